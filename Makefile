@@ -1,0 +1,242 @@
+# slurm-hvd: from a Slurm command line to a finished model.
+#
+#   make            build what can be built from what is installed, and say what is left out
+#   make deps       list the packages that are missing (make deps INSTALL=1 installs them)
+#   make demo       private two-node Slurm cluster, synthetic chest X-rays, one training job
+#   make check      all the tests (SAN=1: with AddressSanitizer and UBSan)
+#   make fuzz       every parser of foreign bytes for SECONDS_EACH (default 60) seconds, with sanitizers
+#   make bench      the measurements behind every performance claim
+#   make install    into DESTDIR and prefix; the plugin goes to Slurm's plugin directory
+#
+# Useful variables: BUILD, CC, CFLAGS, DEBUG=1, SAN=1, prefix, slurm_plugindir, CUDA_HOME.
+
+SHELL       := /bin/bash
+MAKEFLAGS   += --no-builtin-rules
+VERSION     := 0.1.0
+
+ifdef SAN
+BUILD       ?= build/san
+else
+BUILD       ?= build
+endif
+
+prefix      ?= /usr/local
+bindir      ?= $(prefix)/bin
+libdir      ?= $(prefix)/lib
+includedir  ?= $(prefix)/include
+mandir      ?= $(prefix)/share/man
+sysconfdir  ?= /etc
+DESTDIR     ?=
+
+CC          := $(if $(filter default,$(origin CC)),gcc,$(CC))
+OPTIMISE    := $(if $(DEBUG),-Og,-O2)
+CFLAGS      ?= -g $(OPTIMISE)
+WARNINGS    := -Wall -Wextra -Werror -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
+HARDEN      := -fstack-protector-strong -fPIC $(if $(SAN)$(DEBUG),,-D_FORTIFY_SOURCE=2)
+HARDEN_LINK := -Wl,-z,relro,-z,now -Wl,-z,noexecstack
+, := ,
+SANITIZE    := $(if $(SAN),-fsanitize=address$(,)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+ALL_CFLAGS   = -std=c11 -D_GNU_SOURCE -DHVD_VERSION='"$(VERSION)"' $(WARNINGS) $(HARDEN) $(CFLAGS) $(SANITIZE) -MMD -MP
+ALL_LDFLAGS  = $(HARDEN_LINK) $(SANITIZE) $(LDFLAGS)
+
+# ---- what is there -------------------------------------------------------------------------------
+hash        := \#
+has_header   = $(shell printf '$(hash)include <%s>\n' stddef.h stdio.h '$(1)' | $(CC) $(2) -E -x c - >/dev/null 2>&1 && echo y)
+HAVE_SLURM  := $(call has_header,slurm/spank.h)
+HAVE_HWLOC  := $(call has_header,hwloc.h)
+PMIX_CFLAGS := $(addprefix -I,$(firstword $(wildcard /usr/lib/*/pmix2/include /usr/lib64/pmix/include)))
+HAVE_PMIX   := $(call has_header,pmix.h,$(PMIX_CFLAGS))
+HAVE_DNNL   := $(call has_header,oneapi/dnnl/dnnl.h)
+HAVE_JPEG   := $(call has_header,turbojpeg.h)
+HAVE_SPNG   := $(call has_header,spng.h)
+HAVE_DEFLATE:= $(call has_header,libdeflate.h)
+HAVE_CJSON  := $(call has_header,cjson/cJSON.h)
+HAVE_CMOCKA := $(call has_header,cmocka.h,-include stdarg.h -include stdint.h -include setjmp.h)
+CUDA_HOME   ?= $(firstword $(wildcard /usr/local/cuda))
+NVCC        ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc))
+HAVE_NCCL   := $(call has_header,nccl.h,$(if $(CUDA_HOME),-I$(CUDA_HOME)/include))
+
+HAVE_TRAINER := $(and $(HAVE_DNNL),$(HAVE_JPEG),$(HAVE_SPNG),$(HAVE_DEFLATE),$(HAVE_CJSON),y)
+
+LEFT_OUT :=
+ifneq ($(HAVE_SLURM)$(HAVE_HWLOC),yy)
+LEFT_OUT += "spank_hvd.so: no slurm/spank.h or hwloc.h (Debian: libslurm-dev libhwloc-dev)"
+endif
+ifneq ($(HAVE_HWLOC),y)
+LEFT_OUT += "hvd-map: no hwloc.h (Debian: libhwloc-dev)"
+endif
+ifneq ($(HAVE_PMIX),y)
+LEFT_OUT += "libhvd.so, chexnet: no pmix.h (Debian: libpmix-dev)"
+endif
+ifneq ($(HAVE_TRAINER),y)
+LEFT_OUT += "chexnet: one of dnnl, turbojpeg, spng, libdeflate, cJSON is missing (make deps names them)"
+endif
+ifneq ($(HAVE_NCCL),y)
+LEFT_OUT += "NCCL back end of libhvd.so: no nccl.h (it comes with CUDA or libnccl-dev)"
+endif
+
+# ---- parts ---------------------------------------------------------------------------------------
+objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+
+# spank/: the core is shared by the plugin, hvd-map and the tests; only the plugin knows Slurm
+SPANK_CORE  := $(filter-out spank/spank_hvd.c spank/client.c spank/slurm_nodes.c spank/stepd.c spank/task.c spank/hvd_map.c,$(wildcard spank/*.c))
+SPANK_SRC   := $(filter-out spank/hvd_map.c spank/svg.c spank/selfcheck.c spank/gres_conf.c,$(wildcard spank/*.c))
+
+RUNTIME_TOOLS := runtime/hvd_bench.c runtime/hvd_trace.c
+RUNTIME_SRC := $(filter-out $(RUNTIME_TOOLS) $(if $(HAVE_NCCL),,runtime/backend_nccl.c runtime/nccl_api.c),$(wildcard runtime/*.c))
+
+TRAINER_SRC := $(filter-out trainer/chexnet.c,$(wildcard trainer/*.c trainer/commands/*.c trainer/net/*.c \
+               trainer/engine/*.c trainer/engine/reference/*.c trainer/engine/cpu/*.c trainer/data/*.c trainer/learn/*.c))
+
+TESTS_SRC   := $(wildcard tests/unit/test_*.c)
+
+TARGETS :=
+ifeq ($(HAVE_SLURM)$(HAVE_HWLOC),yy)
+TARGETS += $(if $(wildcard spank/spank_hvd.c),$(BUILD)/spank_hvd.so)
+endif
+ifeq ($(HAVE_HWLOC),y)
+TARGETS += $(if $(wildcard spank/hvd_map.c),$(BUILD)/hvd-map)
+endif
+ifeq ($(HAVE_PMIX),y)
+TARGETS += $(if $(wildcard runtime/hvd.h),$(BUILD)/libhvd.so) $(if $(wildcard runtime/hvd_bench.c),$(BUILD)/hvd-bench $(BUILD)/hvd-trace)
+ifeq ($(HAVE_TRAINER),y)
+TARGETS += $(if $(wildcard trainer/chexnet.c),$(BUILD)/chexnet)
+endif
+endif
+
+.PHONY: all spank runtime trainer tests deps demo check fuzz bench install uninstall clean left-out
+all: $(TARGETS) left-out
+spank: $(filter %/spank_hvd.so %/hvd-map,$(TARGETS))
+runtime: $(filter %/libhvd.so %/hvd-bench %/hvd-trace,$(TARGETS))
+trainer: $(filter %/chexnet,$(TARGETS))
+
+left-out:
+	@for line in $(LEFT_OUT); do echo "left out: $$line"; done
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(PART_CFLAGS) -c -o $@ $<
+
+$(BUILD)/obj/spank/%.o:   PART_CFLAGS = -fvisibility=hidden
+$(BUILD)/obj/runtime/%.o: PART_CFLAGS = -fvisibility=hidden -pthread $(PMIX_CFLAGS) $(if $(HAVE_NCCL),-DHAVE_NCCL=1 $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include))
+$(BUILD)/obj/trainer/%.o: PART_CFLAGS = -Itrainer -Iruntime -pthread -fopenmp -O3 -Wno-psabi
+$(BUILD)/obj/tests/%.o:   PART_CFLAGS = -I. -Itrainer -Iruntime -Ispank $(if $(HAVE_NCCL),-DHAVE_NCCL=1 $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)) -pthread -fopenmp
+
+$(BUILD)/spank_hvd.so: $(call objects,$(SPANK_SRC)) spank/spank_hvd.lds
+	$(CC) $(ALL_LDFLAGS) -shared -Wl,--version-script=spank/spank_hvd.lds -o $@ $(filter %.o,$^) -ldl
+
+$(BUILD)/hvd-map: $(call objects,spank/hvd_map.c $(SPANK_CORE))
+	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl
+
+$(BUILD)/libhvd.so.0: $(call objects,$(RUNTIME_SRC))
+	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libhvd.so.0 -o $@ $^ -pthread -ldl -lrt
+$(BUILD)/libhvd.so: $(BUILD)/libhvd.so.0
+	ln -sf libhvd.so.0 $@
+
+$(BUILD)/hvd-bench: $(call objects,runtime/hvd_bench.c) $(BUILD)/libhvd.so
+	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -pthread -lm
+
+$(BUILD)/hvd-trace: $(call objects,runtime/hvd_trace.c)
+	$(CC) $(ALL_LDFLAGS) -o $@ $^
+
+EXAMPLES := $(if $(HAVE_PMIX),$(patsubst contrib/examples/%.c,$(BUILD)/examples/%,$(wildcard contrib/examples/*.c)))
+$(BUILD)/obj/contrib/%.o: PART_CFLAGS = -Iruntime
+$(BUILD)/examples/%: $(BUILD)/obj/contrib/examples/%.o $(BUILD)/libhvd.so
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
+
+TRAINER_LIBS := -lturbojpeg -lspng -ldeflate -lcjson -ldnnl -fopenmp -pthread -lm -ldl
+$(BUILD)/chexnet: $(call objects,trainer/chexnet.c $(TRAINER_SRC)) $(BUILD)/libhvd.so
+	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' $(TRAINER_LIBS)
+
+# ---- tests ---------------------------------------------------------------------------------------
+# A unit test is tests/unit/test_PART_subject.c; PART says which objects it is linked with.
+TEST_BINS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(TESTS_SRC))
+ifneq ($(HAVE_CMOCKA),y)
+TEST_BINS :=
+LEFT_OUT += "unit tests: no cmocka.h (Debian: libcmocka-dev)"
+endif
+ifneq ($(HAVE_HWLOC),y)
+TEST_BINS := $(filter-out %/test_spank_%,$(TEST_BINS))
+endif
+ifneq ($(HAVE_PMIX),y)
+TEST_BINS := $(filter-out %/test_runtime_% %/test_trainer_%,$(TEST_BINS))
+endif
+ifneq ($(HAVE_TRAINER),y)
+TEST_BINS := $(filter-out %/test_trainer_%,$(TEST_BINS))
+endif
+
+$(BUILD)/tests/test_spank_%: $(BUILD)/obj/tests/unit/test_spank_%.o $(call objects,$(SPANK_CORE))
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -ldl -lm
+$(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call objects,$(RUNTIME_SRC))
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -pthread -ldl -lrt -lm
+$(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call objects,$(TRAINER_SRC)) $(BUILD)/libhvd.so
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lcmocka $(TRAINER_LIBS)
+include trainer/engine/cuda/cuda.mk
+.SECONDARY:
+
+# chexnet with a fault in it, for live tests: tests/live/wrap_FUNCTION.c stands in front of FUNCTION.
+WRAPS := $(if $(filter %/chexnet,$(TARGETS)),$(patsubst tests/live/%.c,$(BUILD)/tests/%,$(wildcard tests/live/wrap_*.c)))
+$(BUILD)/tests/wrap_%: $(BUILD)/obj/tests/live/wrap_%.o $(call objects,trainer/chexnet.c $(TRAINER_SRC)) $(BUILD)/libhvd.so
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) -Wl,--wrap=$* -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' $(TRAINER_LIBS)
+
+tests: all $(TEST_BINS) $(WRAPS) $(EXAMPLES)
+
+deps:
+	contrib/deps.sh $(if $(INSTALL),--install,--list)
+
+# The packages may not be there yet when make reads this file: install, then start make anew.
+check:
+	contrib/deps.sh --install check
+	+$(MAKE) --no-print-directory $(if $(SAN),SAN=1) tests
+	BUILD=$(BUILD) SAN=$(SAN) tests/run
+
+demo:
+	contrib/deps.sh --install demo
+	+$(MAKE) --no-print-directory all
+	BUILD=$(BUILD) DATA="$(DATA)" contrib/demo.sh
+
+SECONDS_EACH ?= 60
+fuzz:
+	+$(MAKE) --no-print-directory SAN=1 build/san/fuzz_spank build/san/tests/test_trainer_fuzz
+	build/san/fuzz_spank $(SECONDS_EACH)
+	TEST_FUZZ_SECONDS=$(SECONDS_EACH) build/san/tests/test_trainer_fuzz
+$(BUILD)/fuzz_spank: $(call objects,tests/fuzz/fuzz_spank.c $(SPANK_CORE))
+	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl
+
+bench: all
+	BUILD=$(BUILD) tests/bench/run
+
+# ---- installation --------------------------------------------------------------------------------
+slurm_plugindir ?= $(or $(shell scontrol show config 2>/dev/null | sed -n 's/^PluginDir *= *//p' | cut -d: -f1),$(firstword $(patsubst %/,%,$(dir $(wildcard /usr/lib/*/slurm-wlm/task_affinity.so /usr/lib64/slurm/task_affinity.so /usr/lib/slurm/task_affinity.so)))),$(libdir)/slurm)
+INSTALL_PROGRAM := install -m 755
+INSTALL_DATA    := install -m 644
+
+install: all
+	install -d "$(DESTDIR)$(bindir)" "$(DESTDIR)$(libdir)" "$(DESTDIR)$(includedir)" "$(DESTDIR)$(slurm_plugindir)" \
+	           "$(DESTDIR)$(mandir)/man1" "$(DESTDIR)$(mandir)/man3" "$(DESTDIR)$(mandir)/man8" "$(DESTDIR)$(prefix)/share/slurm-hvd"
+	for p in hvd-map hvd-bench hvd-trace chexnet; do if [ -e $(BUILD)/$$p ]; then $(INSTALL_PROGRAM) $(BUILD)/$$p "$(DESTDIR)$(bindir)/"; fi; done
+	if [ -e $(BUILD)/libhvd.so.0 ]; then $(INSTALL_DATA) $(BUILD)/libhvd.so.0 "$(DESTDIR)$(libdir)/" && ln -sf libhvd.so.0 "$(DESTDIR)$(libdir)/libhvd.so" && $(INSTALL_DATA) runtime/hvd.h "$(DESTDIR)$(includedir)/"; fi
+	if [ -e $(BUILD)/spank_hvd.so ]; then $(INSTALL_DATA) $(BUILD)/spank_hvd.so "$(DESTDIR)$(slurm_plugindir)/"; fi
+	if [ -e $(BUILD)/chexnet ]; then $(BUILD)/chexnet --man-page >"$(DESTDIR)$(mandir)/man1/chexnet.1" && \
+	  install -d "$(DESTDIR)$(prefix)/share/bash-completion/completions" && \
+	  $(BUILD)/chexnet --completion >"$(DESTDIR)$(prefix)/share/bash-completion/completions/chexnet"; fi
+	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do if [ -e $$m ]; then $(INSTALL_DATA) $$m "$(DESTDIR)$(mandir)/man$${m##*.}/"; fi; done
+	cp -r etc contrib/sbatch "$(DESTDIR)$(prefix)/share/slurm-hvd/"
+	@echo 'Next: copy $(prefix)/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf to $(sysconfdir)/slurm/plugstack.conf.d/ (README.md, "For admins")'
+
+uninstall:
+	rm -f "$(DESTDIR)$(bindir)"/{hvd-map,hvd-bench,hvd-trace,chexnet} "$(DESTDIR)$(libdir)"/libhvd.so{,.0} \
+	      "$(DESTDIR)$(includedir)/hvd.h" "$(DESTDIR)$(slurm_plugindir)/spank_hvd.so"
+	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do rm -f "$(DESTDIR)$(mandir)/man$${m##*.}/$${m##*/}"; done
+	rm -f "$(DESTDIR)$(mandir)/man1/chexnet.1" "$(DESTDIR)$(prefix)/share/bash-completion/completions/chexnet"
+	rm -rf "$(DESTDIR)$(prefix)/share/slurm-hvd"
+
+clean:
+	rm -rf build
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
