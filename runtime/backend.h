@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a back end is: memory that the ranks share, and a way to run one collective. Arguments are checked by the caller. */
+#ifndef HVD_RUNTIME_BACKEND_H
+#define HVD_RUNTIME_BACKEND_H
+
+#include "world.h"
+
+enum op_kind { OP_ALLREDUCE, OP_BROADCAST, OP_ALLGATHER, OP_REDUCE_SCATTER, OP_ALLTOALL, OP_BARRIER };
+
+struct op {
+	enum op_kind kind;
+	int bucket;      /* of a plan; -1: none */
+	uint32_t step;   /* of the plan */
+	const void *in;
+	void *out;       /* broadcast: in and out */
+	size_t n;        /* elements; of one block where there is one a rank */
+	const size_t *blocks; /* allgather of unequal blocks: [size] elements */
+	enum hvd_type type;
+	enum hvd_op op;  /* allreduce */
+	int root;        /* broadcast */
+};
+
+struct backend {
+	const char *name;
+	int (*open)(struct hvd *h);
+	void (*close)(struct hvd *h);
+	void *(*alloc)(struct hvd *h, size_t bytes);
+	void (*free)(struct hvd *h, void *p);
+	int (*run)(struct hvd *h, const struct op *op);
+	/* Where not NULL, buckets are ordered by the device instead of the communication thread: one bucket; all of a step. */
+	int (*post)(struct hvd *h, const struct op *op);
+	int (*join)(struct hvd *h);
+	/* h->mesh is a new one, of the survivors. After a failure it can be tried again. */
+	int (*recover)(struct hvd *h);
+};
+
+extern const struct backend backend_single, backend_cpu, backend_nccl;
+
+/* A GPU, its driver and NCCL are there; otherwise `why` says what is not. */
+bool nccl_usable(char why[128]);
+
+/* Collective: takes NCCL when every rank has a GPU and a driver, stays with host memory when none has. */
+int choose_backend(struct hvd *h);
+
+/* The data links that the CPU back end wants; for struct data_links. */
+void cpu_data_links(struct data_links *d, const struct mesh *m);
+
+#endif

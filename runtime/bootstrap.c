@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * PMIx, all of it: Init, one Put by rank 0, one Get by each other rank, Finalize before any work.
+ *
+ * While a PMIx client is connected, Slurm kills the whole step as soon as one rank ends, and tells nobody why; so PMIx
+ * is finalised once the mesh stands. No fence is used: a fence without data is no barrier on Slurm (its tree is node-local
+ * on small jobs), and one with a missing rank hangs its neighbours past every timeout. A Get waits for the key by itself. */
+#include "boot.h"
+
+#include "library.h"
+#include "world.h"
+
+#include <dlfcn.h>
+#include <pmix.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CARD_KEY "hvd.card"
+
+struct pmix {
+	void *library;
+	pmix_proc_t me;
+	pmix_status_t (*init)(pmix_proc_t *, pmix_info_t *, size_t);
+	pmix_status_t (*finalize)(const pmix_info_t *, size_t);
+	pmix_status_t (*get)(const pmix_proc_t *, const char *, const pmix_info_t *, size_t, pmix_value_t **);
+	pmix_status_t (*get_nb)(const pmix_proc_t *, const char *, const pmix_info_t *, size_t, pmix_value_cbfunc_t, void *);
+	pmix_status_t (*put)(pmix_scope_t, const char *, pmix_value_t *);
+	pmix_status_t (*commit)(void);
+	const char *(*error_string)(pmix_status_t);
+	const char *(*version)(void);
+};
+
+/* A Get in flight. It outlives a caller that gave up waiting: whoever comes second frees it. */
+struct request {
+	pthread_mutex_t lock;
+	pthread_cond_t arrived;
+	bool done, abandoned;
+	pmix_status_t status;
+	size_t bytes;
+	uint8_t card[512];
+};
+
+static int load(struct pmix *p, char *why)
+{
+	static const struct symbol functions[] = {
+		{ "PMIx_Init", offsetof(struct pmix, init) },     { "PMIx_Finalize", offsetof(struct pmix, finalize) },
+		{ "PMIx_Get", offsetof(struct pmix, get) },       { "PMIx_Get_nb", offsetof(struct pmix, get_nb) },
+		{ "PMIx_Put", offsetof(struct pmix, put) },       { "PMIx_Commit", offsetof(struct pmix, commit) },
+		{ "PMIx_Error_string", offsetof(struct pmix, error_string) }, { "PMIx_Get_version", offsetof(struct pmix, version) },
+	};
+	p->library = library_open("libpmix.so.2", NULL);
+	if (!p->library) {
+		snprintf(why, WHY_BYTES, "PMIx: %.160s (needed: libpmix.so.2, of OpenPMIx %ld.%ld or near; Debian: libpmix2)", dlerror(),
+			 (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR);
+		return HVD_EBOOT;
+	}
+	const char *missing = library_bind(p->library, functions, sizeof functions / sizeof functions[0], p);
+	if (!missing)
+		return 0;
+	snprintf(why, WHY_BYTES, "PMIx: libpmix.so.2 has no %s; libhvd was built with OpenPMIx %ld.%ld", missing, (long)PMIX_VERSION_MAJOR,
+		 (long)PMIX_VERSION_MINOR);
+	return HVD_EBOOT;
+}
+
+static int unusable(const struct pmix *p, const char *what, pmix_status_t rc, char *why)
+{
+	const char *server = getenv("PMIX_VERSION");
+	snprintf(why, WHY_BYTES, "PMIx: %s failed: %s (the library here is %.60s, Slurm's PMIx is %.40s, libhvd was built with %ld.%ld.%ld)", what,
+		 p->error_string(rc), p->version(), server ? server : "unknown", (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR,
+		 (long)PMIX_VERSION_RELEASE);
+	return HVD_EBOOT;
+}
+
+static void name_process(const struct pmix *p, pmix_rank_t rank, pmix_proc_t *proc)
+{
+	*proc = p->me;
+	proc->rank = rank;
+}
+
+static void drop(pmix_value_t *v)
+{
+	if (v->type == PMIX_STRING)
+		free(v->data.string);
+	else if (v->type == PMIX_BYTE_OBJECT)
+		free(v->data.bo.bytes);
+	free(v);
+}
+
+static uint32_t number(const struct pmix *p, const char *key, uint32_t otherwise)
+{
+	pmix_proc_t all;
+	pmix_value_t *v;
+	name_process(p, PMIX_RANK_WILDCARD, &all);
+	if (p->get(&all, key, NULL, 0, &v))
+		return otherwise;
+	uint32_t n = v->type == PMIX_UINT32 ? v->data.uint32 : otherwise;
+	drop(v);
+	return n;
+}
+
+/* Slurm's node name; gethostname() is the same for several slurmd on one host. */
+static void pmix_host_of(struct boot *b, int rank, char host[HOST_BYTES])
+{
+	const struct pmix *p = b->state;
+	pmix_proc_t proc;
+	pmix_value_t *v;
+	name_process(p, (pmix_rank_t)rank, &proc);
+	snprintf(host, HOST_BYTES, "an unknown node");
+	if (p->get(&proc, PMIX_HOSTNAME, NULL, 0, &v))
+		return;
+	if (v->type == PMIX_STRING && v->data.string)
+		snprintf(host, HOST_BYTES, "%s", v->data.string);
+	drop(v);
+}
+
+static int pmix_publish(struct boot *b, const void *card, size_t bytes, char *why)
+{
+	const struct pmix *p = b->state;
+	pmix_value_t v = { .type = PMIX_BYTE_OBJECT };
+	v.data.bo.bytes = (char *)(uintptr_t)card;
+	v.data.bo.size = bytes;
+	pmix_status_t rc = p->put(PMIX_GLOBAL, CARD_KEY, &v);
+	if (!rc)
+		rc = p->commit();
+	return rc ? unusable(p, "publishing rank 0's card", rc, why) : 0;
+}
+
+static void request_free(struct request *r)
+{
+	pthread_cond_destroy(&r->arrived);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+}
+
+static void answer(pmix_status_t status, pmix_value_t *v, void *data)
+{
+	struct request *r = data;
+	pthread_mutex_lock(&r->lock);
+	r->status = status;
+	if (!status && v && v->type == PMIX_BYTE_OBJECT && v->data.bo.size <= sizeof r->card) {
+		r->bytes = v->data.bo.size;
+		memcpy(r->card, v->data.bo.bytes, r->bytes);
+	}
+	r->done = true;
+	bool abandoned = r->abandoned;
+	pthread_cond_signal(&r->arrived);
+	pthread_mutex_unlock(&r->lock);
+	if (abandoned)
+		request_free(r);
+}
+
+static struct request *request_new(void)
+{
+	struct request *r = calloc(1, sizeof *r);
+	pthread_condattr_t monotonic;
+	if (!r)
+		return NULL;
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&r->arrived, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	return r;
+}
+
+/* One Get of rank 0's card. PMIX_ERR_TIMEOUT: not answered by `until`. */
+static pmix_status_t ask(const struct pmix *p, void *card, size_t *bytes, double until)
+{
+	struct timespec t = { .tv_sec = (time_t)until, .tv_nsec = (long)((until - (double)(time_t)until) * 1e9) };
+	pmix_proc_t zero;
+	struct request *r = request_new();
+	if (!r)
+		return PMIX_ERR_NOMEM;
+	name_process(p, 0, &zero);
+	pmix_status_t rc = p->get_nb(&zero, CARD_KEY, NULL, 0, answer, r);
+	if (rc) {
+		request_free(r);
+		return rc;
+	}
+	pthread_mutex_lock(&r->lock);
+	while (!r->done && pthread_cond_timedwait(&r->arrived, &r->lock, &t) == 0)
+		;
+	bool done = r->done;
+	r->abandoned = !done;
+	pthread_mutex_unlock(&r->lock);
+	if (!done)
+		return PMIX_ERR_TIMEOUT;
+	rc = r->status;
+	memcpy(card, r->card, r->bytes < *bytes ? r->bytes : *bytes);
+	*bytes = r->bytes;
+	request_free(r);
+	return rc;
+}
+
+static int pmix_lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
+{
+	const struct pmix *p = b->state;
+	double begin = now();
+	char host[HOST_BYTES];
+	size_t got = bytes;
+	pmix_status_t rc;
+	/* A Get that reaches the node's server between rank 0's connection and its Commit is answered NOT-FOUND. */
+	while ((rc = ask(p, card, &got, until)) == PMIX_ERR_NOT_FOUND && now() < until) {
+		got = bytes;
+		usleep(2000);
+	}
+	if (rc == PMIX_ERR_TIMEOUT || rc == PMIX_ERR_NOT_FOUND) {
+		pmix_host_of(b, 0, host);
+		snprintf(why, WHY_BYTES, "rank 0 on %.32s did not join within %.3g s (not started, ended early, or not calling hvd_init)", host,
+			 now() - begin);
+		return HVD_EBOOT;
+	}
+	if (rc)
+		return unusable(p, "getting rank 0's card", rc, why);
+	if (got != bytes) {
+		snprintf(why, WHY_BYTES, "rank 0 runs another version of libhvd than rank %d on %.32s (%s): install one version on all nodes", b->rank,
+			 b->host, HVD_VERSION);
+		return HVD_EBOOT;
+	}
+	return 0;
+}
+
+static void pmix_finish(struct boot *b)
+{
+	struct pmix *p = b->state;
+	if (!p)
+		return;
+	p->finalize(NULL, 0);
+	free(p); /* the library stays mapped: its threads may be on their way out */
+	b->state = NULL;
+}
+
+static int boot_from_pmix(struct boot *b, int tasks, char *why)
+{
+	struct pmix *p = calloc(1, sizeof *p);
+	int status = p ? load(p, why) : HVD_ESYS;
+	if (!status) {
+		pmix_status_t rc = p->init(&p->me, NULL, 0);
+		if (rc)
+			status = unusable(p, "PMIx_Init", rc, why);
+	}
+	if (status) {
+		free(p);
+		return status;
+	}
+	b->state = p;
+	b->rank = (int)p->me.rank;
+	b->size = (int)number(p, PMIX_JOB_SIZE, 0);
+	b->nodes = (int)number(p, PMIX_NUM_NODES, 2);
+	b->publish = pmix_publish;
+	b->lookup = pmix_lookup;
+	b->host_of = pmix_host_of;
+	b->finish = pmix_finish;
+	pmix_host_of(b, b->rank, b->host);
+	if (tasks && b->size != tasks) {
+		snprintf(why, WHY_BYTES, "the step has %d tasks, PMIx counts %d", tasks, b->size);
+		pmix_finish(b);
+		return HVD_EBOOT;
+	}
+	return 0;
+}
+
+static void no_finish(struct boot *b)
+{
+	(void)b;
+}
+
+int boot_from_step(struct boot *b, char *why)
+{
+	const char *step_tasks = getenv("SLURM_STEP_NUM_TASKS"), *node = getenv("SLURMD_NODENAME");
+	bool pmix = getenv("PMIX_NAMESPACE");
+	int tasks = step_tasks ? atoi(step_tasks) : 0;
+
+	*b = (struct boot){ .size = 1, .nodes = 1, .finish = no_finish };
+	if (tasks == 1 || (!tasks && !pmix)) {
+		if (node)
+			snprintf(b->host, sizeof b->host, "%s", node);
+		else if (gethostname(b->host, sizeof b->host))
+			snprintf(b->host, sizeof b->host, "localhost");
+		return 0;
+	}
+	if (!pmix) {
+		snprintf(why, WHY_BYTES, "this step has %d tasks but no PMIx, so they cannot find each other: start it with `srun --hvd` or `srun --mpi=pmix`",
+			 tasks);
+		return HVD_EBOOT;
+	}
+	return boot_from_pmix(b, tasks, why);
+}

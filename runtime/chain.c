@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chain.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CHUNK (128u << 10) /* bytes of running sums that are handled at a time */
+#define SLOTS 8            /* chunks in the ring */
+
+/* One direction of one link during one collective. */
+struct stream {
+	int fd;
+	bool used;
+	struct stamp stamp;            /* goes first */
+	size_t stamped, moved, total; /* bytes */
+};
+
+int chain_open(struct chain *c, struct mesh *m, const struct data_links *links)
+{
+	*c = (struct chain){ .mesh = m, .prev = -1, .next = -1 };
+	for (int i = 0; i < links->count; i++) {
+		const struct link *k = &links->link[i];
+		if (k->rank < m->rank) {
+			c->prev = k->fd;
+			c->prev_rank = k->rank;
+		} else {
+			c->next = k->fd;
+			c->next_rank = k->rank;
+		}
+	}
+	if (!links->count)
+		return 0;
+	c->ring = malloc((size_t)CHUNK * SLOTS);
+	return c->ring ? 0 : HVD_ESYS;
+}
+
+void chain_close(struct chain *c)
+{
+	if (c->prev >= 0)
+		close(c->prev);
+	if (c->next >= 0)
+		close(c->next);
+	free(c->ring);
+	*c = (struct chain){ .prev = -1, .next = -1 };
+}
+
+static struct stream stream(int fd, bool used, size_t total, const struct stamp *stamp)
+{
+	return (struct stream){ .fd = fd, .used = used && fd >= 0, .total = total, .stamp = *stamp };
+}
+
+static bool through(const struct stream *s)
+{
+	return !s->used || (s->stamped == sizeof s->stamp && s->moved == s->total);
+}
+
+static size_t vectors(struct stream *s, struct stamp *stamp, void *data, size_t bytes, struct iovec v[2])
+{
+	size_t n = 0;
+	if (s->stamped < sizeof s->stamp)
+		v[n++] = (struct iovec){ (uint8_t *)stamp + s->stamped, sizeof s->stamp - s->stamped };
+	if (bytes)
+		v[n++] = (struct iovec){ data, bytes };
+	return n;
+}
+
+static void count(struct stream *s, size_t bytes)
+{
+	size_t stamp = sizeof s->stamp - s->stamped < bytes ? sizeof s->stamp - s->stamped : bytes;
+	s->stamped += stamp;
+	s->moved += bytes - stamp;
+}
+
+/* Sends what the socket takes. Returns bytes moved, or -1: the link is broken. */
+static long push(struct stream *s, const void *data, size_t bytes)
+{
+	struct iovec v[2];
+	struct msghdr message = { .msg_iov = v, .msg_iovlen = vectors(s, &s->stamp, (void *)(uintptr_t)data, bytes, v) };
+	if (!s->used || !message.msg_iovlen)
+		return 0;
+	ssize_t n = sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -1;
+	count(s, (size_t)n);
+	return n;
+}
+
+/* Receives what the socket has; the other end's stamp must be `expected`. Returns bytes moved, -1: broken, -2: another collective. */
+static long pull(struct stream *s, const struct stamp *expected, void *data, size_t bytes)
+{
+	struct iovec v[2];
+	struct msghdr message = { .msg_iov = v, .msg_iovlen = vectors(s, &s->stamp, data, bytes, v) };
+	if (!s->used || !message.msg_iovlen)
+		return 0;
+	bool stamped = s->stamped == sizeof s->stamp;
+	ssize_t n = recvmsg(s->fd, &message, MSG_DONTWAIT);
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -1;
+	if (n == 0)
+		return -1;
+	count(s, (size_t)n);
+	if (!stamped && s->stamped == sizeof s->stamp && memcmp(&s->stamp, expected, sizeof *expected))
+		return -2;
+	return n;
+}
+
+/* A broken data link is noticed on the control link too, which names the cause; give it a moment. */
+static int broken(struct chain *c, int rank)
+{
+	struct pollfd p = { .fd = c->mesh->alarm, .events = POLLIN };
+	poll(&p, 1, 2000);
+	return mesh_fault(c->mesh, HVD_EPEER, rank, CAUSE_CLOSED, NULL);
+}
+
+static int different(struct chain *c, int rank)
+{
+	char text[WHY_BYTES];
+	snprintf(text, sizeof text, "calls another collective, or with another size, than rank %d on %.32s", rank, c->mesh->peer[rank].host);
+	return mesh_fault(c->mesh, HVD_EMISMATCH, -1, CAUSE_NONE, text);
+}
+
+static int trouble(struct chain *c, long moved, int rank)
+{
+	return moved == -2 ? different(c, rank) : broken(c, rank);
+}
+
+/* Sleeps until a socket can go on. */
+static int idle(struct chain *c, const struct stream *const s[4], const bool wanted[4], double since)
+{
+	struct pollfd p[5];
+	for (int i = 0; i < 4; i++)
+		p[i] = (struct pollfd){ .fd = wanted[i] && s[i]->used && !through(s[i]) ? s[i]->fd : -1, .events = i < 2 ? POLLIN : POLLOUT };
+	p[4] = (struct pollfd){ .fd = c->mesh->alarm, .events = POLLIN };
+	poll(p, 5, 100);
+	int failed = atomic_load(&c->mesh->failed);
+	if (failed)
+		return failed;
+	if (now() - since > c->mesh->deadline)
+		return mesh_late(c->mesh, wanted[0] && !through(s[0]) ? c->prev_rank : c->next >= 0 ? c->next_rank : c->prev_rank);
+	return 0;
+}
+
+/* ---- sum up the chain, result down ---------------------------------------------------------------- */
+
+struct reduction {
+	const struct arithmetic *math;
+	uint8_t *const *part;
+	int parts, mine, divisor;
+	size_t n, chunk, chunks; /* elements; elements of a chunk; number of chunks */
+	size_t summed;           /* chunks that hold this segment's ranks */
+	size_t copied;           /* bytes of the result that every part of this segment has */
+	struct stream up_in, down_in, up_out, down_out;
+};
+
+static size_t chunk_elements(const struct reduction *r, size_t k)
+{
+	return k + 1 < r->chunks ? r->chunk : r->n - k * r->chunk;
+}
+
+static void sum_chunk(struct reduction *r, uint8_t *running, bool first)
+{
+	size_t n = chunk_elements(r, r->summed), at = r->summed * r->chunk * r->math->size;
+	for (int i = 0; i < r->parts; i++)
+		(first && i == 0 ? r->math->load : r->math->fold)(running, r->part[i] + at, n);
+}
+
+static void store_chunk(struct reduction *r, const uint8_t *running)
+{
+	size_t n = chunk_elements(r, r->summed), at = r->summed * r->chunk * r->math->size;
+	r->math->store(r->part[0] + at, running, n, r->divisor);
+	for (int i = 1; i < r->parts; i++)
+		memcpy(r->part[i] + at, r->part[0] + at, n * r->math->size);
+}
+
+/* One round over everything that can move. Returns bytes moved, or < 0 with the rank at fault in *who. */
+static long reduce_round(struct chain *c, struct reduction *r, const struct stamp *stamp, int *who)
+{
+	const size_t bytes = r->chunk * r->math->running;
+	long total = 0, n;
+	size_t oldest = r->up_out.used ? r->up_out.moved / bytes : r->summed; /* chunk whose slot is still needed */
+
+	*who = c->prev_rank;
+	size_t k = r->up_in.moved / bytes;
+	bool room = k < r->chunks && k - oldest < SLOTS;
+	n = pull(&r->up_in, stamp, c->ring + k % SLOTS * bytes + r->up_in.moved % bytes,
+		 room ? chunk_elements(r, k) * r->math->running - r->up_in.moved % bytes : 0);
+	if (n < 0)
+		return n;
+	total += n;
+
+	bool arrived = !r->up_in.used || r->up_in.moved >= r->summed * bytes + (r->summed < r->chunks ? chunk_elements(r, r->summed) : 0) * r->math->running;
+	if (r->summed < r->chunks && arrived && r->summed - oldest < SLOTS) {
+		uint8_t *running = c->ring + r->summed % SLOTS * bytes;
+		sum_chunk(r, running, !r->up_in.used);
+		if (!r->up_out.used)
+			store_chunk(r, running);
+		r->summed++;
+		total++;
+	}
+
+	*who = c->next_rank;
+	if (!r->up_in.used || r->up_in.stamped == sizeof *stamp) {
+		size_t sent = r->up_out.moved / bytes;
+		size_t ready = sent < r->summed ? chunk_elements(r, sent) * r->math->running - r->up_out.moved % bytes : 0;
+		n = push(&r->up_out, c->ring + sent % SLOTS * bytes + r->up_out.moved % bytes, ready);
+		if (n < 0)
+			return n;
+		total += n;
+	}
+	uint8_t *mine = r->part[r->mine];
+	n = pull(&r->down_in, stamp, mine + r->down_in.moved, r->down_in.total - r->down_in.moved);
+	if (n < 0)
+		return n;
+	total += n;
+	for (int i = 0; r->down_in.moved > r->copied && i < r->parts; i++)
+		if (i != r->mine)
+			memcpy(r->part[i] + r->copied, mine + r->copied, r->down_in.moved - r->copied);
+	r->copied = r->down_in.moved;
+
+	*who = c->prev_rank;
+	const struct stream *source = r->down_in.used ? &r->down_in : &r->up_in;
+	size_t whole = r->summed < r->chunks ? r->summed * r->chunk : r->n;
+	size_t final = r->down_in.used ? r->down_in.moved : whole * r->math->size;
+	if (source->stamped == sizeof *stamp) {
+		n = push(&r->down_out, mine + r->down_out.moved, final - r->down_out.moved);
+		if (n < 0)
+			return n;
+		total += n;
+	}
+	return total;
+}
+
+int chain_reduce(struct chain *c, const struct stamp *stamp, uint8_t *const *part, int parts, int mine, size_t n, int divisor)
+{
+	const struct arithmetic *a = arithmetic((enum hvd_type)stamp->type, (enum hvd_op)stamp->op);
+	size_t chunk = CHUNK / a->running;
+	struct reduction r = {
+		.math = a, .part = part, .parts = parts, .mine = mine, .divisor = divisor, .n = n, .chunk = chunk, .chunks = (n + chunk - 1) / chunk,
+		.up_in = stream(c->prev, true, n * a->running, stamp),
+		.up_out = stream(c->next, true, n * a->running, stamp),
+		.down_in = stream(c->next, true, n * a->size, stamp),
+		.down_out = stream(c->prev, true, n * a->size, stamp),
+	};
+	const struct stream *all[4] = { &r.up_in, &r.down_in, &r.up_out, &r.down_out };
+	for (double since = now();;) {
+		int who;
+		long moved = reduce_round(c, &r, stamp, &who);
+		if (moved < 0)
+			return trouble(c, moved, who);
+		if (through(all[0]) && through(all[1]) && through(all[2]) && through(all[3]))
+			return 0;
+		if (moved) {
+			since = now();
+			continue;
+		}
+		size_t bytes = r.chunk * a->running, oldest = r.up_out.used ? r.up_out.moved / bytes : r.summed;
+		bool wanted[4] = {
+			r.up_in.stamped < sizeof *stamp || r.up_in.moved / bytes - oldest < SLOTS,
+			true,
+			r.up_out.moved < r.summed * bytes,
+			r.down_out.moved < (r.down_in.used ? r.down_in.moved : r.summed * r.chunk * a->size),
+		};
+		int status = idle(c, all, wanted, since);
+		if (status)
+			return status;
+	}
+}
+
+/* ---- copies --------------------------------------------------------------------------------------- */
+
+struct way {
+	const struct chain_way *range;
+	struct stream in, out;
+	int in_rank, out_rank;
+};
+
+static size_t sendable(const struct way *w)
+{
+	size_t mark = w->range->receive[0] + w->in.moved;
+	size_t limit = mark < w->range->receive[1] ? mark : w->range->send[1];
+	size_t at = w->range->send[0] + w->out.moved;
+	return limit > at ? limit - at : 0;
+}
+
+static long move_round(struct way *w, const struct stamp *stamp, uint8_t *base, int *who)
+{
+	*who = w->in_rank;
+	long n = pull(&w->in, stamp, base + w->range->receive[0] + w->in.moved, w->in.total - w->in.moved);
+	if (n < 0)
+		return n;
+	long total = n;
+	*who = w->out_rank;
+	n = push(&w->out, base + w->range->send[0] + w->out.moved, sendable(w));
+	return n < 0 ? n : total + n;
+}
+
+static struct way way(const struct chain_way *range, int in, int in_rank, int out, int out_rank, const struct stamp *stamp)
+{
+	size_t receive = range->receive[1] - range->receive[0], send = range->send[1] - range->send[0];
+	return (struct way){ range, stream(in, receive > 0, receive, stamp), stream(out, send > 0, send, stamp), in_rank, out_rank };
+}
+
+int chain_move(struct chain *c, const struct stamp *stamp, uint8_t *base, const struct chain_way *up, const struct chain_way *down)
+{
+	struct way w[2] = {
+		way(up, c->prev, c->prev_rank, c->next, c->next_rank, stamp),
+		way(down, c->next, c->next_rank, c->prev, c->prev_rank, stamp),
+	};
+	const struct stream *all[4] = { &w[0].in, &w[1].in, &w[0].out, &w[1].out };
+	for (double since = now();;) {
+		long moved = 0;
+		for (int i = 0; i < 2; i++) {
+			int who;
+			long n = move_round(&w[i], stamp, base, &who);
+			if (n < 0)
+				return trouble(c, n, who);
+			moved += n;
+		}
+		if (through(all[0]) && through(all[1]) && through(all[2]) && through(all[3]))
+			return 0;
+		if (moved) {
+			since = now();
+			continue;
+		}
+		bool wanted[4] = { true, true, sendable(&w[0]), sendable(&w[1]) };
+		int status = idle(c, all, wanted, since);
+		if (status)
+			return status;
+	}
+}

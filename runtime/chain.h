@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Data between nodes. The ranks, in order, fall into segments: runs of consecutive ranks on one node. Segments form a
+ * chain of TCP links. A sum flows up the chain, each segment adding its ranks in order, and the result flows down:
+ * every link carries each byte once either way, as in a ring, and the sum is the one a serial loop over the ranks gives. */
+#ifndef HVD_RUNTIME_CHAIN_H
+#define HVD_RUNTIME_CHAIN_H
+
+#include "backend.h"
+#include "mesh.h"
+#include "reduce.h"
+
+struct chain {
+	struct mesh *mesh;
+	int prev, next;           /* sockets; -1: first, last segment */
+	int prev_rank, next_rank; /* at the other end */
+	uint8_t *ring;            /* running sums in transit */
+	uint64_t sequence;
+};
+
+/* What both ends of a link must agree on. */
+struct stamp {
+	uint64_t sequence, n;
+	uint32_t kind, type, op, root;
+};
+
+int chain_open(struct chain *c, struct mesh *m, const struct data_links *links);
+void chain_close(struct chain *c);
+
+/* part[parts]: n elements of each rank of this segment, in rank order; all receive the result. */
+int chain_reduce(struct chain *c, const struct stamp *stamp, uint8_t *const *part, int parts, int mine, size_t n, int divisor);
+
+/* A copy: bytes [receive[0], receive[1]) of `base` come from below (above), bytes [send[0], send[1]) go on, those
+ * received first as they come. */
+struct chain_way {
+	size_t receive[2], send[2];
+};
+int chain_move(struct chain *c, const struct stamp *stamp, uint8_t *base, const struct chain_way *up, const struct chain_way *down);
+
+#endif

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The public calls: arguments are checked here, the back end does the work. */
+#include "queue.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int fail(struct hvd *h, int status, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	vsnprintf(h->error, sizeof h->error, format, args);
+	va_end(args);
+	return status;
+}
+
+static const struct {
+	const char *name;
+	size_t size;
+} types[] = {
+	[HVD_F32] = { "f32", 4 }, [HVD_F64] = { "f64", 8 }, [HVD_F16] = { "f16", 2 }, [HVD_BF16] = { "bf16", 2 },
+	[HVD_I32] = { "i32", 4 }, [HVD_I64] = { "i64", 8 }, [HVD_U8] = { "u8", 1 },   [HVD_U64] = { "u64", 8 },
+};
+
+size_t type_size(enum hvd_type type)
+{
+	return types[type].size;
+}
+
+const char *type_name(enum hvd_type type)
+{
+	return types[type].name;
+}
+
+static bool is_float(enum hvd_type type)
+{
+	return type == HVD_F32 || type == HVD_F64 || type == HVD_F16 || type == HVD_BF16;
+}
+
+static bool is_type(enum hvd_type type)
+{
+	return (unsigned)type < sizeof types / sizeof types[0];
+}
+
+void describe_world(struct hvd *h)
+{
+	const struct mesh *m = h->mesh;
+	struct hvd_world *w = &h->world;
+	*w = (struct hvd_world){ .rank = m->me, .size = m->members, .epoch = w->epoch, .backend = w->backend };
+	for (int r = 0; r < w->size; r++) {
+		bool here = !strcmp(hvd_host(h, r), hvd_host(h, w->rank));
+		int first = 0;
+		while (strcmp(hvd_host(h, first), hvd_host(h, r)))
+			first++;
+		if (here && first == r)
+			w->node = w->nodes;
+		w->nodes += first == r;
+		w->local_size += here;
+		w->local_rank += here && r < w->rank;
+	}
+}
+
+/* From now on a lost rank is what conf.on_death says. */
+void arm(struct hvd *h)
+{
+	struct mesh *m = h->mesh;
+	m->on_lost = h->conf.on_lost;
+	m->on_lost_arg = h->conf.on_lost_arg;
+	mesh_doing(m, DOING_COMPUTE, 0);
+	atomic_store(&m->armed, !h->conf.on_death);
+}
+
+/* All ranks know each other, agree on the back end, and let go of whoever brought them together. */
+static int form_world(struct hvd *h, struct boot *boot)
+{
+	char why[WHY_BYTES] = "";
+	h->data.plan = cpu_data_links;
+	int status = mesh_open(h->mesh, boot, &h->conf, &h->data, why);
+	if (status)
+		return fail(h, status, "%s", why);
+	describe_world(h);
+	h->backend = &backend_cpu;
+	status = h->backend->open(h);
+	if (!status)
+		status = choose_backend(h); /* and a barrier: every rank stands on its own feet */
+	if (status)
+		return h->mesh->failed ? fail(h, status, "%s", h->mesh->fault) : status;
+	return 0;
+}
+
+int hvd_init_from(struct hvd **out, const struct hvd_conf *conf, int (*find)(struct boot *, char *))
+{
+	struct hvd *h = calloc(1, sizeof *h);
+	struct boot boot;
+	char why[WHY_BYTES] = "";
+	*out = h;
+	if (!h)
+		return HVD_ESYS;
+	h->world = (struct hvd_world){ .size = 1, .local_size = 1, .nodes = 1, .backend = "single" };
+	h->backend = &backend_single;
+	h->mesh = calloc(1, sizeof *h->mesh);
+	if (!h->mesh)
+		return fail(h, HVD_ESYS, "no memory for a handle");
+	if (!conf) {
+		int status = hvd_conf_default(&h->conf, h->error);
+		if (status)
+			return status;
+	} else if (conf->size != sizeof *conf) {
+		return fail(h, HVD_EINVAL, "hvd_init: struct hvd_conf has %zu bytes here, %zu in the caller: rebuild the program with this hvd.h",
+			    sizeof *conf, conf->size);
+	} else {
+		h->conf = *conf;
+	}
+	int status = find(&boot, why);
+	if (status)
+		return fail(h, status, "%s", why);
+	snprintf(h->host, sizeof h->host, "%s", boot.host);
+	status = boot.size == 1 ? choose_backend(h) : form_world(h, &boot);
+	boot.finish(&boot);
+	h->world.backend = h->backend->name;
+	if (!status)
+		status = trace_open(h);
+	if (status || boot.size == 1)
+		return status;
+	arm(h);
+	return h->mesh->failed ? fail(h, h->mesh->failed, "%s", h->mesh->fault) : 0; /* before it was armed */
+}
+
+int hvd_init(struct hvd **h, const struct hvd_conf *conf)
+{
+	return hvd_init_from(h, conf, boot_from_step);
+}
+
+int hvd_close(struct hvd *h)
+{
+	int status = 0;
+	if (!h)
+		return 0;
+	queue_close(h);
+	if (h->mesh) {
+		status = atomic_load(&h->mesh->failed);
+		mesh_close(h->mesh);
+	}
+	h->backend->close(h);
+	trace_close(h);
+	free(h->mesh);
+	free(h);
+	return status;
+}
+
+const struct hvd_world *hvd_world(const struct hvd *h)
+{
+	return &h->world;
+}
+
+const char *hvd_host(const struct hvd *h, int rank)
+{
+	return h->mesh->peer ? h->mesh->peer[h->mesh->member[rank]].host : h->host;
+}
+
+const char *hvd_error(const struct hvd *h)
+{
+	return h ? h->error : "no memory for a handle";
+}
+
+int hvd_lost(const struct hvd *h)
+{
+	for (int r = 0; h->mesh->peer && r < h->world.size; r++)
+		if (h->mesh->member[r] == h->mesh->lost)
+			return r;
+	return -1;
+}
+
+void *hvd_alloc(struct hvd *h, size_t bytes)
+{
+	if (queue_drain(h))
+		return NULL;
+	mesh_doing(h->mesh, DOING_ALLOC, 0);
+	void *p = h->backend->alloc(h, bytes);
+	if (!p && atomic_load(&h->mesh->failed))
+		fail(h, h->mesh->failed, "%s", h->mesh->fault);
+	mesh_doing(h->mesh, DOING_COMPUTE, 0);
+	return p;
+}
+
+void hvd_free(struct hvd *h, void *p)
+{
+	if (p)
+		h->backend->free(h, p);
+}
+
+static int bad_reduction(struct hvd *h, enum hvd_type type, enum hvd_op op)
+{
+	if (!is_type(type) || (unsigned)op > HVD_MAX)
+		return fail(h, HVD_EINVAL, "no such type or operation (%d, %d)", (int)type, (int)op);
+	if (op == HVD_AVG && !is_float(type))
+		return fail(h, HVD_EINVAL, "HVD_AVG is for floating-point types, not %s", type_name(type));
+	return 0;
+}
+
+static int bad_copy(struct hvd *h, enum hvd_type type, int root)
+{
+	if (!is_type(type) || root < 0 || root >= h->world.size)
+		return fail(h, HVD_EINVAL, "no such type or root (%d, rank %d of %d)", (int)type, root, h->world.size);
+	return 0;
+}
+
+int hvd_allreduce(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op)
+{
+	struct op o = { .kind = OP_ALLREDUCE, .bucket = -1, .in = in, .out = out, .n = n, .type = type, .op = op };
+	int bad = bad_reduction(h, type, op);
+	return bad ? bad : queue_run(h, &o);
+}
+
+int hvd_broadcast(struct hvd *h, void *buffer, size_t n, enum hvd_type type, int root)
+{
+	struct op o = { .kind = OP_BROADCAST, .bucket = -1, .in = buffer, .out = buffer, .n = n, .type = type, .root = root };
+	int bad = bad_copy(h, type, root);
+	return bad ? bad : queue_run(h, &o);
+}
+
+int hvd_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type)
+{
+	struct op o = { .kind = OP_ALLGATHER, .bucket = -1, .in = in, .out = out, .n = n, .type = type };
+	int bad = bad_copy(h, type, 0);
+	return bad ? bad : queue_run(h, &o);
+}
+
+int hvd_allgatherv(struct hvd *h, const void *in, void *out, const size_t *n, enum hvd_type type)
+{
+	struct op o = { .kind = OP_ALLGATHER, .bucket = -1, .in = in, .out = out, .blocks = n, .type = type };
+	int bad = bad_copy(h, type, 0);
+	return bad ? bad : queue_run(h, &o);
+}
+
+int hvd_reduce_scatter(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op)
+{
+	struct op o = { .kind = OP_REDUCE_SCATTER, .bucket = -1, .in = in, .out = out, .n = n, .type = type, .op = op };
+	int bad = bad_reduction(h, type, op);
+	return bad ? bad : queue_run(h, &o);
+}
+
+int hvd_alltoall(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type)
+{
+	struct op o = { .kind = OP_ALLTOALL, .bucket = -1, .in = in, .out = out, .n = n, .type = type };
+	int bad = bad_copy(h, type, 0);
+	return bad ? bad : queue_run(h, &o);
+}
+
+int hvd_barrier(struct hvd *h)
+{
+	return queue_run(h, &(struct op){ .kind = OP_BARRIER, .bucket = -1 });
+}
+
+long hvd_start_allreduce(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op)
+{
+	struct op o = { .kind = OP_ALLREDUCE, .bucket = -1, .in = in, .out = out, .n = n, .type = type, .op = op };
+	int bad = bad_reduction(h, type, op);
+	return bad ? bad : queue_post(h, &o);
+}
+
+long hvd_start_broadcast(struct hvd *h, void *buffer, size_t n, enum hvd_type type, int root)
+{
+	struct op o = { .kind = OP_BROADCAST, .bucket = -1, .in = buffer, .out = buffer, .n = n, .type = type, .root = root };
+	int bad = bad_copy(h, type, root);
+	return bad ? bad : queue_post(h, &o);
+}
+
+long hvd_start_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type)
+{
+	struct op o = { .kind = OP_ALLGATHER, .bucket = -1, .in = in, .out = out, .n = n, .type = type };
+	int bad = bad_copy(h, type, 0);
+	return bad ? bad : queue_post(h, &o);
+}
+
+int hvd_test(struct hvd *h, long request)
+{
+	return queue_test(h, request);
+}
+
+int hvd_wait(struct hvd *h, long request)
+{
+	return queue_wait(h, request);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libhvd: collectives for a job step, without mpirun.
+ *
+ * A program started by `srun --hvd` calls hvd_init() and is a rank of a world that has the size of the
+ * step. PMIx is used only to find the other ranks and is finalised before hvd_init() returns; from then
+ * on the ranks talk over an authenticated TCP mesh of their own, and reduce over shared memory and TCP
+ * (CPU back end) or NCCL.
+ *
+ * Every call returns 0 (or a request number >= 0) on success and a negative HVD_E… on failure;
+ * hvd_error() then says which rank, which call and for how long. No call blocks for ever: a rank that
+ * died or stopped is named within the deadline. One thread uses a handle at a time.
+ */
+#ifndef HVD_H
+#define HVD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HVD_API __attribute__((visibility("default")))
+
+enum hvd_status {
+	HVD_OK = 0,
+	HVD_EINVAL = -1,    /* an argument is wrong */
+	HVD_EBOOT = -2,     /* the world could not be formed (no PMIx, a rank is missing, versions differ) */
+	HVD_EPEER = -3,     /* a rank died, left without hvd_close(), or passed the deadline */
+	HVD_ESYS = -4,      /* a system call failed */
+	HVD_EMISMATCH = -5, /* ranks disagree (plan, sizes, back end) */
+	HVD_EBACKEND = -6,  /* NCCL or CUDA failed */
+};
+
+enum hvd_type { HVD_F32, HVD_F64, HVD_F16, HVD_BF16, HVD_I32, HVD_I64, HVD_U8, HVD_U64 };
+enum hvd_op { HVD_SUM, HVD_AVG, HVD_MIN, HVD_MAX };
+
+struct hvd;      /* a rank's end of the world */
+struct hvd_plan; /* gradients cut into buckets, agreed by all ranks */
+
+struct hvd_world {
+	int rank, size;             /* 0 <= rank < size */
+	int local_rank, local_size; /* among the ranks of this node */
+	int node, nodes;            /* nodes are numbered in the order of their lowest rank */
+	unsigned epoch;             /* grows each time survivors go on without a dead rank */
+	const char *backend;        /* "single", "cpu" or "nccl" */
+};
+
+/* What hvd_init() takes; hvd_conf_default() fills it from HVD_* in the environment, which srun --hvd sets. */
+struct hvd_conf {
+	size_t size;              /* sizeof(struct hvd_conf) */
+	const char *backend;      /* HVD_BACKEND: "auto" (default), "cpu", "nccl" */
+	const char *interface;    /* HVD_IFACE: network interface of the mesh; NULL: the first that is up and not loopback */
+	const char *trace;        /* HVD_TRACE: directory for trace records; NULL: none */
+	double deadline;          /* HVD_DEADLINE, seconds until a silent rank counts as lost; default 60 */
+	int on_death;             /* HVD_ON_DEATH: 0 abort (default), 1 continue */
+	void *stream;             /* cudaStream_t that collectives are ordered with; NULL: host memory */
+	/* on_death abort: called once, from the watching thread, with the line that names the lost rank. NULL: the line
+	 * goes to stderr and the process ends at once with _exit(70), whatever its other threads are doing. */
+	void (*on_lost)(void *arg, const char *line);
+	void *on_lost_arg;
+};
+
+/* The defaults and what the environment says. Returns HVD_EINVAL with the reason in `why` (256 bytes) for an unusable value. */
+HVD_API int hvd_conf_default(struct hvd_conf *conf, char why[256]);
+
+/* Forms the world; collective. A process that is not in a job step is a world of one. On failure *h is
+ * still valid for hvd_error() and hvd_close(). conf NULL: hvd_conf_default(). */
+HVD_API int hvd_init(struct hvd **h, const struct hvd_conf *conf);
+
+/* Says goodbye to the other ranks and frees everything; collective unless a rank is lost. h may be NULL. */
+HVD_API int hvd_close(struct hvd *h);
+
+HVD_API const struct hvd_world *hvd_world(const struct hvd *h);
+
+/* Node name (as PMIx knows it) of a rank; owned by h. */
+HVD_API const char *hvd_host(const struct hvd *h, int rank);
+
+/* One line about the last failure on this handle: rank, host, call, time. Never NULL. */
+HVD_API const char *hvd_error(const struct hvd *h);
+
+/* The lowest lost rank after HVD_EPEER, or -1. */
+HVD_API int hvd_lost(const struct hvd *h);
+
+/* After HVD_EPEER, with on_death continue: the survivors agree on who is left and become a smaller world, with new ranks
+ * and a higher epoch. Collective among them. Memory of hvd_alloc() and plans stay, as this rank left them: ranks may
+ * be one step apart, so the caller takes parameters and optimiser state from the rank that got furthest, and repeats the
+ * step that failed. HVD_EBOOT: this rank was given up by the others, or too few are left to be sure that nobody else
+ * goes on. Steps that are to survive a death need `srun --kill-on-bad-exit=0 --no-kill`, which --hvd=on_death=continue sets. */
+HVD_API int hvd_recover(struct hvd *h);
+
+/* Memory that collectives use without a copy (shared with the node's ranks, or registered with NCCL);
+ * zeroed, 64-byte aligned. Collective: all ranks allocate the same sizes in the same order. */
+HVD_API void *hvd_alloc(struct hvd *h, size_t bytes);
+HVD_API void hvd_free(struct hvd *h, void *p);
+
+/* Collectives over n elements; in and out may be equal. Sums run in rank order, so equal inputs give equal
+ * bits on every rank, every run and every back end of the CPU. Under "nccl", device memory is ordered with conf.stream
+ * (the call returns before the device is through), and host memory goes through the CPU. */
+HVD_API int hvd_allreduce(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op);
+HVD_API int hvd_broadcast(struct hvd *h, void *buffer, size_t n, enum hvd_type type, int root);
+/* out: [size][n], rank by rank. */
+HVD_API int hvd_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type);
+/* Blocks of unequal size: n[size] elements, the same on every rank; out: block after block. */
+HVD_API int hvd_allgatherv(struct hvd *h, const void *in, void *out, const size_t *n, enum hvd_type type);
+/* in: [size][n]; out: [n], this rank's block of the result. */
+HVD_API int hvd_reduce_scatter(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op);
+/* in, out: [size][n]; block i of rank j becomes block j of rank i. Host memory: every link carries all blocks. */
+HVD_API int hvd_alltoall(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type);
+HVD_API int hvd_barrier(struct hvd *h);
+
+/* The same without waiting: they return a request number (>= 0) and run in the order of the calls; buffers belong to the
+ * runtime until the request is through. hvd_test(): 1 if it is, else 0. A failure of one is a failure of all after it. */
+HVD_API long hvd_start_allreduce(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op);
+HVD_API long hvd_start_broadcast(struct hvd *h, void *buffer, size_t n, enum hvd_type type, int root);
+HVD_API long hvd_start_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type);
+HVD_API int hvd_test(struct hvd *h, long request);
+HVD_API int hvd_wait(struct hvd *h, long request);
+
+/* ---- gradients ----------------------------------------------------------------------------------
+ * Gradients are declared once, in the order in which the backward pass finishes them, and live in one
+ * slab of fp32 that the runtime allocates; buckets are ranges of that slab. Per step: hvd_plan_ready()
+ * for each gradient as it is written, hvd_plan_finish() before the update. Each bucket is averaged over
+ * all ranks, in place, while the backward pass goes on. No message, copy or allocation is added. */
+struct hvd_tensor {
+	const char *name;
+	size_t count; /* floats, padding included */
+};
+
+/* Collective. Ranks must declare the same tensors: otherwise HVD_EMISMATCH names the first rank that differs.
+ * bucket_bytes 0: buckets of 2 MiB, a last tensor named "statistics" alone; after seven steps, on the CPU, the cut that hides
+ * most communication by the measured ready times and the measured cost of an all-reduce. It stays from then on. */
+HVD_API int hvd_plan_open(struct hvd *h, struct hvd_plan **p, const struct hvd_tensor *tensors, int n, size_t bucket_bytes);
+/* [sum of counts] floats, tensor after tensor; owned by the plan. */
+HVD_API float *hvd_plan_slab(const struct hvd_plan *p);
+/* Gradient i of this step is in the slab. Each i once a step, in ascending order. Never waits for other ranks. */
+HVD_API int hvd_plan_ready(struct hvd_plan *p, int i);
+/* Waits until every bucket of this step holds the mean over all ranks. */
+HVD_API int hvd_plan_finish(struct hvd_plan *p);
+HVD_API int hvd_plan_buckets(const struct hvd_plan *p);
+/* Seconds hvd_plan_finish() waited in the last step (communication that the backward pass did not hide). */
+HVD_API double hvd_plan_exposed(const struct hvd_plan *p);
+HVD_API void hvd_plan_close(struct hvd_plan *p);
+
+/* ---- trace ---------------------------------------------------------------------------------------
+ * With conf.trace each rank records what it does in a file of its own, which hvd-trace merges. A span of the program's own
+ * ends now and began at `since`, which an earlier call returned (a call with name NULL only returns the time):
+ *     double t = hvd_mark(h, NULL, 0);
+ *     … read images …      t = hvd_mark(h, "input", t);
+ *     … forward pass …     t = hvd_mark(h, "forward", t);
+ * A name of up to 31 bytes; 63 names. "input" is what hvd-trace counts as waiting for data. */
+HVD_API double hvd_mark(struct hvd *h, const char *name, double since);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * hvd-bench: start-up, latency and bandwidth of a world, with every result checked. */
+#include "hvd.h"
+
+#include <getopt.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { EXIT_USAGE = 64, EXIT_FAILED = 70 };
+
+struct settings {
+	size_t from, to; /* bytes */
+	int rounds;      /* 0: chosen by size */
+	const char *what;
+	int startup_only;
+};
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static int failed(struct hvd *h, const char *what)
+{
+	fprintf(stderr, "hvd-bench: %s: %s\n", what, hvd_error(h));
+	return EXIT_FAILED;
+}
+
+/* Numbers whose sum depends on the order of the additions. */
+static float sample(int rank, size_t i)
+{
+	uint32_t x = ((uint32_t)i + 1) * 2654435761u ^ ((uint32_t)rank + 1) * 0x9e3779b9u;
+	x ^= x >> 15;
+	return (float)(x & 0xffffff) / 8388608.0f * (float)(1 + x % 1000);
+}
+
+static float serial_sum(int size, size_t i)
+{
+	float sum = sample(0, i);
+	for (int r = 1; r < size; r++)
+		sum += sample(r, i);
+	return sum;
+}
+
+/* The CPU back end gives the serial sum in rank order, bit for bit; NCCL chooses its own order. */
+static size_t wrong_elements(const float *p, size_t n, const struct hvd_world *w, const char *what)
+{
+	float tolerance = !strcmp(what, "allreduce") && !strcmp(w->backend, "nccl") ? 1e-5f : 0;
+	size_t wrong = 0;
+	for (size_t i = 0; i < n; i++) {
+		float want = !strcmp(what, "allreduce") ? serial_sum(w->size, i) : sample(0, i);
+		wrong += !(p[i] >= want - want * tolerance && p[i] <= want + want * tolerance);
+	}
+	return wrong;
+}
+
+static int once(struct hvd *h, float *p, size_t n, const char *what)
+{
+	return !strcmp(what, "allreduce") ? hvd_allreduce(h, p, p, n, HVD_F32, HVD_SUM) : hvd_broadcast(h, p, n, HVD_F32, 0);
+}
+
+/* One line of the table. algbw: bytes per second of the result; busbw: what a link carries, as in nccl-tests. */
+static int measure(struct hvd *h, float *p, size_t bytes, const struct settings *s, double *seconds, int room)
+{
+	const struct hvd_world *w = hvd_world(h);
+	size_t n = bytes / sizeof(float), wrong = 0;
+	int rounds = s->rounds ? s->rounds : bytes <= 65536 ? 200 : bytes <= 4u << 20 ? 20 : 7;
+	rounds = rounds < room ? rounds : room;
+	for (int k = -2; k < rounds; k++) {
+		for (size_t i = 0; i < n; i++)
+			p[i] = sample(w->rank, i);
+		if (hvd_barrier(h))
+			return failed(h, "barrier");
+		double begin = now();
+		if (once(h, p, n, s->what))
+			return failed(h, s->what);
+		if (k >= 0)
+			seconds[k] = now() - begin;
+		wrong += wrong_elements(p, n, w, s->what);
+	}
+	qsort(seconds, (size_t)rounds, sizeof *seconds, ascending);
+	double t = seconds[rounds / 2], algbw = (double)bytes / t * 1e-9;
+	double factor = !strcmp(s->what, "allreduce") ? 2.0 * (w->size - 1) / w->size : 1;
+	double all_wrong = (double)wrong;
+	if (hvd_allreduce(h, &all_wrong, &all_wrong, 1, HVD_F64, HVD_SUM))
+		return failed(h, "allreduce");
+	if (w->rank == 0)
+		printf("%12zu %12zu %10.1f %10.1f %10.1f %9.3f %9.3f %8.0f\n", bytes, n, t * 1e6, seconds[0] * 1e6, seconds[rounds - 1] * 1e6, algbw,
+		       algbw * factor, all_wrong);
+	return all_wrong > 0 ? EXIT_FAILED : 0;
+}
+
+static int table(struct hvd *h, const struct settings *s)
+{
+	enum { ROUNDS_MAX = 10000 };
+	float *p = hvd_alloc(h, s->to);
+	double *seconds = calloc(ROUNDS_MAX, sizeof *seconds);
+	int status = p && seconds ? 0 : failed(h, "memory");
+	if (!status && hvd_world(h)->rank == 0)
+		printf("# %s of f32, median, least and most of the rounds on rank 0\n%12s %12s %10s %10s %10s %9s %9s %8s\n", s->what, "bytes",
+		       "elements", "time us", "least", "most", "algbw", "busbw", "wrong");
+	for (size_t bytes = s->from; !status && bytes <= s->to; bytes = bytes < s->to && bytes * 4 > s->to ? s->to : bytes * 4) {
+		status = measure(h, p, bytes, s, seconds, ROUNDS_MAX);
+		if (bytes == s->to)
+			break;
+	}
+	free(seconds);
+	hvd_free(h, p);
+	return status;
+}
+
+static int size_option(const char *text, size_t *bytes)
+{
+	char *end;
+	double x = strtod(text, &end);
+	double unit = *end == 'K' ? 1024 : *end == 'M' ? 1048576 : *end == 'G' ? 1073741824 : 1;
+	*bytes = (size_t)(x * unit) / sizeof(float) * sizeof(float);
+	return end == text || end[unit > 1] || *bytes < sizeof(float) ? -1 : 0;
+}
+
+static int usage(FILE *to, int status)
+{
+	fprintf(to, "usage: srun --hvd hvd-bench [OPTION…]\n"
+		    "Latency and bandwidth of collectives between all tasks of a job step, each result checked.\n\n"
+		    "  -b, --from BYTES      smallest message (default 256; K, M, G)\n"
+		    "  -e, --to BYTES        largest message (default 32M)\n"
+		    "  -n, --rounds N        rounds a size (default: by size)\n"
+		    "  -c, --collective NAME allreduce (default) or broadcast\n"
+		    "  -s, --start-up        only the time from main() to the first verified all-reduce\n"
+		    "  -h, --help\n");
+	return status;
+}
+
+static int options(int argc, char **argv, struct settings *s)
+{
+	static const struct option table_of[] = {
+		{ "from", required_argument, NULL, 'b' },   { "to", required_argument, NULL, 'e' },
+		{ "rounds", required_argument, NULL, 'n' }, { "collective", required_argument, NULL, 'c' },
+		{ "start-up", no_argument, NULL, 's' },     { "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	for (int c; (c = getopt_long(argc, argv, "b:e:n:c:sh", table_of, NULL)) != -1;) {
+		int bad = 0;
+		switch (c) {
+		case 'b':
+			bad = size_option(optarg, &s->from);
+			break;
+		case 'e':
+			bad = size_option(optarg, &s->to);
+			break;
+		case 'n':
+			s->rounds = atoi(optarg);
+			bad = s->rounds < 1;
+			break;
+		case 'c':
+			s->what = optarg;
+			bad = strcmp(optarg, "allreduce") && strcmp(optarg, "broadcast");
+			break;
+		case 's':
+			s->startup_only = 1;
+			break;
+		case 'h':
+			exit(usage(stdout, 0));
+		default:
+			return usage(stderr, EXIT_USAGE);
+		}
+		if (bad) {
+			fprintf(stderr, "hvd-bench: -%c %s: not a usable value\n", c, optarg);
+			return EXIT_USAGE;
+		}
+	}
+	if (optind < argc || s->from > s->to)
+		return usage(stderr, EXIT_USAGE);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	double begin = now();
+	struct settings s = { .from = 256, .to = 32u << 20, .what = "allreduce" };
+	int status = options(argc, argv, &s);
+	if (status)
+		return status;
+	struct hvd *h;
+	if (hvd_init(&h, NULL)) {
+		status = failed(h, "hvd_init");
+		hvd_close(h);
+		return status;
+	}
+	double formed = now();
+	const struct hvd_world *w = hvd_world(h);
+	float one = 1;
+	if (hvd_allreduce(h, &one, &one, 1, HVD_F32, HVD_SUM) || one != (float)w->size)
+		return failed(h, "first all-reduce");
+	double verified = now();
+	if (w->rank == 0)
+		printf("# %d ranks on %d nodes, back end %s: world formed in %.1f ms, first all-reduce verified %.1f ms after main()\n", w->size, w->nodes,
+		       w->backend, (formed - begin) * 1e3, (verified - begin) * 1e3);
+	if (!s.startup_only)
+		status = table(h, &s);
+	if (hvd_close(h) && !status)
+		status = EXIT_FAILED;
+	return status;
+}

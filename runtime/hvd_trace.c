@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * hvd-trace: the trace files of all ranks as one timeline (Chrome's JSON, with the names that Horovod uses), and as a few
+ * lines that say what a step's time goes to. */
+#include "trace.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { EXIT_USAGE = 64, EXIT_DATA = 65 };
+
+struct traces {
+	const struct trace_file **file; /* [n], by rank */
+	int n;
+};
+
+static uint64_t records_of(const struct trace_file *f)
+{
+	uint64_t n = atomic_load(&f->written);
+	return n < TRACE_RECORDS ? n : TRACE_RECORDS;
+}
+
+/* Nanoseconds of rank 0's clock. */
+static double aligned(const struct trace_file *f, uint64_t t)
+{
+	return (double)t + (double)f->offset;
+}
+
+/* ---- reading -------------------------------------------------------------------------------------- */
+
+static int add_file(struct traces *t, const char *path)
+{
+	struct stat s;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &s)) {
+		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
+		return EXIT_DATA;
+	}
+	const struct trace_file *f = s.st_size == sizeof *f ? mmap(NULL, sizeof *f, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+	close(fd);
+	if (f == MAP_FAILED || memcmp(f->magic, TRACE_MAGIC, sizeof f->magic)) {
+		fprintf(stderr, "hvd-trace: %s: not a trace of this version of libhvd (%zu bytes expected, %lld found)\n", path, sizeof *f,
+			(long long)s.st_size);
+		return EXIT_DATA;
+	}
+	t->file = realloc(t->file, ((size_t)t->n + 1) * sizeof *t->file);
+	if (!t->file)
+		return EXIT_DATA;
+	t->file[t->n++] = f;
+	return 0;
+}
+
+static int newest_first(const struct dirent **a, const struct dirent **b)
+{
+	return strverscmp((*b)->d_name, (*a)->d_name);
+}
+
+static int is_trace(const struct dirent *d)
+{
+	const char *end = strstr(d->d_name, ".hvdtrace");
+	return end && !end[9] && strstr(d->d_name, "-rank");
+}
+
+/* Of a directory: the traces of its last job step. */
+static int add_directory(struct traces *t, const char *path)
+{
+	struct dirent **list;
+	int n = scandir(path, &list, is_trace, newest_first), status = 0, others = 0;
+	if (n <= 0) {
+		fprintf(stderr, "hvd-trace: %s: %s\n", path, n ? strerror(errno) : "no traces (*-rank*.hvdtrace) in it");
+		return EXIT_DATA;
+	}
+	size_t prefix = (size_t)(strstr(list[0]->d_name, "-rank") - list[0]->d_name);
+	for (int i = 0; i < n; i++) {
+		char file[4096];
+		snprintf(file, sizeof file, "%s/%s", path, list[i]->d_name);
+		if (strncmp(list[i]->d_name, list[0]->d_name, prefix + 5))
+			others++;
+		else if (!status)
+			status = add_file(t, file);
+	}
+	if (others)
+		fprintf(stderr, "hvd-trace: taking step %.*s; %d files of other steps left out\n", (int)prefix, list[0]->d_name, others);
+	for (int i = 0; i < n; i++)
+		free(list[i]);
+	free(list);
+	return status;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct trace_file *x = *(const struct trace_file *const *)a, *y = *(const struct trace_file *const *)b;
+	return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* ---- timeline ------------------------------------------------------------------------------------- */
+
+static void event(FILE *out, const struct trace_file *f, int thread, const char *name, double begin, double end, double zero,
+		  const struct trace_record *r)
+{
+	fprintf(out, ",\n{\"ph\":\"X\",\"pid\":%u,\"tid\":%d,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%u", f->rank, thread, name,
+		(aligned(f, 0) + begin - zero) * 1e-3, (end - begin) * 1e-3, r->step);
+	if (r->kind == TRACE_READY || r->kind == TRACE_BUCKET)
+		fprintf(out, ",\"bucket\":%u", r->index);
+	fprintf(out, ",\"bytes\":%u}}", r->bytes);
+}
+
+/* Names are the program's own: whatever is in them, the JSON stays valid. */
+static const char *clean(const char *name, char text[TRACE_NAME_BYTES])
+{
+	int i = 0;
+	for (; i < TRACE_NAME_BYTES - 1 && name[i]; i++)
+		text[i] = name[i] >= ' ' && name[i] != '"' && name[i] != '\\' && name[i] != 127 ? name[i] : '_';
+	text[i] = 0;
+	return text;
+}
+
+static void timeline_of(FILE *out, const struct trace_file *f, double zero)
+{
+	static const char *const collectives[] = { "ALLREDUCE", "BROADCAST", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BARRIER" };
+	double ready[1024] = { 0 }; /* of each bucket of the step that is being read */
+	char text[TRACE_NAME_BYTES];
+	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_name\",\"args\":{\"name\":\"rank %u on %.32s\"}}", f->rank, f->rank,
+		clean(f->host, text));
+	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%u}}", f->rank, f->rank);
+	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"tid\":0,\"name\":\"thread_name\",\"args\":{\"name\":\"compute\"}}", f->rank);
+	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"tid\":1,\"name\":\"thread_name\",\"args\":{\"name\":\"communication\"}}", f->rank);
+	uint64_t written = atomic_load(&f->written), n = records_of(f);
+	for (uint64_t i = written - n; i < written; i++) {
+		const struct trace_record *r = &f->record[i % TRACE_RECORDS];
+		double begin = (double)r->begin, end = (double)r->end;
+		switch (r->kind) {
+		case TRACE_READY:
+			if (r->index < 1024)
+				ready[r->index] = begin;
+			break;
+		case TRACE_BUCKET:
+			if (r->index < 1024 && ready[r->index] > 0 && ready[r->index] < begin)
+				event(out, f, 1, "QUEUE", ready[r->index], begin, zero, r);
+			event(out, f, 1, "ALLREDUCE", begin, end, zero, r);
+			break;
+		case TRACE_WAIT:
+			event(out, f, 0, "WAIT_FOR_DATA", begin, end, zero, r);
+			break;
+		case TRACE_COLLECTIVE:
+			event(out, f, 0, collectives[r->index % 6], begin, end, zero, r);
+			break;
+		case TRACE_MARK:
+			event(out, f, 0, clean(f->name[r->index % TRACE_NAMES], text), begin, end, zero, r);
+			break;
+		}
+	}
+}
+
+static int timeline(const struct traces *t, const char *path)
+{
+	double zero = 1e300;
+	FILE *out = fopen(path, "w");
+	if (!out) {
+		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
+		return EXIT_DATA;
+	}
+	for (int i = 0; i < t->n; i++)
+		for (uint64_t k = 0; k < records_of(t->file[i]); k++) {
+			double begin = aligned(t->file[i], t->file[i]->record[k].begin);
+			zero = begin < zero && t->file[i]->record[k].kind ? begin : zero;
+		}
+	fprintf(out, "[{\"ph\":\"M\",\"pid\":0,\"name\":\"trace\",\"args\":{\"ranks\":%d}}", t->n);
+	for (int i = 0; i < t->n; i++)
+		timeline_of(out, t->file[i], zero);
+	fprintf(out, "\n]\n");
+	if (fclose(out)) {
+		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
+		return EXIT_DATA;
+	}
+	return 0;
+}
+
+/* ---- summary -------------------------------------------------------------------------------------- */
+
+/* One step on one rank, nanoseconds of rank 0's clock. */
+struct step {
+	double ready, end;             /* of the last gradient; of the step; 0: not seen */
+	double waited, busy, input;    /* in hvd_plan_finish(); in all-reduces; in marks named input */
+};
+
+static void read_steps(const struct trace_file *f, struct step *s, uint32_t first, uint32_t steps)
+{
+	for (uint64_t i = 0; i < records_of(f); i++) {
+		const struct trace_record *r = &f->record[i];
+		if (r->step < first || r->step - first >= steps)
+			continue;
+		struct step *p = &s[r->step - first];
+		double begin = aligned(f, r->begin), end = aligned(f, r->end);
+		if (r->kind == TRACE_READY)
+			p->ready = begin > p->ready ? begin : p->ready;
+		else if (r->kind == TRACE_BUCKET)
+			p->busy += end - begin;
+		else if (r->kind == TRACE_WAIT) {
+			p->end = end;
+			p->waited = end - begin;
+		} else if (r->kind == TRACE_MARK && !strcmp(f->name[r->index % TRACE_NAMES], "input"))
+			p->input += end - begin;
+	}
+}
+
+struct sums {
+	int steps;
+	double whole, compute, input, late, exposed, busy; /* nanoseconds, over all steps and ranks */
+	int *last;        /* [ranks] steps in which a rank was the last to be ready */
+	double *by;       /* [ranks] how much later than the mean of the others */
+};
+
+/* step[rank][steps]; the first step of the range has no beginning and is left out. */
+static void sum_up(const struct traces *t, struct step *const *step, uint32_t steps, uint32_t first, bool each, struct sums *s)
+{
+	for (uint32_t k = 1; k < steps; k++) {
+		int last = 0;
+		bool whole = true;
+		double mean = 0;
+		for (int r = 0; r < t->n; r++) {
+			whole &= step[r][k].end > 0 && step[r][k].ready > 0 && step[r][k - 1].end > 0;
+			last = step[r][k].ready > step[last][k].ready ? r : last;
+			mean += step[r][k].ready;
+		}
+		if (!whole)
+			continue;
+		double latest = step[last][k].ready, by = t->n > 1 ? latest - (mean - latest) / (t->n - 1) : 0;
+		s->steps++;
+		s->last[last]++;
+		s->by[last] += by;
+		for (int r = 0; r < t->n; r++) {
+			const struct step *p = &step[r][k];
+			double late = latest - p->ready < p->waited ? latest - p->ready : p->waited;
+			s->whole += p->end - step[r][k - 1].end;
+			s->compute += p->ready - step[r][k - 1].end - p->input;
+			s->input += p->input;
+			s->late += late;
+			s->exposed += p->waited - late;
+			s->busy += p->busy;
+		}
+		if (each)
+			printf("step %u: %.2f ms, last to be ready rank %u on %s, %.2f ms after the others\n", first + k,
+			       (step[last][k].end - step[last][k - 1].end) * 1e-6, t->file[last]->rank, t->file[last]->host, by * 1e-6);
+	}
+}
+
+static void print_share(const char *what, double part, double whole, double unit)
+{
+	printf("  %-26s %8.2f ms %5.1f %%\n", what, part * unit, whole > 0 ? 100 * part / whole : 0);
+}
+
+static void print_sums(const struct traces *t, const struct sums *s)
+{
+	double unit = 1e-6 / s->steps / t->n; /* milliseconds a step */
+	int last = 0;
+	for (int r = 1; r < t->n; r++)
+		last = s->last[r] > s->last[last] ? r : last;
+	printf("%d ranks, %d steps, %.2f ms a step\n", t->n, s->steps, s->whole * unit);
+	print_share("computing", s->compute, s->whole, unit);
+	print_share("input", s->input, s->whole, unit);
+	print_share("waiting for late ranks", s->late, s->whole, unit);
+	print_share("communication not hidden", s->exposed, s->whole, unit);
+	printf("all-reduces take %.2f ms a step, with the waiting for each other\n", s->busy * unit);
+	double by = s->last[last] ? s->by[last] * 1e-6 / s->last[last] : 0;
+	if (t->n > 1)
+		printf("most often last to be ready: rank %u on %s, in %d of %d steps, %.2f ms after the others\n", t->file[last]->rank,
+		       t->file[last]->host, s->last[last], s->steps, by);
+	if (s->late > s->exposed && s->late > s->input && s->late > 0.05 * s->whole)
+		printf("bottleneck: rank %u on %s is late\n", t->file[last]->rank, t->file[last]->host);
+	else
+		printf("bottleneck: %s\n", s->input > s->compute && s->input > s->exposed ? "input" :
+					   s->exposed > 0.1 * s->whole	       ? "communication that is not hidden" :
+										 "computing");
+}
+
+static int summary(const struct traces *t, bool each)
+{
+	uint32_t least = UINT32_MAX, most = 0;
+	for (int i = 0; i < t->n; i++)
+		for (uint64_t k = 0; k < records_of(t->file[i]); k++)
+			if (t->file[i]->record[k].kind == TRACE_WAIT) {
+				least = t->file[i]->record[k].step < least ? t->file[i]->record[k].step : least;
+				most = t->file[i]->record[k].step > most ? t->file[i]->record[k].step : most;
+			}
+	uint32_t steps = most >= least ? most - least + 1 : 0;
+	struct step **step = calloc((size_t)t->n, sizeof *step);
+	struct sums s = { .last = calloc((size_t)t->n, sizeof *s.last), .by = calloc((size_t)t->n, sizeof *s.by) };
+	for (int i = 0; step && i < t->n; i++) {
+		step[i] = calloc((size_t)steps + 1, sizeof **step);
+		if (!step[i] || !s.last || !s.by) {
+			fprintf(stderr, "hvd-trace: no memory for %u steps\n", steps);
+			return EXIT_DATA;
+		}
+		read_steps(t->file[i], step[i], least, steps);
+	}
+	if (step && s.last && s.by)
+		sum_up(t, step, steps, least, each, &s);
+	if (s.steps)
+		print_sums(t, &s);
+	else
+		printf("%d ranks, no two whole steps\n", t->n);
+	for (int i = 0; i < t->n; i++)
+		free(step[i]);
+	free(step);
+	free(s.last);
+	free(s.by);
+	return 0;
+}
+
+static int usage(FILE *to, int status)
+{
+	fprintf(to, "usage: hvd-trace [OPTION…] DIRECTORY|FILE…\n"
+		    "What a step's time goes to, from the traces that ranks left in DIRECTORY (srun --hvd=trace=DIRECTORY).\n\n"
+		    "  -o, --output FILE   also write the timeline of all ranks, for ui.perfetto.dev or chrome://tracing\n"
+		    "  -e, --each          one line a step: which rank was the last to be ready\n"
+		    "  -h, --help\n");
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option table[] = {
+		{ "output", required_argument, NULL, 'o' }, { "each", no_argument, NULL, 'e' }, { "help", no_argument, NULL, 'h' }, { 0 },
+	};
+	struct traces t = { 0 };
+	const char *output = NULL;
+	bool each = false;
+	int status = 0;
+	for (int c; (c = getopt_long(argc, argv, "o:eh", table, NULL)) != -1;) {
+		if (c == 'h')
+			return usage(stdout, 0);
+		if (c == '?')
+			return usage(stderr, EXIT_USAGE);
+		output = c == 'o' ? optarg : output;
+		each |= c == 'e';
+	}
+	if (optind == argc)
+		return usage(stderr, EXIT_USAGE);
+	for (int i = optind; !status && i < argc; i++) {
+		struct stat s;
+		status = !stat(argv[i], &s) && S_ISDIR(s.st_mode) ? add_directory(&t, argv[i]) : add_file(&t, argv[i]);
+	}
+	if (!status)
+		qsort(t.file, (size_t)t.n, sizeof *t.file, by_rank);
+	if (!status)
+		status = summary(&t, each);
+	if (!status && output)
+		status = timeline(&t, output);
+	for (int i = 0; i < t.n; i++)
+		munmap((void *)(uintptr_t)t.file[i], sizeof *t.file[i]);
+	free(t.file);
+	return status;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "library.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *library_open(const char *name, const char *const *homes)
+{
+	static const char *const folders[] = { "lib64", "lib" };
+	void *library = NULL;
+	for (; homes && *homes; homes++) {
+		const char *home = getenv(*homes);
+		for (int i = 0; home && i < 2; i++) {
+			char path[4096];
+			snprintf(path, sizeof path, "%s/%s/%s", home, folders[i], name);
+			library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+			if (library)
+				return library;
+		}
+	}
+	return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+}
+
+const char *library_bind(void *library, const struct symbol *symbols, size_t n, void *functions)
+{
+	for (size_t i = 0; i < n; i++) {
+		void *found = dlsym(library, symbols[i].name);
+		if (!found)
+			return symbols[i].name;
+		memcpy((char *)functions + symbols[i].offset, &found, sizeof found);
+	}
+	return NULL;
+}

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Forming links: all connections, both ways, in one poll loop.
+ *
+ * The handshake has four frames of fixed size. Nothing that a stranger sends is used for more than a comparison:
+ *   connector  HELLO    magic, from, to, channel, nonce C
+ *   acceptor   REPLY    nonce S, MAC(secret, "reply"   HELLO S)
+ *   connector  PROOF             MAC(secret, "proof"   HELLO S)
+ *   acceptor   WELCOME           MAC(secret, "welcome" HELLO S)  */
+#include "links.h"
+
+#include "siphash.h"
+#include "world.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define STRANGER_SECONDS 2.0 /* an accepted connection has this long to prove itself */
+#define STRANGERS_MAX 64
+
+struct hello {
+	char magic[8];
+	uint32_t from, to, channel, pad;
+	uint8_t nonce[16];
+};
+
+enum frame { HELLO, REPLY, PROOF, WELCOME, DONE };
+
+static const size_t frame_bytes[] = { [HELLO] = sizeof(struct hello), [REPLY] = 32, [PROOF] = 16, [WELCOME] = 16 };
+
+struct shake {
+	int fd;
+	bool outgoing, connecting;
+	struct link *link; /* NULL: accepted, not yet known whose */
+	enum frame frame;
+	size_t moved; /* bytes of this frame */
+	uint8_t bytes[sizeof(struct hello)];
+	struct hello hello;
+	uint8_t nonce[16];
+	double until, retry; /* retry: when to connect again, fd -1 until then */
+};
+
+struct former {
+	struct links *l;
+	struct link *link;
+	int links, open; /* open: links still to be formed */
+	const struct card *cards;
+	struct shake *shake; /* [links + STRANGERS_MAX], the outgoing ones first */
+	int shakes;
+	char *why;
+};
+
+static void tag(const struct former *f, const struct shake *s, const char *label, uint8_t mac[16])
+{
+	struct {
+		char label[8];
+		struct hello hello;
+		uint8_t nonce[16];
+	} text = { .hello = s->hello };
+	memcpy(text.label, label, strlen(label));
+	memcpy(text.nonce, s->nonce, sizeof text.nonce);
+	siphash128(f->l->secret, &text, sizeof text, mac);
+}
+
+static bool proves(const struct former *f, const struct shake *s, const char *label, const uint8_t *mac)
+{
+	uint8_t want[16], differ = 0;
+	tag(f, s, label, want);
+	for (int i = 0; i < 16; i++)
+		differ |= want[i] ^ mac[i];
+	return !differ;
+}
+
+static bool sending(const struct shake *s)
+{
+	return s->outgoing == (s->frame == HELLO || s->frame == PROOF);
+}
+
+static int prepare(const struct former *f, struct shake *s)
+{
+	s->moved = 0;
+	if (!sending(s))
+		return 0;
+	switch (s->frame) {
+	case HELLO:
+		s->hello = (struct hello){ .from = (uint32_t)f->l->rank, .to = (uint32_t)s->link->rank, .channel = s->link->channel };
+		memcpy(s->hello.magic, CARD_MAGIC, sizeof s->hello.magic);
+		if (getrandom(s->hello.nonce, 16, 0) != 16)
+			return -1;
+		memcpy(s->bytes, &s->hello, sizeof s->hello);
+		return 0;
+	case REPLY:
+		if (getrandom(s->nonce, 16, 0) != 16)
+			return -1;
+		memcpy(s->bytes, s->nonce, 16);
+		tag(f, s, "reply", s->bytes + 16);
+		return 0;
+	case PROOF:
+		tag(f, s, "proof", s->bytes);
+		return 0;
+	case WELCOME:
+		tag(f, s, "welcome", s->bytes);
+		return 0;
+	case DONE:
+		break;
+	}
+	return -1;
+}
+
+/* The link that an accepted connection says it is; NULL: this rank expects no such link. */
+static struct link *expected(const struct former *f, const struct hello *h)
+{
+	if (memcmp(h->magic, CARD_MAGIC, sizeof h->magic) || h->to != (uint32_t)f->l->rank)
+		return NULL;
+	for (int i = 0; i < f->links; i++) {
+		struct link *k = &f->link[i];
+		if (!k->outgoing && k->fd < 0 && (uint32_t)k->rank == h->from && (uint32_t)k->channel == h->channel)
+			return k;
+	}
+	return NULL;
+}
+
+static bool acceptable(const struct former *f, struct shake *s)
+{
+	switch (s->frame) {
+	case HELLO:
+		memcpy(&s->hello, s->bytes, sizeof s->hello);
+		s->link = expected(f, &s->hello);
+		return s->link;
+	case REPLY:
+		memcpy(s->nonce, s->bytes, 16);
+		return proves(f, s, "reply", s->bytes + 16);
+	case PROOF:
+		return proves(f, s, "proof", s->bytes);
+	case WELCOME:
+		return proves(f, s, "welcome", s->bytes);
+	case DONE:
+		break;
+	}
+	return false;
+}
+
+static void tell_of_stranger(struct links *l, int fd)
+{
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} a = { .any.sa_family = AF_UNSPEC };
+	socklen_t size = sizeof a;
+	char text[INET6_ADDRSTRLEN] = "a local process";
+	if (l->told)
+		return;
+	l->told = true;
+	getpeername(fd, &a.any, &size);
+	if (a.any.sa_family == AF_INET)
+		inet_ntop(AF_INET, &a.v4.sin_addr, text, sizeof text);
+	else if (a.any.sa_family == AF_INET6)
+		inet_ntop(AF_INET6, &a.v6.sin6_addr, text, sizeof text);
+	fprintf(stderr, "hvd: rank %d on %s: ignored a connection from %s that is no rank of this job (further ones are not reported)\n",
+		l->rank, l->card.host, text);
+}
+
+static void drop(struct former *f, struct shake *s, double t)
+{
+	if (!s->outgoing)
+		tell_of_stranger(f->l, s->fd);
+	close(s->fd);
+	s->fd = -1;
+	s->retry = t + 0.05;
+}
+
+/* Moves frames until the socket has no more to give or take. Returns 0, or -1: drop it. */
+static int advance(struct former *f, struct shake *s)
+{
+	while (s->frame != DONE) {
+		size_t left = frame_bytes[s->frame] - s->moved;
+		ssize_t n = sending(s) ? send(s->fd, s->bytes + s->moved, left, MSG_NOSIGNAL) : recv(s->fd, s->bytes + s->moved, left, 0);
+		if (n < 0)
+			return errno == EAGAIN || errno == EINTR ? 0 : -1;
+		if (n == 0)
+			return -1;
+		s->moved += (size_t)n;
+		if ((size_t)n < left)
+			continue;
+		if (!sending(s) && !acceptable(f, s))
+			return -1;
+		s->frame++;
+		if (s->frame != DONE && prepare(f, s))
+			return -1;
+	}
+	if (s->link->fd >= 0)
+		return -1;
+	s->link->fd = s->fd;
+	s->fd = -1;
+	f->open--;
+	return 0;
+}
+
+static int socket_to(const struct former *f, const struct card *c, int attempt)
+{
+	union {
+		struct sockaddr any;
+		struct sockaddr_un un;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} a = { .any.sa_family = AF_UNSPEC };
+	socklen_t size;
+	if (!strncmp(c->host, f->l->card.host, sizeof c->host)) {
+		size_t n = strnlen(c->unix_name, sizeof c->unix_name);
+		a.un.sun_family = AF_UNIX;
+		memcpy(a.un.sun_path + 1, c->unix_name, n);
+		size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+	} else {
+		bool both = c->address[0].family && c->address[1].family && f->l->listener[1] >= 0 && f->l->listener[2] >= 0;
+		bool v4 = both ? attempt % 2 == 0 : c->address[0].family && f->l->listener[1] >= 0;
+		if (v4) {
+			a.v4 = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = c->address[0].port };
+			memcpy(&a.v4.sin_addr, c->address[0].ip, 4);
+			size = sizeof a.v4;
+		} else {
+			a.v6 = (struct sockaddr_in6){ .sin6_family = AF_INET6, .sin6_port = c->address[1].port };
+			memcpy(&a.v6.sin6_addr, c->address[1].ip, 16);
+			a.v6.sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&a.v6.sin6_addr) ? f->l->scope : 0;
+			size = sizeof a.v6;
+		}
+	}
+	int fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd >= 0 && connect(fd, &a.any, size) && errno != EINPROGRESS) {
+		int error = errno;
+		close(fd);
+		errno = error;
+		return -1;
+	}
+	return fd;
+}
+
+static int unreachable(const struct former *f, const struct link *k, int error)
+{
+	const struct card *c = &f->cards[k->rank];
+	char text[INET6_ADDRSTRLEN] = "its Unix socket";
+	const struct address *a = c->address[0].family ? &c->address[0] : &c->address[1];
+	bool local = !strncmp(c->host, f->l->card.host, sizeof c->host);
+	if (!local && a->family)
+		inet_ntop(a->family, a->ip, text, sizeof text);
+	snprintf(f->why, WHY_BYTES, "rank %d on %s cannot reach rank %d on %s at %s%s%.0d: %s%s", f->l->rank, f->l->card.host, k->rank, c->host,
+		 text, local ? "" : " port ", local ? 0 : ntohs(a->port), strerror(error),
+		 local ? "" : " (a firewall between the nodes, or a wrong HVD_IFACE?)");
+	return HVD_EBOOT;
+}
+
+/* Starts or starts again an outgoing connection. */
+static int reach(struct former *f, struct shake *s, double t, int attempt)
+{
+	s->fd = socket_to(f, &f->cards[s->link->rank], attempt);
+	if (s->fd < 0) {
+		if (errno != EAGAIN && errno != EADDRNOTAVAIL)
+			return unreachable(f, s->link, errno);
+		s->retry = t + 0.01; /* the other side's backlog is full */
+		return 0;
+	}
+	s->connecting = true;
+	s->frame = HELLO;
+	return prepare(f, s);
+}
+
+static int connected(struct former *f, struct shake *s)
+{
+	int error = 0;
+	socklen_t size = sizeof error;
+	getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &size);
+	if (error)
+		return unreachable(f, s->link, error);
+	s->connecting = false;
+	return 0;
+}
+
+static void accept_from(struct former *f, int listener, double t)
+{
+	for (int i = 0; i < f->shakes; i++) {
+		struct shake *s = &f->shake[i];
+		if (s->outgoing || s->fd >= 0)
+			continue;
+		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0)
+			return;
+		*s = (struct shake){ .fd = fd, .until = t + STRANGER_SECONDS };
+		if (prepare(f, s) || advance(f, s))
+			drop(f, s, t);
+	}
+}
+
+static int serve(struct former *f, struct shake *s, short events, double t)
+{
+	if (s->connecting && events) {
+		int status = connected(f, s);
+		if (status)
+			return status;
+	}
+	if (events && advance(f, s))
+		drop(f, s, t);
+	else if (!s->outgoing && s->fd >= 0 && t > s->until)
+		drop(f, s, t);
+	return 0;
+}
+
+static int loop(struct former *f, struct pollfd *p, double until)
+{
+	int attempt = 0;
+	while (f->open) {
+		double t = now();
+		if (t > until)
+			return HVD_EBOOT;
+		int n = 0, strangers = 0;
+		for (int i = 0; i < f->shakes; i++, n++) {
+			struct shake *s = &f->shake[i];
+			if (s->outgoing && s->link->fd < 0 && s->fd < 0 && t >= s->retry) {
+				int status = reach(f, s, t, attempt++);
+				if (status)
+					return status;
+			}
+			p[n] = (struct pollfd){ .fd = s->fd, .events = s->fd >= 0 && (s->connecting || sending(s)) ? POLLOUT : POLLIN };
+			strangers += !s->outgoing && s->fd >= 0;
+		}
+		for (int i = 0; i < 3; i++, n++)
+			p[n] = (struct pollfd){ .fd = strangers < STRANGERS_MAX ? f->l->listener[i] : -1, .events = POLLIN };
+		p[n++] = (struct pollfd){ .fd = f->l->alarm, .events = POLLIN };
+		if (poll(p, (nfds_t)n, 50) < 0 && errno != EINTR)
+			return HVD_ESYS;
+		t = now();
+		if (p[n - 1].revents)
+			return HVD_EBOOT;
+		for (int i = 0; i < f->shakes; i++) {
+			int status = f->shake[i].fd >= 0 && f->shake[i].fd == p[i].fd ? serve(f, &f->shake[i], p[i].revents, t) : 0;
+			if (status)
+				return status;
+		}
+		for (int i = 0; i < 3; i++)
+			if (p[f->shakes + i].revents)
+				accept_from(f, f->l->listener[i], t);
+	}
+	return 0;
+}
+
+int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why)
+{
+	struct former f = { .l = l, .link = link, .links = n, .cards = cards, .shakes = n + STRANGERS_MAX, .why = why };
+	f.shake = calloc((size_t)f.shakes, sizeof *f.shake);
+	struct pollfd *p = calloc((size_t)f.shakes + 4, sizeof *p);
+	int status = f.shake && p ? 0 : HVD_ESYS;
+	why[0] = 0;
+	for (int i = 0; !status && i < f.shakes; i++) {
+		f.shake[i].fd = -1;
+		if (i < n && link[i].outgoing) {
+			f.shake[i].outgoing = true;
+			f.shake[i].link = &link[i];
+		}
+		f.open += i < n && link[i].fd < 0;
+	}
+	if (!status)
+		status = loop(&f, p, until);
+	for (int i = 0; f.shake && i < f.shakes; i++)
+		if (f.shake[i].fd >= 0)
+			close(f.shake[i].fd);
+	free(f.shake);
+	free(p);
+	return status;
+}
+

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sockets between ranks, formed by a mutual proof of the world's secret. Ranks of one node talk over Unix
+ * sockets, others over TCP on the chosen interface; listeners are open only while links are being formed. */
+#ifndef HVD_RUNTIME_LINKS_H
+#define HVD_RUNTIME_LINKS_H
+
+#include "boot.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct address {
+	uint16_t family, port; /* AF_INET, AF_INET6, or 0: none; network byte order */
+	uint32_t pad;
+	uint8_t ip[16];
+};
+
+/* What a rank tells the others about itself. */
+struct card {
+	char magic[8]; /* CARD_MAGIC: protocol version and byte order */
+	char version[24];
+	char host[HOST_BYTES];
+	char unix_name[24];
+	struct address address[2]; /* IPv4, IPv6 */
+};
+
+enum channel { CHANNEL_CONTROL, CHANNEL_DATA };
+
+struct link {
+	int rank;
+	enum channel channel;
+	bool outgoing; /* this rank connects; otherwise it accepts */
+	int fd;        /* -1 until formed */
+};
+
+struct links {
+	int rank;
+	uint8_t secret[16];
+	struct card card; /* this rank's */
+	unsigned scope;   /* interface index, for link-local IPv6 */
+	int listener[3];  /* Unix, IPv4, IPv6; -1: none */
+	int alarm;        /* readable: give up; -1: none */
+	bool told;        /* about a stranger */
+};
+
+int links_listen(struct links *l, int rank, const char *host, const char *interface, bool tcp, char *why);
+/* Forms every link that has none yet. Returns 0, or HVD_EBOOT with the reason in `why`: a rank cannot be reached, time is up (then
+ * `why` is empty and the missing links have fd -1), or the alarm went off (likewise). cards: [rank]. */
+int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why);
+void links_close(struct links *l);
+
+#define CARD_MAGIC "hvd1\1\2\3\4"
+
+#endif

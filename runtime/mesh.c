@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Forming the mesh, and exchanges over it. */
+#include "mesh.h"
+
+#include "world.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#define TAG_GATHER 0x80000000u
+#define PATIENCE 3.0 /* seconds that the others wait longer than rank 0, so that its verdict reaches them */
+
+/* What rank 0 publishes. */
+struct invitation {
+	struct card card;
+	uint8_t secret[16];
+	int32_t size, pad;
+};
+
+/* Rank 0's answer to every card: the table follows, or the reason why there is none. */
+struct verdict {
+	int32_t ok, bytes;
+};
+
+static int move_all(int fd, void *data, size_t bytes, bool out, double until)
+{
+	uint8_t *p = data;
+	while (bytes) {
+		ssize_t n = out ? send(fd, p, bytes, MSG_NOSIGNAL) : recv(fd, p, bytes, 0);
+		if (n > 0) {
+			p += n;
+			bytes -= (size_t)n;
+			continue;
+		}
+		if (n == 0 || (errno != EAGAIN && errno != EINTR))
+			return -1;
+		double left = until - now();
+		struct pollfd w = { .fd = fd, .events = out ? POLLOUT : POLLIN };
+		if (left <= 0 || poll(&w, 1, (int)(left * 1e3) + 1) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static void options(const struct mesh *m, int fd)
+{
+	int one = 1, ms = (int)(m->deadline * 1e3), idle = m->deadline > 6 ? (int)m->deadline / 3 : 2;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
+}
+
+static void attach(struct mesh *m, int rank, int fd)
+{
+	uint64_t one = 1;
+	options(m, fd);
+	pthread_mutex_lock(&m->lock);
+	m->peer[rank].fd = fd;
+	m->peer[rank].heard = now();
+	pthread_mutex_unlock(&m->lock);
+	if (write(m->wake, &one, sizeof one) < 0)
+		return; /* the counter is full: it is awake */
+}
+
+/* Names ranks that have no link yet. */
+static void name_missing(struct boot *boot, const struct link *link, int n, double seconds, char *why)
+{
+	int used = 0, named = 0;
+	for (int i = 0; i < n; i++) {
+		if (link[i].fd >= 0)
+			continue;
+		char host[HOST_BYTES] = "";
+		boot->host_of(boot, link[i].rank, host);
+		if (named++ < 8)
+			used += snprintf(why + used, (size_t)(WHY_BYTES - used), "%srank %d on %.32s", named > 1 ? ", " : "", link[i].rank, host);
+	}
+	snprintf(why + used, (size_t)(WHY_BYTES - used), "%s did not join within %.3g s (not started, ended early, or not calling hvd_init)",
+		 named > 8 ? " and more" : "", seconds);
+}
+
+static int same_version(const struct card *a, int rank_a, const struct card *b, int rank_b, char *why)
+{
+	if (!memcmp(a->magic, b->magic, sizeof a->magic) && !strncmp(a->version, b->version, sizeof a->version))
+		return 0;
+	snprintf(why, WHY_BYTES, "rank %d on %.32s has libhvd %.24s, rank %d on %.32s has %.24s: install one version on all nodes", rank_a,
+		 a->host, a->version, rank_b, b->host, b->version);
+	return HVD_EBOOT;
+}
+
+/* Rank 0: everybody connects, everybody's card comes in, the table goes out. */
+static int host(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
+{
+	struct link *star = calloc((size_t)m->size, sizeof *star);
+	struct invitation invitation = { .card = l->card, .size = m->size };
+	if (!star || getrandom(invitation.secret, sizeof invitation.secret, 0) != sizeof invitation.secret) {
+		free(star);
+		return HVD_ESYS;
+	}
+	memcpy(l->secret, invitation.secret, sizeof l->secret);
+	for (int i = 1; i < m->size; i++)
+		star[i - 1] = (struct link){ .rank = i, .channel = CHANNEL_CONTROL, .fd = -1 };
+	int status = boot->publish(boot, &invitation, sizeof invitation, why);
+	if (!status) {
+		status = links_form(l, star, m->size - 1, m->cards, until, why);
+		if (status && !why[0])
+			name_missing(boot, star, m->size - 1, m->deadline, why);
+	}
+	m->cards[0] = l->card;
+	for (int i = 1; !status && i < m->size; i++) {
+		if (move_all(star[i - 1].fd, &m->cards[i], sizeof *m->cards, false, until)) {
+			snprintf(why, WHY_BYTES, "rank %d went away while joining", i);
+			status = HVD_EBOOT;
+		} else {
+			status = same_version(&m->cards[i], i, &m->cards[0], 0, why);
+		}
+	}
+	size_t table = (size_t)m->size * sizeof *m->cards;
+	struct verdict v = { .ok = !status, .bytes = status ? (int32_t)strlen(why) : (int32_t)table };
+	for (int i = 1; i < m->size; i++) {
+		int fd = star[i - 1].fd;
+		if (fd < 0)
+			continue;
+		if (move_all(fd, &v, sizeof v, true, until + PATIENCE) ||
+		    move_all(fd, status ? (void *)why : (void *)m->cards, (size_t)v.bytes, true, until + PATIENCE))
+			shutdown(fd, SHUT_RDWR); /* the watcher names it */
+		attach(m, i, fd);
+	}
+	free(star);
+	return status;
+}
+
+static int join(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
+{
+	struct invitation invitation;
+	struct link star = { .rank = 0, .channel = CHANNEL_CONTROL, .outgoing = true, .fd = -1 };
+	int status = boot->lookup(boot, &invitation, sizeof invitation, until, why);
+	if (status)
+		return status;
+	memcpy(l->secret, invitation.secret, sizeof l->secret);
+	m->cards[0] = invitation.card;
+	status = same_version(&l->card, m->rank, &m->cards[0], 0, why);
+	if (!status && invitation.size != m->size) {
+		snprintf(why, WHY_BYTES, "rank 0 counts %d ranks, rank %d counts %d", invitation.size, m->rank, m->size);
+		status = HVD_EBOOT;
+	}
+	if (!status) {
+		status = links_form(l, &star, 1, m->cards, until, why);
+		if (status && !why[0])
+			snprintf(why, WHY_BYTES, "rank 0 on %.32s does not answer", invitation.card.host);
+	}
+	if (status)
+		return status;
+	struct verdict v = { 0 };
+	size_t table = (size_t)m->size * sizeof *m->cards;
+	if (move_all(star.fd, &l->card, sizeof l->card, true, until) || move_all(star.fd, &v, sizeof v, false, now() + m->deadline + PATIENCE) ||
+	    (v.ok ? (size_t)v.bytes != table : v.bytes < 0 || v.bytes >= WHY_BYTES) ||
+	    move_all(star.fd, v.ok ? (void *)m->cards : (void *)why, (size_t)v.bytes, false, now() + PATIENCE)) {
+		snprintf(why, WHY_BYTES, "rank 0 on %.32s went away, or waited in vain for other ranks", invitation.card.host);
+		close(star.fd);
+		return HVD_EBOOT;
+	}
+	if (!v.ok) {
+		why[v.bytes] = 0;
+		close(star.fd);
+		return HVD_EBOOT;
+	}
+	attach(m, 0, star.fd);
+	return 0;
+}
+
+/* Control links between all others than rank 0, and the data links. */
+static int complete(struct mesh *m, struct links *l, struct data_links *data, double until, char *why)
+{
+	struct link *link = calloc((size_t)m->size + 2, sizeof *link);
+	if (!link)
+		return HVD_ESYS;
+	int n = 0;
+	for (int i = 1; m->rank && i < m->size; i++)
+		if (i != m->rank)
+			link[n++] = (struct link){ .rank = i, .channel = CHANNEL_CONTROL, .outgoing = i < m->rank, .fd = -1 };
+	int control = n;
+	for (int i = 0; data && i < data->count; i++)
+		link[n++] = data->link[i];
+	int status = links_form(l, link, n, m->cards, until, why);
+	for (int i = 0; i < control; i++)
+		if (link[i].fd >= 0)
+			attach(m, link[i].rank, link[i].fd);
+	for (int i = control; i < n; i++) {
+		data->link[i - control].fd = link[i].fd;
+		if (link[i].fd >= 0)
+			options(m, link[i].fd);
+	}
+	if (status && atomic_load(&m->failed))
+		snprintf(why, WHY_BYTES, "%.*s", WHY_BYTES - 1, m->fault);
+	else if (status && !why[0])
+		for (int i = n - 1; i >= 0; i--)
+			if (link[i].fd < 0)
+				snprintf(why, WHY_BYTES, "no link to rank %d on %.32s within %.3g s", link[i].rank, m->cards[link[i].rank].host, m->deadline);
+	free(link);
+	return status;
+}
+
+static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_conf *conf, char *why)
+{
+	pthread_condattr_t monotonic;
+	*m = (struct mesh){ .rank = boot->rank, .size = boot->size, .deadline = conf->deadline, .wake = -1, .alarm = -1, .lost = -1 };
+	pthread_mutex_init(&m->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&m->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	mesh_doing(m, DOING_START, 0);
+	m->peer = calloc((size_t)m->size, sizeof *m->peer);
+	m->cards = calloc((size_t)m->size, sizeof *m->cards);
+	m->member = calloc((size_t)m->size, sizeof *m->member);
+	m->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	m->alarm = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (!m->peer || !m->cards || !m->member || m->wake < 0 || m->alarm < 0) {
+		snprintf(why, WHY_BYTES, "no memory or descriptors for %d ranks", m->size);
+		return HVD_ESYS;
+	}
+	m->members = m->size;
+	m->me = m->rank;
+	for (int i = 0; i < m->size; i++) {
+		m->peer[i].fd = -1;
+		m->peer[i].member = true;
+		m->member[i] = i;
+	}
+	struct rlimit files;
+	if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < files.rlim_max) {
+		files.rlim_cur = files.rlim_max < 65536 ? files.rlim_max : 65536;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	return 0;
+}
+
+static void drop(struct data_links *data)
+{
+	for (int i = 0; i < data->count; i++)
+		if (data->link[i].fd >= 0)
+			close(data->link[i].fd);
+	data->count = 0;
+}
+
+int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, struct data_links *data, char *why)
+{
+	struct links l = { .listener = { -1, -1, -1 } };
+	double until = now() + conf->deadline;
+	int status = prepare(m, boot, conf, why);
+	if (!status)
+		status = links_listen(&l, m->rank, boot->host, conf->interface, boot->nodes > 1, why);
+	if (!status)
+		status = watch_start(m);
+	if (!status) {
+		l.alarm = m->alarm;
+		status = m->rank == 0 ? host(m, boot, &l, until, why) : join(m, boot, &l, until, why);
+	}
+	if (!status) {
+		for (int i = 0; i < m->size; i++)
+			snprintf(m->peer[i].host, HOST_BYTES, "%.63s", m->cards[i].host);
+		if (data && data->plan)
+			data->plan(data, m);
+		status = complete(m, &l, data, until, why);
+	}
+	memcpy(m->secret, l.secret, sizeof m->secret);
+	links_close(&l);
+	if (status)
+		drop(data);
+	return status;
+}
+
+int mesh_relink(struct mesh *m, const struct hvd_conf *conf, struct data_links *data, char *why)
+{
+	struct links l;
+	const char *host_name = m->peer[m->rank].host;
+	struct card *cards = calloc((size_t)m->members, sizeof *cards);
+	bool tcp = false;
+	if (!cards)
+		return HVD_ESYS;
+	for (int w = 0; w < m->members; w++)
+		tcp |= strcmp(m->peer[m->member[w]].host, host_name) != 0;
+	int status = links_listen(&l, m->rank, host_name, conf->interface, tcp, why);
+	if (!status) {
+		memcpy(l.secret, m->secret, sizeof l.secret);
+		l.alarm = m->alarm;
+		status = mesh_gather(m, &l.card, sizeof l.card, cards);
+	}
+	for (int w = 0; !status && w < m->members; w++)
+		m->cards[m->member[w]] = cards[w];
+	if (!status) {
+		data->plan(data, m);
+		status = links_form(&l, data->link, data->count, m->cards, now() + m->deadline, why);
+	}
+	for (int i = 0; !status && i < data->count; i++)
+		options(m, data->link[i].fd);
+	if (status)
+		drop(data);
+	links_close(&l);
+	free(cards);
+	return status;
+}
+
+void mesh_close(struct mesh *m)
+{
+	if (!m->peer)
+		return;
+	pthread_mutex_lock(&m->lock);
+	if (!atomic_load(&m->failed))
+		for (int i = 0; i < m->size; i++)
+			peer_post(&m->peer[i], &(struct wire_header){ .kind = WIRE_BYE }, NULL);
+	pthread_mutex_unlock(&m->lock);
+	watch_stop(m);
+	for (int i = 0; i < m->size; i++) {
+		struct peer *p = &m->peer[i];
+		if (p->fd >= 0)
+			close(p->fd);
+		for (int k = 0; k < p->passes; k++)
+			close(p->passed[k]);
+		while (p->inbox) {
+			struct message *next = p->inbox->next;
+			message_free(p->inbox);
+			p->inbox = next;
+		}
+		wire_reset(&p->in);
+		free(p->out.bytes);
+	}
+	close(m->wake);
+	close(m->alarm);
+	pthread_cond_destroy(&m->changed);
+	pthread_mutex_destroy(&m->lock);
+	free(m->peer);
+	free(m->cards);
+	free(m->member);
+	m->peer = NULL;
+}
+
+void mesh_doing(struct mesh *m, enum doing what, uint32_t index)
+{
+	atomic_store_explicit(&m->index, index, memory_order_relaxed);
+	atomic_store_explicit(&m->what, what, memory_order_relaxed);
+	atomic_store_explicit(&m->since, now(), memory_order_relaxed);
+	if (what > DOING_COMPUTE)
+		atomic_fetch_add_explicit(&m->sequence, 1, memory_order_relaxed);
+}
+
+static int send_with_descriptor(struct peer *p, const struct wire_header *header, const void *data, int fd)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = { .bytes = { 0 } };
+	struct iovec parts[2] = { { (void *)(uintptr_t)header, sizeof *header }, { (void *)(uintptr_t)data, header->bytes } };
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	for (double until = now() + 5; now() < until;) {
+		struct pollfd w = { .fd = p->fd, .events = POLLOUT };
+		peer_flush(p);
+		if (p->out.begin == p->out.end && sendmsg(p->fd, &message, MSG_NOSIGNAL) >= 0)
+			return 0;
+		if (errno != EAGAIN && errno != EINTR)
+			return HVD_EPEER;
+		poll(&w, 1, 100);
+	}
+	return HVD_EPEER;
+}
+
+int mesh_send(struct mesh *m, int to, uint32_t tag, const void *data, size_t bytes, int fd)
+{
+	struct wire_header header = { .kind = WIRE_DATA, .tag = tag, .bytes = (uint32_t)bytes, .carries_fd = fd >= 0 };
+	struct peer *p = &m->peer[to];
+	int status = 0;
+	pthread_mutex_lock(&m->lock);
+	if (fd >= 0)
+		status = p->fd >= 0 ? send_with_descriptor(p, &header, data, fd) : HVD_EPEER;
+	else
+		peer_post(p, &header, data);
+	pthread_mutex_unlock(&m->lock);
+	return status;
+}
+
+static struct message *take(struct peer *p, uint32_t tag)
+{
+	for (struct message **at = &p->inbox; *at; at = &(*at)->next) {
+		struct message *found = *at;
+		if (found->tag == tag) {
+			*at = found->next;
+			return found;
+		}
+	}
+	return NULL;
+}
+
+struct message *mesh_receive(struct mesh *m, int from, uint32_t tag, double until)
+{
+	struct peer *p = &m->peer[from];
+	struct message *found;
+	pthread_mutex_lock(&m->lock);
+	while (!(found = take(p, tag)) && !atomic_load(&m->failed)) {
+		struct timespec t = { .tv_sec = (time_t)until, .tv_nsec = (long)((until - (double)(time_t)until) * 1e9) };
+		if (p->left) {
+			fault_locked(m, HVD_EPEER, from, CAUSE_LEFT, -1, NULL);
+		} else if (pthread_cond_timedwait(&m->changed, &m->lock, &t) == ETIMEDOUT && !(found = take(p, tag))) {
+			pthread_mutex_unlock(&m->lock);
+			mesh_late(m, from);
+			return NULL;
+		} else if (found) {
+			break;
+		}
+	}
+	pthread_mutex_unlock(&m->lock);
+	return found;
+}
+
+struct message *mesh_receive_despite(struct mesh *m, int from, uint32_t tag, double until)
+{
+	struct peer *p = &m->peer[from];
+	struct timespec t = { .tv_sec = (time_t)until, .tv_nsec = (long)((until - (double)(time_t)until) * 1e9) };
+	struct message *found;
+	pthread_mutex_lock(&m->lock);
+	while (!(found = take(p, tag)) && p->fd >= 0 && p->fate == ALIVE)
+		if (pthread_cond_timedwait(&m->changed, &m->lock, &t) == ETIMEDOUT && p->fate == ALIVE)
+			p->fate = UNHEARD;
+	pthread_mutex_unlock(&m->lock);
+	return found;
+}
+
+void message_free(struct message *message)
+{
+	if (message && message->fd >= 0)
+		close(message->fd);
+	if (message)
+		free(message->data);
+	free(message);
+}
+
+static int different(struct mesh *m)
+{
+	return mesh_fault(m, HVD_EMISMATCH, -1, CAUSE_NONE, "and others call different collectives");
+}
+
+/* Through the first member: 2 (members - 1) messages. */
+int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all)
+{
+	uint8_t *table = all;
+	uint32_t tag = TAG_GATHER | (m->gathers++ & 0x7fffffff);
+	double until = now() + m->deadline;
+	memcpy(table + (size_t)m->me * bytes, mine, bytes);
+	if (m->me) {
+		mesh_send(m, m->member[0], tag, mine, bytes, -1);
+		struct message *message = mesh_receive(m, m->member[0], tag, until + PATIENCE);
+		if (!message)
+			return atomic_load(&m->failed);
+		bool right = message->bytes == bytes * (size_t)m->members;
+		if (right)
+			memcpy(table, message->data, message->bytes);
+		message_free(message);
+		return right ? 0 : different(m);
+	}
+	for (int w = 1; w < m->members; w++) {
+		struct message *message = mesh_receive(m, m->member[w], tag, until);
+		if (!message)
+			return atomic_load(&m->failed);
+		bool right = message->bytes == bytes;
+		if (right)
+			memcpy(table + (size_t)w * bytes, message->data, bytes);
+		message_free(message);
+		if (!right)
+			return different(m);
+	}
+	for (int w = 1; w < m->members; w++)
+		mesh_send(m, m->member[w], tag, table, bytes * (size_t)m->members, -1);
+	return 0;
+}
+
+bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round)
+{
+	uint64_t count;
+	bool all = true;
+	pthread_mutex_lock(&m->lock);
+	m->members = 0;
+	for (int i = 0; i < m->size; i++) {
+		struct peer *p = &m->peer[i];
+		all &= fate[i] != ALIVE || (p->fate == ALIVE && !p->left);
+		if (i == m->rank)
+			m->me = m->members;
+		p->member = fate[i] == ALIVE;
+		if (fate[i] == ALIVE)
+			m->member[m->members++] = i;
+		else if (p->fd >= 0)
+			dismiss_locked(m, i);
+	}
+	if (all) {
+		m->lost = -1;
+		m->gathers = round << 12;
+		atomic_store(&m->sequence, (uint64_t)round << 32);
+		atomic_store(&m->failed, 0);
+		if (read(m->alarm, &count, sizeof count) < 0)
+			count = 0;
+	}
+	pthread_mutex_unlock(&m->lock);
+	return all;
+}

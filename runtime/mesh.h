@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The control mesh: one authenticated link between every two ranks, for small exchanges and for liveness. A watching
+ * thread per rank reads all links, sends a sign of life a few times per deadline, and names a rank that is lost. */
+#ifndef HVD_RUNTIME_MESH_H
+#define HVD_RUNTIME_MESH_H
+
+#include "links.h"
+#include "wire.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum doing {
+	DOING_START, DOING_COMPUTE, DOING_ALLREDUCE, DOING_BUCKET, DOING_BROADCAST, DOING_ALLGATHER, DOING_REDUCE_SCATTER,
+	DOING_ALLTOALL, DOING_BARRIER, DOING_PLAN, DOING_ALLOC, DOING_COUNT
+};
+
+/* What a rank is doing, as it tells the others in every sign of life. */
+struct activity {
+	uint32_t what, index; /* enum doing; bucket number */
+	uint64_t sequence;    /* collectives begun so far */
+	double seconds;       /* since when */
+};
+
+enum cause {
+	CAUSE_NONE,     /* no rank is lost: the text says what is wrong */
+	CAUSE_CLOSED,   /* its link ended without a goodbye */
+	CAUSE_SILENT,   /* no sign of life for the deadline */
+	CAUSE_LATE,     /* alive, but did not take part in a collective within the deadline */
+	CAUSE_LEFT,     /* closed its handle while others wait for it */
+};
+
+struct message {
+	struct message *next;
+	uint32_t tag, bytes;
+	int fd; /* -1: none */
+	uint8_t *data;
+};
+
+enum fate {
+	ALIVE,
+	DEAD,    /* its link is closed: it will not go on by itself */
+	UNHEARD, /* given up; it may well be alive somewhere */
+};
+
+struct peer {
+	char host[HOST_BYTES];
+	int fd;          /* -1: this rank itself, or the link is closed */
+	bool member;     /* of the world as it is now */
+	bool left;       /* said goodbye */
+	enum fate fate;
+	double heard;    /* when the last byte came */
+	struct activity doing;
+	struct wire_reader in;
+	int passed[4], passes; /* descriptors that arrived before their message */
+	struct {
+		uint8_t *bytes;
+		size_t begin, end, room;
+	} out;
+	struct message *inbox;
+};
+
+/* Ranks are numbered here as at the start, for good; the world's ranks are the members, in that order. */
+struct mesh {
+	int rank, size;
+	int *member, members, me; /* member[w]: the mesh's number of the world's rank w; me: this rank's w */
+	double deadline;
+	uint8_t secret[16];
+	struct peer *peer; /* [size] */
+	struct card *cards;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	pthread_t watcher;
+	bool watching, stop;
+	int wake;  /* eventfd: the watcher looks at its links anew */
+	int alarm; /* eventfd: readable while there is a fault */
+
+	_Atomic int failed; /* status of the fault, 0: none */
+	int lost;           /* rank, -1: none */
+	_Atomic bool given_up; /* the others go on without this rank */
+	char fault[WHY_BYTES + 200];
+
+	/* End the process when a rank is lost? Set once the world is formed. */
+	_Atomic bool armed;
+	void (*on_lost)(void *arg, const char *line);
+	void *on_lost_arg;
+
+	_Atomic uint32_t what, index;
+	_Atomic uint64_t sequence;
+	_Atomic double since;
+	uint32_t gathers, rounds; /* numbers of the next gathering, the next round of an agreement */
+};
+
+struct hvd_conf;
+
+/* Forms the mesh and, with it, the world's data links: `plan` (may be NULL) is called once all cards are known and
+ * says which data links this rank needs. */
+struct data_links {
+	struct link link[2]; /* to the previous and the next rank of this rank's lane */
+	int count;
+	void (*plan)(struct data_links *d, const struct mesh *m);
+};
+int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, struct data_links *data, char *why);
+/* Data links for the members that are left. */
+int mesh_relink(struct mesh *m, const struct hvd_conf *conf, struct data_links *data, char *why);
+/* Says goodbye if nothing failed, and frees everything. */
+void mesh_close(struct mesh *m);
+
+/* Never waits (descriptors excepted). fd -1: none; only to ranks of this node. */
+int mesh_send(struct mesh *m, int to, uint32_t tag, const void *data, size_t bytes, int fd);
+/* The next message with this tag; the caller frees it with message_free(). NULL: there is a fault now. */
+struct message *mesh_receive(struct mesh *m, int from, uint32_t tag, double until);
+/* The same, but a fault does not matter. NULL: this rank is gone, or given up now because nothing came. */
+struct message *mesh_receive_despite(struct mesh *m, int from, uint32_t tag, double until);
+void message_free(struct message *message);
+/* all: [members][bytes]. */
+int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all);
+
+/* Records a fault (the first one stays), tells every rank, and wakes whoever waits. Returns the recorded status. */
+int mesh_fault(struct mesh *m, int status, int rank, enum cause cause, const char *text);
+/* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is. */
+int mesh_late(struct mesh *m, int suspect);
+
+/* The members with fate ALIVE are the world now, and there is no fault any more, unless one of them died meanwhile (returns
+ * false). Ranks that were given up hear of it. Numbers of messages begin anew, after `round`. */
+bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round);
+
+void mesh_doing(struct mesh *m, enum doing what, uint32_t index);
+
+/* watch.c; the lock is held */
+int watch_start(struct mesh *m);
+void watch_stop(struct mesh *m);
+void dismiss_locked(struct mesh *m, int rank);
+void peer_flush(struct peer *p);
+void peer_post(struct peer *p, const struct wire_header *header, const void *data);
+int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int reporter, const char *text);
+
+#endif

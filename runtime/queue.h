@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Collectives run in the order in which they are posted: by the caller itself when nothing is in flight, else by
+ * the communication thread. */
+#ifndef HVD_RUNTIME_QUEUE_H
+#define HVD_RUNTIME_QUEUE_H
+
+#include "backend.h"
+
+/* Hands the collective to the communication thread and returns its number (>= 0), or a failure. Does not wait for other ranks. */
+long queue_post(struct hvd *h, const struct op *op);
+/* 1: through; 0: not yet; or a failure. */
+int queue_test(struct hvd *h, long number);
+/* Until the collective with this number, and all before it, are through. */
+int queue_wait(struct hvd *h, long number);
+/* Posts and waits. */
+int queue_run(struct hvd *h, const struct op *op);
+/* Until nothing is in flight. */
+int queue_drain(struct hvd *h);
+/* After a failure, once nothing is in flight: collectives may run again. */
+void queue_reset(struct hvd *h);
+void queue_close(struct hvd *h);
+
+#endif

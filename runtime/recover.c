@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Going on without the dead: the survivors agree on who is left, over the old mesh, and form a new one. */
+#include "queue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TAG_ROUND 0x20000000u
+#define TAG_CARD 0x10000000u
+
+struct survivors {
+	struct mesh *old;
+	int *rank; /* [size] old ranks, ascending */
+	int size, mine;
+	uint32_t tag;
+};
+
+/* fate[rank] of every rank, as this one sees it now. */
+static void see(struct mesh *m, uint8_t *fate)
+{
+	pthread_mutex_lock(&m->lock);
+	for (int i = 0; i < m->size; i++)
+		fate[i] = (uint8_t)(m->peer[i].left ? DEAD : m->peer[i].fate);
+	pthread_mutex_unlock(&m->lock);
+}
+
+static void merge(struct mesh *m, const uint8_t *theirs)
+{
+	pthread_mutex_lock(&m->lock);
+	for (int i = 0; i < m->size; i++)
+		if (i != m->rank && m->peer[i].fate == ALIVE && theirs[i] != ALIVE)
+			m->peer[i].fate = theirs[i] == DEAD ? DEAD : UNHEARD;
+	pthread_mutex_unlock(&m->lock);
+}
+
+static bool same_ranks(const struct mesh *m, const uint8_t *a, const uint8_t *b)
+{
+	for (int i = 0; i < m->size; i++)
+		if ((a[i] == ALIVE) != (b[i] == ALIVE))
+			return false;
+	return true;
+}
+
+/* Rounds in which every rank tells all others whom it misses, until a round brings nothing new: then all that are left
+ * have said the same. A rank that dies in the last round is noticed while the new mesh is formed. */
+static int agree(struct mesh *m, double deadline, uint8_t *fate)
+{
+	uint8_t *seen = calloc((size_t)m->size, 1);
+	bool settled = false;
+	if (!seen)
+		return HVD_ESYS;
+	while (!settled) {
+		uint32_t tag = TAG_ROUND | m->rounds++;
+		double until = now() + deadline;
+		settled = true;
+		see(m, fate);
+		for (int i = 0; i < m->size; i++)
+			if (i != m->rank && fate[i] == ALIVE)
+				mesh_send(m, i, tag, fate, (size_t)m->size, -1);
+		for (int i = 0; i < m->size; i++) {
+			if (i == m->rank || fate[i] != ALIVE)
+				continue;
+			struct message *message = mesh_receive_despite(m, i, tag, until);
+			bool same = message && message->bytes == (uint32_t)m->size && same_ranks(m, fate, message->data);
+			if (message && message->bytes == (uint32_t)m->size)
+				merge(m, message->data);
+			message_free(message);
+			settled &= same;
+		}
+		see(m, seen);
+		settled &= !memcmp(seen, fate, (size_t)m->size);
+	}
+	free(seen);
+	return 0;
+}
+
+/* Nobody else may go on too: where ranks were given up that may be alive, the majority goes on, or the half with the lowest rank. */
+static bool may_go_on(const struct mesh *m, const uint8_t *fate)
+{
+	int alive = 0, unheard = 0, lowest[3] = { m->size, m->size, m->size };
+	for (int i = m->size - 1; i >= 0; i--) {
+		alive += fate[i] == ALIVE;
+		unheard += fate[i] == UNHEARD;
+		lowest[fate[i]] = i;
+	}
+	return !unheard || alive > unheard || (alive == unheard && lowest[ALIVE] < lowest[UNHEARD]);
+}
+
+/* Members, links, windows and memory of the world that is left, on every rank or on none: the last step is a gathering, and
+ * a rank that fails after it is a death in the new world. */
+static int rebuild(struct hvd *h, const uint8_t *fate)
+{
+	struct mesh *m = h->mesh;
+	char why[WHY_BYTES] = "";
+	if (!mesh_shrink(m, fate, m->rounds))
+		return HVD_EPEER;
+	uint8_t here = 1, *all = calloc((size_t)m->members, 1);
+	h->data = (struct data_links){ .plan = cpu_data_links };
+	int status = all ? mesh_relink(m, &h->conf, &h->data, why) : HVD_ESYS;
+	if (!status)
+		status = h->backend->recover(h);
+	if (!status)
+		status = mesh_gather(m, &here, sizeof here, all);
+	free(all);
+	if (status)
+		fail(h, status, "hvd_recover: %s", why[0] ? why : m->fault);
+	return status;
+}
+
+static int agree_on_survivors(struct hvd *h, uint8_t *fate)
+{
+	struct mesh *m = h->mesh;
+	const char *host = m->peer[m->rank].host;
+	int status = m->given_up ? 0 : agree(m, h->conf.deadline, fate);
+	if (status)
+		return fail(h, status, "hvd_recover: no memory");
+	if (m->given_up)
+		return fail(h, HVD_EBOOT, "rank %d on %.32s stops: the others gave it up and go on without it", m->rank, host);
+	if (!may_go_on(m, fate))
+		return fail(h, HVD_EBOOT, "rank %d on %.32s stops: more ranks are out of reach than are left, and may be going on", m->rank, host);
+	return 0;
+}
+
+int hvd_recover(struct hvd *h)
+{
+	struct mesh *m = h->mesh;
+	if (!m->peer || !atomic_load(&m->failed))
+		return fail(h, HVD_EINVAL, "hvd_recover: no rank is lost");
+	if (!h->conf.on_death)
+		return fail(h, HVD_EINVAL, "hvd_recover: on_death is abort (srun --hvd=on_death=continue)");
+	if (m->failed != HVD_EPEER)
+		return fail(h, HVD_EMISMATCH, "hvd_recover: no rank is lost: %s", m->fault);
+	queue_drain(h);
+	uint8_t *fate = calloc((size_t)m->size, 1);
+	int status = fate ? 0 : fail(h, HVD_ESYS, "hvd_recover: no memory");
+	for (bool whole = false; !status && !whole;) {
+		status = agree_on_survivors(h, fate);
+		int rebuilt = status ? status : rebuild(h, fate);
+		whole = !rebuilt;
+		if (rebuilt && rebuilt != HVD_EPEER && rebuilt != HVD_EBOOT)
+			status = rebuilt; /* not another death */
+	}
+	free(fate);
+	if (status)
+		return status;
+	h->world.epoch = m->rounds;
+	describe_world(h);
+	queue_reset(h);
+	arm(h);
+	return 0;
+}

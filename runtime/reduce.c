@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma GCC optimize("O3") /* at -O2, gcc 12 does not vectorise these loops */
+#include "reduce.h"
+
+#include <string.h>
+
+static float f32_of_bf16(uint16_t x)
+{
+	uint32_t bits = (uint32_t)x << 16;
+	float f;
+	memcpy(&f, &bits, 4);
+	return f;
+}
+
+static uint16_t bf16_of_f32(float f)
+{
+	uint32_t bits;
+	memcpy(&bits, &f, 4);
+	if ((bits & 0x7fffffff) > 0x7f800000)
+		return (uint16_t)(bits >> 16 | 0x40);                       /* NaN stays NaN */
+	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16); /* to nearest, ties to even */
+}
+
+static float f32_of_f16(uint16_t x)
+{
+	_Float16 half;
+	memcpy(&half, &x, 2);
+	return (float)half;
+}
+
+static uint16_t f16_of_f32(float f)
+{
+	_Float16 half = (_Float16)f;
+	uint16_t x;
+	memcpy(&x, &half, 2);
+	return x;
+}
+
+#define SAME(x) (x)
+#define PLUS(a, b) ((a) + (b))
+#define LESS(a, b) ((b) < (a) ? (b) : (a))
+#define MORE(a, b) ((b) > (a) ? (b) : (a))
+
+#define LOAD_STORE(NAME, ELEMENT, RUNNING, WIDEN, NARROW)                                               \
+	static void load_##NAME(void *running, const void *element, size_t n)                           \
+	{                                                                                               \
+		RUNNING *restrict r = running;                                                          \
+		const ELEMENT *restrict e = element;                                                    \
+		for (size_t i = 0; i < n; i++)                                                          \
+			r[i] = WIDEN(e[i]);                                                             \
+	}                                                                                               \
+	static void store_##NAME(void *element, const void *running, size_t n, int divisor)             \
+	{                                                                                               \
+		ELEMENT *restrict e = element;                                                          \
+		const RUNNING *restrict r = running;                                                    \
+		if (divisor == 1)                                                                       \
+			for (size_t i = 0; i < n; i++)                                                  \
+				e[i] = NARROW(r[i]);                                                    \
+		else                                                                                    \
+			for (size_t i = 0; i < n; i++)                                                  \
+				e[i] = NARROW((RUNNING)(r[i] / (RUNNING)divisor));                      \
+	}
+
+#define FOLD(NAME, ELEMENT, RUNNING, WIDEN, WORD, OP)                                                   \
+	static void WORD##_##NAME(void *running, const void *element, size_t n)                         \
+	{                                                                                               \
+		RUNNING *restrict r = running;                                                          \
+		const ELEMENT *restrict e = element;                                                    \
+		for (size_t i = 0; i < n; i++)                                                          \
+			r[i] = (RUNNING)OP(r[i], (RUNNING)WIDEN(e[i]));                                 \
+	}
+
+#define TYPE(NAME, ELEMENT, RUNNING, WIDEN, NARROW)          \
+	LOAD_STORE(NAME, ELEMENT, RUNNING, WIDEN, NARROW)    \
+	FOLD(NAME, ELEMENT, RUNNING, WIDEN, sum, PLUS)       \
+	FOLD(NAME, ELEMENT, RUNNING, WIDEN, min, LESS)       \
+	FOLD(NAME, ELEMENT, RUNNING, WIDEN, max, MORE)
+
+TYPE(f32, float, float, SAME, SAME)
+TYPE(f64, double, double, SAME, SAME)
+TYPE(f16, uint16_t, float, f32_of_f16, f16_of_f32)
+TYPE(bf16, uint16_t, float, f32_of_bf16, bf16_of_f32)
+TYPE(i32, int32_t, int32_t, SAME, SAME)
+TYPE(i64, int64_t, int64_t, SAME, SAME)
+TYPE(u8, uint8_t, uint8_t, SAME, SAME)
+TYPE(u64, uint64_t, uint64_t, SAME, SAME)
+
+#define ROW(TYPE, NAME, SIZE, RUNNING)                                             \
+	[TYPE] = {                                                                 \
+		[HVD_SUM] = { SIZE, RUNNING, load_##NAME, sum_##NAME, store_##NAME }, \
+		[HVD_AVG] = { SIZE, RUNNING, load_##NAME, sum_##NAME, store_##NAME }, \
+		[HVD_MIN] = { SIZE, RUNNING, load_##NAME, min_##NAME, store_##NAME }, \
+		[HVD_MAX] = { SIZE, RUNNING, load_##NAME, max_##NAME, store_##NAME }, \
+	}
+
+static const struct arithmetic table[][4] = {
+	ROW(HVD_F32, f32, 4, 4), ROW(HVD_F64, f64, 8, 8), ROW(HVD_F16, f16, 2, 4), ROW(HVD_BF16, bf16, 2, 4),
+	ROW(HVD_I32, i32, 4, 4), ROW(HVD_I64, i64, 8, 8), ROW(HVD_U8, u8, 1, 1),   ROW(HVD_U64, u64, 8, 8),
+};
+
+const struct arithmetic *arithmetic(enum hvd_type type, enum hvd_op op)
+{
+	return &table[type][op];
+}

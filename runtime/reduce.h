@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Element-wise arithmetic of the CPU back end. Sums of f16 and bf16 run in f32 and are rounded once, at the end. */
+#ifndef HVD_RUNTIME_REDUCE_H
+#define HVD_RUNTIME_REDUCE_H
+
+#include "hvd.h"
+
+struct arithmetic {
+	size_t size;        /* of an element */
+	size_t running;     /* of an element of a running result */
+	void (*load)(void *running, const void *element, size_t n);
+	void (*fold)(void *running, const void *element, size_t n);
+	/* divisor 1 unless the operation is HVD_AVG */
+	void (*store)(void *element, const void *running, size_t n, int divisor);
+};
+
+const struct arithmetic *arithmetic(enum hvd_type type, enum hvd_op op);
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "region.h"
+
+#include "world.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static uint8_t *map(int fd, size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static int out_of_memory(struct mesh *m, size_t bytes)
+{
+	char text[WHY_BYTES];
+	snprintf(text, sizeof text, "has no memory for a shared part of %zu bytes: %s", bytes, strerror(errno));
+	return mesh_fault(m, HVD_ESYS, -1, CAUSE_NONE, text);
+}
+
+static int receive_part(struct region *r, struct mesh *m, const struct team *t, int i, uint32_t tag)
+{
+	struct message *message = mesh_receive(m, m->member[t->first + i], tag, now() + m->deadline);
+	uint64_t theirs = 0;
+	int status = 0;
+	if (!message)
+		return atomic_load(&m->failed);
+	if (message->bytes == sizeof theirs)
+		memcpy(&theirs, message->data, sizeof theirs);
+	if (theirs != r->bytes || message->fd < 0) {
+		char text[WHY_BYTES];
+		snprintf(text, sizeof text, "allocates %zu shared bytes where rank %d allocates %llu", r->bytes, m->member[t->first + i],
+			 (unsigned long long)theirs);
+		status = mesh_fault(m, HVD_EMISMATCH, -1, CAUSE_NONE, text);
+	} else if (!(r->part[i] = map(message->fd, r->bytes))) {
+		status = out_of_memory(m, r->bytes);
+	}
+	message_free(message);
+	return status;
+}
+
+/* This rank's part goes to the others of the team, theirs come. */
+static int exchange(struct region *r, struct mesh *m, const struct team *t, uint32_t tag)
+{
+	uint64_t size = r->bytes;
+	int status = 0;
+	for (int i = 0; !status && i < t->count; i++)
+		if (i != t->me)
+			status = mesh_send(m, m->member[t->first + i], tag, &size, sizeof size, r->fd);
+	for (int i = 0; !status && i < t->count; i++)
+		if (i != t->me)
+			status = receive_part(r, m, t, i, tag);
+	return status;
+}
+
+static struct region *blank(const struct team *t)
+{
+	struct region *r = calloc(1, sizeof *r + (size_t)t->count * sizeof r->part[0]);
+	if (r) {
+		r->fd = -1;
+		r->count = t->count;
+		r->me = t->me;
+	}
+	return r;
+}
+
+int region_open(struct region **out, struct mesh *m, const struct team *t, uint32_t tag, size_t bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct region *r = blank(t);
+	int status = 0;
+	if (!r)
+		return HVD_ESYS;
+	r->bytes = bytes ? (bytes + page - 1) / page * page : page;
+	r->fd = memfd_create("hvd", MFD_CLOEXEC);
+	if (r->fd < 0 || ftruncate(r->fd, (off_t)r->bytes) || !(r->part[t->me] = map(r->fd, r->bytes)))
+		status = out_of_memory(m, r->bytes);
+	if (!status)
+		status = exchange(r, m, t, tag);
+	if (status) {
+		region_close(r);
+		return status;
+	}
+	*out = r;
+	return 0;
+}
+
+int region_share(struct region **at, struct mesh *m, const struct team *t, uint32_t tag)
+{
+	struct region *old = *at, *r = blank(t);
+	if (!r)
+		return HVD_ESYS;
+	r->next = old->next;
+	r->bytes = old->bytes;
+	r->fd = old->fd;
+	r->part[r->me] = old->part[old->me];
+	old->part[old->me] = NULL;
+	old->fd = -1;
+	region_close(old);
+	*at = r;
+	return exchange(r, m, t, tag);
+}
+
+void region_close(struct region *r)
+{
+	for (int i = 0; i < r->count; i++)
+		if (r->part[i])
+			munmap(r->part[i], r->bytes);
+	if (r->fd >= 0)
+		close(r->fd);
+	free(r);
+}

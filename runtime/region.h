@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Memory of which every rank of a team (consecutive ranks on one node) has a part that the others can read and write.
+ * A part is a memfd that travels over the mesh's Unix sockets: it needs no room in /dev/shm and leaves no name behind. */
+#ifndef HVD_RUNTIME_REGION_H
+#define HVD_RUNTIME_REGION_H
+
+#include "mesh.h"
+
+struct team {
+	int first, count; /* world ranks first … first + count - 1 */
+	int me;           /* this rank's place */
+};
+
+struct region {
+	struct region *next;
+	size_t bytes;  /* of a part */
+	int fd;        /* of this rank's part */
+	int count, me; /* of the team */
+	uint8_t *part[]; /* [count] */
+};
+
+/* Collective within the team. tag: the same on all ranks, used once. */
+int region_open(struct region **out, struct mesh *m, const struct team *t, uint32_t tag, size_t bytes);
+/* The same memory in another team: this rank's part stays where it is, with its contents. *r is replaced, on failure too. */
+int region_share(struct region **r, struct mesh *m, const struct team *t, uint32_t tag);
+void region_close(struct region *r);
+
+#endif

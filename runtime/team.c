@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "team.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SPINS 100 /* about 2 µs; more would steal the cores that the late rank needs */
+
+static struct page *page(const struct doorway *d, int i)
+{
+	return (struct page *)(void *)d->pages->part[i];
+}
+
+/* A rank (of the mesh) that has not entered the collective that this rank is in; -1: all have. */
+static int behind(const struct doorway *d)
+{
+	uint64_t mine = atomic_load(&page(d, d->team->me)->sequence);
+	for (int i = 0; i < d->team->count; i++)
+		if (atomic_load(&page(d, i)->sequence) < mine)
+			return d->mesh->member[d->team->first + i];
+	return -1;
+}
+
+static int check(const struct doorway *d, double since)
+{
+	struct mesh *m = d->mesh;
+	int failed = atomic_load(&m->failed), late = behind(d);
+	if (failed)
+		return failed;
+	if (late < 0)
+		return 0; /* all are in: whoever moves data, or the watcher, notices trouble */
+	pthread_mutex_lock(&m->lock);
+	bool left = m->peer[late].left;
+	pthread_mutex_unlock(&m->lock);
+	if (left)
+		return mesh_fault(m, HVD_EPEER, late, CAUSE_LEFT, NULL);
+	return now() - since > m->deadline ? mesh_late(m, late) : 0;
+}
+
+int team_barrier(struct doorway *d)
+{
+	static const struct timespec slice = { .tv_nsec = 10000000 };
+	struct page *p = page(d, 0);
+	if (d->team->count == 1)
+		return 0;
+	uint32_t generation = atomic_load(&p->generation);
+	if (atomic_fetch_add(&p->arrived, 1) == (uint32_t)d->team->count - 1) {
+		atomic_store(&p->arrived, 0);
+		atomic_fetch_add(&p->generation, 1);
+		if (atomic_load(&p->sleepers))
+			syscall(SYS_futex, &p->generation, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+		return 0;
+	}
+	for (int i = 0; i < SPINS; i++) {
+		if (atomic_load_explicit(&p->generation, memory_order_acquire) != generation)
+			return 0;
+#ifdef __x86_64__
+		__builtin_ia32_pause();
+#endif
+	}
+	int status = 0;
+	double since = now();
+	atomic_fetch_add(&p->sleepers, 1);
+	while (!status && atomic_load(&p->generation) == generation) {
+		syscall(SYS_futex, &p->generation, FUTEX_WAIT, generation, &slice, NULL, 0);
+		status = atomic_load(&p->generation) == generation ? check(d, since) : 0;
+	}
+	atomic_fetch_sub(&p->sleepers, 1);
+	return status;
+}
+
+static int mismatch(const struct doorway *d, int i)
+{
+	static const char *const names[8] = { "all-reduce", "broadcast", "all-gather", "reduce-scatter", "all-to-all", "barrier", "?", "?" };
+	const struct stamp *a = &page(d, d->team->me)->notice.stamp, *b = &page(d, i)->notice.stamp;
+	char text[WHY_BYTES];
+	snprintf(text, sizeof text, "calls %s of %llu %s, rank %d calls %s of %llu %s", names[a->kind % 8], (unsigned long long)a->n,
+		 type_name((enum hvd_type)(a->type % 8)), d->mesh->member[d->team->first + i], names[b->kind % 8], (unsigned long long)b->n,
+		 type_name((enum hvd_type)(b->type % 8)));
+	return mesh_fault(d->mesh, HVD_EMISMATCH, -1, CAUSE_NONE, text);
+}
+
+int team_enter(struct doorway *d, const struct notice *notice)
+{
+	struct page *mine = page(d, d->team->me);
+	mine->notice = *notice;
+	atomic_fetch_add(&mine->sequence, 1);
+	int status = team_barrier(d);
+	for (int i = 0; !status && i < d->team->count; i++)
+		if (memcmp(&page(d, i)->notice, notice, sizeof *notice))
+			status = mismatch(d, i);
+	return status;
+}

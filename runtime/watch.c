@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The watching thread: reads every control link, sends signs of life, and says which rank is lost. */
+#include "mesh.h"
+
+#include "world.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define EXIT_LOST_PEER 70 /* EX_SOFTWARE of sysexits.h */
+#define OUTBOX_MAX (64u << 20)
+
+struct fault_notice {
+	int32_t status, rank;
+	uint32_t cause;
+	int32_t reporter; /* who noticed it; the notice may come through others */
+};
+
+/* ---- words ---------------------------------------------------------------------------------------- */
+
+static void describe(const struct activity *a, char text[64])
+{
+	static const char *const words[DOING_COUNT] = {
+		[DOING_START] = "starting",         [DOING_COMPUTE] = "computing",    [DOING_ALLREDUCE] = "in an all-reduce",
+		[DOING_BUCKET] = "all-reducing bucket", [DOING_BROADCAST] = "in a broadcast", [DOING_ALLGATHER] = "in an all-gather",
+		[DOING_REDUCE_SCATTER] = "in a reduce-scatter", [DOING_ALLTOALL] = "in an all-to-all",
+		[DOING_BARRIER] = "in a barrier",   [DOING_PLAN] = "in hvd_plan_open", [DOING_ALLOC] = "in hvd_alloc",
+	};
+	const char *word = a->what < DOING_COUNT ? words[a->what] : "doing something unknown";
+	if (a->what == DOING_BUCKET)
+		snprintf(text, 64, "%s %u for %.2f s", word, a->index, a->seconds);
+	else
+		snprintf(text, 64, "%s for %.2f s", word, a->seconds);
+}
+
+static struct activity own_activity(struct mesh *m)
+{
+	return (struct activity){
+		.what = atomic_load(&m->what),
+		.index = atomic_load(&m->index),
+		.sequence = atomic_load(&m->sequence),
+		.seconds = now() - atomic_load(&m->since),
+	};
+}
+
+static const char *reason(enum cause cause)
+{
+	switch (cause) {
+	case CAUSE_CLOSED:
+		return "it died, or ended without hvd_close()";
+	case CAUSE_SILENT:
+		return "no sign of life (stopped, or its node is gone)";
+	case CAUSE_LATE:
+		return "alive, but it did not come along within the deadline";
+	case CAUSE_LEFT:
+		return "it called hvd_close() while others wait for it";
+	case CAUSE_NONE:
+		break;
+	}
+	return "";
+}
+
+static void compose(struct mesh *m, int rank, enum cause cause, int reporter, const char *text)
+{
+	char here[64], there[64], said[64] = "";
+	struct activity mine = own_activity(m);
+	describe(&mine, here);
+	int speaker = rank < 0 && reporter >= 0 ? reporter : m->rank;
+	int used = snprintf(m->fault, sizeof m->fault, "rank %d on %.32s ", speaker, m->peer[speaker].host);
+	char *rest = m->fault + used;
+	size_t room = sizeof m->fault - (size_t)used;
+	if (reporter >= 0)
+		snprintf(said, sizeof said, " (says rank %d)", reporter);
+	if (rank < 0) {
+		snprintf(rest, room, "%s", text);
+	} else if (rank == m->rank) {
+		snprintf(rest, room, "was given up by the others%s: %s; it was %s", said, reason(cause), here);
+	} else {
+		struct peer *p = &m->peer[rank];
+		describe(&p->doing, there);
+		snprintf(rest, room, "lost rank %d on %.32s%s: %s; heard of %.1f s ago, %s; rank %d was %s", rank, p->host, said, reason(cause),
+			 now() - p->heard, there, m->rank, here);
+	}
+}
+
+/* ---- faults --------------------------------------------------------------------------------------- */
+
+static void wake_waiting(struct mesh *m)
+{
+	uint64_t one = 1;
+	pthread_cond_broadcast(&m->changed);
+	if (write(m->alarm, &one, sizeof one) < 0 || write(m->wake, &one, sizeof one) < 0)
+		return; /* full counters are readable too */
+}
+
+int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int reporter, const char *text)
+{
+	int before = atomic_load(&m->failed);
+	bool news = rank >= 0 && rank != m->rank && m->peer[rank].fate == ALIVE;
+	if (news)
+		m->peer[rank].fate = cause == CAUSE_CLOSED || cause == CAUSE_LEFT ? DEAD : UNHEARD;
+	if (rank >= 0 && !m->peer[rank].member)
+		return before ? before : HVD_EPEER; /* it is known, and the world goes on without it */
+	if (news && before)
+		wake_waiting(m);
+	if (before)
+		return before;
+	m->lost = rank;
+	compose(m, rank, cause, reporter, text);
+	struct {
+		struct fault_notice notice;
+		char text[WHY_BYTES];
+	} body = { .notice = { status, rank, cause, reporter >= 0 ? reporter : m->rank } };
+	snprintf(body.text, sizeof body.text, "%s", text ? text : "");
+	struct wire_header header = { .kind = WIRE_FAULT, .bytes = sizeof body };
+	for (int i = 0; i < m->size; i++)
+		peer_post(&m->peer[i], &header, &body);
+	atomic_store(&m->failed, status);
+	wake_waiting(m);
+	return status;
+}
+
+int mesh_fault(struct mesh *m, int status, int rank, enum cause cause, const char *text)
+{
+	pthread_mutex_lock(&m->lock);
+	status = fault_locked(m, status, rank, cause, -1, text);
+	pthread_mutex_unlock(&m->lock);
+	return status;
+}
+
+int mesh_late(struct mesh *m, int suspect)
+{
+	uint64_t least = atomic_load(&m->sequence);
+	pthread_mutex_lock(&m->lock);
+	for (int i = 0; i < m->size; i++) {
+		struct peer *p = &m->peer[i];
+		if (i != m->rank && p->fate == ALIVE && !p->left && p->doing.sequence < least) {
+			least = p->doing.sequence;
+			suspect = i;
+		}
+	}
+	const struct peer *p = &m->peer[suspect];
+	enum cause cause = p->left ? CAUSE_LEFT : now() - p->heard > m->deadline / 2 ? CAUSE_SILENT : CAUSE_LATE;
+	int status = fault_locked(m, HVD_EPEER, suspect, cause, -1, NULL);
+	pthread_mutex_unlock(&m->lock);
+	return status;
+}
+
+/* ---- one link ------------------------------------------------------------------------------------- */
+
+void peer_flush(struct peer *p)
+{
+	while (p->fd >= 0 && p->out.begin < p->out.end) {
+		ssize_t n = send(p->fd, p->out.bytes + p->out.begin, p->out.end - p->out.begin, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n <= 0)
+			return; /* full: the watcher goes on; broken: reading tells */
+		p->out.begin += (size_t)n;
+	}
+	p->out.begin = p->out.end = 0;
+}
+
+void peer_post(struct peer *p, const struct wire_header *header, const void *data)
+{
+	size_t more = sizeof *header + header->bytes;
+	if (p->fd < 0)
+		return;
+	if (p->out.end + more > p->out.room) {
+		size_t room = p->out.end + more + 4096;
+		uint8_t *bytes = room <= OUTBOX_MAX ? realloc(p->out.bytes, room) : NULL;
+		if (!bytes)
+			return; /* a rank that reads nothing is lost by the deadline anyway */
+		p->out.bytes = bytes;
+		p->out.room = room;
+	}
+	memcpy(p->out.bytes + p->out.end, header, sizeof *header);
+	if (header->bytes)
+		memcpy(p->out.bytes + p->out.end + sizeof *header, data, header->bytes);
+	p->out.end += more;
+	peer_flush(p);
+}
+
+/* A rank that may be alive is told that the others go on without it; it is no longer listened to. */
+void dismiss_locked(struct mesh *m, int rank)
+{
+	struct peer *p = &m->peer[rank];
+	struct {
+		struct fault_notice notice;
+		char text[WHY_BYTES];
+	} body = { .notice = { HVD_EPEER, rank, CAUSE_LATE, m->rank } };
+	peer_post(p, &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof body }, &body);
+	close(p->fd);
+	p->fd = -1;
+}
+
+static int file_message(struct peer *p)
+{
+	struct message *message = calloc(1, sizeof *message), **end = &p->inbox;
+	if (!message)
+		return -1;
+	message->tag = p->in.header.tag;
+	message->bytes = p->in.header.bytes;
+	message->fd = -1;
+	if (p->in.header.carries_fd && p->passes) {
+		message->fd = p->passed[0];
+		memmove(p->passed, p->passed + 1, (size_t)--p->passes * sizeof p->passed[0]);
+	}
+	message->data = wire_next(&p->in);
+	while (*end)
+		end = &(*end)->next;
+	*end = message;
+	return 0;
+}
+
+static void heed_fault(struct mesh *m, const uint8_t *payload, size_t bytes)
+{
+	struct {
+		struct fault_notice notice;
+		char text[WHY_BYTES];
+	} body;
+	if (bytes != sizeof body)
+		return;
+	memcpy(&body, payload, bytes);
+	body.text[sizeof body.text - 1] = 0;
+	struct fault_notice *n = &body.notice;
+	int rank = n->rank >= 0 && n->rank < m->size ? n->rank : -1;
+	int reporter = n->reporter >= 0 && n->reporter < m->size ? n->reporter : 0;
+	if (rank == m->rank)
+		atomic_store(&m->given_up, true);
+	fault_locked(m, n->status < 0 ? n->status : HVD_EPEER, rank, n->cause, reporter, body.text);
+}
+
+static int handle(struct mesh *m, int from)
+{
+	struct peer *p = &m->peer[from];
+	switch (p->in.header.kind) {
+	case WIRE_DATA:
+		if (file_message(p))
+			return -1;
+		pthread_cond_broadcast(&m->changed);
+		return 0;
+	case WIRE_BEAT:
+		if (p->in.header.bytes == sizeof p->doing)
+			memcpy(&p->doing, p->in.payload, sizeof p->doing);
+		break;
+	case WIRE_FAULT:
+		heed_fault(m, p->in.payload, p->in.header.bytes);
+		break;
+	case WIRE_BYE:
+		p->left = true;
+		pthread_cond_broadcast(&m->changed);
+		break;
+	}
+	wire_reset(&p->in);
+	return 0;
+}
+
+static ssize_t receive(struct peer *p, uint8_t *buffer, size_t room)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec part = { buffer, room };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes };
+	ssize_t n = recvmsg(p->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n <= 0)
+		return n;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+		int fd;
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		memcpy(&fd, CMSG_DATA(c), sizeof fd);
+		if (p->passes < (int)(sizeof p->passed / sizeof p->passed[0]))
+			p->passed[p->passes++] = fd;
+		else
+			close(fd);
+	}
+	return n;
+}
+
+/* Returns -1 when the link is at its end; errno 0: the other end was closed. */
+static int read_link(struct mesh *m, int from)
+{
+	static _Thread_local uint8_t buffer[65536];
+	struct peer *p = &m->peer[from];
+	for (;;) {
+		ssize_t n = receive(p, buffer, sizeof buffer);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return 0;
+		if (n == 0)
+			errno = 0;
+		if (n <= 0)
+			return -1;
+		p->heard = now();
+		for (ssize_t used = 0; used < n;) {
+			bool complete;
+			long k = wire_take(&p->in, buffer + used, (size_t)(n - used), &complete);
+			if (k < 0 || (complete && handle(m, from))) {
+				errno = 0;
+				return -1;
+			}
+			used += k;
+		}
+	}
+}
+
+static void end_of_link(struct mesh *m, int rank)
+{
+	struct peer *p = &m->peer[rank];
+	bool unreachable = errno && errno != ECONNRESET; /* a link that timed out says nothing of the process */
+	close(p->fd);
+	p->fd = -1;
+	if (!p->left)
+		fault_locked(m, HVD_EPEER, rank, unreachable ? CAUSE_SILENT : CAUSE_CLOSED, -1, NULL);
+	else
+		p->fate = DEAD;
+	pthread_cond_broadcast(&m->changed);
+}
+
+/* ---- the thread ----------------------------------------------------------------------------------- */
+
+static void beat(struct mesh *m)
+{
+	struct activity mine = own_activity(m);
+	struct wire_header header = { .kind = WIRE_BEAT, .bytes = sizeof mine };
+	for (int i = 0; i < m->size; i++)
+		if (m->peer[i].out.begin == m->peer[i].out.end)
+			peer_post(&m->peer[i], &header, &mine);
+}
+
+static void look_for_silence(struct mesh *m, double t)
+{
+	for (int i = 0; i < m->size; i++)
+		if (m->peer[i].fd >= 0 && !m->peer[i].left && t - m->peer[i].heard > m->deadline)
+			fault_locked(m, HVD_EPEER, i, CAUSE_SILENT, -1, NULL);
+}
+
+/* The default end of a process that lost a rank: one line, whatever the other threads are in, and exit. */
+static void end_process(struct mesh *m)
+{
+	char line[sizeof m->fault + 8];
+	int n = snprintf(line, sizeof line, "hvd: %s\n", m->fault);
+	if (m->on_lost) {
+		line[n - 1] = 0;
+		m->on_lost(m->on_lost_arg, line);
+		return;
+	}
+	if (write(STDERR_FILENO, line, (size_t)n) < 0)
+		_exit(EXIT_LOST_PEER);
+	_exit(EXIT_LOST_PEER);
+}
+
+/* Often enough for the deadline, and to know what a rank was doing when it died; rarely enough for large worlds. */
+static double beat_interval(const struct mesh *m)
+{
+	double interval = 0.02 * m->size < 0.2 ? 0.2 : 0.02 * m->size;
+	return interval < m->deadline / 8 ? interval : m->deadline / 8;
+}
+
+static int poll_links(struct mesh *m, struct pollfd *p)
+{
+	int n = 0;
+	pthread_mutex_lock(&m->lock);
+	for (; n < m->size; n++) {
+		struct peer *q = &m->peer[n];
+		p[n] = (struct pollfd){ .fd = q->fd, .events = q->out.begin < q->out.end ? POLLIN | POLLOUT : POLLIN };
+	}
+	pthread_mutex_unlock(&m->lock);
+	p[n++] = (struct pollfd){ .fd = m->wake, .events = POLLIN };
+	return n;
+}
+
+static void *watch(void *arg)
+{
+	struct mesh *m = arg;
+	struct pollfd *p = calloc((size_t)m->size + 1, sizeof *p);
+	double interval = beat_interval(m), next_beat = 0, last = now();
+	bool told = false, stop = !p;
+	while (!stop) {
+		uint64_t count;
+		double t = now();
+		int n = poll_links(m, p);
+		if (poll(p, (nfds_t)n, t < next_beat ? (int)((next_beat - t) * 1e3) + 1 : 0) < 0 && errno != EINTR)
+			break;
+		t = now();
+		pthread_mutex_lock(&m->lock);
+		if (p[m->size].revents && read(m->wake, &count, sizeof count) < 0)
+			count = 0;
+		for (int i = 0; i < m->size; i++) {
+			struct peer *q = &m->peer[i];
+			if (q->fd < 0 || q->fd != p[i].fd)
+				continue;
+			if (p[i].revents & POLLOUT)
+				peer_flush(q);
+			if ((p[i].revents & (POLLIN | POLLHUP | POLLERR)) && read_link(m, i))
+				end_of_link(m, i);
+			if (t - last > 3 * interval)
+				q->heard = t; /* this process itself was stopped: its view of the others is old */
+		}
+		last = t;
+		look_for_silence(m, t);
+		if (t >= next_beat) {
+			beat(m);
+			next_beat = t + interval;
+		}
+		bool lost = !told && m->failed == HVD_EPEER && m->armed;
+		told |= lost;
+		stop = m->stop;
+		pthread_mutex_unlock(&m->lock);
+		if (lost)
+			end_process(m);
+	}
+	free(p);
+	return NULL;
+}
+
+int watch_start(struct mesh *m)
+{
+	sigset_t all, old;
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old); /* signals are for the program's own threads */
+	int error = pthread_create(&m->watcher, NULL, watch, m);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	m->watching = !error;
+	return error ? HVD_ESYS : 0;
+}
+
+void watch_stop(struct mesh *m)
+{
+	uint64_t one = 1;
+	if (!m->watching)
+		return;
+	pthread_mutex_lock(&m->lock);
+	m->stop = true;
+	pthread_mutex_unlock(&m->lock);
+	if (write(m->wake, &one, sizeof one) >= 0)
+		pthread_join(m->watcher, NULL);
+	m->watching = false;
+}
