@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "devices.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Calls for each comma-separated item; returns their number, or -1 if one is empty, too long or there are too many. */
+static int split(const char *list, char (*item)[DEVICE_TOKEN])
+{
+	int n = 0;
+	if (!list || !*list)
+		return 0;
+	for (const char *p = list;; p++) {
+		size_t len = strcspn(p, ",");
+		if (!len || len >= DEVICE_TOKEN || n == STEP_MAX_DEVICES)
+			return -1;
+		memcpy(item[n], p, len);
+		item[n++][len] = '\0';
+		p += len;
+		if (!*p)
+			return n;
+	}
+}
+
+/* 0 … 9999, or -1. */
+static int small_number(const char *text)
+{
+	size_t n = strlen(text);
+	return n && n <= 4 && strspn(text, "0123456789") == n ? atoi(text) : -1;
+}
+
+int gpu_by_name(const struct node *node, const char *name)
+{
+	bool instance = !strncmp(name, "MIG-GPU-", 8);
+	const char *uuid = instance ? name + 4 : name;
+	size_t n = instance ? strcspn(uuid, "/") : strlen(uuid);
+	int found = -1;
+
+	if (strncmp(uuid, "GPU-", 4) || n < 5)
+		return -1;
+	for (int g = 0; g < node->gpus; g++)
+		if (strlen(node->gpu[g].uuid) >= n && !strncmp(node->gpu[g].uuid, uuid, n)) {
+			if (found >= 0)
+				return -1;
+			found = g;
+		}
+	return found;
+}
+
+/* Slurm numbers GPUs in the order of their device files, or in bus order where NVML told it; refuse where these two
+ * differ, and where a device number is not known at all take bus order. */
+static int gpu_by_number(const struct node *node, int number, bool *in_doubt)
+{
+	int by_minor = -1;
+	bool minors = node->gpus > 0;
+
+	for (int g = 0; g < node->gpus; g++) {
+		minors &= node->gpu[g].minor >= 0;
+		if (node->gpu[g].minor == number)
+			by_minor = g;
+	}
+	if (number >= node->gpus)
+		return -1;
+	*in_doubt = minors && by_minor != number;
+	return number;
+}
+
+/* Position in bus order among all GPUs of the node, or among those of the step. */
+static int bus_position(const struct node *node, const struct step_devices *d, int gpu, bool among_step)
+{
+	int before = 0;
+	if (!among_step) {
+		for (int g = 0; g < node->gpus; g++)
+			before += node->gpu[g].at.order < node->gpu[gpu].at.order;
+		return before;
+	}
+	for (int i = 0; i < d->count; i++)
+		before += node->gpu[d->gpu[i]].at.order < node->gpu[gpu].at.order;
+	return before;
+}
+
+static int from_names(const struct node *node, struct step_devices *out, char *error, size_t size)
+{
+	for (int i = 0; i < out->count; i++) {
+		out->gpu[i] = gpu_by_name(node, out->token[i]);
+		if (out->gpu[i] < 0 && strncmp(out->token[i], "MIG-", 4)) {
+			snprintf(error, size, "the step has GPU '%s', which this node's driver does not show", out->token[i]);
+			return -1;
+		}
+	}
+	return 0;
+}
+
+static int from_numbers(const struct node *node, bool relative, bool want_index, struct step_devices *out, char *error, size_t size)
+{
+	for (int i = 0; i < out->count; i++) {
+		int number = small_number(out->token[i]);
+		bool in_doubt = false;
+		out->gpu[i] = number < 0 ? -1 : gpu_by_number(node, number, &in_doubt);
+		if (out->gpu[i] < 0) {
+			snprintf(error, size, "the step has GPU '%s', but this node shows %d GPU%s", out->token[i], node->gpus, node->gpus == 1 ? "" : "s");
+			return -1;
+		}
+		if (in_doubt) {
+			snprintf(error, size, "GPU %d is /dev/nvidia%d by bus order, and Slurm may mean another one: let gres.conf name GPUs by UUID (AutoDetect=nvml)",
+				number, node->gpu[out->gpu[i]].minor);
+			return -1;
+		}
+		for (int k = 0; k < i; k++)
+			if (out->gpu[k] == out->gpu[i]) {
+				snprintf(error, size, "the step has GPU %d twice", number);
+				return -1;
+			}
+	}
+	for (int i = 0; i < out->count; i++)
+		out->no_uuid |= !want_index && !node->gpu[out->gpu[i]].uuid[0];
+	out->by_index = want_index || out->no_uuid;
+	for (int i = 0; i < out->count; i++) {
+		if (out->by_index)
+			snprintf(out->token[i], DEVICE_TOKEN, "%d", bus_position(node, out, out->gpu[i], relative));
+		else
+			snprintf(out->token[i], DEVICE_TOKEN, "%s", node->gpu[out->gpu[i]].uuid);
+	}
+	return 0;
+}
+
+int step_devices(const struct node *node, const char *global, const char *visible, bool want_index, struct step_devices *out, char *error, size_t size)
+{
+	bool names;
+
+	memset(out, 0, sizeof *out);
+	if (visible && (!strcmp(visible, "NoDevFiles") || !strcmp(visible, "-1")))
+		visible = NULL;
+	names = visible && small_number((char[2]){ visible[0], '\0' }) < 0;
+	/* numbers in `visible` are relative when devices are confined: only the global ones say which GPU is meant */
+	const char *list = names || !global || !*global ? visible : global;
+	out->count = split(list, out->token);
+	if (out->count < 0) {
+		out->count = 0;
+		snprintf(error, size, "the step's list of GPUs is not understood: %.128s", list);
+		return -1;
+	}
+	bool relative = global && visible && strcmp(global, visible);
+	int rc = names ? from_names(node, out, error, size) : from_numbers(node, relative, want_index, out, error, size);
+	if (rc)
+		out->count = 0;
+	return rc;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A plan as the lines a person reads, and as JSON. */
+#ifndef SPANK_EXPLAIN_H
+#define SPANK_EXPLAIN_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "placement.h"
+
+enum { EXPLAIN_LINE = 1024 };
+
+/* "GPU 0000:15:00.0 (GPU-8a1b…), CPUs 0-19, NUMA 0, NIC mlx5_0, 9 threads: all CPUs of the GPU's socket". Returns buf. */
+char *explain_task(const struct node *node, const struct request *request, const struct plan *plan, int task, char *buf, size_t size);
+
+/* One line about GPUs that no task uses; "" if there are none. Returns buf. */
+char *explain_idle(const struct node *node, const struct request *request, const struct plan *plan, char *buf, size_t size);
+
+/* Why a task is farther from its GPU than it could be, and what to ask Slurm for; "" if it is not. Returns buf. */
+char *explain_distance(const struct node *node, const struct request *request, const struct plan *plan, int task, char *buf, size_t size);
+
+/* An array: [{"task":0,"gpus":[…],"cpus":"0-19","numa":[0],"package":[0],"nic":"mlx5_0"}, …] */
+void explain_json(FILE *out, const struct node *node, const struct request *request, const struct plan *plan);
+
+/* The PCI address of a device of the step, or "?" where only Slurm's name for it is known. */
+const char *device_pci(const struct node *node, const struct request *request, int device);
+
+#endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gres_conf.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- names with ranges --------------------------------------------------------------------------- */
+
+/* True if one of the comma-separated ranges up to `end` holds the number, written with the same leading zeros. */
+static bool range_has(const char *p, const char *end, const char *digits, size_t width)
+{
+	long number = strtol(digits, NULL, 10);
+	while (p < end) {
+		char *next;
+		size_t first_width = strspn(p, "0123456789");
+		long low = strtol(p, &next, 10), high = low;
+		if (!first_width)
+			return false;
+		if (*next == '-')
+			high = strtol(next + 1, &next, 10);
+		bool zeros = first_width > 1 && *p == '0';
+		if (number >= low && number <= high && (zeros ? width == first_width : *digits != '0' || width == 1))
+			return true;
+		p = next + (*next == ',');
+		if (*next != ',' && next < end)
+			return false;
+	}
+	return false;
+}
+
+/* One item such as "gpu[01-16]x" against the whole host name. */
+static bool item_is(const char *item, const char *end, const char *host)
+{
+	while (item < end) {
+		if (*item != '[') {
+			if (*item++ != *host++)
+				return false;
+			continue;
+		}
+		const char *close = memchr(item, ']', (size_t)(end - item));
+		size_t width = strspn(host, "0123456789");
+		if (!close || !width || width > 9 || !range_has(item + 1, close, host, width))
+			return false;
+		host += width;
+		item = close + 1;
+	}
+	return !*host;
+}
+
+bool hostlist_has(const char *list, const char *host)
+{
+	for (const char *p = list;; p++) {
+		const char *end = p;
+		for (bool inside = false; *end && (*end != ',' || inside); end++)
+			inside = *end == '[' || (inside && *end != ']');
+		if (item_is(p, end, host))
+			return true;
+		p = end;
+		if (!*p)
+			return false;
+	}
+}
+
+/* "/dev/nvidia3" or "/dev/nvidia[0-3,5]" to minors; "0-3,5" is the kernel's own list form. */
+static int file_minors(const char *file, struct cpuset *minors)
+{
+	static const char prefix[] = "/dev/nvidia";
+	char list[256];
+	size_t n = sizeof prefix - 1;
+
+	if (strncmp(file, prefix, n))
+		return -1;
+	file += n;
+	if (*file == '[') {
+		size_t len = strcspn(file, "]");
+		if (file[len] != ']' || file[len + 1] || len >= sizeof list)
+			return -1;
+		snprintf(list, sizeof list, "%.*s", (int)len - 1, file + 1);
+		file = list;
+	}
+	return *file ? cpulist_parse(file, minors) : -1;
+}
+
+/* ---- lines --------------------------------------------------------------------------------------- */
+
+/* The value of KEY= in the line, up to the next space, into buf; false if it is not there. Keys are of any case. */
+static bool value_of(const char *line, const char *key, char *buf, size_t size)
+{
+	size_t n = strlen(key);
+	for (const char *p = line; *p;) {
+		while (isspace((unsigned char)*p))
+			p++;
+		size_t len = strcspn(p, " \t\r\n");
+		if (len > n && !strncasecmp(p, key, n) && p[n] == '=') {
+			snprintf(buf, size, "%.*s", (int)(len - n - 1), p + n + 1);
+			return true;
+		}
+		p += len;
+	}
+	return false;
+}
+
+static int add_line(const char *line, int number, struct gres_conf *out, char *error, size_t size)
+{
+	char file[512], cores[512];
+	struct cpuset minors, set = { 0 };
+	bool has_cores = value_of(line, "Cores", cores, sizeof cores) || value_of(line, "CPUs", cores, sizeof cores);
+
+	if (!value_of(line, "File", file, sizeof file))
+		return 0;
+	if (file_minors(file, &minors)) {
+		snprintf(error, size, "line %d: File=%.64s: /dev/nvidiaN or /dev/nvidia[N-M] expected", number, file);
+		return -1;
+	}
+	if (has_cores && cpulist_parse(cores, &set)) {
+		snprintf(error, size, "line %d: Cores=%.64s: a list such as 0-15 expected", number, cores);
+		return -1;
+	}
+	for (int m = cpuset_next(&minors, 0); m >= 0; m = cpuset_next(&minors, m + 1)) {
+		if (out->gpus == GRES_MAX_GPUS) {
+			snprintf(error, size, "line %d: more than %d GPUs", number, GRES_MAX_GPUS);
+			return -1;
+		}
+		out->gpu[out->gpus++] = (struct gres_gpu){ .minor = m, .line = number, .has_cores = has_cores, .cores = set };
+	}
+	return 0;
+}
+
+int gres_conf_parse(const char *text, const char *node_name, struct gres_conf *out, char *error, size_t size)
+{
+	char line[4096], value[512];
+	int number = 0;
+
+	*out = (struct gres_conf){ 0 };
+	for (const char *p = text; *p; p += *p == '\n') {
+		size_t len = strcspn(p, "\n");
+		number++;
+		snprintf(line, sizeof line, "%.*s", (int)(len < sizeof line ? len : sizeof line - 1), p);
+		line[strcspn(line, "#")] = '\0';
+		p += len;
+		if (value_of(line, "NodeName", value, sizeof value) && !hostlist_has(value, node_name))
+			continue;
+		if (value_of(line, "AutoDetect", value, sizeof value))
+			out->autodetect = strcasecmp(value, "off") != 0;
+		if (value_of(line, "Name", value, sizeof value) && !strcasecmp(value, "gpu") && add_line(line, number, out, error, size))
+			return -1;
+	}
+	return 0;
+}

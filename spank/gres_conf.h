@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The GPU lines of Slurm's gres.conf. */
+#ifndef SPANK_GRES_CONF_H
+#define SPANK_GRES_CONF_H
+
+#include <stdbool.h>
+
+#include "cpulist.h"
+
+enum { GRES_MAX_GPUS = 64 };
+
+struct gres_gpu {
+	int minor;           /* N of /dev/nvidiaN */
+	int line;            /* of the file, from 1 */
+	bool has_cores;
+	struct cpuset cores; /* Cores=, in Slurm's numbers */
+};
+
+struct gres_conf {
+	bool autodetect; /* the driver is asked, so lines are not needed */
+	int gpus;
+	struct gres_gpu gpu[GRES_MAX_GPUS];
+};
+
+/* Reads the text for the node of this name; lines for other nodes are passed over. Returns 0; or -1 with one line that
+ * names the place. */
+int gres_conf_parse(const char *text, const char *node_name, struct gres_conf *out, char *error, size_t size);
+
+/* True if "gpu[01-16],login,x[1-2]y" names this host. */
+bool hostlist_has(const char *list, const char *host);
+
+#endif

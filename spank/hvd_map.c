@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * hvd-map: what the plugin would do on this machine, or on one described in a file. The same code, without Slurm. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "devices.h"
+#include "explain.h"
+#include "inventory.h"
+#include "options.h"
+#include "selfcheck.h"
+#include "svg.h"
+
+enum { EXIT_USAGE = 64, EXIT_DATA = 65 };
+
+struct arguments {
+	const char *topology; /* NULL: the running machine */
+	const char *proc, *gpus, *cpus, *svg, *gres;
+	int tasks;            /* 0: one per GPU, else one per package */
+	bool json, selfcheck;
+	struct options options;
+};
+
+static const char usage[] =
+	"usage: hvd-map [--topology FILE|live] [--tasks N] [--policy WORDS] [--gpus LIST] [--cpus LIST] [--json] [--svg FILE]\n"
+	"       hvd-map selfcheck [--gres FILE] [--topology FILE|live] [--proc DIR]\n"
+	"\n"
+	"Prints which GPU, CPUs, memory and NIC each task of a node gets.\n"
+	"\n"
+	"  --topology FILE  an hwloc XML (lstopo FILE.xml writes one) in place of this machine\n"
+	"  --proc DIR       what /proc/driver/nvidia holds there\n"
+	"  --tasks N        tasks on the node [one per GPU; without GPUs one per socket]\n"
+	"  --policy WORDS   what --hvd-bind takes [socket]:\n";
+static const char usage_end[] =
+	"  --gpus LIST      only these GPUs: numbers in bus order, PCI addresses or UUIDs [all]\n"
+	"  --cpus LIST      only these CPUs, such as 0-15,32-47 [all]\n"
+	"  --json           for programs\n"
+	"  --svg FILE       draw node and tasks\n"
+	"  --gres FILE      the gres.conf that selfcheck compares with the machine [/etc/slurm/gres.conf]\n"
+	"  --version, --help\n";
+
+static void print_line(const char *text, void *out)
+{
+	fprintf(out, "                 %s\n", text);
+}
+
+static void print_usage(FILE *out)
+{
+	fputs(usage, out);
+	options_describe(SCOPE_BIND, print_line, out);
+	fputs(usage_end, out);
+}
+
+static void die(int status, const char *line)
+{
+	fprintf(stderr, "hvd-map: %s\n", line);
+	exit(status);
+}
+
+static int positive(const char *text, const char *option)
+{
+	char line[128];
+	size_t n = strlen(text);
+
+	if (n && n <= 6 && strspn(text, "0123456789") == n && atoi(text) > 0)
+		return atoi(text);
+	snprintf(line, sizeof line, "%s %.32s: a number from 1 to 999999 expected", option, text);
+	die(EXIT_USAGE, line);
+	return 0;
+}
+
+static void read_arguments(int argc, char *argv[], struct arguments *a)
+{
+	static const struct option table[] = {
+		{ "topology", required_argument, NULL, 't' }, { "proc", required_argument, NULL, 'd' }, { "tasks", required_argument, NULL, 'n' },
+		{ "policy", required_argument, NULL, 'p' }, { "gpus", required_argument, NULL, 'g' }, { "cpus", required_argument, NULL, 'c' },
+		{ "json", no_argument, NULL, 'j' }, { "svg", required_argument, NULL, 's' }, { "gres", required_argument, NULL, 'r' }, { "version", no_argument, NULL, 'V' }, { "help", no_argument, NULL, 'h' }, { 0 },
+	};
+	char error[512];
+
+	a->options = options_default();
+	for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;)
+		switch (c) {
+		case 't': a->topology = strcmp(optarg, "live") ? optarg : NULL; break;
+		case 'd': a->proc = optarg; break;
+		case 'n': a->tasks = positive(optarg, "--tasks"); break;
+		case 'g': a->gpus = optarg; break;
+		case 'c': a->cpus = optarg; break;
+		case 'j': a->json = true; break;
+		case 's': a->svg = optarg; break;
+		case 'r': a->gres = optarg; break;
+		case 'p':
+			if (options_parse(&a->options, SCOPE_BIND, "--policy", optarg, error, sizeof error))
+				die(EXIT_USAGE, error);
+			break;
+		case 'V': printf("hvd-map %s\n", HVD_VERSION); exit(0);
+		case 'h': print_usage(stdout); exit(0);
+		default: fputs("hvd-map: hvd-map --help lists the options\n", stderr); exit(EXIT_USAGE);
+		}
+	a->selfcheck = optind + 1 == argc && !strcmp(argv[optind], "selfcheck");
+	if (optind < argc && !a->selfcheck) {
+		snprintf(error, sizeof error, "'%.64s' is not an option: hvd-map --help lists them", argv[optind]);
+		die(EXIT_USAGE, error);
+	}
+}
+
+static int find_gpu(const struct node *node, const char *name)
+{
+	char *end;
+	long n = strtol(name, &end, 10);
+
+	for (int g = 0; g < node->gpus; g++)
+		if (!strcmp(node->gpu[g].at.pci, name))
+			return g;
+	if (*name && !*end && n >= 0 && n < node->gpus)
+		return (int)n;
+	return gpu_by_name(node, name);
+}
+
+static void choose_gpus(const struct node *node, const char *list, struct request *r)
+{
+	if (!list) {
+		for (r->devices = 0; r->devices < node->gpus; r->devices++)
+			r->device[r->devices] = r->devices;
+		return;
+	}
+	char *copy = strdup(list), *rest = copy;
+	for (char *name; copy && (name = strsep(&rest, ","));) {
+		int g = find_gpu(node, name);
+		if (g < 0 || r->devices == STEP_MAX_DEVICES) {
+			char line[256];
+			snprintf(line, sizeof line, "--gpus: no GPU '%.64s' here (there are %d)", name, node->gpus);
+			die(EXIT_USAGE, line);
+		}
+		r->device[r->devices++] = g;
+	}
+	free(copy);
+}
+
+static void make_request(const struct node *node, const struct arguments *a, struct request *r)
+{
+	struct cpuset cpus;
+
+	r->policy = (enum policy)a->options.policy;
+	r->order = (enum order)a->options.order;
+	r->no_smt = a->options.no_smt;
+	r->share = a->options.share;
+	r->gpus_per_task = a->options.gpus_per_task;
+	r->allowed = node->allowed;
+	choose_gpus(node, a->gpus, r);
+	if (a->cpus && cpulist_parse(a->cpus, &cpus))
+		die(EXIT_USAGE, "--cpus: a list such as 0-15,32-47 expected");
+	if (a->cpus)
+		r->allowed = cpuset_and(&r->allowed, &cpus);
+	r->tasks = a->tasks ? a->tasks : r->devices ? r->devices / r->gpus_per_task : node->packages;
+	if (r->tasks < 1)
+		r->tasks = 1;
+}
+
+static void print_plan(const struct node *node, const struct request *r, const struct plan *plan, bool json)
+{
+	char line[EXPLAIN_LINE];
+
+	if (json)
+		explain_json(stdout, node, r, plan);
+	for (int t = 0; t < plan->tasks; t++) {
+		if (!json)
+			printf("task %d: %s\n", t, explain_task(node, r, plan, t, line, sizeof line));
+		if (*explain_distance(node, r, plan, t, line, sizeof line))
+			fprintf(stderr, "hvd-map: task %d: %s\n", t, line);
+	}
+	if (*explain_idle(node, r, plan, line, sizeof line))
+		fprintf(stderr, "hvd-map: %s\n", line);
+}
+
+/* The text of the file, terminated; ends the program where it cannot be read. */
+static char *read_text(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	char line[512], *text = calloc(1, 1 << 20);
+
+	if (!f || !text) {
+		snprintf(line, sizeof line, "%.400s: cannot be read", path);
+		die(EXIT_DATA, line);
+	}
+	text[fread(text, 1, (1 << 20) - 1, f)] = '\0';
+	fclose(f);
+	return text;
+}
+
+static int run_selfcheck(const struct node *node, const struct arguments *a)
+{
+	const char *path = a->gres ? a->gres : "/etc/slurm/gres.conf";
+	char *text = read_text(path), error[512], line[600], host[256] = "";
+	struct gres_conf *conf = calloc(1, sizeof *conf);
+
+	gethostname(host, sizeof host - 1);
+	host[strcspn(host, ".")] = '\0';
+	if (!conf)
+		die(EXIT_FAILURE, "out of memory");
+	if (gres_conf_parse(text, host, conf, error, sizeof error)) {
+		snprintf(line, sizeof line, "%.80s, %s", path, error);
+		die(EXIT_DATA, line);
+	}
+	int wrong = selfcheck(node, conf, stdout);
+	free(conf);
+	free(text);
+	return wrong ? EXIT_DATA : 0;
+}
+
+static void write_svg(const char *path, const struct node *node, const struct request *r, const struct plan *plan)
+{
+	char line[512];
+	FILE *f = fopen(path, "w");
+
+	if (f)
+		draw_svg(f, node, r, plan);
+	if (!f || fclose(f)) {
+		snprintf(line, sizeof line, "%.400s: cannot be written", path);
+		die(EXIT_FAILURE, line);
+	}
+}
+
+int main(int argc, char *argv[])
+{
+	struct arguments a = { 0 };
+	struct node *node = calloc(1, sizeof *node);
+	struct request *request = calloc(1, sizeof *request);
+	struct plan plan;
+	char line[512];
+
+	if (!node || !request)
+		die(EXIT_FAILURE, "out of memory");
+	read_arguments(argc, argv, &a);
+	struct inventory_source source = { .topology = a.topology, .proc = a.proc };
+	if (inventory_load(&source, node, line, sizeof line))
+		die(EXIT_DATA, line);
+	if (*line)
+		fprintf(stderr, "hvd-map: %s\n", line);
+	int status = 0;
+	if (a.selfcheck) {
+		status = run_selfcheck(node, &a);
+	} else {
+		make_request(node, &a, request);
+		if (place_tasks(node, request, &plan))
+			die(EXIT_USAGE, plan.refusal);
+		print_plan(node, request, &plan, a.json);
+		if (a.svg)
+			write_svg(a.svg, node, request, &plan);
+		plan_free(&plan);
+	}
+	free(request);
+	free(node);
+	return status;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the NVIDIA driver tells about its GPUs in /proc/driver/nvidia, without opening a device. */
+#ifndef SPANK_NVIDIA_H
+#define SPANK_NVIDIA_H
+
+struct nvidia_gpu {
+	char pci[16];   /* "0000:15:00.0" */
+	char uuid[48];  /* "GPU-…"; empty: the file does not say */
+	char model[48];
+	int minor;      /* N of /dev/nvidiaN; -1: the file does not say */
+};
+
+/* Reads the text of one gpus/BUSID/information file into all fields but pci. Any text is accepted. */
+void nvidia_parse_information(const char *text, struct nvidia_gpu *out);
+
+/* Reads DIR/gpus. Returns the number of GPUs (at most max), 0 where there is no driver. */
+int nvidia_read_proc(const char *dir, struct nvidia_gpu *out, int max);
+
+/* "0000:15:00.0", also in capitals or with an 8-digit domain, to domain, bus, device, function as one number that
+ * sorts in bus order, and to its usual spelling. Returns 0 or -1. */
+int pci_parse(const char *text, unsigned long long *order, char canonical[16]);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The plugin's rooms and the doors between them. client.c runs in srun, sbatch and salloc as the user; stepd.c runs in
+ * slurmstepd on the nodes, in parts as root; task.c in each task as the user. */
+#ifndef SPANK_PLUGIN_H
+#define SPANK_PLUGIN_H
+
+#include <slurm/spank.h>
+
+#include "options.h"
+
+/* What srun decided, as text of the option grammar. SLURM_ variables reach the node even with --export=NONE. */
+#define STEP_VARIABLE "SLURM_HVD_STEP"
+/* What sbatch and salloc leave for the sruns of the job: the GPUs of --gres, which Slurm does not pass on. */
+#define GRES_VARIABLE "SLURM_HVD_GRES"
+
+enum { EXIT_USAGE = 64 };
+
+/* ---- client.c ---- */
+
+/* Reads the command line before Slurm does and prepares the step. Returns 0; wrong usage ends the client. */
+int client_init(const struct site *site);
+/* In sbatch and salloc, once Slurm has read everything: leaves what the job's sruns need in the environment. */
+int client_leave_for_job(void);
+/* Prints the line and ends the client with status 64, before anything has been asked of Slurm. */
+void client_refuse(const char *line) __attribute__((noreturn));
+/* An option's text as Slurm hands it over: NULL and "(null)" are the empty text. */
+const char *client_text(const char *text);
+
+/* ---- stepd.c and task.c ---- */
+
+/* Before the tasks are forked; effective user the job's, real user root. Captures and plans. Always returns 0: what
+ * goes wrong is remembered and told by the tasks. */
+int stepd_user_init(spank_t spank, const struct site *site);
+/* In each task, as the user, after Slurm's own binding. Applies the plan; ends the task where that cannot be. */
+int stepd_task_init(spank_t spank);
+void stepd_exit(void);
+
+#endif

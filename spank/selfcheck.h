@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What gres.conf says about GPUs and cores, against what the machine says. */
+#ifndef SPANK_SELFCHECK_H
+#define SPANK_SELFCHECK_H
+
+#include <stdio.h>
+
+#include "gres_conf.h"
+#include "placement.h"
+
+/* Prints a line for each GPU. Returns the number of lines that an admin has to change. */
+int selfcheck(const struct node *node, const struct gres_conf *conf, FILE *out);
+
+#endif

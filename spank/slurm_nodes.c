@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Slurm's clients carry their library with them; its functions are looked up, since a plugin must not link to it. */
+#include "slurm_nodes.h"
+
+#include <dlfcn.h>
+#include <slurm/slurm.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tasks.h"
+
+static void *slurm_function(const char *name)
+{
+	return dlsym(RTLD_DEFAULT, name);
+}
+
+static node_info_msg_t *load_nodes(void)
+{
+	__typeof__(slurm_load_node) *load = (__typeof__(slurm_load_node) *)slurm_function("slurm_load_node");
+	node_info_msg_t *nodes = NULL;
+	return load && load(0, &nodes, SHOW_ALL) == SLURM_SUCCESS ? nodes : NULL;
+}
+
+static void free_nodes(node_info_msg_t *nodes)
+{
+	__typeof__(slurm_free_node_info_msg) *give_back = (__typeof__(slurm_free_node_info_msg) *)slurm_function("slurm_free_node_info_msg");
+	if (nodes && give_back)
+		give_back(nodes);
+}
+
+/* hostlist_t is a pointer up to 23.02 and a struct behind one later: either way the list is a void * here. */
+char *slurm_host(const char *nodelist, int position, char *buf, size_t size)
+{
+	__typeof__(slurm_hostlist_create) *create = (__typeof__(slurm_hostlist_create) *)slurm_function("slurm_hostlist_create");
+	__typeof__(slurm_hostlist_shift) *shift = (__typeof__(slurm_hostlist_shift) *)slurm_function("slurm_hostlist_shift");
+	__typeof__(slurm_hostlist_destroy) *destroy = (__typeof__(slurm_hostlist_destroy) *)slurm_function("slurm_hostlist_destroy");
+	void *list = create && shift && destroy ? create(nodelist) : NULL;
+
+	snprintf(buf, size, "%s", nodelist);
+	for (char *host; list && position >= 0 && (host = shift(list)); free(host), position--)
+		if (!position)
+			snprintf(buf, size, "%s", host);
+	if (list)
+		destroy(list);
+	return buf;
+}
+
+static bool in_list(const char *nodelist, const char *name)
+{
+	__typeof__(slurm_hostlist_create) *create = (__typeof__(slurm_hostlist_create) *)slurm_function("slurm_hostlist_create");
+	__typeof__(slurm_hostlist_find) *find = (__typeof__(slurm_hostlist_find) *)slurm_function("slurm_hostlist_find");
+	__typeof__(slurm_hostlist_destroy) *destroy = (__typeof__(slurm_hostlist_destroy) *)slurm_function("slurm_hostlist_destroy");
+	void *list = create && find && destroy ? create(nodelist) : NULL;
+	bool found = list && find(list, name) >= 0;
+
+	if (list)
+		destroy(list);
+	return found;
+}
+
+int slurm_packages_per_node(const char *nodelist)
+{
+	node_info_msg_t *nodes = load_nodes();
+	int packages = -1;
+
+	for (uint32_t i = 0; nodes && i < nodes->record_count; i++) {
+		const node_info_t *n = &nodes->node_array[i];
+		if (!n->name || (nodelist && !in_list(nodelist, n->name)))
+			continue;
+		/* a board is what holds sockets; nearly every node has one */
+		int here = n->sockets;
+		packages = packages < 0 || packages == here ? here : 0;
+	}
+	free_nodes(nodes);
+	return packages < 0 ? 0 : packages;
+}
+
+int slurm_cpus_per_gpu(const char *node, int otherwise)
+{
+	node_info_msg_t *nodes = load_nodes();
+	int answer = otherwise;
+
+	for (uint32_t i = 0; nodes && i < nodes->record_count; i++) {
+		const node_info_t *n = &nodes->node_array[i];
+		int gpus = n->name && !strcmp(n->name, node) && n->gres ? count_gres_gpus(n->gres) : 0;
+		if (gpus > 0)
+			answer = n->cpus / gpus > 0 ? n->cpus / gpus : 1;
+	}
+	free_nodes(nodes);
+	return answer;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What slurmstepd knows about the one step it runs: filled by stepd.c before the tasks are forked, used by task.c in
+ * each of them. */
+#ifndef SPANK_STEP_H
+#define SPANK_STEP_H
+
+#include <slurm/spank.h>
+
+#include "devices.h"
+#include "options.h"
+
+enum { EXIT_INTERNAL = 70, LONG_VALUE = 16384 /* bytes; room for a variable that lists GPUs, masks or options */ };
+
+struct step {
+	const struct site *site;
+	bool active;                  /* tasks are to be bound */
+	int failure;                  /* 0, or the status that every task ends with */
+	char host[256];
+	struct options options;
+	bool per_task;                /* the user chose CPUs or GPUs: only the task can see which */
+	struct step_devices devices;
+	struct node *node;
+	struct request *request;
+	struct plan plan;
+};
+
+extern struct step step;
+
+/* The variable of the job's environment, or NULL if it is absent, empty or longer than the buffer. */
+const char *job_variable(spank_t spank, const char *name, char *buf, int size);
+
+/* Global rank of a local task. */
+uint32_t global_rank(spank_t spank, int local);
+
+/* One line to the user's terminal; from here on the tasks end with this status instead of running unbound. */
+void step_fail(int status, const char *line);
+
+#endif

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * In slurmstepd before the tasks are forked: capture what Slurm gave the step and plan once for the node. Some user id
+ * of this process is root: nothing is started here, and no path is opened that a user could name. */
+#include "plugin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <slurm/slurm.h>
+
+#include "explain.h"
+#include "inventory.h"
+#include "step.h"
+
+struct step step;
+
+/* ---- talking to Slurm ---------------------------------------------------------------------------- */
+
+const char *job_variable(spank_t spank, const char *name, char *buf, int size)
+{
+	return spank_getenv(spank, name, buf, size) == ESPANK_SUCCESS && *buf ? buf : NULL;
+}
+
+static bool is_special_step(spank_t spank)
+{
+	uint32_t id = 0;
+	return spank_get_item(spank, S_JOB_STEPID, &id) != ESPANK_SUCCESS || id >= SLURM_MAX_NORMAL_STEP_ID;
+}
+
+void step_fail(int status, const char *line)
+{
+	/* a default of the site must not stop anybody's step, nor talk to people who asked for nothing */
+	if (step.options.by_site)
+		return;
+	slurm_spank_log("hvd: %s: %s", step.host, line);
+	step.failure = status;
+}
+
+/* ---- capture ------------------------------------------------------------------------------------- */
+
+/* The PUs of these cores, which Slurm counts as hwloc does: package by package over the whole machine. */
+static struct cpuset cpus_of_cores(const struct node *node, const struct cpuset *cores)
+{
+	struct cpuset cpus = { 0 };
+	for (int i = 0; i < node->pus; i++)
+		if (cpuset_has(cores, node->pu[i].core))
+			cpuset_add(&cpus, node->pu[i].cpu);
+	return cpus;
+}
+
+/* CPUs of the step; of the job where Slurm does not say; of the machine where it says nothing. */
+static struct cpuset capture_cpus(spank_t spank, const struct node *node)
+{
+	static const spank_item_t items[] = { S_JOB_ALLOC_CORES, S_STEP_ALLOC_CORES, S_JOB_ALLOC_CORES };
+
+	for (size_t i = step.options.whole_job ? 0 : 1; i < sizeof items / sizeof *items; i++) {
+		char *list = NULL;
+		struct cpuset cores;
+		if (spank_get_item(spank, items[i], &list) != ESPANK_SUCCESS || !list || cpulist_parse(list, &cores))
+			continue;
+		struct cpuset cpus = cpus_of_cores(node, &cores);
+		cpus = cpuset_and(&cpus, &node->allowed);
+		if (!cpuset_empty(&cpus))
+			return cpus;
+	}
+	return node->allowed;
+}
+
+/* GPUs that Slurm divides further (shards, MPS) are not ours to hand out. */
+static bool gpus_are_divided(spank_t spank)
+{
+	char buf[64];
+	return job_variable(spank, "SLURM_SHARDS_ON_NODE", buf, sizeof buf) || job_variable(spank, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", buf, sizeof buf);
+}
+
+static int capture_devices(spank_t spank)
+{
+	char *global = malloc(LONG_VALUE), *visible = malloc(LONG_VALUE), error[512];
+	int rc = -1;
+
+	if (global && visible)
+		rc = step_devices(step.node, job_variable(spank, "SLURM_STEP_GPUS", global, LONG_VALUE),
+			job_variable(spank, "CUDA_VISIBLE_DEVICES", visible, LONG_VALUE), step.options.ids == IDS_INDEX, &step.devices, error, sizeof error);
+	if (rc)
+		step_fail(EXIT_INTERNAL, global && visible ? error : "out of memory");
+	free(global);
+	free(visible);
+	return rc;
+}
+
+static void fill_request(spank_t spank, int tasks)
+{
+	struct request *r = step.request;
+	char hint[64];
+
+	*r = (struct request){
+		.tasks = tasks,
+		.policy = step.options.keep_cpus ? POLICY_NONE : (enum policy)step.options.policy,
+		.order = (enum order)step.options.order,
+		.no_smt = step.options.no_smt,
+		.share = step.options.share || step.options.keep_gpus || step.options.by_site,
+		.gpus_per_task = step.options.gpus_per_task,
+		.devices = step.devices.count,
+		.allowed = capture_cpus(spank, step.node),
+	};
+	memcpy(r->device, step.devices.gpu, sizeof r->device);
+	if (!options_given(&step.options, "smt") && job_variable(spank, "SLURM_HINT", hint, sizeof hint) && !strcmp(hint, "nomultithread"))
+		r->no_smt = true;
+}
+
+/* ---- plan ---------------------------------------------------------------------------------------- */
+
+/* With --hvd, one task per GPU is the rule; srun refuses where it can count, the node where only it can. */
+static int check_counts(void)
+{
+	const struct request *r = step.request;
+	char line[320];
+	int groups = r->devices / r->gpus_per_task;
+
+	if (!step.options.hvd || !r->devices || r->share || r->tasks == groups)
+		return 0;
+	snprintf(line, sizeof line, "%d task%s but %d GPU%s on this node: type -n %d for it%s", r->tasks, r->tasks == 1 ? "" : "s", r->devices, r->devices == 1 ? "" : "s",
+		groups, r->tasks > groups ? ", or --hvd-bind=share" : "");
+	step_fail(EXIT_USAGE, line);
+	return -1;
+}
+
+uint32_t global_rank(spank_t spank, int local)
+{
+	uint32_t rank = (uint32_t)local;
+	spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, (uint32_t)local, &rank);
+	return rank;
+}
+
+static void print_table(spank_t spank)
+{
+	char line[EXPLAIN_LINE];
+
+	for (int t = 0; t < step.plan.tasks && t < step.site->verbose_max; t++)
+		slurm_spank_log("hvd: rank %u on %s: %s", global_rank(spank, t), step.host, explain_task(step.node, step.request, &step.plan, t, line, sizeof line));
+	if (step.plan.tasks > step.site->verbose_max)
+		slurm_spank_log("hvd: %s: %d more tasks (verbose-max=%d in plugstack.conf)", step.host, step.plan.tasks - step.site->verbose_max, step.site->verbose_max);
+}
+
+/* One warning a node: the first task stands for the others. */
+static void print_warnings(spank_t spank)
+{
+	char line[EXPLAIN_LINE];
+	int far = 0, first = -1;
+
+	for (int t = 0; t < step.plan.tasks; t++)
+		if (*explain_distance(step.node, step.request, &step.plan, t, line, sizeof line)) {
+			far++;
+			first = first < 0 ? t : first;
+		}
+	if (far)
+		slurm_spank_log("hvd: rank %u%s on %s: %s", global_rank(spank, first), far > 1 ? " and others" : "", step.host,
+			explain_distance(step.node, step.request, &step.plan, first, line, sizeof line));
+	if (*explain_idle(step.node, step.request, &step.plan, line, sizeof line))
+		slurm_spank_log("hvd: %s: %s", step.host, line);
+}
+
+static void report(spank_t spank, const char *note)
+{
+	if (step.options.verbose) {
+		if (!step.per_task)
+			print_table(spank);
+		if (*note)
+			slurm_spank_log("hvd: %s: %s", step.host, note);
+		if (step.devices.no_uuid)
+			slurm_spank_log("hvd: %s: no UUIDs from the driver: GPUs are named by index", step.host);
+	}
+	if (!step.options.by_site && !step.per_task)
+		print_warnings(spank);
+}
+
+static void make_plan(spank_t spank)
+{
+	const struct inventory_source source = {
+		.topology = step.site->topology[0] ? step.site->topology : NULL,
+		.proc = step.site->proc[0] ? step.site->proc : NULL,
+		.trusted_only = true,
+	};
+	char note[512] = "";
+	uint32_t tasks = 0;
+
+	step.node = calloc(1, sizeof *step.node);
+	step.request = calloc(1, sizeof *step.request);
+	if (!step.node || !step.request || spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS || !tasks) {
+		step_fail(EXIT_INTERNAL, "no memory, or Slurm does not say how many tasks start here");
+		return;
+	}
+	if (inventory_load(&source, step.node, note, sizeof note)) {
+		step_fail(EXIT_INTERNAL, note);
+		return;
+	}
+	if (gpus_are_divided(spank))
+		step.options.keep_gpus = 1;
+	step.per_task = step.options.keep_cpus || step.options.keep_gpus;
+	if (capture_devices(spank))
+		return;
+	fill_request(spank, (int)tasks);
+	if (check_counts())
+		return;
+	/* a task that Slurm gives several GPUs may want them all: unasked, only the plain case is bound */
+	if (step.options.by_site && step.request->devices && step.request->tasks != step.request->devices && !step.per_task)
+		return;
+	if (place_tasks(step.node, step.request, &step.plan)) {
+		step_fail(EXIT_USAGE, step.plan.refusal);
+		return;
+	}
+	step.active = true;
+	report(spank, note);
+}
+
+int stepd_user_init(spank_t spank, const struct site *site)
+{
+	char *text, error[512];
+
+	if (is_special_step(spank) || !(text = malloc(LONG_VALUE)))
+		return 0;
+	step.site = site;
+	step.options = options_default();
+	if (gethostname(step.host, sizeof step.host - 1))
+		strcpy(step.host, "?");
+	step.host[strcspn(step.host, ".")] = '\0';
+	if (job_variable(spank, STEP_VARIABLE, text, LONG_VALUE)) {
+		if (options_parse(&step.options, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, STEP_VARIABLE, text, error, sizeof error))
+			step_fail(EXIT_USAGE, error);
+		else if (step.options.hvd || step.options.policy != POLICY_NONE)
+			make_plan(spank);
+	}
+	free(text);
+	return 0;
+}
+
+void stepd_exit(void)
+{
+	plan_free(&step.plan);
+	free(step.request);
+	free(step.node);
+	step.request = NULL;
+	step.node = NULL;
+	step.active = false;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * In each task, as the user and after all of Slurm's own binding: apply the plan. */
+#include "plugin.h"
+
+#include <errno.h>
+#include <linux/mempolicy.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "explain.h"
+#include "step.h"
+
+enum { PREFERRED_MANY = 5 /* MPOL_PREFERRED_MANY, Linux 5.15 */ };
+
+/* ---- choices of the user, which only the task can see ---------------------------------------------- */
+
+/* The GPUs that Slurm bound this task to. Where the task may not open all of the node's devices, numbers count among
+ * those it may open. */
+static int bound_devices(spank_t spank, struct step_devices *out, char *error, size_t size)
+{
+	char *visible = malloc(LONG_VALUE), openable[STEP_MAX_DEVICES * 6] = "";
+	bool confined = false;
+	int rc = -1;
+
+	if (!visible)
+		return -1;
+	for (int g = 0; g < step.node->gpus; g++) {
+		char path[32];
+		size_t n = strlen(openable);
+		snprintf(path, sizeof path, "/dev/nvidia%d", step.node->gpu[g].minor);
+		if (step.node->gpu[g].minor < 0 || (access(path, R_OK | W_OK) && errno == EPERM))
+			confined = true;
+		else
+			snprintf(openable + n, sizeof openable - n, "%s%d", n ? "," : "", g);
+	}
+	const char *list = job_variable(spank, "CUDA_VISIBLE_DEVICES", visible, LONG_VALUE);
+	rc = step_devices(step.node, confined && *openable ? openable : NULL, list, step.options.ids == IDS_INDEX, out, error, size);
+	free(visible);
+	return rc;
+}
+
+/* Slurm lists what it bound the tasks of the node to, as masks "0x1,0x2" or as CPUs "0,1"; with fewer entries than
+ * tasks it goes round. Returns the masks of all tasks, or NULL where it has none to tell. */
+static struct cpuset *bound_masks(spank_t spank, int tasks)
+{
+	struct cpuset *mask = calloc((size_t)tasks, sizeof *mask);
+	char *text = malloc(LONG_VALUE), type[64] = "";
+	const char *list = text ? job_variable(spank, "SLURM_CPU_BIND_LIST", text, LONG_VALUE) : NULL;
+	int n = mask && list ? cpu_bind_masks(job_variable(spank, "SLURM_CPU_BIND_TYPE", type, sizeof type), list, mask, tasks) : -1;
+
+	free(text);
+	if (!n)
+		return mask;
+	free(mask);
+	return NULL;
+}
+
+/* CPUs near the GPUs that this task has; its share of them as if all tasks were alike. */
+static int follow_gpus(spank_t spank, struct plan *plan)
+{
+	struct request *r = step.request;
+	char error[512] = "out of memory";
+	int tasks = r->tasks, rc;
+	struct step_devices bound;
+
+	if (bound_devices(spank, &bound, error, sizeof error)) {
+		step_fail(EXIT_INTERNAL, error);
+		return -1;
+	}
+	step.devices = bound;
+	r->tasks = 1;
+	r->devices = bound.count;
+	r->gpus_per_task = bound.count ? bound.count : 1;
+	memcpy(r->device, bound.gpu, sizeof r->device);
+	rc = place_tasks(step.node, r, plan);
+	if (rc)
+		step_fail(EXIT_INTERNAL, plan->refusal);
+	else
+		plan->task[0].threads = 1 + (plan->task[0].threads - 1) / tasks;
+	return rc;
+}
+
+/* GPUs near the CPUs that the tasks have: every task works out the same plan for all of them. */
+static int follow_cpus(spank_t spank, struct plan *plan)
+{
+	struct cpuset *fixed = bound_masks(spank, step.request->tasks);
+	int rc;
+
+	step.request->fixed = fixed;
+	rc = place_tasks(step.node, step.request, plan);
+	if (rc)
+		step_fail(EXIT_USAGE, plan->refusal);
+	return rc;
+}
+
+static struct task_plan *plan_in_task(spank_t spank, int local)
+{
+	char line[EXPLAIN_LINE];
+	int rc;
+
+	plan_free(&step.plan);
+	rc = step.options.keep_gpus ? follow_gpus(spank, &step.plan) : follow_cpus(spank, &step.plan);
+	if (rc)
+		return NULL;
+	int index = step.options.keep_gpus ? 0 : local;
+	if (step.options.verbose)
+		slurm_spank_log("hvd: rank %u on %s: %s", global_rank(spank, local), step.host,
+			explain_task(step.node, step.request, &step.plan, index, line, sizeof line));
+	if (*explain_distance(step.node, step.request, &step.plan, index, line, sizeof line) && !step.options.by_site)
+		slurm_spank_log("hvd: rank %u on %s: %s", global_rank(spank, local), step.host, line);
+	return &step.plan.task[index];
+}
+
+/* ---- apply --------------------------------------------------------------------------------------- */
+
+static void apply_cpus(struct task_plan *task)
+{
+	struct cpuset real = { 0 };
+	char list[512], planned[512];
+
+	if (cpuset_empty(&task->cpus) || step.options.keep_cpus)
+		return;
+	if (sched_setaffinity(0, sizeof task->cpus, (cpu_set_t *)&task->cpus))
+		slurm_spank_log("hvd: %s: CPUs %s cannot be set (%s): they stay as Slurm set them", step.host,
+			cpulist_print(&task->cpus, planned, sizeof planned), strerror(errno));
+	if (sched_getaffinity(0, sizeof real, (cpu_set_t *)&real))
+		return;
+	if (step.options.verbose && !cpuset_equal(&real, &task->cpus) && cpuset_within(&real, &task->cpus))
+		slurm_spank_log("hvd: %s: a cpuset leaves CPUs %s of %s", step.host, cpulist_print(&real, list, sizeof list),
+			cpulist_print(&task->cpus, planned, sizeof planned));
+	task->cpus = real;
+}
+
+/* Preferred, not bound: a strict binding gets jobs killed when one node's memory is full. */
+static void apply_memory(const struct task_plan *task)
+{
+	if (cpuset_empty(&task->numa) || step.options.keep_memory)
+		return;
+	if (!syscall(SYS_set_mempolicy, PREFERRED_MANY, task->numa.word, (unsigned long)CPUSET_MAX))
+		return;
+	struct cpuset first = { 0 };
+	cpuset_add(&first, cpuset_next(&task->numa, 0));
+	/* fails on a machine described by a file that has nodes which are not there: then there is nothing to prefer */
+	syscall(SYS_set_mempolicy, MPOL_PREFERRED, first.word, (unsigned long)CPUSET_MAX);
+}
+
+struct export {
+	spank_t spank;
+	bool failed;
+};
+
+static void export_variable(const char *name, const char *value, void *data)
+{
+	struct export *e = data;
+	if (spank_setenv(e->spank, name, value, 1) != ESPANK_SUCCESS)
+		e->failed = true;
+}
+
+static void export_number(struct export *e, const char *name, int value)
+{
+	char text[16];
+	snprintf(text, sizeof text, "%d", value);
+	export_variable(name, text, e);
+}
+
+static void export_gpus(struct export *e, const struct task_plan *task)
+{
+	char visible[TASK_MAX_DEVICES * DEVICE_TOKEN] = "", pci[TASK_MAX_DEVICES * 20] = "";
+
+	for (int i = 0; i < task->devices; i++) {
+		const char *comma = i ? "," : "";
+		size_t v = strlen(visible), p = strlen(pci);
+		snprintf(visible + v, sizeof visible - v, "%s%s", comma, step.devices.token[task->device[i]]);
+		snprintf(pci + p, sizeof pci - p, "%s%s", comma, device_pci(step.node, step.request, task->device[i]));
+	}
+	if (!task->devices)
+		return;
+	export_variable("HVD_GPU", pci, e);
+	if (step.options.keep_gpus)
+		return;
+	export_variable("CUDA_VISIBLE_DEVICES", visible, e);
+	if (step.devices.by_index)
+		export_variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID", e);
+}
+
+/* A different NCCL_IB_HCA per rank narrows NCCL's own search, so this is done on request only. */
+static void export_nic_hint(struct export *e, const char *nic)
+{
+	char text[64];
+	if (!step.options.nic_hint)
+		return;
+	snprintf(text, sizeof text, "%s:1", nic);
+	spank_setenv(e->spank, "NCCL_IB_HCA", nic, 0);
+	spank_setenv(e->spank, "UCX_NET_DEVICES", text, 0);
+}
+
+static void export_placement(struct export *e, const struct task_plan *task)
+{
+	static const char *const policy[] = { "socket", "numa", "gpu", "none" };
+	char list[CPULIST_TEXT];
+	struct cpuset cpus = task->cpus;
+
+	if (cpuset_empty(&cpus))
+		sched_getaffinity(0, sizeof cpus, (cpu_set_t *)&cpus);
+	export_variable("HVD_POLICY", policy[step.options.policy], e);
+	export_variable("HVD_CPUS", cpulist_print(&cpus, list, sizeof list), e);
+	if (!cpuset_empty(&task->numa))
+		export_variable("HVD_NUMA", cpulist_print(&task->numa, list, sizeof list), e);
+	export_number(e, "HVD_THREADS", task->threads);
+	char threads[16];
+	snprintf(threads, sizeof threads, "%d", task->threads);
+	spank_setenv(e->spank, "OMP_NUM_THREADS", threads, 0);
+	if (task->nic >= 0) {
+		export_variable("HVD_NIC", step.node->nic[task->nic].name, e);
+		export_nic_hint(e, step.node->nic[task->nic].name);
+	}
+	export_gpus(e, task);
+}
+
+/* Slurm hands out GPUs to tasks by itself where --gpus-per-task implies it and nobody asked us for a binding. */
+static bool slurm_bound_gpus(spank_t spank)
+{
+	char bind[256];
+	return !step.options.hide_gpus && job_variable(spank, "SLURMD_TRES_BIND", bind, sizeof bind) && !strstr(bind, "none");
+}
+
+/* Confined devices can be told from the task: a GPU that it may not open is not the one Slurm gave the step. */
+static bool may_open_gpus(const struct task_plan *task)
+{
+	for (int i = 0; i < task->devices && !step.options.keep_gpus; i++) {
+		int gpu = step.request->device[task->device[i]];
+		char path[32], line[128];
+		if (gpu < 0 || step.node->gpu[gpu].minor < 0)
+			continue;
+		snprintf(path, sizeof path, "/dev/nvidia%d", step.node->gpu[gpu].minor);
+		if (!access(path, R_OK | W_OK) || errno != EPERM)
+			continue;
+		snprintf(line, sizeof line, "GPU %s is %s, which this task may not open: is gres.conf right?", step.node->gpu[gpu].at.pci, path);
+		step_fail(EXIT_INTERNAL, line);
+		return false;
+	}
+	return true;
+}
+
+/* Variables of ours and of Slurm that must not reach a step which this task may start. */
+static void clean_environment(spank_t spank)
+{
+	spank_unsetenv(spank, STEP_VARIABLE);
+	if (step.options.hide_gpus)
+		spank_unsetenv(spank, "SLURM_GPU_BIND");
+}
+
+int stepd_task_init(spank_t spank)
+{
+	int local = 0;
+
+	/* the exit status of a required plugin's failure would not be ours, and an optional one's failure is ignored */
+	if (step.failure)
+		_exit(step.failure);
+	if (!step.active)
+		return 0;
+	if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS || local < 0 || local >= step.plan.tasks) {
+		step_fail(EXIT_INTERNAL, "Slurm does not say which task this is");
+		if (!step.failure)
+			return 0;
+		_exit(step.failure);
+	}
+	if (!step.per_task && slurm_bound_gpus(spank)) {
+		step.per_task = true;
+		step.options.keep_gpus = 1;
+	}
+	struct task_plan *task = step.per_task ? plan_in_task(spank, local) : &step.plan.task[local];
+	struct export e = { spank, false };
+
+	if (!task || !may_open_gpus(task)) {
+		if (!step.failure)
+			return 0;
+		_exit(step.failure);
+	}
+	apply_cpus(task);
+	apply_memory(task);
+	export_placement(&e, task);
+	if (step.options.hvd)
+		options_export(&step.options, export_variable, &e);
+	clean_environment(spank);
+	if (e.failed)
+		step_fail(EXIT_INTERNAL, "a variable cannot be set in the task");
+	if (step.failure)
+		_exit(step.failure);
+	return 0;
+}

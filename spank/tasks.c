@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tasks.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT_MAX = 1000000 };
+
+/* Digits at *p and nothing else up to `end`; -1 otherwise. */
+static int number(const char *p, const char *end)
+{
+	int n = 0;
+	if (p == end)
+		return -1;
+	for (; p < end; p++) {
+		if (!isdigit((unsigned char)*p))
+			return -1;
+		n = n * 10 + (*p - '0');
+		if (n > COUNT_MAX)
+			return -1;
+	}
+	return n;
+}
+
+/* Length of one item of a comma list; commas in parentheses, "(S:0,1)", belong to the item. */
+static size_t item_length(const char *p)
+{
+	int depth = 0;
+	size_t n = 0;
+	for (; p[n] && (p[n] != ',' || depth); n++)
+		depth += p[n] == '(' ? 1 : p[n] == ')' ? -1 : 0;
+	return n;
+}
+
+/* "4" or "TYPE:4" */
+static int typed_count(const char *item, const char *end)
+{
+	const char *colon = memchr(item, ':', (size_t)(end - item));
+	return number(colon ? colon + 1 : item, end);
+}
+
+int count_gpus(const char *text)
+{
+	int sum = 0;
+	for (const char *p = text;; p++) {
+		size_t n = item_length(p);
+		int count = typed_count(p, p + n);
+		if (count < 0)
+			return -1;
+		sum += count;
+		p += n;
+		if (!*p || sum > COUNT_MAX)
+			return sum > COUNT_MAX ? -1 : sum;
+	}
+}
+
+/* One item: "gpu", "gpu:2", "gpu:a100", "gpu:a100:2" with "(S:0-1)" behind it. Returns 0 for another resource. */
+static int gres_item(const char *item, size_t length)
+{
+	const char *end = item + length, *open = memchr(item, '(', length);
+	if (open)
+		end = open;
+	if (end - item > 5 && !strncmp(item, "gres", 4) && (item[4] == '/' || item[4] == ':'))
+		item += 5;
+	if (end - item < 3 || strncmp(item, "gpu", 3) || (end - item > 3 && item[3] != ':' && item[3] != '='))
+		return 0;
+	if (end - item == 3)
+		return 1;
+	const char *last = memrchr(item, ':', (size_t)(end - item));
+	if (!last)
+		last = item + 3;
+	int n = number(last + 1, end);
+	/* "gpu:a100" is one of that type, "gpu:a100:x" is nothing */
+	return n < 0 && last == item + 3 && last + 1 < end && isalpha((unsigned char)last[1]) ? 1 : n;
+}
+
+int count_gres_gpus(const char *text)
+{
+	int sum = 0;
+	for (const char *p = text;; p++) {
+		size_t n = item_length(p);
+		int count = gres_item(p, n);
+		if (count < 0)
+			return -1;
+		sum += count;
+		p += n;
+		if (!*p || sum > COUNT_MAX)
+			return sum > COUNT_MAX ? -1 : sum;
+	}
+}
+
+int count_nodes(const char *text)
+{
+	const char *dash = strchr(text, '-'), *end = text + strlen(text);
+	int low = number(text, dash ? dash : end), high = dash ? number(dash + 1, end) : low;
+	return low > 0 && low == high ? low : 0;
+}
+
+int smallest_count(const char *text, int *position)
+{
+	int least = -1, at = 0;
+	for (const char *p = text;; p++) {
+		size_t n = strcspn(p, ",");
+		const char *open = memchr(p, '(', n);
+		int count = number(p, open ? open : p + n), times = 1;
+		if (count < 0 || (open && (n < 5 || strncmp(open, "(x", 2) || (times = number(open + 2, p + n - 1)) < 1)))
+			return -1;
+		if (least < 0 || count < least) {
+			least = count;
+			*position = at;
+		}
+		at += times;
+		p += n;
+		if (!*p)
+			return least;
+	}
+}
+
+/* ---- the step ------------------------------------------------------------------------------------ */
+
+static int times_nodes(int per_node, int nodes)
+{
+	return per_node < 0 || !nodes ? -1 : per_node * nodes;
+}
+
+/* GPUs of the step, 0 none, -1 not known. `tasks` is the number that was given, 0 none. */
+static int step_gpus(const struct step_words *w, int nodes, int tasks)
+{
+	if (w->gpus)
+		return count_gpus(w->gpus);
+	if (w->gpus_per_node)
+		return times_nodes(count_gpus(w->gpus_per_node), nodes);
+	if (w->gpus_per_task || w->tres_per_task) {
+		int each = w->gpus_per_task ? count_gpus(w->gpus_per_task) : count_gres_gpus(w->tres_per_task);
+		/* without a number of tasks Slurm starts one a node */
+		return each < 0 ? -1 : tasks ? each * tasks : times_nodes(each, nodes);
+	}
+	if (w->gpus_per_socket)
+		return -1;
+	if (w->gres)
+		return times_nodes(count_gres_gpus(w->gres), nodes);
+	return w->hidden_gpus ? -1 : 0;
+}
+
+/* The number of tasks that was asked for: 0 none, -1 asked for in a way that only Slurm can work out. */
+static int given_tasks(const struct step_words *w, int nodes)
+{
+	if (w->ntasks)
+		return number(w->ntasks, w->ntasks + strlen(w->ntasks));
+	if (w->ntasks_per_node)
+		return times_nodes(number(w->ntasks_per_node, w->ntasks_per_node + strlen(w->ntasks_per_node)), nodes);
+	return w->ntasks_per_gpu || w->ntasks_per_other ? -1 : 0;
+}
+
+static int refuse_unknown(struct step_size *out)
+{
+	snprintf(out->refusal, sizeof out->refusal, "how many GPUs this step has is not known here: type -n N, one task for each GPU");
+	return -1;
+}
+
+static int refuse_mismatch(struct step_size *out, int tasks, int gpus, int group)
+{
+	const char *s = tasks == 1 ? "" : "s", *gs = gpus == 1 ? "" : "s";
+	if (gpus < group)
+		snprintf(out->refusal, sizeof out->refusal, "gpus-per-task=%d but %d GPU%s", group, gpus, gs);
+	else if (group > 1)
+		snprintf(out->refusal, sizeof out->refusal, "%d task%s with %d GPUs each but %d GPU%s: type -n %d", tasks, s, group, gpus, gs, gpus / group);
+	else if (tasks > gpus)
+		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d, or --hvd-bind=share", tasks, s, gpus, gs, gpus);
+	else if (gpus % tasks)
+		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d", tasks, s, gpus, gs, gpus);
+	else
+		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d, or --hvd-bind=gpus-per-task=%d", tasks, s, gpus, gs, gpus, gpus / tasks);
+	return -1;
+}
+
+int step_size(const struct step_words *w, struct step_size *out)
+{
+	*out = (struct step_size){ .nodes = w->nodes ? count_nodes(w->nodes) : 1 };
+	int given = given_tasks(w, out->nodes), group = w->group;
+
+	out->gpus = step_gpus(w, out->nodes, given > 0 ? given : 0);
+	/* GPUs are asked for by task: each task gets that many */
+	if (out->gpus > 0 && (w->gpus_per_task || w->tres_per_task) && !w->gpus && !w->gpus_per_node)
+		group = given > 0 ? out->gpus / given : out->gpus / out->nodes;
+	if (given)
+		return given < 0 || out->gpus <= 0 || w->share || given == out->gpus / group ? 0 : refuse_mismatch(out, given, out->gpus, group);
+	if (out->gpus < 0)
+		return refuse_unknown(out);
+	if (out->gpus && out->gpus < group)
+		return refuse_mismatch(out, 1, out->gpus, group);
+	out->tasks = out->gpus ? out->gpus / group : w->packages_per_node * out->nodes;
+	return 0;
+}
