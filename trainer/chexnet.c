@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * chexnet: the table of subcommands. */
+#include <stdio.h>
+#include <string.h>
+
+#include "commands/commands.h"
+
+const struct command *const commands[] = {
+	&command_train, &command_eval, &command_predict, &command_prepare, &command_data, &command_audit, &command_synth, &command_bench,
+	&command_compare, &command_lr_test, &command_ensemble, &command_report, NULL,
+};
+
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] - 1 };
+
+static void usage(FILE *out)
+{
+	fputs("usage: chexnet [COMMAND] [--OPTION…] [OPERAND…]\n\n"
+	      "Train and use CheXNet, a DenseNet-121 for 14 findings on chest X-rays.\n"
+	      "In a Slurm job: srun --gpu-bind=socket --hvd chexnet [--OPTION…]\n\ncommands (train is the default):\n", out);
+	for (int i = 0; i < N_COMMANDS; i++)
+		fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+	fputs("\nchexnet COMMAND --help lists a command's options; --version, --man-page and --completion print what they say.\n", out);
+}
+
+static int unknown_command(const char *word)
+{
+	const char *names[N_COMMANDS];
+
+	for (int i = 0; i < N_COMMANDS; i++)
+		names[i] = commands[i]->name;
+	const char *near = nearest_name(word, strlen(word), names, N_COMMANDS);
+	if (near)
+		fprintf(stderr, "chexnet: unknown command %s; did you mean %s?\n", word, near);
+	else
+		fprintf(stderr, "chexnet: unknown command %s; chexnet --help lists them\n", word);
+	return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	const char *first = argc > 1 ? argv[1] : "";
+
+	if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 || strcmp(first, "help") == 0) {
+		usage(stdout);
+		return EXIT_DONE;
+	}
+	if (strcmp(first, "--version") == 0) {
+		puts("chexnet " HVD_VERSION);
+		return EXIT_DONE;
+	}
+	if (strcmp(first, "--man-page") == 0) {
+		options_man_page(commands, stdout);
+		return EXIT_DONE;
+	}
+	if (strcmp(first, "--completion") == 0) {
+		options_completion(commands, stdout);
+		return EXIT_DONE;
+	}
+	if (first[0] == '\0' || first[0] == '-')
+		return command_train.run(argc, argv);
+	for (int i = 0; i < N_COMMANDS; i++)
+		if (strcmp(first, commands[i]->name) == 0)
+			return commands[i]->run(argc - 1, argv + 1);
+	return unknown_command(first);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * chexnet audit: what is wrong with a data set. */
+#include <cjson/cJSON.h>
+#include <stdio.h>
+
+#include "commands/commands.h"
+#include "data/audit.h"
+
+struct conf {
+	const char *table, *train_val_list, *test_list;
+	int pixels, json, threads;
+};
+
+static const struct option options[] = {
+	OPTION_GROUP("What to compare with"),
+	OPTION(STRING, struct conf, table, "table", "FILE", NULL, "NIH's label table: finds labels in another order"),
+	OPTION(STRING, struct conf, train_val_list, "train-val-list", "FILE", NULL, "NIH's list: with --test-list, finds images that are missing"),
+	OPTION(STRING, struct conf, test_list, "test-list", "FILE", NULL, "NIH's list"),
+	OPTION_GROUP("How"),
+	OPTION(FLAG, struct conf, pixels, "pixels", NULL, "yes", "decode every image: duplicates, odd and broken ones"),
+	OPTION(FLAG, struct conf, json, "json", NULL, NULL, "print one JSON object a path"),
+	OPTION(INT, struct conf, threads, "threads", "N", "0", "threads that decode; 0: as many as there are CPUs", .min = 0, .max = 1024),
+	OPTIONS_END
+};
+
+static void print_text(const char *path, const struct origin *o, const struct audit *a)
+{
+	printf("%s: %s, split %s: %zu train, %zu val, %zu test images of %zu patients\n", path, o->name, o->policy, a->images[SPLIT_TRAIN],
+	       a->images[SPLIT_VAL], a->images[SPLIT_TEST], a->patients);
+	for (int problem = 1; problem >= 0; problem--)
+		for (int i = 0; i < a->n_items; i++)
+			if (a->items[i].problem == problem)
+				printf("  %s (%s): %s\n", problem ? "PROBLEM" : "note", audit_kind_names[a->items[i].kind], a->items[i].text);
+	printf("  %d problem%s\n", a->problems, a->problems == 1 ? "" : "s");
+}
+
+static void print_json(const char *path, const struct origin *o, const struct audit *a)
+{
+	cJSON *object = cJSON_CreateObject();
+
+	cJSON_AddStringToObject(object, "path", path);
+	cJSON_AddStringToObject(object, "source", o->name);
+	cJSON_AddStringToObject(object, "split_policy", o->policy);
+	cJSON_AddNumberToObject(object, "patients", (double)a->patients);
+	cJSON *splits = cJSON_AddObjectToObject(object, "splits");
+	for (int s = 0; s < SPLITS; s++) {
+		cJSON *split = cJSON_AddObjectToObject(splits, split_names[s]);
+		cJSON_AddNumberToObject(split, "images", (double)a->images[s]);
+		cJSON *positives = cJSON_AddObjectToObject(split, "positives");
+		for (int f = 0; f < FINDINGS; f++)
+			cJSON_AddNumberToObject(positives, finding_names[f], (double)a->positives[s][f]);
+	}
+	cJSON_AddNumberToObject(object, "problems", a->problems);
+	cJSON *items = cJSON_AddArrayToObject(object, "items");
+	for (int i = 0; i < a->n_items; i++) {
+		cJSON *item = cJSON_CreateObject();
+		cJSON_AddStringToObject(item, "kind", audit_kind_names[a->items[i].kind]);
+		cJSON_AddBoolToObject(item, "problem", a->items[i].problem);
+		cJSON_AddNumberToObject(item, "count", (double)a->items[i].count);
+		cJSON_AddStringToObject(item, "text", a->items[i].text);
+		cJSON_AddItemToArray(items, item);
+	}
+	char *text = cJSON_PrintUnformatted(object);
+	puts(text ? text : "null");
+	cJSON_free(text);
+	cJSON_Delete(object);
+}
+
+static int run(int argc, char **argv)
+{
+	static struct audit a;
+	struct conf conf = { 0 };
+	struct origin o;
+	struct error e = { 0 };
+	int n, problems = 0, rc = options_read(&command_audit, argc, argv, &conf, &n);
+
+	if (rc >= 0)
+		return rc;
+	if (!conf.train_val_list != !conf.test_list || (conf.test_list && !conf.table)) {
+		fail(&e, EXIT_USAGE, "--train-val-list and --test-list go together, and with --table");
+		return report_error(&command_audit, &e);
+	}
+	struct audit_conf c = { conf.table, conf.train_val_list, conf.test_list, conf.pixels, conf.threads };
+	for (int i = 1; i <= n; i++) {
+		if (audit_open(&o, argv[i], &e))
+			return report_error(&command_audit, &e);
+		rc = audit_run(&a, &o, &c, &e);
+		if (!rc)
+			(conf.json ? print_json : print_text)(argv[i], &o, &a);
+		origin_close(&o);
+		if (rc)
+			return report_error(&command_audit, &e);
+		problems += a.problems;
+	}
+	return problems ? EXIT_DATA : EXIT_DONE;
+}
+
+const struct command command_audit = {
+	.name = "audit",
+	.operands = "DIR…",
+	.min_operands = 1,
+	.max_operands = 64,
+	.summary = "tell what is wrong with a data set",
+	.description =
+		"Each DIR is a prepared data set, a directory as NIH publishes it, or TFRecords of the reference trainer. Looks for patients in two "
+		"splits, labels in another order than the table's, duplicates by name and by pixels, images that are missing, broken or odd, and "
+		"findings too rare to be judged. Ends with 65 when there is a problem.",
+	.options = options,
+	.run = run,
+};

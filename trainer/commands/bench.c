@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * chexnet bench: training steps on random pixels that are already in memory. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/commands.h"
+#include "commands/network_options.h"
+#include "data/findings.h"
+#include "data/random.h"
+#include "learn/log.h"
+
+struct bench_conf {
+	struct network_options network;
+	struct engine_options engine;
+	int batch, source_size, steps, warmup, forward, json, bucket_kib;
+	uint64_t seed;
+};
+
+static const struct option options[] = {
+	NETWORK_OPTIONS(struct bench_conf, network, "224", "side of the square that enters the network"),
+	OPTION(INT, struct bench_conf, source_size, "source-size", "PIXELS", "0", "side of the images that are fed; 0: the same", .min = 0, .max = 2048),
+	ENGINE_OPTIONS(struct bench_conf, engine),
+	OPTION(INT, struct bench_conf, batch, "batch", "N", "16", "images of a rank in a step", .min = 1, .max = 4096),
+	OPTION(INT, struct bench_conf, bucket_kib, "bucket", "KIB", "0", "size of a gradient bucket; 0: libhvd's default", .min = 0, .max = 1 << 20),
+	OPTION_GROUP("Measurement"),
+	OPTION(INT, struct bench_conf, steps, "steps", "N", "20", "steps that count", .min = 1, .max = 1000000),
+	OPTION(INT, struct bench_conf, warmup, "warm-up", "N", "3", "steps before them", .min = 0, .max = 1000000),
+	OPTION(FLAG, struct bench_conf, forward, "forward", NULL, NULL, "evaluation instead of training steps"),
+	OPTION(U64, struct bench_conf, seed, "seed", "N", "1", "of pixels and weights"),
+	OPTION(FLAG, struct bench_conf, json, "json", NULL, NULL, "print one JSON object"),
+	OPTIONS_END
+};
+
+struct bench {
+	const struct bench_conf *conf;
+	struct world world;
+	struct model model;
+	uint8_t *pixels;
+	uint32_t *labels;
+	float *logits;
+	double *seconds; /* [steps] of this rank */
+	double exposed;  /* seconds of all counted steps */
+	double loss;
+};
+
+static int open_bench(struct bench *b, struct error *e)
+{
+	const struct bench_conf *conf = b->conf;
+	struct model_conf mc = {
+		.network = network_from_options(&conf->network),
+		.engine = (enum engine_choice)conf->engine.engine,
+		.precision = (enum precision)conf->engine.precision,
+		.beta1 = 0.9,
+		.weight_decay = 1e-5,
+		.batch = conf->batch,
+		.source_size = conf->source_size ? conf->source_size : conf->network.image_size,
+		.threads = threads_from_options(&conf->engine, &b->world),
+		.bucket_bytes = (size_t)conf->bucket_kib * 1024,
+		.train = !conf->forward,
+	};
+	size_t pixels = (size_t)mc.batch * (size_t)mc.source_size * (size_t)mc.source_size;
+	struct model_values v;
+
+	if (model_open(&b->model, &b->world, &mc, e) < 0)
+		return -e->code;
+	b->pixels = malloc(pixels);
+	b->labels = malloc((size_t)mc.batch * sizeof *b->labels);
+	b->logits = malloc((size_t)mc.batch * FINDINGS * sizeof *b->logits);
+	b->seconds = calloc((size_t)conf->steps, sizeof *b->seconds);
+	if (!b->pixels || !b->labels || !b->logits || !b->seconds)
+		fail(e, EXIT_INTERNAL, "no memory");
+	else if (model_values_alloc(&v, &b->model.plan, 0, e) == 0) {
+		struct stream random = stream_open(conf->seed, (uint64_t)b->world.at->rank);
+
+		for (size_t i = 0; i < pixels; i++)
+			b->pixels[i] = (uint8_t)stream_bits(&random);
+		for (int i = 0; i < mc.batch; i++)
+			b->labels[i] = stream_bits(&random) & stream_bits(&random) & ((1u << FINDINGS) - 1);
+		net_init(&b->model.plan, conf->seed, NULL, v.params);
+		for (size_t i = 0; i < b->model.plan.n_bn_channels; i++)
+			v.variance[i] = 1;
+		model_put(&b->model, &v, e);
+		model_values_free(&v);
+	}
+	return world_agree(&b->world, e);
+}
+
+static int one_step(struct bench *b, struct error *e)
+{
+	struct engine_batch batch = { .count = b->conf->batch, .pixels = b->pixels, .labels = b->labels };
+	uint64_t token;
+
+	if (b->conf->forward) {
+		if (engine_forward(b->model.engine, &batch, b->logits, NULL, &token) < 0)
+			return model_fail(&b->model, e);
+	} else if (model_train(&b->model, &batch, 0, 1, 1e-4, &token, e) < 0) {
+		return -e->code;
+	}
+	return engine_done(b->model.engine, token, 1) < 0 ? model_fail(&b->model, e) : 0;
+}
+
+static int measure(struct bench *b, struct error *e)
+{
+	for (int i = -b->conf->warmup; i < b->conf->steps; i++) {
+		double begin = now();
+
+		if (one_step(b, e) < 0)
+			return -e->code;
+		if (i >= 0) {
+			b->seconds[i] = now() - begin;
+			b->exposed += b->model.exposed;
+		}
+	}
+	if (!b->conf->forward && engine_loss(b->model.engine, &b->loss) < 0)
+		return model_fail(&b->model, e);
+	return b->conf->forward || isfinite(b->loss) ? 0 : fail(e, EXIT_INTERNAL, "the loss is not a number");
+}
+
+static int ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double at_share(const double *sorted, int n, double share)
+{
+	return sorted[(int)(share * (n - 1) + 0.5)];
+}
+
+static void print_json(const struct bench *b, double images_per_s, const double *t)
+{
+	const struct bench_conf *conf = b->conf;
+	cJSON *o = cJSON_CreateObject(), *ms;
+	int n = conf->steps;
+
+	json_number(o, "images_per_s", images_per_s);
+	ms = cJSON_AddObjectToObject(o, "step_ms");
+	json_number(ms, "median", 1e3 * at_share(t, n, 0.5));
+	json_number(ms, "min", 1e3 * t[0]);
+	json_number(ms, "p10", 1e3 * at_share(t, n, 0.1));
+	json_number(ms, "p90", 1e3 * at_share(t, n, 0.9));
+	json_number(ms, "max", 1e3 * t[n - 1]);
+	json_number(o, "exposed_ms", 1e3 * b->exposed / n);
+	cJSON_AddStringToObject(o, "mode", conf->forward ? "forward" : "train");
+	cJSON_AddStringToObject(o, "model", b->model.plan.model);
+	json_number(o, "parameters", (double)b->model.plan.n_weights);
+	cJSON_AddStringToObject(o, "engine", engine_describe(b->model.engine));
+	cJSON_AddStringToObject(o, "precision", precision_choices[conf->engine.precision]);
+	json_number(o, "batch", conf->batch);
+	json_number(o, "image_size", conf->network.image_size);
+	json_number(o, "steps", n);
+	json_number(o, "ranks", b->world.at->size);
+	json_number(o, "threads", threads_from_options(&conf->engine, &b->world));
+	json_number(o, "memory_mib", (double)engine_memory(b->model.engine) / 1048576);
+	if (!conf->forward)
+		json_number(o, "loss", b->loss);
+	char *text = cJSON_PrintUnformatted(o);
+
+	puts(text ? text : "null");
+	cJSON_free(text);
+	cJSON_Delete(o);
+}
+
+/* The slowest rank's step counts: a step ends when all have it. */
+static int tell(struct bench *b, struct error *e)
+{
+	int n = b->conf->steps;
+
+	if (hvd_allreduce(b->world.hvd, b->seconds, b->seconds, (size_t)n, HVD_F64, HVD_MAX) < 0)
+		return world_fail(&b->world, e);
+	if (!world_speaks(&b->world))
+		return 0;
+	qsort(b->seconds, (size_t)n, sizeof *b->seconds, ascending);
+	double median = at_share(b->seconds, n, 0.5), rate = b->conf->batch * b->world.at->size / median;
+
+	const char *fallback = model_fallback(&b->world, (enum engine_choice)b->conf->engine.engine);
+
+	if (fallback)
+		fprintf(stderr, "chexnet bench: %s\n", fallback);
+	if (b->conf->json) {
+		print_json(b, rate, b->seconds);
+		return 0;
+	}
+	printf("%s, %s, %s, %d pixels, %d rank%s x batch %d\n", b->model.plan.model, engine_describe(b->model.engine), precision_choices[b->conf->engine.precision],
+	       b->conf->network.image_size, b->world.at->size, b->world.at->size == 1 ? "" : "s", b->conf->batch);
+	printf("%.1f images/s; %s step median %.2f ms (10 %% %.2f, 90 %% %.2f); exposed communication %.2f ms\n", rate, b->conf->forward ? "forward" : "training",
+	       1e3 * median, 1e3 * at_share(b->seconds, n, 0.1), 1e3 * at_share(b->seconds, n, 0.9), 1e3 * b->exposed / n);
+	return 0;
+}
+
+static int bench(const struct bench_conf *conf, struct error *e)
+{
+	struct bench b = { .conf = conf };
+
+	if (world_open(&b.world, "bench", e) == 0 && open_bench(&b, e) == 0 && measure(&b, e) == 0)
+		tell(&b, e);
+	int rc = e->code ? world_end(&b.world, e) : EXIT_DONE;
+
+	model_close(&b.model);
+	free(b.pixels);
+	free(b.labels);
+	free(b.logits);
+	free(b.seconds);
+	world_close(&b.world);
+	return rc;
+}
+
+static int run(int argc, char **argv)
+{
+	struct bench_conf conf = { 0 };
+	struct error e = { 0 };
+	int rc = options_parse(&command_bench, argc, argv, &conf, NULL, &e);
+
+	if (rc == 0 && conf.source_size && conf.source_size < conf.network.image_size)
+		rc = fail(&e, EXIT_USAGE, "--source-size=%d is smaller than --image-size=%d", conf.source_size, conf.network.image_size);
+	if (rc != 0)
+		return rc < 0 ? world_refuse("bench", &e) : EXIT_DONE;
+	return bench(&conf, &e);
+}
+
+const struct command command_bench = {
+	.name = "bench",
+	.summary = "measure training steps on random pixels",
+	.description = "Measures training steps (or --forward) on random pixels in memory, over all tasks of the job step. Prints the median step of the slowest "
+		       "rank and what it means in images per second.",
+	.options = options,
+	.run = run,
+};

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * chexnet compare: is model B better than model A, or only luckier? */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "commands/commands.h"
+#include "learn/compare.h"
+#include "learn/log.h"
+
+enum { FEW_POSITIVES = 10 }; /* below, resamples hardly differ, and intervals promise too much */
+
+struct compare_conf {
+	int resamples, json;
+	uint64_t seed;
+};
+
+static const struct option options[] = {
+	OPTION(INT, struct compare_conf, resamples, "resamples", "N", "2000", "bootstrap resamples of patients; the smallest p-value is 2/(N+1)",
+	       .min = 100, .max = 100000),
+	OPTION(U64, struct compare_conf, seed, "seed", "N", "1", "of the resamples"),
+	OPTION(FLAG, struct compare_conf, json, "json", NULL, NULL, "print one JSON object instead of the table"),
+	OPTIONS_END
+};
+
+static void print_p(double p)
+{
+	if (isnan(p))
+		printf("  %7s", "");
+	else if (p < 0.0005)
+		printf("  %7s", "<0.001");
+	else
+		printf("  %7.3f", p);
+}
+
+static void print_row(const char *name, const struct paired *p, int is_mean)
+{
+	printf("%-20s", name);
+	if (is_mean)
+		printf(" %7s", "");
+	else
+		printf(" %7zu", p->positives);
+	if (isnan(p->difference.value)) {
+		puts("  n/a");
+		return;
+	}
+	printf(" %7.4f %7.4f  %+8.4f  ", p->a, p->b, p->difference.value);
+	if (isnan(p->difference.low))
+		printf("%18s", "");
+	else
+		printf("%+.4f to %+.4f", p->difference.low, p->difference.high);
+	print_p(p->p);
+	print_p(is_mean ? NAN : p->p_holm);
+	print_p(p->p_delong);
+	puts(!is_mean && p->positives < FEW_POSITIVES ? "  few" : "");
+}
+
+static void print_warnings(const struct predictions *a, const struct predictions *b, const struct comparison *c)
+{
+	if (c->only_a || c->only_b)
+		printf("left out: %zu images that only A has, %zu that only B has\n", c->only_a, c->only_b);
+	if (strcmp(a->about.policy, b->about.policy) || strcmp(a->about.split, b->about.split))
+		printf("careful: A speaks of the %s split of %s, B of the %s split of %s\n", a->about.split, a->about.policy, b->about.split,
+		       b->about.policy);
+	if (a->about.leaked > 0 || b->about.leaked > 0)
+		printf("LEAK: %s was trained on patients of this split: the comparison says nothing about new patients\n",
+		       a->about.leaked > 0 ? b->about.leaked > 0 ? "either model" : "A" : "B");
+	if (!a->has_patients && !b->has_patients)
+		printf("careful: no patients are named; every image counts as one, so the intervals may be too narrow\n");
+}
+
+static void print_verdict(const struct comparison *c)
+{
+	const struct interval *d = &c->mean.difference;
+	int significant = 0;
+
+	for (int f = 0; f < FINDINGS; f++)
+		significant += c->finding[f].p_holm <= 0.05;
+	if (isnan(d->value))
+		printf("no finding has both positives and negatives: nothing to compare\n");
+	else if (isnan(d->low))
+		printf("too little to tell\n");
+	else if (d->low > 0 || d->high < 0)
+		printf("%s has the higher mean AUROC, by %.4f (95 %% interval %.4f to %.4f); %d of %d findings differ after Holm's correction\n",
+		       d->value > 0 ? "B" : "A", fabs(d->value), fmin(fabs(d->low), fabs(d->high)), fmax(fabs(d->low), fabs(d->high)), significant,
+		       c->counted);
+	else
+		printf("no difference in mean AUROC can be shown: the 95 %% interval of B - A is %+.4f to %+.4f; %d of %d findings differ after Holm's correction\n",
+		       d->low, d->high, significant, c->counted);
+}
+
+static void print_table(const struct comparison *c, const struct predictions *a, const struct predictions *b, char *const *path)
+{
+	char mean[64];
+
+	printf("A %s\nB %s\n%zu images of %zu patients in both\n", path[0], path[1], c->n, c->patients);
+	print_warnings(a, b, c);
+	printf("\n%-20s %7s %7s %7s  %8s  %-18s  %7s  %7s  %7s\n", "finding", "n+", "A", "B", "B - A", "95 % interval", "p", "p Holm", "DeLong");
+	for (int f = 0; f < FINDINGS; f++)
+		print_row(finding_names[f], &c->finding[f], 0);
+	snprintf(mean, sizeof mean, "mean of %d of %d", c->counted, FINDINGS);
+	print_row(mean, &c->mean, 1);
+	printf("\nIntervals and p from resampled patients; DeLong's p takes all images for independent.\n");
+	for (int f = 0; f < FINDINGS; f++)
+		if (c->finding[f].positives && c->finding[f].positives < FEW_POSITIVES) {
+			printf("few: with fewer than %d positives neither interval nor p can be trusted\n", FEW_POSITIVES);
+			break;
+		}
+	print_verdict(c);
+}
+
+static cJSON *paired_json(const struct paired *p)
+{
+	cJSON *o = cJSON_CreateObject();
+
+	json_number(o, "positives", (double)p->positives);
+	json_number(o, "negatives", (double)p->negatives);
+	json_number(o, "a", p->a);
+	json_number(o, "b", p->b);
+	json_number(o, "difference", p->difference.value);
+	json_number(o, "low", p->difference.low);
+	json_number(o, "high", p->difference.high);
+	json_number(o, "se", p->difference.se);
+	json_number(o, "p", p->p);
+	json_number(o, "p_holm", p->p_holm);
+	json_number(o, "p_delong", p->p_delong);
+	return o;
+}
+
+static void print_json(const struct comparison *c, char *const *path)
+{
+	cJSON *o = cJSON_CreateObject();
+
+	cJSON_AddStringToObject(o, "a", path[0]);
+	cJSON_AddStringToObject(o, "b", path[1]);
+	json_number(o, "images", (double)c->n);
+	json_number(o, "patients", (double)c->patients);
+	json_number(o, "only_a", (double)c->only_a);
+	json_number(o, "only_b", (double)c->only_b);
+	json_number(o, "counted", c->counted);
+	cJSON_AddItemToObject(o, "mean", paired_json(&c->mean));
+	cJSON *findings = cJSON_AddObjectToObject(o, "findings");
+
+	for (int f = 0; f < FINDINGS; f++)
+		cJSON_AddItemToObject(findings, finding_names[f], paired_json(&c->finding[f]));
+	char *text = cJSON_Print(o);
+
+	puts(text ? text : "null");
+	cJSON_free(text);
+	cJSON_Delete(o);
+}
+
+static int run(int argc, char **argv)
+{
+	struct compare_conf conf = { 0 };
+	struct error e = { 0 };
+	struct predictions a = { 0 }, b = { 0 };
+	struct comparison c;
+	int rc = options_read(&command_compare, argc, argv, &conf, NULL);
+
+	if (rc >= 0)
+		return rc;
+	if (predictions_read(&a, argv[1], &e) == 0 && predictions_read(&b, argv[2], &e) == 0 &&
+	    compare_predictions(&c, &a, &b, argv[1], argv[2], conf.resamples, conf.seed, &e) == 0) {
+		if (conf.json)
+			print_json(&c, argv + 1);
+		else
+			print_table(&c, &a, &b, argv + 1);
+	}
+	predictions_free(&a);
+	predictions_free(&b);
+	return e.code ? report_error(&command_compare, &e) : EXIT_DONE;
+}
+
+const struct command command_compare = {
+	.name = "compare",
+	.operands = "A B",
+	.min_operands = 2,
+	.max_operands = 2,
+	.summary = "compare two models on the same images, with intervals and p-values",
+	.description = "A and B are files that chexnet eval --predictions wrote for the same images. Prints, for each finding and for the mean, both AUROCs and their "
+		       "difference with a 95 % interval and a p-value from resampled patients, Holm's correction for the number of findings, and DeLong's paired test.",
+	.options = options,
+	.run = run,
+};

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * chexnet ensemble: averages predictions and tells how far the members are apart. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/commands.h"
+#include "data/file.h"
+#include "learn/ensemble.h"
+
+enum { MAX_MEMBERS = 64 };
+
+struct ensemble_conf {
+	int average;
+	const char *spread;
+};
+
+static const char *const average_choices[] = { "probabilities", "logits", NULL };
+
+static const struct option options[] = {
+	OPTION(CHOICE, struct ensemble_conf, average, "average", "WHAT", "probabilities", "what is averaged", .choices = average_choices),
+	OPTION(STRING, struct ensemble_conf, spread, "spread", "FILE", NULL,
+	       "write each image's mean probability, standard deviation, lowest and highest for every finding as CSV"),
+	OPTIONS_END
+};
+
+struct members {
+	int n;
+	struct predictions p[MAX_MEMBERS];
+};
+
+static double auroc_in(const struct predictions *p, int f, float *score, uint8_t *positive)
+{
+	size_t n = predictions_of(p, f, score, positive);
+
+	return auroc(score, positive, n);
+}
+
+static int print_table(const struct members *m, const struct predictions *out, const struct spread *spread, struct error *e)
+{
+	float *score = malloc((out->n + 1) * sizeof *score);
+	uint8_t *positive = malloc(out->n + 1);
+	double sum[MAX_MEMBERS + 1] = { 0 };
+	int counted = 0;
+
+	if (!score || !positive)
+		fail(e, EXIT_INTERNAL, "no memory for %zu images", out->n);
+	else
+		printf("%-20s %-16s %8s   %s\n%-20s %-16s %8s   %8s %8s %8s\n", "", "AUROC", "", "an image's probability, mean over images", "finding",
+		       "members", "ensemble", "sd", "sd/mean", "max/min");
+	for (int f = 0; !e->code && f < FINDINGS; f++) {
+		struct spread_summary s = spread_summarise(out, spread, f);
+		double low = INFINITY, high = -INFINITY, whole = auroc_in(out, f, score, positive);
+
+		for (int k = 0; k < m->n; k++) {
+			double value = auroc_in(&m->p[k], f, score, positive);
+
+			low = fmin(low, value);
+			high = fmax(high, value);
+			sum[k] += isnan(value) ? 0 : value;
+		}
+		sum[MAX_MEMBERS] += isnan(whole) ? 0 : whole;
+		counted += !isnan(whole);
+		if (isnan(whole))
+			printf("%-20s %-16s %8s", finding_names[f], "n/a", "n/a");
+		else
+			printf("%-20s %.4f to %.4f %8.4f", finding_names[f], low, high, whole);
+		printf("   %8.4f %8.3f %8.2f\n", s.sd, s.variation, exp(s.log_range));
+	}
+	for (int k = 0; !e->code && counted && k < m->n; k++)
+		printf("mean AUROC of member %d: %.4f\n", k + 1, sum[k] / counted);
+	if (!e->code && counted)
+		printf("mean AUROC of the ensemble: %.4f (%d of %d findings)\n", sum[MAX_MEMBERS] / counted, counted, FINDINGS);
+	free(score);
+	free(positive);
+	return e->code ? -e->code : 0;
+}
+
+static int write_spread(const char *path, const struct predictions *out, const struct spread *spread, struct error *e)
+{
+	struct output_file file;
+	char text[256];
+	int rc = output_open(&file, path, e);
+
+	if (rc)
+		return rc;
+	rc = output_write(&file, "id", 2, e);
+	for (int i = 0; !rc && i < 4 * FINDINGS; i++) {
+		static const char *const column[] = { "mean", "sd", "min", "max" };
+		int n = snprintf(text, sizeof text, ",%s_%s", finding_names[i / 4], column[i % 4]);
+
+		rc = output_write(&file, text, (size_t)n, e);
+	}
+	for (size_t i = 0; !rc && i < out->n * FINDINGS; i++) {
+		const struct spread *s = &spread[i];
+		int n = 0;
+
+		if (i % FINDINGS == 0)
+			n = snprintf(text, sizeof text, strchr(out->samples[i / FINDINGS].id, ',') ? "\n\"%s\"" : "\n%s", out->samples[i / FINDINGS].id);
+		n += snprintf(text + n, sizeof text - (size_t)n, ",%.6g,%.6g,%.6g,%.6g", 1 / (1 + exp(-(double)out->logits[i])), s->sd, s->low, s->high);
+		rc = output_write(&file, text, (size_t)n, e);
+	}
+	if (!rc)
+		rc = output_write(&file, "\n", 1, e);
+	if (!rc)
+		return output_commit(&file, e);
+	output_discard(&file);
+	return rc;
+}
+
+static int make(const struct ensemble_conf *conf, struct members *m, char **argv, struct error *e)
+{
+	struct predictions out = { 0 };
+	struct spread *spread = malloc((m->p[0].n * FINDINGS + 1) * sizeof *spread);
+
+	if (!spread)
+		return fail(e, EXIT_INTERNAL, "no memory for %zu images", m->p[0].n);
+	ensemble_make(&out, spread, m->p, (const char *const *)argv + 2, m->n, (enum ensemble_average)conf->average, e);
+	snprintf(out.about.command, sizeof out.about.command, "chexnet ensemble --average=%s %s", average_choices[conf->average], argv[1]);
+	for (int k = 0; k < m->n; k++) {
+		size_t used = strlen(out.about.command);
+
+		snprintf(out.about.command + used, sizeof out.about.command - used, " %s", argv[2 + k]);
+	}
+	if (!e->code && predictions_write(argv[1], &out, e) == 0 && (!conf->spread || write_spread(conf->spread, &out, spread, e) == 0)) {
+		printf("%d members, %zu images, average of %s: %s\n", m->n, out.n, average_choices[conf->average], argv[1]);
+		if (out.about.leaked > 0)
+			printf("LEAK: a member was trained on %ld patients of this split\n", out.about.leaked);
+		print_table(m, &out, spread, e);
+	}
+	free(spread);
+	predictions_free(&out);
+	return e->code ? -e->code : 0;
+}
+
+static int run(int argc, char **argv)
+{
+	struct ensemble_conf conf = { 0 };
+	struct error e = { 0 };
+	int operands, rc = options_read(&command_ensemble, argc, argv, &conf, &operands);
+
+	if (rc >= 0)
+		return rc;
+	struct members *m = calloc(1, sizeof *m);
+
+	if (!m)
+		fail(&e, EXIT_INTERNAL, "no memory");
+	for (int k = 0; !e.code && k < operands - 1; k++, m->n++)
+		predictions_read(&m->p[k], argv[2 + k], &e);
+	if (!e.code)
+		make(&conf, m, argv, &e);
+	for (int k = 0; m && k < m->n; k++)
+		predictions_free(&m->p[k]);
+	free(m);
+	return e.code ? report_error(&command_ensemble, &e) : EXIT_DONE;
+}
+
+const struct command command_ensemble = {
+	.name = "ensemble",
+	.operands = "OUT FILE FILE…",
+	.min_operands = 3,
+	.max_operands = MAX_MEMBERS + 1,
+	.summary = "average the predictions of several models, and show how far they are apart",
+	.description = "Each FILE is what chexnet eval --predictions wrote for the same images. OUT is such a file too: compare it, report on it. The table tells how much "
+		       "an image's probability depends on which of the models was asked.",
+	.options = options,
+	.run = run,
+};

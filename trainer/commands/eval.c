@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * chexnet eval: a model judged on a split, over all ranks. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/commands.h"
+#include "commands/network_options.h"
+#include "learn/evaluate.h"
+
+struct eval_conf {
+	const char *weights, *data, *predictions;
+	int split, batch, decode_threads, resamples, json;
+	uint64_t seed;
+	struct engine_options engine;
+};
+
+static const char *const split_words[] = { "test", "val", "train", NULL };
+
+static const struct option options[] = {
+	OPTION(STRING, struct eval_conf, weights, "weights", "FILE", NULL, "safetensors file: a checkpoint, a model, or torchvision's names"),
+	OPTION(STRING, struct eval_conf, weights, "checkpoint", "FILE", NULL, "the same as --weights"),
+	OPTION(STRING, struct eval_conf, data, "data", "DIR", NULL, "prepared data set; without it the built-in synthetic X-rays"),
+	OPTION(CHOICE, struct eval_conf, split, "split", "NAME", "test", "what is scored", .choices = split_words),
+	OPTION(INT, struct eval_conf, batch, "batch", "N", "16", "images at a time and rank", .min = 1, .max = 4096),
+	OPTION(INT, struct eval_conf, decode_threads, "decode-threads", "N", "1", "threads that decode images", .min = 1, .max = 256),
+	OPTION(INT, struct eval_conf, resamples, "resamples", "N", "1000", "bootstrap resamples of patients behind each interval; 0: none", .min = 0, .max = 100000),
+	OPTION(U64, struct eval_conf, seed, "seed", "N", "1", "of the resamples"),
+	OPTION(FLAG, struct eval_conf, json, "json", NULL, NULL, "print one JSON object instead of the table"),
+	OPTION(STRING, struct eval_conf, predictions, "predictions", "FILE", NULL, "write every image's labels and logits as CSV"),
+	ENGINE_OPTIONS(struct eval_conf, engine),
+	OPTIONS_END
+};
+
+struct eval {
+	const struct eval_conf *conf;
+	struct world world;
+	struct dataset *data, *train; /* train: NULL where the data set has none */
+	struct network network;
+	struct checkpoint_notes notes;
+	struct model model;
+	struct model_values values;
+	long leaked; /* patients of the split that the weights were trained on; -1: not known */
+};
+
+/* The weights tell the hash of the data they were trained on: if that is this data set, patients can be compared. */
+static long count_leaked(const struct eval *v)
+{
+	uint32_t example;
+
+	if (!v->train || dataset_hash(v->train) != v->notes.data_hash)
+		return -1;
+	return (long)dataset_leak(v->data, v->train, &example);
+}
+
+static int open_data(struct eval *v, struct error *e)
+{
+	const char *directory = v->conf->data;
+
+	if (dataset_open(&v->data, directory, split_words[v->conf->split], e) == 0 && dataset_has(directory, "train"))
+		dataset_open(&v->train, directory, "train", e);
+	if (world_agree(&v->world, e) < 0)
+		return -e->code;
+	return world_same(&v->world, dataset_hash(v->data), "the data set", "give every node the same --data", e);
+}
+
+/* Rank 0 reads the file; *c stays open for the tensors. */
+static int find_network(struct eval *v, struct checkpoint **c, struct error *e)
+{
+	struct net_conf net;
+
+	if (world_speaks(&v->world) && checkpoint_open(c, v->conf->weights, &net, &v->notes, e) == 0)
+		v->network = network_of(&net);
+	if (world_agree(&v->world, e) < 0)
+		return -e->code;
+	if (hvd_broadcast(v->world.hvd, &v->network, sizeof v->network, HVD_U8, 0) < 0 ||
+	    hvd_broadcast(v->world.hvd, &v->notes, sizeof v->notes, HVD_U8, 0) < 0)
+		return world_fail(&v->world, e);
+	if (v->network.classes != FINDINGS)
+		fail(e, EXIT_DATA, "%s has %d outputs, not the %d findings", v->conf->weights, v->network.classes, FINDINGS);
+	else if (v->network.image_size > dataset_image_size(v->data))
+		fail(e, EXIT_DATA, "the network takes %d pixels a side, the prepared images have %d", v->network.image_size, dataset_image_size(v->data));
+	return world_agree(&v->world, e);
+}
+
+static int open_model(struct eval *v, struct error *e)
+{
+	struct checkpoint *c = NULL;
+
+	if (find_network(v, &c, e) == 0) {
+		struct model_conf conf = {
+			.network = v->network,
+			.engine = (enum engine_choice)v->conf->engine.engine,
+			.precision = (enum precision)v->conf->engine.precision,
+			.batch = v->conf->batch,
+			.source_size = dataset_image_size(v->data),
+			.threads = threads_from_options(&v->conf->engine, &v->world),
+		};
+
+		model_open(&v->model, &v->world, &conf, e);
+	}
+	if (!e->code && model_values_alloc(&v->values, &v->model.plan, 0, e) == 0 && c)
+		checkpoint_load(c, &v->model.plan, &v->values, NULL, e);
+	checkpoint_close(c);
+	if (v->world.told || world_agree(&v->world, e) < 0 || model_share(&v->model, 0, &v->values, e) < 0)
+		return -e->code;
+	model_put(&v->model, &v->values, e);
+	return world_agree(&v->world, e);
+}
+
+static int write_predictions(const struct eval *v, const struct evaluation *ev, struct error *e)
+{
+	struct provenance about = { .leaked = v->leaked };
+
+	snprintf(about.model, sizeof about.model, "%s", v->network.model);
+	snprintf(about.checkpoint, sizeof about.checkpoint, "%s", v->conf->weights);
+	snprintf(about.command, sizeof about.command, "chexnet eval --weights=%s --data=%s --split=%s", v->conf->weights,
+		 v->conf->data ? v->conf->data : "", split_words[v->conf->split]);
+	return evaluation_write(ev, v->data, v->conf->predictions, about, e);
+}
+
+static void print_json(const struct eval *v, const struct evaluation *ev, const struct evaluation_conf *conf)
+{
+	cJSON *object = cJSON_CreateObject();
+	char *text;
+
+	cJSON_AddStringToObject(object, "weights", v->conf->weights);
+	cJSON_AddStringToObject(object, "model", v->network.model);
+	cJSON_AddStringToObject(object, "engine", engine_describe(v->model.engine));
+	json_number(object, "step", (double)v->notes.step);
+	json_number(object, "leaked_patients", v->leaked < 0 ? NAN : (double)v->leaked);
+	evaluation_json(ev, conf, object);
+	text = cJSON_Print(object);
+	puts(text ? text : "null");
+	cJSON_free(text);
+	cJSON_Delete(object);
+}
+
+static int judge(struct eval *v, struct error *e)
+{
+	struct evaluation ev;
+	struct evaluation_conf conf = {
+		.dataset = v->data, .decode_threads = v->conf->decode_threads, .resamples = v->conf->resamples, .seed = v->conf->seed,
+		.leak = v->leaked > 0 || v->notes.leak,
+	};
+
+	if (evaluate(&ev, &v->model, &conf, e) == 0 && world_speaks(&v->world)) {
+		if (v->conf->predictions)
+			write_predictions(v, &ev, e);
+		if (!e->code && v->conf->json)
+			print_json(v, &ev, &conf);
+		else if (!e->code)
+			evaluation_print(&ev, &conf, stdout);
+		if (!e->code && !v->conf->json && v->leaked < 0)
+			printf("patients are not compared with those of the training data: these weights come from other data\n");
+	}
+	evaluation_free(&ev);
+	return v->world.told ? -e->code : world_agree(&v->world, e);
+}
+
+static void say_fallback(const struct eval *v)
+{
+	const char *fallback = model_fallback(&v->world, (enum engine_choice)v->conf->engine.engine);
+
+	if (fallback && world_speaks(&v->world))
+		fprintf(stderr, "chexnet eval: %s\n", fallback);
+}
+
+static int eval(const struct eval_conf *conf, struct error *e)
+{
+	struct eval v = { .conf = conf };
+
+	if (world_open(&v.world, "eval", e) == 0 && open_data(&v, e) == 0 && open_model(&v, e) == 0) {
+		say_fallback(&v);
+		v.leaked = count_leaked(&v);
+		judge(&v, e);
+	}
+	int rc = e->code ? world_end(&v.world, e) : EXIT_DONE;
+
+	model_values_free(&v.values);
+	model_close(&v.model);
+	dataset_close(v.data);
+	dataset_close(v.train);
+	world_close(&v.world);
+	return rc;
+}
+
+static int run(int argc, char **argv)
+{
+	struct eval_conf conf = { 0 };
+	struct error e = { 0 };
+	int rc = options_parse(&command_eval, argc, argv, &conf, NULL, &e);
+
+	if (rc == 0 && !conf.weights)
+		rc = fail(&e, EXIT_USAGE, "--weights=FILE is needed");
+	if (rc != 0)
+		return rc < 0 ? world_refuse("eval", &e) : EXIT_DONE;
+	return eval(&conf, &e);
+}
+
+const struct command command_eval = {
+	.name = "eval",
+	.summary = "score a split: exact AUROC of every finding with 95 % intervals",
+	.description = "Scores every image of a split exactly once over all tasks of the job step and prints the AUROC of each finding with an interval from "
+		       "resampled patients. A finding without positives is n/a and not part of the mean.",
+	.options = options,
+	.run = run,
+};

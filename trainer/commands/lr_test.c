@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * chexnet lr-test: is the learning rate to grow with the global batch? Two trainings that differ in nothing else say so. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "commands/commands.h"
+#include "commands/train.h"
+#include "data/file.h"
+#include "learn/compare.h"
+
+static const char *const rule_words[] = { "none", "sqrt", "linear" };
+
+struct lr_test {
+	struct train_conf conf; /* as typed; scaling is what is tested against none */
+	struct world world;
+	char arm[2][FILE_PATH]; /* directories: without scaling, with it */
+};
+
+/* Scaling that changes nothing cannot be tested. */
+static int check(const struct lr_test *l, struct error *e)
+{
+	const struct train_conf *conf = &l->conf;
+	int global = conf->batch * conf->accumulate * l->world.at->size;
+
+	if (!conf->output)
+		return fail(e, EXIT_USAGE, "--output=DIR is needed: both models go into it");
+	if (conf->scaling == SCALING_NONE)
+		return fail(e, EXIT_USAGE, "--scaling=none is one side of the test already: name sqrt or linear as the other");
+	if (global <= conf->base_batch)
+		return fail(e, EXIT_USAGE, "the global batch of %d is not above --base-batch=%d, so the rate would be the same: give the batch that the rate was "
+			    "chosen for as --base-batch", global, conf->base_batch);
+	return 0;
+}
+
+static int make_directories(struct lr_test *l, struct error *e)
+{
+	if (path_join(l->arm[0], e, "%s/none", l->conf.output) < 0 || path_join(l->arm[1], e, "%s/%s", l->conf.output, rule_words[l->conf.scaling]) < 0)
+		return -e->code;
+	if (world_speaks(&l->world) && mkdir(l->conf.output, 0777) && errno != EEXIST)
+		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", l->conf.output, strerror(errno));
+	return 0;
+}
+
+static void print_verdict(const struct lr_test *l, const struct comparison *c)
+{
+	const struct interval *d = &c->mean.difference;
+	const char *rule = rule_words[l->conf.scaling];
+
+	printf("\nlearning-rate test on %zu images of %zu patients: mean AUROC %.4f without scaling, %.4f with %s scaling; difference %+.4f, 95 %% interval %+.4f "
+	       "to %+.4f, p %.3f\n", c->n, c->patients, c->mean.a, c->mean.b, rule, d->value, d->low, d->high, c->mean.p);
+	if (d->low > 0)
+		printf("%s scaling won\n", rule);
+	else if (d->high < 0)
+		printf("training without scaling won\n");
+	else
+		printf("no winner: the interval holds zero\n");
+	printf("one seed each: the interval is about patients, not about another training of the same kind\n");
+}
+
+static int judge(struct lr_test *l, struct error *e)
+{
+	struct predictions p[2] = { 0 };
+	struct comparison c;
+	char path[2][FILE_PATH];
+
+	for (int i = 0; i < 2; i++)
+		if (path_join(path[i], e, "%s/test.csv", l->arm[i]) < 0 || predictions_read(&p[i], path[i], e) < 0)
+			break;
+	if (!e->code && compare_predictions(&c, &p[0], &p[1], path[0], path[1], l->conf.resamples > 100 ? l->conf.resamples : 100, l->conf.seed, e) == 0)
+		print_verdict(l, &c);
+	predictions_free(&p[0]);
+	predictions_free(&p[1]);
+	return e->code ? -e->code : 0;
+}
+
+static int lr_test(struct lr_test *l, struct error *e)
+{
+	if (check(l, e) == 0)
+		make_directories(l, e);
+	if (world_agree(&l->world, e) < 0)
+		return e->code;
+	for (int i = 0; i < 2; i++) {
+		struct train_conf conf = l->conf;
+
+		conf.output = l->arm[i];
+		conf.log_json = NULL;
+		conf.scaling = i ? l->conf.scaling : SCALING_NONE;
+		if (!conf.resume)
+			conf.resume = "auto"; /* a test that was stopped goes on where it was */
+		if (world_speaks(&l->world))
+			printf("%s-- training %d of 2: learning rate %s\n", i ? "\n" : "", i + 1, i ? rule_words[conf.scaling] : "not scaled");
+		int rc = train_run(&l->world, &conf);
+
+		if (rc != EXIT_DONE)
+			return rc;
+	}
+	if (world_speaks(&l->world))
+		judge(l, e);
+	return world_agree(&l->world, e) < 0 ? e->code : EXIT_DONE;
+}
+
+static int run(int argc, char **argv)
+{
+	struct lr_test l = { 0 };
+	struct error e = { 0 };
+	char command[2000];
+	int rc = train_read_options(&command_lr_test, argc, argv, &l.conf, command, sizeof command, &e);
+
+	if (rc != 0)
+		return rc < 0 ? world_refuse("lr-test", &e) : EXIT_DONE;
+	train_catch_signals();
+	if (world_open(&l.world, "lr-test", &e) < 0)
+		return world_end(&l.world, &e);
+	rc = lr_test(&l, &e);
+	world_close(&l.world);
+	return rc;
+}
+
+const struct command command_lr_test = {
+	.name = "lr-test",
+	.summary = "train with and without learning-rate scaling and say which won",
+	.description = "Trains twice with the same seed, data and options: without learning-rate scaling into OUTPUT/none, and with --scaling=RULE into OUTPUT/RULE. Then "
+		       "it compares both on the test split, patient by patient, and says which won, with the interval of the difference. Options are those of train.",
+	.options = train_options,
+	.run = run,
+};

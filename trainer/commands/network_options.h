@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Options about the network and its engine, which train, eval, predict and bench share. */
+#ifndef COMMANDS_NETWORK_OPTIONS_H
+#define COMMANDS_NETWORK_OPTIONS_H
+
+#include "learn/model.h"
+#include "options.h"
+
+struct network_options {
+	const char *model;
+	int growth, init_channels;
+	struct option_ints blocks;
+	int image_size;
+};
+
+struct engine_options {
+	int engine;    /* enum engine_choice */
+	int precision; /* enum precision */
+	int threads;
+};
+
+extern const char *const engine_choices[], *const precision_choices[];
+
+#define NETWORK_OPTIONS(config, field, size_default, size_help) \
+	OPTION_GROUP("Network"), \
+	OPTION(STRING, config, field.model, "model", "NAME", "densenet121", "densenet121, densenet169, densenet201, or densenet with the next three"), \
+	OPTION(INT, config, field.growth, "growth", "N", "32", "channels that each layer of a densenet adds", .min = 1, .max = 256), \
+	OPTION(INT, config, field.init_channels, "init-channels", "N", "0", "channels of its first convolution; 0: twice the growth", .min = 0, .max = 1024), \
+	OPTION(INTS, config, field.blocks, "blocks", "N,N,…", "6,12,24,16", "its layers in each block", .min = 1, .max = 64), \
+	OPTION(INT, config, field.image_size, "image-size", "PIXELS", size_default, size_help, .min = 0, .max = 1024)
+
+#define ENGINE_OPTIONS(config, field) \
+	OPTION_GROUP("Engine"), \
+	OPTION(CHOICE, config, field.engine, "engine", "NAME", "auto", "what computes", .choices = engine_choices), \
+	OPTION(CHOICE, config, field.precision, "precision", "NAME", "fp32", "arithmetic of convolutions", .choices = precision_choices), \
+	OPTION(INT, config, field.threads, "threads", "N", "0", "CPU threads for computing; 0: HVD_THREADS or this rank's share of its CPUs", \
+	       .min = 0, .max = 1024)
+
+/* The network that the options describe, for FINDINGS outputs. */
+struct network network_from_options(const struct network_options *o);
+
+/* --threads, or this rank's share. */
+int threads_from_options(const struct engine_options *o, const struct world *w);
+
+/* Side of the window for images of source_size when --image-size is 0: 7/8 of it (224 of 256), a multiple of 8. */
+int default_image_size(int source_size);
+
+#endif

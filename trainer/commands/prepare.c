@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * chexnet prepare: an NIH directory becomes TFRecords of one size. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "commands/commands.h"
+#include "data/prepare.h"
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number)
+{
+	(void)number;
+	stop = 1;
+}
+
+struct conf {
+	int size, encoding, shards, overwrite, policy, order, threads;
+	uint64_t seed;
+	const char *table;
+};
+
+static const struct option options[] = {
+	OPTION_GROUP("What is written"),
+	OPTION(INT, struct conf, size, "size", "PIXELS", "256", "side of the stored squares", .min = 16, .max = 2048),
+	OPTION(CHOICE, struct conf, encoding, "format", "FORMAT", "png",
+	       "how images are stored: png (exact), jpeg (smaller, quality 95), packed (pixels, fastest to read)", .choices = encoding_names),
+	OPTION(INT, struct conf, shards, "shards", "N", "0", "files a split; 0: 400 images a file", .min = 0, .max = 99999),
+	OPTION(FLAG, struct conf, overwrite, "overwrite", NULL, NULL, "replace OUT where an earlier preparation made it"),
+	OPTION_GROUP("Who is in which split"),
+	OPTION(CHOICE, struct conf, policy, "split", "POLICY", "official",
+	       "official: NIH's lists, a tenth of the training patients for validation; chexnet: 70/10/20 % of the patients",
+	       .choices = split_policy_names),
+	OPTION(U64, struct conf, seed, "seed", "N", "1", "chooses the validation patients and the order of records"),
+	OPTION_GROUP("What labels stand for in TFRecords that do not name them"),
+	OPTION(CHOICE, struct conf, order, "label-order", "ORDER", "infer",
+	       "dell: the reference trainer's; chexnet: this program's; infer: by comparison with --table", .choices = label_order_names),
+	OPTION(STRING, struct conf, table, "table", "FILE", NULL, "NIH's label table, Data_Entry_2017_v2020.csv"),
+	OPTION_GROUP("How"),
+	OPTION(INT, struct conf, threads, "threads", "N", "0", "threads that decode; 0: as many as there are CPUs", .min = 0, .max = 1024),
+	OPTIONS_END
+};
+
+static void print_report(const struct prepare_conf *conf, const struct origin *o, const struct prepare_report *r)
+{
+	const struct manifest *m = &r->manifest;
+
+	printf("%s: %s, split %s, %d x %d %s, %.1f MB\n", conf->out, m->source, m->policy, m->size, m->size, encoding_names[m->encoding],
+	       (double)r->bytes / 1e6);
+	for (int s = 0; s < SPLITS; s++)
+		printf("  %-5s %7zu images, %6zu patients, %d file%s\n", split_names[s], m->split[s].images, m->split[s].patients,
+		       m->split[s].shards, m->split[s].shards == 1 ? "" : "s");
+	printf("  %-20s %9s %9s %9s   %% with the finding\n", "", split_names[0], split_names[1], split_names[2]);
+	for (int f = 0; f < FINDINGS; f++) {
+		printf("  %-20s", finding_names[f]);
+		for (int s = 0; s < SPLITS; s++)
+			if (m->split[s].images)
+				printf(" %9.2f", 100.0 * (double)r->positives[s][f] / (double)m->split[s].images);
+			else
+				printf(" %9s", "-");
+		printf("\n");
+	}
+	fflush(stdout);
+	if (o->extra)
+		fprintf(stderr, "chexnet prepare: warning: %zu image files have no row in the table and are left out\n", o->extra);
+	if (o->unlisted)
+		fprintf(stderr, "chexnet prepare: warning: %zu images are in neither list and are left out\n", o->unlisted);
+	if (r->leaked)
+		fprintf(stderr, "chexnet prepare: warning: %zu patients are in more than one split (%u is one): training will refuse this\n",
+			r->leaked, r->leak_example);
+}
+
+static int run(int argc, char **argv)
+{
+	struct conf conf = { 0 };
+	struct origin origin;
+	struct prepare_report report;
+	struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND };
+	struct error e = { 0 };
+	int n, rc = options_read(&command_prepare, argc, argv, &conf, &n);
+
+	if (rc >= 0)
+		return rc;
+	struct prepare_conf p = { .out = argv[3], .size = conf.size, .encoding = (enum encoding)conf.encoding, .shards = conf.shards,
+				  .seed = conf.seed, .threads = conf.threads, .overwrite = conf.overwrite, .stop = &stop };
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is then an error like any other, and what was written is removed */
+	if (strcmp(argv[1], "nih") == 0)
+		rc = origin_nih(&origin, argv[2], (enum split_policy)conf.policy, conf.seed, &e);
+	else if (strcmp(argv[1], "tfrecord") == 0)
+		rc = origin_tfrecord(&origin, argv[2], (enum label_order)conf.order, conf.table, &e);
+	else
+		rc = fail(&e, EXIT_USAGE, "%s: no such source; there are nih and tfrecord", argv[1]);
+	if (rc < 0)
+		return report_error(&command_prepare, &e);
+	rc = prepare(&p, &origin, &report, &e);
+	if (rc == 0)
+		print_report(&p, &origin, &report);
+	origin_close(&origin);
+	return rc ? report_error(&command_prepare, &e) : EXIT_DONE;
+}
+
+const struct command command_prepare = {
+	.name = "prepare",
+	.operands = "nih|tfrecord DIR OUT",
+	.min_operands = 3,
+	.max_operands = 3,
+	.summary = "turn chest X-rays as NIH publishes them, or TFRecords, into files for training",
+	.description =
+		"nih: DIR holds Data_Entry_2017*.csv, train_val_list.txt, test_list.txt and the images in images/ or images_001/ to images_012/. "
+		"tfrecord: DIR holds train-*-of-*, val-*-of-* and test-*-of-* files as the reference trainer or TensorFlow writes them, with "
+		"image/encoded, image/label (14) and image/filename; they keep their splits. "
+		"OUT gets manifest.json and files with the images in a seeded random order; it appears when it is complete and not before. "
+		"Images are reduced by area averaging. --split never puts a patient in two splits.",
+	.options = options,
+	.run = run,
+};

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * chexnet report: predictions and a training log as one HTML file, or as event files for TensorBoard. */
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "commands/commands.h"
+#include "data/file.h"
+#include "learn/events.h"
+#include "learn/report.h"
+
+enum { MAX_PICTURES = 32, MAX_PICTURE_BYTES = 3 << 20, COMMAND_ROOM = 4096 };
+
+struct report_conf {
+	const char *predictions, *compare, *log, *out, *json, *tensorboard, *pictures;
+	int resamples;
+	uint64_t seed;
+};
+
+static const struct option options[] = {
+	OPTION_GROUP("What to show"),
+	OPTION(STRING, struct report_conf, predictions, "predictions", "FILE", NULL, "what chexnet eval --predictions wrote"),
+	OPTION(STRING, struct report_conf, log, "log", "FILE", NULL, "what chexnet train --log-json wrote"),
+	OPTION(STRING, struct report_conf, compare, "compare", "FILE", NULL, "a second model's predictions for the same images"),
+	OPTION(STRING, struct report_conf, pictures, "pictures", "DIR", NULL, "show the PNG files of DIR, in the order of their names (32 and 3 MiB at most)"),
+	OPTION(INT, struct report_conf, resamples, "resamples", "N", "1000", "bootstrap resamples of patients behind each interval", .min = 100, .max = 100000),
+	OPTION(U64, struct report_conf, seed, "seed", "N", "1", "of the resamples"),
+	OPTION_GROUP("Where"),
+	OPTION(STRING, struct report_conf, out, "out", "FILE", NULL, "HTML file to write"),
+	OPTION(STRING, struct report_conf, json, "json", "FILE", NULL, "write AUROC, average precision and calibration as a JSON object"),
+	OPTION(STRING, struct report_conf, tensorboard, "tensorboard", "DIR", NULL, "write the log's course and the precision-recall curves as TensorBoard events"),
+	OPTIONS_END
+};
+
+struct pictures {
+	size_t n, bytes;
+	struct report_picture picture[MAX_PICTURES];
+	char *name[MAX_PICTURES], *data[MAX_PICTURES];
+};
+
+struct sources {
+	struct predictions predictions, other;
+	struct train_log log;
+	struct pictures pictures;
+	char command[COMMAND_ROOM], date[64];
+};
+
+/* ---- reading ---------------------------------------------------------------------------------------- */
+
+static int is_png_name(const struct dirent *d)
+{
+	size_t n = strlen(d->d_name);
+
+	return n > 4 && d->d_name[0] != '.' && strcmp(d->d_name + n - 4, ".png") == 0;
+}
+
+static int read_picture(struct pictures *p, const char *directory, const char *name, struct error *e)
+{
+	static const char magic[] = "\x89PNG\r\n\x1a\n";
+	char path[FILE_PATH];
+	size_t i = p->n, size;
+
+	if (path_join(path, e, "%s/%s", directory, name) || file_read(&p->data[i], &size, path, e))
+		return -e->code;
+	p->n++;
+	p->bytes += size;
+	if (size < sizeof magic - 1 || memcmp(p->data[i], magic, sizeof magic - 1))
+		return fail(e, EXIT_DATA, "%s: not a PNG file", path);
+	if (p->bytes > MAX_PICTURE_BYTES)
+		return fail(e, EXIT_USAGE, "--pictures=%s: more than 3 MiB in all with %s; a report is to be sent by mail", directory, name);
+	p->name[i] = strndup(name, strlen(name) - 4);
+	if (!p->name[i])
+		return fail(e, EXIT_INTERNAL, "no memory for pictures");
+	p->picture[i] = (struct report_picture){ p->name[i], p->data[i], size };
+	return 0;
+}
+
+static int read_pictures(struct pictures *p, const char *directory, struct error *e)
+{
+	struct dirent **list;
+	int n = scandir(directory, &list, is_png_name, alphasort);
+
+	if (n < 0)
+		return fail(e, EXIT_DATA, "--pictures=%s: cannot be read: %s", directory, strerror(errno));
+	if (n > MAX_PICTURES)
+		fprintf(stderr, "chexnet report: %s holds %d pictures: only the first %d are shown\n", directory, n, MAX_PICTURES);
+	for (int i = 0; i < n; i++) {
+		if (!e->code && i < MAX_PICTURES)
+			read_picture(p, directory, list[i]->d_name, e);
+		free(list[i]);
+	}
+	free(list);
+	return e->code ? -e->code : 0;
+}
+
+static int read_sources(struct sources *s, const struct report_conf *conf, struct error *e)
+{
+	if (conf->predictions && predictions_read(&s->predictions, conf->predictions, e))
+		return -e->code;
+	if (conf->compare && predictions_read(&s->other, conf->compare, e))
+		return -e->code;
+	if (conf->log && train_log_read(&s->log, conf->log, e))
+		return -e->code;
+	if (conf->pictures && read_pictures(&s->pictures, conf->pictures, e))
+		return -e->code;
+	if (s->log.skipped)
+		fprintf(stderr, "chexnet report: %s: %zu lines are no events and are left out\n", conf->log, s->log.skipped);
+	return 0;
+}
+
+static void free_sources(struct sources *s)
+{
+	predictions_free(&s->predictions);
+	predictions_free(&s->other);
+	train_log_free(&s->log);
+	for (size_t i = 0; i < s->pictures.n; i++) {
+		free(s->pictures.name[i]);
+		free(s->pictures.data[i]);
+	}
+}
+
+static void note_command(struct sources *s, int argc, char **argv)
+{
+	size_t used = (size_t)snprintf(s->command, sizeof s->command, "chexnet report");
+	time_t t = time(NULL);
+	struct tm now;
+
+	for (int i = 1; i < argc && used < sizeof s->command; i++)
+		used += (size_t)snprintf(s->command + used, sizeof s->command - used, " %s", argv[i]);
+	strftime(s->date, sizeof s->date, "%Y-%m-%d %H:%M UTC", gmtime_r(&t, &now));
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------- */
+
+static int write_page(const struct page *page, const char *path, struct error *e)
+{
+	if (file_write(path, page->text, page->size, e))
+		return -e->code;
+	printf("%s: %.1f MB\n", path, (double)page->size / 1e6);
+	return 0;
+}
+
+static int write_report(const struct sources *s, const struct report_conf *conf, struct error *e)
+{
+	struct report_input in = {
+		.predictions = &s->predictions, .other = conf->compare ? &s->other : NULL, .log = conf->log ? &s->log : NULL,
+		.path = conf->predictions, .other_path = conf->compare, .log_path = conf->log,
+		.command = s->command, .date = s->date, .resamples = conf->resamples, .seed = conf->seed,
+		.pictures = s->pictures.picture, .n_pictures = s->pictures.n,
+	};
+	struct page page = { 0 };
+	char *json = NULL;
+
+	if (report_make(&page, &json, &in, e) == 0 && (!conf->out || write_page(&page, conf->out, e) == 0) && conf->json)
+		file_write(conf->json, json, strlen(json), e);
+	free(page.text);
+	cJSON_free(json);
+	return e->code ? -e->code : 0;
+}
+
+static int put_scalar(struct events *ev, const char *tag, double step, double value, struct error *e)
+{
+	return isnan(value) ? 0 : events_scalar(ev, tag, (int64_t)step, (float)value, e);
+}
+
+static int put_log(struct events *ev, const struct train_log *log, struct error *e)
+{
+	for (size_t i = 0; i < log->n_steps && !e->code; i++) {
+		const struct log_step *s = &log->steps[i];
+
+		events_at(ev, isnan(s->time) ? 0 : s->time);
+		if (put_scalar(ev, "loss/train", s->step, s->loss, e) || put_scalar(ev, "learning_rate", s->step, s->rate, e) ||
+		    put_scalar(ev, "images_per_s", s->step, s->images_per_s, e) || put_scalar(ev, "share/input", s->step, s->input, e))
+			break;
+		put_scalar(ev, "share/communication", s->step, s->communication, e);
+	}
+	for (size_t i = 0; i < log->n_evals && !e->code; i++) {
+		const struct log_eval *v = &log->evals[i];
+
+		events_at(ev, isnan(v->time) ? 0 : v->time);
+		if (put_scalar(ev, "loss/val", v->step, v->loss, e) == 0)
+			put_scalar(ev, "auroc/val", v->step, v->mean.value, e);
+	}
+	return e->code ? -e->code : 0;
+}
+
+/* At the step of the log's end, so that curves of several runs line up with their course. */
+static int put_curves(struct events *ev, const struct sources *s, struct error *e)
+{
+	const struct predictions *p = &s->predictions;
+	float *score = malloc((p->n + 1) * sizeof *score);
+	uint8_t *positive = malloc(p->n + 1);
+	int64_t step = s->log.n_steps ? (int64_t)s->log.steps[s->log.n_steps - 1].step : 0;
+
+	if (!score || !positive)
+		fail(e, EXIT_INTERNAL, "no memory for %zu images", p->n);
+	for (int f = 0; f < FINDINGS && !e->code; f++) {
+		size_t n = predictions_of(p, f, score, positive);
+		char tag[64];
+
+		snprintf(tag, sizeof tag, "%s/%s", *p->about.split ? p->about.split : "predictions", finding_names[f]);
+		if (events_pr_curve(ev, tag, step, score, positive, n, e) == 0) {
+			snprintf(tag, sizeof tag, "auroc/%s", finding_names[f]);
+			put_scalar(ev, tag, (double)step, auroc(score, positive, n), e);
+		}
+	}
+	free(score);
+	free(positive);
+	return e->code ? -e->code : 0;
+}
+
+static int write_events(const struct sources *s, const struct report_conf *conf, struct error *e)
+{
+	struct events *ev;
+
+	if (events_open(&ev, conf->tensorboard, e))
+		return -e->code;
+	if ((!conf->log || put_log(ev, &s->log, e) == 0) && (!conf->predictions || put_curves(ev, s, e) == 0))
+		puts(events_path(ev));
+	events_close(ev);
+	return e->code ? -e->code : 0;
+}
+
+static int check(const struct report_conf *conf, struct error *e)
+{
+	if (!conf->out && !conf->json && !conf->tensorboard)
+		return fail(e, EXIT_USAGE, "--out=FILE, --json=FILE or --tensorboard=DIR is needed");
+	if ((conf->out || conf->json) && !conf->predictions)
+		return fail(e, EXIT_USAGE, "--predictions=FILE is needed: chexnet eval --predictions writes it");
+	if (!conf->predictions && !conf->log)
+		return fail(e, EXIT_USAGE, "--predictions=FILE or --log=FILE is needed");
+	return 0;
+}
+
+static int run(int argc, char **argv)
+{
+	struct report_conf conf = { 0 };
+	struct error e = { 0 };
+	int rc = options_read(&command_report, argc, argv, &conf, NULL);
+
+	if (rc >= 0)
+		return rc;
+	struct sources *s = calloc(1, sizeof *s);
+
+	if (!s)
+		fail(&e, EXIT_INTERNAL, "no memory");
+	else if (check(&conf, &e) == 0 && read_sources(s, &conf, &e) == 0) {
+		note_command(s, argc, argv);
+		if (conf.out || conf.json)
+			write_report(s, &conf, &e);
+		if (!e.code && conf.tensorboard)
+			write_events(s, &conf, &e);
+	}
+	if (s)
+		free_sources(s);
+	free(s);
+	return e.code ? report_error(&command_report, &e) : EXIT_DONE;
+}
+
+const struct command command_report = {
+	.name = "report",
+	.summary = "show predictions and a training run as one HTML file, or in TensorBoard",
+	.description = "The HTML file holds everything it shows, in a light and a dark version: headline with interval, table of findings, ROC and precision-recall curves, "
+		       "calibration, a comparison with a second model, training curves, speed, provenance, and what to keep in mind when reading it.",
+	.options = options,
+	.run = run,
+};

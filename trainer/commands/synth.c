@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * chexnet synth: X-rays that anybody may have, with labels that can be learnt and a ceiling that is known. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "commands/commands.h"
+#include "data/synth_tree.h"
+#include "data/thumbnail.h"
+
+struct conf {
+	uint64_t seed, images;
+	int size, leaky, overwrite, threads;
+	double contrast, prevalence_scale, prevalence_floor, label_noise;
+	const char *out, *check;
+};
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number)
+{
+	(void)number;
+	stop = 1;
+}
+
+static const struct option options[] = {
+	OPTION_GROUP("What to do"),
+	OPTION(STRING, struct conf, out, "out", "DIR", NULL, "write a directory in NIH's layout; it appears when it is complete"),
+	OPTION(FLAG, struct conf, overwrite, "overwrite", NULL, NULL, "replace DIR where this command made it"),
+	OPTION(STRING, struct conf, check, "check", "PREPARED", NULL,
+	       "fit a logistic regression on 8 x 8 thumbnails of a prepared set (\"builtin\": of the built-in one): an honest task leaves it near 0.5"),
+	OPTION_GROUP("The images"),
+	OPTION(U64, struct conf, images, "images", "N", "12000", "how many", .min = 1, .max = 1e8),
+	OPTION(INT, struct conf, size, "size", "PIXELS", "256", "side of the squares", .min = 16, .max = 2048),
+	OPTION(U64, struct conf, seed, "seed", "N", "1", "the same seed gives the same bytes"),
+	OPTION(REAL, struct conf, contrast, "contrast", "C", "1", "strength of the signs; 0: labels that no image shows, for a null control",
+	       .min = 0, .max = 3),
+	OPTION_GROUP("The labels"),
+	OPTION(REAL, struct conf, prevalence_scale, "prevalence-scale", "X", "1", "times NIH's prevalences", .min = 0, .max = 1000),
+	OPTION(REAL, struct conf, prevalence_floor, "prevalence-floor", "P", "0", "least prevalence of a finding", .min = 0, .max = 0.5),
+	OPTION(REAL, struct conf, label_noise, "label-noise", "P", "0.05", "share of the positives that show no sign; as many negatives show one",
+	       .min = 0, .max = 0.5),
+	OPTION(FLAG, struct conf, leaky, "leaky", NULL, NULL, "divide images, not patients: a leak for leak checks to find"),
+	OPTION_GROUP("How"),
+	OPTION(INT, struct conf, threads, "threads", "N", "0", "threads that draw; 0: as many as there are CPUs", .min = 0, .max = 1024),
+	OPTIONS_END
+};
+
+static void print_tree(const struct conf *conf, const struct synth_report *r)
+{
+	printf("%s: %zu synthetic X-rays of %d x %d, contrast %g\n", conf->out, r->images[0] + r->images[1], conf->size, conf->size, conf->contrast);
+	printf("  train_val %zu images, %zu patients; test %zu images, %zu patients\n", r->images[0], r->patients[0], r->images[1], r->patients[1]);
+	printf("  %-20s %10s  oracle AUROC on the test list\n", "", "positives");
+	for (int f = 0; f < FINDINGS; f++) {
+		printf("  %-20s %10zu  ", finding_names[f], r->positives[f]);
+		if (isnan(r->oracle[f]))
+			printf("n/a\n");
+		else
+			printf("%.3f (standard error %.3f)\n", r->oracle[f], r->se[f]);
+	}
+	printf("  mean oracle AUROC %.3f\n", r->oracle_mean);
+	if (r->leaked)
+		printf("  %zu patients are on both lists, as asked: training will refuse this\n", r->leaked);
+}
+
+static int write_tree(const struct conf *conf, struct error *e)
+{
+	struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND };
+	struct synth_report report;
+	struct synth_conf c = {
+		.seed = conf->seed, .images = conf->images, .size = conf->size, .contrast = conf->contrast, .leaky = conf->leaky,
+		.prevalence_scale = conf->prevalence_scale, .prevalence_floor = conf->prevalence_floor, .label_noise = conf->label_noise,
+	};
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is then an error like any other, and what was written is removed */
+	if (synth_tree(&c, conf->out, conf->overwrite, conf->threads, &stop, &report, e))
+		return -e->code;
+	print_tree(conf, &report);
+	return 0;
+}
+
+/* Judges on the test split, or on validation images where there is no test split. */
+static int check_thumbnails(const char *check, struct error *e)
+{
+	const char *directory = strcmp(check, "builtin") == 0 ? NULL : check;
+	struct dataset *train = NULL, *test = NULL;
+	struct thumbnail_fit fit;
+	const char *split = dataset_has(directory, "test") ? "test" : "val";
+	int rc = dataset_open(&train, directory, "train", e);
+
+	if (!rc)
+		rc = dataset_open(&test, directory, split, e);
+	if (!rc)
+		rc = thumbnail_fit(train, test, &fit, e);
+	if (!rc) {
+		const double *oracle = dataset_oracle(test);
+		printf("logistic regression on %d x %d thumbnails: %zu training, %zu %s images\n", THUMBNAIL_SIDE, THUMBNAIL_SIDE,
+		       dataset_count(train), dataset_count(test), split);
+		printf("  %-20s thumbnail%s\n", "AUROC", oracle ? "    oracle" : "");
+		for (int f = 0; f < FINDINGS; f++) {
+			printf("  %-20s", finding_names[f]);
+			isnan(fit.auroc[f]) ? printf("%10s", "n/a") : printf("%10.3f", fit.auroc[f]);
+			if (oracle)
+				isnan(oracle[f]) ? printf("%10s", "n/a") : printf("%10.3f", oracle[f]);
+			printf("\n");
+		}
+		printf("mean thumbnail AUROC %.3f (of %d findings)\n", fit.mean, fit.counted);
+	}
+	dataset_close(train);
+	dataset_close(test);
+	return rc;
+}
+
+static int run(int argc, char **argv)
+{
+	struct conf conf = { 0 };
+	struct error e = { 0 };
+	int n, rc = options_read(&command_synth, argc, argv, &conf, &n);
+
+	if (rc >= 0)
+		return rc;
+	if (!conf.out && !conf.check)
+		fail(&e, EXIT_USAGE, "nothing to do: --out=DIR writes images, --check=PREPARED judges a task");
+	else if (conf.out && write_tree(&conf, &e) == 0 && conf.check)
+		check_thumbnails(conf.check, &e);
+	else if (!conf.out)
+		check_thumbnails(conf.check, &e);
+	return e.code ? report_error(&command_synth, &e) : EXIT_DONE;
+}
+
+const struct command command_synth = {
+	.name = "synth",
+	.summary = "make synthetic chest X-rays with learnable labels and a known best AUROC",
+	.description =
+		"The images are no radiographs: each finding is a local texture of mean zero at a random place in drawn lungs. "
+		"oracle.json holds the AUROC that nobody who sees the images alone can be expected to pass. "
+		"With --contrast=0 the labels cannot be seen and every honest AUROC is 0.5 but for chance.",
+	.options = options,
+	.run = run,
+};

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * chexnet train: options and the order of things. */
+#include "commands/train.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/commands.h"
+
+static const char *const optimizer_words[] = { "adam", "sgd", NULL };
+static const char *const scaling_words[] = { "none", "sqrt", "linear", NULL };
+static const char *const decay_words[] = { "constant", "cosine", "plateau", NULL };
+
+const struct option train_options[] = {
+	OPTION_GROUP("Data"),
+	OPTION(STRING, struct train_conf, data, "data", "DIR", NULL, "prepared data set (chexnet prepare); without it built-in synthetic X-rays"),
+	OPTION(FLAG, struct train_conf, augment, "augment", NULL, "yes", "random window and mirroring in training"),
+	OPTION(FLAG, struct train_conf, allow_leak, "allow-leak", NULL, NULL, "train although splits share patients, and stamp every result"),
+	OPTION(INT, struct train_conf, decode_threads, "decode-threads", "N", "0", "threads that decode images; 0: one, and one more per 8 CPUs",
+	       .min = 0, .max = 256),
+	NETWORK_OPTIONS(struct train_conf, network, "0", "side of the square that enters the network; 0: 7/8 of the prepared images (224 of 256)"),
+	OPTION(STRING, struct train_conf, weights, "weights", "FILE", NULL, "safetensors file to start from; it brings its network"),
+	ENGINE_OPTIONS(struct train_conf, engine),
+	OPTION(INT, struct train_conf, batch, "batch", "N", "16", "images in a micro-batch, the group of batch normalisation", .min = 1, .max = 4096),
+	OPTION(INT, struct train_conf, accumulate, "accumulate", "N", "1", "micro-batches of a rank in a step; batch x accumulate x ranks is the global batch",
+	       .min = 1, .max = 4096),
+	OPTION(INT, struct train_conf, bucket_kib, "bucket", "KIB", "0", "size of a gradient bucket; 0: libhvd's default", .min = 0, .max = 1 << 20),
+	OPTION_GROUP("Learning"),
+	OPTION(STRING, struct train_conf, preset, "preset", "NAME", NULL, "settings of a published training: chexnet2017, dell2019, zech2022; other options win"),
+	OPTION(REAL, struct train_conf, epochs, "epochs", "N", "10", "passes over the training split", .min = 1e-6, .max = 1e6),
+	OPTION(U64, struct train_conf, steps, "steps", "N", "0", "optimiser steps in all, resumed ones included; 0: as many as --epochs"),
+	OPTION(CHOICE, struct train_conf, optimizer, "optimizer", "NAME", "adam", "rule of the update", .choices = optimizer_words),
+	OPTION(REAL, struct train_conf, rate, "learning-rate", "RATE", "1e-4", "for a global batch up to --base-batch", .min = 0, .max = 100),
+	OPTION(CHOICE, struct train_conf, scaling, "scaling", "RULE", "sqrt", "how the rate grows with a larger global batch", .choices = scaling_words),
+	OPTION(INT, struct train_conf, base_batch, "base-batch", "N", "256", "global batch above which it grows", .min = 1, .max = 1 << 20),
+	OPTION(REAL, struct train_conf, warmup_epochs, "warmup-epochs", "N", "1", "epochs in which the rate rises; at most half of all steps",
+	       .min = 0, .max = 1e4),
+	OPTION(CHOICE, struct train_conf, decay, "decay", "COURSE", "cosine", "of the rate after warm-up; plateau: a tenth whenever the validation loss does not fall", .choices = decay_words),
+	OPTION(REAL, struct train_conf, momentum, "momentum", "BETA", "0.9", "Adam's beta1, SGD's momentum", .min = 0, .max = 0.9999),
+	OPTION(REAL, struct train_conf, weight_decay, "weight-decay", "RATE", "1e-5", "L2, on convolutions and the classifier", .min = 0, .max = 1),
+	OPTION(INT, struct train_conf, patience, "patience", "N", "0", "end after so many validations without a lower loss; 0: never", .min = 0, .max = 10000),
+	OPTION(U64, struct train_conf, seed, "seed", "N", "1", "of order, augmentation, initial weights and intervals"),
+	OPTION_GROUP("Output"),
+	OPTION(STRING, struct train_conf, output, "output", "DIR", NULL, "checkpoints and model; without it chexnet-DATE-TIME"),
+	OPTION(STRING, struct train_conf, resume, "resume", "FILE|auto", NULL, "go on from a checkpoint; auto: the latest in --output, or a fresh start"),
+	OPTION(INT, struct train_conf, checkpoint_every, "checkpoint-every", "STEPS", "0", "steps between checkpoints; 0: an epoch", .min = 0, .max = 1 << 30),
+	OPTION(INT, struct train_conf, keep, "keep", "N", "2", "checkpoints that stay", .min = 1, .max = 10000),
+	OPTION(INT, struct train_conf, eval_every, "eval-every", "STEPS", "0", "steps between validations; 0: an epoch", .min = 0, .max = 1 << 30),
+	OPTION(INT, struct train_conf, resamples, "resamples", "N", "1000", "bootstrap resamples of patients behind each interval; 0: none", .min = 0, .max = 100000),
+	OPTION(REAL, struct train_conf, max_seconds, "max-seconds", "S", "0", "stop after the step in which this time is over, save, end with 75; 0: no limit",
+	       .min = 0, .max = 1e8),
+	OPTION(STRING, struct train_conf, log_json, "log-json", "FILE", NULL, "append events, one JSON object a line; without it OUTPUT/log.jsonl"),
+	OPTION(FLAG, struct train_conf, tensorboard, "tensorboard", NULL, NULL, "event files for TensorBoard in OUTPUT/tensorboard"),
+	OPTION(FLAG, struct train_conf, log_hash, "log-hash", NULL, NULL, "with every step log a hash of the ids, pixels and labels it saw"),
+	OPTIONS_END
+};
+
+static void on_signal(int number)
+{
+	(void)number;
+	train_stop = 1;
+}
+
+/* A second Ctrl-C ends at once. */
+void train_catch_signals(void)
+{
+	struct sigaction gentle = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+	struct sigaction once = { .sa_handler = on_signal, .sa_flags = (int)(SA_RESTART | SA_RESETHAND) };
+
+	sigaction(SIGTERM, &gentle, NULL);
+	sigaction(SIGUSR1, &gentle, NULL);
+	sigaction(SIGINT, &once, NULL);
+}
+
+int train_run(struct world *world, const struct train_conf *conf)
+{
+	struct train t;
+	struct error e = { 0 };
+	int rc = train_setup(&t, world, conf, &e);
+
+	if (rc == 0)
+		rc = train_steps(&t, &e);
+	if (rc >= 0 && tell_summary(&t, &e) < 0)
+		rc = -e.code;
+	if (rc == 0)
+		rc = train_finish(&t, &e);
+	while (rc < 0 && t.loader && train_recover(&t, &e) == 0)
+		rc = train_finish(&t, &e);
+	if (rc < 0)
+		rc = world_end(world, &e);
+	tell_end(&t, rc, e.code ? e.text : rc == EXIT_RESUMABLE ? "stopped early" : "done");
+	train_close(&t);
+	return rc;
+}
+
+static void write_command(char *text, size_t size, const struct command *c, int argc, char **argv)
+{
+	size_t used = (size_t)snprintf(text, size, "chexnet %s", c->name);
+
+	for (int i = 1; i < argc && used < size; i++)
+		used += (size_t)snprintf(text + used, size - used, " %s", argv[i]);
+}
+
+int train_read_options(const struct command *c, int argc, char **argv, struct train_conf *conf, char *command, size_t size, struct error *e)
+{
+	write_command(command, size, c, argc, argv);
+	conf->command = command;
+	char **words = train_presets(&argc, argv, e);
+	int rc = words ? options_parse(c, argc, words, conf, NULL, e) : -e->code;
+
+	free(words);
+	return rc;
+}
+
+static int run(int argc, char **argv)
+{
+	struct train_conf conf = { 0 };
+	struct error e = { 0 };
+	struct world world;
+	char command[2000];
+	int rc = train_read_options(&command_train, argc, argv, &conf, command, sizeof command, &e);
+
+	if (rc != 0)
+		return rc < 0 ? world_refuse("train", &e) : EXIT_DONE;
+	train_catch_signals();
+	if (world_open(&world, "train", &e) < 0)
+		return world_end(&world, &e);
+	rc = train_run(&world, &conf);
+	world_close(&world);
+	return rc;
+}
+
+const struct command command_train = {
+	.name = "train",
+	.summary = "train a network on all tasks of a job step, or on this machine",
+	.description = "Trains a network. In a job step every task is a rank; gradients are averaged over all ranks while the backward pass runs. The order of "
+		       "images depends on the seed alone, so 1 rank accumulating 4 micro-batches and 4 ranks see the same images in the same steps. Each epoch "
+		       "the validation split is scored and the best weights are kept; at the end they are judged on the test split and written to "
+		       "OUTPUT/model.safetensors. SIGTERM and SIGUSR1 save a checkpoint and end with exit code 75.",
+	.options = train_options,
+	.run = run,
+};

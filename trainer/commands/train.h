@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A training run: set up (train_setup.c), driven (train_loop.c), judged (train_judge.c), told (train_report.c). */
+#ifndef COMMANDS_TRAIN_H
+#define COMMANDS_TRAIN_H
+
+#include <signal.h>
+
+#include "commands/network_options.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "learn/evaluate.h"
+#include "learn/events.h"
+#include "learn/schedule.h"
+
+struct train_conf {
+	const char *data, *output, *resume, *weights, *log_json, *preset;
+	const char *command; /* as it was typed, for provenance */
+	struct network_options network;
+	struct engine_options engine;
+	int allow_leak, augment;
+	int batch, accumulate, decode_threads, bucket_kib;
+	int optimizer, scaling, base_batch, decay;
+	double rate, warmup_epochs, momentum, weight_decay;
+	double epochs, max_seconds;
+	uint64_t steps, seed;
+	int eval_every, checkpoint_every, keep, resamples;
+	int patience, log_hash, tensorboard;
+};
+
+/* Seconds and images since some moment, on this rank. */
+struct tally {
+	double begin;           /* now() */
+	double input, exposed;  /* seconds spent waiting for images, for other ranks */
+	uint64_t images;        /* of all ranks */
+};
+
+struct train {
+	const struct train_conf *conf;
+	struct world *world;
+	struct run_log log;
+	struct dataset *train, *val, *test; /* val, test: NULL where the data set has none */
+	int leak;                 /* patients are shared, and --allow-leak was given */
+	struct network network;
+	struct model model;
+	struct model_values values; /* for checkpoints and sharing */
+	struct loader *loader;
+	struct schedule schedule;
+	struct checkpoint_notes at; /* where the run is; what a checkpoint says */
+	uint64_t first_step;      /* of this process */
+	char output[4096];
+	struct events *events;    /* TensorBoard's; NULL: none */
+	double loss, rate;        /* of the last step */
+	double step_seconds, step_input; /* of the last step: all of it, and waiting for images */
+	struct tally total, recent; /* of this process; since the last progress line */
+};
+
+/* argv with the words of --preset=NAME put before what the user typed, so that the user wins; to be freed. *argc is adapted.
+ * NULL with *e set for an unknown name. */
+char **train_presets(int *argc, char **argv, struct error *e);
+
+extern volatile sig_atomic_t train_stop; /* set by SIGTERM, SIGINT, SIGUSR1 */
+
+extern const struct option train_options[]; /* for struct train_conf */
+
+/* Reads argv with its presets. `command`, of `size` bytes, gets the line as it was typed and must stay as long as conf. Return
+ * values as options_parse(). */
+int train_read_options(const struct command *c, int argc, char **argv, struct train_conf *conf, char *command, size_t size, struct error *e);
+
+/* SIGTERM, SIGUSR1 and SIGINT save and stop. */
+void train_catch_signals(void);
+
+/* A whole training; collective. Returns the exit code; the error has been told. */
+int train_run(struct world *world, const struct train_conf *conf);
+
+/* Everything up to the first step; collective, errors are agreed. */
+int train_setup(struct train *t, struct world *world, const struct train_conf *conf, struct error *e);
+void train_close(struct train *t);
+
+/* Steps until the end, a signal or the time limit. 0: the end, EXIT_RESUMABLE: stopped and saved, negative: failed. */
+int train_steps(struct train *t, struct error *e);
+
+/* Takes the best weights, judges them on the test split, writes model.safetensors. Return values as train_steps(). */
+int train_finish(struct train *t, struct error *e);
+
+/* Decode threads from here to the end of the stream; collective. */
+int train_open_loader(struct train *t, struct error *e);
+/* On rank 0: where events go. */
+int train_open_logs(struct train *t, struct error *e);
+
+/* After a failed step, with on_death=continue: the survivors go on from the rank that got furthest, and repeat the positions of
+ * the step that failed. 0: all is ready for the next step; negative: the error stands. */
+int train_recover(struct train *t, struct error *e);
+
+/* Collective: rank 0 writes the state to OUTPUT/checkpoint-STEP.safetensors. */
+int train_save(struct train *t, struct error *e);
+/* Collective: evaluates, tells, keeps the weights when they are the best so far. */
+int train_validate(struct train *t, struct error *e);
+/* One evaluation, told on stdout (the test split as a table, others as a line) and in the log; collective. ev is to be freed
+ * by the caller. */
+int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *ev, struct error *e);
+
+/* TensorBoard: scalars of a step and of an evaluation, precision-recall curves of the test split. A file that cannot be written
+ * any more is said once and given up. */
+void tell_events_step(struct train *t);
+void tell_events_evaluation(struct train *t, const struct evaluation *ev, const struct dataset *d);
+
+void tell_start(struct train *t);
+void tell_step(struct train *t, const uint64_t *hashes, int n_hashes);
+void tell_progress(struct train *t);
+void tell_validation(struct train *t, const struct evaluation *ev);
+int tell_summary(struct train *t, struct error *e); /* collective */
+void tell_end(struct train *t, int code, const char *reason);
+
+static inline uint64_t train_epoch_steps(const struct train *t)
+{
+	uint64_t n = dataset_count(t->train), batch = (uint64_t)t->at.global_batch;
+
+	return (n + batch - 1) / batch;
+}
+
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How good the network is: validations on the way, the test split at the end. */
+#include "commands/train.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *ev, struct error *e)
+{
+	struct evaluation_conf conf = {
+		.dataset = d, .resamples = t->conf->resamples, .seed = t->at.seed, .leak = t->at.leak, .stop = &train_stop,
+		.decode_threads = t->conf->decode_threads ? t->conf->decode_threads : 1,
+	};
+	double begin = now();
+
+	if (evaluate(ev, &t->model, &conf, e) < 0)
+		return -e->code;
+	t->recent.begin += now() - begin; /* rates are those of training */
+	t->total.begin += now() - begin;
+	if (ev->stopped)
+		return 0;
+	tell_events_evaluation(t, ev, d);
+	log_end_live(&t->log);
+	cJSON *event = log_event(&t->log, "eval");
+
+	json_number(event, "step", (double)t->at.step);
+	evaluation_json(ev, &conf, event);
+	log_write(&t->log, event);
+	if (t->log.speaks && d == t->test)
+		evaluation_print(ev, &conf, stdout);
+	else
+		tell_validation(t, ev);
+	return 0;
+}
+
+static int keep_best(struct train *t, const struct evaluation *ev, struct error *e)
+{
+	char path[4200];
+
+	if (!(ev->table.mean.value > t->at.best_auroc)) /* the same on all ranks */
+		return 0;
+	t->at.best_auroc = ev->table.mean.value;
+	t->at.best_step = t->at.step;
+	if (world_speaks(t->world)) {
+		struct model_values weights = t->values;
+
+		weights.moment1 = weights.moment2 = NULL;
+		snprintf(path, sizeof path, "%s/best.safetensors", t->output);
+		if (model_get(&t->model, &weights, e) == 0)
+			checkpoint_write(path, &t->model.plan, &weights, &t->at, e);
+	}
+	return world_agree(t->world, e);
+}
+
+/* What early stopping and the plateau rule go by. */
+static void judge_progress(struct train *t, double loss)
+{
+	if (t->at.best_loss == 0 || loss < t->at.best_loss) {
+		t->at.best_loss = loss;
+		t->at.stale = 0;
+		return;
+	}
+	t->at.stale++;
+	if (t->schedule.decay != DECAY_PLATEAU)
+		return;
+	t->at.rate_factor = (t->at.rate_factor > 0 ? t->at.rate_factor : 1) / 10;
+	t->schedule.factor = t->at.rate_factor;
+	log_say(&t->log, "no lower validation loss: the learning rate falls to %g", schedule_peak(&t->schedule) * t->schedule.factor);
+}
+
+int train_validate(struct train *t, struct error *e)
+{
+	struct evaluation ev;
+
+	if (!t->val || dataset_count(t->val) == 0)
+		return 0;
+	int rc = train_evaluate(t, t->val, &ev, e);
+
+	if (rc == 0 && !ev.stopped) {
+		judge_progress(t, ev.loss);
+		rc = keep_best(t, &ev, e);
+	}
+	evaluation_free(&ev);
+	return rc;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------- */
+
+/* The weights that did best on the validation split, where there were several candidates. */
+static int take_best(struct train *t, struct error *e)
+{
+	char path[4200];
+	struct checkpoint *c = NULL;
+
+	if (t->at.best_step == 0 || t->at.best_step == t->at.step)
+		return 0;
+	struct model_values weights = t->values;
+
+	weights.moment1 = weights.moment2 = NULL;
+	if (world_speaks(t->world)) {
+		snprintf(path, sizeof path, "%s/best.safetensors", t->output);
+		if (checkpoint_open(&c, path, NULL, NULL, e) == 0)
+			checkpoint_load(c, &t->model.plan, &weights, NULL, e);
+		checkpoint_close(c);
+	}
+	if (world_agree(t->world, e) < 0 || model_share(&t->model, 0, &weights, e) < 0)
+		return -e->code;
+	log_say(&t->log, "takes the weights of step %llu, the best on the validation split (mean AUROC %.4f)", (unsigned long long)t->at.best_step,
+		t->at.best_auroc);
+	model_put(&t->model, &weights, e);
+	return world_agree(t->world, e);
+}
+
+static int write_model(struct train *t, struct error *e)
+{
+	char path[4200];
+
+	if (world_speaks(t->world)) {
+		struct model_values weights = t->values;
+
+		weights.moment1 = weights.moment2 = NULL;
+		snprintf(path, sizeof path, "%s/model.safetensors", t->output);
+		if (model_get(&t->model, &weights, e) == 0 && checkpoint_write(path, &t->model.plan, &weights, &t->at, e) == 0)
+			log_say(&t->log, "model %s", path);
+	}
+	return world_agree(t->world, e);
+}
+
+static int write_predictions(struct train *t, const struct evaluation *ev, struct error *e)
+{
+	char path[4200];
+	struct provenance about = { 0 };
+	uint32_t example;
+
+	if (world_speaks(t->world)) {
+		snprintf(about.model, sizeof about.model, "%s", t->model.plan.model);
+		snprintf(about.checkpoint, sizeof about.checkpoint, "%.900s/model.safetensors", t->output);
+		snprintf(about.command, sizeof about.command, "%s", t->conf->command);
+		about.leaked = (long)dataset_leak(t->test, t->train, &example);
+		snprintf(path, sizeof path, "%s/test.csv", t->output);
+		if (evaluation_write(ev, t->test, path, about, e) == 0)
+			log_say(&t->log, "\npredictions of the test split: %s", path);
+	}
+	return world_agree(t->world, e);
+}
+
+int train_finish(struct train *t, struct error *e)
+{
+	struct evaluation ev = { 0 };
+	int rc = 0;
+
+	if (take_best(t, e) < 0 || write_model(t, e) < 0)
+		return -e->code;
+	if (t->test && dataset_count(t->test) > 0)
+		rc = train_evaluate(t, t->test, &ev, e);
+	if (rc == 0 && ev.stopped) {
+		log_say(&t->log, "stopped before the test split was scored: --resume=auto does it");
+		rc = EXIT_RESUMABLE;
+	} else if (rc == 0 && ev.n) {
+		rc = write_predictions(t, &ev, e);
+	}
+	evaluation_free(&ev);
+	return rc;
+}

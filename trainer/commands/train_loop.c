@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Steps, and what happens between them. Every rank makes the same collective calls in the same order; what one rank alone
+ * knows (a bad image, a signal, the clock) travels with the gradients and is acted on by all after the same step. */
+#include "commands/train.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data/order.h"
+
+volatile sig_atomic_t train_stop;
+
+/* ---- one step ---------------------------------------------------------------------------------------- */
+
+enum { LOADER_DEPTH = 4, IN_FLIGHT = LOADER_DEPTH - 1 };
+
+/* Micro-batches that the engine may still be reading, oldest first. */
+struct flight {
+	int n, slot[IN_FLIGHT];
+	uint64_t token[IN_FLIGHT];
+};
+
+static int land(struct train *t, struct flight *f, int keep, struct error *e)
+{
+	while (f->n > 0) {
+		int done = engine_done(t->model.engine, f->token[0], f->n > keep);
+
+		if (done < 0)
+			return model_fail(&t->model, e);
+		if (!done)
+			break;
+		loader_release(t->loader, f->slot[0]);
+		f->n--;
+		memmove(f->slot, f->slot + 1, (size_t)f->n * sizeof f->slot[0]);
+		memmove(f->token, f->token + 1, (size_t)f->n * sizeof f->token[0]);
+	}
+	return 0;
+}
+
+static void __attribute__((noreturn)) abandon(const struct train *t, const struct error *e)
+{
+	fprintf(stderr, "chexnet train: rank %d on %s: %s\n", t->world->at->rank, hvd_host(t->world->hvd, t->world->at->rank), e->text);
+	_exit(e->code);
+}
+
+/* Other ranks are in the middle of a step with this one: unless the step failed because one of them is gone, it can only leave,
+ * and they will say whom they lost. */
+static void leave_unless_lost(const struct train *t, const struct error *e)
+{
+	if (hvd_lost(t->world->hvd) < 0)
+		abandon(t, e);
+}
+
+/* Takes part in the rest of a step whose images cannot be read, so that all ranks hear of the error at its end. */
+static void feed_blanks(struct train *t, int micro, double lr, const struct error *cause)
+{
+	int size = dataset_image_size(t->train), batch = t->conf->batch;
+	uint8_t *pixels = calloc((size_t)batch * (size_t)size * (size_t)size, 1);
+	uint32_t *labels = calloc((size_t)batch, sizeof *labels);
+	struct engine_batch blank = { .count = batch, .pixels = pixels, .labels = labels };
+	struct error e = { 0 };
+	uint64_t token;
+
+	if (!pixels || !labels)
+		abandon(t, cause);
+	t->model.own[SIGNAL_ERROR] = 1;
+	for (; micro < t->conf->accumulate; micro++)
+		if (model_train(&t->model, &blank, micro, t->conf->accumulate, lr, &token, &e) < 0 || engine_done(t->model.engine, token, 1) < 0)
+			abandon(t, cause);
+	free(pixels);
+	free(labels);
+}
+
+/* hashes: [accumulate] of this rank's micro-batches. An error here is this rank's own. */
+static int feed_step(struct train *t, struct flight *f, uint64_t *hashes, struct error *e)
+{
+	const int micros = t->conf->accumulate;
+	double lr = schedule_rate(&t->schedule, t->at.step);
+
+	t->rate = lr;
+	for (int micro = 0; micro < micros; micro++) {
+		struct loader_batch b;
+		double waited;
+
+		if (land(t, f, IN_FLIGHT - 1, e) < 0)
+			abandon(t, e);
+		int more = loader_next(t->loader, &b, &waited, e);
+
+		if (more != 1) {
+			if (more == 0)
+				fail(e, EXIT_INTERNAL, "the stream of images ended");
+			feed_blanks(t, micro, lr, e);
+			return -e->code;
+		}
+		t->step_input += waited;
+		hashes[micro] = b.hash;
+		if (model_train(&t->model, &b.batch, micro, micros, lr, &f->token[f->n], e) < 0) {
+			leave_unless_lost(t, e);
+			return -e->code;
+		}
+		f->slot[f->n++] = b.slot;
+	}
+	if (engine_loss(t->model.engine, &t->loss) < 0) {
+		model_fail(&t->model, e);
+		abandon(t, e);
+	}
+	return 0;
+}
+
+static int check_loss(struct train *t, struct error *e)
+{
+	if (isfinite(t->loss))
+		return 0;
+	uint64_t first = order_sample(t->at.seed, dataset_count(t->train), t->at.position);
+
+	return fail(e, EXIT_INTERNAL, "step %llu: the loss is not a number (images at positions %llu to %llu, the first is %s): lower the learning rate, "
+		    "or look at these images", (unsigned long long)t->at.step, (unsigned long long)t->at.position,
+		    (unsigned long long)t->at.position + (unsigned)t->at.global_batch - 1, dataset_samples(t->train)[first].id);
+}
+
+/* With --log-hash rank 0 gets the hashes of all micro-batches, in the order of their positions. */
+static int gather_hashes(struct train *t, const uint64_t *own, uint64_t *all, struct error *e)
+{
+	if (!t->conf->log_hash)
+		return 0;
+	if (hvd_allgather(t->world->hvd, own, all, (size_t)t->conf->accumulate, HVD_U64) < 0)
+		return world_fail(t->world, e);
+	return 0;
+}
+
+static int one_step(struct train *t, struct flight *f, uint64_t *own, uint64_t *all, struct error *e)
+{
+	int micros = t->conf->accumulate;
+	double begin = now();
+
+	t->step_input = 0;
+	feed_step(t, f, own, e);
+	t->step_seconds = now() - begin;
+	t->total.input += t->step_input;
+	t->recent.input += t->step_input;
+	t->total.exposed += t->model.exposed;
+	t->recent.exposed += t->model.exposed;
+	if (t->model.heard[SIGNAL_ERROR] > 0 || e->code)
+		return world_agree(t->world, e);
+	if (check_loss(t, e) < 0) /* the mean over all ranks: all come here together */
+		return world_agree(t->world, e);
+	if (gather_hashes(t, own, all, e) < 0)
+		return -e->code;
+	tell_step(t, all, micros * t->world->at->size);
+	tell_events_step(t);
+	t->total.images += (uint64_t)t->at.global_batch;
+	t->recent.images += (uint64_t)t->at.global_batch;
+	t->at.position += (uint64_t)t->at.global_batch;
+	t->at.step++;
+	return 0;
+}
+
+/* ---- between steps ----------------------------------------------------------------------------------- */
+
+int train_save(struct train *t, struct error *e)
+{
+	char path[4200];
+
+	if (world_speaks(t->world)) {
+		checkpoint_path(path, sizeof path, t->output, t->at.step);
+		if (model_get(&t->model, &t->values, e) == 0 && checkpoint_write(path, &t->model.plan, &t->values, &t->at, e) == 0) {
+			cJSON *event = log_event(&t->log, "checkpoint");
+
+			checkpoint_prune(t->output, t->conf->keep);
+			json_number(event, "step", (double)t->at.step);
+			json_number(event, "position", (double)t->at.position);
+			if (event)
+				cJSON_AddStringToObject(event, "path", path);
+			log_write(&t->log, event);
+		}
+	}
+	return world_agree(t->world, e);
+}
+
+/* Validation losses are the same on all ranks, so they decide alike. */
+static int out_of_patience(const struct train *t)
+{
+	return t->conf->patience && t->at.stale >= t->conf->patience;
+}
+
+static int finished(const struct train *t)
+{
+	return t->at.step >= t->schedule.steps || out_of_patience(t);
+}
+
+static int due(uint64_t step, int every, uint64_t epoch_steps)
+{
+	return step % (every ? (uint64_t)every : epoch_steps) == 0;
+}
+
+/* Validation and checkpoints that fall due after a step. */
+static int after_step(struct train *t, struct error *e)
+{
+	uint64_t epoch = train_epoch_steps(t);
+	int last = t->at.step == t->schedule.steps;
+
+	if ((last || due(t->at.step, t->conf->eval_every, epoch)) && train_validate(t, e) < 0)
+		return -e->code;
+	if ((finished(t) || due(t->at.step, t->conf->checkpoint_every, epoch)) && train_save(t, e) < 0)
+		return -e->code;
+	return 0;
+}
+
+/* What this rank says with the next step's gradients. The clock is rank 0's. */
+static void raise_signals(struct train *t, double begin)
+{
+	int late = world_speaks(t->world) && t->conf->max_seconds > 0 && now() - begin > t->conf->max_seconds;
+
+	t->model.own[SIGNAL_STOP] = train_stop || late;
+}
+
+static int stop_early(struct train *t, struct error *e)
+{
+	if (train_save(t, e) < 0)
+		return -e->code;
+	log_say(&t->log, "stopped at step %llu of %llu, all saved: chexnet train --output=%s --resume=auto goes on", (unsigned long long)t->at.step,
+		(unsigned long long)t->schedule.steps, t->output);
+	return EXIT_RESUMABLE;
+}
+
+/* 0, EXIT_RESUMABLE, or negative. */
+static int step_and_after(struct train *t, struct flight *f, uint64_t *own, uint64_t *all, struct error *e)
+{
+	if (one_step(t, f, own, all, e) < 0)
+		return -e->code;
+	int stop = t->model.heard[SIGNAL_STOP] > 0 && t->at.step < t->schedule.steps;
+
+	tell_progress(t);
+	return stop ? stop_early(t, e) : after_step(t, e);
+}
+
+static int all_steps(struct train *t, uint64_t *own, uint64_t *all, struct error *e)
+{
+	struct flight flight = { 0 };
+	double begin = now();
+
+	while (!finished(t)) {
+		raise_signals(t, begin);
+		int rc = step_and_after(t, &flight, own, all, e);
+
+		if (rc > 0)
+			return rc;
+		if (rc < 0) {
+			flight.n = 0; /* its memory goes with the loader */
+			if (train_recover(t, e) < 0)
+				return -e->code;
+		}
+	}
+	if (out_of_patience(t))
+		log_say(&t->log, "%d validations without a lower loss: training ends here (--patience)", t->at.stale);
+	return land(t, &flight, 0, e);
+}
+
+int train_steps(struct train *t, struct error *e)
+{
+	size_t micros = (size_t)t->conf->accumulate;
+	uint64_t *own = calloc(micros, sizeof *own), *all = calloc(micros * (size_t)t->world->at->size, sizeof *all);
+	int rc;
+
+	t->total.begin = t->recent.begin = now();
+	rc = own && all ? all_steps(t, own, all, e) : fail(e, EXIT_INTERNAL, "no memory");
+	free(own);
+	free(all);
+	return rc;
+}

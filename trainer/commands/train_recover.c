@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Going on without a rank that died. */
+#include "commands/train.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* Survivors may be one step apart: the first of those that got furthest has the state that all take. */
+static int find_furthest(struct train *t, int *root, struct error *e)
+{
+	uint64_t *steps = calloc((size_t)t->world->at->size, sizeof *steps);
+
+	*root = 0;
+	if (!steps)
+		return fail(e, EXIT_INTERNAL, "no memory");
+	if (hvd_allgather(t->world->hvd, &t->at.step, steps, 1, HVD_U64) < 0)
+		world_fail(t->world, e);
+	for (int r = 1; r < t->world->at->size; r++)
+		if (steps[r] > steps[*root])
+			*root = r;
+	free(steps);
+	return e->code ? -e->code : 0;
+}
+
+static int share_state(struct train *t, struct error *e)
+{
+	int root;
+
+	if (find_furthest(t, &root, e) < 0)
+		return -e->code;
+	if (hvd_broadcast(t->world->hvd, &t->at, sizeof t->at, HVD_U8, root) < 0)
+		return world_fail(t->world, e);
+	if (model_get(&t->model, &t->values, e) < 0 || model_share(&t->model, root, &t->values, e) < 0 || model_put(&t->model, &t->values, e) < 0)
+		return -e->code;
+	return engine_set_step(t->model.engine, t->at.step) < 0 ? model_fail(&t->model, e) : 0;
+}
+
+/* Rank 0 may be another process now. */
+static int move_logs(struct train *t, struct error *e)
+{
+	if (!world_speaks(t->world) || t->log.speaks)
+		return 0;
+	log_open(&t->log, 1);
+	return train_open_logs(t, e);
+}
+
+static void tell(struct train *t, const char *lost)
+{
+	cJSON *event = log_event(&t->log, "recovered");
+	int size = t->world->at->size;
+
+	log_say(&t->log, "%s", lost);
+	log_say(&t->log, "%d rank%s go%s on at step %" PRIu64 ", position %" PRIu64 ", global batch %d, learning rate up to %g", size, size == 1 ? "" : "s",
+		size == 1 ? "es" : "", t->at.step, t->at.position, t->at.global_batch, schedule_peak(&t->schedule));
+	json_number(event, "ranks", size);
+	json_number(event, "step", (double)t->at.step);
+	json_number(event, "position", (double)t->at.position);
+	json_number(event, "global_batch", t->at.global_batch);
+	if (event)
+		cJSON_AddStringToObject(event, "reason", lost);
+	log_write(&t->log, event);
+}
+
+/* Survivors keep their micro-batch, so the global batch shrinks; the stream goes on from the shared position. */
+static int go_on(struct train *t, struct error *e)
+{
+	loader_close(t->loader);
+	t->loader = NULL;
+	if (share_state(t, e) < 0)
+		return -e->code;
+	t->at.global_batch = t->conf->batch * t->conf->accumulate * t->world->at->size;
+	t->schedule.global_batch = t->at.global_batch;
+	t->schedule.factor = t->at.rate_factor;
+	for (int s = 0; s < SIGNALS; s++)
+		t->model.own[s] = t->model.heard[s] = 0;
+	move_logs(t, e);
+	return train_open_loader(t, e); /* agrees on errors of both */
+}
+
+int train_recover(struct train *t, struct error *e)
+{
+	char lost[512];
+
+	while (world_recover(t->world, lost, e)) {
+		if (go_on(t, e) == 0) {
+			tell(t, lost);
+			return 0;
+		}
+	}
+	return -e->code;
+}

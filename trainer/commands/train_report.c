@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a training run says about itself. */
+#include "commands/train.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPORT_SECONDS = 2 };
+
+static const char *const scaling_words[] = { "", " scaled by its square root", " scaled linearly" };
+
+static void print_split(struct train *t, const struct dataset *d)
+{
+	if (d)
+		log_say(&t->log, "  %-5s %7zu images, split policy %s%s", dataset_split(d), dataset_count(d), dataset_split_policy(d),
+			t->at.leak ? ", LEAK: shares patients with another split" : "");
+}
+
+static void start_event(struct train *t)
+{
+	cJSON *event = log_event(&t->log, "start");
+
+	if (!event)
+		return;
+	cJSON_AddStringToObject(event, "version", HVD_VERSION);
+	cJSON_AddStringToObject(event, "model", t->model.plan.model);
+	cJSON_AddStringToObject(event, "engine", engine_describe(t->model.engine));
+	cJSON_AddStringToObject(event, "precision", t->at.precision);
+	cJSON_AddStringToObject(event, "backend", t->world->at->backend);
+	cJSON_AddStringToObject(event, "split_policy", t->at.split_policy);
+	cJSON_AddBoolToObject(event, "leak", t->at.leak);
+	json_number(event, "parameters", (double)t->model.plan.n_weights);
+	json_number(event, "image_size", t->network.image_size);
+	json_number(event, "ranks", t->world->at->size);
+	json_number(event, "nodes", t->world->at->nodes);
+	json_number(event, "global_batch", t->at.global_batch);
+	json_number(event, "batch", t->at.batch);
+	json_number(event, "accumulate", t->conf->accumulate);
+	json_number(event, "seed", (double)t->at.seed);
+	json_number(event, "step", (double)t->at.step);
+	json_number(event, "position", (double)t->at.position);
+	json_number(event, "steps", (double)t->schedule.steps);
+	cJSON *places = cJSON_AddArrayToObject(event, "places");
+
+	for (int r = 0; r < t->world->at->size; r++) {
+		const struct place *p = &t->world->places[r];
+		cJSON *row = cJSON_CreateObject();
+		char cpus[256];
+
+		cpu_list(p->cpus, cpus, sizeof cpus);
+		json_number(row, "rank", r);
+		cJSON_AddStringToObject(row, "host", p->host);
+		cJSON_AddStringToObject(row, "gpu", p->gpu);
+		cJSON_AddStringToObject(row, "cpus", cpus);
+		json_number(row, "threads", p->threads);
+		cJSON_AddItemToArray(places, row);
+	}
+	log_write(&t->log, event);
+}
+
+void tell_start(struct train *t)
+{
+	const struct hvd_world *w = t->world->at;
+	const struct train_conf *conf = t->conf;
+
+	start_event(t);
+	if (!t->log.speaks)
+		return;
+	world_print_places(t->world, stdout);
+	if (model_fallback(t->world, (enum engine_choice)conf->engine.engine))
+		log_say(&t->log, "%s", model_fallback(t->world, (enum engine_choice)conf->engine.engine));
+	log_say(&t->log, "%d rank%s on %d node%s, collectives: %s", w->size, w->size == 1 ? "" : "s", w->nodes, w->nodes == 1 ? "" : "s", w->backend);
+	log_say(&t->log, "%s, %zu parameters, %d pixels of %d; %s; %s; %d gradient buckets; %.0f MiB", t->model.plan.model, t->model.plan.n_weights,
+		t->network.image_size, t->at.source_size, engine_describe(t->model.engine), t->at.precision, hvd_plan_buckets(t->model.buckets),
+		(double)(engine_memory(t->model.engine) + loader_memory(t->loader)) / 1048576);
+	print_split(t, t->train);
+	print_split(t, t->val);
+	print_split(t, t->test);
+	log_say(&t->log, "global batch %d = %d rank%s x %d micro-batch%s of %d; learning rate %g%s; %" PRIu64 " steps, seed %" PRIu64 "; output %s",
+		t->at.global_batch, w->size, w->size == 1 ? "" : "s", conf->accumulate, conf->accumulate == 1 ? "" : "es", conf->batch,
+		schedule_peak(&t->schedule), schedule_peak(&t->schedule) > conf->rate ? scaling_words[conf->scaling] : "", t->schedule.steps, t->at.seed,
+		t->output);
+}
+
+void tell_step(struct train *t, const uint64_t *hashes, int n_hashes)
+{
+	cJSON *event = log_event(&t->log, "step");
+
+	if (!event)
+		return;
+	json_number(event, "step", (double)t->at.step);
+	json_number(event, "position", (double)t->at.position);
+	json_number(event, "loss", t->loss);
+	json_number(event, "lr", t->rate);
+	double seconds = now() - t->recent.begin;
+
+	json_number(event, "input_share", t->step_input / t->step_seconds);
+	json_number(event, "communication_share", t->model.exposed / t->step_seconds);
+	json_number(event, "images_per_s", seconds > 0 ? (double)(t->recent.images + (uint64_t)t->at.global_batch) / seconds : 0);
+	if (t->conf->log_hash) {
+		cJSON *list = cJSON_AddArrayToObject(event, "micro");
+		uint64_t whole = 0;
+		char text[17];
+
+		for (int i = 0; i < n_hashes; i++) {
+			whole = world_hash(whole, &hashes[i], sizeof hashes[i]);
+			snprintf(text, sizeof text, "%016" PRIx64, hashes[i]);
+			cJSON_AddItemToArray(list, cJSON_CreateString(text));
+		}
+		snprintf(text, sizeof text, "%016" PRIx64, whole);
+		cJSON_AddStringToObject(event, "hash", text);
+	}
+	log_write(&t->log, event);
+}
+
+void tell_progress(struct train *t)
+{
+	double seconds = now() - t->recent.begin;
+	char left[32];
+
+	if (seconds < REPORT_SECONDS && t->at.step < t->schedule.steps)
+		return;
+	double rate = (double)t->recent.images / seconds;
+	double rest = (double)(t->schedule.steps - t->at.step) * t->at.global_batch / rate;
+	double input = 100 * t->recent.input / seconds, exposed = 100 * t->recent.exposed / seconds;
+
+	log_progress(&t->log, "epoch %.2f  step %" PRIu64 "/%" PRIu64 "  loss %.4f  %.1f images/s  left %s  compute %.0f %%, input %.0f %%, communication %.0f %%",
+		     (double)t->at.position / (double)dataset_count(t->train), t->at.step, t->schedule.steps, t->loss, rate, clock_text(rest, left),
+		     100 - input - exposed, input, exposed);
+	t->recent = (struct tally){ .begin = now() };
+}
+
+void tell_validation(struct train *t, const struct evaluation *ev)
+{
+	const struct interval *mean = &ev->table.mean;
+	char interval[64] = "";
+
+	if (mean->low < mean->high)
+		snprintf(interval, sizeof interval, "95 %% interval %.3f to %.3f, ", mean->low, mean->high);
+	log_say(&t->log, "validation after step %" PRIu64 ": mean AUROC %.4f (%s%d of %d findings), loss %.4f%s", t->at.step, mean->value, interval,
+		ev->table.counted, FINDINGS, ev->loss, t->at.leak ? ", LEAK" : "");
+}
+
+int tell_summary(struct train *t, struct error *e)
+{
+	double seconds = now() - t->total.begin;
+	double shares[2] = { t->total.input / seconds, t->total.exposed / seconds };
+	uint64_t steps = t->at.step - t->first_step;
+
+	if (hvd_allreduce(t->world->hvd, shares, shares, 2, HVD_F64, HVD_AVG) < 0)
+		return world_fail(t->world, e);
+	if (steps == 0)
+		return 0;
+	double rate = (double)t->total.images / seconds;
+	cJSON *event = log_event(&t->log, "summary");
+
+	log_say(&t->log, "%" PRIu64 " steps, %" PRIu64 " images in %.1f s: %.1f images/s; waiting for input %.1f %%, for communication %.1f %% (mean over ranks)",
+		steps, t->total.images, seconds, rate, 100 * shares[0], 100 * shares[1]);
+	json_number(event, "steps", (double)steps);
+	json_number(event, "images", (double)t->total.images);
+	json_number(event, "seconds", seconds);
+	json_number(event, "images_per_s", rate);
+	json_number(event, "input_share", shares[0]);
+	json_number(event, "communication_share", shares[1]);
+	log_write(&t->log, event);
+	return 0;
+}
+
+void tell_end(struct train *t, int code, const char *reason)
+{
+	cJSON *event = log_event(&t->log, "end");
+
+	if (!event)
+		return;
+	json_number(event, "code", code);
+	json_number(event, "step", (double)t->at.step);
+	cJSON_AddStringToObject(event, "reason", reason);
+	cJSON_AddStringToObject(event, "output", t->output);
+	log_write(&t->log, event);
+}
+
+/* ---- TensorBoard ------------------------------------------------------------------------------------- */
+
+static void events_failed(struct train *t, const struct error *e)
+{
+	log_say(&t->log, "TensorBoard events end here: %s", e->text);
+	events_close(t->events);
+	t->events = NULL;
+}
+
+void tell_events_step(struct train *t)
+{
+	struct error e = { 0 };
+	int64_t step = (int64_t)t->at.step;
+
+	if (t->events && (events_scalar(t->events, "loss/train", step, (float)t->loss, &e) < 0 ||
+			  events_scalar(t->events, "learning_rate", step, (float)t->rate, &e) < 0 ||
+			  events_scalar(t->events, "images_per_s", step, (float)(t->at.global_batch / t->step_seconds), &e) < 0))
+		events_failed(t, &e);
+}
+
+static int add_pr_curves(struct train *t, const struct evaluation *ev, struct error *e)
+{
+	float *score = malloc((ev->n + 1) * sizeof *score);
+	uint8_t *positive = malloc(ev->n + 1);
+
+	for (int f = 0; f < FINDINGS && score && positive && !e->code; f++) {
+		char tag[64];
+		size_t n = 0;
+
+		for (size_t i = 0; i < ev->n; i++) {
+			if (!(ev->known[i] >> f & 1))
+				continue;
+			score[n] = ev->logits[i * FINDINGS + (size_t)f];
+			positive[n++] = ev->labels[i] >> f & 1;
+		}
+		snprintf(tag, sizeof tag, "precision_recall/%s", finding_names[f]);
+		if (ev->table.positives[f])
+			events_pr_curve(t->events, tag, (int64_t)t->at.step, score, positive, n, e);
+	}
+	free(score);
+	free(positive);
+	return e->code ? -e->code : 0;
+}
+
+void tell_events_evaluation(struct train *t, const struct evaluation *ev, const struct dataset *d)
+{
+	struct error e = { 0 };
+	int64_t step = (int64_t)t->at.step;
+	char tag[64];
+
+	if (!t->events)
+		return;
+	snprintf(tag, sizeof tag, "loss/%s", dataset_split(d));
+	events_scalar(t->events, tag, step, (float)ev->loss, &e);
+	snprintf(tag, sizeof tag, "auroc_%s/mean", dataset_split(d));
+	events_scalar(t->events, tag, step, (float)ev->table.mean.value, &e);
+	for (int f = 0; f < FINDINGS; f++) {
+		snprintf(tag, sizeof tag, "auroc_%s/%s", dataset_split(d), finding_names[f]);
+		if (ev->table.positives[f] && ev->table.negatives[f])
+			events_scalar(t->events, tag, step, (float)ev->table.class[f].value, &e);
+	}
+	if (!e.code && d == t->test)
+		add_pr_curves(t, ev, &e);
+	if (e.code)
+		events_failed(t, &e);
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * From options to the first step. */
+#include "commands/train.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- data -------------------------------------------------------------------------------------------- */
+
+static int open_datasets(struct train *t, struct error *e)
+{
+	const char *directory = t->conf->data;
+
+	if (dataset_open(&t->train, directory, "train", e) < 0)
+		return -e->code;
+	if (dataset_has(directory, "val") && dataset_open(&t->val, directory, "val", e) < 0)
+		return -e->code;
+	if (dataset_has(directory, "test") && dataset_open(&t->test, directory, "test", e) < 0)
+		return -e->code;
+	if (dataset_count(t->train) == 0)
+		return fail(e, EXIT_DATA, "%s: its train split is empty", directory ? directory : "the built-in data");
+	return 0;
+}
+
+static int check_leak(struct train *t, const struct dataset *a, const struct dataset *b, struct error *e)
+{
+	uint32_t example;
+	size_t shared = a && b ? dataset_leak(a, b, &example) : 0;
+
+	if (!shared)
+		return 0;
+	t->leak = 1;
+	if (t->conf->allow_leak)
+		return 0;
+	return fail(e, EXIT_DATA, "%zu patients are both in %s and in %s (the first: %u), so results would flatter the network: divide the data by "
+		    "patient, or --allow-leak to train all the same and stamp every result", shared, dataset_split(a), dataset_split(b), example);
+}
+
+static int setup_data(struct train *t, struct error *e)
+{
+	if (open_datasets(t, e) == 0 && check_leak(t, t->train, t->val, e) == 0)
+		check_leak(t, t->train, t->test, e);
+	if (world_agree(t->world, e) < 0)
+		return -e->code;
+	uint64_t hash = dataset_hash(t->train) ^ (t->val ? 3 * dataset_hash(t->val) : 0) ^ (t->test ? 5 * dataset_hash(t->test) : 0);
+
+	return world_same(t->world, hash, "the data set", "give every node the same --data", e);
+}
+
+/* ---- where to start ---------------------------------------------------------------------------------- */
+
+/* What rank 0 found out about the start, for all. */
+struct start {
+	int from_file, resume, fresh_head;
+	struct network network;
+	struct checkpoint_notes notes;
+	char output[4096]; /* every rank may have to write one day: --hvd=on_death=continue */
+};
+
+int train_open_logs(struct train *t, struct error *e)
+{
+	char path[4200];
+
+	snprintf(path, sizeof path, "%s/log.jsonl", t->output);
+	if (log_events_to(&t->log, t->conf->log_json ? t->conf->log_json : path, e) < 0)
+		return -e->code;
+	world_on_lost_log(t->log.json);
+	snprintf(path, sizeof path, "%s/tensorboard", t->output);
+	return t->conf->tensorboard ? events_open(&t->events, path, e) : 0;
+}
+
+static int make_output(struct train *t, struct error *e)
+{
+	char latest[4200];
+	time_t seconds = time(NULL);
+	struct tm local;
+
+	if (t->conf->output)
+		snprintf(t->output, sizeof t->output, "%s", t->conf->output);
+	else
+		strftime(t->output, sizeof t->output, "chexnet-%Y%m%d-%H%M%S", localtime_r(&seconds, &local));
+	if (mkdir(t->output, 0777) && errno != EEXIST)
+		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", t->output, strerror(errno));
+	if (access(t->output, W_OK | X_OK))
+		return fail(e, EXIT_INTERNAL, "%s: cannot be written to: %s", t->output, strerror(errno));
+	int found = checkpoint_latest(latest, sizeof latest, t->output, e);
+
+	if (found > 0 && !t->conf->resume)
+		return fail(e, EXIT_USAGE, "%s is there already: --resume=auto goes on from it, --output=DIR chooses another place", latest);
+	return found < 0 ? found : train_open_logs(t, e);
+}
+
+/* The file to start from, or "" for a fresh start; only --resume=auto may find nothing. */
+static int choose_file(struct train *t, char *path, size_t size, int *resume, struct error *e)
+{
+	const char *asked = t->conf->resume;
+
+	*path = '\0';
+	*resume = asked != NULL;
+	if (asked && strcmp(asked, "auto") == 0) {
+		if (!t->conf->output)
+			return fail(e, EXIT_USAGE, "--resume=auto looks in --output=DIR, which is not given");
+		int found = checkpoint_latest(path, size, t->output, e);
+
+		if (found == 0)
+			*resume = 0;
+		if (found != 0)
+			return found < 0 ? found : 0;
+	} else if (asked) {
+		snprintf(path, size, "%s", asked);
+	}
+	if (!*path && t->conf->weights)
+		snprintf(path, size, "%s", t->conf->weights);
+	return 0;
+}
+
+static int check_resumable(struct train *t, const struct checkpoint *c, const char *path, const struct checkpoint_notes *notes, struct error *e)
+{
+	if (!checkpoint_resumable(c))
+		return fail(e, EXIT_DATA, "%s holds a model but no state to resume from: --weights=%s starts from it", path, path);
+	if (notes->data_hash != dataset_hash(t->train))
+		return fail(e, EXIT_DATA, "%s was trained on other data (hash %016llx, here %016llx): --weights=%s starts anew from its weights", path,
+			    (unsigned long long)notes->data_hash, (unsigned long long)dataset_hash(t->train), path);
+	return 0;
+}
+
+/* On rank 0. *c stays open for the weights; NULL for a fresh start. */
+static int find_start(struct train *t, struct start *s, struct checkpoint **c, struct error *e)
+{
+	char path[4200];
+	struct net_conf net;
+
+	*c = NULL;
+	*s = (struct start){ .network = network_from_options(&t->conf->network) };
+	if (make_output(t, e) < 0 || choose_file(t, path, sizeof path, &s->resume, e) < 0)
+		return -e->code;
+	if (!*path)
+		return 0;
+	if (checkpoint_open(c, path, &net, &s->notes, e) < 0)
+		return -e->code;
+	s->from_file = 1;
+	s->network = network_of(&net);
+	if (s->resume)
+		return check_resumable(t, *c, path, &s->notes, e);
+	s->network.classes = FINDINGS;
+	if (t->conf->network.image_size)
+		s->network.image_size = t->conf->network.image_size;
+	log_say(&t->log, "starts from the weights of %s", path);
+	return 0;
+}
+
+/* ---- model ------------------------------------------------------------------------------------------- */
+
+static int open_model(struct train *t, struct error *e)
+{
+	const struct train_conf *conf = t->conf;
+	int source = dataset_image_size(t->train);
+
+	if (!t->network.image_size)
+		t->network.image_size = default_image_size(source);
+	if (t->network.image_size > source)
+		fail(e, EXIT_USAGE, "--image-size=%d: the prepared images have %d pixels a side; prepare larger ones", t->network.image_size, source);
+	if (world_agree(t->world, e) < 0)
+		return -e->code;
+	struct model_conf mc = {
+		.network = t->network,
+		.engine = (enum engine_choice)conf->engine.engine,
+		.precision = (enum precision)conf->engine.precision,
+		.optimizer = (enum optimizer)conf->optimizer,
+		.beta1 = conf->momentum,
+		.weight_decay = conf->weight_decay,
+		.batch = conf->batch,
+		.source_size = source,
+		.threads = threads_from_options(&conf->engine, t->world),
+		.bucket_bytes = (size_t)t->at.bucket_bytes,
+		.train = 1,
+	};
+	return model_open(&t->model, t->world, &mc, e);
+}
+
+static void initial_values(struct train *t)
+{
+	double prevalence[FINDINGS];
+
+	dataset_prevalence(t->train, prevalence);
+	net_init(&t->model.plan, t->at.seed, prevalence, t->values.params);
+	for (size_t i = 0; i < t->model.plan.n_bn_channels; i++)
+		t->values.variance[i] = 1;
+}
+
+/* Loads on rank 0; a plain model leaves the moments at zero. */
+static int load_values(struct train *t, const struct checkpoint *c, struct start *s, struct error *e)
+{
+	struct model_values wanted = t->values;
+
+	if (!s->resume)
+		wanted.moment1 = wanted.moment2 = NULL;
+	return checkpoint_load(c, &t->model.plan, &wanted, s->resume ? NULL : &s->fresh_head, e);
+}
+
+static int fill_model(struct train *t, const struct checkpoint *c, struct start *s, struct error *e)
+{
+	if (model_values_alloc(&t->values, &t->model.plan, 1, e) == 0) {
+		initial_values(t);
+		if (c)
+			load_values(t, c, s, e);
+	}
+	if (world_agree(t->world, e) < 0 || model_share(&t->model, 0, &t->values, e) < 0)
+		return -e->code;
+	if (s->fresh_head)
+		log_say(&t->log, "its classifier has another number of outputs: the head starts afresh");
+	if (model_put(&t->model, &t->values, e) == 0 && engine_set_step(t->model.engine, t->at.step) < 0)
+		model_fail(&t->model, e);
+	return world_agree(t->world, e);
+}
+
+static int share_start(struct train *t, struct start *s, struct error *e)
+{
+	if (hvd_broadcast(t->world->hvd, s, sizeof *s, HVD_U8, 0) < 0)
+		return world_fail(t->world, e);
+	const struct train_conf *conf = t->conf;
+
+	t->network = s->network;
+	memcpy(t->output, s->output, sizeof t->output);
+	t->at = (struct checkpoint_notes){
+		.seed = conf->seed,
+		.data_hash = dataset_hash(t->train),
+		.global_batch = conf->batch * conf->accumulate * t->world->at->size,
+		.batch = conf->batch,
+		.bucket_bytes = conf->bucket_kib * 1024,
+		.source_size = dataset_image_size(t->train),
+		.leak = t->leak,
+	};
+	snprintf(t->at.split_policy, sizeof t->at.split_policy, "%s", dataset_split_policy(t->train));
+	snprintf(t->at.resize, sizeof t->at.resize, "%s", dataset_resize(t->train));
+	snprintf(t->at.precision, sizeof t->at.precision, "%s", precision_choices[conf->engine.precision]);
+	if (!s->resume)
+		return 0;
+	t->at.seed = s->notes.seed;
+	t->at.position = s->notes.position;
+	t->at.step = s->notes.step;
+	t->at.best_auroc = s->notes.best_auroc;
+	t->at.best_step = s->notes.best_step;
+	t->at.best_loss = s->notes.best_loss;
+	t->at.stale = s->notes.stale;
+	t->at.rate_factor = s->notes.rate_factor;
+	t->at.leak |= s->notes.leak;
+	log_say(&t->log, "resumes at step %llu, position %llu, seed %llu", (unsigned long long)t->at.step, (unsigned long long)t->at.position,
+		(unsigned long long)t->at.seed);
+	if (t->at.global_batch != s->notes.global_batch)
+		log_say(&t->log, "the global batch was %d and is %d now", s->notes.global_batch, t->at.global_batch);
+	if (t->at.batch != s->notes.batch)
+		log_say(&t->log, "the micro-batch was %d and is %d now: batch normalisation sees other groups", s->notes.batch, t->at.batch);
+	return 0;
+}
+
+static int setup_model(struct train *t, struct error *e)
+{
+	struct checkpoint *c = NULL;
+	struct start s = { 0 };
+
+	if (world_speaks(t->world))
+		find_start(t, &s, &c, e);
+	snprintf(s.output, sizeof s.output, "%s", t->output);
+	if (world_agree(t->world, e) == 0 && share_start(t, &s, e) == 0 && open_model(t, e) == 0)
+		fill_model(t, c, &s, e);
+	checkpoint_close(c);
+	return e->code ? -e->code : 0;
+}
+
+/* ---- stream ------------------------------------------------------------------------------------------ */
+
+static void setup_schedule(struct train *t)
+{
+	const struct train_conf *conf = t->conf;
+	double epoch = (double)dataset_count(t->train) / t->at.global_batch;
+
+	t->schedule = (struct schedule){
+		.rate = conf->rate,
+		.scaling = (enum scaling)conf->scaling,
+		.base_batch = conf->base_batch,
+		.global_batch = t->at.global_batch,
+		.warmup = (uint64_t)(conf->warmup_epochs * epoch + 0.5),
+		.decay = (enum decay)conf->decay,
+		.factor = t->at.rate_factor,
+		.steps = conf->steps ? conf->steps : (uint64_t)(conf->epochs * epoch + 0.999999),
+	};
+	if (t->schedule.steps == 0)
+		t->schedule.steps = 1;
+	if (t->schedule.warmup > t->schedule.steps / 2)
+		t->schedule.warmup = t->schedule.steps / 2;
+}
+
+/* Decoding needs few cores beside the ones that compute. */
+static int decode_threads(const struct train *t)
+{
+	int threads = t->world->places[t->world->at->rank].threads;
+
+	return t->conf->decode_threads ? t->conf->decode_threads : 1 + threads / 8;
+}
+
+int train_open_loader(struct train *t, struct error *e)
+{
+	struct loader_conf conf = {
+		.dataset = t->train,
+		.seed = t->at.seed,
+		.start = t->at.position,
+		.batch = t->conf->batch,
+		.micros = t->conf->accumulate,
+		.rank = t->world->at->rank,
+		.ranks = t->world->at->size,
+		.image_size = t->conf->augment ? t->network.image_size : 0,
+		.threads = decode_threads(t),
+		.depth = 4,
+	};
+
+	loader_open(&t->loader, &conf, e);
+	return world_agree(t->world, e);
+}
+
+int train_setup(struct train *t, struct world *world, const struct train_conf *conf, struct error *e)
+{
+	*t = (struct train){ .conf = conf, .world = world };
+	log_open(&t->log, world_speaks(t->world));
+	if (!conf->data)
+		log_say(&t->log, "chexnet %s: no --data is given, so this trains on built-in synthetic X-rays", HVD_VERSION);
+	if (setup_data(t, e) < 0 || setup_model(t, e) < 0)
+		return -e->code;
+	setup_schedule(t);
+	if (train_open_loader(t, e) < 0)
+		return -e->code;
+	t->first_step = t->at.step;
+	tell_start(t);
+	return 0;
+}
+
+void train_close(struct train *t)
+{
+	loader_close(t->loader);
+	model_values_free(&t->values);
+	model_close(&t->model);
+	dataset_close(t->train);
+	dataset_close(t->val);
+	dataset_close(t->test);
+	events_close(t->events);
+	log_close(&t->log);
+}

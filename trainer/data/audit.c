@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/audit.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "data/hash.h"
+
+const char *const audit_kind_names[] = { "leak", "labels", "duplicates", "dropped", "images", "counts" };
+
+__attribute__((format(printf, 5, 6))) static void say(struct audit *a, enum audit_kind kind, int problem, size_t count, const char *format, ...)
+{
+	struct audit_item *item = &a->items[a->n_items < AUDIT_ITEMS ? a->n_items++ : AUDIT_ITEMS - 1];
+	va_list args;
+
+	*item = (struct audit_item){ .kind = kind, .problem = problem, .count = count };
+	va_start(args, format);
+	vsnprintf(item->text, sizeof item->text, format, args);
+	va_end(args);
+	a->problems += problem;
+}
+
+/* A list of the first few names, for a message. */
+struct names {
+	char text[5 * (SAMPLE_ID + 2) + 8];
+	size_t used, count;
+};
+
+static void name(struct names *n, const char *id)
+{
+	if (n->count++ < 5)
+		n->used += (size_t)snprintf(n->text + n->used, sizeof n->text - n->used, "%s%s", n->used ? ", " : "", id);
+	else if (n->count == 6)
+		snprintf(n->text + n->used, sizeof n->text - n->used, ", …");
+}
+
+struct membership {
+	uint32_t patient;
+	uint8_t split;
+};
+
+static int by_patient(const void *x, const void *y)
+{
+	const struct membership *a = x, *b = y;
+	if (a->patient != b->patient)
+		return a->patient < b->patient ? -1 : 1;
+	return a->split - b->split;
+}
+
+/* For every pair of splits: patients in both, and how much of the smaller split's images is theirs. */
+static int check_leak(struct audit *a, const struct origin *o, struct error *e)
+{
+	struct membership *m = malloc((o->count + 1) * sizeof *m);
+	size_t n = 0, shared[SPLITS][SPLITS] = { { 0 } }, theirs[SPLITS][SPLITS] = { { 0 } };
+	uint32_t example[SPLITS][SPLITS] = { { 0 } };
+
+	if (!m)
+		return fail(e, EXIT_INTERNAL, "no memory for %zu images", o->count);
+	for (size_t i = 0; i < o->count; i++)
+		if (o->split[i] < SPLITS)
+			m[n++] = (struct membership){ o->samples[i].patient, o->split[i] };
+	qsort(m, n, sizeof *m, by_patient);
+	for (size_t i = 0, end; i < n; i = end) {
+		size_t images[SPLITS] = { 0 };
+		for (end = i; end < n && m[end].patient == m[i].patient; end++)
+			images[m[end].split]++;
+		a->patients++;
+		for (int s = 0; s < SPLITS; s++)
+			for (int t = s + 1; t < SPLITS; t++)
+				if (images[s] && images[t]) {
+					theirs[s][t] += images[t];
+					if (shared[s][t]++ == 0)
+						example[s][t] = m[i].patient;
+				}
+	}
+	free(m);
+	for (int s = 0; s < SPLITS; s++)
+		for (int t = s + 1; t < SPLITS; t++)
+			if (shared[s][t])
+				say(a, AUDIT_LEAK, 1, shared[s][t], "%zu patients are in both %s and %s (patient %u is one): %zu of %zu %s images are theirs (%.0f %%)",
+				    shared[s][t], split_names[s], split_names[t], example[s][t], theirs[s][t], a->images[t], split_names[t],
+				    100.0 * (double)theirs[s][t] / (double)a->images[t]);
+	return 0;
+}
+
+static int by_id(const void *x, const void *y)
+{
+	return strcmp((*(const struct sample *const *)x)->id, (*(const struct sample *const *)y)->id);
+}
+
+static int check_names(struct audit *a, const struct origin *o, struct error *e)
+{
+	const struct sample **sorted = malloc((o->count + 1) * sizeof(struct sample *));
+	struct names twice = { 0 };
+
+	if (!sorted)
+		return fail(e, EXIT_INTERNAL, "no memory for %zu images", o->count);
+	for (size_t i = 0; i < o->count; i++)
+		sorted[i] = &o->samples[i];
+	qsort(sorted, o->count, sizeof(struct sample *), by_id);
+	for (size_t i = 1; i < o->count; i++)
+		if (strcmp(sorted[i]->id, sorted[i - 1]->id) == 0)
+			name(&twice, sorted[i]->id);
+	free(sorted);
+	if (twice.count)
+		say(a, AUDIT_DUPLICATES, 1, twice.count, "%zu names come twice: %s", twice.count, twice.text);
+	return 0;
+}
+
+/* Every finding against the table's column of the same name, and when they differ, against all others. */
+static void check_labels(struct audit *a, const struct origin *o, const struct nih *n)
+{
+	size_t both[FINDINGS][FINDINGS] = { { 0 } }, here[FINDINGS] = { 0 }, there[FINDINGS] = { 0 }, matched = 0, unknown = 0;
+
+	for (size_t i = 0; i < o->count; i++) {
+		const struct nih_image *image = nih_find(n, o->samples[i].id);
+		if (!image) {
+			unknown++;
+			continue;
+		}
+		matched++;
+		for (int f = 0; f < FINDINGS; f++) {
+			here[f] += o->samples[i].labels >> f & 1;
+			there[f] += image->sample.labels >> f & 1;
+			for (int g = 0; g < FINDINGS; g++)
+				both[f][g] += (o->samples[i].labels >> f & 1) & (image->sample.labels >> g & 1);
+		}
+	}
+	if (unknown)
+		say(a, AUDIT_LABELS, 0, unknown, "%zu of %zu images have no row in %s%s", unknown, o->count, n->table,
+		    matched < o->count / 10 ? ": another data set's table, not compared" : "");
+	if (matched < o->count / 10)
+		return;
+	for (int f = 0; f < FINDINGS; f++) {
+		size_t differ = here[f] + there[f] - 2 * both[f][f];
+		int best = f;
+		for (int g = 0; g < FINDINGS; g++)
+			if (here[f] + there[g] && here[f] + there[best] &&
+			    (double)both[f][g] / (double)(here[f] + there[g]) > (double)both[f][best] / (double)(here[f] + there[best]))
+				best = g;
+		size_t differ_best = here[f] + there[best] - 2 * both[f][best];
+		if (best != f && differ_best < differ / 2)
+			say(a, AUDIT_LABELS, 1, differ, "what is called %s here is %s in the table (F1 %.3f against %.3f): the label order is another one",
+			    finding_names[f], finding_names[best], 2.0 * (double)both[f][best] / (double)(here[f] + there[best]),
+			    2.0 * (double)both[f][f] / (double)(here[f] + there[f]));
+		else if (differ)
+			say(a, AUDIT_LABELS, differ > matched / 1000, differ, "%s differs from the table in %zu of %zu images", finding_names[f], differ, matched);
+	}
+}
+
+/* Images of the official lists that are missing here; and file sizes that tell of a cut-off remainder. */
+static int check_dropped(struct audit *a, const struct origin *o, const struct nih *n, struct error *e)
+{
+	uint8_t *present = calloc(n->count + 1, 1);
+	struct names missing[2] = { { .count = 0 }, { .count = 0 } };
+	size_t listed[2] = { 0 };
+
+	if (!present)
+		return fail(e, EXIT_INTERNAL, "no memory for %zu rows", n->count);
+	for (size_t i = 0; i < o->count; i++) {
+		const struct nih_image *image = nih_find(n, o->samples[i].id);
+		if (image)
+			present[image - n->images] = 1;
+	}
+	for (size_t i = 0; i < n->count; i++)
+		if (n->images[i].list != NIH_UNLISTED) {
+			int test = n->images[i].list == NIH_TEST;
+			listed[test]++;
+			if (!present[i])
+				name(&missing[test], n->images[i].sample.id);
+		}
+	for (int t = 0; t < 2; t++)
+		if (missing[t].count && missing[t].count < listed[t])
+			say(a, AUDIT_DROPPED, 1, missing[t].count, "%zu of the %zu images on the official %s list are missing: %s", missing[t].count, listed[t],
+			    t ? "test" : "train_val", missing[t].text);
+		else if (missing[t].count)
+			say(a, AUDIT_DROPPED, 0, missing[t].count, "none of the official %s list is here", t ? "test" : "train_val");
+	free(present);
+	return 0;
+}
+
+/* One image's pixels in a few numbers. */
+struct look {
+	uint64_t hash;
+	size_t index;
+	float mean, border;
+	int low, high, width, height;
+	struct error error;
+};
+
+static void look_at(struct look *l, const struct image *image)
+{
+	int margin_x = image->width / 16 + 1, margin_y = image->height / 16 + 1;
+	double sum = 0, edge = 0;
+	size_t edge_pixels = 0;
+
+	l->width = image->width;
+	l->height = image->height;
+	l->low = 255;
+	l->hash = hash_bytes(0, image->pixels, (size_t)image->width * (size_t)image->height);
+	for (int y = 0; y < image->height; y++)
+		for (int x = 0; x < image->width; x++) {
+			int v = image->pixels[(size_t)y * (size_t)image->width + (size_t)x];
+			sum += v;
+			l->low = v < l->low ? v : l->low;
+			l->high = v > l->high ? v : l->high;
+			if (x < margin_x || x >= image->width - margin_x || y < margin_y) {
+				edge += v;
+				edge_pixels++;
+			}
+		}
+	l->mean = (float)(sum / ((double)image->width * image->height));
+	l->border = (float)(edge / (double)edge_pixels);
+}
+
+static struct look *look_at_all(const struct origin *o, int threads, struct error *e)
+{
+	struct look *looks = calloc(o->count + 1, sizeof *looks);
+
+	if (!looks) {
+		fail(e, EXIT_INTERNAL, "no memory for %zu images", o->count);
+		return NULL;
+	}
+#pragma omp parallel num_threads(threads)
+	{
+		struct decoder *d = decoder_new();
+#pragma omp for schedule(dynamic, 4)
+		for (size_t i = 0; i < o->count; i++) {
+			struct image image;
+			looks[i].index = i;
+			if (!d)
+				fail(&looks[i].error, EXIT_INTERNAL, "no memory for a decoder");
+			else if (o->decode(o, i, d, &image, &looks[i].error) == 0)
+				look_at(&looks[i], &image);
+		}
+		decoder_free(d);
+	}
+	return looks;
+}
+
+static int by_hash(const void *x, const void *y)
+{
+	const struct look *a = x, *b = y;
+	if (a->hash != b->hash)
+		return a->hash < b->hash ? -1 : 1;
+	return a->index < b->index ? -1 : 1;
+}
+
+static void check_duplicates(struct audit *a, const struct origin *o, struct look *looks)
+{
+	size_t same = 0, across = 0;
+	char first[2 * SAMPLE_ID + 32] = "";
+
+	qsort(looks, o->count, sizeof *looks, by_hash);
+	for (size_t i = 1; i < o->count; i++) {
+		if (looks[i].error.code || looks[i - 1].error.code || looks[i].hash != looks[i - 1].hash)
+			continue;
+		size_t x = looks[i - 1].index, y = looks[i].index;
+		int apart = o->split[x] != o->split[y];
+		if (same++ == 0 || (apart && across == 0))
+			snprintf(first, sizeof first, "%s and %s%s", o->samples[x].id, o->samples[y].id, apart ? " in two splits" : "");
+		across += (size_t)apart;
+	}
+	if (same)
+		say(a, AUDIT_DUPLICATES, 1, same, "%zu images have the pixels of another one, %zu of them in another split (%s)", same, across, first);
+}
+
+static void check_images(struct audit *a, const struct origin *o, const struct look *looks)
+{
+	struct names constant = { 0 }, inverted = { 0 }, empty = { 0 };
+	size_t bad = 0;
+
+	for (size_t i = 0; i < o->count; i++) {
+		const struct look *l = &looks[i];
+		const char *id = o->samples[l->index].id;
+		if (l->error.code) {
+			if (bad++ < 10)
+				say(a, AUDIT_IMAGES, 1, 1, "%.380s", l->error.text);
+		} else if (l->low == l->high) {
+			name(&constant, id);
+		} else if (l->border > 170 && l->border > l->mean + 30) {
+			name(&inverted, id);
+		} else if (l->mean < 8 || l->mean > 247) {
+			name(&empty, id);
+		}
+	}
+	if (bad > 10)
+		say(a, AUDIT_IMAGES, 1, bad, "%zu images cannot be decoded in all", bad);
+	if (constant.count)
+		say(a, AUDIT_IMAGES, 1, constant.count, "%zu images are of one gray value: %s", constant.count, constant.text);
+	if (inverted.count)
+		say(a, AUDIT_IMAGES, 0, inverted.count, "%zu images look inverted (a bright border around a dark body): %s", inverted.count, inverted.text);
+	if (empty.count)
+		say(a, AUDIT_IMAGES, 0, empty.count, "%zu images are nearly black or white: %s", empty.count, empty.text);
+}
+
+/* Half of the 95 % interval that an AUROC of 0.85 has with so many positives (Hanley and McNeil 1982). */
+static double half_width(size_t positives, size_t negatives)
+{
+	double auc = 0.85, q1 = auc / (2 - auc), q2 = 2 * auc * auc / (1 + auc), p = (double)positives, n = (double)negatives;
+	return 1.96 * sqrt((auc * (1 - auc) + (p - 1) * (q1 - auc * auc) + (n - 1) * (q2 - auc * auc)) / (p * n));
+}
+
+static void check_counts(struct audit *a)
+{
+	for (int s = 0; s < SPLITS; s++)
+		for (int f = 0; f < FINDINGS && a->images[s]; f++) {
+			size_t p = a->positives[s][f], n = a->images[s] - p;
+			if (p == 0 || n == 0)
+				say(a, AUDIT_COUNTS, 0, p, "%s: no %s: its AUROC is not defined in %s", finding_names[f], p ? "negatives" : "positives", split_names[s]);
+			else if (p < 30 && s != SPLIT_TRAIN)
+				say(a, AUDIT_COUNTS, 0, p, "%s: %zu positives in %s: the 95 %% interval of an AUROC of 0.85 is about +-%.2f", finding_names[f], p,
+				    split_names[s], half_width(p, n));
+		}
+}
+
+int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *conf, struct error *e)
+{
+	struct nih n;
+	int threads = conf->threads ? conf->threads : omp_get_max_threads();
+
+	memset(a, 0, sizeof *a);
+	for (size_t i = 0; i < o->count; i++)
+		if (o->split[i] < SPLITS) {
+			a->images[o->split[i]]++;
+			for (int f = 0; f < FINDINGS; f++)
+				a->positives[o->split[i]][f] += o->samples[i].labels >> f & 1;
+		}
+	if (o->extra)
+		say(a, AUDIT_DROPPED, 0, o->extra, "%zu image files have no row in the table", o->extra);
+	if (o->unlisted)
+		say(a, AUDIT_DROPPED, 0, o->unlisted, "%zu images are in neither list", o->unlisted);
+	if (check_leak(a, o, e) || check_names(a, o, e))
+		return -e->code;
+	if (conf->table) {
+		if (nih_open_tables(&n, conf->table, conf->train_val_list, conf->test_list, e))
+			return -e->code;
+		check_labels(a, o, &n);
+		int rc = conf->train_val_list ? check_dropped(a, o, &n, e) : 0;
+		nih_close(&n);
+		if (rc)
+			return rc;
+	}
+	if (conf->pixels) {
+		struct look *looks = look_at_all(o, threads, e);
+		if (!looks)
+			return -e->code;
+		check_images(a, o, looks);
+		check_duplicates(a, o, looks);
+		free(looks);
+	}
+	check_counts(a);
+	return 0;
+}
+
+int audit_open(struct origin *o, const char *path, struct error *e)
+{
+	char file[FILE_PATH];
+	struct stat st;
+
+	if (stat(path, &st) || !S_ISDIR(st.st_mode))
+		return fail(e, EXIT_DATA, "%s: no such directory", path);
+	if (path_join(file, e, "%s/manifest.json", path))
+		return -e->code;
+	if (stat(file, &st) == 0)
+		return origin_prepared(o, path, e);
+	if (origin_tfrecord(o, path, LABELS_CHEXNET, NULL, e) == 0)
+		return 0;
+	if (!strstr(e->text, "no train-"))
+		return -e->code;
+	*e = (struct error){ 0 };
+	return origin_nih(o, path, SPLIT_OFFICIAL, 1, e);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What is wrong with a data set: shared patients, labels in another order, duplicates, rows that are missing, odd images,
+ * findings too rare to judge. */
+#ifndef DATA_AUDIT_H
+#define DATA_AUDIT_H
+
+#include "data/origin.h"
+
+enum audit_kind { AUDIT_LEAK, AUDIT_LABELS, AUDIT_DUPLICATES, AUDIT_DROPPED, AUDIT_IMAGES, AUDIT_COUNTS };
+extern const char *const audit_kind_names[]; /* "leak", … */
+
+struct audit_item {
+	enum audit_kind kind;
+	int problem;       /* 1: results would be wrong; 0: worth knowing */
+	size_t count;      /* patients, images or labels concerned */
+	char text[400];
+};
+
+enum { AUDIT_ITEMS = 64 };
+
+struct audit {
+	size_t images[SPLITS], patients, positives[SPLITS][FINDINGS];
+	struct audit_item items[AUDIT_ITEMS];
+	int n_items, problems;
+};
+
+struct audit_conf {
+	const char *table;       /* NIH's label table to compare with, or NULL */
+	const char *train_val_list, *test_list; /* to find what is missing; or NULL */
+	int pixels;              /* decode every image */
+	int threads;             /* 0: those of the affinity mask */
+};
+
+int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *conf, struct error *e);
+
+/* Opens what PATH is: a prepared set, an NIH directory, or TFRecords (labels taken in this program's order). */
+int audit_open(struct origin *o, const char *path, struct error *e);
+
+#endif

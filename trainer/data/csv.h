@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Comma-separated values as RFC 4180 has them: quoted fields, doubled quotes, CRLF or LF, a byte order mark, no newline needed
+ * at the end. */
+#ifndef DATA_CSV_H
+#define DATA_CSV_H
+
+#include <stddef.h>
+
+#include "error.h"
+
+enum { CSV_FIELDS = 64 };
+
+struct csv {
+	char path[4096];
+	char *text;              /* the whole file; fields are cut out of it */
+	size_t size, at;
+	size_t line;             /* of the row that csv_next() gave, from 1 */
+	size_t next_line;
+	char *field[CSV_FIELDS]; /* NUL-terminated */
+	int n;
+};
+
+int csv_open(struct csv *c, const char *path, struct error *e);
+void csv_close(struct csv *c);
+
+/* 1: a row, 0: end, -EXIT_DATA: FILE:LINE and the reason. Empty lines are passed over. */
+int csv_next(struct csv *c, struct error *e);
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/dataset.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/hash.h"
+#include "data/manifest.h"
+#include "data/source.h"
+#include "data/synth.h"
+
+void dataset_seal(struct dataset *d)
+{
+	uint64_t h = hash_u64(0, d->count);
+
+	for (size_t i = 0; i < d->count; i++) {
+		const struct sample *s = &d->samples[i];
+		h = hash_bytes(h, s->id, strlen(s->id));
+		h = hash_u64(hash_u64(h, s->patient), (uint64_t)s->labels << 32 | s->known);
+	}
+	d->hash = hash_u64(h, (uint64_t)d->size);
+}
+
+int dataset_open(struct dataset **d, const char *directory, const char *split, struct error *e)
+{
+	struct synth_conf builtin = SYNTH_BUILTIN;
+	int s = split_index(split);
+
+	*d = NULL;
+	if (s < 0)
+		return fail(e, EXIT_USAGE, "no split is called %s (train, val, test)", split);
+	return directory ? records_open(d, directory, (enum split)s, e) : dataset_open_synthetic(d, &builtin, split, e);
+}
+
+int dataset_has(const char *directory, const char *split)
+{
+	struct manifest m;
+	struct error e = { 0 };
+	int s = split_index(split);
+
+	if (s < 0 || !directory)
+		return s >= 0;
+	return manifest_read(&m, directory, &e) == 0 && m.split[s].images > 0;
+}
+
+void dataset_close(struct dataset *d)
+{
+	if (!d)
+		return;
+	if (d->close)
+		d->close(d->state);
+	free(d->samples);
+	free(d->kept);
+	free((void *)d->progress);
+	free(d);
+}
+
+size_t dataset_count(const struct dataset *d)
+{
+	return d->count;
+}
+
+int dataset_image_size(const struct dataset *d)
+{
+	return d->size;
+}
+
+const struct sample *dataset_samples(const struct dataset *d)
+{
+	return d->samples;
+}
+
+const char *dataset_split(const struct dataset *d)
+{
+	return d->split;
+}
+
+const char *dataset_split_policy(const struct dataset *d)
+{
+	return d->policy;
+}
+
+const char *dataset_describe(const struct dataset *d)
+{
+	return d->describe;
+}
+
+size_t dataset_memory(const struct dataset *d)
+{
+	return d->memory;
+}
+
+uint64_t dataset_hash(const struct dataset *d)
+{
+	return d->hash;
+}
+
+const char *dataset_resize(const struct dataset *d)
+{
+	return d->resize;
+}
+
+const double *dataset_oracle(const struct dataset *d)
+{
+	struct dataset *measured = (struct dataset *)d;
+
+	if (measured->measure) {
+		measured->measure(measured);
+		measured->measure = NULL;
+	}
+	return d->has_oracle ? d->oracle : NULL;
+}
+
+struct dataset_scratch *dataset_scratch(const struct dataset *d)
+{
+	struct dataset_scratch *s = calloc(1, sizeof *s);
+
+	if (!s)
+		return NULL;
+	s->decoder = decoder_new();
+	s->work = d->scratch_floats ? malloc(d->scratch_floats * sizeof *s->work) : NULL;
+	if (!s->decoder || (d->scratch_floats && !s->work)) {
+		dataset_scratch_free(s);
+		return NULL;
+	}
+	return s;
+}
+
+void dataset_scratch_free(struct dataset_scratch *s)
+{
+	if (!s)
+		return;
+	decoder_free(s->decoder);
+	free(s->work);
+	free(s);
+}
+
+enum progress { UNREAD, BEING_KEPT, KEPT };
+
+int dataset_keep(struct dataset *d, size_t limit)
+{
+	size_t bytes = (size_t)d->size * (size_t)d->size;
+
+	if (d->kept || d->count * (bytes + 1) > limit)
+		return d->kept != NULL;
+	d->kept = malloc(d->count * bytes + 1);
+	d->progress = calloc(d->count + 1, sizeof *d->progress);
+	if (!d->kept || !d->progress) {
+		free(d->kept);
+		free((void *)d->progress);
+		d->kept = NULL;
+		d->progress = NULL;
+		return 0;
+	}
+	d->memory += d->count * (bytes + 1);
+	return 1;
+}
+
+int dataset_read(const struct dataset *d, size_t index, struct dataset_scratch *s, uint8_t *pixels, struct error *e)
+{
+	size_t bytes = (size_t)d->size * (size_t)d->size;
+	uint8_t expected = UNREAD;
+
+	s->hashed = 0;
+	if (!d->kept)
+		return d->read(d, index, s, pixels, e);
+	if (atomic_load_explicit(&d->progress[index], memory_order_acquire) == KEPT) {
+		s->hash = hash_and_copy(0, pixels, d->kept + index * bytes, bytes);
+		s->hashed = 1;
+		return 0;
+	}
+	/* two threads may want the same image at the same time: both make it, one keeps it */
+	int rc = d->read(d, index, s, pixels, e);
+	if (!rc && atomic_compare_exchange_strong(&d->progress[index], &expected, BEING_KEPT)) {
+		memcpy(d->kept + index * bytes, pixels, bytes);
+		atomic_store_explicit(&d->progress[index], KEPT, memory_order_release);
+	}
+	return rc;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	return x < y ? -1 : x > y;
+}
+
+/* Sorted patients of a data set, each once; NULL without memory. */
+static uint32_t *patients_of(const struct dataset *d, size_t *n)
+{
+	uint32_t *list = malloc((d->count + 1) * sizeof *list);
+
+	*n = 0;
+	if (!list)
+		return NULL;
+	for (size_t i = 0; i < d->count; i++)
+		list[i] = d->samples[i].patient;
+	qsort(list, d->count, sizeof *list, by_number);
+	for (size_t i = 0; i < d->count; i++)
+		if (i == 0 || list[i] != list[i - 1])
+			list[(*n)++] = list[i];
+	return list;
+}
+
+size_t dataset_patients(const struct dataset *d)
+{
+	size_t n;
+
+	free(patients_of(d, &n));
+	return n;
+}
+
+size_t dataset_leak(const struct dataset *a, const struct dataset *b, uint32_t *example)
+{
+	size_t na, nb, shared = 0;
+	uint32_t *pa = patients_of(a, &na), *pb = patients_of(b, &nb);
+
+	for (size_t i = 0, j = 0; i < na && j < nb;) {
+		if (pa[i] == pb[j]) {
+			if (shared++ == 0 && example)
+				*example = pa[i];
+			i++, j++;
+		} else if (pa[i] < pb[j]) {
+			i++;
+		} else {
+			j++;
+		}
+	}
+	free(pa);
+	free(pb);
+	return shared;
+}
+
+void dataset_prevalence(const struct dataset *d, double prevalence[FINDINGS])
+{
+	for (int f = 0; f < FINDINGS; f++) {
+		size_t positive = 0, known = 0;
+		for (size_t i = 0; i < d->count; i++) {
+			uint32_t bit = 1u << f & d->samples[i].known;
+			known += bit != 0;
+			positive += (d->samples[i].labels & bit) != 0;
+		}
+		prevalence[f] = known ? (double)positive / (double)known : 0;
+	}
+}

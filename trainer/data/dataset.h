@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A prepared data set: what `chexnet prepare` writes and training reads.
+ *
+ *   DIR/manifest.json             format, image size, finding names in order, splits with counts, seed, hash of the source
+ *   DIR/train-00000-of-00004 …    TFRecords, records in a seeded random order; likewise val-… and test-…
+ *
+ * Each record is a tf.train.Example with image/encoded (PNG or JPEG), image/label (14 int64), image/filename, image/format,
+ * image/height, image/width, patient/id, label/names. */
+#ifndef DATA_DATASET_H
+#define DATA_DATASET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "data/findings.h"
+#include "error.h"
+
+enum { SAMPLE_ID = 32 };
+
+enum split { SPLIT_TRAIN, SPLIT_VAL, SPLIT_TEST, SPLITS, SPLIT_NONE = SPLITS };
+extern const char *const split_names[SPLITS]; /* "train", "val", "test" */
+int split_index(const char *name);            /* -1: no split is called that */
+
+struct sample {
+	char id[SAMPLE_ID];     /* "00000001_000.png" */
+	uint32_t patient;
+	uint32_t labels, known; /* bit f: finding f present; known */
+};
+
+struct dataset; /* one split, open for reading; thread-safe */
+
+/* split: "train", "val" or "test". Checks every record's frame and CRC once, builds the index. directory NULL: the built-in
+ * synthetic X-rays (all three splits, with an oracle): SYNTH_BUILTIN of data/synth.h. */
+int dataset_open(struct dataset **d, const char *directory, const char *split, struct error *e);
+void dataset_close(struct dataset *d);
+
+/* Synthetic X-rays (data/synth.h), drawn when they are first read and kept in memory; policy "synthetic". */
+struct synth_conf;
+int dataset_open_synthetic(struct dataset **d, const struct synth_conf *conf, const char *split, struct error *e);
+
+size_t dataset_count(const struct dataset *d);
+int dataset_image_size(const struct dataset *d); /* side of the stored squares, pixels */
+const struct sample *dataset_samples(const struct dataset *d); /* [count], in record order */
+const char *dataset_split(const struct dataset *d);            /* "train" */
+const char *dataset_split_policy(const struct dataset *d);     /* "official", "chexnet", "synthetic" …: how patients were divided */
+/* 1 when the directory (NULL: built-in images) holds images of that split; 0 otherwise, also where there is no readable manifest. */
+int dataset_has(const char *directory, const char *split);
+const char *dataset_resize(const struct dataset *d);           /* how images were made from the originals: "area" … */
+/* [FINDINGS] AUROC that no network passes on average on this split, NAN where unknown; NULL: the data have no oracle. The first
+ * call on synthetic images may take a second; not for several threads at once. */
+const double *dataset_oracle(const struct dataset *d);
+const char *dataset_describe(const struct dataset *d);         /* "TFRecord, 4 shards, 61.2 MB": for the banner */
+size_t dataset_memory(const struct dataset *d);                /* bytes held, mapped files not counted */
+size_t dataset_patients(const struct dataset *d);
+uint64_t dataset_hash(const struct dataset *d);                /* of ids and labels: equal on all ranks or training stops */
+
+/* From now on keeps decoded pixels in memory, so that every image is decoded once. 1: it does; 0: they would take more than
+ * `limit` bytes, and nothing changes. Before the first dataset_read(). */
+int dataset_keep(struct dataset *d, size_t limit);
+
+/* Decodes sample `index` into pixels [size][size] gray uint8. `scratch` belongs to the calling thread: dataset_scratch(). */
+struct dataset_scratch;
+struct dataset_scratch *dataset_scratch(const struct dataset *d);
+void dataset_scratch_free(struct dataset_scratch *s);
+int dataset_read(const struct dataset *d, size_t index, struct dataset_scratch *s, uint8_t *pixels, struct error *e);
+
+/* Patients that two splits share: count, and the lowest such patient in *example. */
+size_t dataset_leak(const struct dataset *a, const struct dataset *b, uint32_t *example);
+
+/* Share of known samples that carry each finding. */
+void dataset_prevalence(const struct dataset *d, double prevalence[FINDINGS]);
+
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/decode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct decoder *decoder_new(void)
+{
+	struct decoder *d = calloc(1, sizeof *d);
+
+	if (!d)
+		return NULL;
+	d->inflate = libdeflate_alloc_decompressor();
+	d->jpeg = tjInitDecompress();
+	if (!d->inflate || !d->jpeg) {
+		decoder_free(d);
+		return NULL;
+	}
+	return d;
+}
+
+void decoder_free(struct decoder *d)
+{
+	if (!d)
+		return;
+	if (d->inflate)
+		libdeflate_free_decompressor(d->inflate);
+	if (d->jpeg)
+		tjDestroy(d->jpeg);
+	free(d->gray.data);
+	free(d->packed.data);
+	free(d->raw.data);
+	free(d->canvas.data);
+	free(d);
+}
+
+size_t decoder_memory(const struct decoder *d)
+{
+	return sizeof *d + d->gray.room + d->packed.room + d->raw.room + d->canvas.room;
+}
+
+int scratch_reserve(struct scratch *s, size_t size, struct error *why)
+{
+	if (size <= s->room)
+		return 0;
+	free(s->data);
+	s->data = malloc(size);
+	s->room = s->data ? size : 0;
+	if (!s->data)
+		return fail(why, EXIT_INTERNAL, "no memory for %zu bytes of pixels", size);
+	return 0;
+}
+
+int check_size(uint64_t width, uint64_t height, struct error *why)
+{
+	if (width < 1 || height < 1 || width > IMAGE_MAX_SIDE || height > IMAGE_MAX_SIDE)
+		return fail(why, EXIT_DATA, "an image of %llu x %llu pixels; 1 to %d a side are read", (unsigned long long)width,
+			    (unsigned long long)height, IMAGE_MAX_SIDE);
+	return 0;
+}
+
+static int begins(const uint8_t *file, size_t size, const char *magic, size_t length)
+{
+	return size >= length && memcmp(file, magic, length) == 0;
+}
+
+/* What a file that is no image probably is: a download gone wrong, most often. */
+static const char *guess(const uint8_t *file, size_t size)
+{
+	size_t skip = 0;
+
+	if (begins(file, size, "version https://git-lfs", 23))
+		return "a Git LFS pointer: git lfs pull fetches the image";
+	while (skip < size && (file[skip] == ' ' || file[skip] == '\n' || file[skip] == '\r' || file[skip] == '\t'))
+		skip++;
+	if (skip < size && file[skip] == '<')
+		return "a web page, not an image: download it again";
+	if (begins(file, size, "\x1f\x8b", 2))
+		return "gzip-compressed: unpack it first";
+	if (size >= 132 && memcmp(file + 128, "DICM", 4) == 0)
+		return "DICOM: convert it to PNG first";
+	return "neither PNG nor JPEG";
+}
+
+int decode_image(struct decoder *d, const uint8_t *file, size_t size, struct image *image, struct error *why)
+{
+	*image = (struct image){ 0 };
+	if (size == 0)
+		return fail(why, EXIT_DATA, "an empty file");
+	if (begins(file, size, "\x89PNG\r\n\x1a\n", 8))
+		return decode_png(d, file, size, image, why);
+	if (begins(file, size, "\xff\xd8\xff", 3))
+		return decode_jpeg(d, file, size, image, why);
+	return fail(why, EXIT_DATA, "%s", guess(file, size));
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { OUTPUT_BUFFER = 1 << 18 };
+
+static int open_regular(const char *path, size_t *size, struct error *e)
+{
+	struct stat st;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return fail(e, EXIT_DATA, "%s: cannot be read: %s", path, strerror(errno));
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+		close(fd);
+		return fail(e, EXIT_DATA, "%s: not a regular file", path);
+	}
+	*size = (size_t)st.st_size;
+	return fd;
+}
+
+int file_map(struct mapped_file *file, const char *path, struct error *e)
+{
+	size_t size;
+	int fd = open_regular(path, &size, e);
+
+	*file = (struct mapped_file){ 0 };
+	if (fd < 0)
+		return fd;
+	void *data = size ? mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0) : NULL;
+	int why = errno;
+	close(fd);
+	if (data == MAP_FAILED)
+		return fail(e, EXIT_INTERNAL, "%s: cannot be mapped: %s", path, strerror(why));
+	*file = (struct mapped_file){ .data = data, .size = size };
+	return 0;
+}
+
+void file_unmap(struct mapped_file *file)
+{
+	if (file->data)
+		munmap((void *)file->data, file->size);
+	*file = (struct mapped_file){ 0 };
+}
+
+int file_read(char **text, size_t *size, const char *path, struct error *e)
+{
+	size_t have = 0, want;
+	int fd = open_regular(path, &want, e);
+
+	*text = NULL;
+	if (fd < 0)
+		return fd;
+	char *buffer = malloc(want + 1);
+	if (!buffer) {
+		close(fd);
+		return fail(e, EXIT_INTERNAL, "%s: no memory for its %zu bytes", path, want);
+	}
+	while (have < want) {
+		ssize_t n = read(fd, buffer + have, want - have);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0) {
+			int why = n < 0 ? errno : EIO;
+			close(fd);
+			free(buffer);
+			return fail(e, EXIT_DATA, "%s: reading stopped at byte %zu of %zu: %s", path, have, want, strerror(why));
+		}
+		have += (size_t)n;
+	}
+	close(fd);
+	buffer[have] = '\0';
+	*text = buffer;
+	*size = have;
+	return 0;
+}
+
+int path_join(char path[FILE_PATH], struct error *e, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	int n = vsnprintf(path, FILE_PATH, format, args);
+	va_end(args);
+	if (n < 0 || n >= FILE_PATH)
+		return fail(e, EXIT_USAGE, "path of more than %d bytes: %.80s…", FILE_PATH - 1, path);
+	return 0;
+}
+
+int output_open(struct output_file *out, const char *path, struct error *e)
+{
+	*out = (struct output_file){ .fd = -1 };
+	if (path_join(out->path, e, "%s", path) || path_join(out->partial, e, "%s.partial", path))
+		return -e->code;
+	out->buffer = malloc(OUTPUT_BUFFER);
+	if (!out->buffer)
+		return fail(e, EXIT_INTERNAL, "%s: no memory", path);
+	out->fd = open(out->partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (out->fd < 0) {
+		int why = errno;
+		free(out->buffer);
+		out->buffer = NULL;
+		return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(why));
+	}
+	return 0;
+}
+
+/* Returns the number of bytes that were not written. */
+static size_t write_all(int fd, const uint8_t *data, size_t size)
+{
+	while (size) {
+		ssize_t n = write(fd, data, size);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			break;
+		data += n;
+		size -= (size_t)n;
+	}
+	return size;
+}
+
+int output_flush(struct output_file *out, struct error *e)
+{
+	size_t left = write_all(out->fd, out->buffer, out->filled);
+
+	out->filled = 0;
+	if (left)
+		return fail(e, EXIT_INTERNAL, "%s: writing failed after %llu bytes: %s", out->path, (unsigned long long)(out->size - left),
+			    strerror(errno));
+	return 0;
+}
+
+int output_write(struct output_file *out, const void *data, size_t size, struct error *e)
+{
+	const uint8_t *p = data;
+
+	while (size) {
+		size_t room = OUTPUT_BUFFER - out->filled, n = size < room ? size : room;
+		memcpy(out->buffer + out->filled, p, n);
+		out->filled += n;
+		out->size += n;
+		p += n;
+		size -= n;
+		if (out->filled == OUTPUT_BUFFER && output_flush(out, e))
+			return -e->code;
+	}
+	return 0;
+}
+
+int output_write_at(struct output_file *out, const void *data, size_t size, uint64_t offset, struct error *e)
+{
+	const uint8_t *p = data;
+
+	while (size) {
+		ssize_t n = pwrite(out->fd, p, size, (off_t)offset);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return fail(e, EXIT_INTERNAL, "%s: writing failed at byte %llu: %s", out->path, (unsigned long long)offset, strerror(errno));
+		p += n;
+		size -= (size_t)n;
+		offset += (uint64_t)n;
+	}
+	return 0;
+}
+
+int output_commit(struct output_file *out, struct error *e)
+{
+	int rc = output_flush(out, e);
+
+	if (!rc && fsync(out->fd))
+		rc = fail(e, EXIT_INTERNAL, "%s: cannot be brought to disk: %s", out->path, strerror(errno));
+	if (close(out->fd) && !rc)
+		rc = fail(e, EXIT_INTERNAL, "%s: closing failed: %s", out->path, strerror(errno));
+	out->fd = -1;
+	if (!rc && rename(out->partial, out->path))
+		rc = fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", out->path, strerror(errno));
+	if (rc)
+		unlink(out->partial);
+	free(out->buffer);
+	out->buffer = NULL;
+	return rc;
+}
+
+void output_discard(struct output_file *out)
+{
+	if (!out->buffer)
+		return;
+	if (out->fd >= 0)
+		close(out->fd);
+	unlink(out->partial);
+	free(out->buffer);
+	*out = (struct output_file){ .fd = -1 };
+}
+
+int file_write(const char *path, const void *data, size_t size, struct error *e)
+{
+	struct output_file out;
+
+	if (output_open(&out, path, e))
+		return -e->code;
+	if (output_write(&out, data, size, e)) {
+		output_discard(&out);
+		return -e->code;
+	}
+	return output_commit(&out, e);
+}
+
+int file_put(const char *path, const void *data, size_t size, struct error *e)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+	if (fd < 0)
+		return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(errno));
+	size_t left = write_all(fd, data, size);
+	int rc = left ? fail(e, EXIT_INTERNAL, "%s: writing failed after %zu bytes: %s", path, size - left, strerror(errno)) : 0;
+	if (close(fd) && !rc)
+		rc = fail(e, EXIT_INTERNAL, "%s: closing failed: %s", path, strerror(errno));
+	return rc;
+}
+
+int directory_make(const char *path, struct error *e)
+{
+	if (mkdir(path, 0777))
+		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", path, strerror(errno));
+	return 0;
+}
+
+int directory_sync(const char *path, struct error *e)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 || fsync(fd)) {
+		int why = errno;
+		if (fd >= 0)
+			close(fd);
+		return fail(e, EXIT_INTERNAL, "%s: cannot be brought to disk: %s", path, strerror(why));
+	}
+	close(fd);
+	return 0;
+}
+
+int filesystem_sync(const char *path, struct error *e)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 || syncfs(fd)) {
+		int why = errno;
+		if (fd >= 0)
+			close(fd);
+		return fail(e, EXIT_INTERNAL, "%s: cannot be brought to disk: %s", path, strerror(why));
+	}
+	close(fd);
+	return 0;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st, (void)type, (void)ftw;
+	remove(path);
+	return 0;
+}
+
+void directory_remove(const char *path)
+{
+	nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Files as this program reads and writes them: mapped whole, and written under a temporary name until they are complete. */
+#ifndef DATA_FILE_H
+#define DATA_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+enum { FILE_PATH = 4096 };
+
+struct mapped_file {
+	const uint8_t *data; /* NULL for an empty file */
+	size_t size;
+};
+
+/* Maps a regular file for reading. EXIT_DATA when it is not there or cannot be read. */
+int file_map(struct mapped_file *file, const char *path, struct error *e);
+void file_unmap(struct mapped_file *file);
+
+/* The whole file in memory of its own, with a NUL behind it; to be freed. EXIT_DATA as file_map(). */
+int file_read(char **text, size_t *size, const char *path, struct error *e);
+
+/* A file being written: PATH.partial until output_commit() has synced it and renamed it to PATH. */
+struct output_file {
+	int fd;
+	char path[FILE_PATH], partial[FILE_PATH];
+	uint8_t *buffer;
+	size_t filled;
+	uint64_t size; /* bytes written so far */
+};
+
+/* EXIT_INTERNAL for everything that goes wrong while writing: no permission, no space. */
+int output_open(struct output_file *out, const char *path, struct error *e);
+int output_write(struct output_file *out, const void *data, size_t size, struct error *e);
+int output_flush(struct output_file *out, struct error *e);
+/* Over bytes that were written and flushed before. */
+int output_write_at(struct output_file *out, const void *data, size_t size, uint64_t offset, struct error *e);
+int output_commit(struct output_file *out, struct error *e);
+void output_discard(struct output_file *out); /* removes the partial file; harmless after a commit */
+
+/* output_open(), output_write() and output_commit() in one. */
+int file_write(const char *path, const void *data, size_t size, struct error *e);
+
+/* A file inside a directory that is not in its place yet: neither a temporary name nor a sync of its own. */
+int file_put(const char *path, const void *data, size_t size, struct error *e);
+
+/* snprintf() into a path buffer of FILE_PATH bytes; EXIT_USAGE when it does not fit. */
+int path_join(char path[FILE_PATH], struct error *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+int directory_make(const char *path, struct error *e);
+int directory_sync(const char *path, struct error *e);
+/* Everything written so far to the file system that holds path: for many small files. */
+int filesystem_sync(const char *path, struct error *e);
+/* Removes a directory tree; errors are not reported: what is left shows itself. */
+void directory_remove(const char *path);
+
+#endif

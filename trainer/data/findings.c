@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/findings.h"
+
+#include <string.h>
+
+#include "options.h"
+
+const char *const finding_names[FINDINGS] = {
+	"Atelectasis", "Cardiomegaly", "Effusion", "Infiltration", "Mass", "Nodule", "Pneumonia",
+	"Pneumothorax", "Consolidation", "Edema", "Emphysema", "Fibrosis", "Pleural_Thickening", "Hernia",
+};
+
+static const struct {
+	const char *name;
+	int finding;
+} aliases[] = {
+	{ "Infiltrate", 3 },          /* NIH's BBox_List_2017.csv */
+	{ "Pleural Thickening", 12 },
+	{ "PT", 12 },
+};
+
+static int same(const char *a, const char *b, int length)
+{
+	return strlen(a) == (size_t)length && memcmp(a, b, (size_t)length) == 0;
+}
+
+int finding_index(const char *name, int length)
+{
+	for (int f = 0; f < FINDINGS; f++)
+		if (same(finding_names[f], name, length))
+			return f;
+	for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+		if (same(aliases[i].name, name, length))
+			return aliases[i].finding;
+	return -1;
+}
+
+const char *finding_nearest(const char *name, int length)
+{
+	return nearest_name(name, (size_t)length, finding_names, FINDINGS);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/decode.h"
+
+/* JPEG rounds each channel on its own, so a gray picture saved as colour comes back with channels a little apart. */
+enum { COLOUR_TOLERANCE = 12 };
+
+enum { FLAGS = TJFLAG_ACCURATEDCT | TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS };
+
+static int check_gray(const uint8_t *rgb, int width, int height, struct error *why)
+{
+	for (size_t i = 0; i < (size_t)width * (size_t)height; i++) {
+		const uint8_t *p = rgb + 3 * i;
+		if (abs(p[0] - p[1]) > COLOUR_TOLERANCE || abs(p[1] - p[2]) > COLOUR_TOLERANCE)
+			return fail(why, EXIT_DATA, "a colour image (pixel %zu,%zu is %d,%d,%d); chest X-rays are gray",
+				    i % (size_t)width, i / (size_t)width, p[0], p[1], p[2]);
+	}
+	return 0;
+}
+
+/* After an error in a header libturbojpeg 2.1 leaves the decompressor in the middle of it, and the next, sound file fails. */
+static int fail_anew(struct decoder *d, struct error *why)
+{
+	fail(why, EXIT_DATA, "JPEG: %s", tjGetErrorStr2(d->jpeg));
+	tjDestroy(d->jpeg);
+	d->jpeg = tjInitDecompress();
+	return -why->code;
+}
+
+int decode_jpeg(struct decoder *d, const uint8_t *file, size_t size, struct image *image, struct error *why)
+{
+	int width, height, subsampling, colourspace;
+
+	if (!d->jpeg)
+		return fail(why, EXIT_INTERNAL, "no memory for a JPEG decoder");
+	if (tjDecompressHeader3(d->jpeg, file, (unsigned long)size, &width, &height, &subsampling, &colourspace))
+		return fail_anew(d, why);
+	if (check_size((uint64_t)width, (uint64_t)height, why))
+		return -why->code;
+	if (colourspace == TJCS_CMYK || colourspace == TJCS_YCCK)
+		return fail(why, EXIT_DATA, "JPEG: a CMYK image; chest X-rays are gray");
+	size_t pixels = (size_t)width * (size_t)height;
+	if (scratch_reserve(&d->gray, pixels, why))
+		return -why->code;
+	if (colourspace != TJCS_GRAY) {
+		if (scratch_reserve(&d->raw, 3 * pixels, why))
+			return -why->code;
+		if (tjDecompress2(d->jpeg, file, (unsigned long)size, d->raw.data, width, 0, height, TJPF_RGB, FLAGS))
+			return fail_anew(d, why);
+		if (check_gray(d->raw.data, width, height, why))
+			return -why->code;
+	}
+	if (tjDecompress2(d->jpeg, file, (unsigned long)size, d->gray.data, width, 0, height, TJPF_GRAY, FLAGS))
+		return fail_anew(d, why);
+	*image = (struct image){ width, height, d->gray.data };
+	return 0;
+}
+
+uint8_t *encode_jpeg(const uint8_t *pixels, int width, int height, int quality, size_t *size)
+{
+	tjhandle handle = tjInitCompress();
+	unsigned char *file = NULL;
+	unsigned long length = 0;
+	uint8_t *copy = NULL;
+
+	if (handle && tjCompress2(handle, pixels, width, 0, height, TJPF_GRAY, &file, &length, TJSAMP_GRAY, quality, TJFLAG_ACCURATEDCT) == 0 &&
+	    (copy = malloc(length))) {
+		memcpy(copy, file, length);
+		*size = length;
+	}
+	tjFree(file);
+	if (handle)
+		tjDestroy(handle);
+	return copy;
+}

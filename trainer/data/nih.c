@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/nih.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "data/csv.h"
+#include "data/hash.h"
+
+/* A column's place in a data row. The header names "OriginalImage[Width,Height]" without quotes, so commas within brackets
+ * do not end a name; whether the data has one field or two there is seen by the number of fields. */
+enum { WANTED = 3 };
+static const char *const wanted[WANTED] = { "Image Index", "Finding Labels", "Patient ID" };
+
+struct columns {
+	int narrow[WANTED], wide[WANTED]; /* field of a wanted column when bracketed names stand for one field, or for several */
+	int n_narrow, n_wide;
+};
+
+/* The header's names, put together again where the brackets say so. */
+static int join_header(const struct csv *c, char names[CSV_FIELDS][128], int widths[CSV_FIELDS])
+{
+	int n = 0;
+
+	for (int i = 0; i < c->n; n++) {
+		int open = 0, length = 0;
+		widths[n] = 0;
+		names[n][0] = '\0';
+		do {
+			length += snprintf(names[n] + length, sizeof names[n] - (size_t)length, "%s%s", widths[n] ? "," : "", c->field[i]);
+			length = length < (int)sizeof names[n] ? length : (int)sizeof names[n] - 1;
+			for (const char *p = c->field[i]; *p; p++) {
+				open += (*p == '[') - (*p == ']');
+				widths[n] += *p == ',';
+			}
+			widths[n]++;
+			i++;
+		} while (open > 0 && i < c->n);
+	}
+	while (n && names[n - 1][0] == '\0') /* the 2017 table ends its header with a comma */
+		n--;
+	return n;
+}
+
+static int read_columns(struct csv *c, struct columns *columns, struct error *e)
+{
+	char names[CSV_FIELDS][128], list[512] = "";
+	int widths[CSV_FIELDS], rc = csv_next(c, e);
+
+	if (rc < 0)
+		return rc;
+	if (rc == 0)
+		return fail(e, EXIT_DATA, "%s: empty", c->path);
+	int n = join_header(c, names, widths);
+	*columns = (struct columns){ .narrow = { -1, -1, -1 }, .n_narrow = n };
+	for (int i = 0; i < n; i++) {
+		for (int w = 0; w < WANTED; w++)
+			if (strcmp(names[i], wanted[w]) == 0) {
+				columns->narrow[w] = i;
+				columns->wide[w] = columns->n_wide;
+			}
+		columns->n_wide += widths[i];
+		size_t used = strlen(list);
+		snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
+	}
+	for (int w = 0; w < WANTED; w++)
+		if (columns->narrow[w] < 0)
+			return fail(e, EXIT_DATA, "%s: no column \"%s\" (there are: %s)", c->path, wanted[w], list);
+	return 0;
+}
+
+static int row_fields(const struct csv *c, const struct columns *columns, const char *field[WANTED], struct error *e)
+{
+	int n = c->n, wide = 1;
+
+	if (n > columns->n_wide && c->field[n - 1][0] == '\0')
+		n--;
+	if (n != columns->n_wide) {
+		wide = 0;
+		if (n != columns->n_narrow)
+			return fail(e, EXIT_DATA, "%s:%zu: %d fields where the header has %d", c->path, c->line, n, columns->n_wide);
+	}
+	for (int w = 0; w < WANTED; w++)
+		field[w] = c->field[wide ? columns->wide[w] : columns->narrow[w]];
+	return 0;
+}
+
+static int read_labels(const struct csv *c, const char *text, uint32_t *labels, struct error *e)
+{
+	int nothing = 0, n = 0;
+
+	*labels = 0;
+	for (const char *p = text;; n++) {
+		int length = (int)strcspn(p, "|");
+		int f = finding_index(p, length);
+		if (length == 10 && memcmp(p, "No Finding", 10) == 0) {
+			nothing = 1;
+		} else if (f < 0) {
+			const char *near = finding_nearest(p, length);
+			return fail(e, EXIT_DATA, "%s:%zu: unknown finding \"%.*s\"%s%s%s", c->path, c->line, length < 60 ? length : 60, p,
+				    near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+		} else if (*labels & 1u << f) {
+			return fail(e, EXIT_DATA, "%s:%zu: %s comes twice", c->path, c->line, finding_names[f]);
+		} else {
+			*labels |= 1u << f;
+		}
+		if (!p[length])
+			break;
+		p += length + 1;
+	}
+	if (nothing && *labels)
+		return fail(e, EXIT_DATA, "%s:%zu: \"No Finding\" together with a finding", c->path, c->line);
+	return 0;
+}
+
+/* NIH's names are PPPPPPPP_FFF.png: patient and follow-up. */
+static int is_nih_name(const char *id)
+{
+	static const char digits[] = "0123456789";
+	return strlen(id) == 16 && strspn(id, digits) == 8 && id[8] == '_' && strspn(id + 9, digits) == 3 && strcmp(id + 12, ".png") == 0;
+}
+
+static int read_sample(const struct csv *c, const char *const field[WANTED], struct sample *s, struct error *e)
+{
+	const char *id = field[0];
+	char *end;
+
+	if (!is_nih_name(id))
+		return fail(e, EXIT_DATA, "%s:%zu: \"%.40s\" is no NIH image name (00000001_000.png)", c->path, c->line, id);
+	unsigned long named = strtoul(id, NULL, 10);
+	errno = 0;
+	unsigned long patient = strtoul(field[2], &end, 10);
+	if (end == field[2] || *end || errno || patient > UINT32_MAX)
+		return fail(e, EXIT_DATA, "%s:%zu: patient ID \"%.40s\" is no number", c->path, c->line, field[2]);
+	if (patient != named)
+		return fail(e, EXIT_DATA, "%s:%zu: image %s belongs to patient %lu by its name, but to %lu by its row", c->path, c->line, id,
+			    named, patient);
+	*s = (struct sample){ .patient = (uint32_t)patient, .known = (1u << FINDINGS) - 1 };
+	memcpy(s->id, id, strlen(id) + 1);
+	return read_labels(c, field[1], &s->labels, e);
+}
+
+static int by_id(const void *a, const void *b)
+{
+	const struct nih_image *const *x = a, *const *y = b;
+	return strcmp((*x)->sample.id, (*y)->sample.id);
+}
+
+static int sort_ids(struct nih *n, struct error *e)
+{
+	n->by_id = malloc((n->count + 1) * sizeof(struct nih_image *));
+	if (!n->by_id)
+		return fail(e, EXIT_INTERNAL, "no memory for %zu rows", n->count);
+	for (size_t i = 0; i < n->count; i++)
+		n->by_id[i] = &n->images[i];
+	qsort(n->by_id, n->count, sizeof(struct nih_image *), by_id);
+	for (size_t i = 1; i < n->count; i++)
+		if (strcmp(n->by_id[i]->sample.id, n->by_id[i - 1]->sample.id) == 0)
+			return fail(e, EXIT_DATA, "%s: two rows for image %s", n->table, n->by_id[i]->sample.id);
+	return 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	return x < y ? -1 : x > y;
+}
+
+static int count_patients(struct nih *n, struct error *e)
+{
+	uint32_t *patients = malloc((n->count + 1) * sizeof *patients);
+
+	if (!patients)
+		return fail(e, EXIT_INTERNAL, "no memory for %zu rows", n->count);
+	for (size_t i = 0; i < n->count; i++)
+		patients[i] = n->images[i].sample.patient;
+	qsort(patients, n->count, sizeof *patients, by_number);
+	for (size_t i = 0; i < n->count; i++)
+		n->patients += i == 0 || patients[i] != patients[i - 1];
+	free(patients);
+	return 0;
+}
+
+static int read_table(struct nih *n, struct error *e)
+{
+	struct csv c;
+	struct columns columns = { 0 };
+	const char *field[WANTED] = { 0 };
+	size_t room = 0;
+	int rc = csv_open(&c, n->table, e);
+
+	if (rc)
+		return rc;
+	n->hash = hash_bytes(n->hash, c.text, c.size);
+	n->generation = strstr(strrchr(n->table, '/') ? strrchr(n->table, '/') : n->table, "2020") ? 2020 : 2017;
+	rc = read_columns(&c, &columns, e);
+	while (!rc && (rc = csv_next(&c, e)) > 0) {
+		if (n->count == room) {
+			room = room * 2 + 1024;
+			struct nih_image *grown = realloc(n->images, room * sizeof *grown);
+			if (!grown) {
+				rc = fail(e, EXIT_INTERNAL, "%s: no memory for %zu rows", n->table, room);
+				break;
+			}
+			n->images = grown;
+		}
+		struct nih_image *image = &n->images[n->count++];
+		*image = (struct nih_image){ .folder = -1 };
+		rc = row_fields(&c, &columns, field, e);
+		if (!rc)
+			rc = read_sample(&c, field, &image->sample, e);
+	}
+	csv_close(&c);
+	if (!rc && n->count == 0)
+		rc = fail(e, EXIT_DATA, "%s: a header but no rows", n->table);
+	if (!rc)
+		rc = sort_ids(n, e);
+	if (!rc)
+		rc = count_patients(n, e);
+	return rc;
+}
+
+static struct nih_image *find(const struct nih *n, const char *id)
+{
+	struct nih_image key, *pointer = &key, **found;
+
+	snprintf(key.sample.id, sizeof key.sample.id, "%s", id);
+	found = bsearch(&pointer, n->by_id, n->count, sizeof(struct nih_image *), by_id);
+	return found ? *found : NULL;
+}
+
+const struct nih_image *nih_find(const struct nih *n, const char *id)
+{
+	return find(n, id);
+}
+
+static int read_list(struct nih *n, const char *path, enum nih_list list, struct error *e)
+{
+	struct csv c;
+	int rc = csv_open(&c, path, e);
+
+	if (rc)
+		return rc;
+	n->hash = hash_bytes(n->hash, c.text, c.size);
+	while ((rc = csv_next(&c, e)) > 0) {
+		struct nih_image *image = c.n == 1 ? find(n, c.field[0]) : NULL;
+		if (!image)
+			rc = fail(e, EXIT_DATA, "%s:%zu: image \"%.40s\" has no row in %s", path, c.line, c.field[0], n->table);
+		else if (image->list == list)
+			rc = fail(e, EXIT_DATA, "%s:%zu: image %s comes twice", path, c.line, c.field[0]);
+		else if (image->list != NIH_UNLISTED)
+			rc = fail(e, EXIT_DATA, "%s:%zu: image %s is in both lists", path, c.line, c.field[0]);
+		if (rc < 0)
+			break;
+		image->list = list;
+	}
+	csv_close(&c);
+	return rc;
+}
+
+int nih_open_tables(struct nih *n, const char *table, const char *train_val_list, const char *test_list, struct error *e)
+{
+	*n = (struct nih){ 0 };
+	int rc = path_join(n->table, e, "%s", table);
+	if (!rc)
+		rc = read_table(n, e);
+	if (!rc && train_val_list && test_list) {
+		n->has_lists = 1;
+		rc = read_list(n, train_val_list, NIH_TRAIN_VAL, e);
+		if (!rc)
+			rc = read_list(n, test_list, NIH_TEST, e);
+		for (size_t i = 0; i < n->count; i++)
+			n->unlisted += n->images[i].list == NIH_UNLISTED;
+	}
+	if (rc)
+		nih_close(n);
+	return rc;
+}
+
+void nih_close(struct nih *n)
+{
+	free(n->images);
+	free(n->by_id);
+	free(n->folders);
+	*n = (struct nih){ 0 };
+}
+
+/* The label table of a directory: Data_Entry_2017*.csv, the corrected one where there are both. */
+static int find_table(const char *directory, char path[FILE_PATH], struct error *e)
+{
+	glob_t g;
+	char pattern[FILE_PATH];
+	struct stat st;
+	int rc = 0;
+
+	if (stat(directory, &st))
+		return fail(e, EXIT_DATA, "%s: %s", directory, strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return fail(e, EXIT_DATA, "%s: not a directory", directory);
+	if (path_join(pattern, e, "%s/Data_Entry_2017*.csv", directory))
+		return -e->code;
+	if (glob(pattern, 0, NULL, &g) || g.gl_pathc == 0)
+		rc = fail(e, EXIT_DATA, "%s: no Data_Entry_2017*.csv: not NIH's layout", directory);
+	else
+		rc = path_join(path, e, "%s", g.gl_pathv[g.gl_pathc - 1]); /* sorted: …_v2020 comes last */
+	globfree(&g);
+	return rc;
+}
+
+static int has_png_suffix(const char *name)
+{
+	size_t length = strlen(name);
+	return length > 4 && strcmp(name + length - 4, ".png") == 0;
+}
+
+static int scan_folder(struct nih *n, int folder, struct error *e)
+{
+	char path[FILE_PATH];
+	struct dirent *entry;
+
+	if (path_join(path, e, "%s/%s", n->directory, n->folders[folder]))
+		return -e->code;
+	DIR *dir = opendir(path);
+	if (!dir)
+		return fail(e, EXIT_DATA, "%s: cannot be listed: %s", path, strerror(errno));
+	while ((entry = readdir(dir))) {
+		if (!has_png_suffix(entry->d_name))
+			continue;
+		struct nih_image *image = find(n, entry->d_name);
+		if (!image) {
+			n->extra++;
+		} else if (image->folder >= 0) {
+			closedir(dir);
+			return fail(e, EXIT_DATA, "%s: image %s is in %s too", path, image->sample.id, n->folders[image->folder]);
+		} else {
+			image->folder = folder;
+		}
+	}
+	closedir(dir);
+	return 0;
+}
+
+static int add_folders(struct nih *n, const char *pattern, struct error *e)
+{
+	glob_t g;
+	struct stat st;
+	char path[FILE_PATH];
+
+	if (path_join(path, e, "%s/%s", n->directory, pattern))
+		return -e->code;
+	if (glob(path, 0, NULL, &g))
+		return 0;
+	char(*grown)[256] = realloc(n->folders, ((size_t)n->n_folders + g.gl_pathc) * sizeof *grown);
+	int rc = grown ? 0 : fail(e, EXIT_INTERNAL, "no memory");
+	if (grown)
+		n->folders = grown;
+	for (size_t i = 0; !rc && i < g.gl_pathc; i++)
+		if (stat(g.gl_pathv[i], &st) == 0 && S_ISDIR(st.st_mode))
+			snprintf(n->folders[n->n_folders++], sizeof n->folders[0], "%s", g.gl_pathv[i] + strlen(n->directory) + 1);
+	globfree(&g);
+	return rc;
+}
+
+/* Says how many listed images have no file, and which ones first. */
+static int check_missing(const struct nih *n, struct error *e)
+{
+	size_t missing = 0, used = 0;
+	char first[5 * (SAMPLE_ID + 2)] = "";
+
+	for (size_t i = 0; i < n->count; i++) {
+		if (n->images[i].folder >= 0)
+			continue;
+		if (missing++ < 5)
+			used += (size_t)snprintf(first + used, sizeof first - used, "%s%s", used ? ", " : "", n->images[i].sample.id);
+	}
+	if (missing)
+		return fail(e, EXIT_DATA, "%s: %zu of %zu images have a row but no file in images/ or images_*/: %s%s", n->table, missing, n->count,
+			    first, missing > 5 ? ", …" : "");
+	return 0;
+}
+
+int nih_open(struct nih *n, const char *directory, struct error *e)
+{
+	static const char *const patterns[] = { "images", "images_[0-9]*", "images_[0-9]*/images" };
+	char table[FILE_PATH], train_val[FILE_PATH], test[FILE_PATH];
+	struct stat st;
+
+	*n = (struct nih){ 0 };
+	if (find_table(directory, table, e) || path_join(train_val, e, "%s/train_val_list.txt", directory) ||
+	    path_join(test, e, "%s/test_list.txt", directory))
+		return -e->code;
+	int lists = stat(train_val, &st) == 0 || stat(test, &st) == 0;
+	if (nih_open_tables(n, table, lists ? train_val : NULL, lists ? test : NULL, e))
+		return -e->code;
+	int rc = path_join(n->directory, e, "%s", directory);
+	for (size_t i = 0; !rc && i < sizeof patterns / sizeof patterns[0]; i++)
+		rc = add_folders(n, patterns[i], e);
+	if (!rc && n->n_folders == 0)
+		rc = fail(e, EXIT_DATA, "%s: no images/ or images_001/ …: not NIH's layout", directory);
+	for (int i = 0; !rc && i < n->n_folders; i++)
+		rc = scan_folder(n, i, e);
+	if (!rc)
+		rc = check_missing(n, e);
+	if (rc)
+		nih_close(n);
+	return rc;
+}
+
+int nih_path(const struct nih *n, const struct nih_image *image, char path[FILE_PATH], struct error *e)
+{
+	return path_join(path, e, "%s/%s/%s", n->directory, n->folders[image->folder], image->sample.id);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Where a prepared data set comes from: images with labels and splits, decoded one by one. */
+#ifndef DATA_ORIGIN_H
+#define DATA_ORIGIN_H
+
+#include "data/image.h"
+#include "data/nih.h"
+
+enum label_order { LABELS_DELL, LABELS_CHEXNET, LABELS_INFER };
+extern const char *const label_order_names[]; /* "dell", "chexnet", "infer", NULL */
+
+struct origin {
+	size_t count;
+	struct sample *samples;     /* [count], owned */
+	uint8_t *split;             /* [count] enum split, owned */
+	float *oracle;              /* [count][FINDINGS] scores of a synthetic tree, owned, or NULL */
+	char name[64], policy[32];
+	uint64_t hash;              /* of what the labels came from */
+	size_t extra, unlisted;     /* files without a row; rows in neither list */
+	void *state;
+	/* Decodes image i; *image belongs to the decoder. Errors name the file. Thread-safe with a decoder a thread. */
+	int (*decode)(const struct origin *o, size_t i, struct decoder *d, struct image *image, struct error *e);
+	void (*close)(void *state);
+};
+
+/* An NIH directory. */
+int origin_nih(struct origin *o, const char *directory, enum split_policy policy, uint64_t seed, struct error *e);
+
+/* A directory of TFRecord files train-…, val-…, test-… (or validation-…) with the keys of the reference trainer, image/encoded,
+ * image/label and image/filename, as they are divided there. `order` says what label i stands for; LABELS_INFER compares with
+ * the NIH label table `table` and refuses when less than 99.9 % of the labels agree with any assignment. */
+int origin_tfrecord(struct origin *o, const char *directory, enum label_order order, const char *table, struct error *e);
+
+/* A prepared data set. */
+int origin_prepared(struct origin *o, const char *directory, struct error *e);
+
+/* What label i of these samples stands for by comparison with NIH's table: order[i], and the share of images that agree. */
+int label_order_infer(const struct sample *samples, size_t count, const struct nih *n, int order[FINDINGS], double agreement[FINDINGS],
+		      struct error *e);
+
+void origin_close(struct origin *o);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "data/csv.h"
+#include "data/origin.h"
+
+void origin_close(struct origin *o)
+{
+	if (o->close)
+		o->close(o->state);
+	free(o->samples);
+	free(o->split);
+	free(o->oracle);
+	memset(o, 0, sizeof *o);
+}
+
+static void close_nih(void *state)
+{
+	nih_close(state);
+	free(state);
+}
+
+static int decode_nih(const struct origin *o, size_t i, struct decoder *d, struct image *image, struct error *e)
+{
+	const struct nih *n = o->state;
+	struct mapped_file file;
+	struct error why = { 0 };
+	char path[FILE_PATH];
+
+	if (nih_path(n, &n->images[i], path, e) || file_map(&file, path, e))
+		return -e->code;
+	int rc = decode_image(d, file.data, file.size, image, &why);
+	file_unmap(&file);
+	return rc ? fail(e, why.code, "%s: %s", path, why.text) : 0;
+}
+
+/* Scores of a synthetic tree's oracle, where the directory has them. */
+static int read_oracle(struct origin *o, const struct nih *n, struct error *e)
+{
+	char path[FILE_PATH], *end;
+	struct stat st;
+	struct csv c;
+	int column[FINDINGS], rc;
+	size_t rows = 0;
+
+	if (path_join(path, e, "%s/oracle.csv", n->directory) || stat(path, &st) != 0)
+		return -e->code;
+	if (csv_open(&c, path, e))
+		return -e->code;
+	o->oracle = calloc(n->count, FINDINGS * sizeof *o->oracle);
+	rc = o->oracle ? csv_next(&c, e) : fail(e, EXIT_INTERNAL, "no memory for the oracle's scores");
+	for (int f = 0; rc > 0 && f < FINDINGS; f++) {
+		column[f] = 1;
+		while (column[f] < c.n && strcmp(c.field[column[f]], finding_names[f]) != 0)
+			column[f]++;
+		if (column[f] >= c.n)
+			rc = fail(e, EXIT_DATA, "%s: no column \"%s\"", path, finding_names[f]);
+	}
+	while (rc > 0 && (rc = csv_next(&c, e)) > 0) {
+		const struct nih_image *image = nih_find(n, c.field[0]);
+		for (int f = 0; image && rc > 0 && f < FINDINGS; f++) {
+			const char *text = column[f] < c.n ? c.field[column[f]] : "";
+			o->oracle[(size_t)(image - n->images) * FINDINGS + (size_t)f] = strtof(text, &end);
+			if (end == text || *end)
+				rc = fail(e, EXIT_DATA, "%s:%zu: \"%.40s\" is no number", path, c.line, text);
+		}
+		rows += image != NULL;
+	}
+	if (rc == 0 && rows != n->count)
+		rc = fail(e, EXIT_DATA, "%s: scores for %zu of %zu images", path, rows, n->count);
+	csv_close(&c);
+	return rc;
+}
+
+int origin_nih(struct origin *o, const char *directory, enum split_policy policy, uint64_t seed, struct error *e)
+{
+	struct nih *n = calloc(1, sizeof *n);
+
+	*o = (struct origin){ .state = n, .decode = decode_nih };
+	if (!n)
+		return fail(e, EXIT_INTERNAL, "no memory");
+	if (nih_open(n, directory, e)) {
+		free(n);
+		return -e->code;
+	}
+	o->close = close_nih;
+	o->count = n->count;
+	o->hash = n->hash;
+	o->extra = n->extra;
+	o->unlisted = policy == SPLIT_OFFICIAL ? n->unlisted : 0;
+	o->samples = malloc(n->count * sizeof *o->samples);
+	o->split = malloc(n->count);
+	int rc = o->samples && o->split ? 0 : fail(e, EXIT_INTERNAL, "no memory for %zu images", n->count);
+	for (size_t i = 0; !rc && i < n->count; i++)
+		o->samples[i] = n->images[i].sample;
+	if (!rc)
+		rc = nih_divide(n, policy, seed, o->split, e);
+	if (!rc)
+		rc = read_oracle(o, n, e);
+	snprintf(o->policy, sizeof o->policy, "%s", split_policy_names[policy]);
+	snprintf(o->name, sizeof o->name, o->oracle ? "synthetic" : "ChestX-ray14, labels of %d", n->generation);
+	if (rc)
+		origin_close(o);
+	return rc;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * From the images and labels of an origin to a prepared data set. */
+#ifndef DATA_PREPARE_H
+#define DATA_PREPARE_H
+
+#include <signal.h>
+
+#include "data/manifest.h"
+#include "data/origin.h"
+
+enum { PREPARE_JPEG_QUALITY = 95, PREPARE_SHARD = 400 /* records, unless told */ };
+
+struct prepare_conf {
+	const char *out;
+	int size;                /* side of the stored squares, pixels */
+	enum encoding encoding;
+	int shards;              /* of each split; 0: of PREPARE_SHARD records */
+	uint64_t seed;           /* of the order of records */
+	int threads;             /* 0: those of the affinity mask */
+	int overwrite;
+	const volatile sig_atomic_t *stop; /* set by a signal: give up and leave nothing; or NULL */
+};
+
+struct prepare_report {
+	struct manifest manifest;
+	size_t positives[SPLITS][FINDINGS];
+	size_t leaked;           /* patients in more than one split: NIH's own lists have none */
+	uint32_t leak_example;
+	uint64_t bytes;          /* written */
+};
+
+int prepare(const struct prepare_conf *conf, const struct origin *origin, struct prepare_report *report, struct error *e);
+
+#endif

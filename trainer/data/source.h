@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What stands behind a struct dataset: one split of prepared files, or images made in memory. */
+#ifndef DATA_SOURCE_H
+#define DATA_SOURCE_H
+
+#include "data/dataset.h"
+#include "data/image.h"
+
+struct dataset_scratch {
+	struct decoder *decoder;
+	float *work; /* for drawing; NULL where nothing is drawn */
+	/* hash_bytes(0, pixels) of the last read, where it was made on the way */
+	int hashed;
+	uint64_t hash;
+};
+
+struct dataset {
+	/* Fills pixels [size][size] with sample `index`; called by many threads at once. */
+	int (*read)(const struct dataset *d, size_t index, struct dataset_scratch *s, uint8_t *pixels, struct error *e);
+	void (*close)(void *state);
+	/* Sets has_oracle and oracle when somebody asks; NULL: they are set, or never will be. */
+	void (*measure)(struct dataset *d);
+	void *state;
+
+	/* Pixels that were read before, when they are kept: [count][size][size], and how far each is. */
+	uint8_t *kept;
+	_Atomic uint8_t *progress;
+
+	struct sample *samples; /* [count], owned */
+	size_t count;
+	int size;
+	char split[16], policy[32];
+	char describe[160];
+	const char *resize;
+	size_t memory, scratch_floats;
+	uint64_t hash;
+	int has_oracle;
+	double oracle[FINDINGS];
+};
+
+/* A split of a prepared directory. */
+int records_open(struct dataset **d, const char *directory, enum split split, struct error *e);
+
+/* Sets hash from samples; to be called when they are complete. */
+void dataset_seal(struct dataset *d);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/staging.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int check_existing(struct staging *s, int overwrite, const char *mark, struct error *e)
+{
+	struct stat st;
+	char file[FILE_PATH];
+
+	if (lstat(s->path, &st))
+		return 0;
+	if (path_join(file, e, "%s/%s", s->path, mark))
+		return -e->code;
+	if (!overwrite)
+		return fail(e, EXIT_USAGE, "%s: exists already (--overwrite replaces it)", s->path);
+	if (stat(file, &st))
+		return fail(e, EXIT_USAGE, "%s: holds no %s, so it was not made by this command and is not replaced", s->path, mark);
+	s->replaces = 1;
+	return 0;
+}
+
+int staging_open(struct staging *s, const char *path, int overwrite, const char *mark, struct error *e)
+{
+	size_t length = strlen(path);
+
+	*s = (struct staging){ 0 };
+	while (length > 1 && path[length - 1] == '/')
+		length--;
+	if (path_join(s->path, e, "%.*s", (int)length, path) || path_join(s->partial, e, "%s.partial-XXXXXX", s->path) ||
+	    check_existing(s, overwrite, mark, e)) {
+		s->partial[0] = '\0';
+		return -e->code;
+	}
+	if (!mkdtemp(s->partial)) {
+		s->partial[0] = '\0';
+		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", s->path, strerror(errno));
+	}
+	/* mkdtemp() makes it private; the result is as public as any directory of this user */
+	mode_t mask = umask(0);
+	umask(mask);
+	chmod(s->partial, 0777 & ~mask);
+	return 0;
+}
+
+int staging_commit(struct staging *s, struct error *e)
+{
+	char parent[FILE_PATH];
+	const char *slash = strrchr(s->path, '/');
+
+	if (path_join(parent, e, "%.*s", slash ? (int)(slash - s->path) + 1 : 1, slash ? s->path : ".") || directory_sync(s->partial, e))
+		return -e->code;
+	if (renameat2(AT_FDCWD, s->partial, AT_FDCWD, s->path, s->replaces ? RENAME_EXCHANGE : RENAME_NOREPLACE))
+		return fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", s->path, strerror(errno));
+	if (s->replaces)
+		directory_remove(s->partial);
+	s->partial[0] = '\0';
+	return directory_sync(parent, e);
+}
+
+void staging_discard(struct staging *s)
+{
+	if (s->partial[0])
+		directory_remove(s->partial);
+	s->partial[0] = '\0';
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "engine/cpu/cpu.h"
+
+int cpu_statistics_alloc(struct cpu_engine *e, struct statistics *s, int channels)
+{
+	float **of_float[] = { &s->mean, &s->var, &s->inverse, &s->offset };
+	for (size_t i = 0; i < sizeof of_float / sizeof of_float[0]; i++)
+		if (!(*of_float[i] = cpu_alloc(e, (size_t)channels, sizeof(float))))
+			return -e->base.error->code;
+	s->s1 = cpu_alloc(e, (size_t)channels, sizeof(double));
+	s->s2 = s->s1 ? cpu_alloc(e, (size_t)channels, sizeof(double)) : NULL;
+	if (channels > e->max_channels)
+		e->max_channels = channels;
+	return s->s2 ? 0 : -e->base.error->code;
+}
+
+int cpu_bn_open(struct cpu_engine *e, struct bn *bn, const struct net_layer *l, const struct statistics *s)
+{
+	size_t c = (size_t)l->c_in;
+	*bn = (struct bn){ .index = l->bn, .channels = l->c_in, .pixels = l->h_in * l->h_in, .mean = s->mean, .var = s->var };
+	bn->v.inverse = s->inverse;
+	bn->v.offset = s->offset;
+	bn->v.gamma = e->params + param_offset(e, l->weight);
+	bn->beta = e->params + param_offset(e, l->bias);
+	float *room = cpu_alloc(e, 4 * c, sizeof(float));
+	if (!room)
+		return -e->base.error->code;
+	bn->v.scale = room;
+	bn->v.shift = room + c;
+	bn->dgamma = room + 2 * c;
+	bn->dbeta = room + 3 * c;
+	return 0;
+}
+
+static float *part(const struct cpu_engine *e, int s)
+{
+	return e->sums + (size_t)s * 3 * (size_t)e->max_channels;
+}
+
+struct moments cpu_moments(const struct cpu_engine *e, int s)
+{
+	float *p = part(e, s);
+	return (struct moments){ p, p + e->max_channels, p + 2 * (size_t)e->max_channels };
+}
+
+void cpu_bn_sums(const struct cpu_engine *e, int s, int channels, float **sum, float **dot)
+{
+	*sum = part(e, s);
+	*dot = *sum + e->max_channels;
+	memset(*sum, 0, (size_t)channels * sizeof(float));
+	memset(*dot, 0, (size_t)channels * sizeof(float));
+}
+
+void cpu_statistics_finish(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels)
+{
+	if (!e->training)
+		return;
+	int parts = cpu_splits(e);
+	double total = (double)e->count * pixels;
+	for (int c = 0; c < channels; c++) {
+		double mean = 0, square = 0;
+		for (int i = 0; i < parts; i++) {
+			struct moments m = cpu_moments(e, i);
+			double n = (double)(part_start(i + 1, parts, e->count) - part_start(i, parts, e->count)) * pixels;
+			mean += (m.sum[c] + n * m.shift[c]) / total;
+		}
+		for (int i = 0; i < parts; i++) {
+			struct moments m = cpu_moments(e, i);
+			double n = (double)(part_start(i + 1, parts, e->count) - part_start(i, parts, e->count)) * pixels;
+			double d = mean - m.shift[c];
+			square += m.square[c] - 2 * d * m.sum[c] + n * d * d;
+		}
+		double var = square > 0 ? square / total : 0, inverse = 1 / sqrt(var + BN_EPSILON);
+		s->mean[at + c] = (float)mean;
+		s->var[at + c] = (float)var;
+		s->inverse[at + c] = (float)inverse;
+		s->offset[at + c] = (float)(-mean * inverse);
+		s->s1[at + c] = s->s2[at + c] = 0;
+	}
+}
+
+void cpu_bn_prepare(struct cpu_engine *e, struct bn *bn)
+{
+	size_t at = e->base.conf.plan->bns[bn->index].offset;
+	for (int c = 0; c < bn->channels; c++) {
+		double mean = e->training ? bn->mean[c] : e->running_mean[at + (size_t)c];
+		double var = e->training ? bn->var[c] : e->running_var[at + (size_t)c];
+		double scale = bn->v.gamma[c] / sqrt(var + BN_EPSILON);
+		bn->v.scale[c] = (float)scale;
+		bn->v.shift[c] = (float)(bn->beta[c] - mean * scale);
+	}
+}
+
+int cpu_bn_finish(struct cpu_engine *e, struct bn *bn, const struct statistics *s)
+{
+	const struct net_bn *net = &e->base.conf.plan->bns[bn->index];
+	int parts = cpu_splits(e);
+	for (int c = 0; c < bn->channels; c++) {
+		double dbeta = 0, dgamma = 0;
+		for (int i = 0; i < parts; i++) {
+			dbeta += part(e, i)[c];
+			dgamma += part(e, i)[e->max_channels + c];
+		}
+		bn->dbeta[c] = (float)dbeta;
+		bn->dgamma[c] = (float)dgamma;
+		s->s1[c] += bn->v.gamma[c] * dbeta;
+		s->s2[c] += bn->v.gamma[c] * dgamma;
+	}
+	float share = 1 / (float)e->micros;
+	int rc = cpu_gradient(e, net->bias, bn->dbeta, share);
+	return rc ? rc : cpu_gradient(e, net->weight, bn->dgamma, share);
+}
+
+void cpu_correction(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels, const float *gamma)
+{
+	float *a = e->coefficients, *b = a + e->max_channels, *c = b + e->max_channels;
+	double total = (double)e->count * pixels;
+	for (int i = 0; i < channels; i++) {
+		double inverse = s->inverse[at + i], offset = s->offset[at + i];
+		a[i] = (float)(gamma ? gamma[i] * inverse : inverse);
+		b[i] = (float)(-inverse * inverse * s->s2[at + i] / total);
+		c[i] = (float)(-inverse * (s->s1[at + i] + offset * s->s2[at + i]) / total);
+	}
+}
+
+struct correction {
+	const struct cpu_engine *e;
+	int channels, pixels;
+	struct grads g;
+	struct acts x;
+};
+
+static void correct_image(void *context, int image, int worker)
+{
+	const struct correction *j = context;
+	const float *a = j->e->coefficients, *b = a + j->e->max_channels, *c = b + j->e->max_channels;
+	size_t pixel = (size_t)image * (size_t)j->pixels;
+	(void)worker;
+	j->e->kernels->at[j->e->storage].correct(j->pixels, j->channels, grads_at(j->g, pixel), acts_at(j->e, j->x, pixel), j->x.stride, a, b, c);
+}
+
+void cpu_correct(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels, const float *gamma, struct grads g,
+                 struct acts x)
+{
+	struct correction job = { e, channels, pixels, grads_slice(g, at), acts_slice(e, x, at) };
+	cpu_correction(e, s, at, channels, pixels, gamma);
+	cpu_team_run(e->team, e->count, correct_image, &job);
+}
+
+void cpu_statistics_to_slab(struct cpu_engine *e, const struct bn *bn)
+{
+	const struct net_plan *plan = e->base.conf.plan;
+	float *mean = e->slab + e->base.conf.layout->groups[plan->n_params].offset + plan->bns[bn->index].offset;
+	float *square = mean + plan->n_bn_channels, share = 1 / (float)e->micros;
+	for (int c = 0; c < bn->channels; c++) {
+		float m = bn->mean[c] * share, q = (bn->var[c] + bn->mean[c] * bn->mean[c]) * share;
+		mean[c] = e->micro ? mean[c] + m : m;
+		square[c] = e->micro ? square[c] + q : q;
+	}
+}

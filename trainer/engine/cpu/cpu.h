@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The CPU engine's parts. A DenseNet is a stem, dense blocks joined by transitions, and a head; each block keeps one
+ * NHWC buffer that its layers append to.
+ *
+ * Normalisation is shared: the consumers of a channel in a block see the same mean and deviation, which are computed once,
+ * when the channel is produced, and BN + ReLU is applied while a consumer packs its input. Backward, as BN's gradient is
+ * linear in dy: with g_l the masked gradient at consumer l,
+ *     G = sum of gamma_l g_l,   S1 = sum of gamma_l dbeta_l,   S2 = sum of gamma_l dgamma_l
+ *     dx = (G - (S1 + normalised x * S2) / pixels) / deviation
+ * so G is accumulated before any sum is known, and corrected once, when the channel's producer needs it.
+ *
+ * Work is cut into groups of images and blocks of channels whose number depends on the network and the batch only; each
+ * has its own sums, which are added in order. So results do not depend on the number of threads. */
+#ifndef CPU_CPU_H
+#define CPU_CPU_H
+
+#include "engine/backend.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/team.h"
+
+enum { MAX_SPLITS = 32, MAX_GRAD_SPLITS = 32, CHUNK = 56, MAX_TAPS = 9 };
+
+#define BN_EPSILON 1e-5
+
+struct cpu_engine;
+
+/* Stored activations in the engine's storage: pixel p, channel c at data[p * stride + c]. */
+struct acts {
+	void *data;
+	int stride;
+};
+
+/* A batch normalisation followed by ReLU. mean and var belong to whoever produced the channels. */
+struct bn {
+	int index;                /* into plan->bns */
+	int channels, pixels;     /* pixels of one image */
+	struct bn_vectors v;      /* v.inverse and v.offset are shared like mean and var */
+	const float *mean, *var;
+	const float *beta;
+	float *dgamma, *dbeta;    /* of this micro-batch */
+};
+
+/* Mean and variance of produced channels and what follows from them; gradient sums of their consumers. */
+struct statistics {
+	float *mean, *var, *inverse, *offset; /* [channels] */
+	double *s1, *s2;                      /* [channels] */
+};
+
+/* A convolution of step 1 that keeps the size (k = 1 or 3), where `pool` on the mean of 2 x 2 inputs (the transition's pool
+ * taken first: both are linear and it quarters the work). The stem is one with c_in = its packed row. */
+struct conv {
+	const char *name;
+	int param;            /* into plan->params */
+	int c_in, c_out, k;
+	int h_in, h_out, pool;
+	int splits;           /* groups of images with their own weight gradient */
+	float *forward;       /* [panel of c_out][k²][c_in / 16][16][16 or 32] */
+	float *backward;      /* [panel of c_in][k²][c_out / 16][16][16 or 32]; NULL: no data gradient needed */
+};
+
+struct dense_layer {
+	struct bn bn1, bn2;
+	struct conv conv1, conv2;
+	struct acts middle;          /* conv1's output */
+	struct statistics statistics; /* of middle */
+};
+
+struct block {
+	int layers, channels_in, channels, h;
+	struct acts x;               /* [batch][h][h][channels] */
+	struct grads g;
+	struct statistics statistics;
+	struct dense_layer *layer;
+	struct bn out_bn;            /* the transition's or the head's */
+	struct conv transition;      /* none after the last block */
+};
+
+struct stem {
+	struct conv conv;            /* over packed rows of 7 x 7 windows */
+	int channels, rows;          /* of the folded input: 2 for gray, 3 for RGB; packed blocks of 16 a window row */
+	float *folded;               /* [c_out][channels][7][7] */
+	struct bn bn;
+	struct statistics statistics;
+	struct acts out;             /* [batch][h][h][c_out], before BN */
+	struct grads grad;
+	uint8_t *tap;                /* [batch][h / 2][h / 2][c_out] where the maximum came from */
+	int h;
+};
+
+struct head {
+	int features, pixels;
+	float *pooled, *dpooled;     /* [batch][features] */
+	float *logits, *dlogits;     /* [batch][classes] */
+	int weight, bias;            /* parameters */
+};
+
+/* What engine_tap() can show: stored values, through bn where that is not NULL. */
+struct tap {
+	struct acts acts;
+	const struct bn *bn;
+};
+
+struct cpu_engine {
+	struct engine base;
+	const struct cpu_kernels *kernels;
+	enum storage storage;
+	int threads;
+	struct cpu_team *team;
+	float *params, *moment1, *moment2; /* [slab_count] in the layout's padded order */
+	float *slab;
+	float *running_mean, *running_var; /* [n_bn_channels] */
+	struct stem stem;
+	struct block block[NET_MAX_BLOCKS];
+	struct head head;
+	float *middle_grad;                /* of the dense layer that runs backward: packed [bottleneck / 16][batch][h][h][16] */
+	struct tap *taps;                  /* [n_layers + 1] */
+	float **scratch;                   /* [threads][scratch_count] */
+	size_t scratch_count;
+	float *sums;                       /* [MAX_SPLITS][3][max_channels] */
+	int max_channels;
+	float *coefficients;               /* [3][max_channels] of the correction that runs */
+	float *weight_sums;                /* [splits of a conv][k²][c_in padded][c_out padded], the largest of all */
+	void **allocations;
+	int n_allocations;
+
+	const struct engine_batch *batch;  /* of the pass that runs */
+	int count;                         /* its images */
+	int training;
+	int micro, micros;
+	int announce;                      /* last micro-batch of a step over several ranks */
+	int next_group;                    /* first group not announced yet */
+	uint8_t *finished;                 /* [n_groups] */
+	int weights_packed;                /* 0: parameters changed */
+	uint64_t step;
+	double loss;
+};
+
+static inline struct cpu_engine *cpu_engine(struct engine *engine)
+{
+	return (struct cpu_engine *)engine;
+}
+
+/* memory.c: zeroed memory that close() frees; NULL with the error set. */
+void *cpu_alloc(struct cpu_engine *e, size_t count, size_t size);
+void cpu_free_all(struct cpu_engine *e);
+/* At least `count` floats for each thread's scratch. */
+void cpu_need_scratch(struct cpu_engine *e, size_t count);
+
+static inline void *acts_at(const struct cpu_engine *e, struct acts a, size_t pixel)
+{
+	return (char *)a.data + pixel * (size_t)a.stride * storage_size(e->storage);
+}
+
+static inline struct acts acts_slice(const struct cpu_engine *e, struct acts a, int channel)
+{
+	return (struct acts){ (char *)a.data + (size_t)channel * storage_size(e->storage), a.stride };
+}
+
+/* NHWC only: a slice may start inside a vector. */
+static inline struct grads grads_slice(struct grads g, int channel)
+{
+	return (struct grads){ g.data + channel, g.stride, g.plane };
+}
+
+static inline struct grads grads_at(struct grads g, size_t pixel)
+{
+	return (struct grads){ g.data + pixel * (size_t)g.stride, g.stride, g.plane };
+}
+
+/* Images [from, to) of part s of `parts`. */
+static inline int part_start(int s, int parts, int n)
+{
+	return (int)((long)s * n / parts);
+}
+
+static inline int cpu_splits(const struct cpu_engine *e)
+{
+	return e->count < MAX_SPLITS ? e->count : MAX_SPLITS;
+}
+
+/* A parameter's place in params, moments and slab. */
+static inline size_t param_offset(const struct cpu_engine *e, int param)
+{
+	return e->base.conf.layout->groups[e->base.conf.plan->n_params - 1 - param].offset;
+}
+
+/* bn.c */
+int cpu_statistics_alloc(struct cpu_engine *e, struct statistics *s, int channels);
+int cpu_bn_open(struct cpu_engine *e, struct bn *bn, const struct net_layer *l, const struct statistics *s);
+/* Part s's moments of `channels` channels in e->sums. */
+struct moments cpu_moments(const struct cpu_engine *e, int s);
+/* Part s's sum and dot of bn_backward, zeroed. */
+void cpu_bn_sums(const struct cpu_engine *e, int s, int channels, float **sum, float **dot);
+/* Joins the parts' moments into mean and var of channels [at, at + channels), `pixels` an image. Does nothing in evaluation. */
+void cpu_statistics_finish(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels);
+/* Scale and shift from the batch's or the running statistics. */
+void cpu_bn_prepare(struct cpu_engine *e, struct bn *bn);
+/* Joins the parts' sums into dgamma and dbeta, hands them over, and adds to s1 and s2 of the channels' producer. */
+int cpu_bn_finish(struct cpu_engine *e, struct bn *bn, const struct statistics *s);
+/* a, b, c in e->coefficients, as correct() takes them, for channels [at, at + channels): see the identity above; gamma NULL for G,
+ * which has it already. */
+void cpu_correction(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels, const float *gamma);
+/* Corrects g, the gradient of x, in place: channels [at, at + channels) of both. */
+void cpu_correct(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels, const float *gamma, struct grads g,
+                 struct acts x);
+void cpu_statistics_to_slab(struct cpu_engine *e, const struct bn *bn);
+
+/* weights.c */
+int cpu_conv_open(struct cpu_engine *e, struct conv *c, const struct net_layer *l, int needs_data_gradient);
+void cpu_pack_panels(float *to, const float *w, int rows, int cols, int taps, ptrdiff_t row_stride, ptrdiff_t col_stride);
+void cpu_conv_pack(const struct cpu_engine *e, const struct conv *c);
+/* out[p][c_out padded] for `pixels` packed pixels. */
+void cpu_multiply(const struct cpu_engine *e, const float *panels, int cols, int taps, const ptrdiff_t *tap, int blocks, ptrdiff_t plane,
+                  const float *a, int pixels, float *out, int out_stride);
+/* Floats of one image group's weight gradient, and where it is. */
+size_t cpu_weight_sums_count(const struct conv *c);
+float *cpu_weight_sums(const struct cpu_engine *e, const struct conv *c, int split);
+/* Adds the groups' gradients in order: to[o * c_in * k² + c * k² + t]. `scale` multiplies, `add` keeps what is there. */
+void cpu_weights_reduce(const struct cpu_engine *e, const struct conv *c, float *to, float scale, int add);
+int cpu_weights_finish(struct cpu_engine *e, const struct conv *c);
+
+/* conv1.c: 1 x 1 convolutions, with or without the pool before them. */
+void cpu_conv1_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at);
+/* Data gradient of dy into g through the BN before the convolution. behind: dy first gets the correction of this BN, whose input
+ * is behind_x, in place; NULL: it has it. */
+void cpu_conv1_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct bn *behind,
+                        const struct statistics *behind_statistics, struct acts behind_x, struct acts x, struct grads g, int accumulate);
+void cpu_conv1_weights(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct grads dy);
+
+size_t cpu_conv1_scratch(const struct conv *c);
+
+/* conv3.c: 3 x 3 convolutions. */
+void cpu_conv3_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at);
+void cpu_conv3_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, struct acts x, struct grads g);
+void cpu_conv3_weights(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct grads dy);
+size_t cpu_conv3_scratch(const struct conv *c);
+
+/* stem.c, dense.c, head.c */
+int cpu_stem_open(struct cpu_engine *e);
+void cpu_stem_pack(struct cpu_engine *e);
+void cpu_stem_forward(struct cpu_engine *e);
+int cpu_stem_backward(struct cpu_engine *e);
+int cpu_dense_open(struct cpu_engine *e);
+void cpu_dense_pack(struct cpu_engine *e);
+void cpu_dense_forward(struct cpu_engine *e);
+int cpu_dense_backward(struct cpu_engine *e);
+/* middle_grad as this block lays it out. */
+struct grads cpu_middle_grad(const struct cpu_engine *e, const struct block *b);
+int cpu_head_open(struct cpu_engine *e, const struct net_layer *pool, const struct net_layer *linear);
+void cpu_head_forward(struct cpu_engine *e, float *features);
+int cpu_head_backward(struct cpu_engine *e);
+
+/* update.c */
+/* Adds values to a parameter's gradient in the slab (sets it at the first micro-batch) and announces what is ready. */
+int cpu_gradient(struct cpu_engine *e, int param, const float *values, float scale);
+int cpu_gradient_written(struct cpu_engine *e, int param);
+/* Writes batch statistics and loss behind the gradients and announces them. */
+int cpu_statistics_group(struct cpu_engine *e);
+void cpu_update(struct cpu_engine *e, double lr);
+void cpu_optimise(struct cpu_engine *e, double lr);
+
+/* cpu.c: parameters, moments, slab and running statistics. */
+int cpu_arrays_open(struct cpu_engine *e);
+
+/* baseline.c: the engine with its steps replaced. */
+int cpu_baseline_open(struct engine **engine, const struct engine_conf *conf, const struct engine_ops *fused, struct error *e);
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The last BN and ReLU, the mean over pixels, the classifier and the loss. Small: plain loops in a fixed order. */
+#include <string.h>
+
+#include "engine/cpu/cpu.h"
+#include "engine/reference/fp32.h"
+
+static struct block *last_block(struct cpu_engine *e)
+{
+	return &e->block[e->base.conf.plan->n_blocks - 1];
+}
+
+int cpu_head_open(struct cpu_engine *e, const struct net_layer *pool, const struct net_layer *linear)
+{
+	struct head *h = &e->head;
+	size_t n = (size_t)e->base.conf.batch;
+	h->features = linear->c_in;
+	h->pixels = pool->h_in * pool->h_in;
+	h->weight = linear->weight;
+	h->bias = linear->bias;
+	if (!(h->pooled = cpu_alloc(e, n * (size_t)h->features, sizeof(float))) || !(h->dpooled = cpu_alloc(e, n * (size_t)h->features, sizeof(float))) ||
+	    !(h->logits = cpu_alloc(e, n * (size_t)linear->c_out, sizeof(float))) || !(h->dlogits = cpu_alloc(e, n * (size_t)linear->c_out, sizeof(float))))
+		return -e->base.error->code;
+	cpu_need_scratch(e, (size_t)h->pixels * (size_t)round_up(h->features, LANES));
+	return 0;
+}
+
+static void copy_features(const struct cpu_engine *e, const struct block *b, int image, float *packed, float *features)
+{
+	int pixels = e->head.pixels;
+	e->kernels->at[e->storage].pack_bn(pixels, b->channels, acts_at(e, b->x, (size_t)image * (size_t)pixels), b->x.stride, &b->out_bn.v, packed,
+	                                   pixels * LANES);
+	for (int c = 0; c < b->channels; c++)
+		for (int p = 0; p < pixels; p++)
+			features[c * pixels + p] = packed[(c / LANES * pixels + p) * LANES + c % LANES];
+}
+
+struct forward {
+	struct cpu_engine *e;
+	float *features;
+};
+
+static void forward_image(void *context, int n, int worker)
+{
+	const struct forward *j = context;
+	struct cpu_engine *e = j->e;
+	struct head *h = &e->head;
+	const struct block *b = last_block(e);
+	int classes = e->base.conf.plan->classes;
+	const float *w = e->params + param_offset(e, h->weight), *bias = e->params + param_offset(e, h->bias);
+	float *pooled = h->pooled + (size_t)n * (size_t)h->features;
+	e->kernels->at[e->storage].average(h->pixels, h->features, acts_at(e, b->x, (size_t)n * (size_t)h->pixels), b->x.stride, &b->out_bn.v, pooled);
+	if (j->features)
+		copy_features(e, b, n, e->scratch[worker], j->features + (size_t)n * (size_t)h->features * (size_t)h->pixels);
+	for (int o = 0; o < classes; o++) {
+		double sum = bias[o];
+		for (int c = 0; c < h->features; c++)
+			sum += (double)w[(size_t)o * (size_t)h->features + (size_t)c] * pooled[c];
+		h->logits[(size_t)n * (size_t)classes + (size_t)o] = (float)sum;
+	}
+}
+
+void cpu_head_forward(struct cpu_engine *e, float *features)
+{
+	struct forward job = { e, features };
+	cpu_bn_prepare(e, &last_block(e)->out_bn);
+	cpu_team_run(e->team, e->count, forward_image, &job);
+}
+
+static void classifier_output(void *context, int o, int worker)
+{
+	struct cpu_engine *e = context;
+	struct head *h = &e->head;
+	int classes = e->base.conf.plan->classes;
+	float *row = e->slab + param_offset(e, h->weight) + (size_t)o * (size_t)h->features, *dbias = e->slab + param_offset(e, h->bias) + o;
+	(void)worker;
+	if (!e->micro) {
+		memset(row, 0, (size_t)h->features * sizeof *row);
+		*dbias = 0;
+	}
+	for (int n = 0; n < e->count; n++) {
+		float g = h->dlogits[(size_t)n * (size_t)classes + (size_t)o] / (float)e->micros;
+		*dbias += g;
+		for (int c = 0; c < h->features; c++)
+			row[c] += g * h->pooled[(size_t)n * (size_t)h->features + (size_t)c];
+	}
+}
+
+static int classifier_gradient(struct cpu_engine *e)
+{
+	cpu_team_run(e->team, e->base.conf.plan->classes, classifier_output, e);
+	int rc = cpu_gradient_written(e, e->head.bias);
+	return rc ? rc : cpu_gradient_written(e, e->head.weight);
+}
+
+/* G of the last block starts here: every pixel gets 1 / pixels of the pooled gradient. */
+static void pooled_part(void *context, int part, int worker)
+{
+	struct cpu_engine *e = context;
+	struct head *h = &e->head;
+	struct block *b = last_block(e);
+	int classes = e->base.conf.plan->classes, parts = cpu_splits(e);
+	const float *w = e->params + param_offset(e, h->weight);
+	float *sum, *dot;
+	(void)worker;
+	cpu_bn_sums(e, part, b->channels, &sum, &dot);
+	for (int n = part_start(part, parts, e->count); n < part_start(part + 1, parts, e->count); n++) {
+		float *d = h->dpooled + (size_t)n * (size_t)h->features;
+		memset(d, 0, (size_t)h->features * sizeof *d);
+		for (int o = 0; o < classes; o++) {
+			float g = h->dlogits[(size_t)n * (size_t)classes + (size_t)o] / (float)h->pixels;
+			for (int c = 0; c < h->features; c++)
+				d[c] += g * w[(size_t)o * (size_t)h->features + (size_t)c];
+		}
+		size_t pixel = (size_t)n * (size_t)h->pixels;
+		e->kernels->at[e->storage].bn_backward(h->pixels, b->channels, d, 0, acts_at(e, b->x, pixel), b->x.stride, &b->out_bn.v, b->out_bn.v.gamma, 0,
+		                                       grads_at(b->g, pixel), sum, dot);
+	}
+}
+
+static int pooled_gradient(struct cpu_engine *e)
+{
+	struct block *b = last_block(e);
+	cpu_team_run(e->team, cpu_splits(e), pooled_part, e);
+	return cpu_bn_finish(e, &b->out_bn, &b->statistics);
+}
+
+int cpu_head_backward(struct cpu_engine *e)
+{
+	e->loss = reference_loss_fp32(&e->base.conf, e->batch, e->head.logits, e->head.dlogits);
+	int rc = classifier_gradient(e);
+	return rc ? rc : pooled_gradient(e);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Built for AVX-512 whatever the compiler's default is; cpu_kernels_best() decides whether it runs. */
+#if defined __x86_64__
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512")
+#include "engine/cpu/vec_avx512.h"
+#else
+#include "engine/cpu/vec_portable.h"
+#endif
+#define ISA avx512
+#define ISA_NAME "AVX-512"
+#include "engine/cpu/kernels_table.inc"
+
+const struct cpu_kernels *cpu_kernels_best(void)
+{
+#if defined __x86_64__
+	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+	    __builtin_cpu_supports("avx512vl"))
+		return &cpu_kernels_avx512;
+#endif
+	return &cpu_kernels_portable;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * 7 x 7 convolution of step 2, BN, ReLU and 3 x 3 maximum of step 2.
+ *
+ * A gray image counts as three equal channels, so the convolution folds into two: the gray value, and 1 inside the image
+ * (0 in the padding, where a normalised channel is 0 too). With g = pixel / 255 - CENTRE:
+ *     sum over c of W_c (pixel / 255 - mean_c) / std_c  =  g * sum of W_c / std_c  +  inside * sum of W_c (CENTRE - mean_c) / std_c
+ * which is exact, and a third of the work less. CENTRE keeps both terms small. */
+#include <string.h>
+
+#include "engine/cpu/cpu.h"
+
+enum { K = 7, PAD = 3, SLACK = 2 * LANES };
+
+#define CENTRE 0.45
+
+/* Where (ky, kx, channel) lies in a packed window. */
+static int window_at(const struct stem *s, int ky, int kx, int channel)
+{
+	return ky * s->rows * LANES + kx * s->channels + channel;
+}
+
+static size_t input_count(const struct cpu_engine *e)
+{
+	size_t side = (size_t)e->base.conf.plan->image_size + 2 * PAD;
+	return side * side * (size_t)e->stem.channels + SLACK;
+}
+
+int cpu_stem_open(struct cpu_engine *e)
+{
+	const struct net_plan *plan = e->base.conf.plan;
+	const struct net_layer *conv = &plan->layers[0], *bn = &plan->layers[1], *pool = &plan->layers[2];
+	struct stem *s = &e->stem;
+	s->channels = e->base.conf.channels == 1 ? 2 : 3;
+	s->rows = round_up(K * s->channels, LANES) / LANES;
+	s->h = conv->h_out;
+	struct net_layer flat = *conv;
+	flat.k = 1;
+	flat.c_in = K * s->rows * LANES;
+	size_t pixels = (size_t)e->base.conf.batch * (size_t)s->h * (size_t)s->h;
+	s->out.stride = round_up(conv->c_out, LANES);
+	s->grad = (struct grads){ NULL, s->out.stride, LANES };
+	if (cpu_conv_open(e, &s->conv, &flat, 0) || cpu_statistics_alloc(e, &s->statistics, conv->c_out) ||
+	    cpu_bn_open(e, &s->bn, bn, &s->statistics) ||
+	    !(s->folded = cpu_alloc(e, (size_t)conv->c_out * (size_t)flat.c_in, sizeof(float))) ||
+	    !(s->out.data = cpu_alloc(e, pixels * (size_t)s->out.stride, storage_size(e->storage))) ||
+	    !(s->grad.data = cpu_alloc(e, pixels * (size_t)s->grad.stride, sizeof(float))) ||
+	    !(s->tap = cpu_alloc(e, (size_t)e->base.conf.batch * (size_t)(pool->h_out * pool->h_out) * (size_t)conv->c_out, 1)))
+		return -e->base.error->code;
+	cpu_need_scratch(e, input_count(e) + (size_t)s->h * (size_t)(flat.c_in + s->out.stride));
+	e->taps[1] = (struct tap){ s->out, NULL };
+	e->taps[2] = (struct tap){ s->out, &s->bn };
+	return 0;
+}
+
+void cpu_stem_pack(struct cpu_engine *e)
+{
+	struct stem *s = &e->stem;
+	const float *w = e->params + param_offset(e, s->conv.param);
+	for (int o = 0; o < s->conv.c_out; o++)
+		for (int t = 0; t < K * K; t++) {
+			float *to = s->folded + (size_t)o * (size_t)s->conv.c_in;
+			double gray = 0, inside = 0;
+			for (int c = 0; c < 3; c++) {
+				double weight = w[(o * 3 + c) * K * K + t];
+				gray += weight / image_std[c];
+				inside += weight * (CENTRE - image_mean[c]) / image_std[c];
+				if (s->channels == 3)
+					to[window_at(s, t / K, t % K, c)] = (float)weight;
+			}
+			if (s->channels == 2) {
+				to[window_at(s, t / K, t % K, 0)] = (float)gray;
+				to[window_at(s, t / K, t % K, 1)] = (float)inside;
+			}
+		}
+	cpu_pack_panels(s->conv.forward, s->folded, s->conv.c_in, s->conv.c_out, 1, 1, s->conv.c_in);
+}
+
+/* [image_size + 6][image_size + 6][channels], the border zero. */
+static void load_image(const struct cpu_engine *e, int image, float *to)
+{
+	const struct engine_conf *conf = &e->base.conf;
+	const struct augment a = engine_window(conf, e->batch, image);
+	int size = conf->plan->image_size, channels = e->stem.channels, side = size + 2 * PAD;
+	const uint8_t *pixels = e->batch->pixels + (size_t)image * (size_t)conf->source_size * (size_t)conf->source_size * (size_t)conf->channels;
+	float value[3][256];
+	for (int v = 0; v < 256; v++)
+		for (int c = 0; c < 3; c++)
+			value[c][v] = channels == 2 ? (float)(v / 255.0 - CENTRE) : (float)((v / 255.0 - image_mean[c]) / image_std[c]);
+
+	memset(to, 0, input_count(e) * sizeof *to);
+	for (int y = 0; y < size; y++) {
+		const uint8_t *from = pixels + ((size_t)(a.y + y) * (size_t)conf->source_size + (size_t)a.x) * (size_t)conf->channels;
+		float *line = to + ((size_t)(y + PAD) * (size_t)side + PAD) * (size_t)channels;
+		for (int x = 0; x < size; x++) {
+			const uint8_t *pixel = from + (a.flip ? size - 1 - x : x) * conf->channels;
+			if (channels == 2) {
+				line[2 * x] = value[0][*pixel];
+				line[2 * x + 1] = 1;
+				continue;
+			}
+			for (int c = 0; c < 3; c++)
+				line[3 * x + c] = value[c][pixel[c]];
+		}
+	}
+}
+
+/* Windows of output row `row`, packed: a window's row is contiguous in the image. What lies behind it meets zero weights. */
+static void pack_row(const struct cpu_engine *e, int row, const float *image, float *packed)
+{
+	const struct stem *s = &e->stem;
+	size_t pitch = ((size_t)e->base.conf.plan->image_size + 2 * PAD) * (size_t)s->channels;
+	for (int ky = 0; ky < K; ky++)
+		for (int b = 0; b < s->rows; b++) {
+			const float *from = image + (size_t)(2 * row + ky) * pitch + b * LANES;
+			float *to = packed + (size_t)(ky * s->rows + b) * (size_t)s->h * LANES;
+			for (int x = 0; x < s->h; x++)
+				memcpy(to + x * LANES, from + 2 * x * s->channels, LANES * sizeof *to);
+		}
+}
+
+static void convolve_part(void *context, int part, int worker)
+{
+	static const ptrdiff_t tap[1] = { 0 };
+	struct cpu_engine *e = context;
+	struct stem *s = &e->stem;
+	int parts = cpu_splits(e), h = s->h, start = part_start(part, parts, e->count);
+	struct moments m = cpu_moments(e, part);
+	float *image = e->scratch[worker], *packed = image + input_count(e), *result = packed + h * s->conv.c_in;
+	for (int n = start; n < part_start(part + 1, parts, e->count); n++) {
+		load_image(e, n, image);
+		for (int row = 0; row < h; row++) {
+			size_t pixel = ((size_t)n * (size_t)h + (size_t)row) * (size_t)h;
+			pack_row(e, row, image, packed);
+			cpu_multiply(e, s->conv.forward, s->conv.c_out, 1, tap, s->conv.c_in / LANES, h * LANES, packed, h, result, s->out.stride);
+			e->kernels->at[e->storage].finish(h, s->conv.c_out, result, s->out.stride, acts_at(e, s->out, pixel), s->out.stride,
+			                                  e->training ? &m : NULL, n == start && row == 0);
+		}
+	}
+}
+
+static void maxpool_part(void *context, int part, int worker)
+{
+	struct cpu_engine *e = context;
+	struct stem *s = &e->stem;
+	struct block *block = &e->block[0];
+	int parts = cpu_splits(e), h = s->h, pooled = block->h, c = s->conv.c_out, start = part_start(part, parts, e->count);
+	struct moments m = cpu_moments(e, part);
+	float *result = e->scratch[worker];
+	for (int n = start; n < part_start(part + 1, parts, e->count); n++)
+		for (int row = 0; row < pooled; row++) {
+			size_t pixel = ((size_t)n * (size_t)pooled + (size_t)row) * (size_t)pooled;
+			e->kernels->at[e->storage].maxpool(h, row, c, acts_at(e, s->out, (size_t)n * (size_t)(h * h)), s->out.stride, &s->bn.v, result,
+			                                   s->out.stride, s->tap + pixel * (size_t)c);
+			e->kernels->at[e->storage].finish(pooled, c, result, s->out.stride, acts_at(e, block->x, pixel), block->x.stride,
+			                                  e->training ? &m : NULL, n == start && row == 0);
+		}
+}
+
+void cpu_stem_forward(struct cpu_engine *e)
+{
+	struct stem *s = &e->stem;
+	struct block *block = &e->block[0];
+	cpu_team_run(e->team, cpu_splits(e), convolve_part, e);
+	cpu_statistics_finish(e, &s->statistics, 0, s->conv.c_out, s->h * s->h);
+	cpu_bn_prepare(e, &s->bn);
+	cpu_team_run(e->team, cpu_splits(e), maxpool_part, e);
+	cpu_statistics_finish(e, &block->statistics, 0, s->conv.c_out, block->h * block->h);
+}
+
+static void weights_part(void *context, int split, int worker)
+{
+	struct cpu_engine *e = context;
+	struct stem *s = &e->stem;
+	int h = s->h, out = s->out.stride, blocks = s->conv.c_in / LANES;
+	float *image = e->scratch[worker], *packed = image + input_count(e), *sums = cpu_weight_sums(e, &s->conv, split);
+	memset(sums, 0, (size_t)s->conv.c_in * (size_t)out * sizeof *sums);
+	for (int n = part_start(split, s->conv.splits, e->count); n < part_start(split + 1, s->conv.splits, e->count); n++) {
+		load_image(e, n, image);
+		for (int row = 0; row < h; row++) {
+			const float *grad = s->grad.data + ((size_t)n * (size_t)h + (size_t)row) * (size_t)h * (size_t)out;
+			pack_row(e, row, image, packed);
+			for (int o = 0; o < out; o += PANEL)
+				for (int k = 0; k < blocks; k++)
+					e->kernels->outer(h, out - o > LANES ? PANEL : LANES, packed + k * h * LANES, grad + o, out, LANES, sums + k * LANES * out + o, out);
+		}
+	}
+}
+
+/* Back from the folded channels to torchvision's three; `folded` is free between two passes. */
+static int unfold_gradient(struct cpu_engine *e)
+{
+	struct stem *s = &e->stem;
+	float *dw = e->slab + param_offset(e, s->conv.param);
+	cpu_weights_reduce(e, &s->conv, s->folded, 1 / (float)e->micros, 0);
+	for (int o = 0; o < s->conv.c_out; o++)
+		for (int c = 0; c < 3; c++)
+			for (int t = 0; t < K * K; t++) {
+				const float *from = s->folded + (size_t)o * (size_t)s->conv.c_in;
+				float *to = dw + (o * 3 + c) * K * K + t, sum = 0;
+				if (s->channels == 3)
+					sum = from[window_at(s, t / K, t % K, c)];
+				else
+					sum = (float)((from[window_at(s, t / K, t % K, 0)] + (CENTRE - image_mean[c]) * from[window_at(s, t / K, t % K, 1)]) / image_std[c]);
+				*to = (e->micro ? *to : 0) + sum;
+			}
+	memset(s->folded, 0, (size_t)s->conv.c_out * (size_t)s->conv.c_in * sizeof *s->folded);
+	return cpu_gradient_written(e, s->conv.param);
+}
+
+static void unpool_part(void *context, int part, int worker)
+{
+	struct cpu_engine *e = context;
+	struct stem *s = &e->stem;
+	struct block *block = &e->block[0];
+	int parts = cpu_splits(e), h = s->h, c = s->conv.c_out;
+	float *sum, *dot;
+	(void)worker;
+	cpu_bn_sums(e, part, c, &sum, &dot);
+	for (int n = part_start(part, parts, e->count); n < part_start(part + 1, parts, e->count); n++) {
+		size_t pixel = (size_t)n * (size_t)(h * h), window = (size_t)n * (size_t)(block->h * block->h);
+		for (int row = 0; row < h; row++)
+			e->kernels->at[e->storage].unpool(h, row, c, block->g.data + window * (size_t)block->g.stride, block->g.stride,
+			                                  s->tap + window * (size_t)c, acts_at(e, s->out, pixel), s->out.stride, &s->bn.v,
+			                                  s->grad.data + pixel * (size_t)s->grad.stride, s->grad.stride, sum, dot);
+	}
+}
+
+int cpu_stem_backward(struct cpu_engine *e)
+{
+	struct stem *s = &e->stem;
+	cpu_team_run(e->team, cpu_splits(e), unpool_part, e);
+	int rc = cpu_bn_finish(e, &s->bn, &s->statistics);
+	if (rc)
+		return rc;
+	cpu_correct(e, &s->statistics, 0, s->conv.c_out, s->h * s->h, s->bn.v.gamma, s->grad, s->out);
+	cpu_team_run(e->team, s->conv.splits, weights_part, e);
+	return unfold_gradient(e);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * From gradients in the slab to new parameters and running statistics. */
+#include <math.h>
+
+#include "engine/cpu/cpu.h"
+
+/* Groups are announced in order; one that is finished early waits for those before it. */
+static int announce(struct cpu_engine *e, int group)
+{
+	const struct engine_conf *conf = &e->base.conf;
+	e->finished[group] = 1;
+	int rc = 0;
+	while (e->announce && !rc && e->next_group < conf->layout->n_groups && e->finished[e->next_group])
+		rc = conf->ready(conf->context, e->next_group++);
+	return rc;
+}
+
+int cpu_gradient_written(struct cpu_engine *e, int param)
+{
+	return announce(e, e->base.conf.plan->n_params - 1 - param);
+}
+
+int cpu_gradient(struct cpu_engine *e, int param, const float *values, float scale)
+{
+	float *to = e->slab + param_offset(e, param);
+	size_t count = e->base.conf.plan->params[param].count;
+	for (size_t i = 0; i < count; i++)
+		to[i] = (e->micro ? to[i] : 0) + values[i] * scale;
+	return cpu_gradient_written(e, param);
+}
+
+/* The slab's batch statistics: means, then E[x²], then the loss. */
+static float *slab_statistics(const struct cpu_engine *e)
+{
+	return e->slab + e->base.conf.layout->groups[e->base.conf.plan->n_params].offset;
+}
+
+int cpu_statistics_group(struct cpu_engine *e)
+{
+	float *loss = slab_statistics(e) + 2 * e->base.conf.plan->n_bn_channels;
+	cpu_statistics_to_slab(e, &e->stem.bn);
+	for (int i = 0; i < e->base.conf.plan->n_blocks; i++) {
+		struct block *b = &e->block[i];
+		for (int l = 0; l < b->layers; l++) {
+			cpu_statistics_to_slab(e, &b->layer[l].bn1);
+			cpu_statistics_to_slab(e, &b->layer[l].bn2);
+		}
+		cpu_statistics_to_slab(e, &b->out_bn);
+	}
+	*loss = (e->micro ? *loss : 0) + (float)(e->loss / e->micros);
+	return announce(e, e->base.conf.plan->n_params);
+}
+
+static void update_running(struct cpu_engine *e, const struct bn *bn)
+{
+	const struct net_plan *plan = e->base.conf.plan;
+	size_t at = plan->bns[bn->index].offset;
+	const float *means = slab_statistics(e) + at, *squares = means + plan->n_bn_channels;
+	double n = (double)e->count * bn->pixels;
+	for (int c = 0; c < bn->channels; c++) {
+		double mean = means[c], var = squares[c] - mean * mean;
+		double unbiased = n > 1 ? var * n / (n - 1) : var;
+		float *running_mean = &e->running_mean[at + (size_t)c], *running_var = &e->running_var[at + (size_t)c];
+		*running_mean = (float)(0.9 * *running_mean + 0.1 * mean);
+		*running_var = (float)(0.9 * *running_var + 0.1 * (unbiased > 0 ? unbiased : 0));
+	}
+}
+
+struct optimisation {
+	const struct cpu_engine *e;
+	struct adam_step step;
+	float lr;
+};
+
+static void optimise_group(void *context, int i, int worker)
+{
+	const struct optimisation *j = context;
+	const struct cpu_engine *e = j->e;
+	const struct engine_conf *conf = &e->base.conf;
+	const struct engine_group *g = &conf->layout->groups[i];
+	struct adam_step step = j->step;
+	(void)worker;
+	step.decay = engine_decays(&conf->plan->params[g->param]) ? (float)conf->weight_decay : 0;
+	float *w = e->params + g->offset, *m = e->moment1 + g->offset;
+	if (conf->optimizer == OPTIMIZER_SGD)
+		e->kernels->sgd(g->count, e->slab + g->offset, w, m, j->lr, step.beta1, step.decay);
+	else
+		e->kernels->adam(g->count, e->slab + g->offset, w, m, e->moment2 + g->offset, &step);
+}
+
+void cpu_optimise(struct cpu_engine *e, double lr)
+{
+	const struct engine_conf *conf = &e->base.conf;
+	double t = (double)++e->step;
+	struct optimisation job = { .e = e, .lr = (float)lr };
+	job.step = (struct adam_step){ .beta1 = (float)conf->beta1, .beta2 = (float)conf->beta2, .epsilon = (float)conf->epsilon,
+	                               .rate = (float)(lr / (1 - pow(conf->beta1, t))), .correction = (float)(1 / sqrt(1 - pow(conf->beta2, t))) };
+	cpu_team_run(e->team, conf->plan->n_params, optimise_group, &job);
+	e->weights_packed = 0;
+}
+
+void cpu_update(struct cpu_engine *e, double lr)
+{
+	update_running(e, &e->stem.bn);
+	for (int i = 0; i < e->base.conf.plan->n_blocks; i++) {
+		struct block *b = &e->block[i];
+		for (int l = 0; l < b->layers; l++) {
+			update_running(e, &b->layer[l].bn1);
+			update_running(e, &b->layer[l].bn2);
+		}
+		update_running(e, &b->out_bn);
+	}
+	e->loss = slab_statistics(e)[2 * e->base.conf.plan->n_bn_channels];
+	cpu_optimise(e, lr);
+}

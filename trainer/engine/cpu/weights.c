@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A convolution's weights in the order the multiplications read them, and the sums of its weight gradient. */
+#include "engine/cpu/cpu.h"
+
+/* More image groups mean more parallel work and more memory to add up: 1 MiB a convolution costs about 2 % of a step. */
+enum { WEIGHT_SUMS_LIMIT = 1 << 18 /* floats */ };
+
+size_t cpu_weight_sums_count(const struct conv *c)
+{
+	return (size_t)(c->k * c->k) * (size_t)round_up(c->c_in, LANES) * (size_t)round_up(c->c_out, LANES);
+}
+
+int cpu_conv_open(struct cpu_engine *e, struct conv *c, const struct net_layer *l, int needs_data_gradient)
+{
+	*c = (struct conv){ .name = l->name, .param = l->weight, .c_in = l->c_in, .c_out = l->c_out, .k = l->k, .h_in = l->h_in, .h_out = l->h_out };
+	size_t taps = (size_t)(l->k * l->k), in = (size_t)round_up(l->c_in, LANES), out = (size_t)round_up(l->c_out, LANES);
+	c->forward = cpu_alloc(e, taps * in * out, sizeof(float));
+	if (needs_data_gradient && c->forward)
+		c->backward = cpu_alloc(e, taps * in * out, sizeof(float));
+	for (c->splits = 1; 2 * c->splits <= e->base.conf.batch && 2 * c->splits <= MAX_GRAD_SPLITS &&
+	                    2 * (size_t)c->splits * cpu_weight_sums_count(c) <= WEIGHT_SUMS_LIMIT;)
+		c->splits *= 2;
+	return c->forward && (c->backward || !needs_data_gradient) ? 0 : -e->base.error->code;
+}
+
+void cpu_pack_panels(float *to, const float *w, int rows, int cols, int taps, ptrdiff_t row_stride, ptrdiff_t col_stride)
+{
+	for (int panel = 0; panel < cols; panel += PANEL) {
+		int width = cols - panel > LANES ? PANEL : LANES, used = cols - panel < width ? cols - panel : width;
+		for (int t = 0; t < taps; t++) {
+			for (int r = 0; r < rows; r++, to += width)
+				for (int j = 0; j < used; j++)
+					to[j] = w[r * row_stride + (panel + j) * col_stride + t];
+			to += (round_up(rows, LANES) - rows) * width;
+		}
+	}
+}
+
+void cpu_conv_pack(const struct cpu_engine *e, const struct conv *c)
+{
+	const float *w = e->params + param_offset(e, c->param);
+	int taps = c->k * c->k, by_output = c->c_in * taps;
+	cpu_pack_panels(c->forward, w, c->c_in, c->c_out, taps, taps, by_output);
+	if (c->backward)
+		cpu_pack_panels(c->backward, w, c->c_out, c->c_in, taps, by_output, taps);
+}
+
+void cpu_multiply(const struct cpu_engine *e, const float *panels, int cols, int taps, const ptrdiff_t *tap, int blocks, ptrdiff_t plane,
+                  const float *a, int pixels, float *out, int out_stride)
+{
+	int tiles = (pixels + TILE_ROWS - 1) / TILE_ROWS;
+	for (int panel = 0; panel < cols; panel += PANEL) {
+		int width = cols - panel > LANES ? PANEL : LANES;
+		for (int i = 0; i < tiles; i++) {
+			int from = part_start(i, tiles, pixels), rows = part_start(i + 1, tiles, pixels) - from;
+			e->kernels->multiply(rows, width, taps, tap, blocks, plane, a + (size_t)from * LANES, panels, out + (size_t)from * (size_t)out_stride + panel,
+			                     out_stride);
+		}
+		panels += (size_t)taps * (size_t)blocks * LANES * (size_t)width;
+	}
+}
+
+float *cpu_weight_sums(const struct cpu_engine *e, const struct conv *c, int split)
+{
+	return e->weight_sums + (size_t)split * cpu_weight_sums_count(c);
+}
+
+struct reduction {
+	const struct cpu_engine *e;
+	const struct conv *c;
+	float *to, scale;
+	int add;
+};
+
+static void reduce_outputs(void *context, int task, int worker)
+{
+	const struct reduction *j = context;
+	const struct conv *c = j->c;
+	int taps = c->k * c->k, in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), block = task * LANES;
+	size_t part = cpu_weight_sums_count(c);
+	(void)worker;
+	for (int ch = 0; ch < c->c_in; ch++)
+		for (int t = 0; t < taps; t++) {
+			float sum[LANES] = { 0 };
+			for (int s = 0; s < c->splits; s++)
+				for (int o = 0; o < LANES; o++)
+					sum[o] += j->e->weight_sums[(size_t)s * part + ((size_t)t * (size_t)in + (size_t)ch) * (size_t)out + (size_t)(block + o)];
+			for (int o = 0; o < LANES && block + o < c->c_out; o++) {
+				float *w = j->to + ((size_t)(block + o) * (size_t)c->c_in + (size_t)ch) * (size_t)taps + t;
+				*w = (j->add ? *w : 0) + sum[o] * j->scale;
+			}
+		}
+}
+
+void cpu_weights_reduce(const struct cpu_engine *e, const struct conv *c, float *to, float scale, int add)
+{
+	struct reduction job = { e, c, to, scale, add };
+	cpu_team_run(e->team, round_up(c->c_out, LANES) / LANES, reduce_outputs, &job);
+}
+
+int cpu_weights_finish(struct cpu_engine *e, const struct conv *c)
+{
+	cpu_weights_reduce(e, c, e->slab + param_offset(e, c->param), 1 / (float)e->micros, e->micro > 0);
+	return cpu_gradient_written(e, c->param);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * 1×1 convolution of a dense layer, with the batch normalisation and ReLU before it and the statistics after it:
+ *
+ *     y[m][n] = round(sum over c of W[n][c] · round(relu(scale[c] · x[m][c] + bias[c])))
+ *     sum[n] = sum over m of y[m][n],  square[n] = sum over m of y[m][n]²      (of the rounded y)
+ *
+ * Reads every x once and writes every y once: the normalised activation never exists in memory. */
+#ifndef CUDA_CONV1X1_FORWARD_H
+#define CUDA_CONV1X1_FORWARD_H
+
+#include "device.h"
+#include "tile.h"
+
+template <class T> struct conv1x1_forward {
+	const T *x;               /* [pixels][x_pitch], the first c_in channels of each */
+	const T *weight;          /* [c_out][c_in] */
+	const float *scale, *bias; /* [c_in] */
+	T *y;                     /* [pixels][c_out] */
+	float *partial;           /* [blocks][2][128]: each block's sums and sums of squares */
+	long pixels;
+	int x_pitch, c_in, c_out; /* multiples of 8; c_out <= 128 */
+};
+
+/* How the kernel is cut: ROWS pixels a tile, STAGES tiles of 64 channels in flight, weights kept in shared memory
+ * (RESIDENT, c_in <= 64 * what fits) or streamed beside x. */
+template <int rows, int stages, bool resident, int blocks_per_sm = 1> struct conv1x1_forward_shape {
+	enum {
+		ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = 256, BLOCKS_PER_SM = blocks_per_sm, N = 128, K = 64,
+		COLUMN_WARPS = 2, ROW_WARPS = THREADS / 32 / COLUMN_WARPS,
+		WARP_ROWS = ROWS / ROW_WARPS, WARP_COLUMNS = N / COLUMN_WARPS, /* 32 × 64 for 128 rows */
+		M_TILES = WARP_ROWS / 16, N_TILES = WARP_COLUMNS / 8,
+		X_BYTES = ROWS * K * 2, WEIGHT_BYTES = N * K * 2, STAGE_BYTES = X_BYTES + (resident ? 0 : WEIGHT_BYTES),
+		Y_BYTES = ROWS * N * 2
+	};
+
+	static HD size_t shared_bytes(int c_in)
+	{
+		size_t k_tiles = (size_t)(c_in + K - 1) / K;
+		return STAGES * STAGE_BYTES + (resident ? k_tiles * WEIGHT_BYTES : 0) + Y_BYTES + 2 * k_tiles * K * sizeof(float) + ROW_WARPS * 2 * N * sizeof(float);
+	}
+};
+
+template <class T> DEVICE uint32_t normalise_relu(uint32_t word, float scale0, float bias0, float scale1, float bias1)
+{
+	float low = fmaf(low_half<T>(word), scale0, bias0), high = fmaf(high_half<T>(word), scale1, bias1);
+	return pack<T>(low > 0 ? low : 0, high > 0 ? high : 0);
+}
+
+template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_forward_kernel(const conv1x1_forward<T> p)
+{
+#ifdef HAVE_SM80
+	unsigned char *stage = shared_memory();
+	unsigned char *weights = stage + S::STAGES * S::STAGE_BYTES;
+	const int k_tiles = (p.c_in + S::K - 1) / S::K;
+	unsigned char *out = weights + (S::RESIDENT ? k_tiles * S::WEIGHT_BYTES : 0);
+	float *scale = (float *)(out + S::Y_BYTES), *bias = scale + k_tiles * S::K, *sums = bias + k_tiles * S::K;
+
+	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
+	const int warp_row = warp / S::COLUMN_WARPS * S::WARP_ROWS, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
+	const int tiles = (int)((p.pixels + S::ROWS - 1) / S::ROWS);
+	const int my_tiles = (tiles - 1 - (int)blockIdx.x) / (int)gridDim.x + 1; /* blocks <= tiles */
+	const int steps = my_tiles * k_tiles;
+
+	for (int c = t; c < k_tiles * S::K; c += S::THREADS) {
+		scale[c] = c < p.c_in ? p.scale[c] : 0;
+		bias[c] = c < p.c_in ? p.bias[c] : 0;
+	}
+	if (S::RESIDENT)
+		for (int k = 0; k < k_tiles; k++)
+			tile<S::K>::load(weights + k * S::WEIGHT_BYTES, p.weight, (size_t)p.c_in, 0, S::N, p.c_out, k * S::K, p.c_in);
+
+	/* Step i is channels (i % k_tiles) of this block's pixel tile (i / k_tiles). */
+	auto prefetch = [&](int i) {
+		if (i < steps) {
+			unsigned char *to = stage + i % S::STAGES * S::STAGE_BYTES;
+			long row = (long)((int)blockIdx.x + i / k_tiles * (int)gridDim.x) * S::ROWS;
+			int k = i % k_tiles;
+			tile<S::K>::load(to, p.x, (size_t)p.x_pitch, row, S::ROWS, p.pixels, k * S::K, p.c_in);
+			if (!S::RESIDENT)
+				tile<S::K>::load(to + S::X_BYTES, p.weight, (size_t)p.c_in, 0, S::N, p.c_out, k * S::K, p.c_in);
+		}
+		copies_commit();
+	};
+	for (int i = 0; i < S::STAGES - 1; i++)
+		prefetch(i);
+
+	float product[S::M_TILES][S::N_TILES][4];
+	float sum[S::N_TILES][2] = {}, square[S::N_TILES][2] = {};
+	SERIAL for (int i = 0; i < steps; i++) {
+		const int k = i % k_tiles;
+		copies_wait<S::STAGES - 2>();
+		sync_block();
+		prefetch(i + S::STAGES - 1);
+		unsigned char *x = stage + i % S::STAGES * S::STAGE_BYTES;
+		unsigned char *w = S::RESIDENT ? weights + k * S::WEIGHT_BYTES : x + S::X_BYTES;
+		if (k == 0)
+			UNROLL for (int m = 0; m < S::M_TILES; m++)
+				UNROLL for (int n = 0; n < S::N_TILES; n++)
+					UNROLL for (int j = 0; j < 4; j++)
+						product[m][n][j] = 0;
+
+		UNROLL_PAIR for (int k16 = 0; k16 < S::K / 16; k16++) {
+			uint32_t a[S::M_TILES][4];
+			const int channel = k * S::K + k16 * 16 + 2 * (lane % 4);
+			UNROLL for (int m = 0; m < S::M_TILES; m++) {
+				load_matrices(a[m], tile<S::K>::chunk(x, warp_row + m * 16 + lane % 16, k16 * 2 + lane / 16));
+				UNROLL for (int j = 0; j < 4; j++) {
+					const int c = channel + j / 2 * 8;
+					a[m][j] = normalise_relu<T>(a[m][j], scale[c], bias[c], scale[c + 1], bias[c + 1]);
+				}
+			}
+			UNROLL for (int n = 0; n < S::N_TILES; n += 2) {
+				uint32_t b[4]; /* 16 output channels: lanes 0–7, 8–15 give the low and high half of k, 16–31 the next 8 */
+				load_matrices(b, tile<S::K>::chunk(w, warp_column + n * 8 + lane / 16 * 8 + lane % 8, k16 * 2 + lane / 8 % 2));
+				UNROLL for (int m = 0; m < S::M_TILES; m++) {
+					multiply_add<T>(product[m][n], a[m], b[0], b[1]);
+					multiply_add<T>(product[m][n + 1], a[m], b[2], b[3]);
+				}
+			}
+		}
+		if (k + 1 < k_tiles)
+			continue;
+
+		const long row = (long)((int)blockIdx.x + i / k_tiles * (int)gridDim.x) * S::ROWS;
+		UNROLL for (int m = 0; m < S::M_TILES; m++)
+			UNROLL for (int n = 0; n < S::N_TILES; n++)
+				UNROLL for (int half = 0; half < 2; half++) {
+					const int r = warp_row + m * 16 + half * 8 + lane / 4, column = warp_column + n * 8 + 2 * (lane % 4);
+					uint32_t word = pack<T>(product[m][n][2 * half], product[m][n][2 * half + 1]);
+					*tile<S::N>::pair(out, r, column) = word;
+					if (row + r < p.pixels) { /* rows beyond are relu(bias) · W, not zero */
+						float low = low_half<T>(word), high = high_half<T>(word);
+						sum[n][0] += low;
+						sum[n][1] += high;
+						square[n][0] = fmaf(low, low, square[n][0]);
+						square[n][1] = fmaf(high, high, square[n][1]);
+					}
+				}
+		sync_block();
+		for (int j = t; j < S::ROWS * S::N / VECTOR; j += S::THREADS) {
+			const int r = j / (S::N / VECTOR), c = j % (S::N / VECTOR);
+			if (row + r < p.pixels && c * VECTOR < p.c_out)
+				*(vector16 *)(p.y + (size_t)(row + r) * p.c_out + c * VECTOR) = *(const vector16 *)tile<S::N>::chunk(out, r, c);
+		}
+	}
+
+	/* Fixed order: lanes of a column, then row warps. */
+	UNROLL for (int n = 0; n < S::N_TILES; n++)
+		UNROLL for (int j = 0; j < 2; j++) {
+			float s = sum[n][j], q = square[n][j];
+			for (int mask = 4; mask < 32; mask *= 2) {
+				s += shuffle_xor(s, mask);
+				q += shuffle_xor(q, mask);
+			}
+			if (lane < 4) {
+				float *to = sums + warp / S::COLUMN_WARPS * 2 * S::N + warp_column + n * 8 + 2 * lane + j;
+				to[0] = s;
+				to[S::N] = q;
+			}
+		}
+	sync_block();
+	for (int c = t; c < 2 * S::N; c += S::THREADS) {
+		float total = 0;
+		for (int w = 0; w < S::ROW_WARPS; w++)
+			total += sums[w * 2 * S::N + c];
+		p.partial[(size_t)blockIdx.x * 2 * S::N + c] = total;
+	}
+#endif
+}
+
+template <class T, class S> int conv1x1_forward_launch(const conv1x1_forward<T> &p, unsigned blocks, device_stream stream)
+{
+	return launch(conv1x1_forward_kernel<T, S>, blocks, S::THREADS, S::shared_bytes(p.c_in), stream, p);
+}
+
+#endif

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+# The CUDA engine and its tests. Included by the Makefile; needs CUDA_HOME and NVCC from it.
+#
+#   make gpu      programs for a machine with a GPU, in build/gpu (tests/gpu/run uses them there)
+#
+# CUDA_ARCHS: machine code for these; the last compute_80 PTX serves newer GPUs.
+
+CUDA_ARCHS  ?= 75 80 90a
+NVCC_FLAGS   = --threads 2 -diag-suppress 177 -std=c++17 -O2 -lineinfo --expt-relaxed-constexpr --extended-lambda -Itrainer -Itrainer/engine/cuda -Xcompiler -fPIC,-Wall \
+               $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_80,code=compute_80
+SHIM_FLAGS   = -std=c++17 -g -O2 -Wall -Wextra -Werror -U_FORTIFY_SOURCE -Itrainer -Itrainer/engine/cuda -Itests/cuda -MMD -MP $(SANITIZE)
+CXX         := $(if $(filter default,$(origin CXX)),g++,$(CXX))
+
+KERNEL_CASES := $(wildcard tests/gpu/case*.cpp)
+
+# Kernel bodies on the CPU: always, with any C++17 compiler.
+$(BUILD)/obj/shim/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(SHIM_FLAGS) -c -o $@ $<
+$(BUILD)/tests/test_cuda_kernels: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,$(KERNEL_CASES) tests/cuda/shim.cpp)
+	@mkdir -p $(@D)
+	$(CXX) $(SANITIZE) -o $@ $^
+# The engine on the same shim, beside the reference engine.
+CUDA_SHIM_C := $(wildcard trainer/error.c trainer/net/*.c trainer/engine/engine.c trainer/engine/cuda_load.c trainer/engine/layout.c trainer/engine/reference/*.c)
+$(BUILD)/tests/test_cuda_network: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/cuda/test_network.cpp tests/cuda/shim.cpp trainer/engine/cuda/engine_cuda.cpp \
+                                  trainer/engine/cuda/network.cpp) $(call objects,$(CUDA_SHIM_C))
+	@mkdir -p $(@D)
+	$(CXX) $(SANITIZE) -fopenmp -o $@ $^ -lm -ldl
+TEST_BINS += $(BUILD)/tests/test_cuda_kernels $(BUILD)/tests/test_cuda_network
+
+# The same for a GPU.
+$(BUILD)/obj/nvcc/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(NVCC) -x cu $(NVCC_FLAGS) -MD -MP -MF $(@:.o=.d) -MT $@ -Xptxas -v -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
+$(BUILD)/gpu/gpu-kernels: $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,$(KERNEL_CASES))
+	@mkdir -p $(@D)
+	$(NVCC) -o $@ $^
+$(BUILD)/gpu/gpu-probe: $(BUILD)/obj/nvcc/tests/gpu/probe.o
+	@mkdir -p $(@D)
+	$(NVCC) -o $@ $^ -ldl
+$(BUILD)/gpu/gpu-kernels-cpu: $(BUILD)/tests/test_cuda_kernels
+	@mkdir -p $(@D)
+	cp $< $@
+
+# cuDNN's headers are needed, the library is opened at run time.
+HAVE_CUDNN  := $(if $(NVCC),$(call has_header,cudnn_graph.h,-I$(CUDA_HOME)/include))
+$(BUILD)/obj/trainer/engine/cuda/%.o: PART_CFLAGS = -Itrainer -isystem $(CUDA_HOME)/include -fvisibility=hidden
+$(BUILD)/obj/tests/gpu/%.o: PART_CFLAGS = -Itrainer
+CUDA_C      := trainer/engine/cuda/cudnn.c trainer/engine/cuda/library.c
+$(BUILD)/gpu/cudnn-plans: $(call objects,tests/gpu/cudnn_plans.c $(CUDA_C) trainer/error.c)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl
+ifneq ($(NVCC),)
+ifneq ($(HAVE_CUDNN),y)
+LEFT_OUT += "CUDA engine's cuDNN convolutions: no cudnn_graph.h in CUDA_HOME (cuDNN 9)"
+endif
+endif
+
+# The engine: own kernels and cuDNN, with the few C files of the waist that it calls inside.
+CUDA_ENGINE_OBJ := $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,trainer/engine/cuda/engine_cuda.cpp trainer/engine/cuda/network.cpp) \
+                   $(call objects,$(CUDA_C) trainer/error.c trainer/engine/layout.c)
+$(BUILD)/obj/nvcc/trainer/engine/cuda/%.o: NVCC_FLAGS += $(if $(HAVE_CUDNN),-DHAVE_CUDNN=1) -Xcompiler -fvisibility=hidden
+$(BUILD)/libchexnet_cuda.so: $(CUDA_ENGINE_OBJ) trainer/engine/cuda/export.lds
+	$(NVCC) -shared -Xlinker --version-script=trainer/engine/cuda/export.lds,-z,defs -o $@ $(filter %.o,$^) -ldl
+# A shared object for a driver cannot be linked with sanitizers; they run on the same code through the shim.
+ifeq ($(HAVE_CUDNN)$(SAN),y)
+all: $(BUILD)/libchexnet_cuda.so
+endif
+
+.PHONY: gpu
+ifneq ($(SAN),)
+tests: $(BUILD)/gpu/gpu-kernels-cpu
+LEFT_OUT += "CUDA engine: not built with sanitizers"
+else ifneq ($(NVCC),)
+tests: gpu
+gpu: $(if $(HAVE_CUDNN),$(BUILD)/gpu/cudnn-plans) $(BUILD)/gpu/gpu-kernels $(BUILD)/gpu/gpu-probe $(BUILD)/gpu/gpu-kernels-cpu
+else
+tests: $(BUILD)/gpu/gpu-kernels-cpu
+LEFT_OUT += "CUDA engine: no nvcc (CUDA 13 toolkit; CUDA_HOME says where)"
+gpu:
+	@echo "no nvcc: set CUDA_HOME to a CUDA 13 toolkit" >&2; exit 1
+endif

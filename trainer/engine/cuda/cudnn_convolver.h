@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The engine's convolutions by cuDNN: all plans are made when the engine opens; where cuDNN has none, convolution.h
+ * computes, and one line says so. */
+#ifndef CUDA_CUDNN_CONVOLVER_H
+#define CUDA_CUDNN_CONVOLVER_H
+
+#include <memory>
+#include <vector>
+
+#include "engine/cuda/cudnn.h"
+#include "step.h"
+
+/* A weight gradient that cuDNN gives in 16 bits only, as the floats that the reduction reads. */
+template <class T> struct widen {
+	const T *from;
+	float *to;
+	size_t count;
+};
+
+template <class T> KERNEL THREADS(256, 1) widen_kernel(const widen<T> p)
+{
+	const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+	if (i < p.count)
+		p.to[i] = to_float(p.from[i]);
+}
+
+template <class T> struct cudnn_convolver : convolver<T> {
+	struct planned {
+		cudnn_convolution what;
+		cudnn_plan *plan; /* NULL: convolution.h */
+	};
+	cudnn *library = nullptr;
+	std::vector<planned> plans;
+	enum precision precision;
+	size_t weight_bytes = 0; /* at the workspace's start: the largest 16-bit weight gradient */
+	void *workspace = nullptr;
+	error err = {};
+
+	~cudnn_convolver() override
+	{
+		for (const planned &p : plans)
+			cudnn_plan_free(library, p.plan);
+		cudnn_close(library);
+	}
+	static bool same(const cudnn_convolution &a, const cudnn_convolution &b)
+	{
+		return a.pass == b.pass && a.h_in == b.h_in && a.c_in == b.c_in && a.c_out == b.c_out && a.kernel == b.kernel && a.stride == b.stride && a.in_pitch == b.in_pitch && a.out_pitch == b.out_pitch;
+	}
+	const planned *find(cudnn_pass pass, const convolution_shape &s) const
+	{
+		const cudnn_convolution wanted = { pass, precision, s.images, s.h_in, s.h_out, s.c_in, s.c_out, s.kernel, s.stride, s.pad, s.in_pitch, s.out_pitch, 0 };
+		for (const planned &p : plans)
+			if (same(p.what, wanted))
+				return &p;
+		return nullptr;
+	}
+	/* Makes the plan unless an equal one is there; *most grows to the workspace it needs. */
+	void make(cudnn_pass pass, const convolution_shape &s, size_t *most)
+	{
+		if (find(pass, s))
+			return;
+		planned p = { { pass, precision, s.images, s.h_in, s.h_out, s.c_in, s.c_out, s.kernel, s.stride, s.pad, s.in_pitch, s.out_pitch, pass == CUDNN_PASS_WEIGHT && sizeof(T) == 2 }, nullptr };
+		error why = {};
+		if (cudnn_plan_make(library, &p.what, &p.plan, &why) && p.what.weight_fp32) {
+			why = {};
+			p.what.weight_fp32 = 0;
+			cudnn_plan_make(library, &p.what, &p.plan, &why);
+		}
+		if (!p.plan)
+			fprintf(stderr, "%s: the engine's own slow kernel computes it\n", why.text);
+		const size_t bytes = (size_t)s.c_out * (size_t)(s.kernel * s.kernel) * (size_t)s.c_in * sizeof(T);
+		if (pass == CUDNN_PASS_WEIGHT && p.plan && !p.what.weight_fp32 && sizeof(T) == 2)
+			weight_bytes = bytes > weight_bytes ? (bytes + 255) / 256 * 256 : weight_bytes;
+		if (p.plan && cudnn_plan_workspace(p.plan) > *most)
+			*most = cudnn_plan_workspace(p.plan);
+		plans.push_back(p);
+	}
+	int run(const planned *p, const void *in, const void *weight, const void *out, device_stream stream)
+	{
+		err = {};
+		return cudnn_plan_run(library, p->plan, const_cast<void *>(in), const_cast<void *>(weight), const_cast<void *>(out), (char *)workspace + weight_bytes, stream, &err) ? cudaErrorUnknown : 0;
+	}
+	int forward(const convolution<T> &c, device_stream stream) override
+	{
+		const planned *p = find(CUDNN_PASS_FORWARD, c.s);
+		return p && p->plan ? run(p, c.in, c.weight, c.out, stream) : convolution_forward(c, stream);
+	}
+	int data(const convolution<T> &c, device_stream stream) override
+	{
+		const planned *p = find(CUDNN_PASS_DATA, c.s);
+		return p && p->plan ? run(p, c.out, c.weight, c.gradient, stream) : convolution_data(c, stream);
+	}
+	int weight(const convolution<T> &c, device_stream stream) override
+	{
+		const planned *p = find(CUDNN_PASS_WEIGHT, c.s);
+		if (!p || !p->plan)
+			return convolution_weight(c, stream);
+		const bool narrow = sizeof(T) == 2 && !p->what.weight_fp32;
+		const int code = run(p, c.in, narrow ? workspace : (void *)c.dweight, c.gradient, stream);
+		if (code || !narrow)
+			return code;
+		const size_t count = (size_t)c.s.c_out * (size_t)(c.s.kernel * c.s.kernel) * (size_t)c.s.c_in;
+		return launch(widen_kernel<T>, (unsigned)((count + 255) / 256), 256, 0, stream, widen<T>{ (const T *)workspace, c.dweight, count });
+	}
+};
+
+/* Every convolution of the step with its pitches, as step.h calls them. *workspace: bytes the engine has to provide. */
+template <class T> int cudnn_convolver_make(std::unique_ptr<convolver<T>> *out, const step<T> &s, size_t *workspace, error *e)
+{
+	auto *c = new cudnn_convolver<T>();
+	out->reset(c);
+	c->precision = s.conf->precision;
+	int rc = cudnn_open(&c->library, nullptr, e);
+	if (rc)
+		return rc;
+	size_t most = 0;
+	auto all = [&](const conv_place &place, int in_pitch, int out_pitch, bool data) {
+		const convolution_shape shape = s.shape(place, in_pitch, out_pitch);
+		c->make(CUDNN_PASS_FORWARD, shape, &most);
+		if (data)
+			c->make(CUDNN_PASS_DATA, shape, &most);
+		c->make(CUDNN_PASS_WEIGHT, shape, &most);
+	};
+	all(s.net.stem, STEM_CHANNELS, s.net.stem.c_out, false);
+	for (int i = 0; i < s.net.blocks; i++) {
+		const dense_block &b = s.net.block[i];
+		if (i)
+			all(b.transition, s.net.block[i - 1].channels, b.channels, true);
+		for (int l = 0; l < b.layers; l++) {
+			all(b.layer[l].conv1, b.layer[l].c_in, s.net.bottleneck, true);
+			all(b.layer[l].conv2, s.net.bottleneck, b.channels, true);
+		}
+	}
+	*workspace = most + c->weight_bytes;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The little of CUDA's host side that the engine and its tests use: memory, copies, a stream, launches.
+ * Without nvcc the "device" is this process and kernels run through tests/cuda/shim.h. */
+#ifndef CUDA_DEVICE_H
+#define CUDA_DEVICE_H
+
+#include "lane.h"
+
+#ifdef __CUDACC__
+
+#include <cstdio>
+#include <cuda_runtime_api.h>
+
+typedef cudaStream_t device_stream;
+
+/* 0, or CUDA's error code; device_error() tells it in words. */
+template <class Args>
+inline int launch(void (*kernel)(Args), unsigned blocks, unsigned threads, size_t shared_bytes, device_stream stream, const Args &args)
+{
+	if (shared_bytes > 48 * 1024) {
+		cudaError_t set = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+		if (set != cudaSuccess)
+			return set;
+	}
+	Args copy = args;
+	void *list[] = { &copy };
+	return cudaLaunchKernel((const void *)kernel, dim3(blocks), dim3(threads), list, shared_bytes, stream);
+}
+
+inline const char *device_error(int code)
+{
+	return cudaGetErrorString((cudaError_t)code);
+}
+
+inline int device_alloc(void **p, size_t bytes)
+{
+	return cudaMalloc(p, bytes);
+}
+
+inline void device_free(void *p)
+{
+	cudaFree(p);
+}
+
+inline int device_upload(void *device, const void *host, size_t bytes, device_stream stream)
+{
+	return cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream);
+}
+
+inline int device_download(void *host, const void *device, size_t bytes, device_stream stream)
+{
+	return cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream);
+}
+
+inline int device_fill(void *device, int byte, size_t bytes, device_stream stream)
+{
+	return cudaMemsetAsync(device, byte, bytes, stream);
+}
+
+inline int device_wait(device_stream stream)
+{
+	int code = cudaStreamSynchronize(stream);
+	return code ? code : cudaGetLastError();
+}
+
+inline int device_sms()
+{
+	int device = 0, sms = 0;
+	if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+		return 1;
+	return sms;
+}
+
+inline int device_stream_make(device_stream *stream)
+{
+	return cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+}
+
+inline void device_stream_free(device_stream stream)
+{
+	cudaStreamDestroy(stream);
+}
+
+/* 1: everything enqueued is done, 0: not yet, negative: CUDA's error code. */
+inline int device_idle(device_stream stream)
+{
+	cudaError_t code = cudaStreamQuery(stream);
+	return code == cudaSuccess ? 1 : code == cudaErrorNotReady ? 0 : -(int)code;
+}
+
+/* Can kernels write there? (A slab of the NCCL back end is device memory, the CPU back end's is not.) */
+inline bool device_reaches(const void *p)
+{
+	cudaPointerAttributes attributes;
+	if (cudaPointerGetAttributes(&attributes, p) != cudaSuccess) {
+		cudaGetLastError();
+		return false;
+	}
+	return attributes.type == cudaMemoryTypeDevice;
+}
+
+/* "NVIDIA H200, sm_90" */
+inline int device_describe(char *text, size_t size, int *capability)
+{
+	int device = 0;
+	cudaDeviceProp properties;
+	cudaError_t code = cudaGetDevice(&device);
+	if (code == cudaSuccess)
+		code = cudaGetDeviceProperties(&properties, device);
+	if (code != cudaSuccess)
+		return code;
+	*capability = 10 * properties.major + properties.minor;
+	snprintf(text, size, "%s, sm_%d", properties.name, *capability);
+	return 0;
+}
+
+typedef cudaGraphExec_t device_graph;
+
+inline bool device_can_capture()
+{
+	return true;
+}
+
+inline int device_capture_begin(device_stream stream)
+{
+	return cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+}
+
+inline int device_capture_end(device_stream stream, device_graph *graph)
+{
+	cudaGraph_t captured;
+	cudaError_t code = cudaStreamEndCapture(stream, &captured);
+	if (code == cudaSuccess) {
+		code = cudaGraphInstantiate(graph, captured, 0);
+		cudaGraphDestroy(captured);
+	}
+	return code;
+}
+
+inline int device_graph_launch(device_graph graph, device_stream stream)
+{
+	return cudaGraphLaunch(graph, stream);
+}
+
+inline void device_graph_free(device_graph graph)
+{
+	cudaGraphExecDestroy(graph);
+}
+
+#endif
+
+#endif

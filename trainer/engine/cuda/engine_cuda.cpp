@@ -1,0 +1,546 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The CUDA engine behind the waist: one arena, one stream, steps as captured graphs. Built as libchexnet_cuda.so. */
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "cuda_engine.h"
+#include "step.h"
+#ifdef HAVE_CUDNN
+#include "cudnn_convolver.h"
+#endif
+
+namespace {
+
+enum { MAX_GRAPHS = 4, EAGER_STEPS = 2 };
+
+/* Micro-batches that differ in what is enqueued have graphs of their own. */
+struct captured {
+	int first, last, micros;
+	device_graph graph;
+};
+
+template <class T> struct cuda_engine {
+	engine base;
+	step<T> s;
+	void *device_memory;
+	std::unique_ptr<convolver<T>> conv;
+	std::vector<float> host;    /* [slab_count] for put, get and a slab that kernels cannot reach */
+	std::vector<uint32_t> all;  /* "every label is known" */
+	uint64_t optimiser_step, token;
+	long steps;                 /* micro-batches trained, for the eager ones before capture */
+	captured graphs[MAX_GRAPHS];
+	int n_graphs;
+	int host_slab;              /* conf.slab is host memory */
+};
+
+template <class T> cuda_engine<T> *self(engine *e)
+{
+	return reinterpret_cast<cuda_engine<T> *>(e); /* base comes first */
+}
+
+template <class T> int device_failed(cuda_engine<T> *e, int code, const char *what)
+{
+	return code ? fail(e->base.error, EXIT_INTERNAL, "%s: %s: %s", e->base.description, what, device_error(code)) : 0;
+}
+
+template <class T> void close_engine(engine *base)
+{
+	cuda_engine<T> *e = self<T>(base);
+	for (int i = 0; i < e->n_graphs; i++)
+		device_graph_free(e->graphs[i].graph);
+	if (e->device_memory)
+		device_free(e->device_memory);
+	if (e->s.stream)
+		device_stream_free(e->s.stream);
+	delete e;
+}
+
+/* ---- memory ---- */
+
+template <class T> size_t partial_floats(const step<T> &s)
+{
+	size_t most = 0;
+	auto one = [&](const conv_place &c, size_t parts) {
+		const size_t count = parts * (size_t)c.c_out * (size_t)(c.kernel * c.kernel) * (size_t)c.c_padded;
+		most = count > most ? count : most;
+	};
+	one(s.net.stem, 1);
+	for (int i = 0; i < s.net.blocks; i++) {
+		const dense_block &b = s.net.block[i];
+		if (i)
+			one(b.transition, 1);
+		for (int l = 0; l < b.layers; l++) {
+			one(b.layer[l].conv1, s.fused & FUSED_BACKWARD ? (size_t)s.backward_splits(s.pixels(b.side), b.layer[l].c_in) : 1);
+			one(b.layer[l].conv2, 1);
+		}
+	}
+	return most;
+}
+
+void fill_update_tables(const network &net, const engine_conf *conf, std::vector<weight_group> *groups, std::vector<uint32_t> *block_group, std::vector<uint32_t> *block_first)
+{
+	const net_plan *plan = conf->plan;
+	groups->resize((size_t)plan->n_params);
+	for (int g = 0; g < plan->n_params; g++) {
+		const engine_group &group = conf->layout->groups[g];
+		const net_param &p = plan->params[group.param];
+		(*groups)[(size_t)g] = { (uint32_t)group.offset, (uint32_t)p.count, NO_COPY, 0, 0, 0, (uint16_t)engine_decays(&p) };
+		for (uint32_t first = 0; first < p.count; first += UPDATE_THREADS) {
+			block_group->push_back((uint32_t)g);
+			block_first->push_back(first);
+		}
+	}
+	auto copied = [&](const conv_place &c) {
+		weight_group &g = (*groups)[(size_t)(plan->n_params - 1 - c.param)];
+		g.copy = (uint32_t)c.copy;
+		g.c_in = (uint16_t)c.c_in;
+		g.c_padded = (uint16_t)c.c_padded;
+		g.taps = (uint16_t)(c.kernel * c.kernel);
+	};
+	copied(net.stem);
+	for (int i = 0; i < net.blocks; i++) {
+		if (i)
+			copied(net.block[i].transition);
+		for (int l = 0; l < net.block[i].layers; l++) {
+			copied(net.block[i].layer[l].conv1);
+			copied(net.block[i].layer[l].conv2);
+		}
+	}
+}
+
+/* n / (n - 1) of every normalised channel, n being the pixels of a micro-batch. */
+std::vector<float> unbias_factors(const network &net, const engine_conf *conf)
+{
+	std::vector<float> v(conf->plan->n_bn_channels, 1);
+	auto put = [&](const bn_place &bn, int side) {
+		const double n = (double)conf->batch * side * side;
+		for (int c = 0; c < bn.channels; c++)
+			v[bn.statistics + (size_t)c] = (float)(n > 1 ? n / (n - 1) : 1);
+	};
+	put(net.stem_bn, net.stem_side);
+	for (int i = 0; i < net.blocks; i++) {
+		const dense_block &b = net.block[i];
+		if (i)
+			put(b.transition_bn, net.block[i - 1].side);
+		for (int l = 0; l < b.layers; l++) {
+			put(b.layer[l].bn1, b.side);
+			put(b.layer[l].bn2, b.side);
+		}
+	}
+	put(net.head_bn, net.block[net.blocks - 1].side);
+	return v;
+}
+
+template <class V> int upload(V *to, const std::vector<V> &values, device_stream stream)
+{
+	return device_upload(to, values.data(), values.size() * sizeof(V), stream);
+}
+
+template <class T> int allocate(cuda_engine<T> *e, size_t workspace)
+{
+	const engine_conf *conf = &e->base.conf;
+	arena room = { nullptr, 0 };
+	e->s.m.lay_out(&room, &e->s.net, conf, partial_floats(e->s), workspace);
+	int code = device_alloc(&e->device_memory, room.bytes);
+	if (code)
+		return fail(e->base.error, EXIT_INTERNAL, "%s: no %zu MB for a batch of %d images (%s): use a smaller batch", e->base.description, room.bytes >> 20, conf->batch, device_error(code));
+	e->base.memory = room.bytes;
+	room = { (char *)e->device_memory, 0 };
+	e->s.m.lay_out(&room, &e->s.net, conf, partial_floats(e->s), workspace);
+	code = device_fill(e->device_memory, 0, room.bytes, e->s.stream);
+	if (conf->slab && device_reaches(conf->slab))
+		e->s.m.slab = conf->slab;
+	else
+		e->host_slab = conf->slab != nullptr;
+
+	std::vector<weight_group> groups;
+	std::vector<uint32_t> block_group, block_first;
+	fill_update_tables(e->s.net, conf, &groups, &block_group, &block_first);
+	std::vector<float> ones(conf->plan->n_bn_channels, 1), unbias = unbias_factors(e->s.net, conf), pos_weight((size_t)conf->plan->classes, 1);
+	if (conf->pos_weight)
+		pos_weight.assign(conf->pos_weight, conf->pos_weight + conf->plan->classes);
+	memory<T> &m = e->s.m;
+	code = code ? code : upload(m.groups, groups, e->s.stream);
+	code = code ? code : upload(m.block_group, block_group, e->s.stream);
+	code = code ? code : upload(m.block_first, block_first, e->s.stream);
+	code = code ? code : upload(m.unbias, unbias, e->s.stream);
+	code = code ? code : upload(m.running_variance, ones, e->s.stream);
+	code = code ? code : upload(m.pos_weight, pos_weight, e->s.stream);
+	code = code ? code : device_wait(e->s.stream);
+	return device_failed(e, code, "setting up its memory");
+}
+
+/* ---- the update ---- */
+
+template <class T> update update_of(cuda_engine<T> *e, int copy_only)
+{
+	const engine_conf *conf = &e->base.conf;
+	const memory<T> &m = e->s.m;
+	return { m.weights, m.moment1, m.moment2, m.slab, m.groups, m.block_group, m.block_first, m.step, nullptr, m.copy,
+		 (float)conf->beta1, (float)conf->beta2, (float)conf->epsilon, (float)conf->weight_decay, conf->optimizer == OPTIMIZER_SGD, copy_only };
+}
+
+template <class T> int enqueue_update(cuda_engine<T> *e, int copy_only)
+{
+	const engine_conf *conf = &e->base.conf;
+	int code = launch(update_kernel<T>, (unsigned)update_blocks(conf->plan), UPDATE_THREADS, 0, e->s.stream, update_of(e, copy_only));
+	if (copy_only || code)
+		return code;
+	const float *statistics = e->s.statistics_slab();
+	const bn_running r = { statistics, statistics + conf->plan->n_bn_channels, e->s.m.unbias, e->s.m.running_mean, e->s.m.running_variance, nullptr, (int)conf->plan->n_bn_channels };
+	return per_channel_launch(bn_running_kernel, r, e->s.stream);
+}
+
+template <class T> int upload_step(cuda_engine<T> *e, double rate)
+{
+	const engine_conf *conf = &e->base.conf;
+	const double t = (double)++e->optimiser_step;
+	const update_step step = { (float)rate, (float)(1 - std::pow(conf->beta1, t)), (float)(1 - std::pow(conf->beta2, t)), 1 };
+	return device_upload(e->s.m.step, &step, sizeof step, e->s.stream);
+}
+
+/* ---- put, get ---- */
+
+template <class T> float *array_of(cuda_engine<T> *e, engine_what what)
+{
+	switch (what) {
+	case ENGINE_PARAMS:
+		return e->s.m.weights;
+	case ENGINE_GRADS:
+		return e->s.m.slab;
+	case ENGINE_MOMENT1:
+		return e->s.m.moment1;
+	case ENGINE_MOMENT2:
+		return e->s.m.moment2;
+	case ENGINE_RUNNING_MEAN:
+		return e->s.m.running_mean;
+	case ENGINE_RUNNING_VAR:
+		return e->s.m.running_variance;
+	}
+	return nullptr;
+}
+
+bool padded_order(engine_what what)
+{
+	return what != ENGINE_RUNNING_MEAN && what != ENGINE_RUNNING_VAR;
+}
+
+template <class T> int download_padded(cuda_engine<T> *e, const float *array)
+{
+	int code = device_download(e->host.data(), array, e->host.size() * sizeof(float), e->s.stream);
+	return device_failed(e, code ? code : device_wait(e->s.stream), "copying from the device");
+}
+
+template <class T> int put_values(engine *base, engine_what what, size_t offset, const float *values, size_t count)
+{
+	cuda_engine<T> *e = self<T>(base);
+	const engine_conf *conf = &base->conf;
+	float *array = array_of(e, what);
+	int code;
+	if (padded_order(what)) {
+		int rc = download_padded(e, array);
+		if (rc)
+			return rc;
+		engine_layout_put(conf->layout, conf->plan, e->host.data(), offset, values, count);
+		code = device_upload(array, e->host.data(), e->host.size() * sizeof(float), e->s.stream);
+		if (what == ENGINE_PARAMS && !code)
+			code = enqueue_update(e, 1);
+	} else {
+		code = device_upload(array + offset, values, count * sizeof(float), e->s.stream);
+	}
+	return device_failed(e, code ? code : device_wait(e->s.stream), "copying to the device");
+}
+
+template <class T> int get_values(engine *base, engine_what what, size_t offset, float *values, size_t count)
+{
+	cuda_engine<T> *e = self<T>(base);
+	const float *array = array_of(e, what);
+	if (!padded_order(what)) {
+		int code = device_download(values, array + offset, count * sizeof(float), e->s.stream);
+		return device_failed(e, code ? code : device_wait(e->s.stream), "copying from the device");
+	}
+	int rc = download_padded(e, array);
+	if (!rc)
+		engine_layout_get(base->conf.layout, base->conf.plan, e->host.data(), offset, values, count);
+	return rc;
+}
+
+template <class T> int set_optimiser_step(engine *base, uint64_t step)
+{
+	self<T>(base)->optimiser_step = step;
+	return 0;
+}
+
+/* ---- steps ---- */
+
+template <class T> int feed(cuda_engine<T> *e, const engine_batch *batch)
+{
+	const engine_conf *conf = &e->base.conf;
+	const size_t n = (size_t)batch->count, image = (size_t)conf->source_size * (size_t)conf->source_size * (size_t)conf->channels;
+	std::vector<image_window> windows((size_t)conf->batch);
+	std::vector<float> weight((size_t)conf->batch, 1);
+	for (size_t i = 0; i < n; i++) {
+		const augment w = engine_window(conf, batch, (int)i);
+		windows[i] = { w.x, w.y, w.flip };
+		weight[i] = batch->weight ? batch->weight[i] : 1;
+	}
+	memory<T> &m = e->s.m;
+	device_stream stream = e->s.stream;
+	int code = device_upload(m.pixels, batch->pixels, n * image, stream);
+	code = code ? code : upload(m.window, windows, stream);
+	code = code ? code : upload(m.image_weight, weight, stream);
+	if (batch->labels && !code)
+		code = device_upload(m.labels, batch->labels, n * sizeof *batch->labels, stream);
+	if (!code)
+		code = device_upload(m.known, batch->known ? batch->known : e->all.data(), n * sizeof *batch->known, stream);
+	return device_failed(e, code, "copying a batch to the device");
+}
+
+/* Everything of a micro-batch that is the same each time: what a graph holds. */
+template <class T> int enqueue(cuda_engine<T> *e, int announce, int update_after)
+{
+	const engine_conf *conf = &e->base.conf;
+	int group = 0, rc = 0;
+	e->s.rc = 0;
+	e->s.forward_all();
+	e->s.backward_all([&](int param) {
+		while (announce && !rc && !e->s.rc && group <= conf->plan->n_params - 1 - param)
+			rc = conf->ready(conf->context, group++);
+	});
+	if (!rc && !e->s.rc && announce)
+		rc = conf->finish(conf->context);
+	if (!rc && !e->s.rc && update_after)
+		e->s.run(enqueue_update(e, 0));
+	return rc ? rc : device_failed(e, e->s.rc, "a training step");
+}
+
+/* The CPU back end of a world reduces in host memory: gradients go there and back. */
+template <class T> int reduce_on_host(cuda_engine<T> *e)
+{
+	const engine_conf *conf = &e->base.conf;
+	const size_t bytes = conf->layout->slab_count * sizeof(float);
+	int code = device_download(conf->slab, e->s.m.slab, bytes, e->s.stream);
+	int rc = device_failed(e, code ? code : device_wait(e->s.stream), "copying gradients from the device");
+	for (int group = 0; group < conf->layout->n_groups && !rc; group++)
+		rc = conf->ready(conf->context, group);
+	if (!rc)
+		rc = conf->finish(conf->context);
+	return rc ? rc : device_failed(e, device_upload(e->s.m.slab, conf->slab, bytes, e->s.stream), "copying gradients to the device");
+}
+
+template <class T> captured *find_graph(cuda_engine<T> *e, int first, int last, int micros)
+{
+	for (int i = 0; i < e->n_graphs; i++)
+		if (e->graphs[i].first == first && e->graphs[i].last == last && e->graphs[i].micros == micros)
+			return &e->graphs[i];
+	return nullptr;
+}
+
+/* After a few eager steps a step of one rank is captured; with other ranks it stays eager. */
+template <class T> int enqueue_or_replay(cuda_engine<T> *e, int micro, int micros)
+{
+	const int first = micro == 0, last = micro == micros - 1;
+	captured *known = find_graph(e, first, last, micros);
+	if (!known && e->steps >= EAGER_STEPS && device_can_capture() && e->n_graphs < MAX_GRAPHS) {
+		int code = device_capture_begin(e->s.stream);
+		if (code)
+			return device_failed(e, code, "capturing a step");
+		int rc = enqueue(e, 0, last);
+		known = &e->graphs[e->n_graphs];
+		*known = { first, last, micros, {} };
+		code = device_capture_end(e->s.stream, &known->graph);
+		if (rc || code)
+			return rc ? rc : device_failed(e, code, "capturing a step");
+		e->n_graphs++;
+	}
+	return known ? device_failed(e, device_graph_launch(known->graph, e->s.stream), "replaying a step") : enqueue(e, 0, last);
+}
+
+template <class T> int train(engine *base, const engine_batch *batch, int micro, int micros, double lr, uint64_t *token)
+{
+	cuda_engine<T> *e = self<T>(base);
+	const int last = micro == micros - 1, world = base->conf.ready != nullptr;
+	e->s.training = 1;
+	e->s.micro = micro;
+	e->s.micros = micros;
+	int rc = feed(e, batch);
+	if (!rc && last)
+		rc = device_failed(e, upload_step(e, lr), "copying the step");
+	if (rc)
+		return rc;
+	if (!world) {
+		rc = enqueue_or_replay(e, micro, micros);
+	} else if (e->host_slab) {
+		rc = enqueue(e, 0, 0);
+		if (!rc && last)
+			rc = reduce_on_host(e);
+		if (!rc && last)
+			rc = device_failed(e, enqueue_update(e, 0), "the update");
+	} else {
+		rc = enqueue(e, last, last);
+	}
+	e->steps++;
+	*token = ++e->token;
+	return rc;
+}
+
+template <class T> int backward(engine *base, const engine_batch *batch)
+{
+	cuda_engine<T> *e = self<T>(base);
+	e->s.training = 1;
+	e->s.micro = 0;
+	e->s.micros = 1;
+	int rc = feed(e, batch);
+	if (!rc)
+		rc = enqueue(e, 0, 0);
+	return rc ? rc : device_failed(e, device_wait(e->s.stream), "forward and backward");
+}
+
+/* relu and normalisation of the last block's map, to [count][channels][side][side]. */
+template <class T> int last_features(cuda_engine<T> *e, int count, float *features)
+{
+	const network &net = e->s.net;
+	const dense_block &b = net.block[net.blocks - 1];
+	const size_t channels = (size_t)b.channels, map = (size_t)(b.side * b.side), at = net.head_bn.statistics;
+	std::vector<T> x((size_t)count * map * channels);
+	std::vector<float> scale(channels), bias(channels);
+	int code = device_download(x.data(), e->s.m.map[net.blocks - 1], x.size() * sizeof(T), e->s.stream);
+	code = code ? code : device_download(scale.data(), e->s.m.scale + at, channels * sizeof(float), e->s.stream);
+	code = code ? code : device_download(bias.data(), e->s.m.bias + at, channels * sizeof(float), e->s.stream);
+	code = code ? code : device_wait(e->s.stream);
+	for (size_t i = 0; i < (size_t)count && !code; i++)
+		for (size_t c = 0; c < channels; c++)
+			for (size_t p = 0; p < map; p++)
+				features[(i * channels + c) * map + p] = fmaxf(0, fmaf(to_float(x[(i * map + p) * channels + c]), scale[c], bias[c]));
+	return device_failed(e, code, "copying features from the device");
+}
+
+template <class T> int forward(engine *base, const engine_batch *batch, float *logits, float *features, uint64_t *token)
+{
+	cuda_engine<T> *e = self<T>(base);
+	e->s.training = 0;
+	e->s.micro = 0;
+	e->s.micros = 1;
+	int rc = feed(e, batch);
+	if (rc)
+		return rc;
+	e->s.rc = 0;
+	e->s.forward_all();
+	e->s.run(device_download(logits, e->s.m.logits, (size_t)batch->count * (size_t)base->conf.plan->classes * sizeof *logits, e->s.stream));
+	*token = ++e->token;
+	rc = device_failed(e, e->s.rc, "evaluation");
+	return rc || !features ? rc : last_features(e, batch->count, features);
+}
+
+/* One stream: when it is idle, every token is done. */
+template <class T> int done(engine *base, uint64_t, int wait)
+{
+	cuda_engine<T> *e = self<T>(base);
+	if (wait) {
+		int rc = device_failed(e, device_wait(e->s.stream), "waiting for the device");
+		return rc ? rc : 1;
+	}
+	const int idle = device_idle(e->s.stream);
+	return idle < 0 ? device_failed(e, -idle, "a step") : idle;
+}
+
+template <class T> int last_loss(engine *base, double *loss)
+{
+	cuda_engine<T> *e = self<T>(base);
+	float value = 0;
+	int code = device_download(&value, e->s.loss(), sizeof value, e->s.stream);
+	code = code ? code : device_wait(e->s.stream);
+	*loss = value;
+	return device_failed(e, code, "reading the loss");
+}
+
+template <class T> int tap(engine *base, int index, int gradient, float *)
+{
+	return fail(base->error, EXIT_USAGE, "the CUDA engine keeps no %s %d apart from its neighbours", gradient ? "gradient" : "activation", index);
+}
+
+template <class T> const engine_ops ops = {
+	close_engine<T>, put_values<T>, get_values<T>, set_optimiser_step<T>, train<T>, backward<T>, forward<T>, done<T>, last_loss<T>, tap<T>,
+};
+
+/* ---- opening ---- */
+
+/* Fused kernels need 16-bit maps, the 170 KB of shared memory a block has from sm_90 on, and a bottleneck of at most 128 channels.
+ * CHEXNET_FUSED=0…3 chooses fewer: bit 0 forward, bit 1 backward. */
+template <class T> int fused_kernels(const network &net, int capability)
+{
+	const char *chosen = getenv("CHEXNET_FUSED");
+	const int possible = sizeof(T) == 2 && capability >= 90 && net.bottleneck <= 128 ? FUSED_FORWARD | FUSED_BACKWARD : 0;
+	return chosen ? atoi(chosen) & possible : possible;
+}
+
+template <class T> int open_engine(engine **out, const engine_conf *conf, error *err)
+{
+	cuda_engine<T> *e = new (std::nothrow) cuda_engine<T>();
+	if (!e)
+		return fail(err, EXIT_INTERNAL, "no memory for the CUDA engine");
+	e->base.ops = &ops<T>;
+	e->base.conf = *conf;
+	e->base.error = err;
+	e->s.conf = &e->base.conf;
+	e->s.sms = device_sms();
+	e->s.loss_scale = conf->precision == PRECISION_FP16 ? 1024 : 1;
+	e->host.resize(conf->layout->slab_count);
+	e->all.assign((size_t)conf->batch, ~0u);
+
+	char device[96] = "";
+	int capability = 0, code = device_describe(device, sizeof device, &capability);
+	snprintf(e->base.description, sizeof e->base.description, "cuda: %s", code ? "no GPU" : device);
+	int rc = device_failed(e, code, "looking at the device");
+	if (!rc && conf->precision == PRECISION_BF16 && capability < 80)
+		rc = fail(err, EXIT_USAGE, "%s has no bf16: use --precision fp16 or fp32", device);
+	if (!rc)
+		rc = network_make(&e->s.net, conf, err);
+	if (!rc)
+		rc = device_failed(e, device_stream_make(&e->s.stream), "making a stream");
+	size_t workspace = 0;
+	if (!rc) {
+		e->s.fused = fused_kernels<T>(e->s.net, capability);
+#ifdef HAVE_CUDNN
+		rc = cudnn_convolver_make(&e->conv, e->s, &workspace, err);
+#else
+		e->conv.reset(new (std::nothrow) plain_convolver<T>());
+#endif
+		e->s.conv = e->conv.get();
+	}
+	if (!rc)
+		rc = allocate(e, workspace);
+#ifdef HAVE_CUDNN
+	if (!rc)
+		static_cast<cudnn_convolver<T> *>(e->s.conv)->workspace = e->s.m.workspace;
+#endif
+	if (rc) {
+		close_engine<T>(&e->base);
+		return rc;
+	}
+	*out = &e->base;
+	return 0;
+}
+
+} // namespace
+
+extern "C" int chexnet_cuda_open(engine **engine, const engine_conf *conf, error *e)
+{
+	*engine = nullptr;
+	switch (conf->precision) {
+	case PRECISION_BF16:
+		return open_engine<bf16>(engine, conf, e);
+	case PRECISION_FP16:
+		return open_engine<fp16>(engine, conf, e);
+	case PRECISION_FP32:
+	case PRECISION_TF32:
+		return open_engine<float>(engine, conf, e);
+	case PRECISION_FP64:
+		break;
+	}
+	return fail(e, EXIT_USAGE, "the CUDA engine has no fp64: use --engine reference");
+}

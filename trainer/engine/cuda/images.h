@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * uint8 images, cut and mirrored, to the first convolution's input: normalised as ImageNet's, channels padded to 8. */
+#ifndef CUDA_IMAGES_H
+#define CUDA_IMAGES_H
+
+#include "channel_pass.h"
+
+struct image_window {
+	int16_t x, y;
+	uint8_t flip;
+};
+
+template <class T> struct gather_images {
+	const uint8_t *pixels;        /* [images][source][source][channels] */
+	const image_window *window;   /* [images] */
+	T *out;                       /* [images][side][side][8] */
+	float scale[3], bias[3];      /* normalised = scale · byte + bias */
+	int source, side, channels;   /* channels: 1 or 3 */
+	enum { SUMS = 0 };
+	typedef no_state state;
+
+	DEVICE state begin(int) const
+	{
+		return {};
+	}
+	DEVICE void apply(const state &, long pixel, int, octet (&)[2]) const
+	{
+		const long image = pixel / ((long)side * side);
+		const image_window w = window[image];
+		const int row = (int)(pixel / side % side), column = (int)(pixel % side);
+		const uint8_t *from = pixels + ((size_t)(image * source + w.y + row) * source + (size_t)(w.x + (w.flip ? side - 1 - column : column))) * channels;
+		octet v = {};
+		UNROLL for (int i = 0; i < 3; i++)
+			v.v[i] = fmaf(scale[i], (float)from[channels == 3 ? i : 0], bias[i]);
+		store8(out + (size_t)pixel * 8, v);
+	}
+};
+
+#endif

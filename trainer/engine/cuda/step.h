@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Forward and backward of a DenseNet as a sequence of kernels on one stream. Every launch goes through `rc`: after the
+ * first failure nothing more is launched. */
+#ifndef CUDA_STEP_H
+#define CUDA_STEP_H
+
+#include "batchnorm.h"
+#include "conv1x1_backward.h"
+#include "convolution.h"
+#include "head.h"
+#include "images.h"
+#include "maxpool.h"
+#include "network.h"
+#include "reduce.h"
+#include "update.h"
+
+/* ImageNet's, as in engine.c, which is not part of the shared object. */
+static const double pixel_mean[3] = { 0.485, 0.456, 0.406 }, pixel_deviation[3] = { 0.229, 0.224, 0.225 };
+
+enum { FUSED_FORWARD = 1, FUSED_BACKWARD = 2 };
+
+/* Who computes a convolution that no fused kernel takes: cuDNN on a device, convolution.h otherwise. */
+template <class T> struct convolver {
+	virtual ~convolver() = default;
+	virtual int forward(const convolution<T> &c, device_stream stream) = 0;
+	virtual int data(const convolution<T> &c, device_stream stream) = 0;
+	virtual int weight(const convolution<T> &c, device_stream stream) = 0; /* one part */
+};
+
+template <class T> struct plain_convolver : convolver<T> {
+	int forward(const convolution<T> &c, device_stream stream) override
+	{
+		return convolution_forward(c, stream);
+	}
+	int data(const convolution<T> &c, device_stream stream) override
+	{
+		return convolution_data(c, stream);
+	}
+	int weight(const convolution<T> &c, device_stream stream) override
+	{
+		return convolution_weight(c, stream);
+	}
+};
+
+template <class T> struct step {
+	const engine_conf *conf;
+	network net;
+	memory<T> m;
+	convolver<T> *conv;
+	device_stream stream;
+	int fused;         /* FUSED_… bits */
+	int sms;
+	int rc;            /* first failure, CUDA's code */
+	float loss_scale;
+	/* of the micro-batch */
+	int training, micro, micros;
+
+	typedef conv1x1_forward_shape<128, 3, false> forward_shape;
+	typedef conv1x1_backward_shape<64, 2, 16, true, true> backward_shape;
+
+	void run(int code)
+	{
+		rc = rc ? rc : code;
+	}
+	template <class Op> int pass(const Op &op, long pixels, int channels)
+	{
+		const int blocks = channel_pass_blocks(pixels, channels, 8 * sms < SUM_BLOCKS ? 8 * sms : SUM_BLOCKS);
+		if (!rc)
+			rc = channel_pass_launch(op, pixels, channels, m.sums, blocks, stream);
+		return blocks;
+	}
+	template <class P> void per_channel(void (*kernel)(P), const P &p)
+	{
+		if (!rc)
+			rc = per_channel_launch(kernel, p, stream);
+	}
+	float factor() const
+	{
+		return 1.0f / (float)micros;
+	}
+	float *statistics_slab() const
+	{
+		return m.slab + conf->layout->groups[conf->plan->n_params].offset;
+	}
+	float *loss() const
+	{
+		return statistics_slab() + 2 * conf->plan->n_bn_channels;
+	}
+	long pixels(int side) const
+	{
+		return (long)conf->batch * side * side;
+	}
+
+	/* ---- convolutions ---- */
+
+	convolution_shape shape(const conv_place &c, int in_pitch, int out_pitch) const
+	{
+		return { conf->batch, c.h_in, c.h_out, c.c_padded, c.c_out, c.kernel, c.stride, c.pad, in_pitch, out_pitch };
+	}
+	void forward(const conv_place &c, const T *in, int in_pitch, T *out, int out_pitch)
+	{
+		if (!rc)
+			rc = conv->forward({ shape(c, in_pitch, out_pitch), in, m.copy + c.copy, nullptr, out, nullptr, 1 }, stream);
+	}
+	void data_gradient(const conv_place &c, const T *out_gradient, int out_pitch, T *in_gradient, int in_pitch)
+	{
+		if (!rc)
+			rc = conv->data({ shape(c, in_pitch, out_pitch), nullptr, m.copy + c.copy, out_gradient, in_gradient, nullptr, 1 }, stream);
+	}
+	/* From m.partial to the slab. */
+	void finish_weight(const conv_place &c, int parts)
+	{
+		const weight_gradient g = { m.partial, m.slab + c.weight, factor() / loss_scale, c.c_out, c.c_in, c.c_padded, c.kernel * c.kernel, parts, micro != 0 };
+		if (!rc)
+			rc = weight_gradient_launch(g, stream);
+	}
+	void weight_gradient_of(const conv_place &c, const T *in, int in_pitch, const T *out_gradient, int out_pitch)
+	{
+		if (!rc)
+			rc = conv->weight({ shape(c, in_pitch, out_pitch), in, nullptr, out_gradient, nullptr, m.partial, 1 }, stream);
+		finish_weight(c, 1);
+	}
+
+	/* ---- normalisations ---- */
+
+	void statistics(const T *x, int pitch, int channels, long count, float *mean, float *rstd, float *square)
+	{
+		if (!training)
+			return;
+		const int parts = pass(channel_sums<T>{ x, pitch }, count, channels);
+		finish_statistics(parts, channels, channels, count, mean, rstd, square);
+	}
+	void finish_statistics(int parts, int channels, int stride, long count, float *mean, float *rstd, float *square)
+	{
+		per_channel(bn_statistics_kernel, { m.sums, mean, rstd, square, (double)count, 1e-5f, parts, channels, stride });
+	}
+	/* Scale and bias of a normalisation into m.scale, m.bias. */
+	void prepare(const bn_place &bn, const float *mean, const float *rstd, const float *square)
+	{
+		const size_t at = bn.statistics, bns = conf->plan->n_bn_channels;
+		bn_scale p = { m.weights + bn.gamma, m.weights + bn.beta, training ? mean : m.running_mean + at, rstd, training ? nullptr : m.running_variance + at,
+			       m.scale + at, m.bias + at, square, training ? statistics_slab() + at : nullptr, training ? statistics_slab() + bns + at : nullptr,
+			       factor(), 1e-5f, micro != 0, bn.channels };
+		per_channel(bn_scale_kernel, p);
+	}
+	void backward_sums(const bn_place &bn, int parts, const float *mean, const float *rstd, long count, bool shared, bool first)
+	{
+		const bn_backward_sums p = { m.sums, m.weights + bn.gamma, mean, rstd, m.slab + bn.gamma, m.slab + bn.beta, shared ? m.s1 : nullptr, shared ? m.s2 : nullptr,
+			                     m.a, m.b, m.c, (double)count, factor() / loss_scale, micro != 0, first, parts, bn.channels };
+		per_channel(bn_backward_sums_kernel, p);
+	}
+	/* The deferred correction of gradient channels [from, from + channels) of a block: from here on they are used up. */
+	void correct(int block, int from, int channels)
+	{
+		const dense_block &b = net.block[block];
+		per_channel(bn_correction_kernel, { m.s1 + from, m.s2 + from, m.block_mean[block] + from, m.block_rstd[block] + from, m.a, m.b, m.c, (double)pixels(b.side), channels });
+		pass(affine<T>{ m.gradient[block % 2] + from, m.map[block] + from, m.a, m.b, m.c, b.channels, b.channels }, pixels(b.side), channels);
+	}
+	template <gradient_source source, bool shared>
+	bn_relu_backward<T, source, shared> mask(const bn_place &bn, const void *gradient, int gradient_pitch, const T *x, int pitch, T *g, int g_pitch, const float *mean, const float *rstd,
+	                                         int side, int first)
+	{
+		return { gradient, x, g, m.scale + bn.statistics, m.bias + bn.statistics, m.weights + bn.gamma, mean, rstd, gradient_pitch, pitch, g_pitch, side, first };
+	}
+	bn_relu<T, false> apply(const bn_place &bn, const T *x, int pitch, T *out, int out_pitch) const
+	{
+		return { x, out, m.scale + bn.statistics, m.bias + bn.statistics, pitch, out_pitch, 0 };
+	}
+
+	/* ---- forward ---- */
+
+	void forward_layer(int block, int index)
+	{
+		const dense_block &b = net.block[block];
+		const dense_layer &l = b.layer[index];
+		const long count = pixels(b.side);
+		T *y = m.bottleneck[block][index];
+		const size_t at2 = l.bn2.statistics;
+		prepare(l.bn1, m.block_mean[block], m.block_rstd[block], m.block_square[block]);
+		if (fused & FUSED_FORWARD) {
+			if constexpr (sizeof(T) == 2) {
+				const long tiles = (count + forward_shape::ROWS - 1) / forward_shape::ROWS;
+				const int blocks = (int)(tiles < sms ? tiles : sms);
+				const conv1x1_forward<T> p = { m.map[block], m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics, y, m.sums, count, b.channels, l.c_in, net.bottleneck };
+				if (!rc)
+					rc = conv1x1_forward_launch<T, forward_shape>(p, (unsigned)blocks, stream);
+				if (training)
+					finish_statistics(blocks, net.bottleneck, 128, count, m.mean + at2, m.rstd + at2, m.square + at2);
+			}
+		} else {
+			pass(apply(l.bn1, m.map[block], b.channels, m.activation, l.c_in), count, l.c_in);
+			forward(l.conv1, m.activation, l.c_in, y, net.bottleneck);
+			statistics(y, net.bottleneck, net.bottleneck, count, m.mean + at2, m.rstd + at2, m.square + at2);
+		}
+		prepare(l.bn2, m.mean + at2, m.rstd + at2, m.square + at2);
+		pass(apply(l.bn2, y, net.bottleneck, m.activation, net.bottleneck), count, net.bottleneck);
+		forward(l.conv2, m.activation, net.bottleneck, m.map[block] + l.c_in, b.channels);
+		slice_statistics(block, l.c_in, net.growth);
+	}
+	void slice_statistics(int block, int from, int channels)
+	{
+		const dense_block &b = net.block[block];
+		statistics(m.map[block] + from, b.channels, channels, pixels(b.side), m.block_mean[block] + from, m.block_rstd[block] + from, m.block_square[block] + from);
+	}
+	void forward_stem()
+	{
+		const engine_conf *c = conf;
+		const size_t at = net.stem_bn.statistics;
+		gather_images<T> gather = { m.pixels, m.window, m.images, {}, {}, c->source_size, c->plan->image_size, c->channels };
+		for (int i = 0; i < 3; i++) {
+			gather.scale[i] = (float)(1 / (255 * pixel_deviation[i]));
+			gather.bias[i] = (float)(-pixel_mean[i] / pixel_deviation[i]);
+		}
+		pass(gather, pixels(c->plan->image_size), STEM_CHANNELS);
+		forward(net.stem, m.images, STEM_CHANNELS, m.stem, net.stem.c_out);
+		statistics(m.stem, net.stem.c_out, net.stem.c_out, pixels(net.stem_side), m.mean + at, m.rstd + at, m.square + at);
+		prepare(net.stem_bn, m.mean + at, m.rstd + at, m.square + at);
+		const dense_block &b = net.block[0];
+		pass(bn_relu_maxpool<T>{ { m.stem, net.stem_side, net.stem.c_out }, m.map[0], m.scale + at, m.bias + at, b.channels }, pixels(b.side), b.c_in);
+		slice_statistics(0, 0, b.c_in);
+	}
+	/* relu and normalisation, 2 × 2 mean, 1×1: the pool first, since both are linear. */
+	void pooled_activation(int block)
+	{
+		const dense_block &b = net.block[block], &before = net.block[block - 1];
+		const bn_relu<T, true> op = { m.map[block - 1], m.activation, m.scale + b.transition_bn.statistics, m.bias + b.transition_bn.statistics, before.channels, before.channels, b.side };
+		pass(op, pixels(b.side), before.channels);
+	}
+	void forward_transition(int block)
+	{
+		const dense_block &b = net.block[block];
+		prepare(b.transition_bn, m.block_mean[block - 1], m.block_rstd[block - 1], m.block_square[block - 1]);
+		pooled_activation(block);
+		forward(b.transition, m.activation, net.block[block - 1].channels, m.map[block], b.channels);
+		slice_statistics(block, 0, b.c_in);
+	}
+	void forward_head()
+	{
+		const int last = net.blocks - 1, n = conf->batch;
+		const dense_block &b = net.block[last];
+		const size_t at = net.head_bn.statistics;
+		prepare(net.head_bn, m.block_mean[last], m.block_rstd[last], m.block_square[last]);
+		const head_pool<T> pool = { m.map[last], m.scale + at, m.bias + at, m.pooled, n, b.side * b.side, b.channels, b.channels };
+		if (!rc)
+			rc = launch(head_pool_kernel<T>, (unsigned)(n * b.channels / 8 + HEAD_THREADS - 1) / HEAD_THREADS, HEAD_THREADS, 0, stream, pool);
+		const head_logits l = { m.pooled, m.weights + net.classifier_weight, m.weights + net.classifier_bias, m.logits, n, b.channels, net.classes };
+		if (!rc)
+			rc = launch(head_logits_kernel, (unsigned)(n * net.classes * 32 + HEAD_THREADS - 1) / HEAD_THREADS, HEAD_THREADS, 0, stream, l);
+	}
+	void forward_all()
+	{
+		forward_stem();
+		for (int block = 0; block < net.blocks; block++) {
+			if (block)
+				forward_transition(block);
+			for (int l = 0; l < net.block[block].layers; l++)
+				forward_layer(block, l);
+		}
+		forward_head();
+	}
+
+	/* ---- backward. ready(param): that parameter's gradient is in the slab. ---- */
+
+	void backward_head()
+	{
+		const int last = net.blocks - 1, n = conf->batch, softmax = conf->loss == LOSS_SOFTMAX;
+		const dense_block &b = net.block[last];
+		const head_loss l = { m.logits, m.labels, softmax ? nullptr : m.known, m.image_weight, softmax ? nullptr : m.pos_weight, m.dlogits, loss(), factor(), loss_scale,
+			              n, net.classes, softmax, micro != 0 };
+		if (!rc)
+			rc = launch(head_loss_kernel, 1, HEAD_THREADS, HEAD_THREADS * sizeof(float), stream, l);
+		const head_backward h = { m.dlogits, m.pooled, m.weights + net.classifier_weight, m.slab + net.classifier_weight, m.slab + net.classifier_bias, m.dpooled,
+			                  factor() / loss_scale, n, b.channels, net.classes, micro != 0 };
+		if (!rc)
+			rc = head_backward_launch(h, stream);
+		const int parts = pass(mask<GRADIENT_GLOBAL, true>(net.head_bn, m.dpooled, b.channels, m.map[last], b.channels, m.gradient[last % 2], b.channels,
+		                                                   m.block_mean[last], m.block_rstd[last], b.side, 1), pixels(b.side), b.channels);
+		backward_sums(net.head_bn, parts, m.block_mean[last], m.block_rstd[last], pixels(b.side), true, true);
+	}
+	void backward_layer(int block, int index)
+	{
+		const dense_block &b = net.block[block];
+		const dense_layer &l = b.layer[index];
+		const long count = pixels(b.side);
+		const size_t at2 = l.bn2.statistics;
+		T *g = m.gradient[block % 2], *y = m.bottleneck[block][index];
+		correct(block, l.c_in, net.growth);
+		pass(apply(l.bn2, y, net.bottleneck, m.activation, net.bottleneck), count, net.bottleneck);
+		weight_gradient_of(l.conv2, m.activation, net.bottleneck, g + l.c_in, b.channels);
+		data_gradient(l.conv2, g + l.c_in, b.channels, m.dz, net.bottleneck);
+		int parts = pass(mask<GRADIENT_FULL, false>(l.bn2, m.dz, net.bottleneck, y, net.bottleneck, m.dz, net.bottleneck, m.mean + at2, m.rstd + at2, b.side, 0), count, net.bottleneck);
+		backward_sums(l.bn2, parts, m.mean + at2, m.rstd + at2, count, false, false);
+		if (fused & FUSED_BACKWARD)
+			parts = fused_backward(block, l, y, g);
+		else
+			parts = separate_backward(block, l, y, g);
+		backward_sums(l.bn1, parts, m.block_mean[block], m.block_rstd[block], count, true, false);
+	}
+	int separate_backward(int block, const dense_layer &l, const T *y, T *g)
+	{
+		const dense_block &b = net.block[block];
+		const long count = pixels(b.side);
+		pass(affine<T>{ m.dz, y, m.a, m.b, m.c, net.bottleneck, net.bottleneck }, count, net.bottleneck);
+		pass(apply(l.bn1, m.map[block], b.channels, m.activation, l.c_in), count, l.c_in);
+		weight_gradient_of(l.conv1, m.activation, l.c_in, m.dz, net.bottleneck);
+		data_gradient(l.conv1, m.dz, net.bottleneck, m.back, l.c_in);
+		return pass(mask<GRADIENT_FULL, true>(l.bn1, m.back, l.c_in, m.map[block], b.channels, g, b.channels, m.block_mean[block], m.block_rstd[block], b.side, 0), count, l.c_in);
+	}
+	/* Blocks that share a column tile of the fused backward kernel. */
+	int backward_splits(long count, int c_in) const
+	{
+		const long tiles = (count + backward_shape::ROWS - 1) / backward_shape::ROWS, wanted = sms / ((c_in + 127) / 128);
+		return (int)(wanted < 1 ? 1 : wanted < tiles ? wanted : tiles);
+	}
+	int fused_backward(int block, const dense_layer &l, const T *y, T *g)
+	{
+		const dense_block &b = net.block[block];
+		const int splits = backward_splits(pixels(b.side), l.c_in);
+		if constexpr (sizeof(T) == 2) {
+			const conv1x1_backward<T> p = { m.dz, y, m.a, m.b, m.c, m.map[block], g, m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics,
+				                        m.weights + l.bn1.gamma, m.block_mean[block], m.block_rstd[block], m.sums, m.partial, pixels(b.side), b.channels, l.c_in, net.bottleneck, splits };
+			if (!rc)
+				rc = conv1x1_backward_launch<T, backward_shape>(p, stream);
+			finish_weight(l.conv1, splits);
+		}
+		return splits;
+	}
+	void backward_transition(int block)
+	{
+		const dense_block &b = net.block[block], &before = net.block[block - 1];
+		T *g = m.gradient[block % 2];
+		correct(block, 0, b.c_in);
+		pooled_activation(block);
+		weight_gradient_of(b.transition, m.activation, before.channels, g, b.channels);
+		data_gradient(b.transition, g, b.channels, m.back, before.channels);
+		const float *mean = m.block_mean[block - 1], *rstd = m.block_rstd[block - 1];
+		const int parts = pass(mask<GRADIENT_QUARTER, true>(b.transition_bn, m.back, before.channels, m.map[block - 1], before.channels, m.gradient[(block - 1) % 2], before.channels,
+		                                                    mean, rstd, b.side, 1), pixels(before.side), before.channels);
+		backward_sums(b.transition_bn, parts, mean, rstd, pixels(before.side), true, true);
+	}
+	void backward_stem()
+	{
+		const dense_block &b = net.block[0];
+		const size_t at = net.stem_bn.statistics;
+		const long count = pixels(net.stem_side);
+		const int channels = net.stem.c_out;
+		correct(0, 0, b.c_in);
+		const bn_relu_maxpool_backward<T> op = { { m.stem, net.stem_side, channels }, m.gradient[0], m.stem_gradient, m.scale + at, m.bias + at, m.mean + at, m.rstd + at, b.channels };
+		const int parts = pass(op, count, channels);
+		backward_sums(net.stem_bn, parts, m.mean + at, m.rstd + at, count, false, false);
+		pass(affine<T>{ m.stem_gradient, m.stem, m.a, m.b, m.c, channels, channels }, count, channels);
+		weight_gradient_of(net.stem, m.images, STEM_CHANNELS, m.stem_gradient, channels);
+	}
+	template <class Ready> void backward_all(Ready ready)
+	{
+		backward_head();
+		ready(net.classifier_param);
+		for (int block = net.blocks - 1; block >= 0; block--) {
+			for (int l = net.block[block].layers - 1; l >= 0; l--) {
+				backward_layer(block, l);
+				ready(net.block[block].layer[l].conv1.param - 2); /* norm1's weight: the layer's first in table order */
+			}
+			if (block)
+				backward_transition(block);
+			else
+				backward_stem();
+			ready(block ? net.block[block].transition.param - 2 : 0);
+		}
+		ready(-1); /* the statistics */
+	}
+};
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * THE WAIST: a training step over a layer table. Activation layout, fusion, precision and graphs are the
+ * engine's own business; everything that crosses this header is canonical: fp32, table order (net/plan.h),
+ * uint8 images.
+ *
+ * An engine is used by one thread. Functions return 0 or -exit code with the reason in the struct error
+ * given to engine_open().
+ */
+#ifndef ENGINE_H
+#define ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+#include "net/plan.h"
+
+enum engine_kind { ENGINE_REFERENCE, ENGINE_CPU, ENGINE_CUDA };
+enum precision { PRECISION_FP32, PRECISION_TF32, PRECISION_BF16, PRECISION_FP16, PRECISION_FP64 };
+enum loss_kind { LOSS_BCE, LOSS_SOFTMAX };
+enum optimizer { OPTIMIZER_ADAM, OPTIMIZER_SGD };
+
+/* For tests and benchmarks; zero is what users run. */
+enum engine_variant {
+	VARIANT_BEST,    /* the kernels that suit this machine's CPU features */
+	VARIANT_PORTABLE,/* CPU engine: the plain C version of every kernel */
+	VARIANT_BASELINE /* CPU engine: a step of plain library primitives, the rival in `make bench` */
+};
+
+/* One gradient group in ready order: the runtime's buckets are made of these. Parameters, gradients and
+ * moments share this padded order inside an engine. */
+struct engine_group {
+	const char *name;  /* parameter's name; the last group is "statistics" */
+	int param;         /* index into plan->params; -1 for "statistics" */
+	size_t offset;     /* floats from the start of the slab; a multiple of 16 */
+	size_t count;      /* floats, padded to a multiple of 16 */
+};
+
+/* Reverse table order, then one group "statistics": [n_bn_channels] batch means, [n_bn_channels] E[x²], then the loss
+ * and 15 spare floats. What every engine uses unless it has a reason. */
+struct engine_layout {
+	struct engine_group *groups;
+	int n_groups;
+	size_t slab_count; /* floats */
+};
+int engine_layout_make(struct engine_layout *layout, const struct net_plan *plan, struct error *e);
+void engine_layout_free(struct engine_layout *layout);
+
+/* What conf points to must stay as long as the engine. */
+struct engine_conf {
+	const struct net_plan *plan;
+	const struct engine_layout *layout;
+	enum precision precision;
+	enum engine_variant variant;
+	enum loss_kind loss;
+	enum optimizer optimizer;
+	double beta1, beta2, epsilon;   /* Adam as PyTorch's; SGD takes beta1 as its momentum (PyTorch's, no dampening) */
+	double weight_decay;            /* L2, added to the gradient of convolution and classifier weights, not to BN or bias */
+	int batch;                      /* images in a micro-batch: the BN group */
+	int channels;                   /* 1: gray pixels, 3: RGB interleaved */
+	int source_size;                /* side of the square images that are fed; >= plan->image_size */
+	int threads;                    /* CPU threads for compute; 0: those of the affinity mask */
+	const float *pos_weight;        /* [classes] weight of positives in BCE, or NULL */
+	float *slab;                    /* [slab_count] gradients, from hvd_plan_slab(); NULL: the engine's own */
+	int (*ready)(void *context, int group); /* group's gradient is in the slab (last micro-batch only); NULL: one rank */
+	int (*finish)(void *context);           /* returns when the slab holds the means over all ranks */
+	void *context;
+};
+
+/* Cut and mirror, applied on the device: a window of image_size at (x, y), then flip about the vertical axis. */
+struct augment {
+	int16_t x, y;
+	uint8_t flip;
+};
+
+/* A micro-batch; all arrays have `count` entries. Pixels are divided by 255 and normalised with ImageNet's mean and standard
+ * deviation; a gray image counts as three equal channels. The loss is the mean over images (and classes, for BCE) of
+ * weight * loss, where an unknown label adds 0 to the sum and still counts in the divisor, so that the mean over micro-batches
+ * and ranks does not depend on how a batch is cut. */
+struct engine_batch {
+	int count;                     /* == conf.batch when training; 1..conf.batch in evaluation */
+	const uint8_t *pixels;         /* [count][source_size][source_size][channels] */
+	const uint32_t *labels;        /* BCE: bit c = class c present. Softmax: class index */
+	const uint32_t *known;         /* BCE: bit c = label c is known and enters the loss; NULL: all */
+	const float *weight;           /* per image; NULL: 1 */
+	const struct augment *augment; /* NULL: centre window, no flip */
+};
+
+enum engine_what {
+	ENGINE_PARAMS,       /* [n_weights] table order */
+	ENGINE_GRADS,        /* [n_weights] of the last step, before weight decay */
+	ENGINE_MOMENT1,      /* [n_weights] */
+	ENGINE_MOMENT2,      /* [n_weights] */
+	ENGINE_RUNNING_MEAN, /* [n_bn_channels] */
+	ENGINE_RUNNING_VAR   /* [n_bn_channels] */
+};
+
+struct engine;
+
+int engine_open(struct engine **engine, enum engine_kind kind, const struct engine_conf *conf, struct error *e);
+void engine_close(struct engine *engine);
+
+int engine_put(struct engine *engine, enum engine_what what, size_t offset, const float *values, size_t count);
+int engine_get(struct engine *engine, enum engine_what what, size_t offset, float *values, size_t count);
+
+/* Optimiser steps done, for Adam's bias correction; restored on resume. */
+int engine_set_step(struct engine *engine, uint64_t step);
+
+/* Forward and backward of micro-batch `micro` of `micros`; gradients are summed over the micro-batches and divided by
+ * their number. At the last one groups are announced through conf.ready as they are finished, then conf.finish is
+ * called, running statistics take one update and the optimiser one step with rate `lr`. *token is for engine_done():
+ * the batch's memory must stay until then.
+ *
+ * Running statistics: momentum 0.1 (PyTorch's), mean = mean of the group means, variance = E[x²] - mean² over all
+ * micro-batches and ranks, times n / (n - 1) with n = conf.batch * pixels, the size of one BN group: what PyTorch
+ * computes for one micro-batch on one rank, and the same for every way to cut a batch into micro-batches and ranks. */
+int engine_train(struct engine *engine, const struct engine_batch *batch, int micro, int micros, double lr, uint64_t *token);
+
+/* Forward and backward only: gradients of this micro-batch into the slab, no communication, no update. For tests and benchmarks. */
+int engine_backward(struct engine *engine, const struct engine_batch *batch);
+
+/* Evaluation with running statistics. logits: [count][classes]; features: [count][c][h][h] before the global pool, or NULL.
+ * Outputs are valid once engine_done(token) is 1. */
+int engine_forward(struct engine *engine, const struct engine_batch *batch, float *logits, float *features, uint64_t *token);
+
+/* 1: done, 0: not yet, negative: failed. wait != 0 blocks. */
+int engine_done(struct engine *engine, uint64_t token, int wait);
+
+/* Mean loss over all micro-batches and ranks of the last finished training step (after engine_backward: of that batch). */
+int engine_loss(struct engine *engine, double *loss);
+
+/* Activation `index` (net_layer numbering) of the last training pass, or with gradient != 0 the loss's gradient there:
+ * [batch][c][h][h] fp32. EXIT_USAGE where a fused engine does not keep it. For tests. */
+int engine_tap(struct engine *engine, int index, int gradient, float *values);
+
+/* Bytes held, all allocated by engine_open(). */
+size_t engine_memory(const struct engine *engine);
+/* "cpu: oneDNN 2.6.3, avx512, 2 threads" */
+const char *engine_describe(const struct engine *engine);
+
+#endif

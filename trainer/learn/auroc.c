@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/auroc.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct entry {
+	float score;
+	uint32_t image;
+};
+
+static int by_score(const void *a, const void *b)
+{
+	float x = ((const struct entry *)a)->score, y = ((const struct entry *)b)->score;
+
+	return (x > y) - (x < y);
+}
+
+/* ---- point estimate and DeLong ---------------------------------------------------------------------- */
+
+static struct entry *sorted(const float *score, size_t n)
+{
+	struct entry *e = malloc((n + 1) * sizeof *e);
+
+	if (!e)
+		return NULL;
+	for (size_t i = 0; i < n; i++)
+		e[i] = (struct entry){ score[i], (uint32_t)i };
+	qsort(e, n, sizeof *e, by_score);
+	return e;
+}
+
+static size_t tie_end(const struct entry *e, size_t begin, size_t n)
+{
+	size_t end = begin + 1;
+
+	while (end < n && e[end].score == e[begin].score)
+		end++;
+	return end;
+}
+
+double auroc(const float *score, const uint8_t *positive, size_t n)
+{
+	return auroc_delong(score, positive, n).value;
+}
+
+/* For a positive the structural component is the share of negatives below it, for a negative the share of positives above
+ * it; the AUROC is the mean of either, and its variance the sum of both variances of the mean. */
+struct interval auroc_delong(const float *score, const uint8_t *positive, size_t n)
+{
+	struct interval r = { NAN, NAN, NAN, NAN };
+	struct entry *e = sorted(score, n);
+	size_t pos = 0, neg = 0, seen_pos = 0, seen_neg = 0;
+
+	if (!e)
+		return r;
+	for (size_t i = 0; i < n; i++)
+		pos += positive[i] != 0;
+	neg = n - pos;
+	if (pos == 0 || neg == 0) {
+		free(e);
+		return r;
+	}
+	double sum10 = 0, square10 = 0, sum01 = 0, square01 = 0;
+	for (size_t begin = 0; begin < n;) {
+		size_t end = tie_end(e, begin, n), p = 0;
+
+		for (size_t i = begin; i < end; i++)
+			p += positive[e[i].image] != 0;
+		size_t q = end - begin - p;
+		double v10 = ((double)seen_neg + 0.5 * (double)q) / (double)neg;
+		double v01 = ((double)(pos - seen_pos - p) + 0.5 * (double)p) / (double)pos;
+
+		sum10 += (double)p * v10;
+		square10 += (double)p * v10 * v10;
+		sum01 += (double)q * v01;
+		square01 += (double)q * v01 * v01;
+		seen_pos += p;
+		seen_neg += q;
+		begin = end;
+	}
+	free(e);
+	double m = (double)pos, k = (double)neg, variance = 0;
+
+	r.value = sum10 / m;
+	if (pos > 1 && neg > 1) {
+		variance = (square10 - sum10 * sum10 / m) / (m - 1) / m + (square01 - sum01 * sum01 / k) / (k - 1) / k;
+		r.se = sqrt(fmax(variance, 0));
+		r.low = fmax(r.value - 1.959963984540054 * r.se, 0);
+		r.high = fmin(r.value + 1.959963984540054 * r.se, 1);
+	}
+	return r;
+}
+
+/* ---- bootstrap over patients ------------------------------------------------------------------------ */
+
+/* A class's known images in ascending order of score: patient << 1 | positive. Ties count one half because the statistic
+ * is the mean over two orders, negatives first and positives first within each tie; without ties one order is enough. */
+struct ranking {
+	size_t n;
+	int ties;
+	uint32_t *low, *high;
+};
+
+struct resampling {
+	const struct scores *s;
+	size_t patients;
+	uint32_t *patient; /* [n] 0 … patients - 1 */
+	struct ranking ranking[32];
+};
+
+static int rank_class(struct resampling *r, int c)
+{
+	const struct scores *s = r->s;
+	struct ranking *k = &r->ranking[c];
+	struct entry *e = malloc((s->n + 1) * sizeof *e);
+
+	k->low = malloc((s->n + 1) * sizeof *k->low);
+	k->high = malloc((s->n + 1) * sizeof *k->high);
+	if (!e || !k->low || !k->high) {
+		free(e);
+		return -1;
+	}
+	for (size_t i = 0; i < s->n; i++)
+		if (!s->known || (s->known[i] >> c & 1))
+			e[k->n++] = (struct entry){ s->logits[i * (size_t)s->classes + (size_t)c], (uint32_t)i };
+	qsort(e, k->n, sizeof *e, by_score);
+	for (size_t begin = 0; begin < k->n;) {
+		size_t end = tie_end(e, begin, k->n), front = begin, back = end;
+
+		for (size_t i = begin; i < end; i++) {
+			uint32_t positive = s->labels[e[i].image] >> c & 1, word = r->patient[e[i].image] << 1 | positive;
+			size_t at = positive ? --back : front++;
+
+			k->low[at] = word;
+			k->high[begin + end - 1 - at] = word;
+		}
+		k->ties |= front > begin && back < end;
+		begin = end;
+	}
+	free(e);
+	return 0;
+}
+
+/* Σ over positives of the weight of all negatives before it; the totals too. */
+static double weighted_u(const uint32_t *order, size_t n, const uint16_t *weight, uint64_t *pos, uint64_t *neg)
+{
+	uint64_t below = 0, u = 0, positives = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t w = weight[order[i] >> 1], p = -(uint64_t)(order[i] & 1);
+
+		u += (w & p) * below;
+		positives += w & p;
+		below += w & ~p;
+	}
+	*pos = positives;
+	*neg = below;
+	return (double)u;
+}
+
+static double weighted_auroc(const struct ranking *k, const uint16_t *weight)
+{
+	uint64_t pos, neg;
+	double u = weighted_u(k->low, k->n, weight, &pos, &neg);
+
+	if (k->ties)
+		u = 0.5 * (u + weighted_u(k->high, k->n, weight, &pos, &neg));
+	return pos && neg ? u / ((double)pos * (double)neg) : NAN;
+}
+
+static double mean_of(const double *v, int n)
+{
+	double sum = 0;
+	int k = 0;
+
+	for (int i = 0; i < n; i++)
+		if (!isnan(v[i])) {
+			sum += v[i];
+			k++;
+		}
+	return k ? sum / k : NAN;
+}
+
+static void summarise(const struct scores *s, const double *replicates, int resamples, double *column, struct auroc_table *t)
+{
+	double values[32];
+
+	t->counted = 0;
+	for (int c = 0; c < s->classes; c++) {
+		values[c] = t->class[c].value;
+		t->counted += !isnan(values[c]);
+		for (int b = 0; b < resamples; b++)
+			column[b] = replicates[(size_t)b * (size_t)s->classes + (size_t)c];
+		interval_set(&t->class[c], column, (size_t)resamples);
+	}
+	t->mean.value = mean_of(values, s->classes);
+	for (int b = 0; b < resamples; b++)
+		column[b] = mean_of(replicates + (size_t)b * (size_t)s->classes, s->classes);
+	interval_set(&t->mean, column, (size_t)resamples);
+}
+
+static int resample_all(const struct resampling *r, int resamples, uint64_t seed, double *replicates)
+{
+	int classes = r->s->classes, failed = 0;
+
+#pragma omp parallel reduction(| : failed)
+	{
+		uint16_t *weight = malloc((r->patients + 1) * sizeof *weight);
+
+		failed |= !weight;
+#pragma omp for schedule(static)
+		for (int b = 0; b < resamples; b++) {
+			if (!weight)
+				continue;
+			patients_draw(weight, r->patients, seed, b);
+			for (int c = 0; c < classes; c++)
+				replicates[(size_t)b * (size_t)classes + (size_t)c] = weighted_auroc(&r->ranking[c], weight);
+		}
+		free(weight);
+	}
+	return failed ? -1 : 0;
+}
+
+/* The point estimate is the resample in which everybody is drawn once. */
+static int estimate(const struct resampling *r, struct auroc_table *t)
+{
+	uint16_t *once = malloc((r->patients + 1) * sizeof *once);
+
+	if (!once)
+		return -1;
+	for (size_t i = 0; i < r->patients; i++)
+		once[i] = 1;
+	for (int c = 0; c < t->classes; c++) {
+		const struct ranking *k = &r->ranking[c];
+
+		for (size_t i = 0; i < k->n; i++)
+			t->positives[c] += k->low[i] & 1;
+		t->negatives[c] = k->n - t->positives[c];
+		t->class[c].value = weighted_auroc(k, once);
+	}
+	free(once);
+	return 0;
+}
+
+int auroc_bootstrap(const struct scores *s, int resamples, uint64_t seed, struct auroc_table *table, double *replicates)
+{
+	struct resampling r = { .s = s };
+	double *own = replicates ? NULL : malloc(((size_t)resamples * (size_t)s->classes + 1) * sizeof *own);
+	double *column = malloc(((size_t)resamples + 1) * sizeof *column);
+	double *all = replicates ? replicates : own;
+	int rc = -1;
+
+	r.patient = malloc((s->n + 1) * sizeof *r.patient);
+	if (all && column && r.patient) {
+		long patients = patients_number(s->patient, s->n, r.patient);
+
+		r.patients = patients < 0 ? 0 : (size_t)patients;
+		rc = patients < 0 ? -1 : 0;
+	}
+	*table = (struct auroc_table){ .classes = s->classes, .patients = r.patients };
+	for (int c = 0; rc == 0 && c < s->classes; c++)
+		rc = rank_class(&r, c);
+	if (rc == 0)
+		rc = estimate(&r, table);
+	if (rc == 0)
+		rc = resample_all(&r, resamples, seed, all);
+	if (rc == 0)
+		summarise(s, all, resamples, column, table);
+	for (int c = 0; c < s->classes; c++) {
+		free(r.ranking[c].low);
+		free(r.ranking[c].high);
+	}
+	free(r.patient);
+	free(column);
+	free(own);
+	return rc;
+}

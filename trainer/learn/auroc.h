@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Area under the ROC curve, exactly, and how sure it is. */
+#ifndef LEARN_AUROC_H
+#define LEARN_AUROC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "data/findings.h"
+#include "learn/resample.h"
+
+/* What a network said about a set of images; arrays are borrowed. */
+struct scores {
+	size_t n;                /* images */
+	int classes;             /* 1 … 32 */
+	const float *logits;     /* [n][classes] */
+	const uint32_t *labels;  /* [n] bit c: class c present */
+	const uint32_t *known;   /* [n] bit c: label c is known; others are left out of class c. NULL: all known */
+	const uint32_t *patient; /* [n] who it is: images of one patient are not independent. NULL: each image its own */
+};
+
+struct auroc_table {
+	int classes;
+	size_t positives[32], negatives[32];
+	struct interval class[32];
+	struct interval mean; /* over the classes that have both positives and negatives */
+	int counted;          /* how many those are */
+	size_t patients;
+};
+
+/* Probability that a random positive scores higher than a random negative, ties counting one half: the Mann-Whitney
+ * statistic, by sorting. NAN without a positive or a negative. */
+double auroc(const float *score, const uint8_t *positive, size_t n);
+
+/* The same with DeLong's standard error and Wald interval (DeLong, DeLong and Clarke-Pearson 1988, by mid-ranks as in Sun
+ * and Xu 2014). It takes all images for independent. */
+struct interval auroc_delong(const float *score, const uint8_t *positive, size_t n);
+
+/* AUROC of every class and their mean with percentile intervals from `resamples` resamples of whole patients. Depends on the
+ * seed only, not on threads. replicates: [resamples][classes], or NULL. Returns 0, or -1 without memory. */
+int auroc_bootstrap(const struct scores *s, int resamples, uint64_t seed, struct auroc_table *table, double *replicates);
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/cam.h"
+
+#include <stdlib.h>
+
+#include <spng.h>
+
+#include "data/file.h"
+
+struct cam cam_make(const float *features, int channels, int side, const float *weight, float *cells)
+{
+	struct cam cam = { .side = side, .cells = cells };
+	int strongest = 0;
+
+	for (int i = 0; i < side * side; i++) {
+		double sum = 0;
+
+		for (int c = 0; c < channels; c++)
+			sum += (double)weight[c] * features[c * side * side + i];
+		cells[i] = (float)sum;
+		if (cells[i] > cells[strongest])
+			strongest = i;
+	}
+	cam.peak_x = (strongest % side + 0.5) / side;
+	cam.peak_y = (strongest / side + 0.5) / side;
+	return cam;
+}
+
+static double cell(const struct cam *cam, int x, int y)
+{
+	int last = cam->side - 1;
+
+	x = x < 0 ? 0 : x > last ? last : x;
+	y = y < 0 ? 0 : y > last ? last : y;
+	return cam->cells[y * cam->side + x];
+}
+
+/* Bilinear between cell centres; x and y in cells. */
+static double sample(const struct cam *cam, double x, double y)
+{
+	x -= 0.5;
+	y -= 0.5;
+	int x0 = (int)(x + 1) - 1, y0 = (int)(y + 1) - 1; /* floor for x > -1 */
+	double fx = x - x0, fy = y - y0;
+
+	return (1 - fy) * ((1 - fx) * cell(cam, x0, y0) + fx * cell(cam, x0 + 1, y0)) +
+	       fy * ((1 - fx) * cell(cam, x0, y0 + 1) + fx * cell(cam, x0 + 1, y0 + 1));
+}
+
+/* Nothing, then yellow, then red: t from 0 to 1. */
+static void colour(double t, uint8_t gray, uint8_t *rgb)
+{
+	double cover = 0.6 * t;
+
+	rgb[0] = (uint8_t)((1 - cover) * gray + cover * 255 + 0.5);
+	rgb[1] = (uint8_t)((1 - cover) * gray + cover * 220 * (1 - t) + 0.5);
+	rgb[2] = (uint8_t)((1 - cover) * gray + 0.5);
+}
+
+void cam_overlay(const struct cam *cam, const uint8_t *gray, int size, int window, uint8_t *rgb)
+{
+	int margin = (size - window) / 2;
+	double strongest = 0;
+
+	for (int i = 0; i < cam->side * cam->side; i++)
+		if (cam->cells[i] > strongest)
+			strongest = cam->cells[i];
+	for (int y = 0; y < size; y++)
+		for (int x = 0; x < size; x++) {
+			int wx = x - margin, wy = y - margin;
+			double t = 0;
+
+			if (strongest > 0 && wx >= 0 && wy >= 0 && wx < window && wy < window)
+				t = sample(cam, (wx + 0.5) * cam->side / window, (wy + 0.5) * cam->side / window) / strongest;
+			colour(t > 0 ? t : 0, gray[y * size + x], rgb + 3 * (y * size + x));
+		}
+}
+
+int rgb_write_png(const char *path, const uint8_t *rgb, int size, struct error *e)
+{
+	struct spng_ihdr header = { .width = (uint32_t)size, .height = (uint32_t)size, .bit_depth = 8, .color_type = SPNG_COLOR_TYPE_TRUECOLOR };
+	spng_ctx *png = spng_ctx_new(SPNG_CTX_ENCODER);
+	size_t bytes;
+	int rc;
+
+	if (!png)
+		return fail(e, EXIT_INTERNAL, "%s: no memory", path);
+	spng_set_option(png, SPNG_ENCODE_TO_BUFFER, 1);
+	rc = spng_set_ihdr(png, &header);
+	if (!rc)
+		rc = spng_encode_image(png, rgb, (size_t)size * (size_t)size * 3, SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
+	void *file = rc ? NULL : spng_get_png_buffer(png, &bytes, &rc);
+
+	spng_ctx_free(png);
+	if (!file)
+		return fail(e, EXIT_INTERNAL, "%s: cannot be encoded: %s", path, spng_strerror(rc));
+	rc = file_write(path, file, bytes, e);
+	free(file);
+	return rc;
+}

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/checkpoint.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/findings.h"
+#include "learn/safetensors.h"
+
+struct checkpoint {
+	struct safetensors *file;
+	char path[4096];
+	char model[32];
+	int classes;
+};
+
+static const char moment_prefix[2][24] = { "adam.exp_avg.", "adam.exp_avg_sq." };
+
+int model_values_alloc(struct model_values *v, const struct net_plan *plan, int with_moments, struct error *e)
+{
+	size_t n = plan->n_weights, channels = plan->n_bn_channels;
+
+	*v = (struct model_values){
+		.params = calloc(n + 1, sizeof(float)),
+		.mean = calloc(channels + 1, sizeof(float)),
+		.variance = calloc(channels + 1, sizeof(float)),
+		.moment1 = with_moments ? calloc(n + 1, sizeof(float)) : NULL,
+		.moment2 = with_moments ? calloc(n + 1, sizeof(float)) : NULL,
+	};
+	if (v->params && v->mean && v->variance && (!with_moments || (v->moment1 && v->moment2)))
+		return 0;
+	model_values_free(v);
+	return fail(e, EXIT_INTERNAL, "no memory for %zu parameters", n);
+}
+
+void model_values_free(struct model_values *v)
+{
+	free(v->params);
+	free(v->mean);
+	free(v->variance);
+	free(v->moment1);
+	free(v->moment2);
+	*v = (struct model_values){ 0 };
+}
+
+/* ---- tensors of a plan ------------------------------------------------------------------------------ */
+
+static void describe_param(struct tensor *t, const struct net_param *p, const char *prefix, const float *values)
+{
+	*t = (struct tensor){ .type = TENSOR_F32, .ndim = p->ndim, .data = values ? values + p->offset : NULL, .bytes = p->count * sizeof(float) };
+	snprintf(t->name, sizeof t->name, "%s%s", prefix, p->name);
+	for (int d = 0; d < p->ndim; d++)
+		t->shape[d] = p->shape[d];
+}
+
+static void describe_statistic(struct tensor *t, const struct net_bn *bn, const char *what, const float *values)
+{
+	*t = (struct tensor){ .type = TENSOR_F32, .ndim = 1, .shape = { bn->channels }, .data = values ? values + bn->offset : NULL,
+			      .bytes = (size_t)bn->channels * sizeof(float) };
+	snprintf(t->name, sizeof t->name, "%s.%s", bn->name, what);
+}
+
+/* Every tensor of the plan in the order of the file; returns their number. tensors NULL: only counts. */
+static int describe_all(const struct net_plan *plan, const struct model_values *v, const int64_t *steps, struct tensor *tensors)
+{
+	int n = 0;
+
+	for (int i = 0; i < plan->n_params; i++, n++)
+		if (tensors)
+			describe_param(&tensors[n], &plan->params[i], "", v->params);
+	for (int i = 0; i < plan->n_bns; i++, n += 3) {
+		if (!tensors)
+			continue;
+		describe_statistic(&tensors[n], &plan->bns[i], "running_mean", v->mean);
+		describe_statistic(&tensors[n + 1], &plan->bns[i], "running_var", v->variance);
+		tensors[n + 2] = (struct tensor){ .type = TENSOR_I64, .data = steps, .bytes = sizeof *steps };
+		snprintf(tensors[n + 2].name, sizeof tensors[n + 2].name, "%s.num_batches_tracked", plan->bns[i].name);
+	}
+	for (int m = 0; m < 2 && v->moment1; m++)
+		for (int i = 0; i < plan->n_params; i++, n++)
+			if (tensors)
+				describe_param(&tensors[n], &plan->params[i], moment_prefix[m], m ? v->moment2 : v->moment1);
+	return n;
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------- */
+
+enum { MAX_NOTES = 40, NOTE = 512 };
+
+struct notes {
+	struct tensor_note note[MAX_NOTES];
+	char value[MAX_NOTES][NOTE];
+	int n;
+};
+
+static void __attribute__((format(printf, 3, 4))) add_note(struct notes *notes, const char *key, const char *format, ...)
+{
+	va_list args;
+
+	assert(notes->n < MAX_NOTES);
+	va_start(args, format);
+	vsnprintf(notes->value[notes->n], NOTE, format, args);
+	va_end(args);
+	notes->note[notes->n] = (struct tensor_note){ key, notes->value[notes->n] };
+	notes->n++;
+}
+
+static void list_findings(char *text, size_t size)
+{
+	size_t used = 0;
+
+	*text = '\0';
+	for (int f = 0; f < FINDINGS && used < size; f++)
+		used += (size_t)snprintf(text + used, size - used, "%s%s", f ? "," : "", finding_names[f]);
+}
+
+static void make_notes(struct notes *notes, const struct net_plan *plan, const struct checkpoint_notes *c, int resumable)
+{
+	char text[NOTE];
+	size_t used = 0;
+
+	add_note(notes, "format", "pt"); /* what PyTorch's readers look for */
+	add_note(notes, "chexnet", "%s", HVD_VERSION);
+	add_note(notes, "model", "%s", plan->model);
+	add_note(notes, "image_size", "%d", plan->image_size);
+	add_note(notes, "classes", "%d", plan->classes);
+	add_note(notes, "growth", "%d", plan->growth);
+	add_note(notes, "init_channels", "%d", plan->init_channels);
+	for (int i = 0; i < plan->n_blocks; i++)
+		used += (size_t)snprintf(text + used, sizeof text - used, "%s%d", i ? "," : "", plan->block[i]);
+	add_note(notes, "blocks", "%s", text);
+	if (plan->classes == FINDINGS) {
+		list_findings(text, sizeof text);
+		add_note(notes, "findings", "%s", text);
+	}
+	add_note(notes, "source_size", "%d", c->source_size);
+	add_note(notes, "resize", "%s", c->resize);
+	add_note(notes, "split_policy", "%s", c->split_policy);
+	add_note(notes, "leak", "%s", c->leak ? "yes" : "no");
+	add_note(notes, "precision", "%s", c->precision);
+	add_note(notes, "data_hash", "%016" PRIx64, c->data_hash);
+	add_note(notes, "seed", "%" PRIu64, c->seed);
+	add_note(notes, "step", "%" PRIu64, c->step);
+	add_note(notes, "best_auroc", "%.17g", c->best_auroc);
+	add_note(notes, "best_step", "%" PRIu64, c->best_step);
+	add_note(notes, "best_loss", "%.17g", c->best_loss);
+	add_note(notes, "stale", "%d", c->stale);
+	add_note(notes, "rate_factor", "%.17g", c->rate_factor);
+	if (!resumable)
+		return;
+	add_note(notes, "position", "%" PRIu64, c->position);
+	add_note(notes, "global_batch", "%d", c->global_batch);
+	add_note(notes, "batch", "%d", c->batch);
+	add_note(notes, "bucket_bytes", "%d", c->bucket_bytes);
+}
+
+int checkpoint_write(const char *path, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *c, struct error *e)
+{
+	int64_t steps = (int64_t)c->step;
+	int n = describe_all(plan, values, &steps, NULL), rc;
+	struct tensor *tensors = calloc((size_t)n, sizeof *tensors);
+	struct notes *notes = calloc(1, sizeof *notes);
+
+	if (tensors && notes) {
+		describe_all(plan, values, &steps, tensors);
+		make_notes(notes, plan, c, values->moment1 != NULL);
+		rc = safetensors_write(path, tensors, n, notes->note, notes->n, e);
+	} else {
+		rc = fail(e, EXIT_INTERNAL, "%s: no memory", path);
+	}
+	free(notes);
+	free(tensors);
+	return rc;
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------- */
+
+static uint64_t note_u64(const struct checkpoint *c, const char *key, int base)
+{
+	const char *text = safetensors_note(c->file, key);
+
+	return text ? strtoull(text, NULL, base) : 0;
+}
+
+static double note_real(const struct checkpoint *c, const char *key)
+{
+	const char *text = safetensors_note(c->file, key);
+
+	return text ? strtod(text, NULL) : 0;
+}
+
+static void copy_note(const struct checkpoint *c, const char *key, char *out, size_t size)
+{
+	const char *text = safetensors_note(c->file, key);
+
+	snprintf(out, size, "%s", text ? text : "");
+}
+
+static void read_notes(const struct checkpoint *c, struct checkpoint_notes *notes)
+{
+	const char *leak = safetensors_note(c->file, "leak");
+
+	*notes = (struct checkpoint_notes){
+		.seed = note_u64(c, "seed", 10),
+		.position = note_u64(c, "position", 10),
+		.step = note_u64(c, "step", 10),
+		.data_hash = note_u64(c, "data_hash", 16),
+		.global_batch = (int)note_u64(c, "global_batch", 10),
+		.batch = (int)note_u64(c, "batch", 10),
+		.bucket_bytes = (int)note_u64(c, "bucket_bytes", 10),
+		.source_size = (int)note_u64(c, "source_size", 10),
+		.leak = leak && strcmp(leak, "yes") == 0,
+		.best_auroc = note_real(c, "best_auroc"),
+		.best_step = note_u64(c, "best_step", 10),
+		.best_loss = note_real(c, "best_loss"),
+		.stale = (int)note_u64(c, "stale", 10),
+		.rate_factor = note_real(c, "rate_factor"),
+	};
+	copy_note(c, "split_policy", notes->split_policy, sizeof notes->split_policy);
+	copy_note(c, "resize", notes->resize, sizeof notes->resize);
+	copy_note(c, "precision", notes->precision, sizeof notes->precision);
+}
+
+static int dim(const struct checkpoint *c, const char *name, int d)
+{
+	const struct tensor *t = safetensors_find(c->file, name);
+
+	return t && d < t->ndim && t->shape[d] <= 1 << 20 ? (int)t->shape[d] : 0;
+}
+
+/* A DenseNet's numbers can be read off its tensors. */
+static int recognise_densenet(struct checkpoint *c, struct net_conf *net, struct error *e)
+{
+	static const struct {
+		const char *model;
+		int block[NET_MAX_BLOCKS];
+	} known[] = { { "densenet121", { 6, 12, 24, 16 } }, { "densenet169", { 6, 12, 32, 32 } }, { "densenet201", { 6, 12, 48, 32 } } };
+	char name[NET_NAME];
+
+	*net = (struct net_conf){ .model = "densenet", .image_size = 224 };
+	net->init_channels = dim(c, "features.conv0.weight", 0);
+	net->growth = dim(c, "features.denseblock1.denselayer1.conv2.weight", 0);
+	net->classes = dim(c, "classifier.weight", 0);
+	for (int b = 0; b < NET_MAX_BLOCKS; b++) {
+		int layers = 0;
+
+		do
+			snprintf(name, sizeof name, "features.denseblock%d.denselayer%d.conv1.weight", b + 1, layers + 1);
+		while (safetensors_find(c->file, name) && ++layers < 1000);
+		if (!layers)
+			break;
+		net->block[net->n_blocks++] = layers;
+	}
+	if (!net->init_channels || !net->growth || !net->classes || !net->n_blocks)
+		return fail(e, EXIT_DATA, "%s: not a DenseNet with torchvision's names (no features.conv0, denseblock1 or classifier)", c->path);
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+		if (net->n_blocks == NET_MAX_BLOCKS && net->growth == 32 && net->init_channels == 64 &&
+		    memcmp(net->block, known[i].block, sizeof net->block) == 0)
+			net->model = known[i].model;
+	if (safetensors_note(c->file, "image_size"))
+		net->image_size = (int)note_u64(c, "image_size", 10);
+	return 0;
+}
+
+static int check_findings(const struct checkpoint *c, struct error *e)
+{
+	const char *noted = safetensors_note(c->file, "findings");
+	char ours[NOTE];
+
+	list_findings(ours, sizeof ours);
+	if (noted && strcmp(noted, ours) != 0)
+		return fail(e, EXIT_DATA, "%s: its findings are in another order (%s)", c->path, noted);
+	return 0;
+}
+
+int checkpoint_open(struct checkpoint **out, const char *path, struct net_conf *net, struct checkpoint_notes *notes, struct error *e)
+{
+	struct checkpoint *c = calloc(1, sizeof *c);
+	struct net_conf found;
+
+	*out = NULL;
+	if (!c)
+		return fail(e, EXIT_INTERNAL, "%s: no memory", path);
+	snprintf(c->path, sizeof c->path, "%s", path);
+	if (safetensors_open(&c->file, path, e) || recognise_densenet(c, &found, e) || check_findings(c, e)) {
+		checkpoint_close(c);
+		return -e->code;
+	}
+	if (net)
+		*net = found;
+	if (notes)
+		read_notes(c, notes);
+	*out = c;
+	return 0;
+}
+
+void checkpoint_close(struct checkpoint *c)
+{
+	if (!c)
+		return;
+	safetensors_close(c->file);
+	free(c);
+}
+
+int checkpoint_resumable(const struct checkpoint *c)
+{
+	return safetensors_note(c->file, "position") && safetensors_note(c->file, "step");
+}
+
+static void shape_text(const struct tensor *t, char *text, size_t size)
+{
+	size_t used = (size_t)snprintf(text, size, "[");
+
+	for (int d = 0; d < t->ndim && used < size; d++)
+		used += (size_t)snprintf(text + used, size - used, "%s%lld", d ? ", " : "", (long long)t->shape[d]);
+	if (used < size)
+		snprintf(text + used, size - used, "]");
+}
+
+static int same_shape(const struct tensor *a, const struct tensor *b)
+{
+	return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
+}
+
+static int load_tensor(const struct checkpoint *c, const struct tensor *want, int *fresh_head, struct error *e)
+{
+	const struct tensor *have = safetensors_find(c->file, want->name);
+	char is[64], should[64];
+
+	if (!have)
+		return fail(e, EXIT_DATA, "%s: tensor %s is missing", c->path, want->name);
+	if (!same_shape(have, want)) {
+		if (fresh_head && strncmp(want->name, "classifier.", 11) == 0) {
+			*fresh_head = 1;
+			return 0;
+		}
+		shape_text(have, is, sizeof is);
+		shape_text(want, should, sizeof should);
+		return fail(e, EXIT_DATA, "%s: tensor %s is %s, the network wants %s", c->path, want->name, is, should);
+	}
+	if (tensor_to_float(have, (float *)want->data) < 0)
+		return fail(e, EXIT_DATA, "%s: tensor %s does not hold real numbers", c->path, want->name);
+	return 0;
+}
+
+static int by_tensor_name(const void *a, const void *b)
+{
+	return strcmp(((const struct tensor *)a)->name, ((const struct tensor *)b)->name);
+}
+
+static int check_nothing_else(const struct checkpoint *c, struct tensor *wanted, int n, struct error *e)
+{
+	qsort(wanted, (size_t)n, sizeof *wanted, by_tensor_name);
+	for (int i = 0; i < safetensors_count(c->file); i++) {
+		const struct tensor *t = safetensors_at(c->file, i);
+
+		if (strncmp(t->name, "adam.", 5) && !bsearch(t, wanted, (size_t)n, sizeof *wanted, by_tensor_name))
+			return fail(e, EXIT_DATA, "%s: tensor %s is not part of the network", c->path, t->name);
+	}
+	return 0;
+}
+
+int checkpoint_load(const struct checkpoint *c, const struct net_plan *plan, struct model_values *values, int *fresh_head, struct error *e)
+{
+	int n = describe_all(plan, values, NULL, NULL), rc = 0;
+	struct tensor *tensors = calloc((size_t)n, sizeof *tensors);
+
+	if (!tensors)
+		return fail(e, EXIT_INTERNAL, "%s: no memory", c->path);
+	describe_all(plan, values, NULL, tensors);
+	if (fresh_head)
+		*fresh_head = 0;
+	for (int i = 0; i < n && !rc; i++)
+		if (tensors[i].type == TENSOR_F32)
+			rc = load_tensor(c, &tensors[i], fresh_head, e);
+	if (!rc)
+		rc = check_nothing_else(c, tensors, n, e);
+	free(tensors);
+	return rc;
+}

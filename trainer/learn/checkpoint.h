@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A model in a safetensors file: parameters and running statistics under torchvision's names, so that PyTorch's
+ * load_state_dict() takes the file; a checkpoint also holds the optimiser's moments and where in the stream it was. */
+#ifndef LEARN_CHECKPOINT_H
+#define LEARN_CHECKPOINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+#include "net/plan.h"
+
+/* All of a model's numbers in table order (net/plan.h); moments NULL where they are not wanted. */
+struct model_values {
+	float *params;           /* [n_weights] */
+	float *mean, *variance;  /* [n_bn_channels] running statistics */
+	float *moment1, *moment2; /* [n_weights] */
+};
+int model_values_alloc(struct model_values *v, const struct net_plan *plan, int with_moments, struct error *e);
+void model_values_free(struct model_values *v);
+
+/* What a file says beside its tensors. Resuming needs seed, position, step and bucket_bytes, and data_hash to be sure that the
+ * stream is the same. */
+struct checkpoint_notes {
+	uint64_t seed, position, step; /* position: images consumed by all ranks since the start of the stream */
+	uint64_t data_hash;            /* dataset_hash() of the training split */
+	int global_batch, batch;       /* images an optimiser step, and a micro-batch (the BN group) */
+	int bucket_bytes;              /* bound of a gradient bucket; 0: the runtime's default */
+	int source_size;               /* side of the prepared images, pixels */
+	int leak;                      /* trained with --allow-leak on splits that share patients */
+	char split_policy[64];
+	char resize[32];               /* how the prepared images were made from the originals */
+	char precision[16];
+	double best_auroc;             /* highest mean AUROC on the validation split so far; 0: not evaluated yet */
+	uint64_t best_step;            /* and the step it was reached at */
+	double best_loss;              /* lowest validation loss so far; 0: not evaluated yet */
+	int stale;                     /* validations since then */
+	double rate_factor;            /* of the plateau rule; 0 counts as 1 */
+};
+
+/* The file as opened: which network it holds, and its notes. */
+struct checkpoint;
+
+/* Opens and checks a file; a file without our notes (torchvision, timm) is recognised by its tensors. *net gets the network
+ * (its strings belong to the checkpoint), *notes what is noted, zeroes elsewhere. Either may be NULL. */
+int checkpoint_open(struct checkpoint **c, const char *path, struct net_conf *net, struct checkpoint_notes *notes, struct error *e);
+void checkpoint_close(struct checkpoint *c);
+
+/* Whether it holds the optimiser's moments and a position: whether it can be resumed from. */
+int checkpoint_resumable(const struct checkpoint *c);
+
+/* Fills values; every tensor of the plan must be there with its shape, and no other. A classifier of another width is left
+ * untouched and *fresh_head set where fresh_head is not NULL, else it is an error. */
+int checkpoint_load(const struct checkpoint *c, const struct net_plan *plan, struct model_values *values, int *fresh_head, struct error *e);
+
+/* Atomically writes PATH. Without moments it is a plain model. */
+int checkpoint_write(const char *path, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *notes, struct error *e);
+
+/* DIR/checkpoint-00001234.safetensors */
+void checkpoint_path(char *path, size_t size, const char *directory, uint64_t step);
+/* The checkpoint of the highest step in DIR. 1: found, 0: there is none, negative: the directory cannot be read. */
+int checkpoint_latest(char *path, size_t size, const char *directory, struct error *e);
+/* Removes all but the `keep` latest checkpoints of DIR. */
+void checkpoint_prune(const char *directory, int keep);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A directory of checkpoints. */
+#include "learn/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void checkpoint_path(char *path, size_t size, const char *directory, uint64_t step)
+{
+	snprintf(path, size, "%s/checkpoint-%08" PRIu64 ".safetensors", directory, step);
+}
+
+/* The step in a checkpoint's file name, or -1 for any other name. */
+static int64_t step_of(const char *name)
+{
+	static const char head[] = "checkpoint-";
+	char *end;
+
+	if (strncmp(name, head, sizeof head - 1) || name[sizeof head - 1] < '0' || name[sizeof head - 1] > '9')
+		return -1;
+	int64_t step = strtoll(name + sizeof head - 1, &end, 10);
+	return strcmp(end, ".safetensors") == 0 ? step : -1;
+}
+
+static int only_checkpoints(const struct dirent *entry)
+{
+	return step_of(entry->d_name) >= 0;
+}
+
+static int by_step(const struct dirent **a, const struct dirent **b)
+{
+	int64_t x = step_of((*a)->d_name), y = step_of((*b)->d_name);
+
+	return (x > y) - (x < y);
+}
+
+int checkpoint_latest(char *path, size_t size, const char *directory, struct error *e)
+{
+	struct dirent **entries;
+	int n = scandir(directory, &entries, only_checkpoints, by_step);
+
+	if (n < 0)
+		return errno == ENOENT ? 0 : fail(e, EXIT_INTERNAL, "%s: %s", directory, strerror(errno));
+	if (n > 0)
+		snprintf(path, size, "%s/%s", directory, entries[n - 1]->d_name);
+	for (int i = 0; i < n; i++)
+		free(entries[i]);
+	free(entries);
+	return n > 0;
+}
+
+void checkpoint_prune(const char *directory, int keep)
+{
+	struct dirent **entries;
+	int n = scandir(directory, &entries, only_checkpoints, by_step);
+
+	for (int i = 0; i < n; i++) {
+		char path[4096];
+
+		if (i < n - keep && snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name) < (int)sizeof path)
+			unlink(path);
+		free(entries[i]);
+	}
+	if (n >= 0)
+		free(entries);
+}

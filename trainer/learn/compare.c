@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/compare.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- DeLong ----------------------------------------------------------------------------------------- */
+
+struct entry {
+	float score;
+	size_t image;
+};
+
+static int by_score(const void *a, const void *b)
+{
+	float x = ((const struct entry *)a)->score, y = ((const struct entry *)b)->score;
+
+	return (x > y) - (x < y);
+}
+
+/* Structural components: of a positive the share of negatives that score lower, of a negative the share of positives that
+ * score higher, ties counting one half. placement: [n] in image order. e: room for n. */
+static void placements(const float *score, const uint8_t *positive, size_t n, struct entry *e, double *placement)
+{
+	size_t all[2] = { 0, 0 }, below[2] = { 0, 0 };
+
+	for (size_t i = 0; i < n; i++) {
+		e[i] = (struct entry){ score[i], i };
+		all[positive[i] != 0]++;
+	}
+	qsort(e, n, sizeof *e, by_score);
+	for (size_t begin = 0, end; begin < n; begin = end) {
+		size_t tied[2] = { 0, 0 };
+
+		for (end = begin; end < n && e[end].score == e[begin].score; end++)
+			tied[positive[e[end].image] != 0]++;
+		for (size_t i = begin; i < end; i++)
+			placement[e[i].image] = positive[e[i].image] ?
+							((double)below[0] + 0.5 * (double)tied[0]) / (double)all[0] :
+							((double)(all[1] - below[1] - tied[1]) + 0.5 * (double)tied[1]) / (double)all[1];
+		below[0] += tied[0];
+		below[1] += tied[1];
+	}
+}
+
+/* Mean and variance of that mean of b - a over one side. */
+static void moments(const double *a, const double *b, const uint8_t *positive, size_t n, int side, double *mean, double *variance)
+{
+	double sum = 0, square = 0, k = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if ((positive[i] != 0) == side) {
+			sum += b[i] - a[i];
+			k++;
+		}
+	*mean = sum / k;
+	for (size_t i = 0; i < n; i++)
+		if ((positive[i] != 0) == side)
+			square += (b[i] - a[i] - *mean) * (b[i] - a[i] - *mean);
+	*variance = square / (k - 1) / k;
+}
+
+struct interval delong_difference(const float *a, const float *b, const uint8_t *positive, size_t n, double *p)
+{
+	struct interval r = { NAN, NAN, NAN, NAN };
+	struct entry *e = malloc((n + 1) * sizeof *e);
+	double *va = malloc((n + 1) * sizeof *va), *vb = malloc((n + 1) * sizeof *vb);
+	size_t positives = 0;
+
+	for (size_t i = 0; i < n; i++)
+		positives += positive[i] != 0;
+	*p = NAN;
+	if (e && va && vb && positives > 1 && n - positives > 1) {
+		double mean[2], variance[2];
+
+		placements(a, positive, n, e, va);
+		placements(b, positive, n, e, vb);
+		moments(va, vb, positive, n, 0, &mean[0], &variance[0]);
+		moments(va, vb, positive, n, 1, &mean[1], &variance[1]);
+		r.value = mean[1];
+		r.se = sqrt(variance[0] + variance[1]);
+		r.low = r.value - 1.959963984540054 * r.se;
+		r.high = r.value + 1.959963984540054 * r.se;
+		*p = r.se > 0 ? erfc(fabs(r.value) / r.se / sqrt(2)) : r.value == 0 ? 1 : 0;
+	}
+	free(e);
+	free(va);
+	free(vb);
+	return r;
+}
+
+/* ---- the shared images ------------------------------------------------------------------------------ */
+
+struct pairing {
+	size_t n;
+	float *a, *b;                       /* [n][FINDINGS] */
+	uint32_t *labels, *known, *patient; /* [n] */
+	int has_patients;
+};
+
+static void pairing_free(struct pairing *s)
+{
+	free(s->a);
+	free(s->b);
+	free(s->labels);
+	free(s->known);
+	free(s->patient);
+}
+
+static int make_pairing(struct pairing *s, const struct predictions *a, const struct predictions *b, const size_t *row)
+{
+	size_t room = a->n + 1;
+
+	*s = (struct pairing){
+		.a = malloc(room * FINDINGS * sizeof *s->a), .b = malloc(room * FINDINGS * sizeof *s->b),
+		.labels = malloc(room * sizeof *s->labels), .known = malloc(room * sizeof *s->known),
+		.patient = malloc(room * sizeof *s->patient), .has_patients = a->has_patients || b->has_patients,
+	};
+	if (!s->a || !s->b || !s->labels || !s->known || !s->patient)
+		return -1;
+	for (size_t i = 0; i < a->n; i++) {
+		if (row[i] == PREDICTIONS_NONE)
+			continue;
+		const struct sample *x = &a->samples[i], *y = &b->samples[row[i]];
+
+		memcpy(s->a + s->n * FINDINGS, a->logits + i * FINDINGS, FINDINGS * sizeof *s->a);
+		memcpy(s->b + s->n * FINDINGS, b->logits + row[i] * FINDINGS, FINDINGS * sizeof *s->b);
+		s->labels[s->n] = x->labels;
+		s->known[s->n] = x->known & y->known;
+		s->patient[s->n++] = a->has_patients ? x->patient : y->patient;
+	}
+	return 0;
+}
+
+/* ---- paired resamples ------------------------------------------------------------------------------- */
+
+/* Two-sided: how rarely a resample falls on the other side of no difference. Overwrites d. */
+static void judge(struct paired *p, double *d, int resamples)
+{
+	int below = 0, above = 0, k = 0;
+
+	for (int i = 0; i < resamples; i++) {
+		below += d[i] <= 0;
+		above += d[i] >= 0;
+		k += !isnan(d[i]);
+	}
+	p->difference.value = p->b - p->a;
+	p->p = k ? fmin(1, 2.0 * ((below < above ? below : above) + 1) / (k + 1)) : NAN;
+	interval_set(&p->difference, d, (size_t)resamples);
+}
+
+static double mean_difference(const double *a, const double *b)
+{
+	double sum = 0;
+	int k = 0;
+
+	for (int f = 0; f < FINDINGS; f++)
+		if (!isnan(a[f]) && !isnan(b[f])) {
+			sum += b[f] - a[f];
+			k++;
+		}
+	return k ? sum / k : NAN;
+}
+
+static int resample(struct comparison *c, const struct pairing *s, int resamples, uint64_t seed)
+{
+	struct scores scores = { s->n, FINDINGS, s->a, s->labels, s->known, s->has_patients ? s->patient : NULL };
+	size_t room = (size_t)resamples * FINDINGS + 1;
+	double *a = malloc(room * sizeof *a), *b = malloc(room * sizeof *b), *d = malloc(((size_t)resamples + 1) * sizeof *d);
+	struct auroc_table ta, tb;
+	int rc = a && b && d && auroc_bootstrap(&scores, resamples, seed, &ta, a) == 0 ? 0 : -1;
+
+	scores.logits = s->b;
+	if (rc == 0)
+		rc = auroc_bootstrap(&scores, resamples, seed, &tb, b);
+	for (int f = 0; rc == 0 && f <= FINDINGS; f++) {
+		struct paired *p = f < FINDINGS ? &c->finding[f] : &c->mean;
+
+		for (int i = 0; i < resamples; i++) {
+			const double *x = a + (size_t)i * FINDINGS, *y = b + (size_t)i * FINDINGS;
+
+			d[i] = f < FINDINGS ? y[f] - x[f] : mean_difference(x, y);
+		}
+		p->a = f < FINDINGS ? ta.class[f].value : ta.mean.value;
+		p->b = f < FINDINGS ? tb.class[f].value : tb.mean.value;
+		p->positives = f < FINDINGS ? ta.positives[f] : 0;
+		p->negatives = f < FINDINGS ? ta.negatives[f] : 0;
+		judge(p, d, resamples);
+	}
+	if (rc == 0) {
+		c->patients = ta.patients;
+		c->counted = ta.counted;
+	}
+	free(a);
+	free(b);
+	free(d);
+	return rc;
+}
+
+static int add_delong(struct comparison *c, const struct pairing *s)
+{
+	float *a = malloc((s->n + 1) * sizeof *a), *b = malloc((s->n + 1) * sizeof *b);
+	uint8_t *positive = malloc(s->n + 1);
+	int rc = a && b && positive ? 0 : -1;
+
+	for (int f = 0; rc == 0 && f < FINDINGS; f++) {
+		size_t n = 0;
+
+		for (size_t i = 0; i < s->n; i++)
+			if (s->known[i] >> f & 1) {
+				a[n] = s->a[i * FINDINGS + (size_t)f];
+				b[n] = s->b[i * FINDINGS + (size_t)f];
+				positive[n++] = s->labels[i] >> f & 1;
+			}
+		delong_difference(a, b, positive, n, &c->finding[f].p_delong);
+	}
+	free(a);
+	free(b);
+	free(positive);
+	return rc;
+}
+
+/* Holm: the k-th smallest of m p-values times m - k + 1, never below the one before it. */
+static void correct(struct comparison *c)
+{
+	int done[FINDINGS] = { 0 }, left = 0;
+	double floor_p = 0;
+
+	for (int f = 0; f < FINDINGS; f++) {
+		c->finding[f].p_holm = NAN;
+		left += !isnan(c->finding[f].p);
+	}
+	for (; left > 0; left--) {
+		int smallest = -1;
+
+		for (int f = 0; f < FINDINGS; f++)
+			if (!done[f] && !isnan(c->finding[f].p) && (smallest < 0 || c->finding[f].p < c->finding[smallest].p))
+				smallest = f;
+		floor_p = fmax(floor_p, fmin(1, left * c->finding[smallest].p));
+		c->finding[smallest].p_holm = floor_p;
+		done[smallest] = 1;
+	}
+	c->mean.p_holm = c->mean.p;
+	c->mean.p_delong = NAN;
+}
+
+int compare_predictions(struct comparison *c, const struct predictions *a, const struct predictions *b, const char *a_path,
+			const char *b_path, int resamples, uint64_t seed, struct error *e)
+{
+	size_t *row = malloc((a->n + 1) * sizeof *row);
+	struct pairing s = { 0 };
+
+	*c = (struct comparison){ 0 };
+	if (!row)
+		return fail(e, EXIT_INTERNAL, "no memory for %zu images", a->n);
+	long shared = predictions_match(a, b, a_path, b_path, row, e);
+	if (shared == 0)
+		fail(e, EXIT_DATA, "%s and %s have no image in common", a_path, b_path);
+	if (shared > 0) {
+		c->n = (size_t)shared;
+		c->only_a = a->n - c->n;
+		c->only_b = b->n - c->n;
+		if (make_pairing(&s, a, b, row) || resample(c, &s, resamples, seed) || add_delong(c, &s))
+			fail(e, EXIT_INTERNAL, "no memory for %d resamples of %ld images", resamples, shared);
+		correct(c);
+	}
+	pairing_free(&s);
+	free(row);
+	return e->code ? -e->code : 0;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Two models judged on the same images: is the difference more than chance? */
+#ifndef LEARN_COMPARE_H
+#define LEARN_COMPARE_H
+
+#include "learn/predictions.h"
+
+struct paired {
+	size_t positives, negatives;
+	double a, b;                /* AUROC of each on the shared images */
+	struct interval difference; /* b - a, 95 % interval from resamples of whole patients */
+	double p;                   /* two-sided, from the same resamples: smallest possible 2 / (resamples + 1) */
+	double p_holm;              /* Holm's correction (1979) for the findings that were tested; of the mean: p itself */
+	double p_delong;            /* takes all images for independent; of the mean: NAN */
+};
+
+struct comparison {
+	size_t n, patients;
+	size_t only_a, only_b; /* images that the other file does not have: left out */
+	int counted;           /* findings with both positives and negatives */
+	struct paired finding[FINDINGS], mean;
+};
+
+/* The difference b - a of two AUROCs on the same images with DeLong's interval (DeLong, DeLong and Clarke-Pearson 1988) and
+ * two-sided p-value. NAN without two positives and two negatives, or without memory. */
+struct interval delong_difference(const float *a, const float *b, const uint8_t *positive, size_t n, double *p);
+
+/* Compares on the images that both have; a label counts where both know it. Paths are for the error line. EXIT_DATA: no image
+ * in common, or labels that differ. */
+int compare_predictions(struct comparison *c, const struct predictions *a, const struct predictions *b, const char *a_path,
+			const char *b_path, int resamples, uint64_t seed, struct error *e);
+
+#endif

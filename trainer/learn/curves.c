@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/curves.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct entry {
+	float score;
+	uint32_t patient;
+	uint8_t positive;
+	uint8_t last; /* of the entries with this score */
+};
+
+static int from_the_top(const void *a, const void *b)
+{
+	float x = ((const struct entry *)a)->score, y = ((const struct entry *)b)->score;
+
+	return (x < y) - (x > y);
+}
+
+static void sort_entries(struct entry *e, size_t n)
+{
+	qsort(e, n, sizeof *e, from_the_top);
+	for (size_t i = 0; i < n; i++)
+		e[i].last = i + 1 == n || e[i + 1].score != e[i].score;
+}
+
+/* What one resample says. */
+struct reading {
+	double average_precision;
+	double roc[CURVE_GRID], pr[CURVE_GRID]; /* y at x = i / (CURVE_GRID - 1); NAN where it is not defined */
+};
+
+/* Walks down the scores once. weight: [patients], NULL: everybody once. True positive rates are interpolated linearly between
+ * the points, the upper end where the curve rises upright; precision is that of the first point whose recall reaches the abscissa. */
+static void read_curves(const struct entry *e, size_t n, const uint16_t *weight, struct reading *r)
+{
+	uint64_t all[2] = { 0, 0 }, now[2] = { 0, 0 }, from[2] = { 0, 0 }; /* negatives, positives */
+	uint64_t roc = 0, pr = 0;
+	double sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		all[e[i].positive] += weight ? weight[e[i].patient] : 1;
+	for (int i = 0; i < CURVE_GRID; i++)
+		r->roc[i] = r->pr[i] = NAN;
+	for (size_t i = 0; i < n; i++) {
+		now[e[i].positive] += weight ? weight[e[i].patient] : 1;
+		if (!e[i].last)
+			continue;
+		if (now[1] > from[1]) {
+			double precision = (double)now[1] / (double)(now[0] + now[1]);
+
+			sum += (double)(now[1] - from[1]) * precision;
+			for (; pr < CURVE_GRID && pr * all[1] <= now[1] * (CURVE_GRID - 1); pr++)
+				r->pr[pr] = precision;
+		}
+		for (; roc * all[0] < now[0] * (CURVE_GRID - 1); roc++) {
+			double along = ((double)(roc * all[0]) / (CURVE_GRID - 1) - (double)from[0]) / (double)(now[0] - from[0]);
+
+			r->roc[roc] = ((double)from[1] + along * (double)(now[1] - from[1])) / (double)all[1];
+		}
+		from[0] = now[0];
+		from[1] = now[1];
+	}
+	for (; all[0] && roc < CURVE_GRID; roc++)
+		r->roc[roc] = 1;
+	r->average_precision = all[1] ? sum / (double)all[1] : NAN;
+}
+
+double average_precision(const float *score, const uint8_t *positive, size_t n)
+{
+	struct entry *e = malloc((n + 1) * sizeof *e);
+
+	if (!e)
+		return NAN;
+	for (size_t i = 0; i < n; i++)
+		e[i] = (struct entry){ .score = score[i], .positive = positive[i] != 0 };
+	sort_entries(e, n);
+	struct reading r;
+
+	read_curves(e, n, NULL, &r);
+	free(e);
+	return r.average_precision;
+}
+
+/* ---- points and bands ------------------------------------------------------------------------------- */
+
+/* A point a distinct score; of points on one upright or level stretch of the ROC curve only the ends are kept. */
+static int set_points(const struct entry *e, size_t n, struct curves *out)
+{
+	double tp = 0, fp = 0;
+	size_t roc = 1, pr = 0;
+
+	out->roc.points = malloc((n + 2) * sizeof *out->roc.points);
+	out->pr.points = malloc((n + 1) * sizeof *out->pr.points);
+	if (!out->roc.points || !out->pr.points)
+		return -1;
+	out->roc.points[0] = (struct point){ 0, 0 };
+	for (size_t i = 0; i < n; i++) {
+		*(e[i].positive ? &tp : &fp) += 1;
+		if (!e[i].last)
+			continue;
+		struct point p = { fp / (double)out->negatives, tp / (double)out->positives }, *last = &out->roc.points[roc - 1];
+
+		if (roc > 1 && ((last[-1].x == last->x && last->x == p.x) || (last[-1].y == last->y && last->y == p.y)))
+			*last = p;
+		else
+			out->roc.points[roc++] = p;
+		if (tp > 0 && (pr == 0 || out->pr.points[pr - 1].x < 1))
+			out->pr.points[pr++] = (struct point){ p.y, tp / (tp + fp) };
+	}
+	out->roc.n = roc;
+	out->pr.n = pr;
+	return 0;
+}
+
+enum { COLUMNS = 1 + 2 * CURVE_GRID };
+
+/* Column k of all readings. */
+static double value_of(const struct reading *r, int k)
+{
+	return k == 0 ? r->average_precision : k <= CURVE_GRID ? r->roc[k - 1] : r->pr[k - 1 - CURVE_GRID];
+}
+
+static void set_bands(struct curves *out, const struct reading *readings, int resamples, double *column)
+{
+	for (int k = 0; k < COLUMNS; k++) {
+		struct interval r = { .value = 0 };
+
+		for (int b = 0; b < resamples; b++)
+			column[b] = value_of(&readings[b], k);
+		if (k == 0) {
+			interval_set(&out->average_precision, column, (size_t)resamples);
+			continue;
+		}
+		struct curve *c = k <= CURVE_GRID ? &out->roc : &out->pr;
+		int at = (k - 1) % CURVE_GRID;
+
+		interval_set(&r, column, (size_t)resamples);
+		c->low[at] = r.low;
+		c->high[at] = r.high;
+	}
+}
+
+static int resample(const struct entry *e, size_t n, size_t patients, int resamples, uint64_t seed, struct reading *readings)
+{
+	int failed = 0;
+
+#pragma omp parallel reduction(| : failed)
+	{
+		uint16_t *weight = malloc((patients + 1) * sizeof *weight);
+
+		failed |= !weight;
+#pragma omp for schedule(static)
+		for (int b = 0; b < resamples; b++) {
+			if (!weight)
+				continue;
+			patients_draw(weight, patients, seed, b);
+			read_curves(e, n, weight, &readings[b]);
+		}
+		free(weight);
+	}
+	return failed ? -1 : 0;
+}
+
+static int add_bands(const struct entry *e, size_t n, size_t patients, int resamples, uint64_t seed, struct curves *out)
+{
+	struct reading *readings = malloc(((size_t)resamples + 1) * sizeof *readings);
+	double *column = malloc(((size_t)resamples + 1) * sizeof *column);
+	int rc = readings && column ? resample(e, n, patients, resamples, seed, readings) : -1;
+
+	if (rc == 0)
+		set_bands(out, readings, resamples, column);
+	free(readings);
+	free(column);
+	return rc;
+}
+
+int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struct curves *out)
+{
+	struct entry *e = malloc((s->n + 1) * sizeof *e);
+	uint32_t *number = malloc((s->n + 1) * sizeof *number);
+	long patients = e && number ? patients_number(s->patient, s->n, number) : -1;
+	size_t n = 0;
+	int rc = patients < 0 ? -1 : 0;
+
+	*out = (struct curves){ .average_precision = { NAN, NAN, NAN, NAN } };
+	for (size_t i = 0; rc == 0 && i < s->n; i++) {
+		int positive = s->labels[i] >> c & 1;
+
+		if (s->known && !(s->known[i] >> c & 1))
+			continue;
+		e[n++] = (struct entry){ s->logits[i * (size_t)s->classes + (size_t)c], number[i], (uint8_t)positive, 0 };
+		out->positives += positive != 0;
+	}
+	out->negatives = n - out->positives;
+	if (rc == 0 && out->positives && out->negatives) {
+		sort_entries(e, n);
+		struct reading r;
+
+		read_curves(e, n, NULL, &r);
+		out->average_precision.value = r.average_precision;
+		rc = set_points(e, n, out);
+		if (rc == 0)
+			rc = add_bands(e, n, (size_t)patients, resamples, seed, out);
+	}
+	free(e);
+	free(number);
+	return rc;
+}
+
+void curves_free(struct curves *c)
+{
+	free(c->roc.points);
+	free(c->pr.points);
+	*c = (struct curves){ 0 };
+}

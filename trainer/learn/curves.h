@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ROC and precision-recall curves of one finding with pointwise 95 % bands from resamples of whole patients. */
+#ifndef LEARN_CURVES_H
+#define LEARN_CURVES_H
+
+#include "learn/auroc.h"
+
+enum { CURVE_GRID = 101 }; /* false positive rates, and recalls, 0 to 1 in steps of 0.01 */
+
+struct point {
+	double x, y;
+};
+
+struct curve {
+	size_t n;
+	struct point *points; /* [n] x ascending */
+	double low[CURVE_GRID], high[CURVE_GRID]; /* 95 % band of y at x = i / (CURVE_GRID - 1); NAN: none */
+};
+
+struct curves {
+	size_t positives, negatives;
+	struct interval average_precision;
+	struct curve roc; /* (false positive rate, true positive rate), from (0, 0) to (1, 1) */
+	struct curve pr;  /* (recall, precision), one point a distinct score, from the first hit until all are found */
+};
+
+/* Average precision: Σ (recallᵢ - recallᵢ₋₁) · precisionᵢ over the distinct scores from the highest down, without interpolation
+ * (what scikit-learn's average_precision_score computes). NAN without a positive. */
+double average_precision(const float *score, const uint8_t *positive, size_t n);
+
+/* Curves of class c. Without both positives and negatives they have no points. Precision between two points is taken from the
+ * point of the next higher recall, which average precision does too. resamples 0: no bands and no interval. Depends on the seed
+ * only. Returns 0, or -1 without memory; to be freed with curves_free(), then too. */
+int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struct curves *out);
+void curves_free(struct curves *c);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/ensemble.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double probability(double logit)
+{
+	return 1 / (1 + exp(-logit));
+}
+
+/* Probabilities and their complements apart, so that an average near 1 keeps its digits; ±700 is where exp() ends. */
+static double logit_of_mean(const float *logits, int k)
+{
+	double p = 0, q = 0;
+
+	for (int m = 0; m < k; m++) {
+		double z = fmin(fmax(logits[m], -700), 700);
+
+		p += probability(z);
+		q += probability(-z);
+	}
+	return log(p) - log(q);
+}
+
+static double mean_of_logits(const float *logits, int k)
+{
+	double sum = 0;
+
+	for (int m = 0; m < k; m++)
+		sum += logits[m];
+	return sum / k;
+}
+
+static struct spread spread_of(const float *logits, int k)
+{
+	struct spread s = { 0, INFINITY, 0 };
+	double mean = 0, square = 0;
+
+	for (int m = 0; m < k; m++)
+		mean += probability(logits[m]) / k;
+	for (int m = 0; m < k; m++) {
+		double p = probability(logits[m]);
+
+		square += (p - mean) * (p - mean);
+		s.low = fmin(s.low, p);
+		s.high = fmax(s.high, p);
+	}
+	s.sd = sqrt(square / (k - 1));
+	return s;
+}
+
+static void keep_if_equal(char *text, size_t room, const char *other, const char *otherwise)
+{
+	if (strcmp(text, other))
+		snprintf(text, room, "%s", otherwise);
+}
+
+static void describe(struct provenance *about, const struct predictions *members, const char *const *paths, int k)
+{
+	size_t used = (size_t)snprintf(about->checkpoint, sizeof about->checkpoint, "average of %d:", k);
+
+	for (int m = 0; m < k; m++) {
+		const struct provenance *x = &members[m].about;
+
+		if (used < sizeof about->checkpoint)
+			used += (size_t)snprintf(about->checkpoint + used, sizeof about->checkpoint - used, " %s", *x->checkpoint ? x->checkpoint : paths[m]);
+		keep_if_equal(about->model, sizeof about->model, x->model, "several");
+		keep_if_equal(about->data, sizeof about->data, x->data, "");
+		keep_if_equal(about->policy, sizeof about->policy, x->policy, "several");
+		keep_if_equal(about->split, sizeof about->split, x->split, "mixed");
+		/* one member that saw these patients is enough; one of which nobody knows is not nothing */
+		if (about->leaked != x->leaked)
+			about->leaked = about->leaked > 0 || x->leaked > 0 ? (about->leaked > x->leaked ? about->leaked : x->leaked) : -1;
+	}
+	snprintf(about->version, sizeof about->version, "%s", HVD_VERSION);
+}
+
+/* row: [k][n], the row of each member that speaks of the first one's row i. */
+static int match_members(size_t *row, const struct predictions *members, const char *const *paths, int k, struct error *e)
+{
+	size_t n = members[0].n;
+
+	for (int m = 0; m < k; m++) {
+		long found = predictions_match(&members[0], &members[m], paths[0], paths[m], row + (size_t)m * n, e);
+
+		if (found < 0)
+			return -e->code;
+		for (size_t i = 0; i < n; i++)
+			if (row[(size_t)m * n + i] == PREDICTIONS_NONE)
+				return fail(e, EXIT_DATA, "%s: image %s is missing; %s has it", paths[m], members[0].samples[i].id, paths[0]);
+		if (members[m].n != n)
+			return fail(e, EXIT_DATA, "%s has %zu images, %s has %zu: an ensemble needs the same", paths[m], members[m].n, paths[0], n);
+	}
+	return 0;
+}
+
+int ensemble_make(struct predictions *out, struct spread *spread, const struct predictions *members, const char *const *paths, int k,
+		  enum ensemble_average average, struct error *e)
+{
+	size_t n = members[0].n;
+	size_t *row = malloc(((size_t)k * n + 1) * sizeof *row);
+	float *logits = malloc((size_t)k * sizeof *logits);
+
+	*out = (struct predictions){ .about = members[0].about, .n = n, .samples = malloc((n + 1) * sizeof *out->samples),
+				     .logits = malloc((n * FINDINGS + 1) * sizeof *out->logits), .has_patients = members[0].has_patients };
+	if (!row || !logits || !out->samples || !out->logits)
+		fail(e, EXIT_INTERNAL, "no memory for %d members of %zu images", k, n);
+	else
+		match_members(row, members, paths, k, e);
+	for (size_t i = 0; !e->code && i < n; i++) {
+		out->samples[i] = members[0].samples[i];
+		for (int f = 0; f < FINDINGS; f++) {
+			for (int m = 0; m < k; m++)
+				logits[m] = members[m].logits[row[(size_t)m * n + i] * FINDINGS + (size_t)f];
+			out->logits[i * FINDINGS + (size_t)f] =
+				(float)(average == ENSEMBLE_LOGITS ? mean_of_logits(logits, k) : logit_of_mean(logits, k));
+			spread[i * FINDINGS + (size_t)f] = spread_of(logits, k);
+		}
+	}
+	if (!e->code)
+		describe(&out->about, members, paths, k);
+	free(row);
+	free(logits);
+	return e->code ? -e->code : 0;
+}
+
+struct spread_summary spread_summarise(const struct predictions *ensemble, const struct spread *spread, int finding)
+{
+	struct spread_summary s = { 0, 0, 0 };
+	double n = (double)ensemble->n;
+
+	for (size_t i = 0; i < ensemble->n; i++) {
+		const struct spread *x = &spread[i * FINDINGS + (size_t)finding];
+		double p = probability(ensemble->logits[i * FINDINGS + (size_t)finding]);
+
+		s.sd += x->sd / n;
+		s.variation += p > 0 ? x->sd / p / n : 0;
+		s.log_range += x->low > 0 ? log(x->high / x->low) / n : 0;
+	}
+	return s;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Several models as one, and how much they disagree about each image: the same network trained on another order of the same
+ * data moves single probabilities by large factors (Zech, Forde and Littman, arXiv 1912.03606). */
+#ifndef LEARN_ENSEMBLE_H
+#define LEARN_ENSEMBLE_H
+
+#include "learn/predictions.h"
+
+enum ensemble_average { ENSEMBLE_PROBABILITIES, ENSEMBLE_LOGITS };
+
+struct spread {
+	double sd;        /* standard deviation of the members' probabilities, with members - 1 */
+	double low, high; /* their range */
+};
+
+struct spread_summary { /* of one finding, means over images */
+	double sd;
+	double variation; /* sd / mean: coefficient of variation */
+	double log_range; /* ln(high / low) */
+};
+
+/* out: the average of k members (2 or more), in the first one's order, as logits; freed with predictions_free(), on errors too.
+ * spread: [n of the first][FINDINGS]. Paths are for the error line: EXIT_DATA when the members do not speak of the same images and labels. */
+int ensemble_make(struct predictions *out, struct spread *spread, const struct predictions *members, const char *const *paths, int k,
+		  enum ensemble_average average, struct error *e);
+
+struct spread_summary spread_summarise(const struct predictions *ensemble, const struct spread *spread, int finding);
+
+#endif

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/evaluate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/loader.h"
+
+/* ---- scoring ----------------------------------------------------------------------------------------- */
+
+static int check_logits(const float *logits, const struct loader_batch *b, const struct dataset *d, struct error *e)
+{
+	for (int i = 0; i < b->batch.count * FINDINGS; i++)
+		if (!isfinite(logits[i]))
+			return fail(e, EXIT_INTERNAL, "image %s: the network's output is not a number", dataset_samples(d)[b->sample[i / FINDINGS]].id);
+	return 0;
+}
+
+/* own: [share][FINDINGS], row k is sample rank + k * ranks. */
+static int score_own(struct model *m, const struct evaluation_conf *conf, struct loader *l, float *own, int *stopped, struct error *e)
+{
+	const int rank = m->world->at->rank, ranks = m->world->at->size;
+	struct loader_batch b;
+	double waited;
+	int more;
+
+	while ((more = loader_next(l, &b, &waited, e)) == 1) {
+		float *logits = own + b.sample[0] / (uint64_t)ranks * FINDINGS;
+		uint64_t token;
+
+		if ((int)(b.sample[0] % (uint64_t)ranks) != rank)
+			return fail(e, EXIT_INTERNAL, "evaluation reads sample %llu on rank %d", (unsigned long long)b.sample[0], rank);
+		if (engine_forward(m->engine, &b.batch, logits, NULL, &token) < 0 || engine_done(m->engine, token, 1) < 0)
+			return model_fail(m, e);
+		if (check_logits(logits, &b, conf->dataset, e) < 0)
+			return -e->code;
+		loader_release(l, b.slot);
+		if (conf->stop && *conf->stop) {
+			*stopped = 1;
+			return 0;
+		}
+	}
+	return more < 0 ? -e->code : 0;
+}
+
+static int run_loader(struct model *m, const struct evaluation_conf *conf, int batch, float *own, int *stopped, struct error *e)
+{
+	struct loader_conf lc = {
+		.dataset = conf->dataset, .batch = batch, .micros = 1, .rank = m->world->at->rank, .ranks = m->world->at->size,
+		.evaluate = 1, .threads = conf->decode_threads, .depth = 3,
+	};
+	struct loader *l;
+
+	if (loader_open(&l, &lc, e) < 0)
+		return -e->code;
+	int rc = score_own(m, conf, l, own, stopped, e);
+
+	loader_close(l);
+	return rc;
+}
+
+/* all: [ranks][share][FINDINGS] to record order. */
+static void interleave(const float *all, size_t share, int ranks, size_t n, float *logits)
+{
+	for (size_t i = 0; i < n; i++)
+		memcpy(logits + i * FINDINGS, all + ((i % (size_t)ranks) * share + i / (size_t)ranks) * FINDINGS, FINDINGS * sizeof(float));
+}
+
+static int gather(struct evaluation *ev, struct model *m, const struct evaluation_conf *conf, int batch, struct error *e)
+{
+	struct world *w = m->world;
+	size_t share = (ev->n + (size_t)w->at->size - 1) / (size_t)w->at->size, floats = share * FINDINGS;
+	float *own = calloc(floats + 1, sizeof *own), *all = calloc(floats * (size_t)w->at->size + 1, sizeof *all);
+	int32_t stopped = 0, anyone = 0;
+
+	if (!own || !all)
+		fail(e, EXIT_INTERNAL, "no memory for the outputs of %zu images", ev->n);
+	else
+		run_loader(m, conf, batch, own, &stopped, e);
+	if (world_agree(w, e) == 0) {
+		if (hvd_allreduce(w->hvd, &stopped, &anyone, 1, HVD_I32, HVD_MAX) < 0 || hvd_allgather(w->hvd, own, all, floats, HVD_F32) < 0)
+			world_fail(w, e);
+		else
+			interleave(all, share, w->at->size, ev->n, ev->logits);
+	}
+	ev->stopped = anyone;
+	free(own);
+	free(all);
+	return e->code ? -e->code : 0;
+}
+
+/* ---- judging ----------------------------------------------------------------------------------------- */
+
+/* log(1 + exp(x)) without overflow. */
+static double softplus(double x)
+{
+	return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+}
+
+static double mean_loss(const struct evaluation *ev)
+{
+	double sum = 0;
+	size_t count = 0;
+
+	for (size_t i = 0; i < ev->n; i++)
+		for (int f = 0; f < FINDINGS; f++) {
+			double x = ev->logits[i * FINDINGS + (size_t)f];
+
+			if (!(ev->known[i] >> f & 1))
+				continue;
+			sum += softplus(ev->labels[i] >> f & 1 ? -x : x);
+			count++;
+		}
+	return count ? sum / (double)count : NAN;
+}
+
+static int judge(struct evaluation *ev, const struct evaluation_conf *conf, int speaks, struct error *e)
+{
+	struct scores s = { .n = ev->n, .classes = FINDINGS, .logits = ev->logits, .labels = ev->labels, .known = ev->known, .patient = ev->patient };
+
+	ev->loss = mean_loss(ev);
+	if (auroc_bootstrap(&s, speaks ? conf->resamples : 0, conf->seed, &ev->table, NULL) < 0)
+		return fail(e, EXIT_INTERNAL, "no memory for the intervals of %zu images", ev->n);
+	return 0;
+}
+
+static void add_oracle(struct evaluation *ev, const struct dataset *d)
+{
+	const double *oracle = dataset_oracle(d);
+	int counted = 0;
+
+	ev->has_oracle = oracle != NULL;
+	ev->oracle_mean = 0;
+	for (int f = 0; f < FINDINGS; f++) {
+		ev->oracle[f] = oracle ? oracle[f] : NAN;
+		if (!isnan(ev->oracle[f]) && !isnan(ev->table.class[f].value)) {
+			ev->oracle_mean += ev->oracle[f];
+			counted++;
+		}
+	}
+	ev->oracle_mean = counted ? ev->oracle_mean / counted : NAN;
+}
+
+int evaluate(struct evaluation *ev, struct model *m, const struct evaluation_conf *conf, struct error *e)
+{
+	const struct sample *samples = dataset_samples(conf->dataset);
+	size_t n = dataset_count(conf->dataset);
+	double begin = now();
+
+	*ev = (struct evaluation){
+		.n = n,
+		.logits = calloc(n * FINDINGS + 1, sizeof(float)),
+		.labels = calloc(n + 1, sizeof(uint32_t)),
+		.known = calloc(n + 1, sizeof(uint32_t)),
+		.patient = calloc(n + 1, sizeof(uint32_t)),
+	};
+	if (!ev->logits || !ev->labels || !ev->known || !ev->patient)
+		fail(e, EXIT_INTERNAL, "no memory for %zu images", n);
+	if (world_agree(m->world, e) < 0)
+		return -e->code;
+	for (size_t i = 0; i < n; i++) {
+		ev->labels[i] = samples[i].labels;
+		ev->known[i] = samples[i].known;
+		ev->patient[i] = samples[i].patient;
+	}
+	if (gather(ev, m, conf, m->batch, e) < 0)
+		return -e->code;
+	ev->images_per_s = (double)n / (now() - begin);
+	if (ev->stopped)
+		return 0;
+	if (judge(ev, conf, world_speaks(m->world), e) == 0)
+		add_oracle(ev, conf->dataset);
+	return world_agree(m->world, e);
+}
+
+void evaluation_free(struct evaluation *ev)
+{
+	free(ev->logits);
+	free(ev->labels);
+	free(ev->known);
+	free(ev->patient);
+	*ev = (struct evaluation){ 0 };
+}
+
+/* ---- telling ----------------------------------------------------------------------------------------- */
+
+/* With fewer positives than this a percentile interval is too narrow: it cannot know what the next patient looks like. */
+enum { FEW = 10 };
+
+static void print_row(const char *name, size_t positives, const struct interval *r, double oracle, int has_oracle, FILE *out)
+{
+	fprintf(out, "%-20s", name);
+	if (positives != (size_t)-1)
+		fprintf(out, " %7zu", positives);
+	else
+		fprintf(out, " %7s", "");
+	if (isnan(r->value))
+		fprintf(out, "   n/a");
+	else if (isnan(r->low))
+		fprintf(out, " %.4f", r->value);
+	else
+		fprintf(out, " %.4f  %.3f to %.3f", r->value, r->low, r->high);
+	if (has_oracle && !isnan(oracle) && !isnan(r->value))
+		fprintf(out, "  %*s%.4f", isnan(r->low) ? 16 : 0, "", oracle);
+	if (positives < FEW && !isnan(r->low))
+		fprintf(out, "  few positives");
+	fputc('\n', out);
+}
+
+void evaluation_print(const struct evaluation *ev, const struct evaluation_conf *conf, FILE *out)
+{
+	const struct dataset *d = conf->dataset;
+	char mean[64];
+
+	fprintf(out, "\nAUROC on the %s split (policy %s): %zu images of %zu patients, loss %.4f\n", dataset_split(d), dataset_split_policy(d), ev->n,
+		ev->table.patients, ev->loss);
+	if (conf->leak)
+		fprintf(out, "LEAK: patients of this split were trained on (--allow-leak): these numbers say nothing about new patients\n");
+	if (ev->table.patients < 200)
+		fprintf(out, "few patients: read the intervals, not the values\n");
+	fprintf(out, "%-20s %7s %6s  %-14s%s\n", "finding", "n+", "AUROC", conf->resamples ? "95 % interval" : "", ev->has_oracle ? "  oracle" : "");
+	for (int f = 0; f < FINDINGS; f++)
+		print_row(finding_names[f], ev->table.positives[f], &ev->table.class[f], ev->oracle[f], ev->has_oracle, out);
+	snprintf(mean, sizeof mean, "mean of %d of %d", ev->table.counted, FINDINGS);
+	print_row(mean, (size_t)-1, &ev->table.mean, ev->oracle_mean, ev->has_oracle, out);
+	fflush(out);
+}
+
+int evaluation_write(const struct evaluation *ev, const struct dataset *d, const char *path, struct provenance about, struct error *e)
+{
+	struct predictions p = {
+		.about = about, .n = ev->n, .samples = (struct sample *)dataset_samples(d), .logits = ev->logits, .has_patients = 1,
+	};
+
+	snprintf(p.about.data, sizeof p.about.data, "%016llx", (unsigned long long)dataset_hash(d));
+	snprintf(p.about.policy, sizeof p.about.policy, "%s", dataset_split_policy(d));
+	snprintf(p.about.split, sizeof p.about.split, "%s", dataset_split(d));
+	snprintf(p.about.version, sizeof p.about.version, "%s", HVD_VERSION);
+	p.about.has_oracle = ev->has_oracle;
+	memcpy(p.about.oracle, ev->oracle, sizeof p.about.oracle);
+	return predictions_write(path, &p, e);
+}
+
+static void interval_json(cJSON *object, const struct interval *r)
+{
+	json_number(object, "auroc", r->value);
+	json_number(object, "low", r->low);
+	json_number(object, "high", r->high);
+	json_number(object, "se", r->se);
+}
+
+void evaluation_json(const struct evaluation *ev, const struct evaluation_conf *conf, cJSON *object)
+{
+	cJSON *findings, *mean;
+
+	if (!object)
+		return;
+	cJSON_AddStringToObject(object, "split", dataset_split(conf->dataset));
+	cJSON_AddStringToObject(object, "split_policy", dataset_split_policy(conf->dataset));
+	cJSON_AddBoolToObject(object, "leak", conf->leak);
+	json_number(object, "images", (double)ev->n);
+	json_number(object, "patients", (double)ev->table.patients);
+	json_number(object, "loss", ev->loss);
+	json_number(object, "images_per_s", ev->images_per_s);
+	mean = cJSON_AddObjectToObject(object, "mean");
+	interval_json(mean, &ev->table.mean);
+	json_number(mean, "of", ev->table.counted);
+	if (ev->has_oracle)
+		json_number(mean, "oracle", ev->oracle_mean);
+	findings = cJSON_AddObjectToObject(object, "findings");
+	for (int f = 0; f < FINDINGS; f++) {
+		cJSON *row = cJSON_AddObjectToObject(findings, finding_names[f]);
+
+		json_number(row, "positives", (double)ev->table.positives[f]);
+		json_number(row, "negatives", (double)ev->table.negatives[f]);
+		interval_json(row, &ev->table.class[f]);
+		if (ev->has_oracle)
+			json_number(row, "oracle", ev->oracle[f]);
+	}
+}

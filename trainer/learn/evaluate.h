@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A model judged on a split: every image exactly once over all ranks, exact AUROC with intervals. */
+#ifndef LEARN_EVALUATE_H
+#define LEARN_EVALUATE_H
+
+#include <signal.h>
+
+#include "data/dataset.h"
+#include "learn/auroc.h"
+#include "learn/log.h"
+#include "learn/model.h"
+#include "learn/predictions.h"
+
+struct evaluation_conf {
+	const struct dataset *dataset;
+	int decode_threads;
+	int resamples; /* of patients, for the intervals; 0: point estimates only */
+	uint64_t seed;
+	int leak;      /* patients of this split are in training too: said beside every number */
+	const volatile sig_atomic_t *stop; /* nonzero: give up early; NULL: never */
+};
+
+struct evaluation {
+	size_t n;
+	float *logits;   /* [n][FINDINGS], in record order, on every rank */
+	uint32_t *labels, *known, *patient; /* [n] */
+	double loss;     /* mean BCE over known labels, unweighted */
+	double images_per_s;
+	struct auroc_table table;
+	double oracle[FINDINGS]; /* AUROC that no model passes on average, NAN where the data set does not say */
+	double oracle_mean;
+	int has_oracle;
+	int stopped;     /* given up on some rank: nothing else is valid */
+};
+
+/* Collective; all ranks get the logits and the point estimates, intervals are computed by rank 0 only. */
+int evaluate(struct evaluation *ev, struct model *m, const struct evaluation_conf *conf, struct error *e);
+void evaluation_free(struct evaluation *ev);
+
+/* The table as people read it. */
+void evaluation_print(const struct evaluation *ev, const struct evaluation_conf *conf, FILE *out);
+/* Every image's labels and logits as CSV; data, policy, split and version are filled in. */
+int evaluation_write(const struct evaluation *ev, const struct dataset *d, const char *path, struct provenance about, struct error *e);
+/* Fields of an "eval" event; object may be NULL. */
+void evaluation_json(const struct evaluation *ev, const struct evaluation_conf *conf, cJSON *object);
+
+#endif

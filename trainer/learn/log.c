@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void log_open(struct run_log *l, int speaks)
+{
+	*l = (struct run_log){ .speaks = speaks, .live = isatty(STDOUT_FILENO), .json = -1 };
+}
+
+int log_events_to(struct run_log *l, const char *path, struct error *e)
+{
+	l->json = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	return l->json < 0 ? fail(e, EXIT_INTERNAL, "%s: the log cannot be written: %s", path, strerror(errno)) : 0;
+}
+
+void log_close(struct run_log *l)
+{
+	log_end_live(l);
+	if (l->json >= 0)
+		close(l->json);
+	l->json = -1;
+}
+
+void log_end_live(struct run_log *l)
+{
+	if (l->shown)
+		putchar('\n');
+	l->shown = 0;
+	fflush(stdout);
+}
+
+void log_say(struct run_log *l, const char *format, ...)
+{
+	va_list args;
+
+	if (!l->speaks)
+		return;
+	if (l->shown)
+		fputs("\r\033[K", stdout);
+	l->shown = 0;
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	putchar('\n');
+	fflush(stdout);
+}
+
+void log_progress(struct run_log *l, const char *format, ...)
+{
+	va_list args;
+
+	if (!l->speaks)
+		return;
+	if (l->live)
+		fputs("\r\033[K", stdout);
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	if (!l->live)
+		putchar('\n');
+	l->shown = l->live;
+	fflush(stdout);
+}
+
+cJSON *log_event(const struct run_log *l, const char *name)
+{
+	struct timespec t;
+
+	if (l->json < 0)
+		return NULL;
+	clock_gettime(CLOCK_REALTIME, &t);
+	cJSON *event = cJSON_CreateObject();
+	cJSON_AddStringToObject(event, "event", name);
+	cJSON_AddNumberToObject(event, "time", (double)t.tv_sec + 1e-3 * (double)(t.tv_nsec / 1000000));
+	return event;
+}
+
+void log_write(struct run_log *l, cJSON *event)
+{
+	char *text = event ? cJSON_PrintUnformatted(event) : NULL;
+
+	cJSON_Delete(event);
+	if (!text)
+		return;
+	/* one write() a line: the thread that reports a lost rank appends to the same file */
+	size_t n = strlen(text);
+	text[n] = '\n';
+	if (l->json >= 0 && write(l->json, text, n + 1) != (ssize_t)(n + 1)) {
+		fprintf(stderr, "chexnet: the JSON log cannot be written any more: %s\n", strerror(errno));
+		close(l->json);
+		l->json = -1;
+	}
+	cJSON_free(text);
+}
+
+void json_number(cJSON *object, const char *key, double value)
+{
+	if (!object)
+		return;
+	if (isfinite(value))
+		cJSON_AddNumberToObject(object, key, value);
+	else
+		cJSON_AddNullToObject(object, key);
+}
+
+const char *clock_text(double seconds, char text[32])
+{
+	long s = seconds > 0 && seconds < 1e8 ? lround(seconds) : 0;
+
+	if (s >= 3600)
+		snprintf(text, 32, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+	else
+		snprintf(text, 32, "%ld:%02ld", s / 60, s % 60);
+	return text;
+}

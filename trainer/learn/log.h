@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a run tells: lines for people, events for programs. Only rank 0 has one that speaks. */
+#ifndef LEARN_LOG_H
+#define LEARN_LOG_H
+
+#include <cjson/cJSON.h>
+
+#include "error.h"
+
+struct run_log {
+	int speaks;  /* rank 0 */
+	int live;    /* stdout is a terminal: progress rewrites one line */
+	int shown;   /* a live line is on the screen */
+	int json;    /* file descriptor or -1 */
+};
+
+void log_open(struct run_log *l, int speaks);
+/* Events are appended to PATH from now on, one object a line. */
+int log_events_to(struct run_log *l, const char *path, struct error *e);
+void log_close(struct run_log *l);
+
+/* A line that stays. */
+void log_say(struct run_log *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The progress line. */
+void log_progress(struct run_log *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Ends a live line, so that something else may print. */
+void log_end_live(struct run_log *l);
+
+/* An object {"event": name, "time": seconds since 1970} to add to; NULL where nobody reads it: cJSON takes that well. */
+cJSON *log_event(const struct run_log *l, const char *name);
+/* Writes and frees it. */
+void log_write(struct run_log *l, cJSON *event);
+
+/* Adds a number, null where it is not finite. */
+void json_number(cJSON *object, const char *key, double value);
+
+/* "1:02:03", "4:05" */
+const char *clock_text(double seconds, char text[32]);
+
+double now(void); /* seconds, monotonic */
+
+#endif

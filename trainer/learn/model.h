@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A network in an engine, wired to the world: gradients travel in libhvd's buckets, and with them, at no extra message,
+ * what the ranks have to tell each other once a step. */
+#ifndef LEARN_MODEL_H
+#define LEARN_MODEL_H
+
+#include "engine/engine.h"
+#include "learn/checkpoint.h"
+#include "learn/world.h"
+
+/* A network as plain data, so that it can be broadcast. */
+struct network {
+	char model[32];
+	int image_size, classes;
+	int growth, init_channels;
+	int n_blocks, block[NET_MAX_BLOCKS];
+};
+struct network network_of(const struct net_conf *conf);
+struct net_conf network_conf(const struct network *n); /* borrows the name */
+
+enum engine_choice { CHOOSE_AUTO, CHOOSE_CPU, CHOOSE_REFERENCE, CHOOSE_CUDA };
+
+/* What a rank says to all with its gradients; a signal is seen by every rank after the same step. */
+enum signal_kind {
+	SIGNAL_ERROR, /* exit code of a rank that cannot go on */
+	SIGNAL_STOP,  /* asked to save and stop */
+	SIGNALS
+};
+
+struct model_conf {
+	struct network network;
+	enum engine_choice engine;
+	enum precision precision;
+	enum optimizer optimizer;
+	double beta1, weight_decay;
+	const float *pos_weight; /* [classes] or NULL */
+	int batch, source_size, threads;
+	size_t bucket_bytes;     /* 0: the runtime's default */
+	int train;               /* with gradients and buckets */
+};
+
+struct model {
+	struct world *world;
+	struct net_plan plan;
+	struct engine_layout layout;
+	struct hvd_plan *buckets;  /* NULL without training */
+	struct engine *engine;
+	struct error engine_error; /* where the engine puts its reasons */
+	int batch;                 /* images in a micro-batch */
+	double exposed;            /* seconds of the last step that waited for communication */
+	float *signals;            /* in the slab, after statistics and loss */
+	float own[SIGNALS];        /* what this rank says in the next step */
+	float heard[SIGNALS];      /* sum over all ranks in the last step */
+};
+
+/* Collective. auto: CUDA when every rank has a GPU and a driver, CPU when none has; anything else is an error that names the
+ * ranks. */
+int model_choose_engine(const struct world *w, enum engine_choice choice, enum engine_kind *kind, struct error *e);
+
+/* Why `auto` became the CPU, for the line that a fallback owes its user; NULL where there is nothing to say. */
+const char *model_fallback(const struct world *w, enum engine_choice choice);
+
+/* Collective; errors are agreed. */
+int model_open(struct model *m, struct world *w, const struct model_conf *conf, struct error *e);
+void model_close(struct model *m);
+
+/* engine_train() with the reason of a failure in *e, be it the engine's or the world's. */
+int model_train(struct model *m, const struct engine_batch *batch, int micro, int micros, double lr, uint64_t *token, struct error *e);
+
+/* The engine's failure as an error of ours. */
+int model_fail(const struct model *m, struct error *e);
+
+/* Between the engine and arrays in table order; moments where they are not NULL. */
+int model_put(struct model *m, const struct model_values *v, struct error *e);
+int model_get(struct model *m, struct model_values *v, struct error *e);
+
+/* Collective: the values of rank `root` to all; then all are checked to hold the same bits. */
+int model_share(const struct model *m, int root, struct model_values *v, struct error *e);
+
+#endif

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/predictions.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/file.h"
+
+enum { MAX_COLUMNS = 256, LINE_ROOM = 1024 };
+
+/* ---- provenance: the first line --------------------------------------------------------------------- */
+
+static const struct {
+	const char *key;
+	size_t at, room;
+} keys[] = {
+#define KEY(name) { #name, offsetof(struct provenance, name), sizeof((struct provenance *)0)->name }
+	KEY(model), KEY(checkpoint), KEY(data), KEY(policy), KEY(version), KEY(command),
+#undef KEY
+};
+enum { N_KEYS = sizeof keys / sizeof keys[0] };
+
+static int write_text(struct output_file *out, const char *text, struct error *e)
+{
+	return output_write(out, text, strlen(text), e);
+}
+
+static int write_value(struct output_file *out, const char *value, struct error *e)
+{
+	for (const unsigned char *p = (const unsigned char *)value; *p; p++) {
+		char escaped[4];
+		int n = *p <= ' ' || *p == '%' || *p == 0x7f ? snprintf(escaped, sizeof escaped, "%%%02X", *p) :
+							       snprintf(escaped, sizeof escaped, "%c", *p);
+
+		if (output_write(out, escaped, (size_t)n, e))
+			return -e->code;
+	}
+	return 0;
+}
+
+static int write_oracle(struct output_file *out, const struct provenance *about, struct error *e)
+{
+	int rc = 0;
+
+	for (int f = 0; about->has_oracle && !rc && f < FINDINGS; f++) {
+		char text[48];
+
+		snprintf(text, sizeof text, isnan(about->oracle[f]) ? "%s" : "%s%.6f", f ? "," : " oracle=", about->oracle[f]);
+		rc = write_text(out, text, e);
+	}
+	return rc;
+}
+
+static int write_provenance(struct output_file *out, const struct provenance *about, struct error *e)
+{
+	char leak[48] = " leak=unchecked\n";
+	int rc = write_text(out, "#", e);
+
+	for (int k = 0; rc == 0 && k < N_KEYS; k++) {
+		const char *value = (const char *)about + keys[k].at;
+
+		if (!*value)
+			continue;
+		if (write_text(out, " ", e) || write_text(out, keys[k].key, e) || write_text(out, "=", e) || write_value(out, value, e))
+			rc = -e->code;
+	}
+	if (!rc)
+		rc = write_oracle(out, about, e);
+	if (about->leaked >= 0)
+		snprintf(leak, sizeof leak, " leak=%ld\n", about->leaked);
+	return rc ? rc : write_text(out, leak, e);
+}
+
+static int hex(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static void unescape(char *out, size_t room, const char *value, size_t length)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < length && n + 1 < room; i++) {
+		if (value[i] == '%' && i + 2 < length && hex(value[i + 1]) >= 0 && hex(value[i + 2]) >= 0) {
+			out[n++] = (char)(hex(value[i + 1]) << 4 | hex(value[i + 2]));
+			i += 2;
+		} else {
+			out[n++] = value[i];
+		}
+	}
+	out[n] = '\0';
+}
+
+static void read_oracle(struct provenance *about, const char *text)
+{
+	about->has_oracle = 1;
+	for (int f = 0; f < FINDINGS; f++) {
+		char *end;
+		double value = strtod(text, &end);
+
+		about->oracle[f] = end > text && value > 0 && value <= 1 ? value : NAN;
+		text = end + strcspn(end, ", \t\r");
+		text += *text == ',';
+	}
+}
+
+static void read_provenance(struct provenance *about, const char *line)
+{
+	for (const char *p = line + 1; *(p += strspn(p, " \t\r"));) {
+		size_t key = strcspn(p, "= \t\r"), value = p[key] == '=' ? strcspn(p + key + 1, " \t\r") : 0;
+		const char *text = p + key + 1;
+
+		for (int k = 0; p[key] == '=' && k < N_KEYS; k++)
+			if (strlen(keys[k].key) == key && memcmp(keys[k].key, p, key) == 0)
+				unescape((char *)about + keys[k].at, keys[k].room, text, value);
+		if (key == 4 && memcmp(p, "leak=", 5) == 0 && isdigit((unsigned char)*text))
+			about->leaked = strtol(text, NULL, 10);
+		if (key == 6 && memcmp(p, "oracle=", 7) == 0)
+			read_oracle(about, text);
+		p += key + (p[key] == '=') + value;
+	}
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------- */
+
+static int write_header(struct output_file *out, struct error *e)
+{
+	int rc = write_text(out, "id,patient,split", e);
+
+	for (int i = 0; rc == 0 && i < 2 * FINDINGS; i++) {
+		char column[64];
+
+		snprintf(column, sizeof column, ",%s_%s", finding_names[i % FINDINGS], i < FINDINGS ? "label" : "logit");
+		rc = write_text(out, column, e);
+	}
+	return rc ? rc : write_text(out, "\n", e);
+}
+
+static int write_row(struct output_file *out, const struct predictions *p, size_t i, struct error *e)
+{
+	const struct sample *s = &p->samples[i];
+	char line[LINE_ROOM];
+	int n;
+
+	if (strpbrk(s->id, "\"\r\n"))
+		return fail(e, EXIT_DATA, "image %s: a name with a quotation mark or a line end cannot be written to %s", s->id, out->path);
+	n = snprintf(line, sizeof line, strchr(s->id, ',') ? "\"%s\"," : "%s,", s->id);
+	if (p->has_patients)
+		n += snprintf(line + n, sizeof line - (size_t)n, "%u", s->patient);
+	n += snprintf(line + n, sizeof line - (size_t)n, ",%s", p->about.split);
+	for (int f = 0; f < FINDINGS; f++)
+		n += snprintf(line + n, sizeof line - (size_t)n, s->known >> f & 1 ? ",%d" : ",", (int)(s->labels >> f & 1));
+	for (int f = 0; f < FINDINGS; f++) {
+		float logit = p->logits[i * FINDINGS + (size_t)f];
+
+		if (!isfinite(logit))
+			return fail(e, EXIT_DATA, "image %s: the logit of %s is %f; nothing written to %s", s->id, finding_names[f], logit,
+				    out->path);
+		n += snprintf(line + n, sizeof line - (size_t)n, ",%.9g", logit);
+	}
+	line[n++] = '\n';
+	return output_write(out, line, (size_t)n, e);
+}
+
+int predictions_write(const char *path, const struct predictions *p, struct error *e)
+{
+	struct output_file out;
+
+	if (output_open(&out, path, e))
+		return -e->code;
+	int rc = write_provenance(&out, &p->about, e);
+	if (!rc)
+		rc = write_header(&out, e);
+	for (size_t i = 0; !rc && i < p->n; i++)
+		rc = write_row(&out, p, i, e);
+	if (rc) {
+		output_discard(&out);
+		return rc;
+	}
+	return output_commit(&out, e);
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------- */
+
+struct columns {
+	int n, id, patient, split;
+	int label[FINDINGS], logit[FINDINGS];
+};
+
+struct reader {
+	const char *path;
+	size_t line; /* from 1 */
+	char *next;
+	char *field[MAX_COLUMNS];
+	struct columns columns;
+};
+
+static int bad(const struct reader *r, struct error *e, const char *what, const char *column, const char *text)
+{
+	return fail(e, EXIT_DATA, "%s: line %zu, column %s: %s: \"%.80s\"", r->path, r->line, column, what, text);
+}
+
+/* The next line without its end, or NULL. */
+static char *next_line(struct reader *r)
+{
+	char *line = r->next;
+
+	if (!*line)
+		return NULL;
+	size_t length = strcspn(line, "\n");
+	r->next = line + length + (line[length] == '\n');
+	if (length && line[length - 1] == '\r')
+		length--;
+	line[length] = '\0';
+	r->line++;
+	return line;
+}
+
+/* Splits at commas outside quotation marks (RFC 4180, one line a record). Returns the number of fields. */
+static int split(struct reader *r, char *line, struct error *e)
+{
+	int n = 0;
+
+	for (char *p = line;; p++) {
+		if (n == MAX_COLUMNS)
+			return fail(e, EXIT_DATA, "%s: line %zu: more than %d columns", r->path, r->line, MAX_COLUMNS);
+		r->field[n++] = p;
+		if (*p == '"') {
+			char *to = p;
+
+			r->field[n - 1] = to;
+			for (p++; *p && (*p != '"' || p[1] == '"'); p++) {
+				p += *p == '"';
+				*to++ = *p;
+			}
+			if (!*p)
+				return fail(e, EXIT_DATA, "%s: line %zu: a quotation mark is not closed", r->path, r->line);
+			p++;
+			char end = *p;
+			*to = '\0';
+			if (end && end != ',')
+				return fail(e, EXIT_DATA, "%s: line %zu: text behind a closing quotation mark", r->path, r->line);
+			if (!end)
+				return n;
+			continue;
+		}
+		p += strcspn(p, ",");
+		if (!*p)
+			return n;
+		*p = '\0';
+	}
+}
+
+static int column(const struct reader *r, int n, const char *name)
+{
+	for (int i = 0; i < n; i++)
+		if (strcmp(r->field[i], name) == 0)
+			return i;
+	return -1;
+}
+
+static int read_header(struct reader *r, char *line, struct error *e)
+{
+	struct columns *c = &r->columns;
+	char name[64];
+
+	c->n = split(r, line, e);
+	if (c->n < 0)
+		return c->n;
+	c->id = column(r, c->n, "id");
+	c->patient = column(r, c->n, "patient");
+	c->split = column(r, c->n, "split");
+	if (c->id < 0)
+		return fail(e, EXIT_DATA, "%s: line %zu: no column \"id\"; is it a file that chexnet eval --predictions wrote?", r->path, r->line);
+	for (int f = 0; f < FINDINGS; f++) {
+		snprintf(name, sizeof name, "%s_label", finding_names[f]);
+		c->label[f] = column(r, c->n, name);
+		if (c->label[f] < 0)
+			return fail(e, EXIT_DATA, "%s: line %zu: no column \"%s\"", r->path, r->line, name);
+		snprintf(name, sizeof name, "%s_logit", finding_names[f]);
+		c->logit[f] = column(r, c->n, name);
+		if (c->logit[f] < 0)
+			return fail(e, EXIT_DATA, "%s: line %zu: no column \"%s\"", r->path, r->line, name);
+	}
+	return 0;
+}
+
+static int read_patient(struct reader *r, struct predictions *p, struct sample *s, int first, struct error *e)
+{
+	const char *text = r->columns.patient < 0 ? "" : r->field[r->columns.patient];
+	char *end;
+
+	if (first)
+		p->has_patients = *text != '\0';
+	if (!p->has_patients && !*text)
+		return 0;
+	errno = 0;
+	unsigned long patient = strtoul(text, &end, 10);
+	if (!isdigit((unsigned char)*text) || *end || errno || patient > UINT32_MAX)
+		return bad(r, e, "not a patient number", "patient", text);
+	if (!p->has_patients)
+		return bad(r, e, "a patient here, but none on the lines before", "patient", text);
+	s->patient = (uint32_t)patient;
+	return 0;
+}
+
+static int read_row(struct reader *r, struct predictions *p, size_t i, struct error *e)
+{
+	const struct columns *c = &r->columns;
+	struct sample *s = &p->samples[i];
+	const char *part = c->split < 0 ? "" : r->field[c->split];
+
+	if (snprintf(s->id, sizeof s->id, "%s", r->field[c->id]) >= (int)sizeof s->id || !s->id[0])
+		return bad(r, e, "must be 1 to 31 bytes", "id", r->field[c->id]);
+	if (i == 0)
+		snprintf(p->about.split, sizeof p->about.split, "%s", part);
+	else if (strcmp(part, p->about.split))
+		return bad(r, e, "another split than on the lines before; one file holds one split", "split", part);
+	if (read_patient(r, p, s, i == 0, e))
+		return -e->code;
+	for (int f = 0; f < FINDINGS; f++) {
+		const char *label = r->field[c->label[f]], *logit = r->field[c->logit[f]];
+		char *end;
+
+		if (label[0] && (label[1] || (label[0] != '0' && label[0] != '1')))
+			return bad(r, e, "a label is 0, 1 or empty", finding_names[f], label);
+		s->known |= (uint32_t)(label[0] != '\0') << f;
+		s->labels |= (uint32_t)(label[0] == '1') << f;
+		float value = strtof(logit, &end);
+		if (end == logit || *end || !isfinite(value))
+			return bad(r, e, "a logit must be a finite number", finding_names[f], logit);
+		p->logits[i * FINDINGS + (size_t)f] = value;
+	}
+	return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int refuse_duplicates(const struct reader *r, const struct predictions *p, struct error *e)
+{
+	const char **id = malloc((p->n + 1) * sizeof *id);
+	int rc = 0;
+
+	if (!id)
+		return fail(e, EXIT_INTERNAL, "%s: no memory for %zu names", r->path, p->n);
+	for (size_t i = 0; i < p->n; i++)
+		id[i] = p->samples[i].id;
+	qsort(id, p->n, sizeof *id, by_id);
+	for (size_t i = 1; i < p->n && !rc; i++)
+		if (strcmp(id[i - 1], id[i]) == 0)
+			rc = fail(e, EXIT_DATA, "%s: image %s comes twice", r->path, id[i]);
+	free(id);
+	return rc;
+}
+
+static int read_rows(struct reader *r, struct predictions *p, struct error *e)
+{
+	size_t lines = 0;
+	char *line;
+
+	for (const char *c = r->next; *c; c++)
+		lines += *c == '\n';
+	p->samples = calloc(lines + 1, sizeof *p->samples);
+	p->logits = malloc((lines + 1) * FINDINGS * sizeof *p->logits);
+	if (!p->samples || !p->logits)
+		return fail(e, EXIT_INTERNAL, "%s: no memory for %zu rows", r->path, lines);
+	while ((line = next_line(r))) {
+		if (!*line)
+			continue;
+		int n = split(r, line, e);
+
+		if (n < 0)
+			return n;
+		if (n != r->columns.n)
+			return fail(e, EXIT_DATA, "%s: line %zu: %d columns where the header has %d", r->path, r->line, n, r->columns.n);
+		if (read_row(r, p, p->n, e))
+			return -e->code;
+		p->n++;
+	}
+	if (p->n == 0)
+		return fail(e, EXIT_DATA, "%s: no predictions behind the header", r->path);
+	return refuse_duplicates(r, p, e);
+}
+
+int predictions_read(struct predictions *p, const char *path, struct error *e)
+{
+	struct reader r = { .path = path };
+	char *text, *line;
+	size_t size;
+
+	*p = (struct predictions){ .about.leaked = -1 };
+	if (file_read(&text, &size, path, e))
+		return -e->code;
+	int rc = strlen(text) < size ? fail(e, EXIT_DATA, "%s: byte %zu is NUL: not a text file", path, strlen(text)) : 0;
+
+	r.next = strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? text + 3 : text;
+	while (!rc && (line = next_line(&r)) && *line == '#')
+		read_provenance(&p->about, line);
+	if (!rc)
+		rc = line ? read_header(&r, line, e) : fail(e, EXIT_DATA, "%s: empty", path);
+	if (!rc)
+		rc = read_rows(&r, p, e);
+	free(text);
+	return rc;
+}
+
+void predictions_free(struct predictions *p)
+{
+	free(p->samples);
+	free(p->logits);
+	*p = (struct predictions){ 0 };
+}
+
+/* ---- as arrays -------------------------------------------------------------------------------------- */
+
+int predictions_scores(const struct predictions *p, struct score_arrays *a)
+{
+	*a = (struct score_arrays){
+		.labels = malloc((p->n + 1) * sizeof *a->labels),
+		.known = malloc((p->n + 1) * sizeof *a->known),
+		.patient = malloc((p->n + 1) * sizeof *a->patient),
+	};
+	if (!a->labels || !a->known || !a->patient) {
+		score_arrays_free(a);
+		return -1;
+	}
+	for (size_t i = 0; i < p->n; i++) {
+		a->labels[i] = p->samples[i].labels;
+		a->known[i] = p->samples[i].known;
+		a->patient[i] = p->samples[i].patient;
+	}
+	a->scores = (struct scores){ .n = p->n, .classes = FINDINGS, .logits = p->logits, .labels = a->labels, .known = a->known,
+				     .patient = p->has_patients ? a->patient : NULL };
+	return 0;
+}
+
+void score_arrays_free(struct score_arrays *a)
+{
+	free(a->labels);
+	free(a->known);
+	free(a->patient);
+	*a = (struct score_arrays){ 0 };
+}
+
+size_t predictions_of(const struct predictions *p, int finding, float *score, uint8_t *positive)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < p->n; i++)
+		if (p->samples[i].known >> finding & 1) {
+			score[n] = p->logits[i * FINDINGS + (size_t)finding];
+			positive[n++] = p->samples[i].labels >> finding & 1;
+		}
+	return n;
+}

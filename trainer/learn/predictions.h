@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A file of predictions: what a network said about every image of a split, and what is needed to judge it.
+ *
+ *   # model=densenet121 checkpoint=run/best.safetensors data=00c0ffee00c0ffee policy=official leak=0 version=0.1.0 command=chexnet%20eval
+ *   id,patient,split,Atelectasis_label,…,Hernia_label,Atelectasis_logit,…,Hernia_logit
+ *   00000013_000.png,13,test,0,…,,-2.1972246,…
+ *
+ * Synthetic images add oracle=0.98,… with a figure, or nothing, for each finding. A label is 0, 1 or empty (unknown). The first line's values have spaces, percent signs and control characters as %XX; keys
+ * that are not known are passed over. Columns are found by name, so files made by other programs can be read too. */
+#ifndef LEARN_PREDICTIONS_H
+#define LEARN_PREDICTIONS_H
+
+#include "data/dataset.h"
+#include "learn/auroc.h"
+
+/* Where predictions come from; "" where it is not known. */
+struct provenance {
+	char model[64];        /* "densenet121" */
+	char checkpoint[1024]; /* file of the weights, or what was averaged */
+	char data[64];         /* dataset_hash() as 16 hexadecimal digits */
+	char policy[64];       /* how patients were divided into splits: dataset_split_policy() */
+	char split[16];        /* "test" */
+	char version[32];      /* of the program that wrote the file */
+	char command[2048];    /* as it was typed */
+	int has_oracle;        /* synthetic images, of which is known: */
+	double oracle[FINDINGS]; /* the AUROC that nobody can be expected to pass; NAN: not of this finding */
+	long leaked;           /* patients of this split that the weights were trained on; 0: none; -1: not checked */
+};
+
+struct predictions {
+	struct provenance about;
+	size_t n;
+	struct sample *samples; /* [n] id, patient, labels, known */
+	float *logits;          /* [n][FINDINGS] */
+	int has_patients;       /* 0: the file names none, and every image counts as a patient of its own */
+};
+
+/* Writes PATH (PATH.partial until it is complete). Borrows everything; a logit that is not finite is refused by the image's
+ * name. EXIT_DATA for that, EXIT_INTERNAL when the file cannot be written. */
+int predictions_write(const char *path, const struct predictions *p, struct error *e);
+
+/* Reads what predictions_write() wrote; to be freed with predictions_free(), on errors too. EXIT_DATA names file, line and column. */
+int predictions_read(struct predictions *p, const char *path, struct error *e);
+void predictions_free(struct predictions *p);
+
+/* Labels, known and patients as the arrays that learn/auroc.h works on; logits are borrowed. -1: no memory. */
+struct score_arrays {
+	struct scores scores;
+	uint32_t *labels, *known, *patient;
+};
+int predictions_scores(const struct predictions *p, struct score_arrays *a);
+void score_arrays_free(struct score_arrays *a);
+
+/* A finding's images with a known label: *score and *positive have room for p->n; returns how many there are. */
+size_t predictions_of(const struct predictions *p, int finding, float *score, uint8_t *positive);
+
+/* Finds a's images in b by id: row[i] (room for a->n) is the row of b that speaks of a's row i, or PREDICTIONS_NONE. Returns how many
+ * there are. An image whose known labels differ between both is refused: -EXIT_DATA, with the names a_path and b_path in the line. */
+#define PREDICTIONS_NONE ((size_t)-1)
+long predictions_match(const struct predictions *a, const struct predictions *b, const char *a_path, const char *b_path, size_t *row,
+		       struct error *e);
+
+#endif

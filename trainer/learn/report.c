@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "learn/report_parts.h"
+
+const char *finding_title(int finding, char text[32])
+{
+	snprintf(text, 32, "%s", finding_names[finding]);
+	for (char *c = text; *c; c++)
+		if (*c == '_')
+			*c = ' ';
+	return text;
+}
+
+const double *report_oracle(const struct report *r)
+{
+	const struct provenance *about = &r->in->predictions->about;
+
+	return about->has_oracle ? about->oracle : r->in->log && r->in->log->has_oracle ? r->in->log->oracle : NULL;
+}
+
+/* ---- the numbers ------------------------------------------------------------------------------------ */
+
+static int measure_calibration(struct report_model *m, const struct predictions *p)
+{
+	float *score = malloc((p->n + 1) * sizeof *score);
+	uint8_t *positive = malloc(p->n + 1);
+	int rc = score && positive ? 0 : -1;
+
+	for (int f = 0; rc == 0 && f < FINDINGS; f++)
+		rc = calibration_of(score, positive, predictions_of(p, f, score, positive), &m->calibration[f]);
+	free(score);
+	free(positive);
+	return rc;
+}
+
+/* bands: resamples behind those of the curves. */
+static int measure(struct report_model *m, const struct predictions *p, int resamples, int bands, uint64_t seed)
+{
+	if (predictions_scores(p, &m->arrays) || auroc_bootstrap(&m->arrays.scores, resamples, seed, &m->table, NULL) || measure_calibration(m, p))
+		return -1;
+	for (int f = 0; f < FINDINGS; f++)
+		if (curves_of(&m->arrays.scores, f, bands, seed, &m->curves[f]))
+			return -1;
+	return 0;
+}
+
+static void forget(struct report_model *m)
+{
+	score_arrays_free(&m->arrays);
+	for (int f = 0; f < FINDINGS; f++)
+		curves_free(&m->curves[f]);
+}
+
+static int measure_all(struct report *r, struct error *e)
+{
+	const struct report_input *in = r->in;
+
+	if (measure(&r->a, in->predictions, in->resamples, in->resamples, in->seed) ||
+	    (in->other && measure(&r->b, in->other, in->resamples, 0, in->seed)))
+		return fail(e, EXIT_INTERNAL, "no memory for the curves of %zu images", in->predictions->n);
+	if (in->other)
+		return compare_predictions(&r->comparison, in->predictions, in->other, in->path, in->other_path, in->resamples, in->seed, e);
+	return 0;
+}
+
+/* ---- headline --------------------------------------------------------------------------------------- */
+
+static void put_leak(struct page *page, long leaked)
+{
+	if (leaked == 0)
+		page_put(page, "<dd><span class=\"good\">&#10003; none</span> of them was trained on</dd>");
+	else if (leaked < 0)
+		page_put(page, "<dd><span class=\"warn\">! not checked</span></dd>");
+	else
+		page_put(page, "<dd><span class=\"bad\">&#10007; %ld patients</span> were trained on</dd>", leaked);
+}
+
+static double mean_ece(const struct report_model *m)
+{
+	double sum = 0;
+	int n = 0;
+
+	for (int f = 0; f < FINDINGS; f++)
+		if (!isnan(m->calibration[f].ece)) {
+			sum += m->calibration[f].ece;
+			n++;
+		}
+	return n ? sum / n : NAN;
+}
+
+static void put_facts(const struct report *r, struct page *page)
+{
+	const struct predictions *p = r->in->predictions;
+	const struct train_log *log = r->in->log;
+
+	page_put(page, "<dl><dt>Images</dt><dd>");
+	page_count(page, p->n);
+	page_put(page, "</dd><dt>Patients</dt><dd>");
+	if (p->has_patients)
+		page_count(page, r->a.table.patients);
+	else
+		page_put(page, "<span class=\"warn\">! not named</span>");
+	page_put(page, "</dd><dt>Split</dt><dd>");
+	page_text(page, *p->about.split ? p->about.split : "not named");
+	page_put(page, ", policy ");
+	page_text(page, *p->about.policy ? p->about.policy : "not named");
+	page_put(page, "</dd><dt>Patients in training</dt>");
+	put_leak(page, p->about.leaked);
+	if (!isnan(mean_ece(&r->a)))
+		page_put(page, "<dt>Calibration</dt><dd>probabilities are off by %.1f percentage points on average (ECE)</dd>", 100 * mean_ece(&r->a));
+	if (log && log->summary && !isnan(json_get_number(log->summary, "images_per_s"))) {
+		double ranks = json_get_number(log->start, "ranks"), nodes = json_get_number(log->start, "nodes");
+
+		page_put(page, "<dt>Trained at</dt><dd>");
+		page_rate(page, json_get_number(log->summary, "images_per_s"));
+		page_put(page, " images/s");
+		if (!isnan(ranks) && !isnan(nodes))
+			page_put(page, " on %.0f rank%s of %.0f node%s", ranks, ranks == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s");
+		page_put(page, "</dd>");
+	}
+	page_put(page, "</dl>\n");
+}
+
+void report_headline(const struct report *r, struct page *page)
+{
+	const struct interval *mean = &r->a.table.mean;
+	const char *model = r->in->predictions->about.model;
+
+	page_put(page, "<header><p class=\"kicker\">chexnet report, ");
+	page_text(page, r->in->date);
+	page_put(page, "</p><h1>");
+	page_text(page, *model ? model : "A model");
+	page_put(page, " on chest X-rays: %d findings</h1>\n<div class=\"head\"><div>", r->a.table.counted);
+	if (isnan(mean->value)) {
+		page_put(page, "<div class=\"big\">n/a</div><p>no finding has both images that show it and images that do not</p>");
+	} else {
+		page_put(page, "<div class=\"big\">%.3f</div><p>mean AUROC of %d findings", mean->value, r->a.table.counted);
+		if (!isnan(mean->low))
+			page_put(page, "<br>95&nbsp;%% interval <b>%.3f to %.3f</b>", mean->low, mean->high);
+		page_put(page, "</p><p class=\"lead\">Of two images, one with a finding and one without, the model ranks the right one higher %.0f times in 100. "
+			       "Guessing would give 50.</p>", 100 * mean->value);
+	}
+	page_put(page, "</div>\n");
+	put_facts(r, page);
+	page_put(page, "</div>\n");
+	report_notes(r, page);
+	page_put(page, "</header>\n");
+}
+
+/* ---- what to keep in mind --------------------------------------------------------------------------- */
+
+static void put_rare(const struct report *r, struct page *page)
+{
+	char name[32];
+	int rare = 0, absent = 0;
+
+	for (int f = 0; f < FINDINGS; f++)
+		if (r->a.curves[f].positives && r->a.curves[f].positives < FEW_POSITIVES)
+			page_put(page, "%s%s", rare++ ? ", " : "<li class=\"is-warn\"><b>Too few to judge:</b> ", finding_title(f, name));
+	if (rare)
+		page_put(page, ": fewer than %d images each. Their intervals promise more than they can keep.</li>\n", FEW_POSITIVES);
+	for (int f = 0; f < FINDINGS; f++)
+		if (isnan(r->a.table.class[f].value))
+			page_put(page, "%s%s", absent++ ? ", " : "<li class=\"is-warn\"><b>Not part of the mean:</b> ", finding_title(f, name));
+	if (absent)
+		page_put(page, ": this split lacks images with it or without it. The mean is over %d of %d findings.</li>\n", r->a.table.counted, FINDINGS);
+}
+
+static void put_split_notes(const struct provenance *about, int synthetic, struct page *page)
+{
+	if (strcmp(about->split, "train") == 0)
+		page_put(page, "<li class=\"is-bad\"><b>These are training images.</b> The numbers say how well the model remembers, not how well it reads.</li>\n");
+	else if (strcmp(about->split, "val") == 0)
+		page_put(page, "<li class=\"is-warn\"><b>Validation split.</b> The weights were chosen on these images, so the numbers flatter the model a little.</li>\n");
+	if (synthetic)
+		return;
+	if (!*about->policy)
+		page_put(page, "<li class=\"is-warn\"><b>Nobody says how patients were divided.</b> Do not compare the mean with published ones.</li>\n");
+	else if (strcmp(about->policy, "official"))
+		page_put(page, "<li class=\"is-warn\"><b>Not NIH's official split.</b> Published single models reach means of about 0.80 to 0.81 on the official split and 0.84 to 0.85 on "
+			       "random divisions of the patients: compare only with results on the same one.</li>\n");
+}
+
+static int differs(const char *a, const char *b)
+{
+	return a && b && *a && *b && strcmp(a, b);
+}
+
+static int other_run(const struct provenance *about, const cJSON *start)
+{
+	return differs(about->model, json_get_text(start, "model")) || differs(about->policy, json_get_text(start, "split_policy"));
+}
+
+void report_notes(const struct report *r, struct page *page)
+{
+	const struct provenance *about = &r->in->predictions->about;
+	const struct train_log *log = r->in->log;
+	int synthetic = report_oracle(r) || strcmp(about->policy, "synthetic") == 0;
+
+	page_put(page, "<ul class=\"notes\">\n");
+	if (about->leaked > 0)
+		page_put(page, "<li class=\"is-bad\"><b>Leak.</b> The model was trained on images of %ld patients of this split: its numbers say nothing about new patients.</li>\n",
+			 about->leaked);
+	else if (about->leaked < 0)
+		page_put(page, "<li class=\"is-warn\"><b>Leak not checked.</b> Nobody has compared these patients with those that the model was trained on; shared patients raise every "
+			       "number.</li>\n");
+	if (synthetic)
+		page_put(page, "<li class=\"is-warn\"><b>Synthetic images.</b> Drawn by a program: the numbers show that training works, nothing about radiographs.</li>\n");
+	put_split_notes(about, synthetic, page);
+	if (r->in->predictions->has_patients && r->a.table.patients < FEW_PATIENTS)
+		page_put(page, "<li class=\"is-warn\"><b>Few patients.</b> %zu are not enough for firm numbers: read the intervals, not the values.</li>\n", r->a.table.patients);
+	if (!r->in->predictions->has_patients)
+		page_put(page, "<li class=\"is-warn\"><b>No patients are named.</b> Every image counts as a patient of its own, so the intervals may be too narrow.</li>\n");
+	if (log && other_run(about, log->start))
+		page_put(page, "<li class=\"is-warn\"><b>The training log may be of another run:</b> model or split policy are not those of the predictions.</li>\n");
+	if (log && log->starts && !log->end)
+		page_put(page, "<li class=\"is-warn\"><b>The training log has no end.</b> The run was cut off or is still going on.</li>\n");
+	put_rare(r, page);
+	if (!synthetic)
+		page_put(page, "<li>The labels of ChestX-ray14 were mined from report texts, and radiologists who looked again found many of them wrong. A model can be no better than "
+			       "the labels it is judged by. For research; not a medical device.</li>\n");
+	page_put(page, "</ul>\n");
+}
+
+/* ---- provenance ------------------------------------------------------------------------------------- */
+
+static void put_row(struct page *page, const char *name, const char *value)
+{
+	if (!value || !*value)
+		return;
+	page_put(page, "<dt>%s</dt><dd><code>", name);
+	page_text(page, value);
+	page_put(page, "</code></dd>\n");
+}
+
+static void put_number(struct page *page, const char *name, double value)
+{
+	if (!isnan(value))
+		page_put(page, "<dt>%s</dt><dd>%.15g</dd>\n", name, value);
+}
+
+void report_provenance(const struct report *r, struct page *page)
+{
+	const struct report_input *in = r->in;
+	const struct provenance *about = &in->predictions->about;
+	const cJSON *start = in->log ? in->log->start : NULL;
+
+	page_put(page, "<section><h2>Where these numbers come from</h2><p class=\"lead\">Every image of the split counts once. AUROC is the Mann-Whitney statistic, ties count one half; "
+		       "average precision is the sum over thresholds without interpolation. Intervals and bands are percentiles over %d resamples of whole patients, "
+		       "seed %llu. ECE uses %d bins of equal width.</p>\n<dl>\n", in->resamples, (unsigned long long)in->seed, ECE_BINS);
+	put_row(page, "Predictions", in->path);
+	put_row(page, "made by", about->command);
+	put_row(page, "chexnet version", about->version);
+	put_row(page, "Weights", about->checkpoint);
+	put_row(page, "Data hash", about->data);
+	if (in->other) {
+		put_row(page, "Compared with (B)", in->other_path);
+		put_row(page, "made by", in->other->about.command);
+		put_row(page, "Weights of B", in->other->about.checkpoint);
+	}
+	put_row(page, "Training log", in->log_path);
+	put_row(page, "Training command", json_get_text(start, "command"));
+	put_row(page, "trained by version", json_get_text(start, "version"));
+	put_row(page, "Precision", json_get_text(start, "precision"));
+	put_number(page, "Parameters", json_get_number(start, "parameters"));
+	put_number(page, "Input, pixels a side", json_get_number(start, "image_size"));
+	put_number(page, "Global batch", json_get_number(start, "global_batch"));
+	put_number(page, "Micro-batch", json_get_number(start, "batch"));
+	put_number(page, "Seed of the training", json_get_number(start, "seed"));
+	put_row(page, "This report", in->command);
+	page_put(page, "</dl></section>\n");
+}
+
+/* ---- the page --------------------------------------------------------------------------------------- */
+
+static void put_page(const struct report *r, struct page *page)
+{
+	page_put(page, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+		       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
+		       "<title>chexnet report");
+	if (!isnan(r->a.table.mean.value))
+		page_put(page, ": mean AUROC %.3f", r->a.table.mean.value);
+	page_put(page, "</title>\n<style>\n%s</style></head>\n<body><main>\n", report_style);
+	report_headline(r, page);
+	report_findings(r, page);
+	report_comparison(r, page);
+	report_roc(r, page);
+	report_pr(r, page);
+	report_calibration(r, page);
+	report_pictures(r, page);
+	report_training(r, page);
+	report_speed(r, page);
+	report_provenance(r, page);
+	page_put(page, "</main></body></html>\n");
+}
+
+int report_make(struct page *page, char **json, const struct report_input *in, struct error *e)
+{
+	struct report *r = calloc(1, sizeof *r);
+
+	if (json)
+		*json = NULL;
+	if (!r)
+		return fail(e, EXIT_INTERNAL, "no memory for a report");
+	r->in = in;
+	if (measure_all(r, e) == 0) {
+		put_page(r, page);
+		if (json)
+			*json = report_json(r);
+		if (page->failed || (json && !*json))
+			fail(e, EXIT_INTERNAL, "no memory for a report of %zu bytes", page->size);
+	}
+	forget(&r->a);
+	forget(&r->b);
+	free(r);
+	return e->code ? -e->code : 0;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The report: one HTML file that holds everything it shows (pictures, style; no script, no outside reference), for a radiologist who
+ * wants to know what the numbers mean and an admin who wants to know what the run cost. */
+#ifndef LEARN_REPORT_H
+#define LEARN_REPORT_H
+
+#include "learn/page.h"
+#include "learn/predictions.h"
+#include "learn/train_log.h"
+
+struct report_picture {
+	const char *name; /* shown below it */
+	const void *png;
+	size_t size;
+};
+
+struct report_input {
+	const struct predictions *predictions;
+	const struct predictions *other; /* a second model on the same images; NULL: none */
+	const struct train_log *log;     /* of the training; NULL: none */
+	const char *path, *other_path, *log_path; /* for provenance and error lines; NULL: none */
+	const char *command;             /* that makes this report */
+	const char *date;                /* "2026-11-21 12:00 UTC" */
+	int resamples;                   /* of patients, behind every interval and band */
+	uint64_t seed;
+	const struct report_picture *pictures; /* [n_pictures] activation maps and the like */
+	size_t n_pictures;
+};
+
+/* Appends the whole HTML file to *page. json: the same numbers as a JSON object, to be given to cJSON_free(); NULL: not wanted.
+ * EXIT_DATA when `other` cannot be compared, EXIT_INTERNAL without memory. */
+int report_make(struct page *page, char **json, const struct report_input *in, struct error *e);
+
+#endif

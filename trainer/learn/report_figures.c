@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Small multiples: ROC, precision-recall and calibration of every finding; pictures. */
+#include <math.h>
+#include <stdio.h>
+
+#include "learn/report_parts.h"
+#include "learn/svg.h"
+
+static struct plot small_plot(struct page *page)
+{
+	return (struct plot){ .page = page, .width = 210, .height = 190, .left = 28, .right = 9, .top = 6, .bottom = 30, .x1 = 1, .y1 = 1,
+			      .x_ticks = 6, .y_ticks = 6 };
+}
+
+static void put_caption(struct page *page, const char *name, const char *measure, double a, double b, int digits)
+{
+	page_put(page, "<figure><figcaption><b>");
+	page_text(page, name);
+	page_put(page, "</b><span>%s <span class=\"ka\">%.*f</span>", measure, digits, a);
+	if (!isnan(b))
+		page_put(page, " <span class=\"kb\">%.*f</span>", digits, b);
+	page_put(page, "</span></figcaption>");
+}
+
+/* Findings without a curve are named in one line below the panels. */
+static void put_missing(const struct report *r, struct page *page)
+{
+	char name[32];
+	int n = 0;
+
+	for (int f = 0; f < FINDINGS; f++)
+		if (isnan(r->a.table.class[f].value))
+			page_put(page, "%s%s", n++ ? ", " : "<p class=\"lead\">Without both images that show it and images that do not, nothing can be drawn for: ",
+				 finding_title(f, name));
+	if (n)
+		page_put(page, ".</p>\n");
+}
+
+static void put_key(const struct report *r, struct page *page)
+{
+	if (r->in->other)
+		page_put(page, "<p class=\"lead\"><span class=\"ka\">A, solid</span>: this model. <span class=\"kb\">B, dashed</span>: the one it is compared with.</p>\n");
+}
+
+static void put_band(const struct plot *p, const struct curve *c)
+{
+	double x[CURVE_GRID];
+
+	for (int i = 0; i < CURVE_GRID; i++)
+		x[i] = (double)i / (CURVE_GRID - 1);
+	plot_band(p, "a", x, c->low, c->high, CURVE_GRID);
+}
+
+void report_roc(const struct report *r, struct page *page)
+{
+	char name[32], title[128];
+
+	page_put(page, "<section><h2>ROC curves</h2><p class=\"lead\">Every threshold of the model is a point: to the right more false alarms, upwards more findings "
+		       "found. The dashed diagonal is guessing; the shaded band holds the curve of 95 in 100 resamples of the patients.</p>\n");
+	put_key(r, page);
+	page_put(page, "<div class=\"multiples\">\n");
+	for (int f = 0; f < FINDINGS; f++) {
+		struct plot p = small_plot(page);
+
+		if (isnan(r->a.table.class[f].value))
+			continue;
+		p.x_label = "false positive rate";
+		put_caption(page, finding_title(f, name), "AUROC", r->a.table.class[f].value, r->in->other ? r->b.table.class[f].value : NAN, 3);
+		snprintf(title, sizeof title, "ROC curve of %s, AUROC %.3f", name, r->a.table.class[f].value);
+		plot_begin(&p, title);
+		plot_segment(&p, "rule", 0, 0, 1, 1);
+		put_band(&p, &r->a.curves[f].roc);
+		if (r->in->other)
+			plot_line(&p, "b", r->b.curves[f].roc.points, r->b.curves[f].roc.n);
+		plot_line(&p, "a", r->a.curves[f].roc.points, r->a.curves[f].roc.n);
+		plot_end(&p);
+		page_put(page, "</figure>\n");
+	}
+	page_put(page, "</div>\n");
+	put_missing(r, page);
+	page_put(page, "</section>\n");
+}
+
+void report_pr(const struct report *r, struct page *page)
+{
+	char name[32], title[128];
+
+	page_put(page, "<section><h2>Precision and recall</h2><p class=\"lead\">Of the images that the model flags, how many show the finding (upwards), when so many of "
+		       "all that show it are found (to the right). The dotted line is what guessing gives: the share of images with the finding. Rare findings stay low even "
+		       "with a good AUROC.</p>\n");
+	put_key(r, page);
+	page_put(page, "<div class=\"multiples\">\n");
+	for (int f = 0; f < FINDINGS; f++) {
+		const struct curves *c = &r->a.curves[f];
+		struct plot p = small_plot(page);
+		double share = (double)c->positives / (double)(c->positives + c->negatives);
+
+		if (isnan(r->a.table.class[f].value))
+			continue;
+		p.x_label = "recall";
+		put_caption(page, finding_title(f, name), "AP", c->average_precision.value, r->in->other ? r->b.curves[f].average_precision.value : NAN, 3);
+		snprintf(title, sizeof title, "Precision-recall curve of %s, average precision %.3f", name, c->average_precision.value);
+		plot_begin(&p, title);
+		plot_segment(&p, "rule", 0, share, 1, share);
+		put_band(&p, &c->pr);
+		if (r->in->other)
+			plot_line(&p, "b", r->b.curves[f].pr.points, r->b.curves[f].pr.n);
+		plot_line(&p, "a", c->pr.points, c->pr.n);
+		plot_end(&p);
+		page_put(page, "</figure>\n");
+	}
+	page_put(page, "</div></section>\n");
+}
+
+static void put_bins(const struct plot *p, const struct calibration *c)
+{
+	struct point points[CALIBRATION_BINS];
+
+	for (int k = 0; k < c->bins; k++) {
+		const struct calibration_bin *b = &c->bin[k];
+
+		points[k] = (struct point){ b->predicted, b->observed };
+		plot_segment(p, "bar a", b->predicted, b->low, b->predicted, b->high);
+	}
+	plot_line(p, "a", points, (size_t)c->bins);
+	for (int k = 0; k < c->bins; k++)
+		plot_dot(p, "a", points[k].x, points[k].y, 2.6);
+}
+
+void report_calibration(const struct report *r, struct page *page)
+{
+	char name[32], title[128];
+
+	page_put(page, "<section><h2>Calibration</h2><p class=\"lead\">Images in %d groups of equal size, from the lowest to the highest probability: on the dashed diagonal the "
+		       "model's probability (to the right) is the share that shows the finding (upwards); below it the model says too much, above it too little. Bars are 95&nbsp;%% intervals. "
+		       "ECE is the average distance. A slope below 1: probabilities are too extreme; above 1: too timid. The axes end where the data end.</p>\n"
+		       "<div class=\"multiples\">\n", CALIBRATION_BINS);
+	for (int f = 0; f < FINDINGS; f++) {
+		const struct calibration *c = &r->a.calibration[f];
+		struct plot p = small_plot(page);
+		double top = 0;
+
+		if (c->bins == 0)
+			continue;
+		for (int k = 0; k < c->bins; k++)
+			top = fmax(top, fmax(c->bin[k].predicted, c->bin[k].high));
+		p.x1 = p.y1 = fmin(1.04 * top, 1);
+		p.left = p.y1 < 0.02 ? 40 : p.y1 < 0.4 ? 34 : 28;
+		p.x_label = "probability";
+		page_put(page, "<figure><figcaption><b>%s</b><span>ECE <span class=\"ka\">%.3f</span>", finding_title(f, name), c->ece);
+		if (!isnan(c->slope))
+			page_put(page, ", slope <span class=\"ka\">%.2f</span>", c->slope);
+		page_put(page, "</span></figcaption>");
+		snprintf(title, sizeof title, "Reliability diagram of %s, expected calibration error %.3f", name, c->ece);
+		plot_begin(&p, title);
+		plot_segment(&p, "rule", 0, 0, p.x1, p.y1);
+		put_bins(&p, c);
+		plot_end(&p);
+		page_put(page, "</figure>\n");
+	}
+	page_put(page, "</div></section>\n");
+}
+
+void report_pictures(const struct report *r, struct page *page)
+{
+	if (r->in->n_pictures == 0)
+		return;
+	page_put(page, "<section><h2>Where the model looks</h2><p class=\"lead\">The warmer, the more that place raised the finding's probability. A warm place is not a "
+		       "diagnosis: it tells what the number rests on.</p><div class=\"multiples\">\n");
+	for (size_t i = 0; i < r->in->n_pictures; i++) {
+		const struct report_picture *picture = &r->in->pictures[i];
+
+		page_put(page, "<figure><figcaption>");
+		page_text(page, picture->name);
+		page_put(page, "</figcaption><img alt=\"");
+		page_text(page, picture->name);
+		page_put(page, "\" src=\"");
+		page_data(page, "image/png", picture->png, picture->size);
+		page_put(page, "\"></figure>\n");
+	}
+	page_put(page, "</div></section>\n");
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The report's numbers for programs. */
+#include <math.h>
+
+#include "learn/log.h"
+#include "learn/report_parts.h"
+
+static void put_interval(cJSON *o, const char *name, const struct interval *v)
+{
+	cJSON *x = cJSON_AddObjectToObject(o, name);
+
+	json_number(x, "value", v->value);
+	json_number(x, "low", v->low);
+	json_number(x, "high", v->high);
+	json_number(x, "se", v->se);
+}
+
+static cJSON *finding(const struct report_model *m, int f)
+{
+	const struct calibration *c = &m->calibration[f];
+	cJSON *o = cJSON_CreateObject();
+
+	json_number(o, "positives", (double)m->table.positives[f]);
+	json_number(o, "negatives", (double)m->table.negatives[f]);
+	put_interval(o, "auroc", &m->table.class[f]);
+	put_interval(o, "average_precision", &m->curves[f].average_precision);
+	json_number(o, "ece", c->ece);
+	json_number(o, "brier", c->brier);
+	json_number(o, "brier_skill", c->skill);
+	json_number(o, "calibration_slope", c->slope);
+	json_number(o, "calibration_intercept", c->intercept);
+	return o;
+}
+
+char *report_json(const struct report *r)
+{
+	const struct provenance *about = &r->in->predictions->about;
+	cJSON *o = cJSON_CreateObject(), *findings;
+
+	cJSON_AddStringToObject(o, "predictions", r->in->path);
+	cJSON_AddStringToObject(o, "model", about->model);
+	cJSON_AddStringToObject(o, "checkpoint", about->checkpoint);
+	cJSON_AddStringToObject(o, "data", about->data);
+	cJSON_AddStringToObject(o, "split", about->split);
+	cJSON_AddStringToObject(o, "split_policy", about->policy);
+	json_number(o, "leaked_patients", about->leaked < 0 ? NAN : (double)about->leaked);
+	json_number(o, "images", (double)r->in->predictions->n);
+	json_number(o, "patients", (double)r->a.table.patients);
+	json_number(o, "resamples", r->in->resamples);
+	json_number(o, "counted", r->a.table.counted);
+	put_interval(o, "mean_auroc", &r->a.table.mean);
+	findings = cJSON_AddObjectToObject(o, "findings");
+	for (int f = 0; f < FINDINGS; f++)
+		cJSON_AddItemToObject(findings, finding_names[f], finding(&r->a, f));
+	char *text = cJSON_Print(o);
+
+	cJSON_Delete(o);
+	return text;
+}

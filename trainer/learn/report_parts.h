@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the files report*.c share: the measured numbers, and one function a section. */
+#ifndef LEARN_REPORT_PARTS_H
+#define LEARN_REPORT_PARTS_H
+
+#include "learn/calibration.h"
+#include "learn/compare.h"
+#include "learn/curves.h"
+#include "learn/report.h"
+
+enum { FEW_POSITIVES = 10, FEW_PATIENTS = 200 };
+
+struct report_model {
+	struct score_arrays arrays;
+	struct auroc_table table;
+	struct curves curves[FINDINGS];
+	struct calibration calibration[FINDINGS];
+};
+
+struct report {
+	const struct report_input *in;
+	struct report_model a, b; /* b: of in->other */
+	struct comparison comparison;
+};
+
+extern const char report_style[]; /* CSS */
+
+/* "Pleural Thickening" */
+const char *finding_title(int finding, char text[32]);
+
+/* The best AUROC that synthetic images allow: NULL where the images are real, or nobody says. */
+const double *report_oracle(const struct report *r);
+
+/* For cJSON_free(); NULL without memory. */
+char *report_json(const struct report *r);
+
+void report_headline(const struct report *r, struct page *page);
+void report_notes(const struct report *r, struct page *page);
+void report_findings(const struct report *r, struct page *page);
+void report_comparison(const struct report *r, struct page *page);
+void report_roc(const struct report *r, struct page *page);
+void report_pr(const struct report *r, struct page *page);
+void report_calibration(const struct report *r, struct page *page);
+void report_pictures(const struct report *r, struct page *page);
+void report_training(const struct report *r, struct page *page);
+void report_speed(const struct report *r, struct page *page);
+void report_provenance(const struct report *r, struct page *page);
+
+#endif

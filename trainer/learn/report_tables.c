@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The tables of findings, with intervals drawn beside the numbers. */
+#include <math.h>
+#include <stdio.h>
+
+#include "learn/report_parts.h"
+#include "learn/svg.h"
+
+/* A row's interval on a common scale. */
+struct scale {
+	double low, high;
+	int ticks;
+};
+
+static struct plot forest(struct page *page, const struct scale *s, double height)
+{
+	return (struct plot){ .page = page, .width = 300, .height = height, .left = 12, .right = 12, .x0 = s->low, .x1 = s->high, .y1 = 1 };
+}
+
+static void put_scale(struct page *page, const struct scale *s, double reference)
+{
+	struct plot p = forest(page, s, 16);
+	double ticks[TICKS_MAX];
+	int n = nice_ticks(s->low, s->high, s->ticks, ticks);
+	char text[32];
+
+	plot_begin(&p, "scale");
+	for (int i = 0; i < n; i++) {
+		snprintf(text, sizeof text, fabs(ticks[i] - reference) < 1e-9 || s->high > 0.5 ? "%.1f" : "%+.2f", ticks[i]);
+		plot_text(&p, "tick", "middle", ticks[i], 0, 0, -3, text);
+	}
+	plot_end(&p);
+}
+
+static void put_grid(const struct plot *p, const struct scale *s, double reference)
+{
+	double ticks[TICKS_MAX];
+	int n = nice_ticks(s->low, s->high, s->ticks, ticks);
+
+	for (int i = 0; i < n; i++)
+		plot_segment(p, fabs(ticks[i] - reference) < 1e-9 ? "axisline" : "grid", ticks[i], 0, ticks[i], 1);
+}
+
+static void put_interval(const struct plot *p, const char *class, const struct interval *v, double y)
+{
+	char bar[16];
+
+	snprintf(bar, sizeof bar, "bar %s", class);
+	if (!isnan(v->low))
+		plot_segment(p, bar, v->low, y, v->high, y);
+	plot_dot(p, class, v->value, y, 3.2);
+}
+
+static void put_forest(const struct report *r, struct page *page, const struct scale *s, const struct interval *a, const struct interval *b, double oracle)
+{
+	struct plot p = forest(page, s, 18);
+	char title[96];
+
+	page_put(page, "<td class=\"forest\">");
+	if (!isnan(a->value)) {
+		snprintf(title, sizeof title, isnan(a->low) ? "%.3f" : "%.3f, interval %.3f to %.3f", a->value, a->low, a->high);
+		plot_begin(&p, title);
+		put_grid(&p, s, 0.5);
+		if (!isnan(oracle))
+			plot_segment(&p, "oracle", oracle, 0.1, oracle, 0.9);
+		put_interval(&p, "a", a, r->in->other ? 0.7 : 0.5);
+		if (r->in->other)
+			put_interval(&p, "b", b, 0.3);
+		plot_end(&p);
+	}
+	page_put(page, "</td>");
+}
+
+static void put_value(struct page *page, const struct interval *v)
+{
+	if (isnan(v->value))
+		page_put(page, "<td class=\"n soft\">n/a</td>");
+	else if (isnan(v->low))
+		page_put(page, "<td class=\"n\">%.3f</td>", v->value);
+	else
+		page_put(page, "<td class=\"n\">%.3f <small>%.3f&#8211;%.3f</small></td>", v->value, v->low, v->high);
+}
+
+static void put_finding(const struct report *r, struct page *page, int f, const struct scale *s)
+{
+	const struct curves *c = &r->a.curves[f];
+	const double *oracle = report_oracle(r);
+	char name[32];
+	size_t known = c->positives + c->negatives;
+
+	page_put(page, "<tr><td>%s</td><td class=\"n\">", finding_title(f, name));
+	page_count(page, c->positives);
+	page_put(page, c->positives && c->positives < FEW_POSITIVES ? " <span class=\"warn\" title=\"too few for an interval to be trusted\">!</span></td>" : "</td>");
+	if (known)
+		page_put(page, "<td class=\"n soft\">%.*f&nbsp;%%</td>", (double)c->positives / (double)known < 0.01 ? 2 : 1,
+			 100 * (double)c->positives / (double)known);
+	else
+		page_put(page, "<td class=\"n soft\">n/a</td>");
+	put_value(page, &r->a.table.class[f]);
+	put_forest(r, page, s, &r->a.table.class[f], &r->b.table.class[f], oracle ? oracle[f] : NAN);
+	if (r->in->other)
+		put_value(page, &r->b.table.class[f]);
+	put_value(page, &c->average_precision);
+	page_put(page, "</tr>\n");
+}
+
+static void widen(struct scale *s, const struct auroc_table *t)
+{
+	for (int f = 0; f < t->classes; f++) {
+		double low = isnan(t->class[f].low) ? t->class[f].value : t->class[f].low;
+
+		if (low < s->low)
+			s->low = fmax(floor(low * 10) / 10, 0);
+	}
+}
+
+void report_findings(const struct report *r, struct page *page)
+{
+	struct scale s = { 0.5, 1, 6 };
+
+	widen(&s, &r->a.table);
+	if (r->in->other)
+		widen(&s, &r->b.table);
+	s.ticks = (int)lround(10 * (s.high - s.low)) + 1;
+	page_put(page, "<section><h2>Findings</h2><p class=\"lead\">AUROC and average precision (AP) with 95&nbsp;%% intervals.%s</p>\n<div class=\"wide\"><table><thead><tr>"
+		       "<th>Finding</th><th class=\"n\">Images<br>with it</th><th class=\"n\">Share</th><th class=\"n\">AUROC%s</th><th class=\"forest\">",
+		 report_oracle(r) ? " The upright stroke is the best AUROC that these synthetic images allow." : "", r->in->other ? " <span class=\"ka\">A</span>" : "");
+	put_scale(page, &s, 0.5);
+	page_put(page, "</th>%s<th class=\"n\">AP</th></tr></thead><tbody>\n", r->in->other ? "<th class=\"n\">AUROC <span class=\"kb\">B</span></th>" : "");
+	for (int f = 0; f < FINDINGS; f++)
+		put_finding(r, page, f, &s);
+	page_put(page, "<tr class=\"mean\"><td>Mean of %d</td><td></td><td></td>", r->a.table.counted);
+	put_value(page, &r->a.table.mean);
+	put_forest(r, page, &s, &r->a.table.mean, &r->b.table.mean, NAN);
+	if (r->in->other)
+		put_value(page, &r->b.table.mean);
+	page_put(page, "<td></td></tr>\n</tbody></table></div></section>\n");
+}
+
+/* ---- comparison ------------------------------------------------------------------------------------- */
+
+/* floor_p: what so many resamples cannot go below. */
+static void put_p(struct page *page, double p, double floor_p)
+{
+	if (isnan(p))
+		page_put(page, "<td></td>");
+	else if (p <= floor_p * (1 + 1e-9))
+		page_put(page, "<td class=\"n\">&#8804;&#8239;%.3f</td>", p);
+	else if (p < 0.001)
+		page_put(page, "<td class=\"n\">&lt;&#8239;0.001</td>");
+	else
+		page_put(page, "<td class=\"n\">%.3f</td>", p);
+}
+
+static void put_difference(struct page *page, const char *name, const struct paired *p, const struct scale *s, double floor_p, int is_mean)
+{
+	struct plot plot = forest(page, s, 18);
+	const struct interval *d = &p->difference;
+	const char *class = !isnan(d->low) && d->high < 0 ? "a" : "b";
+
+	page_put(page, is_mean ? "<tr class=\"mean\"><td>%s</td>" : "<tr><td>%s</td>", name);
+	if (isnan(d->value)) {
+		page_put(page, "<td class=\"n soft\">n/a</td><td class=\"forest\"></td><td></td><td></td><td></td></tr>\n");
+		return;
+	}
+	page_put(page, "<td class=\"n\">%+.4f", d->value);
+	if (!isnan(d->low))
+		page_put(page, " <small>%+.4f to %+.4f</small>", d->low, d->high);
+	page_put(page, "</td><td class=\"forest\">");
+	plot_begin(&plot, "difference and interval");
+	put_grid(&plot, s, 0);
+	put_interval(&plot, class, d, 0.5);
+	plot_end(&plot);
+	page_put(page, "</td>");
+	put_p(page, p->p, floor_p);
+	put_p(page, is_mean ? NAN : p->p_holm, 0);
+	put_p(page, p->p_delong, 0);
+	page_put(page, "</tr>\n");
+}
+
+void report_comparison(const struct report *r, struct page *page)
+{
+	const struct comparison *c = &r->comparison;
+	const struct interval *d = &c->mean.difference;
+	struct scale s = { 0, 0, 7 };
+	double floor_p = 2.0 / (r->in->resamples + 1);
+	char name[32];
+
+	if (!r->in->other)
+		return;
+	for (int f = 0; f < FINDINGS; f++)
+		if (!isnan(c->finding[f].difference.low))
+			s.high = fmax(s.high, fmax(-c->finding[f].difference.low, c->finding[f].difference.high));
+	s.high = fmin(nice_top(s.high > 0 ? s.high : 0.01), 0.5);
+	s.low = -s.high;
+	page_put(page, "<section><h2>Is B better than A?</h2><p>");
+	if (isnan(d->low))
+		page_put(page, "Nothing can be told from these images.");
+	else if (d->low > 0 || d->high < 0)
+		page_put(page, "<b>%s has the higher mean AUROC</b>, by %.4f (95&nbsp;%% interval %.4f to %.4f).", d->value > 0 ? "B" : "A", fabs(d->value),
+			 fmin(fabs(d->low), fabs(d->high)), fmax(fabs(d->low), fabs(d->high)));
+	else
+		page_put(page, "<b>No difference can be shown:</b> the mean AUROC differs by %+.4f, with a 95&nbsp;%% interval of %+.4f to %+.4f that contains 0.", d->value,
+			 d->low, d->high);
+	page_put(page, " Both were judged on the same ");
+	page_count(page, c->n);
+	page_put(page, " images of ");
+	page_count(page, c->patients);
+	page_put(page, " patients.</p>\n<div class=\"wide\"><table><thead><tr><th>Finding</th><th class=\"n\">AUROC of B minus A</th><th class=\"forest\">");
+	put_scale(page, &s, 0);
+	page_put(page, "</th><th class=\"n\">p</th><th class=\"n\">p, Holm</th><th class=\"n\">p, DeLong</th></tr></thead><tbody>\n");
+	for (int f = 0; f < FINDINGS; f++)
+		put_difference(page, finding_title(f, name), &c->finding[f], &s, floor_p, 0);
+	put_difference(page, "Mean", &c->mean, &s, floor_p, 1);
+	page_put(page, "</tbody></table></div><p class=\"lead\">p: from resampled patients. Holm: corrected for the number of findings looked at. DeLong: the usual paired test, which "
+		       "takes all images for independent.</p></section>\n");
+}

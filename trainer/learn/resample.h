@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The bootstrap over patients: images of one patient are not independent, so whole patients are drawn. */
+#ifndef LEARN_RESAMPLE_H
+#define LEARN_RESAMPLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct interval {
+	double value, low, high; /* estimate and 95 % interval; NAN where it is not defined */
+	double se;               /* standard error */
+};
+
+/* Numbers the patients of n images 0, 1, … in ascending order of their ids. patient: [n], or NULL: each image its own.
+ * number: [n]. Returns how many there are, or -1 without memory. */
+long patients_number(const uint32_t *patient, size_t n, uint32_t *number);
+
+/* Resample `resample` of a seed: weight[patient] is how often that one was drawn. Depends on nothing else, so that two models
+ * judged on the same patients are judged on the same resamples. */
+void patients_draw(uint16_t *weight, size_t patients, uint64_t seed, int resample);
+
+/* Percentile interval and standard error around r->value from n replicates; NANs are left out. Overwrites replicates. */
+void interval_set(struct interval *r, double *replicates, size_t n);
+
+/* Linear interpolation between the order statistics of v, ascending (Hyndman and Fan's type 7). */
+double quantile(const double *v, size_t n, double q);
+
+#endif

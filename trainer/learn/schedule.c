@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/schedule.h"
+
+#include <math.h>
+
+double schedule_peak(const struct schedule *s)
+{
+	double k = (double)s->global_batch / s->base_batch;
+
+	if (k <= 1)
+		return s->rate;
+	switch (s->scaling) {
+	case SCALING_NONE:
+		break;
+	case SCALING_SQRT:
+		return s->rate * sqrt(k);
+	case SCALING_LINEAR:
+		return s->rate * k;
+	}
+	return s->rate;
+}
+
+double schedule_rate(const struct schedule *s, uint64_t step)
+{
+	double peak = schedule_peak(s);
+
+	if (step < s->warmup)
+		return peak * (double)(step + 1) / (double)s->warmup;
+	if (s->decay == DECAY_PLATEAU && s->factor > 0)
+		return peak * s->factor;
+	if (s->decay != DECAY_COSINE || s->steps <= s->warmup + 1)
+		return peak;
+	double done = (double)(step - s->warmup) / (double)(s->steps - 1 - s->warmup);
+	if (done > 1)
+		done = 1;
+	return peak * (s->final_share + (1 - s->final_share) * 0.5 * (1 + cos(3.14159265358979323846 * done)));
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/train_log.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/file.h"
+
+double json_get_number(const cJSON *object, const char *key)
+{
+	const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+
+	return cJSON_IsNumber(item) ? item->valuedouble : NAN;
+}
+
+const char *json_get_text(const cJSON *object, const char *key)
+{
+	return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+}
+
+static int keep_step(struct train_log *log, const cJSON *o)
+{
+	struct log_step s = {
+		.time = json_get_number(o, "time"),
+		.step = json_get_number(o, "step"),
+		.loss = json_get_number(o, "loss"),
+		.rate = json_get_number(o, "lr"),
+		.images_per_s = json_get_number(o, "images_per_s"),
+		.input = json_get_number(o, "input_share"),
+		.communication = json_get_number(o, "communication_share"),
+	};
+
+	if (isnan(s.step))
+		return 0;
+	while (log->n_steps && log->steps[log->n_steps - 1].step >= s.step)
+		log->n_steps--;
+	if ((log->n_steps & (log->n_steps - 1)) == 0) {
+		struct log_step *grown = realloc(log->steps, (log->n_steps ? 2 * log->n_steps : 1) * sizeof *grown);
+
+		if (!grown)
+			return -1;
+		log->steps = grown;
+	}
+	log->steps[log->n_steps++] = s;
+	return 0;
+}
+
+static void keep_oracle(struct train_log *log, const cJSON *o)
+{
+	const cJSON *findings = cJSON_GetObjectItemCaseSensitive(o, "findings");
+
+	for (int f = 0; f < FINDINGS; f++) {
+		log->oracle[f] = json_get_number(cJSON_GetObjectItemCaseSensitive(findings, finding_names[f]), "oracle");
+		log->has_oracle |= !isnan(log->oracle[f]);
+	}
+}
+
+static int keep_eval(struct train_log *log, const cJSON *o)
+{
+	const char *split = json_get_text(o, "split");
+	const cJSON *mean = cJSON_GetObjectItemCaseSensitive(o, "mean");
+	struct log_eval v = {
+		.time = json_get_number(o, "time"),
+		.step = json_get_number(o, "step"),
+		.loss = json_get_number(o, "loss"),
+		.mean = { json_get_number(mean, "auroc"), json_get_number(mean, "low"), json_get_number(mean, "high"), json_get_number(mean, "se") },
+	};
+
+	keep_oracle(log, o);
+	if ((split && strcmp(split, "val")) || isnan(v.step))
+		return 0;
+	while (log->n_evals && log->evals[log->n_evals - 1].step >= v.step)
+		log->n_evals--;
+	struct log_eval *grown = realloc(log->evals, (log->n_evals + 1) * sizeof *grown);
+
+	if (!grown)
+		return -1;
+	log->evals = grown;
+	log->evals[log->n_evals++] = v;
+	return 0;
+}
+
+static void keep_last(cJSON **slot, cJSON **object)
+{
+	cJSON_Delete(*slot);
+	*slot = *object;
+	*object = NULL;
+}
+
+static int keep(struct train_log *log, const char *line)
+{
+	cJSON *o = cJSON_Parse(line);
+	const char *event = json_get_text(o, "event");
+	int rc = 0;
+
+	if (!cJSON_IsObject(o) || !event) {
+		log->skipped++;
+	} else if (strcmp(event, "step") == 0) {
+		rc = keep_step(log, o);
+	} else if (strcmp(event, "eval") == 0) {
+		rc = keep_eval(log, o);
+	} else if (strcmp(event, "start") == 0) {
+		log->starts++;
+		keep_last(&log->start, &o);
+	} else if (strcmp(event, "summary") == 0) {
+		keep_last(&log->summary, &o);
+	} else if (strcmp(event, "end") == 0) {
+		keep_last(&log->end, &o);
+	}
+	cJSON_Delete(o);
+	return rc;
+}
+
+int train_log_read(struct train_log *log, const char *path, struct error *e)
+{
+	char *text;
+	size_t size;
+
+	*log = (struct train_log){ 0 };
+	for (int f = 0; f < FINDINGS; f++)
+		log->oracle[f] = NAN;
+	if (file_read(&text, &size, path, e))
+		return -e->code;
+	for (char *line = text, *end; *line && !e->code; line = end) {
+		end = line + strcspn(line, "\n");
+		if (*end)
+			*end++ = '\0';
+		if (line[strspn(line, " \t\r")] && keep(log, line))
+			fail(e, EXIT_INTERNAL, "%s: no memory", path);
+	}
+	free(text);
+	if (!e->code && !log->start && !log->n_steps && !log->n_evals)
+		fail(e, EXIT_DATA, "%s: no event of a training run; is it what chexnet train --log-json wrote?", path);
+	return e->code ? -e->code : 0;
+}
+
+void train_log_free(struct train_log *log)
+{
+	free(log->steps);
+	free(log->evals);
+	cJSON_Delete(log->start);
+	cJSON_Delete(log->summary);
+	cJSON_Delete(log->end);
+	*log = (struct train_log){ 0 };
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/world.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data/hash.h"
+
+/* ---- a lost rank ------------------------------------------------------------------------------------- */
+
+static int lost_log = -1;
+
+/* The end of one task may be the end of the step (KillOnBadExit, or a PMIx client that is not finalised): Slurm then
+ * drops what it has not passed on yet. Without this pause the line was lost in every second try. */
+static void let_line_travel(void)
+{
+	if (getenv("SLURM_STEP_ID"))
+		usleep(300000);
+}
+
+void world_on_lost_log(int fd)
+{
+	lost_log = fd;
+}
+
+/* Runs in libhvd's watching thread while the main thread may be anywhere: only write() and _exit(). */
+static void on_lost(void *arg, const char *line)
+{
+	const struct world *w = arg;
+	char text[1400], safe[600];
+	size_t n = 0;
+	int size = snprintf(text, sizeof text, "%schexnet %s: %s\n", isatty(STDERR_FILENO) ? "\n" : "", w->command, line);
+
+	if (write(STDERR_FILENO, text, (size_t)size) < 0)
+		_exit(EXIT_INTERNAL);
+	for (; *line && n + 2 < sizeof safe; line++)
+		if (*line != '"' && *line != '\\' && (unsigned char)*line >= ' ')
+			safe[n++] = *line;
+	safe[n] = '\0';
+	size = snprintf(text, sizeof text, "{\"event\":\"end\",\"code\":%d,\"reason\":\"%s\"}\n", EXIT_INTERNAL, safe);
+	if (lost_log >= 0 && write(lost_log, text, (size_t)size) < 0)
+		_exit(EXIT_INTERNAL);
+	_exit(EXIT_INTERNAL);
+}
+
+/* ---- places ------------------------------------------------------------------------------------------ */
+
+/* 1 when libcuda is here, its driver answers, and it shows a GPU. */
+static int cuda_driver_answers(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	int devices = 0;
+
+	if (!library)
+		return 0;
+	int (*init)(unsigned) = (int (*)(unsigned))dlsym(library, "cuInit");
+	int (*count)(int *) = (int (*)(int *))dlsym(library, "cuDeviceGetCount");
+	int answers = init && count && init(0) == 0 && count(&devices) == 0 && devices > 0;
+
+	dlclose(library);
+	return answers;
+}
+
+static void find_place(const struct world *w, struct place *p)
+{
+	const char *gpu = getenv("HVD_GPU"), *visible = getenv("CUDA_VISIBLE_DEVICES");
+	cpu_set_t set;
+
+	*p = (struct place){ .driver = cuda_driver_answers() };
+	snprintf(p->host, sizeof p->host, "%s", hvd_host(w->hvd, w->at->rank));
+	snprintf(p->gpu, sizeof p->gpu, "%s", gpu && *gpu ? gpu : visible ? visible : "");
+	if (sched_getaffinity(0, sizeof set, &set) == 0)
+		for (int c = 0; c < PLACE_CPUS && c < CPU_SETSIZE; c++)
+			if (CPU_ISSET(c, &set))
+				p->cpus[c / 64] |= UINT64_C(1) << (c % 64);
+}
+
+static int has_cpu(const struct place *p, int c)
+{
+	return p->cpus[c / 64] >> (c % 64) & 1;
+}
+
+/* HVD_THREADS, or a rank's CPUs, each divided by the number of the node's ranks that may run there. */
+static int thread_share(const struct world *w, int rank)
+{
+	const char *given = getenv("HVD_THREADS");
+	double share = 0;
+
+	if (given && atoi(given) > 0)
+		return atoi(given);
+	for (int c = 0; c < PLACE_CPUS; c++) {
+		int sharers = 0;
+
+		if (!has_cpu(&w->places[rank], c))
+			continue;
+		for (int r = 0; r < w->at->size; r++)
+			sharers += strcmp(w->places[r].host, w->places[rank].host) == 0 && has_cpu(&w->places[r], c);
+		share += 1.0 / sharers;
+	}
+	return share > 1 ? (int)(share + 1e-9) : 1;
+}
+
+static int gather_places(struct world *w, struct error *e)
+{
+	struct place own;
+
+	w->places = calloc((size_t)w->at->size, sizeof *w->places);
+	if (!w->places)
+		return fail(e, EXIT_INTERNAL, "no memory for %d ranks", w->at->size);
+	find_place(w, &own);
+	if (hvd_allgather(w->hvd, &own, w->places, sizeof own, HVD_U8) < 0)
+		return world_fail(w, e);
+	own.threads = thread_share(w, w->at->rank);
+	if (hvd_allgather(w->hvd, &own, w->places, sizeof own, HVD_U8) < 0)
+		return world_fail(w, e);
+	return 0;
+}
+
+void cpu_list(const uint64_t cpus[PLACE_CPUS / 64], char *text, size_t size)
+{
+	size_t used = 0;
+
+	*text = '\0';
+	for (int c = 0; c < PLACE_CPUS; c++) {
+		int last = c;
+
+		if (!(cpus[c / 64] >> (c % 64) & 1))
+			continue;
+		while (last + 1 < PLACE_CPUS && (cpus[(last + 1) / 64] >> ((last + 1) % 64) & 1))
+			last++;
+		if (used < size)
+			used += (size_t)snprintf(text + used, size - used, last > c ? "%s%d-%d" : "%s%d", used ? "," : "", c, last);
+		c = last;
+	}
+}
+
+void world_print_places(const struct world *w, FILE *out)
+{
+	fprintf(out, "%5s  %-12s %-18s %-16s %s\n", "rank", "host", "GPU", "CPUs", "threads");
+	for (int r = 0; r < w->at->size; r++) {
+		const struct place *p = &w->places[r];
+		char cpus[256];
+
+		cpu_list(p->cpus, cpus, sizeof cpus);
+		fprintf(out, "%5d  %-12s %-18s %-16s %d\n", r, p->host, *p->gpu ? p->gpu : "none", cpus, p->threads);
+	}
+}
+
+/* ---- the world --------------------------------------------------------------------------------------- */
+
+int world_open(struct world *w, const char *command, struct error *e)
+{
+	struct hvd_conf conf;
+	char why[256];
+
+	*w = (struct world){ .command = command };
+	if (hvd_conf_default(&conf, why) < 0)
+		return fail(e, EXIT_USAGE, "%s", why);
+	w->continues = conf.on_death;
+	conf.on_lost = on_lost;
+	conf.on_lost_arg = w;
+	if (hvd_init(&w->hvd, &conf) < 0) {
+		fail(e, EXIT_INTERNAL, "%s", hvd_error(w->hvd));
+		world_close(w);
+		return -EXIT_INTERNAL;
+	}
+	w->at = hvd_world(w->hvd);
+	if (gather_places(w, e) < 0) {
+		world_close(w);
+		return -e->code;
+	}
+	return 0;
+}
+
+void world_close(struct world *w)
+{
+	hvd_close(w->hvd);
+	free(w->places);
+	w->hvd = NULL;
+	w->at = NULL;
+	w->places = NULL;
+}
+
+int world_recover(struct world *w, char lost[512], struct error *e)
+{
+	while (w->continues && hvd_lost(w->hvd) >= 0) {
+		snprintf(lost, 512, "%s", hvd_error(w->hvd));
+		*e = (struct error){ 0 };
+		if (hvd_recover(w->hvd) < 0) {
+			world_fail(w, e);
+			return 0;
+		}
+		w->told = 0;
+		free(w->places);
+		w->places = NULL;
+		if (gather_places(w, e) == 0)
+			return 1;
+	}
+	return 0;
+}
+
+int world_fail(const struct world *w, struct error *e)
+{
+	return fail(e, EXIT_INTERNAL, "%s", hvd_error(w->hvd));
+}
+
+/* code << 32 | 32 bits of the text's hash: equal errors are equal words. */
+static uint64_t error_word(const struct error *e)
+{
+	return e->code ? (uint64_t)e->code << 32 | (uint32_t)hash_bytes(1, e->text, strlen(e->text)) : 0;
+}
+
+static void print_own(const struct world *w, const struct error *e, const uint64_t *words)
+{
+	int same = 0;
+
+	for (int r = 0; r < w->at->size; r++) {
+		same += words[r] == words[w->at->rank];
+		if (r < w->at->rank && words[r] == words[w->at->rank])
+			return;
+	}
+	if (same == w->at->size)
+		fprintf(stderr, "chexnet %s: %s\n", w->command, e->text);
+	else
+		fprintf(stderr, "chexnet %s: rank %d on %s: %s\n", w->command, w->at->rank, hvd_host(w->hvd, w->at->rank), e->text);
+}
+
+int world_agree(struct world *w, struct error *e)
+{
+	uint64_t own = error_word(e), *words = calloc((size_t)w->at->size, sizeof *words);
+	int first = 0;
+
+	if (!words)
+		return fail(e, EXIT_INTERNAL, "no memory");
+	if (hvd_allgather(w->hvd, &own, words, 1, HVD_U64) < 0) {
+		free(words);
+		return world_fail(w, e);
+	}
+	while (first < w->at->size && !words[first])
+		first++;
+	if (first < w->at->size) {
+		if (own)
+			print_own(w, e, words);
+		e->code = (int)(words[first] >> 32);
+		w->told = 1;
+	}
+	free(words);
+	return first < w->at->size ? -e->code : 0;
+}
+
+int world_end(const struct world *w, const struct error *e)
+{
+	if (w->told)
+		return e->code;
+	if (w->at && w->at->size > 1)
+		fprintf(stderr, "chexnet %s: rank %d on %s: %s\n", w->command, w->at->rank, hvd_host(w->hvd, w->at->rank), e->text);
+	else
+		fprintf(stderr, "chexnet %s: %s\n", w->command, e->text);
+	let_line_travel();
+	return e->code;
+}
+
+int world_refuse(const char *command, struct error *e)
+{
+	struct world w;
+	struct error lonely = { 0 };
+
+	if (world_open(&w, command, &lonely) < 0) {
+		fprintf(stderr, "chexnet %s: %s\n", command, e->text);
+		let_line_travel();
+		return e->code;
+	}
+	world_agree(&w, e);
+	world_close(&w);
+	return e->code;
+}
+
+int world_same(struct world *w, uint64_t value, const char *what, const char *cure, struct error *e)
+{
+	uint64_t low, high;
+
+	if (hvd_allreduce(w->hvd, &value, &low, 1, HVD_U64, HVD_MIN) < 0 || hvd_allreduce(w->hvd, &value, &high, 1, HVD_U64, HVD_MAX) < 0)
+		return world_fail(w, e);
+	if (low == high)
+		return 0;
+	fail(e, EXIT_DATA, "%s differs between ranks: %s", what, cure);
+	return world_agree(w, e);
+}
+
+uint64_t world_hash(uint64_t seed, const void *data, size_t bytes)
+{
+	return hash_bytes(seed, data, bytes);
+}

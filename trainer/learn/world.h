@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The trainer's end of libhvd: one world for a command, agreement on errors, and who sits where. */
+#ifndef LEARN_WORLD_H
+#define LEARN_WORLD_H
+
+#include <stdio.h>
+
+#include "error.h"
+#include "hvd.h"
+
+enum { PLACE_CPUS = 1024, PLACE_TEXT = 64 };
+
+/* Where a rank runs. */
+struct place {
+	char host[PLACE_TEXT];
+	char gpu[PLACE_TEXT];             /* PCI id (HVD_GPU), else CUDA_VISIBLE_DEVICES, else "" */
+	uint64_t cpus[PLACE_CPUS / 64];   /* affinity mask at start */
+	int32_t threads;                  /* its share of the mask: HVD_THREADS, or CPUs shared with the node's other ranks divided */
+	int32_t driver;                   /* 1: a CUDA driver answers here and shows a GPU */
+};
+
+struct world {
+	struct hvd *hvd;
+	const struct hvd_world *at;
+	const char *command; /* for messages */
+	int continues;       /* on_death=continue: survivors of a lost rank go on */
+	int told;            /* the error that ends this command has been printed, here or by another rank */
+	struct place *places; /* [size] */
+};
+
+/* Opens the world and gathers the places; collective. */
+int world_open(struct world *w, const char *command, struct error *e);
+void world_close(struct world *w);
+
+static inline int world_speaks(const struct world *w)
+{
+	return w->at->rank == 0;
+}
+
+/* Turns a failed hvd_ call into an error. */
+int world_fail(const struct world *w, struct error *e);
+
+/* Collective, after every phase in which a rank may fail alone: if any rank has an error, each failed rank prints its own
+ * (the same line only once) and all return the lowest failed rank's code, negative, with *e set. 0: all are well. */
+int world_agree(struct world *w, struct error *e);
+
+/* After a failed call, collective among the survivors of a lost rank: 1 when on_death=continue and they are a world again (new
+ * ranks, places gathered anew, *e cleared, `lost` says who was lost); 0 when the error stands. */
+int world_recover(struct world *w, char lost[512], struct error *e);
+
+/* Prints an error that no world_agree() has printed, and returns its exit code. */
+int world_end(const struct world *w, const struct error *e);
+
+/* For an error that every rank has before there is a world, like an unknown option: one line, not one a rank. Returns the
+ * exit code. */
+int world_refuse(const char *command, struct error *e);
+
+/* Collective: 0 when `value` is the same on all ranks, else an error on all: "WHAT differs between ranks: CURE". */
+int world_same(struct world *w, uint64_t value, const char *what, const char *cure, struct error *e);
+
+/* Several values in one, for world_same(). */
+uint64_t world_hash(uint64_t seed, const void *data, size_t bytes);
+
+/* The table of ranks: host, GPU, CPUs, threads. */
+void world_print_places(const struct world *w, FILE *out);
+
+/* "0-3,8" */
+void cpu_list(const uint64_t cpus[PLACE_CPUS / 64], char *text, size_t size);
+
+/* Prepared for the moment when a rank is lost: the line goes to stderr after the end of a live progress line, and as an
+ * "end" event to the JSON log at `fd`, and the process ends with EXIT_INTERNAL. */
+void world_on_lost_log(int fd);
+
+#endif

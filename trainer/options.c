@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "options.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_CANDIDATES = 128 };
+
+/* ---- nearest name ---------------------------------------------------------------------------------- */
+
+static int edit_distance(const char *a, size_t na, const char *b, size_t nb)
+{
+	enum { LONGEST = 63 };
+	int row[LONGEST + 1];
+
+	if (na > LONGEST || nb > LONGEST)
+		return INT_MAX;
+	for (size_t j = 0; j <= nb; j++)
+		row[j] = (int)j;
+	for (size_t i = 1; i <= na; i++) {
+		int diagonal = row[0];
+
+		row[0] = (int)i;
+		for (size_t j = 1; j <= nb; j++) {
+			int best = diagonal + (a[i - 1] != b[j - 1]);
+
+			if (row[j] + 1 < best)
+				best = row[j] + 1;
+			if (row[j - 1] + 1 < best)
+				best = row[j - 1] + 1;
+			diagonal = row[j];
+			row[j] = best;
+		}
+	}
+	return row[nb];
+}
+
+const char *nearest_name(const char *word, size_t length, const char *const *candidates, int n)
+{
+	const char *nearest = NULL;
+	int smallest = INT_MAX;
+
+	for (int i = 0; i < n; i++) {
+		size_t size = strlen(candidates[i]);
+		int distance = edit_distance(word, length, candidates[i], size);
+
+		/* a word that is only begun counts as one edit away */
+		if (length >= 2 && length < size && strncmp(word, candidates[i], length) == 0)
+			distance = 1;
+		if (distance < smallest) {
+			smallest = distance;
+			nearest = candidates[i];
+		}
+	}
+	return smallest <= 2 || smallest <= (int)length / 3 ? nearest : NULL;
+}
+
+/* ---- values ---------------------------------------------------------------------------------------- */
+
+static int in_range(const struct option *o, double value)
+{
+	return o->min == o->max || (value >= o->min && value <= o->max);
+}
+
+static int out_of_range(const struct option *o, const char *text, struct error *e)
+{
+	return fail(e, EXIT_USAGE, "--%s=%s: must be between %.15g and %.15g", o->name, text, o->min, o->max);
+}
+
+static int set_choice(const struct option *o, const char *text, int *target, struct error *e)
+{
+	char known[512] = "";
+	int n = 0;
+
+	for (; o->choices[n]; n++) {
+		if (strcmp(o->choices[n], text) == 0) {
+			*target = n;
+			return 0;
+		}
+		size_t used = strlen(known);
+		snprintf(known + used, sizeof known - used, "%s%s", n ? ", " : "", o->choices[n]);
+	}
+	const char *near = nearest_name(text, strlen(text), o->choices, n);
+
+	if (near)
+		return fail(e, EXIT_USAGE, "--%s=%s: did you mean %s? (known: %s)", o->name, text, near, known);
+	return fail(e, EXIT_USAGE, "--%s=%s: must be one of %s", o->name, text, known);
+}
+
+static int set_ints(const struct option *o, const char *text, struct option_ints *target, struct error *e)
+{
+	const char *p = text;
+	struct option_ints list = { 0 };
+
+	for (;;) {
+		char *end;
+		long v = strtol(p, &end, 10);
+
+		if (end == p || (*end && *end != ',') || list.n == OPTION_INTS_MAX)
+			return fail(e, EXIT_USAGE, "--%s=%s: must be 1 to %d whole numbers with commas between them", o->name, text, OPTION_INTS_MAX);
+		if (!in_range(o, (double)v))
+			return out_of_range(o, text, e);
+		list.value[list.n++] = (int)v;
+		if (!*end)
+			break;
+		p = end + 1;
+	}
+	*target = list;
+	return 0;
+}
+
+static int set_value(const struct option *o, const char *text, void *conf, struct error *e)
+{
+	void *target = (char *)conf + o->target;
+	char *end;
+
+	errno = 0;
+	switch (o->type) {
+	case OPTION_HEADING:
+		return 0;
+	case OPTION_FLAG:
+		*(int *)target = strcmp(text, "yes") == 0;
+		return 0;
+	case OPTION_INT: {
+		long v = strtol(text, &end, 10);
+
+		if (end == text || *end || errno || v < INT_MIN || v > INT_MAX)
+			return fail(e, EXIT_USAGE, "--%s=%s: must be a whole number", o->name, text);
+		if (!in_range(o, (double)v))
+			return out_of_range(o, text, e);
+		*(int *)target = (int)v;
+		return 0;
+	}
+	case OPTION_U64: {
+		unsigned long long v = strtoull(text, &end, 10);
+
+		if (end == text || *end || errno || strchr(text, '-'))
+			return fail(e, EXIT_USAGE, "--%s=%s: must be a whole number that is not negative", o->name, text);
+		if (!in_range(o, (double)v))
+			return out_of_range(o, text, e);
+		*(uint64_t *)target = v;
+		return 0;
+	}
+	case OPTION_REAL: {
+		double v = strtod(text, &end);
+
+		if (end == text || *end || !isfinite(v))
+			return fail(e, EXIT_USAGE, "--%s=%s: must be a number", o->name, text);
+		if (!in_range(o, v))
+			return out_of_range(o, text, e);
+		*(double *)target = v;
+		return 0;
+	}
+	case OPTION_STRING:
+		if (!*text)
+			return fail(e, EXIT_USAGE, "--%s: must not be empty", o->name);
+		*(const char **)target = text;
+		return 0;
+	case OPTION_CHOICE:
+		return set_choice(o, text, target, e);
+	case OPTION_INTS:
+		return set_ints(o, text, target, e);
+	}
+	return 0;
+}
+
+/* ---- parser ---------------------------------------------------------------------------------------- */
+
+static const struct option *find(const struct option *options, const char *name, size_t length)
+{
+	for (const struct option *o = options; o->name || o->help; o++)
+		if (o->type != OPTION_HEADING && strlen(o->name) == length && strncmp(o->name, name, length) == 0)
+			return o;
+	return NULL;
+}
+
+static int unknown_option(const struct command *command, const char *name, size_t length, struct error *e)
+{
+	const char *candidates[MAX_CANDIDATES];
+	int n = 0;
+
+	for (const struct option *o = command->options; (o->name || o->help) && n < MAX_CANDIDATES; o++)
+		if (o->type != OPTION_HEADING)
+			candidates[n++] = o->name;
+
+	const char *near = nearest_name(name, length, candidates, n);
+	if (near)
+		return fail(e, EXIT_USAGE, "unknown option --%.*s; did you mean --%s?", (int)length, name, near);
+	return fail(e, EXIT_USAGE, "unknown option --%.*s; chexnet %s --help lists them", (int)length, name, command->name);
+}
+
+/* Reads the option at argv[i]; returns how many words it took, or negative. */
+static int read_option(const struct command *command, int argc, char **argv, int i, void *conf, struct error *e)
+{
+	const char *name = argv[i] + 2;
+	size_t length = strcspn(name, "=");
+	const char *value = name[length] ? name + length + 1 : NULL;
+	const struct option *o = find(command->options, name, length);
+
+	if (!o && length > 3 && strncmp(name, "no-", 3) == 0) {
+		o = find(command->options, name + 3, length - 3);
+		if (o && o->type == OPTION_FLAG && !value) {
+			set_value(o, "no", conf, e);
+			return 1;
+		}
+		o = NULL;
+	}
+	if (!o)
+		return unknown_option(command, name, length, e);
+	if (o->type == OPTION_FLAG) {
+		if (value)
+			return fail(e, EXIT_USAGE, "--%s takes no value; --no-%s switches it off", o->name, o->name);
+		set_value(o, "yes", conf, e);
+		return 1;
+	}
+	if (value)
+		return set_value(o, value, conf, e) < 0 ? -EXIT_USAGE : 1;
+	if (i + 1 >= argc)
+		return fail(e, EXIT_USAGE, "--%s needs a value: --%s=%s", o->name, o->name, o->argument);
+	return set_value(o, argv[i + 1], conf, e) < 0 ? -EXIT_USAGE : 2;
+}
+
+static int check_operands(const struct command *command, int n, char **argv, struct error *e)
+{
+	if (n > command->max_operands)
+		return fail(e, EXIT_USAGE, "%s: not expected here; usage: chexnet %s [--OPTION…]%s%s", argv[command->max_operands + 1],
+			    command->name, command->operands ? " " : "", command->operands ? command->operands : "");
+	if (n < command->min_operands)
+		return fail(e, EXIT_USAGE, "something is missing; usage: chexnet %s [--OPTION…] %s", command->name, command->operands);
+	return 0;
+}
+
+int options_parse(const struct command *command, int argc, char **argv, void *conf, int *n_operands, struct error *e)
+{
+	int n = 0, only_operands = 0;
+
+	for (const struct option *o = command->options; o->name || o->help; o++)
+		if (o->standard && set_value(o, o->standard, conf, e) < 0)
+			return -EXIT_USAGE;
+
+	for (int i = 1; i < argc;) {
+		if (!only_operands && strcmp(argv[i], "--") == 0) {
+			only_operands = 1;
+			i++;
+		} else if (!only_operands && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
+			options_help(command, stdout);
+			return 1;
+		} else if (!only_operands && strncmp(argv[i], "--", 2) == 0) {
+			int taken = read_option(command, argc, argv, i, conf, e);
+
+			if (taken < 0)
+				return taken;
+			i += taken;
+		} else if (!only_operands && argv[i][0] == '-' && argv[i][1]) {
+			return fail(e, EXIT_USAGE, "unknown option %s; options have long names: chexnet %s --help", argv[i], command->name);
+		} else {
+			argv[1 + n++] = argv[i++];
+		}
+	}
+	if (n_operands)
+		*n_operands = n;
+	return check_operands(command, n, argv, e);
+}
+
+int report_error(const struct command *command, const struct error *e)
+{
+	fprintf(stderr, "chexnet %s: %s\n", command->name, e->text);
+	return e->code;
+}
+
+int options_read(const struct command *command, int argc, char **argv, void *conf, int *n_operands)
+{
+	struct error e = { 0 };
+	int rc = options_parse(command, argc, argv, conf, n_operands, &e);
+
+	if (rc < 0)
+		return report_error(command, &e);
+	return rc == 1 ? EXIT_DONE : -1;
+}

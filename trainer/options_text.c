@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What is written from the option tables: help, man page, bash completion. */
+#include "options.h"
+
+#include <string.h>
+
+enum { HELP_COLUMN = 28, HELP_WIDTH = 100 };
+
+static int is_last(const struct option *o)
+{
+	return !o->name && !o->help;
+}
+
+/* Characters of UTF-8 text, each one column wide. */
+static int columns(const char *text)
+{
+	int n = 0;
+
+	for (; *text; text++)
+		n += (*text & 0xc0) != 0x80;
+	return n;
+}
+
+/* Prints text in lines of at most HELP_WIDTH, each after the first indented; `column` is where the first one begins. */
+static void print_wrapped(FILE *out, const char *text, int column, int indent)
+{
+	while (*text) {
+		size_t word = strcspn(text, " ");
+
+		if (column + 1 + (int)word > HELP_WIDTH) {
+			fprintf(out, "\n%*s", indent, "");
+			column = indent;
+		} else if (column > indent) {
+			fputc(' ', out);
+			column++;
+		}
+		fwrite(text, 1, word, out);
+		column += (int)word;
+		text += word;
+		text += strspn(text, " ");
+	}
+	fputc('\n', out);
+}
+
+static void option_sentence(const struct option *o, char *text, size_t size)
+{
+	size_t used = (size_t)snprintf(text, size, "%s", o->help);
+
+	if (o->type == OPTION_CHOICE) {
+		for (int i = 0; o->choices[i] && used < size; i++)
+			used += (size_t)snprintf(text + used, size - used, "%s%s", i ? "|" : ": ", o->choices[i]);
+	}
+	/* "0: …" in the sentence already says what the default does */
+	if (o->standard && !(strcmp(o->standard, "0") == 0 && strstr(o->help, "0: ")) && used < size)
+		snprintf(text + used, size - used, " (default %s)", o->standard);
+}
+
+static void option_heading(const struct option *o, char *text, size_t size)
+{
+	if (o->type == OPTION_FLAG)
+		snprintf(text, size, o->standard && strcmp(o->standard, "yes") == 0 ? "--no-%s" : "--%s", o->name);
+	else
+		snprintf(text, size, "--%s=%s", o->name, o->argument);
+}
+
+void options_help(const struct command *command, FILE *out)
+{
+	fprintf(out, "usage: chexnet %s [--OPTION…]%s%s\n\n", command->name, command->operands ? " " : "",
+		command->operands ? command->operands : "");
+	print_wrapped(out, command->description ? command->description : command->summary, 0, 0);
+	for (const struct option *o = command->options; !is_last(o); o++) {
+		char left[128], sentence[512];
+
+		if (o->type == OPTION_HEADING) {
+			fprintf(out, "\n%s:\n", o->help);
+			continue;
+		}
+		option_heading(o, left, sizeof left);
+		option_sentence(o, sentence, sizeof sentence);
+		int width = columns(left);
+
+		fprintf(out, "  %s%*s", left, width < HELP_COLUMN - 2 ? HELP_COLUMN - 2 - width : 0, "");
+		if (width > HELP_COLUMN - 3)
+			fprintf(out, "\n%*s", HELP_COLUMN, "");
+		print_wrapped(out, sentence, HELP_COLUMN, HELP_COLUMN);
+	}
+}
+
+/* troff reads a leading dot or quote as a request and "-" as a hyphen. */
+static void print_troff(FILE *out, const char *text)
+{
+	for (const char *p = text; *p; p++) {
+		if ((*p == '.' || *p == '\'') && (p == text || p[-1] == '\n'))
+			fputs("\\&", out);
+		if (*p == '-')
+			fputs("\\-", out);
+		else if (*p == '\\')
+			fputs("\\e", out);
+		else
+			fputc(*p, out);
+	}
+}
+
+static void man_command(const struct command *c, FILE *out)
+{
+	fprintf(out, ".SS chexnet %s \\fR[\\fB\\-\\-\\fIoption\\fR…]", c->name);
+	if (c->operands) {
+		fputs(" \\fI", out);
+		print_troff(out, c->operands);
+		fputs("\\fR", out);
+	}
+	fputc('\n', out);
+	print_troff(out, c->description ? c->description : c->summary);
+	fputc('\n', out);
+	for (const struct option *o = c->options; !is_last(o); o++) {
+		char left[128], sentence[512];
+
+		if (o->type == OPTION_HEADING) {
+			fputs(".PP\n.I ", out);
+			print_troff(out, o->help);
+			fputc('\n', out);
+			continue;
+		}
+		option_heading(o, left, sizeof left);
+		option_sentence(o, sentence, sizeof sentence);
+		fputs(".TP\n.B ", out);
+		print_troff(out, left);
+		fputc('\n', out);
+		print_troff(out, sentence);
+		fputc('\n', out);
+	}
+}
+
+static const char man_head[] =
+	".TH CHEXNET 1 \"\" \"slurm-hvd " HVD_VERSION "\" \"User commands\"\n"
+	".SH NAME\n"
+	"chexnet \\- train and use CheXNet, a DenseNet\\-121 for 14 findings on chest X\\-rays\n"
+	".SH SYNOPSIS\n"
+	".B srun \\-\\-gpu\\-bind=socket \\-\\-hvd chexnet\n"
+	"[\\fB\\-\\-\\fIoption\\fR…]\n"
+	".br\n"
+	".B chexnet\n"
+	"\\fIcommand\\fR [\\fB\\-\\-\\fIoption\\fR…] [\\fIoperand\\fR…]\n"
+	".SH DESCRIPTION\n"
+	"Without a command,\n"
+	".B chexnet\n"
+	"trains. In a job step every task is one rank: gradients are averaged over all of them while the backward pass runs.\n"
+	"Without \\fB\\-\\-data\\fR it trains on built\\-in synthetic X\\-rays and says so in its first line.\n"
+	"An option is written \\fB\\-\\-name=value\\fR or \\fB\\-\\-name value\\fR; \\fB\\-\\-no\\-name\\fR switches a flag off.\n"
+	".SH COMMANDS\n";
+
+static const char man_tail[] =
+	".SH EXIT STATUS\n"
+	".TP\n.B 0\nDone.\n"
+	".TP\n.B 64\nUsage: an unknown option or an impossible combination.\n"
+	".TP\n.B 65\nThe input data are bad; the line names file, record and byte.\n"
+	".TP\n.B 70\nA rank was lost, memory or disk space is missing, or an internal error.\n"
+	".TP\n.B 75\nStopped early (signal or time budget) with everything saved; \\fB\\-\\-resume=auto\\fR goes on.\n"
+	".SH ENVIRONMENT\n"
+	".TP\n.B HVD_THREADS\nCPU threads of this rank, as \\fBsrun \\-\\-hvd\\fR sets it; \\fB\\-\\-threads\\fR wins.\n"
+	".TP\n.B HVD_GPU\\fR, \\fBCUDA_VISIBLE_DEVICES\nThe GPU of this rank, as shown in the placement table.\n"
+	".TP\n.B HVD_DEADLINE\\fR, \\fBHVD_BACKEND\\fR, \\fBHVD_IFACE\\fR, \\fBHVD_TRACE\\fR, \\fBHVD_ON_DEATH\nSee \\fBlibhvd\\fR.\n"
+	".SH SEE ALSO\n"
+	".BR srun (1),\n"
+	".BR hvd\\-map (1)\n";
+
+void options_man_page(const struct command *const *commands, FILE *out)
+{
+	fputs(man_head, out);
+	for (; *commands; commands++)
+		man_command(*commands, out);
+	fputs(man_tail, out);
+}
+
+void options_completion(const struct command *const *commands, FILE *out)
+{
+	fputs("# bash completion for chexnet, written by: chexnet --completion\n_chexnet()\n{\n"
+	      "\tlocal word=${COMP_WORDS[COMP_CWORD]} command=train\n"
+	      "\t[ \"$COMP_CWORD\" -gt 1 ] && [[ ${COMP_WORDS[1]} != -* ]] && command=${COMP_WORDS[1]}\n"
+	      "\tlocal names=\n\tcase $command in\n", out);
+	for (const struct command *const *c = commands; *c; c++) {
+		fprintf(out, "\t%s) names='", (*c)->name);
+		for (const struct option *o = (*c)->options; !is_last(o); o++) {
+			if (o->type == OPTION_HEADING)
+				continue;
+			if (o->type != OPTION_CHOICE)
+				fprintf(out, "--%s%s ", o->name, o->type == OPTION_FLAG ? "" : "=");
+			for (int i = 0; o->type == OPTION_CHOICE && o->choices[i]; i++)
+				fprintf(out, "--%s=%s ", o->name, o->choices[i]);
+		}
+		fputs("--help' ;;\n", out);
+	}
+	fputs("\tesac\n\tif [ \"$COMP_CWORD\" -eq 1 ] && [[ $word != -* ]]; then\n\t\tnames='", out);
+	for (const struct command *const *c = commands; *c; c++)
+		fprintf(out, "%s ", (*c)->name);
+	fputs("'\n\tfi\n\tmapfile -t COMPREPLY < <(compgen -W \"$names\" -- \"$word\")\n"
+	      "\t[[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n}\n"
+	      "complete -o default -F _chexnet chexnet\n", out);
+}
