@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Do chexnet's figures and files agree with scikit-learn and TensorBoard?
+
+    python3 -m venv build/compat/venv && build/compat/venv/bin/pip install scikit-learn tensorboard
+    build/compat/venv/bin/python tests/compat/results.py build/chexnet
+
+Not part of make check, which needs neither. Prints one line a claim; ends with status 1 if one does not hold.
+"""
+import csv
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.pr_curve import metadata as pr_metadata
+from tensorboard.util import tensor_util
+
+FINDINGS = ("Atelectasis Cardiomegaly Effusion Infiltration Mass Nodule Pneumonia Pneumothorax Consolidation Edema "
+            "Emphysema Fibrosis Pleural_Thickening Hernia").split()
+IMAGES, STEPS, SEED = 3000, 40, 20240611
+failed = 0
+
+
+def claim(text, error, limit):
+    global failed
+    failed += not error <= limit
+    print(f"{'ok' if error <= limit else 'NOT OK'} - {text}: largest difference {error:.2e}, limit {limit:.0e}")
+
+
+def write_predictions(path, rng):
+    """Every third finding in steps of 1/4, so that there are ties; every tenth label unknown."""
+    labels = (rng.random((IMAGES, 14)) < np.linspace(0.02, 0.4, 14)).astype(int)
+    logits = (rng.normal(size=(IMAGES, 14)) + labels - 1.5).astype(np.float32)
+    logits[:, ::3] = np.round(logits[:, ::3] * 4) / 4
+    known = rng.random((IMAGES, 14)) > 0.1
+    with open(path, "w", newline="") as f:
+        out = csv.writer(f, lineterminator="\n")
+        out.writerow(["id", "patient", "split"] + [n + "_label" for n in FINDINGS] + [n + "_logit" for n in FINDINGS])
+        for i in range(IMAGES):
+            out.writerow([f"{i:08d}.png", i // 2, "test"] + [l if k else "" for l, k in zip(labels[i], known[i])]
+                         + [repr(float(x)) for x in logits[i]])
+    return labels, logits, known
+
+
+def write_log(path, rng):
+    loss = rng.random(STEPS)
+    with open(path, "w") as f:
+        print(json.dumps({"event": "start", "ranks": 1}), file=f)
+        for step in range(STEPS):
+            print(json.dumps({"event": "step", "step": step, "loss": loss[step], "lr": 1e-3 / (step + 1)}), file=f)
+        print(json.dumps({"event": "end", "code": 0}), file=f)
+    return loss
+
+
+def expected_calibration_error(p, y):
+    bins = np.minimum((p * 15).astype(int), 14)
+    return sum(abs((y - p)[bins == b].sum()) for b in range(15)) / len(p)
+
+
+def check_measures(report, labels, logits, known):
+    worst = dict.fromkeys(["auroc", "average_precision", "brier", "ece", "calibration_slope", "calibration_intercept"], 0.0)
+    for f, name in enumerate(FINDINGS):
+        y, z = labels[known[:, f], f], logits[known[:, f], f].astype(np.float64)
+        p = 1 / (1 + np.exp(-z))
+        fit = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10000, solver="newton-cholesky").fit(z[:, None], y)
+        theirs = {"auroc": roc_auc_score(y, z), "average_precision": average_precision_score(y, z), "brier": brier_score_loss(y, p),
+                  "ece": expected_calibration_error(p, y), "calibration_slope": fit.coef_[0, 0], "calibration_intercept": fit.intercept_[0]}
+        for key, value in theirs.items():
+            ours = report["findings"][name][key]
+            ours = ours["value"] if isinstance(ours, dict) else ours
+            worst[key] = max(worst[key], abs(ours - value))
+    for key, error in worst.items():
+        claim(f"{key} equals {'its definition in NumPy' if key == 'ece' else 'scikit-learn'} over {len(FINDINGS)} findings", error, 1e-6 if "calibration" in key else 1e-12)
+
+
+def check_events(directory, labels, logits, known, loss):
+    files = glob.glob(os.path.join(directory, "events.out.tfevents.*"))
+    claim("one event file", abs(len(files) - 1), 0)
+    events = EventAccumulator(directory, size_guidance={"scalars": 0, "tensors": 0})
+    events.Reload()
+    read = np.array([(e.step, e.value) for e in events.Scalars("loss/train")])
+    claim("TensorBoard reads every step's loss", np.abs(read[:, 1] - loss).max() if len(read) == STEPS else np.inf, 1e-7)
+    worst = 0.0
+    for f, name in enumerate(FINDINGS):
+        tag = "test/" + name
+        plugin = events.SummaryMetadata(tag).plugin_data
+        assert plugin.plugin_name == pr_metadata.PLUGIN_NAME
+        thresholds = pr_metadata.parse_plugin_metadata(plugin.content).num_thresholds
+        table = tensor_util.make_ndarray(events.Tensors(tag)[0].tensor_proto)
+        assert table.shape == (6, thresholds)
+        y, p = labels[known[:, f], f], 1 / (1 + np.exp(-logits[known[:, f], f].astype(np.float64)))
+        at = np.floor(p * (thresholds - 1))
+        for t in range(thresholds):
+            tp, fp = y[at >= t].sum(), (1 - y)[at >= t].sum()
+            theirs = [tp, fp, (1 - y).sum() - fp, y.sum() - tp, tp / max(tp + fp, 1), tp / y.sum()]
+            worst = max(worst, np.abs(table[:, t] - theirs).max())
+    claim("TensorBoard's plugin reads every precision-recall curve", worst, 1e-6)
+
+
+def main():
+    chexnet = os.path.abspath(sys.argv[1])
+    rng = np.random.default_rng(SEED)
+    print(f"# seed {SEED}")
+    with tempfile.TemporaryDirectory() as directory:
+        os.chdir(directory)
+        labels, logits, known = write_predictions("p.csv", rng)
+        loss = write_log("log.jsonl", rng)
+        subprocess.run([chexnet, "report", "--predictions=p.csv", "--log=log.jsonl", "--json=r.json", "--tensorboard=events",
+                        "--resamples=100"], check=True, stdout=subprocess.DEVNULL)
+        with open("r.json") as f:
+            check_measures(json.load(f), labels, logits, known)
+        check_events("events", labels, logits, known, loss)
+        os.chdir("/")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shim.h"
+
+#include <csetjmp>
+#include <cstdio>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <vector>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+struct shim_index threadIdx, blockIdx, blockDim, gridDim;
+
+namespace {
+
+enum { WARP = 32, STACK = 128 * 1024 };
+
+struct copy {
+	void *to;
+	const void *from; /* NULL: zeros */
+	int group;
+};
+
+struct fiber {
+	ucontext_t context;
+	jmp_buf resume;
+	char *stack;
+	bool started, finished;
+	std::vector<copy> copies; /* issued, not landed yet, oldest first */
+	int group;                /* groups closed so far */
+};
+
+typedef void (*collective)(void *const args[WARP]);
+
+struct warp {
+	collective what;
+	void *args[WARP];
+	int arrived;
+};
+
+std::vector<fiber> fibers;
+std::vector<warp> warps;
+std::vector<unsigned> runnable;
+const std::function<void()> *body;
+unsigned current, at_barrier, finished;
+unsigned char *block_memory;
+uint64_t random_state = 88172645463325252ull;
+#ifndef __SANITIZE_ADDRESS__
+jmp_buf scheduler;
+#else
+ucontext_t scheduler_context;
+void *scheduler_fake;
+const void *scheduler_stack;
+size_t scheduler_stack_size;
+#endif
+
+uint32_t random_below(uint32_t n)
+{
+	random_state ^= random_state << 13;
+	random_state ^= random_state >> 7;
+	random_state ^= random_state << 17;
+	return (uint32_t)((random_state >> 32) * n >> 32);
+}
+
+[[noreturn]] void misuse(const char *what)
+{
+	fprintf(stderr, "block %u thread %u: %s\n", blockIdx.x, current, what);
+	abort();
+}
+
+/* ---- switching. Plain builds jump (no system call); AddressSanitizer wants to be told, and gets swapcontext. ---- */
+
+#ifdef __SANITIZE_ADDRESS__
+void to_scheduler(bool last)
+{
+	void *fake = nullptr;
+	__sanitizer_start_switch_fiber(last ? nullptr : &fake, scheduler_stack, scheduler_stack_size);
+	swapcontext(&fibers[current].context, &scheduler_context);
+	__sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+}
+
+void to_fiber(fiber &f)
+{
+	__sanitizer_start_switch_fiber(&scheduler_fake, f.stack, STACK);
+	swapcontext(&scheduler_context, &f.context);
+	__sanitizer_finish_switch_fiber(scheduler_fake, nullptr, nullptr);
+}
+#else
+void to_scheduler(bool)
+{
+	if (!_setjmp(fibers[current].resume))
+		_longjmp(scheduler, 1);
+}
+
+void to_fiber(fiber &f)
+{
+	if (_setjmp(scheduler))
+		return;
+	if (f.started)
+		_longjmp(f.resume, 1);
+	f.started = true;
+	setcontext(&f.context);
+}
+#endif
+
+void fiber_main()
+{
+#ifdef __SANITIZE_ADDRESS__
+	__sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_stack_size);
+#endif
+	(*body)();
+	fibers[current].finished = true;
+	finished++;
+	to_scheduler(true);
+	abort();
+}
+
+void yield()
+{
+	unsigned self = current;
+	to_scheduler(false);
+	current = self;
+	threadIdx.x = self;
+}
+
+void land(fiber &f, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		const copy &c = f.copies[i];
+		if (c.from)
+			memcpy(c.to, c.from, 16);
+		else
+			memset(c.to, 0, 16);
+	}
+	f.copies.erase(f.copies.begin(), f.copies.begin() + (ptrdiff_t)count);
+}
+
+/* The last lane to arrive carries the collective out for all. */
+void meet(collective what, void *args)
+{
+	struct warp &w = warps[current / WARP];
+	if (w.arrived && w.what != what)
+		misuse("lanes of a warp meet in different collectives");
+	w.what = what;
+	w.args[current % WARP] = args;
+	if (++w.arrived < WARP) {
+		yield();
+		return;
+	}
+	what(w.args);
+	w.arrived = 0;
+	unsigned first = current / WARP * WARP;
+	for (unsigned i = first; i < first + WARP; i++)
+		if (i != current)
+			runnable.push_back(i);
+}
+
+struct shuffle {
+	float in, out;
+	int mask;
+};
+
+struct matrix {
+	const void *row;
+	uint32_t *out;
+	bool transposed;
+};
+
+void run_shuffle(void *const args[WARP])
+{
+	for (int i = 0; i < WARP; i++) {
+		shuffle *s = (shuffle *)args[i];
+		s->out = ((shuffle *)args[i ^ s->mask])->in;
+	}
+}
+
+void run_matrices(void *const args[WARP])
+{
+	for (int lane = 0; lane < WARP; lane++) {
+		matrix *m = (matrix *)args[lane];
+		for (int i = 0; i < 4; i++) {
+			uint16_t pair[2];
+			for (int j = 0; j < 2; j++) {
+				int row = lane / 4, column = 2 * (lane % 4) + j;
+				if (m->transposed) {
+					int swap = row;
+					row = column;
+					column = swap;
+				}
+				memcpy(&pair[j], (const char *)((matrix *)args[8 * i + row])->row + 2 * column, 2);
+			}
+			m->out[i] = (uint32_t)pair[0] | (uint32_t)pair[1] << 16;
+		}
+	}
+}
+
+void run_product(void *const args[WARP])
+{
+	float a[16][16], b[16][8];
+	for (int lane = 0; lane < WARP; lane++) {
+		const shim_product *p = (const shim_product *)args[lane];
+		int row = lane / 4, column = 2 * (lane % 4);
+		for (int j = 0; j < 2; j++) {
+			a[row][column + j] = p->a[j];
+			a[row + 8][column + j] = p->a[2 + j];
+			a[row][column + 8 + j] = p->a[4 + j];
+			a[row + 8][column + 8 + j] = p->a[6 + j];
+			b[column + j][row] = p->b[j];
+			b[column + 8 + j][row] = p->b[2 + j];
+		}
+	}
+	float d[16][8] = {};
+	for (int row = 0; row < 16; row++)
+		for (int k = 0; k < 16; k++)
+			for (int column = 0; column < 8; column++)
+				d[row][column] += a[row][k] * b[k][column];
+	for (int lane = 0; lane < WARP; lane++) {
+		const shim_product *p = (const shim_product *)args[lane];
+		for (int i = 0; i < 4; i++)
+			p->d[i] += d[lane / 4 + (i / 2) * 8][2 * (lane % 4) + i % 2];
+	}
+}
+
+void start_block(unsigned threads, size_t shared_bytes)
+{
+	memset(block_memory, 0xff, shared_bytes);
+	at_barrier = finished = 0;
+	runnable.clear();
+	for (warp &w : warps)
+		w.arrived = 0;
+	for (unsigned i = 0; i < threads; i++) {
+		fiber &f = fibers[i];
+		f.started = f.finished = false;
+		f.copies.clear();
+		f.group = 0;
+		getcontext(&f.context);
+		f.context.uc_stack.ss_sp = f.stack;
+		f.context.uc_stack.ss_size = STACK;
+		f.context.uc_link = nullptr;
+		makecontext(&f.context, fiber_main, 0);
+		runnable.push_back(i);
+	}
+}
+
+void run_block(unsigned threads)
+{
+	while (finished < threads) {
+		if (runnable.empty())
+			misuse(at_barrier ? "threads wait at a barrier that others left out" : "lanes wait in a collective that others left out");
+		unsigned pick = random_below((uint32_t)runnable.size());
+		current = runnable[pick];
+		runnable[pick] = runnable.back();
+		runnable.pop_back();
+		threadIdx.x = current;
+		to_fiber(fibers[current]);
+	}
+}
+
+} // namespace
+
+void shim_seed(uint64_t seed)
+{
+	random_state = seed * 0x9e3779b97f4a7c15ull | 1;
+	for (int i = 0; i < 8; i++)
+		random_below(2);
+}
+
+void shim_run(unsigned blocks, unsigned threads, size_t shared_bytes, const std::function<void()> &thread)
+{
+	if (threads % WARP) {
+		fprintf(stderr, "a block of %u threads: the shim runs whole warps\n", threads);
+		abort();
+	}
+	while (fibers.size() < threads) {
+		fibers.emplace_back();
+		fibers.back().stack = (char *)mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (fibers.back().stack == MAP_FAILED)
+			abort();
+	}
+	warps.resize(threads / WARP);
+	body = &thread;
+	blockDim = { threads, 1, 1 };
+	gridDim = { blocks, 1, 1 };
+	block_memory = (unsigned char *)aligned_alloc(128, (shared_bytes + 127) / 128 * 128 + (shared_bytes ? 0 : 128));
+	std::vector<unsigned> order(blocks);
+	for (unsigned i = 0; i < blocks; i++) {
+		order[i] = i;
+		std::swap(order[i], order[random_below(i + 1)]);
+	}
+	for (unsigned block : order) {
+		blockIdx = { block, 0, 0 };
+		start_block(threads, shared_bytes);
+		run_block(threads);
+	}
+	free(block_memory);
+	block_memory = nullptr;
+}
+
+unsigned char *shared_memory()
+{
+	return block_memory;
+}
+
+void sync_block()
+{
+	if (++at_barrier < blockDim.x) {
+		yield();
+		return;
+	}
+	at_barrier = 0;
+	for (unsigned i = 0; i < blockDim.x; i++)
+		if (i != current)
+			runnable.push_back(i);
+}
+
+float shuffle_xor(float value, int mask)
+{
+	shuffle s = { value, 0, mask };
+	meet(run_shuffle, &s);
+	return s.out;
+}
+
+void load_matrices(uint32_t (&out)[4], const void *row)
+{
+	matrix m = { row, out, false };
+	meet(run_matrices, &m);
+}
+
+void load_matrices_transposed(uint32_t (&out)[4], const void *row)
+{
+	matrix m = { row, out, true };
+	meet(run_matrices, &m);
+}
+
+void shim_multiply_add(struct shim_product *product)
+{
+	meet(run_product, product);
+}
+
+void copy_async(void *shared, const void *global, bool inside)
+{
+	if (((uintptr_t)shared | (inside ? (uintptr_t)global : 0)) % 16)
+		misuse("an asynchronous copy of 16 bytes from or to an address that is no multiple of 16");
+	fiber &f = fibers[current];
+	f.copies.push_back({ shared, inside ? global : nullptr, f.group });
+	if (random_below(4) == 0)
+		land(f, random_below((uint32_t)f.copies.size() + 1));
+}
+
+void copies_commit()
+{
+	fibers[current].group++;
+}
+
+void shim_copies_wait(int left)
+{
+	fiber &f = fibers[current];
+	size_t count = 0;
+	while (count < f.copies.size() && f.copies[count].group < f.group - left)
+		count++;
+	land(f, count);
+}
+
+unsigned take_ticket(unsigned *counter)
+{
+	return (*counter)++;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A GPU of one warp scheduler and no speed: kernel bodies of trainer/engine/cuda as CPU functions.
+ *
+ * Every thread of a block is a fiber. Fibers run one at a time, in random order, each until its next barrier or warp
+ * collective, so that a missing barrier shows as a wrong result. Shared memory starts as NaNs and is exactly as large
+ * as asked for. An asynchronous copy lands at a random moment between its issue and the wait for it. A barrier or
+ * collective that not all threads reach ends the program with the kernel's block and thread. */
+#ifndef CUDA_SHIM_H
+#define CUDA_SHIM_H
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include "number.h"
+
+#define KERNEL static inline void
+#define DEVICE inline
+#define THREADS(threads, blocks_per_sm)
+#define UNROLL
+#define UNROLL_PAIR
+#define SERIAL
+#define HAVE_SM80 1
+
+struct shim_index {
+	unsigned x, y, z;
+};
+extern struct shim_index threadIdx, blockIdx, blockDim, gridDim;
+
+/* Random order of lanes and blocks; tests print the seed. */
+void shim_seed(uint64_t seed);
+/* Runs a grid to its end. */
+void shim_run(unsigned blocks, unsigned threads, size_t shared_bytes, const std::function<void()> &thread);
+
+unsigned char *shared_memory();
+void sync_block();
+float shuffle_xor(float value, int mask);
+void load_matrices(uint32_t (&out)[4], const void *row);
+void load_matrices_transposed(uint32_t (&out)[4], const void *row);
+void copy_async(void *shared, const void *global, bool inside);
+void copies_commit();
+void shim_copies_wait(int left);
+unsigned take_ticket(unsigned *counter);
+
+struct shim_product {
+	float *d;
+	float a[8], b[4]; /* a: rows lane/4 and +8, columns 2(lane%4), +1, +8, +9 in PTX's order */
+};
+void shim_multiply_add(struct shim_product *product);
+
+template <int left> inline void copies_wait()
+{
+	shim_copies_wait(left);
+}
+
+template <class T> inline void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+	struct shim_product product = { d, {}, { low_half<T>(b0), high_half<T>(b0), low_half<T>(b1), high_half<T>(b1) } };
+	for (int i = 0; i < 4; i++) {
+		product.a[2 * i] = low_half<T>(a[i]);
+		product.a[2 * i + 1] = high_half<T>(a[i]);
+	}
+	shim_multiply_add(&product);
+}
+
+/* ---- the host side of device.h ---- */
+
+typedef void *device_stream;
+
+template <class Args>
+inline int launch(void (*kernel)(Args), unsigned blocks, unsigned threads, size_t shared_bytes, device_stream, const Args &args)
+{
+	shim_run(blocks, threads, shared_bytes, [&] { kernel(args); });
+	return 0;
+}
+
+inline const char *device_error(int)
+{
+	return "no memory";
+}
+
+inline int device_alloc(void **p, size_t bytes)
+{
+	*p = aligned_alloc(256, (bytes + 255) / 256 * 256);
+	if (*p)
+		memset(*p, 0xff, bytes);
+	return *p ? 0 : 2;
+}
+
+inline void device_free(void *p)
+{
+	free(p);
+}
+
+inline int device_upload(void *device, const void *host, size_t bytes, device_stream)
+{
+	memcpy(device, host, bytes);
+	return 0;
+}
+
+inline int device_download(void *host, const void *device, size_t bytes, device_stream)
+{
+	memcpy(host, device, bytes);
+	return 0;
+}
+
+inline int device_fill(void *device, int byte, size_t bytes, device_stream)
+{
+	memset(device, byte, bytes);
+	return 0;
+}
+
+inline int device_wait(device_stream)
+{
+	return 0;
+}
+
+inline int device_sms()
+{
+	return 3; /* small and odd: blocks get unequal shares */
+}
+
+inline int device_stream_make(device_stream *stream)
+{
+	*stream = nullptr;
+	return 0;
+}
+
+inline void device_stream_free(device_stream)
+{
+}
+
+inline int device_idle(device_stream)
+{
+	return 1;
+}
+
+inline bool device_reaches(const void *)
+{
+	return true;
+}
+
+inline int device_describe(char *text, size_t size, int *capability)
+{
+	snprintf(text, size, "CPU shim");
+	*capability = 90;
+	return 0;
+}
+
+typedef void *device_graph;
+
+inline bool device_can_capture()
+{
+	return false;
+}
+
+inline int device_capture_begin(device_stream)
+{
+	return 1;
+}
+
+inline int device_capture_end(device_stream, device_graph *)
+{
+	return 1;
+}
+
+inline int device_graph_launch(device_graph, device_stream)
+{
+	return 1;
+}
+
+inline void device_graph_free(device_graph)
+{
+}
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Texts that come from users, admins, Slurm and the driver, made up at random: no parser may crash, hang, read beyond
+ * the text or accept what it cannot print back. Works as a libFuzzer target; compiled alone it mutates its own examples:
+ *
+ *     fuzz_spank SECONDS [SEED]
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../../spank/devices.h"
+#include "../../spank/gres_conf.h"
+#include "../../spank/nvidia.h"
+#include "../../spank/options.h"
+#include "../../spank/tasks.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(int truth, const char *what)
+{
+	if (truth)
+		return;
+	fprintf(stderr, "not true: %s\n", what);
+	abort();
+}
+
+static void options_read_back(const char *text)
+{
+	struct options o = options_default(), again = o;
+	char error[512] = "", printed[4096];
+
+	if (options_parse(&o, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, "--hvd", text, error, sizeof error)) {
+		check(*error && !strchr(error, '\n'), "an error is one line");
+		return;
+	}
+	options_print(&o, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, printed, sizeof printed);
+	check(!options_parse(&again, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, "--hvd", printed, error, sizeof error), "what was printed is accepted");
+	check(!memcmp(&o, &again, sizeof o), "and means the same");
+}
+
+static void plugstack_arguments(char *text)
+{
+	struct site site;
+	char error[512] = "", *argv[64], *rest = text, *word;
+	int argc = 0;
+
+	while (argc < 64 && (word = strsep(&rest, " ")))
+		argv[argc++] = word;
+	if (site_parse(&site, argc, argv, error, sizeof error))
+		check(*error != 0, "an error has a line");
+}
+
+static void gpu_lists(char *text)
+{
+	static struct node node;
+	static struct step_devices devices;
+	char error[512] = "", *visible = text;
+	char *global = strsep(&visible, " ");
+
+	if (!node.gpus)
+		for (; node.gpus < 4; node.gpus++) {
+			node.gpu[node.gpus].minor = node.gpus;
+			node.gpu[node.gpus].at.order = (uint64_t)node.gpus;
+			snprintf(node.gpu[node.gpus].uuid, sizeof node.gpu[0].uuid, "GPU-%daaaaaaa", node.gpus % 8);
+		}
+	if (step_devices(&node, *global ? global : NULL, visible, text[0] & 1, &devices, error, sizeof error))
+		check(*error && !devices.count, "refused with a line and no device");
+	for (int d = 0; d < devices.count; d++)
+		check(devices.gpu[d] >= -1 && devices.gpu[d] < node.gpus, "a GPU of the node");
+}
+
+static void lists_and_counts(const char *text)
+{
+	struct cpuset set, back, masks[3];
+	char printed[CPULIST_TEXT];
+	int position = 0;
+
+	if (!cpulist_parse(text, &set) && cpuset_count(&set) < 500)
+		check(!cpulist_parse(cpulist_print(&set, printed, sizeof printed), &back) && cpuset_equal(&set, &back), "a list reads back");
+	cpumask_parse(text, strlen(text), &set);
+	cpu_bind_masks("map_cpu:", text, masks, 3);
+	cpu_bind_masks("mask_cpu:", text, masks, 3);
+	check(count_gpus(text) >= -1 && count_gres_gpus(text) >= -1 && count_nodes(text) >= 0 && smallest_count(text, &position) >= -1, "a count");
+}
+
+static void driver_and_gres_files(const char *text)
+{
+	static struct gres_conf conf;
+	struct nvidia_gpu gpu;
+	unsigned long long order;
+	char error[512], pci[16];
+
+	nvidia_parse_information(text, &gpu);
+	check(gpu.minor >= -1 && strlen(gpu.uuid) < sizeof gpu.uuid, "a driver's file");
+	pci_parse(text, &order, pci);
+	gres_conf_parse(text, "n1", &conf, error, sizeof error);
+	hostlist_has(text, "n1");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	/* exactly as long as the text, so that a sanitizer sees the first byte beyond it */
+	for (int target = 0; target < 5; target++) {
+		char *text = malloc(size + 1);
+		if (!text)
+			return 0;
+		memcpy(text, data, size);
+		text[size] = '\0';
+		switch (target) {
+		case 0: options_read_back(text); break;
+		case 1: plugstack_arguments(text); break;
+		case 2: gpu_lists(text); break;
+		case 3: lists_and_counts(text); break;
+		case 4: driver_and_gres_files(text); break;
+		}
+		free(text);
+	}
+	return 0;
+}
+
+#ifndef LIBFUZZER
+static const char *const examples[] = {
+	"off", "on_death=continue,deadline=9,backend=cpu,trace=/t,iface=ib0", "socket,spread,smt=off,ids=index,gpus-per-task=4,share,nic=hint,verbose",
+	"hvd=deadline=60 hvd-bind=numa,share enable=always aliases=off topology=/x proc=/y verbose-max=3", "0,1,3 0,1,2", " GPU-0aaaaaaa,MIG-GPU-1aaaaaaa/7/0",
+	"0-3,8,10-12:2", "0x00000001,ffffffff", "1(x2),4", "gpu:a100:2(S:0-1),craynetwork:1", "Model: \t A100\nGPU UUID: \t GPU-1\nDevice Minor: \t 0\n",
+	"NodeName=n[1-3] Name=gpu File=/dev/nvidia[0-1] Cores=0-19\nAutoDetect=nvml\n", "0000:15:00.0", "n[01-16],x[1,3-5]y",
+};
+
+static size_t mutate(char *text, size_t size, size_t room, unsigned *seed)
+{
+	static const char interesting[] = ",=:-[]()x0123456789 \n/GPU";
+	for (int times = 1 + rand_r(seed) % 6; times > 0; times--) {
+		size_t at = size ? (size_t)rand_r(seed) % size : 0;
+		char c = rand_r(seed) % 4 ? interesting[(size_t)rand_r(seed) % (sizeof interesting - 1)] : (char)rand_r(seed);
+		switch (rand_r(seed) % 4) {
+		case 0: /* replace */
+			if (size)
+				text[at] = c;
+			break;
+		case 1: /* insert */
+			if (size + 1 < room) {
+				memmove(text + at + 1, text + at, size - at);
+				text[at] = c;
+				size++;
+			}
+			break;
+		case 2: /* cut */
+			if (size) {
+				memmove(text + at, text + at + 1, size - at - 1);
+				size--;
+			}
+			break;
+		default: /* repeat a piece */
+			if (2 * (size - at) + at < room) {
+				memcpy(text + size, text + at, size - at);
+				size += size - at;
+			}
+		}
+	}
+	return size;
+}
+
+int main(int argc, char *argv[])
+{
+	int seconds = argc > 1 ? atoi(argv[1]) : 10;
+	unsigned seed = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : (unsigned)time(NULL);
+	unsigned long runs = 0;
+
+	printf("fuzz_spank: seed %u, %d s\n", seed, seconds);
+	for (time_t end = time(NULL) + seconds; time(NULL) < end; )
+		for (int i = 0; i < 1000; i++, runs++) {
+			char text[6000];
+			const char *example = examples[(size_t)rand_r(&seed) % (sizeof examples / sizeof *examples)];
+			size_t size = strlen(example);
+			memcpy(text, example, size);
+			size = mutate(text, size, sizeof text, &seed);
+			LLVMFuzzerTestOneInput((const uint8_t *)text, size);
+		}
+	printf("fuzz_spank: %lu texts through 5 targets, nothing found\n", runs);
+	return 0;
+}
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The fused 1×1 convolution of a dense layer, forward and backward, in numbered variants. */
+#include "cases.h"
+#include "conv1x1_backward.h"
+#include "reduce.h"
+
+namespace {
+
+struct shape {
+	long pixels;
+	int c_in, pitch, c_out;
+};
+
+/* Tiny and odd ones; every tail: rows, channels, output channels, more tiles than blocks and fewer. */
+#ifdef __SANITIZE_ADDRESS__ /* a switch of lanes costs system calls there */
+const shape small_shapes[] = { { 1, 8, 8, 8 }, { 70, 40, 48, 16 } };
+#else
+const shape small_shapes[] = { { 1, 8, 8, 8 }, { 49, 32, 64, 128 }, { 130, 72, 80, 16 }, { 300, 136, 160, 128 }, { 257, 200, 200, 64 } };
+#endif
+/* DenseNet-121's, a few images: block 1 first and last layer, block 2, block 4. */
+[[maybe_unused]] const shape real_shapes[] = { { 3 * 3136, 64, 256, 128 }, { 2 * 3136, 224, 256, 128 }, { 5 * 784, 320, 512, 128 }, { 16 * 49, 992, 1024, 128 } };
+
+/* A layer's inputs, on both sides, and what both passes should give. */
+template <class T> struct layer {
+	shape s;
+	std::vector<T> x, weight, dz, y, g;
+	std::vector<float> scale, bias, gamma, mean, rstd, a, b, c;
+
+	explicit layer(const shape &of) : s(of)
+	{
+		const size_t pixels = (size_t)s.pixels, in = (size_t)s.c_in, out = (size_t)s.c_out;
+		x = random_numbers<T>(pixels * (size_t)s.pitch, 0.2, 1);
+		g = random_numbers<T>(pixels * (size_t)s.pitch, 0, 1);
+		for (size_t m = 0; m < pixels; m++) /* channels beyond the slice belong to later layers: never to be read */
+			for (size_t column = in; column < (size_t)s.pitch; column++)
+				x[m * (size_t)s.pitch + column] = g[m * (size_t)s.pitch + column] = from_float<T>(NAN);
+		weight = random_numbers<T>(out * in, 0, 1 / std::sqrt((double)in));
+		dz = random_numbers<T>(pixels * out, 0, 1);
+		y = random_numbers<T>(pixels * out, 0.1, 1);
+		scale = random_numbers<float>(in, 1, 0.3);
+		bias = random_numbers<float>(in, 0, 0.5);
+		gamma = random_numbers<float>(in, 1, 0.3);
+		mean = random_numbers<float>(in, 0.2, 0.1);
+		rstd = random_numbers<float>(in, 1, 0.1);
+		a = random_numbers<float>(out, 1, 0.2);
+		b = random_numbers<float>(out, 0, 0.1);
+		c = random_numbers<float>(out, 0, 0.1);
+	}
+	float activation(long m, int column) const
+	{
+		float z = fmaf(to_float(x[(size_t)m * (size_t)s.pitch + (size_t)column]), scale[(size_t)column], bias[(size_t)column]);
+		return to_float(from_float<T>(z > 0 ? z : 0));
+	}
+	std::vector<float> activations() const
+	{
+		std::vector<float> v((size_t)s.pixels * (size_t)s.c_in);
+		for (long m = 0; m < s.pixels; m++)
+			for (int column = 0; column < s.c_in; column++)
+				v[(size_t)m * (size_t)s.c_in + (size_t)column] = activation(m, column);
+		return v;
+	}
+	std::vector<float> dy() const
+	{
+		std::vector<float> v(dz.size());
+		for (size_t i = 0; i < v.size(); i++) {
+			size_t k = i % (size_t)s.c_out;
+			v[i] = to_float(from_float<T>(fmaf(a[k], to_float(dz[i]), fmaf(b[k], to_float(y[i]), c[k]))));
+		}
+		return v;
+	}
+};
+
+/* fp32 accumulation in any order: a few roundings of the sum of absolute terms. */
+const double ACCUMULATION = 4e-6;
+
+template <class T, class S> void check_forward_shape(const shape &s, unsigned blocks)
+{
+	layer<T> l(s);
+	device_array<T> x(l.x), weight(l.weight), y((size_t)s.pixels * (size_t)s.c_out);
+	device_array<float> scale(l.scale), bias(l.bias);
+	const unsigned tiles = (unsigned)((s.pixels + S::ROWS - 1) / S::ROWS);
+	blocks = blocks < tiles ? blocks : tiles;
+	device_array<float> partial((size_t)blocks * 256), sums(256);
+	conv1x1_forward<T> p = { x, weight, scale, bias, y, partial, s.pixels, s.pitch, s.c_in, s.c_out };
+	check_device((conv1x1_forward_launch<T, S>(p, blocks, nullptr)), "conv1x1_forward");
+	check_device(reduce_partials_launch({ partial, sums, 256, 256, (int)blocks, 1, 0 }, nullptr), "reduce_partials");
+
+	const std::vector<float> activations = l.activations(), totals = sums.download();
+	const std::vector<T> got = y.download();
+	for (int n = 0; n < s.c_out; n++) {
+		double sum = 0, square = 0, magnitude = 0;
+		for (long m = 0; m < s.pixels; m++) {
+			double want = 0, terms = 0;
+			for (int c = 0; c < s.c_in; c++) {
+				double term = (double)activations[(size_t)m * (size_t)s.c_in + (size_t)c] * to_float(l.weight[(size_t)n * (size_t)s.c_in + (size_t)c]);
+				want += term;
+				terms += std::fabs(term);
+			}
+			double value = to_float(got[(size_t)m * (size_t)s.c_out + (size_t)n]);
+			expect_near(value, want, 1.001 * half_ulp<T>(want) + ACCUMULATION * terms, "y[%ld][%d] of %ld×%d×%d", m, n, s.pixels, s.c_in, s.c_out);
+			sum += value;
+			square += value * value;
+			magnitude += std::fabs(value);
+		}
+		expect_near(totals[(size_t)n], sum, ACCUMULATION * magnitude + 1e-30, "sum[%d] of %ld pixels", n, s.pixels);
+		expect_near(totals[(size_t)n + 128], square, ACCUMULATION * square + 1e-30, "square[%d] of %ld pixels", n, s.pixels);
+	}
+}
+
+template <class T, class S> void check_backward_shape(const shape &s, int splits)
+{
+	layer<T> l(s);
+	const size_t in = (size_t)s.c_in, out = (size_t)s.c_out, pitch = (size_t)s.pitch;
+	device_array<T> dz(l.dz), y(l.y), x(l.x), g(l.g), weight(l.weight);
+	device_array<float> a(l.a), b(l.b), c(l.c), scale(l.scale), bias(l.bias), gamma(l.gamma), mean(l.mean), rstd(l.rstd);
+	const int tiles = (int)((s.pixels + S::ROWS - 1) / S::ROWS);
+	splits = splits < tiles ? splits : tiles;
+	device_array<float> partial_sums((size_t)splits * 2 * in), partial_weight((size_t)splits * out * in), sums(2 * in), dweight(out * in);
+	conv1x1_backward<T> p = { dz, y, a, b, c, x, g, weight, scale, bias, gamma, mean, rstd, partial_sums, partial_weight,
+		                  s.pixels, s.pitch, s.c_in, s.c_out, splits };
+	check_device((conv1x1_backward_launch<T, S>(p, nullptr)), "conv1x1_backward");
+	check_device(reduce_partials_launch({ partial_sums, sums, 2 * in, 2 * in, splits, 1, 0 }, nullptr), "reduce_partials");
+	check_device(reduce_partials_launch({ partial_weight, dweight, out * in, out * in, splits, 1, 0 }, nullptr), "reduce_partials");
+
+	const std::vector<float> dy = l.dy(), activations = l.activations(), totals = sums.download(), got_weight = dweight.download();
+	const std::vector<T> got = g.download();
+	if (S::DATA) {
+		for (size_t column = 0; column < in; column++) {
+			double dbeta = 0, dgamma = 0, beta_terms = 0, gamma_terms = 0;
+			for (size_t m = 0; m < (size_t)s.pixels; m++) {
+				double d = 0, terms = 0;
+				for (size_t k = 0; k < out; k++) {
+					double term = (double)dy[m * out + k] * to_float(l.weight[k * in + column]);
+					d += term;
+					terms += std::fabs(term);
+				}
+				const float input = to_float(l.x[m * pitch + column]);
+				if (!(fmaf(input, l.scale[column], l.bias[column]) > 0))
+					d = terms = 0;
+				const double want = to_float(l.g[m * pitch + column]) + (double)l.gamma[column] * d;
+				expect_near(to_float(got[m * pitch + column]), want, 1.001 * half_ulp<T>(want) + ACCUMULATION * (1 + std::fabs(l.gamma[column])) * (terms + 1),
+				            "g[%zu][%zu] of %ld×%d×%d", m, column, s.pixels, s.c_in, s.c_out);
+				const double normal = ((double)input - l.mean[column]) * l.rstd[column];
+				dbeta += d;
+				dgamma += d * normal;
+				beta_terms += terms;
+				gamma_terms += terms * (std::fabs(normal) + 1);
+			}
+			expect_near(totals[column], dbeta, ACCUMULATION * beta_terms + 1e-30, "dbeta[%zu] of %ld pixels", column, s.pixels);
+			expect_near(totals[in + column], dgamma, ACCUMULATION * gamma_terms + 1e-30, "dgamma[%zu] of %ld pixels", column, s.pixels);
+		}
+		for (size_t m = 0; m < (size_t)s.pixels; m++)
+			for (size_t column = in; column < pitch; column++)
+				if (to_float(got[m * pitch + column]) == to_float(got[m * pitch + column]))
+					give_up("g[%zu][%zu] belongs to a later layer and was written", m, column);
+	}
+	if (S::WEIGHT)
+		for (size_t k = 0; k < out; k++)
+			for (size_t column = 0; column < in; column++) {
+				double want = 0, terms = 0;
+				for (size_t m = 0; m < (size_t)s.pixels; m++) {
+					double term = (double)dy[m * out + k] * activations[m * in + column];
+					want += term;
+					terms += std::fabs(term);
+				}
+				expect_near(got_weight[k * in + column], want, ACCUMULATION * terms + 1e-30, "dW[%zu][%zu] of %ld×%d×%d", k, column, s.pixels, s.c_in, s.c_out);
+			}
+}
+
+template <class T, class S> void check_forward(const kernel_case &)
+{
+	for (const shape &s : small_shapes) {
+		check_forward_shape<T, S>(s, 1);
+		check_forward_shape<T, S>(s, 2);
+	}
+#ifdef __CUDACC__
+	for (const shape &s : real_shapes)
+		if (S::shared_bytes(s.c_in) < 227 * 1024)
+			check_forward_shape<T, S>(s, (unsigned)device_sms());
+#endif
+}
+
+template <class T, class S> void check_backward(const kernel_case &)
+{
+	for (const shape &s : small_shapes) {
+		check_backward_shape<T, S>(s, 1);
+		check_backward_shape<T, S>(s, 3);
+	}
+#ifdef __CUDACC__
+	for (const shape &s : real_shapes)
+		check_backward_shape<T, S>(s, device_sms());
+#endif
+}
+
+#ifdef __CUDACC__
+
+/* Block 1's first and last layer, the middle of block 2: batch 256. */
+const shape timed_shapes[] = { { 256L * 3136, 64, 256, 128 }, { 256L * 3136, 224, 256, 128 }, { 256L * 784, 320, 512, 128 } };
+const char *const timed_names[] = { "b1l1", "b1l6", "b2l7" };
+
+/* Random numbers without a host copy of several gigabytes: a random megabyte, repeated. */
+template <class T> void fill_random(T *to, size_t count, double deviation)
+{
+	const std::vector<T> noise = random_numbers<T>((1 << 20) + 8, 0.1, deviation); /* an odd period against the rows' */
+	for (size_t at = 0; at < count; at += noise.size())
+		check_device(device_upload(to + at, noise.data(), (count - at < noise.size() ? count - at : noise.size()) * sizeof(T), nullptr), "upload");
+	check_device(device_wait(nullptr), "upload");
+}
+
+template <class T, class S> void time_forward(const kernel_case &k)
+{
+	const shape &s = timed_shapes[k.number];
+	if (S::shared_bytes(s.c_in) > 227 * 1024)
+		give_up("%zu bytes of shared memory: more than a block has", S::shared_bytes(s.c_in));
+	device_array<T> x((size_t)s.pixels * (size_t)s.pitch), y((size_t)s.pixels * 128), weight(128 * (size_t)s.c_in);
+	fill_random<T>(x, (size_t)s.pixels * (size_t)s.pitch, 1);
+	fill_random<T>(weight, 128 * (size_t)s.c_in, 0.1);
+	device_array<float> scale(random_numbers<float>((size_t)s.c_in, 1, 0.3)), bias(random_numbers<float>((size_t)s.c_in, 0, 0.5));
+	const unsigned blocks = S::BLOCKS_PER_SM * (unsigned)device_sms();
+	device_array<float> partial((size_t)blocks * 256);
+	conv1x1_forward<T> p = { x, weight, scale, bias, y, partial, s.pixels, s.pitch, s.c_in, s.c_out };
+	const double us = median_us([&] { check_device((conv1x1_forward_launch<T, S>(p, blocks, nullptr)), "conv1x1_forward"); });
+	report_rate(us, 2.0 * (double)s.pixels * (s.c_in + s.c_out));
+}
+
+template <class T, class S> void time_backward(const kernel_case &k)
+{
+	const shape &s = timed_shapes[k.number];
+	const size_t in = (size_t)s.c_in, pixels = (size_t)s.pixels;
+	device_array<T> dz(pixels * 128), y(pixels * 128), x(pixels * (size_t)s.pitch), g(pixels * (size_t)s.pitch), weight(128 * in);
+	fill_random<T>(dz, pixels * 128, 1);
+	fill_random<T>(y, pixels * 128, 1);
+	fill_random<T>(x, pixels * (size_t)s.pitch, 1);
+	fill_random<T>(g, pixels * (size_t)s.pitch, 1);
+	fill_random<T>(weight, 128 * in, 0.1);
+	device_array<float> a(random_numbers<float>(128, 1, 0.1)), b(random_numbers<float>(128, 0, 0.1)), c(random_numbers<float>(128, 0, 0.1));
+	device_array<float> scale(random_numbers<float>(in, 1, 0.3)), bias(random_numbers<float>(in, 0, 0.5)), gamma(random_numbers<float>(in, 0.01, 0.01)),
+		mean(random_numbers<float>(in, 0, 0.1)), rstd(random_numbers<float>(in, 1, 0.1));
+	const int column_tiles = (s.c_in + 127) / 128;
+	const int splits = S::BLOCKS_PER_SM * device_sms() / column_tiles;
+	device_array<float> partial_sums((size_t)splits * 2 * in), partial_weight((size_t)splits * 128 * in), dweight(128 * in);
+	conv1x1_backward<T> p = { dz, y, a, b, c, x, g, weight, scale, bias, gamma, mean, rstd, partial_sums, partial_weight,
+		                  s.pixels, s.pitch, s.c_in, s.c_out, splits };
+	const double us = median_us([&] {
+		check_device((conv1x1_backward_launch<T, S>(p, nullptr)), "conv1x1_backward");
+		if (S::WEIGHT)
+			check_device(reduce_partials_launch({ partial_weight, dweight, 128 * in, 128 * in, splits, 1, 0 }, nullptr), "reduce_partials");
+	});
+	report("splits", splits);
+	report_rate(us, 2.0 * (double)s.pixels * (2 * s.c_out + s.c_in + (S::DATA ? 2 * s.c_in : 0)));
+}
+
+#endif
+
+template <class T, class S> void add_forward(std::vector<kernel_case> &cases, const char *variant)
+{
+	const std::string name = std::string("conv1x1_forward:") + variant + ":" + type_name<T>();
+	cases.push_back({ name, check_forward<T, S>, nullptr, 0 });
+#ifdef __CUDACC__
+	for (int i = 0; i < 3; i++)
+		cases.push_back({ name + ":" + timed_names[i], nullptr, time_forward<T, S>, i });
+#endif
+}
+
+template <class T, class S> void add_backward(std::vector<kernel_case> &cases, const char *variant)
+{
+	const std::string name = std::string("conv1x1_backward:") + variant + ":" + type_name<T>();
+	cases.push_back({ name, check_backward<T, S>, nullptr, 0 });
+#ifdef __CUDACC__
+	for (int i = 0; i < 3; i++)
+		cases.push_back({ name + ":" + timed_names[i], nullptr, time_backward<T, S>, i });
+#endif
+}
+
+} // namespace
+
+void add_conv1x1_cases(std::vector<kernel_case> &cases)
+{
+	/* backward first: its rate decides about the whole design */
+	add_backward<bf16, conv1x1_backward_shape<64, 2, 16, true, true>>(cases, "1");   /* everything joined, 16 warps */
+	add_backward<bf16, conv1x1_backward_shape<64, 2, 8, true, true>>(cases, "2");    /* 8 warps, more registers each */
+	add_backward<bf16, conv1x1_backward_shape<32, 3, 8, true, true>>(cases, "3");    /* smaller tiles, three in flight; fits an A100 */
+	add_backward<bf16, conv1x1_backward_shape<64, 2, 8, true, false>>(cases, "4");   /* data only … */
+	add_backward<bf16, conv1x1_backward_shape<64, 2, 8, false, true>>(cases, "5");   /* … and weight only: two passes */
+	add_backward<bf16, conv1x1_backward_shape<32, 2, 8, true, false, 2>>(cases, "6"); /* data only, two blocks a multiprocessor */
+	add_forward<bf16, conv1x1_forward_shape<128, 3, false>>(cases, "1");             /* weights streamed */
+	add_forward<bf16, conv1x1_forward_shape<128, 3, true>>(cases, "2");              /* weights resident */
+	add_forward<bf16, conv1x1_forward_shape<64, 3, false, 2>>(cases, "3");           /* smaller tiles, two blocks a multiprocessor */
+	add_backward<fp16, conv1x1_backward_shape<64, 2, 16, true, true>>(cases, "1");
+	add_forward<fp16, conv1x1_forward_shape<128, 3, false>>(cases, "1");
+}

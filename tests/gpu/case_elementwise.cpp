@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Batch normalisation in pieces, pools, head, optimiser and plain convolutions against fp64. */
+#include "cases.h"
+
+#include "batchnorm.h"
+#include "convolution.h"
+#include "head.h"
+#include "images.h"
+#include "maxpool.h"
+#include "reduce.h"
+#include "update.h"
+
+namespace {
+
+const double SUMS = 4e-6; /* fp32 sums in any order, of the sum of absolute terms */
+
+template <class T> double value(const std::vector<T> &v, size_t i)
+{
+	return to_float(v[i]);
+}
+
+/* ---- batch normalisation ---- */
+
+struct map_shape {
+	long pixels;
+	int channels, pitch;
+};
+
+const map_shape maps[] = { { 1, 8, 8 }, { 37, 24, 64 }, { 500, 32, 40 }, { 130, 1024, 1024 } };
+
+template <class T> void check_statistics(const kernel_case &)
+{
+	for (const map_shape &s : maps) {
+		const size_t pitch = (size_t)s.pitch, channels = (size_t)s.channels;
+		std::vector<T> x = random_numbers<T>((size_t)s.pixels * pitch, 0.7, 1.3);
+		for (size_t i = 0; i < x.size(); i++)
+			if (i % pitch >= channels)
+				x[i] = from_float<T>(NAN);
+		device_array<T> dx(x);
+		const int blocks = channel_pass_blocks(s.pixels, s.channels, 5);
+		device_array<float> partial((size_t)blocks * 2 * channels), mean(channels), rstd(channels), square(channels);
+		check_device(channel_pass_launch(channel_sums<T>{ dx, s.pitch }, s.pixels, s.channels, partial, blocks, nullptr), "channel_sums");
+		check_device(per_channel_launch(bn_statistics_kernel, { partial, mean, rstd, square, (double)s.pixels, 1e-5f, blocks, s.channels, s.channels }, nullptr), "bn_statistics");
+		const std::vector<float> got_mean = mean.download(), got_rstd = rstd.download(), got_square = square.download();
+		for (size_t c = 0; c < channels; c++) {
+			double sum = 0, squares = 0, deviation = 0;
+			for (size_t m = 0; m < (size_t)s.pixels; m++) {
+				sum += value(x, m * pitch + c);
+				squares += value(x, m * pitch + c) * value(x, m * pitch + c);
+			}
+			const double want = sum / (double)s.pixels;
+			for (size_t m = 0; m < (size_t)s.pixels; m++)
+				deviation += (value(x, m * pitch + c) - want) * (value(x, m * pitch + c) - want);
+			const double want_rstd = 1 / std::sqrt(deviation / (double)s.pixels + 1e-5);
+			expect_near(got_mean[c], want, 2e-6 * (1 + std::fabs(want)), "mean of channel %zu, %ld pixels", c, s.pixels);
+			expect_near(got_square[c], squares / (double)s.pixels, 2e-6 * (1 + squares / (double)s.pixels), "E[x²] of channel %zu, %ld pixels", c, s.pixels);
+			if (s.pixels > 1) /* of one pixel the variance is all cancellation */
+				expect_near(got_rstd[c], want_rstd, 3e-5 * want_rstd, "rstd of channel %zu, %ld pixels", c, s.pixels);
+		}
+	}
+}
+
+template <class T> void check_bn_relu(const kernel_case &)
+{
+	const int images = 3, side = 4, channels = 40, pitch = 56;
+	const size_t pixels = (size_t)(images * side * side);
+	const std::vector<T> x = random_numbers<T>(pixels * pitch, 0, 1);
+	const std::vector<float> scale = random_numbers<float>(channels, 1, 0.5), bias = random_numbers<float>(channels, 0, 0.5);
+	device_array<T> dx(x), out(pixels * 48), pooled(pixels / 4 * 48);
+	device_array<float> dscale(scale), dbias(bias);
+	check_device(channel_pass_launch(bn_relu<T, false>{ dx, out, dscale, dbias, pitch, 48, 0 }, (long)pixels, channels, nullptr, 2, nullptr), "bn_relu");
+	check_device(channel_pass_launch(bn_relu<T, true>{ dx, pooled, dscale, dbias, pitch, 48, side / 2 }, (long)pixels / 4, channels, nullptr, 2, nullptr), "bn_relu");
+	const std::vector<T> got = out.download(), got_pooled = pooled.download();
+	auto activation = [&](size_t pixel, size_t c) {
+		return std::fmax(0, value(x, pixel * pitch + c) * scale[c] + (double)bias[c]);
+	};
+	for (size_t m = 0; m < pixels; m++)
+		for (size_t c = 0; c < (size_t)channels; c++)
+			expect_near(value(got, m * 48 + c), activation(m, c), 1.001 * half_ulp<T>(activation(m, c)) + 1e-7, "pixel %zu channel %zu", m, c);
+	for (size_t m = 0; m < pixels / 4; m++)
+		for (size_t c = 0; c < (size_t)channels; c++) {
+			const size_t image = m / 4, row = m % 4 / 2, column = m % 2, first = image * 16 + row * 8 + column * 2;
+			const double want = (activation(first, c) + activation(first + 1, c) + activation(first + 4, c) + activation(first + 5, c)) / 4;
+			expect_near(value(got_pooled, m * 48 + c), want, 1.001 * half_ulp<T>(want) + 5e-7, "pooled pixel %zu channel %zu", m, c);
+		}
+}
+
+/* A channel slice with three consumers, each with its own gamma and beta: one full, one through a 2 × 2 mean, one through a
+ * global mean. The shared backward must equal three textbook backwards added up. */
+template <class T> void check_bn_backward(const kernel_case &)
+{
+	const int images = 5, side = 4, channels = 16, pitch = 24, layers = 3;
+	const size_t pixels = (size_t)(images * side * side);
+	const std::vector<T> x = random_numbers<T>(pixels * pitch, 0.3, 1.2);
+	const std::vector<T> full = random_numbers<T>(pixels * channels, 0, 1), quarter = random_numbers<T>(pixels / 4 * channels, 0, 1);
+	const std::vector<float> global = random_numbers<float>((size_t)(images * channels), 0, 1);
+	device_array<T> dx(x), dfull(full), dquarter(quarter), g(pixels * pitch), dz(pixels * channels);
+	device_array<float> dglobal(global), partial(7 * 2 * channels), mean(channels), rstd(channels), square(channels);
+	device_array<float> s1(channels), s2(channels), a(channels), b(channels), c(channels), slab(2 * layers * channels), private_slab(2 * channels);
+	const int blocks = 7;
+	check_device(channel_pass_launch(channel_sums<T>{ dx, pitch }, (long)pixels, channels, partial, blocks, nullptr), "channel_sums");
+	check_device(per_channel_launch(bn_statistics_kernel, { partial, mean, rstd, square, (double)pixels, 1e-5f, blocks, channels, channels }, nullptr), "bn_statistics");
+
+	std::vector<double> want(pixels * channels), private_want(pixels * channels), magnitude(pixels * channels);
+	for (int layer = 0; layer < layers; layer++) {
+		const std::vector<float> gamma = random_numbers<float>(channels, 1, 0.4), beta = random_numbers<float>(channels, 0, 0.4);
+		device_array<float> dgamma(gamma), dbeta(beta), scale(channels), bias(channels);
+		check_device(per_channel_launch(bn_scale_kernel, { dgamma, dbeta, mean, rstd, nullptr, scale, bias, square, nullptr, nullptr, 1, 1e-5f, 0, channels }, nullptr), "bn_scale");
+		const int first = layer == 0;
+		auto finish = [&](float *to, float *sums1, float *sums2, float *ca, float *cb, float *cc) {
+			check_device(per_channel_launch(bn_backward_sums_kernel, { partial, dgamma, mean, rstd, to, to + channels, sums1, sums2, ca, cb, cc,
+			                                                          (double)pixels, 1, 0, first, blocks, channels }, nullptr), "bn_backward_sums");
+		};
+		if (layer == 0) {
+			bn_relu_backward<T, GRADIENT_FULL, false> alone = { dfull, dx, dz, scale, bias, dgamma, mean, rstd, channels, pitch, channels, side, 0 };
+			check_device(channel_pass_launch(alone, (long)pixels, channels, partial, blocks, nullptr), "bn_relu_backward");
+			finish(private_slab, nullptr, nullptr, a, b, c);
+			check_device(channel_pass_launch(affine<T>{ dz, dx, a, b, c, channels, pitch }, (long)pixels, channels, nullptr, blocks, nullptr), "affine");
+			bn_relu_backward<T, GRADIENT_FULL, true> op = { dfull, dx, g, scale, bias, dgamma, mean, rstd, channels, pitch, pitch, side, first };
+			check_device(channel_pass_launch(op, (long)pixels, channels, partial, blocks, nullptr), "bn_relu_backward");
+		} else if (layer == 1) {
+			bn_relu_backward<T, GRADIENT_QUARTER, true> op = { dquarter, dx, g, scale, bias, dgamma, mean, rstd, channels, pitch, pitch, side / 2, first };
+			check_device(channel_pass_launch(op, (long)pixels, channels, partial, blocks, nullptr), "bn_relu_backward");
+		} else {
+			bn_relu_backward<T, GRADIENT_GLOBAL, true> op = { dglobal, dx, g, scale, bias, dgamma, mean, rstd, channels, pitch, pitch, side, first };
+			check_device(channel_pass_launch(op, (long)pixels, channels, partial, blocks, nullptr), "bn_relu_backward");
+		}
+		finish(slab + 2 * layer * channels, s1, s2, nullptr, nullptr, nullptr);
+
+		/* textbook, this layer alone */
+		const std::vector<float> got = slab.download(), used_scale = scale.download(), used_bias = bias.download();
+		for (size_t k = 0; k < (size_t)channels; k++) {
+			double sum = 0, squares = 0, beta_sum = 0, gamma_sum = 0, terms = 0;
+			for (size_t m = 0; m < pixels; m++) {
+				sum += value(x, m * pitch + k);
+				squares += value(x, m * pitch + k) * value(x, m * pitch + k);
+			}
+			const double mu = sum / (double)pixels, r = 1 / std::sqrt(squares / (double)pixels - mu * mu + 1e-5);
+			std::vector<double> d(pixels), normal(pixels);
+			for (size_t m = 0; m < pixels; m++) {
+				const size_t image = m / 16, row = m % 16 / 4, column = m % 4;
+				const double in = layer == 0   ? value(full, m * channels + k)
+				                  : layer == 1 ? value(quarter, (image * 4 + row / 2 * 2 + column / 2) * channels + k) / 4
+				                               : global[image * channels + k] / 16;
+				normal[m] = (value(x, m * pitch + k) - mu) * r;
+				d[m] = fmaf(to_float(x[m * pitch + k]), used_scale[k], used_bias[k]) > 0 ? in : 0;
+				beta_sum += d[m];
+				gamma_sum += d[m] * normal[m];
+				terms += std::fabs(d[m]) * (1 + std::fabs(normal[m]));
+			}
+			expect_near(got[(size_t)(2 * layer * channels) + k], gamma_sum, 3e-5 * terms + 1e-9, "layer %d dgamma[%zu]", layer, k);
+			expect_near(got[(size_t)((2 * layer + 1) * channels) + k], beta_sum, SUMS * terms + 1e-9, "layer %d dbeta[%zu]", layer, k);
+			for (size_t m = 0; m < pixels; m++) {
+				const double part = gamma[k] * r * (d[m] - beta_sum / (double)pixels - normal[m] * gamma_sum / (double)pixels);
+				want[m * channels + k] += part;
+				magnitude[m * channels + k] += std::fabs(gamma[k] * r) * (std::fabs(d[m]) + terms / (double)pixels * (1 + std::fabs(normal[m])));
+				if (layer == 0)
+					private_want[m * channels + k] = part;
+			}
+		}
+		if (layer == 0) {
+			const std::vector<T> got_private = dz.download();
+			for (size_t i = 0; i < private_want.size(); i++)
+				expect_near(value(got_private, i), private_want[i], 2 * half_ulp<T>(magnitude[i]) + 3e-5 * magnitude[i], "private dx[%zu]", i);
+		}
+	}
+	check_device(per_channel_launch(bn_correction_kernel, { s1, s2, mean, rstd, a, b, c, (double)pixels, channels }, nullptr), "bn_correction");
+	check_device(channel_pass_launch(affine<T>{ g, dx, a, b, c, pitch, pitch }, (long)pixels, channels, nullptr, blocks, nullptr), "affine");
+	const std::vector<T> got = g.download();
+	for (size_t m = 0; m < pixels; m++)
+		for (size_t k = 0; k < (size_t)channels; k++) {
+			const double scale = magnitude[m * channels + k]; /* g is rounded once a layer, then at the end */
+			expect_near(value(got, m * pitch + k), want[m * channels + k], (layers + 2) * half_ulp<T>(scale) + 3e-5 * scale, "shared dx[%zu][%zu]", m, k);
+		}
+}
+
+/* ---- stem ---- */
+
+template <class T> void check_maxpool(const kernel_case &)
+{
+	for (int side : { 4, 7 }) { /* even and odd maps */
+		const int images = 2, channels = 16, pitch = 24, pooled = (side + 1) / 2, blocks = 3;
+		const size_t pixels = (size_t)(images * side * side), pooled_pixels = (size_t)(images * pooled * pooled);
+		const std::vector<T> x = random_numbers<T>(pixels * channels, 0, 1), gradient = random_numbers<T>(pooled_pixels * pitch, 0, 1);
+		/* positive scales, so that there are ties only among zeros, where the mask settles it */
+		std::vector<float> scale(channels), bias = random_numbers<float>(channels, 0, 0.5), mean = random_numbers<float>(channels, 0, 0.2), rstd(channels, 0.9f);
+		for (float &v : scale)
+			v = (float)random_uniform(0.5, 1.5);
+		device_array<T> dx(x), out(pooled_pixels * pitch), dgradient(gradient), dz(pixels * channels);
+		device_array<float> dscale(scale), dbias(bias), dmean(mean), drstd(rstd), partial(blocks * 2 * channels), sums(2 * channels);
+		check_device(channel_pass_launch(bn_relu_maxpool<T>{ { dx, side, channels }, out, dscale, dbias, pitch }, (long)pooled_pixels, channels, nullptr, blocks, nullptr), "bn_relu_maxpool");
+		check_device(channel_pass_launch(bn_relu_maxpool_backward<T>{ { dx, side, channels }, dgradient, dz, dscale, dbias, dmean, drstd, pitch }, (long)pixels, channels,
+		                                 partial, blocks, nullptr), "bn_relu_maxpool_backward");
+		check_device(reduce_partials_launch({ partial, sums, 2 * channels, 2 * channels, blocks, 1, 0 }, nullptr), "reduce_partials");
+		const std::vector<T> got = out.download(), got_dz = dz.download();
+		const std::vector<float> totals = sums.download();
+		std::vector<double> want(pixels * channels), activation(pixels * channels);
+		for (size_t i = 0; i < activation.size(); i++) {
+			const float z = fmaf(to_float(x[i]), scale[i % channels], bias[i % channels]);
+			activation[i] = to_float(from_float<T>(z > 0 ? z : 0));
+		}
+		for (int image = 0; image < images; image++)
+			for (int row = 0; row < pooled; row++)
+				for (int column = 0; column < pooled; column++)
+					for (size_t c = 0; c < (size_t)channels; c++) {
+						size_t best = 0, to = (size_t)((image * pooled + row) * pooled + column);
+						double most = -1;
+						for (int r = 2 * row - 1; r <= 2 * row + 1; r++)
+							for (int k = 2 * column - 1; k <= 2 * column + 1; k++) {
+								const size_t at = (size_t)((image * side + r) * side + k) * channels + c;
+								if (r >= 0 && r < side && k >= 0 && k < side && activation[at] > most) {
+									most = activation[at];
+									best = at;
+								}
+							}
+						expect_near(value(got, to * pitch + c), most, 1e-9, "side %d pooled (%d, %d) channel %zu", side, row, column, c);
+						if (most > 0)
+							want[best] += value(gradient, to * pitch + c);
+					}
+		for (size_t i = 0; i < want.size(); i++)
+			expect_near(value(got_dz, i), want[i], 1.001 * half_ulp<T>(want[i]) + 1e-6, "side %d dz[%zu]", side, i);
+		for (size_t c = 0; c < (size_t)channels; c++) {
+			double beta = 0, gamma = 0;
+			for (size_t m = 0; m < pixels; m++) {
+				beta += want[m * channels + c];
+				gamma += want[m * channels + c] * (value(x, m * channels + c) - mean[c]) * rstd[c];
+			}
+			expect_near(totals[c], beta, 1e-4, "side %d dbeta[%zu]", side, c);
+			expect_near(totals[(size_t)channels + c], gamma, 1e-4, "side %d dgamma[%zu]", side, c);
+		}
+	}
+}
+
+template <class T> void check_images(const kernel_case &)
+{
+	for (int channels : { 1, 3 }) {
+		const int images = 3, source = 9, side = 6;
+		std::vector<uint8_t> pixels((size_t)(images * source * source * channels));
+		for (uint8_t &p : pixels)
+			p = (uint8_t)random_bits();
+		const std::vector<image_window> windows = { { 0, 0, 0 }, { 3, 1, 1 }, { 2, 3, 0 } };
+		device_array<uint8_t> dpixels(pixels);
+		device_array<image_window> dwindows(windows);
+		device_array<T> out((size_t)(images * side * side) * 8);
+		gather_images<T> op = { dpixels, dwindows, out, { 0.017f, 0.0175f, 0.0174f }, { -2.1f, -2.0f, -1.8f }, source, side, channels };
+		check_device(channel_pass_launch(op, images * side * side, 8, nullptr, 2, nullptr), "gather_images");
+		const std::vector<T> got = out.download();
+		for (int n = 0; n < images; n++)
+			for (int row = 0; row < side; row++)
+				for (int column = 0; column < side; column++)
+					for (int c = 0; c < 8; c++) {
+						const int from = windows[(size_t)n].x + (windows[(size_t)n].flip ? side - 1 - column : column);
+						const size_t at = (size_t)((n * source + windows[(size_t)n].y + row) * source + from) * (size_t)channels + (size_t)(channels == 3 ? c : 0);
+						const double want = c < 3 ? (double)op.scale[c] * pixels[at] + (double)op.bias[c] : 0;
+						expect_near(value(got, (size_t)((n * side + row) * side + column) * 8 + (size_t)c), want, 1.001 * half_ulp<T>(want) + 1e-6,
+						            "image %d (%d, %d) channel %d of %d", n, row, column, c, channels);
+					}
+	}
+}
+
+/* ---- head ---- */
+
+double logistic_loss(double x, int positive)
+{
+	return (positive ? std::fmax(-x, 0) : std::fmax(x, 0)) + std::log1p(std::exp(-std::fabs(x)));
+}
+
+template <class T> void check_head(const kernel_case &)
+{
+	const int images = 5, map = 9, channels = 72, pitch = 80, classes = 14;
+	for (int softmax = 0; softmax < 2; softmax++) {
+		const std::vector<T> x = random_numbers<T>((size_t)(images * map * pitch), 0.2, 1);
+		const std::vector<float> scale = random_numbers<float>(channels, 1, 0.3), bias = random_numbers<float>(channels, 0, 0.3);
+		const std::vector<float> weight = random_numbers<float>((size_t)(classes * channels), 0, 0.3), offset = random_numbers<float>(classes, 0, 2);
+		std::vector<uint32_t> labels(images), known(images);
+		std::vector<float> image_weight(images), pos_weight(classes);
+		for (int n = 0; n < images; n++) {
+			labels[(size_t)n] = (uint32_t)(softmax ? random_bits() % classes : random_bits());
+			known[(size_t)n] = (uint32_t)random_bits();
+			image_weight[(size_t)n] = (float)random_uniform(0, 2);
+		}
+		for (float &w : pos_weight)
+			w = (float)random_uniform(0.5, 3);
+		device_array<T> dx(x);
+		device_array<float> dscale(scale), dbias(bias), dweight(weight), doffset(offset), dimage(image_weight), dpos(pos_weight);
+		device_array<uint32_t> dlabels(labels), dknown(known);
+		device_array<float> pooled((size_t)(images * channels)), logits((size_t)(images * classes)), dlogits((size_t)(images * classes)), loss(1);
+		device_array<float> grad_weight(weight.size()), grad_bias(classes), dpooled((size_t)(images * channels));
+		const unsigned pool_blocks = (unsigned)(images * channels / 8 + HEAD_THREADS - 1) / HEAD_THREADS, logit_blocks = (unsigned)(images * classes * 32 + HEAD_THREADS - 1) / HEAD_THREADS;
+		check_device(launch(head_pool_kernel<T>, pool_blocks, HEAD_THREADS, 0, nullptr, { dx, dscale, dbias, pooled, images, map, channels, pitch }), "head_pool");
+		check_device(launch(head_logits_kernel, logit_blocks, HEAD_THREADS, 0, nullptr, { pooled, dweight, doffset, logits, images, channels, classes }), "head_logits");
+		const head_loss l = { logits, dlabels, softmax ? (uint32_t *)nullptr : dknown, dimage, softmax ? (float *)nullptr : dpos, dlogits, loss, 0.5f, 4, images, classes, softmax, 0 };
+		check_device(launch(head_loss_kernel, 1, HEAD_THREADS, HEAD_THREADS * sizeof(float), nullptr, l), "head_loss");
+		check_device(head_backward_launch({ dlogits, pooled, dweight, grad_weight, grad_bias, dpooled, 0.25f, images, channels, classes, 0 }, nullptr), "head_backward");
+
+		const std::vector<float> got_logits = logits.download(), got_dlogits = dlogits.download(), got_loss = loss.download(), got_dpooled = dpooled.download();
+		const std::vector<float> got_weight = grad_weight.download(), got_bias = grad_bias.download();
+		std::vector<double> pool((size_t)(images * channels)), want((size_t)(images * classes)), dwant(want.size());
+		for (size_t i = 0; i < pool.size(); i++) {
+			const size_t n = i / channels, c = i % channels;
+			for (size_t m = 0; m < (size_t)map; m++)
+				pool[i] += std::fmax(0, value(x, (n * map + m) * pitch + c) * scale[c] + (double)bias[c]) / map;
+		}
+		double total = 0;
+		for (size_t n = 0; n < (size_t)images; n++) {
+			double most = -1e30, sum = 0;
+			for (size_t k = 0; k < (size_t)classes; k++) {
+				double &logit = want[n * classes + k];
+				logit = offset[k];
+				for (size_t c = 0; c < (size_t)channels; c++)
+					logit += pool[n * channels + c] * weight[k * channels + c];
+				expect_near(got_logits[n * classes + k], logit, 2e-5, "logit of image %zu class %zu", n, k);
+				most = std::fmax(most, logit);
+			}
+			for (size_t k = 0; k < (size_t)classes; k++)
+				sum += std::exp(want[n * classes + k] - most);
+			for (size_t k = 0; k < (size_t)classes; k++) {
+				const double logit = want[n * classes + k];
+				if (softmax) {
+					dwant[n * classes + k] = 4.0 / images * image_weight[n] * (std::exp(logit - most) / sum - (labels[n] == k));
+					total += labels[n] == k ? image_weight[n] * (most + std::log(sum) - logit) / images : 0;
+				} else {
+					const int positive = labels[n] >> k & 1;
+					const double w = image_weight[n] * (known[n] >> k & 1) * (positive ? pos_weight[k] : 1);
+					dwant[n * classes + k] = 4.0 / (images * classes) * w * (1 / (1 + std::exp(-logit)) - positive);
+					total += w * logistic_loss(logit, positive) / (images * classes);
+				}
+				expect_near(got_dlogits[n * classes + k], dwant[n * classes + k], 2e-5, "dlogit of image %zu class %zu, softmax %d", n, k, softmax);
+			}
+		}
+		expect_near(got_loss[0], 0.5 * total, 1e-5 * (1 + total), "loss, softmax %d", softmax);
+		for (size_t k = 0; k < (size_t)classes; k++) {
+			double sum = 0;
+			for (size_t n = 0; n < (size_t)images; n++)
+				sum += dwant[n * classes + k];
+			expect_near(got_bias[k], 0.25 * sum, 1e-5, "gradient of bias %zu", k);
+			for (size_t c = 0; c < (size_t)channels; c++) {
+				double product = 0;
+				for (size_t n = 0; n < (size_t)images; n++)
+					product += dwant[n * classes + k] * pool[n * channels + c];
+				expect_near(got_weight[k * channels + c], 0.25 * product, 2e-5, "gradient of weight %zu, %zu", k, c);
+			}
+		}
+		for (size_t n = 0; n < (size_t)images; n++)
+			for (size_t c = 0; c < (size_t)channels; c++) {
+				double sum = 0;
+				for (size_t k = 0; k < (size_t)classes; k++)
+					sum += dwant[n * classes + k] * weight[k * channels + c];
+				expect_near(got_dpooled[n * channels + c], sum, 5e-5, "gradient of pool %zu, %zu", n, c);
+			}
+	}
+}
+
+/* ---- optimiser ---- */
+
+template <class T> void check_update(const kernel_case &)
+{
+	/* a convolution 6 × 3 × 3 × 3 padded to 8 input channels, a bias of 5, in padded order with a gap */
+	const weight_group groups[] = { { 0, 5, NO_COPY, 0, 0, 0, 0 }, { 16, 6 * 3 * 9, 0, 3, 8, 9, 1 } };
+	const size_t count = 16 + 176;
+	std::vector<uint32_t> block_group = { 0, 1 }, block_first = { 0, 0 };
+	for (int sgd = 0; sgd < 2; sgd++) {
+		std::vector<float> weights = random_numbers<float>(count, 0, 1), gradients = random_numbers<float>(count, 0, 1);
+		device_array<float> w(weights), m(std::vector<float>(count, 0)), v(std::vector<float>(count, 0)), g(gradients);
+		device_array<weight_group> dgroups(std::vector<weight_group>(groups, groups + 2));
+		device_array<uint32_t> dblock_group(block_group), dblock_first(block_first);
+		device_array<T> copy(6 * 9 * 8);
+		device_array<update_step> step(1);
+		device_array<int> stop(std::vector<int>(1, 0));
+		update p = { w, m, v, g, dgroups, dblock_group, dblock_first, step, stop, (T *)copy, 0.9f, 0.999f, 1e-8f, 0.01f, sgd, 0 };
+		std::vector<double> want(weights.begin(), weights.end()), m1(count), m2(count);
+		for (int t = 1; t <= 3; t++) {
+			const update_step now = { 0.01f, 1 - std::pow(0.9f, (float)t), 1 - std::pow(0.999f, (float)t), 0.5f };
+			check_device(device_upload(step, &now, sizeof now, nullptr), "upload");
+			check_device(launch(update_kernel<T>, 2, UPDATE_THREADS, 0, nullptr, p), "update");
+			for (const weight_group &group : groups)
+				for (size_t i = group.offset; i < group.offset + group.count; i++) {
+					const double gradient = 0.5 * gradients[i] + (group.decays ? 0.01 * want[i] : 0);
+					m1[i] = sgd ? 0.9 * m1[i] + gradient : 0.9 * m1[i] + 0.1 * gradient;
+					m2[i] = 0.999 * m2[i] + 0.001 * gradient * gradient;
+					want[i] -= sgd ? 0.01 * m1[i] : 0.01 * m1[i] / (1 - std::pow(0.9, t)) / (std::sqrt(m2[i] / (1 - std::pow(0.999, t))) + 1e-8);
+				}
+		}
+		const std::vector<float> got = w.download();
+		const std::vector<T> got_copy = copy.download();
+		for (const weight_group &group : groups)
+			for (size_t i = group.offset; i < group.offset + group.count; i++)
+				expect_near(got[i], want[i], 2e-6 * (1 + std::fabs(want[i])) + 3e-6, "weight %zu, sgd %d", i, sgd);
+		for (size_t out = 0; out < 6; out++)
+			for (size_t c = 0; c < 3; c++)
+				for (size_t tap = 0; tap < 9; tap++)
+					expect_near(value(got_copy, (out * 9 + tap) * 8 + c), to_float(from_float<T>(got[16 + (out * 3 + c) * 9 + tap])), 1e-12, "copy of %zu, %zu, %zu", out, c, tap);
+
+		const int forbidden = 1;
+		check_device(device_upload(stop, &forbidden, sizeof forbidden, nullptr), "upload");
+		check_device(launch(update_kernel<T>, 2, UPDATE_THREADS, 0, nullptr, p), "update");
+		const std::vector<float> after = w.download();
+		for (size_t i = 0; i < count; i++)
+			expect_near(after[i], got[i], 1e-30, "weight %zu after the stop word", i);
+	}
+	/* the way back: gradients of the copy, in two parts, to the slab's order */
+	const std::vector<float> partial = random_numbers<float>(2 * 6 * 9 * 8, 0, 1);
+	device_array<float> dpartial(partial), out(std::vector<float>(6 * 3 * 9, 10));
+	check_device(weight_gradient_launch({ dpartial, out, 0.5f, 6, 3, 8, 9, 2, 1 }, nullptr), "weight_gradient");
+	const std::vector<float> got = out.download();
+	for (size_t k = 0; k < 6; k++)
+		for (size_t c = 0; c < 3; c++)
+			for (size_t tap = 0; tap < 9; tap++)
+				expect_near(got[(k * 3 + c) * 9 + tap], 10 + 0.5 * (partial[(k * 9 + tap) * 8 + c] + partial[((6 + k) * 9 + tap) * 8 + c]), 1e-5, "gradient %zu, %zu, %zu", k, c, tap);
+}
+
+/* ---- plain convolutions ---- */
+
+template <class T> void check_convolution(const kernel_case &)
+{
+	const convolution_shape shapes[] = { { 2, 7, 4, 8, 16, 7, 2, 3, 8, 24 }, { 3, 5, 5, 16, 8, 3, 1, 1, 24, 16 }, { 2, 4, 4, 24, 8, 1, 1, 0, 40, 8 }, { 1, 6, 3, 8, 8, 1, 2, 0, 8, 8 } };
+	for (const convolution_shape &s : shapes) {
+		const size_t in_count = (size_t)(s.images * s.h_in * s.h_in), out_count = (size_t)(s.images * s.h_out * s.h_out), taps = (size_t)(s.kernel * s.kernel);
+		const std::vector<T> in = random_numbers<T>(in_count * (size_t)s.in_pitch, 0.1, 1), gradient = random_numbers<T>(out_count * (size_t)s.out_pitch, 0, 1);
+		const std::vector<T> weight = random_numbers<T>((size_t)s.c_out * taps * (size_t)s.c_in, 0, 0.3);
+		device_array<T> din(in), dgradient(gradient), dweight(weight), out(out_count * (size_t)s.out_pitch), back(in_count * (size_t)s.in_pitch);
+		device_array<float> partial(2 * weight.size()), total(weight.size());
+		check_device(convolution_forward<T>({ s, din, dweight, nullptr, out, nullptr, 1 }, nullptr), "convolution_forward");
+		check_device(convolution_data<T>({ s, nullptr, dweight, dgradient, back, nullptr, 1 }, nullptr), "convolution_data");
+		check_device(convolution_weight<T>({ s, din, nullptr, dgradient, nullptr, partial, 2 }, nullptr), "convolution_weight");
+		check_device(reduce_partials_launch({ partial, total, weight.size(), weight.size(), 2, 1, 0 }, nullptr), "reduce_partials");
+		std::vector<double> want(out_count * (size_t)s.c_out), want_back(in_count * (size_t)s.c_in), want_weight(weight.size());
+		for (size_t o = 0; o < out_count; o++)
+			for (size_t tap = 0; tap < taps; tap++) {
+				const int h = s.h_out, row = (int)(o / (size_t)h) % h * s.stride - s.pad + (int)tap / s.kernel, column = (int)o % h * s.stride - s.pad + (int)tap % s.kernel;
+				if (row < 0 || row >= s.h_in || column < 0 || column >= s.h_in)
+					continue;
+				const size_t i = (o / (size_t)(h * h) * (size_t)s.h_in + (size_t)row) * (size_t)s.h_in + (size_t)column;
+				for (size_t k = 0; k < (size_t)s.c_out; k++)
+					for (size_t c = 0; c < (size_t)s.c_in; c++) {
+						const double x = value(in, i * (size_t)s.in_pitch + c), w = value(weight, (k * taps + tap) * (size_t)s.c_in + c);
+						const double g = value(gradient, o * (size_t)s.out_pitch + k);
+						want[o * (size_t)s.c_out + k] += x * w;
+						want_back[i * (size_t)s.c_in + c] += g * w;
+						want_weight[(k * taps + tap) * (size_t)s.c_in + c] += g * x;
+					}
+			}
+		const std::vector<T> got = out.download(), got_back = back.download();
+		const std::vector<float> got_weight = total.download();
+		for (size_t i = 0; i < want.size(); i++)
+			expect_near(value(got, i / (size_t)s.c_out * (size_t)s.out_pitch + i % (size_t)s.c_out), want[i], 1.001 * half_ulp<T>(want[i]) + 1e-4, "%d×%d forward %zu", s.kernel, s.kernel, i);
+		for (size_t i = 0; i < want_back.size(); i++)
+			expect_near(value(got_back, i / (size_t)s.c_in * (size_t)s.in_pitch + i % (size_t)s.c_in), want_back[i], 1.001 * half_ulp<T>(want_back[i]) + 1e-4, "%d×%d data %zu", s.kernel, s.kernel, i);
+		for (size_t i = 0; i < want_weight.size(); i++)
+			expect_near(got_weight[i], want_weight[i], 1e-4, "%d×%d weight %zu", s.kernel, s.kernel, i);
+	}
+}
+
+#ifdef __CUDACC__
+
+/* Block 1's map with all its channels, batch 256. */
+template <class T> void time_bn_relu(const kernel_case &)
+{
+	const long pixels = 256L * 3136;
+	const int channels = 256;
+	device_array<T> x((size_t)pixels * channels), out((size_t)pixels * channels);
+	const std::vector<T> noise = random_numbers<T>(1 << 20, 0, 1);
+	for (size_t at = 0; at < (size_t)pixels * channels; at += noise.size())
+		check_device(device_upload(x + at, noise.data(), std::min(noise.size(), (size_t)pixels * channels - at) * sizeof(T), nullptr), "upload");
+	device_array<float> scale(random_numbers<float>(channels, 1, 0.3)), bias(random_numbers<float>(channels, 0, 0.3));
+	const bn_relu<T, false> op = { x, out, scale, bias, channels, channels, 0 };
+	report_rate(median_us([&] { check_device(channel_pass_launch(op, pixels, channels, nullptr, 8 * device_sms(), nullptr), "bn_relu"); }), 4.0 * (double)pixels * channels);
+}
+
+template <class T> void time_channel_sums(const kernel_case &)
+{
+	const long pixels = 256L * 3136;
+	const int channels = 256, blocks = 8 * device_sms();
+	device_array<T> x((size_t)pixels * channels);
+	const std::vector<T> noise = random_numbers<T>(1 << 20, 0, 1);
+	for (size_t at = 0; at < (size_t)pixels * channels; at += noise.size())
+		check_device(device_upload(x + at, noise.data(), std::min(noise.size(), (size_t)pixels * channels - at) * sizeof(T), nullptr), "upload");
+	device_array<float> partial((size_t)blocks * 2 * channels);
+	report_rate(median_us([&] { check_device(channel_pass_launch(channel_sums<T>{ x, channels }, pixels, channels, partial, blocks, nullptr), "channel_sums"); }),
+	            2.0 * (double)pixels * channels);
+}
+
+#endif
+
+template <class T> void add_type(std::vector<kernel_case> &cases)
+{
+	const std::string type = std::string(":") + type_name<T>();
+	cases.push_back({ "statistics" + type, check_statistics<T>, nullptr, 0 });
+	cases.push_back({ "bn_relu" + type, check_bn_relu<T>, nullptr, 0 });
+	cases.push_back({ "bn_backward" + type, check_bn_backward<T>, nullptr, 0 });
+	cases.push_back({ "maxpool" + type, check_maxpool<T>, nullptr, 0 });
+	cases.push_back({ "images" + type, check_images<T>, nullptr, 0 });
+	cases.push_back({ "head" + type, check_head<T>, nullptr, 0 });
+	cases.push_back({ "update" + type, check_update<T>, nullptr, 0 });
+	cases.push_back({ "convolution" + type, check_convolution<T>, nullptr, 0 });
+}
+
+} // namespace
+
+void add_elementwise_cases(std::vector<kernel_case> &cases)
+{
+	add_type<float>(cases);
+	add_type<bf16>(cases);
+	add_type<fp16>(cases);
+#ifdef __CUDACC__
+	cases.push_back({ "bn_relu:bf16:block1", nullptr, time_bn_relu<bf16>, 0 });
+	cases.push_back({ "channel_sums:bf16:block1", nullptr, time_channel_sums<bf16>, 0 });
+#endif
+}

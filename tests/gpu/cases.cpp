@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Runs kernel cases.
+ *
+ *     gpu-kernels                  all checks, as TAP
+ *     gpu-kernels list check|time  names of cases
+ *     gpu-kernels check NAME       one check; a JSON object, exit 0 or 1
+ *     gpu-kernels time NAME        one timing; a JSON object
+ *     gpu-kernels copy MB          device copy rate; a JSON object
+ *
+ * SEED in the environment chooses the random numbers; the seed used is printed. */
+#include "cases.h"
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstring>
+#include <ctime>
+
+double worst_error;
+std::string worst_place;
+
+namespace {
+
+uint64_t random_state;
+std::string json, failure;
+jmp_buf abandoned;
+
+std::string formatted(const char *format, va_list arguments)
+{
+	char text[512];
+	vsnprintf(text, sizeof text, format, arguments);
+	return text;
+}
+
+} // namespace
+
+void expect_near(double got, double want, double tolerance, const char *what, ...)
+{
+	double error = std::fabs(got - want) / tolerance;
+	if (error <= worst_error)
+		return;
+	va_list arguments;
+	va_start(arguments, what);
+	worst_place = formatted(what, arguments);
+	va_end(arguments);
+	char numbers[160];
+	snprintf(numbers, sizeof numbers, ": %.9g, not %.9g (tolerance %.3g)", got, want, tolerance);
+	worst_place += numbers;
+	worst_error = error == error ? error : INFINITY;
+}
+
+void give_up(const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	failure = formatted(format, arguments);
+	va_end(arguments);
+	longjmp(abandoned, 1);
+}
+
+void check_device(int code, const char *what)
+{
+	if (code)
+		give_up("%s: %s", what, device_error(code));
+}
+
+void report(const char *key, double value)
+{
+	char text[96];
+	snprintf(text, sizeof text, ", \"%s\": %.6g", key, value);
+	json += text;
+}
+
+void seed_random(uint64_t seed)
+{
+	random_state = seed;
+}
+
+uint64_t random_bits()
+{
+	uint64_t z = random_state += 0x9e3779b97f4a7c15ull;
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+	return z ^ z >> 31;
+}
+
+double random_uniform(double low, double high)
+{
+	return low + (high - low) * (double)(random_bits() >> 11) * 0x1p-53;
+}
+
+double random_normal()
+{
+	return std::sqrt(-2 * std::log(1 - random_uniform(0, 1))) * std::cos(6.283185307179586 * random_uniform(0, 1));
+}
+
+#ifdef __CUDACC__
+double median_us(const std::function<void()> &run)
+{
+	cudaEvent_t from, to;
+	check_device(cudaEventCreate(&from), "cudaEventCreate");
+	check_device(cudaEventCreate(&to), "cudaEventCreate");
+	for (int i = 0; i < 5; i++)
+		run();
+	check_device(device_wait(nullptr), "warm-up");
+	std::vector<double> us;
+	for (int repeat = 0; repeat < 15; repeat++) {
+		const int runs = 4;
+		cudaEventRecord(from, nullptr);
+		for (int i = 0; i < runs; i++)
+			run();
+		cudaEventRecord(to, nullptr);
+		check_device(cudaEventSynchronize(to), "timed run");
+		float ms = 0;
+		cudaEventElapsedTime(&ms, from, to);
+		us.push_back(1000.0 * ms / runs);
+	}
+	std::sort(us.begin(), us.end());
+	return us[us.size() / 2];
+}
+
+double copy_rate(size_t bytes)
+{
+	device_array<uint64_t> from(bytes / 8), to(bytes / 8);
+	std::vector<uint64_t> noise(1 << 20);
+	for (uint64_t &x : noise)
+		x = random_bits();
+	for (size_t at = 0; at < bytes / 8; at += noise.size())
+		check_device(cudaMemcpy(from + at, noise.data(), std::min(noise.size(), bytes / 8 - at) * 8, cudaMemcpyHostToDevice), "upload");
+	double us = median_us([&] { check_device(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, nullptr), "copy"); });
+	return 2.0 * (double)bytes / us / 1000;
+}
+
+void report_rate(double us, double bytes)
+{
+	double copy = copy_rate((size_t)1 << 30);
+	report("median_us", us);
+	report("mb", bytes / 1e6);
+	report("gb_per_s", bytes / us / 1000);
+	report("copy_gb_per_s", copy);
+	report("share_of_copy", bytes / us / 1000 / copy);
+}
+#endif
+
+static int run_case(const kernel_case &c, void (*function)(const kernel_case &), uint64_t seed)
+{
+	worst_error = 0;
+	worst_place = failure = json = "";
+	seed_random(seed);
+#ifndef __CUDACC__
+	shim_seed(seed);
+#endif
+	if (!setjmp(abandoned))
+		function(c);
+	if (failure.empty() && !(worst_error <= 1))
+		failure = worst_place;
+	return !failure.empty();
+}
+
+static void print_json(const kernel_case &c, int failed, uint64_t seed)
+{
+	std::string text = failure;
+	std::replace(text.begin(), text.end(), '"', '\'');
+	printf("{\"case\": \"%s\", \"seed\": %llu, \"worst_error\": %.4g%s", c.name.c_str(), (unsigned long long)seed, worst_error, json.c_str());
+	if (failed)
+		printf(", \"note\": \"%s\"", text.c_str());
+	printf("}\n");
+}
+
+static int run_all(const std::vector<kernel_case> &cases, uint64_t seed)
+{
+	int failures = 0, number = 0;
+	std::vector<const kernel_case *> checks;
+	for (const kernel_case &c : cases)
+		if (c.check)
+			checks.push_back(&c);
+	printf("1..%zu\n# seed %llu\n", checks.size(), (unsigned long long)seed);
+	for (const kernel_case *c : checks) {
+		int failed = run_case(*c, c->check, seed);
+		printf("%sok %d - %s\n", failed ? "not " : "", ++number, c->name.c_str());
+		printf("# %s\n", failed ? failure.c_str() : worst_place.c_str());
+		fflush(stdout);
+		failures += failed;
+	}
+	return failures ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+	std::vector<kernel_case> cases;
+	add_conv1x1_cases(cases);
+	add_elementwise_cases(cases);
+	const char *chosen = getenv("SEED");
+	uint64_t seed = chosen ? strtoull(chosen, nullptr, 0) : (uint64_t)time(nullptr);
+	if (argc == 1)
+		return run_all(cases, seed);
+	bool timing = argc == 3 && (!strcmp(argv[2], "time") || !strcmp(argv[1], "time"));
+	if (argc == 3 && !strcmp(argv[1], "list")) {
+		for (const kernel_case &c : cases)
+			if (timing ? c.time != nullptr : c.check != nullptr)
+				printf("%s\n", c.name.c_str());
+		return 0;
+	}
+	if (argc == 3 && (!strcmp(argv[1], "check") || timing)) {
+		for (const kernel_case &c : cases) {
+			void (*function)(const kernel_case &) = timing ? c.time : c.check;
+			if (c.name != argv[2] || !function)
+				continue;
+			int failed = run_case(c, function, seed);
+			print_json(c, failed, seed);
+			return failed;
+		}
+		fprintf(stderr, "no case %s: see list\n", argv[2]);
+		return 64;
+	}
+	if (argc == 3 && !strcmp(argv[1], "copy")) {
+#ifdef __CUDACC__
+		kernel_case c = { "copy", nullptr, nullptr, atoi(argv[2]) };
+		int failed = run_case(c, [](const kernel_case &k) { report("gb_per_s", copy_rate((size_t)k.number << 20)); }, seed);
+		print_json(c, failed, seed);
+		return failed;
+#else
+		printf("{\"skipped\": \"no GPU: a copy here is the CPU's\"}\n");
+		return 0;
+#endif
+	}
+	fprintf(stderr, "usage: gpu-kernels [list check|time | check NAME | time NAME | copy MB]\n");
+	return 64;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Kernel tests that run on a GPU (nvcc) and on the CPU (tests/cuda/shim.h) from the same source: random inputs, the kernel,
+ * and a reference in fp64 that rounds where the kernel promises to round. */
+#ifndef GPU_CASES_H
+#define GPU_CASES_H
+
+#include <cmath>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "device.h"
+
+struct kernel_case {
+	std::string name;
+	void (*check)(const kernel_case &);
+	void (*time)(const kernel_case &); /* NULL: nothing to time */
+	int number;                        /* the variant's, for a time function that serves several */
+};
+
+/* Every file of cases adds its own. */
+void add_conv1x1_cases(std::vector<kernel_case> &cases);
+void add_elementwise_cases(std::vector<kernel_case> &cases);
+
+/* ---- one case's state, reset before each ---- */
+
+/* Largest error in units of its tolerance, over everything compared; > 1 is a failure. */
+extern double worst_error;
+extern std::string worst_place;
+
+/* Records one comparison; a NaN on either side fails. `what` is a printf format for its arguments. */
+void expect_near(double got, double want, double tolerance, const char *what, ...) __attribute__((format(printf, 4, 5)));
+/* Fails the case at once with a line. */
+[[noreturn]] void give_up(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void check_device(int code, const char *what);
+/* Adds a number to the case's JSON row. */
+void report(const char *key, double value);
+
+/* ---- inputs ---- */
+
+void seed_random(uint64_t seed);
+uint64_t random_bits();
+/* Uniform in [low, high). */
+double random_uniform(double low, double high);
+double random_normal();
+
+template <class T> std::vector<T> random_numbers(size_t count, double mean, double deviation)
+{
+	std::vector<T> v(count);
+	for (T &x : v)
+		x = from_float<T>((float)(mean + deviation * random_normal()));
+	return v;
+}
+
+/* Half a unit in the last place of T near x. */
+template <class T> double half_ulp(double x);
+template <> inline double half_ulp<bf16>(double x)
+{
+	return std::ldexp(1.0, std::ilogb(std::fmax(std::fabs(x), 0x1p-126)) - 8);
+}
+template <> inline double half_ulp<fp16>(double x)
+{
+	return std::ldexp(1.0, std::ilogb(std::fmax(std::fabs(x), 0x1p-14)) - 11);
+}
+template <> inline double half_ulp<float>(double x)
+{
+	return std::ldexp(1.0, std::ilogb(std::fmax(std::fabs(x), 0x1p-126)) - 24);
+}
+
+template <class T> const char *type_name();
+template <> inline const char *type_name<float>() { return "fp32"; }
+template <> inline const char *type_name<bf16>() { return "bf16"; }
+template <> inline const char *type_name<fp16>() { return "fp16"; }
+
+/* Device memory of a case: filled with NaNs unless uploaded. */
+template <class T> class device_array {
+public:
+	explicit device_array(size_t n) : count(n)
+	{
+		check_device(device_alloc((void **)&p, n * sizeof(T)), "device_alloc");
+		check_device(device_fill(p, 0xff, n * sizeof(T), nullptr), "device_fill");
+	}
+	explicit device_array(const std::vector<T> &v) : device_array(v.size())
+	{
+		check_device(device_upload(p, v.data(), count * sizeof(T), nullptr), "device_upload");
+		check_device(device_wait(nullptr), "device_upload");
+	}
+	device_array(const device_array &) = delete;
+	device_array &operator=(const device_array &) = delete;
+	~device_array()
+	{
+		device_free(p);
+	}
+	std::vector<T> download() const
+	{
+		std::vector<T> v(count);
+		check_device(device_wait(nullptr), "kernel");
+		check_device(device_download(v.data(), p, count * sizeof(T), nullptr), "device_download");
+		check_device(device_wait(nullptr), "device_download");
+		return v;
+	}
+	operator T *() const
+	{
+		return p;
+	}
+
+private:
+	size_t count;
+	T *p;
+};
+
+/* ---- timing (on a GPU only) ---- */
+
+#ifdef __CUDACC__
+#include <functional>
+/* Median microseconds of `run` over repeats, each long enough to measure. */
+double median_us(const std::function<void()> &run);
+/* GB/s (read + written) of a device-to-device copy of `bytes`. */
+double copy_rate(size_t bytes);
+/* Reports median_us, gb_per_s for the bytes moved at least once, and the share of copy_rate(). */
+void report_rate(double us, double bytes);
+#endif
+
+#endif

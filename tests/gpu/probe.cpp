@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Questions to a machine with a GPU; each prints one JSON object.
+ *
+ *     gpu-probe launch          microseconds a kernel costs, launched and in a graph
+ *     gpu-probe nccl-graph      all-reduce of one rank captured in a graph
+ *     gpu-probe nccl-two-ranks  two processes, told apart by NCCL_HOSTID, on one GPU
+ *     gpu-probe nccl-abort      a graph whose all-reduce waits for a rank that never comes is aborted
+ *
+ * NCCL is opened at run time: the machine may have it only inside a Python wheel. */
+#include <cerrno>
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <nccl.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace {
+
+[[noreturn]] void give_up(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void give_up(const char *format, ...)
+{
+	char text[512];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof text, format, arguments);
+	va_end(arguments);
+	printf("{\"note\": \"%s\"}\n", text);
+	fflush(stdout);
+	_exit(1);
+}
+
+void cuda(cudaError_t code, const char *what)
+{
+	if (code != cudaSuccess)
+		give_up("%s: %s", what, cudaGetErrorString(code));
+}
+
+struct nccl_library {
+	decltype(&ncclGetVersion) version;
+	decltype(&ncclGetUniqueId) unique_id;
+	decltype(&ncclCommInitRankConfig) init;
+	decltype(&ncclAllReduce) all_reduce;
+	decltype(&ncclCommAbort) abort;
+	decltype(&ncclCommDestroy) destroy;
+	decltype(&ncclCommGetAsyncError) async_error;
+	decltype(&ncclGetErrorString) error_string;
+} nccl;
+
+template <class F> void find(void *library, F &function, const char *name)
+{
+	function = (F)dlsym(library, name);
+	if (!function)
+		give_up("libnccl.so.2 has no %s", name);
+}
+
+int open_nccl()
+{
+	void *library = dlopen("libnccl.so.2", RTLD_NOW);
+	if (!library)
+		give_up("%s", dlerror());
+	find(library, nccl.version, "ncclGetVersion");
+	find(library, nccl.unique_id, "ncclGetUniqueId");
+	find(library, nccl.init, "ncclCommInitRankConfig");
+	find(library, nccl.all_reduce, "ncclAllReduce");
+	find(library, nccl.abort, "ncclCommAbort");
+	find(library, nccl.destroy, "ncclCommDestroy");
+	find(library, nccl.async_error, "ncclCommGetAsyncError");
+	find(library, nccl.error_string, "ncclGetErrorString");
+	int version = 0;
+	nccl.version(&version);
+	return version;
+}
+
+void checked(ncclResult_t code, const char *what)
+{
+	if (code != ncclSuccess && code != ncclInProgress)
+		give_up("%s: %s", what, nccl.error_string(code));
+}
+
+double now()
+{
+	return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+enum { COUNT = 1 << 20 };
+
+__global__ void fill(float *to, float value)
+{
+	for (int i = (int)(blockIdx.x * blockDim.x + threadIdx.x); i < COUNT; i += (int)(gridDim.x * blockDim.x))
+		to[i] = value;
+}
+
+__global__ void tiny(float *p)
+{
+	if (threadIdx.x == 0 && blockIdx.x == 0)
+		p[0] += 1;
+}
+
+int launch()
+{
+	enum { KERNELS = 300, REPEATS = 20 };
+	cudaStream_t stream;
+	float *p;
+	cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+	cuda(cudaMalloc((void **)&p, sizeof *p), "cudaMalloc");
+	cuda(cudaMemset(p, 0, sizeof *p), "cudaMemset");
+	auto run = [&] {
+		for (int i = 0; i < KERNELS; i++)
+			tiny<<<132, 128, 0, stream>>>(p);
+	};
+	run();
+	cuda(cudaStreamSynchronize(stream), "tiny");
+	double begin = now();
+	for (int i = 0; i < REPEATS; i++)
+		run();
+	cuda(cudaStreamSynchronize(stream), "tiny");
+	double launched = (now() - begin) / (KERNELS * REPEATS);
+
+	cudaGraph_t graph;
+	cudaGraphExec_t executable;
+	cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+	run();
+	cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+	cuda(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+	cuda(cudaGraphLaunch(executable, stream), "cudaGraphLaunch");
+	cuda(cudaStreamSynchronize(stream), "graph");
+	begin = now();
+	for (int i = 0; i < REPEATS; i++)
+		cuda(cudaGraphLaunch(executable, stream), "cudaGraphLaunch");
+	cuda(cudaStreamSynchronize(stream), "graph");
+	double replayed = (now() - begin) / (KERNELS * REPEATS);
+	float counted;
+	cuda(cudaMemcpy(&counted, p, sizeof counted, cudaMemcpyDeviceToHost), "cudaMemcpy");
+	if (counted != KERNELS * (2 * REPEATS + 2))
+		give_up("%d kernels ran as %g", KERNELS * (2 * REPEATS + 2), counted);
+	printf("{\"launched_us\": %.3f, \"in_graph_us\": %.3f, \"note\": \"%.2f us a kernel launched, %.2f us in a graph\"}\n", launched * 1e6, replayed * 1e6,
+	       launched * 1e6, replayed * 1e6);
+	return 0;
+}
+
+struct world {
+	ncclComm_t communicator;
+	cudaStream_t stream;
+	float *data;
+	cudaGraphExec_t graph;
+};
+
+/* Communicator, one eager all-reduce, the same in a graph. */
+void join(struct world *w, ncclUniqueId id, int rank, int size)
+{
+	cuda(cudaSetDevice(0), "cudaSetDevice");
+	cuda(cudaStreamCreateWithFlags(&w->stream, cudaStreamNonBlocking), "cudaStreamCreate");
+	cuda(cudaMalloc((void **)&w->data, COUNT * sizeof(float)), "cudaMalloc");
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	checked(nccl.init(&w->communicator, size, id, rank, &config), "ncclCommInitRank");
+	fill<<<64, 256, 0, w->stream>>>(w->data, (float)(rank + 1));
+	checked(nccl.all_reduce(w->data, w->data, COUNT, ncclFloat, ncclSum, w->communicator, w->stream), "ncclAllReduce");
+	cuda(cudaStreamSynchronize(w->stream), "eager all-reduce");
+	cudaGraph_t graph;
+	cuda(cudaStreamBeginCapture(w->stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+	fill<<<64, 256, 0, w->stream>>>(w->data, (float)(rank + 1));
+	checked(nccl.all_reduce(w->data, w->data, COUNT, ncclFloat, ncclSum, w->communicator, w->stream), "ncclAllReduce in capture");
+	cuda(cudaStreamEndCapture(w->stream, &graph), "cudaStreamEndCapture");
+	cuda(cudaGraphInstantiate(&w->graph, graph, 0), "cudaGraphInstantiate");
+}
+
+/* Microseconds of a replay; gives up if a sum is wrong. */
+double replay(struct world *w, int size)
+{
+	enum { REPEATS = 20 };
+	cuda(cudaGraphLaunch(w->graph, w->stream), "cudaGraphLaunch");
+	cuda(cudaStreamSynchronize(w->stream), "graph with all-reduce");
+	double begin = now();
+	for (int i = 0; i < REPEATS; i++)
+		cuda(cudaGraphLaunch(w->graph, w->stream), "cudaGraphLaunch");
+	cuda(cudaStreamSynchronize(w->stream), "graph with all-reduce");
+	double us = (now() - begin) / REPEATS * 1e6;
+	float *host = (float *)malloc(COUNT * sizeof *host);
+	cuda(cudaMemcpy(host, w->data, COUNT * sizeof *host, cudaMemcpyDeviceToHost), "cudaMemcpy");
+	for (int i = 0; i < COUNT; i++)
+		if (host[i] != (float)(size * (size + 1) / 2))
+			give_up("element %d of %d ranks' sum is %g", i, size, host[i]);
+	free(host);
+	return us;
+}
+
+int nccl_graph()
+{
+	int version = open_nccl();
+	ncclUniqueId id;
+	struct world w;
+	checked(nccl.unique_id(&id), "ncclGetUniqueId");
+	join(&w, id, 0, 1);
+	double us = replay(&w, 1);
+	checked(nccl.destroy(w.communicator), "ncclCommDestroy");
+	printf("{\"nccl\": %d, \"replay_us\": %.1f, \"note\": \"captured and replayed\"}\n", version, us);
+	return 0;
+}
+
+/* Starts rank 1 as a child before anything of CUDA is touched; returns the rank. The id goes through a pipe. */
+int two_processes(ncclUniqueId *id, pid_t *child)
+{
+	int ends[2];
+	if (pipe(ends))
+		give_up("pipe: %s", strerror(errno));
+	*child = fork();
+	if (*child < 0)
+		give_up("fork: %s", strerror(errno));
+	int rank = *child == 0;
+	setenv("NCCL_HOSTID", rank ? "one" : "zero", 1);
+	setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+	open_nccl();
+	if (rank == 0) {
+		checked(nccl.unique_id(id), "ncclGetUniqueId");
+		if (write(ends[1], id, sizeof *id) != (ssize_t)sizeof *id)
+			give_up("write: %s", strerror(errno));
+	} else if (read(ends[0], id, sizeof *id) != (ssize_t)sizeof *id) {
+		give_up("rank 0 sent no id");
+	}
+	return rank;
+}
+
+int nccl_two_ranks()
+{
+	ncclUniqueId id;
+	pid_t child;
+	struct world w;
+	int rank = two_processes(&id, &child);
+	join(&w, id, rank, 2);
+	double us = replay(&w, 2);
+	checked(nccl.destroy(w.communicator), "ncclCommDestroy");
+	if (rank)
+		_exit(0);
+	int status = 0;
+	waitpid(child, &status, 0);
+	printf("{\"replay_us\": %.1f, \"note\": \"two ranks on one GPU by NCCL_HOSTID, %.0f us for 4 MB\"}\n", us, us);
+	return status != 0;
+}
+
+/* Rank 1 leaves after the set-up; rank 0's graph can only end by an abort from another thread. */
+int nccl_abort()
+{
+	ncclUniqueId id;
+	pid_t child;
+	struct world w;
+	int rank = two_processes(&id, &child);
+	join(&w, id, rank, 2);
+	replay(&w, 2);
+	if (rank) {
+		sleep(12); /* alive but silent: its death alone must not be what ends the wait */
+		_exit(0);
+	}
+	cuda(cudaGraphLaunch(w.graph, w.stream), "cudaGraphLaunch");
+	sleep(2);
+	if (cudaStreamQuery(w.stream) != cudaErrorNotReady)
+		give_up("the all-reduce ended without its peer");
+	double begin = now(), aborted = 0;
+	std::thread watcher([&] {
+		nccl.abort(w.communicator);
+		aborted = now() - begin;
+	});
+	cudaError_t end = cudaStreamSynchronize(w.stream);
+	double drained = now() - begin;
+	watcher.join();
+	fill<<<64, 256, 0, w.stream>>>(w.data, 1);
+	cudaError_t after = cudaStreamSynchronize(w.stream);
+	waitpid(child, nullptr, 0);
+	printf("{\"abort_s\": %.3f, \"drained_s\": %.3f, \"stream\": \"%s\", \"after\": \"%s\", \"note\": \"stream drained %.2f s after abort, GPU usable: %s\"}\n", aborted,
+	       drained, cudaGetErrorString(end), cudaGetErrorString(after), drained, after == cudaSuccess ? "yes" : "no");
+	return after != cudaSuccess;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	const struct {
+		const char *name;
+		int (*function)();
+	} questions[] = { { "launch", launch }, { "nccl-graph", nccl_graph }, { "nccl-two-ranks", nccl_two_ranks }, { "nccl-abort", nccl_abort } };
+	for (const auto &q : questions)
+		if (argc == 2 && !strcmp(argv[1], q.name))
+			return q.function();
+	fprintf(stderr, "usage: gpu-probe launch|nccl-graph|nccl-two-ranks|nccl-abort\n");
+	return 64;
+}

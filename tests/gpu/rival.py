@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's training step, as fast as PyTorch offers it: what `chexnet bench` is compared with.
+
+    tests/gpu/rival.py --model densenet121 --batch 256 --mode eager
+    tests/gpu/rival.py --model resnet50 --batch 64 --mode max-autotune
+
+A step is forward, loss, backward and fused Adam on one resident batch of random pixels, in bf16 autocast
+and channels_last with cudnn.benchmark. Modes other than eager are torch.compile's. Prints one JSON object.
+"""
+import argparse
+import json
+import statistics
+import sys
+import time
+
+import numpy
+import torch
+from torch import nn
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class DenseLayer(nn.Module):
+    def __init__(self, channels, growth):
+        super().__init__()
+        self.norm1, self.conv1 = nn.BatchNorm2d(channels), nn.Conv2d(channels, 4 * growth, 1, bias=False)
+        self.norm2, self.conv2 = nn.BatchNorm2d(4 * growth), nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, features):
+        x = self.conv1(self.relu(self.norm1(torch.cat(features, 1))))
+        return self.conv2(self.relu(self.norm2(x)))
+
+
+class DenseBlock(nn.Module):
+    def __init__(self, channels, growth, layers):
+        super().__init__()
+        self.layers = nn.ModuleList(DenseLayer(channels + i * growth, growth) for i in range(layers))
+
+    def forward(self, x):
+        features = [x]
+        for layer in self.layers:
+            features.append(layer(features))
+        return torch.cat(features, 1)
+
+
+def own_densenet121(classes, growth=32, blocks=(6, 12, 24, 16)):
+    """torchvision's DenseNet without torchvision: the same operations in the same order."""
+    channels = 2 * growth
+    net = [nn.Conv2d(3, channels, 7, 2, 3, bias=False), nn.BatchNorm2d(channels), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    for i, layers in enumerate(blocks):
+        net.append(DenseBlock(channels, growth, layers))
+        channels += layers * growth
+        if i + 1 < len(blocks):
+            net += [nn.BatchNorm2d(channels), nn.ReLU(inplace=True), nn.Conv2d(channels, channels // 2, 1, bias=False), nn.AvgPool2d(2, 2)]
+            channels //= 2
+    net += [nn.BatchNorm2d(channels), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)]
+    return nn.Sequential(*net)
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, channels, width, stride):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = None
+        if stride != 1 or channels != 4 * width:
+            self.downsample = nn.Sequential(nn.Conv2d(channels, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+
+    def forward(self, x):
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y))
+        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+def own_resnet50(classes):
+    """torchvision's ResNet-50 (v1.5: the stride is in the 3x3) without torchvision."""
+    net = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
+        for i in range(blocks):
+            net.append(Bottleneck(channels, width, 2 if i == 0 and stage > 0 else 1))
+            channels = 4 * width
+    return nn.Sequential(*net, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+
+
+def build(model, classes, own, blocks):
+    """The network and where its definition comes from."""
+    if blocks:
+        return own_densenet121(classes, blocks=blocks), "rival.py, blocks %s" % (blocks,)
+    if not own:
+        try:
+            import torchvision
+            return getattr(torchvision.models, model)(weights=None, num_classes=classes), "torchvision " + torchvision.__version__
+        except ImportError:
+            pass
+    return {"densenet121": own_densenet121, "resnet50": own_resnet50}[model](classes), "rival.py"
+
+
+def random_bytes(count, seed):
+    """Byte i is the low byte of SplitMix64's i-th output: the pixels `chexnet bench` trains on."""
+    with numpy.errstate(over="ignore"):
+        z = numpy.uint64(seed) + (numpy.arange(count, dtype=numpy.uint64) + numpy.uint64(1)) * numpy.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+        return ((z ^ (z >> numpy.uint64(31))) & numpy.uint64(255)).astype(numpy.uint8)
+
+
+def make_batch(args, dtype):
+    """Normalised images in the layout and type that suit PyTorch best, and labels."""
+    gray = torch.from_numpy(random_bytes(args.batch * args.image_size ** 2, args.seed)).view(args.batch, 1, args.image_size, args.image_size)
+    gray = gray.to(args.device).float() / 255
+    mean, std = (torch.tensor(v, device=args.device).view(1, 3, 1, 1) for v in (MEAN, STD))
+    images = ((gray - mean) / std).to(dtype).contiguous(memory_format=torch.channels_last)
+    bits = torch.from_numpy(random_bytes(args.batch * args.classes, args.seed + 1)).view(args.batch, args.classes).to(args.device)
+    if args.model == "resnet50":
+        return images, bits[:, 0].long() % args.classes, nn.CrossEntropyLoss()
+    return images, (bits & 1).float(), nn.BCEWithLogitsLoss()
+
+
+def timed(args, step):
+    """Milliseconds of each step, and of the whole."""
+    if args.device == "cpu":
+        times = []
+        for _ in range(args.steps):
+            begin = time.perf_counter()
+            step()
+            times.append(1000 * (time.perf_counter() - begin))
+        return times
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(args.steps + 1)]
+    events[0].record()
+    for event in events[1:]:
+        step()
+        event.record()
+    torch.cuda.synchronize()
+    return [a.elapsed_time(b) for a, b in zip(events, events[1:])]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", choices=("densenet121", "resnet50"), default="densenet121")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--mode", default="eager", help="eager, default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs")
+    parser.add_argument("--precision", choices=("bf16", "fp16", "tf32", "fp32"), default="bf16")
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--classes", type=int, default=0, help="default: 14, ResNet-50 1000")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--warmup", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--own-definition", action="store_true", help="do not use torchvision")
+    parser.add_argument("--blocks", type=lambda text: tuple(map(int, text.split(","))), help="layers a block of a smaller DenseNet, for rehearsals")
+    args = parser.parse_args()
+    args.classes = args.classes or (1000 if args.model == "resnet50" else 14)
+
+    start = time.perf_counter()
+    torch.manual_seed(args.seed)
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.precision != "fp32"
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.precision)
+    images, labels, loss_of = make_batch(args, dtype or torch.float32)
+    net, source = build(args.model, args.classes, args.own_definition, args.blocks)
+    net = net.to(args.device, memory_format=torch.channels_last).train()
+    adam = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True)
+    scaler = torch.amp.GradScaler(args.device, enabled=args.precision == "fp16")
+
+    def forward(x, y):
+        with torch.autocast(args.device, dtype=dtype, enabled=dtype is not None):
+            return loss_of(net(x).float(), y)
+
+    if args.mode != "eager":
+        forward = torch.compile(forward, mode=args.mode)
+
+    def step():
+        if args.mode != "eager":
+            torch.compiler.cudagraph_mark_step_begin()
+        adam.zero_grad(set_to_none=True)
+        loss = forward(images, labels)
+        scaler.scale(loss).backward()
+        scaler.step(adam)
+        scaler.update()
+        return loss
+
+    first_loss = step().item()
+    first_step = time.perf_counter() - start
+    for _ in range(args.warmup):
+        step()
+    if args.device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    times = sorted(timed(args, step))
+    last_loss = step().item()
+    median = statistics.median(times)
+    row = {
+        "images_per_s": 1000 * args.batch / median,
+        "step_ms": {"median": median, "p5": times[len(times) // 20], "p95": times[-1 - len(times) // 20], "mean": statistics.fmean(times)},
+        "first_step_s": first_step, "first_loss": first_loss, "last_loss": last_loss,
+        "model": args.model, "definition": source, "batch": args.batch, "mode": args.mode, "precision": args.precision,
+        "image_size": args.image_size, "steps": args.steps, "warmup": args.warmup, "torch": torch.__version__,
+    }
+    if args.device == "cuda":
+        row.update(device=torch.cuda.get_device_name(), cudnn=torch.backends.cudnn.version(),
+                   peak_memory_mb=torch.cuda.max_memory_allocated() / 1e6)
+    else:
+        row.update(device="cpu", threads=torch.get_num_threads())
+    print(json.dumps(row))
+    return 0 if numpy.isfinite(last_loss) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

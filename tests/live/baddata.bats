@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+# Bad input and a bad machine, through the real program: one clear line, the documented exit code, nothing half-written.
+
+load helpers
+
+setup_file() {
+	rm -rf "$SCRATCH"
+	mkdir -p "$SCRATCH"
+	export PATH="$BUILD:$PATH" OMP_NUM_THREADS=1
+	chexnet synth --out "$SCRATCH/tree" --images 60 --size 32 --prevalence-floor 0.2 >/dev/null
+	chexnet prepare nih "$SCRATCH/tree" "$SCRATCH/good" --size 32 >/dev/null
+}
+
+teardown_file() { rm -rf "$SCRATCH"; }
+
+setup() {
+	cd "$SCRATCH" || return 1
+	rm -rf bad out set
+}
+
+# A copy of the tree that a test may spoil.
+spoil() { cp -r tree bad; }
+
+# The exit code, one line on stderr that says all of the words, and no trace of OUT.
+refuses() { # CODE "WORDS" COMMAND…
+	local code=$1 words=$2
+	shift 2
+	run --separate-stderr "$@"
+	echo "status $status, stderr: $stderr"
+	[ "$status" -eq "$code" ]
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[[ $stderr == *"$words"* ]]
+	leaves_nothing
+}
+
+leaves_nothing() {
+	local left
+	left=$(compgen -G "$SCRATCH/out*" || true)
+	echo "left behind: $left"
+	[ -z "$left" ]
+}
+
+bats_require_minimum_version 1.5.0
+
+@test "missing directory" {
+	refuses 65 "nowhere: No such file or directory" chexnet prepare nih nowhere out
+	refuses 65 "nowhere: no such directory" chexnet eval --data nowhere --weights w.safetensors
+}
+
+@test "a directory that is not NIH's" {
+	mkdir bad
+	refuses 65 "no Data_Entry_2017*.csv: not NIH's layout" chexnet prepare nih bad out
+	refuses 65 "no manifest.json: not a prepared data set" chexnet synth --check bad
+}
+
+@test "a table without a needed column" {
+	spoil
+	sed -i '1s/Patient ID/Patient/' bad/Data_Entry_2017_v2020.csv
+	refuses 65 'Data_Entry_2017_v2020.csv: no column "Patient ID"' chexnet prepare nih bad out
+}
+
+@test "an unknown finding" {
+	spoil
+	sed -i '4s/^\([^,]*\),[^,]*/\1,Efusion/' bad/Data_Entry_2017_v2020.csv
+	refuses 65 'Data_Entry_2017_v2020.csv:4: unknown finding "Efusion" (did you mean Effusion?)' chexnet prepare nih bad out
+}
+
+@test "an image that is listed but absent" {
+	spoil
+	first=$(sed -n 2p bad/Data_Entry_2017_v2020.csv | cut -d, -f1)
+	rm "bad/images/$first"
+	refuses 65 "1 of 60 images have a row but no file in images/ or images_*/: $first" chexnet prepare nih bad out
+	rm bad/images/0000000*.png
+	refuses 65 ", …" chexnet prepare nih bad out
+}
+
+@test "a truncated PNG" {
+	spoil
+	first=$(sed -n 2p bad/Data_Entry_2017_v2020.csv | cut -d, -f1)
+	truncate -s 300 "bad/images/$first"
+	refuses 65 "bad/images/$first: PNG: truncated at byte" chexnet prepare nih bad out
+	: >"bad/images/$first"
+	refuses 65 "bad/images/$first: an empty file" chexnet prepare nih bad out
+	echo '<html>404</html>' >"bad/images/$first"
+	refuses 65 "bad/images/$first: a web page, not an image" chexnet prepare nih bad out
+}
+
+@test "a truncated TFRecord file: file, record and byte are named" {
+	cp -r good set
+	truncate -s -5 set/test-00000-of-00001
+	refuses 65 "set/test-00000-of-00001: record" chexnet synth --check set
+	[[ $stderr =~ record\ [0-9]+\ at\ byte\ [0-9]+:\ truncated\ \(want\ [0-9]+,\ have\ [0-9]+\ bytes\) ]]
+}
+
+@test "a flipped bit in a TFRecord file: file, record and byte are named" {
+	cp -r good set
+	size=$(stat -c %s set/train-00000-of-00001)
+	printf '\377' | dd of=set/train-00000-of-00001 bs=1 seek=$((size / 2)) conv=notrunc status=none
+	if cmp -s good/train-00000-of-00001 set/train-00000-of-00001; then
+		printf '\0' | dd of=set/train-00000-of-00001 bs=1 seek=$((size / 2)) conv=notrunc status=none
+	fi
+	refuses 65 "set/train-00000-of-00001: record" chexnet synth --check set
+	[[ $stderr =~ record\ [0-9]+\ at\ byte\ [0-9]+:\ CRC\ mismatch ]]
+	refuses 65 "CRC mismatch" chexnet train --data set --model densenet --growth 4 --blocks 1,1 --image-size 32 --steps 1 --engine reference --output out
+}
+
+@test "no write permission" {
+	if [ "$(id -u)" -eq 0 ]; then
+		command -v setpriv >/dev/null || skip "setpriv is not installed, and root may write everywhere"
+		user=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+		"${user[@]}" test -r "$SCRATCH/tree/test_list.txt" || skip "user 65534 cannot reach $SCRATCH"
+	else
+		user=()
+	fi
+	mkdir -p shut
+	chmod 555 shut
+	refuses 70 "shut/out: cannot be made: Permission denied" "${user[@]}" "$BUILD/chexnet" prepare nih tree shut/out
+	refuses 70 "shut/out: cannot be made: Permission denied" "${user[@]}" "$BUILD/chexnet" synth --images 5 --out shut/out
+	[ -z "$(ls -A shut)" ]
+}
+
+@test "no space left" {
+	# in a mount namespace of its own: a file system of 100 KB
+	unshare --mount true 2>/dev/null || skip "no right to mount a small file system"
+	mkdir -p tiny
+	# shellcheck disable=SC2016
+	in_tiny='mount -t tmpfs -o size=100k none tiny && "$@"; status=$?; [ -z "$(ls -A tiny)" ] || echo "left: $(ls -A tiny)" >&2; exit $status'
+	refuses 70 "No space left on device" unshare --mount bash -c "$in_tiny" - chexnet prepare nih tree tiny/out --size 64
+	refuses 70 "No space left on device" unshare --mount bash -c "$in_tiny" - chexnet synth --images 200 --size 64 --out tiny/out
+}
+
+@test "a file that grows beyond its limit" {
+	# RLIMIT_FSIZE of 20 KB, as a quota would have it
+	refuses 70 "File too large" bash -c 'ulimit -f 20; exec chexnet prepare nih tree out --size 64'
+}
+
+@test "unknown option, command and source" {
+	refuses 64 "--sise" chexnet prepare --sise 3 nih tree out
+	refuses 64 "unknown command prepair; did you mean prepare?" chexnet prepair nih tree out
+	refuses 64 "kaggle: no such source" chexnet prepare kaggle tree out
+	refuses 64 "" chexnet prepare nih tree
+}
+
+@test "an existing directory is not touched" {
+	mkdir set
+	echo mine >set/file
+	refuses 64 "set: exists already" chexnet prepare nih tree set
+	refuses 64 "was not made by this command" chexnet prepare nih tree set --overwrite
+	refuses 64 "exists already" chexnet synth --images 5 --out set
+	[ "$(cat set/file)" = mine ]
+}
+
+@test "an interrupted preparation leaves nothing" {
+	chexnet synth --images 3000 --size 96 --out out &
+	pid=$!
+	for _ in $(seq 100); do
+		compgen -G "out.partial-*/images" >/dev/null && break
+		sleep 0.05
+	done
+	kill -TERM $pid
+	status=0
+	wait $pid || status=$?
+	[ "$status" -eq 70 ]
+	leaves_nothing
+}
+
+@test "the good set is good" {
+	run chexnet synth --check good
+	[ "$status" -eq 0 ]
+	[[ $output == *"mean thumbnail AUROC"* ]]
+}

@@ -1,0 +1,217 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The private cluster itself: starts, runs, recovers, and goes without a trace.
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() { cluster_up --plugin none --gpus 4; }
+teardown_file() { cluster_down; }
+teardown() {
+	[ -n "${BATS_TEST_COMPLETED:-}" ] || cat "$SCRATCH/left" 2>/dev/null || true
+	cluster_logs
+	[ ! -d "$OTHER" ] || other down
+}
+
+export OTHER=$SCRATCH/other # a second cluster, beside the one of this file
+other() { timeout --kill-after=5 60 "$TOP/contrib/cluster/hvd-cluster" --dir "$OTHER" "$@"; }
+
+nothing_left() {
+	leftovers "$OTHER" >"$SCRATCH/left"
+	[ ! -s "$SCRATCH/left" ]
+}
+
+@test "two nodes with host names and addresses of their own" {
+	run -0 in_cluster srun -Q -N2 bash -c 'echo $(hostname) $(hostname -I)'
+	[ "$(sort <<<"$output" | xargs)" = "n1 198.18.0.11 n2 198.18.0.12" ]
+}
+
+@test "every node has its own /tmp and /dev/shm, and all see the source tree" {
+	in_cluster srun -Q -w n1 -N1 touch /tmp/mine /dev/shm/mine
+	run -0 in_cluster srun -Q -w n1 -N1 ls /tmp/mine /dev/shm/mine
+	run -0 in_cluster srun -Q -w n2 -N1 bash -c "test ! -e /tmp/mine && test ! -e /dev/shm/mine && ls '$TOP/Makefile'"
+	[ ! -e /tmp/mine ] && [ ! -e /dev/shm/mine ]
+}
+
+@test "GPUs are generic resources with a device node each" {
+	run -0 in_cluster srun -Q -N1 --gpus-per-node=4 bash -c 'echo $CUDA_VISIBLE_DEVICES; test -c /dev/nvidia0 && test -c /dev/nvidia3 && test ! -e /dev/nvidia4'
+	[ "$output" = 0,1,2,3 ]
+}
+
+@test "a task is really bound to a core of its own" {
+	run -0 in_cluster srun -Q -N2 -n4 bash -c 'echo $(hostname) $(taskset -cp $$ | sed "s/.*: //")'
+	[ "$(sort <<<"$output" | xargs)" = "n1 0 n1 1 n2 0 n2 1" ]
+}
+
+@test "PMIx numbers the tasks of both nodes" {
+	run -0 in_cluster srun -Q --mpi=pmix -N2 -n4 bash -c 'echo $PMIX_RANK'
+	[ "$(sort <<<"$output" | xargs)" = "0 1 2 3" ]
+}
+
+@test "exit status and standard input pass through" {
+	run -7 in_cluster bash -c 'exit 7'
+	run -9 in_cluster srun -Q -N1 bash -c 'exit 9'
+	run -0 in_cluster srun -Q -N1 cat <<<"through srun"
+	[ "$output" = "through srun" ]
+}
+
+@test "sbatch: a batch job runs to its end" {
+	printf '#!/bin/bash\nsrun -Q -N2 hostname\n' >"$SCRATCH/job"
+	cd "$SCRATCH"
+	job=$(hvd_cluster sbatch --parsable -N2 -o out job)
+	wait_for 30 job_is "$job" COMPLETED
+	[ "$(sort out | xargs)" = "n1 n2" ]
+}
+
+@test "the ordinary user exists inside, and may run jobs" {
+	run -0 in_cluster --user srun -Q -N2 bash -c 'id -un; echo $HOME; touch $HOME/$(hostname)'
+	[ "$(sort -u <<<"$output" | xargs)" = "$CLUSTER/home hvd" ]
+	[ -e "$CLUSTER/home/n1" ] && [ -e "$CLUSTER/home/n2" ]
+}
+
+@test "a node crashes and comes back" {
+	hvd_cluster crash 2
+	in_cluster scontrol update nodename=n2 state=down reason=test
+	run ! hvd_cluster node 2 true
+	[[ $output == *"node 2 is not running"* ]]
+	hvd_cluster boot 2
+	wait_for 20 nodes_are_idle 2
+	run -0 in_cluster srun -Q -w n2 -N1 hostname
+	[ "$output" = n2 ]
+}
+
+@test "a node's link goes down and up" {
+	hvd_cluster link 2 down
+	run ! hvd_cluster node 2 timeout 1 bash -c ': </dev/tcp/198.18.0.1/6817'
+	hvd_cluster link 2 up
+	wait_for 20 hvd_cluster node 2 timeout 1 bash -c ': </dev/tcp/198.18.0.1/6817'
+}
+
+@test "a command outside is told when there is no cluster, or one already" {
+	run -1 other exec true
+	[ "$output" = "hvd-cluster: no cluster is up in $OTHER (hvd-cluster up)" ]
+	run -1 hvd_cluster up --plugin none
+	[ "$output" = "hvd-cluster: already up in $CLUSTER (hvd-cluster down)" ]
+	mkdir "$SCRATCH/full" && touch "$SCRATCH/full/precious"
+	run -1 other --dir "$SCRATCH/full" up --plugin none
+	[[ $output == *"$SCRATCH/full is in use for something else"* ]] && [ -e "$SCRATCH/full/precious" ]
+}
+
+@test "wrong usage is one line and exit status 64" {
+	for words in "" "--nodes" "--nodes two up" "--nodes 0 up" "--gpu-order random up" "--frobnicate up" "frobnicate" "run" "exec --nodes 3 true"; do
+		run -64 other $words
+		[ "${#lines[@]}" -eq 1 ]
+	done
+}
+
+@test "more CPUs than the machine has: refused with the cure, possible with --shim" {
+	run -1 other up --plugin none --cores 128
+	[[ ${lines[-1]} == *"nodes of 256 CPUs need CPUs 0-255"*"--shim" ]]
+	run -0 --separate-stderr other run --plugin none --shim --cores 8 --threads 2 srun -Q -N1 -n4 -c4 bash -c 'taskset -cp $$ | sed "s/.*: //"'
+	[ "$(sort <<<"$output" | xargs)" = "0,1,16,17 2,3,18,19 4,5,20,21 6,7,22,23" ]
+}
+
+@test "with control groups a step may open only its own GPUs" {
+	run --separate-stderr other run --plugin none --gpus 4 --cgroup auto bash -c '
+		grep -q ConstrainDevices=yes $HVD_CLUSTER_DIR/etc/cgroup.conf || exit 99
+		srun -Q -N1 -n2 --gpus-per-task=1 bash -c "for g in 0 1 2 3; do (: </dev/nvidia\$g) 2>&1; done"'
+	[ "$status" -ne 99 ] || skip "no control groups to be had here"
+	[ "$status" -ne 0 ] # of the last open
+	[ "$(grep -c 'No such device' <<<"$output")" -eq 2 ] # allowed, but no driver behind it
+	[ "$(grep -c 'Operation not permitted' <<<"$output")" -eq 6 ]
+	nothing_left
+}
+
+@test "run: ends as its command does, and nothing is left" {
+	run -3 other run --plugin none bash -c 'srun -Q -N2 true && exit 3'
+	nothing_left
+}
+
+@test "run: SIGTERM ends it all" {
+	"$TOP/contrib/cluster/hvd-cluster" --dir "$OTHER" run --plugin none bash -c "touch '$SCRATCH/started'; exec srun -Q -N2 sleep 100" 3>&- &
+	wait_for 20 test -e "$SCRATCH/started"
+	kill $!
+	status=0
+	wait $! || status=$?
+	[ "$status" -eq 143 ]
+	nothing_left
+}
+
+@test "run: kill -9 of hvd-cluster ends it all" {
+	"$TOP/contrib/cluster/hvd-cluster" --dir "$OTHER" run --plugin none bash -c "touch '$SCRATCH/started9'; exec srun -Q -N2 sleep 100" 3>&- &
+	wait_for 20 test -e "$SCRATCH/started9"
+	kill -9 $!
+	wait_for 10 nothing_left
+}
+
+@test "up: killed at any moment, the next one recovers" {
+	for delay in 0.03 0.1 0.3 0.6; do
+		"$TOP/contrib/cluster/hvd-cluster" --dir "$OTHER" up --plugin none 3>&- &
+		sleep $delay
+		kill -9 $! 2>/dev/null || true
+		wait $! || true
+		run -0 --separate-stderr other run --plugin none srun -Q -N2 hostname
+		[ "$(sort <<<"$output" | xargs)" = "n1 n2" ]
+		nothing_left
+	done
+}
+
+@test "a cluster whose processes were killed is cleared away by the next up" {
+	other up --plugin none
+	kill -9 "$(cut -d' ' -f1 "$OTHER/pids/lab")"
+	run -0 other up --plugin none
+	[[ $output == *"removing what an earlier run left in $OTHER"* ]]
+	other down
+	nothing_left
+}
+
+# In namespaces of their own, everything that is there afterwards was left behind.
+@test "no trace: processes, mounts, interfaces, files in /tmp, /dev/shm and /run" {
+	[ "$(id -u)" = 0 ] || skip "needs root to look"
+	run -0 --separate-stderr unshare --mount --pid --net --ipc --fork --kill-child --mount-proc bash -euc '
+		for d in /tmp /dev/shm /run; do case $TOP/ in $d/*) ;; *) mount -t tmpfs tmpfs $d ;; esac; done
+		look() {
+			awk "{ print \"mount\", \$5 }" /proc/self/mountinfo
+			ls /sys/class/net
+			find /tmp /dev/shm /run /var/tmp -xdev -path "$TOP" -prune -o -print
+			for p in /proc/[0-9]*; do case $(<$p/comm) in bash) ;; *) echo "$p $(<$p/comm)" ;; esac; done
+		}
+		before=$(look)
+		contrib/cluster/hvd-cluster --dir "$OTHER" up --plugin none --owner $$ --cgroup auto
+		contrib/cluster/hvd-cluster --dir "$OTHER" exec srun -Q -N2 touch /tmp/file /dev/shm/file
+		[ "$(look)" != "$before" ]
+		contrib/cluster/hvd-cluster --dir "$OTHER" down
+		after=$(look)
+		diff <(echo "$before") <(echo "$after")'
+	nothing_left
+}
+
+@test "an ordinary user has a cluster too, with PMIx and GPUs" {
+	[ "$(id -u)" = 0 ] || skip "the other tests are run by an ordinary user already"
+	mkdir "$SCRATCH/user" && chown 4243:4243 "$SCRATCH/user"
+	# bound to a place that any user may enter, whatever the directories above the source tree allow
+	run -0 --separate-stderr unshare --mount bash -euc '
+		mount --rbind "$TOP" /mnt
+		cd /
+		exec setpriv --reuid 4243 --regid 4243 --clear-groups env HOME=/ BUILD="/mnt/${BUILD#"$TOP"/}" /mnt/contrib/cluster/hvd-cluster \
+			--dir "/mnt/${SCRATCH#"$TOP"/}/user/cluster" run --plugin none --gpus 4 \
+			srun -Q -N2 -n4 --mpi=pmix --gpus-per-task=1 bash -c "echo \$(hostname) \$(id -un) \$PMIX_RANK \$CUDA_VISIBLE_DEVICES"'
+	[ "$(sort <<<"$output" | xargs)" = "n1 hvd 0 0 n1 hvd 1 2 n2 hvd 2 0 n2 hvd 3 2" ]
+	[ -z "$(ls -A "$SCRATCH/user")" ]
+}
+
+@test "without the right to make namespaces: one line that says what to do" {
+	run -1 unshare --user --map-root-user bash -c '
+		echo 0 >/proc/sys/user/max_user_namespaces
+		exec setpriv --bounding-set=-all --inh-caps=-all "$TOP/contrib/cluster/hvd-cluster" --dir "$OTHER" up --plugin none'
+	[ "${#lines[@]}" -eq 1 ]
+	[[ $output == "hvd-cluster: namespaces are denied to "*"run it as root, or allow user namespaces"* ]]
+	nothing_left
+}
+
+@test "without Slurm: one line that names what is missing" {
+	[ "$(id -u)" = 0 ] || skip "needs root to hide a program"
+	run -1 unshare --mount bash -c '
+		mount --bind /dev/null "$(command -v slurmctld || echo /usr/sbin/slurmctld)"
+		exec "$TOP/contrib/cluster/hvd-cluster" --dir "$OTHER" up --plugin none'
+	[ "$output" = "hvd-cluster: not installed: slurmctld (make deps INSTALL=1)" ]
+}

@@ -1,0 +1,111 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What of the CUDA engine can be checked without a GPU: the compiler's resource report, and the device script from end to end.
+
+setup() {
+	BUILD=${BUILD:-build}
+	scratch=$BUILD/tests/tmp/cuda.$$
+	mkdir -p "$scratch"
+}
+
+teardown() {
+	rm -rf "$scratch"
+}
+
+needs_python() {
+	python3 -c 'import json, subprocess' 2>/dev/null || skip "no python3, in which the device script is written (it comes with PyTorch, its rival)"
+}
+
+@test "every kernel keeps its limits of registers and spills, for every architecture" {
+	local reports
+	reports=$(find "$BUILD/obj/nvcc" -name '*.ptxas' 2>/dev/null) || true
+	[ -n "$reports" ] || skip "no nvcc: kernels were not compiled for a GPU"
+	# shellcheck disable=SC2086
+	run awk '
+		FNR == NR { if ($0 !~ /^#/ && NF == 3) { name[++n] = $1; registers[n] = $2; spills[n] = $3 } next }
+		/Compiling entry function/ { split($0, part, "\047"); kernel = part[2]; arch = part[4] }
+		/bytes spill stores/ { spill = $5 }
+		/Used [0-9]+ registers/ {
+			for (i = 1; i <= n; i++) if (kernel ~ name[i]) break
+			match($0, /Used [0-9]+/); used = substr($0, RSTART + 5, RLENGTH - 5)
+			kernels++
+			if (used + 0 > registers[i] + 0 || spill + 0 > spills[i] + 0) { print arch " " kernel ": " used " registers, " spill " bytes of spills; allowed " registers[i] ", " spills[i]; bad = 1 }
+		}
+		END { print kernels + 0 " kernels compiled"; exit bad || kernels < 50 }' tests/cuda/limits.txt $reports
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
+
+@test "the device script names a crash and a hang, keeps what came before, and does not run it twice" {
+	needs_python
+	[ -x "$BUILD/gpu/gpu-kernels-cpu" ] || skip "no gpu-kernels-cpu in $BUILD/gpu"
+	run tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent --inject crash --inject hang \
+		probe check:statistics check:images check:injected-crash check:injected-hang
+	echo "$output"
+	[ "$status" -eq 1 ]
+	grep -q '"key": "check:injected-crash".*"status": "failed".*"why": "SIGABRT"' "$scratch/rows.jsonl"
+	grep -q '"key": "check:injected-hang".*"status": "timeout"' "$scratch/rows.jsonl"
+	[ "$(grep -c '"key": "check:.*"status": "ok"' "$scratch/rows.jsonl")" -eq 6 ]
+
+	run tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent probe check:statistics check:images
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"8 finished before, 0 done now"* ]]
+}
+
+@test "the device script that is killed leaves whole rows, and the next call goes on after them" {
+	needs_python
+	[ -x "$BUILD/gpu/gpu-kernels-cpu" ] || skip "no gpu-kernels-cpu in $BUILD/gpu"
+	tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent check:conv1x1_forward >"$scratch/first" &
+	local pid=$! tries=0
+	until [ -s "$scratch/rows.jsonl" ] || [ $((++tries)) -gt 300 ]; do sleep 0.1; done
+	kill -KILL "$pid"
+	wait "$pid" || true
+	local rows
+	rows=$(wc -l <"$scratch/rows.jsonl")
+	[ "$rows" -ge 1 ]
+	printf '{"key": "cut in the mid' >>"$scratch/rows.jsonl"
+	run tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent check:conv1x1_forward
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"$rows finished before, $((4 - rows)) done now, 0 failed"* ]]
+}
+
+@test "a changed program is measured again" {
+	needs_python
+	mkdir -p "$scratch/bin"
+	printf '#!/bin/sh\n[ "$1" = list ] && { [ "$2" = check ] && echo one; exit 0; }\necho "{\\"worst_error\\": 0.5}"\n' >"$scratch/bin/gpu-kernels-cpu"
+	chmod +x "$scratch/bin/gpu-kernels-cpu"
+	tests/gpu/run --cpu --bin "$scratch/bin" --out "$scratch" --done /nonexistent check
+	run tests/gpu/run --cpu --bin "$scratch/bin" --out "$scratch" --done /nonexistent check
+	[[ $output == *"1 finished before, 0 done now"* ]]
+	echo '# another' >>"$scratch/bin/gpu-kernels-cpu"
+	run tests/gpu/run --cpu --bin "$scratch/bin" --out "$scratch" --done /nonexistent check
+	[[ $output == *"0 finished before, 1 done now"* ]]
+}
+
+# cuDNN answers for a device that is described to it; the toolkit's stub of the driver's library is enough to load.
+plans() { # DEVICE
+	[ -x "$BUILD/gpu/cudnn-plans" ] || skip "no cuDNN headers: cudnn-plans was not built"
+	local stubs
+	stubs=$(find "${CUDA_HOME:-/usr/local/cuda}/" -follow -path '*stubs/libcuda.so' 2>/dev/null | head -n 1)
+	[ -n "$stubs" ] || skip "no stub of libcuda.so in the CUDA toolkit"
+	ln -sf "$stubs" "$scratch/libcuda.so.1"
+	run env LD_LIBRARY_PATH="$scratch:$(dirname "$stubs")" "$BUILD/gpu/cudnn-plans" "$1"
+	[[ $output != *"libcudnn.so.9 is not"* ]] || skip "no libcudnn.so.9"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *'"missing": 0'* ]]
+}
+
+@test "cuDNN offers a deterministic plan for every convolution of the engine on an H200" {
+	plans h200
+}
+
+@test "cuDNN offers a deterministic plan for every convolution of the engine on an A100" {
+	plans a100
+}
+
+@test "cuDNN offers a deterministic plan for every convolution of the engine on a T4" {
+	plans t4
+}

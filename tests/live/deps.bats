@@ -1,0 +1,55 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# contrib/deps.sh: what it says and when; packages are hidden in a mount namespace, never removed.
+bats_require_minimum_version 1.5.0
+load helpers
+
+# COMMAND… where DIRECTORY is empty
+without() {
+	unshare --user --map-root-user --mount bash -c 'mount -t tmpfs tmpfs "$0" && exec "$@"' "$@"
+}
+
+# the same as an ordinary user
+user_without() { without "$1" unshare --user --map-user=4243 "${@:2}"; }
+
+setup_file() {
+	[ -z "$("$TOP/contrib/deps.sh" --install check 2>&1)" ] || skip "packages are missing here already"
+}
+
+@test "all there: --install is silent, --list says so" {
+	run -0 "$TOP/contrib/deps.sh" --install
+	[ -z "$output" ]
+	run -0 "$TOP/contrib/deps.sh" --list
+	[ "$output" = "all packages are there" ]
+}
+
+@test "--list names the missing package and the command that installs it" {
+	run -0 without /usr/include/cjson "$TOP/contrib/deps.sh" --list
+	case ${lines[1]} in
+	*apt-get*) [ "${lines[0]}" = "missing: libcjson-dev" ] && [ "${lines[1]}" = "as root: apt-get install --no-install-recommends libcjson-dev" ] ;;
+	*) [ "${lines[0]}" = "missing: cjson-devel" ] ;;
+	esac
+}
+
+@test "build, demo and check need more and more" {
+	run -0 without /usr/include/slurm "$TOP/contrib/deps.sh" --list build
+	[[ ${lines[0]} == "missing: "* ]]
+	# bats puts a second bats in front of PATH
+	export PATH=/usr/local/bin:/usr/bin:/bin
+	run -0 unshare --user --map-root-user --mount bash -c 'mount --bind /dev/null "$(command -v bats)" && "$0" --list demo' "$TOP/contrib/deps.sh"
+	[ "$output" = "all packages are there" ]
+	run -0 unshare --user --map-root-user --mount bash -c 'mount --bind /dev/null "$(command -v bats)" && "$0" --list check' "$TOP/contrib/deps.sh"
+	[ "${lines[0]}" = "missing: bats" ]
+}
+
+@test "an ordinary user is told what to type; the demo cannot go on, the tests can" {
+	run -1 user_without /usr/include/cjson "$TOP/contrib/deps.sh" --install demo
+	[[ $output == "deps: missing: "*cjson*"; as root: "*install*cjson* ]]
+	run -0 user_without /usr/include/cjson "$TOP/contrib/deps.sh" --install check
+	[[ $output == "deps: missing: "*cjson* ]]
+}
+
+@test "wrong usage: exit status 64" {
+	run -64 "$TOP/contrib/deps.sh"
+	run -64 "$TOP/contrib/deps.sh" --install everything
+}

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+# For the live tests: one private cluster a file, taken down whatever happens.
+#
+#     load helpers
+#     setup_file()    { cluster_up --gpus 4; }        # options of `hvd-cluster up`
+#     teardown_file() { cluster_down; }
+#     @test "…" { run in_cluster srun -N2 hostname; … }
+#
+# Several files may run at the same time: each has its own directory, $SCRATCH, and cluster in it.
+# shellcheck shell=bash
+
+TOP=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+BUILD=$(cd "$TOP" && realpath -m "${BUILD:-build}")
+SHARED=${SHARED:-$TOP/../shared}
+SCRATCH=$BUILD/tests/tmp/live_$(basename "$BATS_TEST_FILENAME" .bats)
+CLUSTER=$SCRATCH/cluster
+export BUILD TOP SHARED SCRATCH CLUSTER
+
+hvd_cluster() { "$TOP/contrib/cluster/hvd-cluster" --dir "$CLUSTER" "$@"; }
+
+# The plugin as it was built, or the reason why this file's tests cannot run.
+need_plugin() {
+	[ -z "${SAN:-}" ] || skip "srun cannot load a plugin built with AddressSanitizer"
+	[ -e "$BUILD/spank_hvd.so" ] || skip "spank_hvd.so is not built (no Slurm or hwloc headers)"
+}
+
+need_slurm() {
+	command -v slurmctld >/dev/null || [ -x /usr/sbin/slurmctld ] || skip "Slurm is not installed"
+}
+
+# Options of `hvd-cluster up`. With $$ as owner the cluster ends with this file even when bats is killed.
+cluster_up() {
+	need_slurm
+	case " $* " in *" --plugin "*) ;; *) need_plugin ;; esac
+	[ ! -d "$CLUSTER" ] || hvd_cluster down # of an earlier run that was killed
+	rm -rf "$SCRATCH"
+	mkdir -p "$SCRATCH"
+	hvd_cluster up --owner $$ "$@"
+}
+
+cluster_down() {
+	local left
+	[ ! -d "$CLUSTER" ] || hvd_cluster down
+	left=$(leftovers "$CLUSTER")
+	rm -rf --one-file-system "$SCRATCH"
+	[ -z "$left" ] || {
+		echo "the cluster left behind: $left" >&2
+		return 1
+	}
+}
+
+# A command on the login side; --user first: as the ordinary user. Never longer than $LIMIT seconds.
+in_cluster() {
+	timeout --kill-after=5 "${LIMIT:-60}" "$TOP/contrib/cluster/hvd-cluster" --dir "$CLUSTER" exec "$@"
+}
+
+# wait_for SECONDS COMMAND…: until COMMAND succeeds
+wait_for() {
+	local deadline=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ "$SECONDS" -lt "$deadline" ] || {
+			echo "gave up waiting for: $*" >&2
+			return 1
+		}
+		sleep 0.1
+	done
+}
+
+nodes_are_idle() { # COUNT
+	[ "$(in_cluster sinfo -h -N -o %T | grep -c '^idle$')" = "$1" ]
+}
+
+job_state() { # JOB: PENDING, RUNNING, COMPLETED…
+	in_cluster scontrol show job "$1" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'
+}
+
+job_is() { # JOB STATE…
+	local state word
+	state=$(job_state "$1")
+	for word in "${@:2}"; do [ "$state" != "$word" ] || return 0; done
+	return 1
+}
+
+queue_is_empty() { [ -z "$(in_cluster squeue -h)" ]; }
+
+# What a cluster in DIR left on this machine, one thing a line; nothing if all is well.
+leftovers() { # DIR
+	local file group
+	for file in $(grep -lzxsF --regexp="HVD_CLUSTER_DIR=$1" /proc/[0-9]*/environ) $(grep -lzxsF --regexp="$1" /proc/[0-9]*/cmdline); do
+		group=${file%/*}
+		echo "process ${group#/proc/}: $(tr '\0' ' ' 2>/dev/null <"$group/cmdline")"
+	done
+	for file in $(grep -lsF -e "$1" /proc/[0-9]*/mountinfo); do
+		group=${file%/*}
+		echo "mount in process ${group#/proc/}: $(grep -F -m 1 -e "$1" "$file" 2>/dev/null)"
+	done
+	find /sys/fs/cgroup -maxdepth 6 -type d -name "hvd-$(printf %s "$1" | cksum | cut -d' ' -f1)-*" -printf 'cgroup %p\n' 2>/dev/null
+	find "$(dirname "$1")" -maxdepth 1 -name "$(basename "$1")*" -printf 'directory %p\n' 2>/dev/null
+}
+
+# For `teardown()`: what the daemons wrote, after a test that failed.
+cluster_logs() {
+	[ -n "${BATS_TEST_COMPLETED:-}" ] || [ -n "${BATS_TEST_SKIPPED:-}" ] || tail -n 8 "$CLUSTER"/log/*.log 2>/dev/null
+}

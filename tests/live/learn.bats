@@ -1,0 +1,138 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The synthetic task is honest and the trainer learns it: no cluster, one core, a few seconds.
+bats_require_minimum_version 1.5.0
+load helpers
+
+NETWORK=(--model densenet --growth 8 --blocks 2,2 --threads 1 --batch 16 --learning-rate 5e-3 --resamples 1000)
+
+setup_file() {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	rm -rf "$SCRATCH"
+	mkdir -p "$SCRATCH"
+}
+teardown_file() { rm -rf "$SCRATCH"; }
+teardown() { [ -n "${BATS_TEST_COMPLETED:-}" ] || tail -n 20 "$SCRATCH"/*.out; }
+
+prepared() { # NAME [OPTION of synth…]
+	"$BUILD/chexnet" synth --out "$SCRATCH/$1-tree" --size 32 --prevalence-floor 0.1 "${@:2}" >"$SCRATCH/$1-synth.out"
+	"$BUILD/chexnet" prepare nih "$SCRATCH/$1-tree" "$SCRATCH/$1" --size 32 >>"$SCRATCH/$1-synth.out"
+}
+
+# The last table's mean: value, low, high, oracle.
+mean() { sed -n 's/^mean of 14 of 14 *\([0-9.]*\) *\([0-9.]*\) to \([0-9.]*\) *\([0-9.]*\)$/\1 \2 \3 \4/p' "$1" | tail -n 1; }
+
+@test "a small network finds the signs, and never more than the oracle can" {
+	prepared signs --images 2500
+	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/signs" --epochs 4 --output "$SCRATCH/run" --log-json "$SCRATCH/run.json" >"$SCRATCH/run.out"
+	read -r value low high oracle <<<"$(mean "$SCRATCH/run.out")"
+	echo "mean AUROC $value ($low to $high), oracle $oracle"
+	awk "BEGIN { exit !($value >= 0.80) }"
+	# every finding: AUROC <= oracle + 3 standard errors
+	n=$(grep '"split":"test"' "$SCRATCH/run.json" | grep -o '"positives":[^}]*}' |
+		sed 's/.*"auroc":\([0-9.]*\),.*"se":\([0-9.]*\),"oracle":\([0-9.]*\).*/\1 \2 \3/' |
+		awk '$1 <= $3 + 3 * $2 { n++ } END { print n }')
+	[ "$n" = 14 ]
+}
+
+@test "the first loss is that of the prevalences: labels are read right" {
+	[ -d "$SCRATCH/signs" ] || prepared signs --images 2500
+	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/signs" --steps 1 --batch 64 --output "$SCRATCH/first" --log-json "$SCRATCH/first.json" >"$SCRATCH/first.out"
+	loss=$(sed -n 's/.*"event":"step".*"loss":\([0-9.]*\).*/\1/p' "$SCRATCH/first.json")
+	# the entropy of 14 findings with prevalences of 0.1 to 0.18 is 0.33 to 0.47, an uninformed head's loss is 0.69
+	awk "BEGIN { exit !($loss > 0.28 && $loss < 0.5) }"
+}
+
+@test "null control: without signs the AUROC is 0.5 but for chance, 5 seeds" {
+	for seed in 1 2 3 4 5; do
+		prepared "null$seed" --images 1500 --contrast 0 --seed $seed
+		"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/null$seed" --seed $seed --steps 80 --output "$SCRATCH/null-run$seed" >"$SCRATCH/null$seed.out"
+		read -r value low high oracle <<<"$(mean "$SCRATCH/null$seed.out")"
+		echo "seed $seed: mean AUROC $value ($low to $high), oracle $oracle"
+		[ "$oracle" = 0.5000 ]
+		awk "BEGIN { exit !($low <= 0.5 && 0.5 <= $high) }"
+	done
+}
+
+@test "patience ends a training that makes no progress, and a resumed one stays ended" {
+	[ -d "$SCRATCH/null1" ] || prepared null1 --images 1500 --contrast 0 --seed 1
+	for again in "" "--resume=auto"; do
+		# shellcheck disable=SC2086 # no word or one
+		"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/null1" --epochs 40 --patience 3 --decay plateau --output "$SCRATCH/patience" $again >"$SCRATCH/patience.out"
+		grep -q '^3 validations without a lower loss' "$SCRATCH/patience.out"
+		grep -q '^takes the weights of step' "$SCRATCH/patience.out"
+	done
+	run ! grep 'learning rate falls' "$SCRATCH/patience.out" # the second time no step was done
+}
+
+@test "shared patients are refused; with --allow-leak every result says so" {
+	prepared leak --images 300 --leaky
+	run --separate-stderr -65 "$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/leak" --steps 2 --output "$SCRATCH/leak-run"
+	[[ $stderr == *"patients are both in train and in "*"--allow-leak"* ]]
+	[ "$(wc -l <<<"$stderr")" = 1 ]
+	[ ! -e "$SCRATCH/leak-run" ]
+	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/leak" --steps 2 --output "$SCRATCH/leak-run" --allow-leak >"$SCRATCH/leak.out"
+	grep -q '^LEAK: ' "$SCRATCH/leak.out"
+	grep -q '^validation .*LEAK' "$SCRATCH/leak.out"
+	"$BUILD/chexnet" eval --data "$SCRATCH/leak" --weights "$SCRATCH/leak-run/model.safetensors" >"$SCRATCH/leak-eval.out"
+	grep -q '^LEAK: ' "$SCRATCH/leak-eval.out"
+}
+
+@test "a loss that is not a number stops training and names the step" {
+	[ -d "$SCRATCH/signs" ] || prepared signs --images 2500
+	run --separate-stderr -70 "$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/signs" --optimizer sgd --learning-rate 100 --weight-decay 1 --warmup-epochs 0 --epochs 3 \
+		--output "$SCRATCH/nan"
+	[[ $stderr == "chexnet train: step "*"the loss is not a number (images at positions "*".png)"* ]]
+	[ "$(wc -l <<<"$stderr")" = 1 ]
+	[ ! -e "$SCRATCH/nan/model.safetensors" ]
+	grep -q '"event":"end".*"code":70' "$SCRATCH/nan/log.jsonl"
+}
+
+@test "without room for a checkpoint training ends with its name and leaves no half file" {
+	[ -d "$SCRATCH/signs" ] || prepared signs --images 2500
+	run --separate-stderr -70 bash -c "trap '' XFSZ; ulimit -f 16; exec $BUILD/chexnet train ${NETWORK[*]} --data $SCRATCH/signs --steps 2 --output $SCRATCH/full"
+	[[ $stderr == "chexnet train: $SCRATCH/full/"*".safetensors"* ]]
+	[ "$(find "$SCRATCH/full" -name '*.safetensors*' | wc -l)" = 0 ]
+}
+
+@test "predict gives what eval gives for the same image" {
+	[ -d "$SCRATCH/signs" ] || prepared signs --images 2500
+	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/signs" --steps 20 --resamples 0 --output "$SCRATCH/same" >"$SCRATCH/same.out"
+	"$BUILD/chexnet" eval --weights "$SCRATCH/same/model.safetensors" --data "$SCRATCH/signs" --threads 1 --resamples 0 --predictions "$SCRATCH/same.csv" >>"$SCRATCH/same.out"
+	image=$(sed -n '3s/,.*//p' "$SCRATCH/same.csv")
+	"$BUILD/chexnet" predict --weights "$SCRATCH/same/model.safetensors" --threads 1 --json "$SCRATCH/signs-tree/images/$image" >"$SCRATCH/same.json"
+	ours=$(awk '/logits/ { on = 1 } on && /Effusion/ { gsub(/[^-0-9.e]/, "", $2); print $2 }' "$SCRATCH/same.json")
+	theirs=$(awk -F, 'NR == 2 { for (i = 1; i <= NF; i++) if ($i == "Effusion_logit") c = i } NR == 3 { print $c }' "$SCRATCH/same.csv")
+	echo "$image: predict $ours, eval $theirs"
+	awk "BEGIN { d = $ours - $theirs; exit !(d < 1e-4 && d > -1e-4) }"
+}
+
+@test "activation maps point at the signs" {
+	[ -d "$SCRATCH/run" ] || skip "the network of the first test is not there"
+	# what NIH's box list says: image, left, top, width, height
+	awk -F, '$2 == "Effusion" { print $1, $3, $4, $5, $6 }' "$SCRATCH/signs-tree/BBox_List_2017.csv" | head -n 60 >"$SCRATCH/boxes"
+	sed "s|^\([^ ]*\).*|$SCRATCH/signs-tree/images/\1|" "$SCRATCH/boxes" | xargs "$BUILD/chexnet" predict --weights "$SCRATCH/run/model.safetensors" --threads 1 \
+		--maps "$SCRATCH/maps" --finding Effusion --json >"$SCRATCH/maps.json"
+	[ "$(find "$SCRATCH/maps" -name '*.Effusion.png' | wc -l)" = 60 ]
+	awk '/"map"/ { on = 1 } on && /"x"/ { gsub(/[^0-9.]/, "", $2); x = $2 } on && /"y"/ { gsub(/[^0-9.]/, "", $2); print 32 * x, 32 * $2; on = 0 }' \
+		"$SCRATCH/maps.json" >"$SCRATCH/peaks"
+	paste -d' ' "$SCRATCH/boxes" "$SCRATCH/peaks" | awk '
+		$6 >= $2 && $6 <= $2 + $4 && $7 >= $3 && $7 <= $3 + $5 { hits++ }
+		{ chance += $4 * $5 / (32 * 32) }
+		END { printf "%d of %d peaks lie in their box, %.0f by chance\n", hits, NR, chance; exit !(NR == 60 && hits >= 4 * chance) }'
+}
+
+@test "lr-test trains twice and says which won, with the interval" {
+	[ -d "$SCRATCH/signs" ] || prepared signs --images 2500
+	run --separate-stderr -64 "$BUILD/chexnet" lr-test "${NETWORK[@]}" --data "$SCRATCH/signs" --output "$SCRATCH/lr"
+	[[ $stderr == *"the global batch of 16 is not above --base-batch=256"* ]]
+	"$BUILD/chexnet" lr-test "${NETWORK[@]}" --data "$SCRATCH/signs" --steps 60 --batch 32 --base-batch 2 --scaling linear --learning-rate 3e-4 \
+		--output "$SCRATCH/lr" >"$SCRATCH/lr.out"
+	tail -n 3 "$SCRATCH/lr.out"
+	grep -q '^learning-rate test on .*difference [+-]0\.[0-9]*, 95 % interval' "$SCRATCH/lr.out"
+	grep -qE '^(linear scaling won|training without scaling won|no winner)' "$SCRATCH/lr.out"
+	# the verdict is that of compare on the same files
+	"$BUILD/chexnet" compare "$SCRATCH/lr/none/test.csv" "$SCRATCH/lr/linear/test.csv" --resamples 1000 >"$SCRATCH/compare.out"
+	a=$(sed -n 's/^learning-rate test.* difference \([^,]*\),.*/\1/p' "$SCRATCH/lr.out")
+	grep -F -- "${a#[+-]}" "$SCRATCH/compare.out"
+}

@@ -1,0 +1,257 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The words of srun, sbatch and salloc: what is ours, what is Slurm's, what is the application's.
+
+load helpers
+
+setup_file() {
+	cluster_up
+	export SHOW=$SCRATCH/show
+	# shellcheck disable=SC2016
+	printf '%s\n' '#!/bin/bash' \
+		'echo "task $SLURM_PROCID of $SLURM_STEP_NUM_TASKS: gpus=${CUDA_VISIBLE_DEVICES-none} mpi=${SLURM_MPI_TYPE-none} policy=${HVD_POLICY-none} args=$*"' >"$SHOW"
+	chmod 755 "$SHOW"
+}
+teardown_file() { cluster_down; }
+teardown() { cluster_logs; }
+
+srun() { in_cluster srun -Q "$@"; }
+
+# tasks N: exactly N tasks, in a step of N, each with one GPU, all of them by name
+one_gpu_each() {
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c "^task [0-9]* of $1: gpus=GPU-[0-9a-f-]* " <<<"$output")" -eq "$1" ]
+	[ "$(grep -c '^task' <<<"$output")" -eq "$1" ]
+}
+
+refused() { # TEXT: exit 64 and exactly this line
+	echo "$output"
+	[ "$status" -eq 64 ]
+	[ "$output" = "hvd: $1" ]
+}
+
+@test "one task per GPU, however the GPUs are asked for" {
+	run srun --gpus=2 --hvd "$SHOW"
+	one_gpu_each 2
+	run srun -N2 --gpus=4 --hvd "$SHOW"
+	one_gpu_each 4
+	run srun -N2 --gpus-per-node=2 --hvd "$SHOW"
+	one_gpu_each 4
+	run srun -N2 --gres=gpu:2 --hvd "$SHOW"
+	one_gpu_each 4
+	run srun -n2 --gpus-per-task=1 --hvd "$SHOW"
+	one_gpu_each 2
+	run srun --exclusive -N2 --gpus-per-node=2 --hvd "$SHOW"
+	one_gpu_each 4
+	run srun --gpus=2 --ntasks-per-gpu=1 --hvd "$SHOW"
+	one_gpu_each 2
+}
+
+@test "without GPUs: one task per socket, or as -n says" {
+	run srun -N2 --hvd "$SHOW"
+	[ "$(grep -c '^task . of 4: gpus=none mpi=pmix' <<<"$output")" -eq 4 ]
+	run srun -N2 -n2 --hvd "$SHOW"
+	[ "$(grep -c '^task . of 2: gpus=none mpi=pmix' <<<"$output")" -eq 2 ]
+}
+
+@test "refusals carry both numbers, the -n to type, and status 64" {
+	run srun -n3 --gpus=2 --hvd "$SHOW"
+	refused '3 tasks but 2 GPUs: type -n 2, or --hvd-bind=share'
+	run srun -n1 --gpus=2 --hvd "$SHOW"
+	refused '1 task but 2 GPUs: type -n 2, or --hvd-bind=gpus-per-task=2'
+	run srun -N2 --gpus-per-node=2 -n2 --hvd "$SHOW"
+	refused '2 tasks but 4 GPUs: type -n 4, or --hvd-bind=gpus-per-task=2'
+	run srun --gpus=1 --hvd --hvd-bind=gpus-per-task=2 "$SHOW"
+	refused 'gpus-per-task=2 but 1 GPU'
+	run srun -N2 --gpus-per-socket=1 --sockets-per-node=2 --hvd "$SHOW"
+	refused 'how many GPUs this step has is not known here: type -n N, one task for each GPU'
+}
+
+@test "what only the node can count is refused there, with status 64" {
+	# three GPUs on two nodes make 2 + 1; three tasks can fall 1 + 2
+	run srun -N2 -n4 --gpus=3 --gpu-bind=socket "$SHOW"
+	echo "$output"
+	[ "$status" -eq 64 ]
+	grep -q '^hvd: n[12]: 2 tasks but 1 GPU' <<<"$output"
+}
+
+@test "share and gpus-per-task allow other numbers" {
+	run srun -N1 -n3 -O --gpus=2 --hvd --hvd-bind=share "$SHOW"
+	grep -q "^hvd: rank 1 on n1: no core on the socket" <<<"$output"
+	output=$(grep ^task <<<"$output")
+	one_gpu_each 3
+	run srun --gpus=2 --hvd --hvd-bind=gpus-per-task=2 "$SHOW"
+	[ "$(grep -c '^task 0 of 1: gpus=GPU-[0-9a-f-]*,GPU-[0-9a-f-]* ' <<<"$output")" -eq 1 ]
+}
+
+@test "too few CPUs: our line, with the words to add, before Slurm's" {
+	in_cluster sbatch -Q -W -N2 --gpus-per-node=2 -o "$SCRATCH/out" --wrap "srun -Q --hvd $SHOW; echo status \$?"
+	cat "$SCRATCH/out"
+	[ "$(cat "$SCRATCH/out")" = $'hvd: n1: 2 GPUs but 1 CPU: add #SBATCH --cpus-per-gpu=1\nstatus 64' ]
+	in_cluster sbatch -Q -W -N2 --gpus-per-node=2 --cpus-per-gpu=1 -o "$SCRATCH/out" --wrap "srun -Q --hvd $SHOW"
+	output=$(cat "$SCRATCH/out") status=0
+	one_gpu_each 4
+}
+
+@test "--gpu-bind=socket without --hvd is placement only" {
+	run srun -n2 --gpus=2 --gpu-bind=socket "$SHOW"
+	one_gpu_each 2
+	[ "$(grep -c 'mpi=none policy=socket' <<<"$output")" -eq 2 ]
+	# one task as Slurm would start, and the other GPU is named
+	run srun --gpus=2 --gpu-bind socket "$SHOW"
+	echo "$output"
+	grep -q '^task 0 of 1: gpus=GPU-' <<<"$output"
+	grep -q '^hvd: n1: no task uses GPU 0000:' <<<"$output"
+}
+
+@test "the application's own --gpu-bind=socket arrives untouched" {
+	run srun -n1 "$SHOW" --gpu-bind=socket --gpu-bind socket --hvd
+	[ "$output" = 'task 0 of 1: gpus=none mpi=none policy=none args=--gpu-bind=socket --gpu-bind socket --hvd' ]
+	run srun -n1 --gpus=1 --gpu-bind=socket --hvd -- "$SHOW" --gpu-bind=socket --hvd=off --hvd-bind=none
+	echo "$output"
+	[[ $output == *'policy=socket args=--gpu-bind=socket --hvd=off --hvd-bind=none' ]]
+	run srun -ln 1 --gpu-bin=socket --gpus=1 -D / "$SHOW" -n 7 --gpu-bind socket
+	[[ $output == *'policy=socket args=-n 7 --gpu-bind socket' ]]
+}
+
+@test "other values of --gpu-bind and --cpu-bind are left to Slurm" {
+	run srun -n2 --gpus=2 --gpu-bind=map_gpu:1,0 "$SHOW"
+	[ "$(sort <<<"$output")" = $'task 0 of 2: gpus=1 mpi=none policy=none args=\ntask 1 of 2: gpus=0 mpi=none policy=none args=' ]
+	run srun -n2 --gpus=2 --gpu-bind=map_gpu:1,0 --hvd "$SHOW"
+	[ "$(sort <<<"$output")" = $'task 0 of 2: gpus=1 mpi=pmix policy=socket args=\ntask 1 of 2: gpus=0 mpi=pmix policy=socket args=' ]
+	run srun -n1 --gpus=1 --gpu-bind=sockets "$SHOW"
+	[ "$status" -ne 0 ]
+	grep -q 'Invalid --gpu-bind argument: gpu:sockets' <<<"$output"
+}
+
+@test "SLURM_GPU_BIND=socket, and the spelling that #SBATCH can carry" {
+	run in_cluster env SLURM_GPU_BIND=socket srun -Q -n2 --gpus=2 "$SHOW"
+	one_gpu_each 2
+	run srun -n2 --gpus=2 --gpu-bind=none:socket "$SHOW"
+	one_gpu_each 2
+	printf '%s\n' '#!/bin/bash' '#SBATCH -Q -N2 -n4 --gpus-per-node=2 --hvd-bind=socket' '#SBATCH --hvd=deadline=9' "srun -Q $SHOW" >"$SCRATCH/job"
+	in_cluster sbatch -W -o "$SCRATCH/out" "$SCRATCH/job"
+	output=$(cat "$SCRATCH/out") status=0
+	one_gpu_each 4
+	sed -i 's/--hvd-bind=socket/--gpu-bind=none:socket/; s/^#SBATCH --hvd=.*//' "$SCRATCH/job"
+	in_cluster sbatch -W -o "$SCRATCH/out" "$SCRATCH/job"
+	output=$(cat "$SCRATCH/out") status=0
+	one_gpu_each 4
+}
+
+@test "options of sbatch reach the sruns inside, and --hvd=off switches them off" {
+	in_cluster sbatch -Q -W -N2 -n4 --gpus-per-node=2 --gpu-bind=socket --hvd -o "$SCRATCH/out" \
+		--wrap "echo batch \${HVD_POLICY-none} \${HVD_GPU-none} \${SLURM_MPI_TYPE-none}; srun -Q $SHOW; srun -Q --hvd=off $SHOW"
+	cat "$SCRATCH/out"
+	[ "$(head -n 1 "$SCRATCH/out")" = 'batch none none none' ]
+	[ "$(grep -c 'gpus=GPU-.*mpi=pmix policy=socket' "$SCRATCH/out")" -eq 4 ]
+	[ "$(grep -c 'gpus=0,1 mpi=none policy=none' "$SCRATCH/out")" -eq 4 ]
+}
+
+@test "salloc, and the GPUs of its --gres" {
+	run in_cluster salloc -Q -N2 --gres=gpu:2 -c2 srun -Q --hvd "$SHOW"
+	one_gpu_each 4
+	run in_cluster env SALLOC_GPU_BIND=socket salloc -Q -N1 --gpus=2 -n2 srun -Q "$SHOW"
+	one_gpu_each 2
+}
+
+@test "a step inside a task does not inherit its placement" {
+	run in_cluster salloc -Q -N1 -n2 --gpus=2 srun -Q --gpus=2 -n2 --hvd bash -c \
+		'if [ "$SLURM_PROCID" = 0 ]; then srun -Q --overlap -n1 --gpus=2 env; fi'
+	echo "$output" | grep '^HVD_\|^OMP\|^CUDA' || true
+	[ "$status" -eq 0 ]
+	grep -q '^CUDA_VISIBLE_DEVICES=0,1$' <<<"$output"
+	! grep -Eq '^(HVD_(GPU|CPUS|NUMA|NIC|POLICY|THREADS)|OMP_NUM_THREADS|SLURM_HVD_STEP)=' <<<"$output"
+}
+
+@test "the user's MPI type and an inherited choice win" {
+	run srun -n2 --gpus=2 --mpi=none --hvd "$SHOW"
+	[ "$(grep -c 'mpi=none policy=socket' <<<"$output")" -eq 2 ]
+	run in_cluster env SLURM_MPI_TYPE=pmi2 srun -Q --gpus=1 --hvd "$SHOW"
+	grep -q 'mpi=pmi2 policy=socket' <<<"$output"
+}
+
+@test "on_death=continue: the step outlives a task" {
+	run srun -n2 --gpus=2 -K1 --hvd bash -c 'if [ "$SLURM_PROCID" = 0 ]; then exit 3; fi; sleep 1; echo survived'
+	! grep -q survived <<<"$output"
+	run srun -n2 --gpus=2 --hvd=on_death=continue bash -c 'echo "bad-exit ${SLURM_KILL_BAD_EXIT-unset} no-kill ${SLURM_NO_KILL-unset}"'
+	[ "$(sort -u <<<"$output")" = 'bad-exit 0 no-kill set' ]
+}
+
+@test "unknown words: the word, the nearest known one, status 64; in srun, sbatch and salloc" {
+	run srun --gpus=1 --hvd=on_deth=continue "$SHOW"
+	refused "--hvd: unknown key 'on_deth', the nearest known one is 'on_death'"
+	run srun --gpus=1 --hvd-bind=sockets "$SHOW"
+	refused "--hvd-bind: unknown key 'sockets', the nearest known one is 'socket'"
+	run in_cluster sbatch -Q --hvd=dead=1 --wrap true
+	refused "--hvd: unknown key 'dead', the nearest known one is 'deadline'"
+	run in_cluster salloc -Q --hvd-bind=socket,numa true
+	refused "--hvd-bind: 'socket' and 'numa' exclude each other: say one of them once"
+	printf '%s\n' '#!/bin/bash' '#SBATCH --hvd=bakend=cpu' true >"$SCRATCH/job"
+	run in_cluster sbatch -Q "$SCRATCH/job"
+	refused "--hvd: unknown key 'bakend', the nearest known one is 'backend'"
+}
+
+@test "heterogeneous steps: each component has its own count, and keeps its own arguments" {
+	run srun -N1 --gpus=2 --gpu-bind=socket --hvd "$SHOW" a --gpu-bind=socket : -N1 --gpus=1 --hvd "$SHOW" b --gpu-bind=socket
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c 'of 3: gpus=GPU-.*args=a --gpu-bind=socket$' <<<"$output")" -eq 2 ]
+	[ "$(grep -c 'of 3: gpus=GPU-.*args=b --gpu-bind=socket$' <<<"$output")" -eq 1 ]
+	run srun -N1 --gpus=1 --hvd-bind=socket "$SHOW" : -N1 --gpus=1 --hvd-bind=numa "$SHOW"
+	refused '--hvd-bind differs between the components of one command: start them as separate steps'
+}
+
+@test "next to a second SPANK plugin, whose options take a word of their own" {
+	cat >"$SCRATCH/other.c" <<-'E'
+		#include <slurm/spank.h>
+		SPANK_PLUGIN(other, 1)
+		static int take(int value, const char *text, int remote)
+		{
+			if (!remote)
+				slurm_spank_log("other: %s", text);
+			return value - 1;
+		}
+		static struct spank_option option = { "other", "word", "an option of another plugin", 1, 1, take };
+		int slurm_spank_init(spank_t spank, int argc, char *argv[])
+		{
+			(void)argc, (void)argv;
+			return spank_option_register(spank, &option);
+		}
+	E
+	"${CC:-gcc}" -shared -fPIC -o "$CLUSTER/etc/other.so" "$SCRATCH/other.c"
+	sed -i "1i required $CLUSTER/etc/other.so" "$CLUSTER/etc/plugstack.conf"
+	run srun --other ./word --gpu-bind socket --gpus=2 --hvd "$SHOW" --other x
+	sed -i 1d "$CLUSTER/etc/plugstack.conf"
+	echo "$output"
+	grep -q '^other: ./word$' <<<"$output"
+	output=$(grep '^task' <<<"$output")
+	one_gpu_each 2
+	[ "$(grep -c 'args=--other x$' <<<"$output")" -eq 2 ]
+}
+
+@test "plugstack.conf: defaults of the site, aliases off, never" {
+	local stack
+	stack=$(cat "$CLUSTER/etc/plugstack.conf")
+	echo "$stack hvd-bind=ids=index hvd=deadline=61" >"$CLUSTER/etc/plugstack.conf"
+	run srun --gpus=2 --hvd bash -c 'echo "$CUDA_VISIBLE_DEVICES $HVD_DEADLINE"'
+	[ "$(sort <<<"$output")" = $'0 61\n1 61' ]
+	run srun --gpus=2 --hvd=deadline=5 --hvd-bind=ids=uuid bash -c 'echo "$CUDA_VISIBLE_DEVICES $HVD_DEADLINE"'
+	[ "$(grep -c '^GPU-.* 5$' <<<"$output")" -eq 2 ]
+	echo "$stack aliases=off" >"$CLUSTER/etc/plugstack.conf"
+	run srun --gpus=1 --gpu-bind=socket true
+	[ "$status" -ne 0 ]
+	grep -q 'Invalid --gpu-bind argument' <<<"$output"
+	echo "$stack enable=never" >"$CLUSTER/etc/plugstack.conf"
+	run srun --hvd true
+	[ "$status" -ne 0 ]
+	grep -q "unrecognized option '--hvd'" <<<"$output"
+	echo "$stack enable=always" >"$CLUSTER/etc/plugstack.conf"
+	run srun -n2 --gpus=2 "$SHOW"
+	one_gpu_each 2
+	# a task with several GPUs may want them all
+	run srun -n1 --gpus=2 "$SHOW"
+	[ "$output" = 'task 0 of 1: gpus=0,1 mpi=none policy=none args=' ]
+	echo "$stack" >"$CLUSTER/etc/plugstack.conf"
+}

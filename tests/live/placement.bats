@@ -1,0 +1,234 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Where tasks really are: their own sched_getaffinity and environment, against the machine's description
+# (topology.xml and the driver's files), never against what the plugin says about itself.
+
+load helpers
+
+setup_file() {
+	cluster_up
+}
+teardown_file() { cluster_down; }
+teardown() { cluster_logs; }
+
+# The same cluster with other nodes.
+cluster_again() {
+	hvd_cluster down
+	hvd_cluster up --owner "$BATS_ROOT_PID" "$@"
+}
+
+# What a task sees, a line: host, local rank, its CPUs, its GPUs. The number of threads comes from the variable.
+# shellcheck disable=SC2016
+look='echo "task $(hostname) $SLURM_LOCALID $(taskset -cp $$ | sed "s/.*: //") ${CUDA_VISIBLE_DEVICES-unset}"'
+
+tasks() { grep '^task ' <<<"$output" | sort; }
+
+# "0-2,5" to "0 1 2 5 "
+cpu_numbers() {
+	local part numbers=()
+	for part in ${1//,/ }; do
+		# shellcheck disable=SC2207
+		numbers+=($(seq "${part%-*}" "${part#*-}"))
+	done
+	printf '%s\n' "${numbers[@]}" | sort -nu | tr '\n' ' '
+}
+
+# "0x00000001,0x000000f0" to "4 5 6 7 32 ", the form in which hwloc writes a cpuset
+mask_numbers() {
+	local words bit cpu=0 i
+	IFS=, read -ra words <<<"$1"
+	for ((i = ${#words[@]} - 1; i >= 0; i--)); do
+		for ((bit = 0; bit < 32; bit++, cpu++)); do
+			(( (words[i] >> bit) & 1 )) && printf '%s ' "$cpu"
+		done
+	done
+	return 0
+}
+
+gpu_bus() { # UUID: its PCI address, from the driver's files
+	grep -l "GPU UUID:.*$1\$" "$CLUSTER"/proc/gpus/*/information | sed 's|.*gpus/||; s|/information||'
+}
+
+package_cpus() { # PCI address: the CPUs of its package, from the topology file
+	mask_numbers "$(awk -v bus="$1" '
+		/<object type="Package"/ { match($0, /cpuset="[^"]*"/); set = substr($0, RSTART + 8, RLENGTH - 9) }
+		index($0, "pci_busid=\"" bus "\"") { print set }' "$CLUSTER/topology.xml")"
+}
+
+# Every line of tasks: exactly one GPU, all different on a node, and exactly the CPUs of that GPU's package.
+tasks_are_near_their_gpus() { # NUMBER OF TASKS
+	local task host local_rank cpus uuid bus
+	[ "$(tasks | wc -l)" -eq "$1" ]
+	[ -z "$(tasks | awk '{ print $2, $5 }' | sort | uniq -d)" ]
+	while read -r task host local_rank cpus uuid; do
+		bus=$(gpu_bus "$uuid")
+		[ -n "$bus" ] && [[ $uuid != *,* ]]
+		echo "$host task $local_rank: GPU $bus, CPUs $(cpu_numbers "$cpus")of $(package_cpus "$bus")"
+		[ "$(cpu_numbers "$cpus")" = "$(package_cpus "$bus")" ]
+	done < <(tasks)
+}
+
+@test "each task has one GPU and the cores of that GPU's socket" {
+	run in_cluster srun -Q -N2 --gpus-per-node=2 --gpu-bind=socket --hvd bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 4
+}
+
+@test "the same as an ordinary user" {
+	run in_cluster --user srun -Q -N2 --gpus-per-node=2 --gpu-bind=socket --hvd bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 4
+}
+
+@test "stock Slurm leaves every task with all GPUs: the check above can fail" {
+	run in_cluster srun -Q -N2 -n4 --gpus-per-node=2 bash -c "$look"
+	echo "$output"
+	[ "$(tasks | grep -c ' 0,1$')" -eq 4 ]
+}
+
+@test "a task gets the variables of the contract" {
+	# shellcheck disable=SC2016
+	run in_cluster srun -Q -N1 --gpus=2 --hvd=deadline=7,on_death=continue,trace=/tmp/x \
+		bash -c 'env | sed -n "s/^\(HVD_\|OMP_NUM\|CUDA_DEV\)/task $SLURM_LOCALID \1/p"'
+	echo "$output"
+	[ "$(grep -c '^task . HVD_CPUS=' <<<"$output")" -eq 2 ]
+	grep -qx 'task 0 HVD_GPU=0000:15:00.0' <<<"$output"
+	grep -qx 'task 1 HVD_GPU=0000:1b:00.0' <<<"$output"
+	grep -qx 'task 0 HVD_CPUS=0' <<<"$output"
+	grep -qx 'task 1 HVD_CPUS=1' <<<"$output"
+	grep -qx 'task 0 HVD_NIC=mlx5_0' <<<"$output"
+	grep -qx 'task 1 HVD_NIC=mlx5_1' <<<"$output"
+	grep -qx 'task 0 HVD_NUMA=0' <<<"$output"
+	grep -qx 'task 0 HVD_THREADS=1' <<<"$output"
+	grep -qx 'task 0 HVD_POLICY=socket' <<<"$output"
+	grep -qx 'task 0 HVD_DEADLINE=7' <<<"$output"
+	grep -qx 'task 0 HVD_ON_DEATH=continue' <<<"$output"
+	grep -qx 'task 0 HVD_TRACE=/tmp/x' <<<"$output"
+	grep -qx 'task 0 OMP_NUM_THREADS=1' <<<"$output"
+	! grep -q CUDA_DEVICE_ORDER <<<"$output"
+}
+
+@test "OMP_NUM_THREADS of the user stays; indices come with CUDA_DEVICE_ORDER" {
+	# shellcheck disable=SC2016
+	run in_cluster env OMP_NUM_THREADS=5 srun -Q --gpus=2 --hvd --hvd-bind=ids=index \
+		bash -c 'echo "task $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER $OMP_NUM_THREADS"'
+	[ "$(tasks)" = $'task 0 PCI_BUS_ID 5\ntask 1 PCI_BUS_ID 5' ]
+}
+
+@test "verbose: a line per task with rank, host, GPU, CPUs, NUMA node, NIC and reason" {
+	run in_cluster srun -Q -N2 --gpus-per-node=2 --hvd --hvd-bind=verbose true
+	echo "$output"
+	[ "$(grep -c '^hvd: rank ' <<<"$output")" -eq 4 ]
+	grep -Eq "^hvd: rank 3 on n2: GPU 0000:1b:00.0 \(GPU-[0-9a-f-]+\), CPUs 1, NUMA 0, NIC mlx5_1, 1 thread: the GPU's socket$" <<<"$output"
+}
+
+@test "one task of a partial node gets the GPU next to its core" {
+	# the job that waits holds the first core and its GPU
+	in_cluster srun -Q -w n1 -n1 -c1 --gpus=1 --hvd bash -c "touch $CLUSTER/home/holds; sleep 30" 3>&- &
+	local holder=$!
+	wait_for 15 test -e "$CLUSTER/home/holds"
+	run in_cluster srun -Q -w n1 -n1 -c1 --gpus=1 --hvd bash -c "$look"
+	echo "$output"
+	in_cluster scancel --name=bash --state=RUNNING
+	wait $holder || true
+	rm "$CLUSTER/home/holds"
+	tasks_are_near_their_gpus 1
+	[ "$(tasks | cut -d' ' -f4)" = 1 ]
+}
+
+@test "a core on the wrong socket is told with its cure" {
+	run in_cluster srun -Q -N1 -n3 -O --gpus=2 --hvd --hvd-bind=share true
+	echo "$output"
+	grep -q 'no core on the socket of GPU 0000:1b:00.0.*--cpus-per-gpu=N' <<<"$output"
+}
+
+@test "CPUs follow the user's --gpu-bind, GPUs follow the user's --cpu-bind" {
+	run in_cluster srun -Q -w n1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 --hvd bash -c "$look"
+	echo "$output"
+	[ "$(tasks)" = $'task n1 0 1 1\ntask n1 1 0 0' ]
+	run in_cluster srun -Q -w n1 -n2 --gpus=2 --cpu-bind=map_cpu:1,0 --hvd bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 2
+	[ "$(tasks | cut -d' ' -f4 | xargs)" = '1 0' ]
+}
+
+@test "memory is preferred on the NUMA nodes of the task's CPUs, not bound to them" {
+	[ -e /proc/self/numa_maps ] || skip "this kernel does not show memory policies"
+	run in_cluster srun -Q --gpus=2 --hvd bash -c 'echo "task $(cut -d" " -f2,3 /proc/self/numa_maps | sort -u | head -n 1)"'
+	echo "$output"
+	[[ $(tasks | sort -u) =~ ^task\ prefer(\ \(many\))?:0 ]]
+	run in_cluster srun -Q --gpus=2 --hvd --mem-bind=none bash -c 'echo "task $(cut -d" " -f2 /proc/self/numa_maps | sort -u | head -n 1)"'
+	[ "$(tasks | sort -u)" = 'task default' ]
+}
+
+@test "job arrays and overlapping steps" {
+	in_cluster sbatch -Q -W --array=0-2 -N1 -n2 --gpus=2 -o "$SCRATCH/array-%a" --wrap "srun -Q --hvd bash -c '${look//\'/\'\\\'\'}'"
+	for n in 0 1 2; do
+		output=$(cat "$SCRATCH/array-$n")
+		echo "$output"
+		tasks_are_near_their_gpus 2
+	done
+	run in_cluster salloc -Q -N1 -n2 --gpus=2 bash -c "for n in 1 2; do srun -Q --overlap --hvd bash -c '${look//\'/\'\\\'\'}; sleep 1' & done; wait"
+	echo "$output"
+	[ "$(tasks | wc -l)" -eq 4 ]
+	[ "$(tasks | sort -u | wc -l)" -eq 2 ]
+}
+
+@test "confined devices: tasks share the step's GPUs' device files, and each still sees one GPU" {
+	[ "$(id -u)" = 0 ] || skip "control groups need root"
+	cluster_again --cgroup v1 || skip "no usable cgroup v1 here"
+	# shellcheck disable=SC2016
+	run in_cluster srun -Q -N2 --gpus-per-node=2 --hvd bash -c "$look"'; for n in 0 1; do { : <"/dev/nvidia$n"; } 2>&1 | sed "s/.*: /open $n /"; done'
+	echo "$output"
+	tasks_are_near_their_gpus 4
+	# ENXIO is "allowed, but there is no such device"; a denied device would be EPERM
+	[ "$(grep -c '^open . No such device or address' <<<"$output")" -eq 8 ]
+	run in_cluster srun -Q -w n1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 --hvd bash -c "$look"
+	[ "$(tasks)" = $'task n1 0 1 0\ntask n1 1 0 0' ]
+}
+
+@test "GPU numbers and core numbers the other way round: identity would be wrong" {
+	cluster_again --gpu-order reverse
+	run in_cluster srun -Q -N2 --gpus-per-node=2 --gpu-bind=socket --hvd bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 4
+	[ "$(tasks | cut -d' ' -f3,4)" = $'0 1\n1 0\n0 1\n1 0' ]
+	cluster_again --core-order reverse
+	run in_cluster srun -Q -N2 --gpus-per-node=2 --gpu-bind=socket --hvd bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 4
+	[ "$(tasks | cut -d' ' -f3,4)" = $'0 1\n1 0\n0 1\n1 0' ]
+}
+
+@test "larger nodes, GPUs and cores interleaved over the sockets" {
+	cluster_again --shim --cores 4 --threads 2 --gpus 4 --gpu-order interleave --core-order interleave
+	run in_cluster srun -Q -N2 --exclusive --gpus-per-node=4 --gpu-bind=socket --hvd bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 8
+	run in_cluster srun -Q -N1 --exclusive --gpus=4 --hvd --hvd-bind=gpu bash -c "$look"
+	echo "$output"
+	# shares of the nearest cores are disjoint and make up the node
+	[ "$(cpu_numbers "$(tasks | cut -d' ' -f4 | paste -sd,)")" = "$(seq 0 15 | tr '\n' ' ')" ]
+	[ -z "$(for cpus in $(tasks | cut -d' ' -f4); do cpu_numbers "$cpus" | xargs -n1; done | sort | uniq -d)" ]
+	run in_cluster srun -Q -N1 --exclusive --gpus=4 --hvd --hvd-bind=socket,smt=off bash -c "$look"
+	[ "$(tasks | head -n 1 | cut -d' ' -f4 | tr , '\n' | wc -l)" -eq 4 ]
+}
+
+@test "two jobs on one node keep to their own GPUs and cores" {
+	local first cpus
+	in_cluster srun -Q -w n1 -n2 -c4 --gpus=2 --hvd bash -c "$look; sleep 2" >"$SCRATCH/first" 3>&- &
+	first=$!
+	wait_for 15 grep -q '^task' "$SCRATCH/first"
+	run in_cluster srun -Q -w n1 -n2 -c4 --gpus=2 --hvd bash -c "$look"
+	wait $first
+	output+=$'\n'$(cat "$SCRATCH/first")
+	echo "$output"
+	[ "$(tasks | wc -l)" -eq 4 ]
+	[ -z "$(tasks | cut -d' ' -f5 | sort | uniq -d)" ]
+	# no CPU belongs to both jobs
+	cpus=$(for job in "$(cut -d' ' -f4 "$SCRATCH/first")" "$(tasks | grep -vxFf "$SCRATCH/first" | cut -d' ' -f4)"; do
+		cpu_numbers "$(paste -sd, <<<"$job")" | xargs -n1
+	done)
+	[ "$(sort -n <<<"$cpus" | uniq -d)" = '' ]
+	[ "$(wc -l <<<"$cpus")" -eq 16 ]
+}

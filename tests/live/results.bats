@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+# What a user does with results: train, score, report, compare, average; and what they are told when a file is not what it should be.
+
+load helpers
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+	rm -rf "$SCRATCH"
+	mkdir -p "$SCRATCH"
+	cd "$SCRATCH" || return 1
+	export PATH="$BUILD:$PATH" OMP_NUM_THREADS=1
+	chexnet synth --out tree --images 400 --size 32 --prevalence-floor 0.2 >/dev/null
+	chexnet prepare nih tree set --size 32 >/dev/null
+	for seed in 1 2; do
+		chexnet train --data set --model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --steps 12 --eval-every 6 --batch 8 \
+			--learning-rate 1e-3 --resamples 20 --seed $seed --threads 1 --output run$seed --log-json log$seed.jsonl >/dev/null
+		chexnet eval --data set --weights run$seed/model.safetensors --threads 1 --resamples 0 --predictions $seed.csv >/dev/null
+	done
+}
+
+teardown_file() { rm -rf "$SCRATCH"; }
+
+setup() { cd "$SCRATCH" || return 1; }
+
+refuses() { # CODE "WORDS" COMMAND…
+	local code=$1 words=$2
+	shift 2
+	run --separate-stderr "$@"
+	echo "status $status, stderr: $stderr"
+	[ "$status" -eq "$code" ]
+	[ "$(grep -c . <<<"$stderr")" -eq 1 ]
+	for word in $words; do [[ $stderr == *"$word"* ]]; done
+}
+
+@test "the report holds what eval printed, and nothing from outside" {
+	run chexnet report --predictions 1.csv --log log1.jsonl --resamples 100 --out r.html
+	echo "$output"
+	[ "$status" -eq 0 ]
+	mean=$(chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 --json |
+		sed -n '/"mean"/,/}/s/.*"auroc":[^0-9]*\([0-9.]*\).*/\1/p')
+	mean=$(LC_ALL=C printf %.3f "$mean")
+	echo "mean $mean"
+	grep -q "<div class=\"big\">$mean</div>" r.html
+	grep -q 'Synthetic images' r.html
+	chexnet report --predictions 1.csv --resamples 100 --out alone.html
+	grep -q 'Synthetic images' alone.html
+	grep -q 'chexnet report --predictions 1.csv' r.html
+	[ "$(grep -c '://' r.html)" -eq 0 ]
+	[ "$(stat -c %s r.html)" -lt 5000000 ]
+}
+
+@test "a model does not differ from itself, two are compared finding by finding" {
+	run chexnet compare 1.csv 1.csv --resamples 100
+	[ "$status" -eq 0 ]
+	[[ $output == *"no difference in mean AUROC can be shown"* ]]
+	run chexnet compare 1.csv 2.csv --resamples 100 --json
+	[ "$status" -eq 0 ]
+	[ "$(grep -c p_holm <<<"$output")" -eq 15 ]
+}
+
+@test "an ensemble is a file of predictions like its members" {
+	run chexnet ensemble both.csv 1.csv 2.csv --spread spread.csv
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(wc -l <both.csv)" -eq "$(wc -l <1.csv)" ]
+	[ "$(sed -n 2p both.csv)" = "$(sed -n 2p 1.csv)" ]
+	[ "$(wc -l <spread.csv)" -eq $(($(wc -l <1.csv) - 1)) ]
+	chexnet compare 1.csv both.csv --resamples 100 >/dev/null
+}
+
+@test "TensorBoard gets an event file with its name" {
+	run chexnet report --predictions 1.csv --log log1.jsonl --tensorboard events
+	[ "$status" -eq 0 ]
+	[[ $output == events/events.out.tfevents.* ]]
+	[ -s "$output" ]
+	grep -aq 'brain.Event:2' "$output"
+	grep -aq 'pr_curves' "$output"
+}
+
+@test "files that are not what they should be are named, with the line" {
+	sed '5s/,[^,]*$/,inf/' 1.csv >bad.csv
+	refuses 65 "bad.csv line 5 Hernia inf" chexnet report --predictions bad.csv --out bad.html
+	[ ! -e bad.html ]
+	grep -v '^0000' 1.csv >empty.csv
+	refuses 65 "empty.csv no predictions" chexnet compare empty.csv 1.csv
+	head -n 20 1.csv >part.csv
+	refuses 65 "part.csv missing" chexnet ensemble out.csv 1.csv part.csv
+	refuses 65 "1.csv no event" chexnet report --predictions 1.csv --log 1.csv --out bad.html
+	refuses 65 "nowhere.csv" chexnet compare 1.csv nowhere.csv
+	refuses 64 "--predictions" chexnet report --out bad.html
+	refuses 70 "nowhere/r.html" chexnet report --predictions 1.csv --resamples 100 --out nowhere/r.html
+	[ ! -e bad.html ] && [ ! -e out.csv ]
+}

@@ -1,0 +1,199 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# libhvd in job steps: worlds of every shape, and what happens when a rank is missing, dies or stops.
+
+load helpers
+
+setup_file() {
+	cluster_up --plugin none
+	export EXAMPLES=$BUILD/examples
+}
+teardown_file() { cluster_down; }
+teardown() { cluster_logs; }
+
+step() { in_cluster srun -Q --mpi=pmix -O "$@"; }
+
+# Four ranks on two nodes run the gradients example; after a second, rank $1 gets signal $2.
+step_with_victim() { # RANK SIGNAL OPTION…
+	local victim=$1 signal=$2
+	shift 2
+	# shellcheck disable=SC2016
+	step -N2 -n4 --ntasks-per-node=2 "$@" bash -c '
+		if [ "$SLURM_PROCID" = "$1" ]; then
+			"$0" 100000 >/dev/null &
+			sleep 1; kill -"$2" $!; wait $!; exit 137
+		fi
+		exec "$0" 100000 >/dev/null' "$EXAMPLES/gradients" "$victim" "$signal"
+}
+
+# Every line of hvd-bench's table ends with 0 wrong elements.
+table_is_right() { [ -z "$(grep -v '^#\|bytes' <<<"$output" | grep -v ' 0$')" ]; }
+
+nothing_left() {
+	! pgrep -f "$EXAMPLES/" && [ -z "$(hvd_cluster node 1 ls /dev/shm)$(hvd_cluster node 2 ls /dev/shm)" ]
+}
+
+@test "four ranks on two nodes are one world" {
+	run step -N2 -n4 --ntasks-per-node=2 "$EXAMPLES/mean"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c 'of 4.*mean 1.500' <<<"$output")" -eq 4 ]
+	grep -q 'rank 0 of 4, number 0 of 2 on node n1 (0 of 2)' <<<"$output"
+	grep -q 'rank 3 of 4, number 1 of 2 on node n2 (1 of 2)' <<<"$output"
+}
+
+@test "four ranks on one node, and ranks dealt out cyclically" {
+	run step -N1 -n4 "$EXAMPLES/mean"
+	[ "$(grep -c 'of 4 on node n1 (0 of 1): mean 1.500' <<<"$output")" -eq 4 ]
+	run step -N2 -n4 --distribution=cyclic "$EXAMPLES/mean"
+	echo "$output"
+	grep -q 'rank 2 of 4, number 1 of 2 on node n1 (0 of 2): mean 1.500' <<<"$output"
+	grep -q 'rank 1 of 4, number 0 of 2 on node n2 (1 of 2): mean 1.500' <<<"$output"
+}
+
+@test "sums are the serial sums bit for bit, on one node and on two, block and cyclic" {
+	local shape
+	for shape in "-N1 -n4" "-N2 -n4 --ntasks-per-node=2" "-N2 -n4 --distribution=cyclic" "-N2 -n3"; do
+		# shellcheck disable=SC2086
+		run step $shape "$BUILD/hvd-bench" -b 4 -e 3M -n 3
+		echo "$output"
+		[ "$status" -eq 0 ]
+		[ "$(grep -vc '^#\|bytes' <<<"$output")" -ge 9 ]
+		table_is_right
+	done
+}
+
+@test "a broadcast brings rank 0's bytes to all" {
+	run step -N2 -n4 "$BUILD/hvd-bench" -c broadcast -b 4 -e 3M -n 2
+	echo "$output"
+	[ "$status" -eq 0 ]
+	table_is_right
+}
+
+@test "no step, and a step of one task without PMIx, are worlds of one" {
+	run env -u SLURM_STEP_NUM_TASKS -u PMIX_NAMESPACE "$EXAMPLES/mean"
+	[ "$status" -eq 0 ]
+	[[ $output == *"rank 0 of 1"* ]]
+	run in_cluster srun -Q --mpi=none -n1 "$EXAMPLES/mean"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == "rank 0 of 1, number 0 of 1 on node n1 "* ]]
+}
+
+@test "a batch shell with four tasks is a world of one" {
+	# shellcheck disable=SC2016
+	run in_cluster bash -c 'sbatch -Q -W -n2 -o "$2" --wrap "$1" >/dev/null; cat "$2"' - "$EXAMPLES/mean" "$SCRATCH/batch.out"
+	echo "$output"
+	[[ $output == *"rank 0 of 1"* ]]
+}
+
+@test "more tasks without PMIx: an error with the cure" {
+	run in_cluster srun -Q --mpi=none -O -n4 "$EXAMPLES/mean"
+	echo "$output"
+	[ "$status" -eq 70 ]
+	[ "$(grep -c '4 tasks but no PMIx.*srun --hvd.*srun --mpi=pmix' <<<"$output")" -eq 4 ]
+}
+
+@test "a library without PMIx in it is named" {
+	mkdir -p "$SCRATCH/lib"
+	cp "$(gcc -print-file-name=libm.so.6)" "$SCRATCH/lib/libpmix.so.2"
+	run in_cluster srun -Q --mpi=pmix -O -n2 env "LD_LIBRARY_PATH=$SCRATCH/lib" "$EXAMPLES/mean"
+	echo "$output"
+	[ "$status" -eq 70 ]
+	[[ $output == *"libpmix.so.2 has no PMIx_Init; libhvd was built with OpenPMIx"* ]]
+}
+
+@test "an interface that is not there: an error that lists those that are" {
+	run env HVD_IFACE=eth77 HVD_DEADLINE=3 "$TOP/contrib/cluster/hvd-cluster" --dir "$CLUSTER" exec srun -Q --mpi=pmix -N2 -n2 "$EXAMPLES/mean"
+	echo "$output"
+	[ "$status" -ne 0 ]
+	[[ $output == *"interface eth77 (HVD_IFACE) has no address; interfaces with one: "* ]]
+}
+
+@test "a rank that never joins is named within the deadline" {
+	local victim
+	for victim in 0 2; do
+		SECONDS=0
+		# shellcheck disable=SC2016
+		run step -N2 -n4 --ntasks-per-node=2 --export=ALL,HVD_DEADLINE=2 bash -c '[ "$SLURM_PROCID" = "$1" ] || exec "$0"' "$EXAMPLES/mean" "$victim"
+		echo "$output"
+		[ "$status" -eq 70 ]
+		[ "$SECONDS" -le 8 ]
+		[ "$(grep -c "rank $victim on n$((victim / 2 + 1)) did not join within 2[.0-9]* s" <<<"$output")" -ge 3 ]
+	done
+	nothing_left
+}
+
+@test "a rank killed while the world is being formed ends the step" {
+	SECONDS=0
+	# shellcheck disable=SC2016
+	run step -N2 -n4 --ntasks-per-node=2 --export=ALL,HVD_DEADLINE=5 bash -c '
+		case $SLURM_PROCID in
+		1) sleep 100 ;;
+		2) "$0" & sleep 1; kill -9 $!; exit 137 ;;
+		*) exec "$0" ;;
+		esac' "$EXAMPLES/mean"
+	echo "$output"
+	[ "$status" -ne 0 ]
+	[ "$SECONDS" -le 15 ]
+	nothing_left
+}
+
+@test "kill -9 of any rank: every survivor names it and its node, and exits 70" {
+	local victim kill survivor node
+	for kill in 0 1; do
+		for victim in 0 1 2 3; do
+			node=n$((victim / 2 + 1))
+			SECONDS=0
+			run step_with_victim "$victim" KILL --kill-on-bad-exit=$kill
+			echo "kill-on-bad-exit=$kill, rank $victim:"
+			echo "$output"
+			[ "$SECONDS" -lt 10 ]
+			[ "$status" -ne 0 ]
+			for survivor in 0 1 2 3; do
+				[ "$survivor" -eq "$victim" ] || grep -q "hvd: rank $survivor on n$((survivor / 2 + 1)) lost rank $victim on $node.*: it died" <<<"$output"
+			done
+			[ "$(grep -c 'exit code 70' <<<"$output")" -eq 2 ] # one line a node that has survivors
+			[[ $output != *"exit code 75"* ]]
+		done
+	done
+	nothing_left
+}
+
+@test "a stopped rank is named within the deadline" {
+	SECONDS=0
+	HVD_DEADLINE=2 run step_with_victim 1 STOP --kill-on-bad-exit=1
+	echo "$output"
+	[ "$SECONDS" -lt 12 ]
+	[ "$(grep -c '^hvd: rank [023] on n[12] lost rank 1 on n1.*no sign of life' <<<"$output")" -eq 3 ]
+	nothing_left
+}
+
+@test "with on_death=continue the others go on, and finish" {
+	# shellcheck disable=SC2016
+	HVD_ON_DEATH=continue run step -N2 -n4 --ntasks-per-node=2 --kill-on-bad-exit=0 --no-kill bash -c '
+		if [ "$SLURM_PROCID" = 0 ]; then "$0" 100000 >/dev/null & sleep 1; kill -9 $!; wait $!; exit 137; fi
+		exec "$0" 100 20' "$EXAMPLES/gradients"
+	echo "$output"
+	[ "$(grep -c 'going on as rank [012] of 3' <<<"$output")" -eq 3 ]
+	grep -q '^step 99: .* averaged over 3 ranks' <<<"$output"
+	[ "$(grep -c 'exit code' <<<"$output")" -eq 1 ] # the victim's
+	nothing_left
+}
+
+@test "the trace of a killed step names the straggler in every step" {
+	# shellcheck disable=SC2016
+	HVD_TRACE=$SCRATCH/trace run step -N2 -n4 --ntasks-per-node=2 bash -c '
+		[ "$SLURM_PROCID" != 0 ] || (sleep 2; kill -9 $$) &
+		exec "$0" 100000 $((20 + 20 * (SLURM_PROCID == 2))) >/dev/null' "$EXAMPLES/gradients"
+	ls "$SCRATCH/trace"
+	run "$BUILD/hvd-trace" --each --output "$SCRATCH/timeline.json" "$SCRATCH/trace"
+	echo "$output" | tail -n 12
+	[ "$status" -eq 0 ]
+	[ "$(grep -c '^step' <<<"$output")" -ge 20 ]
+	[ "$(grep -c '^step.*last to be ready rank 2 on n2' <<<"$output")" -ge "$(($(grep -c '^step' <<<"$output") - 1))" ]
+	grep -q '^bottleneck: rank 2 on n2 is late' <<<"$output"
+	grep -q '"name":"ALLREDUCE"' "$SCRATCH/timeline.json"
+	[ "$(grep -c process_name "$SCRATCH/timeline.json")" -eq 4 ]
+	! command -v python3 >/dev/null || python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$SCRATCH/timeline.json"
+}

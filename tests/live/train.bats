@@ -1,0 +1,224 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Training on the private cluster: the same images and losses however a step is cut over ranks, exact resume, and an end
+# with a name when a rank dies.
+bats_require_minimum_version 1.5.0
+load helpers
+
+# A network and a data set that train in a second on one core.
+SMALL=(--model densenet --growth 4 --blocks 2,2 --learning-rate 1e-3 --resamples 0 --log-hash)
+
+setup_file() {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	cluster_up --plugin none
+	"$BUILD/chexnet" synth --out "$SCRATCH/tree" --images 400 --size 32 >"$SCRATCH/synth.out"
+	"$BUILD/chexnet" prepare nih "$SCRATCH/tree" "$SCRATCH/data" --size 32 >>"$SCRATCH/synth.out"
+}
+teardown_file() { cluster_down; }
+setup() {
+	WORK=$SCRATCH/$BATS_TEST_NUMBER
+	mkdir -p "$WORK"
+}
+teardown() {
+	[ -n "${BATS_TEST_COMPLETED:-}" ] || tail -n 5 "$WORK"/*.err "$WORK"/*.out 2>/dev/null || true
+	cluster_logs
+}
+
+# train PROGRAM NAME "SRUN OPTIONS" [OPTION…]: output, log and exit code go to files called NAME
+train() {
+	local program=$1 name=$2 status=0
+	# shellcheck disable=SC2086 # the options are words
+	in_cluster srun -Q -O --mpi=pmix $3 "$BUILD/$program" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/$name" \
+		--log-json "$WORK/$name.json" "${@:4}" >"$WORK/$name.out" 2>"$WORK/$name.err" || status=$?
+	echo $status >"$WORK/$name.status"
+	return $status
+}
+
+# The values of a key in the step events of a log, one a line; with step numbers in front.
+steps() { # NAME KEY
+	sed -n "s/.*\"event\":\"step\".*\"step\":\([0-9]*\).*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1 \2/p" "$WORK/$1.json"
+}
+
+# Largest difference between the losses of two logs.
+loss_difference() { # NAME NAME
+	join <(steps "$1" loss | sort) <(steps "$2" loss | sort) |
+		awk '{ d = $2 - $3; if (d < 0) d = -d; if (d > m) m = d; n++ } END { printf "%d %.9f\n", n, m }'
+}
+
+pid_of_rank() { # RANK NAME: the process on this machine
+	local p
+	for p in $(pgrep -f -- "--output $WORK/$2 "); do
+		if [ "$(cat /proc/"$p"/comm 2>/dev/null)" = chexnet ] && tr '\0' '\n' <"/proc/$p/environ" | grep -qx "SLURM_PROCID=$1"; then
+			echo "$p"
+			return
+		fi
+	done
+	return 1
+}
+reached() { grep -qs "\"event\":\"step\".*\"step\":$2," "$WORK/$1.json"; } # NAME STEP
+nobody_left() { ! pgrep -f -- "--output $WORK/$1 " >/dev/null; }
+
+@test "1 rank, 4 ranks and 2 nodes see the same images in the same steps, with the same losses" {
+	train chexnet one "-N1 -n1" --steps 20 --batch 8 --accumulate 4
+	train chexnet four "-N1 -n4" --steps 20 --batch 8
+	train chexnet nodes "-N2 -n2" --steps 20 --batch 8 --accumulate 2
+	[ "$(steps one hash | wc -l)" = 20 ]
+	[ "$(steps one hash | cut -d' ' -f2 | sort -u | wc -l)" = 20 ]
+	for other in four nodes; do
+		diff <(steps one hash) <(steps $other hash)
+		diff <(steps one position) <(steps $other position)
+		read -r n difference <<<"$(loss_difference one $other)"
+		echo "$other: $n steps, losses differ by at most $difference"
+		[ "$n" = 20 ]
+		awk "BEGIN { exit !($difference < 1e-4) }"
+	done
+}
+
+@test "a stream that loses one sample does not pass for the same" {
+	train chexnet whole "-N1 -n1" --steps 6 --batch 8 --accumulate 4
+	train tests/wrap_order_sample lossy "-N1 -n1" --steps 6 --batch 8 --accumulate 4
+	# position 100 is in step 3
+	diff <(steps whole hash | head -n 3) <(steps lossy hash | head -n 3)
+	run diff <(steps whole hash | tail -n 3) <(steps lossy hash | tail -n 3)
+	[ "$(grep -c '^<' <<<"$output")" = 3 ]
+}
+
+@test "killed and resumed on other ranks, the order goes on: nothing lost, nothing repeated" {
+	train chexnet whole "-N1 -n1" --steps 200 --batch 8 --accumulate 4
+	train chexnet cut "-N1 -n4" --steps 200 --batch 8 --checkpoint-every 10 3>&- &
+	srun=$!
+	wait_for 20 reached cut 25
+	kill -9 "$(pid_of_rank 2 cut)"
+	wait $srun || true
+	[ "$(cat "$WORK/cut.status")" != 0 ]
+	wait_for 10 nobody_left cut
+	run ! reached cut 199
+	first=$(basename "$(printf '%s\n' "$WORK"/cut/checkpoint-*.safetensors | sort | tail -n 1)" .safetensors)
+	first=$((10#${first#checkpoint-}))
+	mv "$WORK/cut.json" "$WORK/before.json"
+	train chexnet cut "-N2 -n2" --steps 200 --batch 8 --accumulate 2 --resume auto
+	[ "$(steps cut hash | head -n 1 | cut -d' ' -f1)" = "$first" ]
+	diff <(steps whole hash | tail -n +$((first + 1))) <(steps cut hash)
+	diff <(steps whole hash | head -n "$(steps before hash | wc -l)") <(steps before hash)
+	# each step begins where the one before ended: all images once, 32 a step
+	(steps before position | head -n "$first" && steps cut position) | awk '$2 != 32 * (NR - 1) || $1 != NR - 1 { exit 1 } END { exit NR != 200 }'
+	read -r n difference <<<"$(loss_difference whole cut)"
+	awk "BEGIN { exit !($n == 200 - $first && $difference < 1e-3) }"
+}
+
+# kill_rank RANK KILL_ON_BAD_EXIT
+kill_rank() {
+	local name=kill$1$2 begin line node
+	train chexnet "$name" "-N2 -n4 --kill-on-bad-exit=$2" --steps 1000000 --batch 4 3>&- &
+	srun=$!
+	wait_for 20 reached "$name" 3
+	node=n$(($1 / 2 + 1))
+	kill -9 "$(pid_of_rank "$1" "$name")"
+	begin=$(date +%s%N)
+	wait $srun || true
+	echo "rank $1, kill-on-bad-exit $2: over after $((($(date +%s%N) - begin) / 1000000)) ms"
+	[ $(($(date +%s%N) - begin)) -lt 10000000000 ]
+	[ "$(cat "$WORK/$name.status")" != 0 ]
+	for line in n1 n2; do
+		grep -E "on $line lost rank $1 on $node" "$WORK/$name.err"
+	done
+	wait_for 5 nobody_left "$name"
+}
+
+@test "any one rank killed in training ends the job with its name and host, from every node" {
+	local rank
+	for rank in 0 1 2 3; do
+		kill_rank "$rank" 0
+		kill_rank "$rank" 1
+	done
+}
+
+# survive RANK: kills it; the other three finish the job
+survive() {
+	local name=live$1
+	HVD_ON_DEATH=continue train chexnet "$name" "-N2 -n4 --kill-on-bad-exit=0 --no-kill" --steps 400 --batch 8 --eval-every 1000 --checkpoint-every 1000 3>&- &
+	srun=$!
+	wait_for 20 reached "$name" 20
+	kill -9 "$(pid_of_rank "$1" "$name")"
+	wait $srun || true
+	[ "$(cat "$WORK/$name.status")" = 137 ] # that of the killed task, no other
+	grep -E "^3 ranks go on at step [0-9]+, position [0-9]+, global batch 24" "$WORK/$name.out"
+	grep -E "lost rank $1 on n$(($1 / 2 + 1))" "$WORK/$name.out"
+	grep -q '^mean of [0-9]* of 14 ' "$WORK/$name.out"
+	[ -e "$WORK/$name/model.safetensors" ]
+	# Before, 32 images a step; after, 24 a step from the step and position that the survivors agreed on, to the end. They may
+	# have been one step further than the log of a rank 0 that died, or one behind it.
+	sed -n 's/.*"event":"\(step\|recovered\)".*"step":\([0-9]*\),"position":\([0-9]*\).*/\1 \2 \3/p' "$WORK/$name.json" | awk '
+		$1 == "recovered" { recovered++; if ($2 - next_step > 1 || next_step - $2 > 1 || $3 != 32 * $2) exit 1; next_step = $2; next_position = $3; next }
+		$2 != next_step || $3 != next_position { exit 1 }
+		{ next_step++; next_position += recovered ? 24 : 32 }
+		END { exit !(recovered == 1 && next_step == 400) }'
+	wait_for 5 nobody_left "$name"
+}
+
+@test "with on_death=continue the survivors go on, whoever died" {
+	survive 3
+	survive 0
+}
+
+@test "a rank that never starts is named within the deadline" {
+	begin=$SECONDS
+	run --separate-stderr in_cluster env HVD_DEADLINE=4 srun -Q --mpi=pmix --kill-on-bad-exit=1 -N2 -n2 bash -c \
+		"if [ \$SLURM_PROCID = 1 ]; then exec sleep 300; fi; exec $BUILD/chexnet train ${SMALL[*]} --data $SCRATCH/data --output $WORK/boot --steps 3"
+	[ $((SECONDS - begin)) -lt 12 ]
+	grep -E "chexnet train: .*rank 1" <<<"$stderr"
+	grep "task 0: Exited with exit code 70" <<<"$stderr" # srun's own code is that of the sleeper it ended
+}
+
+@test "a rank that dies while the world forms ends the job" {
+	begin=$SECONDS
+	run in_cluster env HVD_DEADLINE=6 srun -Q --mpi=pmix --kill-on-bad-exit=1 -N2 -n2 bash -c \
+		"if [ \$SLURM_PROCID = 1 ]; then kill -9 \$\$; fi; exec $BUILD/chexnet train ${SMALL[*]} --data $SCRATCH/data --output $WORK/boot --steps 3"
+	[ "$status" != 0 ]
+	[ $((SECONDS - begin)) -lt 12 ]
+	wait_for 5 nobody_left boot
+}
+
+@test "an image that one rank cannot read ends all ranks with its line and exit code 65" {
+	train tests/wrap_dataset_read bad "-N2 -n2" --steps 1000 --batch 8 || true
+	[ "$(cat "$WORK/bad.status")" = 65 ]
+	[ "$(grep -c 'rank [01] on n[12]: .*record 17 at byte 90112: CRC mismatch' "$WORK/bad.err")" = 1 ]
+	run ! grep lost "$WORK/bad.err"
+	grep '"event":"end","time":[0-9.]*,"code":65' "$WORK/bad.json"
+}
+
+@test "SIGTERM saves, ends with 75, and the resumed run makes the same model" {
+	train chexnet whole "-N1 -n2" --steps 300 --batch 8
+	train chexnet cut "-N1 -n2" --steps 300 --batch 8 3>&- &
+	srun=$!
+	wait_for 20 reached cut 10
+	kill -TERM "$(pid_of_rank 1 cut)" # one rank alone is told
+	wait $srun || true
+	[ "$(cat "$WORK/cut.status")" = 75 ]
+	grep -q "resume=auto" "$WORK/cut.out"
+	run ! reached cut 299
+	train chexnet cut "-N1 -n2" --steps 300 --batch 8 --resume auto
+	diff <(steps whole hash) <(steps cut hash)
+	cmp "$WORK/whole/checkpoint-00000300.safetensors" "$WORK/cut/checkpoint-00000300.safetensors"
+}
+
+@test "evaluation scores every image once, whatever the number of ranks" {
+	train chexnet model "-N1 -n2" --steps 30 --batch 8
+	for n in 1 3; do
+		in_cluster srun -Q -O --mpi=pmix -N1 -n$n "$BUILD/chexnet" eval --weights "$WORK/model/model.safetensors" --data "$SCRATCH/data" --split train \
+			--batch 7 --resamples 0 --json --predictions "$WORK/$n.csv" >"$WORK/$n.out"
+	done
+	[ "$(grep -c '^[0-9]' "$WORK/1.csv")" -gt 200 ]
+	diff <(cut -d, -f1-17 "$WORK/1.csv") <(cut -d, -f1-17 "$WORK/3.csv")
+	[ "$(cut -d, -f1 "$WORK/3.csv" | sort | uniq -d | wc -l)" = 0 ]
+	auroc() { grep -m 1 '"auroc"' "$1" | sed 's/.*: *\t*\([0-9.]*\).*/\1/'; }
+	awk "BEGIN { d = $(auroc "$WORK/1.out") - $(auroc "$WORK/3.out"); exit !(d < 1e-6 && d > -1e-6) }"
+}
+
+@test "what is wrong with the command line or the data is said once" {
+	run --separate-stderr -64 in_cluster srun -Q -O --mpi=pmix -N1 -n4 "$BUILD/chexnet" train --bacth 3
+	[ "$(grep chexnet <<<"$stderr")" = "chexnet train: unknown option --bacth; did you mean --batch?" ]
+	run --separate-stderr -65 in_cluster srun -Q -O --mpi=pmix -N1 -n4 "$BUILD/chexnet" train --data "$WORK/nowhere" --output "$WORK/x"
+	[ "$(grep -c chexnet <<<"$stderr")" = 1 ]
+	[ ! -e "$WORK/x" ]
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A world without Slurm: ranks are forked, and find rank 0's card in memory that they share. */
+#ifndef TESTS_RUNTIME_WORLD_H
+#define TESTS_RUNTIME_WORLD_H
+
+#include "tests/unit/test.h"
+
+#include "runtime/world.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RANKS_MAX 16
+
+/* Shared by all ranks of a test. */
+struct meeting {
+	_Atomic size_t published; /* bytes of rank 0's card, 0: none yet */
+	uint8_t card[1024];
+	pid_t pid[RANKS_MAX];
+	_Atomic int note[RANKS_MAX];
+	_Atomic int arrived; /* ranks whose set-up is through */
+	char text[RANKS_MAX][700]; /* hvd_error() of ranks, where a test looks at it */
+};
+
+static struct meeting *meeting;
+static const char *meeting_hosts; /* a letter for each rank's node: "aabb" */
+static int meeting_rank;
+
+static inline int meeting_publish(struct boot *b, const void *card, size_t bytes, char *why)
+{
+	(void)b, (void)why;
+	memcpy(meeting->card, card, bytes);
+	meeting->published = bytes;
+	return 0;
+}
+
+static inline int meeting_lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
+{
+	(void)b;
+	while (!meeting->published) {
+		if (now() > until) {
+			snprintf(why, WHY_BYTES, "rank 0 did not join");
+			return HVD_EBOOT;
+		}
+		usleep(1000);
+	}
+	memcpy(card, meeting->card, bytes);
+	return 0;
+}
+
+static inline void meeting_host_of(struct boot *b, int rank, char host[HOST_BYTES])
+{
+	(void)b;
+	snprintf(host, HOST_BYTES, "node-%c", meeting_hosts[rank]);
+}
+
+static inline void meeting_finish(struct boot *b)
+{
+	(void)b;
+}
+
+static inline int meet(struct boot *b, char *why)
+{
+	(void)why;
+	*b = (struct boot){ .rank = meeting_rank, .size = (int)strlen(meeting_hosts), .nodes = strspn(meeting_hosts, "a") < strlen(meeting_hosts) ? 2 : 1,
+			    .publish = meeting_publish, .lookup = meeting_lookup, .host_of = meeting_host_of, .finish = meeting_finish };
+	meeting_host_of(b, b->rank, b->host);
+	return 0;
+}
+
+/* In a rank: the condition must hold, or the rank ends with status 1 and says so. */
+#define must(condition)                                                                                        \
+	do {                                                                                                   \
+		if (!(condition)) {                                                                            \
+			fprintf(stderr, "rank %d: %s:%d: not so: %s\n", meeting_rank, __FILE__, __LINE__, #condition); \
+			_exit(1);                                                                              \
+		}                                                                                              \
+	} while (0)
+
+/* In a rank: the call must succeed. */
+#define works(h, call)                                                                                                                  \
+	do {                                                                                                                            \
+		int works_status = (call);                                                                                              \
+		if (works_status) {                                                                                                     \
+			fprintf(stderr, "rank %d: %s:%d: %s: %d, %s\n", meeting_rank, __FILE__, __LINE__, #call, works_status, hvd_error(h)); \
+			_exit(1);                                                                                                       \
+		}                                                                                                                       \
+	} while (0)
+
+static inline struct hvd_conf quick_conf(void)
+{
+	return (struct hvd_conf){ .size = sizeof(struct hvd_conf), .backend = "cpu", .interface = "lo", .deadline = 20 };
+}
+
+/* Forks a rank for each letter of `hosts` and runs body(arg) in each; status[rank] receives wait statuses. */
+static inline void spawn_ranks(const char *hosts, void (*body)(void *), void *arg, int *status)
+{
+	int n = (int)strlen(hosts);
+	meeting_hosts = hosts;
+	meeting = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(meeting, MAP_FAILED);
+	fflush(NULL);
+	for (int r = 0; r < n; r++) {
+		pid_t pid = fork();
+		assert_true(pid >= 0);
+		if (!pid) {
+			meeting_rank = r;
+			alarm(60);
+			body(arg);
+			exit(0);
+		}
+		meeting->pid[r] = pid;
+	}
+	for (int r = 0; r < n; r++)
+		assert_int_equal(waitpid(meeting->pid[r], &status[r], 0), meeting->pid[r]);
+}
+
+static inline void meeting_over(void)
+{
+	munmap(meeting, sizeof *meeting);
+}
+
+/* All ranks must end well. */
+static inline void run_ranks(const char *hosts, void (*body)(void *), void *arg)
+{
+	int status[RANKS_MAX], bad = 0;
+	spawn_ranks(hosts, body, arg, status);
+	meeting_over();
+	for (size_t r = 0; r < strlen(hosts); r++)
+		bad += status[r] != 0;
+	if (bad)
+		fprintf(stderr, "%d of the ranks of %s did not end well\n", bad, hosts);
+	assert_int_equal(bad, 0);
+}
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * All ranks take the same back end and the same settings, or none starts. */
+#include "tests/unit/runtime_world.h"
+
+#include "runtime/backend.h"
+#ifdef HAVE_NCCL
+#include "runtime/nccl_api.h"
+#endif
+
+
+static bool gpu_here(void)
+{
+	char why[128] = "";
+	return nccl_usable(why);
+}
+
+static void ask_for_nccl(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.backend = "nccl";
+	must(hvd_init_from(&h, &conf, meet) == HVD_EBACKEND);
+	must(strstr(hvd_error(h), "back end nccl: rank 0 on node-a: "));
+	hvd_close(h);
+}
+
+static void nccl_without_a_gpu_is_a_clean_error_on_every_rank(void **state)
+{
+	(void)state;
+	if (gpu_here())
+		skip_because("this machine has a GPU");
+	run_ranks("aab", ask_for_nccl, NULL);
+}
+
+static void auto_takes_the_cpu(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.backend = "auto";
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	must(!strcmp(hvd_world(h)->backend, "cpu"));
+	works(h, hvd_close(h));
+}
+
+static void auto_without_gpus_is_the_cpu(void **state)
+{
+	(void)state;
+	if (gpu_here())
+		skip_because("this machine has a GPU");
+	run_ranks("ab", auto_takes_the_cpu, NULL);
+}
+
+static void differ(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	if (meeting_rank == 1)
+		conf.on_death = 1;
+	must(hvd_init_from(&h, &conf, meet) == HVD_EMISMATCH);
+	must(strstr(hvd_error(h), "rank 1 on node-a has another on_death"));
+	hvd_close(h);
+}
+
+static void ranks_with_different_settings_do_not_start(void **state)
+{
+	(void)state;
+	run_ranks("aab", differ, NULL);
+}
+
+static void nccl_goes_as_far_as_the_driver_lets_it(void **state)
+{
+	(void)state;
+#ifdef HAVE_NCCL
+	struct api nc;
+	char why[128];
+	if (nccl_bind(&nc, why))
+		skip_because("%s", why);
+	ncclUniqueId id;
+	ncclComm_t comm = NULL;
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	int version = 0;
+	config.blocking = 0;
+	assert_int_equal(nc.version(&version), ncclSuccess);
+	assert_true(version >= 21800); /* communicators that do not block */
+	setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+	assert_int_equal(nc.unique_id(&id), ncclSuccess);
+	if (gpu_here())
+		skip_because("this machine has a GPU: tests/gpu creates communicators");
+	ncclResult_t rc = nc.init(&comm, 1, id, 0, &config);
+	for (int i = 0; rc == ncclInProgress && i < 1000; i++) {
+		usleep(1000);
+		assert_int_equal(nc.async_error(comm, &rc), ncclSuccess);
+	}
+	assert_int_equal(rc, ncclUnhandledCudaError);
+#else
+	skip_because("built without nccl.h");
+#endif
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nccl_without_a_gpu_is_a_clean_error_on_every_rank),
+		cmocka_unit_test(auto_without_gpus_is_the_cpu),
+		cmocka_unit_test(ranks_with_different_settings_do_not_start),
+		cmocka_unit_test(nccl_goes_as_far_as_the_driver_lets_it),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Collectives on the CPU give what a serial program gives, bit for bit, however the ranks lie on nodes. */
+#include "tests/unit/runtime_world.h"
+
+#include <math.h>
+
+static const char *const layouts[] = { "aa", "ab", "aaaa", "aabb", "aaab", "abbb", "abab", "abcd", "aabbcc", "aaabbc" };
+#define LAYOUTS (sizeof layouts / sizeof layouts[0])
+
+/* A number that depends on rank and place and is no round one. */
+static float sample(int rank, size_t i)
+{
+	uint32_t x = (uint32_t)(i * 2654435761u) ^ (uint32_t)(rank + 1) * 0x9e3779b9u;
+	x ^= x >> 15, x *= 0x85ebca6bu, x ^= x >> 13;
+	return ((float)(x & 0xffffff) / 8388608.0f - 1.0f) * (float)(1 + x % 1000);
+}
+
+static float serial_sum(int ranks, size_t i)
+{
+	float sum = sample(0, i);
+	for (int r = 1; r < ranks; r++)
+		sum += sample(r, i);
+	return sum;
+}
+
+static void sums_of_every_size(void *arg)
+{
+	static const size_t sizes[] = { 0, 1, 2, 3, 17, 63, 64, 65, 1000, 4097, 70001, 300007 };
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	int size = hvd_world(h)->size, rank = hvd_world(h)->rank;
+	must(rank == meeting_rank);
+	for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+		size_t n = sizes[k];
+		float *in = malloc(n * 4 + 4), *out = malloc(n * 4 + 4);
+		for (size_t i = 0; i < n; i++)
+			in[i] = sample(rank, i);
+		works(h, hvd_allreduce(h, in, out, n, HVD_F32, HVD_SUM));
+		for (size_t i = 0; i < n; i++) {
+			float want = serial_sum(size, i);
+			must(!memcmp(&out[i], &want, 4));
+		}
+		works(h, hvd_allreduce(h, in, in, n, HVD_F32, HVD_AVG));
+		for (size_t i = 0; i < n; i++)
+			must(in[i] == out[i] / (float)size);
+		free(in);
+		free(out);
+	}
+	works(h, hvd_close(h));
+}
+
+static void sums_are_the_serial_sums_on_every_layout(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < LAYOUTS; i++)
+		run_ranks(layouts[i], sums_of_every_size, NULL);
+}
+
+static void shared_memory_in_place(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	int size = hvd_world(h)->size, rank = hvd_world(h)->rank;
+	size_t n = 300001;
+	float *first = hvd_alloc(h, 100), *slab = hvd_alloc(h, n * 4);
+	must(first && slab && (uintptr_t)slab % 64 == 0);
+	hvd_free(h, first);
+	for (int round = 0; round < 3; round++) {
+		for (size_t i = 0; i < n; i++)
+			slab[i] = sample(rank, i);
+		/* a middle part: what lies around it must stay */
+		works(h, hvd_allreduce(h, slab + 1001, slab + 1001, n - 2002, HVD_F32, HVD_SUM));
+		for (size_t i = 0; i < n; i++) {
+			float want = i < 1001 || i >= n - 1001 ? sample(rank, i) : serial_sum(size, i);
+			must(!memcmp(&slab[i], &want, 4));
+		}
+	}
+	hvd_free(h, slab);
+	works(h, hvd_close(h));
+}
+
+static void shared_memory_is_reduced_in_place(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < LAYOUTS; i++)
+		run_ranks(layouts[i], shared_memory_in_place, NULL);
+}
+
+#define CHECK_TYPE(CTYPE, TYPE, N)                                                             \
+	do {                                                                                   \
+		CTYPE in[N], sum[N], least[N], most[N];                                        \
+		for (int i = 0; i < N; i++)                                                    \
+			in[i] = (CTYPE)((i * 7 + rank * 3) % 23);                              \
+		works(h, hvd_allreduce(h, in, sum, N, TYPE, HVD_SUM));                         \
+		works(h, hvd_allreduce(h, in, least, N, TYPE, HVD_MIN));                       \
+		works(h, hvd_allreduce(h, in, most, N, TYPE, HVD_MAX));                        \
+		for (int i = 0; i < N; i++) {                                                  \
+			CTYPE s = 0, lo = 100, hi = 0;                                         \
+			for (int r = 0; r < size; r++) {                                       \
+				CTYPE x = (CTYPE)((i * 7 + r * 3) % 23);                       \
+				s = (CTYPE)(s + x), lo = x < lo ? x : lo, hi = x > hi ? x : hi; \
+			}                                                                      \
+			must(sum[i] == s && least[i] == lo && most[i] == hi);                  \
+		}                                                                              \
+	} while (0)
+
+static void every_type(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	int size = hvd_world(h)->size, rank = hvd_world(h)->rank;
+	CHECK_TYPE(double, HVD_F64, 131);
+	CHECK_TYPE(int32_t, HVD_I32, 131);
+	CHECK_TYPE(int64_t, HVD_I64, 131);
+	CHECK_TYPE(uint8_t, HVD_U8, 131);
+	CHECK_TYPE(uint64_t, HVD_U64, 131);
+	CHECK_TYPE(_Float16, HVD_F16, 131);
+
+	/* 16-bit sums are rounded once: 256 + 1 + 1 in bf16 steps of 2 would stay at 256, summed in f32 it is 258 */
+	uint16_t x = rank == 0 ? 0x4380 : 0x3f80, sum;
+	works(h, hvd_allreduce(h, &x, &sum, 1, HVD_BF16, HVD_SUM));
+	float want = 256.0f + (float)(size - 1);
+	uint32_t bits;
+	memcpy(&bits, &want, 4);
+	bits += 0x7fff + (bits >> 16 & 1);
+	must(sum == bits >> 16);
+	works(h, hvd_close(h));
+}
+
+static void every_type_and_operation_is_right(void **state)
+{
+	(void)state;
+	run_ranks("aaa", every_type, NULL);
+	run_ranks("aabbc", every_type, NULL);
+	run_ranks("aba", every_type, NULL);
+}
+
+static void copies(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	static const size_t sizes[] = { 1, 5, 1000, 20003, 300001 };
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	int size = hvd_world(h)->size, rank = hvd_world(h)->rank;
+	for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+		size_t n = sizes[k];
+		float *mine = malloc(n * 4), *all = malloc(n * 4 * (size_t)size);
+		for (int root = 0; root < size; root++) {
+			for (size_t i = 0; i < n; i++)
+				mine[i] = sample(rank, i);
+			works(h, hvd_broadcast(h, mine, n, HVD_F32, root));
+			for (size_t i = 0; i < n; i++)
+				must(mine[i] == sample(root, i));
+		}
+		for (size_t i = 0; i < n; i++)
+			mine[i] = sample(rank, i);
+		works(h, hvd_allgather(h, mine, all, n, HVD_F32));
+		for (int r = 0; r < size; r++)
+			for (size_t i = 0; i < n; i++)
+				must(all[(size_t)r * n + i] == sample(r, i));
+		works(h, hvd_barrier(h));
+		free(mine);
+		free(all);
+	}
+	works(h, hvd_close(h));
+}
+
+static void broadcast_and_allgather_copy_every_byte(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < LAYOUTS; i++)
+		run_ranks(layouts[i], copies, NULL);
+}
+
+static void blocks(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	static const size_t sizes[] = { 0, 1, 7, 1000, 60001 };
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	int size = hvd_world(h)->size, rank = hvd_world(h)->rank;
+	for (size_t k = 0; k < 5; k++) {
+		size_t n = sizes[k], total = n * (size_t)size;
+		float *in = malloc(total * 4 + 4), *out = malloc(total * 4 + 4);
+		for (size_t i = 0; i < total; i++)
+			in[i] = sample(rank, i);
+		works(h, hvd_reduce_scatter(h, in, out, n, HVD_F32, HVD_SUM));
+		for (size_t i = 0; i < n; i++) {
+			float want = serial_sum(size, (size_t)rank * n + i);
+			must(!memcmp(&out[i], &want, 4));
+		}
+		works(h, hvd_alltoall(h, in, out, n, HVD_F32));
+		for (int r = 0; r < size; r++)
+			for (size_t i = 0; i < n; i++)
+				must(out[(size_t)r * n + i] == sample(r, (size_t)rank * n + i));
+		/* rank r has r * n elements, rank 0 none */
+		size_t counts[RANKS_MAX], at = 0;
+		for (int r = 0; r < size; r++)
+			counts[r] = (size_t)r * n;
+		float *all = malloc((total * (size_t)size + 1) * 4);
+		works(h, hvd_allgatherv(h, in, all, counts, HVD_F32));
+		for (int r = 0; r < size; r++)
+			for (size_t i = 0; i < counts[r]; i++, at++)
+				must(all[at] == sample(r, i));
+		free(in);
+		free(out);
+		free(all);
+	}
+	works(h, hvd_close(h));
+}
+
+static void scattered_exchanged_and_unequal_blocks_arrive(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < LAYOUTS; i++)
+		run_ranks(layouts[i], blocks, NULL);
+}
+
+enum { REQUESTS = 300 };
+
+static void start_many(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	static float value[REQUESTS];
+	long request[REQUESTS];
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	int size = hvd_world(h)->size, rank = hvd_world(h)->rank;
+	for (int i = 0; i < REQUESTS; i++) {
+		value[i] = (float)(rank * i);
+		request[i] = i % 3 ? hvd_start_allreduce(h, &value[i], &value[i], 1, HVD_F32, HVD_SUM) : hvd_start_broadcast(h, &value[i], 1, HVD_F32, size - 1);
+		must(request[i] >= 0);
+	}
+	for (int i = REQUESTS - 1; i >= 0; i -= 7) {
+		works(h, hvd_wait(h, request[i]));
+		must(hvd_test(h, request[i]) == 1);
+	}
+	for (int i = 0; i < REQUESTS; i++)
+		must(value[i] == (float)(i % 3 ? size * (size - 1) / 2 * i : (size - 1) * i));
+	works(h, hvd_barrier(h));
+	if (rank) { /* rank 0 does not come: not through, and not waited for */
+		request[0] = hvd_start_allreduce(h, value, value, 1, HVD_F32, HVD_SUM);
+		usleep(20000);
+		must(hvd_test(h, request[0]) == 0);
+		atomic_fetch_add(&meeting->note[1], 1);
+	} else {
+		while (atomic_load(&meeting->note[1]) < size - 1)
+			usleep(1000);
+		request[0] = hvd_start_allreduce(h, value, value, 1, HVD_F32, HVD_SUM);
+	}
+	works(h, hvd_wait(h, request[0]));
+	works(h, hvd_close(h));
+}
+
+static void requests_run_in_order_and_can_be_waited_for(void **state)
+{
+	(void)state;
+	run_ranks("aaa", start_many, NULL);
+	run_ranks("aab", start_many, NULL);
+}
+
+static void barrier_waits(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	int size = hvd_world(h)->size, rank = hvd_world(h)->rank;
+	for (int round = 1; round <= 5; round++) {
+		usleep((useconds_t)(1000 * ((rank * 7 + round * 3) % 11)));
+		meeting->note[rank] = round;
+		works(h, hvd_barrier(h));
+		for (int r = 0; r < size; r++)
+			must(meeting->note[r] >= round);
+		works(h, hvd_barrier(h));
+	}
+	works(h, hvd_close(h));
+}
+
+static void nobody_passes_a_barrier_alone(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < LAYOUTS; i++)
+		run_ranks(layouts[i], barrier_waits, NULL);
+}
+
+static void world_shape(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	static const struct hvd_world want[] = {
+		{ 0, 5, 0, 3, 0, 2, 0, "cpu" }, { 1, 5, 0, 2, 1, 2, 0, "cpu" }, { 2, 5, 1, 3, 0, 2, 0, "cpu" },
+		{ 3, 5, 1, 2, 1, 2, 0, "cpu" }, { 4, 5, 2, 3, 0, 2, 0, "cpu" },
+	};
+	const struct hvd_world *w = hvd_world(h), *e = &want[meeting_rank];
+	must(w->rank == e->rank && w->size == e->size && w->local_rank == e->local_rank && w->local_size == e->local_size);
+	must(w->node == e->node && w->nodes == e->nodes && !strcmp(w->backend, e->backend));
+	must(!strcmp(hvd_host(h, 0), "node-x") && !strcmp(hvd_host(h, 3), "node-b"));
+	works(h, hvd_close(h));
+}
+
+static void ranks_are_grouped_by_node_name(void **state)
+{
+	(void)state;
+	run_ranks("xbxbx", world_shape, NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ranks_are_grouped_by_node_name),
+		cmocka_unit_test(sums_are_the_serial_sums_on_every_layout),
+		cmocka_unit_test(shared_memory_is_reduced_in_place),
+		cmocka_unit_test(every_type_and_operation_is_right),
+		cmocka_unit_test(broadcast_and_allgather_copy_every_byte),
+		cmocka_unit_test(scattered_exchanged_and_unequal_blocks_arrive),
+		cmocka_unit_test(requests_run_in_order_and_can_be_waited_for),
+		cmocka_unit_test(nobody_passes_a_barrier_alone),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

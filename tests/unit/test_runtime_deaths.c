@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * No death goes unnoticed, nothing hangs, and strangers get nowhere. */
+#include "tests/unit/runtime_world.h"
+
+#include "runtime/links.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <time.h>
+
+static struct hvd *open_world(double deadline)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	conf.deadline = deadline;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	return h;
+}
+
+/* All-reduces for ever; in memory of the program and in shared memory by turns. */
+static void toil(struct hvd *h)
+{
+	size_t n = 30000;
+	float *shared = hvd_alloc(h, n * 4), *own = calloc(n, 4);
+	must(own);
+	if (!shared) { /* the victim was quicker */
+		must(hvd_lost(h) >= 0);
+		_exit(70);
+	}
+	for (int round = 0;; round++) {
+		float *p = round % 2 ? shared : own;
+		meeting->note[meeting_rank] = round;
+		if (hvd_allreduce(h, p, p, n, HVD_F32, HVD_SUM)) {
+			snprintf(meeting->text[meeting_rank], sizeof meeting->text[0], "%s", hvd_error(h));
+			_exit(70);
+		}
+	}
+}
+
+struct scene {
+	int victim, signal;
+	useconds_t after;
+	double deadline;
+};
+
+static void toil_until_killed(void *arg)
+{
+	const struct scene *s = arg;
+	struct hvd *h = open_world(s->deadline);
+	if (meeting_rank == s->victim && !fork()) {
+		usleep(s->after);
+		kill(getppid(), s->signal);
+		if (s->signal == SIGSTOP) {
+			usleep((useconds_t)(s->deadline * 3e6));
+			kill(getppid(), SIGKILL);
+		}
+		_exit(0);
+	}
+	toil(h);
+}
+
+static double play(const char *hosts, struct scene *s)
+{
+	int status[RANKS_MAX];
+	double begin = now();
+	spawn_ranks(hosts, toil_until_killed, s, status);
+	double took = now() - begin;
+	for (size_t r = 0; r < strlen(hosts); r++) {
+		if ((int)r == s->victim)
+			assert_true(WIFSIGNALED(status[r]) || WEXITSTATUS(status[r]) == 70);
+		else
+			assert_true(WIFEXITED(status[r]) && WEXITSTATUS(status[r]) == 70);
+	}
+	meeting_over();
+	return took;
+}
+
+static void a_rank_killed_at_any_instant_ends_all_others(void **state)
+{
+	(void)state;
+	static const char *const layouts[] = { "aaaa", "aabb", "abab", "abc" };
+	unsigned seed = (unsigned)time(NULL), random = seed;
+	printf("# seed %u\n", seed);
+	for (int i = 0; i < 40; i++) {
+		const char *hosts = layouts[i % 4];
+		struct scene s = { rand_r(&random) % (int)strlen(hosts), SIGKILL, (useconds_t)(rand_r(&random) % 50000), 20 };
+		assert_true(play(hosts, &s) < 5);
+	}
+}
+
+static void a_stopped_rank_is_noticed_within_the_deadline(void **state)
+{
+	(void)state;
+	struct scene s = { 1, SIGSTOP, 100000, 1 };
+	assert_true(play("aaa", &s) < 4);
+	s.victim = 2;
+	assert_true(play("aabb", &s) < 4);
+}
+
+/* ---- who is named, and how ------------------------------------------------------------------------ */
+
+static void note_line(void *arg, const char *line)
+{
+	(void)arg;
+	snprintf(meeting->text[meeting_rank], sizeof meeting->text[0], "%s", line);
+	_exit(3);
+}
+
+static void compute_while_rank_2_exits(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.on_lost = note_line;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	if (meeting_rank == 2) {
+		usleep(200000);
+		_exit(0); /* a plain exit is a death too */
+	}
+	for (;;)
+		pause(); /* in no call of ours */
+}
+
+static void a_plain_exit_is_named_to_ranks_that_compute(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("aabb", compute_while_rank_2_exits, NULL, status);
+	for (int r = 0; r < 4; r++) {
+		char want[64];
+		if (r == 2)
+			continue;
+		snprintf(want, sizeof want, "hvd: rank %d on node-%c lost rank 2 on node-b", r, "aabb"[r]);
+		assert_int_equal(WEXITSTATUS(status[r]), 3);
+		assert_non_null(strstr(meeting->text[r], want));
+		assert_non_null(strstr(meeting->text[r], "it died, or ended without hvd_close()"));
+		assert_non_null(strstr(meeting->text[r], "was computing"));
+	}
+	meeting_over();
+}
+
+static void leave_early(void *arg)
+{
+	struct hvd *h = open_world(5);
+	const bool *needed = arg;
+	if (meeting_rank == 1) {
+		works(h, hvd_close(h));
+		_exit(0);
+	}
+	usleep(200000);
+	if (*needed) {
+		atomic_store(&h->mesh->armed, false); /* the call itself must return the failure */
+		float x = 1;
+		must(hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM) == HVD_EPEER);
+		must(strstr(hvd_error(h), "rank 1 on node-a") && hvd_lost(h) == 1);
+		must(strstr(hvd_error(h), "it called hvd_close()"));
+		must(hvd_barrier(h) == HVD_EPEER); /* and every one after it */
+		must(hvd_close(h) == HVD_EPEER);
+	} else {
+		works(h, hvd_close(h));
+	}
+}
+
+static void a_goodbye_is_no_death_unless_others_still_wait(void **state)
+{
+	(void)state;
+	bool needed = false;
+	run_ranks("aab", leave_early, &needed);
+	needed = true;
+	run_ranks("aaa", leave_early, &needed);
+	run_ranks("aab", leave_early, &needed);
+}
+
+static void call_something_else(void *arg)
+{
+	const char *how = arg;
+	struct hvd *h = open_world(5);
+	float x[8] = { 0 };
+	int status;
+	if (meeting_rank == 1)
+		status = !strcmp(how, "size") ? hvd_allreduce(h, x, x, 8, HVD_F32, HVD_SUM) : hvd_broadcast(h, x, 4, HVD_F32, 0);
+	else
+		status = hvd_allreduce(h, x, x, 4, HVD_F32, HVD_SUM);
+	must(status == HVD_EMISMATCH);
+	must(strstr(hvd_error(h), "rank 1"));
+	hvd_close(h);
+}
+
+static void ranks_that_call_different_collectives_are_told(void **state)
+{
+	(void)state;
+	run_ranks("aaa", call_something_else, (void *)(uintptr_t) "size");
+	run_ranks("aaa", call_something_else, (void *)(uintptr_t) "kind");
+	run_ranks("abb", call_something_else, (void *)(uintptr_t) "size");
+}
+
+static void stay_away(void *arg)
+{
+	const int *missing = arg;
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	conf.deadline = 1;
+	if (meeting_rank == *missing)
+		_exit(0);
+	double begin = now();
+	int status = hvd_init_from(&h, &conf, meet);
+	must(status == HVD_EBOOT && now() - begin < 1 + 4);
+	char want[64];
+	snprintf(want, sizeof want, "rank %d", *missing);
+	must(strstr(hvd_error(h), want) && strstr(hvd_error(h), "did not join"));
+	hvd_close(h);
+}
+
+static void a_missing_rank_is_named_by_all(void **state)
+{
+	(void)state;
+	for (int missing = 0; missing < 3; missing++)
+		run_ranks("aab", stay_away, &missing);
+}
+
+/* ---- strangers ------------------------------------------------------------------------------------ */
+
+static int knock(void)
+{
+	const struct card *card = (const void *)meeting->card;
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = card->address[0].port };
+	memcpy(&a.sin_addr, card->address[0].ip, 4);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	must(fd >= 0 && !connect(fd, (void *)&a, sizeof a));
+	return fd;
+}
+
+/* As rank 1, but without the secret. The acceptor answers with its own proof and must then hang up on ours. */
+static void forge(const uint8_t *replayed_proof)
+{
+	struct {
+		char magic[8];
+		uint32_t from, to, channel, pad;
+		uint8_t nonce[16];
+	} hello = { .magic = CARD_MAGIC, .from = 1 };
+	memcpy(hello.magic, CARD_MAGIC, sizeof hello.magic);
+	uint8_t reply[32], proof[16] = { 0 };
+	int fd = knock();
+	must(send(fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
+	must(recv(fd, reply, sizeof reply, MSG_WAITALL) == sizeof reply);
+	memcpy(proof, replayed_proof ? replayed_proof : reply + 16, sizeof proof); /* its own proof thrown back */
+	must(send(fd, proof, sizeof proof, MSG_NOSIGNAL) == sizeof proof);
+	must(recv(fd, reply, sizeof reply, MSG_WAITALL) <= 0);
+	close(fd);
+}
+
+static void join_among_strangers(void *arg)
+{
+	int half_open[20];
+	const int *log = arg;
+	if (meeting_rank == 0)
+		must(dup2(*log, STDERR_FILENO) == STDERR_FILENO);
+	if (meeting_rank == 1) {
+		while (!meeting->published)
+			usleep(1000);
+		for (int i = 0; i < 20; i++)
+			half_open[i] = knock();
+		static const uint8_t old_proof[16] = { 1, 2, 3 };
+		forge(NULL);
+		forge(old_proof);
+		int fd = knock();
+		for (int i = 0; i < 1000; i++)
+			if (send(fd, "GET / HTTP/1.0\r\n\r\n garbage", 27, MSG_NOSIGNAL) < 0)
+				break;
+		char byte;
+		must(recv(fd, &byte, 1, 0) <= 0);
+		close(fd);
+		for (int i = 0; i < 100; i++)
+			close(knock());
+	}
+	struct hvd *h = open_world(20);
+	float x = 1;
+	works(h, hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM));
+	must(x == 3);
+	if (meeting_rank == 1) { /* the world stands: nobody listens any more */
+		const struct card *card = (const void *)meeting->card;
+		struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = card->address[0].port };
+		memcpy(&a.sin_addr, card->address[0].ip, 4);
+		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		must(connect(fd, (void *)&a, sizeof a) && errno == ECONNREFUSED);
+		for (int i = 0; i < 20; i++)
+			close(half_open[i]);
+	}
+	works(h, hvd_close(h));
+}
+
+static void strangers_are_ignored_and_reported_once(void **state)
+{
+	(void)state;
+	char line[512];
+	int lines = 0, log = memfd_create("stderr of rank 0", 0);
+	run_ranks("abb", join_among_strangers, &log);
+	FILE *f = fdopen(log, "r");
+	assert_non_null(f);
+	rewind(f);
+	while (fgets(line, sizeof line, f)) {
+		lines++;
+		assert_non_null(strstr(line, "ignored a connection from 127.0.0.1"));
+	}
+	fclose(f);
+	assert_int_equal(lines, 1);
+}
+
+/* ---- IPv6 ----------------------------------------------------------------------------------------- */
+
+static void sum_once(void *arg)
+{
+	struct hvd *h = open_world(5);
+	float x = 1;
+	(void)arg;
+	works(h, hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM));
+	must(x == 3 && !h->mesh->cards[0].address[0].family && h->mesh->cards[0].address[1].family == AF_INET6);
+	works(h, hvd_close(h));
+}
+
+static void a_network_without_ipv4_will_do(void **state)
+{
+	(void)state;
+	pid_t pid = fork();
+	if (!pid) { /* a network of its own, with ::1 only */
+		if (unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET))
+			_exit(77);
+		if (system("ip link set lo up && ip addr del 127.0.0.1/8 dev lo") || system("ip -6 addr show lo | grep -q ::1"))
+			_exit(77);
+		int status[RANKS_MAX];
+		spawn_ranks("aab", sum_once, NULL, status);
+		_exit(status[0] || status[1] || status[2]);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip_because("no network namespace with IPv6 to be had here");
+	assert_int_equal(status, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_rank_killed_at_any_instant_ends_all_others),
+		cmocka_unit_test(a_stopped_rank_is_noticed_within_the_deadline),
+		cmocka_unit_test(a_plain_exit_is_named_to_ranks_that_compute),
+		cmocka_unit_test(a_goodbye_is_no_death_unless_others_still_wait),
+		cmocka_unit_test(ranks_that_call_different_collectives_are_told),
+		cmocka_unit_test(a_missing_rank_is_named_by_all),
+		cmocka_unit_test(strangers_are_ignored_and_reported_once),
+		cmocka_unit_test(a_network_without_ipv4_will_do),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Gradient buckets: the mean is that of a serial program whatever the cut, and ranks must declare the same. */
+#include "tests/unit/runtime_world.h"
+
+enum { TENSORS = 30 };
+
+static float gradient(int rank, int step, size_t i)
+{
+	uint32_t x = (uint32_t)i * 2654435761u ^ (uint32_t)(rank * 31 + step + 1) * 0x9e3779b9u;
+	x ^= x >> 14;
+	return (float)(x & 0xffffff) / 65536.0f - 100;
+}
+
+static struct hvd *open_world(void)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	return h;
+}
+
+/* Prime sizes: nothing is aligned. */
+static int declare(struct hvd_tensor *t, char names[][16])
+{
+	static const size_t sizes[] = { 7, 10007, 3, 1009, 40009, 13, 5003 };
+	int floats = 0;
+	for (int i = 0; i < TENSORS; i++) {
+		snprintf(names[i], 16, i == TENSORS - 1 ? "statistics" : "t%d", i);
+		t[i] = (struct hvd_tensor){ names[i], sizes[i % 7] };
+		floats += (int)sizes[i % 7];
+	}
+	return floats;
+}
+
+static void train(void *arg)
+{
+	const size_t *bucket_bytes = arg;
+	struct hvd_tensor t[TENSORS];
+	char names[TENSORS][16];
+	int floats = declare(t, names);
+	struct hvd *h = open_world();
+	struct hvd_plan *p;
+	int rank = hvd_world(h)->rank, size = hvd_world(h)->size;
+	works(h, hvd_plan_open(h, &p, t, TENSORS, *bucket_bytes));
+	float *slab = hvd_plan_slab(p);
+	for (int step = 0; step < 4; step++) {
+		size_t at = 0;
+		for (int i = 0; i < TENSORS; i++) {
+			for (size_t k = 0; k < t[i].count; k++)
+				slab[at + k] = gradient(rank, step, at + k);
+			at += t[i].count;
+			works(h, hvd_plan_ready(p, i));
+		}
+		works(h, hvd_plan_finish(p));
+		for (int i = 0; i < floats; i++) {
+			float want = gradient(0, step, (size_t)i);
+			for (int r = 1; r < size; r++)
+				want += gradient(r, step, (size_t)i);
+			want /= (float)size;
+			must(!memcmp(&slab[i], &want, 4));
+		}
+		float check = (float)rank; /* other collectives between the steps */
+		works(h, hvd_allreduce(h, &check, &check, 1, HVD_F32, HVD_MAX));
+		must(check == (float)(size - 1));
+	}
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void means_do_not_depend_on_cut_or_layout(void **state)
+{
+	(void)state;
+	static const char *const layouts[] = { "aaaa", "aabb", "abab", "abc" };
+	static const size_t cuts[] = { 1, 20000, 300000, 1u << 30 };
+	for (size_t i = 0; i < 4; i++)
+		for (size_t k = 0; k < 4; k++)
+			run_ranks(layouts[i], train, (void *)(uintptr_t)&cuts[k]);
+}
+
+/* Rank 2 says something else; every rank learns who, and where it begins. */
+static void disagree(void *arg)
+{
+	const char *how = arg;
+	struct hvd_tensor t[TENSORS];
+	char names[TENSORS][16];
+	declare(t, names);
+	struct hvd *h = open_world();
+	struct hvd_plan *p;
+	int n = TENSORS;
+	size_t bucket_bytes = 4096;
+	if (meeting_rank == 2 && !strcmp(how, "count"))
+		t[17].count++;
+	if (meeting_rank == 2 && !strcmp(how, "name"))
+		t[17].name = "other";
+	if (meeting_rank == 2 && !strcmp(how, "fewer"))
+		n = 17;
+	if (meeting_rank == 2 && !strcmp(how, "buckets"))
+		bucket_bytes = 8192;
+	must(hvd_plan_open(h, &p, t, n, bucket_bytes) == HVD_EMISMATCH);
+	must(!p && strstr(hvd_error(h), "rank 2 on node-b"));
+	must(!strcmp(how, "buckets") || strstr(hvd_error(h), "from number 17 on"));
+	works(h, hvd_barrier(h)); /* the world itself is as good as before */
+	works(h, hvd_close(h));
+}
+
+static void a_rank_that_declares_something_else_is_named(void **state)
+{
+	(void)state;
+	run_ranks("aabb", disagree, (void *)(uintptr_t) "count");
+	run_ranks("aabb", disagree, (void *)(uintptr_t) "name");
+	run_ranks("aabb", disagree, (void *)(uintptr_t) "fewer");
+	run_ranks("aabb", disagree, (void *)(uintptr_t) "buckets");
+}
+
+/* Rank 1 is late with everything; the others' backward pass must not notice. */
+static void never_waits(void *arg)
+{
+	struct hvd_tensor t[TENSORS];
+	char names[TENSORS][16];
+	(void)arg;
+	declare(t, names);
+	struct hvd *h = open_world();
+	struct hvd_plan *p;
+	works(h, hvd_plan_open(h, &p, t, TENSORS, 4096));
+	works(h, hvd_barrier(h));
+	if (meeting_rank == 1)
+		usleep(500000);
+	double begin = now();
+	for (int i = 0; i < TENSORS; i++)
+		works(h, hvd_plan_ready(p, i));
+	double ready = now() - begin;
+	must(meeting_rank == 1 || ready < 0.25);
+	works(h, hvd_plan_finish(p));
+	must(meeting_rank == 1 || hvd_plan_exposed(p) > 0.2);
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void ready_never_waits_for_other_ranks(void **state)
+{
+	(void)state;
+	run_ranks("aab", never_waits, NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(means_do_not_depend_on_cut_or_layout),
+		cmocka_unit_test(a_rank_that_declares_something_else_is_named),
+		cmocka_unit_test(ready_never_waits_for_other_ranks),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The bucket planner against all cuts there are, and against the fixed plans that others use. */
+#include "tests/unit/test.h"
+
+#include "runtime/planner.h"
+
+#include <math.h>
+#include <time.h>
+
+static double random_number(unsigned *seed)
+{
+	return (double)rand_r(seed) / RAND_MAX;
+}
+
+/* The best of all 2^(n-1) cuts. */
+static double best_of_all(const double *ready, const size_t *bytes, int n, const struct cost *cost, int most)
+{
+	double best = INFINITY;
+	for (unsigned mask = 0; mask < 1u << (n - 1); mask++) {
+		int last[16], buckets = 0;
+		for (int i = 0; i < n; i++)
+			if (i == n - 1 || mask >> i & 1)
+				last[buckets++] = i;
+		double t = buckets <= most ? plan_through(ready, bytes, cost, last, buckets) : INFINITY;
+		best = t < best ? t : best;
+	}
+	return best;
+}
+
+static void no_cut_is_better(void **state)
+{
+	(void)state;
+	unsigned seed = (unsigned)time(NULL), random = seed;
+	printf("# seed %u\n", seed);
+	for (int round = 0; round < 400; round++) {
+		int n = 1 + rand_r(&random) % 11, last[16], most = 1 + rand_r(&random) % n;
+		double ready[16], t = 0, through;
+		size_t bytes[16];
+		for (int i = 0; i < n; i++) {
+			t += random_number(&random) * 1e-3;
+			ready[i] = t;
+			bytes[i] = (size_t)(random_number(&random) * 1e6);
+		}
+		struct cost cost = { random_number(&random) * 1e-3, random_number(&random) * 4e-9 };
+		int buckets = plan_cut(ready, bytes, n, &cost, most, last, &through);
+		double best = best_of_all(ready, bytes, n, &cost, most);
+		assert_true(buckets >= 1 && buckets <= most && last[buckets - 1] == n - 1);
+		assert_true(fabs(through - best) <= best * 1e-9);
+		assert_true(fabs(plan_through(ready, bytes, &cost, last, buckets) - through) <= best * 1e-9);
+	}
+}
+
+/* A network like DenseNet-121: 27.9 MB in 364 tensors, half of the bytes ready after a tenth of 60 ms. */
+static void it_hides_what_fixed_buckets_do_not(void **state)
+{
+	(void)state;
+	enum { N = 364 };
+	double ready[N], through, total = 0, at = 0;
+	size_t bytes[N];
+	int last[16], fixed[N], buckets;
+	for (int i = 0; i < N; i++)
+		total += bytes[i] = (size_t)(4e5 * exp(-i / 60.0) + 2e4);
+	for (int i = 0; i < N; i++) {
+		at += (double)bytes[i] / total;
+		ready[i] = 0.06 * at * at * at + 0.06 * 0.02 * i / N;
+	}
+	struct cost cost = { 0.2e-3, 1 / 1.5e9 };
+	plan_cut(ready, bytes, N, &cost, 16, last, &through);
+	double exposed = through - ready[N - 1];
+
+	/* PyTorch's 1 + 25 MiB */
+	size_t sum = 0;
+	buckets = 0;
+	for (int i = 0; i < N; i++) {
+		sum += bytes[i];
+		if (i == N - 1 || sum >= (buckets ? 25u << 20 : 1u << 20)) {
+			fixed[buckets++] = i;
+			sum = 0;
+		}
+	}
+	double exposed_fixed = plan_through(ready, bytes, &cost, fixed, buckets) - ready[N - 1];
+	printf("# exposed: %.3f ms, with 1 + 25 MiB %.3f ms\n", exposed * 1e3, exposed_fixed * 1e3);
+	assert_true(exposed * 5 < exposed_fixed);
+}
+
+static void a_line_is_found(void **state)
+{
+	(void)state;
+	double bytes[] = { 4096, 65536, 524288, 2097152 }, seconds[4];
+	for (int i = 0; i < 4; i++)
+		seconds[i] = 50e-6 + bytes[i] * 2e-9;
+	struct cost cost = plan_fit(bytes, seconds, 4);
+	assert_true(fabs(cost.latency - 50e-6) < 1e-9 && fabs(cost.per_byte - 2e-9) < 1e-14);
+	for (int i = 0; i < 4; i++)
+		seconds[i] = 1e-3 - bytes[i] * 1e-12; /* nonsense must not become a negative cost */
+	cost = plan_fit(bytes, seconds, 4);
+	assert_true(cost.latency >= 0 && cost.per_byte >= 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(no_cut_is_better),
+		cmocka_unit_test(it_hides_what_fixed_buckets_do_not),
+		cmocka_unit_test(a_line_is_found),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * With on_death continue, survivors go on: no hang, equal parameters, no step lost, and never two worlds. */
+#include "tests/unit/runtime_world.h"
+
+#include <time.h>
+
+enum { PARAMETERS = 20000, STEPS = 150, GAVE_UP = 9 };
+
+struct scene {
+	int victims, victim[2], signal;
+	useconds_t after[2];
+	double deadline;
+	int survivors; /* that are expected to reach the end */
+};
+
+struct training {
+	struct hvd *h;
+	struct hvd_plan *plan;
+	float *gradient, parameter[PARAMETERS];
+	double recovered; /* longest time from a failed call to the next good step, in seconds */
+	int32_t step;
+};
+
+static int train_step(struct training *t)
+{
+	for (int i = 0; i < PARAMETERS; i++)
+		t->gradient[i] = (float)((i * 31 + t->step * 7 + meeting_rank) % 97);
+	int status = hvd_plan_ready(t->plan, 0);
+	if (!status)
+		status = hvd_plan_ready(t->plan, 1);
+	if (!status)
+		status = hvd_plan_finish(t->plan);
+	if (status)
+		return status;
+	for (int i = 0; i < PARAMETERS; i++)
+		t->parameter[i] -= 0.01f * t->gradient[i];
+	t->step++;
+	return 0;
+}
+
+/* Everybody takes the state of the rank that got furthest. */
+static int take_furthest(struct training *t)
+{
+	int32_t steps[RANKS_MAX];
+	int furthest = 0, status = hvd_allgather(t->h, &t->step, steps, 1, HVD_I32);
+	if (status)
+		return status;
+	for (int r = 1; r < hvd_world(t->h)->size; r++) {
+		must(steps[r] - steps[0] <= 1 && steps[0] - steps[r] <= 1);
+		furthest = steps[r] > steps[furthest] ? r : furthest;
+	}
+	t->step = steps[furthest];
+	return hvd_broadcast(t->h, t->parameter, PARAMETERS, HVD_F32, furthest);
+}
+
+static void recover(struct training *t, int status)
+{
+	double begin = now();
+	while (status) {
+		must(status == HVD_EPEER);
+		unsigned epoch = hvd_world(t->h)->epoch;
+		status = hvd_recover(t->h);
+		if (status) {
+			snprintf(meeting->text[meeting_rank], sizeof meeting->text[0], "%s", hvd_error(t->h));
+			_exit(GAVE_UP);
+		}
+		must(hvd_world(t->h)->epoch > epoch);
+		status = take_furthest(t);
+	}
+	t->recovered = now() - begin > t->recovered ? now() - begin : t->recovered;
+}
+
+static void be_killed_later(const struct scene *s)
+{
+	for (int i = 0; i < s->victims; i++) {
+		if (meeting_rank != s->victim[i] || fork())
+			continue;
+		pid_t victim = getppid();
+		while (meeting->arrived < (int)strlen(meeting_hosts))
+			usleep(200);
+		usleep(s->after[i]);
+		kill(victim, s->signal);
+		if (s->signal == SIGSTOP) {
+			usleep((useconds_t)(s->deadline * 2.5e6));
+			kill(victim, SIGCONT);
+		}
+		_exit(0);
+	}
+}
+
+static void train(void *arg)
+{
+	const struct scene *s = arg;
+	static struct training t;
+	static const struct hvd_tensor tensors[] = { { "a", PARAMETERS / 2 }, { "b", PARAMETERS / 2 } };
+	struct hvd_conf conf = quick_conf();
+	conf.on_death = 1;
+	conf.deadline = s->deadline;
+	int status = hvd_init_from(&t.h, &conf, meet);
+	works(t.h, status);
+	works(t.h, hvd_plan_open(t.h, &t.plan, tensors, 2, 0));
+	t.gradient = hvd_plan_slab(t.plan);
+	meeting->arrived++;
+	be_killed_later(s);
+	double end = now() + (s->signal == SIGSTOP ? s->deadline * 4 : 0);
+	for (int32_t more = 1; more;) {
+		status = train_step(&t);
+		more = t.step < STEPS || now() < end;
+		if (!status) /* all stop after the same step */
+			status = hvd_allreduce(t.h, &more, &more, 1, HVD_I32, HVD_MAX);
+		if (status) {
+			recover(&t, status);
+			more = 1;
+		}
+	}
+	/* the survivors' parameters are the same, bit for bit */
+	static float all[RANKS_MAX * PARAMETERS];
+	while ((status = hvd_allgather(t.h, t.parameter, all, PARAMETERS, HVD_F32)))
+		recover(&t, status);
+	for (int r = 0; r < hvd_world(t.h)->size; r++)
+		must(!memcmp(all + (size_t)r * PARAMETERS, t.parameter, sizeof t.parameter));
+	meeting->note[meeting_rank] = 1 + (int)(t.recovered * 1e3);
+	hvd_plan_close(t.plan);
+	hvd_close(t.h);
+}
+
+/* Returns the longest recovery in milliseconds. */
+static int play(const char *hosts, struct scene *s)
+{
+	int status[RANKS_MAX], ended_well = 0, longest = 0;
+	spawn_ranks(hosts, train, s, status);
+	for (int r = 0; r < (int)strlen(hosts); r++) {
+		bool victim = r == s->victim[0] || (s->victims > 1 && r == s->victim[1]);
+		if (!victim && (!WIFEXITED(status[r]) || WEXITSTATUS(status[r])))
+			fprintf(stderr, "%s: rank %d ended with %#x: %s\n", hosts, r, (unsigned)status[r], meeting->text[r]);
+		if (victim)
+			assert_true(WIFSIGNALED(status[r]) || WEXITSTATUS(status[r]) == GAVE_UP || !WEXITSTATUS(status[r]));
+		else
+			assert_int_equal(status[r], 0);
+		if (!victim || !status[r])
+			ended_well++;
+		longest = meeting->note[r] > longest ? meeting->note[r] : longest;
+	}
+	meeting_over();
+	assert_true(ended_well >= s->survivors);
+	return longest;
+}
+
+static const char *const layouts[] = { "aaaa", "aabb", "abab", "abc", "aab" };
+
+static void survivors_of_a_kill_at_any_instant_go_on(void **state)
+{
+	(void)state;
+	unsigned seed = (unsigned)time(NULL), random = seed;
+	int longest = 0;
+	printf("# seed %u\n", seed);
+	for (int i = 0; i < 40; i++) {
+		const char *hosts = layouts[i % 5];
+		int n = (int)strlen(hosts);
+		struct scene s = { .victims = 1, .victim = { rand_r(&random) % n }, .signal = SIGKILL, .deadline = 20, .survivors = n - 1,
+				   .after = { (useconds_t)(rand_r(&random) % 60000) } };
+		int took = play(hosts, &s);
+		longest = took > longest ? took : longest;
+	}
+	printf("# longest recovery %d ms\n", longest);
+}
+
+static void survivors_of_two_kills_go_on(void **state)
+{
+	(void)state;
+	unsigned seed = (unsigned)time(NULL), random = seed;
+	printf("# seed %u\n", seed);
+	for (int i = 0; i < 30; i++) {
+		const char *hosts = layouts[i % 5];
+		int n = (int)strlen(hosts), first = rand_r(&random) % n;
+		useconds_t at = (useconds_t)(rand_r(&random) % 40000);
+		/* at once, or the second within the recovery from the first */
+		struct scene s = { .victims = 2, .victim = { first, (first + 1 + rand_r(&random) % (n - 1)) % n }, .signal = SIGKILL, .deadline = 20,
+				   .after = { at, at + (i % 2 ? (useconds_t)(rand_r(&random) % 20000) : 0) }, .survivors = n - 2 };
+		play(hosts, &s);
+	}
+}
+
+static void a_stopped_rank_is_left_behind_and_does_not_go_on_alone(void **state)
+{
+	(void)state;
+	struct scene s = { .victims = 1, .victim = { 1 }, .signal = SIGSTOP, .deadline = 1, .after = { 50000 }, .survivors = 2 };
+	play("aab", &s);
+	play("abb", &s);
+}
+
+static void without_continue_there_is_no_recovery(void **state)
+{
+	(void)state;
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	meeting_hosts = "a";
+	assert_int_equal(hvd_init_from(&h, &conf, meet), 0);
+	assert_int_equal(hvd_recover(h), HVD_EINVAL);
+	hvd_close(h);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(survivors_of_a_kill_at_any_instant_go_on),
+		cmocka_unit_test(survivors_of_two_kills_go_on),
+		cmocka_unit_test(a_stopped_rank_is_left_behind_and_does_not_go_on_alone),
+		cmocka_unit_test(without_continue_there_is_no_recovery),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

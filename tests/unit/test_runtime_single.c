@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A process that is not in a job step is a world of one, in which every call works. */
+#include "tests/unit/test.h"
+
+#include "runtime/hvd.h"
+
+static void every_call_works_without_a_step(void **state)
+{
+	(void)state;
+	struct hvd *h;
+	unsetenv("SLURM_STEP_NUM_TASKS");
+	unsetenv("PMIX_NAMESPACE");
+	assert_int_equal(hvd_init(&h, NULL), 0);
+	const struct hvd_world *w = hvd_world(h);
+	assert_int_equal(w->rank, 0);
+	assert_int_equal(w->size, 1);
+	assert_int_equal(w->local_size, 1);
+	assert_int_equal(w->nodes, 1);
+	assert_string_equal(w->backend, "single");
+	assert_true(strlen(hvd_host(h, 0)) > 0);
+	assert_int_equal(hvd_lost(h), -1);
+
+	double in[3] = { 1, 2, 3 }, out[3] = { 0 };
+	assert_int_equal(hvd_allreduce(h, in, out, 3, HVD_F64, HVD_AVG), 0);
+	assert_memory_equal(in, out, sizeof in);
+	assert_int_equal(hvd_broadcast(h, out, 3, HVD_F64, 0), 0);
+	out[0] = 7;
+	assert_int_equal(hvd_allgather(h, in, out, 3, HVD_F64), 0);
+	assert_memory_equal(in, out, sizeof in);
+	assert_int_equal(hvd_barrier(h), 0);
+	assert_int_equal(hvd_close(h), 0);
+}
+
+static void wrong_arguments_are_refused_with_a_reason(void **state)
+{
+	(void)state;
+	struct hvd *h;
+	assert_int_equal(hvd_init(&h, NULL), 0);
+	int32_t x = 1;
+	assert_int_equal(hvd_allreduce(h, &x, &x, 1, HVD_I32, HVD_AVG), HVD_EINVAL);
+	assert_non_null(strstr(hvd_error(h), "floating-point"));
+	assert_int_equal(hvd_broadcast(h, &x, 1, HVD_I32, 1), HVD_EINVAL);
+	assert_non_null(strstr(hvd_error(h), "rank 1 of 1"));
+	hvd_close(h);
+
+	struct hvd_conf conf;
+	char why[256];
+	setenv("HVD_DEADLINE", "soon", 1);
+	assert_int_equal(hvd_conf_default(&conf, why), HVD_EINVAL);
+	assert_non_null(strstr(why, "HVD_DEADLINE=soon"));
+	assert_int_equal(hvd_init(&h, NULL), HVD_EINVAL);
+	assert_non_null(strstr(hvd_error(h), "HVD_DEADLINE=soon"));
+	hvd_close(h);
+	unsetenv("HVD_DEADLINE");
+}
+
+static void gradients_are_ready_in_the_declared_order(void **state)
+{
+	(void)state;
+	static const struct hvd_tensor tensors[] = { { "a", 1000 }, { "b", 24 }, { "c", 3000 }, { "d", 10 }, { "statistics", 4 } };
+	struct hvd *h;
+	struct hvd_plan *p;
+	assert_int_equal(hvd_init(&h, NULL), 0);
+	assert_int_equal(hvd_plan_open(h, &p, tensors, 5, 4096), 0);
+	assert_int_equal(hvd_plan_buckets(p), 4); /* a+b | c | d | statistics */
+	float *slab = hvd_plan_slab(p);
+	assert_int_equal((uintptr_t)slab % 64, 0);
+	for (int i = 0; i < 4038; i++)
+		assert_true(slab[i] == 0);
+	for (int step = 0; step < 3; step++) {
+		assert_int_equal(hvd_plan_ready(p, 0), 0);
+		assert_int_equal(hvd_plan_ready(p, 2), HVD_EINVAL);
+		assert_int_equal(hvd_plan_finish(p), HVD_EINVAL);
+		for (int i = 1; i < 5; i++)
+			assert_int_equal(hvd_plan_ready(p, i), 0);
+		assert_int_equal(hvd_plan_finish(p), 0);
+	}
+	hvd_plan_close(p);
+	hvd_close(h);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_call_works_without_a_step),
+		cmocka_unit_test(wrong_arguments_are_refused_with_a_reason),
+		cmocka_unit_test(gradients_are_ready_in_the_declared_order),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

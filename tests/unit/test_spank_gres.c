@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * gres.conf against the machine, and the picture of a plan. */
+#include "test.h"
+
+#include "../../spank/selfcheck.h"
+#include "../../spank/svg.h"
+
+static struct node *node;
+static struct gres_conf conf;
+static char error[512], printed[8192];
+
+static int prepare(void **state)
+{
+	(void)state;
+	node = calloc(1, sizeof *node);
+	return node ? 0 : -1;
+}
+
+static int release(void **state)
+{
+	(void)state;
+	free(node);
+	return 0;
+}
+
+/* Two packages of two cores, a GPU on each. */
+static void make_machine(void)
+{
+	memset(node, 0, sizeof *node);
+	node->pus = node->cores = 4;
+	node->packages = node->gpus = 2;
+	for (int c = 0; c < 4; c++) {
+		node->pu[c] = (struct pu){ .cpu = c, .core = c, .package = c / 2 };
+		cpuset_add(&node->package[c / 2].cpus, c);
+		cpuset_add(&node->allowed, c);
+	}
+	for (int g = 0; g < 2; g++) {
+		struct gpu *gpu = &node->gpu[g];
+		gpu->minor = g;
+		gpu->at = (struct locality){ .order = (uint64_t)g + 1, .package = g, .numa = -1, .cpus = node->package[g].cpus };
+		snprintf(gpu->at.pci, sizeof gpu->at.pci, "0000:%02d:00.0", g + 1);
+	}
+}
+
+static int check(const char *text)
+{
+	FILE *f = fmemopen(printed, sizeof printed, "w");
+	assert_non_null(f);
+	if (gres_conf_parse(text, "n1", &conf, error, sizeof error))
+		fail_msg("%s", error);
+	int wrong = selfcheck(node, &conf, f);
+	fclose(f);
+	return wrong;
+}
+
+static void names_with_ranges(void **state)
+{
+	(void)state;
+	assert_true(hostlist_has("gpu[01-16],login", "gpu07"));
+	assert_false(hostlist_has("gpu[01-16]", "gpu7"));
+	assert_false(hostlist_has("gpu[01-16]", "gpu17"));
+	assert_true(hostlist_has("gpu[1-3,5]x", "gpu5x"));
+	assert_false(hostlist_has("gpu[1-3,5]x", "gpu4x"));
+	assert_true(hostlist_has("a,b,n1", "n1"));
+	assert_false(hostlist_has("n1", "n11"));
+	assert_false(hostlist_has("n11", "n1"));
+	assert_false(hostlist_has("n[", "n1"));
+	assert_false(hostlist_has("", "n1"));
+}
+
+static void differences_are_named_with_their_cure(void **state)
+{
+	(void)state;
+	make_machine();
+	assert_int_equal(check("Name=gpu File=/dev/nvidia0 Cores=0-1\nName=gpu File=/dev/nvidia1 Cores=2-3\n"), 0);
+	assert_non_null(strstr(printed, "nothing to change"));
+	assert_int_equal(check("Name=gpu File=/dev/nvidia[0-1] Cores=0-1\n"), 1);
+	assert_non_null(strstr(printed, "line 1, /dev/nvidia1: WRONG: 0000:02:00.0 has Cores=0-1, but its socket has the cores 2-3: write Cores=2-3"));
+	assert_int_equal(check("# none\nNodeName=n[2-9] Name=gpu File=/dev/nvidia0\nnodename=n1 name=gpu file=/dev/nvidia0\n"), 2);
+	assert_non_null(strstr(printed, "line 3, /dev/nvidia0: WRONG: 0000:01:00.0 has no Cores="));
+	assert_non_null(strstr(printed, "gres.conf names 1 GPU, and there are 2"));
+	assert_int_equal(check("AutoDetect=nvml\n"), 0);
+	assert_int_equal(check("Name=gpu File=/dev/nvidia[0-1] Cores=0-1\nName=gpu File=/dev/nvidia7\n"), 2);
+	node->gpu[0].minor = 1;
+	node->gpu[1].minor = 0;
+	check("AutoDetect=nvml\n");
+	assert_non_null(strstr(printed, "is number 0 on the bus and /dev/nvidia1"));
+}
+
+static void bad_lines_are_named(void **state)
+{
+	(void)state;
+	assert_int_equal(gres_conf_parse("\nName=gpu File=/dev/nvidiaX\n", "n1", &conf, error, sizeof error), -1);
+	assert_string_equal(error, "line 2: File=/dev/nvidiaX: /dev/nvidiaN or /dev/nvidia[N-M] expected");
+	assert_int_equal(gres_conf_parse("Name=gpu File=/dev/nvidia0 Cores=a", "n1", &conf, error, sizeof error), -1);
+	assert_string_equal(error, "line 1: Cores=a: a list such as 0-15 expected");
+	assert_int_equal(gres_conf_parse("Name=gpu File=/dev/nvidia[0", "n1", &conf, error, sizeof error), -1);
+	assert_int_equal(gres_conf_parse("Name=gpu File=/dev/nvidia[0-999]", "n1", &conf, error, sizeof error), -1);
+}
+
+static void the_picture_names_every_gpu_and_task(void **state)
+{
+	static struct request request;
+	struct plan plan;
+	FILE *f;
+	(void)state;
+
+	make_machine();
+	request = (struct request){ .tasks = 1, .gpus_per_task = 1, .devices = 2, .device = { 0, 1 }, .allowed = node->allowed };
+	assert_int_equal(place_tasks(node, &request, &plan), 0);
+	f = fmemopen(printed, sizeof printed, "w");
+	assert_non_null(f);
+	draw_svg(f, node, &request, &plan);
+	fclose(f);
+	plan_free(&plan);
+	assert_int_equal(strncmp(printed, "<svg ", 5), 0);
+	assert_non_null(strstr(printed, "GPU 0000:01:00.0</text>"));
+	assert_non_null(strstr(printed, "GPU 0000:02:00.0</text>"));
+	assert_non_null(strstr(printed, ">idle</text>"));
+	assert_non_null(strstr(printed, "task 0: GPU 0000:01:00.0, CPUs 0-1"));
+	assert_non_null(strstr(printed, "</svg>"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(names_with_ranges),
+		cmocka_unit_test(differences_are_named_with_their_cure),
+		cmocka_unit_test(bad_lines_are_named),
+		cmocka_unit_test(the_picture_names_every_gpu_and_task),
+	};
+	return cmocka_run_group_tests(tests, prepare, release);
+}

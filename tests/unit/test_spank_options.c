@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The words of --hvd, --hvd-bind and plugstack.conf: every key, every error, and any text at all. */
+#include "test.h"
+
+#include "../../spank/options.h"
+
+static char error[512];
+
+static struct options parsed(int scopes, const char *text)
+{
+	struct options o = options_default();
+	error[0] = '\0';
+	if (options_parse(&o, scopes, "--hvd", text, error, sizeof error))
+		fail_msg("%s: %s", text, error);
+	return o;
+}
+
+static void rejects(int scopes, const char *text, const char *line)
+{
+	struct options o = options_default(), before = o;
+	assert_int_equal(options_parse(&o, scopes, scopes == SCOPE_BIND ? "--hvd-bind" : "--hvd", text, error, sizeof error), -1);
+	assert_string_equal(error, line);
+	assert_memory_equal(&o, &before, sizeof o);
+}
+
+static void every_key_of_hvd(void **state)
+{
+	struct options o = parsed(SCOPE_HVD, "on_death=continue,deadline=12,backend=cpu,trace=/scratch/t,iface=ib0");
+	(void)state;
+	assert_int_equal(o.on_death, DEATH_CONTINUE);
+	assert_int_equal(o.deadline, 12);
+	assert_int_equal(o.backend, 2);
+	assert_string_equal(o.trace, "/scratch/t");
+	assert_string_equal(o.iface, "ib0");
+	assert_false(o.off);
+	assert_true(parsed(SCOPE_HVD, "off").off);
+	assert_true(options_given(&o, "deadline"));
+	assert_false(options_given(&o, "off"));
+}
+
+static void every_key_of_bind(void **state)
+{
+	struct options o = parsed(SCOPE_BIND, "numa,pack,smt=off,ids=index,gpus-per-task=4,share,nic=hint,verbose");
+	(void)state;
+	assert_int_equal(o.policy, POLICY_NUMA);
+	assert_int_equal(o.order, ORDER_PACK);
+	assert_true(o.no_smt);
+	assert_int_equal(o.ids, IDS_INDEX);
+	assert_int_equal(o.gpus_per_task, 4);
+	assert_true(o.share && o.nic_hint && o.verbose);
+	assert_int_equal(parsed(SCOPE_BIND, "gpu").policy, POLICY_GPU);
+	assert_int_equal(parsed(SCOPE_BIND, "none").policy, POLICY_NONE);
+	assert_int_equal(parsed(SCOPE_BIND, "socket,interleave").order, ORDER_INTERLEAVE);
+	assert_int_equal(parsed(SCOPE_BIND, "smt=on").no_smt, 0);
+}
+
+static void no_text_is_no_key(void **state)
+{
+	struct options o = parsed(SCOPE_HVD, NULL), p = parsed(SCOPE_HVD, "");
+	(void)state;
+	assert_true(o.given == 0 && p.given == 0);
+	assert_int_equal(o.gpus_per_task, 1);
+	assert_int_equal(o.policy, POLICY_SOCKET);
+}
+
+static void errors_name_key_and_cure(void **state)
+{
+	(void)state;
+	rejects(SCOPE_HVD, "on_deth=continue", "--hvd: unknown key 'on_deth', the nearest known one is 'on_death'");
+	rejects(SCOPE_HVD, "dead", "--hvd: unknown key 'dead', the nearest known one is 'deadline'");
+	rejects(SCOPE_HVD, "socket", "--hvd: unknown key 'socket', the nearest known one is 'backend'");
+	rejects(SCOPE_BIND, "nume", "--hvd-bind: unknown key 'nume', the nearest known one is 'numa'");
+	rejects(SCOPE_HVD, "on_death=maybe", "--hvd: on_death=maybe: abort|continue expected");
+	rejects(SCOPE_HVD, "on_death", "--hvd: on_death=: abort|continue expected");
+	rejects(SCOPE_HVD, "deadline=0", "--hvd: deadline=0: a number from 1 to 86400 expected");
+	rejects(SCOPE_HVD, "deadline=1e3", "--hvd: deadline=1e3: a number from 1 to 86400 expected");
+	rejects(SCOPE_HVD, "deadline=-1", "--hvd: deadline=-1: a number from 1 to 86400 expected");
+	rejects(SCOPE_HVD, "deadline=99999999999999999999", "--hvd: deadline=99999999999999999999: a number from 1 to 86400 expected");
+	rejects(SCOPE_HVD, "off=1", "--hvd: off takes no value");
+	rejects(SCOPE_HVD, "trace=", "--hvd: trace=…: 1 to 1023 printable characters expected");
+	rejects(SCOPE_BIND, "socket,numa", "--hvd-bind: 'socket' and 'numa' exclude each other: say one of them once");
+	rejects(SCOPE_BIND, "share,share", "--hvd-bind: 'share' and 'share' exclude each other: say one of them once");
+	rejects(SCOPE_BIND, "socket,,share", "--hvd-bind: unknown key '', the nearest known one is 'gpu'");
+	rejects(SCOPE_BIND, "gpus-per-task=65", "--hvd-bind: gpus-per-task=65: a number from 1 to 64 expected");
+	rejects(SCOPE_HVD, "trace=a\nb", "--hvd: longer than 4095 characters, or with control characters in it");
+}
+
+static void later_texts_replace_keys_of_earlier_ones(void **state)
+{
+	struct options o = parsed(SCOPE_BIND, "numa,ids=index");
+	char text[256];
+	(void)state;
+	assert_int_equal(options_parse(&o, SCOPE_BIND, "x", "socket", error, sizeof error), 0);
+	assert_string_equal(options_print(&o, SCOPE_BIND, text, sizeof text), "socket,ids=index");
+}
+
+static void what_is_printed_reads_back(void **state)
+{
+	static const char *const texts[] = {
+		"off", "on_death=abort,deadline=86400,backend=nccl,trace=/a b/c=d,iface=eth0.12", "gpu,spread,smt=on,ids=uuid,gpus-per-task=64,share,nic=hint,verbose",
+		"on,keep-cpus,keep-gpus,keep-memory,whole-job,hide-gpus,by-site",
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		char text[4096];
+		struct options o = parsed(SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, texts[i]), again;
+		options_print(&o, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, text, sizeof text);
+		again = parsed(SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, text);
+		assert_memory_equal(&o, &again, sizeof o);
+		assert_int_equal(strlen(text), strlen(texts[i]));
+	}
+}
+
+static void collect(const char *name, const char *value, void *data)
+{
+	sprintf((char *)data + strlen(data), "%s=%s;", name, value);
+}
+
+static void given_keys_travel_to_tasks(void **state)
+{
+	char text[1024] = "";
+	struct options o = parsed(SCOPE_HVD | SCOPE_BIND, "iface=ib0,deadline=9,on_death=continue,numa,trace=/t,backend=cpu");
+	(void)state;
+	options_export(&o, collect, text);
+	assert_string_equal(text, "HVD_ON_DEATH=continue;HVD_DEADLINE=9;HVD_BACKEND=cpu;HVD_TRACE=/t;HVD_IFACE=ib0;");
+	text[0] = '\0';
+	o = options_default();
+	options_export(&o, collect, text);
+	assert_string_equal(text, "");
+}
+
+static void arguments_of_plugstack_conf(void **state)
+{
+	char *good[] = { "hvd=deadline=60", "hvd-bind=numa,verbose", "enable=always", "aliases=off", "topology=/etc/hvd/a,b.xml", "proc=/etc/hvd/proc", "verbose-max=3" };
+	char *bad[] = { "enable=always", "toplogy=/x" }, *relative[] = { "proc=here" }, *value[] = { "aliases=maybe" }, *nested[] = { "hvd-bind=sockets" };
+	struct site site;
+	(void)state;
+
+	assert_int_equal(site_parse(&site, 7, good, error, sizeof error), 0);
+	assert_int_equal(site.defaults.deadline, 60);
+	assert_int_equal(site.defaults.policy, POLICY_NUMA);
+	assert_int_equal(site.enable, ENABLE_ALWAYS);
+	assert_int_equal(site.aliases, 0);
+	assert_string_equal(site.topology, "/etc/hvd/a,b.xml");
+	assert_string_equal(site.proc, "/etc/hvd/proc");
+	assert_int_equal(site.verbose_max, 3);
+
+	assert_int_equal(site_parse(&site, 0, NULL, error, sizeof error), 0);
+	assert_int_equal(site.enable, ENABLE_OPTION);
+	assert_int_equal(site.aliases, 1);
+
+	/* a misspelt word is told, and the others count */
+	assert_int_equal(site_parse(&site, 2, bad, error, sizeof error), -1);
+	assert_string_equal(error, "plugstack.conf: unknown key 'toplogy'; known are hvd|hvd-bind|enable|aliases|topology|proc|verbose-max");
+	assert_int_equal(site.enable, ENABLE_ALWAYS);
+	assert_int_equal(site_parse(&site, 1, relative, error, sizeof error), -1);
+	assert_string_equal(error, "plugstack.conf: proc=here: an absolute path expected");
+	assert_int_equal(site_parse(&site, 1, value, error, sizeof error), -1);
+	assert_string_equal(error, "plugstack.conf: aliases=maybe is not understood");
+	assert_int_equal(site_parse(&site, 1, nested, error, sizeof error), -1);
+	assert_string_equal(error, "plugstack.conf: hvd-bind: unknown key 'sockets', the nearest known one is 'socket'");
+}
+
+/* Any text has an answer, an error is one line, and what is accepted reads back. */
+static void any_text_has_an_answer(void **state)
+{
+	static const char *const pieces[] = { "off", "on_death", "=", ",", "continue", "deadline", "socket", "gpus-per-task", "9", "0", "trace", "/", "x", "\x80", "\n", " ", "share", "smt=off" };
+	unsigned seed = getenv("SEED") ? (unsigned)atoi(getenv("SEED")) : 99;
+	(void)state;
+	print_message("# SEED=%u\n", seed);
+	for (int i = 0; i < 200000; i++) {
+		char text[6000] = "", back[4096];
+		struct options o = options_default();
+		int n = rand_r(&seed) % (i % 1000 ? 12 : 900);
+		for (int k = 0; k < n; k++)
+			strcat(text, pieces[(unsigned)rand_r(&seed) % (sizeof pieces / sizeof *pieces)]);
+		if (options_parse(&o, SCOPE_HVD | SCOPE_BIND, "--hvd", text, error, sizeof error)) {
+			assert_true(error[0] && strlen(error) < sizeof error && !strchr(error, '\n'));
+			continue;
+		}
+		struct options again = options_default();
+		options_print(&o, SCOPE_HVD | SCOPE_BIND, back, sizeof back);
+		assert_int_equal(options_parse(&again, SCOPE_HVD | SCOPE_BIND, "--hvd", back, error, sizeof error), 0);
+		assert_memory_equal(&o, &again, sizeof o);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_key_of_hvd),
+		cmocka_unit_test(every_key_of_bind),
+		cmocka_unit_test(no_text_is_no_key),
+		cmocka_unit_test(errors_name_key_and_cure),
+		cmocka_unit_test(later_texts_replace_keys_of_earlier_ones),
+		cmocka_unit_test(what_is_printed_reads_back),
+		cmocka_unit_test(given_keys_travel_to_tasks),
+		cmocka_unit_test(arguments_of_plugstack_conf),
+		cmocka_unit_test(any_text_has_an_answer),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

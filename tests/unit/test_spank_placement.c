@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The placement core: what must hold on every machine. */
+#include "spank_machine.h"
+
+#include <glob.h>
+
+#include "../../spank/assign.h"
+#include "../../spank/cores.h"
+
+/* ---- properties ---------------------------------------------------------------------------------- */
+
+static void check_loads(const struct plan *plan)
+{
+	int load[STEP_MAX_DEVICES] = { 0 }, least = plan->tasks, most = 0;
+	for (int t = 0; t < plan->tasks; t++) {
+		assert_int_equal(plan->task[t].devices, 1);
+		load[plan->task[t].device[0]]++;
+	}
+	for (int d = 0; d < request->devices; d++) {
+		least = load[d] < least ? load[d] : least;
+		most = load[d] > most ? load[d] : most;
+		assert_int_equal(!load[d], cpuset_has(&plan->idle, d));
+	}
+	assert_true(most - least <= 1);
+	if (plan->tasks >= request->devices)
+		assert_true(least >= 1);
+}
+
+/* Non-empty, allowed, and near the GPU wherever the step has a core that is. */
+static void check_masks(const struct plan *plan)
+{
+	for (int t = 0; t < plan->tasks; t++) {
+		const struct task_plan *p = &plan->task[t];
+		assert_true(p->threads >= 1);
+		if (request->policy == POLICY_NONE) {
+			assert_true(cpuset_empty(&p->cpus));
+			continue;
+		}
+		assert_false(cpuset_empty(&p->cpus));
+		assert_true(cpuset_within(&p->cpus, &request->allowed));
+		assert_true(cpuset_within(&p->numa, &p->numa) && (node->numas == 0 || !cpuset_empty(&p->numa)));
+		if (p->devices) {
+			int possible = gpu_distance(node, &request->allowed, request->device[p->device[0]]);
+			/* disjoint pieces of too few cores may miss the near one; whole domains never do */
+			if (request->policy != POLICY_GPU)
+				assert_int_equal(gpu_distance(node, &p->cpus, request->device[p->device[0]]), possible);
+		}
+	}
+}
+
+static void check_properties(void)
+{
+	struct plan plan;
+	int rc = place_tasks(node, request, &plan);
+
+	if (request->devices && request->tasks > request->devices && !request->share) {
+		char both[64];
+		assert_int_equal(rc, -1);
+		snprintf(both, sizeof both, "%d tasks but %d GPU", request->tasks, request->devices);
+		assert_non_null(strstr(plan.refusal, both));
+		return;
+	}
+	assert_int_equal(rc, 0);
+	assert_int_equal(plan.tasks, request->tasks);
+	if (request->devices)
+		check_loads(&plan);
+	check_masks(&plan);
+	plan_free(&plan);
+}
+
+static void check_all_requests(void)
+{
+	int counts[] = { 1, 2, 3, 4, 6, 8, 16, node->gpus, 2 * node->gpus, node->cores };
+	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+		for (int policy = POLICY_SOCKET; policy <= POLICY_NONE; policy++)
+			for (int order = ORDER_SPREAD; order <= ORDER_INTERLEAVE; order++)
+				for (int share = 0; share < 2; share++) {
+					if (counts[i] < 1)
+						continue;
+					ask_for(counts[i], (enum policy)policy, (enum order)order);
+					request->share = share;
+					request->no_smt = pick(2);
+					check_properties();
+					confine();
+					check_properties();
+				}
+}
+
+static void properties_hold_on_made_up_machines(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 150; i++) {
+		random_machine();
+		check_all_requests();
+	}
+}
+
+static void properties_hold_on_real_machines(void **state)
+{
+	char pattern[4096];
+	glob_t found;
+	(void)state;
+
+	if (!shared_dir())
+		skip_because("no ../shared/topologies");
+	snprintf(pattern, sizeof pattern, "%s/topologies/*.xml", shared_dir());
+	assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+	assert_true(found.gl_pathc >= 14);
+	for (size_t i = 0; i < found.gl_pathc; i++) {
+		load_machine(found.gl_pathv[i]);
+		assert_true(node->pus > 0 && node->cores > 0 && node->packages > 0);
+		check_all_requests();
+	}
+	globfree(&found);
+}
+
+static void properties_hold_on_own_machines(void **state)
+{
+	static const char *const names[] = { "c4140", "dgx-1v", "dgx-2", "dgx-a100", "dgx-h100", "gb200-tray" };
+	(void)state;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		assert_true(load_named(names[i]));
+		check_all_requests();
+	}
+}
+
+/* ---- the order in which devices are found -------------------------------------------------------- */
+
+static void shuffle_machine(struct node *from, struct node *to, int *new_index)
+{
+	*to = *from;
+	for (int g = 0; g < from->gpus; g++)
+		new_index[g] = g;
+	for (int g = from->gpus - 1; g > 0; g--) {
+		int k = pick(g + 1), other = new_index[g];
+		new_index[g] = new_index[k];
+		new_index[k] = other;
+	}
+	for (int g = 0; g < from->gpus; g++)
+		to->gpu[new_index[g]] = from->gpu[g];
+	for (int n = from->nics - 1; n > 0; n--) {
+		int k = pick(n + 1);
+		struct nic other = to->nic[n];
+		to->nic[n] = to->nic[k];
+		to->nic[k] = other;
+	}
+}
+
+static void the_answer_does_not_depend_on_enumeration(void **state)
+{
+	struct node *other = malloc(sizeof *other);
+	struct request *asked = malloc(sizeof *asked);
+	int new_index[NODE_MAX_GPUS];
+	(void)state;
+
+	assert_true(other && asked);
+	for (int i = 0; i < 400; i++) {
+		struct plan a, b;
+		random_machine();
+		ask_for(1 + pick(10), (enum policy)pick(4), (enum order)pick(3));
+		request->share = true;
+		request->gpus_per_task = node->gpus ? 1 + pick(node->gpus) : 1;
+		confine();
+		shuffle_machine(node, other, new_index);
+		*asked = *request;
+		for (int d = 0; d < request->devices; d++)
+			asked->device[request->devices - 1 - d] = new_index[request->device[d]];
+		assert_int_equal(place_tasks(node, request, &a), place_tasks(other, asked, &b));
+		for (int t = 0; t < a.tasks; t++) {
+			assert_int_equal(a.task[t].devices, b.task[t].devices);
+			for (int d = 0; d < a.task[t].devices; d++)
+				assert_string_equal(node->gpu[request->device[a.task[t].device[d]]].at.pci, other->gpu[asked->device[b.task[t].device[d]]].at.pci);
+			assert_true(cpuset_equal(&a.task[t].cpus, &b.task[t].cpus));
+			assert_int_equal(a.task[t].threads, b.task[t].threads);
+			if (a.task[t].nic >= 0)
+				assert_string_equal(node->nic[a.task[t].nic].name, other->nic[b.task[t].nic].name);
+		}
+		plan_free(&a);
+		plan_free(&b);
+	}
+	free(other);
+	free(asked);
+}
+
+/* ---- optimality ---------------------------------------------------------------------------------- */
+
+/* The best of all assignments, by trying every one: smallest total, then the first in lexicographic order. */
+struct search {
+	int tasks, places, best_cost, at[8], best[8], load[8];
+	const unsigned char *cost;
+};
+
+static void try_all(struct search *s, int task, int cost)
+{
+	if (cost >= s->best_cost)
+		return;
+	if (task == s->tasks) {
+		for (int p = 0; p < s->places; p++)
+			if (s->load[p] < s->tasks / s->places)
+				return;
+		s->best_cost = cost;
+		memcpy(s->best, s->at, sizeof s->best);
+		return;
+	}
+	int most = s->tasks / s->places + (s->tasks % s->places > 0);
+	for (int p = 0; p < s->places; p++) {
+		if (s->load[p] == most)
+			continue;
+		s->load[p]++;
+		s->at[task] = p;
+		try_all(s, task + 1, cost + s->cost[task * s->places + p]);
+		s->load[p]--;
+	}
+}
+
+static void assignment_is_the_best_of_all(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3000; i++) {
+		struct search s = { .tasks = 1 + pick(7), .places = 1 + pick(5), .best_cost = 1000 };
+		unsigned char cost[8 * 8];
+		int place_of[8], total = 0;
+		for (int c = 0; c < s.tasks * s.places; c++)
+			cost[c] = (unsigned char)pick(i % 2 ? 3 : 9);
+		s.cost = cost;
+		try_all(&s, 0, 0);
+		assert_int_equal(assign_tasks(s.tasks, s.places, cost, place_of), 0);
+		for (int t = 0; t < s.tasks; t++)
+			total += cost[t * s.places + place_of[t]];
+		assert_int_equal(total, s.best_cost);
+		for (int t = 0; t < s.tasks; t++)
+			assert_int_equal(place_of[t], s.best[t]);
+	}
+}
+
+/* Total distance of the plan against every way to give these tasks GPUs under equal load; masks fixed or free. */
+static void plans_are_optimal(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 600; i++) {
+		struct cpuset fixed[8];
+		unsigned char cost[8 * 8];
+		struct plan plan;
+		int total = 0;
+		random_machine();
+		if (!node->gpus)
+			continue;
+		ask_for(1 + pick(7), POLICY_SOCKET, (enum order)pick(3));
+		request->share = true;
+		confine();
+		for (int t = 0; t < request->tasks; t++) {
+			fixed[t] = (struct cpuset){ 0 };
+			cpuset_add(&fixed[t], node->pu[pick(node->pus)].cpu);
+		}
+		if (i % 2)
+			request->fixed = fixed;
+		struct search s = { .tasks = request->tasks, .places = node->gpus, .best_cost = 1000, .cost = cost };
+		for (int t = 0; t < s.tasks; t++)
+			for (int g = 0; g < s.places; g++)
+				cost[t * s.places + g] = (unsigned char)gpu_distance(node, i % 2 ? &fixed[t] : &request->allowed, g);
+		try_all(&s, 0, 0);
+		assert_int_equal(place_tasks(node, request, &plan), 0);
+		for (int t = 0; t < plan.tasks; t++)
+			total += gpu_distance(node, i % 2 ? &fixed[t] : &request->allowed, request->device[plan.task[t].device[0]]);
+		assert_int_equal(total, s.best_cost);
+		plan_free(&plan);
+	}
+}
+
+/* ---- details ------------------------------------------------------------------------------------- */
+
+static void threads_are_the_share_less_one(void **state)
+{
+	static const int two[] = { 0, 1 };
+	static const int same[] = { 0, 0 };
+	struct plan plan;
+	(void)state;
+
+	make_machine(2, 1, 20, 2, two, 2, false);
+	ask_for(2, POLICY_SOCKET, ORDER_SPREAD);
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	assert_int_equal(plan.task[0].threads, 19);
+	plan_free(&plan);
+	/* two tasks over one package share it */
+	make_machine(2, 1, 20, 2, same, 2, false);
+	ask_for(2, POLICY_SOCKET, ORDER_SPREAD);
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	assert_int_equal(plan.task[1].threads, 9);
+	plan_free(&plan);
+	/* a single core is never given away */
+	make_machine(2, 1, 1, 1, two, 2, false);
+	ask_for(2, POLICY_SOCKET, ORDER_SPREAD);
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	assert_int_equal(plan.task[0].threads, 1);
+	plan_free(&plan);
+}
+
+static void few_tasks_go_where_the_cores_are(void **state)
+{
+	static const int where[] = { 0, 0, 1, 1 };
+	struct plan plan;
+	(void)state;
+
+	make_machine(2, 1, 4, 1, where, 4, true);
+	ask_for(2, POLICY_SOCKET, ORDER_SPREAD);
+	request->allowed = node->package[1].cpus;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	assert_int_equal(plan.task[0].device[0], 2);
+	assert_int_equal(plan.task[1].device[0], 3);
+	plan_free(&plan);
+}
+
+static void nics_are_near_and_shared_out(void **state)
+{
+	static const int where[] = { 0, 0, 1, 1 };
+	struct plan plan;
+	(void)state;
+
+	make_machine(2, 1, 4, 1, where, 4, false);
+	node->nics = 4;
+	for (int n = 0; n < 4; n++) {
+		node->nic[n].at = (struct locality){ .order = (uint64_t)(64 + n), .numa = n / 2, .package = n / 2, .cpus = node->numa[n / 2].cpus };
+		snprintf(node->nic[n].name, sizeof node->nic[n].name, "mlx5_%d", n);
+	}
+	ask_for(4, POLICY_SOCKET, ORDER_SPREAD);
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	for (int t = 0; t < 4; t++)
+		assert_int_equal(plan.task[t].nic, t);
+	plan_free(&plan);
+	/* a port without a link is passed over while another has one */
+	node->nic[1].active = node->nic[2].active = node->nic[3].active = true;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	assert_int_equal(plan.task[0].nic, 1);
+	assert_int_equal(plan.task[1].nic, 1);
+	plan_free(&plan);
+	/* behind the same switch beats the same package */
+	node->gpu[0].at.bridges = node->nic[3].at.bridges = 2;
+	node->gpu[0].at.bridge[0] = node->nic[3].at.bridge[0] = 7;
+	node->gpu[0].at.bridge[1] = node->nic[3].at.bridge[1] = 8;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	assert_int_equal(plan.task[0].nic, 3);
+	plan_free(&plan);
+}
+
+static void refusals_say_both_numbers(void **state)
+{
+	static const int where[] = { 0, 1 };
+	struct plan plan;
+	(void)state;
+
+	make_machine(2, 1, 4, 1, where, 2, false);
+	ask_for(3, POLICY_SOCKET, ORDER_SPREAD);
+	assert_int_equal(place_tasks(node, request, &plan), -1);
+	assert_string_equal(plan.refusal, "3 tasks but 2 GPUs");
+	ask_for(2, POLICY_SOCKET, ORDER_SPREAD);
+	request->gpus_per_task = 2;
+	assert_int_equal(place_tasks(node, request, &plan), -1);
+	assert_string_equal(plan.refusal, "2 tasks with 2 GPUs each but 2 GPUs");
+	request->gpus_per_task = 4;
+	assert_int_equal(place_tasks(node, request, &plan), -1);
+	assert_string_equal(plan.refusal, "gpus-per-task=4 but 2 GPUs");
+	ask_for(1, POLICY_SOCKET, ORDER_SPREAD);
+	request->allowed = (struct cpuset){ 0 };
+	assert_int_equal(place_tasks(node, request, &plan), -1);
+	assert_string_equal(plan.refusal, "the step has no CPU of this node");
+}
+
+static void groups_of_gpus_stay_together(void **state)
+{
+	/* GPU numbers alternate between packages: pairs by number would all be split */
+	static const int where[] = { 0, 1, 0, 1, 0, 1 };
+	struct plan plan;
+	(void)state;
+
+	make_machine(2, 1, 6, 1, where, 6, false);
+	ask_for(3, POLICY_SOCKET, ORDER_SPREAD);
+	request->gpus_per_task = 2;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	int split = 0;
+	for (int t = 0; t < 3; t++)
+		split += plan.task[t].device[0] % 2 != plan.task[t].device[1] % 2;
+	assert_int_equal(split, 1); /* three and three make one mixed pair, no more */
+	plan_free(&plan);
+	ask_for(2, POLICY_SOCKET, ORDER_SPREAD);
+	request->gpus_per_task = 3;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	assert_int_equal(plan.task[0].device[2], 4);
+	assert_int_equal(plan.task[1].device[0], 1);
+	plan_free(&plan);
+}
+
+static void one_numa_node_over_two_packages(void **state)
+{
+	/* with memory interleaved by the firmware the package is what tells near from far */
+	static const int where[] = { 0, 0 };
+	(void)state;
+
+	make_machine(2, 1, 2, 1, where, 2, false);
+	node->numas = 1;
+	node->numa[0].cpus = node->allowed;
+	node->gpu[0].at.package = 0;
+	node->gpu[1].at.package = 1;
+	node->gpu[1].at.cpus = node->package[1].cpus;
+	assert_int_equal(gpu_distance(node, &node->package[0].cpus, 0), 0);
+	assert_int_equal(gpu_distance(node, &node->package[0].cpus, 1), 2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(properties_hold_on_made_up_machines),
+		cmocka_unit_test(properties_hold_on_real_machines),
+		cmocka_unit_test(the_answer_does_not_depend_on_enumeration),
+		cmocka_unit_test(assignment_is_the_best_of_all),
+		cmocka_unit_test(plans_are_optimal),
+		cmocka_unit_test(properties_hold_on_own_machines),
+		cmocka_unit_test(threads_are_the_share_less_one),
+		cmocka_unit_test(few_tasks_go_where_the_cores_are),
+		cmocka_unit_test(nics_are_near_and_shared_out),
+		cmocka_unit_test(refusals_say_both_numbers),
+		cmocka_unit_test(groups_of_gpus_stay_together),
+		cmocka_unit_test(one_numa_node_over_two_packages),
+	};
+	return cmocka_run_group_tests(tests, prepare, release);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How many tasks a step gets, from the words that Slurm reads. */
+#include "test.h"
+
+#include "../../spank/tasks.h"
+
+static void gpus_in_words(void **state)
+{
+	(void)state;
+	assert_int_equal(count_gpus("4"), 4);
+	assert_int_equal(count_gpus("a100:4"), 4);
+	assert_int_equal(count_gpus("a100:2,v100:2"), 4);
+	assert_int_equal(count_gpus("0"), 0);
+	assert_int_equal(count_gpus(""), -1);
+	assert_int_equal(count_gpus("a100"), -1);
+	assert_int_equal(count_gpus("4,"), -1);
+	assert_int_equal(count_gpus("-1"), -1);
+	assert_int_equal(count_gpus("99999999999"), -1);
+}
+
+static void gpus_in_gres(void **state)
+{
+	(void)state;
+	assert_int_equal(count_gres_gpus("gpu:2"), 2);
+	assert_int_equal(count_gres_gpus("gpu"), 1);
+	assert_int_equal(count_gres_gpus("gpu:a100"), 1);
+	assert_int_equal(count_gres_gpus("gpu:a100:4"), 4);
+	assert_int_equal(count_gres_gpus("gpu:a100:4(S:0-1),craynetwork:1"), 4);
+	assert_int_equal(count_gres_gpus("craynetwork:1,gpu:2,gpu:v100:1"), 3);
+	assert_int_equal(count_gres_gpus("gres/gpu:2"), 2);
+	assert_int_equal(count_gres_gpus("gres:gpu:2"), 2);
+	assert_int_equal(count_gres_gpus("shard:4"), 0);
+	assert_int_equal(count_gres_gpus("none"), 0);
+	assert_int_equal(count_gres_gpus("gpus:2"), 0);
+	assert_int_equal(count_gres_gpus("gpu:a100:x"), -1);
+	assert_int_equal(count_gres_gpus("gpu:"), -1);
+}
+
+static void nodes_and_counts(void **state)
+{
+	int position = -1;
+	(void)state;
+	assert_int_equal(count_nodes("2"), 2);
+	assert_int_equal(count_nodes("2-2"), 2);
+	assert_int_equal(count_nodes("2-4"), 0);
+	assert_int_equal(count_nodes("0"), 0);
+	assert_int_equal(count_nodes("two"), 0);
+	assert_int_equal(smallest_count("8(x2),2,4", &position), 2);
+	assert_int_equal(position, 2);
+	assert_int_equal(smallest_count("1(x2)", &position), 1);
+	assert_int_equal(position, 0);
+	assert_int_equal(smallest_count("", &position), -1);
+	assert_int_equal(smallest_count("1(x)", &position), -1);
+	assert_int_equal(smallest_count("1,", &position), -1);
+}
+
+#define STEP(...) (&(struct step_words){ __VA_ARGS__ })
+
+/* One GPU a task unless the test says otherwise. */
+static struct step_words with_group(const struct step_words *words)
+{
+	struct step_words w = *words;
+	if (!w.group)
+		w.group = 1;
+	return w;
+}
+
+static void asks_for(const struct step_words *words, int tasks)
+{
+	struct step_size size;
+	struct step_words w = with_group(words);
+	if (step_size(&w, &size))
+		fail_msg("%s", size.refusal);
+	assert_int_equal(size.tasks, tasks);
+}
+
+static void refuses(const struct step_words *words, const char *line)
+{
+	struct step_size size;
+	struct step_words w = with_group(words);
+	assert_int_equal(step_size(&w, &size), -1);
+	assert_string_equal(size.refusal, line);
+}
+
+static void one_task_per_gpu(void **state)
+{
+	(void)state;
+	asks_for(STEP(.gpus = "4"), 4);
+	asks_for(STEP(.gpus = "4", .nodes = "2-4"), 4);
+	asks_for(STEP(.gpus_per_node = "a100:4", .nodes = "2"), 8);
+	asks_for(STEP(.gpus_per_node = "2"), 2);
+	asks_for(STEP(.gres = "gpu:2", .nodes = "3"), 6);
+	asks_for(STEP(.gpus_per_task = "1", .nodes = "2"), 2);
+	asks_for(STEP(.tres_per_task = "gres/gpu:1", .nodes = "2"), 2);
+	asks_for(STEP(.gpus = "8", .group = 2), 4);
+	/* an odd one stays idle */
+	asks_for(STEP(.gpus = "7", .group = 2), 3);
+}
+
+static void given_counts_are_kept(void **state)
+{
+	(void)state;
+	asks_for(STEP(.gpus = "4", .ntasks = "4"), 0);
+	asks_for(STEP(.gpus_per_node = "2", .nodes = "2", .ntasks_per_node = "2"), 0);
+	asks_for(STEP(.gpus_per_task = "2", .ntasks = "3"), 0);
+	asks_for(STEP(.gpus = "2", .ntasks = "5", .share = true), 0);
+	asks_for(STEP(.gpus = "2", .ntasks_per_gpu = "1"), 0);
+	asks_for(STEP(.gpus = "2", .ntasks_per_other = ""), 0);
+	asks_for(STEP(.hidden_gpus = true, .ntasks = "4"), 0);
+	asks_for(STEP(.gpus = "4", .group = 2, .ntasks = "2"), 0);
+}
+
+static void without_gpus_one_per_package(void **state)
+{
+	(void)state;
+	asks_for(STEP(.packages_per_node = 2, .nodes = "2"), 4);
+	asks_for(STEP(.packages_per_node = 2, .gpus = "0"), 2);
+	asks_for(STEP(.packages_per_node = 0), 0);
+	asks_for(STEP(.packages_per_node = 2, .ntasks = "7"), 0);
+}
+
+static void refusals_carry_both_numbers_and_the_n(void **state)
+{
+	(void)state;
+	refuses(STEP(.gpus = "2", .ntasks = "3"), "3 tasks but 2 GPUs: type -n 2, or --hvd-bind=share");
+	refuses(STEP(.gpus = "4", .ntasks = "2"), "2 tasks but 4 GPUs: type -n 4, or --hvd-bind=gpus-per-task=2");
+	refuses(STEP(.gpus = "4", .ntasks = "3"), "3 tasks but 4 GPUs: type -n 4");
+	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .ntasks = "1"), "1 task but 2 GPUs: type -n 2, or --hvd-bind=gpus-per-task=2");
+	refuses(STEP(.gpus = "4", .group = 2, .ntasks = "4"), "4 tasks with 2 GPUs each but 4 GPUs: type -n 2");
+	refuses(STEP(.gpus = "1", .group = 2), "gpus-per-task=2 but 1 GPU");
+	refuses(STEP(.gpus_per_socket = "1"), "how many GPUs this step has is not known here: type -n N, one task for each GPU");
+	refuses(STEP(.hidden_gpus = true), "how many GPUs this step has is not known here: type -n N, one task for each GPU");
+	refuses(STEP(.gpus_per_node = "2", .nodes = "1-3"), "how many GPUs this step has is not known here: type -n N, one task for each GPU");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(gpus_in_words),
+		cmocka_unit_test(gpus_in_gres),
+		cmocka_unit_test(nodes_and_counts),
+		cmocka_unit_test(one_task_per_gpu),
+		cmocka_unit_test(given_counts_are_kept),
+		cmocka_unit_test(without_gpus_one_per_package),
+		cmocka_unit_test(refusals_carry_both_numbers_and_the_n),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The audit: planted faults are found and named, and a sound set has none. */
+#include "data/audit.h"
+#include "data/prepare.h"
+#include "data/pipeline.h"
+#include "data/synth_tree.h"
+#include "scratch.h"
+
+enum { SIDE = 32, IMAGES = 400 };
+
+static struct synth_conf synth = SYNTH_BUILTIN;
+static struct audit audit;
+static char tree[FILE_PATH];
+
+static int set_up(void **state)
+{
+	struct synth_report r;
+	struct error e = { 0 };
+	if (scratch_make(state))
+		return -1;
+	synth.images = IMAGES;
+	synth.size = SIDE;
+	snprintf(tree, sizeof tree, "%s", scratch_path("tree"));
+	return synth_tree(&synth, tree, 0, 2, NULL, &r, &e);
+}
+
+static void run_audit(struct origin *o, int pixels)
+{
+	struct error e = { 0 };
+	char table[FILE_PATH + 64], train[FILE_PATH + 64], test[FILE_PATH + 64];
+	snprintf(table, sizeof table, "%s/Data_Entry_2017_v2020.csv", tree);
+	snprintf(train, sizeof train, "%s/train_val_list.txt", tree);
+	snprintf(test, sizeof test, "%s/test_list.txt", tree);
+	struct audit_conf conf = { .table = table, .train_val_list = train, .test_list = test, .pixels = pixels, .threads = 2 };
+	if (audit_run(&audit, o, &conf, &e))
+		fail_msg("%s", e.text);
+}
+
+static struct origin open_tree(const char *path)
+{
+	struct origin o;
+	struct error e = { 0 };
+	if (audit_open(&o, path, &e))
+		fail_msg("%s", e.text);
+	return o;
+}
+
+static const struct audit_item *find(enum audit_kind kind, const char *words)
+{
+	for (int i = 0; i < audit.n_items; i++)
+		if (audit.items[i].kind == kind && audit.items[i].problem && strstr(audit.items[i].text, words))
+			return &audit.items[i];
+	for (int i = 0; i < audit.n_items; i++)
+		printf("# %d %s\n", audit.items[i].problem, audit.items[i].text);
+	fail_msg("no problem says \"%s\"", words);
+	return NULL;
+}
+
+static void a_sound_set_has_no_problem(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	run_audit(&o, 1);
+	assert_int_equal(audit.problems, 0);
+	assert_int_equal(audit.images[0] + audit.images[1] + audit.images[2], IMAGES);
+	origin_close(&o);
+}
+
+static void a_leak_is_found_with_its_patient(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	uint32_t patient = 0;
+	for (size_t i = 1; i < o.count && !patient; i++)
+		if (o.samples[i].patient == o.samples[i - 1].patient && o.split[i] == SPLIT_TRAIN) {
+			o.split[i] = SPLIT_TEST;
+			patient = o.samples[i].patient;
+		}
+	run_audit(&o, 0);
+	char expected[80];
+	snprintf(expected, sizeof expected, "1 patients are in both train and test (patient %u is one)", patient);
+	assert_int_equal(find(AUDIT_LEAK, expected)->count, 1);
+	assert_int_equal(audit.problems, 1);
+	origin_close(&o);
+}
+
+static void two_swapped_labels_are_named(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	for (size_t i = 0; i < o.count; i++) { /* the reference trainer's table: Pneumonia and Pneumothorax */
+		uint32_t l = o.samples[i].labels, a = l >> 6 & 1, b = l >> 7 & 1;
+		o.samples[i].labels = (l & ~(3u << 6)) | a << 7 | b << 6;
+	}
+	run_audit(&o, 0);
+	find(AUDIT_LABELS, "what is called Pneumonia here is Pneumothorax in the table");
+	find(AUDIT_LABELS, "what is called Pneumothorax here is Pneumonia in the table");
+	assert_int_equal(audit.problems, 2);
+	origin_close(&o);
+}
+
+static void some_wrong_labels_are_counted(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	for (size_t i = 0; i < 9; i++)
+		o.samples[i * 7].labels ^= 1u << 4;
+	run_audit(&o, 0);
+	assert_int_equal(find(AUDIT_LABELS, "Mass differs from the table in 9 of 400 images")->count, 9);
+	origin_close(&o);
+}
+
+static void a_dropped_tail_is_found(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	size_t dropped = 0;
+	for (size_t i = o.count - 40; i < o.count; i++)
+		dropped += o.split[i] != SPLIT_TEST;
+	o.count -= 40;
+	run_audit(&o, 0);
+	char expected[40];
+	snprintf(expected, sizeof expected, "%zu of the ", dropped);
+	find(AUDIT_DROPPED, "on the official train_val list are missing");
+	assert_int_equal(find(AUDIT_DROPPED, expected)->count, dropped);
+	o.count += 40;
+	origin_close(&o);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+	char *bytes;
+	size_t size;
+	struct error e = { 0 };
+	if (file_read(&bytes, &size, from, &e))
+		fail_msg("%s", e.text);
+	scratch_write(to, bytes, size);
+	free(bytes);
+}
+
+static void the_same_pixels_under_another_name_and_odd_images_are_found(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	struct synth_report r;
+	struct error e = { 0 };
+	char spoiled[FILE_PATH], a[FILE_PATH + 64], b[FILE_PATH + 64];
+	size_t train = 0, test = 0, flat = 5, broken = 9;
+	snprintf(spoiled, sizeof spoiled, "%s", scratch_path("spoiled"));
+	assert_int_equal(synth_tree(&synth, spoiled, 0, 2, NULL, &r, &e), 0);
+	while (o.split[train] != SPLIT_TRAIN || train == flat || train == broken)
+		train++;
+	while (o.split[test] != SPLIT_TEST || test == flat || test == broken)
+		test++;
+	snprintf(a, sizeof a, "%s/images/%s", spoiled, o.samples[train].id);
+	snprintf(b, sizeof b, "%s/images/%s", spoiled, o.samples[test].id);
+	copy_file(a, b);
+	uint8_t gray[SIDE * SIDE];
+	size_t size;
+	memset(gray, 77, sizeof gray);
+	uint8_t *png = encode_png(gray, SIDE, SIDE, 1, &size);
+	snprintf(a, sizeof a, "%s/images/%s", spoiled, o.samples[flat].id);
+	scratch_write(a, png, size);
+	free(png);
+	snprintf(a, sizeof a, "%s/images/%s", spoiled, o.samples[broken].id);
+	scratch_write(a, "<html>", 6);
+	struct origin s = open_tree(spoiled);
+	run_audit(&s, 1);
+	const struct audit_item *item = find(AUDIT_DUPLICATES, "1 images have the pixels of another one, 1 of them in another split");
+	assert_non_null(strstr(item->text, o.samples[train].id));
+	assert_non_null(strstr(item->text, o.samples[test].id));
+	assert_non_null(strstr(find(AUDIT_IMAGES, "1 images are of one gray value")->text, o.samples[flat].id));
+	assert_non_null(strstr(find(AUDIT_IMAGES, "a web page, not an image")->text, o.samples[broken].id));
+	assert_int_equal(audit.problems, 3);
+	origin_close(&s);
+	origin_close(&o);
+}
+
+static void prepared_sets_of_every_format_are_audited(void **state)
+{
+	(void)state;
+	for (enum encoding encoding = ENCODING_PNG; encoding <= ENCODING_PACKED; encoding++) {
+		struct origin o = open_tree(tree);
+		struct prepare_report r;
+		struct error e = { 0 };
+		struct prepare_conf conf = { .out = scratch_path("set-%d", encoding), .size = SIDE, .encoding = encoding, .seed = 1 };
+		assert_int_equal(prepare(&conf, &o, &r, &e), 0);
+		origin_close(&o);
+		o = open_tree(conf.out);
+		assert_int_equal(o.count, IMAGES);
+		run_audit(&o, 1);
+		assert_int_equal(audit.problems, 0);
+		o.samples[3].labels ^= 1 << 2;
+		o.samples[4].labels ^= 1 << 2;
+		run_audit(&o, 0);
+		assert_int_equal(audit.problems, 1);
+		origin_close(&o);
+	}
+}
+
+static void a_file_wise_shuffle_is_told_from_a_global_one(void **state)
+{
+	(void)state;
+	/* NIH-like: patients with four images each, 20,000 images in the order of their names */
+	enum { N = 20000 };
+	struct sample *samples = calloc(N, sizeof *samples);
+	struct shuffle_quality q;
+	struct error e = { 0 };
+	for (int i = 0; i < N; i++) {
+		samples[i].patient = (uint32_t)(i / 4 + 1);
+		snprintf(samples[i].id, sizeof samples[i].id, "%08d_%03d.png", i / 4 + 1, i % 4);
+	}
+	assert_int_equal(shuffle_measure(&q, samples, N, 64, 1, &e), 0);
+	printf("# pairs a batch: chance %.3f, keyed %.3f, files in turn %.3f\n", q.chance, q.keyed, q.buffered);
+	assert_close(q.chance, 64 * 63 / 2.0 * 3 / (N - 1), 1e-9);
+	assert_close(q.keyed, q.chance, 0.15); /* 312 batches: standard error 0.03 */
+	assert_true(q.buffered > 10 * q.chance);
+	free(samples);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_sound_set_has_no_problem),
+		cmocka_unit_test(a_leak_is_found_with_its_patient),
+		cmocka_unit_test(two_swapped_labels_are_named),
+		cmocka_unit_test(some_wrong_labels_are_counted),
+		cmocka_unit_test(a_dropped_tail_is_found),
+		cmocka_unit_test(the_same_pixels_under_another_name_and_odd_images_are_found),
+		cmocka_unit_test(prepared_sets_of_every_format_are_audited),
+		cmocka_unit_test(a_file_wise_shuffle_is_told_from_a_global_one),
+	};
+	return cmocka_run_group_tests(tests, set_up, scratch_remove);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Calibration measures against figures worked out by hand and published ones. */
+#include "tests/unit/test.h"
+
+#include <math.h>
+
+#include "learn/calibration.h"
+
+static float logit(double p)
+{
+	return (float)log(p / (1 - p));
+}
+
+static struct calibration of(const float *logits, const uint8_t *positive, size_t n)
+{
+	struct calibration c;
+
+	assert_int_equal(calibration_of(logits, positive, n, &c), 0);
+	return c;
+}
+
+/* Six images in three of 15 bins: 0.10 twice (one positive), 0.30 three times (one positive), 0.90 once (positive). */
+static void error_and_brier_score_by_hand(void **state)
+{
+	const float logits[] = { logit(0.9), logit(0.3), logit(0.1), logit(0.3), logit(0.1), logit(0.3) };
+	static const uint8_t positive[] = { 1, 0, 0, 1, 1, 0 };
+	struct calibration c = of(logits, positive, 6);
+
+	(void)state;
+	assert_close(c.ece, (fabs(1 - 0.2) + fabs(1 - 0.9) + fabs(1 - 0.9)) / 6, 1e-7);
+	assert_close(c.brier, (0.01 + 0.81 + 0.09 + 0.49 + 0.09 + 0.01) / 6, 1e-7);
+	assert_close(c.skill, 1 - c.brier / 0.25, 1e-15);
+	assert_int_equal(c.bins, 3);
+	assert_int_equal(c.bin[1].n, 3);
+	assert_close(c.bin[1].predicted, 0.3, 1e-7);
+	assert_close(c.bin[1].observed, 1.0 / 3, 1e-15);
+}
+
+/* A probability of exactly 1 belongs to the last bin, not to the one before, where its error would cancel the other's. */
+static void a_certain_probability_is_in_the_last_bin(void **state)
+{
+	const float logits[] = { 200, logit(0.9) };
+	struct calibration c = of(logits, (const uint8_t[]){ 0, 1 }, 2);
+
+	(void)state;
+	assert_close(c.ece, (1 + 0.1) / 2, 1e-7);
+}
+
+/* Newcombe, Statistics in Medicine 17 (1998), table I, method 3. */
+static void wilsons_interval_gives_the_published_figures(void **state)
+{
+	static const struct {
+		size_t positives, n;
+		double low, high;
+	} published[] = { { 81, 263, 0.2553, 0.3662 }, { 15, 148, 0.0624, 0.1605 }, { 0, 20, 0, 0.1611 }, { 1, 29, 0.0061, 0.1718 } };
+	float logits[263] = { 0 };
+	uint8_t positive[263];
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++) {
+		for (size_t j = 0; j < published[i].n; j++)
+			positive[j] = j < published[i].positives;
+		struct calibration c = of(logits, positive, published[i].n);
+
+		assert_int_equal(c.bins, 1);
+		assert_close(c.bin[0].low, published[i].low, 5e-5);
+		assert_close(c.bin[0].high, published[i].high, 5e-5);
+	}
+}
+
+/* With two distinct logits the regression passes through both observed shares. */
+static void slope_and_intercept_in_closed_form(void **state)
+{
+	float logits[100];
+	uint8_t positive[100];
+
+	(void)state;
+	for (int i = 0; i < 100; i++) {
+		logits[i] = i < 60 ? -3 : 1;
+		positive[i] = i < 60 ? i < 12 : i < 90; /* 12 of 60 and 30 of 40 */
+	}
+	struct calibration c = of(logits, positive, 100);
+	double low = log(12.0 / 48), high = log(30.0 / 10);
+
+	assert_close(c.slope, (high - low) / 4, 1e-9);
+	assert_close(c.intercept, high - c.slope, 1e-9);
+}
+
+static void a_network_that_is_twice_too_sure_has_slope_one_half(void **state)
+{
+	enum { N = 40000 };
+	float *logits = malloc(N * sizeof *logits);
+	uint8_t *positive = malloc(N);
+	uint64_t random = 3;
+
+	(void)state;
+	for (int i = 0; i < N; i++) {
+		double z = 6.0 * i / N - 4;
+
+		random = random * 6364136223846793005u + 1442695040888963407u;
+		positive[i] = (double)(random >> 11) / 9007199254740992.0 < 1 / (1 + exp(-z));
+		logits[i] = (float)(2 * z + 1);
+	}
+	struct calibration c = of(logits, positive, N);
+	size_t n = 0;
+
+	assert_close(c.slope, 0.5, 0.02);
+	assert_close(c.intercept, -0.5, 0.05);
+	assert_true(c.ece > 0.05);
+	assert_int_equal(c.bins, CALIBRATION_BINS);
+	for (int b = 0; b < c.bins; b++) {
+		assert_int_equal(c.bin[b].n, N / CALIBRATION_BINS);
+		assert_true(b == 0 || c.bin[b].predicted > c.bin[b - 1].predicted);
+		n += c.bin[b].n;
+	}
+	assert_int_equal(n, N);
+	free(logits);
+	free(positive);
+}
+
+static void where_there_is_nothing_to_fit_there_is_no_slope(void **state)
+{
+	static const float logits[] = { -2, -1, 1, 2 };
+	struct calibration separable = of(logits, (const uint8_t[]){ 0, 0, 1, 1 }, 4);
+	struct calibration constant = of((const float[4]){ 0 }, (const uint8_t[]){ 0, 0, 1, 1 }, 4);
+	struct calibration negative = of(logits, (const uint8_t[4]){ 0 }, 4);
+	struct calibration empty = of(logits, NULL, 0);
+
+	(void)state;
+	assert_true(isnan(separable.slope));
+	assert_true(isnan(constant.slope));
+	assert_true(isnan(negative.slope) && isnan(negative.skill) && !isnan(negative.brier));
+	assert_true(isnan(empty.ece) && empty.bins == 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(error_and_brier_score_by_hand),
+		cmocka_unit_test(a_certain_probability_is_in_the_last_bin),
+		cmocka_unit_test(wilsons_interval_gives_the_published_figures),
+		cmocka_unit_test(slope_and_intercept_in_closed_form),
+		cmocka_unit_test(a_network_that_is_twice_too_sure_has_slope_one_half),
+		cmocka_unit_test(where_there_is_nothing_to_fit_there_is_no_slope),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Model files: what is written comes back bit by bit, a failure leaves the old file, and a damaged file is named. */
+#include "tests/unit/test.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "learn/checkpoint.h"
+#include "learn/safetensors.h"
+
+static char directory[512], path[600];
+
+static int make_directory(void **state)
+{
+	const char *build = getenv("BUILD");
+
+	(void)state;
+	snprintf(directory, sizeof directory, "%s/tests/tmp-checkpoint-%ld", build ? build : "build", (long)getpid());
+	snprintf(path, sizeof path, "%s/model.safetensors", directory);
+	return mkdir(directory, 0777);
+}
+
+static int files_in_directory(void)
+{
+	DIR *d = opendir(directory);
+	int n = -2; /* . and .. */
+
+	assert_non_null(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static int empty_directory(void **state)
+{
+	(void)state;
+	DIR *d = opendir(directory);
+	struct dirent *entry;
+
+	while (d && (entry = readdir(d)))
+		if (entry->d_name[0] != '.')
+			unlinkat(dirfd(d), entry->d_name, 0);
+	return d ? closedir(d) : 0;
+}
+
+static int remove_directory(void **state)
+{
+	empty_directory(state);
+	return rmdir(directory);
+}
+
+static void make_small_net(struct net_plan *plan, int classes)
+{
+	struct net_conf conf = { .model = "densenet", .image_size = 32, .classes = classes, .growth = 4, .init_channels = 8, .n_blocks = 2, .block = { 2, 3 } };
+	struct error e = { 0 };
+
+	assert_int_equal(net_plan_make(plan, &conf, &e), 0);
+}
+
+static void make_values(struct model_values *v, const struct net_plan *plan, int with_moments)
+{
+	struct error e = { 0 };
+
+	assert_int_equal(model_values_alloc(v, plan, with_moments, &e), 0);
+	for (size_t i = 0; i < plan->n_weights; i++) {
+		v->params[i] = (float)sin((double)i);
+		if (with_moments) {
+			v->moment1[i] = (float)cos((double)i);
+			v->moment2[i] = (float)i * 1e-30f;
+		}
+	}
+	for (size_t i = 0; i < plan->n_bn_channels; i++) {
+		v->mean[i] = (float)i - 3;
+		v->variance[i] = 1.0f / (float)(i + 1);
+	}
+}
+
+static const struct checkpoint_notes example = {
+	.seed = UINT64_C(18446744073709551615), .position = UINT64_C(9007199254740993), .step = 1234, .data_hash = UINT64_C(0xfedcba9876543210),
+	.global_batch = 64, .batch = 16, .bucket_bytes = 1 << 21, .source_size = 64, .leak = 1,
+	.split_policy = "official", .resize = "area", .precision = "fp32", .best_auroc = 0.81234567890123456, .best_step = 1200, .best_loss = 0.1625, .stale = 2, .rate_factor = 0.01,
+};
+
+static void everything_comes_back(void **state)
+{
+	(void)state;
+	struct net_plan plan, again;
+	struct model_values out, in;
+	struct checkpoint_notes notes;
+	struct net_conf net;
+	struct checkpoint *c;
+	struct error e = { 0 };
+
+	make_small_net(&plan, 14);
+	make_values(&out, &plan, 1);
+	assert_int_equal(checkpoint_write(path, &plan, &out, &example, &e), 0);
+	assert_int_equal(checkpoint_open(&c, path, &net, &notes, &e), 0);
+	assert_true(checkpoint_resumable(c));
+	assert_true(notes.seed == example.seed && notes.position == example.position && notes.step == example.step);
+	assert_true(notes.data_hash == example.data_hash);
+	assert_int_equal(notes.global_batch, 64);
+	assert_int_equal(notes.batch, 16);
+	assert_int_equal(notes.bucket_bytes, 1 << 21);
+	assert_int_equal(notes.source_size, 64);
+	assert_int_equal(notes.leak, 1);
+	assert_string_equal(notes.split_policy, "official");
+	assert_string_equal(notes.resize, "area");
+	assert_true(notes.best_auroc == example.best_auroc && notes.best_step == 1200);
+	assert_true(notes.best_loss == 0.1625 && notes.stale == 2 && notes.rate_factor == 0.01);
+	assert_int_equal(net_plan_make(&again, &net, &e), 0);
+	assert_int_equal(again.n_weights, plan.n_weights);
+	assert_int_equal(again.image_size, 32);
+	assert_int_equal(model_values_alloc(&in, &again, 1, &e), 0);
+	assert_int_equal(checkpoint_load(c, &again, &in, NULL, &e), 0);
+	assert_memory_equal(in.params, out.params, plan.n_weights * 4);
+	assert_memory_equal(in.moment1, out.moment1, plan.n_weights * 4);
+	assert_memory_equal(in.moment2, out.moment2, plan.n_weights * 4);
+	assert_memory_equal(in.mean, out.mean, plan.n_bn_channels * 4);
+	assert_memory_equal(in.variance, out.variance, plan.n_bn_channels * 4);
+	checkpoint_close(c);
+	model_values_free(&in);
+	model_values_free(&out);
+	net_plan_free(&plan);
+	net_plan_free(&again);
+}
+
+static void a_plain_model_carries_torchvisions_names_only(void **state)
+{
+	(void)state;
+	struct net_plan plan;
+	struct model_values v;
+	struct safetensors *f;
+	struct checkpoint *c;
+	struct error e = { 0 };
+
+	make_small_net(&plan, 14);
+	make_values(&v, &plan, 0);
+	assert_int_equal(checkpoint_write(path, &plan, &v, &example, &e), 0);
+	assert_int_equal(safetensors_open(&f, path, &e), 0);
+	assert_int_equal(safetensors_count(f), plan.n_params + 3 * plan.n_bns);
+	assert_non_null(safetensors_find(f, "features.conv0.weight"));
+	assert_non_null(safetensors_find(f, "features.denseblock2.denselayer3.norm2.running_var"));
+	assert_non_null(safetensors_find(f, "classifier.bias"));
+	assert_string_equal(safetensors_note(f, "format"), "pt");
+	const struct tensor *tracked = safetensors_find(f, "features.norm0.num_batches_tracked");
+	int64_t steps;
+
+	assert_int_equal(tracked->ndim, 0);
+	memcpy(&steps, tracked->data, sizeof steps);
+	assert_int_equal(steps, 1234);
+	safetensors_close(f);
+	assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), 0);
+	assert_false(checkpoint_resumable(c));
+	checkpoint_close(c);
+	model_values_free(&v);
+	net_plan_free(&plan);
+}
+
+static void another_classifier_is_an_error_or_a_fresh_head(void **state)
+{
+	(void)state;
+	struct net_plan thousand, ours;
+	struct model_values out, in;
+	struct checkpoint *c;
+	struct error e = { 0 };
+	int fresh;
+
+	make_small_net(&thousand, 20);
+	make_small_net(&ours, 14);
+	make_values(&out, &thousand, 0);
+	assert_int_equal(checkpoint_write(path, &thousand, &out, &example, &e), 0);
+	assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), 0);
+	assert_int_equal(model_values_alloc(&in, &ours, 0, &e), 0);
+	assert_int_equal(checkpoint_load(c, &ours, &in, NULL, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "tensor classifier.weight is [20, "));
+	e = (struct error){ 0 };
+	assert_int_equal(checkpoint_load(c, &ours, &in, &fresh, &e), 0);
+	assert_int_equal(fresh, 1);
+	assert_memory_equal(in.params, out.params, (size_t)ours.params[net_param_find(&ours, "classifier.weight")].offset * 4);
+	checkpoint_close(c);
+	model_values_free(&in);
+	model_values_free(&out);
+	net_plan_free(&thousand);
+	net_plan_free(&ours);
+}
+
+static void a_missing_and_a_foreign_tensor_are_named(void **state)
+{
+	(void)state;
+	float three[3] = { 1, 2, 3 };
+	struct tensor foreign[] = { { .name = "features.conv0.weight", .type = TENSOR_F32, .ndim = 1, .shape = { 3 }, .data = three, .bytes = 12 } };
+	struct checkpoint *c;
+	struct error e = { 0 };
+
+	assert_int_equal(safetensors_write(path, foreign, 1, NULL, 0, &e), 0);
+	assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), -EXIT_DATA);
+	assert_null(c);
+	assert_non_null(strstr(e.text, "not a DenseNet with torchvision's names"));
+}
+
+static void without_room_the_old_file_stays_and_nothing_else(void **state)
+{
+	(void)state;
+	struct net_plan plan;
+	struct model_values v;
+	struct checkpoint_notes notes = example, found;
+	struct rlimit old, small;
+	struct checkpoint *c;
+	struct error e = { 0 };
+
+	make_small_net(&plan, 14);
+	make_values(&v, &plan, 1);
+	assert_int_equal(checkpoint_write(path, &plan, &v, &notes, &e), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	getrlimit(RLIMIT_FSIZE, &old);
+	small = (struct rlimit){ 20000, old.rlim_max };
+	setrlimit(RLIMIT_FSIZE, &small);
+	notes.step = 9999;
+	int rc = checkpoint_write(path, &plan, &v, &notes, &e);
+
+	setrlimit(RLIMIT_FSIZE, &old);
+	assert_int_equal(rc, -EXIT_INTERNAL);
+	assert_non_null(strstr(e.text, path));
+	assert_int_equal(files_in_directory(), 1);
+	e = (struct error){ 0 };
+	assert_int_equal(checkpoint_open(&c, path, NULL, &found, &e), 0);
+	assert_int_equal(found.step, example.step);
+	checkpoint_close(c);
+	model_values_free(&v);
+	net_plan_free(&plan);
+}
+
+/* ---- damaged files ------------------------------------------------------------------------------------ */
+
+static void write_file(const void *data, size_t size)
+{
+	FILE *f = fopen(path, "wb");
+
+	assert_non_null(f);
+	assert_int_equal(fwrite(data, 1, size, f), size);
+	fclose(f);
+}
+
+static void refused(const char *header, size_t data_bytes, const char *expected)
+{
+	static char file[4096];
+	uint64_t length = strlen(header);
+	struct safetensors *f;
+	struct error e = { 0 };
+
+	memset(file, 0, sizeof file);
+	memcpy(file, &length, 8);
+	memcpy(file + 8, header, length);
+	write_file(file, 8 + length + data_bytes);
+	assert_int_equal(safetensors_open(&f, path, &e), -EXIT_DATA);
+	assert_null(f);
+	if (!strstr(e.text, expected))
+		fail_msg("%s: said \"%s\", not \"%s\"", header, e.text, expected);
+}
+
+static void damaged_headers_are_refused_by_name(void **state)
+{
+	(void)state;
+	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "tensor a: its data_offsets lie outside the file");
+	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9, "1 bytes after the last tensor");
+	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8, "tensor a: its data_offsets do not match its shape");
+	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8, "tensor a: its data_offsets lie outside");
+	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}", 12,
+		"tensor b: there is a hole before it");
+	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8,
+		"tensor b: overlaps the one before it");
+	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8,
+		"tensor a: comes twice");
+	refused("{\"a\":{\"dtype\":\"F3\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "tensor a: type F3 is not supported");
+	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, "tensor a: its shape is not usable");
+	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1099511627776,1099511627776],\"data_offsets\":[0,4]}}", 4, "tensor a: its shape is not usable");
+	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "tensor a: needs dtype, shape, data_offsets and nothing else");
+	refused("{\"a\":", 4, "the header is not JSON");
+	refused("{}x", 0, "the header goes on after its JSON");
+	refused("[{}]", 0, "not a safetensors file");
+	refused("{\"__metadata__\":{\"step\":3}}", 0, "__metadata__: step is not a string");
+}
+
+/* Cut anywhere, or with any bit of length or header flipped, the file is refused or means something else: never a crash. */
+static void no_cut_and_no_flipped_bit_goes_wrong(void **state)
+{
+	(void)state;
+	struct net_plan plan;
+	struct model_values v;
+	struct error e = { 0 };
+	struct checkpoint *c;
+	static char file[1 << 20];
+
+	make_small_net(&plan, 14);
+	make_values(&v, &plan, 0);
+	assert_int_equal(checkpoint_write(path, &plan, &v, &example, &e), 0);
+	FILE *f = fopen(path, "rb");
+	size_t size = fread(file, 1, sizeof file, f);
+
+	fclose(f);
+	for (size_t cut = 0; cut < size; cut += 1 + cut / 16) {
+		write_file(file, cut);
+		e = (struct error){ 0 };
+		assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), -EXIT_DATA);
+	}
+	unsigned random = 12345;
+
+	for (int i = 0; i < 600; i++) {
+		random = random * 1103515245 + 12345;
+		size_t at = i < 64 ? (size_t)i / 8 : (random >> 8) % 6000;
+		int bit = i < 64 ? i % 8 : (int)(random >> 4 & 7);
+
+		file[at] ^= (char)(1 << bit);
+		write_file(file, size);
+		e = (struct error){ 0 };
+		struct net_conf net;
+
+		if (checkpoint_open(&c, path, &net, NULL, &e) == 0) {
+			(void)checkpoint_load(c, &plan, &v, NULL, &e);
+			checkpoint_close(c);
+		} else {
+			assert_int_equal(e.code, EXIT_DATA);
+		}
+		file[at] ^= (char)(1 << bit);
+	}
+	model_values_free(&v);
+	net_plan_free(&plan);
+}
+
+static void halves_are_widened(void **state)
+{
+	(void)state;
+	static const uint16_t half[] = { 0x3c00, 0xc000, 0x0001, 0x7bff, 0x8000, 0x3555 }, bf[] = { 0x3f80, 0xc000 };
+	struct tensor t = { .type = TENSOR_F16, .ndim = 1, .shape = { 6 }, .data = half, .bytes = 12 };
+	struct tensor b = { .type = TENSOR_BF16, .ndim = 1, .shape = { 2 }, .data = bf, .bytes = 4 };
+	float out[6];
+
+	assert_int_equal(tensor_to_float(&t, out), 0);
+	assert_true(out[0] == 1 && out[1] == -2 && out[2] == 5.9604644775390625e-8f && out[3] == 65504 && out[4] == 0 && signbit(out[4]));
+	assert_true(out[5] == 0.333251953125f);
+	assert_int_equal(tensor_to_float(&b, out), 0);
+	assert_true(out[0] == 1 && out[1] == -2);
+}
+
+static void the_latest_checkpoint_is_found_and_old_ones_go(void **state)
+{
+	(void)state;
+	char name[600], found[600];
+	struct error e = { 0 };
+
+	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 0);
+	for (uint64_t step = 5; step <= 100000005; step += 20000000) {
+		checkpoint_path(name, sizeof name, directory, step);
+		fclose(fopen(name, "w"));
+	}
+	snprintf(name, sizeof name, "%s/checkpoint-99999999999.safetensors.partial", directory);
+	fclose(fopen(name, "w"));
+	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 1);
+	checkpoint_path(name, sizeof name, directory, 100000005);
+	assert_string_equal(found, name);
+	checkpoint_prune(directory, 2);
+	assert_int_equal(files_in_directory(), 3);
+	checkpoint_path(name, sizeof name, directory, 80000005);
+	assert_int_equal(access(name, F_OK), 0);
+	assert_int_equal(checkpoint_latest(found, sizeof found, "no/such/directory", &e), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(everything_comes_back, empty_directory),
+		cmocka_unit_test_teardown(a_plain_model_carries_torchvisions_names_only, empty_directory),
+		cmocka_unit_test_teardown(another_classifier_is_an_error_or_a_fresh_head, empty_directory),
+		cmocka_unit_test_teardown(a_missing_and_a_foreign_tensor_are_named, empty_directory),
+		cmocka_unit_test_teardown(without_room_the_old_file_stays_and_nothing_else, empty_directory),
+		cmocka_unit_test_teardown(damaged_headers_are_refused_by_name, empty_directory),
+		cmocka_unit_test_teardown(no_cut_and_no_flipped_bit_goes_wrong, empty_directory),
+		cmocka_unit_test(halves_are_widened),
+		cmocka_unit_test_teardown(the_latest_checkpoint_is_found_and_old_ones_go, empty_directory),
+	};
+	return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Paired comparison of two models: DeLong's test by its definition and a published standard error, the patient bootstrap by
+ * simulation. */
+#include "tests/unit/test.h"
+
+#include <math.h>
+#include <omp.h>
+
+#include "learn/compare.h"
+
+static uint64_t random_state = 4711;
+
+static double uniform(void)
+{
+	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+	return (double)(random_state >> 11) / 9007199254740992.0;
+}
+
+static double normal(void)
+{
+	return sqrt(-2 * log(1 - uniform())) * cos(6.283185307179586 * uniform());
+}
+
+/* ---- DeLong ----------------------------------------------------------------------------------------- */
+
+static double kernel(double positive, double negative)
+{
+	return positive > negative ? 1 : positive == negative ? 0.5 : 0;
+}
+
+/* Equations 4 to 7 of the paper, over every pair of a positive and a negative. */
+static void by_definition(const float *score[2], const uint8_t *positive, size_t n, double *difference, double *variance)
+{
+	double v10[2][200], v01[2][200], theta[2] = { 0, 0 }, s10[2][2] = { { 0 } }, s01[2][2] = { { 0 } };
+	size_t m = 0, k = 0;
+
+	for (size_t i = 0; i < n; i++)
+		*(positive[i] ? &m : &k) += 1;
+	for (int r = 0; r < 2; r++) {
+		size_t at[2] = { 0, 0 };
+
+		for (size_t i = 0; i < n; i++) {
+			double sum = 0;
+
+			for (size_t j = 0; j < n; j++)
+				if (positive[i] != positive[j])
+					sum += positive[i] ? kernel(score[r][i], score[r][j]) : kernel(score[r][j], score[r][i]);
+			if (positive[i])
+				v10[r][at[1]++] = sum / (double)k;
+			else
+				v01[r][at[0]++] = sum / (double)m;
+		}
+		for (size_t i = 0; i < m; i++)
+			theta[r] += v10[r][i] / (double)m;
+	}
+	for (int r = 0; r < 2; r++)
+		for (int s = 0; s < 2; s++) {
+			for (size_t i = 0; i < m; i++)
+				s10[r][s] += (v10[r][i] - theta[r]) * (v10[s][i] - theta[s]) / (double)(m - 1);
+			for (size_t i = 0; i < k; i++)
+				s01[r][s] += (v01[r][i] - theta[r]) * (v01[s][i] - theta[s]) / (double)(k - 1);
+		}
+	*difference = theta[1] - theta[0];
+	*variance = (s10[0][0] + s10[1][1] - 2 * s10[0][1]) / (double)m + (s01[0][0] + s01[1][1] - 2 * s01[0][1]) / (double)k;
+}
+
+static void delongs_test_equals_its_definition(void **state)
+{
+	enum { N = 120 };
+
+	(void)state;
+	printf("# seed %llu\n", (unsigned long long)random_state);
+	for (int round = 0; round < 40; round++) {
+		float a[N], b[N];
+		uint8_t positive[N];
+		double difference, variance, p;
+		int levels = round % 2 ? 3 : 100000;
+
+		for (int i = 0; i < N; i++) {
+			double shared = normal();
+
+			positive[i] = i < 2 || (i > 3 && uniform() < 0.3);
+			a[i] = (float)floor(levels * (shared + normal() + positive[i]));
+			b[i] = (float)floor(levels * (shared + normal() + 0.6 * positive[i]));
+		}
+		struct interval r = delong_difference(a, b, positive, N, &p);
+
+		by_definition((const float *[]){ a, b }, positive, N, &difference, &variance);
+		assert_close(r.value, difference, 1e-12);
+		assert_close(r.se, sqrt(variance), 1e-12);
+		assert_close(p, erfc(fabs(difference) / sqrt(variance) / sqrt(2)), 1e-12);
+		assert_close(r.value, auroc(b, positive, N) - auroc(a, positive, N), 1e-12);
+	}
+}
+
+/* Against a reader who sees nothing the difference has the AUROC's own standard error: for the CT ratings of Hanley and McNeil
+ * (1982) Stata's manual prints 0.8932 and 0.0307. */
+static void against_a_constant_the_published_standard_error_remains(void **state)
+{
+	static const int ratings[2][5] = { { 33, 6, 6, 11, 2 }, { 3, 2, 2, 11, 33 } };
+	float score[109], constant[109] = { 0 };
+	uint8_t positive[109];
+	size_t n = 0;
+	double p;
+
+	(void)state;
+	for (int side = 0; side < 2; side++)
+		for (int rating = 0; rating < 5; rating++)
+			for (int i = 0; i < ratings[side][rating]; i++) {
+				score[n] = (float)rating;
+				positive[n++] = (uint8_t)side;
+			}
+	struct interval r = delong_difference(constant, score, positive, n, &p);
+
+	assert_close(r.value, 0.3932, 5e-5);
+	assert_close(r.se, 0.0307, 5e-5);
+	assert_true(p < 1e-30);
+}
+
+/* ---- files of predictions --------------------------------------------------------------------------- */
+
+enum { IMAGES = 160, REPEATS = 4 };
+
+struct pair {
+	struct sample sa[IMAGES], sb[IMAGES];
+	float la[IMAGES][FINDINGS], lb[IMAGES][FINDINGS];
+	struct predictions a, b;
+};
+
+/* Two equally good models, or b better by `better`, whose errors are a patient's own: every patient has REPEATS images alike.
+ * b lists its images backwards. Only Effusion has both positives and negatives. */
+static void draw(struct pair *p, double better)
+{
+	double ea = 0, eb = 0;
+	int sick = 0;
+
+	memset(p, 0, sizeof *p);
+	for (int i = 0; i < IMAGES; i++) {
+		int j = IMAGES - 1 - i;
+
+		if (i % REPEATS == 0) {
+			sick = uniform() < 0.4;
+			ea = normal();
+			eb = normal();
+		}
+		snprintf(p->sa[i].id, SAMPLE_ID, "%08d_%03d.png", i / REPEATS, i % REPEATS);
+		p->sa[i].patient = (uint32_t)(i / REPEATS);
+		p->sa[i].labels = (uint32_t)sick << 2;
+		p->sa[i].known = 0x3FFF;
+		p->sb[j] = p->sa[i];
+		p->la[i][2] = (float)(ea + 0.1 * normal() + sick);
+		p->lb[j][2] = (float)(eb + 0.1 * normal() + (1 + better) * sick);
+	}
+	p->a = (struct predictions){ .n = IMAGES, .samples = p->sa, .logits = &p->la[0][0], .has_patients = 1 };
+	p->b = (struct predictions){ .n = IMAGES, .samples = p->sb, .logits = &p->lb[0][0], .has_patients = 1 };
+}
+
+static struct comparison compare(const struct pair *p, int resamples)
+{
+	struct comparison c;
+	struct error e = { 0 };
+
+	assert_int_equal(compare_predictions(&c, &p->a, &p->b, "a.csv", "b.csv", resamples, 1, &e), 0);
+	return c;
+}
+
+/* With whole patients alike, a test that takes images for independent finds differences that are not there. */
+static void resampling_patients_keeps_its_promise_where_delongs_test_cannot(void **state)
+{
+	enum { ROUNDS = 300 };
+	struct pair p;
+	int bootstrap = 0, delong = 0, held = 0;
+
+	(void)state;
+	printf("# seed %llu\n", (unsigned long long)random_state);
+	for (int round = 0; round < ROUNDS; round++) {
+		draw(&p, 0);
+		struct comparison c = compare(&p, 200);
+		const struct paired *f = &c.finding[2];
+
+		bootstrap += f->p <= 0.05;
+		delong += f->p_delong <= 0.05;
+		held += f->difference.low <= 0 && f->difference.high >= 0;
+		assert_int_equal(c.patients, IMAGES / REPEATS);
+		assert_int_equal(c.counted, 1);
+	}
+	printf("# of %d comparisons of equals: bootstrap rejects %d, DeLong %d; the interval holds 0 in %d\n", ROUNDS, bootstrap, delong, held);
+	assert_in_range(bootstrap, 3, 30);
+	assert_in_range(held, 270, 297);
+	assert_true(delong > 75);
+}
+
+static void a_better_model_is_found(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	draw(&p, 3);
+	struct comparison c = compare(&p, 1000);
+
+	assert_true(c.finding[2].p < 0.01 && c.finding[2].difference.low > 0);
+	assert_true(c.finding[2].b > c.finding[2].a);
+	assert_close(c.finding[2].difference.value, c.finding[2].b - c.finding[2].a, 0);
+	assert_close(c.finding[2].p_holm, c.finding[2].p, 1e-15);
+	assert_close(c.mean.difference.value, c.finding[2].difference.value, 1e-15);
+	assert_close(c.mean.difference.low, c.finding[2].difference.low, 1e-12);
+	assert_true(isnan(c.finding[0].p) && isnan(c.finding[0].a));
+}
+
+static void a_model_does_not_differ_from_itself(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	draw(&p, 0);
+	p.b = p.a;
+	struct comparison c = compare(&p, 100);
+
+	assert_close(c.finding[2].p, 1, 0);
+	assert_close(c.finding[2].p_delong, 1, 0);
+	assert_close(c.finding[2].difference.se, 0, 0);
+}
+
+static void only_shared_images_count_and_labels_must_agree(void **state)
+{
+	struct pair p;
+	struct comparison c;
+	struct error e = { 0 };
+
+	(void)state;
+	draw(&p, 0);
+	p.a.n = IMAGES - 20;
+	p.b.n = IMAGES - 12;
+	c = compare(&p, 10);
+	assert_int_equal(c.n, IMAGES - 32);
+	assert_int_equal(c.only_a, 12);
+	assert_int_equal(c.only_b, 20);
+
+	p.sa[77].labels ^= 1u << 9;
+	assert_int_equal(compare_predictions(&c, &p.a, &p.b, "a.csv", "b.csv", 10, 1, &e), -EXIT_DATA);
+	assert_string_equal(e.text, "image 00000019_001.png: Edema is 1 in a.csv and 0 in b.csv: these are predictions for different labels");
+
+	p.sa[77].known &= ~(1u << 9); /* what a does not know cannot contradict b */
+	assert_int_equal(compare(&p, 10).n, IMAGES - 32);
+
+	e = (struct error){ 0 };
+	p.a.n = 4;
+	p.b.n = 4;
+	assert_int_equal(compare_predictions(&c, &p.a, &p.b, "a.csv", "b.csv", 10, 1, &e), -EXIT_DATA);
+	assert_string_equal(e.text, "a.csv and b.csv have no image in common");
+}
+
+/* The largest of rank-weighted p-values up to and including a finding's own. */
+static void holms_correction_equals_its_definition(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (int round = 0; round < 20; round++) {
+		draw(&p, 0.5);
+		for (int i = 0; i < IMAGES; i++)
+			for (int f = 3; f < 6; f++) {
+				p.sa[i].labels |= (p.sa[i].labels >> 2 & 1) << f;
+				p.sb[i].labels |= (p.sb[i].labels >> 2 & 1) << f;
+				p.la[i][f] = p.la[i][2] + (float)(f * normal());
+				p.lb[i][f] = p.lb[i][2];
+			}
+		struct comparison c = compare(&p, 200);
+
+		assert_int_equal(c.counted, 4);
+		for (int f = 2; f < 6; f++) {
+			double largest = 0;
+
+			for (int g = 2; g < 6; g++) {
+				double rank = 0;
+
+				for (int h = 2; h < 6; h++)
+					rank += c.finding[h].p < c.finding[g].p;
+				if (c.finding[g].p <= c.finding[f].p)
+					largest = fmax(largest, fmin(1, (4 - rank) * c.finding[g].p));
+			}
+			assert_close(c.finding[f].p_holm, largest, 1e-15);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(delongs_test_equals_its_definition),
+		cmocka_unit_test(against_a_constant_the_published_standard_error_remains),
+		cmocka_unit_test(resampling_patients_keeps_its_promise_where_delongs_test_cannot),
+		cmocka_unit_test(a_better_model_is_found),
+		cmocka_unit_test(a_model_does_not_differ_from_itself),
+		cmocka_unit_test(only_shared_images_count_and_labels_must_agree),
+		cmocka_unit_test(holms_correction_equals_its_definition),
+	};
+
+	omp_set_num_threads(1); /* small work: threads would only wait for each other */
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Whole small networks: the CPU engine against the fp64 reference, and against itself on other numbers of threads. */
+#include <math.h>
+
+#include "engine/engine.h"
+#include "test.h"
+
+enum { MAX_BATCH = 8 };
+
+static uint64_t noise_state;
+
+static uint32_t noise(void)
+{
+	noise_state = noise_state * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(noise_state >> 33);
+}
+
+struct net {
+	struct net_plan plan;
+	struct engine_layout layout;
+	struct error error;
+	float *params;
+	uint8_t *pixels;
+	uint32_t labels[MAX_BATCH], known[MAX_BATCH];
+	float weight[MAX_BATCH];
+	struct augment augment[MAX_BATCH];
+	struct engine_batch batch;
+	struct engine_conf conf;
+};
+
+static void make_net(struct net *n, const struct net_conf *conf, int batch, int channels)
+{
+	*n = (struct net){ 0 };
+	noise_state = 11;
+	print_message("# seed 11\n");
+	net_plan_make(&n->plan, conf, &n->error);
+	engine_layout_make(&n->layout, &n->plan, &n->error);
+	assert_string_equal(n->error.text, "");
+	n->conf = (struct engine_conf){ .plan = &n->plan, .layout = &n->layout, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 1e-4,
+	                                .batch = batch, .channels = channels, .source_size = n->plan.image_size + 3, .threads = 2 };
+	n->params = malloc(n->plan.n_weights * sizeof(float));
+	net_init(&n->plan, 5, NULL, n->params);
+	for (int p = 0; p < n->plan.n_params; p++)
+		for (size_t i = 0; n->plan.params[p].ndim == 1 && i < n->plan.params[p].count; i++)
+			n->params[n->plan.params[p].offset + i] += ((float)(noise() % 1000) / 1000 - 0.5f) / 2;
+	size_t bytes = (size_t)batch * n->conf.source_size * n->conf.source_size * channels;
+	n->pixels = malloc(bytes);
+	for (size_t i = 0; i < bytes; i++)
+		n->pixels[i] = (uint8_t)noise();
+	for (int i = 0; i < batch; i++) {
+		n->labels[i] = noise();
+		n->known[i] = noise() | 1;
+		n->weight[i] = 0.5f + (float)(noise() % 100) / 100;
+		n->augment[i] = (struct augment){ (int16_t)(noise() % 4), (int16_t)(noise() % 4), noise() & 1 };
+	}
+	n->batch = (struct engine_batch){ .count = batch, .pixels = n->pixels, .labels = n->labels, .known = n->known, .weight = n->weight,
+	                                  .augment = n->augment };
+}
+
+static void free_net(struct net *n)
+{
+	engine_layout_free(&n->layout);
+	net_plan_free(&n->plan);
+	free(n->params);
+	free(n->pixels);
+}
+
+static struct engine *open_engine(struct net *n, enum engine_kind kind, enum precision precision, enum engine_variant variant, int threads)
+{
+	struct engine_conf conf = n->conf;
+	struct engine *engine;
+	conf.precision = precision;
+	conf.variant = variant;
+	conf.threads = threads;
+	engine_open(&engine, kind, &conf, &n->error);
+	assert_string_equal(n->error.text, "");
+	engine_put(engine, ENGINE_PARAMS, 0, n->params, n->plan.n_weights);
+	return engine;
+}
+
+static double distance(const float *a, const float *b, size_t count)
+{
+	double error = 0, norm = 0;
+	for (size_t i = 0; i < count; i++) {
+		error += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+		norm += (double)b[i] * b[i];
+	}
+	return norm > 0 ? sqrt(error / norm) : sqrt(error);
+}
+
+static float *read_array(struct net *n, struct engine *engine, enum engine_what what)
+{
+	size_t count = what == ENGINE_RUNNING_MEAN || what == ENGINE_RUNNING_VAR ? n->plan.n_bn_channels : n->plan.n_weights;
+	float *values = malloc(count * sizeof *values);
+	assert_int_equal(engine_get(engine, what, 0, values, count), 0);
+	return values;
+}
+
+/* Largest relative error of a tensor's gradient, tensors with next to no gradient left out; the whole net's in *whole. */
+static double gradient_error(struct net *n, struct engine *tested, struct engine *oracle, double *whole)
+{
+	float *a = read_array(n, tested, ENGINE_GRADS), *b = read_array(n, oracle, ENGINE_GRADS);
+	double worst = 0, norm = 0;
+	const char *name = "";
+	for (size_t i = 0; i < n->plan.n_weights; i++)
+		norm += (double)b[i] * b[i];
+	for (int p = 0; p < n->plan.n_params; p++) {
+		const struct net_param *param = &n->plan.params[p];
+		double own = 0;
+		for (size_t i = 0; i < param->count; i++)
+			own += (double)b[param->offset + i] * b[param->offset + i];
+		if (own / (double)param->count < 1e-6 * norm / (double)n->plan.n_weights)
+			continue;
+		double d = distance(a + param->offset, b + param->offset, param->count);
+		if (d > worst || d != d) {
+			worst = d;
+			name = param->name;
+		}
+	}
+	*whole = distance(a, b, n->plan.n_weights);
+	print_message("# gradients: whole net %.2e, worst tensor %.2e (%s)\n", *whole, worst, name);
+	free(a);
+	free(b);
+	return worst;
+}
+
+/* Error against fp64 at most 1.5 times that of plain fp32 arithmetic, which is the fair bar for a net that amplifies rounding. */
+static void check_against_reference(const struct net_conf *conf, int batch, int channels, enum engine_variant variant)
+{
+	struct net n;
+	make_net(&n, conf, batch, channels);
+	struct engine *cpu = open_engine(&n, ENGINE_CPU, PRECISION_FP32, variant, 2), *oracle = open_engine(&n, ENGINE_REFERENCE, PRECISION_FP64, VARIANT_BEST, 2);
+	struct engine *plain = open_engine(&n, ENGINE_REFERENCE, PRECISION_FP32, VARIANT_BEST, 2);
+	print_message("# %s\n", engine_describe(cpu));
+	assert_int_equal(engine_backward(cpu, &n.batch), 0);
+	assert_int_equal(engine_backward(oracle, &n.batch), 0);
+	assert_int_equal(engine_backward(plain, &n.batch), 0);
+	double loss, expected, whole, plain_whole;
+	engine_loss(cpu, &loss);
+	engine_loss(oracle, &expected);
+	assert_true(fabs(loss - expected) < 1e-6 * expected);
+	double worst = gradient_error(&n, cpu, oracle, &whole);
+	double plain_worst = gradient_error(&n, plain, oracle, &plain_whole);
+	assert_true(whole < 1.5 * plain_whole);
+	assert_true(worst < fmax(1e-3, 1.5 * plain_worst));
+	engine_close(cpu);
+	engine_close(oracle);
+	engine_close(plain);
+	free_net(&n);
+}
+
+static void gradients_match_the_fp64_reference(void **state)
+{
+	(void)state;
+	check_against_reference(&(struct net_conf){ .model = "densenet", .image_size = 64, .classes = 14, .growth = 16, .n_blocks = 4, .block = { 2, 2, 2, 2 } }, 8, 1, VARIANT_BEST);
+}
+
+static void channel_counts_that_fill_no_vector(void **state)
+{
+	(void)state;
+	struct net_conf conf = { .model = "densenet", .image_size = 48, .classes = 5, .growth = 12, .init_channels = 20, .n_blocks = 3, .block = { 3, 2, 2 } };
+	check_against_reference(&conf, 5, 1, VARIANT_BEST);
+	conf.growth = 5;
+	conf.init_channels = 7;
+	check_against_reference(&conf, 3, 1, VARIANT_BEST);
+}
+
+static void colour_images_and_odd_sizes(void **state)
+{
+	(void)state;
+	check_against_reference(&(struct net_conf){ .model = "densenet", .image_size = 75, .classes = 3, .growth = 32, .n_blocks = 3, .block = { 2, 1, 1 } }, 4, 3, VARIANT_BEST);
+	check_against_reference(&(struct net_conf){ .model = "densenet", .image_size = 33, .classes = 3, .growth = 8, .n_blocks = 1, .block = { 2 } }, 2, 1, VARIANT_BEST);
+}
+
+static void portable_kernels_match_the_fp64_reference(void **state)
+{
+	(void)state;
+	check_against_reference(&(struct net_conf){ .model = "densenet", .image_size = 41, .classes = 5, .growth = 12, .n_blocks = 2, .block = { 2, 2 } }, 3, 1, VARIANT_PORTABLE);
+}
+
+/* The rival in the benchmark must compute the same thing. */
+static void baseline_of_library_primitives_matches_the_fp64_reference(void **state)
+{
+	(void)state;
+	check_against_reference(&(struct net_conf){ .model = "densenet", .image_size = 64, .classes = 14, .growth = 16, .n_blocks = 3, .block = { 2, 2, 2 } }, 4, 1, VARIANT_BASELINE);
+}
+
+/* A few steps of three micro-batches: parameters, moments and running statistics follow the reference's. */
+static void training_steps_follow_the_reference(void **state)
+{
+	(void)state;
+	struct net n;
+	make_net(&n, &(struct net_conf){ .model = "densenet", .image_size = 40, .classes = 6, .growth = 8, .n_blocks = 2, .block = { 2, 2 } }, 4, 1);
+	for (int kind = 0; kind < 2; kind++) {
+		n.conf.optimizer = kind ? OPTIMIZER_SGD : OPTIMIZER_ADAM;
+		struct engine *cpu = open_engine(&n, ENGINE_CPU, PRECISION_FP32, VARIANT_BEST, 2);
+		struct engine *oracle = open_engine(&n, ENGINE_REFERENCE, PRECISION_FP64, VARIANT_BEST, 2);
+		for (int step = 0; step < 3; step++)
+			for (int micro = 0; micro < 3; micro++) {
+				uint64_t token;
+				for (int i = 0; i < 4; i++)
+					n.labels[i] = noise();
+				assert_int_equal(engine_train(cpu, &n.batch, micro, 3, 1e-3, &token), 0);
+				assert_int_equal(engine_done(cpu, token, 1), 1);
+				assert_int_equal(engine_train(oracle, &n.batch, micro, 3, 1e-3, &token), 0);
+			}
+		double loss, expected;
+		engine_loss(cpu, &loss);
+		engine_loss(oracle, &expected);
+		assert_true(fabs(loss - expected) < 1e-4 * expected);
+		static const enum engine_what whats[] = { ENGINE_PARAMS, ENGINE_MOMENT1, ENGINE_MOMENT2, ENGINE_RUNNING_MEAN, ENGINE_RUNNING_VAR };
+		for (size_t w = 0; w < sizeof whats / sizeof whats[0]; w++) {
+			float *a = read_array(&n, cpu, whats[w]), *b = read_array(&n, oracle, whats[w]);
+			double d = distance(a, b, whats[w] < ENGINE_RUNNING_MEAN ? n.plan.n_weights : n.plan.n_bn_channels);
+			print_message("# after 3 steps, array %d: %.2e\n", (int)whats[w], d);
+			assert_true(d < 1e-3);
+			free(a);
+			free(b);
+		}
+		engine_close(cpu);
+		engine_close(oracle);
+	}
+	free_net(&n);
+}
+
+static void evaluation_uses_running_statistics(void **state)
+{
+	(void)state;
+	struct net n;
+	make_net(&n, &(struct net_conf){ .model = "densenet", .image_size = 40, .classes = 6, .growth = 8, .n_blocks = 2, .block = { 2, 2 } }, 4, 1);
+	struct engine *cpu = open_engine(&n, ENGINE_CPU, PRECISION_FP32, VARIANT_BEST, 2), *oracle = open_engine(&n, ENGINE_REFERENCE, PRECISION_FP64, VARIANT_BEST, 2);
+	const struct net_layer *pool = &n.plan.layers[n.plan.n_layers - 2];
+	size_t features = 3 * (size_t)pool->c_in * pool->h_in * pool->h_in;
+	float *mean = malloc(n.plan.n_bn_channels * sizeof *mean), *var = malloc(n.plan.n_bn_channels * sizeof *var);
+	float logits[2][3 * 6], *feature[2] = { malloc(features * sizeof(float)), malloc(features * sizeof(float)) };
+	for (size_t c = 0; c < n.plan.n_bn_channels; c++) {
+		mean[c] = (float)(noise() % 100) / 100;
+		var[c] = 0.5f + (float)(noise() % 100) / 100;
+	}
+	struct engine *engines[2] = { cpu, oracle };
+	n.batch.count = 3;
+	for (int i = 0; i < 2; i++) {
+		uint64_t token;
+		engine_put(engines[i], ENGINE_RUNNING_MEAN, 0, mean, n.plan.n_bn_channels);
+		engine_put(engines[i], ENGINE_RUNNING_VAR, 0, var, n.plan.n_bn_channels);
+		assert_int_equal(engine_forward(engines[i], &n.batch, logits[i], feature[i], &token), 0);
+		assert_int_equal(engine_done(engines[i], token, 1), 1);
+	}
+	assert_true(distance(logits[0], logits[1], 18) < 1e-5);
+	assert_true(distance(feature[0], feature[1], features) < 1e-5);
+	engine_close(cpu);
+	engine_close(oracle);
+	free(mean);
+	free(var);
+	free(feature[0]);
+	free(feature[1]);
+	free_net(&n);
+}
+
+static void bits_do_not_depend_on_threads(void **state)
+{
+	(void)state;
+	struct net n;
+	make_net(&n, &(struct net_conf){ .model = "densenet", .image_size = 64, .classes = 14, .growth = 16, .n_blocks = 4, .block = { 2, 2, 2, 2 } }, 8, 1);
+	for (int bf16 = 0; bf16 < 2; bf16++) {
+		float *first = NULL;
+		static const int threads[] = { 1, 2, 4, 3, 1 };
+		for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++) {
+			struct engine *e = open_engine(&n, ENGINE_CPU, bf16 ? PRECISION_BF16 : PRECISION_FP32, VARIANT_BEST, threads[t]);
+			for (int step = 0; step < 2; step++) {
+				uint64_t token;
+				assert_int_equal(engine_train(e, &n.batch, 0, 1, 1e-3, &token), 0);
+			}
+			float *params = read_array(&n, e, ENGINE_PARAMS);
+			if (first)
+				assert_memory_equal(params, first, n.plan.n_weights * sizeof *params);
+			else
+				first = params;
+			if (params != first)
+				free(params);
+			engine_close(e);
+		}
+		free(first);
+	}
+	free_net(&n);
+}
+
+/* Rounding stored activations to bf16 moves the gradients of a random net by tens of percent even in exact arithmetic: BN over
+ * few values and ReLU amplify it. So the bar is that error, not zero: geometric mean over batches at most 1.2 times it. */
+static void bf16_loses_no_more_than_its_storage(void **state)
+{
+	(void)state;
+	struct net n;
+	make_net(&n, &(struct net_conf){ .model = "densenet", .image_size = 64, .classes = 14, .growth = 16, .n_blocks = 4, .block = { 2, 2, 2, 2 } }, 8, 1);
+	struct engine *cpu = open_engine(&n, ENGINE_CPU, PRECISION_BF16, VARIANT_BEST, 2), *oracle = open_engine(&n, ENGINE_REFERENCE, PRECISION_FP64, VARIANT_BEST, 2);
+	struct engine *stored = open_engine(&n, ENGINE_REFERENCE, PRECISION_BF16, VARIANT_BEST, 2);
+	double product = 1;
+	for (int batch = 0; batch < 3; batch++) {
+		for (int i = 0; i < 8 * n.conf.source_size * n.conf.source_size; i++)
+			n.pixels[i] = (uint8_t)noise();
+		assert_int_equal(engine_backward(cpu, &n.batch), 0);
+		assert_int_equal(engine_backward(oracle, &n.batch), 0);
+		assert_int_equal(engine_backward(stored, &n.batch), 0);
+		double loss, expected, whole, storage;
+		engine_loss(cpu, &loss);
+		engine_loss(oracle, &expected);
+		assert_true(fabs(loss - expected) < 0.01 * expected);
+		gradient_error(&n, cpu, oracle, &whole);
+		gradient_error(&n, stored, oracle, &storage);
+		product *= whole / storage;
+	}
+	print_message("# error against that of exact arithmetic on bf16 storage: %.2f\n", cbrt(product));
+	assert_true(cbrt(product) < 1.2);
+	engine_close(cpu);
+	engine_close(oracle);
+	engine_close(stored);
+	free_net(&n);
+}
+
+struct announced {
+	struct net *net;
+	int groups, finished;
+};
+
+static int on_ready(void *context, int group)
+{
+	struct announced *a = context;
+	assert_int_equal(group, a->groups);
+	a->groups++;
+	return 0;
+}
+
+static int on_finish(void *context)
+{
+	struct announced *a = context;
+	assert_int_equal(a->groups, a->net->layout.n_groups);
+	a->finished++;
+	return 0;
+}
+
+static void gradients_are_announced_once_in_order_at_the_last_micro_batch(void **state)
+{
+	(void)state;
+	struct net n;
+	make_net(&n, &(struct net_conf){ .model = "densenet", .image_size = 40, .classes = 6, .growth = 8, .n_blocks = 2, .block = { 2, 2 } }, 4, 1);
+	for (int kind = 0; kind < 2; kind++) {
+		struct announced a = { .net = &n };
+		float *slab = aligned_alloc(64, n.layout.slab_count * sizeof *slab);
+		memset(slab, 0, n.layout.slab_count * sizeof *slab);
+		n.conf.slab = slab;
+		n.conf.ready = on_ready;
+		n.conf.finish = on_finish;
+		n.conf.context = &a;
+		struct engine *e = open_engine(&n, kind ? ENGINE_CPU : ENGINE_REFERENCE, PRECISION_FP32, VARIANT_BEST, 1);
+		uint64_t token;
+		assert_int_equal(engine_train(e, &n.batch, 0, 2, 1e-3, &token), 0);
+		assert_int_equal(a.groups, 0);
+		assert_int_equal(engine_train(e, &n.batch, 1, 2, 1e-3, &token), 0);
+		assert_int_equal(a.finished, 1);
+		double loss;
+		engine_loss(e, &loss);
+		const struct engine_group *last = &n.layout.groups[n.layout.n_groups - 1];
+		assert_true(fabs(slab[last->offset + 2 * n.plan.n_bn_channels] - loss) < 1e-6 * loss);
+		engine_close(e);
+		free(slab);
+	}
+	free_net(&n);
+}
+
+static void taps_show_the_reference_s_activations(void **state)
+{
+	(void)state;
+	struct net n;
+	make_net(&n, &(struct net_conf){ .model = "densenet", .image_size = 40, .classes = 6, .growth = 8, .n_blocks = 2, .block = { 2, 2 } }, 4, 1);
+	struct engine *cpu = open_engine(&n, ENGINE_CPU, PRECISION_FP32, VARIANT_BEST, 2), *oracle = open_engine(&n, ENGINE_REFERENCE, PRECISION_FP64, VARIANT_BEST, 2);
+	engine_backward(cpu, &n.batch);
+	engine_backward(oracle, &n.batch);
+	int shown = 0;
+	for (int i = 1; i <= n.plan.n_layers; i++) {
+		const struct net_layer *l = &n.plan.layers[i - 1];
+		size_t count = 4 * (size_t)l->c_out * l->h_out * l->h_out;
+		float *a = malloc(count * sizeof *a), *b = malloc(count * sizeof *b);
+		n.error = (struct error){ 0 };
+		assert_int_equal(engine_tap(oracle, i, 0, b), 0);
+		if (engine_tap(cpu, i, 0, a) == 0) {
+			assert_true(distance(a, b, count) < 1e-5);
+			shown++;
+		} else {
+			assert_int_equal(n.error.code, EXIT_USAGE);
+		}
+		free(a);
+		free(b);
+	}
+	assert_int_equal(shown, n.plan.n_layers - 2); /* all but the transition's convolution and the pooled features */
+	engine_close(cpu);
+	engine_close(oracle);
+	free_net(&n);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(gradients_match_the_fp64_reference),
+		cmocka_unit_test(channel_counts_that_fill_no_vector),
+		cmocka_unit_test(colour_images_and_odd_sizes),
+		cmocka_unit_test(portable_kernels_match_the_fp64_reference),
+		cmocka_unit_test(baseline_of_library_primitives_matches_the_fp64_reference),
+		cmocka_unit_test(training_steps_follow_the_reference),
+		cmocka_unit_test(evaluation_uses_running_statistics),
+		cmocka_unit_test(bits_do_not_depend_on_threads),
+		cmocka_unit_test(bf16_loses_no_more_than_its_storage),
+		cmocka_unit_test(gradients_are_announced_once_in_order_at_the_last_micro_batch),
+		cmocka_unit_test(taps_show_the_reference_s_activations),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

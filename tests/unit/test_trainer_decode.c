@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * PNG and JPEG to gray pixels: every documented kind is converted, everything else is refused by name; and the one resize. */
+#include <dirent.h>
+#include <libdeflate.h>
+#include <math.h>
+#include <spng.h>
+#include <turbojpeg.h>
+
+#include "data/image.h"
+#include "data/random.h"
+#include "data/resize.h"
+#include "scratch.h"
+
+static struct decoder *decoder;
+
+static int set_up(void **state)
+{
+	decoder = decoder_new();
+	return scratch_make(state) || !decoder;
+}
+
+static int tear_down(void **state)
+{
+	decoder_free(decoder);
+	return scratch_remove(state);
+}
+
+/* A PNG of any kind by libspng, to be freed. */
+static uint8_t *spng_file(int width, int height, int colour, int depth, int filters, const void *pixels, size_t bytes, size_t *size)
+{
+	spng_ctx *ctx = spng_ctx_new(SPNG_CTX_ENCODER);
+	struct spng_ihdr ihdr = { .width = (uint32_t)width, .height = (uint32_t)height, .bit_depth = (uint8_t)depth, .color_type = (uint8_t)colour };
+	int rc;
+	spng_set_option(ctx, SPNG_ENCODE_TO_BUFFER, 1);
+	assert_int_equal(spng_set_ihdr(ctx, &ihdr), 0);
+	if (colour == SPNG_COLOR_TYPE_INDEXED) {
+		struct spng_plte plte = { .n_entries = 4 };
+		for (int i = 0; i < 4; i++)
+			plte.entries[i] = (struct spng_plte_entry){ (uint8_t)(60 * i), (uint8_t)(60 * i), (uint8_t)(60 * i), 255 };
+		assert_int_equal(spng_set_plte(ctx, &plte), 0);
+	}
+	if (filters)
+		spng_set_option(ctx, SPNG_FILTER_CHOICE, filters);
+	assert_int_equal(spng_encode_image(ctx, pixels, bytes, SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE), 0);
+	uint8_t *file = spng_get_png_buffer(ctx, size, &rc);
+	assert_non_null(file);
+	spng_ctx_free(ctx);
+	return file;
+}
+
+enum { W = 37, H = 23 };
+
+static void some_pixels(uint8_t pixels[W * H])
+{
+	struct stream s = stream_open(5, 0);
+	for (int i = 0; i < W * H; i++)
+		pixels[i] = (uint8_t)(i * 3 + (int)(stream_bits(&s) % 20));
+}
+
+/* Decodes a file and checks its pixels; frees it. */
+static void expect(uint8_t *file, size_t size, const uint8_t *pixels)
+{
+	struct image image;
+	struct error e = { 0 };
+	if (decode_image(decoder, file, size, &image, &e))
+		fail_msg("%s", e.text);
+	assert_int_equal(image.width, W);
+	assert_int_equal(image.height, H);
+	assert_memory_equal(image.pixels, pixels, W * H);
+	free(file);
+}
+
+static void expect_refusal(const void *file, size_t size, const char *reason)
+{
+	struct image image;
+	struct error e = { 0 };
+	assert_int_equal(decode_image(decoder, file, size, &image, &e), -EXIT_DATA);
+	if (!strstr(e.text, reason))
+		fail_msg("\"%s\" does not say \"%s\"", e.text, reason);
+}
+
+static void gray_pngs_with_every_filter(void **state)
+{
+	(void)state;
+	static const int filters[] = { SPNG_FILTER_CHOICE_NONE, SPNG_FILTER_CHOICE_SUB, SPNG_FILTER_CHOICE_UP, SPNG_FILTER_CHOICE_AVG,
+				       SPNG_FILTER_CHOICE_PAETH, SPNG_FILTER_CHOICE_ALL };
+	uint8_t pixels[W * H];
+	size_t size;
+	some_pixels(pixels);
+	for (int f = 0; f < 6; f++) {
+		uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_GRAYSCALE, 8, filters[f], pixels, sizeof pixels, &size);
+		expect(file, size, pixels);
+	}
+}
+
+static void our_own_pngs_gray_and_rgba(void **state)
+{
+	(void)state;
+	uint8_t pixels[W * H];
+	size_t size;
+	some_pixels(pixels);
+	uint8_t *file = encode_png(pixels, W, H, 1, &size);
+	expect(file, size, pixels);
+	file = encode_png(pixels, W, H, 4, &size);
+	expect(file, size, pixels);
+}
+
+static void the_other_kinds_of_png(void **state)
+{
+	(void)state;
+	uint8_t gray[W * H], wide[W * H * 4], index[W * H];
+	uint16_t deep[W * H];
+	size_t size;
+	some_pixels(gray);
+	for (int i = 0; i < W * H; i++) {
+		deep[i] = (uint16_t)(gray[i] << 8 | (i * 7 & 255));
+		wide[2 * i] = gray[i], wide[2 * i + 1] = 255;
+	}
+	uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_GRAYSCALE, 16, 0, deep, sizeof deep, &size);
+	expect(file, size, gray);
+	file = spng_file(W, H, SPNG_COLOR_TYPE_GRAYSCALE_ALPHA, 8, 0, wide, 2 * W * H, &size);
+	expect(file, size, gray);
+	for (int i = 0; i < W * H; i++)
+		wide[3 * i] = wide[3 * i + 1] = wide[3 * i + 2] = gray[i];
+	file = spng_file(W, H, SPNG_COLOR_TYPE_TRUECOLOR, 8, 0, wide, 3 * W * H, &size);
+	expect(file, size, gray);
+	for (int i = 0; i < W * H; i++)
+		index[i] = (uint8_t)(i % 4), gray[i] = (uint8_t)(60 * (i % 4));
+	file = spng_file(W, H, SPNG_COLOR_TYPE_INDEXED, 8, 0, index, sizeof index, &size);
+	expect(file, size, gray);
+}
+
+static void colour_and_transparency_are_refused(void **state)
+{
+	(void)state;
+	uint8_t rgb[W * H * 3], ga[W * H * 2];
+	size_t size;
+	memset(rgb, 90, sizeof rgb);
+	rgb[3 * (W + 2) + 1] = 91;
+	uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_TRUECOLOR, 8, 0, rgb, sizeof rgb, &size);
+	expect_refusal(file, size, "a colour image (pixel 2,1 is 90,91,90)");
+	free(file);
+	memset(ga, 255, sizeof ga);
+	ga[2 * 5 + 1] = 254;
+	file = spng_file(W, H, SPNG_COLOR_TYPE_GRAYSCALE_ALPHA, 8, 0, ga, sizeof ga, &size);
+	expect_refusal(file, size, "transparent at pixel 5,0 (alpha 254)");
+	free(file);
+}
+
+static void every_cut_and_every_flipped_byte_of_a_png_is_found(void **state)
+{
+	(void)state;
+	uint8_t pixels[W * H];
+	size_t size;
+	struct image image;
+	some_pixels(pixels);
+	for (int channels = 1; channels <= 4; channels += 3) {
+		uint8_t *file = encode_png(pixels, W, H, channels, &size);
+		for (size_t cut = 0; cut < size; cut++) {
+			struct error e = { 0 };
+			uint8_t *copy = malloc(cut + 1);
+			memcpy(copy, file, cut);
+			if (decode_image(decoder, copy, cut, &image, &e) != -EXIT_DATA)
+				fail_msg("cut at %zu of %zu was not noticed", cut, size);
+			free(copy);
+		}
+		for (size_t i = 0; i < size; i++) {
+			struct error e = { 0 };
+			file[i] ^= 0x10;
+			if (decode_image(decoder, file, size, &image, &e) != -EXIT_DATA)
+				fail_msg("flipped byte %zu of %zu was not noticed", i, size);
+			file[i] ^= 0x10;
+		}
+		free(file);
+	}
+}
+
+static void put_u32(uint8_t *p, uint32_t v)
+{
+	p[0] = (uint8_t)(v >> 24), p[1] = (uint8_t)(v >> 16), p[2] = (uint8_t)(v >> 8), p[3] = (uint8_t)v;
+}
+
+static void a_png_bomb_costs_nothing(void **state)
+{
+	(void)state;
+	uint8_t pixels[W * H];
+	size_t size;
+	some_pixels(pixels);
+	uint8_t *file = encode_png(pixels, W, H, 1, &size);
+	size_t before = decoder_memory(decoder);
+	put_u32(file + 16, 30000);
+	put_u32(file + 20, 30000);
+	put_u32(file + 29, libdeflate_crc32(0, file + 12, 17));
+	expect_refusal(file, size, "an image of 30000 x 30000 pixels; 1 to 8192 a side are read");
+	assert_int_equal(decoder_memory(decoder), before);
+	/* a header that promises fewer or more pixels than there are */
+	put_u32(file + 16, W);
+	put_u32(file + 20, H - 1);
+	put_u32(file + 29, libdeflate_crc32(0, file + 12, 17));
+	expect_refusal(file, size, "holds more than");
+	put_u32(file + 20, H + 1);
+	put_u32(file + 29, libdeflate_crc32(0, file + 12, 17));
+	expect_refusal(file, size, "holds less than");
+	free(file);
+}
+
+static void what_is_no_image_is_called_by_its_name(void **state)
+{
+	(void)state;
+	expect_refusal("", 0, "an empty file");
+	expect_refusal("\n <!DOCTYPE html>", 17, "a web page");
+	expect_refusal("version https://git-lfs.github.com/spec/v1\n", 43, "a Git LFS pointer");
+	expect_refusal("\x1f\x8b\x08", 3, "gzip");
+	expect_refusal("hello", 5, "neither PNG nor JPEG");
+	expect_refusal("\x89PNG\r\n\x1a\n", 8, "truncated in its header");
+}
+
+static void jpegs(void **state)
+{
+	(void)state;
+	enum { SIDE = 64 };
+	uint8_t pixels[SIDE * SIDE], rgb[SIDE * SIDE * 3];
+	struct image image;
+	struct error e = { 0 };
+	size_t size;
+	for (int i = 0; i < SIDE * SIDE; i++)
+		pixels[i] = (uint8_t)(128 + 100 * sin(i % SIDE * 0.2) * cos(i / SIDE * 0.15));
+	uint8_t *file = encode_jpeg(pixels, SIDE, SIDE, 95, &size);
+	assert_non_null(file);
+	assert_int_equal(decode_image(decoder, file, size, &image, &e), 0);
+	for (int i = 0; i < SIDE * SIDE; i++)
+		assert_in_range(image.pixels[i] + 10 - pixels[i], 0, 20);
+	for (size_t cut = 3; cut + 2 < size; cut += 7) { /* libjpeg would warn and fill with gray */
+		struct error why = { 0 };
+		if (decode_image(decoder, file, cut, &image, &why) != -EXIT_DATA)
+			fail_msg("a JPEG cut at %zu of %zu was not noticed", cut, size);
+	}
+	free(file);
+
+	tjhandle compress = tjInitCompress();
+	unsigned char *out = NULL;
+	unsigned long length = 0;
+	for (int i = 0; i < SIDE * SIDE; i++)
+		rgb[3 * i] = rgb[3 * i + 1] = rgb[3 * i + 2] = pixels[i];
+	assert_int_equal(tjCompress2(compress, rgb, SIDE, 0, SIDE, TJPF_RGB, &out, &length, TJSAMP_420, 95, 0), 0);
+	if (decode_image(decoder, out, length, &image, &e)) /* gray saved as colour */
+		fail_msg("%s", e.text);
+	for (int i = 0; i < SIDE * SIDE; i++)
+		rgb[3 * i] = 200;
+	assert_int_equal(tjCompress2(compress, rgb, SIDE, 0, SIDE, TJPF_RGB, &out, &length, TJSAMP_420, 95, 0), 0);
+	expect_refusal(out, length, "a colour image");
+	uint8_t cmyk[16 * 16 * 4] = { 0 };
+	assert_int_equal(tjCompress2(compress, cmyk, 16, 0, 16, TJPF_CMYK, &out, &length, TJSAMP_444, 95, 0), 0);
+	expect_refusal(out, length, "CMYK");
+	tjFree(out);
+	tjDestroy(compress);
+}
+
+static void mutated_files_never_crash_the_decoders(void **state)
+{
+	(void)state;
+	uint8_t pixels[W * H];
+	const char *given = getenv("TEST_SEED");
+	uint64_t seed = given ? strtoull(given, NULL, 10) : 20260102;
+	struct stream s = stream_open(seed, 0);
+	size_t size[3];
+	some_pixels(pixels);
+	uint8_t *file[3] = { encode_png(pixels, W, H, 1, &size[0]), encode_png(pixels, W, H, 4, &size[1]), encode_jpeg(pixels, W, H, 90, &size[2]) };
+	printf("# seed %llu\n", (unsigned long long)seed);
+	for (int round = 0; round < 6000; round++) {
+		int which = round % 3;
+		size_t n = stream_bits(&s) % 6 ? size[which] : stream_bits(&s) % size[which];
+		uint8_t *copy = malloc(n + 1);
+		struct image image;
+		struct error e = { 0 };
+		memcpy(copy, file[which], n);
+		for (uint32_t k = 1 + stream_bits(&s) % 4; n && k; k--)
+			copy[stream_bits(&s) % n] = (uint8_t)stream_bits(&s);
+		if (decode_image(decoder, copy, n, &image, &e) == 0)
+			assert_true(image.width <= IMAGE_MAX_SIDE && image.height <= IMAGE_MAX_SIDE);
+		free(copy);
+	}
+	for (int i = 0; i < 3; i++)
+		free(file[i]);
+}
+
+static void real_images_decode_to_the_same_pixels_as_libspng(void **state)
+{
+	(void)state;
+	char path[FILE_PATH];
+	struct error e = { 0 };
+	struct dirent *entry;
+	int n = 0, rgba = 0;
+	if (!shared_dir())
+		skip_because("no shared material with real images here");
+	snprintf(path, sizeof path, "%s/nih-sample/images", shared_dir());
+	DIR *dir = opendir(path);
+	assert_non_null(dir);
+	uint8_t *reference = malloc(1024 * 1024 * 4);
+	while ((entry = readdir(dir))) {
+		struct mapped_file file;
+		struct image image;
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof path, "%s/nih-sample/images/%s", shared_dir(), entry->d_name);
+		assert_int_equal(file_map(&file, path, &e), 0);
+		int colour = file.data[25];
+		rgba += colour == SPNG_COLOR_TYPE_TRUECOLOR_ALPHA;
+		if (decode_image(decoder, file.data, file.size, &image, &e))
+			fail_msg("%s: %s", path, e.text);
+		assert_true(image.width == 1024 && image.height == 1024);
+		if (n++ % 4 == 0 || colour) { /* the reference is slow */
+			spng_ctx *ctx = spng_ctx_new(0);
+			spng_set_png_buffer(ctx, file.data, file.size);
+			assert_int_equal(spng_decode_image(ctx, reference, 1024 * 1024 * 4, SPNG_FMT_RGBA8, 0), 0);
+			spng_ctx_free(ctx);
+			for (size_t i = 0; i < 1024 * 1024; i++)
+				if (image.pixels[i] != reference[4 * i])
+					fail_msg("%s: pixel %zu", path, i);
+		}
+		file_unmap(&file);
+	}
+	closedir(dir);
+	free(reference);
+	assert_int_equal(n, 64);
+	assert_int_equal(rgba, 6);
+}
+
+/* The definition, in floating point: mean over the area of each output pixel. */
+static double area_mean(const uint8_t *in, int width, int height, int x, int y, int size)
+{
+	double x0 = (double)x * width / size, x1 = (double)(x + 1) * width / size, y0 = (double)y * height / size, y1 = (double)(y + 1) * height / size;
+	double sum = 0;
+	for (int j = (int)y0; j < height && j < y1; j++)
+		for (int i = (int)x0; i < width && i < x1; i++)
+			sum += in[j * width + i] * (fmin(x1, i + 1) - fmax(x0, i)) * (fmin(y1, j + 1) - fmax(y0, j));
+	return sum / ((x1 - x0) * (y1 - y0));
+}
+
+static void resizing_averages_areas(void **state)
+{
+	(void)state;
+	struct stream s = stream_open(11, 0);
+	struct error e = { 0 };
+	for (int round = 0; round < 200; round++) {
+		int width = 1 + (int)(stream_bits(&s) % 70), height = 1 + (int)(stream_bits(&s) % 70), size = 1 + (int)(stream_bits(&s) % 40);
+		uint8_t in[70 * 70], out[40 * 40];
+		for (int i = 0; i < width * height; i++)
+			in[i] = (uint8_t)stream_bits(&s);
+		assert_int_equal(resize_area(in, width, height, out, size, &e), 0);
+		for (int i = 0; i < size * size; i++) {
+			double mean = area_mean(in, width, height, i % size, i / size, size);
+			if (fabs(out[i] - mean) > 0.5 + 1e-6)
+				fail_msg("%d x %d to %d: pixel %d is %d, not %.3f", width, height, size, i, out[i], mean);
+		}
+	}
+}
+
+static void resizing_keeps_what_is_the_right_size(void **state)
+{
+	(void)state;
+	uint8_t in[16 * 16], out[16 * 16], half[8 * 8];
+	struct error e = { 0 };
+	for (int i = 0; i < 256; i++)
+		in[i] = (uint8_t)i;
+	assert_int_equal(resize_area(in, 16, 16, out, 16, &e), 0);
+	assert_memory_equal(in, out, 256);
+	assert_int_equal(resize_area(in, 16, 16, half, 8, &e), 0);
+	assert_int_equal(half[0], (0 + 1 + 16 + 17 + 2) / 4);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(gray_pngs_with_every_filter),
+		cmocka_unit_test(our_own_pngs_gray_and_rgba),
+		cmocka_unit_test(the_other_kinds_of_png),
+		cmocka_unit_test(colour_and_transparency_are_refused),
+		cmocka_unit_test(every_cut_and_every_flipped_byte_of_a_png_is_found),
+		cmocka_unit_test(a_png_bomb_costs_nothing),
+		cmocka_unit_test(what_is_no_image_is_called_by_its_name),
+		cmocka_unit_test(jpegs),
+		cmocka_unit_test(mutated_files_never_crash_the_decoders),
+		cmocka_unit_test(real_images_decode_to_the_same_pixels_as_libspng),
+		cmocka_unit_test(resizing_averages_areas),
+		cmocka_unit_test(resizing_keeps_what_is_the_right_size),
+	};
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

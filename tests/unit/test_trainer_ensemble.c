@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Ensembles: averages by hand, alignment by image, and what is refused. */
+#include "tests/unit/test.h"
+
+#include <math.h>
+
+#include "learn/ensemble.h"
+
+enum { MEMBERS = 3, IMAGES = 2 };
+
+struct set {
+	struct sample samples[MEMBERS][IMAGES];
+	float logits[MEMBERS][IMAGES][FINDINGS];
+	struct predictions p[MEMBERS];
+	struct spread spread[IMAGES * FINDINGS];
+};
+static const char *const paths[] = { "one.csv", "two.csv", "three.csv" };
+
+static float logit(double p)
+{
+	return (float)log(p / (1 - p));
+}
+
+/* Finding 3 of image x.png has probabilities 0.1, 0.2, 0.6; the last member lists its images backwards. */
+static void make(struct set *s)
+{
+	static const double p[MEMBERS] = { 0.1, 0.2, 0.6 };
+
+	memset(s, 0, sizeof *s);
+	for (int m = 0; m < MEMBERS; m++) {
+		for (int i = 0; i < IMAGES; i++) {
+			int at = m == 2 ? 1 - i : i;
+
+			strcpy(s->samples[m][at].id, i ? "y.png" : "x.png");
+			s->samples[m][at].known = 0x3FFF;
+			for (int f = 0; f < FINDINGS; f++)
+				s->logits[m][at][f] = i == 0 && f == 3 ? logit(p[m]) : i ? 50 : 0;
+		}
+		s->p[m] = (struct predictions){ .n = IMAGES, .samples = s->samples[m], .logits = &s->logits[m][0][0] };
+		strcpy(s->p[m].about.policy, "official");
+	}
+}
+
+static void averages_by_hand(void **state)
+{
+	struct set s;
+	struct predictions out;
+	struct error e = { 0 };
+
+	(void)state;
+	make(&s);
+	assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_PROBABILITIES, &e), 0);
+	assert_close(1 / (1 + exp(-out.logits[3])), 0.3, 1e-7);
+	assert_close(out.logits[0], 0, 0);
+	assert_close(out.logits[FINDINGS], 50, 1e-5); /* not infinite, though 1 - p is below what a double near 1 can hold */
+	assert_close(s.spread[3].sd, sqrt((0.04 + 0.01 + 0.09) / 2), 1e-7);
+	assert_close(s.spread[3].low, 0.1, 1e-7);
+	assert_close(s.spread[3].high, 0.6, 1e-7);
+	assert_string_equal(out.about.policy, "official");
+	assert_string_equal(out.samples[0].id, "x.png");
+	struct spread_summary sum = spread_summarise(&out, s.spread, 3);
+
+	assert_close(sum.sd, sqrt(0.07) / 2, 1e-7);
+	assert_close(sum.variation, sqrt(0.07) / 0.3 / 2, 1e-6);
+	assert_close(sum.log_range, log(6) / 2, 1e-6);
+	predictions_free(&out);
+
+	assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
+	assert_close(out.logits[3], (log(1.0 / 9) + log(0.25) + log(1.5)) / 3, 1e-6);
+	predictions_free(&out);
+}
+
+static void one_member_that_saw_the_patients_is_enough(void **state)
+{
+	static const long cases[][4] = { { 0, 0, 0, 0 }, { 0, 5, 0, 5 }, { -1, 5, 9, 9 }, { 0, -1, 0, -1 }, { -1, -1, -1, -1 }, { 4, 0, -1, 4 } };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct set s;
+		struct predictions out;
+		struct error e = { 0 };
+
+		make(&s);
+		for (int m = 0; m < MEMBERS; m++)
+			s.p[m].about.leaked = cases[i][m];
+		assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
+		assert_int_equal(out.about.leaked, cases[i][3]);
+		predictions_free(&out);
+	}
+}
+
+static void other_images_and_other_labels_are_refused(void **state)
+{
+	struct set s;
+	struct predictions out;
+	struct error e = { 0 };
+
+	(void)state;
+	make(&s);
+	strcpy(s.samples[1][0].id, "z.png");
+	assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), -EXIT_DATA);
+	assert_string_equal(e.text, "two.csv: image x.png is missing; one.csv has it");
+	predictions_free(&out);
+
+	make(&s);
+	e = (struct error){ 0 };
+	s.p[0].n = 1;
+	assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), -EXIT_DATA);
+	assert_string_equal(e.text, "two.csv has 2 images, one.csv has 1: an ensemble needs the same");
+	predictions_free(&out);
+
+	make(&s);
+	e = (struct error){ 0 };
+	s.samples[2][0].labels = 1u << 13;
+	assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "Hernia is 0 in one.csv and 1 in three.csv"));
+	predictions_free(&out);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(averages_by_hand),
+		cmocka_unit_test(one_member_that_saw_the_patients_is_enough),
+		cmocka_unit_test(other_images_and_other_labels_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

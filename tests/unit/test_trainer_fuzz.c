@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Every parser of the data library on mutated input: no crash, no hang, no leak (with SAN=1), and errors that say something.
+ *
+ *   TEST_FUZZ_SECONDS=600  how long each parser is fed; 0.4 s unless told
+ *   TEST_SEED=N            another sequence */
+#include <libdeflate.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "data/crc32c.h"
+#include "data/csv.h"
+#include "data/example.h"
+#include "data/image.h"
+#include "data/manifest.h"
+#include "data/nih.h"
+#include "data/packed.h"
+#include "data/random.h"
+#include "data/source.h"
+#include "data/tfrecord.h"
+#include "scratch.h"
+
+struct input {
+	uint8_t *data;
+	size_t size;
+};
+
+static double seconds(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* One to four small damages: flipped bits, odd bytes, cuts, repeats, large numbers. */
+static struct input mutate(const struct input *from, struct stream *s)
+{
+	struct input m = { malloc(2 * from->size + 16), from->size };
+	memcpy(m.data, from->data, from->size);
+	for (uint32_t k = 1 + stream_bits(s) % 4; k && m.size; k--) {
+		size_t at = stream_bits(s) % m.size, n = 1 + stream_bits(s) % 16;
+		n = n > m.size - at ? m.size - at : n;
+		switch (stream_bits(s) % 7) {
+		case 0:
+			m.data[at] ^= (uint8_t)(1 << stream_bits(s) % 8);
+			break;
+		case 1:
+			m.data[at] = (uint8_t)stream_bits(s);
+			break;
+		case 2:
+			m.size = at;
+			break;
+		case 3:
+			memset(m.data + at, stream_bits(s) % 2 ? 0xFF : 0, n);
+			break;
+		case 4: /* a piece comes twice */
+			if (m.size + n <= 2 * from->size) {
+				memmove(m.data + at + n, m.data + at, m.size - at);
+				m.size += n;
+			}
+			break;
+		case 5: /* a piece goes */
+			memmove(m.data + at, m.data + at + n, m.size - at - n);
+			m.size -= n;
+			break;
+		case 6: /* another place's bytes */
+			memmove(m.data + at, m.data + stream_bits(s) % (m.size - n + 1), n);
+			break;
+		}
+	}
+	m.data = realloc(m.data, m.size + 1); /* so that AddressSanitizer sees a read past the end */
+	return m;
+}
+
+static void feed(const char *name, const struct input *seeds, int n, void (*parse)(const uint8_t *data, size_t size))
+{
+	const char *time = getenv("TEST_FUZZ_SECONDS"), *given = getenv("TEST_SEED");
+	double end = seconds() + (time ? atof(time) : 0.4);
+	uint64_t seed = given ? strtoull(given, NULL, 10) : 20260103;
+	struct stream s = stream_open(seed, (uint64_t)(name[0] * 256 + name[1]));
+	size_t rounds = 0;
+	while (rounds % 16 || seconds() < end) {
+		struct input m = mutate(&seeds[rounds++ % (size_t)n], &s);
+		parse(m.data, m.size);
+		free(m.data);
+	}
+	printf("# %s: seed %llu, %zu inputs\n", name, (unsigned long long)seed, rounds);
+}
+
+static void says_why(int rc, const struct error *e)
+{
+	if (rc < 0)
+		assert_true(e->code == EXIT_DATA && strlen(e->text) > 5 && !strchr(e->text, '\n'));
+}
+
+static struct input example_input(void)
+{
+	struct example x = { .height = 8, .width = 8, .patient = 1, .n_label = FINDINGS, .n_known = FINDINGS, .n_name = FINDINGS };
+	struct bytes b = { 0 };
+	x.encoded = (struct span){ (const uint8_t *)"picture", 7 };
+	x.filename = (struct span){ (const uint8_t *)"00000001_000.png", 16 };
+	x.format = (struct span){ (const uint8_t *)"png", 3 };
+	for (int f = 0; f < FINDINGS; f++)
+		x.name[f] = (struct span){ (const uint8_t *)finding_names[f], strlen(finding_names[f]) };
+	assert_int_equal(example_write(&b, &x), 0);
+	return (struct input){ b.data, b.size };
+}
+
+static void parse_example(const uint8_t *data, size_t size)
+{
+	struct example x;
+	struct error e = { 0 };
+	uint32_t labels, known;
+	int rc = example_parse(data, size, &x, &e);
+	if (rc == 0)
+		rc = example_labels(&x, NULL, &labels, &known, &e);
+	if (rc == 0)
+		assert_int_equal((labels | known) >> FINDINGS, 0);
+	if (rc < 0)
+		assert_true(e.code == EXIT_DATA && e.text[0]);
+}
+
+static void examples(void **state)
+{
+	(void)state;
+	struct input in = example_input();
+	feed("example", &in, 1, parse_example);
+	free(in.data);
+}
+
+static void parse_records(const uint8_t *data, size_t size)
+{
+	struct tfrecord r;
+	struct error e = { 0 };
+	size_t at = 0;
+	int rc;
+	while ((rc = tfrecord_at(data, size, at, &r, &e)) > 0) {
+		assert_true(r.next > at && r.next <= size);
+		at = r.next;
+	}
+	says_why(rc, &e);
+}
+
+static void records(void **state)
+{
+	(void)state;
+	struct tfrecord_writer w;
+	struct error e = { 0 };
+	struct input in;
+	char *text;
+	assert_int_equal(tfrecord_create(&w, scratch_path("records"), &e), 0);
+	for (int i = 0; i < 5; i++)
+		tfrecord_append(&w, "some bytes of a record", (size_t)(4 * i + 3), &e);
+	assert_int_equal(tfrecord_commit(&w, &e), 0);
+	assert_int_equal(file_read(&text, &in.size, scratch_path("records"), &e), 0);
+	in.data = (uint8_t *)text;
+	feed("records", &in, 1, parse_records);
+	free(text);
+}
+
+static struct decoder *decoder;
+
+/* Makes the CRCs of all chunks right again, so that the damage reaches what is behind them. */
+static void mend_png(uint8_t *data, size_t size)
+{
+	for (size_t at = 8; at + 12 <= size;) {
+		size_t length = (size_t)data[at] << 24 | (size_t)data[at + 1] << 16 | (size_t)data[at + 2] << 8 | data[at + 3];
+		if (length > size - at - 12)
+			return;
+		uint32_t crc = libdeflate_crc32(0, data + at + 4, length + 4);
+		for (int i = 0; i < 4; i++)
+			data[at + 8 + length + (size_t)i] = (uint8_t)(crc >> (24 - 8 * i));
+		at += 12 + length;
+	}
+}
+
+static void parse_image(const uint8_t *data, size_t size)
+{
+	struct image image;
+	struct error e = { 0 };
+	uint8_t *mended = malloc(size + 1);
+	says_why(decode_image(decoder, data, size, &image, &e), &e);
+	memcpy(mended, data, size);
+	mend_png(mended, size);
+	e.code = 0;
+	int rc = decode_image(decoder, mended, size, &image, &e);
+	if (rc == 0) {
+		volatile uint8_t last = image.pixels[(size_t)image.width * (size_t)image.height - 1];
+		(void)last;
+	}
+	says_why(rc, &e);
+	free(mended);
+}
+
+static void images(void **state)
+{
+	(void)state;
+	uint8_t pixels[24 * 20];
+	struct input in[3];
+	for (int i = 0; i < 24 * 20; i++)
+		pixels[i] = (uint8_t)(i * 5 + i / 24);
+	in[0].data = encode_png(pixels, 24, 20, 1, &in[0].size);
+	in[1].data = encode_png(pixels, 24, 20, 4, &in[1].size);
+	in[2].data = encode_jpeg(pixels, 24, 20, 90, &in[2].size);
+	decoder = decoder_new();
+	feed("images", in, 3, parse_image);
+	decoder_free(decoder);
+	for (int i = 0; i < 3; i++)
+		free(in[i].data);
+}
+
+/* The path of a file in memory with this content: disks are too slow for millions of inputs. */
+static const char *memory_file(const uint8_t *data, size_t size)
+{
+	static int fd = -1;
+	static char path[64];
+	if (fd < 0) {
+		fd = memfd_create("fuzz", MFD_CLOEXEC);
+		assert_true(fd >= 0);
+		snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	}
+	assert_int_equal(ftruncate(fd, 0), 0);
+	assert_int_equal(pwrite(fd, data, size, 0), size);
+	return path;
+}
+
+static void parse_table(const uint8_t *data, size_t size)
+{
+	struct nih n;
+	struct error e = { 0 };
+	int rc = nih_open_tables(&n, memory_file(data, size), NULL, NULL, &e);
+	says_why(rc, &e);
+	if (rc == 0)
+		nih_close(&n);
+}
+
+static void tables(void **state)
+{
+	(void)state;
+	static char text[2][512] = {
+		"Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position,OriginalImage[Width,Height],"
+		"OriginalImagePixelSpacing[x,y]\n00000001_000.png,Cardiomegaly|Mass,0,1,57,M,PA,2682,2749,0.143,0.143\n"
+		"00000002_000.png,No Finding,0,2,58,F,AP,2682,2749,0.143,0.143\n",
+		"\xef\xbb\xbf\"Image Index\",\"Note, \"\"quoted\"\"\",Finding Labels,Patient ID\r\n00000001_000.png,\"a\nb\",Hernia,1\r\n",
+	};
+	struct input in[2] = { { (uint8_t *)text[0], strlen(text[0]) }, { (uint8_t *)text[1], strlen(text[1]) } };
+	feed("tables", in, 2, parse_table);
+}
+
+static void parse_manifest(const uint8_t *data, size_t size)
+{
+	struct manifest m;
+	struct error e = { 0 };
+	memory_file(data, size);
+	int rc = manifest_read(&m, scratch, &e);
+	says_why(rc, &e);
+	if (rc == 0)
+		assert_true(m.size >= 1 && m.size <= IMAGE_MAX_SIDE && m.split[0].shards >= 0);
+}
+
+static void manifests(void **state)
+{
+	(void)state;
+	struct manifest m = { .size = 64, .policy = "official", .source = "x", .split = { { 10, 5, 1, 1, { 0.9 } }, { 2, 1, 1, 0, { 0 } }, { 0 } } };
+	struct error e = { 0 };
+	struct input in;
+	char *text;
+	assert_int_equal(manifest_write(&m, scratch, &e), 0);
+	assert_int_equal(file_read(&text, &in.size, scratch_path("manifest.json"), &e), 0);
+	in.data = (uint8_t *)text;
+	unlink(scratch_path("manifest.json"));
+	assert_int_equal(symlink(memory_file(in.data, in.size), scratch_path("manifest.json")), 0);
+	feed("manifests", &in, 1, parse_manifest);
+	free(text);
+}
+
+static void parse_packed(const uint8_t *data, size_t size)
+{
+	struct dataset *d = calloc(1, sizeof *d);
+	struct error e = { 0 };
+	struct dataset_scratch none = { 0 };
+	uint8_t pixels[64];
+	d->size = 8;
+	int rc = packed_open(d, memory_file(data, size), 3, 8, 77, &e);
+	for (size_t i = 0; !rc && i < 3; i++)
+		rc = dataset_read(d, i, &none, pixels, &e);
+	says_why(rc, &e);
+	dataset_close(d);
+}
+
+static void packed(void **state)
+{
+	(void)state;
+	struct packed_writer w;
+	struct error e = { 0 };
+	struct sample sample = { .id = "00000001_000.png", .patient = 1, .known = (1 << FINDINGS) - 1 };
+	uint8_t pixels[64] = { 9 };
+	struct input in;
+	char *text;
+	assert_int_equal(packed_create(&w, scratch_path("packed.cxp"), 8, 3, 77, &e), 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(packed_append(&w, &sample, pixels, &e), 0);
+	assert_int_equal(packed_commit(&w, &e), 0);
+	assert_int_equal(file_read(&text, &in.size, scratch_path("packed.cxp"), &e), 0);
+	in.data = (uint8_t *)text;
+	parse_packed(in.data, in.size);
+	feed("packed", &in, 1, parse_packed);
+	free(text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(examples), cmocka_unit_test(records),   cmocka_unit_test(images),
+		cmocka_unit_test(tables),   cmocka_unit_test(manifests), cmocka_unit_test(packed),
+	};
+	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

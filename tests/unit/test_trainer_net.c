@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The layer tables: torchvision's names, shapes, order and counts. */
+#include <math.h>
+
+#include "net/plan.h"
+#include "test.h"
+
+static void make(struct net_plan *plan, const struct net_conf *conf)
+{
+	struct error e = { 0 };
+	net_plan_make(plan, conf, &e);
+	assert_string_equal(e.text, "");
+}
+
+static void densenet121_has_torchvisions_parameters(void **state)
+{
+	(void)state;
+	struct net_plan plan;
+	make(&plan, &(struct net_conf){ .model = "densenet121", .image_size = 224, .classes = 14 });
+	assert_int_equal(plan.n_params, 364);
+	assert_int_equal(plan.n_weights, 6968206);
+	assert_int_equal(plan.n_bns, 121);
+	assert_int_equal(plan.n_bn_channels, 41824);
+
+	static const struct {
+		int index;
+		const char *name;
+		int shape[4];
+	} samples[] = {
+		{ 0, "features.conv0.weight", { 64, 3, 7, 7 } },
+		{ 1, "features.norm0.weight", { 64 } },
+		{ 2, "features.norm0.bias", { 64 } },
+		{ 3, "features.denseblock1.denselayer1.norm1.weight", { 64 } },
+		{ 5, "features.denseblock1.denselayer1.conv1.weight", { 128, 64, 1, 1 } },
+		{ 8, "features.denseblock1.denselayer1.conv2.weight", { 32, 128, 3, 3 } },
+		{ 39, "features.transition1.norm.weight", { 256 } },
+		{ 41, "features.transition1.conv.weight", { 128, 256, 1, 1 } },
+		{ 359, "features.denseblock4.denselayer16.conv2.weight", { 32, 128, 3, 3 } },
+		{ 360, "features.norm5.weight", { 1024 } },
+		{ 362, "classifier.weight", { 14, 1024 } },
+		{ 363, "classifier.bias", { 14 } },
+	};
+	for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+		const struct net_param *p = &plan.params[samples[i].index];
+		assert_string_equal(p->name, samples[i].name);
+		assert_int_equal(net_param_find(&plan, p->name), samples[i].index);
+		assert_memory_equal(p->shape, samples[i].shape, sizeof p->shape);
+	}
+	assert_int_equal(net_param_find(&plan, "fc.weight"), -1);
+	net_plan_free(&plan);
+}
+
+static void parameter_totals_of_the_family(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *model;
+		size_t weights; /* torchvision's count with 1000 classes */
+	} known[] = { { "densenet121", 7978856 }, { "densenet169", 14149480 }, { "densenet201", 20013928 } };
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+		struct net_plan plan;
+		make(&plan, &(struct net_conf){ .model = known[i].model, .image_size = 224, .classes = 1000 });
+		assert_int_equal(plan.n_weights, known[i].weights);
+		net_plan_free(&plan);
+	}
+}
+
+static void parameters_tile_the_flat_array_in_order(void **state)
+{
+	(void)state;
+	struct net_plan plan;
+	make(&plan, &(struct net_conf){ .model = "densenet121", .image_size = 224, .classes = 14 });
+	size_t end = 0;
+	for (int i = 0; i < plan.n_params; i++) {
+		size_t product = 1;
+		for (int d = 0; d < plan.params[i].ndim; d++)
+			product *= (size_t)plan.params[i].shape[d];
+		assert_int_equal(plan.params[i].offset, end);
+		assert_int_equal(plan.params[i].count, product);
+		end += product;
+	}
+	assert_int_equal(end, plan.n_weights);
+	net_plan_free(&plan);
+}
+
+/* A layer reads only what was written before it, with the shape that was written. */
+static void layers_join_without_a_gap(void **state)
+{
+	(void)state;
+	struct net_plan plan;
+	make(&plan, &(struct net_conf){ .model = "densenet", .image_size = 64, .classes = 14, .growth = 12, .n_blocks = 4, .block = { 3, 4, 6, 3 } });
+	assert_int_equal(plan.init_channels, 24);
+	for (int i = 0; i < plan.n_layers; i++) {
+		const struct net_layer *l = &plan.layers[i];
+		assert_in_range(l->in, 0, i);
+		assert_int_equal(l->c_in, l->in ? plan.layers[l->in - 1].c_out : 3);
+		assert_int_equal(l->h_in, l->in ? plan.layers[l->in - 1].h_out : 64);
+		if (l->op == OP_CONCAT)
+			assert_int_equal(l->c_out, l->c_in + plan.layers[l->in2 - 1].c_out);
+	}
+	const struct net_layer *last = &plan.layers[plan.n_layers - 1];
+	assert_int_equal(last->op, OP_LINEAR);
+	assert_int_equal(last->c_out, 14);
+	assert_int_equal(plan.layers[plan.n_layers - 2].h_in, 2);
+	net_plan_free(&plan);
+}
+
+static void unusable_configurations_are_refused_by_name(void **state)
+{
+	(void)state;
+	static const struct {
+		struct net_conf conf;
+		const char *word;
+	} bad[] = {
+		{ { .model = "densenet122", .image_size = 224, .classes = 14 }, "densenet122" },
+		{ { .model = "densenet121", .image_size = 16, .classes = 14 }, "16 pixels" },
+		{ { .model = "densenet121", .image_size = 224, .classes = 0 }, "0 classes" },
+		{ { .model = "densenet", .image_size = 64, .classes = 14, .n_blocks = 5 }, "5 blocks" },
+		{ { .model = "densenet", .image_size = 64, .classes = 14, .n_blocks = 2, .block = { 2, 0 } }, "block 2" },
+		{ { .model = "densenet", .image_size = 64, .classes = 14, .growth = -1, .n_blocks = 1, .block = { 1 } }, "growth -1" },
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		struct net_plan plan;
+		struct error e = { 0 };
+		assert_int_equal(net_plan_make(&plan, &bad[i].conf, &e), -EXIT_USAGE);
+		assert_non_null(strstr(e.text, bad[i].word));
+	}
+}
+
+static void initial_weights_are_torchvisions_and_keyed(void **state)
+{
+	(void)state;
+	struct net_plan plan;
+	make(&plan, &(struct net_conf){ .model = "densenet121", .image_size = 224, .classes = 14 });
+	double prevalence[14];
+	for (int c = 0; c < 14; c++)
+		prevalence[c] = 0.01 * (c + 1);
+	prevalence[3] = 0;
+	float *w = malloc(plan.n_weights * sizeof *w), *again = malloc(plan.n_weights * sizeof *w);
+	net_init(&plan, 7, prevalence, w);
+	net_init(&plan, 7, prevalence, again);
+	assert_memory_equal(w, again, plan.n_weights * sizeof *w);
+	net_init(&plan, 8, NULL, again);
+
+	const struct net_param *p = &plan.params[net_param_find(&plan, "features.denseblock3.denselayer24.conv1.weight")];
+	double sum = 0, square = 0, same = 0;
+	for (size_t i = p->offset; i < p->offset + p->count; i++) {
+		sum += w[i];
+		square += (double)w[i] * w[i];
+		same += w[i] == again[i];
+	}
+	double n = (double)p->count, deviation = sqrt(2.0 / p->shape[1]);
+	assert_true(fabs(sum / n) < 5 * deviation / sqrt(n));
+	assert_true(fabs(square / n / (deviation * deviation) - 1) < 5 * sqrt(2 / n));
+	assert_true(same < 10);
+
+	p = &plan.params[net_param_find(&plan, "classifier.weight")];
+	for (size_t i = p->offset; i < p->offset + p->count; i++)
+		assert_true(fabsf(w[i]) <= 1 / sqrtf(1024));
+	p = &plan.params[net_param_find(&plan, "classifier.bias")];
+	assert_true(fabs(w[p->offset] - log(0.01 / 0.99)) < 1e-6);
+	assert_true(isfinite(w[p->offset + 3]));
+	assert_true(again[p->offset] == 0);
+	p = &plan.params[net_param_find(&plan, "features.norm0.weight")];
+	assert_true(w[p->offset] == 1 && w[p->offset + p->count] == 0);
+	free(w);
+	free(again);
+	net_plan_free(&plan);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(densenet121_has_torchvisions_parameters),
+		cmocka_unit_test(parameter_totals_of_the_family),
+		cmocka_unit_test(parameters_tile_the_flat_array_in_order),
+		cmocka_unit_test(layers_join_without_a_gap),
+		cmocka_unit_test(unusable_configurations_are_refused_by_name),
+		cmocka_unit_test(initial_weights_are_torchvisions_and_keyed),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

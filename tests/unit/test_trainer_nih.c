@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * NIH's tables and lists as they really are, with their traps; and what is refused. */
+#include <libdeflate.h>
+
+#include "data/csv.h"
+#include "data/nih.h"
+#include "data/prepare.h"
+#include "scratch.h"
+
+#define HEADER_2020 "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position,OriginalImage[Width,Height],OriginalImagePixelSpacing[x,y]\n"
+#define HEADER_2017 "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position,OriginalImage[Width,Height],OriginalImagePixelSpacing[x,y],\n"
+#define ROW "00000001_000.png,Cardiomegaly|Pleural_Thickening,0,1,57,M,PA,2682,2749,0.143,0.143"
+
+static int table_text(struct nih *n, const char *text, struct error *e)
+{
+	const char *path = scratch_path("Data_Entry_2017_v2020.csv");
+	*e = (struct error){ 0 };
+	scratch_write(path, text, strlen(text));
+	return nih_open_tables(n, path, NULL, NULL, e);
+}
+
+static void expect_one_row(const char *text)
+{
+	struct nih n;
+	struct error e;
+	if (table_text(&n, text, &e))
+		fail_msg("%s", e.text);
+	assert_int_equal(n.count, 1);
+	assert_string_equal(n.images[0].sample.id, "00000001_000.png");
+	assert_int_equal(n.images[0].sample.patient, 1);
+	assert_int_equal(n.images[0].sample.labels, 1 << 1 | 1 << 12);
+	nih_close(&n);
+}
+
+static void expect_refusal(const char *text, const char *reason)
+{
+	struct nih n;
+	struct error e;
+	assert_int_equal(table_text(&n, text, &e), -EXIT_DATA);
+	if (!strstr(e.text, reason) || !strstr(e.text, scratch))
+		fail_msg("\"%s\" does not say \"%s\" and the file", e.text, reason);
+}
+
+static void both_generations_and_their_headers(void **state)
+{
+	(void)state;
+	expect_one_row(HEADER_2020 ROW "\n");
+	expect_one_row(HEADER_2017 ROW ",\n");
+	expect_one_row(HEADER_2017 ROW "\n");
+	expect_one_row("\"Image Index\",\"Finding Labels\",\"Patient ID\",\"OriginalImage[Width,Height]\"\n00000001_000.png,Cardiomegaly|PT,1,1,2\n");
+	/* one quoted field where others have two */
+	expect_one_row("\"OriginalImage[Width,Height]\",\"Patient ID\",\"Image Index\",\"Finding Labels\"\n"
+		       "\"2682,2749\",1,\"00000001_000.png\",Cardiomegaly|Pleural Thickening\n");
+}
+
+static void columns_are_found_by_name(void **state)
+{
+	(void)state;
+	expect_one_row("Patient ID,OriginalImage[Width,Height],Finding Labels,Image Index\n1,10,20,Cardiomegaly|Pleural_Thickening,00000001_000.png\n");
+	expect_refusal("Image Index,Finding Labels,Follow-up #\n00000001_000.png,Mass,0\n",
+		       "no column \"Patient ID\" (there are: Image Index, Finding Labels, Follow-up #)");
+	expect_refusal("", "empty");
+	expect_refusal(HEADER_2020, "a header but no rows");
+	expect_refusal(HEADER_2020 "00000001_000.png,Mass,0\n", ":2: 3 fields where the header has 11");
+}
+
+static void marks_line_ends_and_quotes(void **state)
+{
+	(void)state;
+	expect_one_row("\xef\xbb\xbfImage Index,Finding Labels,Patient ID\r\n00000001_000.png,Cardiomegaly|PT,1\r\n");
+	expect_one_row("Image Index,Finding Labels,Patient ID\n\n00000001_000.png,Cardiomegaly|PT,1");
+	expect_one_row("Image Index,Note,Finding Labels,Patient ID\n00000001_000.png,\"a \"\"quoted\"\", comma\nand line\",Cardiomegaly|PT,1\n");
+	expect_refusal("Image Index,Finding Labels,Patient ID\n00000001_000.png,\"Mass,1\n", ":2: a quote that is never closed");
+	expect_refusal("Image Index,Finding Labels,Patient ID\n00000001_000.png,\"Mass\"x,1\n", ":2: text behind a closing quote");
+}
+
+static void labels_are_exact(void **state)
+{
+	(void)state;
+	struct nih n;
+	struct error e;
+	assert_int_equal(table_text(&n, "Image Index,Finding Labels,Patient ID\n00000001_000.png,No Finding,1\n", &e), 0);
+	assert_int_equal(n.images[0].sample.labels, 0);
+	assert_int_equal(n.images[0].sample.known, (1 << FINDINGS) - 1);
+	nih_close(&n);
+	expect_refusal(HEADER_2020 "00000001_000.png,Pnuemonia,0,1,57,M,PA,1,1,1,1\n", ":2: unknown finding \"Pnuemonia\" (did you mean Pneumonia?)");
+	expect_refusal(HEADER_2020 "00000001_000.png,Mass |Nodule,0,1,57,M,PA,1,1,1,1\n", "unknown finding \"Mass \" (did you mean Mass?)");
+	expect_refusal(HEADER_2020 "00000001_000.png,,0,1,57,M,PA,1,1,1,1\n", "unknown finding \"\"");
+	expect_refusal(HEADER_2020 "00000001_000.png,Mass|Mass,0,1,57,M,PA,1,1,1,1\n", "Mass comes twice");
+	expect_refusal(HEADER_2020 "00000001_000.png,Mass|No Finding,0,1,57,M,PA,1,1,1,1\n", "\"No Finding\" together with a finding");
+}
+
+static void names_and_patients_are_checked_against_each_other(void **state)
+{
+	(void)state;
+	expect_refusal(HEADER_2020 "00000001_000.png,Mass,0,2,57,M,PA,1,1,1,1\n",
+		       ":2: image 00000001_000.png belongs to patient 1 by its name, but to 2 by its row");
+	expect_refusal(HEADER_2020 "../../etc/passwd,Mass,0,1,57,M,PA,1,1,1,1\n", "\"../../etc/passwd\" is no NIH image name");
+	expect_refusal(HEADER_2020 "00000001_000.png,Mass,0,one,57,M,PA,1,1,1,1\n", "patient ID \"one\" is no number");
+	expect_refusal(HEADER_2020 ROW "\n" ROW "\n", "two rows for image 00000001_000.png");
+}
+
+static void findings_by_every_spelling(void **state)
+{
+	(void)state;
+	for (int f = 0; f < FINDINGS; f++)
+		assert_int_equal(finding_index(finding_names[f], (int)strlen(finding_names[f])), f);
+	assert_int_equal(finding_index("Infiltrate", 10), 3);
+	assert_int_equal(finding_index("Pleural Thickening", 18), 12);
+	assert_int_equal(finding_index("mass", 4), -1);
+	assert_int_equal(finding_index("Mas", 3), -1);
+	assert_string_equal(finding_nearest("Atelectasys", 11), "Atelectasis");
+}
+
+static int with_lists(struct nih *n, const char *train, const char *test, struct error *e)
+{
+	const char *table = scratch_path("Data_Entry_2017.csv"), *a = scratch_path("a.txt"), *b = scratch_path("b.txt");
+	static const char rows[] = "Image Index,Finding Labels,Patient ID\n00000001_000.png,Mass,1\n00000001_001.png,Mass,1\n00000002_000.png,Mass,2\n";
+	*e = (struct error){ 0 };
+	scratch_write(table, rows, sizeof rows - 1);
+	scratch_write(a, train, strlen(train));
+	scratch_write(b, test, strlen(test));
+	return nih_open_tables(n, table, a, b, e);
+}
+
+static void lists_without_a_last_newline(void **state)
+{
+	(void)state;
+	struct nih n;
+	struct error e;
+	assert_int_equal(with_lists(&n, "00000001_000.png\n00000001_001.png", "00000002_000.png", &e), 0);
+	assert_int_equal(n.generation, 2017);
+	assert_int_equal(n.images[1].list, NIH_TRAIN_VAL);
+	assert_int_equal(n.images[2].list, NIH_TEST);
+	assert_int_equal(n.unlisted, 0);
+	nih_close(&n);
+	assert_int_equal(with_lists(&n, "00000001_000.png\n", "", &e), 0);
+	assert_int_equal(n.unlisted, 2);
+	nih_close(&n);
+	assert_int_equal(with_lists(&n, "00000009_000.png", "", &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "a.txt:1: image \"00000009_000.png\" has no row in"));
+	assert_int_equal(with_lists(&n, "00000001_000.png", "\n00000001_000.png", &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "b.txt:2: image 00000001_000.png is in both lists"));
+}
+
+/* Unpacks FILE.gz of the shared sample into the scratch directory. */
+static const char *unpack(const char *name, size_t limit)
+{
+	char path[FILE_PATH];
+	struct mapped_file file;
+	struct error e = { 0 };
+	size_t size;
+	snprintf(path, sizeof path, "%s/nih-sample/%s.gz", shared_dir(), name);
+	if (file_map(&file, path, &e))
+		fail_msg("%s", e.text);
+	uint8_t *out = malloc(limit);
+	struct libdeflate_decompressor *d = libdeflate_alloc_decompressor();
+	assert_int_equal(libdeflate_gzip_decompress(d, file.data, file.size, out, limit, &size), LIBDEFLATE_SUCCESS);
+	libdeflate_free_decompressor(d);
+	file_unmap(&file);
+	const char *result = scratch_path("%s", name);
+	scratch_write(result, out, size);
+	free(out);
+	return result;
+}
+
+static size_t patients_in(const struct nih *n, const uint8_t *split, int which)
+{
+	uint8_t *seen = calloc(40000, 1);
+	size_t count = 0;
+	for (size_t i = 0; i < n->count; i++)
+		if (split[i] == which && !seen[n->images[i].sample.patient]++)
+			count++;
+	free(seen);
+	return count;
+}
+
+static void no_patient_is_in_two_splits(const struct nih *n, const uint8_t *split)
+{
+	uint8_t *where = calloc(40000, 1);
+	for (size_t i = 0; i < n->count; i++) {
+		uint8_t *w = &where[n->images[i].sample.patient];
+		assert_true(*w == 0 || *w == split[i] + 1);
+		*w = (uint8_t)(split[i] + 1);
+	}
+	free(where);
+}
+
+static void the_whole_of_chestxray14_has_the_published_counts(void **state)
+{
+	(void)state;
+	static const size_t positives[FINDINGS] = { 11559, 2776, 13317, 19894, 5782, 6331, 1431, 5302, 4667, 2303, 2516, 1686, 3385, 227 };
+	struct nih n;
+	struct error e = { 0 };
+	size_t count[SPLITS] = { 0 }, found[FINDINGS] = { 0 };
+	if (!shared_dir())
+		skip_because("no shared material with the full label table here");
+	const char *table = unpack("Data_Entry_2017_v2020.full.csv", 20 << 20), *train = unpack("train_val_list.full.txt", 4 << 20),
+		   *test = unpack("test_list.full.txt", 4 << 20);
+	if (nih_open_tables(&n, table, train, test, &e))
+		fail_msg("%s", e.text);
+	assert_int_equal(n.count, 112120);
+	assert_int_equal(n.patients, 30805);
+	assert_int_equal(n.generation, 2020);
+	assert_int_equal(n.unlisted, 0);
+	for (size_t i = 0; i < n.count; i++)
+		for (int f = 0; f < FINDINGS; f++)
+			found[f] += n.images[i].sample.labels >> f & 1;
+	assert_memory_equal(found, positives, sizeof positives);
+
+	uint8_t *split = malloc(n.count), *again = malloc(n.count);
+	assert_int_equal(nih_divide(&n, SPLIT_OFFICIAL, 1, split, &e), 0);
+	for (size_t i = 0; i < n.count; i++)
+		count[split[i]]++;
+	assert_int_equal(count[SPLIT_TRAIN] + count[SPLIT_VAL], 86524);
+	assert_int_equal(count[SPLIT_TEST], 25596);
+	assert_int_equal(patients_in(&n, split, SPLIT_TEST), 2797);
+	assert_int_equal(patients_in(&n, split, SPLIT_VAL), 2801);
+	assert_int_equal(patients_in(&n, split, SPLIT_TRAIN) + 2801, 28008);
+	no_patient_is_in_two_splits(&n, split);
+	assert_int_equal(nih_divide(&n, SPLIT_OFFICIAL, 1, again, &e), 0);
+	assert_memory_equal(split, again, n.count);
+	assert_int_equal(nih_divide(&n, SPLIT_OFFICIAL, 2, again, &e), 0);
+	assert_memory_not_equal(split, again, n.count);
+
+	assert_int_equal(nih_divide(&n, SPLIT_CHEXNET, 1, split, &e), 0);
+	no_patient_is_in_two_splits(&n, split);
+	assert_int_equal(patients_in(&n, split, SPLIT_VAL), 3081);
+	assert_int_equal(patients_in(&n, split, SPLIT_TEST), 6161);
+	assert_int_equal(patients_in(&n, split, SPLIT_TRAIN), 30805 - 3081 - 6161);
+	free(split);
+	free(again);
+	nih_close(&n);
+}
+
+static void real_images_are_prepared(void **state)
+{
+	(void)state;
+	char source[FILE_PATH];
+	struct prepare_report r;
+	struct dataset *d;
+	struct error e = { 0 };
+	if (!shared_dir())
+		skip_because("no shared material with real images here");
+	snprintf(source, sizeof source, "%s/nih-sample", shared_dir());
+	const char *out = scratch_path("real");
+	struct prepare_conf conf = { .out = out, .size = 64, .seed = 1 };
+	struct origin origin;
+	if (origin_nih(&origin, source, SPLIT_OFFICIAL, 1, &e) || prepare(&conf, &origin, &r, &e))
+		fail_msg("%s", e.text);
+	assert_int_equal(r.manifest.split[SPLIT_TRAIN].images + r.manifest.split[SPLIT_VAL].images, 44);
+	assert_int_equal(r.manifest.split[SPLIT_TEST].images, 20);
+	assert_int_equal(r.leaked + origin.extra + origin.unlisted, 0);
+	origin_close(&origin);
+	assert_int_equal(dataset_open(&d, out, "test", &e), 0);
+	assert_int_equal(dataset_count(d), 20);
+	assert_null(dataset_oracle(d));
+	dataset_close(d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(both_generations_and_their_headers),
+		cmocka_unit_test(columns_are_found_by_name),
+		cmocka_unit_test(marks_line_ends_and_quotes),
+		cmocka_unit_test(labels_are_exact),
+		cmocka_unit_test(names_and_patients_are_checked_against_each_other),
+		cmocka_unit_test(findings_by_every_spelling),
+		cmocka_unit_test(lists_without_a_last_newline),
+		cmocka_unit_test(the_whole_of_chestxray14_has_the_published_counts),
+		cmocka_unit_test(real_images_are_prepared),
+	};
+	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Option tables: what a user can type, and what is said when it is wrong. */
+#include "tests/unit/test.h"
+
+#include "options.h"
+
+static const char *const precisions[] = { "fp32", "tf32", "bf16", NULL };
+
+struct conf {
+	int flip, verbose, batch, precision;
+	uint64_t seed;
+	double rate;
+	const char *data;
+	struct option_ints blocks;
+};
+
+static const struct option options[] = {
+	OPTION_GROUP("Network"),
+	OPTION(INT, struct conf, batch, "batch", "N", "16", "images in a micro-batch", .min = 1, .max = 4096),
+	OPTION(INTS, struct conf, blocks, "blocks", "N,N,…", "6,12,24,16", "dense layers in each block", .min = 1, .max = 64),
+	OPTION(CHOICE, struct conf, precision, "precision", "P", "fp32", "arithmetic", .choices = precisions),
+	OPTION_GROUP("Training"),
+	OPTION(REAL, struct conf, rate, "learning-rate", "RATE", "1e-4", "of Adam", .min = 0, .max = 10),
+	OPTION(U64, struct conf, seed, "seed", "N", "1", "of everything random"),
+	OPTION(FLAG, struct conf, flip, "flip", NULL, "yes", "mirror half of the images"),
+	OPTION(FLAG, struct conf, verbose, "verbose", NULL, NULL, "say more"),
+	OPTION(STRING, struct conf, data, "data", "DIR", NULL, "prepared data set"),
+	OPTIONS_END
+};
+
+static const struct command command = {
+	.name = "train", .operands = "IMAGE…", .max_operands = 3, .summary = "train a network", .options = options,
+};
+
+enum { MAX_WORDS = 12 };
+
+struct reading {
+	struct conf conf;
+	struct error error;
+	int rc, n;
+	char *argv[MAX_WORDS];
+};
+
+/* Reads "train" followed by the given words. */
+static struct reading read_words(const char *const *words)
+{
+	struct reading r = { .argv = { "train" } };
+	int argc = 1;
+
+	for (; *words; words++)
+		r.argv[argc++] = (char *)*words;
+	r.rc = options_parse(&command, argc, r.argv, &r.conf, &r.n, &r.error);
+	return r;
+}
+#define READ(...) read_words((const char *const[]){ __VA_ARGS__, NULL })
+
+static void without_options_the_defaults_hold(void **state)
+{
+	(void)state;
+	struct reading r = read_words((const char *const[]){ NULL });
+
+	assert_int_equal(r.rc, 0);
+	assert_int_equal(r.conf.batch, 16);
+	assert_int_equal(r.conf.blocks.n, 4);
+	assert_int_equal(r.conf.blocks.value[2], 24);
+	assert_int_equal(r.conf.precision, 0);
+	assert_true(r.conf.rate == 1e-4);
+	assert_int_equal(r.conf.seed, 1);
+	assert_int_equal(r.conf.flip, 1);
+	assert_int_equal(r.conf.verbose, 0);
+	assert_null(r.conf.data);
+}
+
+static void both_spellings_of_a_value_are_read(void **state)
+{
+	(void)state;
+	struct reading r = READ("--batch=8", "--learning-rate", "0.5", "--data", "--odd", "--blocks=2,2", "--precision=bf16", "--seed=18446744073709551615");
+
+	assert_int_equal(r.rc, 0);
+	assert_int_equal(r.conf.batch, 8);
+	assert_true(r.conf.rate == 0.5);
+	assert_string_equal(r.conf.data, "--odd");
+	assert_int_equal(r.conf.blocks.n, 2);
+	assert_int_equal(r.conf.precision, 2);
+	assert_true(r.conf.seed == UINT64_MAX);
+}
+
+static void flags_are_switched_on_and_off(void **state)
+{
+	(void)state;
+	struct reading r = READ("--no-flip", "--verbose");
+
+	assert_int_equal(r.rc, 0);
+	assert_int_equal(r.conf.flip, 0);
+	assert_int_equal(r.conf.verbose, 1);
+	assert_int_equal(READ("--verbose", "--no-verbose").conf.verbose, 0);
+}
+
+static void operands_keep_their_order_among_options(void **state)
+{
+	(void)state;
+	struct reading r = READ("a.png", "--batch", "2", "b.png", "--", "--flip");
+
+	assert_int_equal(r.rc, 0);
+	assert_int_equal(r.n, 3);
+	assert_string_equal(r.argv[1], "a.png");
+	assert_string_equal(r.argv[2], "b.png");
+	assert_string_equal(r.argv[3], "--flip");
+}
+
+static void refused(struct reading r, const char *expected)
+{
+	assert_int_equal(r.rc, -EXIT_USAGE);
+	assert_int_equal(r.error.code, EXIT_USAGE);
+	assert_string_equal(r.error.text, expected);
+}
+
+static void a_misspelt_option_is_answered_with_the_nearest(void **state)
+{
+	(void)state;
+	refused(READ("--bacth=3"), "unknown option --bacth; did you mean --batch?");
+	refused(READ("--learnin_rate", "3"), "unknown option --learnin_rate; did you mean --learning-rate?");
+	refused(READ("--prec=bf16"), "unknown option --prec; did you mean --precision?");
+	refused(READ("--horse"), "unknown option --horse; chexnet train --help lists them");
+	refused(READ("--no-batch"), "unknown option --no-batch; chexnet train --help lists them");
+	refused(READ("-b"), "unknown option -b; options have long names: chexnet train --help");
+}
+
+static void values_that_mean_nothing_are_refused(void **state)
+{
+	(void)state;
+	refused(READ("--batch=many"), "--batch=many: must be a whole number");
+	refused(READ("--batch=3x"), "--batch=3x: must be a whole number");
+	refused(READ("--batch=99999999999999999999"), "--batch=99999999999999999999: must be a whole number");
+	refused(READ("--batch=0"), "--batch=0: must be between 1 and 4096");
+	refused(READ("--batch"), "--batch needs a value: --batch=N");
+	refused(READ("--data="), "--data: must not be empty");
+	refused(READ("--flip=yes"), "--flip takes no value; --no-flip switches it off");
+	refused(READ("--seed=-1"), "--seed=-1: must be a whole number that is not negative");
+	refused(READ("--learning-rate=nan"), "--learning-rate=nan: must be a number");
+	refused(READ("--precision=fp23"), "--precision=fp23: did you mean fp32? (known: fp32, tf32, bf16)");
+	refused(READ("--blocks=2,,2"), "--blocks=2,,2: must be 1 to 8 whole numbers with commas between them");
+	refused(READ("--blocks=1,2,3,4,5,6,7,8,9"), "--blocks=1,2,3,4,5,6,7,8,9: must be 1 to 8 whole numbers with commas between them");
+	refused(READ("--blocks=2,65"), "--blocks=2,65: must be between 1 and 64");
+	refused(READ("a", "b", "c", "d"), "d: not expected here; usage: chexnet train [--OPTION…] IMAGE…");
+}
+
+static char *written_by(void (*write)(FILE *out))
+{
+	char *text = NULL;
+	size_t size;
+	FILE *f = open_memstream(&text, &size);
+
+	assert_non_null(f);
+	write(f);
+	fclose(f);
+	return text;
+}
+
+static const struct command *const all[] = { &command, NULL };
+static void write_help(FILE *out) { options_help(&command, out); }
+static void write_man(FILE *out) { options_man_page(all, out); }
+static void write_completion(FILE *out) { options_completion(all, out); }
+
+static void every_text_names_every_option(void **state)
+{
+	(void)state;
+	char *help = written_by(write_help), *man = written_by(write_man), *completion = written_by(write_completion);
+
+	for (const struct option *o = options; o->help; o++) {
+		char troff[64] = "";
+
+		if (o->type == OPTION_HEADING)
+			continue;
+		assert_non_null(strstr(help, o->name));
+		assert_non_null(strstr(help, o->help));
+		assert_non_null(strstr(completion, o->name));
+		for (const char *p = o->name; *p; p++)
+			strcat(strcat(troff, *p == '-' ? "\\" : ""), (char[]){ *p, 0 });
+		assert_non_null(strstr(man, troff));
+	}
+	assert_non_null(strstr(help, "(default 6,12,24,16)"));
+	assert_non_null(strstr(help, "--no-flip"));
+	assert_non_null(strstr(help, "fp32|tf32|bf16"));
+	free(help);
+	free(man);
+	free(completion);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(without_options_the_defaults_hold),
+		cmocka_unit_test(both_spellings_of_a_value_are_read),
+		cmocka_unit_test(flags_are_switched_on_and_off),
+		cmocka_unit_test(operands_keep_their_order_among_options),
+		cmocka_unit_test(a_misspelt_option_is_answered_with_the_nearest),
+		cmocka_unit_test(values_that_mean_nothing_are_refused),
+		cmocka_unit_test(every_text_names_every_option),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

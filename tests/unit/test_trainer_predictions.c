@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Files of predictions: what is written is read back bit for bit, and what cannot be trusted is refused by line and column. */
+#include "tests/unit/test.h"
+
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data/file.h"
+#include "learn/predictions.h"
+
+static char directory[512], path[640];
+
+static int make_directory(void **state)
+{
+	const char *build = getenv("BUILD");
+
+	(void)state;
+	snprintf(directory, sizeof directory, "%s/tests/tmp", build ? build : "build");
+	mkdir(directory, 0777);
+	snprintf(directory, sizeof directory, "%s/tests/tmp/predictions.%d", build ? build : "build", (int)getpid());
+	snprintf(path, sizeof path, "%s/p.csv", directory);
+	return mkdir(directory, 0777);
+}
+
+static int remove_directory(void **state)
+{
+	(void)state;
+	directory_remove(directory);
+	return 0;
+}
+
+static struct sample samples[] = {
+	{ "00000013_000.png", 13, 1u << 2 | 1u << 13, 0x3FFF },
+	{ "00000013_001.png", 13, 0, 0x1FFF },
+	{ "a, b.png", 4294967295u, 1, 0x3FFF },
+};
+static float logits[3][FINDINGS];
+
+static struct predictions three(void)
+{
+	struct predictions p = { .n = 3, .samples = samples, .logits = &logits[0][0], .has_patients = 1, .about.leaked = 4 };
+
+	for (int i = 0; i < 3 * FINDINGS; i++)
+		logits[i / FINDINGS][i % FINDINGS] = (float)(sin(i) * pow(10, i % 9 - 4));
+	logits[2][5] = 0x1p-140f; /* a denormal */
+	logits[2][6] = nextafterf(1000, 2000); /* eight digits are not enough for it */
+	strcpy(p.about.model, "densenet121");
+	strcpy(p.about.policy, "official");
+	strcpy(p.about.split, "test");
+	strcpy(p.about.checkpoint, "my run/100%41/best.safetensors");
+	p.about.has_oracle = 1;
+	for (int f = 0; f < FINDINGS; f++)
+		p.about.oracle[f] = f % 4 == 1 ? NAN : 0.5 + f / 32.0;
+	strcpy(p.about.command, "chexnet eval --data \"x y\"\t\xC3\xA9");
+	return p;
+}
+
+static void what_is_written_is_read_back_bit_for_bit(void **state)
+{
+	struct error e = { 0 };
+	struct predictions p = three(), q;
+
+	(void)state;
+	assert_int_equal(predictions_write(path, &p, &e), 0);
+	assert_int_equal(predictions_read(&q, path, &e), 0);
+	assert_int_equal(q.n, 3);
+	assert_int_equal(q.has_patients, 1);
+	assert_memory_equal(q.logits, logits, sizeof logits);
+	for (size_t i = 0; i < q.n; i++) {
+		assert_string_equal(q.samples[i].id, samples[i].id);
+		assert_int_equal(q.samples[i].patient, samples[i].patient);
+		assert_int_equal(q.samples[i].labels, samples[i].labels);
+		assert_int_equal(q.samples[i].known, samples[i].known);
+	}
+	assert_int_equal(q.about.has_oracle, 1);
+	for (int f = 0; f < FINDINGS; f++)
+		if (f % 4 == 1)
+			assert_true(isnan(q.about.oracle[f]));
+		else
+			assert_close(q.about.oracle[f], p.about.oracle[f], 1e-6);
+	assert_string_equal(q.about.model, p.about.model);
+	assert_string_equal(q.about.checkpoint, p.about.checkpoint);
+	assert_string_equal(q.about.command, p.about.command);
+	assert_string_equal(q.about.policy, "official");
+	assert_string_equal(q.about.split, "test");
+	assert_string_equal(q.about.data, "");
+	assert_int_equal(q.about.leaked, 4);
+	predictions_free(&q);
+}
+
+static void an_unknown_label_leaves_its_image_out_of_that_finding_only(void **state)
+{
+	struct predictions p = three();
+	float score[3];
+	uint8_t positive[3];
+
+	(void)state;
+	assert_int_equal(predictions_of(&p, 13, score, positive), 2);
+	assert_close(score[1], logits[2][13], 0);
+	assert_int_equal(positive[0], 1);
+	assert_int_equal(predictions_of(&p, 12, score, positive), 3);
+}
+
+static void a_logit_that_is_not_a_number_is_refused_and_nothing_is_written(void **state)
+{
+	struct error e = { 0 };
+	struct predictions p = three();
+
+	(void)state;
+	unlink(path);
+	logits[1][6] = NAN;
+	assert_int_equal(predictions_write(path, &p, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "00000013_001.png"));
+	assert_non_null(strstr(e.text, "Pneumonia"));
+	assert_int_equal(access(path, F_OK), -1);
+}
+
+/* Reads the text of a good file in which the first `from` is replaced by `to`, and returns the error. */
+static struct error reading_with(const char *from, const char *to)
+{
+	struct error e = { 0 };
+	struct predictions p = three();
+	char *text;
+	size_t size;
+
+	assert_int_equal(predictions_write(path, &p, &e), 0);
+	assert_int_equal(file_read(&text, &size, path, &e), 0);
+	char *changed = malloc(size + strlen(to) + 1), *at = strstr(text, from);
+
+	assert_non_null(at);
+	sprintf(changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+	assert_int_equal(file_write(path, changed, strlen(changed), &e), 0);
+	free(changed);
+	free(text);
+	predictions_read(&p, path, &e);
+	predictions_free(&p);
+	return e;
+}
+
+static void bad_files_are_refused_by_line_and_column(void **state)
+{
+	static const struct {
+		const char *from, *to, *says;
+	} cases[] = {
+		{ "id,", "name,", "no column \"id\"" },
+		{ "Edema_logit", "Oedema_logit", "no column \"Edema_logit\"" },
+		{ "00000013_001.png,13,", "00000013_000.png,13,", "00000013_000.png comes twice" },
+		{ "00000013_001.png,13,", "00000013_001.png,,", "line 4, column patient" },
+		{ "00000013_001.png,13,", "00000013_001.png,-1,", "line 4, column patient" },
+		{ "001.png,13,test", "001.png,13,val", "line 4, column split" },
+		{ "13,test,0,", "13,test,2,", "line 3, column Atelectasis: a label is 0, 1 or empty: \"2\"" },
+		{ "13,test,0,", "13,test,", "line 3: 30 columns where the header has 31" },
+		{ "\"a, b.png\"", "\"a, b.png", "quotation mark" },
+		{ "\"a, b.png\"", "\"a\" b.png", "quotation mark" },
+		{ "00000013_000.png", "a-name-that-is-longer-than-thirty-one-bytes.png", "line 3, column id" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct error e = reading_with(cases[i].from, cases[i].to);
+
+		if (e.code != EXIT_DATA || !strstr(e.text, cases[i].says))
+			fail_msg("\"%s\" for \"%s\": code %d, \"%s\"", cases[i].to, cases[i].from, e.code, e.text);
+		assert_non_null(strstr(e.text, path));
+	}
+}
+
+static void files_of_other_programs_need_only_the_columns(void **state)
+{
+	struct error e = { 0 };
+	struct predictions p;
+	char text[4096] = "\xEF\xBB\xBFid,note";
+
+	(void)state;
+	for (int i = 0; i < 2 * FINDINGS; i++)
+		sprintf(text + strlen(text), ",%s_%s", finding_names[FINDINGS - 1 - i / 2], i % 2 ? "label" : "logit");
+	strcat(text, "\r\nx.png,\"said \"\"ok\"\", twice\"");
+	for (int i = 0; i < FINDINGS; i++)
+		sprintf(text + strlen(text), ",%d.5,%s", FINDINGS - 1 - i, i % 3 ? "1" : "");
+	assert_int_equal(file_write(path, text, strlen(text), &e), 0);
+	assert_int_equal(predictions_read(&p, path, &e), 0);
+	assert_int_equal(p.n, 1);
+	assert_int_equal(p.has_patients, 0);
+	assert_int_equal(p.about.leaked, -1);
+	for (int f = 0; f < FINDINGS; f++) {
+		assert_close(p.logits[f], f + 0.5, 0);
+		assert_int_equal(p.samples[0].known >> f & 1, (FINDINGS - 1 - f) % 3 != 0);
+	}
+	predictions_free(&p);
+}
+
+/* Without file_write()'s fsync(), for a thousand small files. */
+static void write_quickly(const char *text, size_t size)
+{
+	FILE *f = fopen(path, "wb");
+
+	assert_non_null(f);
+	assert_int_equal(fwrite(text, 1, size, f), size);
+	fclose(f);
+}
+
+static void every_cut_file_is_read_or_refused_without_harm(void **state)
+{
+	struct error e = { 0 };
+	struct predictions p = three(), q;
+	char *text;
+	size_t size, refused = 0;
+
+	(void)state;
+	assert_int_equal(predictions_write(path, &p, &e), 0);
+	assert_int_equal(file_read(&text, &size, path, &e), 0);
+	for (size_t cut = 0; cut < size; cut++) {
+		struct error why = { 0 };
+
+		write_quickly(text, cut);
+		refused += predictions_read(&q, path, &why) == -EXIT_DATA;
+		predictions_free(&q);
+	}
+	free(text);
+	/* a cut inside the last number, or at a line's end, leaves a shorter but regular file */
+	assert_in_range(refused, size - 40, size);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_written_is_read_back_bit_for_bit),
+		cmocka_unit_test(an_unknown_label_leaves_its_image_out_of_that_finding_only),
+		cmocka_unit_test(a_logit_that_is_not_a_number_is_refused_and_nothing_is_written),
+		cmocka_unit_test(bad_files_are_refused_by_line_and_column),
+		cmocka_unit_test(files_of_other_programs_need_only_the_columns),
+		cmocka_unit_test(every_cut_file_is_read_or_refused_without_harm),
+	};
+
+	return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

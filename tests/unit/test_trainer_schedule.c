@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The learning rate's course. */
+#include "tests/unit/test.h"
+
+#include <math.h>
+
+#include "learn/schedule.h"
+
+static void a_larger_global_batch_scales_the_rate_as_asked(void **state)
+{
+	(void)state;
+	struct schedule s = { .rate = 1e-4, .base_batch = 64, .global_batch = 256 };
+
+	assert_close(schedule_peak(&s), 1e-4, 1e-18);
+	s.scaling = SCALING_SQRT;
+	assert_close(schedule_peak(&s), 2e-4, 1e-18);
+	s.scaling = SCALING_LINEAR;
+	assert_close(schedule_peak(&s), 4e-4, 1e-18);
+	s.global_batch = 16; /* smaller than the base: unchanged */
+	assert_close(schedule_peak(&s), 1e-4, 1e-18);
+}
+
+static void warm_up_rises_to_the_peak_in_equal_steps(void **state)
+{
+	(void)state;
+	struct schedule s = { .rate = 0.1, .base_batch = 1, .global_batch = 1, .warmup = 10, .steps = 100 };
+
+	for (uint64_t i = 0; i < 10; i++)
+		assert_close(schedule_rate(&s, i), 0.01 * (double)(i + 1), 1e-15);
+	assert_close(schedule_rate(&s, 10), 0.1, 1e-15);
+	assert_close(schedule_rate(&s, 1000), 0.1, 1e-15);
+}
+
+static void cosine_falls_from_peak_to_the_final_share(void **state)
+{
+	(void)state;
+	struct schedule s = { .rate = 1, .base_batch = 1, .global_batch = 1, .warmup = 5, .decay = DECAY_COSINE, .steps = 106, .final_share = 0.01 };
+
+	assert_close(schedule_rate(&s, 5), 1, 1e-15);
+	assert_close(schedule_rate(&s, 55), 0.505, 1e-12); /* half way */
+	assert_close(schedule_rate(&s, 105), 0.01, 1e-12);
+	assert_close(schedule_rate(&s, 500), 0.01, 1e-12);
+	for (uint64_t i = 5; i < 105; i++)
+		assert_true(schedule_rate(&s, i + 1) < schedule_rate(&s, i));
+}
+
+static void a_plateau_scales_what_follows_the_warm_up(void **state)
+{
+	(void)state;
+	struct schedule s = { .rate = 1, .base_batch = 1, .global_batch = 1, .warmup = 2, .decay = DECAY_PLATEAU, .steps = 100 };
+
+	assert_close(schedule_rate(&s, 50), 1, 1e-15);
+	s.factor = 0.01;
+	assert_close(schedule_rate(&s, 50), 0.01, 1e-15);
+}
+
+static void a_run_of_one_step_has_a_rate(void **state)
+{
+	(void)state;
+	struct schedule s = { .rate = 1, .base_batch = 1, .global_batch = 1, .decay = DECAY_COSINE, .steps = 1 };
+
+	assert_close(schedule_rate(&s, 0), 1, 1e-15);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_larger_global_batch_scales_the_rate_as_asked),
+		cmocka_unit_test(warm_up_rises_to_the_peak_in_equal_steps),
+		cmocka_unit_test(cosine_falls_from_peak_to_the_final_share),
+		cmocka_unit_test(a_plateau_scales_what_follows_the_warm_up),
+		cmocka_unit_test(a_run_of_one_step_has_a_rate),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
