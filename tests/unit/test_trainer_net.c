@@ -50,13 +50,55 @@ static void densenet121_has_torchvisions_parameters(void **state)
 	net_plan_free(&plan);
 }
 
+static void resnet50_has_torchvisions_parameters(void **state)
+{
+	(void)state;
+	struct net_plan plan;
+	make(&plan, &(struct net_conf){ .model = "resnet50", .image_size = 224, .classes = 14 });
+	assert_int_equal(plan.n_params, 161);
+	assert_int_equal(plan.n_weights, 25557032 - (1000 - 14) * 2049);
+	assert_int_equal(plan.n_bns, 53);
+	assert_int_equal(plan.n_bn_channels, 26560);
+
+	static const struct {
+		int index;
+		const char *name;
+		int shape[4];
+	} samples[] = {
+		{ 0, "conv1.weight", { 64, 3, 7, 7 } },
+		{ 1, "bn1.weight", { 64 } },
+		{ 3, "layer1.0.conv1.weight", { 64, 64, 1, 1 } },
+		{ 6, "layer1.0.conv2.weight", { 64, 64, 3, 3 } },
+		{ 9, "layer1.0.conv3.weight", { 256, 64, 1, 1 } },
+		{ 12, "layer1.0.downsample.0.weight", { 256, 64, 1, 1 } },
+		{ 13, "layer1.0.downsample.1.weight", { 256 } },
+		{ 15, "layer1.1.conv1.weight", { 64, 256, 1, 1 } },
+		{ 158, "layer4.2.bn3.bias", { 2048 } },
+		{ 159, "fc.weight", { 14, 2048 } },
+		{ 160, "fc.bias", { 14 } },
+	};
+	for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+		const struct net_param *p = &plan.params[samples[i].index];
+		assert_string_equal(p->name, samples[i].name);
+		assert_memory_equal(p->shape, samples[i].shape, sizeof p->shape);
+	}
+	for (int i = 0; i < plan.n_layers; i++) { /* the stride is in the 3 x 3 */
+		const struct net_layer *l = &plan.layers[i];
+		if (!strcmp(l->name, "layer2.0.conv1"))
+			assert_int_equal(l->stride, 1);
+		if (!strcmp(l->name, "layer2.0.conv2") || !strcmp(l->name, "layer2.0.downsample.0"))
+			assert_int_equal(l->stride * 1000 + l->h_out, 2028);
+	}
+	net_plan_free(&plan);
+}
+
 static void parameter_totals_of_the_family(void **state)
 {
 	(void)state;
 	static const struct {
 		const char *model;
 		size_t weights; /* torchvision's count with 1000 classes */
-	} known[] = { { "densenet121", 7978856 }, { "densenet169", 14149480 }, { "densenet201", 20013928 } };
+	} known[] = { { "densenet121", 7978856 }, { "densenet169", 14149480 }, { "densenet201", 20013928 }, { "resnet50", 25557032 } };
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
 		struct net_plan plan;
 		make(&plan, &(struct net_conf){ .model = known[i].model, .image_size = 224, .classes = 1000 });
@@ -84,25 +126,35 @@ static void parameters_tile_the_flat_array_in_order(void **state)
 }
 
 /* A layer reads only what was written before it, with the shape that was written. */
-static void layers_join_without_a_gap(void **state)
+static void check_joints(const struct net_conf *conf, int init_channels)
 {
-	(void)state;
 	struct net_plan plan;
-	make(&plan, &(struct net_conf){ .model = "densenet", .image_size = 64, .classes = 14, .growth = 12, .n_blocks = 4, .block = { 3, 4, 6, 3 } });
-	assert_int_equal(plan.init_channels, 24);
+	make(&plan, conf);
+	assert_int_equal(plan.init_channels, init_channels);
 	for (int i = 0; i < plan.n_layers; i++) {
 		const struct net_layer *l = &plan.layers[i];
 		assert_in_range(l->in, 0, i);
 		assert_int_equal(l->c_in, l->in ? plan.layers[l->in - 1].c_out : 3);
-		assert_int_equal(l->h_in, l->in ? plan.layers[l->in - 1].h_out : 64);
+		assert_int_equal(l->h_in, l->in ? plan.layers[l->in - 1].h_out : conf->image_size);
 		if (l->op == OP_CONCAT)
 			assert_int_equal(l->c_out, l->c_in + plan.layers[l->in2 - 1].c_out);
+		if (l->op == OP_ADD_RELU) {
+			assert_int_equal(plan.layers[l->in2 - 1].c_out, l->c_in);
+			assert_int_equal(plan.layers[l->in2 - 1].h_out, l->h_in);
+		}
 	}
 	const struct net_layer *last = &plan.layers[plan.n_layers - 1];
 	assert_int_equal(last->op, OP_LINEAR);
 	assert_int_equal(last->c_out, 14);
 	assert_int_equal(plan.layers[plan.n_layers - 2].h_in, 2);
 	net_plan_free(&plan);
+}
+
+static void layers_join_without_a_gap(void **state)
+{
+	(void)state;
+	check_joints(&(struct net_conf){ .model = "densenet", .image_size = 64, .classes = 14, .growth = 12, .n_blocks = 4, .block = { 3, 4, 6, 3 } }, 24);
+	check_joints(&(struct net_conf){ .model = "resnet", .image_size = 61, .classes = 14, .init_channels = 8, .n_blocks = 4, .block = { 1, 2, 1, 3 } }, 8);
 }
 
 static void unusable_configurations_are_refused_by_name(void **state)
@@ -118,6 +170,9 @@ static void unusable_configurations_are_refused_by_name(void **state)
 		{ { .model = "densenet", .image_size = 64, .classes = 14, .n_blocks = 5 }, "5 blocks" },
 		{ { .model = "densenet", .image_size = 64, .classes = 14, .n_blocks = 2, .block = { 2, 0 } }, "block 2" },
 		{ { .model = "densenet", .image_size = 64, .classes = 14, .growth = -1, .n_blocks = 1, .block = { 1 } }, "growth -1" },
+		{ { .model = "resnet", .image_size = 64, .classes = 14, .n_blocks = 2, .block = { 2, 65 } }, "block 2" },
+		{ { .model = "resnet", .image_size = 64, .classes = 14, .init_channels = -1, .n_blocks = 1, .block = { 1 } }, "-1 initial" },
+		{ { .model = "resnet51", .image_size = 64, .classes = 14 }, "unknown model resnet51" },
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		struct net_plan plan;
@@ -166,12 +221,25 @@ static void initial_weights_are_torchvisions_and_keyed(void **state)
 	free(w);
 	free(again);
 	net_plan_free(&plan);
+
+	/* a ResNet's convolutions keep the variance of the gradient: fan out, 256 here */
+	make(&plan, &(struct net_conf){ .model = "resnet50", .image_size = 224, .classes = 14 });
+	w = malloc(plan.n_weights * sizeof *w);
+	net_init(&plan, 7, NULL, w);
+	p = &plan.params[net_param_find(&plan, "layer1.0.conv3.weight")];
+	square = 0;
+	for (size_t i = p->offset; i < p->offset + p->count; i++)
+		square += (double)w[i] * w[i];
+	assert_true(fabs(square / (double)p->count * 256 / 2 - 1) < 5 * sqrt(2 / (double)p->count));
+	free(w);
+	net_plan_free(&plan);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(densenet121_has_torchvisions_parameters),
+		cmocka_unit_test(resnet50_has_torchvisions_parameters),
 		cmocka_unit_test(parameter_totals_of_the_family),
 		cmocka_unit_test(parameters_tile_the_flat_array_in_order),
 		cmocka_unit_test(layers_join_without_a_gap),

@@ -281,6 +281,17 @@ static void gradients_of_a_small_densenet(void **state)
 	close_fixture(&f);
 }
 
+static void gradients_of_a_small_resnet(void **state)
+{
+	(void)state;
+	seed_noise(12);
+	struct fixture f = { 0 };
+	net_plan_make(&f.plan, &(struct net_conf){ .model = "resnet", .image_size = 22, .classes = 5, .init_channels = 3, .n_blocks = 2, .block = { 2, 1 } }, &f.error);
+	open_fixture(&f, 1);
+	check_gradients(&f);
+	close_fixture(&f);
+}
+
 /* The loss of one batch from the engine's own logits, with unknown labels, weights and pos_weight, as engine.h defines it. */
 static void loss_is_the_weighted_mean_over_images_and_classes(void **state)
 {
@@ -418,6 +429,7 @@ int main(void)
 		cmocka_unit_test(gradients_of_joins),
 		cmocka_unit_test(gradients_of_softmax_on_rgb),
 		cmocka_unit_test(gradients_of_a_small_densenet),
+		cmocka_unit_test(gradients_of_a_small_resnet),
 		cmocka_unit_test(loss_is_the_weighted_mean_over_images_and_classes),
 		cmocka_unit_test(steps_follow_pytorchs_formulas),
 		cmocka_unit_test(running_statistics_take_one_update_a_step),

@@ -14,7 +14,7 @@ struct network network_from_options(const struct network_options *o)
 	struct network n = { .image_size = o->image_size, .classes = FINDINGS };
 
 	snprintf(n.model, sizeof n.model, "%s", o->model);
-	if (strcmp(o->model, "densenet") != 0)
+	if (strcmp(o->model, "densenet") != 0 && strcmp(o->model, "resnet") != 0)
 		return n;
 	n.growth = o->growth;
 	n.init_channels = o->init_channels;

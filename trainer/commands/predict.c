@@ -89,7 +89,7 @@ static int load_engine(struct predictor *p, const struct predict_conf *conf, con
 
 static int prepare_maps(struct predictor *p, const struct predict_conf *conf, struct error *e)
 {
-	const struct net_param *classifier = &p->plan.params[net_param_find(&p->plan, "classifier.weight")];
+	const struct net_param *classifier = &p->plan.params[p->plan.layers[p->plan.n_layers - 1].weight];
 
 	p->maps = conf->maps;
 	p->finding = conf->finding ? finding_index(conf->finding, (int)strlen(conf->finding)) : -1;

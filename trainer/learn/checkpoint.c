@@ -232,33 +232,38 @@ static int dim(const struct checkpoint *c, const char *name, int d)
 	return t && d < t->ndim && t->shape[d] <= 1 << 20 ? (int)t->shape[d] : 0;
 }
 
-/* A DenseNet's numbers can be read off its tensors. */
-static int recognise_densenet(struct checkpoint *c, struct net_conf *net, struct error *e)
+/* A network's numbers can be read off its tensors. */
+static int recognise_network(struct checkpoint *c, struct net_conf *net, struct error *e)
 {
 	static const struct {
 		const char *model;
-		int block[NET_MAX_BLOCKS];
-	} known[] = { { "densenet121", { 6, 12, 24, 16 } }, { "densenet169", { 6, 12, 32, 32 } }, { "densenet201", { 6, 12, 48, 32 } } };
+		int growth, init_channels, block[NET_MAX_BLOCKS];
+	} known[] = { { "densenet121", 32, 64, { 6, 12, 24, 16 } }, { "densenet169", 32, 64, { 6, 12, 32, 32 } },
+		      { "densenet201", 32, 64, { 6, 12, 48, 32 } }, { "resnet50", 0, 64, { 3, 4, 6, 3 } } };
+	int resnet = safetensors_find(c->file, "layer1.0.conv1.weight") != NULL;
 	char name[NET_NAME];
 
-	*net = (struct net_conf){ .model = "densenet", .image_size = 224 };
-	net->init_channels = dim(c, "features.conv0.weight", 0);
+	*net = (struct net_conf){ .model = resnet ? "resnet" : "densenet", .image_size = 224 };
+	net->init_channels = dim(c, resnet ? "conv1.weight" : "features.conv0.weight", 0);
 	net->growth = dim(c, "features.denseblock1.denselayer1.conv2.weight", 0);
-	net->classes = dim(c, "classifier.weight", 0);
+	net->classes = dim(c, resnet ? "fc.weight" : "classifier.weight", 0);
 	for (int b = 0; b < NET_MAX_BLOCKS; b++) {
 		int layers = 0;
 
 		do
-			snprintf(name, sizeof name, "features.denseblock%d.denselayer%d.conv1.weight", b + 1, layers + 1);
+			if (resnet)
+				snprintf(name, sizeof name, "layer%d.%d.conv1.weight", b + 1, layers);
+			else
+				snprintf(name, sizeof name, "features.denseblock%d.denselayer%d.conv1.weight", b + 1, layers + 1);
 		while (safetensors_find(c->file, name) && ++layers < 1000);
 		if (!layers)
 			break;
 		net->block[net->n_blocks++] = layers;
 	}
-	if (!net->init_channels || !net->growth || !net->classes || !net->n_blocks)
-		return fail(e, EXIT_DATA, "%s: not a DenseNet with torchvision's names (no features.conv0, denseblock1 or classifier)", c->path);
+	if (!net->init_channels || (!net->growth && !resnet) || !net->classes || !net->n_blocks)
+		return fail(e, EXIT_DATA, "%s: neither a DenseNet (features.conv0, denseblock1, classifier) nor a ResNet (conv1, layer1, fc) with torchvision's names", c->path);
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-		if (net->n_blocks == NET_MAX_BLOCKS && net->growth == 32 && net->init_channels == 64 &&
+		if (net->n_blocks == NET_MAX_BLOCKS && net->growth == known[i].growth && net->init_channels == known[i].init_channels &&
 		    memcmp(net->block, known[i].block, sizeof net->block) == 0)
 			net->model = known[i].model;
 	if (safetensors_note(c->file, "image_size"))
@@ -286,7 +291,7 @@ int checkpoint_open(struct checkpoint **out, const char *path, struct net_conf *
 	if (!c)
 		return fail(e, EXIT_INTERNAL, "%s: no memory", path);
 	snprintf(c->path, sizeof c->path, "%s", path);
-	if (safetensors_open(&c->file, path, e) || recognise_densenet(c, &found, e) || check_findings(c, e)) {
+	if (safetensors_open(&c->file, path, e) || recognise_network(c, &found, e) || check_findings(c, e)) {
 		checkpoint_close(c);
 		return -e->code;
 	}
@@ -326,7 +331,7 @@ static int same_shape(const struct tensor *a, const struct tensor *b)
 	return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
 }
 
-static int load_tensor(const struct checkpoint *c, const struct tensor *want, int *fresh_head, struct error *e)
+static int load_tensor(const struct checkpoint *c, const struct net_plan *plan, const struct tensor *want, int *fresh_head, struct error *e)
 {
 	const struct tensor *have = safetensors_find(c->file, want->name);
 	char is[64], should[64];
@@ -334,7 +339,7 @@ static int load_tensor(const struct checkpoint *c, const struct tensor *want, in
 	if (!have)
 		return fail(e, EXIT_DATA, "%s: tensor %s is missing", c->path, want->name);
 	if (!same_shape(have, want)) {
-		if (fresh_head && strncmp(want->name, "classifier.", 11) == 0) {
+		if (fresh_head && net_param_is_head(plan, want->name)) {
 			*fresh_head = 1;
 			return 0;
 		}
@@ -376,7 +381,7 @@ int checkpoint_load(const struct checkpoint *c, const struct net_plan *plan, str
 		*fresh_head = 0;
 	for (int i = 0; i < n && !rc; i++)
 		if (tensors[i].type == TENSOR_F32)
-			rc = load_tensor(c, &tensors[i], fresh_head, e);
+			rc = load_tensor(c, plan, &tensors[i], fresh_head, e);
 	if (!rc)
 		rc = check_nothing_else(c, tensors, n, e);
 	free(tensors);

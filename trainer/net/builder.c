@@ -152,3 +152,21 @@ int net_add_linear(struct net_builder *b, int in, int outputs, const char *name,
 	l->bias = add_param(b, PARAM_LINEAR_BIAS, l->name, "bias", 1, (int[4]){ outputs });
 	return b->plan->n_layers;
 }
+
+int net_check_blocks(struct net_builder *b, const char *model, const char *what, const int *block)
+{
+	struct net_plan *plan = b->plan;
+	if (plan->n_blocks < 1 || plan->n_blocks > NET_MAX_BLOCKS)
+		return fail(b->error, EXIT_USAGE, "%s: %d blocks: give 1 to %d numbers of %s", model, plan->n_blocks, NET_MAX_BLOCKS, what);
+	for (int i = 0; i < plan->n_blocks; i++) {
+		plan->block[i] = block[i];
+		if (block[i] < 1 || block[i] > 64)
+			return fail(b->error, EXIT_USAGE, "%s: block %d has %d %s: use 1 to 64", model, i + 1, block[i], what);
+	}
+	return 0;
+}
+
+int net_unknown_model(struct net_builder *b, const char *model)
+{
+	return fail(b->error, EXIT_USAGE, "unknown model %s: there are densenet121, densenet169, densenet201, densenet, resnet50 and resnet", model);
+}

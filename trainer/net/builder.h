@@ -22,7 +22,13 @@ int net_add_join(struct net_builder *b, enum layer_op op, int in, int in2, const
 	__attribute__((format(printf, 5, 6)));
 int net_add_linear(struct net_builder *b, int in, int outputs, const char *name, ...) __attribute__((format(printf, 4, 5)));
 
+int net_unknown_model(struct net_builder *b, const char *model);
+
+/* Copies plan->n_blocks numbers to plan->block; EXIT_USAGE for too many or few blocks, or `what` in one. */
+int net_check_blocks(struct net_builder *b, const char *model, const char *what, const int *block);
+
 /* The networks; EXIT_USAGE for a conf they cannot be made from. */
 int net_build_densenet(struct net_builder *b, const struct net_conf *conf);
+int net_build_resnet(struct net_builder *b, const struct net_conf *conf);
 
 #endif

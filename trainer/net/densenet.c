@@ -24,14 +24,7 @@ static int small_densenet(struct net_builder *b, const struct net_conf *conf)
 	if (plan->growth < 1 || plan->growth > 256 || plan->init_channels < 1 || plan->init_channels > 1024)
 		return fail(b->error, EXIT_USAGE, "densenet: growth %d and %d initial channels: use 1 to 256 and 1 to 1024",
 		            plan->growth, plan->init_channels);
-	if (plan->n_blocks < 1 || plan->n_blocks > NET_MAX_BLOCKS)
-		return fail(b->error, EXIT_USAGE, "densenet: %d blocks: give 1 to %d numbers of layers", plan->n_blocks, NET_MAX_BLOCKS);
-	for (int i = 0; i < plan->n_blocks; i++) {
-		plan->block[i] = conf->block[i];
-		if (plan->block[i] < 1 || plan->block[i] > 64)
-			return fail(b->error, EXIT_USAGE, "densenet: block %d has %d layers: use 1 to 64", i + 1, plan->block[i]);
-	}
-	return 0;
+	return net_check_blocks(b, "densenet", "layers", conf->block);
 }
 
 static int choose(struct net_builder *b, const struct net_conf *conf)
@@ -49,7 +42,7 @@ static int choose(struct net_builder *b, const struct net_conf *conf)
 	}
 	if (!strcmp(conf->model, "densenet"))
 		return small_densenet(b, conf);
-	return fail(b->error, EXIT_USAGE, "unknown model %s: there are densenet121, densenet169, densenet201 and densenet", conf->model);
+	return net_unknown_model(b, conf->model);
 }
 
 static int dense_layer(struct net_builder *b, int x, int block, int layer)

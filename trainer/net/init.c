@@ -32,13 +32,14 @@ static double logit(double prevalence)
 	return log(p / (1 - p));
 }
 
-static void init_param(const struct net_param *p, uint64_t key, const double *prevalence, float *w)
+static void init_param(const struct net_param *p, enum net_family family, uint64_t key, const double *prevalence, float *w)
 {
 	double fan_in = p->ndim > 1 ? (double)p->count / p->shape[0] : 1;
+	double fan = family == NET_RESNET && p->ndim > 1 ? (double)p->count / p->shape[1] : fan_in;
 	for (size_t i = 0; i < p->count; i++) {
 		switch (p->kind) {
 		case PARAM_CONV_WEIGHT:
-			w[i] = (float)(sqrt(2 / fan_in) * normal(key, i));
+			w[i] = (float)(sqrt(2 / fan) * normal(key, i));
 			break;
 		case PARAM_BN_WEIGHT:
 			w[i] = 1;
@@ -60,5 +61,5 @@ void net_init(const struct net_plan *plan, uint64_t seed, const double *prevalen
 {
 #pragma omp parallel for schedule(dynamic)
 	for (int i = 0; i < plan->n_params; i++)
-		init_param(&plan->params[i], mix(mix(seed) + (uint64_t)i), prevalence, weights + plan->params[i].offset);
+		init_param(&plan->params[i], plan->family, mix(mix(seed) + (uint64_t)i), prevalence, weights + plan->params[i].offset);
 }

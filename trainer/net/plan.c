@@ -16,7 +16,8 @@ int net_plan_make(struct net_plan *plan, const struct net_conf *conf, struct err
 	if (conf->classes < 1 || conf->classes > 65536)
 		return fail(e, EXIT_USAGE, "%d classes: use 1 to 65536", conf->classes);
 	struct net_builder b = { .plan = plan, .error = e };
-	int rc = net_build_densenet(&b, conf);
+	plan->family = !strncmp(conf->model, "resnet", 6) ? NET_RESNET : NET_DENSENET;
+	int rc = (plan->family == NET_RESNET ? net_build_resnet : net_build_densenet)(&b, conf);
 	if (rc)
 		net_plan_free(plan);
 	return rc;
@@ -36,4 +37,9 @@ int net_param_find(const struct net_plan *plan, const char *name)
 		if (!strcmp(plan->params[i].name, name))
 			return i;
 	return -1;
+}
+
+int net_param_is_head(const struct net_plan *plan, const char *name)
+{
+	return net_param_find(plan, name) >= plan->n_params - 2;
 }

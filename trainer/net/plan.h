@@ -43,11 +43,14 @@ struct net_layer {
 	int bn;               /* index into bns or -1 */
 };
 
+enum net_family { NET_DENSENET, NET_RESNET };
+
 struct net_plan {
+	enum net_family family;
 	char model[32];       /* "densenet121" */
 	int image_size;       /* the square that enters the network, pixels */
 	int classes;
-	int growth, init_channels, bottleneck; /* DenseNets: 32, 64, 4 */
+	int growth, init_channels, bottleneck; /* DenseNets: 32, 64, 4; ResNets: 0, 64, 4 */
 	int n_blocks, block[NET_MAX_BLOCKS];   /* dense layers (or residual blocks) a stage */
 	struct net_param *params;
 	int n_params;         /* tensors */
@@ -60,9 +63,9 @@ struct net_plan {
 };
 
 struct net_conf {
-	const char *model;    /* "densenet121", "densenet169", "densenet201", "densenet" (with the next fields) */
+	const char *model;    /* "densenet121", "densenet169", "densenet201", "resnet50", or "densenet" and "resnet" with the next fields */
 	int image_size, classes;
-	int growth, init_channels;            /* only for "densenet": 0 = 32 and 2 * growth */
+	int growth, init_channels;            /* 0: 32 and 2 * growth in a "densenet"; a "resnet" has 64 initial channels and no growth */
 	int n_blocks, block[NET_MAX_BLOCKS];
 };
 
@@ -70,12 +73,15 @@ struct net_conf {
 int net_plan_make(struct net_plan *plan, const struct net_conf *conf, struct error *e);
 void net_plan_free(struct net_plan *plan);
 
-/* torchvision's initialisation in table order: kaiming_normal (fan in) for convolutions, 1 and 0 for BN, uniform for the
+/* torchvision's initialisation in table order: kaiming_normal (fan in; of a ResNet, fan out) for convolutions, 1 and 0 for BN, uniform for the
  * classifier's weight; its bias becomes logit(prevalence[class]) where prevalence is not NULL, else 0 (a prevalence nearer
  * than 1e-4 to 0 or 1 counts as 1e-4 from it). Keyed by seed and parameter, so it does not depend on the order of filling. */
 void net_init(const struct net_plan *plan, uint64_t seed, const double *prevalence, float *weights);
 
 /* Index of a parameter or -1. */
 int net_param_find(const struct net_plan *plan, const char *name);
+
+/* Is this one of the last layer's two parameters, whose shape depends on the number of classes? */
+int net_param_is_head(const struct net_plan *plan, const char *name);
 
 #endif
