@@ -122,8 +122,13 @@ $(BUILD)/obj/runtime/%.o: PART_CFLAGS = -fvisibility=hidden -pthread $(PMIX_CFLA
 $(BUILD)/obj/trainer/%.o: PART_CFLAGS = -Itrainer -Iruntime -pthread -fopenmp -O3 -Wno-psabi
 $(BUILD)/obj/tests/%.o:   PART_CFLAGS = -I. -Itrainer -Iruntime -Ispank $(if $(HAVE_NCCL),-DHAVE_NCCL=1 $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)) -pthread -fopenmp
 
-$(BUILD)/spank_hvd.so: $(call objects,$(SPANK_SRC)) spank/spank_hvd.lds
-	$(CC) $(ALL_LDFLAGS) -shared -Wl,--version-script=spank/spank_hvd.lds -o $@ $(filter %.o,$^) -ldl
+# Slurm's programs load the plugin, and they are not built with AddressSanitizer: SAN=1 gives it UBSan alone.
+PLUGIN_OBJECTS := $(if $(SAN),$(patsubst %.c,$(BUILD)/plugin/%.o,$(SPANK_SRC)),$(call objects,$(SPANK_SRC)))
+$(BUILD)/plugin/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(subst address$(,),,$(ALL_CFLAGS)) -fvisibility=hidden -c -o $@ $<
+$(BUILD)/spank_hvd.so: $(PLUGIN_OBJECTS) spank/spank_hvd.lds
+	$(CC) $(subst address$(,),,$(ALL_LDFLAGS)) -shared -Wl,--version-script=spank/spank_hvd.lds -o $@ $(filter %.o,$^) -ldl
 
 $(BUILD)/hvd-map: $(call objects,spank/hvd_map.c $(SPANK_CORE))
 	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl
@@ -239,4 +244,4 @@ uninstall:
 clean:
 	rm -rf build
 
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/plugin -name '*.d' 2>/dev/null)

@@ -30,13 +30,14 @@ struct pmix {
 	pmix_status_t (*commit)(void);
 	const char *(*error_string)(pmix_status_t);
 	const char *(*version)(void);
+	struct request *abandoned; /* the Get that was given up: PMIx may answer it until it is finalised */
 };
 
-/* A Get in flight. It outlives a caller that gave up waiting: whoever comes second frees it. */
+/* A Get in flight. */
 struct request {
 	pthread_mutex_t lock;
 	pthread_cond_t arrived;
-	bool done, abandoned;
+	bool done;
 	pmix_status_t status;
 	size_t bytes;
 	uint8_t card[512];
@@ -144,11 +145,8 @@ static void answer(pmix_status_t status, pmix_value_t *v, void *data)
 		memcpy(r->card, v->data.bo.bytes, r->bytes);
 	}
 	r->done = true;
-	bool abandoned = r->abandoned;
 	pthread_cond_signal(&r->arrived);
 	pthread_mutex_unlock(&r->lock);
-	if (abandoned)
-		request_free(r);
 }
 
 static struct request *request_new(void)
@@ -166,7 +164,7 @@ static struct request *request_new(void)
 }
 
 /* One Get of rank 0's card. PMIX_ERR_TIMEOUT: not answered by `until`. */
-static pmix_status_t ask(const struct pmix *p, void *card, size_t *bytes, double until)
+static pmix_status_t ask(struct pmix *p, void *card, size_t *bytes, double until)
 {
 	struct timespec t = { .tv_sec = (time_t)until, .tv_nsec = (long)((until - (double)(time_t)until) * 1e9) };
 	pmix_proc_t zero;
@@ -183,10 +181,11 @@ static pmix_status_t ask(const struct pmix *p, void *card, size_t *bytes, double
 	while (!r->done && pthread_cond_timedwait(&r->arrived, &r->lock, &t) == 0)
 		;
 	bool done = r->done;
-	r->abandoned = !done;
 	pthread_mutex_unlock(&r->lock);
-	if (!done)
+	if (!done) {
+		p->abandoned = r;
 		return PMIX_ERR_TIMEOUT;
+	}
 	rc = r->status;
 	memcpy(card, r->card, r->bytes < *bytes ? r->bytes : *bytes);
 	*bytes = r->bytes;
@@ -196,7 +195,7 @@ static pmix_status_t ask(const struct pmix *p, void *card, size_t *bytes, double
 
 static int pmix_lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
 {
-	const struct pmix *p = b->state;
+	struct pmix *p = b->state;
 	double begin = now();
 	char host[HOST_BYTES];
 	size_t got = bytes;
@@ -228,6 +227,8 @@ static void pmix_finish(struct boot *b)
 	if (!p)
 		return;
 	p->finalize(NULL, 0);
+	if (p->abandoned)
+		request_free(p->abandoned);
 	free(p); /* the library stays mapped: its threads may be on their way out */
 	b->state = NULL;
 }
