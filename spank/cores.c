@@ -71,3 +71,27 @@ int gpu_distance(const struct node *node, const struct cpuset *cpus, int gpu)
 		return 1;
 	return 2;
 }
+
+int package_of(const struct node *node, const struct cpuset *cpus)
+{
+	int found = -1;
+	for (int p = 0; p < node->packages; p++)
+		if (cpuset_intersects(cpus, &node->package[p].cpus)) {
+			if (found >= 0)
+				return -1;
+			found = p;
+		}
+	return found;
+}
+
+int numa_of(const struct node *node, const struct cpuset *cpus)
+{
+	int found = -1;
+	for (int n = 0; n < node->numas; n++)
+		if (cpuset_intersects(cpus, &node->numa[n].cpus)) {
+			if (found >= 0)
+				return -1;
+			found = n;
+		}
+	return found;
+}

@@ -18,6 +18,11 @@ struct cpuset first_threads(const struct node *node, const struct cpuset *cpus);
  * CPUs than pieces, pieces share. */
 struct cpuset piece_of(const struct node *node, const struct cpuset *cpus, int k, int n);
 
+/* The one package (NUMA node) that these CPUs are of, as an index into node.package (node.numa); -1 if they are of
+ * several or of none. */
+int package_of(const struct node *node, const struct cpuset *cpus);
+int numa_of(const struct node *node, const struct cpuset *cpus);
+
 /* How far these CPUs are from a GPU (index into node.gpu): 0, 1 or 2 as placement.h says. */
 int gpu_distance(const struct node *node, const struct cpuset *cpus, int gpu);
 

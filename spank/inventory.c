@@ -1,140 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0
- * hwloc is opened at run time, and only here: Slurm's clients never load it, and a node without it can say so. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inventory.h"
 
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <hwloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "cores.h"
+#include "files.h"
+#include "hwloc_library.h"
 #include "nvidia.h"
-
-enum { VENDOR_NVIDIA = 0x10de, CLASS_DISPLAY = 0x03, XML_MAX = 32 << 20 };
-
-/* The functions of hwloc.h that are used here, under the same names without hwloc_. */
-static struct {
-	__typeof__(hwloc_get_api_version) *get_api_version;
-	__typeof__(hwloc_topology_init) *topology_init;
-	__typeof__(hwloc_topology_destroy) *topology_destroy;
-	__typeof__(hwloc_topology_load) *topology_load;
-	__typeof__(hwloc_topology_set_xmlbuffer) *topology_set_xmlbuffer;
-	__typeof__(hwloc_topology_set_flags) *topology_set_flags;
-	__typeof__(hwloc_topology_set_io_types_filter) *topology_set_io_types_filter;
-	__typeof__(hwloc_topology_set_components) *topology_set_components;
-	__typeof__(hwloc_topology_get_allowed_cpuset) *topology_get_allowed_cpuset;
-	__typeof__(hwloc_bitmap_next) *bitmap_next;
-	__typeof__(hwloc_get_type_depth) *get_type_depth;
-	__typeof__(hwloc_get_obj_by_depth) *get_obj_by_depth;
-} hwloc;
-
-static const struct {
-	const char *name;
-	void *slot;
-} hwloc_functions[] = {
-	{ "hwloc_get_api_version", &hwloc.get_api_version },
-	{ "hwloc_topology_init", &hwloc.topology_init },
-	{ "hwloc_topology_destroy", &hwloc.topology_destroy },
-	{ "hwloc_topology_load", &hwloc.topology_load },
-	{ "hwloc_topology_set_xmlbuffer", &hwloc.topology_set_xmlbuffer },
-	{ "hwloc_topology_set_flags", &hwloc.topology_set_flags },
-	{ "hwloc_topology_set_io_types_filter", &hwloc.topology_set_io_types_filter },
-	{ "hwloc_topology_set_components", &hwloc.topology_set_components },
-	{ "hwloc_topology_get_allowed_cpuset", &hwloc.topology_get_allowed_cpuset },
-	{ "hwloc_bitmap_next", &hwloc.bitmap_next },
-	{ "hwloc_get_type_depth", &hwloc.get_type_depth },
-	{ "hwloc_get_obj_by_depth", &hwloc.get_obj_by_depth },
-};
-
-/* The library may be there already: slurmd's own hwloc would then be the one that is found. */
-static void *open_hwloc(char *error, size_t size)
-{
-	void *library = dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL);
-	if (!library) {
-		snprintf(error, size, "hwloc 2 cannot be opened: %s (Debian: libhwloc15)", dlerror());
-		return NULL;
-	}
-	for (size_t i = 0; i < sizeof hwloc_functions / sizeof *hwloc_functions; i++) {
-		void *symbol = dlsym(library, hwloc_functions[i].name);
-		if (!symbol) {
-			snprintf(error, size, "libhwloc.so.15 has no %s", hwloc_functions[i].name);
-			goto fail;
-		}
-		memcpy(hwloc_functions[i].slot, &symbol, sizeof symbol);
-	}
-	if (hwloc.get_api_version() >> 16 != HWLOC_API_VERSION >> 16) {
-		snprintf(error, size, "hwloc with API %x found, %x needed", hwloc.get_api_version() >> 16, HWLOC_API_VERSION >> 16);
-		goto fail;
-	}
-	return library;
-fail:
-	dlclose(library);
-	return NULL;
-}
-
-/* ---- the file ------------------------------------------------------------------------------------ */
-
-static int check_owner(const char *path, const struct stat *st, char *error, size_t size)
-{
-	if (st->st_uid != 0 && st->st_uid != getuid())
-		snprintf(error, size, "%s belongs to uid %u: it must belong to root", path, (unsigned)st->st_uid);
-	else if (st->st_mode & (S_IWGRP | S_IWOTH))
-		snprintf(error, size, "%s is writable by others than its owner: chmod go-w", path);
-	else
-		return 0;
-	return -1;
-}
-
-/* The whole file in one terminated block, or NULL and a line. Checks and reads through one descriptor. */
-static char *read_trusted(const char *path, bool trusted_only, size_t *length, char *error, size_t size)
-{
-	char *text = NULL;
-	struct stat st;
-	size_t have = 0;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-
-	if (fd < 0 || fstat(fd, &st)) {
-		snprintf(error, size, "%s: %s", path, strerror(errno));
-		goto fail;
-	}
-	if (!S_ISREG(st.st_mode) || st.st_size > XML_MAX) {
-		snprintf(error, size, "%s: not a topology file", path);
-		goto fail;
-	}
-	if (trusted_only && check_owner(path, &st, error, size))
-		goto fail;
-	text = malloc((size_t)st.st_size + 1);
-	if (!text) {
-		snprintf(error, size, "%s: out of memory", path);
-		goto fail;
-	}
-	for (ssize_t n = 1; n > 0 && have < (size_t)st.st_size; have += n > 0 ? (size_t)n : 0)
-		n = read(fd, text + have, (size_t)st.st_size - have);
-	text[have] = '\0';
-	*length = have + 1;
-	close(fd);
-	return text;
-fail:
-	if (fd >= 0)
-		close(fd);
-	free(text);
-	return NULL;
-}
-
-/* proc=DIR replaces the driver's own answers, so it must be as trustworthy as the driver. */
-static int check_proc(const char *dir, char *error, size_t size)
-{
-	struct stat st;
-	if (stat(dir, &st)) {
-		snprintf(error, size, "%s: %s", dir, strerror(errno));
-		return -1;
-	}
-	return check_owner(dir, &st, error, size);
-}
+#include "sysfs.h"
 
 /* ---- hwloc to plain numbers ---------------------------------------------------------------------- */
 
@@ -195,30 +70,6 @@ static int read_numa(hwloc_topology_t t, struct node *node)
 	return 0;
 }
 
-static int package_of(const struct node *node, const struct cpuset *cpus)
-{
-	int found = -1;
-	for (int p = 0; p < node->packages; p++)
-		if (cpuset_intersects(cpus, &node->package[p].cpus)) {
-			if (found >= 0)
-				return -1;
-			found = p;
-		}
-	return found;
-}
-
-static int numa_of(const struct node *node, const struct cpuset *cpus)
-{
-	int found = -1;
-	for (int n = 0; n < node->numas; n++)
-		if (cpuset_intersects(cpus, &node->numa[n].cpus)) {
-			if (found >= 0)
-				return -1;
-			found = n;
-		}
-	return found;
-}
-
 static int read_pus(hwloc_topology_t t, struct node *node)
 {
 	const struct hwloc_obj *previous = NULL;
@@ -275,66 +126,44 @@ static void read_gpu(const struct node *node, hwloc_obj_t pci, struct gpu *gpu)
 	}
 }
 
-/* A function that is a virtual one of another device (SR-IOV); only the running machine can say. */
-static bool is_virtual_function(const struct locality *at, bool live)
-{
-	char path[80];
-	snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/physfn", at->pci);
-	return live && !access(path, F_OK);
-}
-
-static void add_nics(struct node *node, hwloc_obj_t pci, bool live)
+static void add_nics(struct node *node, hwloc_obj_t pci)
 {
 	for (hwloc_obj_t os = pci->io_first_child; os && node->nics < NODE_MAX_NICS; os = os->next_sibling) {
 		struct nic *nic = &node->nic[node->nics];
 		if (os->type != HWLOC_OBJ_OS_DEVICE || os->attr->osdev.type != HWLOC_OBJ_OSDEV_OPENFABRICS || !os->name)
 			continue;
 		read_locality(node, pci, &nic->at);
-		if (is_virtual_function(&nic->at, live))
-			continue;
 		snprintf(nic->name, sizeof nic->name, "%s", os->name);
 		nic->active = !strcmp(info_of(os, "Port1State"), "4") || !strcmp(info_of(os, "Port2State"), "4");
 		node->nics++;
 	}
 }
 
-static int read_devices(hwloc_topology_t t, struct node *node, bool live)
+static int read_devices(hwloc_topology_t t, struct node *node)
 {
 	hwloc_obj_t pci;
 	for (unsigned n = 0; (pci = nth(t, HWLOC_OBJ_PCI_DEVICE, n)); n++) {
 		const struct hwloc_pcidev_attr_s *a = &pci->attr->pcidev;
-		if (a->vendor_id == VENDOR_NVIDIA && a->class_id >> 8 == CLASS_DISPLAY) {
+		if (is_nvidia_gpu(a->vendor_id, a->class_id)) {
 			if (node->gpus == NODE_MAX_GPUS)
 				return -1;
-			struct gpu *gpu = &node->gpu[node->gpus];
-			read_gpu(node, pci, gpu);
-			if (!is_virtual_function(&gpu->at, live))
-				node->gpus++;
+			read_gpu(node, pci, &node->gpu[node->gpus++]);
 		}
-		add_nics(node, pci, live);
+		add_nics(node, pci);
 	}
 	return 0;
 }
 
-static int read_topology(const char *xml, size_t length, const char *where, struct node *node, char *error, size_t size)
+static int read_topology(const char *xml, size_t length, const char *where, const char *sys, struct node *node, char *error, size_t size)
 {
-	/* these would open the GPU driver inside slurmstepd; PCI and sysfs say enough */
-	static const char *const unwanted[] = { "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero" };
-	hwloc_topology_t t;
+	hwloc_topology_t t = hwloc_load(xml, length);
 	int rc = -1;
 
-	if (hwloc.topology_init(&t)) {
-		snprintf(error, size, "hwloc cannot start");
+	if (!t) {
+		snprintf(error, size, "%s: not an hwloc 2 topology", where);
 		return -1;
 	}
-	for (size_t i = 0; i < sizeof unwanted / sizeof *unwanted; i++)
-		hwloc.topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, unwanted[i]);
-	hwloc.topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-	/* Slurm counts cores over the whole machine, also those that this process may not use */
-	hwloc.topology_set_flags(t, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
-	if ((xml && hwloc.topology_set_xmlbuffer(t, xml, (int)length)) || hwloc.topology_load(t))
-		snprintf(error, size, "%s: not an hwloc 2 topology", where);
-	else if (read_packages(t, node) || read_numa(t, node) || read_pus(t, node) || read_devices(t, node, !xml))
+	if (read_packages(t, node) || read_numa(t, node) || read_pus(t, node) || (xml ? read_devices(t, node) : read_pci_devices(sys, node)))
 		snprintf(error, size, "%s: more packages, NUMA nodes, CPUs or GPUs than expected (%d, %d, %d, %d)", where,
 			NODE_MAX_PACKAGES, NODE_MAX_NUMA, CPUSET_MAX, NODE_MAX_GPUS);
 	else if (!node->pus)
@@ -400,20 +229,19 @@ int inventory_load(const struct inventory_source *source, struct node *node, cha
 	memset(node, 0, sizeof *node);
 	if (size)
 		error[0] = '\0';
-	if (source->topology && !(xml = read_trusted(source->topology, source->trusted_only, &length, error, size)))
+	if (source->topology && !(xml = read_whole_file(source->topology, source->trusted_only, &length, error, size)))
 		goto out;
-	if (source->trusted_only && source->proc && check_proc(source->proc, error, size))
+	if (source->trusted_only && source->proc && check_directory(source->proc, error, size))
 		goto out;
-	library = open_hwloc(error, size);
-	if (!library || read_topology(xml, length, source->topology ? source->topology : "this machine", node, error, size))
+	library = hwloc_library_open(error, size);
+	if (!library || read_topology(xml, length, source->topology ? source->topology : "this machine", source->sys ? source->sys : "/sys", node, error, size))
 		goto out;
 	if (proc)
 		merge_driver(node, proc, error, size);
 	sort_gpus(node);
 	rc = 0;
 out:
-	if (library)
-		dlclose(library);
+	hwloc_library_close(library);
 	free(xml);
 	return rc;
 }

@@ -11,6 +11,7 @@
 struct inventory_source {
 	const char *topology; /* hwloc XML file; NULL: the running machine */
 	const char *proc;     /* directory like /proc/driver/nvidia; NULL: the driver's own for the running machine, none for a file */
+	const char *sys;      /* directory like /sys; NULL: /sys. Read for the running machine only */
 	bool trusted_only;    /* refuse a file that someone other than root or this process's real user could have written */
 };
 

@@ -3,13 +3,18 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "cpulist.h"
+#include "files.h"
+
+enum { VENDOR_NVIDIA = 0x10de, CLASS_DISPLAY = 0x03 };
+
+bool is_nvidia_gpu(unsigned vendor, unsigned class)
+{
+	return vendor == VENDOR_NVIDIA && class >> 8 == CLASS_DISPLAY;
+}
 
 /* Copies printable ASCII up to the end of the line, without spaces at either end. */
 static void copy_value(const char *p, char *out, size_t size)
@@ -70,14 +75,8 @@ static int read_information(int gpus, const char *name, struct nvidia_gpu *out)
 	if (strlen(name) > 16 || pci_parse(name, &order, out->pci))
 		return -1;
 	snprintf(path, sizeof path, "%.16s/information", name);
-	int fd = openat(gpus, path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
+	if (read_small_file(gpus, path, text, sizeof text) < 0)
 		return -1;
-	ssize_t n = read(fd, text, sizeof text - 1);
-	close(fd);
-	if (n < 0)
-		return -1;
-	text[n] = '\0';
 	nvidia_parse_information(text, out);
 	return 0;
 }

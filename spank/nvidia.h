@@ -3,6 +3,12 @@
 #ifndef SPANK_NVIDIA_H
 #define SPANK_NVIDIA_H
 
+#include <stdbool.h>
+
+/* A PCI function of this vendor and class (the upper two bytes) is a GPU: display controllers of other makers, such as
+ * the board management controller's, are not, nor are a GPU's audio and USB functions. */
+bool is_nvidia_gpu(unsigned vendor, unsigned class);
+
 struct nvidia_gpu {
 	char pci[16];   /* "0000:15:00.0" */
 	char uuid[48];  /* "GPU-…"; empty: the file does not say */
