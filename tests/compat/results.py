@@ -2,20 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Do chexnet's figures and files agree with scikit-learn and TensorBoard?
 
-    python3 -m venv build/compat/venv && build/compat/venv/bin/pip install scikit-learn tensorboard
-    build/compat/venv/bin/python tests/compat/results.py build/chexnet
+    python3 -m venv build/compat/venv && build/compat/venv/bin/pip install scikit-learn tensorboard pillow
+    build/compat/venv/bin/python tests/compat/results.py build/chexnet [--write]
 
 Not part of make check, which needs neither. Prints one line a claim; ends with status 1 if one does not hold.
 """
 import csv
 import glob
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 
 import numpy as np
+from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -104,6 +107,26 @@ def check_events(directory, labels, logits, known, loss):
     claim("TensorBoard's plugin reads every precision-recall curve", worst, 1e-6)
 
 
+def check_golden_events(test):
+    """What tests/unit/test_trainer_interchange.c writes; --write keeps it for make check."""
+    golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "golden.tfevents")
+    os.mkdir("golden")
+    written = os.path.abspath("golden/events.out.tfevents.1")
+    subprocess.run([test], check=True, env={**os.environ, "TEST_GOLDEN_EVENTS": written})
+    if "--write" in sys.argv:
+        shutil.copy(written, golden)
+    shutil.copy(golden, written)
+    events = EventAccumulator("golden", size_guidance={"scalars": 0, "tensors": 0, "images": 0})
+    events.Reload()
+    scalars = [(e.wall_time, e.step, e.value) for e in events.Scalars("loss/train")]
+    claim("golden events: scalars, steps and times", np.abs(np.subtract(scalars, [(1700000000.5, 100 * i, 0.75 / (i + 1)) for i in range(3)])).max(), 1e-7)
+    image = events.Images("map/Effusion")[0]
+    claim("golden events: the image", abs(np.asarray(Image.open(io.BytesIO(image.encoded_image_string)))[0, 0] - 128.0) + image.step - 200, 0)
+    table = tensor_util.make_ndarray(events.Tensors("precision_recall/Effusion")[0].tensor_proto)
+    at_zero = table[:, round(0.5 * (table.shape[1] - 1))]  # logit 0: 0 and four above it, of which three are positive
+    claim("golden events: the precision-recall curve", np.abs(at_zero - [3, 2, 2, 1, 3 / 5, 3 / 4]).max(), 1e-6)
+
+
 def main():
     chexnet = os.path.abspath(sys.argv[1])
     rng = np.random.default_rng(SEED)
@@ -117,6 +140,7 @@ def main():
         with open("r.json") as f:
             check_measures(json.load(f), labels, logits, known)
         check_events("events", labels, logits, known, loss)
+        check_golden_events(os.path.join(os.path.dirname(chexnet), "tests", "test_trainer_interchange"))
         os.chdir("/")
     return failed > 0
 
