@@ -7,7 +7,7 @@
 
 const struct command *const commands[] = {
 	&command_train, &command_eval, &command_predict, &command_prepare, &command_data, &command_audit, &command_synth, &command_bench,
-	&command_compare, &command_lr_test, &command_ensemble, &command_report, NULL,
+	&command_compare, &command_lr_test, &command_ensemble, &command_report, &command_doctor, NULL,
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] - 1 };

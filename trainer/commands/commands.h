@@ -32,6 +32,7 @@ extern const struct command command_compare;
 extern const struct command command_lr_test;
 extern const struct command command_ensemble;
 extern const struct command command_report;
+extern const struct command command_doctor;
 
 /* NULL-terminated, in the order of help; chexnet.c */
 extern const struct command *const commands[];

@@ -1,0 +1,45 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# chexnet doctor: says that a step is set up right, and what is wrong where it is not.
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	cluster_up --gpus 2
+	"$BUILD/chexnet" synth --out "$SCRATCH/tree" --images 60 --size 32 >"$SCRATCH/synth.out"
+	"$BUILD/chexnet" prepare nih "$SCRATCH/tree" "$SCRATCH/data" --size 32 >>"$SCRATCH/synth.out"
+	mkdir "$SCRATCH/writable"
+}
+teardown_file() { cluster_down; }
+teardown() { cluster_logs; }
+
+@test "the literal line: a place a rank, right sums, a step, data and output" {
+	run in_cluster srun -Q -N2 --gpus-per-node=2 --gpu-bind=socket --hvd "$BUILD/chexnet" doctor --data "$SCRATCH/data" --output "$SCRATCH/writable"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"ok       world      4 ranks on 2 nodes, back end cpu"* ]]
+	[ "$(grep -cE '^ +[0-3] +n[12] +0000:' <<<"$output")" -eq 4 ]
+	[[ $output == *"every sum right"* && $output == *"a training step of a small network has loss 0."* ]]
+	[[ $output == *"no CUDA driver answers there"* ]] # the GPUs of the private cluster are not real
+	[[ $output == *"opened and one image decoded on every rank"* && $output == *"can be written to from every rank"* ]]
+	[[ $output == *"0 problems, "* ]]
+}
+
+@test "two ranks on one GPU and on the same CPUs" {
+	run in_cluster srun -Q -O --mpi=pmix -N1 -n2 --cpu-bind=none env CUDA_VISIBLE_DEVICES=GPU-1 "$BUILD/chexnet" doctor
+	echo "$output"
+	[ "$status" -eq 70 ]
+	[[ $output == *"PROBLEM  GPU        ranks 0 and 1 on n1 both have GPU GPU-1: one process per GPU"* ]]
+	[[ $output == *"warning  CPUs       ranks 0 and 1 on n1 may both run on CPU "* ]]
+	[[ $output == *"1 problem, "* ]]
+}
+
+@test "data that one node does not have end it with the name and 65" {
+	# shellcheck disable=SC2016
+	run in_cluster srun -Q -O --mpi=pmix -N2 -n2 bash -c '[ "$SLURM_PROCID" = 0 ] || set -- "$1" "$1.gone"; exec "$0" doctor --data "${2:-$1}"' \
+		"$BUILD/chexnet" "$SCRATCH/data"
+	echo "$output"
+	[ "$status" -eq 65 ]
+	[[ $output == *"$SCRATCH/data.gone: no such directory"* ]]
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * chexnet doctor: what is wrong with a job step, found in seconds and before a long run. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "commands/commands.h"
+#include "commands/network_options.h"
+#include "data/dataset.h"
+
+enum { PROBE_BATCH = 4, PROBE_SIZE = 32, REDUCTIONS = 5 };
+
+struct conf {
+	const char *data, *output;
+	struct engine_options engine;
+};
+
+static const struct option options[] = {
+	OPTION_GROUP("What a run will use"),
+	OPTION(STRING, struct conf, data, "data", "DIR", NULL, "prepared data set: opened on every rank, and one image decoded"),
+	OPTION(STRING, struct conf, output, "output", "DIR", NULL, "directory for checkpoints: every rank must be able to write there"),
+	ENGINE_OPTIONS(struct conf, engine),
+	OPTIONS_END
+};
+
+struct doctor {
+	const struct conf *conf;
+	struct world world;
+	int warnings, problems;
+};
+
+enum verdict { VERDICT_OK, VERDICT_WARNING, VERDICT_PROBLEM };
+
+/* One line on rank 0; counted on all. */
+__attribute__((format(printf, 4, 5)))
+static void say(struct doctor *d, enum verdict v, const char *subject, const char *format, ...)
+{
+	static const char *const words[] = { "ok", "warning", "PROBLEM" };
+	va_list arguments;
+
+	d->warnings += v == VERDICT_WARNING;
+	d->problems += v == VERDICT_PROBLEM;
+	if (!world_speaks(&d->world))
+		return;
+	printf("%-8s %-10s ", words[v], subject);
+	va_start(arguments, format);
+	vprintf(format, arguments);
+	va_end(arguments);
+	putchar('\n');
+}
+
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- where the ranks are ------------------------------------------------------------------------------ */
+
+static void check_world(struct doctor *d)
+{
+	const struct hvd_world *at = d->world.at;
+
+	if (at->size == 1)
+		say(d, VERDICT_WARNING, "world", "one rank: in a job, start it with srun --gpu-bind=socket --hvd");
+	else
+		say(d, VERDICT_OK, "world", "%d ranks on %d node%s, back end %s", at->size, at->nodes, at->nodes == 1 ? "" : "s", at->backend);
+	if (world_speaks(&d->world))
+		world_print_places(&d->world, stdout);
+}
+
+static int shared_cpu(const struct place *a, const struct place *b)
+{
+	for (int i = 0; i < PLACE_CPUS / 64; i++)
+		if (a->cpus[i] & b->cpus[i])
+			return i * 64 + __builtin_ctzll(a->cpus[i] & b->cpus[i]);
+	return -1;
+}
+
+/* Two ranks of a node: not on one GPU, and better not on one CPU. */
+static void check_pair(struct doctor *d, int a, int b, int *sharing)
+{
+	const struct place *p = &d->world.places[a], *q = &d->world.places[b];
+
+	if (strcmp(p->host, q->host) != 0)
+		return;
+	if (*p->gpu && strcmp(p->gpu, q->gpu) == 0)
+		say(d, VERDICT_PROBLEM, "GPU", "ranks %d and %d on %s both have GPU %s: one process per GPU (srun --gpu-bind=socket --hvd)", a, b, p->host, p->gpu);
+	int cpu = shared_cpu(p, q);
+	if (cpu >= 0 && !(*sharing)++)
+		say(d, VERDICT_WARNING, "CPUs", "ranks %d and %d on %s may both run on CPU %d, so their threads are divided: srun --gpu-bind=socket --hvd "
+		    "gives each its own", a, b, p->host, cpu);
+}
+
+static void check_places(struct doctor *d)
+{
+	int without = 0, mute = -1, sharing = 0, n = d->world.at->size;
+
+	for (int a = 0; a < n; a++) {
+		const struct place *p = &d->world.places[a];
+
+		without += !*p->gpu;
+		if (*p->gpu && !p->driver)
+			mute = a;
+		for (int b = a + 1; b < n; b++)
+			check_pair(d, a, b, &sharing);
+	}
+	if (without && without < n)
+		say(d, VERDICT_PROBLEM, "GPU", "%d of %d ranks have none: ask for one a task (--gpus-per-node, or --gpus-per-task=1)", without, n);
+	else if (without)
+		say(d, VERDICT_OK, "GPU", "none on any rank");
+	else if (mute >= 0)
+		say(d, VERDICT_WARNING, "GPU", "rank %d on %s was given %s, and no CUDA driver answers there", mute, d->world.places[mute].host,
+		    d->world.places[mute].gpu);
+	else
+		say(d, VERDICT_OK, "GPU", "one a rank, and a driver answers for each");
+	if (!sharing && n > 1)
+		say(d, VERDICT_OK, "CPUs", "no two ranks share one");
+}
+
+/* ---- communication ------------------------------------------------------------------------------------ */
+
+/* The gradients of DenseNet-121: 27.9 MB of whole numbers, so that every sum is exact. */
+static int check_reduction(struct doctor *d, struct error *e)
+{
+	const size_t n = 6968206;
+	int size = d->world.at->size, rank = d->world.at->rank;
+	float *values = size > 1 ? hvd_alloc(d->world.hvd, n * sizeof *values) : NULL;
+	double best = INFINITY;
+	int64_t wrong = 0;
+	int rc = 0;
+
+	if (size == 1)
+		return 0;
+	if (!values)
+		return world_fail(&d->world, e);
+	for (int run = 0; run < REDUCTIONS && rc >= 0; run++) {
+		for (size_t i = 0; i < n; i++)
+			values[i] = (float)(i % 1000 + (size_t)rank);
+		rc = hvd_barrier(d->world.hvd);
+		double begin = seconds();
+
+		if (rc >= 0)
+			rc = hvd_allreduce(d->world.hvd, values, values, n, HVD_F32, HVD_SUM);
+		best = fmin(best, seconds() - begin);
+		for (size_t i = 0; i < n && rc >= 0; i++)
+			wrong += values[i] != (float)((i % 1000) * (size_t)size + (size_t)(size * (size - 1) / 2));
+	}
+	if (rc >= 0)
+		rc = hvd_allreduce(d->world.hvd, &wrong, &wrong, 1, HVD_I64, HVD_SUM);
+	hvd_free(d->world.hvd, values);
+	if (rc < 0)
+		return world_fail(&d->world, e);
+	if (wrong)
+		say(d, VERDICT_PROBLEM, "all-reduce", "%lld of %zu sums are wrong", (long long)wrong, n * REDUCTIONS * (size_t)size);
+	else
+		say(d, VERDICT_OK, "all-reduce", "%.1f MB in %.1f ms (the best of %d), every sum right", 4e-6 * (double)n, 1e3 * best, REDUCTIONS);
+	return 0;
+}
+
+/* ---- one step of a small network ---------------------------------------------------------------------- */
+
+static int probe_step(struct doctor *d, struct model *m, double *loss, struct error *e)
+{
+	static uint8_t pixels[PROBE_BATCH * PROBE_SIZE * PROBE_SIZE];
+	const uint32_t labels[PROBE_BATCH] = { 1, 2, 4, 8 };
+	struct model_values v = { 0 };
+	uint64_t token;
+
+	for (size_t i = 0; i < sizeof pixels; i++)
+		pixels[i] = (uint8_t)(i * 2654435761u >> 13);
+	if (model_values_alloc(&v, &m->plan, 1, e) == 0) {
+		const double prevalence[FINDINGS] = { [0 ... FINDINGS - 1] = 0.1 };
+		struct engine_batch batch = { .count = PROBE_BATCH, .pixels = pixels, .labels = labels };
+
+		net_init(&m->plan, 1, prevalence, v.params);
+		for (size_t i = 0; i < m->plan.n_bn_channels; i++)
+			v.variance[i] = 1;
+		if (model_put(m, &v, e) == 0 && model_train(m, &batch, 0, 1, 1e-3, &token, e) == 0 &&
+		    (engine_done(m->engine, token, 1) < 0 || engine_loss(m->engine, loss) < 0))
+			model_fail(m, e);
+	}
+	model_values_free(&v);
+	return world_agree(&d->world, e);
+}
+
+static int check_engine(struct doctor *d, struct error *e)
+{
+	const char *fallback = model_fallback(&d->world, (enum engine_choice)d->conf->engine.engine);
+	struct model_conf conf = {
+		.network = { .model = "densenet", .image_size = PROBE_SIZE, .classes = FINDINGS, .growth = 8, .n_blocks = 2, .block = { 2, 2 } },
+		.engine = (enum engine_choice)d->conf->engine.engine,
+		.precision = (enum precision)d->conf->engine.precision,
+		.batch = PROBE_BATCH, .source_size = PROBE_SIZE, .beta1 = 0.9, .train = 1,
+		.threads = threads_from_options(&d->conf->engine, &d->world),
+	};
+	struct model m = { 0 };
+	double loss = NAN;
+
+	if (model_open(&m, &d->world, &conf, e) == 0 && probe_step(d, &m, &loss, e) == 0) {
+		say(d, isfinite(loss) ? VERDICT_OK : VERDICT_PROBLEM, "engine", "%s; a training step of a small network has loss %.3f",
+		    engine_describe(m.engine), loss);
+		if (fallback)
+			say(d, VERDICT_OK, "engine", "%s", fallback);
+	}
+	model_close(&m);
+	return e->code ? -e->code : 0;
+}
+
+/* ---- files -------------------------------------------------------------------------------------------- */
+
+static int decode_one(const struct dataset *data, struct error *e)
+{
+	size_t side = (size_t)dataset_image_size(data);
+	uint8_t *pixels = malloc(side * side);
+	struct dataset_scratch *scratch = dataset_scratch(data);
+	int rc = pixels && scratch ? dataset_read(data, 0, scratch, pixels, e) : fail(e, EXIT_INTERNAL, "no memory for one image");
+
+	dataset_scratch_free(scratch);
+	free(pixels);
+	return rc;
+}
+
+static int check_data(struct doctor *d, struct error *e)
+{
+	struct dataset *data = NULL;
+	double begin = seconds();
+
+	if (dataset_open(&data, d->conf->data, "train", e) == 0)
+		decode_one(data, e);
+	if (world_agree(&d->world, e) == 0 && world_same(&d->world, dataset_hash(data), "the data set", "give every node the same --data", e) == 0)
+		say(d, VERDICT_OK, "data", "%s: %zu training images of %zu patients, %s; opened and one image decoded on every rank in %.2f s",
+		    d->conf->data, dataset_count(data), dataset_patients(data), dataset_describe(data), seconds() - begin);
+	dataset_close(data);
+	return e->code ? -e->code : 0;
+}
+
+static int check_output(struct doctor *d, struct error *e)
+{
+	if (access(d->conf->output, W_OK | X_OK))
+		fail(e, EXIT_INTERNAL, "%s cannot be written to on %s: %m", d->conf->output, hvd_host(d->world.hvd, d->world.at->rank));
+	if (world_agree(&d->world, e) < 0)
+		return -e->code;
+	say(d, VERDICT_OK, "output", "%s can be written to from every rank", d->conf->output);
+	return 0;
+}
+
+/* ---- the command -------------------------------------------------------------------------------------- */
+
+static int doctor(const struct conf *conf, struct error *e)
+{
+	struct doctor d = { .conf = conf };
+
+	if (world_open(&d.world, "doctor", e) == 0) {
+		check_world(&d);
+		check_places(&d);
+		if (check_reduction(&d, e) == 0 && check_engine(&d, e) == 0 && (!conf->data || check_data(&d, e) == 0) &&
+		    (!conf->output || check_output(&d, e) == 0) && world_speaks(&d.world))
+			printf("%d problem%s, %d warning%s\n", d.problems, d.problems == 1 ? "" : "s", d.warnings, d.warnings == 1 ? "" : "s");
+	}
+	int rc = e->code ? world_end(&d.world, e) : d.problems ? EXIT_INTERNAL : EXIT_DONE;
+
+	world_close(&d.world);
+	return rc;
+}
+
+static int run(int argc, char **argv)
+{
+	struct conf conf = { 0 };
+	struct error e = { 0 };
+	int rc = options_parse(&command_doctor, argc, argv, &conf, NULL, &e);
+
+	if (rc != 0)
+		return rc < 0 ? world_refuse("doctor", &e) : EXIT_DONE;
+	return doctor(&conf, &e);
+}
+
+const struct command command_doctor = {
+	.name = "doctor",
+	.summary = "tell in seconds whether a job step is set up right",
+	.description = "Start it as the run would be started: srun --gpu-bind=socket --hvd chexnet doctor --data=DIR. It forms the world, shows where each rank "
+		       "is, looks for GPUs and CPUs that ranks share, checks and times an all-reduce of DenseNet-121's gradients, trains a small network "
+		       "for one step, and opens the data on every rank. Ends with 70 when something would make the run fail or crawl.",
+	.options = options,
+	.run = run,
+};
