@@ -172,6 +172,18 @@ static void colour_images_and_odd_sizes(void **state)
 	check_against_reference(&(struct net_conf){ .model = "densenet", .image_size = 33, .classes = 3, .growth = 8, .n_blocks = 1, .block = { 2 } }, 2, 1, VARIANT_BEST);
 }
 
+/* Odd sizes at both strides, channels that fill no vector, a stage without a shortcut of its own. */
+static void residual_networks_match_the_fp64_reference(void **state)
+{
+	(void)state;
+	struct net_conf conf = { .model = "resnet", .image_size = 64, .classes = 14, .init_channels = 12, .n_blocks = 4, .block = { 2, 1, 1, 1 } };
+	check_against_reference(&conf, 8, 1, VARIANT_BEST);
+	conf = (struct net_conf){ .model = "resnet", .image_size = 75, .classes = 3, .init_channels = 5, .n_blocks = 3, .block = { 1, 2, 1 } };
+	check_against_reference(&conf, 3, 3, VARIANT_BEST);
+	conf.image_size = 37;
+	check_against_reference(&conf, 5, 1, VARIANT_PORTABLE);
+}
+
 static void portable_kernels_match_the_fp64_reference(void **state)
 {
 	(void)state;
@@ -188,9 +200,8 @@ static void baseline_of_library_primitives_matches_the_fp64_reference(void **sta
 /* A few steps of three micro-batches: parameters, moments and running statistics follow the reference's. */
 static void training_steps_follow_the_reference(void **state)
 {
-	(void)state;
 	struct net n;
-	make_net(&n, &(struct net_conf){ .model = "densenet", .image_size = 40, .classes = 6, .growth = 8, .n_blocks = 2, .block = { 2, 2 } }, 4, 1);
+	make_net(&n, *state, 4, 1);
 	for (int kind = 0; kind < 2; kind++) {
 		n.conf.optimizer = kind ? OPTIMIZER_SGD : OPTIMIZER_ADAM;
 		struct engine *cpu = open_engine(&n, ENGINE_CPU, PRECISION_FP32, VARIANT_BEST, 2);
@@ -225,9 +236,8 @@ static void training_steps_follow_the_reference(void **state)
 
 static void evaluation_uses_running_statistics(void **state)
 {
-	(void)state;
 	struct net n;
-	make_net(&n, &(struct net_conf){ .model = "densenet", .image_size = 40, .classes = 6, .growth = 8, .n_blocks = 2, .block = { 2, 2 } }, 4, 1);
+	make_net(&n, *state, 4, 1);
 	struct engine *cpu = open_engine(&n, ENGINE_CPU, PRECISION_FP32, VARIANT_BEST, 2), *oracle = open_engine(&n, ENGINE_REFERENCE, PRECISION_FP64, VARIANT_BEST, 2);
 	const struct net_layer *pool = &n.plan.layers[n.plan.n_layers - 2];
 	size_t features = 3 * (size_t)pool->c_in * pool->h_in * pool->h_in;
@@ -259,9 +269,8 @@ static void evaluation_uses_running_statistics(void **state)
 
 static void bits_do_not_depend_on_threads(void **state)
 {
-	(void)state;
 	struct net n;
-	make_net(&n, &(struct net_conf){ .model = "densenet", .image_size = 64, .classes = 14, .growth = 16, .n_blocks = 4, .block = { 2, 2, 2, 2 } }, 8, 1);
+	make_net(&n, *state, 8, 1);
 	for (int bf16 = 0; bf16 < 2; bf16++) {
 		float *first = NULL;
 		static const int threads[] = { 1, 2, 4, 3, 1 };
@@ -289,9 +298,8 @@ static void bits_do_not_depend_on_threads(void **state)
  * few values and ReLU amplify it. So the bar is that error, not zero: geometric mean over batches at most 1.2 times it. */
 static void bf16_loses_no_more_than_its_storage(void **state)
 {
-	(void)state;
 	struct net n;
-	make_net(&n, &(struct net_conf){ .model = "densenet", .image_size = 64, .classes = 14, .growth = 16, .n_blocks = 4, .block = { 2, 2, 2, 2 } }, 8, 1);
+	make_net(&n, *state, 8, 1);
 	struct engine *cpu = open_engine(&n, ENGINE_CPU, PRECISION_BF16, VARIANT_BEST, 2), *oracle = open_engine(&n, ENGINE_REFERENCE, PRECISION_FP64, VARIANT_BEST, 2);
 	struct engine *stored = open_engine(&n, ENGINE_REFERENCE, PRECISION_BF16, VARIANT_BEST, 2);
 	double product = 1;
@@ -340,9 +348,8 @@ static int on_finish(void *context)
 
 static void gradients_are_announced_once_in_order_at_the_last_micro_batch(void **state)
 {
-	(void)state;
 	struct net n;
-	make_net(&n, &(struct net_conf){ .model = "densenet", .image_size = 40, .classes = 6, .growth = 8, .n_blocks = 2, .block = { 2, 2 } }, 4, 1);
+	make_net(&n, *state, 4, 1);
 	for (int kind = 0; kind < 2; kind++) {
 		struct announced a = { .net = &n };
 		float *slab = aligned_alloc(64, n.layout.slab_count * sizeof *slab);
@@ -369,15 +376,15 @@ static void gradients_are_announced_once_in_order_at_the_last_micro_batch(void *
 
 static void taps_show_the_reference_s_activations(void **state)
 {
-	(void)state;
 	struct net n;
-	make_net(&n, &(struct net_conf){ .model = "densenet", .image_size = 40, .classes = 6, .growth = 8, .n_blocks = 2, .block = { 2, 2 } }, 4, 1);
+	make_net(&n, *state, 4, 1);
 	struct engine *cpu = open_engine(&n, ENGINE_CPU, PRECISION_FP32, VARIANT_BEST, 2), *oracle = open_engine(&n, ENGINE_REFERENCE, PRECISION_FP64, VARIANT_BEST, 2);
 	engine_backward(cpu, &n.batch);
 	engine_backward(oracle, &n.batch);
-	int shown = 0;
+	int shown = 0, hidden = 1; /* the pooled features */
 	for (int i = 1; i <= n.plan.n_layers; i++) {
 		const struct net_layer *l = &n.plan.layers[i - 1];
+		hidden += l->op == OP_AVGPOOL || l->op == OP_BN; /* a transition's convolution, and what a residual block adds up */
 		size_t count = 4 * (size_t)l->c_out * l->h_out * l->h_out;
 		float *a = malloc(count * sizeof *a), *b = malloc(count * sizeof *b);
 		n.error = (struct error){ 0 };
@@ -391,26 +398,40 @@ static void taps_show_the_reference_s_activations(void **state)
 		free(a);
 		free(b);
 	}
-	assert_int_equal(shown, n.plan.n_layers - 2); /* all but the transition's convolution and the pooled features */
+	assert_int_equal(shown, n.plan.n_layers - hidden);
 	engine_close(cpu);
 	engine_close(oracle);
 	free_net(&n);
 }
 
+/* A test of one network, which it finds in *state. */
+#define OF(test, net) { #test "_in_a_" #net, test, NULL, NULL, &net }
+
 int main(void)
 {
+	static struct net_conf densenet = { .model = "densenet", .image_size = 64, .classes = 14, .growth = 16, .n_blocks = 4, .block = { 2, 2, 2, 2 } };
+	static struct net_conf resnet = { .model = "resnet", .image_size = 64, .classes = 14, .init_channels = 8, .n_blocks = 4, .block = { 1, 2, 1, 1 } };
+	static struct net_conf small_densenet = { .model = "densenet", .image_size = 40, .classes = 6, .growth = 8, .n_blocks = 2, .block = { 2, 2 } };
+	static struct net_conf small_resnet = { .model = "resnet", .image_size = 40, .classes = 6, .init_channels = 6, .n_blocks = 2, .block = { 1, 2 } };
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(gradients_match_the_fp64_reference),
 		cmocka_unit_test(channel_counts_that_fill_no_vector),
 		cmocka_unit_test(colour_images_and_odd_sizes),
+		cmocka_unit_test(residual_networks_match_the_fp64_reference),
 		cmocka_unit_test(portable_kernels_match_the_fp64_reference),
 		cmocka_unit_test(baseline_of_library_primitives_matches_the_fp64_reference),
-		cmocka_unit_test(training_steps_follow_the_reference),
-		cmocka_unit_test(evaluation_uses_running_statistics),
-		cmocka_unit_test(bits_do_not_depend_on_threads),
-		cmocka_unit_test(bf16_loses_no_more_than_its_storage),
-		cmocka_unit_test(gradients_are_announced_once_in_order_at_the_last_micro_batch),
-		cmocka_unit_test(taps_show_the_reference_s_activations),
+		OF(training_steps_follow_the_reference, small_densenet),
+		OF(training_steps_follow_the_reference, small_resnet),
+		OF(evaluation_uses_running_statistics, small_densenet),
+		OF(evaluation_uses_running_statistics, small_resnet),
+		OF(bits_do_not_depend_on_threads, densenet),
+		OF(bits_do_not_depend_on_threads, resnet),
+		OF(bf16_loses_no_more_than_its_storage, densenet),
+		OF(bf16_loses_no_more_than_its_storage, resnet),
+		OF(gradients_are_announced_once_in_order_at_the_last_micro_batch, small_densenet),
+		OF(gradients_are_announced_once_in_order_at_the_last_micro_batch, small_resnet),
+		OF(taps_show_the_reference_s_activations, small_densenet),
+		OF(taps_show_the_reference_s_activations, small_resnet),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

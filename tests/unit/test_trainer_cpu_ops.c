@@ -261,7 +261,7 @@ static void check_conv3(struct block *b, struct dense_layer *d)
 	struct grads middle = cpu_middle_grad(e, b);
 	cpu_conv3_backward(e, c, &d->bn2, dproduced, d->middle, middle);
 	assert_int_equal(cpu_bn_finish(e, &d->bn2, &d->statistics), 0);
-	cpu_correct(e, &d->statistics, 0, c->c_in, pixels, d->bn2.v.gamma, middle, d->middle);
+	cpu_correct(e, &d->statistics, 0, c->c_in, pixels, d->bn2.v.gamma, middle, d->middle, middle);
 	reference_conv_backward_data_fp64(&l, BATCH, dy, w, dz);
 	reference_bn_backward_fp64(BATCH, c->c_in, pixels, 1, k.x, k.y, k.mean, k.var, k.gamma, dz, dx, dgamma, dbeta);
 	double *tested = packed_to_planes(middle, c->c_in, pixels);

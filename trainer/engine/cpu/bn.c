@@ -20,6 +20,7 @@ int cpu_statistics_alloc(struct cpu_engine *e, struct statistics *s, int channel
 int cpu_bn_open(struct cpu_engine *e, struct bn *bn, const struct net_layer *l, const struct statistics *s)
 {
 	size_t c = (size_t)l->c_in;
+	e->bns[l->bn] = bn;
 	*bn = (struct bn){ .index = l->bn, .channels = l->c_in, .pixels = l->h_in * l->h_in, .mean = s->mean, .var = s->var };
 	bn->v.inverse = s->inverse;
 	bn->v.offset = s->offset;
@@ -32,6 +33,18 @@ int cpu_bn_open(struct cpu_engine *e, struct bn *bn, const struct net_layer *l, 
 	bn->v.shift = room + c;
 	bn->dgamma = room + 2 * c;
 	bn->dbeta = room + 3 * c;
+	return 0;
+}
+
+int cpu_identity_open(struct cpu_engine *e, struct bn *bn, int channels)
+{
+	size_t c = (size_t)channels;
+	float *one = cpu_alloc(e, 2 * c, sizeof(float)), *zero = one + c;
+	if (!one)
+		return -e->base.error->code;
+	for (size_t i = 0; i < c; i++)
+		one[i] = 1;
+	*bn = (struct bn){ .index = -1, .channels = channels, .v = { .scale = one, .shift = zero, .inverse = zero, .offset = zero, .gamma = one } };
 	return 0;
 }
 
@@ -84,6 +97,8 @@ void cpu_statistics_finish(struct cpu_engine *e, const struct statistics *s, int
 
 void cpu_bn_prepare(struct cpu_engine *e, struct bn *bn)
 {
+	if (bn->index < 0)
+		return;
 	size_t at = e->base.conf.plan->bns[bn->index].offset;
 	for (int c = 0; c < bn->channels; c++) {
 		double mean = e->training ? bn->mean[c] : e->running_mean[at + (size_t)c];
@@ -96,6 +111,8 @@ void cpu_bn_prepare(struct cpu_engine *e, struct bn *bn)
 
 int cpu_bn_finish(struct cpu_engine *e, struct bn *bn, const struct statistics *s)
 {
+	if (bn->index < 0)
+		return 0;
 	const struct net_bn *net = &e->base.conf.plan->bns[bn->index];
 	int parts = cpu_splits(e);
 	for (int c = 0; c < bn->channels; c++) {
@@ -129,7 +146,7 @@ void cpu_correction(struct cpu_engine *e, const struct statistics *s, int at, in
 struct correction {
 	const struct cpu_engine *e;
 	int channels, pixels;
-	struct grads g;
+	struct grads g, to;
 	struct acts x;
 };
 
@@ -139,13 +156,14 @@ static void correct_image(void *context, int image, int worker)
 	const float *a = j->e->coefficients, *b = a + j->e->max_channels, *c = b + j->e->max_channels;
 	size_t pixel = (size_t)image * (size_t)j->pixels;
 	(void)worker;
-	j->e->kernels->at[j->e->storage].correct(j->pixels, j->channels, grads_at(j->g, pixel), acts_at(j->e, j->x, pixel), j->x.stride, a, b, c);
+	j->e->kernels->at[j->e->storage].correct(j->pixels, j->channels, grads_at(j->g, pixel), acts_at(j->e, j->x, pixel), j->x.stride, a, b, c,
+	                                          grads_at(j->to, pixel));
 }
 
 void cpu_correct(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels, const float *gamma, struct grads g,
-                 struct acts x)
+                 struct acts x, struct grads to)
 {
-	struct correction job = { e, channels, pixels, grads_slice(g, at), acts_slice(e, x, at) };
+	struct correction job = { e, channels, pixels, grads_slice(g, at), grads_slice(to, at), acts_slice(e, x, at) };
 	cpu_correction(e, s, at, channels, pixels, gamma);
 	cpu_team_run(e->team, e->count, correct_image, &job);
 }

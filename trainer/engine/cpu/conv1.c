@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * 1 x 1 convolutions as products over flat pixels. Where `pool` is set, output pixels are 2 x 2 means and a chunk stays
- * within one row. */
+ * 1 x 1 convolutions as products over flat pixels. Where `pool` is set, output pixels are 2 x 2 means; there and at a stride
+ * a chunk stays within one row. */
 #include <string.h>
 
 #include "engine/cpu/cpu.h"
@@ -28,10 +28,11 @@ static int next_chunk(const struct conv *c, size_t *at, size_t end, int limit, s
 		return 0;
 	size_t left = end - *at, w = (size_t)c->h_out;
 	*chunk = (struct chunk){ .out = *at, .in = *at };
-	if (c->pool) {
+	size_t step = c->pool ? 2 : (size_t)c->stride;
+	if (step > 1) {
 		size_t image = *at / (w * w), row = *at / w % w, column = *at % w;
 		left = left < w - column ? left : w - column;
-		chunk->in = image * (size_t)c->h_in * (size_t)c->h_in + 2 * row * (size_t)c->h_in + 2 * column;
+		chunk->in = image * (size_t)c->h_in * (size_t)c->h_in + step * row * (size_t)c->h_in + step * column;
 	}
 	chunk->pixels = left < (size_t)limit ? (int)left : limit;
 	*at += (size_t)chunk->pixels;
@@ -45,7 +46,7 @@ static void pack_input(const struct cpu_engine *e, const struct conv *c, const s
 		e->kernels->at[e->storage].pack_bn_pool(chunk->pixels, channels, acts_at(e, x, chunk->in), x.stride, (ptrdiff_t)c->h_in * x.stride, bn, packed,
 		                                        plane);
 	else
-		e->kernels->at[e->storage].pack_bn(chunk->pixels, channels, acts_at(e, x, chunk->in), x.stride, bn, packed, plane);
+		e->kernels->at[e->storage].pack_bn(chunk->pixels, channels, acts_at(e, x, chunk->in), x.stride * c->stride, bn, packed, plane);
 }
 
 /* One product over the batch; a field is set where the product has it. */
@@ -98,8 +99,8 @@ static void backward_chunk(const struct job *j, const struct chunk *chunk, const
 		e->kernels->at[e->storage].bn_backward_pool(chunk->pixels, c->c_in, result, in, x, j->x.stride, (ptrdiff_t)c->h_in * j->x.stride, &j->bn->v,
 		                                            j->bn->v.gamma, to.data, to.stride, (ptrdiff_t)c->h_in * to.stride, sum, dot);
 	else
-		e->kernels->at[e->storage].bn_backward(chunk->pixels, c->c_in, result, in, x, j->x.stride, &j->bn->v, j->bn->v.gamma, j->accumulate, to, sum,
-		                                       dot);
+		e->kernels->at[e->storage].bn_backward(chunk->pixels, c->c_in, result, in, x, j->x.stride * c->stride, &j->bn->v, j->bn->v.gamma, j->accumulate,
+		                                       (struct grads){ to.data, to.stride * c->stride, to.plane }, sum, dot);
 }
 
 static void backward_part(void *context, int part, int worker)
@@ -117,7 +118,7 @@ static void backward_part(void *context, int part, int worker)
 		struct grads grad = grads_at(j->dy, chunk.out);
 		if (j->behind)
 			e->kernels->at[e->storage].correct(chunk.pixels, c->c_out, grad, acts_at(e, j->behind_x, chunk.out), j->behind_x.stride, a, b,
-			                                   b + e->max_channels);
+			                                   b + e->max_channels, grad);
 		if (grad.stride != LANES) {
 			e->kernels->pack(chunk.pixels, c->c_out, grad.data, grad.stride, packed, CHUNK * LANES);
 			grad = (struct grads){ packed, LANES, CHUNK * LANES };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * 3 x 3 convolutions. A band of rows of one image is packed with a border, so that every tap is the same product shifted
+ * 3 x 3 convolutions of step 1. A band of rows of one image is packed with a border, so that every tap is the same product shifted
  * by a constant. */
 #include <string.h>
 
@@ -18,6 +18,8 @@ static int band_rows(int h, int channels)
 
 size_t cpu_conv3_scratch(const struct conv *c)
 {
+	if (c->stride == 2)
+		return cpu_conv3_stride2_scratch(c);
 	size_t in = (size_t)round_up(c->c_in, LANES), out = (size_t)round_up(c->c_out, LANES), h = (size_t)c->h_in;
 	size_t rows = (size_t)band_rows(c->h_in, (int)in), weight_rows = (size_t)band_rows(c->h_in, CHANNEL_GROUP + (int)out);
 	size_t products = (rows + 2) * (h + 2) * (in > out ? in : out) + rows * h * (in > out ? in : out);
@@ -114,8 +116,11 @@ static void forward_part(void *context, int part, int worker)
 void cpu_conv3_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at)
 {
 	struct job job = { .e = e, .c = c, .bn = bn, .x = x, .y = y };
-	cpu_team_run(e->team, cpu_splits(e), forward_part, &job);
-	cpu_statistics_finish(e, s, at, c->c_out, c->h_in * c->h_in);
+	if (c->stride == 2)
+		cpu_conv3_stride2_forward(e, c, bn, x, y);
+	else
+		cpu_team_run(e->team, cpu_splits(e), forward_part, &job);
+	cpu_statistics_finish(e, s, at, c->c_out, c->h_out * c->h_out);
 }
 
 static void backward_part(void *context, int part, int worker)
@@ -141,7 +146,10 @@ static void backward_part(void *context, int part, int worker)
 void cpu_conv3_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, struct acts x, struct grads g)
 {
 	struct job job = { .e = e, .c = c, .bn = bn, .x = x, .dy = dy, .g = g };
-	cpu_team_run(e->team, cpu_splits(e), backward_part, &job);
+	if (c->stride == 2)
+		cpu_conv3_stride2_backward(e, c, bn, dy, x, g);
+	else
+		cpu_team_run(e->team, cpu_splits(e), backward_part, &job);
 }
 
 /* The gradient band's border is zero, so its pixels and the border between its rows are summed as one run. */
@@ -189,5 +197,8 @@ static void weights_part(void *context, int task, int worker)
 void cpu_conv3_weights(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct grads dy)
 {
 	struct job job = { .e = e, .c = c, .bn = bn, .x = x, .dy = dy };
-	cpu_team_run(e->team, c->splits * channel_groups(c), weights_part, &job);
+	if (c->stride == 2)
+		cpu_conv3_stride2_weights(e, c, bn, x, dy);
+	else
+		cpu_team_run(e->team, c->splits * channel_groups(c), weights_part, &job);
 }

@@ -65,6 +65,17 @@ static int set_step(struct engine *engine, uint64_t step)
 	return 0;
 }
 
+/* What lies between stem and head. */
+static const struct {
+	int (*open)(struct cpu_engine *e);
+	void (*pack)(struct cpu_engine *e);
+	void (*forward)(struct cpu_engine *e);
+	int (*backward)(struct cpu_engine *e);
+} body[] = {
+	[NET_DENSENET] = { cpu_dense_open, cpu_dense_pack, cpu_dense_forward, cpu_dense_backward },
+	[NET_RESNET] = { cpu_residual_open, cpu_residual_pack, cpu_residual_forward, cpu_residual_backward },
+};
+
 static void run_forward(struct cpu_engine *e, const struct engine_batch *batch, int training, float *features)
 {
 	e->batch = batch;
@@ -72,11 +83,11 @@ static void run_forward(struct cpu_engine *e, const struct engine_batch *batch, 
 	e->training = training;
 	if (!e->weights_packed) {
 		cpu_stem_pack(e);
-		cpu_dense_pack(e);
+		body[e->base.conf.plan->family].pack(e);
 		e->weights_packed = 1;
 	}
 	cpu_stem_forward(e);
-	cpu_dense_forward(e);
+	body[e->base.conf.plan->family].forward(e);
 	cpu_head_forward(e, features);
 }
 
@@ -88,7 +99,7 @@ static int run_backward(struct cpu_engine *e, int micro, int micros, int announc
 	e->next_group = 0;
 	memset(e->finished, 0, (size_t)e->base.conf.layout->n_groups);
 	int rc = cpu_head_backward(e);
-	rc = rc ? rc : cpu_dense_backward(e);
+	rc = rc ? rc : body[e->base.conf.plan->family].backward(e);
 	rc = rc ? rc : cpu_stem_backward(e);
 	return rc ? rc : cpu_statistics_group(e);
 }
@@ -170,26 +181,12 @@ static int tap(struct engine *engine, int index, int gradient, float *values)
 
 static const struct engine_ops ops = { close_engine, put, get, set_step, train, backward, forward, done, loss, tap };
 
-static size_t largest_weight_sums(const struct cpu_engine *e)
-{
-	size_t most = (size_t)e->stem.conv.splits * cpu_weight_sums_count(&e->stem.conv);
-	for (int i = 0; i < e->base.conf.plan->n_blocks; i++) {
-		const struct block *b = &e->block[i];
-		for (int l = -1; l < 2 * b->layers; l++) {
-			const struct conv *c = l < 0 ? &b->transition : l & 1 ? &b->layer[l / 2].conv2 : &b->layer[l / 2].conv1;
-			size_t count = (size_t)c->splits * cpu_weight_sums_count(c);
-			most = count > most ? count : most;
-		}
-	}
-	return most;
-}
-
 /* What depends on the sizes that the parts asked for. */
 static int allocate_shared(struct cpu_engine *e)
 {
 	if (!(e->sums = cpu_alloc(e, (size_t)MAX_SPLITS * 3 * (size_t)e->max_channels, sizeof(float))) ||
 	    !(e->coefficients = cpu_alloc(e, 3 * (size_t)e->max_channels, sizeof(float))) ||
-	    !(e->weight_sums = cpu_alloc(e, largest_weight_sums(e), sizeof(float))) || !(e->scratch = cpu_alloc(e, (size_t)e->threads, sizeof *e->scratch)))
+	    !(e->weight_sums = cpu_alloc(e, e->weight_sums_count, sizeof(float))) || !(e->scratch = cpu_alloc(e, (size_t)e->threads, sizeof *e->scratch)))
 		return -e->base.error->code;
 	for (int i = 0; i < e->threads; i++)
 		if (!(e->scratch[i] = cpu_alloc(e, e->scratch_count, sizeof(float))))
@@ -223,7 +220,8 @@ static int allocate(struct cpu_engine *e)
 	if (rc)
 		return rc;
 	e->taps = cpu_alloc(e, (size_t)e->base.conf.plan->n_layers + 1, sizeof *e->taps);
-	return e->taps && !cpu_dense_open(e) && !allocate_shared(e) ? 0 : -e->base.error->code;
+	e->bns = e->taps ? cpu_alloc(e, (size_t)e->base.conf.plan->n_bns, sizeof *e->bns) : NULL;
+	return e->bns && !body[e->base.conf.plan->family].open(e) && !allocate_shared(e) ? 0 : -e->base.error->code;
 }
 
 int engine_cpu_open(struct engine **engine, const struct engine_conf *conf, struct error *e)

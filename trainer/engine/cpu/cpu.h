@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The CPU engine's parts. A DenseNet is a stem, dense blocks joined by transitions, and a head; each block keeps one
- * NHWC buffer that its layers append to.
+ * NHWC buffer that its layers append to. A ResNet has residual blocks between the same stem and head (residual.c).
  *
  * Normalisation is shared: the consumers of a channel in a block see the same mean and deviation, which are computed once,
  * when the channel is produced, and BN + ReLU is applied while a consumer packs its input. Backward, as BN's gradient is
@@ -18,7 +18,7 @@
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/team.h"
 
-enum { MAX_SPLITS = 32, MAX_GRAD_SPLITS = 32, CHUNK = 56, MAX_TAPS = 9 };
+enum { MAX_SPLITS = 32, MAX_GRAD_SPLITS = 32, CHUNK = 56, MAX_TAPS = 9, PHASES = 4 };
 
 #define BN_EPSILON 1e-5
 
@@ -30,9 +30,10 @@ struct acts {
 	int stride;
 };
 
-/* A batch normalisation followed by ReLU. mean and var belong to whoever produced the channels. */
+/* A batch normalisation followed by ReLU. mean and var belong to whoever produced the channels. Where a map needs neither, because
+ * it is a ReLU's output, its consumers read it through an identity: scale 1, shift 0, index -1. */
 struct bn {
-	int index;                /* into plan->bns */
+	int index;                /* into plan->bns, or -1 */
 	int channels, pixels;     /* pixels of one image */
 	struct bn_vectors v;      /* v.inverse and v.offset are shared like mean and var */
 	const float *mean, *var;
@@ -46,16 +47,17 @@ struct statistics {
 	double *s1, *s2;                      /* [channels] */
 };
 
-/* A convolution of step 1 that keeps the size (k = 1 or 3), where `pool` on the mean of 2 x 2 inputs (the transition's pool
+/* A convolution of k = 1 or 3 padded to keep the size at step 1, where `pool` on the mean of 2 x 2 inputs (the transition's pool
  * taken first: both are linear and it quarters the work). The stem is one with c_in = its packed row. */
 struct conv {
 	const char *name;
 	int param;            /* into plan->params */
-	int c_in, c_out, k;
+	int c_in, c_out, k, stride;
 	int h_in, h_out, pool;
 	int splits;           /* groups of images with their own weight gradient */
 	float *forward;       /* [panel of c_out][k²][c_in / 16][16][16 or 32] */
-	float *backward;      /* [panel of c_in][k²][c_out / 16][16][16 or 32]; NULL: no data gradient needed */
+	float *backward;      /* [panel of c_in][k²][c_out / 16][16][16 or 32], at stride 2 one after the other for each of the PHASES
+	                       * with its taps for k²; NULL: no data gradient needed */
 };
 
 struct dense_layer {
@@ -73,6 +75,35 @@ struct block {
 	struct dense_layer *layer;
 	struct bn out_bn;            /* the transition's or the head's */
 	struct conv transition;      /* none after the last block */
+};
+
+/* Residual block: out = relu(bn3(conv3) + shortcut), where the shortcut is x or a strided 1 x 1 with its own bn. */
+struct residual {
+	struct bn bn[3], shortcut_bn;
+	struct conv conv[3], shortcut; /* shortcut.forward NULL: the shortcut is x */
+	struct statistics statistics[3], shortcut_statistics;
+	struct acts y[3], shortcut_y;  /* the convolutions' outputs */
+	struct acts x, out;
+	int h_in, h_out;
+};
+
+/* What ResNets have between stem and head. */
+struct residual_net {
+	struct residual *block;
+	int n_blocks;
+	struct bn identity;            /* of any map */
+	float *map_grad[2];            /* of an even and an odd block's input: [batch][h][h][channels] */
+	float *branch_grad;            /* of conv3's output, packed */
+	float *middle_grad[2];         /* of conv1's output, packed; of conv2's, NHWC */
+};
+
+/* A map between two parts of a network. */
+struct joint {
+	struct acts x;                 /* [batch][h][h][channels] */
+	struct grads g;
+	struct statistics *statistics; /* what consumers normalise with; NULL: nothing */
+	struct bn *bn;                 /* the head's */
+	int channels, h;
 };
 
 struct stem {
@@ -110,8 +141,11 @@ struct cpu_engine {
 	float *slab;
 	float *running_mean, *running_var; /* [n_bn_channels] */
 	struct stem stem;
-	struct block block[NET_MAX_BLOCKS];
+	struct block block[NET_MAX_BLOCKS]; /* of a DenseNet */
+	struct residual_net residual;       /* of a ResNet */
+	struct joint first, last;           /* what the stem writes and the head reads */
 	struct head head;
+	struct bn **bns;                   /* [n_bns] in the plan's order */
 	float *middle_grad;                /* of the dense layer that runs backward: packed [bottleneck / 16][batch][h][h][16] */
 	struct tap *taps;                  /* [n_layers + 1] */
 	float **scratch;                   /* [threads][scratch_count] */
@@ -120,6 +154,7 @@ struct cpu_engine {
 	int max_channels;
 	float *coefficients;               /* [3][max_channels] of the correction that runs */
 	float *weight_sums;                /* [splits of a conv][k²][c_in padded][c_out padded], the largest of all */
+	size_t weight_sums_count;
 	void **allocations;
 	int n_allocations;
 
@@ -197,17 +232,20 @@ void cpu_statistics_finish(struct cpu_engine *e, const struct statistics *s, int
 void cpu_bn_prepare(struct cpu_engine *e, struct bn *bn);
 /* Joins the parts' sums into dgamma and dbeta, hands them over, and adds to s1 and s2 of the channels' producer. */
 int cpu_bn_finish(struct cpu_engine *e, struct bn *bn, const struct statistics *s);
+/* The identity that any map of at most `channels` may be read through. */
+int cpu_identity_open(struct cpu_engine *e, struct bn *bn, int channels);
 /* a, b, c in e->coefficients, as correct() takes them, for channels [at, at + channels): see the identity above; gamma NULL for G,
  * which has it already. */
 void cpu_correction(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels, const float *gamma);
-/* Corrects g, the gradient of x, in place: channels [at, at + channels) of both. */
+/* Corrects g, the gradient of x, into `to` (g itself: in place): channels [at, at + channels) of all. */
 void cpu_correct(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels, const float *gamma, struct grads g,
-                 struct acts x);
+                 struct acts x, struct grads to);
 void cpu_statistics_to_slab(struct cpu_engine *e, const struct bn *bn);
 
 /* weights.c */
 int cpu_conv_open(struct cpu_engine *e, struct conv *c, const struct net_layer *l, int needs_data_gradient);
-void cpu_pack_panels(float *to, const float *w, int rows, int cols, int taps, ptrdiff_t row_stride, ptrdiff_t col_stride);
+/* order: which taps of w, one after the other. */
+void cpu_pack_panels(float *to, const float *w, int rows, int cols, int taps, const int *order, ptrdiff_t row_stride, ptrdiff_t col_stride);
 void cpu_conv_pack(const struct cpu_engine *e, const struct conv *c);
 /* out[p][c_out padded] for `pixels` packed pixels. */
 void cpu_multiply(const struct cpu_engine *e, const float *panels, int cols, int taps, const ptrdiff_t *tap, int blocks, ptrdiff_t plane,
@@ -219,7 +257,7 @@ float *cpu_weight_sums(const struct cpu_engine *e, const struct conv *c, int spl
 void cpu_weights_reduce(const struct cpu_engine *e, const struct conv *c, float *to, float scale, int add);
 int cpu_weights_finish(struct cpu_engine *e, const struct conv *c);
 
-/* conv1.c: 1 x 1 convolutions, with or without the pool before them. */
+/* conv1.c: 1 x 1 convolutions of any step, with or without the pool before them. */
 void cpu_conv1_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at);
 /* Data gradient of dy into g through the BN before the convolution. behind: dy first gets the correction of this BN, whose input
  * is behind_x, in place; NULL: it has it. */
@@ -229,13 +267,20 @@ void cpu_conv1_weights(struct cpu_engine *e, const struct conv *c, const struct 
 
 size_t cpu_conv1_scratch(const struct conv *c);
 
-/* conv3.c: 3 x 3 convolutions. */
+/* conv3_stride2.c: 3 x 3 convolutions of step 2, called by conv3.c. */
+void cpu_conv3_stride2_pack(const struct conv *c, const float *w);
+void cpu_conv3_stride2_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y);
+void cpu_conv3_stride2_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, struct acts x, struct grads g);
+void cpu_conv3_stride2_weights(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct grads dy);
+size_t cpu_conv3_stride2_scratch(const struct conv *c);
+
+/* conv3.c: 3 x 3 convolutions of step 1, and of step 2 through the former. dy is NHWC. */
 void cpu_conv3_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at);
 void cpu_conv3_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, struct acts x, struct grads g);
 void cpu_conv3_weights(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct grads dy);
 size_t cpu_conv3_scratch(const struct conv *c);
 
-/* stem.c, dense.c, head.c */
+/* stem.c, dense.c, residual.c, head.c */
 int cpu_stem_open(struct cpu_engine *e);
 void cpu_stem_pack(struct cpu_engine *e);
 void cpu_stem_forward(struct cpu_engine *e);
@@ -246,6 +291,10 @@ void cpu_dense_forward(struct cpu_engine *e);
 int cpu_dense_backward(struct cpu_engine *e);
 /* middle_grad as this block lays it out. */
 struct grads cpu_middle_grad(const struct cpu_engine *e, const struct block *b);
+int cpu_residual_open(struct cpu_engine *e);
+void cpu_residual_pack(struct cpu_engine *e);
+void cpu_residual_forward(struct cpu_engine *e);
+int cpu_residual_backward(struct cpu_engine *e);
 int cpu_head_open(struct cpu_engine *e, const struct net_layer *pool, const struct net_layer *linear);
 void cpu_head_forward(struct cpu_engine *e, float *features);
 int cpu_head_backward(struct cpu_engine *e);

@@ -96,6 +96,7 @@ int cpu_dense_open(struct cpu_engine *e)
 		size_t pixels = (size_t)e->base.conf.batch * (size_t)(b->h * b->h);
 		middle = pixels > middle ? pixels : middle;
 	}
+	e->first = (struct joint){ .x = e->block[0].x, .g = e->block[0].g, .statistics = &e->block[0].statistics, .channels = e->block[0].channels_in, .h = e->block[0].h };
 	e->taps[3] = (struct tap){ e->block[0].x, NULL };
 	for (int i = 0; i < plan->n_blocks; i++) {
 		struct block *b = &e->block[i];
@@ -107,6 +108,7 @@ int cpu_dense_open(struct cpu_engine *e)
 	}
 	struct block *last = &e->block[plan->n_blocks - 1];
 	const struct net_layer *bn = take(&w, OP_BN_RELU), *pool = bn ? take(&w, OP_GLOBAL_AVGPOOL) : NULL, *linear = pool ? take(&w, OP_LINEAR) : NULL;
+	e->last = (struct joint){ last->x, last->g, &last->statistics, &last->out_bn, last->channels, last->h };
 	if (!linear || cpu_bn_open(e, &last->out_bn, bn, &last->statistics) || cpu_head_open(e, pool, linear) ||
 	    !(e->middle_grad = cpu_alloc(e, middle * (size_t)round_up(plan->bottleneck * plan->growth, LANES), sizeof(float))))
 		return -e->base.error->code;
@@ -165,7 +167,7 @@ static int layer_backward(struct cpu_engine *e, struct block *b, struct dense_la
 {
 	int at = d->bn1.channels, rc;
 	struct grads produced = grads_slice(b->g, at), middle = cpu_middle_grad(e, b);
-	cpu_correct(e, &b->statistics, at, d->conv2.c_out, b->h * b->h, NULL, b->g, b->x);
+	cpu_correct(e, &b->statistics, at, d->conv2.c_out, b->h * b->h, NULL, b->g, b->x, b->g);
 	cpu_conv3_weights(e, &d->conv2, &d->bn2, d->middle, produced);
 	if ((rc = cpu_weights_finish(e, &d->conv2)))
 		return rc;
@@ -202,7 +204,7 @@ int cpu_dense_backward(struct cpu_engine *e)
 			rc = layer_backward(e, b, &b->layer[l]);
 		if (rc)
 			return rc;
-		cpu_correct(e, &b->statistics, 0, b->channels_in, b->h * b->h, NULL, b->g, b->x);
+		cpu_correct(e, &b->statistics, 0, b->channels_in, b->h * b->h, NULL, b->g, b->x, b->g);
 	}
 	return 0;
 }

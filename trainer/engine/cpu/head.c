@@ -5,11 +5,6 @@
 #include "engine/cpu/cpu.h"
 #include "engine/reference/fp32.h"
 
-static struct block *last_block(struct cpu_engine *e)
-{
-	return &e->block[e->base.conf.plan->n_blocks - 1];
-}
-
 int cpu_head_open(struct cpu_engine *e, const struct net_layer *pool, const struct net_layer *linear)
 {
 	struct head *h = &e->head;
@@ -25,10 +20,10 @@ int cpu_head_open(struct cpu_engine *e, const struct net_layer *pool, const stru
 	return 0;
 }
 
-static void copy_features(const struct cpu_engine *e, const struct block *b, int image, float *packed, float *features)
+static void copy_features(const struct cpu_engine *e, const struct joint *b, int image, float *packed, float *features)
 {
 	int pixels = e->head.pixels;
-	e->kernels->at[e->storage].pack_bn(pixels, b->channels, acts_at(e, b->x, (size_t)image * (size_t)pixels), b->x.stride, &b->out_bn.v, packed,
+	e->kernels->at[e->storage].pack_bn(pixels, b->channels, acts_at(e, b->x, (size_t)image * (size_t)pixels), b->x.stride, &b->bn->v, packed,
 	                                   pixels * LANES);
 	for (int c = 0; c < b->channels; c++)
 		for (int p = 0; p < pixels; p++)
@@ -45,11 +40,11 @@ static void forward_image(void *context, int n, int worker)
 	const struct forward *j = context;
 	struct cpu_engine *e = j->e;
 	struct head *h = &e->head;
-	const struct block *b = last_block(e);
+	const struct joint *b = &e->last;
 	int classes = e->base.conf.plan->classes;
 	const float *w = e->params + param_offset(e, h->weight), *bias = e->params + param_offset(e, h->bias);
 	float *pooled = h->pooled + (size_t)n * (size_t)h->features;
-	e->kernels->at[e->storage].average(h->pixels, h->features, acts_at(e, b->x, (size_t)n * (size_t)h->pixels), b->x.stride, &b->out_bn.v, pooled);
+	e->kernels->at[e->storage].average(h->pixels, h->features, acts_at(e, b->x, (size_t)n * (size_t)h->pixels), b->x.stride, &b->bn->v, pooled);
 	if (j->features)
 		copy_features(e, b, n, e->scratch[worker], j->features + (size_t)n * (size_t)h->features * (size_t)h->pixels);
 	for (int o = 0; o < classes; o++) {
@@ -63,7 +58,7 @@ static void forward_image(void *context, int n, int worker)
 void cpu_head_forward(struct cpu_engine *e, float *features)
 {
 	struct forward job = { e, features };
-	cpu_bn_prepare(e, &last_block(e)->out_bn);
+	cpu_bn_prepare(e, e->last.bn);
 	cpu_team_run(e->team, e->count, forward_image, &job);
 }
 
@@ -98,7 +93,7 @@ static void pooled_part(void *context, int part, int worker)
 {
 	struct cpu_engine *e = context;
 	struct head *h = &e->head;
-	struct block *b = last_block(e);
+	const struct joint *b = &e->last;
 	int classes = e->base.conf.plan->classes, parts = cpu_splits(e);
 	const float *w = e->params + param_offset(e, h->weight);
 	float *sum, *dot;
@@ -113,16 +108,16 @@ static void pooled_part(void *context, int part, int worker)
 				d[c] += g * w[(size_t)o * (size_t)h->features + (size_t)c];
 		}
 		size_t pixel = (size_t)n * (size_t)h->pixels;
-		e->kernels->at[e->storage].bn_backward(h->pixels, b->channels, d, 0, acts_at(e, b->x, pixel), b->x.stride, &b->out_bn.v, b->out_bn.v.gamma, 0,
+		e->kernels->at[e->storage].bn_backward(h->pixels, b->channels, d, 0, acts_at(e, b->x, pixel), b->x.stride, &b->bn->v, b->bn->v.gamma, 0,
 		                                       grads_at(b->g, pixel), sum, dot);
 	}
 }
 
 static int pooled_gradient(struct cpu_engine *e)
 {
-	struct block *b = last_block(e);
+	const struct joint *b = &e->last;
 	cpu_team_run(e->team, cpu_splits(e), pooled_part, e);
-	return cpu_bn_finish(e, &b->out_bn, &b->statistics);
+	return cpu_bn_finish(e, b->bn, b->statistics);
 }
 
 int cpu_head_backward(struct cpu_engine *e)

@@ -77,8 +77,15 @@ struct cpu_kernels {
 		void (*bn_backward_pool)(int pixels, int channels, const float *dy, ptrdiff_t dy_stride, const void *x, ptrdiff_t stride,
 		                         ptrdiff_t x_row, const struct bn_vectors *bn, const float *factor, float *out, ptrdiff_t out_stride,
 		                         ptrdiff_t out_row, float *sum, float *dot);
-		/* g = g * a + x * b + c, channel by channel. */
-		void (*correct)(int pixels, int channels, struct grads g, const void *x, ptrdiff_t stride, const float *a, const float *b, const float *c);
+		/* to = g * a + x * b + c, channel by channel; `to` may be g. */
+		void (*correct)(int pixels, int channels, struct grads g, const void *x, ptrdiff_t stride, const float *a, const float *b, const float *c,
+		                struct grads to);
+		/* The sums of bn_backward behind a BN without ReLU: sum += dy; dot += dy * normalised x. */
+		void (*bn_sums)(int pixels, int channels, const float *dy, ptrdiff_t dy_stride, const void *x, ptrdiff_t stride, const struct bn_vectors *bn,
+		                float *sum, float *dot);
+		/* out = relu(bn(x) + shortcut_bn(shortcut)), no ReLU inside. */
+		void (*join)(int pixels, int channels, const void *x, ptrdiff_t stride, const struct bn_vectors *bn, const void *shortcut,
+		             ptrdiff_t shortcut_stride, const struct bn_vectors *shortcut_bn, void *out, ptrdiff_t out_stride);
 		/* out[c] = mean of relu(bn(x)) over pixels. */
 		void (*average)(int pixels, int channels, const void *x, ptrdiff_t stride, const struct bn_vectors *bn, float *out);
 		/* One output row of a 3 x 3 maximum with step 2 over relu(bn(x)) [h][h]: out as finish() takes it, tap number of the

@@ -72,7 +72,7 @@ void cpu_stem_pack(struct cpu_engine *e)
 				to[window_at(s, t / K, t % K, 1)] = (float)inside;
 			}
 		}
-	cpu_pack_panels(s->conv.forward, s->folded, s->conv.c_in, s->conv.c_out, 1, 1, s->conv.c_in);
+	cpu_pack_panels(s->conv.forward, s->folded, s->conv.c_in, s->conv.c_out, 1, (int[1]){ 0 }, 1, s->conv.c_in);
 }
 
 /* [image_size + 6][image_size + 6][channels], the border zero. */
@@ -142,8 +142,8 @@ static void maxpool_part(void *context, int part, int worker)
 {
 	struct cpu_engine *e = context;
 	struct stem *s = &e->stem;
-	struct block *block = &e->block[0];
-	int parts = cpu_splits(e), h = s->h, pooled = block->h, c = s->conv.c_out, start = part_start(part, parts, e->count);
+	const struct joint *to = &e->first;
+	int parts = cpu_splits(e), h = s->h, pooled = to->h, c = s->conv.c_out, start = part_start(part, parts, e->count);
 	struct moments m = cpu_moments(e, part);
 	float *result = e->scratch[worker];
 	for (int n = start; n < part_start(part + 1, parts, e->count); n++)
@@ -151,7 +151,7 @@ static void maxpool_part(void *context, int part, int worker)
 			size_t pixel = ((size_t)n * (size_t)pooled + (size_t)row) * (size_t)pooled;
 			e->kernels->at[e->storage].maxpool(h, row, c, acts_at(e, s->out, (size_t)n * (size_t)(h * h)), s->out.stride, &s->bn.v, result,
 			                                   s->out.stride, s->tap + pixel * (size_t)c);
-			e->kernels->at[e->storage].finish(pooled, c, result, s->out.stride, acts_at(e, block->x, pixel), block->x.stride,
+			e->kernels->at[e->storage].finish(pooled, c, result, s->out.stride, acts_at(e, to->x, pixel), to->x.stride,
 			                                  e->training ? &m : NULL, n == start && row == 0);
 		}
 }
@@ -159,12 +159,13 @@ static void maxpool_part(void *context, int part, int worker)
 void cpu_stem_forward(struct cpu_engine *e)
 {
 	struct stem *s = &e->stem;
-	struct block *block = &e->block[0];
+	const struct joint *to = &e->first;
 	cpu_team_run(e->team, cpu_splits(e), convolve_part, e);
 	cpu_statistics_finish(e, &s->statistics, 0, s->conv.c_out, s->h * s->h);
 	cpu_bn_prepare(e, &s->bn);
 	cpu_team_run(e->team, cpu_splits(e), maxpool_part, e);
-	cpu_statistics_finish(e, &block->statistics, 0, s->conv.c_out, block->h * block->h);
+	if (to->statistics)
+		cpu_statistics_finish(e, to->statistics, 0, s->conv.c_out, to->h * to->h);
 }
 
 static void weights_part(void *context, int split, int worker)
@@ -211,15 +212,15 @@ static void unpool_part(void *context, int part, int worker)
 {
 	struct cpu_engine *e = context;
 	struct stem *s = &e->stem;
-	struct block *block = &e->block[0];
+	const struct joint *to = &e->first;
 	int parts = cpu_splits(e), h = s->h, c = s->conv.c_out;
 	float *sum, *dot;
 	(void)worker;
 	cpu_bn_sums(e, part, c, &sum, &dot);
 	for (int n = part_start(part, parts, e->count); n < part_start(part + 1, parts, e->count); n++) {
-		size_t pixel = (size_t)n * (size_t)(h * h), window = (size_t)n * (size_t)(block->h * block->h);
+		size_t pixel = (size_t)n * (size_t)(h * h), window = (size_t)n * (size_t)(to->h * to->h);
 		for (int row = 0; row < h; row++)
-			e->kernels->at[e->storage].unpool(h, row, c, block->g.data + window * (size_t)block->g.stride, block->g.stride,
+			e->kernels->at[e->storage].unpool(h, row, c, to->g.data + window * (size_t)to->g.stride, to->g.stride,
 			                                  s->tap + window * (size_t)c, acts_at(e, s->out, pixel), s->out.stride, &s->bn.v,
 			                                  s->grad.data + pixel * (size_t)s->grad.stride, s->grad.stride, sum, dot);
 	}
@@ -232,7 +233,7 @@ int cpu_stem_backward(struct cpu_engine *e)
 	int rc = cpu_bn_finish(e, &s->bn, &s->statistics);
 	if (rc)
 		return rc;
-	cpu_correct(e, &s->statistics, 0, s->conv.c_out, s->h * s->h, s->bn.v.gamma, s->grad, s->out);
+	cpu_correct(e, &s->statistics, 0, s->conv.c_out, s->h * s->h, s->bn.v.gamma, s->grad, s->out, s->grad);
 	cpu_team_run(e->team, s->conv.splits, weights_part, e);
 	return unfold_gradient(e);
 }

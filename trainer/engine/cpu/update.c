@@ -38,15 +38,8 @@ static float *slab_statistics(const struct cpu_engine *e)
 int cpu_statistics_group(struct cpu_engine *e)
 {
 	float *loss = slab_statistics(e) + 2 * e->base.conf.plan->n_bn_channels;
-	cpu_statistics_to_slab(e, &e->stem.bn);
-	for (int i = 0; i < e->base.conf.plan->n_blocks; i++) {
-		struct block *b = &e->block[i];
-		for (int l = 0; l < b->layers; l++) {
-			cpu_statistics_to_slab(e, &b->layer[l].bn1);
-			cpu_statistics_to_slab(e, &b->layer[l].bn2);
-		}
-		cpu_statistics_to_slab(e, &b->out_bn);
-	}
+	for (int i = 0; i < e->base.conf.plan->n_bns; i++)
+		cpu_statistics_to_slab(e, e->bns[i]);
 	*loss = (e->micro ? *loss : 0) + (float)(e->loss / e->micros);
 	return announce(e, e->base.conf.plan->n_params);
 }
@@ -101,15 +94,8 @@ void cpu_optimise(struct cpu_engine *e, double lr)
 
 void cpu_update(struct cpu_engine *e, double lr)
 {
-	update_running(e, &e->stem.bn);
-	for (int i = 0; i < e->base.conf.plan->n_blocks; i++) {
-		struct block *b = &e->block[i];
-		for (int l = 0; l < b->layers; l++) {
-			update_running(e, &b->layer[l].bn1);
-			update_running(e, &b->layer[l].bn2);
-		}
-		update_running(e, &b->out_bn);
-	}
+	for (int i = 0; i < e->base.conf.plan->n_bns; i++)
+		update_running(e, e->bns[i]);
 	e->loss = slab_statistics(e)[2 * e->base.conf.plan->n_bn_channels];
 	cpu_optimise(e, lr);
 }

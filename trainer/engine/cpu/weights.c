@@ -12,7 +12,7 @@ size_t cpu_weight_sums_count(const struct conv *c)
 
 int cpu_conv_open(struct cpu_engine *e, struct conv *c, const struct net_layer *l, int needs_data_gradient)
 {
-	*c = (struct conv){ .name = l->name, .param = l->weight, .c_in = l->c_in, .c_out = l->c_out, .k = l->k, .h_in = l->h_in, .h_out = l->h_out };
+	*c = (struct conv){ .name = l->name, .param = l->weight, .c_in = l->c_in, .c_out = l->c_out, .k = l->k, .stride = l->stride, .h_in = l->h_in, .h_out = l->h_out };
 	size_t taps = (size_t)(l->k * l->k), in = (size_t)round_up(l->c_in, LANES), out = (size_t)round_up(l->c_out, LANES);
 	c->forward = cpu_alloc(e, taps * in * out, sizeof(float));
 	if (needs_data_gradient && c->forward)
@@ -20,17 +20,19 @@ int cpu_conv_open(struct cpu_engine *e, struct conv *c, const struct net_layer *
 	for (c->splits = 1; 2 * c->splits <= e->base.conf.batch && 2 * c->splits <= MAX_GRAD_SPLITS &&
 	                    2 * (size_t)c->splits * cpu_weight_sums_count(c) <= WEIGHT_SUMS_LIMIT;)
 		c->splits *= 2;
+	size_t sums = (size_t)c->splits * cpu_weight_sums_count(c);
+	e->weight_sums_count = sums > e->weight_sums_count ? sums : e->weight_sums_count;
 	return c->forward && (c->backward || !needs_data_gradient) ? 0 : -e->base.error->code;
 }
 
-void cpu_pack_panels(float *to, const float *w, int rows, int cols, int taps, ptrdiff_t row_stride, ptrdiff_t col_stride)
+void cpu_pack_panels(float *to, const float *w, int rows, int cols, int taps, const int *order, ptrdiff_t row_stride, ptrdiff_t col_stride)
 {
 	for (int panel = 0; panel < cols; panel += PANEL) {
 		int width = cols - panel > LANES ? PANEL : LANES, used = cols - panel < width ? cols - panel : width;
 		for (int t = 0; t < taps; t++) {
 			for (int r = 0; r < rows; r++, to += width)
 				for (int j = 0; j < used; j++)
-					to[j] = w[r * row_stride + (panel + j) * col_stride + t];
+					to[j] = w[r * row_stride + (panel + j) * col_stride + order[t]];
 			to += (round_up(rows, LANES) - rows) * width;
 		}
 	}
@@ -38,11 +40,14 @@ void cpu_pack_panels(float *to, const float *w, int rows, int cols, int taps, pt
 
 void cpu_conv_pack(const struct cpu_engine *e, const struct conv *c)
 {
+	static const int all[MAX_TAPS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8 };
 	const float *w = e->params + param_offset(e, c->param);
 	int taps = c->k * c->k, by_output = c->c_in * taps;
-	cpu_pack_panels(c->forward, w, c->c_in, c->c_out, taps, taps, by_output);
-	if (c->backward)
-		cpu_pack_panels(c->backward, w, c->c_out, c->c_in, taps, by_output, taps);
+	cpu_pack_panels(c->forward, w, c->c_in, c->c_out, taps, all, taps, by_output);
+	if (c->backward && c->k == 3 && c->stride == 2)
+		cpu_conv3_stride2_pack(c, w);
+	else if (c->backward)
+		cpu_pack_panels(c->backward, w, c->c_out, c->c_in, taps, all, by_output, taps);
 }
 
 void cpu_multiply(const struct cpu_engine *e, const float *panels, int cols, int taps, const ptrdiff_t *tap, int blocks, ptrdiff_t plane,
