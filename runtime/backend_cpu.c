@@ -173,7 +173,7 @@ static size_t slice(size_t n, int i, int k)
 static int reduce_in_team(struct cpu *c, uint8_t *const *part, const struct op *op, size_t n)
 {
 	const struct arithmetic *a = arithmetic(op->type, op->op);
-	double running[2048]; /* 16 KiB: stays in the first-level cache */
+	double running[512]; /* 4 KiB: stays in the first-level cache, with as much of every part */
 	size_t block = sizeof running / a->running;
 	size_t begin = slice(n, c->team.me, c->team.count), end = slice(n, c->team.me + 1, c->team.count);
 	for (size_t i = begin; i < end; i += block) {

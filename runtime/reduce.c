@@ -41,15 +41,22 @@ static uint16_t f16_of_f32(float f)
 #define LESS(a, b) ((b) < (a) ? (b) : (a))
 #define MORE(a, b) ((b) > (a) ? (b) : (a))
 
+/* The widest vectors of the machine it runs on; sums are the same bits with any. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+
 #define LOAD_STORE(NAME, ELEMENT, RUNNING, WIDEN, NARROW)                                               \
-	static void load_##NAME(void *running, const void *element, size_t n)                           \
+	WIDE static void load_##NAME(void *running, const void *element, size_t n)                           \
 	{                                                                                               \
 		RUNNING *restrict r = running;                                                          \
 		const ELEMENT *restrict e = element;                                                    \
 		for (size_t i = 0; i < n; i++)                                                          \
 			r[i] = WIDEN(e[i]);                                                             \
 	}                                                                                               \
-	static void store_##NAME(void *element, const void *running, size_t n, int divisor)             \
+	WIDE static void store_##NAME(void *element, const void *running, size_t n, int divisor)             \
 	{                                                                                               \
 		ELEMENT *restrict e = element;                                                          \
 		const RUNNING *restrict r = running;                                                    \
@@ -62,7 +69,7 @@ static uint16_t f16_of_f32(float f)
 	}
 
 #define FOLD(NAME, ELEMENT, RUNNING, WIDEN, WORD, OP)                                                   \
-	static void WORD##_##NAME(void *running, const void *element, size_t n)                         \
+	WIDE static void WORD##_##NAME(void *running, const void *element, size_t n)                         \
 	{                                                                                               \
 		RUNNING *restrict r = running;                                                          \
 		const ELEMENT *restrict e = element;                                                    \
