@@ -168,7 +168,7 @@ ifneq ($(HAVE_PMIX),y)
 TEST_BINS := $(filter-out %/test_runtime_% %/test_trainer_%,$(TEST_BINS))
 endif
 ifneq ($(HAVE_TRAINER),y)
-TEST_BINS := $(filter-out %/test_trainer_%,$(TEST_BINS))
+TEST_BINS := $(filter-out %/test_trainer_% %/test_fp64_%,$(TEST_BINS))
 endif
 
 $(BUILD)/tests/test_spank_%: $(BUILD)/obj/tests/unit/test_spank_%.o $(call objects,$(SPANK_CORE))
@@ -180,6 +180,16 @@ $(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call o
 $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call objects,$(TRAINER_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lcmocka $(TRAINER_LIBS)
+
+# The CPU engine and its reference with double for float: what the algorithm does apart from rounding.
+FP64_SRC := $(filter-out %/baseline.c %/kernels_avx512.c,$(wildcard trainer/error.c trainer/net/*.c trainer/engine/engine.c trainer/engine/layout.c \
+            trainer/engine/reference/*.c trainer/engine/cpu/*.c))
+$(BUILD)/fp64/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -I. -Itrainer -Iruntime -pthread -fopenmp -O3 -Wno-psabi -Wno-builtin-declaration-mismatch -include tests/unit/fp64.h -c -o $@ $<
+$(BUILD)/tests/test_fp64_%: $(BUILD)/fp64/tests/unit/test_fp64_%.o $(patsubst %.c,$(BUILD)/fp64/%.o,$(FP64_SRC))
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -fopenmp -pthread -lm
 include trainer/engine/cuda/cuda.mk
 .SECONDARY:
 
@@ -213,7 +223,13 @@ fuzz:
 $(BUILD)/fuzz_spank: $(call objects,tests/fuzz/fuzz_spank.c $(SPANK_CORE))
 	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl
 
-bench: all
+# Benchmarks in C, against the trainer's parts.
+BENCHES := $(if $(filter %/chexnet,$(TARGETS)),$(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/cpu_*.c)))
+$(BUILD)/bench/cpu_%: $(BUILD)/obj/tests/bench/cpu_%.o $(call objects,$(TRAINER_SRC)) $(BUILD)/libhvd.so
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' $(TRAINER_LIBS)
+
+bench: all $(BENCHES)
 	BUILD=$(BUILD) tests/bench/run
 
 # ---- installation --------------------------------------------------------------------------------
@@ -244,4 +260,4 @@ uninstall:
 clean:
 	rm -rf build
 
--include $(shell find $(BUILD)/obj $(BUILD)/plugin -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/fp64 $(BUILD)/plugin -name '*.d' 2>/dev/null)

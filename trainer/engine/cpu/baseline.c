@@ -32,6 +32,7 @@ struct baseline_layer {
 	struct primitive forward, backward_data, backward_weights;
 	struct primitive pack_forward, pack_backward, unpack; /* weights and their gradient to and from table order */
 	float *scale_shift, *diff_scale_shift;                /* BN: [2][channels] */
+	dnnl_memory_t grad;                                   /* BN: its input's, or what is added to it */
 };
 
 struct baseline {
@@ -89,12 +90,15 @@ static int add_arg(struct baseline *b, const char *layer, struct primitive *p, i
 	return 0;
 }
 
-static void run(struct baseline *b, const struct primitive *p)
+/* All threads work on one primitive at a time, so its wall time counts for each of them. */
+static void run(struct baseline *b, enum work_class kind, const struct primitive *p)
 {
 	if (!p->handle)
 		return;
+	uint64_t t = profile_start(b->shared.profile);
 	dnnl_primitive_execute(p->handle, b->stream, p->n_args, p->args);
 	dnnl_stream_wait(b->stream);
+	profile_add_serial(b->shared.profile, b->shared.threads, kind, t);
 }
 
 static void *room_for(struct baseline *b, const dnnl_memory_desc_t *desc)
@@ -189,13 +193,15 @@ static int open_bn(struct baseline *b, const struct net_layer *l, struct tensor 
 	         add_arg(b, l->name, f, DNNL_ARG_DST, &y->desc, y->data) || add_arg(b, l->name, f, DNNL_ARG_MEAN, &statistics, mean) ||
 	         add_arg(b, l->name, f, DNNL_ARG_VARIANCE, &statistics, var) || add_arg(b, l->name, f, DNNL_ARG_SCALE_SHIFT, &scale_shift, own->scale_shift) ||
 	         add_arg(b, l->name, f, DNNL_ARG_WORKSPACE, mask, mask_room) || add_arg(b, l->name, r, DNNL_ARG_SRC, &x->desc, x->data) ||
-	         add_arg(b, l->name, r, DNNL_ARG_DIFF_DST, &y->desc, y->grad) || add_arg(b, l->name, r, DNNL_ARG_DIFF_SRC, &x->desc, b->temporary) ||
+	         add_arg(b, l->name, r, DNNL_ARG_DIFF_DST, &y->desc, y->grad) || add_arg(b, l->name, r, DNNL_ARG_DIFF_SRC, &x->desc, x->grad) ||
 	         add_arg(b, l->name, r, DNNL_ARG_MEAN, &statistics, mean) || add_arg(b, l->name, r, DNNL_ARG_VARIANCE, &statistics, var) ||
 	         add_arg(b, l->name, r, DNNL_ARG_SCALE_SHIFT, &scale_shift, own->scale_shift) ||
 	         add_arg(b, l->name, r, DNNL_ARG_DIFF_SCALE_SHIFT, &scale_shift, own->diff_scale_shift) ||
 	         add_arg(b, l->name, r, DNNL_ARG_WORKSPACE, mask, mask_room);
 	dnnl_primitive_desc_destroy(forward);
 	dnnl_primitive_desc_destroy(backward);
+	if (!rc)
+		own->grad = r->args[2].memory;
 	return rc ? -b->shared.base.error->code : 0;
 }
 
@@ -230,17 +236,20 @@ static void copy_channels(const struct baseline *b, const struct net_layer *l, c
 {
 	size_t size = b->type == dnnl_f32 ? 4 : 2, pixels = (size_t)(l->h_in * l->h_in);
 	int images = b->shared.base.conf.batch;
+	uint64_t t = profile_start(b->shared.profile);
 	if (b->format == dnnl_nChw16c) {
 #pragma omp parallel for num_threads(b->shared.threads)
 		for (int n = 0; n < images; n++)
 			memcpy((char *)to + ((size_t)n * (size_t)to_channels + (size_t)to_at) * pixels * size,
 			       (const char *)from + ((size_t)n * (size_t)from_channels + (size_t)from_at) * pixels * size, (size_t)channels * pixels * size);
+		profile_add_serial(b->shared.profile, b->shared.threads, WORK_BN, t);
 		return;
 	}
 #pragma omp parallel for num_threads(b->shared.threads)
 	for (size_t p = 0; p < (size_t)images * pixels; p++)
 		memcpy((char *)to + (p * (size_t)to_channels + (size_t)to_at) * size, (const char *)from + (p * (size_t)from_channels + (size_t)from_at) * size,
 		       (size_t)channels * size);
+	profile_add_serial(b->shared.profile, b->shared.threads, WORK_BN, t);
 }
 
 static void add_into(const struct baseline *b, size_t bytes, const void *from, void *to)
@@ -278,6 +287,11 @@ static void load_images(struct baseline *b, const struct engine_batch *batch)
 	}
 }
 
+static enum work_class work_of(enum layer_op op, enum work_class of_convolution)
+{
+	return op == OP_CONV ? of_convolution : op == OP_BN || op == OP_BN_RELU ? WORK_BN : WORK_POOL;
+}
+
 static void forward_layer(struct baseline *b, int i)
 {
 	const struct net_plan *plan = b->shared.base.conf.plan;
@@ -286,8 +300,8 @@ static void forward_layer(struct baseline *b, int i)
 	struct tensor *x = &b->tensors[l->in], *y = &b->tensors[i + 1];
 	switch (l->op) {
 	case OP_CONV:
-		run(b, &own->pack_forward);
-		run(b, &own->pack_backward);
+		run(b, WORK_REORDER, &own->pack_forward);
+		run(b, WORK_REORDER, &own->pack_backward);
 		break;
 	case OP_BN:
 	case OP_BN_RELU:
@@ -305,9 +319,9 @@ static void forward_layer(struct baseline *b, int i)
 	default:
 		break;
 	}
-	run(b, &own->forward);
+	run(b, work_of(l->op, WORK_FORWARD), &own->forward);
 	if (i == b->last_pool)
-		run(b, &b->widen);
+		run(b, WORK_OTHER, &b->widen);
 }
 
 static void backward_linear(struct baseline *b, const struct net_layer *l)
@@ -319,7 +333,7 @@ static void backward_linear(struct baseline *b, const struct net_layer *l)
 	memset(b->dpooled, 0, images * (size_t)l->c_in * sizeof *b->dpooled);
 	reference_linear_backward_fp32((int)images, l->c_in, l->c_out, b->pooled, b->shared.params + param_offset(&b->shared, l->weight), b->dlogits, b->dpooled, dw,
 	                               dbias);
-	run(b, &b->narrow);
+	run(b, WORK_OTHER, &b->narrow);
 }
 
 static void backward_layer(struct baseline *b, int i)
@@ -330,17 +344,18 @@ static void backward_layer(struct baseline *b, int i)
 	struct tensor *x = &b->tensors[l->in], *y = &b->tensors[i + 1];
 	switch (l->op) {
 	case OP_CONV:
-		run(b, &own->backward_weights);
-		run(b, &own->unpack);
-		run(b, &own->backward_data);
+		run(b, WORK_WEIGHTS, &own->backward_weights);
+		run(b, WORK_REORDER, &own->unpack);
+		run(b, WORK_DATA, &own->backward_data);
 		break;
 	case OP_BN:
 	case OP_BN_RELU:
-		run(b, &own->backward_data);
+		dnnl_memory_set_data_handle(own->grad, x->written ? b->temporary : x->grad);
+		run(b, WORK_BN, &own->backward_data);
+		uint64_t t = profile_start(b->shared.profile);
 		if (x->written)
 			add_into(b, x->bytes, b->temporary, x->grad);
-		else
-			memcpy(x->grad, b->temporary, x->bytes);
+		profile_add_serial(b->shared.profile, b->shared.threads, WORK_BN, t);
 		memcpy(b->shared.slab + param_offset(&b->shared, l->weight), own->diff_scale_shift, (size_t)l->c_in * sizeof(float));
 		memcpy(b->shared.slab + param_offset(&b->shared, l->bias), own->diff_scale_shift + l->c_in, (size_t)l->c_in * sizeof(float));
 		break;
@@ -352,7 +367,7 @@ static void backward_layer(struct baseline *b, int i)
 		backward_linear(b, l);
 		break;
 	default:
-		run(b, &own->backward_data);
+		run(b, WORK_POOL, &own->backward_data);
 		break;
 	}
 	x->written = 1;

@@ -71,6 +71,7 @@ void cpu_statistics_finish(struct cpu_engine *e, const struct statistics *s, int
 {
 	if (!e->training)
 		return;
+	uint64_t t = profile_start(e->profile);
 	int parts = cpu_splits(e);
 	double total = (double)e->count * pixels;
 	for (int c = 0; c < channels; c++) {
@@ -93,12 +94,14 @@ void cpu_statistics_finish(struct cpu_engine *e, const struct statistics *s, int
 		s->offset[at + c] = (float)(-mean * inverse);
 		s->s1[at + c] = s->s2[at + c] = 0;
 	}
+	profile_add_serial(e->profile, e->threads, WORK_BN, t);
 }
 
 void cpu_bn_prepare(struct cpu_engine *e, struct bn *bn)
 {
 	if (bn->index < 0)
 		return;
+	uint64_t t = profile_start(e->profile);
 	size_t at = e->base.conf.plan->bns[bn->index].offset;
 	for (int c = 0; c < bn->channels; c++) {
 		double mean = e->training ? bn->mean[c] : e->running_mean[at + (size_t)c];
@@ -107,6 +110,7 @@ void cpu_bn_prepare(struct cpu_engine *e, struct bn *bn)
 		bn->v.scale[c] = (float)scale;
 		bn->v.shift[c] = (float)(bn->beta[c] - mean * scale);
 	}
+	profile_add_serial(e->profile, e->threads, WORK_BN, t);
 }
 
 int cpu_bn_finish(struct cpu_engine *e, struct bn *bn, const struct statistics *s)
@@ -115,6 +119,7 @@ int cpu_bn_finish(struct cpu_engine *e, struct bn *bn, const struct statistics *
 		return 0;
 	const struct net_bn *net = &e->base.conf.plan->bns[bn->index];
 	int parts = cpu_splits(e);
+	uint64_t t = profile_start(e->profile);
 	for (int c = 0; c < bn->channels; c++) {
 		double dbeta = 0, dgamma = 0;
 		for (int i = 0; i < parts; i++) {
@@ -126,6 +131,7 @@ int cpu_bn_finish(struct cpu_engine *e, struct bn *bn, const struct statistics *
 		s->s1[c] += bn->v.gamma[c] * dbeta;
 		s->s2[c] += bn->v.gamma[c] * dgamma;
 	}
+	profile_add_serial(e->profile, e->threads, WORK_BN, t);
 	float share = 1 / (float)e->micros;
 	int rc = cpu_gradient(e, net->bias, bn->dbeta, share);
 	return rc ? rc : cpu_gradient(e, net->weight, bn->dgamma, share);
@@ -155,9 +161,10 @@ static void correct_image(void *context, int image, int worker)
 	const struct correction *j = context;
 	const float *a = j->e->coefficients, *b = a + j->e->max_channels, *c = b + j->e->max_channels;
 	size_t pixel = (size_t)image * (size_t)j->pixels;
-	(void)worker;
+	uint64_t t = profile_start(j->e->profile);
 	j->e->kernels->at[j->e->storage].correct(j->pixels, j->channels, grads_at(j->g, pixel), acts_at(j->e, j->x, pixel), j->x.stride, a, b, c,
 	                                          grads_at(j->to, pixel));
+	profile_add(j->e->profile, worker, WORK_BN, t);
 }
 
 void cpu_correct(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels, const float *gamma, struct grads g,

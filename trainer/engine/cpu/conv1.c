@@ -73,10 +73,14 @@ static void forward_part(void *context, int part, int worker)
 	size_t end = (size_t)part_start(part + 1, parts, e->count) * pixels;
 	struct chunk chunk;
 	for (size_t p = start; next_chunk(c, &p, end, CHUNK, &chunk);) {
+		uint64_t t = profile_start(e->profile);
 		pack_input(e, c, &j->bn->v, c->c_in, j->x, &chunk, packed, CHUNK * LANES);
+		t = profile_add(e->profile, worker, WORK_BN, t);
 		cpu_multiply(e, c->forward, c->c_out, 1, one_tap, in / LANES, CHUNK * LANES, packed, chunk.pixels, result, out);
+		t = profile_add(e->profile, worker, WORK_FORWARD, t);
 		e->kernels->at[e->storage].finish(chunk.pixels, c->c_out, result, out, acts_at(e, j->y, chunk.out), j->y.stride, e->training ? &m : NULL,
 		                                  chunk.out == start);
+		profile_add(e->profile, worker, WORK_BN, t);
 	}
 }
 
@@ -116,6 +120,7 @@ static void backward_part(void *context, int part, int worker)
 	struct chunk chunk;
 	for (size_t p = (size_t)part_start(part, parts, e->count) * pixels; next_chunk(c, &p, end, CHUNK, &chunk);) {
 		struct grads grad = grads_at(j->dy, chunk.out);
+		uint64_t t = profile_start(e->profile);
 		if (j->behind)
 			e->kernels->at[e->storage].correct(chunk.pixels, c->c_out, grad, acts_at(e, j->behind_x, chunk.out), j->behind_x.stride, a, b,
 			                                   b + e->max_channels, grad);
@@ -123,8 +128,11 @@ static void backward_part(void *context, int part, int worker)
 			e->kernels->pack(chunk.pixels, c->c_out, grad.data, grad.stride, packed, CHUNK * LANES);
 			grad = (struct grads){ packed, LANES, CHUNK * LANES };
 		}
+		t = profile_add(e->profile, worker, WORK_BN, t);
 		cpu_multiply(e, c->backward, c->c_in, 1, one_tap, out / LANES, grad.plane, grad.data, chunk.pixels, result, in);
+		t = profile_add(e->profile, worker, WORK_DATA, t);
 		backward_chunk(j, &chunk, result, sum, dot);
+		profile_add(e->profile, worker, WORK_BN, t);
 	}
 }
 
@@ -160,12 +168,15 @@ static void weights_part(void *context, int task, int worker)
 	size_t pixels = (size_t)c->h_out * (size_t)c->h_out, end = (size_t)part_start(split + 1, c->splits, e->count) * pixels;
 	struct chunk chunk;
 	for (size_t p = (size_t)part_start(split, c->splits, e->count) * pixels; next_chunk(c, &p, end, WEIGHT_CHUNK, &chunk);) {
+		uint64_t t = profile_start(e->profile);
 		pack_input(e, c, &v, channels, acts_slice(e, j->x, channel), &chunk, packed, WEIGHT_CHUNK * LANES);
+		t = profile_add(e->profile, worker, WORK_BN, t);
 		struct grads grad = grads_at(j->dy, chunk.out);
 		for (int o = 0; o < out; o += PANEL)
 			for (int k = 0; k < blocks; k++)
 				e->kernels->outer(chunk.pixels, out - o > LANES ? PANEL : LANES, packed + k * WEIGHT_CHUNK * LANES, grad.data + o / LANES * grad.plane,
 				                  grad.stride, grad.plane, sums + (size_t)k * LANES * (size_t)out + o, out);
+		profile_add(e->profile, worker, WORK_WEIGHTS, t);
 	}
 }
 

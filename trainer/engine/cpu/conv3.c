@@ -106,10 +106,14 @@ static void forward_part(void *context, int part, int worker)
 			struct band b = band_of(row, rows, h);
 			size_t image = (size_t)n * (size_t)(h * h);
 			float *packed = e->scratch[worker], *result = packed + b.plane * (in / LANES);
+			uint64_t t = profile_start(e->profile);
 			pack_band(e, &b, c->c_in, image, &j->bn->v, j->x, (struct grads){ 0 }, packed);
+			t = profile_add(e->profile, worker, WORK_BN, t);
 			multiply_band(e, &b, c->forward, c->c_in, c->c_out, 0, packed, result);
+			t = profile_add(e->profile, worker, WORK_FORWARD, t);
 			e->kernels->at[e->storage].finish(b.rows * h, c->c_out, result, out, acts_at(e, j->y, image + (size_t)(row * h)), j->y.stride,
 			                                  e->training ? &m : NULL, first);
+			profile_add(e->profile, worker, WORK_BN, t);
 		}
 }
 
@@ -136,10 +140,14 @@ static void backward_part(void *context, int part, int worker)
 			struct band b = band_of(row, rows, h);
 			size_t image = (size_t)n * (size_t)(h * h), pixel = image + (size_t)(row * h);
 			float *packed = e->scratch[worker], *result = packed + b.plane * (round_up(c->c_out, LANES) / LANES);
+			uint64_t t = profile_start(e->profile);
 			pack_band(e, &b, c->c_out, image, NULL, (struct acts){ 0 }, j->dy, packed);
+			t = profile_add(e->profile, worker, WORK_BN, t);
 			multiply_band(e, &b, c->backward, c->c_out, c->c_in, 1, packed, result);
+			t = profile_add(e->profile, worker, WORK_DATA, t);
 			e->kernels->at[e->storage].bn_backward(b.rows * h, c->c_in, result, in, acts_at(e, j->x, pixel), j->x.stride, &j->bn->v, NULL, 0,
 			                                       grads_at(j->g, pixel), sum, dot);
+			profile_add(e->profile, worker, WORK_BN, t);
 		}
 }
 
@@ -188,9 +196,12 @@ static void weights_part(void *context, int task, int worker)
 		for (int row = 0; row < h; row += rows) {
 			struct band b = band_of(row, rows, h);
 			float *values = e->scratch[worker], *grads = values + b.plane * blocks;
+			uint64_t t = profile_start(e->profile);
 			pack_band(e, &b, channels, (size_t)n * (size_t)(h * h), &v, acts_slice(e, j->x, channel), (struct grads){ 0 }, values);
 			pack_band(e, &b, c->c_out, (size_t)n * (size_t)(h * h), NULL, (struct acts){ 0 }, j->dy, grads);
+			t = profile_add(e->profile, worker, WORK_BN, t);
 			outer_band(e, c, &b, values, blocks, grads, sums);
+			profile_add(e->profile, worker, WORK_WEIGHTS, t);
 		}
 }
 

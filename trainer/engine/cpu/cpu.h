@@ -16,6 +16,7 @@
 
 #include "engine/backend.h"
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/profile.h"
 #include "engine/cpu/team.h"
 
 enum { MAX_SPLITS = 32, MAX_GRAD_SPLITS = 32, CHUNK = 56, MAX_TAPS = 9, PHASES = 4 };
@@ -137,6 +138,7 @@ struct cpu_engine {
 	enum storage storage;
 	int threads;
 	struct cpu_team *team;
+	struct cpu_profile *profile;       /* [threads]; NULL: not measured */
 	float *params, *moment1, *moment2; /* [slab_count] in the layout's padded order */
 	float *slab;
 	float *running_mean, *running_var; /* [n_bn_channels] */

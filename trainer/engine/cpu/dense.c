@@ -125,11 +125,12 @@ static void pack_conv(void *context, int i, int worker)
 {
 	const struct packing *j = context;
 	const struct block *b = j->b;
-	(void)worker;
+	uint64_t t = profile_start(j->e->profile);
 	if (i < 2 * b->layers)
 		cpu_conv_pack(j->e, i & 1 ? &b->layer[i / 2].conv2 : &b->layer[i / 2].conv1);
 	else
 		cpu_conv_pack(j->e, &b->transition);
+	profile_add(j->e->profile, worker, WORK_REORDER, t);
 }
 
 void cpu_dense_pack(struct cpu_engine *e)

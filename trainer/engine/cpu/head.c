@@ -44,7 +44,9 @@ static void forward_image(void *context, int n, int worker)
 	int classes = e->base.conf.plan->classes;
 	const float *w = e->params + param_offset(e, h->weight), *bias = e->params + param_offset(e, h->bias);
 	float *pooled = h->pooled + (size_t)n * (size_t)h->features;
+	uint64_t t = profile_start(e->profile);
 	e->kernels->at[e->storage].average(h->pixels, h->features, acts_at(e, b->x, (size_t)n * (size_t)h->pixels), b->x.stride, &b->bn->v, pooled);
+	profile_add(e->profile, worker, WORK_BN, t);
 	if (j->features)
 		copy_features(e, b, n, e->scratch[worker], j->features + (size_t)n * (size_t)h->features * (size_t)h->pixels);
 	for (int o = 0; o < classes; o++) {
@@ -97,7 +99,7 @@ static void pooled_part(void *context, int part, int worker)
 	int classes = e->base.conf.plan->classes, parts = cpu_splits(e);
 	const float *w = e->params + param_offset(e, h->weight);
 	float *sum, *dot;
-	(void)worker;
+	uint64_t t = profile_start(e->profile);
 	cpu_bn_sums(e, part, b->channels, &sum, &dot);
 	for (int n = part_start(part, parts, e->count); n < part_start(part + 1, parts, e->count); n++) {
 		float *d = h->dpooled + (size_t)n * (size_t)h->features;
@@ -111,6 +113,7 @@ static void pooled_part(void *context, int part, int worker)
 		e->kernels->at[e->storage].bn_backward(h->pixels, b->channels, d, 0, acts_at(e, b->x, pixel), b->x.stride, &b->bn->v, b->bn->v.gamma, 0,
 		                                       grads_at(b->g, pixel), sum, dot);
 	}
+	profile_add(e->profile, worker, WORK_BN, t);
 }
 
 static int pooled_gradient(struct cpu_engine *e)

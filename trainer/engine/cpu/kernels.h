@@ -109,7 +109,7 @@ const struct cpu_kernels *cpu_kernels_best(void);
 
 static inline size_t storage_size(enum storage s)
 {
-	return s == STORE_FP32 ? 4 : 2;
+	return s == STORE_FP32 ? sizeof(float) : sizeof(uint16_t);
 }
 
 #endif

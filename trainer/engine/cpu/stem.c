@@ -130,10 +130,13 @@ static void convolve_part(void *context, int part, int worker)
 		load_image(e, n, image);
 		for (int row = 0; row < h; row++) {
 			size_t pixel = ((size_t)n * (size_t)h + (size_t)row) * (size_t)h;
+			uint64_t t = profile_start(e->profile);
 			pack_row(e, row, image, packed);
 			cpu_multiply(e, s->conv.forward, s->conv.c_out, 1, tap, s->conv.c_in / LANES, h * LANES, packed, h, result, s->out.stride);
+			t = profile_add(e->profile, worker, WORK_FORWARD, t);
 			e->kernels->at[e->storage].finish(h, s->conv.c_out, result, s->out.stride, acts_at(e, s->out, pixel), s->out.stride,
 			                                  e->training ? &m : NULL, n == start && row == 0);
+			profile_add(e->profile, worker, WORK_BN, t);
 		}
 	}
 }
@@ -146,6 +149,7 @@ static void maxpool_part(void *context, int part, int worker)
 	int parts = cpu_splits(e), h = s->h, pooled = to->h, c = s->conv.c_out, start = part_start(part, parts, e->count);
 	struct moments m = cpu_moments(e, part);
 	float *result = e->scratch[worker];
+	uint64_t t = profile_start(e->profile);
 	for (int n = start; n < part_start(part + 1, parts, e->count); n++)
 		for (int row = 0; row < pooled; row++) {
 			size_t pixel = ((size_t)n * (size_t)pooled + (size_t)row) * (size_t)pooled;
@@ -154,6 +158,7 @@ static void maxpool_part(void *context, int part, int worker)
 			e->kernels->at[e->storage].finish(pooled, c, result, s->out.stride, acts_at(e, to->x, pixel), to->x.stride,
 			                                  e->training ? &m : NULL, n == start && row == 0);
 		}
+	profile_add(e->profile, worker, WORK_POOL, t);
 }
 
 void cpu_stem_forward(struct cpu_engine *e)
@@ -177,6 +182,7 @@ static void weights_part(void *context, int split, int worker)
 	memset(sums, 0, (size_t)s->conv.c_in * (size_t)out * sizeof *sums);
 	for (int n = part_start(split, s->conv.splits, e->count); n < part_start(split + 1, s->conv.splits, e->count); n++) {
 		load_image(e, n, image);
+		uint64_t t = profile_start(e->profile);
 		for (int row = 0; row < h; row++) {
 			const float *grad = s->grad.data + ((size_t)n * (size_t)h + (size_t)row) * (size_t)h * (size_t)out;
 			pack_row(e, row, image, packed);
@@ -184,6 +190,7 @@ static void weights_part(void *context, int split, int worker)
 				for (int k = 0; k < blocks; k++)
 					e->kernels->outer(h, out - o > LANES ? PANEL : LANES, packed + k * h * LANES, grad + o, out, LANES, sums + k * LANES * out + o, out);
 		}
+		profile_add(e->profile, worker, WORK_WEIGHTS, t);
 	}
 }
 
@@ -215,7 +222,7 @@ static void unpool_part(void *context, int part, int worker)
 	const struct joint *to = &e->first;
 	int parts = cpu_splits(e), h = s->h, c = s->conv.c_out;
 	float *sum, *dot;
-	(void)worker;
+	uint64_t t = profile_start(e->profile);
 	cpu_bn_sums(e, part, c, &sum, &dot);
 	for (int n = part_start(part, parts, e->count); n < part_start(part + 1, parts, e->count); n++) {
 		size_t pixel = (size_t)n * (size_t)(h * h), window = (size_t)n * (size_t)(to->h * to->h);
@@ -224,6 +231,7 @@ static void unpool_part(void *context, int part, int worker)
 			                                  s->tap + window * (size_t)c, acts_at(e, s->out, pixel), s->out.stride, &s->bn.v,
 			                                  s->grad.data + pixel * (size_t)s->grad.stride, s->grad.stride, sum, dot);
 	}
+	profile_add(e->profile, worker, WORK_POOL, t);
 }
 
 int cpu_stem_backward(struct cpu_engine *e)

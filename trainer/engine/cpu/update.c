@@ -72,13 +72,14 @@ static void optimise_group(void *context, int i, int worker)
 	const struct engine_conf *conf = &e->base.conf;
 	const struct engine_group *g = &conf->layout->groups[i];
 	struct adam_step step = j->step;
-	(void)worker;
+	uint64_t t = profile_start(e->profile);
 	step.decay = engine_decays(&conf->plan->params[g->param]) ? (float)conf->weight_decay : 0;
 	float *w = e->params + g->offset, *m = e->moment1 + g->offset;
 	if (conf->optimizer == OPTIMIZER_SGD)
 		e->kernels->sgd(g->count, e->slab + g->offset, w, m, j->lr, step.beta1, step.decay);
 	else
 		e->kernels->adam(g->count, e->slab + g->offset, w, m, e->moment2 + g->offset, &step);
+	profile_add(e->profile, worker, WORK_OTHER, t);
 }
 
 void cpu_optimise(struct cpu_engine *e, double lr)

@@ -83,7 +83,7 @@ static void reduce_outputs(void *context, int task, int worker)
 	const struct conv *c = j->c;
 	int taps = c->k * c->k, in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), block = task * LANES;
 	size_t part = cpu_weight_sums_count(c);
-	(void)worker;
+	uint64_t start = profile_start(j->e->profile);
 	for (int ch = 0; ch < c->c_in; ch++)
 		for (int t = 0; t < taps; t++) {
 			float sum[LANES] = { 0 };
@@ -95,6 +95,7 @@ static void reduce_outputs(void *context, int task, int worker)
 				*w = (j->add ? *w : 0) + sum[o] * j->scale;
 			}
 		}
+	profile_add(j->e->profile, worker, WORK_REORDER, start);
 }
 
 void cpu_weights_reduce(const struct cpu_engine *e, const struct conv *c, float *to, float scale, int add)
