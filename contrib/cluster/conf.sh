@@ -64,8 +64,8 @@ write_cgroup_conf() {
 	local version
 	version=$(slurmd -V | sed 's/[^0-9]*\([0-9]*\).*/\1/')
 	case $CGROUP in
-	# slurmd looks for control groups even when nothing uses them; the word to stop it came with 23.02
-	none) echo "CgroupPlugin=$([ "${version:-0}" -lt 23 ] && echo cgroup/v1 || echo disabled)" ;;
+	# slurmd looks for control groups even when nothing uses them; the word to stop it came with 24.05
+	none) echo "CgroupPlugin=$([ "${version:-0}" -lt 24 ] && echo cgroup/v1 || echo disabled)" ;;
 	v1) printf '%s\n' CgroupPlugin=cgroup/v1 CgroupMountpoint=/sys/fs/cgroup ;;
 	v2) printf '%s\n' CgroupPlugin=cgroup/v2 IgnoreSystemd=yes ;;
 	esac >"$DIR/etc/cgroup.conf"

@@ -55,11 +55,11 @@ package_cpus() { # PCI address: the CPUs of its package, from the topology file
 		index($0, "pci_busid=\"" bus "\"") { print set }' "$CLUSTER/topology.xml")"
 }
 
-# Every line of tasks: exactly one GPU, all different on a node, and exactly the CPUs of that GPU's package.
-tasks_are_near_their_gpus() { # NUMBER OF TASKS
+# Every line of tasks: exactly one GPU, all different on a node unless shared, and exactly the CPUs of that GPU's package.
+tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	local task host local_rank cpus uuid bus
 	[ "$(tasks | wc -l)" -eq "$1" ]
-	[ -z "$(tasks | awk '{ print $2, $5 }' | sort | uniq -d)" ]
+	[ "${2-}" = shared ] || [ -z "$(tasks | awk '{ print $2, $5 }' | sort | uniq -d)" ]
 	while read -r task host local_rank cpus uuid; do
 		bus=$(gpu_bus "$uuid")
 		[ -n "$bus" ] && [[ $uuid != *,* ]]
@@ -84,6 +84,30 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS
 	run in_cluster srun -Q -N2 -n4 --gpus-per-node=2 bash -c "$look"
 	echo "$output"
 	[ "$(tasks | grep -c ' 0,1$')" -eq 4 ]
+}
+
+@test "the same with the plugin as optional" {
+	sed -i 's/^required/optional/' "$CLUSTER/etc/plugstack.conf"
+	run in_cluster srun -Q -N2 --gpus-per-node=2 --gpu-bind=socket --hvd bash -c "$look"
+	sed -i 's/^optional/required/' "$CLUSTER/etc/plugstack.conf"
+	echo "$output"
+	tasks_are_near_their_gpus 4
+}
+
+@test "one task on each node is bound too" {
+	run in_cluster srun -Q -N2 --ntasks-per-node=1 --gpus-per-node=1 -c2 --gpu-bind=socket bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 2
+}
+
+@test "heterogeneous job: the tasks of each component are near that component's GPUs" {
+	run in_cluster salloc -Q -N1 -n2 --gpus=2 : -N1 -n1 -c2 --gpus=1 srun -Q --het-group=0,1 --hvd bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 3
+	[ "$(tasks | cut -d' ' -f2 | uniq -c | awk '{ print $1 }' | sort | xargs)" = '1 2' ]
+	run in_cluster srun -Q -N1 -n1 --gpus=1 --hvd bash -c "$look" : -N1 -n2 --gpus=2 bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 3
 }
 
 @test "a task gets the variables of the contract" {
@@ -187,6 +211,20 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS
 	[ "$(tasks)" = $'task n1 0 1 0\ntask n1 1 0 0' ]
 }
 
+@test "devices that Slurm does not confine: the numbers are the node's, and each task still sees its own GPU" {
+	[ "$(id -u)" = 0 ] || skip "control groups need root"
+	cluster_again --cgroup v1 --constrain-devices no || skip "no usable cgroup v1 here"
+	# shellcheck disable=SC2016
+	run in_cluster srun -Q -w n1 -n1 --gpus=1 --hvd bash -c "$look"'; for n in 0 1; do { : <"/dev/nvidia$n"; } 2>&1 | sed "s/.*: /open $n /"; done'
+	echo "$output"
+	tasks_are_near_their_gpus 1
+	# the other GPU's file may be opened, too: nothing but the environment tells the task which one is its own
+	[ "$(grep -c '^open . No such device or address' <<<"$output")" -eq 2 ]
+	run in_cluster srun -Q -w n1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 --hvd bash -c "$look"
+	echo "$output"
+	[ "$(tasks)" = $'task n1 0 1 1\ntask n1 1 0 0' ]
+}
+
 @test "GPU numbers and core numbers the other way round: identity would be wrong" {
 	cluster_again --gpu-order reverse
 	run in_cluster srun -Q -N2 --gpus-per-node=2 --gpu-bind=socket --hvd bash -c "$look"
@@ -212,6 +250,13 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS
 	[ -z "$(for cpus in $(tasks | cut -d' ' -f4); do cpu_numbers "$cpus" | xargs -n1; done | sort | uniq -d)" ]
 	run in_cluster srun -Q -N1 --exclusive --gpus=4 --hvd --hvd-bind=socket,smt=off bash -c "$look"
 	[ "$(tasks | head -n 1 | cut -d' ' -f4 | tr , '\n' | wc -l)" -eq 4 ]
+}
+
+@test "share: two tasks on each GPU, each on its socket" {
+	run in_cluster srun -Q -N1 -n8 --exclusive --gpus=4 --hvd --hvd-bind=share bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 8 shared
+	[ "$(tasks | cut -d' ' -f5 | sort | uniq -c | awk '{ print $1 }' | xargs)" = '2 2 2 2' ]
 }
 
 @test "two jobs on one node keep to their own GPUs and cores" {
