@@ -17,6 +17,13 @@
 /* Where Slurm itself keeps a plugin's option for the sruns of a job. */
 #define INHERITED "SLURM_SPANK__SLURM_SPANK_OPTION_hvd_"
 
+/* From 23.11 on srun takes the -c of sbatch and salloc again. */
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
+#define CPUS_PER_TASK_VARIABLE "SLURM_CPUS_PER_TASK"
+#else
+#define CPUS_PER_TASK_VARIABLE "SRUN_CPUS_PER_TASK"
+#endif
+
 static struct {
 	int argc;
 	char **argv;
@@ -312,7 +319,7 @@ static void read_words(struct step_words *w, int component, int group)
 /* Slurm's own message about this names neither the node nor the cure. */
 static void check_cpus(const struct step_words *w, const struct step_size *size, int tasks, int component, int group)
 {
-	const char *counts = group_variable("SLURM_JOB_CPUS_PER_NODE", group), *each = said_or_set(component, "cpus-per-task", "SRUN_CPUS_PER_TASK", group);
+	const char *counts = group_variable("SLURM_JOB_CPUS_PER_NODE", group), *each = said_or_set(component, "cpus-per-task", CPUS_PER_TASK_VARIABLE, group);
 	const char *nodelist = group_variable("SLURM_JOB_NODELIST", group);
 	int position = 0, cpus = counts ? smallest_count(counts, &position) : -1, per_node, need = each && atoi(each) > 0 ? atoi(each) : 1;
 	char host[256], line[512];
@@ -466,7 +473,11 @@ int client_leave_for_job(void)
 	char *(*get)(void *, const char *) = (char *(*)(void *, const char *))dlsym(RTLD_DEFAULT, "slurm_option_get");
 	void *opt = dlsym(RTLD_DEFAULT, "opt");
 	char *gres = get && opt ? get(opt, "gres") : NULL;
+	char *gpu_bind = get && opt ? get(opt, "gpu-bind") : NULL;
 
+	/* from a script's #SBATCH line, which no plugin sees; up to 23.02 Slurm itself hands it on to the sruns */
+	if (is_alias(gpu_bind))
+		setenv(INHERITED "hvd_bind", "socket", 0);
 	if (gres && *gres && strcmp(gres, "unset"))
 		setenv(GRES_VARIABLE, gres, 1);
 	else

@@ -30,7 +30,7 @@ anywhere=("-Q" "--quiet" "--comment=--gpu-bind=socket" "--comment${t}--gpu-bind=
 	"--nice" "--nice=3" "-Qk" "-Oc1" "-Oc${t}1" "-J${t}--hvd" "-J--hvd" "--job-name${t}--gpu-bind=socket" "--job-name=:" "--wckey${t}x" "-B${t}1" "-m${t}block"
 	"--switches=1" "--mail-user${t}--hvd-bind=none")
 only_srun=("-W${t}5" "-W5" "-K" "-K1" "--kill-on-bad-exit" "-u" "-i${t}none" "-inone" "--input=none" "-T${t}4" "--threads${t}4" "--propagate" "--propagate=NONE"
-	"--mpi${t}none" "--mpi=none" "-X" "--cpu-bind${t}none" "--overlap" "-uX" "--export=ALL" "--export${t}ALL" "-E" "--prolog${t}none")
+	"-X" "--cpu-bind${t}none" "--overlap" "-uX" "--export=ALL" "--export${t}ALL" "-E" "--prolog${t}none")
 only_sbatch=("--open-mode=a" "--open-mode${t}append" "--parsable" "--no-requeue" "--requeue" "--export=ALL" "-i${t}/dev/null" "--propagate")
 only_salloc=("--no-bell" "-K" "-KTERM" "--kill-command=TERM" "-I30" "--immediate=30")
 ours=("" "" "--gpu-bind=socket" "--gpu-bind${t}socket" "--gpu-bin=socket" "--gpu-bi${t}socket" "--hvd-bind=socket" "--hvd-bind${t}socket" "--hvd-b${t}socket"
