@@ -95,6 +95,14 @@ static inline struct hvd_conf quick_conf(void)
 	return (struct hvd_conf){ .size = sizeof(struct hvd_conf), .backend = "cpu", .interface = "lo", .deadline = 20 };
 }
 
+/* In a rank: waits until all ranks of this world have come this far; harm that one does earlier would reach others in their set-up. */
+static inline void all_arrive(void)
+{
+	meeting->arrived++;
+	while (meeting->arrived < (int)strlen(meeting_hosts))
+		usleep(100);
+}
+
 /* Forks a rank for each letter of `hosts` and runs body(arg) in each; status[rank] receives wait statuses. */
 static inline void spawn_ranks(const char *hosts, void (*body)(void *), void *arg, int *status)
 {

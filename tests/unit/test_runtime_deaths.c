@@ -16,6 +16,7 @@ static struct hvd *open_world(double deadline)
 	conf.deadline = deadline;
 	int status = hvd_init_from(&h, &conf, meet);
 	works(h, status);
+	all_arrive();
 	return h;
 }
 
