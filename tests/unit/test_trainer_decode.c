@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * PNG and JPEG to gray pixels: every documented kind is converted, everything else is refused by name; and the one resize. */
 #include <dirent.h>
-#include <libdeflate.h>
 #include <math.h>
 #include <spng.h>
-#include <turbojpeg.h>
 
-#include "data/image.h"
+#include "data/decode.h"
 #include "data/random.h"
 #include "data/resize.h"
 #include "scratch.h"
@@ -90,6 +88,38 @@ static void gray_pngs_with_every_filter(void **state)
 	for (int f = 0; f < 6; f++) {
 		uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_GRAYSCALE, 8, filters[f], pixels, sizeof pixels, &size);
 		expect(file, size, pixels);
+	}
+}
+
+/* The specification's definition, pixel by pixel. */
+static uint8_t unfiltered(int filter, int in, int left, int up, int corner)
+{
+	int p = left + up - corner, a = abs(p - left), b = abs(p - up), c = abs(p - corner);
+	int predicted[] = { 0, left, up, (left + up) / 2, a <= b && a <= c ? left : b <= c ? up : corner };
+	return (uint8_t)(in + predicted[filter]);
+}
+
+static void rows_of_mixed_filters_and_any_size(void **state)
+{
+	(void)state;
+	struct stream s = stream_open(21, 0);
+	for (int round = 0; round < 400; round++) {
+		size_t width = 1 + stream_bits(&s) % 40, height = 1 + stream_bits(&s) % 30, row = width + 1;
+		uint8_t *raw = calloc(row * height + width + PNG_UNFILTER_BEYOND, 1), *out = malloc(width * height + PNG_UNFILTER_BEYOND);
+		struct error e = { 0 };
+		for (size_t i = 0; i < row * height; i++)
+			raw[i] = (uint8_t)(i % row ? stream_bits(&s) : stream_bits(&s) % 5);
+		assert_int_equal(png_unfilter(raw, width, height, out, &e), 0);
+		for (size_t y = 0; y < height; y++)
+			for (size_t x = 0; x < width; x++) {
+				int left = x ? out[y * width + x - 1] : 0, up = y ? out[(y - 1) * width + x] : 0;
+				int corner = x && y ? out[(y - 1) * width + x - 1] : 0;
+				assert_int_equal(out[y * width + x], unfiltered(raw[y * row], raw[y * row + 1 + x], left, up, corner));
+			}
+		raw[(height - 1) * row] = 5;
+		assert_int_equal(png_unfilter(raw, width, height, out, &e), -EXIT_DATA);
+		free(raw);
+		free(out);
 	}
 }
 
@@ -256,6 +286,51 @@ static void jpegs(void **state)
 	tjDestroy(compress);
 }
 
+/* The fast way for one component against libjpeg-turbo: the same pixels, and nothing is taken that libjpeg-turbo warns about. */
+static void gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives(void **state)
+{
+	(void)state;
+	struct stream s = stream_open(31, 0);
+	tjhandle reference = tjInitDecompress();
+	int sound = 0, taken = 0;
+	for (int round = 0; round < 6000; round++) {
+		int width = 1 + (int)(stream_bits(&s) % 70), height = 1 + (int)(stream_bits(&s) % 70), kind = (int)(stream_bits(&s) % 3);
+		static uint8_t pixels[70 * 70], expected[70 * 70];
+		for (int i = 0; i < width * height; i++)
+			pixels[i] = (uint8_t)(kind == 0 ? stream_bits(&s) : kind == 1 ? (uint32_t)(i % width * 3 + i / width * 2) + stream_bits(&s) % 8
+										      : (stream_bits(&s) % 40 == 0) * 255);
+		/* libjpeg-turbo's own switches: restart markers, tables of the picture's own */
+		setenv("TJ_RESTART", round % 4 == 1 ? "3B" : round % 4 == 2 ? "1" : "0", 1);
+		setenv("TJ_OPTIMIZE", round % 5 == 1 ? "1" : "0", 1);
+		size_t size;
+		uint8_t *file = encode_jpeg(pixels, width, height, 1 + (int)(stream_bits(&s) % 100), &size);
+		int damaged = round % 2;
+		if (damaged)
+			file[stream_bits(&s) % size] ^= (uint8_t)(1 << stream_bits(&s) % 8);
+		struct image image;
+		int handled = decode_jpeg_gray(decoder, file, size, &image);
+		sound += !damaged;
+		taken += !damaged && handled;
+		if (handled) {
+			assert_in_range(image.width, 1, damaged ? 65535 : width);
+			int w, h, sub, space, same_size = image.width == width && image.height == height;
+			if (tjDecompressHeader3(reference, file, size, &w, &h, &sub, &space))
+				fail_msg("round %d: taken, but libjpeg-turbo says %s", round, tjGetErrorStr2(reference));
+			assert_true(w == image.width && h == image.height);
+			if (same_size) {
+				if (tjDecompress2(reference, file, size, expected, width, 0, height, TJPF_GRAY, TJFLAG_ACCURATEDCT | TJFLAG_STOPONWARNING))
+					fail_msg("round %d: taken, but libjpeg-turbo says %s", round, tjGetErrorStr2(reference));
+				assert_memory_equal(image.pixels, expected, (size_t)width * (size_t)height);
+			}
+		}
+		free(file);
+	}
+	unsetenv("TJ_RESTART");
+	unsetenv("TJ_OPTIMIZE");
+	tjDestroy(reference);
+	assert_int_equal(taken, sound); /* all sound ones go the fast way */
+}
+
 static void mutated_files_never_crash_the_decoders(void **state)
 {
 	(void)state;
@@ -344,7 +419,9 @@ static void resizing_averages_areas(void **state)
 	struct error e = { 0 };
 	for (int round = 0; round < 200; round++) {
 		int width = 1 + (int)(stream_bits(&s) % 70), height = 1 + (int)(stream_bits(&s) % 70), size = 1 + (int)(stream_bits(&s) % 40);
-		uint8_t in[70 * 70], out[40 * 40];
+		static uint8_t in[260 * 260], out[65 * 65];
+		if (round % 4 == 0) /* four to one has a way of its own */
+			width = height = 4 * (size += round / 8);
 		for (int i = 0; i < width * height; i++)
 			in[i] = (uint8_t)stream_bits(&s);
 		assert_int_equal(resize_area(in, width, height, out, size, &e), 0);
@@ -373,6 +450,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(gray_pngs_with_every_filter),
+		cmocka_unit_test(rows_of_mixed_filters_and_any_size),
 		cmocka_unit_test(our_own_pngs_gray_and_rgba),
 		cmocka_unit_test(the_other_kinds_of_png),
 		cmocka_unit_test(colour_and_transparency_are_refused),
@@ -380,6 +458,7 @@ int main(void)
 		cmocka_unit_test(a_png_bomb_costs_nothing),
 		cmocka_unit_test(what_is_no_image_is_called_by_its_name),
 		cmocka_unit_test(jpegs),
+		cmocka_unit_test(gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives),
 		cmocka_unit_test(mutated_files_never_crash_the_decoders),
 		cmocka_unit_test(real_images_decode_to_the_same_pixels_as_libspng),
 		cmocka_unit_test(resizing_averages_areas),

@@ -8,7 +8,7 @@
 #include "data/synth.h"
 #include "test.h"
 
-enum { SIDE = 32, MICRO = 4, GLOBAL = 16, STEPS = 12 };
+enum { SIDE = 32, MICRO = 4, GLOBAL = 32, STEPS = 12 };
 
 static struct dataset *data;
 
@@ -77,8 +77,8 @@ static void ranks_and_threads_do_not_change_what_a_step_sees(void **state)
 	(void)state;
 	uint64_t one[STEPS][GLOBAL / MICRO], other[STEPS][GLOBAL / MICRO];
 	trace(1, 1, 0, one);
-	for (int ranks = 1; ranks <= 4; ranks *= 2)
-		for (int threads = 1; threads <= 16; threads = threads < 3 ? threads + 1 : threads * 2) {
+	for (int ranks = 1; ranks <= 8; ranks *= 2)
+		for (int threads = 1; threads <= 16; threads += threads < 4 ? 1 : 4) {
 			trace(ranks, threads, 0, other);
 			assert_memory_equal(one, other, sizeof one);
 		}
@@ -123,7 +123,7 @@ static void resuming_anywhere_goes_on_with_the_same_stream(void **state)
 	uint64_t one[STEPS][GLOBAL / MICRO], other[STEPS][GLOBAL / MICRO];
 	trace(1, 2, 0, one);
 	for (int from = 1; from < STEPS; from += 5) { /* on another number of ranks; the epoch of about 110 images ends within */
-		trace(from % 2 ? 4 : 2, 3, (uint64_t)from * GLOBAL, other);
+		trace(from % 2 ? 8 : 2, 3, (uint64_t)from * GLOBAL, other);
 		assert_memory_equal(one[from], other[0], sizeof one[0] * (size_t)(STEPS - from));
 	}
 }

@@ -7,6 +7,7 @@
 
 #include "data/hash.h"
 #include "data/manifest.h"
+#include "data/pixel_hash.h"
 #include "data/source.h"
 #include "data/synth.h"
 
@@ -166,7 +167,7 @@ int dataset_read(const struct dataset *d, size_t index, struct dataset_scratch *
 	if (!d->kept)
 		return d->read(d, index, s, pixels, e);
 	if (atomic_load_explicit(&d->progress[index], memory_order_acquire) == KEPT) {
-		s->hash = hash_and_copy(0, pixels, d->kept + index * bytes, bytes);
+		s->hash = hash_pixels(pixels, d->kept + index * bytes, bytes);
 		s->hashed = 1;
 		return 0;
 	}

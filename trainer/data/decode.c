@@ -27,6 +27,7 @@ void decoder_free(struct decoder *d)
 		libdeflate_free_decompressor(d->inflate);
 	if (d->jpeg)
 		tjDestroy(d->jpeg);
+	free(d->tables);
 	free(d->gray.data);
 	free(d->packed.data);
 	free(d->raw.data);

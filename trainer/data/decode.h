@@ -16,6 +16,7 @@ struct scratch {
 struct decoder {
 	struct libdeflate_decompressor *inflate;
 	tjhandle jpeg;
+	struct gray_tables *tables; /* decode_jpeg_gray()'s; NULL until it needs them */
 	struct scratch gray;   /* the result */
 	struct scratch packed; /* IDAT chunks put together */
 	struct scratch canvas; /* for callers */
@@ -28,6 +29,12 @@ int scratch_reserve(struct scratch *s, size_t size, struct error *why);
 int check_size(uint64_t width, uint64_t height, struct error *why);
 
 int decode_png(struct decoder *d, const uint8_t *file, size_t size, struct image *image, struct error *why);
+/* Undoes the row filters of `height` rows of 1 + width bytes. Behind them raw holds `width` zeros, and both raw's zeros and out
+ * [height][width] have PNG_UNFILTER_BEYOND bytes more, which are read and mean nothing. -EXIT_DATA: a filter that is none. */
+enum { PNG_UNFILTER_BEYOND = 8 };
+int png_unfilter(const uint8_t *raw, size_t width, size_t height, uint8_t *out, struct error *why);
+/* 1: *image is there; 0: not a baseline JPEG of one component without a fault, and decode_jpeg() asks libjpeg-turbo. */
+int decode_jpeg_gray(struct decoder *d, const uint8_t *file, size_t size, struct image *image);
 int decode_jpeg(struct decoder *d, const uint8_t *file, size_t size, struct image *image, struct error *why);
 
 #endif

@@ -16,13 +16,11 @@ static inline uint64_t hash_fold(uint64_t a, uint64_t b)
 	return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Four independent multiply chains keep the multiplier busy. With copy the bytes go there too, in the same pass: 64 KiB of
- * pixels leave the cache between two passes, and the second one costs a third of the rate. */
-static inline uint64_t hash_and_copy(uint64_t seed, void *copy, const void *data, size_t size)
+/* Four independent multiply chains keep the multiplier busy. */
+static inline uint64_t hash_bytes(uint64_t seed, const void *data, size_t size)
 {
 	static const uint64_t secret[4] = { 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93 };
 	const uint8_t *p = data;
-	uint8_t *out = copy;
 	uint64_t lane[4], word[8], tail[2];
 
 	for (int i = 0; i < 4; i++)
@@ -30,15 +28,9 @@ static inline uint64_t hash_and_copy(uint64_t seed, void *copy, const void *data
 	size_t left = size;
 	for (; left >= 64; left -= 64, p += 64) {
 		memcpy(word, p, 64);
-		if (out) {
-			memcpy(out, word, 64);
-			out += 64;
-		}
 		for (int i = 0; i < 4; i++)
 			lane[i] = hash_fold(word[2 * i] ^ secret[i], word[2 * i + 1] ^ lane[i]);
 	}
-	if (out)
-		memcpy(out, p, left);
 	uint64_t h = mix64(lane[0] ^ mix64(lane[1] ^ mix64(lane[2] ^ mix64(lane[3] ^ size))));
 	while (left) {
 		size_t n = left < 16 ? left : 16;
@@ -49,11 +41,6 @@ static inline uint64_t hash_and_copy(uint64_t seed, void *copy, const void *data
 		p += n;
 	}
 	return mix64(h);
-}
-
-static inline uint64_t hash_bytes(uint64_t seed, const void *data, size_t size)
-{
-	return hash_and_copy(seed, NULL, data, size);
 }
 
 static inline uint64_t hash_u64(uint64_t seed, uint64_t value)

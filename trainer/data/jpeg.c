@@ -35,6 +35,8 @@ int decode_jpeg(struct decoder *d, const uint8_t *file, size_t size, struct imag
 
 	if (!d->jpeg)
 		return fail(why, EXIT_INTERNAL, "no memory for a JPEG decoder");
+	if (decode_jpeg_gray(d, file, size, image))
+		return 0;
 	if (tjDecompressHeader3(d->jpeg, file, (unsigned long)size, &width, &height, &subsampling, &colourspace))
 		return fail_anew(d, why);
 	if (check_size((uint64_t)width, (uint64_t)height, why))

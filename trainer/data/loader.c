@@ -14,6 +14,7 @@
 
 #include "data/hash.h"
 #include "data/order.h"
+#include "data/pixel_hash.h"
 #include "data/source.h"
 
 /* A micro-batch's place in the ring. Micro-batch m, counted from the loader's start, lives in slot m % depth. */
@@ -117,7 +118,7 @@ static void read_row(struct loader *l, struct slot *s, uint64_t m, int row, stru
 		s->augment[row] = order_augment(c->seed, position / n, index, range);
 	if (dataset_read(c->dataset, index, scratch, pixels, &e))
 		note_error(s, row, &e);
-	s->row_hash[row] = hash_row(sample, scratch->hashed ? scratch->hash : hash_bytes(0, pixels, l->image_bytes), &s->augment[row]);
+	s->row_hash[row] = hash_row(sample, scratch->hashed ? scratch->hash : hash_pixels(NULL, pixels, l->image_bytes), &s->augment[row]);
 }
 
 /* Until micro-batch m may use its slot; 0 when the loader is being closed. */

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "data/crc32c.h"
-#include "data/hash.h"
+#include "data/pixel_hash.h"
 #include "data/source.h"
 
 enum { VERSION = 1, PACKED_ID = 16, NAME = 24, ENTRY = 32, ALIGN = 4096 };
@@ -132,7 +132,7 @@ static int read_packed(const struct dataset *d, size_t index, struct dataset_scr
 	size_t bytes = (size_t)d->size * (size_t)d->size;
 
 	if (atomic_load_explicit(&p->verified[index], memory_order_relaxed)) {
-		s->hash = hash_and_copy(0, pixels, p->pixels + index * bytes, bytes);
+		s->hash = hash_pixels(pixels, p->pixels + index * bytes, bytes);
 		s->hashed = 1;
 		return 0;
 	}

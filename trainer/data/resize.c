@@ -73,10 +73,35 @@ static uint64_t add_columns(const uint32_t *sum, const struct reach *r)
 	return total;
 }
 
+/* 1024 to 256, the size of nearly all images: 16-bit sums, and four columns added by one multiplication. */
+static void quarter(const uint8_t *in, uint8_t *out, size_t size)
+{
+	enum { CHUNK = 64 };
+	size_t width = 4 * size;
+	uint16_t sum[4 * CHUNK];
+
+	for (size_t y = 0; y < size; y++)
+		for (size_t begin = 0; begin < size; begin += CHUNK) {
+			size_t n = size - begin < CHUNK ? size - begin : CHUNK;
+			const uint8_t *a = in + 4 * (y * width + begin), *b = a + width, *c = b + width, *d = c + width;
+			for (size_t x = 0; x < 4 * n; x++)
+				sum[x] = (uint16_t)(a[x] + b[x] + c[x] + d[x]);
+			for (size_t x = 0; x < n; x++) {
+				uint64_t four;
+				memcpy(&four, sum + 4 * x, sizeof four);
+				out[y * size + begin + x] = (uint8_t)(((four * 0x0001000100010001 >> 48) + 8) >> 4);
+			}
+		}
+}
+
 int resize_area(const uint8_t *in, int width, int height, uint8_t *out, int size, struct error *e)
 {
 	if (width == size && height == size) {
 		memcpy(out, in, (size_t)size * (size_t)size);
+		return 0;
+	}
+	if (width == 4 * size && height == 4 * size) {
+		quarter(in, out, (size_t)size);
 		return 0;
 	}
 	int gx = common_factor(width, size), gy = common_factor(height, size);

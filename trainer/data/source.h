@@ -9,7 +9,7 @@
 struct dataset_scratch {
 	struct decoder *decoder;
 	float *work; /* for drawing; NULL where nothing is drawn */
-	/* hash_bytes(0, pixels) of the last read, where it was made on the way */
+	/* hash_pixels() of the last read, where it was made on the way */
 	int hashed;
 	uint64_t hash;
 };
