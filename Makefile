@@ -164,6 +164,9 @@ endif
 ifneq ($(HAVE_HWLOC),y)
 TEST_BINS := $(filter-out %/test_spank_%,$(TEST_BINS))
 endif
+ifneq ($(HAVE_SLURM)$(HAVE_HWLOC),yy)
+TEST_BINS := $(filter-out %/test_plugin_%,$(TEST_BINS))
+endif
 ifneq ($(HAVE_PMIX),y)
 TEST_BINS := $(filter-out %/test_runtime_% %/test_trainer_%,$(TEST_BINS))
 endif
@@ -174,6 +177,11 @@ endif
 $(BUILD)/tests/test_spank_%: $(BUILD)/obj/tests/unit/test_spank_%.o $(call objects,$(SPANK_CORE))
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -ldl -lm
+# The plugin's calls go through the test, which counts them and makes them fail.
+PLUGIN_WRAPS := malloc calloc open openat opendir fstat stat read gethostname access dlopen dlsym sched_setaffinity sched_getaffinity syscall
+$(BUILD)/tests/test_plugin_%: $(BUILD)/obj/tests/unit/test_plugin_%.o $(call objects,$(SPANK_SRC))
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(PLUGIN_WRAPS)) -o $@ $(filter %.o,$^) -lcmocka -ldl
 $(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call objects,$(RUNTIME_SRC))
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -pthread -ldl -lrt -lm

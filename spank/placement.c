@@ -150,14 +150,14 @@ static struct cpuset cpus_without_gpu(const struct node *node, const struct requ
 	return cpuset_empty(&mine) ? r->allowed : mine;
 }
 
-/* Policy gpu: tasks next to the same CPUs get disjoint pieces of them. */
-static void cut_pieces(const struct node *node, struct plan *plan)
+/* Policy gpu: tasks next to the same CPUs get disjoint pieces of them. 0, or -1 when memory is short. */
+static int cut_pieces(const struct node *node, struct plan *plan)
 {
 	struct cpuset whole;
 	bool *done = calloc((size_t)plan->tasks, sizeof *done);
 
 	if (!done)
-		return;
+		return -1;
 	for (int t = 0; t < plan->tasks; t++) {
 		if (done[t])
 			continue;
@@ -172,27 +172,37 @@ static void cut_pieces(const struct node *node, struct plan *plan)
 			}
 	}
 	free(done);
+	return 0;
 }
 
-/* Share of the cores: a core that k tasks may use counts 1/k for each; one core is left to communication. */
-static void count_threads(const struct node *node, const struct request *r, struct plan *plan)
+static struct cpuset cores_of_task(const struct node *node, const struct request *r, const struct task_plan *task)
+{
+	return cores_of(node, cpuset_empty(&task->cpus) ? &r->allowed : &task->cpus);
+}
+
+/* Share of the cores: a core that k tasks may use counts 1/k for each; one core is left to communication. 0, or -1 when
+ * memory is short. */
+static int count_threads(const struct node *node, const struct request *r, struct plan *plan)
 {
 	int *users = calloc((size_t)node->cores + 1, sizeof *users);
 
-	for (int t = 0; users && t < plan->tasks; t++) {
-		struct cpuset cores = cores_of(node, cpuset_empty(&plan->task[t].cpus) ? &r->allowed : &plan->task[t].cpus);
+	if (!users)
+		return -1;
+	for (int t = 0; t < plan->tasks; t++) {
+		struct cpuset cores = cores_of_task(node, r, &plan->task[t]);
 		for (int c = cpuset_next(&cores, 0); c >= 0; c = cpuset_next(&cores, c + 1))
 			users[c]++;
 	}
 	for (int t = 0; t < plan->tasks; t++) {
-		struct cpuset cores = cores_of(node, cpuset_empty(&plan->task[t].cpus) ? &r->allowed : &plan->task[t].cpus);
+		struct cpuset cores = cores_of_task(node, r, &plan->task[t]);
 		double share = 0;
-		for (int c = cpuset_next(&cores, 0); users && c >= 0; c = cpuset_next(&cores, c + 1))
+		for (int c = cpuset_next(&cores, 0); c >= 0; c = cpuset_next(&cores, c + 1))
 			share += 1.0 / users[c];
 		int whole = (int)(share + 1e-6);
 		plan->task[t].threads = whole > 1 ? whole - 1 : 1;
 	}
 	free(users);
+	return 0;
 }
 
 /* ---- NICs ---------------------------------------------------------------------------------------- */
@@ -259,7 +269,7 @@ static int refuse(const struct request *r, const struct groups *all, struct plan
 	return plan->refusal[0] ? -1 : 0;
 }
 
-static void choose_cpus(const struct node *node, const struct request *r, const struct groups *all, const int *group_of, struct plan *plan)
+static int choose_cpus(const struct node *node, const struct request *r, const struct groups *all, const int *group_of, struct plan *plan)
 {
 	for (int t = 0; t < r->tasks; t++) {
 		struct task_plan *task = &plan->task[t];
@@ -270,15 +280,15 @@ static void choose_cpus(const struct node *node, const struct request *r, const 
 		if (r->no_smt && !r->fixed)
 			task->cpus = first_threads(node, &task->cpus);
 	}
-	if (r->policy == POLICY_GPU && !r->fixed)
-		cut_pieces(node, plan);
+	if (r->policy == POLICY_GPU && !r->fixed && cut_pieces(node, plan))
+		return -1;
 	for (int t = 0; t < r->tasks; t++) {
 		struct task_plan *task = &plan->task[t];
 		task->numa = memory_of(node, &task->cpus);
 		task->distance = !all->count ? -1 :
 			group_distance(node, r, &all->group[group_of[t]], cpuset_empty(&task->cpus) ? &r->allowed : &task->cpus);
 	}
-	count_threads(node, r, plan);
+	return count_threads(node, r, plan);
 }
 
 static void give_devices(const struct request *r, const struct groups *all, const int *group_of, struct plan *plan)
@@ -317,7 +327,8 @@ int place_tasks(const struct node *node, const struct request *request, struct p
 		deal_free(request, &all, group_of);
 	}
 	give_devices(request, &all, group_of, plan);
-	choose_cpus(node, request, &all, group_of, plan);
+	if (choose_cpus(node, request, &all, group_of, plan))
+		goto out_of_memory;
 	choose_nics(node, request, plan);
 	rc = 0;
 	goto out;

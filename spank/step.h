@@ -14,6 +14,7 @@ enum { EXIT_INTERNAL = 70, LONG_VALUE = 16384 /* bytes; room for a variable that
 struct step {
 	const struct site *site;
 	bool active;                  /* tasks are to be bound */
+	bool broken;                  /* something that is needed failed: nothing is bound */
 	int failure;                  /* 0, or the status that every task ends with */
 	char host[256];
 	struct options options;
@@ -26,13 +27,14 @@ struct step {
 
 extern struct step step;
 
-/* The variable of the job's environment, or NULL if it is absent, empty or longer than the buffer. */
+/* The variable of the job's environment, or NULL if it is absent or empty. One that cannot be read fails the step. */
 const char *job_variable(spank_t spank, const char *name, char *buf, int size);
 
 /* Global rank of a local task. */
 uint32_t global_rank(spank_t spank, int local);
 
-/* One line to the user's terminal; from here on the tasks end with this status instead of running unbound. */
+/* One line to the user's terminal; from here on the tasks end with this status instead of running unbound. Where only
+ * the site wanted a binding they run as if the plugin were not there, without a word. */
 void step_fail(int status, const char *line);
 
 #endif

@@ -18,24 +18,40 @@ struct step step;
 
 /* ---- talking to Slurm ---------------------------------------------------------------------------- */
 
-const char *job_variable(spank_t spank, const char *name, char *buf, int size)
-{
-	return spank_getenv(spank, name, buf, size) == ESPANK_SUCCESS && *buf ? buf : NULL;
-}
-
-static bool is_special_step(spank_t spank)
-{
-	uint32_t id = 0;
-	return spank_get_item(spank, S_JOB_STEPID, &id) != ESPANK_SUCCESS || id >= SLURM_MAX_NORMAL_STEP_ID;
-}
-
 void step_fail(int status, const char *line)
 {
+	step.active = false;
+	step.broken = true;
 	/* a default of the site must not stop anybody's step, nor talk to people who asked for nothing */
 	if (step.options.by_site)
 		return;
 	slurm_spank_log("hvd: %s: %s", step.host, line);
 	step.failure = status;
+}
+
+const char *job_variable(spank_t spank, const char *name, char *buf, int size)
+{
+	spank_err_t rc = spank_getenv(spank, name, buf, size);
+	char line[128];
+
+	if (rc == ESPANK_SUCCESS)
+		return *buf ? buf : NULL;
+	if (rc != ESPANK_ENV_NOEXIST) {
+		snprintf(line, sizeof line, "%s cannot be read%s", name, rc == ESPANK_NOSPACE ? ": it is too long" : "");
+		step_fail(EXIT_INTERNAL, line);
+	}
+	return NULL;
+}
+
+/* Batch, interactive and extern steps are never bound. */
+static bool is_special_step(spank_t spank)
+{
+	uint32_t id = 0;
+
+	if (spank_get_item(spank, S_JOB_STEPID, &id) == ESPANK_SUCCESS)
+		return id >= SLURM_MAX_NORMAL_STEP_ID;
+	step_fail(EXIT_INTERNAL, "Slurm does not say which step this is");
+	return true;
 }
 
 /* ---- capture ------------------------------------------------------------------------------------- */
@@ -77,17 +93,14 @@ static bool gpus_are_divided(spank_t spank)
 
 static int capture_devices(spank_t spank)
 {
-	char *global = malloc(LONG_VALUE), *visible = malloc(LONG_VALUE), error[512];
-	int rc = -1;
+	static char global[LONG_VALUE], visible[LONG_VALUE];
+	const char *numbers = job_variable(spank, "SLURM_STEP_GPUS", global, sizeof global);
+	const char *names = job_variable(spank, "CUDA_VISIBLE_DEVICES", visible, sizeof visible);
+	char error[512];
 
-	if (global && visible)
-		rc = step_devices(step.node, job_variable(spank, "SLURM_STEP_GPUS", global, LONG_VALUE),
-			job_variable(spank, "CUDA_VISIBLE_DEVICES", visible, LONG_VALUE), step.options.ids == IDS_INDEX, &step.devices, error, sizeof error);
-	if (rc)
-		step_fail(EXIT_INTERNAL, global && visible ? error : "out of memory");
-	free(global);
-	free(visible);
-	return rc;
+	if (!step.broken && step_devices(step.node, numbers, names, step.options.ids == IDS_INDEX, &step.devices, error, sizeof error))
+		step_fail(EXIT_INTERNAL, error);
+	return step.broken ? -1 : 0;
 }
 
 static void fill_request(spank_t spank, int tasks)
@@ -164,15 +177,15 @@ static void print_warnings(spank_t spank)
 
 static void report(spank_t spank, const char *note)
 {
-	if (step.options.verbose) {
-		if (!step.per_task)
-			print_table(spank);
-		if (*note)
-			slurm_spank_log("hvd: %s: %s", step.host, note);
-		if (step.devices.no_uuid)
-			slurm_spank_log("hvd: %s: no UUIDs from the driver: GPUs are named by index", step.host);
-	}
-	if (!step.options.by_site && !step.per_task)
+	if (step.options.verbose && !step.per_task)
+		print_table(spank);
+	if (step.options.verbose && *note)
+		slurm_spank_log("hvd: %s: %s", step.host, note);
+	if (step.options.by_site)
+		return;
+	if (step.devices.no_uuid)
+		slurm_spank_log("hvd: %s: no UUIDs from the driver: GPUs are named by index", step.host);
+	if (!step.per_task)
 		print_warnings(spank);
 }
 
@@ -211,28 +224,37 @@ static void make_plan(spank_t spank)
 		step_fail(EXIT_USAGE, step.plan.refusal);
 		return;
 	}
-	step.active = true;
-	report(spank, note);
+	step.active = !step.broken;
+	if (step.active)
+		report(spank, note);
+}
+
+/* True if srun said what this step is to get. Where that cannot be read, a step that never asked must not suffer. */
+static bool read_wishes(spank_t spank, char *text, int size)
+{
+	spank_err_t rc = spank_getenv(spank, STEP_VARIABLE, text, size);
+
+	if (rc != ESPANK_SUCCESS && rc != ESPANK_ENV_NOEXIST)
+		slurm_spank_log("hvd: %s: " STEP_VARIABLE " cannot be read: nothing is bound", step.host);
+	return rc == ESPANK_SUCCESS && *text;
 }
 
 int stepd_user_init(spank_t spank, const struct site *site)
 {
-	char *text, error[512];
+	static char text[LONG_VALUE];
+	char error[512];
 
-	if (is_special_step(spank) || !(text = malloc(LONG_VALUE)))
-		return 0;
 	step.site = site;
 	step.options = options_default();
 	if (gethostname(step.host, sizeof step.host - 1))
 		strcpy(step.host, "?");
 	step.host[strcspn(step.host, ".")] = '\0';
-	if (job_variable(spank, STEP_VARIABLE, text, LONG_VALUE)) {
-		if (options_parse(&step.options, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, STEP_VARIABLE, text, error, sizeof error))
-			step_fail(EXIT_USAGE, error);
-		else if (step.options.hvd || step.options.policy != POLICY_NONE)
-			make_plan(spank);
-	}
-	free(text);
+	if (!read_wishes(spank, text, sizeof text))
+		return 0;
+	if (options_parse(&step.options, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, STEP_VARIABLE, text, error, sizeof error))
+		step_fail(EXIT_USAGE, error);
+	else if ((step.options.hvd || step.options.policy != POLICY_NONE) && !is_special_step(spank))
+		make_plan(spank);
 	return 0;
 }
 

@@ -22,12 +22,10 @@ enum { PREFERRED_MANY = 5 /* MPOL_PREFERRED_MANY, Linux 5.15 */ };
  * those it may open. */
 static int bound_devices(spank_t spank, struct step_devices *out, char *error, size_t size)
 {
-	char *visible = malloc(LONG_VALUE), openable[STEP_MAX_DEVICES * 6] = "";
+	static char visible[LONG_VALUE];
+	char openable[STEP_MAX_DEVICES * 6] = "";
 	bool confined = false;
-	int rc = -1;
 
-	if (!visible)
-		return -1;
 	for (int g = 0; g < step.node->gpus; g++) {
 		char path[32];
 		size_t n = strlen(openable);
@@ -37,23 +35,22 @@ static int bound_devices(spank_t spank, struct step_devices *out, char *error, s
 		else
 			snprintf(openable + n, sizeof openable - n, "%s%d", n ? "," : "", g);
 	}
-	const char *list = job_variable(spank, "CUDA_VISIBLE_DEVICES", visible, LONG_VALUE);
-	rc = step_devices(step.node, confined && *openable ? openable : NULL, list, step.options.ids == IDS_INDEX, out, error, size);
-	free(visible);
-	return rc;
+	const char *list = job_variable(spank, "CUDA_VISIBLE_DEVICES", visible, sizeof visible);
+	return step_devices(step.node, confined && *openable ? openable : NULL, list, step.options.ids == IDS_INDEX, out, error, size);
 }
 
 /* Slurm lists what it bound the tasks of the node to, as masks "0x1,0x2" or as CPUs "0,1"; with fewer entries than
  * tasks it goes round. Returns the masks of all tasks, or NULL where it has none to tell. */
 static struct cpuset *bound_masks(spank_t spank, int tasks)
 {
+	static char text[LONG_VALUE];
+	char type[64] = "";
 	struct cpuset *mask = calloc((size_t)tasks, sizeof *mask);
-	char *text = malloc(LONG_VALUE), type[64] = "";
-	const char *list = text ? job_variable(spank, "SLURM_CPU_BIND_LIST", text, LONG_VALUE) : NULL;
-	int n = mask && list ? cpu_bind_masks(job_variable(spank, "SLURM_CPU_BIND_TYPE", type, sizeof type), list, mask, tasks) : -1;
+	const char *list = job_variable(spank, "SLURM_CPU_BIND_LIST", text, sizeof text);
 
-	free(text);
-	if (!n)
+	if (!mask)
+		step_fail(EXIT_INTERNAL, "out of memory");
+	if (mask && list && !cpu_bind_masks(job_variable(spank, "SLURM_CPU_BIND_TYPE", type, sizeof type), list, mask, tasks))
 		return mask;
 	free(mask);
 	return NULL;
@@ -63,9 +60,9 @@ static struct cpuset *bound_masks(spank_t spank, int tasks)
 static int follow_gpus(spank_t spank, struct plan *plan)
 {
 	struct request *r = step.request;
-	char error[512] = "out of memory";
+	char error[512];
 	int tasks = r->tasks, rc;
-	struct step_devices bound;
+	static struct step_devices bound;
 
 	if (bound_devices(spank, &bound, error, sizeof error)) {
 		step_fail(EXIT_INTERNAL, error);
@@ -145,7 +142,8 @@ static void apply_memory(const struct task_plan *task)
 	struct cpuset first = { 0 };
 	cpuset_add(&first, cpuset_next(&task->numa, 0));
 	/* fails on a machine described by a file that has nodes which are not there: then there is nothing to prefer */
-	syscall(SYS_set_mempolicy, MPOL_PREFERRED, first.word, (unsigned long)CPUSET_MAX);
+	if (syscall(SYS_set_mempolicy, MPOL_PREFERRED, first.word, (unsigned long)CPUSET_MAX) && step.options.verbose)
+		slurm_spank_log("hvd: %s: no memory preferred: %s", step.host, strerror(errno));
 }
 
 struct export {
@@ -160,11 +158,12 @@ static void export_variable(const char *name, const char *value, void *data)
 		e->failed = true;
 }
 
-static void export_number(struct export *e, const char *name, int value)
+/* Unless the user has set it. */
+static void export_default(const char *name, const char *value, struct export *e)
 {
-	char text[16];
-	snprintf(text, sizeof text, "%d", value);
-	export_variable(name, text, e);
+	spank_err_t rc = spank_setenv(e->spank, name, value, 0);
+	if (rc != ESPANK_SUCCESS && rc != ESPANK_ENV_EXISTS)
+		e->failed = true;
 }
 
 static void export_gpus(struct export *e, const struct task_plan *task)
@@ -194,14 +193,14 @@ static void export_nic_hint(struct export *e, const char *nic)
 	if (!step.options.nic_hint)
 		return;
 	snprintf(text, sizeof text, "%s:1", nic);
-	spank_setenv(e->spank, "NCCL_IB_HCA", nic, 0);
-	spank_setenv(e->spank, "UCX_NET_DEVICES", text, 0);
+	export_default("NCCL_IB_HCA", nic, e);
+	export_default("UCX_NET_DEVICES", text, e);
 }
 
 static void export_placement(struct export *e, const struct task_plan *task)
 {
 	static const char *const policy[] = { "socket", "numa", "gpu", "none" };
-	char list[CPULIST_TEXT];
+	char list[CPULIST_TEXT], threads[16];
 	struct cpuset cpus = task->cpus;
 
 	if (cpuset_empty(&cpus))
@@ -210,10 +209,9 @@ static void export_placement(struct export *e, const struct task_plan *task)
 	export_variable("HVD_CPUS", cpulist_print(&cpus, list, sizeof list), e);
 	if (!cpuset_empty(&task->numa))
 		export_variable("HVD_NUMA", cpulist_print(&task->numa, list, sizeof list), e);
-	export_number(e, "HVD_THREADS", task->threads);
-	char threads[16];
 	snprintf(threads, sizeof threads, "%d", task->threads);
-	spank_setenv(e->spank, "OMP_NUM_THREADS", threads, 0);
+	export_variable("HVD_THREADS", threads, e);
+	export_default("OMP_NUM_THREADS", threads, e);
 	if (task->nic >= 0) {
 		export_variable("HVD_NIC", step.node->nic[task->nic].name, e);
 		export_nic_hint(e, step.node->nic[task->nic].name);
@@ -224,7 +222,7 @@ static void export_placement(struct export *e, const struct task_plan *task)
 /* Slurm hands out GPUs to tasks by itself where --gpus-per-task implies it and nobody asked us for a binding. */
 static bool slurm_bound_gpus(spank_t spank)
 {
-	char bind[256];
+	static char bind[LONG_VALUE];
 	return !step.options.hide_gpus && job_variable(spank, "SLURMD_TRES_BIND", bind, sizeof bind) && !strstr(bind, "none");
 }
 
@@ -247,49 +245,54 @@ static bool may_open_gpus(const struct task_plan *task)
 }
 
 /* Variables of ours and of Slurm that must not reach a step which this task may start. */
-static void clean_environment(spank_t spank)
+static void clean_environment(struct export *e)
 {
-	spank_unsetenv(spank, STEP_VARIABLE);
-	if (step.options.hide_gpus)
-		spank_unsetenv(spank, "SLURM_GPU_BIND");
+	if (spank_unsetenv(e->spank, STEP_VARIABLE) != ESPANK_SUCCESS)
+		e->failed = true;
+	if (step.options.hide_gpus && spank_unsetenv(e->spank, "SLURM_GPU_BIND") != ESPANK_SUCCESS)
+		e->failed = true;
+}
+
+/* The exit status of a required plugin's failure would not be ours, and an optional one's failure is ignored. Where only
+ * the site wanted a binding, the task runs without. */
+static int end_or_go_on(void)
+{
+	if (step.failure)
+		_exit(step.failure);
+	return 0;
+}
+
+static int apply(spank_t spank, struct task_plan *task)
+{
+	struct export e = { spank, false };
+
+	apply_cpus(task);
+	apply_memory(task);
+	export_placement(&e, task);
+	if (step.options.hvd)
+		options_export(&step.options, export_variable, &e);
+	clean_environment(&e);
+	if (e.failed)
+		step_fail(EXIT_INTERNAL, "a variable cannot be set in the task");
+	return end_or_go_on();
 }
 
 int stepd_task_init(spank_t spank)
 {
 	int local = 0;
 
-	/* the exit status of a required plugin's failure would not be ours, and an optional one's failure is ignored */
-	if (step.failure)
-		_exit(step.failure);
 	if (!step.active)
-		return 0;
+		return end_or_go_on();
 	if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS || local < 0 || local >= step.plan.tasks) {
 		step_fail(EXIT_INTERNAL, "Slurm does not say which task this is");
-		if (!step.failure)
-			return 0;
-		_exit(step.failure);
+		return end_or_go_on();
 	}
 	if (!step.per_task && slurm_bound_gpus(spank)) {
 		step.per_task = true;
 		step.options.keep_gpus = 1;
 	}
 	struct task_plan *task = step.per_task ? plan_in_task(spank, local) : &step.plan.task[local];
-	struct export e = { spank, false };
-
-	if (!task || !may_open_gpus(task)) {
-		if (!step.failure)
-			return 0;
-		_exit(step.failure);
-	}
-	apply_cpus(task);
-	apply_memory(task);
-	export_placement(&e, task);
-	if (step.options.hvd)
-		options_export(&step.options, export_variable, &e);
-	clean_environment(spank);
-	if (e.failed)
-		step_fail(EXIT_INTERNAL, "a variable cannot be set in the task");
-	if (step.failure)
-		_exit(step.failure);
-	return 0;
+	if (step.broken || !task || !may_open_gpus(task))
+		return end_or_go_on();
+	return apply(spank, task);
 }
