@@ -178,7 +178,7 @@ $(BUILD)/tests/test_spank_%: $(BUILD)/obj/tests/unit/test_spank_%.o $(call objec
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -ldl -lm
 # The plugin's calls go through the test, which counts them and makes them fail.
-PLUGIN_WRAPS := malloc calloc open openat opendir fstat stat read gethostname access dlopen dlsym sched_setaffinity sched_getaffinity syscall
+PLUGIN_WRAPS := malloc calloc open openat opendir fstat stat read gethostname access dlopen dlclose dlsym sched_setaffinity sched_getaffinity syscall
 $(BUILD)/tests/test_plugin_%: $(BUILD)/obj/tests/unit/test_plugin_%.o $(call objects,$(SPANK_SRC))
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(PLUGIN_WRAPS)) -o $@ $(filter %.o,$^) -lcmocka -ldl

@@ -439,10 +439,11 @@ static void prepare_step(void)
 	}
 	/* srun --exclusive gives its step the cores of -c only, although nobody else can use the others */
 	o->whole_job = !getenv("SLURM_JOB_ID");
+	o->overlap = said_anywhere("overlap") || getenv("SLURM_OVERLAP");
 	options_print(o, SCOPE_HVD | SCOPE_BIND, text, sizeof text);
-	snprintf(carried, sizeof carried, "%s%s%s%s%s%s%s%s", o->hvd ? "on," : "", o->by_site ? "by-site," : "", o->keep_cpus ? "keep-cpus," : "",
+	snprintf(carried, sizeof carried, "%s%s%s%s%s%s%s%s%s", o->hvd ? "on," : "", o->by_site ? "by-site," : "", o->keep_cpus ? "keep-cpus," : "",
 		o->keep_gpus ? "keep-gpus," : "", o->keep_memory ? "keep-memory," : "", o->whole_job ? "whole-job," : "",
-		o->hide_gpus ? "hide-gpus," : "", *text ? text : "socket");
+		o->overlap ? "overlap," : "", o->hide_gpus ? "hide-gpus," : "", *text ? text : "socket");
 	setenv(STEP_VARIABLE, carried, 1);
 }
 

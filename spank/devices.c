@@ -30,13 +30,32 @@ static int small_number(const char *text)
 	return n && n <= 4 && strspn(text, "0123456789") == n ? atoi(text) : -1;
 }
 
+bool is_instance(const char *name)
+{
+	return !strncmp(name, "MIG-", 4);
+}
+
+/* The one GPU of the node that has instances; -1 if there are several, or none. */
+static int only_divided(const struct node *node)
+{
+	int found = -1;
+	for (int g = 0; g < node->gpus; g++)
+		if (node->gpu[g].divided) {
+			if (found >= 0)
+				return -1;
+			found = g;
+		}
+	return found;
+}
+
 int gpu_by_name(const struct node *node, const char *name)
 {
-	bool instance = !strncmp(name, "MIG-GPU-", 8);
-	const char *uuid = instance ? name + 4 : name;
-	size_t n = instance ? strcspn(uuid, "/") : strlen(uuid);
+	const char *uuid = is_instance(name) ? name + 4 : name;
+	size_t n = is_instance(name) ? strcspn(uuid, "/") : strlen(uuid);
 	int found = -1;
 
+	if (is_instance(name) && strncmp(uuid, "GPU-", 4))
+		return only_divided(node);
 	if (strncmp(uuid, "GPU-", 4) || n < 5)
 		return -1;
 	for (int g = 0; g < node->gpus; g++)
@@ -46,6 +65,14 @@ int gpu_by_name(const struct node *node, const char *name)
 			found = g;
 		}
 	return found;
+}
+
+int gpu_by_address(const struct node *node, const char *pci)
+{
+	for (int g = 0; g < node->gpus; g++)
+		if (!strcmp(node->gpu[g].at.pci, pci))
+			return g;
+	return -1;
 }
 
 /* Slurm numbers GPUs in the order of their device files, or in bus order where NVML told it; refuse where these two
@@ -84,7 +111,8 @@ static int from_names(const struct node *node, struct step_devices *out, char *e
 {
 	for (int i = 0; i < out->count; i++) {
 		out->gpu[i] = gpu_by_name(node, out->token[i]);
-		if (out->gpu[i] < 0 && strncmp(out->token[i], "MIG-", 4)) {
+		out->unplaced |= out->gpu[i] < 0;
+		if (out->gpu[i] < 0 && !is_instance(out->token[i])) {
 			snprintf(error, size, "the step has GPU '%s', which this node's driver does not show", out->token[i]);
 			return -1;
 		}

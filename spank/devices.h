@@ -16,6 +16,7 @@ struct step_devices {
 	char token[STEP_MAX_DEVICES][DEVICE_TOKEN]; /* what CUDA_VISIBLE_DEVICES calls it */
 	bool by_index;                              /* tokens are numbers in bus order */
 	bool no_uuid;                               /* UUIDs were wanted, but the driver gives none */
+	bool unplaced;                              /* some gpu[] is -1 */
 };
 
 /* global: SLURM_STEP_GPUS, numbers that hold for the whole node; visible: CUDA_VISIBLE_DEVICES as Slurm (or, in a step
@@ -23,7 +24,14 @@ struct step_devices {
  * may be NULL. Returns 0; or -1 with one line. No list at all is no device. */
 int step_devices(const struct node *node, const char *global, const char *visible, bool want_index, struct step_devices *out, char *error, size_t size);
 
-/* Index of the GPU a CUDA name stands for ("GPU-8a1b…", an unambiguous beginning of it, "MIG-GPU-UUID/1/0"); -1 unknown. */
+/* True for the name of a part of a GPU, "MIG-…". */
+bool is_instance(const char *name);
+
+/* Index of the GPU a CUDA name stands for ("GPU-8a1b…", an unambiguous beginning of it, "MIG-GPU-UUID/1/0"); the newer
+ * "MIG-UUID" says it only where all instances of the node are cut from one GPU. -1 unknown. */
 int gpu_by_name(const struct node *node, const char *name);
+
+/* Index of the GPU with this PCI address, -1 none. */
+int gpu_by_address(const struct node *node, const char *pci);
 
 #endif

@@ -1,28 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "explain.h"
 
-#include <stdarg.h>
 #include <string.h>
 
-struct text {
-	char *buf;
-	size_t size, used;
-};
-
-__attribute__((format(printf, 2, 3))) static void add(struct text *t, const char *format, ...)
-{
-	va_list args;
-	va_start(args, format);
-	int n = vsnprintf(t->buf + t->used, t->size - t->used, format, args);
-	va_end(args);
-	if (n > 0)
-		t->used = t->used + (size_t)n < t->size ? t->used + (size_t)n : t->size - 1;
-}
+#include "models.h"
+#include "text.h"
 
 const char *device_pci(const struct node *node, const struct request *request, int device)
 {
 	int gpu = request->device[device];
-	return gpu < 0 ? "?" : node->gpu[gpu].at.pci;
+	const char *instance = request->instance[device];
+	return gpu >= 0 ? node->gpu[gpu].at.pci : instance ? instance : "?";
+}
+
+/* An instance goes by its own name, also where it is known which GPU it is cut from. */
+static const char *device_name(const struct node *node, const struct request *request, int device)
+{
+	return request->instance[device] ? request->instance[device] : device_pci(node, request, device);
+}
+
+static void add_device(struct text *t, const struct node *node, const struct request *r, int device)
+{
+	const struct gpu *gpu = r->device[device] < 0 ? NULL : &node->gpu[r->device[device]];
+
+	text_add(t, "GPU %s", device_name(node, r, device));
+	if (gpu && r->instance[device])
+		text_add(t, " of %s", gpu->at.pci);
+	else if (gpu && gpu->uuid[0])
+		text_add(t, " (%s)", gpu->uuid);
+	text_add(t, ", ");
 }
 
 static const char *policy_words(enum policy policy)
@@ -43,15 +49,15 @@ static const char *policy_words(enum policy policy)
 static void add_reason(struct text *t, const struct request *r, const struct task_plan *task)
 {
 	if (r->fixed)
-		add(t, "CPUs as the user set them");
+		text_add(t, "CPUs as the user set them");
 	else if (r->policy == POLICY_NONE)
-		add(t, "CPUs as Slurm set them");
+		text_add(t, "CPUs as Slurm set them");
 	else if (!task->devices)
-		add(t, "no GPU: its share of the node");
+		text_add(t, "no GPU: its share of the node");
 	else if (task->distance == 0)
-		add(t, "%s", policy_words(r->policy));
+		text_add(t, "%s", policy_words(r->policy));
 	else
-		add(t, task->distance == 1 ? "no core of the GPU's NUMA node in this step: the socket's" : "no core of the GPU's socket in this step");
+		text_add(t, task->distance == 1 ? "no core of the GPU's NUMA node in this step: the socket's" : "no core of the GPU's socket in this step");
 }
 
 char *explain_task(const struct node *node, const struct request *r, const struct plan *plan, int task, char *buf, size_t size)
@@ -61,18 +67,15 @@ char *explain_task(const struct node *node, const struct request *r, const struc
 	char list[512];
 
 	buf[0] = '\0';
-	for (int i = 0; i < p->devices; i++) {
-		int gpu = r->device[p->device[i]];
-		add(&t, "GPU %s%s%s%s, ", device_pci(node, r, p->device[i]), gpu >= 0 && node->gpu[gpu].uuid[0] ? " (" : "",
-			gpu >= 0 ? node->gpu[gpu].uuid : "", gpu >= 0 && node->gpu[gpu].uuid[0] ? ")" : "");
-	}
+	for (int i = 0; i < p->devices; i++)
+		add_device(&t, node, r, p->device[i]);
 	if (!cpuset_empty(&p->cpus))
-		add(&t, "CPUs %s, ", cpulist_print(&p->cpus, list, sizeof list));
+		text_add(&t, "CPUs %s, ", cpulist_print(&p->cpus, list, sizeof list));
 	if (!cpuset_empty(&p->numa))
-		add(&t, "NUMA %s, ", cpulist_print(&p->numa, list, sizeof list));
+		text_add(&t, "NUMA %s, ", cpulist_print(&p->numa, list, sizeof list));
 	if (p->nic >= 0)
-		add(&t, "NIC %s, ", node->nic[p->nic].name);
-	add(&t, "%d thread%s: ", p->threads, p->threads == 1 ? "" : "s");
+		text_add(&t, "NIC %s, ", node->nic[p->nic].name);
+	text_add(&t, "%d thread%s: ", p->threads, p->threads == 1 ? "" : "s");
 	add_reason(&t, r, p);
 	return buf;
 }
@@ -84,9 +87,9 @@ char *explain_idle(const struct node *node, const struct request *r, const struc
 	buf[0] = '\0';
 	if (cpuset_empty(&plan->idle))
 		return buf;
-	add(&t, "no task uses GPU");
+	text_add(&t, "no task uses GPU");
 	for (int d = cpuset_next(&plan->idle, 0); d >= 0; d = cpuset_next(&plan->idle, d + 1))
-		add(&t, " %s", device_pci(node, r, d));
+		text_add(&t, " %s", device_name(node, r, d));
 	return buf;
 }
 
@@ -98,9 +101,37 @@ char *explain_distance(const struct node *node, const struct request *r, const s
 	buf[0] = '\0';
 	if (p->distance <= 0)
 		return buf;
-	add(&t, "no core %s GPU %s, so its data travels between %s: ", p->distance == 1 ? "of the NUMA node of" : "on the socket of",
-		device_pci(node, r, p->device[0]), p->distance == 1 ? "NUMA nodes" : "sockets");
-	add(&t, r->fixed ? "leave out --cpu-bind" : "give the job more cores with --cpus-per-gpu=N, or whole nodes with sbatch --exclusive");
+	text_add(&t, "no core %s GPU %s, so its data travels between %s: ", p->distance == 1 ? "of the NUMA node of" : "on the socket of",
+		device_name(node, r, p->device[0]), p->distance == 1 ? "NUMA nodes" : "sockets");
+	text_add(&t, r->fixed ? "leave out --cpu-bind" : "give the job more cores with --cpus-per-gpu=N, or whole nodes with sbatch --exclusive");
+	return buf;
+}
+
+char *explain_mixture(const struct node *node, const struct request *r, const struct plan *plan, char *buf, size_t size)
+{
+	struct text t = { buf, size, 0 };
+	const struct gpu *slowest = NULL, *other = NULL;
+	bool all_known = true;
+
+	buf[0] = '\0';
+	for (int d = 0; d < r->devices; d++) {
+		const struct gpu *gpu = r->device[d] < 0 ? NULL : &node->gpu[r->device[d]];
+		if (!gpu || !gpu->model[0] || cpuset_has(&plan->idle, d))
+			continue;
+		all_known &= model_bandwidth(gpu->model) > 0;
+		if (slowest && strcmp(slowest->model, gpu->model))
+			other = model_bandwidth(gpu->model) < model_bandwidth(slowest->model) ? slowest : gpu;
+		if (!slowest || model_bandwidth(gpu->model) < model_bandwidth(slowest->model))
+			slowest = gpu;
+	}
+	if (!other)
+		return buf;
+	if (all_known && model_bandwidth(slowest->model) < model_bandwidth(other->model))
+		text_add(&t, "the slower GPU here is %s, a %s with %d GB/s of memory bandwidth (%s: %d): in each step all ranks wait for it", slowest->at.pci,
+			slowest->model, model_bandwidth(slowest->model), other->model, model_bandwidth(other->model));
+	else
+		text_add(&t, "this step has different GPUs (%s is a %s, %s a %s): in each step all ranks wait for the slower", slowest->at.pci, slowest->model,
+			other->at.pci, other->model);
 	return buf;
 }
 
@@ -130,7 +161,7 @@ static void json_task(FILE *out, const struct node *node, const struct request *
 
 	fprintf(out, "{\"task\":%d,\"gpus\":[", task);
 	for (int i = 0; i < p->devices; i++)
-		fprintf(out, "%s\"%s\"", i ? "," : "", device_pci(node, r, p->device[i]));
+		fprintf(out, "%s\"%s\"", i ? "," : "", device_name(node, r, p->device[i]));
 	fprintf(out, "],\"cpus\":\"%s\",\"numa\":[", cpulist_print(&p->cpus, list, sizeof list));
 	json_numbers(out, &p->numa);
 	fprintf(out, "],\"package\":[");

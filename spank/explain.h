@@ -19,10 +19,13 @@ char *explain_idle(const struct node *node, const struct request *request, const
 /* Why a task is farther from its GPU than it could be, and what to ask Slurm for; "" if it is not. Returns buf. */
 char *explain_distance(const struct node *node, const struct request *request, const struct plan *plan, int task, char *buf, size_t size);
 
+/* Which of the GPUs that tasks use is the slower, where they are of different models; "" where they are not. Returns buf. */
+char *explain_mixture(const struct node *node, const struct request *request, const struct plan *plan, char *buf, size_t size);
+
 /* An array: [{"task":0,"gpus":[…],"cpus":"0-19","numa":[0],"package":[0],"nic":"mlx5_0"}, …] */
 void explain_json(FILE *out, const struct node *node, const struct request *request, const struct plan *plan);
 
-/* The PCI address of a device of the step, or "?" where only Slurm's name for it is known. */
+/* The PCI address of a device of the step; its own name where it is an instance and not known of which GPU. */
 const char *device_pci(const struct node *node, const struct request *request, int device);
 
 #endif

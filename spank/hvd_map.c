@@ -9,6 +9,7 @@
 #include "devices.h"
 #include "explain.h"
 #include "inventory.h"
+#include "nvml.h"
 #include "options.h"
 #include "selfcheck.h"
 #include "svg.h"
@@ -17,14 +18,15 @@ enum { EXIT_USAGE = 64, EXIT_DATA = 65 };
 
 struct arguments {
 	const char *topology; /* NULL: the running machine */
-	const char *proc, *gpus, *cpus, *svg, *gres;
+	const char *proc, *cpus, *svg, *gres;
+	char *gpus;           /* is taken apart */
 	int tasks;            /* 0: one per GPU, else one per package */
-	bool json, selfcheck;
+	bool json, users, selfcheck;
 	struct options options;
 };
 
 static const char usage[] =
-	"usage: hvd-map [--topology FILE|live] [--tasks N] [--policy WORDS] [--gpus LIST] [--cpus LIST] [--json] [--svg FILE]\n"
+	"usage: hvd-map [--topology FILE|live] [--tasks N] [--policy WORDS] [--gpus LIST] [--cpus LIST] [--json] [--users] [--svg FILE]\n"
 	"       hvd-map selfcheck [--gres FILE] [--topology FILE|live] [--proc DIR]\n"
 	"\n"
 	"Prints which GPU, CPUs, memory and NIC each task of a node gets.\n"
@@ -34,9 +36,10 @@ static const char usage[] =
 	"  --tasks N        tasks on the node [one per GPU; without GPUs one per socket]\n"
 	"  --policy WORDS   what --hvd-bind takes [socket]:\n";
 static const char usage_end[] =
-	"  --gpus LIST      only these GPUs: numbers in bus order, PCI addresses or UUIDs [all]\n"
+	"  --gpus LIST      only these GPUs: numbers in bus order, PCI addresses, UUIDs or MIG-… [all]\n"
 	"  --cpus LIST      only these CPUs, such as 0-15,32-47 [all]\n"
 	"  --json           for programs\n"
+	"  --users          also name the processes that hold memory of these GPUs (asks the driver)\n"
 	"  --svg FILE       draw node and tasks\n"
 	"  --gres FILE      the gres.conf that selfcheck compares with the machine [/etc/slurm/gres.conf]\n"
 	"  --version, --help\n";
@@ -76,7 +79,7 @@ static void read_arguments(int argc, char *argv[], struct arguments *a)
 	static const struct option table[] = {
 		{ "topology", required_argument, NULL, 't' }, { "proc", required_argument, NULL, 'd' }, { "tasks", required_argument, NULL, 'n' },
 		{ "policy", required_argument, NULL, 'p' }, { "gpus", required_argument, NULL, 'g' }, { "cpus", required_argument, NULL, 'c' },
-		{ "json", no_argument, NULL, 'j' }, { "svg", required_argument, NULL, 's' }, { "gres", required_argument, NULL, 'r' }, { "version", no_argument, NULL, 'V' }, { "help", no_argument, NULL, 'h' }, { 0 },
+		{ "json", no_argument, NULL, 'j' }, { "users", no_argument, NULL, 'u' }, { "svg", required_argument, NULL, 's' }, { "gres", required_argument, NULL, 'r' }, { "version", no_argument, NULL, 'V' }, { "help", no_argument, NULL, 'h' }, { 0 },
 	};
 	char error[512];
 
@@ -89,6 +92,7 @@ static void read_arguments(int argc, char *argv[], struct arguments *a)
 		case 'g': a->gpus = optarg; break;
 		case 'c': a->cpus = optarg; break;
 		case 'j': a->json = true; break;
+		case 'u': a->users = true; break;
 		case 's': a->svg = optarg; break;
 		case 'r': a->gres = optarg; break;
 		case 'p':
@@ -110,33 +114,32 @@ static int find_gpu(const struct node *node, const char *name)
 {
 	char *end;
 	long n = strtol(name, &end, 10);
+	int by_address = gpu_by_address(node, name);
 
-	for (int g = 0; g < node->gpus; g++)
-		if (!strcmp(node->gpu[g].at.pci, name))
-			return g;
+	if (by_address >= 0)
+		return by_address;
 	if (*name && !*end && n >= 0 && n < node->gpus)
 		return (int)n;
 	return gpu_by_name(node, name);
 }
 
-static void choose_gpus(const struct node *node, const char *list, struct request *r)
+static void choose_gpus(const struct node *node, char *list, struct request *r)
 {
 	if (!list) {
 		for (r->devices = 0; r->devices < node->gpus; r->devices++)
 			r->device[r->devices] = r->devices;
 		return;
 	}
-	char *copy = strdup(list), *rest = copy;
-	for (char *name; copy && (name = strsep(&rest, ","));) {
+	for (char *name; (name = strsep(&list, ","));) {
 		int g = find_gpu(node, name);
-		if (g < 0 || r->devices == STEP_MAX_DEVICES) {
+		if ((g < 0 && !is_instance(name)) || r->devices == STEP_MAX_DEVICES) {
 			char line[256];
 			snprintf(line, sizeof line, "--gpus: no GPU '%.64s' here (there are %d)", name, node->gpus);
 			die(EXIT_USAGE, line);
 		}
+		r->instance[r->devices] = is_instance(name) ? name : NULL;
 		r->device[r->devices++] = g;
 	}
-	free(copy);
 }
 
 static void make_request(const struct node *node, const struct arguments *a, struct request *r)
@@ -173,6 +176,22 @@ static void print_plan(const struct node *node, const struct request *r, const s
 	}
 	if (*explain_idle(node, r, plan, line, sizeof line))
 		fprintf(stderr, "hvd-map: %s\n", line);
+	if (*explain_mixture(node, r, plan, line, sizeof line))
+		fprintf(stderr, "hvd-map: %s\n", line);
+}
+
+/* Asks the driver, which takes it longer than all the rest. */
+static void print_users(const struct node *node, const struct request *r)
+{
+	struct nvml *nvml = nvml_open();
+	char line[EXPLAIN_LINE];
+
+	if (!nvml)
+		fprintf(stderr, "hvd-map: --users: no NVIDIA driver answers\n");
+	for (int d = 0; nvml && d < r->devices; d++)
+		if (r->device[d] >= 0 && *nvml_users(nvml, node->gpu[r->device[d]].at.pci, 0, line, sizeof line))
+			fprintf(stderr, "hvd-map: %s\n", line);
+	nvml_close(nvml);
 }
 
 /* The text of the file, terminated; ends the program where it cannot be read. */
@@ -247,6 +266,8 @@ int main(int argc, char *argv[])
 		if (place_tasks(node, request, &plan))
 			die(EXIT_USAGE, plan.refusal);
 		print_plan(node, request, &plan, a.json);
+		if (a.users)
+			print_users(node, request);
 		if (a.svg)
 			write_svg(a.svg, node, request, &plan);
 		plan_free(&plan);

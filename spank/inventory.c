@@ -195,6 +195,7 @@ static void merge_driver(struct node *node, const char *proc, char *note, size_t
 		}
 		struct gpu gpu = node->gpu[g];
 		gpu.minor = driver[d].minor;
+		gpu.divided = driver[d].divided;
 		memcpy(gpu.uuid, driver[d].uuid, sizeof gpu.uuid);
 		if (driver[d].model[0])
 			memcpy(gpu.model, driver[d].model, sizeof gpu.model);

@@ -81,6 +81,21 @@ static int read_information(int gpus, const char *name, struct nvidia_gpu *out)
 	return 0;
 }
 
+/* The driver has DIR/capabilities/gpuMINOR/mig/giN for each of a GPU's instances. */
+static bool has_instances(const char *dir, int minor)
+{
+	char path[4160];
+	bool found = false;
+
+	snprintf(path, sizeof path, "%s/capabilities/gpu%d/mig", dir, minor);
+	DIR *instances = minor < 0 ? NULL : opendir(path);
+	for (struct dirent *e; instances && !found && (e = readdir(instances));)
+		found = !strncmp(e->d_name, "gi", 2);
+	if (instances)
+		closedir(instances);
+	return found;
+}
+
 int nvidia_read_proc(const char *dir, struct nvidia_gpu *out, int max)
 {
 	char path[4096];
@@ -91,8 +106,10 @@ int nvidia_read_proc(const char *dir, struct nvidia_gpu *out, int max)
 	if (!gpus)
 		return 0;
 	for (struct dirent *e; n < max && (e = readdir(gpus));)
-		if (!read_information(dirfd(gpus), e->d_name, &out[n]))
+		if (!read_information(dirfd(gpus), e->d_name, &out[n])) {
+			out[n].divided = has_instances(dir, out[n].minor);
 			n++;
+		}
 	closedir(gpus);
 	return n;
 }

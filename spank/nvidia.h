@@ -14,12 +14,13 @@ struct nvidia_gpu {
 	char uuid[48];  /* "GPU-…"; empty: the file does not say */
 	char model[48];
 	int minor;      /* N of /dev/nvidiaN; -1: the file does not say */
+	bool divided;   /* MIG instances are cut from it */
 };
 
-/* Reads the text of one gpus/BUSID/information file into all fields but pci. Any text is accepted. */
+/* Reads the text of one gpus/BUSID/information file into all fields but pci and divided. Any text is accepted. */
 void nvidia_parse_information(const char *text, struct nvidia_gpu *out);
 
-/* Reads DIR/gpus. Returns the number of GPUs (at most max), 0 where there is no driver. */
+/* Reads DIR/gpus, and DIR/capabilities for the GPUs that are divided. Returns the number of GPUs (at most max), 0 where there is no driver. */
 int nvidia_read_proc(const char *dir, struct nvidia_gpu *out, int max);
 
 /* "0000:15:00.0", also in capitals or with an 8-digit domain, to domain, bus, device, function as one number that

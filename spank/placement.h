@@ -56,6 +56,7 @@ struct gpu {
 	char uuid[48];  /* "GPU-…"; empty: unknown */
 	char model[48]; /* empty: unknown */
 	int minor;      /* N of /dev/nvidiaN; -1 unknown */
+	bool divided;   /* MIG instances are cut from it */
 };
 
 struct nic {
@@ -86,6 +87,7 @@ struct request {
 	int gpus_per_task;              /* ≥ 1 */
 	int devices;                    /* GPUs of the step on this node */
 	int device[STEP_MAX_DEVICES];   /* [devices] index into node.gpu; -1: a GPU of unknown place */
+	const char *instance[STEP_MAX_DEVICES]; /* [devices] "MIG-…" where a part of a GPU is meant; NULL: a whole one. The caller's */
 	struct cpuset allowed;          /* CPUs of the step */
 	const struct cpuset *fixed;     /* [tasks] masks that must stay as they are; NULL: the plan chooses */
 };

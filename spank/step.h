@@ -18,7 +18,7 @@ struct step {
 	int failure;                  /* 0, or the status that every task ends with */
 	char host[256];
 	struct options options;
-	bool per_task;                /* the user chose CPUs or GPUs: only the task can see which */
+	bool per_task;                /* the user chose CPUs or GPUs, or only the driver knows where the GPUs are: the task sees it */
 	struct step_devices devices;
 	struct node *node;
 	struct request *request;
@@ -29,6 +29,9 @@ extern struct step step;
 
 /* The variable of the job's environment, or NULL if it is absent or empty. One that cannot be read fails the step. */
 const char *job_variable(spank_t spank, const char *name, char *buf, int size);
+
+/* Puts step.devices into step.request. */
+void step_name_devices(void);
 
 /* Global rank of a local task. */
 uint32_t global_rank(spank_t spank, int local);

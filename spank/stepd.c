@@ -103,6 +103,17 @@ static int capture_devices(spank_t spank)
 	return step.broken ? -1 : 0;
 }
 
+void step_name_devices(void)
+{
+	struct request *r = step.request;
+
+	r->devices = step.devices.count;
+	for (int d = 0; d < r->devices; d++) {
+		r->device[d] = step.devices.gpu[d];
+		r->instance[d] = is_instance(step.devices.token[d]) ? step.devices.token[d] : NULL;
+	}
+}
+
 static void fill_request(spank_t spank, int tasks)
 {
 	struct request *r = step.request;
@@ -115,10 +126,9 @@ static void fill_request(spank_t spank, int tasks)
 		.no_smt = step.options.no_smt,
 		.share = step.options.share || step.options.keep_gpus || step.options.by_site,
 		.gpus_per_task = step.options.gpus_per_task,
-		.devices = step.devices.count,
 		.allowed = capture_cpus(spank, step.node),
 	};
-	memcpy(r->device, step.devices.gpu, sizeof r->device);
+	step_name_devices();
 	if (!options_given(&step.options, "smt") && job_variable(spank, "SLURM_HINT", hint, sizeof hint) && !strcmp(hint, "nomultithread"))
 		r->no_smt = true;
 }
@@ -177,6 +187,8 @@ static void print_warnings(spank_t spank)
 
 static void report(spank_t spank, const char *note)
 {
+	char line[EXPLAIN_LINE];
+
 	if (step.options.verbose && !step.per_task)
 		print_table(spank);
 	if (step.options.verbose && *note)
@@ -185,6 +197,10 @@ static void report(spank_t spank, const char *note)
 		return;
 	if (step.devices.no_uuid)
 		slurm_spank_log("hvd: %s: no UUIDs from the driver: GPUs are named by index", step.host);
+	if (step.options.overlap && step.request->devices && global_rank(spank, 0) == 0)
+		slurm_spank_log("hvd: --overlap: other steps of this job may be using the same GPUs");
+	if (*explain_mixture(step.node, step.request, &step.plan, line, sizeof line))
+		slurm_spank_log("hvd: %s: %s", step.host, line);
 	if (!step.per_task)
 		print_warnings(spank);
 }
@@ -211,9 +227,9 @@ static void make_plan(spank_t spank)
 	}
 	if (gpus_are_divided(spank))
 		step.options.keep_gpus = 1;
-	step.per_task = step.options.keep_cpus || step.options.keep_gpus;
 	if (capture_devices(spank))
 		return;
+	step.per_task = step.options.keep_cpus || step.options.keep_gpus || step.devices.unplaced;
 	fill_request(spank, (int)tasks);
 	if (check_counts())
 		return;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "explain.h"
+#include "nvml.h"
 #include "step.h"
 
 enum { PREFERRED_MANY = 5 /* MPOL_PREFERRED_MANY, Linux 5.15 */ };
@@ -56,6 +57,18 @@ static struct cpuset *bound_masks(spank_t spank, int tasks)
 	return NULL;
 }
 
+/* "MIG-UUID" does not say which GPU it is cut from. The driver does, if it answers. */
+static void find_instances(void)
+{
+	struct nvml *nvml = step.devices.unplaced ? nvml_open() : NULL;
+	char pci[16];
+
+	for (int d = 0; nvml && d < step.devices.count; d++)
+		if (step.devices.gpu[d] < 0 && !nvml_parent(nvml, step.devices.token[d], pci))
+			step.devices.gpu[d] = gpu_by_address(step.node, pci);
+	nvml_close(nvml);
+}
+
 /* CPUs near the GPUs that this task has; its share of them as if all tasks were alike. */
 static int follow_gpus(spank_t spank, struct plan *plan)
 {
@@ -69,10 +82,10 @@ static int follow_gpus(spank_t spank, struct plan *plan)
 		return -1;
 	}
 	step.devices = bound;
+	find_instances();
+	step_name_devices();
 	r->tasks = 1;
-	r->devices = bound.count;
 	r->gpus_per_task = bound.count ? bound.count : 1;
-	memcpy(r->device, bound.gpu, sizeof r->device);
 	rc = place_tasks(step.node, r, plan);
 	if (rc)
 		step_fail(EXIT_INTERNAL, plan->refusal);
@@ -81,13 +94,15 @@ static int follow_gpus(spank_t spank, struct plan *plan)
 	return rc;
 }
 
-/* GPUs near the CPUs that the tasks have: every task works out the same plan for all of them. */
-static int follow_cpus(spank_t spank, struct plan *plan)
+/* GPUs near the CPUs that the tasks have, where the user chose these: every task works out the same plan for all. */
+static int plan_again(spank_t spank, struct plan *plan)
 {
-	struct cpuset *fixed = bound_masks(spank, step.request->tasks);
 	int rc;
 
-	step.request->fixed = fixed;
+	find_instances();
+	step_name_devices();
+	if (step.options.keep_cpus)
+		step.request->fixed = bound_masks(spank, step.request->tasks);
 	rc = place_tasks(step.node, step.request, plan);
 	if (rc)
 		step_fail(EXIT_USAGE, plan->refusal);
@@ -100,7 +115,7 @@ static struct task_plan *plan_in_task(spank_t spank, int local)
 	int rc;
 
 	plan_free(&step.plan);
-	rc = step.options.keep_gpus ? follow_gpus(spank, &step.plan) : follow_cpus(spank, &step.plan);
+	rc = step.options.keep_gpus ? follow_gpus(spank, &step.plan) : plan_again(spank, &step.plan);
 	if (rc)
 		return NULL;
 	int index = step.options.keep_gpus ? 0 : local;
@@ -244,6 +259,23 @@ static bool may_open_gpus(const struct task_plan *task)
 	return true;
 }
 
+/* One task a node tells who else is on the step's GPUs: in a step for training, or where the user wants to know. */
+static void name_other_users(int local)
+{
+	struct nvml *nvml = NULL;
+	char line[EXPLAIN_LINE];
+
+	if (local == 0 && step.request->devices && !step.options.by_site && (step.options.hvd || step.options.verbose))
+		nvml = nvml_open();
+	for (int d = 0; nvml && d < step.request->devices; d++) {
+		int gpu = step.request->device[d];
+		/* tasks of this step that are further along descend from the same slurmstepd */
+		if (gpu >= 0 && *nvml_users(nvml, step.node->gpu[gpu].at.pci, getppid(), line, sizeof line))
+			slurm_spank_log("hvd: %s: %s", step.host, line);
+	}
+	nvml_close(nvml);
+}
+
 /* Variables of ours and of Slurm that must not reach a step which this task may start. */
 static void clean_environment(struct export *e)
 {
@@ -291,6 +323,7 @@ int stepd_task_init(spank_t spank)
 		step.per_task = true;
 		step.options.keep_gpus = 1;
 	}
+	name_other_users(local);
 	struct task_plan *task = step.per_task ? plan_in_task(spank, local) : &step.plan.task[local];
 	if (step.broken || !task || !may_open_gpus(task))
 		return end_or_go_on();

@@ -1,341 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The plugin on a node, without Slurm: this program plays slurmstepd. It counts what the plugin starts and loads, and
- * makes each call that the plugin makes fail in turn. */
-#include "test.h"
+ * The plugin's part on a node: what tasks get, what it starts and loads, and what comes of every call that can fail. */
+#include "plugin_host.h"
 
-#include <dirent.h>
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <sched.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <slurm/slurm.h>
-#include <slurm/spank.h>
-
-enum { TASKS_MAX = 8, NAMES = 64, VALUE = 2048, TEXT = 8192, BROKEN = 3000 };
-
-/* What came of one task. */
-struct outcome {
-	int rc;            /* of slurm_spank_task_init; -1 until it returns */
-	char variables[TEXT];
-	cpu_set_t cpus;
-	bool bound;        /* sched_setaffinity was called and took */
-};
-
-/* Shared by the processes of one step. */
-static struct record {
-	int init_rc, user_rc, calls, loads, starts, lines;
-	char line[512];    /* the last one */
-	struct outcome task[TASKS_MAX];
-} *record;
-
-static int tasks, local_task, fail_at; /* fail_at: which call fails, 0 none */
-static uint32_t step_id;
-static bool armed;                     /* calls are the plugin's, not this program's */
-static struct { char name[64], value[VALUE]; } variable[NAMES];
-static struct outcome *now;            /* of the task that this process is */
-static char dir[1024];
-
-/* ---- Slurm --------------------------------------------------------------------------------------- */
-
-int slurm_spank_init(spank_t spank, int argc, char *argv[]);
-int slurm_spank_user_init(spank_t spank, int argc, char *argv[]);
-int slurm_spank_task_init(spank_t spank, int argc, char *argv[]);
-int slurm_spank_exit(spank_t spank, int argc, char *argv[]);
-
-/* True for the one call that is to fail. */
-static bool fails(void)
-{
-	if (!armed || ++record->calls != fail_at)
-		return false;
-	errno = EIO;
-	return true;
-}
-
-static void keep_line(const char *format, va_list args)
-{
-	vsnprintf(record->line, sizeof record->line, format, args);
-	if (getenv("TEST_SHOW"))
-		print_message("# %s\n", record->line);
-	record->lines++;
-}
-
-void slurm_error(const char *format, ...)
-{
-	va_list args;
-	va_start(args, format);
-	keep_line(format, args);
-	va_end(args);
-}
-
-void slurm_spank_log(const char *format, ...)
-{
-	va_list args;
-	va_start(args, format);
-	keep_line(format, args);
-	va_end(args);
-}
-
-spank_context_t spank_context(void)
-{
-	return S_CTX_REMOTE;
-}
-
-spank_err_t spank_option_register(spank_t spank, struct spank_option *option)
-{
-	(void)spank, (void)option;
-	return fails() ? (spank_err_t)BROKEN : ESPANK_SUCCESS;
-}
-
-static int find(const char *name)
-{
-	for (int i = 0; i < NAMES; i++)
-		if (!strcmp(variable[i].name, name))
-			return i;
-	return -1;
-}
-
-spank_err_t spank_setenv(spank_t spank, const char *name, const char *value, int overwrite)
-{
-	int i = find(name);
-	(void)spank;
-	if (fails())
-		return (spank_err_t)BROKEN;
-	if (i >= 0 && !overwrite)
-		return ESPANK_ENV_EXISTS;
-	i = i >= 0 ? i : find("");
-	snprintf(variable[i].name, sizeof variable[i].name, "%s", name);
-	snprintf(variable[i].value, sizeof variable[i].value, "%s", value);
-	return ESPANK_SUCCESS;
-}
-
-spank_err_t spank_unsetenv(spank_t spank, const char *name)
-{
-	int i = find(name);
-	(void)spank;
-	if (fails())
-		return (spank_err_t)BROKEN;
-	if (i >= 0)
-		variable[i].name[0] = '\0';
-	return ESPANK_SUCCESS;
-}
-
-spank_err_t spank_getenv(spank_t spank, const char *name, char *buf, int size)
-{
-	int i = find(name);
-	(void)spank;
-	if (fails())
-		return (spank_err_t)BROKEN;
-	if (i < 0)
-		return ESPANK_ENV_NOEXIST;
-	if (strlen(variable[i].value) >= (size_t)size)
-		return ESPANK_NOSPACE;
-	strcpy(buf, variable[i].value);
-	return ESPANK_SUCCESS;
-}
-
-spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
-{
-	static char cores[] = "0-7";
-	uint32_t local = 0;
-	va_list args;
-
-	(void)spank;
-	if (fails())
-		return (spank_err_t)BROKEN;
-	va_start(args, item);
-	if (item == S_JOB_LOCAL_TO_GLOBAL_ID)
-		local = va_arg(args, uint32_t);
-	void *out = va_arg(args, void *);
-	va_end(args);
-	switch (item) {
-	case S_JOB_STEPID: *(uint32_t *)out = step_id; break;
-	case S_JOB_LOCAL_TASK_COUNT: *(uint32_t *)out = (uint32_t)tasks; break;
-	case S_JOB_LOCAL_TO_GLOBAL_ID: *(uint32_t *)out = local; break;
-	case S_TASK_ID: *(int *)out = local_task; break;
-	case S_JOB_ALLOC_CORES:
-	case S_STEP_ALLOC_CORES: *(char **)out = cores; break;
-	default: return ESPANK_BAD_ARG;
-	}
-	return ESPANK_SUCCESS;
-}
-
-/* ---- the system ---------------------------------------------------------------------------------- */
-
-/* The linker sends the plugin's calls here (Makefile, PLUGIN_WRAPS). */
-#define WRAP(type, name, failure, parameters, arguments) \
-	type __real_##name parameters; \
-	type __wrap_##name parameters; \
-	type __wrap_##name parameters \
-	{ \
-		return fails() ? failure : __real_##name arguments; \
-	}
-
-WRAP(void *, malloc, NULL, (size_t n), (n))
-WRAP(void *, calloc, NULL, (size_t n, size_t m), (n, m))
-WRAP(int, open, -1, (const char *path, int flags), (path, flags))
-WRAP(int, openat, -1, (int at, const char *path, int flags), (at, path, flags))
-WRAP(DIR *, opendir, NULL, (const char *path), (path))
-WRAP(int, fstat, -1, (int fd, struct stat *st), (fd, st))
-WRAP(int, stat, -1, (const char *path, struct stat *st), (path, st))
-WRAP(ssize_t, read, -1, (int fd, void *buf, size_t n), (fd, buf, n))
-WRAP(int, gethostname, -1, (char *name, size_t n), (name, n))
-WRAP(int, access, -1, (const char *path, int mode), (path, mode))
-WRAP(void *, dlopen, NULL, (const char *name, int mode), (name, mode))
-
-static int (*load_topology)(void *);
-
-static int count_load(void *topology)
-{
-	record->loads++;
-	return fails() ? -1 : load_topology(topology);
-}
-
-void *__real_dlsym(void *library, const char *name);
-void *__wrap_dlsym(void *library, const char *name);
-void *__wrap_dlsym(void *library, const char *name)
-{
-	void *symbol = fails() ? NULL : __real_dlsym(library, name), *counting = NULL;
-	int (*count)(void *) = count_load;
-	if (!symbol || strcmp(name, "hwloc_topology_load"))
-		return symbol;
-	memcpy(&load_topology, &symbol, sizeof symbol);
-	memcpy(&counting, &count, sizeof counting);
-	return counting;
-}
-
-/* The step is on a machine that this one is not: its binding is recorded, not done. */
-int __wrap_sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set);
-int __wrap_sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
-{
-	(void)pid;
-	if (fails())
-		return -1;
-	memcpy(&now->cpus, set, size < sizeof now->cpus ? size : sizeof now->cpus);
-	now->bound = true;
-	return 0;
-}
-
-int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
-int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
-{
-	(void)pid;
-	if (fails())
-		return -1;
-	memset(set, 0, size);
-	memcpy(set, &now->cpus, size < sizeof now->cpus ? size : sizeof now->cpus);
-	return 0;
-}
-
-long __wrap_syscall(long number, ...);
-long __wrap_syscall(long number, ...)
-{
-	(void)number;
-	return fails() ? -1 : 0;
-}
-
-/* ---- a step -------------------------------------------------------------------------------------- */
-
-static void task(int local)
-{
-	local_task = local;
-	now = &record->task[local];
-	armed = true;
-	int rc = slurm_spank_task_init((spank_t)variable, 0, NULL);
-	armed = false;
-	for (int i = 0; i < NAMES; i++)
-		if (variable[i].name[0])
-			snprintf(now->variables + strlen(now->variables), TEXT - strlen(now->variables), "%s=%s\n", variable[i].name, variable[i].value);
-	now->rc = rc;
-}
-
-static void start(const char *wishes)
-{
-	char topology[1100], proc[1100], *argv[] = { topology, proc };
-
-	snprintf(topology, sizeof topology, "topology=%s/topology.xml", dir);
-	snprintf(proc, sizeof proc, "proc=%s/proc", dir);
-	spank_setenv(NULL, "SLURM_HVD_STEP", wishes, 1);
-	spank_setenv(NULL, "SLURM_CPU_BIND_TYPE", "mask_cpu:", 1);
-	spank_setenv(NULL, "SLURM_CPU_BIND_LIST", "0x2,0x1", 1);
-	spank_setenv(NULL, "SLURM_STEP_GPUS", "0,1,2,3,4,5,6,7", 1);
-	spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7", 1);
-	variable[find("SLURM_STEP_GPUS")].value[2 * tasks - 1] = '\0';
-	variable[find("CUDA_VISIBLE_DEVICES")].value[2 * tasks - 1] = '\0';
-	armed = true;
-	record->init_rc = slurm_spank_init((spank_t)variable, 2, argv);
-	record->user_rc = slurm_spank_user_init((spank_t)variable, 2, argv);
-	armed = false;
-}
-
-/* A whole step in processes of its own, as Slurm has it. Returns the status of the worst task. */
-static int run_step(const char *wishes, int count, int call_to_fail)
-{
-	int status, worst = 0;
-	pid_t stepd;
-
-	memset(record, 0, sizeof *record);
-	for (int t = 0; t < TASKS_MAX; t++)
-		record->task[t].rc = -1;
-	tasks = count;
-	fail_at = call_to_fail;
-	fflush(NULL);
-	if ((stepd = fork()) == 0) {
-		start(wishes);
-		for (int t = 0; t < count; t++) {
-			pid_t pid = fork();
-			if (!pid) {
-				task(t);
-				_exit(0);
-			}
-			if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
-				_exit(255); /* a task died of a signal */
-			worst = WEXITSTATUS(status) > worst ? WEXITSTATUS(status) : worst;
-		}
-		armed = true;
-		slurm_spank_exit((spank_t)variable, 0, NULL);
-		_exit(worst);
-	}
-	assert_int_equal(waitpid(stepd, &status, 0), stepd);
-	if (!WIFEXITED(status) || WEXITSTATUS(status) == 255)
-		fail_msg("with call %d failing: a process died of a signal", call_to_fail);
-	return WEXITSTATUS(status);
-}
-
-static int make_machine_files(void **state)
-{
-	char command[2600];
-	(void)state;
-	const char *build = getenv("BUILD") ? getenv("BUILD") : "build";
-	char *here = build[0] == '/' ? NULL : getcwd(NULL, 0);
-	snprintf(dir, sizeof dir, "%s%s%s/tests/tmp/step.%d", here ? here : "", here ? "/" : "", build, (int)getpid());
-	free(here);
-	snprintf(command, sizeof command, "mkdir -p '%s' && contrib/cluster/make_inventory cores=4 gpus=8 gpu_order=interleave core_order=interleave numa=package '%s'", dir, dir);
-	record = mmap(NULL, sizeof *record, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return record == MAP_FAILED || system(command) ? -1 : 0;
-}
-
-static int remove_machine_files(void **state)
-{
-	char command[1100];
-	(void)state;
-	snprintf(command, sizeof command, "rm -rf '%s'", dir);
-	return system(command) ? -1 : 0;
-}
-
-/* ---- what is shown ------------------------------------------------------------------------------- */
 
 static const char words[] = "on,hide-gpus,socket,verbose";
+
+/* Even CPUs are socket 0, odd ones socket 1. */
+static bool on_socket(int socket, const cpu_set_t *cpus)
+{
+	for (int cpu = 0; cpu < 8; cpu++)
+		if (!CPU_ISSET(cpu, cpus) != (cpu % 2 != socket))
+			return false;
+	return true;
+}
 
 static void every_task_is_bound(void **state)
 {
@@ -345,13 +27,55 @@ static void every_task_is_bound(void **state)
 		const struct outcome *o = &record->task[t];
 		assert_int_equal(o->rc, 0);
 		assert_true(o->bound);
-		/* even CPUs are socket 0, odd ones socket 1; GPUs alternate */
-		for (int cpu = 0; cpu < 8; cpu++)
-			assert_int_equal(CPU_ISSET(cpu, &o->cpus), cpu % 2 == t % 2);
+		assert_true(on_socket(t % 2, &o->cpus)); /* GPUs alternate */
 		assert_non_null(strstr(o->variables, "CUDA_VISIBLE_DEVICES=GPU-"));
 		assert_null(strstr(o->variables, "SLURM_HVD_STEP"));
 	}
 	assert_string_not_equal(record->task[0].variables, record->task[1].variables);
+}
+
+static void a_gpu_in_use_is_named_with_its_user(void **state)
+{
+	(void)state;
+	driver_answers = true;
+	assert_int_equal(run_step("on,hide-gpus,socket", 2, 0), 0);
+	assert_int_equal(record->lines, 1);
+	assert_non_null(strstr(record->line, "GPU 0000:15:00.0 already holds memory of "));
+	assert_non_null(strstr(record->line, "(pid 1, uid "));
+	assert_non_null(strstr(record->line, ", 3.0 GiB)"));
+	assert_null(strchr(strchr(record->line, ')'), ',')); /* and of nobody else: the step's own tasks are not news */
+	/* placement alone asks no driver, unless the user wants to know */
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	assert_int_equal(record->lines, 0);
+	driver_answers = false;
+	assert_int_equal(run_step("on,hide-gpus,socket", 2, 0), 0);
+	assert_int_equal(record->lines, 0);
+}
+
+static void an_instance_is_placed_as_the_gpu_it_is_cut_from(void **state)
+{
+	(void)state;
+	visible = "MIG-1b000000,MIG-15000000";
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	/* nobody says where they are: Slurm's order, all CPUs */
+	assert_non_null(strstr(record->task[0].variables, "CUDA_VISIBLE_DEVICES=MIG-1b000000\n"));
+	assert_int_equal(CPU_COUNT(&record->task[0].cpus), 8);
+	driver_answers = true;
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	assert_non_null(strstr(record->task[0].variables, "CUDA_VISIBLE_DEVICES=MIG-15000000\n"));
+	assert_non_null(strstr(record->task[0].variables, "HVD_GPU=0000:15:00.0\n"));
+	assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=MIG-1b000000\n"));
+	assert_true(on_socket(0, &record->task[0].cpus));
+	assert_true(on_socket(1, &record->task[1].cpus));
+	driver_answers = false;
+	visible = NULL;
+}
+
+static void steps_that_overlap_say_so(void **state)
+{
+	(void)state;
+	assert_int_equal(run_step("hide-gpus,overlap,socket", 2, 0), 0);
+	assert_string_equal(record->line, "hvd: --overlap: other steps of this job may be using the same GPUs");
 }
 
 static void count_start(int signal)
@@ -435,17 +159,21 @@ static void no_failing_call_does_harm(void **state)
 	static struct outcome good[2];
 	(void)state;
 
+	driver_answers = true;
 	for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
 		int ended = 0;
 		assert_int_equal(run_step(steps[s], 2, 0), 0);
+		char usual_line[sizeof record->line];
 		int usual_lines = record->lines, calls = record->calls;
+		strcpy(usual_line, record->line);
 		memcpy(good, record->task, sizeof good);
 		assert_true(calls > 60);
 		for (int call = 1; call <= calls; call++) {
 			int status = run_step(steps[s], 2, call);
 			assert_int_equal(record->init_rc, 0);
 			assert_int_equal(record->user_rc, 0);
-			bool told = record->lines > usual_lines, all_same = same(&record->task[0], &good[0]) && same(&record->task[1], &good[1]);
+			bool told = record->lines > usual_lines || (record->lines && strcmp(record->line, usual_line));
+			bool all_same = same(&record->task[0], &good[0]) && same(&record->task[1], &good[1]);
 			if (status && ((status != 64 && status != 70) || !record->lines))
 				fail_msg("%s, call %d failing: status %d, %d lines", steps[s], call, status, record->lines);
 			if (!status && !told && !all_same)
@@ -488,6 +216,9 @@ int main(void)
 {
 	const struct CMUnitTest tests_of_steps[] = {
 		cmocka_unit_test(every_task_is_bound),
+		cmocka_unit_test(a_gpu_in_use_is_named_with_its_user),
+		cmocka_unit_test(an_instance_is_placed_as_the_gpu_it_is_cut_from),
+		cmocka_unit_test(steps_that_overlap_say_so),
 		cmocka_unit_test(a_step_starts_nothing_and_loads_the_topology_once),
 		cmocka_unit_test(no_failing_call_does_harm),
 		cmocka_unit_test(a_default_of_the_site_never_speaks),

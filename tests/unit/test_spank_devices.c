@@ -2,6 +2,8 @@
  * From Slurm's and the driver's texts to GPUs of the node. */
 #include "test.h"
 
+#include <dirent.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -101,7 +103,13 @@ static void names_stay_as_they_are(void **state)
 		"GPU-1aaaaaaa-0000-0000-0000-000000000002,GPU-0aaaaaaa-0000-0000-0000-000000000000");
 	translates(NULL, "MIG-GPU-1aaaaaaa-0000-0000-0000-000000000003/7/0,MIG-GPU-1aaaaaaa-0000-0000-0000-000000000003/8/0", false, "3,3",
 		"MIG-GPU-1aaaaaaa-0000-0000-0000-000000000003/7/0,MIG-GPU-1aaaaaaa-0000-0000-0000-000000000003/8/0");
-	/* the newer form does not say which GPU it is cut from */
+	/* the newer form does not say which GPU it is cut from: that is known where only one is divided */
+	translates("0", "MIG-2f1c2a8e-5d6f-5b0c-9d0e-0123456789ab", false, "-1", "MIG-2f1c2a8e-5d6f-5b0c-9d0e-0123456789ab");
+	assert_true(step->unplaced);
+	node->gpu[2].divided = true;
+	translates("0", "MIG-2f1c2a8e-5d6f-5b0c-9d0e-0123456789ab", false, "2", "MIG-2f1c2a8e-5d6f-5b0c-9d0e-0123456789ab");
+	assert_false(step->unplaced);
+	node->gpu[3].divided = true;
 	translates("0", "MIG-2f1c2a8e-5d6f-5b0c-9d0e-0123456789ab", false, "-1", "MIG-2f1c2a8e-5d6f-5b0c-9d0e-0123456789ab");
 }
 
@@ -237,6 +245,17 @@ static void the_files_are_read(void **state)
 	assert_int_equal(node->pu[3].cpu, 10);
 }
 
+static void divided_gpus_are_known(void **state)
+{
+	char command[1400];
+	(void)state;
+	snprintf(command, sizeof command, "mkdir -p '%s/proc/capabilities/gpu1/mig' '%s/proc/capabilities/gpu2/mig/gi7/ci0'", dir, dir);
+	assert_int_equal(system(command), 0);
+	assert_int_equal(load(true), 0);
+	for (int g = 0; g < 4; g++)
+		assert_int_equal(node->gpu[g].divided, g == 2);
+}
+
 static void gpus_without_a_driver_are_left_out(void **state)
 {
 	char command[700];
@@ -292,6 +311,34 @@ static void the_running_machine(void **state)
 	assert_int_equal(node->pus >= sysconf(_SC_NPROCESSORS_ONLN), 1);
 }
 
+/* hwloc would open what HWLOC_PLUGINS_PATH (or its own directory) holds, in slurmstepd as root, and take another
+ * machine for this one. */
+static void neither_plugins_nor_variables_of_hwloc(void **state)
+{
+	struct inventory_source source = { 0 };
+	char topology[600], event[4096];
+	int watcher = inotify_init1(IN_NONBLOCK);
+	(void)state;
+
+	assert_true(watcher >= 0);
+	assert_true(inotify_add_watch(watcher, dir, IN_OPEN) >= 0);
+	closedir(opendir(dir));
+	assert_true(read(watcher, event, sizeof event) > 0); /* opening is seen */
+	assert_int_equal(inventory_load(&source, node, error, sizeof error), 0);
+	int pus = node->pus, cores = node->cores;
+	snprintf(topology, sizeof topology, "%s/topology.xml", dir);
+	setenv("HWLOC_PLUGINS_PATH", dir, 1);
+	setenv("HWLOC_XMLFILE", topology, 1);
+	assert_int_equal(inventory_load(&source, node, error, sizeof error), 0);
+	assert_string_equal(getenv("HWLOC_XMLFILE"), topology); /* and nobody else misses them */
+	unsetenv("HWLOC_PLUGINS_PATH");
+	unsetenv("HWLOC_XMLFILE");
+	assert_int_equal(read(watcher, event, sizeof event), -1);
+	assert_int_equal(node->pus, pus);
+	assert_int_equal(node->cores, cores);
+	close(watcher);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -303,6 +350,8 @@ int main(void)
 		cmocka_unit_test(information_files),
 		cmocka_unit_test(pci_addresses),
 		cmocka_unit_test_setup_teardown(the_files_are_read, make_files, remove_files),
+		cmocka_unit_test_setup_teardown(divided_gpus_are_known, make_files, remove_files),
+		cmocka_unit_test_setup_teardown(neither_plugins_nor_variables_of_hwloc, make_files, remove_files),
 		cmocka_unit_test_setup_teardown(gpus_without_a_driver_are_left_out, make_files, remove_files),
 		cmocka_unit_test_setup_teardown(files_that_others_can_write_are_refused, make_files, remove_files),
 		cmocka_unit_test(the_running_machine),

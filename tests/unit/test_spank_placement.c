@@ -95,33 +95,38 @@ static void properties_hold_on_made_up_machines(void **state)
 	}
 }
 
-static void properties_hold_on_real_machines(void **state)
+static const char *const own_machines[] = { "c4140", "dgx-1v", "dgx-2", "dgx-a100", "dgx-h100", "gb200-tray" };
+
+/* Loads machine n: our own descriptions, then the published ones as far as they are here. False behind the last. */
+static bool next_machine(int n)
 {
+	const int own = (int)(sizeof own_machines / sizeof *own_machines);
 	char pattern[4096];
 	glob_t found;
+	bool loaded;
+
+	if (n < own)
+		return load_named(own_machines[n]);
+	snprintf(pattern, sizeof pattern, "%s/topologies/*.xml", shared_dir() ? shared_dir() : "/dev/null");
+	loaded = !glob(pattern, 0, NULL, &found) && (size_t)(n - own) < found.gl_pathc;
+	if (loaded)
+		load_machine(found.gl_pathv[n - own]);
+	globfree(&found);
+	return loaded;
+}
+
+static void properties_hold_on_every_machine(void **state)
+{
+	int machines = 0;
 	(void)state;
 
-	if (!shared_dir())
-		skip_because("no ../shared/topologies");
-	snprintf(pattern, sizeof pattern, "%s/topologies/*.xml", shared_dir());
-	assert_int_equal(glob(pattern, 0, NULL, &found), 0);
-	assert_true(found.gl_pathc >= 14);
-	for (size_t i = 0; i < found.gl_pathc; i++) {
-		load_machine(found.gl_pathv[i]);
+	for (; next_machine(machines); machines++) {
 		assert_true(node->pus > 0 && node->cores > 0 && node->packages > 0);
 		check_all_requests();
 	}
-	globfree(&found);
-}
-
-static void properties_hold_on_own_machines(void **state)
-{
-	static const char *const names[] = { "c4140", "dgx-1v", "dgx-2", "dgx-a100", "dgx-h100", "gb200-tray" };
-	(void)state;
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		assert_true(load_named(names[i]));
-		check_all_requests();
-	}
+	assert_true(machines >= (shared_dir() ? 6 + 14 : 6));
+	if (!shared_dir())
+		skip_because("the published machines: no ../shared/topologies");
 }
 
 /* ---- the order in which devices are found -------------------------------------------------------- */
@@ -146,38 +151,58 @@ static void shuffle_machine(struct node *from, struct node *to, int *new_index)
 	}
 }
 
-static void the_answer_does_not_depend_on_enumeration(void **state)
+/* The same devices found in another order, and named in another order by Slurm: the same answer. */
+static void check_other_enumeration(struct node *other, struct request *asked)
 {
-	struct node *other = malloc(sizeof *other);
-	struct request *asked = malloc(sizeof *asked);
 	int new_index[NODE_MAX_GPUS];
-	(void)state;
+	struct plan a, b;
 
-	assert_true(other && asked);
+	shuffle_machine(node, other, new_index);
+	*asked = *request;
+	for (int d = 0; d < request->devices; d++)
+		asked->device[request->devices - 1 - d] = new_index[request->device[d]];
+	assert_int_equal(place_tasks(node, request, &a), place_tasks(other, asked, &b));
+	for (int t = 0; t < a.tasks; t++) {
+		assert_int_equal(a.task[t].devices, b.task[t].devices);
+		for (int d = 0; d < a.task[t].devices; d++)
+			assert_string_equal(node->gpu[request->device[a.task[t].device[d]]].at.pci, other->gpu[asked->device[b.task[t].device[d]]].at.pci);
+		assert_true(cpuset_equal(&a.task[t].cpus, &b.task[t].cpus));
+		assert_int_equal(a.task[t].threads, b.task[t].threads);
+		if (a.task[t].nic >= 0)
+			assert_string_equal(node->nic[a.task[t].nic].name, other->nic[b.task[t].nic].name);
+	}
+	plan_free(&a);
+	plan_free(&b);
+}
+
+static void on_made_up_machines(struct node *other, struct request *asked)
+{
 	for (int i = 0; i < 400; i++) {
-		struct plan a, b;
 		random_machine();
 		ask_for(1 + pick(10), (enum policy)pick(4), (enum order)pick(3));
 		request->share = true;
 		request->gpus_per_task = node->gpus ? 1 + pick(node->gpus) : 1;
 		confine();
-		shuffle_machine(node, other, new_index);
-		*asked = *request;
-		for (int d = 0; d < request->devices; d++)
-			asked->device[request->devices - 1 - d] = new_index[request->device[d]];
-		assert_int_equal(place_tasks(node, request, &a), place_tasks(other, asked, &b));
-		for (int t = 0; t < a.tasks; t++) {
-			assert_int_equal(a.task[t].devices, b.task[t].devices);
-			for (int d = 0; d < a.task[t].devices; d++)
-				assert_string_equal(node->gpu[request->device[a.task[t].device[d]]].at.pci, other->gpu[asked->device[b.task[t].device[d]]].at.pci);
-			assert_true(cpuset_equal(&a.task[t].cpus, &b.task[t].cpus));
-			assert_int_equal(a.task[t].threads, b.task[t].threads);
-			if (a.task[t].nic >= 0)
-				assert_string_equal(node->nic[a.task[t].nic].name, other->nic[b.task[t].nic].name);
-		}
-		plan_free(&a);
-		plan_free(&b);
+		check_other_enumeration(other, asked);
 	}
+}
+
+static void the_answer_does_not_depend_on_enumeration(void **state)
+{
+	struct node *other = malloc(sizeof *other);
+	struct request *asked = malloc(sizeof *asked);
+	(void)state;
+
+	assert_true(other && asked);
+	on_made_up_machines(other, asked);
+	for (int m = 0; next_machine(m); m++)
+		for (int policy = POLICY_SOCKET; policy <= POLICY_NONE; policy++)
+			for (int order = ORDER_SPREAD; order <= ORDER_INTERLEAVE; order++)
+				for (int tasks = 1; tasks <= 2 * node->gpus; tasks += 1 + tasks / 4) {
+					ask_for(tasks, (enum policy)policy, (enum order)order);
+					request->share = true;
+					check_other_enumeration(other, asked);
+				}
 	free(other);
 	free(asked);
 }
@@ -233,38 +258,63 @@ static void assignment_is_the_best_of_all(void **state)
 	}
 }
 
-/* Total distance of the plan against every way to give these tasks GPUs under equal load; masks fixed or free. */
+/* Total distance of the plan for at most 8 tasks and GPUs against every way to give these tasks GPUs under equal load;
+ * masks fixed (as with --cpu-bind) or free. */
+static void check_optimal(bool fix_masks)
+{
+	struct cpuset fixed[8];
+	unsigned char cost[8 * 8];
+	struct search s = { .tasks = request->tasks, .places = request->devices, .best_cost = 1000, .cost = cost };
+	struct plan plan;
+	int total = 0;
+
+	for (int t = 0; t < s.tasks; t++) {
+		fixed[t] = (struct cpuset){ 0 };
+		cpuset_add(&fixed[t], node->pu[pick(node->pus)].cpu);
+		for (int g = 0; g < s.places; g++)
+			cost[t * s.places + g] = (unsigned char)gpu_distance(node, fix_masks ? &fixed[t] : &request->allowed, request->device[g]);
+	}
+	request->fixed = fix_masks ? fixed : NULL;
+	try_all(&s, 0, 0);
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	for (int t = 0; t < plan.tasks; t++)
+		total += cost[t * s.places + plan.task[t].device[0]];
+	assert_int_equal(total, s.best_cost);
+	plan_free(&plan);
+	request->fixed = NULL;
+}
+
 static void plans_are_optimal(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 600; i++) {
-		struct cpuset fixed[8];
-		unsigned char cost[8 * 8];
-		struct plan plan;
-		int total = 0;
 		random_machine();
 		if (!node->gpus)
 			continue;
 		ask_for(1 + pick(7), POLICY_SOCKET, (enum order)pick(3));
 		request->share = true;
 		confine();
-		for (int t = 0; t < request->tasks; t++) {
-			fixed[t] = (struct cpuset){ 0 };
-			cpuset_add(&fixed[t], node->pu[pick(node->pus)].cpu);
-		}
-		if (i % 2)
-			request->fixed = fixed;
-		struct search s = { .tasks = request->tasks, .places = node->gpus, .best_cost = 1000, .cost = cost };
-		for (int t = 0; t < s.tasks; t++)
-			for (int g = 0; g < s.places; g++)
-				cost[t * s.places + g] = (unsigned char)gpu_distance(node, i % 2 ? &fixed[t] : &request->allowed, g);
-		try_all(&s, 0, 0);
-		assert_int_equal(place_tasks(node, request, &plan), 0);
-		for (int t = 0; t < plan.tasks; t++)
-			total += gpu_distance(node, i % 2 ? &fixed[t] : &request->allowed, request->device[plan.task[t].device[0]]);
-		assert_int_equal(total, s.best_cost);
-		plan_free(&plan);
+		check_optimal(i % 2);
 	}
+}
+
+/* Every machine, 1 to 8 tasks, any part of its GPUs and CPUs. */
+static void plans_are_optimal_on_every_machine(void **state)
+{
+	int checked = 0;
+	(void)state;
+	for (int m = 0; next_machine(m); m++)
+		for (int i = 0; node->gpus && i < 48; i++, checked++) {
+			ask_for(1 + i % 8, (enum policy)pick(3), (enum order)pick(3));
+			request->share = true;
+			while (request->devices > (i < 24 ? 6 : 3)) {
+				int gone = pick(request->devices);
+				memmove(request->device + gone, request->device + gone + 1, (size_t)(--request->devices - gone) * sizeof *request->device);
+			}
+			confine();
+			check_optimal(i % 2);
+		}
+	assert_true(checked >= 6 * 48);
 }
 
 /* ---- details ------------------------------------------------------------------------------------- */
@@ -409,11 +459,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(properties_hold_on_made_up_machines),
-		cmocka_unit_test(properties_hold_on_real_machines),
+		cmocka_unit_test(properties_hold_on_every_machine),
 		cmocka_unit_test(the_answer_does_not_depend_on_enumeration),
 		cmocka_unit_test(assignment_is_the_best_of_all),
 		cmocka_unit_test(plans_are_optimal),
-		cmocka_unit_test(properties_hold_on_own_machines),
+		cmocka_unit_test(plans_are_optimal_on_every_machine),
 		cmocka_unit_test(threads_are_the_share_less_one),
 		cmocka_unit_test(few_tasks_go_where_the_cores_are),
 		cmocka_unit_test(nics_are_near_and_shared_out),

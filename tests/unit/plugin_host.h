@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A node without Slurm: the test program plays slurmstepd, with its functions, its environment and its processes. It
+ * counts what the plugin loads, and makes the call fail that a test wants to fail. */
+#ifndef TESTS_PLUGIN_HOST_H
+#define TESTS_PLUGIN_HOST_H
+
+#include "test.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+enum { TASKS_MAX = 8, NAMES = 64, VALUE = 2048, TEXT = 8192, BROKEN = 3000 };
+
+/* What came of one task. */
+struct outcome {
+	int rc;            /* of slurm_spank_task_init; -1 until it returns */
+	char variables[TEXT];
+	cpu_set_t cpus;
+	bool bound;        /* sched_setaffinity was called and took */
+};
+
+/* Shared by the processes of one step. */
+static struct record {
+	int init_rc, user_rc, calls, loads, starts, lines;
+	char line[512];    /* the last one */
+	struct outcome task[TASKS_MAX];
+} *record;
+
+static int tasks, local_task, fail_at; /* fail_at: which call fails, 0 none */
+static uint32_t step_id;
+static const char *visible;            /* CUDA_VISIBLE_DEVICES as Slurm sets it; NULL: the numbers of the first GPUs */
+static bool armed;                     /* calls are the plugin's, not this program's */
+static struct { char name[64], value[VALUE]; } variable[NAMES];
+static struct outcome *now;            /* of the task that this process is */
+static char dir[1024];
+
+/* ---- Slurm --------------------------------------------------------------------------------------- */
+
+int slurm_spank_init(spank_t spank, int argc, char *argv[]);
+int slurm_spank_user_init(spank_t spank, int argc, char *argv[]);
+int slurm_spank_task_init(spank_t spank, int argc, char *argv[]);
+int slurm_spank_exit(spank_t spank, int argc, char *argv[]);
+
+/* True for the one call that is to fail. */
+static bool fails(void)
+{
+	if (!armed || ++record->calls != fail_at)
+		return false;
+	errno = EIO;
+	return true;
+}
+
+static void keep_line(const char *format, va_list args)
+{
+	vsnprintf(record->line, sizeof record->line, format, args);
+	if (getenv("TEST_SHOW"))
+		print_message("# %s\n", record->line);
+	record->lines++;
+}
+
+void slurm_error(const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	keep_line(format, args);
+	va_end(args);
+}
+
+void slurm_spank_log(const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	keep_line(format, args);
+	va_end(args);
+}
+
+spank_context_t spank_context(void)
+{
+	return S_CTX_REMOTE;
+}
+
+spank_err_t spank_option_register(spank_t spank, struct spank_option *option)
+{
+	(void)spank, (void)option;
+	return fails() ? (spank_err_t)BROKEN : ESPANK_SUCCESS;
+}
+
+static int find(const char *name)
+{
+	for (int i = 0; i < NAMES; i++)
+		if (!strcmp(variable[i].name, name))
+			return i;
+	return -1;
+}
+
+spank_err_t spank_setenv(spank_t spank, const char *name, const char *value, int overwrite)
+{
+	int i = find(name);
+	(void)spank;
+	if (fails())
+		return (spank_err_t)BROKEN;
+	if (i >= 0 && !overwrite)
+		return ESPANK_ENV_EXISTS;
+	i = i >= 0 ? i : find("");
+	snprintf(variable[i].name, sizeof variable[i].name, "%s", name);
+	snprintf(variable[i].value, sizeof variable[i].value, "%s", value);
+	return ESPANK_SUCCESS;
+}
+
+spank_err_t spank_unsetenv(spank_t spank, const char *name)
+{
+	int i = find(name);
+	(void)spank;
+	if (fails())
+		return (spank_err_t)BROKEN;
+	if (i >= 0)
+		variable[i].name[0] = '\0';
+	return ESPANK_SUCCESS;
+}
+
+spank_err_t spank_getenv(spank_t spank, const char *name, char *buf, int size)
+{
+	int i = find(name);
+	(void)spank;
+	if (fails())
+		return (spank_err_t)BROKEN;
+	if (i < 0)
+		return ESPANK_ENV_NOEXIST;
+	if (strlen(variable[i].value) >= (size_t)size)
+		return ESPANK_NOSPACE;
+	strcpy(buf, variable[i].value);
+	return ESPANK_SUCCESS;
+}
+
+spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
+{
+	static char cores[] = "0-7";
+	uint32_t local = 0;
+	va_list args;
+
+	(void)spank;
+	if (fails())
+		return (spank_err_t)BROKEN;
+	va_start(args, item);
+	if (item == S_JOB_LOCAL_TO_GLOBAL_ID)
+		local = va_arg(args, uint32_t);
+	void *out = va_arg(args, void *);
+	va_end(args);
+	switch (item) {
+	case S_JOB_STEPID: *(uint32_t *)out = step_id; break;
+	case S_JOB_LOCAL_TASK_COUNT: *(uint32_t *)out = (uint32_t)tasks; break;
+	case S_JOB_LOCAL_TO_GLOBAL_ID: *(uint32_t *)out = local; break;
+	case S_TASK_ID: *(int *)out = local_task; break;
+	case S_JOB_ALLOC_CORES:
+	case S_STEP_ALLOC_CORES: *(char **)out = cores; break;
+	default: return ESPANK_BAD_ARG;
+	}
+	return ESPANK_SUCCESS;
+}
+
+/* ---- the system ---------------------------------------------------------------------------------- */
+
+/* The linker sends the plugin's calls here (Makefile, PLUGIN_WRAPS). */
+#define WRAP(type, name, failure, parameters, arguments) \
+	type __real_##name parameters; \
+	type __wrap_##name parameters; \
+	type __wrap_##name parameters \
+	{ \
+		return fails() ? failure : __real_##name arguments; \
+	}
+
+WRAP(void *, malloc, NULL, (size_t n), (n))
+WRAP(void *, calloc, NULL, (size_t n, size_t m), (n, m))
+WRAP(int, open, -1, (const char *path, int flags), (path, flags))
+WRAP(int, openat, -1, (int at, const char *path, int flags), (at, path, flags))
+WRAP(DIR *, opendir, NULL, (const char *path), (path))
+WRAP(int, fstat, -1, (int fd, struct stat *st), (fd, st))
+WRAP(int, stat, -1, (const char *path, struct stat *st), (path, st))
+WRAP(ssize_t, read, -1, (int fd, void *buf, size_t n), (fd, buf, n))
+WRAP(int, gethostname, -1, (char *name, size_t n), (name, n))
+WRAP(int, access, -1, (const char *path, int mode), (path, mode))
+
+/* ---- the NVIDIA driver --------------------------------------------------------------------------- */
+
+static bool driver_answers;
+static char driver; /* the handle of its library */
+
+static int answer(void)
+{
+	return 0;
+}
+
+/* GPUs and instances are pointers to their bus number; instances begin with that of the one they are cut from:
+ * "MIG-1b000000". */
+static int by_address(const char *address, void **device)
+{
+	*device = (void *)(uintptr_t)strtoul(address + 5, NULL, 16);
+	return 0;
+}
+
+static int by_uuid(const char *uuid, void **device)
+{
+	*device = (void *)(uintptr_t)(strtoul(uuid + 4, NULL, 16) >> 24);
+	return 0;
+}
+
+static int parent(void *instance, void **device)
+{
+	*device = instance;
+	return 0;
+}
+
+static int pci_info(void *device, void *info)
+{
+	sprintf((char *)info + 36, "00000000:%02X:00.0", (unsigned)(uintptr_t)device);
+	return 0;
+}
+
+/* On GPU 15 somebody else and a task of this step; nobody on the others. */
+static int processes(void *device, unsigned *count, void *info)
+{
+	struct { unsigned pid; unsigned long long memory; unsigned parts[2]; } *p = info;
+	if ((uintptr_t)device != 0x15) {
+		*count = 0;
+		return 0;
+	}
+	*count = 2;
+	p[0].pid = 1;
+	p[0].memory = 3ULL << 30;
+	p[1].pid = (unsigned)getppid();
+	p[1].memory = ~0ULL;
+	return 0;
+}
+
+static void *driver_symbol(const char *name)
+{
+	static const struct { const char *name; void *function; } symbols[] = {
+		{ "nvmlInit_v2", answer }, { "nvmlShutdown", answer }, { "nvmlDeviceGetHandleByPciBusId_v2", by_address },
+		{ "nvmlDeviceGetHandleByUUID", by_uuid }, { "nvmlDeviceGetComputeRunningProcesses_v3", processes },
+		{ "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", parent }, { "nvmlDeviceGetPciInfo_v3", pci_info },
+	};
+	for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
+		if (!strcmp(symbols[i].name, name))
+			return symbols[i].function;
+	return NULL;
+}
+
+/* This machine's own driver is never asked. */
+void *__real_dlopen(const char *name, int mode);
+void *__wrap_dlopen(const char *name, int mode);
+void *__wrap_dlopen(const char *name, int mode)
+{
+	if (fails())
+		return NULL;
+	return strcmp(name, "libnvidia-ml.so.1") ? __real_dlopen(name, mode) : driver_answers ? &driver : NULL;
+}
+
+int __real_dlclose(void *library);
+int __wrap_dlclose(void *library);
+int __wrap_dlclose(void *library)
+{
+	return library == &driver ? 0 : __real_dlclose(library);
+}
+
+/* ---- topology loads and binding ------------------------------------------------------------------ */
+
+static int (*load_topology)(void *);
+
+static int count_load(void *topology)
+{
+	record->loads++;
+	return fails() ? -1 : load_topology(topology);
+}
+
+void *__real_dlsym(void *library, const char *name);
+void *__wrap_dlsym(void *library, const char *name);
+void *__wrap_dlsym(void *library, const char *name)
+{
+	void *symbol = fails() ? NULL : library == &driver ? driver_symbol(name) : __real_dlsym(library, name), *counting = NULL;
+	int (*count)(void *) = count_load;
+	if (!symbol || strcmp(name, "hwloc_topology_load"))
+		return symbol;
+	memcpy(&load_topology, &symbol, sizeof symbol);
+	memcpy(&counting, &count, sizeof counting);
+	return counting;
+}
+
+/* The step is on a machine that this one is not: its binding is recorded, not done. */
+int __wrap_sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set);
+int __wrap_sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
+{
+	(void)pid;
+	if (fails())
+		return -1;
+	memcpy(&now->cpus, set, size < sizeof now->cpus ? size : sizeof now->cpus);
+	now->bound = true;
+	return 0;
+}
+
+int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
+int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
+{
+	(void)pid;
+	if (fails())
+		return -1;
+	memset(set, 0, size);
+	memcpy(set, &now->cpus, size < sizeof now->cpus ? size : sizeof now->cpus);
+	return 0;
+}
+
+long __wrap_syscall(long number, ...);
+long __wrap_syscall(long number, ...)
+{
+	(void)number;
+	return fails() ? -1 : 0;
+}
+
+/* ---- a step -------------------------------------------------------------------------------------- */
+
+static void task(int local)
+{
+	local_task = local;
+	now = &record->task[local];
+	armed = true;
+	int rc = slurm_spank_task_init((spank_t)variable, 0, NULL);
+	armed = false;
+	for (int i = 0; i < NAMES; i++)
+		if (variable[i].name[0])
+			snprintf(now->variables + strlen(now->variables), TEXT - strlen(now->variables), "%s=%s\n", variable[i].name, variable[i].value);
+	now->rc = rc;
+}
+
+static void start(const char *wishes)
+{
+	char topology[1100], proc[1100], *argv[] = { topology, proc };
+
+	snprintf(topology, sizeof topology, "topology=%s/topology.xml", dir);
+	snprintf(proc, sizeof proc, "proc=%s/proc", dir);
+	spank_setenv(NULL, "SLURM_HVD_STEP", wishes, 1);
+	spank_setenv(NULL, "SLURM_CPU_BIND_TYPE", "mask_cpu:", 1);
+	spank_setenv(NULL, "SLURM_CPU_BIND_LIST", "0x2,0x1", 1);
+	spank_setenv(NULL, "SLURM_STEP_GPUS", "0,1,2,3,4,5,6,7", 1);
+	variable[find("SLURM_STEP_GPUS")].value[2 * tasks - 1] = '\0';
+	spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", visible ? visible : variable[find("SLURM_STEP_GPUS")].value, 1);
+	armed = true;
+	record->init_rc = slurm_spank_init((spank_t)variable, 2, argv);
+	record->user_rc = slurm_spank_user_init((spank_t)variable, 2, argv);
+	armed = false;
+}
+
+/* A whole step in processes of its own, as Slurm has it. Returns the status of the worst task. */
+static int run_step(const char *wishes, int count, int call_to_fail)
+{
+	int status, worst = 0;
+	pid_t stepd;
+
+	memset(record, 0, sizeof *record);
+	for (int t = 0; t < TASKS_MAX; t++)
+		record->task[t].rc = -1;
+	tasks = count;
+	fail_at = call_to_fail;
+	fflush(NULL);
+	if ((stepd = fork()) == 0) {
+		start(wishes);
+		for (int t = 0; t < count; t++) {
+			pid_t pid = fork();
+			if (!pid) {
+				task(t);
+				_exit(0);
+			}
+			if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+				_exit(255); /* a task died of a signal */
+			worst = WEXITSTATUS(status) > worst ? WEXITSTATUS(status) : worst;
+		}
+		armed = true;
+		slurm_spank_exit((spank_t)variable, 0, NULL);
+		_exit(worst);
+	}
+	assert_int_equal(waitpid(stepd, &status, 0), stepd);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) == 255)
+		fail_msg("with call %d failing: a process died of a signal", call_to_fail);
+	return WEXITSTATUS(status);
+}
+
+static int make_machine_files(void **state)
+{
+	char command[2600];
+	(void)state;
+	const char *build = getenv("BUILD") ? getenv("BUILD") : "build";
+	char *here = build[0] == '/' ? NULL : getcwd(NULL, 0);
+	snprintf(dir, sizeof dir, "%s%s%s/tests/tmp/step.%d", here ? here : "", here ? "/" : "", build, (int)getpid());
+	free(here);
+	snprintf(command, sizeof command, "mkdir -p '%s' && contrib/cluster/make_inventory cores=4 gpus=8 gpu_order=interleave core_order=interleave numa=package '%s'", dir, dir);
+	record = mmap(NULL, sizeof *record, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return record == MAP_FAILED || system(command) ? -1 : 0;
+}
+
+static int remove_machine_files(void **state)
+{
+	char command[1100];
+	(void)state;
+	snprintf(command, sizeof command, "rm -rf '%s'", dir);
+	return system(command) ? -1 : 0;
+}
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What people and programs read about a plan. */
+#include "spank_machine.h"
+
+#include "../../spank/explain.h"
+#include "../../spank/models.h"
+
+static char line[EXPLAIN_LINE];
+
+static void bandwidths_are_those_of_the_whole_name(void **state)
+{
+	(void)state;
+	assert_int_equal(model_bandwidth("Tesla V100-SXM2-16GB"), 900);
+	assert_int_equal(model_bandwidth("NVIDIA A100-SXM4-80GB"), 2039);
+	assert_int_equal(model_bandwidth("GA100 [A100 SXM4 40GB]"), 1555);
+	assert_int_equal(model_bandwidth("NVIDIA H100 80GB HBM3"), 3350);
+	assert_int_equal(model_bandwidth("NVIDIA H100 PCIe"), 2039);
+	assert_int_equal(model_bandwidth("NVIDIA L4"), 300);
+	assert_int_equal(model_bandwidth("NVIDIA L40S"), 864);
+	assert_int_equal(model_bandwidth("NVIDIA GH200 480GB"), 4000);
+	assert_int_equal(model_bandwidth("NVIDIA A1000"), 0);
+	assert_int_equal(model_bandwidth(""), 0);
+}
+
+static void two_models(const char *first, const char *second)
+{
+	static const int where[] = { 0, 0, 1 };
+	struct plan plan;
+
+	make_machine(2, 1, 4, 1, where, 3, false);
+	snprintf(node->gpu[0].model, sizeof node->gpu[0].model, "%s", first);
+	snprintf(node->gpu[1].model, sizeof node->gpu[1].model, "%s", first);
+	snprintf(node->gpu[2].model, sizeof node->gpu[2].model, "%s", second);
+	ask_for(3, POLICY_SOCKET, ORDER_SPREAD);
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	explain_mixture(node, request, &plan, line, sizeof line);
+	plan_free(&plan);
+}
+
+static void the_slower_of_different_gpus_is_named(void **state)
+{
+	(void)state;
+	two_models("NVIDIA A100-SXM4-80GB", "Tesla T4");
+	assert_string_equal(line, "the slower GPU here is 0000:03:00.0, a Tesla T4 with 320 GB/s of memory bandwidth (NVIDIA A100-SXM4-80GB: 2039): in each step all ranks wait for it");
+	two_models("Tesla T4", "NVIDIA A100-SXM4-80GB");
+	assert_non_null(strstr(line, "the slower GPU here is 0000:01:00.0, a Tesla T4 "));
+	two_models("NVIDIA A100-SXM4-80GB", "NVIDIA Next");
+	assert_non_null(strstr(line, "this step has different GPUs"));
+	two_models("Tesla T4", "Tesla T4");
+	assert_string_equal(line, "");
+	two_models("", "Tesla T4");
+	assert_string_equal(line, "");
+}
+
+static void json(char *buf, size_t size)
+{
+	struct plan plan;
+	FILE *f = fmemopen(buf, size, "w");
+
+	assert_non_null(f);
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	explain_json(f, node, request, &plan);
+	fclose(f);
+	plan_free(&plan);
+}
+
+static void json_is_as_in_the_contract(void **state)
+{
+	static const int where[] = { 0, 1 };
+	char text[1024];
+	(void)state;
+
+	make_machine(2, 1, 2, 1, where, 2, false);
+	ask_for(2, POLICY_SOCKET, ORDER_SPREAD);
+	json(text, sizeof text);
+	assert_string_equal(text, "[{\"task\":0,\"gpus\":[\"0000:01:00.0\"],\"cpus\":\"0-1\",\"numa\":[0],\"package\":[0],\"nic\":\"mlx5_0\",\"threads\":1,\"distance\":0},\n"
+		" {\"task\":1,\"gpus\":[\"0000:02:00.0\"],\"cpus\":\"2-3\",\"numa\":[1],\"package\":[1],\"nic\":\"mlx5_2\",\"threads\":1,\"distance\":0}]\n");
+	/* an instance goes by its own name, wherever it is cut from */
+	request->instance[1] = "MIG-2f1c2a8e";
+	json(text, sizeof text);
+	assert_non_null(strstr(text, "{\"task\":1,\"gpus\":[\"MIG-2f1c2a8e\"],\"cpus\":\"2-3\""));
+	/* and is placed anywhere where that is not known */
+	request->device[1] = -1;
+	json(text, sizeof text);
+	assert_non_null(strstr(text, "{\"task\":1,\"gpus\":[\"MIG-2f1c2a8e\"],\"cpus\":\"0-3\""));
+	/* none: [] and null */
+	request->devices = node->nics = 0;
+	json(text, sizeof text);
+	assert_non_null(strstr(text, "{\"task\":0,\"gpus\":[],\"cpus\":\"0-1\",\"numa\":[0],\"package\":[0],\"nic\":null,\"threads\":1,\"distance\":null}"));
+}
+
+static void a_line_fits_its_buffer(void **state)
+{
+	static const int where[] = { 0 };
+	struct plan plan;
+	char small[24];
+	(void)state;
+
+	make_machine(1, 1, 2, 1, where, 1, false);
+	ask_for(1, POLICY_SOCKET, ORDER_SPREAD);
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	assert_string_equal(explain_task(node, request, &plan, 0, line, sizeof line), "GPU 0000:01:00.0, CPUs 0-1, NUMA 0, NIC mlx5_0, 1 thread: the GPU's socket");
+	assert_string_equal(explain_task(node, request, &plan, 0, small, sizeof small), "GPU 0000:01:00.0, CPUs ");
+	plan_free(&plan);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bandwidths_are_those_of_the_whole_name),
+		cmocka_unit_test(the_slower_of_different_gpus_is_named),
+		cmocka_unit_test(json_is_as_in_the_contract),
+		cmocka_unit_test(a_line_fits_its_buffer),
+	};
+	return cmocka_run_group_tests(tests, prepare, release);
+}
