@@ -249,6 +249,9 @@ static void keep_choices(struct options *o)
 	if (!gpus)
 		gpus = getenv("SLURM_GPU_BIND");
 	o->keep_gpus = is_choice(gpus) && !client.alias;
+	/* since 23.11 the same can be said as --tres-bind=gres/gpu:… */
+	const char *any = said_anywhere("tres-bind");
+	o->keep_gpus |= strstr(any ? any : "", "gpu") != NULL;
 }
 
 static void set_unless(const char *option, const char *variable, const char *value)

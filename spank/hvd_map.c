@@ -8,6 +8,7 @@
 
 #include "devices.h"
 #include "explain.h"
+#include "files.h"
 #include "inventory.h"
 #include "nvml.h"
 #include "options.h"
@@ -41,7 +42,7 @@ static const char usage_end[] =
 	"  --json           for programs\n"
 	"  --users          also name the processes that hold memory of these GPUs (asks the driver)\n"
 	"  --svg FILE       draw node and tasks\n"
-	"  --gres FILE      the gres.conf that selfcheck compares with the machine [/etc/slurm/gres.conf]\n"
+	"  --gres FILE      the gres.conf that selfcheck compares with the machine [beside slurm.conf]\n"
 	"  --version, --help\n";
 
 static void print_line(const char *text, void *out)
@@ -194,27 +195,31 @@ static void print_users(const struct node *node, const struct request *r)
 	nvml_close(nvml);
 }
 
-/* The text of the file, terminated; ends the program where it cannot be read. */
-static char *read_text(const char *path)
+/* gres.conf beside the slurm.conf in use, as Slurm's own programs look for it; the last is where slurmd keeps what it was
+ * sent. Returns buf, which names a file that can be read, or the usual one. */
+static char *find_gres_conf(char *buf, size_t size)
 {
-	FILE *f = fopen(path, "r");
-	char line[512], *text = calloc(1, 1 << 20);
+	const char *conf = getenv("SLURM_CONF"), *slash = conf ? strrchr(conf, '/') : NULL;
 
-	if (!f || !text) {
-		snprintf(line, sizeof line, "%.400s: cannot be read", path);
-		die(EXIT_DATA, line);
+	if (slash) {
+		snprintf(buf, size, "%.*s/gres.conf", (int)(slash - conf), conf);
+		if (!access(buf, R_OK))
+			return buf;
 	}
-	text[fread(text, 1, (1 << 20) - 1, f)] = '\0';
-	fclose(f);
-	return text;
+	snprintf(buf, size, "%s", access("/etc/slurm/gres.conf", R_OK) && !access("/run/slurm/conf/gres.conf", R_OK) ? "/run/slurm/conf/gres.conf" : "/etc/slurm/gres.conf");
+	return buf;
 }
 
 static int run_selfcheck(const struct node *node, const struct arguments *a)
 {
-	const char *path = a->gres ? a->gres : "/etc/slurm/gres.conf";
-	char *text = read_text(path), error[512], line[600], host[256] = "";
+	char found[4096], error[512], line[600], host[256] = "";
+	const char *path = a->gres ? a->gres : find_gres_conf(found, sizeof found);
+	size_t length;
+	char *text = read_whole_file(path, false, &length, error, sizeof error);
 	struct gres_conf *conf = calloc(1, sizeof *conf);
 
+	if (!text)
+		die(EXIT_DATA, error);
 	gethostname(host, sizeof host - 1);
 	host[strcspn(host, ".")] = '\0';
 	if (!conf)

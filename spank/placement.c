@@ -208,16 +208,29 @@ static int count_threads(const struct node *node, const struct request *r, struc
 /* ---- NICs ---------------------------------------------------------------------------------------- */
 
 /* Smaller is nearer: 0 behind the same PCI switch, 1 same NUMA node, 2 same package, 3 elsewhere. */
-static int nic_distance(const struct locality *gpu, const struct locality *nic)
+static int nic_distance(const struct locality *task, const struct locality *nic)
 {
 	int common = 0;
-	while (common < gpu->bridges && common < nic->bridges && gpu->bridge[common] == nic->bridge[common])
+	while (common < task->bridges && common < nic->bridges && task->bridge[common] == nic->bridge[common])
 		common++;
 	if (common > 1)
 		return 0;
-	if (gpu->package != nic->package)
+	if (task->package != nic->package)
 		return 3;
-	return gpu->numa == nic->numa && cpuset_intersects(&gpu->cpus, &nic->cpus) ? 1 : 2;
+	return task->numa == nic->numa && cpuset_intersects(&task->cpus, &nic->cpus) ? 1 : 2;
+}
+
+/* Where a task is, for its NIC: at its first GPU; without one, or with one of unknown place, at its CPUs. */
+static struct locality place_of_task(const struct node *node, const struct request *r, const struct task_plan *task)
+{
+	const struct gpu *gpu = task->devices ? gpu_of(node, r, task->device[0]) : NULL;
+	struct locality at = { .cpus = cpuset_empty(&task->cpus) ? r->allowed : task->cpus };
+
+	if (gpu)
+		return gpu->at;
+	at.package = package_of(node, &at.cpus);
+	at.numa = numa_of(node, &at.cpus);
+	return at;
 }
 
 /* The nearest NIC with a link; among equally near ones the least used, then bus order. */
@@ -229,15 +242,11 @@ static void choose_nics(const struct node *node, const struct request *r, struct
 	for (int n = 0; n < node->nics; n++)
 		any_active |= node->nic[n].active;
 	for (int t = 0; t < plan->tasks; t++) {
-		struct task_plan *task = &plan->task[t];
-		const struct gpu *gpu = task->devices ? gpu_of(node, r, task->device[0]) : NULL;
+		struct locality at = place_of_task(node, r, &plan->task[t]);
 		int best = -1, best_distance = 0;
-		task->nic = -1;
-		if (!gpu)
-			continue;
 		for (int n = 0; n < node->nics; n++) {
 			const struct nic *nic = &node->nic[n];
-			int d = nic_distance(&gpu->at, &nic->at);
+			int d = nic_distance(&at, &nic->at);
 			if (any_active && !nic->active)
 				continue;
 			if (best < 0 || d < best_distance || (d == best_distance && (used[n] < used[best] ||
@@ -248,7 +257,7 @@ static void choose_nics(const struct node *node, const struct request *r, struct
 		}
 		if (best >= 0)
 			used[best]++;
-		task->nic = best;
+		plan->task[t].nic = best;
 	}
 }
 

@@ -322,6 +322,8 @@ int stepd_task_init(spank_t spank)
 	if (!step.per_task && slurm_bound_gpus(spank)) {
 		step.per_task = true;
 		step.options.keep_gpus = 1;
+		if (local == 0 && !step.options.by_site)
+			slurm_spank_log("hvd: %s: Slurm has bound GPUs to tasks by itself: they stay, and CPUs follow them", step.host);
 	}
 	name_other_users(local);
 	struct task_plan *task = step.per_task ? plan_in_task(spank, local) : &step.plan.task[local];

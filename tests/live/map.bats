@@ -1,0 +1,112 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# hvd-map as a user types it, and the plugin as a file. No cluster.
+
+load helpers
+
+setup_file() {
+	[ -x "$BUILD/hvd-map" ] || skip "hvd-map is not built (no hwloc headers)"
+	rm -rf "$SCRATCH"
+	mkdir -p "$SCRATCH"
+	"$TOP/contrib/cluster/make_inventory" cores=4 gpus=4 gpu_order=interleave numa=package "$SCRATCH" >/dev/null
+}
+teardown_file() { rm -rf "$SCRATCH"; }
+
+map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/proc" "$@"; }
+
+@test "the plugin shows Slurm its entry points and nothing else, and is hardened" {
+	need_plugin
+	[ -z "${SAN:-}" ] || skip "the plugin is built with sanitizers"
+	local names
+	names=$(nm -D --defined-only "$BUILD/spank_hvd.so" | awk '{ print $3 }')
+	echo "$names"
+	[ -z "$(grep -v '^slurm_spank_\|^plugin_\|^spank_plugin_version$' <<<"$names")" ]
+	[ "$(wc -l <<<"$names")" -le 12 ]
+	readelf -lW "$BUILD/spank_hvd.so" >"$SCRATCH/segments"
+	grep -q GNU_RELRO "$SCRATCH/segments"
+	grep -q 'GNU_STACK.* RW ' "$SCRATCH/segments"
+	readelf -dW "$BUILD/spank_hvd.so" >"$SCRATCH/dynamic"
+	grep -Eq 'BIND_NOW|FLAGS.*NOW' "$SCRATCH/dynamic"
+	# not Slurm's library, which has another version in every release, and not hwloc, which clients do without
+	[ "$(grep -c '(NEEDED)' "$SCRATCH/dynamic")" -eq "$(grep -c '(NEEDED).*\[libc\.so' "$SCRATCH/dynamic")" ]
+	! grep -Eq 'RPATH|RUNPATH' "$SCRATCH/dynamic"
+}
+
+@test "nothing that could start a process or a shell is even linked" {
+	need_plugin
+	[ -z "${SAN:-}" ] || skip "the plugin is built with sanitizers"
+	! nm -D --undefined-only "$BUILD/spank_hvd.so" | grep -E ' (fork|vfork|clone|exec[a-z]*|posix_spawn[a-z]*|system|popen)(@|$)'
+}
+
+@test "an ordinary user can ask, and gets the contract's JSON" {
+	output=$(map --tasks 2 --policy numa --json 2>"$SCRATCH/warnings")
+	echo "$output"
+	[ "$output" = '[{"task":0,"gpus":["0000:15:00.0"],"cpus":"0-3","numa":[0],"package":[0],"nic":"mlx5_0","threads":3,"distance":0},
+ {"task":1,"gpus":["0000:1b:00.0"],"cpus":"4-7","numa":[1],"package":[1],"nic":"mlx5_1","threads":3,"distance":0}]' ]
+	[ "$(cat "$SCRATCH/warnings")" = 'hvd-map: no task uses GPU 0000:21:00.0 0000:27:00.0' ]
+	[ "$(id -u)" = 0 ] || return 0
+	chmod -R a+rX "$SCRATCH"
+	setpriv --reuid 65534 --regid 65534 --clear-groups test -r "$SCRATCH/topology.xml" || skip "others may not enter this directory"
+	run setpriv --reuid 65534 --regid 65534 --clear-groups "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --json
+	[ "$status" -eq 0 ]
+	[[ $output == '[{"task":0,'* ]]
+}
+
+@test "wrong words are 64, wrong files 65, each with a line" {
+	run map --tasks 9
+	[ "$status" -eq 64 ] && [ "$output" = "hvd-map: 9 tasks but 4 GPUs" ]
+	run map --policy soket
+	[ "$status" -eq 64 ] && [[ $output == *"unknown key 'soket', the nearest known one is 'socket'"* ]]
+	run map --gpus 7
+	[ "$status" -eq 64 ] && [[ $output == *"no GPU '7' here (there are 4)"* ]]
+	run "$BUILD/hvd-map" --topology "$SCRATCH/nothing.xml"
+	[ "$status" -eq 65 ] && [[ $output == *"nothing.xml: No such file or directory"* ]]
+	run "$BUILD/hvd-map" --topology "$SCRATCH/gres.conf"
+	[ "$status" -eq 65 ] && [[ $output == *"not an hwloc 2 topology"* ]]
+}
+
+@test "--users names the process that holds a GPU's memory; MIG instances keep their names" {
+	mkdir -p "$SCRATCH/lib"
+	"${CC:-gcc}" -shared -fPIC -o "$SCRATCH/lib/libnvidia-ml.so.1" "$BATS_TEST_DIRNAME/nvml.c"
+	[ -z "${SAN:-}" ] || skip "hvd-map is built with sanitizers"
+	run env LD_LIBRARY_PATH="$SCRATCH/lib" NVML_USER=$$ "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/proc" --users
+	echo "$output"
+	grep -qx "hvd-map: GPU 0000:1b:00.0 already holds memory of [^ ]* (pid $$, uid $(id -u), 5.0 GiB)" <<<"$output"
+	[ "$(grep -c 'already holds' <<<"$output")" -eq 1 ]
+	run map --gpus MIG-2f1c2a8e,1b --json
+	[ "$status" -eq 64 ]
+	run map --gpus MIG-2f1c2a8e,1 --json
+	echo "$output"
+	grep -q '"gpus":\["MIG-2f1c2a8e"\]' <<<"$output"
+	# the only GPU of the node that is divided must be the one
+	mkdir -p "$SCRATCH/proc/capabilities/gpu1/mig/gi3"
+	run map --gpus MIG-2f1c2a8e --json
+	rm -r "$SCRATCH/proc/capabilities"
+	echo "$output"
+	[[ $output == '[{"task":0,"gpus":["MIG-2f1c2a8e"],"cpus":"4-7",'* ]]
+}
+
+@test "the slower of different GPUs is named" {
+	sed -i 's/^Model:.*/Model: \t\t Tesla T4/' "$SCRATCH"/proc/gpus/*1b*/information
+	sed -i 's/^Model:.*/Model: \t\t NVIDIA A100-SXM4-80GB/' "$SCRATCH"/proc/gpus/*15*/information
+	run map --gpus 0,1
+	echo "$output"
+	grep -q 'the slower GPU here is 0000:1b:00.0, a Tesla T4 with 320 GB/s' <<<"$output"
+}
+
+@test "selfcheck finds gres.conf beside slurm.conf, and the wrong core" {
+	printf 'NodeName=%s Name=gpu File=/dev/nvidia[0,2] Cores=0-3\nName=gpu File=/dev/nvidia[1,3] Cores=3-7\n' "$(hostname -s)" >"$SCRATCH/gres.conf"
+	SLURM_CONF=$SCRATCH/slurm.conf run map selfcheck
+	echo "$output"
+	[ "$status" -eq 65 ]
+	[ "$(grep -c ': on its socket$' <<<"$output")" -eq 2 ]
+	[ "$(grep -c 'has Cores=3-7, but its socket has the cores 4-7: write Cores=4-7$' <<<"$output")" -eq 2 ]
+}
+
+@test "a picture of node and tasks" {
+	run map --svg "$SCRATCH/node.svg"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c '>GPU 0000:' "$SCRATCH/node.svg")" -eq 4 ]
+	[ "$(grep -c 'task [0-3]: GPU' "$SCRATCH/node.svg")" -eq 4 ]
+	[[ $(tail -n 1 "$SCRATCH/node.svg") == '</svg>' ]]
+}
