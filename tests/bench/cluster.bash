@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # For measurements in a private cluster of two nodes: after `enter_cluster` the script runs inside it, and $dir is its own.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 BUILD=$(realpath "${BUILD:-build}")
 dir=$BUILD/tests/tmp/bench_$(basename "$0" .sh)

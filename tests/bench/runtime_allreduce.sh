@@ -4,6 +4,7 @@
 # is a median over rounds, every result is checked; runs take turns, and the table has the medians of N runs.
 # hvd-bench checks libhvd's sums against the serial sum, bit for bit.
 set -eu
+# shellcheck source=tests/bench/cluster.bash
 . "$(dirname "${BASH_SOURCE[0]}")/cluster.bash"
 enter_cluster
 N=${N:-5} BYTES=27872824

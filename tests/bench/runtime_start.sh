@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # From main() to the first verified all-reduce, slowest rank, and the rival's same way; runs take turns, medians of N sruns.
 set -eu
+# shellcheck source=tests/bench/cluster.bash
 . "$(dirname "${BASH_SOURCE[0]}")/cluster.bash"
 enter_cluster
 N=${N:-50}
