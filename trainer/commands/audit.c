@@ -2,6 +2,7 @@
  * chexnet audit: what is wrong with a data set. */
 #include <cjson/cJSON.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "commands/commands.h"
 #include "data/audit.h"
@@ -25,8 +26,9 @@ static const struct option options[] = {
 
 static void print_text(const char *path, const struct origin *o, const struct audit *a)
 {
-	printf("%s: %s, split %s: %zu train, %zu val, %zu test images of %zu patients\n", path, o->name, o->policy, a->images[SPLIT_TRAIN],
-	       a->images[SPLIT_VAL], a->images[SPLIT_TEST], a->patients);
+	printf("%s: %s, split %s: %zu images, %zu patients\n", path, o->name, o->policy, o->count, a->patients);
+	for (int s = 0; s < SPLITS; s++)
+		printf("  %-5s %7zu images, %6zu patients\n", split_names[s], a->images[s], a->patients_of[s]);
 	for (int problem = 1; problem >= 0; problem--)
 		for (int i = 0; i < a->n_items; i++)
 			if (a->items[i].problem == problem)
@@ -46,6 +48,7 @@ static void print_json(const char *path, const struct origin *o, const struct au
 	for (int s = 0; s < SPLITS; s++) {
 		cJSON *split = cJSON_AddObjectToObject(splits, split_names[s]);
 		cJSON_AddNumberToObject(split, "images", (double)a->images[s]);
+		cJSON_AddNumberToObject(split, "patients", (double)a->patients_of[s]);
 		cJSON *positives = cJSON_AddObjectToObject(split, "positives");
 		for (int f = 0; f < FINDINGS; f++)
 			cJSON_AddNumberToObject(positives, finding_names[f], (double)a->positives[s][f]);
@@ -66,6 +69,15 @@ static void print_json(const char *path, const struct origin *o, const struct au
 	cJSON_Delete(object);
 }
 
+static int open_path(struct origin *o, const char *path, const struct audit_conf *c, struct error *e)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
+		return origin_table(o, path, c->table, c->train_val_list, c->test_list, e);
+	return audit_open(o, path, e);
+}
+
 static int run(int argc, char **argv)
 {
 	static struct audit a;
@@ -82,7 +94,7 @@ static int run(int argc, char **argv)
 	}
 	struct audit_conf c = { conf.table, conf.train_val_list, conf.test_list, conf.pixels, conf.threads };
 	for (int i = 1; i <= n; i++) {
-		if (audit_open(&o, argv[i], &e))
+		if (open_path(&o, argv[i], &c, &e))
 			return report_error(&command_audit, &e);
 		rc = audit_run(&a, &o, &c, &e);
 		if (!rc)
@@ -97,12 +109,12 @@ static int run(int argc, char **argv)
 
 const struct command command_audit = {
 	.name = "audit",
-	.operands = "DIR…",
+	.operands = "PATH…",
 	.min_operands = 1,
 	.max_operands = 64,
 	.summary = "tell what is wrong with a data set",
 	.description =
-		"Each DIR is a prepared data set, a directory as NIH publishes it, or TFRecords of the reference trainer. Looks for patients in two "
+		"Each PATH is a prepared data set, a directory as NIH publishes it, TFRecords of the reference trainer, or a label table alone. Looks for patients in two "
 		"splits, labels in another order than the table's, duplicates by name and by pixels, images that are missing, broken or odd, and "
 		"findings too rare to be judged. Ends with 65 when there is a problem.",
 	.options = options,

@@ -71,6 +71,8 @@ static int check_leak(struct audit *a, const struct origin *o, struct error *e)
 			images[m[end].split]++;
 		a->patients++;
 		for (int s = 0; s < SPLITS; s++)
+			a->patients_of[s] += images[s] > 0;
+		for (int s = 0; s < SPLITS; s++)
 			for (int t = s + 1; t < SPLITS; t++)
 				if (images[s] && images[t]) {
 					theirs[s][t] += images[t];
@@ -346,7 +348,7 @@ int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *
 		if (rc)
 			return rc;
 	}
-	if (conf->pixels) {
+	if (conf->pixels && o->decode) {
 		struct look *looks = look_at_all(o, threads, e);
 		if (!looks)
 			return -e->code;

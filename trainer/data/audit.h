@@ -19,7 +19,7 @@ struct audit_item {
 enum { AUDIT_ITEMS = 64 };
 
 struct audit {
-	size_t images[SPLITS], patients, positives[SPLITS][FINDINGS];
+	size_t images[SPLITS], patients_of[SPLITS], patients, positives[SPLITS][FINDINGS];
 	struct audit_item items[AUDIT_ITEMS];
 	int n_items, problems;
 };
@@ -27,7 +27,7 @@ struct audit {
 struct audit_conf {
 	const char *table;       /* NIH's label table to compare with, or NULL */
 	const char *train_val_list, *test_list; /* to find what is missing; or NULL */
-	int pixels;              /* decode every image */
+	int pixels;              /* decode every image, where there are images */
 	int threads;             /* 0: those of the affinity mask */
 };
 

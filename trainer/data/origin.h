@@ -18,7 +18,7 @@ struct origin {
 	uint64_t hash;              /* of what the labels came from */
 	size_t extra, unlisted;     /* files without a row; rows in neither list */
 	void *state;
-	/* Decodes image i; *image belongs to the decoder. Errors name the file. Thread-safe with a decoder a thread. */
+	/* Decodes image i (NULL: there are no images); *image belongs to the decoder. Errors name the file. Thread-safe with a decoder a thread. */
 	int (*decode)(const struct origin *o, size_t i, struct decoder *d, struct image *image, struct error *e);
 	void (*close)(void *state);
 };
@@ -30,6 +30,10 @@ int origin_nih(struct origin *o, const char *directory, enum split_policy policy
  * image/label and image/filename, as they are divided there. `order` says what label i stands for; LABELS_INFER compares with
  * the NIH label table `table` and refuses when less than 99.9 % of the labels agree with any assignment. */
 int origin_tfrecord(struct origin *o, const char *directory, enum label_order order, const char *table, struct error *e);
+
+/* A label table alone, to be audited: no images. `reference` is the table whose images the two lists divide (NULL: this one); an
+ * image that it does not know is in no split, and without lists all are for training. */
+int origin_table(struct origin *o, const char *table, const char *reference, const char *train_val_list, const char *test_list, struct error *e);
 
 /* A prepared data set. */
 int origin_prepared(struct origin *o, const char *directory, struct error *e);

@@ -106,3 +106,34 @@ int origin_nih(struct origin *o, const char *directory, enum split_policy policy
 		origin_close(o);
 	return rc;
 }
+
+int origin_table(struct origin *o, const char *table, const char *reference, const char *train_val_list, const char *test_list, struct error *e)
+{
+	static const enum split of_list[] = { [NIH_UNLISTED] = SPLIT_NONE, [NIH_TRAIN_VAL] = SPLIT_TRAIN, [NIH_TEST] = SPLIT_TEST };
+	struct nih n, divided;
+
+	*o = (struct origin){ .policy = "as listed" };
+	if (nih_open_tables(&n, table, NULL, NULL, e))
+		return -e->code;
+	if (nih_open_tables(&divided, reference ? reference : table, train_val_list, test_list, e)) {
+		nih_close(&n);
+		return -e->code;
+	}
+	o->count = n.count;
+	o->hash = n.hash;
+	o->samples = malloc(n.count * sizeof *o->samples);
+	o->split = malloc(n.count);
+	int rc = o->samples && o->split ? 0 : fail(e, EXIT_INTERNAL, "no memory for %zu images", n.count);
+	for (size_t i = 0; !rc && i < n.count; i++) {
+		const struct nih_image *image = nih_find(&divided, n.images[i].sample.id);
+		o->samples[i] = n.images[i].sample;
+		o->split[i] = divided.has_lists ? (uint8_t)(image ? of_list[image->list] : SPLIT_NONE) : SPLIT_TRAIN;
+		o->unlisted += o->split[i] == SPLIT_NONE;
+	}
+	snprintf(o->name, sizeof o->name, "label table of %d without images", n.generation);
+	nih_close(&n);
+	nih_close(&divided);
+	if (rc)
+		origin_close(o);
+	return rc;
+}

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+# What tests/bench/data.sh measures beside ours: tf.data or PyTorch's DataLoader with Pillow, on the same files, to the same
+# gray uint8 squares of 256 pixels in batches of 32, shuffled, on the CPUs of the affinity mask.
+#
+#   python data_rivals.py tensorflow|torch SECONDS packed=FILE jpeg=DIR png=DIR
+#
+# prints "KIND IMAGES_PER_S" lines.
+import os
+import pathlib
+import struct
+import sys
+import time
+
+BATCH, SIDE = 32, 256
+CPUS = len(os.sched_getaffinity(0))
+
+
+def rate(batches, seconds):
+    """Images a second of an endless iterator of batches, after a warm-up in which AUTOTUNE settles."""
+    begin, images, counted = time.perf_counter(), 0, None
+    for batch in batches:
+        now = time.perf_counter()
+        if counted is None and now - begin > seconds:
+            counted, images = now, 0
+        elif counted is not None:
+            images += len(batch)
+            if now - counted > seconds:
+                return images / (now - counted)
+
+
+def packed_layout(path):
+    """Number of images and offset of the first one (trainer/data/packed.c)."""
+    header = open(path, "rb").read(32)
+    return struct.unpack("<Q", header[16:24])[0], struct.unpack("<Q", header[24:32])[0]
+
+
+def tensorflow(seconds, where):
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    import tensorflow as tf
+
+    def finish(d):
+        options = tf.data.Options()
+        options.deterministic = False
+        options.threading.private_threadpool_size = CPUS
+        return iter(d.batch(BATCH, drop_remainder=True, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE).with_options(options))
+
+    def packed(path):
+        _, offset = packed_layout(path)
+        d = tf.data.FixedLengthRecordDataset(str(path), SIDE * SIDE, header_bytes=offset).shuffle(500).repeat()
+        return finish(d.map(lambda r: tf.reshape(tf.io.decode_raw(r, tf.uint8), [SIDE, SIDE, 1]), tf.data.AUTOTUNE))
+
+    def jpeg(directory):
+        wanted = {"image/encoded": tf.io.FixedLenFeature([], tf.string), "image/label": tf.io.FixedLenFeature([14], tf.int64)}
+
+        def one(record):
+            x = tf.io.parse_single_example(record, wanted)
+            return tf.io.decode_jpeg(x["image/encoded"], channels=1, dct_method="INTEGER_ACCURATE"), x["image/label"]
+
+        files = tf.data.Dataset.list_files(str(directory / "train-*"))
+        d = tf.data.TFRecordDataset(files, num_parallel_reads=tf.data.AUTOTUNE).shuffle(500).repeat()
+        return (images for images, _ in finish(d.map(one, tf.data.AUTOTUNE)))
+
+    def png(directory):
+        def one(path):
+            image = tf.io.decode_png(tf.io.read_file(path), channels=1)
+            return tf.cast(tf.image.resize(image, [SIDE, SIDE], method="area") + 0.5, tf.uint8)
+
+        return finish(tf.data.Dataset.list_files(str(directory / "images" / "*.png")).repeat().map(one, tf.data.AUTOTUNE))
+
+    for kind, make in (("packed", packed), ("jpeg", jpeg), ("png", png)):
+        yield kind, rate(make(where[kind]), seconds)
+
+
+def torch(seconds, where):
+    import io
+
+    import numpy
+    from PIL import Image
+    from torch.utils.data import DataLoader, Dataset, RandomSampler
+    import torch as pytorch
+
+    pytorch.set_num_threads(CPUS)
+
+    class Packed(Dataset):
+        def __init__(self, path):
+            self.n, offset = packed_layout(path)
+            self.images = numpy.memmap(path, numpy.uint8, "r", offset, (self.n, SIDE, SIDE))
+
+        def __len__(self):
+            return self.n
+
+        def __getitems__(self, indices):  # one gather for a whole batch
+            return pytorch.from_numpy(self.images[numpy.asarray(indices)])
+
+    class Files(Dataset):
+        def __init__(self, files, resize):
+            self.files, self.resize = files, resize
+
+        def __len__(self):
+            return len(self.files)
+
+        def __getitem__(self, i):
+            image = Image.open(io.BytesIO(self.files[i]) if isinstance(self.files[i], bytes) else self.files[i]).convert("L")
+            return pytorch.from_numpy(numpy.array(image.resize((SIDE, SIDE), Image.Resampling.BOX) if self.resize else image))
+
+    def pictures(directory):  # the JPEG files inside the records
+        found = []
+        for path in sorted(directory.glob("train-*")):
+            data, at = path.read_bytes(), 0
+            while at < len(data):
+                size = struct.unpack("<Q", data[at : at + 8])[0]
+                record = data[at + 12 : at + 12 + size]
+                found.append(record[record.index(b"\xff\xd8\xff") : record.rindex(b"\xff\xd9") + 2])
+                at += size + 16
+        return found
+
+    def endless(loader):
+        while True:
+            yield from loader
+
+    def best(dataset, **options):
+        found = 0
+        for workers in (0, CPUS):  # whichever is faster
+            loader = DataLoader(dataset, BATCH, sampler=RandomSampler(dataset), num_workers=workers, drop_last=True, persistent_workers=workers > 0, **options)
+            found = max(found, rate(endless(loader), seconds))
+        return found
+
+    yield "packed", best(Packed(where["packed"]), collate_fn=lambda batch: batch)
+    yield "jpeg", best(Files(pictures(where["jpeg"]), False))
+    yield "png", best(Files(sorted((where["png"] / "images").glob("*.png")), True))
+
+
+kind, seconds = sys.argv[1], float(sys.argv[2])
+places = {name: pathlib.Path(path) for name, path in (argument.split("=", 1) for argument in sys.argv[3:])}
+for name, images_per_s in {"tensorflow": tensorflow, "torch": torch}[kind](seconds, places):
+    print(name, f"{images_per_s:.1f}", flush=True)

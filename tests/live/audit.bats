@@ -1,0 +1,64 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The audit on the whole of ChestX-ray14's labels and lists: the published counts come out, and what is planted is found and named.
+# (Duplicates under another name need pixels: tests/unit/test_trainer_audit.c plants those.)
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	local nih=${SHARED:-$BATS_TEST_DIRNAME/../../../shared}/nih-sample
+	[ -e "$nih/Data_Entry_2017_v2020.full.csv.gz" ] || skip "no shared material with the full label table here"
+	rm -rf "$SCRATCH"
+	mkdir -p "$SCRATCH"
+	gunzip -c "$nih/Data_Entry_2017_v2020.full.csv.gz" >"$SCRATCH/full.csv"
+	gunzip -c "$nih/train_val_list.full.txt.gz" >"$SCRATCH/train_val.txt"
+	gunzip -c "$nih/test_list.full.txt.gz" >"$SCRATCH/test.txt"
+}
+teardown_file() { rm -rf "$SCRATCH"; }
+setup() { cd "$SCRATCH" || return 1; }
+
+# Audits TABLE against the published one; LISTS may be others.
+audit() { # TABLE [TRAIN_VAL_LIST TEST_LIST]
+	run "$BUILD/chexnet" audit "$1" --table full.csv --train-val-list "${2:-train_val.txt}" --test-list "${3:-test.txt}"
+	echo "$output"
+}
+problems() { grep -c PROBLEM <<<"$output" || true; }
+
+@test "the published tables: 112,120 images of 30,805 patients, 86,524 / 25,596 and 28,008 / 2,797, no problem" {
+	audit full.csv
+	[ "$status" -eq 0 ]
+	[[ ${lines[0]} == *": 112120 images, 30805 patients" ]]
+	grep -qx '  train   86524 images,  28008 patients' <<<"$output"
+	grep -qx '  test    25596 images,   2797 patients' <<<"$output"
+	[ "$(problems)" = 0 ]
+}
+
+@test "one image of a training patient on the test list is a leak, with patient and share" {
+	# patient 2, a single image in training, has none in the test; patient 1's last image moves
+	grep -v '^00000001_002.png' train_val.txt >leaky_train_val.txt
+	(cat test.txt && printf '\n00000001_002.png\n') >leaky_test.txt
+	audit full.csv leaky_train_val.txt leaky_test.txt
+	[ "$status" -eq 65 ]
+	[ "$(problems)" = 1 ]
+	[[ $output == *"PROBLEM (leak): 1 patients are in both train and test (patient 1 is one): 1 of 25597 test images are theirs"* ]]
+}
+
+@test "the reference trainer's swap of two findings is named" {
+	sed 's/Pneumothorax/@/g; s/Pneumonia/Pneumothorax/g; s/@/Pneumonia/g' full.csv >swapped.csv
+	audit swapped.csv
+	[ "$status" -eq 65 ]
+	[ "$(problems)" = 2 ]
+	[[ $output == *"what is called Pneumonia here is Pneumothorax in the table"* ]]
+	[[ $output == *"what is called Pneumothorax here is Pneumonia in the table"* ]]
+}
+
+@test "a dropped tail is counted by list, and its images are named" {
+	head -n -252 full.csv >cut.csv
+	audit cut.csv
+	[ "$status" -eq 65 ]
+	missing=$(tail -n 252 full.csv | cut -d, -f1 | grep -cxFf - <(tr -d '\r' <train_val.txt))
+	[[ $output == *"PROBLEM (dropped): $missing of the 86524 images on the official train_val list are missing: "* ]]
+	[[ $output == *"PROBLEM (dropped): $((252 - missing)) of the 25596 images on the official test list are missing: "* ]]
+	[ "$(problems)" = 2 ]
+}
