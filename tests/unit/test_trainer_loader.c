@@ -32,7 +32,7 @@ static int tear_down(void **state)
 static struct loader_conf training(int rank, int ranks, int threads, uint64_t start)
 {
 	return (struct loader_conf){ .dataset = data, .seed = 5, .start = start, .batch = MICRO, .micros = GLOBAL / MICRO / ranks, .rank = rank,
-				     .ranks = ranks, .image_size = 28, .threads = threads, .depth = 3 };
+				     .ranks = ranks, .image_size = 28, .hash = 1, .threads = threads, .depth = 3 };
 }
 
 static struct loader *open_loader(const struct loader_conf *conf)

@@ -315,6 +315,7 @@ int train_open_loader(struct train *t, struct error *e)
 		.rank = t->world->at->rank,
 		.ranks = t->world->at->size,
 		.image_size = t->conf->augment ? t->network.image_size : 0,
+		.hash = t->conf->log_hash,
 		.threads = decode_threads(t),
 		.depth = 4,
 	};

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "data/pixel_hash.h"
+#include "data/hash.h"
 
 const char *const audit_kind_names[] = { "leak", "labels", "duplicates", "dropped", "images", "counts" };
 
@@ -204,7 +204,7 @@ static void look_at(struct look *l, const struct image *image)
 	l->width = image->width;
 	l->height = image->height;
 	l->low = 255;
-	l->hash = hash_pixels(NULL, image->pixels, (size_t)image->width * (size_t)image->height);
+	l->hash = hash_bytes(0, image->pixels, (size_t)image->width * (size_t)image->height);
 	for (int y = 0; y < image->height; y++)
 		for (int x = 0; x < image->width; x++) {
 			int v = image->pixels[(size_t)y * (size_t)image->width + (size_t)x];

@@ -16,6 +16,7 @@ struct loader_conf {
 	int rank, ranks;
 	int image_size;    /* for the augmentation's range; 0: no augmentation (centre window) */
 	int evaluate;      /* 1: one pass, sample i = rank + k * ranks in record order, last micro-batch short, then the end */
+	int hash;          /* 1: loader_batch.hash is made */
 	int threads;       /* decode threads, >= 1 */
 	int depth;         /* slots in the ring, >= 2 */
 };
@@ -27,7 +28,7 @@ struct loader_batch {
 	struct engine_batch batch;
 	const uint64_t *sample;  /* [batch.count] indices into the data set */
 	uint64_t position;       /* of the first image in the stream */
-	uint64_t hash;           /* of sample ids, pixels, labels and augmentation, order included */
+	uint64_t hash;           /* of sample ids, pixels, labels and augmentation, order included; 0 unless asked for */
 	int slot;
 };
 

@@ -9,9 +9,6 @@
 struct dataset_scratch {
 	struct decoder *decoder;
 	float *work; /* for drawing; NULL where nothing is drawn */
-	/* hash_pixels() of the last read, where it was made on the way */
-	int hashed;
-	uint64_t hash;
 };
 
 struct dataset {
