@@ -82,7 +82,7 @@ objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 SPANK_CORE  := $(filter-out spank/spank_hvd.c spank/client.c spank/slurm_nodes.c spank/stepd.c spank/task.c spank/hvd_map.c,$(wildcard spank/*.c))
 SPANK_SRC   := $(filter-out spank/hvd_map.c spank/svg.c spank/selfcheck.c spank/gres_conf.c,$(wildcard spank/*.c))
 
-RUNTIME_TOOLS := runtime/hvd_bench.c runtime/hvd_trace.c
+RUNTIME_TOOLS := runtime/hvd_bench.c runtime/hvd_trace.c runtime/transport.c
 RUNTIME_SRC := $(filter-out $(RUNTIME_TOOLS) $(if $(HAVE_NCCL),,runtime/backend_nccl.c runtime/nccl_api.c),$(wildcard runtime/*.c))
 
 TRAINER_SRC := $(filter-out trainer/chexnet.c,$(wildcard trainer/*.c trainer/commands/*.c trainer/net/*.c \
@@ -138,7 +138,7 @@ $(BUILD)/libhvd.so.0: $(call objects,$(RUNTIME_SRC))
 $(BUILD)/libhvd.so: $(BUILD)/libhvd.so.0
 	ln -sf libhvd.so.0 $@
 
-$(BUILD)/hvd-bench: $(call objects,runtime/hvd_bench.c) $(BUILD)/libhvd.so
+$(BUILD)/hvd-bench: $(call objects,runtime/hvd_bench.c runtime/transport.c) $(BUILD)/libhvd.so
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -pthread -lm
 
 $(BUILD)/hvd-trace: $(call objects,runtime/hvd_trace.c)
@@ -182,7 +182,7 @@ PLUGIN_WRAPS := malloc calloc open openat opendir fstat stat read gethostname ac
 $(BUILD)/tests/test_plugin_%: $(BUILD)/obj/tests/unit/test_plugin_%.o $(call objects,$(SPANK_SRC))
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(PLUGIN_WRAPS)) -o $@ $(filter %.o,$^) -lcmocka -ldl
-$(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call objects,$(RUNTIME_SRC))
+$(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call objects,$(RUNTIME_SRC) runtime/transport.c)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -pthread -ldl -lrt -lm
 $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call objects,$(TRAINER_SRC)) $(BUILD)/libhvd.so
@@ -225,8 +225,9 @@ demo:
 
 SECONDS_EACH ?= 60
 fuzz:
-	+$(MAKE) --no-print-directory SAN=1 build/san/fuzz_spank build/san/tests/test_trainer_fuzz
+	+$(MAKE) --no-print-directory SAN=1 build/san/fuzz_spank build/san/fuzz_runtime build/san/tests/test_trainer_fuzz
 	build/san/fuzz_spank $(SECONDS_EACH)
+	build/san/fuzz_runtime $(SECONDS_EACH)
 	TEST_FUZZ_SECONDS=$(SECONDS_EACH) build/san/tests/test_trainer_fuzz
 $(BUILD)/fuzz_spank: $(call objects,tests/fuzz/fuzz_spank.c $(SPANK_CORE))
 	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl
@@ -236,6 +237,10 @@ BENCHES := $(if $(filter %/chexnet,$(TARGETS)),$(patsubst tests/bench/%.c,$(BUIL
 $(BUILD)/bench/cpu_%: $(BUILD)/obj/tests/bench/cpu_%.o $(call objects,$(TRAINER_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' $(TRAINER_LIBS)
+
+$(BUILD)/obj/tests/fuzz/fuzz_runtime.o: PART_CFLAGS = -pthread
+$(BUILD)/fuzz_runtime: $(call objects,tests/fuzz/fuzz_runtime.c runtime/wire.c runtime/plan_file.c runtime/transport.c)
+	$(CC) $(ALL_LDFLAGS) -o $@ $^
 
 bench: all $(BENCHES)
 	BUILD=$(BUILD) tests/bench/run

@@ -5,8 +5,6 @@
 
 #include "world.h"
 
-enum op_kind { OP_ALLREDUCE, OP_BROADCAST, OP_ALLGATHER, OP_REDUCE_SCATTER, OP_ALLTOALL, OP_BARRIER };
-
 struct op {
 	enum op_kind kind;
 	int bucket;      /* of a plan; -1: none */
@@ -18,7 +16,11 @@ struct op {
 	enum hvd_type type;
 	enum hvd_op op;  /* allreduce */
 	int root;        /* broadcast */
+	bool narrow;     /* allreduce of f32: travels as bf16, rounded at every rank */
 };
+
+/* HVD_EINVAL with the reason, or 0. */
+int check_op(struct hvd *h, const struct op *op);
 
 struct backend {
 	const char *name;
@@ -30,14 +32,16 @@ struct backend {
 	/* Where not NULL, buckets are ordered by the device instead of the communication thread: one bucket; all of a step. */
 	int (*post)(struct hvd *h, const struct op *op);
 	int (*join)(struct hvd *h);
+	/* A rank is lost (in the watching thread; may be NULL): whatever runs on a device must end without effect. */
+	void (*stop)(struct hvd *h);
 	/* h->mesh is a new one, of the survivors. After a failure it can be tried again. */
 	int (*recover)(struct hvd *h);
 };
 
 extern const struct backend backend_single, backend_cpu, backend_nccl;
 
-/* A GPU, its driver and NCCL are there; otherwise `why` says what is not. */
-bool nccl_usable(char why[128]);
+/* NCCL's version if a GPU, its driver and NCCL are there; otherwise 0, and `why` says what is not. */
+int nccl_usable(char why[128]);
 
 /* Collective: takes NCCL when every rank has a GPU and a driver, stays with host memory when none has. */
 int choose_backend(struct hvd *h);

@@ -16,8 +16,8 @@
 #define TAG_REGION 0x40000000u
 
 struct cpu {
-	struct team *teams, team; /* [count] of the world, in rank order; this rank's */
-	int count, mine;
+	struct team team; /* this rank's, of `count` */
+	int count;
 	int lanes; /* chains side by side; lane l is served by rank l of every team */
 	struct chain chain;
 	struct doorway door;
@@ -87,7 +87,6 @@ static void cpu_close(struct hvd *h)
 		region_close(c->door.pages);
 	chain_close(&c->chain);
 	free(c->local);
-	free(c->teams);
 	free(c);
 	h->state = NULL;
 }
@@ -102,12 +101,11 @@ static int cpu_open(struct hvd *h)
 		free(teams);
 		return fail(h, HVD_ESYS, "no memory for %d ranks", m->size);
 	}
-	c->teams = teams;
 	c->count = find_teams(m, teams);
 	c->lanes = lanes_of(teams, c->count);
-	c->mine = team_of(teams, m->me);
-	c->team = teams[c->mine];
+	c->team = teams[team_of(teams, m->me)];
 	c->team.me = m->me - c->team.first;
+	free(teams);
 	c->serial = m->rounds << 12; /* tags of before the last death do not come again */
 	c->door = (struct doorway){ .mesh = m, .team = &c->team };
 	c->local = calloc((size_t)c->team.count, sizeof *c->local);
@@ -172,7 +170,7 @@ static size_t slice(size_t n, int i, int k)
 
 static int reduce_in_team(struct cpu *c, uint8_t *const *part, const struct op *op, size_t n)
 {
-	const struct arithmetic *a = arithmetic(op->type, op->op);
+	const struct arithmetic *a = arithmetic(op->type, op->op, op->narrow);
 	double running[512]; /* 4 KiB: stays in the first-level cache, with as much of every part */
 	size_t block = sizeof running / a->running;
 	size_t begin = slice(n, c->team.me, c->team.count), end = slice(n, c->team.me + 1, c->team.count);
@@ -190,7 +188,7 @@ static int reduce_in_team(struct cpu *c, uint8_t *const *part, const struct op *
 static struct notice notice_of(struct cpu *c, const struct op *op, size_t n, size_t place)
 {
 	return (struct notice){
-		.stamp = { .sequence = c->chain.sequence++, .n = n, .kind = op->kind, .type = op->type, .op = op->op, .root = (uint32_t)op->root },
+		.stamp = { .sequence = c->chain.sequence++, .n = n, .kind = op->kind, .type = op->type, .op = op->op, .root = (uint32_t)op->root, .narrow = op->narrow },
 		.place = place,
 		.bucket = (uint64_t)(int64_t)op->bucket,
 	};
@@ -225,151 +223,78 @@ static struct region *region_of(const struct cpu *c, const void *p, size_t bytes
 	return NULL;
 }
 
+/* Place x of the whole, as a place in the piece of n that begins at `at`. */
+static size_t clip(size_t x, size_t at, size_t n)
+{
+	return x < at ? 0 : x - at < n ? x - at : n;
+}
+
+/* All-reduces `total` elements through the window; elements [begin, end) of the result go to out. */
+static int reduce_copies(struct hvd *h, struct cpu *c, const struct op *op, size_t total, size_t begin, size_t end)
+{
+	const size_t size = type_size(op->type), step = WINDOW / size;
+	uint8_t *window = c->window->part[c->team.me], *out = op->out;
+	const uint8_t *in = op->in;
+	struct op piece = *op;
+	size_t at = 0;
+	piece.type = op->narrow ? HVD_BF16 : op->type;
+	do {
+		size_t n = total - at < step ? total - at : step, b = clip(begin, at, n), e = clip(end, at, n);
+		if (op->narrow)
+			narrow(window, in + at * size, n);
+		else
+			memcpy(window, in + at * size, n * size);
+		int status = reduce_piece(h, c, c->window, 0, n, &piece);
+		if (status)
+			return status;
+		if (op->narrow)
+			widen(out + at * size, window, n);
+		else
+			memcpy(out + (at + b - begin) * size, window + b * size, (e - b) * size);
+		h->staged += (n + e - b) * size;
+		at += n;
+	} while (at < total);
+	return 0;
+}
+
 static int allreduce(struct hvd *h, struct cpu *c, const struct op *op)
 {
-	size_t size = type_size(op->type), step = WINDOW / size;
-	struct region *r = op->in == op->out ? region_of(c, op->out, op->n * size) : NULL;
+	struct region *r = op->in == op->out && !op->narrow ? region_of(c, op->out, op->n * type_size(op->type)) : NULL;
 	if (r)
 		return reduce_piece(h, c, r, (size_t)((const uint8_t *)op->out - r->part[c->team.me]), op->n, op);
-	size_t at = 0;
-	do {
-		size_t n = op->n - at < step ? op->n - at : step;
-		memcpy(c->window->part[c->team.me], (const uint8_t *)op->in + at * size, n * size);
-		int status = reduce_piece(h, c, c->window, 0, n, op);
-		if (status)
-			return status;
-		memcpy((uint8_t *)op->out + at * size, c->window->part[c->team.me], n * size);
-		at += n;
-	} while (at < op->n);
-	return 0;
+	return reduce_copies(h, c, op, op->n, 0, op->n);
 }
 
-/* bytes of the root's window, to every rank's `out` */
-static int broadcast_piece(struct cpu *c, const struct op *op, uint8_t *out, size_t bytes, int root_team)
+/* Bytes [begin, end) of the whole come from `own`, the others from other ranks: a copy is a sum in which all but one give zeros. */
+static int merge(struct hvd *h, struct cpu *c, const struct op *op, const uint8_t *own, size_t begin, size_t end, size_t total)
 {
-	uint8_t *const *part = c->window->part;
-	struct notice notice = notice_of(c, op, bytes, 0);
-	int lanes = bytes <= SMALL ? 1 : c->lanes, lane = c->team.me;
-	bool home = c->mine == root_team;
-	int source = home ? op->root - c->team.first : lane;
-	int status = team_enter(&c->door, &notice);
-	if (!status && c->count > 1) {
-		if (lane < lanes) {
-			size_t b = slice(bytes, lane, lanes), e = slice(bytes, lane + 1, lanes);
-			struct chain_way none = { { b, b }, { b, b } }, on = { { b, home ? b : e }, { b, e } };
-			status = chain_move(&c->chain, &notice.stamp, part[source], c->mine >= root_team ? &on : &none,
-					    c->mine <= root_team ? &on : &none);
-		}
-		if (!status)
-			status = team_barrier(&c->door);
-	}
-	for (int i = 0; !status && i < (home ? 1 : lanes); i++) {
-		size_t b = home ? 0 : slice(bytes, i, lanes), e = home ? bytes : slice(bytes, i + 1, lanes);
-		memcpy(out + b, part[home ? source : i] + b, e - b);
-	}
-	return status ? status : team_barrier(&c->door);
-}
-
-static int broadcast(struct hvd *h, struct cpu *c, const struct op *op)
-{
-	size_t total = op->n * type_size(op->type);
-	int root_team = team_of(c->teams, op->root);
+	uint8_t *window = c->window->part[c->team.me], *out = op->out;
+	struct op sum = *op;
+	sum.type = HVD_U8;
+	sum.op = HVD_SUM;
 	for (size_t at = 0; at < total; at += WINDOW) {
-		size_t bytes = total - at < WINDOW ? total - at : WINDOW;
-		uint8_t *out = (uint8_t *)op->out + at;
-		if (h->world.rank == op->root)
-			memcpy(c->window->part[c->team.me], out, bytes);
-		int status = broadcast_piece(c, op, out, bytes, root_team);
+		size_t n = total - at < WINDOW ? total - at : WINDOW, b = clip(begin, at, n), e = clip(end, at, n);
+		memset(window, 0, b);
+		if (e > b)
+			memcpy(window + b, own + (at + b - begin), e - b);
+		memset(window + e, 0, n - e);
+		int status = reduce_piece(h, c, c->window, 0, n, &sum);
 		if (status)
 			return status;
+		memcpy(out + at, window, n);
 	}
 	return 0;
-}
-
-/* One piece of the gathered array, and where the blocks of ranks begin in it. */
-struct piece {
-	size_t begin, end;    /* bytes of the whole array */
-	size_t block, size;   /* bytes of a rank, or of an element where blocks are unequal */
-	const size_t *blocks; /* elements of each rank; NULL: equal */
-};
-
-static size_t place_in(const struct piece *p, int rank)
-{
-	size_t at = p->blocks ? 0 : (size_t)rank * p->block;
-	for (int r = 0; p->blocks && r < rank; r++)
-		at += p->blocks[r] * p->size;
-	return (at < p->begin ? p->begin : at > p->end ? p->end : at) - p->begin;
-}
-
-/* A rank's block is in its own window, at its place in the piece. */
-static int gather_piece(struct cpu *c, const struct op *op, const struct piece *p, uint8_t *out)
-{
-	uint8_t *const *part = c->window->part;
-	struct notice notice = notice_of(c, op, p->end - p->begin, p->begin);
-	int first = c->team.first, status = team_enter(&c->door, &notice);
-	if (status)
-		return status;
-	if (c->count > 1) {
-		/* the team's first rank gathers for all */
-		for (int i = 1; c->team.me == 0 && i < c->team.count; i++) {
-			size_t b = place_in(p, first + i);
-			memcpy(part[0] + b, part[i] + b, place_in(p, first + i + 1) - b);
-		}
-		size_t b = place_in(p, first), e = place_in(p, first + c->team.count), all = p->end - p->begin;
-		struct chain_way up = { { 0, b }, { 0, e } }, down = { { e, all }, { b, all } };
-		if (c->team.me == 0)
-			status = chain_move(&c->chain, &notice.stamp, part[0], &up, &down);
-		if (!status)
-			status = team_barrier(&c->door);
-		if (status)
-			return status;
-		memcpy(out, part[0], all);
-	} else {
-		for (int i = 0; i < c->team.count; i++) {
-			size_t b = place_in(p, i);
-			memcpy(out + b, part[i] + b, place_in(p, i + 1) - b);
-		}
-	}
-	return team_barrier(&c->door);
 }
 
 static int allgather(struct hvd *h, struct cpu *c, const struct op *op)
 {
-	size_t size = type_size(op->type);
-	struct piece whole = { .end = SIZE_MAX, .block = op->n * size, .size = size, .blocks = op->blocks };
-	size_t total = place_in(&whole, h->world.size), own = place_in(&whole, h->world.rank);
-	for (size_t at = 0; at < total; at += WINDOW) {
-		struct piece p = whole;
-		p.begin = at;
-		p.end = total - at < WINDOW ? total : at + WINDOW;
-		size_t b = place_in(&p, h->world.rank), e = place_in(&p, h->world.rank + 1);
-		if (e > b)
-			memcpy(c->window->part[c->team.me] + b, (const uint8_t *)op->in + (at + b - own), e - b);
-		int status = gather_piece(c, op, &p, (uint8_t *)op->out + at);
-		if (status)
-			return status;
+	size_t size = type_size(op->type), begin = 0, end = 0, total = 0;
+	for (int r = 0; r < h->world.size; r++) {
+		begin = r == h->world.rank ? total : begin;
+		total += (op->blocks ? op->blocks[r] : op->n) * size;
+		end = r == h->world.rank ? total : end;
 	}
-	return 0;
-}
-
-/* An all-reduce, of which each rank keeps its block. */
-static int reduce_scatter(struct hvd *h, struct cpu *c, const struct op *op)
-{
-	size_t size = type_size(op->type), step = WINDOW / size, total = op->n * (size_t)h->world.size;
-	struct piece own = { .block = op->n };
-	for (size_t at = 0; at < total; at += step) {
-		uint8_t *window = c->window->part[c->team.me];
-		own.begin = at;
-		own.end = total - at < step ? total : at + step;
-		memcpy(window, (const uint8_t *)op->in + at * size, (own.end - at) * size);
-		int status = reduce_piece(h, c, c->window, 0, own.end - at, op);
-		if (status)
-			return status;
-		size_t b = place_in(&own, h->world.rank), e = place_in(&own, h->world.rank + 1);
-		if (e > b)
-			memcpy((uint8_t *)op->out + (at + b - (size_t)h->world.rank * op->n) * size, window + b * size, (e - b) * size);
-	}
-	return 0;
+	return merge(h, c, op, op->in, begin, end, total);
 }
 
 /* An all-gather, of which each rank keeps what is for it. */
@@ -396,11 +321,11 @@ static int cpu_run(struct hvd *h, const struct op *op)
 	case OP_ALLREDUCE:
 		return allreduce(h, c, op);
 	case OP_BROADCAST:
-		return broadcast(h, c, op);
+		return merge(h, c, op, op->in, 0, h->world.rank == op->root ? op->n * type_size(op->type) : 0, op->n * type_size(op->type));
 	case OP_ALLGATHER:
 		return allgather(h, c, op);
 	case OP_REDUCE_SCATTER:
-		return reduce_scatter(h, c, op);
+		return reduce_copies(h, c, op, op->n * (size_t)h->world.size, op->n * (size_t)h->world.rank, op->n * ((size_t)h->world.rank + 1));
 	case OP_ALLTOALL:
 		return alltoall(h, c, op);
 	case OP_BARRIER:

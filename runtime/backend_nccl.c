@@ -1,22 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Collectives on device memory with NCCL, ordered with the program's stream; host memory goes to the CPU back end.
  *
- * The communicator does not block: every wait looks at the mesh, because NCCL itself does not notice a dead peer. */
+ * The communicator does not block: every wait looks at the mesh, because NCCL itself does not notice a dead peer. When one is
+ * lost, the watching thread first sets the stop word, which the program's kernels read before they touch a weight, and
+ * then ends the collectives that hang on the device; hvd_recover() shrinks the communicator. */
 #include "nccl_api.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#else
+#define nvtxRangePushA(name) ((void)(name))
+#define nvtxRangePop() ((void)0)
+#endif
+
+#define RANKS_AN_ID 128 /* above twice as many, several ranks share the work of bringing the others together */
+
+struct memory {
+	struct memory *next;
+	void *p, *registration;
+	size_t bytes;
+};
+
 struct nccl {
 	struct driver cu;
 	struct api nc;
 	const struct backend *host; /* for host memory */
-	CUdevice device;
 	ncclComm_t comm;
+	pthread_mutex_t use; /* of comm: the watching thread may take it away, NULL then */
+	int *member, members; /* of comm: numbers in the mesh */
 	CUstream program, own;   /* own: buckets, at high priority */
 	CUevent ready, done;
+	uint32_t *stop;          /* mapped into the device */
+	struct memory *memory;
 };
 
 static const ncclDataType_t nccl_types[] = {
@@ -25,12 +46,20 @@ static const ncclDataType_t nccl_types[] = {
 };
 static const ncclRedOp_t nccl_ops[] = { [HVD_SUM] = ncclSum, [HVD_AVG] = ncclAvg, [HVD_MIN] = ncclMin, [HVD_MAX] = ncclMax };
 
+int nccl_usable(char why[128])
+{
+	struct driver cu;
+	struct api nc;
+	int version = 0;
+	return !driver_bind(&cu, why) && !nccl_bind(&nc, why) && !nc.ncclGetVersion(&version) ? version : 0;
+}
+
 /* ---- errors and waits ----------------------------------------------------------------------------- */
 
 static int cuda_failed(struct hvd *h, const struct nccl *s, const char *what, CUresult rc)
 {
 	const char *name = "unknown error";
-	s->cu.error_name(rc, &name);
+	s->cu.cuGetErrorName(rc, &name);
 	return fail(h, HVD_EBACKEND, "rank %d on %.32s: %s: %s (GPU %.32s)", h->world.rank, hvd_host(h, h->world.rank), what, name,
 		    getenv("HVD_GPU") ? getenv("HVD_GPU") : "0 of the visible ones");
 }
@@ -38,88 +67,122 @@ static int cuda_failed(struct hvd *h, const struct nccl *s, const char *what, CU
 static int nccl_failed(struct hvd *h, const struct nccl *s, const char *what, ncclResult_t rc)
 {
 	int version = 0;
-	s->nc.version(&version);
+	s->nc.ncclGetVersion(&version);
 	return fail(h, HVD_EBACKEND, "rank %d on %.32s: NCCL %d.%d.%d: %s: %s; %.160s", h->world.rank, hvd_host(h, h->world.rank), version / 10000,
-		    version / 100 % 100, version % 100, what, s->nc.error_string(rc), s->nc.last_error(s->comm));
+		    version / 100 % 100, version % 100, what, s->nc.ncclGetErrorString(rc), s->nc.ncclGetLastError(s->comm));
 }
 
-/* The communicator is through with what it was asked for; its kernels may still run. */
-static int settled(struct hvd *h, const struct nccl *s, const char *what, ncclResult_t rc)
+/* Nothing can be asked of a communicator once a rank is lost. */
+static int lost(struct hvd *h)
 {
-	double until = now() + h->conf.deadline;
-	while (rc == ncclInProgress) {
-		int failed = atomic_load(&h->mesh->failed);
-		if (failed)
-			return fail(h, failed, "%s", h->mesh->fault);
-		if (now() > until)
-			return fail(h, HVD_EPEER, "rank %d on %.32s: NCCL: %s is not through within %.3g s", h->world.rank,
-				    hvd_host(h, h->world.rank), what, h->conf.deadline);
-		usleep(50);
-		ncclResult_t asked = s->nc.async_error(s->comm, &rc);
-		if (asked)
-			rc = asked;
+	int failed = atomic_load(&h->mesh->failed);
+	return failed ? fail(h, failed, "%s", h->mesh->fault) : 0;
+}
+
+static int not_through(struct hvd *h, const char *what, double until)
+{
+	int status = lost(h);
+	if (!status && now() > until)
+		status = fail(h, HVD_EPEER, "rank %d on %.32s: NCCL: %s is not through within %.3g s", h->world.rank, hvd_host(h, h->world.rank),
+			      what, h->conf.deadline);
+	usleep(50);
+	return status;
+}
+
+/* *comm is through with what it was asked for; its kernels may still run. */
+static int settled(struct hvd *h, struct nccl *s, ncclComm_t *comm, const char *what, ncclResult_t rc)
+{
+	for (double until = now() + h->conf.deadline; rc == ncclInProgress;) {
+		int status = not_through(h, what, until);
+		if (status)
+			return status;
+		pthread_mutex_lock(&s->use);
+		ncclResult_t asked = *comm ? s->nc.ncclCommGetAsyncError(*comm, &rc) : ncclSuccess;
+		pthread_mutex_unlock(&s->use);
+		rc = asked ? asked : rc;
 	}
 	return rc ? nccl_failed(h, s, what, rc) : 0;
 }
 
-/* ---- opening and closing -------------------------------------------------------------------------- */
-
-static void nccl_close(struct hvd *h)
+/* HVD_SYNC: until the device is through with a collective, so that a failure shows where it happens. */
+static int waited(struct hvd *h, const struct nccl *s, CUstream stream, const char *what)
 {
-	struct nccl *s = h->device;
-	if (!s)
-		return;
-	if (s->comm && (atomic_load(&h->mesh->failed) || settled(h, s, "closing", s->nc.finalize(s->comm))))
-		s->nc.abort(s->comm);
-	else if (s->comm)
-		s->nc.destroy(s->comm);
-	if (s->ready)
-		s->cu.event_destroy(s->ready);
-	if (s->done)
-		s->cu.event_destroy(s->done);
-	if (s->own)
-		s->cu.stream_destroy(s->own);
-	s->host->close(h);
-	free(s);
-	h->device = NULL;
+	CUresult rc;
+	CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+	s->cu.cuStreamIsCapturing(stream, &capturing);
+	if (capturing)
+		return fail(h, HVD_EINVAL, "HVD_SYNC=1 waits for every collective, which a graph that is being captured cannot");
+	for (double until = now() + h->conf.deadline; (rc = s->cu.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY;) {
+		int status = not_through(h, what, until);
+		if (status)
+			return status;
+	}
+	return rc ? cuda_failed(h, s, what, rc) : 0;
 }
+
+/* ---- opening -------------------------------------------------------------------------------------- */
 
 static int open_device(struct hvd *h, struct nccl *s)
 {
 	CUcontext context = NULL;
-	CUresult rc = s->cu.context_current(&context);
+	CUdevice device;
+	CUresult rc = s->cu.cuCtxGetCurrent(&context);
 	if (!rc && !context) { /* one GPU a task is visible, as number 0 */
-		rc = s->cu.device_get(&s->device, 0);
+		rc = s->cu.cuDeviceGet(&device, 0);
 		if (!rc)
-			rc = s->cu.context_retain(&context, s->device);
+			rc = s->cu.cuDevicePrimaryCtxRetain(&context, device);
 		if (!rc)
-			rc = s->cu.context_set(context);
+			rc = s->cu.cuCtxSetCurrent(context);
 	}
 	if (!rc)
-		rc = s->cu.stream_create(&s->own, CU_STREAM_NON_BLOCKING, -5); /* clamped to the highest priority there is */
+		rc = s->cu.cuStreamCreateWithPriority(&s->own, CU_STREAM_NON_BLOCKING, -5); /* clamped to the highest priority there is */
 	if (!rc)
-		rc = s->cu.event_create(&s->ready, CU_EVENT_DISABLE_TIMING);
+		rc = s->cu.cuEventCreate(&s->ready, CU_EVENT_DISABLE_TIMING);
 	if (!rc)
-		rc = s->cu.event_create(&s->done, CU_EVENT_DISABLE_TIMING);
-	return rc ? cuda_failed(h, s, "opening the GPU", rc) : 0;
+		rc = s->cu.cuEventCreate(&s->done, CU_EVENT_DISABLE_TIMING);
+	if (!rc)
+		rc = s->cu.cuMemHostAlloc((void **)&s->stop, sizeof *s->stop, CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);
+	if (rc)
+		return cuda_failed(h, s, "opening the GPU", rc);
+	*s->stop = 0;
+	h->stop = s->stop;
+	return 0;
+}
+
+/* The ranks of the world as it is now; registers what nccl_alloc() gave out before. */
+static int keep(struct hvd *h, struct nccl *s)
+{
+	const struct mesh *m = h->mesh;
+	int *member = realloc(s->member, (size_t)m->members * sizeof *member);
+	if (!member)
+		return fail(h, HVD_ESYS, "no memory for %d ranks", m->members);
+	s->member = memcpy(member, m->member, (size_t)m->members * sizeof *member);
+	s->members = m->members;
+	for (struct memory *a = s->memory; a; a = a->next)
+		s->nc.ncclCommRegister(s->comm, a->p, a->bytes, &a->registration);
+	return 0;
 }
 
 static int open_communicator(struct hvd *h, struct nccl *s)
 {
-	ncclUniqueId id = { .internal = { 0 } }, *all = calloc((size_t)h->world.size, sizeof *all);
+	const int size = h->world.size, rank = h->world.rank;
+	ncclUniqueId id = { .internal = { 0 } }, *all = calloc((size_t)size, sizeof *all);
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-	int status = all ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", h->world.size);
+	int status = all ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", size);
+	int ids = s->nc.ncclCommInitRankScalable && size > 2 * RANKS_AN_ID ? size / RANKS_AN_ID : 1;
 	config.blocking = 0;
-	if (!status && h->world.rank == 0) {
-		ncclResult_t rc = s->nc.unique_id(&id);
+	if (!status && rank < ids) {
+		ncclResult_t rc = s->nc.ncclGetUniqueId(&id);
 		status = rc ? nccl_failed(h, s, "ncclGetUniqueId", rc) : 0;
 	}
 	if (!status)
 		status = mesh_gather(h->mesh, &id, sizeof id, all);
 	if (!status)
-		status = settled(h, s, "ncclCommInitRankConfig", s->nc.init(&s->comm, h->world.size, all[0], h->world.rank, &config));
+		status = settled(h, s, &s->comm, "forming the communicator",
+				 ids > 1 ? s->nc.ncclCommInitRankScalable(&s->comm, size, rank, ids, all, &config)
+					 : s->nc.ncclCommInitRankConfig(&s->comm, size, all[0], rank, &config));
 	free(all);
-	return status;
+	return status ? status : keep(h, s);
 }
 
 /* On top of an open back end for host memory. */
@@ -129,6 +192,7 @@ static int nccl_open(struct hvd *h)
 	char why[128];
 	if (!s)
 		return fail(h, HVD_ESYS, "no memory for the NCCL back end");
+	pthread_mutex_init(&s->use, NULL);
 	h->device = s;
 	s->host = h->backend;
 	h->backend = &backend_nccl;
@@ -139,83 +203,177 @@ static int nccl_open(struct hvd *h)
 	return status || h->world.size == 1 ? status : open_communicator(h, s);
 }
 
+/* ---- a lost rank ---------------------------------------------------------------------------------- */
+
+/* By the watching thread. An abort frees the communicator; one that is only revoked can be shrunk. */
+static void nccl_stop(struct hvd *h)
+{
+	struct nccl *s = h->device;
+	ncclComm_t aborted = NULL;
+	__atomic_store_n(s->stop, 1, __ATOMIC_SEQ_CST);
+	pthread_mutex_lock(&s->use);
+	if (s->comm && s->nc.ncclCommRevoke && s->nc.ncclCommShrink) {
+		s->nc.ncclCommRevoke(s->comm, 0);
+	} else {
+		aborted = s->comm;
+		s->comm = NULL;
+	}
+	pthread_mutex_unlock(&s->use);
+	if (aborted)
+		s->nc.ncclCommAbort(aborted);
+}
+
+/* The revoked communicator without the ranks that are no members any more. Returns 0 if all ranks succeeded. */
+static int shrink(struct hvd *h, struct nccl *s)
+{
+	const struct mesh *m = h->mesh;
+	int gone = 0, *excluded = calloc((size_t)s->members, sizeof *excluded);
+	uint8_t mine, *all = calloc((size_t)m->members, 1);
+	ncclComm_t fresh = NULL;
+	for (int i = 0, w = 0; excluded && i < s->members; i++) {
+		if (w < m->members && m->member[w] == s->member[i])
+			w++;
+		else
+			excluded[gone++] = i;
+	}
+	mine = !excluded || !all || !s->comm || settled(h, s, &s->comm, "ending collectives", ncclInProgress) ||
+	       settled(h, s, &fresh, "shrinking", s->nc.ncclCommShrink(s->comm, excluded, gone, &fresh, NULL, 0));
+	int status = all ? mesh_gather(h->mesh, &mine, sizeof mine, all) : HVD_ESYS;
+	for (int r = 0; !status && r < m->members; r++)
+		status = all[r] ? HVD_EBACKEND : 0;
+	if (s->comm)
+		s->nc.ncclCommAbort(s->comm); /* never destroyed: its ranks are not all there */
+	if (status && fresh)
+		s->nc.ncclCommAbort(fresh);
+	s->comm = status ? NULL : fresh;
+	free(excluded);
+	free(all);
+	return status;
+}
+
+static int nccl_recover(struct hvd *h)
+{
+	struct nccl *s = h->device;
+	int status = s->host->recover(h);
+	describe_world(h);
+	if (!status && s->nc.ncclCommShrink && s->nc.ncclCommRevoke && h->world.size > 1)
+		status = shrink(h, s);
+	if (!status && s->comm)
+		status = keep(h, s);
+	else if ((!status || status == HVD_EBACKEND) && h->world.size > 1)
+		status = open_communicator(h, s);
+	if (!status)
+		__atomic_store_n(s->stop, 0, __ATOMIC_SEQ_CST);
+	return status;
+}
+
 /* ---- memory and collectives ----------------------------------------------------------------------- */
 
 static void *nccl_alloc(struct hvd *h, size_t bytes)
 {
-	const struct nccl *s = h->device;
-	void *p = NULL;
-	ncclResult_t rc = s->nc.memory(&p, bytes ? bytes : 1);
+	struct nccl *s = h->device;
+	struct memory *a = calloc(1, sizeof *a);
+	ncclResult_t rc = a ? s->nc.ncclMemAlloc(&a->p, bytes ? bytes : 1) : ncclSystemError;
 	if (rc) {
 		nccl_failed(h, s, "ncclMemAlloc", rc);
+		free(a);
 		return NULL;
 	}
-	s->cu.memory_set((CUdeviceptr)(uintptr_t)p, 0, bytes);
-	return p;
+	a->bytes = bytes;
+	a->next = s->memory;
+	s->memory = a;
+	s->cu.cuMemsetD8((CUdeviceptr)(uintptr_t)a->p, 0, bytes);
+	if (s->comm) /* NCCL then needs no copies of its own where NVLink or the network can do without; not all can */
+		s->nc.ncclCommRegister(s->comm, a->p, bytes, &a->registration);
+	return a->p;
 }
 
 static void nccl_free(struct hvd *h, void *p)
 {
-	const struct nccl *s = h->device;
-	s->nc.memory_free(p);
+	struct nccl *s = h->device;
+	for (struct memory **at = &s->memory; *at; at = &(*at)->next) {
+		struct memory *a = *at;
+		if (a->p != p)
+			continue;
+		*at = a->next;
+		if (a->registration && s->comm)
+			s->nc.ncclCommDeregister(s->comm, a->registration);
+		s->nc.ncclMemFree(p);
+		free(a);
+		return;
+	}
 }
 
 static bool on_device(const struct nccl *s, const void *p)
 {
 	CUmemorytype type = 0;
-	return p && !s->cu.pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)p) && type == CU_MEMORYTYPE_DEVICE;
+	return p && !s->cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)p) && type == CU_MEMORYTYPE_DEVICE;
 }
 
 /* Blocks of any sizes between all ranks: sends and receives that NCCL takes as one. */
-static int exchange(struct hvd *h, const struct nccl *s, const struct op *op, CUstream stream)
+static ncclResult_t exchange(const struct hvd *h, const struct nccl *s, const struct op *op, CUstream stream)
 {
 	const size_t size = type_size(op->type), own = (size_t)h->world.rank;
 	size_t at = 0;
-	ncclResult_t rc = s->nc.group_start();
+	ncclResult_t rc = s->nc.ncclGroupStart();
 	for (int r = 0; !rc && r < h->world.size; r++) {
 		size_t n = op->blocks ? op->blocks[r] : op->n, mine = op->blocks ? op->blocks[own] : op->n;
 		const uint8_t *from = (const uint8_t *)op->in + (op->kind == OP_ALLTOALL ? (size_t)r * n * size : 0);
-		rc = s->nc.send(from, mine, nccl_types[op->type], r, s->comm, stream);
+		rc = s->nc.ncclSend(from, mine, nccl_types[op->type], r, s->comm, stream);
 		if (!rc || rc == ncclInProgress)
-			rc = s->nc.receive((uint8_t *)op->out + at, n, nccl_types[op->type], r, s->comm, stream);
+			rc = s->nc.ncclRecv((uint8_t *)op->out + at, n, nccl_types[op->type], r, s->comm, stream);
 		rc = rc == ncclInProgress ? ncclSuccess : rc;
 		at += n * size;
 	}
-	ncclResult_t ended = s->nc.group_end();
-	return settled(h, s, "an exchange of blocks", rc ? rc : ended);
+	ncclResult_t ended = s->nc.ncclGroupEnd();
+	return rc ? rc : ended;
 }
 
-static int enqueue(struct hvd *h, const struct nccl *s, const struct op *op, CUstream stream)
+static ncclResult_t call(const struct hvd *h, const struct nccl *s, const struct op *op, CUstream stream)
 {
 	ncclDataType_t type = nccl_types[op->type];
-	if (h->world.size == 1) {
-		if (op->in == op->out)
-			return 0;
-		CUresult rc = s->cu.memory_copy((CUdeviceptr)(uintptr_t)op->out, (CUdeviceptr)(uintptr_t)op->in, op->n * type_size(op->type), stream);
-		return rc ? cuda_failed(h, s, "a copy", rc) : 0;
-	}
 	switch (op->kind) {
 	case OP_ALLREDUCE:
-		return settled(h, s, "all-reduce", s->nc.allreduce(op->in, op->out, op->n, type, nccl_ops[op->op], s->comm, stream));
+		return s->nc.ncclAllReduce(op->in, op->out, op->n, type, nccl_ops[op->op], s->comm, stream);
 	case OP_BROADCAST:
-		return settled(h, s, "broadcast", s->nc.broadcast(op->in, op->out, op->n, type, op->root, s->comm, stream));
+		return s->nc.ncclBroadcast(op->in, op->out, op->n, type, op->root, s->comm, stream);
 	case OP_REDUCE_SCATTER:
-		return settled(h, s, "reduce-scatter", s->nc.reduce_scatter(op->in, op->out, op->n, type, nccl_ops[op->op], s->comm, stream));
-	case OP_ALLTOALL:
-		return exchange(h, s, op, stream);
+		return s->nc.ncclReduceScatter(op->in, op->out, op->n, type, nccl_ops[op->op], s->comm, stream);
 	case OP_ALLGATHER:
-		if (op->blocks)
-			return exchange(h, s, op, stream);
-		return settled(h, s, "all-gather", s->nc.allgather(op->in, op->out, op->n, type, s->comm, stream));
+		if (!op->blocks)
+			return s->nc.ncclAllGather(op->in, op->out, op->n, type, s->comm, stream);
+		break;
+	case OP_ALLTOALL:
 	case OP_BARRIER:
 		break;
 	}
-	return HVD_EINVAL;
+	return exchange(h, s, op, stream);
+}
+
+static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream stream)
+{
+	const char *what = op->bucket >= 0 ? "a bucket" : op_name(op->kind);
+	if (h->world.size == 1) {
+		if (op->in == op->out)
+			return 0;
+		CUresult rc = s->cu.cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)op->out, (CUdeviceptr)(uintptr_t)op->in, op->n * type_size(op->type),
+						      stream);
+		return rc ? cuda_failed(h, s, "a copy", rc) : 0;
+	}
+	nvtxRangePushA(what);
+	pthread_mutex_lock(&s->use);
+	ncclResult_t rc = s->comm ? call(h, s, op, stream) : ncclInProgress; /* taken away: settled() says why */
+	pthread_mutex_unlock(&s->use);
+	int status = settled(h, s, &s->comm, what, rc);
+	if (!status && h->conf.sync)
+		status = waited(h, s, stream, what);
+	nvtxRangePop();
+	return status;
 }
 
 static int nccl_run(struct hvd *h, const struct op *op)
 {
-	const struct nccl *s = h->device;
+	struct nccl *s = h->device;
 	if (op->kind == OP_BARRIER || !on_device(s, op->out))
 		return s->host->run(h, op);
 	return enqueue(h, s, op, s->program);
@@ -224,20 +382,51 @@ static int nccl_run(struct hvd *h, const struct op *op)
 /* A bucket: after what the program's stream has done so far, beside what it does next. */
 static int nccl_post(struct hvd *h, const struct op *op)
 {
-	const struct nccl *s = h->device;
-	CUresult rc = s->cu.event_record(s->ready, s->program);
+	struct nccl *s = h->device;
+	int status = lost(h);
+	if (status)
+		return status;
+	mesh_doing(h->mesh, DOING_BUCKET, (uint32_t)op->bucket);
+	CUresult rc = s->cu.cuEventRecord(s->ready, s->program);
 	if (!rc)
-		rc = s->cu.stream_wait(s->own, s->ready, 0);
+		rc = s->cu.cuStreamWaitEvent(s->own, s->ready, 0);
 	return rc ? cuda_failed(h, s, "ordering a bucket", rc) : enqueue(h, s, op, s->own);
 }
 
 static int nccl_join(struct hvd *h)
 {
 	const struct nccl *s = h->device;
-	CUresult rc = s->cu.event_record(s->done, s->own);
+	CUresult rc = s->cu.cuEventRecord(s->done, s->own);
 	if (!rc)
-		rc = s->cu.stream_wait(s->program, s->done, 0);
-	return rc ? cuda_failed(h, s, "joining the buckets", rc) : 0;
+		rc = s->cu.cuStreamWaitEvent(s->program, s->done, 0);
+	mesh_doing(h->mesh, DOING_COMPUTE, 0);
+	return rc ? cuda_failed(h, s, "joining the buckets", rc) : lost(h);
+}
+
+static void nccl_close(struct hvd *h)
+{
+	struct nccl *s = h->device;
+	if (!s)
+		return;
+	if (s->comm && (atomic_load(&h->mesh->failed) || settled(h, s, &s->comm, "closing", s->nc.ncclCommFinalize(s->comm))))
+		s->nc.ncclCommAbort(s->comm);
+	else if (s->comm)
+		s->nc.ncclCommDestroy(s->comm);
+	while (s->memory)
+		nccl_free(h, s->memory->p);
+	if (s->ready)
+		s->cu.cuEventDestroy(s->ready);
+	if (s->done)
+		s->cu.cuEventDestroy(s->done);
+	if (s->own)
+		s->cu.cuStreamDestroy(s->own);
+	if (s->stop)
+		s->cu.cuMemFreeHost(s->stop);
+	s->host->close(h);
+	pthread_mutex_destroy(&s->use);
+	free(s->member);
+	free(s);
+	h->device = NULL;
 }
 
 const struct backend backend_nccl = {
@@ -249,4 +438,6 @@ const struct backend backend_nccl = {
 	.run = nccl_run,
 	.post = nccl_post,
 	.join = nccl_join,
+	.stop = nccl_stop,
+	.recover = nccl_recover,
 };

@@ -19,17 +19,12 @@
 
 #define CARD_KEY "hvd.card"
 
+#define PMIX_FUNCTIONS(F) \
+	F(PMIx_Init) F(PMIx_Finalize) F(PMIx_Get) F(PMIx_Get_nb) F(PMIx_Put) F(PMIx_Commit) F(PMIx_Error_string) F(PMIx_Get_version)
+
 struct pmix {
-	void *library;
+	PMIX_FUNCTIONS(LIBRARY_MEMBER)
 	pmix_proc_t me;
-	pmix_status_t (*init)(pmix_proc_t *, pmix_info_t *, size_t);
-	pmix_status_t (*finalize)(const pmix_info_t *, size_t);
-	pmix_status_t (*get)(const pmix_proc_t *, const char *, const pmix_info_t *, size_t, pmix_value_t **);
-	pmix_status_t (*get_nb)(const pmix_proc_t *, const char *, const pmix_info_t *, size_t, pmix_value_cbfunc_t, void *);
-	pmix_status_t (*put)(pmix_scope_t, const char *, pmix_value_t *);
-	pmix_status_t (*commit)(void);
-	const char *(*error_string)(pmix_status_t);
-	const char *(*version)(void);
 	struct request *abandoned; /* the Get that was given up: PMIx may answer it until it is finalised */
 };
 
@@ -45,31 +40,23 @@ struct request {
 
 static int load(struct pmix *p, char *why)
 {
-	static const struct symbol functions[] = {
-		{ "PMIx_Init", offsetof(struct pmix, init) },     { "PMIx_Finalize", offsetof(struct pmix, finalize) },
-		{ "PMIx_Get", offsetof(struct pmix, get) },       { "PMIx_Get_nb", offsetof(struct pmix, get_nb) },
-		{ "PMIx_Put", offsetof(struct pmix, put) },       { "PMIx_Commit", offsetof(struct pmix, commit) },
-		{ "PMIx_Error_string", offsetof(struct pmix, error_string) }, { "PMIx_Get_version", offsetof(struct pmix, version) },
-	};
-	p->library = library_open("libpmix.so.2", NULL);
-	if (!p->library) {
-		snprintf(why, WHY_BYTES, "PMIx: %.160s (needed: libpmix.so.2, of OpenPMIx %ld.%ld or near; Debian: libpmix2)", dlerror(),
-			 (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR);
-		return HVD_EBOOT;
-	}
-	const char *missing = library_bind(p->library, functions, sizeof functions / sizeof functions[0], p);
-	if (!missing)
-		return 0;
-	snprintf(why, WHY_BYTES, "PMIx: libpmix.so.2 has no %s; libhvd was built with OpenPMIx %ld.%ld", missing, (long)PMIX_VERSION_MAJOR,
-		 (long)PMIX_VERSION_MINOR);
-	return HVD_EBOOT;
+	static const char *const names[] = { PMIX_FUNCTIONS(LIBRARY_NAME) };
+	void *library = library_open("libpmix.so.2", NULL);
+	const char *missing = library ? library_bind(library, names, sizeof names / sizeof names[0], p) : NULL;
+	if (!library)
+		snprintf(why, WHY_BYTES, "PMIx: %.160s (needed: libpmix.so.2, of OpenPMIx %d.%d or near; Debian: libpmix2)", dlerror(),
+			 (int)PMIX_VERSION_MAJOR, (int)PMIX_VERSION_MINOR);
+	else if (missing)
+		snprintf(why, WHY_BYTES, "PMIx: libpmix.so.2 has no %s; libhvd was built with OpenPMIx %d.%d", missing, (int)PMIX_VERSION_MAJOR,
+			 (int)PMIX_VERSION_MINOR);
+	return library && !missing ? 0 : HVD_EBOOT;
 }
 
 static int unusable(const struct pmix *p, const char *what, pmix_status_t rc, char *why)
 {
 	const char *server = getenv("PMIX_VERSION");
 	snprintf(why, WHY_BYTES, "PMIx: %s failed: %s (the library here is %.60s, Slurm's PMIx is %.40s, libhvd was built with %ld.%ld.%ld)", what,
-		 p->error_string(rc), p->version(), server ? server : "unknown", (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR,
+		 p->PMIx_Error_string(rc), p->PMIx_Get_version(), server ? server : "unknown", (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR,
 		 (long)PMIX_VERSION_RELEASE);
 	return HVD_EBOOT;
 }
@@ -94,7 +81,7 @@ static uint32_t number(const struct pmix *p, const char *key, uint32_t otherwise
 	pmix_proc_t all;
 	pmix_value_t *v;
 	name_process(p, PMIX_RANK_WILDCARD, &all);
-	if (p->get(&all, key, NULL, 0, &v))
+	if (p->PMIx_Get(&all, key, NULL, 0, &v))
 		return otherwise;
 	uint32_t n = v->type == PMIX_UINT32 ? v->data.uint32 : otherwise;
 	drop(v);
@@ -109,7 +96,7 @@ static void pmix_host_of(struct boot *b, int rank, char host[HOST_BYTES])
 	pmix_value_t *v;
 	name_process(p, (pmix_rank_t)rank, &proc);
 	snprintf(host, HOST_BYTES, "an unknown node");
-	if (p->get(&proc, PMIX_HOSTNAME, NULL, 0, &v))
+	if (p->PMIx_Get(&proc, PMIX_HOSTNAME, NULL, 0, &v))
 		return;
 	if (v->type == PMIX_STRING && v->data.string)
 		snprintf(host, HOST_BYTES, "%s", v->data.string);
@@ -122,9 +109,9 @@ static int pmix_publish(struct boot *b, const void *card, size_t bytes, char *wh
 	pmix_value_t v = { .type = PMIX_BYTE_OBJECT };
 	v.data.bo.bytes = (char *)(uintptr_t)card;
 	v.data.bo.size = bytes;
-	pmix_status_t rc = p->put(PMIX_GLOBAL, CARD_KEY, &v);
+	pmix_status_t rc = p->PMIx_Put(PMIX_GLOBAL, CARD_KEY, &v);
 	if (!rc)
-		rc = p->commit();
+		rc = p->PMIx_Commit();
 	return rc ? unusable(p, "publishing rank 0's card", rc, why) : 0;
 }
 
@@ -172,7 +159,7 @@ static pmix_status_t ask(struct pmix *p, void *card, size_t *bytes, double until
 	if (!r)
 		return PMIX_ERR_NOMEM;
 	name_process(p, 0, &zero);
-	pmix_status_t rc = p->get_nb(&zero, CARD_KEY, NULL, 0, answer, r);
+	pmix_status_t rc = p->PMIx_Get_nb(&zero, CARD_KEY, NULL, 0, answer, r);
 	if (rc) {
 		request_free(r);
 		return rc;
@@ -226,7 +213,7 @@ static void pmix_finish(struct boot *b)
 	struct pmix *p = b->state;
 	if (!p)
 		return;
-	p->finalize(NULL, 0);
+	p->PMIx_Finalize(NULL, 0);
 	if (p->abandoned)
 		request_free(p->abandoned);
 	free(p); /* the library stays mapped: its threads may be on their way out */
@@ -238,7 +225,7 @@ static int boot_from_pmix(struct boot *b, int tasks, char *why)
 	struct pmix *p = calloc(1, sizeof *p);
 	int status = p ? load(p, why) : HVD_ESYS;
 	if (!status) {
-		pmix_status_t rc = p->init(&p->me, NULL, 0);
+		pmix_status_t rc = p->PMIx_Init(&p->me, NULL, 0);
 		if (rc)
 			status = unusable(p, "PMIx_Init", rc, why);
 	}

@@ -26,6 +26,9 @@ struct hvd_plan {
 	size_t bucket_bytes;   /* of the first cut */
 	bool statistics;       /* are the last tensor */
 	bool by_measurement;   /* is a later cut */
+	bool from_file;        /* is this cut: it stays */
+	int every, pass;       /* gradient accumulation: passes a step, this one */
+	uint64_t hash;         /* of names and sizes */
 	bool measuring;        /* the cut is still the first one; ready times are taken */
 	unsigned step;
 	double begin, *ready;  /* of this step; [tensors] seconds into it, summed over the measured steps */
@@ -34,6 +37,18 @@ struct hvd_plan {
 	long last;                    /* number of the collective posted last */
 	double exposed;
 };
+
+static void cut_after(struct hvd_plan *p, const int *last, int buckets)
+{
+	size_t end = 0;
+	p->buckets = buckets;
+	for (int b = 0, i = 0; b < buckets; b++) {
+		size_t begin = end;
+		for (; i <= last[b]; i++)
+			end += p->count[i];
+		p->bucket[b] = (struct bucket){ begin, end, last[b] };
+	}
+}
 
 /* The first cut: after each tensor that fills a bucket; running statistics, which are ready last, travel alone. */
 static void first_cut(struct hvd_plan *p)
@@ -47,9 +62,16 @@ static void first_cut(struct hvd_plan *p)
 			begin = end;
 		}
 	}
+}
+
+/* In a world that has just been formed. */
+static void begin_anew(struct hvd_plan *p)
+{
+	if (!p->from_file)
+		first_cut(p);
 	p->epoch = p->h->world.epoch;
-	p->next_tensor = p->next_bucket = 0;
-	p->measuring = p->by_measurement;
+	p->next_tensor = p->next_bucket = p->pass = 0;
+	p->measuring = p->by_measurement && !p->from_file;
 	p->step = 0;
 	memset(p->ready, 0, (size_t)p->tensors * sizeof *p->ready);
 }
@@ -100,17 +122,11 @@ static int name_difference(struct hvd *h, const struct declaration *d, const str
 	return status;
 }
 
-static int agree(struct hvd *h, const struct hvd_tensor *tensors, int n, size_t bucket_bytes)
+static int agree(struct hvd *h, const struct hvd_tensor *tensors, int n, size_t bucket_bytes, const uint64_t *hashes)
 {
-	struct declaration mine = { .hash = 0xcbf29ce484222325, .bucket_bytes = bucket_bytes, .tensors = n };
+	struct declaration mine = { .hash = hashes[n - 1], .bucket_bytes = bucket_bytes, .tensors = n };
 	struct declaration *all = calloc((size_t)h->world.size, sizeof *all);
-	uint64_t *hashes = calloc((size_t)n, sizeof *hashes);
-	int status = all && hashes ? queue_drain(h) : fail(h, HVD_ESYS, "no memory for %d tensors", n);
-	for (int i = 0; !status && i < n; i++) {
-		uint64_t count = tensors[i].count;
-		mine.hash = hash(hash(mine.hash, tensors[i].name, strlen(tensors[i].name) + 1), &count, sizeof count);
-		hashes[i] = mine.hash;
-	}
+	int status = all ? queue_drain(h) : fail(h, HVD_ESYS, "no memory for %d ranks", h->world.size);
 	if (!status)
 		status = mesh_gather(h->mesh, &mine, sizeof mine, all);
 	bool same = true;
@@ -121,47 +137,87 @@ static int agree(struct hvd *h, const struct hvd_tensor *tensors, int n, size_t 
 	else if (status && h->mesh->failed)
 		fail(h, status, "%s", h->mesh->fault);
 	free(all);
-	free(hashes);
 	return status;
+}
+
+/* Rank 0's file decides, if it is there; all ranks hear of it. */
+static int cut_from_file(struct hvd_plan *p)
+{
+	struct hvd *h = p->h;
+	int32_t *cut = calloc((size_t)p->tensors + 1, sizeof *cut); /* number of buckets, or a failure; the last tensor of each */
+	char why[WHY_BYTES] = "rank 0 says why";
+	if (!cut)
+		return fail(h, HVD_ESYS, "no memory for %d tensors", p->tensors);
+	if (h->conf.plan && h->world.rank == 0)
+		cut[0] = plan_read(h->conf.plan, p->hash, p->tensors, cut + 1, why);
+	int status = hvd_broadcast(h, cut, (size_t)p->tensors + 1, HVD_I32, 0);
+	if (!status && cut[0] < 0)
+		status = fail(h, HVD_EMISMATCH, "HVD_PLAN: %s", why);
+	p->from_file = !status && cut[0] > 0;
+	if (p->from_file)
+		cut_after(p, cut + 1, cut[0]);
+	free(cut);
+	return status;
+}
+
+/* The cut stays from now on: rank 0 writes it down. */
+static int keep_cut(struct hvd_plan *p)
+{
+	struct hvd *h = p->h;
+	char why[WHY_BYTES];
+	int *last = calloc((size_t)p->buckets, sizeof *last), status = 0;
+	for (int b = 0; last && b < p->buckets; b++)
+		last[b] = p->bucket[b].last_tensor;
+	if (last && h->conf.plan && h->world.rank == 0 && plan_write(h->conf.plan, p->hash, p->tensors, last, p->buckets, why))
+		status = fail(h, HVD_ESYS, "HVD_PLAN: %s", why);
+	free(last);
+	return status;
+}
+
+static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
+{
+	struct hvd *h = p->h;
+	const int n = p->tensors;
+	uint64_t *hashes = calloc((size_t)n, sizeof *hashes);
+	p->bucket = calloc((size_t)n, sizeof *p->bucket);
+	p->count = calloc((size_t)n, sizeof *p->count);
+	p->ready = calloc((size_t)n, sizeof *p->ready);
+	int status = hashes && p->bucket && p->count && p->ready ? 0 : fail(h, HVD_ESYS, "hvd_plan_open: no memory for %d tensors", n);
+	p->hash = 0xcbf29ce484222325;
+	for (int i = 0; !status && i < n; i++) {
+		uint64_t count = p->count[i] = tensors[i].count;
+		p->hash = hashes[i] = hash(hash(p->hash, tensors[i].name, strlen(tensors[i].name) + 1), &count, sizeof count);
+		p->floats += count;
+	}
+	if (!status && h->world.size > 1)
+		status = agree(h, tensors, n, p->bucket_bytes, hashes);
+	free(hashes);
+	if (!status)
+		status = cut_from_file(p);
+	if (status)
+		return status;
+	begin_anew(p);
+	p->slab = hvd_alloc(h, p->floats * sizeof(float));
+	if (!p->slab)
+		return h->mesh->failed ? h->mesh->failed : HVD_ESYS;
+	return p->measuring || p->from_file ? 0 : keep_cut(p);
 }
 
 int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor *tensors, int n, size_t bucket_bytes)
 {
-	*out = NULL;
-	if (n < 1)
-		return fail(h, HVD_EINVAL, "hvd_plan_open: no tensors");
-	bool measure = !bucket_bytes && h->world.size > 1 && !h->backend->post;
-	bucket_bytes = bucket_bytes ? bucket_bytes : DEFAULT_BUCKET_BYTES;
-	mesh_doing(h->mesh, DOING_PLAN, 0);
-	int status = h->world.size > 1 ? agree(h, tensors, n, bucket_bytes) : 0;
-	if (status)
-		return status;
-	struct hvd_plan *p = calloc(1, sizeof *p);
-	struct bucket *bucket = calloc((size_t)n, sizeof *bucket);
-	if (!p || !bucket) {
-		free(p);
-		free(bucket);
-		return fail(h, HVD_ESYS, "hvd_plan_open: no memory for %d tensors", n);
-	}
-	*p = (struct hvd_plan){ .h = h, .tensors = n, .bucket = bucket, .bucket_bytes = bucket_bytes, .by_measurement = measure && n > 1,
+	struct hvd_plan *p = *out = n < 1 ? NULL : calloc(1, sizeof *p);
+	if (!p)
+		return n < 1 ? fail(h, HVD_EINVAL, "hvd_plan_open: no tensors") : fail(h, HVD_ESYS, "hvd_plan_open: no memory");
+	*p = (struct hvd_plan){ .h = h, .tensors = n, .every = 1, .bucket_bytes = bucket_bytes ? bucket_bytes : DEFAULT_BUCKET_BYTES,
+				.by_measurement = !bucket_bytes && n > 1 && h->world.size > 1 && !h->backend->post,
 				.statistics = !strcmp(tensors[n - 1].name, "statistics") };
-	p->count = calloc((size_t)n, sizeof *p->count);
-	p->ready = calloc((size_t)n, sizeof *p->ready);
-	if (!p->count || !p->ready) {
+	mesh_doing(h->mesh, DOING_PLAN, 0);
+	int status = prepare(p, tensors);
+	if (status) {
 		hvd_plan_close(p);
-		return fail(h, HVD_ESYS, "hvd_plan_open: no memory for %d tensors", n);
+		*out = NULL;
 	}
-	for (int i = 0; i < n; i++)
-		p->count[i] = tensors[i].count;
-	first_cut(p);
-	p->floats = bucket[p->buckets - 1].end;
-	p->slab = hvd_alloc(h, p->floats * sizeof(float));
-	if (!p->slab) {
-		hvd_plan_close(p);
-		return h->mesh->failed ? h->mesh->failed : HVD_ESYS;
-	}
-	*out = p;
-	return 0;
+	return status;
 }
 
 float *hvd_plan_slab(const struct hvd_plan *p)
@@ -179,11 +235,12 @@ static int measure_cost(struct hvd *h, struct cost *cost)
 	float *p = hvd_alloc(h, sizes[3]);
 	int status = p ? 0 : h->mesh->failed ? h->mesh->failed : HVD_ESYS;
 	for (int k = 0; !status && k < 4; k++) {
+		struct op op = { .kind = OP_ALLREDUCE, .bucket = -1, .in = p, .out = p, .n = sizes[k] / sizeof *p, .narrow = h->conf.wire == HVD_BF16 };
 		bytes[k] = (double)sizes[k];
 		seconds[k] = 1e300;
 		for (int round = 0; !status && round < 5; round++) {
 			double begin = now();
-			status = hvd_allreduce(h, p, p, sizes[k] / sizeof *p, HVD_F32, HVD_SUM);
+			status = queue_run(h, &op);
 			double took = now() - begin;
 			seconds[k] = round && took < seconds[k] ? took : seconds[k];
 		}
@@ -214,15 +271,10 @@ static int cut_by_measurement(struct hvd_plan *p)
 	if (!status) {
 		cost = (struct cost){ ready[n], ready[n + 1] };
 		int buckets = plan_cut(ready, bytes, n, &cost, BUCKETS_MAX < n ? BUCKETS_MAX : n, last, &through);
-		size_t end = 0;
-		for (int b = 0, i = 0; b < buckets; b++) {
-			size_t begin = end;
-			for (; i <= last[b]; i++)
-				end += p->count[i];
-			p->bucket[b] = (struct bucket){ begin, end, last[b] };
-		}
-		p->buckets = buckets ? buckets : p->buckets;
+		if (buckets)
+			cut_after(p, last, buckets);
 		p->measuring = false;
+		status = keep_cut(p);
 	}
 	free(last);
 	free(bytes);
@@ -234,11 +286,13 @@ static int cut_by_measurement(struct hvd_plan *p)
 
 int hvd_plan_ready(struct hvd_plan *p, int i)
 {
-	if (p->epoch != p->h->world.epoch) /* survivors may be a step apart: all begin anew */
-		first_cut(p);
+	if (p->epoch != p->h->world.epoch) /* survivors may be a step apart */
+		begin_anew(p);
 	if (i != p->next_tensor)
 		return fail(p->h, HVD_EINVAL, "hvd_plan_ready: gradient %d out of order, %d of %d is next", i, p->next_tensor, p->tensors);
 	p->next_tensor++;
+	if (p->pass + 1 < p->every)
+		return 0;
 	if (p->measuring) {
 		double t = now();
 		p->begin = i ? p->begin : t;
@@ -255,7 +309,7 @@ int hvd_plan_ready(struct hvd_plan *p, int i)
 	if (p->h->world.size > 1) {
 		float *data = p->slab + b->begin;
 		struct op op = { .kind = OP_ALLREDUCE, .bucket = p->next_bucket, .step = p->h->step, .in = data, .out = data, .n = b->end - b->begin,
-				 .type = HVD_F32, .op = HVD_AVG };
+				 .type = HVD_F32, .op = HVD_AVG, .narrow = p->h->conf.wire == HVD_BF16 && !(p->statistics && i == p->tensors - 1) };
 		long number = p->h->backend->post ? p->h->backend->post(p->h, &op) : queue_post(p->h, &op);
 		if (number < 0)
 			return (int)number;
@@ -270,6 +324,9 @@ int hvd_plan_finish(struct hvd_plan *p)
 	if (p->next_tensor != p->tensors)
 		return fail(p->h, HVD_EINVAL, "hvd_plan_finish: gradient %d of %d was not declared ready", p->next_tensor, p->tensors);
 	p->next_tensor = p->next_bucket = 0;
+	p->pass = (p->pass + 1) % p->every;
+	if (p->pass)
+		return 0;
 	double begin = now();
 	int status = p->h->world.size == 1 ? 0 : p->h->backend->join ? p->h->backend->join(p->h) : queue_wait(p->h, p->last);
 	p->exposed = now() - begin;
@@ -279,6 +336,14 @@ int hvd_plan_finish(struct hvd_plan *p)
 	if (!status && p->measuring && p->step == WARM_UP + MEASURED)
 		status = cut_by_measurement(p);
 	return status;
+}
+
+int hvd_plan_accumulate(struct hvd_plan *p, int k)
+{
+	if (k < 1 || p->next_tensor || p->pass)
+		return fail(p->h, HVD_EINVAL, "hvd_plan_accumulate: %d passes a step, in the middle of one", k);
+	p->every = k;
+	return 0;
 }
 
 int hvd_plan_buckets(const struct hvd_plan *p)
@@ -295,7 +360,7 @@ void hvd_plan_close(struct hvd_plan *p)
 {
 	if (!p)
 		return;
-	hvd_free(p->h, p->slab);
+	hvd_free(p->h, p->slab); /* may be NULL */
 	free(p->count);
 	free(p->ready);
 	free(p->bucket);

@@ -237,7 +237,7 @@ static long reduce_round(struct chain *c, struct reduction *r, const struct stam
 
 int chain_reduce(struct chain *c, const struct stamp *stamp, uint8_t *const *part, int parts, int mine, size_t n, int divisor)
 {
-	const struct arithmetic *a = arithmetic((enum hvd_type)stamp->type, (enum hvd_op)stamp->op);
+	const struct arithmetic *a = arithmetic((enum hvd_type)stamp->type, (enum hvd_op)stamp->op, stamp->narrow);
 	size_t chunk = CHUNK / a->running;
 	struct reduction r = {
 		.math = a, .part = part, .parts = parts, .mine = mine, .divisor = divisor, .n = n, .chunk = chunk, .chunks = (n + chunk - 1) / chunk,
@@ -265,69 +265,6 @@ int chain_reduce(struct chain *c, const struct stamp *stamp, uint8_t *const *par
 			r.up_out.moved < r.summed * bytes,
 			r.down_out.moved < (r.down_in.used ? r.down_in.moved : r.summed * r.chunk * a->size),
 		};
-		int status = idle(c, all, wanted, since);
-		if (status)
-			return status;
-	}
-}
-
-/* ---- copies --------------------------------------------------------------------------------------- */
-
-struct way {
-	const struct chain_way *range;
-	struct stream in, out;
-	int in_rank, out_rank;
-};
-
-static size_t sendable(const struct way *w)
-{
-	size_t mark = w->range->receive[0] + w->in.moved;
-	size_t limit = mark < w->range->receive[1] ? mark : w->range->send[1];
-	size_t at = w->range->send[0] + w->out.moved;
-	return limit > at ? limit - at : 0;
-}
-
-static long move_round(struct way *w, const struct stamp *stamp, uint8_t *base, int *who)
-{
-	*who = w->in_rank;
-	long n = pull(&w->in, stamp, base + w->range->receive[0] + w->in.moved, w->in.total - w->in.moved);
-	if (n < 0)
-		return n;
-	long total = n;
-	*who = w->out_rank;
-	n = push(&w->out, base + w->range->send[0] + w->out.moved, sendable(w));
-	return n < 0 ? n : total + n;
-}
-
-static struct way way(const struct chain_way *range, int in, int in_rank, int out, int out_rank, const struct stamp *stamp)
-{
-	size_t receive = range->receive[1] - range->receive[0], send = range->send[1] - range->send[0];
-	return (struct way){ range, stream(in, receive > 0, receive, stamp), stream(out, send > 0, send, stamp), in_rank, out_rank };
-}
-
-int chain_move(struct chain *c, const struct stamp *stamp, uint8_t *base, const struct chain_way *up, const struct chain_way *down)
-{
-	struct way w[2] = {
-		way(up, c->prev, c->prev_rank, c->next, c->next_rank, stamp),
-		way(down, c->next, c->next_rank, c->prev, c->prev_rank, stamp),
-	};
-	const struct stream *all[4] = { &w[0].in, &w[1].in, &w[0].out, &w[1].out };
-	for (double since = now();;) {
-		long moved = 0;
-		for (int i = 0; i < 2; i++) {
-			int who;
-			long n = move_round(&w[i], stamp, base, &who);
-			if (n < 0)
-				return trouble(c, n, who);
-			moved += n;
-		}
-		if (through(all[0]) && through(all[1]) && through(all[2]) && through(all[3]))
-			return 0;
-		if (moved) {
-			since = now();
-			continue;
-		}
-		bool wanted[4] = { true, true, sendable(&w[0]), sendable(&w[1]) };
 		int status = idle(c, all, wanted, since);
 		if (status)
 			return status;

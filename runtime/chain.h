@@ -20,7 +20,7 @@ struct chain {
 /* What both ends of a link must agree on. */
 struct stamp {
 	uint64_t sequence, n;
-	uint32_t kind, type, op, root;
+	uint32_t kind, type, op, root, narrow, pad;
 };
 
 int chain_open(struct chain *c, struct mesh *m, const struct data_links *links);
@@ -28,12 +28,5 @@ void chain_close(struct chain *c);
 
 /* part[parts]: n elements of each rank of this segment, in rank order; all receive the result. */
 int chain_reduce(struct chain *c, const struct stamp *stamp, uint8_t *const *part, int parts, int mine, size_t n, int divisor);
-
-/* A copy: bytes [receive[0], receive[1]) of `base` come from below (above), bytes [send[0], send[1]) go on, those
- * received first as they come. */
-struct chain_way {
-	size_t receive[2], send[2];
-};
-int chain_move(struct chain *c, const struct stamp *stamp, uint8_t *base, const struct chain_way *up, const struct chain_way *down);
 
 #endif

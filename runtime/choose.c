@@ -9,26 +9,19 @@
 struct offer {
 	char backend[8];
 	double deadline;
-	int32_t on_death, gpu; /* gpu: usable with NCCL */
+	int32_t on_death, wire, nccl; /* nccl: its version, 0: no GPU for it */
 	char why[128];         /* why not */
 };
 
 #ifndef HAVE_NCCL
-bool nccl_usable(char why[128])
+int nccl_usable(char why[128])
 {
 	snprintf(why, 128, "libhvd was built without NCCL");
-	return false;
+	return 0;
 }
-#endif
 
-static int take_nccl(struct hvd *h)
-{
-#ifdef HAVE_NCCL
-	return backend_nccl.open(h);
-#else
-	return fail(h, HVD_EBACKEND, "libhvd was built without NCCL");
+const struct backend backend_nccl = { .name = "nccl" }; /* never usable */
 #endif
-}
 
 static int settings_differ(struct hvd *h, const struct offer *all, int r)
 {
@@ -40,6 +33,10 @@ static int settings_differ(struct hvd *h, const struct offer *all, int r)
 		return fail(h, HVD_EMISMATCH, "rank %d on %.32s has a deadline of %g s, rank 0 of %g s", r, host, b->deadline, a->deadline);
 	if (a->on_death != b->on_death)
 		return fail(h, HVD_EMISMATCH, "rank %d on %.32s has another on_death than rank 0", r, host);
+	if (a->wire != b->wire)
+		return fail(h, HVD_EMISMATCH, "rank %d on %.32s has another HVD_WIRE than rank 0", r, host);
+	if (a->nccl && b->nccl && a->nccl != b->nccl)
+		return fail(h, HVD_EMISMATCH, "rank %d on %.32s has NCCL %d, rank 0 has %d: install one version on all nodes", r, host, b->nccl, a->nccl);
 	return 0;
 }
 
@@ -47,13 +44,13 @@ static int decide(struct hvd *h, const struct offer *all)
 {
 	int with = -1, without = -1;
 	for (int r = h->world.size - 1; r >= 0; r--)
-		*(all[r].gpu ? &with : &without) = r;
+		*(all[r].nccl ? &with : &without) = r;
 	if (!strcmp(all[0].backend, "cpu") || (with < 0 && strcmp(all[0].backend, "nccl")))
 		return 0;
-	if (without < 0 && h->world.size > 1 && h->conf.on_death)
-		return fail(h, HVD_EBACKEND, "on_death=continue works on the CPU only: add backend=cpu, or leave it out");
+	if (without < 0 && h->conf.wire == HVD_BF16)
+		return fail(h, HVD_EBACKEND, "HVD_WIRE=bf16 is for the CPU: with NCCL, declare what the device computes");
 	if (without < 0)
-		return take_nccl(h);
+		return backend_nccl.open(h);
 	const char *host = hvd_host(h, without), *why = all[without].why;
 	if (with < 0)
 		return fail(h, HVD_EBACKEND, "back end nccl: rank %d on %.32s: %s", without, host, why);
@@ -64,12 +61,12 @@ static int decide(struct hvd *h, const struct offer *all)
 int choose_backend(struct hvd *h)
 {
 	const char *wish = h->conf.backend ? h->conf.backend : "auto";
-	struct offer mine = { .deadline = h->conf.deadline, .on_death = h->conf.on_death };
+	struct offer mine = { .deadline = h->conf.deadline, .on_death = h->conf.on_death, .wire = h->conf.wire };
 	struct offer *all = calloc((size_t)h->world.size, sizeof *all);
 	if (!all)
 		return fail(h, HVD_ESYS, "no memory for %d ranks", h->world.size);
 	snprintf(mine.backend, sizeof mine.backend, "%s", wish);
-	mine.gpu = strcmp(wish, "cpu") && nccl_usable(mine.why);
+	mine.nccl = strcmp(wish, "cpu") ? nccl_usable(mine.why) : 0;
 	all[0] = mine;
 	int status = h->world.size > 1 ? mesh_gather(h->mesh, &mine, sizeof mine, all) : 0;
 	for (int r = 1; !status && r < h->world.size; r++)

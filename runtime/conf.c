@@ -12,36 +12,36 @@ static const char *setting(const char *name)
 	return value && *value ? value : NULL;
 }
 
-static bool one_of(const char *value, const char *const *words)
+/* *chosen: the number of the word that the setting is, untouched without one. words: NULL-ended. */
+static int word(const char *name, const char *const *words, int *chosen, char why[256])
 {
-	for (; *words; words++)
-		if (!strcmp(value, *words))
-			return true;
-	return false;
+	const char *value = setting(name);
+	if (!value)
+		return 0;
+	for (int i = 0; words[i]; i++)
+		if (!strcmp(value, words[i])) {
+			*chosen = i;
+			return 0;
+		}
+	int n = snprintf(why, 256, "%s=%.64s: must be one of", name, value);
+	for (int i = 0; words[i]; i++)
+		n += snprintf(why + n, (size_t)(256 - n), " %s", words[i]);
+	return HVD_EINVAL;
 }
 
 int hvd_conf_default(struct hvd_conf *conf, char why[256])
 {
-	static const char *const backends[] = { "auto", "cpu", "nccl", NULL };
-	static const char *const deaths[] = { "abort", "continue", NULL };
+	static const char *const backends[] = { "auto", "cpu", "nccl", NULL }, *const deaths[] = { "abort", "continue", NULL };
+	static const char *const wires[] = { "f32", "bf16", NULL }, *const switches[] = { "0", "1", NULL };
+	int backend = 0, wire = 0;
 
-	*conf = (struct hvd_conf){ .size = sizeof *conf, .backend = "auto", .deadline = 60 };
-	const char *backend = setting("HVD_BACKEND");
-	if (backend) {
-		if (!one_of(backend, backends)) {
-			snprintf(why, 256, "HVD_BACKEND=%.64s: must be auto, cpu or nccl", backend);
-			return HVD_EINVAL;
-		}
-		conf->backend = backend;
-	}
-	const char *death = setting("HVD_ON_DEATH");
-	if (death) {
-		if (!one_of(death, deaths)) {
-			snprintf(why, 256, "HVD_ON_DEATH=%.64s: must be abort or continue", death);
-			return HVD_EINVAL;
-		}
-		conf->on_death = !strcmp(death, "continue");
-	}
+	*conf = (struct hvd_conf){ .size = sizeof *conf, .deadline = 60, .interface = setting("HVD_IFACE"), .trace = setting("HVD_TRACE"),
+				   .plan = setting("HVD_PLAN") };
+	if (word("HVD_BACKEND", backends, &backend, why) || word("HVD_ON_DEATH", deaths, &conf->on_death, why) ||
+	    word("HVD_WIRE", wires, &wire, why) || word("HVD_SYNC", switches, &conf->sync, why))
+		return HVD_EINVAL;
+	conf->backend = backends[backend];
+	conf->wire = wire ? HVD_BF16 : HVD_F32;
 	const char *deadline = setting("HVD_DEADLINE");
 	if (deadline) {
 		char *end;
@@ -51,7 +51,5 @@ int hvd_conf_default(struct hvd_conf *conf, char why[256])
 			return HVD_EINVAL;
 		}
 	}
-	conf->interface = setting("HVD_IFACE");
-	conf->trace = setting("HVD_TRACE");
 	return 0;
 }

@@ -34,14 +34,10 @@ const char *type_name(enum hvd_type type)
 	return types[type].name;
 }
 
-static bool is_float(enum hvd_type type)
+const char *op_name(unsigned kind)
 {
-	return type == HVD_F32 || type == HVD_F64 || type == HVD_F16 || type == HVD_BF16;
-}
-
-static bool is_type(enum hvd_type type)
-{
-	return (unsigned)type < sizeof types / sizeof types[0];
+	static const char *const names[] = { "an all-reduce", "a broadcast", "an all-gather", "a reduce-scatter", "an all-to-all", "a barrier" };
+	return kind < sizeof names / sizeof names[0] ? names[kind] : "an unknown collective";
 }
 
 void describe_world(struct hvd *h)
@@ -62,14 +58,28 @@ void describe_world(struct hvd *h)
 	}
 }
 
+/* In the watching thread, as soon as there is a fault. */
+static void fault_noticed(void *arg)
+{
+	struct hvd *h = arg;
+	if (h->backend->stop)
+		h->backend->stop(h);
+	else
+		h->stop_word = 1;
+	if (h->parent)
+		split_fault(h);
+}
+
 /* From now on a lost rank is what conf.on_death says. */
 void arm(struct hvd *h)
 {
 	struct mesh *m = h->mesh;
 	m->on_lost = h->conf.on_lost;
 	m->on_lost_arg = h->conf.on_lost_arg;
+	m->on_fault = fault_noticed;
+	m->on_fault_arg = h;
 	mesh_doing(m, DOING_COMPUTE, 0);
-	atomic_store(&m->armed, !h->conf.on_death);
+	atomic_store(&m->armed, !h->conf.on_death && !h->parent);
 }
 
 /* All ranks know each other, agree on the back end, and let go of whoever brought them together. */
@@ -90,42 +100,49 @@ static int form_world(struct hvd *h, struct boot *boot)
 	return 0;
 }
 
-int hvd_init_from(struct hvd **out, const struct hvd_conf *conf, int (*find)(struct boot *, char *))
+int handle_new(struct hvd **out, const struct hvd_conf *conf)
 {
-	struct hvd *h = calloc(1, sizeof *h);
-	struct boot boot;
-	char why[WHY_BYTES] = "";
-	*out = h;
+	struct hvd *h = *out = calloc(1, sizeof *h);
 	if (!h)
 		return HVD_ESYS;
 	h->world = (struct hvd_world){ .size = 1, .local_size = 1, .nodes = 1, .backend = "single" };
 	h->backend = &backend_single;
+	h->stop = &h->stop_word;
 	h->mesh = calloc(1, sizeof *h->mesh);
 	if (!h->mesh)
 		return fail(h, HVD_ESYS, "no memory for a handle");
-	if (!conf) {
-		int status = hvd_conf_default(&h->conf, h->error);
-		if (status)
-			return status;
-	} else if (conf->size != sizeof *conf) {
+	if (!conf)
+		return hvd_conf_default(&h->conf, h->error);
+	if (conf->size != sizeof *conf)
 		return fail(h, HVD_EINVAL, "hvd_init: struct hvd_conf has %zu bytes here, %zu in the caller: rebuild the program with this hvd.h",
 			    sizeof *conf, conf->size);
-	} else {
-		h->conf = *conf;
-	}
-	int status = find(&boot, why);
-	if (status)
-		return fail(h, status, "%s", why);
-	snprintf(h->host, sizeof h->host, "%s", boot.host);
-	status = boot.size == 1 ? choose_backend(h) : form_world(h, &boot);
-	boot.finish(&boot);
+	h->conf = *conf;
+	return 0;
+}
+
+int handle_form(struct hvd *h, struct boot *boot)
+{
+	snprintf(h->host, sizeof h->host, "%s", boot->host);
+	int status = boot->size == 1 ? choose_backend(h) : form_world(h, boot);
+	boot->finish(boot);
 	h->world.backend = h->backend->name;
 	if (!status)
 		status = trace_open(h);
-	if (status || boot.size == 1)
+	if (status || boot->size == 1)
 		return status;
 	arm(h);
 	return h->mesh->failed ? fail(h, h->mesh->failed, "%s", h->mesh->fault) : 0; /* before it was armed */
+}
+
+int hvd_init_from(struct hvd **out, const struct hvd_conf *conf, int (*find)(struct boot *, char *))
+{
+	struct boot boot;
+	char why[WHY_BYTES] = "";
+	int status = handle_new(out, conf);
+	if (status)
+		return status;
+	status = find(&boot, why);
+	return status ? fail(*out, status, "%s", why) : handle_form(*out, &boot);
 }
 
 int hvd_init(struct hvd **h, const struct hvd_conf *conf)
@@ -146,6 +163,7 @@ int hvd_close(struct hvd *h)
 	h->backend->close(h);
 	trace_close(h);
 	free(h->mesh);
+	free(h->of_parent);
 	free(h);
 	return status;
 }
@@ -173,6 +191,11 @@ int hvd_lost(const struct hvd *h)
 	return -1;
 }
 
+const uint32_t *hvd_stop_word(const struct hvd *h)
+{
+	return h->stop;
+}
+
 void *hvd_alloc(struct hvd *h, size_t bytes)
 {
 	if (queue_drain(h))
@@ -191,62 +214,50 @@ void hvd_free(struct hvd *h, void *p)
 		h->backend->free(h, p);
 }
 
-static int bad_reduction(struct hvd *h, enum hvd_type type, enum hvd_op op)
+int check_op(struct hvd *h, const struct op *op)
 {
-	if (!is_type(type) || (unsigned)op > HVD_MAX)
-		return fail(h, HVD_EINVAL, "no such type or operation (%d, %d)", (int)type, (int)op);
-	if (op == HVD_AVG && !is_float(type))
-		return fail(h, HVD_EINVAL, "HVD_AVG is for floating-point types, not %s", type_name(type));
+	const bool sums = op->kind == OP_ALLREDUCE || op->kind == OP_REDUCE_SCATTER;
+	if ((unsigned)op->type >= sizeof types / sizeof types[0] || (unsigned)op->op > HVD_MAX)
+		return fail(h, HVD_EINVAL, "no such type or operation (%d, %d)", (int)op->type, (int)op->op);
+	if (sums && op->op == HVD_AVG && op->type > HVD_BF16)
+		return fail(h, HVD_EINVAL, "HVD_AVG is for floating-point types, not %s", type_name(op->type));
+	if (op->root < 0 || op->root >= h->world.size)
+		return fail(h, HVD_EINVAL, "no such root: rank %d of %d", op->root, h->world.size);
 	return 0;
 }
 
-static int bad_copy(struct hvd *h, enum hvd_type type, int root)
-{
-	if (!is_type(type) || root < 0 || root >= h->world.size)
-		return fail(h, HVD_EINVAL, "no such type or root (%d, rank %d of %d)", (int)type, root, h->world.size);
-	return 0;
-}
+#define ALLREDUCE &(struct op){ .kind = OP_ALLREDUCE, .bucket = -1, .in = in, .out = out, .n = n, .type = type, .op = op }
+#define BROADCAST &(struct op){ .kind = OP_BROADCAST, .bucket = -1, .in = buffer, .out = buffer, .n = n, .type = type, .root = root }
+#define ALLGATHER &(struct op){ .kind = OP_ALLGATHER, .bucket = -1, .in = in, .out = out, .n = n, .type = type }
 
 int hvd_allreduce(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op)
 {
-	struct op o = { .kind = OP_ALLREDUCE, .bucket = -1, .in = in, .out = out, .n = n, .type = type, .op = op };
-	int bad = bad_reduction(h, type, op);
-	return bad ? bad : queue_run(h, &o);
+	return queue_run(h, ALLREDUCE);
 }
 
 int hvd_broadcast(struct hvd *h, void *buffer, size_t n, enum hvd_type type, int root)
 {
-	struct op o = { .kind = OP_BROADCAST, .bucket = -1, .in = buffer, .out = buffer, .n = n, .type = type, .root = root };
-	int bad = bad_copy(h, type, root);
-	return bad ? bad : queue_run(h, &o);
+	return queue_run(h, BROADCAST);
 }
 
 int hvd_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type)
 {
-	struct op o = { .kind = OP_ALLGATHER, .bucket = -1, .in = in, .out = out, .n = n, .type = type };
-	int bad = bad_copy(h, type, 0);
-	return bad ? bad : queue_run(h, &o);
+	return queue_run(h, ALLGATHER);
 }
 
 int hvd_allgatherv(struct hvd *h, const void *in, void *out, const size_t *n, enum hvd_type type)
 {
-	struct op o = { .kind = OP_ALLGATHER, .bucket = -1, .in = in, .out = out, .blocks = n, .type = type };
-	int bad = bad_copy(h, type, 0);
-	return bad ? bad : queue_run(h, &o);
+	return queue_run(h, &(struct op){ .kind = OP_ALLGATHER, .bucket = -1, .in = in, .out = out, .blocks = n, .type = type });
 }
 
 int hvd_reduce_scatter(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op)
 {
-	struct op o = { .kind = OP_REDUCE_SCATTER, .bucket = -1, .in = in, .out = out, .n = n, .type = type, .op = op };
-	int bad = bad_reduction(h, type, op);
-	return bad ? bad : queue_run(h, &o);
+	return queue_run(h, &(struct op){ .kind = OP_REDUCE_SCATTER, .bucket = -1, .in = in, .out = out, .n = n, .type = type, .op = op });
 }
 
 int hvd_alltoall(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type)
 {
-	struct op o = { .kind = OP_ALLTOALL, .bucket = -1, .in = in, .out = out, .n = n, .type = type };
-	int bad = bad_copy(h, type, 0);
-	return bad ? bad : queue_run(h, &o);
+	return queue_run(h, &(struct op){ .kind = OP_ALLTOALL, .bucket = -1, .in = in, .out = out, .n = n, .type = type });
 }
 
 int hvd_barrier(struct hvd *h)
@@ -256,23 +267,17 @@ int hvd_barrier(struct hvd *h)
 
 long hvd_start_allreduce(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op)
 {
-	struct op o = { .kind = OP_ALLREDUCE, .bucket = -1, .in = in, .out = out, .n = n, .type = type, .op = op };
-	int bad = bad_reduction(h, type, op);
-	return bad ? bad : queue_post(h, &o);
+	return queue_post(h, ALLREDUCE);
 }
 
 long hvd_start_broadcast(struct hvd *h, void *buffer, size_t n, enum hvd_type type, int root)
 {
-	struct op o = { .kind = OP_BROADCAST, .bucket = -1, .in = buffer, .out = buffer, .n = n, .type = type, .root = root };
-	int bad = bad_copy(h, type, root);
-	return bad ? bad : queue_post(h, &o);
+	return queue_post(h, BROADCAST);
 }
 
 long hvd_start_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type)
 {
-	struct op o = { .kind = OP_ALLGATHER, .bucket = -1, .in = in, .out = out, .n = n, .type = type };
-	int bad = bad_copy(h, type, 0);
-	return bad ? bad : queue_post(h, &o);
+	return queue_post(h, ALLGATHER);
 }
 
 int hvd_test(struct hvd *h, long request)

@@ -55,6 +55,9 @@ struct hvd_conf {
 	const char *trace;        /* HVD_TRACE: directory for trace records; NULL: none */
 	double deadline;          /* HVD_DEADLINE, seconds until a silent rank counts as lost; default 60 */
 	int on_death;             /* HVD_ON_DEATH: 0 abort (default), 1 continue */
+	int wire;                 /* HVD_WIRE: HVD_F32 (default), or HVD_BF16: gradients of a plan travel as bf16 (CPU back end) */
+	const char *plan;         /* HVD_PLAN: file of a plan's cut into buckets: taken if it is there, written if not; NULL: none */
+	int sync;                 /* HVD_SYNC: 1: wait for the device after every collective, to find which one fails */
 	void *stream;             /* cudaStream_t that collectives are ordered with; NULL: host memory */
 	/* on_death abort: called once, from the watching thread, with the line that names the lost rank. NULL: the line
 	 * goes to stderr and the process ends at once with _exit(70), whatever its other threads are doing. */
@@ -89,6 +92,17 @@ HVD_API int hvd_lost(const struct hvd *h);
  * step that failed. HVD_EBOOT: this rank was given up by the others, or too few are left to be sure that nobody else
  * goes on. Steps that are to survive a death need `srun --kill-on-bad-exit=0 --no-kill`, which --hvd=on_death=continue sets. */
 HVD_API int hvd_recover(struct hvd *h);
+
+/* A word that becomes 1 when a rank is lost, before collectives on the device are broken off, and 0 again in hvd_recover(): a kernel
+ * that writes weights reads it first and, if it is set, does nothing. Host memory that the device can read. */
+HVD_API const uint32_t *hvd_stop_word(const struct hvd *h);
+
+/* Sub-worlds: ranks that give the same color (0 or more) become a world of their own, in the order of their ranks. Collective.
+ * HVD_SPLIT_NODE: the ranks of each node; HVD_SPLIT_ACROSS: those with the same local rank; HVD_SPLIT_NONE: in none, *out is NULL.
+ * Every call works on it but hvd_recover(): after a death close it, recover the world it came from, and split that again.
+ * Close sub-worlds first. */
+enum { HVD_SPLIT_NONE = -1, HVD_SPLIT_NODE = -2, HVD_SPLIT_ACROSS = -3 };
+HVD_API int hvd_split(struct hvd *h, int color, struct hvd **out);
 
 /* Memory that collectives use without a copy (shared with the node's ranks, or registered with NCCL);
  * zeroed, 64-byte aligned. Collective: all ranks allocate the same sizes in the same order. */
@@ -130,7 +144,8 @@ struct hvd_tensor {
 
 /* Collective. Ranks must declare the same tensors: otherwise HVD_EMISMATCH names the first rank that differs.
  * bucket_bytes 0: buckets of 2 MiB, a last tensor named "statistics" alone; after seven steps, on the CPU, the cut that hides
- * most communication by the measured ready times and the measured cost of an all-reduce. It stays from then on. */
+ * most communication by the measured ready times and the measured cost of an all-reduce. It stays from then on, and goes to the file
+ * conf.plan, if there is one: a run that finds it there takes it from the first step on. */
 HVD_API int hvd_plan_open(struct hvd *h, struct hvd_plan **p, const struct hvd_tensor *tensors, int n, size_t bucket_bytes);
 /* [sum of counts] floats, tensor after tensor; owned by the plan. */
 HVD_API float *hvd_plan_slab(const struct hvd_plan *p);
@@ -138,6 +153,9 @@ HVD_API float *hvd_plan_slab(const struct hvd_plan *p);
 HVD_API int hvd_plan_ready(struct hvd_plan *p, int i);
 /* Waits until every bucket of this step holds the mean over all ranks. */
 HVD_API int hvd_plan_finish(struct hvd_plan *p);
+/* Gradient accumulation: from the next step on, only every k-th pass over ready and finish communicates; in the others the caller
+ * adds to what is in the slab. The mean is over ranks, not over passes. Collective. */
+HVD_API int hvd_plan_accumulate(struct hvd_plan *p, int k);
 HVD_API int hvd_plan_buckets(const struct hvd_plan *p);
 /* Seconds hvd_plan_finish() waited in the last step (communication that the backward pass did not hide). */
 HVD_API double hvd_plan_exposed(const struct hvd_plan *p);

@@ -23,13 +23,13 @@ void *library_open(const char *name, const char *const *homes)
 	return dlopen(name, RTLD_NOW | RTLD_LOCAL);
 }
 
-const char *library_bind(void *library, const struct symbol *symbols, size_t n, void *functions)
+const char *library_bind(void *library, const char *const *names, size_t n, void *functions)
 {
+	const char *missing = NULL;
 	for (size_t i = 0; i < n; i++) {
-		void *found = dlsym(library, symbols[i].name);
-		if (!found)
-			return symbols[i].name;
-		memcpy((char *)functions + symbols[i].offset, &found, sizeof found);
+		void *found = dlsym(library, names[i]);
+		missing = found || missing ? missing : names[i];
+		memcpy((char *)functions + i * sizeof found, &found, sizeof found);
 	}
-	return NULL;
+	return missing;
 }

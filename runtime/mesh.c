@@ -333,7 +333,7 @@ void mesh_close(struct mesh *m)
 			message_free(p->inbox);
 			p->inbox = next;
 		}
-		wire_reset(&p->in);
+		free(p->in.payload);
 		free(p->out.bytes);
 	}
 	close(m->wake);
@@ -385,6 +385,7 @@ int mesh_send(struct mesh *m, int to, uint32_t tag, const void *data, size_t byt
 	struct wire_header header = { .kind = WIRE_DATA, .tag = tag, .bytes = (uint32_t)bytes, .carries_fd = fd >= 0 };
 	struct peer *p = &m->peer[to];
 	int status = 0;
+	atomic_fetch_add(&m->sent, 1);
 	pthread_mutex_lock(&m->lock);
 	if (fd >= 0)
 		status = p->fd >= 0 ? send_with_descriptor(p, &header, data, fd) : HVD_EPEER;

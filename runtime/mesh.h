@@ -10,10 +10,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum doing {
-	DOING_START, DOING_COMPUTE, DOING_ALLREDUCE, DOING_BUCKET, DOING_BROADCAST, DOING_ALLGATHER, DOING_REDUCE_SCATTER,
-	DOING_ALLTOALL, DOING_BARRIER, DOING_PLAN, DOING_ALLOC, DOING_COUNT
-};
+enum op_kind { OP_ALLREDUCE, OP_BROADCAST, OP_ALLGATHER, OP_REDUCE_SCATTER, OP_ALLTOALL, OP_BARRIER };
+const char *op_name(unsigned kind);
+
+enum doing { DOING_START, DOING_COMPUTE, DOING_PLAN, DOING_ALLOC, DOING_BUCKET, DOING_OP /* + enum op_kind */ };
 
 /* What a rank is doing, as it tells the others in every sign of life. */
 struct activity {
@@ -79,6 +79,10 @@ struct mesh {
 	int lost;           /* rank, -1: none */
 	_Atomic bool given_up; /* the others go on without this rank */
 	char fault[WHY_BYTES + 200];
+
+	void (*on_fault)(void *arg); /* called once a fault, by the watcher */
+	void *on_fault_arg;
+	_Atomic uint64_t sent; /* messages of mesh_send() so far */
 
 	/* End the process when a rank is lost? Set once the world is formed. */
 	_Atomic bool armed;

@@ -5,50 +5,32 @@
 #define HVD_RUNTIME_NCCL_API_H
 
 #include "backend.h"
+#include "library.h"
 
 #include <cuda.h>
 #include <nccl.h>
 
+#define DRIVER_FUNCTIONS(F) \
+	F(cuInit) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDevicePrimaryCtxRetain) F(cuCtxGetCurrent) F(cuCtxSetCurrent) \
+	F(cuStreamCreateWithPriority) F(cuStreamDestroy) F(cuStreamWaitEvent) F(cuStreamQuery) F(cuStreamIsCapturing) F(cuEventCreate) \
+	F(cuEventRecord) F(cuEventDestroy) F(cuPointerGetAttribute) F(cuMemsetD8) F(cuMemcpyDtoDAsync) F(cuMemHostAlloc) F(cuMemFreeHost) \
+	F(cuGetErrorName)
+
+#define NCCL_FUNCTIONS(F) \
+	F(ncclGetVersion) F(ncclGetUniqueId) F(ncclCommInitRankConfig) F(ncclCommGetAsyncError) F(ncclCommFinalize) F(ncclCommDestroy) \
+	F(ncclCommAbort) F(ncclMemAlloc) F(ncclMemFree) F(ncclCommRegister) F(ncclCommDeregister) F(ncclAllReduce) F(ncclBroadcast) \
+	F(ncclAllGather) F(ncclReduceScatter) F(ncclSend) F(ncclRecv) F(ncclGroupStart) F(ncclGroupEnd) F(ncclGetErrorString) F(ncclGetLastError)
+
 struct driver {
-	CUresult (*init)(unsigned);
-	CUresult (*device_count)(int *);
-	CUresult (*device_get)(CUdevice *, int);
-	CUresult (*context_retain)(CUcontext *, CUdevice);
-	CUresult (*context_release)(CUdevice);
-	CUresult (*context_current)(CUcontext *);
-	CUresult (*context_set)(CUcontext);
-	CUresult (*stream_create)(CUstream *, unsigned, int);
-	CUresult (*stream_destroy)(CUstream);
-	CUresult (*stream_wait)(CUstream, CUevent, unsigned);
-	CUresult (*event_create)(CUevent *, unsigned);
-	CUresult (*event_record)(CUevent, CUstream);
-	CUresult (*event_destroy)(CUevent);
-	CUresult (*pointer_attribute)(void *, CUpointer_attribute, CUdeviceptr);
-	CUresult (*memory_set)(CUdeviceptr, unsigned char, size_t);
-	CUresult (*memory_copy)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
-	CUresult (*error_name)(CUresult, const char **);
+	DRIVER_FUNCTIONS(LIBRARY_MEMBER)
 };
 
 struct api {
-	ncclResult_t (*version)(int *);
-	ncclResult_t (*unique_id)(ncclUniqueId *);
-	ncclResult_t (*init)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
-	ncclResult_t (*async_error)(ncclComm_t, ncclResult_t *);
-	ncclResult_t (*finalize)(ncclComm_t);
-	ncclResult_t (*destroy)(ncclComm_t);
-	ncclResult_t (*abort)(ncclComm_t);
-	ncclResult_t (*memory)(void **, size_t);
-	ncclResult_t (*memory_free)(void *);
-	ncclResult_t (*allreduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, CUstream);
-	ncclResult_t (*broadcast)(const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, CUstream);
-	ncclResult_t (*allgather)(const void *, void *, size_t, ncclDataType_t, ncclComm_t, CUstream);
-	ncclResult_t (*reduce_scatter)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, CUstream);
-	ncclResult_t (*send)(const void *, size_t, ncclDataType_t, int, ncclComm_t, CUstream);
-	ncclResult_t (*receive)(void *, size_t, ncclDataType_t, int, ncclComm_t, CUstream);
-	ncclResult_t (*group_start)(void);
-	ncclResult_t (*group_end)(void);
-	const char *(*error_string)(ncclResult_t);
-	const char *(*last_error)(ncclComm_t);
+	NCCL_FUNCTIONS(LIBRARY_MEMBER)
+	/* Since NCCL 2.23, 2.28 and 2.27; NULL in an older one. */
+	ncclResult_t (*ncclCommInitRankScalable)(ncclComm_t *, int, int, int, ncclUniqueId *, ncclConfig_t *);
+	ncclResult_t (*ncclCommRevoke)(ncclComm_t, int);
+	ncclResult_t (*ncclCommShrink)(ncclComm_t, int *, int, ncclComm_t *, ncclConfig_t *, int);
 };
 
 /* 0, or -1 with the reason. */

@@ -4,6 +4,7 @@
 #define HVD_RUNTIME_PLANNER_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Time of an all-reduce of n bytes: latency + n * per_byte, in seconds. */
 struct cost {
@@ -20,5 +21,10 @@ double plan_through(const double *ready, const size_t *bytes, const struct cost 
 
 /* Least squares through (bytes[i], seconds[i]); neither term is negative. */
 struct cost plan_fit(const double *bytes, const double *seconds, int n);
+
+/* A cut as a file of a few lines of text. hash: of the names and sizes of the gradients. Reading returns the number of buckets, 0: no
+ * such file, or -1: it is for other gradients, or no plan at all; why[WHY_BYTES]. last[n]. */
+int plan_read(const char *path, uint64_t hash, int n, int *last, char *why);
+int plan_write(const char *path, uint64_t hash, int n, const int *last, int buckets, char *why);
 
 #endif

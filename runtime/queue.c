@@ -33,14 +33,10 @@ static void wake(_Atomic uint32_t *word)
 
 static int run(struct hvd *h, const struct op *op)
 {
-	static const enum doing doing[] = {
-		[OP_ALLREDUCE] = DOING_ALLREDUCE, [OP_BROADCAST] = DOING_BROADCAST, [OP_ALLGATHER] = DOING_ALLGATHER,
-		[OP_REDUCE_SCATTER] = DOING_REDUCE_SCATTER, [OP_ALLTOALL] = DOING_ALLTOALL, [OP_BARRIER] = DOING_BARRIER,
-	};
 	int status = atomic_load(&h->mesh->failed); /* shared memory is in no known state then */
 	if (status)
 		return status;
-	mesh_doing(h->mesh, op->bucket >= 0 ? DOING_BUCKET : doing[op->kind], (uint32_t)op->bucket);
+	mesh_doing(h->mesh, op->bucket >= 0 ? DOING_BUCKET : DOING_OP + op->kind, (uint32_t)op->bucket);
 	double begin = h->trace ? now() : 0;
 	status = h->backend->run(h, op);
 	if (h->trace)
@@ -117,7 +113,9 @@ static int wait_for(struct hvd *h, uint32_t number)
 
 long queue_post(struct hvd *h, const struct op *op)
 {
-	int status = h->queue ? 0 : start(h);
+	int status = check_op(h, op);
+	if (!status && !h->queue)
+		status = start(h);
 	if (status)
 		return status;
 	struct queue *q = h->queue;
@@ -151,10 +149,10 @@ int queue_drain(struct hvd *h)
 
 int queue_run(struct hvd *h, const struct op *op)
 {
-	int status = queue_drain(h);
-	if (status)
-		return status;
-	return explain(h, run(h, op));
+	int status = check_op(h, op);
+	if (!status)
+		status = queue_drain(h);
+	return status ? status : explain(h, run(h, op));
 }
 
 void queue_reset(struct hvd *h)

@@ -8,14 +8,6 @@
 #include <unistd.h>
 
 #define TAG_ROUND 0x20000000u
-#define TAG_CARD 0x10000000u
-
-struct survivors {
-	struct mesh *old;
-	int *rank; /* [size] old ranks, ascending */
-	int size, mine;
-	uint32_t tag;
-};
 
 /* fate[rank] of every rank, as this one sees it now. */
 static void see(struct mesh *m, uint8_t *fate)
@@ -128,6 +120,8 @@ int hvd_recover(struct hvd *h)
 	struct mesh *m = h->mesh;
 	if (!m->peer || !atomic_load(&m->failed))
 		return fail(h, HVD_EINVAL, "hvd_recover: no rank is lost");
+	if (h->parent)
+		return fail(h, HVD_EINVAL, "hvd_recover: a sub-world ends with its rank: close it, recover the world, and split that again");
 	if (!h->conf.on_death)
 		return fail(h, HVD_EINVAL, "hvd_recover: on_death is abort (srun --hvd=on_death=continue)");
 	if (m->failed != HVD_EPEER)
@@ -148,6 +142,7 @@ int hvd_recover(struct hvd *h)
 	h->world.epoch = m->rounds;
 	describe_world(h);
 	queue_reset(h);
+	h->stop_word = 0;
 	arm(h);
 	return 0;
 }

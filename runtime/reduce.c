@@ -87,6 +87,25 @@ TYPE(f32, float, float, SAME, SAME)
 TYPE(f64, double, double, SAME, SAME)
 TYPE(f16, uint16_t, float, f32_of_f16, f16_of_f32)
 TYPE(bf16, uint16_t, float, f32_of_bf16, bf16_of_f32)
+
+/* bf16 that stays bf16 between ranks */
+#define PLUS_BF16(a, b) bf16_of_f32(f32_of_bf16(a) + f32_of_bf16(b))
+
+static void store_thin(void *element, const void *running, size_t n, int divisor)
+{
+	uint16_t *restrict e = element;
+	const uint16_t *restrict r = running;
+	for (size_t i = 0; i < n; i++)
+		e[i] = divisor == 1 ? r[i] : bf16_of_f32(f32_of_bf16(r[i]) / (float)divisor);
+}
+
+static void load_thin(void *running, const void *element, size_t n)
+{
+	memcpy(running, element, n * 2);
+}
+
+FOLD(thin, uint16_t, uint16_t, SAME, sum, PLUS_BF16)
+
 TYPE(i32, int32_t, int32_t, SAME, SAME)
 TYPE(i64, int64_t, int64_t, SAME, SAME)
 TYPE(u8, uint8_t, uint8_t, SAME, SAME)
@@ -105,7 +124,18 @@ static const struct arithmetic table[][4] = {
 	ROW(HVD_I32, i32, 4, 4), ROW(HVD_I64, i64, 8, 8), ROW(HVD_U8, u8, 1, 1),   ROW(HVD_U64, u64, 8, 8),
 };
 
-const struct arithmetic *arithmetic(enum hvd_type type, enum hvd_op op)
+const struct arithmetic *arithmetic(enum hvd_type type, enum hvd_op op, int narrow)
 {
-	return &table[type][op];
+	static const struct arithmetic thin = { 2, 2, load_thin, sum_thin, store_thin };
+	return narrow ? &thin : &table[type][op];
+}
+
+void narrow(void *bf16, const void *f32, size_t n)
+{
+	store_bf16(bf16, f32, n, 1);
+}
+
+void widen(void *f32, const void *bf16, size_t n)
+{
+	load_bf16(f32, bf16, n);
 }

@@ -75,11 +75,10 @@ int team_barrier(struct doorway *d)
 
 static int mismatch(const struct doorway *d, int i)
 {
-	static const char *const names[8] = { "all-reduce", "broadcast", "all-gather", "reduce-scatter", "all-to-all", "barrier", "?", "?" };
 	const struct stamp *a = &page(d, d->team->me)->notice.stamp, *b = &page(d, i)->notice.stamp;
 	char text[WHY_BYTES];
-	snprintf(text, sizeof text, "calls %s of %llu %s, rank %d calls %s of %llu %s", names[a->kind % 8], (unsigned long long)a->n,
-		 type_name((enum hvd_type)(a->type % 8)), d->mesh->member[d->team->first + i], names[b->kind % 8], (unsigned long long)b->n,
+	snprintf(text, sizeof text, "calls %s of %llu %s, rank %d calls %s of %llu %s", op_name(a->kind), (unsigned long long)a->n,
+		 type_name((enum hvd_type)(a->type % 8)), d->mesh->member[d->team->first + i], op_name(b->kind), (unsigned long long)b->n,
 		 type_name((enum hvd_type)(b->type % 8)));
 	return mesh_fault(d->mesh, HVD_EMISMATCH, -1, CAUSE_NONE, text);
 }

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,21 +23,19 @@ struct fault_notice {
 	int32_t reporter; /* who noticed it; the notice may come through others */
 };
 
+static void end_silent_locked(struct mesh *m, int rank);
+
 /* ---- words ---------------------------------------------------------------------------------------- */
 
 static void describe(const struct activity *a, char text[64])
 {
-	static const char *const words[DOING_COUNT] = {
-		[DOING_START] = "starting",         [DOING_COMPUTE] = "computing",    [DOING_ALLREDUCE] = "in an all-reduce",
-		[DOING_BUCKET] = "all-reducing bucket", [DOING_BROADCAST] = "in a broadcast", [DOING_ALLGATHER] = "in an all-gather",
-		[DOING_REDUCE_SCATTER] = "in a reduce-scatter", [DOING_ALLTOALL] = "in an all-to-all",
-		[DOING_BARRIER] = "in a barrier",   [DOING_PLAN] = "in hvd_plan_open", [DOING_ALLOC] = "in hvd_alloc",
-	};
-	const char *word = a->what < DOING_COUNT ? words[a->what] : "doing something unknown";
+	static const char *const words[] = { "starting", "computing", "in hvd_plan_open", "in hvd_alloc" };
 	if (a->what == DOING_BUCKET)
-		snprintf(text, 64, "%s %u for %.2f s", word, a->index, a->seconds);
+		snprintf(text, 64, "all-reducing bucket %u for %.2f s", a->index, a->seconds);
+	else if (a->what < DOING_BUCKET)
+		snprintf(text, 64, "%s for %.2f s", words[a->what], a->seconds);
 	else
-		snprintf(text, 64, "%s for %.2f s", word, a->seconds);
+		snprintf(text, 64, "in %s for %.2f s", op_name(a->what - DOING_OP), a->seconds);
 }
 
 static struct activity own_activity(struct mesh *m)
@@ -194,6 +193,8 @@ void dismiss_locked(struct mesh *m, int rank)
 		char text[WHY_BYTES];
 	} body = { .notice = { HVD_EPEER, rank, CAUSE_LATE, m->rank } };
 	peer_post(p, &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof body }, &body);
+	if (p->fate == UNHEARD)
+		end_silent_locked(m, rank);
 	close(p->fd);
 	p->fd = -1;
 }
@@ -256,7 +257,7 @@ static int handle(struct mesh *m, int from)
 		pthread_cond_broadcast(&m->changed);
 		break;
 	}
-	wire_reset(&p->in);
+	wire_skip(&p->in);
 	return 0;
 }
 
@@ -341,6 +342,35 @@ static void look_for_silence(struct mesh *m, double t)
 			fault_locked(m, HVD_EPEER, i, CAUSE_SILENT, -1, NULL);
 }
 
+/* A rank that stands still (SIGSTOP, a debugger) would keep the job step for ever: a rank of its node ends it, and where there is none, the
+ * first survivor has Slurm end the step. The link is still there, so the process is. */
+static void end_silent_locked(struct mesh *m, int rank)
+{
+	struct peer *p = &m->peer[rank];
+	struct ucred who = { .pid = 0 };
+	socklen_t size = sizeof who;
+	char *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID"), name[64];
+	bool alone = true, first = true;
+	if (now() - p->heard < m->deadline / 2)
+		return; /* it lives, and hears that it was given up */
+	if (p->fd >= 0 && !strcmp(p->host, m->peer[m->rank].host)) {
+		if (!getsockopt(p->fd, SOL_SOCKET, SO_PEERCRED, &who, &size) && who.pid > 0)
+			kill(who.pid, SIGKILL);
+		return;
+	}
+	for (int i = 0; i < m->size; i++) {
+		alone &= i == rank || m->peer[i].fate != ALIVE || strcmp(p->host, m->peer[i].host);
+		first &= i >= m->rank || m->peer[i].fate != ALIVE;
+	}
+	if (!alone || !first || !m->armed || !job || !step)
+		return;
+	snprintf(name, sizeof name, "%s.%s", job, step);
+	char *const command[] = { "scancel", "--signal=KILL", name, NULL };
+	pid_t child;
+	if (posix_spawnp(&child, command[0], NULL, NULL, command, environ))
+		return; /* the step then lasts until its time limit, as without us */
+}
+
 /* The default end of a process that lost a rank: one line, whatever the other threads are in, and exit. */
 static void end_process(struct mesh *m)
 {
@@ -381,7 +411,7 @@ static void *watch(void *arg)
 	struct mesh *m = arg;
 	struct pollfd *p = calloc((size_t)m->size + 1, sizeof *p);
 	double interval = beat_interval(m), next_beat = 0, last = now();
-	bool told = false, stop = !p;
+	bool told = false, ended = false, stop = !p;
 	while (!stop) {
 		uint64_t count;
 		double t = now();
@@ -409,10 +439,15 @@ static void *watch(void *arg)
 			beat(m);
 			next_beat = t + interval;
 		}
-		bool lost = !told && m->failed == HVD_EPEER && m->armed;
-		told |= lost;
+		bool fault = m->failed && !told && m->on_fault, lost = m->failed == HVD_EPEER && m->armed && !ended;
+		told = m->failed && (told || fault);
+		if (lost && m->lost >= 0 && m->lost != m->rank && m->peer[m->lost].fate == UNHEARD)
+			end_silent_locked(m, m->lost);
+		ended |= lost;
 		stop = m->stop;
 		pthread_mutex_unlock(&m->lock);
+		if (fault)
+			m->on_fault(m->on_fault_arg);
 		if (lost)
 			end_process(m);
 	}

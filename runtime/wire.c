@@ -22,8 +22,13 @@ long wire_take(struct wire_reader *r, const void *bytes, size_t n, bool *complet
 			return (long)used;
 		if (!plausible(&r->header))
 			return -1;
-		if (r->header.bytes && !(r->payload = malloc(r->header.bytes)))
-			return -1;
+		if (r->header.bytes > r->room) {
+			free(r->payload);
+			r->payload = malloc(r->header.bytes);
+			r->room = r->payload ? r->header.bytes : 0;
+			if (!r->payload)
+				return -1;
+		}
 	}
 	size_t got = r->have - sizeof r->header, left = r->header.bytes - got;
 	size_t take = n - used < left ? n - used : left;
@@ -37,12 +42,11 @@ long wire_take(struct wire_reader *r, const void *bytes, size_t n, bool *complet
 uint8_t *wire_next(struct wire_reader *r)
 {
 	uint8_t *payload = r->payload;
-	r->payload = NULL;
-	r->have = 0;
+	*r = (struct wire_reader){ .room = 0 };
 	return payload;
 }
 
-void wire_reset(struct wire_reader *r)
+void wire_skip(struct wire_reader *r)
 {
-	free(wire_next(r));
+	r->have = 0;
 }

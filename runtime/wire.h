@@ -23,7 +23,8 @@ struct wire_header {
 struct wire_reader {
 	struct wire_header header;
 	size_t have;      /* bytes of the message so far, header included */
-	uint8_t *payload; /* allocated once the header is complete */
+	size_t room;      /* of payload, which serves one message after the other until it is given away */
+	uint8_t *payload;
 };
 
 /* Takes up to n bytes. Returns how many were used, or -1 if they are no message of ours (or memory is out).
@@ -31,6 +32,7 @@ struct wire_reader {
 long wire_take(struct wire_reader *reader, const void *bytes, size_t n, bool *complete);
 /* Gives the payload to the caller (may be NULL when empty) and starts the next message. */
 uint8_t *wire_next(struct wire_reader *reader);
-void wire_reset(struct wire_reader *reader);
+/* Starts the next message. */
+void wire_skip(struct wire_reader *reader);
 
 #endif

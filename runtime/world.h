@@ -26,6 +26,11 @@ struct hvd {
 	char host[HOST_BYTES];     /* this rank's node */
 	struct trace_file *trace;  /* NULL: none */
 	uint32_t step;             /* of the plan, for the trace */
+	uint32_t *stop, stop_word; /* stop: what kernels read, in memory that the device sees too */
+	uint64_t staged;           /* bytes that collectives copied because they lay outside of hvd_alloc() */
+	struct hvd *parent;        /* of which this is a sub-world; NULL: none */
+	int *of_parent;            /* [size] numbers in the parent's mesh */
+	uint32_t splits;
 };
 
 static inline double now(void)
@@ -41,8 +46,15 @@ int fail(struct hvd *h, int status, const char *format, ...) __attribute__((form
 /* world.rank, size, local and node numbers, from the mesh. */
 void describe_world(struct hvd *h);
 void arm(struct hvd *h);
-/* hvd_init() with another way to find the ranks. */
+
+/* hvd_init(), in two halves: a world of one with these settings, then the world that `boot` finds. */
+int handle_new(struct hvd **h, const struct hvd_conf *conf);
+int handle_form(struct hvd *h, struct boot *boot);
+/* Both, with any way to find the ranks. */
 int hvd_init_from(struct hvd **h, const struct hvd_conf *conf, int (*find)(struct boot *, char *why));
+
+/* In the watching thread of a sub-world: its lost rank is one of the parent's too. */
+void split_fault(struct hvd *h);
 
 size_t type_size(enum hvd_type type);
 const char *type_name(enum hvd_type type);

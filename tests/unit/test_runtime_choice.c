@@ -84,16 +84,16 @@ static void nccl_goes_as_far_as_the_driver_lets_it(void **state)
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	int version = 0;
 	config.blocking = 0;
-	assert_int_equal(nc.version(&version), ncclSuccess);
+	assert_int_equal(nc.ncclGetVersion(&version), ncclSuccess);
 	assert_true(version >= 21800); /* communicators that do not block */
 	setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-	assert_int_equal(nc.unique_id(&id), ncclSuccess);
+	assert_int_equal(nc.ncclGetUniqueId(&id), ncclSuccess);
 	if (gpu_here())
 		skip_because("this machine has a GPU: tests/gpu creates communicators");
-	ncclResult_t rc = nc.init(&comm, 1, id, 0, &config);
+	ncclResult_t rc = nc.ncclCommInitRankConfig(&comm, 1, id, 0, &config);
 	for (int i = 0; rc == ncclInProgress && i < 1000; i++) {
 		usleep(1000);
-		assert_int_equal(nc.async_error(comm, &rc), ncclSuccess);
+		assert_int_equal(nc.ncclCommGetAsyncError(comm, &rc), ncclSuccess);
 	}
 	assert_int_equal(rc, ncclUnhandledCudaError);
 #else

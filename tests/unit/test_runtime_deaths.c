@@ -15,6 +15,8 @@ static struct hvd *open_world(double deadline)
 	struct hvd_conf conf = quick_conf();
 	conf.deadline = deadline;
 	int status = hvd_init_from(&h, &conf, meet);
+	if (status == HVD_EPEER)
+		_exit(70); /* the victim was quicker */
 	works(h, status);
 	all_arrive();
 	return h;
@@ -53,10 +55,6 @@ static void toil_until_killed(void *arg)
 	if (meeting_rank == s->victim && !fork()) {
 		usleep(s->after);
 		kill(getppid(), s->signal);
-		if (s->signal == SIGSTOP) {
-			usleep((useconds_t)(s->deadline * 3e6));
-			kill(getppid(), SIGKILL);
-		}
 		_exit(0);
 	}
 	toil(h);
@@ -91,13 +89,63 @@ static void a_rank_killed_at_any_instant_ends_all_others(void **state)
 	}
 }
 
-static void a_stopped_rank_is_noticed_within_the_deadline(void **state)
+/* Nobody continues or kills the stopped rank but the others, so without them this would last for ever. */
+static void a_stopped_rank_is_noticed_and_ended_by_one_of_its_node(void **state)
 {
 	(void)state;
 	struct scene s = { 1, SIGSTOP, 100000, 1 };
-	assert_true(play("aaa", &s) < 4);
+	assert_true(play("aaa", &s) < 15);
 	s.victim = 2;
-	assert_true(play("aabb", &s) < 4);
+	assert_true(play("aabb", &s) < 15);
+}
+
+static void toil_until_stopped_alone(void *arg)
+{
+	const char *folder = arg;
+	char path[4096];
+	struct hvd *h = open_world(1);
+	if (meeting_rank == 1) {
+		snprintf(path, sizeof path, "%s/pid", folder);
+		FILE *f = fopen(path, "w");
+		must(f);
+		fprintf(f, "%d\n", (int)getpid());
+		fclose(f);
+		works(h, hvd_barrier(h));
+		raise(SIGSTOP);
+	}
+	works(h, hvd_barrier(h));
+	toil(h);
+}
+
+/* A scancel that writes down what it was asked, and ends the rank as Slurm would. */
+static void a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel(void **state)
+{
+	(void)state;
+	char folder[] = "/tmp/hvd-test-XXXXXX", command[4096], path[4096], said[64] = "";
+	int status[RANKS_MAX];
+	assert_non_null(mkdtemp(folder));
+	snprintf(command, sizeof command, "printf '#!/bin/sh\necho \"$*\" >%s/said\nkill -KILL \"$(cat %s/pid)\"\n' >%s/scancel && chmod +x %s/scancel", folder,
+		 folder, folder, folder);
+	assert_int_equal(system(command), 0);
+	snprintf(path, sizeof path, "%s:%s", folder, getenv("PATH"));
+	setenv("PATH", path, 1);
+	setenv("SLURM_JOB_ID", "17", 1);
+	setenv("SLURM_STEP_ID", "3", 1);
+	spawn_ranks("aba", toil_until_stopped_alone, folder, status);
+	meeting_over();
+	unsetenv("SLURM_JOB_ID");
+	unsetenv("SLURM_STEP_ID");
+	snprintf(path, sizeof path, "%s/said", folder);
+	FILE *f = fopen(path, "r");
+	assert_non_null(f);
+	assert_non_null(fgets(said, sizeof said, f));
+	fclose(f);
+	assert_string_equal(said, "--signal=KILL 17.3\n");
+	assert_true(WIFSIGNALED(status[1]) && WTERMSIG(status[1]) == SIGKILL);
+	assert_int_equal(WEXITSTATUS(status[0]), 70);
+	assert_int_equal(WEXITSTATUS(status[2]), 70);
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
 }
 
 /* ---- who is named, and how ------------------------------------------------------------------------ */
@@ -346,7 +394,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_rank_killed_at_any_instant_ends_all_others),
-		cmocka_unit_test(a_stopped_rank_is_noticed_within_the_deadline),
+		cmocka_unit_test(a_stopped_rank_is_noticed_and_ended_by_one_of_its_node),
+		cmocka_unit_test(a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel),
 		cmocka_unit_test(a_plain_exit_is_named_to_ranks_that_compute),
 		cmocka_unit_test(a_goodbye_is_no_death_unless_others_still_wait),
 		cmocka_unit_test(ranks_that_call_different_collectives_are_told),

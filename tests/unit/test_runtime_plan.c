@@ -11,10 +11,14 @@ static float gradient(int rank, int step, size_t i)
 	return (float)(x & 0xffffff) / 65536.0f - 100;
 }
 
+static struct hvd_conf settings; /* beside quick_conf() */
+
 static struct hvd *open_world(void)
 {
 	struct hvd *h;
 	struct hvd_conf conf = quick_conf();
+	conf.plan = settings.plan;
+	conf.wire = settings.wire;
 	int status = hvd_init_from(&h, &conf, meet);
 	works(h, status);
 	return h;
@@ -143,12 +147,170 @@ static void ready_never_waits_for_other_ranks(void **state)
 	run_ranks("aab", never_waits, NULL);
 }
 
+/* Three passes a step: the slab adds up, and only the third communicates. */
+static void accumulate(void *arg)
+{
+	static const struct hvd_tensor t[] = { { "a", 5000 }, { "b", 5000 } };
+	struct hvd *h = open_world();
+	struct hvd_plan *p;
+	(void)arg;
+	works(h, hvd_plan_open(h, &p, t, 2, 1));
+	float *slab = hvd_plan_slab(p);
+	must(hvd_plan_accumulate(p, 0) == HVD_EINVAL);
+	works(h, hvd_plan_accumulate(p, 3));
+	for (int step = 0; step < 3; step++) {
+		memset(slab, 0, 10000 * sizeof *slab);
+		for (int pass = 0; pass < 3; pass++) {
+			for (int i = 0; i < 2; i++) {
+				for (int k = 0; k < 5000; k++)
+					slab[i * 5000 + k] += (float)(meeting_rank + pass);
+				works(h, hvd_plan_ready(p, i));
+			}
+			must(pass == 0 || hvd_plan_accumulate(p, 2) == HVD_EINVAL);
+			works(h, hvd_plan_finish(p));
+			must(pass == 2 || slab[7] == (float)(pass ? 2 * meeting_rank + 1 : meeting_rank));
+		}
+		must(slab[0] == 6 && slab[9999] == 6); /* mean of 3, 6 and 9 */
+	}
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void gradients_of_several_passes_are_averaged_once(void **state)
+{
+	(void)state;
+	run_ranks("aab", accumulate, NULL);
+}
+
+/* ---- the plan file -------------------------------------------------------------------------------- */
+
+static void follow_the_file(void *arg)
+{
+	const int *steps = arg;
+	struct hvd_tensor t[TENSORS];
+	char names[TENSORS][16];
+	declare(t, names);
+	struct hvd *h = open_world();
+	struct hvd_plan *p;
+	works(h, hvd_plan_open(h, &p, t, TENSORS, 0));
+	if (!*steps)
+		meeting->note[meeting_rank] = hvd_plan_buckets(p);
+	for (int step = 0; step < *steps; step++) {
+		for (int i = 0; i < TENSORS; i++)
+			works(h, hvd_plan_ready(p, i));
+		works(h, hvd_plan_finish(p));
+	}
+	must(*steps || hvd_plan_buckets(p) == 2);
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void refuse_the_file(void *arg)
+{
+	const char *because = arg;
+	struct hvd_tensor t[TENSORS];
+	char names[TENSORS][16];
+	declare(t, names);
+	if (!strcmp(because, "other gradients"))
+		t[3].count++;
+	struct hvd *h = open_world();
+	struct hvd_plan *p;
+	must(hvd_plan_open(h, &p, t, TENSORS, 0) == HVD_EMISMATCH);
+	must(!p && strstr(hvd_error(h), meeting_rank ? "rank 0 says why" : because));
+	works(h, hvd_close(h));
+}
+
+static void a_cut_is_written_down_and_taken_from_the_file(void **state)
+{
+	(void)state;
+	char path[] = "/tmp/hvd-plan-XXXXXX", text[4096], first[128];
+	int steps = 8, buckets = 0;
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	close(fd);
+	unlink(path);
+	settings.plan = path;
+	run_ranks("aabb", follow_the_file, &steps); /* measures, and writes */
+	FILE *f = fopen(path, "r");
+	assert_non_null(f);
+	assert_non_null(fgets(first, sizeof first, f));
+	size_t n = fread(text, 1, sizeof text - 1, f);
+	fclose(f);
+	text[n] = 0;
+	assert_int_equal(sscanf(strstr(first, "hash"), "hash %*x, %d", &buckets), 1);
+	assert_true(buckets >= 1 && !strcmp(text + n - 3, "29\n"));
+
+	f = fopen(path, "w"); /* another cut, by hand */
+	*strstr(first, " gradients, ") = 0;
+	fprintf(f, "%s gradients, %.22s 2 buckets; the last gradient of each\n4\n29\n", first, first + strlen(first) + 12);
+	fclose(f);
+	steps = 0;
+	run_ranks("aabb", follow_the_file, &steps);
+	steps = 8; /* it stays, though the steps are measured ones */
+	run_ranks("abc", follow_the_file, &steps);
+	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "other gradients");
+	assert_int_equal(truncate(path, 60), 0);
+	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "damaged");
+	unlink(path);
+	settings.plan = NULL;
+}
+
+/* ---- bf16 on the wire ----------------------------------------------------------------------------- */
+
+static void narrow_train(void *arg)
+{
+	struct hvd_tensor t[TENSORS];
+	char names[TENSORS][16];
+	int floats = declare(t, names), differ = 0;
+	struct hvd *h = open_world();
+	struct hvd_plan *p;
+	(void)arg;
+	works(h, hvd_plan_open(h, &p, t, TENSORS, 100000));
+	int size = hvd_world(h)->size;
+	float *slab = hvd_plan_slab(p), *other = malloc((size_t)floats * sizeof *other);
+	must(other);
+	for (int i = 0; i < floats; i++)
+		slab[i] = gradient(meeting_rank, 0, (size_t)i);
+	for (int i = 0; i < TENSORS; i++)
+		works(h, hvd_plan_ready(p, i));
+	works(h, hvd_plan_finish(p));
+	for (int i = 0; i < floats; i++) {
+		float want = 0;
+		for (int r = 0; r < size; r++)
+			want += gradient(r, 0, (size_t)i);
+		want /= (float)size;
+		float error = slab[i] > want ? slab[i] - want : want - slab[i];
+		bool statistics = (size_t)i >= (size_t)floats - t[TENSORS - 1].count;
+		must(statistics ? error < 1e-4f : error < 200.0f / 128);
+		differ += error > 1e-3f;
+	}
+	must(differ > floats / 2); /* it was rounded */
+	memcpy(other, slab, (size_t)floats * sizeof *other);
+	works(h, hvd_broadcast(h, other, (size_t)floats, HVD_F32, 1));
+	must(!memcmp(other, slab, (size_t)floats * sizeof *other));
+	free(other);
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void bf16_on_the_wire_is_near_and_the_same_on_all_ranks(void **state)
+{
+	(void)state;
+	settings.wire = HVD_BF16;
+	run_ranks("aa", narrow_train, NULL);
+	run_ranks("aabb", narrow_train, NULL);
+	settings.wire = HVD_F32;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(means_do_not_depend_on_cut_or_layout),
 		cmocka_unit_test(a_rank_that_declares_something_else_is_named),
 		cmocka_unit_test(ready_never_waits_for_other_ranks),
+		cmocka_unit_test(gradients_of_several_passes_are_averaged_once),
+		cmocka_unit_test(a_cut_is_written_down_and_taken_from_the_file),
+		cmocka_unit_test(bf16_on_the_wire_is_near_and_the_same_on_all_ranks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sub-worlds: some ranks of a world as a world of their own, with its own mesh; they find each other over the parent's. */
+#include "backend.h"
+#include "queue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TAG_SPLIT 0x04000000u
+
+static int split_publish(struct boot *b, const void *card, size_t bytes, char *why)
+{
+	struct hvd *child = b->state, *h = child->parent;
+	(void)why;
+	for (int i = 1; i < b->size; i++)
+		mesh_send(h->mesh, child->of_parent[i], TAG_SPLIT | h->splits, card, bytes, -1);
+	return 0;
+}
+
+static int split_lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
+{
+	struct hvd *child = b->state, *h = child->parent;
+	struct message *message = mesh_receive(h->mesh, child->of_parent[0], TAG_SPLIT | h->splits, until);
+	bool right = message && message->bytes == bytes;
+	if (right)
+		memcpy(card, message->data, bytes);
+	else
+		snprintf(why, WHY_BYTES, "hvd_split: %.300s", message ? "rank 0 runs another version of libhvd" : h->mesh->fault);
+	message_free(message);
+	return right ? 0 : HVD_EBOOT;
+}
+
+static void split_host_of(struct boot *b, int rank, char host[HOST_BYTES])
+{
+	const struct hvd *child = b->state;
+	snprintf(host, HOST_BYTES, "%s", child->parent->mesh->peer[child->of_parent[rank]].host);
+}
+
+static void split_finish(struct boot *b)
+{
+	(void)b;
+}
+
+/* child->of_parent, and what the sub-world's ranks look like from here. */
+static void gather_members(struct hvd *child, struct boot *b, const int32_t *colors)
+{
+	const struct hvd *h = child->parent;
+	const char *host = hvd_host(h, h->world.rank);
+	b->nodes = 1;
+	for (int r = 0; r < h->world.size; r++) {
+		if (colors[r] != colors[h->world.rank])
+			continue;
+		if (strcmp(hvd_host(h, r), host))
+			b->nodes = 2; /* or more */
+		b->rank += r < h->world.rank;
+		child->of_parent[b->size++] = h->world.size > 1 ? h->mesh->member[r] : 0;
+	}
+	snprintf(b->host, sizeof b->host, "%s", host);
+}
+
+int hvd_split(struct hvd *h, int color, struct hvd **out)
+{
+	*out = NULL;
+	if (color < HVD_SPLIT_ACROSS)
+		return fail(h, HVD_EINVAL, "hvd_split: no such color: %d", color);
+	int32_t mine = color == HVD_SPLIT_NODE ? h->world.node : color == HVD_SPLIT_ACROSS ? h->world.local_rank : color;
+	int32_t *colors = calloc((size_t)h->world.size, sizeof *colors);
+	struct hvd_conf conf = h->conf;
+	conf.backend = h->backend == &backend_nccl ? "nccl" : "cpu";
+	conf.trace = NULL;
+	conf.on_lost = NULL;
+	int status = colors ? queue_drain(h) : fail(h, HVD_ESYS, "hvd_split: no memory for %d ranks", h->world.size);
+	if (!status) {
+		colors[0] = mine;
+		status = h->world.size > 1 ? mesh_gather(h->mesh, &mine, sizeof mine, colors) : 0;
+	}
+	if (status && atomic_load(&h->mesh->failed))
+		fail(h, status, "%s", h->mesh->fault);
+	if (!status && mine != HVD_SPLIT_NONE) {
+		struct boot boot = { .publish = split_publish, .lookup = split_lookup, .host_of = split_host_of, .finish = split_finish };
+		status = handle_new(out, &conf);
+		struct hvd *child = *out;
+		if (!status && !(child->of_parent = calloc((size_t)h->world.size, sizeof(int))))
+			status = HVD_ESYS;
+		if (!status) {
+			child->parent = h;
+			boot.state = child;
+			gather_members(child, &boot, colors);
+			status = handle_form(child, &boot);
+		}
+		if (status) {
+			fail(h, status, "hvd_split: %s", hvd_error(child));
+			hvd_close(child);
+			*out = NULL;
+		}
+	}
+	h->splits++;
+	free(colors);
+	return status;
+}
+
+void split_fault(struct hvd *h)
+{
+	struct mesh *m = h->mesh, *above = h->parent->mesh;
+	int lost = m->lost;
+	if (lost >= 0 && !m->peer[lost].left)
+		mesh_fault(above, HVD_EPEER, h->of_parent[lost], m->peer[lost].fate == DEAD ? CAUSE_CLOSED : CAUSE_LATE, NULL);
+}

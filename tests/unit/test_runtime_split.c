@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sub-worlds: who is in them, sums in them, and a death in one. */
+#include "tests/unit/runtime_world.h"
+
+static struct hvd *open_world(int on_death)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	conf.on_death = on_death;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	return h;
+}
+
+/* Sum of 1 << rank over those that meeting_hosts puts beside this rank: by letter, or by number within the letter. */
+static int64_t expected(bool across)
+{
+	int64_t sum = 0;
+	int local[RANKS_MAX] = { 0 }, n = (int)strlen(meeting_hosts);
+	for (int r = 0; r < n; r++)
+		for (int q = 0; q < r; q++)
+			local[r] += meeting_hosts[q] == meeting_hosts[r];
+	for (int r = 0; r < n; r++)
+		if (across ? local[r] == local[meeting_rank] : meeting_hosts[r] == meeting_hosts[meeting_rank])
+			sum += 1 << r;
+	return sum;
+}
+
+static void check_sum(struct hvd *h, int64_t want)
+{
+	int64_t sum = 1 << meeting_rank;
+	works(h, hvd_allreduce(h, &sum, &sum, 1, HVD_I64, HVD_SUM));
+	must(sum == want);
+}
+
+static void split_all_ways(void *arg)
+{
+	struct hvd *h = open_world(0), *node, *across, *odd, *within;
+	int n = hvd_world(h)->size;
+	(void)arg;
+	works(h, hvd_split(h, HVD_SPLIT_NODE, &node));
+	works(h, hvd_split(h, HVD_SPLIT_ACROSS, &across));
+	works(h, hvd_split(h, meeting_rank == 0 ? HVD_SPLIT_NONE : meeting_rank % 2, &odd));
+	must(hvd_world(node)->size == hvd_world(h)->local_size && hvd_world(node)->rank == hvd_world(h)->local_rank);
+	must(hvd_world(node)->nodes == 1 && !strcmp(hvd_host(node, 0), hvd_host(h, meeting_rank)));
+	must(!odd == !meeting_rank);
+	for (int round = 0; round < 20; round++) { /* one after the other, in all of them */
+		check_sum(node, expected(false));
+		check_sum(h, (1 << n) - 1);
+		check_sum(across, expected(true));
+		int64_t odds = 0;
+		for (int r = 1; r < n; r++)
+			odds += r % 2 == meeting_rank % 2 ? 1 << r : 0;
+		if (odd)
+			check_sum(odd, odds);
+	}
+	float *shared = hvd_alloc(node, 100000 * sizeof *shared);
+	must(shared);
+	for (int i = 0; i < 100000; i++)
+		shared[i] = (float)meeting_rank;
+	works(node, hvd_allreduce(node, shared, shared, 100000, HVD_F32, HVD_MAX));
+	must(shared[99999] >= (float)meeting_rank);
+	works(across, hvd_split(across, 0, &within)); /* of a sub-world */
+	check_sum(within, expected(true));
+	must(hvd_split(h, -7, &odd) == HVD_EINVAL && hvd_recover(node) == HVD_EINVAL);
+	works(within, hvd_close(within));
+	works(across, hvd_close(across));
+	works(node, hvd_close(node));
+	works(h, hvd_barrier(h));
+	works(h, hvd_close(h));
+}
+
+static void ranks_form_worlds_by_node_across_nodes_and_by_color(void **state)
+{
+	(void)state;
+	run_ranks("aabbb", split_all_ways, NULL);
+	run_ranks("abab", split_all_ways, NULL);
+	run_ranks("aaa", split_all_ways, NULL);
+}
+
+/* Rank 2 (of node b, where it is number 0) dies while the others wait for it in the sub-world of its node. */
+static void die_in_a_sub_world(void *arg)
+{
+	struct hvd *h = open_world(1), *node;
+	(void)arg;
+	works(h, hvd_split(h, HVD_SPLIT_NODE, &node));
+	works(h, hvd_barrier(h));
+	if (meeting_rank == 2)
+		raise(SIGKILL);
+	int64_t sum = 1;
+	int status = 0;
+	while (!status)
+		status = hvd_allreduce(meeting_rank > 2 ? node : h, &sum, &sum, 1, HVD_I64, HVD_MAX);
+	must(status == HVD_EPEER);
+	while (!(status = hvd_barrier(h))) /* the world above hears of it, by its own number */
+		;
+	must(status == HVD_EPEER && strstr(hvd_error(h), "rank 2 on node-b"));
+	hvd_close(node);
+	works(h, hvd_recover(h));
+	must(hvd_world(h)->size == 4);
+	works(h, hvd_split(h, HVD_SPLIT_NODE, &node));
+	sum = 1;
+	works(node, hvd_allreduce(node, &sum, &sum, 1, HVD_I64, HVD_SUM));
+	must(sum == 2);
+	works(node, hvd_close(node));
+	works(h, hvd_close(h));
+}
+
+static void a_death_in_a_sub_world_is_one_of_the_world(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("aabbb", die_in_a_sub_world, NULL, status);
+	meeting_over();
+	for (int r = 0; r < 5; r++)
+		assert_int_equal(status[r], r == 2 ? SIGKILL : 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ranks_form_worlds_by_node_across_nodes_and_by_color),
+		cmocka_unit_test(a_death_in_a_sub_world_is_one_of_the_world),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
