@@ -48,6 +48,7 @@ struct peer {
 	int fd;          /* -1: this rank itself, or the link is closed */
 	bool member;     /* of the world as it is now */
 	bool left;       /* said goodbye */
+	bool silent;     /* given up without a sign of life: stopped, or out of reach */
 	enum fate fate;
 	double heard;    /* when the last byte came */
 	struct activity doing;

@@ -102,8 +102,10 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 {
 	int before = atomic_load(&m->failed);
 	bool news = rank >= 0 && rank != m->rank && m->peer[rank].fate == ALIVE;
-	if (news)
+	if (news) {
 		m->peer[rank].fate = cause == CAUSE_CLOSED || cause == CAUSE_LEFT ? DEAD : UNHEARD;
+		m->peer[rank].silent = cause == CAUSE_SILENT;
+	}
 	if (rank >= 0 && !m->peer[rank].member)
 		return before ? before : HVD_EPEER; /* it is known, and the world goes on without it */
 	if (news && before)
@@ -120,6 +122,8 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 	struct wire_header header = { .kind = WIRE_FAULT, .bytes = sizeof body };
 	for (int i = 0; i < m->size; i++)
 		peer_post(&m->peer[i], &header, &body);
+	if (news && m->armed) /* before the program hears of it, and ends */
+		end_silent_locked(m, rank);
 	atomic_store(&m->failed, status);
 	wake_waiting(m);
 	return status;
@@ -193,8 +197,7 @@ void dismiss_locked(struct mesh *m, int rank)
 		char text[WHY_BYTES];
 	} body = { .notice = { HVD_EPEER, rank, CAUSE_LATE, m->rank } };
 	peer_post(p, &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof body }, &body);
-	if (p->fate == UNHEARD)
-		end_silent_locked(m, rank);
+	end_silent_locked(m, rank);
 	close(p->fd);
 	p->fd = -1;
 }
@@ -351,8 +354,8 @@ static void end_silent_locked(struct mesh *m, int rank)
 	socklen_t size = sizeof who;
 	char *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID"), name[64];
 	bool alone = true, first = true;
-	if (now() - p->heard < m->deadline / 2)
-		return; /* it lives, and hears that it was given up */
+	if (!p->silent)
+		return; /* it hears that it was given up */
 	if (p->fd >= 0 && !strcmp(p->host, m->peer[m->rank].host)) {
 		if (!getsockopt(p->fd, SOL_SOCKET, SO_PEERCRED, &who, &size) && who.pid > 0)
 			kill(who.pid, SIGKILL);
@@ -366,9 +369,15 @@ static void end_silent_locked(struct mesh *m, int rank)
 		return;
 	snprintf(name, sizeof name, "%s.%s", job, step);
 	char *const command[] = { "scancel", "--signal=KILL", name, NULL };
+	posix_spawnattr_t attributes;
+	sigset_t none;
 	pid_t child;
-	if (posix_spawnp(&child, command[0], NULL, NULL, command, environ))
-		return; /* the step then lasts until its time limit, as without us */
+	sigemptyset(&none);
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+	posix_spawnp(&child, command[0], NULL, &attributes, command, environ); /* without scancel the step lasts until its time limit */
+	posix_spawnattr_destroy(&attributes);
 }
 
 /* The default end of a process that lost a rank: one line, whatever the other threads are in, and exit. */
@@ -441,8 +450,6 @@ static void *watch(void *arg)
 		}
 		bool fault = m->failed && !told && m->on_fault, lost = m->failed == HVD_EPEER && m->armed && !ended;
 		told = m->failed && (told || fault);
-		if (lost && m->lost >= 0 && m->lost != m->rank && m->peer[m->lost].fate == UNHEARD)
-			end_silent_locked(m, m->lost);
 		ended |= lost;
 		stop = m->stop;
 		pthread_mutex_unlock(&m->lock);
