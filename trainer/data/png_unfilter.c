@@ -9,83 +9,77 @@
 
 #include "data/decode.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+
 enum { BAND = 8 }; /* rows; steps that are loaded, undone and stored together */
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "pixels are moved eight at a time");
-
-typedef int16_t lanes __attribute__((vector_size(16)));
-typedef uint8_t bytes16 __attribute__((vector_size(16)));
-typedef uint16_t words8 __attribute__((vector_size(16)));
-typedef uint32_t quads4 __attribute__((vector_size(16)));
-typedef uint64_t eights2 __attribute__((vector_size(16)));
-
-/* rows[r] byte k to columns[k] byte r: eight bytes in each of eight words, which is its own inverse. */
-static inline void transpose(const uint64_t rows[BAND], eights2 columns[BAND / 2])
+/* rows[r] byte k to columns[k] byte r: eight bytes in each of eight words, two words a vector. */
+static inline void transpose(const uint64_t rows[BAND], __m128i columns[BAND / 2])
 {
-	bytes16 pair[4];
+	__m128i pair[4], four[4];
 
 	for (int i = 0; i < 4; i++)
-		pair[i] = __builtin_shuffle((bytes16)(eights2){ rows[2 * i] }, (bytes16)(eights2){ rows[2 * i + 1] },
-					    (bytes16){ 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23 });
-	for (int half = 0; half < 2; half++) {
-		words8 low = (words8)pair[2 * half], high = (words8)pair[2 * half + 1];
-		pair[2 * half] = (bytes16)__builtin_shuffle(low, high, (words8){ 0, 8, 1, 9, 2, 10, 3, 11 });
-		pair[2 * half + 1] = (bytes16)__builtin_shuffle(low, high, (words8){ 4, 12, 5, 13, 6, 14, 7, 15 });
+		pair[i] = _mm_unpacklo_epi8(_mm_cvtsi64_si128((long long)rows[2 * i]), _mm_cvtsi64_si128((long long)rows[2 * i + 1]));
+	for (int i = 0; i < 2; i++) {
+		four[i] = _mm_unpacklo_epi16(pair[2 * i], pair[2 * i + 1]);
+		four[i + 2] = _mm_unpackhi_epi16(pair[2 * i], pair[2 * i + 1]);
 	}
 	for (int i = 0; i < 2; i++) {
-		quads4 low = (quads4)pair[i], high = (quads4)pair[i + 2];
-		columns[2 * i] = (eights2)__builtin_shuffle(low, high, (quads4){ 0, 4, 1, 5 });
-		columns[2 * i + 1] = (eights2)__builtin_shuffle(low, high, (quads4){ 2, 6, 3, 7 });
+		columns[2 * i] = _mm_unpacklo_epi32(four[2 * i], four[2 * i + 1]);
+		columns[2 * i + 1] = _mm_unpackhi_epi32(four[2 * i], four[2 * i + 1]);
 	}
 }
 
-static inline lanes choose(lanes mask, lanes yes, lanes no)
+static inline __m128i choose(__m128i mask, __m128i yes, __m128i no)
 {
-	return (yes & mask) | (no & ~mask);
+	return _mm_or_si128(_mm_and_si128(mask, yes), _mm_andnot_si128(mask, no));
 }
 
-static inline lanes distance(lanes v)
+static inline __m128i magnitude(__m128i v)
 {
-	lanes sign = v >> 15;
-	return (v ^ sign) - sign;
+	return _mm_max_epi16(v, _mm_sub_epi16(_mm_setzero_si128(), v));
 }
 
 /* Which lanes have which filter; all bits set where they do. */
 struct filters {
-	lanes left, up, average, paeth;
+	__m128i left, up, average, paeth;
 };
 
-static inline lanes predict(const struct filters *f, lanes left, lanes up, lanes corner)
+static inline __m128i predict(const struct filters *f, __m128i left, __m128i up, __m128i corner)
 {
-	lanes p = up - corner, q = left - corner;
-	lanes by_left = distance(p), by_up = distance(q), by_corner = distance(p + q);
-	lanes paeth = choose((by_left <= by_up) & (by_left <= by_corner), left, choose(by_up <= by_corner, up, corner));
+	__m128i p = _mm_sub_epi16(up, corner), q = _mm_sub_epi16(left, corner);
+	__m128i by_left = magnitude(p), by_up = magnitude(q), by_corner = magnitude(_mm_add_epi16(p, q));
+	__m128i best = choose(_mm_cmpgt_epi16(by_left, by_up), up, left);
+	__m128i paeth = choose(_mm_cmpgt_epi16(_mm_min_epi16(by_left, by_up), by_corner), corner, best);
+	__m128i average = _mm_srli_epi16(_mm_add_epi16(left, up), 1);
 
-	return (paeth & f->paeth) | (((left + up) >> 1) & f->average) | (left & f->left) | (up & f->up);
+	return _mm_or_si128(_mm_or_si128(_mm_and_si128(paeth, f->paeth), _mm_and_si128(average, f->average)),
+			    _mm_or_si128(_mm_and_si128(left, f->left), _mm_and_si128(up, f->up)));
 }
 
 /* What goes from one step to the next. */
 struct wave {
-	lanes left, corner;
+	__m128i left, corner;
 };
 
-/* Eight steps: raw and result [BAND / 2] hold two columns each, above the pixels over lane 0. */
-static inline void eight_steps(const struct filters *f, struct wave *w, const eights2 raw[BAND / 2], uint64_t above, eights2 result[BAND / 2])
+/* One step; above: the pixel over lane 0. */
+static inline __m128i step(const struct filters *f, struct wave *w, __m128i in, uint64_t above)
+{
+	__m128i up = _mm_or_si128(_mm_slli_si128(w->left, 2), _mm_cvtsi32_si128((int)(above & 255)));
+
+	w->left = _mm_and_si128(_mm_add_epi16(in, predict(f, w->left, up, w->corner)), _mm_set1_epi16(255));
+	w->corner = up;
+	return w->left;
+}
+
+/* Eight steps: columns [BAND / 2] hold two columns each, raw before and undone after. */
+static inline void eight_steps(const struct filters *f, struct wave *w, __m128i columns[BAND / 2], uint64_t above)
 {
 	for (int i = 0; i < BAND / 2; i++) {
-		lanes column[2];
-		for (int k = 0; k < 2; k++) {
-			lanes in = (lanes)__builtin_shuffle((bytes16)raw[i], (bytes16){ 0 }, k == 0
-					? (bytes16){ 0, 16, 1, 16, 2, 16, 3, 16, 4, 16, 5, 16, 6, 16, 7, 16 }
-					: (bytes16){ 8, 16, 9, 16, 10, 16, 11, 16, 12, 16, 13, 16, 14, 16, 15, 16 });
-			lanes up = __builtin_shuffle((lanes){ 0 }, w->left, (lanes){ 0, 8, 9, 10, 11, 12, 13, 14 }) |
-				   (lanes){ (int16_t)(above >> 8 * (2 * i + k) & 255) };
-			w->left = (in + predict(f, w->left, up, w->corner)) & 255;
-			w->corner = up;
-			column[k] = w->left;
-		}
-		result[i] = (eights2)__builtin_shuffle((bytes16)column[0], (bytes16)column[1],
-						       (bytes16){ 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30 });
+		__m128i first = step(f, w, _mm_unpacklo_epi8(columns[i], _mm_setzero_si128()), above >> 16 * i);
+		__m128i second = step(f, w, _mm_unpackhi_epi8(columns[i], _mm_setzero_si128()), above >> (16 * i + 8));
+		columns[i] = _mm_packus_epi16(first, second);
 	}
 }
 
@@ -99,23 +93,24 @@ static uint64_t load8(const uint8_t *p)
 /* in: BAND rows of 1 + width bytes, filter first; up: the row above; out: BAND rows of width. Reads up to 8 bytes beyond in and up. */
 static void undo_band(const uint8_t *in, const uint8_t *up, uint8_t *out, size_t width)
 {
-	struct filters f = { .left = { 0 } };
-	struct wave w = { .left = { 0 } };
+	struct wave w = { _mm_setzero_si128(), _mm_setzero_si128() };
+	int16_t lane[4][BAND];
 
-	for (int r = 0; r < BAND; r++) {
-		int filter = in[(size_t)r * (width + 1)];
-		f.left[r] = -(filter == 1), f.up[r] = -(filter == 2), f.average[r] = -(filter == 3), f.paeth[r] = -(filter == 4);
-	}
+	for (int filter = 1; filter <= 4; filter++)
+		for (int r = 0; r < BAND; r++)
+			lane[filter - 1][r] = -(in[(size_t)r * (width + 1)] == filter);
+	struct filters f;
+	memcpy(&f, lane, sizeof f);
 	for (size_t t = 0; t < width + BAND - 1; t += BAND) {
 		uint64_t rows[BAND];
-		eights2 columns[BAND / 2];
+		__m128i columns[BAND / 2];
 		for (size_t r = 0; r < BAND; r++) {
 			const uint8_t *row = in + r * (width + 1) + 1;
 			/* zeros before a row's first pixel: its neighbours there are zero too, and so stays all that comes of them */
 			rows[r] = t ? t < width + r ? load8(row + t - r) : 0 : load8(row) << 8 * r;
 		}
 		transpose(rows, columns);
-		eight_steps(&f, &w, columns, t < width ? load8(up + t) : 0, columns);
+		eight_steps(&f, &w, columns, t < width ? load8(up + t) : 0);
 		memcpy(rows, columns, sizeof rows);
 		transpose(rows, columns);
 		memcpy(rows, columns, sizeof rows);
@@ -129,6 +124,10 @@ static void undo_band(const uint8_t *in, const uint8_t *up, uint8_t *out, size_t
 		}
 	}
 }
+
+#else
+enum { BAND = 0 };
+#endif
 
 /* One row alone: what is left below the last whole band. */
 static void undo_row(const uint8_t *in, const uint8_t *up, uint8_t *out, size_t width)
@@ -164,8 +163,13 @@ int png_unfilter(const uint8_t *raw, size_t width, size_t height, uint8_t *out, 
 		if (raw[y * (width + 1)] > 4)
 			return fail(why, EXIT_DATA, "PNG: row %zu has filter %d, which is none", y, raw[y * (width + 1)]);
 	for (size_t y = 0, rows; y < height; y += rows) {
-		rows = height - y >= BAND ? BAND : 1;
-		(rows == BAND ? undo_band : undo_row)(raw + y * (width + 1), up, out + y * width, width);
+		rows = BAND && height - y >= BAND ? BAND : 1;
+#if defined(__SSE2__)
+		if (rows == BAND)
+			undo_band(raw + y * (width + 1), up, out + y * width, width);
+		else
+#endif
+			undo_row(raw + y * (width + 1), up, out + y * width, width);
 		up = out + (y + rows - 1) * width;
 	}
 	return 0;
