@@ -21,6 +21,8 @@ import torchvision
 from PIL import Image
 from safetensors.torch import load_file, safe_open, save_file
 
+import narrow
+
 SMALL = {"growth_rate": 4, "block_config": (1, 1, 1, 1), "num_init_features": 8}
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden")
 failed = 0
@@ -38,7 +40,7 @@ def scatter(network, seed):
     for name, t in network.state_dict().items():
         if name.endswith("num_batches_tracked"):
             t.fill_(3)
-        elif "running_var" in name or ("norm" in name and name.endswith("weight")):
+        elif "running_var" in name or (t.ndim == 1 and name.endswith("weight")):
             t.uniform_(0.5, 1.5, generator=generator)
         elif "running_mean" in name or name.endswith("bias"):
             t.uniform_(-0.5, 0.5, generator=generator)
@@ -77,11 +79,15 @@ def theirs_to_us(chexnet):
     network = scatter(torchvision.models.densenet121(num_classes=14), 1)
     save_file(network.state_dict(), "tv.safetensors", metadata={"format": "pt"})
     same_logits("torchvision's densenet121 in ours", chexnet, "tv.safetensors", network)
+    network = scatter(torchvision.models.resnet50(num_classes=14), 5)
+    save_file(network.state_dict(), "tv.safetensors", metadata={"format": "pt"})
+    same_logits("torchvision's resnet50 in ours", chexnet, "tv.safetensors", network)
     try:
         import timm
-        network = scatter(timm.create_model("densenet121", num_classes=14), 2)
-        save_file(network.state_dict(), "timm.safetensors", metadata={"format": "pt"})
-        same_logits(f"timm {timm.__version__}'s densenet121 in ours", chexnet, "timm.safetensors", network)
+        for name in "densenet121", "resnet50":
+            network = scatter(timm.create_model(name, num_classes=14), 2)
+            save_file(network.state_dict(), "timm.safetensors", metadata={"format": "pt"})
+            same_logits(f"timm {timm.__version__}'s {name} in ours", chexnet, "timm.safetensors", network)
     except ImportError:
         print("left out: timm is not installed")
     save_file(scatter(torchvision.models.densenet121(num_classes=1000), 3).state_dict(), "imagenet.safetensors", metadata={"format": "pt"})
@@ -98,7 +104,8 @@ def theirs_to_us(chexnet):
 def ours_to_them(chexnet):
     for name, options, make in (("densenet121", [], lambda: torchvision.models.densenet121(num_classes=14)),
                                 ("a small densenet", ["--model=densenet", "--growth=4", "--init-channels=8", "--blocks=1,1,1,1"],
-                                 lambda: torchvision.models.DenseNet(num_classes=14, **SMALL))):
+                                 lambda: torchvision.models.DenseNet(num_classes=14, **SMALL)),
+                                ("resnet50", ["--model=resnet50"], lambda: torchvision.models.resnet50(num_classes=14))):
         subprocess.run([chexnet, "train", *options, "--image-size=32", "--batch=8", "--steps=3", "--resamples=0", "--output=run"],
                        check=True, stdout=subprocess.DEVNULL)
         network = make()
@@ -119,9 +126,11 @@ def write_golden():
     wide = torchvision.models.DenseNet(num_classes=1000, **SMALL)
     wide.load_state_dict({n: t for n, t in network.state_dict().items() if "classifier" not in n}, strict=False)
     save_file(wide.state_dict(), os.path.join(GOLDEN, "torchvision-1000.safetensors"), metadata={"format": "pt"})
+    residual = scatter(narrow.resnet(2, (1, 1, 1, 1), 14), 6)
+    save_file(residual.state_dict(), os.path.join(GOLDEN, "torchvision-resnet.safetensors"), metadata={"format": "pt"})
     with open(os.path.join(GOLDEN, "interchange.json"), "w") as f:
         json.dump({"made_by": f"PyTorch {torch.__version__.split('+')[0]}, torchvision {torchvision.__version__.split('+')[0]}: tests/compat/interchange.py",
-                   "logits": logits_of(network, pixels(64))}, f, indent=1)
+                   "logits": logits_of(network, pixels(64)), "resnet_logits": logits_of(residual, pixels(64))}, f, indent=1)
         f.write("\n")
 
 

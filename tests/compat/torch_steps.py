@@ -5,7 +5,7 @@
     python3 -m venv build/compat/venv && build/compat/venv/bin/pip install torch torchvision safetensors
     build/compat/venv/bin/python tests/compat/torch_steps.py build [--write]
 
-Trains torchvision's DenseNets on the inputs of build/tests/test_trainer_torch, in float64 and in float32 on 1 and 2 threads, and
+Trains torchvision's DenseNets and ResNets on the inputs of build/tests/test_trainer_torch, in float64, and in float32 on 1 and 2 threads and without oneDNN, and
 runs that test against what came out. --write keeps it in tests/golden, for `make check`, which needs no PyTorch.
 """
 import json
@@ -19,14 +19,18 @@ import safetensors
 import torch
 import torchvision
 
+import narrow
+
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 CLASSES, STEPS, GRADIENTS = 14, 20, 5
 
 
 def make_network(notes, weights, dtype):
-    network = torchvision.models.DenseNet(
-        growth_rate=int(notes["growth"]), block_config=tuple(map(int, notes["blocks"].split(","))),
-        num_init_features=int(notes["init_channels"]), num_classes=CLASSES)
+    blocks, channels = tuple(map(int, notes["blocks"].split(","))), int(notes["init_channels"])
+    if notes["model"].startswith("resnet"):
+        network = narrow.resnet(channels, blocks, CLASSES)
+    else:
+        network = torchvision.models.DenseNet(growth_rate=int(notes["growth"]), block_config=blocks, num_init_features=channels, num_classes=CLASSES)
     missing, unexpected = network.load_state_dict(weights, strict=False)
     assert not unexpected and all("running" in name or "num_batches" in name for name in missing), (missing, unexpected)
     return network.to(dtype)
@@ -83,6 +87,8 @@ def golden(path):
     loss["float64"], logits = train(notes, tensors, torch.float64, 2)
     for threads in 1, 2:
         loss[f"float32, {threads} threads"], _ = train(notes, tensors, torch.float32, threads)
+    with torch.backends.mkldnn.flags(enabled=False):
+        loss["float32, without oneDNN"], _ = train(notes, tensors, torch.float32, 2)
     for step in range(GRADIENTS):
         exact = first_gradient(step, notes, tensors, torch.float64, 2)
         error.append(((first_gradient(step, notes, tensors, torch.float32, 2) - exact).norm() / exact.norm()).item())
@@ -96,14 +102,14 @@ def main():
     top = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
     with tempfile.TemporaryDirectory() as scratch:
         subprocess.run([test], check=True, env={**os.environ, "TEST_TORCH_EXPORT": scratch})
-        for name in "small", "densenet121":
+        for name in "small", "densenet121", "small-resnet", "resnet50":
             found = golden(os.path.join(scratch, name + ".safetensors"))
             for directory in [scratch] + [os.path.join(top, "tests", "golden")] * ("--write" in sys.argv):
                 with open(os.path.join(directory, f"torch-{name}.json"), "w") as f:
                     json.dump(found, f, indent=1)
                     f.write("\n")
             own = [max(abs(np.subtract(loss, found["loss"]["float64"]))) for run, loss in found["loss"].items() if run != "float64"]
-            print(f"# {name}: PyTorch's own distance from its float64 losses, 1 and 2 threads: {own[0]:.1e}, {own[1]:.1e}")
+            print(f"# {name}: PyTorch's own distance from its float64 losses, on 1 and 2 threads and without oneDNN: {', '.join(f'{d:.1e}' for d in own)}")
         return subprocess.run([test], env={**os.environ, "TEST_TORCH_GOLDEN": scratch}, cwd=top).returncode
 
 

@@ -189,6 +189,7 @@ int main(int argc, char **argv)
 	std::vector<kernel_case> cases;
 	add_conv1x1_cases(cases);
 	add_elementwise_cases(cases);
+	add_residual_cases(cases);
 	const char *chosen = getenv("SEED");
 	uint64_t seed = chosen ? strtoull(chosen, nullptr, 0) : (uint64_t)time(nullptr);
 	if (argc == 1)

@@ -72,9 +72,8 @@ static void evaluate(const struct net_plan *plan, const struct model_values *v, 
 	engine_layout_free(&layout);
 }
 
-static void a_model_that_pytorch_wrote_gives_pytorch_s_logits(void **state)
+static void check_logits(const char *model, const char *key)
 {
-	(void)state;
 	struct checkpoint *c;
 	struct net_plan plan;
 	struct model_values v;
@@ -82,12 +81,12 @@ static void a_model_that_pytorch_wrote_gives_pytorch_s_logits(void **state)
 	struct error e = { 0 };
 	float logits[FINDINGS];
 
-	open_model("tests/golden/torchvision-14.safetensors", &c, &plan, &v, 0, NULL);
+	open_model(model, &c, &plan, &v, 0, NULL);
 	assert_int_equal(plan.classes, FINDINGS);
 	evaluate(&plan, &v, logits);
 	assert_int_equal(file_map(&file, "tests/golden/interchange.json", &e), 0);
 	cJSON *json = cJSON_ParseWithLength((const char *)file.data, file.size);
-	const cJSON *theirs = cJSON_GetObjectItem(json, "logits");
+	const cJSON *theirs = cJSON_GetObjectItem(json, key);
 
 	assert_int_equal(cJSON_GetArraySize(theirs), FINDINGS);
 	for (int f = 0; f < FINDINGS; f++)
@@ -95,6 +94,13 @@ static void a_model_that_pytorch_wrote_gives_pytorch_s_logits(void **state)
 	cJSON_Delete(json);
 	file_unmap(&file);
 	close_model(c, &plan, &v);
+}
+
+static void a_model_that_pytorch_wrote_gives_pytorch_s_logits(void **state)
+{
+	(void)state;
+	check_logits("tests/golden/torchvision-14.safetensors", "logits");
+	check_logits("tests/golden/torchvision-resnet.safetensors", "resnet_logits");
 }
 
 static void a_head_of_1000_outputs_gives_way_to_ours_and_the_rest_is_taken(void **state)
@@ -120,10 +126,8 @@ static void a_head_of_1000_outputs_gives_way_to_ours_and_the_rest_is_taken(void 
 }
 
 /* A file that PyTorch wrote, read and written again: the same tensors with the same bytes, so PyTorch takes it back. */
-static void what_we_write_is_what_pytorch_wrote(void **state)
+static void check_rewritten(const char *golden)
 {
-	(void)state;
-	static const char golden[] = "tests/golden/torchvision-14.safetensors";
 	struct checkpoint *c;
 	struct net_plan plan;
 	struct model_values v;
@@ -150,6 +154,13 @@ static void what_we_write_is_what_pytorch_wrote(void **state)
 	safetensors_close(theirs);
 	safetensors_close(ours);
 	close_model(c, &plan, &v);
+}
+
+static void what_we_write_is_what_pytorch_wrote(void **state)
+{
+	(void)state;
+	check_rewritten("tests/golden/torchvision-14.safetensors");
+	check_rewritten("tests/golden/torchvision-resnet.safetensors");
 }
 
 /* ---- events --------------------------------------------------------------------------------------------- */

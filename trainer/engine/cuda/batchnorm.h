@@ -138,12 +138,13 @@ struct affine_state {
 	octet a, b, c;
 };
 
-/* g = a · g + b · x + c: finishes a normalisation's backward, with coefficients from bn_coefficients. */
+/* out = a · g + b · x + c: finishes a normalisation's backward, with coefficients from bn_backward_sums or bn_correction. */
 template <class T> struct affine {
 	T *g;
 	const T *x;
 	const float *a, *b, *c;
 	int g_pitch, pitch;
+	T *out = nullptr; /* like g; NULL: g itself */
 	enum { SUMS = 0 };
 	typedef affine_state state;
 
@@ -153,12 +154,12 @@ template <class T> struct affine {
 	}
 	DEVICE void apply(const state &s, long pixel, int channel, octet (&)[2]) const
 	{
-		T *to = g + (size_t)pixel * g_pitch + channel;
-		octet v = load8((const T *)to);
+		const size_t at = (size_t)pixel * g_pitch + channel;
+		octet v = load8((const T *)g + at);
 		const octet in = load8(x + (size_t)pixel * pitch + channel);
 		UNROLL for (int i = 0; i < 8; i++)
 			v.v[i] = fmaf(s.a.v[i], v.v[i], fmaf(s.b.v[i], in.v[i], s.c.v[i]));
-		store8(to, v);
+		store8((out ? out : g) + at, v);
 	}
 };
 

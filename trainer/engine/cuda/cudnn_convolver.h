@@ -114,23 +114,13 @@ template <class T> int cudnn_convolver_make(std::unique_ptr<convolver<T>> *out, 
 	if (rc)
 		return rc;
 	size_t most = 0;
-	auto all = [&](const conv_place &place, int in_pitch, int out_pitch, bool data) {
+	each_convolution(s.net, [&](const conv_place &place, int in_pitch, int out_pitch, bool data) {
 		const convolution_shape shape = s.shape(place, in_pitch, out_pitch);
 		c->make(CUDNN_PASS_FORWARD, shape, &most);
 		if (data)
 			c->make(CUDNN_PASS_DATA, shape, &most);
 		c->make(CUDNN_PASS_WEIGHT, shape, &most);
-	};
-	all(s.net.stem, STEM_CHANNELS, s.net.stem.c_out, false);
-	for (int i = 0; i < s.net.blocks; i++) {
-		const dense_block &b = s.net.block[i];
-		if (i)
-			all(b.transition, s.net.block[i - 1].channels, b.channels, true);
-		for (int l = 0; l < b.layers; l++) {
-			all(b.layer[l].conv1, b.layer[l].c_in, s.net.bottleneck, true);
-			all(b.layer[l].conv2, s.net.bottleneck, b.channels, true);
-		}
-	}
+	});
 	*workspace = most + c->weight_bytes;
 	return 0;
 }

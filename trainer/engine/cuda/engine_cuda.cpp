@@ -68,16 +68,12 @@ template <class T> size_t partial_floats(const step<T> &s)
 		const size_t count = parts * (size_t)c.c_out * (size_t)(c.kernel * c.kernel) * (size_t)c.c_padded;
 		most = count > most ? count : most;
 	};
-	one(s.net.stem, 1);
-	for (int i = 0; i < s.net.blocks; i++) {
-		const dense_block &b = s.net.block[i];
-		if (i)
-			one(b.transition, 1);
-		for (int l = 0; l < b.layers; l++) {
-			one(b.layer[l].conv1, s.fused & FUSED_BACKWARD ? (size_t)s.backward_splits(s.pixels(b.side), b.layer[l].c_in) : 1);
-			one(b.layer[l].conv2, 1);
+	each_convolution(s.net, [&](const conv_place &c, int, int, bool) { one(c, 1); });
+	for (int i = 0; i < s.net.blocks && s.fused & FUSED_BACKWARD; i++)
+		for (int l = 0; l < s.net.block[i].layers; l++) {
+			const dense_layer &layer = s.net.block[i].layer[l];
+			one(layer.conv1, (size_t)s.backward_splits(s.pixels(s.net.block[i].side), layer.c_in));
 		}
-	}
 	return most;
 }
 
@@ -94,44 +90,24 @@ void fill_update_tables(const network &net, const engine_conf *conf, std::vector
 			block_first->push_back(first);
 		}
 	}
-	auto copied = [&](const conv_place &c) {
+	each_convolution(net, [&](const conv_place &c, int, int, bool) {
 		weight_group &g = (*groups)[(size_t)(plan->n_params - 1 - c.param)];
 		g.copy = (uint32_t)c.copy;
 		g.c_in = (uint16_t)c.c_in;
 		g.c_padded = (uint16_t)c.c_padded;
 		g.taps = (uint16_t)(c.kernel * c.kernel);
-	};
-	copied(net.stem);
-	for (int i = 0; i < net.blocks; i++) {
-		if (i)
-			copied(net.block[i].transition);
-		for (int l = 0; l < net.block[i].layers; l++) {
-			copied(net.block[i].layer[l].conv1);
-			copied(net.block[i].layer[l].conv2);
-		}
-	}
+	});
 }
 
 /* n / (n - 1) of every normalised channel, n being the pixels of a micro-batch. */
 std::vector<float> unbias_factors(const network &net, const engine_conf *conf)
 {
 	std::vector<float> v(conf->plan->n_bn_channels, 1);
-	auto put = [&](const bn_place &bn, int side) {
+	each_normalisation(net, [&](const bn_place &bn, int side) {
 		const double n = (double)conf->batch * side * side;
 		for (int c = 0; c < bn.channels; c++)
 			v[bn.statistics + (size_t)c] = (float)(n > 1 ? n / (n - 1) : 1);
-	};
-	put(net.stem_bn, net.stem_side);
-	for (int i = 0; i < net.blocks; i++) {
-		const dense_block &b = net.block[i];
-		if (i)
-			put(b.transition_bn, net.block[i - 1].side);
-		for (int l = 0; l < b.layers; l++) {
-			put(b.layer[l].bn1, b.side);
-			put(b.layer[l].bn2, b.side);
-		}
-	}
-	put(net.head_bn, net.block[net.blocks - 1].side);
+	});
 	return v;
 }
 
@@ -400,17 +376,19 @@ template <class T> int backward(engine *base, const engine_batch *batch)
 	return rc ? rc : device_failed(e, device_wait(e->s.stream), "forward and backward");
 }
 
-/* relu and normalisation of the last block's map, to [count][channels][side][side]. */
+/* What the head reads, activated, to [count][channels][side][side]. */
 template <class T> int last_features(cuda_engine<T> *e, int count, float *features)
 {
 	const network &net = e->s.net;
-	const dense_block &b = net.block[net.blocks - 1];
-	const size_t channels = (size_t)b.channels, map = (size_t)(b.side * b.side), at = net.head_bn.statistics;
+	const auto in = e->s.head_input();
+	const size_t channels = (size_t)net.features, map = (size_t)(net.last_side * net.last_side);
 	std::vector<T> x((size_t)count * map * channels);
-	std::vector<float> scale(channels), bias(channels);
-	int code = device_download(x.data(), e->s.m.map[net.blocks - 1], x.size() * sizeof(T), e->s.stream);
-	code = code ? code : device_download(scale.data(), e->s.m.scale + at, channels * sizeof(float), e->s.stream);
-	code = code ? code : device_download(bias.data(), e->s.m.bias + at, channels * sizeof(float), e->s.stream);
+	std::vector<float> scale(channels, 1), bias(channels, 0);
+	int code = device_download(x.data(), in.x, x.size() * sizeof(T), e->s.stream);
+	if (in.scale) {
+		code = code ? code : device_download(scale.data(), in.scale, channels * sizeof(float), e->s.stream);
+		code = code ? code : device_download(bias.data(), in.bias, channels * sizeof(float), e->s.stream);
+	}
 	code = code ? code : device_wait(e->s.stream);
 	for (size_t i = 0; i < (size_t)count && !code; i++)
 		for (size_t c = 0; c < channels; c++)
@@ -474,7 +452,7 @@ template <class T> const engine_ops ops = {
 template <class T> int fused_kernels(const network &net, int capability)
 {
 	const char *chosen = getenv("CHEXNET_FUSED");
-	const int possible = sizeof(T) == 2 && capability >= 90 && net.bottleneck <= 128 ? FUSED_FORWARD | FUSED_BACKWARD : 0;
+	const int possible = sizeof(T) == 2 && capability >= 90 && net.blocks && net.bottleneck <= 128 ? FUSED_FORWARD | FUSED_BACKWARD : 0;
 	return chosen ? atoi(chosen) & possible : possible;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "network.h"
 
+#include "channel_pass.h"
 #include "images.h"
 #include "number.h"
 #include "update.h"
@@ -24,9 +25,9 @@ struct walk {
 	{
 		return layout->groups[plan->n_params - 1 - param].offset;
 	}
-	void bn(bn_place *place)
+	void bn(bn_place *place, layer_op op = OP_BN_RELU)
 	{
-		const net_layer *l = take(OP_BN_RELU);
+		const net_layer *l = take(op);
 		if (!good)
 			return;
 		const net_bn *b = &plan->bns[l->bn];
@@ -62,45 +63,83 @@ void walk_block(walk *w, dense_block *b, int side, int channels, int layers)
 	}
 }
 
+/* The DenseNet's blocks and its last normalisation; the channels that arrive at the head. */
+int walk_blocks(walk *w, int side, int channels)
+{
+	network *net = w->net;
+	net->blocks = w->plan->n_blocks;
+	for (int i = 0; i < net->blocks && w->good; i++) {
+		dense_block *b = &net->block[i];
+		if (i) {
+			w->bn(&b->transition_bn);
+			w->conv(&b->transition);
+			w->take(OP_AVGPOOL);
+			if (side % 2)
+				return 0;
+			side /= 2;
+			channels = b->transition.c_out;
+			b->transition.h_in = b->transition.h_out = side; /* the pool comes first here: both commute */
+		}
+		walk_block(w, b, side, channels, w->plan->block[i]);
+		channels = b->channels;
+	}
+	w->bn(&net->head_bn);
+	net->last_side = side;
+	return channels;
+}
+
+int walk_residuals(walk *w, int side, int channels)
+{
+	network *net = w->net;
+	for (int i = 0; i < w->plan->n_blocks; i++)
+		net->residuals += w->plan->block[i];
+	w->good = w->good && net->residuals <= MAX_LAYERS;
+	for (int i = 0; i < net->residuals && w->good; i++) {
+		residual_block *b = &net->residual[i];
+		b->h_in = side;
+		b->c_in = channels;
+		for (int k = 0; k < 3; k++) {
+			w->conv(&b->conv[k]);
+			w->bn(&b->bn[k], k < 2 ? OP_BN_RELU : OP_BN);
+		}
+		b->projected = w->good && w->next < w->plan->n_layers && w->plan->layers[w->next].op == OP_CONV;
+		if (b->projected) {
+			w->conv(&b->shortcut);
+			w->bn(&b->shortcut_bn, OP_BN);
+		}
+		const net_layer *join = w->take(OP_ADD_RELU);
+		b->h_out = side = join ? join->h_out : 0;
+		b->c_out = channels = join ? join->c_out : 0;
+	}
+	net->last_side = side;
+	w->good = w->good && channels <= PASS_MAX_CHANNELS;
+	return channels;
+}
+
 } // namespace
 
 int network_make(network *net, const engine_conf *conf, error *e)
 {
 	const net_plan *plan = conf->plan;
 	*net = {};
+	net->family = plan->family;
 	net->growth = plan->growth;
 	net->bottleneck = plan->bottleneck * plan->growth;
-	net->blocks = plan->n_blocks;
 	net->classes = plan->classes;
 	walk w = { plan, conf->layout, net, 0, true };
 	w.conv(&net->stem);
 	w.bn(&net->stem_bn);
 	const net_layer *pool = w.take(OP_MAXPOOL);
-	int side = pool ? pool->h_out : 0, channels = net->stem.c_out;
 	net->stem_side = net->stem.h_out;
-	for (int i = 0; i < net->blocks && w.good; i++) {
-		dense_block *b = &net->block[i];
-		if (i) {
-			w.bn(&b->transition_bn);
-			w.conv(&b->transition);
-			w.take(OP_AVGPOOL);
-			if (side % 2)
-				return fail(e, EXIT_USAGE, "the CUDA engine needs maps of even size before a transition: block %d of %s has %dx%d; choose an image size that is a multiple of %d",
-				            i, plan->model, side, side, 4 << (net->blocks - 1));
-			side /= 2;
-			channels = b->transition.c_out;
-			b->transition.h_in = b->transition.h_out = side; /* the pool comes first here: both commute */
-		}
-		walk_block(&w, b, side, channels, plan->block[i]);
-		channels = b->channels;
-	}
-	w.bn(&net->head_bn);
+	net->first_side = pool ? pool->h_out : 0;
+	net->features = (plan->family == NET_RESNET ? walk_residuals : walk_blocks)(&w, net->first_side, net->stem.c_out);
+	if (w.good && !net->features)
+		return fail(e, EXIT_USAGE, "the CUDA engine needs maps of even size before a transition of %s: choose an image size that is a multiple of %d", plan->model, 4 << (net->blocks - 1));
 	w.take(OP_GLOBAL_AVGPOOL);
 	const net_layer *classifier = w.take(OP_LINEAR);
 	if (!w.good)
-		return fail(e, EXIT_USAGE, "the CUDA engine computes DenseNets whose channels are multiples of 8; layer %d of %s (%s) is something else", w.next, plan->model,
+		return fail(e, EXIT_USAGE, "the CUDA engine computes DenseNets and ResNets whose channels are multiples of 8; layer %d of %s (%s) is something else", w.next, plan->model,
 		            w.next < plan->n_layers ? plan->layers[w.next].name : "the end");
-	net->features = channels;
 	net->classifier_param = classifier->weight;
 	net->classifier_weight = w.offset(classifier->weight);
 	net->classifier_bias = w.offset(classifier->bias);
@@ -113,6 +152,62 @@ size_t update_blocks(const net_plan *plan)
 	for (int i = 0; i < plan->n_params; i++)
 		blocks += (plan->params[i].count + UPDATE_THREADS - 1) / UPDATE_THREADS;
 	return blocks;
+}
+
+template <class T> size_t memory<T>::lay_out_blocks(arena *m, const network *net, const engine_conf *conf)
+{
+	const size_t n = (size_t)conf->batch;
+	size_t widest = (size_t)net->bottleneck, largest = 0, largest_bottleneck = 0;
+	for (int i = 0; i < net->blocks; i++) {
+		const dense_block *b = &net->block[i];
+		const size_t map_pixels = n * (size_t)b->side * (size_t)b->side, channels = (size_t)b->channels;
+		m->take(map[i], map_pixels * channels);
+		for (int l = 0; l < b->layers; l++)
+			m->take(bottleneck[i][l], map_pixels * (size_t)net->bottleneck);
+		m->take(block_mean[i], channels);
+		m->take(block_rstd[i], channels);
+		m->take(block_square[i], channels);
+		widest = channels > widest ? channels : widest;
+		const size_t inputs = map_pixels * (channels > (size_t)net->bottleneck ? channels : (size_t)net->bottleneck);
+		largest = inputs > largest ? inputs : largest;
+		largest_bottleneck = map_pixels * (size_t)net->bottleneck > largest_bottleneck ? map_pixels * (size_t)net->bottleneck : largest_bottleneck;
+	}
+	m->take(gradient[0], largest);
+	m->take(gradient[1], largest);
+	m->take(activation, largest);
+	m->take(back, largest);
+	m->take(dz, largest_bottleneck);
+	return widest;
+}
+
+/* Gradients live from one kernel to the next few: a room for the largest of each kind. */
+template <class T> size_t memory<T>::lay_out_residuals(arena *m, const network *net, const engine_conf *conf)
+{
+	size_t map = 0, middle = 0, behind = 0, widest = 0;
+	auto grow = [](size_t *most, size_t count) { *most = count > *most ? count : *most; };
+	const size_t n = (size_t)conf->batch, first = n * (size_t)net->first_side * (size_t)net->first_side * (size_t)net->stem.c_out;
+	m->take(residual_in, first);
+	for (int i = 0; i < net->residuals; i++) {
+		const residual_block &b = net->residual[i];
+		const size_t in = n * (size_t)b.h_in * (size_t)b.h_in, out = n * (size_t)b.h_out * (size_t)b.h_out, width = (size_t)b.conv[0].c_out, c_out = (size_t)b.c_out;
+		m->take(residual_y[i][0], in * width);
+		m->take(residual_y[i][1], out * width);
+		m->take(residual_y[i][2], out * c_out);
+		if (b.projected)
+			m->take(residual_shortcut[i], out * c_out);
+		m->take(residual_out[i], out * c_out);
+		grow(&map, out * c_out);
+		grow(&map, in * (size_t)b.c_in);
+		grow(&middle, in * width);
+		grow(&behind, out * width);
+		grow(&widest, c_out);
+	}
+	m->take(gradient[0], map);
+	m->take(gradient[1], map);
+	m->take(activation, middle);
+	m->take(back, map);
+	m->take(dz, behind);
+	return widest;
 }
 
 template <class T> void memory<T>::lay_out(arena *m, const network *net, const engine_conf *conf, size_t partial_floats, size_t workspace_bytes)
@@ -138,26 +233,7 @@ template <class T> void memory<T>::lay_out(arena *m, const network *net, const e
 	m->take(images, n * image * STEM_CHANNELS);
 	m->take(stem, stem_map);
 	m->take(stem_gradient, stem_map);
-	size_t widest = (size_t)net->bottleneck, largest = 0, largest_bottleneck = 0;
-	for (int i = 0; i < net->blocks; i++) {
-		const dense_block *b = &net->block[i];
-		const size_t map_pixels = n * (size_t)b->side * (size_t)b->side, channels = (size_t)b->channels;
-		m->take(map[i], map_pixels * channels);
-		for (int l = 0; l < b->layers; l++)
-			m->take(bottleneck[i][l], map_pixels * (size_t)net->bottleneck);
-		m->take(block_mean[i], channels);
-		m->take(block_rstd[i], channels);
-		m->take(block_square[i], channels);
-		widest = channels > widest ? channels : widest;
-		const size_t inputs = map_pixels * (channels > (size_t)net->bottleneck ? channels : (size_t)net->bottleneck);
-		largest = inputs > largest ? inputs : largest;
-		largest_bottleneck = map_pixels * (size_t)net->bottleneck > largest_bottleneck ? map_pixels * (size_t)net->bottleneck : largest_bottleneck;
-	}
-	m->take(gradient[0], largest);
-	m->take(gradient[1], largest);
-	m->take(activation, largest);
-	m->take(back, largest);
-	m->take(dz, largest_bottleneck);
+	const size_t widest = net->family == NET_RESNET ? lay_out_residuals(m, net, conf) : lay_out_blocks(m, net, conf);
 	m->take(scale, bns);
 	m->take(bias, bns);
 	m->take(mean, bns);

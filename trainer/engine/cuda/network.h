@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A DenseNet's layer table as the engine walks it, and the arena that holds everything the engine keeps on the device.
+ * A DenseNet's or ResNet's layer table as the engine walks it, and the arena that holds everything the engine keeps on the device.
  * Plain arithmetic: nothing here touches a GPU. */
 #ifndef CUDA_NETWORK_H
 #define CUDA_NETWORK_H
@@ -40,19 +40,77 @@ struct dense_block {
 	conv_place transition;
 };
 
+struct residual_block {
+	bn_place bn[3], shortcut_bn;
+	conv_place conv[3], shortcut;
+	int h_in, h_out, c_in, c_out;
+	bool projected;                 /* the shortcut has a convolution */
+};
+
 struct network {
+	net_family family;
 	conv_place stem;
 	bn_place stem_bn, head_bn;
 	int stem_side;
 	dense_block block[NET_MAX_BLOCKS];
 	int blocks, growth, bottleneck; /* channels of a new slice, of a bottleneck */
+	residual_block residual[MAX_LAYERS];
+	int residuals;
+	int first_side, last_side;      /* of the maps behind the stem and before the head */
 	int classes, features;
 	size_t classifier_weight, classifier_bias;
 	int classifier_param;           /* of the weight; the bias follows */
 	size_t copy_count;              /* elements of all copies */
 };
 
-/* EXIT_USAGE, with what is wrong, for a plan that is no DenseNet of this engine's: channels in multiples of 8, even maps. */
+/* Every convolution: f(place, pitch of its input, pitch of its output, whether its input has a gradient). */
+template <class F> void each_convolution(const network &net, F f)
+{
+	f(net.stem, STEM_CHANNELS, net.stem.c_out, false);
+	for (int i = 0; i < net.blocks; i++) {
+		const dense_block &b = net.block[i];
+		if (i)
+			f(b.transition, net.block[i - 1].channels, b.channels, true);
+		for (int l = 0; l < b.layers; l++) {
+			f(b.layer[l].conv1, b.layer[l].c_in, net.bottleneck, true);
+			f(b.layer[l].conv2, net.bottleneck, b.channels, true);
+		}
+	}
+	for (int i = 0; i < net.residuals; i++) {
+		const residual_block &b = net.residual[i];
+		for (const conv_place &c : b.conv)
+			f(c, c.c_in, c.c_out, true);
+		if (b.projected)
+			f(b.shortcut, b.c_in, b.c_out, true);
+	}
+}
+
+/* Every normalisation: f(place, side of its map). */
+template <class F> void each_normalisation(const network &net, F f)
+{
+	f(net.stem_bn, net.stem_side);
+	for (int i = 0; i < net.blocks; i++) {
+		const dense_block &b = net.block[i];
+		if (i)
+			f(b.transition_bn, net.block[i - 1].side);
+		for (int l = 0; l < b.layers; l++) {
+			f(b.layer[l].bn1, b.side);
+			f(b.layer[l].bn2, b.side);
+		}
+	}
+	if (net.blocks)
+		f(net.head_bn, net.last_side);
+	for (int i = 0; i < net.residuals; i++) {
+		const residual_block &b = net.residual[i];
+		f(b.bn[0], b.h_in);
+		f(b.bn[1], b.h_out);
+		f(b.bn[2], b.h_out);
+		if (b.projected)
+			f(b.shortcut_bn, b.h_out);
+	}
+}
+
+/* EXIT_USAGE, with what is wrong, for a plan that this engine does not compute: channels in multiples of 8, even maps in DenseNets. */
 int network_make(network *net, const engine_conf *conf, error *e);
 
 /* Blocks of the update kernel: each stays within one parameter. */
@@ -84,6 +142,7 @@ template <class T> struct memory {
 	T *images, *stem, *stem_gradient;
 	T *map[NET_MAX_BLOCKS], *gradient[2];    /* a block's channels side by side; gradients of even and odd blocks */
 	T *bottleneck[NET_MAX_BLOCKS][MAX_LAYERS];
+	T *residual_in, *residual_y[MAX_LAYERS][3], *residual_shortcut[MAX_LAYERS], *residual_out[MAX_LAYERS]; /* a ResNet's instead */
 	T *activation, *back, *dz;               /* normalised input of a convolution; gradient of it; of a bottleneck */
 	float *scale, *bias, *mean, *rstd, *square; /* [n_bn_channels], per normalisation; statistics at the slice's first reader */
 	float *block_mean[NET_MAX_BLOCKS], *block_rstd[NET_MAX_BLOCKS], *block_square[NET_MAX_BLOCKS];
@@ -97,6 +156,10 @@ template <class T> struct memory {
 	void *workspace;
 
 	void lay_out(arena *a, const network *net, const engine_conf *conf, size_t partial_floats, size_t workspace_bytes);
+
+private:
+	size_t lay_out_blocks(arena *a, const network *net, const engine_conf *conf);
+	size_t lay_out_residuals(arena *a, const network *net, const engine_conf *conf);
 };
 
 #endif

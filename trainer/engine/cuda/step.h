@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Forward and backward of a DenseNet as a sequence of kernels on one stream. Every launch goes through `rc`: after the
+ * Forward and backward of a network as a sequence of kernels on one stream. Every launch goes through `rc`: after the
  * first failure nothing more is launched. */
 #ifndef CUDA_STEP_H
 #define CUDA_STEP_H
@@ -12,6 +12,7 @@
 #include "maxpool.h"
 #include "network.h"
 #include "reduce.h"
+#include "residual.h"
 #include "update.h"
 
 /* ImageNet's, as in engine.c, which is not part of the shared object. */
@@ -41,6 +42,11 @@ template <class T> struct plain_convolver : convolver<T> {
 		return convolution_weight(c, stream);
 	}
 };
+
+template <class T> struct step;
+/* residual_step.h */
+template <class T> void residual_forward(step<T> &s);
+template <class T, class Ready> T *residual_backward(step<T> &s, Ready ready);
 
 template <class T> struct step {
 	const engine_conf *conf;
@@ -215,9 +221,10 @@ template <class T> struct step {
 		forward(net.stem, m.images, STEM_CHANNELS, m.stem, net.stem.c_out);
 		statistics(m.stem, net.stem.c_out, net.stem.c_out, pixels(net.stem_side), m.mean + at, m.rstd + at, m.square + at);
 		prepare(net.stem_bn, m.mean + at, m.rstd + at, m.square + at);
-		const dense_block &b = net.block[0];
-		pass(bn_relu_maxpool<T>{ { m.stem, net.stem_side, net.stem.c_out }, m.map[0], m.scale + at, m.bias + at, b.channels }, pixels(b.side), b.c_in);
-		slice_statistics(0, 0, b.c_in);
+		const bool residual = net.family == NET_RESNET;
+		T *out = residual ? m.residual_in : m.map[0];
+		const int channels = net.stem.c_out, pitch = residual ? channels : net.block[0].channels;
+		pass(bn_relu_maxpool<T>{ { m.stem, net.stem_side, channels }, out, m.scale + at, m.bias + at, pitch }, pixels(net.first_side), channels);
 	}
 	/* relu and normalisation, 2 × 2 mean, 1×1: the pool first, since both are linear. */
 	void pooled_activation(int block)
@@ -234,28 +241,47 @@ template <class T> struct step {
 		forward(b.transition, m.activation, net.block[block - 1].channels, m.map[block], b.channels);
 		slice_statistics(block, 0, b.c_in);
 	}
+	/* What the head reads: relu(scale · x + bias), or x itself where scale is NULL. */
+	struct last_map {
+		const T *x;
+		const float *scale, *bias;
+	};
+	last_map head_input() const
+	{
+		if (net.family == NET_RESNET)
+			return { m.residual_out[net.residuals - 1], nullptr, nullptr };
+		return { m.map[net.blocks - 1], m.scale + net.head_bn.statistics, m.bias + net.head_bn.statistics };
+	}
 	void forward_head()
 	{
-		const int last = net.blocks - 1, n = conf->batch;
-		const dense_block &b = net.block[last];
-		const size_t at = net.head_bn.statistics;
-		prepare(net.head_bn, m.block_mean[last], m.block_rstd[last], m.block_square[last]);
-		const head_pool<T> pool = { m.map[last], m.scale + at, m.bias + at, m.pooled, n, b.side * b.side, b.channels, b.channels };
+		const int n = conf->batch, channels = net.features;
+		const last_map in = head_input();
+		const head_pool<T> pool = { in.x, in.scale, in.bias, m.pooled, n, net.last_side * net.last_side, channels, channels };
 		if (!rc)
-			rc = launch(head_pool_kernel<T>, (unsigned)(n * b.channels / 8 + HEAD_THREADS - 1) / HEAD_THREADS, HEAD_THREADS, 0, stream, pool);
-		const head_logits l = { m.pooled, m.weights + net.classifier_weight, m.weights + net.classifier_bias, m.logits, n, b.channels, net.classes };
+			rc = launch(head_pool_kernel<T>, (unsigned)(n * channels / 8 + HEAD_THREADS - 1) / HEAD_THREADS, HEAD_THREADS, 0, stream, pool);
+		const head_logits l = { m.pooled, m.weights + net.classifier_weight, m.weights + net.classifier_bias, m.logits, n, channels, net.classes };
 		if (!rc)
 			rc = launch(head_logits_kernel, (unsigned)(n * net.classes * 32 + HEAD_THREADS - 1) / HEAD_THREADS, HEAD_THREADS, 0, stream, l);
 	}
-	void forward_all()
+	void forward_blocks()
 	{
-		forward_stem();
+		slice_statistics(0, 0, net.block[0].c_in);
 		for (int block = 0; block < net.blocks; block++) {
 			if (block)
 				forward_transition(block);
 			for (int l = 0; l < net.block[block].layers; l++)
 				forward_layer(block, l);
 		}
+		const int last = net.blocks - 1;
+		prepare(net.head_bn, m.block_mean[last], m.block_rstd[last], m.block_square[last]);
+	}
+	void forward_all()
+	{
+		forward_stem();
+		if (net.family == NET_RESNET)
+			residual_forward(*this);
+		else
+			forward_blocks();
 		forward_head();
 	}
 
@@ -263,16 +289,20 @@ template <class T> struct step {
 
 	void backward_head()
 	{
-		const int last = net.blocks - 1, n = conf->batch, softmax = conf->loss == LOSS_SOFTMAX;
-		const dense_block &b = net.block[last];
+		const int n = conf->batch, softmax = conf->loss == LOSS_SOFTMAX;
 		const head_loss l = { m.logits, m.labels, softmax ? nullptr : m.known, m.image_weight, softmax ? nullptr : m.pos_weight, m.dlogits, loss(), factor(), loss_scale,
 			              n, net.classes, softmax, micro != 0 };
 		if (!rc)
 			rc = launch(head_loss_kernel, 1, HEAD_THREADS, HEAD_THREADS * sizeof(float), stream, l);
 		const head_backward h = { m.dlogits, m.pooled, m.weights + net.classifier_weight, m.slab + net.classifier_weight, m.slab + net.classifier_bias, m.dpooled,
-			                  factor() / loss_scale, n, b.channels, net.classes, micro != 0 };
+			                  factor() / loss_scale, n, net.features, net.classes, micro != 0 };
 		if (!rc)
 			rc = head_backward_launch(h, stream);
+	}
+	void backward_last_bn()
+	{
+		const int last = net.blocks - 1;
+		const dense_block &b = net.block[last];
 		const int parts = pass(mask<GRADIENT_GLOBAL, true>(net.head_bn, m.dpooled, b.channels, m.map[last], b.channels, m.gradient[last % 2], b.channels,
 		                                                   m.block_mean[last], m.block_rstd[last], b.side, 1), pixels(b.side), b.channels);
 		backward_sums(net.head_bn, parts, m.block_mean[last], m.block_rstd[last], pixels(b.side), true, true);
@@ -338,36 +368,48 @@ template <class T> struct step {
 		                                                    mean, rstd, b.side, 1), pixels(before.side), before.channels);
 		backward_sums(b.transition_bn, parts, mean, rstd, pixels(before.side), true, true);
 	}
-	void backward_stem()
+	/* gradient: of the pool's output. */
+	void backward_stem(const T *gradient, int pitch)
 	{
-		const dense_block &b = net.block[0];
 		const size_t at = net.stem_bn.statistics;
 		const long count = pixels(net.stem_side);
 		const int channels = net.stem.c_out;
-		correct(0, 0, b.c_in);
-		const bn_relu_maxpool_backward<T> op = { { m.stem, net.stem_side, channels }, m.gradient[0], m.stem_gradient, m.scale + at, m.bias + at, m.mean + at, m.rstd + at, b.channels };
+		const bn_relu_maxpool_backward<T> op = { { m.stem, net.stem_side, channels }, gradient, m.stem_gradient, m.scale + at, m.bias + at, m.mean + at, m.rstd + at, pitch };
 		const int parts = pass(op, count, channels);
 		backward_sums(net.stem_bn, parts, m.mean + at, m.rstd + at, count, false, false);
 		pass(affine<T>{ m.stem_gradient, m.stem, m.a, m.b, m.c, channels, channels }, count, channels);
 		weight_gradient_of(net.stem, m.images, STEM_CHANNELS, m.stem_gradient, channels);
 	}
-	template <class Ready> void backward_all(Ready ready)
+	template <class Ready> void backward_blocks(Ready ready)
 	{
-		backward_head();
-		ready(net.classifier_param);
+		backward_last_bn();
 		for (int block = net.blocks - 1; block >= 0; block--) {
 			for (int l = net.block[block].layers - 1; l >= 0; l--) {
 				backward_layer(block, l);
 				ready(net.block[block].layer[l].conv1.param - 2); /* norm1's weight: the layer's first in table order */
 			}
-			if (block)
-				backward_transition(block);
-			else
-				backward_stem();
-			ready(block ? net.block[block].transition.param - 2 : 0);
+			if (!block)
+				break;
+			backward_transition(block);
+			ready(net.block[block].transition.param - 2);
 		}
+		correct(0, 0, net.block[0].c_in);
+	}
+	template <class Ready> void backward_all(Ready ready)
+	{
+		backward_head();
+		ready(net.classifier_param);
+		if (net.family == NET_RESNET) {
+			backward_stem(residual_backward(*this, ready), net.stem.c_out);
+		} else {
+			backward_blocks(ready);
+			backward_stem(m.gradient[0], net.block[0].channels);
+		}
+		ready(0);
 		ready(-1); /* the statistics */
 	}
 };
+
+#include "residual_step.h"
 
 #endif
