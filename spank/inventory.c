@@ -182,7 +182,9 @@ static void merge_driver(struct node *node, const char *proc, char *note, size_t
 	struct nvidia_gpu *driver = calloc(NODE_MAX_GPUS, sizeof *driver);
 	int known = driver ? nvidia_read_proc(proc, driver, NODE_MAX_GPUS) : 0, kept = 0;
 
-	if (!known && node->gpus)
+	if (!known && !node->gpus)
+		snprintf(note, size, "no NVIDIA GPU on the PCI bus, and none in %s/gpus", proc);
+	else if (!known)
 		snprintf(note, size, "%d NVIDIA GPU%s, but nothing in %s/gpus: UUIDs and device numbers are unknown",
 			node->gpus, node->gpus == 1 ? "" : "s", proc);
 	for (int g = 0; known && g < node->gpus; g++) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The plugin's rooms and the doors between them. client.c runs in srun, sbatch and salloc as the user; stepd.c runs in
- * slurmstepd on the nodes, in parts as root; task.c in each task as the user. */
+ * The plugin's rooms and the doors between them. client.c and client_tasks.c run in srun, sbatch and salloc as the
+ * user; stepd.c runs in slurmstepd on the nodes, in parts as root; task.c in each task as the user. */
 #ifndef SPANK_PLUGIN_H
 #define SPANK_PLUGIN_H
 
 #include <slurm/spank.h>
 
+#include "argv.h"
 #include "options.h"
 
 /* What srun decided, as text of the option grammar. SLURM_ variables reach the node even with --export=NONE. */
@@ -23,8 +24,16 @@ int client_init(const struct site *site);
 int client_leave_for_job(void);
 /* Prints the line and ends the client with status 64, before anything has been asked of Slurm. */
 void client_refuse(const char *line) __attribute__((noreturn));
+/* setenv(), or the end of the client. */
+void client_set(const char *name, const char *value, bool replace);
 /* An option's text as Slurm hands it over: NULL and "(null)" are the empty text. */
 const char *client_text(const char *text);
+
+/* ---- client_tasks.c ---- */
+
+/* Sets the number of tasks of every component whose user did not, through the variables that srun reads next. What does
+ * not fit, or cannot be known, is refused. */
+void client_count_tasks(const struct argv_scan *command_line, const struct options *asked);
 
 /* ---- stepd.c and task.c ---- */
 

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * In srun: how many tasks each component of the command line gets, and whether its job has the CPUs for them. */
+#include "plugin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "slurm_nodes.h"
+#include "tasks.h"
+
+/* From 23.11 on srun takes the -c of sbatch and salloc again. */
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
+#define CPUS_PER_TASK_VARIABLE "SLURM_CPUS_PER_TASK"
+#else
+#define CPUS_PER_TASK_VARIABLE "SRUN_CPUS_PER_TASK"
+#endif
+
+/* The command line that is being counted, and what was asked for. */
+static const struct argv_scan *scan;
+static const struct options *options;
+
+static const char *said(int component, const char *option)
+{
+	return argv_value(scan, component, option);
+}
+
+/* A variable as srun reads it for one group of a heterogeneous job. */
+static const char *group_variable(const char *name, int group)
+{
+	char full[128];
+	snprintf(full, sizeof full, "%s_HET_GROUP_%d", name, group);
+	const char *value = group >= 0 ? getenv(full) : NULL;
+	return value ? value : getenv(name);
+}
+
+static const char *said_or_set(int component, const char *option, const char *variable, int group)
+{
+	const char *value = said(component, option);
+	return value ? value : group_variable(variable, group);
+}
+
+static void gpu_words(struct step_words *w, int component, int group)
+{
+	static const struct {
+		const char *option, *variable;
+		size_t field;
+	} source[] = {
+		{ "gpus", "SLURM_GPUS", offsetof(struct step_words, gpus) },
+		{ "gpus-per-node", "SLURM_GPUS_PER_NODE", offsetof(struct step_words, gpus_per_node) },
+		{ "gpus-per-task", "SLURM_GPUS_PER_TASK", offsetof(struct step_words, gpus_per_task) },
+		{ "gpus-per-socket", "SLURM_GPUS_PER_SOCKET", offsetof(struct step_words, gpus_per_socket) },
+		{ "gres", "SLURM_STEP_GRES", offsetof(struct step_words, gres) },
+		{ "tres-per-task", "SLURM_TRES_PER_TASK", offsetof(struct step_words, tres_per_task) },
+	};
+	bool on_command_line = false;
+
+	for (size_t i = 0; i < sizeof source / sizeof *source; i++)
+		on_command_line |= said(component, source[i].option) != NULL;
+	for (size_t i = 0; i < sizeof source / sizeof *source; i++)
+		*(const char **)((char *)w + source[i].field) = on_command_line ? said(component, source[i].option) : group_variable(source[i].variable, group);
+	if (!on_command_line && !w->gres)
+		w->gres = group_variable("SLURM_GRES", group);
+	if (!on_command_line && !w->gres)
+		w->gres = group_variable(GRES_VARIABLE, group);
+	w->hidden_gpus = getenv("SLURM_JOB_ID") && (getenv("SLURM_JOB_GPUS") || getenv("SLURM_GPUS_ON_NODE"));
+}
+
+static void read_words(struct step_words *w, int component, int group)
+{
+	gpu_words(w, component, group);
+	w->nodes = said(component, "nodes");
+	if (!w->nodes)
+		w->nodes = group_variable(group_variable("SLURM_NNODES", group) ? "SLURM_NNODES" : "SLURM_JOB_NUM_NODES", group);
+	w->ntasks = said_or_set(component, "ntasks", "SLURM_NTASKS", group);
+	if (!w->ntasks)
+		w->ntasks = group_variable("SLURM_NPROCS", group);
+	w->ntasks_per_node = said_or_set(component, "ntasks-per-node", "SLURM_NTASKS_PER_NODE", group);
+	w->ntasks_per_gpu = said_or_set(component, "ntasks-per-gpu", "SLURM_NTASKS_PER_GPU", group);
+	w->ntasks_per_other = said(component, "ntasks-per-socket") ? "" : said(component, "ntasks-per-core");
+	w->group = options->gpus_per_task;
+	w->share = options->share || w->ntasks_per_gpu;
+}
+
+/* Slurm's own message about this names neither the node nor the cure. */
+static void check_cpus(const struct step_words *w, const struct step_size *size, int tasks, int component, int group)
+{
+	const char *counts = group_variable("SLURM_JOB_CPUS_PER_NODE", group), *each = said_or_set(component, "cpus-per-task", CPUS_PER_TASK_VARIABLE, group);
+	const char *nodelist = group_variable("SLURM_JOB_NODELIST", group);
+	int position = 0, cpus = counts ? smallest_count(counts, &position) : -1, per_node, need = each && atoi(each) > 0 ? atoi(each) : 1;
+	char host[256], line[512];
+
+	if (cpus < 0 || size->nodes < 1 || tasks < 1 || said(component, "overcommit") || getenv("SLURM_OVERCOMMIT") || !nodelist)
+		return;
+	per_node = (tasks + size->nodes - 1) / size->nodes;
+	if (per_node * need <= cpus)
+		return;
+	slurm_host(nodelist, position, host, sizeof host);
+	if (size->gpus > 0)
+		snprintf(line, sizeof line, "%s: %d GPU%s but %d CPU%s: add #SBATCH --cpus-per-gpu=%d", host, per_node * w->group, per_node * w->group == 1 ? "" : "s",
+			cpus, cpus == 1 ? "" : "s", slurm_cpus_per_gpu(host, need > 8 ? need : 8));
+	else
+		snprintf(line, sizeof line, "%s: %d task%s of %d CPU%s but %d CPU%s: add #SBATCH --cpus-per-task=%d", host, per_node, per_node == 1 ? "" : "s",
+			need, need == 1 ? "" : "s", cpus, cpus == 1 ? "" : "s", need);
+	client_refuse(line);
+}
+
+/* A step without GPUs has one task per package, as far as there are CPUs for them. */
+static int packages_for_tasks(int group)
+{
+	const char *counts = group_variable("SLURM_JOB_CPUS_PER_NODE", group);
+	int position, cpus = counts ? smallest_count(counts, &position) : -1, packages = slurm_packages_per_node(group_variable("SLURM_JOB_NODELIST", group));
+
+	return cpus > 0 && cpus < packages ? cpus : packages;
+}
+
+/* Returns the tasks of one component and group, 0 where Slurm is to decide. */
+static int size_step(int component, int group)
+{
+	struct step_words words = { 0 };
+	struct step_size size;
+
+	read_words(&words, component, group);
+	if (step_size(&words, &size))
+		client_refuse(size.refusal);
+	if (!size.gpus && !words.ntasks && !words.ntasks_per_node && !words.ntasks_per_other) {
+		words.packages_per_node = packages_for_tasks(group);
+		step_size(&words, &size);
+		if (!size.tasks)
+			fprintf(stderr, "hvd: no GPU in this step, and how many sockets its nodes have is not known: one task per node\n");
+	}
+	int tasks = size.tasks ? size.tasks : words.ntasks ? atoi(words.ntasks) : 0;
+	check_cpus(&words, &size, tasks, component, group);
+	return size.tasks;
+}
+
+static void set_tasks(const char *name, int tasks)
+{
+	char text[16];
+	snprintf(text, sizeof text, "%d", tasks);
+	if (tasks)
+		client_set(name, text, true);
+}
+
+/* Groups of "0,2-3", as --het-group takes them. */
+static void size_groups(int component, const char *groups)
+{
+	struct cpuset set;
+	if (cpulist_parse(groups, &set))
+		client_refuse("--het-group: a list such as 0,1 expected");
+	for (int g = cpuset_next(&set, 0); g >= 0; g = cpuset_next(&set, g + 1)) {
+		char name[64];
+		snprintf(name, sizeof name, "SLURM_NTASKS_HET_GROUP_%d", g);
+		set_tasks(name, size_step(component, g));
+	}
+}
+
+void client_count_tasks(const struct argv_scan *command_line, const struct options *asked)
+{
+	scan = command_line;
+	options = asked;
+	bool het = scan->components > 1 || getenv("SLURM_HET_SIZE");
+
+	for (int c = 0; c < scan->components; c++) {
+		const char *groups = said(c, "het-group");
+		char own[16];
+		snprintf(own, sizeof own, "%d", c);
+		if (het || groups)
+			size_groups(c, groups ? groups : own);
+		else
+			set_tasks("SLURM_NTASKS", size_step(c, -1));
+	}
+}
