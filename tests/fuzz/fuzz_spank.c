@@ -2,7 +2,7 @@
  * Texts that come from users, admins, Slurm and the driver, made up at random: no parser may crash, hang, read beyond
  * the text or accept what it cannot print back. Works as a libFuzzer target; compiled alone it mutates its own examples:
  *
- *     fuzz_spank SECONDS [SEED]
+ *     fuzz_spank SECONDS [SEED [TARGET]]     SECONDS for each target, or for that one
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void check(int truth, const char *what)
 	abort();
 }
 
-static void options_read_back(const char *text)
+static void options_read_back(char *text)
 {
 	struct options o = options_default(), again = o;
 	char error[512] = "", printed[4096];
@@ -71,7 +71,7 @@ static void gpu_lists(char *text)
 		check(devices.gpu[d] >= -1 && devices.gpu[d] < node.gpus, "a GPU of the node");
 }
 
-static void lists_and_counts(const char *text)
+static void lists_and_counts(char *text)
 {
 	struct cpuset set, back, masks[3];
 	char printed[CPULIST_TEXT];
@@ -85,49 +85,63 @@ static void lists_and_counts(const char *text)
 	check(count_gpus(text) >= -1 && count_gres_gpus(text) >= -1 && count_nodes(text) >= 0 && smallest_count(text, &position) >= -1, "a count");
 }
 
-static void driver_and_gres_files(const char *text)
+static void driver_files(char *text)
 {
-	static struct gres_conf conf;
 	struct nvidia_gpu gpu;
 	unsigned long long order;
-	char error[512], pci[16];
+	char pci[16];
 
 	nvidia_parse_information(text, &gpu);
 	check(gpu.minor >= -1 && strlen(gpu.uuid) < sizeof gpu.uuid, "a driver's file");
 	pci_parse(text, &order, pci);
+}
+
+static void gres_files(char *text)
+{
+	static struct gres_conf conf;
+	char error[512];
+
 	gres_conf_parse(text, "n1", &conf, error, sizeof error);
 	hostlist_has(text, "n1");
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static const struct target {
+	const char *name;
+	void (*run)(char *text);
+	const char *examples[6]; /* the corpus: one of each form that the parser knows */
+} targets[] = {
+	{ "options", options_read_back, { "off", "on_death=continue,deadline=9,backend=cpu,trace=/t,iface=ib0", "socket,spread,smt=off,ids=index,gpus-per-task=4,share,nic=hint,verbose",
+		"numa,pack,smt=on,ids=uuid", "on,by-site,keep-cpus,keep-gpus,keep-memory,whole-job,hide-gpus,gpu,interleave", "none" } },
+	{ "plugstack", plugstack_arguments, { "hvd=deadline=60 hvd-bind=numa,share enable=always aliases=off topology=/x proc=/y verbose-max=3", "enable=never", "aliases=on enable=option" } },
+	{ "gpus", gpu_lists, { "0,1,3 0,1,2", " GPU-0aaaaaaa,MIG-GPU-1aaaaaaa/7/0", "2", "0-3 MIG-2aaaaaaa" } },
+	{ "lists", lists_and_counts, { "0-3,8,10-12:2", "0x00000001,ffffffff", "1(x2),4", "gpu:a100:2(S:0-1),craynetwork:1", "0,1,2,0x3" } },
+	{ "driver", driver_files, { "Model: \t A100\nGPU UUID: \t GPU-1\nBus Location: \t 0000:15:00.0\nDevice Minor: \t 0\n", "0000:15:00.0", "00000000:3B:00.0" } },
+	{ "gres.conf", gres_files, { "NodeName=n[1-3] Name=gpu File=/dev/nvidia[0-1] Cores=0-19\nAutoDetect=nvml\n", "n[01-16],x[1,3-5]y" } },
+};
+enum { TARGETS = sizeof targets / sizeof *targets };
+
+static int run_target(const struct target *target, const void *data, size_t size)
 {
 	/* exactly as long as the text, so that a sanitizer sees the first byte beyond it */
-	for (int target = 0; target < 5; target++) {
-		char *text = malloc(size + 1);
-		if (!text)
+	char *text = malloc(size + 1);
+	if (!text)
+		return -1;
+	memcpy(text, data, size);
+	text[size] = '\0';
+	target->run(text);
+	free(text);
+	return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	for (int t = 0; t < TARGETS; t++)
+		if (run_target(&targets[t], data, size))
 			return 0;
-		memcpy(text, data, size);
-		text[size] = '\0';
-		switch (target) {
-		case 0: options_read_back(text); break;
-		case 1: plugstack_arguments(text); break;
-		case 2: gpu_lists(text); break;
-		case 3: lists_and_counts(text); break;
-		case 4: driver_and_gres_files(text); break;
-		}
-		free(text);
-	}
 	return 0;
 }
 
 #ifndef LIBFUZZER
-static const char *const examples[] = {
-	"off", "on_death=continue,deadline=9,backend=cpu,trace=/t,iface=ib0", "socket,spread,smt=off,ids=index,gpus-per-task=4,share,nic=hint,verbose",
-	"hvd=deadline=60 hvd-bind=numa,share enable=always aliases=off topology=/x proc=/y verbose-max=3", "0,1,3 0,1,2", " GPU-0aaaaaaa,MIG-GPU-1aaaaaaa/7/0",
-	"0-3,8,10-12:2", "0x00000001,ffffffff", "1(x2),4", "gpu:a100:2(S:0-1),craynetwork:1", "Model: \t A100\nGPU UUID: \t GPU-1\nDevice Minor: \t 0\n",
-	"NodeName=n[1-3] Name=gpu File=/dev/nvidia[0-1] Cores=0-19\nAutoDetect=nvml\n", "0000:15:00.0", "n[01-16],x[1,3-5]y",
-};
-
 static size_t mutate(char *text, size_t size, size_t room, unsigned *seed)
 {
 	static const char interesting[] = ",=:-[]()x0123456789 \n/GPU";
@@ -162,23 +176,37 @@ static size_t mutate(char *text, size_t size, size_t room, unsigned *seed)
 	return size;
 }
 
-int main(int argc, char *argv[])
+static void fuzz(const struct target *target, int seconds, unsigned *seed)
 {
-	int seconds = argc > 1 ? atoi(argv[1]) : 10;
-	unsigned seed = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : (unsigned)time(NULL);
 	unsigned long runs = 0;
+	int examples = 0;
 
-	printf("fuzz_spank: seed %u, %d s\n", seed, seconds);
+	while (examples < 6 && target->examples[examples])
+		examples++;
 	for (time_t end = time(NULL) + seconds; time(NULL) < end; )
 		for (int i = 0; i < 1000; i++, runs++) {
 			char text[6000];
-			const char *example = examples[(size_t)rand_r(&seed) % (sizeof examples / sizeof *examples)];
+			const char *example = target->examples[rand_r(seed) % examples];
 			size_t size = strlen(example);
 			memcpy(text, example, size);
-			size = mutate(text, size, sizeof text, &seed);
-			LLVMFuzzerTestOneInput((const uint8_t *)text, size);
+			size = mutate(text, size, sizeof text, seed);
+			run_target(target, text, size);
 		}
-	printf("fuzz_spank: %lu texts through 5 targets, nothing found\n", runs);
-	return 0;
+	printf("fuzz_spank: %-9s %10lu texts in %d s, nothing found\n", target->name, runs, seconds);
+	fflush(stdout);
+}
+
+int main(int argc, char *argv[])
+{
+	int seconds = argc > 1 ? atoi(argv[1]) : 10, known = 0;
+	unsigned seed = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : (unsigned)time(NULL);
+
+	printf("fuzz_spank: seed %u, %d s each\n", seed, seconds);
+	for (int t = 0; t < TARGETS; t++)
+		if (argc < 4 || !strcmp(argv[3], targets[t].name)) {
+			known++;
+			fuzz(&targets[t], seconds, &seed);
+		}
+	return known ? 0 : 64;
 }
 #endif

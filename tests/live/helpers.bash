@@ -35,7 +35,11 @@ cluster_up() {
 	rm -rf "$SCRATCH"
 	mkdir -p "$SCRATCH"
 	hvd_cluster up --owner $$ "$@"
+	# Debian's Slurm 26.05 comes without PMIx: then the user's choice, which --hvd keeps, is another
+	in_cluster srun --mpi=list 2>&1 | grep -q pmix || export SLURM_MPI_TYPE=pmi2 WITHOUT_PMIX=1
 }
+
+need_pmix() { [ -z "${WITHOUT_PMIX-}" ] || skip "this Slurm has no PMIx"; }
 
 cluster_down() {
 	local left

@@ -49,6 +49,7 @@ refused() { # TEXT: exit 64 and exactly this line
 }
 
 @test "without GPUs: one task per socket, or as -n says" {
+	need_pmix
 	run srun -N2 --hvd "$SHOW"
 	[ "$(grep -c '^task . of 4: gpus=none mpi=pmix' <<<"$output")" -eq 4 ]
 	run srun -N2 -n2 --hvd "$SHOW"
@@ -95,6 +96,7 @@ refused() { # TEXT: exit 64 and exactly this line
 }
 
 @test "--gpu-bind=socket without --hvd is placement only" {
+	need_pmix
 	run srun -n2 --gpus=2 --gpu-bind=socket "$SHOW"
 	one_gpu_each 2
 	[ "$(grep -c 'mpi=none policy=socket' <<<"$output")" -eq 2 ]
@@ -106,6 +108,7 @@ refused() { # TEXT: exit 64 and exactly this line
 }
 
 @test "the application's own --gpu-bind=socket arrives untouched" {
+	need_pmix
 	run srun -n1 "$SHOW" --gpu-bind=socket --gpu-bind socket --hvd
 	[ "$output" = 'task 0 of 1: gpus=none mpi=none policy=none args=--gpu-bind=socket --gpu-bind socket --hvd' ]
 	run srun -n1 --gpus=1 --gpu-bind=socket --hvd -- "$SHOW" --gpu-bind=socket --hvd=off --hvd-bind=none
@@ -116,6 +119,7 @@ refused() { # TEXT: exit 64 and exactly this line
 }
 
 @test "other values of --gpu-bind and --cpu-bind are left to Slurm" {
+	need_pmix
 	run srun -n2 --gpus=2 --gpu-bind=map_gpu:1,0 "$SHOW"
 	[ "$(sort <<<"$output")" = $'task 0 of 2: gpus=1 mpi=none policy=none args=\ntask 1 of 2: gpus=0 mpi=none policy=none args=' ]
 	run srun -n2 --gpus=2 --gpu-bind=map_gpu:1,0 --hvd "$SHOW"
@@ -141,6 +145,7 @@ refused() { # TEXT: exit 64 and exactly this line
 }
 
 @test "options of sbatch reach the sruns inside, and --hvd=off switches them off" {
+	need_pmix
 	in_cluster sbatch -Q -W -N2 -n4 --gpus-per-node=2 --gpu-bind=socket --hvd -o "$SCRATCH/out" \
 		--wrap "echo batch \${HVD_POLICY-none} \${HVD_GPU-none} \${SLURM_MPI_TYPE-none}; srun -Q $SHOW; srun -Q --hvd=off $SHOW"
 	cat "$SCRATCH/out"
@@ -166,6 +171,7 @@ refused() { # TEXT: exit 64 and exactly this line
 }
 
 @test "the user's MPI type and an inherited choice win" {
+	need_pmix
 	run srun -n2 --gpus=2 --mpi=none --hvd "$SHOW"
 	[ "$(grep -c 'mpi=none policy=socket' <<<"$output")" -eq 2 ]
 	run in_cluster env SLURM_MPI_TYPE=pmi2 srun -Q --gpus=1 --hvd "$SHOW"
@@ -232,6 +238,7 @@ refused() { # TEXT: exit 64 and exactly this line
 }
 
 @test "plugstack.conf: defaults of the site, aliases off, never" {
+	need_pmix
 	local stack
 	stack=$(cat "$CLUSTER/etc/plugstack.conf")
 	echo "$stack hvd-bind=ids=index hvd=deadline=61" >"$CLUSTER/etc/plugstack.conf"

@@ -23,12 +23,14 @@ look='echo "task $(hostname) $SLURM_LOCALID $(taskset -cp $$ | sed "s/.*: //") $
 
 tasks() { grep '^task ' <<<"$output" | sort; }
 
-# "0-2,5" to "0 1 2 5 "
+# "0-2,5" to "0 1 2 5 ", and "0-6:2", as newer tasksets print it, to "0 2 4 6 "
 cpu_numbers() {
-	local part numbers=()
+	local part stride numbers=()
 	for part in ${1//,/ }; do
+		stride=1
+		[[ $part != *:* ]] || stride=${part#*:} part=${part%:*}
 		# shellcheck disable=SC2207
-		numbers+=($(seq "${part%-*}" "${part#*-}"))
+		numbers+=($(seq "${part%-*}" "$stride" "${part#*-}"))
 	done
 	printf '%s\n' "${numbers[@]}" | sort -nu | tr '\n' ' '
 }
@@ -249,7 +251,7 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	[ "$(cpu_numbers "$(tasks | cut -d' ' -f4 | paste -sd,)")" = "$(seq 0 15 | tr '\n' ' ')" ]
 	[ -z "$(for cpus in $(tasks | cut -d' ' -f4); do cpu_numbers "$cpus" | xargs -n1; done | sort | uniq -d)" ]
 	run in_cluster srun -Q -N1 --exclusive --gpus=4 --hvd --hvd-bind=socket,smt=off bash -c "$look"
-	[ "$(tasks | head -n 1 | cut -d' ' -f4 | tr , '\n' | wc -l)" -eq 4 ]
+	[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 4 ]
 }
 
 @test "share: two tasks on each GPU, each on its socket" {
