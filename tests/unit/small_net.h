@@ -12,7 +12,7 @@ enum { MAX_BATCH = 8 };
 
 static uint64_t noise_state;
 
-static uint32_t noise(void)
+static inline uint32_t noise(void)
 {
 	noise_state = noise_state * 6364136223846793005u + 1442695040888963407u;
 	return (uint32_t)(noise_state >> 33);
@@ -31,7 +31,7 @@ struct net {
 	struct engine_conf conf;
 };
 
-static void make_net(struct net *n, const struct net_conf *conf, int batch, int channels)
+static inline void make_net(struct net *n, const struct net_conf *conf, int batch, int channels)
 {
 	*n = (struct net){ 0 };
 	noise_state = 11;
@@ -60,7 +60,7 @@ static void make_net(struct net *n, const struct net_conf *conf, int batch, int 
 	                                  .augment = n->augment };
 }
 
-static void free_net(struct net *n)
+static inline void free_net(struct net *n)
 {
 	engine_layout_free(&n->layout);
 	net_plan_free(&n->plan);
@@ -68,7 +68,7 @@ static void free_net(struct net *n)
 	free(n->pixels);
 }
 
-static struct engine *open_engine(struct net *n, enum engine_kind kind, enum precision precision, enum engine_variant variant, int threads)
+static inline struct engine *open_engine(struct net *n, enum engine_kind kind, enum precision precision, enum engine_variant variant, int threads)
 {
 	struct engine_conf conf = n->conf;
 	struct engine *engine;
@@ -81,7 +81,7 @@ static struct engine *open_engine(struct net *n, enum engine_kind kind, enum pre
 	return engine;
 }
 
-static double distance(const float *a, const float *b, size_t count)
+static inline double distance(const float *a, const float *b, size_t count)
 {
 	double error = 0, norm = 0;
 	for (size_t i = 0; i < count; i++) {
@@ -91,7 +91,7 @@ static double distance(const float *a, const float *b, size_t count)
 	return norm > 0 ? sqrt(error / norm) : sqrt(error);
 }
 
-static float *read_array(struct net *n, struct engine *engine, enum engine_what what)
+static inline float *read_array(struct net *n, struct engine *engine, enum engine_what what)
 {
 	size_t count = what == ENGINE_RUNNING_MEAN || what == ENGINE_RUNNING_VAR ? n->plan.n_bn_channels : n->plan.n_weights;
 	float *values = malloc(count * sizeof *values);
