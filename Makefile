@@ -185,6 +185,7 @@ $(BUILD)/tests/test_plugin_%: $(BUILD)/obj/tests/unit/test_plugin_%.o $(call obj
 $(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call objects,$(RUNTIME_SRC) runtime/transport.c)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -pthread -ldl -lrt -lm
+$(BUILD)/tests/test_runtime_nccl: LDFLAGS += -Wl,--wrap=nccl_bind,--wrap=driver_bind
 $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call objects,$(TRAINER_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lcmocka $(TRAINER_LIBS)

@@ -25,7 +25,7 @@ int check_op(struct hvd *h, const struct op *op);
 struct backend {
 	const char *name;
 	int (*open)(struct hvd *h);
-	void (*close)(struct hvd *h);
+	void (*close)(struct hvd *h); /* may be NULL */
 	void *(*alloc)(struct hvd *h, size_t bytes);
 	void (*free)(struct hvd *h, void *p);
 	int (*run)(struct hvd *h, const struct op *op);

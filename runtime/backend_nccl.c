@@ -101,7 +101,7 @@ static int settled(struct hvd *h, struct nccl *s, ncclComm_t *comm, const char *
 		pthread_mutex_unlock(&s->use);
 		rc = asked ? asked : rc;
 	}
-	return rc ? nccl_failed(h, s, what, rc) : 0;
+	return rc ? nccl_failed(h, s, what, rc) : lost(h); /* a revoked communicator is at peace, too */
 }
 
 /* HVD_SYNC: until the device is through with a collective, so that a failure shows where it happens. */
@@ -422,7 +422,8 @@ static void nccl_close(struct hvd *h)
 		s->cu.cuStreamDestroy(s->own);
 	if (s->stop)
 		s->cu.cuMemFreeHost(s->stop);
-	s->host->close(h);
+	if (s->host->close)
+		s->host->close(h);
 	pthread_mutex_destroy(&s->use);
 	free(s->member);
 	free(s);

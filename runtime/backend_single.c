@@ -5,17 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int single_open(struct hvd *h)
-{
-	(void)h;
-	return 0;
-}
-
-static void single_close(struct hvd *h)
-{
-	(void)h;
-}
-
 static void *single_alloc(struct hvd *h, size_t bytes)
 {
 	void *p = NULL;
@@ -42,8 +31,6 @@ static int single_run(struct hvd *h, const struct op *op)
 
 const struct backend backend_single = {
 	.name = "single",
-	.open = single_open,
-	.close = single_close,
 	.alloc = single_alloc,
 	.free = single_free,
 	.run = single_run,

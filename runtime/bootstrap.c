@@ -139,21 +139,17 @@ static void answer(pmix_status_t status, pmix_value_t *v, void *data)
 static struct request *request_new(void)
 {
 	struct request *r = calloc(1, sizeof *r);
-	pthread_condattr_t monotonic;
 	if (!r)
 		return NULL;
 	pthread_mutex_init(&r->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&r->arrived, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	condition_init(&r->arrived);
 	return r;
 }
 
 /* One Get of rank 0's card. PMIX_ERR_TIMEOUT: not answered by `until`. */
 static pmix_status_t ask(struct pmix *p, void *card, size_t *bytes, double until)
 {
-	struct timespec t = { .tv_sec = (time_t)until, .tv_nsec = (long)((until - (double)(time_t)until) * 1e9) };
+	struct timespec t = moment(until);
 	pmix_proc_t zero;
 	struct request *r = request_new();
 	if (!r)

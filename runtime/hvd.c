@@ -160,7 +160,8 @@ int hvd_close(struct hvd *h)
 		status = atomic_load(&h->mesh->failed);
 		mesh_close(h->mesh);
 	}
-	h->backend->close(h);
+	if (h->backend->close)
+		h->backend->close(h);
 	trace_close(h);
 	free(h->mesh);
 	free(h->of_parent);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * hvd-bench: start-up, latency and bandwidth of a world, with every result checked. */
 #include "hvd.h"
+#include "transport.h"
 
 #include <getopt.h>
 #include <stdint.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { EXIT_USAGE = 64, EXIT_FAILED = 70 };
 
@@ -15,7 +17,7 @@ struct settings {
 	size_t from, to; /* bytes */
 	int rounds;      /* 0: chosen by size */
 	const char *what;
-	int startup_only;
+	int startup_only, transports;
 };
 
 static double now(void)
@@ -124,6 +126,63 @@ static int table(struct hvd *h, const struct settings *s)
 	return status;
 }
 
+/* ---- transports ----------------------------------------------------------------------------------- */
+
+/* Before NCCL reads its environment. */
+static void log_to(char path[64])
+{
+	snprintf(path, 64, "/tmp/hvd-bench.%d.nccl", (int)getpid());
+	setenv("NCCL_DEBUG", "INFO", 1);
+	setenv("NCCL_DEBUG_SUBSYS", "INIT", 1);
+	setenv("NCCL_DEBUG_FILE", path, 1);
+}
+
+/* The pairs that this rank's log tells of; [*n], the caller's. */
+static struct pair *read_log(const char *path, int64_t *n)
+{
+	char line[1024];
+	struct pair *pairs = NULL;
+	size_t room = 0;
+	FILE *f = fopen(path, "r");
+	for (*n = 0; f && fgets(line, sizeof line, f);) {
+		if ((size_t)*n == room) {
+			struct pair *more = realloc(pairs, (room = 2 * room + 64) * sizeof *pairs);
+			if (!more)
+				break;
+			pairs = more;
+		}
+		*n += transport_line(line, &pairs[*n]);
+	}
+	if (f)
+		fclose(f);
+	unlink(path);
+	return pairs;
+}
+
+static int report_transports(struct hvd *h, const char *path)
+{
+	const struct hvd_world *w = hvd_world(h);
+	const size_t size = (size_t)w->size;
+	int64_t mine;
+	int32_t node = w->node, *nodes = calloc(size, sizeof *nodes);
+	size_t *bytes = calloc(size, sizeof *bytes), own, all = 0;
+	struct pair *pairs = read_log(path, &mine), *of_all = NULL;
+	own = (size_t)mine * sizeof *pairs;
+	int status = !nodes || !bytes || hvd_allgather(h, &node, nodes, 1, HVD_I32) || hvd_allgather(h, &own, bytes, 1, HVD_U64);
+	for (size_t r = 0; !status && r < size; r++)
+		all += bytes[r];
+	status = status || !(of_all = malloc(all + 1)) || hvd_allgatherv(h, pairs, of_all, bytes, HVD_U8);
+	if (!status && w->rank == 0 && !all)
+		printf("# no pairs in NCCL's log: back end %s\n", w->backend);
+	else if (!status && w->rank == 0)
+		transport_table(stdout, of_all, all / sizeof *pairs, nodes, w->size, !access("/sys/class/infiniband", F_OK));
+	free(nodes);
+	free(bytes);
+	free(pairs);
+	free(of_all);
+	return status ? failed(h, "transports") : 0;
+}
+
 static int size_option(const char *text, size_t *bytes)
 {
 	char *end;
@@ -142,6 +201,7 @@ static int usage(FILE *to, int status)
 		    "  -n, --rounds N        rounds a size (default: by size)\n"
 		    "  -c, --collective NAME allreduce (default) or broadcast\n"
 		    "  -s, --start-up        only the time from main() to the first verified all-reduce\n"
+		    "  -t, --transports      also who talks to whom over what, by NCCL's log, and what should be faster\n"
 		    "  -h, --help\n");
 	return status;
 }
@@ -151,10 +211,10 @@ static int options(int argc, char **argv, struct settings *s)
 	static const struct option table_of[] = {
 		{ "from", required_argument, NULL, 'b' },   { "to", required_argument, NULL, 'e' },
 		{ "rounds", required_argument, NULL, 'n' }, { "collective", required_argument, NULL, 'c' },
-		{ "start-up", no_argument, NULL, 's' },     { "help", no_argument, NULL, 'h' },
-		{ 0 },
+		{ "start-up", no_argument, NULL, 's' },     { "transports", no_argument, NULL, 't' },
+		{ "help", no_argument, NULL, 'h' },         { 0 },
 	};
-	for (int c; (c = getopt_long(argc, argv, "b:e:n:c:sh", table_of, NULL)) != -1;) {
+	for (int c; (c = getopt_long(argc, argv, "b:e:n:c:sth", table_of, NULL)) != -1;) {
 		int bad = 0;
 		switch (c) {
 		case 'b':
@@ -173,6 +233,9 @@ static int options(int argc, char **argv, struct settings *s)
 			break;
 		case 's':
 			s->startup_only = 1;
+			break;
+		case 't':
+			s->transports = 1;
 			break;
 		case 'h':
 			exit(usage(stdout, 0));
@@ -197,6 +260,9 @@ int main(int argc, char **argv)
 	if (status)
 		return status;
 	struct hvd *h;
+	char log[64];
+	if (s.transports)
+		log_to(log);
 	if (hvd_init(&h, NULL)) {
 		status = failed(h, "hvd_init");
 		hvd_close(h);
@@ -215,6 +281,8 @@ int main(int argc, char **argv)
 		       w->backend, slowest[0] * 1e3, slowest[1] * 1e3);
 	if (!s.startup_only)
 		status = table(h, &s);
+	if (s.transports && !status)
+		status = report_transports(h, log);
 	if (hvd_close(h) && !status)
 		status = EXIT_FAILED;
 	return status;

@@ -13,7 +13,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
@@ -21,7 +20,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define STRANGER_SECONDS 2.0 /* an accepted connection has this long to prove itself */
@@ -151,11 +149,7 @@ static bool acceptable(const struct former *f, struct shake *s)
 
 static void tell_of_stranger(struct links *l, int fd)
 {
-	union {
-		struct sockaddr any;
-		struct sockaddr_in v4;
-		struct sockaddr_in6 v6;
-	} a = { .any.sa_family = AF_UNSPEC };
+	union any_address a = { .any.sa_family = AF_UNSPEC };
 	socklen_t size = sizeof a;
 	char text[INET6_ADDRSTRLEN] = "a local process";
 	if (l->told)
@@ -208,12 +202,7 @@ static int advance(struct former *f, struct shake *s)
 
 static int socket_to(const struct former *f, const struct card *c, int attempt)
 {
-	union {
-		struct sockaddr any;
-		struct sockaddr_un un;
-		struct sockaddr_in v4;
-		struct sockaddr_in6 v6;
-	} a = { .any.sa_family = AF_UNSPEC };
+	union any_address a = { .any.sa_family = AF_UNSPEC };
 	socklen_t size;
 	if (!strncmp(c->host, f->l->card.host, sizeof c->host)) {
 		size_t n = strnlen(c->unix_name, sizeof c->unix_name);

@@ -6,8 +6,17 @@
 
 #include "boot.h"
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/un.h>
+
+union any_address {
+	struct sockaddr any;
+	struct sockaddr_un un;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
 
 struct address {
 	uint16_t family, port; /* AF_INET, AF_INET6, or 0: none; network byte order */

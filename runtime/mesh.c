@@ -214,13 +214,9 @@ static int complete(struct mesh *m, struct links *l, struct data_links *data, do
 
 static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_conf *conf, char *why)
 {
-	pthread_condattr_t monotonic;
 	*m = (struct mesh){ .rank = boot->rank, .size = boot->size, .deadline = conf->deadline, .wake = -1, .alarm = -1, .lost = -1 };
 	pthread_mutex_init(&m->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&m->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	condition_init(&m->changed);
 	mesh_doing(m, DOING_START, 0);
 	m->peer = calloc((size_t)m->size, sizeof *m->peer);
 	m->cards = calloc((size_t)m->size, sizeof *m->cards);
@@ -413,7 +409,7 @@ struct message *mesh_receive(struct mesh *m, int from, uint32_t tag, double unti
 	struct message *found;
 	pthread_mutex_lock(&m->lock);
 	while (!(found = take(p, tag)) && !atomic_load(&m->failed)) {
-		struct timespec t = { .tv_sec = (time_t)until, .tv_nsec = (long)((until - (double)(time_t)until) * 1e9) };
+		struct timespec t = moment(until);
 		if (p->left) {
 			fault_locked(m, HVD_EPEER, from, CAUSE_LEFT, -1, NULL);
 		} else if (pthread_cond_timedwait(&m->changed, &m->lock, &t) == ETIMEDOUT && !(found = take(p, tag))) {
@@ -431,7 +427,7 @@ struct message *mesh_receive(struct mesh *m, int from, uint32_t tag, double unti
 struct message *mesh_receive_despite(struct mesh *m, int from, uint32_t tag, double until)
 {
 	struct peer *p = &m->peer[from];
-	struct timespec t = { .tv_sec = (time_t)until, .tv_nsec = (long)((until - (double)(time_t)until) * 1e9) };
+	struct timespec t = moment(until);
 	struct message *found;
 	pthread_mutex_lock(&m->lock);
 	while (!(found = take(p, tag)) && p->fd >= 0 && p->fate == ALIVE)

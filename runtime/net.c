@@ -12,14 +12,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
-
-union any_address {
-	struct sockaddr any;
-	struct sockaddr_in v4;
-	struct sockaddr_in6 v6;
-};
 
 static bool usable(const struct ifaddrs *i, bool loopback)
 {

@@ -4,7 +4,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -73,16 +72,11 @@ static void *consume(void *arg)
 
 static int start(struct hvd *h)
 {
-	sigset_t all, old;
 	struct queue *q = calloc(1, sizeof *q);
 	if (!q)
 		return fail(h, HVD_ESYS, "no memory for the queue of collectives");
 	h->queue = q;
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &old);
-	int error = pthread_create(&q->thread, NULL, consume, h);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (!error)
+	if (!thread_start(&q->thread, consume, h))
 		return 0;
 	free(q);
 	h->queue = NULL;

@@ -21,6 +21,7 @@ struct fault_notice {
 	int32_t status, rank;
 	uint32_t cause;
 	int32_t reporter; /* who noticed it; the notice may come through others */
+	char text[WHY_BYTES];
 };
 
 static void end_silent_locked(struct mesh *m, int rank);
@@ -114,10 +115,7 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 		return before;
 	m->lost = rank;
 	compose(m, rank, cause, reporter, text);
-	struct {
-		struct fault_notice notice;
-		char text[WHY_BYTES];
-	} body = { .notice = { status, rank, cause, reporter >= 0 ? reporter : m->rank } };
+	struct fault_notice body = { status, rank, cause, reporter >= 0 ? reporter : m->rank, "" };
 	snprintf(body.text, sizeof body.text, "%s", text ? text : "");
 	struct wire_header header = { .kind = WIRE_FAULT, .bytes = sizeof body };
 	for (int i = 0; i < m->size; i++)
@@ -192,10 +190,7 @@ void peer_post(struct peer *p, const struct wire_header *header, const void *dat
 void dismiss_locked(struct mesh *m, int rank)
 {
 	struct peer *p = &m->peer[rank];
-	struct {
-		struct fault_notice notice;
-		char text[WHY_BYTES];
-	} body = { .notice = { HVD_EPEER, rank, CAUSE_LATE, m->rank } };
+	struct fault_notice body = { HVD_EPEER, rank, CAUSE_LATE, m->rank, "" };
 	peer_post(p, &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof body }, &body);
 	end_silent_locked(m, rank);
 	close(p->fd);
@@ -223,20 +218,16 @@ static int file_message(struct peer *p)
 
 static void heed_fault(struct mesh *m, const uint8_t *payload, size_t bytes)
 {
-	struct {
-		struct fault_notice notice;
-		char text[WHY_BYTES];
-	} body;
-	if (bytes != sizeof body)
+	struct fault_notice n;
+	if (bytes != sizeof n)
 		return;
-	memcpy(&body, payload, bytes);
-	body.text[sizeof body.text - 1] = 0;
-	struct fault_notice *n = &body.notice;
-	int rank = n->rank >= 0 && n->rank < m->size ? n->rank : -1;
-	int reporter = n->reporter >= 0 && n->reporter < m->size ? n->reporter : 0;
+	memcpy(&n, payload, bytes);
+	n.text[sizeof n.text - 1] = 0;
+	int rank = n.rank >= 0 && n.rank < m->size ? n.rank : -1;
+	int reporter = n.reporter >= 0 && n.reporter < m->size ? n.reporter : 0;
 	if (rank == m->rank)
 		atomic_store(&m->given_up, true);
-	fault_locked(m, n->status < 0 ? n->status : HVD_EPEER, rank, n->cause, reporter, body.text);
+	fault_locked(m, n.status < 0 ? n.status : HVD_EPEER, rank, n.cause, reporter, n.text);
 }
 
 static int handle(struct mesh *m, int from)
@@ -464,13 +455,8 @@ static void *watch(void *arg)
 
 int watch_start(struct mesh *m)
 {
-	sigset_t all, old;
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &old); /* signals are for the program's own threads */
-	int error = pthread_create(&m->watcher, NULL, watch, m);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	m->watching = !error;
-	return error ? HVD_ESYS : 0;
+	m->watching = !thread_start(&m->watcher, watch, m);
+	return m->watching ? 0 : HVD_ESYS;
 }
 
 void watch_stop(struct mesh *m)

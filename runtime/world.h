@@ -40,6 +40,16 @@ static inline double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* A moment of now() for pthread_cond_timedwait() on a condition of condition_init(). */
+static inline struct timespec moment(double t)
+{
+	return (struct timespec){ .tv_sec = (time_t)t, .tv_nsec = (long)((t - (double)(time_t)t) * 1e9) };
+}
+
+void condition_init(pthread_cond_t *c);
+/* A thread to which no signal is delivered: they are for the program's own. Returns 0 or an error number. */
+int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+
 /* Records the line that hvd_error() returns; returns `status`. */
 int fail(struct hvd *h, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
