@@ -61,7 +61,9 @@ nobody_left() { ! pgrep -f -- "--output $WORK/$1 " >/dev/null; }
 @test "1 rank, 4 ranks and 2 nodes see the same images in the same steps, with the same losses" {
 	train chexnet one "-N1 -n1" --steps 20 --batch 8 --accumulate 4
 	train chexnet four "-N1 -n4" --steps 20 --batch 8
-	train chexnet nodes "-N2 -n2" --steps 20 --batch 8 --accumulate 2
+	train chexnet nodes "-N2 -n2" --steps 20 --batch 8 --accumulate 2 --data-memory 0
+	grep -q "train decoded once" "$WORK/one.out"
+	grep -q "at most 0 MiB a rank (--data-memory); train decoded in every pass" "$WORK/nodes.out"
 	[ "$(steps one hash | wc -l)" = 20 ]
 	[ "$(steps one hash | cut -d' ' -f2 | sort -u | wc -l)" = 20 ]
 	for other in four nodes; do

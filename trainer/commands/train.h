@@ -24,7 +24,7 @@ struct train_conf {
 	double epochs, max_seconds;
 	uint64_t steps, seed;
 	int eval_every, checkpoint_every, keep, resamples;
-	int patience, log_hash, tensorboard;
+	int patience, log_hash, tensorboard, data_memory;
 };
 
 /* Seconds and images since some moment, on this rank. */
@@ -39,6 +39,7 @@ struct train {
 	struct world *world;
 	struct run_log log;
 	struct dataset *train, *val, *test; /* val, test: NULL where the data set has none */
+	char memory[400];         /* what is kept in memory, in words */
 	int leak;                 /* patients are shared, and --allow-leak was given */
 	struct network network;
 	struct model model;

@@ -78,6 +78,7 @@ void tell_start(struct train *t)
 	print_split(t, t->train);
 	print_split(t, t->val);
 	print_split(t, t->test);
+	log_say(&t->log, "%s", t->memory);
 	log_say(&t->log, "global batch %d = %d rank%s x %d micro-batch%s of %d; learning rate %g%s; %" PRIu64 " steps, seed %" PRIu64 "; output %s",
 		t->at.global_batch, w->size, w->size == 1 ? "" : "s", conf->accumulate, conf->accumulate == 1 ? "" : "es", conf->batch,
 		schedule_peak(&t->schedule), schedule_peak(&t->schedule) > conf->rate ? scaling_words[conf->scaling] : "", t->schedule.steps, t->at.seed,

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "data/memory.h"
+
 /* ---- data -------------------------------------------------------------------------------------------- */
 
 static int open_datasets(struct train *t, struct error *e)
@@ -41,12 +43,39 @@ static int check_leak(struct train *t, const struct dataset *a, const struct dat
 		    "patient, or --allow-leak to train all the same and stamp every result", shared, dataset_split(a), dataset_split(b), example);
 }
 
+/* Decides which splits are decoded once and kept, and puts it into words. */
+static void keep_in_memory(struct train *t)
+{
+	struct dataset *const sets[] = { t->train, t->val, t->test };
+	size_t limit = (size_t)t->conf->data_memory << 20, left;
+	int used;
+
+	if (t->conf->data_memory < 0)
+		limit = memory_available() / 4 / (size_t)t->world->at->local_size;
+	left = limit;
+	used = snprintf(t->memory, sizeof t->memory, "decoded images: at most %.0f MiB a rank (--data-memory)", (double)limit / 1048576);
+	for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+		size_t bytes = sets[i] ? dataset_keep_bytes(sets[i]) : 0;
+		if (!sets[i] || !dataset_count(sets[i]))
+			continue;
+		used += snprintf(t->memory + used, sizeof t->memory - (size_t)used, "; %s ", dataset_split(sets[i]));
+		if (!bytes)
+			used += snprintf(t->memory + used, sizeof t->memory - (size_t)used, "is read as it is");
+		else if (dataset_keep(sets[i], left))
+			used += snprintf(t->memory + used, sizeof t->memory - (size_t)used, "decoded once, %.0f MiB", (double)bytes / 1048576);
+		else
+			used += snprintf(t->memory + used, sizeof t->memory - (size_t)used, "decoded in every pass (%.0f MiB)", (double)bytes / 1048576);
+		left -= bytes && bytes <= left ? bytes : 0;
+	}
+}
+
 static int setup_data(struct train *t, struct error *e)
 {
 	if (open_datasets(t, e) == 0 && check_leak(t, t->train, t->val, e) == 0)
 		check_leak(t, t->train, t->test, e);
 	if (world_agree(t->world, e) < 0)
 		return -e->code;
+	keep_in_memory(t);
 	uint64_t hash = dataset_hash(t->train) ^ (t->val ? 3 * dataset_hash(t->val) : 0) ^ (t->test ? 5 * dataset_hash(t->test) : 0);
 
 	return world_same(t->world, hash, "the data set", "give every node the same --data", e);

@@ -138,11 +138,16 @@ void dataset_scratch_free(struct dataset_scratch *s)
 
 enum progress { UNREAD, BEING_KEPT, KEPT };
 
+size_t dataset_keep_bytes(const struct dataset *d)
+{
+	return d->kept || d->mapped ? 0 : d->count * ((size_t)d->size * (size_t)d->size + 1);
+}
+
 int dataset_keep(struct dataset *d, size_t limit)
 {
 	size_t bytes = (size_t)d->size * (size_t)d->size;
 
-	if (d->kept || d->count * (bytes + 1) > limit)
+	if (d->kept || d->mapped || dataset_keep_bytes(d) > limit)
 		return d->kept != NULL;
 	d->kept = malloc(d->count * bytes + 1);
 	d->progress = calloc(d->count + 1, sizeof *d->progress);

@@ -57,6 +57,7 @@ uint64_t dataset_hash(const struct dataset *d);                /* of ids and lab
 /* From now on keeps decoded pixels in memory, so that every image is decoded once. 1: it does; 0: they would take more than
  * `limit` bytes, and nothing changes. Before the first dataset_read(). */
 int dataset_keep(struct dataset *d, size_t limit);
+size_t dataset_keep_bytes(const struct dataset *d); /* what that takes; 0: it is in memory or mapped as it is */
 
 /* Decodes sample `index` into pixels [size][size] gray uint8. `scratch` belongs to the calling thread: dataset_scratch(). */
 struct dataset_scratch;

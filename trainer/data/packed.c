@@ -193,6 +193,7 @@ int packed_open(struct dataset *d, const char *path, size_t images, int side, ui
 	d->state = p;
 	d->close = close_packed;
 	d->read = read_packed;
+	d->mapped = 1;
 	if (path_join(p->path, e, "%s", path) || file_map(&p->file, path, e) || check_header(p, images, side, source_hash, e))
 		return -e->code;
 	p->entries = p->file.data + HEADER;

@@ -26,6 +26,7 @@ struct dataset {
 	struct sample *samples; /* [count], owned */
 	size_t count;
 	int size;
+	int mapped;      /* pixels lie in a mapped file as they are: keeping them once more gains nothing */
 	char split[16], policy[32];
 	char describe[160];
 	const char *resize;
