@@ -59,6 +59,25 @@ bats_require_minimum_version 1.5.0
 	refuses 65 'Data_Entry_2017_v2020.csv: no column "Patient ID"' chexnet prepare nih bad out
 }
 
+@test "a division from a file, and what can be wrong with it" {
+	tail -n +2 tree/Data_Entry_2017_v2020.csv | cut -d, -f1 | awk 'NR > 2 { print $0 "," ($0 < "00000005" ? "val" : "train") }' >mine.csv
+	run --separate-stderr chexnet prepare nih tree set --size 32 --split file:mine.csv
+	[ "$status" -eq 0 ]
+	[[ $output == *"split file"* ]]
+	[[ $stderr == *"2 images are in no list"* ]]
+	[ "$(awk '/^  (train|val) / { n += $2 } END { print n }' <<<"$output")" = 58 ]
+	id=$(head -n 1 mine.csv | cut -d, -f1)
+	(cat mine.csv && echo "$id,train") >twice.csv
+	refuses 65 "twice.csv:59: image $id comes twice" chexnet prepare nih tree out --split file:twice.csv
+	echo "$id,dev" >named.csv
+	refuses 65 'named.csv:1: no split is called "dev"' chexnet prepare nih tree out --split file:named.csv
+	echo "99999999_000.png,train" >other.csv
+	refuses 65 'other.csv:1: image "99999999_000.png" has no row' chexnet prepare nih tree out --split file:other.csv
+	echo "$id" >columns.csv
+	refuses 65 "columns.csv:1: 1 columns, not two" chexnet prepare nih tree out --split file:columns.csv
+	refuses 64 "there are official, chexnet and file:PATH" chexnet prepare nih tree out --split mine.csv
+}
+
 @test "an unknown finding" {
 	spoil
 	sed -i '4s/^\([^,]*\),[^,]*/\1,Efusion/' bad/Data_Entry_2017_v2020.csv

@@ -16,9 +16,9 @@ static void on_signal(int number)
 }
 
 struct conf {
-	int size, encoding, shards, overwrite, policy, order, threads;
+	int size, encoding, shards, overwrite, order, threads;
 	uint64_t seed;
-	const char *table;
+	const char *split, *table;
 };
 
 static const struct option options[] = {
@@ -29,9 +29,9 @@ static const struct option options[] = {
 	OPTION(INT, struct conf, shards, "shards", "N", "0", "files a split; 0: 400 images a file", .min = 0, .max = 99999),
 	OPTION(FLAG, struct conf, overwrite, "overwrite", NULL, NULL, "replace OUT where an earlier preparation made it"),
 	OPTION_GROUP("Who is in which split"),
-	OPTION(CHOICE, struct conf, policy, "split", "POLICY", "official",
-	       "official: NIH's lists, a tenth of the training patients for validation; chexnet: 70/10/20 % of the patients",
-	       .choices = split_policy_names),
+	OPTION(STRING, struct conf, split, "split", "POLICY", "official",
+	       "official: NIH's lists, a tenth of the training patients for validation; chexnet: 70/10/20 % of the patients; "
+	       "file:PATH: rows of image,split"),
 	OPTION(U64, struct conf, seed, "seed", "N", "1", "chooses the validation patients and the order of records"),
 	OPTION_GROUP("What labels stand for in TFRecords that do not name them"),
 	OPTION(CHOICE, struct conf, order, "label-order", "ORDER", "infer",
@@ -65,10 +65,20 @@ static void print_report(const struct prepare_conf *conf, const struct origin *o
 	if (o->extra)
 		fprintf(stderr, "chexnet prepare: warning: %zu image files have no row in the table and are left out\n", o->extra);
 	if (o->unlisted)
-		fprintf(stderr, "chexnet prepare: warning: %zu images are in neither list and are left out\n", o->unlisted);
+		fprintf(stderr, "chexnet prepare: warning: %zu images are in no list and are left out\n", o->unlisted);
 	if (r->leaked)
 		fprintf(stderr, "chexnet prepare: warning: %zu patients are in more than one split (%u is one): training will refuse this\n",
 			r->leaked, r->leak_example);
+}
+
+static int open_nih(struct origin *o, const struct conf *conf, const char *directory, struct error *e)
+{
+	if (strncmp(conf->split, "file:", 5) == 0)
+		return origin_nih_file(o, directory, conf->split + 5, e);
+	for (enum split_policy p = SPLIT_OFFICIAL; p < SPLIT_FILE; p++)
+		if (strcmp(conf->split, split_policy_names[p]) == 0)
+			return origin_nih(o, directory, p, conf->seed, e);
+	return fail(e, EXIT_USAGE, "--split=%s: there are official, chexnet and file:PATH", conf->split);
 }
 
 static int run(int argc, char **argv)
@@ -88,7 +98,7 @@ static int run(int argc, char **argv)
 	sigaction(SIGTERM, &action, NULL);
 	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is then an error like any other, and what was written is removed */
 	if (strcmp(argv[1], "nih") == 0)
-		rc = origin_nih(&origin, argv[2], (enum split_policy)conf.policy, conf.seed, &e);
+		rc = open_nih(&origin, &conf, argv[2], &e);
 	else if (strcmp(argv[1], "tfrecord") == 0)
 		rc = origin_tfrecord(&origin, argv[2], (enum label_order)conf.order, conf.table, &e);
 	else
@@ -113,7 +123,7 @@ const struct command command_prepare = {
 		"tfrecord: DIR holds train-*-of-*, val-*-of-* and test-*-of-* files as the reference trainer or TensorFlow writes them, with "
 		"image/encoded, image/label (14) and image/filename; they keep their splits. "
 		"OUT gets manifest.json and files with the images in a seeded random order; it appears when it is complete and not before. "
-		"Images are reduced by area averaging. --split never puts a patient in two splits.",
+		"Images are reduced by area averaging. --split official and chexnet never put a patient in two splits; of a file's division that does, prepare warns and training refuses it.",
 	.options = options,
 	.run = run,
 };

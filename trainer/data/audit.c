@@ -336,7 +336,7 @@ int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *
 	if (o->extra)
 		say(a, AUDIT_DROPPED, 0, o->extra, "%zu image files have no row in the table", o->extra);
 	if (o->unlisted)
-		say(a, AUDIT_DROPPED, 0, o->unlisted, "%zu images are in neither list", o->unlisted);
+		say(a, AUDIT_DROPPED, 0, o->unlisted, "%zu images are in no list", o->unlisted);
 	if (check_leak(a, o, e) || check_names(a, o, e))
 		return -e->code;
 	if (conf->table) {

@@ -8,9 +8,9 @@
 #include "data/file.h"
 
 enum nih_list { NIH_UNLISTED, NIH_TRAIN_VAL, NIH_TEST };
-enum split_policy { SPLIT_OFFICIAL, SPLIT_CHEXNET };
+enum split_policy { SPLIT_OFFICIAL, SPLIT_CHEXNET, SPLIT_FILE };
 
-extern const char *const split_policy_names[]; /* "official", "chexnet", NULL */
+extern const char *const split_policy_names[]; /* "official", "chexnet", "file", NULL */
 
 struct nih_image {
 	struct sample sample;
@@ -41,6 +41,10 @@ void nih_close(struct nih *n);
 
 const struct nih_image *nih_find(const struct nih *n, const char *id); /* NULL: no row */
 int nih_path(const struct nih *n, const struct nih_image *image, char path[FILE_PATH], struct error *e);
+
+/* A division of the user's own: rows of two columns, image and split ("00000001_000.png,train"); images without a row are in no
+ * split. Errors name file and line: an image that the table does not know or that comes twice, a split of another name. */
+int nih_divide_file(const struct nih *n, const char *path, uint8_t *split, struct error *e);
 
 /* Divides the images: split [count] gets enum split. Official: NIH's test list is the test split, and a tenth of the patients of
  * the other list, chosen by seed, the validation split. Chexnet: 70/10/20 % of all patients, chosen by seed. */

@@ -16,7 +16,7 @@ struct origin {
 	float *oracle;              /* [count][FINDINGS] scores of a synthetic tree, owned, or NULL */
 	char name[64], policy[32];
 	uint64_t hash;              /* of what the labels came from */
-	size_t extra, unlisted;     /* files without a row; rows in neither list */
+	size_t extra, unlisted;     /* files without a row; rows in no list: left out */
 	void *state;
 	/* Decodes image i (NULL: there are no images); *image belongs to the decoder. Errors name the file. Thread-safe with a decoder a thread. */
 	int (*decode)(const struct origin *o, size_t i, struct decoder *d, struct image *image, struct error *e);
@@ -25,6 +25,8 @@ struct origin {
 
 /* An NIH directory. */
 int origin_nih(struct origin *o, const char *directory, enum split_policy policy, uint64_t seed, struct error *e);
+/* The same, divided by nih_divide_file(). */
+int origin_nih_file(struct origin *o, const char *directory, const char *split_file, struct error *e);
 
 /* A directory of TFRecord files train-…, val-…, test-… (or validation-…) with the keys of the reference trainer, image/encoded,
  * image/label and image/filename, as they are divided there. `order` says what label i stands for; LABELS_INFER compares with

@@ -75,7 +75,7 @@ static int read_oracle(struct origin *o, const struct nih *n, struct error *e)
 	return rc;
 }
 
-int origin_nih(struct origin *o, const char *directory, enum split_policy policy, uint64_t seed, struct error *e)
+static int open_nih(struct origin *o, const char *directory, enum split_policy policy, uint64_t seed, const char *split_file, struct error *e)
 {
 	struct nih *n = calloc(1, sizeof *n);
 
@@ -90,14 +90,15 @@ int origin_nih(struct origin *o, const char *directory, enum split_policy policy
 	o->count = n->count;
 	o->hash = n->hash;
 	o->extra = n->extra;
-	o->unlisted = policy == SPLIT_OFFICIAL ? n->unlisted : 0;
 	o->samples = malloc(n->count * sizeof *o->samples);
 	o->split = malloc(n->count);
 	int rc = o->samples && o->split ? 0 : fail(e, EXIT_INTERNAL, "no memory for %zu images", n->count);
 	for (size_t i = 0; !rc && i < n->count; i++)
 		o->samples[i] = n->images[i].sample;
 	if (!rc)
-		rc = nih_divide(n, policy, seed, o->split, e);
+		rc = split_file ? nih_divide_file(n, split_file, o->split, e) : nih_divide(n, policy, seed, o->split, e);
+	for (size_t i = 0; !rc && i < n->count; i++)
+		o->unlisted += o->split[i] == SPLIT_NONE;
 	if (!rc)
 		rc = read_oracle(o, n, e);
 	snprintf(o->policy, sizeof o->policy, "%s", split_policy_names[policy]);
@@ -105,6 +106,16 @@ int origin_nih(struct origin *o, const char *directory, enum split_policy policy
 	if (rc)
 		origin_close(o);
 	return rc;
+}
+
+int origin_nih(struct origin *o, const char *directory, enum split_policy policy, uint64_t seed, struct error *e)
+{
+	return open_nih(o, directory, policy, seed, NULL, e);
+}
+
+int origin_nih_file(struct origin *o, const char *directory, const char *split_file, struct error *e)
+{
+	return open_nih(o, directory, SPLIT_FILE, 0, split_file, e);
 }
 
 int origin_table(struct origin *o, const char *table, const char *reference, const char *train_val_list, const char *test_list, struct error *e)

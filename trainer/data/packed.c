@@ -165,6 +165,10 @@ static int check_header(const struct packed *p, size_t images, int side, uint64_
 		return fail(e, EXIT_DATA, "%s: truncated or too long (want %llu, have %zu bytes)", p->path, (unsigned long long)want, p->file.size);
 	if (crc32c(0, h + HEADER, images * ENTRY) != get(h + HEADER + images * ENTRY, 4))
 		return fail(e, EXIT_DATA, "%s: byte %d: CRC mismatch in the entries", p->path, HEADER);
+	/* what lies between is zero: so a flipped bit anywhere in the file is found */
+	for (uint64_t at = HEADER + images * ENTRY + 4; at < pixels_at(images); at++)
+		if (h[at])
+			return fail(e, EXIT_DATA, "%s: byte %llu: not zero between entries and pixels", p->path, (unsigned long long)at);
 	return 0;
 }
 

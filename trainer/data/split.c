@@ -3,11 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/csv.h"
 #include "data/nih.h"
 #include "data/random.h"
 
 const char *const split_names[SPLITS] = { "train", "val", "test" };
-const char *const split_policy_names[] = { "official", "chexnet", NULL };
+const char *const split_policy_names[] = { "official", "chexnet", "file", NULL };
 
 int split_index(const char *name)
 {
@@ -86,4 +87,31 @@ int nih_divide(const struct nih *n, enum split_policy policy, uint64_t seed, uin
 	}
 	free(lots);
 	return 0;
+}
+
+int nih_divide_file(const struct nih *n, const char *path, uint8_t *split, struct error *e)
+{
+	struct csv c;
+	int rc = csv_open(&c, path, e);
+
+	if (rc)
+		return rc;
+	memset(split, SPLIT_NONE, n->count);
+	while ((rc = csv_next(&c, e)) > 0) {
+		const struct nih_image *image = nih_find(n, c.field[0]);
+		int s = c.n == 2 ? split_index(c.field[1]) : -1;
+		if (c.n != 2)
+			rc = fail(e, EXIT_DATA, "%s:%zu: %zu columns, not two: image and split", path, c.line, (size_t)c.n);
+		else if (!image)
+			rc = fail(e, EXIT_DATA, "%s:%zu: image \"%.40s\" has no row in %s", path, c.line, c.field[0], n->table);
+		else if (s < 0)
+			rc = fail(e, EXIT_DATA, "%s:%zu: no split is called \"%.40s\" (train, val, test)", path, c.line, c.field[1]);
+		else if (split[image - n->images] != SPLIT_NONE)
+			rc = fail(e, EXIT_DATA, "%s:%zu: image %s comes twice", path, c.line, c.field[0]);
+		if (rc < 0)
+			break;
+		split[image - n->images] = (uint8_t)s;
+	}
+	csv_close(&c);
+	return rc;
 }
