@@ -410,8 +410,8 @@ void memory_plan_of(const char *model, double most)
 
 void memory_plan()
 {
-	memory_plan_of("densenet121", 26);
-	memory_plan_of("resnet50", 46);
+	memory_plan_of("densenet121", 18);
+	memory_plan_of("resnet50", 41);
 }
 
 } // namespace

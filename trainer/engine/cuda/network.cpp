@@ -154,39 +154,60 @@ size_t update_blocks(const net_plan *plan)
 	return blocks;
 }
 
+namespace {
+
+void grow(size_t *most, size_t count)
+{
+	*most = count > *most ? count : *most;
+}
+
+size_t image_count(const engine_conf *conf)
+{
+	return (size_t)conf->batch * (size_t)conf->plan->image_size * (size_t)conf->plan->image_size * STEM_CHANNELS;
+}
+
+size_t stem_count(const network *net, const engine_conf *conf)
+{
+	return (size_t)conf->batch * (size_t)net->stem_side * (size_t)net->stem_side * (size_t)net->stem.c_out;
+}
+
+} // namespace
+
+/* One stream runs kernels in order, so gradients share rooms: a convolution's input gradient takes the place of its activation, a
+ * block's bottlenecks that of the other parity's gradient. The first block is even: at the stem gradient[1] is free. */
 template <class T> size_t memory<T>::lay_out_blocks(arena *m, const network *net, const engine_conf *conf)
 {
 	const size_t n = (size_t)conf->batch;
-	size_t widest = (size_t)net->bottleneck, largest = 0, largest_bottleneck = 0;
+	size_t widest = (size_t)net->bottleneck, inputs = stem_count(net, conf), room[2] = { 0, image_count(conf) };
 	for (int i = 0; i < net->blocks; i++) {
 		const dense_block *b = &net->block[i];
-		const size_t map_pixels = n * (size_t)b->side * (size_t)b->side, channels = (size_t)b->channels;
+		const size_t map_pixels = n * (size_t)b->side * (size_t)b->side, channels = (size_t)b->channels, middle = map_pixels * (size_t)net->bottleneck;
 		m->take(map[i], map_pixels * channels);
 		for (int l = 0; l < b->layers; l++)
-			m->take(bottleneck[i][l], map_pixels * (size_t)net->bottleneck);
+			m->take(bottleneck[i][l], middle);
 		m->take(block_mean[i], channels);
 		m->take(block_rstd[i], channels);
 		m->take(block_square[i], channels);
-		widest = channels > widest ? channels : widest;
-		const size_t inputs = map_pixels * (channels > (size_t)net->bottleneck ? channels : (size_t)net->bottleneck);
-		largest = inputs > largest ? inputs : largest;
-		largest_bottleneck = map_pixels * (size_t)net->bottleneck > largest_bottleneck ? map_pixels * (size_t)net->bottleneck : largest_bottleneck;
+		grow(&widest, channels);
+		grow(&inputs, map_pixels * channels);
+		grow(&inputs, middle);
+		grow(&room[i % 2], map_pixels * channels);
+		grow(&room[(i + 1) % 2], middle);
 	}
-	m->take(gradient[0], largest);
-	m->take(gradient[1], largest);
-	m->take(activation, largest);
-	m->take(back, largest);
-	m->take(dz, largest_bottleneck);
+	m->take(gradient[0], room[0]);
+	m->take(gradient[1], room[1]);
+	m->take(activation, inputs);
+	back = stem_gradient = activation;
+	images = gradient[1];
 	return widest;
 }
 
-/* Gradients live from one kernel to the next few: a room for the largest of each kind. */
+/* The same for residual blocks, but the gradient of the first block's input ends in gradient[1]. */
 template <class T> size_t memory<T>::lay_out_residuals(arena *m, const network *net, const engine_conf *conf)
 {
-	size_t map = 0, middle = 0, behind = 0, widest = 0;
-	auto grow = [](size_t *most, size_t count) { *most = count > *most ? count : *most; };
-	const size_t n = (size_t)conf->batch, first = n * (size_t)net->first_side * (size_t)net->first_side * (size_t)net->stem.c_out;
-	m->take(residual_in, first);
+	size_t map = image_count(conf), behind = stem_count(net, conf), middle = 0, widest = 0;
+	const size_t n = (size_t)conf->batch;
+	m->take(residual_in, n * (size_t)net->first_side * (size_t)net->first_side * (size_t)net->stem.c_out);
 	for (int i = 0; i < net->residuals; i++) {
 		const residual_block &b = net->residual[i];
 		const size_t in = n * (size_t)b.h_in * (size_t)b.h_in, out = n * (size_t)b.h_out * (size_t)b.h_out, width = (size_t)b.conv[0].c_out, c_out = (size_t)b.c_out;
@@ -199,14 +220,15 @@ template <class T> size_t memory<T>::lay_out_residuals(arena *m, const network *
 		grow(&map, out * c_out);
 		grow(&map, in * (size_t)b.c_in);
 		grow(&middle, in * width);
-		grow(&behind, out * width);
 		grow(&widest, c_out);
 	}
+	grow(&behind, map);
 	m->take(gradient[0], map);
 	m->take(gradient[1], map);
 	m->take(activation, middle);
-	m->take(back, map);
-	m->take(dz, behind);
+	m->take(back, behind);
+	stem_gradient = back;
+	images = gradient[0];
 	return widest;
 }
 
@@ -214,8 +236,7 @@ template <class T> void memory<T>::lay_out(arena *m, const network *net, const e
 {
 	const net_plan *plan = conf->plan;
 	const size_t n = (size_t)conf->batch, slab_count = conf->layout->slab_count, bns = plan->n_bn_channels;
-	const size_t image = (size_t)plan->image_size * (size_t)plan->image_size, source = (size_t)conf->source_size * (size_t)conf->source_size;
-	const size_t stem_map = n * (size_t)net->stem_side * (size_t)net->stem_side * (size_t)net->stem.c_out;
+	const size_t source = (size_t)conf->source_size * (size_t)conf->source_size;
 	m->take(weights, slab_count);
 	m->take(moment1, slab_count);
 	m->take(moment2, slab_count);
@@ -230,9 +251,7 @@ template <class T> void memory<T>::lay_out(arena *m, const network *net, const e
 	m->take(image_weight, n);
 	m->take(pos_weight, (size_t)plan->classes);
 	m->take(window, n);
-	m->take(images, n * image * STEM_CHANNELS);
-	m->take(stem, stem_map);
-	m->take(stem_gradient, stem_map);
+	m->take(stem, stem_count(net, conf));
 	const size_t widest = net->family == NET_RESNET ? lay_out_residuals(m, net, conf) : lay_out_blocks(m, net, conf);
 	m->take(scale, bns);
 	m->take(bias, bns);

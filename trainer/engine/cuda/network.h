@@ -139,11 +139,12 @@ template <class T> struct memory {
 	uint32_t *labels, *known;
 	float *image_weight, *pos_weight;
 	struct image_window *window;
-	T *images, *stem, *stem_gradient;
+	T *stem;
 	T *map[NET_MAX_BLOCKS], *gradient[2];    /* a block's channels side by side; gradients of even and odd blocks */
 	T *bottleneck[NET_MAX_BLOCKS][MAX_LAYERS];
 	T *residual_in, *residual_y[MAX_LAYERS][3], *residual_shortcut[MAX_LAYERS], *residual_out[MAX_LAYERS]; /* a ResNet's instead */
-	T *activation, *back, *dz;               /* normalised input of a convolution; gradient of it; of a bottleneck */
+	T *activation, *back;                    /* normalised input of a convolution; gradient of it */
+	T *images, *stem_gradient;               /* rooms that are free at either end of a step: a gradient's, and back's */
 	float *scale, *bias, *mean, *rstd, *square; /* [n_bn_channels], per normalisation; statistics at the slice's first reader */
 	float *block_mean[NET_MAX_BLOCKS], *block_rstd[NET_MAX_BLOCKS], *block_square[NET_MAX_BLOCKS];
 	float *s1, *s2, *a, *b, *c;              /* [widest] */

@@ -84,10 +84,10 @@ template <class T> T *residual_backward_block(step<T> &s, int i, const T *second
 	}
 	residual_activate(s, b.bn[1], (const T *)y[1], b.h_out);
 	s.weight_gradient_of(b.conv[2], m.activation, b.conv[2].c_in, m.back, b.c_out);
-	residual_convolve_backward(s, b.conv[2], b.bn[1], (const T *)y[1], (const T *)m.back, m.dz);
+	residual_convolve_backward(s, b.conv[2], b.bn[1], (const T *)y[1], (const T *)m.back, s.middle(i));
 	residual_activate(s, b.bn[0], (const T *)y[0], b.h_in);
-	s.weight_gradient_of(b.conv[1], m.activation, b.conv[1].c_in, m.dz, b.conv[1].c_out);
-	residual_convolve_backward(s, b.conv[1], b.bn[0], (const T *)y[0], (const T *)m.dz, m.activation);
+	s.weight_gradient_of(b.conv[1], m.activation, b.conv[1].c_in, s.middle(i), b.conv[1].c_out);
+	residual_convolve_backward(s, b.conv[1], b.bn[0], (const T *)y[0], (const T *)s.middle(i), m.activation);
 	s.weight_gradient_of(b.conv[0], x, b.c_in, m.activation, b.conv[0].c_out);
 	s.data_gradient(b.conv[0], m.activation, b.conv[0].c_out, m.back, b.c_in);
 	if (!b.projected)

@@ -97,6 +97,12 @@ template <class T> struct step {
 		return (long)conf->batch * side * side;
 	}
 
+	/* Room for the gradient of a block's bottlenecks: where its neighbours' gradients are not alive. */
+	T *middle(int block) const
+	{
+		return m.gradient[(block + 1) % 2];
+	}
+
 	/* ---- convolutions ---- */
 
 	convolution_shape shape(const conv_place &c, int in_pitch, int out_pitch) const
@@ -208,16 +214,20 @@ template <class T> struct step {
 		const dense_block &b = net.block[block];
 		statistics(m.map[block] + from, b.channels, channels, pixels(b.side), m.block_mean[block] + from, m.block_rstd[block] + from, m.block_square[block] + from);
 	}
-	void forward_stem()
+	void gather()
 	{
 		const engine_conf *c = conf;
-		const size_t at = net.stem_bn.statistics;
-		gather_images<T> gather = { m.pixels, m.window, m.images, {}, {}, c->source_size, c->plan->image_size, c->channels };
+		gather_images<T> op = { m.pixels, m.window, m.images, {}, {}, c->source_size, c->plan->image_size, c->channels };
 		for (int i = 0; i < 3; i++) {
-			gather.scale[i] = (float)(1 / (255 * pixel_deviation[i]));
-			gather.bias[i] = (float)(-pixel_mean[i] / pixel_deviation[i]);
+			op.scale[i] = (float)(1 / (255 * pixel_deviation[i]));
+			op.bias[i] = (float)(-pixel_mean[i] / pixel_deviation[i]);
 		}
-		pass(gather, pixels(c->plan->image_size), STEM_CHANNELS);
+		pass(op, pixels(c->plan->image_size), STEM_CHANNELS);
+	}
+	void forward_stem()
+	{
+		const size_t at = net.stem_bn.statistics;
+		gather();
 		forward(net.stem, m.images, STEM_CHANNELS, m.stem, net.stem.c_out);
 		statistics(m.stem, net.stem.c_out, net.stem.c_out, pixels(net.stem_side), m.mean + at, m.rstd + at, m.square + at);
 		prepare(net.stem_bn, m.mean + at, m.rstd + at, m.square + at);
@@ -317,8 +327,8 @@ template <class T> struct step {
 		correct(block, l.c_in, net.growth);
 		pass(apply(l.bn2, y, net.bottleneck, m.activation, net.bottleneck), count, net.bottleneck);
 		weight_gradient_of(l.conv2, m.activation, net.bottleneck, g + l.c_in, b.channels);
-		data_gradient(l.conv2, g + l.c_in, b.channels, m.dz, net.bottleneck);
-		int parts = pass(mask<GRADIENT_FULL, false>(l.bn2, m.dz, net.bottleneck, y, net.bottleneck, m.dz, net.bottleneck, m.mean + at2, m.rstd + at2, b.side, 0), count, net.bottleneck);
+		data_gradient(l.conv2, g + l.c_in, b.channels, middle(block), net.bottleneck);
+		int parts = pass(mask<GRADIENT_FULL, false>(l.bn2, middle(block), net.bottleneck, y, net.bottleneck, middle(block), net.bottleneck, m.mean + at2, m.rstd + at2, b.side, 0), count, net.bottleneck);
 		backward_sums(l.bn2, parts, m.mean + at2, m.rstd + at2, count, false, false);
 		if (fused & FUSED_BACKWARD)
 			parts = fused_backward(block, l, y, g);
@@ -330,10 +340,10 @@ template <class T> struct step {
 	{
 		const dense_block &b = net.block[block];
 		const long count = pixels(b.side);
-		pass(affine<T>{ m.dz, y, m.a, m.b, m.c, net.bottleneck, net.bottleneck }, count, net.bottleneck);
+		pass(affine<T>{ middle(block), y, m.a, m.b, m.c, net.bottleneck, net.bottleneck }, count, net.bottleneck);
 		pass(apply(l.bn1, m.map[block], b.channels, m.activation, l.c_in), count, l.c_in);
-		weight_gradient_of(l.conv1, m.activation, l.c_in, m.dz, net.bottleneck);
-		data_gradient(l.conv1, m.dz, net.bottleneck, m.back, l.c_in);
+		weight_gradient_of(l.conv1, m.activation, l.c_in, middle(block), net.bottleneck);
+		data_gradient(l.conv1, middle(block), net.bottleneck, m.back, l.c_in);
 		return pass(mask<GRADIENT_FULL, true>(l.bn1, m.back, l.c_in, m.map[block], b.channels, g, b.channels, m.block_mean[block], m.block_rstd[block], b.side, 0), count, l.c_in);
 	}
 	/* Blocks that share a column tile of the fused backward kernel. */
@@ -347,7 +357,7 @@ template <class T> struct step {
 		const dense_block &b = net.block[block];
 		const int splits = backward_splits(pixels(b.side), l.c_in);
 		if constexpr (sizeof(T) == 2) {
-			const conv1x1_backward<T> p = { m.dz, y, m.a, m.b, m.c, m.map[block], g, m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics,
+			const conv1x1_backward<T> p = { middle(block), y, m.a, m.b, m.c, m.map[block], g, m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics,
 				                        m.weights + l.bn1.gamma, m.block_mean[block], m.block_rstd[block], m.sums, m.partial, pixels(b.side), b.channels, l.c_in, net.bottleneck, splits };
 			if (!rc)
 				rc = conv1x1_backward_launch<T, backward_shape>(p, stream);
@@ -378,6 +388,7 @@ template <class T> struct step {
 		const int parts = pass(op, count, channels);
 		backward_sums(net.stem_bn, parts, m.mean + at, m.rstd + at, count, false, false);
 		pass(affine<T>{ m.stem_gradient, m.stem, m.a, m.b, m.c, channels, channels }, count, channels);
+		gather(); /* again: keeping the images would cost 0.8 MB each at 224² */
 		weight_gradient_of(net.stem, m.images, STEM_CHANNELS, m.stem_gradient, channels);
 	}
 	template <class Ready> void backward_blocks(Ready ready)
