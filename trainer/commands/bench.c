@@ -7,7 +7,6 @@
 
 #include "commands/commands.h"
 #include "commands/network_options.h"
-#include "data/findings.h"
 #include "data/random.h"
 #include "learn/log.h"
 
@@ -15,12 +14,15 @@ struct bench_conf {
 	struct network_options network;
 	struct engine_options engine;
 	int batch, source_size, steps, warmup, forward, json, bucket_kib;
+	int classes, softmax;
 	uint64_t seed;
 };
 
 static const struct option options[] = {
 	NETWORK_OPTIONS(struct bench_conf, network, "224", "side of the square that enters the network"),
 	OPTION(INT, struct bench_conf, source_size, "source-size", "PIXELS", "0", "side of the images that are fed; 0: the same", .min = 0, .max = 2048),
+	OPTION(INT, struct bench_conf, classes, "classes", "N", "14", "outputs of the network", .min = 1, .max = 65536),
+	OPTION(FLAG, struct bench_conf, softmax, "softmax", NULL, NULL, "one class an image and cross entropy, as ImageNet's, instead of one answer an output"),
 	ENGINE_OPTIONS(struct bench_conf, engine),
 	OPTION(INT, struct bench_conf, batch, "batch", "N", "16", "images of a rank in a step", .min = 1, .max = 4096),
 	OPTION(INT, struct bench_conf, bucket_kib, "bucket", "KIB", "0", "size of a gradient bucket; 0: libhvd's default", .min = 0, .max = 1 << 20),
@@ -52,6 +54,7 @@ static int open_bench(struct bench *b, struct error *e)
 		.network = network_from_options(&conf->network),
 		.engine = (enum engine_choice)conf->engine.engine,
 		.precision = (enum precision)conf->engine.precision,
+		.loss = conf->softmax ? LOSS_SOFTMAX : LOSS_BCE,
 		.beta1 = 0.9,
 		.weight_decay = 1e-5,
 		.batch = conf->batch,
@@ -63,11 +66,12 @@ static int open_bench(struct bench *b, struct error *e)
 	size_t pixels = (size_t)mc.batch * (size_t)mc.source_size * (size_t)mc.source_size;
 	struct model_values v;
 
+	mc.network.classes = conf->classes;
 	if (model_open(&b->model, &b->world, &mc, e) < 0)
 		return -e->code;
 	b->pixels = malloc(pixels);
 	b->labels = malloc((size_t)mc.batch * sizeof *b->labels);
-	b->logits = malloc((size_t)mc.batch * FINDINGS * sizeof *b->logits);
+	b->logits = malloc((size_t)mc.batch * (size_t)conf->classes * sizeof *b->logits);
 	b->seconds = calloc((size_t)conf->steps, sizeof *b->seconds);
 	if (!b->pixels || !b->labels || !b->logits || !b->seconds)
 		fail(e, EXIT_INTERNAL, "no memory");
@@ -77,7 +81,7 @@ static int open_bench(struct bench *b, struct error *e)
 		for (size_t i = 0; i < pixels; i++)
 			b->pixels[i] = (uint8_t)stream_bits(&random);
 		for (int i = 0; i < mc.batch; i++)
-			b->labels[i] = stream_bits(&random) & stream_bits(&random) & ((1u << FINDINGS) - 1);
+			b->labels[i] = conf->softmax ? stream_bits(&random) % (uint32_t)conf->classes : stream_bits(&random) & stream_bits(&random);
 		net_init(&b->model.plan, conf->seed, NULL, v.params);
 		for (size_t i = 0; i < b->model.plan.n_bn_channels; i++)
 			v.variance[i] = 1;
@@ -151,6 +155,8 @@ static void print_json(const struct bench *b, double images_per_s, const double 
 	cJSON_AddStringToObject(o, "precision", precision_choices[conf->engine.precision]);
 	json_number(o, "batch", conf->batch);
 	json_number(o, "image_size", conf->network.image_size);
+	json_number(o, "classes", conf->classes);
+	cJSON_AddStringToObject(o, "loss_kind", conf->softmax ? "softmax" : "bce");
 	json_number(o, "steps", n);
 	json_number(o, "ranks", b->world.at->size);
 	json_number(o, "threads", threads_from_options(&conf->engine, &b->world));

@@ -125,6 +125,7 @@ static int open_engine(struct model *m, enum engine_kind kind, const struct mode
 		.layout = &m->layout,
 		.precision = conf->precision,
 		.optimizer = conf->optimizer,
+		.loss = conf->loss,
 		.beta1 = conf->beta1,
 		.beta2 = 0.999,
 		.epsilon = 1e-8,

@@ -32,6 +32,7 @@ struct model_conf {
 	enum engine_choice engine;
 	enum precision precision;
 	enum optimizer optimizer;
+	enum loss_kind loss;
 	double beta1, weight_decay;
 	const float *pos_weight; /* [classes] or NULL */
 	int batch, source_size, threads;
