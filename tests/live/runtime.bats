@@ -169,6 +169,37 @@ nothing_left() {
 	nothing_left
 }
 
+@test "a stopped rank does not keep the step: a rank of its node ends it, or scancel does" {
+	local shape
+	for shape in "-N2 -n4 --ntasks-per-node=2" "-N2 -n2"; do # with a neighbour on its node, and alone there
+		SECONDS=0
+		# shellcheck disable=SC2016,SC2086
+		HVD_DEADLINE=2 run step $shape --kill-on-bad-exit=0 bash -c '
+			if [ "$SLURM_PROCID" = 1 ]; then (sleep 1; kill -STOP $$) & fi
+			exec "$0" 100000 >/dev/null' "$EXAMPLES/gradients"
+		echo "$output"
+		[ "$SECONDS" -lt 30 ]
+		[ "$status" -ne 0 ]
+		[ "$(grep -c '^hvd: rank [023] on n[12] lost rank 1 on n[12].*no sign of life' <<<"$output")" -ge 1 ]
+	done
+	nothing_left
+}
+
+@test "sub-worlds by node and across nodes, with a request under way" {
+	run step -N2 -n4 --ntasks-per-node=2 "$EXAMPLES/nodes"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c 'on n1: 1 on this node, 6 in all' <<<"$output")" -eq 2 ]
+	[ "$(grep -c 'on n2: 5 on this node, 6 in all' <<<"$output")" -eq 2 ]
+}
+
+@test "hvd-bench tells that there is nothing in NCCL's log without GPUs" {
+	run step -N2 -n2 "$BUILD/hvd-bench" --to 1K --transports
+	echo "$output"
+	[ "$status" -eq 0 ]
+	grep -q "^# no pairs in NCCL's log: back end cpu" <<<"$output"
+}
+
 @test "with on_death=continue the others go on, and finish" {
 	# shellcheck disable=SC2016
 	HVD_ON_DEATH=continue run step -N2 -n4 --ntasks-per-node=2 --kill-on-bad-exit=0 --no-kill bash -c '
