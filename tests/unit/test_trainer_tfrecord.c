@@ -2,6 +2,7 @@
  * TFRecord framing and tf.train.Example: what is written is read, everything else is refused by name. */
 #include "data/crc32c.h"
 #include "data/example.h"
+#include "data/image.h"
 #include "data/random.h"
 #include "data/tfrecord.h"
 #include "scratch.h"
@@ -247,6 +248,63 @@ static void records_come_back_and_look_like_tensorflows(void **state)
 	assert_int_equal(count_records(file, size, &e), 3);
 }
 
+static void read_golden(const char *name, char **bytes, size_t *size)
+{
+	struct error e = { 0 };
+	char path[FILE_PATH];
+	snprintf(path, sizeof path, "tests/golden/%s", name);
+	if (file_read(bytes, size, path, &e))
+		fail_msg("%s (tests run in the top directory)", e.text);
+}
+
+/* tests/compat/tfrecord.py made the first file with TensorFlow 2.21 and reads the second one with it. */
+static void tensorflows_file_is_read_and_ours_stays_what_tensorflow_reads(void **state)
+{
+	(void)state;
+	/* Pneumonia and Hernia in the reference trainer's order: 13 and 3 */
+	static const int order[FINDINGS] = { 1, 10, 2, 13, 5, 7, 0, 12, 4, 9, 8, 3, 11, 6 };
+	static const uint32_t expected[] = { 1u << 6 | 1u << 13, 0 };
+	char *bytes;
+	size_t size, at = 0;
+	struct tfrecord r;
+	struct error e = { 0 };
+	read_golden("tensorflow.tfrecord", &bytes, &size);
+	struct decoder *decoder = decoder_new();
+	for (int i = 0; i < 2; i++) {
+		struct example x;
+		struct image image;
+		uint32_t labels, known;
+		if (tfrecord_at((uint8_t *)bytes, size, at, &r, &e) != 1 || example_parse(r.data, r.size, &x, &e) ||
+		    example_labels(&x, order, &labels, &known, &e) || decode_image(decoder, x.encoded.data, x.encoded.size, &image, &e))
+			fail_msg("record %d: %s", i, e.text);
+		assert_int_equal(labels, expected[i]);
+		assert_memory_equal(x.filename.data, i ? "00000002_013.png" : "00000001_000.png", 16);
+		assert_true(image.width == 8 && image.height == 8);
+		for (int p = 0; p < 64; p++)
+			assert_int_equal(image.pixels[p], 4 * p);
+		at = r.next;
+	}
+	assert_int_equal(at, size);
+	decoder_free(decoder);
+	free(bytes);
+
+	struct example x = sample_example();
+	struct bytes record = { 0 };
+	struct tfrecord_writer w;
+	char *ours;
+	assert_int_equal(example_write(&record, &x), 0);
+	assert_int_equal(tfrecord_create(&w, scratch_path("ours"), &e), 0);
+	assert_int_equal(tfrecord_append(&w, record.data, record.size, &e), 0);
+	assert_int_equal(tfrecord_commit(&w, &e), 0);
+	assert_int_equal(file_read(&ours, &at, scratch_path("ours"), &e), 0);
+	read_golden("chexnet.tfrecord", &bytes, &size);
+	assert_int_equal(at, size);
+	assert_memory_equal(ours, bytes, size);
+	free(record.data);
+	free(ours);
+	free(bytes);
+}
+
 static void every_flipped_bit_is_found(void **state)
 {
 	(void)state;
@@ -341,6 +399,7 @@ int main(void)
 		cmocka_unit_test(missing_repeated_and_mistyped_keys_are_named),
 		cmocka_unit_test(names_decide_over_the_order_of_labels),
 		cmocka_unit_test(records_come_back_and_look_like_tensorflows),
+		cmocka_unit_test(tensorflows_file_is_read_and_ours_stays_what_tensorflow_reads),
 		cmocka_unit_test(every_flipped_bit_is_found),
 		cmocka_unit_test(every_cut_is_found_except_between_records),
 		cmocka_unit_test(a_huge_length_is_refused_before_it_is_believed),
