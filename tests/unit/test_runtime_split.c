@@ -35,7 +35,7 @@ static void check_sum(struct hvd *h, int64_t want)
 
 static void split_all_ways(void *arg)
 {
-	struct hvd *h = open_world(0), *node, *across, *odd, *within;
+	struct hvd *h = open_world(0), *node, *across, *odd, *within, *none;
 	int n = hvd_world(h)->size;
 	(void)arg;
 	works(h, hvd_split(h, HVD_SPLIT_NODE, &node));
@@ -62,10 +62,11 @@ static void split_all_ways(void *arg)
 	must(shared[99999] >= (float)meeting_rank);
 	works(across, hvd_split(across, 0, &within)); /* of a sub-world */
 	check_sum(within, expected(true));
-	must(hvd_split(h, -7, &odd) == HVD_EINVAL && hvd_recover(node) == HVD_EINVAL);
+	must(hvd_split(h, -7, &none) == HVD_EINVAL && !none && hvd_recover(node) == HVD_EINVAL);
 	works(within, hvd_close(within));
 	works(across, hvd_close(across));
 	works(node, hvd_close(node));
+	works(odd, hvd_close(odd));
 	works(h, hvd_barrier(h));
 	works(h, hvd_close(h));
 }
@@ -84,7 +85,7 @@ static void die_in_a_sub_world(void *arg)
 	struct hvd *h = open_world(1), *node;
 	(void)arg;
 	works(h, hvd_split(h, HVD_SPLIT_NODE, &node));
-	works(h, hvd_barrier(h));
+	all_arrive();
 	if (meeting_rank == 2)
 		raise(SIGKILL);
 	int64_t sum = 1;
