@@ -36,7 +36,8 @@ if [ -d "$shared/nih-sample/images" ]; then
 		done
 	done
 	tail -n 3 "$gray/train_val_list.txt" >"$gray/test_list.txt"
-	sed -i '$d' "$gray/train_val_list.txt"; sed -i '$d' "$gray/train_val_list.txt"; sed -i '$d' "$gray/train_val_list.txt"
+	head -n -3 "$gray/train_val_list.txt" >"$scratch/list"
+	mv "$scratch/list" "$gray/train_val_list.txt"
 else
 	echo "no real images: 64 synthetic ones of 1024 x 1024"
 	rmdir "$gray/images" "$gray"
@@ -59,7 +60,7 @@ note() { echo "$3" >>"$scratch/results/$1.$2.$cores"; } # KIND WHO RATE
 median() { sort -g "$scratch/results/$1.$2.$3" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; } # KIND WHO CORES
 
 declare -A dir=([packed]=$scratch/packed [jpeg]=$scratch/jpeg [png]=$gray)
-cpus=(0 0,1)
+cpus=("0" "0,1")
 [ "$(nproc)" -gt 1 ] || cpus=(0)
 for ((round = 0; round < rounds; round++)); do
 	for mask in "${cpus[@]}"; do
@@ -94,4 +95,4 @@ for kind in packed jpeg png; do
 		[ $cores = 1 ] && echo || awk "BEGIN { printf \" %.2fx\n\", $ours / $one }"
 	done
 done
-echo "not measured here: FFCV's documentation gives 172,801 images/s for its raw 256-pixel format on a whole p3dn.24xlarge (96 CPUs)"
+echo "not measured here: FFCV's documentation gives 172,801 images/s for its raw 256-pixel format on a whole p3dn.24xlarge"
