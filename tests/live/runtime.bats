@@ -139,6 +139,27 @@ nothing_left() {
 	nothing_left
 }
 
+@test "an intruder is ignored, reported once, and the job goes on" {
+	command -v python3 >/dev/null || skip "python3 is not installed"
+	local go=$SCRATCH/go listening=$SCRATCH/listening out=$SCRATCH/intruder.out step
+	in_cluster python3 "$BATS_TEST_DIRNAME/intruder.py" v1 "$listening" >"$out" 2>&1 3>&- &
+	local intruder=$!
+	wait_for 20 test -e "$listening"
+	# rank 2 joins from n2, for the intruder to hear; the world is open until rank 3 does
+	# shellcheck disable=SC2016
+	step -N2 -n4 --ntasks-per-node=2 bash -c '
+		for ((i = 0; i < 600 && SLURM_PROCID == 3; i++)); do [ ! -e "$1" ] || break; sleep 0.1; done
+		exec "$0"' "$EXAMPLES/mean" "$go" >"$SCRATCH/step.out" 2>&1 3>&- &
+	step=$!
+	wait $intruder || { cat "$out"; touch "$go"; wait $step; return 1; }
+	touch "$go"
+	wait $step || { cat "$SCRATCH/step.out"; return 1; }
+	cat "$out" "$SCRATCH/step.out"
+	[ "$(grep -c ': refused$' "$out")" -eq 5 ]
+	[ "$(grep -c 'of 4.*mean 1.500' "$SCRATCH/step.out")" -eq 4 ]
+	[ "$(grep -c 'ignored a connection from 198\.18\.0\.1 that is no rank of this job' "$SCRATCH/step.out")" -eq 1 ]
+}
+
 @test "kill -9 of any rank: every survivor names it and its node, and exits 70" {
 	local victim kill survivor node
 	for kill in 0 1; do
