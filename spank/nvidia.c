@@ -9,7 +9,7 @@
 
 #include "files.h"
 
-enum { VENDOR_NVIDIA = 0x10de, CLASS_DISPLAY = 0x03 };
+enum { VENDOR_NVIDIA = 0x10de };
 
 bool is_nvidia_gpu(unsigned vendor, unsigned class)
 {

@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 
+enum { CLASS_DISPLAY = 0x03 }; /* upper byte of the class of a GPU, or of any other display controller */
+
 /* A PCI function of this vendor and class (the upper two bytes) is a GPU: display controllers of other makers, such as
  * the board management controller's, are not, nor are a GPU's audio and USB functions. */
 bool is_nvidia_gpu(unsigned vendor, unsigned class);

@@ -66,7 +66,8 @@ static struct cpuset cpus_of_cores(const struct node *node, const struct cpuset 
 	return cpus;
 }
 
-/* CPUs of the step; of the job where Slurm does not say; of the machine where it says nothing. */
+/* CPUs of the step; of the job where Slurm does not say. Empty, and the step has failed, where neither is known: other
+ * jobs may be on the rest of the machine. */
 static struct cpuset capture_cpus(spank_t spank, const struct node *node)
 {
 	static const spank_item_t items[] = { S_JOB_ALLOC_CORES, S_STEP_ALLOC_CORES, S_JOB_ALLOC_CORES };
@@ -81,7 +82,8 @@ static struct cpuset capture_cpus(spank_t spank, const struct node *node)
 		if (!cpuset_empty(&cpus))
 			return cpus;
 	}
-	return node->allowed;
+	step_fail(EXIT_INTERNAL, "the step's cores are not among this machine's: do Sockets, CoresPerSocket and ThreadsPerCore in slurm.conf agree with slurmd -C?");
+	return (struct cpuset){ 0 };
 }
 
 /* GPUs that Slurm divides further (shards, MPS) are not ours to hand out. */
@@ -231,7 +233,7 @@ static void make_plan(spank_t spank)
 		return;
 	step.per_task = step.options.keep_cpus || step.options.keep_gpus || step.devices.unplaced;
 	fill_request(spank, (int)tasks);
-	if (check_counts())
+	if (step.broken || check_counts())
 		return;
 	/* a task that Slurm gives several GPUs may want them all: unasked, only the plain case is bound */
 	if (step.options.by_site && step.request->devices && step.request->tasks != step.request->devices && !step.per_task)

@@ -12,7 +12,7 @@
 #include "files.h"
 #include "nvidia.h"
 
-enum { PATH_TEXT = 4096 };
+enum { PATH_TEXT = 4096, CLASS_NETWORK = 0x02 };
 
 static unsigned long hex_file(int device, const char *name)
 {
@@ -99,6 +99,24 @@ static int add_gpu(const char *bus, int device, const char *name, struct node *n
 	return 0;
 }
 
+/* A virtual function of another device (SR-IOV) is not a GPU or card of its own. */
+static bool is_virtual(int device)
+{
+	return !faccessat(device, "physfn", F_OK, 0);
+}
+
+/* Most devices of a machine are neither GPU nor network card: their class says so, and nothing more is read of them. */
+static int add_device(const char *bus, int device, const char *name, struct node *node)
+{
+	unsigned class = (unsigned)hex_file(device, "class") >> 8;
+
+	if (class >> 8 == CLASS_NETWORK && !is_virtual(device))
+		add_cards(bus, device, name, node);
+	else if (class >> 8 == CLASS_DISPLAY && is_nvidia_gpu((unsigned)hex_file(device, "vendor"), class) && !is_virtual(device))
+		return add_gpu(bus, device, name, node);
+	return 0;
+}
+
 int read_pci_devices(const char *sys, struct node *node)
 {
 	char bus[PATH_TEXT - 64];
@@ -110,12 +128,7 @@ int read_pci_devices(const char *sys, struct node *node)
 		int device = e->d_name[0] == '.' ? -1 : openat(dirfd(devices), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (device < 0)
 			continue;
-		/* a virtual function of another device (SR-IOV) is not a GPU or card of its own */
-		bool is_virtual = !faccessat(device, "physfn", F_OK, 0);
-		if (!is_virtual && is_nvidia_gpu((unsigned)hex_file(device, "vendor"), (unsigned)hex_file(device, "class") >> 8))
-			rc = add_gpu(bus, device, e->d_name, node);
-		else if (!is_virtual)
-			add_cards(bus, device, e->d_name, node);
+		rc = add_device(bus, device, e->d_name, node);
 		close(device);
 	}
 	if (devices)

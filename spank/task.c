@@ -136,7 +136,7 @@ static void apply_cpus(struct task_plan *task)
 
 	if (cpuset_empty(&task->cpus) || step.options.keep_cpus)
 		return;
-	if (sched_setaffinity(0, sizeof task->cpus, (cpu_set_t *)&task->cpus))
+	if (sched_setaffinity(0, sizeof task->cpus, (cpu_set_t *)&task->cpus) && !step.options.by_site)
 		slurm_spank_log("hvd: %s: CPUs %s cannot be set (%s): they stay as Slurm set them", step.host,
 			cpulist_print(&task->cpus, planned, sizeof planned), strerror(errno));
 	if (sched_getaffinity(0, sizeof real, (cpu_set_t *)&real))

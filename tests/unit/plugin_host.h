@@ -39,6 +39,7 @@ static struct record {
 
 static int tasks, local_task, fail_at; /* fail_at: which call fails, 0 none */
 static uint32_t step_id;
+static char step_cores[16] = "0-7";    /* as Slurm counts them */
 static const char *visible;            /* CUDA_VISIBLE_DEVICES as Slurm sets it; NULL: the numbers of the first GPUs */
 static bool armed;                     /* calls are the plugin's, not this program's */
 static struct { char name[64], value[VALUE]; } variable[NAMES];
@@ -145,7 +146,6 @@ spank_err_t spank_getenv(spank_t spank, const char *name, char *buf, int size)
 
 spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 {
-	static char cores[] = "0-7";
 	uint32_t local = 0;
 	va_list args;
 
@@ -163,7 +163,7 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 	case S_JOB_LOCAL_TO_GLOBAL_ID: *(uint32_t *)out = local; break;
 	case S_TASK_ID: *(int *)out = local_task; break;
 	case S_JOB_ALLOC_CORES:
-	case S_STEP_ALLOC_CORES: *(char **)out = cores; break;
+	case S_STEP_ALLOC_CORES: *(char **)out = step_cores; break;
 	default: return ESPANK_BAD_ARG;
 	}
 	return ESPANK_SUCCESS;

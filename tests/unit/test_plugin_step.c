@@ -196,7 +196,27 @@ static void a_default_of_the_site_never_speaks(void **state)
 		assert_int_equal(record->user_rc, 0);
 		for (int t = 0; t < 2; t++)
 			assert_int_equal(record->task[t].rc, 0);
+		/* before the node knows who wants the binding it may say what it cannot read */
+		if (record->lines && !strstr(record->line, "SLURM_HVD_STEP cannot be read") && !strstr(record->line, "Slurm takes no more options"))
+			fail_msg("call %d failing: %s", call, record->line);
 	}
+}
+
+/* Numbers that this machine does not have: nothing is taken that may be another job's. */
+static void cores_of_another_machine_are_refused(void **state)
+{
+	(void)state;
+	strcpy(step_cores, "8-11");
+	assert_int_equal(run_step(words, 2, 0), 70);
+	assert_int_equal(record->lines, 1);
+	assert_non_null(strstr(record->line, "the step's cores are not among this machine's"));
+	strcpy(step_cores, "2-3,4-5");
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	strcpy(step_cores, "0-7");
+	/* cores are counted socket by socket: 2 and 3 are CPUs 4 and 6 */
+	assert_int_equal(CPU_COUNT(&record->task[0].cpus), 2);
+	assert_true(CPU_ISSET(4, &record->task[0].cpus) && CPU_ISSET(6, &record->task[0].cpus));
+	assert_true(CPU_ISSET(1, &record->task[1].cpus) && CPU_ISSET(3, &record->task[1].cpus));
 }
 
 /* A step without our words, a batch script, and an interactive shell are left alone. */
@@ -222,6 +242,7 @@ int main(void)
 		cmocka_unit_test(a_step_starts_nothing_and_loads_the_topology_once),
 		cmocka_unit_test(no_failing_call_does_harm),
 		cmocka_unit_test(a_default_of_the_site_never_speaks),
+		cmocka_unit_test(cores_of_another_machine_are_refused),
 		cmocka_unit_test(other_steps_are_left_alone),
 	};
 	return cmocka_run_group_tests(tests_of_steps, make_machine_files, remove_machine_files);
