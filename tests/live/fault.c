@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Preloaded into slurmd and what it starts: makes the N-th call that spank_hvd.so makes fail, as a full memory, a
- * missing file or a Slurm without the item would. N is the number in $HVD_FAULT; "$HVD_FAULT.log" tells what failed. */
+ * Preloaded into srun, or into slurmd and what it starts: makes the N-th call that spank_hvd.so makes fail, as a full
+ * memory, a missing file, a kernel without the call, an hwloc without the function or a Slurm without the item would. N is the number in $HVD_FAULT; "$HVD_FAULT.log" tells what failed. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -43,7 +43,18 @@ static int fails(const char *function, const void *caller)
 	return 1;
 }
 
-#define REAL(type, name, ...) ((type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name))
+/* dlsym is one of the functions below, so the real one has to be had in another way. */
+static void *real_dlsym(void *library, const char *name)
+{
+	static const char *const versions[] = { "GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17" };
+	static void *(*real)(void *, const char *);
+
+	for (size_t i = 0; !real && i < sizeof versions / sizeof *versions; i++)
+		real = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+	return real(library, name);
+}
+
+#define REAL(type, name, ...) ((type (*)(__VA_ARGS__))real_dlsym(RTLD_NEXT, #name))
 #define FAULT(type, name, failure, parameters, arguments, ...) \
 	type name parameters; \
 	type name parameters \
@@ -63,6 +74,13 @@ FAULT(void *, dlopen, NULL, (const char *f, int m), (f, m), const char *, int)
 FAULT(int, fstat, -1, (int f, struct stat *s), (f, s), int, struct stat *)
 FAULT(ssize_t, read, -1, (int f, void *b, size_t n), (f, b, n), int, void *, size_t)
 FAULT(DIR *, opendir, NULL, (const char *n), (n), const char *)
+FAULT(DIR *, fdopendir, NULL, (int f), (f), int)
+FAULT(struct dirent *, readdir, NULL, (DIR *d), (d), DIR *)
+FAULT(ssize_t, readlink, -1, (const char *p, char *b, size_t n), (p, b, n), const char *, char *, size_t)
+FAULT(int, stat, -1, (const char *p, struct stat *s), (p, s), const char *, struct stat *)
+FAULT(int, faccessat, -1, (int d, const char *p, int m, int f), (d, p, m, f), int, const char *, int, int)
+FAULT(int, setenv, -1, (const char *n, const char *v, int o), (n, v, o), const char *, const char *, int)
+FAULT(char *, strdup, NULL, (const char *t), (t), const char *)
 FAULT(int, gethostname, -1, (char *b, size_t n), (b, n), char *, size_t)
 FAULT(int, access, -1, (const char *n, int m), (n, m), const char *, int)
 FAULT(int, sched_setaffinity, -1, (pid_t p, size_t n, const cpu_set_t *s), (p, n, s), pid_t, size_t, const cpu_set_t *)
@@ -91,5 +109,64 @@ int spank_get_item(void *s, int item, ...)
 	va_end(args);
 	if (fails("spank_get_item", __builtin_return_address(0)))
 		return ESPANK_ERROR;
-	return ((int (*)(void *, int, ...))dlsym(RTLD_NEXT, "spank_get_item"))(s, item, a, b);
+	return ((int (*)(void *, int, ...))real_dlsym(RTLD_NEXT, "spank_get_item"))(s, item, a, b);
+}
+
+#define FAULT_OPEN(name, parameters, arguments, last, ...) \
+	int name parameters \
+	{ \
+		va_list args; \
+		va_start(args, last); \
+		mode_t mode = va_arg(args, mode_t); \
+		va_end(args); \
+		return fails(#name, __builtin_return_address(0)) ? -1 : REAL(int, name, __VA_ARGS__, ...) arguments; \
+	}
+
+FAULT_OPEN(open, (const char *p, int f, ...), (p, f, mode), f, const char *, int)
+FAULT_OPEN(openat, (int d, const char *p, int f, ...), (d, p, f, mode), f, int, const char *, int)
+
+long syscall(long number, ...)
+{
+	long argument[6];
+	va_list args;
+	va_start(args, number);
+	for (int i = 0; i < 6; i++)
+		argument[i] = va_arg(args, long);
+	va_end(args);
+	if (fails("syscall", __builtin_return_address(0)))
+		return -1;
+	return REAL(long, syscall, long, ...)(number, argument[0], argument[1], argument[2], argument[3], argument[4], argument[5]);
+}
+
+/* The functions of hwloc are asked for by name, so what is handed out is a function in front of them. */
+#define HWLOC(name, parameters, arguments, ...) \
+	static int (*real_##name)(__VA_ARGS__); \
+	static int fault_##name parameters { return fails(#name, __builtin_return_address(0)) ? -1 : real_##name arguments; }
+
+HWLOC(hwloc_topology_init, (void *t), (t), void *)
+HWLOC(hwloc_topology_load, (void *t), (t), void *)
+HWLOC(hwloc_topology_set_flags, (void *t, unsigned long f), (t, f), void *, unsigned long)
+HWLOC(hwloc_topology_set_xmlbuffer, (void *t, const char *x, int n), (t, x, n), void *, const char *, int)
+HWLOC(hwloc_topology_set_components, (void *t, unsigned long f, const char *n), (t, f, n), void *, unsigned long, const char *)
+HWLOC(hwloc_topology_set_io_types_filter, (void *t, int f), (t, f), void *, int)
+HWLOC(hwloc_get_type_depth, (void *t, int k), (t, k), void *, int)
+
+void *dlsym(void *library, const char *name)
+{
+	if (fails(name, __builtin_return_address(0)))
+		return NULL;
+	void *symbol = real_dlsym(library, name), *front = NULL;
+#define IN_FRONT(function) \
+	if (symbol && !strcmp(name, #function)) { \
+		*(void **)&real_##function = symbol; \
+		front = (void *)fault_##function; \
+	}
+	IN_FRONT(hwloc_topology_init)
+	IN_FRONT(hwloc_topology_load)
+	IN_FRONT(hwloc_topology_set_flags)
+	IN_FRONT(hwloc_topology_set_xmlbuffer)
+	IN_FRONT(hwloc_topology_set_components)
+	IN_FRONT(hwloc_topology_set_io_types_filter)
+	IN_FRONT(hwloc_get_type_depth)
+	return front ? front : symbol;
 }
