@@ -9,7 +9,8 @@
 # DESCRIPTION
 #     Starts a private Slurm cluster of two nodes with two GPUs each (device nodes without a device: the CPU
 #     engine computes), prepares chest X-rays for training, submits contrib/sbatch/chexnet.sbatch, follows
-#     the job, times a few steps of the full DenseNet-121, and takes the cluster down.
+#     the job, times a few steps of the full DenseNet-121, takes the cluster down, and makes a report of it all:
+#     one HTML file with curves, tables and activation maps.
 #
 #     Without DATA the X-rays are synthetic, with a known best AUROC (the oracle). With DATA=DIR they are
 #     those of a directory laid out as NIH publishes ChestX-ray14.
@@ -97,6 +98,23 @@ train() {
 	follow "$job" "$work/job.out"
 }
 
+# Where the network looks, against the boxes of the box list, and everything in one page.
+make_report() {
+	local boxes=$source/BBox_List_2017.csv names=$work/boxed.txt images=()
+	step "the report"
+	report=$work/report.html
+	if [ -e "$boxes" ]; then
+		cut -d, -f1 "$boxes" | sort -u | grep -Fxf <(cut -d, -f1 "$work/run/test.csv") | head -n 200 >"$names"
+		mapfile -t images < <(find -L "$source" -name '*.png' -path '*images*' | grep -Ff "$names" | sort)
+	fi
+	if [ "${#images[@]}" -gt 0 ]; then
+		echo "\$ ./chexnet predict --weights demo/run/model.safetensors --boxes $boxes --maps demo/maps IMAGE..."
+		./chexnet predict --weights "$work/run/model.safetensors" --boxes "$boxes" "${images[@]}" | grep '^pointing game:'
+		./chexnet predict --weights "$work/run/model.safetensors" --maps "$work/maps" "${images[@]:0:12}" >"$work/maps.out" || die "chexnet predict failed"
+	fi
+	show ./chexnet report --predictions "$work/run/test.csv" --log "$work/run.jsonl" ${images[0]:+--pictures "$work/maps"} --out "$report" || die "chexnet report failed"
+}
+
 time_densenet121() {
 	step "the full DenseNet-121 on 224 x 224 pixels, four ranks on this machine's $(nproc) cores"
 	"${cluster[@]}" exec srun --quiet --nodes=2 --gpus-per-node=2 --cpus-per-gpu=1 --gpu-bind=socket --hvd \
@@ -136,9 +154,11 @@ main() {
 	train
 	time_densenet121
 	stop_cluster
+	make_report
 
 	step "done in $SECONDS s"
 	echo "model and checkpoints: $work/run"
+	echo "report: $report"
 	if [ -n "${DATA:-}" ]; then
 		tell_worth
 	fi

@@ -125,6 +125,10 @@ static int set_value(const struct option *o, const char *text, void *conf, struc
 		*(int *)target = strcmp(text, "yes") == 0;
 		return 0;
 	case OPTION_INT: {
+		if (o->zero && strcmp(text, o->zero) == 0) {
+			*(int *)target = 0;
+			return 0;
+		}
 		long v = strtol(text, &end, 10);
 
 		if (end == text || *end || errno || v < INT_MIN || v > INT_MAX)
@@ -186,6 +190,11 @@ static int unknown_option(const struct command *command, const char *name, size_
 		if (o->type != OPTION_HEADING)
 			candidates[n++] = o->name;
 
+	char text[256];
+	const char *advice = command->advice ? command->advice(name, length, text, sizeof text) : NULL;
+
+	if (advice)
+		return fail(e, EXIT_USAGE, "unknown option --%.*s: %s", (int)length, name, advice);
 	const char *near = nearest_name(name, length, candidates, n);
 	if (near)
 		return fail(e, EXIT_USAGE, "unknown option --%.*s; did you mean --%s?", (int)length, name, near);

@@ -34,6 +34,7 @@ struct option {
 	const char *help;           /* one sentence, lower case, no full stop */
 	const char *const *choices; /* NULL-terminated, in the order of the enum they stand for */
 	double min, max;            /* INT, U64, REAL, INTS: limits, both included; equal: none */
+	const char *zero;           /* INT: a word that stands for 0, "auto"; NULL: none */
 };
 
 /* Rows of an option table: OPTION(INT, struct conf, batch, "batch", "N", "16", "images in a micro-batch", .min = 1, .max = 4096). */
@@ -50,6 +51,8 @@ struct command {
 	const char *summary;          /* one line, lower case, no full stop */
 	const char *description;      /* paragraphs for --help and the man page; NULL: the summary says it */
 	const struct option *options; /* up to OPTIONS_END */
+	/* What to say about an option that another program has, written to text, or NULL; may be NULL itself. */
+	const char *(*advice)(const char *name, size_t length, char *text, size_t size);
 	int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns an exit code */
 };
 

@@ -11,6 +11,7 @@ import csv
 import glob
 import io
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -27,7 +28,7 @@ from tensorboard.util import tensor_util
 
 FINDINGS = ("Atelectasis Cardiomegaly Effusion Infiltration Mass Nodule Pneumonia Pneumothorax Consolidation Edema "
             "Emphysema Fibrosis Pleural_Thickening Hernia").split()
-IMAGES, STEPS, SEED = 3000, 40, 20240611
+IMAGES, STEPS, RESAMPLES, SEED = 3000, 40, 100, 20240611
 failed = 0
 
 
@@ -83,6 +84,48 @@ def check_measures(report, labels, logits, known):
         claim(f"{key} equals {'its definition in NumPy' if key == 'ece' else 'scikit-learn'} over {len(FINDINGS)} findings", error, 1e-6 if "calibration" in key else 1e-12)
 
 
+def delong_error(y, z):
+    """DeLong, DeLong and Clarke-Pearson 1988 by their definition: every pair of a positive and a negative."""
+    pairs = np.sign(z[y == 1][:, None] - z[y == 0][None, :]) / 2 + 0.5
+    return math.sqrt(pairs.mean(1).var(ddof=1) / pairs.shape[0] + pairs.mean(0).var(ddof=1) / pairs.shape[1])
+
+
+def splitmix(state):
+    """Steele, Lea and Flood 2014; returns the next state and what it gives."""
+    state = (state + 0x9E3779B97F4A7C15) % 2**64
+    z = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    return state, z ^ z >> 31
+
+
+def resamples_of(seed):
+    """How often each patient is drawn in each resample, as trainer/learn/resample.h defines it."""
+    patients = IMAGES // 2
+    for resample in range(RESAMPLES):
+        weight = np.zeros(patients)
+        state = (splitmix(seed)[1] + resample * 0xD1342543DE82EF95) % 2**64
+        for _ in range(patients):
+            state, z = splitmix(state)
+            weight[z * patients >> 64] += 1
+        yield weight
+
+
+def check_intervals(report, labels, logits, known):
+    values = np.array([[roc_auc_score(labels[k, f], logits[k, f], sample_weight=weight[np.flatnonzero(k) // 2])
+                        for f, k in enumerate(known.T)] for weight in resamples_of(1)])
+    delong = bootstrap = 0.0
+    for f, (name, k) in enumerate(zip(FINDINGS, known.T)):
+        ours = report["findings"][name]
+        delong = max(delong, abs(ours["auroc_delong"]["se"] - delong_error(labels[k, f], logits[k, f].astype(np.float64))))
+        theirs = list(np.quantile(values[:, f], [0.025, 0.975])) + [values[:, f].std(ddof=1)]
+        bootstrap = max(bootstrap, np.abs(np.subtract([ours["auroc"][key] for key in ("low", "high", "se")], theirs)).max())
+    mean = report["mean_auroc"]
+    theirs = list(np.quantile(values.mean(1), [0.025, 0.975])) + [values.mean(1).std(ddof=1)]
+    claim("DeLong's standard error equals its definition over all pairs, in NumPy", delong, 1e-12)
+    claim(f"intervals from {RESAMPLES} resamples of patients equal weighted scikit-learn and NumPy", bootstrap, 1e-12)
+    claim("the mean's too", np.abs(np.subtract([mean[key] for key in ("low", "high", "se")], theirs)).max(), 1e-12)
+
+
 def check_events(directory, labels, logits, known, loss):
     files = glob.glob(os.path.join(directory, "events.out.tfevents.*"))
     claim("one event file", abs(len(files) - 1), 0)
@@ -136,9 +179,11 @@ def main():
         labels, logits, known = write_predictions("p.csv", rng)
         loss = write_log("log.jsonl", rng)
         subprocess.run([chexnet, "report", "--predictions=p.csv", "--log=log.jsonl", "--json=r.json", "--tensorboard=events",
-                        "--resamples=100"], check=True, stdout=subprocess.DEVNULL)
+                        f"--resamples={RESAMPLES}"], check=True, stdout=subprocess.DEVNULL)
         with open("r.json") as f:
-            check_measures(json.load(f), labels, logits, known)
+            report = json.load(f)
+        check_measures(report, labels, logits, known)
+        check_intervals(report, labels, logits, known)
         check_events("events", labels, logits, known, loss)
         check_golden_events(os.path.join(os.path.dirname(chexnet), "tests", "test_trainer_interchange"))
         os.chdir("/")

@@ -69,12 +69,15 @@ refuses() { # CODE "WORDS" COMMAND…
 }
 
 @test "TensorBoard gets an event file with its name" {
-	run chexnet report --predictions 1.csv --log log1.jsonl --tensorboard events
+	chexnet predict --weights run1/model.safetensors --threads 1 --maps maps "$(find tree/images -name '*.png' | head -n 1)" >/dev/null
+	run chexnet report --predictions 1.csv --log log1.jsonl --pictures maps --tensorboard events
 	[ "$status" -eq 0 ]
 	[[ $output == events/events.out.tfevents.* ]]
 	[ -s "$output" ]
 	grep -aq 'brain.Event:2' "$output"
 	grep -aq 'pr_curves' "$output"
+	grep -aq 'map/0' "$output"
+	grep -aq 'IHDR' "$output"
 }
 
 @test "files that are not what they should be are named, with the line" {

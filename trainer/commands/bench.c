@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * chexnet bench: training steps on random pixels that are already in memory. */
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "commands/ablate.h"
 #include "commands/commands.h"
+#include "commands/knobs.h"
 #include "commands/network_options.h"
 #include "data/random.h"
+#include "learn/auroc.h"
+#include "learn/gpu_meter.h"
 #include "learn/log.h"
 
 struct bench_conf {
@@ -15,6 +20,8 @@ struct bench_conf {
 	struct engine_options engine;
 	int batch, source_size, steps, warmup, forward, json, bucket_kib;
 	int classes, softmax;
+	int ablate, rounds, intervals;
+	const char *data;
 	uint64_t seed;
 };
 
@@ -29,6 +36,11 @@ static const struct option options[] = {
 	OPTION_GROUP("Measurement"),
 	OPTION(INT, struct bench_conf, steps, "steps", "N", "20", "steps that count", .min = 1, .max = 1000000),
 	OPTION(INT, struct bench_conf, warmup, "warm-up", "N", "3", "steps before them", .min = 0, .max = 1000000),
+	OPTION(FLAG, struct bench_conf, ablate, "ablate", NULL, NULL, "what each knob of the practice guides gains here, one row a knob; --steps are then those of a round"),
+	OPTION(INT, struct bench_conf, rounds, "rounds", "N", "5", "interleaved rounds of --ablate", .min = 1, .max = 99),
+	OPTION(STRING, struct bench_conf, data, "data", "DIR", NULL, "prepared images for --ablate; without it synthetic X-rays"),
+	OPTION(FLAG, struct bench_conf, intervals, "intervals", NULL, NULL,
+	       "the bootstrap of a whole test: 14 findings, 25,596 images of 2,797 patients, 1,000 resamples"),
 	OPTION(FLAG, struct bench_conf, forward, "forward", NULL, NULL, "evaluation instead of training steps"),
 	OPTION(U64, struct bench_conf, seed, "seed", "N", "1", "of pixels and weights"),
 	OPTION(FLAG, struct bench_conf, json, "json", NULL, NULL, "print one JSON object"),
@@ -45,12 +57,14 @@ struct bench {
 	double *seconds; /* [steps] of this rank */
 	double exposed;  /* seconds of all counted steps */
 	double loss;
+	struct gpu_meter *gpu; /* NULL: none */
 };
 
-static int open_bench(struct bench *b, struct error *e)
+static struct model_conf model_conf_of(const struct bench *b)
 {
 	const struct bench_conf *conf = b->conf;
-	struct model_conf mc = {
+
+	return (struct model_conf){
 		.network = network_from_options(&conf->network),
 		.engine = (enum engine_choice)conf->engine.engine,
 		.precision = (enum precision)conf->engine.precision,
@@ -63,6 +77,12 @@ static int open_bench(struct bench *b, struct error *e)
 		.bucket_bytes = (size_t)conf->bucket_kib * 1024,
 		.train = !conf->forward,
 	};
+}
+
+static int open_bench(struct bench *b, struct error *e)
+{
+	const struct bench_conf *conf = b->conf;
+	struct model_conf mc = model_conf_of(b);
 	size_t pixels = (size_t)mc.batch * (size_t)mc.source_size * (size_t)mc.source_size;
 	struct model_values v;
 
@@ -107,8 +127,13 @@ static int one_step(struct bench *b, struct error *e)
 
 static int measure(struct bench *b, struct error *e)
 {
+	if (b->model.kind == ENGINE_CUDA)
+		b->gpu = gpu_meter_open(b->world.places[b->world.at->rank].gpu);
 	for (int i = -b->conf->warmup; i < b->conf->steps; i++) {
 		double begin = now();
+
+		if (i == 0 && b->gpu)
+			gpu_meter_start(b->gpu);
 
 		if (one_step(b, e) < 0)
 			return -e->code;
@@ -120,6 +145,17 @@ static int measure(struct bench *b, struct error *e)
 	if (!b->conf->forward && engine_loss(b->model.engine, &b->loss) < 0)
 		return model_fail(&b->model, e);
 	return b->conf->forward || isfinite(b->loss) ? 0 : fail(e, EXIT_INTERNAL, "the loss is not a number");
+}
+
+/* A GPU that waits measures something else. NVML's samples are coarse: less than two seconds of them say nothing. */
+static int judge_gpu(struct bench *b, struct error *e)
+{
+	enum { ENOUGH = 10 };
+	struct gpu_summary s = b->gpu ? gpu_meter_summary(b->gpu) : (struct gpu_summary){ 0 };
+
+	if (s.samples >= ENOUGH && s.busy < GPU_FAIL)
+		fail(e, EXIT_INTERNAL, "the GPU was busy for %.0f %% of the time only, and below %.0f %% this is no measurement of it", 100 * s.busy, 100 * GPU_FAIL);
+	return world_agree(&b->world, e);
 }
 
 static int ascending(const void *a, const void *b)
@@ -197,14 +233,28 @@ static int tell(struct bench *b, struct error *e)
 	return 0;
 }
 
+static int run_ablation(struct bench *b, struct error *e)
+{
+	struct ablate_conf conf = {
+		.model = model_conf_of(b), .data = b->conf->data, .decode_threads = 1, .steps = b->conf->steps, .rounds = b->conf->rounds, .seed = b->conf->seed,
+	};
+
+	return ablate(&b->world, &conf, e);
+}
+
 static int bench(const struct bench_conf *conf, struct error *e)
 {
 	struct bench b = { .conf = conf };
 
-	if (world_open(&b.world, "bench", e) == 0 && open_bench(&b, e) == 0 && measure(&b, e) == 0)
-		tell(&b, e);
+	if (world_open(&b.world, "bench", e) == 0) {
+		if (conf->ablate)
+			run_ablation(&b, e);
+		else if (open_bench(&b, e) == 0 && measure(&b, e) == 0 && tell(&b, e) == 0)
+			judge_gpu(&b, e);
+	}
 	int rc = e->code ? world_end(&b.world, e) : EXIT_DONE;
 
+	gpu_meter_close(b.gpu);
 	model_close(&b.model);
 	free(b.pixels);
 	free(b.labels);
@@ -214,12 +264,50 @@ static int bench(const struct bench_conf *conf, struct error *e)
 	return rc;
 }
 
+/* NIH's test split in size; every patient has as many images as the next. */
+static int time_intervals(const struct bench_conf *conf)
+{
+	enum { IMAGES = 25596, PATIENTS = 2797, RESAMPLES = 1000, RUNS = 3 };
+	float *logits = malloc((size_t)IMAGES * FINDINGS * sizeof *logits);
+	uint32_t *labels = malloc(IMAGES * sizeof *labels), *patient = malloc(IMAGES * sizeof *patient);
+	struct stream random = stream_open(conf->seed, 0);
+	struct scores s = { .n = IMAGES, .classes = FINDINGS, .logits = logits, .labels = labels, .patient = patient };
+	struct auroc_table table;
+	double seconds[RUNS] = { 0 };
+	int rc = logits && labels && patient ? 0 : -1;
+
+	for (int i = 0; rc == 0 && i < IMAGES; i++) {
+		labels[i] = stream_bits(&random) & stream_bits(&random) & stream_bits(&random) & ((1u << FINDINGS) - 1);
+		patient[i] = (uint32_t)(i % PATIENTS);
+		for (int f = 0; f < FINDINGS; f++)
+			logits[(size_t)i * FINDINGS + (size_t)f] = (float)(stream_normal(&random) + (labels[i] >> f & 1));
+	}
+	for (int i = 0; rc == 0 && i < RUNS; i++) {
+		double begin = now();
+
+		rc = auroc_bootstrap(&s, RESAMPLES, conf->seed, &table, NULL);
+		seconds[i] = now() - begin;
+	}
+	qsort(seconds, RUNS, sizeof *seconds, ascending);
+	if (rc == 0)
+		printf("intervals: %d findings x %d images of %d patients x %d resamples in %.3f s (median of %d; %d threads); mean AUROC %.4f, %.4f to %.4f\n", FINDINGS,
+		       IMAGES, PATIENTS, RESAMPLES, seconds[RUNS / 2], RUNS, omp_get_max_threads(), table.mean.value, table.mean.low, table.mean.high);
+	else
+		fprintf(stderr, "chexnet bench: no memory\n");
+	free(logits);
+	free(labels);
+	free(patient);
+	return rc == 0 ? EXIT_DONE : EXIT_INTERNAL;
+}
+
 static int run(int argc, char **argv)
 {
 	struct bench_conf conf = { 0 };
 	struct error e = { 0 };
 	int rc = options_parse(&command_bench, argc, argv, &conf, NULL, &e);
 
+	if (rc == 0 && conf.intervals)
+		return time_intervals(&conf);
 	if (rc == 0 && conf.source_size && conf.source_size < conf.network.image_size)
 		rc = fail(&e, EXIT_USAGE, "--source-size=%d is smaller than --image-size=%d", conf.source_size, conf.network.image_size);
 	if (rc != 0)
@@ -233,5 +321,6 @@ const struct command command_bench = {
 	.description = "Measures training steps (or --forward) on random pixels in memory, over all tasks of the job step. Prints the median step of the slowest "
 		       "rank and what it means in images per second.",
 	.options = options,
+	.advice = knob_advice,
 	.run = run,
 };

@@ -11,7 +11,7 @@
 
 struct eval_conf {
 	const char *weights, *data, *predictions;
-	int split, batch, decode_threads, resamples, json;
+	int split, batch, decode_threads, resamples, json, crops;
 	uint64_t seed;
 	struct engine_options engine;
 };
@@ -23,6 +23,7 @@ static const struct option options[] = {
 	OPTION(STRING, struct eval_conf, weights, "checkpoint", "FILE", NULL, "the same as --weights"),
 	OPTION(STRING, struct eval_conf, data, "data", "DIR", NULL, "prepared data set; without it the built-in synthetic X-rays"),
 	OPTION(CHOICE, struct eval_conf, split, "split", "NAME", "test", "what is scored", .choices = split_words),
+	OPTION(CHOICE, struct eval_conf, crops, "crops", "NAME", "none", "ten: mean probability over corners and middle, each also mirrored", .choices = crops_choices),
 	OPTION(INT, struct eval_conf, batch, "batch", "N", "16", "images at a time and rank", .min = 1, .max = 4096),
 	OPTION(INT, struct eval_conf, decode_threads, "decode-threads", "N", "1", "threads that decode images", .min = 1, .max = 256),
 	OPTION(INT, struct eval_conf, resamples, "resamples", "N", "1000", "bootstrap resamples of patients behind each interval; 0: none", .min = 0, .max = 100000),
@@ -115,8 +116,8 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 
 	snprintf(about.model, sizeof about.model, "%s", v->network.model);
 	snprintf(about.checkpoint, sizeof about.checkpoint, "%s", v->conf->weights);
-	snprintf(about.command, sizeof about.command, "chexnet eval --weights=%s --data=%s --split=%s", v->conf->weights,
-		 v->conf->data ? v->conf->data : "", split_words[v->conf->split]);
+	snprintf(about.command, sizeof about.command, "chexnet eval --weights=%s --data=%s --split=%s --crops=%s", v->conf->weights,
+		 v->conf->data ? v->conf->data : "", split_words[v->conf->split], crops_choices[v->conf->crops]);
 	return evaluation_write(ev, v->data, v->conf->predictions, about, e);
 }
 
@@ -142,7 +143,7 @@ static int judge(struct eval *v, struct error *e)
 	struct evaluation ev;
 	struct evaluation_conf conf = {
 		.dataset = v->data, .decode_threads = v->conf->decode_threads, .resamples = v->conf->resamples, .seed = v->conf->seed,
-		.leak = v->leaked > 0 || v->notes.leak,
+		.leak = v->leaked > 0 || v->notes.leak, .crops = (enum crops)v->conf->crops,
 	};
 
 	if (evaluate(&ev, &v->model, &conf, e) == 0 && world_speaks(&v->world)) {

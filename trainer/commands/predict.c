@@ -14,13 +14,15 @@
 #include "data/image.h"
 #include "data/resize.h"
 #include "learn/cam.h"
+#include "learn/crops.h"
 #include "learn/log.h"
+#include "learn/pointing.h"
 
 enum { MAX_IMAGES = 1 << 20, BATCH = 8 };
 
 struct predict_conf {
-	const char *weights, *maps, *finding;
-	int json;
+	const char *weights, *maps, *finding, *boxes;
+	int json, crops;
 	struct engine_options engine;
 };
 
@@ -28,6 +30,8 @@ static const struct option options[] = {
 	OPTION(STRING, struct predict_conf, weights, "weights", "FILE", NULL, "safetensors file: a checkpoint, a model, or torchvision's names"),
 	OPTION(STRING, struct predict_conf, maps, "maps", "DIR", NULL, "write for every image a PNG that shows where the evidence lies (class activation map)"),
 	OPTION(STRING, struct predict_conf, finding, "finding", "NAME", NULL, "the finding that --maps shows; without it the most probable one of each image"),
+	OPTION(CHOICE, struct predict_conf, crops, "crops", "NAME", "none", "ten: mean probability over corners and middle, each also mirrored", .choices = crops_choices),
+	OPTION(STRING, struct predict_conf, boxes, "boxes", "FILE", NULL, "NIH's BBox_List_2017.csv: score the maps of these images in the pointing game"),
 	OPTION(FLAG, struct predict_conf, json, "json", NULL, NULL, "print a JSON array, one object an image"),
 	ENGINE_OPTIONS(struct predict_conf, engine),
 	OPTIONS_END
@@ -40,10 +44,13 @@ struct predictor {
 	struct error engine_error;
 	struct decoder *decoder;
 	int source_size;
+	enum crops crops;
 	uint8_t *pixels; /* [BATCH][source_size][source_size] */
 
-	/* for --maps */
+	/* for --maps and --boxes */
 	const char *maps; /* directory or NULL */
+	struct boxes boxes; /* n 0: none */
+	struct pointing pointing;
 	int finding;      /* -1: the most probable one */
 	int channels, side;
 	float *features;  /* [BATCH][channels][side][side] */
@@ -106,9 +113,9 @@ static int prepare_maps(struct predictor *p, const struct predict_conf *conf, st
 		return fail(e, EXIT_INTERNAL, "no memory");
 	if (engine_get(p->engine, ENGINE_PARAMS, classifier->offset, p->weight, classifier->count) < 0)
 		return fail(e, EXIT_INTERNAL, "%s", p->engine_error.text);
-	if (mkdir(p->maps, 0777) && errno != EEXIST)
+	if (p->maps && mkdir(p->maps, 0777) && errno != EEXIST)
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", p->maps, strerror(errno));
-	return 0;
+	return conf->boxes ? boxes_read(&p->boxes, conf->boxes, e) : 0;
 }
 
 static int predictor_open(struct predictor *p, const struct predict_conf *conf, struct error *e)
@@ -120,6 +127,7 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 	if (checkpoint_open(&c, conf->weights, &net, &notes, e) < 0)
 		return -e->code;
 	p->source_size = source_size_of(&notes, net.image_size);
+	p->crops = (enum crops)conf->crops;
 	p->decoder = decoder_new();
 	p->pixels = malloc((size_t)BATCH * (size_t)p->source_size * (size_t)p->source_size);
 	if (net.classes != FINDINGS)
@@ -127,7 +135,7 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 	else if (!p->decoder || !p->pixels)
 		fail(e, EXIT_INTERNAL, "no memory");
 	else if (net_plan_make(&p->plan, &net, e) == 0 && engine_layout_make(&p->layout, &p->plan, e) == 0 && load_engine(p, conf, c, e) == 0 &&
-		 conf->maps)
+		 (conf->maps || conf->boxes))
 		prepare_maps(p, conf, e);
 	checkpoint_close(c);
 	return e->code ? -e->code : 0;
@@ -142,14 +150,15 @@ static void predictor_close(struct predictor *p)
 	free(p->pixels);
 	free(p->features);
 	free(p->weight);
+	boxes_free(&p->boxes);
 }
 
 /* ---- images ------------------------------------------------------------------------------------------ */
 
-static int read_image(struct predictor *p, const char *path, uint8_t *pixels, struct error *e)
+static int read_image(struct predictor *p, const char *path, uint8_t *pixels, int original[2], struct error *e)
 {
 	struct mapped_file file;
-	struct image image;
+	struct image image = { 0 };
 	struct error why = { 0 };
 
 	if (file_map(&file, path, e) < 0)
@@ -158,6 +167,8 @@ static int read_image(struct predictor *p, const char *path, uint8_t *pixels, st
 		fail(e, (enum exit_code)why.code, "%s: %s", path, why.text);
 	else if (resize_area(image.pixels, image.width, image.height, pixels, p->source_size, &why) < 0)
 		fail(e, (enum exit_code)why.code, "%s: %s", path, why.text);
+	original[0] = image.width;
+	original[1] = image.height;
 	file_unmap(&file);
 	return e->code ? -e->code : 0;
 }
@@ -167,12 +178,50 @@ static double probability(float logit)
 	return 1 / (1 + exp(-(double)logit));
 }
 
+static const char *file_name(const char *path)
+{
+	return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+}
+
+/* The map of a finding for the image in row `row` of the batch. map: [side][side], filled. */
+static struct cam make_map(const struct predictor *p, int row, int finding, float *map)
+{
+	size_t image = (size_t)p->channels * (size_t)p->side * (size_t)p->side;
+
+	return cam_make(p->features + (size_t)row * image, p->channels, p->side, p->weight + (size_t)finding * (size_t)p->channels, map);
+}
+
+/* Where a map's peak is as a share of the image's sides: the network saw the window in its middle. */
+static double of_image(const struct predictor *p, double peak)
+{
+	double window = (double)p->plan.image_size / p->source_size;
+
+	return (1 - window) / 2 + window * peak;
+}
+
+static int play_pointing(struct predictor *p, int row, const char *path, const int original[2], struct error *e)
+{
+	uint32_t findings = boxes_findings(&p->boxes, file_name(path));
+	float *map = findings ? malloc((size_t)p->side * (size_t)p->side * sizeof *map) : NULL;
+
+	if (findings && !map)
+		return fail(e, EXIT_INTERNAL, "no memory");
+	for (int f = 0; f < FINDINGS; f++)
+		if (findings >> f & 1) {
+			struct cam cam = make_map(p, row, f, map);
+
+			pointing_add(&p->pointing, &p->boxes, file_name(path), f, of_image(p, cam.peak_x), of_image(p, cam.peak_y), original[0], original[1]);
+		}
+	free(map);
+	return 0;
+}
+
 /* DIR/IMAGE.FINDING.png for the image in row `row` of the batch. */
 static int write_map(struct predictor *p, int row, const char *path, const float *logits, struct shown *s, struct error *e)
 {
-	size_t cells = (size_t)p->side * (size_t)p->side, pixels = (size_t)p->source_size * (size_t)p->source_size;
-	const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-	float *map = malloc(cells * sizeof *map);
+	size_t pixels = (size_t)p->source_size * (size_t)p->source_size;
+	const char *name = file_name(path);
+	float *map = malloc((size_t)p->side * (size_t)p->side * sizeof *map);
 	uint8_t *rgb = malloc(3 * pixels);
 
 	s->finding = p->finding < 0 ? 0 : p->finding;
@@ -182,12 +231,10 @@ static int write_map(struct predictor *p, int row, const char *path, const float
 	if (!map || !rgb) {
 		fail(e, EXIT_INTERNAL, "no memory");
 	} else if (path_join(s->file, e, "%s/%.*s.%s.png", p->maps, (int)strcspn(name, "."), name, finding_names[s->finding]) == 0) {
-		struct cam cam = cam_make(p->features + (size_t)row * (size_t)p->channels * cells, p->channels, p->side,
-					  p->weight + (size_t)s->finding * (size_t)p->channels, map);
-		double window = (double)p->plan.image_size / p->source_size, margin = (1 - window) / 2;
+		struct cam cam = make_map(p, row, s->finding, map);
 
-		s->x = margin + window * cam.peak_x;
-		s->y = margin + window * cam.peak_y;
+		s->x = of_image(p, cam.peak_x);
+		s->y = of_image(p, cam.peak_y);
 		cam_overlay(&cam, p->pixels + (size_t)row * pixels, p->source_size, p->plan.image_size, rgb);
 		rgb_write_png(s->file, rgb, p->source_size, e);
 	}
@@ -244,12 +291,11 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 	size_t pixels = (size_t)p->source_size * (size_t)p->source_size;
 	struct error bad[BATCH] = { 0 };
 	float logits[BATCH][FINDINGS];
-	uint64_t token;
-	int good = 0, at[BATCH], worst = 0;
+	int good = 0, at[BATCH], original[BATCH][2], worst = 0;
 
 	for (int i = 0; i < n; i++) {
 		at[i] = good;
-		if (read_image(p, paths[i], p->pixels + (size_t)good * pixels, &bad[i]) == 0) {
+		if (read_image(p, paths[i], p->pixels + (size_t)good * pixels, original[i], &bad[i]) == 0) {
 			good++;
 			continue;
 		}
@@ -258,11 +304,13 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 	}
 	struct engine_batch batch = { .count = good, .pixels = p->pixels };
 
-	if (good && (engine_forward(p->engine, &batch, logits[0], p->maps ? p->features : NULL, &token) < 0 || engine_done(p->engine, token, 1) < 0))
+	if (good && crops_forward(p->engine, &batch, p->crops, p->source_size, p->plan.image_size, FINDINGS, logits[0], p->features) < 0)
 		return fail(e, EXIT_INTERNAL, "%s", p->engine_error.text);
 	for (int i = 0; i < n; i++) {
 		struct shown shown = { 0 };
 
+		if (p->boxes.n && !bad[i].code && play_pointing(p, at[i], paths[i], original[i], e) < 0)
+			return -e->code;
 		if (p->maps && !bad[i].code && write_map(p, at[i], paths[i], logits[at[i]], &shown, e) < 0)
 			return -e->code;
 		if (json)
@@ -291,6 +339,8 @@ static int predict(const struct predict_conf *conf, int n, char **paths, struct 
 		puts(text ? text : "[]");
 		cJSON_free(text);
 	}
+	if (rc >= 0 && conf->boxes)
+		pointing_print(&p.pointing, conf->json ? stderr : stdout);
 	cJSON_Delete(list);
 	predictor_close(&p);
 	return rc < 0 ? rc : worst;

@@ -32,7 +32,7 @@ static const struct option options[] = {
 	OPTION_GROUP("Where"),
 	OPTION(STRING, struct report_conf, out, "out", "FILE", NULL, "HTML file to write"),
 	OPTION(STRING, struct report_conf, json, "json", "FILE", NULL, "write AUROC, average precision and calibration as a JSON object"),
-	OPTION(STRING, struct report_conf, tensorboard, "tensorboard", "DIR", NULL, "write the log's course and the precision-recall curves as TensorBoard events"),
+	OPTION(STRING, struct report_conf, tensorboard, "tensorboard", "DIR", NULL, "write the log's course, the precision-recall curves and the pictures as TensorBoard events"),
 	OPTIONS_END
 };
 
@@ -188,13 +188,18 @@ static int put_log(struct events *ev, const struct train_log *log, struct error 
 	return e->code ? -e->code : 0;
 }
 
+static int64_t last_step(const struct sources *s)
+{
+	return s->log.n_steps ? (int64_t)s->log.steps[s->log.n_steps - 1].step : 0;
+}
+
 /* At the step of the log's end, so that curves of several runs line up with their course. */
 static int put_curves(struct events *ev, const struct sources *s, struct error *e)
 {
 	const struct predictions *p = &s->predictions;
 	float *score = malloc((p->n + 1) * sizeof *score);
 	uint8_t *positive = malloc(p->n + 1);
-	int64_t step = s->log.n_steps ? (int64_t)s->log.steps[s->log.n_steps - 1].step : 0;
+	int64_t step = last_step(s);
 
 	if (!score || !positive)
 		fail(e, EXIT_INTERNAL, "no memory for %zu images", p->n);
@@ -213,13 +218,39 @@ static int put_curves(struct events *ev, const struct sources *s, struct error *
 	return e->code ? -e->code : 0;
 }
 
+static uint32_t big_endian(const void *data, size_t at)
+{
+	const uint8_t *p = (const uint8_t *)data + at;
+
+	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+/* Activation maps, RGB as chexnet predict --maps writes them; size and kind stand in the header of a PNG file. */
+static int put_pictures(struct events *ev, const struct pictures *pictures, int64_t step, struct error *e)
+{
+	enum { WIDTH = 16, HEIGHT = 20, COLOUR_TYPE = 25, HEADER = 33, GRAY = 0 };
+
+	for (size_t i = 0; i < pictures->n && !e->code; i++) {
+		const struct report_picture *p = &pictures->picture[i];
+		char tag[256];
+
+		if (p->size < HEADER)
+			continue;
+		snprintf(tag, sizeof tag, "map/%s", p->name);
+		events_image(ev, tag, step, p->png, p->size, (int)big_endian(p->png, WIDTH), (int)big_endian(p->png, HEIGHT),
+			     ((const uint8_t *)p->png)[COLOUR_TYPE] == GRAY ? 1 : 3, e);
+	}
+	return e->code ? -e->code : 0;
+}
+
 static int write_events(const struct sources *s, const struct report_conf *conf, struct error *e)
 {
 	struct events *ev;
 
 	if (events_open(&ev, conf->tensorboard, e))
 		return -e->code;
-	if ((!conf->log || put_log(ev, &s->log, e) == 0) && (!conf->predictions || put_curves(ev, s, e) == 0))
+	if ((!conf->log || put_log(ev, &s->log, e) == 0) && (!conf->predictions || put_curves(ev, s, e) == 0) &&
+	    put_pictures(ev, &s->pictures, last_step(s), e) == 0)
 		puts(events_path(ev));
 	events_close(ev);
 	return e->code ? -e->code : 0;

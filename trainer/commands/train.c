@@ -7,10 +7,12 @@
 #include <string.h>
 
 #include "commands/commands.h"
+#include "commands/knobs.h"
 
 static const char *const optimizer_words[] = { "adam", "sgd", NULL };
 static const char *const scaling_words[] = { "none", "sqrt", "linear", NULL };
 static const char *const decay_words[] = { "constant", "cosine", "plateau", NULL };
+static const char *const pos_weight_words[] = { "none", "balanced", NULL };
 
 const struct option train_options[] = {
 	OPTION_GROUP("Data"),
@@ -25,7 +27,9 @@ const struct option train_options[] = {
 	NETWORK_OPTIONS(struct train_conf, network, "0", "side of the square that enters the network; 0: 7/8 of the prepared images (224 of 256)"),
 	OPTION(STRING, struct train_conf, weights, "weights", "FILE", NULL, "safetensors file to start from; it brings its network"),
 	ENGINE_OPTIONS(struct train_conf, engine),
-	OPTION(INT, struct train_conf, batch, "batch", "N", "16", "images in a micro-batch, the group of batch normalisation", .min = 1, .max = 4096),
+	OPTION(INT, struct train_conf, batch, "batch", "N|auto", "16",
+	       "images in a micro-batch, the group of batch normalisation; auto: the largest power of two up to 256 that fits in memory",
+	       .min = 1, .max = 4096, .zero = "auto"),
 	OPTION(INT, struct train_conf, accumulate, "accumulate", "N", "1", "micro-batches of a rank in a step; batch x accumulate x ranks is the global batch",
 	       .min = 1, .max = 4096),
 	OPTION(INT, struct train_conf, bucket_kib, "bucket", "KIB", "0", "size of a gradient bucket; 0: libhvd's default", .min = 0, .max = 1 << 20),
@@ -42,6 +46,9 @@ const struct option train_options[] = {
 	OPTION(CHOICE, struct train_conf, decay, "decay", "COURSE", "cosine", "of the rate after warm-up; plateau: a tenth whenever the validation loss does not fall", .choices = decay_words),
 	OPTION(REAL, struct train_conf, momentum, "momentum", "BETA", "0.9", "Adam's beta1, SGD's momentum", .min = 0, .max = 0.9999),
 	OPTION(REAL, struct train_conf, weight_decay, "weight-decay", "RATE", "1e-5", "L2, on convolutions and the classifier", .min = 0, .max = 1),
+	OPTION(CHOICE, struct train_conf, pos_weight, "pos-weight", "RULE", "none",
+	       "weight of positives in the loss; balanced: negatives / positives of the training split, finding by finding", .choices = pos_weight_words),
+	OPTION(REAL, struct train_conf, loss_scale, "loss-scale", "S", "0", "factor on the loss while gradients are fp16; 0: 1024", .min = 0, .max = 65536),
 	OPTION(INT, struct train_conf, patience, "patience", "N", "0", "end after so many validations without a lower loss; 0: never", .min = 0, .max = 10000),
 	OPTION(U64, struct train_conf, seed, "seed", "N", "1", "of order, augmentation, initial weights and intervals"),
 	OPTION_GROUP("Output"),
@@ -54,6 +61,8 @@ const struct option train_options[] = {
 	OPTION(REAL, struct train_conf, max_seconds, "max-seconds", "S", "0", "stop after the step in which this time is over, save, end with 75; 0: no limit",
 	       .min = 0, .max = 1e8),
 	OPTION(STRING, struct train_conf, log_json, "log-json", "FILE", NULL, "append events, one JSON object a line; without it OUTPUT/log.jsonl"),
+	OPTION(INT, struct train_conf, fetch_every, "fetch-every", "STEPS", "0",
+	       "steps between readings of the loss, which make a GPU wait; 0: 30 on a GPU, every step on a CPU, where they cost nothing", .min = 0, .max = 1 << 20),
 	OPTION(FLAG, struct train_conf, tensorboard, "tensorboard", NULL, NULL, "event files for TensorBoard in OUTPUT/tensorboard"),
 	OPTION(FLAG, struct train_conf, log_hash, "log-hash", NULL, NULL, "with every step log a hash of the ids, pixels and labels it saw"),
 	OPTIONS_END
@@ -142,5 +151,6 @@ const struct command command_train = {
 		       "the validation split is scored and the best weights are kept; at the end they are judged on the test split and written to "
 		       "OUTPUT/model.safetensors. SIGTERM and SIGUSR1 save a checkpoint and end with exit code 75.",
 	.options = train_options,
+	.advice = knob_advice,
 	.run = run,
 };

@@ -9,6 +9,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "learn/evaluate.h"
+#include "learn/gpu_meter.h"
 #include "learn/events.h"
 #include "learn/schedule.h"
 
@@ -19,13 +20,16 @@ struct train_conf {
 	struct engine_options engine;
 	int allow_leak, augment;
 	int batch, accumulate, decode_threads, bucket_kib;
-	int optimizer, scaling, base_batch, decay;
+	int optimizer, scaling, base_batch, decay, pos_weight;
 	double rate, warmup_epochs, momentum, weight_decay;
 	double epochs, max_seconds;
 	uint64_t steps, seed;
 	int eval_every, checkpoint_every, keep, resamples;
-	int patience, log_hash, tensorboard, data_memory;
+	int patience, log_hash, tensorboard, data_memory, fetch_every;
+	double loss_scale;
 };
+
+enum { TRAIN_SLOTS = 4 }; /* micro-batches in the loader's ring */
 
 /* Seconds and images since some moment, on this rank. */
 struct tally {
@@ -35,7 +39,8 @@ struct tally {
 };
 
 struct train {
-	const struct train_conf *conf;
+	const struct train_conf *conf; /* &settled */
+	struct train_conf settled; /* as given, with --batch=auto replaced by what it found */
 	struct world *world;
 	struct run_log log;
 	struct dataset *train, *val, *test; /* val, test: NULL where the data set has none */
@@ -50,7 +55,11 @@ struct train {
 	uint64_t first_step;      /* of this process */
 	char output[4096];
 	struct events *events;    /* TensorBoard's; NULL: none */
-	double loss, rate;        /* of the last step */
+	struct gpu_meter *gpu;    /* of this rank; NULL: none, or NVML does not answer */
+	double loss;              /* as read last (--fetch-every) */
+	int loss_fetched;         /* in the last step */
+	double rate;              /* of the last step */
+	float pos_weight[FINDINGS];
 	double step_seconds, step_input; /* of the last step: all of it, and waiting for images */
 	struct tally total, recent; /* of this process; since the last progress line */
 };
@@ -111,6 +120,9 @@ void tell_progress(struct train *t);
 void tell_validation(struct train *t, const struct evaluation *ev);
 int tell_summary(struct train *t, struct error *e); /* collective */
 void tell_end(struct train *t, int code, const char *reason);
+
+/* Collective: --batch=auto becomes the largest that fits, and one that does not fit is refused with both numbers. */
+int train_settle_batch(struct train *t, int resumed_batch, struct error *e);
 
 static inline uint64_t train_epoch_steps(const struct train *t)
 {

@@ -15,7 +15,7 @@ volatile sig_atomic_t train_stop;
 
 /* ---- one step ---------------------------------------------------------------------------------------- */
 
-enum { LOADER_DEPTH = 4, IN_FLIGHT = LOADER_DEPTH - 1 };
+enum { IN_FLIGHT = TRAIN_SLOTS - 1, FETCH_STEPS = 30 };
 
 /* Micro-batches that the engine may still be reading, oldest first. */
 struct flight {
@@ -74,6 +74,19 @@ static void feed_blanks(struct train *t, int micro, double lr, const struct erro
 	free(labels);
 }
 
+/* Reading the loss makes a GPU wait for its step, so that is done now and then; all ranks do it in the same steps. */
+static int fetch_loss(struct train *t, struct error *e)
+{
+	int every = t->conf->fetch_every ? t->conf->fetch_every : t->model.kind == ENGINE_CUDA ? FETCH_STEPS : 1;
+
+	t->loss_fetched = (t->at.step + 1) % (uint64_t)every == 0 || t->at.step == t->first_step || t->at.step + 1 == t->schedule.steps;
+	if (t->loss_fetched && engine_loss(t->model.engine, &t->loss) < 0) {
+		model_fail(&t->model, e);
+		abandon(t, e);
+	}
+	return 0;
+}
+
 /* hashes: [accumulate] of this rank's micro-batches. An error here is this rank's own. */
 static int feed_step(struct train *t, struct flight *f, uint64_t *hashes, struct error *e)
 {
@@ -103,16 +116,12 @@ static int feed_step(struct train *t, struct flight *f, uint64_t *hashes, struct
 		}
 		f->slot[f->n++] = b.slot;
 	}
-	if (engine_loss(t->model.engine, &t->loss) < 0) {
-		model_fail(&t->model, e);
-		abandon(t, e);
-	}
-	return 0;
+	return fetch_loss(t, e);
 }
 
 static int check_loss(struct train *t, struct error *e)
 {
-	if (isfinite(t->loss))
+	if (!t->loss_fetched || isfinite(t->loss))
 		return 0;
 	uint64_t first = order_sample(t->at.seed, dataset_count(t->train), t->at.position);
 
@@ -266,6 +275,8 @@ int train_steps(struct train *t, struct error *e)
 	int rc;
 
 	t->total.begin = t->recent.begin = now();
+	if (t->gpu)
+		gpu_meter_start(t->gpu);
 	rc = own && all ? all_steps(t, own, all, e) : fail(e, EXIT_INTERNAL, "no memory");
 	free(own);
 	free(all);

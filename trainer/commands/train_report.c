@@ -25,6 +25,7 @@ static void start_event(struct train *t)
 	if (!event)
 		return;
 	cJSON_AddStringToObject(event, "version", HVD_VERSION);
+	cJSON_AddStringToObject(event, "command", t->conf->command);
 	cJSON_AddStringToObject(event, "model", t->model.plan.model);
 	cJSON_AddStringToObject(event, "engine", engine_describe(t->model.engine));
 	cJSON_AddStringToObject(event, "precision", t->at.precision);
@@ -93,7 +94,8 @@ void tell_step(struct train *t, const uint64_t *hashes, int n_hashes)
 		return;
 	json_number(event, "step", (double)t->at.step);
 	json_number(event, "position", (double)t->at.position);
-	json_number(event, "loss", t->loss);
+	if (t->loss_fetched)
+		json_number(event, "loss", t->loss);
 	json_number(event, "lr", t->rate);
 	double seconds = now() - t->recent.begin;
 
@@ -116,10 +118,21 @@ void tell_step(struct train *t, const uint64_t *hashes, int n_hashes)
 	log_write(&t->log, event);
 }
 
+/* ", GPU 97 %, 23.1 of 139 GiB, 612 W", or nothing where no GPU tells. */
+static const char *gpu_text(struct train *t, char text[80])
+{
+	struct gpu_reading r;
+
+	*text = '\0';
+	if (t->log.speaks && t->gpu && gpu_meter_read(t->gpu, &r) == 0)
+		snprintf(text, 80, ", GPU %.0f %%, %.1f of %.0f GiB, %.0f W", 100 * r.busy, r.memory_used / 0x1p30, r.memory_total / 0x1p30, r.watts);
+	return text;
+}
+
 void tell_progress(struct train *t)
 {
 	double seconds = now() - t->recent.begin;
-	char left[32];
+	char left[32], gpu[80];
 
 	if (seconds < REPORT_SECONDS && t->at.step < t->schedule.steps)
 		return;
@@ -127,9 +140,9 @@ void tell_progress(struct train *t)
 	double rest = (double)(t->schedule.steps - t->at.step) * t->at.global_batch / rate;
 	double input = 100 * t->recent.input / seconds, exposed = 100 * t->recent.exposed / seconds;
 
-	log_progress(&t->log, "epoch %.2f  step %" PRIu64 "/%" PRIu64 "  loss %.4f  %.1f images/s  left %s  compute %.0f %%, input %.0f %%, communication %.0f %%",
+	log_progress(&t->log, "epoch %.2f  step %" PRIu64 "/%" PRIu64 "  loss %.4f  %.1f images/s  left %s  compute %.0f %%, input %.0f %%, communication %.0f %%%s",
 		     (double)t->at.position / (double)dataset_count(t->train), t->at.step, t->schedule.steps, t->loss, rate, clock_text(rest, left),
-		     100 - input - exposed, input, exposed);
+		     100 - input - exposed, input, exposed, gpu_text(t, gpu));
 	t->recent = (struct tally){ .begin = now() };
 }
 
@@ -144,13 +157,39 @@ void tell_validation(struct train *t, const struct evaluation *ev)
 		ev->table.counted, FINDINGS, ev->loss, t->at.leak ? ", LEAK" : "");
 }
 
+/* How busy the GPUs were: means over the ranks whose GPU told, as shares. Below GPU_WARN the reason follows. */
+static void tell_gpus(struct train *t, double told, double busy, double dips, cJSON *event)
+{
+	if (told <= 0)
+		return;
+	busy /= told;
+	dips /= told;
+	log_say(&t->log, "GPUs busy %.1f %% of the time (mean over ranks), below %.0f %% in %.1f %% of the samples", 100 * busy, 100 * GPU_DIP, 100 * dips);
+	if (busy < GPU_WARN)
+		log_say(&t->log, "warning: the GPUs were idle for more than %.0f %% of the time: chexnet bench shows what they can do", 100 * (1 - GPU_WARN));
+	json_number(event, "gpu_busy", busy);
+	json_number(event, "gpu_dips", dips);
+}
+
+/* What kept the engines from computing, said once where it was more than a tenth. */
+static void warn_of_waiting(struct train *t, double input, double communication)
+{
+	if (input + communication <= 1 - GPU_WARN)
+		return;
+	if (input >= communication)
+		log_say(&t->log, "warning: the ranks waited %.0f %% of the time for images: more --decode-threads, or chexnet prepare --format packed", 100 * input);
+	else
+		log_say(&t->log, "warning: the ranks waited %.0f %% of the time for each other: a larger --batch or --accumulate sends less", 100 * communication);
+}
+
 int tell_summary(struct train *t, struct error *e)
 {
 	double seconds = now() - t->total.begin;
-	double shares[2] = { t->total.input / seconds, t->total.exposed / seconds };
+	struct gpu_summary gpu = t->gpu ? gpu_meter_summary(t->gpu) : (struct gpu_summary){ 0 };
+	double shares[5] = { t->total.input / seconds, t->total.exposed / seconds, gpu.samples > 0, gpu.busy, gpu.dips };
 	uint64_t steps = t->at.step - t->first_step;
 
-	if (hvd_allreduce(t->world->hvd, shares, shares, 2, HVD_F64, HVD_AVG) < 0)
+	if (hvd_allreduce(t->world->hvd, shares, shares, 5, HVD_F64, HVD_AVG) < 0)
 		return world_fail(t->world, e);
 	if (steps == 0)
 		return 0;
@@ -165,7 +204,9 @@ int tell_summary(struct train *t, struct error *e)
 	json_number(event, "images_per_s", rate);
 	json_number(event, "input_share", shares[0]);
 	json_number(event, "communication_share", shares[1]);
+	tell_gpus(t, shares[2], shares[3], shares[4], event);
 	log_write(&t->log, event);
+	warn_of_waiting(t, shares[0], shares[1]);
 	return 0;
 }
 
@@ -196,7 +237,7 @@ void tell_events_step(struct train *t)
 	struct error e = { 0 };
 	int64_t step = (int64_t)t->at.step;
 
-	if (t->events && (events_scalar(t->events, "loss/train", step, (float)t->loss, &e) < 0 ||
+	if (t->events && t->loss_fetched && (events_scalar(t->events, "loss/train", step, (float)t->loss, &e) < 0 ||
 			  events_scalar(t->events, "learning_rate", step, (float)t->rate, &e) < 0 ||
 			  events_scalar(t->events, "images_per_s", step, (float)(t->at.global_batch / t->step_seconds), &e) < 0))
 		events_failed(t, &e);

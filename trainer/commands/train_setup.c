@@ -3,6 +3,7 @@
 #include "commands/train.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,9 +186,23 @@ static int find_start(struct train *t, struct start *s, struct checkpoint **c, s
 
 /* ---- model ------------------------------------------------------------------------------------------- */
 
-static int open_model(struct train *t, struct error *e)
+/* A finding without positives (or with a handful) must not outweigh all others. */
+enum { MOST_WEIGHT = 100 };
+
+static void weigh_positives(struct train *t)
 {
-	const struct train_conf *conf = t->conf;
+	double prevalence[FINDINGS];
+
+	dataset_prevalence(t->train, prevalence);
+	for (int f = 0; f < FINDINGS; f++) {
+		double weight = prevalence[f] > 0 ? (1 - prevalence[f]) / prevalence[f] : MOST_WEIGHT;
+
+		t->pos_weight[f] = (float)(weight < MOST_WEIGHT ? weight : MOST_WEIGHT);
+	}
+}
+
+static int settle_sizes(struct train *t, const struct start *s, struct error *e)
+{
 	int source = dataset_image_size(t->train);
 
 	if (!t->network.image_size)
@@ -196,6 +211,13 @@ static int open_model(struct train *t, struct error *e)
 		fail(e, EXIT_USAGE, "--image-size=%d: the prepared images have %d pixels a side; prepare larger ones", t->network.image_size, source);
 	if (world_agree(t->world, e) < 0)
 		return -e->code;
+	return train_settle_batch(t, s->resume ? s->notes.batch : 0, e);
+}
+
+static int open_model(struct train *t, struct error *e)
+{
+	const struct train_conf *conf = t->conf;
+
 	struct model_conf mc = {
 		.network = t->network,
 		.engine = (enum engine_choice)conf->engine.engine,
@@ -203,8 +225,10 @@ static int open_model(struct train *t, struct error *e)
 		.optimizer = (enum optimizer)conf->optimizer,
 		.beta1 = conf->momentum,
 		.weight_decay = conf->weight_decay,
+		.pos_weight = conf->pos_weight ? t->pos_weight : NULL,
+		.loss_scale = conf->loss_scale,
 		.batch = conf->batch,
-		.source_size = source,
+		.source_size = dataset_image_size(t->train),
 		.threads = threads_from_options(&conf->engine, t->world),
 		.bucket_bytes = (size_t)t->at.bucket_bytes,
 		.train = 1,
@@ -212,12 +236,13 @@ static int open_model(struct train *t, struct error *e)
 	return model_open(&t->model, t->world, &mc, e);
 }
 
+/* The head starts at what it would say without looking: the prevalence, or one half where positives weigh as much as negatives. */
 static void initial_values(struct train *t)
 {
 	double prevalence[FINDINGS];
 
 	dataset_prevalence(t->train, prevalence);
-	net_init(&t->model.plan, t->at.seed, prevalence, t->values.params);
+	net_init(&t->model.plan, t->at.seed, t->conf->pos_weight ? NULL : prevalence, t->values.params);
 	for (size_t i = 0; i < t->model.plan.n_bn_channels; i++)
 		t->values.variance[i] = 1;
 }
@@ -255,6 +280,9 @@ static int share_start(struct train *t, struct start *s, struct error *e)
 	const struct train_conf *conf = t->conf;
 
 	t->network = s->network;
+	if (settle_sizes(t, s, e) < 0)
+		return -e->code;
+	weigh_positives(t);
 	memcpy(t->output, s->output, sizeof t->output);
 	t->at = (struct checkpoint_notes){
 		.seed = conf->seed,
@@ -346,7 +374,7 @@ int train_open_loader(struct train *t, struct error *e)
 		.image_size = t->conf->augment ? t->network.image_size : 0,
 		.hash = t->conf->log_hash,
 		.threads = decode_threads(t),
-		.depth = 4,
+		.depth = TRAIN_SLOTS,
 	};
 
 	loader_open(&t->loader, &conf, e);
@@ -355,7 +383,8 @@ int train_open_loader(struct train *t, struct error *e)
 
 int train_setup(struct train *t, struct world *world, const struct train_conf *conf, struct error *e)
 {
-	*t = (struct train){ .conf = conf, .world = world };
+	*t = (struct train){ .world = world, .settled = *conf, .loss = NAN };
+	t->conf = &t->settled;
 	log_open(&t->log, world_speaks(t->world));
 	if (!conf->data)
 		log_say(&t->log, "chexnet %s: no --data is given, so this trains on built-in synthetic X-rays", HVD_VERSION);
@@ -365,6 +394,8 @@ int train_setup(struct train *t, struct world *world, const struct train_conf *c
 	if (train_open_loader(t, e) < 0)
 		return -e->code;
 	t->first_step = t->at.step;
+	if (t->model.kind == ENGINE_CUDA)
+		t->gpu = gpu_meter_open(t->world->places[t->world->at->rank].gpu);
 	tell_start(t);
 	return 0;
 }
@@ -378,5 +409,6 @@ void train_close(struct train *t)
 	dataset_close(t->val);
 	dataset_close(t->test);
 	events_close(t->events);
+	gpu_meter_close(t->gpu);
 	log_close(&t->log);
 }

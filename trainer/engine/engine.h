@@ -61,6 +61,7 @@ struct engine_conf {
 	int channels;                   /* 1: gray pixels, 3: RGB interleaved */
 	int source_size;                /* side of the square images that are fed; >= plan->image_size */
 	int threads;                    /* CPU threads for compute; 0: those of the affinity mask */
+	double loss_scale;              /* fp16: factor on the loss, taken off the gradients again; 0: 1024. Others ignore it */
 	const float *pos_weight;        /* [classes] weight of positives in BCE, or NULL */
 	float *slab;                    /* [slab_count] gradients, from hvd_plan_slab(); NULL: the engine's own */
 	int (*ready)(void *context, int group); /* group's gradient is in the slab (last micro-batch only); NULL: one rank */

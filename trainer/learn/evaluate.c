@@ -27,11 +27,10 @@ static int score_own(struct model *m, const struct evaluation_conf *conf, struct
 
 	while ((more = loader_next(l, &b, &waited, e)) == 1) {
 		float *logits = own + b.sample[0] / (uint64_t)ranks * FINDINGS;
-		uint64_t token;
 
 		if ((int)(b.sample[0] % (uint64_t)ranks) != rank)
 			return fail(e, EXIT_INTERNAL, "evaluation reads sample %llu on rank %d", (unsigned long long)b.sample[0], rank);
-		if (engine_forward(m->engine, &b.batch, logits, NULL, &token) < 0 || engine_done(m->engine, token, 1) < 0)
+		if (crops_forward(m->engine, &b.batch, conf->crops, dataset_image_size(conf->dataset), m->plan.image_size, FINDINGS, logits, NULL) < 0)
 			return model_fail(m, e);
 		if (check_logits(logits, &b, conf->dataset, e) < 0)
 			return -e->code;
@@ -213,8 +212,8 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 	const struct dataset *d = conf->dataset;
 	char mean[64];
 
-	fprintf(out, "\nAUROC on the %s split (policy %s): %zu images of %zu patients, loss %.4f\n", dataset_split(d), dataset_split_policy(d), ev->n,
-		ev->table.patients, ev->loss);
+	fprintf(out, "\nAUROC on the %s split (policy %s): %zu images of %zu patients, loss %.4f%s\n", dataset_split(d), dataset_split_policy(d), ev->n,
+		ev->table.patients, ev->loss, conf->crops == CROPS_TEN ? ", ten crops" : "");
 	if (conf->leak)
 		fprintf(out, "LEAK: patients of this split were trained on (--allow-leak): these numbers say nothing about new patients\n");
 	if (ev->table.patients < 200)
@@ -259,6 +258,7 @@ void evaluation_json(const struct evaluation *ev, const struct evaluation_conf *
 	cJSON_AddStringToObject(object, "split", dataset_split(conf->dataset));
 	cJSON_AddStringToObject(object, "split_policy", dataset_split_policy(conf->dataset));
 	cJSON_AddBoolToObject(object, "leak", conf->leak);
+	cJSON_AddStringToObject(object, "crops", crops_choices[conf->crops]);
 	json_number(object, "images", (double)ev->n);
 	json_number(object, "patients", (double)ev->table.patients);
 	json_number(object, "loss", ev->loss);

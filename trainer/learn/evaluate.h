@@ -7,6 +7,7 @@
 
 #include "data/dataset.h"
 #include "learn/auroc.h"
+#include "learn/crops.h"
 #include "learn/log.h"
 #include "learn/model.h"
 #include "learn/predictions.h"
@@ -14,6 +15,7 @@
 struct evaluation_conf {
 	const struct dataset *dataset;
 	int decode_threads;
+	enum crops crops;
 	int resamples; /* of patients, for the intervals; 0: point estimates only */
 	uint64_t seed;
 	int leak;      /* patients of this split are in training too: said beside every number */

@@ -118,7 +118,7 @@ static int open_buckets(struct model *m, size_t bucket_bytes, struct error *e)
 
 /* ---- opening ----------------------------------------------------------------------------------------- */
 
-static int open_engine(struct model *m, enum engine_kind kind, const struct model_conf *conf, struct error *e)
+static int open_engine(struct model *m, const struct model_conf *conf, struct error *e)
 {
 	struct engine_conf engine = {
 		.plan = &m->plan,
@@ -135,13 +135,14 @@ static int open_engine(struct model *m, enum engine_kind kind, const struct mode
 		.source_size = conf->source_size,
 		.threads = conf->threads,
 		.pos_weight = conf->pos_weight,
+		.loss_scale = conf->loss_scale,
 		.slab = m->buckets ? hvd_plan_slab(m->buckets) : NULL,
 		.ready = m->buckets ? on_ready : NULL,
 		.finish = m->buckets ? on_finish : NULL,
 		.context = m,
 	};
 
-	if (engine_open(&m->engine, kind, &engine, &m->engine_error) < 0)
+	if (engine_open(&m->engine, m->kind, &engine, &m->engine_error) < 0)
 		return model_fail(m, e);
 	return 0;
 }
@@ -149,16 +150,15 @@ static int open_engine(struct model *m, enum engine_kind kind, const struct mode
 int model_open(struct model *m, struct world *w, const struct model_conf *conf, struct error *e)
 {
 	struct net_conf net = network_conf(&conf->network);
-	enum engine_kind kind;
 
 	*m = (struct model){ .world = w, .batch = conf->batch };
-	if (model_choose_engine(w, conf->engine, &kind, e) == 0 && net_plan_make(&m->plan, &net, e) == 0)
+	if (model_choose_engine(w, conf->engine, &m->kind, e) == 0 && net_plan_make(&m->plan, &net, e) == 0)
 		engine_layout_make(&m->layout, &m->plan, e);
 	if (world_agree(w, e) < 0)
 		goto failed;
 	if (conf->train && open_buckets(m, conf->bucket_bytes, e) < 0)
 		goto failed;
-	open_engine(m, kind, conf, e);
+	open_engine(m, conf, e);
 	if (world_agree(w, e) < 0)
 		goto failed;
 	return 0;

@@ -35,6 +35,7 @@ struct model_conf {
 	enum loss_kind loss;
 	double beta1, weight_decay;
 	const float *pos_weight; /* [classes] or NULL */
+	double loss_scale;       /* 0: the engine's default */
 	int batch, source_size, threads;
 	size_t bucket_bytes;     /* 0: the runtime's default */
 	int train;               /* with gradients and buckets */
@@ -46,6 +47,7 @@ struct model {
 	struct engine_layout layout;
 	struct hvd_plan *buckets;  /* NULL without training */
 	struct engine *engine;
+	enum engine_kind kind;
 	struct error engine_error; /* where the engine puts its reasons */
 	int batch;                 /* images in a micro-batch */
 	double exposed;            /* seconds of the last step that waited for communication */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The report's numbers for programs. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "learn/log.h"
 #include "learn/report_parts.h"
@@ -15,7 +16,22 @@ static void put_interval(cJSON *o, const char *name, const struct interval *v)
 	json_number(x, "se", v->se);
 }
 
-static cJSON *finding(const struct report_model *m, int f)
+/* The interval that takes all images for independent, beside the one over patients. */
+static void put_delong(cJSON *o, const struct predictions *p, int f)
+{
+	float *score = malloc((p->n + 1) * sizeof *score);
+	uint8_t *positive = malloc(p->n + 1);
+
+	if (score && positive) {
+		struct interval delong = auroc_delong(score, positive, predictions_of(p, f, score, positive));
+
+		put_interval(o, "auroc_delong", &delong);
+	}
+	free(score);
+	free(positive);
+}
+
+static cJSON *finding(const struct report_model *m, const struct predictions *p, int f)
 {
 	const struct calibration *c = &m->calibration[f];
 	cJSON *o = cJSON_CreateObject();
@@ -23,6 +39,7 @@ static cJSON *finding(const struct report_model *m, int f)
 	json_number(o, "positives", (double)m->table.positives[f]);
 	json_number(o, "negatives", (double)m->table.negatives[f]);
 	put_interval(o, "auroc", &m->table.class[f]);
+	put_delong(o, p, f);
 	put_interval(o, "average_precision", &m->curves[f].average_precision);
 	json_number(o, "ece", c->ece);
 	json_number(o, "brier", c->brier);
@@ -51,7 +68,7 @@ char *report_json(const struct report *r)
 	put_interval(o, "mean_auroc", &r->a.table.mean);
 	findings = cJSON_AddObjectToObject(o, "findings");
 	for (int f = 0; f < FINDINGS; f++)
-		cJSON_AddItemToObject(findings, finding_names[f], finding(&r->a, f));
+		cJSON_AddItemToObject(findings, finding_names[f], finding(&r->a, r->in->predictions, f));
 	char *text = cJSON_Print(o);
 
 	cJSON_Delete(o);

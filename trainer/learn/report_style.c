@@ -33,7 +33,7 @@ const char report_style[] =
 	".multiples{display:grid;grid-template-columns:repeat(auto-fill,minmax(12.2rem,1fr));gap:1.3rem 1.1rem;margin-top:1rem}\n"
 	".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(24rem,1fr));gap:1.6rem 1.6rem;margin-top:1rem}\n"
 	"figure{margin:0;min-width:0}figure svg{display:block;width:100%;height:auto}\n"
-	"figcaption{font-size:.86rem;line-height:1.35;display:flex;flex-wrap:wrap;justify-content:space-between;gap:0 .6rem;margin-bottom:.15rem}\n"
+	"figcaption{font-size:.86rem;line-height:1.35;overflow-wrap:anywhere;display:flex;flex-wrap:wrap;justify-content:space-between;gap:0 .6rem;margin-bottom:.15rem}\n"
 	".multiples figcaption{display:block}.multiples figcaption span{display:block}.multiples figcaption span span{display:inline}\n"
 	"figcaption b{font-weight:600}figure img{width:100%;display:block;border-radius:3px}\n"
 	"svg text{font:10.5px system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','Liberation Sans',sans-serif;fill:var(--soft);font-variant-numeric:tabular-nums}\n"

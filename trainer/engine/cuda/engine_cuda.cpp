@@ -466,7 +466,7 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	e->base.error = err;
 	e->s.conf = &e->base.conf;
 	e->s.sms = device_sms();
-	e->s.loss_scale = conf->precision == PRECISION_FP16 ? 1024 : 1;
+	e->s.loss_scale = conf->precision != PRECISION_FP16 ? 1 : conf->loss_scale > 0 ? (float)conf->loss_scale : 1024;
 	e->host.resize(conf->layout->slab_count);
 	e->all.assign((size_t)conf->batch, ~0u);
 

@@ -1,0 +1,95 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The knobs of training: each does what its line of help says. One core, a small network, a few seconds.
+bats_require_minimum_version 1.5.0
+load helpers
+
+NETWORK=(--model densenet --growth 4 --blocks 1,1 --threads 1 --resamples 0)
+
+setup_file() {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	rm -rf "$SCRATCH"
+	mkdir -p "$SCRATCH"
+	"$BUILD/chexnet" synth --out "$SCRATCH/tree" --size 32 --images 400 --prevalence-floor 0.1 >/dev/null
+	"$BUILD/chexnet" prepare nih "$SCRATCH/tree" "$SCRATCH/data" --size 32 >/dev/null
+}
+teardown_file() { rm -rf "$SCRATCH"; }
+teardown() { [ -n "${BATS_TEST_COMPLETED:-}" ] || tail -n 20 "$SCRATCH"/*.out; }
+
+train() { # NAME [OPTION…]
+	rm -rf "${SCRATCH:?}/$1"
+	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/data" --output "$SCRATCH/$1" "${@:2}" >"$SCRATCH/$1.out"
+}
+losses() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([0-9.]*\).*/\1 \2/p' "$SCRATCH/$1/log.jsonl"; }
+
+@test "a batch that does not fit is refused before the first step, with both numbers and a cure" {
+	(
+		ulimit -v 1500000
+		run --separate-stderr -64 "$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/data" --output "$SCRATCH/huge" --batch 4096 --image-size 32 --growth 64
+		echo "$stderr"
+		[[ $stderr =~ --batch=4096\ needs\ ([0-9]+)\ MiB\ and\ there\ are\ ([0-9]+)\ MiB.*([0-9]+)\ fit ]]
+		[ "${BASH_REMATCH[1]}" -gt "${BASH_REMATCH[2]}" ]
+		[ "${BASH_REMATCH[2]}" -lt 1500 ]
+	)
+	run ! grep -q '"event":"step"' "$SCRATCH/huge/log.jsonl"
+}
+
+@test "--batch=auto takes the largest that fits, and says what it reckoned with" {
+	train auto --batch auto --steps 1
+	grep -q '^--batch=auto: 256 images' "$SCRATCH/auto.out"
+	grep -q '^global batch 256 ' "$SCRATCH/auto.out"
+	(
+		ulimit -v 600000
+		train little --batch auto --steps 1 --growth 192 --image-size 32
+		batch=$(sed -n 's/^--batch=auto: \([0-9]*\) images.*/\1/p' "$SCRATCH/little.out")
+		[ "$batch" -ge 1 ] && [ "$batch" -lt 256 ]
+	)
+}
+
+@test "--fetch-every reads the loss less often, and trains the same" {
+	train every --steps 12 --batch 8 --fetch-every 1
+	train seldom --steps 12 --batch 8 --fetch-every 5
+	[ "$(losses every | wc -l)" = 12 ]
+	# the first, every fifth, the last
+	[ "$(losses seldom | cut -d' ' -f1 | tr '\n' ' ')" = "0 4 9 11 " ]
+	[ "$(losses every | grep -E '^(0|4|9|11) ')" = "$(losses seldom)" ]
+}
+
+@test "--pos-weight=balanced: positives weigh as much as negatives" {
+	train plain --steps 1 --batch 64
+	train balanced --steps 1 --batch 64 --pos-weight balanced
+	# an undecided network under balanced weights: 2 ln 2 (1 - prevalence), the mean over findings of 0.1 to 0.18
+	awk "BEGIN { exit !($(losses plain | cut -d' ' -f2) < 0.6) }"
+	awk "BEGIN { l = $(losses balanced | cut -d' ' -f2); exit !(l > 0.9 && l < 1.6) }"
+}
+
+@test "ten crops: eval and predict say the same, and not what one window says" {
+	[ -e "$SCRATCH/plain/model.safetensors" ] || train plain --steps 1 --batch 64
+	for crops in none ten; do
+		"$BUILD/chexnet" eval --weights "$SCRATCH/plain/model.safetensors" --data "$SCRATCH/data" --threads 1 --resamples 0 --crops $crops --predictions "$SCRATCH/$crops.csv" >"$SCRATCH/$crops.out"
+	done
+	grep -q ', ten crops$' "$SCRATCH/ten.out"
+	image=$(sed -n '3s/,.*//p' "$SCRATCH/ten.csv")
+	"$BUILD/chexnet" predict --weights "$SCRATCH/plain/model.safetensors" --threads 1 --crops ten --json "$SCRATCH/tree/images/$image" >"$SCRATCH/ten.json"
+	predicted=$(awk '/logits/ { on = 1 } on && /Hernia/ { gsub(/[^-0-9.e]/, "", $2); print $2 }' "$SCRATCH/ten.json")
+	ten=$(sed -n '3s/.*,//p' "$SCRATCH/ten.csv") none=$(sed -n '3s/.*,//p' "$SCRATCH/none.csv")
+	echo "predict $predicted, eval $ten, one window $none"
+	awk "BEGIN { d = $predicted - $ten; exit !(d < 1e-4 && d > -1e-4 && $ten != $none) }"
+}
+
+@test "another trainer's word for a knob is answered with ours" {
+	run --separate-stderr -64 "$BUILD/chexnet" train --use_fp16
+	[[ $stderr == *"here --precision=bf16"* ]]
+	run --separate-stderr -64 "$BUILD/chexnet" train --ParallelGraph
+	[[ $stderr == *"refused"* ]]
+	run --separate-stderr -64 "$BUILD/chexnet" bench --variable_update=parameter_server
+	[[ $stderr == *"refused"* ]]
+}
+
+@test "bench --ablate: a row for every knob, a gain where there is a switch" {
+	"$BUILD/chexnet" bench --ablate --model densenet --growth 4 --blocks 1,1 --image-size 32 --batch 4 --steps 1 --rounds 1 --data "$SCRATCH/data" >"$SCRATCH/ablate.out"
+	cat "$SCRATCH/ablate.out"
+	rows=$(grep -cE '^(PaddlePaddle|tf_cnn_benchmarks|reference trainer) ' "$SCRATCH/ablate.out")
+	[ "$rows" = "$(grep -c '^	KNOB(' trainer/commands/knobs.c)" ]
+	[ "$(grep -cE ' [0-9.]+x \([0-9.]+ to [0-9.]+\) ' "$SCRATCH/ablate.out")" = "$(grep -cE '^	KNOB\(.*, (THREADS|PREFETCH|DATA|MERGE|BF16|FETCH|BUCKETS|BATCH),' trainer/commands/knobs.c)" ]
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How a network is looked at: ten crops, and the pointing game. */
+#include "tests/unit/scratch.h"
+
+#include <math.h>
+
+#include "engine/engine.h"
+#include "learn/crops.h"
+#include "learn/pointing.h"
+
+enum { SOURCE = 72, WINDOW = 64, IMAGES = 3, CLASSES = 14 };
+
+static void ten_crops_are_the_mean_probability_of_ten_windows(void **state)
+{
+	(void)state;
+	struct net_conf net = { .model = "densenet", .image_size = WINDOW, .classes = CLASSES, .growth = 8, .init_channels = 16, .n_blocks = 2, .block = { 1, 1 } };
+	struct net_plan plan;
+	struct engine_layout layout;
+	struct engine *engine;
+	struct error e = { 0 };
+	static uint8_t pixels[IMAGES * SOURCE * SOURCE];
+	float logits[IMAGES * CLASSES], one[IMAGES * CLASSES], *features;
+	double mean[IMAGES * CLASSES] = { 0 };
+	uint64_t token;
+
+	for (size_t i = 0; i < sizeof pixels; i++)
+		pixels[i] = (uint8_t)(i * 2654435761u >> 13);
+	assert_int_equal(net_plan_make(&plan, &net, &e), 0);
+	assert_int_equal(engine_layout_make(&layout, &plan, &e), 0);
+	struct engine_conf conf = { .plan = &plan, .layout = &layout, .precision = PRECISION_FP64, .batch = IMAGES, .channels = 1, .source_size = SOURCE, .threads = 1 };
+
+	assert_int_equal(engine_open(&engine, ENGINE_REFERENCE, &conf, &e), 0);
+	float *params = malloc(plan.n_weights * sizeof *params);
+
+	net_init(&plan, 3, NULL, params);
+	engine_put(engine, ENGINE_PARAMS, 0, params, plan.n_weights);
+	struct engine_batch batch = { .count = IMAGES, .pixels = pixels };
+	const int edge = SOURCE - WINDOW, at[5][2] = { { 0, 0 }, { edge, 0 }, { 0, edge }, { edge, edge }, { edge / 2, edge / 2 } };
+
+	for (int k = 0; k < 10; k++) {
+		struct augment a = { (int16_t)at[k % 5][0], (int16_t)at[k % 5][1], (uint8_t)(k / 5) }, all[IMAGES] = { a, a, a };
+
+		batch.augment = all;
+		assert_int_equal(engine_forward(engine, &batch, one, NULL, &token), 0);
+		assert_int_equal(engine_done(engine, token, 1), 1);
+		for (int i = 0; i < IMAGES * CLASSES; i++)
+			mean[i] += 0.1 / (1 + exp(-(double)one[i]));
+	}
+	batch.augment = NULL;
+	features = malloc((size_t)IMAGES * (size_t)plan.layers[plan.n_layers - 2].c_in * 64 * sizeof *features);
+	assert_int_equal(crops_forward(engine, &batch, CROPS_TEN, SOURCE, WINDOW, CLASSES, logits, NULL), 0);
+	for (int i = 0; i < IMAGES * CLASSES; i++)
+		assert_close(1 / (1 + exp(-(double)logits[i])), mean[i], 1e-6);
+	assert_int_equal(crops_forward(engine, &batch, CROPS_NONE, SOURCE, WINDOW, CLASSES, logits, features), 0);
+	assert_int_equal(engine_forward(engine, &batch, one, NULL, &token), 0);
+	assert_memory_equal(logits, one, sizeof one);
+	free(features);
+	free(params);
+	engine_close(engine);
+	engine_layout_free(&layout);
+	net_plan_free(&plan);
+}
+
+static void the_pointing_game_counts_hits_and_chance(void **state)
+{
+	(void)state;
+	static const char list[] = "Image Index,Finding Label,Bbox [x,y,w,h],,,\n"
+				   "b.png,Infiltrate,100,200,50,100,,,\n"
+				   "a.png,Effusion,0,0,512,512\n"
+				   "a.png,Effusion,900,900,100,100\n"
+				   "a.png,Mass,-0.5,10,20,20\n";
+	const char *path = scratch_path("boxes.csv");
+	struct boxes b;
+	struct pointing p = { 0 };
+	struct error e = { 0 };
+	int effusion = finding_index("Effusion", 8), infiltration = finding_index("Infiltration", 12);
+
+	scratch_write(path, list, sizeof list - 1);
+	assert_int_equal(boxes_read(&b, path, &e), 0);
+	assert_int_equal(b.n, 4);
+	assert_int_equal(boxes_findings(&b, "a.png"), 1u << effusion | 1u << finding_index("Mass", 4));
+	assert_int_equal(boxes_findings(&b, "c.png"), 0);
+	pointing_add(&p, &b, "a.png", effusion, 0.25, 0.25, 1024, 1024);    /* in the first box */
+	pointing_add(&p, &b, "a.png", effusion, 0.92, 0.93, 1024, 1024);    /* in the second */
+	pointing_add(&p, &b, "a.png", effusion, 0.75, 0.25, 1024, 1024);    /* in none */
+	pointing_add(&p, &b, "b.png", infiltration, 0.12, 0.24, 1000, 1000); /* just inside */
+	pointing_add(&p, &b, "b.png", infiltration, 0.24, 0.12, 1000, 1000); /* with x and y swapped: outside */
+	struct pointing_sum s = pointing_total(&p);
+	double share = 0.25 + 100.0 * 100 / (1024 * 1024), small = 0.005;
+
+	assert_int_equal(s.maps, 5);
+	assert_int_equal(s.hits, 3);
+	assert_int_equal(p.hits[effusion], 2);
+	assert_close(s.chance, 3 * share + 2 * small, 1e-12);
+	assert_close(s.z, (3 - s.chance) / sqrt(3 * share * (1 - share) + 2 * small * (1 - small)), 1e-12);
+	boxes_free(&b);
+}
+
+static void a_box_list_that_is_none_is_named_with_its_line(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *says;
+	} bad[] = {
+		{ "Image,Finding\n", ":1: no box list" },
+		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Effusion,1,2,3\n", ":2: 5 fields" },
+		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Efusion,1,2,3,4\n", ":2: unknown finding \"Efusion\"" },
+		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Effusion,1,2,3,4\na.png,Effusion,1,2,x,4\n", ":3: field 5 is \"x\"" },
+		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Effusion,nan,2,3,4\n", ":2: field 3 is \"nan\"" },
+	};
+
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		const char *path = scratch_path("bad.csv");
+		struct boxes b;
+		struct error e = { 0 };
+
+		scratch_write(path, bad[i].text, strlen(bad[i].text));
+		assert_int_equal(boxes_read(&b, path, &e), -EXIT_DATA);
+		if (!strstr(e.text, bad[i].says))
+			fail_msg("\"%s\" does not say \"%s\"", e.text, bad[i].says);
+		boxes_free(&b);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ten_crops_are_the_mean_probability_of_ten_windows),
+		cmocka_unit_test(the_pointing_game_counts_hits_and_chance),
+		cmocka_unit_test(a_box_list_that_is_none_is_named_with_its_line),
+	};
+	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

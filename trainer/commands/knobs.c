@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "commands/knobs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define KNOB(guide_name, theirs_name, ours_name, what, reason) \
+	{ .theirs = theirs_name, .ours = ours_name, .guide = guide_name, .ablation = ABLATE_##what, .why = reason }
+
+const struct knob knobs[] = {
+	KNOB("PaddlePaddle", "DistributeTranspilerConfig.mode", "", NOTHING,
+	     "collective only: a parameter server sends every gradient twice through few links, and its updates are stale"),
+	KNOB("PaddlePaddle", "ParallelGraph", "", NOTHING,
+	     "refused: several GPUs in one process share its locks and its NUMA node; --hvd starts one process for each"),
+	KNOB("PaddlePaddle", "FLAGS_sync_nccl_allreduce", "--bucket=KIB", BUCKETS,
+	     "never synchronous: buckets travel while the backward pass goes on"),
+	KNOB("PaddlePaddle", "num_threads", "--threads=N", THREADS,
+	     "CPU threads that compute; the default is the task's share of its CPUs"),
+	KNOB("PaddlePaddle", "FLAGS_fraction_of_gpu_memory_to_use", "--batch=auto", NOTHING,
+	     "all memory is asked for once, at the start, as much as the batch needs; auto takes the largest batch that fits"),
+	KNOB("PaddlePaddle", "num_iteration_per_drop_scope", "", NOTHING,
+	     "not applicable: nothing is allocated in a step, so there are no scopes to drop"),
+	KNOB("PaddlePaddle", "fetch_list", "--fetch-every=STEPS", FETCH,
+	     "reading the loss makes a GPU wait for its step; default 30 there, 1 on a CPU, where it is free"),
+	KNOB("PaddlePaddle", "NCCL_IB_DISABLE", "NCCL_IB_DISABLE=1", GPU,
+	     "NCCL's own variable, passed on untouched"),
+	KNOB("PaddlePaddle", "DALI", "", NOTHING,
+	     "no switch: crop, mirror and normalisation always run on the device, from uint8"),
+	KNOB("PaddlePaddle", "batch_merge_repeat", "--accumulate=N", MERGE,
+	     "micro-batches to one update: fewer messages and updates"),
+	KNOB("PaddlePaddle", "use_double_buffer", "--decode-threads=N", PREFETCH,
+	     "a ring of 4 micro-batches, filled ahead of the step"),
+	KNOB("PaddlePaddle", "use_uint8_reader", "", NOTHING,
+	     "no switch: images always travel as gray uint8, a twelfth of RGB in fp32"),
+	KNOB("PaddlePaddle", "use_pinned_memory", "", NOTHING,
+	     "no switch: slots that a GPU copies from are pinned"),
+	KNOB("PaddlePaddle", "drop_last", "", NOTHING,
+	     "no switch: the stream is infinite, an epoch may end inside a batch, no image is dropped"),
+	KNOB("PaddlePaddle", "use_fp16", "--precision=bf16", BF16,
+	     "bf16 needs no loss scaling; --precision=fp16 on GPUs"),
+	KNOB("PaddlePaddle", "init_loss_scaling", "--loss-scale=S", GPU,
+	     "static factor for --precision=fp16"),
+	KNOB("PaddlePaddle", "use_dynamic_loss_scaling", "--precision=bf16", NOTHING,
+	     "no dynamic factor: bf16 has fp32's range and needs none"),
+	KNOB("tf_cnn_benchmarks", "batch_size", "--batch=N", BATCH,
+	     "images of a rank at a time; also the group of batch normalisation"),
+	KNOB("tf_cnn_benchmarks", "num_batches", "--steps=N", NOTHING,
+	     "how long a run is, no speed"),
+	KNOB("tf_cnn_benchmarks", "num_gpus", "srun --hvd", NOTHING,
+	     "one process for each GPU of the job step"),
+	KNOB("tf_cnn_benchmarks", "xla", "", GPU,
+	     "no switch: kernels are fused by hand, and a step is one CUDA graph"),
+	KNOB("tf_cnn_benchmarks", "variable_update", "", NOTHING,
+	     "what it calls horovod, always; parameter_server is refused as above"),
+	KNOB("tf_cnn_benchmarks", "data_dir", "--data=DIR", DATA,
+	     "without it synthetic X-rays; the gain is that of pixels that need no decoding at all"),
+	KNOB("reference trainer", "warmup_epochs", "--warmup-epochs=N", NOTHING,
+	     "of accuracy, not of speed: chexnet lr-test measures it"),
+	KNOB("reference trainer", "lr_scaling", "--scaling=RULE", NOTHING,
+	     "none, sqrt or linear; of accuracy, not of speed: chexnet lr-test says which won"),
+	KNOB("reference trainer", "auto_batch", "--batch=auto", NOTHING,
+	     "the largest that fits; one that does not fit is refused before the first step, with both numbers"),
+	{ .theirs = NULL },
+};
+
+const char *knob_advice(const char *name, size_t length, char *text, size_t size)
+{
+	for (const struct knob *k = knobs; k->theirs; k++)
+		if (strlen(k->theirs) == length && strncmp(k->theirs, name, length) == 0) {
+			snprintf(text, size, "that is %s's; here %s%s%s", k->guide, k->ours, *k->ours ? ": " : "", k->why);
+			return text;
+		}
+	return NULL;
+}

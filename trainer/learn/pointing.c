@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/pointing.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/csv.h"
+
+static int by_image(const void *a, const void *b)
+{
+	return strcmp(((const struct box *)a)->image, ((const struct box *)b)->image);
+}
+
+static int read_number(double *value, const struct csv *c, int field, struct error *e)
+{
+	char *end;
+
+	*value = strtod(c->field[field], &end);
+	if (*c->field[field] && !*end && isfinite(*value))
+		return 0;
+	return fail(e, EXIT_DATA, "%s:%zu: field %d is \"%s\", not a number of pixels", c->path, c->line, field + 1, c->field[field]);
+}
+
+/* Image Index,Finding Label,x,y,w,h; what follows is empty */
+static int read_box(struct box *b, const struct csv *c, struct error *e)
+{
+	if (c->n < 6)
+		return fail(e, EXIT_DATA, "%s:%zu: %d fields, not image, finding, x, y, w, h", c->path, c->line, c->n);
+	b->finding = finding_index(c->field[1], (int)strlen(c->field[1]));
+	if (b->finding < 0)
+		return fail(e, EXIT_DATA, "%s:%zu: unknown finding \"%s\"", c->path, c->line, c->field[1]);
+	if (strlen(c->field[0]) >= sizeof b->image)
+		return fail(e, EXIT_DATA, "%s:%zu: the image's name is too long", c->path, c->line);
+	strcpy(b->image, c->field[0]);
+	double *side[] = { &b->x, &b->y, &b->w, &b->h };
+
+	for (int i = 0; i < 4; i++)
+		if (read_number(side[i], c, 2 + i, e) < 0)
+			return -e->code;
+	return 0;
+}
+
+static int append(struct boxes *b, const struct csv *c, struct error *e)
+{
+	if ((b->n & (b->n - 1)) == 0) { /* room for the next power of two */
+		struct box *more = realloc(b->box, (b->n ? 2 * b->n : 1) * sizeof *more);
+
+		if (!more)
+			return fail(e, EXIT_INTERNAL, "no memory for %zu boxes", b->n);
+		b->box = more;
+	}
+	return read_box(&b->box[b->n], c, e) < 0 ? -e->code : (int)(b->n++, 0);
+}
+
+int boxes_read(struct boxes *b, const char *path, struct error *e)
+{
+	struct csv c;
+	int rc = csv_open(&c, path, e);
+
+	*b = (struct boxes){ 0 };
+	if (rc < 0)
+		return rc;
+	rc = csv_next(&c, e); /* the header splits at the commas inside its brackets: by position */
+	if (rc > 0 && strcmp(c.field[0], "Image Index") != 0)
+		rc = fail(e, EXIT_DATA, "%s:%zu: no box list: the first column is \"%s\", not \"Image Index\"", path, c.line, c.field[0]);
+	while (rc > 0 && (rc = csv_next(&c, e)) > 0)
+		if (append(b, &c, e) < 0)
+			rc = -e->code;
+	csv_close(&c);
+	qsort(b->box, b->n, sizeof *b->box, by_image);
+	return rc;
+}
+
+void boxes_free(struct boxes *b)
+{
+	free(b->box);
+	*b = (struct boxes){ 0 };
+}
+
+/* The first of an image's boxes; *end: behind its last. */
+static const struct box *boxes_of(const struct boxes *b, const char *image, const struct box **end)
+{
+	size_t low = 0, high = b->n;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (strcmp(b->box[middle].image, image) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (high = low; high < b->n && strcmp(b->box[high].image, image) == 0; high++)
+		;
+	*end = b->box + high;
+	return b->box + low;
+}
+
+uint32_t boxes_findings(const struct boxes *b, const char *image)
+{
+	const struct box *end;
+	uint32_t findings = 0;
+
+	for (const struct box *x = boxes_of(b, image, &end); x < end; x++)
+		findings |= 1u << x->finding;
+	return findings;
+}
+
+/* Boxes of one finding hardly overlap, so their areas are added; that flatters chance, not the map. */
+void pointing_add(struct pointing *p, const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, int width, int height)
+{
+	const struct box *end;
+	double x = peak_x * width, y = peak_y * height, share = 0;
+	int hit = 0;
+
+	for (const struct box *i = boxes_of(b, image, &end); i < end; i++) {
+		if (i->finding != finding)
+			continue;
+		hit |= x >= i->x && x <= i->x + i->w && y >= i->y && y <= i->y + i->h;
+		share += i->w * i->h / ((double)width * height);
+	}
+	share = fmin(share, 1);
+	p->maps[finding]++;
+	p->hits[finding] += hit;
+	p->chance[finding] += share;
+	p->variance[finding] += share * (1 - share);
+}
+
+struct pointing_sum pointing_total(const struct pointing *p)
+{
+	struct pointing_sum s = { 0 };
+	double variance = 0;
+
+	for (int f = 0; f < FINDINGS; f++) {
+		s.maps += p->maps[f];
+		s.hits += p->hits[f];
+		s.chance += p->chance[f];
+		variance += p->variance[f];
+	}
+	s.z = variance > 0 ? (s.hits - s.chance) / sqrt(variance) : NAN;
+	return s;
+}
+
+void pointing_print(const struct pointing *p, FILE *out)
+{
+	struct pointing_sum s = pointing_total(p);
+
+	if (!s.maps) {
+		fprintf(out, "pointing game: none of these images has a box\n");
+		return;
+	}
+	fprintf(out, "%-20s %6s %6s %10s\n", "pointing game", "boxes", "hits", "by chance");
+	for (int f = 0; f < FINDINGS; f++)
+		if (p->maps[f])
+			fprintf(out, "%-20s %6d %6d %10.1f\n", finding_names[f], p->maps[f], p->hits[f], p->chance[f]);
+	fprintf(out, "pointing game: %d of %d maps peak in a box of their finding, %.1f by chance: %.1f times as many, %.1f standard deviations above\n",
+		s.hits, s.maps, s.chance, s.hits / s.chance, s.z);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The pointing game (Zhang et al., ECCV 2016): does an activation map's strongest point lie in a box that a radiologist drew for
+ * that finding? Scored against chance, the share of the image that the boxes cover. */
+#ifndef LEARN_POINTING_H
+#define LEARN_POINTING_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "data/findings.h"
+#include "error.h"
+
+struct box {
+	char image[64];         /* "00004296_000.png" */
+	int finding;
+	double x, y, w, h;      /* pixels of the original image, from its top left */
+};
+
+struct boxes {
+	size_t n;
+	struct box *box;        /* [n] sorted by image */
+};
+
+/* Reads NIH's BBox_List_2017.csv; to be freed, on errors too. EXIT_DATA names file and line. */
+int boxes_read(struct boxes *b, const char *path, struct error *e);
+void boxes_free(struct boxes *b);
+
+/* Findings with a box in an image, one bit each. */
+uint32_t boxes_findings(const struct boxes *b, const char *image);
+
+struct pointing {
+	int maps[FINDINGS], hits[FINDINGS];
+	double chance[FINDINGS], variance[FINDINGS]; /* of the hits that random points would make */
+};
+
+/* Counts one map: its peak as a share of the image's sides (learn/cam.h), the image's size in pixels. */
+void pointing_add(struct pointing *p, const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, int width, int height);
+
+/* The sums over findings; z: how many standard deviations above chance, NAN without maps. */
+struct pointing_sum {
+	int maps, hits;
+	double chance, z;
+};
+struct pointing_sum pointing_total(const struct pointing *p);
+
+void pointing_print(const struct pointing *p, FILE *out);
+
+#endif
