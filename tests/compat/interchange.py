@@ -47,6 +47,15 @@ def scatter(network, seed):
     return network.eval()
 
 
+def settle(network):
+    """Running statistics that fit the activations, as after a training: else a deep ResNet's logits are in the hundreds."""
+    for m in network.modules():
+        m.momentum = 1.0
+    with torch.no_grad():
+        network.train()(torch.randn(4, 3, 224, 224))
+    return network.eval()
+
+
 def pixels(size):
     return (np.arange(size * size, dtype=np.uint64) * 2654435761 >> 13).astype(np.uint8).reshape(size, size)
 
@@ -79,13 +88,13 @@ def theirs_to_us(chexnet):
     network = scatter(torchvision.models.densenet121(num_classes=14), 1)
     save_file(network.state_dict(), "tv.safetensors", metadata={"format": "pt"})
     same_logits("torchvision's densenet121 in ours", chexnet, "tv.safetensors", network)
-    network = scatter(torchvision.models.resnet50(num_classes=14), 5)
+    network = settle(scatter(torchvision.models.resnet50(num_classes=14), 5))
     save_file(network.state_dict(), "tv.safetensors", metadata={"format": "pt"})
     same_logits("torchvision's resnet50 in ours", chexnet, "tv.safetensors", network)
     try:
         import timm
         for name in "densenet121", "resnet50":
-            network = scatter(timm.create_model(name, num_classes=14), 2)
+            network = settle(scatter(timm.create_model(name, num_classes=14), 2))
             save_file(network.state_dict(), "timm.safetensors", metadata={"format": "pt"})
             same_logits(f"timm {timm.__version__}'s {name} in ours", chexnet, "timm.safetensors", network)
     except ImportError:
