@@ -155,6 +155,10 @@ int hvd_close(struct hvd *h)
 	int status = 0;
 	if (!h)
 		return 0;
+	if (h->children)
+		return fail(h, HVD_EINVAL, "hvd_close: %d sub-worlds are still open", h->children);
+	if (h->parent)
+		h->parent->children--;
 	queue_close(h);
 	if (h->mesh) {
 		status = atomic_load(&h->mesh->failed);

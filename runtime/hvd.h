@@ -100,7 +100,7 @@ HVD_API const uint32_t *hvd_stop_word(const struct hvd *h);
 /* Sub-worlds: ranks that give the same color (0 or more) become a world of their own, in the order of their ranks. Collective.
  * HVD_SPLIT_NODE: the ranks of each node; HVD_SPLIT_ACROSS: those with the same local rank; HVD_SPLIT_NONE: in none, *out is NULL.
  * Every call works on it but hvd_recover(): after a death close it, recover the world it came from, and split that again.
- * Close sub-worlds first. */
+ * A world is closed after its sub-worlds (HVD_EINVAL). */
 enum { HVD_SPLIT_NONE = -1, HVD_SPLIT_NODE = -2, HVD_SPLIT_ACROSS = -3 };
 HVD_API int hvd_split(struct hvd *h, int color, struct hvd **out);
 

@@ -85,6 +85,7 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 			status = HVD_ESYS;
 		if (!status) {
 			child->parent = h;
+			h->children++;
 			boot.state = child;
 			gather_members(child, &boot, colors);
 			status = handle_form(child, &boot);

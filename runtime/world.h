@@ -31,6 +31,7 @@ struct hvd {
 	struct hvd *parent;        /* of which this is a sub-world; NULL: none */
 	int *of_parent;            /* [size] numbers in the parent's mesh */
 	uint32_t splits;
+	int children; /* open sub-worlds */
 };
 
 static inline double now(void)
