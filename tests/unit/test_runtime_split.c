@@ -63,6 +63,7 @@ static void split_all_ways(void *arg)
 	works(across, hvd_split(across, 0, &within)); /* of a sub-world */
 	check_sum(within, expected(true));
 	must(hvd_split(h, -7, &none) == HVD_EINVAL && !none && hvd_recover(node) == HVD_EINVAL);
+	must(hvd_close(h) == HVD_EINVAL); /* sub-worlds first */
 	works(within, hvd_close(within));
 	works(across, hvd_close(across));
 	works(node, hvd_close(node));
