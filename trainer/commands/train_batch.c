@@ -4,8 +4,9 @@
 
 #include <string.h>
 
+#include "data/memory.h"
+#include "learn/batch_memory.h"
 #include "learn/gpu_meter.h"
-#include "learn/memory.h"
 
 /* What others on this machine may still ask for. AUTO_MOST: larger batches gain no speed and cost accuracy. */
 enum { SPARE_PERCENT = 10, AUTO_MOST = 256 };

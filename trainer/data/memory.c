@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* The first number of a file; -1: there is none ("max", or no such file). */
 static long long number_in(const char *directory, const char *name)
@@ -21,18 +22,31 @@ static long long number_in(const char *directory, const char *name)
 	return value;
 }
 
-static long long machine_available(void)
+/* A line like "MemAvailable:  123 kB" of a file, in bytes; 0: there is none. */
+static long long kib_in(const char *path, const char *format)
 {
-	char line[128];
+	char line[256];
 	long long kib = 0;
-	FILE *f = fopen("/proc/meminfo", "r");
+	FILE *f = fopen(path, "r");
 
 	while (f && fgets(line, sizeof line, f))
-		if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1)
+		if (sscanf(line, format, &kib) == 1)
 			break;
 	if (f)
 		fclose(f);
 	return kib * 1024;
+}
+
+/* What the machine has, or what `ulimit -v` leaves of the address space. */
+static long long machine_available(void)
+{
+	long long available = kib_in("/proc/meminfo", "MemAvailable: %lld kB"), left;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
+		return available;
+	left = (long long)limit.rlim_cur - kib_in("/proc/self/status", "VmSize: %lld kB");
+	return left < available ? (left > 1 ? left : 1) : available;
 }
 
 /* The directory of this process's cgroup; 0: not found. */

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How much memory a batch takes, and how much there is. */
-#ifndef LEARN_MEMORY_H
-#define LEARN_MEMORY_H
-
-#include <stddef.h>
+ * How much memory a batch takes. */
+#ifndef LEARN_BATCH_MEMORY_H
+#define LEARN_BATCH_MEMORY_H
 
 #include "learn/model.h"
-
-/* Bytes that this process can still ask for without being killed: the least of what the kernel says is available, what the
- * cgroups above leave (v2), and RLIMIT_AS. SIZE_MAX where nobody says. */
-size_t memory_available(void);
 
 /* What training with `batch` images takes: fixed + batch * image bytes. */
 struct batch_memory {
