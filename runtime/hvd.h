@@ -88,8 +88,8 @@ HVD_API int hvd_lost(const struct hvd *h);
 
 /* After HVD_EPEER, with on_death continue: the survivors agree on who is left and become a smaller world, with new ranks
  * and a higher epoch. Collective among them. Memory of hvd_alloc() and plans stay, as this rank left them: ranks may
- * be one step apart, so the caller takes parameters and optimiser state from the rank that got furthest, and repeats the
- * step that failed. HVD_EBOOT: this rank was given up by the others, or too few are left to be sure that nobody else
+ * be one step apart, so the caller takes parameters and optimiser state from the rank that got furthest, all of them or (where
+ * that rank is lost meanwhile) none, and repeats the step that failed. HVD_EBOOT: this rank was given up by the others, or too few are left to be sure that nobody else
  * goes on. Steps that are to survive a death need `srun --kill-on-bad-exit=0 --no-kill`, which --hvd=on_death=continue sets. */
 HVD_API int hvd_recover(struct hvd *h);
 

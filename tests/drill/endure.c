@@ -28,6 +28,7 @@ struct training {
 	struct hvd_plan *plan;
 	struct state at;
 	float *parameters;       /* [WEIGHTS] and [SAMPLES] counters */
+	float *taken;            /* another rank's, while they are on their way */
 	const char *directory;
 	FILE *out;
 	double loss, first_loss; /* before the last step; before the first */
@@ -128,9 +129,13 @@ static int go_on(struct training *t)
 		return status;
 	for (int r = 1; r < size; r++)
 		root = steps[r] > steps[root] ? r : root;
-	if ((status = hvd_broadcast(t->h, &t->at, sizeof t->at, HVD_U8, root)) ||
-	    (status = hvd_broadcast(t->h, t->parameters, WEIGHTS + SAMPLES, HVD_F32, root)))
+	struct state at = t->at;
+	memcpy(t->taken, t->parameters, (WEIGHTS + SAMPLES) * sizeof *t->taken);
+	if ((status = hvd_broadcast(t->h, &at, sizeof at, HVD_U8, root)) ||
+	    (status = hvd_broadcast(t->h, t->taken, WEIGHTS + SAMPLES, HVD_F32, root)))
 		return status;
+	t->at = at; /* all of it or nothing: root may have been lost on the way */
+	memcpy(t->parameters, t->taken, (WEIGHTS + SAMPLES) * sizeof *t->taken);
 	t->recoveries++;
 	t->resumed = 0;
 	return 0;
@@ -214,7 +219,8 @@ int main(int argc, char **argv)
 		tensors[i] = (struct hvd_tensor){ names[i], FLOATS };
 	}
 	t.parameters = calloc(WEIGHTS + SAMPLES, sizeof *t.parameters);
-	if (!t.parameters || hvd_plan_open(t.h, &t.plan, tensors, LAYERS + 1, 0) || hvd_barrier(t.h))
+	t.taken = calloc(WEIGHTS + SAMPLES, sizeof *t.taken);
+	if (!t.parameters || !t.taken || hvd_plan_open(t.h, &t.plan, tensors, LAYERS + 1, 0) || hvd_barrier(t.h))
 		return give_up(&t, "set-up");
 	snprintf(path, sizeof path, "%s/formed", t.directory);
 	FILE *formed = me ? NULL : fopen(path, "w");

@@ -16,7 +16,7 @@ struct scene {
 struct training {
 	struct hvd *h;
 	struct hvd_plan *plan;
-	float *gradient, parameter[PARAMETERS];
+	float *gradient, parameter[PARAMETERS], taken[PARAMETERS];
 	double recovered; /* longest time from a failed call to the next good step, in seconds */
 	int32_t step;
 };
@@ -49,8 +49,13 @@ static int take_furthest(struct training *t)
 		must(steps[r] - steps[0] <= 1 && steps[0] - steps[r] <= 1);
 		furthest = steps[r] > steps[furthest] ? r : furthest;
 	}
+	memcpy(t->taken, t->parameter, sizeof t->taken);
+	status = hvd_broadcast(t->h, t->taken, PARAMETERS, HVD_F32, furthest);
+	if (status) /* all of it or nothing: that rank may have been lost on the way */
+		return status;
+	memcpy(t->parameter, t->taken, sizeof t->taken);
 	t->step = steps[furthest];
-	return hvd_broadcast(t->h, t->parameter, PARAMETERS, HVD_F32, furthest);
+	return 0;
 }
 
 static void recover(struct training *t, int status)

@@ -22,16 +22,20 @@ static int find_furthest(struct train *t, int *root, struct error *e)
 	return e->code ? -e->code : 0;
 }
 
+/* Another rank may be lost on the way: this one is where it was until it holds all of the new state, so that the next round finds
+ * steps that go with their parameters. */
 static int share_state(struct train *t, struct error *e)
 {
+	struct checkpoint_notes at = t->at;
 	int root;
 
 	if (find_furthest(t, &root, e) < 0)
 		return -e->code;
-	if (hvd_broadcast(t->world->hvd, &t->at, sizeof t->at, HVD_U8, root) < 0)
+	if (hvd_broadcast(t->world->hvd, &at, sizeof at, HVD_U8, root) < 0)
 		return world_fail(t->world, e);
 	if (model_get(&t->model, &t->values, e) < 0 || model_share(&t->model, root, &t->values, e) < 0 || model_put(&t->model, &t->values, e) < 0)
 		return -e->code;
+	t->at = at;
 	return engine_set_step(t->model.engine, t->at.step) < 0 ? model_fail(&t->model, e) : 0;
 }
 
