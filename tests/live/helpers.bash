@@ -39,6 +39,10 @@ cluster_up() {
 	in_cluster srun --mpi=list 2>&1 | grep -q pmix || export SLURM_MPI_TYPE=pmi2 WITHOUT_PMIX=1
 }
 
+# For heterogeneous steps: under load, mpi/pmix of Slurm 22.05 can start its abort agent once for each component, and
+# srun then waits for ever for one of them.
+without_mpi() { export SLURM_MPI_TYPE=none; }
+
 need_pmix() { [ -z "${WITHOUT_PMIX-}" ] || skip "this Slurm has no PMIx"; }
 
 cluster_down() {
@@ -52,9 +56,12 @@ cluster_down() {
 	}
 }
 
-# A command on the login side; --user first: as the ordinary user. Never longer than $LIMIT seconds.
+# A command on the login side; --user first: as the ordinary user. Never longer than $LIMIT seconds: the clock is
+# inside, because only there can it kill a command that does not heed SIGTERM.
 in_cluster() {
-	timeout --kill-after=5 "${LIMIT:-60}" "$TOP/contrib/cluster/hvd-cluster" --dir "$CLUSTER" exec "$@"
+	local who=()
+	[ "$1" != --user ] || { who=(--user) && shift; }
+	hvd_cluster exec "${who[@]}" timeout --kill-after=5 "${LIMIT:-60}" "$@"
 }
 
 # wait_for SECONDS COMMAND…: until COMMAND succeeds

@@ -200,6 +200,7 @@ refused() { # TEXT: exit 64 and exactly this line
 }
 
 @test "heterogeneous steps: each component has its own count, and keeps its own arguments" {
+	without_mpi
 	run srun -N1 --gpus=2 --gpu-bind=socket --hvd "$SHOW" a --gpu-bind=socket : -N1 --gpus=1 --hvd "$SHOW" b --gpu-bind=socket
 	echo "$output"
 	[ "$status" -eq 0 ]

@@ -29,6 +29,7 @@ through() { # CLIENT LINES [COMMAND…]
 }
 
 @test "srun: steps of one allocation with two components" {
+	without_mpi
 	through srun 120 salloc -Q -N1 -n2 --gpus=2 : -N1 -n2 --gpus=2
 }
 

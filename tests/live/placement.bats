@@ -103,6 +103,7 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 }
 
 @test "heterogeneous job: the tasks of each component are near that component's GPUs" {
+	without_mpi
 	run in_cluster salloc -Q -N1 -n2 --gpus=2 : -N1 -n1 -c2 --gpus=1 srun -Q --het-group=0,1 --hvd bash -c "$look"
 	echo "$output"
 	tasks_are_near_their_gpus 3
