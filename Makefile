@@ -179,6 +179,9 @@ $(BUILD)/tests/test_spank_%: $(BUILD)/obj/tests/unit/test_spank_%.o $(call objec
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -ldl -lm
 # The plugin's calls go through the test, which counts them and makes them fail.
 PLUGIN_WRAPS := malloc calloc open openat opendir fstat stat read gethostname access dlopen dlclose dlsym sched_setaffinity sched_getaffinity syscall
+$(BUILD)/bench/plugin_calls: $(BUILD)/obj/tests/bench/plugin_calls.o $(call objects,$(SPANK_SRC))
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(PLUGIN_WRAPS)) -o $@ $(filter %.o,$^) -lcmocka -ldl
 $(BUILD)/tests/test_plugin_%: $(BUILD)/obj/tests/unit/test_plugin_%.o $(call objects,$(SPANK_SRC))
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(PLUGIN_WRAPS)) -o $@ $(filter %.o,$^) -lcmocka -ldl
@@ -243,6 +246,7 @@ $(BUILD)/obj/tests/fuzz/fuzz_runtime.o: PART_CFLAGS = -pthread
 $(BUILD)/fuzz_runtime: $(call objects,tests/fuzz/fuzz_runtime.c runtime/wire.c runtime/plan_file.c runtime/transport.c)
 	$(CC) $(ALL_LDFLAGS) -o $@ $^
 
+BENCHES += $(if $(filter %/spank_hvd.so,$(TARGETS)),$(BUILD)/bench/plugin_calls)
 bench: all $(BENCHES)
 	BUILD=$(BUILD) tests/bench/run
 

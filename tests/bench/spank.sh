@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the plugin costs: the same srun without the plugin, with it but without its options, and with them. Runs take
-# turns; medians of N.
+# What the plugin costs: the same srun without the plugin, with it but without its options, and with them, of 2 and of
+# 66 tasks on one node. The five take turns, N rounds. A cost is the median over the rounds of the difference to the
+# same round's srun without the plugin; the cost of a task is the slope between 2 and 66 tasks, the cost of node and
+# step what is left. Then hvd-map: on the node, and on every XML of ../shared/topologies.
 set -eu
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-BUILD=$(realpath "${BUILD:-build}") N=${N:-21}
+BUILD=$(realpath "${BUILD:-build}") N=${N:-31}
 dir=$BUILD/tests/tmp/bench_spank
 
 if [ "${1-}" != inside ]; then
 	command -v srun >/dev/null || { echo "Slurm is not installed"; exit 0; }
 	[ -e "$BUILD/spank_hvd.so" ] || { echo "spank_hvd.so is not built"; exit 0; }
+	if [ -x "$BUILD/bench/plugin_calls" ]; then "$BUILD/bench/plugin_calls"; fi
 	mkdir -p "$dir"
 	trap 'rm -rf "$dir"' EXIT
 	contrib/cluster/hvd-cluster --dir "$dir/cluster" --nodes 1 --plugin "$BUILD/spank_hvd.so" run \
@@ -20,26 +23,46 @@ fi
 stack=$dir/cluster/etc/plugstack.conf
 line=$(cat "$stack")
 
-timed() { # FILE LINE OF PLUGSTACK.CONF  COMMAND…: one more time in ms
+timed() { # FILE COMMAND…: one more time in µs
 	local file=$1 begin end
-	echo "$2" >"$stack"
-	shift 2
+	shift
 	begin=$(date +%s%N)
-	"$@" 2>/dev/null
+	"$@" >/dev/null
 	end=$(date +%s%N)
 	echo "$(((end - begin) / 1000))" >>"$dir/$file"
 }
 
-median() { sort -n "$dir/$1" | awk '{ v[NR] = $1 } END { printf "%.2f", v[int((NR + 1) / 2)] / 1000 }'; }
+# Of the numbers on stdin: the median of the whole file, and its quartiles, in ms
+median() { sort -n | awk '{ v[NR] = $1 } END { printf "%8.2f  (%.2f to %.2f)", v[int((NR + 1) / 2)] / 1000, v[int((NR + 3) / 4)] / 1000, v[int((3 * NR + 3) / 4)] / 1000 }'; }
+
+step() { srun -Q --mpi=none --exclusive --overcommit --gpus=2 "$@" true; }
+share() { step --hvd-bind=socket,share "$@"; }
 
 for ((i = 0; i < N; i++)); do
-	timed without "" srun -Q -n2 --gpus=2 true
-	timed loaded "$line" srun -Q -n2 --gpus=2 true
-	timed bound "$line" srun -Q -n2 --gpus=2 --gpu-bind=socket true
-	timed map "$line" "$BUILD/hvd-map" --topology "$dir/cluster/topology.xml" --proc "$dir/cluster/proc" --json >/dev/null
+	echo "" >"$stack"
+	timed without2 step -n2
+	timed without66 step -n66
+	echo "$line" >"$stack"
+	timed loaded step -n2
+	timed bound2 share -n2
+	timed bound66 share -n66
+	timed map "$BUILD/hvd-map" --topology "$dir/cluster/topology.xml" --proc "$dir/cluster/proc" --json
 done
-printf 'srun of 2 tasks on one node, median of %d, ms\n' "$N"
-printf '  without the plugin          %8s\n' "$(median without)"
-printf '  plugin, none of its options %8s\n' "$(median loaded)"
-printf '  --gpu-bind=socket           %8s\n' "$(median bound)"
-printf 'hvd-map on the node           %8s\n' "$(median map)"
+cd "$dir"
+echo "one node, medians of $N rounds (quartiles), ms"
+echo "  srun of 2 tasks without the plugin          $(median <without2)"
+echo "  srun of 66 tasks without the plugin         $(median <without66)"
+echo "  plugin, none of its options: added          $(paste loaded without2 | awk '{ print $1 - $2 }' | median)"
+echo "  --hvd-bind=socket, 2 tasks: added           $(paste bound2 without2 | awk '{ print $1 - $2 }' | median)"
+echo "  --hvd-bind=socket,share, 66 tasks: added    $(paste bound66 without66 | awk '{ print $1 - $2 }' | median)"
+echo "  of that for a task                          $(paste bound66 without66 bound2 without2 | awk '{ print ($1 - $2 - $3 + $4) / 64 }' | median)"
+echo "  of that for node and step                   $(paste bound66 without66 bound2 without2 | awk '{ print $3 - $4 - 2 * ($1 - $2 - $3 + $4) / 64 }' | median)"
+echo "hvd-map on the node                           $(median <map)"
+cd - >/dev/null
+for xml in ../shared/topologies/*.xml; do
+	[ -e "$xml" ] || { echo "hvd-map on real machines: no ../shared/topologies"; break; }
+	for ((i = 0; i < 5; i++)); do
+		timed "map_${xml##*/}" "$BUILD/hvd-map" --topology "$xml" --json 2>/dev/null
+	done
+	echo "$(sort -n "$dir/map_${xml##*/}" | sed -n 3p) ${xml##*/}"
+done | sort -n | awk '{ v[NR] = $1 / 1000; name = $2 } END { if (NR) printf "hvd-map on %d machines, medians of 5: %.1f to %.1f ms (%s)\n", NR, v[1], v[NR], name }'
