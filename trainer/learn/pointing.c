@@ -68,7 +68,8 @@ int boxes_read(struct boxes *b, const char *path, struct error *e)
 		if (append(b, &c, e) < 0)
 			rc = -e->code;
 	csv_close(&c);
-	qsort(b->box, b->n, sizeof *b->box, by_image);
+	if (b->n)
+		qsort(b->box, b->n, sizeof *b->box, by_image);
 	return rc;
 }
 
