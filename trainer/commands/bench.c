@@ -304,6 +304,9 @@ static int run(int argc, char **argv)
 {
 	struct bench_conf conf = { 0 };
 	struct error e = { 0 };
+
+	if (argc > 1 && strcmp(argv[1], "data") == 0)
+		return bench_data(argc, argv);
 	int rc = options_parse(&command_bench, argc, argv, &conf, NULL, &e);
 
 	if (rc == 0 && conf.intervals)
@@ -319,7 +322,7 @@ const struct command command_bench = {
 	.name = "bench",
 	.summary = "measure training steps on random pixels",
 	.description = "Measures training steps (or --forward) on random pixels in memory, over all tasks of the job step. Prints the median step of the slowest "
-		       "rank and what it means in images per second.",
+		       "rank and what it means in images per second. chexnet bench data measures input pipelines instead: chexnet data --help.",
 	.options = options,
 	.advice = knob_advice,
 	.run = run,

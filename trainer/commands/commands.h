@@ -34,6 +34,9 @@ extern const struct command command_ensemble;
 extern const struct command command_report;
 extern const struct command command_doctor;
 
+/* chexnet bench data …: what chexnet data bench does with --old --new --ours, which may be given to choose among them. */
+int bench_data(int argc, char **argv);
+
 /* NULL-terminated, in the order of help; chexnet.c */
 extern const struct command *const commands[];
 

@@ -6,14 +6,18 @@
 #include <sys/stat.h>
 
 #include "commands/commands.h"
+#include "commands/data_race.h"
 #include "data/audit.h"
 #include "data/manifest.h"
 #include "data/pipeline.h"
 
 struct conf {
 	int threads, size, json, batch;
+	int old, new, ours;
+	struct option_ints ranks;
 	double seconds;
 	uint64_t seed;
+	const char *svg;
 };
 
 static const struct option options[] = {
@@ -21,37 +25,36 @@ static const struct option options[] = {
 	OPTION(REAL, struct conf, seconds, "seconds", "S", "2", "bench: how long", .min = 0.05, .max = 3600),
 	OPTION(INT, struct conf, size, "size", "PIXELS", "256", "bench of a directory that is not prepared: side of the squares", .min = 16, .max = 2048),
 	OPTION(FLAG, struct conf, json, "json", NULL, NULL, "bench: print one JSON object"),
-	OPTION(INT, struct conf, batch, "batch", "N", "64", "explain: batch in which images of the same patient are counted", .min = 2, .max = 4096),
-	OPTION(U64, struct conf, seed, "seed", "N", "1", "explain: seed of the order"),
+	OPTION(INT, struct conf, batch, "batch", "N", "64", "explain: batch in which images of the same patient are counted; bench: of a rank", .min = 2, .max = 4096),
+	OPTION(U64, struct conf, seed, "seed", "N", "1", "seed of the order"),
+	OPTION_GROUP("bench of pipelines against each other (chexnet bench data: all three)"),
+	OPTION(FLAG, struct conf, old, "old", NULL, NULL, "the reference article's old approach, eight steps: every rank decodes all images"),
+	OPTION(FLAG, struct conf, new, "new", NULL, NULL, "its new approach, ten steps: files are dealt out to the ranks"),
+	OPTION(FLAG, struct conf, ours, "ours", NULL, NULL, "the pipeline that trains here"),
+	OPTION(INTS, struct conf, ranks, "ranks", "LIST", "1,2,4", "processes that share the images, each with --threads of its own", .min = 1, .max = 64),
+	OPTION(STRING, struct conf, svg, "svg", "FILE", NULL, "draw the rates"),
 	OPTIONS_END
 };
 
-/* Stages in the order in which an image passes them: a loop in the training process as first trainers have it, the usual
- * tf.data pipeline, this program. */
-static const struct {
-	const char *stage, *loop, *graph, *here;
-} stages[] = {
-	{ "list", "list of file names and labels", "glob of TFRecord files", "manifest.json: files, counts, findings, source" },
-	{ "share", "list cut into one piece a rank; the rest dropped", "files dealt out to ranks: unequal steps", "positions dealt out: rank, micro-batch and row are arithmetic" },
-	{ "order", "list shuffled once an epoch", "files shuffled, 10 read in turn, buffer of 500", "keyed permutation of all images; no state" },
-	{ "fetch", "open and read one PNG", "read records in sequence", "mapped files, any record at once" },
-	{ "check", "none", "CRC; aborts without a file name", "CRC of every record, named to file, record, byte" },
-	{ "decode", "in the training process, one image at a time", "decode_image in map(), N threads", "libdeflate or libjpeg-turbo, N threads, no queue" },
-	{ "augment", "flip on the host", "flip in map(), random state lost at a restart", "window and flip keyed by (seed, epoch, image), cut on the device" },
-	{ "normalise", "float32 x 3 channels on the host", "float32 x 3 channels on the host", "uint8 x 1 channel to the device, normalised there" },
-	{ "batch", "copy", "batch() copy", "decoded in place: the ticket is slot and row" },
-	{ "hand over", "when the step asks", "prefetch()", "ring of slots; the next steps are ready while one computes" },
-	{ "resume", "from the epoch's start", "from the epoch's start", "at the exact position, on any number of ranks" },
-};
+static void print_steps(enum sequence_kind kind, const char *heading)
+{
+	int n;
+	const struct sequence_step *steps = sequence_steps(kind, &n);
+
+	printf("%s\n", heading);
+	for (int i = 0; i < n; i++)
+		printf("  %2d %-14s %s\n", i + 1, steps[i].name, steps[i].what);
+}
 
 static int explain(const struct conf *conf, const char *path, struct error *e)
 {
 	struct origin o;
 	struct shuffle_quality q;
 
-	printf("%-10s %-50s %-50s %s\n", "stage", "a plain loop over image files", "tf.data over TFRecords", "here");
-	for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++)
-		printf("%-10s %-50s %-50s %s\n", stages[i].stage, stages[i].loop, stages[i].graph, stages[i].here);
+	print_steps(SEQUENCE_OLD, "the reference article's old approach, eight steps");
+	print_steps(SEQUENCE_NEW, "its new approach, ten steps");
+	print_steps(SEQUENCE_OURS, "here");
+	printf("chexnet bench data runs them against each other\n");
 	if (!path)
 		return 0;
 	if (audit_open(&o, path, e))
@@ -125,6 +128,29 @@ static int bench(const struct conf *conf, const char *path, struct error *e)
 	return 0;
 }
 
+static int race(const struct conf *conf, const char *path, struct error *e)
+{
+	struct race_conf r = {
+		.directory = path, .run = { conf->old, conf->new, conf->ours }, .ranks = conf->ranks, .threads = conf->threads, .batch = conf->batch,
+		.seconds = conf->seconds, .seed = conf->seed, .svg = conf->svg, .json = conf->json,
+	};
+
+	return data_race(&r, e);
+}
+
+static int run_word(const struct conf *conf, const char *word, const char *path, struct error *e)
+{
+	if (strcmp(word, "explain") == 0)
+		return explain(conf, path, e);
+	if (strcmp(word, "bench") != 0)
+		return fail(e, EXIT_USAGE, "%s: neither explain nor bench", word);
+	if (conf->old || conf->new || conf->ours)
+		return race(conf, path, e);
+	if (conf->svg)
+		return fail(e, EXIT_USAGE, "--svg draws what --old, --new and --ours measure");
+	return path ? bench(conf, path, e) : fail(e, EXIT_USAGE, "bench takes a directory");
+}
+
 static int run(int argc, char **argv)
 {
 	struct conf conf = { 0 };
@@ -133,13 +159,22 @@ static int run(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	if (strcmp(argv[1], "explain") == 0)
-		rc = explain(&conf, n > 1 ? argv[2] : NULL, &e);
-	else if (strcmp(argv[1], "bench") == 0)
-		rc = n > 1 ? bench(&conf, argv[2], &e) : fail(&e, EXIT_USAGE, "bench takes a directory");
-	else
-		rc = fail(&e, EXIT_USAGE, "%s: neither explain nor bench", argv[1]);
-	return rc ? report_error(&command_data, &e) : EXIT_DONE;
+	return run_word(&conf, argv[1], n > 1 ? argv[2] : NULL, &e) ? report_error(&command_data, &e) : EXIT_DONE;
+}
+
+int bench_data(int argc, char **argv)
+{
+	struct conf conf = { 0 };
+	struct error e = { 0 };
+	int n, rc;
+
+	argv[0] = "data";
+	argv[1] = "bench";
+	if ((rc = options_read(&command_data, argc, argv, &conf, &n)) >= 0)
+		return rc;
+	if (!conf.old && !conf.new && !conf.ours)
+		conf.old = conf.new = conf.ours = 1;
+	return race(&conf, n > 1 ? argv[2] : NULL, &e) ? report_error(&command_data, &e) : EXIT_DONE;
 }
 
 const struct command command_data = {
@@ -149,8 +184,10 @@ const struct command command_data = {
 	.max_operands = 2,
 	.summary = "explain how images reach the network, or measure how fast",
 	.description =
-		"explain compares the stages an image passes in a loop over files, in tf.data and here; with DIR it counts how often a batch holds "
-		"several images of one patient. bench reads DIR, a prepared data set or a directory that prepare takes, for some seconds.",
+		"explain prints the steps of the reference article's two pipelines and of this program's; with DIR it counts how often a batch holds "
+		"several images of one patient. bench reads DIR, a prepared data set or a directory that prepare takes, for some seconds. "
+		"With --old, --new or --ours it runs those pipelines over several numbers of ranks, on DIR, prepared as TFRecords, or on synthetic "
+		"X-rays made for the occasion. --old and --new are this program's own versions of the article's steps over its own readers and decoders.",
 	.options = options,
 	.run = run,
 };

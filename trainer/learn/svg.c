@@ -151,6 +151,12 @@ void plot_segment(const struct plot *p, const char *class, double x0, double y0,
 	page_put(p->page, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>", class, at_x(p, x0), at_y(p, y0), at_x(p, x1), at_y(p, y1));
 }
 
+void plot_bar(const struct plot *p, const char *class, double x0, double x1, double y)
+{
+	page_put(p->page, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>", class, at_x(p, x0), at_y(p, y),
+		 at_x(p, x1) - at_x(p, x0), at_y(p, 0) - at_y(p, y));
+}
+
 void plot_dot(const struct plot *p, const char *class, double x, double y, double radius)
 {
 	page_put(p->page, "<circle class=\"dot %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%g\"/>", class, at_x(p, x), at_y(p, y), radius);

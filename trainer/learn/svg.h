@@ -32,6 +32,8 @@ void plot_line(const struct plot *p, const char *class, const struct point *poin
 /* Between low and high at the same n abscissas, in pieces where either is NAN. */
 void plot_band(const struct plot *p, const char *class, const double *x, const double *low, const double *high, size_t n);
 void plot_segment(const struct plot *p, const char *class, double x0, double y0, double x1, double y1);
+/* From zero, or the frame's edge, to y. */
+void plot_bar(const struct plot *p, const char *class, double x0, double x1, double y);
 void plot_dot(const struct plot *p, const char *class, double x, double y, double radius);
 /* anchor: "start", "middle" or "end"; moved by (dx, dy) units. */
 void plot_text(const struct plot *p, const char *class, const char *anchor, double x, double y, double dx, double dy, const char *text);

@@ -1,0 +1,82 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The input pipelines explained and run against each other, as a user sees it. No rate is judged here: other things run too.
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	rm -rf "$SCRATCH"
+	mkdir -p "$SCRATCH/tmp"
+	"$BUILD/chexnet" synth --out "$SCRATCH/tree" --size 32 --images 300 --prevalence-floor 0.1 >/dev/null
+	"$BUILD/chexnet" prepare nih "$SCRATCH/tree" "$SCRATCH/data" --size 32 --shards 4 >/dev/null
+}
+teardown_file() { rm -rf "$SCRATCH"; }
+setup() { cd "$SCRATCH" || return 1; }
+
+race() { "$BUILD/chexnet" bench data --seconds 0.1 --batch 8 "$@"; }
+
+@test "explain: eight steps, ten steps, and ours" {
+	run "$BUILD/chexnet" data explain
+	[ "$status" -eq 0 ]
+	steps=$(awk '/^[a-z]/ { if (n) print n; n = 0 } /^ +[0-9]+ / { n++ }' <<<"$output" | tr '\n' ' ')
+	echo "$output"
+	[ "$steps" = "8 10 10 " ]
+	grep -q '^   4 shard .*decoded' <<<"$output"
+	run "$BUILD/chexnet" data explain data
+	[ "$status" -eq 0 ]
+	[[ $output == *"by chance"* ]]
+}
+
+@test "bench data: three pipelines over 1 and 2 ranks, with a picture that needs nothing else" {
+	run race data --ranks 1,2 --svg rates.svg
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"no TensorFlow took part"* ]]
+	[ "$(awk '$1 == "ranks" { print $2, $3, $4 }' <<<"$output")" = "old new ours" ]
+	# rates are above 0; the old approach decodes about as many images for one as there are ranks, the others one
+	awk '$1 == 2 && $2 > 0 && $4 > 0 && $6 > 0 { gsub(/[()]/, ""); if ($3 > 1.4 && $5 < 1.6 && $7 < 1.2) ok = 1 } END { exit !ok }' <<<"$output"
+	[ "$(grep -o '<rect class="\(old\|new\|ours\)"' rates.svg | wc -l)" = 9 ] # 6 bars, 3 keys
+	[ "$(grep -c 'http' rates.svg)" = 1 ] # the name space
+	[ "$(grep -oE '(href|src|url)' rates.svg | wc -l)" = 0 ]
+	python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' rates.svg
+}
+
+@test "bench data: one pipeline alone, as JSON" {
+	run --separate-stderr race data --new --ranks 1,4 --json
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "${#lines[@]}" -eq 1 ]
+	python3 -c 'import json, sys; o = json.loads(sys.argv[1]); assert o["ranks"] == [1, 4] and len(o["new"]["images_per_s"]) == 2 and min(o["new"]["images_per_s"]) > 0 and "old" not in o' "$output"
+}
+
+@test "bench data without a directory makes images of its own and leaves nothing behind" {
+	TMPDIR=$SCRATCH/tmp run race --ours --ranks 1
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"synthetic images of 256 x 256 as JPEG"* ]]
+	[ -z "$(ls -A "$SCRATCH/tmp")" ]
+}
+
+@test "bench data refuses what it cannot compare, with one line" {
+	run --separate-stderr -65 race nowhere
+	[[ $stderr == "chexnet data: nowhere: no such directory" ]]
+	run --separate-stderr -65 race data --new --ranks 1,5
+	[[ $stderr == "chexnet data: data: 4 files are dealt out to 5 ranks in the new approach: chexnet prepare --shards=5" ]]
+	"$BUILD/chexnet" prepare nih tree packed --size 32 --format packed >/dev/null
+	run --separate-stderr -64 race packed
+	[[ $stderr == *"packed is packed"* ]]
+	run --separate-stderr -64 race data --ranks 0
+	[[ $stderr == *"--ranks=0: must be between 1 and 64"* ]]
+	run --separate-stderr -64 "$BUILD/chexnet" data bench data --svg rates.svg
+	[[ $stderr == *"--svg draws what --old, --new and --ours measure"* ]]
+}
+
+@test "bench data: a rank's bad record ends all ranks, and is named" {
+	cp -r data bad
+	printf '\377\377' | dd of=bad/train-00002-of-00004 bs=1 seek=3000 conv=notrunc status=none
+	run --separate-stderr -65 timeout 60 "$BUILD/chexnet" bench data bad --seconds 5 --batch 8 --new --ranks 4
+	echo "$stderr"
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[[ $stderr =~ bad/train-00002-of-00004:\ record\ [0-9]+\ at\ byte\ [0-9]+:\ CRC\ mismatch ]]
+}
