@@ -93,3 +93,38 @@ losses() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([0-9.]*\).*/
 	[ "$rows" = "$(grep -c '^	KNOB(' trainer/commands/knobs.c)" ]
 	[ "$(grep -cE ' [0-9.]+x \([0-9.]+ to [0-9.]+\) ' "$SCRATCH/ablate.out")" = "$(grep -cE '^	KNOB\(.*, (THREADS|PREFETCH|DATA|MERGE|BF16|FETCH|BUCKETS|BATCH),' trainer/commands/knobs.c)" ]
 }
+
+@test "--mask leaves findings out of loss, table and mean, in training and in eval" {
+	train masked --steps 2 --batch 64 --mask Hernia,Mass
+	cat "$SCRATCH/masked.out"
+	grep -q '^labels that are left out (--mask=Hernia,Mass): train [1-9]' "$SCRATCH/masked.out"
+	for finding in Hernia Mass; do grep -qE "^$finding +0 +n/a  no label is known" "$SCRATCH/masked.out"; done
+	grep -q '^mean of 12 of 14 ' "$SCRATCH/masked.out"
+	# a masked label adds nothing: two findings less, and each of the others adds what it did
+	train whole --steps 2 --batch 64
+	awk "BEGIN { r = $(losses masked | head -n 1 | cut -d' ' -f2) / $(losses whole | head -n 1 | cut -d' ' -f2); exit !(r > 0.7 && r < 0.97) }"
+	# what is written is empty, as unknown labels are
+	head -n 3 "$SCRATCH/masked/test.csv"
+	[ "$(awk -F, '/^#/ { next } !n { n = split($0, name); next } { for (i = 1; i <= n; i++) if (name[i] ~ /Hernia/ && $i == "") empty++; rows++ } END { print (rows > 0 && empty == rows) }' "$SCRATCH/masked/test.csv")" = 1 ]
+	"$BUILD/chexnet" eval --weights "$SCRATCH/whole/model.safetensors" --data "$SCRATCH/data" --threads 1 --resamples 0 --mask Hernia >"$SCRATCH/eval.out"
+	grep -q '^mean of 13 of 14 ' "$SCRATCH/eval.out"
+	# the weights know their data again: a mask does not make them other data
+	run ! grep -q 'come from other data' "$SCRATCH/eval.out"
+}
+
+@test "--mask=file: labels of single images; what is wrong in it is named" {
+	test=$(sed -n '/^#/d; 3s/,.*//p' "$SCRATCH/tree/Data_Entry_2017_v2020.csv")
+	(cut -d, -f1 "$SCRATCH/tree/test_list.txt" | sed 's/$/,Edema/' && echo "99999999_000.png,All") >"$SCRATCH/mask.csv"
+	train single --steps 1 --batch 64 --mask "file:$SCRATCH/mask.csv"
+	grep -q '^labels that are left out .*: train 0, val 0, test [1-9]' "$SCRATCH/single.out"
+	grep -qE '^Edema +0 +n/a  no label is known' "$SCRATCH/single.out"
+	grep -q '^mean of 13 of 14 ' "$SCRATCH/single.out"
+	run --separate-stderr -64 "$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/data" --output "$SCRATCH/no" --mask Hernja
+	[[ $stderr == *'--mask=Hernja: unknown finding "Hernja" (did you mean Hernia?)'* ]]
+	echo "$test,Efusion" >"$SCRATCH/mask.csv"
+	run --separate-stderr -65 "$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/data" --output "$SCRATCH/no" --mask "file:$SCRATCH/mask.csv"
+	[[ $stderr == *'mask.csv:1: unknown finding "Efusion"'* ]]
+	echo "99999999_000.png,All" >"$SCRATCH/mask.csv"
+	run --separate-stderr -65 "$BUILD/chexnet" eval --weights "$SCRATCH/single/model.safetensors" --data "$SCRATCH/data" --threads 1 --mask "file:$SCRATCH/mask.csv"
+	[[ $stderr == *'none of its labels is in the test split'* ]]
+}

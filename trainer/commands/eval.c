@@ -7,10 +7,11 @@
 
 #include "commands/commands.h"
 #include "commands/network_options.h"
+#include "data/label_mask.h"
 #include "learn/evaluate.h"
 
 struct eval_conf {
-	const char *weights, *data, *predictions;
+	const char *weights, *data, *mask, *predictions;
 	int split, batch, decode_threads, resamples, json, crops;
 	uint64_t seed;
 	struct engine_options engine;
@@ -23,6 +24,8 @@ static const struct option options[] = {
 	OPTION(STRING, struct eval_conf, weights, "checkpoint", "FILE", NULL, "the same as --weights"),
 	OPTION(STRING, struct eval_conf, data, "data", "DIR", NULL, "prepared data set; without it the built-in synthetic X-rays"),
 	OPTION(CHOICE, struct eval_conf, split, "split", "NAME", "test", "what is scored", .choices = split_words),
+	OPTION(STRING, struct eval_conf, mask, "mask", "FINDINGS|file:PATH", NULL,
+	       "labels that are not judged: findings with commas between them, or rows of image,Mass|Hernia (All: all of an image's)"),
 	OPTION(CHOICE, struct eval_conf, crops, "crops", "NAME", "none", "ten: mean probability over corners and middle, each also mirrored", .choices = crops_choices),
 	OPTION(INT, struct eval_conf, batch, "batch", "N", "16", "images at a time and rank", .min = 1, .max = 4096),
 	OPTION(INT, struct eval_conf, decode_threads, "decode-threads", "N", "1", "threads that decode images", .min = 1, .max = 256),
@@ -55,15 +58,33 @@ static long count_leaked(const struct eval *v)
 	return (long)dataset_leak(v->data, v->train, &example);
 }
 
+static int mask_labels(struct eval *v, uint64_t *hash, struct error *e)
+{
+	struct label_mask mask;
+
+	if (!v->conf->mask)
+		return 0;
+	if (label_mask_read(&mask, v->conf->mask, e))
+		return -e->code;
+	if (label_mask_apply(&mask, v->data) == 0)
+		fail(e, EXIT_DATA, "--mask=%s: none of its labels is in the %s split", v->conf->mask, dataset_split(v->data));
+	*hash = mask.hash;
+	label_mask_free(&mask);
+	return -e->code;
+}
+
 static int open_data(struct eval *v, struct error *e)
 {
 	const char *directory = v->conf->data;
+	uint64_t mask_hash = 0;
 
 	if (dataset_open(&v->data, directory, split_words[v->conf->split], e) == 0 && dataset_has(directory, "train"))
 		dataset_open(&v->train, directory, "train", e);
+	if (!e->code)
+		mask_labels(v, &mask_hash, e);
 	if (world_agree(&v->world, e) < 0)
 		return -e->code;
-	return world_same(&v->world, dataset_hash(v->data), "the data set", "give every node the same --data", e);
+	return world_same(&v->world, dataset_hash(v->data) ^ 7 * mask_hash, "the data set", "give every node the same --data and --mask", e);
 }
 
 /* Rank 0 reads the file; *c stays open for the tensors. */

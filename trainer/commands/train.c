@@ -17,6 +17,8 @@ static const char *const pos_weight_words[] = { "none", "balanced", NULL };
 const struct option train_options[] = {
 	OPTION_GROUP("Data"),
 	OPTION(STRING, struct train_conf, data, "data", "DIR", NULL, "prepared data set (chexnet prepare); without it built-in synthetic X-rays"),
+	OPTION(STRING, struct train_conf, mask, "mask", "FINDINGS|file:PATH", NULL,
+	       "labels that are neither learnt nor judged: findings with commas between them, or rows of image,Mass|Hernia (All: all of an image's)"),
 	OPTION(FLAG, struct train_conf, augment, "augment", NULL, "yes", "random window and mirroring in training"),
 	OPTION(FLAG, struct train_conf, allow_leak, "allow-leak", NULL, NULL, "train although splits share patients, and stamp every result"),
 	OPTION(INT, struct train_conf, decode_threads, "decode-threads", "N", "0", "threads that decode images; 0: one, and one more per 8 CPUs",

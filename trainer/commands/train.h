@@ -14,7 +14,7 @@
 #include "learn/schedule.h"
 
 struct train_conf {
-	const char *data, *output, *resume, *weights, *log_json, *preset;
+	const char *data, *mask, *output, *resume, *weights, *log_json, *preset;
 	const char *command; /* as it was typed, for provenance */
 	struct network_options network;
 	struct engine_options engine;
@@ -45,6 +45,8 @@ struct train {
 	struct run_log log;
 	struct dataset *train, *val, *test; /* val, test: NULL where the data set has none */
 	char memory[400];         /* what is kept in memory, in words */
+	char masked[200];         /* which labels --mask leaves out, in words */
+	uint64_t mask_hash;
 	int leak;                 /* patients are shared, and --allow-leak was given */
 	struct network network;
 	struct model model;

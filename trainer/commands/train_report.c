@@ -32,6 +32,8 @@ static void start_event(struct train *t)
 	cJSON_AddStringToObject(event, "backend", t->world->at->backend);
 	cJSON_AddStringToObject(event, "split_policy", t->at.split_policy);
 	cJSON_AddBoolToObject(event, "leak", t->at.leak);
+	if (t->conf->mask)
+		cJSON_AddStringToObject(event, "mask", t->conf->mask);
 	json_number(event, "parameters", (double)t->model.plan.n_weights);
 	json_number(event, "image_size", t->network.image_size);
 	json_number(event, "ranks", t->world->at->size);
@@ -80,6 +82,8 @@ void tell_start(struct train *t)
 	print_split(t, t->val);
 	print_split(t, t->test);
 	log_say(&t->log, "%s", t->memory);
+	if (*t->masked)
+		log_say(&t->log, "%s", t->masked);
 	log_say(&t->log, "global batch %d = %d rank%s x %d micro-batch%s of %d; learning rate %g%s; %" PRIu64 " steps, seed %" PRIu64 "; output %s",
 		t->at.global_batch, w->size, w->size == 1 ? "" : "s", conf->accumulate, conf->accumulate == 1 ? "" : "es", conf->batch,
 		schedule_peak(&t->schedule), schedule_peak(&t->schedule) > conf->rate ? scaling_words[conf->scaling] : "", t->schedule.steps, t->at.seed,

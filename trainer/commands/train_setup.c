@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "data/label_mask.h"
 #include "data/memory.h"
 
 /* ---- data -------------------------------------------------------------------------------------------- */
@@ -44,6 +45,31 @@ static int check_leak(struct train *t, const struct dataset *a, const struct dat
 		    "patient, or --allow-leak to train all the same and stamp every result", shared, dataset_split(a), dataset_split(b), example);
 }
 
+/* Makes labels unknown before anybody counts them. */
+static int mask_labels(struct train *t, struct error *e)
+{
+	struct dataset *const sets[] = { t->train, t->val, t->test };
+	struct label_mask mask;
+	size_t labels = 0;
+	int used;
+
+	if (!t->conf->mask)
+		return 0;
+	if (label_mask_read(&mask, t->conf->mask, e))
+		return -e->code;
+	used = snprintf(t->masked, sizeof t->masked, "labels that are left out (--mask=%.60s):", t->conf->mask);
+	for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+		size_t n = sets[i] ? label_mask_apply(&mask, sets[i]) : 0;
+
+		labels += n;
+		if (sets[i])
+			used += snprintf(t->masked + used, sizeof t->masked - (size_t)used, "%s %s %zu", i ? "," : "", dataset_split(sets[i]), n);
+	}
+	t->mask_hash = mask.hash;
+	label_mask_free(&mask);
+	return labels ? 0 : fail(e, EXIT_DATA, "--mask=%s: none of its labels is in the data", t->conf->mask);
+}
+
 /* Decides which splits are decoded once and kept, and puts it into words. */
 static void keep_in_memory(struct train *t)
 {
@@ -74,12 +100,14 @@ static int setup_data(struct train *t, struct error *e)
 {
 	if (open_datasets(t, e) == 0 && check_leak(t, t->train, t->val, e) == 0)
 		check_leak(t, t->train, t->test, e);
+	if (!e->code)
+		mask_labels(t, e);
 	if (world_agree(t->world, e) < 0)
 		return -e->code;
 	keep_in_memory(t);
 	uint64_t hash = dataset_hash(t->train) ^ (t->val ? 3 * dataset_hash(t->val) : 0) ^ (t->test ? 5 * dataset_hash(t->test) : 0);
 
-	return world_same(t->world, hash, "the data set", "give every node the same --data", e);
+	return world_same(t->world, hash ^ 7 * t->mask_hash, "the data set", "give every node the same --data and --mask", e);
 }
 
 /* ---- where to start ---------------------------------------------------------------------------------- */

@@ -39,3 +39,29 @@ const char *finding_nearest(const char *name, int length)
 {
 	return nearest_name(name, (size_t)length, finding_names, FINDINGS);
 }
+
+int findings_read(const char *text, char between, const char *nothing, uint32_t *set, struct error *why)
+{
+	const char between_text[] = { between, '\0' };
+	int none = 0;
+
+	*set = 0;
+	for (const char *p = text;; p++) {
+		int length = (int)strcspn(p, between_text), f = finding_index(p, length);
+		if (nothing && same(nothing, p, length)) {
+			none = 1;
+		} else if (f < 0) {
+			const char *near = finding_nearest(p, length);
+			return fail(why, EXIT_DATA, "unknown finding \"%.*s\"%s%s%s", length < 60 ? length : 60, p, near ? " (did you mean " : "",
+				    near ? near : "", near ? "?)" : "");
+		} else if (*set & 1u << f) {
+			return fail(why, EXIT_DATA, "%s comes twice", finding_names[f]);
+		} else {
+			*set |= 1u << f;
+		}
+		p += length;
+		if (!*p)
+			break;
+	}
+	return none && *set ? fail(why, EXIT_DATA, "\"%s\" together with a finding", nothing) : 0;
+}

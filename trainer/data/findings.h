@@ -3,6 +3,10 @@
 #ifndef DATA_FINDINGS_H
 #define DATA_FINDINGS_H
 
+#include <stdint.h>
+
+#include "error.h"
+
 enum { FINDINGS = 14 };
 
 extern const char *const finding_names[FINDINGS]; /* "Atelectasis", … as NIH spells them */
@@ -12,5 +16,9 @@ int finding_index(const char *name, int length);
 
 /* The finding whose name is nearest to an unknown one, for the error message; NULL when none is near enough to be meant. */
 const char *finding_nearest(const char *name, int length);
+
+/* A set of findings written with `between` between them; `nothing` ("No Finding") is a word for none, NULL: there is no such word.
+ * An unknown finding and one that comes twice are errors: the reason alone is in *why. */
+int findings_read(const char *text, char between, const char *nothing, uint32_t *set, struct error *why);
 
 #endif

@@ -90,34 +90,6 @@ static int row_fields(const struct csv *c, const struct columns *columns, const 
 	return 0;
 }
 
-static int read_labels(const struct csv *c, const char *text, uint32_t *labels, struct error *e)
-{
-	int nothing = 0, n = 0;
-
-	*labels = 0;
-	for (const char *p = text;; n++) {
-		int length = (int)strcspn(p, "|");
-		int f = finding_index(p, length);
-		if (length == 10 && memcmp(p, "No Finding", 10) == 0) {
-			nothing = 1;
-		} else if (f < 0) {
-			const char *near = finding_nearest(p, length);
-			return fail(e, EXIT_DATA, "%s:%zu: unknown finding \"%.*s\"%s%s%s", c->path, c->line, length < 60 ? length : 60, p,
-				    near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
-		} else if (*labels & 1u << f) {
-			return fail(e, EXIT_DATA, "%s:%zu: %s comes twice", c->path, c->line, finding_names[f]);
-		} else {
-			*labels |= 1u << f;
-		}
-		if (!p[length])
-			break;
-		p += length + 1;
-	}
-	if (nothing && *labels)
-		return fail(e, EXIT_DATA, "%s:%zu: \"No Finding\" together with a finding", c->path, c->line);
-	return 0;
-}
-
 /* NIH's names are PPPPPPPP_FFF.png: patient and follow-up. */
 static int is_nih_name(const char *id)
 {
@@ -128,6 +100,7 @@ static int is_nih_name(const char *id)
 static int read_sample(const struct csv *c, const char *const field[WANTED], struct sample *s, struct error *e)
 {
 	const char *id = field[0];
+	struct error why = { 0 };
 	char *end;
 
 	if (!is_nih_name(id))
@@ -142,7 +115,9 @@ static int read_sample(const struct csv *c, const char *const field[WANTED], str
 			    named, patient);
 	*s = (struct sample){ .patient = (uint32_t)patient, .known = (1u << FINDINGS) - 1 };
 	memcpy(s->id, id, strlen(id) + 1);
-	return read_labels(c, field[1], &s->labels, e);
+	if (findings_read(field[1], '|', "No Finding", &s->labels, &why))
+		return fail(e, EXIT_DATA, "%s:%zu: %s", c->path, c->line, why.text);
+	return 0;
 }
 
 static int by_id(const void *a, const void *b)

@@ -187,7 +187,8 @@ void evaluation_free(struct evaluation *ev)
 /* With fewer positives than this a percentile interval is too narrow: it cannot know what the next patient looks like. */
 enum { FEW = 10 };
 
-static void print_row(const char *name, size_t positives, const struct interval *r, double oracle, int has_oracle, FILE *out)
+/* known: labels that are known; 0 says why there is no value. */
+static void print_row(const char *name, size_t positives, size_t known, const struct interval *r, double oracle, int has_oracle, FILE *out)
 {
 	fprintf(out, "%-20s", name);
 	if (positives != (size_t)-1)
@@ -195,7 +196,7 @@ static void print_row(const char *name, size_t positives, const struct interval 
 	else
 		fprintf(out, " %7s", "");
 	if (isnan(r->value))
-		fprintf(out, "   n/a");
+		fprintf(out, known ? "   n/a" : "   n/a  no label is known");
 	else if (isnan(r->low))
 		fprintf(out, " %.4f", r->value);
 	else
@@ -220,9 +221,9 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 		fprintf(out, "few patients: read the intervals, not the values\n");
 	fprintf(out, "%-20s %7s %6s  %-14s%s\n", "finding", "n+", "AUROC", conf->resamples ? "95 % interval" : "", ev->has_oracle ? "  oracle" : "");
 	for (int f = 0; f < FINDINGS; f++)
-		print_row(finding_names[f], ev->table.positives[f], &ev->table.class[f], ev->oracle[f], ev->has_oracle, out);
+		print_row(finding_names[f], ev->table.positives[f], ev->table.positives[f] + ev->table.negatives[f], &ev->table.class[f], ev->oracle[f], ev->has_oracle, out);
 	snprintf(mean, sizeof mean, "mean of %d of %d", ev->table.counted, FINDINGS);
-	print_row(mean, (size_t)-1, &ev->table.mean, ev->oracle_mean, ev->has_oracle, out);
+	print_row(mean, (size_t)-1, 1, &ev->table.mean, ev->oracle_mean, ev->has_oracle, out);
 	fflush(out);
 }
 
