@@ -80,3 +80,37 @@ race() { "$BUILD/chexnet" bench data --seconds 0.1 --batch 8 "$@"; }
 	[ "${#stderr_lines[@]}" -eq 1 ]
 	[[ $stderr =~ bad/train-00002-of-00004:\ record\ [0-9]+\ at\ byte\ [0-9]+:\ CRC\ mismatch ]]
 }
+
+NETWORK=(--model densenet --growth 4 --blocks 1,1 --threads 1 --batch 8 --resamples 0)
+
+train() { # NAME [OPTION…]
+	"$BUILD/chexnet" train "${NETWORK[@]}" --data data --output "$1" "${@:2}" >"$1.out"
+}
+hashes() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"hash":"\([0-9a-f]*\)".*/\1 \2/p' "$1/log.jsonl"; }
+
+@test "--shuffle-window: said at the start, and exactly resumed in the middle of a window" {
+	train whole --steps 1
+	grep -q '^order: keyed permutation of all [0-9]* training images$' whole.out
+	train windows --steps 9 --shuffle-window 2 --accumulate 2 --log-hash
+	grep -q '^order: shuffle windows of 2 of 4 files, about [0-9]* images and [0-9.]* MB each; files are read front to back, one window ahead$' windows.out
+	train first --steps 4 --shuffle-window 2 --accumulate 2 --log-hash
+	# the checkpoint's order wins, and says so
+	train first --steps 9 --resume auto --accumulate 2 --log-hash
+	grep -q '^the order of images stays that of the checkpoint, not --shuffle-window=0$' first.out
+	hashes windows
+	[ "$(hashes windows | wc -l)" = 9 ]
+	[ "$(hashes windows)" = "$(hashes first)" ]
+	train plain --steps 9 --accumulate 2 --log-hash
+	[ "$(hashes windows | head -n 1)" != "$(hashes plain | head -n 1)" ]
+}
+
+@test "--shuffle-window: other files with the same images are refused on resuming; images in memory have none" {
+	[ -d first ] || train first --steps 4 --shuffle-window 2 --accumulate 2
+	"$BUILD/chexnet" prepare nih tree regrouped --size 32 --shards 3 >/dev/null
+	last=$(compgen -G 'first/checkpoint-*.safetensors' | tail -n 1)
+	run --separate-stderr -65 "$BUILD/chexnet" train "${NETWORK[@]}" --data regrouped --output again --resume "$last"
+	echo "$stderr"
+	[[ $stderr == *"shuffle windows of 2 files, and the same images lie in other files now"* ]]
+	run --separate-stderr -64 "$BUILD/chexnet" train "${NETWORK[@]}" --output memory --shuffle-window 2 --steps 1
+	[[ $stderr == *"--shuffle-window: these images are in memory"* ]]
+}

@@ -9,8 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/order.h"
-
 volatile sig_atomic_t train_stop;
 
 /* ---- one step ---------------------------------------------------------------------------------------- */
@@ -123,7 +121,7 @@ static int check_loss(struct train *t, struct error *e)
 {
 	if (!t->loss_fetched || isfinite(t->loss))
 		return 0;
-	uint64_t first = order_sample(t->at.seed, dataset_count(t->train), t->at.position);
+	uint64_t first = loader_sample(t->loader, t->at.position);
 
 	return fail(e, EXIT_INTERNAL, "step %llu: the loss is not a number (images at positions %llu to %llu, the first is %s): lower the learning rate, "
 		    "or look at these images", (unsigned long long)t->at.step, (unsigned long long)t->at.position,

@@ -42,6 +42,7 @@ static void start_event(struct train *t)
 	json_number(event, "batch", t->at.batch);
 	json_number(event, "accumulate", t->conf->accumulate);
 	json_number(event, "seed", (double)t->at.seed);
+	json_number(event, "shuffle_window", t->at.window);
 	json_number(event, "step", (double)t->at.step);
 	json_number(event, "position", (double)t->at.position);
 	json_number(event, "steps", (double)t->schedule.steps);
@@ -63,6 +64,19 @@ static void start_event(struct train *t)
 	log_write(&t->log, event);
 }
 
+/* The order of training images, and what an exact resumption rests on. */
+static void say_order(struct train *t)
+{
+	const uint64_t *first;
+	size_t files = dataset_shards(t->train, &first), window = (size_t)t->at.window < files ? (size_t)t->at.window : files;
+
+	if (!t->at.window)
+		log_say(&t->log, "order: keyed permutation of all %zu training images", dataset_count(t->train));
+	else
+		log_say(&t->log, "order: shuffle windows of %zu of %zu files, about %zu images and %.1f MB each; files are read front to back, one window ahead",
+			window, files, dataset_count(t->train) * window / files, (double)dataset_stored(t->train) / 1e6 * (double)window / (double)files);
+}
+
 void tell_start(struct train *t)
 {
 	const struct hvd_world *w = t->world->at;
@@ -81,6 +95,7 @@ void tell_start(struct train *t)
 	print_split(t, t->train);
 	print_split(t, t->val);
 	print_split(t, t->test);
+	say_order(t);
 	log_say(&t->log, "%s", t->memory);
 	if (*t->masked)
 		log_say(&t->log, "%s", t->masked);

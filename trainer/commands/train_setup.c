@@ -13,6 +13,7 @@
 
 #include "data/label_mask.h"
 #include "data/memory.h"
+#include "data/window.h"
 
 /* ---- data -------------------------------------------------------------------------------------------- */
 
@@ -184,6 +185,9 @@ static int check_resumable(struct train *t, const struct checkpoint *c, const ch
 	if (notes->data_hash != dataset_hash(t->train))
 		return fail(e, EXIT_DATA, "%s was trained on other data (hash %016llx, here %016llx): --weights=%s starts anew from its weights", path,
 			    (unsigned long long)notes->data_hash, (unsigned long long)dataset_hash(t->train), path);
+	if (notes->window && notes->window_layout != window_layout(t->train))
+		return fail(e, EXIT_DATA, "%s was trained in shuffle windows of %d files, and the same images lie in other files now, so the order cannot go on: "
+			    "prepare them with the --shards of then, or --weights=%s starts anew from its weights", path, notes->window, path);
 	return 0;
 }
 
@@ -317,6 +321,8 @@ static int share_start(struct train *t, struct start *s, struct error *e)
 		.data_hash = dataset_hash(t->train),
 		.global_batch = conf->batch * conf->accumulate * t->world->at->size,
 		.batch = conf->batch,
+		.window = conf->shuffle_window,
+		.window_layout = window_layout(t->train),
 		.bucket_bytes = conf->bucket_kib * 1024,
 		.source_size = dataset_image_size(t->train),
 		.leak = t->leak,
@@ -327,6 +333,7 @@ static int share_start(struct train *t, struct start *s, struct error *e)
 	if (!s->resume)
 		return 0;
 	t->at.seed = s->notes.seed;
+	t->at.window = s->notes.window;
 	t->at.position = s->notes.position;
 	t->at.step = s->notes.step;
 	t->at.best_auroc = s->notes.best_auroc;
@@ -337,6 +344,8 @@ static int share_start(struct train *t, struct start *s, struct error *e)
 	t->at.leak |= s->notes.leak;
 	log_say(&t->log, "resumes at step %llu, position %llu, seed %llu", (unsigned long long)t->at.step, (unsigned long long)t->at.position,
 		(unsigned long long)t->at.seed);
+	if (t->at.window != conf->shuffle_window)
+		log_say(&t->log, "the order of images stays that of the checkpoint, not --shuffle-window=%d", conf->shuffle_window);
 	if (t->at.global_batch != s->notes.global_batch)
 		log_say(&t->log, "the global batch was %d and is %d now", s->notes.global_batch, t->at.global_batch);
 	if (t->at.batch != s->notes.batch)
@@ -401,6 +410,7 @@ int train_open_loader(struct train *t, struct error *e)
 		.ranks = t->world->at->size,
 		.image_size = t->conf->augment ? t->network.image_size : 0,
 		.hash = t->conf->log_hash,
+		.window = t->at.window,
 		.threads = decode_threads(t),
 		.depth = TRAIN_SLOTS,
 	};

@@ -51,6 +51,7 @@ void dataset_close(struct dataset *d)
 	if (d->close)
 		d->close(d->state);
 	free(d->samples);
+	free(d->shard_first);
 	free(d->kept);
 	free((void *)d->progress);
 	free(d);
@@ -180,6 +181,26 @@ int dataset_read(const struct dataset *d, size_t index, struct dataset_scratch *
 		atomic_store_explicit(&d->progress[index], KEPT, memory_order_release);
 	}
 	return rc;
+}
+
+size_t dataset_shards(const struct dataset *d, const uint64_t **first)
+{
+	*first = d->shard_first;
+	return d->shards;
+}
+
+uint64_t dataset_stored(const struct dataset *d)
+{
+	return d->stored;
+}
+
+int dataset_fetch(const struct dataset *d, size_t shard, struct error *e)
+{
+	uint64_t i = d->shard_first[shard], end = d->shard_first[shard + 1];
+
+	while (d->kept && i < end && atomic_load_explicit(&d->progress[i], memory_order_relaxed) == KEPT)
+		i++;
+	return d->kept && i == end ? 0 : d->fetch(d, shard, e);
 }
 
 static int by_number(const void *a, const void *b)

@@ -65,6 +65,15 @@ struct dataset_scratch *dataset_scratch(const struct dataset *d);
 void dataset_scratch_free(struct dataset_scratch *s);
 int dataset_read(const struct dataset *d, size_t index, struct dataset_scratch *s, uint8_t *pixels, struct error *e);
 
+/* The files, or pieces of one file, that are read front to back: *first [shards + 1] gets the index of each one's first sample.
+ * Returns how many there are, 0 where images are not in files. */
+size_t dataset_shards(const struct dataset *d, const uint64_t **first);
+uint64_t dataset_stored(const struct dataset *d); /* bytes of them all */
+
+/* Reads a shard front to back, so that its records are in the page cache when they are wanted. Nothing is read where all of its
+ * images are kept in memory. */
+int dataset_fetch(const struct dataset *d, size_t shard, struct error *e);
+
 /* Patients that two splits share: count, and the lowest such patient in *example. */
 size_t dataset_leak(const struct dataset *a, const struct dataset *b, uint32_t *example);
 

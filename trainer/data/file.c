@@ -85,6 +85,34 @@ int file_read(char **text, size_t *size, const char *path, struct error *e)
 	return 0;
 }
 
+int file_fetch(const char *path, uint64_t offset, uint64_t size, struct error *e)
+{
+	enum { PIECE = 1 << 20 };
+	size_t have;
+	int fd = open_regular(path, &have, e);
+
+	if (fd < 0)
+		return fd;
+	char *piece = malloc(PIECE);
+	uint64_t end = offset + size;
+	int rc = piece ? 0 : fail(e, EXIT_INTERNAL, "%s: no memory", path);
+	if (!rc)
+		posix_fadvise(fd, (off_t)offset, (off_t)size, POSIX_FADV_SEQUENTIAL);
+	while (!rc && offset < end) {
+		ssize_t n = pread(fd, piece, end - offset < PIECE ? end - offset : PIECE, (off_t)offset);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			rc = fail(e, EXIT_DATA, "%s: reading stopped at byte %llu of %llu: %s", path, (unsigned long long)offset, (unsigned long long)end,
+				  n < 0 ? strerror(errno) : "the file is shorter than it was");
+		else
+			offset += (uint64_t)n;
+	}
+	free(piece);
+	close(fd);
+	return rc;
+}
+
 int path_join(char path[FILE_PATH], struct error *e, const char *format, ...)
 {
 	va_list args;

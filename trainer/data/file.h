@@ -46,6 +46,10 @@ int file_write(const char *path, const void *data, size_t size, struct error *e)
 /* A file inside a directory that is not in its place yet: neither a temporary name nor a sync of its own. */
 int file_put(const char *path, const void *data, size_t size, struct error *e);
 
+/* Reads bytes [offset, offset + size) front to back in large pieces and forgets them: they are in the page cache then. EXIT_DATA
+ * where the file is gone or shorter. */
+int file_fetch(const char *path, uint64_t offset, uint64_t size, struct error *e);
+
 /* snprintf() into a path buffer of FILE_PATH bytes; EXIT_USAGE when it does not fit. */
 int path_join(char path[FILE_PATH], struct error *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

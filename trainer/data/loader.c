@@ -15,6 +15,7 @@
 #include "data/hash.h"
 #include "data/order.h"
 #include "data/source.h"
+#include "data/window.h"
 
 /* A micro-batch's place in the ring. Micro-batch m, counted from the loader's start, lives in slot m % depth. */
 struct slot {
@@ -43,6 +44,8 @@ struct loader {
 	pthread_t *threads;
 	int n_threads;
 	struct dataset_scratch **scratch;
+	struct windows *windows;            /* NULL: all images in one order */
+	struct window_cursor **cursor;      /* of each thread */
 };
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
@@ -96,18 +99,38 @@ static uint64_t hash_row(const struct sample *sample, uint64_t pixels, const str
 	return hash_u64(h, (uint64_t)(uint16_t)a->x << 32 | (uint64_t)(uint16_t)a->y << 16 | a->flip);
 }
 
-static void read_row(struct loader *l, struct slot *s, uint64_t m, int row, struct dataset_scratch *scratch)
+/* A thread and what it works with. */
+struct worker {
+	struct loader *loader;
+	struct dataset_scratch *scratch;
+	struct window_cursor *cursor;
+};
+
+/* The sample at a position of the stream, ready to be read. */
+static uint64_t find_sample(const struct worker *w, uint64_t position, struct error *e)
 {
+	const struct loader_conf *c = &w->loader->conf;
+	uint64_t window, index;
+
+	if (c->evaluate)
+		return (uint64_t)c->rank + position * (uint64_t)c->ranks;
+	if (!w->cursor)
+		return order_sample(c->seed, dataset_count(c->dataset), position);
+	index = window_sample(w->loader->windows, w->cursor, position, &window);
+	windows_wait(w->loader->windows, window, e);
+	return index;
+}
+
+static void read_row(const struct worker *w, struct slot *s, uint64_t m, int row)
+{
+	struct loader *l = w->loader;
 	const struct loader_conf *c = &l->conf;
-	uint64_t n = dataset_count(c->dataset), position = micro_position(c, m) + (uint64_t)row, index;
+	uint64_t n = dataset_count(c->dataset), position = micro_position(c, m) + (uint64_t)row;
 	int range = dataset_image_size(c->dataset) - c->image_size + 1;
 	uint8_t *pixels = s->pixels + (size_t)row * l->image_bytes;
 	struct error e = { 0 };
 
-	if (c->evaluate)
-		index = (uint64_t)c->rank + position * (uint64_t)c->ranks;
-	else
-		index = order_sample(c->seed, n, position);
+	uint64_t index = find_sample(w, position, &e);
 	const struct sample *sample = &dataset_samples(c->dataset)[index];
 	s->sample[row] = index;
 	s->labels[row] = sample->labels;
@@ -115,7 +138,7 @@ static void read_row(struct loader *l, struct slot *s, uint64_t m, int row, stru
 	s->augment[row] = (struct augment){ 0 };
 	if (c->image_size && !c->evaluate)
 		s->augment[row] = order_augment(c->seed, position / n, index, range);
-	if (dataset_read(c->dataset, index, scratch, pixels, &e))
+	if (e.code || dataset_read(c->dataset, index, w->scratch, pixels, &e))
 		note_error(s, row, &e);
 	if (c->hash) /* at 100,000 images a second it would be a third of the time */
 		s->row_hash[row] = hash_row(sample, hash_bytes(0, pixels, l->image_bytes), &s->augment[row]);
@@ -134,15 +157,10 @@ static int wait_for_slot(struct loader *l, uint64_t m)
 	}
 }
 
-struct thread_start {
-	struct loader *loader;
-	struct dataset_scratch *scratch;
-};
-
 static void *decode_thread(void *argument)
 {
-	struct thread_start start = *(struct thread_start *)argument;
-	struct loader *l = start.loader;
+	const struct worker w = *(struct worker *)argument;
+	struct loader *l = w.loader;
 	uint64_t batch = (uint64_t)l->conf.batch;
 
 	free(argument);
@@ -151,7 +169,7 @@ static void *decode_thread(void *argument)
 		if (ticket >= l->count || !wait_for_slot(l, m))
 			return NULL;
 		struct slot *s = &l->slots[m % (uint64_t)l->conf.depth];
-		read_row(l, s, m, (int)(ticket % batch), start.scratch);
+		read_row(&w, s, m, (int)(ticket % batch));
 		if (atomic_fetch_add(&s->done, 1) + 1 == rows_in(l, m)) {
 			atomic_store(&s->ready, (uint32_t)(m + 1));
 			futex_wake(&s->ready);
@@ -181,13 +199,14 @@ static int make_slot(struct loader *l, struct slot *s)
 static int start_threads(struct loader *l, struct error *e)
 {
 	for (int t = 0; t < l->conf.threads; t++) {
-		struct thread_start *start = malloc(sizeof *start);
+		struct worker *start = malloc(sizeof *start);
 		l->scratch[t] = dataset_scratch(l->conf.dataset);
-		if (!start || !l->scratch[t]) {
+		l->cursor[t] = l->windows ? window_cursor_new(l->windows) : NULL;
+		if (!start || !l->scratch[t] || (l->windows && !l->cursor[t])) {
 			free(start);
 			return fail(e, EXIT_INTERNAL, "no memory for decode thread %d", t);
 		}
-		*start = (struct thread_start){ l, l->scratch[t] };
+		*start = (struct worker){ l, l->scratch[t], l->cursor[t] };
 		int rc = pthread_create(&l->threads[t], NULL, decode_thread, start);
 		if (rc) {
 			free(start);
@@ -222,10 +241,13 @@ int loader_open(struct loader **out, const struct loader_conf *conf, struct erro
 	l->slots = calloc((size_t)conf->depth, sizeof *l->slots);
 	l->threads = calloc((size_t)conf->threads, sizeof *l->threads);
 	l->scratch = calloc((size_t)conf->threads, sizeof(struct dataset_scratch *));
-	int rc = l->slots && l->threads && l->scratch ? 0 : fail(e, EXIT_INTERNAL, "no memory");
+	l->cursor = calloc((size_t)conf->threads, sizeof(struct window_cursor *));
+	int rc = l->slots && l->threads && l->scratch && l->cursor ? 0 : fail(e, EXIT_INTERNAL, "no memory");
 	for (int s = 0; !rc && s < conf->depth; s++)
 		if (make_slot(l, &l->slots[s]))
 			rc = fail(e, EXIT_INTERNAL, "no memory for %d slots of %d images of %zu x %zu", conf->depth, conf->batch, size, size);
+	if (!rc && conf->window && !conf->evaluate)
+		rc = windows_open(&l->windows, conf->dataset, conf->seed, conf->window, conf->start, e);
 	if (!rc)
 		rc = start_threads(l, e);
 	if (rc) {
@@ -293,6 +315,16 @@ void loader_release(struct loader *l, int slot)
 	futex_wake(&l->released);
 }
 
+uint64_t loader_sample(const struct loader *l, uint64_t position)
+{
+	uint64_t window;
+	struct window_cursor *c = l->windows ? window_cursor_new(l->windows) : NULL;
+	uint64_t index = c ? window_sample(l->windows, c, position, &window) : order_sample(l->conf.seed, dataset_count(l->conf.dataset), position);
+
+	window_cursor_free(c);
+	return index;
+}
+
 size_t loader_memory(const struct loader *l)
 {
 	return l->memory;
@@ -305,10 +337,15 @@ void loader_close(struct loader *l)
 	atomic_store(&l->stop, 1);
 	atomic_fetch_add(&l->released, 1);
 	futex_wake(&l->released);
+	if (l->windows)
+		windows_stop(l->windows);
 	for (int t = 0; t < l->n_threads; t++)
 		pthread_join(l->threads[t], NULL);
 	for (int t = 0; l->scratch && t < l->conf.threads; t++)
 		dataset_scratch_free(l->scratch[t]);
+	for (int t = 0; l->cursor && t < l->conf.threads; t++)
+		window_cursor_free(l->cursor[t]);
+	windows_close(l->windows);
 	for (int i = 0; l->slots && i < l->conf.depth; i++) {
 		struct slot *s = &l->slots[i];
 		free(s->pixels);
@@ -321,5 +358,6 @@ void loader_close(struct loader *l)
 	free(l->slots);
 	free(l->threads);
 	free(l->scratch);
+	free(l->cursor);
 	free(l);
 }

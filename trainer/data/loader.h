@@ -17,6 +17,7 @@ struct loader_conf {
 	int image_size;    /* for the augmentation's range; 0: no augmentation (centre window) */
 	int evaluate;      /* 1: one pass, sample i = rank + k * ranks in record order, last micro-batch short, then the end */
 	int hash;          /* 1: loader_batch.hash is made */
+	int window;        /* training: files in a shuffle window (data/window.h); 0: all images in one order */
 	int threads;       /* decode threads, >= 1 */
 	int depth;         /* slots in the ring, >= 2 */
 };
@@ -40,6 +41,9 @@ int loader_next(struct loader *l, struct loader_batch *out, double *waited, stru
 
 /* Gives the slot back to the decode threads. Slots are released in the order they came. */
 void loader_release(struct loader *l, int slot);
+
+/* The sample at a position of the stream, in training; nothing is read. */
+uint64_t loader_sample(const struct loader *l, uint64_t position);
 
 size_t loader_memory(const struct loader *l); /* bytes, all allocated by loader_open() */
 void loader_close(struct loader *l);

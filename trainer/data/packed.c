@@ -10,6 +10,7 @@
 #include "data/crc32c.h"
 #include "data/source.h"
 
+enum { PIECE = 400 /* images that are read together where files are: as in a TFRecord file */ };
 enum { VERSION = 1, PACKED_ID = 16, NAME = 24, ENTRY = 32, ALIGN = 4096 };
 enum { AT_VERSION = 8, AT_SIDE = 12, AT_IMAGES = 16, AT_PIXELS = 24, AT_SOURCE = 32, AT_NAMES = 40, AT_CRC = AT_NAMES + FINDINGS * NAME + 4,
        HEADER = AT_CRC + 4 };
@@ -141,6 +142,26 @@ static int read_packed(const struct dataset *d, size_t index, struct dataset_scr
 	return 0;
 }
 
+static int fetch_piece(const struct dataset *d, size_t shard, struct error *e)
+{
+	const struct packed *p = d->state;
+	uint64_t bytes = (uint64_t)d->size * (uint64_t)d->size, first = d->shard_first[shard];
+
+	return file_fetch(p->path, (uint64_t)(p->pixels - p->file.data) + first * bytes, (d->shard_first[shard + 1] - first) * bytes, e);
+}
+
+static int make_pieces(struct dataset *d, struct error *e)
+{
+	d->shards = (d->count + PIECE - 1) / PIECE;
+	d->shard_first = calloc(d->shards + 1, sizeof *d->shard_first);
+	if (!d->shard_first)
+		return fail(e, EXIT_INTERNAL, "no memory for %zu pieces", d->shards);
+	for (size_t s = 0; s <= d->shards; s++)
+		d->shard_first[s] = s < d->shards ? s * PIECE : d->count;
+	d->stored = d->count * (uint64_t)d->size * (uint64_t)d->size;
+	return 0;
+}
+
 static int check_header(const struct packed *p, size_t images, int side, uint64_t source_hash, struct error *e)
 {
 	const uint8_t *h = p->file.data;
@@ -197,6 +218,7 @@ int packed_open(struct dataset *d, const char *path, size_t images, int side, ui
 	d->state = p;
 	d->close = close_packed;
 	d->read = read_packed;
+	d->fetch = fetch_piece;
 	d->mapped = 1;
 	if (path_join(p->path, e, "%s", path) || file_map(&p->file, path, e) || check_header(p, images, side, source_hash, e))
 		return -e->code;
@@ -209,5 +231,5 @@ int packed_open(struct dataset *d, const char *path, size_t images, int side, ui
 		return fail(e, EXIT_INTERNAL, "no memory for %zu samples", images);
 	d->memory = images * (sizeof *d->samples + 1);
 	snprintf(d->describe, sizeof d->describe, "packed, mapped, %.1f MB", (double)p->file.size / 1e6);
-	return read_entries(d, p, e);
+	return read_entries(d, p, e) ? -e->code : make_pieces(d, e);
 }

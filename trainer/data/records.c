@@ -135,12 +135,24 @@ static int read_record(const struct dataset *d, size_t index, struct dataset_scr
 	return 0;
 }
 
+static int fetch_shard(const struct dataset *d, size_t shard, struct error *e)
+{
+	const struct shard *s = &((const struct records *)d->state)->shards[shard];
+
+	return file_fetch(s->path, 0, s->file.size, e);
+}
+
 /* Puts the shards' samples together in order. */
 static int join_shards(struct dataset *d, struct records *r, size_t expected, const char *directory, struct error *e)
 {
+	d->shards = (size_t)r->n_shards;
+	d->shard_first = calloc(d->shards + 1, sizeof *d->shard_first);
+	if (!d->shard_first)
+		return fail(e, EXIT_INTERNAL, "no memory for %zu shards", d->shards);
 	for (int s = 0; s < r->n_shards; s++) {
 		r->shards[s].first = d->count;
 		d->count += r->shards[s].count;
+		d->shard_first[s + 1] = d->count;
 		d->memory += r->shards[s].room * sizeof(size_t);
 	}
 	if (d->count != expected)
@@ -202,6 +214,7 @@ static int open_shards(struct dataset *d, struct records *r, const char *directo
 			return fail(e, r->shards[s].e.code, "%s", r->shards[s].e.text);
 		bytes += r->shards[s].file.size;
 	}
+	d->stored = bytes;
 	d->memory = (size_t)r->n_shards * sizeof *r->shards;
 	snprintf(d->describe, sizeof d->describe, "TFRecord, %d shard%s, %.1f MB", r->n_shards, r->n_shards == 1 ? "" : "s", (double)bytes / 1e6);
 	if (join_shards(d, r, info->images, directory, e) || check_unique(d, directory, e))
@@ -231,6 +244,7 @@ static int open_records(struct dataset *d, const char *directory, enum split spl
 		return fail(e, EXIT_INTERNAL, "no memory");
 	d->read = read_record;
 	d->close = close_records;
+	d->fetch = fetch_shard;
 	d->state = r;
 	return open_shards(d, r, directory, split, m, e);
 }

@@ -43,7 +43,7 @@ static const struct sequence_step new_steps[] = {
 static const struct sequence_step our_steps[] = {
 	{ "list", "manifest.json: files, counts, findings, source" },
 	{ "check", "CRC and schema of every record, named to file, record and byte; patients in two splits are refused" },
-	{ "order", "keyed permutation of all images, another each epoch; no state" },
+	{ "order", "keyed permutation of all images, or of a few files at a time (--shuffle-window); no state" },
 	{ "share", "positions dealt out: rank, micro-batch and row are arithmetic, so all ranks make equal steps" },
 	{ "fetch", "mapped files, any record at once" },
 	{ "decode", "N threads take tickets by one atomic addition; the ticket is position, slot and row: no queue, no copy" },

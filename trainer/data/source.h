@@ -17,6 +17,8 @@ struct dataset {
 	void (*close)(void *state);
 	/* Sets has_oracle and oracle when somebody asks; NULL: they are set, or never will be. */
 	void (*measure)(struct dataset *d);
+	/* Reads a shard's bytes front to back; NULL where there are no shards. */
+	int (*fetch)(const struct dataset *d, size_t shard, struct error *e);
 	void *state;
 
 	/* Pixels that were read before, when they are kept: [count][size][size], and how far each is. */
@@ -25,6 +27,9 @@ struct dataset {
 
 	struct sample *samples; /* [count], owned */
 	size_t count;
+	uint64_t *shard_first; /* [shards + 1] index of each shard's first sample, owned; NULL: none */
+	size_t shards;
+	uint64_t stored;       /* bytes of all shards */
 	int size;
 	int mapped;      /* pixels lie in a mapped file as they are: keeping them once more gains nothing */
 	char split[16], policy[32];

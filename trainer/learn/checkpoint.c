@@ -156,6 +156,10 @@ static void make_notes(struct notes *notes, const struct net_plan *plan, const s
 	add_note(notes, "global_batch", "%d", c->global_batch);
 	add_note(notes, "batch", "%d", c->batch);
 	add_note(notes, "bucket_bytes", "%d", c->bucket_bytes);
+	if (!c->window)
+		return;
+	add_note(notes, "shuffle_window", "%d", c->window);
+	add_note(notes, "window_layout", "%016" PRIx64, c->window_layout);
 }
 
 int checkpoint_write(const char *path, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *c, struct error *e)
@@ -212,6 +216,8 @@ static void read_notes(const struct checkpoint *c, struct checkpoint_notes *note
 		.global_batch = (int)note_u64(c, "global_batch", 10),
 		.batch = (int)note_u64(c, "batch", 10),
 		.bucket_bytes = (int)note_u64(c, "bucket_bytes", 10),
+		.window = (int)note_u64(c, "shuffle_window", 10),
+		.window_layout = note_u64(c, "window_layout", 16),
 		.source_size = (int)note_u64(c, "source_size", 10),
 		.leak = leak && strcmp(leak, "yes") == 0,
 		.best_auroc = note_real(c, "best_auroc"),

@@ -25,6 +25,8 @@ struct checkpoint_notes {
 	uint64_t seed, position, step; /* position: images consumed by all ranks since the start of the stream */
 	uint64_t data_hash;            /* dataset_hash() of the training split */
 	int global_batch, batch;       /* images an optimiser step, and a micro-batch (the BN group) */
+	int window;                    /* files in a shuffle window; 0: all images in one order */
+	uint64_t window_layout;        /* window_layout() of the training split where there are windows */
 	int bucket_bytes;              /* bound of a gradient bucket; 0: the runtime's default */
 	int source_size;               /* side of the prepared images, pixels */
 	int leak;                      /* trained with --allow-leak on splits that share patients */
