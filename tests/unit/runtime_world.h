@@ -22,6 +22,7 @@ struct meeting {
 	pid_t pid[RANKS_MAX];
 	_Atomic int note[RANKS_MAX];
 	_Atomic int arrived; /* ranks whose set-up is through */
+	_Atomic int place[4]; /* ranks that have come to a place of the test's own */
 	char text[RANKS_MAX][700]; /* hvd_error() of ranks, where a test looks at it */
 };
 
@@ -100,6 +101,14 @@ static inline void all_arrive(void)
 {
 	meeting->arrived++;
 	while (meeting->arrived < (int)strlen(meeting_hosts))
+		usleep(100);
+}
+
+/* In a rank: waits until `ranks` of them have come to this place. */
+static inline void wait_at(int place, int ranks)
+{
+	meeting->place[place]++;
+	while (meeting->place[place] < ranks)
 		usleep(100);
 }
 

@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-enum { PARAMETERS = 20000, STEPS = 150, GAVE_UP = 9 };
+enum { PARAMETERS = 20000, STEPS = 150, VALUES = PARAMETERS + STEPS, GAVE_UP = 9 };
 
 struct scene {
 	int victims, victim[2], signal;
@@ -16,32 +16,67 @@ struct scene {
 struct training {
 	struct hvd *h;
 	struct hvd_plan *plan;
-	float *gradient, parameter[PARAMETERS], taken[PARAMETERS];
+	float *gradient;
+	float value[VALUES], taken[VALUES]; /* parameters, then how often each step has reached them */
 	double recovered; /* longest time from a failed call to the next good step, in seconds */
 	int32_t step;
+	bool hands_over_in_vain; /* the first to hand over its state is killed half-way */
 };
 
-static int train_step(struct training *t)
+static void open_training(struct training *t, double deadline)
+{
+	static const struct hvd_tensor tensors[] = { { "a", PARAMETERS / 2 }, { "b", PARAMETERS / 2 } };
+	struct hvd_conf conf = quick_conf();
+	conf.on_death = 1;
+	conf.deadline = deadline;
+	int status = hvd_init_from(&t->h, &conf, meet);
+	works(t->h, status);
+	works(t->h, hvd_plan_open(t->h, &t->plan, tensors, 2, 0));
+	t->gradient = hvd_plan_slab(t->plan);
+}
+
+static int reduce_gradients(struct training *t)
 {
 	for (int i = 0; i < PARAMETERS; i++)
 		t->gradient[i] = (float)((i * 31 + t->step * 7 + meeting_rank) % 97);
 	int status = hvd_plan_ready(t->plan, 0);
 	if (!status)
 		status = hvd_plan_ready(t->plan, 1);
-	if (!status)
-		status = hvd_plan_finish(t->plan);
-	if (status)
-		return status;
-	for (int i = 0; i < PARAMETERS; i++)
-		t->parameter[i] -= 0.01f * t->gradient[i];
-	t->step++;
-	return 0;
+	return status ? status : hvd_plan_finish(t->plan);
 }
 
-/* Everybody takes the state of the rank that got furthest. */
+static void update(struct training *t)
+{
+	for (int i = 0; i < PARAMETERS; i++)
+		t->value[i] -= 0.01f * t->gradient[i];
+	if (t->step < STEPS)
+		t->value[PARAMETERS + t->step]++;
+	t->step++;
+}
+
+static int train_step(struct training *t)
+{
+	int status = reduce_gradients(t);
+	if (!status)
+		update(t);
+	return status;
+}
+
+/* Between the two broadcasts of a state, when every rank has the first. */
+static void die_handing_over(const struct training *t, int furthest)
+{
+	const struct hvd_world *w = hvd_world(t->h);
+	if (!t->hands_over_in_vain || w->size < (int)strlen(meeting_hosts) - 1)
+		return;
+	wait_at(1, w->size);
+	if (w->rank == furthest)
+		kill(getpid(), SIGKILL);
+}
+
+/* Everybody takes the state of the rank that got furthest, all of it or nothing: that rank may be lost on the way. */
 static int take_furthest(struct training *t)
 {
-	int32_t steps[RANKS_MAX];
+	int32_t steps[RANKS_MAX], step = t->step;
 	int furthest = 0, status = hvd_allgather(t->h, &t->step, steps, 1, HVD_I32);
 	if (status)
 		return status;
@@ -49,12 +84,16 @@ static int take_furthest(struct training *t)
 		must(steps[r] - steps[0] <= 1 && steps[0] - steps[r] <= 1);
 		furthest = steps[r] > steps[furthest] ? r : furthest;
 	}
-	memcpy(t->taken, t->parameter, sizeof t->taken);
-	status = hvd_broadcast(t->h, t->taken, PARAMETERS, HVD_F32, furthest);
-	if (status) /* all of it or nothing: that rank may have been lost on the way */
+	status = hvd_broadcast(t->h, &step, 1, HVD_I32, furthest);
+	if (status)
 		return status;
-	memcpy(t->parameter, t->taken, sizeof t->taken);
-	t->step = steps[furthest];
+	die_handing_over(t, furthest);
+	memcpy(t->taken, t->value, sizeof t->taken);
+	status = hvd_broadcast(t->h, t->taken, VALUES, HVD_F32, furthest);
+	if (status)
+		return status;
+	memcpy(t->value, t->taken, sizeof t->taken);
+	t->step = step;
 	return 0;
 }
 
@@ -73,6 +112,32 @@ static void recover(struct training *t, int status)
 		status = take_furthest(t);
 	}
 	t->recovered = now() - begin > t->recovered ? now() - begin : t->recovered;
+}
+
+/* To the last step, and at least until `end`. */
+static void train_on(struct training *t, double end)
+{
+	static float all[RANKS_MAX * VALUES];
+	int status;
+	for (int32_t more = 1; more;) {
+		status = train_step(t);
+		more = t->step < STEPS || now() < end;
+		if (!status) /* all stop after the same step */
+			status = hvd_allreduce(t->h, &more, &more, 1, HVD_I32, HVD_MAX);
+		if (status) {
+			recover(t, status);
+			more = 1;
+		}
+	}
+	/* the survivors' parameters are the same, bit for bit, and every step is in them once */
+	while ((status = hvd_allgather(t->h, t->value, all, VALUES, HVD_F32)))
+		recover(t, status);
+	for (int r = 0; r < hvd_world(t->h)->size; r++)
+		must(!memcmp(all + (size_t)r * VALUES, t->value, sizeof t->value));
+	for (int i = PARAMETERS; i < VALUES; i++)
+		must(t->value[i] > 0.5f && t->value[i] < 1.5f);
+	hvd_plan_close(t->plan);
+	hvd_close(t->h);
 }
 
 static void be_killed_later(const struct scene *s)
@@ -97,36 +162,11 @@ static void train(void *arg)
 {
 	const struct scene *s = arg;
 	static struct training t;
-	static const struct hvd_tensor tensors[] = { { "a", PARAMETERS / 2 }, { "b", PARAMETERS / 2 } };
-	struct hvd_conf conf = quick_conf();
-	conf.on_death = 1;
-	conf.deadline = s->deadline;
-	int status = hvd_init_from(&t.h, &conf, meet);
-	works(t.h, status);
-	works(t.h, hvd_plan_open(t.h, &t.plan, tensors, 2, 0));
-	t.gradient = hvd_plan_slab(t.plan);
+	open_training(&t, s->deadline);
 	meeting->arrived++;
 	be_killed_later(s);
-	double end = now() + (s->signal == SIGSTOP ? s->deadline * 4 : 0);
-	for (int32_t more = 1; more;) {
-		status = train_step(&t);
-		more = t.step < STEPS || now() < end;
-		if (!status) /* all stop after the same step */
-			status = hvd_allreduce(t.h, &more, &more, 1, HVD_I32, HVD_MAX);
-		if (status) {
-			recover(&t, status);
-			more = 1;
-		}
-	}
-	/* the survivors' parameters are the same, bit for bit */
-	static float all[RANKS_MAX * PARAMETERS];
-	while ((status = hvd_allgather(t.h, t.parameter, all, PARAMETERS, HVD_F32)))
-		recover(&t, status);
-	for (int r = 0; r < hvd_world(t.h)->size; r++)
-		must(!memcmp(all + (size_t)r * PARAMETERS, t.parameter, sizeof t.parameter));
+	train_on(&t, now() + (s->signal == SIGSTOP ? s->deadline * 4 : 0));
 	meeting->note[meeting_rank] = 1 + (int)(t.recovered * 1e3);
-	hvd_plan_close(t.plan);
-	hvd_close(t.h);
 }
 
 /* Returns the longest recovery in milliseconds. */
@@ -186,6 +226,48 @@ static void survivors_of_two_kills_go_on(void **state)
 	}
 }
 
+/* One rank dies in a step whose sums all have; one of the others, the furthest, takes the step before it hears of that, and dies itself while it hands
+ * its state over. Those that are left have been told of its step, and must not take it for theirs. */
+static void lose_the_furthest(void *arg)
+{
+	enum { AT = 10 };
+	const struct scene *s = arg;
+	static struct training t;
+	static float before[VALUES];
+	open_training(&t, s->deadline);
+	all_arrive();
+	while (t.step < AT)
+		works(t.h, train_step(&t));
+	memcpy(before, t.value, sizeof before);
+	works(t.h, reduce_gradients(&t));
+	wait_at(0, (int)strlen(meeting_hosts));
+	if (meeting_rank == s->victim[0])
+		kill(getpid(), SIGKILL);
+	if (meeting_rank == s->victim[1])
+		update(&t);
+	t.hands_over_in_vain = true;
+	recover(&t, hvd_barrier(t.h));
+	must(t.step == AT && !memcmp(t.value, before, sizeof before));
+	train_on(&t, 0);
+}
+
+static void a_state_that_came_in_part_is_not_taken(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 10; i++) {
+		const char *hosts = layouts[i % 5];
+		int n = (int)strlen(hosts), status[RANKS_MAX];
+		struct scene s = { .victim = { n - 1, i / 5 }, .deadline = 20 };
+		spawn_ranks(hosts, lose_the_furthest, &s, status);
+		meeting_over();
+		for (int r = 0; r < n; r++)
+			if (r == s.victim[0] || r == s.victim[1])
+				assert_true(WIFSIGNALED(status[r]) && WTERMSIG(status[r]) == SIGKILL);
+			else
+				assert_int_equal(status[r], 0);
+	}
+}
+
 static void a_stopped_rank_is_left_behind_and_does_not_go_on_alone(void **state)
 {
 	(void)state;
@@ -210,6 +292,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(survivors_of_a_kill_at_any_instant_go_on),
 		cmocka_unit_test(survivors_of_two_kills_go_on),
+		cmocka_unit_test(a_state_that_came_in_part_is_not_taken),
 		cmocka_unit_test(a_stopped_rank_is_left_behind_and_does_not_go_on_alone),
 		cmocka_unit_test(without_continue_there_is_no_recovery),
 	};
