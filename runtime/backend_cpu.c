@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW (1u << 20)   /* bytes of a rank's window */
+#define WINDOW (1u << 20)   /* bytes of a rank's window, … */
+#define BEFORE 4096u        /* … which lie behind its page */
 #define SMALL (64u << 10)   /* bytes up to which one lane is enough */
 #define LANES_MAX 4
 #define TAG_REGION 0x40000000u
@@ -83,8 +84,6 @@ static void cpu_close(struct hvd *h)
 	}
 	if (c->window)
 		region_close(c->window);
-	if (c->door.pages)
-		region_close(c->door.pages);
 	chain_close(&c->chain);
 	free(c->local);
 	free(c);
@@ -113,9 +112,8 @@ static int cpu_open(struct hvd *h)
 	if (!status)
 		status = chain_open(&c->chain, m, &h->data);
 	if (!status)
-		status = region_open(&c->door.pages, m, &c->team, TAG_REGION | c->serial++, sizeof(struct page));
-	if (!status)
-		status = region_open(&c->window, m, &c->team, TAG_REGION | c->serial++, WINDOW);
+		status = region_open(&c->window, m, &c->team, TAG_REGION | c->serial++, BEFORE + WINDOW);
+	c->door.pages = c->window;
 	return status;
 }
 
@@ -233,7 +231,7 @@ static size_t clip(size_t x, size_t at, size_t n)
 static int reduce_copies(struct hvd *h, struct cpu *c, const struct op *op, size_t total, size_t begin, size_t end)
 {
 	const size_t size = type_size(op->type), step = WINDOW / size;
-	uint8_t *window = c->window->part[c->team.me], *out = op->out;
+	uint8_t *window = c->window->part[c->team.me] + BEFORE, *out = op->out;
 	const uint8_t *in = op->in;
 	struct op piece = *op;
 	size_t at = 0;
@@ -244,7 +242,7 @@ static int reduce_copies(struct hvd *h, struct cpu *c, const struct op *op, size
 			narrow(window, in + at * size, n);
 		else
 			memcpy(window, in + at * size, n * size);
-		int status = reduce_piece(h, c, c->window, 0, n, &piece);
+		int status = reduce_piece(h, c, c->window, BEFORE, n, &piece);
 		if (status)
 			return status;
 		if (op->narrow)
@@ -268,7 +266,7 @@ static int allreduce(struct hvd *h, struct cpu *c, const struct op *op)
 /* Bytes [begin, end) of the whole come from `own`, the others from other ranks: a copy is a sum in which all but one give zeros. */
 static int merge(struct hvd *h, struct cpu *c, const struct op *op, const uint8_t *own, size_t begin, size_t end, size_t total)
 {
-	uint8_t *window = c->window->part[c->team.me], *out = op->out;
+	uint8_t *window = c->window->part[c->team.me] + BEFORE, *out = op->out;
 	struct op sum = *op;
 	sum.type = HVD_U8;
 	sum.op = HVD_SUM;
@@ -278,7 +276,7 @@ static int merge(struct hvd *h, struct cpu *c, const struct op *op, const uint8_
 		if (e > b)
 			memcpy(window + b, own + (at + b - begin), e - b);
 		memset(window + e, 0, n - e);
-		int status = reduce_piece(h, c, c->window, 0, n, &sum);
+		int status = reduce_piece(h, c, c->window, BEFORE, n, &sum);
 		if (status)
 			return status;
 		memcpy(out + at, window, n);
@@ -329,7 +327,7 @@ static int cpu_run(struct hvd *h, const struct op *op)
 	case OP_ALLTOALL:
 		return alltoall(h, c, op);
 	case OP_BARRIER:
-		return reduce_piece(h, c, c->window, 0, 0, op);
+		return reduce_piece(h, c, c->window, BEFORE, 0, op);
 	}
 	return HVD_EINVAL;
 }

@@ -216,12 +216,26 @@ static void pmix_finish(struct boot *b)
 	b->state = NULL;
 }
 
+/* Of the ways to say who one is that the server takes, the one without munge, unless the user chose: munged would be asked twice for every
+ * rank, and slurmstepd serves no other rank until it has the second answer. Neither way proves anything about the server. */
+static pmix_status_t initialise(struct pmix *p)
+{
+	const char *modes = getenv("PMIX_SECURITY_MODE");
+	bool native = modes && strstr(modes, "native") && !getenv("PMIX_MCA_psec");
+	if (native)
+		setenv("PMIX_MCA_psec", "native", 1);
+	pmix_status_t rc = p->PMIx_Init(&p->me, NULL, 0);
+	if (native)
+		unsetenv("PMIX_MCA_psec");
+	return rc;
+}
+
 static int boot_from_pmix(struct boot *b, int tasks, char *why)
 {
 	struct pmix *p = calloc(1, sizeof *p);
 	int status = p ? load(p, why) : HVD_ESYS;
 	if (!status) {
-		pmix_status_t rc = p->PMIx_Init(&p->me, NULL, 0);
+		pmix_status_t rc = initialise(p);
 		if (rc)
 			status = unusable(p, "PMIx_Init", rc, why);
 	}

@@ -64,12 +64,18 @@ static void options(const struct mesh *m, int fd)
 
 static void attach(struct mesh *m, int rank, int fd)
 {
-	uint64_t one = 1;
-	options(m, fd);
+	if (strncmp(m->cards[rank].host, m->cards[m->rank].host, HOST_BYTES)) /* not a Unix socket */
+		options(m, fd);
 	pthread_mutex_lock(&m->lock);
 	m->peer[rank].fd = fd;
 	m->peer[rank].heard = now();
 	pthread_mutex_unlock(&m->lock);
+}
+
+/* The watcher looks at links that were attached. */
+static void wake_watcher(struct mesh *m)
+{
+	uint64_t one = 1;
 	if (write(m->wake, &one, sizeof one) < 0)
 		return; /* the counter is full: it is awake */
 }
@@ -137,6 +143,7 @@ static int host(struct mesh *m, struct boot *boot, struct links *l, double until
 			shutdown(fd, SHUT_RDWR); /* the watcher names it */
 		attach(m, i, fd);
 	}
+	wake_watcher(m);
 	free(star);
 	return status;
 }
@@ -177,6 +184,7 @@ static int join(struct mesh *m, struct boot *boot, struct links *l, double until
 		return HVD_EBOOT;
 	}
 	attach(m, 0, star.fd);
+	wake_watcher(m);
 	return 0;
 }
 
@@ -197,6 +205,7 @@ static int complete(struct mesh *m, struct links *l, struct data_links *data, do
 	for (int i = 0; i < control; i++)
 		if (link[i].fd >= 0)
 			attach(m, link[i].rank, link[i].fd);
+	wake_watcher(m);
 	for (int i = control; i < n; i++) {
 		data->link[i - control].fd = link[i].fd;
 		if (link[i].fd >= 0)

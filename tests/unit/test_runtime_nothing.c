@@ -129,9 +129,30 @@ static void a_step_adds_no_message_no_copy_and_no_allocation(void **state)
 
 #endif
 
+/* One message to each rank of the node, which carries the shared memory; one to rank 0 and back, with what all must agree on. */
+static void count_messages_of_forming(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	must(h->mesh->sent == (uint64_t)(h->world.local_size - 1 + (meeting_rank ? 1 : h->world.size - 1)));
+	all_arrive();
+	works(h, hvd_close(h));
+}
+
+static void a_world_is_formed_with_few_messages(void **state)
+{
+	(void)state;
+	run_ranks("aaaa", count_messages_of_forming, NULL);
+	run_ranks("aabbb", count_messages_of_forming, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_world_is_formed_with_few_messages),
 		cmocka_unit_test(a_step_adds_no_message_no_copy_and_no_allocation),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
