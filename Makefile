@@ -82,7 +82,7 @@ objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 SPANK_CORE  := $(filter-out spank/spank_hvd.c spank/client.c spank/client_tasks.c spank/slurm_nodes.c spank/stepd.c spank/task.c spank/hvd_map.c,$(wildcard spank/*.c))
 SPANK_SRC   := $(filter-out spank/hvd_map.c spank/svg.c spank/selfcheck.c spank/gres_conf.c,$(wildcard spank/*.c))
 
-RUNTIME_TOOLS := runtime/hvd_bench.c runtime/hvd_trace.c runtime/transport.c
+RUNTIME_TOOLS := runtime/hvd_bench.c runtime/hvd_trace.c runtime/transport.c runtime/predict.c
 RUNTIME_SRC := $(filter-out $(RUNTIME_TOOLS) $(if $(HAVE_NCCL),,runtime/backend_nccl.c runtime/nccl_api.c),$(wildcard runtime/*.c))
 
 TRAINER_SRC := $(filter-out trainer/chexnet.c,$(wildcard trainer/*.c trainer/commands/*.c trainer/net/*.c \
@@ -138,7 +138,7 @@ $(BUILD)/libhvd.so.0: $(call objects,$(RUNTIME_SRC))
 $(BUILD)/libhvd.so: $(BUILD)/libhvd.so.0
 	ln -sf libhvd.so.0 $@
 
-$(BUILD)/hvd-bench: $(call objects,runtime/hvd_bench.c runtime/transport.c) $(BUILD)/libhvd.so
+$(BUILD)/hvd-bench: $(call objects,runtime/hvd_bench.c runtime/transport.c runtime/predict.c runtime/planner.c runtime/plan_file.c) $(BUILD)/libhvd.so
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -pthread -lm
 
 $(BUILD)/hvd-trace: $(call objects,runtime/hvd_trace.c)
@@ -185,7 +185,7 @@ $(BUILD)/bench/plugin_calls: $(BUILD)/obj/tests/bench/plugin_calls.o $(call obje
 $(BUILD)/tests/test_plugin_%: $(BUILD)/obj/tests/unit/test_plugin_%.o $(call objects,$(SPANK_SRC))
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(PLUGIN_WRAPS)) -o $@ $(filter %.o,$^) -lcmocka -ldl
-$(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call objects,$(RUNTIME_SRC) runtime/transport.c)
+$(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call objects,$(RUNTIME_SRC) runtime/transport.c runtime/predict.c)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -pthread -ldl -lrt -lm
 $(BUILD)/tests/test_runtime_nccl: LDFLAGS += -Wl,--wrap=nccl_bind,--wrap=driver_bind

@@ -6,14 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_BUCKET_BYTES (2u << 20)
-#define BUCKETS_MAX 16 /* of a cut by measurement; more gain nothing on any link that was modelled */
 #define WARM_UP 3      /* steps before ready times are taken, … */
 #define MEASURED 4     /* … and steps over which their mean is */
 
 struct bucket {
 	size_t begin, end; /* floats of the slab */
-	int last_tensor;
 };
 
 struct hvd_plan {
@@ -22,7 +19,8 @@ struct hvd_plan {
 	size_t floats;
 	int tensors, buckets;
 	struct bucket *bucket; /* [buckets], room for [tensors] */
-	size_t *count;         /* [tensors] floats */
+	int *cut;              /* likewise: the last tensor of each */
+	size_t *bytes;         /* [tensors] */
 	size_t bucket_bytes;   /* of the first cut */
 	bool statistics;       /* are the last tensor */
 	bool by_measurement;   /* is a later cut */
@@ -31,36 +29,24 @@ struct hvd_plan {
 	uint64_t hash;         /* of names and sizes */
 	bool measuring;        /* the cut is still the first one; ready times are taken */
 	unsigned step;
-	double begin, *ready;  /* of this step; [tensors] seconds into it, summed over the measured steps */
+	double begin, period;  /* of this step; from one step to the next without waiting, summed over the measured steps */
+	double *ready;         /* [tensors] seconds into a step, summed likewise */
 	int next_tensor, next_bucket; /* of this step */
 	unsigned epoch;               /* of the world in which this step began */
 	long last;                    /* number of the collective posted last */
 	double exposed;
 };
 
-static void cut_after(struct hvd_plan *p, const int *last, int buckets)
+/* The ranges of the slab that p->cut means. */
+static void apply_cut(struct hvd_plan *p, int buckets)
 {
 	size_t end = 0;
 	p->buckets = buckets;
 	for (int b = 0, i = 0; b < buckets; b++) {
 		size_t begin = end;
-		for (; i <= last[b]; i++)
-			end += p->count[i];
-		p->bucket[b] = (struct bucket){ begin, end, last[b] };
-	}
-}
-
-/* The first cut: after each tensor that fills a bucket; running statistics, which are ready last, travel alone. */
-static void first_cut(struct hvd_plan *p)
-{
-	size_t begin = 0, end = 0;
-	p->buckets = 0;
-	for (int i = 0; i < p->tensors; i++) {
-		end += p->count[i];
-		if ((end - begin) * sizeof(float) >= p->bucket_bytes || (p->statistics && i == p->tensors - 2) || i == p->tensors - 1) {
-			p->bucket[p->buckets++] = (struct bucket){ begin, end, i };
-			begin = end;
-		}
+		for (; i <= p->cut[b]; i++)
+			end += p->bytes[i] / sizeof(float);
+		p->bucket[b] = (struct bucket){ begin, end };
 	}
 }
 
@@ -68,11 +54,12 @@ static void first_cut(struct hvd_plan *p)
 static void begin_anew(struct hvd_plan *p)
 {
 	if (!p->from_file)
-		first_cut(p);
+		apply_cut(p, plan_fill(p->bytes, p->tensors, p->bucket_bytes, p->statistics, p->cut));
 	p->epoch = p->h->world.epoch;
 	p->next_tensor = p->next_bucket = p->pass = 0;
 	p->measuring = p->by_measurement && !p->from_file;
 	p->step = 0;
+	p->period = 0;
 	memset(p->ready, 0, (size_t)p->tensors * sizeof *p->ready);
 }
 
@@ -154,24 +141,22 @@ static int cut_from_file(struct hvd_plan *p)
 	if (!status && cut[0] < 0)
 		status = fail(h, HVD_EMISMATCH, "HVD_PLAN: %s", why);
 	p->from_file = !status && cut[0] > 0;
-	if (p->from_file)
-		cut_after(p, cut + 1, cut[0]);
+	if (p->from_file) {
+		memcpy(p->cut, cut + 1, (size_t)cut[0] * sizeof *p->cut);
+		apply_cut(p, cut[0]);
+	}
 	free(cut);
 	return status;
 }
 
-/* The cut stays from now on: rank 0 writes it down. */
-static int keep_cut(struct hvd_plan *p)
+/* The cut stays from now on: rank 0 writes it down, with the measurements behind it (may be NULL). */
+static int keep_cut(struct hvd_plan *p, const struct profile *measured)
 {
 	struct hvd *h = p->h;
 	char why[WHY_BYTES];
-	int *last = calloc((size_t)p->buckets, sizeof *last), status = 0;
-	for (int b = 0; last && b < p->buckets; b++)
-		last[b] = p->bucket[b].last_tensor;
-	if (last && h->conf.plan && h->world.rank == 0 && plan_write(h->conf.plan, p->hash, p->tensors, last, p->buckets, why))
-		status = fail(h, HVD_ESYS, "HVD_PLAN: %s", why);
-	free(last);
-	return status;
+	if (!h->conf.plan || h->world.rank || !plan_write(h->conf.plan, p->hash, p->tensors, p->cut, p->buckets, measured, why))
+		return 0;
+	return fail(h, HVD_ESYS, "HVD_PLAN: %s", why);
 }
 
 static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
@@ -180,13 +165,15 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 	const int n = p->tensors;
 	uint64_t *hashes = calloc((size_t)n, sizeof *hashes);
 	p->bucket = calloc((size_t)n, sizeof *p->bucket);
-	p->count = calloc((size_t)n, sizeof *p->count);
+	p->cut = calloc((size_t)n, sizeof *p->cut);
+	p->bytes = calloc((size_t)n, sizeof *p->bytes);
 	p->ready = calloc((size_t)n, sizeof *p->ready);
-	int status = hashes && p->bucket && p->count && p->ready ? 0 : fail(h, HVD_ESYS, "hvd_plan_open: no memory for %d tensors", n);
+	int status = hashes && p->bucket && p->cut && p->bytes && p->ready ? 0 : fail(h, HVD_ESYS, "hvd_plan_open: no memory for %d tensors", n);
 	p->hash = 0xcbf29ce484222325;
 	for (int i = 0; !status && i < n; i++) {
-		uint64_t count = p->count[i] = tensors[i].count;
+		uint64_t count = tensors[i].count;
 		p->hash = hashes[i] = hash(hash(p->hash, tensors[i].name, strlen(tensors[i].name) + 1), &count, sizeof count);
+		p->bytes[i] = count * sizeof(float);
 		p->floats += count;
 	}
 	if (!status && h->world.size > 1)
@@ -200,7 +187,7 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 	p->slab = hvd_alloc(h, p->floats * sizeof(float));
 	if (!p->slab)
 		return h->mesh->failed ? h->mesh->failed : HVD_ESYS;
-	return p->measuring || p->from_file ? 0 : keep_cut(p);
+	return p->measuring || p->from_file ? 0 : keep_cut(p, NULL);
 }
 
 int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor *tensors, int n, size_t bucket_bytes)
@@ -208,7 +195,7 @@ int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor 
 	struct hvd_plan *p = *out = n < 1 ? NULL : calloc(1, sizeof *p);
 	if (!p)
 		return n < 1 ? fail(h, HVD_EINVAL, "hvd_plan_open: no tensors") : fail(h, HVD_ESYS, "hvd_plan_open: no memory");
-	*p = (struct hvd_plan){ .h = h, .tensors = n, .every = 1, .bucket_bytes = bucket_bytes ? bucket_bytes : DEFAULT_BUCKET_BYTES,
+	*p = (struct hvd_plan){ .h = h, .tensors = n, .every = 1, .bucket_bytes = bucket_bytes ? bucket_bytes : BUCKET_BYTES,
 				.by_measurement = !bucket_bytes && n > 1 && h->world.size > 1 && !h->backend->post,
 				.statistics = !strcmp(tensors[n - 1].name, "statistics") };
 	mesh_doing(h->mesh, DOING_PLAN, 0);
@@ -254,31 +241,28 @@ static int measure_cost(struct hvd *h, struct cost *cost)
 /* All ranks take the means over all ranks, so all come to the same cut, without a further word. */
 static int cut_by_measurement(struct hvd_plan *p)
 {
-	struct cost cost;
-	int n = p->tensors, *last = calloc(BUCKETS_MAX, sizeof *last);
-	size_t *bytes = calloc((size_t)n, sizeof *bytes);
-	double *ready = calloc((size_t)n + 2, sizeof *ready), through;
-	int status = last && bytes && ready ? measure_cost(p->h, &cost) : fail(p->h, HVD_ESYS, "no memory for %d tensors", n);
+	struct profile m = { .n = p->tensors, .ranks = p->h->world.size, .bytes = p->bytes };
+	double *mean = calloc((size_t)m.n + 3, sizeof *mean), through;
+	int status = mean ? measure_cost(p->h, &m.cost) : fail(p->h, HVD_ESYS, "no memory for %d tensors", m.n);
 	if (!status) {
-		for (int i = 0; i < n; i++) {
-			ready[i] = p->ready[i] / MEASURED;
-			bytes[i] = p->count[i] * sizeof(float);
-		}
-		ready[n] = cost.latency;
-		ready[n + 1] = cost.per_byte;
-		status = hvd_allreduce(p->h, ready, ready, (size_t)n + 2, HVD_F64, HVD_AVG);
+		for (int i = 0; i < m.n; i++)
+			mean[i] = p->ready[i] / MEASURED;
+		mean[m.n] = m.cost.latency;
+		mean[m.n + 1] = m.cost.per_byte;
+		mean[m.n + 2] = p->period / (MEASURED - 1);
+		status = hvd_allreduce(p->h, mean, mean, (size_t)m.n + 3, HVD_F64, HVD_AVG);
 	}
 	if (!status) {
-		cost = (struct cost){ ready[n], ready[n + 1] };
-		int buckets = plan_cut(ready, bytes, n, &cost, BUCKETS_MAX < n ? BUCKETS_MAX : n, last, &through);
+		m.ready = mean;
+		m.cost = (struct cost){ mean[m.n], mean[m.n + 1] };
+		m.step = mean[m.n + 2] > mean[m.n - 1] ? mean[m.n + 2] : mean[m.n - 1];
+		int buckets = plan_cut(m.ready, m.bytes, m.n, &m.cost, BUCKETS_MAX < m.n ? BUCKETS_MAX : m.n, p->cut, &through);
 		if (buckets)
-			cut_after(p, last, buckets);
+			apply_cut(p, buckets);
 		p->measuring = false;
-		status = keep_cut(p);
+		status = keep_cut(p, &m);
 	}
-	free(last);
-	free(bytes);
-	free(ready);
+	free(mean);
 	return status;
 }
 
@@ -295,12 +279,14 @@ int hvd_plan_ready(struct hvd_plan *p, int i)
 		return 0;
 	if (p->measuring) {
 		double t = now();
+		if (!i && p->step > WARM_UP)
+			p->period += t - p->begin - p->exposed;
 		p->begin = i ? p->begin : t;
 		if (p->step >= WARM_UP)
 			p->ready[i] += t - p->begin;
 	}
 	const struct bucket *b = &p->bucket[p->next_bucket];
-	if (i != b->last_tensor)
+	if (i != p->cut[p->next_bucket])
 		return 0;
 	if (p->h->trace) {
 		double t = now();
@@ -361,7 +347,8 @@ void hvd_plan_close(struct hvd_plan *p)
 	if (!p)
 		return;
 	hvd_free(p->h, p->slab); /* may be NULL */
-	free(p->count);
+	free(p->cut);
+	free(p->bytes);
 	free(p->ready);
 	free(p->bucket);
 	free(p);

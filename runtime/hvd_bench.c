@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * hvd-bench: start-up, latency and bandwidth of a world, with every result checked. */
+#include "boot.h"
 #include "hvd.h"
+#include "predict.h"
 #include "transport.h"
 
 #include <getopt.h>
@@ -11,13 +13,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_USAGE = 64, EXIT_FAILED = 70 };
+enum { EXIT_USAGE = 64, EXIT_DATA = 65, EXIT_FAILED = 70 };
 
 struct settings {
 	size_t from, to; /* bytes */
 	int rounds;      /* 0: chosen by size */
 	const char *what;
 	int startup_only, transports;
+	const char *predict; /* file of a plan */
+	double step;         /* seconds, 0: as in that file */
 };
 
 static double now(void)
@@ -126,6 +130,22 @@ static int table(struct hvd *h, const struct settings *s)
 	return status;
 }
 
+/* ---- prediction ----------------------------------------------------------------------------------- */
+
+static int print_prediction(const struct settings *s)
+{
+	struct profile p;
+	char why[WHY_BYTES];
+	int status = profile_read(s->predict, &p, why);
+	if (status)
+		fprintf(stderr, "hvd-bench: %s\n", why);
+	else if ((status = predict_table(stdout, s->predict, &p, s->step)))
+		fprintf(stderr, "hvd-bench: no memory for %d gradients\n", p.n);
+	free(p.bytes);
+	free(p.ready);
+	return status ? EXIT_DATA : 0;
+}
+
 /* ---- transports ----------------------------------------------------------------------------------- */
 
 /* Before NCCL reads its environment. */
@@ -195,6 +215,7 @@ static int size_option(const char *text, size_t *bytes)
 static int usage(FILE *to, int status)
 {
 	fprintf(to, "usage: srun --hvd hvd-bench [OPTION…]\n"
+		    "       hvd-bench --predict FILE [--step MS]\n"
 		    "Latency and bandwidth of collectives between all tasks of a job step, each result checked.\n\n"
 		    "  -b, --from BYTES      smallest message (default 256; K, M, G)\n"
 		    "  -e, --to BYTES        largest message (default 32M)\n"
@@ -202,6 +223,9 @@ static int usage(FILE *to, int status)
 		    "  -c, --collective NAME allreduce (default) or broadcast\n"
 		    "  -s, --start-up        only the time from main() to the first verified all-reduce\n"
 		    "  -t, --transports      also who talks to whom over what, by NCCL's log, and what should be faster\n"
+		    "  -p, --predict FILE    no measurement: what a training would be slowed down by communication on 16, 64 and 1,024 GPUs;\n"
+		    "                        FILE: what HVD_PLAN left of one that ran on CPUs\n"
+		    "  -S, --step MS         with --predict: time of a step on one GPU (default: as measured in FILE)\n"
 		    "  -h, --help\n");
 	return status;
 }
@@ -212,9 +236,10 @@ static int options(int argc, char **argv, struct settings *s)
 		{ "from", required_argument, NULL, 'b' },   { "to", required_argument, NULL, 'e' },
 		{ "rounds", required_argument, NULL, 'n' }, { "collective", required_argument, NULL, 'c' },
 		{ "start-up", no_argument, NULL, 's' },     { "transports", no_argument, NULL, 't' },
+		{ "predict", required_argument, NULL, 'p' }, { "step", required_argument, NULL, 'S' },
 		{ "help", no_argument, NULL, 'h' },         { 0 },
 	};
-	for (int c; (c = getopt_long(argc, argv, "b:e:n:c:sth", table_of, NULL)) != -1;) {
+	for (int c; (c = getopt_long(argc, argv, "b:e:n:c:stp:S:h", table_of, NULL)) != -1;) {
 		int bad = 0;
 		switch (c) {
 		case 'b':
@@ -237,6 +262,13 @@ static int options(int argc, char **argv, struct settings *s)
 		case 't':
 			s->transports = 1;
 			break;
+		case 'p':
+			s->predict = optarg;
+			break;
+		case 'S':
+			s->step = atof(optarg) * 1e-3;
+			bad = !(s->step > 0 && s->step < 1e6);
+			break;
 		case 'h':
 			exit(usage(stdout, 0));
 		default:
@@ -247,7 +279,7 @@ static int options(int argc, char **argv, struct settings *s)
 			return EXIT_USAGE;
 		}
 	}
-	if (optind < argc || s->from > s->to)
+	if (optind < argc || s->from > s->to || (s->step > 0 && !s->predict))
 		return usage(stderr, EXIT_USAGE);
 	return 0;
 }
@@ -259,6 +291,8 @@ int main(int argc, char **argv)
 	int status = options(argc, argv, &s);
 	if (status)
 		return status;
+	if (s.predict)
+		return print_prediction(&s);
 	struct hvd *h;
 	char log[64];
 	if (s.transports)

@@ -4,23 +4,33 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define FIRST_LINE "hvd plan 1: %d gradients, hash %" SCNx64 ", %d buckets; the last gradient of each\n"
+#define MEASURED_LINE " measured by %d ranks: step %lf s, all-reduce %lf s + %lf s a byte; bytes and seconds of each gradient\n"
+#define GRADIENTS_MAX 1000000
+
+/* After the first line. Returns how many of the cut's numbers make sense. */
+static int read_cut(FILE *f, int n, int *last, int buckets)
+{
+	int read = 0;
+	while (read < buckets && fscanf(f, "%d", &last[read]) == 1 && last[read] < n && last[read] > (read ? last[read - 1] : -1))
+		read++;
+	return read;
+}
 
 int plan_read(const char *path, uint64_t hash, int n, int *last, char *why)
 {
 	FILE *f = fopen(path, "r");
-	int gradients = 0, buckets = 0, read = 0;
+	int gradients = 0, buckets = 0;
 	uint64_t theirs = 0;
 	if (!f && errno == ENOENT)
 		return 0;
 	bool plan = f && fscanf(f, FIRST_LINE, &gradients, &theirs, &buckets) == 3 && buckets > 0 && buckets <= gradients;
 	bool ours = plan && gradients == n && theirs == hash;
-	while (ours && read < buckets && fscanf(f, "%d", &last[read]) == 1 && last[read] < n && (!read || last[read] > last[read - 1]))
-		read++;
+	bool whole = ours && read_cut(f, n, last, buckets) == buckets && last[buckets - 1] == n - 1;
 	if (!f)
 		snprintf(why, WHY_BYTES, "%.200s: %s", path, strerror(errno));
 	else if (plan && !ours)
@@ -29,10 +39,10 @@ int plan_read(const char *path, uint64_t hash, int n, int *last, char *why)
 		snprintf(why, WHY_BYTES, "%.200s is no plan, or a damaged one: remove it", path);
 	if (f)
 		fclose(f);
-	return read && read == buckets && last[read - 1] == n - 1 && last[0] >= 0 ? buckets : -1;
+	return whole ? buckets : -1;
 }
 
-int plan_write(const char *path, uint64_t hash, int n, const int *last, int buckets, char *why)
+int plan_write(const char *path, uint64_t hash, int n, const int *last, int buckets, const struct profile *measured, char *why)
 {
 	char fresh[4096];
 	snprintf(fresh, sizeof fresh, "%.4000s.new", path);
@@ -42,8 +52,48 @@ int plan_write(const char *path, uint64_t hash, int n, const int *last, int buck
 		for (int b = 0; b < buckets; b++)
 			fprintf(f, "%d\n", last[b]);
 	}
+	if (f && measured) {
+		fprintf(f, "measured by %d ranks: step %.9f s, all-reduce %.9f s + %.15f s a byte; bytes and seconds of each gradient\n", measured->ranks,
+			measured->step, measured->cost.latency, measured->cost.per_byte);
+		for (int i = 0; i < measured->n; i++)
+			fprintf(f, "%zu %.9f\n", measured->bytes[i], measured->ready[i]);
+	}
 	if (f && !fclose(f) && !rename(fresh, path))
 		return 0;
 	snprintf(why, WHY_BYTES, "cannot write %.200s: %s", path, strerror(errno));
 	return -1;
+}
+
+/* After the cut. */
+static bool read_measurements(FILE *f, struct profile *p)
+{
+	if (fscanf(f, MEASURED_LINE, &p->ranks, &p->step, &p->cost.latency, &p->cost.per_byte) != 4)
+		return false;
+	for (int i = 0; i < p->n; i++)
+		if (fscanf(f, "%zu %lf", &p->bytes[i], &p->ready[i]) != 2 || !(p->ready[i] >= (i ? p->ready[i - 1] : 0)))
+			return false;
+	return p->ranks > 0 && p->cost.latency >= 0 && p->cost.per_byte >= 0 && p->step >= p->ready[p->n - 1] && p->step > 0 && p->step < 1e9;
+}
+
+int profile_read(const char *path, struct profile *p, char *why)
+{
+	FILE *f = fopen(path, "r");
+	int *last = NULL, buckets = 0;
+	uint64_t hash;
+	*p = (struct profile){ .n = 0 };
+	bool plan = f && fscanf(f, FIRST_LINE, &p->n, &hash, &buckets) == 3 && buckets > 0 && buckets <= p->n && p->n <= GRADIENTS_MAX;
+	if (plan) {
+		last = calloc((size_t)buckets, sizeof *last);
+		p->bytes = calloc((size_t)p->n, sizeof *p->bytes);
+		p->ready = calloc((size_t)p->n, sizeof *p->ready);
+	}
+	bool whole = last && p->bytes && p->ready && read_cut(f, p->n, last, buckets) == buckets && read_measurements(f, p);
+	if (!f)
+		snprintf(why, WHY_BYTES, "%.200s: %s", path, strerror(errno));
+	else
+		snprintf(why, WHY_BYTES, "%.200s holds no measurements: it is what a training with HVD_PLAN leaves that found no such file", path);
+	free(last);
+	if (f)
+		fclose(f);
+	return whole ? 0 : -1;
 }

@@ -3,6 +3,20 @@
 
 #include <stdlib.h>
 
+int plan_fill(const size_t *bytes, int n, size_t bucket_bytes, bool statistics, int *last)
+{
+	size_t sum = 0;
+	int buckets = 0;
+	for (int i = 0; i < n; i++) {
+		sum += bytes[i];
+		if (sum >= bucket_bytes || (statistics && i == n - 2) || i == n - 1) {
+			last[buckets++] = i;
+			sum = 0;
+		}
+	}
+	return buckets;
+}
+
 double plan_through(const double *ready, const size_t *bytes, const struct cost *cost, const int *last, int buckets)
 {
 	double t = 0;

@@ -3,6 +3,7 @@
 #ifndef HVD_RUNTIME_PLANNER_H
 #define HVD_RUNTIME_PLANNER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,6 +11,13 @@
 struct cost {
 	double latency, per_byte;
 };
+
+#define BUCKETS_MAX 16 /* of a cut by measurement; more gain nothing on any link that was modelled */
+#define BUCKET_BYTES (2u << 20) /* of a cut without one */
+
+/* The cut after each tensor that fills a bucket of this size; statistics: the last tensor is ready after all others, and travels alone.
+ * Returns the number of buckets; last[n]. */
+int plan_fill(const size_t *bytes, int n, size_t bucket_bytes, bool statistics, int *last);
 
 /* ready[n]: seconds into the backward pass, ascending; bytes[n]. Writes into last[] the last tensor of each bucket and returns
  * the number of buckets, at most `most`: the cut after which the all-reduces, one after the other, are through first; of equal
@@ -22,9 +30,21 @@ double plan_through(const double *ready, const size_t *bytes, const struct cost 
 /* Least squares through (bytes[i], seconds[i]); neither term is negative. */
 struct cost plan_fit(const double *bytes, const double *seconds, int n);
 
-/* A cut as a file of a few lines of text. hash: of the names and sizes of the gradients. Reading returns the number of buckets, 0: no
- * such file, or -1: it is for other gradients, or no plan at all; why[WHY_BYTES]. last[n]. */
+/* What a training measured of itself: enough to say what its communication would cost elsewhere. */
+struct profile {
+	int n, ranks;
+	double step;      /* seconds of a step, less what it waited for communication */
+	struct cost cost; /* among those ranks */
+	size_t *bytes;    /* [n] of each gradient */
+	double *ready;    /* [n] seconds into the backward pass, ascending */
+};
+
+/* A cut as a file of a few lines of text, then the measurements behind it, if there are any. hash: of the names and sizes of the
+ * gradients. Reading a cut returns the number of buckets, 0: no such file, or -1: it is for other gradients, or no plan at all;
+ * why[WHY_BYTES]. last[n]. */
 int plan_read(const char *path, uint64_t hash, int n, int *last, char *why);
-int plan_write(const char *path, uint64_t hash, int n, const int *last, int buckets, char *why);
+int plan_write(const char *path, uint64_t hash, int n, const int *last, int buckets, const struct profile *measured, char *why);
+/* 0 or -1. The caller frees p->bytes and p->ready, on failure too. */
+int profile_read(const char *path, struct profile *p, char *why);
 
 #endif
