@@ -33,8 +33,10 @@ fi
 
 if part threads; then
 	for precision in $PRECISIONS; do
-		printf '\n-- %s, batch 8: 2 threads (first) and 1 thread (second), bits compared; the the fixed sums cost a memory-bound addition in weight reorders\n' "$precision"
+		printf '\n-- %s, batch 8: 2 threads (first) and 1 thread (second), bits compared\n' "$precision"
 		"$BUILD/bench/cpu_pair" threads "$precision" 8 2 2
+		printf '\n-- %s, batch 8, 2 threads: fixed partial sums (first) and as many as there are threads (second)\n' "$precision"
+		"$BUILD/bench/cpu_pair" order "$precision" 8 2 "$ROUNDS"
 	done
 fi
 

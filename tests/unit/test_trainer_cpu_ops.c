@@ -217,8 +217,8 @@ static void check_conv1(struct block *b, struct dense_layer *d)
 	fill(b->g.data, b->g.stride, c->c_in, pixels);
 	double *dy = packed_to_planes(middle, c->c_out, pixels), *g = to_planes(b->g.data, b->g.stride, c->c_in, pixels);
 	double *dz = zeros(in), *dgamma = zeros((size_t)c->c_in), *dbeta = zeros((size_t)c->c_in), *unused = zeros(in);
-	cpu_conv1_backward(e, c, &d->bn1, middle, NULL, NULL, d->middle, b->x, b->g, 1);
-	assert_int_equal(cpu_bn_finish(e, &d->bn1, &b->statistics), 0);
+	cpu_conv1_backward(e, c, &d->bn1, middle, NULL, b->x, b->g, 1);
+	assert_int_equal(cpu_bn_finish(e, &d->bn1, &b->statistics, c->splits), 0);
 	reference_conv_backward_data_fp64(&l, BATCH, dy, w, dz);
 	reference_bn_backward_fp64(BATCH, c->c_in, pixels, 1, k.x, k.y, k.mean, k.var, k.gamma, dz, unused, dgamma, dbeta);
 	for (size_t i = 0; i < in; i++)
@@ -227,7 +227,6 @@ static void check_conv1(struct block *b, struct dense_layer *d)
 	check_floats(c->name, "BN scale gradient", d->bn1.dgamma, (size_t)c->c_in, dgamma);
 	check_floats(c->name, "BN shift gradient", d->bn1.dbeta, (size_t)c->c_in, dbeta);
 
-	cpu_conv1_weights(e, c, &d->bn1, b->x, middle);
 	check_weight_gradient(c, &l, k.y, dy);
 	forget(&k);
 	free(w);
@@ -259,9 +258,9 @@ static void check_conv3(struct block *b, struct dense_layer *d)
 	double *dy = to_planes(dproduced.data, dproduced.stride, c->c_out, pixels);
 	double *dz = zeros(in), *dx = zeros(in), *dgamma = zeros((size_t)c->c_in), *dbeta = zeros((size_t)c->c_in);
 	struct grads middle = cpu_middle_grad(e, b);
-	cpu_conv3_backward(e, c, &d->bn2, dproduced, d->middle, middle);
-	assert_int_equal(cpu_bn_finish(e, &d->bn2, &d->statistics), 0);
-	cpu_correct(e, &d->statistics, 0, c->c_in, pixels, d->bn2.v.gamma, middle, d->middle, middle);
+	cpu_conv3_backward(e, c, &d->bn2, dproduced, NULL, d->middle, middle);
+	assert_int_equal(cpu_bn_finish(e, &d->bn2, &d->statistics, c->splits), 0);
+	cpu_correct_map(e, &(struct behind){ &d->statistics, 0, d->bn2.v.gamma, d->middle }, c->c_in, pixels, middle, middle);
 	reference_conv_backward_data_fp64(&l, BATCH, dy, w, dz);
 	reference_bn_backward_fp64(BATCH, c->c_in, pixels, 1, k.x, k.y, k.mean, k.var, k.gamma, dz, dx, dgamma, dbeta);
 	double *tested = packed_to_planes(middle, c->c_in, pixels);
@@ -271,7 +270,6 @@ static void check_conv3(struct block *b, struct dense_layer *d)
 	check_floats(c->name, "BN scale gradient", d->bn2.dgamma, (size_t)c->c_in, dgamma);
 	check_floats(c->name, "BN shift gradient", d->bn2.dbeta, (size_t)c->c_in, dbeta);
 
-	cpu_conv3_weights(e, c, &d->bn2, d->middle, dproduced);
 	check_weight_gradient(c, &l, k.y, dy);
 	forget(&k);
 	free(w);
@@ -314,13 +312,12 @@ static void transitions(void **state)
 
 		fill(next->g.data, next->g.stride, c->c_out, pooled);
 		double *dy = to_planes(next->g.data, next->g.stride, c->c_out, pooled), *dwide = zeros(wide), *dz = zeros(in);
-		cpu_conv1_backward(e, c, &b->out_bn, next->g, NULL, NULL, b->x, b->x, b->g, 0);
+		cpu_conv1_backward(e, c, &b->out_bn, next->g, NULL, b->x, b->g, 0);
 		reference_pool_backward_fp64(&pool, BATCH, y, dy, dwide);
 		reference_conv_backward_data_fp64(&l, BATCH, dwide, w, dz);
 		for (size_t j = 0; j < in; j++)
 			dz[j] = k.y[j] > 0 ? k.gamma[j / (size_t)pixels % (size_t)c->c_in] * dz[j] : 0;
 		check_planes(c->name, "data gradient", b->g.data, (int)b->g.stride, c->c_in, pixels, dz);
-		cpu_conv1_weights(e, c, &b->out_bn, b->x, next->g);
 		check_weight_gradient(c, &l, k.y, dwide);
 		forget(&k);
 		free(w);

@@ -59,12 +59,12 @@ struct moments cpu_moments(const struct cpu_engine *e, int s)
 	return (struct moments){ p, p + e->max_channels, p + 2 * (size_t)e->max_channels };
 }
 
-void cpu_bn_sums(const struct cpu_engine *e, int s, int channels, float **sum, float **dot)
+void cpu_bn_sums(const struct cpu_engine *e, int s, int from, int to, float **sum, float **dot)
 {
 	*sum = part(e, s);
 	*dot = *sum + e->max_channels;
-	memset(*sum, 0, (size_t)channels * sizeof(float));
-	memset(*dot, 0, (size_t)channels * sizeof(float));
+	memset(*sum + from, 0, (size_t)(to - from) * sizeof(float));
+	memset(*dot + from, 0, (size_t)(to - from) * sizeof(float));
 }
 
 void cpu_statistics_finish(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels)
@@ -113,12 +113,11 @@ void cpu_bn_prepare(struct cpu_engine *e, struct bn *bn)
 	profile_add_serial(e->profile, e->threads, WORK_BN, t);
 }
 
-int cpu_bn_finish(struct cpu_engine *e, struct bn *bn, const struct statistics *s)
+int cpu_bn_finish(struct cpu_engine *e, struct bn *bn, const struct statistics *s, int parts)
 {
 	if (bn->index < 0)
 		return 0;
 	const struct net_bn *net = &e->base.conf.plan->bns[bn->index];
-	int parts = cpu_splits(e);
 	uint64_t t = profile_start(e->profile);
 	for (int c = 0; c < bn->channels; c++) {
 		double dbeta = 0, dgamma = 0;
@@ -137,41 +136,56 @@ int cpu_bn_finish(struct cpu_engine *e, struct bn *bn, const struct statistics *
 	return rc ? rc : cpu_gradient(e, net->weight, bn->dgamma, share);
 }
 
-void cpu_correction(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels, const float *gamma)
+void cpu_correction(struct cpu_engine *e, const struct behind *behind, int channels, int pixels)
 {
+	const struct statistics *s = behind->statistics;
 	float *a = e->coefficients, *b = a + e->max_channels, *c = b + e->max_channels;
 	double total = (double)e->count * pixels;
 	for (int i = 0; i < channels; i++) {
-		double inverse = s->inverse[at + i], offset = s->offset[at + i];
-		a[i] = (float)(gamma ? gamma[i] * inverse : inverse);
-		b[i] = (float)(-inverse * inverse * s->s2[at + i] / total);
-		c[i] = (float)(-inverse * (s->s1[at + i] + offset * s->s2[at + i]) / total);
+		int at = behind->at + i;
+		double inverse = s->inverse[at], offset = s->offset[at];
+		a[i] = (float)(behind->gamma ? behind->gamma[i] * inverse : inverse);
+		b[i] = (float)(-inverse * inverse * s->s2[at] / total);
+		c[i] = (float)(-inverse * (s->s1[at] + offset * s->s2[at]) / total);
 	}
+}
+
+void cpu_correct(const struct cpu_engine *e, const struct behind *behind, int pixels, int channels, struct grads g, size_t pixel, struct grads to)
+{
+	const float *a = e->coefficients, *b = a + e->max_channels, *c = b + e->max_channels;
+	struct acts x = acts_slice(e, behind->x, behind->at);
+	e->kernels->at[e->storage].correct(pixels, channels, grads_at(g, pixel), acts_at(e, x, pixel), x.stride, a, b, c, to);
+}
+
+void cpu_pack_gradient(const struct cpu_engine *e, const struct behind *behind, int pixels, int channels, struct grads g, size_t pixel, float *packed,
+                       ptrdiff_t plane)
+{
+	if (behind)
+		cpu_correct(e, behind, pixels, channels, g, pixel, (struct grads){ packed, LANES, plane });
+	else
+		e->kernels->pack(pixels, channels, grads_at(g, pixel).data, g.stride, packed, plane);
 }
 
 struct correction {
 	const struct cpu_engine *e;
+	const struct behind *behind;
 	int channels, pixels;
 	struct grads g, to;
-	struct acts x;
 };
 
 static void correct_image(void *context, int image, int worker)
 {
 	const struct correction *j = context;
-	const float *a = j->e->coefficients, *b = a + j->e->max_channels, *c = b + j->e->max_channels;
 	size_t pixel = (size_t)image * (size_t)j->pixels;
 	uint64_t t = profile_start(j->e->profile);
-	j->e->kernels->at[j->e->storage].correct(j->pixels, j->channels, grads_at(j->g, pixel), acts_at(j->e, j->x, pixel), j->x.stride, a, b, c,
-	                                          grads_at(j->to, pixel));
+	cpu_correct(j->e, j->behind, j->pixels, j->channels, j->g, pixel, grads_at(j->to, pixel));
 	profile_add(j->e->profile, worker, WORK_BN, t);
 }
 
-void cpu_correct(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels, const float *gamma, struct grads g,
-                 struct acts x, struct grads to)
+void cpu_correct_map(struct cpu_engine *e, const struct behind *behind, int channels, int pixels, struct grads g, struct grads to)
 {
-	struct correction job = { e, channels, pixels, grads_slice(g, at), grads_slice(to, at), acts_slice(e, x, at) };
-	cpu_correction(e, s, at, channels, pixels, gamma);
+	struct correction job = { e, behind, channels, pixels, g, to };
+	cpu_correction(e, behind, channels, pixels);
 	cpu_team_run(e->team, e->count, correct_image, &job);
 }
 

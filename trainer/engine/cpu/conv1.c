@@ -5,7 +5,9 @@
 
 #include "engine/cpu/cpu.h"
 
-enum { WEIGHT_CHUNK = 112, CHANNEL_GROUP = 4 * LANES };
+/* Backward takes a chunk of pixels through one group of channels after another: what is packed and multiplied stays in cache while the
+ * weights and the sums of their gradient go by. RESULT_STRIDE is no power of 2, of which a cache holds few lines. */
+enum { CHANNEL_GROUP = 4 * PANEL, RESULT_STRIDE = CHANNEL_GROUP + LANES };
 
 static const ptrdiff_t one_tap[1] = { 0 };
 
@@ -18,11 +20,11 @@ struct chunk {
 size_t cpu_conv1_scratch(const struct conv *c)
 {
 	size_t in = (size_t)round_up(c->c_in, LANES), out = (size_t)round_up(c->c_out, LANES);
-	size_t products = (in + out) * CHUNK, weights = CHANNEL_GROUP * WEIGHT_CHUNK;
-	return products > weights ? products : weights;
+	size_t forward = (in + out) * CHUNK, backward = (out + RESULT_STRIDE + CHANNEL_GROUP) * CHUNK;
+	return forward > backward ? forward : backward;
 }
 
-static int next_chunk(const struct conv *c, size_t *at, size_t end, int limit, struct chunk *chunk)
+static int next_chunk(const struct conv *c, size_t *at, size_t end, struct chunk *chunk)
 {
 	if (*at >= end)
 		return 0;
@@ -34,19 +36,19 @@ static int next_chunk(const struct conv *c, size_t *at, size_t end, int limit, s
 		left = left < w - column ? left : w - column;
 		chunk->in = image * (size_t)c->h_in * (size_t)c->h_in + step * row * (size_t)c->h_in + step * column;
 	}
-	chunk->pixels = left < (size_t)limit ? (int)left : limit;
+	chunk->pixels = left < CHUNK ? (int)left : CHUNK;
 	*at += (size_t)chunk->pixels;
 	return 1;
 }
 
-static void pack_input(const struct cpu_engine *e, const struct conv *c, const struct bn_vectors *bn, int channels, struct acts x,
-                       const struct chunk *chunk, float *packed, ptrdiff_t plane)
+static void pack_input(const struct cpu_engine *e, const struct conv *c, const struct bn_vectors *bn, struct acts x, const struct chunk *chunk,
+                       float *packed)
 {
+	const void *from = acts_at(e, x, chunk->in);
 	if (c->pool)
-		e->kernels->at[e->storage].pack_bn_pool(chunk->pixels, channels, acts_at(e, x, chunk->in), x.stride, (ptrdiff_t)c->h_in * x.stride, bn, packed,
-		                                        plane);
+		e->kernels->at[e->storage].pack_bn_pool(chunk->pixels, c->c_in, from, x.stride, (ptrdiff_t)c->h_in * x.stride, bn, packed, CHUNK * LANES);
 	else
-		e->kernels->at[e->storage].pack_bn(chunk->pixels, channels, acts_at(e, x, chunk->in), x.stride * c->stride, bn, packed, plane);
+		e->kernels->at[e->storage].pack_bn(chunk->pixels, c->c_in, from, x.stride * c->stride, bn, packed, CHUNK * LANES);
 }
 
 /* One product over the batch; a field is set where the product has it. */
@@ -56,9 +58,8 @@ struct job {
 	const struct bn *bn;
 	struct acts x, y;
 	struct grads dy, g;
-	const struct bn *behind;
-	struct acts behind_x;
-	int accumulate;
+	const struct behind *behind;
+	int accumulate, ranges;
 };
 
 static void forward_part(void *context, int part, int worker)
@@ -72,9 +73,9 @@ static void forward_part(void *context, int part, int worker)
 	size_t pixels = (size_t)c->h_out * (size_t)c->h_out, start = (size_t)part_start(part, parts, e->count) * pixels;
 	size_t end = (size_t)part_start(part + 1, parts, e->count) * pixels;
 	struct chunk chunk;
-	for (size_t p = start; next_chunk(c, &p, end, CHUNK, &chunk);) {
+	for (size_t p = start; next_chunk(c, &p, end, &chunk);) {
 		uint64_t t = profile_start(e->profile);
-		pack_input(e, c, &j->bn->v, c->c_in, j->x, &chunk, packed, CHUNK * LANES);
+		pack_input(e, c, &j->bn->v, j->x, &chunk, packed);
 		t = profile_add(e->profile, worker, WORK_BN, t);
 		cpu_multiply(e, c->forward, c->c_out, 1, one_tap, in / LANES, CHUNK * LANES, packed, chunk.pixels, result, out);
 		t = profile_add(e->profile, worker, WORK_FORWARD, t);
@@ -91,97 +92,75 @@ void cpu_conv1_forward(struct cpu_engine *e, const struct conv *c, const struct 
 	cpu_statistics_finish(e, s, at, c->c_out, c->h_out * c->h_out);
 }
 
-/* The result of one chunk goes through ReLU and BN into g. */
-static void backward_chunk(const struct job *j, const struct chunk *chunk, const float *result, float *sum, float *dot)
+/* The result of one chunk for `channels` from `channel` on goes through ReLU and BN into g; the convolution's input is packed. */
+static void finish_backward(const struct job *j, const struct chunk *chunk, int channel, int channels, const float *result, float *sum, float *dot,
+                            float *packed)
 {
 	const struct cpu_engine *e = j->e;
 	const struct conv *c = j->c;
-	int in = round_up(c->c_in, LANES);
-	struct grads to = grads_at(j->g, chunk->in);
-	const void *x = acts_at(e, j->x, chunk->in);
+	struct bn_vectors v = bn_slice(&j->bn->v, channel);
+	struct grads to = grads_slice(grads_at(j->g, chunk->in), channel);
+	const void *x = acts_at(e, acts_slice(e, j->x, channel), chunk->in);
+	ptrdiff_t x_row = (ptrdiff_t)c->h_in * j->x.stride, to_row = (ptrdiff_t)c->h_in * to.stride, plane = CHUNK * LANES;
 	if (c->pool)
-		e->kernels->at[e->storage].bn_backward_pool(chunk->pixels, c->c_in, result, in, x, j->x.stride, (ptrdiff_t)c->h_in * j->x.stride, &j->bn->v,
-		                                            j->bn->v.gamma, to.data, to.stride, (ptrdiff_t)c->h_in * to.stride, sum, dot);
+		e->kernels->at[e->storage].bn_backward_pool(chunk->pixels, channels, result, RESULT_STRIDE, x, j->x.stride, x_row, &v, v.gamma, to.data,
+		                                            to.stride, to_row, sum, dot, packed, plane);
 	else
-		e->kernels->at[e->storage].bn_backward(chunk->pixels, c->c_in, result, in, x, j->x.stride * c->stride, &j->bn->v, j->bn->v.gamma, j->accumulate,
-		                                       (struct grads){ to.data, to.stride * c->stride, to.plane }, sum, dot);
+		e->kernels->at[e->storage].bn_backward(chunk->pixels, channels, result, RESULT_STRIDE, x, j->x.stride * c->stride, &v, v.gamma,
+		                                       j->accumulate, (struct grads){ to.data, to.stride * c->stride, to.plane }, sum, dot, packed,
+		                                       plane);
 }
 
-static void backward_part(void *context, int part, int worker)
+/* Packed pixels times packed gradients, added to the sums of a group of channels. */
+static void add_weights(const struct cpu_engine *e, const struct conv *c, int pixels, int channels, const float *packed, struct grads grad, float *sums)
+{
+	int out = round_up(c->c_out, LANES);
+	for (int o = 0; o < out; o += PANEL)
+		for (int k = 0; k < round_up(channels, LANES) / LANES; k++)
+			e->kernels->outer(pixels, out - o > LANES ? PANEL : LANES, packed + k * CHUNK * LANES, grad.data + o / LANES * grad.plane,
+			                  grad.stride, grad.plane, sums + (size_t)k * LANES * (size_t)out + o, out);
+}
+
+/* One group of images and one range of channels. */
+static void backward_part(void *context, int task, int worker)
 {
 	const struct job *j = context;
 	struct cpu_engine *e = j->e;
 	const struct conv *c = j->c;
-	int parts = cpu_splits(e), in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES);
-	float *packed = e->scratch[worker], *result = packed + (size_t)out * CHUNK, *sum, *dot;
-	const float *a = e->coefficients, *b = a + e->max_channels;
-	cpu_bn_sums(e, part, c->c_in, &sum, &dot);
-	size_t pixels = (size_t)c->h_out * (size_t)c->h_out, end = (size_t)part_start(part + 1, parts, e->count) * pixels;
-	struct chunk chunk;
-	for (size_t p = (size_t)part_start(part, parts, e->count) * pixels; next_chunk(c, &p, end, CHUNK, &chunk);) {
-		struct grads grad = grads_at(j->dy, chunk.out);
-		uint64_t t = profile_start(e->profile);
-		if (j->behind)
-			e->kernels->at[e->storage].correct(chunk.pixels, c->c_out, grad, acts_at(e, j->behind_x, chunk.out), j->behind_x.stride, a, b,
-			                                   b + e->max_channels, grad);
-		if (grad.stride != LANES) {
-			e->kernels->pack(chunk.pixels, c->c_out, grad.data, grad.stride, packed, CHUNK * LANES);
-			grad = (struct grads){ packed, LANES, CHUNK * LANES };
-		}
-		t = profile_add(e->profile, worker, WORK_BN, t);
-		cpu_multiply(e, c->backward, c->c_in, 1, one_tap, out / LANES, grad.plane, grad.data, chunk.pixels, result, in);
-		t = profile_add(e->profile, worker, WORK_DATA, t);
-		backward_chunk(j, &chunk, result, sum, dot);
-		profile_add(e->profile, worker, WORK_BN, t);
-	}
-}
-
-void cpu_conv1_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct bn *behind,
-                        const struct statistics *behind_statistics, struct acts behind_x, struct acts x, struct grads g, int accumulate)
-{
-	struct job job = { .e = e, .c = c, .bn = bn, .x = x, .dy = dy, .g = g, .behind = behind, .behind_x = behind_x, .accumulate = accumulate };
-	if (behind)
-		cpu_correction(e, behind_statistics, 0, c->c_out, behind->pixels, behind->v.gamma);
-	cpu_team_run(e->team, cpu_splits(e), backward_part, &job);
-}
-
-static struct bn_vectors vectors_from(const struct bn_vectors *v, int channel)
-{
-	return (struct bn_vectors){ v->scale + channel, v->shift + channel, v->inverse + channel, v->offset + channel, v->gamma + channel };
-}
-
-static int channel_groups(const struct conv *c)
-{
-	return (c->c_in + CHANNEL_GROUP - 1) / CHANNEL_GROUP;
-}
-
-static void weights_part(void *context, int task, int worker)
-{
-	const struct job *j = context;
-	struct cpu_engine *e = j->e;
-	const struct conv *c = j->c;
-	int out = round_up(c->c_out, LANES), split = task / channel_groups(c), channel = task % channel_groups(c) * CHANNEL_GROUP;
-	int channels = c->c_in - channel < CHANNEL_GROUP ? c->c_in - channel : CHANNEL_GROUP, blocks = round_up(channels, LANES) / LANES;
-	float *packed = e->scratch[worker], *sums = cpu_weight_sums(e, c, split) + (size_t)channel * (size_t)out;
-	memset(sums, 0, (size_t)blocks * LANES * (size_t)out * sizeof *sums);
-	struct bn_vectors v = vectors_from(&j->bn->v, channel);
+	int split = task / j->ranges, from = cpu_range_start(c, task % j->ranges, j->ranges), to = cpu_range_start(c, task % j->ranges + 1, j->ranges);
+	int out = round_up(c->c_out, LANES);
+	float *gradient = e->scratch[worker], *result = gradient + (size_t)out * CHUNK, *packed = result + RESULT_STRIDE * CHUNK;
+	float *sums = cpu_weight_sums(e, c, split), *sum, *dot;
+	memset(sums + (size_t)from * (size_t)out, 0, (size_t)round_up(to - from, LANES) * (size_t)out * sizeof *sums);
+	cpu_bn_sums(e, split, from, to, &sum, &dot);
 	size_t pixels = (size_t)c->h_out * (size_t)c->h_out, end = (size_t)part_start(split + 1, c->splits, e->count) * pixels;
 	struct chunk chunk;
-	for (size_t p = (size_t)part_start(split, c->splits, e->count) * pixels; next_chunk(c, &p, end, WEIGHT_CHUNK, &chunk);) {
-		uint64_t t = profile_start(e->profile);
-		pack_input(e, c, &v, channels, acts_slice(e, j->x, channel), &chunk, packed, WEIGHT_CHUNK * LANES);
-		t = profile_add(e->profile, worker, WORK_BN, t);
+	for (size_t p = (size_t)part_start(split, c->splits, e->count) * pixels; next_chunk(c, &p, end, &chunk);) {
 		struct grads grad = grads_at(j->dy, chunk.out);
-		for (int o = 0; o < out; o += PANEL)
-			for (int k = 0; k < blocks; k++)
-				e->kernels->outer(chunk.pixels, out - o > LANES ? PANEL : LANES, packed + k * WEIGHT_CHUNK * LANES, grad.data + o / LANES * grad.plane,
-				                  grad.stride, grad.plane, sums + (size_t)k * LANES * (size_t)out + o, out);
-		profile_add(e->profile, worker, WORK_WEIGHTS, t);
+		uint64_t t = profile_start(e->profile);
+		if (j->behind || grad.stride != LANES) {
+			cpu_pack_gradient(e, j->behind, chunk.pixels, c->c_out, j->dy, chunk.out, gradient, CHUNK * LANES);
+			grad = (struct grads){ gradient, LANES, CHUNK * LANES };
+		}
+		t = profile_add(e->profile, worker, WORK_BN, t);
+		for (int channel = from; channel < to; channel += CHANNEL_GROUP) {
+			int channels = to - channel < CHANNEL_GROUP ? to - channel : CHANNEL_GROUP;
+			cpu_multiply(e, c->backward + (size_t)channel * (size_t)out, channels, 1, one_tap, out / LANES, grad.plane, grad.data, chunk.pixels, result,
+			             RESULT_STRIDE);
+			t = profile_add(e->profile, worker, WORK_DATA, t);
+			finish_backward(j, &chunk, channel, channels, result, sum + channel, dot + channel, packed);
+			t = profile_add(e->profile, worker, WORK_BN, t);
+			add_weights(e, c, chunk.pixels, channels, packed, grad, sums + (size_t)channel * (size_t)out);
+			t = profile_add(e->profile, worker, WORK_WEIGHTS, t);
+		}
 	}
 }
 
-void cpu_conv1_weights(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct grads dy)
+void cpu_conv1_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct behind *behind, struct acts x,
+                        struct grads g, int accumulate)
 {
-	struct job job = { .e = e, .c = c, .bn = bn, .x = x, .dy = dy };
-	cpu_team_run(e->team, c->splits * channel_groups(c), weights_part, &job);
+	struct job job = { .e = e, .c = c, .bn = bn, .x = x, .dy = dy, .g = g, .behind = behind, .accumulate = accumulate, .ranges = cpu_ranges(e, c) };
+	if (behind)
+		cpu_correction(e, behind, c->c_out, c->h_out * c->h_out);
+	cpu_team_run(e->team, c->splits * job.ranges, backward_part, &job);
 }

@@ -1,88 +1,156 @@
 /* SPDX-License-Identifier: Apache-2.0
- * 3 x 3 convolutions of step 1. A band of rows of one image is packed with a border, so that every tap is the same product shifted
- * by a constant. */
+ * 3 x 3 convolutions of padding 1. A band of output rows of one image is packed so that every tap is the same product shifted by a
+ * constant. At step 1 that takes a border of zeros. At step 2 a map is packed as four phases (even or odd row, even or odd column): in
+ * its phase, what a tap reads moves by one when the output moves by one:
+ *     phase [rows + 1][h_out + 1][16]: even slot s holds input line 2 s, odd slot s holds line 2 s - 1, outside is zero. */
 #include <string.h>
 
 #include "engine/cpu/cpu.h"
 
-enum { BAND_FLOATS = 64 << 10 /* of packed input: a quarter of a 1 MiB L2 */, CHANNEL_GROUP = 4 * LANES };
+enum {
+	BAND_FLOATS = 96 << 10,                /* of what is packed: three eighths of a 1 MiB L2 */
+	CHANNEL_GROUP = 4 * LANES,             /* input channels that backward takes at a time */
+	RESULT_STRIDE = CHANNEL_GROUP + LANES, /* no power of 2, of which a cache holds few lines */
+	RUN = 64                               /* pixels whose products for all taps stay in a 48 KiB L1 */
+};
 
-/* Rows of a band so that its packed input stays in cache; `channels` padded. */
-static int band_rows(int h, int channels)
+/* Input pixels that the same taps reach, from an output that lies `down` and `right` of the first one in the packed gradient. */
+struct phase {
+	int taps;
+	int tap[MAX_TAPS], down[MAX_TAPS], right[MAX_TAPS];
+};
+
+static const struct phase whole = { 9, { 0, 1, 2, 3, 4, 5, 6, 7, 8 }, { 2, 2, 2, 1, 1, 1, 0, 0, 0 }, { 2, 1, 0, 2, 1, 0, 2, 1, 0 } };
+static const struct phase quarter[PHASES] = { /* 2 * odd row + odd column */
+	{ 1, { 4 }, { 0 }, { 0 } },
+	{ 2, { 3, 5 }, { 0, 0 }, { 1, 0 } },
+	{ 2, { 1, 7 }, { 1, 0 }, { 0, 0 } },
+	{ 4, { 0, 2, 6, 8 }, { 1, 1, 0, 0 }, { 1, 0, 1, 0 } },
+};
+
+static const struct phase *phases_of(const struct conv *c)
 {
-	int most = BAND_FLOATS / ((h + 2) * channels) - 2;
+	return c->stride == 2 ? quarter : &whole;
+}
+
+static int phase_count(const struct conv *c)
+{
+	return c->stride == 2 ? PHASES : 1;
+}
+
+/* Zeros before a packed gradient's first line and pixel; there is always one line and pixel of them behind. */
+static int border(const struct conv *c)
+{
+	return c->stride == 1;
+}
+
+/* Output rows [row, row + rows) of an image. */
+struct band {
+	int row, rows;
+	ptrdiff_t pitch, plane;  /* floats a packed line; a block of channels of one phase or of the gradient */
+	ptrdiff_t tap[MAX_TAPS]; /* where a tap's value lies, from the place of the output pixel */
+};
+
+/* Rows of a band of which this many floats are packed for each pixel: bands of about one size that stay in cache. */
+static int band_rows(const struct conv *c, int floats)
+{
+	int h = c->h_out, ends = border(c) + 1, most = BAND_FLOATS / ((h + ends) * floats) - ends;
 	most = most < 1 ? 1 : most > h ? h : most;
 	int bands = (h + most - 1) / most;
 	return (h + bands - 1) / bands;
 }
 
-size_t cpu_conv3_scratch(const struct conv *c)
+static struct band band_of(const struct conv *c, int row, int rows)
 {
-	if (c->stride == 2)
-		return cpu_conv3_stride2_scratch(c);
-	size_t in = (size_t)round_up(c->c_in, LANES), out = (size_t)round_up(c->c_out, LANES), h = (size_t)c->h_in;
-	size_t rows = (size_t)band_rows(c->h_in, (int)in), weight_rows = (size_t)band_rows(c->h_in, CHANNEL_GROUP + (int)out);
-	size_t products = (rows + 2) * (h + 2) * (in > out ? in : out) + rows * h * (in > out ? in : out);
-	size_t weights = (weight_rows + 2) * (h + 2) * (CHANNEL_GROUP + out);
-	return products > weights ? products : weights;
-}
-
-/* Rows [row, row + rows) of an image with a border of one pixel; plane floats a block of channels. */
-struct band {
-	int row, rows, h;
-	ptrdiff_t plane;
-};
-
-static struct band band_of(int row, int rows, int h)
-{
-	struct band b = { row, rows < h - row ? rows : h - row, h, 0 };
-	b.plane = (ptrdiff_t)(b.rows + 2) * (h + 2) * LANES;
+	struct band b = { .row = row, .rows = rows < c->h_out - row ? rows : c->h_out - row };
+	b.pitch = (ptrdiff_t)(c->h_out + border(c) + 1) * LANES;
+	b.plane = (b.rows + border(c) + 1) * b.pitch;
+	for (int t = 0; t < MAX_TAPS; t++) {
+		int ky = t / 3, kx = t % 3;
+		if (c->stride == 1)
+			b.tap[t] = ky * b.pitch + kx * LANES;
+		else
+			b.tap[t] = (2 * (ky != 1) + (kx != 1)) * b.plane + (ky == 2) * b.pitch + (kx == 2) * LANES;
+	}
 	return b;
 }
 
-/* Packed rows from -1 to rows, the border zero. Exactly one of x (with bn) and g is packed. */
-static void pack_band(const struct cpu_engine *e, const struct band *b, int channels, size_t image, const struct bn_vectors *bn, struct acts x,
-                      struct grads g, float *packed)
+static int forward_rows(const struct conv *c)
 {
-	int blocks = round_up(channels, LANES) / LANES, pitch = (b->h + 2) * LANES;
+	return band_rows(c, phase_count(c) * round_up(c->c_in, LANES));
+}
+
+static int backward_rows(const struct conv *c)
+{
+	return band_rows(c, phase_count(c) * CHANNEL_GROUP + round_up(c->c_out, LANES));
+}
+
+size_t cpu_conv3_scratch(const struct conv *c)
+{
+	struct band f = band_of(c, 0, forward_rows(c)), b = band_of(c, 0, backward_rows(c));
+	size_t in = (size_t)round_up(c->c_in, LANES), out = (size_t)round_up(c->c_out, LANES), phases = (size_t)phase_count(c), h = (size_t)c->h_out;
+	size_t forward = phases * (size_t)f.plane * in / LANES + (size_t)f.rows * h * out;
+	size_t backward = (size_t)b.plane * (phases * CHANNEL_GROUP + out) / LANES + h * RESULT_STRIDE;
+	return forward > backward ? forward : backward;
+}
+
+/* Zeros around the pixels of one packed line, or in place of a line outside the map. */
+static void clear_line(const struct band *b, int blocks, int before, int inside, float *line)
+{
+	for (int k = 0; k < blocks; k++, line += b->plane) {
+		memset(line, 0, (size_t)(inside ? before * LANES : b->pitch) * sizeof *line);
+		memset(line + b->pitch - LANES, 0, LANES * sizeof *line);
+	}
+}
+
+/* relu(bn(x)) of `channels` with a border. */
+static void pack_bordered(const struct cpu_engine *e, const struct conv *c, const struct band *b, int channels, size_t image, const struct bn_vectors *bn,
+                          struct acts x, float *packed)
+{
 	for (int r = -1; r <= b->rows; r++) {
-		float *to = packed + (r + 1) * pitch;
-		size_t pixel = image + (size_t)(b->row + r) * (size_t)b->h;
-		int inside = b->row + r >= 0 && b->row + r < b->h;
-		for (int k = 0; k < blocks; k++) {
-			float *line = to + k * b->plane;
-			if (!inside)
-				memset(line, 0, (size_t)pitch * sizeof *line);
-			memset(line, 0, LANES * sizeof *line);
-			memset(line + pitch - LANES, 0, LANES * sizeof *line);
+		int y = b->row + r, inside = y >= 0 && y < c->h_in;
+		float *line = packed + (r + 1) * b->pitch;
+		clear_line(b, round_up(channels, LANES) / LANES, 1, inside, line);
+		if (inside)
+			e->kernels->at[e->storage].pack_bn(c->h_in, channels, acts_at(e, x, image + (size_t)(y * c->h_in)), x.stride, bn, line + LANES, b->plane);
+	}
+}
+
+/* The same in all phases, PHASES * plane floats a block of channels. */
+static void pack_phases(const struct cpu_engine *e, const struct conv *c, const struct band *b, int channels, size_t image, const struct bn_vectors *bn,
+                        struct acts x, float *packed)
+{
+	memset(packed, 0, (size_t)round_up(channels, LANES) / LANES * PHASES * (size_t)b->plane * sizeof *packed);
+	for (int phase = 0; phase < PHASES; phase++)
+		for (int s = 0; s <= b->rows; s++) {
+			int odd_row = phase >> 1, odd_column = phase & 1, y = 2 * (b->row + s) - odd_row;
+			if (y < 0 || y >= c->h_in || (!odd_row && s == b->rows))
+				continue;
+			int pixels = odd_column ? c->h_in / 2 : c->h_out;
+			e->kernels->at[e->storage].pack_bn(pixels, channels, acts_at(e, x, image + (size_t)(y * c->h_in + odd_column)), 2 * x.stride, bn,
+			                                   packed + phase * b->plane + s * b->pitch + odd_column * LANES, PHASES * b->plane);
 		}
-		if (!inside)
-			continue;
-		if (bn)
-			e->kernels->at[e->storage].pack_bn(b->h, channels, acts_at(e, x, pixel), x.stride, bn, to + LANES, b->plane);
-		else
-			e->kernels->pack(b->h, channels, g.data + pixel * (size_t)g.stride, g.stride, to + LANES, b->plane);
-	}
 }
 
-/* The taps' shifts from an output pixel's top left neighbour; backward runs through them the other way. */
-static void tap_shifts(int h, int backward, ptrdiff_t tap[MAX_TAPS])
+static void pack_values(const struct cpu_engine *e, const struct conv *c, const struct band *b, int channels, int n, const struct bn_vectors *bn,
+                        struct acts x, float *packed)
 {
-	for (int t = 0; t < MAX_TAPS; t++) {
-		int k = backward ? MAX_TAPS - 1 - t : t;
-		tap[t] = (ptrdiff_t)(k / 3 * (h + 2) + k % 3) * LANES;
-	}
+	size_t image = (size_t)n * (size_t)(c->h_in * c->h_in);
+	(c->stride == 2 ? pack_phases : pack_bordered)(e, c, b, channels, image, bn, x, packed);
 }
 
-static void multiply_band(const struct cpu_engine *e, const struct band *b, const float *panels, int rows_of_b, int cols, int backward,
-                          const float *packed, float *result)
+/* The gradient with its border, corrected. */
+static void pack_gradient(const struct cpu_engine *e, const struct conv *c, const struct band *b, int n, const struct behind *behind, struct grads dy,
+                          float *packed)
 {
-	int out = round_up(cols, LANES), blocks = round_up(rows_of_b, LANES) / LANES;
-	ptrdiff_t tap[MAX_TAPS];
-	tap_shifts(b->h, backward, tap);
-	for (int r = 0; r < b->rows; r++)
-		cpu_multiply(e, panels, cols, MAX_TAPS, tap, blocks, b->plane, packed + r * (b->h + 2) * LANES, b->h, result + (size_t)r * (size_t)b->h * (size_t)out,
-		             out);
+	size_t image = (size_t)n * (size_t)(c->h_out * c->h_out);
+	for (int r = -border(c); r <= b->rows; r++) {
+		int y = b->row + r, inside = y >= 0 && y < c->h_out;
+		float *line = packed + (r + border(c)) * b->pitch;
+		clear_line(b, round_up(c->c_out, LANES) / LANES, border(c), inside, line);
+		if (inside)
+			cpu_pack_gradient(e, behind, c->h_out, c->c_out, dy, image + (size_t)(y * c->h_out), line + border(c) * LANES, b->plane);
+	}
 }
 
 /* One product over the batch; a field is set where the product has it. */
@@ -92,6 +160,8 @@ struct job {
 	const struct bn *bn;
 	struct acts x, y;
 	struct grads dy, g;
+	const struct behind *behind;
+	int ranges;
 };
 
 static void forward_part(void *context, int part, int worker)
@@ -99,20 +169,21 @@ static void forward_part(void *context, int part, int worker)
 	const struct job *j = context;
 	struct cpu_engine *e = j->e;
 	const struct conv *c = j->c;
-	int parts = cpu_splits(e), in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), h = c->h_in, rows = band_rows(h, in), first = 1;
+	int parts = cpu_splits(e), blocks = round_up(c->c_in, LANES) / LANES, out = round_up(c->c_out, LANES), h = c->h_out, rows = forward_rows(c), first = 1;
 	struct moments m = cpu_moments(e, part);
 	for (int n = part_start(part, parts, e->count); n < part_start(part + 1, parts, e->count); n++)
 		for (int row = 0; row < h; row += rows, first = 0) {
-			struct band b = band_of(row, rows, h);
-			size_t image = (size_t)n * (size_t)(h * h);
-			float *packed = e->scratch[worker], *result = packed + b.plane * (in / LANES);
+			struct band b = band_of(c, row, rows);
+			ptrdiff_t plane = phase_count(c) * b.plane;
+			float *packed = e->scratch[worker], *result = packed + plane * blocks;
 			uint64_t t = profile_start(e->profile);
-			pack_band(e, &b, c->c_in, image, &j->bn->v, j->x, (struct grads){ 0 }, packed);
+			pack_values(e, c, &b, c->c_in, n, &j->bn->v, j->x, packed);
 			t = profile_add(e->profile, worker, WORK_BN, t);
-			multiply_band(e, &b, c->forward, c->c_in, c->c_out, 0, packed, result);
+			for (int r = 0; r < b.rows; r++)
+				cpu_multiply(e, c->forward, c->c_out, MAX_TAPS, b.tap, blocks, plane, packed + r * b.pitch, h, result + r * h * out, out);
 			t = profile_add(e->profile, worker, WORK_FORWARD, t);
-			e->kernels->at[e->storage].finish(b.rows * h, c->c_out, result, out, acts_at(e, j->y, image + (size_t)(row * h)), j->y.stride,
-			                                  e->training ? &m : NULL, first);
+			e->kernels->at[e->storage].finish(b.rows * h, c->c_out, result, out, acts_at(e, j->y, (size_t)n * (size_t)(h * h) + (size_t)(row * h)),
+			                                  j->y.stride, e->training ? &m : NULL, first);
 			profile_add(e->profile, worker, WORK_BN, t);
 		}
 }
@@ -120,96 +191,105 @@ static void forward_part(void *context, int part, int worker)
 void cpu_conv3_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at)
 {
 	struct job job = { .e = e, .c = c, .bn = bn, .x = x, .y = y };
-	if (c->stride == 2)
-		cpu_conv3_stride2_forward(e, c, bn, x, y);
-	else
-		cpu_team_run(e->team, cpu_splits(e), forward_part, &job);
+	cpu_team_run(e->team, cpu_splits(e), forward_part, &job);
 	cpu_statistics_finish(e, s, at, c->c_out, c->h_out * c->h_out);
 }
 
-static void backward_part(void *context, int part, int worker)
+void cpu_conv3_pack_backward(const struct conv *c, const float *w)
 {
-	const struct job *j = context;
-	struct cpu_engine *e = j->e;
+	const struct phase *phase = phases_of(c);
+	size_t tap = (size_t)round_up(c->c_in, LANES) * (size_t)round_up(c->c_out, LANES);
+	float *to = c->backward;
+	for (int p = 0; p < phase_count(c); to += (size_t)phase[p++].taps * tap)
+		cpu_pack_panels(to, w, c->c_out, c->c_in, phase[p].taps, phase[p].tap, (ptrdiff_t)c->c_in * MAX_TAPS, MAX_TAPS);
+}
+
+/* The gradient's border is zero, so a band's rows and the border between them are summed as one run. */
+static void add_weights(const struct cpu_engine *e, const struct conv *c, const struct band *b, int channels, const float *values, const float *grads,
+                        float *sums)
+{
+	int in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), run = b->rows * (int)(b->pitch / LANES) - border(c) - 1;
+	const float *first = grads + border(c) * (b->pitch + LANES);
+	for (int o = 0; o < out; o += PANEL)
+		for (int k = 0; k < round_up(channels, LANES) / LANES; k++)
+			for (int p = 0; p < run; p += RUN)
+				for (int t = 0; t < MAX_TAPS; t++)
+					e->kernels->outer(run - p < RUN ? run - p : RUN, out - o > LANES ? PANEL : LANES,
+					                  values + k * phase_count(c) * b->plane + b->tap[t] + p * LANES, first + o / LANES * b->plane + p * LANES, LANES, b->plane,
+					                  sums + ((size_t)t * (size_t)in + (size_t)k * LANES) * (size_t)out + o, out);
+}
+
+/* The data gradient of a group of channels where the band's row r is: one input row, or two at step 2. */
+static void backward_row(const struct job *j, const struct band *b, int n, int r, int channel, int channels, const float *packed, float *result,
+                         float *sum, float *dot, int worker)
+{
+	const struct cpu_engine *e = j->e;
 	const struct conv *c = j->c;
-	int parts = cpu_splits(e), in = round_up(c->c_in, LANES), h = c->h_in, rows = band_rows(h, in);
-	float *sum, *dot;
-	cpu_bn_sums(e, part, c->c_in, &sum, &dot);
-	for (int n = part_start(part, parts, e->count); n < part_start(part + 1, parts, e->count); n++)
-		for (int row = 0; row < h; row += rows) {
-			struct band b = band_of(row, rows, h);
-			size_t image = (size_t)n * (size_t)(h * h), pixel = image + (size_t)(row * h);
-			float *packed = e->scratch[worker], *result = packed + b.plane * (round_up(c->c_out, LANES) / LANES);
+	size_t in = (size_t)round_up(c->c_in, LANES), out = (size_t)round_up(c->c_out, LANES);
+	struct bn_vectors v = bn_slice(&j->bn->v, channel);
+	const float *panels = c->backward;
+	for (int p = 0; p < phase_count(c); p++) {
+		const struct phase *phase = &phases_of(c)[p];
+		int y = c->stride * (b->row + r) + (p >> 1), pixels = p & 1 ? c->h_in / 2 : c->h_out;
+		ptrdiff_t tap[MAX_TAPS];
+		for (int t = 0; t < phase->taps; t++)
+			tap[t] = phase->down[t] * b->pitch + phase->right[t] * LANES;
+		if (y < c->h_in) {
+			size_t pixel = (size_t)n * (size_t)(c->h_in * c->h_in) + (size_t)(y * c->h_in + (p & 1));
+			struct grads to = grads_at(j->g, pixel);
+			to.data += channel / LANES * to.plane;
+			to.stride *= c->stride;
 			uint64_t t = profile_start(e->profile);
-			pack_band(e, &b, c->c_out, image, NULL, (struct acts){ 0 }, j->dy, packed);
-			t = profile_add(e->profile, worker, WORK_BN, t);
-			multiply_band(e, &b, c->backward, c->c_out, c->c_in, 1, packed, result);
+			cpu_multiply(e, panels + (size_t)channel * (size_t)phase->taps * out, channels, phase->taps, tap, (int)out / LANES, b->plane,
+			             packed + r * b->pitch, pixels, result, RESULT_STRIDE);
 			t = profile_add(e->profile, worker, WORK_DATA, t);
-			e->kernels->at[e->storage].bn_backward(b.rows * h, c->c_in, result, in, acts_at(e, j->x, pixel), j->x.stride, &j->bn->v, NULL, 0,
-			                                       grads_at(j->g, pixel), sum, dot);
+			e->kernels->at[e->storage].bn_backward(pixels, channels, result, RESULT_STRIDE, acts_at(e, acts_slice(e, j->x, channel), pixel),
+			                                       c->stride * j->x.stride, &v, NULL, 0, to, sum, dot, NULL, 0);
 			profile_add(e->profile, worker, WORK_BN, t);
 		}
+		panels += (size_t)phase->taps * in * out;
+	}
 }
 
-void cpu_conv3_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, struct acts x, struct grads g)
-{
-	struct job job = { .e = e, .c = c, .bn = bn, .x = x, .dy = dy, .g = g };
-	if (c->stride == 2)
-		cpu_conv3_stride2_backward(e, c, bn, dy, x, g);
-	else
-		cpu_team_run(e->team, cpu_splits(e), backward_part, &job);
-}
-
-/* The gradient band's border is zero, so its pixels and the border between its rows are summed as one run. */
-static void outer_band(const struct cpu_engine *e, const struct conv *c, const struct band *b, const float *values, int blocks, const float *grads,
-                       float *sums)
-{
-	int in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), run = b->rows * (b->h + 2) - 2;
-	const float *first = grads + (b->h + 3) * LANES;
-	ptrdiff_t tap[MAX_TAPS];
-	tap_shifts(b->h, 0, tap);
-	for (int o = 0; o < out; o += PANEL)
-		for (int k = 0; k < blocks; k++)
-			for (int t = 0; t < MAX_TAPS; t++)
-				e->kernels->outer(run, out - o > LANES ? PANEL : LANES, values + k * b->plane + tap[t], first + o / LANES * b->plane, LANES, b->plane,
-				                  sums + ((size_t)t * (size_t)in + (size_t)k * LANES) * (size_t)out + o, out);
-}
-
-static int channel_groups(const struct conv *c)
-{
-	return (c->c_in + CHANNEL_GROUP - 1) / CHANNEL_GROUP;
-}
-
-static void weights_part(void *context, int task, int worker)
+/* One group of images and one range of channels. */
+static void backward_part(void *context, int task, int worker)
 {
 	const struct job *j = context;
 	struct cpu_engine *e = j->e;
 	const struct conv *c = j->c;
-	int in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), h = c->h_in, rows = band_rows(h, CHANNEL_GROUP + out);
-	int split = task / channel_groups(c), channel = task % channel_groups(c) * CHANNEL_GROUP;
-	int channels = c->c_in - channel < CHANNEL_GROUP ? c->c_in - channel : CHANNEL_GROUP, blocks = round_up(channels, LANES) / LANES;
-	float *sums = cpu_weight_sums(e, c, split) + (size_t)channel * (size_t)out;
+	int split = task / j->ranges, from = cpu_range_start(c, task % j->ranges, j->ranges), to = cpu_range_start(c, task % j->ranges + 1, j->ranges);
+	int in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), rows = backward_rows(c);
+	float *sums = cpu_weight_sums(e, c, split), *sum, *dot;
 	for (int t = 0; t < MAX_TAPS; t++)
-		memset(sums + (size_t)t * (size_t)in * (size_t)out, 0, (size_t)blocks * LANES * (size_t)out * sizeof *sums);
-	struct bn_vectors v = { j->bn->v.scale + channel, j->bn->v.shift + channel, NULL, NULL, NULL };
+		memset(sums + (size_t)(t * in + from) * (size_t)out, 0, (size_t)round_up(to - from, LANES) * (size_t)out * sizeof *sums);
+	cpu_bn_sums(e, split, from, to, &sum, &dot);
 	for (int n = part_start(split, c->splits, e->count); n < part_start(split + 1, c->splits, e->count); n++)
-		for (int row = 0; row < h; row += rows) {
-			struct band b = band_of(row, rows, h);
-			float *values = e->scratch[worker], *grads = values + b.plane * blocks;
+		for (int row = 0; row < c->h_out; row += rows) {
+			struct band b = band_of(c, row, rows);
+			float *grads = e->scratch[worker], *values = grads + b.plane * (out / LANES);
+			float *result = values + phase_count(c) * b.plane * (CHANNEL_GROUP / LANES);
 			uint64_t t = profile_start(e->profile);
-			pack_band(e, &b, channels, (size_t)n * (size_t)(h * h), &v, acts_slice(e, j->x, channel), (struct grads){ 0 }, values);
-			pack_band(e, &b, c->c_out, (size_t)n * (size_t)(h * h), NULL, (struct acts){ 0 }, j->dy, grads);
-			t = profile_add(e->profile, worker, WORK_BN, t);
-			outer_band(e, c, &b, values, blocks, grads, sums);
-			profile_add(e->profile, worker, WORK_WEIGHTS, t);
+			pack_gradient(e, c, &b, n, j->behind, j->dy, grads);
+			profile_add(e->profile, worker, WORK_BN, t);
+			for (int channel = from; channel < to; channel += CHANNEL_GROUP) {
+				int channels = to - channel < CHANNEL_GROUP ? to - channel : CHANNEL_GROUP;
+				struct bn_vectors v = bn_slice(&j->bn->v, channel);
+				t = profile_start(e->profile);
+				pack_values(e, c, &b, channels, n, &v, acts_slice(e, j->x, channel), values);
+				t = profile_add(e->profile, worker, WORK_BN, t);
+				add_weights(e, c, &b, channels, values, grads, sums + (size_t)channel * (size_t)out);
+				profile_add(e->profile, worker, WORK_WEIGHTS, t);
+				for (int r = 0; r < b.rows; r++)
+					backward_row(j, &b, n, r, channel, channels, grads, result, sum + channel, dot + channel, worker);
+			}
 		}
 }
 
-void cpu_conv3_weights(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct grads dy)
+void cpu_conv3_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct behind *behind, struct acts x,
+                        struct grads g)
 {
-	struct job job = { .e = e, .c = c, .bn = bn, .x = x, .dy = dy };
-	if (c->stride == 2)
-		cpu_conv3_stride2_weights(e, c, bn, x, dy);
-	else
-		cpu_team_run(e->team, c->splits * channel_groups(c), weights_part, &job);
+	struct job job = { .e = e, .c = c, .bn = bn, .x = x, .dy = dy, .g = g, .behind = behind, .ranges = cpu_ranges(e, c) };
+	if (behind)
+		cpu_correction(e, behind, c->c_out, c->h_out * c->h_out);
+	cpu_team_run(e->team, c->splits * job.ranges, backward_part, &job);
 }

@@ -237,6 +237,7 @@ int engine_cpu_open(struct engine **engine, const struct engine_conf *conf, stru
 	c->kernels = conf->variant == VARIANT_PORTABLE ? &cpu_kernels_portable : cpu_kernels_best();
 	c->storage = conf->precision == PRECISION_BF16 ? STORE_BF16 : STORE_FP32;
 	c->threads = conf->threads ? conf->threads : omp_get_num_procs();
+	c->most_splits = MAX_SPLITS;
 	int rc = allocate(c);
 	if (rc) {
 		close_engine(&c->base);

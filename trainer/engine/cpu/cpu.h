@@ -48,6 +48,15 @@ struct statistics {
 	double *s1, *s2;                      /* [channels] */
 };
 
+/* The BN behind a convolution whose gradient dy still lacks the correction (see above): who packs dy adds it on the way, which saves
+ * a pass over memory. */
+struct behind {
+	const struct statistics *statistics; /* of x */
+	int at;                              /* channel of x and statistics where dy's first lies */
+	const float *gamma;                  /* NULL for G, which has it already */
+	struct acts x;
+};
+
 /* A convolution of k = 1 or 3 padded to keep the size at step 1, where `pool` on the mean of 2 x 2 inputs (the transition's pool
  * taken first: both are linear and it quarters the work). The stem is one with c_in = its packed row. */
 struct conv {
@@ -57,8 +66,8 @@ struct conv {
 	int h_in, h_out, pool;
 	int splits;           /* groups of images with their own weight gradient */
 	float *forward;       /* [panel of c_out][k²][c_in / 16][16][16 or 32] */
-	float *backward;      /* [panel of c_in][k²][c_out / 16][16][16 or 32], at stride 2 one after the other for each of the PHASES
-	                       * with its taps for k²; NULL: no data gradient needed */
+	float *backward;      /* [panel of c_in][k²][c_out / 16][16][16 or 32], at k = 3 and stride 2 one after the other for each of the
+	                       * PHASES with its taps for k²; NULL: no data gradient needed */
 };
 
 struct dense_layer {
@@ -137,6 +146,7 @@ struct cpu_engine {
 	const struct cpu_kernels *kernels;
 	enum storage storage;
 	int threads;
+	int most_splits;                   /* MAX_SPLITS; a benchmark lowers it to show what the fixed order costs */
 	struct cpu_team *team;
 	struct cpu_profile *profile;       /* [threads]; NULL: not measured */
 	float *params, *moment1, *moment2; /* [slab_count] in the layout's padded order */
@@ -193,6 +203,11 @@ static inline struct acts acts_slice(const struct cpu_engine *e, struct acts a, 
 	return (struct acts){ (char *)a.data + (size_t)channel * storage_size(e->storage), a.stride };
 }
 
+static inline struct bn_vectors bn_slice(const struct bn_vectors *v, int channel)
+{
+	return (struct bn_vectors){ v->scale + channel, v->shift + channel, v->inverse + channel, v->offset + channel, v->gamma + channel };
+}
+
 /* NHWC only: a slice may start inside a vector. */
 static inline struct grads grads_slice(struct grads g, int channel)
 {
@@ -212,7 +227,7 @@ static inline int part_start(int s, int parts, int n)
 
 static inline int cpu_splits(const struct cpu_engine *e)
 {
-	return e->count < MAX_SPLITS ? e->count : MAX_SPLITS;
+	return e->count < e->most_splits ? e->count : e->most_splits;
 }
 
 /* A parameter's place in params, moments and slab. */
@@ -226,22 +241,25 @@ int cpu_statistics_alloc(struct cpu_engine *e, struct statistics *s, int channel
 int cpu_bn_open(struct cpu_engine *e, struct bn *bn, const struct net_layer *l, const struct statistics *s);
 /* Part s's moments of `channels` channels in e->sums. */
 struct moments cpu_moments(const struct cpu_engine *e, int s);
-/* Part s's sum and dot of bn_backward, zeroed. */
-void cpu_bn_sums(const struct cpu_engine *e, int s, int channels, float **sum, float **dot);
+/* Part s's sum and dot of bn_backward, channels [from, to) zeroed. */
+void cpu_bn_sums(const struct cpu_engine *e, int s, int from, int to, float **sum, float **dot);
 /* Joins the parts' moments into mean and var of channels [at, at + channels), `pixels` an image. Does nothing in evaluation. */
 void cpu_statistics_finish(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels);
 /* Scale and shift from the batch's or the running statistics. */
 void cpu_bn_prepare(struct cpu_engine *e, struct bn *bn);
 /* Joins the parts' sums into dgamma and dbeta, hands them over, and adds to s1 and s2 of the channels' producer. */
-int cpu_bn_finish(struct cpu_engine *e, struct bn *bn, const struct statistics *s);
+int cpu_bn_finish(struct cpu_engine *e, struct bn *bn, const struct statistics *s, int parts);
 /* The identity that any map of at most `channels` may be read through. */
 int cpu_identity_open(struct cpu_engine *e, struct bn *bn, int channels);
-/* a, b, c in e->coefficients, as correct() takes them, for channels [at, at + channels): see the identity above; gamma NULL for G,
- * which has it already. */
-void cpu_correction(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels, const float *gamma);
-/* Corrects g, the gradient of x, into `to` (g itself: in place): channels [at, at + channels) of all. */
-void cpu_correct(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels, const float *gamma, struct grads g,
-                 struct acts x, struct grads to);
+/* a, b, c in e->coefficients for the first `channels` of *behind, as correct() takes them: see the identity above. */
+void cpu_correction(struct cpu_engine *e, const struct behind *behind, int channels, int pixels);
+/* With these coefficients: corrects g from `pixel` on into `to` (the same place in g: in place). */
+void cpu_correct(const struct cpu_engine *e, const struct behind *behind, int pixels, int channels, struct grads g, size_t pixel, struct grads to);
+/* The same, packed; behind NULL: g, which is NHWC, needs no correction. */
+void cpu_pack_gradient(const struct cpu_engine *e, const struct behind *behind, int pixels, int channels, struct grads g, size_t pixel, float *packed,
+                       ptrdiff_t plane);
+/* Coefficients and correction of a whole map into `to` (g itself: in place), `pixels` an image. */
+void cpu_correct_map(struct cpu_engine *e, const struct behind *behind, int channels, int pixels, struct grads g, struct grads to);
 void cpu_statistics_to_slab(struct cpu_engine *e, const struct bn *bn);
 
 /* weights.c */
@@ -252,6 +270,10 @@ void cpu_conv_pack(const struct cpu_engine *e, const struct conv *c);
 /* out[p][c_out padded] for `pixels` packed pixels. */
 void cpu_multiply(const struct cpu_engine *e, const float *panels, int cols, int taps, const ptrdiff_t *tap, int blocks, ptrdiff_t plane,
                   const float *a, int pixels, float *out, int out_stride);
+/* How many ranges of input channels the backward of one image group is cut into, as tasks of their own, and where they start. No sum
+ * runs over input channels, so this may depend on the number of threads. */
+int cpu_ranges(const struct cpu_engine *e, const struct conv *c);
+int cpu_range_start(const struct conv *c, int range, int ranges);
 /* Floats of one image group's weight gradient, and where it is. */
 size_t cpu_weight_sums_count(const struct conv *c);
 float *cpu_weight_sums(const struct cpu_engine *e, const struct conv *c, int split);
@@ -261,25 +283,17 @@ int cpu_weights_finish(struct cpu_engine *e, const struct conv *c);
 
 /* conv1.c: 1 x 1 convolutions of any step, with or without the pool before them. */
 void cpu_conv1_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at);
-/* Data gradient of dy into g through the BN before the convolution. behind: dy first gets the correction of this BN, whose input
- * is behind_x, in place; NULL: it has it. */
-void cpu_conv1_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct bn *behind,
-                        const struct statistics *behind_statistics, struct acts behind_x, struct acts x, struct grads g, int accumulate);
-void cpu_conv1_weights(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct grads dy);
-
+/* Data gradient of dy into g through the BN before the convolution, whose sums are in c->splits parts; weight gradient into
+ * cpu_weight_sums(). behind NULL: dy is corrected. */
+void cpu_conv1_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct behind *behind, struct acts x,
+                        struct grads g, int accumulate);
 size_t cpu_conv1_scratch(const struct conv *c);
 
-/* conv3_stride2.c: 3 x 3 convolutions of step 2, called by conv3.c. */
-void cpu_conv3_stride2_pack(const struct conv *c, const float *w);
-void cpu_conv3_stride2_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y);
-void cpu_conv3_stride2_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, struct acts x, struct grads g);
-void cpu_conv3_stride2_weights(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct grads dy);
-size_t cpu_conv3_stride2_scratch(const struct conv *c);
-
-/* conv3.c: 3 x 3 convolutions of step 1, and of step 2 through the former. dy is NHWC. */
+/* conv3.c: 3 x 3 convolutions of step 1 and 2, alike. dy is NHWC. */
+void cpu_conv3_pack_backward(const struct conv *c, const float *w);
 void cpu_conv3_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at);
-void cpu_conv3_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, struct acts x, struct grads g);
-void cpu_conv3_weights(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct grads dy);
+void cpu_conv3_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct behind *behind, struct acts x,
+                        struct grads g);
 size_t cpu_conv3_scratch(const struct conv *c);
 
 /* stem.c, dense.c, residual.c, head.c */

@@ -166,34 +166,28 @@ struct grads cpu_middle_grad(const struct cpu_engine *e, const struct block *b)
 
 static int layer_backward(struct cpu_engine *e, struct block *b, struct dense_layer *d)
 {
-	int at = d->bn1.channels, rc;
-	struct grads produced = grads_slice(b->g, at), middle = cpu_middle_grad(e, b);
-	cpu_correct(e, &b->statistics, at, d->conv2.c_out, b->h * b->h, NULL, b->g, b->x, b->g);
-	cpu_conv3_weights(e, &d->conv2, &d->bn2, d->middle, produced);
-	if ((rc = cpu_weights_finish(e, &d->conv2)))
+	struct grads produced = grads_slice(b->g, d->bn1.channels), middle = cpu_middle_grad(e, b);
+	struct behind behind_layer = { &b->statistics, d->bn1.channels, NULL, b->x }, behind_conv1 = { &d->statistics, 0, d->bn2.v.gamma, d->middle };
+	int rc;
+	cpu_conv3_backward(e, &d->conv2, &d->bn2, produced, &behind_layer, d->middle, middle);
+	if ((rc = cpu_weights_finish(e, &d->conv2)) || (rc = cpu_bn_finish(e, &d->bn2, &d->statistics, d->conv2.splits)))
 		return rc;
-	cpu_conv3_backward(e, &d->conv2, &d->bn2, produced, d->middle, middle);
-	if ((rc = cpu_bn_finish(e, &d->bn2, &d->statistics)))
-		return rc;
-	cpu_conv1_backward(e, &d->conv1, &d->bn1, middle, &d->bn2, &d->statistics, d->middle, b->x, b->g, 1);
-	if ((rc = cpu_bn_finish(e, &d->bn1, &b->statistics)))
-		return rc;
-	cpu_conv1_weights(e, &d->conv1, &d->bn1, b->x, middle);
-	return cpu_weights_finish(e, &d->conv1);
+	cpu_conv1_backward(e, &d->conv1, &d->bn1, middle, &behind_conv1, b->x, b->g, 1);
+	rc = cpu_bn_finish(e, &d->bn1, &b->statistics, d->conv1.splits);
+	return rc ? rc : cpu_weights_finish(e, &d->conv1);
 }
 
-/* Starts G of block b from the gradient of the next block's first channels, which is complete. */
+/* Starts G of block b from that of the next block's first channels, which is complete. */
 static int transition_backward(struct cpu_engine *e, struct block *b)
 {
-	static const struct acts none = { 0 };
+	struct behind behind = { &b[1].statistics, 0, NULL, b[1].x };
 	int rc;
 	if (b->h & 1) /* the last row and column feed no mean */
 		memset(b->g.data, 0, (size_t)e->count * (size_t)(b->h * b->h) * (size_t)b->g.stride * sizeof *b->g.data);
-	cpu_conv1_weights(e, &b->transition, &b->out_bn, b->x, b[1].g);
+	cpu_conv1_backward(e, &b->transition, &b->out_bn, b[1].g, &behind, b->x, b->g, 0);
 	if ((rc = cpu_weights_finish(e, &b->transition)))
 		return rc;
-	cpu_conv1_backward(e, &b->transition, &b->out_bn, b[1].g, NULL, NULL, none, b->x, b->g, 0);
-	return cpu_bn_finish(e, &b->out_bn, &b->statistics);
+	return cpu_bn_finish(e, &b->out_bn, &b->statistics, b->transition.splits);
 }
 
 int cpu_dense_backward(struct cpu_engine *e)
@@ -205,7 +199,9 @@ int cpu_dense_backward(struct cpu_engine *e)
 			rc = layer_backward(e, b, &b->layer[l]);
 		if (rc)
 			return rc;
-		cpu_correct(e, &b->statistics, 0, b->channels_in, b->h * b->h, NULL, b->g, b->x, b->g);
 	}
+	struct block *first = &e->block[0];
+	struct behind behind_stem = { &first->statistics, 0, NULL, first->x };
+	cpu_correct_map(e, &behind_stem, first->channels_in, first->h * first->h, first->g, first->g);
 	return 0;
 }

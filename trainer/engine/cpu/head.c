@@ -100,7 +100,7 @@ static void pooled_part(void *context, int part, int worker)
 	const float *w = e->params + param_offset(e, h->weight);
 	float *sum, *dot;
 	uint64_t t = profile_start(e->profile);
-	cpu_bn_sums(e, part, b->channels, &sum, &dot);
+	cpu_bn_sums(e, part, 0, b->channels, &sum, &dot);
 	for (int n = part_start(part, parts, e->count); n < part_start(part + 1, parts, e->count); n++) {
 		float *d = h->dpooled + (size_t)n * (size_t)h->features;
 		memset(d, 0, (size_t)h->features * sizeof *d);
@@ -111,7 +111,7 @@ static void pooled_part(void *context, int part, int worker)
 		}
 		size_t pixel = (size_t)n * (size_t)h->pixels;
 		e->kernels->at[e->storage].bn_backward(h->pixels, b->channels, d, 0, acts_at(e, b->x, pixel), b->x.stride, &b->bn->v, b->bn->v.gamma, 0,
-		                                       grads_at(b->g, pixel), sum, dot);
+		                                       grads_at(b->g, pixel), sum, dot, NULL, 0);
 	}
 	profile_add(e->profile, worker, WORK_BN, t);
 }
@@ -120,7 +120,7 @@ static int pooled_gradient(struct cpu_engine *e)
 {
 	const struct joint *b = &e->last;
 	cpu_team_run(e->team, cpu_splits(e), pooled_part, e);
-	return cpu_bn_finish(e, b->bn, b->statistics);
+	return cpu_bn_finish(e, b->bn, b->statistics, cpu_splits(e));
 }
 
 int cpu_head_backward(struct cpu_engine *e)

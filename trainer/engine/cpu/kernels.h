@@ -70,13 +70,16 @@ struct cpu_kernels {
 		/* Stores results of multiply and adds the stored values to *m, whose shift is set first where `first`; m NULL: stores only. */
 		void (*finish)(int pixels, int channels, const float *src, ptrdiff_t src_stride, void *dst, ptrdiff_t stride, const struct moments *m,
 		               int first);
-		/* g = dy where relu(bn(x)) > 0, else 0; sum += g; dot += g * normalised x; out (+)= g * factor. */
+		/* g = dy where relu(bn(x)) > 0, else 0; sum += g; dot += g * normalised x; out (+)= g * factor; packed = relu(bn(x)), packed,
+		 * where it is not NULL: who needs the gradient of x needs that of the weights too, and this reads x once for both. */
 		void (*bn_backward)(int pixels, int channels, const float *dy, ptrdiff_t dy_stride, const void *x, ptrdiff_t stride,
-		                    const struct bn_vectors *bn, const float *factor, int accumulate, struct grads out, float *sum, float *dot);
-		/* The same behind a mean over 2 x 2: dy has half as many pixels a row; two rows of x and out, x_row and out_row elements apart. */
+		                    const struct bn_vectors *bn, const float *factor, int accumulate, struct grads out, float *sum, float *dot,
+		                    float *packed, ptrdiff_t plane);
+		/* The same behind a mean over 2 x 2: dy and packed have half as many pixels a row; two rows of x and out, x_row and out_row
+		 * elements apart. */
 		void (*bn_backward_pool)(int pixels, int channels, const float *dy, ptrdiff_t dy_stride, const void *x, ptrdiff_t stride,
 		                         ptrdiff_t x_row, const struct bn_vectors *bn, const float *factor, float *out, ptrdiff_t out_stride,
-		                         ptrdiff_t out_row, float *sum, float *dot);
+		                         ptrdiff_t out_row, float *sum, float *dot, float *packed, ptrdiff_t plane);
 		/* to = g * a + x * b + c, channel by channel; `to` may be g. */
 		void (*correct)(int pixels, int channels, struct grads g, const void *x, ptrdiff_t stride, const float *a, const float *b, const float *c,
 		                struct grads to);

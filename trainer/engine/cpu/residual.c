@@ -163,7 +163,7 @@ static void sums_part(void *context, int part, int worker)
 	size_t at = (size_t)start * (size_t)j->bn->pixels;
 	float *sum, *dot;
 	(void)worker;
-	cpu_bn_sums(e, part, j->bn->channels, &sum, &dot);
+	cpu_bn_sums(e, part, 0, j->bn->channels, &sum, &dot);
 	e->kernels->at[e->storage].bn_sums(pixels, j->bn->channels, j->from.data + at * (size_t)j->from.stride, j->from.stride, acts_at(e, j->y, at),
 	                                   j->y.stride, &j->bn->v, sum, dot);
 }
@@ -173,16 +173,10 @@ static int bn_backward(struct cpu_engine *e, struct bn *bn, const struct statist
 {
 	struct pass pass = { .e = e, .bn = bn, .y = y, .from = from };
 	cpu_team_run(e->team, cpu_splits(e), sums_part, &pass);
-	int rc = cpu_bn_finish(e, bn, s);
+	int rc = cpu_bn_finish(e, bn, s, cpu_splits(e));
 	if (!rc)
-		cpu_correct(e, s, 0, bn->channels, bn->pixels, bn->v.gamma, from, y, to);
+		cpu_correct_map(e, &(struct behind){ s, 0, bn->v.gamma, y }, bn->channels, bn->pixels, from, to);
 	return rc;
-}
-
-static int weights(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct grads dy)
-{
-	(c->k == 1 ? cpu_conv1_weights : cpu_conv3_weights)(e, c, bn, x, dy);
-	return cpu_weights_finish(e, c);
 }
 
 static void add_shortcut(void *context, int part, int worker)
@@ -194,45 +188,42 @@ static void add_shortcut(void *context, int part, int worker)
 	size_t at = (size_t)start * (size_t)per_image;
 	float *sum, *dot;
 	(void)worker;
-	cpu_bn_sums(e, part, b->x.stride, &sum, &dot); /* nobody reads them: the identity has no parameters */
+	cpu_bn_sums(e, part, 0, b->x.stride, &sum, &dot); /* nobody reads them: the identity has no parameters */
 	e->kernels->at[e->storage].bn_backward((part_start(part + 1, parts, e->count) - start) * per_image, b->x.stride,
 	                                       j->from.data + at * (size_t)j->from.stride, j->from.stride, acts_at(e, b->x, at), b->x.stride,
-	                                       &e->residual.identity.v, NULL, 1, grads_at(j->to, at), sum, dot);
+	                                       &e->residual.identity.v, NULL, 1, grads_at(j->to, at), sum, dot, NULL, 0);
 }
 
 /* From out, the sum of both branches' gradients, to in. */
 static int block_backward(struct cpu_engine *e, struct residual *b, struct grads out, struct grads in)
 {
-	static const struct acts none = { 0 };
 	const struct bn *identity = &e->residual.identity;
 	struct residual_net *r = &e->residual;
 	ptrdiff_t images = e->base.conf.batch;
 	struct grads branch = { r->branch_grad, LANES, images * b->h_out * b->h_out * LANES };
 	struct grads first = { r->middle_grad[0], LANES, images * b->h_in * b->h_in * LANES }, second = { r->middle_grad[1], b->conv[1].c_out, LANES };
+	struct behind behind_conv1 = { &b->statistics[0], 0, b->bn[0].v.gamma, b->y[0] }, behind_conv2 = { &b->statistics[1], 0, NULL, b->y[1] };
 	int rc = bn_backward(e, &b->bn[2], &b->statistics[2], b->y[2], out, branch);
 	if (!rc && b->shortcut.forward)
 		rc = bn_backward(e, &b->shortcut_bn, &b->shortcut_statistics, b->shortcut_y, out, out);
-	if (!rc && b->shortcut.forward)
-		rc = weights(e, &b->shortcut, identity, b->x, out);
-	if (rc || (rc = weights(e, &b->conv[2], &b->bn[1], b->y[1], branch)))
+	if (rc)
 		return rc;
-	cpu_conv1_backward(e, &b->conv[2], &b->bn[1], branch, NULL, NULL, none, b->y[1], second, 0);
-	if ((rc = cpu_bn_finish(e, &b->bn[1], &b->statistics[1])))
+	cpu_conv1_backward(e, &b->conv[2], &b->bn[1], branch, NULL, b->y[1], second, 0);
+	if ((rc = cpu_weights_finish(e, &b->conv[2])) || (rc = cpu_bn_finish(e, &b->bn[1], &b->statistics[1], b->conv[2].splits)))
 		return rc;
-	cpu_correct(e, &b->statistics[1], 0, b->bn[1].channels, b->bn[1].pixels, NULL, second, b->y[1], second);
-	if ((rc = weights(e, &b->conv[1], &b->bn[0], b->y[0], second)))
+	cpu_conv3_backward(e, &b->conv[1], &b->bn[0], second, &behind_conv2, b->y[0], first);
+	if ((rc = cpu_weights_finish(e, &b->conv[1])) || (rc = cpu_bn_finish(e, &b->bn[0], &b->statistics[0], b->conv[1].splits)))
 		return rc;
-	cpu_conv3_backward(e, &b->conv[1], &b->bn[0], second, b->y[0], first);
-	if ((rc = cpu_bn_finish(e, &b->bn[0], &b->statistics[0])))
+	cpu_conv1_backward(e, &b->conv[0], identity, first, &behind_conv1, b->x, in, 0);
+	if ((rc = cpu_weights_finish(e, &b->conv[0])))
 		return rc;
-	cpu_conv1_backward(e, &b->conv[0], identity, first, &b->bn[0], &b->statistics[0], b->y[0], b->x, in, 0);
 	if (b->shortcut.forward) {
-		cpu_conv1_backward(e, &b->shortcut, identity, out, NULL, NULL, none, b->x, in, 1);
-	} else {
-		struct pass pass = { .e = e, .b = b, .from = out, .to = in };
-		cpu_team_run(e->team, cpu_splits(e), add_shortcut, &pass);
+		cpu_conv1_backward(e, &b->shortcut, identity, out, NULL, b->x, in, 1);
+		return cpu_weights_finish(e, &b->shortcut);
 	}
-	return weights(e, &b->conv[0], identity, b->x, first);
+	struct pass pass = { .e = e, .b = b, .from = out, .to = in };
+	cpu_team_run(e->team, cpu_splits(e), add_shortcut, &pass);
+	return 0;
 }
 
 int cpu_residual_backward(struct cpu_engine *e)

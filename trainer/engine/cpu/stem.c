@@ -173,24 +173,33 @@ void cpu_stem_forward(struct cpu_engine *e)
 		cpu_statistics_finish(e, to->statistics, 0, s->conv.c_out, to->h * to->h);
 }
 
+static struct behind behind_stem(const struct stem *s)
+{
+	return (struct behind){ &s->statistics, 0, s->bn.v.gamma, s->out };
+}
+
 static void weights_part(void *context, int split, int worker)
 {
 	struct cpu_engine *e = context;
 	struct stem *s = &e->stem;
 	int h = s->h, out = s->out.stride, blocks = s->conv.c_in / LANES;
+	struct behind behind = behind_stem(s);
 	float *image = e->scratch[worker], *packed = image + input_count(e), *sums = cpu_weight_sums(e, &s->conv, split);
 	memset(sums, 0, (size_t)s->conv.c_in * (size_t)out * sizeof *sums);
 	for (int n = part_start(split, s->conv.splits, e->count); n < part_start(split + 1, s->conv.splits, e->count); n++) {
 		load_image(e, n, image);
-		uint64_t t = profile_start(e->profile);
 		for (int row = 0; row < h; row++) {
-			const float *grad = s->grad.data + ((size_t)n * (size_t)h + (size_t)row) * (size_t)h * (size_t)out;
+			size_t pixel = ((size_t)n * (size_t)h + (size_t)row) * (size_t)h;
+			struct grads grad = grads_at(s->grad, pixel);
+			uint64_t t = profile_start(e->profile);
+			cpu_correct(e, &behind, h, s->conv.c_out, s->grad, pixel, grad);
+			t = profile_add(e->profile, worker, WORK_BN, t);
 			pack_row(e, row, image, packed);
 			for (int o = 0; o < out; o += PANEL)
 				for (int k = 0; k < blocks; k++)
-					e->kernels->outer(h, out - o > LANES ? PANEL : LANES, packed + k * h * LANES, grad + o, out, LANES, sums + k * LANES * out + o, out);
+					e->kernels->outer(h, out - o > LANES ? PANEL : LANES, packed + k * h * LANES, grad.data + o, out, LANES, sums + k * LANES * out + o, out);
+			profile_add(e->profile, worker, WORK_WEIGHTS, t);
 		}
-		profile_add(e->profile, worker, WORK_WEIGHTS, t);
 	}
 }
 
@@ -223,7 +232,7 @@ static void unpool_part(void *context, int part, int worker)
 	int parts = cpu_splits(e), h = s->h, c = s->conv.c_out;
 	float *sum, *dot;
 	uint64_t t = profile_start(e->profile);
-	cpu_bn_sums(e, part, c, &sum, &dot);
+	cpu_bn_sums(e, part, 0, c, &sum, &dot);
 	for (int n = part_start(part, parts, e->count); n < part_start(part + 1, parts, e->count); n++) {
 		size_t pixel = (size_t)n * (size_t)(h * h), window = (size_t)n * (size_t)(to->h * to->h);
 		for (int row = 0; row < h; row++)
@@ -238,10 +247,11 @@ int cpu_stem_backward(struct cpu_engine *e)
 {
 	struct stem *s = &e->stem;
 	cpu_team_run(e->team, cpu_splits(e), unpool_part, e);
-	int rc = cpu_bn_finish(e, &s->bn, &s->statistics);
+	int rc = cpu_bn_finish(e, &s->bn, &s->statistics, cpu_splits(e));
 	if (rc)
 		return rc;
-	cpu_correct(e, &s->statistics, 0, s->conv.c_out, s->h * s->h, s->bn.v.gamma, s->grad, s->out, s->grad);
+	struct behind behind = behind_stem(s);
+	cpu_correction(e, &behind, s->conv.c_out, s->h * s->h);
 	cpu_team_run(e->team, s->conv.splits, weights_part, e);
 	return unfold_gradient(e);
 }

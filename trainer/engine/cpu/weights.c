@@ -44,8 +44,8 @@ void cpu_conv_pack(const struct cpu_engine *e, const struct conv *c)
 	const float *w = e->params + param_offset(e, c->param);
 	int taps = c->k * c->k, by_output = c->c_in * taps;
 	cpu_pack_panels(c->forward, w, c->c_in, c->c_out, taps, all, taps, by_output);
-	if (c->backward && c->k == 3 && c->stride == 2)
-		cpu_conv3_stride2_pack(c, w);
+	if (c->backward && c->k == 3)
+		cpu_conv3_pack_backward(c, w);
 	else if (c->backward)
 		cpu_pack_panels(c->backward, w, c->c_out, c->c_in, taps, all, by_output, taps);
 }
@@ -63,6 +63,18 @@ void cpu_multiply(const struct cpu_engine *e, const float *panels, int cols, int
 		}
 		panels += (size_t)taps * (size_t)blocks * LANES * (size_t)width;
 	}
+}
+
+int cpu_ranges(const struct cpu_engine *e, const struct conv *c)
+{
+	int tasks = e->threads > 1 ? 2 * e->threads : 1, most = (c->c_in + PANEL - 1) / PANEL, ranges = (tasks + c->splits - 1) / c->splits;
+	return ranges < most ? ranges : most;
+}
+
+int cpu_range_start(const struct conv *c, int range, int ranges)
+{
+	int channel = PANEL * part_start(range, ranges, (c->c_in + PANEL - 1) / PANEL);
+	return channel < c->c_in ? channel : c->c_in;
 }
 
 float *cpu_weight_sums(const struct cpu_engine *e, const struct conv *c, int split)
