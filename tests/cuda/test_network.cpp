@@ -322,6 +322,177 @@ void fp16_scaled()
 	fp16_scaled_of(resnet({ 1, 2 }));
 }
 
+/* What an optimiser step may change. */
+std::vector<float> everything(problem &p, engine *g)
+{
+	std::vector<float> all;
+	for (engine_what what : { ENGINE_PARAMS, ENGINE_MOMENT1, ENGINE_MOMENT2, ENGINE_RUNNING_MEAN, ENGINE_RUNNING_VAR })
+		for (float v : p.get(g, what))
+			all.push_back(v);
+	return all;
+}
+
+void restore(problem &p, engine *g, std::vector<float> all, uint64_t steps, const engine_scale &scale)
+{
+	size_t at = 0;
+	for (engine_what what : { ENGINE_PARAMS, ENGINE_MOMENT1, ENGINE_MOMENT2, ENGINE_RUNNING_MEAN, ENGINE_RUNNING_VAR }) {
+		const size_t count = what == ENGINE_RUNNING_MEAN || what == ENGINE_RUNNING_VAR ? p.plan.n_bn_channels : p.plan.n_weights;
+		if (engine_put(g, what, 0, all.data() + at, count))
+			wrong("%s", p.e.text);
+		at += count;
+	}
+	if (engine_set_step(g, steps) || engine_set_scale(g, &scale))
+		wrong("%s", p.e.text);
+}
+
+void train_steps(problem &p, engine *g, int steps, int micros = 1)
+{
+	uint64_t token;
+	for (int i = 0; i < steps * micros && g && !failures; i++)
+		if (engine_train(g, &p.batch, i % micros, micros, 1e-3, &token) || engine_done(g, token, 1) != 1)
+			wrong("%s", p.e.text);
+}
+
+engine_scale scale_of(problem &p, engine *g)
+{
+	engine_scale scale = {};
+	if (engine_get_scale(g, &scale))
+		wrong("%s", p.e.text);
+	return scale;
+}
+
+bool same(const std::vector<float> &a, const std::vector<float> &b)
+{
+	return a.size() == b.size() && !memcmp(a.data(), b.data(), a.size() * sizeof(float));
+}
+
+engine *open_scaled(problem &p, double scale, int patience)
+{
+	p.conf.loss_scale = scale;
+	p.conf.scale_patience = patience;
+	return p.open(0, PRECISION_FP16);
+}
+
+/* Steps that overflow leave no trace but a smaller scale; the first that does not is the first step. */
+void overflow_is_skipped()
+{
+	problem p(densenet(8, { 2, 2 }), 3, PRECISION_FP16);
+	engine *dynamic = open_scaled(p, 0x1p28, 100);
+	if (failures)
+		return;
+	const std::vector<float> start = everything(p, dynamic);
+	engine_scale scale = {};
+	int skipped = 0;
+	for (; skipped < 40 && !failures; skipped++) {
+		train_steps(p, dynamic, 1, 2);
+		scale = scale_of(p, dynamic);
+		if (scale.skipped == (uint64_t)skipped)
+			break;
+		if (!same(everything(p, dynamic), start))
+			wrong("the step with scale %g was skipped and left a trace", 2 * scale.scale);
+		if (scale.scale != std::ldexp(1.0, 28 - skipped - 1))
+			wrong("scale %g after %d skipped steps", scale.scale, skipped + 1);
+	}
+	if (!failures && (skipped < 2 || skipped == 40))
+		wrong("%d steps overflowed", skipped);
+	engine *fixed = open_scaled(p, scale.scale, 0);
+	train_steps(p, fixed, 1, 2);
+	if (!failures && !same(everything(p, fixed), everything(p, dynamic)))
+		wrong("after %d skipped steps the first step is another one", skipped);
+	engine_close(dynamic);
+	engine_close(fixed);
+	if (!failures)
+		note = std::to_string(skipped) + " steps skipped";
+}
+
+/* The scale grows after its patience, on the exact step also over a checkpoint, and changes no bit of the update. */
+void scale_over_a_checkpoint()
+{
+	problem p(densenet(8, { 2, 1 }), 2, PRECISION_FP16);
+	engine *fixed = open_scaled(p, 256, 0), *whole = open_scaled(p, 256, 100), *growing = open_scaled(p, 256, 3), *first = open_scaled(p, 256, 3), *second = open_scaled(p, 16, 3);
+	train_steps(p, fixed, 3);
+	train_steps(p, whole, 3);
+	if (!failures && !same(everything(p, fixed), everything(p, whole)))
+		wrong("a scale that may change and does not makes other bits than a fixed one");
+	train_steps(p, growing, 5);
+	train_steps(p, first, 2);
+	if (failures)
+		return;
+	restore(p, second, everything(p, first), 2, scale_of(p, first));
+	train_steps(p, second, 3);
+	const engine_scale a = scale_of(p, growing), b = scale_of(p, second);
+	if (a.scale != 512 || a.good != 2 || a.skipped)
+		wrong("after 5 steps the scale is %g, %u steps old", a.scale, (unsigned)a.good);
+	if (a.scale != b.scale || a.good != b.good || a.skipped != b.skipped || !same(everything(p, growing), everything(p, second)))
+		wrong("2 steps, a checkpoint and 3 steps are not 5 steps: scale %g and %g", b.scale, a.scale);
+	for (engine *g : { fixed, whole, growing, first, second })
+		engine_close(g);
+}
+
+/* The mean over two ranks when the other one's gradients overflowed: one value of the slab is not finite. */
+struct other_rank {
+	float *slab;
+	size_t at;
+	float value;
+	int groups;
+};
+
+int group_ready(void *context, int group)
+{
+	static_cast<other_rank *>(context)->groups += group >= 0;
+	return 0;
+}
+
+int mean_over_ranks(void *context)
+{
+	const other_rank *r = static_cast<other_rank *>(context);
+	if (r->value)
+		r->slab[r->at] = r->value;
+	return 0;
+}
+
+void ranks_skip_together()
+{
+	problem p(densenet(8, { 2, 1 }), 2, PRECISION_FP16);
+	std::vector<float> memory(p.layout.slab_count + 16);
+	other_rank r = { (float *)(((uintptr_t)memory.data() + 63) / 64 * 64), 0, 0, 0 };
+	p.conf.slab = r.slab;
+	p.conf.ready = group_ready;
+	p.conf.finish = mean_over_ranks;
+	p.conf.context = &r;
+	engine *g = open_scaled(p, 256, 100);
+	train_steps(p, g, 1);
+	if (failures)
+		return;
+	const std::vector<float> before = everything(p, g);
+	const size_t last = p.layout.groups[p.plan.n_params].offset - 1;
+	for (size_t at : { (size_t)0, last / 2, last }) {
+		r.at = at;
+		r.value = at ? (float)NAN : -INFINITY;
+		train_steps(p, g, 1);
+		if (!same(everything(p, g), before))
+			wrong("value %zu of the mean is not finite, and the step was made", at);
+		if (at == last) /* padding is nobody's gradient: it must not stay behind */
+			r.slab[last] = 0;
+	}
+	r.value = 0;
+	if (scale_of(p, g).skipped != 3 || scale_of(p, g).scale != 32)
+		wrong("%u steps skipped, scale %g", (unsigned)scale_of(p, g).skipped, scale_of(p, g).scale);
+	train_steps(p, g, 1);
+	if (same(everything(p, g), before) || scale_of(p, g).good != 1)
+		wrong("after the overflow no step is made");
+	engine_close(g);
+}
+
+void dynamic_scale()
+{
+	overflow_is_skipped();
+	if (!failures)
+		scale_over_a_checkpoint();
+	if (!failures)
+		ranks_skip_together();
+}
+
 /* Random order of blocks and lanes: the sums must not notice. */
 void same_bits_of(const net_conf &net)
 {
@@ -361,6 +532,11 @@ void refusals()
 	problem p(densenet(8, { 1 }), 1, PRECISION_FP64);
 	if (chexnet_cuda_open(&g, &p.conf, &p.e) != -EXIT_USAGE)
 		wrong("fp64 was not refused");
+	problem bf16(densenet(8, { 1 }), 1, PRECISION_BF16);
+	bf16.conf.scale_patience = 10;
+	for (engine_kind kind : { ENGINE_REFERENCE, ENGINE_CPU, ENGINE_CUDA })
+		if (engine_open(&g, kind, &bf16.conf, &bf16.e) != -EXIT_USAGE || !strstr(bf16.e.text, "dynamic loss scale"))
+			wrong("a dynamic loss scale for bf16: %s", bf16.e.text);
 }
 
 /* At 224²: what the arena holds, without allocating it. */
@@ -426,6 +602,7 @@ int main()
 		{ "accumulation, Adam, running statistics and evaluation follow the reference", fp32_training },
 		{ "fused bf16 kernels lose no more than the separate ones", fused_against_separate },
 		{ "fp16 with a loss scale follows the reference", fp16_scaled },
+		{ "a dynamic loss scale skips what overflows, on all ranks, and goes on from a checkpoint", dynamic_scale },
 		{ "two runs give the same bits", same_bits },
 		{ "what the engine cannot compute it refuses", refusals },
 		{ "the arenas of densenet121 and resnet50 are known beforehand", memory_plan },

@@ -6,9 +6,9 @@
 #include "convolution.h"
 #include "head.h"
 #include "images.h"
+#include "loss_scale.h"
 #include "maxpool.h"
 #include "reduce.h"
-#include "update.h"
 
 namespace {
 
@@ -109,7 +109,7 @@ template <class T> void check_bn_backward(const kernel_case &)
 		const int first = layer == 0;
 		auto finish = [&](float *to, float *sums1, float *sums2, float *ca, float *cb, float *cc) {
 			check_device(per_channel_launch(bn_backward_sums_kernel, { partial, dgamma, mean, rstd, to, to + channels, sums1, sums2, ca, cb, cc,
-			                                                          (double)pixels, 1, 0, first, blocks, channels }, nullptr), "bn_backward_sums");
+			                                                          nullptr, (double)pixels, 1, 0, first, blocks, channels }, nullptr), "bn_backward_sums");
 		};
 		if (layer == 0) {
 			bn_relu_backward<T, GRADIENT_FULL, false> alone = { dfull, dx, dz, scale, bias, dgamma, mean, rstd, channels, pitch, channels, side, 0 };
@@ -284,14 +284,14 @@ template <class T> void check_head(const kernel_case &)
 		device_array<T> dx(x);
 		device_array<float> dscale(scale), dbias(bias), dweight(weight), doffset(offset), dimage(image_weight), dpos(pos_weight);
 		device_array<uint32_t> dlabels(labels), dknown(known);
-		device_array<float> pooled((size_t)(images * channels)), logits((size_t)(images * classes)), dlogits((size_t)(images * classes)), loss(1);
+		device_array<float> pooled((size_t)(images * channels)), logits((size_t)(images * classes)), dlogits((size_t)(images * classes)), loss(1), scales(std::vector<float>{ 4, 0.5f });
 		device_array<float> grad_weight(weight.size()), grad_bias(classes), dpooled((size_t)(images * channels));
 		const unsigned pool_blocks = (unsigned)(images * channels / 8 + HEAD_THREADS - 1) / HEAD_THREADS, logit_blocks = (unsigned)(images * classes * 32 + HEAD_THREADS - 1) / HEAD_THREADS;
 		check_device(launch(head_pool_kernel<T>, pool_blocks, HEAD_THREADS, 0, nullptr, { dx, dscale, dbias, pooled, images, map, channels, pitch }), "head_pool");
 		check_device(launch(head_logits_kernel, logit_blocks, HEAD_THREADS, 0, nullptr, { pooled, dweight, doffset, logits, images, channels, classes }), "head_logits");
-		const head_loss l = { logits, dlabels, softmax ? (uint32_t *)nullptr : dknown, dimage, softmax ? (float *)nullptr : dpos, dlogits, loss, 0.5f, 4, images, classes, softmax, 0 };
+		const head_loss l = { logits, dlabels, softmax ? (uint32_t *)nullptr : dknown, dimage, softmax ? (float *)nullptr : dpos, dlogits, loss, scales, 0.5f, images, classes, softmax, 0 };
 		check_device(launch(head_loss_kernel, 1, HEAD_THREADS, HEAD_THREADS * sizeof(float), nullptr, l), "head_loss");
-		check_device(head_backward_launch({ dlogits, pooled, dweight, grad_weight, grad_bias, dpooled, 0.25f, images, channels, classes, 0 }, nullptr), "head_backward");
+		check_device(head_backward_launch({ dlogits, pooled, dweight, grad_weight, grad_bias, dpooled, scales + 1, 0.5f, images, channels, classes, 0 }, nullptr), "head_backward");
 
 		const std::vector<float> got_logits = logits.download(), got_dlogits = dlogits.download(), got_loss = loss.download(), got_dpooled = dpooled.download();
 		const std::vector<float> got_weight = grad_weight.download(), got_bias = grad_bias.download();
@@ -367,7 +367,7 @@ template <class T> void check_update(const kernel_case &)
 		device_array<T> copy(6 * 9 * 8);
 		device_array<update_step> step(1);
 		device_array<int> stop(std::vector<int>(1, 0));
-		update p = { w, m, v, g, dgroups, dblock_group, dblock_first, step, stop, (T *)copy, 0.9f, 0.999f, 1e-8f, 0.01f, sgd, 0 };
+		update p = { w, m, v, g, dgroups, dblock_group, dblock_first, step, stop, nullptr, (T *)copy, 0.9f, 0.999f, 1e-8f, 0.01f, sgd, 0 };
 		std::vector<double> want(weights.begin(), weights.end()), m1(count), m2(count);
 		for (int t = 1; t <= 3; t++) {
 			const update_step now = { 0.01f, 1 - std::pow(0.9f, (float)t), 1 - std::pow(0.999f, (float)t), 0.5f };
@@ -397,16 +397,73 @@ template <class T> void check_update(const kernel_case &)
 		const std::vector<float> after = w.download();
 		for (size_t i = 0; i < count; i++)
 			expect_near(after[i], got[i], 1e-30, "weight %zu after the stop word", i);
+
+		const int allowed = 0;
+		device_array<int> skip(std::vector<int>(1, 1));
+		check_device(device_upload(stop, &allowed, sizeof allowed, nullptr), "upload");
+		p.skip = skip;
+		check_device(launch(update_kernel<T>, 2, UPDATE_THREADS, 0, nullptr, p), "update");
+		const std::vector<float> skipped = w.download();
+		for (size_t i = 0; i < count; i++)
+			expect_near(skipped[i], got[i], 1e-30, "weight %zu after a step that is skipped", i);
 	}
 	/* the way back: gradients of the copy, in two parts, to the slab's order */
 	const std::vector<float> partial = random_numbers<float>(2 * 6 * 9 * 8, 0, 1);
-	device_array<float> dpartial(partial), out(std::vector<float>(6 * 3 * 9, 10));
-	check_device(weight_gradient_launch({ dpartial, out, 0.5f, 6, 3, 8, 9, 2, 1 }, nullptr), "weight_gradient");
+	device_array<float> dpartial(partial), out(std::vector<float>(6 * 3 * 9, 10)), unscale(std::vector<float>(1, 0.25f));
+	check_device(weight_gradient_launch({ dpartial, out, unscale, 0.5f, 6, 3, 8, 9, 2, 1 }, nullptr), "weight_gradient");
 	const std::vector<float> got = out.download();
 	for (size_t k = 0; k < 6; k++)
 		for (size_t c = 0; c < 3; c++)
 			for (size_t tap = 0; tap < 9; tap++)
-				expect_near(got[(k * 3 + c) * 9 + tap], 10 + 0.5 * (partial[(k * 9 + tap) * 8 + c] + partial[((6 + k) * 9 + tap) * 8 + c]), 1e-5, "gradient %zu, %zu, %zu", k, c, tap);
+				expect_near(got[(k * 3 + c) * 9 + tap], 10 + 0.125 * (partial[(k * 9 + tap) * 8 + c] + partial[((6 + k) * 9 + tap) * 8 + c]), 1e-5, "gradient %zu, %zu, %zu", k, c, tap);
+}
+
+/* A step that overflows is skipped and halves the scale; `patience` steps that do not double it; what is not finite is found
+ * wherever it is. */
+void check_loss_scale(const kernel_case &)
+{
+	const size_t count = 8 * 700; /* more than two blocks of threads */
+	const float bad[] = { INFINITY, -INFINITY, NAN };
+	struct expected {
+		double scale;
+		uint64_t steps, skipped;
+		uint32_t good;
+	} want = { 1024, 10, 3, 0 };
+	device_array<loss_scale> state(std::vector<loss_scale>(1, { 1024, 1 / 1024.f, 0, 0, 0, 2, 10, 3 }));
+	device_array<update_step> step(std::vector<update_step>(1, { 0.01f, 5, 5, 1 }));
+	device_array<int> stop(std::vector<int>(1, 0));
+	device_array<float> gradients(count);
+	for (int i = 0; i < 12; i++) {
+		std::vector<float> values = random_numbers<float>(count, 0, 1e30);
+		const int overflows = i % 4 == 0, stopped = i == 9;
+		const size_t where = i == 0 ? 0 : i == 4 ? count - 1 : (size_t)(random_bits() % count);
+		if (overflows || stopped)
+			values[where] = bad[i % 3];
+		check_device(device_upload(gradients, values.data(), count * sizeof(float), nullptr), "upload");
+		check_device(device_upload(stop, &stopped, sizeof stopped, nullptr), "upload");
+		check_device(find_overflow_launch({ gradients, count, state }, 1, nullptr), "find_overflow");
+		check_device(launch(settle_step_kernel, 1, SETTLE_THREADS, 0, nullptr, settle_step{ state, step, stop, 0.9, 0.999 }), "settle_step");
+		if (overflows) {
+			want.scale /= 2;
+			want.skipped++;
+			want.good = 0;
+		} else if (!stopped) {
+			want.steps++;
+			want.good = (want.good + 1) % 2;
+			want.scale *= want.good ? 1 : 2;
+			expect_near(step.download()[0].correction1, 1 - std::pow(0.9, (double)want.steps), 1e-6, "Adam's first correction in round %d", i);
+			expect_near(step.download()[0].correction2, 1 - std::pow(0.999, (double)want.steps), 1e-6, "Adam's second correction in round %d", i);
+		}
+		const loss_scale got = state.download()[0];
+		expect_near(got.scale, want.scale, 1e-30, "scale in round %d", i);
+		expect_near(got.unscale, 1 / want.scale, 1e-30, "its inverse in round %d", i);
+		expect_near((double)got.steps, (double)want.steps, 1e-30, "steps in round %d", i);
+		expect_near((double)got.skipped, (double)want.skipped, 1e-30, "skipped steps in round %d", i);
+		expect_near((double)got.good, (double)want.good, 1e-30, "good steps in round %d", i);
+		expect_near(got.overflow, 0, 1e-30, "the flag in round %d", i);
+		if (!stopped)
+			expect_near(got.skip, overflows, 1e-30, "whether round %d is skipped", i);
+	}
 }
 
 /* ---- plain convolutions ---- */
@@ -502,6 +559,7 @@ void add_elementwise_cases(std::vector<kernel_case> &cases)
 	add_type<float>(cases);
 	add_type<bf16>(cases);
 	add_type<fp16>(cases);
+	cases.push_back({ "loss_scale", check_loss_scale, nullptr, 0 });
 #ifdef __CUDACC__
 	cases.push_back({ "bn_relu:bf16:block1", nullptr, time_bn_relu<bf16>, 0 });
 	cases.push_back({ "channel_sums:bf16:block1", nullptr, time_channel_sums<bf16>, 0 });

@@ -27,6 +27,7 @@ struct train_conf {
 	int eval_every, checkpoint_every, keep, resamples;
 	int patience, log_hash, tensorboard, data_memory, fetch_every;
 	double loss_scale;
+	int dynamic_loss_scale;
 };
 
 enum { TRAIN_SLOTS = 4 }; /* micro-batches in the loader's ring */

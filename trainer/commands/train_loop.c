@@ -78,7 +78,7 @@ static int fetch_loss(struct train *t, struct error *e)
 	int every = t->conf->fetch_every ? t->conf->fetch_every : t->model.kind == ENGINE_CUDA ? FETCH_STEPS : 1;
 
 	t->loss_fetched = (t->at.step + 1) % (uint64_t)every == 0 || t->at.step == t->first_step || t->at.step + 1 == t->schedule.steps;
-	if (t->loss_fetched && engine_loss(t->model.engine, &t->loss) < 0) {
+	if (t->loss_fetched && (engine_loss(t->model.engine, &t->loss) < 0 || model_get_steps(&t->model, &t->at, e) < 0)) {
 		model_fail(&t->model, e);
 		abandon(t, e);
 	}
@@ -173,7 +173,7 @@ int train_save(struct train *t, struct error *e)
 
 	if (world_speaks(t->world)) {
 		checkpoint_path(path, sizeof path, t->output, t->at.step);
-		if (model_get(&t->model, &t->values, e) == 0 && checkpoint_write(path, &t->model.plan, &t->values, &t->at, e) == 0) {
+		if (model_get(&t->model, &t->values, e) == 0 && model_get_steps(&t->model, &t->at, e) == 0 && checkpoint_write(path, &t->model.plan, &t->values, &t->at, e) == 0) {
 			cJSON *event = log_event(&t->log, "checkpoint");
 
 			checkpoint_prune(t->output, t->conf->keep);

@@ -29,14 +29,14 @@ static int share_state(struct train *t, struct error *e)
 	struct checkpoint_notes at = t->at;
 	int root;
 
-	if (find_furthest(t, &root, e) < 0)
+	if (find_furthest(t, &root, e) < 0 || model_get_steps(&t->model, &at, e) < 0)
 		return -e->code;
 	if (hvd_broadcast(t->world->hvd, &at, sizeof at, HVD_U8, root) < 0)
 		return world_fail(t->world, e);
 	if (model_get(&t->model, &t->values, e) < 0 || model_share(&t->model, root, &t->values, e) < 0 || model_put(&t->model, &t->values, e) < 0)
 		return -e->code;
 	t->at = at;
-	return engine_set_step(t->model.engine, t->at.step) < 0 ? model_fail(&t->model, e) : 0;
+	return model_put_steps(&t->model, &t->at, e);
 }
 
 /* Rank 0 may be another process now. */

@@ -116,6 +116,10 @@ void tell_step(struct train *t, const uint64_t *hashes, int n_hashes)
 	if (t->loss_fetched)
 		json_number(event, "loss", t->loss);
 	json_number(event, "lr", t->rate);
+	if (t->loss_fetched && t->conf->dynamic_loss_scale) {
+		json_number(event, "loss_scale", t->at.loss_scale);
+		json_number(event, "skipped", (double)t->at.skipped);
+	}
 	double seconds = now() - t->recent.begin;
 
 	json_number(event, "input_share", t->step_input / t->step_seconds);
@@ -148,10 +152,19 @@ static const char *gpu_text(struct train *t, char text[80])
 	return text;
 }
 
+/* ", loss scale 32768 (3 steps skipped)", or nothing where it is fixed. */
+static const char *scale_text(const struct train *t, char text[80])
+{
+	*text = '\0';
+	if (t->conf->dynamic_loss_scale)
+		snprintf(text, 80, ", loss scale %g (%" PRIu64 " step%s skipped)", t->at.loss_scale, t->at.skipped, t->at.skipped == 1 ? "" : "s");
+	return text;
+}
+
 void tell_progress(struct train *t)
 {
 	double seconds = now() - t->recent.begin;
-	char left[32], gpu[80];
+	char left[32], gpu[80], scale[80];
 
 	if (seconds < REPORT_SECONDS && t->at.step < t->schedule.steps)
 		return;
@@ -159,9 +172,9 @@ void tell_progress(struct train *t)
 	double rest = (double)(t->schedule.steps - t->at.step) * t->at.global_batch / rate;
 	double input = 100 * t->recent.input / seconds, exposed = 100 * t->recent.exposed / seconds;
 
-	log_progress(&t->log, "epoch %.2f  step %" PRIu64 "/%" PRIu64 "  loss %.4f  %.1f images/s  left %s  compute %.0f %%, input %.0f %%, communication %.0f %%%s",
+	log_progress(&t->log, "epoch %.2f  step %" PRIu64 "/%" PRIu64 "  loss %.4f  %.1f images/s  left %s  compute %.0f %%, input %.0f %%, communication %.0f %%%s%s",
 		     (double)t->at.position / (double)dataset_count(t->train), t->at.step, t->schedule.steps, t->loss, rate, clock_text(rest, left),
-		     100 - input - exposed, input, exposed, gpu_text(t, gpu));
+		     100 - input - exposed, input, exposed, scale_text(t, scale), gpu_text(t, gpu));
 	t->recent = (struct tally){ .begin = now() };
 }
 

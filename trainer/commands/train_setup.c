@@ -246,6 +246,9 @@ static int settle_sizes(struct train *t, const struct start *s, struct error *e)
 	return train_settle_batch(t, s->resume ? s->notes.batch : 0, e);
 }
 
+/* Steps without an overflow until a dynamic loss scale is doubled: PyTorch's number. */
+enum { SCALE_PATIENCE = 2000 };
+
 static int open_model(struct train *t, struct error *e)
 {
 	const struct train_conf *conf = t->conf;
@@ -259,6 +262,7 @@ static int open_model(struct train *t, struct error *e)
 		.weight_decay = conf->weight_decay,
 		.pos_weight = conf->pos_weight ? t->pos_weight : NULL,
 		.loss_scale = conf->loss_scale,
+		.scale_patience = conf->dynamic_loss_scale ? SCALE_PATIENCE : 0,
 		.batch = conf->batch,
 		.source_size = dataset_image_size(t->train),
 		.threads = threads_from_options(&conf->engine, t->world),
@@ -300,8 +304,8 @@ static int fill_model(struct train *t, const struct checkpoint *c, struct start 
 		return -e->code;
 	if (s->fresh_head)
 		log_say(&t->log, "its classifier has another number of outputs: the head starts afresh");
-	if (model_put(&t->model, &t->values, e) == 0 && engine_set_step(t->model.engine, t->at.step) < 0)
-		model_fail(&t->model, e);
+	if (model_put(&t->model, &t->values, e) == 0)
+		model_put_steps(&t->model, &t->at, e);
 	return world_agree(t->world, e);
 }
 
@@ -341,6 +345,11 @@ static int share_start(struct train *t, struct start *s, struct error *e)
 	t->at.best_loss = s->notes.best_loss;
 	t->at.stale = s->notes.stale;
 	t->at.rate_factor = s->notes.rate_factor;
+	t->at.skipped = s->notes.skipped;
+	if (conf->dynamic_loss_scale) { /* a fixed one is what the options say */
+		t->at.loss_scale = s->notes.loss_scale;
+		t->at.scale_good = s->notes.scale_good;
+	}
 	t->at.leak |= s->notes.leak;
 	log_say(&t->log, "resumes at step %llu, position %llu, seed %llu", (unsigned long long)t->at.step, (unsigned long long)t->at.position,
 		(unsigned long long)t->at.seed);

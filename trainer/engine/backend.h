@@ -16,6 +16,8 @@ struct engine_ops {
 	int (*done)(struct engine *engine, uint64_t token, int wait);
 	int (*loss)(struct engine *engine, double *loss);
 	int (*tap)(struct engine *engine, int index, int gradient, float *values);
+	int (*get_scale)(struct engine *engine, struct engine_scale *scale); /* both NULL: gradients are never scaled */
+	int (*set_scale)(struct engine *engine, const struct engine_scale *scale);
 };
 
 /* The head of every implementation's own struct. */
@@ -24,6 +26,7 @@ struct engine {
 	struct engine_conf conf;
 	struct error *error;
 	size_t memory;          /* bytes allocated by open */
+	uint64_t skipped;       /* as set: where gradients are never scaled, no step is skipped any more */
 	char description[160];
 };
 

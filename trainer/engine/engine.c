@@ -20,6 +20,8 @@ static int check_conf(const struct engine_conf *conf, struct error *e)
 		return fail(e, EXIT_USAGE, "%d classes with binary cross entropy: labels are 32 bits", conf->plan->classes);
 	if (conf->threads < 0)
 		return fail(e, EXIT_USAGE, "%d threads: use 1 or more, or 0 for the cores this process may use", conf->threads);
+	if (conf->scale_patience && conf->precision != PRECISION_FP16)
+		return fail(e, EXIT_USAGE, "a dynamic loss scale is for --precision=fp16: elsewhere gradients have the range of fp32 and need none");
 	return 0;
 }
 
@@ -82,6 +84,18 @@ int engine_get(struct engine *engine, enum engine_what what, size_t offset, floa
 int engine_set_step(struct engine *engine, uint64_t step)
 {
 	return engine->ops->set_step(engine, step);
+}
+
+int engine_get_scale(struct engine *engine, struct engine_scale *scale)
+{
+	*scale = (struct engine_scale){ .scale = 1, .skipped = engine->skipped };
+	return engine->ops->get_scale ? engine->ops->get_scale(engine, scale) : 0;
+}
+
+int engine_set_scale(struct engine *engine, const struct engine_scale *scale)
+{
+	engine->skipped = scale->skipped;
+	return engine->ops->set_scale ? engine->ops->set_scale(engine, scale) : 0;
 }
 
 static int check_batch(struct engine *engine, const struct engine_batch *batch, int training)

@@ -61,7 +61,9 @@ struct engine_conf {
 	int channels;                   /* 1: gray pixels, 3: RGB interleaved */
 	int source_size;                /* side of the square images that are fed; >= plan->image_size */
 	int threads;                    /* CPU threads for compute; 0: those of the affinity mask */
-	double loss_scale;              /* fp16: factor on the loss, taken off the gradients again; 0: 1024. Others ignore it */
+	double loss_scale;              /* fp16: factor on the loss, taken off the gradients again; 0: 1024, or 65536 where it is dynamic. Others ignore it */
+	int scale_patience;             /* fp16: the factor is dynamic: half after a step whose gradients overflow, which is skipped, double after so many
+	                                   that do not; 0: it stays */
 	const float *pos_weight;        /* [classes] weight of positives in BCE, or NULL */
 	float *slab;                    /* [slab_count] gradients, from hvd_plan_slab(); NULL: the engine's own */
 	int (*ready)(void *context, int group); /* group's gradient is in the slab (last micro-batch only); NULL: one rank */
@@ -107,6 +109,19 @@ int engine_get(struct engine *engine, enum engine_what what, size_t offset, floa
 
 /* Optimiser steps done, for Adam's bias correction; restored on resume. */
 int engine_set_step(struct engine *engine, uint64_t step);
+
+/* fp16's factor on the loss, and what became of the optimiser steps so far: a skipped one changed nothing, running statistics
+ * included, and does not count for Adam's bias correction. */
+struct engine_scale {
+	double scale;  /* of the next step; 1 where gradients are not scaled */
+	uint64_t good; /* steps in a row that did not overflow since it changed */
+	uint64_t skipped;
+};
+
+/* Waits for the steps so far. Restoring it comes after engine_set_step(), which takes the steps that were made. Setting a scale of 0
+ * keeps the one that conf asked for. */
+int engine_get_scale(struct engine *engine, struct engine_scale *scale);
+int engine_set_scale(struct engine *engine, const struct engine_scale *scale);
 
 /* Forward and backward of micro-batch `micro` of `micros`; gradients are summed over the micro-batches and divided by
  * their number. At the last one groups are announced through conf.ready as they are finished, then conf.finish is

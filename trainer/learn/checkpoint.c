@@ -156,6 +156,9 @@ static void make_notes(struct notes *notes, const struct net_plan *plan, const s
 	add_note(notes, "global_batch", "%d", c->global_batch);
 	add_note(notes, "batch", "%d", c->batch);
 	add_note(notes, "bucket_bytes", "%d", c->bucket_bytes);
+	add_note(notes, "loss_scale", "%.17g", c->loss_scale);
+	add_note(notes, "scale_good", "%" PRIu64, c->scale_good);
+	add_note(notes, "skipped", "%" PRIu64, c->skipped);
 	if (!c->window)
 		return;
 	add_note(notes, "shuffle_window", "%d", c->window);
@@ -225,6 +228,9 @@ static void read_notes(const struct checkpoint *c, struct checkpoint_notes *note
 		.best_loss = note_real(c, "best_loss"),
 		.stale = (int)note_u64(c, "stale", 10),
 		.rate_factor = note_real(c, "rate_factor"),
+		.loss_scale = note_real(c, "loss_scale"),
+		.scale_good = note_u64(c, "scale_good", 10),
+		.skipped = note_u64(c, "skipped", 10),
 	};
 	copy_note(c, "split_policy", notes->split_policy, sizeof notes->split_policy);
 	copy_note(c, "resize", notes->resize, sizeof notes->resize);

@@ -136,6 +136,7 @@ static int open_engine(struct model *m, const struct model_conf *conf, struct er
 		.threads = conf->threads,
 		.pos_weight = conf->pos_weight,
 		.loss_scale = conf->loss_scale,
+		.scale_patience = conf->scale_patience,
 		.slab = m->buckets ? hvd_plan_slab(m->buckets) : NULL,
 		.ready = m->buckets ? on_ready : NULL,
 		.finish = m->buckets ? on_finish : NULL,
@@ -223,6 +224,27 @@ int model_put(struct model *m, const struct model_values *v, struct error *e)
 int model_get(struct model *m, struct model_values *v, struct error *e)
 {
 	return transfer(m, v, get, e);
+}
+
+int model_put_steps(struct model *m, const struct checkpoint_notes *at, struct error *e)
+{
+	struct engine_scale scale = { at->loss_scale, at->scale_good, at->skipped };
+
+	if (engine_set_step(m->engine, at->step - at->skipped) < 0 || engine_set_scale(m->engine, &scale) < 0)
+		return model_fail(m, e);
+	return 0;
+}
+
+int model_get_steps(struct model *m, struct checkpoint_notes *at, struct error *e)
+{
+	struct engine_scale scale;
+
+	if (engine_get_scale(m->engine, &scale) < 0)
+		return model_fail(m, e);
+	at->loss_scale = scale.scale;
+	at->scale_good = scale.good;
+	at->skipped = scale.skipped;
+	return 0;
 }
 
 int model_share(const struct model *m, int root, struct model_values *v, struct error *e)

@@ -36,6 +36,7 @@ struct model_conf {
 	double beta1, weight_decay;
 	const float *pos_weight; /* [classes] or NULL */
 	double loss_scale;       /* 0: the engine's default */
+	int scale_patience;      /* as in engine.h */
 	int batch, source_size, threads;
 	size_t bucket_bytes;     /* 0: the runtime's default */
 	int train;               /* with gradients and buckets */
@@ -76,6 +77,10 @@ int model_fail(const struct model *m, struct error *e);
 /* Between the engine and arrays in table order; moments where they are not NULL. */
 int model_put(struct model *m, const struct model_values *v, struct error *e);
 int model_get(struct model *m, struct model_values *v, struct error *e);
+
+/* The optimiser's place between the engine and a checkpoint's notes: steps made, loss scale, steps skipped. */
+int model_put_steps(struct model *m, const struct checkpoint_notes *at, struct error *e);
+int model_get_steps(struct model *m, struct checkpoint_notes *at, struct error *e);
 
 /* Collective: the values of rank `root` to all; then all are checked to hold the same bits. */
 int model_share(const struct model *m, int root, struct model_values *v, struct error *e);

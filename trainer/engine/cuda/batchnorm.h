@@ -227,8 +227,9 @@ struct bn_backward_sums {
 	float *grad_gamma, *grad_beta;      /* in the slab */
 	float *s1, *s2;                     /* shared, else NULL */
 	float *a, *b, *c;                   /* private, else NULL: dy = a · dz + b · y + c */
+	const float *unscale;               /* 1 / loss scale; NULL: 1 */
 	double pixels;
-	float factor;                       /* of the slab's gradients: 1 / (micro-batches · loss scale) */
+	float factor;                       /* of the slab's gradients: 1 / micro-batches */
 	int accumulate, first, parts, channels;
 };
 
@@ -242,8 +243,9 @@ KERNEL THREADS(BN_THREADS, 1) bn_backward_sums_kernel(const bn_backward_sums p)
 		beta += p.partial[(size_t)part * 2 * (size_t)p.channels + (size_t)c];
 		gamma += p.partial[((size_t)part * 2 + 1) * (size_t)p.channels + (size_t)c];
 	}
-	p.grad_beta[c] = (p.accumulate ? p.grad_beta[c] : 0) + p.factor * (float)beta;
-	p.grad_gamma[c] = (p.accumulate ? p.grad_gamma[c] : 0) + p.factor * (float)gamma;
+	const float factor = p.factor * (p.unscale ? *p.unscale : 1);
+	p.grad_beta[c] = (p.accumulate ? p.grad_beta[c] : 0) + factor * (float)beta;
+	p.grad_gamma[c] = (p.accumulate ? p.grad_gamma[c] : 0) + factor * (float)gamma;
 	if (p.s1) {
 		p.s1[c] = (p.first ? 0 : p.s1[c]) + p.gamma[c] * (float)beta;
 		p.s2[c] = (p.first ? 0 : p.s2[c]) + p.gamma[c] * (float)gamma;
@@ -260,13 +262,14 @@ struct bn_running {
 	const float *slab_mean, *slab_square, *unbias; /* [channels]; unbias = n / (n - 1) */
 	float *mean, *variance;
 	const volatile int *stop;                      /* as in struct update */
+	const int *skip;
 	int channels;
 };
 
 KERNEL THREADS(BN_THREADS, 1) bn_running_kernel(const bn_running p)
 {
 	const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-	if (c >= p.channels || (p.stop && *p.stop))
+	if (c >= p.channels || (p.stop && *p.stop) || (p.skip && *p.skip))
 		return;
 	const double mean = p.slab_mean[c], variance = (p.slab_square[c] - mean * mean) * p.unbias[c];
 	p.mean[c] = (float)(0.9 * p.mean[c] + 0.1 * mean);

@@ -152,25 +152,45 @@ template <class T> int allocate(cuda_engine<T> *e, size_t workspace)
 
 /* ---- the update ---- */
 
+template <class T> bool dynamic_scale(const cuda_engine<T> *e)
+{
+	return e->base.conf.scale_patience > 0;
+}
+
+/* Whether the gradients overflowed, and with that whether this step is made. */
+template <class T> int enqueue_decision(cuda_engine<T> *e)
+{
+	const engine_conf *conf = &e->base.conf;
+	const memory<T> &m = e->s.m;
+	const size_t gradients = conf->layout->groups[conf->plan->n_params].offset;
+	const int code = find_overflow_launch({ m.slab, gradients, m.loss_scale }, e->s.sms, e->s.stream);
+	const settle_step p = { m.loss_scale, m.step, nullptr, conf->beta1, conf->beta2 };
+	return code ? code : launch(settle_step_kernel, 1, SETTLE_THREADS, 0, e->s.stream, p);
+}
+
 template <class T> update update_of(cuda_engine<T> *e, int copy_only)
 {
 	const engine_conf *conf = &e->base.conf;
 	const memory<T> &m = e->s.m;
-	return { m.weights, m.moment1, m.moment2, m.slab, m.groups, m.block_group, m.block_first, m.step, nullptr, m.copy,
+	const int *skip = dynamic_scale(e) && !copy_only ? &m.loss_scale->skip : nullptr;
+	return { m.weights, m.moment1, m.moment2, m.slab, m.groups, m.block_group, m.block_first, m.step, nullptr, skip, m.copy,
 		 (float)conf->beta1, (float)conf->beta2, (float)conf->epsilon, (float)conf->weight_decay, conf->optimizer == OPTIMIZER_SGD, copy_only };
 }
 
 template <class T> int enqueue_update(cuda_engine<T> *e, int copy_only)
 {
 	const engine_conf *conf = &e->base.conf;
-	int code = launch(update_kernel<T>, (unsigned)update_blocks(conf->plan), UPDATE_THREADS, 0, e->s.stream, update_of(e, copy_only));
+	int code = dynamic_scale(e) && !copy_only ? enqueue_decision(e) : 0;
+	code = code ? code : launch(update_kernel<T>, (unsigned)update_blocks(conf->plan), UPDATE_THREADS, 0, e->s.stream, update_of(e, copy_only));
 	if (copy_only || code)
 		return code;
 	const float *statistics = e->s.statistics_slab();
-	const bn_running r = { statistics, statistics + conf->plan->n_bn_channels, e->s.m.unbias, e->s.m.running_mean, e->s.m.running_variance, nullptr, (int)conf->plan->n_bn_channels };
+	const bn_running r = { statistics, statistics + conf->plan->n_bn_channels, e->s.m.unbias, e->s.m.running_mean, e->s.m.running_variance, nullptr,
+		               dynamic_scale(e) ? &e->s.m.loss_scale->skip : nullptr, (int)conf->plan->n_bn_channels };
 	return per_channel_launch(bn_running_kernel, r, e->s.stream);
 }
 
+/* With a dynamic loss scale the device counts the steps and overwrites the corrections. */
 template <class T> int upload_step(cuda_engine<T> *e, double rate)
 {
 	const engine_conf *conf = &e->base.conf;
@@ -245,10 +265,51 @@ template <class T> int get_values(engine *base, engine_what what, size_t offset,
 	return rc;
 }
 
+/* The loss scale's state starts anew, so that it can be opened, resumed and recovered in one way. */
+template <class T> int start_loss_scale(cuda_engine<T> *e, double scale, uint64_t good, uint64_t skipped)
+{
+	const engine_conf *conf = &e->base.conf;
+	if (!e->s.m.loss_scale)
+		return 0;
+	if (scale <= 0)
+		scale = conf->loss_scale > 0 ? conf->loss_scale : conf->scale_patience ? 65536 : 1024;
+	const loss_scale state = { (float)scale, 1 / (float)scale, (uint32_t)good, 0, 0, (uint32_t)conf->scale_patience, e->optimiser_step, skipped };
+	int code = device_upload(e->s.m.loss_scale, &state, sizeof state, e->s.stream);
+	return device_failed(e, code ? code : device_wait(e->s.stream), "setting the loss scale");
+}
+
+template <class T> int read_loss_scale(cuda_engine<T> *e, loss_scale *state)
+{
+	int code = device_download(state, e->s.m.loss_scale, sizeof *state, e->s.stream);
+	return device_failed(e, code ? code : device_wait(e->s.stream), "reading the loss scale");
+}
+
+template <class T> int get_loss_scale(engine *base, engine_scale *scale)
+{
+	cuda_engine<T> *e = self<T>(base);
+	loss_scale state;
+	if (!e->s.m.loss_scale)
+		return 0;
+	int rc = read_loss_scale(e, &state);
+	if (!rc)
+		*scale = { state.scale, state.good, state.skipped };
+	return rc;
+}
+
+template <class T> int set_loss_scale(engine *base, const engine_scale *scale)
+{
+	return start_loss_scale(self<T>(base), scale->scale, scale->good, scale->skipped);
+}
+
 template <class T> int set_optimiser_step(engine *base, uint64_t step)
 {
-	self<T>(base)->optimiser_step = step;
-	return 0;
+	cuda_engine<T> *e = self<T>(base);
+	loss_scale state;
+	e->optimiser_step = step;
+	if (!dynamic_scale(e))
+		return 0;
+	int rc = read_loss_scale(e, &state);
+	return rc ? rc : start_loss_scale(e, state.scale, state.good, state.skipped);
 }
 
 /* ---- steps ---- */
@@ -442,7 +503,7 @@ template <class T> int tap(engine *base, int index, int gradient, float *)
 }
 
 template <class T> const engine_ops ops = {
-	close_engine<T>, put_values<T>, get_values<T>, set_optimiser_step<T>, train<T>, backward<T>, forward<T>, done<T>, last_loss<T>, tap<T>,
+	close_engine<T>, put_values<T>, get_values<T>, set_optimiser_step<T>, train<T>, backward<T>, forward<T>, done<T>, last_loss<T>, tap<T>, get_loss_scale<T>, set_loss_scale<T>,
 };
 
 /* ---- opening ---- */
@@ -466,7 +527,6 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	e->base.error = err;
 	e->s.conf = &e->base.conf;
 	e->s.sms = device_sms();
-	e->s.loss_scale = conf->precision != PRECISION_FP16 ? 1 : conf->loss_scale > 0 ? (float)conf->loss_scale : 1024;
 	e->host.resize(conf->layout->slab_count);
 	e->all.assign((size_t)conf->batch, ~0u);
 
@@ -492,6 +552,8 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	}
 	if (!rc)
 		rc = allocate(e, workspace);
+	if (!rc)
+		rc = start_loss_scale(e, 0, 0, 0);
 #ifdef HAVE_CUDNN
 	if (!rc)
 		static_cast<cudnn_convolver<T> *>(e->s.conv)->workspace = e->s.m.workspace;

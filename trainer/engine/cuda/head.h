@@ -70,7 +70,8 @@ struct head_loss {
 	const float *pos_weight;  /* [classes] or NULL: 1 */
 	float *dlogits;           /* [images][classes]: gradient of the mean, times loss_scale */
 	float *loss;              /* one number */
-	float factor, loss_scale; /* loss = factor · mean, plus its old value where accumulate */
+	const float *loss_scale;  /* NULL: 1 */
+	float factor;             /* loss = factor · mean, plus its old value where accumulate */
 	int images, classes, softmax, accumulate;
 };
 
@@ -108,7 +109,7 @@ KERNEL THREADS(HEAD_THREADS, 1) head_loss_kernel(const head_loss p)
 {
 	float *sums = (float *)shared_memory(); /* [HEAD_THREADS] */
 	const int t = (int)threadIdx.x, count = p.softmax ? p.images : p.images * p.classes;
-	const float scale = p.loss_scale / (float)count;
+	const float scale = (p.loss_scale ? *p.loss_scale : 1) / (float)count;
 	float sum = 0;
 	for (int i = t; i < count; i += HEAD_THREADS) {
 		if (p.softmax) {
@@ -133,7 +134,8 @@ KERNEL THREADS(HEAD_THREADS, 1) head_loss_kernel(const head_loss p)
 struct head_backward {
 	const float *dlogits, *pooled, *weight;
 	float *grad_weight, *grad_bias, *dpooled;
-	float factor; /* of the slab's gradients */
+	const float *unscale; /* 1 / loss scale; NULL: 1 */
+	float factor;         /* of the slab's gradients */
 	int images, channels, classes, accumulate;
 };
 
@@ -141,12 +143,13 @@ KERNEL THREADS(HEAD_THREADS, 1) head_backward_kernel(const head_backward p)
 {
 	long i = (long)blockIdx.x * blockDim.x + threadIdx.x;
 	const long weights = (long)p.classes * p.channels;
+	const float factor = p.factor * (p.unscale ? *p.unscale : 1);
 	if (i < weights) {
 		const int k = (int)(i / p.channels), c = (int)(i % p.channels);
 		float sum = 0;
 		for (int n = 0; n < p.images; n++)
 			sum = fmaf(p.dlogits[n * p.classes + k], p.pooled[(size_t)n * (size_t)p.channels + (size_t)c], sum);
-		p.grad_weight[i] = (p.accumulate ? p.grad_weight[i] : 0) + p.factor * sum;
+		p.grad_weight[i] = (p.accumulate ? p.grad_weight[i] : 0) + factor * sum;
 		return;
 	}
 	i -= weights;
@@ -154,7 +157,7 @@ KERNEL THREADS(HEAD_THREADS, 1) head_backward_kernel(const head_backward p)
 		float sum = 0;
 		for (int n = 0; n < p.images; n++)
 			sum += p.dlogits[n * p.classes + i];
-		p.grad_bias[i] = (p.accumulate ? p.grad_bias[i] : 0) + p.factor * sum;
+		p.grad_bias[i] = (p.accumulate ? p.grad_bias[i] : 0) + factor * sum;
 		return;
 	}
 	i -= p.classes;

@@ -3,8 +3,8 @@
 
 #include "channel_pass.h"
 #include "images.h"
+#include "loss_scale.h"
 #include "number.h"
-#include "update.h"
 
 namespace {
 
@@ -273,6 +273,9 @@ template <class T> void memory<T>::lay_out(arena *m, const network *net, const e
 	m->take(block_group, update_blocks(plan));
 	m->take(block_first, update_blocks(plan));
 	m->take(step, 1);
+	loss_scale = nullptr;
+	if (conf->precision == PRECISION_FP16)
+		m->take(loss_scale, 1);
 	char *bytes;
 	m->take(bytes, workspace_bytes);
 	workspace = bytes;

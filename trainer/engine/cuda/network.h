@@ -154,6 +154,7 @@ template <class T> struct memory {
 	struct weight_group *groups;             /* [n_params] in the padded order, for the update */
 	uint32_t *block_group, *block_first;     /* [update_blocks()] */
 	struct update_step *step;
+	struct loss_scale *loss_scale;           /* NULL: gradients are not scaled */
 	void *workspace;
 
 	void lay_out(arena *a, const network *net, const engine_conf *conf, size_t partial_floats, size_t workspace_bytes);

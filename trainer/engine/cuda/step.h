@@ -9,11 +9,11 @@
 #include "convolution.h"
 #include "head.h"
 #include "images.h"
+#include "loss_scale.h"
 #include "maxpool.h"
 #include "network.h"
 #include "reduce.h"
 #include "residual.h"
-#include "update.h"
 
 /* ImageNet's, as in engine.c, which is not part of the shared object. */
 static const double pixel_mean[3] = { 0.485, 0.456, 0.406 }, pixel_deviation[3] = { 0.229, 0.224, 0.225 };
@@ -57,7 +57,6 @@ template <class T> struct step {
 	int fused;         /* FUSED_… bits */
 	int sms;
 	int rc;            /* first failure, CUDA's code */
-	float loss_scale;
 	/* of the micro-batch */
 	int training, micro, micros;
 
@@ -83,6 +82,10 @@ template <class T> struct step {
 	float factor() const
 	{
 		return 1.0f / (float)micros;
+	}
+	const float *unscale() const
+	{
+		return m.loss_scale ? &m.loss_scale->unscale : nullptr;
 	}
 	float *statistics_slab() const
 	{
@@ -122,7 +125,7 @@ template <class T> struct step {
 	/* From m.partial to the slab. */
 	void finish_weight(const conv_place &c, int parts)
 	{
-		const weight_gradient g = { m.partial, m.slab + c.weight, factor() / loss_scale, c.c_out, c.c_in, c.c_padded, c.kernel * c.kernel, parts, micro != 0 };
+		const weight_gradient g = { m.partial, m.slab + c.weight, unscale(), factor(), c.c_out, c.c_in, c.c_padded, c.kernel * c.kernel, parts, micro != 0 };
 		if (!rc)
 			rc = weight_gradient_launch(g, stream);
 	}
@@ -158,7 +161,7 @@ template <class T> struct step {
 	void backward_sums(const bn_place &bn, int parts, const float *mean, const float *rstd, long count, bool shared, bool first)
 	{
 		const bn_backward_sums p = { m.sums, m.weights + bn.gamma, mean, rstd, m.slab + bn.gamma, m.slab + bn.beta, shared ? m.s1 : nullptr, shared ? m.s2 : nullptr,
-			                     m.a, m.b, m.c, (double)count, factor() / loss_scale, micro != 0, first, parts, bn.channels };
+			                     m.a, m.b, m.c, unscale(), (double)count, factor(), micro != 0, first, parts, bn.channels };
 		per_channel(bn_backward_sums_kernel, p);
 	}
 	/* The deferred correction of gradient channels [from, from + channels) of a block: from here on they are used up. */
@@ -300,12 +303,12 @@ template <class T> struct step {
 	void backward_head()
 	{
 		const int n = conf->batch, softmax = conf->loss == LOSS_SOFTMAX;
-		const head_loss l = { m.logits, m.labels, softmax ? nullptr : m.known, m.image_weight, softmax ? nullptr : m.pos_weight, m.dlogits, loss(), factor(), loss_scale,
-			              n, net.classes, softmax, micro != 0 };
+		const head_loss l = { m.logits, m.labels, softmax ? nullptr : m.known, m.image_weight, softmax ? nullptr : m.pos_weight, m.dlogits, loss(),
+			              m.loss_scale ? &m.loss_scale->scale : nullptr, factor(), n, net.classes, softmax, micro != 0 };
 		if (!rc)
 			rc = launch(head_loss_kernel, 1, HEAD_THREADS, HEAD_THREADS * sizeof(float), stream, l);
 		const head_backward h = { m.dlogits, m.pooled, m.weights + net.classifier_weight, m.slab + net.classifier_weight, m.slab + net.classifier_bias, m.dpooled,
-			                  factor() / loss_scale, n, net.features, net.classes, micro != 0 };
+			                  unscale(), factor(), n, net.features, net.classes, micro != 0 };
 		if (!rc)
 			rc = head_backward_launch(h, stream);
 	}

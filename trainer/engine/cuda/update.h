@@ -31,6 +31,7 @@ struct update {
 	const uint32_t *block_group, *block_first; /* per block: its group, and its first element in it */
 	const update_step *step;
 	const volatile int *stop;           /* mapped host memory: non-zero forbids the update; NULL: none */
+	const int *skip;                    /* the same for a step that overflowed, in device memory; NULL: none */
 	void *copy;                         /* T */
 	float beta1, beta2, epsilon, weight_decay;
 	int sgd;                            /* momentum beta1, no second moment */
@@ -54,7 +55,7 @@ DEVICE float updated_weight(const update &p, const update_step &step, size_t i, 
 
 template <class T> KERNEL THREADS(UPDATE_THREADS, 1) update_kernel(const update p)
 {
-	if (p.stop && *p.stop)
+	if ((p.stop && *p.stop) || (p.skip && *p.skip))
 		return;
 	const weight_group group = p.groups[p.block_group[blockIdx.x]];
 	const uint32_t j = p.block_first[blockIdx.x] + threadIdx.x;
@@ -76,6 +77,7 @@ template <class T> KERNEL THREADS(UPDATE_THREADS, 1) update_kernel(const update 
 struct weight_gradient {
 	const float *partial; /* [parts][c_out][taps][c_padded] */
 	float *out;
+	const float *unscale;  /* 1 / loss scale; NULL: 1 */
 	float factor;
 	int c_out, c_in, c_padded, taps, parts, accumulate;
 };
@@ -90,7 +92,7 @@ KERNEL THREADS(UPDATE_THREADS, 1) weight_gradient_kernel(const weight_gradient p
 	float sum = 0;
 	for (int part = 0; part < p.parts; part++)
 		sum += from[(size_t)part * (size_t)(p.c_out * p.taps) * (size_t)p.c_padded];
-	p.out[i] = (p.accumulate ? p.out[i] : 0) + p.factor * sum;
+	p.out[i] = (p.accumulate ? p.out[i] : 0) + p.factor * (p.unscale ? *p.unscale : 1) * sum;
 }
 
 inline int weight_gradient_launch(const weight_gradient &p, device_stream stream)
