@@ -81,7 +81,7 @@ struct problem {
 	engine_batch batch;
 	error e;
 
-	problem(const net_conf &net, int batch_size, enum precision precision, enum loss_kind loss = LOSS_BCE) : plan{}, layout{}, conf{}, batch{}, e{}
+	problem(const net_conf &net, int batch_size, enum precision precision, enum loss_kind loss = LOSS_BCE, int channels = 1) : plan{}, layout{}, conf{}, batch{}, e{}
 	{
 		if (net_plan_make(&plan, &net, &e) || engine_layout_make(&layout, &plan, &e))
 			wrong("%s", e.text);
@@ -95,10 +95,10 @@ struct problem {
 		conf.epsilon = 1e-8;
 		conf.weight_decay = 1e-4;
 		conf.batch = batch_size;
-		conf.channels = 1;
+		conf.channels = channels;
 		conf.source_size = 36;
 		const size_t n = (size_t)batch_size;
-		for (size_t i = 0; i < n * 36 * 36; i++)
+		for (size_t i = 0; i < n * 36 * 36 * (size_t)channels; i++)
 			pixels.push_back((uint8_t)random_bits());
 		for (size_t i = 0; i < n; i++) {
 			labels.push_back((uint32_t)random_bits() % (loss == LOSS_SOFTMAX ? (uint32_t)net.classes : ~0u));
@@ -166,9 +166,9 @@ void run_backward(problem &p, engine *g)
 
 /* ---- the tests ---- */
 
-void fp32_gradients_of(const net_conf &net, enum loss_kind loss)
+void fp32_gradients_of(const net_conf &net, enum loss_kind loss, int channels = 1)
 {
-	problem p(net, 3, PRECISION_FP32, loss);
+	problem p(net, 3, PRECISION_FP32, loss, channels);
 	engine *reference = p.open(1, PRECISION_FP64), *cuda = p.open(0, PRECISION_FP32);
 	run_backward(p, reference);
 	run_backward(p, cuda);
@@ -205,6 +205,7 @@ void fp32_gradients()
 {
 	fp32_gradients_of(densenet(8, { 2, 3 }), LOSS_BCE);
 	fp32_gradients_of(resnet({ 2, 1, 2 }), LOSS_BCE);
+	fp32_gradients_of(densenet(8, { 2 }), LOSS_BCE, 3);
 	fp32_gradients_of(resnet({ 1, 2 }), LOSS_SOFTMAX);
 }
 

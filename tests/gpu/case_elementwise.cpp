@@ -4,6 +4,7 @@
 
 #include "batchnorm.h"
 #include "convolution.h"
+#include "gray_stem.h"
 #include "head.h"
 #include "images.h"
 #include "loss_scale.h"
@@ -418,6 +419,58 @@ template <class T> void check_update(const kernel_case &)
 				expect_near(got[(k * 3 + c) * 9 + tap], 10 + 0.125 * (partial[(k * 9 + tap) * 8 + c] + partial[((6 + k) * 9 + tap) * 8 + c]), 1e-5, "gradient %zu, %zu, %zu", k, c, tap);
 }
 
+/* The folded stem, forward and back, must be the 7 × 7 convolution of three equal normalised channels. */
+template <class T> void check_gray_stem(const kernel_case &)
+{
+	for (int size : { 10, 13 }) {
+		const int images = 3, source = 16, out = 8, h = (size + 1) / 2, side = h + GRAY_BORDER;
+		std::vector<uint8_t> bytes((size_t)(images * source * source));
+		for (uint8_t &b : bytes)
+			b = (uint8_t)random_bits();
+		bytes[0] = 0;
+		bytes[1] = 255;
+		const std::vector<image_window> windows = { { 0, 0, 0 }, { 3, 1, 1 }, { 2, 3, 0 } };
+		const std::vector<float> weight = random_numbers<float>((size_t)(out * 3 * 49), 0, 0.1);
+		const std::vector<T> gradient = random_numbers<T>((size_t)(images * h * h * out), 0, 1);
+		const gray_fold fold = gray_fold_make();
+		device_array<uint8_t> dbytes(bytes);
+		device_array<image_window> dwindows(windows);
+		device_array<float> dweight(weight), partial((size_t)(2 * out * 16 * 8)), dw(std::vector<float>(weight.size(), 10)), unscale(std::vector<float>(1, 0.5f));
+		device_array<T> map((size_t)(images * side * side * 8)), copy((size_t)(out * 16 * 8)), y((size_t)(images * h * h * out)), dgradient(gradient);
+		const convolution_shape shape = { images, side, h, 8, out, GRAY_TAPS, 1, 0, 8, out };
+		check_device(channel_pass_launch(gather_gray<T>{ dbytes, dwindows, map, source, size, side }, images * side * side, 8, nullptr, 3, nullptr), "gather_gray");
+		check_device(fold_weight_launch<T>({ dweight, copy, fold, out }, nullptr), "fold_weight");
+		check_device(convolution_forward<T>({ shape, map, copy, nullptr, y, nullptr, 1 }, nullptr), "convolution_forward");
+		check_device(convolution_weight<T>({ shape, map, nullptr, dgradient, nullptr, partial, 2 }, nullptr), "convolution_weight");
+		check_device(unfold_gradient_launch({ partial, dw, unscale, fold, 0.5f, out, 2, 1 }, nullptr), "unfold_gradient");
+		const std::vector<T> got = y.download();
+		const std::vector<float> got_dw = dw.download();
+		std::vector<double> dw_want(weight.size()), dw_size(weight.size());
+		for (size_t o = 0; o < got.size(); o++) {
+			const int k = (int)o % out, column = (int)o / out % h, row = (int)o / out / h % h, n = (int)o / out / h / h;
+			double want = 0, magnitude = 0;
+			for (int tap = 0; tap < 49; tap++) {
+				const int r = 2 * row - 3 + tap / 7, c = 2 * column - 3 + tap % 7;
+				if (r < 0 || r >= size || c < 0 || c >= size)
+					continue;
+				const image_window w = windows[(size_t)n];
+				const double pixel = bytes[(size_t)((n * source + w.y + r) * source + w.x + (w.flip ? size - 1 - c : c))] / 255.0;
+				for (int channel = 0; channel < 3; channel++) {
+					const size_t at = (size_t)((k * 3 + channel) * 49 + tap);
+					const double x = (pixel - pixel_mean[channel]) / pixel_deviation[channel];
+					want += x * weight[at];
+					magnitude += (std::fabs(x) + 1) * std::fabs(weight[at]);
+					dw_want[at] += x * value(gradient, o);
+					dw_size[at] += (std::fabs(x) + 1) * std::fabs(value(gradient, o));
+				}
+			}
+			expect_near(value(got, o), want, half_ulp<T>(1) * magnitude + half_ulp<T>(want) + 1e-6 * magnitude, "size %d, image %d (%d, %d) channel %d", size, n, row, column, k);
+		}
+		for (size_t i = 0; i < weight.size(); i++) /* neither the map nor the sums are rounded to T */
+			expect_near(got_dw[i], 10 + 0.25 * dw_want[i], 2e-6 * (10 + dw_size[i]), "size %d, gradient %zu", size, i);
+	}
+}
+
 /* A step that overflows is skipped and halves the scale; `patience` steps that do not double it; what is not finite is found
  * wherever it is. */
 void check_loss_scale(const kernel_case &)
@@ -547,6 +600,7 @@ template <class T> void add_type(std::vector<kernel_case> &cases)
 	cases.push_back({ "bn_backward" + type, check_bn_backward<T>, nullptr, 0 });
 	cases.push_back({ "maxpool" + type, check_maxpool<T>, nullptr, 0 });
 	cases.push_back({ "images" + type, check_images<T>, nullptr, 0 });
+	cases.push_back({ "gray_stem" + type, check_gray_stem<T>, nullptr, 0 });
 	cases.push_back({ "head" + type, check_head<T>, nullptr, 0 });
 	cases.push_back({ "update" + type, check_update<T>, nullptr, 0 });
 	cases.push_back({ "convolution" + type, check_convolution<T>, nullptr, 0 });

@@ -37,6 +37,7 @@ static const struct {
 	const char *name;
 	int h_in, h_out, c_in, c_out, kernel, stride, pad, in_pitch, out_pitch;
 } shapes[] = {
+	{ "gray stem 4x4", 115, 112, 8, 64, 4, 1, 0, 8, 64 },
 	{ "stem 7x7", 224, 112, 8, 64, 7, 2, 3, 8, 64 },
 	{ "block 1 1x1", 56, 56, 64, 128, 1, 1, 0, 64, 128 },
 	{ "block 2 1x1", 28, 28, 320, 128, 1, 1, 0, 512, 128 },

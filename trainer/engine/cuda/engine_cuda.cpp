@@ -91,6 +91,8 @@ void fill_update_tables(const network &net, const engine_conf *conf, std::vector
 		}
 	}
 	each_convolution(net, [&](const conv_place &c, int, int, bool) {
+		if (net.gray && c.param == net.stem.param)
+			return; /* fold_weight_kernel makes that copy */
 		weight_group &g = (*groups)[(size_t)(plan->n_params - 1 - c.param)];
 		g.copy = (uint32_t)c.copy;
 		g.c_in = (uint16_t)c.c_in;
@@ -182,6 +184,8 @@ template <class T> int enqueue_update(cuda_engine<T> *e, int copy_only)
 	const engine_conf *conf = &e->base.conf;
 	int code = dynamic_scale(e) && !copy_only ? enqueue_decision(e) : 0;
 	code = code ? code : launch(update_kernel<T>, (unsigned)update_blocks(conf->plan), UPDATE_THREADS, 0, e->s.stream, update_of(e, copy_only));
+	if (e->s.net.gray && !code)
+		code = fold_weight_launch<T>({ e->s.m.weights + e->s.net.stem.weight, e->s.m.copy + e->s.net.stem.copy, gray_fold_make(), e->s.net.stem.c_out }, e->s.stream);
 	if (copy_only || code)
 		return code;
 	const float *statistics = e->s.statistics_slab();

@@ -5,6 +5,9 @@
 
 #include "channel_pass.h"
 
+/* ImageNet's, as in engine.c, which is not part of the shared object. */
+static const double pixel_mean[3] = { 0.485, 0.456, 0.406 }, pixel_deviation[3] = { 0.229, 0.224, 0.225 };
+
 struct image_window {
 	int16_t x, y;
 	uint8_t flip;

@@ -2,7 +2,7 @@
 #include "network.h"
 
 #include "channel_pass.h"
-#include "images.h"
+#include "gray_stem.h"
 #include "loss_scale.h"
 #include "number.h"
 
@@ -61,6 +61,19 @@ void walk_block(walk *w, dense_block *b, int side, int channels, int layers)
 		w->take(OP_CONCAT);
 		b->channels += w->net->growth;
 	}
+}
+
+/* The stem as gray_stem.h computes it; its copy is the first. */
+void fold_stem(network *net)
+{
+	conv_place *s = &net->stem;
+	net->gray = true;
+	s->h_in = s->h_out + GRAY_BORDER;
+	s->c_in = s->c_padded = GRAY_CHANNELS;
+	s->kernel = GRAY_TAPS;
+	s->stride = 1;
+	s->pad = 0;
+	net->copy_count = (size_t)s->c_out * GRAY_TAPS * GRAY_TAPS * GRAY_CHANNELS;
 }
 
 /* The DenseNet's blocks and its last normalisation; the channels that arrive at the head. */
@@ -128,6 +141,8 @@ int network_make(network *net, const engine_conf *conf, error *e)
 	net->classes = plan->classes;
 	walk w = { plan, conf->layout, net, 0, true };
 	w.conv(&net->stem);
+	if (conf->channels == 1 && w.good && net->stem.kernel == STEM_TAPS && net->stem.stride == 2 && net->stem.pad == STEM_TAPS / 2)
+		fold_stem(net);
 	w.bn(&net->stem_bn);
 	const net_layer *pool = w.take(OP_MAXPOOL);
 	net->stem_side = net->stem.h_out;
@@ -161,9 +176,9 @@ void grow(size_t *most, size_t count)
 	*most = count > *most ? count : *most;
 }
 
-size_t image_count(const engine_conf *conf)
+size_t image_count(const network *net, const engine_conf *conf)
 {
-	return (size_t)conf->batch * (size_t)conf->plan->image_size * (size_t)conf->plan->image_size * STEM_CHANNELS;
+	return (size_t)conf->batch * (size_t)net->stem.h_in * (size_t)net->stem.h_in * STEM_CHANNELS;
 }
 
 size_t stem_count(const network *net, const engine_conf *conf)
@@ -178,7 +193,7 @@ size_t stem_count(const network *net, const engine_conf *conf)
 template <class T> size_t memory<T>::lay_out_blocks(arena *m, const network *net, const engine_conf *conf)
 {
 	const size_t n = (size_t)conf->batch;
-	size_t widest = (size_t)net->bottleneck, inputs = stem_count(net, conf), room[2] = { 0, image_count(conf) };
+	size_t widest = (size_t)net->bottleneck, inputs = stem_count(net, conf), room[2] = { 0, image_count(net, conf) };
 	for (int i = 0; i < net->blocks; i++) {
 		const dense_block *b = &net->block[i];
 		const size_t map_pixels = n * (size_t)b->side * (size_t)b->side, channels = (size_t)b->channels, middle = map_pixels * (size_t)net->bottleneck;
@@ -205,7 +220,7 @@ template <class T> size_t memory<T>::lay_out_blocks(arena *m, const network *net
 /* The same for residual blocks, but the gradient of the first block's input ends in gradient[1]. */
 template <class T> size_t memory<T>::lay_out_residuals(arena *m, const network *net, const engine_conf *conf)
 {
-	size_t map = image_count(conf), behind = stem_count(net, conf), middle = 0, widest = 0;
+	size_t map = image_count(net, conf), behind = stem_count(net, conf), middle = 0, widest = 0;
 	const size_t n = (size_t)conf->batch;
 	m->take(residual_in, n * (size_t)net->first_side * (size_t)net->first_side * (size_t)net->stem.c_out);
 	for (int i = 0; i < net->residuals; i++) {

@@ -50,6 +50,7 @@ struct residual_block {
 struct network {
 	net_family family;
 	conv_place stem;
+	bool gray;                      /* the stem is gray_stem.h's */
 	bn_place stem_bn, head_bn;
 	int stem_side;
 	dense_block block[NET_MAX_BLOCKS];

@@ -7,6 +7,7 @@
 #include "batchnorm.h"
 #include "conv1x1_backward.h"
 #include "convolution.h"
+#include "gray_stem.h"
 #include "head.h"
 #include "images.h"
 #include "loss_scale.h"
@@ -14,9 +15,6 @@
 #include "network.h"
 #include "reduce.h"
 #include "residual.h"
-
-/* ImageNet's, as in engine.c, which is not part of the shared object. */
-static const double pixel_mean[3] = { 0.485, 0.456, 0.406 }, pixel_deviation[3] = { 0.229, 0.224, 0.225 };
 
 enum { FUSED_FORWARD = 1, FUSED_BACKWARD = 2 };
 
@@ -220,6 +218,11 @@ template <class T> struct step {
 	void gather()
 	{
 		const engine_conf *c = conf;
+		if (net.gray) {
+			const int side = net.stem.h_in;
+			pass(gather_gray<T>{ m.pixels, m.window, m.images, c->source_size, c->plan->image_size, side }, pixels(side), GRAY_CHANNELS);
+			return;
+		}
 		gather_images<T> op = { m.pixels, m.window, m.images, {}, {}, c->source_size, c->plan->image_size, c->channels };
 		for (int i = 0; i < 3; i++) {
 			op.scale[i] = (float)(1 / (255 * pixel_deviation[i]));
@@ -391,8 +394,15 @@ template <class T> struct step {
 		const int parts = pass(op, count, channels);
 		backward_sums(net.stem_bn, parts, m.mean + at, m.rstd + at, count, false, false);
 		pass(affine<T>{ m.stem_gradient, m.stem, m.a, m.b, m.c, channels, channels }, count, channels);
-		gather(); /* again: keeping the images would cost 0.8 MB each at 224² */
-		weight_gradient_of(net.stem, m.images, STEM_CHANNELS, m.stem_gradient, channels);
+		gather(); /* again: keeping the images would cost 0.2 MB each at 224², and four times that in color */
+		if (!net.gray) {
+			weight_gradient_of(net.stem, m.images, STEM_CHANNELS, m.stem_gradient, channels);
+			return;
+		}
+		if (!rc)
+			rc = conv->weight({ shape(net.stem, GRAY_CHANNELS, channels), m.images, nullptr, m.stem_gradient, nullptr, m.partial, 1 }, stream);
+		if (!rc)
+			rc = unfold_gradient_launch({ m.partial, m.slab + net.stem.weight, unscale(), gray_fold_make(), factor(), channels, 1, micro != 0 }, stream);
 	}
 	template <class Ready> void backward_blocks(Ready ready)
 	{
