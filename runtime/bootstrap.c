@@ -17,14 +17,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CARD_KEY "hvd.card"
-
 #define PMIX_FUNCTIONS(F) \
 	F(PMIx_Init) F(PMIx_Finalize) F(PMIx_Get) F(PMIx_Get_nb) F(PMIx_Put) F(PMIx_Commit) F(PMIx_Error_string) F(PMIx_Get_version)
 
 struct pmix {
 	PMIX_FUNCTIONS(LIBRARY_MEMBER)
 	pmix_proc_t me;
+	char key[24]; /* of rank 0's card; numbered, because PMIx keeps the cards of worlds that this process formed before … */
+	bool asked;   /* … and of those that an earlier program of the step formed: nobody listens there, and the card is asked for once more */
+	bool refresh; /* … of rank 0's server, not of this node's, which remembers */
 	struct request *abandoned; /* the Get that was given up: PMIx may answer it until it is finalised */
 };
 
@@ -94,8 +95,9 @@ static void pmix_host_of(struct boot *b, int rank, char host[HOST_BYTES])
 	const struct pmix *p = b->state;
 	pmix_proc_t proc;
 	pmix_value_t *v;
+	const char *own = rank == b->rank ? getenv("SLURMD_NODENAME") : NULL; /* after a second PMIx_Init, PMIx does not know it */
 	name_process(p, (pmix_rank_t)rank, &proc);
-	snprintf(host, HOST_BYTES, "an unknown node");
+	snprintf(host, HOST_BYTES, "%s", own ? own : "an unknown node");
 	if (p->PMIx_Get(&proc, PMIX_HOSTNAME, NULL, 0, &v))
 		return;
 	if (v->type == PMIX_STRING && v->data.string)
@@ -109,7 +111,7 @@ static int pmix_publish(struct boot *b, const void *card, size_t bytes, char *wh
 	pmix_value_t v = { .type = PMIX_BYTE_OBJECT };
 	v.data.bo.bytes = (char *)(uintptr_t)card;
 	v.data.bo.size = bytes;
-	pmix_status_t rc = p->PMIx_Put(PMIX_GLOBAL, CARD_KEY, &v);
+	pmix_status_t rc = p->PMIx_Put(PMIX_GLOBAL, p->key, &v);
 	if (!rc)
 		rc = p->PMIx_Commit();
 	return rc ? unusable(p, "publishing rank 0's card", rc, why) : 0;
@@ -155,7 +157,8 @@ static pmix_status_t ask(struct pmix *p, void *card, size_t *bytes, double until
 	if (!r)
 		return PMIX_ERR_NOMEM;
 	name_process(p, 0, &zero);
-	pmix_status_t rc = p->PMIx_Get_nb(&zero, CARD_KEY, NULL, 0, answer, r);
+	pmix_info_t anew = { .key = PMIX_GET_REFRESH_CACHE, .value = { .type = PMIX_BOOL, .data.flag = true } };
+	pmix_status_t rc = p->PMIx_Get_nb(&zero, p->key, &anew, p->refresh, answer, r);
 	if (rc) {
 		request_free(r);
 		return rc;
@@ -183,6 +186,11 @@ static int pmix_lookup(struct boot *b, void *card, size_t bytes, double until, c
 	char host[HOST_BYTES];
 	size_t got = bytes;
 	pmix_status_t rc;
+	if (p->asked) {
+		pmix_host_of(b, 0, host);
+		p->refresh = strcmp(host, b->host); /* rank 0's own server would answer nothing */
+	}
+	p->asked = true;
 	/* A Get that reaches the node's server between rank 0's connection and its Commit is answered NOT-FOUND. */
 	while ((rc = ask(p, card, &got, until)) == PMIX_ERR_NOT_FOUND && now() < until) {
 		got = bytes;
@@ -232,6 +240,7 @@ static pmix_status_t initialise(struct pmix *p)
 
 static int boot_from_pmix(struct boot *b, int tasks, char *why)
 {
+	static unsigned worlds; /* of this process so far */
 	struct pmix *p = calloc(1, sizeof *p);
 	int status = p ? load(p, why) : HVD_ESYS;
 	if (!status) {
@@ -243,6 +252,7 @@ static int boot_from_pmix(struct boot *b, int tasks, char *why)
 		free(p);
 		return status;
 	}
+	snprintf(p->key, sizeof p->key, "hvd.card.%u", worlds++);
 	b->state = p;
 	b->rank = (int)p->me.rank;
 	b->size = (int)number(p, PMIX_JOB_SIZE, 0);

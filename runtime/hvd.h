@@ -68,7 +68,8 @@ struct hvd_conf {
 /* The defaults and what the environment says. Returns HVD_EINVAL with the reason in `why` (256 bytes) for an unusable value. */
 HVD_API int hvd_conf_default(struct hvd_conf *conf, char why[256]);
 
-/* Forms the world; collective. A process that is not in a job step is a world of one. On failure *h is
+/* Forms the world; collective. A process that is not in a job step is a world of one. Once a world is closed, another can be formed, by the
+ * same process or by the next program of the step. On failure *h is
  * still valid for hvd_error() and hvd_close(). conf NULL: hvd_conf_default(). */
 HVD_API int hvd_init(struct hvd **h, const struct hvd_conf *conf);
 

@@ -236,6 +236,7 @@ static int socket_to(const struct former *f, const struct card *c, int attempt)
 static int unreachable(const struct former *f, const struct link *k, int error)
 {
 	const struct card *c = &f->cards[k->rank];
+	f->l->refused = error == ECONNREFUSED;
 	char text[INET6_ADDRSTRLEN] = "its Unix socket";
 	const struct address *a = c->address[0].family ? &c->address[0] : &c->address[1];
 	bool local = !strncmp(c->host, f->l->card.host, sizeof c->host);

@@ -50,6 +50,7 @@ struct links {
 	int listener[3];  /* Unix, IPv4, IPv6; -1: none */
 	int alarm;        /* readable: give up; -1: none */
 	bool told;        /* about a stranger */
+	bool refused;     /* a link was not formed because nobody listens there */
 };
 
 int links_listen(struct links *l, int rank, const char *host, const char *interface, bool tcp, char *why);

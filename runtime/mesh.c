@@ -148,10 +148,10 @@ static int host(struct mesh *m, struct boot *boot, struct links *l, double until
 	return status;
 }
 
-static int join(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
+/* Looks rank 0 up and connects to it. */
+static int find_host(struct mesh *m, struct boot *boot, struct links *l, struct link *star, double until, char *why)
 {
 	struct invitation invitation;
-	struct link star = { .rank = 0, .channel = CHANNEL_CONTROL, .outgoing = true, .fd = -1 };
 	int status = boot->lookup(boot, &invitation, sizeof invitation, until, why);
 	if (status)
 		return status;
@@ -163,10 +163,21 @@ static int join(struct mesh *m, struct boot *boot, struct links *l, double until
 		status = HVD_EBOOT;
 	}
 	if (!status) {
-		status = links_form(l, &star, 1, m->cards, until, why);
+		status = links_form(l, star, 1, m->cards, until, why);
 		if (status && !why[0])
 			snprintf(why, WHY_BYTES, "rank 0 on %.32s does not answer", invitation.card.host);
 	}
+	return status;
+}
+
+static int join(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
+{
+	struct link star = { .rank = 0, .channel = CHANNEL_CONTROL, .outgoing = true, .fd = -1 };
+	int status;
+	do { /* a card of an earlier world, whose listener is closed, may be all that is there yet */
+		l->refused = false;
+		status = find_host(m, boot, l, &star, until, why);
+	} while (l->refused && now() < until && !usleep(10000));
 	if (status)
 		return status;
 	struct verdict v = { 0 };
@@ -174,7 +185,7 @@ static int join(struct mesh *m, struct boot *boot, struct links *l, double until
 	if (move_all(star.fd, &l->card, sizeof l->card, true, until) || move_all(star.fd, &v, sizeof v, false, now() + m->deadline + PATIENCE) ||
 	    (v.ok ? (size_t)v.bytes != table : v.bytes < 0 || v.bytes >= WHY_BYTES) ||
 	    move_all(star.fd, v.ok ? (void *)m->cards : (void *)why, (size_t)v.bytes, false, now() + PATIENCE)) {
-		snprintf(why, WHY_BYTES, "rank 0 on %.32s went away, or waited in vain for other ranks", invitation.card.host);
+		snprintf(why, WHY_BYTES, "rank 0 on %.32s went away, or waited in vain for other ranks", m->cards[0].host);
 		close(star.fd);
 		return HVD_EBOOT;
 	}

@@ -112,6 +112,18 @@ nothing_left() {
 	[[ $output == *"interface eth77 (HVD_IFACE) has no address; interfaces with one: "* ]]
 }
 
+@test "one world after the other, in one process and in several programs of a step" {
+	local nodes
+	"${CC:-gcc}" -D_GNU_SOURCE -O1 -I"$TOP/runtime" -o "$SCRATCH/again" "$BATS_TEST_DIRNAME/again.c" -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
+	for nodes in 1 2; do
+		# shellcheck disable=SC2016
+		HVD_DEADLINE=20 run step -N$nodes -n4 bash -c '"$0" 3 && "$0" 1 && "$0" 2' "$SCRATCH/again"
+		echo "$output"
+		[ "$status" -eq 0 ]
+		[ "$(grep -c "world [012]: rank [0-3] of 4 on n[12], of $nodes: mean 1.500" <<<"$output")" -eq 24 ]
+	done
+}
+
 @test "a rank that never joins is named within the deadline" {
 	local victim
 	for victim in 0 2; do

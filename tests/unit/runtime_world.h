@@ -18,6 +18,7 @@
 /* Shared by all ranks of a test. */
 struct meeting {
 	_Atomic size_t published; /* bytes of rank 0's card, 0: none yet */
+	_Atomic unsigned version; /* of the card; odd while it is being written */
 	uint8_t card[1024];
 	pid_t pid[RANKS_MAX];
 	_Atomic int note[RANKS_MAX];
@@ -33,8 +34,10 @@ static int meeting_rank;
 static inline int meeting_publish(struct boot *b, const void *card, size_t bytes, char *why)
 {
 	(void)b, (void)why;
+	meeting->version++;
 	memcpy(meeting->card, card, bytes);
 	meeting->published = bytes;
+	meeting->version++;
 	return 0;
 }
 
@@ -48,7 +51,10 @@ static inline int meeting_lookup(struct boot *b, void *card, size_t bytes, doubl
 		}
 		usleep(1000);
 	}
-	memcpy(card, meeting->card, bytes);
+	for (unsigned version = 1; version % 2 || version != meeting->version;) {
+		version = meeting->version;
+		memcpy(card, meeting->card, bytes);
+	}
 	return 0;
 }
 

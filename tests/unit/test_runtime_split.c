@@ -118,10 +118,31 @@ static void a_death_in_a_sub_world_is_one_of_the_world(void **state)
 		assert_int_equal(status[r], r == 2 ? SIGKILL : 0);
 }
 
+/* Rank 0 comes last to the second world: the card that the others find is that of the first. */
+static void form_two(void *arg)
+{
+	struct hvd *h = open_world(0);
+	(void)arg;
+	check_sum(h, (1 << hvd_world(h)->size) - 1);
+	works(h, hvd_close(h));
+	if (meeting_rank == 0)
+		usleep(100000);
+	h = open_world(0);
+	check_sum(h, (1 << hvd_world(h)->size) - 1);
+	works(h, hvd_close(h));
+}
+
+static void one_world_can_follow_another(void **state)
+{
+	(void)state;
+	run_ranks("aabb", form_two, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ranks_form_worlds_by_node_across_nodes_and_by_color),
+		cmocka_unit_test(one_world_can_follow_another),
 		cmocka_unit_test(a_death_in_a_sub_world_is_one_of_the_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

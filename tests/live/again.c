@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One world after the other in one process, each with a mean that all ranks know. */
+#include <hvd.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int argc, char **argv)
+{
+	for (int i = 0; i < (argc > 1 ? atoi(argv[1]) : 1); i++) {
+		struct hvd *h;
+		if (hvd_init(&h, NULL)) {
+			fprintf(stderr, "%s\n", hvd_error(h));
+			return 70;
+		}
+		const struct hvd_world *w = hvd_world(h);
+		double mine = w->rank, mean;
+		if (hvd_allreduce(h, &mine, &mean, 1, HVD_F64, HVD_AVG))
+			return 70;
+		printf("world %d: rank %d of %d on %s, of %d: mean %.3f\n", i, w->rank, w->size, hvd_host(h, w->rank), w->nodes, mean);
+		if (hvd_close(h))
+			return 70;
+	}
+	return 0;
+}
