@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Every parser of the data library on mutated input: no crash, no hang, no leak (with SAN=1), and errors that say something.
+ * Every parser of foreign bytes that the trainer has, on mutated input: no crash, no hang, no leak (with SAN=1), and errors that say something.
  *
  *   TEST_FUZZ_SECONDS=600  how long each parser is fed; 0.4 s unless told
  *   TEST_SEED=N            another sequence */
@@ -11,12 +11,17 @@
 #include "data/csv.h"
 #include "data/example.h"
 #include "data/image.h"
+#include "data/label_mask.h"
 #include "data/manifest.h"
 #include "data/nih.h"
 #include "data/packed.h"
 #include "data/random.h"
 #include "data/source.h"
 #include "data/tfrecord.h"
+#include "learn/checkpoint.h"
+#include "learn/predictions.h"
+#include "learn/safetensors.h"
+#include "net/plan.h"
 #include "scratch.h"
 
 struct input {
@@ -246,6 +251,202 @@ static void tables(void **state)
 	feed("tables", in, 2, parse_table);
 }
 
+static struct nih six; /* a good table of six images */
+
+static void open_six(void)
+{
+	static const char table[] = "Image Index,Finding Labels,Patient ID\n00000001_000.png,Cardiomegaly|Mass,1\n00000001_001.png,No Finding,1\n"
+				    "00000002_000.png,No Finding,2\n00000003_000.png,Hernia,3\n00000003_001.png,Edema,3\n00000003_002.png,Edema|PT,3\n";
+	struct error e = { 0 };
+	scratch_write(scratch_path("six.csv"), table, sizeof table - 1);
+	assert_int_equal(nih_open_tables(&six, scratch_path("six.csv"), NULL, NULL, &e), 0);
+}
+
+/* The mutated list stands where either of NIH's may; the other is good. */
+static void parse_list(const uint8_t *data, size_t size)
+{
+	static int other;
+	const char *good = scratch_path("good.txt"), *bad = memory_file(data, size);
+	struct nih n;
+	struct error e = { 0 };
+	other = !other;
+	int rc = nih_open_tables(&n, scratch_path("six.csv"), other ? good : bad, other ? bad : good, &e);
+	says_why(rc, &e);
+	if (rc)
+		return;
+	for (size_t i = 0; i < n.count; i++)
+		assert_in_range(n.images[i].list, NIH_UNLISTED, NIH_TEST);
+	nih_close(&n);
+}
+
+static void lists(void **state)
+{
+	(void)state;
+	static char text[2][200] = { "00000001_000.png\n00000001_001.png\n00000002_000.png\n", "\xef\xbb\xbf" "00000001_000.png\r\n\r\n00000002_000.png" };
+	struct input in[2] = { { (uint8_t *)text[0], strlen(text[0]) }, { (uint8_t *)text[1], strlen(text[1]) } };
+	open_six();
+	scratch_write(scratch_path("good.txt"), "00000003_000.png\n00000003_001.png\n", 34);
+	parse_list(in[0].data, in[0].size);
+	feed("lists", in, 2, parse_list);
+	nih_close(&six);
+}
+
+static void parse_division(const uint8_t *data, size_t size)
+{
+	struct error e = { 0 };
+	uint8_t split[6];
+	int rc = nih_divide_file(&six, memory_file(data, size), split, &e);
+	says_why(rc, &e);
+	for (size_t i = 0; rc == 0 && i < six.count; i++)
+		assert_in_range(split[i], SPLIT_TRAIN, SPLIT_NONE);
+}
+
+static void divisions(void **state)
+{
+	(void)state;
+	static char text[2][200] = { "00000001_000.png,train\n00000001_001.png,train\n00000002_000.png,val\n00000003_000.png,test\n",
+				     "\"00000001_000.png\",\"val\"\r\n00000003_002.png,test" };
+	struct input in[2] = { { (uint8_t *)text[0], strlen(text[0]) }, { (uint8_t *)text[1], strlen(text[1]) } };
+	open_six();
+	uint8_t split[6];
+	struct error e = { 0 };
+	assert_int_equal(nih_divide_file(&six, memory_file(in[1].data, in[1].size), split, &e), 0);
+	feed("divisions", in, 2, parse_division);
+	nih_close(&six);
+}
+
+static void parse_mask(const uint8_t *data, size_t size)
+{
+	char name[80];
+	struct label_mask m;
+	struct error e = { 0 };
+	snprintf(name, sizeof name, "file:%s", memory_file(data, size));
+	int rc = label_mask_read(&m, name, &e);
+	says_why(rc, &e);
+	if (rc)
+		return;
+	for (size_t i = 0; i < m.n; i++)
+		assert_true(m.rows[i].findings && m.rows[i].findings >> FINDINGS == 0 && memchr(m.rows[i].id, '\0', SAMPLE_ID));
+	label_mask_free(&m);
+}
+
+static void masks(void **state)
+{
+	(void)state;
+	static char text[] = "00000001_000.png,Mass|Hernia\n00000001_001.png,All\r\n\"00000002_000.png\",Pleural Thickening\n";
+	struct input in = { (uint8_t *)text, strlen(text) };
+	feed("masks", &in, 1, parse_mask);
+}
+
+static void parse_predictions(const uint8_t *data, size_t size)
+{
+	struct predictions p;
+	struct error e = { 0 };
+	says_why(predictions_read(&p, memory_file(data, size), &e), &e);
+	predictions_free(&p);
+}
+
+static void predictions(void **state)
+{
+	(void)state;
+	struct sample samples[3] = { { "00000001_000.png", 1, 5, 0x3FFF }, { "00000002_000.png", 2, 0, 0x3FFE }, { "00000003_000.png", 3, 0x2000, 0x3FFF } };
+	float logits[3 * FINDINGS];
+	struct predictions p = { .n = 3, .samples = samples, .logits = logits, .has_patients = 1, .about = { .model = "densenet121", .split = "test" } };
+	struct error e = { 0 };
+	struct input in;
+	char *text;
+	for (int i = 0; i < 3 * FINDINGS; i++)
+		logits[i] = (float)i / 7 - 3;
+	assert_int_equal(predictions_write(scratch_path("p.csv"), &p, &e), 0);
+	assert_int_equal(file_read(&text, &in.size, scratch_path("p.csv"), &e), 0);
+	in.data = (uint8_t *)text;
+	feed("predictions", &in, 1, parse_predictions);
+	free(text);
+}
+
+/* As a training does that starts from a file: its network, its notes, its tensors. */
+static void load_checkpoint(const char *path)
+{
+	enum { MOST = 100000 };
+	struct checkpoint *c;
+	struct checkpoint_notes notes;
+	struct net_conf net;
+	struct net_plan plan = { 0 };
+	struct model_values v;
+	struct error e = { 0 };
+	int fresh;
+	int rc = checkpoint_open(&c, path, &net, &notes, &e);
+	says_why(rc, &e);
+	if (rc)
+		return;
+	if (net_plan_make(&plan, &net, &e) == 0 && plan.n_weights < MOST) {
+		assert_int_equal(model_values_alloc(&v, &plan, checkpoint_resumable(c), &e), 0);
+		says_why(checkpoint_load(c, &plan, &v, &fresh, &e), &e);
+		model_values_free(&v);
+	}
+	if (e.code)
+		assert_true(strlen(e.text) > 5);
+	net_plan_free(&plan);
+	checkpoint_close(c);
+}
+
+static void parse_tensors(const uint8_t *data, size_t size)
+{
+	const char *path = memory_file(data, size);
+	struct safetensors *f;
+	struct error e = { 0 };
+	int rc = safetensors_open(&f, path, &e);
+	says_why(rc, &e);
+	if (rc)
+		return;
+	for (int i = 0; i < safetensors_count(f); i++) {
+		const struct tensor *t = safetensors_at(f, i);
+		float *values = malloc(tensor_elements(t) * sizeof *values + 1);
+		assert_true(safetensors_find(f, t->name) == t);
+		tensor_to_float(t, values);
+		free(values);
+	}
+	safetensors_close(f);
+	load_checkpoint(path);
+}
+
+/* Half of a small file is header, so that mutations meet names, types, shapes and offsets as often as numbers. */
+static void checkpoints(void **state)
+{
+	(void)state;
+	struct net_conf net = { .model = "densenet", .image_size = 16, .classes = FINDINGS, .growth = 2, .init_channels = 2, .n_blocks = 1, .block = { 1 } };
+	struct checkpoint_notes notes = { .seed = 1, .position = 64, .step = 2, .global_batch = 32, .batch = 16, .window = 2 };
+	static const uint64_t words[4] = { 1, 2, 3, 4 };
+	struct tensor kinds[] = {
+		{ .name = "a", .type = TENSOR_F64, .ndim = 2, .shape = { 2, 2 }, .data = words, .bytes = 32 },
+		{ .name = "b", .type = TENSOR_BF16, .ndim = 1, .shape = { 4 }, .data = words, .bytes = 8 },
+		{ .name = "c", .type = TENSOR_F16, .ndim = 3, .shape = { 1, 2, 2 }, .data = words, .bytes = 8 },
+		{ .name = "d", .type = TENSOR_I64, .data = words, .bytes = 8 },
+		{ .name = "e", .type = TENSOR_F32, .ndim = 1, .shape = { 0 }, .data = words },
+	};
+	struct net_plan plan;
+	struct model_values v;
+	struct error e = { 0 };
+	struct input in[3];
+	char *text[3];
+	assert_int_equal(net_plan_make(&plan, &net, &e), 0);
+	for (int moments = 0; moments < 2; moments++) {
+		assert_int_equal(model_values_alloc(&v, &plan, moments, &e), 0);
+		assert_int_equal(checkpoint_write(scratch_path("%d.safetensors", moments), &plan, &v, &notes, &e), 0);
+		model_values_free(&v);
+	}
+	net_plan_free(&plan);
+	assert_int_equal(safetensors_write(scratch_path("2.safetensors"), kinds, 5, NULL, 0, &e), 0);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(file_read(&text[i], &in[i].size, scratch_path("%d.safetensors", i), &e), 0);
+		in[i].data = (uint8_t *)text[i];
+		parse_tensors(in[i].data, in[i].size);
+	}
+	feed("checkpoints", in, 3, parse_tensors);
+	for (int i = 0; i < 3; i++)
+		free(text[i]);
+}
+
 static void parse_manifest(const uint8_t *data, size_t size)
 {
 	struct manifest m;
@@ -311,7 +512,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(examples), cmocka_unit_test(records),   cmocka_unit_test(images),
-		cmocka_unit_test(tables),   cmocka_unit_test(manifests), cmocka_unit_test(packed),
+		cmocka_unit_test(tables),   cmocka_unit_test(lists),     cmocka_unit_test(divisions),
+		cmocka_unit_test(masks),    cmocka_unit_test(manifests), cmocka_unit_test(packed),
+		cmocka_unit_test(predictions), cmocka_unit_test(checkpoints),
 	};
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -100,8 +100,11 @@ static int prepare_maps(struct predictor *p, const struct predict_conf *conf, st
 
 	p->maps = conf->maps;
 	p->finding = conf->finding ? finding_index(conf->finding, (int)strlen(conf->finding)) : -1;
-	if (conf->finding && p->finding < 0)
-		return fail(e, EXIT_USAGE, "--finding=%s: unknown; did you mean %s?", conf->finding, finding_nearest(conf->finding, (int)strlen(conf->finding)));
+	if (conf->finding && p->finding < 0) {
+		const char *near = finding_nearest(conf->finding, (int)strlen(conf->finding));
+
+		return fail(e, EXIT_USAGE, "--finding=%s: no finding is called that%s%s%s", conf->finding, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+	}
 	for (int i = 0; i < p->plan.n_layers; i++)
 		if (p->plan.layers[i].op == OP_GLOBAL_AVGPOOL) {
 			p->channels = p->plan.layers[i].c_in;
