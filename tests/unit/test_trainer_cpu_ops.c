@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Each fused operation of the CPU engine against fp64 on the shapes of DenseNet-121 at 224 x 224: relative L2 below 1e-5. */
+ * Each fused operation of the CPU engine against fp64 on the shapes of DenseNet-121 at 224 x 224: relative L2 below 1e-5, and forward
+ * below 3e-7. Products added one after the other have 4e-7 where there are a thousand, and every error forward flips some of ReLU's
+ * decisions, of which a net's gradients change by jumps (trainer/BENCHMARKS.md). */
 #include <math.h>
 
 #include "engine/cpu/cpu.h"
@@ -8,7 +10,7 @@
 
 enum { BATCH = 2 };
 
-static const double limit = 1e-5;
+static const double limit = 1e-5, forward_limit = 3e-7;
 
 static struct net_plan plan;
 static struct engine_layout layout;
@@ -114,7 +116,7 @@ static void check(const char *layer, const char *what, const double *tested, con
 	}
 	double relative = sqrt(difference / norm);
 	printf("# %s %s: %.1e\n", layer, what, relative);
-	assert_true(norm > 0 && relative < limit);
+	assert_true(norm > 0 && relative < (strcmp(what, "forward") ? limit : forward_limit));
 }
 
 /* Checks and frees both. */

@@ -50,7 +50,8 @@ struct cpu_kernels {
 	const char *name;
 
 	/* c[r][j] = sum over taps t, blocks k, lanes i of a[tap[t] + k * plane + r * 16 + i] * b[((t * blocks + k) * 16 + i) * width + j]
-	 * for r < rows <= 14 and j < width (16 or 32). a is packed. */
+	 * for r < rows <= 14 and j < width (16 or 32). a is packed. Products are summed by 128, and these sums after that: one chain of
+	 * a thousand would round three times as much. */
 	void (*multiply)(int rows, int width, int taps, const ptrdiff_t *tap, int blocks, ptrdiff_t plane, const float *a,
 	                 const float *b, float *c, ptrdiff_t c_stride);
 	/* c[i][j] += sum over pixels p of a[p * 16 + i] * b[p * b_stride + (j / 16) * b_plane + j % 16] for i < 16 and j < width. */
