@@ -18,7 +18,7 @@
 #include <netinet/tcp.h>
 
 #define TAG_GATHER 0x80000000u
-#define PATIENCE 3.0 /* seconds that the others wait longer than rank 0, so that its verdict reaches them */
+#define PATIENCE 3.0 /* seconds that the others wait longer than rank 0, so that what it has to say reaches them */
 
 /* What rank 0 publishes. */
 struct invitation {
@@ -26,31 +26,6 @@ struct invitation {
 	uint8_t secret[16];
 	int32_t size, pad;
 };
-
-/* Rank 0's answer to every card: the table follows, or the reason why there is none. */
-struct verdict {
-	int32_t ok, bytes;
-};
-
-static int move_all(int fd, void *data, size_t bytes, bool out, double until)
-{
-	uint8_t *p = data;
-	while (bytes) {
-		ssize_t n = out ? send(fd, p, bytes, MSG_NOSIGNAL) : recv(fd, p, bytes, 0);
-		if (n > 0) {
-			p += n;
-			bytes -= (size_t)n;
-			continue;
-		}
-		if (n == 0 || (errno != EAGAIN && errno != EINTR))
-			return -1;
-		double left = until - now();
-		struct pollfd w = { .fd = fd, .events = out ? POLLOUT : POLLIN };
-		if (left <= 0 || poll(&w, 1, (int)(left * 1e3) + 1) < 0)
-			return -1;
-	}
-	return 0;
-}
 
 static void options(const struct mesh *m, int fd)
 {
@@ -105,11 +80,12 @@ static int same_version(const struct card *a, int rank_a, const struct card *b, 
 	return HVD_EBOOT;
 }
 
-/* Rank 0: everybody connects, everybody's card comes in, the table goes out. */
+/* Rank 0: everybody connects. Those that do hear of those that do not. */
 static int host(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
 {
 	struct link *star = calloc((size_t)m->size, sizeof *star);
 	struct invitation invitation = { .card = l->card, .size = m->size };
+	char text[WHY_BYTES];
 	if (!star || getrandom(invitation.secret, sizeof invitation.secret, 0) != sizeof invitation.secret) {
 		free(star);
 		return HVD_ESYS;
@@ -123,27 +99,14 @@ static int host(struct mesh *m, struct boot *boot, struct links *l, double until
 		if (status && !why[0])
 			name_missing(boot, star, m->size - 1, m->deadline, why);
 	}
-	m->cards[0] = l->card;
-	for (int i = 1; !status && i < m->size; i++) {
-		if (move_all(star[i - 1].fd, &m->cards[i], sizeof *m->cards, false, until)) {
-			snprintf(why, WHY_BYTES, "rank %d went away while joining", i);
-			status = HVD_EBOOT;
-		} else {
-			status = same_version(&m->cards[i], i, &m->cards[0], 0, why);
-		}
-	}
-	size_t table = (size_t)m->size * sizeof *m->cards;
-	struct verdict v = { .ok = !status, .bytes = status ? (int32_t)strlen(why) : (int32_t)table };
-	for (int i = 1; i < m->size; i++) {
-		int fd = star[i - 1].fd;
-		if (fd < 0)
-			continue;
-		if (move_all(fd, &v, sizeof v, true, until + PATIENCE) ||
-		    move_all(fd, status ? (void *)why : (void *)m->cards, (size_t)v.bytes, true, until + PATIENCE))
-			shutdown(fd, SHUT_RDWR); /* the watcher names it */
-		attach(m, i, fd);
-	}
+	for (int i = 1; i < m->size; i++)
+		if (star[i - 1].fd >= 0)
+			attach(m, i, star[i - 1].fd);
 	wake_watcher(m);
+	if (status) {
+		snprintf(text, sizeof text, "waits in vain: %.*s", WHY_BYTES - 20, why);
+		mesh_fault(m, status, -1, CAUSE_NONE, text);
+	}
 	free(star);
 	return status;
 }
@@ -180,23 +143,23 @@ static int join(struct mesh *m, struct boot *boot, struct links *l, double until
 	} while (l->refused && now() < until && !usleep(10000));
 	if (status)
 		return status;
-	struct verdict v = { 0 };
-	size_t table = (size_t)m->size * sizeof *m->cards;
-	if (move_all(star.fd, &l->card, sizeof l->card, true, until) || move_all(star.fd, &v, sizeof v, false, now() + m->deadline + PATIENCE) ||
-	    (v.ok ? (size_t)v.bytes != table : v.bytes < 0 || v.bytes >= WHY_BYTES) ||
-	    move_all(star.fd, v.ok ? (void *)m->cards : (void *)why, (size_t)v.bytes, false, now() + PATIENCE)) {
-		snprintf(why, WHY_BYTES, "rank 0 on %.32s went away, or waited in vain for other ranks", m->cards[0].host);
-		close(star.fd);
-		return HVD_EBOOT;
-	}
-	if (!v.ok) {
-		why[v.bytes] = 0;
-		close(star.fd);
-		return HVD_EBOOT;
-	}
+	snprintf(m->peer[0].host, HOST_BYTES, "%.63s", m->cards[0].host);
 	attach(m, 0, star.fd);
 	wake_watcher(m);
 	return 0;
+}
+
+/* Everybody's card, on every rank. */
+static int exchange_cards(struct mesh *m, const struct card *mine, char *why)
+{
+	int status = mesh_gather(m, mine, sizeof *mine, m->cards);
+	if (status)
+		snprintf(why, WHY_BYTES, "%.*s", WHY_BYTES - 1, m->fault);
+	for (int i = 0; !status && i < m->size; i++) {
+		snprintf(m->peer[i].host, HOST_BYTES, "%.63s", m->cards[i].host);
+		status = same_version(&m->cards[i], i, &m->cards[0], 0, why);
+	}
+	return status ? HVD_EBOOT : 0;
 }
 
 /* Control links between all others than rank 0, and the data links. */
@@ -250,6 +213,7 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 	m->members = m->size;
 	m->me = m->rank;
 	for (int i = 0; i < m->size; i++) {
+		snprintf(m->peer[i].host, HOST_BYTES, "%s", i == m->rank ? boot->host : "an unknown node");
 		m->peer[i].fd = -1;
 		m->peer[i].member = true;
 		m->member[i] = i;
@@ -281,11 +245,12 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, st
 		status = watch_start(m);
 	if (!status) {
 		l.alarm = m->alarm;
+		m->cards[m->rank] = l.card;
 		status = m->rank == 0 ? host(m, boot, &l, until, why) : join(m, boot, &l, until, why);
 	}
+	if (!status)
+		status = exchange_cards(m, &l.card, why);
 	if (!status) {
-		for (int i = 0; i < m->size; i++)
-			snprintf(m->peer[i].host, HOST_BYTES, "%.63s", m->cards[i].host);
 		if (data && data->plan)
 			data->plan(data, m);
 		status = complete(m, &l, data, until, why);
