@@ -251,7 +251,7 @@ nothing_left() {
 	# shellcheck disable=SC2016
 	HVD_TRACE=$SCRATCH/trace run step -N2 -n4 --ntasks-per-node=2 bash -c '
 		[ "$SLURM_PROCID" != 0 ] || (until grep -q "^step 30:" "$1.0" 2>/dev/null; do sleep 0.1; done; kill -9 $$) &
-		exec "$0" 100000 $((20 + 20 * (SLURM_PROCID == 2))) >"$1.$SLURM_PROCID"' "$EXAMPLES/gradients" "$SCRATCH/steps"
+		exec "$0" 100000 $((20 + 60 * (SLURM_PROCID == 2))) >"$1.$SLURM_PROCID"' "$EXAMPLES/gradients" "$SCRATCH/steps"
 	ls "$SCRATCH/trace"
 	run "$BUILD/hvd-trace" --each --output "$SCRATCH/timeline.json" "$SCRATCH/trace"
 	echo "$output" | tail -n 12

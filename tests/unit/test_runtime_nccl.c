@@ -292,10 +292,10 @@ static void die(void *arg)
 	struct hvd *h = open_world(conf);
 	float *p = hvd_alloc(h, 400);
 	must(p);
+	stuck = true; /* before anybody dies: the watching thread may be at it at once, and ends it */
 	works(h, hvd_barrier(h));
 	if (meeting_rank == 1)
 		raise(SIGKILL);
-	stuck = true;
 	must(hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM) == HVD_EPEER);
 	must(strstr(hvd_error(h), "lost rank 1 on node-a"));
 	for (double end = now() + 20; !*hvd_stop_word(h) && now() < end;) /* the watching thread is at it */
