@@ -31,6 +31,13 @@
 		skip(); \
 	} while (0)
 
+/* A name for mkstemp() and mkdtemp(), where generated files live. */
+static inline char *temporary_name(char *path, size_t size)
+{
+	snprintf(path, size, "%s/tests/test-XXXXXX", getenv("BUILD") ? getenv("BUILD") : "build");
+	return path;
+}
+
 /* In double precision, and NAN is near nothing: cmocka's assert_float_equal() rounds its arguments to float first. */
 #define assert_close(a, b, tolerance) \
 	do { \

@@ -119,9 +119,9 @@ static void toil_until_stopped_alone(void *arg)
 static void a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel(void **state)
 {
 	(void)state;
-	char folder[] = "/tmp/hvd-test-XXXXXX", command[4096], path[4096], said[64] = "";
+	char folder[1024], command[8192], path[8192], said[64] = "";
 	int status[RANKS_MAX];
-	assert_non_null(mkdtemp(folder));
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
 	snprintf(command, sizeof command, "printf '#!/bin/sh\necho \"$*\" >%s/said\nkill -KILL \"$(cat %s/pid)\"\n' >%s/scancel && chmod +x %s/scancel", folder,
 		 folder, folder, folder);
 	assert_int_equal(system(command), 0);

@@ -223,9 +223,10 @@ static void refuse_the_file(void *arg)
 static void a_cut_is_written_down_and_taken_from_the_file(void **state)
 {
 	(void)state;
-	char path[] = "/tmp/hvd-plan-XXXXXX", text[4096], first[128];
+	static char path[1024]; /* settings keep it, even after a failure */
+	char text[4096], first[128];
 	int steps = 8, buckets = 0;
-	int fd = mkstemp(path);
+	int fd = mkstemp(temporary_name(path, sizeof path));
 	assert_true(fd >= 0);
 	close(fd);
 	unlink(path);

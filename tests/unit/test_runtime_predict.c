@@ -96,8 +96,8 @@ static void it_says_what_the_plan_says(void **state)
 static void measurements_survive_a_file(void **state)
 {
 	(void)state;
-	char path[] = "/tmp/hvd-plan-XXXXXX", why[WHY_BYTES], *text = NULL;
-	int last[] = { 9, N - 1 }, fd = mkstemp(path);
+	char path[1024], why[WHY_BYTES], *text = NULL;
+	int last[] = { 9, N - 1 }, fd = mkstemp(temporary_name(path, sizeof path));
 	struct profile p = profile(), q;
 	size_t size;
 	assert_true(fd >= 0);
