@@ -123,6 +123,11 @@ inline int device_sms()
 	return 3; /* small and odd: blocks get unequal shares */
 }
 
+inline double device_memory()
+{
+	return 0;
+}
+
 inline int device_stream_make(device_stream *stream)
 {
 	*stream = nullptr;

@@ -10,27 +10,7 @@
 #include <string.h>
 
 #include "engine/cuda/cudnn.h"
-
-static const struct device {
-	const char *name;
-	int capability, sms, clock_khz, memory_khz, l2, shared, bf16;
-	const char *full_name;
-} devices[] = {
-	{ "h200", 900, 132, 1980000, 3201000, 62914560, 232448, 1, "NVIDIA H200" },
-	{ "a100", 800, 108, 1410000, 1593000, 41943040, 166912, 1, "NVIDIA A100-SXM4-80GB" },
-	{ "t4", 750, 40, 1590000, 5001000, 4194304, 65536, 0, "Tesla T4" },
-};
-
-static void describe(const struct device *d, char *json, size_t size)
-{
-	snprintf(json, size,
-	         "{\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\"regsPerBlock\":65536,\"multiProcessorCount\":%d,\"warpSize\":32,"
-	         "\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":%d,\"reservedSharedMemoryPerBlock\":%d,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":%d,"
-	         "\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":%d,\"pciDeviceId\":0,\"isTccDriver\":0,\"supportCoopLaunch\":1,\"totalGlobalMem\":15000000000,"
-	         "\"smClockRateKHz\":%d,\"memClockRateKHz\":%d,\"l2CacheSize\":%d,\"cudaDeviceId\":0,\"deviceVer\":%d,\"driverVer\":13000,\"deviceName\":\"%s\"}",
-	         d->sms, d->shared, d->capability >= 800 ? 1024 : 0, d->capability >= 800 ? 32 : 16, d->capability >= 800 ? 2048 : 1024, d->clock_khz, d->memory_khz, d->l2,
-	         d->capability, d->full_name);
-}
+#include "engine/cuda/devices.h"
 
 /* DenseNet-121's kinds of convolution at 224², on slices of a block's buffer as the engine keeps them, and ResNet-50's others. */
 static const struct {
@@ -68,19 +48,15 @@ static int plans(struct cudnn *cudnn, const struct cudnn_convolution *v, int liv
 
 int main(int argc, char **argv)
 {
-	const struct device *device = NULL;
+	struct gpu_sheet sheet = { 0 };
+	struct error e = { 0 };
+	char json[2048] = "";
 	int live = argc == 2 && !strcmp(argv[1], "live"), asked = 0, missing = 0;
-	for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++)
-		if (argc == 2 && !strcmp(argv[1], devices[i].name))
-			device = &devices[i];
-	if (!device && !live) {
-		fprintf(stderr, "usage: cudnn-plans h200|a100|t4|live\n");
+	if (argc != 2 || (!live && gpu_sheet_find(&sheet, argv[1], &e))) {
+		fprintf(stderr, "usage: cudnn-plans h200|a100|t4|live%s%s\n", e.code ? ": " : "", e.text);
 		return EXIT_USAGE;
 	}
-	char json[2048] = "";
-	if (device)
-		describe(device, json, sizeof json);
-	struct error e = { 0 };
+	gpu_sheet_json(&sheet, json, sizeof json);
 	struct cudnn *cudnn;
 	if (cudnn_open(&cudnn, live ? NULL : json, &e)) {
 		printf("{\"note\": \"%s\"}\n", e.text);
@@ -89,7 +65,7 @@ int main(int argc, char **argv)
 	for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
 		for (int precision = PRECISION_FP32; precision <= PRECISION_FP16; precision++)
 			for (int pass = CUDNN_PASS_FORWARD; pass <= CUDNN_PASS_WEIGHT; pass++) {
-				if (device && ((precision == PRECISION_BF16 && !device->bf16) || (precision == PRECISION_TF32 && device->capability < 800)))
+				if (!live && sheet.capability < 80 && (precision == PRECISION_BF16 || precision == PRECISION_TF32))
 					continue;
 				struct cudnn_convolution v = { pass, precision, 64, shapes[s].h_in, shapes[s].h_out, shapes[s].c_in, shapes[s].c_out, shapes[s].kernel,
 					                       shapes[s].stride, shapes[s].pad, shapes[s].in_pitch, shapes[s].out_pitch, 0 };
@@ -100,7 +76,7 @@ int main(int argc, char **argv)
 				missing += count <= 0;
 			}
 	printf("{\"cudnn\": %zu, \"device\": \"%s\", \"asked\": %d, \"missing\": %d, \"note\": \"%d of %d convolutions have plans\"}\n", cudnn_version(cudnn),
-	       live ? "live" : device->full_name, asked, missing, asked - missing, asked);
+	       live ? "live" : sheet.full_name, asked, missing, asked - missing, asked);
 	cudnn_close(cudnn);
 	return missing != 0;
 }

@@ -84,6 +84,45 @@ needs_python() {
 	[[ $output == *"0 finished before, 1 done now"* ]]
 }
 
+# The planner is the engine's own; without cuDNN the plan says what it leaves out.
+planned() { # JSON-KEY OPTION…
+	"$BUILD/chexnet" bench --plan --json "${@:2}" | sed -n "s/.*\"$1\":\([0-9.truefals]*\).*/\1/p"
+}
+
+@test "bench --plan: the largest batch fits and one in a hundred more does not, and auto follows it" {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "no CUDA engine"
+	local gpu precision largest auto
+	for gpu in h200 24 t4 1; do
+		precision=bf16
+		[ $gpu != t4 ] || precision=fp16
+		largest=$(planned largest_batch --gpu $gpu --precision $precision)
+		auto=$(planned auto_batch --gpu $gpu --precision $precision)
+		echo "$gpu: $largest, auto $auto"
+		[ "$largest" -ge 1 ]
+		[ "$auto" -le "$largest" ] && { [ "$auto" = 256 ] || [ $((2 * auto)) -gt "$largest" ]; }
+		[ "$largest" -gt 4096 ] || [ "$(planned fits --gpu $gpu --precision $precision --batch "$largest")" = true ]
+		[ $((largest + largest / 100 + 1)) -gt 4096 ] || [ "$(planned fits --gpu $gpu --precision $precision --batch $((largest + largest / 100 + 1)))" = false ]
+	done
+}
+
+@test "bench --plan: its rows add up, for any batch, and refuse what cannot be" {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "no CUDA engine"
+	for batch in 1 16 100 512; do
+		run "$BUILD/chexnet" bench --plan --gpu h200 --precision bf16 --batch $batch
+		echo "$output"
+		[ "$status" -eq 0 ]
+		awk '/MiB/ && !/total/ && !/GiB/ { for (i = 2; i <= NF; i++) if ($i ~ /^MiB/) { sum += $(i - 1); break } } / total / { total = $2; exit } END { exit !(total > 0 && sum - total < 0.3 && total - sum < 0.3) }' <<<"$output"
+	done
+	run "$BUILD/chexnet" bench --plan --gpu t4 --precision bf16
+	[ "$status" -eq 64 ] && [[ $output == *"Tesla T4"*"no bf16"* ]]
+	run "$BUILD/chexnet" bench --plan --gpu nonsense
+	[ "$status" -eq 64 ] && [[ $output == *"h200"*"GiB"* ]]
+	run "$BUILD/chexnet" bench --gpu h200
+	[ "$status" -eq 64 ]
+}
+
 # cuDNN answers for a device that is described to it; the toolkit's stub of the driver's library is enough to load.
 plans() { # DEVICE
 	[ -x "$BUILD/gpu/cudnn-plans" ] || skip "no cuDNN headers: cudnn-plans was not built"

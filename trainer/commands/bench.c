@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "commands/ablate.h"
+#include "commands/bench_plan.h"
 #include "commands/commands.h"
 #include "commands/knobs.h"
 #include "commands/network_options.h"
@@ -20,7 +21,8 @@ struct bench_conf {
 	struct engine_options engine;
 	int batch, source_size, steps, warmup, forward, json, bucket_kib;
 	int classes, softmax;
-	int ablate, rounds, intervals;
+	int ablate, rounds, intervals, plan;
+	const char *gpu;
 	const char *data;
 	uint64_t seed;
 };
@@ -36,6 +38,9 @@ static const struct option options[] = {
 	OPTION_GROUP("Measurement"),
 	OPTION(INT, struct bench_conf, steps, "steps", "N", "20", "steps that count", .min = 1, .max = 1000000),
 	OPTION(INT, struct bench_conf, warmup, "warm-up", "N", "3", "steps before them", .min = 0, .max = 1000000),
+	OPTION(FLAG, struct bench_conf, plan, "plan", NULL, NULL, "measure nothing: the GPU memory of a training with --batch, and the largest batch that fits"),
+	OPTION(STRING, struct bench_conf, gpu, "gpu", "NAME|GIB", NULL,
+	       "for --plan: h200, h100, a100, a100-40, t4, or the memory of another in GiB; without it the GPU that is here"),
 	OPTION(FLAG, struct bench_conf, ablate, "ablate", NULL, NULL, "what each knob of the practice guides gains here, one row a knob; --steps are then those of a round"),
 	OPTION(INT, struct bench_conf, rounds, "rounds", "N", "5", "interleaved rounds of --ablate", .min = 1, .max = 99),
 	OPTION(STRING, struct bench_conf, data, "data", "DIR", NULL, "prepared images for --ablate; without it synthetic X-rays"),
@@ -264,6 +269,21 @@ static int bench(const struct bench_conf *conf, struct error *e)
 	return rc;
 }
 
+static int plan(const struct bench_conf *conf)
+{
+	struct error e = { 0 };
+	struct network network = network_from_options(&conf->network);
+	struct net_conf net;
+	struct model_conf mc = {
+		.precision = (enum precision)conf->engine.precision, .loss = conf->softmax ? LOSS_SOFTMAX : LOSS_BCE, .beta1 = 0.9, .batch = conf->batch,
+		.source_size = conf->source_size ? conf->source_size : conf->network.image_size,
+	};
+
+	network.classes = conf->classes;
+	net = network_conf(&network);
+	return bench_plan(&net, &mc, conf->gpu, conf->json, &e) < 0 ? report_error(&command_bench, &e) : EXIT_DONE;
+}
+
 /* NIH's test split in size; every patient has as many images as the next. */
 static int time_intervals(const struct bench_conf *conf)
 {
@@ -313,6 +333,10 @@ static int run(int argc, char **argv)
 		return time_intervals(&conf);
 	if (rc == 0 && conf.source_size && conf.source_size < conf.network.image_size)
 		rc = fail(&e, EXIT_USAGE, "--source-size=%d is smaller than --image-size=%d", conf.source_size, conf.network.image_size);
+	if (rc == 0 && conf.gpu && !conf.plan)
+		rc = fail(&e, EXIT_USAGE, "--gpu=%s is for --plan", conf.gpu);
+	if (rc == 0 && conf.plan)
+		return plan(&conf);
 	if (rc != 0)
 		return rc < 0 ? world_refuse("bench", &e) : EXIT_DONE;
 	return bench(&conf, &e);

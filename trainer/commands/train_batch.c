@@ -8,9 +8,6 @@
 #include "learn/batch_memory.h"
 #include "learn/gpu_meter.h"
 
-/* What others on this machine may still ask for. AUTO_MOST: larger batches gain no speed and cost accuracy. */
-enum { SPARE_PERCENT = 10, AUTO_MOST = 256 };
-
 /* Bytes for this rank's engine: its share of the node's memory, or what is free on its GPU. 0: nobody says. */
 static double budget(const struct train *t, enum engine_kind kind)
 {
@@ -25,23 +22,14 @@ static double budget(const struct train *t, enum engine_kind kind)
 		if (m && gpu_meter_read(m, &r) == 0)
 			bytes = r.memory_total - r.memory_used;
 		gpu_meter_close(m);
-		return bytes * (100 - SPARE_PERCENT) / 100;
+		return bytes * (100 - BATCH_SPARE_PERCENT) / 100;
 	}
 	for (int r = 0; r < t->world->at->size; r++)
 		sharing += strcmp(places[r].host, own->host) == 0;
-	return (double)memory_available() * (100 - SPARE_PERCENT) / 100 / sharing;
+	return (double)memory_available() * (100 - BATCH_SPARE_PERCENT) / 100 / sharing;
 }
 
-static int largest(const struct train *t, const struct batch_memory *m, double bytes)
-{
-	int batch = 1;
-
-	while (batch < AUTO_MOST && 2 * (size_t)batch <= dataset_count(t->train) && (bytes <= 0 || m->fixed + 2.0 * batch * m->image <= bytes))
-		batch *= 2;
-	return batch;
-}
-
-static int measure(struct train *t, enum engine_kind kind, struct batch_memory *m, struct error *e)
+static int open_memory(struct train *t, enum engine_kind kind, struct batch_memory *m, struct error *e)
 {
 	struct net_conf net = network_conf(&t->network);
 	struct model_conf conf = {
@@ -49,7 +37,26 @@ static int measure(struct train *t, enum engine_kind kind, struct batch_memory *
 		.source_size = dataset_image_size(t->train), .threads = threads_from_options(&t->conf->engine, t->world),
 	};
 
-	return batch_memory_measure(m, &net, kind, &conf, TRAIN_SLOTS, e);
+	return batch_memory_open(m, &net, kind, &conf, NULL, TRAIN_SLOTS, e);
+}
+
+/* The largest power of two that fits, and is not more than the images there are. bytes <= 0: nobody says what fits. */
+static int find_auto(struct train *t, struct batch_memory *m, double bytes, struct error *e)
+{
+	size_t images = dataset_count(t->train);
+	int most = images < BATCH_AUTO_MOST ? (int)images : BATCH_AUTO_MOST, fits = most;
+
+	if (bytes > 0)
+		batch_memory_largest(m, bytes, most, &fits, e);
+	return batch_memory_auto(fits);
+}
+
+static int refuse(struct train *t, struct batch_memory *m, int batch, double needed, double bytes, struct error *e)
+{
+	int fits = find_auto(t, m, bytes, e);
+
+	return fail(e, EXIT_USAGE, "--batch=%d needs %.0f MiB and there are %.0f MiB for this rank: %d fit; --accumulate=%d makes the same step of smaller batches",
+		    batch, needed / 1048576, bytes / 1048576, fits, (batch + fits - 1) / fits);
 }
 
 int train_settle_batch(struct train *t, int resumed_batch, struct error *e)
@@ -57,22 +64,27 @@ int train_settle_batch(struct train *t, int resumed_batch, struct error *e)
 	struct batch_memory m = { 0 };
 	enum engine_kind kind;
 	int batch = t->conf->batch ? t->conf->batch : resumed_batch;
-	double bytes = 0;
+	double bytes = 0, needed = 0;
+	int32_t own = batch, all = 1;
 
-	if (model_choose_engine(t->world, (enum engine_choice)t->conf->engine.engine, &kind, e) == 0 && measure(t, kind, &m, e) == 0)
+	if (model_choose_engine(t->world, (enum engine_choice)t->conf->engine.engine, &kind, e) == 0 && open_memory(t, kind, &m, e) == 0) {
 		bytes = budget(t, kind);
+		own = batch ? batch : find_auto(t, &m, bytes, e);
+	}
 	if (world_agree(t->world, e) < 0)
-		return -e->code;
-	int32_t own = batch ? batch : largest(t, &m, bytes), all;
-
-	if (hvd_allreduce(t->world->hvd, &own, &all, 1, HVD_I32, HVD_MIN) < 0) /* the smallest machine decides */
-		return world_fail(t->world, e);
+		goto done;
+	if (hvd_allreduce(t->world->hvd, &own, &all, 1, HVD_I32, HVD_MIN) < 0) { /* the smallest machine decides */
+		world_fail(t->world, e);
+		goto done;
+	}
 	t->settled.batch = all;
 	if (!batch)
 		log_say(&t->log, "--batch=auto: %d images (%.0f MiB and %.2f MiB an image; %.0f MiB for this rank)", all, m.fixed / 1048576, m.image / 1048576,
 			bytes / 1048576);
-	if (bytes > 0 && m.fixed + all * m.image > bytes)
-		fail(e, EXIT_USAGE, "--batch=%d needs %.0f MiB and there are %.0f MiB for this rank: %d fit; --accumulate=%d makes the same step of smaller batches",
-		     all, (m.fixed + all * m.image) / 1048576, bytes / 1048576, largest(t, &m, bytes), (all + largest(t, &m, bytes) - 1) / largest(t, &m, bytes));
-	return world_agree(t->world, e);
+	if (batch_memory_bytes(&m, all, &needed, NULL, e) == 0 && bytes > 0 && needed > bytes)
+		refuse(t, &m, all, needed, bytes, e);
+	world_agree(t->world, e);
+done:
+	batch_memory_close(&m);
+	return e->code ? -e->code : 0;
 }

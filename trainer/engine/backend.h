@@ -35,6 +35,8 @@ int engine_cpu_open(struct engine **engine, const struct engine_conf *conf, stru
 /* In libchexnet_cuda.so, loaded at run time; an error that names the cure where it is not there. */
 int engine_cuda_open(struct engine **engine, const struct engine_conf *conf, struct error *e);
 
+int engine_cuda_plan(const struct engine_conf *conf, const char *gpu, int ask_cudnn, struct engine_room *room, struct error *e);
+
 /* Zeroed, 64-byte aligned, counted in engine->memory. NULL with engine->error set. */
 void *engine_alloc(struct engine *engine, size_t count, size_t size);
 

@@ -41,6 +41,12 @@ int engine_open(struct engine **engine, enum engine_kind kind, const struct engi
 	return fail(e, EXIT_USAGE, "unknown engine %d", (int)kind);
 }
 
+int engine_plan(const struct engine_conf *conf, const char *gpu, int ask_cudnn, struct engine_room *room, struct error *e)
+{
+	*room = (struct engine_room){ 0 };
+	return check_conf(conf, e) ? -e->code : engine_cuda_plan(conf, gpu, ask_cudnn, room, e);
+}
+
 void engine_close(struct engine *engine)
 {
 	if (engine)

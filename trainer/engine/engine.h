@@ -150,6 +150,22 @@ int engine_loss(struct engine *engine, double *loss);
  * [batch][c][h][h] fp32. EXIT_USAGE where a fused engine does not keep it. For tests. */
 int engine_tap(struct engine *engine, int index, int gradient, float *values);
 
+/* What engine_open() would allocate on a GPU. */
+struct engine_room {
+	size_t parameters;  /* weights, their gradients and copies, running statistics: bytes */
+	size_t optimiser;   /* moments */
+	size_t maps;        /* images, maps, their gradients, partial sums */
+	size_t workspace;   /* cuDNN's */
+	size_t total;
+	double memory;      /* the GPU's, bytes; 0: not known */
+	char gpu[96];       /* "NVIDIA H200, 132 SMs" */
+	char note[256];     /* why cuDNN's workspace is not counted, or "" */
+};
+
+/* Plans a CUDA engine with the arithmetic by which it is opened, and allocates nothing. gpu: a name ("h200") or GiB of memory, which need no
+ * GPU here, or NULL for the one that is here. ask_cudnn: count the workspace too, which takes a second or two. */
+int engine_plan(const struct engine_conf *conf, const char *gpu, int ask_cudnn, struct engine_room *room, struct error *e);
+
 /* Bytes held, all allocated by engine_open(). */
 size_t engine_memory(const struct engine *engine);
 /* "cpu: oneDNN 2.6.3, avx512, 2 threads" */

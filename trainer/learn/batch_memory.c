@@ -1,38 +1,132 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "learn/batch_memory.h"
 
-static int measure_one(double *bytes, const struct net_plan *plan, const struct engine_layout *layout, enum engine_kind kind,
-		       const struct model_conf *conf, int batch, struct error *e)
+static int measure_one(struct batch_memory *m, int batch, double *bytes, struct error *e)
 {
-	struct engine_conf ec = {
-		.plan = plan, .layout = layout, .precision = conf->precision, .optimizer = conf->optimizer, .beta1 = conf->beta1, .beta2 = 0.999,
-		.epsilon = 1e-8, .batch = batch, .channels = 1, .source_size = conf->source_size, .threads = conf->threads,
-	};
 	struct engine *engine;
 
-	if (engine_open(&engine, kind, &ec, e) < 0)
+	m->conf.batch = batch;
+	if (engine_open(&engine, m->kind, &m->conf, e) < 0)
 		return -e->code;
 	*bytes = (double)engine_memory(engine);
 	engine_close(engine);
 	return 0;
 }
 
-int batch_memory_measure(struct batch_memory *m, const struct net_conf *net, enum engine_kind kind, const struct model_conf *conf, int slots,
-			 struct error *e)
+/* Without cuDNN's workspace, which takes seconds to ask for. */
+static int plan_maps(struct batch_memory *m, int batch, double *bytes, struct error *e)
 {
-	struct net_plan plan = { 0 };
-	struct engine_layout layout = { 0 };
-	double one = 0, two = 0;
+	struct engine_room room;
 
-	if (net_plan_make(&plan, net, e) == 0 && engine_layout_make(&layout, &plan, e) == 0 &&
-	    measure_one(&one, &plan, &layout, kind, conf, 1, e) == 0)
-		measure_one(&two, &plan, &layout, kind, conf, 2, e);
-	*m = (struct batch_memory){ .fixed = 2 * one - two, .image = two - one };
+	m->conf.batch = batch;
+	if (engine_plan(&m->conf, m->gpu, 0, &room, e) < 0)
+		return -e->code;
+	*bytes = (double)room.total;
+	return 0;
+}
+
+/* Far apart on a GPU, so that rounding does not show in the slope. */
+static int describe(struct batch_memory *m, struct error *e)
+{
+	const int gpu = m->kind == ENGINE_CUDA, few = gpu ? 64 : 1, many = gpu ? 128 : 2;
+	int (*ask)(struct batch_memory *, int, double *, struct error *) = gpu ? plan_maps : measure_one;
+	double a, b;
+
+	if (ask(m, few, &a, e) < 0 || ask(m, many, &b, e) < 0)
+		return -e->code;
+	m->image = (b - a) / (many - few);
+	m->fixed = a - few * m->image;
+	return 0;
+}
+
+int batch_memory_open(struct batch_memory *m, const struct net_conf *net, enum engine_kind kind, const struct model_conf *conf, const char *gpu, int slots,
+		      struct error *e)
+{
+	*m = (struct batch_memory){ .kind = kind, .gpu = gpu };
+	if (net_plan_make(&m->plan, net, e) < 0 || engine_layout_make(&m->layout, &m->plan, e) < 0)
+		return -e->code;
+	m->conf = (struct engine_conf){
+		.plan = &m->plan, .layout = &m->layout, .precision = conf->precision, .loss = conf->loss, .optimizer = conf->optimizer, .beta1 = conf->beta1,
+		.beta2 = 0.999, .epsilon = 1e-8, .channels = 1, .source_size = conf->source_size, .threads = conf->threads,
+	};
+	if (describe(m, e) < 0)
+		return -e->code;
 	if (kind != ENGINE_CUDA) {
-		m->fixed += (3.0 * (double)plan.n_weights + 2.0 * (double)plan.n_bn_channels) * sizeof(float);
+		m->fixed += (3.0 * (double)m->plan.n_weights + 2.0 * (double)m->plan.n_bn_channels) * sizeof(float);
 		m->image += (double)slots * conf->source_size * conf->source_size;
 	}
-	engine_layout_free(&layout);
-	net_plan_free(&plan);
-	return e->code ? -e->code : 0;
+	return 0;
+}
+
+void batch_memory_close(struct batch_memory *m)
+{
+	engine_layout_free(&m->layout);
+	net_plan_free(&m->plan);
+}
+
+int batch_memory_bytes(struct batch_memory *m, int batch, double *bytes, struct engine_room *room, struct error *e)
+{
+	struct engine_room planned = { 0 };
+
+	*bytes = m->fixed + batch * m->image;
+	if (m->kind == ENGINE_CUDA) {
+		m->conf.batch = batch;
+		if (engine_plan(&m->conf, m->gpu, 1, &planned, e) < 0)
+			return -e->code;
+		*bytes = (double)planned.total;
+	}
+	if (room)
+		*room = planned;
+	return 0;
+}
+
+/* By the maps alone. */
+static int bisect(struct batch_memory *m, double bytes, int most, int *batch, struct error *e)
+{
+	int fits = 0, beyond = most + 1;
+
+	while (beyond - fits > 1) {
+		int middle = fits + (beyond - fits) / 2;
+		double needed = m->fixed + middle * m->image;
+
+		if (m->kind == ENGINE_CUDA && plan_maps(m, middle, &needed, e) < 0)
+			return -e->code;
+		if (needed <= bytes)
+			fits = middle;
+		else
+			beyond = middle;
+	}
+	*batch = fits;
+	return 0;
+}
+
+/* cuDNN's workspace grows with the batch in steps: it is asked for at what would fit without it, until that fits with it. */
+int batch_memory_largest(struct batch_memory *m, double bytes, int most, int *batch, struct error *e)
+{
+	double workspace = 0, needed;
+	struct engine_room room;
+
+	for (;;) {
+		if (bisect(m, bytes - workspace, most, batch, e) < 0)
+			return -e->code;
+		if (*batch == 0 || m->kind != ENGINE_CUDA)
+			return 0;
+		if (batch_memory_bytes(m, *batch, &needed, &room, e) < 0)
+			return -e->code;
+		if (needed <= bytes)
+			return 0;
+		most = *batch - 1;
+		if ((double)room.workspace < workspace) /* less than was set aside before, and still too much */
+			continue;
+		workspace = (double)room.workspace;
+	}
+}
+
+int batch_memory_auto(int largest)
+{
+	int batch = 1;
+
+	while (2 * batch <= largest && 2 * batch <= BATCH_AUTO_MOST)
+		batch *= 2;
+	return batch;
 }

@@ -1,18 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How much memory a batch takes. */
+ * How much memory a batch takes, and the largest that fits: for --batch=auto and for chexnet bench --plan. */
 #ifndef LEARN_BATCH_MEMORY_H
 #define LEARN_BATCH_MEMORY_H
 
 #include "learn/model.h"
 
-/* What training with `batch` images takes: fixed + batch * image bytes. */
+/* Part of the memory that is left to others, and the largest batch that auto takes: larger ones gain no speed and cost accuracy. */
+enum { BATCH_SPARE_PERCENT = 10, BATCH_AUTO_MOST = 256 };
+
+/* What training takes, as a function of the batch. Elsewhere than on a GPU that is fixed + batch * image bytes; there the two only
+ * describe what the engine's planner says for each batch. */
 struct batch_memory {
 	double fixed, image;
+	enum engine_kind kind;
+	const char *gpu;          /* as engine_plan() takes it */
+	struct net_plan plan;
+	struct engine_layout layout;
+	struct engine_conf conf;
 };
 
-/* Measures the engine's part by opening engines for one and two images. What a training holds beside it in host memory, weights and
- * moments for checkpoints and `slots` micro-batches of pixels, is added where the engine computes there too. */
-int batch_memory_measure(struct batch_memory *m, const struct net_conf *net, enum engine_kind kind, const struct model_conf *conf, int slots,
-			 struct error *e);
+/* Measures the CPU engine's part by opening engines for one and two images, and adds what a training holds beside it in host memory:
+ * weights and moments for checkpoints, and `slots` micro-batches of pixels. A GPU's part is planned, for `gpu` (NULL: the one that
+ * is here), and nothing is allocated. */
+int batch_memory_open(struct batch_memory *m, const struct net_conf *net, enum engine_kind kind, const struct model_conf *conf, const char *gpu, int slots,
+		      struct error *e);
+void batch_memory_close(struct batch_memory *m);
+
+/* Bytes for `batch` images. *room, unless it is NULL, gets a GPU's parts. Negative with *e set where it cannot be planned. */
+int batch_memory_bytes(struct batch_memory *m, int batch, double *bytes, struct engine_room *room, struct error *e);
+
+/* The largest batch up to `most` within `bytes`; 0: not even one. */
+int batch_memory_largest(struct batch_memory *m, double bytes, int most, int *batch, struct error *e);
+
+/* What --batch=auto makes of it: the largest power of two up to BATCH_AUTO_MOST, at least 1. */
+int batch_memory_auto(int largest);
 
 #endif

@@ -21,7 +21,7 @@ $(BUILD)/tests/test_cuda_kernels: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,$(KERNE
 	@mkdir -p $(@D)
 	$(CXX) $(SANITIZE) -o $@ $^
 # The engine on the same shim, beside the reference engine.
-CUDA_SHIM_C := $(wildcard trainer/error.c trainer/net/*.c trainer/engine/engine.c trainer/engine/cuda_load.c trainer/engine/layout.c trainer/engine/reference/*.c)
+CUDA_SHIM_C := $(wildcard trainer/error.c trainer/engine/cuda/devices.c trainer/net/*.c trainer/engine/engine.c trainer/engine/cuda_load.c trainer/engine/layout.c trainer/engine/reference/*.c)
 $(BUILD)/tests/test_cuda_network: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/cuda/test_network.cpp tests/cuda/shim.cpp trainer/engine/cuda/engine_cuda.cpp \
                                   trainer/engine/cuda/network.cpp) $(call objects,$(CUDA_SHIM_C))
 	@mkdir -p $(@D)
@@ -46,7 +46,7 @@ $(BUILD)/gpu/gpu-kernels-cpu: $(BUILD)/tests/test_cuda_kernels
 HAVE_CUDNN  := $(if $(NVCC),$(call has_header,cudnn_graph.h,-I$(CUDA_HOME)/include))
 $(BUILD)/obj/trainer/engine/cuda/%.o: PART_CFLAGS = -Itrainer -isystem $(CUDA_HOME)/include -fvisibility=hidden
 $(BUILD)/obj/tests/gpu/%.o: PART_CFLAGS = -Itrainer
-CUDA_C      := trainer/engine/cuda/cudnn.c trainer/engine/cuda/library.c
+CUDA_C      := trainer/engine/cuda/cudnn.c trainer/engine/cuda/devices.c trainer/engine/cuda/library.c
 $(BUILD)/gpu/cudnn-plans: $(call objects,tests/gpu/cudnn_plans.c $(CUDA_C) trainer/error.c)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl

@@ -32,7 +32,8 @@ struct cudnn {
 };
 
 struct cudnn_plan {
-	descriptor plan;
+	int chosen;
+	descriptor plan;      /* NULL for a described device: it can be counted on, not run */
 	size_t workspace;
 };
 
@@ -292,10 +293,15 @@ int cudnn_offers(struct cudnn *c, const struct cudnn_convolution *v, int *count,
 	return rc;
 }
 
-/* 0 and plan->plan set where the device can run this configuration. */
+/* 0 and plan->chosen set where the device can run this configuration; a described one is believed to. */
 static int build(struct cudnn *c, descriptor config, struct cudnn_plan *plan)
 {
 	int64_t workspace = 0, one = 0;
+	if (!c->handle) {
+		plan->chosen = c->get(config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &one, &workspace) == CUDNN_STATUS_SUCCESS;
+		plan->workspace = (size_t)workspace;
+		return plan->chosen ? 0 : -1;
+	}
 	if (c->make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan->plan) != CUDNN_STATUS_SUCCESS)
 		return -1;
 	if (c->set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &c->handle) == CUDNN_STATUS_SUCCESS &&
@@ -303,6 +309,7 @@ static int build(struct cudnn *c, descriptor config, struct cudnn_plan *plan)
 	    c->finalize(plan->plan) == CUDNN_STATUS_SUCCESS &&
 	    c->get(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &one, &workspace) == CUDNN_STATUS_SUCCESS) {
 		plan->workspace = (size_t)workspace;
+		plan->chosen = 1;
 		return 0;
 	}
 	c->drop(plan->plan);
@@ -317,15 +324,15 @@ int cudnn_plan_make(struct cudnn *c, const struct cudnn_convolution *v, struct c
 	if (!*plan)
 		return fail(e, EXIT_INTERNAL, "no memory for a cuDNN plan");
 	int offered = 0, rc = make_graph(c, &q, v, e);
-	for (int m = 0; m < N_MODES && !rc && !(*plan)->plan; m++) {
+	for (int m = 0; m < N_MODES && !rc && !(*plan)->chosen; m++) {
 		rc = ask_heuristics(c, &q, modes[m], e);
 		offered += q.offered;
-		for (int i = 0; i < q.offered && !(*plan)->plan; i++)
+		for (int i = 0; i < q.offered && !(*plan)->chosen; i++)
 			if (acceptable(c, q.configs[i], v->precision))
 				build(c, q.configs[i], *plan);
 		drop_answer(c, &q);
 	}
-	if (!rc && !(*plan)->plan) {
+	if (!rc && !(*plan)->chosen) {
 		static const char *const pass[] = { "forward", "data gradient", "weight gradient" };
 		rc = fail(e, EXIT_INTERNAL, "cuDNN %zu has no deterministic %s of a %dx%d convolution %d -> %d on %dx%d maps, %d of them (%d plans offered)", c->version(),
 		          pass[v->pass], v->kernel, v->kernel, v->c_in, v->c_out, v->h_in, v->h_in, v->images, offered);
@@ -340,7 +347,7 @@ int cudnn_plan_make(struct cudnn *c, const struct cudnn_convolution *v, struct c
 
 void cudnn_plan_free(struct cudnn *c, struct cudnn_plan *plan)
 {
-	if (plan)
+	if (plan && plan->plan)
 		c->drop(plan->plan);
 	free(plan);
 }

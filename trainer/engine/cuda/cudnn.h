@@ -2,7 +2,8 @@
  * Convolutions by cuDNN's backend API: NHWC maps whose channels may be a slice of a wider buffer, plans chosen by
  * cuDNN's heuristics and never by time, libcudnn.so.9 opened at run time.
  *
- * Plans can be asked for without a GPU, for a device described by JSON; then they are counted but not built. */
+ * Plans can be asked for without a GPU, for a device described by JSON; then they are chosen and their workspace is known, but they
+ * cannot run. */
 #ifndef CUDA_CUDNN_H
 #define CUDA_CUDNN_H
 
@@ -38,7 +39,7 @@ size_t cudnn_version(const struct cudnn *cudnn);
 /* How many deterministic engine configurations (and, for FP32, without tensor cores) the heuristics offer. */
 int cudnn_offers(struct cudnn *cudnn, const struct cudnn_convolution *c, int *count, struct error *e);
 
-/* Builds the first of them that the device can run; needs a device. */
+/* Builds the first of them that the device can run. */
 int cudnn_plan_make(struct cudnn *cudnn, const struct cudnn_convolution *c, struct cudnn_plan **plan, struct error *e);
 void cudnn_plan_free(struct cudnn *cudnn, struct cudnn_plan *plan);
 size_t cudnn_plan_workspace(const struct cudnn_plan *plan);

@@ -104,13 +104,14 @@ template <class T> struct cudnn_convolver : convolver<T> {
 	}
 };
 
-/* Every convolution of the step with its pitches, as step.h calls them. *workspace: bytes the engine has to provide. */
-template <class T> int cudnn_convolver_make(std::unique_ptr<convolver<T>> *out, const step<T> &s, size_t *workspace, error *e)
+/* Every convolution of the step with its pitches, as step.h calls them. device: a description, or NULL for the one that is there. *workspace: bytes the
+ * engine has to provide. */
+template <class T> int cudnn_convolver_make(std::unique_ptr<convolver<T>> *out, const step<T> &s, const char *device, size_t *workspace, error *e)
 {
 	auto *c = new cudnn_convolver<T>();
 	out->reset(c);
 	c->precision = s.conf->precision;
-	int rc = cudnn_open(&c->library, nullptr, e);
+	int rc = cudnn_open(&c->library, device, e);
 	if (rc)
 		return rc;
 	size_t most = 0;

@@ -71,6 +71,13 @@ inline int device_sms()
 	return sms;
 }
 
+/* Bytes, free or not; 0: not known. */
+inline double device_memory()
+{
+	size_t unused, total;
+	return cudaMemGetInfo(&unused, &total) == cudaSuccess ? (double)total : 0;
+}
+
 inline int device_stream_make(device_stream *stream)
 {
 	return cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda_engine.h"
+#include "devices.h"
 #include "step.h"
 #ifdef HAVE_CUDNN
 #include "cudnn_convolver.h"
@@ -121,13 +122,14 @@ template <class V> int upload(V *to, const std::vector<V> &values, device_stream
 template <class T> int allocate(cuda_engine<T> *e, size_t workspace)
 {
 	const engine_conf *conf = &e->base.conf;
-	arena room = { nullptr, 0 };
+	arena room = {};
 	e->s.m.lay_out(&room, &e->s.net, conf, partial_floats(e->s), workspace);
 	int code = device_alloc(&e->device_memory, room.bytes);
 	if (code)
 		return fail(e->base.error, EXIT_INTERNAL, "%s: no %zu MB for a batch of %d images (%s): use a smaller batch", e->base.description, room.bytes >> 20, conf->batch, device_error(code));
 	e->base.memory = room.bytes;
-	room = { (char *)e->device_memory, 0 };
+	room = {};
+	room.base = (char *)e->device_memory;
 	e->s.m.lay_out(&room, &e->s.net, conf, partial_floats(e->s), workspace);
 	code = device_fill(e->device_memory, 0, room.bytes, e->s.stream);
 	if (conf->slab && device_reaches(conf->slab))
@@ -521,6 +523,13 @@ template <class T> int fused_kernels(const network &net, int capability)
 	return chosen ? atoi(chosen) & possible : possible;
 }
 
+int supports(const engine_conf *conf, const char *device, int capability, error *err)
+{
+	if (conf->precision == PRECISION_BF16 && capability < 80)
+		return fail(err, EXIT_USAGE, "%s has no bf16: use --precision fp16 or fp32", device);
+	return 0;
+}
+
 template <class T> int open_engine(engine **out, const engine_conf *conf, error *err)
 {
 	cuda_engine<T> *e = new (std::nothrow) cuda_engine<T>();
@@ -538,8 +547,8 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	int capability = 0, code = device_describe(device, sizeof device, &capability);
 	snprintf(e->base.description, sizeof e->base.description, "cuda: %s", code ? "no GPU" : device);
 	int rc = device_failed(e, code, "looking at the device");
-	if (!rc && conf->precision == PRECISION_BF16 && capability < 80)
-		rc = fail(err, EXIT_USAGE, "%s has no bf16: use --precision fp16 or fp32", device);
+	if (!rc)
+		rc = supports(conf, device, capability, err);
 	if (!rc)
 		rc = network_make(&e->s.net, conf, err);
 	if (!rc)
@@ -548,7 +557,7 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	if (!rc) {
 		e->s.fused = fused_kernels<T>(e->s.net, capability);
 #ifdef HAVE_CUDNN
-		rc = cudnn_convolver_make(&e->conv, e->s, &workspace, err);
+		rc = cudnn_convolver_make(&e->conv, e->s, nullptr, &workspace, err);
 #else
 		e->conv.reset(new (std::nothrow) plain_convolver<T>());
 #endif
@@ -570,7 +579,80 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	return 0;
 }
 
+/* ---- planning without opening ---- */
+
+template <class T> size_t ask_workspace(const step<T> &s, const gpu_sheet *sheet, engine_room *room)
+{
+	size_t workspace = 0;
+#ifdef HAVE_CUDNN
+	std::unique_ptr<convolver<T>> conv;
+	error why = {};
+	char json[2048];
+	if (sheet)
+		gpu_sheet_json(sheet, json, sizeof json);
+	if (cudnn_convolver_make(&conv, s, sheet ? json : nullptr, &workspace, &why))
+		snprintf(room->note, sizeof room->note, "cuDNN's workspace is not counted: %.200s", why.text);
+#else
+	(void)s, (void)sheet;
+	snprintf(room->note, sizeof room->note, "built without cuDNN: no workspace");
+#endif
+	return workspace;
+}
+
+/* sheet: of a GPU that is not here; NULL: the one that is. */
+template <class T> int plan_engine(const engine_conf *conf, const gpu_sheet *sheet, int ask_cudnn, engine_room *room, error *err)
+{
+	std::unique_ptr<step<T>> s(new (std::nothrow) step<T>());
+	int capability = sheet ? sheet->capability : 0, code = 0;
+	if (!s)
+		return fail(err, EXIT_INTERNAL, "no memory for a plan");
+	s->conf = conf;
+	s->sms = sheet ? sheet->sms : device_sms();
+	if (sheet)
+		snprintf(room->gpu, sizeof room->gpu, "%s, %d SMs", sheet->full_name, sheet->sms);
+	else
+		code = device_describe(room->gpu, sizeof room->gpu, &capability);
+	if (code)
+		return fail(err, EXIT_USAGE, "no GPU here (%s): say for which one, --gpu=h200 or its memory in GiB", device_error(code));
+	room->memory = sheet ? sheet->memory : device_memory();
+	int rc = supports(conf, room->gpu, capability, err);
+	if (!rc)
+		rc = network_make(&s->net, conf, err);
+	if (rc)
+		return rc;
+	s->fused = fused_kernels<T>(s->net, capability);
+	arena a = {};
+	s->m.lay_out(&a, &s->net, conf, partial_floats(*s), ask_cudnn ? ask_workspace(*s, sheet, room) : 0);
+	room->parameters = a.of_part[ARENA_PARAMETERS];
+	room->optimiser = a.of_part[ARENA_OPTIMISER];
+	room->maps = a.of_part[ARENA_MAPS];
+	room->workspace = a.of_part[ARENA_WORKSPACE];
+	room->total = a.bytes;
+	return 0;
+}
+
 } // namespace
+
+extern "C" int chexnet_cuda_plan(const engine_conf *conf, const char *gpu, int ask_cudnn, engine_room *room, error *e)
+{
+	gpu_sheet found, *sheet = nullptr;
+	if (gpu && gpu_sheet_find(&found, gpu, e))
+		return -e->code;
+	if (gpu)
+		sheet = &found;
+	switch (conf->precision) {
+	case PRECISION_BF16:
+		return plan_engine<bf16>(conf, sheet, ask_cudnn, room, e);
+	case PRECISION_FP16:
+		return plan_engine<fp16>(conf, sheet, ask_cudnn, room, e);
+	case PRECISION_FP32:
+	case PRECISION_TF32:
+		return plan_engine<float>(conf, sheet, ask_cudnn, room, e);
+	case PRECISION_FP64:
+		break;
+	}
+	return fail(e, EXIT_USAGE, "the CUDA engine has no fp64");
+}
 
 extern "C" int chexnet_cuda_open(engine **engine, const engine_conf *conf, error *e)
 {

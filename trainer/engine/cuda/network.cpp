@@ -252,14 +252,17 @@ template <class T> void memory<T>::lay_out(arena *m, const network *net, const e
 	const net_plan *plan = conf->plan;
 	const size_t n = (size_t)conf->batch, slab_count = conf->layout->slab_count, bns = plan->n_bn_channels;
 	const size_t source = (size_t)conf->source_size * (size_t)conf->source_size;
-	m->take(weights, slab_count);
+	m->part = ARENA_OPTIMISER;
 	m->take(moment1, slab_count);
 	m->take(moment2, slab_count);
+	m->part = ARENA_PARAMETERS;
+	m->take(weights, slab_count);
 	m->take(slab, slab_count);
 	m->take(copy, net->copy_count);
 	m->take(running_mean, bns);
 	m->take(running_variance, bns);
 	m->take(unbias, bns);
+	m->part = ARENA_MAPS;
 	m->take(pixels, n * source * (size_t)conf->channels);
 	m->take(labels, n);
 	m->take(known, n);
@@ -291,6 +294,7 @@ template <class T> void memory<T>::lay_out(arena *m, const network *net, const e
 	loss_scale = nullptr;
 	if (conf->precision == PRECISION_FP16)
 		m->take(loss_scale, 1);
+	m->part = ARENA_WORKSPACE;
 	char *bytes;
 	m->take(bytes, workspace_bytes);
 	workspace = bytes;

@@ -118,14 +118,19 @@ int network_make(network *net, const engine_conf *conf, error *e);
 size_t update_blocks(const net_plan *plan);
 
 /* Offsets in one allocation. Laid out twice: first to learn the size, then with the memory. */
+enum arena_part { ARENA_PARAMETERS, ARENA_OPTIMISER, ARENA_MAPS, ARENA_WORKSPACE, ARENA_PARTS };
 struct arena {
 	char *base;
 	size_t bytes;
+	size_t of_part[ARENA_PARTS]; /* what each took of them */
+	arena_part part;             /* that takes */
 
 	template <class P> void take(P *&to, size_t count)
 	{
+		const size_t room = (count * sizeof(P) + 255) / 256 * 256;
 		to = base ? (P *)(base + bytes) : nullptr;
-		bytes += (count * sizeof(P) + 255) / 256 * 256;
+		bytes += room;
+		of_part[part] += room;
 	}
 };
 
