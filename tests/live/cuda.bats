@@ -89,11 +89,11 @@ planned() { # JSON-KEY OPTION…
 	"$BUILD/chexnet" bench --plan --json "${@:2}" | sed -n "s/.*\"$1\":\([0-9.truefals]*\).*/\1/p"
 }
 
-@test "bench --plan: the largest batch fits and one in a hundred more does not, and auto follows it" {
+@test "bench --plan: the largest batch fits and one more does not, and auto follows it" {
 	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
 	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "no CUDA engine"
 	local gpu precision largest auto
-	for gpu in h200 24 t4 1; do
+	for gpu in 24 t4 1; do
 		precision=bf16
 		[ $gpu != t4 ] || precision=fp16
 		largest=$(planned largest_batch --gpu $gpu --precision $precision)
@@ -102,7 +102,7 @@ planned() { # JSON-KEY OPTION…
 		[ "$largest" -ge 1 ]
 		[ "$auto" -le "$largest" ] && { [ "$auto" = 256 ] || [ $((2 * auto)) -gt "$largest" ]; }
 		[ "$largest" -gt 4096 ] || [ "$(planned fits --gpu $gpu --precision $precision --batch "$largest")" = true ]
-		[ $((largest + largest / 100 + 1)) -gt 4096 ] || [ "$(planned fits --gpu $gpu --precision $precision --batch $((largest + largest / 100 + 1)))" = false ]
+		[ "$largest" -ge 4096 ] || [ "$(planned fits --gpu $gpu --precision $precision --batch $((largest + 1)))" = false ]
 	done
 }
 

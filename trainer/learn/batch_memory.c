@@ -100,26 +100,32 @@ static int bisect(struct batch_memory *m, double bytes, int most, int *batch, st
 	return 0;
 }
 
-/* cuDNN's workspace grows with the batch in steps: it is asked for at what would fit without it, until that fits with it. */
+/* cuDNN's workspace grows with the batch in steps, and takes a second to ask for: from what would fit without it downwards in growing
+ * strides, then between the last two. */
 int batch_memory_largest(struct batch_memory *m, double bytes, int most, int *batch, struct error *e)
 {
-	double workspace = 0, needed;
-	struct engine_room room;
+	int beyond, fits = 0, stride = 1;
+	double needed;
 
-	for (;;) {
-		if (bisect(m, bytes - workspace, most, batch, e) < 0)
-			return -e->code;
-		if (*batch == 0 || m->kind != ENGINE_CUDA)
-			return 0;
-		if (batch_memory_bytes(m, *batch, &needed, &room, e) < 0)
+	if (bisect(m, bytes, most, &fits, e) < 0)
+		return -e->code;
+	for (beyond = fits + 1; fits > 0; stride *= 2) {
+		if (batch_memory_bytes(m, fits, &needed, NULL, e) < 0)
 			return -e->code;
 		if (needed <= bytes)
-			return 0;
-		most = *batch - 1;
-		if ((double)room.workspace < workspace) /* less than was set aside before, and still too much */
-			continue;
-		workspace = (double)room.workspace;
+			break;
+		beyond = fits;
+		fits = fits > stride ? fits - stride : 0;
 	}
+	while (beyond - fits > 1) {
+		int middle = fits + (beyond - fits) / 2;
+
+		if (batch_memory_bytes(m, middle, &needed, NULL, e) < 0)
+			return -e->code;
+		*(needed <= bytes ? &fits : &beyond) = middle;
+	}
+	*batch = fits;
+	return 0;
 }
 
 int batch_memory_auto(int largest)
