@@ -35,6 +35,7 @@ struct nccl {
 	pthread_mutex_t use; /* of comm: the watching thread may take it away, NULL then */
 	int *member, members; /* of comm: numbers in the mesh */
 	CUstream program, own;   /* own: buckets, at high priority */
+	bool made;               /* program is ours, too */
 	CUevent ready, done;
 	uint32_t *stop;          /* mapped into the device */
 	struct memory *memory;
@@ -136,6 +137,10 @@ static int open_device(struct hvd *h, struct nccl *s)
 	}
 	if (!rc)
 		rc = s->cu.cuStreamCreateWithPriority(&s->own, CU_STREAM_NON_BLOCKING, -5); /* clamped to the highest priority there is */
+	if (!rc && !s->program) {
+		rc = s->cu.cuStreamCreateWithPriority(&s->program, CU_STREAM_NON_BLOCKING, 0);
+		s->made = !rc;
+	}
 	if (!rc)
 		rc = s->cu.cuEventCreate(&s->ready, CU_EVENT_DISABLE_TIMING);
 	if (!rc)
@@ -146,6 +151,7 @@ static int open_device(struct hvd *h, struct nccl *s)
 		return cuda_failed(h, s, "opening the GPU", rc);
 	*s->stop = 0;
 	h->stop = s->stop;
+	h->stream = s->program;
 	return 0;
 }
 
@@ -420,6 +426,8 @@ static void nccl_close(struct hvd *h)
 		s->cu.cuEventDestroy(s->done);
 	if (s->own)
 		s->cu.cuStreamDestroy(s->own);
+	if (s->made)
+		s->cu.cuStreamDestroy(s->program);
 	if (s->stop)
 		s->cu.cuMemFreeHost(s->stop);
 	if (s->host->close)

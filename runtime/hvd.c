@@ -196,6 +196,11 @@ int hvd_lost(const struct hvd *h)
 	return -1;
 }
 
+void *hvd_stream(const struct hvd *h)
+{
+	return h->stream;
+}
+
 const uint32_t *hvd_stop_word(const struct hvd *h)
 {
 	return h->stop;

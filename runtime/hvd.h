@@ -58,7 +58,7 @@ struct hvd_conf {
 	int wire;                 /* HVD_WIRE: HVD_F32 (default), or HVD_BF16: gradients of a plan travel as bf16 (CPU back end) */
 	const char *plan;         /* HVD_PLAN: file of a plan's cut into buckets: taken if it is there, written if not; NULL: none */
 	int sync;                 /* HVD_SYNC: 1: wait for the device after every collective, to find which one fails */
-	void *stream;             /* cudaStream_t that collectives are ordered with; NULL: host memory */
+	void *stream;             /* cudaStream_t that collectives on device memory are ordered with; NULL: one of libhvd's, see hvd_stream() */
 	/* on_death abort: called once, from the watching thread, with the line that names the lost rank. NULL: the line
 	 * goes to stderr and the process ends at once with _exit(70), whatever its other threads are doing. */
 	void (*on_lost)(void *arg, const char *line);
@@ -93,6 +93,10 @@ HVD_API int hvd_lost(const struct hvd *h);
  * that rank is lost meanwhile) none, and repeats the step that failed. HVD_EBOOT: this rank was given up by the others, or too few are left to be sure that nobody else
  * goes on. Steps that are to survive a death need `srun --kill-on-bad-exit=0 --no-kill`, which --hvd=on_death=continue sets. */
 HVD_API int hvd_recover(struct hvd *h);
+
+/* The cudaStream_t that collectives on device memory are ordered with: conf.stream, or the one that libhvd made. The program computes on
+ * it. NULL where collectives are on host memory only. It may be captured: buckets become part of the graph. */
+HVD_API void *hvd_stream(const struct hvd *h);
 
 /* A word that becomes 1 when a rank is lost, before collectives on the device are broken off, and 0 again in hvd_recover(): a kernel
  * that writes weights reads it first and, if it is set, does nothing. Host memory that the device can read. */

@@ -26,6 +26,7 @@ struct hvd {
 	char host[HOST_BYTES];     /* this rank's node */
 	struct trace_file *trace;  /* NULL: none */
 	uint32_t step;             /* of the plan, for the trace */
+	void *stream; /* hvd_stream() */
 	uint32_t *stop, stop_word; /* stop: what kernels read, in memory that the device sees too */
 	uint64_t staged;           /* bytes that collectives copied because they lay outside of hvd_alloc() */
 	struct hvd *parent;        /* of which this is a sub-world; NULL: none */

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #include "number.h"
 
@@ -70,10 +71,26 @@ template <class T> inline void multiply_add(float (&d)[4], const uint32_t (&a)[4
 
 typedef void *device_stream;
 
+/* A graph is a list of what was enqueued while it was captured. */
+struct shim_graph {
+	std::vector<std::function<void()>> steps;
+};
+inline shim_graph *shim_capturing = nullptr;
+inline int shim_replays = 0;
+
+/* Runs it, or takes it into the graph: for all-reduces of tests, too. */
+inline void shim_enqueue(const std::function<void()> &what)
+{
+	if (shim_capturing)
+		shim_capturing->steps.push_back(what);
+	else
+		what();
+}
+
 template <class Args>
 inline int launch(void (*kernel)(Args), unsigned blocks, unsigned threads, size_t shared_bytes, device_stream, const Args &args)
 {
-	shim_run(blocks, threads, shared_bytes, [&] { kernel(args); });
+	shim_enqueue([=] { shim_run(blocks, threads, shared_bytes, [&] { kernel(args); }); });
 	return 0;
 }
 
@@ -97,18 +114,24 @@ inline void device_free(void *p)
 
 inline int device_upload(void *device, const void *host, size_t bytes, device_stream)
 {
+	if (shim_capturing)
+		return 900; /* a step that is captured copies nothing */
 	memcpy(device, host, bytes);
 	return 0;
 }
 
 inline int device_download(void *host, const void *device, size_t bytes, device_stream)
 {
+	if (shim_capturing)
+		return 900; /* a step that is captured copies nothing */
 	memcpy(host, device, bytes);
 	return 0;
 }
 
 inline int device_fill(void *device, int byte, size_t bytes, device_stream)
 {
+	if (shim_capturing)
+		return 900; /* a step that is captured copies nothing */
 	memset(device, byte, bytes);
 	return 0;
 }
@@ -155,30 +178,37 @@ inline int device_describe(char *text, size_t size, int *capability)
 	return 0;
 }
 
-typedef void *device_graph;
+typedef shim_graph *device_graph;
 
 inline bool device_can_capture()
 {
-	return false;
+	return true;
 }
 
 inline int device_capture_begin(device_stream)
 {
-	return 1;
+	shim_capturing = new shim_graph;
+	return 0;
 }
 
-inline int device_capture_end(device_stream, device_graph *)
+inline int device_capture_end(device_stream, device_graph *graph)
 {
-	return 1;
+	*graph = shim_capturing;
+	shim_capturing = nullptr;
+	return 0;
 }
 
-inline int device_graph_launch(device_graph, device_stream)
+inline int device_graph_launch(device_graph graph, device_stream)
 {
-	return 1;
+	for (const std::function<void()> &step : graph->steps)
+		step();
+	shim_replays++;
+	return 0;
 }
 
-inline void device_graph_free(device_graph)
+inline void device_graph_free(device_graph graph)
 {
+	delete graph;
 }
 
 #endif

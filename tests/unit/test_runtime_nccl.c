@@ -16,7 +16,7 @@ static struct hvd *world;         /* for the stand-in's collectives */
 static CUstream on[64];           /* the stream of each collective so far */
 static int collectives, registered, shrunk, ids_made;
 static _Atomic int revoked, stop_at_revoke;
-static bool old_nccl, stuck;      /* without Revoke and Shrink; a collective never ends */
+static bool old_nccl, no_stream, stuck;      /* without Revoke and Shrink; a collective never ends */
 static const char program_stream, own_stream;
 static void *device[8];           /* allocations */
 
@@ -39,8 +39,8 @@ static CUresult a_context(CUcontext *c)
 
 static CUresult a_stream(CUstream *s, unsigned flags, int priority)
 {
-	*s = (CUstream)(uintptr_t)&own_stream;
-	return flags == CU_STREAM_NON_BLOCKING && priority < 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	*s = (CUstream)(uintptr_t)(priority < 0 ? &own_stream : &program_stream);
+	return flags == CU_STREAM_NON_BLOCKING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult query(CUstream s)
@@ -218,12 +218,12 @@ static struct hvd *open_world(struct hvd_conf conf)
 	struct boot boot;
 	char why[WHY_BYTES];
 	conf.backend = "nccl";
-	conf.stream = (void *)(uintptr_t)&program_stream;
+	conf.stream = no_stream ? NULL : (void *)(uintptr_t)&program_stream;
 	int status = handle_new(&world, &conf);
 	works(world, status);
 	works(world, meet(&boot, why));
 	works(world, handle_form(world, &boot));
-	must(!strcmp(hvd_world(world)->backend, "nccl"));
+	must(!strcmp(hvd_world(world)->backend, "nccl") && hvd_stream(world) == (void *)(uintptr_t)&program_stream);
 	return world;
 }
 
@@ -258,6 +258,9 @@ static void device_memory_goes_to_nccl_and_buckets_to_a_stream_of_their_own(void
 {
 	(void)state;
 	run_ranks("aab", sums_and_buckets, NULL);
+	no_stream = true; /* libhvd makes one */
+	run_ranks("aab", sums_and_buckets, NULL);
+	no_stream = false;
 }
 
 static void too_slow(void *arg)

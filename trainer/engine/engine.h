@@ -69,6 +69,8 @@ struct engine_conf {
 	int (*ready)(void *context, int group); /* group's gradient is in the slab (last micro-batch only); NULL: one rank */
 	int (*finish)(void *context);           /* returns when the slab holds the means over all ranks */
 	void *context;
+	void *stream;                   /* CUDA: cudaStream_t to compute on, the one that all-reduces of the slab are ordered with; NULL: the engine's own */
+	const uint32_t *stop;           /* CUDA: host memory that the device reads; while it is not 0 no step changes anything. NULL: none */
 };
 
 /* Cut and mirror, applied on the device: a window of image_size at (x, y), then flip about the vertical axis. */
@@ -107,7 +109,7 @@ void engine_close(struct engine *engine);
 int engine_put(struct engine *engine, enum engine_what what, size_t offset, const float *values, size_t count);
 int engine_get(struct engine *engine, enum engine_what what, size_t offset, float *values, size_t count);
 
-/* Optimiser steps done, for Adam's bias correction; restored on resume. */
+/* Optimiser steps done, for Adam's bias correction; restored on resume and after a rank was lost. Graphs are captured anew from here on. */
 int engine_set_step(struct engine *engine, uint64_t step);
 
 /* fp16's factor on the loss, and what became of the optimiser steps so far: a skipped one changed nothing, running statistics

@@ -80,7 +80,7 @@ static int on_ready(void *context, int group)
 	struct model *m = context;
 
 	/* The statistics go last, and the engine writes its own part of them before it says so. */
-	if (m->layout.groups[group].param < 0)
+	if (m->layout.groups[group].param < 0 && !m->apart)
 		memcpy(m->signals, m->own, sizeof m->own);
 	return hvd_plan_ready(m->buckets, group);
 }
@@ -93,7 +93,7 @@ static int on_finish(void *context)
 	if (rc < 0)
 		return rc;
 	m->exposed = hvd_plan_exposed(m->buckets);
-	for (int s = 0; s < SIGNALS; s++)
+	for (int s = 0; s < SIGNALS && !m->apart; s++)
 		m->heard[s] = m->signals[s] * (float)m->world->at->size;
 	return 0;
 }
@@ -118,8 +118,13 @@ static int open_buckets(struct model *m, size_t bucket_bytes, struct error *e)
 
 /* ---- opening ----------------------------------------------------------------------------------------- */
 
+/* The gradients of a GPU that is alone stay there. */
 static int open_engine(struct model *m, const struct model_conf *conf, struct error *e)
 {
+	const struct hvd_world *at = m->world->at;
+	int gpu = m->kind == ENGINE_CUDA, reduces = m->buckets && !(gpu && at->size == 1);
+
+	m->apart = gpu && (at->size == 1 || strcmp(at->backend, "nccl") == 0);
 	struct engine_conf engine = {
 		.plan = &m->plan,
 		.layout = &m->layout,
@@ -137,9 +142,11 @@ static int open_engine(struct model *m, const struct model_conf *conf, struct er
 		.pos_weight = conf->pos_weight,
 		.loss_scale = conf->loss_scale,
 		.scale_patience = conf->scale_patience,
-		.slab = m->buckets ? hvd_plan_slab(m->buckets) : NULL,
-		.ready = m->buckets ? on_ready : NULL,
-		.finish = m->buckets ? on_finish : NULL,
+		.slab = reduces ? hvd_plan_slab(m->buckets) : NULL,
+		.ready = reduces ? on_ready : NULL,
+		.finish = reduces ? on_finish : NULL,
+		.stream = m->kind == ENGINE_CUDA ? hvd_stream(m->world->hvd) : NULL,
+		.stop = hvd_stop_word(m->world->hvd),
 		.context = m,
 	};
 
@@ -187,7 +194,12 @@ int model_fail(const struct model *m, struct error *e)
 
 int model_train(struct model *m, const struct engine_batch *batch, int micro, int micros, double lr, uint64_t *token, struct error *e)
 {
-	if (engine_train(m->engine, batch, micro, micros, lr, token) == 0)
+	int rc = engine_train(m->engine, batch, micro, micros, lr, token);
+
+	/* In host memory, so that nobody waits for a GPU, and outside of its graph. */
+	if (rc == 0 && m->apart && micro == micros - 1)
+		rc = hvd_allreduce(m->world->hvd, m->own, m->heard, SIGNALS, HVD_F32, HVD_SUM);
+	if (rc == 0)
 		return 0;
 	return *hvd_error(m->world->hvd) ? world_fail(m->world, e) : model_fail(m, e);
 }

@@ -53,6 +53,7 @@ struct model {
 	int batch;                 /* images in a micro-batch */
 	double exposed;            /* seconds of the last step that waited for communication */
 	float *signals;            /* in the slab, after statistics and loss */
+	int apart;                 /* the slab is a GPU's, or none is needed: signals travel in a message of their own */
 	float own[SIGNALS];        /* what this rank says in the next step */
 	float heard[SIGNALS];      /* sum over all ranks in the last step */
 };

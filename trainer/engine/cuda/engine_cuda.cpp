@@ -36,6 +36,7 @@ template <class T> struct cuda_engine {
 	captured graphs[MAX_GRAPHS];
 	int n_graphs;
 	int host_slab;              /* conf.slab is host memory */
+	const volatile int *stop;   /* NULL: none */
 };
 
 template <class T> cuda_engine<T> *self(engine *e)
@@ -48,14 +49,22 @@ template <class T> int device_failed(cuda_engine<T> *e, int code, const char *wh
 	return code ? fail(e->base.error, EXIT_INTERNAL, "%s: %s: %s", e->base.description, what, device_error(code)) : 0;
 }
 
+/* Also where another world begins: its all-reduces are others. */
+template <class T> void drop_graphs(cuda_engine<T> *e)
+{
+	for (int i = 0; i < e->n_graphs; i++)
+		device_graph_free(e->graphs[i].graph);
+	e->n_graphs = 0;
+	e->steps = 0;
+}
+
 template <class T> void close_engine(engine *base)
 {
 	cuda_engine<T> *e = self<T>(base);
-	for (int i = 0; i < e->n_graphs; i++)
-		device_graph_free(e->graphs[i].graph);
+	drop_graphs(e);
 	if (e->device_memory)
 		device_free(e->device_memory);
-	if (e->s.stream)
+	if (e->s.stream && !base->conf.stream)
 		device_stream_free(e->s.stream);
 	delete e;
 }
@@ -132,10 +141,12 @@ template <class T> int allocate(cuda_engine<T> *e, size_t workspace)
 	room.base = (char *)e->device_memory;
 	e->s.m.lay_out(&room, &e->s.net, conf, partial_floats(e->s), workspace);
 	code = device_fill(e->device_memory, 0, room.bytes, e->s.stream);
-	if (conf->slab && device_reaches(conf->slab))
+	if (conf->slab && device_reaches(conf->slab)) {
 		e->s.m.slab = conf->slab;
-	else
+		e->stop = (const volatile int *)conf->stop;
+	} else {
 		e->host_slab = conf->slab != nullptr;
+	}
 
 	std::vector<weight_group> groups;
 	std::vector<uint32_t> block_group, block_first;
@@ -168,7 +179,7 @@ template <class T> int enqueue_decision(cuda_engine<T> *e)
 	const memory<T> &m = e->s.m;
 	const size_t gradients = conf->layout->groups[conf->plan->n_params].offset;
 	const int code = find_overflow_launch({ m.slab, gradients, m.loss_scale }, e->s.sms, e->s.stream);
-	const settle_step p = { m.loss_scale, m.step, nullptr, conf->beta1, conf->beta2 };
+	const settle_step p = { m.loss_scale, m.step, e->stop, conf->beta1, conf->beta2 };
 	return code ? code : launch(settle_step_kernel, 1, SETTLE_THREADS, 0, e->s.stream, p);
 }
 
@@ -177,7 +188,7 @@ template <class T> update update_of(cuda_engine<T> *e, int copy_only)
 	const engine_conf *conf = &e->base.conf;
 	const memory<T> &m = e->s.m;
 	const int *skip = dynamic_scale(e) && !copy_only ? &m.loss_scale->skip : nullptr;
-	return { m.weights, m.moment1, m.moment2, m.slab, m.groups, m.block_group, m.block_first, m.step, nullptr, skip, m.copy,
+	return { m.weights, m.moment1, m.moment2, m.slab, m.groups, m.block_group, m.block_first, m.step, copy_only ? nullptr : e->stop, skip, m.copy,
 		 (float)conf->beta1, (float)conf->beta2, (float)conf->epsilon, (float)conf->weight_decay, conf->optimizer == OPTIMIZER_SGD, copy_only };
 }
 
@@ -191,7 +202,7 @@ template <class T> int enqueue_update(cuda_engine<T> *e, int copy_only)
 	if (copy_only || code)
 		return code;
 	const float *statistics = e->s.statistics_slab();
-	const bn_running r = { statistics, statistics + conf->plan->n_bn_channels, e->s.m.unbias, e->s.m.running_mean, e->s.m.running_variance, nullptr,
+	const bn_running r = { statistics, statistics + conf->plan->n_bn_channels, e->s.m.unbias, e->s.m.running_mean, e->s.m.running_variance, e->stop,
 		               dynamic_scale(e) ? &e->s.m.loss_scale->skip : nullptr, (int)conf->plan->n_bn_channels };
 	return per_channel_launch(bn_running_kernel, r, e->s.stream);
 }
@@ -312,6 +323,7 @@ template <class T> int set_optimiser_step(engine *base, uint64_t step)
 	cuda_engine<T> *e = self<T>(base);
 	loss_scale state;
 	e->optimiser_step = step;
+	drop_graphs(e);
 	if (!dynamic_scale(e))
 		return 0;
 	int rc = read_loss_scale(e, &state);
@@ -383,16 +395,16 @@ template <class T> captured *find_graph(cuda_engine<T> *e, int first, int last, 
 	return nullptr;
 }
 
-/* After a few eager steps a step of one rank is captured; with other ranks it stays eager. */
-template <class T> int enqueue_or_replay(cuda_engine<T> *e, int micro, int micros)
+/* After a few eager steps a step is captured, with the all-reduces of its buckets: the world announces them on streams that join this one. */
+template <class T> int enqueue_or_replay(cuda_engine<T> *e, int announce, int micro, int micros)
 {
 	const int first = micro == 0, last = micro == micros - 1;
 	captured *known = find_graph(e, first, last, micros);
-	if (!known && e->steps >= EAGER_STEPS && device_can_capture() && e->n_graphs < MAX_GRAPHS) {
+	if (!known && e->steps >= (long)EAGER_STEPS * micros && device_can_capture() && e->n_graphs < MAX_GRAPHS) {
 		int code = device_capture_begin(e->s.stream);
 		if (code)
 			return device_failed(e, code, "capturing a step");
-		int rc = enqueue(e, 0, last);
+		int rc = enqueue(e, announce, last);
 		known = &e->graphs[e->n_graphs];
 		*known = { first, last, micros, {} };
 		code = device_capture_end(e->s.stream, &known->graph);
@@ -400,7 +412,7 @@ template <class T> int enqueue_or_replay(cuda_engine<T> *e, int micro, int micro
 			return rc ? rc : device_failed(e, code, "capturing a step");
 		e->n_graphs++;
 	}
-	return known ? device_failed(e, device_graph_launch(known->graph, e->s.stream), "replaying a step") : enqueue(e, 0, last);
+	return known ? device_failed(e, device_graph_launch(known->graph, e->s.stream), "replaying a step") : enqueue(e, announce, last);
 }
 
 template <class T> int train(engine *base, const engine_batch *batch, int micro, int micros, double lr, uint64_t *token)
@@ -415,16 +427,14 @@ template <class T> int train(engine *base, const engine_batch *batch, int micro,
 		rc = device_failed(e, upload_step(e, lr), "copying the step");
 	if (rc)
 		return rc;
-	if (!world) {
-		rc = enqueue_or_replay(e, micro, micros);
-	} else if (e->host_slab) {
+	if (world && e->host_slab) {
 		rc = enqueue(e, 0, 0);
 		if (!rc && last)
 			rc = reduce_on_host(e);
 		if (!rc && last)
 			rc = device_failed(e, enqueue_update(e, 0), "the update");
 	} else {
-		rc = enqueue(e, last, last);
+		rc = enqueue_or_replay(e, world && last, micro, micros);
 	}
 	e->steps++;
 	*token = ++e->token;
@@ -540,6 +550,8 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	e->base.error = err;
 	e->s.conf = &e->base.conf;
 	e->s.sms = device_sms();
+	if (conf->stream)
+		e->s.stream = (device_stream)conf->stream;
 	e->host.resize(conf->layout->slab_count);
 	e->all.assign((size_t)conf->batch, ~0u);
 
@@ -552,7 +564,7 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	if (!rc)
 		rc = network_make(&e->s.net, conf, err);
 	if (!rc)
-		rc = device_failed(e, device_stream_make(&e->s.stream), "making a stream");
+		rc = conf->stream ? 0 : device_failed(e, device_stream_make(&e->s.stream), "making a stream");
 	size_t workspace = 0;
 	if (!rc) {
 		e->s.fused = fused_kernels<T>(e->s.net, capability);
