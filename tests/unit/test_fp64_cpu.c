@@ -25,6 +25,12 @@ int engine_cuda_open(struct engine **engine, const struct engine_conf *conf, str
 	return fail(e, EXIT_USAGE, "no CUDA in fp64");
 }
 
+int engine_cuda_plan(const struct engine_conf *conf, const char *gpu, int ask_cudnn, struct engine_room *room, struct error *e)
+{
+	(void)conf, (void)gpu, (void)ask_cudnn, (void)room;
+	return fail(e, EXIT_USAGE, "not in this test");
+}
+
 static void compare(struct net *n, struct engine *cpu, struct engine *oracle, enum engine_what what, const char *name, double limit)
 {
 	float *a = read_array(n, cpu, what), *b = read_array(n, oracle, what);
