@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # What the plugin costs: the same srun without the plugin, with it but without its options, and with them, of 2 and of
-# 66 tasks on one node. The five take turns, N rounds. A cost is the median over the rounds of the difference to the
+# 66 tasks on one node. They take turns, N rounds. A cost is the median over the rounds of the difference to the
 # same round's srun without the plugin; the cost of a task is the slope between 2 and 66 tasks, the cost of node and
 # step what is left. Then hvd-map: on the node, and on every XML of ../shared/topologies.
 set -eu
@@ -27,7 +27,7 @@ timed() { # FILE COMMAND…: one more time in µs
 	local file=$1 begin end
 	shift
 	begin=$(date +%s%N)
-	"$@" >/dev/null
+	"$@" >/dev/null 2>"$dir/said" || { cat "$dir/said" >&2; exit 1; }
 	end=$(date +%s%N)
 	echo "$(((end - begin) / 1000))" >>"$dir/$file"
 }
@@ -35,15 +35,17 @@ timed() { # FILE COMMAND…: one more time in µs
 # Of the numbers on stdin: the median of the whole file, and its quartiles, in ms
 median() { sort -n | awk '{ v[NR] = $1 } END { printf "%8.2f  (%.2f to %.2f)", v[int((NR + 1) / 2)] / 1000, v[int((NR + 3) / 4)] / 1000, v[int((3 * NR + 3) / 4)] / 1000 }'; }
 
-step() { srun -Q --mpi=none --exclusive --overcommit --gpus=2 "$@" true; }
+step() { srun -Q --mpi=none --overcommit --gpus=2 "$@" true; }
 share() { step --hvd-bind=socket,share "$@"; }
 
 for ((i = 0; i < N; i++)); do
 	echo "" >"$stack"
 	timed without2 step -n2
 	timed without66 step -n66
+	timed help_without srun --help
 	echo "$line" >"$stack"
 	timed loaded step -n2
+	timed help_loaded srun --help
 	timed bound2 share -n2
 	timed bound66 share -n66
 	timed map "$BUILD/hvd-map" --topology "$dir/cluster/topology.xml" --proc "$dir/cluster/proc" --json
@@ -53,6 +55,7 @@ echo "one node, medians of $N rounds (quartiles), ms"
 echo "  srun of 2 tasks without the plugin          $(median <without2)"
 echo "  srun of 66 tasks without the plugin         $(median <without66)"
 echo "  plugin, none of its options: added          $(paste loaded without2 | awk '{ print $1 - $2 }' | median)"
+echo "  of that in srun (seen from srun --help)     $(paste help_loaded help_without | awk '{ print $1 - $2 }' | median)"
 echo "  --hvd-bind=socket, 2 tasks: added           $(paste bound2 without2 | awk '{ print $1 - $2 }' | median)"
 echo "  --hvd-bind=socket,share, 66 tasks: added    $(paste bound66 without66 | awk '{ print $1 - $2 }' | median)"
 echo "  of that for a task                          $(paste bound66 without66 bound2 without2 | awk '{ print ($1 - $2 - $3 + $4) / 64 }' | median)"
@@ -62,7 +65,7 @@ cd - >/dev/null
 for xml in ../shared/topologies/*.xml; do
 	[ -e "$xml" ] || { echo "hvd-map on real machines: no ../shared/topologies"; break; }
 	for ((i = 0; i < 5; i++)); do
-		timed "map_${xml##*/}" "$BUILD/hvd-map" --topology "$xml" --json 2>/dev/null
+		timed "map_${xml##*/}" "$BUILD/hvd-map" --topology "$xml" --json
 	done
 	echo "$(sort -n "$dir/map_${xml##*/}" | sed -n 3p) ${xml##*/}"
 done | sort -n | awk '{ v[NR] = $1 / 1000; name = $2 } END { if (NR) printf "hvd-map on %d machines, medians of 5: %.1f to %.1f ms (%s)\n", NR, v[1], v[NR], name }'
