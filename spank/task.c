@@ -181,23 +181,23 @@ static void export_default(const char *name, const char *value, struct export *e
 		e->failed = true;
 }
 
-static void export_gpus(struct export *e, const struct task_plan *task)
+/* text: CPULIST_TEXT bytes, which the caller has in use already: each page that a task touches first costs it a microsecond. */
+static void export_gpus(struct export *e, const struct task_plan *task, char *text)
 {
-	char visible[TASK_MAX_DEVICES * DEVICE_TOKEN], pci[TASK_MAX_DEVICES * 20];
+	size_t at = 0;
 
-	visible[0] = pci[0] = '\0'; /* not all of both: every page that a task touches first costs a microsecond */
-	for (int i = 0; i < task->devices; i++) {
-		const char *comma = i ? "," : "";
-		size_t v = strlen(visible), p = strlen(pci);
-		snprintf(visible + v, sizeof visible - v, "%s%s", comma, step.devices.token[task->device[i]]);
-		snprintf(pci + p, sizeof pci - p, "%s%s", comma, device_pci(step.node, step.request, task->device[i]));
-	}
+	_Static_assert(TASK_MAX_DEVICES * DEVICE_TOKEN <= CPULIST_TEXT, "a list of devices has room where a list of CPUs has");
 	if (!task->devices)
 		return;
-	export_variable("HVD_GPU", pci, e);
+	for (int i = 0; i < task->devices; i++)
+		at += (size_t)snprintf(text + at, CPULIST_TEXT - at, "%s%s", i ? "," : "", device_pci(step.node, step.request, task->device[i]));
+	export_variable("HVD_GPU", text, e);
 	if (step.options.keep_gpus)
 		return;
-	export_variable("CUDA_VISIBLE_DEVICES", visible, e);
+	at = 0;
+	for (int i = 0; i < task->devices; i++)
+		at += (size_t)snprintf(text + at, CPULIST_TEXT - at, "%s%s", i ? "," : "", step.devices.token[task->device[i]]);
+	export_variable("CUDA_VISIBLE_DEVICES", text, e);
 	if (step.devices.by_index)
 		export_variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID", e);
 }
@@ -232,7 +232,7 @@ static void export_placement(struct export *e, const struct task_plan *task)
 		export_variable("HVD_NIC", step.node->nic[task->nic].name, e);
 		export_nic_hint(e, step.node->nic[task->nic].name);
 	}
-	export_gpus(e, task);
+	export_gpus(e, task, list);
 }
 
 /* Slurm hands out GPUs to tasks by itself where --gpus-per-task implies it and nobody asked us for a binding. */
