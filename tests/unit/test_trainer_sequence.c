@@ -1,39 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The pipelines that are run against each other: each gives the data set's own pixels, every rank its share, and the old
  * approach decodes for nothing what it gives away. */
-#include "data/prepare.h"
 #include "data/sequence.h"
-#include "data/synth_tree.h"
-#include "scratch.h"
+#include "small_data.h"
 
 enum { SIDE = 32, BATCH = 8, SHARDS = 9 };
 
-static char prepared[FILE_PATH], packed[FILE_PATH];
 static struct dataset *data;
 
 static int set_up(void **state)
 {
-	struct synth_conf synth = SYNTH_BUILTIN;
-	struct synth_report report;
-	struct prepare_report r;
-	struct origin origin;
 	struct error e = { 0 };
-	if (scratch_make(state))
-		return -1;
-	synth.images = 300;
-	synth.size = SIDE;
-	snprintf(prepared, sizeof prepared, "%s", scratch_path("prepared"));
-	snprintf(packed, sizeof packed, "%s", scratch_path("packed"));
-	const char *tree = scratch_path("tree");
-	struct prepare_conf conf = { .out = prepared, .size = SIDE, .shards = SHARDS, .seed = 7 };
-	struct prepare_conf flat = { .out = packed, .size = SIDE, .encoding = ENCODING_PACKED, .seed = 7 };
-	if (synth_tree(&synth, tree, 0, 2, NULL, &report, &e) || origin_nih(&origin, tree, SPLIT_OFFICIAL, 7, &e) ||
-	    prepare(&conf, &origin, &r, &e) || prepare(&flat, &origin, &r, &e) || dataset_open(&data, prepared, "train", &e)) {
-		fprintf(stderr, "%s\n", e.text);
-		return -1;
-	}
-	origin_close(&origin);
-	return 0;
+
+	if (small_data(state, SIDE, SHARDS) == 0 && dataset_open(&data, prepared, "train", &e) == 0)
+		return 0;
+	fprintf(stderr, "%s\n", e.text);
+	return -1;
 }
 
 static int tear_down(void **state)

@@ -8,12 +8,10 @@
 
 #include "data/loader.h"
 #include "data/order.h"
-#include "data/prepare.h"
 #include "data/random.h"
 #include "data/source.h"
-#include "data/synth_tree.h"
 #include "data/window.h"
-#include "scratch.h"
+#include "small_data.h"
 
 enum { SIDE = 32, SHARDS = 9, MICRO = 4, GLOBAL = 16, SEED = 5 };
 
@@ -83,31 +81,9 @@ static void forget_requests(void)
 
 /* ---- data -------------------------------------------------------------------------------------------- */
 
-static char prepared[FILE_PATH], packed[FILE_PATH];
-
 static int set_up(void **state)
 {
-	struct synth_conf synth = SYNTH_BUILTIN;
-	struct synth_report report;
-	struct prepare_report r;
-	struct origin origin;
-	struct error e = { 0 };
-	if (scratch_make(state))
-		return -1;
-	synth.images = 300;
-	synth.size = SIDE;
-	snprintf(prepared, sizeof prepared, "%s", scratch_path("prepared"));
-	snprintf(packed, sizeof packed, "%s", scratch_path("packed"));
-	const char *tree = scratch_path("tree");
-	struct prepare_conf conf = { .out = prepared, .size = SIDE, .shards = SHARDS, .seed = 7 };
-	struct prepare_conf flat = { .out = packed, .size = SIDE, .encoding = ENCODING_PACKED, .seed = 7 };
-	if (synth_tree(&synth, tree, 0, 2, NULL, &report, &e) || origin_nih(&origin, tree, SPLIT_OFFICIAL, 7, &e) ||
-	    prepare(&conf, &origin, &r, &e) || prepare(&flat, &origin, &r, &e)) {
-		fprintf(stderr, "%s\n", e.text);
-		return -1;
-	}
-	origin_close(&origin);
-	return 0;
+	return small_data(state, SIDE, SHARDS);
 }
 
 static struct dataset *open_train(const char *directory)
