@@ -194,6 +194,7 @@ $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call o
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lcmocka $(TRAINER_LIBS)
 
 $(BUILD)/tests/test_trainer_window: LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_chk
+$(BUILD)/tests/test_trainer_sequence: LDFLAGS += -Wl,--wrap=pthread_create
 
 # The CPU engine and its reference with double for float: what the algorithm does apart from rounding.
 FP64_SRC := $(filter-out %/baseline.c %/kernels_avx512.c,$(wildcard trainer/error.c trainer/net/*.c trainer/engine/engine.c trainer/engine/layout.c \

@@ -2,7 +2,8 @@
  * Every parser of foreign bytes that the trainer has, on mutated input: no crash, no hang, no leak (with SAN=1), and errors that say something.
  *
  *   TEST_FUZZ_SECONDS=600  how long each parser is fed; 0.4 s unless told
- *   TEST_SEED=N            another sequence */
+ *   TEST_SEED=N            another sequence
+ *   TEST_FUZZ_ONLY=masks   one of them; * and ? stand for others */
 #include <libdeflate.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -516,5 +517,7 @@ int main(void)
 		cmocka_unit_test(masks),    cmocka_unit_test(manifests), cmocka_unit_test(packed),
 		cmocka_unit_test(predictions), cmocka_unit_test(checkpoints),
 	};
+	if (getenv("TEST_FUZZ_ONLY"))
+		cmocka_set_test_filter(getenv("TEST_FUZZ_ONLY"));
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -1,12 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The pipelines that are run against each other: each gives the data set's own pixels, every rank its share, and the old
  * approach decodes for nothing what it gives away. */
+#include <errno.h>
+#include <pthread.h>
+
 #include "data/sequence.h"
 #include "small_data.h"
 
 enum { SIDE = 32, BATCH = 8, SHARDS = 9 };
 
 static struct dataset *data;
+
+/* Which thread cannot be started, counted from 0; -1: all can. */
+static int no_thread = -1;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument)
+{
+	if (no_thread == 0)
+		return EAGAIN;
+	no_thread -= no_thread > 0;
+	return __real_pthread_create(thread, attributes, start, argument);
+}
 
 static int set_up(void **state)
 {
@@ -195,6 +211,25 @@ static void what_cannot_be_shared_is_refused(void **state)
 	refused(conf, EXIT_DATA, "no such directory");
 }
 
+/* Old and new start 3 threads that decode beside the one that makes batches, which counts as the fourth; new has one that reads. */
+static void a_thread_too_few_is_told(void **state)
+{
+	(void)state;
+	static const int threads[SEQUENCES] = { 3 + 1, 3 + 1 + 1, 4 };
+	struct sequence *s;
+	struct error e = { 0 };
+	for (int k = 0; k < SEQUENCES; k++) {
+		for (int n = 0; n < threads[k]; n++) {
+			no_thread = n;
+			refused(of((enum sequence_kind)k, 0, 1, 4), EXIT_INTERNAL, "cannot be started: Resource temporarily unavailable");
+		}
+		no_thread = threads[k];
+		assert_int_equal(sequence_open(&s, &(struct sequence_conf){ k, prepared, 0, 1, 4, BATCH, 3 }, &e), 0);
+		sequence_close(s);
+	}
+	no_thread = -1;
+}
+
 static void a_flipped_bit_is_named(void **state)
 {
 	(void)state;
@@ -247,6 +282,7 @@ int main(void)
 		cmocka_unit_test(threads_do_not_change_what_comes),
 		cmocka_unit_test(the_old_approach_decodes_for_the_other_ranks_too),
 		cmocka_unit_test(what_cannot_be_shared_is_refused),
+		cmocka_unit_test(a_thread_too_few_is_told),
 		cmocka_unit_test(a_flipped_bit_is_named),
 		cmocka_unit_test(closing_early_never_hangs),
 	};
