@@ -17,7 +17,8 @@ struct member {
 };
 
 struct decode_team {
-	int size, count, helpers, stop;
+	int size, threads, helpers, count;
+	int whole, stop; /* whole: all helpers are there */
 	const struct decode_job *jobs;
 	_Atomic int next;
 	_Atomic uint64_t decoded;
@@ -26,7 +27,6 @@ struct decode_team {
 	pthread_mutex_t error_lock;
 	struct error error; /* of the lowest job that failed */
 	int failed;
-	int threads;
 	struct member member[];
 };
 
@@ -76,15 +76,14 @@ static void *helper(void *argument)
 	struct decode_team *t = m->team;
 
 	pthread_mutex_lock(&t->gate);
-	int stop = t->stop;
+	int whole = t->whole;
 	pthread_mutex_unlock(&t->gate);
-	while (!stop) {
+	while (whole) {
 		pthread_barrier_wait(&t->begin);
-		stop = t->stop;
-		if (!stop) {
-			work(m);
-			pthread_barrier_wait(&t->end);
-		}
+		if (t->stop)
+			break;
+		work(m);
+		pthread_barrier_wait(&t->end);
 	}
 	return NULL;
 }
@@ -112,7 +111,7 @@ static int start_helpers(struct decode_team *t, struct error *e)
 		else
 			t->helpers++;
 	}
-	t->stop = e->code != 0;
+	t->whole = !e->code;
 	pthread_barrier_init(&t->begin, NULL, (unsigned)t->helpers + 1);
 	pthread_barrier_init(&t->end, NULL, (unsigned)t->helpers + 1);
 	pthread_mutex_unlock(&t->gate);
