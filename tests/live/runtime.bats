@@ -105,6 +105,46 @@ nothing_left() {
 	[[ $output == *"libpmix.so.2 has no PMIx_Init; libhvd was built with OpenPMIx"* ]]
 }
 
+@test "one rank a node talks PMIx; the others do without its library" {
+	mkdir -p "$SCRATCH/lib"
+	cp "$(gcc -print-file-name=libm.so.6)" "$SCRATCH/lib/libpmix.so.2" # no rank can use this one
+	# shellcheck disable=SC2016
+	run step -N2 -n4 --ntasks-per-node=2 bash -c '[ "$SLURM_LOCALID" = 0 ] || export LD_LIBRARY_PATH=$1; exec "$0"' "$EXAMPLES/mean" "$SCRATCH/lib"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c 'of 4.*mean 1.500' <<<"$output")" -eq 4 ]
+}
+
+@test "where another user holds the name of a node's meeting place, and where the first rank is late, every rank asks PMIx" {
+	# shellcheck disable=SC2016
+	run step -N2 -n4 --ntasks-per-node=2 bash -c '[ "$SLURM_PROCID" != 2 ] || sleep 1.5; exec "$0"' "$EXAMPLES/mean"
+	echo "$output"
+	[ "$(grep -c 'of 4.*mean 1.500' <<<"$output")" -eq 4 ]
+	[ "$(id -u)" -eq 0 ] && command -v python3 >/dev/null || skip "the other half needs root and python3"
+	local job held=$SCRATCH/held
+	# shellcheck disable=SC2016
+	job=$(in_cluster srun -Q -n1 bash -c 'echo $SLURM_JOB_ID')
+	hvd_cluster node 1 python3 -c '
+import os, socket, sys, time
+kept = []
+said = open(sys.argv[2], "w")
+os.setuid(65534)
+for job in range(int(sys.argv[1]), int(sys.argv[1]) + 50):
+    kept.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    kept[-1].bind("\0hvd-slurm.pmix.%d.0-0" % job)
+    kept[-1].listen()
+said.write("held")
+said.close()
+time.sleep(30)' "$job" "$held" 3>&- &
+	local holder=$!
+	wait_for 10 test -s "$held"
+	run step -N2 -n4 --ntasks-per-node=2 "$EXAMPLES/mean"
+	kill $holder
+	wait $holder || true
+	echo "$output"
+	[ "$(grep -c 'of 4.*mean 1.500' <<<"$output")" -eq 4 ]
+}
+
 @test "an interface that is not there: an error that lists those that are" {
 	run env HVD_IFACE=eth77 HVD_DEADLINE=3 "$TOP/contrib/cluster/hvd-cluster" --dir "$CLUSTER" exec srun -Q --mpi=pmix -N2 -n2 "$EXAMPLES/mean"
 	echo "$output"
