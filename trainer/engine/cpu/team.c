@@ -3,6 +3,7 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -12,9 +13,10 @@
 
 #include "error.h"
 
-/* PAUSE is about 50 ns. A step is 600 loops, and sleeping at each end cost a tenth of it: 100 us bridge the serial work between two
- * loops, and are short where ranks or jobs share cores. */
-enum { SPINS = 2000 };
+/* PAUSE is about 50 ns. A step is 600 loops; whoever sleeps at the end of one is 50 to 200 us late for the next, on a virtual machine
+ * more than on a real one. So a thread spins for 100 us, which bridge the serial work between two loops, and then offers its core to
+ * others for a millisecond or two, as long as a task may take, before it sleeps. */
+enum { SPINS = 2000, YIELDS = 4000 };
 
 struct member {
 	struct cpu_team *team;
@@ -58,6 +60,11 @@ static void await_change(struct cpu_team *t, _Atomic uint32_t *word, uint32_t ol
 		if (atomic_load_explicit(word, memory_order_acquire) != old)
 			return;
 		relax();
+	}
+	for (int i = 0; i < YIELDS; i++) {
+		if (atomic_load_explicit(word, memory_order_acquire) != old)
+			return;
+		sched_yield();
 	}
 	atomic_fetch_add(&t->sleepers, 1);
 	while (atomic_load(word) == old)
