@@ -62,6 +62,13 @@ struct job {
 	int accumulate, ranges;
 };
 
+/* The input of a chunk; of the four pixels that a pool joins, the first. */
+static struct ahead x_ahead(const struct cpu_engine *e, const struct conv *c, struct acts x, const struct chunk *chunk)
+{
+	size_t step = c->pool ? 2 : (size_t)c->stride, element = storage_size(e->storage);
+	return (struct ahead){ chunk->pixels, { { acts_at(e, x, chunk->in), (size_t)c->c_in * element, step * (size_t)x.stride * element } } };
+}
+
 static void forward_part(void *context, int part, int worker)
 {
 	const struct job *j = context;
@@ -72,12 +79,17 @@ static void forward_part(void *context, int part, int worker)
 	struct moments m = cpu_moments(e, part);
 	size_t pixels = (size_t)c->h_out * (size_t)c->h_out, start = (size_t)part_start(part, parts, e->count) * pixels;
 	size_t end = (size_t)part_start(part + 1, parts, e->count) * pixels;
-	struct chunk chunk;
-	for (size_t p = start; next_chunk(c, &p, end, &chunk);) {
+	struct chunk chunk, next;
+	size_t p = start;
+	for (int more = next_chunk(c, &p, end, &next); more;) {
+		chunk = next;
+		more = next_chunk(c, &p, end, &next);
+		struct ahead ahead = x_ahead(e, c, j->x, &next);
 		uint64_t t = profile_start(e->profile);
 		pack_input(e, c, &j->bn->v, j->x, &chunk, packed);
 		t = profile_add(e->profile, worker, WORK_BN, t);
-		cpu_multiply(e, c->forward, c->c_out, 1, one_tap, in / LANES, CHUNK * LANES, packed, chunk.pixels, result, out);
+		cpu_multiply(e, c->forward, c->c_out, 1, one_tap, in / LANES, CHUNK * LANES, packed, chunk.pixels, result, out,
+		             more ? &ahead : NULL);
 		t = profile_add(e->profile, worker, WORK_FORWARD, t);
 		e->kernels->at[e->storage].finish(chunk.pixels, c->c_out, result, out, acts_at(e, j->y, chunk.out), j->y.stride, e->training ? &m : NULL,
 		                                  chunk.out == start);
@@ -121,6 +133,16 @@ static void add_weights(const struct cpu_engine *e, const struct conv *c, int pi
 			                  grad.stride, grad.plane, sums + (size_t)k * LANES * (size_t)out + o, out);
 }
 
+/* What finish_backward() will read of x and G. */
+static struct ahead backward_ahead(const struct job *j, const struct chunk *chunk, int channel, int channels)
+{
+	const struct cpu_engine *e = j->e;
+	size_t step = j->c->pool ? 2 : (size_t)j->c->stride, element = storage_size(e->storage), n = (size_t)channels;
+	return (struct ahead){ chunk->pixels,
+		               { { acts_at(e, acts_slice(e, j->x, channel), chunk->in), n * element, step * (size_t)j->x.stride * element },
+		                 { grads_slice(grads_at(j->g, chunk->in), channel).data, n * sizeof(float), step * (size_t)j->g.stride * sizeof(float) } } };
+}
+
 /* One group of images and one range of channels. */
 static void backward_part(void *context, int task, int worker)
 {
@@ -145,8 +167,9 @@ static void backward_part(void *context, int task, int worker)
 		t = profile_add(e->profile, worker, WORK_BN, t);
 		for (int channel = from; channel < to; channel += CHANNEL_GROUP) {
 			int channels = to - channel < CHANNEL_GROUP ? to - channel : CHANNEL_GROUP;
+			struct ahead ahead = backward_ahead(j, &chunk, channel, channels);
 			cpu_multiply(e, c->backward + (size_t)channel * (size_t)out, channels, 1, one_tap, out / LANES, grad.plane, grad.data, chunk.pixels, result,
-			             RESULT_STRIDE);
+			             RESULT_STRIDE, &ahead);
 			t = profile_add(e->profile, worker, WORK_DATA, t);
 			finish_backward(j, &chunk, channel, channels, result, sum + channel, dot + channel, packed);
 			t = profile_add(e->profile, worker, WORK_BN, t);

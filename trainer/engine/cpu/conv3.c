@@ -180,7 +180,7 @@ static void forward_part(void *context, int part, int worker)
 			pack_values(e, c, &b, c->c_in, n, &j->bn->v, j->x, packed);
 			t = profile_add(e->profile, worker, WORK_BN, t);
 			for (int r = 0; r < b.rows; r++)
-				cpu_multiply(e, c->forward, c->c_out, MAX_TAPS, b.tap, blocks, plane, packed + r * b.pitch, h, result + r * h * out, out);
+				cpu_multiply(e, c->forward, c->c_out, MAX_TAPS, b.tap, blocks, plane, packed + r * b.pitch, h, result + r * h * out, out, NULL);
 			t = profile_add(e->profile, worker, WORK_FORWARD, t);
 			e->kernels->at[e->storage].finish(b.rows * h, c->c_out, result, out, acts_at(e, j->y, (size_t)n * (size_t)(h * h) + (size_t)(row * h)),
 			                                  j->y.stride, e->training ? &m : NULL, first);
@@ -241,7 +241,7 @@ static void backward_row(const struct job *j, const struct band *b, int n, int r
 			to.stride *= c->stride;
 			uint64_t t = profile_start(e->profile);
 			cpu_multiply(e, panels + (size_t)channel * (size_t)phase->taps * out, channels, phase->taps, tap, (int)out / LANES, b->plane,
-			             packed + r * b->pitch, pixels, result, RESULT_STRIDE);
+			             packed + r * b->pitch, pixels, result, RESULT_STRIDE, NULL);
 			t = profile_add(e->profile, worker, WORK_DATA, t);
 			e->kernels->at[e->storage].bn_backward(pixels, channels, result, RESULT_STRIDE, acts_at(e, acts_slice(e, j->x, channel), pixel),
 			                                       c->stride * j->x.stride, &v, NULL, 0, to, sum, dot, NULL, 0);

@@ -267,9 +267,19 @@ int cpu_conv_open(struct cpu_engine *e, struct conv *c, const struct net_layer *
 /* order: which taps of w, one after the other. */
 void cpu_pack_panels(float *to, const float *w, int rows, int cols, int taps, const int *order, ptrdiff_t row_stride, ptrdiff_t col_stride);
 void cpu_conv_pack(const struct cpu_engine *e, const struct conv *c);
-/* out[p][c_out padded] for `pixels` packed pixels. */
+/* Memory that is read next: `rows` of `bytes`, `stride` bytes apart, in up to two arrays. */
+struct ahead {
+	int rows;
+	struct {
+		const void *at;
+		size_t bytes, stride;
+	} array[2];
+};
+
+/* out[p][c_out padded] for `pixels` packed pixels. Asks for what is `ahead` (NULL: nothing) on the way: a multiplication leaves the
+ * memory idle, and what follows it waits for memory. */
 void cpu_multiply(const struct cpu_engine *e, const float *panels, int cols, int taps, const ptrdiff_t *tap, int blocks, ptrdiff_t plane,
-                  const float *a, int pixels, float *out, int out_stride);
+                  const float *a, int pixels, float *out, int out_stride, const struct ahead *ahead);
 /* How many ranges of input channels the backward of one image group is cut into, as tasks of their own, and where they start. No sum
  * runs over input channels, so this may depend on the number of threads. */
 int cpu_ranges(const struct cpu_engine *e, const struct conv *c);

@@ -50,14 +50,26 @@ void cpu_conv_pack(const struct cpu_engine *e, const struct conv *c)
 		cpu_pack_panels(c->backward, w, c->c_out, c->c_in, taps, all, by_output, taps);
 }
 
-void cpu_multiply(const struct cpu_engine *e, const float *panels, int cols, int taps, const ptrdiff_t *tap, int blocks, ptrdiff_t plane,
-                  const float *a, int pixels, float *out, int out_stride)
+/* Rows [from, to) are on their way to the second cache. */
+static void ask(const struct ahead *ahead, int from, int to)
 {
-	int tiles = (pixels + TILE_ROWS - 1) / TILE_ROWS;
+	for (int i = 0; i < 2; i++)
+		for (int r = from; r < to; r++)
+			for (size_t b = 0; b < ahead->array[i].bytes; b += 64)
+				__builtin_prefetch((const char *)ahead->array[i].at + (size_t)r * ahead->array[i].stride + b, 0, 2);
+}
+
+void cpu_multiply(const struct cpu_engine *e, const float *panels, int cols, int taps, const ptrdiff_t *tap, int blocks, ptrdiff_t plane,
+                  const float *a, int pixels, float *out, int out_stride, const struct ahead *ahead)
+{
+	int tiles = (pixels + TILE_ROWS - 1) / TILE_ROWS, all = tiles * ((cols + PANEL - 1) / PANEL), done = 0;
 	for (int panel = 0; panel < cols; panel += PANEL) {
 		int width = cols - panel > LANES ? PANEL : LANES;
 		for (int i = 0; i < tiles; i++) {
 			int from = part_start(i, tiles, pixels), rows = part_start(i + 1, tiles, pixels) - from;
+			if (ahead)
+				ask(ahead, part_start(done, all, ahead->rows), part_start(done + 1, all, ahead->rows));
+			done++;
 			e->kernels->multiply(rows, width, taps, tap, blocks, plane, a + (size_t)from * LANES, panels, out + (size_t)from * (size_t)out_stride + panel,
 			                     out_stride);
 		}
@@ -94,19 +106,24 @@ static void reduce_outputs(void *context, int task, int worker)
 	const struct reduction *j = context;
 	const struct conv *c = j->c;
 	int taps = c->k * c->k, in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), block = task * LANES;
+	int outputs = c->c_out - block < LANES ? c->c_out - block : LANES;
 	size_t part = cpu_weight_sums_count(c);
 	uint64_t start = profile_start(j->e->profile);
-	for (int ch = 0; ch < c->c_in; ch++)
+	for (int ch = 0; ch < c->c_in; ch += LANES) {
+		int inputs = c->c_in - ch < LANES ? c->c_in - ch : LANES;
 		for (int t = 0; t < taps; t++) {
-			float sum[LANES] = { 0 };
-			for (int s = 0; s < c->splits; s++)
-				for (int o = 0; o < LANES; o++)
-					sum[o] += j->e->weight_sums[(size_t)s * part + ((size_t)t * (size_t)in + (size_t)ch) * (size_t)out + (size_t)(block + o)];
-			for (int o = 0; o < LANES && block + o < c->c_out; o++) {
-				float *w = j->to + ((size_t)(block + o) * (size_t)c->c_in + (size_t)ch) * (size_t)taps + t;
-				*w = (j->add ? *w : 0) + sum[o] * j->scale;
-			}
+			float sum[LANES][LANES] = { 0 };
+			const float *from = j->e->weight_sums + ((size_t)t * (size_t)in + (size_t)ch) * (size_t)out + (size_t)block;
+			for (int s = 0; s < c->splits; s++, from += part)
+				for (int i = 0; i < inputs; i++)
+					for (int o = 0; o < LANES; o++)
+						sum[i][o] += from[i * out + o];
+			float *to = j->to + ((size_t)block * (size_t)c->c_in + (size_t)ch) * (size_t)taps + t;
+			for (int o = 0; o < outputs; o++, to += c->c_in * taps)
+				for (int i = 0; i < inputs; i++)
+					to[i * taps] = (j->add ? to[i * taps] : 0) + sum[i][o] * j->scale;
 		}
+	}
 	profile_add(j->e->profile, worker, WORK_REORDER, start);
 }
 
