@@ -47,7 +47,7 @@ HAVE_HWLOC  := $(call has_header,hwloc.h)
 PMIX_CFLAGS := $(addprefix -I,$(firstword $(wildcard /usr/lib/*/pmix2/include /usr/lib64/pmix/include)))
 HAVE_PMIX   := $(call has_header,pmix.h,$(PMIX_CFLAGS))
 HAVE_DNNL   := $(call has_header,oneapi/dnnl/dnnl.h)
-HAVE_JPEG   := $(call has_header,turbojpeg.h)
+HAVE_JPEG   := $(and $(call has_header,turbojpeg.h),$(call has_header,jpeglib.h))
 HAVE_SPNG   := $(call has_header,spng.h)
 HAVE_DEFLATE:= $(call has_header,libdeflate.h)
 HAVE_CJSON  := $(call has_header,cjson/cJSON.h)
@@ -69,7 +69,7 @@ ifneq ($(HAVE_PMIX),y)
 LEFT_OUT += "libhvd.so, chexnet: no pmix.h (Debian: libpmix-dev)"
 endif
 ifneq ($(HAVE_TRAINER),y)
-LEFT_OUT += "chexnet: one of dnnl, turbojpeg, spng, libdeflate, cJSON is missing (make deps names them)"
+LEFT_OUT += "chexnet: one of dnnl, turbojpeg, jpeglib, spng, libdeflate, cJSON is missing (make deps names them)"
 endif
 ifneq ($(HAVE_NCCL),y)
 LEFT_OUT += "NCCL back end of libhvd.so: no nccl.h (it comes with CUDA or libnccl-dev)"
@@ -150,7 +150,7 @@ $(BUILD)/examples/%: $(BUILD)/obj/contrib/examples/%.o $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
 
-TRAINER_LIBS := -lturbojpeg -lspng -ldeflate -lcjson -ldnnl -fopenmp -pthread -lm -ldl
+TRAINER_LIBS := -lturbojpeg -ljpeg -lspng -ldeflate -lcjson -ldnnl -fopenmp -pthread -lm -ldl
 $(BUILD)/chexnet: $(call objects,trainer/chexnet.c $(TRAINER_SRC)) $(BUILD)/libhvd.so
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' $(TRAINER_LIBS)
 

@@ -33,6 +33,7 @@ build     header:hwloc.h              libhwloc-dev               hwloc-devel
 build     header:pmix.h               libpmix-dev                pmix-devel
 build     header:oneapi/dnnl/dnnl.h   libdnnl-dev                onednn-devel
 build     header:turbojpeg.h          libturbojpeg0-dev          turbojpeg-devel
+build     header:jpeglib.h            libjpeg-dev                libjpeg-turbo-devel
 build     header:spng.h               libspng-dev                libspng-devel
 build     header:libdeflate.h         libdeflate-dev             libdeflate-devel
 build     header:cjson/cJSON.h        libcjson-dev               cjson-devel

@@ -300,11 +300,16 @@ static void gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives(void **state)
 			pixels[i] = (uint8_t)(kind == 0 ? stream_bits(&s) : kind == 1 ? (uint32_t)(i % width * 3 + i / width * 2) + stream_bits(&s) % 8
 										      : (stream_bits(&s) % 40 == 0) * 255);
 		/* libjpeg-turbo's own switches: restart markers, tables of the picture's own */
-		setenv("TJ_RESTART", round % 4 == 1 ? "3B" : round % 4 == 2 ? "1" : "0", 1);
+		static const char *const restart[6] = { "0", "3B", "1", "40B", "2", "0" }; /* 40: more than are in memory at a time */
+		setenv("TJ_RESTART", restart[round % 6], 1);
 		setenv("TJ_OPTIMIZE", round % 5 == 1 ? "1" : "0", 1);
-		size_t size;
-		uint8_t *file = encode_jpeg(pixels, width, height, 1 + (int)(stream_bits(&s) % 100), &size);
-		int damaged = round % 2;
+		unsigned char *file = NULL;
+		unsigned long size = 0;
+		tjhandle compress = tjInitCompress(); /* a used one keeps the tables of the last picture */
+		assert_int_equal(tjCompress2(compress, pixels, width, 0, height, TJPF_GRAY, &file, &size, TJSAMP_GRAY, 1 + (int)(stream_bits(&s) % 100),
+					     TJFLAG_ACCURATEDCT), 0);
+		tjDestroy(compress);
+		int damaged = round / 6 % 2;
 		if (damaged)
 			file[stream_bits(&s) % size] ^= (uint8_t)(1 << stream_bits(&s) % 8);
 		struct image image;
@@ -323,12 +328,26 @@ static void gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives(void **state)
 				assert_memory_equal(image.pixels, expected, (size_t)width * (size_t)height);
 			}
 		}
-		free(file);
+		tjFree(file);
 	}
 	unsetenv("TJ_RESTART");
 	unsetenv("TJ_OPTIMIZE");
 	tjDestroy(reference);
 	assert_int_equal(taken, sound); /* all sound ones go the fast way */
+}
+
+static void encoded_jpegs_have_a_marker_after_each_row_of_blocks(void **state)
+{
+	(void)state;
+	enum { ROWS = 5 };
+	static uint8_t pixels[8 * ROWS * 20];
+	size_t size;
+	int markers = 0;
+	uint8_t *file = encode_jpeg(pixels, 20, 8 * ROWS, 95, &size);
+	for (size_t i = 0; i + 1 < size; i++)
+		markers += file[i] == 0xFF && file[i + 1] == 0xD0 + markers % 8;
+	assert_int_equal(markers, ROWS - 1);
+	free(file);
 }
 
 static void mutated_files_never_crash_the_decoders(void **state)
@@ -459,6 +478,7 @@ int main(void)
 		cmocka_unit_test(what_is_no_image_is_called_by_its_name),
 		cmocka_unit_test(jpegs),
 		cmocka_unit_test(gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives),
+		cmocka_unit_test(encoded_jpegs_have_a_marker_after_each_row_of_blocks),
 		cmocka_unit_test(mutated_files_never_crash_the_decoders),
 		cmocka_unit_test(real_images_decode_to_the_same_pixels_as_libspng),
 		cmocka_unit_test(resizing_averages_areas),

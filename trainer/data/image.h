@@ -31,7 +31,7 @@ int decode_image(struct decoder *d, const uint8_t *file, size_t size, struct ima
  * thousand NIH images are. To be freed. NULL: no memory. */
 uint8_t *encode_png(const uint8_t *pixels, int width, int height, int channels, size_t *size);
 
-/* A new gray JPEG file. To be freed. NULL: no memory. */
+/* A new gray JPEG file with a restart marker after each row of blocks. To be freed. NULL: no memory. */
 uint8_t *encode_jpeg(const uint8_t *pixels, int width, int height, int quality, size_t *size);
 
 #endif

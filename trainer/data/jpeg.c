@@ -59,21 +59,3 @@ int decode_jpeg(struct decoder *d, const uint8_t *file, size_t size, struct imag
 	*image = (struct image){ width, height, d->gray.data };
 	return 0;
 }
-
-uint8_t *encode_jpeg(const uint8_t *pixels, int width, int height, int quality, size_t *size)
-{
-	tjhandle handle = tjInitCompress();
-	unsigned char *file = NULL;
-	unsigned long length = 0;
-	uint8_t *copy = NULL;
-
-	if (handle && tjCompress2(handle, pixels, width, 0, height, TJPF_GRAY, &file, &length, TJSAMP_GRAY, quality, TJFLAG_ACCURATEDCT) == 0 &&
-	    (copy = malloc(length))) {
-		memcpy(copy, file, length);
-		*size = length;
-	}
-	tjFree(file);
-	if (handle)
-		tjDestroy(handle);
-	return copy;
-}
