@@ -5,6 +5,7 @@
  * lost, the watching thread first sets the stop word, which the program's kernels read before they touch a weight, and
  * then ends the collectives that hang on the device; hvd_recover() shrinks the communicator. */
 #include "nccl_api.h"
+#include "stamps.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -39,6 +40,7 @@ struct nccl {
 	CUevent ready, done;
 	uint32_t *stop;          /* mapped into the device */
 	struct memory *memory;
+	struct stamp *stamps;    /* of buckets, for the trace */
 };
 
 static const ncclDataType_t nccl_types[] = {
@@ -396,7 +398,13 @@ static int nccl_post(struct hvd *h, const struct op *op)
 	CUresult rc = s->cu.cuEventRecord(s->ready, s->program);
 	if (!rc)
 		rc = s->cu.cuStreamWaitEvent(s->own, s->ready, 0);
-	return rc ? cuda_failed(h, s, "ordering a bucket", rc) : enqueue(h, s, op, s->own);
+	if (!rc)
+		rc = stamp_bucket(h, &s->cu, &s->stamps, op, s->own, false);
+	if (rc)
+		return cuda_failed(h, s, "ordering a bucket", rc);
+	status = enqueue(h, s, op, s->own);
+	rc = status ? CUDA_SUCCESS : stamp_bucket(h, &s->cu, &s->stamps, op, s->own, true);
+	return rc ? cuda_failed(h, s, "stamping a bucket", rc) : status;
 }
 
 static int nccl_join(struct hvd *h)
@@ -420,6 +428,7 @@ static void nccl_close(struct hvd *h)
 		s->nc.ncclCommDestroy(s->comm);
 	while (s->memory)
 		nccl_free(h, s->memory->p);
+	stamps_free(&s->stamps);
 	if (s->ready)
 		s->cu.cuEventDestroy(s->ready);
 	if (s->done)

@@ -288,7 +288,7 @@ int hvd_plan_ready(struct hvd_plan *p, int i)
 	const struct bucket *b = &p->bucket[p->next_bucket];
 	if (i != p->cut[p->next_bucket])
 		return 0;
-	if (p->h->trace) {
+	if (p->h->trace && !p->h->backend->post) { /* a device says so itself */
 		double t = now();
 		trace_add(p->h, TRACE_READY, t, t, p->h->step, (uint32_t)p->next_bucket, (b->end - b->begin) * sizeof(float));
 	}

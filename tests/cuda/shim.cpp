@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim.h"
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
+#include <deque>
+#include <map>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <vector>
@@ -366,4 +369,180 @@ void shim_copies_wait(int left)
 unsigned take_ticket(unsigned *counter)
 {
 	return (*counter)++;
+}
+
+/* ---- streams ---- */
+
+struct shim_event {
+	uint64_t recorded, come;
+};
+
+struct shim_op {
+	std::function<void()> run;
+	shim_event *after; /* runs once this event has come `count` times; NULL: at any time */
+	uint64_t count;
+};
+
+struct shim_stream {
+	std::deque<shim_op> ops;
+};
+
+shim_graph *shim_capturing;
+int shim_replays;
+
+namespace {
+
+std::vector<shim_stream *> streams;
+std::map<char *, size_t> pinned;
+device_stream last_used;
+
+bool is_pinned(const void *p, size_t bytes)
+{
+	auto at = pinned.upper_bound((char *)p);
+	return at != pinned.begin() && (--at, (const char *)p + bytes <= at->first + at->second);
+}
+
+/* One step of a stream that can go on, or false. */
+bool advance()
+{
+	std::vector<shim_stream *> able;
+	for (shim_stream *s : streams)
+		if (!s->ops.empty() && (!s->ops.front().after || s->ops.front().after->come >= s->ops.front().count))
+			able.push_back(s);
+	if (able.empty())
+		return false;
+	shim_stream *s = able[random_below((uint32_t)able.size())];
+	const shim_op op = s->ops.front();
+	s->ops.pop_front();
+	op.run();
+	return true;
+}
+
+template <class F> void advance_until(F there)
+{
+	while (!there())
+		if (!advance())
+			misuse("streams wait for each other");
+}
+
+int put(device_stream stream, const shim_op &op)
+{
+	if (stream)
+		stream->ops.push_back(op);
+	else
+		op.run();
+	last_used = stream;
+	return 0;
+}
+
+} // namespace
+
+void shim_put(device_stream stream, const std::function<void()> &what)
+{
+	if (shim_capturing)
+		shim_capturing->steps.push_back(what);
+	else
+		put(stream, { what, nullptr, 0 });
+}
+
+void shim_enqueue(const std::function<void()> &what)
+{
+	shim_put(last_used, what);
+}
+
+int device_alloc_host(void **p, size_t bytes)
+{
+	int code = device_alloc(p, bytes);
+	if (!code)
+		pinned[(char *)*p] = bytes;
+	return code;
+}
+
+void device_free_host(void *p)
+{
+	pinned.erase((char *)p);
+	free(p);
+}
+
+int device_upload(void *device, const void *host, size_t bytes, device_stream stream)
+{
+	if (shim_capturing)
+		return 900;
+	if (is_pinned(host, bytes))
+		return put(stream, { [=] { memcpy(device, host, bytes); }, nullptr, 0 });
+	std::vector<char> copy((const char *)host, (const char *)host + bytes);
+	return put(stream, { [=] { memcpy(device, copy.data(), bytes); }, nullptr, 0 });
+}
+
+int device_download(void *host, const void *device, size_t bytes, device_stream stream)
+{
+	if (shim_capturing)
+		return 900;
+	put(stream, { [=] { memcpy(host, device, bytes); }, nullptr, 0 });
+	return is_pinned(host, bytes) ? 0 : device_wait(stream);
+}
+
+int device_fill(void *device, int byte, size_t bytes, device_stream stream)
+{
+	return shim_capturing ? 900 : put(stream, { [=] { memset(device, byte, bytes); }, nullptr, 0 });
+}
+
+int device_wait(device_stream stream)
+{
+	if (shim_capturing)
+		return 900;
+	if (stream)
+		advance_until([=] { return stream->ops.empty(); });
+	return 0;
+}
+
+int device_stream_make(device_stream *stream)
+{
+	*stream = new shim_stream;
+	streams.push_back(*stream);
+	return 0;
+}
+
+void device_stream_free(device_stream stream)
+{
+	if (!stream->ops.empty())
+		misuse("a stream is freed before it is through");
+	streams.erase(std::find(streams.begin(), streams.end(), stream));
+	last_used = nullptr;
+	delete stream;
+}
+
+int device_event_make(device_event *event)
+{
+	*event = new shim_event{ 0, 0 };
+	return 0;
+}
+
+void device_event_free(device_event event)
+{
+	delete event;
+}
+
+int device_event_record(device_event event, device_stream stream)
+{
+	const uint64_t count = ++event->recorded;
+	return put(stream, { [=] { event->come = count; }, nullptr, 0 });
+}
+
+int device_stream_after(device_stream stream, device_event event)
+{
+	return put(stream, { [] {}, event, event->recorded });
+}
+
+int device_event_wait(device_event event)
+{
+	advance_until([=] { return event->come == event->recorded; });
+	return 0;
+}
+
+int device_event_come(device_event event)
+{
+	if (random_below(2))
+		advance();
+	return event->come == event->recorded;
 }

@@ -22,6 +22,7 @@
 #define DEVICE inline
 #define THREADS(threads, blocks_per_sm)
 #define UNROLL
+#define UNROLL_FOUR
 #define UNROLL_PAIR
 #define SERIAL
 #define HAVE_SM80 1
@@ -69,28 +70,26 @@ template <class T> inline void multiply_add(float (&d)[4], const uint32_t (&a)[4
 
 /* ---- the host side of device.h ---- */
 
-typedef void *device_stream;
+/* A stream is a queue: what is put into it runs when somebody waits, in the stream's order, and any of the other streams' in between. So a copy
+ * whose source is gone or changed meanwhile, and an order between streams that nobody asked for, show as wrong results. What goes to the NULL
+ * stream runs at once. */
+typedef struct shim_stream *device_stream;
 
 /* A graph is a list of what was enqueued while it was captured. */
 struct shim_graph {
 	std::vector<std::function<void()>> steps;
 };
-inline shim_graph *shim_capturing = nullptr;
-inline int shim_replays = 0;
+extern shim_graph *shim_capturing;
+extern int shim_replays;
 
-/* Runs it, or takes it into the graph: for all-reduces of tests, too. */
-inline void shim_enqueue(const std::function<void()> &what)
-{
-	if (shim_capturing)
-		shim_capturing->steps.push_back(what);
-	else
-		what();
-}
+void shim_put(device_stream stream, const std::function<void()> &what);
+/* On the stream that was used last, or into the graph: for all-reduces of tests. */
+void shim_enqueue(const std::function<void()> &what);
 
 template <class Args>
-inline int launch(void (*kernel)(Args), unsigned blocks, unsigned threads, size_t shared_bytes, device_stream, const Args &args)
+inline int launch(void (*kernel)(Args), unsigned blocks, unsigned threads, size_t shared_bytes, device_stream stream, const Args &args)
 {
-	shim_enqueue([=] { shim_run(blocks, threads, shared_bytes, [&] { kernel(args); }); });
+	shim_put(stream, [=] { shim_run(blocks, threads, shared_bytes, [&] { kernel(args); }); });
 	return 0;
 }
 
@@ -112,34 +111,14 @@ inline void device_free(void *p)
 	free(p);
 }
 
-inline int device_upload(void *device, const void *host, size_t bytes, device_stream)
-{
-	if (shim_capturing)
-		return 900; /* a step that is captured copies nothing */
-	memcpy(device, host, bytes);
-	return 0;
-}
-
-inline int device_download(void *host, const void *device, size_t bytes, device_stream)
-{
-	if (shim_capturing)
-		return 900; /* a step that is captured copies nothing */
-	memcpy(host, device, bytes);
-	return 0;
-}
-
-inline int device_fill(void *device, int byte, size_t bytes, device_stream)
-{
-	if (shim_capturing)
-		return 900; /* a step that is captured copies nothing */
-	memset(device, byte, bytes);
-	return 0;
-}
-
-inline int device_wait(device_stream)
-{
-	return 0;
-}
+/* Pinned: copies from and to it are made when the stream comes to them; others before the call returns. */
+int device_alloc_host(void **p, size_t bytes);
+void device_free_host(void *p);
+/* 900 in a capture: a step that is captured copies nothing. */
+int device_upload(void *device, const void *host, size_t bytes, device_stream stream);
+int device_download(void *host, const void *device, size_t bytes, device_stream stream);
+int device_fill(void *device, int byte, size_t bytes, device_stream stream);
+int device_wait(device_stream stream);
 
 inline int device_sms()
 {
@@ -151,24 +130,28 @@ inline double device_memory()
 	return 0;
 }
 
-inline int device_stream_make(device_stream *stream)
+inline size_t device_shared()
 {
-	*stream = nullptr;
-	return 0;
+	return 227 * 1024;
 }
 
-inline void device_stream_free(device_stream)
-{
-}
+int device_stream_make(device_stream *stream);
+void device_stream_free(device_stream stream);
 
-inline int device_idle(device_stream)
-{
-	return 1;
-}
+typedef struct shim_event *device_event;
+int device_event_make(device_event *event);
+void device_event_free(device_event event);
+int device_event_record(device_event event, device_stream stream);
+int device_stream_after(device_stream stream, device_event event);
+int device_event_wait(device_event event);
+int device_event_come(device_event event);
 
-inline bool device_reaches(const void *)
+/* Whether p is device memory: all is, unless a test knows better. */
+inline bool (*shim_reaches)(const void *p) = nullptr;
+
+inline bool device_reaches(const void *p)
 {
-	return true;
+	return !shim_reaches || shim_reaches(p);
 }
 
 inline int device_describe(char *text, size_t size, int *capability)
@@ -179,11 +162,6 @@ inline int device_describe(char *text, size_t size, int *capability)
 }
 
 typedef shim_graph *device_graph;
-
-inline bool device_can_capture()
-{
-	return true;
-}
 
 inline int device_capture_begin(device_stream)
 {
@@ -198,10 +176,12 @@ inline int device_capture_end(device_stream, device_graph *graph)
 	return 0;
 }
 
-inline int device_graph_launch(device_graph graph, device_stream)
+inline int device_graph_launch(device_graph graph, device_stream stream)
 {
-	for (const std::function<void()> &step : graph->steps)
-		step();
+	shim_put(stream, [=] {
+		for (const std::function<void()> &step : graph->steps)
+			step();
+	});
 	shim_replays++;
 	return 0;
 }

@@ -106,7 +106,7 @@ struct problem {
 			weight.push_back(0.5f + (float)(random_bits() % 100) / 100);
 			windows.push_back({ (int16_t)(random_bits() % 5), (int16_t)(random_bits() % 5), (uint8_t)(random_bits() & 1) });
 		}
-		batch = { batch_size, pixels.data(), labels.data(), known.data(), weight.data(), windows.data() };
+		batch = { batch_size, pixels.data(), labels.data(), known.data(), weight.data(), windows.data(), nullptr };
 		start.resize(plan.n_weights);
 		net_init(&plan, random_bits(), nullptr, start.data());
 		for (int i = 0; i < plan.n_params; i++) /* not all gammas 1 and betas 0 */
@@ -508,10 +508,17 @@ std::vector<float> trained_with_buckets(problem &p, two_ranks *r, int steps, int
 		train_steps(p, g, 1, micros);
 	}
 	const std::vector<float> all = everything(p, g);
+	uint64_t made, after, none;
+	engine_made(g, &made);
 	stop = 1;
-	train_steps(p, g, 1, micros);
+	train_steps(p, g, 2, micros);
+	engine_made(g, &after);
 	if (!same(everything(p, g), all))
 		wrong("a step after the stop word changed something (%s)", eager ? "eager" : "graph");
+	engine_set_step(g, 0);
+	engine_made(g, &none);
+	if (made != (eager ? 1u : (uint64_t)steps) || after != made || none)
+		wrong("%d, %d and %d steps were made (%s)", (int)made, (int)after, (int)none, eager ? "eager" : "graph");
 	engine_close(g);
 	p.conf.slab = nullptr;
 	p.conf.ready = nullptr;
@@ -533,13 +540,82 @@ void buckets_in_the_graph()
 		const int groups = p.layout.n_groups + 1; /* and the end */
 		if (failures)
 			return;
-		if (replayed != 5 * micros || shim_replays - before != replayed)
-			wrong("%d of 7 steps of %d micro-batches were replayed, %d eager ones", replayed, micros, shim_replays - before - replayed);
-		if (graph.calls != 3 * groups || eager.calls != 7 * groups)
+		if (replayed != 6 * micros || shim_replays - before - replayed != micros) /* the last step of the eager ones is the third since its step was set */
+			wrong("%d of 8 steps of %d micro-batches were replayed, %d eager ones", replayed, micros, shim_replays - before - replayed);
+		if (graph.calls != 3 * groups || eager.calls != 8 * groups)
 			wrong("%d and %d calls for %d groups", graph.calls, eager.calls, groups);
 		if (!same(a, b))
 			wrong("%d micro-batches: replayed steps are not what eager ones are", micros);
 	}
+}
+
+/* What a step reads belongs to the caller again when engine_train() returns, and what it wrote is there when engine_done() says so: steps and
+ * evaluations that nobody waits for are those that are waited for, whichever way the images come. */
+enum way { WAITED, IN_FLIGHT, KEPT };
+
+std::vector<float> trained_in_flight(problem &p, enum way way)
+{
+	const size_t n = (size_t)p.conf.batch, image = 36 * 36, classes = (size_t)p.plan.classes;
+	const std::vector<uint8_t> all = p.pixels;
+	std::vector<uint8_t> mine(all.size());
+	std::vector<uint64_t> numbers(n), tokens;
+	std::vector<uint32_t> labels(n);
+	std::vector<std::vector<float>> logits(3, std::vector<float>(n * classes, -1));
+	engine *g = p.open(0, p.conf.precision);
+	engine_batch batch = p.batch;
+	batch.pixels = mine.data();
+	batch.labels = labels.data();
+	if (way == KEPT && engine_keep(g, 2 * n, n, all.data(), n))
+		wrong("%s", p.e.text);
+	for (uint64_t step = 0; step < 8 && !failures; step++) {
+		for (size_t i = 0; i < n; i++) {
+			const size_t from = (i + step) % n;
+			numbers[i] = n + from;
+			labels[i] = p.labels[from];
+			memcpy(mine.data() + i * image, all.data() + from * image, image);
+		}
+		batch.kept = way == KEPT ? numbers.data() : nullptr;
+		uint64_t token;
+		if (step < 5 ? engine_train(g, &batch, 0, 1, 1e-3, &token) : engine_forward(g, &batch, logits[step - 5].data(), nullptr, &token))
+			wrong("%s", p.e.text);
+		tokens.push_back(token);
+		if (way == WAITED && engine_done(g, token, 1) != 1)
+			wrong("%s", p.e.text);
+		if (way == IN_FLIGHT && engine_done(g, token, 0) < 0)
+			wrong("%s", p.e.text);
+		std::fill(mine.begin(), mine.end(), (uint8_t)random_bits());
+		std::fill(labels.begin(), labels.end(), 0u);
+		std::fill(numbers.begin(), numbers.end(), 0u);
+	}
+	for (uint64_t token : tokens)
+		if (engine_done(g, token, 1) != 1)
+			wrong("%s", p.e.text);
+	std::vector<float> result = everything(p, g);
+	for (const std::vector<float> &v : logits)
+		result.insert(result.end(), v.begin(), v.end());
+	engine_close(g);
+	return result;
+}
+
+void steps_in_flight()
+{
+	problem p(densenet(8, { 2, 1 }), 3, PRECISION_FP32);
+	const std::vector<float> waited = trained_in_flight(p, WAITED);
+	if (!failures && !same(trained_in_flight(p, IN_FLIGHT), waited))
+		wrong("steps in flight are not those that are waited for");
+	if (!failures && !same(trained_in_flight(p, KEPT), waited))
+		wrong("images that stay on the device are not those that are fed");
+	engine *g = p.open(0, PRECISION_FP32);
+	const uint64_t beyond[] = { 0, 1, 3 };
+	engine_batch batch = p.batch;
+	uint64_t token;
+	batch.kept = beyond;
+	const bool refused = engine_keep(g, 3, 1, p.pixels.data(), 3) == -EXIT_INTERNAL;
+	p.e = {};
+	if (!refused || engine_keep(g, 3, 0, p.pixels.data(), 3) || engine_train(g, &batch, 0, 1, 1e-3, &token) != -EXIT_INTERNAL ||
+	    !strstr(p.e.text, "image 3 of 3"))
+		wrong("an image that is not kept was taken: %s", p.e.text);
+	engine_close(g);
 }
 
 void ranks_skip_together()
@@ -658,7 +734,7 @@ void memory_plan_of(const char *model, double most)
 			wrong("%s", e.text);
 		arena room = {};
 		memory<bf16> m;
-		m.lay_out(&room, net, &c, 0, 0);
+		m.lay_out(&room, net, &c, 0, 0, nullptr);
 		bytes[i] = room.bytes;
 		if (i == 0 && (net->first_side != 56 || net->last_side != 7 || net->features != (net->family == NET_RESNET ? 2048 : 1024)))
 			wrong("the walk over %s went astray", model);
@@ -721,6 +797,7 @@ int main()
 		{ "fp16 with a loss scale follows the reference", fp16_scaled },
 		{ "a dynamic loss scale skips what overflows, on all ranks, and goes on from a checkpoint", dynamic_scale },
 		{ "a graph holds the all-reduces of its buckets, and heeds the stop word", buckets_in_the_graph },
+		{ "steps in flight, and images kept on the device, give what waiting and feeding gives", steps_in_flight },
 		{ "two runs give the same bits", same_bits },
 		{ "what the engine cannot compute it refuses", refusals },
 		{ "what an engine will allocate is known beforehand, also for densenet121 and resnet50", memory_plan },

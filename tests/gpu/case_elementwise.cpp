@@ -41,7 +41,7 @@ template <class T> void check_statistics(const kernel_case &)
 		const int blocks = channel_pass_blocks(s.pixels, s.channels, 5);
 		device_array<float> partial((size_t)blocks * 2 * channels), mean(channels), rstd(channels), square(channels);
 		check_device(channel_pass_launch(channel_sums<T>{ dx, s.pitch }, s.pixels, s.channels, partial, blocks, nullptr), "channel_sums");
-		check_device(per_channel_launch(bn_statistics_kernel, { partial, mean, rstd, square, (double)s.pixels, 1e-5f, blocks, s.channels, s.channels }, nullptr), "bn_statistics");
+		check_device(merge_launch(bn_statistics_kernel, { partial, mean, rstd, square, (double)s.pixels, 1e-5f, blocks, s.channels, s.channels }, nullptr), "bn_statistics");
 		const std::vector<float> got_mean = mean.download(), got_rstd = rstd.download(), got_square = square.download();
 		for (size_t c = 0; c < channels; c++) {
 			double sum = 0, squares = 0, deviation = 0;
@@ -100,7 +100,7 @@ template <class T> void check_bn_backward(const kernel_case &)
 	device_array<float> s1(channels), s2(channels), a(channels), b(channels), c(channels), slab(2 * layers * channels), private_slab(2 * channels);
 	const int blocks = 7;
 	check_device(channel_pass_launch(channel_sums<T>{ dx, pitch }, (long)pixels, channels, partial, blocks, nullptr), "channel_sums");
-	check_device(per_channel_launch(bn_statistics_kernel, { partial, mean, rstd, square, (double)pixels, 1e-5f, blocks, channels, channels }, nullptr), "bn_statistics");
+	check_device(merge_launch(bn_statistics_kernel, { partial, mean, rstd, square, (double)pixels, 1e-5f, blocks, channels, channels }, nullptr), "bn_statistics");
 
 	std::vector<double> want(pixels * channels), private_want(pixels * channels), magnitude(pixels * channels);
 	for (int layer = 0; layer < layers; layer++) {
@@ -109,7 +109,7 @@ template <class T> void check_bn_backward(const kernel_case &)
 		check_device(per_channel_launch(bn_scale_kernel, { dgamma, dbeta, mean, rstd, nullptr, scale, bias, square, nullptr, nullptr, 1, 1e-5f, 0, channels }, nullptr), "bn_scale");
 		const int first = layer == 0;
 		auto finish = [&](float *to, float *sums1, float *sums2, float *ca, float *cb, float *cc) {
-			check_device(per_channel_launch(bn_backward_sums_kernel, { partial, dgamma, mean, rstd, to, to + channels, sums1, sums2, ca, cb, cc,
+			check_device(merge_launch(bn_backward_sums_kernel, { partial, dgamma, mean, rstd, to, to + channels, sums1, sums2, ca, cb, cc,
 			                                                          nullptr, (double)pixels, 1, 0, first, blocks, channels }, nullptr), "bn_backward_sums");
 		};
 		if (layer == 0) {
@@ -239,11 +239,12 @@ template <class T> void check_images(const kernel_case &)
 		std::vector<uint8_t> pixels((size_t)(images * source * source * channels));
 		for (uint8_t &p : pixels)
 			p = (uint8_t)random_bits();
-		const std::vector<image_window> windows = { { 0, 0, 0 }, { 3, 1, 1 }, { 2, 3, 0 } };
 		device_array<uint8_t> dpixels(pixels);
+		const size_t image = (size_t)(source * source * channels);
+		const std::vector<image_window> windows = { { dpixels, 0, 0, 0 }, { dpixels + image, 3, 1, 1 }, { dpixels + 2 * image, 2, 3, 0 } };
 		device_array<image_window> dwindows(windows);
 		device_array<T> out((size_t)(images * side * side) * 8);
-		gather_images<T> op = { dpixels, dwindows, out, { 0.017f, 0.0175f, 0.0174f }, { -2.1f, -2.0f, -1.8f }, source, side, channels };
+		gather_images<T> op = { dwindows, out, { 0.017f, 0.0175f, 0.0174f }, { -2.1f, -2.0f, -1.8f }, source, side, channels };
 		check_device(channel_pass_launch(op, images * side * side, 8, nullptr, 2, nullptr), "gather_images");
 		const std::vector<T> got = out.download();
 		for (int n = 0; n < images; n++)
@@ -367,8 +368,8 @@ template <class T> void check_update(const kernel_case &)
 		device_array<uint32_t> dblock_group(block_group), dblock_first(block_first);
 		device_array<T> copy(6 * 9 * 8);
 		device_array<update_step> step(1);
-		device_array<int> stop(std::vector<int>(1, 0));
-		update p = { w, m, v, g, dgroups, dblock_group, dblock_first, step, stop, nullptr, (T *)copy, 0.9f, 0.999f, 1e-8f, 0.01f, sgd, 0 };
+		device_array<step_gate> gate(std::vector<step_gate>(1));
+		update p = { w, m, v, g, dgroups, dblock_group, dblock_first, step, gate, (T *)copy, 0.9f, 0.999f, 1e-8f, 0.01f, sgd, 0 };
 		std::vector<double> want(weights.begin(), weights.end()), m1(count), m2(count);
 		for (int t = 1; t <= 3; t++) {
 			const update_step now = { 0.01f, 1 - std::pow(0.9f, (float)t), 1 - std::pow(0.999f, (float)t), 0.5f };
@@ -392,21 +393,12 @@ template <class T> void check_update(const kernel_case &)
 				for (size_t tap = 0; tap < 9; tap++)
 					expect_near(value(got_copy, (out * 9 + tap) * 8 + c), to_float(from_float<T>(got[16 + (out * 3 + c) * 9 + tap])), 1e-12, "copy of %zu, %zu, %zu", out, c, tap);
 
-		const int forbidden = 1;
-		check_device(device_upload(stop, &forbidden, sizeof forbidden, nullptr), "upload");
+		const step_gate closed = { 1, 0 };
+		check_device(device_upload(gate, &closed, sizeof closed, nullptr), "upload");
 		check_device(launch(update_kernel<T>, 2, UPDATE_THREADS, 0, nullptr, p), "update");
 		const std::vector<float> after = w.download();
 		for (size_t i = 0; i < count; i++)
-			expect_near(after[i], got[i], 1e-30, "weight %zu after the stop word", i);
-
-		const int allowed = 0;
-		device_array<int> skip(std::vector<int>(1, 1));
-		check_device(device_upload(stop, &allowed, sizeof allowed, nullptr), "upload");
-		p.skip = skip;
-		check_device(launch(update_kernel<T>, 2, UPDATE_THREADS, 0, nullptr, p), "update");
-		const std::vector<float> skipped = w.download();
-		for (size_t i = 0; i < count; i++)
-			expect_near(skipped[i], got[i], 1e-30, "weight %zu after a step that is skipped", i);
+			expect_near(after[i], got[i], 1e-30, "weight %zu behind a closed gate", i);
 	}
 	/* the way back: gradients of the copy, in two parts, to the slab's order */
 	const std::vector<float> partial = random_numbers<float>(2 * 6 * 9 * 8, 0, 1);
@@ -429,16 +421,17 @@ template <class T> void check_gray_stem(const kernel_case &)
 			b = (uint8_t)random_bits();
 		bytes[0] = 0;
 		bytes[1] = 255;
-		const std::vector<image_window> windows = { { 0, 0, 0 }, { 3, 1, 1 }, { 2, 3, 0 } };
+		device_array<uint8_t> dbytes(bytes);
+		const size_t image = (size_t)(source * source);
+		const std::vector<image_window> windows = { { dbytes, 0, 0, 0 }, { dbytes + image, 3, 1, 1 }, { dbytes + 2 * image, 2, 3, 0 } };
 		const std::vector<float> weight = random_numbers<float>((size_t)(out * 3 * 49), 0, 0.1);
 		const std::vector<T> gradient = random_numbers<T>((size_t)(images * h * h * out), 0, 1);
 		const gray_fold fold = gray_fold_make();
-		device_array<uint8_t> dbytes(bytes);
 		device_array<image_window> dwindows(windows);
 		device_array<float> dweight(weight), partial((size_t)(2 * out * 16 * 8)), dw(std::vector<float>(weight.size(), 10)), unscale(std::vector<float>(1, 0.5f));
 		device_array<T> map((size_t)(images * side * side * 8)), copy((size_t)(out * 16 * 8)), y((size_t)(images * h * h * out)), dgradient(gradient);
 		const convolution_shape shape = { images, side, h, 8, out, GRAY_TAPS, 1, 0, 8, out };
-		check_device(channel_pass_launch(gather_gray<T>{ dbytes, dwindows, map, source, size, side }, images * side * side, 8, nullptr, 3, nullptr), "gather_gray");
+		check_device(channel_pass_launch(gather_gray<T>{ dwindows, map, source, size, side }, images * side * side, 8, nullptr, 3, nullptr), "gather_gray");
 		check_device(fold_weight_launch<T>({ dweight, copy, fold, out }, nullptr), "fold_weight");
 		check_device(convolution_forward<T>({ shape, map, copy, nullptr, y, nullptr, 1 }, nullptr), "convolution_forward");
 		check_device(convolution_weight<T>({ shape, map, nullptr, dgradient, nullptr, partial, 2 }, nullptr), "convolution_weight");
@@ -482,9 +475,10 @@ void check_loss_scale(const kernel_case &)
 		uint64_t steps, skipped;
 		uint32_t good;
 	} want = { 1024, 10, 3, 0 };
-	device_array<loss_scale> state(std::vector<loss_scale>(1, { 1024, 1 / 1024.f, 0, 0, 0, 2, 10, 3 }));
+	device_array<loss_scale> state(std::vector<loss_scale>(1, { 1024, 1 / 1024.f, 0, 0, 2, 10, 3 }));
 	device_array<update_step> step(std::vector<update_step>(1, { 0.01f, 5, 5, 1 }));
 	device_array<int> stop(std::vector<int>(1, 0));
+	device_array<step_gate> gate(std::vector<step_gate>(1));
 	device_array<float> gradients(count);
 	for (int i = 0; i < 12; i++) {
 		std::vector<float> values = random_numbers<float>(count, 0, 1e30);
@@ -495,7 +489,7 @@ void check_loss_scale(const kernel_case &)
 		check_device(device_upload(gradients, values.data(), count * sizeof(float), nullptr), "upload");
 		check_device(device_upload(stop, &stopped, sizeof stopped, nullptr), "upload");
 		check_device(find_overflow_launch({ gradients, count, state }, 1, nullptr), "find_overflow");
-		check_device(launch(settle_step_kernel, 1, SETTLE_THREADS, 0, nullptr, settle_step{ state, step, stop, 0.9, 0.999 }), "settle_step");
+		check_device(launch(settle_step_kernel, 1, SETTLE_THREADS, 0, nullptr, settle_step{ gate, stop, state, step, 0.9, 0.999 }), "settle_step");
 		if (overflows) {
 			want.scale /= 2;
 			want.skipped++;
@@ -514,8 +508,8 @@ void check_loss_scale(const kernel_case &)
 		expect_near((double)got.skipped, (double)want.skipped, 1e-30, "skipped steps in round %d", i);
 		expect_near((double)got.good, (double)want.good, 1e-30, "good steps in round %d", i);
 		expect_near(got.overflow, 0, 1e-30, "the flag in round %d", i);
-		if (!stopped)
-			expect_near(got.skip, overflows, 1e-30, "whether round %d is skipped", i);
+		expect_near(gate.download()[0].closed, overflows || stopped, 1e-30, "whether round %d is skipped", i);
+		expect_near((double)gate.download()[0].passed, i + 1 - (i >= 9), 1e-30, "steps that nobody stopped in round %d", i);
 	}
 }
 

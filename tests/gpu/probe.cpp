@@ -214,7 +214,10 @@ int two_processes(ncclUniqueId *id, pid_t *child)
 		give_up("fork: %s", strerror(errno));
 	int rank = *child == 0;
 	setenv("NCCL_HOSTID", rank ? "one" : "zero", 1);
-	setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+	static const char *const settings[][2] = { { "NCCL_SOCKET_IFNAME", "lo" }, { "NCCL_NET", "Socket" }, { "NCCL_IB_DISABLE", "1" }, { "NCCL_MNNVL_ENABLE", "0" },
+		                                   { "NCCL_RAS_ENABLE", "0" }, { "NCCL_ALGO", "Ring" }, { "NCCL_PROTO", "Simple" }, { "NCCL_MAX_NCHANNELS", "1" } };
+	for (const auto &s : settings)
+		setenv(s[0], s[1], 0);
 	open_nccl();
 	if (rank == 0) {
 		checked(nccl.unique_id(id), "ncclGetUniqueId");

@@ -71,6 +71,22 @@ needs_python() {
 	[[ $output == *"$rows finished before, $((4 - rows)) done now, 0 failed"* ]]
 }
 
+@test "a world of processes on one GPU, rehearsed: collectives, graphs with their all-reduces, and a death in the middle of one" {
+	[ -x "$BUILD/gpu/gpu-world-cpu" ] || skip "no nccl.h, or no PMIx: gpu-world-cpu was not built"
+	local what
+	for what in "train 1" "sums 3" "train 2" "death 3"; do
+		# shellcheck disable=SC2086
+		run timeout 150 "$BUILD/gpu/gpu-world-cpu" $what
+		echo "$what: $output"
+		[ "$status" -eq 0 ]
+		case $what in
+		train*) [[ $output == *'"same_bits": true, "host_asked": 3,'* ]] ;;
+		sums*) [[ $output == *"3 ranks: 39 collectives equal"* ]] ;;
+		death*) [[ $output == *"weights untouched, 2 went on"* ]] ;;
+		esac
+	done
+}
+
 @test "a changed program is measured again" {
 	needs_python
 	mkdir -p "$scratch/bin"

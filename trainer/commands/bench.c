@@ -19,7 +19,7 @@
 struct bench_conf {
 	struct network_options network;
 	struct engine_options engine;
-	int batch, source_size, steps, warmup, forward, json, bucket_kib;
+	int batch, source_size, steps, warmup, forward, resident, json, bucket_kib;
 	int classes, softmax;
 	int ablate, rounds, intervals, plan;
 	const char *gpu;
@@ -47,6 +47,7 @@ static const struct option options[] = {
 	OPTION(FLAG, struct bench_conf, intervals, "intervals", NULL, NULL,
 	       "the bootstrap of a whole test: 14 findings, 25,596 images of 2,797 patients, 1,000 resamples"),
 	OPTION(FLAG, struct bench_conf, forward, "forward", NULL, NULL, "evaluation instead of training steps"),
+	OPTION(FLAG, struct bench_conf, resident, "resident", NULL, NULL, "the images stay on the GPU and no step brings them along; without it each is fed from host memory"),
 	OPTION(U64, struct bench_conf, seed, "seed", "N", "1", "of pixels and weights"),
 	OPTION(FLAG, struct bench_conf, json, "json", NULL, NULL, "print one JSON object"),
 	OPTIONS_END
@@ -58,8 +59,10 @@ struct bench {
 	struct model model;
 	uint8_t *pixels;
 	uint32_t *labels;
+	uint64_t *kept;  /* [batch] numbers of the images that are resident; NULL: they are fed */
 	float *logits;
 	double *seconds; /* [steps] of this rank */
+	double begin, first; /* now() at the start; seconds from there to the end of the first step */
 	double exposed;  /* seconds of all counted steps */
 	double loss;
 	struct gpu_meter *gpu; /* NULL: none */
@@ -82,6 +85,18 @@ static struct model_conf model_conf_of(const struct bench *b)
 		.bucket_bytes = (size_t)conf->bucket_kib * 1024,
 		.train = !conf->forward,
 	};
+}
+
+static int make_resident(struct bench *b, struct error *e)
+{
+	const size_t batch = (size_t)b->conf->batch;
+
+	b->kept = calloc(batch, sizeof *b->kept);
+	if (!b->kept)
+		return fail(e, EXIT_INTERNAL, "no memory");
+	for (size_t i = 0; i < batch; i++)
+		b->kept[i] = i;
+	return engine_keep(b->model.engine, batch, 0, b->pixels, batch) < 0 ? model_fail(&b->model, e) : 0;
 }
 
 static int open_bench(struct bench *b, struct error *e)
@@ -112,40 +127,46 @@ static int open_bench(struct bench *b, struct error *e)
 			v.variance[i] = 1;
 		model_put(&b->model, &v, e);
 		model_values_free(&v);
+		if (conf->resident && !e->code)
+			make_resident(b, e);
 	}
 	return world_agree(&b->world, e);
 }
 
-static int one_step(struct bench *b, struct error *e)
+static int begin_step(struct bench *b, uint64_t *token, struct error *e)
 {
-	struct engine_batch batch = { .count = b->conf->batch, .pixels = b->pixels, .labels = b->labels };
-	uint64_t token;
+	struct engine_batch batch = { .count = b->conf->batch, .pixels = b->pixels, .labels = b->labels, .kept = b->kept };
 
-	if (b->conf->forward) {
-		if (engine_forward(b->model.engine, &batch, b->logits, NULL, &token) < 0)
-			return model_fail(&b->model, e);
-	} else if (model_train(&b->model, &batch, 0, 1, 1e-4, &token, e) < 0) {
-		return -e->code;
-	}
-	return engine_done(b->model.engine, token, 1) < 0 ? model_fail(&b->model, e) : 0;
+	if (!b->conf->forward)
+		return model_train(&b->model, &batch, 0, 1, 1e-4, token, e);
+	return engine_forward(b->model.engine, &batch, b->logits, NULL, token) < 0 ? model_fail(&b->model, e) : 0;
 }
 
+/* A GPU is given its next step before it is through with the one before, as in training. */
 static int measure(struct bench *b, struct error *e)
 {
-	if (b->model.kind == ENGINE_CUDA)
+	const int behind = b->model.kind == ENGINE_CUDA;
+	uint64_t token[2] = { 0 };
+	double ended = now();
+
+	if (behind)
 		b->gpu = gpu_meter_open(b->world.places[b->world.at->rank].gpu);
-	for (int i = -b->conf->warmup; i < b->conf->steps; i++) {
-		double begin = now();
+	for (int i = -b->conf->warmup; i < b->conf->steps + behind; i++) {
+		int through = i - behind;
 
 		if (i == 0 && b->gpu)
 			gpu_meter_start(b->gpu);
-
-		if (one_step(b, e) < 0)
+		if (i < b->conf->steps && begin_step(b, &token[i & 1], e) < 0)
 			return -e->code;
-		if (i >= 0) {
-			b->seconds[i] = now() - begin;
+		if (i >= 0 && i < b->conf->steps)
 			b->exposed += b->model.exposed;
-		}
+		if (through >= -b->conf->warmup && engine_done(b->model.engine, token[through & 1], 1) < 0)
+			return model_fail(&b->model, e);
+		if (b->first <= 0 && through >= -b->conf->warmup)
+			b->first = now() - b->begin;
+		if (through >= 0)
+			b->seconds[through] = now() - ended;
+		ended = now();
 	}
 	if (!b->conf->forward && engine_loss(b->model.engine, &b->loss) < 0)
 		return model_fail(&b->model, e);
@@ -188,6 +209,7 @@ static void print_json(const struct bench *b, double images_per_s, const double 
 	json_number(ms, "p10", 1e3 * at_share(t, n, 0.1));
 	json_number(ms, "p90", 1e3 * at_share(t, n, 0.9));
 	json_number(ms, "max", 1e3 * t[n - 1]);
+	json_number(o, "first_step_s", b->first);
 	json_number(o, "exposed_ms", 1e3 * b->exposed / n);
 	cJSON_AddStringToObject(o, "mode", conf->forward ? "forward" : "train");
 	cJSON_AddStringToObject(o, "model", b->model.plan.model);
@@ -198,6 +220,7 @@ static void print_json(const struct bench *b, double images_per_s, const double 
 	json_number(o, "image_size", conf->network.image_size);
 	json_number(o, "classes", conf->classes);
 	cJSON_AddStringToObject(o, "loss_kind", conf->softmax ? "softmax" : "bce");
+	cJSON_AddBoolToObject(o, "resident", conf->resident);
 	json_number(o, "steps", n);
 	json_number(o, "ranks", b->world.at->size);
 	json_number(o, "threads", threads_from_options(&conf->engine, &b->world));
@@ -249,7 +272,7 @@ static int run_ablation(struct bench *b, struct error *e)
 
 static int bench(const struct bench_conf *conf, struct error *e)
 {
-	struct bench b = { .conf = conf };
+	struct bench b = { .conf = conf, .begin = now() };
 
 	if (world_open(&b.world, "bench", e) == 0) {
 		if (conf->ablate)
@@ -263,6 +286,7 @@ static int bench(const struct bench_conf *conf, struct error *e)
 	model_close(&b.model);
 	free(b.pixels);
 	free(b.labels);
+	free(b.kept);
 	free(b.logits);
 	free(b.seconds);
 	world_close(&b.world);

@@ -29,6 +29,8 @@ const struct option train_options[] = {
 	OPTION(INT, struct train_conf, data_memory, "data-memory", "MIB", "-1",
 	       "memory of a rank for decoded images, which then are decoded once; 0: none; -1: its share of a quarter of what is available",
 	       .min = -1, .max = 1 << 24),
+	OPTION(FLAG, struct train_conf, resident, "resident", NULL, NULL,
+	       "CUDA: decode all training images before the first step and keep them in the GPU's memory"),
 	NETWORK_OPTIONS(struct train_conf, network, "0", "side of the square that enters the network; 0: 7/8 of the prepared images (224 of 256)"),
 	OPTION(STRING, struct train_conf, weights, "weights", "FILE", NULL, "safetensors file to start from; it brings its network"),
 	ENGINE_OPTIONS(struct train_conf, engine),

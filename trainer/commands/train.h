@@ -18,7 +18,7 @@ struct train_conf {
 	const char *command; /* as it was typed, for provenance */
 	struct network_options network;
 	struct engine_options engine;
-	int allow_leak, augment, shuffle_window;
+	int allow_leak, augment, resident, shuffle_window;
 	int batch, accumulate, decode_threads, bucket_kib;
 	int optimizer, scaling, base_batch, decay, pos_weight;
 	double rate, warmup_epochs, momentum, weight_decay;

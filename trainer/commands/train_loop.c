@@ -107,6 +107,7 @@ static int feed_step(struct train *t, struct flight *f, uint64_t *hashes, struct
 			return -e->code;
 		}
 		t->step_input += waited;
+		b.batch.kept = t->conf->resident ? b.sample : NULL;
 		hashes[micro] = b.hash;
 		if (model_train(&t->model, &b.batch, micro, micros, lr, &f->token[f->n], e) < 0) {
 			leave_unless_lost(t, e);

@@ -81,10 +81,30 @@ static int go_on(struct train *t, struct error *e)
 	return train_open_loader(t, e); /* agrees on errors of both */
 }
 
+/* A GPU may be a step behind what it was given when the loss stopped it, or have made one that this rank counts as failed: steps and
+ * position become those of its weights. Its graphs go while the communicator that they name is still there. */
+static int settle(struct train *t)
+{
+	uint64_t step = t->at.step;
+	struct error e = { 0 };
+
+	if (!t->world->continues || hvd_lost(t->world->hvd) < 0)
+		return 0;
+	if (model_settle(&t->model, &step, &e) < 0) {
+		log_say(&t->log, "%s", e.text);
+		return -1;
+	}
+	t->at.position += (step - t->at.step) * (uint64_t)t->at.global_batch;
+	t->at.step = step;
+	return 0;
+}
+
 int train_recover(struct train *t, struct error *e)
 {
 	char lost[512];
 
+	if (settle(t) < 0)
+		return -e->code;
 	while (world_recover(t->world, lost, e)) {
 		if (go_on(t, e) == 0) {
 			tell(t, lost);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * From options to the first step. */
 #include "commands/train.h"
+#include "commands/train_resident.h"
 
 #include <errno.h>
 #include <math.h>
@@ -407,6 +408,15 @@ static int decode_threads(const struct train *t)
 	return t->conf->decode_threads ? t->conf->decode_threads : 1 + threads / 8;
 }
 
+static int keep_images(struct train *t, struct error *e)
+{
+	if (t->conf->log_hash)
+		fail(e, EXIT_USAGE, "--log-hash reads the pixels of every step, which --resident leaves on the GPU");
+	else
+		train_keep_images(t, t->world->places[t->world->at->rank].threads, e);
+	return world_agree(t->world, e);
+}
+
 int train_open_loader(struct train *t, struct error *e)
 {
 	struct loader_conf conf = {
@@ -419,6 +429,7 @@ int train_open_loader(struct train *t, struct error *e)
 		.ranks = t->world->at->size,
 		.image_size = t->conf->augment ? t->network.image_size : 0,
 		.hash = t->conf->log_hash,
+		.unread = t->conf->resident,
 		.window = t->at.window,
 		.threads = decode_threads(t),
 		.depth = TRAIN_SLOTS,
@@ -436,6 +447,8 @@ int train_setup(struct train *t, struct world *world, const struct train_conf *c
 	if (!conf->data)
 		log_say(&t->log, "chexnet %s: no --data is given, so this trains on built-in synthetic X-rays", HVD_VERSION);
 	if (setup_data(t, e) < 0 || setup_model(t, e) < 0)
+		return -e->code;
+	if (conf->resident && keep_images(t, e) < 0)
 		return -e->code;
 	setup_schedule(t);
 	if (train_open_loader(t, e) < 0)

@@ -138,7 +138,7 @@ static void read_row(const struct worker *w, struct slot *s, uint64_t m, int row
 	s->augment[row] = (struct augment){ 0 };
 	if (c->image_size && !c->evaluate)
 		s->augment[row] = order_augment(c->seed, position / n, index, range);
-	if (e.code || dataset_read(c->dataset, index, w->scratch, pixels, &e))
+	if (e.code || (!c->unread && dataset_read(c->dataset, index, w->scratch, pixels, &e)))
 		note_error(s, row, &e);
 	if (c->hash) /* at 100,000 images a second it would be a third of the time */
 		s->row_hash[row] = hash_row(sample, hash_bytes(0, pixels, l->image_bytes), &s->augment[row]);

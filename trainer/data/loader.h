@@ -17,6 +17,7 @@ struct loader_conf {
 	int image_size;    /* for the augmentation's range; 0: no augmentation (centre window) */
 	int evaluate;      /* 1: one pass, sample i = rank + k * ranks in record order, last micro-batch short, then the end */
 	int hash;          /* 1: loader_batch.hash is made */
+	int unread;        /* 1: pixels are not read, only which samples come, and how they are cut; not with hash */
 	int window;        /* training: files in a shuffle window (data/window.h); 0: all images in one order */
 	int threads;       /* decode threads, >= 1 */
 	int depth;         /* slots in the ring, >= 2 */

@@ -18,6 +18,8 @@ struct engine_ops {
 	int (*tap)(struct engine *engine, int index, int gradient, float *values);
 	int (*get_scale)(struct engine *engine, struct engine_scale *scale); /* both NULL: gradients are never scaled */
 	int (*set_scale)(struct engine *engine, const struct engine_scale *scale);
+	int (*keep)(struct engine *engine, size_t total, size_t first, const uint8_t *pixels, size_t count); /* NULL: images are fed, always */
+	int (*made)(struct engine *engine, uint64_t *steps);                                                /* NULL: a step is made before train() returns */
 };
 
 /* The head of every implementation's own struct. */
@@ -26,6 +28,7 @@ struct engine {
 	struct engine_conf conf;
 	struct error *error;
 	size_t memory;          /* bytes allocated by open */
+	size_t kept;            /* images that batches may name */
 	uint64_t skipped;       /* as set: where gradients are never scaled, no step is skipped any more */
 	char description[160];
 };

@@ -111,6 +111,9 @@ static int check_batch(struct engine *engine, const struct engine_batch *batch, 
 		return fail(engine->error, EXIT_INTERNAL, "%d images for an engine opened with batches of %d", batch->count, conf->batch);
 	if (training && !batch->labels)
 		return fail(engine->error, EXIT_INTERNAL, "a training batch without labels");
+	for (int i = 0; i < batch->count && batch->kept; i++)
+		if (batch->kept[i] >= engine->kept)
+			return fail(engine->error, EXIT_INTERNAL, "image %llu of %zu that the engine keeps", (unsigned long long)batch->kept[i], engine->kept);
 	int room = conf->source_size - conf->plan->image_size;
 	for (int i = 0; i < batch->count && batch->augment; i++)
 		if (batch->augment[i].x < 0 || batch->augment[i].x > room || batch->augment[i].y < 0 || batch->augment[i].y > room)
@@ -140,6 +143,24 @@ int engine_forward(struct engine *engine, const struct engine_batch *batch, floa
 {
 	int rc = check_batch(engine, batch, 0);
 	return rc ? rc : engine->ops->forward(engine, batch, logits, features, token);
+}
+
+int engine_keep(struct engine *engine, size_t total, size_t first, const uint8_t *pixels, size_t count)
+{
+	if (!engine->ops->keep)
+		return fail(engine->error, EXIT_USAGE, "%s: images are in memory already, there is no device to keep them on", engine->description);
+	if (first > total || count > total - first)
+		return fail(engine->error, EXIT_INTERNAL, "%zu images at %zu of %zu", count, first, total);
+	engine->kept = 0;
+	int rc = engine->ops->keep(engine, total, first, pixels, count);
+	engine->kept = rc ? 0 : total;
+	return rc;
+}
+
+int engine_made(struct engine *engine, uint64_t *steps)
+{
+	*steps = 0;
+	return engine->ops->made ? engine->ops->made(engine, steps) : 1;
 }
 
 int engine_done(struct engine *engine, uint64_t token, int wait)

@@ -90,6 +90,7 @@ struct engine_batch {
 	const uint32_t *known;         /* BCE: bit c = label c is known and enters the loss; NULL: all */
 	const float *weight;           /* per image; NULL: 1 */
 	const struct augment *augment; /* NULL: centre window, no flip */
+	const uint64_t *kept;          /* numbers of engine_keep()'s images, which are taken for pixels; NULL: pixels */
 };
 
 enum engine_what {
@@ -168,7 +169,17 @@ struct engine_room {
  * GPU here, or NULL for the one that is here. ask_cudnn: count the workspace too, which takes a second or two. */
 int engine_plan(const struct engine_conf *conf, const char *gpu, int ask_cudnn, struct engine_room *room, struct error *e);
 
-/* Bytes held, all allocated by engine_open(). */
+/* CUDA: images that stay on the device, so that batches name them by number instead of bringing them along. Makes room for `total` of
+ * [source_size][source_size][channels] (another total than before: anew; 0: gives it back) and copies `count` of them to places first, first + 1, ….
+ * EXIT_USAGE from an engine that computes where images lie already; EXIT_INTERNAL where there is no room. */
+int engine_keep(struct engine *engine, size_t total, size_t first, const uint8_t *pixels, size_t count);
+
+/* Optimiser steps since engine_set_step() that came to their end before the stop word was set, skipped ones included: a device is behind what
+ * engine_train() took, so after a loss this, and not the caller's own count, says which step the weights are of. Waits for the device.
+ * 0: *steps is it; 1: this engine is through with a step before engine_train() returns. */
+int engine_made(struct engine *engine, uint64_t *steps);
+
+/* Bytes held, all allocated by engine_open(), without engine_keep()'s. */
 size_t engine_memory(const struct engine *engine);
 /* "cpu: oneDNN 2.6.3, avx512, 2 threads" */
 const char *engine_describe(const struct engine *engine);

@@ -242,6 +242,7 @@ int model_put_steps(struct model *m, const struct checkpoint_notes *at, struct e
 {
 	struct engine_scale scale = { at->loss_scale, at->scale_good, at->skipped };
 
+	m->step_base = at->step;
 	if (engine_set_step(m->engine, at->step - at->skipped) < 0 || engine_set_scale(m->engine, &scale) < 0)
 		return model_fail(m, e);
 	return 0;
@@ -257,6 +258,19 @@ int model_get_steps(struct model *m, struct checkpoint_notes *at, struct error *
 	at->scale_good = scale.good;
 	at->skipped = scale.skipped;
 	return 0;
+}
+
+int model_settle(struct model *m, uint64_t *step, struct error *e)
+{
+	uint64_t made;
+	int rc = engine_made(m->engine, &made);
+
+	if (rc == 0) {
+		*step = m->step_base + made;
+		rc = engine_set_step(m->engine, made);
+		m->step_base = *step;
+	}
+	return rc < 0 ? model_fail(m, e) : 0;
 }
 
 int model_share(const struct model *m, int root, struct model_values *v, struct error *e)

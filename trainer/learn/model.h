@@ -51,6 +51,7 @@ struct model {
 	enum engine_kind kind;
 	struct error engine_error; /* where the engine puts its reasons */
 	int batch;                 /* images in a micro-batch */
+	uint64_t step_base;        /* the step that the engine was told last */
 	double exposed;            /* seconds of the last step that waited for communication */
 	float *signals;            /* in the slab, after statistics and loss */
 	int apart;                 /* the slab is a GPU's, or none is needed: signals travel in a message of their own */
@@ -82,6 +83,10 @@ int model_get(struct model *m, struct model_values *v, struct error *e);
 /* The optimiser's place between the engine and a checkpoint's notes: steps made, loss scale, steps skipped. */
 int model_put_steps(struct model *m, const struct checkpoint_notes *at, struct error *e);
 int model_get_steps(struct model *m, struct checkpoint_notes *at, struct error *e);
+
+/* Before hvd_recover(): *step, as the program counted, becomes the step whose weights the engine holds, and it lets go of whatever belongs to the
+ * world that lost a rank. */
+int model_settle(struct model *m, uint64_t *step, struct error *e);
 
 /* Collective: the values of rank `root` to all; then all are checked to hold the same bits. */
 int model_share(const struct model *m, int root, struct model_values *v, struct error *e);

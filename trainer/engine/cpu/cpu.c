@@ -179,7 +179,7 @@ static int tap(struct engine *engine, int index, int gradient, float *values)
 	return 0;
 }
 
-static const struct engine_ops ops = { close_engine, put, get, set_step, train, backward, forward, done, loss, tap, NULL, NULL };
+static const struct engine_ops ops = { close_engine, put, get, set_step, train, backward, forward, done, loss, tap, NULL, NULL, NULL, NULL };
 
 /* What depends on the sizes that the parts asked for. */
 static int allocate_shared(struct cpu_engine *e)

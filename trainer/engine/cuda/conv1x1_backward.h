@@ -52,6 +52,22 @@ template <int rows, int stages, int warps, bool data, bool weight, int blocks_pe
 	}
 };
 
+/* A thread wants the coefficients of eight neighbouring channels, its neighbours those of the next eight: channels 0 … 3 of each eight lie
+ * together and then channels 4 … 7 of each, so that sixteen bytes a thread are read without a bank conflict. */
+struct alignas(16) coefficients {
+	float v[4];
+};
+
+DEVICE int coefficient_place(int channel)
+{
+	return channel / 4 % 2 * 64 + channel / 8 * 4 + channel % 4;
+}
+
+DEVICE coefficients load_coefficients(const float *from, int chunk, int half)
+{
+	return ((const coefficients *)from)[half * 16 + chunk];
+}
+
 template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_backward_kernel(const conv1x1_backward<T> p)
 {
 #ifdef HAVE_SM80
@@ -68,9 +84,10 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 
 	for (int i = t; i < 128; i += S::THREADS) {
 		const bool k_inside = i < p.c_out, inside = column0 + i < p.c_in;
-		a[i] = k_inside ? p.a[i] : 0;
-		b[i] = k_inside ? p.b[i] : 0;
-		c[i] = k_inside ? p.c[i] : 0;
+		const int at = coefficient_place(i);
+		a[at] = k_inside ? p.a[i] : 0;
+		b[at] = k_inside ? p.b[i] : 0;
+		c[at] = k_inside ? p.c[i] : 0;
 		scale[i] = inside ? p.scale[column0 + i] : 0;
 		bias[i] = inside ? p.bias[column0 + i] : 0;
 		gamma[i] = inside ? p.gamma[column0 + i] : 0;
@@ -115,9 +132,10 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 			const vector16 y_chunk = *(const vector16 *)rows128::chunk(y, r, chunk);
 			vector16 v = *dz_chunk;
 			UNROLL for (int j = 0; j < 4; j++) {
-				const int k = chunk * 8 + 2 * j;
-				float low = fmaf(a[k], low_half<T>(v.word[j]), fmaf(b[k], low_half<T>(y_chunk.word[j]), c[k]));
-				float high = fmaf(a[k + 1], high_half<T>(v.word[j]), fmaf(b[k + 1], high_half<T>(y_chunk.word[j]), c[k + 1]));
+				const coefficients k = load_coefficients(a, chunk, j / 2), l = load_coefficients(b, chunk, j / 2), m = load_coefficients(c, chunk, j / 2);
+				const int at = j % 2 * 2;
+				float low = fmaf(k.v[at], low_half<T>(v.word[j]), fmaf(l.v[at], low_half<T>(y_chunk.word[j]), m.v[at]));
+				float high = fmaf(k.v[at + 1], high_half<T>(v.word[j]), fmaf(l.v[at + 1], high_half<T>(y_chunk.word[j]), m.v[at + 1]));
 				v.word[j] = row + r < p.pixels ? pack<T>(low, high) : 0;
 			}
 			*dz_chunk = v;

@@ -42,6 +42,29 @@ $(BUILD)/gpu/gpu-kernels-cpu: $(BUILD)/tests/test_cuda_kernels
 	@mkdir -p $(@D)
 	cp $< $@
 
+# libhvd's NCCL back end and the engine in worlds of processes on one GPU; without one on the shim, with a stand-in for NCCL.
+WORLD_C     := trainer/error.c trainer/engine/engine.c trainer/engine/layout.c $(wildcard trainer/net/*.c)
+# The whole of libhvd in one object, whose inner names stay inside, as in libhvd.so.
+localized    = $(LD) -r $(1) -o $@ $(filter %.o,$^) && $(OBJCOPY) --localize-hidden $@
+OBJCOPY     ?= objcopy
+$(BUILD)/obj/gpu/runtime.o: $(call objects,tests/gpu/meeting.c $(RUNTIME_SRC))
+	@mkdir -p $(@D)
+	$(call localized)
+$(BUILD)/obj/gpu/runtime_stand_in.o: $(call objects,tests/gpu/meeting.c tests/gpu/nccl_stand_in_tables.c $(RUNTIME_SRC))
+	@mkdir -p $(@D)
+	$(call localized,--wrap=nccl_bind --wrap=driver_bind)
+$(BUILD)/obj/tests/gpu/meeting.o $(BUILD)/obj/tests/gpu/nccl_stand_in_tables.o: PART_CFLAGS = -I. -Iruntime -DHAVE_NCCL=1 $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include) -pthread
+$(BUILD)/obj/shim/tests/gpu/%.o: SHIM_FLAGS += -I. -Iruntime $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)
+$(BUILD)/obj/nvcc/tests/gpu/world.o: NVCC_FLAGS += -Iruntime
+$(BUILD)/gpu/gpu-world: $(BUILD)/obj/nvcc/tests/gpu/world.o $(BUILD)/obj/gpu/runtime.o $(call objects,$(WORLD_C) trainer/engine/cuda_load.c)
+	@mkdir -p $(@D)
+	$(NVCC) -o $@ $^ -Xlinker -rpath,'$$ORIGIN/..' -Xcompiler -fopenmp -lpthread -ldl -lrt
+$(BUILD)/gpu/gpu-world-cpu: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/gpu/world.cpp tests/gpu/nccl_stand_in.cpp tests/cuda/shim.cpp trainer/engine/cuda/engine_cuda.cpp \
+                            trainer/engine/cuda/network.cpp) $(BUILD)/obj/gpu/runtime_stand_in.o $(call objects,$(WORLD_C) trainer/engine/cuda/devices.c)
+	@mkdir -p $(@D)
+	$(CXX) $(SANITIZE) -fopenmp -o $@ $^ -pthread -lm -ldl -lrt
+GPU_WORLD   := $(if $(HAVE_NCCL),$(if $(HAVE_PMIX),gpu-world))
+
 # cuDNN's headers are needed, the library is opened at run time.
 HAVE_CUDNN  := $(if $(NVCC),$(call has_header,cudnn_graph.h,-I$(CUDA_HOME)/include))
 $(BUILD)/obj/trainer/engine/cuda/%.o: PART_CFLAGS = -Itrainer -isystem $(CUDA_HOME)/include -fvisibility=hidden
@@ -69,11 +92,11 @@ endif
 
 .PHONY: gpu
 ifneq ($(SAN),)
-tests: $(BUILD)/gpu/gpu-kernels-cpu
+tests: $(BUILD)/gpu/gpu-kernels-cpu $(GPU_WORLD:%=$(BUILD)/gpu/%-cpu)
 LEFT_OUT += "CUDA engine: not built with sanitizers"
 else ifneq ($(NVCC),)
 tests: gpu
-gpu: $(if $(HAVE_CUDNN),$(BUILD)/gpu/cudnn-plans) $(BUILD)/gpu/gpu-kernels $(BUILD)/gpu/gpu-probe $(BUILD)/gpu/gpu-kernels-cpu
+gpu: $(if $(HAVE_CUDNN),$(BUILD)/gpu/cudnn-plans) $(BUILD)/gpu/gpu-kernels $(BUILD)/gpu/gpu-probe $(BUILD)/gpu/gpu-kernels-cpu $(GPU_WORLD:%=$(BUILD)/gpu/%) $(GPU_WORLD:%=$(BUILD)/gpu/%-cpu)
 else
 tests: $(BUILD)/gpu/gpu-kernels-cpu
 LEFT_OUT += "CUDA engine: no nvcc (CUDA 13 toolkit; CUDA_HOME says where)"

@@ -104,7 +104,7 @@ template <class T> struct cudnn_convolver : convolver<T> {
 	}
 };
 
-/* Every convolution of the step with its pitches, as step.h calls them. device: a description, or NULL for the one that is there. *workspace: bytes the
+/* Every convolution of the step that no fused kernel takes, with its pitches, as step.h calls them. device: a description, or NULL for the one that is there. *workspace: bytes the
  * engine has to provide. */
 template <class T> int cudnn_convolver_make(std::unique_ptr<convolver<T>> *out, const step<T> &s, const char *device, size_t *workspace, error *e)
 {
@@ -117,10 +117,13 @@ template <class T> int cudnn_convolver_make(std::unique_ptr<convolver<T>> *out, 
 	size_t most = 0;
 	each_convolution(s.net, [&](const conv_place &place, int in_pitch, int out_pitch, bool data) {
 		const convolution_shape shape = s.shape(place, in_pitch, out_pitch);
-		c->make(CUDNN_PASS_FORWARD, shape, &most);
-		if (data)
+		const bool forward = !(place.dense && s.fused & FUSED_FORWARD), backward = !(place.dense && s.fused & FUSED_BACKWARD);
+		if (forward)
+			c->make(CUDNN_PASS_FORWARD, shape, &most);
+		if (backward && data)
 			c->make(CUDNN_PASS_DATA, shape, &most);
-		c->make(CUDNN_PASS_WEIGHT, shape, &most);
+		if (backward)
+			c->make(CUDNN_PASS_WEIGHT, shape, &most);
 	});
 	*workspace = most + c->weight_bytes;
 	return 0;

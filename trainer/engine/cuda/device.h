@@ -52,6 +52,17 @@ inline int device_download(void *host, const void *device, size_t bytes, device_
 	return cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream);
 }
 
+/* Host memory that the device copies from and to by itself, while the program goes on. */
+inline int device_alloc_host(void **p, size_t bytes)
+{
+	return cudaMallocHost(p, bytes);
+}
+
+inline void device_free_host(void *p)
+{
+	cudaFreeHost(p);
+}
+
 inline int device_fill(void *device, int byte, size_t bytes, device_stream stream)
 {
 	return cudaMemsetAsync(device, byte, bytes, stream);
@@ -71,6 +82,15 @@ inline int device_sms()
 	return sms;
 }
 
+/* Shared memory that a block can have, bytes. */
+inline size_t device_shared()
+{
+	int device = 0, bytes = 0;
+	if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
+		return 48 * 1024;
+	return (size_t)bytes;
+}
+
 /* Bytes, free or not; 0: not known. */
 inline double device_memory()
 {
@@ -88,10 +108,39 @@ inline void device_stream_free(device_stream stream)
 	cudaStreamDestroy(stream);
 }
 
-/* 1: everything enqueued is done, 0: not yet, negative: CUDA's error code. */
-inline int device_idle(device_stream stream)
+/* A moment in a stream. */
+typedef cudaEvent_t device_event;
+
+inline int device_event_make(device_event *event)
 {
-	cudaError_t code = cudaStreamQuery(stream);
+	return cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+}
+
+inline void device_event_free(device_event event)
+{
+	cudaEventDestroy(event);
+}
+
+inline int device_event_record(device_event event, device_stream stream)
+{
+	return cudaEventRecord(event, stream);
+}
+
+/* The stream goes on after it; the program does not wait. */
+inline int device_stream_after(device_stream stream, device_event event)
+{
+	return cudaStreamWaitEvent(stream, event, 0);
+}
+
+inline int device_event_wait(device_event event)
+{
+	return cudaEventSynchronize(event);
+}
+
+/* 1: it has come, 0: not yet, negative: CUDA's error code. */
+inline int device_event_come(device_event event)
+{
+	cudaError_t code = cudaEventQuery(event);
 	return code == cudaSuccess ? 1 : code == cudaErrorNotReady ? 0 : -(int)code;
 }
 
@@ -123,24 +172,21 @@ inline int device_describe(char *text, size_t size, int *capability)
 
 typedef cudaGraphExec_t device_graph;
 
-inline bool device_can_capture()
-{
-	return true;
-}
-
 inline int device_capture_begin(device_stream stream)
 {
 	return cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
 }
 
+/* *graph is NULL after a failure. */
 inline int device_capture_end(device_stream stream, device_graph *graph)
 {
-	cudaGraph_t captured;
+	cudaGraph_t captured = nullptr;
 	cudaError_t code = cudaStreamEndCapture(stream, &captured);
-	if (code == cudaSuccess) {
+	*graph = nullptr;
+	if (code == cudaSuccess)
 		code = cudaGraphInstantiate(graph, captured, 0);
+	if (captured)
 		cudaGraphDestroy(captured);
-	}
 	return code;
 }
 

@@ -9,6 +9,7 @@
 
 #include "cuda_engine.h"
 #include "devices.h"
+#include "staging.h"
 #include "step.h"
 #ifdef HAVE_CUDNN
 #include "cudnn_convolver.h"
@@ -29,10 +30,12 @@ template <class T> struct cuda_engine {
 	step<T> s;
 	void *device_memory;
 	std::unique_ptr<convolver<T>> conv;
+	staging io;
 	std::vector<float> host;    /* [slab_count] for put, get and a slab that kernels cannot reach */
-	std::vector<uint32_t> all;  /* "every label is known" */
+	update_step now;            /* of the step in hand */
 	uint64_t optimiser_step, token;
 	long steps;                 /* micro-batches trained, for the eager ones before capture */
+	bool graphs_wanted;
 	captured graphs[MAX_GRAPHS];
 	int n_graphs;
 	int host_slab;              /* conf.slab is host memory */
@@ -49,9 +52,12 @@ template <class T> int device_failed(cuda_engine<T> *e, int code, const char *wh
 	return code ? fail(e->base.error, EXIT_INTERNAL, "%s: %s: %s", e->base.description, what, device_error(code)) : 0;
 }
 
-/* Also where another world begins: its all-reduces are others. */
+/* Also where another world begins: its all-reduces are others. The communicator of the last one must still be there: NCCL's part of a graph is
+ * given back to it, once the graph is through and gone. */
 template <class T> void drop_graphs(cuda_engine<T> *e)
 {
+	if (e->n_graphs)
+		device_wait(e->s.stream);
 	for (int i = 0; i < e->n_graphs; i++)
 		device_graph_free(e->graphs[i].graph);
 	e->n_graphs = 0;
@@ -62,6 +68,9 @@ template <class T> void close_engine(engine *base)
 {
 	cuda_engine<T> *e = self<T>(base);
 	drop_graphs(e);
+	if (e->s.stream)
+		device_wait(e->s.stream); /* copies from and to the slots */
+	e->io.close();
 	if (e->device_memory)
 		device_free(e->device_memory);
 	if (e->s.stream && !base->conf.stream)
@@ -128,25 +137,28 @@ template <class V> int upload(V *to, const std::vector<V> &values, device_stream
 	return device_upload(to, values.data(), values.size() * sizeof(V), stream);
 }
 
+/* A slab of the NCCL back end is the one that kernels write; the arena needs no other. NULL: none. */
+float *outside_slab(const engine_conf *conf)
+{
+	return conf->slab && device_reaches(conf->slab) ? conf->slab : nullptr;
+}
+
 template <class T> int allocate(cuda_engine<T> *e, size_t workspace)
 {
 	const engine_conf *conf = &e->base.conf;
+	float *outside = outside_slab(conf);
 	arena room = {};
-	e->s.m.lay_out(&room, &e->s.net, conf, partial_floats(e->s), workspace);
+	e->s.m.lay_out(&room, &e->s.net, conf, partial_floats(e->s), workspace, outside);
 	int code = device_alloc(&e->device_memory, room.bytes);
 	if (code)
 		return fail(e->base.error, EXIT_INTERNAL, "%s: no %zu MB for a batch of %d images (%s): use a smaller batch", e->base.description, room.bytes >> 20, conf->batch, device_error(code));
 	e->base.memory = room.bytes;
 	room = {};
 	room.base = (char *)e->device_memory;
-	e->s.m.lay_out(&room, &e->s.net, conf, partial_floats(e->s), workspace);
+	e->s.m.lay_out(&room, &e->s.net, conf, partial_floats(e->s), workspace, outside);
 	code = device_fill(e->device_memory, 0, room.bytes, e->s.stream);
-	if (conf->slab && device_reaches(conf->slab)) {
-		e->s.m.slab = conf->slab;
-		e->stop = (const volatile int *)conf->stop;
-	} else {
-		e->host_slab = conf->slab != nullptr;
-	}
+	e->stop = outside ? (const volatile int *)conf->stop : nullptr;
+	e->host_slab = conf->slab && !outside;
 
 	std::vector<weight_group> groups;
 	std::vector<uint32_t> block_group, block_first;
@@ -172,14 +184,14 @@ template <class T> bool dynamic_scale(const cuda_engine<T> *e)
 	return e->base.conf.scale_patience > 0;
 }
 
-/* Whether the gradients overflowed, and with that whether this step is made. */
+/* Whether this step is made: no rank is lost, no gradient overflowed. */
 template <class T> int enqueue_decision(cuda_engine<T> *e)
 {
 	const engine_conf *conf = &e->base.conf;
 	const memory<T> &m = e->s.m;
 	const size_t gradients = conf->layout->groups[conf->plan->n_params].offset;
-	const int code = find_overflow_launch({ m.slab, gradients, m.loss_scale }, e->s.sms, e->s.stream);
-	const settle_step p = { m.loss_scale, m.step, e->stop, conf->beta1, conf->beta2 };
+	const int code = dynamic_scale(e) ? find_overflow_launch({ m.slab, gradients, m.loss_scale }, e->s.sms, e->s.stream) : 0;
+	const settle_step p = { m.gate, e->stop, dynamic_scale(e) ? m.loss_scale : nullptr, m.step, conf->beta1, conf->beta2 };
 	return code ? code : launch(settle_step_kernel, 1, SETTLE_THREADS, 0, e->s.stream, p);
 }
 
@@ -187,33 +199,31 @@ template <class T> update update_of(cuda_engine<T> *e, int copy_only)
 {
 	const engine_conf *conf = &e->base.conf;
 	const memory<T> &m = e->s.m;
-	const int *skip = dynamic_scale(e) && !copy_only ? &m.loss_scale->skip : nullptr;
-	return { m.weights, m.moment1, m.moment2, m.slab, m.groups, m.block_group, m.block_first, m.step, copy_only ? nullptr : e->stop, skip, m.copy,
+	return { m.weights, m.moment1, m.moment2, m.slab, m.groups, m.block_group, m.block_first, m.step, copy_only ? nullptr : m.gate, m.copy,
 		 (float)conf->beta1, (float)conf->beta2, (float)conf->epsilon, (float)conf->weight_decay, conf->optimizer == OPTIMIZER_SGD, copy_only };
 }
 
 template <class T> int enqueue_update(cuda_engine<T> *e, int copy_only)
 {
 	const engine_conf *conf = &e->base.conf;
-	int code = dynamic_scale(e) && !copy_only ? enqueue_decision(e) : 0;
+	int code = copy_only ? 0 : enqueue_decision(e);
 	code = code ? code : launch(update_kernel<T>, (unsigned)update_blocks(conf->plan), UPDATE_THREADS, 0, e->s.stream, update_of(e, copy_only));
 	if (e->s.net.gray && !code)
 		code = fold_weight_launch<T>({ e->s.m.weights + e->s.net.stem.weight, e->s.m.copy + e->s.net.stem.copy, gray_fold_make(), e->s.net.stem.c_out }, e->s.stream);
 	if (copy_only || code)
 		return code;
 	const float *statistics = e->s.statistics_slab();
-	const bn_running r = { statistics, statistics + conf->plan->n_bn_channels, e->s.m.unbias, e->s.m.running_mean, e->s.m.running_variance, e->stop,
-		               dynamic_scale(e) ? &e->s.m.loss_scale->skip : nullptr, (int)conf->plan->n_bn_channels };
+	const bn_running r = { statistics, statistics + conf->plan->n_bn_channels, e->s.m.unbias, e->s.m.running_mean, e->s.m.running_variance, e->s.m.gate,
+		               (int)conf->plan->n_bn_channels };
 	return per_channel_launch(bn_running_kernel, r, e->s.stream);
 }
 
 /* With a dynamic loss scale the device counts the steps and overwrites the corrections. */
-template <class T> int upload_step(cuda_engine<T> *e, double rate)
+template <class T> void next_step(cuda_engine<T> *e, double rate)
 {
 	const engine_conf *conf = &e->base.conf;
 	const double t = (double)++e->optimiser_step;
-	const update_step step = { (float)rate, (float)(1 - std::pow(conf->beta1, t)), (float)(1 - std::pow(conf->beta2, t)), 1 };
-	return device_upload(e->s.m.step, &step, sizeof step, e->s.stream);
+	e->now = { (float)rate, (float)(1 - std::pow(conf->beta1, t)), (float)(1 - std::pow(conf->beta2, t)), 1 };
 }
 
 /* ---- put, get ---- */
@@ -290,7 +300,7 @@ template <class T> int start_loss_scale(cuda_engine<T> *e, double scale, uint64_
 		return 0;
 	if (scale <= 0)
 		scale = conf->loss_scale > 0 ? conf->loss_scale : conf->scale_patience ? 65536 : 1024;
-	const loss_scale state = { (float)scale, 1 / (float)scale, (uint32_t)good, 0, 0, (uint32_t)conf->scale_patience, e->optimiser_step, skipped };
+	const loss_scale state = { (float)scale, 1 / (float)scale, (uint32_t)good, 0, (uint32_t)conf->scale_patience, e->optimiser_step, skipped };
 	int code = device_upload(e->s.m.loss_scale, &state, sizeof state, e->s.stream);
 	return device_failed(e, code ? code : device_wait(e->s.stream), "setting the loss scale");
 }
@@ -322,10 +332,12 @@ template <class T> int set_optimiser_step(engine *base, uint64_t step)
 {
 	cuda_engine<T> *e = self<T>(base);
 	loss_scale state;
+	const step_gate open = {};
 	e->optimiser_step = step;
 	drop_graphs(e);
-	if (!dynamic_scale(e))
-		return 0;
+	int code = device_upload(e->s.m.gate, &open, sizeof open, e->s.stream);
+	if (code || !dynamic_scale(e))
+		return device_failed(e, code ? code : device_wait(e->s.stream), "setting the step");
 	int rc = read_loss_scale(e, &state);
 	return rc ? rc : start_loss_scale(e, state.scale, state.good, state.skipped);
 }
@@ -334,25 +346,36 @@ template <class T> int set_optimiser_step(engine *base, uint64_t step)
 
 template <class T> int feed(cuda_engine<T> *e, const engine_batch *batch)
 {
-	const engine_conf *conf = &e->base.conf;
-	const size_t n = (size_t)batch->count, image = (size_t)conf->source_size * (size_t)conf->source_size * (size_t)conf->channels;
-	std::vector<image_window> windows((size_t)conf->batch);
-	std::vector<float> weight((size_t)conf->batch, 1);
-	for (size_t i = 0; i < n; i++) {
-		const augment w = engine_window(conf, batch, (int)i);
-		windows[i] = { w.x, w.y, w.flip };
-		weight[i] = batch->weight ? batch->weight[i] : 1;
-	}
-	memory<T> &m = e->s.m;
-	device_stream stream = e->s.stream;
-	int code = device_upload(m.pixels, batch->pixels, n * image, stream);
-	code = code ? code : upload(m.window, windows, stream);
-	code = code ? code : upload(m.image_weight, weight, stream);
-	if (batch->labels && !code)
-		code = device_upload(m.labels, batch->labels, n * sizeof *batch->labels, stream);
-	if (!code)
-		code = device_upload(m.known, batch->known ? batch->known : e->all.data(), n * sizeof *batch->known, stream);
+	const memory<T> &m = e->s.m;
+	const uint64_t token = e->token + 1;
+	int code = e->io.take(token);
+	code = code ? code : e->io.send(token, batch, e->now, m.pixels[token % STAGING_SLOTS], m.words, e->s.stream);
 	return device_failed(e, code, "copying a batch to the device");
+}
+
+/* The end of what feed() began, also after a failure: the slot is not used again before the stream has come so far. */
+template <class T> int fed(cuda_engine<T> *e, int rc, uint64_t *token, const float *logits, float *wanted, size_t count)
+{
+	*token = ++e->token;
+	const int code = e->io.sent(*token, rc ? nullptr : logits, rc ? nullptr : wanted, count, e->s.stream);
+	return rc ? rc : device_failed(e, code, "marking the end of a batch");
+}
+
+template <class T> int keep(engine *base, size_t total, size_t first, const uint8_t *pixels, size_t count)
+{
+	cuda_engine<T> *e = self<T>(base);
+	int code = device_wait(e->s.stream);
+	return device_failed(e, code ? code : e->io.keep(total, first, pixels, count, e->s.stream), "keeping images on the device");
+}
+
+template <class T> int count_made(engine *base, uint64_t *steps)
+{
+	cuda_engine<T> *e = self<T>(base);
+	step_gate gate;
+	int code = device_download(&gate, e->s.m.gate, sizeof gate, e->s.stream);
+	code = code ? code : device_wait(e->s.stream);
+	*steps = code ? 0 : gate.passed;
+	return device_failed(e, code, "asking for the steps");
 }
 
 /* Everything of a micro-batch that is the same each time: what a graph holds. */
@@ -400,7 +423,7 @@ template <class T> int enqueue_or_replay(cuda_engine<T> *e, int announce, int mi
 {
 	const int first = micro == 0, last = micro == micros - 1;
 	captured *known = find_graph(e, first, last, micros);
-	if (!known && e->steps >= (long)EAGER_STEPS * micros && device_can_capture() && e->n_graphs < MAX_GRAPHS) {
+	if (!known && e->steps >= (long)EAGER_STEPS * micros && e->graphs_wanted && e->n_graphs < MAX_GRAPHS) {
 		int code = device_capture_begin(e->s.stream);
 		if (code)
 			return device_failed(e, code, "capturing a step");
@@ -408,6 +431,8 @@ template <class T> int enqueue_or_replay(cuda_engine<T> *e, int announce, int mi
 		known = &e->graphs[e->n_graphs];
 		*known = { first, last, micros, {} };
 		code = device_capture_end(e->s.stream, &known->graph);
+		if (rc && known->graph)
+			device_graph_free(known->graph);
 		if (rc || code)
 			return rc ? rc : device_failed(e, code, "capturing a step");
 		e->n_graphs++;
@@ -422,9 +447,9 @@ template <class T> int train(engine *base, const engine_batch *batch, int micro,
 	e->s.training = 1;
 	e->s.micro = micro;
 	e->s.micros = micros;
+	if (last)
+		next_step(e, lr);
 	int rc = feed(e, batch);
-	if (!rc && last)
-		rc = device_failed(e, upload_step(e, lr), "copying the step");
 	if (rc)
 		return rc;
 	if (world && e->host_slab) {
@@ -437,8 +462,7 @@ template <class T> int train(engine *base, const engine_batch *batch, int micro,
 		rc = enqueue_or_replay(e, world && last, micro, micros);
 	}
 	e->steps++;
-	*token = ++e->token;
-	return rc;
+	return fed(e, rc, token, nullptr, nullptr, 0);
 }
 
 template <class T> int backward(engine *base, const engine_batch *batch)
@@ -447,9 +471,10 @@ template <class T> int backward(engine *base, const engine_batch *batch)
 	e->s.training = 1;
 	e->s.micro = 0;
 	e->s.micros = 1;
+	uint64_t token;
 	int rc = feed(e, batch);
 	if (!rc)
-		rc = enqueue(e, 0, 0);
+		rc = fed(e, enqueue(e, 0, 0), &token, nullptr, nullptr, 0);
 	return rc ? rc : device_failed(e, device_wait(e->s.stream), "forward and backward");
 }
 
@@ -485,22 +510,15 @@ template <class T> int forward(engine *base, const engine_batch *batch, float *l
 		return rc;
 	e->s.rc = 0;
 	e->s.forward_all();
-	e->s.run(device_download(logits, e->s.m.logits, (size_t)batch->count * (size_t)base->conf.plan->classes * sizeof *logits, e->s.stream));
-	*token = ++e->token;
-	rc = device_failed(e, e->s.rc, "evaluation");
+	rc = fed(e, device_failed(e, e->s.rc, "evaluation"), token, e->s.m.logits, logits, (size_t)batch->count * (size_t)base->conf.plan->classes);
 	return rc || !features ? rc : last_features(e, batch->count, features);
 }
 
-/* One stream: when it is idle, every token is done. */
-template <class T> int done(engine *base, uint64_t, int wait)
+template <class T> int done(engine *base, uint64_t token, int wait)
 {
 	cuda_engine<T> *e = self<T>(base);
-	if (wait) {
-		int rc = device_failed(e, device_wait(e->s.stream), "waiting for the device");
-		return rc ? rc : 1;
-	}
-	const int idle = device_idle(e->s.stream);
-	return idle < 0 ? device_failed(e, -idle, "a step") : idle;
+	const int state = e->io.done(token, wait);
+	return state < 0 ? device_failed(e, -state, "a step") : state;
 }
 
 template <class T> int last_loss(engine *base, double *loss)
@@ -519,17 +537,21 @@ template <class T> int tap(engine *base, int index, int gradient, float *)
 }
 
 template <class T> const engine_ops ops = {
-	close_engine<T>, put_values<T>, get_values<T>, set_optimiser_step<T>, train<T>, backward<T>, forward<T>, done<T>, last_loss<T>, tap<T>, get_loss_scale<T>, set_loss_scale<T>,
+	close_engine<T>, put_values<T>, get_values<T>, set_optimiser_step<T>, train<T>, backward<T>, forward<T>, done<T>, last_loss<T>, tap<T>, get_loss_scale<T>, set_loss_scale<T>, keep<T>, count_made<T>,
 };
 
 /* ---- opening ---- */
 
-/* Fused kernels need 16-bit maps, the 170 KB of shared memory a block has from sm_90 on, and a bottleneck of at most 128 channels.
- * CHEXNET_FUSED=0…3 chooses fewer: bit 0 forward, bit 1 backward. */
-template <class T> int fused_kernels(const network &net, int capability)
+/* Fused kernels need 16-bit maps, tensor cores as of sm_80, as much shared memory as they ask for (an H100 has it, an A100 for forward only, an
+ * RTX 5090 for neither), and a bottleneck of at most 128 channels. CHEXNET_FUSED=0…3 chooses fewer: bit 0 forward, bit 1 backward. */
+template <class T> int fused_kernels(const network &net, int capability, size_t shared)
 {
 	const char *chosen = getenv("CHEXNET_FUSED");
-	const int possible = sizeof(T) == 2 && capability >= 90 && net.blocks && net.bottleneck <= 128 ? FUSED_FORWARD | FUSED_BACKWARD : 0;
+	int widest = 0, possible = 0;
+	for (int i = 0; i < net.blocks; i++)
+		widest = net.block[i].channels > widest ? net.block[i].channels : widest;
+	if (sizeof(T) == 2 && capability >= 80 && net.blocks && net.bottleneck <= 128)
+		possible = (step<T>::forward_shape::shared_bytes(widest) <= shared ? FUSED_FORWARD : 0) | (step<T>::backward_shape::shared_bytes() <= shared ? FUSED_BACKWARD : 0);
 	return chosen ? atoi(chosen) & possible : possible;
 }
 
@@ -553,7 +575,8 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	if (conf->stream)
 		e->s.stream = (device_stream)conf->stream;
 	e->host.resize(conf->layout->slab_count);
-	e->all.assign((size_t)conf->batch, ~0u);
+	const char *graphs = getenv("CHEXNET_GRAPHS"); /* 0: every step is enqueued anew, to find what goes wrong in one */
+	e->graphs_wanted = !graphs || atoi(graphs);
 
 	char device[96] = "";
 	int capability = 0, code = device_describe(device, sizeof device, &capability);
@@ -567,7 +590,7 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 		rc = conf->stream ? 0 : device_failed(e, device_stream_make(&e->s.stream), "making a stream");
 	size_t workspace = 0;
 	if (!rc) {
-		e->s.fused = fused_kernels<T>(e->s.net, capability);
+		e->s.fused = fused_kernels<T>(e->s.net, capability, device_shared());
 #ifdef HAVE_CUDNN
 		rc = cudnn_convolver_make(&e->conv, e->s, nullptr, &workspace, err);
 #else
@@ -577,6 +600,8 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	}
 	if (!rc)
 		rc = allocate(e, workspace);
+	if (!rc)
+		rc = device_failed(e, e->io.open(&e->base.conf), "making room for batches");
 	if (!rc)
 		rc = start_loss_scale(e, 0, 0, 0);
 #ifdef HAVE_CUDNN
@@ -632,9 +657,9 @@ template <class T> int plan_engine(const engine_conf *conf, const gpu_sheet *she
 		rc = network_make(&s->net, conf, err);
 	if (rc)
 		return rc;
-	s->fused = fused_kernels<T>(s->net, capability);
+	s->fused = fused_kernels<T>(s->net, capability, sheet ? (size_t)sheet->shared : device_shared());
 	arena a = {};
-	s->m.lay_out(&a, &s->net, conf, partial_floats(*s), ask_cudnn ? ask_workspace(*s, sheet, room) : 0);
+	s->m.lay_out(&a, &s->net, conf, partial_floats(*s), ask_cudnn ? ask_workspace(*s, sheet, room) : 0, outside_slab(conf));
 	room->parameters = a.of_part[ARENA_PARAMETERS];
 	room->optimiser = a.of_part[ARENA_OPTIMISER];
 	room->maps = a.of_part[ARENA_MAPS];

@@ -34,8 +34,7 @@ inline gray_fold gray_fold_make()
 
 /* uint8 images, cut and mirrored, to the folded map. */
 template <class T> struct gather_gray {
-	const uint8_t *pixels;      /* [images][source][source] */
-	const image_window *window; /* [images] */
+	const image_window *window; /* [images], gray */
 	T *out;                     /* [images][side][side][8]: gray and inside of the four pixels */
 	int source, size, side;     /* size: of the window; side: of the map */
 	enum { SUMS = 0 };
@@ -55,7 +54,7 @@ template <class T> struct gather_gray {
 			const int r = row + i / 2, c = column + i % 2;
 			if (r < 0 || r >= size || c < 0 || c >= size)
 				continue;
-			const uint8_t byte = pixels[(size_t)(image * source + w.y + r) * source + (size_t)(w.x + (w.flip ? size - 1 - c : c))];
+			const uint8_t byte = w.pixels[(w.y + r) * source + w.x + (w.flip ? size - 1 - c : c)];
 			v.v[2 * i] = (float)((int)byte - 115) / 64;
 			v.v[2 * i + 1] = 1;
 		}

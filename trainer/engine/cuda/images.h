@@ -8,13 +8,14 @@
 /* ImageNet's, as in engine.c, which is not part of the shared object. */
 static const double pixel_mean[3] = { 0.485, 0.456, 0.406 }, pixel_deviation[3] = { 0.229, 0.224, 0.225 };
 
+/* An image wherever it lies on the device, and what of it enters the network. */
 struct image_window {
+	const uint8_t *pixels; /* [source][source][channels] */
 	int16_t x, y;
 	uint8_t flip;
 };
 
 template <class T> struct gather_images {
-	const uint8_t *pixels;        /* [images][source][source][channels] */
 	const image_window *window;   /* [images] */
 	T *out;                       /* [images][side][side][8] */
 	float scale[3], bias[3];      /* normalised = scale · byte + bias */
@@ -31,7 +32,7 @@ template <class T> struct gather_images {
 		const long image = pixel / ((long)side * side);
 		const image_window w = window[image];
 		const int row = (int)(pixel / side % side), column = (int)(pixel % side);
-		const uint8_t *from = pixels + ((size_t)(image * source + w.y + row) * source + (size_t)(w.x + (w.flip ? side - 1 - column : column))) * channels;
+		const uint8_t *from = w.pixels + (size_t)(((w.y + row) * source + w.x + (w.flip ? side - 1 - column : column)) * channels);
 		octet v = {};
 		UNROLL for (int i = 0; i < 3; i++)
 			v.v[i] = fmaf(scale[i], (float)from[channels == 3 ? i : 0], bias[i]);

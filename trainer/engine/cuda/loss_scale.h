@@ -15,7 +15,6 @@ struct loss_scale {
 	float scale, unscale;    /* unscale = 1 / scale */
 	uint32_t good;           /* steps in a row without an overflow since the factor last changed */
 	int overflow;            /* found in this step's gradients */
-	int skip;                /* this step must not be made */
 	uint32_t patience;       /* steps without an overflow after which the factor is doubled */
 	uint64_t steps, skipped; /* of the optimiser: made, and skipped */
 };
@@ -52,25 +51,20 @@ inline int find_overflow_launch(const find_overflow &p, int sms, device_stream s
 }
 
 struct settle_step {
-	loss_scale *state;
-	update_step *step;         /* gets the corrections of the step that is to be made */
-	const volatile int *stop;  /* as in struct update */
+	step_gate *gate;           /* is closed or opened */
+	const volatile int *stop;  /* mapped host memory: non-zero forbids the step; NULL: none */
+	loss_scale *state;         /* NULL: the factor does not change */
+	update_step *step;         /* gets the corrections of the step that is to be made, where the factor changes */
 	double beta1, beta2;
 };
 
-/* One thread: whether this step is made, Adam's corrections for it, and the factor of the next step. */
-KERNEL THREADS(SETTLE_THREADS, 1) settle_step_kernel(const settle_step p)
+/* The factor of the next step, and whether this one overflowed. */
+DEVICE bool settle_scale(const settle_step &p)
 {
-	if (threadIdx.x)
-		return;
 	loss_scale s = *p.state;
-	s.skip = s.overflow;
+	const bool overflowed = s.overflow;
 	s.overflow = 0;
-	if (p.stop && *p.stop) { /* this step's gradients say nothing */
-		p.state->overflow = 0;
-		return;
-	}
-	if (s.skip) {
+	if (overflowed) {
 		s.skipped++;
 		s.good = 0;
 		s.scale = s.scale > 2 * least_loss_scale ? s.scale / 2 : least_loss_scale;
@@ -85,6 +79,22 @@ KERNEL THREADS(SETTLE_THREADS, 1) settle_step_kernel(const settle_step p)
 	}
 	s.unscale = 1 / s.scale;
 	*p.state = s;
+	return overflowed;
+}
+
+/* One thread: whether this step is made, Adam's corrections for it, and the factor of the next step. */
+KERNEL THREADS(SETTLE_THREADS, 1) settle_step_kernel(const settle_step p)
+{
+	if (threadIdx.x)
+		return;
+	if (p.stop && *p.stop) { /* this step's gradients say nothing */
+		p.gate->closed = 1;
+		if (p.state)
+			p.state->overflow = 0;
+		return;
+	}
+	p.gate->closed = p.state && settle_scale(p);
+	p.gate->passed++;
 }
 
 #endif

@@ -2,6 +2,7 @@
 #include "network.h"
 
 #include "channel_pass.h"
+#include "gate.h"
 #include "gray_stem.h"
 #include "loss_scale.h"
 #include "number.h"
@@ -39,7 +40,7 @@ struct walk {
 		if (!good)
 			return;
 		const int padded = l->c_in % 8 ? STEM_CHANNELS : l->c_in;
-		*place = { l->weight, offset(l->weight), net->copy_count, l->h_in, l->h_out, l->c_in, padded, l->c_out, l->k, l->stride, l->pad };
+		*place = { l->weight, offset(l->weight), net->copy_count, l->h_in, l->h_out, l->c_in, padded, l->c_out, l->k, l->stride, l->pad, false };
 		net->copy_count += (size_t)l->c_out * (size_t)(l->k * l->k) * (size_t)padded;
 		good = l->c_out % 8 == 0 && padded >= l->c_in;
 		next -= !good;
@@ -56,6 +57,7 @@ void walk_block(walk *w, dense_block *b, int side, int channels, int layers)
 		l->c_in = b->channels;
 		w->bn(&l->bn1);
 		w->conv(&l->conv1);
+		l->conv1.dense = true;
 		w->bn(&l->bn2);
 		w->conv(&l->conv2);
 		w->take(OP_CONCAT);
@@ -161,6 +163,18 @@ int network_make(network *net, const engine_conf *conf, error *e)
 	return 0;
 }
 
+batch_words batch_words_of(int batch)
+{
+	const size_t n = (size_t)batch;
+	batch_words at;
+	at.window = 256; /* behind the step */
+	at.weight = at.window + n * sizeof(image_window);
+	at.labels = at.weight + n * sizeof(float);
+	at.known = at.labels + n * sizeof(uint32_t);
+	at.bytes = at.known + n * sizeof(uint32_t);
+	return at;
+}
+
 size_t update_blocks(const net_plan *plan)
 {
 	size_t blocks = 0;
@@ -247,7 +261,7 @@ template <class T> size_t memory<T>::lay_out_residuals(arena *m, const network *
 	return widest;
 }
 
-template <class T> void memory<T>::lay_out(arena *m, const network *net, const engine_conf *conf, size_t partial_floats, size_t workspace_bytes)
+template <class T> void memory<T>::lay_out(arena *m, const network *net, const engine_conf *conf, size_t partial_floats, size_t workspace_bytes, float *outside)
 {
 	const net_plan *plan = conf->plan;
 	const size_t n = (size_t)conf->batch, slab_count = conf->layout->slab_count, bns = plan->n_bn_channels;
@@ -257,18 +271,25 @@ template <class T> void memory<T>::lay_out(arena *m, const network *net, const e
 	m->take(moment2, slab_count);
 	m->part = ARENA_PARAMETERS;
 	m->take(weights, slab_count);
-	m->take(slab, slab_count);
+	slab = outside;
+	if (!outside)
+		m->take(slab, slab_count);
 	m->take(copy, net->copy_count);
 	m->take(running_mean, bns);
 	m->take(running_variance, bns);
 	m->take(unbias, bns);
 	m->part = ARENA_MAPS;
-	m->take(pixels, n * source * (size_t)conf->channels);
-	m->take(labels, n);
-	m->take(known, n);
-	m->take(image_weight, n);
+	for (uint8_t *&slot : pixels)
+		m->take(slot, n * source * (size_t)conf->channels);
+	const batch_words at = batch_words_of(conf->batch);
+	m->take(words, at.bytes);
+	auto inside = [&](size_t offset) { return (void *)(words ? words + offset : nullptr); };
+	step = (update_step *)inside(0);
+	window = (image_window *)inside(at.window);
+	image_weight = (float *)inside(at.weight);
+	labels = (uint32_t *)inside(at.labels);
+	known = (uint32_t *)inside(at.known);
 	m->take(pos_weight, (size_t)plan->classes);
-	m->take(window, n);
 	m->take(stem, stem_count(net, conf));
 	const size_t widest = net->family == NET_RESNET ? lay_out_residuals(m, net, conf) : lay_out_blocks(m, net, conf);
 	m->take(scale, bns);
@@ -290,7 +311,7 @@ template <class T> void memory<T>::lay_out(arena *m, const network *net, const e
 	m->take(groups, (size_t)plan->n_params);
 	m->take(block_group, update_blocks(plan));
 	m->take(block_first, update_blocks(plan));
-	m->take(step, 1);
+	m->take(gate, 1);
 	loss_scale = nullptr;
 	if (conf->precision == PRECISION_FP16)
 		m->take(loss_scale, 1);

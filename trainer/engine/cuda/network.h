@@ -11,7 +11,7 @@ extern "C" {
 #include "engine/backend.h"
 }
 
-enum { MAX_LAYERS = 64, STEM_CHANNELS = 8, SUM_BLOCKS = 1024 };
+enum { MAX_LAYERS = 64, STEM_CHANNELS = 8, SUM_BLOCKS = 1024, STAGING_SLOTS = 2 };
 
 /* A normalisation's parameters: floats from the start of the padded order, and of its statistics. */
 struct bn_place {
@@ -24,7 +24,14 @@ struct conv_place {
 	int param;
 	size_t weight, copy;
 	int h_in, h_out, c_in, c_padded, c_out, kernel, stride, pad;
+	bool dense;                     /* a dense layer's 1×1, for which there are fused kernels */
 };
+
+/* What goes to the device with each micro-batch beside its pixels, in one copy: an update_step, then arrays of [batch] at these offsets. */
+struct batch_words {
+	size_t window, weight, labels, known, bytes;
+};
+batch_words batch_words_of(int batch);
 
 struct dense_layer {
 	bn_place bn1, bn2;
@@ -141,10 +148,12 @@ template <class T> struct memory {
 	T *copy;
 	float *running_mean, *running_variance, *unbias; /* [n_bn_channels] */
 	/* one batch */
-	uint8_t *pixels;
+	uint8_t *pixels[STAGING_SLOTS];
+	char *words;                             /* batch_words; the next ones point into it */
 	uint32_t *labels, *known;
 	float *image_weight, *pos_weight;
 	struct image_window *window;
+	struct update_step *step;
 	T *stem;
 	T *map[NET_MAX_BLOCKS], *gradient[2];    /* a block's channels side by side; gradients of even and odd blocks */
 	T *bottleneck[NET_MAX_BLOCKS][MAX_LAYERS];
@@ -159,11 +168,12 @@ template <class T> struct memory {
 	float *pooled, *logits, *dlogits, *dpooled;
 	struct weight_group *groups;             /* [n_params] in the padded order, for the update */
 	uint32_t *block_group, *block_first;     /* [update_blocks()] */
-	struct update_step *step;
+	struct step_gate *gate;
 	struct loss_scale *loss_scale;           /* NULL: gradients are not scaled */
 	void *workspace;
 
-	void lay_out(arena *a, const network *net, const engine_conf *conf, size_t partial_floats, size_t workspace_bytes);
+	/* outside: the slab, where it is not in the arena; NULL: it is. */
+	void lay_out(arena *a, const network *net, const engine_conf *conf, size_t partial_floats, size_t workspace_bytes, float *outside);
 
 private:
 	size_t lay_out_blocks(arena *a, const network *net, const engine_conf *conf);

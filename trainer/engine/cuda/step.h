@@ -77,6 +77,11 @@ template <class T> struct step {
 		if (!rc)
 			rc = per_channel_launch(kernel, p, stream);
 	}
+	template <class P> void merge(void (*kernel)(P), const P &p)
+	{
+		if (!rc)
+			rc = merge_launch(kernel, p, stream);
+	}
 	float factor() const
 	{
 		return 1.0f / (float)micros;
@@ -145,7 +150,7 @@ template <class T> struct step {
 	}
 	void finish_statistics(int parts, int channels, int stride, long count, float *mean, float *rstd, float *square)
 	{
-		per_channel(bn_statistics_kernel, { m.sums, mean, rstd, square, (double)count, 1e-5f, parts, channels, stride });
+		merge(bn_statistics_kernel, { m.sums, mean, rstd, square, (double)count, 1e-5f, parts, channels, stride });
 	}
 	/* Scale and bias of a normalisation into m.scale, m.bias. */
 	void prepare(const bn_place &bn, const float *mean, const float *rstd, const float *square)
@@ -160,7 +165,7 @@ template <class T> struct step {
 	{
 		const bn_backward_sums p = { m.sums, m.weights + bn.gamma, mean, rstd, m.slab + bn.gamma, m.slab + bn.beta, shared ? m.s1 : nullptr, shared ? m.s2 : nullptr,
 			                     m.a, m.b, m.c, unscale(), (double)count, factor(), micro != 0, first, parts, bn.channels };
-		per_channel(bn_backward_sums_kernel, p);
+		merge(bn_backward_sums_kernel, p);
 	}
 	/* The deferred correction of gradient channels [from, from + channels) of a block: from here on they are used up. */
 	void correct(int block, int from, int channels)
@@ -220,10 +225,10 @@ template <class T> struct step {
 		const engine_conf *c = conf;
 		if (net.gray) {
 			const int side = net.stem.h_in;
-			pass(gather_gray<T>{ m.pixels, m.window, m.images, c->source_size, c->plan->image_size, side }, pixels(side), GRAY_CHANNELS);
+			pass(gather_gray<T>{ m.window, m.images, c->source_size, c->plan->image_size, side }, pixels(side), GRAY_CHANNELS);
 			return;
 		}
-		gather_images<T> op = { m.pixels, m.window, m.images, {}, {}, c->source_size, c->plan->image_size, c->channels };
+		gather_images<T> op = { m.window, m.images, {}, {}, c->source_size, c->plan->image_size, c->channels };
 		for (int i = 0; i < 3; i++) {
 			op.scale[i] = (float)(1 / (255 * pixel_deviation[i]));
 			op.bias[i] = (float)(-pixel_mean[i] / pixel_deviation[i]);

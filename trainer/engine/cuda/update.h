@@ -4,6 +4,7 @@
 #define CUDA_UPDATE_H
 
 #include "device.h"
+#include "gate.h"
 
 /* A parameter in the padded order that gradients, moments and masters share. */
 struct weight_group {
@@ -30,8 +31,7 @@ struct update {
 	const weight_group *groups;
 	const uint32_t *block_group, *block_first; /* per block: its group, and its first element in it */
 	const update_step *step;
-	const volatile int *stop;           /* mapped host memory: non-zero forbids the update; NULL: none */
-	const int *skip;                    /* the same for a step that overflowed, in device memory; NULL: none */
+	const step_gate *gate;              /* NULL: nothing forbids the update */
 	void *copy;                         /* T */
 	float beta1, beta2, epsilon, weight_decay;
 	int sgd;                            /* momentum beta1, no second moment */
@@ -55,7 +55,7 @@ DEVICE float updated_weight(const update &p, const update_step &step, size_t i, 
 
 template <class T> KERNEL THREADS(UPDATE_THREADS, 1) update_kernel(const update p)
 {
-	if ((p.stop && *p.stop) || (p.skip && *p.skip))
+	if (p.gate && p.gate->closed)
 		return;
 	const weight_group group = p.groups[p.block_group[blockIdx.x]];
 	const uint32_t j = p.block_first[blockIdx.x] + threadIdx.x;
