@@ -39,7 +39,7 @@ int engine_reference_open(engine **, const engine_conf *, error *e)
 
 namespace {
 
-enum { DEADLINE = 20, BATCH = 4, SOURCE = 36, STEPS = 8, EAGER = 3 /* times that the host is asked: two steps, and the capture */ };
+enum { DEADLINE = 20, BATCH = 2, SIDE = 16, SOURCE = 20, STEPS = 8, EAGER = 3 /* times that the host is asked: two steps, and the capture */ };
 /* What ranks tell the process that forked them. */
 enum { NOTE_WORST, NOTE_HASH, NOTE_BITS, NOTE_CALLS, NOTE_STEP_MS, NOTE_DRAIN_S, NOTE_LATER_HASH, NOTE_RECOVER_S, NOTE_COMPARED };
 
@@ -233,13 +233,13 @@ void open_trainer(trainer &t, hvd *h)
 {
 	net_conf net = {};
 	net.model = "densenet";
-	net.image_size = 32;
+	net.image_size = SIDE;
 	net.classes = 5;
 	net.growth = 8;
 	net.init_channels = 16;
 	net.n_blocks = 2;
 	net.block[0] = 2;
-	net.block[1] = 2;
+	net.block[1] = 1;
 	t.h = h;
 	fine(t, net_plan_make(&t.plan, &net, &t.e), "the network");
 	fine(t, engine_layout_make(&t.layout, &t.plan, &t.e), "the layout");

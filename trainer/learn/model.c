@@ -142,7 +142,7 @@ static int open_engine(struct model *m, const struct model_conf *conf, struct er
 		.pos_weight = conf->pos_weight,
 		.loss_scale = conf->loss_scale,
 		.scale_patience = conf->scale_patience,
-		.slab = reduces ? hvd_plan_slab(m->buckets) : NULL,
+		.slab = m->buckets ? hvd_plan_slab(m->buckets) : NULL, /* of a lone GPU too, which else would have a second one */
 		.ready = reduces ? on_ready : NULL,
 		.finish = reduces ? on_finish : NULL,
 		.stream = m->kind == ENGINE_CUDA ? hvd_stream(m->world->hvd) : NULL,
