@@ -17,20 +17,6 @@
 
 #include "shim.h"
 
-extern "C" {
-#include "cuda_engine.h"
-
-int engine_cuda_open(engine **g, const engine_conf *conf, error *e)
-{
-	return chexnet_cuda_open(g, conf, e);
-}
-
-int engine_cuda_plan(const engine_conf *conf, const char *gpu, int ask_cudnn, engine_room *room, error *e)
-{
-	return chexnet_cuda_plan(conf, gpu, ask_cudnn, room, e);
-}
-}
-
 namespace {
 
 enum { MOST_RANKS = 8 };

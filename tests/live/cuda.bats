@@ -87,6 +87,28 @@ needs_python() {
 	done
 }
 
+# The CUDA engine on the shim inside the whole program: slow, so everything is small.
+shim_train() { # NAME OPTION…
+	run env LD_LIBRARY_PATH="$BUILD/cuda" CUDA_VISIBLE_DEVICES=0 timeout 200 "$BUILD/cuda/chexnet" train --engine cuda --data "$scratch/data" --growth 8 --blocks 1,1 --image-size 32 \
+		--batch 2 --epochs 1 --seed 3 --output "$scratch/$1" "${@:2}"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"cuda: CPU shim"* ]]
+}
+
+@test "training on the CUDA engine: images that stay on the device give the model that fed ones give" {
+	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
+	"$BUILD/chexnet" synth --images 60 --size 40 --out "$scratch/nih" >/dev/null
+	"$BUILD/chexnet" prepare --size 40 --format packed nih "$scratch/nih" "$scratch/data" >/dev/null
+	shim_train fed
+	shim_train kept --resident
+	[[ $output == *"resident: "*" images"* ]]
+	cmp "$scratch/fed/model.safetensors" "$scratch/kept/model.safetensors"
+	run "$BUILD/chexnet" train --resident --engine cpu --data "$scratch/data" --steps 1 --output "$scratch/cpu"
+	[ "$status" -eq 64 ]
+	[[ $output == *"there is no device to keep them on"* ]]
+}
+
 @test "a changed program is measured again" {
 	needs_python
 	mkdir -p "$scratch/bin"

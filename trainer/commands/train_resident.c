@@ -44,6 +44,8 @@ int train_keep_images(struct train *t, int threads, struct error *e)
 
 	if (!pixels)
 		fail(e, EXIT_INTERNAL, "no memory for %d images", CHUNK);
+	else if (engine_keep(t->model.engine, count, 0, NULL, 0) < 0) /* room for all, before any is read */
+		model_fail(&t->model, e);
 	for (size_t first = 0; first < count && !e->code; first += CHUNK) {
 		size_t n = count - first < CHUNK ? count - first : CHUNK;
 

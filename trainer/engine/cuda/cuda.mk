@@ -28,6 +28,18 @@ $(BUILD)/tests/test_cuda_network: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/c
 	$(CXX) $(SANITIZE) -fopenmp -o $@ $^ -lm -ldl
 TEST_BINS += $(BUILD)/tests/test_cuda_kernels $(BUILD)/tests/test_cuda_network
 
+# The whole program with it, and a driver that says there is a GPU: what the trainer makes of the engine.
+$(BUILD)/cuda/chexnet: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/cuda/shim.cpp tests/cuda/engine_shim.cpp trainer/engine/cuda/engine_cuda.cpp trainer/engine/cuda/network.cpp) \
+                       $(call objects,trainer/chexnet.c trainer/engine/cuda/devices.c $(filter-out %/cuda_load.c,$(TRAINER_SRC))) $(BUILD)/libhvd.so
+	@mkdir -p $(@D)
+	$(CXX) $(SANITIZE) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' $(TRAINER_LIBS)
+$(BUILD)/cuda/libcuda.so.1: $(BUILD)/obj/tests/cuda/driver.o
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ $^
+ifneq ($(filter %/chexnet,$(TARGETS)),)
+tests: $(BUILD)/cuda/chexnet $(BUILD)/cuda/libcuda.so.1
+endif
+
 # The same for a GPU.
 $(BUILD)/obj/nvcc/%.o: %.cpp
 	@mkdir -p $(@D)
@@ -59,7 +71,7 @@ $(BUILD)/obj/nvcc/tests/gpu/world.o: NVCC_FLAGS += -Iruntime
 $(BUILD)/gpu/gpu-world: $(BUILD)/obj/nvcc/tests/gpu/world.o $(BUILD)/obj/gpu/runtime.o $(call objects,$(WORLD_C) trainer/engine/cuda_load.c)
 	@mkdir -p $(@D)
 	$(NVCC) -o $@ $^ -Xlinker -rpath,'$$ORIGIN/..' -Xcompiler -fopenmp -lpthread -ldl -lrt
-$(BUILD)/gpu/gpu-world-cpu: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/gpu/world.cpp tests/gpu/nccl_stand_in.cpp tests/cuda/shim.cpp trainer/engine/cuda/engine_cuda.cpp \
+$(BUILD)/gpu/gpu-world-cpu: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/gpu/world.cpp tests/gpu/nccl_stand_in.cpp tests/cuda/shim.cpp tests/cuda/engine_shim.cpp trainer/engine/cuda/engine_cuda.cpp \
                             trainer/engine/cuda/network.cpp) $(BUILD)/obj/gpu/runtime_stand_in.o $(call objects,$(WORLD_C) trainer/engine/cuda/devices.c)
 	@mkdir -p $(@D)
 	$(CXX) $(SANITIZE) -fopenmp -o $@ $^ -pthread -lm -ldl -lrt
