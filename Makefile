@@ -79,7 +79,7 @@ endif
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 # spank/: the core is shared by the plugin, hvd-map and the tests; only the plugin knows Slurm
-SPANK_CORE  := $(filter-out spank/spank_hvd.c spank/client.c spank/client_tasks.c spank/slurm_nodes.c spank/stepd.c spank/task.c spank/hvd_map.c,$(wildcard spank/*.c))
+SPANK_CORE  := $(filter-out spank/spank_hvd.c spank/client.c spank/client_tasks.c spank/slurm_nodes.c spank/stepd.c spank/task.c spank/variables.c spank/hvd_map.c,$(wildcard spank/*.c))
 SPANK_SRC   := $(filter-out spank/hvd_map.c spank/svg.c spank/selfcheck.c spank/gres_conf.c,$(wildcard spank/*.c))
 
 RUNTIME_TOOLS := runtime/hvd_bench.c runtime/hvd_trace.c runtime/transport.c runtime/predict.c
@@ -178,10 +178,7 @@ $(BUILD)/tests/test_spank_%: $(BUILD)/obj/tests/unit/test_spank_%.o $(call objec
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -ldl -lm
 # The plugin's calls go through the test, which counts them and makes them fail.
-PLUGIN_WRAPS := malloc calloc open openat opendir fstat stat read gethostname access dlopen dlclose dlsym sched_setaffinity sched_getaffinity syscall
-$(BUILD)/bench/plugin_calls: $(BUILD)/obj/tests/bench/plugin_calls.o $(call objects,$(SPANK_SRC))
-	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(PLUGIN_WRAPS)) -o $@ $(filter %.o,$^) -lcmocka -ldl
+PLUGIN_WRAPS := malloc calloc strdup open openat opendir fstat stat read gethostname access dlopen dlclose dlsym sched_setaffinity sched_getaffinity syscall
 $(BUILD)/tests/test_plugin_%: $(BUILD)/obj/tests/unit/test_plugin_%.o $(call objects,$(SPANK_SRC))
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(PLUGIN_WRAPS)) -o $@ $(filter %.o,$^) -lcmocka -ldl
@@ -249,7 +246,6 @@ $(BUILD)/obj/tests/fuzz/fuzz_runtime.o: PART_CFLAGS = -pthread
 $(BUILD)/fuzz_runtime: $(call objects,tests/fuzz/fuzz_runtime.c runtime/wire.c runtime/plan_file.c runtime/transport.c)
 	$(CC) $(ALL_LDFLAGS) -o $@ $^
 
-BENCHES += $(if $(filter %/spank_hvd.so,$(TARGETS)),$(BUILD)/bench/plugin_calls)
 bench: all $(BENCHES)
 	BUILD=$(BUILD) tests/bench/run
 

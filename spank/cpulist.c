@@ -37,7 +37,10 @@ bool cpuset_empty(const struct cpuset *s)
 
 bool cpuset_equal(const struct cpuset *a, const struct cpuset *b)
 {
-	return !memcmp(a, b, sizeof *a);
+	for (int i = 0; i < CPUSET_WORDS; i++)
+		if (a->word[i] != b->word[i])
+			return false;
+	return true;
 }
 
 bool cpuset_intersects(const struct cpuset *a, const struct cpuset *b)

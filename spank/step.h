@@ -21,6 +21,7 @@ struct step {
 	bool per_task;                /* the user chose CPUs or GPUs, or only the driver knows where the GPUs are: the task sees it */
 	struct step_devices devices;
 	struct node *node;
+	char device_file[NODE_MAX_GPUS][24]; /* of node->gpu[]; empty: not known */
 	struct request *request;
 	struct plan plan;
 };

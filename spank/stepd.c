@@ -13,6 +13,7 @@
 #include "explain.h"
 #include "inventory.h"
 #include "step.h"
+#include "variables.h"
 
 struct step step;
 
@@ -114,6 +115,13 @@ void step_name_devices(void)
 		r->device[d] = step.devices.gpu[d];
 		r->instance[d] = is_instance(step.devices.token[d]) ? step.devices.token[d] : NULL;
 	}
+}
+
+static void name_device_files(void)
+{
+	for (int g = 0; g < step.node->gpus; g++)
+		if (step.node->gpu[g].minor >= 0)
+			snprintf(step.device_file[g], sizeof step.device_file[g], "/dev/nvidia%d", step.node->gpu[g].minor);
 }
 
 static void fill_request(spank_t spank, int tasks)
@@ -227,6 +235,7 @@ static void make_plan(spank_t spank)
 		step_fail(EXIT_INTERNAL, note);
 		return;
 	}
+	name_device_files();
 	if (gpus_are_divided(spank))
 		step.options.keep_gpus = 1;
 	if (capture_devices(spank))
@@ -243,6 +252,8 @@ static void make_plan(spank_t spank)
 		return;
 	}
 	step.active = !step.broken;
+	if (step.active)
+		variables_prepare(spank);
 	if (step.active)
 		report(spank, note);
 }
@@ -278,6 +289,7 @@ int stepd_user_init(spank_t spank, const struct site *site)
 
 void stepd_exit(void)
 {
+	variables_free();
 	plan_free(&step.plan);
 	free(step.request);
 	free(step.node);

@@ -14,6 +14,7 @@
 #include "explain.h"
 #include "nvml.h"
 #include "step.h"
+#include "variables.h"
 
 enum { PREFERRED_MANY = 5 /* MPOL_PREFERRED_MANY, Linux 5.15 */ };
 
@@ -28,10 +29,8 @@ static int bound_devices(spank_t spank, struct step_devices *out, char *error, s
 	bool confined = false;
 
 	for (int g = 0; g < step.node->gpus; g++) {
-		char path[32];
 		size_t n = strlen(openable);
-		snprintf(path, sizeof path, "/dev/nvidia%d", step.node->gpu[g].minor);
-		if (step.node->gpu[g].minor < 0 || (access(path, R_OK | W_OK) && errno == EPERM))
+		if (!*step.device_file[g] || (access(step.device_file[g], R_OK | W_OK) && errno == EPERM))
 			confined = true;
 		else
 			snprintf(openable + n, sizeof openable - n, "%s%d", n ? "," : "", g);
@@ -129,22 +128,24 @@ static struct task_plan *plan_in_task(spank_t spank, int local)
 
 /* ---- apply --------------------------------------------------------------------------------------- */
 
-static void apply_cpus(struct task_plan *task)
+/* Returns the CPUs that the task may then run on. */
+static struct cpuset apply_cpus(const struct task_plan *task)
 {
 	struct cpuset real = { 0 };
-	char list[512], planned[512];
+	bool planned = !cpuset_empty(&task->cpus);
+	char list[512], wanted[512];
 
-	if (cpuset_empty(&task->cpus) || step.options.keep_cpus)
-		return;
-	if (sched_setaffinity(0, sizeof task->cpus, (cpu_set_t *)&task->cpus) && !step.options.by_site)
+	if (planned && step.options.keep_cpus)
+		return task->cpus;
+	if (planned && sched_setaffinity(0, sizeof task->cpus, (const cpu_set_t *)&task->cpus) && !step.options.by_site)
 		slurm_spank_log("hvd: %s: CPUs %s cannot be set (%s): they stay as Slurm set them", step.host,
-			cpulist_print(&task->cpus, planned, sizeof planned), strerror(errno));
+			cpulist_print(&task->cpus, wanted, sizeof wanted), strerror(errno));
 	if (sched_getaffinity(0, sizeof real, (cpu_set_t *)&real))
-		return;
-	if (step.options.verbose && !cpuset_equal(&real, &task->cpus) && cpuset_within(&real, &task->cpus))
+		return task->cpus;
+	if (planned && step.options.verbose && !cpuset_equal(&real, &task->cpus) && cpuset_within(&real, &task->cpus))
 		slurm_spank_log("hvd: %s: a cpuset leaves CPUs %s of %s", step.host, cpulist_print(&real, list, sizeof list),
-			cpulist_print(&task->cpus, planned, sizeof planned));
-	task->cpus = real;
+			cpulist_print(&task->cpus, wanted, sizeof wanted));
+	return real;
 }
 
 /* Preferred, not bound: a strict binding gets jobs killed when one node's memory is full. */
@@ -161,80 +162,6 @@ static void apply_memory(const struct task_plan *task)
 		slurm_spank_log("hvd: %s: no memory preferred: %s", step.host, strerror(errno));
 }
 
-struct export {
-	spank_t spank;
-	bool failed;
-};
-
-static void export_variable(const char *name, const char *value, void *data)
-{
-	struct export *e = data;
-	if (spank_setenv(e->spank, name, value, 1) != ESPANK_SUCCESS)
-		e->failed = true;
-}
-
-/* Unless the user has set it. */
-static void export_default(const char *name, const char *value, struct export *e)
-{
-	spank_err_t rc = spank_setenv(e->spank, name, value, 0);
-	if (rc != ESPANK_SUCCESS && rc != ESPANK_ENV_EXISTS)
-		e->failed = true;
-}
-
-/* text: CPULIST_TEXT bytes, which the caller has in use already: each page that a task touches first costs it a microsecond. */
-static void export_gpus(struct export *e, const struct task_plan *task, char *text)
-{
-	size_t at = 0;
-
-	_Static_assert(TASK_MAX_DEVICES * DEVICE_TOKEN <= CPULIST_TEXT, "a list of devices has room where a list of CPUs has");
-	if (!task->devices)
-		return;
-	for (int i = 0; i < task->devices; i++)
-		at += (size_t)snprintf(text + at, CPULIST_TEXT - at, "%s%s", i ? "," : "", device_pci(step.node, step.request, task->device[i]));
-	export_variable("HVD_GPU", text, e);
-	if (step.options.keep_gpus)
-		return;
-	at = 0;
-	for (int i = 0; i < task->devices; i++)
-		at += (size_t)snprintf(text + at, CPULIST_TEXT - at, "%s%s", i ? "," : "", step.devices.token[task->device[i]]);
-	export_variable("CUDA_VISIBLE_DEVICES", text, e);
-	if (step.devices.by_index)
-		export_variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID", e);
-}
-
-/* A different NCCL_IB_HCA per rank narrows NCCL's own search, so this is done on request only. */
-static void export_nic_hint(struct export *e, const char *nic)
-{
-	char text[64];
-	if (!step.options.nic_hint)
-		return;
-	snprintf(text, sizeof text, "%s:1", nic);
-	export_default("NCCL_IB_HCA", nic, e);
-	export_default("UCX_NET_DEVICES", text, e);
-}
-
-static void export_placement(struct export *e, const struct task_plan *task)
-{
-	static const char *const policy[] = { "socket", "numa", "gpu", "none" };
-	char list[CPULIST_TEXT], threads[16];
-	struct cpuset cpus = task->cpus;
-
-	if (cpuset_empty(&cpus))
-		sched_getaffinity(0, sizeof cpus, (cpu_set_t *)&cpus);
-	export_variable("HVD_POLICY", policy[step.options.policy], e);
-	export_variable("HVD_CPUS", cpulist_print(&cpus, list, sizeof list), e);
-	if (!cpuset_empty(&task->numa))
-		export_variable("HVD_NUMA", cpulist_print(&task->numa, list, sizeof list), e);
-	snprintf(threads, sizeof threads, "%d", task->threads);
-	export_variable("HVD_THREADS", threads, e);
-	export_default("OMP_NUM_THREADS", threads, e);
-	if (task->nic >= 0) {
-		export_variable("HVD_NIC", step.node->nic[task->nic].name, e);
-		export_nic_hint(e, step.node->nic[task->nic].name);
-	}
-	export_gpus(e, task, list);
-}
-
 /* Slurm hands out GPUs to tasks by itself where --gpus-per-task implies it and nobody asked us for a binding. */
 static bool slurm_bound_gpus(spank_t spank)
 {
@@ -247,13 +174,10 @@ static bool may_open_gpus(const struct task_plan *task)
 {
 	for (int i = 0; i < task->devices && !step.options.keep_gpus; i++) {
 		int gpu = step.request->device[task->device[i]];
-		char path[32], line[128];
-		if (gpu < 0 || step.node->gpu[gpu].minor < 0)
+		char line[128];
+		if (gpu < 0 || !*step.device_file[gpu] || !access(step.device_file[gpu], R_OK | W_OK) || errno != EPERM)
 			continue;
-		snprintf(path, sizeof path, "/dev/nvidia%d", step.node->gpu[gpu].minor);
-		if (!access(path, R_OK | W_OK) || errno != EPERM)
-			continue;
-		snprintf(line, sizeof line, "GPU %s is %s, which this task may not open: is gres.conf right?", step.node->gpu[gpu].at.pci, path);
+		snprintf(line, sizeof line, "GPU %s is %s, which this task may not open: is gres.conf right?", step.node->gpu[gpu].at.pci, step.device_file[gpu]);
 		step_fail(EXIT_INTERNAL, line);
 		return false;
 	}
@@ -277,48 +201,22 @@ static void name_other_users(int local)
 	nvml_close(nvml);
 }
 
-/* Variables of ours and of Slurm that must not reach a step which this task may start. */
-static void clean_environment(struct export *e)
+static void apply(spank_t spank, int local, const struct task_plan *task)
 {
-	if (spank_unsetenv(e->spank, STEP_VARIABLE) != ESPANK_SUCCESS)
-		e->failed = true;
-	if (step.options.hide_gpus && spank_unsetenv(e->spank, "SLURM_GPU_BIND") != ESPANK_SUCCESS)
-		e->failed = true;
-}
+	struct cpuset cpus = apply_cpus(task);
 
-/* The exit status of a required plugin's failure would not be ours, and an optional one's failure is ignored. Where only
- * the site wanted a binding, the task runs without. */
-static int end_or_go_on(void)
-{
-	if (step.failure)
-		_exit(step.failure);
-	return 0;
-}
-
-static int apply(spank_t spank, struct task_plan *task)
-{
-	struct export e = { spank, false };
-
-	apply_cpus(task);
 	apply_memory(task);
-	export_placement(&e, task);
-	if (step.options.hvd)
-		options_export(&step.options, export_variable, &e);
-	clean_environment(&e);
-	if (e.failed)
+	if (variables_give(spank, step.per_task ? -1 : local, task, &cpus))
 		step_fail(EXIT_INTERNAL, "a variable cannot be set in the task");
-	return end_or_go_on();
 }
 
-int stepd_task_init(spank_t spank)
+static void bind_task(spank_t spank)
 {
 	int local = 0;
 
-	if (!step.active)
-		return end_or_go_on();
 	if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS || local < 0 || local >= step.plan.tasks) {
 		step_fail(EXIT_INTERNAL, "Slurm does not say which task this is");
-		return end_or_go_on();
+		return;
 	}
 	if (!step.per_task && slurm_bound_gpus(spank)) {
 		step.per_task = true;
@@ -327,8 +225,20 @@ int stepd_task_init(spank_t spank)
 			slurm_spank_log("hvd: %s: Slurm has bound GPUs to tasks by itself: they stay, and CPUs follow them", step.host);
 	}
 	name_other_users(local);
-	struct task_plan *task = step.per_task ? plan_in_task(spank, local) : &step.plan.task[local];
-	if (step.broken || !task || !may_open_gpus(task))
-		return end_or_go_on();
-	return apply(spank, task);
+	const struct task_plan *task = step.per_task ? plan_in_task(spank, local) : &step.plan.task[local];
+	if (!step.broken && task && may_open_gpus(task))
+		apply(spank, local, task);
+}
+
+int stepd_task_init(spank_t spank)
+{
+	if (step.active)
+		bind_task(spank);
+	/* the exit status of a required plugin's failure would not be ours, and an optional one's failure is ignored */
+	if (step.failure)
+		_exit(step.failure);
+	/* only the site wanted a binding: the task runs without */
+	if (step.broken)
+		variables_take_back(spank);
+	return 0;
 }

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the plugin costs: the same srun without the plugin, with it but without its options, and with them, of 2 and of
-# 66 tasks on one node. They take turns, N rounds. A cost is the median over the rounds of the difference to the
-# same round's srun without the plugin; the cost of a task is the slope between 2 and 66 tasks, the cost of node and
-# step what is left. Then hvd-map: on the node, and on every XML of ../shared/topologies.
+# What the plugin costs, in the real srun, slurmstepd and tasks: its callbacks alone, between those of a second plugin
+# that is loaded before and after it and looks at the clock (spank_clock.c); the same without the plugin between them.
+# Then the whole srun without the plugin, with it but without its options, and with them. They take turns, N rounds; a
+# cost of the whole srun is the median over the rounds of the difference to the same round's srun without the plugin.
+# Then hvd-map: on the node, and on every XML of ../shared/topologies.
 set -eu
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 BUILD=$(realpath "${BUILD:-build}") N=${N:-31}
@@ -12,8 +13,10 @@ dir=$BUILD/tests/tmp/bench_spank
 if [ "${1-}" != inside ]; then
 	command -v srun >/dev/null || { echo "Slurm is not installed"; exit 0; }
 	[ -e "$BUILD/spank_hvd.so" ] || { echo "spank_hvd.so is not built"; exit 0; }
-	if [ -x "$BUILD/bench/plugin_calls" ]; then "$BUILD/bench/plugin_calls"; fi
 	mkdir -p "$dir"
+	"${CC:-gcc}" -O2 -shared -fPIC -o "$dir/clock.so" tests/bench/spank_clock.c
+	ln -sf clock.so "$dir/before.so"
+	ln -sf clock.so "$dir/after.so"
 	trap 'rm -rf "$dir"' EXIT
 	contrib/cluster/hvd-cluster --dir "$dir/cluster" --nodes 1 --plugin "$BUILD/spank_hvd.so" run \
 		env BUILD="$BUILD" N="$N" bash tests/bench/spank.sh inside
@@ -38,28 +41,44 @@ median() { sort -n | awk '{ v[NR] = $1 } END { printf "%8.2f  (%.2f to %.2f)", v
 step() { srun -Q --mpi=none --overcommit --gpus=2 "$@" true; }
 share() { step --hvd-bind=socket,share "$@"; }
 
+clocked() { # FILE PLUGIN COMMAND…: with the clock around the plugin's line, or around nothing
+	printf '%s\n' "required $dir/before.so $dir/$1" "$2" "required $dir/after.so $dir/$1" >"$stack"
+	touch "$dir/$1"
+	"${@:3}" >/dev/null 2>"$dir/said" || { cat "$dir/said" >&2; exit 1; }
+}
+
+# WORD FILE: of a clock's lines that begin with WORD, the median, quartiles and number, in µs
+callbacks() {
+	awk -v w="$1" '$1 == w { print $2 }' "$2" | sort -n |
+		awk '{ v[NR] = $1 } END { printf "%8.1f  (%.1f to %.1f, %d times)", v[int((NR + 1) / 2)], v[int((NR + 3) / 4)], v[int((3 * NR + 3) / 4)], NR }'
+}
+
 for ((i = 0; i < N; i++)); do
+	clocked nothing "" step -n8
+	clocked unasked "$line" step -n8
+	clocked placement "$line" share -n8
+	clocked all "$line" share -n8 --hvd
+	clocked chosen "$line" share -n8 --hvd --cpu-bind=cores
 	echo "" >"$stack"
 	timed without2 step -n2
-	timed without66 step -n66
 	timed help_without srun --help
 	echo "$line" >"$stack"
 	timed loaded step -n2
 	timed help_loaded srun --help
 	timed bound2 share -n2
-	timed bound66 share -n66
 	timed map "$BUILD/hvd-map" --topology "$dir/cluster/topology.xml" --proc "$dir/cluster/proc" --json
 done
 cd "$dir"
-echo "one node, medians of $N rounds (quartiles), ms"
+echo "callbacks alone, µs: medians of $N rounds of 8 tasks (quartiles)"
+for what in "nothing between the clocks:nothing" "plugin, none of its options:unasked" "--hvd-bind=socket:placement" "--hvd:all" "--hvd, and the user's --cpu-bind:chosen"; do
+	echo "  ${what%:*}"
+	for part in task node srun; do echo "    $part $(callbacks $part "${what##*:}")"; done
+done
+echo "the whole srun, one node, ms: medians of $N rounds (quartiles)"
 echo "  srun of 2 tasks without the plugin          $(median <without2)"
-echo "  srun of 66 tasks without the plugin         $(median <without66)"
 echo "  plugin, none of its options: added          $(paste loaded without2 | awk '{ print $1 - $2 }' | median)"
 echo "  of that in srun (seen from srun --help)     $(paste help_loaded help_without | awk '{ print $1 - $2 }' | median)"
 echo "  --hvd-bind=socket, 2 tasks: added           $(paste bound2 without2 | awk '{ print $1 - $2 }' | median)"
-echo "  --hvd-bind=socket,share, 66 tasks: added    $(paste bound66 without66 | awk '{ print $1 - $2 }' | median)"
-echo "  of that for a task                          $(paste bound66 without66 bound2 without2 | awk '{ print ($1 - $2 - $3 + $4) / 64 }' | median)"
-echo "  of that for node and step                   $(paste bound66 without66 bound2 without2 | awk '{ print $3 - $4 - 2 * ($1 - $2 - $3 + $4) / 64 }' | median)"
 echo "hvd-map on the node                           $(median <map)"
 cd - >/dev/null
 for xml in ../shared/topologies/*.xml; do

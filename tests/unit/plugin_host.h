@@ -42,7 +42,9 @@ static uint32_t step_id;
 static char step_cores[16] = "0-7";    /* as Slurm counts them */
 static const char *visible;            /* CUDA_VISIBLE_DEVICES as Slurm sets it; NULL: the numbers of the first GPUs */
 static bool armed;                     /* calls are the plugin's, not this program's */
-static struct { char name[64], value[VALUE]; } variable[NAMES];
+static char entries[NAMES][VALUE];      /* "NAME=value"; empty: free */
+static char *environment[NAMES + 1];   /* those that are used: what S_JOB_ENV shows */
+static bool shows_a_copy;              /* S_JOB_ENV shows a copy of it */
 static struct outcome *now;            /* of the task that this process is */
 static char dir[1024];
 
@@ -97,25 +99,38 @@ spank_err_t spank_option_register(spank_t spank, struct spank_option *option)
 	return fails() ? (spank_err_t)BROKEN : ESPANK_SUCCESS;
 }
 
+/* Position in environment[], or -1. */
 static int find(const char *name)
 {
-	for (int i = 0; i < NAMES; i++)
-		if (!strcmp(variable[i].name, name))
+	size_t n = strlen(name);
+	for (int i = 0; environment[i]; i++)
+		if (!strncmp(environment[i], name, n) && environment[i][n] == '=')
 			return i;
 	return -1;
 }
 
-spank_err_t spank_setenv(spank_t spank, const char *name, const char *value, int overwrite)
+static const char *value_of(const char *name)
 {
 	int i = find(name);
+	return i < 0 ? NULL : strchr(environment[i], '=') + 1;
+}
+
+spank_err_t spank_setenv(spank_t spank, const char *name, const char *value, int overwrite)
+{
+	int i = find(name), e = 0;
 	(void)spank;
 	if (fails())
 		return (spank_err_t)BROKEN;
 	if (i >= 0 && !overwrite)
 		return ESPANK_ENV_EXISTS;
-	i = i >= 0 ? i : find("");
-	snprintf(variable[i].name, sizeof variable[i].name, "%s", name);
-	snprintf(variable[i].value, sizeof variable[i].value, "%s", value);
+	while (i < 0 && e < NAMES - 1 && entries[e][0])
+		e++;
+	for (int last = 0; i < 0; last++)
+		if (!environment[last]) {
+			environment[last] = entries[e];
+			i = last;
+		}
+	snprintf(environment[i], VALUE, "%s=%s", name, value);
 	return ESPANK_SUCCESS;
 }
 
@@ -126,22 +141,32 @@ spank_err_t spank_unsetenv(spank_t spank, const char *name)
 	if (fails())
 		return (spank_err_t)BROKEN;
 	if (i >= 0)
-		variable[i].name[0] = '\0';
+		environment[i][0] = '\0';
+	for (; i >= 0 && environment[i]; i++)
+		environment[i] = environment[i + 1];
 	return ESPANK_SUCCESS;
 }
 
 spank_err_t spank_getenv(spank_t spank, const char *name, char *buf, int size)
 {
-	int i = find(name);
+	const char *value = value_of(name);
 	(void)spank;
 	if (fails())
 		return (spank_err_t)BROKEN;
-	if (i < 0)
+	if (!value)
 		return ESPANK_ENV_NOEXIST;
-	if (strlen(variable[i].value) >= (size_t)size)
+	if (strlen(value) >= (size_t)size)
 		return ESPANK_NOSPACE;
-	strcpy(buf, variable[i].value);
+	strcpy(buf, value);
 	return ESPANK_SUCCESS;
+}
+
+static char **shown_environment(void)
+{
+	static char copies[NAMES][VALUE], *copy[NAMES + 1];
+	for (int i = 0; i <= NAMES; i++)
+		copy[i] = environment[i] ? memcpy(copies[i], environment[i], VALUE) : NULL;
+	return shows_a_copy ? copy : environment;
 }
 
 spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
@@ -161,6 +186,7 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 	case S_JOB_STEPID: *(uint32_t *)out = step_id; break;
 	case S_JOB_LOCAL_TASK_COUNT: *(uint32_t *)out = (uint32_t)tasks; break;
 	case S_JOB_LOCAL_TO_GLOBAL_ID: *(uint32_t *)out = local; break;
+	case S_JOB_ENV: *(char ***)out = shown_environment(); break;
 	case S_TASK_ID: *(int *)out = local_task; break;
 	case S_JOB_ALLOC_CORES:
 	case S_STEP_ALLOC_CORES: *(char **)out = step_cores; break;
@@ -182,6 +208,7 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 
 WRAP(void *, malloc, NULL, (size_t n), (n))
 WRAP(void *, calloc, NULL, (size_t n, size_t m), (n, m))
+WRAP(char *, strdup, NULL, (const char *text), (text))
 WRAP(int, open, -1, (const char *path, int flags), (path, flags))
 WRAP(int, openat, -1, (int at, const char *path, int flags), (at, path, flags))
 WRAP(DIR *, opendir, NULL, (const char *path), (path))
@@ -328,34 +355,43 @@ long __wrap_syscall(long number, ...)
 
 /* ---- a step -------------------------------------------------------------------------------------- */
 
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
 static void task(int local)
 {
+	int n = 0;
+
 	local_task = local;
 	now = &record->task[local];
 	armed = true;
-	int rc = slurm_spank_task_init((spank_t)variable, 0, NULL);
+	int rc = slurm_spank_task_init((spank_t)environment, 0, NULL);
 	armed = false;
-	for (int i = 0; i < NAMES; i++)
-		if (variable[i].name[0])
-			snprintf(now->variables + strlen(now->variables), TEXT - strlen(now->variables), "%s=%s\n", variable[i].name, variable[i].value);
+	while (environment[n])
+		n++;
+	qsort(environment, (size_t)n, sizeof *environment, by_text);
+	for (int i = 0; i < n; i++)
+		snprintf(now->variables + strlen(now->variables), TEXT - strlen(now->variables), "%s\n", environment[i]);
 	now->rc = rc;
 }
 
 static void start(const char *wishes)
 {
-	char topology[1100], proc[1100], *argv[] = { topology, proc };
+	char topology[1100], proc[1100], *argv[] = { topology, proc }, gpus[] = "0,1,2,3,4,5,6,7";
 
+	gpus[2 * tasks - 1] = '\0';
 	snprintf(topology, sizeof topology, "topology=%s/topology.xml", dir);
 	snprintf(proc, sizeof proc, "proc=%s/proc", dir);
 	spank_setenv(NULL, "SLURM_HVD_STEP", wishes, 1);
 	spank_setenv(NULL, "SLURM_CPU_BIND_TYPE", "mask_cpu:", 1);
 	spank_setenv(NULL, "SLURM_CPU_BIND_LIST", "0x2,0x1", 1);
-	spank_setenv(NULL, "SLURM_STEP_GPUS", "0,1,2,3,4,5,6,7", 1);
-	variable[find("SLURM_STEP_GPUS")].value[2 * tasks - 1] = '\0';
-	spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", visible ? visible : variable[find("SLURM_STEP_GPUS")].value, 1);
+	spank_setenv(NULL, "SLURM_STEP_GPUS", gpus, 1);
+	spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", visible ? visible : gpus, 1);
 	armed = true;
-	record->init_rc = slurm_spank_init((spank_t)variable, 2, argv);
-	record->user_rc = slurm_spank_user_init((spank_t)variable, 2, argv);
+	record->init_rc = slurm_spank_init((spank_t)environment, 2, argv);
+	record->user_rc = slurm_spank_user_init((spank_t)environment, 2, argv);
 	armed = false;
 }
 
@@ -384,7 +420,7 @@ static int run_step(const char *wishes, int count, int call_to_fail)
 			worst = WEXITSTATUS(status) > worst ? WEXITSTATUS(status) : worst;
 		}
 		armed = true;
-		slurm_spank_exit((spank_t)variable, 0, NULL);
+		slurm_spank_exit((spank_t)environment, 0, NULL);
 		_exit(worst);
 	}
 	assert_int_equal(waitpid(stepd, &status, 0), stepd);

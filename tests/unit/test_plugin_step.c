@@ -28,10 +28,28 @@ static void every_task_is_bound(void **state)
 		assert_int_equal(o->rc, 0);
 		assert_true(o->bound);
 		assert_true(on_socket(t % 2, &o->cpus)); /* GPUs alternate */
+		assert_non_null(strstr(o->variables, t % 2 ? "HVD_CPUS=1,3,5,7\n" : "HVD_CPUS=0,2,4,6\n"));
 		assert_non_null(strstr(o->variables, "CUDA_VISIBLE_DEVICES=GPU-"));
 		assert_null(strstr(o->variables, "SLURM_HVD_STEP"));
 	}
 	assert_string_not_equal(record->task[0].variables, record->task[1].variables);
+}
+
+/* A Slurm that shows a copy of the environment, or does not show it: the tasks get the same, only later. */
+static void variables_do_not_depend_on_how_they_are_written(void **state)
+{
+	static struct outcome good[TASKS_MAX];
+	(void)state;
+	assert_int_equal(run_step("on,hide-gpus,gpu,nic=hint,deadline=9", TASKS_MAX, 0), 0);
+	memcpy(good, record->task, sizeof good);
+	assert_null(strstr(good[0].variables, "SLURM_HVD_"));
+	assert_non_null(strstr(good[0].variables, "HVD_DEADLINE=9\n"));
+	shows_a_copy = true;
+	assert_int_equal(run_step("on,hide-gpus,gpu,nic=hint,deadline=9", TASKS_MAX, 0), 0);
+	shows_a_copy = false;
+	for (int t = 0; t < TASKS_MAX; t++)
+		assert_string_equal(good[t].variables, record->task[t].variables);
+	assert_string_not_equal(good[0].variables, good[1].variables);
 }
 
 static void a_gpu_in_use_is_named_with_its_user(void **state)
@@ -122,7 +140,7 @@ static bool counted(bool a_step)
 			start(words);
 			for (int t = 0; t < tasks; t++)
 				task(t);
-			slurm_spank_exit((spank_t)variable, 0, NULL);
+			slurm_spank_exit((spank_t)environment, 0, NULL);
 		} else {
 			fork();
 		}
@@ -236,6 +254,7 @@ int main(void)
 {
 	const struct CMUnitTest tests_of_steps[] = {
 		cmocka_unit_test(every_task_is_bound),
+		cmocka_unit_test(variables_do_not_depend_on_how_they_are_written),
 		cmocka_unit_test(a_gpu_in_use_is_named_with_its_user),
 		cmocka_unit_test(an_instance_is_placed_as_the_gpu_it_is_cut_from),
 		cmocka_unit_test(steps_that_overlap_say_so),
