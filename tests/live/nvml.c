@@ -1,10 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A libnvidia-ml.so.1 for machines without a GPU: the process $NVML_USER holds 5 GiB on the GPU with bus number 1b. */
+ * A stand-in for libnvidia-ml.so.1 on machines without a GPU: the process $NVML_USER, or the one whose number is in the
+ * file of that name, holds 5 GiB on the GPU with bus number 1b. Instances begin with the bus number of their GPU:
+ * MIG-1b000000-…. Who opens it is written to $NVML_LOG: user ids and program. */
+#define _GNU_SOURCE
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-int nvmlInit_v2(void) { return 0; }
+int nvmlInit_v2(void)
+{
+	uid_t real, effective, saved;
+	FILE *log = getenv("NVML_LOG") ? fopen(getenv("NVML_LOG"), "a") : NULL;
+
+	if (log && !getresuid(&real, &effective, &saved))
+		fprintf(log, "%u %u %u %s\n", real, effective, saved, program_invocation_short_name);
+	if (log)
+		fclose(log);
+	return 0;
+}
+
+static unsigned user_of_memory(void)
+{
+	const char *user = getenv("NVML_USER");
+	unsigned pid = user ? (unsigned)atoi(user) : 0;
+	FILE *f = user && *user == '/' ? fopen(user, "r") : NULL;
+
+	if (f && fscanf(f, "%u", &pid) != 1)
+		pid = 0;
+	if (f)
+		fclose(f);
+	return pid;
+}
+
 int nvmlShutdown(void) { return 0; }
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char *address, void **device)
@@ -15,8 +44,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *address, void **device)
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device)
 {
-	(void)uuid;
-	*device = (void *)0x1bUL;
+	*device = (void *)(strtoul(uuid + 4, NULL, 16) >> 24);
 	return 0;
 }
 
@@ -35,10 +63,9 @@ int nvmlDeviceGetPciInfo_v3(void *device, char *info)
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, void *info)
 {
 	struct { unsigned pid; unsigned long long memory; unsigned parts[2]; } one = { 0 };
-	const char *user = getenv("NVML_USER");
 
-	*count = (unsigned long)device == 0x1b && user;
-	one.pid = user ? (unsigned)atoi(user) : 0;
+	one.pid = user_of_memory();
+	*count = (unsigned long)device == 0x1b && one.pid;
 	one.memory = 5ULL << 30;
 	memcpy(info, &one, *count * sizeof one);
 	return 0;
