@@ -10,6 +10,26 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 BUILD=$(realpath "${BUILD:-build}") N=${N:-31}
 dir=$BUILD/tests/tmp/bench_spank
 
+timed() { # FILE COMMAND…: one more time in µs
+	local file=$1 begin end
+	shift
+	begin=$(date +%s%N)
+	"$@" >/dev/null 2>"$dir/said" || { cat "$dir/said" >&2; exit 1; }
+	end=$(date +%s%N)
+	echo "$(((end - begin) / 1000))" >>"$dir/$file"
+}
+
+real_machines() {
+	local xml
+	[ -d ../shared/topologies ] || { echo "hvd-map on real machines: no ../shared/topologies"; return 0; }
+	for xml in ../shared/topologies/*.xml; do
+		for ((i = 0; i < 5; i++)); do
+			timed "map_${xml##*/}" "$BUILD/hvd-map" --topology "$xml" --json
+		done
+		echo "$(sort -n "$dir/map_${xml##*/}" | sed -n 3p) ${xml##*/}"
+	done | sort -n | awk '{ v[NR] = $1 / 1000; name = $2 } END { printf "hvd-map on %d machines, medians of 5: %.1f to %.1f ms (%s)\n", NR, v[1], v[NR], name }'
+}
+
 if [ "${1-}" != inside ]; then
 	command -v srun >/dev/null || { echo "Slurm is not installed"; exit 0; }
 	[ -e "$BUILD/spank_hvd.so" ] || { echo "spank_hvd.so is not built"; exit 0; }
@@ -20,20 +40,12 @@ if [ "${1-}" != inside ]; then
 	trap 'rm -rf "$dir"' EXIT
 	contrib/cluster/hvd-cluster --dir "$dir/cluster" --nodes 1 --plugin "$BUILD/spank_hvd.so" run \
 		env BUILD="$BUILD" N="$N" bash tests/bench/spank.sh inside
+	real_machines
 	exit
 fi
 
 stack=$dir/cluster/etc/plugstack.conf
 line=$(cat "$stack")
-
-timed() { # FILE COMMAND…: one more time in µs
-	local file=$1 begin end
-	shift
-	begin=$(date +%s%N)
-	"$@" >/dev/null 2>"$dir/said" || { cat "$dir/said" >&2; exit 1; }
-	end=$(date +%s%N)
-	echo "$(((end - begin) / 1000))" >>"$dir/$file"
-}
 
 # Of the numbers on stdin: the median of the whole file, and its quartiles, in ms
 median() { sort -n | awk '{ v[NR] = $1 } END { printf "%8.2f  (%.2f to %.2f)", v[int((NR + 1) / 2)] / 1000, v[int((NR + 3) / 4)] / 1000, v[int((3 * NR + 3) / 4)] / 1000 }'; }
@@ -80,11 +92,3 @@ echo "  plugin, none of its options: added          $(paste loaded without2 | aw
 echo "  of that in srun (seen from srun --help)     $(paste help_loaded help_without | awk '{ print $1 - $2 }' | median)"
 echo "  --hvd-bind=socket, 2 tasks: added           $(paste bound2 without2 | awk '{ print $1 - $2 }' | median)"
 echo "hvd-map on the node                           $(median <map)"
-cd - >/dev/null
-for xml in ../shared/topologies/*.xml; do
-	[ -e "$xml" ] || { echo "hvd-map on real machines: no ../shared/topologies"; break; }
-	for ((i = 0; i < 5; i++)); do
-		timed "map_${xml##*/}" "$BUILD/hvd-map" --topology "$xml" --json
-	done
-	echo "$(sort -n "$dir/map_${xml##*/}" | sed -n 3p) ${xml##*/}"
-done | sort -n | awk '{ v[NR] = $1 / 1000; name = $2 } END { if (NR) printf "hvd-map on %d machines, medians of 5: %.1f to %.1f ms (%s)\n", NR, v[1], v[NR], name }'
