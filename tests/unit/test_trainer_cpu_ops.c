@@ -185,6 +185,7 @@ static void check_weight_gradient(const struct conv *c, const struct net_layer *
 	double *expected = zeros(count);
 	reference_conv_backward_weights_fp64(l, BATCH, y, dy, expected);
 	assert_int_equal(cpu_weights_finish(e, c), 0);
+	assert_int_equal(cpu_weights_settle(e), 0);
 	check_floats(c->name, "weight gradient", e->slab + param_offset(e, c->param), count, expected);
 	free(expected);
 }

@@ -285,11 +285,11 @@ static void backward_part(void *context, int task, int worker)
 		}
 }
 
-void cpu_conv3_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct behind *behind, struct acts x,
-                        struct grads g)
+int cpu_conv3_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct behind *behind, struct acts x,
+                       struct grads g)
 {
 	struct job job = { .e = e, .c = c, .bn = bn, .x = x, .dy = dy, .g = g, .behind = behind, .ranges = cpu_ranges(e, c) };
 	if (behind)
 		cpu_correction(e, behind, c->c_out, c->h_out * c->h_out);
-	cpu_team_run(e->team, c->splits * job.ranges, backward_part, &job);
+	return cpu_backward_run(e, c->splits * job.ranges, backward_part, &job);
 }

@@ -97,6 +97,7 @@ static int run_backward(struct cpu_engine *e, int micro, int micros, int announc
 	e->micros = micros;
 	e->announce = announce;
 	e->next_group = 0;
+	e->owed = NULL; /* of a step that was given up */
 	memset(e->finished, 0, (size_t)e->base.conf.layout->n_groups);
 	int rc = cpu_head_backward(e);
 	rc = rc ? rc : body[e->base.conf.plan->family].backward(e);
@@ -186,7 +187,8 @@ static int allocate_shared(struct cpu_engine *e)
 {
 	if (!(e->sums = cpu_alloc(e, (size_t)MAX_SPLITS * 3 * (size_t)e->max_channels, sizeof(float))) ||
 	    !(e->coefficients = cpu_alloc(e, 3 * (size_t)e->max_channels, sizeof(float))) ||
-	    !(e->weight_sums = cpu_alloc(e, e->weight_sums_count, sizeof(float))) || !(e->scratch = cpu_alloc(e, (size_t)e->threads, sizeof *e->scratch)))
+	    !(e->weight_sums[0] = cpu_alloc(e, e->weight_sums_count, sizeof(float))) || !(e->weight_sums[1] = cpu_alloc(e, e->weight_sums_count, sizeof(float))) ||
+	    !(e->scratch = cpu_alloc(e, (size_t)e->threads, sizeof *e->scratch)))
 		return -e->base.error->code;
 	for (int i = 0; i < e->threads; i++)
 		if (!(e->scratch[i] = cpu_alloc(e, e->scratch_count, sizeof(float))))

@@ -165,8 +165,10 @@ struct cpu_engine {
 	float *sums;                       /* [MAX_SPLITS][3][max_channels] */
 	int max_channels;
 	float *coefficients;               /* [3][max_channels] of the correction that runs */
-	float *weight_sums;                /* [splits of a conv][k²][c_in padded][c_out padded], the largest of all */
+	float *weight_sums[2];             /* [splits of a conv][k²][c_in padded][c_out padded], the largest of all */
 	size_t weight_sums_count;
+	int sums_at;                       /* which of the two the convolution that runs backward uses */
+	const struct conv *owed;           /* whose groups' gradients lie in the other and are not added yet; NULL: none */
 	void **allocations;
 	int n_allocations;
 
@@ -289,21 +291,27 @@ size_t cpu_weight_sums_count(const struct conv *c);
 float *cpu_weight_sums(const struct cpu_engine *e, const struct conv *c, int split);
 /* Adds the groups' gradients in order: to[o * c_in * k² + c * k² + t]. `scale` multiplies, `add` keeps what is there. */
 void cpu_weights_reduce(const struct cpu_engine *e, const struct conv *c, float *to, float scale, int add);
+/* The groups' gradients of c are complete. They are added while the next convolution runs backward: small tasks, for whoever has none of
+ * the large ones left. */
 int cpu_weights_finish(struct cpu_engine *e, const struct conv *c);
+/* Adds them now. */
+int cpu_weights_settle(struct cpu_engine *e);
+/* Runs tasks 0..count - 1 of a convolution's backward, then those that add what is owed. */
+int cpu_backward_run(struct cpu_engine *e, int count, cpu_task task, void *context);
 
 /* conv1.c: 1 x 1 convolutions of any step, with or without the pool before them. */
 void cpu_conv1_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at);
 /* Data gradient of dy into g through the BN before the convolution, whose sums are in c->splits parts; weight gradient into
  * cpu_weight_sums(). behind NULL: dy is corrected. */
-void cpu_conv1_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct behind *behind, struct acts x,
-                        struct grads g, int accumulate);
+int cpu_conv1_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct behind *behind, struct acts x,
+                       struct grads g, int accumulate);
 size_t cpu_conv1_scratch(const struct conv *c);
 
 /* conv3.c: 3 x 3 convolutions of step 1 and 2, alike. dy is NHWC. */
 void cpu_conv3_pack_backward(const struct conv *c, const float *w);
 void cpu_conv3_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at);
-void cpu_conv3_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct behind *behind, struct acts x,
-                        struct grads g);
+int cpu_conv3_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct behind *behind, struct acts x,
+                       struct grads g);
 size_t cpu_conv3_scratch(const struct conv *c);
 
 /* stem.c, dense.c, residual.c, head.c */

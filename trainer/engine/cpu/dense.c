@@ -169,11 +169,11 @@ static int layer_backward(struct cpu_engine *e, struct block *b, struct dense_la
 	struct grads produced = grads_slice(b->g, d->bn1.channels), middle = cpu_middle_grad(e, b);
 	struct behind behind_layer = { &b->statistics, d->bn1.channels, NULL, b->x }, behind_conv1 = { &d->statistics, 0, d->bn2.v.gamma, d->middle };
 	int rc;
-	cpu_conv3_backward(e, &d->conv2, &d->bn2, produced, &behind_layer, d->middle, middle);
-	if ((rc = cpu_weights_finish(e, &d->conv2)) || (rc = cpu_bn_finish(e, &d->bn2, &d->statistics, d->conv2.splits)))
+	if ((rc = cpu_conv3_backward(e, &d->conv2, &d->bn2, produced, &behind_layer, d->middle, middle)) || (rc = cpu_weights_finish(e, &d->conv2)) ||
+	    (rc = cpu_bn_finish(e, &d->bn2, &d->statistics, d->conv2.splits)))
 		return rc;
-	cpu_conv1_backward(e, &d->conv1, &d->bn1, middle, &behind_conv1, b->x, b->g, 1);
-	rc = cpu_bn_finish(e, &d->bn1, &b->statistics, d->conv1.splits);
+	rc = cpu_conv1_backward(e, &d->conv1, &d->bn1, middle, &behind_conv1, b->x, b->g, 1);
+	rc = rc ? rc : cpu_bn_finish(e, &d->bn1, &b->statistics, d->conv1.splits);
 	return rc ? rc : cpu_weights_finish(e, &d->conv1);
 }
 
@@ -184,8 +184,7 @@ static int transition_backward(struct cpu_engine *e, struct block *b)
 	int rc;
 	if (b->h & 1) /* the last row and column feed no mean */
 		memset(b->g.data, 0, (size_t)e->count * (size_t)(b->h * b->h) * (size_t)b->g.stride * sizeof *b->g.data);
-	cpu_conv1_backward(e, &b->transition, &b->out_bn, b[1].g, &behind, b->x, b->g, 0);
-	if ((rc = cpu_weights_finish(e, &b->transition)))
+	if ((rc = cpu_conv1_backward(e, &b->transition, &b->out_bn, b[1].g, &behind, b->x, b->g, 0)) || (rc = cpu_weights_finish(e, &b->transition)))
 		return rc;
 	return cpu_bn_finish(e, &b->out_bn, &b->statistics, b->transition.splits);
 }

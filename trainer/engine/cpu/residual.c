@@ -208,18 +208,17 @@ static int block_backward(struct cpu_engine *e, struct residual *b, struct grads
 		rc = bn_backward(e, &b->shortcut_bn, &b->shortcut_statistics, b->shortcut_y, out, out);
 	if (rc)
 		return rc;
-	cpu_conv1_backward(e, &b->conv[2], &b->bn[1], branch, NULL, b->y[1], second, 0);
-	if ((rc = cpu_weights_finish(e, &b->conv[2])) || (rc = cpu_bn_finish(e, &b->bn[1], &b->statistics[1], b->conv[2].splits)))
+	if ((rc = cpu_conv1_backward(e, &b->conv[2], &b->bn[1], branch, NULL, b->y[1], second, 0)) || (rc = cpu_weights_finish(e, &b->conv[2])) ||
+	    (rc = cpu_bn_finish(e, &b->bn[1], &b->statistics[1], b->conv[2].splits)))
 		return rc;
-	cpu_conv3_backward(e, &b->conv[1], &b->bn[0], second, &behind_conv2, b->y[0], first);
-	if ((rc = cpu_weights_finish(e, &b->conv[1])) || (rc = cpu_bn_finish(e, &b->bn[0], &b->statistics[0], b->conv[1].splits)))
+	if ((rc = cpu_conv3_backward(e, &b->conv[1], &b->bn[0], second, &behind_conv2, b->y[0], first)) || (rc = cpu_weights_finish(e, &b->conv[1])) ||
+	    (rc = cpu_bn_finish(e, &b->bn[0], &b->statistics[0], b->conv[1].splits)))
 		return rc;
-	cpu_conv1_backward(e, &b->conv[0], identity, first, &behind_conv1, b->x, in, 0);
-	if ((rc = cpu_weights_finish(e, &b->conv[0])))
+	if ((rc = cpu_conv1_backward(e, &b->conv[0], identity, first, &behind_conv1, b->x, in, 0)) || (rc = cpu_weights_finish(e, &b->conv[0])))
 		return rc;
 	if (b->shortcut.forward) {
-		cpu_conv1_backward(e, &b->shortcut, identity, out, NULL, b->x, in, 1);
-		return cpu_weights_finish(e, &b->shortcut);
+		rc = cpu_conv1_backward(e, &b->shortcut, identity, out, NULL, b->x, in, 1);
+		return rc ? rc : cpu_weights_finish(e, &b->shortcut);
 	}
 	struct pass pass = { .e = e, .b = b, .from = out, .to = in };
 	cpu_team_run(e->team, cpu_splits(e), add_shortcut, &pass);

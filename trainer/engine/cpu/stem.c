@@ -252,6 +252,6 @@ int cpu_stem_backward(struct cpu_engine *e)
 		return rc;
 	struct behind behind = behind_stem(s);
 	cpu_correction(e, &behind, s->conv.c_out, s->h * s->h);
-	cpu_team_run(e->team, s->conv.splits, weights_part, e);
-	return unfold_gradient(e);
+	rc = cpu_backward_run(e, s->conv.splits, weights_part, e);
+	return rc ? rc : unfold_gradient(e);
 }

@@ -91,29 +91,40 @@ int cpu_range_start(const struct conv *c, int range, int ranges)
 
 float *cpu_weight_sums(const struct cpu_engine *e, const struct conv *c, int split)
 {
-	return e->weight_sums + (size_t)split * cpu_weight_sums_count(c);
+	return e->weight_sums[e->sums_at] + (size_t)split * cpu_weight_sums_count(c);
 }
 
 struct reduction {
 	const struct cpu_engine *e;
 	const struct conv *c;
+	const float *sums;
 	float *to, scale;
 	int add;
 };
 
-static void reduce_outputs(void *context, int task, int worker)
+/* Input channels of one task. */
+enum { REDUCED = 4 * LANES };
+
+static int reductions(const struct conv *c)
+{
+	return round_up(c->c_out, LANES) / LANES * ((c->c_in + REDUCED - 1) / REDUCED);
+}
+
+/* 16 outputs of REDUCED inputs. */
+static void reduce(void *context, int task, int worker)
 {
 	const struct reduction *j = context;
 	const struct conv *c = j->c;
-	int taps = c->k * c->k, in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), block = task * LANES;
+	int taps = c->k * c->k, in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), block = task % (out / LANES) * LANES;
+	int from_channel = task / (out / LANES) * REDUCED, to_channel = from_channel + REDUCED < c->c_in ? from_channel + REDUCED : c->c_in;
 	int outputs = c->c_out - block < LANES ? c->c_out - block : LANES;
 	size_t part = cpu_weight_sums_count(c);
 	uint64_t start = profile_start(j->e->profile);
-	for (int ch = 0; ch < c->c_in; ch += LANES) {
-		int inputs = c->c_in - ch < LANES ? c->c_in - ch : LANES;
+	for (int ch = from_channel; ch < to_channel; ch += LANES) {
+		int inputs = to_channel - ch < LANES ? to_channel - ch : LANES;
 		for (int t = 0; t < taps; t++) {
 			float sum[LANES][LANES] = { 0 };
-			const float *from = j->e->weight_sums + ((size_t)t * (size_t)in + (size_t)ch) * (size_t)out + (size_t)block;
+			const float *from = j->sums + ((size_t)t * (size_t)in + (size_t)ch) * (size_t)out + (size_t)block;
 			for (int s = 0; s < c->splits; s++, from += part)
 				for (int i = 0; i < inputs; i++)
 					for (int o = 0; o < LANES; o++)
@@ -129,12 +140,50 @@ static void reduce_outputs(void *context, int task, int worker)
 
 void cpu_weights_reduce(const struct cpu_engine *e, const struct conv *c, float *to, float scale, int add)
 {
-	struct reduction job = { e, c, to, scale, add };
-	cpu_team_run(e->team, round_up(c->c_out, LANES) / LANES, reduce_outputs, &job);
+	struct reduction job = { e, c, e->weight_sums[e->sums_at], to, scale, add };
+	cpu_team_run(e->team, reductions(c), reduce, &job);
 }
 
 int cpu_weights_finish(struct cpu_engine *e, const struct conv *c)
 {
-	cpu_weights_reduce(e, c, e->slab + param_offset(e, c->param), 1 / (float)e->micros, e->micro > 0);
+	int rc = cpu_weights_settle(e);
+	e->owed = c;
+	e->sums_at = !e->sums_at;
+	return rc;
+}
+
+/* A loop of two kinds of task, the large ones first. */
+struct run {
+	int count;
+	cpu_task task;
+	void *context;
+	struct reduction reduction;
+};
+
+static void run_task(void *context, int task, int worker)
+{
+	struct run *r = context;
+	if (task < r->count)
+		r->task(r->context, task, worker);
+	else
+		reduce(&r->reduction, task - r->count, worker);
+}
+
+int cpu_backward_run(struct cpu_engine *e, int count, cpu_task task, void *context)
+{
+	const struct conv *c = e->owed;
+	if (!c) {
+		cpu_team_run(e->team, count, task, context);
+		return 0;
+	}
+	struct run run = { count, task, context,
+		           { e, c, e->weight_sums[!e->sums_at], e->slab + param_offset(e, c->param), 1 / (float)e->micros, e->micro > 0 } };
+	cpu_team_run(e->team, count + reductions(c), run_task, &run);
+	e->owed = NULL;
 	return cpu_gradient_written(e, c->param);
+}
+
+int cpu_weights_settle(struct cpu_engine *e)
+{
+	return cpu_backward_run(e, 0, NULL, NULL);
 }
