@@ -68,8 +68,9 @@ static int explain(const struct conf *conf, const char *path, struct error *e)
 		printf("\npairs of images of the same patient in a batch of %d, %zu training images:\n"
 		       "  by chance                                         %8.2f\n"
 		       "  here                                              %8.2f\n"
-		       "  files of 256 in the order of names, buffer of 500 %8.2f\n",
-		       conf->batch, n, q.chance, q.keyed, q.buffered);
+		       "  old: files of 256 by name, buffer of 500          %8.2f\n"
+		       "  new: ten such files in turn, buffer of 500        %8.2f\n",
+		       conf->batch, n, q.chance, q.keyed, q.old, q.new);
 	origin_close(&o);
 	return rc;
 }

@@ -88,21 +88,22 @@ static double pairs_per_batch(const uint32_t *patients, size_t n, size_t batch)
 
 enum { FILE_RECORDS = 256, FILES_AT_ONCE = 10, BUFFER = 500 };
 
-/* What a shuffle buffer gives out when records come from FILES_AT_ONCE files in turn. */
-static void buffered_order(const uint32_t *by_name, size_t n, uint64_t seed, uint32_t *out)
+/* What a shuffle buffer gives out when records come from `at_once` files in turn: the new approach, whose files are shuffled, and
+ * with one file at a time the old one, whose files are not. */
+static void buffered_order(const uint32_t *by_name, size_t n, int at_once, uint64_t seed, uint32_t *out)
 {
 	size_t files = (n + FILE_RECORDS - 1) / FILE_RECORDS, taken[FILES_AT_ONCE] = { 0 }, file[FILES_AT_ONCE], next_file = 0, given = 0, read = 0;
 	uint32_t buffer[BUFFER];
 	size_t held = 0;
 	struct stream s = stream_open(seed, 0);
 
-	for (int k = 0; k < FILES_AT_ONCE; k++)
+	for (int k = 0; k < at_once; k++)
 		file[k] = next_file++;
 	for (size_t turn = 0; given < n; turn++) {
-		int k = (int)(turn % FILES_AT_ONCE);
+		int k = (int)(turn % (size_t)at_once);
 		if (read < n && file[k] < files) {
-			/* the order of files is shuffled; that of records within a file is not */
-			size_t at = order_sample(seed, files, file[k]) * FILE_RECORDS + taken[k]++;
+			/* the order of records within a file is never shuffled */
+			size_t which = at_once > 1 ? order_sample(seed, files, file[k]) : file[k], at = which * FILE_RECORDS + taken[k]++;
 			if (at < n) {
 				buffer[held++] = by_name[at];
 				read++;
@@ -141,8 +142,10 @@ int shuffle_measure(struct shuffle_quality *q, const struct sample *samples, siz
 		for (size_t i = 0; i < n; i++)
 			order[i] = samples[order_sample(seed, n, i)].patient;
 		q->keyed = pairs_per_batch(order, n, (size_t)batch);
-		buffered_order(by_name, n, seed, order);
-		q->buffered = pairs_per_batch(order, n, (size_t)batch);
+		buffered_order(by_name, n, 1, seed, order);
+		q->old = pairs_per_batch(order, n, (size_t)batch);
+		buffered_order(by_name, n, FILES_AT_ONCE, seed, order);
+		q->new = pairs_per_batch(order, n, (size_t)batch);
 	}
 	free(sorted);
 	free(by_name);

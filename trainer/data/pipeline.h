@@ -20,7 +20,9 @@ int rate_of_decoding(struct rate *r, const struct origin *o, int size, int threa
 /* Mean number of pairs of images of the same patient in a batch, over one epoch. */
 struct shuffle_quality {
 	double keyed;     /* order_sample(), which this program uses */
-	double buffered;  /* files of 256 in the order of names, 10 read in turn, a shuffle buffer of 500: the reference trainer's */
+	/* The reference article's, one rank, files of 256 records in the order of names, a shuffle buffer of 500: one file after the
+	 * other; ten read in turn. */
+	double old, new;
 	double chance;    /* expected of a uniform shuffle */
 };
 int shuffle_measure(struct shuffle_quality *q, const struct sample *samples, size_t n, int batch, uint64_t seed, struct error *e);
