@@ -194,7 +194,7 @@ $(BUILD)/tests/test_trainer_window: LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_c
 $(BUILD)/tests/test_trainer_sequence: LDFLAGS += -Wl,--wrap=pthread_create
 
 # The CPU engine and its reference with double for float: what the algorithm does apart from rounding.
-FP64_SRC := $(filter-out %/baseline.c %/kernels_avx512.c,$(wildcard trainer/error.c trainer/net/*.c trainer/engine/engine.c trainer/engine/layout.c \
+FP64_SRC := $(filter-out %/baseline.c %/kernels_avx512.c %/amx_processor.c %/amx_emulated.c %/amx_choice.c,$(wildcard trainer/error.c trainer/net/*.c trainer/engine/engine.c trainer/engine/layout.c \
             trainer/engine/reference/*.c trainer/engine/cpu/*.c))
 $(BUILD)/fp64/%.o: %.c
 	@mkdir -p $(@D)
