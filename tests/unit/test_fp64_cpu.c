@@ -10,6 +10,15 @@ const struct cpu_kernels *cpu_kernels_best(void)
 	return &cpu_kernels_portable;
 }
 
+/* bf16 only. */
+const struct cpu_amx cpu_amx_emulated;
+
+const struct cpu_amx *cpu_amx_best(const char **why)
+{
+	*why = NULL;
+	return NULL;
+}
+
 int cpu_baseline_open(struct engine **engine, const struct engine_conf *conf, const struct engine_ops *fused, struct error *e)
 {
 	(void)engine;

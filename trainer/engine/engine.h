@@ -25,6 +25,7 @@ enum optimizer { OPTIMIZER_ADAM, OPTIMIZER_SGD };
 enum engine_variant {
 	VARIANT_BEST,    /* the kernels that suit this machine's CPU features */
 	VARIANT_PORTABLE,/* CPU engine: the plain C version of every kernel */
+	VARIANT_AMX,     /* CPU engine in bf16: its kernels for AMX on tiles in plain C; for tests */
 	VARIANT_BASELINE /* CPU engine: a step of plain library primitives, the rival in `make bench` */
 };
 

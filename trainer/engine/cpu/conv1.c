@@ -17,10 +17,18 @@ struct chunk {
 	int pixels;
 };
 
+/* Of what cpu_multiply() writes for a chunk. */
+static int result_rows(const struct conv *c)
+{
+	return c->tiles ? round_up(CHUNK, AMX_ROWS) : CHUNK;
+}
+
 size_t cpu_conv1_scratch(const struct conv *c)
 {
 	size_t in = (size_t)round_up(c->c_in, LANES), out = (size_t)round_up(c->c_out, LANES);
-	size_t forward = (in + out) * CHUNK, backward = (out + RESULT_STRIDE + CHANNEL_GROUP) * CHUNK;
+	size_t rows = (size_t)result_rows(c);
+	size_t forward = in * CHUNK + out * rows, backward = (out + CHANNEL_GROUP) * CHUNK + RESULT_STRIDE * rows;
+	backward += cpu_tile_room(c, CHUNK, CHANNEL_GROUP, CHUNK, NULL).floats;
 	return forward > backward ? forward : backward;
 }
 
@@ -76,11 +84,13 @@ static void forward_part(void *context, int part, int worker)
 	const struct conv *c = j->c;
 	int parts = cpu_splits(e), in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES);
 	float *packed = e->scratch[worker], *result = packed + (size_t)in * CHUNK;
+	struct grads map = { packed, LANES, CHUNK * LANES };
 	struct moments m = cpu_moments(e, part);
 	size_t pixels = (size_t)c->h_out * (size_t)c->h_out, start = (size_t)part_start(part, parts, e->count) * pixels;
 	size_t end = (size_t)part_start(part + 1, parts, e->count) * pixels;
 	struct chunk chunk, next;
 	size_t p = start;
+	cpu_tiles_begin(e, c);
 	for (int more = next_chunk(c, &p, end, &next); more;) {
 		chunk = next;
 		more = next_chunk(c, &p, end, &next);
@@ -88,13 +98,15 @@ static void forward_part(void *context, int part, int worker)
 		uint64_t t = profile_start(e->profile);
 		pack_input(e, c, &j->bn->v, j->x, &chunk, packed);
 		t = profile_add(e->profile, worker, WORK_BN, t);
-		cpu_multiply(e, c->forward, c->c_out, 1, one_tap, in / LANES, CHUNK * LANES, packed, chunk.pixels, result, out,
+		cpu_narrow(e, c, chunk.pixels, c->c_in, map, map);
+		cpu_multiply(e, c, c->forward, c->c_out, 1, one_tap, in / LANES, CHUNK * LANES, packed, chunk.pixels, result, out,
 		             more ? &ahead : NULL);
 		t = profile_add(e->profile, worker, WORK_FORWARD, t);
 		e->kernels->at[e->storage].finish(chunk.pixels, c->c_out, result, out, acts_at(e, j->y, chunk.out), j->y.stride, e->training ? &m : NULL,
 		                                  chunk.out == start);
 		profile_add(e->profile, worker, WORK_BN, t);
 	}
+	cpu_tiles_end(e, c);
 }
 
 void cpu_conv1_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at)
@@ -124,9 +136,14 @@ static void finish_backward(const struct job *j, const struct chunk *chunk, int 
 }
 
 /* Packed pixels times packed gradients, added to the sums of a group of channels. */
-static void add_weights(const struct cpu_engine *e, const struct conv *c, int pixels, int channels, const float *packed, struct grads grad, float *sums)
+static void add_weights(const struct cpu_engine *e, const struct conv *c, int pixels, int channels, const float *packed, struct grads grad,
+                        const struct tile_room *room, float *sums)
 {
 	int out = round_up(c->c_out, LANES);
+	if (c->tiles) {
+		cpu_tile_weights(e, c, room, pixels, 1, one_tap, channels, pixels, packed, CHUNK * LANES, sums, 0);
+		return;
+	}
 	for (int o = 0; o < out; o += PANEL)
 		for (int k = 0; k < round_up(channels, LANES) / LANES; k++)
 			e->kernels->outer(pixels, out - o > LANES ? PANEL : LANES, packed + k * CHUNK * LANES, grad.data + o / LANES * grad.plane,
@@ -151,10 +168,13 @@ static void backward_part(void *context, int task, int worker)
 	const struct conv *c = j->c;
 	int split = task / j->ranges, from = cpu_range_start(c, task % j->ranges, j->ranges), to = cpu_range_start(c, task % j->ranges + 1, j->ranges);
 	int out = round_up(c->c_out, LANES);
-	float *gradient = e->scratch[worker], *result = gradient + (size_t)out * CHUNK, *packed = result + RESULT_STRIDE * CHUNK;
+	float *gradient = e->scratch[worker], *result = gradient + (size_t)out * CHUNK, *packed = result + RESULT_STRIDE * result_rows(c);
+	struct grads room_for_gradient = { gradient, LANES, CHUNK * LANES };
+	struct tile_room room = cpu_tile_room(c, CHUNK, CHANNEL_GROUP, CHUNK, packed + CHANNEL_GROUP * CHUNK);
 	float *sums = cpu_weight_sums(e, c, split), *sum, *dot;
 	memset(sums + (size_t)from * (size_t)out, 0, (size_t)round_up(to - from, LANES) * (size_t)out * sizeof *sums);
 	cpu_bn_sums(e, split, from, to, &sum, &dot);
+	cpu_tiles_begin(e, c);
 	size_t pixels = (size_t)c->h_out * (size_t)c->h_out, end = (size_t)part_start(split + 1, c->splits, e->count) * pixels;
 	struct chunk chunk;
 	for (size_t p = (size_t)part_start(split, c->splits, e->count) * pixels; next_chunk(c, &p, end, &chunk);) {
@@ -162,21 +182,24 @@ static void backward_part(void *context, int task, int worker)
 		uint64_t t = profile_start(e->profile);
 		if (j->behind || grad.stride != LANES) {
 			cpu_pack_gradient(e, j->behind, chunk.pixels, c->c_out, j->dy, chunk.out, gradient, CHUNK * LANES);
-			grad = (struct grads){ gradient, LANES, CHUNK * LANES };
+			grad = room_for_gradient;
 		}
+		cpu_tile_gradient(e, c, &room, chunk.pixels, grad);
+		grad = cpu_narrow(e, c, chunk.pixels, c->c_out, grad, room_for_gradient);
 		t = profile_add(e->profile, worker, WORK_BN, t);
 		for (int channel = from; channel < to; channel += CHANNEL_GROUP) {
 			int channels = to - channel < CHANNEL_GROUP ? to - channel : CHANNEL_GROUP;
 			struct ahead ahead = backward_ahead(j, &chunk, channel, channels);
-			cpu_multiply(e, c->backward + (size_t)channel * (size_t)out, channels, 1, one_tap, out / LANES, grad.plane, grad.data, chunk.pixels, result,
+			cpu_multiply(e, c, c->backward + cpu_panels_count(c, c->c_out, channel, 1), channels, 1, one_tap, out / LANES, grad.plane, grad.data, chunk.pixels, result,
 			             RESULT_STRIDE, &ahead);
 			t = profile_add(e->profile, worker, WORK_DATA, t);
 			finish_backward(j, &chunk, channel, channels, result, sum + channel, dot + channel, packed);
 			t = profile_add(e->profile, worker, WORK_BN, t);
-			add_weights(e, c, chunk.pixels, channels, packed, grad, sums + (size_t)channel * (size_t)out);
+			add_weights(e, c, chunk.pixels, channels, packed, grad, &room, sums + (size_t)channel * (size_t)out);
 			t = profile_add(e->profile, worker, WORK_WEIGHTS, t);
 		}
 	}
+	cpu_tiles_end(e, c);
 }
 
 int cpu_conv1_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct behind *behind, struct acts x,

@@ -85,12 +85,24 @@ static int backward_rows(const struct conv *c)
 	return band_rows(c, phase_count(c) * CHANNEL_GROUP + round_up(c->c_out, LANES));
 }
 
+/* Output pixels of a band with the border between its lines: the gradient's border is zero, so they are summed as one run. */
+static int run_of(const struct conv *c, const struct band *b)
+{
+	return b->rows * (int)(b->pitch / LANES) - border(c) - 1;
+}
+
+static struct tile_room tile_room_of(const struct conv *c, const struct band *b, float *at)
+{
+	return cpu_tile_room(c, run_of(c, b), CHANNEL_GROUP, phase_count(c) * (int)(b->plane / LANES), at);
+}
+
 size_t cpu_conv3_scratch(const struct conv *c)
 {
 	struct band f = band_of(c, 0, forward_rows(c)), b = band_of(c, 0, backward_rows(c));
 	size_t in = (size_t)round_up(c->c_in, LANES), out = (size_t)round_up(c->c_out, LANES), phases = (size_t)phase_count(c), h = (size_t)c->h_out;
-	size_t forward = phases * (size_t)f.plane * in / LANES + (size_t)f.rows * h * out;
-	size_t backward = (size_t)b.plane * (phases * CHANNEL_GROUP + out) / LANES + h * RESULT_STRIDE;
+	size_t spare = c->tiles ? AMX_ROWS - 1 : 0; /* pixels that a multiplication may write behind the last */
+	size_t forward = phases * (size_t)f.plane * in / LANES + ((size_t)f.rows * h + spare) * out;
+	size_t backward = (size_t)b.plane * (phases * CHANNEL_GROUP + out) / LANES + (h + spare) * RESULT_STRIDE + tile_room_of(c, &b, NULL).floats;
 	return forward > backward ? forward : backward;
 }
 
@@ -171,21 +183,25 @@ static void forward_part(void *context, int part, int worker)
 	const struct conv *c = j->c;
 	int parts = cpu_splits(e), blocks = round_up(c->c_in, LANES) / LANES, out = round_up(c->c_out, LANES), h = c->h_out, rows = forward_rows(c), first = 1;
 	struct moments m = cpu_moments(e, part);
+	cpu_tiles_begin(e, c);
 	for (int n = part_start(part, parts, e->count); n < part_start(part + 1, parts, e->count); n++)
 		for (int row = 0; row < h; row += rows, first = 0) {
 			struct band b = band_of(c, row, rows);
 			ptrdiff_t plane = phase_count(c) * b.plane;
 			float *packed = e->scratch[worker], *result = packed + plane * blocks;
+			struct grads map = { packed, LANES, plane };
 			uint64_t t = profile_start(e->profile);
 			pack_values(e, c, &b, c->c_in, n, &j->bn->v, j->x, packed);
 			t = profile_add(e->profile, worker, WORK_BN, t);
+			cpu_narrow(e, c, (int)(plane / LANES), c->c_in, map, map);
 			for (int r = 0; r < b.rows; r++)
-				cpu_multiply(e, c->forward, c->c_out, MAX_TAPS, b.tap, blocks, plane, packed + r * b.pitch, h, result + r * h * out, out, NULL);
+				cpu_multiply(e, c, c->forward, c->c_out, MAX_TAPS, b.tap, blocks, plane, packed + r * b.pitch, h, result + r * h * out, out, NULL);
 			t = profile_add(e->profile, worker, WORK_FORWARD, t);
 			e->kernels->at[e->storage].finish(b.rows * h, c->c_out, result, out, acts_at(e, j->y, (size_t)n * (size_t)(h * h) + (size_t)(row * h)),
 			                                  j->y.stride, e->training ? &m : NULL, first);
 			profile_add(e->profile, worker, WORK_BN, t);
 		}
+	cpu_tiles_end(e, c);
 }
 
 void cpu_conv3_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at)
@@ -195,21 +211,30 @@ void cpu_conv3_forward(struct cpu_engine *e, const struct conv *c, const struct 
 	cpu_statistics_finish(e, s, at, c->c_out, c->h_out * c->h_out);
 }
 
-void cpu_conv3_pack_backward(const struct conv *c, const float *w)
+void cpu_conv3_pack_backward(const struct cpu_engine *e, const struct conv *c, const float *w)
 {
 	const struct phase *phase = phases_of(c);
-	size_t tap = (size_t)round_up(c->c_in, LANES) * (size_t)round_up(c->c_out, LANES);
 	float *to = c->backward;
-	for (int p = 0; p < phase_count(c); to += (size_t)phase[p++].taps * tap)
-		cpu_pack_panels(to, w, c->c_out, c->c_in, phase[p].taps, phase[p].tap, (ptrdiff_t)c->c_in * MAX_TAPS, MAX_TAPS);
+	for (int p = 0; p < phase_count(c); to += cpu_panels_count(c, c->c_out, c->c_in, phase[p++].taps))
+		cpu_pack_panels(e, c, to, w, c->c_out, c->c_in, phase[p].taps, phase[p].tap, (ptrdiff_t)c->c_in * MAX_TAPS, MAX_TAPS);
 }
 
-/* The gradient's border is zero, so a band's rows and the border between them are summed as one run. */
-static void add_weights(const struct cpu_engine *e, const struct conv *c, const struct band *b, int channels, const float *values, const float *grads,
-                        float *sums)
+/* The gradient of a band's first output pixel. */
+static struct grads first_of(const struct conv *c, const struct band *b, float *grads)
 {
-	int in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), run = b->rows * (int)(b->pitch / LANES) - border(c) - 1;
-	const float *first = grads + border(c) * (b->pitch + LANES);
+	return (struct grads){ grads + border(c) * (b->pitch + LANES), LANES, b->plane };
+}
+
+static void add_weights(const struct cpu_engine *e, const struct conv *c, const struct band *b, int channels, const float *values, float *grads,
+                        const struct tile_room *room, float *sums)
+{
+	int in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), run = run_of(c, b);
+	const float *first = first_of(c, b, grads).data;
+	if (c->tiles) {
+		ptrdiff_t plane = phase_count(c) * b->plane;
+		cpu_tile_weights(e, c, room, run, MAX_TAPS, b->tap, channels, (int)(plane / LANES), values, plane, sums, (size_t)in * (size_t)out);
+		return;
+	}
 	for (int o = 0; o < out; o += PANEL)
 		for (int k = 0; k < round_up(channels, LANES) / LANES; k++)
 			for (int p = 0; p < run; p += RUN)
@@ -225,7 +250,7 @@ static void backward_row(const struct job *j, const struct band *b, int n, int r
 {
 	const struct cpu_engine *e = j->e;
 	const struct conv *c = j->c;
-	size_t in = (size_t)round_up(c->c_in, LANES), out = (size_t)round_up(c->c_out, LANES);
+	int out = round_up(c->c_out, LANES);
 	struct bn_vectors v = bn_slice(&j->bn->v, channel);
 	const float *panels = c->backward;
 	for (int p = 0; p < phase_count(c); p++) {
@@ -240,14 +265,14 @@ static void backward_row(const struct job *j, const struct band *b, int n, int r
 			to.data += channel / LANES * to.plane;
 			to.stride *= c->stride;
 			uint64_t t = profile_start(e->profile);
-			cpu_multiply(e, panels + (size_t)channel * (size_t)phase->taps * out, channels, phase->taps, tap, (int)out / LANES, b->plane,
+			cpu_multiply(e, c, panels + cpu_panels_count(c, c->c_out, channel, phase->taps), channels, phase->taps, tap, out / LANES, b->plane,
 			             packed + r * b->pitch, pixels, result, RESULT_STRIDE, NULL);
 			t = profile_add(e->profile, worker, WORK_DATA, t);
 			e->kernels->at[e->storage].bn_backward(pixels, channels, result, RESULT_STRIDE, acts_at(e, acts_slice(e, j->x, channel), pixel),
 			                                       c->stride * j->x.stride, &v, NULL, 0, to, sum, dot, NULL, 0);
 			profile_add(e->profile, worker, WORK_BN, t);
 		}
-		panels += (size_t)phase->taps * in * out;
+		panels += cpu_panels_count(c, c->c_out, c->c_in, phase->taps);
 	}
 }
 
@@ -263,13 +288,18 @@ static void backward_part(void *context, int task, int worker)
 	for (int t = 0; t < MAX_TAPS; t++)
 		memset(sums + (size_t)(t * in + from) * (size_t)out, 0, (size_t)round_up(to - from, LANES) * (size_t)out * sizeof *sums);
 	cpu_bn_sums(e, split, from, to, &sum, &dot);
+	cpu_tiles_begin(e, c);
 	for (int n = part_start(split, c->splits, e->count); n < part_start(split + 1, c->splits, e->count); n++)
 		for (int row = 0; row < c->h_out; row += rows) {
 			struct band b = band_of(c, row, rows);
 			float *grads = e->scratch[worker], *values = grads + b.plane * (out / LANES);
 			float *result = values + phase_count(c) * b.plane * (CHANNEL_GROUP / LANES);
+			struct grads gradient = { grads, LANES, b.plane };
+			struct tile_room room = tile_room_of(c, &b, result + (c->h_out + AMX_ROWS - 1) * RESULT_STRIDE);
 			uint64_t t = profile_start(e->profile);
 			pack_gradient(e, c, &b, n, j->behind, j->dy, grads);
+			cpu_tile_gradient(e, c, &room, run_of(c, &b), first_of(c, &b, grads));
+			cpu_narrow(e, c, (int)(b.plane / LANES), c->c_out, gradient, gradient);
 			profile_add(e->profile, worker, WORK_BN, t);
 			for (int channel = from; channel < to; channel += CHANNEL_GROUP) {
 				int channels = to - channel < CHANNEL_GROUP ? to - channel : CHANNEL_GROUP;
@@ -277,12 +307,13 @@ static void backward_part(void *context, int task, int worker)
 				t = profile_start(e->profile);
 				pack_values(e, c, &b, channels, n, &v, acts_slice(e, j->x, channel), values);
 				t = profile_add(e->profile, worker, WORK_BN, t);
-				add_weights(e, c, &b, channels, values, grads, sums + (size_t)channel * (size_t)out);
+				add_weights(e, c, &b, channels, values, grads, &room, sums + (size_t)channel * (size_t)out);
 				profile_add(e->profile, worker, WORK_WEIGHTS, t);
 				for (int r = 0; r < b.rows; r++)
 					backward_row(j, &b, n, r, channel, channels, grads, result, sum + channel, dot + channel, worker);
 			}
 		}
+	cpu_tiles_end(e, c);
 }
 
 int cpu_conv3_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct behind *behind, struct acts x,

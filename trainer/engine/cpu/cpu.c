@@ -237,6 +237,9 @@ int engine_cpu_open(struct engine **engine, const struct engine_conf *conf, stru
 		return fail(e, EXIT_INTERNAL, "no memory for the CPU engine");
 	c->base = (struct engine){ .ops = &ops, .conf = *conf, .error = e };
 	c->kernels = conf->variant == VARIANT_PORTABLE ? &cpu_kernels_portable : cpu_kernels_best();
+	const char *why = NULL;
+	if (conf->precision == PRECISION_BF16 && conf->variant != VARIANT_PORTABLE)
+		c->amx = conf->variant == VARIANT_AMX ? &cpu_amx_emulated : cpu_amx_best(&why);
 	c->storage = conf->precision == PRECISION_BF16 ? STORE_BF16 : STORE_FP32;
 	c->threads = conf->threads ? conf->threads : omp_get_num_procs();
 	c->most_splits = MAX_SPLITS;
@@ -245,8 +248,9 @@ int engine_cpu_open(struct engine **engine, const struct engine_conf *conf, stru
 		close_engine(&c->base);
 		return rc;
 	}
-	snprintf(c->base.description, sizeof c->base.description, "cpu: fused kernels in %s, %s, %d thread%s", c->kernels->name,
-	         c->storage == STORE_BF16 ? "bf16 activations" : "fp32", c->threads, c->threads == 1 ? "" : "s");
+	snprintf(c->base.description, sizeof c->base.description, "cpu: fused kernels in %s%s%s, %s, %d thread%s%s%s", c->kernels->name, c->amx ? " and " : "",
+	         c->amx ? c->amx->name : "", c->storage == STORE_BF16 ? "bf16 activations" : "fp32", c->threads, c->threads == 1 ? "" : "s",
+	         why ? "; AMX is left alone: " : "", why ? why : "");
 	*engine = &c->base;
 	return 0;
 }

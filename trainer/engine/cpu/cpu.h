@@ -15,6 +15,7 @@
 #define CPU_CPU_H
 
 #include "engine/backend.h"
+#include "engine/cpu/amx.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/profile.h"
 #include "engine/cpu/team.h"
@@ -65,6 +66,7 @@ struct conv {
 	int c_in, c_out, k, stride;
 	int h_in, h_out, pool;
 	int splits;           /* groups of images with their own weight gradient */
+	int tiles;            /* its products run on AMX, and the weights are bf16 [panel][k²][c / 32][1 or 2 tiles] as cpu_amx's multiply takes them */
 	float *forward;       /* [panel of c_out][k²][c_in / 16][16][16 or 32] */
 	float *backward;      /* [panel of c_in][k²][c_out / 16][16][16 or 32], at k = 3 and stride 2 one after the other for each of the
 	                       * PHASES with its taps for k²; NULL: no data gradient needed */
@@ -144,6 +146,7 @@ struct tap {
 struct cpu_engine {
 	struct engine base;
 	const struct cpu_kernels *kernels;
+	const struct cpu_amx *amx;         /* NULL: not used */
 	enum storage storage;
 	int threads;
 	int most_splits;                   /* MAX_SPLITS; a benchmark lowers it to show what the fixed order costs */
@@ -266,8 +269,11 @@ void cpu_statistics_to_slab(struct cpu_engine *e, const struct bn *bn);
 
 /* weights.c */
 int cpu_conv_open(struct cpu_engine *e, struct conv *c, const struct net_layer *l, int needs_data_gradient);
+/* Floats that `cols` columns of panels take, a multiple of PANEL or all columns. */
+size_t cpu_panels_count(const struct conv *c, int rows, int cols, int taps);
 /* order: which taps of w, one after the other. */
-void cpu_pack_panels(float *to, const float *w, int rows, int cols, int taps, const int *order, ptrdiff_t row_stride, ptrdiff_t col_stride);
+void cpu_pack_panels(const struct cpu_engine *e, const struct conv *c, float *to, const float *w, int rows, int cols, int taps, const int *order,
+                     ptrdiff_t row_stride, ptrdiff_t col_stride);
 void cpu_conv_pack(const struct cpu_engine *e, const struct conv *c);
 /* Memory that is read next: `rows` of `bytes`, `stride` bytes apart, in up to two arrays. */
 struct ahead {
@@ -278,9 +284,10 @@ struct ahead {
 	} array[2];
 };
 
-/* out[p][c_out padded] for `pixels` packed pixels. Asks for what is `ahead` (NULL: nothing) on the way: a multiplication leaves the
+/* out[p][c_out padded] for `pixels` packed pixels, of c->tiles narrowed ones. On tiles it reads a and writes out to a multiple of 16 pixels.
+ * Asks for what is `ahead` (NULL: nothing) on the way: a multiplication leaves the
  * memory idle, and what follows it waits for memory. */
-void cpu_multiply(const struct cpu_engine *e, const float *panels, int cols, int taps, const ptrdiff_t *tap, int blocks, ptrdiff_t plane,
+void cpu_multiply(const struct cpu_engine *e, const struct conv *c, const float *panels, int cols, int taps, const ptrdiff_t *tap, int blocks, ptrdiff_t plane,
                   const float *a, int pixels, float *out, int out_stride, const struct ahead *ahead);
 /* How many ranges of input channels the backward of one image group is cut into, as tasks of their own, and where they start. No sum
  * runs over input channels, so this may depend on the number of threads. */
@@ -299,6 +306,26 @@ int cpu_weights_settle(struct cpu_engine *e);
 /* Runs tasks 0..count - 1 of a convolution's backward, then those that add what is owed. */
 int cpu_backward_run(struct cpu_engine *e, int count, cpu_task task, void *context);
 
+/* tiles.c: what products on AMX need besides; nothing where c->tiles is 0.
+ * Before and after a task's products. */
+void cpu_tiles_begin(const struct cpu_engine *e, const struct conv *c);
+void cpu_tiles_end(const struct cpu_engine *e, const struct conv *c);
+/* What cpu_multiply() takes for `channels` packed channels: narrowed in `to`, which may be where they are, or as they are. */
+struct grads cpu_narrow(const struct cpu_engine *e, const struct conv *c, int pixels, int channels, struct grads packed, struct grads to);
+/* Room for `run` pixels of the packed gradient in pairs and for `channels` of values on `pixels`, turned; 0 floats without tiles. */
+struct tile_room {
+	uint16_t *pairs, *turned;
+	ptrdiff_t pairs_plane, turned_stride; /* bf16 */
+	size_t floats;
+};
+struct tile_room cpu_tile_room(const struct conv *c, int run, int channels, int pixels, float *at);
+/* Before cpu_tile_weights() and before the gradient is narrowed in place. */
+void cpu_tile_gradient(const struct cpu_engine *e, const struct conv *c, const struct tile_room *room, int run, struct grads gradient);
+/* sums[t * tap_count + channel * c_out padded + o] += values[pixel + tap[t]][channel] * gradient[pixel][o] over `run` pixels. `pixels` of
+ * each block of values are packed, and those that a tap reaches behind them count as zero. */
+void cpu_tile_weights(const struct cpu_engine *e, const struct conv *c, const struct tile_room *room, int run, int taps, const ptrdiff_t *tap, int channels,
+                      int pixels, const float *values, ptrdiff_t plane, float *sums, size_t tap_count);
+
 /* conv1.c: 1 x 1 convolutions of any step, with or without the pool before them. */
 void cpu_conv1_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at);
 /* Data gradient of dy into g through the BN before the convolution, whose sums are in c->splits parts; weight gradient into
@@ -308,7 +335,7 @@ int cpu_conv1_backward(struct cpu_engine *e, const struct conv *c, const struct 
 size_t cpu_conv1_scratch(const struct conv *c);
 
 /* conv3.c: 3 x 3 convolutions of step 1 and 2, alike. dy is NHWC. */
-void cpu_conv3_pack_backward(const struct conv *c, const float *w);
+void cpu_conv3_pack_backward(const struct cpu_engine *e, const struct conv *c, const float *w);
 void cpu_conv3_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at);
 int cpu_conv3_backward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct grads dy, const struct behind *behind, struct acts x,
                        struct grads g);

@@ -72,7 +72,7 @@ void cpu_stem_pack(struct cpu_engine *e)
 				to[window_at(s, t / K, t % K, 1)] = (float)inside;
 			}
 		}
-	cpu_pack_panels(s->conv.forward, s->folded, s->conv.c_in, s->conv.c_out, 1, (int[1]){ 0 }, 1, s->conv.c_in);
+	cpu_pack_panels(e, &s->conv, s->conv.forward, s->folded, s->conv.c_in, s->conv.c_out, 1, (int[1]){ 0 }, 1, s->conv.c_in);
 }
 
 /* [image_size + 6][image_size + 6][channels], the border zero. */
@@ -132,7 +132,7 @@ static void convolve_part(void *context, int part, int worker)
 			size_t pixel = ((size_t)n * (size_t)h + (size_t)row) * (size_t)h;
 			uint64_t t = profile_start(e->profile);
 			pack_row(e, row, image, packed);
-			cpu_multiply(e, s->conv.forward, s->conv.c_out, 1, tap, s->conv.c_in / LANES, h * LANES, packed, h, result, s->out.stride, NULL);
+			cpu_multiply(e, &s->conv, s->conv.forward, s->conv.c_out, 1, tap, s->conv.c_in / LANES, h * LANES, packed, h, result, s->out.stride, NULL);
 			t = profile_add(e->profile, worker, WORK_FORWARD, t);
 			e->kernels->at[e->storage].finish(h, s->conv.c_out, result, s->out.stride, acts_at(e, s->out, pixel), s->out.stride,
 			                                  e->training ? &m : NULL, n == start && row == 0);

@@ -130,11 +130,14 @@ void cpu_team_run(struct cpu_team *t, int count, cpu_task task, void *context)
 	atomic_store(&t->next, CLOSED(loop));
 }
 
-/* Signals belong to the threads that the program started. */
+/* Signals belong to the threads that the program started, but for those that an instruction causes: blocked, they kill unheard. */
 static int start(struct member *m)
 {
+	static const int own[] = { SIGILL, SIGFPE, SIGSEGV, SIGBUS, SIGTRAP };
 	sigset_t all, before;
 	sigfillset(&all);
+	for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+		sigdelset(&all, own[i]);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	int rc = pthread_create(&m->thread, NULL, work, m);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

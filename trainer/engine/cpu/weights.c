@@ -13,10 +13,10 @@ size_t cpu_weight_sums_count(const struct conv *c)
 int cpu_conv_open(struct cpu_engine *e, struct conv *c, const struct net_layer *l, int needs_data_gradient)
 {
 	*c = (struct conv){ .name = l->name, .param = l->weight, .c_in = l->c_in, .c_out = l->c_out, .k = l->k, .stride = l->stride, .h_in = l->h_in, .h_out = l->h_out };
-	size_t taps = (size_t)(l->k * l->k), in = (size_t)round_up(l->c_in, LANES), out = (size_t)round_up(l->c_out, LANES);
-	c->forward = cpu_alloc(e, taps * in * out, sizeof(float));
+	c->tiles = e->amx && needs_data_gradient; /* not the stem */
+	c->forward = cpu_alloc(e, cpu_panels_count(c, c->c_in, c->c_out, c->k * c->k), sizeof(float));
 	if (needs_data_gradient && c->forward)
-		c->backward = cpu_alloc(e, taps * in * out, sizeof(float));
+		c->backward = cpu_alloc(e, cpu_panels_count(c, c->c_out, c->c_in, c->k * c->k), sizeof(float));
 	for (c->splits = 1; 2 * c->splits <= e->base.conf.batch && 2 * c->splits <= MAX_GRAD_SPLITS &&
 	                    2 * (size_t)c->splits * cpu_weight_sums_count(c) <= WEIGHT_SUMS_LIMIT;)
 		c->splits *= 2;
@@ -25,8 +25,36 @@ int cpu_conv_open(struct cpu_engine *e, struct conv *c, const struct net_layer *
 	return c->forward && (c->backward || !needs_data_gradient) ? 0 : -e->base.error->code;
 }
 
-void cpu_pack_panels(float *to, const float *w, int rows, int cols, int taps, const int *order, ptrdiff_t row_stride, ptrdiff_t col_stride)
+size_t cpu_panels_count(const struct conv *c, int rows, int cols, int taps)
 {
+	size_t deep = (size_t)round_up(rows, c->tiles ? AMX_DEPTH : LANES), count = (size_t)taps * deep * (size_t)round_up(cols, LANES);
+	return c->tiles ? count / 2 : count;
+}
+
+/* Columns of 16 side by side, 32 rows in each, from which pair() makes a tile. */
+static void pack_tiles(const struct cpu_engine *e, float *to, const float *w, int rows, int cols, int taps, const int *order, ptrdiff_t row_stride,
+                       ptrdiff_t col_stride)
+{
+	for (int panel = 0; panel < cols; panel += PANEL)
+		for (int t = 0; t < taps; t++)
+			for (int k = 0; k < rows; k += AMX_DEPTH)
+				for (int column = panel; column < cols && column < panel + PANEL; column += LANES, to += AMX_TILE / 2) {
+					float tile[AMX_DEPTH][LANES] = { 0 };
+					int height = rows - k < AMX_DEPTH ? rows - k : AMX_DEPTH, width = cols - column < LANES ? cols - column : LANES;
+					for (int r = 0; r < height; r++)
+						for (int j = 0; j < width; j++)
+							tile[r][j] = w[(k + r) * row_stride + (column + j) * col_stride + order[t]];
+					e->amx->pair(AMX_DEPTH, tile[0], (uint16_t *)to);
+				}
+}
+
+void cpu_pack_panels(const struct cpu_engine *e, const struct conv *c, float *to, const float *w, int rows, int cols, int taps, const int *order,
+                     ptrdiff_t row_stride, ptrdiff_t col_stride)
+{
+	if (c->tiles) {
+		pack_tiles(e, to, w, rows, cols, taps, order, row_stride, col_stride);
+		return;
+	}
 	for (int panel = 0; panel < cols; panel += PANEL) {
 		int width = cols - panel > LANES ? PANEL : LANES, used = cols - panel < width ? cols - panel : width;
 		for (int t = 0; t < taps; t++) {
@@ -43,11 +71,11 @@ void cpu_conv_pack(const struct cpu_engine *e, const struct conv *c)
 	static const int all[MAX_TAPS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8 };
 	const float *w = e->params + param_offset(e, c->param);
 	int taps = c->k * c->k, by_output = c->c_in * taps;
-	cpu_pack_panels(c->forward, w, c->c_in, c->c_out, taps, all, taps, by_output);
+	cpu_pack_panels(e, c, c->forward, w, c->c_in, c->c_out, taps, all, taps, by_output);
 	if (c->backward && c->k == 3)
-		cpu_conv3_pack_backward(c, w);
+		cpu_conv3_pack_backward(e, c, w);
 	else if (c->backward)
-		cpu_pack_panels(c->backward, w, c->c_out, c->c_in, taps, all, by_output, taps);
+		cpu_pack_panels(e, c, c->backward, w, c->c_out, c->c_in, taps, all, by_output, taps);
 }
 
 /* Rows [from, to) are on their way to the second cache. */
@@ -59,21 +87,25 @@ static void ask(const struct ahead *ahead, int from, int to)
 				__builtin_prefetch((const char *)ahead->array[i].at + (size_t)r * ahead->array[i].stride + b, 0, 2);
 }
 
-void cpu_multiply(const struct cpu_engine *e, const float *panels, int cols, int taps, const ptrdiff_t *tap, int blocks, ptrdiff_t plane,
+void cpu_multiply(const struct cpu_engine *e, const struct conv *c, const float *panels, int cols, int taps, const ptrdiff_t *tap, int blocks, ptrdiff_t plane,
                   const float *a, int pixels, float *out, int out_stride, const struct ahead *ahead)
 {
-	int tiles = (pixels + TILE_ROWS - 1) / TILE_ROWS, all = tiles * ((cols + PANEL - 1) / PANEL), done = 0;
+	int most = c->tiles ? 2 * AMX_ROWS : TILE_ROWS, tiles = (pixels + most - 1) / most, all = tiles * ((cols + PANEL - 1) / PANEL), done = 0;
 	for (int panel = 0; panel < cols; panel += PANEL) {
 		int width = cols - panel > LANES ? PANEL : LANES;
 		for (int i = 0; i < tiles; i++) {
-			int from = part_start(i, tiles, pixels), rows = part_start(i + 1, tiles, pixels) - from;
+			int from = c->tiles ? i * most : part_start(i, tiles, pixels);
 			if (ahead)
 				ask(ahead, part_start(done, all, ahead->rows), part_start(done + 1, all, ahead->rows));
 			done++;
-			e->kernels->multiply(rows, width, taps, tap, blocks, plane, a + (size_t)from * LANES, panels, out + (size_t)from * (size_t)out_stride + panel,
-			                     out_stride);
+			const float *at = a + (size_t)from * LANES;
+			float *to = out + (size_t)from * (size_t)out_stride + panel;
+			if (c->tiles)
+				e->amx->multiply(pixels - from > AMX_ROWS ? most : AMX_ROWS, width, taps, tap, (blocks + 1) / 2, plane, at, panels, to, out_stride);
+			else
+				e->kernels->multiply(part_start(i + 1, tiles, pixels) - from, width, taps, tap, blocks, plane, at, panels, to, out_stride);
 		}
-		panels += (size_t)taps * (size_t)blocks * LANES * (size_t)width;
+		panels += cpu_panels_count(c, blocks * LANES, width, taps);
 	}
 }
 
