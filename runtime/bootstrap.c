@@ -240,7 +240,14 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 		return rc;
 	if (p->asked) {
 		host_of(b, 0, host);
-		p->refresh = strcmp(host, b->host); /* rank 0's own server would answer nothing */
+		p->refresh = strcmp(host, b->host); /* rank 0's own server would answer nothing … */
+		if (!p->refresh) { /* … and this client goes on saying what it was told: only a new one asks again */
+			p->PMIx_Finalize(NULL, 0);
+			p->open = false;
+			rc = connect_to_pmix(b, why);
+			if (rc)
+				return rc;
+		}
 	}
 	p->asked = true;
 	/* A Get that reaches the node's server between rank 0's connection and its Commit is answered NOT-FOUND. */

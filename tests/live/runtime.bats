@@ -138,11 +138,14 @@ said.close()
 time.sleep(30)' "$job" "$held" 3>&- &
 	local holder=$!
 	wait_for 10 test -s "$held"
-	run step -N2 -n4 --ntasks-per-node=2 "$EXAMPLES/mean"
+	"${CC:-gcc}" -D_GNU_SOURCE -O1 -I"$TOP/runtime" -o "$SCRATCH/again" "$BATS_TEST_DIRNAME/again.c" -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
+	# the second program is told the first one's card, and has to ask again
+	# shellcheck disable=SC2016
+	HVD_DEADLINE=10 run step -N2 -n4 --ntasks-per-node=2 bash -c '"$0" 1 && "$0" 1' "$SCRATCH/again"
 	kill $holder
 	wait $holder || true
 	echo "$output"
-	[ "$(grep -c 'of 4.*mean 1.500' <<<"$output")" -eq 4 ]
+	[ "$(grep -c 'of 4.*mean 1.500' <<<"$output")" -eq 8 ]
 }
 
 @test "an interface that is not there: an error that lists those that are" {
