@@ -336,7 +336,8 @@ void mesh_doing(struct mesh *m, enum doing what, uint32_t index)
 		atomic_fetch_add_explicit(&m->sequence, 1, memory_order_relaxed);
 }
 
-static int send_with_descriptor(struct peer *p, const struct wire_header *header, const void *data, int fd)
+/* Returns CAUSE_NONE, or why it cannot be sent. */
+static enum cause send_with_descriptor(struct peer *p, const struct wire_header *header, const void *data, int fd)
 {
 	union {
 		struct cmsghdr align;
@@ -353,12 +354,12 @@ static int send_with_descriptor(struct peer *p, const struct wire_header *header
 		struct pollfd w = { .fd = p->fd, .events = POLLOUT };
 		peer_flush(p);
 		if (p->out.begin == p->out.end && sendmsg(p->fd, &message, MSG_NOSIGNAL) >= 0)
-			return 0;
+			return CAUSE_NONE;
 		if (errno != EAGAIN && errno != EINTR)
-			return HVD_EPEER;
+			return CAUSE_CLOSED;
 		poll(&w, 1, 100);
 	}
-	return HVD_EPEER;
+	return CAUSE_LATE;
 }
 
 int mesh_send(struct mesh *m, int to, uint32_t tag, const void *data, size_t bytes, int fd)
@@ -368,10 +369,11 @@ int mesh_send(struct mesh *m, int to, uint32_t tag, const void *data, size_t byt
 	int status = 0;
 	atomic_fetch_add(&m->sent, 1);
 	pthread_mutex_lock(&m->lock);
-	if (fd >= 0)
-		status = p->fd >= 0 ? send_with_descriptor(p, &header, data, fd) : HVD_EPEER;
-	else
+	enum cause cause = p->left ? CAUSE_LEFT : CAUSE_CLOSED;
+	if (fd < 0)
 		peer_post(p, &header, data);
+	else if (p->fd < 0 || (cause = send_with_descriptor(p, &header, data, fd))) /* here, before the watcher may have noticed */
+		status = fault_locked(m, HVD_EPEER, to, cause, -1, NULL);
 	pthread_mutex_unlock(&m->lock);
 	return status;
 }
