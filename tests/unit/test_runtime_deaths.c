@@ -199,7 +199,8 @@ static void leave_early(void *arg)
 	}
 	usleep(200000);
 	if (*needed) {
-		atomic_store(&h->mesh->armed, false); /* the call itself must return the failure */
+		atomic_store(&h->mesh->armed, false); /* the call itself must return the failure, on every rank */
+		wait_at(0, 2);
 		float x = 1;
 		must(hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM) == HVD_EPEER);
 		must(strstr(hvd_error(h), "rank 1 on node-a") && hvd_lost(h) == 1);
