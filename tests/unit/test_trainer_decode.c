@@ -104,7 +104,7 @@ static void rows_of_mixed_filters_and_any_size(void **state)
 	(void)state;
 	struct stream s = stream_open(21, 0);
 	for (int round = 0; round < 400; round++) {
-		size_t width = 1 + stream_bits(&s) % 40, height = 1 + stream_bits(&s) % 30, row = width + 1;
+		size_t width = 1 + stream_bits(&s) % 100, height = 1 + stream_bits(&s) % 70, row = width + 1;
 		uint8_t *raw = calloc(row * height + width + PNG_UNFILTER_BEYOND, 1), *out = malloc(width * height + PNG_UNFILTER_BEYOND);
 		struct error e = { 0 };
 		for (size_t i = 0; i < row * height; i++)
