@@ -157,7 +157,7 @@ int step_devices(const struct node *node, const char *global, const char *visibl
 {
 	bool names;
 
-	memset(out, 0, sizeof *out);
+	out->by_index = out->no_uuid = out->unplaced = false;
 	if (visible && (!strcmp(visible, "NoDevFiles") || !strcmp(visible, "-1")))
 		visible = NULL;
 	names = visible && small_number((char[2]){ visible[0], '\0' }) < 0;

@@ -74,17 +74,15 @@ static int follow_gpus(spank_t spank, struct plan *plan)
 	struct request *r = step.request;
 	char error[512];
 	int tasks = r->tasks, rc;
-	static struct step_devices bound;
 
-	if (bound_devices(spank, &bound, error, sizeof error)) {
+	if (bound_devices(spank, &step.devices, error, sizeof error)) {
 		step_fail(EXIT_INTERNAL, error);
 		return -1;
 	}
-	step.devices = bound;
 	find_instances();
 	step_name_devices();
 	r->tasks = 1;
-	r->gpus_per_task = bound.count ? bound.count : 1;
+	r->gpus_per_task = step.devices.count ? step.devices.count : 1;
 	rc = place_tasks(step.node, r, plan);
 	if (rc)
 		step_fail(EXIT_INTERNAL, plan->refusal);

@@ -11,6 +11,8 @@
 
 enum variable { POLICY, CPUS, NUMA, THREADS, OPENMP, NIC, NCCL_NIC, UCX_NIC, GPU, VISIBLE, DEVICE_ORDER, VARIABLES };
 
+enum { ROOM_TO_CHANGE = 64 /* bytes that a text may grow by where each task makes its own plan */ };
+
 static const struct {
 	const char *name;
 	const char *room;  /* the entry that is prepared, where it is another: a longer name, and so with room for any text */
@@ -128,6 +130,38 @@ static const char *longest_text(int v)
 	return longest;
 }
 
+/* Whether a task that makes its own plan may get a variable that today's plan gives to none. */
+static bool may_be_given(enum variable v)
+{
+	switch (v) {
+	case CPUS:
+	case NUMA:
+		return true;
+	case NIC:
+		return step.node->nics > 0;
+	case NCCL_NIC:
+	case UCX_NIC:
+		return step.node->nics > 0 && step.options.nic_hint;
+	default:
+		return false;
+	}
+}
+
+/* What an entry is made with: as long as any task's text; NULL: no task gets the variable. */
+static const char *room_text(int v)
+{
+	static char room[CPULIST_TEXT];
+	const char *longest = longest_text(v);
+
+	if (!step.per_task || (!longest && !may_be_given((enum variable)v)))
+		return longest;
+	size_t length = longest ? strlen(longest) : 0;
+	length = length + ROOM_TO_CHANGE < sizeof room ? length + ROOM_TO_CHANGE : sizeof room - 1;
+	memset(room, '?', length);
+	room[length] = '\0';
+	return room;
+}
+
 static bool is_named(const char *entry, const char *name)
 {
 	while (*name && *entry == *name) {
@@ -160,15 +194,16 @@ static void find_rooms(spank_t spank, char *room[VARIABLES])
 /* Whether Slurm reads back what is written into the environment that it shows; else that is a copy. */
 static bool is_read_back(spank_t spank)
 {
-	char *room[VARIABLES] = { NULL }, now[16], first;
+	static char now[CPULIST_TEXT];
+	char *room[VARIABLES] = { NULL }, first;
 
 	find_rooms(spank, room);
 	if (!room[THREADS])
 		return false;
 	char *text = room[THREADS] + sizeof "HVD_THREADS=" - 1;
 	first = *text;
-	*text = '?';
-	bool seen = spank_getenv(spank, "HVD_THREADS", now, sizeof now) == ESPANK_SUCCESS && *now == '?';
+	*text = first == '?' ? '!' : '?';
+	bool seen = spank_getenv(spank, "HVD_THREADS", now, sizeof now) == ESPANK_SUCCESS && *now == *text;
 	*text = first;
 	return seen;
 }
@@ -200,7 +235,7 @@ void variables_prepare(spank_t spank)
 		return;
 	}
 	for (int v = 0; v < VARIABLES; v++) {
-		const char *text = longest_text(v);
+		const char *text = room_text(v);
 		if (!text)
 			continue;
 		e.failed |= !set(spank, room_of(v), text, variables[v].default_only, &prepared.users_own[v]);
