@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # What of the CUDA engine can be checked without a GPU: the compiler's resource report, and the device script from end to end.
 
+bats_require_minimum_version 1.5.0
+
 setup() {
 	BUILD=${BUILD:-build}
 	scratch=$BUILD/tests/tmp/cuda.$$
@@ -107,6 +109,69 @@ shim_train() { # NAME OPTION…
 	run "$BUILD/chexnet" train --resident --engine cpu --data "$scratch/data" --steps 1 --output "$scratch/cpu"
 	[ "$status" -eq 64 ]
 	[[ $output == *"there is no device to keep them on"* ]]
+}
+
+# On a GPU of BYTES, as a stand-in for the driver's library says.
+with_memory() { # BYTES OPTION…
+	run env LD_LIBRARY_PATH="$scratch/nvml:$BUILD/cuda" CUDA_VISIBLE_DEVICES=0 NVML_MEMORY="$1" timeout 100 "$BUILD/cuda/chexnet" train --engine cuda --data "$scratch/data" --model densenet \
+		--growth 8 --blocks 2,1 --image-size 32 --steps 1 --resamples 0 --output "$scratch/out.$RANDOM" "${@:2}"
+	echo "$output"
+}
+
+@test "resident images count: what does not fit beside them is refused with both numbers" {
+	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
+	mkdir -p "$scratch/nvml"
+	"${CC:-gcc}" -shared -fPIC -o "$scratch/nvml/libnvidia-ml.so.1" tests/live/nvml.c || skip "no compiler for a stand-in of libnvidia-ml"
+	"$BUILD/chexnet" synth --images 400 --size 128 --out "$scratch/nih" >/dev/null
+	"$BUILD/chexnet" prepare --size 128 --format packed nih "$scratch/nih" "$scratch/data" >/dev/null
+	local images alone both resident
+	images=$("$BUILD/chexnet" bench --plan --gpu 80 --data "$scratch/data" --image-size 128 --resident | sed -n 's/.*resident images.*, \([0-9]*\) of them/\1/p')
+	[ "$images" -gt 200 ]
+
+	with_memory 1000000 --batch 2
+	[ "$status" -eq 64 ] && [[ $output =~ --batch=2\ needs\ ([0-9]+)\ MiB\ and\ there\ are\ 1\ MiB.*not\ even\ one\ image\ fits ]]
+	alone=${BASH_REMATCH[1]}
+	with_memory 1000000 --batch 2 --resident
+	[ "$status" -eq 64 ] && [[ $output =~ --batch=2\ needs\ ([0-9]+)\ MiB,\ ([0-9]+)\ MiB\ of\ them\ for\ the\ $images\ images.*1\ MiB.*without\ --resident ]]
+	both=${BASH_REMATCH[1]} resident=${BASH_REMATCH[2]}
+	[ "$resident" -ge $((images * 128 * 128 / 1048576)) ] && [ "$resident" -le $((images * 128 * 128 / 1048576 + 1)) ]
+	[ $((both - alone - resident)) -le 1 ] && [ $((alone + resident - both)) -le 1 ]
+
+	# a GPU with room for the engine and half of the images
+	local between=$(((alone + resident / 2) * 1048576 / 9 * 10))
+	with_memory $between --batch 2
+	[ "$status" -eq 0 ]
+	with_memory $between --batch 2 --resident
+	[ "$status" -eq 64 ] && [[ $output == *"--batch=2 needs $both MiB, $resident MiB of them"* ]]
+	with_memory $((4 * between)) --batch 2 --resident
+	[ "$status" -eq 0 ]
+}
+
+@test "bench --plan --resident: the images of --data take their place from the largest batch" {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "no CUDA engine"
+	"$BUILD/chexnet" synth --images 400 --size 128 --out "$scratch/nih" >/dev/null
+	"$BUILD/chexnet" prepare --size 128 --format packed nih "$scratch/nih" "$scratch/data" >/dev/null
+	local fed kept one=(--gpu 0.03 --model densenet --growth 16 --blocks 2,1 --precision bf16 --image-size 64 --data "$scratch/data" --batch 1)
+	fed=$(planned largest_batch "${one[@]}") kept=$(planned largest_batch "${one[@]}" --resident)
+	echo "$fed images, $kept beside the resident ones of $(planned resident_mib "${one[@]}" --resident) MiB"
+	[ "$(planned resident_mib "${one[@]}")" = 0 ]
+	[ "$kept" -ge 1 ] && [ "$kept" -lt "$fed" ]
+	# as many as take the room of the images, but for cuDNN's workspace, which grows in steps
+	awk "BEGIN { d = ($fed - $kept) * $(planned image_mib "${one[@]}") / $(planned resident_mib "${one[@]}" --resident); exit !(d > 0.5 && d < 1.6) }"
+	[ "$(planned fits "${one[@]}" --resident --batch "$kept")" = true ]
+	[ "$(planned fits "${one[@]}" --resident --batch $((kept + 1)))" = false ]
+}
+
+@test "bench --scaling on the CUDA engine: a step that is given before the last one ended, on pixels that stay and on images" {
+	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
+	"$BUILD/chexnet" synth --images 60 --size 32 --out "$scratch/nih" >/dev/null
+	"$BUILD/chexnet" prepare --size 32 --format packed nih "$scratch/nih" "$scratch/data" >/dev/null
+	run --separate-stderr env LD_LIBRARY_PATH="$BUILD/cuda" CUDA_VISIBLE_DEVICES=0 timeout 100 "$BUILD/cuda/chexnet" bench --scaling --engine cuda --data "$scratch/data" --resident \
+		--model densenet --growth 8 --blocks 2,1 --image-size 32 --batch 2 --warm-up 1 --steps 3 --rounds 1 --json
+	echo "$output $stderr"
+	[ "$status" -eq 0 ]
+	[[ $output == *'"resident":true'*'"efficiency":1,'*'"real":{"images_per_s":'*'"efficiency":1,'* ]]
 }
 
 @test "a changed program is measured again" {

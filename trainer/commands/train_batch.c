@@ -2,6 +2,7 @@
  * Does the micro-batch fit in memory? Asked before the first step, not answered by the kernel's out-of-memory killer in it. */
 #include "commands/train.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "data/memory.h"
@@ -37,10 +38,10 @@ static int open_memory(struct train *t, enum engine_kind kind, struct batch_memo
 		.source_size = dataset_image_size(t->train), .threads = threads_from_options(&t->conf->engine, t->world),
 	};
 
-	return batch_memory_open(m, &net, kind, &conf, NULL, TRAIN_SLOTS, e);
+	return batch_memory_open(m, &net, kind, &conf, NULL, TRAIN_SLOTS, t->conf->resident ? dataset_count(t->train) : 0, e);
 }
 
-/* The largest power of two that fits, and is not more than the images there are. bytes <= 0: nobody says what fits. */
+/* The largest power of two that fits, and is not more than the images there are; 0: not even one fits. bytes <= 0: nobody says what fits. */
 static int find_auto(struct train *t, struct batch_memory *m, double bytes, struct error *e)
 {
 	size_t images = dataset_count(t->train);
@@ -48,15 +49,22 @@ static int find_auto(struct train *t, struct batch_memory *m, double bytes, stru
 
 	if (bytes > 0)
 		batch_memory_largest(m, bytes, most, &fits, e);
-	return batch_memory_auto(fits);
+	return fits ? batch_memory_auto(fits) : 0;
 }
 
 static int refuse(struct train *t, struct batch_memory *m, int batch, double needed, double bytes, struct error *e)
 {
-	int fits = find_auto(t, m, bytes, e);
+	const double mib = 1048576;
+	const int fits = find_auto(t, m, bytes, e);
+	char resident[160] = "";
 
-	return fail(e, EXIT_USAGE, "--batch=%d needs %.0f MiB and there are %.0f MiB for this rank: %d fit; --accumulate=%d makes the same step of smaller batches",
-		    batch, needed / 1048576, bytes / 1048576, fits, (batch + fits - 1) / fits);
+	if (m->resident > 0)
+		snprintf(resident, sizeof resident, ", %.0f MiB of them for the %zu images of --resident,", m->resident / mib, dataset_count(t->train));
+	if (!fits)
+		return fail(e, EXIT_USAGE, "--batch=%d needs %.0f MiB%s and there are %.0f MiB for this rank: not even one image fits%s", batch, needed / mib, resident,
+			    bytes / mib, m->resident > 0 ? "; without --resident images are fed from host memory" : "");
+	return fail(e, EXIT_USAGE, "--batch=%d needs %.0f MiB%s and there are %.0f MiB for this rank: %d fit; --accumulate=%d makes the same step of smaller batches",
+		    batch, needed / mib, resident, bytes / mib, fits, (batch + fits - 1) / fits);
 }
 
 int train_settle_batch(struct train *t, int resumed_batch, struct error *e)
@@ -70,6 +78,8 @@ int train_settle_batch(struct train *t, int resumed_batch, struct error *e)
 	if (model_choose_engine(t->world, (enum engine_choice)t->conf->engine.engine, &kind, e) == 0 && open_memory(t, kind, &m, e) == 0) {
 		bytes = budget(t, kind);
 		own = batch ? batch : find_auto(t, &m, bytes, e);
+		if (!own && !e->code) /* refused below, with the numbers */
+			own = 1;
 	}
 	if (world_agree(t->world, e) < 0)
 		goto done;

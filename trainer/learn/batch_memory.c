@@ -21,7 +21,7 @@ static int plan_maps(struct batch_memory *m, int batch, double *bytes, struct er
 	m->conf.batch = batch;
 	if (engine_plan(&m->conf, m->gpu, 0, &room, e) < 0)
 		return -e->code;
-	*bytes = (double)room.total;
+	*bytes = (double)room.total + m->resident;
 	return 0;
 }
 
@@ -40,7 +40,7 @@ static int describe(struct batch_memory *m, struct error *e)
 }
 
 int batch_memory_open(struct batch_memory *m, const struct net_conf *net, enum engine_kind kind, const struct model_conf *conf, const char *gpu, int slots,
-		      struct error *e)
+		      size_t resident, struct error *e)
 {
 	*m = (struct batch_memory){ .kind = kind, .gpu = gpu };
 	if (net_plan_make(&m->plan, net, e) < 0 || engine_layout_make(&m->layout, &m->plan, e) < 0)
@@ -49,6 +49,8 @@ int batch_memory_open(struct batch_memory *m, const struct net_conf *net, enum e
 		.plan = &m->plan, .layout = &m->layout, .precision = conf->precision, .loss = conf->loss, .optimizer = conf->optimizer, .beta1 = conf->beta1,
 		.beta2 = 0.999, .epsilon = 1e-8, .channels = 1, .source_size = conf->source_size, .threads = conf->threads,
 	};
+	if (kind == ENGINE_CUDA)
+		m->resident = (double)resident * conf->source_size * conf->source_size;
 	if (describe(m, e) < 0)
 		return -e->code;
 	if (kind != ENGINE_CUDA) {
@@ -73,7 +75,7 @@ int batch_memory_bytes(struct batch_memory *m, int batch, double *bytes, struct 
 		m->conf.batch = batch;
 		if (engine_plan(&m->conf, m->gpu, 1, &planned, e) < 0)
 			return -e->code;
-		*bytes = (double)planned.total;
+		*bytes = (double)planned.total + m->resident;
 	}
 	if (room)
 		*room = planned;

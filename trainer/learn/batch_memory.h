@@ -12,6 +12,7 @@ enum { BATCH_SPARE_PERCENT = 10, BATCH_AUTO_MOST = 256 };
  * describe what the engine's planner says for each batch. */
 struct batch_memory {
 	double fixed, image;
+	double resident;          /* of `fixed`: images that stay on the GPU */
 	enum engine_kind kind;
 	const char *gpu;          /* as engine_plan() takes it */
 	struct net_plan plan;
@@ -21,12 +22,12 @@ struct batch_memory {
 
 /* Measures the CPU engine's part by opening engines for one and two images, and adds what a training holds beside it in host memory:
  * weights and moments for checkpoints, and `slots` micro-batches of pixels. A GPU's part is planned, for `gpu` (NULL: the one that
- * is here), and nothing is allocated. */
+ * is here), and nothing is allocated; `resident` images of conf->source_size, engine_keep()'s, come on top of it. */
 int batch_memory_open(struct batch_memory *m, const struct net_conf *net, enum engine_kind kind, const struct model_conf *conf, const char *gpu, int slots,
-		      struct error *e);
+		      size_t resident, struct error *e);
 void batch_memory_close(struct batch_memory *m);
 
-/* Bytes for `batch` images. *room, unless it is NULL, gets a GPU's parts. Negative with *e set where it cannot be planned. */
+/* Bytes for `batch` images, resident ones included. *room, unless it is NULL, gets a GPU's parts without those. Negative with *e set where it cannot be planned. */
 int batch_memory_bytes(struct batch_memory *m, int batch, double *bytes, struct engine_room *room, struct error *e);
 
 /* The largest batch up to `most` within `bytes`; 0: not even one. */

@@ -160,6 +160,7 @@ int world_open(struct world *w, const char *command, struct error *e)
 	if (hvd_conf_default(&conf, why) < 0)
 		return fail(e, EXIT_USAGE, "%s", why);
 	w->continues = conf.on_death;
+	w->deadline = conf.deadline;
 	conf.on_lost = on_lost;
 	conf.on_lost_arg = w;
 	if (hvd_init(&w->hvd, &conf) < 0) {
@@ -182,6 +183,22 @@ void world_close(struct world *w)
 	w->hvd = NULL;
 	w->at = NULL;
 	w->places = NULL;
+}
+
+int world_first(struct world *w, int ranks, struct world *part, struct error *e)
+{
+	*part = (struct world){ .command = w->command, .deadline = w->deadline, .places = w->places };
+	if (hvd_split(w->hvd, w->at->rank < ranks ? 0 : HVD_SPLIT_NONE, &part->hvd) < 0)
+		return world_fail(w, e);
+	part->at = part->hvd ? hvd_world(part->hvd) : NULL;
+	return 0;
+}
+
+void world_first_close(struct world *w, struct world *part)
+{
+	w->told |= part->told;
+	hvd_close(part->hvd);
+	*part = (struct world){ 0 };
 }
 
 int world_recover(struct world *w, char lost[512], struct error *e)
@@ -242,7 +259,7 @@ int world_agree(struct world *w, struct error *e)
 	while (first < w->at->size && !words[first])
 		first++;
 	if (first < w->at->size) {
-		if (own)
+		if (own && !w->told)
 			print_own(w, e, words);
 		e->code = (int)(words[first] >> 32);
 		w->told = 1;

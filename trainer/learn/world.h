@@ -23,6 +23,7 @@ struct world {
 	struct hvd *hvd;
 	const struct hvd_world *at;
 	const char *command; /* for messages */
+	double deadline;     /* seconds until a rank that does not come along counts as lost */
 	int continues;       /* on_death=continue: survivors of a lost rank go on */
 	int told;            /* the error that ends this command has been printed, here or by another rank */
 	struct place *places; /* [size] */
@@ -31,6 +32,11 @@ struct world {
 /* Opens the world and gathers the places; collective. */
 int world_open(struct world *w, const char *command, struct error *e);
 void world_close(struct world *w);
+
+/* The first `ranks` ranks of w as a world of their own; collective over w. In *part of a rank that is not in it `at` is NULL. Its places are
+ * w's. Before w is closed, or another part is made: world_first_close(), also after a failure. */
+int world_first(struct world *w, int ranks, struct world *part, struct error *e);
+void world_first_close(struct world *w, struct world *part);
 
 static inline int world_speaks(const struct world *w)
 {

@@ -1,0 +1,99 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# chexnet bench --scaling: sub-worlds of one job step, each in its turn, and what is said about them.
+bats_require_minimum_version 1.5.0
+load helpers
+
+NETWORK=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --threads 1)
+
+setup_file() {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	cluster_up --plugin none
+	"$BUILD/chexnet" synth --out "$SCRATCH/tree" --images 200 --size 32 >"$SCRATCH/synth.out"
+	"$BUILD/chexnet" prepare nih "$SCRATCH/tree" "$SCRATCH/data" --size 32 >>"$SCRATCH/synth.out"
+}
+teardown_file() { cluster_down; }
+setup() { need_pmix; }
+teardown() { cluster_logs; }
+
+scaling() { # "SRUN OPTIONS" [OPTION…]: stdout, stderr and exit code as `run` has them
+	# shellcheck disable=SC2086 # the options are words
+	run --separate-stderr in_cluster srun -Q -O --mpi=pmix $1 "$BUILD/${PROGRAM:-chexnet}" bench --scaling "${NETWORK[@]}" "${@:2}"
+	echo "$output"
+	echo "$stderr"
+}
+
+# checked RANKS NODES: $output is the JSON of that many ranks, and its figures follow from each other
+checked() {
+	python3 - "$output" "$1" "$2" <<-'END'
+		import json, sys
+		o = json.loads(sys.argv[1])
+		assert [r["ranks"] for r in o["scaling"]] == json.loads(sys.argv[2]) and o["ranks"] == o["scaling"][-1]["ranks"], o
+		assert [r["nodes"] for r in o["scaling"]] == json.loads(sys.argv[3]), o
+		for input in ["synthetic"] + (["real"] if o["data"] else []):
+		    first = o["scaling"][0][input]["images_per_s"]
+		    for r in o["scaling"]:
+		        v = r[input]
+		        assert v["images_per_s"] > 0 and abs(v["efficiency"] * r["ranks"] * first / v["images_per_s"] - 1) < 1e-9, (r, first)
+		        ms = v["step_ms"]
+		        assert 0 < ms["min"] <= ms["p10"] <= ms["median"] <= ms["p90"] <= ms["max"], ms
+		        # the rate is that of whole steps: between those of the slowest and of the fastest one
+		        images = 1e3 * r["ranks"] * o["batch"]
+		        assert images / ms["max"] / 1.001 <= v["images_per_s"] <= images / ms["min"] * 1.001, v
+		        assert 0 <= v["exposed_ms"] <= ms["max"], v
+		    assert o["scaling"][0][input]["efficiency"] == 1
+		for r in o["scaling"]:
+		    assert o["data"] or r["real"] is None
+	END
+}
+
+@test "1, 2 and all 3 ranks on two nodes, from memory and from images: the JSON's figures follow from each other" {
+	scaling "-N2 -n3" --batch 4 --steps 5 --rounds 3 --data "$SCRATCH/data" --json
+	[ "$status" -eq 0 ]
+	checked "[1, 2, 3]" "[1, 1, 2]"
+	python3 -c 'import json, sys; o = json.loads(sys.argv[1]); assert (o["steps"], o["rounds"], o["batch"], o["mode"]) == (5, 3, 4, "train") and "TFRecord" in o["data"]' "$output"
+}
+
+@test "one rank is its own measure, in a step and without Slurm" {
+	scaling "-N1 -n1" --batch 2 --steps 2 --rounds 1 --json
+	[ "$status" -eq 0 ]
+	checked "[1]" "[1]"
+	run --separate-stderr "$BUILD/chexnet" bench --scaling "${NETWORK[@]}" --batch 2 --steps 2 --rounds 1 --forward --json
+	[ "$status" -eq 0 ]
+	checked "[1]" "[1]"
+}
+
+@test "the table has a row for each size, and says what the others did" {
+	scaling "-N1 -n4" --batch 2 --steps 2 --rounds 1
+	[ "$status" -eq 0 ]
+	[ "$(grep -oE '^ +[0-9]+ +1 ' <<<"$output" | awk '{ print $1 }' | tr '\n' ' ')" = "1 2 4 " ]
+	[[ $output == *"leaves out sleep"* && $output == *"no real images"* ]]
+	[ "$(grep -c ' 100.0 %' <<<"$output")" -ge 1 ]
+}
+
+@test "ranks that wait longer than the deadline are told that the others still compute" {
+	local begin=$SECONDS
+	HVD_DEADLINE=2 scaling "-N1 -n2" --growth 32 --blocks 4,4 --batch 32 --image-size 64 --steps 90 --rounds 1 --json
+	[ "$status" -eq 0 ]
+	checked "[1, 2]" "[1, 1]"
+	# rank 1 waited so long for the first row; if this machine is faster than that, there must be more steps
+	python3 -c 'import json, sys; o = json.loads(sys.argv[1]); ms = o["scaling"][0]["synthetic"]["step_ms"]["median"] * o["steps"]; assert ms > 3000, ms' "$output"
+}
+
+@test "an image that a rank cannot read ends all of them, also those that wait, with its line" {
+	PROGRAM=tests/wrap_dataset_read scaling "-N2 -n3" --batch 8 --steps 10 --rounds 3 --data "$SCRATCH/data"
+	[ "$status" -ne 0 ]
+	[ "$(grep -c 'CRC mismatch' <<<"$stderr")" -ge 1 ]
+	[[ $output != *"images/s"* ]]
+}
+
+@test "what it cannot measure it refuses, once" {
+	scaling "-N1 -n2" --batch 2 --data "$SCRATCH/data" --softmax
+	[ "$status" -eq 64 ] && [ "$(grep -c 14 <<<"$stderr")" = 1 ]
+	scaling "-N1 -n2" --batch 2 --data "$SCRATCH/data" --image-size 64
+	[ "$status" -eq 64 ] && [[ $stderr == *"32 pixels a side"* ]]
+	scaling "-N1 -n2" --batch 2 --data "$SCRATCH/nowhere"
+	[ "$status" -eq 65 ]
+	scaling "-N1 -n2" --batch 2 --ablate
+	[ "$status" -eq 64 ]
+}
