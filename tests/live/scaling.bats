@@ -72,12 +72,11 @@ checked() {
 }
 
 @test "ranks that wait longer than the deadline are told that the others still compute" {
-	local begin=$SECONDS
-	HVD_DEADLINE=2 scaling "-N1 -n2" --growth 32 --blocks 4,4 --batch 32 --image-size 64 --steps 90 --rounds 1 --json
+	HVD_DEADLINE=2 LIMIT=170 scaling "-N1 -n2" --growth 16 --blocks 4,4 --batch 16 --image-size 64 --steps 120 --rounds 1 --json
 	[ "$status" -eq 0 ]
 	checked "[1, 2]" "[1, 1]"
 	# rank 1 waited so long for the first row; if this machine is faster than that, there must be more steps
-	python3 -c 'import json, sys; o = json.loads(sys.argv[1]); ms = o["scaling"][0]["synthetic"]["step_ms"]["median"] * o["steps"]; assert ms > 3000, ms' "$output"
+	python3 -c 'import json, sys; o = json.loads(sys.argv[1]); ms = o["scaling"][0]["synthetic"]["step_ms"]["median"] * o["steps"]; assert ms > 2200, ms' "$output"
 }
 
 @test "an image that a rank cannot read ends all of them, also those that wait, with its line" {
