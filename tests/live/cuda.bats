@@ -41,13 +41,15 @@ needs_python() {
 @test "the device script names a crash and a hang, keeps what came before, and does not run it twice" {
 	needs_python
 	[ -x "$BUILD/gpu/gpu-kernels-cpu" ] || skip "no gpu-kernels-cpu in $BUILD/gpu"
-	run tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent --inject crash --inject hang \
-		probe check:statistics check:images check:injected-crash check:injected-hang
+	run tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent --inject crash --inject hang --inject orphan \
+		probe check:statistics check:images check:injected-crash check:injected-hang check:injected-orphan
 	echo "$output"
 	[ "$status" -eq 1 ]
+	# a program whose child lives on, and holds its output, is through when it ends
+	grep -q '"key": "check:injected-orphan".*"status": "ok", "seconds": [0-4]\.' "$scratch/rows.jsonl"
 	grep -q '"key": "check:injected-crash".*"status": "failed".*"why": "SIGABRT"' "$scratch/rows.jsonl"
 	grep -q '"key": "check:injected-hang".*"status": "timeout"' "$scratch/rows.jsonl"
-	[ "$(grep -c '"key": "check:.*"status": "ok"' "$scratch/rows.jsonl")" -eq 6 ]
+	[ "$(grep -c '"key": "check:.*"status": "ok"' "$scratch/rows.jsonl")" -eq 7 ]
 
 	run tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent probe check:statistics check:images
 	echo "$output"
@@ -172,6 +174,19 @@ with_memory() { # BYTES OPTION…
 	echo "$output $stderr"
 	[ "$status" -eq 0 ]
 	[[ $output == *'"resident":true'*'"efficiency":1,'*'"real":{"images_per_s":'*'"efficiency":1,'* ]]
+}
+
+@test "the device machine gets every library that chexnet needs and that not every machine has" {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	command -v dpkg >/dev/null || skip "no dpkg: which package a library is of cannot be asked"
+	local library package missing=0 asked=0
+	while read -r library; do
+		package=$(dpkg -S "*/$(basename "$(realpath "$library")")" 2>/dev/null | grep -F "$(dirname "$library")" | cut -d: -f1 | head -n 1)
+		case $package in libc6 | libgcc-s1 | libstdc++6 | zlib1g | '') continue ;; esac
+		asked=$((asked + 1))
+		sed '/^# Slurm/,$d; /^#/d' tests/gpu/packages | tr ' ' '\n' | grep -qxF "$package" || { echo "$library is of $package, which tests/gpu/packages lacks"; missing=1; }
+	done < <(ldd "$BUILD/chexnet" | sed -n 's/.* => \(\/[^ ]*\).*/\1/p')
+	[ "$asked" -ge 6 ] && [ $missing -eq 0 ]
 }
 
 @test "a changed program is measured again" {
