@@ -4,6 +4,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "network.h"
 #include "number.h"
 #include "shim.h"
+#include "staging.h"
+#include "step.h"
 
 /* engine.c, which the reference needs, names every engine. */
 extern "C" int engine_cpu_open(engine **, const engine_conf *, error *e)
@@ -254,6 +257,73 @@ void fp32_training()
 	fp32_training_of(resnet({ 2, 1 }));
 }
 
+/* Evidence for each class in each cell of the last map: sum over channels of weight · feature (learn/cam.h). */
+struct maps {
+	std::vector<float> evidence, logits; /* [images][classes][cells], [images][classes] */
+	double mean_error;                   /* largest |mean of a map + bias - logit|: the pool and the map read the same features */
+};
+
+maps maps_of(problem &p, engine *g, int count)
+{
+	const net_layer &pool = p.plan.layers[p.plan.n_layers - 2], &classifier = p.plan.layers[p.plan.n_layers - 1];
+	const size_t cells = (size_t)(pool.h_in * pool.h_in), channels = (size_t)pool.c_in, classes = (size_t)p.plan.classes, n = (size_t)count;
+	const std::vector<float> all = p.get(g, ENGINE_PARAMS);
+	const float *weight = all.data() + p.plan.params[classifier.weight].offset, *bias = all.data() + p.plan.params[classifier.weight + 1].offset;
+	std::vector<float> features(n * channels * cells);
+	maps m = { std::vector<float>(n * classes * cells), std::vector<float>(n * classes), 0 };
+	uint64_t token;
+	p.batch.count = count;
+	if (engine_forward(g, &p.batch, m.logits.data(), features.data(), &token) || engine_done(g, token, 1) != 1)
+		wrong("%s", p.e.text);
+	p.batch.count = p.conf.batch;
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < classes; k++) {
+			double mean = 0;
+			for (size_t cell = 0; cell < cells; cell++) {
+				double sum = 0;
+				for (size_t c = 0; c < channels; c++)
+					sum += (double)weight[k * channels + c] * features[(i * channels + c) * cells + cell];
+				m.evidence[(i * classes + k) * cells + cell] = (float)sum;
+				mean += sum / (double)cells;
+			}
+			m.mean_error = std::fmax(m.mean_error, std::fabs(mean + bias[k] - m.logits[i * classes + k]));
+		}
+	return m;
+}
+
+/* After two steps, so that weights and running statistics are nobody's first ones; of full and short batches. */
+void activation_maps_of(const net_conf &net, enum precision precision, double tolerance)
+{
+	problem p(net, 3, precision);
+	engine *reference = p.open(1, PRECISION_FP64), *cuda = p.open(0, precision);
+	uint64_t token;
+	for (int i = 0; i < 2 && !failures; i++)
+		if (engine_train(reference, &p.batch, 0, 1, 1e-2, &token))
+			wrong("%s", p.e.text);
+	for (engine_what what : { ENGINE_PARAMS, ENGINE_RUNNING_MEAN, ENGINE_RUNNING_VAR })
+		if (const std::vector<float> v = p.get(reference, what); engine_put(cuda, what, 0, v.data(), v.size()))
+			wrong("%s", p.e.text);
+	for (int count : { 3, 1 }) {
+		const maps want = maps_of(p, reference, count), got = maps_of(p, cuda, count);
+		char what[96];
+		snprintf(what, sizeof what, "activation maps of %d images (%s, precision %d)", count, net.model, (int)precision);
+		compare(what, got.evidence, want.evidence, tolerance);
+		if (!(got.mean_error < 1e-4))
+			wrong("%s: the mean of a map and the bias miss the logit by %.3g", what, got.mean_error);
+	}
+	engine_close(reference);
+	engine_close(cuda);
+}
+
+void activation_maps()
+{
+	for (const net_conf &net : { densenet(8, { 2, 2 }), resnet({ 1, 2 }) }) {
+		activation_maps_of(net, PRECISION_FP32, 1e-4);
+		activation_maps_of(net, PRECISION_FP16, 1e-2);
+		activation_maps_of(net, PRECISION_BF16, 8e-2);
+	}
+}
+
 double geometric_mean_error(problem &p, const std::vector<float> &got, const std::vector<float> &want)
 {
 	double sum = 0;
@@ -300,12 +370,22 @@ void fp16_scaled_of(const net_conf &net)
 	engine *reference = p.open(1, PRECISION_FP64);
 	run_backward(p, reference);
 	const std::vector<float> want = p.get(reference, ENGINE_GRADS);
-	double error[2];
+	double error[2], all = 0;
+	for (float g : want)
+		all += (double)g * g;
 	for (int i = 0; i < 2 && !failures; i++) {
 		engine *cuda = p.open(0, i ? PRECISION_FP16 : PRECISION_BF16);
 		run_backward(p, cuda);
-		error[i] = failures ? 0 : geometric_mean_error(p, p.get(cuda, ENGINE_GRADS), want);
+		const std::vector<float> got = p.get(cuda, ENGINE_GRADS);
+		error[i] = failures ? 0 : geometric_mean_error(p, got, want);
 		engine_close(cuda);
+		/* the loss scale must be taken off each of them */
+		for (int k = 0; i && k < p.plan.n_params && !failures; k++) {
+			const net_param &param = p.plan.params[k];
+			const double one = relative(got, want, param.offset, param.count, 0.1 * std::sqrt(all * (double)param.count / (double)want.size()));
+			if (!(one < 1))
+				wrong("%s, fp16: gradient of %s: relative error %.3g", net.model, param.name, one);
+		}
 	}
 	engine_close(reference);
 	if (failures)
@@ -618,6 +698,59 @@ void steps_in_flight()
 	engine_close(g);
 }
 
+/* A data set on the device is larger than 4 GiB: places in it are counted in 64 bits. Nothing is read there. */
+void places_beyond_four_gigabytes()
+{
+	problem p(densenet(8, { 1 }), 3, PRECISION_FP32);
+	staging io;
+	std::vector<uint64_t> numbers = { 1, 3000000, 5000000 };
+	engine_batch batch = p.batch;
+	batch.kept = numbers.data();
+	if (io.open(&p.conf))
+		wrong("no slots");
+	std::vector<char> words(io.at.bytes);
+	io.kept = (uint8_t *)4096;
+	io.kept_images = 6000000;
+	if (io.take(1) || io.send(1, &batch, {}, nullptr, words.data(), nullptr))
+		wrong("a batch was not sent");
+	const image_window *window = (const image_window *)(words.data() + io.at.window);
+	for (size_t i = 0; i < numbers.size(); i++)
+		if ((size_t)window[i].pixels != 4096 + numbers[i] * 36 * 36)
+			wrong("image %zu is looked for at %zu, not %zu", (size_t)numbers[i], (size_t)window[i].pixels, 4096 + (size_t)numbers[i] * 36 * 36);
+	io.kept = nullptr;
+	io.close();
+}
+
+/* A GPU has more multiprocessors than the shim: however many, partial sums stay in their room, and are all of it. */
+void partial_sums_have_room()
+{
+	const long pixels = 300001;
+	const int channels = 8;
+	std::vector<float> x((size_t)pixels * channels, 0.5f);
+	for (int sms : { 132, 148, 1000 }) {
+		std::unique_ptr<step<float>> s(new step<float>());
+		const size_t room = (size_t)SUM_BLOCKS * 2 * channels;
+		std::vector<float> sums(2 * room, -1);
+		s->sms = sms;
+		s->m.sums = sums.data();
+		const int blocks = s->pass(channel_sums<float>{ x.data(), channels }, pixels, channels);
+		double total = 0;
+		for (int b = 0; b < blocks; b++)
+			total += sums[(size_t)b * 2 * channels];
+		if (blocks < 8 * 100 || blocks > SUM_BLOCKS || total != 0.5 * (double)pixels)
+			wrong("%d multiprocessors: %d blocks, a channel's sum %g of %g", sms, blocks, total, 0.5 * (double)pixels);
+		for (size_t i = room; i < 2 * room; i++)
+			if (sums[i] != -1)
+				wrong("%d multiprocessors: a partial sum beyond the room for %d", sms, (int)SUM_BLOCKS);
+	}
+}
+
+void large_devices()
+{
+	places_beyond_four_gigabytes();
+	partial_sums_have_room();
+}
+
 void ranks_skip_together()
 {
 	problem p(densenet(8, { 2, 1 }), 2, PRECISION_FP16);
@@ -793,11 +926,13 @@ int main()
 	} tests[] = {
 		{ "fp32 gradients of every parameter equal the reference's", fp32_gradients },
 		{ "accumulation, Adam, running statistics and evaluation follow the reference", fp32_training },
+		{ "class activation maps are the reference's, and their means the logits", activation_maps },
 		{ "fused bf16 kernels lose no more than the separate ones", fused_against_separate },
 		{ "fp16 with a loss scale follows the reference", fp16_scaled },
 		{ "a dynamic loss scale skips what overflows, on all ranks, and goes on from a checkpoint", dynamic_scale },
 		{ "a graph holds the all-reduces of its buckets, and heeds the stop word", buckets_in_the_graph },
 		{ "steps in flight, and images kept on the device, give what waiting and feeding gives", steps_in_flight },
+		{ "data sets beyond 4 GiB and GPUs of many multiprocessors have their room", large_devices },
 		{ "two runs give the same bits", same_bits },
 		{ "what the engine cannot compute it refuses", refusals },
 		{ "what an engine will allocate is known beforehand, also for densenet121 and resnet50", memory_plan },

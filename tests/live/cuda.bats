@@ -113,6 +113,60 @@ shim_train() { # NAME OPTION…
 	[[ $output == *"there is no device to keep them on"* ]]
 }
 
+# Largest difference between the bytes of two pictures that were written as PNG (RGB, 8 bits).
+picture_difference() { # FILE FILE
+	python3 - "$1" "$2" <<-'END'
+		import struct, sys, zlib
+		def pixels(path):
+		    data, at, packed = open(path, "rb").read(), 8, b""
+		    while at < len(data):
+		        size, kind = struct.unpack(">I4s", data[at:at + 8])
+		        body = data[at + 8:at + 8 + size]
+		        if kind == b"IHDR":
+		            width, height, depth, colours = struct.unpack(">IIBB", body[:10])
+		            assert (depth, colours) == (8, 2)
+		        packed += body if kind == b"IDAT" else b""
+		        at += 12 + size
+		    raw, row, rows = zlib.decompress(packed), bytes(3 * width), []
+		    for y in range(height):
+		        line, kind = bytearray(raw[y * (3 * width + 1) + 1:(y + 1) * (3 * width + 1)]), raw[y * (3 * width + 1)]
+		        for i in range(3 * width):
+		            a, b, c = line[i - 3] if i > 2 else 0, row[i], row[i - 3] if i > 2 else 0
+		            nearest = min((abs(b - c), 0, a), (abs(a - c), 1, b), (abs(a + b - 2 * c), 2, c))[2]
+		            line[i] = line[i] + (0, a, b, (a + b) // 2, nearest)[kind] & 255
+		        row = bytes(line)
+		        rows.append(row)
+		    return b"".join(rows)
+		a, b = pixels(sys.argv[1]), pixels(sys.argv[2])
+		assert len(a) == len(b)
+		print(max(abs(x - y) for x, y in zip(a, b)), len(set(a)))
+	END
+}
+
+@test "class activation maps by the CUDA engine are those of the CPU engine" {
+	needs_python
+	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
+	"$BUILD/chexnet" synth --images 80 --size 72 --out "$scratch/nih" >/dev/null
+	"$BUILD/chexnet" prepare --size 72 nih "$scratch/nih" "$scratch/data" >/dev/null
+	"$BUILD/chexnet" train --engine cpu --data "$scratch/data" --model densenet --growth 8 --blocks 2,1 --image-size 64 --batch 8 --steps 30 --learning-rate 1e-2 --resamples 0 \
+		--output "$scratch/model" >/dev/null
+	local images=("$scratch"/nih/images/0000000[1-3]_000.png) image difference levels engine
+	for engine in cpu cuda; do
+		env LD_LIBRARY_PATH="$BUILD/cuda" timeout 100 "$BUILD/cuda/chexnet" predict --engine $engine --weights "$scratch/model/model.safetensors" --maps "$scratch/$engine" --finding Effusion --json \
+			"${images[@]}" >"$scratch/$engine.json"
+	done
+	for image in 1 2 3; do
+		read -r difference levels < <(picture_difference "$scratch/cpu/0000000${image}_000.Effusion.png" "$scratch/cuda/0000000${image}_000.Effusion.png")
+		echo "image $image: pictures differ by at most $difference of 255, $levels levels"
+		[ "$difference" -le 1 ] && [ "$levels" -gt 50 ]
+	done
+	python3 -c 'import json, sys
+a, b = (json.load(open(f)) for f in sys.argv[1:])
+worst = max(abs(x["logits"][k] - y["logits"][k]) for x, y in zip(a, b) for k in x["logits"])
+print("logits differ by at most %.2g" % worst)
+assert len(a) == 3 and worst < 1e-4' "$scratch/cpu.json" "$scratch/cuda.json"
+}
+
 # On a GPU of BYTES, as a stand-in for the driver's library says.
 with_memory() { # BYTES OPTION…
 	run env LD_LIBRARY_PATH="$scratch/nvml:$BUILD/cuda" CUDA_VISIBLE_DEVICES=0 NVML_MEMORY="$1" timeout 100 "$BUILD/cuda/chexnet" train --engine cuda --data "$scratch/data" --model densenet \
