@@ -17,10 +17,11 @@ struct decoder {
 	struct libdeflate_decompressor *inflate;
 	tjhandle jpeg;
 	struct gray_tables *tables; /* decode_jpeg_gray()'s; NULL until it needs them */
+	int narrow; /* 1: as on a processor without AVX-512, for tests */
 	struct scratch gray;   /* the result */
 	struct scratch packed; /* IDAT chunks put together */
 	struct scratch canvas; /* for callers */
-	struct scratch raw;    /* inflated PNG rows, or colour pixels */
+	struct scratch raw;    /* inflated PNG rows, colour pixels, or coefficients */
 };
 
 /* Makes room for `size` bytes; what was there is lost. */

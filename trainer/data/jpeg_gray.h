@@ -11,11 +11,16 @@ enum { ENDED = 128, AFTER = ENDED + BLOCK };
 /* Bytes behind coded data that may be read: what is read between two looks at how far it went. */
 enum { BEYOND = 64 };
 
+/* What jpeg_lanes() looks up: bits of a code, of the value behind it, advance of k, bits in all. */
+enum { LANE_LOOK = 10, LANE_BITS = 25 /* of a 32-bit word that are there, whatever bit of its first byte comes next */ };
+#define LANE_ENTRY(code, value, advance, all) ((uint32_t)(code) | (uint32_t)(value) << 8 | (uint32_t)(advance) << 16 | (uint32_t)(all) << 24)
+
 struct huffman {
 	/* by the next LOOK bits: value << 16 | advance of k << 8 | bits taken; 0: they do not hold a whole coefficient */
 	int32_t whole[1 << LOOK];
 	uint16_t symbol[1 << LOOK]; /* symbol << 8 | bits of its code; 0: a longer code */
 	int first[CODE_BITS + 1], at[CODE_BITS + 1]; /* of each length: lowest code, place of its symbol */
+	uint32_t lane[1 << LANE_LOOK]; /* by the next LANE_LOOK bits, see LANE_ENTRY; 0: a longer code */
 	uint8_t definition[CODE_BITS + 256]; /* as in the file; what the rest was made from */
 	int made, is_ac;
 };
@@ -55,6 +60,35 @@ struct lane {
 /* Decodes the next n[i] blocks of one or two lanes, at the same time: out[i] [n[i] + 1][BLOCK] is zero before and holds coefficients
  * in natural order behind it, not yet multiplied by the quantiser. 0: unsound. */
 int jpeg_blocks(const struct gray_tables *t, const struct frame *f, struct lane *lanes, int n_lanes, const int *n, int16_t *const *out);
+
+/* Coded data between two markers. */
+struct stretch {
+	uint32_t begin, end; /* bytes of lanes.data */
+	int first, blocks;   /* of the picture */
+};
+
+enum { LANES = 16, LANE_SLACK = 3 /* blocks behind a lane's own that an end-of-block writes zeros into */ };
+
+struct lanes {
+	const uint8_t *data; /* BEYOND bytes behind the last stretch may be read */
+	const struct stretch *stretch;
+	int n, room;     /* stretches; the most blocks that one has */
+	int16_t *blocks; /* [LANES][room + LANE_SLACK][BLOCK] */
+	/* What becomes of a stretch's coefficients, [blocks + LANE_SLACK][BLOCK], as out of jpeg_blocks(); 0: unsound. */
+	int (*finish)(void *argument, const struct stretch *s, int16_t *blocks);
+	void *argument;
+	/* While it runs, of each lane: place and end are indices into `blocks`, bit and limit of `data`. */
+	const struct stretch *of[LANES];
+	uint32_t bit[LANES], limit[LANES], entry[LANES], window[LANES];
+	int32_t place[LANES], end[LANES];
+	int next; /* stretch that no lane has had */
+};
+
+/* Whether the processor has AVX-512. */
+int jpeg_can_use_lanes(void);
+
+/* Decodes all stretches and calls finish() for each, in any order. 0: unsound. */
+int jpeg_lanes(struct lanes *l, const struct huffman *dc, const struct huffman *ac);
 
 /* Inverse transform of pairs of blocks; needs AVX2. */
 struct transform {

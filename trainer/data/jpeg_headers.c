@@ -26,6 +26,16 @@ void jpeg_make_tables(struct gray_tables *t)
 	make_natural(t->natural);
 }
 
+/* An entry of huffman.lane; 0: too long for it, or unsound. */
+static uint32_t lane_entry(int is_ac, int symbol, int length)
+{
+	int bits = symbol & 15;
+
+	if (length + bits > LANE_BITS || (!is_ac && symbol > DC_BITS))
+		return 0;
+	return LANE_ENTRY(length, bits, is_ac ? symbol ? (symbol >> 4) + 1 : ENDED : 1, length + bits);
+}
+
 /* 0: the definition is no code. */
 static int make_huffman(struct huffman *h, const uint8_t *counts, const uint8_t *symbols, int n, int is_ac)
 {
@@ -44,6 +54,8 @@ static int make_huffman(struct huffman *h, const uint8_t *counts, const uint8_t 
 			int run = is_ac ? symbols[k] >> 4 : 0, bits = is_ac ? symbols[k] & 15 : symbols[k], total = length + bits;
 			if (code >= 1 << length || bits > 15 || (is_ac && !bits && run > 0 && run < 15))
 				return 0;
+			for (int low = 0; length <= LANE_LOOK && low < 1 << (LANE_LOOK - length); low++)
+				h->lane[code << (LANE_LOOK - length) | low] = lane_entry(is_ac, symbols[k], length);
 			for (int low = 0; length <= LOOK && low < 1 << (LOOK - length); low++) {
 				int look = code << (LOOK - length) | low;
 				h->symbol[look] = (uint16_t)(symbols[k] << 8 | length);
