@@ -8,13 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { OUTPUT_BUFFER = 1 << 18 };
 
-static int open_regular(const char *path, size_t *size, struct error *e)
+int file_open_regular(const char *path, size_t *size, struct error *e)
 {
 	struct stat st;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -29,34 +28,10 @@ static int open_regular(const char *path, size_t *size, struct error *e)
 	return fd;
 }
 
-int file_map(struct mapped_file *file, const char *path, struct error *e)
-{
-	size_t size;
-	int fd = open_regular(path, &size, e);
-
-	*file = (struct mapped_file){ 0 };
-	if (fd < 0)
-		return fd;
-	void *data = size ? mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0) : NULL;
-	int why = errno;
-	close(fd);
-	if (data == MAP_FAILED)
-		return fail(e, EXIT_INTERNAL, "%s: cannot be mapped: %s", path, strerror(why));
-	*file = (struct mapped_file){ .data = data, .size = size };
-	return 0;
-}
-
-void file_unmap(struct mapped_file *file)
-{
-	if (file->data)
-		munmap((void *)file->data, file->size);
-	*file = (struct mapped_file){ 0 };
-}
-
 int file_read(char **text, size_t *size, const char *path, struct error *e)
 {
 	size_t have = 0, want;
-	int fd = open_regular(path, &want, e);
+	int fd = file_open_regular(path, &want, e);
 
 	*text = NULL;
 	if (fd < 0)
@@ -89,7 +64,7 @@ int file_fetch(const char *path, uint64_t offset, uint64_t size, struct error *e
 {
 	enum { PIECE = 1 << 20 };
 	size_t have;
-	int fd = open_regular(path, &have, e);
+	int fd = file_open_regular(path, &have, e);
 
 	if (fd < 0)
 		return fd;

@@ -15,7 +15,11 @@ struct mapped_file {
 	size_t size;
 };
 
-/* Maps a regular file for reading. EXIT_DATA when it is not there or cannot be read. */
+/* Opens a regular file for reading. The descriptor, or -EXIT_DATA when it is not there or cannot be read. */
+int file_open_regular(const char *path, size_t *size, struct error *e);
+
+/* Maps a regular file for reading. EXIT_DATA when it is not there or cannot be read. A file that is cut, or whose storage fails,
+ * while it is mapped ends the program where the lost bytes are read: one line on standard error with file and byte, EXIT_DATA. */
 int file_map(struct mapped_file *file, const char *path, struct error *e);
 void file_unmap(struct mapped_file *file);
 
