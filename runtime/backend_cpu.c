@@ -110,7 +110,7 @@ static int cpu_open(struct hvd *h)
 	c->local = calloc((size_t)c->team.count, sizeof *c->local);
 	int status = c->local ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", c->team.count);
 	if (!status)
-		status = chain_open(&c->chain, m, &h->data);
+		status = chain_open(&c->chain, m, &h->data, c->count);
 	if (!status)
 		status = region_open(&c->window, m, &c->team, TAG_REGION | c->serial++, BEFORE + WINDOW);
 	c->door.pages = c->window;

@@ -13,6 +13,7 @@ struct chain {
 	struct mesh *mesh;
 	int prev, next;           /* sockets; -1: first, last segment */
 	int prev_rank, next_rank; /* at the other end */
+	int links;                /* of the whole chain */
 	uint8_t *ring;            /* running sums in transit */
 	uint64_t sequence;
 };
@@ -23,7 +24,8 @@ struct stamp {
 	uint32_t kind, type, op, root, narrow, pad;
 };
 
-int chain_open(struct chain *c, struct mesh *m, const struct data_links *links);
+/* segments: of the whole chain. */
+int chain_open(struct chain *c, struct mesh *m, const struct data_links *links, int segments);
 void chain_close(struct chain *c);
 
 /* part[parts]: n elements of each rank of this segment, in rank order; all receive the result. */

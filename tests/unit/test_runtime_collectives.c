@@ -3,6 +3,7 @@
 #include "tests/unit/runtime_world.h"
 
 #include <math.h>
+#include <sys/socket.h>
 
 static const char *const layouts[] = { "aa", "ab", "aaaa", "aabb", "aaab", "abbb", "abab", "abcd", "aabbcc", "aaabbc" };
 #define LAYOUTS (sizeof layouts / sizeof layouts[0])
@@ -90,6 +91,49 @@ static void shared_memory_is_reduced_in_place(void **state)
 	(void)state;
 	for (size_t i = 0; i < LAYOUTS; i++)
 		run_ranks(layouts[i], shared_memory_in_place, NULL);
+}
+
+/* Sums larger than what may be on its way between nodes, of sizes around its parts, in memory that is not cut into pieces; arg: bytes that a socket
+ * takes at once, 0: as usual. */
+static void more_than_is_on_its_way(void *arg)
+{
+	enum { PART = 128 << 10, MOST = 5 << 20 };
+	static const size_t bytes[] = { PART - 4, PART, PART + 4, 2 * PART - 4, 2 * PART, 2 * PART + 4, 3 * PART + 4, 8 * PART + 4, 15 * PART - 4, MOST };
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	const int *buffer = arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	for (int i = 0; *buffer && i < h->data.count; i++)
+		must(!setsockopt(h->data.link[i].fd, SOL_SOCKET, SO_SNDBUF, buffer, sizeof *buffer));
+	unsigned size = (unsigned)hvd_world(h)->size, rank = (unsigned)hvd_world(h)->rank;
+	uint8_t *slab = hvd_alloc(h, MOST);
+	must(slab);
+	_Float16 *half = (void *)slab;
+	for (size_t k = 0; k < sizeof bytes / sizeof bytes[0]; k++) {
+		size_t n = bytes[k];
+		for (size_t i = 0; i < n; i++)
+			slab[i] = (uint8_t)(i * 7 + i / PART + rank * 3);
+		works(h, hvd_allreduce(h, slab, slab, n, HVD_U8, HVD_SUM));
+		for (size_t i = 0; i < n; i++)
+			must(slab[i] == (uint8_t)((i * 7 + i / PART) * size + 3 * (size * (size - 1) / 2)));
+		for (size_t i = 0; i < n / 2; i++)
+			half[i] = (_Float16)(i % 101 + rank);
+		works(h, hvd_allreduce(h, half, half, n / 2, HVD_F16, HVD_SUM)); /* running sums have 4 bytes on the way there, 2 on the way back */
+		for (size_t i = 0; i < n / 2; i++)
+			must(half[i] == (_Float16)(i % 101 * size + size * (size - 1) / 2));
+	}
+	works(h, hvd_close(h));
+}
+
+static void sums_larger_than_the_window_between_nodes_get_through(void **state)
+{
+	static const char *const chains[] = { "ab", "aabb", "abab", "abc", "aabbcc", "abcdefgh" };
+	int usual = 0, narrow = 24576;
+	(void)state;
+	for (size_t i = 0; i < sizeof chains / sizeof chains[0]; i++)
+		run_ranks(chains[i], more_than_is_on_its_way, &usual);
+	run_ranks("ab", more_than_is_on_its_way, &narrow);
 }
 
 #define CHECK_TYPE(CTYPE, TYPE, N)                                                             \
@@ -330,6 +374,7 @@ int main(void)
 		cmocka_unit_test(ranks_are_grouped_by_node_name),
 		cmocka_unit_test(sums_are_the_serial_sums_on_every_layout),
 		cmocka_unit_test(shared_memory_is_reduced_in_place),
+		cmocka_unit_test(sums_larger_than_the_window_between_nodes_get_through),
 		cmocka_unit_test(every_type_and_operation_is_right),
 		cmocka_unit_test(broadcast_and_allgather_copy_every_byte),
 		cmocka_unit_test(scattered_exchanged_and_unequal_blocks_arrive),
