@@ -93,9 +93,9 @@ inline int launch(void (*kernel)(Args), unsigned blocks, unsigned threads, size_
 	return 0;
 }
 
-inline const char *device_error(int)
+inline const char *device_error(int code)
 {
-	return "no memory";
+	return code == 2 ? "no memory" : "refused";
 }
 
 inline int device_alloc(void **p, size_t bytes)

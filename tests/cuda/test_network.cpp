@@ -1,19 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The whole CUDA engine on the CPU, through the shim, on small networks: against the reference engine in fp64. */
+ * The whole CUDA engine on small networks, against the reference engine in fp64: on the CPU, through the shim; with ON_DEVICE the library on
+ * the GPU that is there, cuDNN included, without the tests that look behind the waist (gpu-engine). */
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
+#ifdef ON_DEVICE
+extern "C" {
+#include "engine/backend.h"
+}
+#define chexnet_cuda_open engine_cuda_open
+#define chexnet_cuda_plan engine_cuda_plan
+#else
 #include "cuda_engine.h"
 #include "network.h"
 #include "number.h"
 #include "shim.h"
 #include "staging.h"
 #include "step.h"
+#endif
 
 /* engine.c, which the reference needs, names every engine. */
 extern "C" int engine_cpu_open(engine **, const engine_conf *, error *e)
@@ -510,6 +520,7 @@ void scale_over_a_checkpoint()
 		engine_close(g);
 }
 
+#ifndef ON_DEVICE
 /* The mean over two ranks when the other one's gradients overflowed: one value of the slab is not finite. */
 struct other_rank {
 	float *slab;
@@ -629,6 +640,8 @@ void buckets_in_the_graph()
 	}
 }
 
+#endif
+
 /* What a step reads belongs to the caller again when engine_train() returns, and what it wrote is there when engine_done() says so: steps and
  * evaluations that nobody waits for are those that are waited for, whichever way the images come. */
 enum way { WAITED, IN_FLIGHT, KEPT };
@@ -698,6 +711,7 @@ void steps_in_flight()
 	engine_close(g);
 }
 
+#ifndef ON_DEVICE
 /* A data set on the device is larger than 4 GiB: places in it are counted in 64 bits. Nothing is read there. */
 void places_beyond_four_gigabytes()
 {
@@ -784,13 +798,17 @@ void ranks_skip_together()
 	engine_close(g);
 }
 
+#endif
+
 void dynamic_scale()
 {
 	overflow_is_skipped();
 	if (!failures)
 		scale_over_a_checkpoint();
+#ifndef ON_DEVICE
 	if (!failures)
 		ranks_skip_together();
+#endif
 }
 
 /* Random order of blocks and lanes: the sums must not notice. */
@@ -839,6 +857,7 @@ void refusals()
 			wrong("a dynamic loss scale for bf16: %s", bf16.e.text);
 }
 
+#ifndef ON_DEVICE
 /* At 224²: what the arena holds, without allocating it. */
 void memory_plan_of(const char *model, double most)
 {
@@ -884,6 +903,8 @@ void memory_plan_of(const char *model, double most)
 	engine_layout_free(&layout);
 }
 
+#endif
+
 /* What is planned is what is allocated, and its parts are all of it. */
 void plan_is_what_opens()
 {
@@ -912,43 +933,72 @@ void plan_is_what_opens()
 void memory_plan()
 {
 	plan_is_what_opens();
+#ifndef ON_DEVICE
 	memory_plan_of("densenet121", 18);
 	memory_plan_of("resnet50", 41);
+#endif
+}
+
+const struct test {
+	const char *name, *claim;
+	void (*function)();
+} tests[] = {
+	{ "gradients", "fp32 gradients of every parameter equal the reference's", fp32_gradients },
+	{ "training", "accumulation, Adam, running statistics and evaluation follow the reference", fp32_training },
+	{ "maps", "class activation maps are the reference's, and their means the logits", activation_maps },
+	{ "fused", "fused bf16 kernels lose no more than the separate ones", fused_against_separate },
+	{ "fp16", "fp16 with a loss scale follows the reference", fp16_scaled },
+	{ "scale", "a dynamic loss scale skips what overflows, on all ranks, and goes on from a checkpoint", dynamic_scale },
+#ifndef ON_DEVICE
+	{ "graph", "a graph holds the all-reduces of its buckets, and heeds the stop word", buckets_in_the_graph },
+	{ "large", "data sets beyond 4 GiB and GPUs of many multiprocessors have their room", large_devices },
+#endif
+	{ "flight", "steps in flight, and images kept on the device, give what waiting and feeding gives", steps_in_flight },
+	{ "bits", "two runs give the same bits", same_bits },
+	{ "refusals", "what the engine cannot compute it refuses", refusals },
+	{ "plan", "what an engine will allocate is known beforehand, also for densenet121 and resnet50", memory_plan },
+};
+
+void run(const test &t, uint64_t seed)
+{
+	random_state = seed;
+#ifndef ON_DEVICE
+	shim_seed(seed + (uint64_t)(&t - tests));
+#endif
+	failures = 0;
+	note = "";
+	t.function();
 }
 
 } // namespace
 
-int main()
+/* No argument: all, as TAP. `list engine`: the names. `check NAME`: one, with a JSON object. */
+int main(int argc, char **argv)
 {
-	const struct {
-		const char *claim;
-		void (*test)();
-	} tests[] = {
-		{ "fp32 gradients of every parameter equal the reference's", fp32_gradients },
-		{ "accumulation, Adam, running statistics and evaluation follow the reference", fp32_training },
-		{ "class activation maps are the reference's, and their means the logits", activation_maps },
-		{ "fused bf16 kernels lose no more than the separate ones", fused_against_separate },
-		{ "fp16 with a loss scale follows the reference", fp16_scaled },
-		{ "a dynamic loss scale skips what overflows, on all ranks, and goes on from a checkpoint", dynamic_scale },
-		{ "a graph holds the all-reduces of its buckets, and heeds the stop word", buckets_in_the_graph },
-		{ "steps in flight, and images kept on the device, give what waiting and feeding gives", steps_in_flight },
-		{ "data sets beyond 4 GiB and GPUs of many multiprocessors have their room", large_devices },
-		{ "two runs give the same bits", same_bits },
-		{ "what the engine cannot compute it refuses", refusals },
-		{ "what an engine will allocate is known beforehand, also for densenet121 and resnet50", memory_plan },
-	};
 	const char *chosen = getenv("SEED");
 	/* One seed unless asked for another: about one in a hundred has an activation so near zero that fp32 and fp64 mask it
 	 * differently, which is no fault but shows in every gradient before it. */
 	const uint64_t seed = chosen ? strtoull(chosen, nullptr, 0) : 3;
 	int failed = 0, number = 0;
+	if (argc > 1 && !strcmp(argv[1], "list")) {
+		for (const test &t : tests)
+			printf("%s\n", t.name);
+		return 0;
+	}
+	if (argc > 2 && !strcmp(argv[1], "check")) {
+		for (const test &t : tests)
+			if (!strcmp(argv[2], t.name)) {
+				run(t, seed);
+				for (char &c : note)
+					c = c == '"' ? '\'' : c;
+				printf("{\"test\": \"%s\", \"seed\": %llu, \"failures\": %d, \"note\": \"%s\"}\n", t.name, (unsigned long long)seed, failures, note.c_str());
+				return failures != 0;
+			}
+		return EXIT_USAGE;
+	}
 	printf("1..%zu\n# seed %llu\n", sizeof tests / sizeof tests[0], (unsigned long long)seed);
-	for (const auto &t : tests) {
-		random_state = seed;
-		shim_seed(seed + (uint64_t)number);
-		failures = 0;
-		note = "";
-		t.test();
+	for (const test &t : tests) {
+		run(t, seed);
 		printf("%sok %d - %s\n", failures ? "not " : "", ++number, t.claim);
 		if (!note.empty())
 			printf("# %s\n", note.c_str());

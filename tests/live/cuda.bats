@@ -243,6 +243,15 @@ with_memory() { # BYTES OPTION…
 	[ "$asked" -ge 6 ] && [ $missing -eq 0 ]
 }
 
+@test "what is carried to a machine with a GPU stays below 64 MiB: programs, packages and the tree" {
+	[ -e "$BUILD/gpu/gpu-kernels" ] && [ -e "$BUILD/libchexnet_cuda.so" ] || skip "no nvcc: nothing was built for a GPU"
+	local programs tree packages=18000000 file
+	programs=$(for file in "$BUILD"/gpu/* "$BUILD"/{chexnet,libhvd.so.0,libchexnet_cuda.so,spank_hvd.so}; do [ ! -f "$file" ] || stat -c %s "$file"; done | awk '{ s += $1 } END { print s }')
+	tree=$(git ls-files -z 2>/dev/null | xargs -0 du -cb | awk 'END { print $1 }') || tree=4000000
+	echo "programs $programs, packages $packages, tree $tree bytes"
+	[ $((programs + packages + tree)) -lt $((62 << 20)) ]
+}
+
 @test "a changed program is measured again" {
 	needs_python
 	mkdir -p "$scratch/bin"

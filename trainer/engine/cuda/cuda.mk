@@ -50,15 +50,17 @@ $(BUILD)/gpu/gpu-kernels: $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,$(KERNEL_CASES)
 $(BUILD)/gpu/gpu-probe: $(BUILD)/obj/nvcc/tests/gpu/probe.o
 	@mkdir -p $(@D)
 	$(NVCC) -o $@ $^ -ldl
+# Carried to another machine, for rehearsals there: without what only a debugger reads.
+OBJCOPY     ?= objcopy
+carried      = $(if $(SAN),cp,$(OBJCOPY) --strip-debug) $< $@
 $(BUILD)/gpu/gpu-kernels-cpu: $(BUILD)/tests/test_cuda_kernels
 	@mkdir -p $(@D)
-	cp $< $@
+	$(carried)
 
 # libhvd's NCCL back end and the engine in worlds of processes on one GPU; without one on the shim, with a stand-in for NCCL.
 WORLD_C     := trainer/error.c trainer/engine/engine.c trainer/engine/layout.c $(wildcard trainer/net/*.c)
 # The whole of libhvd in one object, whose inner names stay inside, as in libhvd.so.
 localized    = $(LD) -r $(1) -o $@ $(filter %.o,$^) && $(OBJCOPY) --localize-hidden $@
-OBJCOPY     ?= objcopy
 $(BUILD)/obj/gpu/runtime.o: $(call objects,tests/gpu/meeting.c $(RUNTIME_SRC))
 	@mkdir -p $(@D)
 	$(call localized)
@@ -74,8 +76,19 @@ $(BUILD)/gpu/gpu-world: $(BUILD)/obj/nvcc/tests/gpu/world.o $(BUILD)/obj/gpu/run
 $(BUILD)/gpu/gpu-world-cpu: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/gpu/world.cpp tests/gpu/nccl_stand_in.cpp tests/cuda/shim.cpp tests/cuda/engine_shim.cpp trainer/engine/cuda/engine_cuda.cpp \
                             trainer/engine/cuda/network.cpp) $(BUILD)/obj/gpu/runtime_stand_in.o $(call objects,$(WORLD_C) trainer/engine/cuda/devices.c)
 	@mkdir -p $(@D)
-	$(CXX) $(SANITIZE) -fopenmp -o $@ $^ -pthread -lm -ldl -lrt
+	$(CXX) $(SANITIZE) $(if $(SAN),,-Wl,--strip-debug) -fopenmp -o $@ $^ -pthread -lm -ldl -lrt
 GPU_WORLD   := $(if $(HAVE_NCCL),$(if $(HAVE_PMIX),gpu-world))
+
+# The engine as it is on a GPU, beside the reference engine: test_network.cpp without its looks behind the waist.
+$(BUILD)/obj/gpu/engine.o: tests/cuda/test_network.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(SHIM_FLAGS) -DON_DEVICE -c -o $@ $<
+$(BUILD)/gpu/gpu-engine: $(BUILD)/obj/gpu/engine.o $(call objects,$(filter-out trainer/engine/cuda/%,$(CUDA_SHIM_C)))
+	@mkdir -p $(@D)
+	$(CXX) -fopenmp -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -lm -ldl
+$(BUILD)/gpu/gpu-engine-cpu: $(BUILD)/tests/test_cuda_network
+	@mkdir -p $(@D)
+	$(carried)
 
 # cuDNN's headers are needed, the library is opened at run time.
 HAVE_CUDNN  := $(if $(NVCC),$(call has_header,cudnn_graph.h,-I$(CUDA_HOME)/include))
@@ -104,13 +117,13 @@ endif
 
 .PHONY: gpu
 ifneq ($(SAN),)
-tests: $(BUILD)/gpu/gpu-kernels-cpu $(GPU_WORLD:%=$(BUILD)/gpu/%-cpu)
+tests: $(BUILD)/gpu/gpu-kernels-cpu $(BUILD)/gpu/gpu-engine-cpu $(GPU_WORLD:%=$(BUILD)/gpu/%-cpu)
 LEFT_OUT += "CUDA engine: not built with sanitizers"
 else ifneq ($(NVCC),)
 tests: gpu
-gpu: $(if $(HAVE_CUDNN),$(BUILD)/gpu/cudnn-plans) $(BUILD)/gpu/gpu-kernels $(BUILD)/gpu/gpu-probe $(BUILD)/gpu/gpu-kernels-cpu $(GPU_WORLD:%=$(BUILD)/gpu/%) $(GPU_WORLD:%=$(BUILD)/gpu/%-cpu)
+gpu: $(if $(HAVE_CUDNN),$(BUILD)/gpu/cudnn-plans) $(BUILD)/gpu/gpu-kernels $(BUILD)/gpu/gpu-probe $(BUILD)/gpu/gpu-kernels-cpu $(BUILD)/gpu/gpu-engine $(BUILD)/gpu/gpu-engine-cpu $(GPU_WORLD:%=$(BUILD)/gpu/%) $(GPU_WORLD:%=$(BUILD)/gpu/%-cpu)
 else
-tests: $(BUILD)/gpu/gpu-kernels-cpu
+tests: $(BUILD)/gpu/gpu-kernels-cpu $(BUILD)/gpu/gpu-engine-cpu
 LEFT_OUT += "CUDA engine: no nvcc (CUDA 13 toolkit; CUDA_HOME says where)"
 gpu:
 	@echo "no nvcc: set CUDA_HOME to a CUDA 13 toolkit" >&2; exit 1

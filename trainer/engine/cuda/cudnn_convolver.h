@@ -46,6 +46,7 @@ template <class T> struct cudnn_convolver : convolver<T> {
 	{
 		return a.pass == b.pass && a.h_in == b.h_in && a.c_in == b.c_in && a.c_out == b.c_out && a.kernel == b.kernel && a.stride == b.stride && a.in_pitch == b.in_pitch && a.out_pitch == b.out_pitch;
 	}
+	/* The plan of a pass that each_call() named; NULL for any other: a fault of the step's, and no reason to be slow in silence. */
 	const planned *find(cudnn_pass pass, const convolution_shape &s) const
 	{
 		const cudnn_convolution wanted = { pass, precision, s.images, s.h_in, s.h_out, s.c_in, s.c_out, s.kernel, s.stride, s.pad, s.in_pitch, s.out_pitch, 0 };
@@ -83,17 +84,23 @@ template <class T> struct cudnn_convolver : convolver<T> {
 	int forward(const convolution<T> &c, device_stream stream) override
 	{
 		const planned *p = find(CUDNN_PASS_FORWARD, c.s);
-		return p && p->plan ? run(p, c.in, c.weight, c.out, stream) : convolution_forward(c, stream);
+		if (!p)
+			return cudaErrorInvalidConfiguration;
+		return p->plan ? run(p, c.in, c.weight, c.out, stream) : convolution_forward(c, stream);
 	}
 	int data(const convolution<T> &c, device_stream stream) override
 	{
 		const planned *p = find(CUDNN_PASS_DATA, c.s);
-		return p && p->plan ? run(p, c.out, c.weight, c.gradient, stream) : convolution_data(c, stream);
+		if (!p)
+			return cudaErrorInvalidConfiguration;
+		return p->plan ? run(p, c.out, c.weight, c.gradient, stream) : convolution_data(c, stream);
 	}
 	int weight(const convolution<T> &c, device_stream stream) override
 	{
 		const planned *p = find(CUDNN_PASS_WEIGHT, c.s);
-		if (!p || !p->plan)
+		if (!p)
+			return cudaErrorInvalidConfiguration;
+		if (!p->plan)
 			return convolution_weight(c, stream);
 		const bool narrow = sizeof(T) == 2 && !p->what.weight_fp32;
 		const int code = run(p, c.in, narrow ? workspace : (void *)c.dweight, c.gradient, stream);
@@ -115,16 +122,8 @@ template <class T> int cudnn_convolver_make(std::unique_ptr<convolver<T>> *out, 
 	if (rc)
 		return rc;
 	size_t most = 0;
-	each_convolution(s.net, [&](const conv_place &place, int in_pitch, int out_pitch, bool data) {
-		const convolution_shape shape = s.shape(place, in_pitch, out_pitch);
-		const bool forward = !(place.dense && s.fused & FUSED_FORWARD), backward = !(place.dense && s.fused & FUSED_BACKWARD);
-		if (forward)
-			c->make(CUDNN_PASS_FORWARD, shape, &most);
-		if (backward && data)
-			c->make(CUDNN_PASS_DATA, shape, &most);
-		if (backward)
-			c->make(CUDNN_PASS_WEIGHT, shape, &most);
-	});
+	const cudnn_pass passes[] = { CUDNN_PASS_FORWARD, CUDNN_PASS_DATA, CUDNN_PASS_WEIGHT };
+	each_call(s, [&](convolution_pass pass, const convolution_shape &shape) { c->make(passes[pass], shape, &most); });
 	*workspace = most + c->weight_bytes;
 	return 0;
 }

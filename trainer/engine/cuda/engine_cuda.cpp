@@ -594,7 +594,7 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 #ifdef HAVE_CUDNN
 		rc = cudnn_convolver_make(&e->conv, e->s, nullptr, &workspace, err);
 #else
-		e->conv.reset(new (std::nothrow) plain_convolver<T>());
+		e->conv.reset(new (std::nothrow) plain_convolver<T>(e->s));
 #endif
 		e->s.conv = e->conv.get();
 	}

@@ -4,6 +4,9 @@
 #ifndef CUDA_STEP_H
 #define CUDA_STEP_H
 
+#include <utility>
+#include <vector>
+
 #include "batchnorm.h"
 #include "conv1x1_backward.h"
 #include "convolution.h"
@@ -26,22 +29,60 @@ template <class T> struct convolver {
 	virtual int weight(const convolution<T> &c, device_stream stream) = 0; /* one part */
 };
 
+template <class T> struct step;
+
+enum convolution_pass { PASS_FORWARD, PASS_DATA, PASS_WEIGHT };
+
+/* Every convolution that a step asks its convolver for: f(pass, shape). */
+template <class T, class F> void each_call(const step<T> &s, F f)
+{
+	each_convolution(s.net, [&](const conv_place &place, int in_pitch, int out_pitch, bool data) {
+		const convolution_shape shape = s.shape(place, in_pitch, out_pitch);
+		const bool forward = !(place.dense && s.fused & FUSED_FORWARD), backward = !(place.dense && s.fused & FUSED_BACKWARD);
+		if (forward)
+			f(PASS_FORWARD, shape);
+		if (backward && data)
+			f(PASS_DATA, shape);
+		if (backward)
+			f(PASS_WEIGHT, shape);
+	});
+}
+
+inline bool same_shape(const convolution_shape &a, const convolution_shape &b)
+{
+	return a.images == b.images && a.h_in == b.h_in && a.h_out == b.h_out && a.c_in == b.c_in && a.c_out == b.c_out && a.kernel == b.kernel && a.stride == b.stride && a.pad == b.pad &&
+	       a.in_pitch == b.in_pitch && a.out_pitch == b.out_pitch;
+}
+
+/* Refuses what each_call() does not name: cuDNN would have no plan for it. */
 template <class T> struct plain_convolver : convolver<T> {
+	std::vector<std::pair<convolution_pass, convolution_shape>> calls;
+
+	explicit plain_convolver(const step<T> &s)
+	{
+		each_call(s, [&](convolution_pass pass, const convolution_shape &shape) { calls.push_back({ pass, shape }); });
+	}
+	bool named(convolution_pass pass, const convolution_shape &shape) const
+	{
+		for (const auto &c : calls)
+			if (c.first == pass && same_shape(c.second, shape))
+				return true;
+		return false;
+	}
 	int forward(const convolution<T> &c, device_stream stream) override
 	{
-		return convolution_forward(c, stream);
+		return named(PASS_FORWARD, c.s) ? convolution_forward(c, stream) : 1;
 	}
 	int data(const convolution<T> &c, device_stream stream) override
 	{
-		return convolution_data(c, stream);
+		return named(PASS_DATA, c.s) ? convolution_data(c, stream) : 1;
 	}
 	int weight(const convolution<T> &c, device_stream stream) override
 	{
-		return convolution_weight(c, stream);
+		return named(PASS_WEIGHT, c.s) ? convolution_weight(c, stream) : 1;
 	}
 };
 
-template <class T> struct step;
 /* residual_step.h */
 template <class T> void residual_forward(step<T> &s);
 template <class T, class Ready> T *residual_backward(step<T> &s, Ready ready);
