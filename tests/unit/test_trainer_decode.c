@@ -339,6 +339,35 @@ static void gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives(void **state)
 	assert_int_equal(taken, sound); /* all sound ones go the fast way */
 }
 
+static void squares_are_written_where_they_are_wanted_and_nowhere_else(void **state)
+{
+	(void)state;
+	enum { MOST = 70, GUARD = 64 };
+	struct stream s = stream_open(37, 0);
+	for (int side = 1; side <= MOST; side++) {
+		uint8_t pixels[MOST * MOST], out[MOST * MOST + 2 * GUARD], guard[GUARD];
+		size_t bytes = (size_t)side * (size_t)side, size;
+		for (size_t i = 0; i < bytes; i++)
+			pixels[i] = (uint8_t)stream_bits(&s);
+		memset(guard, 0xA5, sizeof guard);
+		for (int png = 0; png < 2; png++) {
+			uint8_t *file = png ? encode_png(pixels, side, side, 1, &size) : encode_jpeg(pixels, side, side, 95, &size);
+			struct error e = { 0 };
+			struct image image;
+			memset(out, 0xA5, sizeof out);
+			assert_int_equal(decode_square(decoder, file, size, out + GUARD, side, &e), 0);
+			assert_int_equal(decode_image(decoder, file, size, &image, &e), 0);
+			assert_ptr_not_equal(image.pixels, out + GUARD);
+			assert_memory_equal(out + GUARD, image.pixels, bytes);
+			assert_memory_equal(out, guard, GUARD);
+			assert_memory_equal(out + GUARD + bytes, guard, GUARD);
+			assert_int_equal(decode_square(decoder, file, size, out + GUARD, side + 1, &e), -EXIT_DATA);
+			assert_non_null(strstr(e.text, "where the record says"));
+			free(file);
+		}
+	}
+}
+
 static void encoded_jpegs_have_a_marker_after_each_row_of_blocks(void **state)
 {
 	(void)state;
@@ -481,6 +510,7 @@ int main(void)
 		cmocka_unit_test(what_is_no_image_is_called_by_its_name),
 		cmocka_unit_test(jpegs),
 		cmocka_unit_test(gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives),
+		cmocka_unit_test(squares_are_written_where_they_are_wanted_and_nowhere_else),
 		cmocka_unit_test(encoded_jpegs_have_a_marker_after_each_row_of_blocks),
 		cmocka_unit_test(mutated_files_never_crash_the_decoders),
 		cmocka_unit_test(real_images_decode_to_the_same_pixels_as_libspng),

@@ -94,3 +94,20 @@ int decode_image(struct decoder *d, const uint8_t *file, size_t size, struct ima
 		return decode_jpeg(d, file, size, image, why);
 	return fail(why, EXIT_DATA, "%s", guess(file, size));
 }
+
+int decode_square(struct decoder *d, const uint8_t *file, size_t size, uint8_t *pixels, int side, struct error *why)
+{
+	struct image image;
+
+	d->into = pixels;
+	d->side = side;
+	int rc = decode_image(d, file, size, &image, why);
+	d->into = NULL;
+	if (rc)
+		return rc;
+	if (image.width != side || image.height != side)
+		return fail(why, EXIT_DATA, "image of %d x %d pixels where the record says %d", image.width, image.height, side);
+	if (image.pixels != pixels)
+		memcpy(pixels, image.pixels, (size_t)side * (size_t)side);
+	return 0;
+}

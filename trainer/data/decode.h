@@ -18,6 +18,8 @@ struct decoder {
 	tjhandle jpeg;
 	struct gray_tables *tables; /* decode_jpeg_gray()'s; NULL until it needs them */
 	int narrow; /* 1: as on a processor without AVX-512, for tests */
+	uint8_t *into; /* where a result of `side` x `side` may be put instead; NULL: nowhere */
+	int side;
 	struct scratch gray;   /* the result */
 	struct scratch packed; /* IDAT chunks put together */
 	struct scratch canvas; /* for callers */

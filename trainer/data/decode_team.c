@@ -35,20 +35,16 @@ static int decode(struct decode_team *t, const struct decode_job *job, struct de
 	const struct record *r = job->record;
 	struct error why = { 0 };
 	struct example x;
-	struct image image;
 
 	int rc = example_parse(r->data, r->size, &x, &why);
 	if (!rc && (x.filename.size == 0 || x.filename.size >= SAMPLE_ID))
 		rc = fail(&why, EXIT_DATA, "image/filename: %zu bytes, not 1 to %d", x.filename.size, SAMPLE_ID - 1);
 	if (!rc)
-		rc = decode_image(d, x.encoded.data, x.encoded.size, &image, &why);
-	if (!rc && (image.width != t->size || image.height != t->size))
-		rc = fail(&why, EXIT_DATA, "image of %d x %d pixels where the manifest says %d", image.width, image.height, t->size);
+		rc = decode_square(d, x.encoded.data, x.encoded.size, job->pixels, t->size, &why);
 	if (rc)
 		return fail(e, why.code, "%s: record %zu at byte %zu: %s", r->path, r->number, r->offset, why.text);
 	memset(job->id, 0, SAMPLE_ID);
 	memcpy(job->id, x.filename.data, x.filename.size);
-	memcpy(job->pixels, image.pixels, (size_t)t->size * (size_t)t->size);
 	atomic_fetch_add(&t->decoded, 1);
 	return 0;
 }

@@ -27,6 +27,9 @@ size_t decoder_memory(const struct decoder *d);
  * (a JPEG decoder's warnings are errors here). -EXIT_DATA: the reason alone is in *why. */
 int decode_image(struct decoder *d, const uint8_t *file, size_t size, struct image *image, struct error *why);
 
+/* As decode_image(), to pixels [side][side], and without a copy where the decoder can write there. Another size is refused. */
+int decode_square(struct decoder *d, const uint8_t *file, size_t size, uint8_t *pixels, int side, struct error *why);
+
 /* A new PNG file of gray pixels [height][width], 8 bits; channels 4: RGBA with equal channels and alpha 255, as six in a
  * thousand NIH images are. To be freed. NULL: no memory. */
 uint8_t *encode_png(const uint8_t *pixels, int width, int height, int channels, size_t *size);

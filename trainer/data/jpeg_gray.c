@@ -174,13 +174,15 @@ int decode_jpeg_gray(struct decoder *d, const uint8_t *file, size_t size, struct
 		return 0;
 	if (!d->tables && (d->tables = calloc(1, sizeof *d->tables)))
 		jpeg_make_tables(d->tables);
-	if (!d->tables || !jpeg_read_headers(&f, d->tables, file, size) || scratch_reserve(&d->packed, size + 2 * BEYOND, &why) ||
-	    scratch_reserve(&d->gray, (size_t)f.width * (size_t)f.height, &why))
+	if (!d->tables || !jpeg_read_headers(&f, d->tables, file, size) || scratch_reserve(&d->packed, size + 2 * BEYOND, &why))
+		return 0;
+	int there = d->into && f.width == d->side && f.height == d->side;
+	if (!there && scratch_reserve(&d->gray, (size_t)f.width * (size_t)f.height, &why))
 		return 0;
 	struct picture p;
 	p.frame = &f;
 	p.tables = d->tables;
-	p.pixels = d->gray.data;
+	p.pixels = there ? d->into : d->gray.data;
 	p.all = ((f.width + SIDE - 1) / SIDE) * ((f.height + SIDE - 1) / SIDE);
 	jpeg_transform_init(&p.transform, f.quant[f.which_quant], d->tables->natural);
 	if (!d->narrow && fits_lanes(&f, p.all, size)) {
@@ -190,7 +192,7 @@ int decode_jpeg_gray(struct decoder *d, const uint8_t *file, size_t size, struct
 	} else if (!read_picture(&p, d->packed.data)) {
 		return 0;
 	}
-	*image = (struct image){ f.width, f.height, d->gray.data };
+	*image = (struct image){ f.width, f.height, p.pixels };
 	return 1;
 }
 #endif

@@ -120,18 +120,12 @@ static int read_record(const struct dataset *d, size_t index, struct dataset_scr
 	size_t k = index - s->first;
 	struct tfrecord record;
 	struct example x;
-	struct image image;
 	struct error why = { 0 };
 
 	/* The CRC again: what was read from disk since may not be what was verified. */
 	if (tfrecord_at(s->file.data, s->file.size, s->offset[k], &record, &why) < 0 ||
-	    example_parse(record.data, record.size, &x, &why) || decode_image(scratch->decoder, x.encoded.data, x.encoded.size, &image, &why))
+	    example_parse(record.data, record.size, &x, &why) || decode_square(scratch->decoder, x.encoded.data, x.encoded.size, pixels, d->size, &why))
 		return fail_at(e, s, k, s->offset[k], &why);
-	if (image.width != d->size || image.height != d->size) {
-		fail(&why, EXIT_DATA, "image of %d x %d pixels where the record says %d", image.width, image.height, d->size);
-		return fail_at(e, s, k, s->offset[k], &why);
-	}
-	memcpy(pixels, image.pixels, (size_t)d->size * (size_t)d->size);
 	return 0;
 }
 
