@@ -420,8 +420,9 @@ static void a_bad_image_inside_a_sound_record_is_named_when_it_is_read(void **st
 	free(bytes);
 }
 
-/* The reference trainer's files: three keys, labels in an order of its own that is not written down. */
-static void write_foreign(const char *directory, const char *name, const int order[FINDINGS], size_t first, size_t n, const struct synth_case *cases)
+/* The reference trainer's files: three keys, labels in an order of its own that is not written down, unless `named`. */
+static void write_records(const char *directory, const char *name, const int order[FINDINGS], size_t first, size_t n, const struct synth_case *cases,
+			  int named)
 {
 	struct tfrecord_writer w;
 	struct bytes b = { 0 };
@@ -439,6 +440,9 @@ static void write_foreign(const char *directory, const char *name, const int ord
 		x.filename = (struct span){ (const uint8_t *)cases[i].sample.id, strlen(cases[i].sample.id) };
 		for (int k = 0; k < FINDINGS; k++)
 			x.label[k] = cases[i].sample.labels >> order[k] & 1;
+		x.n_name = named ? FINDINGS : 0;
+		for (int k = 0; k < x.n_name; k++)
+			x.name[k] = (struct span){ (const uint8_t *)finding_names[order[k]], strlen(finding_names[order[k]]) };
 		assert_int_equal(example_write(&b, &x), 0);
 		assert_int_equal(tfrecord_append(&w, b.data, b.size, &e), 0);
 		free(png);
@@ -446,6 +450,59 @@ static void write_foreign(const char *directory, const char *name, const int ord
 	assert_int_equal(tfrecord_commit(&w, &e), 0);
 	free(b.data);
 	free(work);
+}
+
+static void write_foreign(const char *directory, const char *name, const int order[FINDINGS], size_t first, size_t n, const struct synth_case *cases)
+{
+	write_records(directory, name, order, first, n, cases, 0);
+}
+
+static void records_with_and_without_names_of_labels_are_not_mixed(void **state)
+{
+	(void)state;
+	static const int dell[FINDINGS] = { 1, 10, 2, 13, 5, 7, 0, 12, 4, 9, 8, 3, 11, 6 };
+	struct synth_case *cases = synth_plan(&synth);
+	char directory[FILE_PATH];
+	snprintf(directory, sizeof directory, "%s", scratch_path("mixed"));
+	mkdir(directory, 0777);
+	for (int named = 0; named < 2; named++) {
+		struct error e = { 0 };
+		struct origin o;
+		write_records(directory, "train-00000-of-00002", dell, 0, 10, cases, named);
+		write_records(directory, "train-00001-of-00002", dell, 10, 10, cases, named);
+		assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), 0);
+		origin_close(&o);
+		write_records(directory, "train-00001-of-00002", dell, 10, 10, cases, !named);
+		assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), -EXIT_DATA);
+		assert_non_null(strstr(e.text, "train-00001-of-00002: record 0 at byte 0: label/names: "));
+	}
+	free(cases);
+}
+
+/* NIH's numbers begin at 1, others' at 0. */
+static void a_patient_with_the_number_0_leaks_too(void **state)
+{
+	(void)state;
+	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
+	struct synth_case *cases = synth_plan(&synth);
+	struct origin o;
+	struct prepare_report r;
+	struct prepare_conf conf = prepare_to(scratch_path("zero-prepared"));
+	struct error e = { 0 };
+	char directory[FILE_PATH];
+	snprintf(directory, sizeof directory, "%s", scratch_path("zero"));
+	mkdir(directory, 0777);
+	for (int i = 0; i < 3; i++)
+		snprintf(cases[i].sample.id, sizeof cases[i].sample.id, "%08d_%03d.png", i == 1 ? 7 : 0, i);
+	write_records(directory, "train-00000-of-00001", own, 0, 2, cases, 1);
+	write_records(directory, "val-00000-of-00001", own, 2, 1, cases, 1);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), 0);
+	if (prepare(&conf, &o, &r, &e))
+		fail_msg("%s", e.text);
+	origin_close(&o);
+	assert_int_equal(r.leaked, 1);
+	assert_int_equal(r.leak_example, 0);
+	free(cases);
 }
 
 static void the_reference_trainers_records_are_read_and_their_label_order_found(void **state)
@@ -539,6 +596,8 @@ int main(void)
 		cmocka_unit_test(packed_pixels_are_the_same_and_any_flipped_byte_is_found),
 		cmocka_unit_test(kept_images_are_the_same_and_within_the_limit),
 		cmocka_unit_test(the_reference_trainers_records_are_read_and_their_label_order_found),
+		cmocka_unit_test(records_with_and_without_names_of_labels_are_not_mixed),
+		cmocka_unit_test(a_patient_with_the_number_0_leaks_too),
 		cmocka_unit_test(leaky_trees_are_seen),
 	};
 	return cmocka_run_group_tests(tests, set_up, scratch_remove);

@@ -118,7 +118,11 @@ static int index_file(struct origin *o, struct foreign *f, int file, enum split 
 		if (example_parse(record.data, record.size, &x, &why) || read_identity(&x, s, &why) ||
 		    example_labels(&x, NULL, &s->labels, &s->known, &why))
 			break;
-		f->named |= x.n_name != 0;
+		if (o->count && f->named != (x.n_name != 0)) { /* no order of labels would be right for all of them */
+			fail(&why, EXIT_DATA, "label/names: %s, unlike in the records before", f->named ? "is not there" : "is there");
+			break;
+		}
+		f->named = x.n_name != 0;
 		o->hash = hash_u64(hash_bytes(o->hash, s->id, strlen(s->id)), s->labels);
 		o->split[o->count] = split;
 		f->places[o->count++] = p;

@@ -242,14 +242,16 @@ static int count_all(const struct job *job, struct error *e)
 			r->positives[job->origin->split[i]][f] += job->origin->samples[i].labels >> f & 1;
 	}
 	qsort(m, n, sizeof *m, by_patient);
-	uint32_t counted = 0; /* so that a patient in three splits leaks once; NIH's numbers begin at 1 */
+	int counted = 0; /* a patient in three splits leaks once */
 	for (size_t i = 0; i < n; i++) {
 		int same = i && m[i].patient == m[i - 1].patient;
+		if (!same)
+			counted = 0;
 		if (same && m[i].split == m[i - 1].split)
 			continue;
 		r->manifest.split[m[i].split].patients++;
-		if (same && counted != m[i].patient) {
-			counted = m[i].patient;
+		if (same && !counted) {
+			counted = 1;
 			if (r->leaked++ == 0)
 				r->leak_example = m[i].patient;
 		}
