@@ -281,6 +281,38 @@ static void with_nothing_to_judge_it_still_stands(void **state)
 	}
 }
 
+/* Digits of the size that charts use are 6 wide. */
+static void texts_of_charts_lie_inside_them(void **state)
+{
+	struct predictions p = draw(60, 0), other = draw(60, 0); /* few images: wide intervals, long ticks */
+	struct report_input in = input(&p);
+	int texts = 0;
+
+	(void)state;
+	memcpy(other.samples, p.samples, p.n * sizeof *p.samples);
+	in.other = &other;
+	in.other_path = "b.csv";
+	struct page page = make(&in);
+
+	for (const char *svg = page.text; (svg = strstr(svg, "<svg viewBox=\"0 0 ")); svg++) {
+		const char *end = strstr(svg, "</svg>");
+		double width = strtod(svg + 18, NULL);
+
+		for (const char *t = svg; (t = strstr(t, "<text class=\"tick\"")) && t < end; t++, texts++) {
+			const char *anchor = strstr(t, "anchor=\"") + 8, *at = strstr(t, " x=\"") + 4, *text = strchr(t, '>') + 1;
+			double x = strtod(at, NULL), length = 6.0 * (double)strcspn(text, "<");
+			double left = *anchor == 'm' ? x - length / 2 : *anchor == 'e' ? x - length : x;
+
+			if (left < 0 || left + length > width)
+				fail_msg("\"%.*s\" is cut: %.1f to %.1f of %.0f", (int)strcspn(text, "<"), text, left, left + length, width);
+		}
+	}
+	assert_true(texts > 200);
+	free(page.text);
+	predictions_free(&p);
+	predictions_free(&other);
+}
+
 static void its_size_does_not_grow_with_the_images(void **state)
 {
 	struct predictions few = draw(3000, 0), many = draw(24000, 0);
@@ -500,6 +532,7 @@ int main(void)
 		cmocka_unit_test(it_warns_of_what_the_numbers_cannot_carry),
 		cmocka_unit_test(names_cannot_break_out_of_the_page),
 		cmocka_unit_test(with_nothing_to_judge_it_still_stands),
+		cmocka_unit_test(texts_of_charts_lie_inside_them),
 		cmocka_unit_test(its_size_does_not_grow_with_the_images),
 		cmocka_unit_test(a_resumed_run_counts_every_step_once_as_it_was_done_last),
 		cmocka_unit_test(a_log_of_another_model_is_noticed),

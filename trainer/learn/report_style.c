@@ -26,7 +26,7 @@ const char report_style[] =
 	"table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.94rem}\n"
 	"th{font-weight:500;color:var(--soft);text-align:left;border-bottom:1px solid var(--faint);vertical-align:bottom;padding:.3rem .7rem .3rem 0}\n"
 	"td{border-bottom:1px solid var(--grid);padding:.24rem .7rem .24rem 0;white-space:nowrap}\n"
-	"th.n,td.n{text-align:right}td.forest,th.forest{width:34%;min-width:13rem;padding-right:1rem}td.forest svg,th.forest svg{display:block;width:100%;height:auto}\n"
+	"th.n,td.n{text-align:right}td.forest,th.forest{width:34%;padding-right:1rem}td.forest svg,th.forest svg{display:block;width:100%;min-width:15rem;height:auto}\n"
 	"tr.mean td{font-weight:650;border-top:1px solid var(--soft);border-bottom:0}\n"
 	".soft,td small{color:var(--soft)}td small{font-size:.86em}\n"
 	".wide{overflow-x:auto}table.narrow{width:auto}table.narrow td,table.narrow th{padding-right:2.2rem}\n"
@@ -48,5 +48,5 @@ const char report_style[] =
 	".share div{height:100%}.share .compute{background:var(--a)}.share .input{background:var(--b)}.share .communication{background:var(--soft)}\n"
 	".keys span{margin-right:1.4rem;white-space:nowrap}.keys i{display:inline-block;width:.75rem;height:.75rem;border-radius:2px;margin-right:.4rem;vertical-align:-.05rem}\n"
 	"code{font:.86em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;overflow-wrap:anywhere}\n"
-	"@media(max-width:46rem){.head{grid-template-columns:1fr;gap:1.2rem}main{padding:1.5rem 1rem 3rem}.charts{grid-template-columns:1fr}td.forest,th.forest{min-width:9rem}}\n"
+	"@media(max-width:46rem){.head{grid-template-columns:1fr;gap:1.2rem}main{padding:1.5rem 1rem 3rem}.charts{grid-template-columns:1fr}}\n"
 	"@media print{main{max-width:none;padding:0}figure,tr,li{break-inside:avoid}body{font-size:12px}}\n";

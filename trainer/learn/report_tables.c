@@ -14,7 +14,7 @@ struct scale {
 
 static struct plot forest(struct page *page, const struct scale *s, double height)
 {
-	return (struct plot){ .page = page, .width = 300, .height = height, .left = 12, .right = 12, .x0 = s->low, .x1 = s->high, .y1 = 1 };
+	return (struct plot){ .page = page, .width = 300, .height = height, .left = 19, .right = 19, .x0 = s->low, .x1 = s->high, .y1 = 1 };
 }
 
 static void put_scale(struct page *page, const struct scale *s, double reference)
