@@ -13,7 +13,6 @@
 #define WINDOW (1u << 20)   /* bytes of a rank's window, … */
 #define BEFORE 4096u        /* … which lie behind its page */
 #define SMALL (64u << 10)   /* bytes up to which one lane is enough */
-#define LANES_MAX 4
 #define TAG_REGION 0x40000000u
 
 struct cpu {

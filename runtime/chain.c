@@ -9,14 +9,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CHUNK (128u << 10) /* bytes of running sums that are handled at a time */
 #define SLOTS 8            /* chunks in the ring */
 
 /* Bytes that may be on their way there and back, a link. Without a limit megabytes pile up in socket buffers, out of the caches, and
  * acknowledgements wait behind data: 4 MiB between two nodes of one machine took 6.8 to 11.1 ms, with 256 KiB 2.3 to 2.6, with 512 KiB
  * 6.5 to 14 (medians of 9 rounds, three runs each, 2 ranks on 2 cores). Sums come back by whole chunks, so less than one would wait for ever. */
 #define WINDOW (256u << 10)
-_Static_assert(WINDOW >= CHUNK, "the first chunk must get through");
+_Static_assert(WINDOW >= CHAIN_PIECE, "the first chunk must get through");
 
 /* One direction of one link during one collective. */
 struct stream {
@@ -41,7 +40,7 @@ int chain_open(struct chain *c, struct mesh *m, const struct data_links *links, 
 	}
 	if (!links->count)
 		return 0;
-	c->ring = malloc((size_t)CHUNK * SLOTS);
+	c->ring = malloc((size_t)CHAIN_PIECE * SLOTS);
 	return c->ring ? 0 : HVD_ESYS;
 }
 
@@ -251,7 +250,7 @@ static long reduce_round(struct chain *c, struct reduction *r, const struct stam
 int chain_reduce(struct chain *c, const struct stamp *stamp, uint8_t *const *part, int parts, int mine, size_t n, int divisor)
 {
 	const struct arithmetic *a = arithmetic((enum hvd_type)stamp->type, (enum hvd_op)stamp->op, stamp->narrow);
-	size_t chunk = CHUNK / a->running;
+	size_t chunk = CHAIN_PIECE / a->running;
 	struct reduction r = {
 		.math = a, .part = part, .parts = parts, .mine = mine, .divisor = divisor, .n = n, .chunk = chunk, .chunks = (n + chunk - 1) / chunk,
 		.window = (size_t)c->links * WINDOW / a->running,

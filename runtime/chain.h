@@ -9,6 +9,9 @@
 #include "mesh.h"
 #include "reduce.h"
 
+#define CHAIN_PIECE (128u << 10) /* bytes of running sums that are handled at a time */
+#define LANES_MAX 4              /* chains side by side, each with its share */
+
 struct chain {
 	struct mesh *mesh;
 	int prev, next;           /* sockets; -1: first, last segment */

@@ -17,6 +17,16 @@ int plan_fill(const size_t *bytes, int n, size_t bucket_bytes, bool statistics, 
 	return buckets;
 }
 
+static double carried(const struct cost *cost, double bytes)
+{
+	return bytes + cost->hops * (bytes < cost->piece ? bytes : cost->piece);
+}
+
+static double seconds_of(const struct cost *cost, double bytes)
+{
+	return cost->latency + cost->per_byte * carried(cost, bytes);
+}
+
 double plan_through(const double *ready, const size_t *bytes, const struct cost *cost, const int *last, int buckets)
 {
 	double t = 0;
@@ -24,7 +34,7 @@ double plan_through(const double *ready, const size_t *bytes, const struct cost 
 		size_t sum = 0;
 		for (; i <= last[b]; i++)
 			sum += bytes[i];
-		t = (t > ready[last[b]] ? t : ready[last[b]]) + cost->latency + cost->per_byte * (double)sum;
+		t = (t > ready[last[b]] ? t : ready[last[b]]) + seconds_of(cost, (double)sum);
 	}
 	return t;
 }
@@ -49,7 +59,7 @@ int plan_cut(const double *ready, const size_t *bytes, int n, const struct cost 
 			now[j] = 1e300;
 			for (int i = 0; i < j; i++) {
 				double begin = then[i] > ready[j - 1] ? then[i] : ready[j - 1];
-				double end = begin + cost->latency + cost->per_byte * (before[j] - before[i]);
+				double end = begin + seconds_of(cost, before[j] - before[i]);
 				if (end < now[j]) {
 					now[j] = end;
 					from[(size_t)b * row + (size_t)j] = i;
@@ -71,17 +81,23 @@ out:
 	return buckets;
 }
 
-struct cost plan_fit(const double *bytes, const double *seconds, int n)
+struct cost plan_fit(const double *bytes, const double *seconds, int n, double hops, double piece)
 {
-	double x = 0, y = 0, xx = 0, xy = 0;
+	struct cost cost = { .hops = hops, .piece = piece };
+	double sum = 0, x = 0, y = 0, xx = 0, xy = 0;
 	for (int i = 0; i < n; i++) {
-		x += bytes[i] / n;
-		y += seconds[i] / n;
+		double weight = 1 / (seconds[i] * seconds[i]);
+		sum += weight;
+		x += weight * carried(&cost, bytes[i]);
+		y += weight * seconds[i];
 	}
 	for (int i = 0; i < n; i++) {
-		xx += (bytes[i] - x) * (bytes[i] - x);
-		xy += (bytes[i] - x) * (seconds[i] - y);
+		double weight = 1 / (seconds[i] * seconds[i]), dx = carried(&cost, bytes[i]) - x / sum;
+		xx += weight * dx * dx;
+		xy += weight * dx * (seconds[i] - y / sum);
 	}
-	double per_byte = xx > 0 && xy > 0 ? xy / xx : 0, latency = y - per_byte * x;
-	return (struct cost){ latency > 0 ? latency : 0, per_byte };
+	cost.per_byte = xx > 0 && xy > 0 ? xy / xx : 0;
+	cost.latency = (y - cost.per_byte * x) / sum;
+	cost.latency = cost.latency > 0 ? cost.latency : 0;
+	return cost;
 }

@@ -7,9 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Time of an all-reduce of n bytes: latency + n * per_byte, in seconds. */
+/* Time of an all-reduce. Its first piece, or all of it if it is no larger, crosses `hops` links (there and back) before and after the one that is
+ * busy all the time: latency + per_byte * (bytes + hops * min(bytes, piece)). */
 struct cost {
-	double latency, per_byte;
+	double latency, per_byte; /* seconds */
+	double hops, piece;       /* 0: a line */
 };
 
 #define BUCKETS_MAX 16 /* of a cut by measurement; more gain nothing on any link that was modelled */
@@ -27,8 +29,8 @@ int plan_cut(const double *ready, const size_t *bytes, int n, const struct cost 
 /* When the all-reduces of a given cut are through. */
 double plan_through(const double *ready, const size_t *bytes, const struct cost *cost, const int *last, int buckets);
 
-/* Least squares through (bytes[i], seconds[i]); neither term is negative. */
-struct cost plan_fit(const double *bytes, const double *seconds, int n);
+/* Latency and per_byte by least squares of the relative errors at (bytes[i], seconds[i]); neither is negative. */
+struct cost plan_fit(const double *bytes, const double *seconds, int n, double hops, double piece);
 
 /* What a training measured of itself: enough to say what its communication would cost elsewhere. */
 struct profile {

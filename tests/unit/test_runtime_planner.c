@@ -41,7 +41,7 @@ static void no_cut_is_better(void **state)
 			ready[i] = t;
 			bytes[i] = (size_t)(random_number(&random) * 1e6);
 		}
-		struct cost cost = { random_number(&random) * 1e-3, random_number(&random) * 4e-9 };
+		struct cost cost = { random_number(&random) * 1e-3, random_number(&random) * 4e-9, rand_r(&random) % 4, random_number(&random) * 1e6 };
 		int buckets = plan_cut(ready, bytes, n, &cost, most, last, &through);
 		double best = best_of_all(ready, bytes, n, &cost, most);
 		assert_true(buckets >= 1 && buckets <= most && last[buckets - 1] == n - 1);
@@ -64,7 +64,7 @@ static void it_hides_what_fixed_buckets_do_not(void **state)
 		at += (double)bytes[i] / total;
 		ready[i] = 0.06 * at * at * at + 0.06 * 0.02 * i / N;
 	}
-	struct cost cost = { 0.2e-3, 1 / 1.5e9 };
+	struct cost cost = { .latency = 0.2e-3, .per_byte = 1 / 1.5e9 };
 	plan_cut(ready, bytes, N, &cost, 16, last, &through);
 	double exposed = through - ready[N - 1];
 
@@ -87,13 +87,16 @@ static void a_line_is_found(void **state)
 {
 	(void)state;
 	double bytes[] = { 4096, 65536, 524288, 2097152 }, seconds[4];
-	for (int i = 0; i < 4; i++)
-		seconds[i] = 50e-6 + bytes[i] * 2e-9;
-	struct cost cost = plan_fit(bytes, seconds, 4);
-	assert_true(fabs(cost.latency - 50e-6) < 1e-9 && fabs(cost.per_byte - 2e-9) < 1e-14);
+	struct cost cost;
+	for (int hops = 0; hops < 4; hops++) {
+		for (int i = 0; i < 4; i++)
+			seconds[i] = 50e-6 + (bytes[i] + hops * (bytes[i] < 131072 ? bytes[i] : 131072)) * 2e-9;
+		cost = plan_fit(bytes, seconds, 4, hops, 131072);
+		assert_true(fabs(cost.latency - 50e-6) < 1e-9 && fabs(cost.per_byte - 2e-9) < 1e-14);
+	}
 	for (int i = 0; i < 4; i++)
 		seconds[i] = 1e-3 - bytes[i] * 1e-12; /* nonsense must not become a negative cost */
-	cost = plan_fit(bytes, seconds, 4);
+	cost = plan_fit(bytes, seconds, 4, 0, 0);
 	assert_true(cost.latency >= 0 && cost.per_byte >= 0);
 }
 

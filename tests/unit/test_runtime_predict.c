@@ -20,7 +20,7 @@ static struct profile profile(void)
 		bytes[i] = 700000;
 		ready[i] = 0.06 * i / (N - 1);
 	}
-	return (struct profile){ .n = N, .ranks = 4, .step = 0.1, .cost = { 1e-4, 1e-9 }, .bytes = bytes, .ready = ready };
+	return (struct profile){ .n = N, .ranks = 4, .step = 0.1, .cost = { .latency = 1e-4, .per_byte = 1e-9 }, .bytes = bytes, .ready = ready };
 }
 
 static struct fabric fabric(double within, double between)
@@ -87,7 +87,7 @@ static void it_says_what_the_plan_says(void **state)
 	assert_close(x.efficiency, 0.1 / (0.1 + through - ready[N - 1]), 1e-12);
 
 	/* twice as slow a machine, on links twice as slow: the same but for the clock */
-	struct cost slower = { 2 * p.cost.latency, 2 * p.cost.per_byte };
+	struct cost slower = { .latency = 2 * p.cost.latency, .per_byte = 2 * p.cost.per_byte };
 	struct prediction y;
 	assert_int_equal(predict(&p, 2 * p.step, &slower, 0, &y), 0);
 	assert_true(y.buckets == x.buckets && fabs(y.efficiency - x.efficiency) < 1e-12);
