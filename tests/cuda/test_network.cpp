@@ -690,8 +690,38 @@ std::vector<float> trained_in_flight(problem &p, enum way way)
 	return result;
 }
 
+/* Logits are those of their batch as soon as engine_done() says so, whether or not something else made the program wait for the device
+ * (features do). */
+void logits_are_there()
+{
+	problem p(densenet(8, { 2, 1 }), 3, PRECISION_FP32);
+	const size_t classes = 3 * (size_t)p.plan.classes;
+	const net_layer &pool = p.plan.layers[p.plan.n_layers - 2];
+	std::vector<uint8_t> other(p.pixels.rbegin(), p.pixels.rend());
+	std::vector<float> want[2], got(classes), features(3 * (size_t)(pool.c_in * pool.h_in * pool.h_in));
+	engine *g = p.open(0, PRECISION_FP32);
+	uint64_t token;
+	for (int i = 0; i < 8 && !failures; i++) {
+		engine_batch batch = p.batch;
+		const bool first = i < 2;
+		const int which = first ? i : i / 2 % 2; /* not what its slot held before: slots take turns */
+		batch.pixels = which ? other.data() : p.pixels.data();
+		if (first)
+			want[i].resize(classes);
+		std::fill(got.begin(), got.end(), -1.0f);
+		if (engine_forward(g, &batch, first ? want[i].data() : got.data(), first ? features.data() : nullptr, &token) || engine_done(g, token, 1) != 1)
+			wrong("%s", p.e.text);
+		if (!first && !same(got, want[which]))
+			wrong("evaluation %d: the logits are not those of its batch", i);
+	}
+	if (same(want[0], want[1]))
+		wrong("two batches have the same logits");
+	engine_close(g);
+}
+
 void steps_in_flight()
 {
+	logits_are_there();
 	problem p(densenet(8, { 2, 1 }), 3, PRECISION_FP32);
 	const std::vector<float> waited = trained_in_flight(p, WAITED);
 	if (!failures && !same(trained_in_flight(p, IN_FLIGHT), waited))
