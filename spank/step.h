@@ -34,6 +34,10 @@ const char *job_variable(spank_t spank, const char *name, char *buf, int size);
 /* Puts step.devices into step.request. */
 void step_name_devices(void);
 
+/* One warning a node where tasks are far from their GPUs: the first of them stands for the others, and says it itself if it is
+ * `speaker`, a local task; -1: whoever calls says it. For plans of the whole node. */
+void step_warn_distance(spank_t spank, int speaker);
+
 /* Global rank of a local task. */
 uint32_t global_rank(spank_t spank, int local);
 

@@ -177,20 +177,26 @@ static void print_table(spank_t spank)
 		slurm_spank_log("hvd: %s: %d more tasks (verbose-max=%d in plugstack.conf)", step.host, step.plan.tasks - step.site->verbose_max, step.site->verbose_max);
 }
 
-/* One warning a node: the first task stands for the others. */
-static void print_warnings(spank_t spank)
+void step_warn_distance(spank_t spank, int speaker)
 {
 	char line[EXPLAIN_LINE];
 	int far = 0, first = -1;
 
 	for (int t = 0; t < step.plan.tasks; t++)
-		if (*explain_distance(step.node, step.request, &step.plan, t, line, sizeof line)) {
+		if (step.plan.task[t].distance > 0) {
 			far++;
 			first = first < 0 ? t : first;
 		}
-	if (far)
+	if (far && (speaker < 0 || speaker == first))
 		slurm_spank_log("hvd: rank %u%s on %s: %s", global_rank(spank, first), far > 1 ? " and others" : "", step.host,
 			explain_distance(step.node, step.request, &step.plan, first, line, sizeof line));
+}
+
+static void print_warnings(spank_t spank)
+{
+	char line[EXPLAIN_LINE];
+
+	step_warn_distance(spank, -1);
 	if (*explain_idle(step.node, step.request, &step.plan, line, sizeof line))
 		slurm_spank_log("hvd: %s: %s", step.host, line);
 }

@@ -119,7 +119,11 @@ static struct task_plan *plan_in_task(spank_t spank, int local)
 	if (step.options.verbose)
 		slurm_spank_log("hvd: rank %u on %s: %s", global_rank(spank, local), step.host,
 			explain_task(step.node, step.request, &step.plan, index, line, sizeof line));
-	if (*explain_distance(step.node, step.request, &step.plan, index, line, sizeof line) && !step.options.by_site)
+	if (step.options.by_site)
+		return &step.plan.task[index];
+	if (!step.options.keep_gpus)
+		step_warn_distance(spank, local);
+	else if (*explain_distance(step.node, step.request, &step.plan, index, line, sizeof line))
 		slurm_spank_log("hvd: rank %u on %s: %s", global_rank(spank, local), step.host, line);
 	return &step.plan.task[index];
 }

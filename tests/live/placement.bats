@@ -169,6 +169,13 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	grep -q 'no core on the socket of GPU 0000:1b:00.0.*--cpus-per-gpu=N' <<<"$output"
 }
 
+@test "tasks that the user binds far from GPUs are warned of once a node, with the cure" {
+	run in_cluster srun -Q -w n1 -n8 -O --gpus=2 --cpu-bind=map_cpu:0 --hvd --hvd-bind=share true
+	echo "$output"
+	[ "$(grep -c 'no core on the socket of GPU' <<<"$output")" -eq 1 ]
+	grep -q '^hvd: rank [0-7] and others on n1: no core on the socket of GPU 0000:1b:00.0.*leave out --cpu-bind' <<<"$output"
+}
+
 @test "CPUs follow the user's --gpu-bind, GPUs follow the user's --cpu-bind" {
 	run in_cluster srun -Q -w n1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 --hvd bash -c "$look"
 	echo "$output"
