@@ -200,13 +200,14 @@ static void parse_image(const uint8_t *data, size_t size)
 static void images(void **state)
 {
 	(void)state;
-	uint8_t pixels[24 * 20];
+	enum { WIDTH = 40, HEIGHT = 72 }; /* enough rows for every way of decoding: 16 at once in PNG, 8 stretches of JPEG */
+	uint8_t pixels[WIDTH * HEIGHT];
 	struct input in[3];
-	for (int i = 0; i < 24 * 20; i++)
+	for (int i = 0; i < WIDTH * HEIGHT; i++)
 		pixels[i] = (uint8_t)(i * 5 + i / 24);
-	in[0].data = encode_png(pixels, 24, 20, 1, &in[0].size);
-	in[1].data = encode_png(pixels, 24, 20, 4, &in[1].size);
-	in[2].data = encode_jpeg(pixels, 24, 20, 90, &in[2].size);
+	in[0].data = encode_png(pixels, WIDTH, HEIGHT, 1, &in[0].size);
+	in[1].data = encode_png(pixels, WIDTH, HEIGHT, 4, &in[1].size);
+	in[2].data = encode_jpeg(pixels, WIDTH, HEIGHT, 90, &in[2].size);
 	decoder = decoder_new();
 	feed("images", in, 3, parse_image);
 	decoder_free(decoder);
