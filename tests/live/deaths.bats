@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A few trials of the drill that `make bench` runs 300 of: ranks killed at random instants of a training.
+# A few trials of the drills that `make bench` runs many of: ranks killed at random instants of a training.
 
 load helpers
 
@@ -10,4 +10,13 @@ load helpers
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ $output == *" steps with kill -9, 0 with SIGSTOP, 0 with the link down, "*"; 0 went wrong"* ]]
+}
+
+@test "killed at random instants and resumed on other ranks: no sample is lost or repeated" {
+	need_slurm
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	run "$TOP/tests/drill/resume" 2 "${TEST_SEED:-$$}"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"2 trainings, "*": 0 went wrong"* ]]
 }
