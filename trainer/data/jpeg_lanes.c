@@ -55,6 +55,7 @@ AVX512 static void to_natural_order(int16_t *blocks, int n)
 		_mm512_storeu_si512(blocks + 32, _mm512_permutex2var_epi16(a, lower, b));
 	}
 }
+
 /* Gives a free lane the next stretch; 0: there is none. */
 static int begin_stretch(struct lanes *l, int lane)
 {
