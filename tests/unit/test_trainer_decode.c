@@ -339,6 +339,44 @@ static void gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives(void **state)
 	assert_int_equal(taken, sound); /* all sound ones go the fast way */
 }
 
+/* Coefficients that grow with the quantiser until 16 bits are not enough: taken with libjpeg-turbo's pixels, or left to it. */
+static void gray_jpegs_beyond_the_range_are_left_to_libjpeg_turbo(void **state)
+{
+	(void)state;
+	enum { WIDTH = 64 };
+	static const int factors[] = { 1, 2, 4, 8, 10, 13, 16, 20, 30, 60, 255 };
+	static uint8_t pixels[WIDTH * WIDTH], expected[WIDTH * WIDTH];
+	struct stream s = stream_open(41, 0);
+	tjhandle compress = tjInitCompress(), reference = tjInitDecompress();
+	unsigned char *file = NULL;
+	unsigned long size = 0;
+
+	for (int i = 0; i < WIDTH * WIDTH; i++)
+		pixels[i] = (uint8_t)(stream_bits(&s) % 2 * 255);
+	setenv("TJ_RESTART", "1", 1);
+	assert_int_equal(tjCompress2(compress, pixels, WIDTH, 0, WIDTH, TJPF_GRAY, &file, &size, TJSAMP_GRAY, 100, TJFLAG_ACCURATEDCT), 0);
+	unsetenv("TJ_RESTART");
+	uint8_t *quant = memmem(file, size, "\xFF\xDB\0\x43\0", 5);
+	assert_non_null(quant);
+	for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
+		memset(quant + 5, factors[f], 64);
+		assert_int_equal(tjDecompress2(reference, file, size, expected, WIDTH, 0, WIDTH, TJPF_GRAY, TJFLAG_ACCURATEDCT), 0);
+		for (int narrow = 0; narrow < 2; narrow++) {
+			struct image image;
+			decoder->narrow = narrow;
+			int handled = decode_jpeg_gray(decoder, file, size, &image);
+			if (factors[f] == 1 || factors[f] == 255)
+				assert_int_equal(handled, factors[f] == 1);
+			if (handled)
+				assert_memory_equal(image.pixels, expected, sizeof expected);
+		}
+	}
+	decoder->narrow = 0;
+	tjFree(file);
+	tjDestroy(compress);
+	tjDestroy(reference);
+}
+
 static void squares_are_written_where_they_are_wanted_and_nowhere_else(void **state)
 {
 	(void)state;
@@ -510,6 +548,7 @@ int main(void)
 		cmocka_unit_test(what_is_no_image_is_called_by_its_name),
 		cmocka_unit_test(jpegs),
 		cmocka_unit_test(gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives),
+		cmocka_unit_test(gray_jpegs_beyond_the_range_are_left_to_libjpeg_turbo),
 		cmocka_unit_test(squares_are_written_where_they_are_wanted_and_nowhere_else),
 		cmocka_unit_test(encoded_jpegs_have_a_marker_after_each_row_of_blocks),
 		cmocka_unit_test(mutated_files_never_crash_the_decoders),

@@ -141,7 +141,7 @@ static int draw_stretch(void *argument, const struct stretch *s, int16_t *blocks
 
 static int fits_lanes(const struct frame *f, int blocks, size_t size)
 {
-	return jpeg_can_use_lanes() && f->restart && f->restart <= STRETCH_BLOCKS && blocks >= STRETCHES_MIN * f->restart &&
+	return f->restart && f->restart <= STRETCH_BLOCKS && blocks >= STRETCHES_MIN * f->restart &&
 	       blocks <= STRETCHES * f->restart && size < INT32_MAX / 8;
 }
 
@@ -184,8 +184,9 @@ int decode_jpeg_gray(struct decoder *d, const uint8_t *file, size_t size, struct
 	p.tables = d->tables;
 	p.pixels = there ? d->into : d->gray.data;
 	p.all = ((f.width + SIDE - 1) / SIDE) * ((f.height + SIDE - 1) / SIDE);
-	jpeg_transform_init(&p.transform, f.quant[f.which_quant], d->tables->natural);
-	if (!d->narrow && fits_lanes(&f, p.all, size)) {
+	int wide = !d->narrow && jpeg_can_use_lanes();
+	jpeg_transform_init(&p.transform, f.quant[f.which_quant], d->tables->natural, wide);
+	if (wide && fits_lanes(&f, p.all, size)) {
 		size_t room = (size_t)LANES * (size_t)(f.restart + LANE_SLACK) * BLOCK * sizeof(int16_t);
 		if (scratch_reserve(&d->raw, room, &why) || !read_picture_in_lanes(&p, d->packed.data, (int16_t *)d->raw.data))
 			return 0;

@@ -90,13 +90,14 @@ int jpeg_can_use_lanes(void);
 /* Decodes all stretches and calls finish() for each, in any order. 0: unsound. */
 int jpeg_lanes(struct lanes *l, const struct huffman *dc, const struct huffman *ac);
 
-/* Inverse transform of pairs of blocks; needs AVX2. */
+/* Inverse transform of pairs of blocks, or of four at a time; needs AVX2. */
 struct transform {
 	_Alignas(32) int16_t quant[BLOCK], limit[BLOCK]; /* in natural order; limit: of what may be multiplied by quant */
+	int wide;   /* use AVX-512 */
 	int beyond; /* a number that is out of range was met: what came out is not what libjpeg-turbo gives */
 };
 
-void jpeg_transform_init(struct transform *t, const uint16_t quant[BLOCK], const uint8_t *natural);
+void jpeg_transform_init(struct transform *t, const uint16_t quant[BLOCK], const uint8_t *natural, int wide);
 
 /* blocks [n][BLOCK] to pixels at [8][stride], 16-byte rows for each pair; n is even. */
 void jpeg_transform(struct transform *t, const int16_t *blocks, int n, uint8_t *pixels, size_t stride);
