@@ -130,7 +130,7 @@ static const char *longest_text(int v)
 	return longest;
 }
 
-/* Whether a task that makes its own plan may get a variable that today's plan gives to none. */
+/* Whether a task that makes its own plan may get a variable that the plan before the fork gives to none. */
 static bool may_be_given(enum variable v)
 {
 	switch (v) {
@@ -147,7 +147,7 @@ static bool may_be_given(enum variable v)
 	}
 }
 
-/* What an entry is made with: as long as any task's text; NULL: no task gets the variable. */
+/* What an entry is made with: as long as any task's text, longer where that is not known yet; NULL: no task gets the variable. */
 static const char *room_text(int v)
 {
 	static char room[CPULIST_TEXT];

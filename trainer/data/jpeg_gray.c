@@ -184,7 +184,7 @@ int decode_jpeg_gray(struct decoder *d, const uint8_t *file, size_t size, struct
 	p.tables = d->tables;
 	p.pixels = there ? d->into : d->gray.data;
 	p.all = ((f.width + SIDE - 1) / SIDE) * ((f.height + SIDE - 1) / SIDE);
-	int wide = !d->narrow && jpeg_can_use_lanes();
+	int wide = !d->narrow && jpeg_has_avx512();
 	jpeg_transform_init(&p.transform, f.quant[f.which_quant], d->tables->natural, wide);
 	if (wide && fits_lanes(&f, p.all, size)) {
 		size_t room = (size_t)LANES * (size_t)(f.restart + LANE_SLACK) * BLOCK * sizeof(int16_t);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the files of the decoder for gray baseline JPEG share: jpeg_headers.c, jpeg_blocks.c, jpeg_transform.c, jpeg_gray.c. */
+ * What the files of the decoder for gray baseline JPEG share: jpeg_headers.c, jpeg_blocks.c, jpeg_lanes.c,
+ * jpeg_transform.c, jpeg_gray.c. */
 #ifndef DATA_JPEG_GRAY_H
 #define DATA_JPEG_GRAY_H
 
@@ -85,7 +86,7 @@ struct lanes {
 };
 
 /* Whether the processor has AVX-512. */
-int jpeg_can_use_lanes(void);
+int jpeg_has_avx512(void);
 
 /* Decodes all stretches and calls finish() for each, in any order. 0: unsound. */
 int jpeg_lanes(struct lanes *l, const struct huffman *dc, const struct huffman *ac);

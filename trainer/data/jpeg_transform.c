@@ -29,19 +29,14 @@ enum { SCALE = 13, C0298 = 2446, C0390 = 3196, C0541 = 4433, C0765 = 6270, C0899
 /* v [8] columns of two blocks, to bytes and to rows of both blocks side by side. */
 INLINE void store(const __m256i v[SIDE], uint8_t *pixels, size_t stride)
 {
-	__m256i c01 = _mm256_packus_epi16(v[0], v[1]), c23 = _mm256_packus_epi16(v[2], v[3]);
-	__m256i c45 = _mm256_packus_epi16(v[4], v[5]), c67 = _mm256_packus_epi16(v[6], v[7]);
-	__m256i c04 = _mm256_unpacklo_epi8(c01, c45), c15 = _mm256_unpackhi_epi8(c01, c45);
-	__m256i c26 = _mm256_unpacklo_epi8(c23, c67), c37 = _mm256_unpackhi_epi8(c23, c67);
-	__m256i even[2] = { _mm256_unpacklo_epi8(c04, c26), _mm256_unpackhi_epi8(c04, c26) };
-	__m256i odd[2] = { _mm256_unpacklo_epi8(c15, c37), _mm256_unpackhi_epi8(c15, c37) };
+	__m256i rows[4];
 
+	pairs_of_rows(v, rows);
 #pragma GCC unroll 4
-	for (int i = 0; i < 4; i++) {
-		__m256i two = i % 2 ? _mm256_unpackhi_epi8(even[i / 2], odd[i / 2]) : _mm256_unpacklo_epi8(even[i / 2], odd[i / 2]);
-		two = _mm256_permute4x64_epi64(two, 0xD8);
-		_mm_storeu_si128((__m128i *)(pixels + (size_t)(2 * i) * stride), _mm256_castsi256_si128(two));
-		_mm_storeu_si128((__m128i *)(pixels + (size_t)(2 * i + 1) * stride), _mm256_extracti128_si256(two, 1));
+	for (size_t i = 0; i < 4; i++) {
+		__m256i two = _mm256_permute4x64_epi64(rows[i], 0xD8);
+		_mm_storeu_si128((__m128i *)(pixels + 2 * i * stride), _mm256_castsi256_si128(two));
+		_mm_storeu_si128((__m128i *)(pixels + (2 * i + 1) * stride), _mm256_extracti128_si256(two, 1));
 	}
 }
 
@@ -93,20 +88,15 @@ __attribute__((target(AVX2))) static void two_at_a_time(struct transform *t, con
 
 INLINE void store_wide(const __m512i v[SIDE], uint8_t *pixels, size_t stride)
 {
-	__m512i c01 = _mm512_packus_epi16(v[0], v[1]), c23 = _mm512_packus_epi16(v[2], v[3]);
-	__m512i c45 = _mm512_packus_epi16(v[4], v[5]), c67 = _mm512_packus_epi16(v[6], v[7]);
-	__m512i c04 = _mm512_unpacklo_epi8(c01, c45), c15 = _mm512_unpackhi_epi8(c01, c45);
-	__m512i c26 = _mm512_unpacklo_epi8(c23, c67), c37 = _mm512_unpackhi_epi8(c23, c67);
-	__m512i even[2] = { _mm512_unpacklo_epi8(c04, c26), _mm512_unpackhi_epi8(c04, c26) };
-	__m512i odd[2] = { _mm512_unpacklo_epi8(c15, c37), _mm512_unpackhi_epi8(c15, c37) };
 	const __m512i by_row = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+	__m512i rows[4];
 
+	pairs_of_rows_wide(v, rows);
 #pragma GCC unroll 4
-	for (int i = 0; i < 4; i++) {
-		__m512i two = i % 2 ? _mm512_unpackhi_epi8(even[i / 2], odd[i / 2]) : _mm512_unpacklo_epi8(even[i / 2], odd[i / 2]);
-		two = _mm512_permutexvar_epi64(by_row, two);
-		_mm256_storeu_si256((__m256i *)(pixels + (size_t)(2 * i) * stride), _mm512_castsi512_si256(two));
-		_mm256_storeu_si256((__m256i *)(pixels + (size_t)(2 * i + 1) * stride), _mm512_extracti64x4_epi64(two, 1));
+	for (size_t i = 0; i < 4; i++) {
+		__m512i two = _mm512_permutexvar_epi64(by_row, rows[i]);
+		_mm256_storeu_si256((__m256i *)(pixels + 2 * i * stride), _mm512_castsi512_si256(two));
+		_mm256_storeu_si256((__m256i *)(pixels + (2 * i + 1) * stride), _mm512_extracti64x4_epi64(two, 1));
 	}
 }
 
@@ -147,7 +137,7 @@ __attribute__((target(AVX512))) static void four_at_a_time(struct transform *t, 
 	t->beyond |= large != 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------- */
+/* ---- any even number ---------------------------------------------------------------------------------- */
 
 void jpeg_transform(struct transform *t, const int16_t *blocks, int n, uint8_t *pixels, size_t stride)
 {
