@@ -156,7 +156,9 @@ static const char *room_text(int v)
 	if (!step.per_task || (!longest && !may_be_given((enum variable)v)))
 		return longest;
 	size_t length = longest ? strlen(longest) : 0;
-	length = length + ROOM_TO_CHANGE < sizeof room ? length + ROOM_TO_CHANGE : sizeof room - 1;
+	/* a task that --gpu-bind=none leaves alone has all GPUs of the step */
+	length = v == GPU ? (size_t)step.request->devices * (length + 1) : length + ROOM_TO_CHANGE;
+	length = length < sizeof room ? length : sizeof room - 1;
 	memset(room, '?', length);
 	room[length] = '\0';
 	return room;

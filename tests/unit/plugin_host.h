@@ -28,6 +28,7 @@ struct outcome {
 	char variables[TEXT];
 	cpu_set_t cpus;
 	bool bound;        /* sched_setaffinity was called and took */
+	int sets;          /* calls of spank_setenv */
 };
 
 /* Shared by the processes of one step. */
@@ -119,6 +120,8 @@ spank_err_t spank_setenv(spank_t spank, const char *name, const char *value, int
 {
 	int i = find(name), e = 0;
 	(void)spank;
+	if (armed && now)
+		now->sets++;
 	if (fails())
 		return (spank_err_t)BROKEN;
 	if (i >= 0 && !overwrite)

@@ -52,6 +52,28 @@ static void variables_do_not_depend_on_how_they_are_written(void **state)
 	assert_string_not_equal(good[0].variables, good[1].variables);
 }
 
+/* spank_setenv clears 256 KiB a call, which all tasks of a node would do at once: what they get has its room before the fork, also
+ * where only the task sees what the user bound it to. */
+static void tasks_set_no_variable(void **state)
+{
+	static const char *const steps[] = { "on,hide-gpus,gpu,nic=hint", "on,hide-gpus,keep-cpus,gpu,nic=hint", "on,keep-gpus,gpu,nic=hint" };
+	(void)state;
+	for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
+		assert_int_equal(run_step(steps[s], TASKS_MAX, 0), 0);
+		for (int t = 0; t < TASKS_MAX; t++) {
+			const struct outcome *o = &record->task[t];
+			assert_int_equal(o->rc, 0);
+			assert_non_null(strstr(o->variables, "HVD_CPUS="));
+			if (o->sets)
+				fail_msg("%s: task %d set %d variables:\n%s", steps[s], t, o->sets, o->variables);
+		}
+	}
+	shows_a_copy = true;
+	assert_int_equal(run_step(steps[0], 1, 0), 0);
+	shows_a_copy = false;
+	assert_true(record->task[0].sets > 3); /* the counter counts */
+}
+
 static void a_gpu_in_use_is_named_with_its_user(void **state)
 {
 	(void)state;
@@ -255,6 +277,7 @@ int main(void)
 	const struct CMUnitTest tests_of_steps[] = {
 		cmocka_unit_test(every_task_is_bound),
 		cmocka_unit_test(variables_do_not_depend_on_how_they_are_written),
+		cmocka_unit_test(tasks_set_no_variable),
 		cmocka_unit_test(a_gpu_in_use_is_named_with_its_user),
 		cmocka_unit_test(an_instance_is_placed_as_the_gpu_it_is_cut_from),
 		cmocka_unit_test(steps_that_overlap_say_so),
