@@ -26,6 +26,7 @@ struct memory {
 	struct memory *next;
 	void *p, *registration;
 	size_t bytes;
+	bool plain; /* the driver's, not NCCL's */
 };
 
 struct nccl {
@@ -277,13 +278,27 @@ static int nccl_recover(struct hvd *h)
 
 /* ---- memory and collectives ----------------------------------------------------------------------- */
 
+/* NCCL's memory can be mapped by other GPUs, which not every driver and container allows; collectives take plain memory as well. */
+static CUresult room_for(const struct nccl *s, struct memory *a, size_t bytes)
+{
+	CUdeviceptr p = 0;
+	if (!s->nc.ncclMemAlloc(&a->p, bytes))
+		return CUDA_SUCCESS;
+	CUresult rc = s->cu.cuMemAlloc(&p, bytes);
+	a->p = (void *)(uintptr_t)p;
+	a->plain = true;
+	return rc;
+}
+
 static void *nccl_alloc(struct hvd *h, size_t bytes)
 {
 	struct nccl *s = h->device;
 	struct memory *a = calloc(1, sizeof *a);
-	ncclResult_t rc = a ? s->nc.ncclMemAlloc(&a->p, bytes ? bytes : 1) : ncclSystemError;
+	CUresult rc = a ? room_for(s, a, bytes ? bytes : 1) : CUDA_ERROR_OUT_OF_MEMORY;
+	char what[64];
 	if (rc) {
-		nccl_failed(h, s, "ncclMemAlloc", rc);
+		snprintf(what, sizeof what, "%zu bytes of device memory", bytes);
+		cuda_failed(h, s, what, rc);
 		free(a);
 		return NULL;
 	}
@@ -306,7 +321,10 @@ static void nccl_free(struct hvd *h, void *p)
 		*at = a->next;
 		if (a->registration && s->comm)
 			s->nc.ncclCommDeregister(s->comm, a->registration);
-		s->nc.ncclMemFree(p);
+		if (a->plain)
+			s->cu.cuMemFree((CUdeviceptr)(uintptr_t)p);
+		else
+			s->nc.ncclMemFree(p);
 		free(a);
 		return;
 	}

@@ -17,6 +17,8 @@ static CUstream on[64];           /* the stream of each collective so far */
 static int collectives, registered, shrunk, ids_made;
 static _Atomic int revoked, stop_at_revoke;
 static bool old_nccl, no_stream, stuck;      /* without Revoke and Shrink; a collective never ends */
+static bool none_of_nccl, none_at_all;       /* ncclMemAlloc fails; cuMemAlloc, too */
+static int plain;                            /* allocations of cuMemAlloc */
 static const char program_stream, own_stream;
 static void *device[8];           /* allocations */
 
@@ -76,6 +78,41 @@ static CUresult set(CUdeviceptr p, unsigned char value, size_t n)
 	return CUDA_SUCCESS;
 }
 
+static int room(void **p, size_t bytes)
+{
+	must(bytes <= 1 << 20 && !posix_memalign(p, 64, 1 << 20));
+	for (int i = 0; i < 8; i++)
+		if (!device[i]) {
+			device[i] = *p;
+			return 0;
+		}
+	return -1;
+}
+
+static void give_back(void *p)
+{
+	for (int i = 0; i < 8; i++)
+		device[i] = device[i] == p ? NULL : device[i];
+	free(p);
+}
+
+static CUresult allocate_plain(CUdeviceptr *to, size_t bytes)
+{
+	void *p;
+	if (none_at_all || room(&p, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*to = (CUdeviceptr)(uintptr_t)p;
+	plain++;
+	return CUDA_SUCCESS;
+}
+
+static CUresult release_plain(CUdeviceptr p)
+{
+	give_back((void *)(uintptr_t)p);
+	plain--;
+	return CUDA_SUCCESS;
+}
+
 #define PUT(slot, function) ((slot) = (__typeof__(slot))(void *)(function))
 
 int __wrap_driver_bind(struct driver *cu, char why[128])
@@ -88,6 +125,8 @@ int __wrap_driver_bind(struct driver *cu, char why[128])
 	PUT(cu->cuCtxGetCurrent, a_context);
 	PUT(cu->cuStreamCreateWithPriority, a_stream);
 	PUT(cu->cuStreamQuery, query);
+	PUT(cu->cuMemAlloc, allocate_plain);
+	PUT(cu->cuMemFree, release_plain);
 	PUT(cu->cuMemHostAlloc, host_alloc);
 	PUT(cu->cuMemFreeHost, host_free);
 	PUT(cu->cuPointerGetAttribute, where);
@@ -122,20 +161,13 @@ static ncclResult_t state_of(ncclComm_t c, ncclResult_t *rc)
 
 static ncclResult_t allocate(void **p, size_t bytes)
 {
-	must(bytes <= 1 << 20 && !posix_memalign(p, 64, 1 << 20));
-	for (int i = 0; i < 8; i++)
-		if (!device[i]) {
-			device[i] = *p;
-			return ncclSuccess;
-		}
-	return ncclSystemError;
+	return none_of_nccl || room(p, bytes) ? ncclUnhandledCudaError : ncclSuccess;
 }
 
-static ncclResult_t give_back(void *p)
+static ncclResult_t release(void *p)
 {
-	for (int i = 0; i < 8; i++)
-		device[i] = device[i] == p ? NULL : device[i];
-	free(p);
+	must(!none_of_nccl);
+	give_back(p);
 	return ncclSuccess;
 }
 
@@ -201,7 +233,7 @@ int __wrap_nccl_bind(struct api *nc, char why[128])
 	PUT(nc->ncclCommInitRankConfig, init);
 	PUT(nc->ncclCommGetAsyncError, state_of);
 	PUT(nc->ncclMemAlloc, allocate);
-	PUT(nc->ncclMemFree, give_back);
+	PUT(nc->ncclMemFree, release);
 	PUT(nc->ncclCommRegister, enlist);
 	PUT(nc->ncclAllReduce, sum);
 	PUT(nc->ncclCommAbort, abort_it);
@@ -261,6 +293,31 @@ static void device_memory_goes_to_nccl_and_buckets_to_a_stream_of_their_own(void
 	no_stream = true; /* libhvd makes one */
 	run_ranks("aab", sums_and_buckets, NULL);
 	no_stream = false;
+}
+
+/* A driver or a container that does not let memory be mapped. */
+static void sum_in_plain_memory(void *arg)
+{
+	(void)arg;
+	none_of_nccl = true;
+	struct hvd *h = open_world(quick_conf());
+	float *p = hvd_alloc(h, 400), *kept = hvd_alloc(h, 400); /* what is kept, closing frees */
+	must(p && kept && plain == 2 && registered == 2 && p[0] == 0);
+	p[0] = (float)meeting_rank + 1;
+	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
+	must(p[0] == 3 && collectives == 1);
+	hvd_free(h, p);
+	must(plain == 1);
+	none_at_all = true;
+	must(!hvd_alloc(h, 400) && strstr(hvd_error(h), "400 bytes of device memory"));
+	works(h, hvd_close(h));
+	must(plain == 0);
+}
+
+static void without_memory_of_nccl_buffers_are_plain_memory(void **state)
+{
+	(void)state;
+	run_ranks("ab", sum_in_plain_memory, NULL);
 }
 
 static void too_slow(void *arg)
@@ -332,6 +389,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(device_memory_goes_to_nccl_and_buckets_to_a_stream_of_their_own),
+		cmocka_unit_test(without_memory_of_nccl_buffers_are_plain_memory),
 		cmocka_unit_test(a_collective_that_never_ends_is_named_at_the_deadline),
 		cmocka_unit_test(survivors_stop_the_device_and_shrink),
 	};
