@@ -6,9 +6,12 @@
  *     gpu-probe nccl-two-ranks  two processes, told apart by NCCL_HOSTID, on one GPU
  *     gpu-probe nccl-abort      a graph whose all-reduce waits for a rank that never comes is aborted
  *
- * NCCL is opened at run time: the machine may have it only inside a Python wheel. */
+ * NCCL is opened at run time: the machine may have it only inside a Python wheel. Its communicators do not block and every wait has
+ * an end: where two ranks cannot connect, the object says so. */
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -16,22 +19,61 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <nccl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
 namespace {
 
+enum { LIMIT = 15 /* seconds for one wait */, ABORT_LIMIT = 5 };
+
+struct nccl_library {
+	decltype(&ncclGetVersion) version;
+	decltype(&ncclGetUniqueId) unique_id;
+	decltype(&ncclCommInitRankConfig) init;
+	decltype(&ncclAllReduce) all_reduce;
+	decltype(&ncclCommFinalize) finalize;
+	decltype(&ncclCommDestroy) destroy;
+	decltype(&ncclCommAbort) abort;
+	decltype(&ncclCommGetAsyncError) async_error;
+	decltype(&ncclGetErrorString) error_string;
+	decltype(&ncclGetLastError) last_error;
+} nccl;
+
+ncclComm_t communicator;
+
+/* Of two processes; rank 1 is the child. */
+int rank;
+pid_t child;
+struct last_words {
+	std::atomic<bool> said;
+	char text[512];
+} *of_rank_1; /* shared; only rank 0 prints */
+
 [[noreturn]] void give_up(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void give_up(const char *format, ...)
 {
-	char text[512];
+	char text[sizeof of_rank_1->text];
 	va_list arguments;
 	va_start(arguments, format);
 	vsnprintf(text, sizeof text, format, arguments);
 	va_end(arguments);
-	printf("{\"note\": \"%s\"}\n", text);
-	fflush(stdout);
+	for (char *p = text; *p; p++)
+		*p = *p == '"' || *p == '\\' || (unsigned char)*p < ' ' ? ' ' : *p;
+	if (rank) {
+		strcpy(of_rank_1->text, text);
+		of_rank_1->said = true;
+	} else {
+		const bool both = of_rank_1 && of_rank_1->said;
+		printf("{\"note\": \"%s%s%s\"}\n", text, both ? "; rank 1: " : "", both ? of_rank_1->text : "");
+		fflush(stdout);
+	}
+	if (child > 0)
+		kill(child, SIGKILL);
+	alarm(ABORT_LIMIT); /* the object is out: an abort that hangs, too, is not waited for */
+	if (communicator)
+		nccl.abort(communicator);
 	_exit(1);
 }
 
@@ -40,17 +82,6 @@ void cuda(cudaError_t code, const char *what)
 	if (code != cudaSuccess)
 		give_up("%s: %s", what, cudaGetErrorString(code));
 }
-
-struct nccl_library {
-	decltype(&ncclGetVersion) version;
-	decltype(&ncclGetUniqueId) unique_id;
-	decltype(&ncclCommInitRankConfig) init;
-	decltype(&ncclAllReduce) all_reduce;
-	decltype(&ncclCommAbort) abort;
-	decltype(&ncclCommDestroy) destroy;
-	decltype(&ncclCommGetAsyncError) async_error;
-	decltype(&ncclGetErrorString) error_string;
-} nccl;
 
 template <class F> void find(void *library, F &function, const char *name)
 {
@@ -68,24 +99,54 @@ int open_nccl()
 	find(library, nccl.unique_id, "ncclGetUniqueId");
 	find(library, nccl.init, "ncclCommInitRankConfig");
 	find(library, nccl.all_reduce, "ncclAllReduce");
-	find(library, nccl.abort, "ncclCommAbort");
+	find(library, nccl.finalize, "ncclCommFinalize");
 	find(library, nccl.destroy, "ncclCommDestroy");
+	find(library, nccl.abort, "ncclCommAbort");
 	find(library, nccl.async_error, "ncclCommGetAsyncError");
 	find(library, nccl.error_string, "ncclGetErrorString");
+	find(library, nccl.last_error, "ncclGetLastError");
 	int version = 0;
 	nccl.version(&version);
 	return version;
 }
 
-void checked(ncclResult_t code, const char *what)
-{
-	if (code != ncclSuccess && code != ncclInProgress)
-		give_up("%s: %s", what, nccl.error_string(code));
-}
-
 double now()
 {
 	return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/* One look of a wait for `what`, which began at `begin`. */
+void wait_on(const char *what, double begin)
+{
+	if (rank == 0 && of_rank_1 && of_rank_1->said)
+		give_up("%s: rank 1 has given up", what);
+	if (now() - begin > LIMIT)
+		give_up("%s: not through within %d s", what, LIMIT);
+	usleep(20);
+}
+
+/* Until NCCL is through with what it was asked for; its kernels may still run. */
+void settle(ncclResult_t code, const char *what)
+{
+	for (const double begin = now(); code == ncclInProgress; wait_on(what, begin)) {
+		const ncclResult_t asked = nccl.async_error(communicator, &code);
+		code = asked ? asked : code;
+	}
+	if (code)
+		give_up("%s: %s; %s", what, nccl.error_string(code), nccl.last_error(communicator));
+}
+
+cudaError_t drained(cudaStream_t stream, const char *what)
+{
+	cudaError_t code;
+	for (const double begin = now(); (code = cudaStreamQuery(stream)) == cudaErrorNotReady;)
+		wait_on(what, begin);
+	return code;
+}
+
+void drain(cudaStream_t stream, const char *what)
+{
+	cuda(drained(stream, what), what);
 }
 
 enum { COUNT = 1 << 20 };
@@ -145,27 +206,27 @@ int launch()
 }
 
 struct world {
-	ncclComm_t communicator;
 	cudaStream_t stream;
 	float *data;
 	cudaGraphExec_t graph;
 };
 
 /* Communicator, one eager all-reduce, the same in a graph. */
-void join(struct world *w, ncclUniqueId id, int rank, int size)
+void join(struct world *w, ncclUniqueId id, int size)
 {
 	cuda(cudaSetDevice(0), "cudaSetDevice");
 	cuda(cudaStreamCreateWithFlags(&w->stream, cudaStreamNonBlocking), "cudaStreamCreate");
 	cuda(cudaMalloc((void **)&w->data, COUNT * sizeof(float)), "cudaMalloc");
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-	checked(nccl.init(&w->communicator, size, id, rank, &config), "ncclCommInitRank");
+	config.blocking = 0;
+	settle(nccl.init(&communicator, size, id, rank, &config), "ncclCommInitRank");
 	fill<<<64, 256, 0, w->stream>>>(w->data, (float)(rank + 1));
-	checked(nccl.all_reduce(w->data, w->data, COUNT, ncclFloat, ncclSum, w->communicator, w->stream), "ncclAllReduce");
-	cuda(cudaStreamSynchronize(w->stream), "eager all-reduce");
+	settle(nccl.all_reduce(w->data, w->data, COUNT, ncclFloat, ncclSum, communicator, w->stream), "ncclAllReduce");
+	drain(w->stream, "eager all-reduce");
 	cudaGraph_t graph;
 	cuda(cudaStreamBeginCapture(w->stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
 	fill<<<64, 256, 0, w->stream>>>(w->data, (float)(rank + 1));
-	checked(nccl.all_reduce(w->data, w->data, COUNT, ncclFloat, ncclSum, w->communicator, w->stream), "ncclAllReduce in capture");
+	settle(nccl.all_reduce(w->data, w->data, COUNT, ncclFloat, ncclSum, communicator, w->stream), "ncclAllReduce in capture");
 	cuda(cudaStreamEndCapture(w->stream, &graph), "cudaStreamEndCapture");
 	cuda(cudaGraphInstantiate(&w->graph, graph, 0), "cudaGraphInstantiate");
 }
@@ -175,11 +236,11 @@ double replay(struct world *w, int size)
 {
 	enum { REPEATS = 20 };
 	cuda(cudaGraphLaunch(w->graph, w->stream), "cudaGraphLaunch");
-	cuda(cudaStreamSynchronize(w->stream), "graph with all-reduce");
+	drain(w->stream, "graph with all-reduce");
 	double begin = now();
 	for (int i = 0; i < REPEATS; i++)
 		cuda(cudaGraphLaunch(w->graph, w->stream), "cudaGraphLaunch");
-	cuda(cudaStreamSynchronize(w->stream), "graph with all-reduce");
+	drain(w->stream, "graph with all-reduce");
 	double us = (now() - begin) / REPEATS * 1e6;
 	float *host = (float *)malloc(COUNT * sizeof *host);
 	cuda(cudaMemcpy(host, w->data, COUNT * sizeof *host, cudaMemcpyDeviceToHost), "cudaMemcpy");
@@ -190,29 +251,41 @@ double replay(struct world *w, int size)
 	return us;
 }
 
+void leave()
+{
+	settle(nccl.finalize(communicator), "ncclCommFinalize");
+	const ncclResult_t code = nccl.destroy(communicator);
+	communicator = nullptr;
+	if (code)
+		give_up("ncclCommDestroy: %s", nccl.error_string(code));
+}
+
 int nccl_graph()
 {
 	int version = open_nccl();
 	ncclUniqueId id;
 	struct world w;
-	checked(nccl.unique_id(&id), "ncclGetUniqueId");
-	join(&w, id, 0, 1);
+	settle(nccl.unique_id(&id), "ncclGetUniqueId");
+	join(&w, id, 1);
 	double us = replay(&w, 1);
-	checked(nccl.destroy(w.communicator), "ncclCommDestroy");
+	leave();
 	printf("{\"nccl\": %d, \"replay_us\": %.1f, \"note\": \"captured and replayed\"}\n", version, us);
 	return 0;
 }
 
-/* Starts rank 1 as a child before anything of CUDA is touched; returns the rank. The id goes through a pipe. */
-int two_processes(ncclUniqueId *id, pid_t *child)
+/* Starts rank 1 as a child before anything of CUDA is touched. The id goes through a pipe. */
+void two_processes(ncclUniqueId *id)
 {
 	int ends[2];
-	if (pipe(ends))
-		give_up("pipe: %s", strerror(errno));
-	*child = fork();
-	if (*child < 0)
+	void *shared = mmap(nullptr, sizeof *of_rank_1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED || pipe(ends))
+		give_up("no shared memory, or no pipe: %s", strerror(errno));
+	of_rank_1 = (struct last_words *)shared;
+	child = fork();
+	if (child < 0)
 		give_up("fork: %s", strerror(errno));
-	int rank = *child == 0;
+	rank = child == 0;
+	close(ends[rank ? 1 : 0]); /* rank 0 that gives up ends the other's wait */
 	setenv("NCCL_HOSTID", rank ? "one" : "zero", 1);
 	static const char *const settings[][2] = { { "NCCL_SOCKET_IFNAME", "lo" }, { "NCCL_NET", "Socket" }, { "NCCL_IB_DISABLE", "1" }, { "NCCL_MNNVL_ENABLE", "0" },
 		                                   { "NCCL_RAS_ENABLE", "0" }, { "NCCL_ALGO", "Ring" }, { "NCCL_PROTO", "Simple" }, { "NCCL_MAX_NCHANNELS", "1" } };
@@ -220,62 +293,67 @@ int two_processes(ncclUniqueId *id, pid_t *child)
 		setenv(s[0], s[1], 0);
 	open_nccl();
 	if (rank == 0) {
-		checked(nccl.unique_id(id), "ncclGetUniqueId");
+		settle(nccl.unique_id(id), "ncclGetUniqueId");
 		if (write(ends[1], id, sizeof *id) != (ssize_t)sizeof *id)
 			give_up("write: %s", strerror(errno));
 	} else if (read(ends[0], id, sizeof *id) != (ssize_t)sizeof *id) {
 		give_up("rank 0 sent no id");
 	}
-	return rank;
 }
 
 int nccl_two_ranks()
 {
 	ncclUniqueId id;
-	pid_t child;
 	struct world w;
-	int rank = two_processes(&id, &child);
-	join(&w, id, rank, 2);
+	two_processes(&id);
+	join(&w, id, 2);
 	double us = replay(&w, 2);
-	checked(nccl.destroy(w.communicator), "ncclCommDestroy");
+	leave();
 	if (rank)
 		_exit(0);
 	int status = 0;
 	waitpid(child, &status, 0);
+	child = 0;
+	if (status)
+		give_up("rank 0 is through, rank 1 ended with status 0x%x", status);
 	printf("{\"replay_us\": %.1f, \"note\": \"two ranks on one GPU by NCCL_HOSTID, %.0f us for 4 MB\"}\n", us, us);
-	return status != 0;
+	return 0;
 }
 
 /* Rank 1 leaves after the set-up; rank 0's graph can only end by an abort from another thread. */
 int nccl_abort()
 {
 	ncclUniqueId id;
-	pid_t child;
 	struct world w;
-	int rank = two_processes(&id, &child);
-	join(&w, id, rank, 2);
+	two_processes(&id);
+	join(&w, id, 2);
 	replay(&w, 2);
 	if (rank) {
-		sleep(12); /* alive but silent: its death alone must not be what ends the wait */
-		_exit(0);
+		sleep(4 * LIMIT); /* alive but silent, until it is killed: its death alone must not be what ends the wait */
+		_exit(1);
 	}
 	cuda(cudaGraphLaunch(w.graph, w.stream), "cudaGraphLaunch");
 	sleep(2);
 	if (cudaStreamQuery(w.stream) != cudaErrorNotReady)
 		give_up("the all-reduce ended without its peer");
-	double begin = now(), aborted = 0;
-	std::thread watcher([&] {
-		nccl.abort(w.communicator);
-		aborted = now() - begin;
+	const double begin = now();
+	std::atomic<double> abort_s{ 0 };
+	std::thread watcher([&abort_s, begin, aborted = communicator] {
+		nccl.abort(aborted);
+		abort_s = now() - begin;
 	});
-	cudaError_t end = cudaStreamSynchronize(w.stream);
-	double drained = now() - begin;
+	communicator = nullptr;
+	const cudaError_t end = drained(w.stream, "the stream after ncclCommAbort");
+	const double drained_s = now() - begin;
+	while (abort_s == 0)
+		wait_on("ncclCommAbort", begin);
 	watcher.join();
 	fill<<<64, 256, 0, w.stream>>>(w.data, 1);
-	cudaError_t after = cudaStreamSynchronize(w.stream);
+	const cudaError_t after = drained(w.stream, "a kernel after ncclCommAbort");
+	kill(child, SIGKILL);
 	waitpid(child, nullptr, 0);
-	printf("{\"abort_s\": %.3f, \"drained_s\": %.3f, \"stream\": \"%s\", \"after\": \"%s\", \"note\": \"stream drained %.2f s after abort, GPU usable: %s\"}\n", aborted,
-	       drained, cudaGetErrorString(end), cudaGetErrorString(after), drained, after == cudaSuccess ? "yes" : "no");
+	printf("{\"abort_s\": %.3f, \"drained_s\": %.3f, \"stream\": \"%s\", \"after\": \"%s\", \"note\": \"stream drained %.2f s after abort, GPU usable: %s\"}\n", abort_s.load(),
+	       drained_s, cudaGetErrorString(end), cudaGetErrorString(after), drained_s, after == cudaSuccess ? "yes" : "no");
 	return after != cudaSuccess;
 }
 
