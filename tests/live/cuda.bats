@@ -176,6 +176,7 @@ with_memory() { # BYTES OPTION…
 
 @test "resident images count: what does not fit beside them is refused with both numbers" {
 	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
+	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "no CUDA engine"
 	mkdir -p "$scratch/nvml"
 	"${CC:-gcc}" -shared -fPIC -o "$scratch/nvml/libnvidia-ml.so.1" tests/live/nvml.c || skip "no compiler for a stand-in of libnvidia-ml"
 	"$BUILD/chexnet" synth --images 400 --size 128 --out "$scratch/nih" >/dev/null
@@ -233,6 +234,7 @@ with_memory() { # BYTES OPTION…
 @test "the device machine gets every library that chexnet needs and that not every machine has" {
 	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
 	command -v dpkg >/dev/null || skip "no dpkg: which package a library is of cannot be asked"
+	[ -z "${SAN:-}" ] || skip "a build with AddressSanitizer is carried nowhere"
 	local library package missing=0 asked=0
 	while read -r library; do
 		package=$(dpkg -S "*/$(basename "$(realpath "$library")")" 2>/dev/null | grep -F "$(dirname "$library")" | cut -d: -f1 | head -n 1)

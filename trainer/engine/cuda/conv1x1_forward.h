@@ -9,7 +9,7 @@
 #define CUDA_CONV1X1_FORWARD_H
 
 #include "device.h"
-#include "tile.h"
+#include "vector.h"
 
 template <class T> struct conv1x1_forward {
 	const T *x;               /* [pixels][x_pitch], the first c_in channels of each */
@@ -39,12 +39,6 @@ template <int rows, int stages, bool resident, int blocks_per_sm = 1> struct con
 		return STAGES * STAGE_BYTES + (resident ? k_tiles * WEIGHT_BYTES : 0) + Y_BYTES + 2 * k_tiles * K * sizeof(float) + ROW_WARPS * 2 * N * sizeof(float);
 	}
 };
-
-template <class T> DEVICE uint32_t normalise_relu(uint32_t word, float scale0, float bias0, float scale1, float bias1)
-{
-	float low = fmaf(low_half<T>(word), scale0, bias0), high = fmaf(high_half<T>(word), scale1, bias1);
-	return pack<T>(low > 0 ? low : 0, high > 0 ? high : 0);
-}
 
 template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_forward_kernel(const conv1x1_forward<T> p)
 {

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The CUDA engine behind the waist: one arena, one stream, steps as captured graphs. Built as libchexnet_cuda.so. */
+#include <algorithm>
+#include <climits>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -88,10 +91,14 @@ template <class T> size_t partial_floats(const step<T> &s)
 		most = count > most ? count : most;
 	};
 	each_convolution(s.net, [&](const conv_place &c, int, int, bool) { one(c, 1); });
-	for (int i = 0; i < s.net.blocks && s.fused & FUSED_BACKWARD; i++)
+	for (int i = 0; i < s.net.blocks; i++)
 		for (int l = 0; l < s.net.block[i].layers; l++) {
 			const dense_layer &layer = s.net.block[i].layer[l];
-			one(layer.conv1, (size_t)s.backward_splits(s.pixels(s.net.block[i].side), layer.c_in));
+			const long pixels = s.pixels(s.net.block[i].side);
+			if (layer.conv1.fused & FUSED_BACKWARD)
+				one(layer.conv1, (size_t)s.backward_splits(pixels, layer.c_in));
+			if (layer.conv2.fused & FUSED_BACKWARD)
+				one(layer.conv2, (size_t)line_blocks(pixels, step<T>::weight_shape_3x3::ROWS, s.sms));
 		}
 	return most;
 }
@@ -542,17 +549,31 @@ template <class T> const engine_ops ops = {
 
 /* ---- opening ---- */
 
-/* Fused kernels need 16-bit maps, tensor cores as of sm_80, as much shared memory as they ask for (an H100 has it, an A100 for forward only, an
- * RTX 5090 for neither), and a bottleneck of at most 128 channels. CHEXNET_FUSED=0…3 chooses fewer: bit 0 forward, bit 1 backward. */
-template <class T> int fused_kernels(const network &net, int capability, size_t shared)
+/* Fused kernels need 16-bit maps, tensor cores as of sm_80, as much shared memory as they ask for (an H100 has it for all, an A100 for the 1×1
+ * forward, an RTX 5090 for none), a bottleneck of at most 128 channels, a growth of at most 32, and for the 3×3 maps of less
+ * than 128 pixels a side. CHEXNET_FUSED=BITS or BITS:FIRST-LAST chooses fewer, and the dense layers that have them, counted from 0: bit 0 1×1 forward,
+ * 1 1×1 backward, 2 3×3 forward, 3 3×3 backward. */
+template <class T> void choose_fused(network *net, int capability, size_t shared)
 {
+	typedef step<T> s;
 	const char *chosen = getenv("CHEXNET_FUSED");
-	int widest = 0, possible = 0;
-	for (int i = 0; i < net.blocks; i++)
-		widest = net.block[i].channels > widest ? net.block[i].channels : widest;
-	if (sizeof(T) == 2 && capability >= 80 && net.blocks && net.bottleneck <= 128)
-		possible = (step<T>::forward_shape::shared_bytes(widest) <= shared ? FUSED_FORWARD : 0) | (step<T>::backward_shape::shared_bytes() <= shared ? FUSED_BACKWARD : 0);
-	return chosen ? atoi(chosen) & possible : possible;
+	int bits = ~0, first = 0, last = INT_MAX, number = 0;
+	if (chosen)
+		sscanf(chosen, "%d:%d-%d", &bits, &first, &last);
+	if (sizeof(T) != 2 || capability < 80 || net->bottleneck > TAP_CHANNELS)
+		return;
+	const size_t backward = std::max(s::data_shape_3x3::shared_bytes(), s::weight_shape_3x3::shared_bytes());
+	for (int i = 0; i < net->blocks; i++)
+		for (int k = 0; k < net->block[i].layers; k++, number++) {
+			dense_layer &l = net->block[i].layer[k];
+			const bool taps = net->growth <= TAP_GROWTH && net->block[i].side < s::forward_shape_3x3::ROWS;
+			if (number < first || number > last)
+				continue;
+			l.conv1.fused |= bits & 1 && s::forward_shape::shared_bytes(l.c_in) <= shared ? FUSED_FORWARD : 0;
+			l.conv1.fused |= bits & 2 && s::backward_shape::shared_bytes() <= shared ? FUSED_BACKWARD : 0;
+			l.conv2.fused |= bits & 4 && taps && s::forward_shape_3x3::shared_bytes() <= shared ? FUSED_FORWARD : 0;
+			l.conv2.fused |= bits & 8 && taps && backward <= shared ? FUSED_BACKWARD : 0;
+		}
 }
 
 int supports(const engine_conf *conf, const char *device, int capability, error *err)
@@ -590,7 +611,7 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 		rc = conf->stream ? 0 : device_failed(e, device_stream_make(&e->s.stream), "making a stream");
 	size_t workspace = 0;
 	if (!rc) {
-		e->s.fused = fused_kernels<T>(e->s.net, capability, device_shared());
+		choose_fused<T>(&e->s.net, capability, device_shared());
 #ifdef HAVE_CUDNN
 		rc = cudnn_convolver_make(&e->conv, e->s, nullptr, &workspace, err);
 #else
@@ -657,7 +678,7 @@ template <class T> int plan_engine(const engine_conf *conf, const gpu_sheet *she
 		rc = network_make(&s->net, conf, err);
 	if (rc)
 		return rc;
-	s->fused = fused_kernels<T>(s->net, capability, sheet ? (size_t)sheet->shared : device_shared());
+	choose_fused<T>(&s->net, capability, sheet ? (size_t)sheet->shared : device_shared());
 	arena a = {};
 	s->m.lay_out(&a, &s->net, conf, partial_floats(*s), ask_cudnn ? ask_workspace(*s, sheet, room) : 0, outside_slab(conf));
 	room->parameters = a.of_part[ARENA_PARAMETERS];

@@ -40,7 +40,7 @@ struct walk {
 		if (!good)
 			return;
 		const int padded = l->c_in % 8 ? STEM_CHANNELS : l->c_in;
-		*place = { l->weight, offset(l->weight), net->copy_count, l->h_in, l->h_out, l->c_in, padded, l->c_out, l->k, l->stride, l->pad, false };
+		*place = { l->weight, offset(l->weight), net->copy_count, l->h_in, l->h_out, l->c_in, padded, l->c_out, l->k, l->stride, l->pad, 0 };
 		net->copy_count += (size_t)l->c_out * (size_t)(l->k * l->k) * (size_t)padded;
 		good = l->c_out % 8 == 0 && padded >= l->c_in;
 		next -= !good;
@@ -57,7 +57,6 @@ void walk_block(walk *w, dense_block *b, int side, int channels, int layers)
 		l->c_in = b->channels;
 		w->bn(&l->bn1);
 		w->conv(&l->conv1);
-		l->conv1.dense = true;
 		w->bn(&l->bn2);
 		w->conv(&l->conv2);
 		w->take(OP_CONCAT);

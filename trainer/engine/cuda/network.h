@@ -11,6 +11,7 @@ extern "C" {
 #include "engine/backend.h"
 }
 
+enum { FUSED_FORWARD = 1, FUSED_BACKWARD = 2 };
 enum { MAX_LAYERS = 64, STEM_CHANNELS = 8, SUM_BLOCKS = 1024, STAGING_SLOTS = 2 };
 
 /* A normalisation's parameters: floats from the start of the padded order, and of its statistics. */
@@ -24,7 +25,7 @@ struct conv_place {
 	int param;
 	size_t weight, copy;
 	int h_in, h_out, c_in, c_padded, c_out, kernel, stride, pad;
-	bool dense;                     /* a dense layer's 1×1, for which there are fused kernels */
+	int fused;                      /* FUSED_… bits: passes of a dense layer that a kernel of our own takes, with the normalisations beside it */
 };
 
 /* What goes to the device with each micro-batch beside its pixels, in one copy: an update_step, then arrays of [batch] at these offsets. */

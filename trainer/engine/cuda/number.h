@@ -124,6 +124,21 @@ template <class T> HD uint32_t pack(float low, float high)
 #endif
 }
 
+/* The same of relu(low) and relu(high); NaN stays NaN. */
+template <class T> HD uint32_t pack_relu(float low, float high)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+	uint32_t word;
+	if constexpr (sizeof(T) == 2 && !__is_same(T, fp16))
+		asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+	else
+		asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+	return word;
+#else
+	return pack<T>(low <= 0 ? 0 : low, high <= 0 ? 0 : high);
+#endif
+}
+
 template <class T> HD float low_half(uint32_t word)
 {
 	return to_float(T{ (uint16_t)word });

@@ -9,6 +9,8 @@
 
 #include "batchnorm.h"
 #include "conv1x1_backward.h"
+#include "conv3x3_backward.h"
+#include "conv3x3_forward.h"
 #include "convolution.h"
 #include "gray_stem.h"
 #include "head.h"
@@ -18,8 +20,6 @@
 #include "network.h"
 #include "reduce.h"
 #include "residual.h"
-
-enum { FUSED_FORWARD = 1, FUSED_BACKWARD = 2 };
 
 /* Who computes a convolution that no fused kernel takes: cuDNN on a device, convolution.h otherwise. */
 template <class T> struct convolver {
@@ -38,12 +38,11 @@ template <class T, class F> void each_call(const step<T> &s, F f)
 {
 	each_convolution(s.net, [&](const conv_place &place, int in_pitch, int out_pitch, bool data) {
 		const convolution_shape shape = s.shape(place, in_pitch, out_pitch);
-		const bool forward = !(place.dense && s.fused & FUSED_FORWARD), backward = !(place.dense && s.fused & FUSED_BACKWARD);
-		if (forward)
+		if (!(place.fused & FUSED_FORWARD))
 			f(PASS_FORWARD, shape);
-		if (backward && data)
+		if (!(place.fused & FUSED_BACKWARD) && data)
 			f(PASS_DATA, shape);
-		if (backward)
+		if (!(place.fused & FUSED_BACKWARD))
 			f(PASS_WEIGHT, shape);
 	});
 }
@@ -93,7 +92,6 @@ template <class T> struct step {
 	memory<T> m;
 	convolver<T> *conv;
 	device_stream stream;
-	int fused;         /* FUSED_… bits */
 	int sms;
 	int rc;            /* first failure, CUDA's code */
 	/* of the micro-batch */
@@ -101,6 +99,9 @@ template <class T> struct step {
 
 	typedef conv1x1_forward_shape<128, 3, false> forward_shape;
 	typedef conv1x1_backward_shape<64, 2, 16, true, true> backward_shape;
+	typedef conv3x3_forward_shape<128, 32, 2> forward_shape_3x3;
+	typedef conv3x3_data_shape<128, 32, 64> data_shape_3x3;
+	typedef conv3x3_weight_shape<128> weight_shape_3x3;
 
 	void run(int code)
 	{
@@ -208,11 +209,16 @@ template <class T> struct step {
 			                     m.a, m.b, m.c, unscale(), (double)count, factor(), micro != 0, first, parts, bn.channels };
 		merge(bn_backward_sums_kernel, p);
 	}
-	/* The deferred correction of gradient channels [from, from + channels) of a block: from here on they are used up. */
+	/* Coefficients of the deferred correction of gradient channels [from, from + channels) of a block, into m.a, m.b, m.c. */
+	void correction(int block, int from, int channels)
+	{
+		per_channel(bn_correction_kernel, { m.s1 + from, m.s2 + from, m.block_mean[block] + from, m.block_rstd[block] + from, m.a, m.b, m.c, (double)pixels(net.block[block].side), channels });
+	}
+	/* The correction itself: from here on they are used up. */
 	void correct(int block, int from, int channels)
 	{
 		const dense_block &b = net.block[block];
-		per_channel(bn_correction_kernel, { m.s1 + from, m.s2 + from, m.block_mean[block] + from, m.block_rstd[block] + from, m.a, m.b, m.c, (double)pixels(b.side), channels });
+		correction(block, from, channels);
 		pass(affine<T>{ m.gradient[block % 2] + from, m.map[block] + from, m.a, m.b, m.c, b.channels, b.channels }, pixels(b.side), channels);
 	}
 	template <gradient_source source, bool shared>
@@ -236,10 +242,9 @@ template <class T> struct step {
 		T *y = m.bottleneck[block][index];
 		const size_t at2 = l.bn2.statistics;
 		prepare(l.bn1, m.block_mean[block], m.block_rstd[block], m.block_square[block]);
-		if (fused & FUSED_FORWARD) {
+		if (l.conv1.fused & FUSED_FORWARD) {
 			if constexpr (sizeof(T) == 2) {
-				const long tiles = (count + forward_shape::ROWS - 1) / forward_shape::ROWS;
-				const int blocks = (int)(tiles < sms ? tiles : sms);
+				const int blocks = line_blocks(count, forward_shape::ROWS, sms);
 				const conv1x1_forward<T> p = { m.map[block], m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics, y, m.sums, count, b.channels, l.c_in, net.bottleneck };
 				if (!rc)
 					rc = conv1x1_forward_launch<T, forward_shape>(p, (unsigned)blocks, stream);
@@ -252,9 +257,27 @@ template <class T> struct step {
 			statistics(y, net.bottleneck, net.bottleneck, count, m.mean + at2, m.rstd + at2, m.square + at2);
 		}
 		prepare(l.bn2, m.mean + at2, m.rstd + at2, m.square + at2);
-		pass(apply(l.bn2, y, net.bottleneck, m.activation, net.bottleneck), count, net.bottleneck);
-		forward(l.conv2, m.activation, net.bottleneck, m.map[block] + l.c_in, b.channels);
-		slice_statistics(block, l.c_in, net.growth);
+		if (l.conv2.fused & FUSED_FORWARD) {
+			fused_forward_3x3(block, l, y);
+		} else {
+			pass(apply(l.bn2, y, net.bottleneck, m.activation, net.bottleneck), count, net.bottleneck);
+			forward(l.conv2, m.activation, net.bottleneck, m.map[block] + l.c_in, b.channels);
+			slice_statistics(block, l.c_in, net.growth);
+		}
+	}
+	void fused_forward_3x3(int block, const dense_layer &l, const T *y)
+	{
+		if constexpr (sizeof(T) == 2) {
+			const dense_block &b = net.block[block];
+			const long count = pixels(b.side);
+			const int blocks = line_blocks(count, forward_shape_3x3::ROWS, sms);
+			const conv3x3_forward<T> p = { y, m.copy + l.conv2.copy, m.scale + l.bn2.statistics, m.bias + l.bn2.statistics, m.map[block] + l.c_in, m.sums, count, b.side, b.channels,
+				                       net.bottleneck, net.growth };
+			if (!rc)
+				rc = conv3x3_forward_launch<T, forward_shape_3x3>(p, (unsigned)blocks, stream);
+			if (training)
+				finish_statistics(blocks, net.growth, TAP_GROWTH, count, m.block_mean[block] + l.c_in, m.block_rstd[block] + l.c_in, m.block_square[block] + l.c_in);
+		}
 	}
 	void slice_statistics(int block, int from, int channels)
 	{
@@ -376,17 +399,39 @@ template <class T> struct step {
 		const long count = pixels(b.side);
 		const size_t at2 = l.bn2.statistics;
 		T *g = m.gradient[block % 2], *y = m.bottleneck[block][index];
+		int parts = l.conv2.fused & FUSED_BACKWARD ? fused_backward_3x3(block, l, y, g) : separate_backward_3x3(block, l, y, g);
+		backward_sums(l.bn2, parts, m.mean + at2, m.rstd + at2, count, false, false);
+		parts = l.conv1.fused & FUSED_BACKWARD ? fused_backward(block, l, y, g) : separate_backward(block, l, y, g);
+		backward_sums(l.bn1, parts, m.block_mean[block], m.block_rstd[block], count, true, false);
+	}
+	int separate_backward_3x3(int block, const dense_layer &l, const T *y, T *g)
+	{
+		const dense_block &b = net.block[block];
+		const long count = pixels(b.side);
+		const size_t at2 = l.bn2.statistics;
 		correct(block, l.c_in, net.growth);
 		pass(apply(l.bn2, y, net.bottleneck, m.activation, net.bottleneck), count, net.bottleneck);
 		weight_gradient_of(l.conv2, m.activation, net.bottleneck, g + l.c_in, b.channels);
 		data_gradient(l.conv2, g + l.c_in, b.channels, middle(block), net.bottleneck);
-		int parts = pass(mask<GRADIENT_FULL, false>(l.bn2, middle(block), net.bottleneck, y, net.bottleneck, middle(block), net.bottleneck, m.mean + at2, m.rstd + at2, b.side, 0), count, net.bottleneck);
-		backward_sums(l.bn2, parts, m.mean + at2, m.rstd + at2, count, false, false);
-		if (fused & FUSED_BACKWARD)
-			parts = fused_backward(block, l, y, g);
-		else
-			parts = separate_backward(block, l, y, g);
-		backward_sums(l.bn1, parts, m.block_mean[block], m.block_rstd[block], count, true, false);
+		return pass(mask<GRADIENT_FULL, false>(l.bn2, middle(block), net.bottleneck, y, net.bottleneck, middle(block), net.bottleneck, m.mean + at2, m.rstd + at2, b.side, 0), count, net.bottleneck);
+	}
+	int fused_backward_3x3(int block, const dense_layer &l, const T *y, const T *g)
+	{
+		const dense_block &b = net.block[block];
+		const long count = pixels(b.side);
+		const size_t at2 = l.bn2.statistics;
+		const int weight_blocks = line_blocks(count, weight_shape_3x3::ROWS, sms), data_blocks = line_blocks(count, data_shape_3x3::ROWS, sms);
+		correction(block, l.c_in, net.growth);
+		if constexpr (sizeof(T) == 2) {
+			const conv3x3_backward<T> p = { g + l.c_in, m.map[block] + l.c_in, m.a, m.b, m.c, y, m.copy + l.conv2.copy, m.scale + at2, m.bias + at2, m.mean + at2, m.rstd + at2,
+				                        middle(block), m.sums, m.partial, count, b.side, b.channels, net.bottleneck, net.growth };
+			if (!rc)
+				rc = conv3x3_weight_launch<T, weight_shape_3x3>(p, (unsigned)weight_blocks, stream);
+			finish_weight(l.conv2, weight_blocks);
+			if (!rc)
+				rc = conv3x3_data_launch<T, data_shape_3x3>(p, (unsigned)data_blocks, stream);
+		}
+		return data_blocks;
 	}
 	int separate_backward(int block, const dense_layer &l, const T *y, T *g)
 	{

@@ -49,6 +49,12 @@ template <> DEVICE void store8<float>(float *to, const octet &o)
 	}
 }
 
+/* Two channels in a register: round(relu(scale · x + bias)). */
+template <class T> DEVICE uint32_t normalise_relu(uint32_t word, float scale0, float bias0, float scale1, float bias1)
+{
+	return pack_relu<T>(fmaf(low_half<T>(word), scale0, bias0), fmaf(high_half<T>(word), scale1, bias1));
+}
+
 template <class T> DEVICE float rounded(float x)
 {
 	return to_float(from_float<T>(x));

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The fused 3×3 convolution of a dense layer, forward and backward, in numbered variants. */
+#include "cases.h"
+#include "conv3x3_backward.h"
+#include "conv3x3_forward.h"
+#include "reduce.h"
+
+namespace {
+
+struct shape {
+	long images;
+	int side, c_in, c_out, pitch;
+
+	long pixels() const
+	{
+		return images * side * side;
+	}
+};
+
+/* Tiny and odd ones: maps of one pixel, images smaller than a tile and larger, every tail, more tiles than blocks and fewer. */
+#ifdef __SANITIZE_ADDRESS__ /* a switch of lanes costs system calls there */
+const shape small_shapes[] = { { 3, 1, 8, 8, 8 }, { 2, 7, 40, 16, 24 } };
+#else
+/* 40 and 65: margins of more than one tile, of 64 and of 128 pixels */
+const shape small_shapes[] = { { 3, 1, 8, 8, 8 }, { 1, 2, 24, 16, 16 }, { 3, 7, 128, 32, 64 }, { 1, 31, 72, 8, 40 }, { 2, 14, 64, 24, 32 }, { 1, 40, 16, 8, 8 }, { 1, 65, 8, 8, 16 } };
+#endif
+/* DenseNet-121's, a few images. */
+[[maybe_unused]] const shape real_shapes[] = { { 3, 56, 128, 32, 256 }, { 5, 28, 128, 32, 512 }, { 9, 14, 128, 32, 1024 }, { 17, 7, 128, 32, 1024 } };
+
+/* A layer's inputs, on both sides. */
+template <class T> struct layer {
+	shape s;
+	size_t pixels, in, out, pitch;
+	std::vector<T> y, g, x, weight;
+	std::vector<float> scale, bias, mean, rstd, a, b, c;
+
+	explicit layer(const shape &of) : s(of), pixels((size_t)of.pixels()), in((size_t)of.c_in), out((size_t)of.c_out), pitch((size_t)of.pitch)
+	{
+		y = random_numbers<T>(pixels * in, 0.1, 1);
+		g = random_numbers<T>(pixels * pitch, 0, 1);
+		x = random_numbers<T>(pixels * pitch, 0.2, 1);
+		for (size_t i = 0; i < pixels * pitch; i++) /* channels beyond the slice belong to later layers: never to be read */
+			if (i % pitch >= out)
+				x[i] = g[i] = from_float<T>(NAN);
+		weight = random_numbers<T>(out * TAPS * in, 0, 1 / std::sqrt(9.0 * s.c_in));
+		scale = random_numbers<float>(in, 1, 0.3);
+		bias = random_numbers<float>(in, 0, 0.5);
+		mean = random_numbers<float>(in, 0.2, 0.1);
+		rstd = random_numbers<float>(in, 1, 0.1);
+		a = random_numbers<float>(out, 1, 0.2);
+		b = random_numbers<float>(out, 0, 0.1);
+		c = random_numbers<float>(out, 0, 0.1);
+	}
+	double w(size_t n, int tap, size_t channel) const
+	{
+		return to_float(weight[(n * TAPS + (size_t)tap) * in + channel]);
+	}
+	/* [pixels][in] */
+	std::vector<float> activations() const
+	{
+		std::vector<float> z(y.size());
+		for (size_t i = 0; i < z.size(); i++) {
+			const float v = fmaf(to_float(y[i]), scale[i % in], bias[i % in]);
+			z[i] = to_float(from_float<T>(v > 0 ? v : 0));
+		}
+		return z;
+	}
+	/* [pixels][out] */
+	std::vector<float> dy() const
+	{
+		std::vector<float> v(pixels * out);
+		for (size_t p = 0; p < pixels; p++)
+			for (size_t n = 0; n < out; n++)
+				v[p * out + n] = to_float(from_float<T>(fmaf(a[n], to_float(g[p * pitch + n]), fmaf(b[n], to_float(x[p * pitch + n]), c[n]))));
+		return v;
+	}
+	/* The pixel that tap t of pixel p reads (forward), or that reads p with tap t (backward: sign -1); -1: none. */
+	long neighbour(size_t p, int tap, int sign) const
+	{
+		const long side = s.side, row = (long)p / side % side + sign * (tap / 3 - 1), column = (long)p % side + sign * (tap % 3 - 1);
+		return row < 0 || row >= side || column < 0 || column >= side ? -1 : (long)p / (side * side) * side * side + row * side + column;
+	}
+};
+
+/* fp32 accumulation in any order: a few roundings of the sum of absolute terms. */
+const double ACCUMULATION = 4e-6;
+
+template <class T, class S> void check_forward_shape(const shape &s, int most)
+{
+	layer<T> l(s);
+	device_array<T> x(l.y), weight(l.weight), y(l.g);
+	device_array<float> scale(l.scale), bias(l.bias);
+	const int blocks = line_blocks(s.pixels(), S::ROWS, most);
+	device_array<float> partial((size_t)blocks * 64), sums(64);
+	const conv3x3_forward<T> p = { x, weight, scale, bias, y, partial, s.pixels(), s.side, s.pitch, s.c_in, s.c_out };
+	check_device((conv3x3_forward_launch<T, S>(p, (unsigned)blocks, nullptr)), "conv3x3_forward");
+	check_device(reduce_partials_launch({ partial, sums, 64, 64, blocks, 1, 0 }, nullptr), "reduce_partials");
+
+	const std::vector<float> z = l.activations(), totals = sums.download();
+	const std::vector<T> got = y.download();
+	for (size_t n = 0; n < l.out; n++) {
+		double sum = 0, square = 0, magnitude = 0;
+		for (size_t m = 0; m < l.pixels; m++) {
+			double want = 0, terms = 0;
+			for (int tap = 0; tap < TAPS; tap++) {
+				const long q = l.neighbour(m, tap, 1);
+				for (size_t c = 0; q >= 0 && c < l.in; c++) {
+					const double term = z[(size_t)q * l.in + c] * l.w(n, tap, c);
+					want += term;
+					terms += std::fabs(term);
+				}
+			}
+			const double value = to_float(got[m * l.pitch + n]);
+			expect_near(value, want, 1.001 * half_ulp<T>(want) + ACCUMULATION * terms, "y[%zu][%zu] of %ld×%d²×%d", m, n, s.images, s.side, s.c_in);
+			sum += value;
+			square += value * value;
+			magnitude += std::fabs(value);
+		}
+		expect_near(totals[n], sum, ACCUMULATION * magnitude + 1e-30, "sum[%zu] of %ld×%d²", n, s.images, s.side);
+		expect_near(totals[n + 32], square, ACCUMULATION * square + 1e-30, "square[%zu] of %ld×%d²", n, s.images, s.side);
+	}
+	for (size_t i = 0; i < got.size(); i++)
+		if (i % l.pitch >= l.out && to_float(got[i]) == to_float(got[i]))
+			give_up("y[%zu][%zu] belongs to a later layer and was written", i / l.pitch, i % l.pitch);
+}
+
+/* A layer on the device, with room for the results. */
+template <class T> struct backward_run {
+	device_array<T> g, x, y, weight, dz;
+	device_array<float> a, b, c, scale, bias, mean, rstd, partial_sums, partial_weight;
+
+	backward_run(const layer<T> &l, int blocks) : g(l.g), x(l.x), y(l.y), weight(l.weight), dz(l.pixels * l.in), a(l.a), b(l.b), c(l.c), scale(l.scale), bias(l.bias),
+		mean(l.mean), rstd(l.rstd), partial_sums((size_t)blocks * 2 * l.in), partial_weight((size_t)blocks * l.out * TAPS * l.in)
+	{
+	}
+	conv3x3_backward<T> arguments(const shape &s) const
+	{
+		return { g, x, a, b, c, y, weight, scale, bias, mean, rstd, dz, partial_sums, partial_weight, s.pixels(), s.side, s.pitch, s.c_in, s.c_out };
+	}
+};
+
+template <class T, class S> void check_data_shape(const shape &s, int most)
+{
+	layer<T> l(s);
+	const int blocks = line_blocks(s.pixels(), S::ROWS, most);
+	backward_run<T> run(l, blocks);
+	device_array<float> sums(2 * l.in);
+	check_device((conv3x3_data_launch<T, S>(run.arguments(s), (unsigned)blocks, nullptr)), "conv3x3_data");
+	check_device(reduce_partials_launch({ run.partial_sums, sums, 2 * l.in, 2 * l.in, blocks, 1, 0 }, nullptr), "reduce_partials");
+
+	const std::vector<float> dy = l.dy(), totals = sums.download();
+	const std::vector<T> got = run.dz.download();
+	for (size_t c = 0; c < l.in; c++) {
+		double dbeta = 0, dgamma = 0, beta_terms = 0, gamma_terms = 0;
+		for (size_t m = 0; m < l.pixels; m++) {
+			double d = 0, terms = 0;
+			for (int tap = 0; tap < TAPS; tap++) {
+				const long q = l.neighbour(m, tap, -1);
+				for (size_t n = 0; q >= 0 && n < l.out; n++) {
+					const double term = dy[(size_t)q * l.out + n] * l.w(n, tap, c);
+					d += term;
+					terms += std::fabs(term);
+				}
+			}
+			const float input = to_float(l.y[m * l.in + c]);
+			if (!(fmaf(input, l.scale[c], l.bias[c]) > 0))
+				d = terms = 0;
+			expect_near(to_float(got[m * l.in + c]), d, 1.001 * half_ulp<T>(d) + ACCUMULATION * terms, "dz[%zu][%zu] of %ld×%d²×%d", m, c, s.images, s.side, s.c_out);
+			const double normal = ((double)input - l.mean[c]) * l.rstd[c];
+			dbeta += d;
+			dgamma += d * normal;
+			beta_terms += terms;
+			gamma_terms += terms * (std::fabs(normal) + 1);
+		}
+		expect_near(totals[c], dbeta, ACCUMULATION * beta_terms + 1e-30, "dbeta[%zu] of %ld×%d²", c, s.images, s.side);
+		expect_near(totals[l.in + c], dgamma, ACCUMULATION * gamma_terms + 1e-30, "dgamma[%zu] of %ld×%d²", c, s.images, s.side);
+	}
+}
+
+template <class T, class S> void check_weight_shape(const shape &s, int most)
+{
+	layer<T> l(s);
+	const int blocks = line_blocks(s.pixels(), S::ROWS, most);
+	const size_t count = l.out * TAPS * l.in;
+	backward_run<T> run(l, blocks);
+	device_array<float> dweight(count);
+	check_device((conv3x3_weight_launch<T, S>(run.arguments(s), (unsigned)blocks, nullptr)), "conv3x3_weight");
+	check_device(reduce_partials_launch({ run.partial_weight, dweight, count, count, blocks, 1, 0 }, nullptr), "reduce_partials");
+
+	const std::vector<float> dy = l.dy(), z = l.activations(), got = dweight.download();
+	for (size_t n = 0; n < l.out; n++)
+		for (int tap = 0; tap < TAPS; tap++)
+			for (size_t c = 0; c < l.in; c++) {
+				double want = 0, terms = 0;
+				for (size_t m = 0; m < l.pixels; m++) {
+					const long q = l.neighbour(m, tap, -1);
+					const double term = q < 0 ? 0 : (double)dy[(size_t)q * l.out + n] * z[m * l.in + c];
+					want += term;
+					terms += std::fabs(term);
+				}
+				expect_near(got[(n * TAPS + (size_t)tap) * l.in + c], want, ACCUMULATION * terms + 1e-30, "dW[%zu][%d][%zu] of %ld×%d²", n, tap, c, s.images, s.side);
+			}
+}
+
+/* check(shape, most blocks) on every shape that a tile of `rows` serves. */
+template <class F> void each_shape(int rows, F check)
+{
+	for (const shape &s : small_shapes)
+		for (int most : { 1, 3 })
+			if (s.side < rows)
+				check(s, most);
+#ifdef __CUDACC__
+	for (const shape &s : real_shapes)
+		if (s.side < rows)
+			check(s, device_sms());
+#endif
+}
+
+template <class T, class S> void check_forward(const kernel_case &)
+{
+	each_shape(S::ROWS, check_forward_shape<T, S>);
+}
+
+template <class T, class S> void check_data(const kernel_case &)
+{
+	each_shape(S::ROWS, check_data_shape<T, S>);
+}
+
+template <class T, class S> void check_weight(const kernel_case &)
+{
+	each_shape(S::ROWS, check_weight_shape<T, S>);
+}
+
+#ifdef __CUDACC__
+
+/* A layer of blocks 1 to 3, batch 256. */
+const shape timed_shapes[] = { { 256, 56, 128, 32, 256 }, { 256, 28, 128, 32, 512 }, { 256, 14, 128, 32, 1024 } };
+
+/* The least that must move, with the slice's share of each pixel. */
+template <class T, class S> void time_forward(const kernel_case &k)
+{
+	const shape &s = timed_shapes[k.number];
+	const layer<T> l({ 4, s.side, s.c_in, s.c_out, s.pitch });
+	const size_t pixels = (size_t)s.pixels();
+	device_array<T> x(pixels * l.in), y(pixels * l.pitch), weight(l.weight);
+	for (size_t at = 0; at < pixels * l.in; at += l.y.size())
+		check_device(device_upload(x + at, l.y.data(), l.y.size() * sizeof(T), nullptr), "upload");
+	device_array<float> scale(l.scale), bias(l.bias);
+	const int blocks = line_blocks(s.pixels(), S::ROWS, device_sms());
+	device_array<float> partial((size_t)blocks * 64);
+	const conv3x3_forward<T> p = { x, weight, scale, bias, y, partial, s.pixels(), s.side, s.pitch, s.c_in, s.c_out };
+	const double us = median_us([&] { check_device((conv3x3_forward_launch<T, S>(p, (unsigned)blocks, nullptr)), "conv3x3_forward"); });
+	report("tflop_per_s", 2.0 * 9 * 128 * 32 * (double)pixels / us * 1e-6);
+	report_rate(us, 2.0 * (double)pixels * (s.c_in + s.c_out));
+}
+
+template <class T> struct timed_backward {
+	layer<T> l;
+	size_t pixels;
+	device_array<T> g, x, y, weight, dz;
+	device_array<float> a, b, c, scale, bias, mean, rstd, partial_sums, partial_weight, dweight;
+	int blocks;
+
+	timed_backward(const shape &s, int rows) : l({ 4, s.side, s.c_in, s.c_out, s.pitch }), pixels((size_t)s.pixels()), g(pixels * l.pitch), x(pixels * l.pitch), y(pixels * l.in),
+		weight(l.weight), dz(pixels * l.in), a(l.a), b(l.b), c(l.c), scale(l.scale), bias(l.bias), mean(l.mean), rstd(l.rstd), partial_sums((size_t)device_sms() * 2 * l.in),
+		partial_weight((size_t)device_sms() * l.out * TAPS * l.in), dweight(l.out * TAPS * l.in), blocks(line_blocks(s.pixels(), rows, device_sms()))
+	{
+		for (size_t at = 0; at < pixels * l.in; at += l.y.size())
+			check_device(device_upload(y + at, l.y.data(), l.y.size() * sizeof(T), nullptr), "upload");
+		for (size_t at = 0; at < pixels * l.pitch; at += l.g.size()) {
+			check_device(device_upload(g + at, l.g.data(), l.g.size() * sizeof(T), nullptr), "upload");
+			check_device(device_upload(x + at, l.x.data(), l.x.size() * sizeof(T), nullptr), "upload");
+		}
+	}
+	conv3x3_backward<T> arguments(const shape &s) const
+	{
+		return { g, x, a, b, c, y, weight, scale, bias, mean, rstd, dz, partial_sums, partial_weight, s.pixels(), s.side, s.pitch, s.c_in, s.c_out };
+	}
+};
+
+template <class T, class S> void time_data(const kernel_case &k)
+{
+	const shape &s = timed_shapes[k.number];
+	const timed_backward<T> run(s, S::ROWS);
+	const double us = median_us([&] { check_device((conv3x3_data_launch<T, S>(run.arguments(s), (unsigned)run.blocks, nullptr)), "conv3x3_data"); });
+	report("tflop_per_s", 2.0 * 9 * 128 * 32 * (double)run.pixels / us * 1e-6);
+	report_rate(us, 2.0 * (double)run.pixels * (2 * s.c_in + 2 * s.c_out));
+}
+
+template <class T, class S> void time_weight(const kernel_case &k)
+{
+	const shape &s = timed_shapes[k.number];
+	const timed_backward<T> run(s, S::ROWS);
+	const size_t count = run.l.out * TAPS * run.l.in;
+	const double us = median_us([&] {
+		check_device((conv3x3_weight_launch<T, S>(run.arguments(s), (unsigned)run.blocks, nullptr)), "conv3x3_weight");
+		check_device(reduce_partials_launch({ run.partial_weight, run.dweight, count, count, run.blocks, 1, 0 }, nullptr), "reduce_partials");
+	});
+	report("tflop_per_s", 2.0 * 9 * 128 * 32 * (double)run.pixels / us * 1e-6);
+	report_rate(us, 2.0 * (double)run.pixels * (s.c_in + 2 * s.c_out));
+}
+
+#define TIMED(function) function
+#else
+#define TIMED(function) nullptr
+#endif
+
+void add(std::vector<kernel_case> &cases, const std::string &name, void (*check)(const kernel_case &), void (*time)(const kernel_case &))
+{
+	static const char *const names[] = { "b1", "b2", "b3" };
+	cases.push_back({ name, check, nullptr, 0 });
+	for (int i = 0; time && i < 3; i++)
+		cases.push_back({ name + ":" + names[i], nullptr, time, i });
+}
+
+template <class T, class S> void add_forward(std::vector<kernel_case> &cases, const char *variant)
+{
+	add(cases, std::string("conv3x3_forward:") + variant + ":" + type_name<T>(), check_forward<T, S>, TIMED((time_forward<T, S>)));
+}
+
+template <class T, class S> void add_data(std::vector<kernel_case> &cases, const char *variant)
+{
+	add(cases, std::string("conv3x3_data:") + variant + ":" + type_name<T>(), check_data<T, S>, TIMED((time_data<T, S>)));
+}
+
+template <class T, class S> void add_weight(std::vector<kernel_case> &cases, const char *variant)
+{
+	add(cases, std::string("conv3x3_weight:") + variant + ":" + type_name<T>(), check_weight<T, S>, TIMED((time_weight<T, S>)));
+}
+
+} // namespace
+
+void add_conv3x3_cases(std::vector<kernel_case> &cases)
+{
+	add_forward<bf16, conv3x3_forward_shape<128, 32, 2>>(cases, "1"); /* 8 warps of 32 pixels, two shares of the channels */
+	add_forward<bf16, conv3x3_forward_shape<128, 64, 2>>(cases, "2"); /* 4 warps of 64: fewer bytes of shared memory a product */
+	add_forward<bf16, conv3x3_forward_shape<64, 32, 4>>(cases, "3");  /* half the ring; fits an A100 */
+	add_data<bf16, conv3x3_data_shape<128, 32, 64>>(cases, "1");      /* 8 warps of 32 pixels × 64 channels */
+	add_data<bf16, conv3x3_data_shape<128, 64, 32>>(cases, "2");      /* 8 warps of 64 × 32 */
+	add_data<bf16, conv3x3_data_shape<64, 32, 32>>(cases, "3");       /* half the tile; fits an A100 */
+	add_weight<bf16, conv3x3_weight_shape<128>>(cases, "1");
+	add_weight<bf16, conv3x3_weight_shape<64>>(cases, "2");           /* half the tile: two blocks' worth of shared memory is left to the cache */
+	add_forward<fp16, conv3x3_forward_shape<128, 32, 2>>(cases, "1");
+	add_data<fp16, conv3x3_data_shape<128, 32, 64>>(cases, "1");
+	add_weight<fp16, conv3x3_weight_shape<128>>(cases, "1");
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Backward of a dense layer's 3×3 convolution together with the batch normalisations on both of its sides.
+ *
+ * Before it, in: the gradient of the layer's slice of the map, with every later layer's part in it. Its correction is due now, an affine map per channel:
+ *     dy[p][n] = round(a[n] · g[p][n] + b[n] · x[p][n] + c[n])
+ * After it, out: the gradient behind the second normalisation's ReLU mask, and that normalisation's two sums
+ *     dz[p][c] = (scale[c] · y[p][c] + bias[c] > 0) · sum over taps t and n of W[n][t][c] · dy[p - distance(t)][n]
+ *     dbeta[c] = sum over p of dz[p][c],   dgamma[c] = sum over p of dz[p][c] · (y[p][c] - mean[c]) · rstd[c]
+ * and, by a kernel of its own, the weight's gradient, from the activation that forward used:
+ *     dW[n][t][c] = sum over p of dy[p - distance(t)][n] · round(relu(scale[c] · y[p][c] + bias[c]))
+ *
+ * Neither dy nor the activation exists in memory. All sums in a fixed order: each block writes its partial sums, others add them. */
+#ifndef CUDA_CONV3X3_BACKWARD_H
+#define CUDA_CONV3X3_BACKWARD_H
+
+#include "conv3x3.h"
+
+template <class T> struct conv3x3_backward {
+	const T *g, *x;               /* [pixels][pitch], the first c_out channels of each */
+	const float *a, *b, *c;       /* [c_out] */
+	const T *y;                   /* [pixels][c_in] */
+	const T *weight;              /* [c_out][9][c_in] */
+	const float *scale, *bias, *mean, *rstd; /* [c_in] */
+	T *dz;                        /* [pixels][c_in] */
+	float *partial_sums;          /* [blocks][2][c_in]: dbeta, dgamma */
+	float *partial_weight;        /* [blocks][c_out][9][c_in] */
+	long pixels;                  /* images · side² */
+	int side, pitch, c_in, c_out; /* multiples of 8 but side; c_in <= 128, c_out <= 32 */
+};
+
+/* dy of the pixels around a tile: a ring of rows of 32 channels, made from g, which is copied there, and from x beside it. */
+enum { X_SLOTS = 3 };
+
+template <int ROWS, int THREADS_> struct dy_line {
+	typedef tile<TAP_GROWTH> tile32;
+	enum { ROW_BYTES = TAP_GROWTH * 2, GROUP_BYTES = ROWS * ROW_BYTES, BYTES = (RING_TILES + X_SLOTS) * GROUP_BYTES + ROW_BYTES + 3 * TAP_GROWTH * 4 };
+	unsigned char *ring, *x, *zeros;
+	float *coefficients; /* [3][TAP_GROWTH]: a, b, c */
+
+	/* There after a barrier. */
+	template <class T> DEVICE dy_line(unsigned char *memory, const conv3x3_backward<T> &p)
+		: ring(memory), x(ring + RING_TILES * GROUP_BYTES), zeros(x + X_SLOTS * GROUP_BYTES), coefficients((float *)(zeros + ROW_BYTES))
+	{
+		const int t = (int)threadIdx.x;
+		if (t < TAP_GROWTH) {
+			coefficients[t] = t < p.c_out ? p.a[t] : 0;
+			coefficients[TAP_GROWTH + t] = t < p.c_out ? p.b[t] : 0;
+			coefficients[2 * TAP_GROWTH + t] = t < p.c_out ? p.c[t] : 0;
+		}
+		if (t < ROW_BYTES / 4)
+			((uint32_t *)zeros)[t] = 0;
+	}
+	template <class T> DEVICE void prefetch(const pixel_line<ROWS> &l, const conv3x3_backward<T> &p, int j) const
+	{
+		if (j > l.tiles - 1 + l.lead)
+			return;
+		const long row = l.start + (long)j * ROWS;
+		tile32::load(ring + j % RING_TILES * GROUP_BYTES, p.g, (size_t)p.pitch, row, ROWS, p.pixels, 0, p.c_out);
+		tile32::load(x + j % X_SLOTS * GROUP_BYTES, p.x, (size_t)p.pitch, row, ROWS, p.pixels, 0, p.c_out);
+	}
+	/* In place, the chunks that this thread copied. */
+	template <class T> DEVICE void correct(int j) const
+	{
+		const octet a = load8((const float *)coefficients + threadIdx.x % tile32::CHUNKS * VECTOR);
+		const octet b = load8((const float *)coefficients + TAP_GROWTH + threadIdx.x % tile32::CHUNKS * VECTOR);
+		const octet c = load8((const float *)coefficients + 2 * TAP_GROWTH + threadIdx.x % tile32::CHUNKS * VECTOR);
+		unsigned char *to = ring + j % RING_TILES * GROUP_BYTES, *beside = x + j % X_SLOTS * GROUP_BYTES;
+		for (int i = (int)threadIdx.x; i < ROWS * tile32::CHUNKS; i += THREADS_) {
+			T *at = (T *)tile32::chunk(to, i / tile32::CHUNKS, i % tile32::CHUNKS);
+			octet v = load8((const T *)at);
+			const octet in = load8((const T *)tile32::chunk(beside, i / tile32::CHUNKS, i % tile32::CHUNKS));
+			UNROLL for (int k = 0; k < 8; k++)
+				v.v[k] = fmaf(a.v[k], v.v[k], fmaf(b.v[k], in.v[k], c.v[k]));
+			store8(at, v);
+		}
+	}
+	/* What lane reads for `tap` of a pixel at `place`, and how its chunks are turned. */
+	DEVICE unsigned char *row(const pixel_line<ROWS> &l, int place, unsigned inside, int tap, int *turn) const
+	{
+		const int r = (place - tap_distance(tap, l.side)) & (pixel_line<ROWS>::RING - 1);
+		*turn = tile32::turn(r);
+		return inside >> (TAPS - 1 - tap) & 1 ? ring + r * ROW_BYTES : zeros; /* the other way round: that of the opposite tap */
+	}
+};
+
+/* ---- dz ------------------------------------------------------------------------------------------- */
+
+template <int rows, int warp_rows, int warp_columns> struct conv3x3_data_shape {
+	enum {
+		ROWS = rows, WARP_ROWS = warp_rows, WARP_COLUMNS = warp_columns, ROW_WARPS = rows / warp_rows, COLUMN_WARPS = TAP_CHANNELS / warp_columns,
+		WARPS = ROW_WARPS * COLUMN_WARPS, THREADS = 32 * WARPS, M_TILES = warp_rows / 16, N = TAP_CHANNELS, N_TILES = warp_columns / 8,
+		TILE_BYTES = rows * N * 2, PARAMETERS = 4 * N
+	};
+	typedef dy_line<rows, THREADS> dy;
+
+	static HD size_t shared_bytes()
+	{
+		return TILE_BYTES + TAP_WEIGHT_BYTES + dy::BYTES + (PARAMETERS + ROW_WARPS * 2 * N) * sizeof(float);
+	}
+};
+
+template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(const conv3x3_backward<T> p)
+{
+#ifdef HAVE_SM80
+	typedef tile<TAP_CHANNELS> tile128;
+	unsigned char *y = shared_memory(), *weights = y + S::TILE_BYTES, *dy_memory = weights + TAP_WEIGHT_BYTES;
+	float *scale = (float *)(dy_memory + S::dy::BYTES), *bias = scale + S::N, *mean = bias + S::N, *rstd = mean + S::N, *sums = rstd + S::N;
+
+	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
+	const int row_warp = warp / S::COLUMN_WARPS, warp_row = row_warp * S::WARP_ROWS, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
+	const pixel_line<S::ROWS> l(p.pixels, p.side);
+	const typename S::dy dy(dy_memory, p);
+	for (int i = t; i < S::N; i += S::THREADS) {
+		scale[i] = i < p.c_in ? p.scale[i] : 0;
+		bias[i] = i < p.c_in ? p.bias[i] : 0;
+		mean[i] = i < p.c_in ? p.mean[i] : 0;
+		rstd[i] = i < p.c_in ? p.rstd[i] : 0;
+	}
+	load_taps(weights, p.weight, p.c_out, p.c_in);
+	for (int j = 0; j <= l.lead; j++)
+		dy.prefetch(l, p, j);
+	copies_commit();
+	copies_wait<0>();
+	sync_block();
+	for (int j = 0; j < l.lead; j++)
+		dy.template correct<T>(j);
+
+	float dbeta[S::N_TILES][2] = {}, dgamma[S::N_TILES][2] = {};
+	SERIAL for (int i = 0; i < l.tiles; i++) {
+		dy.template correct<T>(i + l.lead);
+		sync_block(); /* and nobody reads the tile before any more */
+		const long row = l.first + (long)i * S::ROWS;
+		tile128::load(y, p.y, (size_t)p.c_in, row, S::ROWS, p.pixels, 0, p.c_in);
+		dy.prefetch(l, p, i + 1 + l.lead);
+		copies_commit();
+
+		unsigned inside[S::M_TILES];
+		int place[S::M_TILES];
+		UNROLL for (int m = 0; m < S::M_TILES; m++) {
+			const long pixel = row + warp_row + m * 16 + lane % 16;
+			inside[m] = taps_inside(pixel, p.pixels, p.side);
+			place[m] = l.place(pixel);
+		}
+		float product[S::M_TILES][S::N_TILES][4] = {};
+		SERIAL for (int tap = 0; tap < TAPS; tap++) {
+			unsigned char *from[S::M_TILES], *w = weights + tap * TAP_BYTES;
+			int turn[S::M_TILES];
+			UNROLL for (int m = 0; m < S::M_TILES; m++)
+				from[m] = dy.row(l, place[m], inside[m], tap, &turn[m]);
+			UNROLL for (int k16 = 0; k16 < TAP_GROWTH / 16; k16++) {
+				uint32_t a[S::M_TILES][4];
+				UNROLL for (int m = 0; m < S::M_TILES; m++)
+					load_matrices(a[m], from[m] + (((k16 * 2 + lane / 16) ^ turn[m]) << 4));
+				UNROLL for (int n = 0; n < S::N_TILES; n += 2) {
+					uint32_t b[4]; /* W is [n][c]: transposed, the pairs run along n */
+					load_matrices_transposed(b, tile128::chunk(w, k16 * 16 + lane % 16, (warp_column + n * 8) / 8 + lane / 16));
+					UNROLL for (int m = 0; m < S::M_TILES; m++) {
+						multiply_add<T>(product[m][n], a[m], b[0], b[1]);
+						multiply_add<T>(product[m][n + 1], a[m], b[2], b[3]);
+					}
+				}
+			}
+		}
+
+		copies_wait<0>();
+		sync_block();
+		UNROLL for (int n = 0; n < S::N_TILES; n++) {
+			const int column = warp_column + n * 8 + 2 * (lane % 4);
+			UNROLL for (int m = 0; m < S::M_TILES; m++)
+				UNROLL for (int half = 0; half < 2; half++) {
+					uint32_t *pair = tile128::pair(y, warp_row + m * 16 + half * 8 + lane / 4, column);
+					const float y0 = low_half<T>(*pair), y1 = high_half<T>(*pair);
+					const float d0 = fmaf(y0, scale[column], bias[column]) > 0 ? product[m][n][2 * half] : 0;
+					const float d1 = fmaf(y1, scale[column + 1], bias[column + 1]) > 0 ? product[m][n][2 * half + 1] : 0;
+					*pair = pack<T>(d0, d1);
+					dbeta[n][0] += d0;
+					dbeta[n][1] += d1;
+					dgamma[n][0] = fmaf(d0, (y0 - mean[column]) * rstd[column], dgamma[n][0]);
+					dgamma[n][1] = fmaf(d1, (y1 - mean[column + 1]) * rstd[column + 1], dgamma[n][1]);
+				}
+		}
+		sync_block();
+		for (int j = t; j < S::ROWS * tile128::CHUNKS; j += S::THREADS) {
+			const int r = j / tile128::CHUNKS, chunk = j % tile128::CHUNKS;
+			if (row + r < p.pixels && chunk * VECTOR < p.c_in)
+				*(vector16 *)(p.dz + (size_t)(row + r) * p.c_in + chunk * VECTOR) = *(const vector16 *)tile128::chunk(y, r, chunk);
+		}
+	}
+
+	/* Fixed order: lanes of a column, then row warps. */
+	UNROLL for (int n = 0; n < S::N_TILES; n++)
+		UNROLL for (int j = 0; j < 2; j++) {
+			float beta = dbeta[n][j], gamma = dgamma[n][j];
+			for (int mask = 4; mask < 32; mask *= 2) {
+				beta += shuffle_xor(beta, mask);
+				gamma += shuffle_xor(gamma, mask);
+			}
+			if (lane < 4) {
+				float *to = sums + row_warp * 2 * S::N + warp_column + n * 8 + 2 * lane + j;
+				to[0] = beta;
+				to[S::N] = gamma;
+			}
+		}
+	sync_block();
+	for (int i = t; i < 2 * S::N; i += S::THREADS) {
+		float total = 0;
+		for (int w = 0; w < S::ROW_WARPS; w++)
+			total += sums[w * 2 * S::N + i];
+		if (i % S::N < p.c_in)
+			p.partial_sums[((size_t)blockIdx.x * 2 + i / S::N) * p.c_in + i % S::N] = total;
+	}
+#endif
+}
+
+/* ---- dW ------------------------------------------------------------------------------------------- */
+
+/* The whole [128][9][32] lies in the registers of a block: a warp has 32 channels and 16 of every tap's columns. */
+template <int rows> struct conv3x3_weight_shape {
+	enum {
+		ROWS = rows, WARPS = 8, THREADS = 32 * WARPS, W_ROWS = 32, M_TILES = W_ROWS / 16, W_COLUMNS = 16, N_TILES = W_COLUMNS / 8,
+		ROW_WARPS = TAP_CHANNELS / W_ROWS, TILE_BYTES = rows * TAP_CHANNELS * 2, Z_TILES = 2
+	};
+	typedef dy_line<rows, THREADS> dy;
+
+	static HD size_t shared_bytes()
+	{
+		return Z_TILES * TILE_BYTES + dy::BYTES;
+	}
+};
+
+template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(const conv3x3_backward<T> p)
+{
+#ifdef HAVE_SM80
+	typedef tile<TAP_CHANNELS> tile128;
+	unsigned char *memory = shared_memory();
+	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
+	const int w_row = warp % S::ROW_WARPS * S::W_ROWS, w_column = warp / S::ROW_WARPS * S::W_COLUMNS;
+	const pixel_line<S::ROWS> l(p.pixels, p.side);
+	const typename S::dy dy(memory + S::Z_TILES * S::TILE_BYTES, p);
+
+	auto prefetch = [&](int i) {
+		if (i < l.tiles)
+			tile128::load(memory + i % S::Z_TILES * S::TILE_BYTES, p.y, (size_t)p.c_in, l.first + (long)i * S::ROWS, S::ROWS, p.pixels, 0, p.c_in);
+	};
+	for (int j = 0; j <= l.lead; j++)
+		dy.prefetch(l, p, j);
+	prefetch(0);
+	copies_commit();
+	copies_wait<0>();
+	sync_block();
+	for (int j = 0; j < l.lead; j++)
+		dy.template correct<T>(j);
+
+	float dweight[S::M_TILES][TAPS * S::N_TILES][4] = {};
+	SERIAL for (int i = 0; i < l.tiles; i++) {
+		unsigned char *z = memory + i % S::Z_TILES * S::TILE_BYTES;
+		const int channel = t % tile128::CHUNKS * VECTOR;
+		octet scale = {}, bias = {};
+		if (channel < p.c_in) { /* again for each tile: in registers they would be in the sums' way */
+			scale = load8(p.scale + channel);
+			bias = load8(p.bias + channel);
+		}
+		copies_wait<0>();
+		dy.template correct<T>(i + l.lead);
+		normalise_chunks<T>(z, S::ROWS, scale, bias);
+		sync_block(); /* and nobody reads the tile before any more */
+		prefetch(i + 1);
+		dy.prefetch(l, p, i + 1 + l.lead);
+		copies_commit();
+
+		SERIAL for (int m16 = 0; m16 < S::ROWS / 16; m16++) {
+			const long pixel = l.first + (long)i * S::ROWS + m16 * 16 + lane % 16;
+			const unsigned inside = taps_inside(pixel, p.pixels, p.side);
+			const int place = l.place(pixel);
+			uint32_t left[S::M_TILES][4];
+			UNROLL for (int m = 0; m < S::M_TILES; m++) /* z transposed: rows are channels, columns pixels */
+				load_matrices_transposed(left[m], tile128::chunk(z, m16 * 16 + lane % 8 + lane / 16 * 8, (w_row + m * 16) / 8 + lane / 8 % 2));
+			UNROLL for (int tap = 0; tap < TAPS; tap++) {
+				uint32_t right[4];
+				int turn;
+				const unsigned char *from = dy.row(l, place, inside, tap, &turn);
+				load_matrices_transposed(right, from + (((w_column / 8 + lane / 16) ^ turn) << 4));
+				UNROLL for (int m = 0; m < S::M_TILES; m++) {
+					multiply_add<T>(dweight[m][tap * 2], left[m], right[0], right[1]);
+					multiply_add<T>(dweight[m][tap * 2 + 1], left[m], right[2], right[3]);
+				}
+			}
+		}
+	}
+
+	UNROLL for (int m = 0; m < S::M_TILES; m++)
+		UNROLL for (int tap = 0; tap < TAPS; tap++)
+			UNROLL for (int n = 0; n < S::N_TILES; n++)
+				UNROLL for (int j = 0; j < 4; j++) {
+					const int c = w_row + m * 16 + j / 2 * 8 + lane / 4, column = w_column + n * 8 + 2 * (lane % 4) + j % 2;
+					if (c < p.c_in && column < p.c_out)
+						p.partial_weight[(((size_t)blockIdx.x * p.c_out + column) * TAPS + tap) * p.c_in + c] = dweight[m][tap * 2 + n][j];
+				}
+#endif
+}
+
+/* blocks: at most as many as tiles. */
+template <class T, class S> int conv3x3_data_launch(const conv3x3_backward<T> &p, unsigned blocks, device_stream stream)
+{
+	return launch(conv3x3_data_kernel<T, S>, blocks, S::THREADS, S::shared_bytes(), stream, p);
+}
+
+template <class T, class S> int conv3x3_weight_launch(const conv3x3_backward<T> &p, unsigned blocks, device_stream stream)
+{
+	return launch(conv3x3_weight_kernel<T, S>, blocks, S::THREADS, S::shared_bytes(), stream, p);
+}
+
+#endif
