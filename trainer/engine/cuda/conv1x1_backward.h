@@ -75,7 +75,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	unsigned char *stage = shared_memory(), *weights = stage + S::STAGES * S::STAGE_BYTES;
 	float *parameters = (float *)(weights + S::WEIGHT_BYTES), *sums = parameters + S::PARAMETERS;
 	float *a = parameters, *b = a + 128, *c = b + 128;
-	float *scale = c + 128, *bias = scale + 128, *gamma = bias + 128, *mean = gamma + 128, *rstd = mean + 128;
+	float *scale = c + 128, *bias = scale + 128, *gamma = bias + 128, *rstd = gamma + 128, *shift = rstd + 128; /* (x - mean) · rstd = rstd · x + shift */
 
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
 	const int column_tiles = (p.c_in + S::N - 1) / S::N;
@@ -91,21 +91,21 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		scale[i] = inside ? p.scale[column0 + i] : 0;
 		bias[i] = inside ? p.bias[column0 + i] : 0;
 		gamma[i] = inside ? p.gamma[column0 + i] : 0;
-		mean[i] = inside ? p.mean[column0 + i] : 0;
 		rstd[i] = inside ? p.rstd[column0 + i] : 0;
+		shift[i] = inside ? -p.mean[column0 + i] * p.rstd[column0 + i] : 0;
 	}
 	if (S::DATA)
-		rows128::load(weights, p.weight, (size_t)p.c_in, 0, S::K, p.c_out, column0, p.c_in);
+		rows128::load<S::K, S::THREADS>(weights, p.weight, (size_t)p.c_in, 0, p.c_out, column0, p.c_in);
 
 	auto prefetch = [&](int pixel_tile, int slot) {
 		if (pixel_tile < tiles) {
 			unsigned char *to = stage + slot * S::STAGE_BYTES;
 			const long row = (long)pixel_tile * S::ROWS;
-			rows128::load(to, p.dz, (size_t)p.c_out, row, S::ROWS, p.pixels, 0, p.c_out);
-			rows128::load(to + S::TILE_BYTES, p.y, (size_t)p.c_out, row, S::ROWS, p.pixels, 0, p.c_out);
-			rows128::load(to + 2 * S::TILE_BYTES, p.x, (size_t)p.pitch, row, S::ROWS, p.pixels, column0, p.c_in);
+			rows128::load<S::ROWS, S::THREADS>(to, p.dz, (size_t)p.c_out, row, p.pixels, 0, p.c_out);
+			rows128::load<S::ROWS, S::THREADS>(to + S::TILE_BYTES, p.y, (size_t)p.c_out, row, p.pixels, 0, p.c_out);
+			rows128::load<S::ROWS, S::THREADS>(to + 2 * S::TILE_BYTES, p.x, (size_t)p.pitch, row, p.pixels, column0, p.c_in);
 			if (S::DATA)
-				rows128::load(to + 3 * S::TILE_BYTES, (const T *)p.g, (size_t)p.pitch, row, S::ROWS, p.pixels, column0, p.c_in);
+				rows128::load<S::ROWS, S::THREADS>(to + 3 * S::TILE_BYTES, (const T *)p.g, (size_t)p.pitch, row, p.pixels, column0, p.c_in);
 		}
 		copies_commit();
 	};
@@ -126,8 +126,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		slot = (slot + 1) % S::STAGES;
 		const long row = (long)pixel_tile * S::ROWS;
 
-		for (int i = t; i < S::ROWS * 16; i += S::THREADS) {
-			const int r = i / 16, chunk = i % 16;
+		const int rows = rows128::rows_left(row, p.pixels, S::ROWS), chunk = t % 16;
+		UNROLL for (int i = 0; i < S::ROWS; i += rows128::stride<S::ROWS, S::THREADS>()) {
+			const int r = t / 16 + i;
 			vector16 *dz_chunk = (vector16 *)rows128::chunk(dy, r, chunk);
 			const vector16 y_chunk = *(const vector16 *)rows128::chunk(y, r, chunk);
 			vector16 v = *dz_chunk;
@@ -136,7 +137,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 				const int at = j % 2 * 2;
 				float low = fmaf(k.v[at], low_half<T>(v.word[j]), fmaf(l.v[at], low_half<T>(y_chunk.word[j]), m.v[at]));
 				float high = fmaf(k.v[at + 1], high_half<T>(v.word[j]), fmaf(l.v[at + 1], high_half<T>(y_chunk.word[j]), m.v[at + 1]));
-				v.word[j] = row + r < p.pixels ? pack<T>(low, high) : 0;
+				v.word[j] = r < rows ? pack<T>(low, high) : 0;
 			}
 			*dz_chunk = v;
 		}
@@ -187,16 +188,12 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 				*g_pair = pack<T>(fmaf(gamma[column], d0, low_half<T>(*g_pair)), fmaf(gamma[column + 1], d1, high_half<T>(*g_pair)));
 				dbeta[n][0] += d0;
 				dbeta[n][1] += d1;
-				dgamma[n][0] = fmaf(d0, (x0 - mean[column]) * rstd[column], dgamma[n][0]);
-				dgamma[n][1] = fmaf(d1, (x1 - mean[column + 1]) * rstd[column + 1], dgamma[n][1]);
+				dgamma[n][0] = fmaf(d0, fmaf(x0, rstd[column], shift[column]), dgamma[n][0]);
+				dgamma[n][1] = fmaf(d1, fmaf(x1, rstd[column + 1], shift[column + 1]), dgamma[n][1]);
 			}
 		}
 		sync_block();
-		for (int i = t; i < S::ROWS * 16; i += S::THREADS) {
-			const int r = i / 16, chunk = i % 16;
-			if (row + r < p.pixels && column0 + chunk * VECTOR < p.c_in)
-				*(vector16 *)(p.g + (size_t)(row + r) * p.pitch + column0 + chunk * VECTOR) = *(const vector16 *)rows128::chunk(g, r, chunk);
-		}
+		rows128::store<S::ROWS, S::THREADS>(p.g, (size_t)p.pitch, row, p.pixels, column0, p.c_in, g);
 	}
 
 	if (S::WEIGHT) {

@@ -61,7 +61,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	}
 	if (S::RESIDENT)
 		for (int k = 0; k < k_tiles; k++)
-			tile<S::K>::load(weights + k * S::WEIGHT_BYTES, p.weight, (size_t)p.c_in, 0, S::N, p.c_out, k * S::K, p.c_in);
+			tile<S::K>::template load<S::N, S::THREADS>(weights + k * S::WEIGHT_BYTES, p.weight, (size_t)p.c_in, 0, p.c_out, k * S::K, p.c_in);
 
 	/* Step i is channels (i % k_tiles) of this block's pixel tile (i / k_tiles). */
 	auto prefetch = [&](int i) {
@@ -69,9 +69,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 			unsigned char *to = stage + i % S::STAGES * S::STAGE_BYTES;
 			long row = (long)((int)blockIdx.x + i / k_tiles * (int)gridDim.x) * S::ROWS;
 			int k = i % k_tiles;
-			tile<S::K>::load(to, p.x, (size_t)p.x_pitch, row, S::ROWS, p.pixels, k * S::K, p.c_in);
+			tile<S::K>::template load<S::ROWS, S::THREADS>(to, p.x, (size_t)p.x_pitch, row, p.pixels, k * S::K, p.c_in);
 			if (!S::RESIDENT)
-				tile<S::K>::load(to + S::X_BYTES, p.weight, (size_t)p.c_in, 0, S::N, p.c_out, k * S::K, p.c_in);
+				tile<S::K>::template load<S::N, S::THREADS>(to + S::X_BYTES, p.weight, (size_t)p.c_in, 0, p.c_out, k * S::K, p.c_in);
 		}
 		copies_commit();
 	};
@@ -131,11 +131,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 					}
 				}
 		sync_block();
-		for (int j = t; j < S::ROWS * S::N / VECTOR; j += S::THREADS) {
-			const int r = j / (S::N / VECTOR), c = j % (S::N / VECTOR);
-			if (row + r < p.pixels && c * VECTOR < p.c_out)
-				*(vector16 *)(p.y + (size_t)(row + r) * p.c_out + c * VECTOR) = *(const vector16 *)tile<S::N>::chunk(out, r, c);
-		}
+		tile<S::N>::template store<S::ROWS, S::THREADS>(p.y, (size_t)p.c_out, row, p.pixels, 0, p.c_out, out);
 	}
 
 	/* Fixed order: lanes of a column, then row warps. */

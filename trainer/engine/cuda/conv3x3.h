@@ -49,11 +49,11 @@ template <int ROWS> struct pixel_line {
 };
 
 /* In place, the chunks that this thread copied; scale and bias of their channels. */
-template <class T> DEVICE void normalise_chunks(unsigned char *base, int rows, const octet &scale, const octet &bias)
+template <int rows, int threads, class T> DEVICE void normalise_chunks(unsigned char *base, const octet &scale, const octet &bias)
 {
 	typedef tile<TAP_CHANNELS> tile128;
-	for (int i = (int)threadIdx.x; i < rows * tile128::CHUNKS; i += (int)blockDim.x) {
-		vector16 *chunk = (vector16 *)tile128::chunk(base, i / tile128::CHUNKS, i % tile128::CHUNKS);
+	UNROLL_FOUR for (int r = 0; r < rows; r += tile128::stride<rows, threads>()) {
+		vector16 *chunk = (vector16 *)tile128::chunk(base, (int)threadIdx.x / tile128::CHUNKS + r, (int)threadIdx.x % tile128::CHUNKS);
 		vector16 v = *chunk;
 		UNROLL for (int j = 0; j < 4; j++)
 			v.word[j] = normalise_relu<T>(v.word[j], scale.v[2 * j], bias.v[2 * j], scale.v[2 * j + 1], bias.v[2 * j + 1]);
@@ -64,10 +64,10 @@ template <class T> DEVICE void normalise_chunks(unsigned char *base, int rows, c
 /* [growth][9][channels] as nine tiles of [TAP_GROWTH][TAP_CHANNELS], zeros where there is less. */
 enum { TAP_BYTES = TAP_GROWTH * TAP_CHANNELS * 2, TAP_WEIGHT_BYTES = TAPS * TAP_BYTES };
 
-template <class T> DEVICE void load_taps(unsigned char *to, const T *weight, int growth, int channels)
+template <int threads, class T> DEVICE void load_taps(unsigned char *to, const T *weight, int growth, int channels)
 {
-	for (int tap = 0; tap < TAPS; tap++)
-		tile<TAP_CHANNELS>::load(to + tap * TAP_BYTES, weight + tap * channels, (size_t)(TAPS * channels), 0, TAP_GROWTH, growth, 0, channels);
+	SERIAL for (int tap = 0; tap < TAPS; tap++)
+		tile<TAP_CHANNELS>::load<TAP_GROWTH, threads>(to + tap * TAP_BYTES, weight + tap * channels, (size_t)(TAPS * channels), 0, growth, 0, channels);
 }
 
 /* Blocks for a walk: as many as there are multiprocessors, or tiles. */

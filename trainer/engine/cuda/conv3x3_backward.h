@@ -55,8 +55,8 @@ template <int ROWS, int THREADS_> struct dy_line {
 		if (j > l.tiles - 1 + l.lead)
 			return;
 		const long row = l.start + (long)j * ROWS;
-		tile32::load(ring + j % RING_TILES * GROUP_BYTES, p.g, (size_t)p.pitch, row, ROWS, p.pixels, 0, p.c_out);
-		tile32::load(x + j % X_SLOTS * GROUP_BYTES, p.x, (size_t)p.pitch, row, ROWS, p.pixels, 0, p.c_out);
+		tile32::load<ROWS, THREADS_>(ring + j % RING_TILES * GROUP_BYTES, p.g, (size_t)p.pitch, row, p.pixels, 0, p.c_out);
+		tile32::load<ROWS, THREADS_>(x + j % X_SLOTS * GROUP_BYTES, p.x, (size_t)p.pitch, row, p.pixels, 0, p.c_out);
 	}
 	/* In place, the chunks that this thread copied. */
 	template <class T> DEVICE void correct(int j) const
@@ -65,10 +65,12 @@ template <int ROWS, int THREADS_> struct dy_line {
 		const octet b = load8((const float *)coefficients + TAP_GROWTH + threadIdx.x % tile32::CHUNKS * VECTOR);
 		const octet c = load8((const float *)coefficients + 2 * TAP_GROWTH + threadIdx.x % tile32::CHUNKS * VECTOR);
 		unsigned char *to = ring + j % RING_TILES * GROUP_BYTES, *beside = x + j % X_SLOTS * GROUP_BYTES;
-		for (int i = (int)threadIdx.x; i < ROWS * tile32::CHUNKS; i += THREADS_) {
-			T *at = (T *)tile32::chunk(to, i / tile32::CHUNKS, i % tile32::CHUNKS);
+		const int chunk = (int)threadIdx.x % tile32::CHUNKS;
+		UNROLL for (int i = 0; i < ROWS; i += tile32::stride<ROWS, THREADS_>()) {
+			const int r = (int)threadIdx.x / tile32::CHUNKS + i;
+			T *at = (T *)tile32::chunk(to, r, chunk);
 			octet v = load8((const T *)at);
-			const octet in = load8((const T *)tile32::chunk(beside, i / tile32::CHUNKS, i % tile32::CHUNKS));
+			const octet in = load8((const T *)tile32::chunk(beside, r, chunk));
 			UNROLL for (int k = 0; k < 8; k++)
 				v.v[k] = fmaf(a.v[k], v.v[k], fmaf(b.v[k], in.v[k], c.v[k]));
 			store8(at, v);
@@ -104,7 +106,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(co
 #ifdef HAVE_SM80
 	typedef tile<TAP_CHANNELS> tile128;
 	unsigned char *y = shared_memory(), *weights = y + S::TILE_BYTES, *dy_memory = weights + TAP_WEIGHT_BYTES;
-	float *scale = (float *)(dy_memory + S::dy::BYTES), *bias = scale + S::N, *mean = bias + S::N, *rstd = mean + S::N, *sums = rstd + S::N;
+	float *scale = (float *)(dy_memory + S::dy::BYTES), *bias = scale + S::N, *rstd = bias + S::N, *shift = rstd + S::N, *sums = shift + S::N; /* (y - mean) · rstd = rstd · y + shift */
 
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
 	const int row_warp = warp / S::COLUMN_WARPS, warp_row = row_warp * S::WARP_ROWS, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
@@ -113,10 +115,10 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(co
 	for (int i = t; i < S::N; i += S::THREADS) {
 		scale[i] = i < p.c_in ? p.scale[i] : 0;
 		bias[i] = i < p.c_in ? p.bias[i] : 0;
-		mean[i] = i < p.c_in ? p.mean[i] : 0;
 		rstd[i] = i < p.c_in ? p.rstd[i] : 0;
+		shift[i] = i < p.c_in ? -p.mean[i] * p.rstd[i] : 0;
 	}
-	load_taps(weights, p.weight, p.c_out, p.c_in);
+	load_taps<S::THREADS>(weights, p.weight, p.c_out, p.c_in);
 	for (int j = 0; j <= l.lead; j++)
 		dy.prefetch(l, p, j);
 	copies_commit();
@@ -130,7 +132,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(co
 		dy.template correct<T>(i + l.lead);
 		sync_block(); /* and nobody reads the tile before any more */
 		const long row = l.first + (long)i * S::ROWS;
-		tile128::load(y, p.y, (size_t)p.c_in, row, S::ROWS, p.pixels, 0, p.c_in);
+		tile128::load<S::ROWS, S::THREADS>(y, p.y, (size_t)p.c_in, row, p.pixels, 0, p.c_in);
 		dy.prefetch(l, p, i + 1 + l.lead);
 		copies_commit();
 
@@ -175,16 +177,12 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(co
 					*pair = pack<T>(d0, d1);
 					dbeta[n][0] += d0;
 					dbeta[n][1] += d1;
-					dgamma[n][0] = fmaf(d0, (y0 - mean[column]) * rstd[column], dgamma[n][0]);
-					dgamma[n][1] = fmaf(d1, (y1 - mean[column + 1]) * rstd[column + 1], dgamma[n][1]);
+					dgamma[n][0] = fmaf(d0, fmaf(y0, rstd[column], shift[column]), dgamma[n][0]);
+					dgamma[n][1] = fmaf(d1, fmaf(y1, rstd[column + 1], shift[column + 1]), dgamma[n][1]);
 				}
 		}
 		sync_block();
-		for (int j = t; j < S::ROWS * tile128::CHUNKS; j += S::THREADS) {
-			const int r = j / tile128::CHUNKS, chunk = j % tile128::CHUNKS;
-			if (row + r < p.pixels && chunk * VECTOR < p.c_in)
-				*(vector16 *)(p.dz + (size_t)(row + r) * p.c_in + chunk * VECTOR) = *(const vector16 *)tile128::chunk(y, r, chunk);
-		}
+		tile128::store<S::ROWS, S::THREADS>(p.dz, (size_t)p.c_in, row, p.pixels, 0, p.c_in, y);
 	}
 
 	/* Fixed order: lanes of a column, then row warps. */
@@ -240,7 +238,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(
 
 	auto prefetch = [&](int i) {
 		if (i < l.tiles)
-			tile128::load(memory + i % S::Z_TILES * S::TILE_BYTES, p.y, (size_t)p.c_in, l.first + (long)i * S::ROWS, S::ROWS, p.pixels, 0, p.c_in);
+			tile128::load<S::ROWS, S::THREADS>(memory + i % S::Z_TILES * S::TILE_BYTES, p.y, (size_t)p.c_in, l.first + (long)i * S::ROWS, p.pixels, 0, p.c_in);
 	};
 	for (int j = 0; j <= l.lead; j++)
 		dy.prefetch(l, p, j);
@@ -262,7 +260,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(
 		}
 		copies_wait<0>();
 		dy.template correct<T>(i + l.lead);
-		normalise_chunks<T>(z, S::ROWS, scale, bias);
+		normalise_chunks<S::ROWS, S::THREADS, T>(z, scale, bias);
 		sync_block(); /* and nobody reads the tile before any more */
 		prefetch(i + 1);
 		dy.prefetch(l, p, i + 1 + l.lead);

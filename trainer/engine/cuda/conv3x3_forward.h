@@ -59,21 +59,21 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_kernel
 	auto group = [&](int j) { return ring + j % RING_TILES * S::GROUP_BYTES; };
 	auto prefetch = [&](int j) {
 		if (j <= l.tiles - 1 + l.lead)
-			tile128::load(group(j), p.x, (size_t)p.c_in, l.start + (long)j * S::ROWS, S::ROWS, p.pixels, 0, p.c_in);
+			tile128::load<S::ROWS, S::THREADS>(group(j), p.x, (size_t)p.c_in, l.start + (long)j * S::ROWS, p.pixels, 0, p.c_in);
 	};
-	load_taps(weights, p.weight, p.c_out, p.c_in);
+	load_taps<S::THREADS>(weights, p.weight, p.c_out, p.c_in);
 	for (int j = 0; j < l.lead; j++)
 		prefetch(j);
 	prefetch(l.lead);
 	copies_commit();
 	copies_wait<0>();
 	for (int j = 0; j < l.lead; j++)
-		normalise_chunks<T>(group(j), S::ROWS, scale, bias);
+		normalise_chunks<S::ROWS, S::THREADS, T>(group(j), scale, bias);
 
 	float sum[S::N_TILES][2] = {}, square[S::N_TILES][2] = {};
 	SERIAL for (int i = 0; i < l.tiles; i++) {
 		copies_wait<0>();
-		normalise_chunks<T>(group(i + l.lead), S::ROWS, scale, bias);
+		normalise_chunks<S::ROWS, S::THREADS, T>(group(i + l.lead), scale, bias);
 		sync_block(); /* and nobody reads group i - 1 any more, whose room the next one takes */
 		prefetch(i + 1 + l.lead);
 		copies_commit();
@@ -121,22 +121,23 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_kernel
 			sync_block();
 		if (k_group)
 			continue;
+		const int rows = tile128::rows_left(row, p.pixels, S::ROWS);
+		T *to = p.y + (row + warp_row + lane / 4) * (long)p.pitch + 2 * (lane % 4);
 		UNROLL for (int m = 0; m < S::M_TILES; m++)
 			UNROLL for (int n = 0; n < S::N_TILES; n++) {
 				UNROLL for (int other = 0; other < S::K_GROUPS - 1; other++)
 					UNROLL for (int j = 0; j < 4; j++)
 						product[m][n][j] += exchange[((other * S::SHARES + (m * S::N_TILES + n) * 4 + j) * S::ROW_WARPS + row_warp) * 32 + lane];
 				UNROLL for (int half = 0; half < 2; half++) {
-					const long pixel = row + warp_row + m * 16 + half * 8 + lane / 4;
-					const int column = n * 8 + 2 * (lane % 4);
+					const int r = warp_row + m * 16 + half * 8 + lane / 4, column = n * 8 + 2 * (lane % 4);
 					const uint32_t word = pack<T>(product[m][n][2 * half], product[m][n][2 * half + 1]);
 					const float low = low_half<T>(word), high = high_half<T>(word); /* 0 of a pixel beyond the last */
 					sum[n][0] += low;
 					sum[n][1] += high;
 					square[n][0] = fmaf(low, low, square[n][0]);
 					square[n][1] = fmaf(high, high, square[n][1]);
-					if (pixel < p.pixels && column < p.c_out)
-						*(uint32_t *)(p.y + (size_t)pixel * p.pitch + column) = word;
+					if (r < rows && column < p.c_out)
+						*(uint32_t *)(to + (m * 16 + half * 8) * (long)p.pitch + n * 8) = word;
 				}
 			}
 	}

@@ -76,7 +76,7 @@ template <> DEVICE void multiply_add<bf16>(float (&d)[4], const uint32_t (&a)[4]
 	             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* 16 bytes from device to shared memory, zeros where !inside; there after copies_wait() and a barrier. */
+/* 16 bytes from device to shared memory; where !inside zeros, and nothing is read. There after copies_wait() and a barrier. */
 DEVICE void copy_async(void *shared, const void *global, bool inside)
 {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"

@@ -7,6 +7,11 @@
 
 enum { VECTOR = 8 }; /* 16-bit elements in a 16-byte copy */
 
+/* 16 bytes as four registers. */
+struct alignas(16) vector16 {
+	uint32_t word[4];
+};
+
 /* A row holds `columns` elements (32: 64 bytes, 64: 128, 128: 256); 16-byte chunk c of row r is stored at chunk c ^ turn(r), so that the same
  * chunk of any eight rows in sequence lies in eight different sets of banks. */
 template <int columns> struct tile {
@@ -28,23 +33,45 @@ template <int columns> struct tile {
 		return (uint32_t *)(chunk(base, row, column / VECTOR) + 2 * (column % VECTOR));
 	}
 
-	/* Starts the copy of rows [row, row + rows) × columns [column, column + columns) of a matrix in device memory,
-	 * `pitch` elements a row; zeros for rows before 0 and from row_end on, and for columns from column_end on. A thread copies the same chunk of
-	 * every row it comes to, if the block has a multiple of CHUNKS threads. */
-	template <class T>
-	static DEVICE void load(unsigned char *base, const T *matrix, size_t pitch, long row, int rows, long row_end, int column, int column_end)
+	/* A thread has the same chunk of rows that lie this far apart. */
+	template <int rows, int threads> static DEVICE constexpr int stride()
 	{
-		for (int i = (int)threadIdx.x; i < rows * CHUNKS; i += (int)blockDim.x) {
-			int r = i / CHUNKS, c = i % CHUNKS;
-			bool inside = (unsigned long)(row + r) < (unsigned long)row_end && column + c * VECTOR < column_end;
-			copy_async(chunk(base, r, c), inside ? matrix + (size_t)(row + r) * pitch + column + c * VECTOR : matrix, inside);
+		static_assert(threads % CHUNKS == 0 && rows * CHUNKS % threads == 0, "every thread has as many chunks");
+		return threads / CHUNKS;
+	}
+
+	/* Starts the copy of rows [row, row + rows) × columns [column, column + columns) of a matrix in device memory,
+	 * `pitch` elements a row; zeros for rows before 0 and from row_end on, and for columns from column_end on. */
+	template <int rows, int threads, class T>
+	static DEVICE void load(unsigned char *base, const T *matrix, size_t pitch, long row, long row_end, int column, int column_end)
+	{
+		const int r0 = (int)threadIdx.x / CHUNKS, c = (int)threadIdx.x % CHUNKS, first = (row < 0 ? (int)-row : 0) - r0;
+		const int end = (column + c * VECTOR < column_end ? rows_left(row, row_end, rows) : 0) - r0;
+		const T *from = matrix + (row + r0) * (long)pitch + column + c * VECTOR; /* perhaps outside; nothing is read there then */
+		UNROLL for (int r = 0; r < rows; r += stride<rows, threads>()) {
+			copy_async(chunk(base, r0 + r, c), from, r >= first && r < end);
+			from += stride<rows, threads>() * (long)pitch;
 		}
 	}
-};
 
-/* 16 bytes as four registers. */
-struct alignas(16) vector16 {
-	uint32_t word[4];
+	/* The way back: rows up to row_end, columns up to column_end. */
+	template <int rows, int threads, class T>
+	static DEVICE void store(T *matrix, size_t pitch, long row, long row_end, int column, int column_end, unsigned char *base)
+	{
+		const int r0 = (int)threadIdx.x / CHUNKS, c = (int)threadIdx.x % CHUNKS;
+		const int end = (column + c * VECTOR < column_end ? rows_left(row, row_end, rows) : 0) - r0;
+		T *to = matrix + (row + r0) * (long)pitch + column + c * VECTOR;
+		UNROLL for (int r = 0; r < rows; r += stride<rows, threads>()) {
+			if (r < end)
+				*(vector16 *)to = *(const vector16 *)chunk(base, r0 + r, c);
+			to += stride<rows, threads>() * (long)pitch;
+		}
+	}
+
+	static DEVICE int rows_left(long row, long row_end, int rows)
+	{
+		return row_end - row < rows ? (int)(row_end - row) : rows;
+	}
 };
 
 #endif
