@@ -15,6 +15,7 @@
 #endif
 
 struct shim_index threadIdx, blockIdx, blockDim, gridDim;
+size_t shim_shared = 227 * 1024;
 
 namespace {
 
@@ -389,6 +390,7 @@ struct shim_stream {
 
 shim_graph *shim_capturing;
 int shim_replays;
+int shim_launches;
 
 namespace {
 

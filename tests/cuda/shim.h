@@ -75,12 +75,16 @@ template <class T> inline void multiply_add(float (&d)[4], const uint32_t (&a)[4
  * stream runs at once. */
 typedef struct shim_stream *device_stream;
 
+/* What a block may have, an H100's; tests take others. */
+extern size_t shim_shared;
+
 /* A graph is a list of what was enqueued while it was captured. */
 struct shim_graph {
 	std::vector<std::function<void()>> steps;
 };
 extern shim_graph *shim_capturing;
 extern int shim_replays;
+extern int shim_launches;
 
 void shim_put(device_stream stream, const std::function<void()> &what);
 /* On the stream that was used last, or into the graph: for all-reduces of tests. */
@@ -89,6 +93,9 @@ void shim_enqueue(const std::function<void()> &what);
 template <class Args>
 inline int launch(void (*kernel)(Args), unsigned blocks, unsigned threads, size_t shared_bytes, device_stream stream, const Args &args)
 {
+	if (shared_bytes > shim_shared)
+		return 1;
+	shim_launches++;
 	shim_put(stream, [=] { shim_run(blocks, threads, shared_bytes, [&] { kernel(args); }); });
 	return 0;
 }
@@ -132,7 +139,7 @@ inline double device_memory()
 
 inline size_t device_shared()
 {
-	return 227 * 1024;
+	return shim_shared;
 }
 
 int device_stream_make(device_stream *stream);

@@ -98,7 +98,7 @@ template <class T> size_t partial_floats(const step<T> &s)
 			if (layer.conv1.fused & FUSED_BACKWARD)
 				one(layer.conv1, (size_t)s.backward_splits(pixels, layer.c_in));
 			if (layer.conv2.fused & FUSED_BACKWARD)
-				one(layer.conv2, (size_t)line_blocks(pixels, step<T>::weight_shape_3x3::ROWS, s.sms));
+				one(layer.conv2, (size_t)s.weight_blocks_3x3(pixels));
 		}
 	return most;
 }
@@ -549,30 +549,37 @@ template <class T> const engine_ops ops = {
 
 /* ---- opening ---- */
 
-/* Fused kernels need 16-bit maps, tensor cores as of sm_80, as much shared memory as they ask for (an H100 has it for all, an A100 for the 1×1
- * forward, an RTX 5090 for none), a bottleneck of at most 128 channels, a growth of at most 32, and for the 3×3 maps of less
- * than 128 pixels a side. CHEXNET_FUSED=BITS or BITS:FIRST-LAST chooses fewer, and the dense layers that have them, counted from 0: bit 0 1×1 forward,
- * 1 1×1 backward, 2 3×3 forward, 3 3×3 backward. */
-template <class T> void choose_fused(network *net, int capability, size_t shared)
+enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8 };
+
+/* The fused kernels that fit into a block's shared memory and are made for this layer, as CHOOSE_… bits. */
+template <class tiles> int fitting(const network &net, const dense_block &b, const dense_layer &l, size_t shared)
 {
-	typedef step<T> s;
+	const bool taps = net.growth <= TAP_GROWTH && b.side < std::min<int>(tiles::forward_3x3::ROWS, tiles::data_3x3::ROWS);
+	return (tiles::forward_1x1::shared_bytes(l.c_in) <= shared ? CHOOSE_FORWARD_1X1 : 0) | (tiles::backward_1x1::shared_bytes() <= shared ? CHOOSE_BACKWARD_1X1 : 0) |
+	       (taps && tiles::forward_3x3::shared_bytes() <= shared ? CHOOSE_FORWARD_3X3 : 0) |
+	       (taps && tiles::data_3x3::shared_bytes() <= shared && tiles::weight_3x3::shared_bytes() <= shared ? CHOOSE_BACKWARD_3X3 : 0);
+}
+
+/* Fused kernels need 16-bit maps, tensor cores as of sm_80, as much shared memory as they ask for (an H100 and an A100 have it, an RTX 5090 has not),
+ * a bottleneck of at most 128 channels, and for the 3×3 a growth of at most 32 and maps of less than a tile's pixels a side (128; 64).
+ * CHEXNET_FUSED=BITS or BITS:FIRST-LAST chooses fewer: CHOOSE_… bits, and the dense layers, counted from 0, that have them. */
+template <class T> void choose_fused(step<T> *s, int capability, size_t shared)
+{
 	const char *chosen = getenv("CHEXNET_FUSED");
 	int bits = ~0, first = 0, last = INT_MAX, number = 0;
 	if (chosen)
 		sscanf(chosen, "%d:%d-%d", &bits, &first, &last);
-	if (sizeof(T) != 2 || capability < 80 || net->bottleneck > TAP_CHANNELS)
+	if (sizeof(T) != 2 || capability < 80 || s->net.bottleneck > TAP_CHANNELS)
 		return;
-	const size_t backward = std::max(s::data_shape_3x3::shared_bytes(), s::weight_shape_3x3::shared_bytes());
-	for (int i = 0; i < net->blocks; i++)
-		for (int k = 0; k < net->block[i].layers; k++, number++) {
-			dense_layer &l = net->block[i].layer[k];
-			const bool taps = net->growth <= TAP_GROWTH && net->block[i].side < s::forward_shape_3x3::ROWS;
-			if (number < first || number > last)
-				continue;
-			l.conv1.fused |= bits & 1 && s::forward_shape::shared_bytes(l.c_in) <= shared ? FUSED_FORWARD : 0;
-			l.conv1.fused |= bits & 2 && s::backward_shape::shared_bytes() <= shared ? FUSED_BACKWARD : 0;
-			l.conv2.fused |= bits & 4 && taps && s::forward_shape_3x3::shared_bytes() <= shared ? FUSED_FORWARD : 0;
-			l.conv2.fused |= bits & 8 && taps && backward <= shared ? FUSED_BACKWARD : 0;
+	s->small = shared < large_tiles::forward_3x3::shared_bytes();
+	for (int i = 0; i < s->net.blocks; i++)
+		for (int k = 0; k < s->net.block[i].layers; k++, number++) {
+			const dense_block &b = s->net.block[i];
+			dense_layer &l = s->net.block[i].layer[k];
+			const int all = s->small ? fitting<small_tiles>(s->net, b, l, shared) : fitting<large_tiles>(s->net, b, l, shared);
+			const int taken = number < first || number > last ? 0 : all & bits;
+			l.conv1.fused = (taken & CHOOSE_FORWARD_1X1 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_1X1 ? FUSED_BACKWARD : 0);
+			l.conv2.fused = (taken & CHOOSE_FORWARD_3X3 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_3X3 ? FUSED_BACKWARD : 0);
 		}
 }
 
@@ -611,7 +618,7 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 		rc = conf->stream ? 0 : device_failed(e, device_stream_make(&e->s.stream), "making a stream");
 	size_t workspace = 0;
 	if (!rc) {
-		choose_fused<T>(&e->s.net, capability, device_shared());
+		choose_fused<T>(&e->s, capability, device_shared());
 #ifdef HAVE_CUDNN
 		rc = cudnn_convolver_make(&e->conv, e->s, nullptr, &workspace, err);
 #else
@@ -678,7 +685,7 @@ template <class T> int plan_engine(const engine_conf *conf, const gpu_sheet *she
 		rc = network_make(&s->net, conf, err);
 	if (rc)
 		return rc;
-	choose_fused<T>(&s->net, capability, sheet ? (size_t)sheet->shared : device_shared());
+	choose_fused<T>(s.get(), capability, sheet ? (size_t)sheet->shared : device_shared());
 	arena a = {};
 	s->m.lay_out(&a, &s->net, conf, partial_floats(*s), ask_cudnn ? ask_workspace(*s, sheet, room) : 0, outside_slab(conf));
 	room->parameters = a.of_part[ARENA_PARAMETERS];

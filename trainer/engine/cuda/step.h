@@ -21,6 +21,22 @@
 #include "reduce.h"
 #include "residual.h"
 
+/* How the fused kernels are cut: for the 227 KiB of shared memory that a block has on an H100, and for the 163 on an A100. */
+struct large_tiles {
+	typedef conv1x1_forward_shape<128, 3, false> forward_1x1;
+	typedef conv1x1_backward_shape<64, 2, 16, true, true> backward_1x1;
+	typedef conv3x3_forward_shape<128, 32, 2> forward_3x3;
+	typedef conv3x3_data_shape<128, 32, 64> data_3x3;
+	typedef conv3x3_weight_shape<128> weight_3x3;
+};
+struct small_tiles {
+	typedef conv1x1_forward_shape<128, 3, false> forward_1x1;
+	typedef conv1x1_backward_shape<32, 3, 8, true, true> backward_1x1;
+	typedef conv3x3_forward_shape<64, 32, 4> forward_3x3;
+	typedef conv3x3_data_shape<64, 32, 32> data_3x3;
+	typedef conv3x3_weight_shape<128> weight_3x3;
+};
+
 /* Who computes a convolution that no fused kernel takes: cuDNN on a device, convolution.h otherwise. */
 template <class T> struct convolver {
 	virtual ~convolver() = default;
@@ -93,15 +109,16 @@ template <class T> struct step {
 	convolver<T> *conv;
 	device_stream stream;
 	int sms;
+	bool small;        /* the fused kernels' tiles are small_tiles */
 	int rc;            /* first failure, CUDA's code */
 	/* of the micro-batch */
 	int training, micro, micros;
 
-	typedef conv1x1_forward_shape<128, 3, false> forward_shape;
-	typedef conv1x1_backward_shape<64, 2, 16, true, true> backward_shape;
-	typedef conv3x3_forward_shape<128, 32, 2> forward_shape_3x3;
-	typedef conv3x3_data_shape<128, 32, 64> data_shape_3x3;
-	typedef conv3x3_weight_shape<128> weight_shape_3x3;
+	/* f(large_tiles()) or f(small_tiles()). */
+	template <class F> auto with_tiles(F f) const
+	{
+		return small ? f(small_tiles()) : f(large_tiles());
+	}
 
 	void run(int code)
 	{
@@ -244,10 +261,10 @@ template <class T> struct step {
 		prepare(l.bn1, m.block_mean[block], m.block_rstd[block], m.block_square[block]);
 		if (l.conv1.fused & FUSED_FORWARD) {
 			if constexpr (sizeof(T) == 2) {
-				const int blocks = line_blocks(count, forward_shape::ROWS, sms);
+				const int blocks = with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_1x1::ROWS, sms); });
 				const conv1x1_forward<T> p = { m.map[block], m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics, y, m.sums, count, b.channels, l.c_in, net.bottleneck };
 				if (!rc)
-					rc = conv1x1_forward_launch<T, forward_shape>(p, (unsigned)blocks, stream);
+					rc = with_tiles([&](auto tiles) { return conv1x1_forward_launch<T, typename decltype(tiles)::forward_1x1>(p, (unsigned)blocks, stream); });
 				if (training)
 					finish_statistics(blocks, net.bottleneck, 128, count, m.mean + at2, m.rstd + at2, m.square + at2);
 			}
@@ -270,11 +287,11 @@ template <class T> struct step {
 		if constexpr (sizeof(T) == 2) {
 			const dense_block &b = net.block[block];
 			const long count = pixels(b.side);
-			const int blocks = line_blocks(count, forward_shape_3x3::ROWS, sms);
+			const int blocks = with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_3x3::ROWS, sms); });
 			const conv3x3_forward<T> p = { y, m.copy + l.conv2.copy, m.scale + l.bn2.statistics, m.bias + l.bn2.statistics, m.map[block] + l.c_in, m.sums, count, b.side, b.channels,
 				                       net.bottleneck, net.growth };
 			if (!rc)
-				rc = conv3x3_forward_launch<T, forward_shape_3x3>(p, (unsigned)blocks, stream);
+				rc = with_tiles([&](auto tiles) { return conv3x3_forward_launch<T, typename decltype(tiles)::forward_3x3>(p, (unsigned)blocks, stream); });
 			if (training)
 				finish_statistics(blocks, net.growth, TAP_GROWTH, count, m.block_mean[block] + l.c_in, m.block_rstd[block] + l.c_in, m.block_square[block] + l.c_in);
 		}
@@ -415,21 +432,25 @@ template <class T> struct step {
 		data_gradient(l.conv2, g + l.c_in, b.channels, middle(block), net.bottleneck);
 		return pass(mask<GRADIENT_FULL, false>(l.bn2, middle(block), net.bottleneck, y, net.bottleneck, middle(block), net.bottleneck, m.mean + at2, m.rstd + at2, b.side, 0), count, net.bottleneck);
 	}
+	int weight_blocks_3x3(long count) const
+	{
+		return with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::weight_3x3::ROWS, sms); });
+	}
 	int fused_backward_3x3(int block, const dense_layer &l, const T *y, const T *g)
 	{
 		const dense_block &b = net.block[block];
 		const long count = pixels(b.side);
 		const size_t at2 = l.bn2.statistics;
-		const int weight_blocks = line_blocks(count, weight_shape_3x3::ROWS, sms), data_blocks = line_blocks(count, data_shape_3x3::ROWS, sms);
+		const int weight_blocks = weight_blocks_3x3(count), data_blocks = with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::data_3x3::ROWS, sms); });
 		correction(block, l.c_in, net.growth);
 		if constexpr (sizeof(T) == 2) {
 			const conv3x3_backward<T> p = { g + l.c_in, m.map[block] + l.c_in, m.a, m.b, m.c, y, m.copy + l.conv2.copy, m.scale + at2, m.bias + at2, m.mean + at2, m.rstd + at2,
 				                        middle(block), m.sums, m.partial, count, b.side, b.channels, net.bottleneck, net.growth };
 			if (!rc)
-				rc = conv3x3_weight_launch<T, weight_shape_3x3>(p, (unsigned)weight_blocks, stream);
+				rc = with_tiles([&](auto tiles) { return conv3x3_weight_launch<T, typename decltype(tiles)::weight_3x3>(p, (unsigned)weight_blocks, stream); });
 			finish_weight(l.conv2, weight_blocks);
 			if (!rc)
-				rc = conv3x3_data_launch<T, data_shape_3x3>(p, (unsigned)data_blocks, stream);
+				rc = with_tiles([&](auto tiles) { return conv3x3_data_launch<T, typename decltype(tiles)::data_3x3>(p, (unsigned)data_blocks, stream); });
 		}
 		return data_blocks;
 	}
@@ -446,8 +467,8 @@ template <class T> struct step {
 	/* Blocks that share a column tile of the fused backward kernel. */
 	int backward_splits(long count, int c_in) const
 	{
-		const long tiles = (count + backward_shape::ROWS - 1) / backward_shape::ROWS, wanted = sms / ((c_in + 127) / 128);
-		return (int)(wanted < 1 ? 1 : wanted < tiles ? wanted : tiles);
+		const int wanted = sms / ((c_in + 127) / 128);
+		return with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::backward_1x1::ROWS, wanted < 1 ? 1 : wanted); });
 	}
 	int fused_backward(int block, const dense_layer &l, const T *y, T *g)
 	{
@@ -457,7 +478,7 @@ template <class T> struct step {
 			const conv1x1_backward<T> p = { middle(block), y, m.a, m.b, m.c, m.map[block], g, m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics,
 				                        m.weights + l.bn1.gamma, m.block_mean[block], m.block_rstd[block], m.sums, m.partial, pixels(b.side), b.channels, l.c_in, net.bottleneck, splits };
 			if (!rc)
-				rc = conv1x1_backward_launch<T, backward_shape>(p, stream);
+				rc = with_tiles([&](auto tiles) { return conv1x1_backward_launch<T, typename decltype(tiles)::backward_1x1>(p, stream); });
 			finish_weight(l.conv1, splits);
 		}
 		return splits;
