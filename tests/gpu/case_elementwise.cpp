@@ -188,9 +188,10 @@ template <class T> void check_maxpool(const kernel_case &)
 		for (float &v : scale)
 			v = (float)random_uniform(0.5, 1.5);
 		device_array<T> dx(x), out(pooled_pixels * pitch), dgradient(gradient), dz(pixels * channels);
+		device_array<uint8_t> place(pooled_pixels * channels);
 		device_array<float> dscale(scale), dbias(bias), dmean(mean), drstd(rstd), partial(blocks * 2 * channels), sums(2 * channels);
-		check_device(channel_pass_launch(bn_relu_maxpool<T>{ { dx, side, channels }, out, dscale, dbias, pitch }, (long)pooled_pixels, channels, nullptr, blocks, nullptr), "bn_relu_maxpool");
-		check_device(channel_pass_launch(bn_relu_maxpool_backward<T>{ { dx, side, channels }, dgradient, dz, dscale, dbias, dmean, drstd, pitch }, (long)pixels, channels,
+		check_device(channel_pass_launch(bn_relu_maxpool<T>{ dx, out, place, dscale, dbias, side, channels, pitch }, (long)pooled_pixels, channels, nullptr, blocks, nullptr), "bn_relu_maxpool");
+		check_device(channel_pass_launch(bn_relu_maxpool_backward<T>{ dx, dgradient, place, dz, dscale, dbias, dmean, drstd, side, channels, pitch }, (long)pixels, channels,
 		                                 partial, blocks, nullptr), "bn_relu_maxpool_backward");
 		check_device(reduce_partials_launch({ partial, sums, 2 * channels, 2 * channels, blocks, 1, 0 }, nullptr), "reduce_partials");
 		const std::vector<T> got = out.download(), got_dz = dz.download();

@@ -59,7 +59,8 @@ template <class T, bool pooled> struct bn_relu {
 	{
 		octet v;
 		if (pooled) {
-			const long image_row = pixel / side, first = (image_row * 2 * side + pixel % side) * 2;
+			const map_pixel at = map_pixel_of(pixel, side);
+			const long first = (((long)at.image * side + at.row) * 2 * side + at.column) * 2;
 			v = {};
 			UNROLL for (int i = 0; i < 4; i++) {
 				const octet a = activation(s, first + i / 2 * 2 * side + i % 2, channel);
@@ -103,11 +104,11 @@ template <class T, gradient_source source, bool shared> struct bn_relu_backward 
 		octet v;
 		float factor;
 		if (source == GRADIENT_QUARTER) {
-			const long row = pixel / (2 * side); /* over all images; both maps have whole images of even height */
-			v = load8((const T *)gradient + (size_t)(row / 2 * side + pixel % (2 * side) / 2) * gradient_pitch + channel);
+			const map_pixel at = map_pixel_of(pixel, 2 * side);
+			v = load8((const T *)gradient + (((size_t)at.image * side + at.row / 2) * side + at.column / 2) * gradient_pitch + channel);
 			factor = 0.25f;
 		} else {
-			v = load8((const float *)gradient + (size_t)(pixel / (side * side)) * gradient_pitch + channel);
+			v = load8((const float *)gradient + (size_t)map_pixel_of(pixel, side).image * gradient_pitch + channel);
 			factor = 1.0f / (float)(side * side);
 		}
 		UNROLL for (int i = 0; i < 8; i++)

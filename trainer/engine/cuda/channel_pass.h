@@ -14,6 +14,18 @@
 
 struct no_state {}; /* of operations without parameters */
 
+/* Where a pixel is, of those of square maps numbered image by image, row by row. There are fewer than 2^32, which divide several times as fast as
+ * longer numbers. */
+struct map_pixel {
+	int image, row, column;
+};
+
+DEVICE map_pixel map_pixel_of(long pixel, int side)
+{
+	const unsigned whole = (unsigned)side, line = (unsigned)pixel / whole, image = line / whole;
+	return { (int)image, (int)(line - image * whole), (int)((unsigned)pixel - line * whole) };
+}
+
 enum { PASS_THREADS = 256, PASS_MAX_CHANNELS = 8 * PASS_THREADS };
 
 template <class Op> struct channel_pass {

@@ -46,9 +46,9 @@ template <class T> struct gather_gray {
 	}
 	DEVICE void apply(const state &, long pixel, int, octet (&)[2]) const
 	{
-		const long image = pixel / ((long)side * side);
-		const image_window w = window[image];
-		const int row = 2 * ((int)(pixel / side % side) - 2), column = 2 * ((int)(pixel % side) - 2);
+		const map_pixel at = map_pixel_of(pixel, side);
+		const image_window w = window[at.image];
+		const int row = 2 * (at.row - 2), column = 2 * (at.column - 2);
 		octet v = {};
 		UNROLL for (int i = 0; i < 4; i++) {
 			const int r = row + i / 2, c = column + i % 2;

@@ -29,10 +29,9 @@ template <class T> struct gather_images {
 	}
 	DEVICE void apply(const state &, long pixel, int, octet (&)[2]) const
 	{
-		const long image = pixel / ((long)side * side);
-		const image_window w = window[image];
-		const int row = (int)(pixel / side % side), column = (int)(pixel % side);
-		const uint8_t *from = w.pixels + (size_t)(((w.y + row) * source + w.x + (w.flip ? side - 1 - column : column)) * channels);
+		const map_pixel at = map_pixel_of(pixel, side);
+		const image_window w = window[at.image];
+		const uint8_t *from = w.pixels + (size_t)(((w.y + at.row) * source + w.x + (w.flip ? side - 1 - at.column : at.column)) * channels);
 		octet v = {};
 		UNROLL for (int i = 0; i < 3; i++)
 			v.v[i] = fmaf(scale[i], (float)from[channels == 3 ? i : 0], bias[i]);

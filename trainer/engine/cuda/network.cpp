@@ -290,6 +290,7 @@ template <class T> void memory<T>::lay_out(arena *m, const network *net, const e
 	known = (uint32_t *)inside(at.known);
 	m->take(pos_weight, (size_t)plan->classes);
 	m->take(stem, stem_count(net, conf));
+	m->take(stem_place, n * (size_t)net->first_side * (size_t)net->first_side * (size_t)net->stem.c_out);
 	const size_t widest = net->family == NET_RESNET ? lay_out_residuals(m, net, conf) : lay_out_blocks(m, net, conf);
 	m->take(scale, bns);
 	m->take(bias, bns);

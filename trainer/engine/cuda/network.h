@@ -156,6 +156,7 @@ template <class T> struct memory {
 	struct image_window *window;
 	struct update_step *step;
 	T *stem;
+	uint8_t *stem_place;                     /* maxpool.h's */
 	T *map[NET_MAX_BLOCKS], *gradient[2];    /* a block's channels side by side; gradients of even and odd blocks */
 	T *bottleneck[NET_MAX_BLOCKS][MAX_LAYERS];
 	T *residual_in, *residual_y[MAX_LAYERS][3], *residual_shortcut[MAX_LAYERS], *residual_out[MAX_LAYERS]; /* a ResNet's instead */

@@ -63,7 +63,7 @@ template <class T, bool pooled> struct residual_mask {
 	DEVICE void apply(const state &s, long pixel, int channel, octet (&sum)[2]) const
 	{
 		const size_t at = (size_t)pixel * pitch + channel;
-		octet d = pooled ? load8(pooled_gradient + (size_t)(pixel / map) * pitch + channel) : load8(first + at), more = {};
+		octet d = pooled ? load8(pooled_gradient + (size_t)((unsigned)pixel / (unsigned)map) * pitch + channel) : load8(first + at), more = {};
 		if (!pooled)
 			more = load8(second + at);
 		const octet end = load8(out + at), in = load8(x + at);

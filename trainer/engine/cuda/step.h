@@ -326,7 +326,7 @@ template <class T> struct step {
 		const bool residual = net.family == NET_RESNET;
 		T *out = residual ? m.residual_in : m.map[0];
 		const int channels = net.stem.c_out, pitch = residual ? channels : net.block[0].channels;
-		pass(bn_relu_maxpool<T>{ { m.stem, net.stem_side, channels }, out, m.scale + at, m.bias + at, pitch }, pixels(net.first_side), channels);
+		pass(bn_relu_maxpool<T>{ m.stem, out, training ? m.stem_place : nullptr, m.scale + at, m.bias + at, net.stem_side, channels, pitch }, pixels(net.first_side), channels);
 	}
 	/* relu and normalisation, 2 × 2 mean, 1×1: the pool first, since both are linear. */
 	void pooled_activation(int block)
@@ -502,7 +502,7 @@ template <class T> struct step {
 		const size_t at = net.stem_bn.statistics;
 		const long count = pixels(net.stem_side);
 		const int channels = net.stem.c_out;
-		const bn_relu_maxpool_backward<T> op = { { m.stem, net.stem_side, channels }, gradient, m.stem_gradient, m.scale + at, m.bias + at, m.mean + at, m.rstd + at, pitch };
+		const bn_relu_maxpool_backward<T> op = { m.stem, gradient, m.stem_place, m.stem_gradient, m.scale + at, m.bias + at, m.mean + at, m.rstd + at, net.stem_side, channels, pitch };
 		const int parts = pass(op, count, channels);
 		backward_sums(net.stem_bn, parts, m.mean + at, m.rstd + at, count, false, false);
 		pass(affine<T>{ m.stem_gradient, m.stem, m.a, m.b, m.c, channels, channels }, count, channels);
