@@ -3,6 +3,7 @@
 #include "cases.h"
 
 #include "batchnorm.h"
+#include "bn_merge.h"
 #include "convolution.h"
 #include "gray_stem.h"
 #include "head.h"
@@ -10,6 +11,7 @@
 #include "loss_scale.h"
 #include "maxpool.h"
 #include "reduce.h"
+#include "weight_gradient.h"
 
 namespace {
 
@@ -39,10 +41,23 @@ template <class T> void check_statistics(const kernel_case &)
 				x[i] = from_float<T>(NAN);
 		device_array<T> dx(x);
 		const int blocks = channel_pass_blocks(s.pixels, s.channels, 5);
-		device_array<float> partial((size_t)blocks * 2 * channels), mean(channels), rstd(channels), square(channels);
+		device_array<float> partial((size_t)blocks * 2 * channels);
 		check_device(channel_pass_launch(channel_sums<T>{ dx, s.pitch }, s.pixels, s.channels, partial, blocks, nullptr), "channel_sums");
-		check_device(merge_launch(bn_statistics_kernel, { partial, mean, rstd, square, (double)s.pixels, 1e-5f, blocks, s.channels, s.channels }, nullptr), "bn_statistics");
-		const std::vector<float> got_mean = mean.download(), got_rstd = rstd.download(), got_square = square.download();
+		/* the reader has as many channels before and behind these as they are */
+		const std::vector<float> gammas = random_numbers<float>(3 * channels, 1, 0.4), betas = random_numbers<float>(3 * channels, 0, 0.4);
+		const std::vector<float> means = random_numbers<float>(3 * channels, 0, 1), rstds = random_numbers<float>(3 * channels, 1, 0.1);
+		device_array<float> gamma(gammas), beta(betas), all_mean(means), all_rstd(rstds), all_square(means), scale(3 * channels), bias(3 * channels);
+		float *mean = all_mean + channels, *rstd = all_rstd + channels, *square = all_square + channels;
+		const bn_scale next = { gamma, beta, all_mean, all_rstd, nullptr, scale, bias, all_square, nullptr, nullptr, 1, 1e-5f, 0, 3 * s.channels };
+		check_device(bn_statistics_launch({ partial, mean, rstd, square, (double)s.pixels, 1e-5f, blocks, s.channels, s.channels, next, s.channels }, nullptr), "bn_statistics");
+		const std::vector<float> all[] = { all_mean.download(), all_rstd.download(), all_square.download() }, got_scale = scale.download(), got_bias = bias.download();
+		for (size_t c = 0; c < 3 * channels; c++) {
+			if (c < channels || c >= 2 * channels)
+				expect_near(all[0][c] + all[1][c], means[c] + rstds[c], 1e-30, "statistics of channel %zu that is not new", c);
+			expect_near(got_scale[c], (double)gammas[c] * all[1][c], 1e-6 * std::fabs(got_scale[c]), "scale of channel %zu", c);
+			expect_near(got_bias[c], betas[c] - (double)all[0][c] * got_scale[c], 1e-6 * (1 + std::fabs(got_bias[c])), "bias of channel %zu", c);
+		}
+		const float *got_mean = all[0].data() + channels, *got_rstd = all[1].data() + channels, *got_square = all[2].data() + channels;
 		for (size_t c = 0; c < channels; c++) {
 			double sum = 0, squares = 0, deviation = 0;
 			for (size_t m = 0; m < (size_t)s.pixels; m++) {
@@ -100,17 +115,20 @@ template <class T> void check_bn_backward(const kernel_case &)
 	device_array<float> s1(channels), s2(channels), a(channels), b(channels), c(channels), slab(2 * layers * channels), private_slab(2 * channels);
 	const int blocks = 7;
 	check_device(channel_pass_launch(channel_sums<T>{ dx, pitch }, (long)pixels, channels, partial, blocks, nullptr), "channel_sums");
-	check_device(merge_launch(bn_statistics_kernel, { partial, mean, rstd, square, (double)pixels, 1e-5f, blocks, channels, channels }, nullptr), "bn_statistics");
 
 	std::vector<double> want(pixels * channels), private_want(pixels * channels), magnitude(pixels * channels);
 	for (int layer = 0; layer < layers; layer++) {
 		const std::vector<float> gamma = random_numbers<float>(channels, 1, 0.4), beta = random_numbers<float>(channels, 0, 0.4);
 		device_array<float> dgamma(gamma), dbeta(beta), scale(channels), bias(channels);
-		check_device(per_channel_launch(bn_scale_kernel, { dgamma, dbeta, mean, rstd, nullptr, scale, bias, square, nullptr, nullptr, 1, 1e-5f, 0, channels }, nullptr), "bn_scale");
+		const bn_scale next = { dgamma, dbeta, mean, rstd, nullptr, scale, bias, square, nullptr, nullptr, 1, 1e-5f, 0, channels };
+		if (layer == 0)
+			check_device(bn_statistics_launch({ partial, mean, rstd, square, (double)pixels, 1e-5f, blocks, channels, channels, next, 0 }, nullptr), "bn_statistics");
+		else
+			check_device(per_channel_launch(bn_scale_kernel, next, nullptr), "bn_scale");
 		const int first = layer == 0;
 		auto finish = [&](float *to, float *sums1, float *sums2, float *ca, float *cb, float *cc) {
-			check_device(merge_launch(bn_backward_sums_kernel, { partial, dgamma, mean, rstd, to, to + channels, sums1, sums2, ca, cb, cc,
-			                                                          nullptr, (double)pixels, 1, 0, first, blocks, channels }, nullptr), "bn_backward_sums");
+			check_device(bn_backward_sums_launch({ partial, dgamma, mean, rstd, to, to + channels, sums1, sums2, ca, cb, cc, nullptr, (double)pixels, 1, 0, first, blocks, channels,
+			                                       0, layer == layers - 1 ? channels : 0 }, nullptr), "bn_backward_sums");
 		};
 		if (layer == 0) {
 			bn_relu_backward<T, GRADIENT_FULL, false> alone = { dfull, dx, dz, scale, bias, dgamma, mean, rstd, channels, pitch, channels, side, 0 };
@@ -126,7 +144,7 @@ template <class T> void check_bn_backward(const kernel_case &)
 			bn_relu_backward<T, GRADIENT_GLOBAL, true> op = { dglobal, dx, g, scale, bias, dgamma, mean, rstd, channels, pitch, pitch, side, first };
 			check_device(channel_pass_launch(op, (long)pixels, channels, partial, blocks, nullptr), "bn_relu_backward");
 		}
-		finish(slab + 2 * layer * channels, s1, s2, nullptr, nullptr, nullptr);
+		finish(slab + 2 * layer * channels, s1, s2, a, b, c); /* with the last layer all corrections are due */
 
 		/* textbook, this layer alone */
 		const std::vector<float> got = slab.download(), used_scale = scale.download(), used_bias = bias.download();
@@ -165,7 +183,6 @@ template <class T> void check_bn_backward(const kernel_case &)
 				expect_near(value(got_private, i), private_want[i], 2 * half_ulp<T>(magnitude[i]) + 3e-5 * magnitude[i], "private dx[%zu]", i);
 		}
 	}
-	check_device(per_channel_launch(bn_correction_kernel, { s1, s2, mean, rstd, a, b, c, (double)pixels, channels }, nullptr), "bn_correction");
 	check_device(channel_pass_launch(affine<T>{ g, dx, a, b, c, pitch, pitch }, (long)pixels, channels, nullptr, blocks, nullptr), "affine");
 	const std::vector<T> got = g.download();
 	for (size_t m = 0; m < pixels; m++)
@@ -401,15 +418,22 @@ template <class T> void check_update(const kernel_case &)
 		for (size_t i = 0; i < count; i++)
 			expect_near(after[i], got[i], 1e-30, "weight %zu behind a closed gate", i);
 	}
-	/* the way back: gradients of the copy, in two parts, to the slab's order */
-	const std::vector<float> partial = random_numbers<float>(2 * 6 * 9 * 8, 0, 1);
-	device_array<float> dpartial(partial), out(std::vector<float>(6 * 3 * 9, 10)), unscale(std::vector<float>(1, 0.25f));
-	check_device(weight_gradient_launch({ dpartial, out, unscale, 0.5f, 6, 3, 8, 9, 2, 1 }, nullptr), "weight_gradient");
-	const std::vector<float> got = out.download();
-	for (size_t k = 0; k < 6; k++)
-		for (size_t c = 0; c < 3; c++)
-			for (size_t tap = 0; tap < 9; tap++)
-				expect_near(got[(k * 3 + c) * 9 + tap], 10 + 0.125 * (partial[(k * 9 + tap) * 8 + c] + partial[((6 + k) * 9 + tap) * 8 + c]), 1e-5, "gradient %zu, %zu, %zu", k, c, tap);
+	/* the way back: gradients of the copy, in one part and in many, to the slab's order */
+	for (int parts : { 1, 2, 37 }) {
+		const size_t part = 6 * 9 * 8;
+		const std::vector<float> partial = random_numbers<float>((size_t)parts * part, 0, 1);
+		device_array<float> dpartial(partial), out(std::vector<float>(6 * 3 * 9, 10)), unscale(std::vector<float>(1, 0.25f));
+		check_device(weight_gradient_launch({ dpartial, out, unscale, 0.5f, 6, 3, 8, 9, parts, 1 }, nullptr), "weight_gradient");
+		const std::vector<float> got = out.download();
+		for (size_t k = 0; k < 6; k++)
+			for (size_t c = 0; c < 3; c++)
+				for (size_t tap = 0; tap < 9; tap++) {
+					double want = 0;
+					for (size_t at = (k * 9 + tap) * 8 + c; at < partial.size(); at += part)
+						want += partial[at];
+					expect_near(got[(k * 3 + c) * 9 + tap], 10 + 0.125 * want, 1e-5, "gradient %zu, %zu, %zu of %d parts", k, c, tap, parts);
+				}
+	}
 }
 
 /* The folded stem, forward and back, must be the 7 × 7 convolution of three equal normalised channels. */

@@ -11,10 +11,8 @@ template <class T> const T *residual_input(const step<T> &s, int i)
 /* A convolution, its statistics, and the scale and bias of the normalisation behind it. */
 template <class T> void residual_convolve(step<T> &s, const conv_place &c, const bn_place &bn, const T *in, T *y)
 {
-	const size_t at = bn.statistics;
 	s.forward(c, in, c.c_in, y, c.c_out);
-	s.statistics(y, c.c_out, c.c_out, s.pixels(c.h_out), s.m.mean + at, s.m.rstd + at, s.m.square + at);
-	s.prepare(bn, s.m.mean + at, s.m.rstd + at, s.m.square + at);
+	s.normalise_map(bn, s.own_statistics(bn), 0, c.c_out, y, c.c_out, s.pixels(c.h_out));
 }
 
 /* relu of a normalised map into m.activation. */
@@ -46,8 +44,7 @@ template <class T> void residual_forward_block(step<T> &s, int i)
 /* Sums of a normalisation into the slab, then the gradient of its input: from g into out (NULL: in place). */
 template <class T> void residual_normalise_backward(step<T> &s, const bn_place &bn, int parts, int side, T *g, const T *y, T *out)
 {
-	const size_t at = bn.statistics;
-	s.backward_sums(bn, parts, s.m.mean + at, s.m.rstd + at, s.pixels(side), false, false);
+	s.backward_sums(s.private_sums(bn, parts, s.pixels(side)));
 	s.pass(affine<T>{ g, y, s.m.a, s.m.b, s.m.c, bn.channels, bn.channels, out }, s.pixels(side), bn.channels);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "batchnorm.h"
+#include "bn_merge.h"
 #include "conv1x1_backward.h"
 #include "conv3x3_backward.h"
 #include "conv3x3_forward.h"
@@ -20,6 +21,7 @@
 #include "network.h"
 #include "reduce.h"
 #include "residual.h"
+#include "weight_gradient.h"
 
 /* How the fused kernels are cut: for the 227 KiB of shared memory that a block has on an H100, and for the 163 on an A100. */
 struct large_tiles {
@@ -131,16 +133,6 @@ template <class T> struct step {
 			rc = channel_pass_launch(op, pixels, channels, m.sums, blocks, stream);
 		return blocks;
 	}
-	template <class P> void per_channel(void (*kernel)(P), const P &p)
-	{
-		if (!rc)
-			rc = per_channel_launch(kernel, p, stream);
-	}
-	template <class P> void merge(void (*kernel)(P), const P &p)
-	{
-		if (!rc)
-			rc = merge_launch(kernel, p, stream);
-	}
 	float factor() const
 	{
 		return 1.0f / (float)micros;
@@ -185,57 +177,97 @@ template <class T> struct step {
 			rc = conv->data({ shape(c, in_pitch, out_pitch), nullptr, m.copy + c.copy, out_gradient, in_gradient, nullptr, 1 }, stream);
 	}
 	/* From m.partial to the slab. */
-	void finish_weight(const conv_place &c, int parts)
+	weight_gradient gradient_of(const conv_place &c, int parts) const
 	{
-		const weight_gradient g = { m.partial, m.slab + c.weight, unscale(), factor(), c.c_out, c.c_in, c.c_padded, c.kernel * c.kernel, parts, micro != 0 };
-		if (!rc)
-			rc = weight_gradient_launch(g, stream);
+		return { m.partial, m.slab + c.weight, unscale(), factor(), c.c_out, c.c_in, c.c_padded, c.kernel * c.kernel, parts, micro != 0 };
 	}
 	void weight_gradient_of(const conv_place &c, const T *in, int in_pitch, const T *out_gradient, int out_pitch)
 	{
 		if (!rc)
 			rc = conv->weight({ shape(c, in_pitch, out_pitch), in, nullptr, out_gradient, nullptr, m.partial, 1 }, stream);
-		finish_weight(c, 1);
+		if (!rc)
+			rc = weight_gradient_launch(gradient_of(c, 1), stream);
 	}
 
 	/* ---- normalisations ---- */
 
-	void statistics(const T *x, int pitch, int channels, long count, float *mean, float *rstd, float *square)
+	/* Of a map's channels: of a block's, which many normalisations share, or of what one normalisation alone reads. */
+	struct map_statistics {
+		float *mean, *rstd, *square;
+	};
+	map_statistics block_statistics(int block) const
 	{
-		if (!training)
-			return;
-		const int parts = pass(channel_sums<T>{ x, pitch }, count, channels);
-		finish_statistics(parts, channels, channels, count, mean, rstd, square);
+		return { m.block_mean[block], m.block_rstd[block], m.block_square[block] };
 	}
-	void finish_statistics(int parts, int channels, int stride, long count, float *mean, float *rstd, float *square)
+	map_statistics own_statistics(const bn_place &bn) const
 	{
-		merge(bn_statistics_kernel, { m.sums, mean, rstd, square, (double)count, 1e-5f, parts, channels, stride });
+		return { m.mean + bn.statistics, m.rstd + bn.statistics, m.square + bn.statistics };
 	}
-	/* Scale and bias of a normalisation into m.scale, m.bias. */
-	void prepare(const bn_place &bn, const float *mean, const float *rstd, const float *square)
+	bn_scale scale_of(const bn_place &bn, const map_statistics &map) const
 	{
 		const size_t at = bn.statistics, bns = conf->plan->n_bn_channels;
-		bn_scale p = { m.weights + bn.gamma, m.weights + bn.beta, training ? mean : m.running_mean + at, rstd, training ? nullptr : m.running_variance + at,
-			       m.scale + at, m.bias + at, square, training ? statistics_slab() + at : nullptr, training ? statistics_slab() + bns + at : nullptr,
-			       factor(), 1e-5f, micro != 0, bn.channels };
-		per_channel(bn_scale_kernel, p);
+		return { m.weights + bn.gamma, m.weights + bn.beta, training ? map.mean : m.running_mean + at, map.rstd, training ? nullptr : m.running_variance + at,
+			 m.scale + at, m.bias + at, map.square, training ? statistics_slab() + at : nullptr, training ? statistics_slab() + bns + at : nullptr,
+			 factor(), 1e-5f, micro != 0, bn.channels };
 	}
-	void backward_sums(const bn_place &bn, int parts, const float *mean, const float *rstd, long count, bool shared, bool first)
+	/* Scale and bias of bn, into m.scale and m.bias, from the statistics of the map that it reads, of which channels [from, from + channels) are new:
+	 * their sums lie in `parts` parts of `stride` channels. */
+	void normalise(const bn_place &bn, const map_statistics &map, int from, int channels, int parts, int stride, long count)
 	{
-		const bn_backward_sums p = { m.sums, m.weights + bn.gamma, mean, rstd, m.slab + bn.gamma, m.slab + bn.beta, shared ? m.s1 : nullptr, shared ? m.s2 : nullptr,
-			                     m.a, m.b, m.c, unscale(), (double)count, factor(), micro != 0, first, parts, bn.channels };
-		merge(bn_backward_sums_kernel, p);
+		const bn_statistics p = { m.sums, map.mean + from, map.rstd + from, map.square + from, (double)count, 1e-5f, parts, channels, stride, scale_of(bn, map), from };
+		if (!rc)
+			rc = training ? bn_statistics_launch(p, stream) : per_channel_launch(bn_scale_kernel, p.next, stream);
 	}
-	/* Coefficients of the deferred correction of gradient channels [from, from + channels) of a block, into m.a, m.b, m.c. */
-	void correction(int block, int from, int channels)
+	/* The same, with a pass over the new channels at x. */
+	void normalise_map(const bn_place &bn, const map_statistics &map, int from, int channels, const T *x, int pitch, long count)
 	{
-		per_channel(bn_correction_kernel, { m.s1 + from, m.s2 + from, m.block_mean[block] + from, m.block_rstd[block] + from, m.a, m.b, m.c, (double)pixels(net.block[block].side), channels });
+		const int parts = training ? pass(channel_sums<T>{ x, pitch }, count, channels) : 0;
+		normalise(bn, map, from, channels, parts, channels, count);
 	}
-	/* The correction itself: from here on they are used up. */
+	/* The normalisation that reads a block's map when `layers` of its layers are there. */
+	const bn_place &reader(int block, int layers) const
+	{
+		const dense_block &b = net.block[block];
+		return layers < b.layers ? b.layer[layers].bn1 : block + 1 < net.blocks ? net.block[block + 1].transition_bn : net.head_bn;
+	}
+
+	bn_backward_sums sums_of(const bn_place &bn, const float *mean, const float *rstd, int parts, long count) const
+	{
+		return { m.sums, m.weights + bn.gamma, mean, rstd, m.slab + bn.gamma, m.slab + bn.beta, nullptr, nullptr, m.a, m.b, m.c, unscale(), (double)count, factor(), micro != 0, 0, parts,
+			 bn.channels, 0, 0 };
+	}
+	bn_backward_sums private_sums(const bn_place &bn, int parts, long count) const
+	{
+		return sums_of(bn, m.mean + bn.statistics, m.rstd + bn.statistics, parts, count);
+	}
+	/* Of a block's map, when `layers` of its layers have not been backward yet. The last of them then finds the coefficients that correct the gradient of
+	 * its slice in m.a, m.b, m.c; without one, these are of the channels that came into the block. first: nobody added to the sums before. */
+	bn_backward_sums shared_sums(const bn_place &bn, int block, int layers, int parts, bool first) const
+	{
+		const dense_block &b = net.block[block];
+		bn_backward_sums p = sums_of(bn, m.block_mean[block], m.block_rstd[block], parts, pixels(b.side));
+		p.s1 = m.s1;
+		p.s2 = m.s2;
+		p.first = first;
+		p.from = layers ? b.layer[layers - 1].c_in : 0;
+		p.due = layers ? net.growth : b.c_in;
+		return p;
+	}
+	void backward_sums(const bn_backward_sums &p)
+	{
+		if (!rc)
+			rc = bn_backward_sums_launch(p, stream);
+	}
+	/* Both, of a fused layer. */
+	void backward_sums(const bn_backward_sums &p, const conv_place &c, int parts)
+	{
+		if (!rc)
+			rc = layer_sums_launch(gradient_of(c, parts), p, stream);
+	}
+	/* The correction of gradient channels [from, from + channels) of a block that is due: from here on they are used up. */
 	void correct(int block, int from, int channels)
 	{
 		const dense_block &b = net.block[block];
-		correction(block, from, channels);
 		pass(affine<T>{ m.gradient[block % 2] + from, m.map[block] + from, m.a, m.b, m.c, b.channels, b.channels }, pixels(b.side), channels);
 	}
 	template <gradient_source source, bool shared>
@@ -253,53 +285,55 @@ template <class T> struct step {
 
 	void forward_layer(int block, int index)
 	{
+		const dense_layer &l = net.block[block].layer[index];
+		const long count = pixels(net.block[block].side);
+		T *y = m.bottleneck[block][index];
+		if (l.conv1.fused & FUSED_FORWARD) {
+			fused_forward(block, l, y);
+		} else {
+			pass(apply(l.bn1, m.map[block], net.block[block].channels, m.activation, l.c_in), count, l.c_in);
+			forward(l.conv1, m.activation, l.c_in, y, net.bottleneck);
+			normalise_map(l.bn2, own_statistics(l.bn2), 0, net.bottleneck, y, net.bottleneck, count);
+		}
+		if (l.conv2.fused & FUSED_FORWARD) {
+			fused_forward_3x3(block, index, y);
+		} else {
+			pass(apply(l.bn2, y, net.bottleneck, m.activation, net.bottleneck), count, net.bottleneck);
+			forward(l.conv2, m.activation, net.bottleneck, m.map[block] + l.c_in, net.block[block].channels);
+			normalise_slice(block, index + 1, l.c_in, net.growth);
+		}
+	}
+	void fused_forward(int block, const dense_layer &l, T *y)
+	{
+		const dense_block &b = net.block[block];
+		const long count = pixels(b.side);
+		const int blocks = with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_1x1::ROWS, sms); });
+		if constexpr (sizeof(T) == 2) {
+			const conv1x1_forward<T> p = { m.map[block], m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics, y, m.sums, count, b.channels, l.c_in, net.bottleneck };
+			if (!rc)
+				rc = with_tiles([&](auto tiles) { return conv1x1_forward_launch<T, typename decltype(tiles)::forward_1x1>(p, (unsigned)blocks, stream); });
+		}
+		normalise(l.bn2, own_statistics(l.bn2), 0, net.bottleneck, blocks, 128, count);
+	}
+	void fused_forward_3x3(int block, int index, const T *y)
+	{
 		const dense_block &b = net.block[block];
 		const dense_layer &l = b.layer[index];
 		const long count = pixels(b.side);
-		T *y = m.bottleneck[block][index];
-		const size_t at2 = l.bn2.statistics;
-		prepare(l.bn1, m.block_mean[block], m.block_rstd[block], m.block_square[block]);
-		if (l.conv1.fused & FUSED_FORWARD) {
-			if constexpr (sizeof(T) == 2) {
-				const int blocks = with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_1x1::ROWS, sms); });
-				const conv1x1_forward<T> p = { m.map[block], m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics, y, m.sums, count, b.channels, l.c_in, net.bottleneck };
-				if (!rc)
-					rc = with_tiles([&](auto tiles) { return conv1x1_forward_launch<T, typename decltype(tiles)::forward_1x1>(p, (unsigned)blocks, stream); });
-				if (training)
-					finish_statistics(blocks, net.bottleneck, 128, count, m.mean + at2, m.rstd + at2, m.square + at2);
-			}
-		} else {
-			pass(apply(l.bn1, m.map[block], b.channels, m.activation, l.c_in), count, l.c_in);
-			forward(l.conv1, m.activation, l.c_in, y, net.bottleneck);
-			statistics(y, net.bottleneck, net.bottleneck, count, m.mean + at2, m.rstd + at2, m.square + at2);
-		}
-		prepare(l.bn2, m.mean + at2, m.rstd + at2, m.square + at2);
-		if (l.conv2.fused & FUSED_FORWARD) {
-			fused_forward_3x3(block, l, y);
-		} else {
-			pass(apply(l.bn2, y, net.bottleneck, m.activation, net.bottleneck), count, net.bottleneck);
-			forward(l.conv2, m.activation, net.bottleneck, m.map[block] + l.c_in, b.channels);
-			slice_statistics(block, l.c_in, net.growth);
-		}
-	}
-	void fused_forward_3x3(int block, const dense_layer &l, const T *y)
-	{
+		const int blocks = with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_3x3::ROWS, sms); });
 		if constexpr (sizeof(T) == 2) {
-			const dense_block &b = net.block[block];
-			const long count = pixels(b.side);
-			const int blocks = with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_3x3::ROWS, sms); });
 			const conv3x3_forward<T> p = { y, m.copy + l.conv2.copy, m.scale + l.bn2.statistics, m.bias + l.bn2.statistics, m.map[block] + l.c_in, m.sums, count, b.side, b.channels,
 				                       net.bottleneck, net.growth };
 			if (!rc)
 				rc = with_tiles([&](auto tiles) { return conv3x3_forward_launch<T, typename decltype(tiles)::forward_3x3>(p, (unsigned)blocks, stream); });
-			if (training)
-				finish_statistics(blocks, net.growth, TAP_GROWTH, count, m.block_mean[block] + l.c_in, m.block_rstd[block] + l.c_in, m.block_square[block] + l.c_in);
 		}
+		normalise(reader(block, index + 1), block_statistics(block), l.c_in, net.growth, blocks, TAP_GROWTH, count);
 	}
-	void slice_statistics(int block, int from, int channels)
+	/* New channels of a block's map, of which `layers` layers are there. */
+	void normalise_slice(int block, int layers, int from, int channels)
 	{
 		const dense_block &b = net.block[block];
-		statistics(m.map[block] + from, b.channels, channels, pixels(b.side), m.block_mean[block] + from, m.block_rstd[block] + from, m.block_square[block] + from);
+		normalise_map(reader(block, layers), block_statistics(block), from, channels, m.map[block] + from, b.channels, pixels(b.side));
 	}
 	void gather()
 	{
@@ -321,8 +355,7 @@ template <class T> struct step {
 		const size_t at = net.stem_bn.statistics;
 		gather();
 		forward(net.stem, m.images, STEM_CHANNELS, m.stem, net.stem.c_out);
-		statistics(m.stem, net.stem.c_out, net.stem.c_out, pixels(net.stem_side), m.mean + at, m.rstd + at, m.square + at);
-		prepare(net.stem_bn, m.mean + at, m.rstd + at, m.square + at);
+		normalise_map(net.stem_bn, own_statistics(net.stem_bn), 0, net.stem.c_out, m.stem, net.stem.c_out, pixels(net.stem_side));
 		const bool residual = net.family == NET_RESNET;
 		T *out = residual ? m.residual_in : m.map[0];
 		const int channels = net.stem.c_out, pitch = residual ? channels : net.block[0].channels;
@@ -338,10 +371,9 @@ template <class T> struct step {
 	void forward_transition(int block)
 	{
 		const dense_block &b = net.block[block];
-		prepare(b.transition_bn, m.block_mean[block - 1], m.block_rstd[block - 1], m.block_square[block - 1]);
 		pooled_activation(block);
 		forward(b.transition, m.activation, net.block[block - 1].channels, m.map[block], b.channels);
-		slice_statistics(block, 0, b.c_in);
+		normalise_slice(block, 0, 0, b.c_in);
 	}
 	/* What the head reads: relu(scale · x + bias), or x itself where scale is NULL. */
 	struct last_map {
@@ -367,15 +399,13 @@ template <class T> struct step {
 	}
 	void forward_blocks()
 	{
-		slice_statistics(0, 0, net.block[0].c_in);
+		normalise_slice(0, 0, 0, net.block[0].c_in);
 		for (int block = 0; block < net.blocks; block++) {
 			if (block)
 				forward_transition(block);
 			for (int l = 0; l < net.block[block].layers; l++)
 				forward_layer(block, l);
 		}
-		const int last = net.blocks - 1;
-		prepare(net.head_bn, m.block_mean[last], m.block_rstd[last], m.block_square[last]);
 	}
 	void forward_all()
 	{
@@ -407,62 +437,67 @@ template <class T> struct step {
 		const dense_block &b = net.block[last];
 		const int parts = pass(mask<GRADIENT_GLOBAL, true>(net.head_bn, m.dpooled, b.channels, m.map[last], b.channels, m.gradient[last % 2], b.channels,
 		                                                   m.block_mean[last], m.block_rstd[last], b.side, 1), pixels(b.side), b.channels);
-		backward_sums(net.head_bn, parts, m.block_mean[last], m.block_rstd[last], pixels(b.side), true, true);
+		backward_sums(shared_sums(net.head_bn, last, b.layers, parts, true));
 	}
 	void backward_layer(int block, int index)
 	{
-		const dense_block &b = net.block[block];
-		const dense_layer &l = b.layer[index];
-		const long count = pixels(b.side);
-		const size_t at2 = l.bn2.statistics;
-		T *g = m.gradient[block % 2], *y = m.bottleneck[block][index];
-		int parts = l.conv2.fused & FUSED_BACKWARD ? fused_backward_3x3(block, l, y, g) : separate_backward_3x3(block, l, y, g);
-		backward_sums(l.bn2, parts, m.mean + at2, m.rstd + at2, count, false, false);
-		parts = l.conv1.fused & FUSED_BACKWARD ? fused_backward(block, l, y, g) : separate_backward(block, l, y, g);
-		backward_sums(l.bn1, parts, m.block_mean[block], m.block_rstd[block], count, true, false);
+		const dense_layer &l = net.block[block].layer[index];
+		const T *y = m.bottleneck[block][index];
+		if (l.conv2.fused & FUSED_BACKWARD)
+			fused_backward_3x3(block, l, y);
+		else
+			separate_backward_3x3(block, l, y);
+		if (l.conv1.fused & FUSED_BACKWARD)
+			fused_backward(block, index, y);
+		else
+			separate_backward(block, index, y);
 	}
-	int separate_backward_3x3(int block, const dense_layer &l, const T *y, T *g)
+	void separate_backward_3x3(int block, const dense_layer &l, const T *y)
 	{
 		const dense_block &b = net.block[block];
 		const long count = pixels(b.side);
 		const size_t at2 = l.bn2.statistics;
+		T *g = m.gradient[block % 2] + l.c_in;
 		correct(block, l.c_in, net.growth);
 		pass(apply(l.bn2, y, net.bottleneck, m.activation, net.bottleneck), count, net.bottleneck);
-		weight_gradient_of(l.conv2, m.activation, net.bottleneck, g + l.c_in, b.channels);
-		data_gradient(l.conv2, g + l.c_in, b.channels, middle(block), net.bottleneck);
-		return pass(mask<GRADIENT_FULL, false>(l.bn2, middle(block), net.bottleneck, y, net.bottleneck, middle(block), net.bottleneck, m.mean + at2, m.rstd + at2, b.side, 0), count, net.bottleneck);
+		weight_gradient_of(l.conv2, m.activation, net.bottleneck, g, b.channels);
+		data_gradient(l.conv2, g, b.channels, middle(block), net.bottleneck);
+		const int parts = pass(mask<GRADIENT_FULL, false>(l.bn2, middle(block), net.bottleneck, y, net.bottleneck, middle(block), net.bottleneck, m.mean + at2, m.rstd + at2, b.side, 0),
+		                       count, net.bottleneck);
+		backward_sums(private_sums(l.bn2, parts, count));
 	}
 	int weight_blocks_3x3(long count) const
 	{
 		return with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::weight_3x3::ROWS, sms); });
 	}
-	int fused_backward_3x3(int block, const dense_layer &l, const T *y, const T *g)
+	void fused_backward_3x3(int block, const dense_layer &l, const T *y)
 	{
 		const dense_block &b = net.block[block];
 		const long count = pixels(b.side);
 		const size_t at2 = l.bn2.statistics;
 		const int weight_blocks = weight_blocks_3x3(count), data_blocks = with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::data_3x3::ROWS, sms); });
-		correction(block, l.c_in, net.growth);
 		if constexpr (sizeof(T) == 2) {
-			const conv3x3_backward<T> p = { g + l.c_in, m.map[block] + l.c_in, m.a, m.b, m.c, y, m.copy + l.conv2.copy, m.scale + at2, m.bias + at2, m.mean + at2, m.rstd + at2,
-				                        middle(block), m.sums, m.partial, count, b.side, b.channels, net.bottleneck, net.growth };
+			const conv3x3_backward<T> p = { m.gradient[block % 2] + l.c_in, m.map[block] + l.c_in, m.a, m.b, m.c, y, m.copy + l.conv2.copy, m.scale + at2, m.bias + at2, m.mean + at2,
+				                        m.rstd + at2, middle(block), m.sums, m.partial, count, b.side, b.channels, net.bottleneck, net.growth };
 			if (!rc)
 				rc = with_tiles([&](auto tiles) { return conv3x3_weight_launch<T, typename decltype(tiles)::weight_3x3>(p, (unsigned)weight_blocks, stream); });
-			finish_weight(l.conv2, weight_blocks);
 			if (!rc)
 				rc = with_tiles([&](auto tiles) { return conv3x3_data_launch<T, typename decltype(tiles)::data_3x3>(p, (unsigned)data_blocks, stream); });
 		}
-		return data_blocks;
+		backward_sums(private_sums(l.bn2, data_blocks, count), l.conv2, weight_blocks);
 	}
-	int separate_backward(int block, const dense_layer &l, const T *y, T *g)
+	void separate_backward(int block, int index, const T *y)
 	{
 		const dense_block &b = net.block[block];
+		const dense_layer &l = b.layer[index];
 		const long count = pixels(b.side);
+		T *g = m.gradient[block % 2];
 		pass(affine<T>{ middle(block), y, m.a, m.b, m.c, net.bottleneck, net.bottleneck }, count, net.bottleneck);
 		pass(apply(l.bn1, m.map[block], b.channels, m.activation, l.c_in), count, l.c_in);
 		weight_gradient_of(l.conv1, m.activation, l.c_in, middle(block), net.bottleneck);
 		data_gradient(l.conv1, middle(block), net.bottleneck, m.back, l.c_in);
-		return pass(mask<GRADIENT_FULL, true>(l.bn1, m.back, l.c_in, m.map[block], b.channels, g, b.channels, m.block_mean[block], m.block_rstd[block], b.side, 0), count, l.c_in);
+		const int parts = pass(mask<GRADIENT_FULL, true>(l.bn1, m.back, l.c_in, m.map[block], b.channels, g, b.channels, m.block_mean[block], m.block_rstd[block], b.side, 0), count, l.c_in);
+		backward_sums(shared_sums(l.bn1, block, index, parts, false));
 	}
 	/* Blocks that share a column tile of the fused backward kernel. */
 	int backward_splits(long count, int c_in) const
@@ -470,18 +505,19 @@ template <class T> struct step {
 		const int wanted = sms / ((c_in + 127) / 128);
 		return with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::backward_1x1::ROWS, wanted < 1 ? 1 : wanted); });
 	}
-	int fused_backward(int block, const dense_layer &l, const T *y, T *g)
+	void fused_backward(int block, int index, const T *y)
 	{
 		const dense_block &b = net.block[block];
+		const dense_layer &l = b.layer[index];
 		const int splits = backward_splits(pixels(b.side), l.c_in);
 		if constexpr (sizeof(T) == 2) {
-			const conv1x1_backward<T> p = { middle(block), y, m.a, m.b, m.c, m.map[block], g, m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics,
-				                        m.weights + l.bn1.gamma, m.block_mean[block], m.block_rstd[block], m.sums, m.partial, pixels(b.side), b.channels, l.c_in, net.bottleneck, splits };
+			const conv1x1_backward<T> p = { middle(block), y, m.a, m.b, m.c, m.map[block], m.gradient[block % 2], m.copy + l.conv1.copy, m.scale + l.bn1.statistics,
+				                        m.bias + l.bn1.statistics, m.weights + l.bn1.gamma, m.block_mean[block], m.block_rstd[block], m.sums, m.partial, pixels(b.side), b.channels,
+				                        l.c_in, net.bottleneck, splits };
 			if (!rc)
 				rc = with_tiles([&](auto tiles) { return conv1x1_backward_launch<T, typename decltype(tiles)::backward_1x1>(p, stream); });
-			finish_weight(l.conv1, splits);
 		}
-		return splits;
+		backward_sums(shared_sums(l.bn1, block, index, splits, false), l.conv1, splits);
 	}
 	void backward_transition(int block)
 	{
@@ -494,7 +530,7 @@ template <class T> struct step {
 		const float *mean = m.block_mean[block - 1], *rstd = m.block_rstd[block - 1];
 		const int parts = pass(mask<GRADIENT_QUARTER, true>(b.transition_bn, m.back, before.channels, m.map[block - 1], before.channels, m.gradient[(block - 1) % 2], before.channels,
 		                                                    mean, rstd, b.side, 1), pixels(before.side), before.channels);
-		backward_sums(b.transition_bn, parts, mean, rstd, pixels(before.side), true, true);
+		backward_sums(shared_sums(b.transition_bn, block - 1, before.layers, parts, true));
 	}
 	/* gradient: of the pool's output. */
 	void backward_stem(const T *gradient, int pitch)
@@ -504,7 +540,7 @@ template <class T> struct step {
 		const int channels = net.stem.c_out;
 		const bn_relu_maxpool_backward<T> op = { m.stem, gradient, m.stem_place, m.stem_gradient, m.scale + at, m.bias + at, m.mean + at, m.rstd + at, net.stem_side, channels, pitch };
 		const int parts = pass(op, count, channels);
-		backward_sums(net.stem_bn, parts, m.mean + at, m.rstd + at, count, false, false);
+		backward_sums(private_sums(net.stem_bn, parts, count));
 		pass(affine<T>{ m.stem_gradient, m.stem, m.a, m.b, m.c, channels, channels }, count, channels);
 		gather(); /* again: keeping the images would cost 0.2 MB each at 224², and four times that in color */
 		if (!net.gray) {

@@ -73,31 +73,4 @@ template <class T> KERNEL THREADS(UPDATE_THREADS, 1) update_kernel(const update 
 	}
 }
 
-/* A convolution's weight gradient, summed over its parts in order, from [c_out][taps][c_padded] to the slab's [c_out][c_in][taps]. */
-struct weight_gradient {
-	const float *partial; /* [parts][c_out][taps][c_padded] */
-	float *out;
-	const float *unscale;  /* 1 / loss scale; NULL: 1 */
-	float factor;
-	int c_out, c_in, c_padded, taps, parts, accumulate;
-};
-
-KERNEL THREADS(UPDATE_THREADS, 1) weight_gradient_kernel(const weight_gradient p)
-{
-	const int row = p.c_in * p.taps, i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-	if (i >= p.c_out * row)
-		return;
-	const int out = i / row, c = i % row / p.taps, tap = i % p.taps;
-	const float *from = p.partial + (size_t)(out * p.taps + tap) * (size_t)p.c_padded + (size_t)c;
-	float sum = 0;
-	for (int part = 0; part < p.parts; part++)
-		sum += from[(size_t)part * (size_t)(p.c_out * p.taps) * (size_t)p.c_padded];
-	p.out[i] = (p.accumulate ? p.out[i] : 0) + p.factor * (p.unscale ? *p.unscale : 1) * sum;
-}
-
-inline int weight_gradient_launch(const weight_gradient &p, device_stream stream)
-{
-	return launch(weight_gradient_kernel, (unsigned)(p.c_out * p.c_in * p.taps + UPDATE_THREADS - 1) / UPDATE_THREADS, UPDATE_THREADS, 0, stream, p);
-}
-
 #endif
