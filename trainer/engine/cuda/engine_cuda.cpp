@@ -94,11 +94,10 @@ template <class T> size_t partial_floats(const step<T> &s)
 	for (int i = 0; i < s.net.blocks; i++)
 		for (int l = 0; l < s.net.block[i].layers; l++) {
 			const dense_layer &layer = s.net.block[i].layer[l];
-			const long pixels = s.pixels(s.net.block[i].side);
 			if (layer.conv1.fused & FUSED_BACKWARD)
-				one(layer.conv1, (size_t)s.backward_splits(pixels, layer.c_in));
+				one(layer.conv1, (size_t)s.backward_splits(s.net.block[i], layer.c_in));
 			if (layer.conv2.fused & FUSED_BACKWARD)
-				one(layer.conv2, (size_t)s.weight_blocks_3x3(pixels));
+				one(layer.conv2, (size_t)s.weight_blocks_3x3(s.net.block[i]));
 		}
 	return most;
 }
@@ -554,7 +553,7 @@ enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, 
 /* The fused kernels that fit into a block's shared memory and are made for this layer, as CHOOSE_… bits. */
 template <class tiles> int fitting(const network &net, const dense_block &b, const dense_layer &l, size_t shared)
 {
-	const bool taps = net.growth <= TAP_GROWTH && b.side < std::min<int>(tiles::forward_3x3::ROWS, tiles::data_3x3::ROWS);
+	const bool taps = net.growth <= TAP_GROWTH && b.side < tiles::SIDES_BELOW;
 	return (tiles::forward_1x1::shared_bytes(l.c_in) <= shared ? CHOOSE_FORWARD_1X1 : 0) | (tiles::backward_1x1::shared_bytes() <= shared ? CHOOSE_BACKWARD_1X1 : 0) |
 	       (taps && tiles::forward_3x3::shared_bytes() <= shared ? CHOOSE_FORWARD_3X3 : 0) |
 	       (taps && tiles::data_3x3::shared_bytes() <= shared && tiles::weight_3x3::shared_bytes() <= shared ? CHOOSE_BACKWARD_3X3 : 0);

@@ -25,6 +25,7 @@
 
 /* How the fused kernels are cut: for the 227 KiB of shared memory that a block has on an H100, and for the 163 on an A100. */
 struct large_tiles {
+	enum { SIDES_BELOW = 128 }; /* of maps for the 3×3 kernels: their least ROWS */
 	typedef conv1x1_forward_shape<128, 3, false> forward_1x1;
 	typedef conv1x1_backward_shape<64, 2, 16, true, true> backward_1x1;
 	typedef conv3x3_forward_shape<128, 32, 2> forward_3x3;
@@ -32,6 +33,7 @@ struct large_tiles {
 	typedef conv3x3_weight_shape<128> weight_3x3;
 };
 struct small_tiles {
+	enum { SIDES_BELOW = 64 };
 	typedef conv1x1_forward_shape<128, 3, false> forward_1x1;
 	typedef conv1x1_backward_shape<32, 3, 8, true, true> backward_1x1;
 	typedef conv3x3_forward_shape<64, 32, 4> forward_3x3;
@@ -116,10 +118,11 @@ template <class T> struct step {
 	/* of the micro-batch */
 	int training, micro, micros;
 
-	/* f(large_tiles()) or f(small_tiles()). */
-	template <class F> auto with_tiles(F f) const
+	/* f(large_tiles()) or f(small_tiles()), which also serve maps that would leave most multiprocessors without a tile. */
+	template <class F> auto with_tiles(const dense_block &b, F f) const
 	{
-		return small ? f(small_tiles()) : f(large_tiles());
+		const bool few = pixels(b.side) <= 64L * sms && b.side < small_tiles::SIDES_BELOW;
+		return small || few ? f(small_tiles()) : f(large_tiles());
 	}
 
 	void run(int code)
@@ -307,11 +310,11 @@ template <class T> struct step {
 	{
 		const dense_block &b = net.block[block];
 		const long count = pixels(b.side);
-		const int blocks = with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_1x1::ROWS, sms); });
+		const int blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_1x1::ROWS, sms); });
 		if constexpr (sizeof(T) == 2) {
 			const conv1x1_forward<T> p = { m.map[block], m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics, y, m.sums, count, b.channels, l.c_in, net.bottleneck };
 			if (!rc)
-				rc = with_tiles([&](auto tiles) { return conv1x1_forward_launch<T, typename decltype(tiles)::forward_1x1>(p, (unsigned)blocks, stream); });
+				rc = with_tiles(b, [&](auto tiles) { return conv1x1_forward_launch<T, typename decltype(tiles)::forward_1x1>(p, (unsigned)blocks, stream); });
 		}
 		normalise(l.bn2, own_statistics(l.bn2), 0, net.bottleneck, blocks, 128, count);
 	}
@@ -320,12 +323,12 @@ template <class T> struct step {
 		const dense_block &b = net.block[block];
 		const dense_layer &l = b.layer[index];
 		const long count = pixels(b.side);
-		const int blocks = with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_3x3::ROWS, sms); });
+		const int blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_3x3::ROWS, sms); });
 		if constexpr (sizeof(T) == 2) {
 			const conv3x3_forward<T> p = { y, m.copy + l.conv2.copy, m.scale + l.bn2.statistics, m.bias + l.bn2.statistics, m.map[block] + l.c_in, m.sums, count, b.side, b.channels,
 				                       net.bottleneck, net.growth };
 			if (!rc)
-				rc = with_tiles([&](auto tiles) { return conv3x3_forward_launch<T, typename decltype(tiles)::forward_3x3>(p, (unsigned)blocks, stream); });
+				rc = with_tiles(b, [&](auto tiles) { return conv3x3_forward_launch<T, typename decltype(tiles)::forward_3x3>(p, (unsigned)blocks, stream); });
 		}
 		normalise(reader(block, index + 1), block_statistics(block), l.c_in, net.growth, blocks, TAP_GROWTH, count);
 	}
@@ -466,23 +469,23 @@ template <class T> struct step {
 		                       count, net.bottleneck);
 		backward_sums(private_sums(l.bn2, parts, count));
 	}
-	int weight_blocks_3x3(long count) const
+	int weight_blocks_3x3(const dense_block &b) const
 	{
-		return with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::weight_3x3::ROWS, sms); });
+		return with_tiles(b, [&](auto tiles) { return line_blocks(pixels(b.side), decltype(tiles)::weight_3x3::ROWS, sms); });
 	}
 	void fused_backward_3x3(int block, const dense_layer &l, const T *y)
 	{
 		const dense_block &b = net.block[block];
 		const long count = pixels(b.side);
 		const size_t at2 = l.bn2.statistics;
-		const int weight_blocks = weight_blocks_3x3(count), data_blocks = with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::data_3x3::ROWS, sms); });
+		const int weight_blocks = weight_blocks_3x3(b), data_blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::data_3x3::ROWS, sms); });
 		if constexpr (sizeof(T) == 2) {
 			const conv3x3_backward<T> p = { m.gradient[block % 2] + l.c_in, m.map[block] + l.c_in, m.a, m.b, m.c, y, m.copy + l.conv2.copy, m.scale + at2, m.bias + at2, m.mean + at2,
 				                        m.rstd + at2, middle(block), m.sums, m.partial, count, b.side, b.channels, net.bottleneck, net.growth };
 			if (!rc)
-				rc = with_tiles([&](auto tiles) { return conv3x3_weight_launch<T, typename decltype(tiles)::weight_3x3>(p, (unsigned)weight_blocks, stream); });
+				rc = with_tiles(b, [&](auto tiles) { return conv3x3_weight_launch<T, typename decltype(tiles)::weight_3x3>(p, (unsigned)weight_blocks, stream); });
 			if (!rc)
-				rc = with_tiles([&](auto tiles) { return conv3x3_data_launch<T, typename decltype(tiles)::data_3x3>(p, (unsigned)data_blocks, stream); });
+				rc = with_tiles(b, [&](auto tiles) { return conv3x3_data_launch<T, typename decltype(tiles)::data_3x3>(p, (unsigned)data_blocks, stream); });
 		}
 		backward_sums(private_sums(l.bn2, data_blocks, count), l.conv2, weight_blocks);
 	}
@@ -500,22 +503,22 @@ template <class T> struct step {
 		backward_sums(shared_sums(l.bn1, block, index, parts, false));
 	}
 	/* Blocks that share a column tile of the fused backward kernel. */
-	int backward_splits(long count, int c_in) const
+	int backward_splits(const dense_block &b, int c_in) const
 	{
 		const int wanted = sms / ((c_in + 127) / 128);
-		return with_tiles([&](auto tiles) { return line_blocks(count, decltype(tiles)::backward_1x1::ROWS, wanted < 1 ? 1 : wanted); });
+		return with_tiles(b, [&](auto tiles) { return line_blocks(pixels(b.side), decltype(tiles)::backward_1x1::ROWS, wanted < 1 ? 1 : wanted); });
 	}
 	void fused_backward(int block, int index, const T *y)
 	{
 		const dense_block &b = net.block[block];
 		const dense_layer &l = b.layer[index];
-		const int splits = backward_splits(pixels(b.side), l.c_in);
+		const int splits = backward_splits(b, l.c_in);
 		if constexpr (sizeof(T) == 2) {
 			const conv1x1_backward<T> p = { middle(block), y, m.a, m.b, m.c, m.map[block], m.gradient[block % 2], m.copy + l.conv1.copy, m.scale + l.bn1.statistics,
 				                        m.bias + l.bn1.statistics, m.weights + l.bn1.gamma, m.block_mean[block], m.block_rstd[block], m.sums, m.partial, pixels(b.side), b.channels,
 				                        l.c_in, net.bottleneck, splits };
 			if (!rc)
-				rc = with_tiles([&](auto tiles) { return conv1x1_backward_launch<T, typename decltype(tiles)::backward_1x1>(p, stream); });
+				rc = with_tiles(b, [&](auto tiles) { return conv1x1_backward_launch<T, typename decltype(tiles)::backward_1x1>(p, stream); });
 		}
 		backward_sums(shared_sums(l.bn1, block, index, splits, false), l.conv1, splits);
 	}
