@@ -210,28 +210,11 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	}
 	if (!S::DATA)
 		return;
-	/* Fixed order: lanes of a column, then row warps. */
-	UNROLL for (int n = 0; n < S::N_TILES; n++)
-		UNROLL for (int j = 0; j < 2; j++) {
-			float beta = dbeta[n][j], gam = dgamma[n][j];
-			for (int mask = 4; mask < 32; mask *= 2) {
-				beta += shuffle_xor(beta, mask);
-				gam += shuffle_xor(gam, mask);
-			}
-			if (lane < 4) {
-				float *to = sums + warp / S::COLUMN_WARPS * 2 * S::N + warp_column + n * 8 + 2 * lane + j;
-				to[0] = beta;
-				to[S::N] = gam;
-			}
-		}
+	put_column_sums<S::N>(sums, warp / S::COLUMN_WARPS, warp_column, dbeta, dgamma);
 	sync_block();
-	for (int i = t; i < 2 * S::N; i += S::THREADS) {
-		float total = 0;
-		for (int w = 0; w < S::ROW_WARPS; w++)
-			total += sums[w * 2 * S::N + i];
+	for (int i = t; i < 2 * S::N; i += S::THREADS)
 		if (column0 + i % S::N < p.c_in)
-			p.partial_sums[((size_t)split * 2 + i / S::N) * p.c_in + column0 + i % S::N] = total;
-	}
+			p.partial_sums[((size_t)split * 2 + i / S::N) * p.c_in + column0 + i % S::N] = column_sum<S::N, S::ROW_WARPS>(sums, i);
 #endif
 }
 

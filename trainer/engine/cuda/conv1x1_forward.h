@@ -9,6 +9,7 @@
 #define CUDA_CONV1X1_FORWARD_H
 
 #include "device.h"
+#include "column_sums.h"
 #include "vector.h"
 
 template <class T> struct conv1x1_forward {
@@ -134,27 +135,10 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		tile<S::N>::template store<S::ROWS, S::THREADS>(p.y, (size_t)p.c_out, row, p.pixels, 0, p.c_out, out);
 	}
 
-	/* Fixed order: lanes of a column, then row warps. */
-	UNROLL for (int n = 0; n < S::N_TILES; n++)
-		UNROLL for (int j = 0; j < 2; j++) {
-			float s = sum[n][j], q = square[n][j];
-			for (int mask = 4; mask < 32; mask *= 2) {
-				s += shuffle_xor(s, mask);
-				q += shuffle_xor(q, mask);
-			}
-			if (lane < 4) {
-				float *to = sums + warp / S::COLUMN_WARPS * 2 * S::N + warp_column + n * 8 + 2 * lane + j;
-				to[0] = s;
-				to[S::N] = q;
-			}
-		}
+	put_column_sums<S::N>(sums, warp / S::COLUMN_WARPS, warp_column, sum, square);
 	sync_block();
-	for (int c = t; c < 2 * S::N; c += S::THREADS) {
-		float total = 0;
-		for (int w = 0; w < S::ROW_WARPS; w++)
-			total += sums[w * 2 * S::N + c];
-		p.partial[(size_t)blockIdx.x * 2 * S::N + c] = total;
-	}
+	for (int c = t; c < 2 * S::N; c += S::THREADS)
+		p.partial[(size_t)blockIdx.x * 2 * S::N + c] = column_sum<S::N, S::ROW_WARPS>(sums, c);
 #endif
 }
 

@@ -7,6 +7,7 @@
 #ifndef CUDA_CONV3X3_H
 #define CUDA_CONV3X3_H
 
+#include "column_sums.h"
 #include "device.h"
 #include "vector.h"
 
@@ -45,6 +46,15 @@ template <int ROWS> struct pixel_line {
 	DEVICE int place(long pixel) const
 	{
 		return (int)(pixel - start);
+	}
+	/* Of the pixels whose rows this lane names to load_matrices(), 16 a tile from `pixel` on: where they are, and which of their taps are inside. */
+	template <int m_tiles> DEVICE void find(long pixel, long pixels, unsigned (&inside)[m_tiles], int (&places)[m_tiles]) const
+	{
+		UNROLL for (int m = 0; m < m_tiles; m++) {
+			const long one = pixel + m * 16 + threadIdx.x % 16;
+			inside[m] = taps_inside(one, pixels, side);
+			places[m] = place(one);
+		}
 	}
 };
 

@@ -138,11 +138,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(co
 
 		unsigned inside[S::M_TILES];
 		int place[S::M_TILES];
-		UNROLL for (int m = 0; m < S::M_TILES; m++) {
-			const long pixel = row + warp_row + m * 16 + lane % 16;
-			inside[m] = taps_inside(pixel, p.pixels, p.side);
-			place[m] = l.place(pixel);
-		}
+		l.find(row + warp_row, p.pixels, inside, place);
 		float product[S::M_TILES][S::N_TILES][4] = {};
 		SERIAL for (int tap = 0; tap < TAPS; tap++) {
 			unsigned char *from[S::M_TILES], *w = weights + tap * TAP_BYTES;
@@ -185,28 +181,11 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(co
 		tile128::store<S::ROWS, S::THREADS>(p.dz, (size_t)p.c_in, row, p.pixels, 0, p.c_in, y);
 	}
 
-	/* Fixed order: lanes of a column, then row warps. */
-	UNROLL for (int n = 0; n < S::N_TILES; n++)
-		UNROLL for (int j = 0; j < 2; j++) {
-			float beta = dbeta[n][j], gamma = dgamma[n][j];
-			for (int mask = 4; mask < 32; mask *= 2) {
-				beta += shuffle_xor(beta, mask);
-				gamma += shuffle_xor(gamma, mask);
-			}
-			if (lane < 4) {
-				float *to = sums + row_warp * 2 * S::N + warp_column + n * 8 + 2 * lane + j;
-				to[0] = beta;
-				to[S::N] = gamma;
-			}
-		}
+	put_column_sums<S::N>(sums, row_warp, warp_column, dbeta, dgamma);
 	sync_block();
-	for (int i = t; i < 2 * S::N; i += S::THREADS) {
-		float total = 0;
-		for (int w = 0; w < S::ROW_WARPS; w++)
-			total += sums[w * 2 * S::N + i];
+	for (int i = t; i < 2 * S::N; i += S::THREADS)
 		if (i % S::N < p.c_in)
-			p.partial_sums[((size_t)blockIdx.x * 2 + i / S::N) * p.c_in + i % S::N] = total;
-	}
+			p.partial_sums[((size_t)blockIdx.x * 2 + i / S::N) * p.c_in + i % S::N] = column_sum<S::N, S::ROW_WARPS>(sums, i);
 #endif
 }
 

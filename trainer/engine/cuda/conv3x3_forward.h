@@ -81,11 +81,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_kernel
 		const long row = l.first + (long)i * S::ROWS;
 		unsigned inside[S::M_TILES];
 		int place[S::M_TILES];
-		UNROLL for (int m = 0; m < S::M_TILES; m++) {
-			const long pixel = row + warp_row + m * 16 + lane % 16;
-			inside[m] = taps_inside(pixel, p.pixels, p.side);
-			place[m] = l.place(pixel);
-		}
+		l.find(row + warp_row, p.pixels, inside, place);
 		float product[S::M_TILES][S::N_TILES][4] = {};
 		SERIAL for (int tap = 0; tap < TAPS; tap++) {
 			unsigned char *from[S::M_TILES], *w = weights + tap * TAP_BYTES;
@@ -142,28 +138,11 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_kernel
 			}
 	}
 
-	/* Fixed order: lanes of a column, then row warps. */
 	if (!k_group)
-		UNROLL for (int n = 0; n < S::N_TILES; n++)
-			UNROLL for (int j = 0; j < 2; j++) {
-				float s = sum[n][j], q = square[n][j];
-				for (int mask = 4; mask < 32; mask *= 2) {
-					s += shuffle_xor(s, mask);
-					q += shuffle_xor(q, mask);
-				}
-				if (lane < 4) {
-					float *to = sums + row_warp * 2 * S::N + n * 8 + 2 * lane + j;
-					to[0] = s;
-					to[S::N] = q;
-				}
-			}
+		put_column_sums<S::N>(sums, row_warp, 0, sum, square);
 	sync_block();
-	for (int c = t; c < 2 * S::N; c += S::THREADS) {
-		float total = 0;
-		for (int w = 0; w < S::ROW_WARPS; w++)
-			total += sums[w * 2 * S::N + c];
-		p.partial[(size_t)blockIdx.x * 2 * S::N + c] = total;
-	}
+	for (int c = t; c < 2 * S::N; c += S::THREADS)
+		p.partial[(size_t)blockIdx.x * 2 * S::N + c] = column_sum<S::N, S::ROW_WARPS>(sums, c);
 #endif
 }
 
