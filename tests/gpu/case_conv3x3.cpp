@@ -189,17 +189,19 @@ template <class T, class S> void check_weight_shape(const shape &s, int most)
 
 	const std::vector<float> dy = l.dy(), z = l.activations(), got = dweight.download();
 	for (size_t n = 0; n < l.out; n++)
-		for (int tap = 0; tap < TAPS; tap++)
-			for (size_t c = 0; c < l.in; c++) {
-				double want = 0, terms = 0;
-				for (size_t m = 0; m < l.pixels; m++) {
-					const long q = l.neighbour(m, tap, -1);
-					const double term = q < 0 ? 0 : (double)dy[(size_t)q * l.out + n] * z[m * l.in + c];
-					want += term;
-					terms += std::fabs(term);
+		for (int tap = 0; tap < TAPS; tap++) {
+			std::vector<double> want(l.in), terms(l.in);
+			for (size_t m = 0; m < l.pixels; m++) {
+				const long q = l.neighbour(m, tap, -1);
+				const double d = q < 0 ? 0 : dy[(size_t)q * l.out + n];
+				for (size_t c = 0; c < l.in; c++) {
+					want[c] += d * z[m * l.in + c];
+					terms[c] += std::fabs(d * z[m * l.in + c]);
 				}
-				expect_near(got[(n * TAPS + (size_t)tap) * l.in + c], want, ACCUMULATION * terms + 1e-30, "dW[%zu][%d][%zu] of %ld×%d²", n, tap, c, s.images, s.side);
 			}
+			for (size_t c = 0; c < l.in; c++)
+				expect_near(got[(n * TAPS + (size_t)tap) * l.in + c], want[c], ACCUMULATION * terms[c] + 1e-30, "dW[%zu][%d][%zu] of %ld×%d²", n, tap, c, s.images, s.side);
+		}
 }
 
 /* check(shape, most blocks) on every shape that a tile of `rows` serves. */

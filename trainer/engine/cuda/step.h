@@ -9,10 +9,8 @@
 
 #include "batchnorm.h"
 #include "bn_merge.h"
-#include "conv1x1_backward.h"
-#include "conv3x3_backward.h"
-#include "conv3x3_forward.h"
 #include "convolution.h"
+#include "fused_tiles.h"
 #include "gray_stem.h"
 #include "head.h"
 #include "images.h"
@@ -22,24 +20,6 @@
 #include "reduce.h"
 #include "residual.h"
 #include "weight_gradient.h"
-
-/* How the fused kernels are cut: for the 227 KiB of shared memory that a block has on an H100, and for the 163 on an A100. */
-struct large_tiles {
-	enum { SIDES_BELOW = 128 }; /* of maps for the 3×3 kernels: their least ROWS */
-	typedef conv1x1_forward_shape<128, 3, false> forward_1x1;
-	typedef conv1x1_backward_shape<64, 2, 16, true, true> backward_1x1;
-	typedef conv3x3_forward_shape<128, 32, 2> forward_3x3;
-	typedef conv3x3_data_shape<128, 32, 64> data_3x3;
-	typedef conv3x3_weight_shape<128> weight_3x3;
-};
-struct small_tiles {
-	enum { SIDES_BELOW = 64 };
-	typedef conv1x1_forward_shape<128, 3, false> forward_1x1;
-	typedef conv1x1_backward_shape<32, 3, 8, true, true> backward_1x1;
-	typedef conv3x3_forward_shape<64, 32, 4> forward_3x3;
-	typedef conv3x3_data_shape<64, 32, 32> data_3x3;
-	typedef conv3x3_weight_shape<128> weight_3x3;
-};
 
 /* Who computes a convolution that no fused kernel takes: cuDNN on a device, convolution.h otherwise. */
 template <class T> struct convolver {
@@ -284,54 +264,22 @@ template <class T> struct step {
 		return { x, out, m.scale + bn.statistics, m.bias + bn.statistics, pitch, out_pitch, 0 };
 	}
 
+	/* ---- dense layers: dense_step.h ---- */
+
+	void forward_layer(int block, int index);
+	void fused_forward(int block, const dense_layer &l, T *y);
+	void fused_forward_3x3(int block, int index, const T *y);
+	void backward_layer(int block, int index);
+	void separate_backward_3x3(int block, const dense_layer &l, const T *y);
+	int weight_blocks_3x3(const dense_block &b) const;
+	void fused_backward_3x3(int block, const dense_layer &l, const T *y);
+	void separate_backward(int block, int index, const T *y);
+	/* Blocks that share a column tile of the fused backward kernel. */
+	int backward_splits(const dense_block &b, int c_in) const;
+	void fused_backward(int block, int index, const T *y);
+
 	/* ---- forward ---- */
 
-	void forward_layer(int block, int index)
-	{
-		const dense_layer &l = net.block[block].layer[index];
-		const long count = pixels(net.block[block].side);
-		T *y = m.bottleneck[block][index];
-		if (l.conv1.fused & FUSED_FORWARD) {
-			fused_forward(block, l, y);
-		} else {
-			pass(apply(l.bn1, m.map[block], net.block[block].channels, m.activation, l.c_in), count, l.c_in);
-			forward(l.conv1, m.activation, l.c_in, y, net.bottleneck);
-			normalise_map(l.bn2, own_statistics(l.bn2), 0, net.bottleneck, y, net.bottleneck, count);
-		}
-		if (l.conv2.fused & FUSED_FORWARD) {
-			fused_forward_3x3(block, index, y);
-		} else {
-			pass(apply(l.bn2, y, net.bottleneck, m.activation, net.bottleneck), count, net.bottleneck);
-			forward(l.conv2, m.activation, net.bottleneck, m.map[block] + l.c_in, net.block[block].channels);
-			normalise_slice(block, index + 1, l.c_in, net.growth);
-		}
-	}
-	void fused_forward(int block, const dense_layer &l, T *y)
-	{
-		const dense_block &b = net.block[block];
-		const long count = pixels(b.side);
-		const int blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_1x1::ROWS, sms); });
-		if constexpr (sizeof(T) == 2) {
-			const conv1x1_forward<T> p = { m.map[block], m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics, y, m.sums, count, b.channels, l.c_in, net.bottleneck };
-			if (!rc)
-				rc = with_tiles(b, [&](auto tiles) { return conv1x1_forward_launch<T, typename decltype(tiles)::forward_1x1>(p, (unsigned)blocks, stream); });
-		}
-		normalise(l.bn2, own_statistics(l.bn2), 0, net.bottleneck, blocks, 128, count);
-	}
-	void fused_forward_3x3(int block, int index, const T *y)
-	{
-		const dense_block &b = net.block[block];
-		const dense_layer &l = b.layer[index];
-		const long count = pixels(b.side);
-		const int blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_3x3::ROWS, sms); });
-		if constexpr (sizeof(T) == 2) {
-			const conv3x3_forward<T> p = { y, m.copy + l.conv2.copy, m.scale + l.bn2.statistics, m.bias + l.bn2.statistics, m.map[block] + l.c_in, m.sums, count, b.side, b.channels,
-				                       net.bottleneck, net.growth };
-			if (!rc)
-				rc = with_tiles(b, [&](auto tiles) { return conv3x3_forward_launch<T, typename decltype(tiles)::forward_3x3>(p, (unsigned)blocks, stream); });
-		}
-		normalise(reader(block, index + 1), block_statistics(block), l.c_in, net.growth, blocks, TAP_GROWTH, count);
-	}
 	/* New channels of a block's map, of which `layers` layers are there. */
 	void normalise_slice(int block, int layers, int from, int channels)
 	{
@@ -442,86 +390,6 @@ template <class T> struct step {
 		                                                   m.block_mean[last], m.block_rstd[last], b.side, 1), pixels(b.side), b.channels);
 		backward_sums(shared_sums(net.head_bn, last, b.layers, parts, true));
 	}
-	void backward_layer(int block, int index)
-	{
-		const dense_layer &l = net.block[block].layer[index];
-		const T *y = m.bottleneck[block][index];
-		if (l.conv2.fused & FUSED_BACKWARD)
-			fused_backward_3x3(block, l, y);
-		else
-			separate_backward_3x3(block, l, y);
-		if (l.conv1.fused & FUSED_BACKWARD)
-			fused_backward(block, index, y);
-		else
-			separate_backward(block, index, y);
-	}
-	void separate_backward_3x3(int block, const dense_layer &l, const T *y)
-	{
-		const dense_block &b = net.block[block];
-		const long count = pixels(b.side);
-		const size_t at2 = l.bn2.statistics;
-		T *g = m.gradient[block % 2] + l.c_in;
-		correct(block, l.c_in, net.growth);
-		pass(apply(l.bn2, y, net.bottleneck, m.activation, net.bottleneck), count, net.bottleneck);
-		weight_gradient_of(l.conv2, m.activation, net.bottleneck, g, b.channels);
-		data_gradient(l.conv2, g, b.channels, middle(block), net.bottleneck);
-		const int parts = pass(mask<GRADIENT_FULL, false>(l.bn2, middle(block), net.bottleneck, y, net.bottleneck, middle(block), net.bottleneck, m.mean + at2, m.rstd + at2, b.side, 0),
-		                       count, net.bottleneck);
-		backward_sums(private_sums(l.bn2, parts, count));
-	}
-	int weight_blocks_3x3(const dense_block &b) const
-	{
-		return with_tiles(b, [&](auto tiles) { return line_blocks(pixels(b.side), decltype(tiles)::weight_3x3::ROWS, sms); });
-	}
-	void fused_backward_3x3(int block, const dense_layer &l, const T *y)
-	{
-		const dense_block &b = net.block[block];
-		const long count = pixels(b.side);
-		const size_t at2 = l.bn2.statistics;
-		const int weight_blocks = weight_blocks_3x3(b), data_blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::data_3x3::ROWS, sms); });
-		if constexpr (sizeof(T) == 2) {
-			const conv3x3_backward<T> p = { m.gradient[block % 2] + l.c_in, m.map[block] + l.c_in, m.a, m.b, m.c, y, m.copy + l.conv2.copy, m.scale + at2, m.bias + at2, m.mean + at2,
-				                        m.rstd + at2, middle(block), m.sums, m.partial, count, b.side, b.channels, net.bottleneck, net.growth };
-			if (!rc)
-				rc = with_tiles(b, [&](auto tiles) { return conv3x3_weight_launch<T, typename decltype(tiles)::weight_3x3>(p, (unsigned)weight_blocks, stream); });
-			if (!rc)
-				rc = with_tiles(b, [&](auto tiles) { return conv3x3_data_launch<T, typename decltype(tiles)::data_3x3>(p, (unsigned)data_blocks, stream); });
-		}
-		backward_sums(private_sums(l.bn2, data_blocks, count), l.conv2, weight_blocks);
-	}
-	void separate_backward(int block, int index, const T *y)
-	{
-		const dense_block &b = net.block[block];
-		const dense_layer &l = b.layer[index];
-		const long count = pixels(b.side);
-		T *g = m.gradient[block % 2];
-		pass(affine<T>{ middle(block), y, m.a, m.b, m.c, net.bottleneck, net.bottleneck }, count, net.bottleneck);
-		pass(apply(l.bn1, m.map[block], b.channels, m.activation, l.c_in), count, l.c_in);
-		weight_gradient_of(l.conv1, m.activation, l.c_in, middle(block), net.bottleneck);
-		data_gradient(l.conv1, middle(block), net.bottleneck, m.back, l.c_in);
-		const int parts = pass(mask<GRADIENT_FULL, true>(l.bn1, m.back, l.c_in, m.map[block], b.channels, g, b.channels, m.block_mean[block], m.block_rstd[block], b.side, 0), count, l.c_in);
-		backward_sums(shared_sums(l.bn1, block, index, parts, false));
-	}
-	/* Blocks that share a column tile of the fused backward kernel. */
-	int backward_splits(const dense_block &b, int c_in) const
-	{
-		const int wanted = sms / ((c_in + 127) / 128);
-		return with_tiles(b, [&](auto tiles) { return line_blocks(pixels(b.side), decltype(tiles)::backward_1x1::ROWS, wanted < 1 ? 1 : wanted); });
-	}
-	void fused_backward(int block, int index, const T *y)
-	{
-		const dense_block &b = net.block[block];
-		const dense_layer &l = b.layer[index];
-		const int splits = backward_splits(b, l.c_in);
-		if constexpr (sizeof(T) == 2) {
-			const conv1x1_backward<T> p = { middle(block), y, m.a, m.b, m.c, m.map[block], m.gradient[block % 2], m.copy + l.conv1.copy, m.scale + l.bn1.statistics,
-				                        m.bias + l.bn1.statistics, m.weights + l.bn1.gamma, m.block_mean[block], m.block_rstd[block], m.sums, m.partial, pixels(b.side), b.channels,
-				                        l.c_in, net.bottleneck, splits };
-			if (!rc)
-				rc = with_tiles(b, [&](auto tiles) { return conv1x1_backward_launch<T, typename decltype(tiles)::backward_1x1>(p, stream); });
-		}
-		backward_sums(shared_sums(l.bn1, block, index, splits, false), l.conv1, splits);
-	}
 	void backward_transition(int block)
 	{
 		const dense_block &b = net.block[block], &before = net.block[block - 1];
@@ -585,6 +453,7 @@ template <class T> struct step {
 	}
 };
 
+#include "dense_step.h"
 #include "residual_step.h"
 
 #endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Forward and backward of a dense layer, by the fused kernels or in separate passes, for step.h, which includes this. */
+#ifndef CUDA_DENSE_STEP_H
+#define CUDA_DENSE_STEP_H
+
+template <class T> void step<T>::forward_layer(int block, int index)
+{
+	const dense_layer &l = net.block[block].layer[index];
+	const long count = pixels(net.block[block].side);
+	T *y = m.bottleneck[block][index];
+	if (l.conv1.fused & FUSED_FORWARD) {
+		fused_forward(block, l, y);
+	} else {
+		pass(apply(l.bn1, m.map[block], net.block[block].channels, m.activation, l.c_in), count, l.c_in);
+		forward(l.conv1, m.activation, l.c_in, y, net.bottleneck);
+		normalise_map(l.bn2, own_statistics(l.bn2), 0, net.bottleneck, y, net.bottleneck, count);
+	}
+	if (l.conv2.fused & FUSED_FORWARD) {
+		fused_forward_3x3(block, index, y);
+	} else {
+		pass(apply(l.bn2, y, net.bottleneck, m.activation, net.bottleneck), count, net.bottleneck);
+		forward(l.conv2, m.activation, net.bottleneck, m.map[block] + l.c_in, net.block[block].channels);
+		normalise_slice(block, index + 1, l.c_in, net.growth);
+	}
+}
+
+template <class T> void step<T>::fused_forward(int block, const dense_layer &l, T *y)
+{
+	const dense_block &b = net.block[block];
+	const long count = pixels(b.side);
+	const int blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_1x1::ROWS, sms); });
+	if constexpr (sizeof(T) == 2) {
+		const conv1x1_forward<T> p = { m.map[block], m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics, y, m.sums, count, b.channels, l.c_in, net.bottleneck };
+		if (!rc)
+			rc = with_tiles(b, [&](auto tiles) { return conv1x1_forward_launch<T, typename decltype(tiles)::forward_1x1>(p, (unsigned)blocks, stream); });
+	}
+	normalise(l.bn2, own_statistics(l.bn2), 0, net.bottleneck, blocks, 128, count);
+}
+
+template <class T> void step<T>::fused_forward_3x3(int block, int index, const T *y)
+{
+	const dense_block &b = net.block[block];
+	const dense_layer &l = b.layer[index];
+	const long count = pixels(b.side);
+	const int blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_3x3::ROWS, sms); });
+	if constexpr (sizeof(T) == 2) {
+		const conv3x3_forward<T> p = { y, m.copy + l.conv2.copy, m.scale + l.bn2.statistics, m.bias + l.bn2.statistics, m.map[block] + l.c_in, m.sums, count, b.side, b.channels,
+			                       net.bottleneck, net.growth };
+		if (!rc)
+			rc = with_tiles(b, [&](auto tiles) { return conv3x3_forward_launch<T, typename decltype(tiles)::forward_3x3>(p, (unsigned)blocks, stream); });
+	}
+	normalise(reader(block, index + 1), block_statistics(block), l.c_in, net.growth, blocks, TAP_GROWTH, count);
+}
+
+template <class T> void step<T>::backward_layer(int block, int index)
+{
+	const dense_layer &l = net.block[block].layer[index];
+	const T *y = m.bottleneck[block][index];
+	if (l.conv2.fused & FUSED_BACKWARD)
+		fused_backward_3x3(block, l, y);
+	else
+		separate_backward_3x3(block, l, y);
+	if (l.conv1.fused & FUSED_BACKWARD)
+		fused_backward(block, index, y);
+	else
+		separate_backward(block, index, y);
+}
+
+template <class T> void step<T>::separate_backward_3x3(int block, const dense_layer &l, const T *y)
+{
+	const dense_block &b = net.block[block];
+	const long count = pixels(b.side);
+	const size_t at2 = l.bn2.statistics;
+	T *g = m.gradient[block % 2] + l.c_in;
+	correct(block, l.c_in, net.growth);
+	pass(apply(l.bn2, y, net.bottleneck, m.activation, net.bottleneck), count, net.bottleneck);
+	weight_gradient_of(l.conv2, m.activation, net.bottleneck, g, b.channels);
+	data_gradient(l.conv2, g, b.channels, middle(block), net.bottleneck);
+	const int parts = pass(mask<GRADIENT_FULL, false>(l.bn2, middle(block), net.bottleneck, y, net.bottleneck, middle(block), net.bottleneck, m.mean + at2, m.rstd + at2, b.side, 0),
+	                       count, net.bottleneck);
+	backward_sums(private_sums(l.bn2, parts, count));
+}
+
+template <class T> int step<T>::weight_blocks_3x3(const dense_block &b) const
+{
+	return with_tiles(b, [&](auto tiles) { return line_blocks(pixels(b.side), decltype(tiles)::weight_3x3::ROWS, sms); });
+}
+
+template <class T> void step<T>::fused_backward_3x3(int block, const dense_layer &l, const T *y)
+{
+	const dense_block &b = net.block[block];
+	const long count = pixels(b.side);
+	const size_t at2 = l.bn2.statistics;
+	const int weight_blocks = weight_blocks_3x3(b), data_blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::data_3x3::ROWS, sms); });
+	if constexpr (sizeof(T) == 2) {
+		const conv3x3_backward<T> p = { m.gradient[block % 2] + l.c_in, m.map[block] + l.c_in, m.a, m.b, m.c, y, m.copy + l.conv2.copy, m.scale + at2, m.bias + at2, m.mean + at2,
+			                        m.rstd + at2, middle(block), m.sums, m.partial, count, b.side, b.channels, net.bottleneck, net.growth };
+		if (!rc)
+			rc = with_tiles(b, [&](auto tiles) { return conv3x3_weight_launch<T, typename decltype(tiles)::weight_3x3>(p, (unsigned)weight_blocks, stream); });
+		if (!rc)
+			rc = with_tiles(b, [&](auto tiles) { return conv3x3_data_launch<T, typename decltype(tiles)::data_3x3>(p, (unsigned)data_blocks, stream); });
+	}
+	backward_sums(private_sums(l.bn2, data_blocks, count), l.conv2, weight_blocks);
+}
+
+template <class T> void step<T>::separate_backward(int block, int index, const T *y)
+{
+	const dense_block &b = net.block[block];
+	const dense_layer &l = b.layer[index];
+	const long count = pixels(b.side);
+	T *g = m.gradient[block % 2];
+	pass(affine<T>{ middle(block), y, m.a, m.b, m.c, net.bottleneck, net.bottleneck }, count, net.bottleneck);
+	pass(apply(l.bn1, m.map[block], b.channels, m.activation, l.c_in), count, l.c_in);
+	weight_gradient_of(l.conv1, m.activation, l.c_in, middle(block), net.bottleneck);
+	data_gradient(l.conv1, middle(block), net.bottleneck, m.back, l.c_in);
+	const int parts = pass(mask<GRADIENT_FULL, true>(l.bn1, m.back, l.c_in, m.map[block], b.channels, g, b.channels, m.block_mean[block], m.block_rstd[block], b.side, 0), count, l.c_in);
+	backward_sums(shared_sums(l.bn1, block, index, parts, false));
+}
+
+template <class T> int step<T>::backward_splits(const dense_block &b, int c_in) const
+{
+	const int wanted = sms / ((c_in + 127) / 128);
+	return with_tiles(b, [&](auto tiles) { return line_blocks(pixels(b.side), decltype(tiles)::backward_1x1::ROWS, wanted < 1 ? 1 : wanted); });
+}
+
+template <class T> void step<T>::fused_backward(int block, int index, const T *y)
+{
+	const dense_block &b = net.block[block];
+	const dense_layer &l = b.layer[index];
+	const int splits = backward_splits(b, l.c_in);
+	if constexpr (sizeof(T) == 2) {
+		const conv1x1_backward<T> p = { middle(block), y, m.a, m.b, m.c, m.map[block], m.gradient[block % 2], m.copy + l.conv1.copy, m.scale + l.bn1.statistics,
+			                        m.bias + l.bn1.statistics, m.weights + l.bn1.gamma, m.block_mean[block], m.block_rstd[block], m.sums, m.partial, pixels(b.side), b.channels,
+			                        l.c_in, net.bottleneck, splits };
+		if (!rc)
+			rc = with_tiles(b, [&](auto tiles) { return conv1x1_backward_launch<T, typename decltype(tiles)::backward_1x1>(p, stream); });
+	}
+	backward_sums(shared_sums(l.bn1, block, index, splits, false), l.conv1, splits);
+}
+
+#endif

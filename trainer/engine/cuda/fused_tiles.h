@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How the fused kernels of dense layers are cut for which device. */
+#ifndef CUDA_FUSED_TILES_H
+#define CUDA_FUSED_TILES_H
+
+#include "conv1x1_backward.h"
+#include "conv3x3_backward.h"
+#include "conv3x3_forward.h"
+
+/* For the 227 KiB of shared memory that a block has on an H100, and for the 163 on an A100. */
+struct large_tiles {
+	enum { SIDES_BELOW = 128 }; /* of maps for the 3×3 kernels: their least ROWS */
+	typedef conv1x1_forward_shape<128, 3, false> forward_1x1;
+	typedef conv1x1_backward_shape<64, 2, 16, true, true> backward_1x1;
+	typedef conv3x3_forward_shape<128, 32, 2> forward_3x3;
+	typedef conv3x3_data_shape<128, 32, 64> data_3x3;
+	typedef conv3x3_weight_shape<128> weight_3x3;
+};
+struct small_tiles {
+	enum { SIDES_BELOW = 64 };
+	typedef conv1x1_forward_shape<128, 3, false> forward_1x1;
+	typedef conv1x1_backward_shape<32, 3, 8, true, true> backward_1x1;
+	typedef conv3x3_forward_shape<64, 32, 4> forward_3x3;
+	typedef conv3x3_data_shape<64, 32, 32> data_3x3;
+	typedef conv3x3_weight_shape<128> weight_3x3;
+};
+
+#endif
