@@ -570,6 +570,7 @@ template <class T> void choose_fused(step<T> *s, int capability, size_t shared)
 		sscanf(chosen, "%d:%d-%d", &bits, &first, &last);
 	if (sizeof(T) != 2 || capability < 80 || s->net.bottleneck > TAP_CHANNELS)
 		return;
+	s->shared = shared;
 	s->small = shared < large_tiles::forward_3x3::shared_bytes();
 	for (int i = 0; i < s->net.blocks; i++)
 		for (int k = 0; k < s->net.block[i].layers; k++, number++) {

@@ -25,4 +25,8 @@ struct small_tiles {
 	typedef conv3x3_weight_shape<128> weight_3x3;
 };
 
+/* Weights that stay in shared memory, where they have room and serve several tiles: streamed beside x they come from the second-level cache again
+ * with every tile, as many bytes as x. */
+typedef conv1x1_forward_shape<128, 3, true> resident_forward_1x1;
+
 #endif

@@ -93,6 +93,7 @@ template <class T> struct step {
 	convolver<T> *conv;
 	device_stream stream;
 	int sms;
+	size_t shared;     /* memory of a block, bytes */
 	bool small;        /* the fused kernels' tiles are small_tiles */
 	int rc;            /* first failure, CUDA's code */
 	/* of the micro-batch */
