@@ -394,6 +394,32 @@ void fused_against_separate()
 		note = text;
 }
 
+/* A weight that is not a number must show in the loss, and not be taken for a ReLU's zero on the way. */
+void nan_of(const net_conf &net, enum precision precision, const char *fused)
+{
+	problem p(net, 2, precision);
+	double loss = 0;
+	p.start[p.plan.params[0].offset] = NAN; /* of the stem */
+	setenv("CHEXNET_FUSED", fused, 1);
+	engine *cuda = p.open(0, precision);
+	unsetenv("CHEXNET_FUSED");
+	run_backward(p, cuda);
+	if (failures)
+		return;
+	engine_loss(cuda, &loss);
+	engine_close(cuda);
+	if (loss == loss)
+		wrong("%s, precision %d, fused %s: the loss is %g", net.model, (int)precision, fused, loss);
+}
+
+void nan_shows()
+{
+	nan_of(densenet(8, { 2, 1 }), PRECISION_FP32, "0");
+	nan_of(densenet(8, { 2, 1 }), PRECISION_BF16, "0");
+	nan_of(densenet(8, { 2, 1 }), PRECISION_BF16, "15");
+	nan_of(resnet({ 1, 1 }), PRECISION_BF16, "0");
+}
+
 /* fp16 has three bits more than bf16; without the loss scale small gradients would be lost in it. */
 void fp16_scaled_of(const net_conf &net)
 {
@@ -998,6 +1024,7 @@ const struct test {
 	{ "training", "accumulation, Adam, running statistics and evaluation follow the reference", fp32_training },
 	{ "maps", "class activation maps are the reference's, and their means the logits", activation_maps },
 	{ "fused", "fused bf16 kernels lose no more than the separate ones", fused_against_separate },
+	{ "nan", "a weight that is not a number shows in the loss", nan_shows },
 	{ "fp16", "fp16 with a loss scale follows the reference", fp16_scaled },
 	{ "scale", "a dynamic loss scale skips what overflows, on all ranks, and goes on from a checkpoint", dynamic_scale },
 #ifndef ON_DEVICE

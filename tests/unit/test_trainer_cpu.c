@@ -311,6 +311,30 @@ static void taps_show_the_reference_s_activations(void **state)
 	free_net(&n);
 }
 
+/* Not to be taken for a ReLU's zero on the way. */
+static void a_weight_that_is_not_a_number_shows_in_the_loss(void **state)
+{
+	static const struct {
+		enum engine_kind kind;
+		enum precision precision;
+		enum engine_variant variant;
+	} engines[] = { { ENGINE_CPU, PRECISION_FP32, VARIANT_BEST }, { ENGINE_CPU, PRECISION_BF16, VARIANT_BEST }, { ENGINE_CPU, PRECISION_FP32, VARIANT_PORTABLE },
+	                { ENGINE_CPU, PRECISION_BF16, VARIANT_AMX }, { ENGINE_REFERENCE, PRECISION_FP64, VARIANT_BEST } };
+	struct net n;
+	make_net(&n, *state, 2, 1);
+	n.params[n.plan.params[0].offset] = NAN; /* of the stem */
+	for (size_t i = 0; i < sizeof engines / sizeof engines[0]; i++) {
+		struct engine *e = open_engine(&n, engines[i].kind, engines[i].precision, engines[i].variant, 2);
+		double loss = 0;
+		assert_int_equal(engine_backward(e, &n.batch), 0);
+		assert_int_equal(engine_loss(e, &loss), 0);
+		print_message("# engine %zu: %g\n", i, loss);
+		assert_true(isnan(loss));
+		engine_close(e);
+	}
+	free_net(&n);
+}
+
 /* A test of one network, which it finds in *state. */
 #define OF(test, net) { #test "_in_a_" #net, test, NULL, NULL, &net }
 
@@ -327,6 +351,8 @@ int main(void)
 		cmocka_unit_test(residual_networks_match_the_fp64_reference),
 		cmocka_unit_test(portable_kernels_match_the_fp64_reference),
 		cmocka_unit_test(baseline_of_library_primitives_matches_the_fp64_reference),
+		OF(a_weight_that_is_not_a_number_shows_in_the_loss, small_densenet),
+		OF(a_weight_that_is_not_a_number_shows_in_the_loss, small_resnet),
 		OF(training_steps_follow_the_reference, small_densenet),
 		OF(training_steps_follow_the_reference, small_resnet),
 		OF(evaluation_uses_running_statistics, small_densenet),

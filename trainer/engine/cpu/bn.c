@@ -87,7 +87,7 @@ void cpu_statistics_finish(struct cpu_engine *e, const struct statistics *s, int
 			double d = mean - m.shift[c];
 			square += m.square[c] - 2 * d * m.sum[c] + n * d * d;
 		}
-		double var = square > 0 ? square / total : 0, inverse = 1 / sqrt(var + BN_EPSILON);
+		double var = square <= 0 ? 0 : square / total, inverse = 1 / sqrt(var + BN_EPSILON);
 		s->mean[at + c] = (float)mean;
 		s->var[at + c] = (float)var;
 		s->inverse[at + c] = (float)inverse;

@@ -55,7 +55,7 @@ static void update_running(struct cpu_engine *e, const struct bn *bn)
 		double unbiased = n > 1 ? var * n / (n - 1) : var;
 		float *running_mean = &e->running_mean[at + (size_t)c], *running_var = &e->running_var[at + (size_t)c];
 		*running_mean = (float)(0.9 * *running_mean + 0.1 * mean);
-		*running_var = (float)(0.9 * *running_var + 0.1 * (unbiased > 0 ? unbiased : 0));
+		*running_var = (float)(0.9 * *running_var + 0.1 * (unbiased <= 0 ? 0 : unbiased));
 	}
 }
 

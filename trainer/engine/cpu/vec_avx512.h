@@ -22,6 +22,11 @@ static inline vec vec_fma(vec x, vec y, vec z) { return _mm512_fmadd_ps(x, y, z)
 /* max(0, NaN) is NaN with this order of operands: a diverged net must not look healthy. */
 static inline vec vec_relu(vec x) { return _mm512_max_ps(_mm512_setzero_ps(), x); }
 static inline vec vec_select(vec x, vec y, vec a, vec b) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, y, _CMP_GT_OQ), b, a); }
+/* a also where x is NaN, which a maximum must keep */
+static inline vec vec_select_or_nan(vec x, vec y, vec a, vec b)
+{
+	return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, y, _CMP_GT_OQ) | _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), b, a);
+}
 static inline vec vec_equal(vec x, vec y, vec a) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, y, _CMP_EQ_OQ), a); }
 static inline vec vec_step(vec x, vec y, vec epsilon) { return _mm512_div_ps(x, _mm512_add_ps(_mm512_sqrt_ps(y), epsilon)); }
 

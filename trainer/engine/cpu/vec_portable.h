@@ -45,6 +45,8 @@ INLINE vec vec_fma(vec x, vec y, vec z) { return x * y + z; }
 INLINE vec vec_blend(vec_bits mask, vec a, vec b) { return (vec)(((vec_bits)a & mask) | ((vec_bits)b & ~mask)); }
 /* x > y ? a : b */
 INLINE vec vec_select(vec x, vec y, vec a, vec b) { return vec_blend(x > y, a, b); }
+/* a also where x is NaN, which a maximum must keep */
+INLINE vec vec_select_or_nan(vec x, vec y, vec a, vec b) { return vec_blend((x > y) | (x != x), a, b); }
 /* x == y ? a : 0 */
 INLINE vec vec_equal(vec x, vec y, vec a) { return vec_blend(x == y, a, (vec){ 0 }); }
 /* NaN stays NaN: a diverged net must not look healthy. */

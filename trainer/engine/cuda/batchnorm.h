@@ -51,7 +51,7 @@ template <class T, bool pooled> struct bn_relu {
 		octet v = load8(x + (size_t)pixel * pitch + channel);
 		UNROLL for (int i = 0; i < 8; i++) {
 			const float z = fmaf(v.v[i], s.scale.v[i], s.bias.v[i]);
-			v.v[i] = z > 0 ? z : 0;
+			v.v[i] = z <= 0 ? 0 : z; /* NaN stays NaN */
 		}
 		return v;
 	}

@@ -101,7 +101,7 @@ KERNEL THREADS(MERGE_THREADS, 1) bn_statistics_kernel(const bn_statistics p)
 	const double mean = sum[0] / p.pixels, mean_square = sum[1] / p.pixels, variance = mean_square - mean * mean;
 	p.mean[c] = (float)mean;
 	p.square[c] = (float)mean_square;
-	p.rstd[c] = (float)(1 / sqrt((variance > 0 ? variance : 0) + p.epsilon));
+	p.rstd[c] = (float)(1 / sqrt((variance <= 0 ? 0 : variance) + p.epsilon));
 	scale_channel(p.next, p.from + c);
 }
 
@@ -126,7 +126,7 @@ KERNEL THREADS(BN_THREADS, 1) bn_running_kernel(const bn_running p)
 		return;
 	const double mean = p.slab_mean[c], variance = (p.slab_square[c] - mean * mean) * p.unbias[c];
 	p.mean[c] = (float)(0.9 * p.mean[c] + 0.1 * mean);
-	p.variance[c] = (float)(0.9 * p.variance[c] + 0.1 * (variance > 0 ? variance : 0));
+	p.variance[c] = (float)(0.9 * p.variance[c] + 0.1 * (variance <= 0 ? 0 : variance));
 }
 
 template <class P> int per_channel_launch(void (*kernel)(P), const P &p, device_stream stream)

@@ -31,7 +31,7 @@ template <class T> KERNEL THREADS(HEAD_THREADS, 1) head_pool_kernel(const head_p
 		const octet v = load8(p.x + ((size_t)image * (size_t)p.map + (size_t)m) * (size_t)p.pitch + channel);
 		UNROLL for (int j = 0; j < 8; j++) {
 			const float z = p.scale ? fmaf(v.v[j], scale.v[j], bias.v[j]) : v.v[j];
-			total.v[j] += z > 0 ? z : 0;
+			total.v[j] += z <= 0 ? 0 : z;
 		}
 	}
 	UNROLL for (int j = 0; j < 8; j++)

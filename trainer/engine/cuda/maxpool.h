@@ -49,8 +49,8 @@ template <class T> struct bn_relu_maxpool {
 				continue;
 			const octet v = load8(x + ((size_t)(at.image * side + r) * side + c) * channels + channel);
 			UNROLL for (int i = 0; i < 8; i++) {
-				const float z = fmaf(v.v[i], s.scale.v[i], s.bias.v[i]), a = rounded<T>(z > 0 ? z : 0);
-				if (a > best.v[i]) {
+				const float z = fmaf(v.v[i], s.scale.v[i], s.bias.v[i]), a = rounded<T>(z <= 0 ? 0 : z);
+				if (a > best.v[i] || a != a) { /* NaN wins */
 					best.v[i] = a;
 					greatest.set(i, k);
 				}

@@ -34,7 +34,7 @@ template <class T, bool projected> struct residual_join {
 		const octet other = load8(shortcut + at);
 		UNROLL for (int i = 0; i < 8; i++) {
 			const float z = fmaf(v.v[i], s.scale.v[i], s.bias.v[i]) + (projected ? other.v[i] * s.shortcut_scale.v[i] : other.v[i]);
-			v.v[i] = z > 0 ? z : 0;
+			v.v[i] = z <= 0 ? 0 : z;
 		}
 		store8(out + at, v);
 	}
