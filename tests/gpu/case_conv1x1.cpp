@@ -3,6 +3,7 @@
 #include "cases.h"
 #include "conv1x1_backward.h"
 #include "reduce.h"
+#include "weight_gradient.h"
 
 #include <type_traits>
 
@@ -246,7 +247,7 @@ template <class T, class S> void time_backward(const kernel_case &k)
 	const double us = median_us([&] {
 		check_device((conv1x1_backward_launch<T, S>(p, nullptr)), "conv1x1_backward");
 		if (S::WEIGHT)
-			check_device(reduce_partials_launch({ partial_weight, dweight, 128 * in, 128 * in, splits, 1, 0 }, nullptr), "reduce_partials");
+			check_device(weight_gradient_launch({ partial_weight, dweight, nullptr, 1, 128, s.c_in, s.c_in, 1, splits, 0 }, nullptr), "weight_gradient");
 	});
 	report("splits", splits);
 	report_rate(us, 2.0 * (double)s.pixels * (2 * s.c_out + s.c_in + (S::DATA ? 2 * s.c_in : 0)));

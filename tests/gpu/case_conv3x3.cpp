@@ -4,6 +4,7 @@
 #include "conv3x3_backward.h"
 #include "conv3x3_forward.h"
 #include "reduce.h"
+#include "weight_gradient.h"
 
 #include <type_traits>
 
@@ -295,10 +296,9 @@ template <class T, class S> void time_weight(const kernel_case &k)
 {
 	const shape &s = timed_shapes[k.number];
 	const timed_backward<T> run(s, S::ROWS);
-	const size_t count = run.l.out * TAPS * run.l.in;
 	const double us = median_us([&] {
 		check_device((conv3x3_weight_launch<T, S>(run.arguments(s), (unsigned)run.blocks, nullptr)), "conv3x3_weight");
-		check_device(reduce_partials_launch({ run.partial_weight, run.dweight, count, count, run.blocks, 1, 0 }, nullptr), "reduce_partials");
+		check_device(weight_gradient_launch({ run.partial_weight, run.dweight, nullptr, 1, s.c_out, s.c_in, s.c_in, TAPS, run.blocks, 0 }, nullptr), "weight_gradient");
 	});
 	report("tflop_per_s", 2.0 * 9 * 128 * 32 * (double)run.pixels / us * 1e-6);
 	report_rate(us, 2.0 * (double)run.pixels * (s.c_in + 2 * s.c_out));

@@ -12,7 +12,7 @@
  * and the weight's gradient, from the activation that forward used:
  *     dW[k][c]   = sum over m of dy[m][k] · round(relu(scale[c] · x[m][c] + bias[c]))
  *
- * One pass over dz, y, x and g. All sums in a fixed order: each block writes its partial sums, reduce_partials() adds them. */
+ * One pass over dz, y, x and g. All sums in a fixed order: each block writes its partial sums, others add them. */
 #ifndef CUDA_CONV1X1_BACKWARD_H
 #define CUDA_CONV1X1_BACKWARD_H
 

@@ -17,7 +17,6 @@
 #include "loss_scale.h"
 #include "maxpool.h"
 #include "network.h"
-#include "reduce.h"
 #include "residual.h"
 #include "weight_gradient.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Adds the partial sums of a kernel's blocks, always in the order of the blocks. */
-#ifndef CUDA_REDUCE_H
-#define CUDA_REDUCE_H
+#ifndef GPU_REDUCE_H
+#define GPU_REDUCE_H
 
 #include "device.h"
 
