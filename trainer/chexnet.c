@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * chexnet: the table of subcommands. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands/commands.h"
 
@@ -36,7 +39,30 @@ static int unknown_command(const char *word)
 	return EXIT_USAGE;
 }
 
-int main(int argc, char **argv)
+/* A caller may have closed standard input, output or error: the next file opened would take its number, and get what is printed. */
+static void fill_standard_files(void)
+{
+	int fd = open("/dev/null", O_RDWR);
+
+	while (fd >= 0 && fd <= STDERR_FILENO)
+		fd = dup(fd);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
+/* What was printed is the result of most commands: on a full disk it is not there, and that is no success. */
+static int end(int rc)
+{
+	int bad = ferror(stdout);
+
+	errno = 0;
+	if ((fclose(stdout) == 0 && !bad) || rc != EXIT_DONE)
+		return rc;
+	fprintf(stderr, "chexnet: what was printed is not complete: %s\n", errno ? strerror(errno) : "standard output cannot be written");
+	return EXIT_INTERNAL;
+}
+
+static int run_command(int argc, char **argv)
 {
 	const char *first = argc > 1 ? argv[1] : "";
 
@@ -62,4 +88,10 @@ int main(int argc, char **argv)
 		if (strcmp(first, commands[i]->name) == 0)
 			return commands[i]->run(argc - 1, argv + 1);
 	return unknown_command(first);
+}
+
+int main(int argc, char **argv)
+{
+	fill_standard_files();
+	return end(run_command(argc, argv));
 }

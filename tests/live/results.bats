@@ -94,3 +94,52 @@ refuses() { # CODE "WORDS" COMMAND…
 	refuses 70 "nowhere/r.html" chexnet report --predictions 1.csv --resamples 100 --out nowhere/r.html
 	[ ! -e bad.html ] && [ ! -e out.csv ]
 }
+
+@test "predictions go to standard output, a pipe or a device, and leave them what they are" {
+	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 --predictions /dev/stdout | sed -n '/^# /,$p' >piped.csv
+	cmp 1.csv piped.csv
+	mkfifo pipe
+	cat pipe >piped.csv &
+	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 --predictions pipe >/dev/null
+	wait
+	[ -p pipe ]
+	cmp 1.csv piped.csv
+}
+
+@test "a place that cannot be written to is named before the scoring" {
+	mkdir -p taken
+	run --separate-stderr chexnet eval --data set --weights nowhere.safetensors --predictions taken
+	[ "$status" -eq 70 ]
+	[ "$stderr" = "chexnet eval: taken: cannot be written: Is a directory" ]
+	run --separate-stderr chexnet eval --data set --weights nowhere.safetensors --predictions nowhere/p.csv
+	[ "$status" -eq 70 ]
+	[ "$stderr" = "chexnet eval: nowhere/p.csv: cannot be written: No such file or directory" ]
+}
+
+@test "where the predictions find no space, the table is printed all the same" {
+	[ -c /dev/full ] || skip "no /dev/full"
+	run --separate-stderr chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 --predictions /dev/full
+	[ "$status" -eq 70 ]
+	[[ $stderr == *"/dev/full: writing failed after 0 bytes: No space left on device"* ]]
+	[[ $output == *"mean of 14 of 14"* ]]
+	[ -c /dev/full ]
+}
+
+@test "what is printed on a full disk is no success" {
+	[ -c /dev/full ] || skip "no /dev/full"
+	for command in "eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 --json" "compare 1.csv 2.csv --resamples 100" "predict --help"; do
+		status=0
+		# shellcheck disable=SC2086
+		chexnet $command >/dev/full 2>told || status=$?
+		cat told
+		[ "$status" -eq 70 ]
+		[ "$(tail -n 1 told)" = "chexnet: what was printed is not complete: No space left on device" ]
+	done
+}
+
+@test "closed standard files: what is printed does not land in the run's own" {
+	chexnet train --data set --model densenet --growth 4 --blocks 1,1 --image-size 32 --steps 2 --batch 8 --resamples 0 --threads 1 --output shut \
+		<&- >&- 2>&-
+	[ -s shut/model.safetensors ]
+	[ "$(grep -vc '^{"event":' shut/log.jsonl)" -eq 0 ]
+}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Mapped files that somebody cuts while they are read. */
+ * Mapped files that somebody cuts while they are read; and where written ones go. */
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -109,11 +110,99 @@ static void other_bus_errors_stay_what_they_are(void **state)
 	}
 }
 
+static void assert_holds(const char *path, const char *words)
+{
+	struct error e = { 0 };
+	char *text;
+	size_t size;
+
+	assert_int_equal(file_read(&text, &size, path, &e), 0);
+	assert_string_equal(text, words);
+	free(text);
+}
+
+static void a_link_keeps_its_place_and_its_file_is_replaced(void **state)
+{
+	(void)state;
+	const char *file = scratch_path("model"), *link = scratch_path("link");
+	struct error e = { 0 };
+	struct stat st;
+
+	scratch_write(file, "old", 3);
+	assert_int_equal(symlink("model", link), 0);
+	assert_int_equal(output_check(link, &e), 0);
+	assert_holds(file, "old");
+	assert_int_equal(file_write(link, "new", 3, &e), 0);
+	assert_int_equal(lstat(link, &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_holds(file, "new");
+}
+
+/* A rename would leave a file where a device or a pipe was: for root, /dev/null. */
+static void what_is_no_file_is_written_to_directly(void **state)
+{
+	(void)state;
+	const char *pipe = scratch_path("pipe");
+	char got[8] = "";
+	struct error e = { 0 };
+	struct stat st;
+
+	assert_int_equal(mkfifo(pipe, 0600), 0);
+	int reader = open(pipe, O_RDONLY | O_NONBLOCK);
+	assert_int_equal(output_check(pipe, &e), 0);
+	assert_int_equal(file_write(pipe, "words", 5, &e), 0);
+	assert_int_equal(read(reader, got, sizeof got), 5);
+	assert_string_equal(got, "words");
+	close(reader);
+	assert_int_equal(stat(pipe, &st), 0);
+	assert_true(S_ISFIFO(st.st_mode));
+}
+
+static void what_was_printed_and_what_is_written_share_standard_output(void **state)
+{
+	(void)state;
+	const char *told = scratch_path("printed");
+	struct error e = { 0 };
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		if (!freopen(told, "w", stdout))
+			_exit(1);
+		printf("before ");
+		if (output_check("/dev/stdout", &e) || file_write("/dev/stdout", "file ", 5, &e))
+			_exit(2);
+		printf("after");
+		fflush(stdout);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_holds(told, "before file after");
+}
+
+static void a_directory_is_refused_before_work_is_done(void **state)
+{
+	(void)state;
+	struct output_file out;
+	struct error e = { 0 }, again = { 0 }, nowhere = { 0 };
+
+	assert_int_equal(output_check(scratch, &e), -EXIT_INTERNAL);
+	assert_non_null(strstr(e.text, "Is a directory"));
+	assert_int_equal(output_open(&out, scratch, &again), -EXIT_INTERNAL);
+	assert_int_equal(output_check(scratch_path("nowhere/file"), &nowhere), -EXIT_INTERNAL);
+	assert_non_null(strstr(nowhere.text, "nowhere/file: cannot be written: No such file"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_cut_file_is_named_with_the_byte_that_was_wanted),
 		cmocka_unit_test(other_bus_errors_stay_what_they_are),
+		cmocka_unit_test(a_link_keeps_its_place_and_its_file_is_replaced),
+		cmocka_unit_test(what_is_no_file_is_written_to_directly),
+		cmocka_unit_test(what_was_printed_and_what_is_written_share_standard_output),
+		cmocka_unit_test(a_directory_is_refused_before_work_is_done),
 	};
 
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

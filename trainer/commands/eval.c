@@ -7,6 +7,7 @@
 
 #include "commands/commands.h"
 #include "commands/network_options.h"
+#include "data/file.h"
 #include "data/label_mask.h"
 #include "learn/evaluate.h"
 
@@ -78,7 +79,9 @@ static int open_data(struct eval *v, struct error *e)
 	const char *directory = v->conf->data;
 	uint64_t mask_hash = 0;
 
-	if (dataset_open(&v->data, directory, split_words[v->conf->split], e) == 0 && dataset_has(directory, "train"))
+	if (v->conf->predictions && world_speaks(&v->world))
+		output_check(v->conf->predictions, e);
+	if (!e->code && dataset_open(&v->data, directory, split_words[v->conf->split], e) == 0 && dataset_has(directory, "train"))
 		dataset_open(&v->train, directory, "train", e);
 	if (!e->code)
 		mask_labels(v, &mask_hash, e);
@@ -168,14 +171,14 @@ static int judge(struct eval *v, struct error *e)
 	};
 
 	if (evaluate(&ev, &v->model, &conf, e) == 0 && world_speaks(&v->world)) {
+		if (v->conf->json)
+			print_json(v, &ev, &conf);
+		else
+			evaluation_print(&ev, &conf, stdout);
+		if (!v->conf->json && v->leaked < 0)
+			printf("patients are not compared with those of the training data: these weights come from other data\n");
 		if (v->conf->predictions)
 			write_predictions(v, &ev, e);
-		if (!e->code && v->conf->json)
-			print_json(v, &ev, &conf);
-		else if (!e->code)
-			evaluation_print(&ev, &conf, stdout);
-		if (!e->code && !v->conf->json && v->leaked < 0)
-			printf("patients are not compared with those of the training data: these weights come from other data\n");
 	}
 	evaluation_free(&ev);
 	return v->world.told ? -e->code : world_agree(&v->world, e);

@@ -99,15 +99,74 @@ int path_join(char path[FILE_PATH], struct error *e, const char *format, ...)
 	return 0;
 }
 
+static int is_standard_output(const struct stat *st)
+{
+	struct stat out;
+
+	return fstat(STDOUT_FILENO, &out) == 0 && out.st_dev == st->st_dev && out.st_ino == st->st_ino;
+}
+
+/* Says where the bytes go. A rename would put a file in a device's or a link's place. */
+static int output_place(struct output_file *out, const char *path, struct error *e)
+{
+	struct stat st;
+	char *real = NULL;
+
+	*out = (struct output_file){ .fd = -1 };
+	if (stat(path, &st)) {
+		st.st_mode = S_IFREG;
+	} else if (S_ISDIR(st.st_mode)) {
+		return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(EISDIR));
+	} else if (S_ISREG(st.st_mode) && !is_standard_output(&st)) {
+		real = realpath(path, NULL);
+	} else {
+		return path_join(out->path, e, "%s", path);
+	}
+	if (path_join(out->path, e, "%s", real ? real : path) == 0)
+		path_join(out->partial, e, "%s.partial", out->path);
+	free(real);
+	return -e->code;
+}
+
+static int open_partial(const struct output_file *out)
+{
+	return open(out->partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+}
+
+static int open_directly(const struct output_file *out)
+{
+	struct stat st;
+
+	if (stat(out->path, &st) || !is_standard_output(&st))
+		return open(out->path, O_WRONLY | O_CLOEXEC);
+	fflush(stdout); /* what was printed before comes before */
+	return fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+}
+
+int output_check(const char *path, struct error *e)
+{
+	struct output_file out;
+
+	if (output_place(&out, path, e))
+		return -e->code;
+	out.fd = *out.partial ? open_partial(&out) : -1;
+	if (*out.partial ? out.fd < 0 : access(out.path, W_OK))
+		return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(errno));
+	if (out.fd >= 0) {
+		close(out.fd);
+		unlink(out.partial);
+	}
+	return 0;
+}
+
 int output_open(struct output_file *out, const char *path, struct error *e)
 {
-	*out = (struct output_file){ .fd = -1 };
-	if (path_join(out->path, e, "%s", path) || path_join(out->partial, e, "%s.partial", path))
+	if (output_place(out, path, e))
 		return -e->code;
 	out->buffer = malloc(OUTPUT_BUFFER);
 	if (!out->buffer)
 		return fail(e, EXIT_INTERNAL, "%s: no memory", path);
-	out->fd = open(out->partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	out->fd = *out->partial ? open_partial(out) : open_directly(out);
 	if (out->fd < 0) {
 		int why = errno;
 		free(out->buffer);
@@ -181,14 +240,14 @@ int output_commit(struct output_file *out, struct error *e)
 {
 	int rc = output_flush(out, e);
 
-	if (!rc && fsync(out->fd))
+	if (!rc && *out->partial && fsync(out->fd))
 		rc = fail(e, EXIT_INTERNAL, "%s: cannot be brought to disk: %s", out->path, strerror(errno));
 	if (close(out->fd) && !rc)
 		rc = fail(e, EXIT_INTERNAL, "%s: closing failed: %s", out->path, strerror(errno));
 	out->fd = -1;
-	if (!rc && rename(out->partial, out->path))
+	if (!rc && *out->partial && rename(out->partial, out->path))
 		rc = fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", out->path, strerror(errno));
-	if (rc)
+	if (rc && *out->partial)
 		unlink(out->partial);
 	free(out->buffer);
 	out->buffer = NULL;
@@ -201,7 +260,8 @@ void output_discard(struct output_file *out)
 		return;
 	if (out->fd >= 0)
 		close(out->fd);
-	unlink(out->partial);
+	if (*out->partial)
+		unlink(out->partial);
 	free(out->buffer);
 	*out = (struct output_file){ .fd = -1 };
 }

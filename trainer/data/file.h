@@ -26,14 +26,19 @@ void file_unmap(struct mapped_file *file);
 /* The whole file in memory of its own, with a NUL behind it; to be freed. EXIT_DATA as file_map(). */
 int file_read(char **text, size_t *size, const char *path, struct error *e);
 
-/* A file being written: PATH.partial until output_commit() has synced it and renamed it to PATH. */
+/* A file being written: PATH.partial until output_commit() has synced it and renamed it to PATH. Where PATH is a link, the file
+ * behind it is replaced and the link stays. What is no file (a device, a pipe), and the file that is standard output, is written
+ * to directly. */
 struct output_file {
 	int fd;
-	char path[FILE_PATH], partial[FILE_PATH];
+	char path[FILE_PATH], partial[FILE_PATH]; /* partial "": written to directly */
 	uint8_t *buffer;
 	size_t filled;
 	uint64_t size; /* bytes written so far */
 };
+
+/* Whether a file can be made there, before work is done that would be lost. EXIT_INTERNAL as output_open(). */
+int output_check(const char *path, struct error *e);
 
 /* EXIT_INTERNAL for everything that goes wrong while writing: no permission, no space. */
 int output_open(struct output_file *out, const char *path, struct error *e);
