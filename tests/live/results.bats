@@ -143,3 +143,29 @@ refuses() { # CODE "WORDS" COMMAND…
 	[ -s shut/model.safetensors ]
 	[ "$(grep -vc '^{"event":' shut/log.jsonl)" -eq 0 ]
 }
+
+@test "maps of images with the same name do not take each other's place" {
+	mkdir -p a b
+	first=$(find tree/images -name '*.png' | sort | head -n 1)
+	cp "$first" a/frontal.png
+	cp "$(find tree/images -name '*.png' | sort | sed -n 2p)" b/frontal.png
+	cp "$first" b/1.2.840.10008.png
+	cp "$first" b/1.2.840.10009.PNG
+	refuses 64 "a/frontal.png b/frontal.png both" chexnet predict --weights run1/model.safetensors --threads 1 --maps names a/frontal.png "$first" b/frontal.png
+	[ ! -e names ]
+	run chexnet predict --weights run1/model.safetensors --threads 1 --maps names --finding Mass b/1.2.840.10008.png b/1.2.840.10009.PNG a/frontal.png a/frontal.png
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(ls names)" = $'1.2.840.10008.Mass.png\n1.2.840.10009.Mass.png\nfrontal.Mass.png' ]
+	refuses 64 "--finding=Mass --maps" chexnet predict --weights run1/model.safetensors --finding Mass a/frontal.png
+}
+
+@test "weights that make no number make no probability" {
+	cp run1/model.safetensors nan.safetensors
+	header=$(od -An -t u8 -N 8 nan.safetensors)
+	bias=$(head -c $((header + 8)) nan.safetensors | grep -ao '"classifier.bias":{[^}]*' | sed 's/.*"data_offsets":\[\([0-9]*\).*/\1/')
+	printf '\0\0\300\177' | dd of=nan.safetensors bs=1 seek=$((header + 8 + bias)) conv=notrunc status=none
+	refuses 70 ".png: the network's output is not a number" chexnet predict --weights nan.safetensors --threads 1 --json "$(find tree/images -name '*.png' | head -n 1)"
+	[[ $output == *'"error"'* ]]
+	[[ $output != *'"logits"'* ]]
+}

@@ -160,6 +160,19 @@ static void the_other_kinds_of_png(void **state)
 	expect(file, size, gray);
 }
 
+static void sixteen_bits_that_hold_twelve_are_refused(void **state)
+{
+	(void)state;
+	uint16_t deep[W * H];
+	size_t size;
+
+	for (int i = 0; i < W * H; i++)
+		deep[i] = (uint16_t)(i * 4095 / (W * H - 1));
+	uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_GRAYSCALE, 16, 0, deep, sizeof deep, &size);
+	expect_refusal(file, size, "none is brighter than a quarter of white");
+	free(file);
+}
+
 static void colour_and_transparency_are_refused(void **state)
 {
 	(void)state;
@@ -542,6 +555,7 @@ int main(void)
 		cmocka_unit_test(rows_of_mixed_filters_and_any_size),
 		cmocka_unit_test(our_own_pngs_gray_and_rgba),
 		cmocka_unit_test(the_other_kinds_of_png),
+		cmocka_unit_test(sixteen_bits_that_hold_twelve_are_refused),
 		cmocka_unit_test(colour_and_transparency_are_refused),
 		cmocka_unit_test(every_cut_and_every_flipped_byte_of_a_png_is_found),
 		cmocka_unit_test(a_png_bomb_costs_nothing),

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "commands/commands.h"
@@ -156,6 +157,54 @@ static void predictor_close(struct predictor *p)
 	boxes_free(&p->boxes);
 }
 
+/* ---- names ------------------------------------------------------------------------------------------- */
+
+static const char *file_name(const char *path)
+{
+	return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+}
+
+/* An image's name without .png or .jpg; dots within, as in a DICOM UID, stay. */
+struct stem {
+	const char *path, *name;
+	int length;
+};
+
+static struct stem stem_of(const char *path)
+{
+	const char *name = file_name(path), *dot = strrchr(name, '.');
+	int image = dot && dot > name && (strcasecmp(dot, ".png") == 0 || strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0);
+
+	return (struct stem){ .path = path, .name = name, .length = image ? (int)(dot - name) : (int)strlen(name) };
+}
+
+static int compare_stems(const void *a, const void *b)
+{
+	const struct stem *x = a, *y = b;
+	int shared = x->length < y->length ? x->length : y->length, order = strncmp(x->name, y->name, (size_t)shared);
+
+	return order ? order : x->length != y->length ? x->length - y->length : strcmp(x->path, y->path);
+}
+
+/* Maps are named for their images, so another image of the same name would take the first one's place. */
+static int check_names(const struct predict_conf *conf, int n, char **paths, struct error *e)
+{
+	struct stem *stems = malloc((size_t)n * sizeof *stems);
+
+	if (!stems)
+		return fail(e, EXIT_INTERNAL, "no memory for the names of %d images", n);
+	for (int i = 0; i < n; i++)
+		stems[i] = stem_of(paths[i]);
+	qsort(stems, (size_t)n, sizeof *stems, compare_stems);
+	for (int i = 1; i < n; i++)
+		if (stems[i].length == stems[i - 1].length && strncmp(stems[i].name, stems[i - 1].name, (size_t)stems[i].length) == 0 &&
+		    strcmp(stems[i].path, stems[i - 1].path) != 0)
+			fail(e, EXIT_USAGE, "%s and %s would both have the map %s/%.*s.FINDING.png: give them other names, or a --maps=DIR and a call each", stems[i - 1].path,
+			     stems[i].path, conf->maps, stems[i].length, stems[i].name);
+	free(stems);
+	return -e->code;
+}
+
 /* ---- images ------------------------------------------------------------------------------------------ */
 
 static int read_image(struct predictor *p, const char *path, uint8_t *pixels, int original[2], struct error *e)
@@ -179,11 +228,6 @@ static int read_image(struct predictor *p, const char *path, uint8_t *pixels, in
 static double probability(float logit)
 {
 	return 1 / (1 + exp(-(double)logit));
-}
-
-static const char *file_name(const char *path)
-{
-	return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
 }
 
 /* The map of a finding for the image in row `row` of the batch. map: [side][side], filled. */
@@ -223,7 +267,7 @@ static int play_pointing(struct predictor *p, int row, const char *path, const i
 static int write_map(struct predictor *p, int row, const char *path, const float *logits, struct shown *s, struct error *e)
 {
 	size_t pixels = (size_t)p->source_size * (size_t)p->source_size;
-	const char *name = file_name(path);
+	struct stem stem = stem_of(path);
 	float *map = malloc((size_t)p->side * (size_t)p->side * sizeof *map);
 	uint8_t *rgb = malloc(3 * pixels);
 
@@ -233,7 +277,7 @@ static int write_map(struct predictor *p, int row, const char *path, const float
 			s->finding = f;
 	if (!map || !rgb) {
 		fail(e, EXIT_INTERNAL, "no memory");
-	} else if (path_join(s->file, e, "%s/%.*s.%s.png", p->maps, (int)strcspn(name, "."), name, finding_names[s->finding]) == 0) {
+	} else if (path_join(s->file, e, "%s/%.*s.%s.png", p->maps, stem.length, stem.name, finding_names[s->finding]) == 0) {
 		struct cam cam = make_map(p, row, s->finding, map);
 
 		s->x = of_image(p, cam.peak_x);
@@ -288,6 +332,14 @@ static void print_rows(const char *path, const float *logits)
 		printf("  %-20s %.4f\n", finding_names[order[i]], probability(logits[order[i]]));
 }
 
+static int all_finite(const float *logits)
+{
+	for (int f = 0; f < FINDINGS; f++)
+		if (!isfinite(logits[f]))
+			return 0;
+	return 1;
+}
+
 /* Up to BATCH images; bad ones are told and leave a gap. Returns the worst exit code of an image, negative when the engine fails. */
 static int predict_some(struct predictor *p, int json, cJSON *list, int n, char **paths, struct error *e)
 {
@@ -298,12 +350,8 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 
 	for (int i = 0; i < n; i++) {
 		at[i] = good;
-		if (read_image(p, paths[i], p->pixels + (size_t)good * pixels, original[i], &bad[i]) == 0) {
+		if (read_image(p, paths[i], p->pixels + (size_t)good * pixels, original[i], &bad[i]) == 0)
 			good++;
-			continue;
-		}
-		fprintf(stderr, "chexnet predict: %s\n", bad[i].text);
-		worst = bad[i].code > worst ? bad[i].code : worst;
 	}
 	struct engine_batch batch = { .count = good, .pixels = p->pixels };
 
@@ -311,6 +359,12 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 		return fail(e, EXIT_INTERNAL, "%s", p->engine_error.text);
 	for (int i = 0; i < n; i++) {
 		struct shown shown = { 0 };
+
+		if (!bad[i].code && !all_finite(logits[at[i]]))
+			fail(&bad[i], EXIT_INTERNAL, "%s: the network's output is not a number", paths[i]);
+		if (bad[i].code)
+			fprintf(stderr, "chexnet predict: %s\n", bad[i].text);
+		worst = bad[i].code > worst ? bad[i].code : worst;
 
 		if (p->boxes.n && !bad[i].code && play_pointing(p, at[i], paths[i], original[i], e) < 0)
 			return -e->code;
@@ -357,6 +411,10 @@ static int run(int argc, char **argv)
 
 	if (rc == 0 && !conf.weights)
 		rc = fail(&e, EXIT_USAGE, "--weights=FILE is needed");
+	if (rc == 0 && conf.finding && !conf.maps)
+		rc = fail(&e, EXIT_USAGE, "--finding=%s says what --maps=DIR shows, which is not given", conf.finding);
+	if (rc == 0 && conf.maps)
+		rc = check_names(&conf, n, argv + 1, &e);
 	if (rc == 0)
 		rc = predict(&conf, n, argv + 1, &e);
 	else if (rc == 1)

@@ -22,9 +22,9 @@ struct decoder *decoder_new(void); /* NULL: no memory */
 void decoder_free(struct decoder *d);
 size_t decoder_memory(const struct decoder *d);
 
-/* Decodes a PNG or JPEG file. Gray, and colour whose channels are equal everywhere, become gray; 16 bits become the upper 8;
- * a palette is looked up; transparency and real colour are refused by name, as is everything that is truncated or corrupt
- * (a JPEG decoder's warnings are errors here). -EXIT_DATA: the reason alone is in *why. */
+/* Decodes a PNG or JPEG file. Gray, and colour whose channels are equal everywhere, become gray; 16 bits become the upper 8,
+ * and are refused where those are nearly unused; a palette is looked up; transparency and real colour are refused by name, as is
+ * everything that is truncated or corrupt (a JPEG decoder's warnings are errors here). -EXIT_DATA: the reason alone is in *why. */
 int decode_image(struct decoder *d, const uint8_t *file, size_t size, struct image *image, struct error *why);
 
 /* As decode_image(), to pixels [side][side], and without a copy where the decoder can write there. Another size is refused. */

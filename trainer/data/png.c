@@ -106,6 +106,19 @@ static int to_gray(const uint8_t *rgba, uint8_t *gray, size_t width, size_t heig
 	return 0;
 }
 
+/* A 16-bit file may hold a scanner's 10, 12 or 14 bits as they are, or 8: its upper bits are then a picture of almost nothing, and
+ * a network answers all the same. */
+static int check_range(const uint8_t *gray, size_t pixels, struct error *why)
+{
+	enum { QUARTER = 64 };
+
+	for (size_t i = 0; i < pixels; i++)
+		if (gray[i] >= QUARTER)
+			return 0;
+	return fail(why, EXIT_DATA, "PNG: 16 bits a pixel, and none is brighter than a quarter of white, as where 12 bits are stored unscaled: scale them to the "
+		    "full range first");
+}
+
 static int decode_general(struct decoder *d, const uint8_t *file, size_t size, const struct header *h, struct image *image, struct error *why)
 {
 	size_t width = h->width, height = h->height, bytes = 4 * width * height;
@@ -123,7 +136,7 @@ static int decode_general(struct decoder *d, const uint8_t *file, size_t size, c
 	spng_ctx_free(ctx);
 	if (rc)
 		return fail(why, EXIT_DATA, "PNG: %s", spng_strerror(rc));
-	if (to_gray(d->raw.data, d->gray.data, width, height, why))
+	if (to_gray(d->raw.data, d->gray.data, width, height, why) || (h->depth == 16 && check_range(d->gray.data, width * height, why)))
 		return -why->code;
 	*image = (struct image){ (int)width, (int)height, d->gray.data };
 	return 0;
