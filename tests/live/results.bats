@@ -169,3 +169,52 @@ refuses() { # CODE "WORDS" COMMAND…
 	[[ $output == *'"error"'* ]]
 	[[ $output != *'"logits"'* ]]
 }
+
+@test "images of another size than the training's are not scored through the wrong window" {
+	chexnet prepare nih tree larger --size 48 >/dev/null
+	refuses 65 "run1/model.safetensors 32 48 --size=32" chexnet eval --data larger --weights run1/model.safetensors
+	run chexnet train --data larger --weights run1/model.safetensors --steps 1 --batch 8 --resamples 0 --threads 1 --output tuned
+	[ "$status" -eq 0 ]
+	[[ $output == *"--image-size=48 would show as much of them as its 32 did"* ]]
+	chexnet eval --data larger --weights tuned/model.safetensors --threads 1 --resamples 0 >/dev/null
+}
+
+SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --batch 8 --resamples 0 --threads 1)
+
+@test "a training resumed into another directory ends with a model, whichever step was the best" {
+	chexnet train --data set "${SMALL[@]}" --steps 600 --eval-every 200 --learning-rate 1e-2 --output early >/dev/null
+	# what follows is no better: its rate takes the network apart
+	run chexnet train --data set "${SMALL[@]}" --steps 610 --eval-every 5 --learning-rate 3 --decay constant --resume early/checkpoint-00000600.safetensors --output late
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ -s late/model.safetensors ]
+	[[ $output == *"takes the weights of step "[246]"00, the best on the validation split"* ]]
+	cmp early/best.safetensors late/best.safetensors
+	mkdir alone
+	cp early/checkpoint-00000600.safetensors alone/
+	run chexnet train --data set "${SMALL[@]}" --steps 610 --eval-every 5 --learning-rate 3 --decay constant --resume alone/checkpoint-00000600.safetensors --output later
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ -s later/model.safetensors ]
+	[[ $output == *", the best so far, are gone: the best is looked for from here on"* ]]
+}
+
+@test "moments of one optimizer are not taken for another's" {
+	chexnet train --data set "${SMALL[@]}" --steps 2 --output adam >/dev/null
+	refuses 64 "adam/checkpoint-00000002.safetensors --optimizer=adam sgd --weights=" chexnet train --data set "${SMALL[@]}" --steps 4 --output adam --resume auto \
+		--optimizer sgd
+	chexnet train --data set "${SMALL[@]}" --steps 4 --output adam --resume auto >/dev/null
+}
+
+@test "an output directory that is not there yet is no problem, and a file is none" {
+	run chexnet doctor --threads 1 --output notyet
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"notyet can be written to from every rank"* ]]
+	[ ! -e notyet ]
+	run --separate-stderr chexnet doctor --threads 1 --output 1.csv
+	[ "$status" -eq 70 ]
+	[[ $stderr == *" 1.csv: cannot be written to: Not a directory" ]]
+	refuses 70 "1.csv: cannot be written to: Not a directory" chexnet train --data set "${SMALL[@]}" --steps 1 --output 1.csv
+	refuses 70 "no/way: cannot be made: No such file" chexnet train --data set "${SMALL[@]}" --steps 1 --output no/way
+}

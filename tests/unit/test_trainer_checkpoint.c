@@ -83,7 +83,7 @@ static void make_values(struct model_values *v, const struct net_plan *plan, int
 static const struct checkpoint_notes example = {
 	.seed = UINT64_C(18446744073709551615), .position = UINT64_C(9007199254740993), .step = 1234, .data_hash = UINT64_C(0xfedcba9876543210),
 	.global_batch = 64, .batch = 16, .bucket_bytes = 1 << 21, .source_size = 64, .leak = 1,
-	.split_policy = "official", .resize = "area", .precision = "fp32", .best_auroc = 0.81234567890123456, .best_step = 1200, .best_loss = 0.1625, .stale = 2, .rate_factor = 0.01, .loss_scale = 4096, .scale_good = 77, .skipped = 5,
+	.split_policy = "official", .resize = "area", .precision = "fp32", .optimizer = "sgd", .best_auroc = 0.81234567890123456, .best_step = 1200, .best_loss = 0.1625, .stale = 2, .rate_factor = 0.01, .loss_scale = 4096, .scale_good = 77, .skipped = 5,
 };
 
 static void everything_comes_back(void **state)
@@ -110,6 +110,7 @@ static void everything_comes_back(void **state)
 	assert_int_equal(notes.leak, 1);
 	assert_string_equal(notes.split_policy, "official");
 	assert_string_equal(notes.resize, "area");
+	assert_string_equal(notes.optimizer, "sgd");
 	assert_true(notes.best_auroc == example.best_auroc && notes.best_step == 1200);
 	assert_true(notes.best_loss == 0.1625 && notes.stale == 2 && notes.rate_factor == 0.01);
 	assert_true(notes.loss_scale == 4096 && notes.scale_good == 77 && notes.skipped == 5);

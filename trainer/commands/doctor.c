@@ -11,6 +11,7 @@
 #include "commands/commands.h"
 #include "commands/network_options.h"
 #include "data/dataset.h"
+#include "data/file.h"
 
 enum { PROBE_BATCH = 4, PROBE_SIZE = 32, REDUCTIONS = 5 };
 
@@ -243,8 +244,10 @@ static int check_data(struct doctor *d, struct error *e)
 
 static int check_output(struct doctor *d, struct error *e)
 {
-	if (access(d->conf->output, W_OK | X_OK))
-		fail(e, EXIT_INTERNAL, "%s cannot be written to on %s: %m", d->conf->output, hvd_host(d->world.hvd, d->world.at->rank));
+	struct error why = { 0 };
+
+	if (directory_check(d->conf->output, &why) < 0)
+		fail(e, EXIT_INTERNAL, "on %s %s", hvd_host(d->world.hvd, d->world.at->rank), why.text);
 	if (world_agree(&d->world, e) < 0)
 		return -e->code;
 	say(d, VERDICT_OK, "output", "%s can be written to from every rank", d->conf->output);

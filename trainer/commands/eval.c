@@ -104,6 +104,9 @@ static int find_network(struct eval *v, struct checkpoint **c, struct error *e)
 		return world_fail(&v->world, e);
 	if (v->network.classes != FINDINGS)
 		fail(e, EXIT_DATA, "%s has %d outputs, not the %d findings", v->conf->weights, v->network.classes, FINDINGS);
+	else if (v->notes.source_size && v->notes.source_size != dataset_image_size(v->data))
+		fail(e, EXIT_DATA, "%s was trained on images of %d pixels a side and these have %d, so it would see another part of them: chexnet prepare --size=%d",
+		     v->conf->weights, v->notes.source_size, dataset_image_size(v->data), v->notes.source_size);
 	else if (v->network.image_size > dataset_image_size(v->data))
 		fail(e, EXIT_DATA, "the network takes %d pixels a side, the prepared images have %d", v->network.image_size, dataset_image_size(v->data));
 	return world_agree(&v->world, e);

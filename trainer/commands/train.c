@@ -9,7 +9,7 @@
 #include "commands/commands.h"
 #include "commands/knobs.h"
 
-static const char *const optimizer_words[] = { "adam", "sgd", NULL };
+const char *const optimizer_choices[] = { "adam", "sgd", NULL };
 static const char *const scaling_words[] = { "none", "sqrt", "linear", NULL };
 static const char *const decay_words[] = { "constant", "cosine", "plateau", NULL };
 static const char *const pos_weight_words[] = { "none", "balanced", NULL };
@@ -44,7 +44,7 @@ const struct option train_options[] = {
 	OPTION(STRING, struct train_conf, preset, "preset", "NAME", NULL, "settings of a published training: chexnet2017, dell2019, zech2022; other options win"),
 	OPTION(REAL, struct train_conf, epochs, "epochs", "N", "10", "passes over the training split", .min = 1e-6, .max = 1e6),
 	OPTION(U64, struct train_conf, steps, "steps", "N", "0", "optimiser steps in all, resumed ones included; 0: as many as --epochs"),
-	OPTION(CHOICE, struct train_conf, optimizer, "optimizer", "NAME", "adam", "rule of the update", .choices = optimizer_words),
+	OPTION(CHOICE, struct train_conf, optimizer, "optimizer", "NAME", "adam", "rule of the update", .choices = optimizer_choices),
 	OPTION(REAL, struct train_conf, rate, "learning-rate", "RATE", "1e-4", "for a global batch up to --base-batch", .min = 0, .max = 100),
 	OPTION(CHOICE, struct train_conf, scaling, "scaling", "RULE", "sqrt", "how the rate grows with a larger global batch", .choices = scaling_words),
 	OPTION(INT, struct train_conf, base_batch, "base-batch", "N", "256", "global batch above which it grows", .min = 1, .max = 1 << 20),

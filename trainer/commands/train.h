@@ -30,6 +30,8 @@ struct train_conf {
 	int dynamic_loss_scale;
 };
 
+extern const char *const optimizer_choices[];
+
 enum { TRAIN_SLOTS = 4 }; /* micro-batches in the loader's ring */
 
 /* Seconds and images since some moment, on this rank. */

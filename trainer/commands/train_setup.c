@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "data/file.h"
 #include "data/label_mask.h"
 #include "data/memory.h"
 #include "data/window.h"
@@ -146,8 +147,8 @@ static int make_output(struct train *t, struct error *e)
 		strftime(t->output, sizeof t->output, "chexnet-%Y%m%d-%H%M%S", localtime_r(&seconds, &local));
 	if (mkdir(t->output, 0777) && errno != EEXIST)
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", t->output, strerror(errno));
-	if (access(t->output, W_OK | X_OK))
-		return fail(e, EXIT_INTERNAL, "%s: cannot be written to: %s", t->output, strerror(errno));
+	if (directory_check(t->output, e) < 0)
+		return -e->code;
 	int found = checkpoint_latest(latest, sizeof latest, t->output, e);
 
 	if (found > 0 && !t->conf->resume)
@@ -186,10 +187,50 @@ static int check_resumable(struct train *t, const struct checkpoint *c, const ch
 	if (notes->data_hash != dataset_hash(t->train))
 		return fail(e, EXIT_DATA, "%s was trained on other data (hash %016llx, here %016llx): --weights=%s starts anew from its weights", path,
 			    (unsigned long long)notes->data_hash, (unsigned long long)dataset_hash(t->train), path);
+	if (*notes->optimizer && strcmp(notes->optimizer, optimizer_choices[t->conf->optimizer]) != 0)
+		return fail(e, EXIT_USAGE, "%s was trained with --optimizer=%s, whose moments mean nothing to %s: --weights=%s starts anew from its weights", path,
+			    notes->optimizer, optimizer_choices[t->conf->optimizer], path);
 	if (notes->window && notes->window_layout != window_layout(t->train))
 		return fail(e, EXIT_DATA, "%s was trained in shuffle windows of %d files, and the same images lie in other files now, so the order cannot go on: "
 			    "prepare them with the --shards of then, or --weights=%s starts anew from its weights", path, notes->window, path);
 	return 0;
+}
+
+static int holds_step(const char *path, uint64_t step)
+{
+	struct checkpoint *c;
+	struct checkpoint_notes notes = { 0 };
+	struct error none = { 0 };
+
+	if (checkpoint_open(&c, path, NULL, &notes, &none) < 0)
+		return 0;
+	checkpoint_close(c);
+	return notes.step == step;
+}
+
+/* The best weights so far may be wanted in the end. They are in the output directory, or beside a checkpoint of another one, unless
+ * a validation after that checkpoint replaced them. */
+static int bring_best(struct train *t, const char *path, struct checkpoint_notes *notes, struct error *e)
+{
+	char best[4200], beside[4200], *text;
+	const char *slash = strrchr(path, '/');
+	size_t size;
+
+	snprintf(best, sizeof best, "%s/best.safetensors", t->output);
+	if (notes->best_step == 0 || holds_step(best, notes->best_step))
+		return 0;
+	snprintf(beside, sizeof beside, "%.*sbest.safetensors", slash ? (int)(slash + 1 - path) : 0, path);
+	if (!holds_step(beside, notes->best_step)) {
+		log_say(&t->log, "the weights of step %llu, the best so far, are gone: the best is looked for from here on", (unsigned long long)notes->best_step);
+		notes->best_step = 0;
+		notes->best_auroc = 0;
+		return 0;
+	}
+	if (file_read(&text, &size, beside, e) < 0)
+		return -e->code;
+	file_write(best, text, size, e);
+	free(text);
+	return e->code ? -e->code : 0;
 }
 
 /* On rank 0. *c stays open for the weights; NULL for a fresh start. */
@@ -209,11 +250,16 @@ static int find_start(struct train *t, struct start *s, struct checkpoint **c, s
 	s->from_file = 1;
 	s->network = network_of(&net);
 	if (s->resume)
-		return check_resumable(t, *c, path, &s->notes, e);
+		return check_resumable(t, *c, path, &s->notes, e) < 0 ? -e->code : bring_best(t, path, &s->notes, e);
 	s->network.classes = FINDINGS;
 	if (t->conf->network.image_size)
 		s->network.image_size = t->conf->network.image_size;
 	log_say(&t->log, "starts from the weights of %s", path);
+	int then = s->notes.source_size, here = dataset_image_size(t->train);
+
+	if (then && then != here && !t->conf->network.image_size)
+		log_say(&t->log, "its images had %d pixels a side and these have %d: --image-size=%d would show as much of them as its %d did", then, here,
+			s->network.image_size * here / then / 8 * 8, s->network.image_size);
 	return 0;
 }
 
@@ -335,6 +381,7 @@ static int share_start(struct train *t, struct start *s, struct error *e)
 	snprintf(t->at.split_policy, sizeof t->at.split_policy, "%s", dataset_split_policy(t->train));
 	snprintf(t->at.resize, sizeof t->at.resize, "%s", dataset_resize(t->train));
 	snprintf(t->at.precision, sizeof t->at.precision, "%s", precision_choices[conf->engine.precision]);
+	snprintf(t->at.optimizer, sizeof t->at.optimizer, "%s", optimizer_choices[conf->optimizer]);
 	if (!s->resume)
 		return 0;
 	t->at.seed = s->notes.seed;

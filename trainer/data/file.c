@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <libgen.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -295,6 +296,24 @@ int file_put(const char *path, const void *data, size_t size, struct error *e)
 int directory_make(const char *path, struct error *e)
 {
 	if (mkdir(path, 0777))
+		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", path, strerror(errno));
+	return 0;
+}
+
+int directory_check(const char *path, struct error *e)
+{
+	struct stat st;
+	char parent[FILE_PATH];
+
+	if (path_join(parent, e, "%s", path))
+		return -e->code;
+	if (stat(path, &st) == 0) {
+		errno = ENOTDIR;
+		if (!S_ISDIR(st.st_mode) || access(path, W_OK | X_OK))
+			return fail(e, EXIT_INTERNAL, "%s: cannot be written to: %s", path, strerror(errno));
+		return 0;
+	}
+	if (errno != ENOENT || access(dirname(parent), W_OK | X_OK))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", path, strerror(errno));
 	return 0;
 }

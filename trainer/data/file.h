@@ -63,6 +63,8 @@ int file_fetch(const char *path, uint64_t offset, uint64_t size, struct error *e
 int path_join(char path[FILE_PATH], struct error *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 int directory_make(const char *path, struct error *e);
+/* Whether files can be made in a directory, or where it is not there yet, whether it can be made. EXIT_INTERNAL. */
+int directory_check(const char *path, struct error *e);
 int directory_sync(const char *path, struct error *e);
 /* Everything written so far to the file system that holds path: for many small files. */
 int filesystem_sync(const char *path, struct error *e);

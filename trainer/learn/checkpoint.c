@@ -156,6 +156,7 @@ static void make_notes(struct notes *notes, const struct net_plan *plan, const s
 	add_note(notes, "global_batch", "%d", c->global_batch);
 	add_note(notes, "batch", "%d", c->batch);
 	add_note(notes, "bucket_bytes", "%d", c->bucket_bytes);
+	add_note(notes, "optimizer", "%s", c->optimizer);
 	add_note(notes, "loss_scale", "%.17g", c->loss_scale);
 	add_note(notes, "scale_good", "%" PRIu64, c->scale_good);
 	add_note(notes, "skipped", "%" PRIu64, c->skipped);
@@ -235,6 +236,7 @@ static void read_notes(const struct checkpoint *c, struct checkpoint_notes *note
 	copy_note(c, "split_policy", notes->split_policy, sizeof notes->split_policy);
 	copy_note(c, "resize", notes->resize, sizeof notes->resize);
 	copy_note(c, "precision", notes->precision, sizeof notes->precision);
+	copy_note(c, "optimizer", notes->optimizer, sizeof notes->optimizer);
 }
 
 static int dim(const struct checkpoint *c, const char *name, int d)

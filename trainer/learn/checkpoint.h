@@ -33,6 +33,7 @@ struct checkpoint_notes {
 	char split_policy[64];
 	char resize[32];               /* how the prepared images were made from the originals */
 	char precision[16];
+	char optimizer[8];             /* whose moments these are; "": not noted */
 	double loss_scale;             /* fp16's, of the next step; 0: not noted */
 	uint64_t scale_good, skipped;  /* steps without an overflow since it changed; steps skipped for one */
 	double best_auroc;             /* highest mean AUROC on the validation split so far; 0: not evaluated yet */
