@@ -49,6 +49,7 @@ check     header:cmocka.h             libcmocka-dev              libcmocka-devel
 check     command:bats                bats                       bats
 check     command:g++                 g++                        gcc-c++
 check     command:python3             python3                    python3
+check     header:zstd.h               libzstd-dev                libzstd-devel
 '
 
 say() { echo "deps: $*" >&2; }

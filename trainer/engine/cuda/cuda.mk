@@ -104,6 +104,29 @@ LEFT_OUT += "CUDA engine's cuDNN convolutions: no cudnn_graph.h in CUDA_HOME (cu
 endif
 endif
 
+# What nvcc made, carried out by a machine in software: the same objects with that machine linked instead of CUDA's runtime.
+HAVE_ZSTD   := $(if $(NVCC),$(call has_header,zstd.h))
+PTX_MACHINE := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter-out %/faults.cpp %/cudnn.cpp,$(wildcard tests/cuda/ptx/*.cpp)))
+$(BUILD)/obj/tests/cuda/ptx/%.o: tests/cuda/ptx/%.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(SHIM_FLAGS) -O3 -isystem $(CUDA_HOME)/include -c -o $@ $<
+$(BUILD)/obj/nvcc/tests/cuda/ptx/faults.o: CUDA_ARCHS = # only PTX
+$(BUILD)/tests/test_cuda_ptx_faults: $(BUILD)/obj/nvcc/tests/cuda/ptx/faults.o $(PTX_MACHINE)
+	@mkdir -p $(@D)
+	$(CXX) -o $@ $^ -lzstd
+$(BUILD)/tests/test_cuda_ptx_kernels: $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,$(KERNEL_CASES)) $(PTX_MACHINE)
+	@mkdir -p $(@D)
+	$(CXX) -o $@ $^ -lzstd
+$(BUILD)/tests/test_cuda_ptx_network: $(BUILD)/obj/gpu/engine.o $(BUILD)/obj/shim/tests/cuda/engine_shim.o $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,trainer/engine/cuda/engine_cuda.cpp trainer/engine/cuda/network.cpp) \
+                                      $(BUILD)/obj/tests/cuda/ptx/cudnn.o $(PTX_MACHINE) $(call objects,$(filter-out %/cuda_load.c,$(CUDA_SHIM_C)))
+	@mkdir -p $(@D)
+	$(CXX) -fopenmp -o $@ $^ -lzstd -lm -ldl
+ifeq ($(SAN)$(HAVE_ZSTD)$(HAVE_CUDNN),yy)
+TEST_BINS += $(addprefix $(BUILD)/tests/test_cuda_ptx_,faults kernels network)
+else ifneq ($(NVCC),)
+LEFT_OUT += "tests of nvcc's code: no sanitizers there, and they need zstd.h (Debian: libzstd-dev) and cuDNN's headers"
+endif
+
 # The engine: own kernels and cuDNN, with the few C files of the waist that it calls inside.
 CUDA_ENGINE_OBJ := $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,trainer/engine/cuda/engine_cuda.cpp trainer/engine/cuda/network.cpp) \
                    $(call objects,$(CUDA_C) trainer/error.c trainer/engine/layout.c)

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What nvcc's objects ask of CUDA's runtime, on the machine in software: linked instead of it. Work is done at once, in the order in which
+ * it is given (the shim has streams that differ), or kept in a graph while a stream is being captured. Calls that a GPU would refuse are
+ * refused. */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+#include <zstd.h>
+
+#include "ptx.h"
+
+struct CUstream_st {
+	bool captured = false; /* joined the capture that goes on */
+};
+struct CUevent_st {
+	bool captured = false;
+};
+struct CUgraph_st {
+	std::vector<std::function<void()>> steps;
+};
+struct CUgraphExec_st {
+	std::vector<std::function<void()>> steps;
+};
+
+namespace {
+
+struct function {
+	ptx::module *home;
+	std::string name;
+	size_t shared_most = 0; /* cudaFuncSetAttribute(); 0: the default */
+};
+
+std::map<const void *, function> &functions()
+{
+	static std::map<const void *, function> f;
+	return f;
+}
+
+CUgraph_st *capture;
+cudaStream_t origin; /* of the capture */
+cudaError_t last_error;
+
+cudaError_t result(cudaError_t code)
+{
+	if (code != cudaSuccess)
+		last_error = code;
+	return code;
+}
+
+[[noreturn]] void misuse(const char *call, const char *what)
+{
+	fprintf(stderr, "%s: %s\n", call, what);
+	abort();
+}
+
+void not_in_capture(const char *call)
+{
+	if (capture)
+		misuse(call, "while a stream is being captured");
+}
+
+cudaError_t enqueue(cudaStream_t stream, const std::function<void()> &what)
+{
+	if (capture && !stream)
+		misuse("a call on the default stream", "while a stream is being captured");
+	if (capture && stream->captured)
+		capture->steps.push_back(what);
+	else
+		what();
+	return cudaSuccess;
+}
+
+/* ---- a fat binary: entries of machine code and PTX, of which PTX is taken ---- */
+
+struct fat_wrapper {
+	int magic, version;
+	const uint8_t *data;
+	const void *more;
+};
+
+struct fat_header {
+	uint32_t magic;
+	uint16_t version, header_bytes;
+	uint64_t bytes;
+};
+
+struct fat_entry {
+	uint16_t kind, version; /* kind 1: PTX */
+	uint32_t header_bytes;
+	uint64_t bytes;
+	uint32_t compressed_bytes; /* 0: it is not compressed */
+};
+
+std::string text_of(const fat_entry &e, const uint8_t *data)
+{
+	if (!e.compressed_bytes)
+		return std::string((const char *)data, strnlen((const char *)data, e.bytes));
+	const unsigned long long size = ZSTD_getFrameContentSize(data, e.compressed_bytes);
+	if (size == ZSTD_CONTENTSIZE_ERROR || size == ZSTD_CONTENTSIZE_UNKNOWN)
+		misuse("PTX in an object", "compressed in a way that is not known (zstd is)");
+	std::string text(size, 0);
+	if (ZSTD_decompress(&text[0], size, data, e.compressed_bytes) != size)
+		misuse("PTX in an object", "damaged");
+	text.resize(strnlen(text.c_str(), size));
+	return text;
+}
+
+bool launch_refused(const ptx::kernel &k, const function &f, dim3 grid, dim3 block, size_t shared, const char **why)
+{
+	*why = nullptr;
+	if (block.x < 1 || block.x * block.y * block.z > k.threads_most || block.y != 1 || block.z != 1)
+		*why = "more threads than the kernel was compiled for";
+	else if (grid.x < 1 || grid.x > 0x7fffffff || grid.y != 1 || grid.z != 1)
+		*why = "a grid of no blocks, or of more dimensions than one";
+	else if (shared > (f.shared_most ? f.shared_most : ptx::machine.shared_default))
+		*why = "more shared memory than the function was allowed";
+	return *why;
+}
+
+}
+
+void ptx::enqueue(void *stream, const std::function<void()> &what)
+{
+	::enqueue((cudaStream_t)stream, what);
+}
+
+extern "C" {
+
+void **__cudaRegisterFatBinary(void *wrapper)
+{
+	const uint8_t *data = ((const fat_wrapper *)wrapper)->data;
+	fat_header h;
+	memcpy(&h, data, sizeof h);
+	const uint8_t *end = data + h.header_bytes + h.bytes;
+	for (const uint8_t *p = data + h.header_bytes; p < end;) {
+		fat_entry e;
+		memcpy(&e, p, sizeof e);
+		if (e.kind == 1)
+			return (void **)new ptx::module(text_of(e, p + e.header_bytes));
+		p += e.header_bytes + e.bytes;
+	}
+	misuse("an object", "without PTX");
+}
+
+void __cudaRegisterFatBinaryEnd(void **)
+{
+}
+
+void __cudaUnregisterFatBinary(void **)
+{
+}
+
+void __cudaRegisterFunction(void **handle, const char *host, char *, const char *name, int, uint3 *, uint3 *, dim3 *, dim3 *, int *)
+{
+	functions()[host] = { (ptx::module *)handle, name };
+}
+
+cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host)
+{
+	*kernel = (cudaKernel_t)(uintptr_t)host;
+	return cudaSuccess;
+}
+
+cudaError_t cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t stream)
+{
+	auto found = functions().find(host);
+	if (found == functions().end())
+		return result(cudaErrorInvalidDeviceFunction);
+	const ptx::kernel *k = found->second.home->find(found->second.name);
+	const char *why;
+	if (!k)
+		return result(cudaErrorInvalidDeviceFunction);
+	if (launch_refused(*k, found->second, grid, block, shared, &why)) {
+		fprintf(stderr, "%s: refused: %s (%u blocks, %u threads, %zu bytes)\n", k->name.c_str(), why, grid.x, block.x, shared);
+		return result(cudaErrorInvalidConfiguration);
+	}
+	std::vector<uint8_t> params((const uint8_t *)args[0], (const uint8_t *)args[0] + k->param_bytes); /* every kernel of ours takes one struct */
+	return enqueue(stream, [=] { ptx::run(*k, grid.x, block.x, shared, params.data()); });
+}
+
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t stream)
+{
+	return cudaLaunchKernel((const void *)kernel, grid, block, args, shared, stream);
+}
+
+static struct {
+	dim3 grid, block;
+	size_t shared;
+	void *stream;
+} configuration;
+
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, struct CUstream_st *stream)
+{
+	configuration = { grid, block, shared, stream };
+	return 0;
+}
+
+cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream)
+{
+	*grid = configuration.grid;
+	*block = configuration.block;
+	*shared = configuration.shared;
+	*(void **)stream = configuration.stream;
+	return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *host, enum cudaFuncAttribute attribute, int value)
+{
+	auto found = functions().find(host);
+	if (found == functions().end() || attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || (size_t)value > ptx::machine.shared_most)
+		return result(cudaErrorInvalidValue);
+	found->second.shared_most = (size_t)value;
+	return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+	return error == cudaErrorMemoryAllocation ? "out of memory" : error == cudaSuccess ? "no error" : "refused by the machine in software";
+}
+
+cudaError_t cudaGetLastError(void)
+{
+	const cudaError_t code = last_error;
+	last_error = cudaSuccess;
+	return code;
+}
+
+/* ---- memory ---- */
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+	not_in_capture("cudaMalloc");
+	*p = ptx::memory_allocate(bytes);
+	return result(*p ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFree(void *p)
+{
+	not_in_capture("cudaFree");
+	return result(!p || ptx::memory_free(p) ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMallocHost(void **p, size_t bytes)
+{
+	not_in_capture("cudaMallocHost");
+	*p = malloc(bytes);
+	return result(*p ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+	not_in_capture("cudaFreeHost");
+	free(p);
+	return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+	const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice, from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+	if (bytes && kind != cudaMemcpyDefault && (ptx::memory_is_device(to) != to_device || ptx::memory_is_device(from) != from_device))
+		misuse("cudaMemcpy", "memory is not where the kind of the copy says");
+	return enqueue(stream, [=] { ptx::memory_copy(to, from, bytes); });
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+	not_in_capture("cudaMemcpy");
+	return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+}
+
+cudaError_t cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t stream)
+{
+	if (bytes && !ptx::memory_is_device(p))
+		misuse("cudaMemset", "memory is not the device's");
+	return enqueue(stream, [=] {
+		memset(p, byte, bytes);
+		ptx::memory_written(p, bytes);
+	});
+}
+
+cudaError_t cudaMemset(void *p, int byte, size_t bytes)
+{
+	not_in_capture("cudaMemset");
+	return cudaMemsetAsync(p, byte, bytes, nullptr);
+}
+
+cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)
+{
+	*unused = *total = (size_t)4 << 30;
+	return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *p)
+{
+	memset(attributes, 0, sizeof *attributes);
+	attributes->type = ptx::memory_is_device(p) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+	return cudaSuccess;
+}
+
+/* ---- the device ---- */
+
+cudaError_t cudaGetDevice(int *device)
+{
+	*device = 0;
+	return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+	return result(device ? cudaErrorInvalidDevice : cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int)
+{
+	switch ((int)attribute) {
+	case cudaDevAttrMultiProcessorCount:
+		*value = (int)ptx::machine.sms;
+		return cudaSuccess;
+	case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+		*value = (int)ptx::machine.shared_most;
+		return cudaSuccess;
+	}
+	return result(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int)
+{
+	memset(properties, 0, sizeof *properties);
+	snprintf(properties->name, sizeof properties->name, "machine in software");
+	properties->major = 8; /* of the PTX */
+	properties->multiProcessorCount = (int)ptx::machine.sms;
+	return cudaSuccess;
+}
+
+/* ---- streams, events, graphs ---- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+	*stream = new CUstream_st;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+	delete stream;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+	if (capture && (!stream || stream->captured))
+		misuse("cudaStreamSynchronize", "while the stream is being captured");
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+	return cudaStreamSynchronize(stream);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+	*event = new CUevent_st;
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+	return cudaEventCreateWithFlags(event, 0);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+	delete event;
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+	event->captured = capture && stream && stream->captured;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+	if (capture && event->captured && stream)
+		stream->captured = true;
+	else if (capture && stream && stream->captured && !event->captured)
+		misuse("cudaStreamWaitEvent", "a captured stream waits for an event from outside the capture");
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+	if (event->captured)
+		misuse("cudaEventSynchronize", "the event was recorded in a capture");
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+	return cudaEventSynchronize(event);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t)
+{
+	*ms = 1; /* there is no time here */
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode)
+{
+	if (capture || !stream)
+		misuse("cudaStreamBeginCapture", "a second capture, or the default stream");
+	capture = new CUgraph_st;
+	origin = stream;
+	stream->captured = true;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+	if (!capture || stream != origin)
+		misuse("cudaStreamEndCapture", "of a stream whose capture did not begin");
+	stream->captured = false;
+	*graph = capture;
+	capture = nullptr;
+	return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+	*exec = new CUgraphExec_st{ graph->steps };
+	return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+	delete graph;
+	return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+	delete exec;
+	return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+	return enqueue(stream, [exec] {
+		for (const auto &step : exec->steps)
+			step();
+	});
+}
+
+}

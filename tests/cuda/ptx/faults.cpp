@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The machine in software sees what it is there to see: kernels with one fault each, and one without. */
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "device.h"
+
+struct work {
+	float *data; /* [256] */
+	float *other;
+	int which;
+};
+
+enum { THREADS_A_BLOCK = 64, NUMBERS = 256 };
+
+/* Each warp's values through shared memory to the other warp, and back to memory. */
+template <bool barrier> KERNEL THREADS(THREADS_A_BLOCK, 1) exchange_kernel(const work p)
+{
+	float *shared = (float *)shared_memory();
+	shared[threadIdx.x] = 0;
+	sync_block();
+	shared[threadIdx.x] = p.data[threadIdx.x];
+	if (barrier)
+		sync_block();
+	p.other[threadIdx.x] = shared[threadIdx.x ^ 32];
+}
+
+/* A barrier is there, and the next round writes before all have read. */
+KERNEL THREADS(THREADS_A_BLOCK, 1) overwrite_kernel(const work p)
+{
+	float *shared = (float *)shared_memory();
+	SERIAL for (int round = 0; round < 2; round++) {
+		shared[threadIdx.x] = p.data[threadIdx.x + 64 * round];
+		sync_block();
+		p.other[threadIdx.x + 64 * round] = shared[threadIdx.x ^ 32];
+	}
+}
+
+/* Two tiles on their way, the first is used. */
+template <int left> KERNEL THREADS(THREADS_A_BLOCK, 1) copies_kernel(const work p)
+{
+	float *shared = (float *)shared_memory();
+	for (int tile = 0; tile < 2; tile++) {
+		if (threadIdx.x < 16)
+			copy_async(shared + 64 * tile + 4 * threadIdx.x, p.data + 64 * tile + 4 * threadIdx.x, true);
+		copies_commit();
+	}
+	copies_wait<left>();
+	sync_block();
+	p.other[threadIdx.x] = shared[threadIdx.x];
+	copies_wait<0>();
+}
+
+KERNEL THREADS(THREADS_A_BLOCK, 1) between_blocks_kernel(const work p)
+{
+	p.other[(blockIdx.x * THREADS_A_BLOCK + threadIdx.x) % 96] = (float)blockIdx.x;
+}
+
+KERNEL THREADS(THREADS_A_BLOCK, 1) beyond_kernel(const work p)
+{
+	p.other[threadIdx.x + NUMBERS - THREADS_A_BLOCK + 1] = 1;
+}
+
+KERNEL THREADS(THREADS_A_BLOCK, 1) beyond_shared_kernel(const work p)
+{
+	float *shared = (float *)shared_memory();
+	shared[threadIdx.x + 1] = p.data[threadIdx.x];
+}
+
+KERNEL THREADS(THREADS_A_BLOCK, 1) unwritten_kernel(const work p)
+{
+	p.data[threadIdx.x] = p.other[threadIdx.x];
+}
+
+KERNEL THREADS(THREADS_A_BLOCK, 1) unwritten_shared_kernel(const work p)
+{
+	p.other[threadIdx.x] = ((float *)shared_memory())[threadIdx.x];
+}
+
+KERNEL THREADS(THREADS_A_BLOCK, 1) misaligned_kernel(const work p)
+{
+	*(float4 *)(p.other + 4 * threadIdx.x % 64) = *(const float4 *)(p.data + p.which);
+}
+
+KERNEL THREADS(THREADS_A_BLOCK, 1) lone_shuffle_kernel(const work p)
+{
+	float x = p.data[threadIdx.x];
+	if (x > p.data[3])
+		x = shuffle_xor(x, 1);
+	p.other[threadIdx.x] = x;
+}
+
+KERNEL THREADS(THREADS_A_BLOCK, 1) lone_barrier_kernel(const work p)
+{
+	if (p.data[threadIdx.x] > p.data[3])
+		sync_block();
+	p.other[threadIdx.x] = 1;
+}
+
+static work numbers()
+{
+	work p = {};
+	float values[NUMBERS];
+	for (int i = 0; i < NUMBERS; i++)
+		values[i] = (float)i;
+	if (device_alloc((void **)&p.data, sizeof values) || device_alloc((void **)&p.other, sizeof values) || device_upload(p.data, values, sizeof values, nullptr))
+		abort();
+	return p;
+}
+
+static void run(void (*kernel)(work), unsigned blocks = 1, unsigned threads = THREADS_A_BLOCK, size_t shared = 4 * THREADS_A_BLOCK, int which = 0)
+{
+	work p = numbers();
+	p.which = which;
+	if (launch(kernel, blocks, threads, shared, nullptr, p))
+		abort();
+}
+
+static void run_good()
+{
+	work p = numbers();
+	float got[THREADS_A_BLOCK];
+	if (launch(exchange_kernel<true>, 1, THREADS_A_BLOCK, 4 * THREADS_A_BLOCK, nullptr, p) || device_download(got, p.other, sizeof got, nullptr))
+		abort();
+	for (int i = 0; i < THREADS_A_BLOCK; i++)
+		if (got[i] != (float)(i ^ 32))
+			abort();
+	if (launch(copies_kernel<1>, 1, THREADS_A_BLOCK, 512, nullptr, numbers()))
+		abort();
+}
+
+static void without_permission()
+{
+	work p = numbers();
+	void *list[] = { &p };
+	if (cudaLaunchKernel((const void *)exchange_kernel<true>, dim3(1), dim3(THREADS_A_BLOCK), list, 60000, nullptr))
+		abort();
+}
+
+static void capture(void (*what)(cudaStream_t))
+{
+	cudaStream_t stream;
+	if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) || cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal))
+		abort();
+	what(stream);
+}
+
+static const struct fault {
+	const char *claim, *told; /* NULL: nothing, it is right */
+	void (*run)();
+} faults[] = {
+	{ "what is right runs, and its numbers are right", NULL, run_good },
+	{ "a barrier that is missing", "race: ", [] { run(exchange_kernel<false>); } },
+	{ "memory that is written again too early", "race: ", [] { run(overwrite_kernel, 1, THREADS_A_BLOCK); } },
+	{ "a copy that is not waited for", "where a copy is on its way", [] { run(copies_kernel<2>, 1, THREADS_A_BLOCK, 512); } },
+	{ "blocks that write the same place", "race: writes what another block wrote", [] { run(between_blocks_kernel, 2); } },
+	{ "a write beyond the end", "write of 4 bytes at", [] { run(beyond_kernel); } },
+	{ "a write beyond the block's shared memory", "write of 4 bytes of shared memory at 256; the block has 256", [] { run(beyond_shared_kernel); } },
+	{ "a read of what nobody wrote", "read of a byte that nobody wrote", [] { run(unwritten_kernel); } },
+	{ "a read of shared memory that nobody wrote", "of shared memory, that nobody wrote", [] { run(unwritten_shared_kernel); } },
+	{ "an address that is no multiple of 16", "not a multiple", [] { run(misaligned_kernel, 1, THREADS_A_BLOCK, 256, 1); } },
+	{ "a shuffle by some lanes", "not all lanes of the warp", [] { run(lone_shuffle_kernel); } },
+	{ "a barrier for some threads", "not all threads of the warp", [] { run(lone_barrier_kernel); } },
+	{ "a block of more threads than the kernel is for", "more threads than the kernel was compiled for", [] { run(exchange_kernel<true>, 1, 96, 400); } },
+	{ "much shared memory without permission", "more shared memory than the function was allowed", without_permission },
+	{ "an allocation in a capture", "cudaMalloc: while a stream is being captured", [] { capture([](cudaStream_t) { numbers(); }); } },
+	{ "a wait in a capture", "cudaStreamSynchronize: while the stream is being captured", [] { capture([](cudaStream_t s) { device_wait(s); }); } },
+};
+
+/* What it writes to standard error; *status: as waitpid() gives it. */
+static std::string told_by(void (*run)(), int *status)
+{
+	int ends[2];
+	std::string text;
+	char buffer[512];
+	if (pipe(ends))
+		abort();
+	fflush(stdout);
+	const pid_t child = fork();
+	if (child == 0) {
+		dup2(ends[1], STDERR_FILENO);
+		alarm(60);
+		run();
+		_exit(0);
+	}
+	close(ends[1]);
+	for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;)
+		text.append(buffer, (size_t)n);
+	close(ends[0]);
+	waitpid(child, status, 0);
+	return text;
+}
+
+int main()
+{
+	int number = 0, failed = 0;
+	printf("1..%zu\n", sizeof faults / sizeof faults[0]);
+	for (const fault &f : faults) {
+		int status;
+		const std::string text = told_by(f.run, &status);
+		const bool right = f.told ? WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && text.find(f.told) != std::string::npos : status == 0;
+		printf("%sok %d - %s\n", right ? "" : "not ", ++number, f.claim);
+		for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+			printf("# %s\n", text.substr(at, text.find('\n', at) - at).c_str());
+		failed |= !right;
+	}
+	return failed;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What is known of every byte of the device's memory, and of a block's shared memory. */
+#ifndef TESTS_PTX_MEMORY_H
+#define TESTS_PTX_MEMORY_H
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ptx {
+
+/* Who touches memory, and when: a step begins with the block and with each of its barriers. */
+struct moment {
+	uint32_t launch, block;
+	uint16_t thread, step;
+};
+
+/* NULL, or what is wrong; `p` is not touched then. The text stays until the next call. */
+const char *memory_may_read(const void *p, size_t bytes, const moment &now, bool is_volatile);
+const char *memory_may_write(void *p, const void *data, size_t bytes, const moment &now, bool is_volatile);
+
+/* A block's shared memory. */
+void shared_begin(size_t bytes);
+uint8_t *shared_bytes();
+const char *shared_may_read(uint64_t address, size_t bytes, const moment &now);
+const char *shared_may_write(uint64_t address, size_t bytes, const moment &now);
+/* An asynchronous copy is on its way there: nobody may touch these bytes until it has landed, which is a write of `now`. */
+const char *shared_copy_begins(uint64_t address, size_t bytes, const moment &now);
+void shared_copy_lands(uint64_t address, const void *from, size_t bytes, const moment &now);
+
+}
+
+#endif
