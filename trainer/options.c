@@ -239,6 +239,9 @@ static int check_operands(const struct command *command, int n, char **argv, str
 			    command->name, command->operands ? " " : "", command->operands ? command->operands : "");
 	if (n < command->min_operands)
 		return fail(e, EXIT_USAGE, "something is missing; usage: chexnet %s [--OPTION…] %s", command->name, command->operands);
+	for (int i = 1; i <= n; i++)
+		if (!*argv[i])
+			return fail(e, EXIT_USAGE, "an empty word, as from a variable that is not set; usage: chexnet %s [--OPTION…] %s", command->name, command->operands);
 	return 0;
 }
 

@@ -218,3 +218,51 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	refuses 70 "1.csv: cannot be written to: Not a directory" chexnet train --data set "${SMALL[@]}" --steps 1 --output 1.csv
 	refuses 70 "no/way: cannot be made: No such file" chexnet train --data set "${SMALL[@]}" --steps 1 --output no/way
 }
+
+@test "nothing that is read is written over, and no model's predictions by an ensemble" {
+	cp 1.csv kept.csv
+	cp 1.csv third.csv
+	ln -sf 1.csv link.csv
+	refuses 64 "1.csv itself" chexnet ensemble 1.csv 1.csv 2.csv
+	refuses 64 "link.csv 1.csv" chexnet ensemble link.csv 1.csv 2.csv
+	refuses 64 "1.csv itself" chexnet ensemble spare.csv 1.csv 2.csv --spread 1.csv
+	refuses 64 "spare.csv itself" chexnet ensemble spare.csv 1.csv 2.csv --spread spare.csv
+	# OUT forgotten
+	refuses 64 "third.csv OUT comes first" chexnet ensemble third.csv 1.csv 2.csv
+	refuses 64 "1.csv itself" chexnet report --predictions 1.csv --out 1.csv
+	refuses 64 "1.csv itself" chexnet report --predictions 2.csv --compare 1.csv --json 1.csv
+	refuses 64 "spare.html itself" chexnet report --predictions 1.csv --out spare.html --json spare.html
+	refuses 64 "model.safetensors itself" chexnet eval --data set --weights run1/model.safetensors --predictions run1/model.safetensors
+	[ ! -e spare.csv ] && [ ! -e spare.html ]
+	cmp kept.csv 1.csv
+	cmp kept.csv third.csv
+	# an earlier ensemble's file is its own to replace
+	chexnet ensemble again.csv 1.csv 2.csv >/dev/null
+	chexnet ensemble again.csv 2.csv 1.csv >/dev/null
+}
+
+@test "no nan is shown, and a split without images is no result" {
+	chexnet synth --out none-tree --images 60 --size 32 --prevalence-scale 0 --label-noise 0 >none.out
+	chexnet prepare nih none-tree none --size 32 >>none.out
+	chexnet train --data none "${SMALL[@]}" --steps 2 --output none-run >>none.out
+	chexnet eval --data none --weights none-run/model.safetensors --threads 1 --predictions none.csv >>none.out
+	chexnet synth --check none >>none.out
+	chexnet report --predictions none.csv --log none-run/log.jsonl --out none.html --json none.json >>none.out
+	cat none.out
+	run grep -wi nan none.out none.html none.json none-run/log.jsonl
+	[ "$status" -eq 1 ]
+	grep -q 'mean AUROC n/a (0 of 14 findings)' none.out
+	: >none-tree/test_list.txt
+	chexnet prepare nih none-tree untested --size 32 >/dev/null 2>&1
+	refuses 65 "untested: no image is in its test split" chexnet eval --data untested --weights run1/model.safetensors
+}
+
+@test "an option that would do nothing is refused" {
+	refuses 64 "--growth --model=densenet121 --model=densenet" chexnet train --growth 8 --output idle
+	refuses 64 "--blocks --model=resnet50 densenet or resnet" chexnet bench --model resnet50 --blocks 1,1
+	refuses 64 "--growth --model=resnet" chexnet bench --model resnet --growth 8
+	refuses 64 "--ablate --json" chexnet bench --ablate --json
+	refuses 64 "empty word" chexnet prepare nih tree ""
+	[ ! -e idle ]
+	chexnet bench --intervals --json | grep -q '^{"findings":14,.*"mean":{"auroc":0\.[0-9]*,"low":0\.[0-9]*,"high":0\.[0-9]*}}$'
+}

@@ -265,7 +265,11 @@ static int time_intervals(const struct bench_conf *conf)
 		seconds[i] = now() - begin;
 	}
 	bench_sort(seconds, RUNS);
-	if (rc == 0)
+	if (rc == 0 && conf->json)
+		printf("{\"findings\":%d,\"images\":%d,\"patients\":%d,\"resamples\":%d,\"seconds\":%.17g,\"threads\":%d,"
+		       "\"mean\":{\"auroc\":%.17g,\"low\":%.17g,\"high\":%.17g}}\n", FINDINGS, IMAGES, PATIENTS, RESAMPLES, seconds[RUNS / 2], omp_get_max_threads(),
+		       table.mean.value, table.mean.low, table.mean.high);
+	else if (rc == 0)
 		printf("intervals: %d findings x %d images of %d patients x %d resamples in %.3f s (median of %d; %d threads); mean AUROC %.4f, %.4f to %.4f\n", FINDINGS,
 		       IMAGES, PATIENTS, RESAMPLES, seconds[RUNS / 2], RUNS, omp_get_max_threads(), table.mean.value, table.mean.low, table.mean.high);
 	else
@@ -291,6 +295,10 @@ static int run(int argc, char **argv)
 		rc = fail(&e, EXIT_USAGE, "--source-size=%d is smaller than --image-size=%d", conf.source_size, conf.network.image_size);
 	if (rc == 0 && conf.scaling + conf.ablate + conf.plan > 1)
 		rc = fail(&e, EXIT_USAGE, "--scaling, --ablate and --plan: one at a time");
+	if (rc == 0 && conf.ablate && conf.json)
+		rc = fail(&e, EXIT_USAGE, "--ablate prints a table, without --json");
+	if (rc == 0)
+		rc = check_network_options(&conf.network, &e);
 	if (rc == 0 && (conf.scaling || conf.plan) && conf.data && conf.source_size)
 		rc = fail(&e, EXIT_USAGE, "--source-size=%d: the images of --data are as large as they were prepared", conf.source_size);
 	if (rc == 0 && conf.gpu && !conf.plan)

@@ -109,6 +109,23 @@ static int write_spread(const char *path, const struct predictions *out, const s
 	return rc;
 }
 
+/* The word OUT is easily forgotten, and the first member would be lost. */
+static int check_outputs(const struct ensemble_conf *conf, const struct members *m, char **argv, struct error *e)
+{
+	struct predictions old = { 0 };
+	struct error none = { 0 };
+
+	output_spares(conf->spread, argv[1], e);
+	for (int k = 0; !e->code && k < m->n; k++) {
+		output_spares(argv[1], argv[2 + k], e);
+		output_spares(conf->spread, argv[2 + k], e);
+	}
+	if (!e->code && predictions_read(&old, argv[1], &none) == 0 && strncmp(old.about.command, "chexnet ensemble", 16) != 0)
+		fail(e, EXIT_USAGE, "%s: holds a model's predictions and would be replaced: OUT comes first, then each FILE", argv[1]);
+	predictions_free(&old);
+	return -e->code;
+}
+
 static int make(const struct ensemble_conf *conf, struct members *m, char **argv, struct error *e)
 {
 	struct predictions out = { 0 };
@@ -148,7 +165,7 @@ static int run(int argc, char **argv)
 		fail(&e, EXIT_INTERNAL, "no memory");
 	for (int k = 0; !e.code && k < operands - 1; k++, m->n++)
 		predictions_read(&m->p[k], argv[2 + k], &e);
-	if (!e.code)
+	if (!e.code && check_outputs(&conf, m, argv, &e) == 0)
 		make(&conf, m, argv, &e);
 	for (int k = 0; m && k < m->n; k++)
 		predictions_free(&m->p[k]);

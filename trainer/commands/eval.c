@@ -79,10 +79,12 @@ static int open_data(struct eval *v, struct error *e)
 	const char *directory = v->conf->data;
 	uint64_t mask_hash = 0;
 
-	if (v->conf->predictions && world_speaks(&v->world))
+	if (v->conf->predictions && world_speaks(&v->world) && output_spares(v->conf->predictions, v->conf->weights, e) == 0)
 		output_check(v->conf->predictions, e);
 	if (!e->code && dataset_open(&v->data, directory, split_words[v->conf->split], e) == 0 && dataset_has(directory, "train"))
 		dataset_open(&v->train, directory, "train", e);
+	if (!e->code && dataset_count(v->data) == 0)
+		fail(e, EXIT_DATA, "%s: no image is in its %s split", directory ? directory : "the built-in X-rays", split_words[v->conf->split]);
 	if (!e->code)
 		mask_labels(v, &mask_hash, e);
 	if (world_agree(&v->world, e) < 0)

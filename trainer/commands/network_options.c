@@ -9,6 +9,20 @@
 const char *const engine_choices[] = { "auto", "cpu", "reference", "cuda", NULL };
 const char *const precision_choices[] = { "fp32", "tf32", "bf16", "fp16", "fp64", NULL };
 
+int check_network_options(const struct network_options *o, struct error *e)
+{
+	static const struct option_ints standard = { .n = 4, .value = { 6, 12, 24, 16 } };
+	int densenet = strcmp(o->model, "densenet") == 0, resnet = strcmp(o->model, "resnet") == 0;
+	const char *idle = o->growth != 32 && !densenet                                       ? "growth"
+			 : o->init_channels && !densenet && !resnet                           ? "init-channels"
+			 : memcmp(&o->blocks, &standard, sizeof standard) && !densenet && !resnet ? "blocks"
+													    : NULL;
+
+	if (!idle)
+		return 0;
+	return fail(e, EXIT_USAGE, "--%s changes nothing in --model=%s: it is for --model=densenet%s", idle, o->model, strcmp(idle, "growth") ? " or resnet" : "");
+}
+
 struct network network_from_options(const struct network_options *o)
 {
 	struct network n = { .image_size = o->image_size, .classes = FINDINGS };

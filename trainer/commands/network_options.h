@@ -36,6 +36,9 @@ extern const char *const engine_choices[], *const precision_choices[];
 	OPTION(INT, config, field.threads, "threads", "N", "0", "CPU threads for computing; 0: HVD_THREADS or this rank's share of its CPUs", \
 	       .min = 0, .max = 1024)
 
+/* EXIT_USAGE where numbers are given for a network whose name fixes them. */
+int check_network_options(const struct network_options *o, struct error *e);
+
 /* The network that the options describe, for FINDINGS outputs. */
 struct network network_from_options(const struct network_options *o);
 

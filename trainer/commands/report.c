@@ -97,6 +97,18 @@ static int read_pictures(struct pictures *p, const char *directory, struct error
 	return e->code ? -e->code : 0;
 }
 
+static int check_outputs(const struct report_conf *conf, struct error *e)
+{
+	const char *const read[] = { conf->predictions, conf->compare, conf->log };
+
+	output_spares(conf->json, conf->out, e);
+	for (size_t i = 0; i < sizeof read / sizeof read[0]; i++) {
+		output_spares(conf->out, read[i], e);
+		output_spares(conf->json, read[i], e);
+	}
+	return -e->code;
+}
+
 static int read_sources(struct sources *s, const struct report_conf *conf, struct error *e)
 {
 	if (conf->predictions && predictions_read(&s->predictions, conf->predictions, e))
@@ -264,7 +276,7 @@ static int check(const struct report_conf *conf, struct error *e)
 		return fail(e, EXIT_USAGE, "--predictions=FILE is needed: chexnet eval --predictions writes it");
 	if (!conf->predictions && !conf->log)
 		return fail(e, EXIT_USAGE, "--predictions=FILE or --log=FILE is needed");
-	return 0;
+	return check_outputs(conf, e);
 }
 
 static int run(int argc, char **argv)

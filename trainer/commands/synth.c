@@ -59,7 +59,10 @@ static void print_tree(const struct conf *conf, const struct synth_report *r)
 		else
 			printf("%.3f (standard error %.3f)\n", r->oracle[f], r->se[f]);
 	}
-	printf("  mean oracle AUROC %.3f\n", r->oracle_mean);
+	if (isnan(r->oracle_mean))
+		printf("  mean oracle AUROC n/a: the test list has no finding with and without\n");
+	else
+		printf("  mean oracle AUROC %.3f\n", r->oracle_mean);
 	if (r->leaked)
 		printf("  %zu patients are on both lists, as asked: training will refuse this\n", r->leaked);
 }
@@ -107,7 +110,10 @@ static int check_thumbnails(const char *check, struct error *e)
 				isnan(oracle[f]) ? printf("%10s", "n/a") : printf("%10.3f", oracle[f]);
 			printf("\n");
 		}
-		printf("mean thumbnail AUROC %.3f (of %d findings)\n", fit.mean, fit.counted);
+		if (fit.counted)
+			printf("mean thumbnail AUROC %.3f (of %d findings)\n", fit.mean, fit.counted);
+		else
+			printf("mean thumbnail AUROC n/a: the test split has no finding with and without\n");
 	}
 	dataset_close(train);
 	dataset_close(test);

@@ -131,6 +131,8 @@ int train_read_options(const struct command *c, int argc, char **argv, struct tr
 	char **words = train_presets(&argc, argv, e);
 	int rc = words ? options_parse(c, argc, words, conf, NULL, e) : -e->code;
 
+	if (rc == 0)
+		rc = check_network_options(&conf->network, e);
 	free(words);
 	return rc;
 }

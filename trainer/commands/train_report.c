@@ -181,11 +181,13 @@ void tell_progress(struct train *t)
 void tell_validation(struct train *t, const struct evaluation *ev)
 {
 	const struct interval *mean = &ev->table.mean;
-	char interval[64] = "";
+	char interval[64] = "", value[16] = "n/a";
 
 	if (mean->low < mean->high)
 		snprintf(interval, sizeof interval, "95 %% interval %.3f to %.3f, ", mean->low, mean->high);
-	log_say(&t->log, "validation after step %" PRIu64 ": mean AUROC %.4f (%s%d of %d findings), loss %.4f%s", t->at.step, mean->value, interval,
+	if (ev->table.counted)
+		snprintf(value, sizeof value, "%.4f", mean->value);
+	log_say(&t->log, "validation after step %" PRIu64 ": mean AUROC %s (%s%d of %d findings), loss %.4f%s", t->at.step, value, interval,
 		ev->table.counted, FINDINGS, ev->loss, t->at.leak ? ", LEAK" : "");
 }
 

@@ -160,6 +160,17 @@ int output_check(const char *path, struct error *e)
 	return 0;
 }
 
+int output_spares(const char *path, const char *other, struct error *e)
+{
+	struct stat a, b;
+
+	if (!path || !other)
+		return 0;
+	int same = stat(path, &a) || stat(other, &b) ? strcmp(path, other) == 0 : S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+
+	return same ? fail(e, EXIT_USAGE, "%s: would be written over %s: choose another name", path, strcmp(path, other) ? other : "itself") : 0;
+}
+
 int output_open(struct output_file *out, const char *path, struct error *e)
 {
 	if (output_place(out, path, e))

@@ -40,6 +40,9 @@ struct output_file {
 /* Whether a file can be made there, before work is done that would be lost. EXIT_INTERNAL as output_open(). */
 int output_check(const char *path, struct error *e);
 
+/* EXIT_USAGE where the file to be written is `other`, which is read or written too; either may be NULL. */
+int output_spares(const char *path, const char *other, struct error *e);
+
 /* EXIT_INTERNAL for everything that goes wrong while writing: no permission, no space. */
 int output_open(struct output_file *out, const char *path, struct error *e);
 int output_write(struct output_file *out, const void *data, size_t size, struct error *e);
