@@ -305,7 +305,8 @@ static void *nccl_alloc(struct hvd *h, size_t bytes)
 	a->bytes = bytes;
 	a->next = s->memory;
 	s->memory = a;
-	s->cu.cuMemsetD8((CUdeviceptr)(uintptr_t)a->p, 0, bytes);
+	/* in the order of the stream on which it is used: the default stream does not wait for that one, nor it for the default stream */
+	s->cu.cuMemsetD8Async((CUdeviceptr)(uintptr_t)a->p, 0, bytes, s->program);
 	if (s->comm) /* NCCL then needs no copies of its own where NVLink or the network can do without; not all can */
 		s->nc.ncclCommRegister(s->comm, a->p, bytes, &a->registration);
 	return a->p;
@@ -444,6 +445,7 @@ static void nccl_close(struct hvd *h)
 		s->nc.ncclCommAbort(s->comm);
 	else if (s->comm)
 		s->nc.ncclCommDestroy(s->comm);
+	s->comm = NULL; /* what is registered went with it */
 	while (s->memory)
 		nccl_free(h, s->memory->p);
 	stamps_free(&s->stamps);

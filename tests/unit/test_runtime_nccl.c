@@ -14,7 +14,7 @@ int __wrap_nccl_bind(struct api *nc, char why[128]);
 
 static struct hvd *world;         /* for the stand-in's collectives */
 static CUstream on[64];           /* the stream of each collective so far */
-static int collectives, registered, shrunk, ids_made;
+static int collectives, registered, shrunk, ids_made, ended; /* ended: communicators */
 static _Atomic int revoked, stop_at_revoke;
 static bool old_nccl, no_stream, stuck;      /* without Revoke and Shrink; a collective never ends */
 static bool none_of_nccl, none_at_all;       /* ncclMemAlloc fails; cuMemAlloc, too */
@@ -72,9 +72,10 @@ static CUresult where(void *type, CUpointer_attribute a, CUdeviceptr p)
 	return a == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult set(CUdeviceptr p, unsigned char value, size_t n)
+static CUresult set(CUdeviceptr p, unsigned char value, size_t n, CUstream s)
 {
-	memset((void *)(uintptr_t)p, value, n);
+	if (s == (CUstream)(uintptr_t)&program_stream) /* no other is waited for */
+		memset((void *)(uintptr_t)p, value, n);
 	return CUDA_SUCCESS;
 }
 
@@ -83,7 +84,7 @@ static int room(void **p, size_t bytes)
 	must(bytes <= 1 << 20 && !posix_memalign(p, 64, 1 << 20));
 	for (int i = 0; i < 8; i++)
 		if (!device[i]) {
-			device[i] = *p;
+			device[i] = memset(*p, 0xff, 1 << 20);
 			return 0;
 		}
 	return -1;
@@ -130,7 +131,7 @@ int __wrap_driver_bind(struct driver *cu, char why[128])
 	PUT(cu->cuMemHostAlloc, host_alloc);
 	PUT(cu->cuMemFreeHost, host_free);
 	PUT(cu->cuPointerGetAttribute, where);
-	PUT(cu->cuMemsetD8, set);
+	PUT(cu->cuMemsetD8Async, set);
 	return 0;
 }
 
@@ -176,6 +177,18 @@ static ncclResult_t enlist(ncclComm_t c, void *p, size_t bytes, void **handle)
 	(void)c, (void)bytes;
 	registered++;
 	*handle = p;
+	return ncclSuccess;
+}
+
+static ncclResult_t delist(ncclComm_t c, void *handle)
+{
+	must(c && handle && !ended); /* its memory is not asked after any more */
+	return ncclSuccess;
+}
+
+static ncclResult_t destroy(ncclComm_t c)
+{
+	must(c && !ended++);
 	return ncclSuccess;
 }
 
@@ -235,6 +248,8 @@ int __wrap_nccl_bind(struct api *nc, char why[128])
 	PUT(nc->ncclMemAlloc, allocate);
 	PUT(nc->ncclMemFree, release);
 	PUT(nc->ncclCommRegister, enlist);
+	PUT(nc->ncclCommDeregister, delist);
+	PUT(nc->ncclCommDestroy, destroy);
 	PUT(nc->ncclAllReduce, sum);
 	PUT(nc->ncclCommAbort, abort_it);
 	PUT(nc->ncclGetErrorString, text);
