@@ -376,6 +376,8 @@ unsigned take_ticket(unsigned *counter)
 
 struct shim_event {
 	uint64_t recorded, come;
+	shim_stream *stream; /* in a capture: the event is one of its steps, after `steps` of this stream's */
+	uint64_t capture, steps; /* capture: which one, 0: none */
 };
 
 struct shim_op {
@@ -386,6 +388,8 @@ struct shim_op {
 
 struct shim_stream {
 	std::deque<shim_op> ops;
+	bool captured;
+	uint64_t steps, joined; /* of the capture: on this stream, and those that the first stream waits for */
 };
 
 shim_graph *shim_capturing;
@@ -395,6 +399,8 @@ int shim_launches;
 namespace {
 
 std::vector<shim_stream *> streams;
+shim_stream *captured_first;
+uint64_t captures;
 std::map<char *, size_t> pinned;
 device_stream last_used;
 
@@ -441,10 +447,17 @@ int put(device_stream stream, const shim_op &op)
 
 void shim_put(device_stream stream, const std::function<void()> &what)
 {
-	if (shim_capturing)
-		shim_capturing->steps.push_back(what);
-	else
+	if (!shim_is_captured(stream)) {
 		put(stream, { what, nullptr, 0 });
+		return;
+	}
+	shim_capturing->steps.push_back(what);
+	stream->steps++;
+}
+
+bool shim_is_captured(device_stream stream)
+{
+	return stream && stream->captured;
 }
 
 void shim_enqueue(const std::function<void()> &what)
@@ -500,7 +513,7 @@ int device_wait(device_stream stream)
 
 int device_stream_make(device_stream *stream)
 {
-	*stream = new shim_stream;
+	*stream = new shim_stream{};
 	streams.push_back(*stream);
 	return 0;
 }
@@ -516,7 +529,7 @@ void device_stream_free(device_stream stream)
 
 int device_event_make(device_event *event)
 {
-	*event = new shim_event{ 0, 0 };
+	*event = new shim_event{};
 	return 0;
 }
 
@@ -527,24 +540,73 @@ void device_event_free(device_event event)
 
 int device_event_record(device_event event, device_stream stream)
 {
+	event->capture = shim_is_captured(stream) ? captures : 0;
+	event->stream = stream;
+	if (event->capture) {
+		event->steps = stream->steps;
+		return 0;
+	}
 	const uint64_t count = ++event->recorded;
 	return put(stream, { [=] { event->come = count; }, nullptr, 0 });
 }
 
 int device_stream_after(device_stream stream, device_event event)
 {
-	return put(stream, { [] {}, event, event->recorded });
+	if (!event->capture)
+		return shim_is_captured(stream) ? 905 : put(stream, { [] {}, event, event->recorded });
+	if (!shim_capturing || event->capture != captures)
+		return 907;
+	if (!stream->captured) {
+		stream->captured = true;
+		stream->steps = 1;
+		stream->joined = 0;
+	} else if (stream == captured_first) {
+		event->stream->joined = event->steps;
+	}
+	return 0;
 }
 
 int device_event_wait(device_event event)
 {
+	if (shim_capturing || event->capture)
+		return 900;
 	advance_until([=] { return event->come == event->recorded; });
 	return 0;
 }
 
 int device_event_come(device_event event)
 {
+	if (shim_capturing || event->capture)
+		return -900;
 	if (random_below(2))
 		advance();
 	return event->come == event->recorded;
+}
+
+/* ---- graphs ---- */
+
+int device_capture_begin(device_stream stream)
+{
+	if (shim_capturing || !stream)
+		return 900;
+	shim_capturing = new shim_graph;
+	captured_first = stream;
+	captures++;
+	stream->captured = true;
+	stream->steps = 0;
+	return 0;
+}
+
+int device_capture_end(device_stream stream, device_graph *graph)
+{
+	bool joined = shim_capturing && stream == captured_first;
+	for (shim_stream *s : streams) {
+		joined = joined && (!s->captured || s == captured_first || s->joined == s->steps);
+		s->captured = false;
+	}
+	*graph = joined ? shim_capturing : nullptr;
+	if (!joined)
+		delete shim_capturing;
+	shim_capturing = nullptr;
+	return joined ? 0 : 904;
 }

@@ -78,11 +78,14 @@ typedef struct shim_stream *device_stream;
 /* What a block may have, an H100's; tests take others. */
 extern size_t shim_shared;
 
-/* A graph is a list of what was enqueued while it was captured. */
+/* A graph is a list of what was enqueued, while it was captured, on the streams that take part: the one on which the capture began, and those
+ * that since then waited for an event of one that does. As on a device the host cannot wait or allocate meanwhile, and all must have been joined with
+ * the first one at the end. */
 struct shim_graph {
 	std::vector<std::function<void()>> steps;
 };
 extern shim_graph *shim_capturing;
+bool shim_is_captured(device_stream stream);
 extern int shim_replays;
 extern int shim_launches;
 
@@ -107,10 +110,10 @@ inline const char *device_error(int code)
 
 inline int device_alloc(void **p, size_t bytes)
 {
-	*p = aligned_alloc(256, (bytes + 255) / 256 * 256);
+	*p = shim_capturing ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
 	if (*p)
 		memset(*p, 0xff, bytes);
-	return *p ? 0 : 2;
+	return *p ? 0 : shim_capturing ? 900 : 2;
 }
 
 inline void device_free(void *p)
@@ -170,18 +173,9 @@ inline int device_describe(char *text, size_t size, int *capability)
 
 typedef shim_graph *device_graph;
 
-inline int device_capture_begin(device_stream)
-{
-	shim_capturing = new shim_graph;
-	return 0;
-}
-
-inline int device_capture_end(device_stream, device_graph *graph)
-{
-	*graph = shim_capturing;
-	shim_capturing = nullptr;
-	return 0;
-}
+int device_capture_begin(device_stream stream);
+/* 904, and no graph, where a stream was not joined. */
+int device_capture_end(device_stream stream, device_graph *graph);
 
 inline int device_graph_launch(device_graph graph, device_stream stream)
 {

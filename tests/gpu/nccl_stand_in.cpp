@@ -7,6 +7,7 @@
 #include <cstring>
 #include <ctime>
 #include <map>
+#include <memory>
 #include <string>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -37,6 +38,8 @@ struct communicator {
 	int rank;                /* among them */
 	uint64_t number;         /* (epoch << 32) of the last collective */
 	std::atomic<bool> broken;
+	bool gone;
+	std::shared_ptr<int> of_graphs = std::make_shared<int>(); /* has as many more owners as graphs hold collectives */
 };
 
 std::map<char *, size_t> device_memory;
@@ -160,6 +163,25 @@ device_stream of(cudaStream_t s)
 	return (device_stream)(void *)s;
 }
 
+[[noreturn]] void misuse(const char *what)
+{
+	printf("the stand-in for NCCL: %s\n", what);
+	fflush(stdout);
+	abort();
+}
+
+/* Into the stream; a graph keeps its hold on the communicator until it is destroyed. */
+template <class F> void put(communicator *c, device_stream s, F what)
+{
+	if (c->gone)
+		misuse("a collective of a communicator that is gone");
+	const std::shared_ptr<int> hold = shim_is_captured(s) ? c->of_graphs : nullptr;
+	shim_put(s, [=] {
+		(void)hold;
+		what();
+	});
+}
+
 /* ---- NCCL ---- */
 
 /* Sends and receives between ncclGroupStart() and ncclGroupEnd(). */
@@ -226,27 +248,34 @@ ncclResult_t release(void *p)
 	return ncclSuccess;
 }
 
-ncclResult_t enlist(ncclComm_t, void *p, size_t, void **handle)
+ncclResult_t enlist(ncclComm_t c, void *p, size_t, void **handle)
 {
-	*handle = p;
+	*handle = of(c)->gone ? nullptr : p;
+	return ncclSuccess;
+}
+
+ncclResult_t delist(ncclComm_t c, void *handle)
+{
+	if (of(c)->gone || !device_memory.count((char *)handle))
+		misuse("memory is taken from a communicator that is gone, or was never there");
 	return ncclSuccess;
 }
 
 ncclResult_t all_reduce(const void *in, void *out, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c, cudaStream_t s)
 {
-	shim_put(of(s), [=] { reduce(of(c), in, out, n, 0, n, type, op); });
+	put(of(c), of(s), [=] { reduce(of(c), in, out, n, 0, n, type, op); });
 	return ncclInProgress;
 }
 
 ncclResult_t reduce_scatter(const void *in, void *out, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c, cudaStream_t s)
 {
-	shim_put(of(s), [=] { reduce(of(c), in, out, n * of(c)->member.size(), n * (size_t)of(c)->rank, n, type, op); });
+	put(of(c), of(s), [=] { reduce(of(c), in, out, n * of(c)->member.size(), n * (size_t)of(c)->rank, n, type, op); });
 	return ncclInProgress;
 }
 
 ncclResult_t broadcast(const void *in, void *out, size_t n, ncclDataType_t type, int root, ncclComm_t c, cudaStream_t s)
 {
-	shim_put(of(s), [=] {
+	put(of(c), of(s), [=] {
 		meet(of(c), in, n * size_of(type), nullptr, [&] { memcpy(out, slots[of(c)->member[(size_t)root]].data, n * size_of(type)); });
 	});
 	return ncclInProgress;
@@ -254,7 +283,7 @@ ncclResult_t broadcast(const void *in, void *out, size_t n, ncclDataType_t type,
 
 ncclResult_t all_gather(const void *in, void *out, size_t n, ncclDataType_t type, ncclComm_t c, cudaStream_t s)
 {
-	shim_put(of(s), [=] {
+	put(of(c), of(s), [=] {
 		const size_t bytes = n * size_of(type);
 		meet(of(c), in, bytes, nullptr, [&] {
 			for (size_t m = 0; m < of(c)->member.size(); m++)
@@ -287,7 +316,7 @@ ncclResult_t receive(void *to, size_t n, ncclDataType_t type, int peer, ncclComm
 ncclResult_t group_end()
 {
 	exchange *g = group;
-	shim_put(g->stream, [=] {
+	put(g->c, g->stream, [=] {
 		g->out.clear();
 		for (const exchange::source &s : g->sources) {
 			g->to[s.to] = g->out.size();
@@ -328,9 +357,23 @@ ncclResult_t shrink(ncclComm_t c, int *gone, int n, ncclComm_t *out, ncclConfig_
 	return ncclInProgress;
 }
 
+/* NCCL itself waits there for the end of all graphs that hold its collectives, unless the communicator was revoked before. */
+ncclResult_t finalize(ncclComm_t c)
+{
+	if (of(c)->broken)
+		return ncclInvalidArgument;
+	if (of(c)->of_graphs.use_count() > 1)
+		misuse("a communicator is closed while a graph holds its collectives: it would wait for ever");
+	return ncclInProgress;
+}
+
 ncclResult_t end(ncclComm_t c)
 {
-	of(c)->broken = true; /* never freed: a graph may still name it, which ends with garbage and not with a crash */
+	if (of(c)->gone)
+		misuse("a communicator ends twice");
+	if (!of(c)->broken)
+		finalize(c);
+	of(c)->broken = of(c)->gone = true; /* never freed: a graph may still name it, which ends with garbage and not with a crash */
 	return ncclSuccess;
 }
 
@@ -386,15 +429,14 @@ CUresult free_event(CUevent event)
 	return CUDA_SUCCESS;
 }
 
-/* In a capture they are edges of the graph, whose steps keep their order here anyway. */
 CUresult record(CUevent event, CUstream s)
 {
-	return shim_capturing ? CUDA_SUCCESS : (CUresult)device_event_record((device_event)(void *)event, of(s));
+	return (CUresult)device_event_record((device_event)(void *)event, of(s));
 }
 
 CUresult after(CUstream s, CUevent event, unsigned)
 {
-	return shim_capturing ? CUDA_SUCCESS : (CUresult)device_stream_after(of(s), (device_event)(void *)event);
+	return (CUresult)device_stream_after(of(s), (device_event)(void *)event);
 }
 
 CUresult call_back(CUstream s, CUhostFn function, void *argument)
@@ -408,9 +450,9 @@ CUresult query(CUstream s)
 	return device_wait(of(s)) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
-CUresult capturing(CUstream, CUstreamCaptureStatus *status)
+CUresult capturing(CUstream s, CUstreamCaptureStatus *status)
 {
-	*status = shim_capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+	*status = shim_is_captured(of(s)) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
 	return CUDA_SUCCESS;
 }
 
@@ -438,10 +480,9 @@ CUresult where(void *type, CUpointer_attribute, CUdeviceptr p)
 	return CUDA_SUCCESS;
 }
 
-CUresult set(CUdeviceptr p, unsigned char value, size_t n)
+CUresult set(CUdeviceptr p, unsigned char value, size_t n, CUstream s)
 {
-	memset((void *)p, value, n);
-	return CUDA_SUCCESS;
+	return (CUresult)device_fill((void *)p, value, n, of(s));
 }
 
 CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s)
@@ -459,12 +500,12 @@ extern "C" void *stand_in_function(const char *name)
 		{ "cuDeviceGetCount", (void *)one_device }, { "cuCtxGetCurrent", (void *)a_context }, { "cuStreamCreateWithPriority", (void *)make_stream },
 		{ "cuStreamDestroy", (void *)free_stream }, { "cuStreamWaitEvent", (void *)after }, { "cuStreamQuery", (void *)query }, { "cuStreamIsCapturing", (void *)capturing }, { "cuLaunchHostFunc", (void *)call_back },
 		{ "cuEventCreate", (void *)make_event }, { "cuEventRecord", (void *)record }, { "cuEventDestroy", (void *)free_event }, { "cuPointerGetAttribute", (void *)where },
-		{ "cuMemsetD8", (void *)set }, { "cuMemcpyDtoDAsync", (void *)copy }, { "cuMemHostAlloc", (void *)host_alloc }, { "cuMemFreeHost", (void *)host_free },
+		{ "cuMemsetD8Async", (void *)set }, { "cuMemcpyDtoDAsync", (void *)copy }, { "cuMemHostAlloc", (void *)host_alloc }, { "cuMemFreeHost", (void *)host_free },
 		{ "ncclGetVersion", (void *)version }, { "ncclGetUniqueId", (void *)unique_id }, { "ncclCommInitRankConfig", (void *)init }, { "ncclCommGetAsyncError", (void *)state_of },
-		{ "ncclMemAlloc", (void *)allocate }, { "ncclMemFree", (void *)release }, { "ncclCommRegister", (void *)enlist }, { "ncclAllReduce", (void *)all_reduce },
+		{ "ncclMemAlloc", (void *)allocate }, { "ncclMemFree", (void *)release }, { "ncclCommRegister", (void *)enlist }, { "ncclCommDeregister", (void *)delist }, { "ncclAllReduce", (void *)all_reduce },
 		{ "ncclReduceScatter", (void *)reduce_scatter }, { "ncclBroadcast", (void *)broadcast }, { "ncclAllGather", (void *)all_gather }, { "ncclGroupStart", (void *)group_start },
 		{ "ncclGroupEnd", (void *)group_end }, { "ncclSend", (void *)send_block }, { "ncclRecv", (void *)receive }, { "ncclCommRevoke", (void *)break_off }, { "ncclCommShrink", (void *)shrink },
-		{ "ncclCommAbort", (void *)end }, { "ncclCommDestroy", (void *)end }, { "ncclGetErrorString", (void *)text }, { "ncclGetLastError", (void *)text },
+		{ "ncclCommFinalize", (void *)finalize }, { "ncclCommAbort", (void *)end }, { "ncclCommDestroy", (void *)end }, { "ncclGetErrorString", (void *)text }, { "ncclGetLastError", (void *)text },
 	};
 	std::string plain = name; /* cuStreamDestroy_v2 */
 	if (plain.size() > 3 && plain[plain.size() - 3] == '_' && plain[plain.size() - 2] == 'v')
