@@ -170,7 +170,7 @@ int launch()
 	float *p;
 	cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
 	cuda(cudaMalloc((void **)&p, sizeof *p), "cudaMalloc");
-	cuda(cudaMemset(p, 0, sizeof *p), "cudaMemset");
+	cuda(cudaMemsetAsync(p, 0, sizeof *p, stream), "cudaMemset"); /* the default stream and this one do not wait for each other */
 	auto run = [&] {
 		for (int i = 0; i < KERNELS; i++)
 			tiny<<<132, 128, 0, stream>>>(p);
@@ -229,6 +229,13 @@ void join(struct world *w, ncclUniqueId id, int size)
 	settle(nccl.all_reduce(w->data, w->data, COUNT, ncclFloat, ncclSum, communicator, w->stream), "ncclAllReduce in capture");
 	cuda(cudaStreamEndCapture(w->stream, &graph), "cudaStreamEndCapture");
 	cuda(cudaGraphInstantiate(&w->graph, graph, 0), "cudaGraphInstantiate");
+	cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+}
+
+/* NCCL ends no communicator, not by an abort either, before the last graph that holds its collectives is gone. */
+void drop_graph(struct world *w)
+{
+	cuda(cudaGraphExecDestroy(w->graph), "cudaGraphExecDestroy");
 }
 
 /* Microseconds of a replay; gives up if a sum is wrong. */
@@ -251,8 +258,9 @@ double replay(struct world *w, int size)
 	return us;
 }
 
-void leave()
+void leave(struct world *w)
 {
+	drop_graph(w);
 	settle(nccl.finalize(communicator), "ncclCommFinalize");
 	const ncclResult_t code = nccl.destroy(communicator);
 	communicator = nullptr;
@@ -268,7 +276,7 @@ int nccl_graph()
 	settle(nccl.unique_id(&id), "ncclGetUniqueId");
 	join(&w, id, 1);
 	double us = replay(&w, 1);
-	leave();
+	leave(&w);
 	printf("{\"nccl\": %d, \"replay_us\": %.1f, \"note\": \"captured and replayed\"}\n", version, us);
 	return 0;
 }
@@ -308,7 +316,7 @@ int nccl_two_ranks()
 	two_processes(&id);
 	join(&w, id, 2);
 	double us = replay(&w, 2);
-	leave();
+	leave(&w);
 	if (rank)
 		_exit(0);
 	int status = 0;
@@ -345,6 +353,7 @@ int nccl_abort()
 	communicator = nullptr;
 	const cudaError_t end = drained(w.stream, "the stream after ncclCommAbort");
 	const double drained_s = now() - begin;
+	drop_graph(&w);
 	while (abort_s == 0)
 		wait_on("ncclCommAbort", begin);
 	watcher.join();
