@@ -102,9 +102,7 @@ void cudnn_close(struct cudnn *c)
 		c->drop(c->device);
 	if (c->handle)
 		c->destroy(c->handle);
-	if (c->library)
-		dlclose(c->library);
-	free(c);
+	free(c); /* the library stays: CUDA does not like it to be closed, and to load it again takes seconds */
 }
 
 size_t cudnn_version(const struct cudnn *c)

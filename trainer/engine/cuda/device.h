@@ -141,6 +141,8 @@ inline int device_event_wait(device_event event)
 inline int device_event_come(device_event event)
 {
 	cudaError_t code = cudaEventQuery(event);
+	if (code == cudaErrorNotReady)
+		cudaGetLastError(); /* it is no error, but the runtime may keep it as the last one, which device_wait() would report */
 	return code == cudaSuccess ? 1 : code == cudaErrorNotReady ? 0 : -(int)code;
 }
 
