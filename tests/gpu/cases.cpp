@@ -160,7 +160,7 @@ static void print_json(const kernel_case &c, int failed, uint64_t seed)
 {
 	std::string text = failure;
 	std::replace(text.begin(), text.end(), '"', '\'');
-	printf("{\"case\": \"%s\", \"seed\": %llu, \"worst_error\": %.4g%s", c.name.c_str(), (unsigned long long)seed, worst_error, json.c_str());
+	printf("{\"case\": \"%s\", \"seed\": %llu, \"worst_error\": %.4g%s", c.name.c_str(), (unsigned long long)seed, std::fmin(worst_error, 1e300), json.c_str()); /* JSON has no infinity */
 	if (failed)
 		printf(", \"note\": \"%s\"", text.c_str());
 	printf("}\n");

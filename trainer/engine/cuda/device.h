@@ -13,12 +13,24 @@
 
 typedef cudaStream_t device_stream;
 
+/* Shared memory that a block can have, bytes. */
+inline size_t device_shared()
+{
+	int device = 0, bytes = 0;
+	if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
+		return 48 * 1024;
+	return (size_t)bytes;
+}
+
 /* 0, or CUDA's error code; device_error() tells it in words. */
 template <class Args>
 inline int launch(void (*kernel)(Args), unsigned blocks, unsigned threads, size_t shared_bytes, device_stream stream, const Args &args)
 {
 	if (shared_bytes > 48 * 1024) {
-		cudaError_t set = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+		/* All there is, and not what this launch needs: the limit is the kernel's, not the launch's, and a layer that needs less would lower it below
+		 * what a graph's nodes of other layers ask for. */
+		static const int most = (int)device_shared();
+		cudaError_t set = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
 		if (set != cudaSuccess)
 			return set;
 	}
@@ -80,15 +92,6 @@ inline int device_sms()
 	if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
 		return 1;
 	return sms;
-}
-
-/* Shared memory that a block can have, bytes. */
-inline size_t device_shared()
-{
-	int device = 0, bytes = 0;
-	if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
-		return 48 * 1024;
-	return (size_t)bytes;
 }
 
 /* Bytes, free or not; 0: not known. */
