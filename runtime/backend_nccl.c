@@ -32,6 +32,7 @@ struct memory {
 struct nccl {
 	struct driver cu;
 	struct api nc;
+	CUcontext context;
 	const struct backend *host; /* for host memory */
 	ncclComm_t comm;
 	pthread_mutex_t use; /* of comm: the watching thread may take it away, NULL then */
@@ -152,6 +153,7 @@ static int open_device(struct hvd *h, struct nccl *s)
 		rc = s->cu.cuMemHostAlloc((void **)&s->stop, sizeof *s->stop, CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);
 	if (rc)
 		return cuda_failed(h, s, "opening the GPU", rc);
+	s->context = context;
 	*s->stop = 0;
 	h->stop = s->stop;
 	h->stream = s->program;
@@ -398,12 +400,28 @@ static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream 
 	return status;
 }
 
+/* A context is a thread's, and libhvd's own begin without one. */
+static void enter(const struct nccl *s)
+{
+	CUcontext context = NULL;
+	if (!s->cu.cuCtxGetCurrent(&context) && !context)
+		s->cu.cuCtxSetCurrent(s->context);
+}
+
 static int nccl_run(struct hvd *h, const struct op *op)
 {
 	struct nccl *s = h->device;
+	enter(s);
 	if (op->kind == OP_BARRIER || !on_device(s, op->out))
 		return s->host->run(h, op);
 	return enqueue(h, s, op, s->program);
+}
+
+static int nccl_copy(struct hvd *h, void *to, const void *from, size_t bytes)
+{
+	const struct nccl *s = h->device;
+	CUresult rc = s->cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, s->program);
+	return rc ? cuda_failed(h, s, "a copy", rc) : waited(h, s, s->program, "a copy");
 }
 
 /* A bucket: after what the program's stream has done so far, beside what it does next. */
@@ -473,6 +491,7 @@ const struct backend backend_nccl = {
 	.close = nccl_close,
 	.alloc = nccl_alloc,
 	.free = nccl_free,
+	.copy = nccl_copy,
 	.run = nccl_run,
 	.post = nccl_post,
 	.join = nccl_join,

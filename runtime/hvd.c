@@ -224,6 +224,14 @@ void hvd_free(struct hvd *h, void *p)
 		h->backend->free(h, p);
 }
 
+int hvd_copy(struct hvd *h, void *to, const void *from, size_t bytes)
+{
+	if (h->backend->copy)
+		return h->backend->copy(h, to, from, bytes);
+	memcpy(to, from, bytes);
+	return 0;
+}
+
 int check_op(struct hvd *h, const struct op *op)
 {
 	const bool sums = op->kind == OP_ALLREDUCE || op->kind == OP_REDUCE_SCATTER;

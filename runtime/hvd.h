@@ -109,10 +109,12 @@ HVD_API const uint32_t *hvd_stop_word(const struct hvd *h);
 enum { HVD_SPLIT_NONE = -1, HVD_SPLIT_NODE = -2, HVD_SPLIT_ACROSS = -3 };
 HVD_API int hvd_split(struct hvd *h, int color, struct hvd **out);
 
-/* Memory that collectives use without a copy (shared with the node's ranks, or registered with NCCL);
- * zeroed, 64-byte aligned. Collective: all ranks allocate the same sizes in the same order. */
+/* Memory that collectives use without a copy: shared with the node's ranks, or, where hvd_stream() is not NULL, the device's, registered with NCCL.
+ * Zeroed, 64-byte aligned. Collective: all ranks allocate the same sizes in the same order. */
 HVD_API void *hvd_alloc(struct hvd *h, size_t bytes);
 HVD_API void hvd_free(struct hvd *h, void *p);
+/* Copies between that memory and the program's own, whichever of both is the device's, after all that hvd_stream() holds, and waits for it. */
+HVD_API int hvd_copy(struct hvd *h, void *to, const void *from, size_t bytes);
 
 /* Collectives over n elements; in and out may be equal. Sums run in rank order, so equal inputs give equal
  * bits on every rank, every run and every back end of the CPU. Under "nccl", device memory is ordered with conf.stream

@@ -76,8 +76,8 @@ static int once(struct hvd *h, float *p, size_t n, const char *what)
 	return !strcmp(what, "allreduce") ? hvd_allreduce(h, p, p, n, HVD_F32, HVD_SUM) : hvd_broadcast(h, p, n, HVD_F32, 0);
 }
 
-/* One line of the table. algbw: bytes per second of the result; busbw: what a link carries, as in nccl-tests. */
-static int measure(struct hvd *h, float *p, size_t bytes, const struct settings *s, double *seconds, int room)
+/* One line of the table. p is reduced, mine the host's side of it. algbw: bytes per second of the result; busbw: what a link carries, as in nccl-tests. */
+static int measure(struct hvd *h, float *p, float *mine, size_t bytes, const struct settings *s, double *seconds, int room)
 {
 	const struct hvd_world *w = hvd_world(h);
 	size_t n = bytes / sizeof(float), wrong = 0;
@@ -85,7 +85,9 @@ static int measure(struct hvd *h, float *p, size_t bytes, const struct settings 
 	rounds = rounds < room ? rounds : room;
 	for (int k = -2; k < rounds; k++) {
 		for (size_t i = 0; i < n; i++)
-			p[i] = sample(w->rank, i);
+			mine[i] = sample(w->rank, i);
+		if (mine != p && hvd_copy(h, p, mine, bytes))
+			return failed(h, "copy to the device");
 		if (hvd_barrier(h))
 			return failed(h, "barrier");
 		double begin = now();
@@ -95,7 +97,9 @@ static int measure(struct hvd *h, float *p, size_t bytes, const struct settings 
 			seconds[k] = now() - begin;
 		if (hvd_barrier(h)) /* nobody computes while others still reduce */
 			return failed(h, "barrier");
-		wrong += wrong_elements(p, n, w, s->what);
+		if (mine != p && hvd_copy(h, mine, p, bytes))
+			return failed(h, "copy from the device");
+		wrong += wrong_elements(mine, n, w, s->what);
 	}
 	if (hvd_allreduce(h, seconds, seconds, (size_t)rounds, HVD_F64, HVD_MAX))
 		return failed(h, "allreduce");
@@ -114,18 +118,20 @@ static int measure(struct hvd *h, float *p, size_t bytes, const struct settings 
 static int table(struct hvd *h, const struct settings *s)
 {
 	enum { ROUNDS_MAX = 10000 };
-	float *p = hvd_alloc(h, s->to);
+	float *p = hvd_alloc(h, s->to), *mine = hvd_stream(h) ? malloc(s->to) : p;
 	double *seconds = calloc(ROUNDS_MAX, sizeof *seconds);
-	int status = p && seconds ? 0 : failed(h, "memory");
+	int status = p && mine && seconds ? 0 : failed(h, "memory");
 	if (!status && hvd_world(h)->rank == 0)
 		printf("# %s of f32, slowest rank; median, least and most of the rounds\n%12s %12s %10s %10s %10s %9s %9s %8s\n", s->what, "bytes",
 		       "elements", "time us", "least", "most", "algbw", "busbw", "wrong");
 	for (size_t bytes = s->from; !status && bytes <= s->to; bytes = bytes < s->to && bytes * 4 > s->to ? s->to : bytes * 4) {
-		status = measure(h, p, bytes, s, seconds, ROUNDS_MAX);
+		status = measure(h, p, mine, bytes, s, seconds, ROUNDS_MAX);
 		if (bytes == s->to)
 			break;
 	}
 	free(seconds);
+	if (mine != p)
+		free(mine);
 	hvd_free(h, p);
 	return status;
 }
@@ -295,6 +301,7 @@ int main(int argc, char **argv)
 		return print_prediction(&s);
 	struct hvd *h;
 	char log[64];
+	setenv("HVD_SYNC", "1", 1); /* a collective has taken what the device needs for it */
 	if (s.transports)
 		log_to(log);
 	if (hvd_init(&h, NULL)) {

@@ -500,7 +500,7 @@ extern "C" void *stand_in_function(const char *name)
 		{ "cuDeviceGetCount", (void *)one_device }, { "cuCtxGetCurrent", (void *)a_context }, { "cuStreamCreateWithPriority", (void *)make_stream },
 		{ "cuStreamDestroy", (void *)free_stream }, { "cuStreamWaitEvent", (void *)after }, { "cuStreamQuery", (void *)query }, { "cuStreamIsCapturing", (void *)capturing }, { "cuLaunchHostFunc", (void *)call_back },
 		{ "cuEventCreate", (void *)make_event }, { "cuEventRecord", (void *)record }, { "cuEventDestroy", (void *)free_event }, { "cuPointerGetAttribute", (void *)where },
-		{ "cuMemsetD8Async", (void *)set }, { "cuMemcpyDtoDAsync", (void *)copy }, { "cuMemHostAlloc", (void *)host_alloc }, { "cuMemFreeHost", (void *)host_free },
+		{ "cuMemsetD8Async", (void *)set }, { "cuMemcpyAsync", (void *)copy }, { "cuMemcpyDtoDAsync", (void *)copy }, { "cuMemHostAlloc", (void *)host_alloc }, { "cuMemFreeHost", (void *)host_free },
 		{ "ncclGetVersion", (void *)version }, { "ncclGetUniqueId", (void *)unique_id }, { "ncclCommInitRankConfig", (void *)init }, { "ncclCommGetAsyncError", (void *)state_of },
 		{ "ncclMemAlloc", (void *)allocate }, { "ncclMemFree", (void *)release }, { "ncclCommRegister", (void *)enlist }, { "ncclCommDeregister", (void *)delist }, { "ncclAllReduce", (void *)all_reduce },
 		{ "ncclReduceScatter", (void *)reduce_scatter }, { "ncclBroadcast", (void *)broadcast }, { "ncclAllGather", (void *)all_gather }, { "ncclGroupStart", (void *)group_start },

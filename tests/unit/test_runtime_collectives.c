@@ -77,6 +77,14 @@ static void shared_memory_in_place(void *arg)
 			slab[i] = sample(rank, i);
 		/* a middle part: what lies around it must stay */
 		works(h, hvd_allreduce(h, slab + 1001, slab + 1001, n - 2002, HVD_F32, HVD_SUM));
+		if (round == 2) { /* with the program's own memory in between */
+			float *own = malloc(n * 4);
+			must(own);
+			works(h, hvd_copy(h, own, slab, n * 4));
+			memset(slab, 0xff, n * 4);
+			works(h, hvd_copy(h, slab, own, n * 4));
+			free(own);
+		}
 		for (size_t i = 0; i < n; i++) {
 			float want = i < 1001 || i >= n - 1001 ? sample(rank, i) : serial_sum(size, i);
 			must(!memcmp(&slab[i], &want, 4));

@@ -33,9 +33,24 @@ static CUresult one_device(int *n)
 	return CUDA_SUCCESS;
 }
 
+static _Thread_local CUcontext current; /* as on a GPU, a thread begins without one */
+
+static CUresult context_of_device(CUcontext *c, CUdevice d)
+{
+	(void)d;
+	*c = (CUcontext)(uintptr_t)&own_stream;
+	return CUDA_SUCCESS;
+}
+
 static CUresult a_context(CUcontext *c)
 {
-	*c = (CUcontext)(uintptr_t)&own_stream;
+	*c = current;
+	return CUDA_SUCCESS;
+}
+
+static CUresult set_context(CUcontext c)
+{
+	current = c;
 	return CUDA_SUCCESS;
 }
 
@@ -69,7 +84,7 @@ static CUresult where(void *type, CUpointer_attribute a, CUdeviceptr p)
 	for (int i = 0; i < 8; i++)
 		there |= device[i] && (uintptr_t)p >= (uintptr_t)device[i] && (uintptr_t)p < (uintptr_t)device[i] + (1 << 20);
 	*(CUmemorytype *)type = there ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-	return a == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return !current ? CUDA_ERROR_INVALID_CONTEXT : a == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult set(CUdeviceptr p, unsigned char value, size_t n, CUstream s)
@@ -77,6 +92,12 @@ static CUresult set(CUdeviceptr p, unsigned char value, size_t n, CUstream s)
 	if (s == (CUstream)(uintptr_t)&program_stream) /* no other is waited for */
 		memset((void *)(uintptr_t)p, value, n);
 	return CUDA_SUCCESS;
+}
+
+static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s)
+{
+	memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, n);
+	return current && s == (CUstream)(uintptr_t)&program_stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static int room(void **p, size_t bytes)
@@ -124,6 +145,9 @@ int __wrap_driver_bind(struct driver *cu, char why[128])
 		every[i] = (void (*)(void))fine;
 	PUT(cu->cuDeviceGetCount, one_device);
 	PUT(cu->cuCtxGetCurrent, a_context);
+	PUT(cu->cuCtxSetCurrent, set_context);
+	PUT(cu->cuDevicePrimaryCtxRetain, context_of_device);
+	PUT(cu->cuMemcpyAsync, copy);
 	PUT(cu->cuStreamCreateWithPriority, a_stream);
 	PUT(cu->cuStreamQuery, query);
 	PUT(cu->cuMemAlloc, allocate_plain);
@@ -297,6 +321,13 @@ static void sums_and_buckets(void *arg)
 	must(slab[0] == 3 && on[9] == (CUstream)(uintptr_t)&program_stream);
 	works(h, hvd_allreduce(h, &host, &host, 1, HVD_F64, HVD_SUM)); /* host memory does not go to NCCL */
 	must(host == 3 && collectives == 10 && !*hvd_stop_word(h));
+	float mine = (float)meeting_rank;
+	works(h, hvd_copy(h, slab, &mine, sizeof mine));
+	long request = hvd_start_allreduce(h, slab, slab, 1, HVD_F32, HVD_SUM); /* by a thread of libhvd's */
+	must(request >= 0);
+	works(h, hvd_wait(h, request));
+	works(h, hvd_copy(h, &mine, slab, sizeof mine));
+	must(mine == 3 && collectives == 11);
 	hvd_plan_close(p);
 	works(h, hvd_close(h));
 }

@@ -132,30 +132,41 @@ static int check_reduction(struct doctor *d, struct error *e)
 {
 	const size_t n = 6968206;
 	int size = d->world.at->size, rank = d->world.at->rank;
-	float *values = size > 1 ? hvd_alloc(d->world.hvd, n * sizeof *values) : NULL;
+	float *values, *slab; /* the host's, and the device's where there is one */
 	double best = INFINITY;
 	int64_t wrong = 0;
 	int rc = 0;
 
 	if (size == 1)
 		return 0;
-	if (!values)
-		return world_fail(&d->world, e);
+	slab = hvd_alloc(d->world.hvd, n * sizeof *slab);
+	values = slab ? malloc(n * sizeof *values) : NULL;
+	if (!values) {
+		hvd_free(d->world.hvd, slab);
+		return slab ? fail(e, EXIT_INTERNAL, "no memory for %zu gradients", n) : world_fail(&d->world, e);
+	}
 	for (int run = 0; run < REDUCTIONS && rc >= 0; run++) {
 		for (size_t i = 0; i < n; i++)
 			values[i] = (float)(i % 1000 + (size_t)rank);
-		rc = hvd_barrier(d->world.hvd);
+		rc = hvd_copy(d->world.hvd, slab, values, n * sizeof *slab);
+		if (rc >= 0)
+			rc = hvd_barrier(d->world.hvd);
 		double begin = seconds();
 
 		if (rc >= 0)
-			rc = hvd_allreduce(d->world.hvd, values, values, n, HVD_F32, HVD_SUM);
+			rc = hvd_allreduce(d->world.hvd, slab, slab, n, HVD_F32, HVD_SUM);
+		if (rc >= 0)
+			rc = hvd_copy(d->world.hvd, values, slab, sizeof *slab); /* the device is through */
 		best = fmin(best, seconds() - begin);
+		if (rc >= 0)
+			rc = hvd_copy(d->world.hvd, values, slab, n * sizeof *slab);
 		for (size_t i = 0; i < n && rc >= 0; i++)
 			wrong += values[i] != (float)((i % 1000) * (size_t)size + (size_t)(size * (size - 1) / 2));
 	}
 	if (rc >= 0)
 		rc = hvd_allreduce(d->world.hvd, &wrong, &wrong, 1, HVD_I64, HVD_SUM);
-	hvd_free(d->world.hvd, values);
+	hvd_free(d->world.hvd, slab);
+	free(values);
 	if (rc < 0)
 		return world_fail(&d->world, e);
 	if (wrong)
