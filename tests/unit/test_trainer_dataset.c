@@ -479,6 +479,27 @@ static void records_with_and_without_names_of_labels_are_not_mixed(void **state)
 	free(cases);
 }
 
+static void a_copy_without_all_of_its_files_is_refused(void **state)
+{
+	(void)state;
+	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
+	struct synth_case *cases = synth_plan(&synth);
+	struct origin o;
+	struct error e = { 0 }, more = { 0 };
+	char directory[FILE_PATH];
+	snprintf(directory, sizeof directory, "%s", scratch_path("part"));
+	mkdir(directory, 0777);
+	write_records(directory, "train-00000-of-00003", own, 0, 5, cases, 1);
+	write_records(directory, "train-00002-of-00003", own, 5, 5, cases, 1);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "2 train-…-of-… files, and the name of train-00000-of-00003 says 3"));
+	write_records(directory, "train-00001-of-00003", own, 10, 5, cases, 1);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &more), 0);
+	assert_int_equal(o.count, 15);
+	origin_close(&o);
+	free(cases);
+}
+
 /* NIH's numbers begin at 1, others' at 0. */
 static void a_patient_with_the_number_0_leaks_too(void **state)
 {
@@ -597,6 +618,7 @@ int main(void)
 		cmocka_unit_test(kept_images_are_the_same_and_within_the_limit),
 		cmocka_unit_test(the_reference_trainers_records_are_read_and_their_label_order_found),
 		cmocka_unit_test(records_with_and_without_names_of_labels_are_not_mixed),
+		cmocka_unit_test(a_copy_without_all_of_its_files_is_refused),
 		cmocka_unit_test(a_patient_with_the_number_0_leaks_too),
 		cmocka_unit_test(leaky_trees_are_seen),
 	};

@@ -132,6 +132,19 @@ static int index_file(struct origin *o, struct foreign *f, int file, enum split 
 	return why.code ? fail_at(e, f, &p, &why) : 0;
 }
 
+/* Names say how many files there are: a copy that was broken off must not pass for the whole set. */
+static int check_complete(const glob_t *g, const char *directory, const char *prefix, struct error *e)
+{
+	for (size_t i = 0; i < g->gl_pathc; i++) {
+		const char *name = strrchr(g->gl_pathv[i], '/') + 1;
+		unsigned long all = strtoul(strstr(name, "-of-") + 4, NULL, 10);
+
+		if (all != g->gl_pathc)
+			return fail(e, EXIT_DATA, "%s: %zu %s-…-of-… files, and the name of %s says %lu", directory, g->gl_pathc, prefix, name, all);
+	}
+	return 0;
+}
+
 static int index_split(struct origin *o, struct foreign *f, const char *directory, const char *prefix, enum split split, struct error *e)
 {
 	char pattern[FILE_PATH];
@@ -147,6 +160,8 @@ static int index_split(struct origin *o, struct foreign *f, const char *director
 		f->files = files;
 	else
 		rc = fail(e, EXIT_INTERNAL, "no memory for %zu files", g.gl_pathc);
+	if (!rc)
+		rc = check_complete(&g, directory, prefix, e);
 	for (size_t i = 0; !rc && i < g.gl_pathc; i++) {
 		struct foreign_file *file = &f->files[f->n_files++];
 		file->map = (struct mapped_file){ 0 };
