@@ -93,6 +93,10 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 	assert_int_equal(p.hits[effusion], 2);
 	assert_close(s.chance, 3 * share + 2 * small, 1e-12);
 	assert_close(s.z, (3 - s.chance) / sqrt(3 * share * (1 - share) + 2 * small * (1 - small)), 1e-12);
+	assert_int_equal(boxes_fit(&b, "a.png", 1024, 1024, &e), 0);
+	assert_int_equal(boxes_fit(&b, "c.png", 10, 10, &e), 0);
+	assert_int_equal(boxes_fit(&b, "a.png", 1024, 512, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "a.png has 1024 x 512 pixels and a box of Effusion that reaches to 1000, 1000"));
 	boxes_free(&b);
 }
 
@@ -107,6 +111,7 @@ static void a_box_list_that_is_none_is_named_with_its_line(void **state)
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Efusion,1,2,3,4\n", ":2: unknown finding \"Efusion\"" },
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Effusion,1,2,3,4\na.png,Effusion,1,2,x,4\n", ":3: field 5 is \"x\"" },
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Effusion,nan,2,3,4\n", ":2: field 3 is \"nan\"" },
+		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Effusion,1,2,-3,4\n", ":2: a box of -3 x 4 pixels" },
 	};
 
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

@@ -253,6 +253,8 @@ static int play_pointing(struct predictor *p, int row, const char *path, const i
 
 	if (findings && !map)
 		return fail(e, EXIT_INTERNAL, "no memory");
+	if (boxes_fit(&p->boxes, file_name(path), original[0], original[1], e) < 0)
+		findings = 0;
 	for (int f = 0; f < FINDINGS; f++)
 		if (findings >> f & 1) {
 			struct cam cam = make_map(p, row, f, map);
@@ -260,7 +262,7 @@ static int play_pointing(struct predictor *p, int row, const char *path, const i
 			pointing_add(&p->pointing, &p->boxes, file_name(path), f, of_image(p, cam.peak_x), of_image(p, cam.peak_y), original[0], original[1]);
 		}
 	free(map);
-	return 0;
+	return e->code ? -e->code : 0;
 }
 
 /* DIR/IMAGE.FINDING.png for the image in row `row` of the batch. */

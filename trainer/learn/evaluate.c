@@ -216,7 +216,7 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 	fprintf(out, "\nAUROC on the %s split (policy %s): %zu images of %zu patients, loss %.4f%s\n", dataset_split(d), dataset_split_policy(d), ev->n,
 		ev->table.patients, ev->loss, conf->crops == CROPS_TEN ? ", ten crops" : "");
 	if (conf->leak)
-		fprintf(out, "LEAK: patients of this split were trained on (--allow-leak): these numbers say nothing about new patients\n");
+		fprintf(out, "LEAK: patients of this split were trained on: these numbers say nothing about new patients\n");
 	if (ev->table.patients < 200)
 		fprintf(out, "few patients: read the intervals, not the values\n");
 	fprintf(out, "%-20s %7s %6s  %-14s%s\n", "finding", "n+", "AUROC", conf->resamples ? "95 % interval" : "", ev->has_oracle ? "  oracle" : "");

@@ -38,7 +38,7 @@ static int read_box(struct box *b, const struct csv *c, struct error *e)
 	for (int i = 0; i < 4; i++)
 		if (read_number(side[i], c, 2 + i, e) < 0)
 			return -e->code;
-	return 0;
+	return b->w > 0 && b->h > 0 ? 0 : fail(e, EXIT_DATA, "%s:%zu: a box of %g x %g pixels", c->path, c->line, b->w, b->h);
 }
 
 static int append(struct boxes *b, const struct csv *c, struct error *e)
@@ -106,6 +106,18 @@ uint32_t boxes_findings(const struct boxes *b, const char *image)
 	for (const struct box *x = boxes_of(b, image, &end); x < end; x++)
 		findings |= 1u << x->finding;
 	return findings;
+}
+
+int boxes_fit(const struct boxes *b, const char *image, int width, int height, struct error *e)
+{
+	const double loose = 1.05; /* a hand that slipped over the edge */
+	const struct box *end;
+
+	for (const struct box *i = boxes_of(b, image, &end); i < end; i++)
+		if (i->x + i->w > loose * width || i->y + i->h > loose * height)
+			return fail(e, EXIT_DATA, "%s has %d x %d pixels and a box of %s that reaches to %.0f, %.0f: boxes are for the original image", image, width, height,
+				    finding_names[i->finding], i->x + i->w, i->y + i->h);
+	return 0;
 }
 
 /* Boxes of one finding hardly overlap, so their areas are added; that flatters chance, not the map. */

@@ -29,6 +29,9 @@ void boxes_free(struct boxes *b);
 /* Findings with a box in an image, one bit each. */
 uint32_t boxes_findings(const struct boxes *b, const char *image);
 
+/* EXIT_DATA where a box lies outside of an image of that size: the image is not the one that the boxes were drawn in. */
+int boxes_fit(const struct boxes *b, const char *image, int width, int height, struct error *e);
+
 struct pointing {
 	int maps[FINDINGS], hits[FINDINGS];
 	double chance[FINDINGS], variance[FINDINGS]; /* of the hits that random points would make */
