@@ -234,12 +234,24 @@ static void nccl_stop(struct hvd *h)
 		s->nc.ncclCommAbort(aborted);
 }
 
-/* The revoked communicator without the ranks that are no members any more. Returns 0 if all ranks succeeded. */
+/* 0 if all ranks are well. */
+static int all_well(struct hvd *h, bool well)
+{
+	const struct mesh *m = h->mesh;
+	uint8_t mine = !well, *all = calloc((size_t)m->members, 1);
+	int status = all ? mesh_gather(h->mesh, &mine, sizeof mine, all) : HVD_ESYS;
+	for (int r = 0; !status && r < m->members; r++)
+		status = all[r] ? HVD_EBACKEND : 0;
+	free(all);
+	return status;
+}
+
+/* The revoked communicator without the ranks that are no members any more. Returns 0 if all ranks succeeded. Ranks that were linked with a lost one
+ * keep NCCL's error of it and cannot shrink; others would wait for them there. */
 static int shrink(struct hvd *h, struct nccl *s)
 {
 	const struct mesh *m = h->mesh;
 	int gone = 0, *excluded = calloc((size_t)s->members, sizeof *excluded);
-	uint8_t mine, *all = calloc((size_t)m->members, 1);
 	ncclComm_t fresh = NULL;
 	for (int i = 0, w = 0; excluded && i < s->members; i++) {
 		if (w < m->members && m->member[w] == s->member[i])
@@ -247,18 +259,15 @@ static int shrink(struct hvd *h, struct nccl *s)
 		else
 			excluded[gone++] = i;
 	}
-	mine = !excluded || !all || !s->comm || settled(h, s, &s->comm, "ending collectives", ncclInProgress) ||
-	       settled(h, s, &fresh, "shrinking", s->nc.ncclCommShrink(s->comm, excluded, gone, &fresh, NULL, 0));
-	int status = all ? mesh_gather(h->mesh, &mine, sizeof mine, all) : HVD_ESYS;
-	for (int r = 0; !status && r < m->members; r++)
-		status = all[r] ? HVD_EBACKEND : 0;
+	int status = all_well(h, excluded && s->comm && !settled(h, s, &s->comm, "ending collectives", ncclInProgress));
+	if (!status)
+		status = all_well(h, !settled(h, s, &fresh, "shrinking", s->nc.ncclCommShrink(s->comm, excluded, gone, &fresh, NULL, 0)));
 	if (s->comm)
 		s->nc.ncclCommAbort(s->comm); /* never destroyed: its ranks are not all there */
 	if (status && fresh)
 		s->nc.ncclCommAbort(fresh);
 	s->comm = status ? NULL : fresh;
 	free(excluded);
-	free(all);
 	return status;
 }
 
@@ -379,6 +388,15 @@ static ncclResult_t call(const struct hvd *h, const struct nccl *s, const struct
 	return exchange(h, s, op, stream);
 }
 
+/* NCCL may hear of a lost rank, as of a broken connection, before the watching thread says which one it is. */
+static int explained(struct hvd *h, int status)
+{
+	for (double until = now() + 1; !atomic_load(&h->mesh->failed) && now() < until;)
+		usleep(1000);
+	int gone = lost(h);
+	return gone ? gone : status;
+}
+
 static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream stream)
 {
 	const char *what = op->bucket >= 0 ? "a bucket" : op_name(op->kind);
@@ -396,6 +414,8 @@ static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream 
 	int status = settled(h, s, &s->comm, what, rc);
 	if (!status && h->conf.sync)
 		status = waited(h, s, stream, what);
+	if (status == HVD_EBACKEND)
+		status = explained(h, status);
 	nvtxRangePop();
 	return status;
 }
