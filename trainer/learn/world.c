@@ -58,10 +58,9 @@ static int cuda_driver_answers(void)
 		return 0;
 	int (*init)(unsigned) = (int (*)(unsigned))dlsym(library, "cuInit");
 	int (*count)(int *) = (int (*)(int *))dlsym(library, "cuDeviceGetCount");
-	int answers = init && count && init(0) == 0 && count(&devices) == 0 && devices > 0;
 
-	dlclose(library);
-	return answers;
+	/* It stays: the runtime, which may come later, is not to find a driver that was taken away under its feet. */
+	return init && count && init(0) == 0 && count(&devices) == 0 && devices > 0;
 }
 
 static void find_place(const struct world *w, struct place *p)
