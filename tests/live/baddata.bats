@@ -76,6 +76,9 @@ bats_require_minimum_version 1.5.0
 	echo "$id" >columns.csv
 	refuses 65 "columns.csv:1: 1 columns, not two" chexnet prepare nih tree out --split file:columns.csv
 	refuses 64 "there are official, chexnet and file:PATH" chexnet prepare nih tree out --split mine.csv
+	: >none.csv
+	refuses 65 "none of the 60 images is in a split" chexnet prepare nih tree out --split file:none.csv
+	refuses 64 "--split=chexnet is for nih: TFRecords keep the splits of their files" chexnet prepare tfrecord good out --split chexnet
 }
 
 @test "an unknown finding" {

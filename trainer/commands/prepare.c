@@ -99,6 +99,8 @@ static int run(int argc, char **argv)
 	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is then an error like any other, and what was written is removed */
 	if (strcmp(argv[1], "nih") == 0)
 		rc = open_nih(&origin, &conf, argv[2], &e);
+	else if (strcmp(argv[1], "tfrecord") == 0 && strcmp(conf.split, "official") != 0)
+		rc = fail(&e, EXIT_USAGE, "--split=%s is for nih: TFRecords keep the splits of their files", conf.split);
 	else if (strcmp(argv[1], "tfrecord") == 0)
 		rc = origin_tfrecord(&origin, argv[2], (enum label_order)conf.order, conf.table, &e);
 	else

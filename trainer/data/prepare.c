@@ -241,6 +241,10 @@ static int count_all(const struct job *job, struct error *e)
 		for (int f = 0; f < FINDINGS; f++)
 			r->positives[job->origin->split[i]][f] += job->origin->samples[i].labels >> f & 1;
 	}
+	if (n == 0) {
+		free(m);
+		return fail(e, EXIT_DATA, "%s: none of the %zu images is in a split", job->origin->name, job->origin->count);
+	}
 	qsort(m, n, sizeof *m, by_patient);
 	int counted = 0; /* a patient in three splits leaks once */
 	for (size_t i = 0; i < n; i++) {
