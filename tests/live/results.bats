@@ -252,15 +252,21 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	run grep -wi nan none.out none.html none.json none-run/log.jsonl
 	[ "$status" -eq 1 ]
 	grep -q 'mean AUROC n/a (0 of 14 findings)' none.out
+	chexnet lr-test --data none "${SMALL[@]}" --steps 2 --base-batch 4 --output none-lr >none.out
+	[ "$(tail -n 1 none.out)" = "no winner: no finding has both positives and negatives among the $(sed -n 's/.*: \([0-9]*\) images of .*/\1/p' none.out | tail -n 1) test images" ]
 	: >none-tree/test_list.txt
 	chexnet prepare nih none-tree untested --size 32 >/dev/null 2>&1
 	refuses 65 "untested: no image is in its test split" chexnet eval --data untested --weights run1/model.safetensors
+	refuses 65 "untested: no image is in its test split" chexnet lr-test --data untested "${SMALL[@]}" --base-batch 4 --output untested-lr
+	[ ! -e untested-lr ]
 }
 
 @test "an option that would do nothing is refused" {
 	refuses 64 "--growth --model=densenet121 --model=densenet" chexnet train --growth 8 --output idle
 	refuses 64 "--blocks --model=resnet50 densenet or resnet" chexnet bench --model resnet50 --blocks 1,1
 	refuses 64 "--growth --model=resnet" chexnet bench --model resnet --growth 8
+	refuses 64 "--batch=auto number" chexnet lr-test --data set --batch auto --output idle
+	refuses 64 "--log-json=x idle/none/log.jsonl" chexnet lr-test --data set --log-json x --output idle
 	refuses 64 "--ablate --json" chexnet bench --ablate --json
 	refuses 64 "empty word" chexnet prepare nih tree ""
 	[ ! -e idle ]

@@ -29,6 +29,12 @@ static int check(const struct lr_test *l, struct error *e)
 		return fail(e, EXIT_USAGE, "--output=DIR is needed: both models go into it");
 	if (conf->scaling == SCALING_NONE)
 		return fail(e, EXIT_USAGE, "--scaling=none is one side of the test already: name sqrt or linear as the other");
+	if (conf->log_json)
+		return fail(e, EXIT_USAGE, "--log-json=%s: each training writes its own, %s/none/log.jsonl and the other's", conf->log_json, conf->output);
+	if (!conf->batch)
+		return fail(e, EXIT_USAGE, "--batch=auto: both trainings are to have the same batch, so give it as a number");
+	if (dataset_has(conf->data, "train") && !dataset_has(conf->data, "test"))
+		return fail(e, EXIT_DATA, "%s: no image is in its test split, on which both trainings are compared", conf->data);
 	if (global <= conf->base_batch)
 		return fail(e, EXIT_USAGE, "the global batch of %d is not above --base-batch=%d, so the rate would be the same: give the batch that the rate was "
 			    "chosen for as --base-batch", global, conf->base_batch);
@@ -49,6 +55,10 @@ static void print_verdict(const struct lr_test *l, const struct comparison *c)
 	const struct interval *d = &c->mean.difference;
 	const char *rule = rule_words[l->conf.scaling];
 
+	if (!c->counted) {
+		printf("\nno winner: no finding has both positives and negatives among the %zu test images\n", c->n);
+		return;
+	}
 	printf("\nlearning-rate test on %zu images of %zu patients: mean AUROC %.4f without scaling, %.4f with %s scaling; difference %+.4f, 95 %% interval %+.4f "
 	       "to %+.4f, p %.3f\n", c->n, c->patients, c->mean.a, c->mean.b, rule, d->value, d->low, d->high, c->mean.p);
 	if (d->low > 0)
