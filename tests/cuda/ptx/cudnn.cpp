@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * In place of cuDNN: the engine's convolutions in plain C++, on the machine's memory. */
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -7,6 +8,7 @@ extern "C" {
 #include "engine/cuda/cudnn.h"
 }
 #include "number.h"
+#include "profile.h"
 #include "ptx.h"
 
 struct cudnn_plan {
@@ -68,6 +70,24 @@ template <class T> struct maps {
 	}
 };
 
+/* Every byte of the maps and weights once. */
+void count(const cudnn_convolution &c)
+{
+	static const char *const passes[] = { "cuDNN forward", "cuDNN data", "cuDNN weight" };
+	const uint64_t element = c.precision == PRECISION_BF16 || c.precision == PRECISION_FP16 ? 2 : 4, images = (uint64_t)c.images;
+	const uint64_t in = element * images * (uint64_t)(c.h_in * c.h_in * c.c_in), out = element * images * (uint64_t)(c.h_out * c.h_out * c.c_out);
+	const uint64_t weight = (c.pass == CUDNN_PASS_WEIGHT && c.weight_fp32 ? 4 : element) * (uint64_t)(c.c_out * c.kernel * c.kernel * c.c_in);
+	char name[80];
+	snprintf(name, sizeof name, "%s %dx%d %d -> %d on %d", passes[c.pass], c.kernel, c.kernel, c.c_in, c.c_out, c.h_in);
+	ptx::counts *p = ptx::profile_of(name);
+	if (!p)
+		return;
+	p->launches++;
+	p->sectors_read += (c.pass == CUDNN_PASS_FORWARD ? in + weight : c.pass == CUDNN_PASS_DATA ? out + weight : in + out) / 32;
+	p->sectors_written += (c.pass == CUDNN_PASS_FORWARD ? out : c.pass == CUDNN_PASS_DATA ? in : weight) / 32;
+	p->products += images * (uint64_t)(c.h_out * c.h_out) * (uint64_t)(c.c_out * c.kernel * c.kernel * c.c_in) / 2048;
+}
+
 template <class T> void run(const cudnn_convolution &c, void *in, void *weight, void *out)
 {
 	maps<T>{ c, (T *)in, (T *)weight, (T *)out, c.pass == CUDNN_PASS_WEIGHT && c.weight_fp32 ? (float *)weight : nullptr }.run();
@@ -110,6 +130,7 @@ int cudnn_plan_run(struct cudnn *, const struct cudnn_plan *plan, void *in, void
 		if (!ptx::memory_is_device(workspace) || !ptx::memory_is_device((char *)workspace + WORKSPACE - 1))
 			abort();
 		memset(workspace, 0xff, WORKSPACE);
+		count(c);
 		if (c.precision == PRECISION_BF16)
 			run<bf16>(c, in, weight, out);
 		else if (c.precision == PRECISION_FP16)

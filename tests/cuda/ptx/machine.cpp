@@ -12,6 +12,7 @@
 
 #include "memory.h"
 #include "number.h"
+#include "profile.h"
 #include "ptx.h"
 
 namespace ptx {
@@ -286,9 +287,25 @@ uint8_t *resolve(warp &w, const instruction &i, int lane, uint64_t address, cons
 	return p;
 }
 
+/* One request of a warp, for the profile. base: a row of addresses. */
+void count_request(const uint64_t *base, int64_t offset, uint32_t lanes, enum space space, size_t bytes)
+{
+	uint64_t addresses[WARP];
+	int n = 0;
+	for (int l = 0; l < WARP; l++)
+		if (lanes >> l & 1)
+			addresses[n++] = base[l] + (uint64_t)offset;
+	if (space == space::SHARED)
+		count_shared(*tally, addresses, n, bytes);
+	else if (space == space::GLOBAL)
+		count_global(*tally, addresses, n, bytes);
+}
+
 void load(warp &w, const instruction &i, uint32_t lanes)
 {
 	const uint64_t *base = w.row(i.row[4]);
+	if (tally)
+		count_request(base, i.offset, lanes, i.space, (size_t)i.width * i.count);
 	for (int l = 0; l < WARP; l++) {
 		if (!(lanes >> l & 1))
 			continue;
@@ -306,6 +323,8 @@ void load(warp &w, const instruction &i, uint32_t lanes)
 void store(warp &w, const instruction &i, uint32_t lanes)
 {
 	const uint64_t *base = w.row(i.row[4]);
+	if (tally)
+		count_request(base, i.offset, lanes, i.space, (size_t)i.width * i.count);
 	for (int l = 0; l < WARP; l++) {
 		if (!(lanes >> l & 1))
 			continue;
@@ -319,6 +338,13 @@ void store(warp &w, const instruction &i, uint32_t lanes)
 /* cp.async.cg.shared.global [to], [from], 16, bytes: what was read lands at some moment until the wait. */
 void copy_async(warp &w, const instruction &i, uint32_t lanes)
 {
+	if (tally) {
+		uint32_t reading = 0;
+		for (int l = 0; l < WARP; l++)
+			reading |= (lanes >> l & 1 && (i.count < 4 || w.row(i.row[3])[l])) ? 1u << l : 0;
+		count_request(w.row(i.row[0]), 0, lanes, space::SHARED, 16);
+		count_request(w.row(i.row[1]), 0, reading, space::GLOBAL, 16);
+	}
 	for (int l = 0; l < WARP; l++) {
 		if (!(lanes >> l & 1))
 			continue;
@@ -375,6 +401,8 @@ void shuffle(warp &w, const instruction &i, uint32_t)
 template <bool transposed> void load_matrices(warp &w, const instruction &i, uint32_t)
 {
 	uint16_t matrix[4][8][8];
+	if (tally)
+		count_request(w.row(i.row[4]), i.offset, 0xffffffff, space::SHARED, 16);
 	for (int l = 0; l < WARP; l++) {
 		const uint64_t address = (w.row(i.row[4])[l] + (uint64_t)i.offset) & 0xffffffff;
 		check_alignment(w, i, l, address, 16);
@@ -395,6 +423,8 @@ template <bool transposed> void load_matrices(warp &w, const instruction &i, uin
 template <class T> void multiply_add(warp &w, const instruction &i, uint32_t)
 {
 	float a[16][16], b[16][8], c[16][8];
+	if (tally)
+		tally->products++;
 	for (int l = 0; l < WARP; l++) {
 		const int r = l / 4, k = 2 * (l % 4);
 		for (int h = 0; h < 2; h++) {
@@ -664,6 +694,8 @@ void run(const kernel &k, unsigned blocks, unsigned threads, size_t shared_bytes
 	std::vector<warp> warps((threads + WARP - 1) / WARP);
 	std::vector<unsigned> order(blocks);
 	machine_launches++;
+	tally = profile_of(k.name);
+	const uint64_t before = machine_instructions;
 	for (unsigned i = 0; i < blocks; i++) {
 		const unsigned j = random_below(i + 1);
 		order[i] = order[j];
@@ -672,6 +704,11 @@ void run(const kernel &k, unsigned blocks, unsigned threads, size_t shared_bytes
 	for (unsigned block : order) {
 		shared_begin(shared_bytes);
 		run_block(g, block, warps);
+	}
+	if (tally) {
+		tally->launches++;
+		tally->blocks += blocks;
+		tally->instructions += machine_instructions - before;
 	}
 }
 

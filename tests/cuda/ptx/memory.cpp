@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "profile.h"
 #include "ptx.h"
 
 namespace ptx {
@@ -25,6 +26,7 @@ struct allocation {
 	size_t bytes;
 	std::vector<uint8_t> written;
 	record *records; /* [bytes / GRAIN + 1], zeros until touched */
+	std::vector<uint32_t> read_in, written_in; /* [sectors]: the last launch that did, while somebody counts */
 };
 
 std::map<uintptr_t, allocation> allocations;
@@ -125,7 +127,7 @@ void *memory_allocate(size_t bytes)
 	if (!p)
 		return nullptr;
 	memset(p, 0xff, bytes);
-	allocations[(uintptr_t)p] = { bytes, std::vector<uint8_t>(bytes), (record *)calloc(bytes / GRAIN + 1, sizeof(record)) };
+	allocations[(uintptr_t)p] = { bytes, std::vector<uint8_t>(bytes), (record *)calloc(bytes / GRAIN + 1, sizeof(record)), {}, {} };
 	return p;
 }
 
@@ -162,6 +164,16 @@ void memory_copy(void *to, const void *from, size_t bytes)
 		t->written[(uintptr_t)to - begin_to + i] = !f || f->written[(uintptr_t)from - begin_from + i];
 }
 
+counts *tally;
+
+static void count_once(std::vector<uint32_t> &last, const allocation &a, size_t at, uint32_t launch, uint64_t *count)
+{
+	if (last.empty())
+		last.resize(a.bytes / 32 + 1);
+	*count += last[at / 32] != launch;
+	last[at / 32] = launch;
+}
+
 const char *memory_may_read(const void *p, size_t bytes, const moment &now, bool is_volatile)
 {
 	uintptr_t begin;
@@ -169,6 +181,8 @@ const char *memory_may_read(const void *p, size_t bytes, const moment &now, bool
 	if (!a)
 		return outside("read", p, bytes);
 	const size_t at = (uintptr_t)p - begin;
+	if (tally)
+		count_once(a->read_in, *a, at, now.launch, &tally->sectors_read);
 	for (size_t i = 0; i < bytes; i++)
 		if (!a->written[at + i]) {
 			snprintf(words, sizeof words, "read of a byte that nobody wrote, %zu bytes after the start of an allocation of %zu", at + i, a->bytes);
@@ -187,6 +201,8 @@ const char *memory_may_write(void *p, const void *data, size_t bytes, const mome
 	if (!a)
 		return outside("write", p, bytes);
 	const size_t at = (uintptr_t)p - begin;
+	if (tally)
+		count_once(a->written_in, *a, at, now.launch, &tally->sectors_written);
 	const bool same = !memcmp(p, data, bytes);
 	const char *wrong = nullptr;
 	for (size_t g = at / GRAIN; !is_volatile && bytes > 1 && !wrong && g <= (at + bytes - 1) / GRAIN; g++)

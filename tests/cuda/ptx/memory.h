@@ -9,12 +9,16 @@
 namespace ptx {
 
 /* Who touches memory, and when: a step begins with the block and with each of its barriers. */
+struct counts;
+
 struct moment {
 	uint32_t launch, block;
 	uint16_t thread, step;
 };
 
 /* NULL, or what is wrong; `p` is not touched then. The text stays until the next call. */
+/* tally: where each sector is counted once a launch, or NULL. */
+extern counts *tally;
 const char *memory_may_read(const void *p, size_t bytes, const moment &now, bool is_volatile);
 const char *memory_may_write(void *p, const void *data, size_t bytes, const moment &now, bool is_volatile);
 

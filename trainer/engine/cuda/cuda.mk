@@ -109,7 +109,7 @@ HAVE_ZSTD   := $(if $(NVCC),$(call has_header,zstd.h))
 PTX_MACHINE := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter-out %/faults.cpp %/cudnn.cpp,$(wildcard tests/cuda/ptx/*.cpp)))
 $(BUILD)/obj/tests/cuda/ptx/%.o: tests/cuda/ptx/%.cpp
 	@mkdir -p $(@D)
-	$(CXX) $(SHIM_FLAGS) -O3 -isystem $(CUDA_HOME)/include -c -o $@ $<
+	$(CXX) $(SHIM_FLAGS) -O3 -fPIC -isystem $(CUDA_HOME)/include -c -o $@ $<
 $(BUILD)/obj/nvcc/tests/cuda/ptx/faults.o: CUDA_ARCHS = # only PTX
 $(BUILD)/tests/test_cuda_ptx_faults: $(BUILD)/obj/nvcc/tests/cuda/ptx/faults.o $(PTX_MACHINE)
 	@mkdir -p $(@D)
@@ -121,8 +121,14 @@ $(BUILD)/tests/test_cuda_ptx_network: $(BUILD)/obj/gpu/engine.o $(BUILD)/obj/shi
                                       $(BUILD)/obj/tests/cuda/ptx/cudnn.o $(PTX_MACHINE) $(call objects,$(filter-out %/cuda_load.c,$(CUDA_SHIM_C)))
 	@mkdir -p $(@D)
 	$(CXX) -fopenmp -o $@ $^ -lzstd -lm -ldl
+# The same for the whole program: chexnet takes this instead of the real one where the loader's path says so.
+$(BUILD)/cuda/ptx/libchexnet_cuda.so: $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,trainer/engine/cuda/engine_cuda.cpp trainer/engine/cuda/network.cpp) $(BUILD)/obj/tests/cuda/ptx/cudnn.o $(PTX_MACHINE) \
+                                      $(call objects,trainer/engine/cuda/devices.c trainer/error.c trainer/engine/layout.c)
+	@mkdir -p $(@D)
+	$(CXX) -shared -Wl,-Bsymbolic,-z,defs -o $@ $^ -lzstd
 ifeq ($(SAN)$(HAVE_ZSTD)$(HAVE_CUDNN),yy)
 TEST_BINS += $(addprefix $(BUILD)/tests/test_cuda_ptx_,faults kernels network)
+tests: $(BUILD)/cuda/ptx/libchexnet_cuda.so
 else ifneq ($(NVCC),)
 LEFT_OUT += "tests of nvcc's code: no sanitizers there, and they need zstd.h (Debian: libzstd-dev) and cuDNN's headers"
 endif
