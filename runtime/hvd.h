@@ -95,7 +95,8 @@ HVD_API int hvd_lost(const struct hvd *h);
 HVD_API int hvd_recover(struct hvd *h);
 
 /* The cudaStream_t that collectives on device memory are ordered with: conf.stream, or the one that libhvd made. The program computes on
- * it. NULL where collectives are on host memory only. It may be captured: buckets become part of the graph. */
+ * it. NULL where collectives are on host memory only. It may be captured: buckets become part of the graph. NCCL ends no communicator before the
+ * last graph that holds its collectives: destroy them before hvd_close() and hvd_recover(). */
 HVD_API void *hvd_stream(const struct hvd *h);
 
 /* A word that becomes 1 when a rank is lost, before collectives on the device are broken off, and 0 again in hvd_recover(): a kernel
