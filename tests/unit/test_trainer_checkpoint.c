@@ -327,6 +327,47 @@ static void damaged_headers_are_refused_by_name(void **state)
 	refused("{\"__metadata__\":{\"step\":3}}", 0, "__metadata__: step is not a string");
 }
 
+static void other_formats_are_called_by_their_names(void **state)
+{
+	(void)state;
+	static const char *const magic[] = { "PK\3\4", "\x80\2}q" };
+
+	for (int i = 0; i < 2; i++) {
+		char file[64] = "";
+		struct safetensors *f;
+		struct error e = { 0 };
+
+		memcpy(file, magic[i], 4);
+		write_file(file, sizeof file);
+		assert_int_equal(safetensors_open(&f, path, &e), -EXIT_DATA);
+		assert_non_null(strstr(e.text, "a PyTorch file, not safetensors"));
+	}
+}
+
+/* A size that is noted decides how much memory is asked for. */
+static void sizes_beyond_reason_are_refused_by_name(void **state)
+{
+	(void)state;
+	static const int sizes[] = { -7, 5000, 2000000000 };
+	struct net_plan plan;
+	struct model_values v;
+
+	make_small_net(&plan, 14);
+	make_values(&v, &plan, 0);
+	for (int i = 0; i < 3; i++) {
+		struct checkpoint_notes notes = example;
+		struct checkpoint *c;
+		struct error e = { 0 };
+
+		notes.source_size = sizes[i];
+		assert_int_equal(checkpoint_write(path, &plan, &v, &notes, &e), 0);
+		assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), -EXIT_DATA);
+		assert_non_null(strstr(e.text, "its source_size is \""));
+	}
+	model_values_free(&v);
+	net_plan_free(&plan);
+}
+
 /* Cut anywhere, or with any bit of length or header flipped, the file is refused or means something else: never a crash. */
 static void no_cut_and_no_flipped_bit_goes_wrong(void **state)
 {
@@ -421,6 +462,8 @@ int main(void)
 		cmocka_unit_test_teardown(residual_networks_come_back_too, empty_directory),
 		cmocka_unit_test_teardown(without_room_the_old_file_stays_and_nothing_else, empty_directory),
 		cmocka_unit_test_teardown(damaged_headers_are_refused_by_name, empty_directory),
+		cmocka_unit_test_teardown(other_formats_are_called_by_their_names, empty_directory),
+		cmocka_unit_test_teardown(sizes_beyond_reason_are_refused_by_name, empty_directory),
 		cmocka_unit_test_teardown(no_cut_and_no_flipped_bit_goes_wrong, empty_directory),
 		cmocka_unit_test(halves_are_widened),
 		cmocka_unit_test_teardown(the_latest_checkpoint_is_found_and_old_ones_go, empty_directory),

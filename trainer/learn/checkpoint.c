@@ -246,6 +246,17 @@ static int dim(const struct checkpoint *c, const char *name, int d)
 	return t && d < t->ndim && t->shape[d] <= 1 << 20 ? (int)t->shape[d] : 0;
 }
 
+/* Memory is asked for by these, so a damaged one is named here. */
+static int check_size(const struct checkpoint *c, const char *key, uint64_t least, struct error *e)
+{
+	const char *text = safetensors_note(c->file, key);
+	uint64_t size = note_u64(c, key, 10);
+
+	if (text && (size < least || size > 4096))
+		return fail(e, EXIT_DATA, "%s: its %s is \"%s\", not %d to 4096 pixels", c->path, key, text, (int)least);
+	return 0;
+}
+
 /* A network's numbers can be read off its tensors. */
 static int recognise_network(struct checkpoint *c, struct net_conf *net, struct error *e)
 {
@@ -282,7 +293,7 @@ static int recognise_network(struct checkpoint *c, struct net_conf *net, struct 
 			net->model = known[i].model;
 	if (safetensors_note(c->file, "image_size"))
 		net->image_size = (int)note_u64(c, "image_size", 10);
-	return 0;
+	return check_size(c, "image_size", 1, e) < 0 ? -e->code : check_size(c, "source_size", 0, e);
 }
 
 static int check_findings(const struct checkpoint *c, struct error *e)
