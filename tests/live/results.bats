@@ -160,6 +160,28 @@ refuses() { # CODE "WORDS" COMMAND…
 	refuses 64 "--finding=Mass --maps" chexnet predict --weights run1/model.safetensors --finding Mass a/frontal.png
 }
 
+@test "a file name that is not UTF-8 leaves JSON and HTML valid" {
+	python3 -c 'import json' 2>/dev/null || skip "no python3 to read the JSON"
+	name=$(printf 'b\303\344d')
+	mkdir -p "$name" && cp "$(find tree/images -name '*.png' | head -n 1)" "$name/$name.png"
+	cp run1/model.safetensors "$name/$name.safetensors" && cp 1.csv "$name/$name.csv"
+	cp -r set "$name/set" && cp -r tree "$name/tree"
+	valid() { "$@" 2>/dev/null | python3 -c 'import json, sys
+for line in sys.stdin.buffer if sys.argv[1] == "lines" else [sys.stdin.buffer.read()]: json.loads(line.decode())' "${lines:-one}"; }
+	chexnet predict --weights "$name/$name.safetensors" --threads 1 --maps "$name/maps" "$name/$name.png" >/dev/null
+	valid chexnet predict --weights "$name/$name.safetensors" --threads 1 --maps "$name/maps" --json "$name/$name.png" "$name/none.png"
+	valid chexnet eval --data "$name/set" --weights "$name/$name.safetensors" --threads 1 --resamples 0 --json
+	valid chexnet compare "$name/$name.csv" 1.csv --resamples 100 --json
+	lines=lines valid chexnet audit --json "$name/set" "$name/tree"
+	chexnet prepare nih "$name/tree" "$name/again" --size 32 >/dev/null
+	valid cat "$name/again/manifest.json"
+	chexnet train --data "$name/again" --model densenet --growth 4 --blocks 1,1 --steps 2 --batch 8 --resamples 0 --threads 1 --output "$name/run" >/dev/null
+	lines=lines valid cat "$name/run/log.jsonl"
+	chexnet report --predictions "$name/$name.csv" --log "$name/run/log.jsonl" --pictures "$name/maps" --resamples 100 --out "$name/r.html" --json "$name/r.json" >/dev/null
+	valid cat "$name/r.json"
+	python3 -c 'import sys; open(sys.argv[1], encoding="utf-8").read()' "$name/r.html"
+}
+
 @test "weights that make no number make no probability" {
 	cp run1/model.safetensors nan.safetensors
 	header=$(od -An -t u8 -N 8 nan.safetensors)

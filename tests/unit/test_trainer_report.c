@@ -11,6 +11,7 @@
 #include "data/file.h"
 #include "learn/report.h"
 #include "learn/svg.h"
+#include "utf8.h"
 
 static char directory[512], path[640];
 
@@ -257,6 +258,31 @@ static void names_cannot_break_out_of_the_page(void **state)
 	free(page.text);
 	predictions_free(&p);
 	predictions_free(&q);
+}
+
+static void bytes_that_are_no_utf_8_become_question_marks(void **state)
+{
+	static const char *const cases[][2] = {
+		{ "plain", "plain" },
+		{ "\xC3\xA4 \xE2\x82\xAC \xF0\x9F\xAB\x81 \xED\x9F\xBF \xF4\x8F\xBF\xBF", "\xC3\xA4 \xE2\x82\xAC \xF0\x9F\xAB\x81 \xED\x9F\xBF \xF4\x8F\xBF\xBF" },
+		{ "b\xE4" "d", "b?d" },                      /* Latin-1 */
+		{ "\xC3\"", "?\"" },                        /* cut short: what follows stays */
+		{ "\xE2\x82", "??" },
+		{ "\xF0\x9F\xAB", "???" },
+		{ "\x80\xBF", "??" },                       /* nothing that they continue */
+		{ "\xC0\xAF \xE0\x80\xAF \xF0\x80\x80\xAF", "?? ??? ????" }, /* overlong */
+		{ "\xED\xA0\x80", "???" },                  /* a surrogate */
+		{ "\xF4\x90\x80\x80 \xF5 \xFE \xFF", "???? ? ? ?" },
+	};
+	char text[64];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		strcpy(text, cases[i][0]);
+		assert_ptr_equal(utf8_mend(text), text);
+		assert_string_equal(text, cases[i][1]);
+	}
+	assert_null(utf8_mend(NULL));
 }
 
 static void with_nothing_to_judge_it_still_stands(void **state)
@@ -542,6 +568,7 @@ int main(void)
 		cmocka_unit_test(it_says_what_the_measures_say),
 		cmocka_unit_test(it_warns_of_what_the_numbers_cannot_carry),
 		cmocka_unit_test(names_cannot_break_out_of_the_page),
+		cmocka_unit_test(bytes_that_are_no_utf_8_become_question_marks),
 		cmocka_unit_test(with_nothing_to_judge_it_still_stands),
 		cmocka_unit_test(texts_of_charts_lie_inside_them),
 		cmocka_unit_test(its_size_does_not_grow_with_the_images),

@@ -6,6 +6,7 @@
 
 #include "commands/commands.h"
 #include "data/audit.h"
+#include "utf8.h"
 
 struct conf {
 	const char *table, *train_val_list, *test_list;
@@ -63,7 +64,7 @@ static void print_json(const char *path, const struct origin *o, const struct au
 		cJSON_AddStringToObject(item, "text", a->items[i].text);
 		cJSON_AddItemToArray(items, item);
 	}
-	char *text = cJSON_PrintUnformatted(object);
+	char *text = utf8_mend(cJSON_PrintUnformatted(object));
 	puts(text ? text : "null");
 	cJSON_free(text);
 	cJSON_Delete(object);

@@ -9,6 +9,7 @@
 
 #include "commands/bench_run.h"
 #include "commands/network_options.h"
+#include "utf8.h"
 
 enum input { INPUT_SYNTHETIC, INPUT_REAL, INPUTS };
 enum { DEPTH = 4, SIGNS = 4 }; /* slots of the loader's ring, as in training; signs of life in a deadline */
@@ -235,7 +236,7 @@ static void print_json(const struct scaling *s)
 			cJSON_AddItemToObject(row, input_names[i], i == INPUT_REAL && !s->data ? cJSON_CreateNull() : result_json(s, r, i));
 		cJSON_AddItemToArray(rows, row);
 	}
-	char *text = cJSON_PrintUnformatted(o);
+	char *text = utf8_mend(cJSON_PrintUnformatted(o));
 
 	puts(text ? text : "null");
 	cJSON_free(text);

@@ -7,6 +7,7 @@
 #include "commands/commands.h"
 #include "learn/compare.h"
 #include "learn/log.h"
+#include "utf8.h"
 
 enum { FEW_POSITIVES = 10 }; /* below, resamples hardly differ, and intervals promise too much */
 
@@ -143,7 +144,7 @@ static void print_json(const struct comparison *c, char *const *path)
 
 	for (int f = 0; f < FINDINGS; f++)
 		cJSON_AddItemToObject(findings, finding_names[f], paired_json(&c->finding[f]));
-	char *text = cJSON_Print(o);
+	char *text = utf8_mend(cJSON_Print(o));
 
 	puts(text ? text : "null");
 	cJSON_free(text);

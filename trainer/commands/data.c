@@ -10,6 +10,7 @@
 #include "data/audit.h"
 #include "data/manifest.h"
 #include "data/pipeline.h"
+#include "utf8.h"
 
 struct conf {
 	int threads, size, json, batch;
@@ -122,7 +123,7 @@ static int bench(const struct conf *conf, const char *path, struct error *e)
 	cJSON_AddNumberToObject(o, "seconds", r.seconds);
 	cJSON_AddNumberToObject(o, "images_per_s", rate);
 	cJSON_AddNumberToObject(o, "images_per_cpu_s", core);
-	char *text = cJSON_PrintUnformatted(o);
+	char *text = utf8_mend(cJSON_PrintUnformatted(o));
 	puts(text ? text : "null");
 	cJSON_free(text);
 	cJSON_Delete(o);

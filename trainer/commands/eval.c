@@ -10,6 +10,7 @@
 #include "data/file.h"
 #include "data/label_mask.h"
 #include "learn/evaluate.h"
+#include "utf8.h"
 
 struct eval_conf {
 	const char *weights, *data, *mask, *predictions;
@@ -161,7 +162,7 @@ static void print_json(const struct eval *v, const struct evaluation *ev, const 
 	json_number(object, "step", (double)v->notes.step);
 	json_number(object, "leaked_patients", v->leaked < 0 ? NAN : (double)v->leaked);
 	evaluation_json(ev, conf, object);
-	text = cJSON_Print(object);
+	text = utf8_mend(cJSON_Print(object));
 	puts(text ? text : "null");
 	cJSON_free(text);
 	cJSON_Delete(object);

@@ -18,6 +18,7 @@
 #include "learn/crops.h"
 #include "learn/log.h"
 #include "learn/pointing.h"
+#include "utf8.h"
 
 enum { MAX_IMAGES = 1 << 20, BATCH = 8 };
 
@@ -393,7 +394,7 @@ static int predict(const struct predict_conf *conf, int n, char **paths, struct 
 		worst = rc > worst ? rc : worst;
 	}
 	if (rc >= 0 && conf->json) {
-		char *text = cJSON_Print(list);
+		char *text = utf8_mend(cJSON_Print(list));
 
 		puts(text ? text : "[]");
 		cJSON_free(text);

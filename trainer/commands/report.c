@@ -12,6 +12,7 @@
 #include "data/file.h"
 #include "learn/events.h"
 #include "learn/report.h"
+#include "utf8.h"
 
 enum { MAX_PICTURES = 32, MAX_PICTURE_BYTES = 3 << 20, COMMAND_ROOM = 4096 };
 
@@ -249,7 +250,7 @@ static int put_pictures(struct events *ev, const struct pictures *pictures, int6
 		if (p->size < HEADER)
 			continue;
 		snprintf(tag, sizeof tag, "map/%s", p->name);
-		events_image(ev, tag, step, p->png, p->size, (int)big_endian(p->png, WIDTH), (int)big_endian(p->png, HEIGHT),
+		events_image(ev, utf8_mend(tag), step, p->png, p->size, (int)big_endian(p->png, WIDTH), (int)big_endian(p->png, HEIGHT),
 			     ((const uint8_t *)p->png)[COLOUR_TYPE] == GRAY ? 1 : 3, e);
 	}
 	return e->code ? -e->code : 0;

@@ -10,6 +10,7 @@
 
 #include "data/image.h"
 #include "data/resize.h"
+#include "utf8.h"
 
 enum { VERSION = 1, MAX_SHARDS = 99999 };
 static const char FORMAT[] = "chexnet-prepared";
@@ -70,7 +71,7 @@ int manifest_write(const struct manifest *m, const char *directory, struct error
 	cJSON *splits = cJSON_AddObjectToObject(o, "splits");
 	for (int s = 0; s < SPLITS; s++)
 		cJSON_AddItemToObject(splits, split_names[s], split_json(&m->split[s]));
-	char *text = cJSON_Print(o);
+	char *text = utf8_mend(cJSON_Print(o));
 	cJSON_Delete(o);
 	int rc = text ? path_join(path, e, "%s/manifest.json", directory) : fail(e, EXIT_INTERNAL, "no memory for a manifest");
 	if (!rc)

@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "utf8.h"
+
 double now(void)
 {
 	struct timespec t;
@@ -94,7 +96,7 @@ cJSON *log_event(const struct run_log *l, const char *name)
 
 void log_write(struct run_log *l, cJSON *event)
 {
-	char *text = event ? cJSON_PrintUnformatted(event) : NULL;
+	char *text = event ? utf8_mend(cJSON_PrintUnformatted(event)) : NULL;
 
 	cJSON_Delete(event);
 	if (!text)

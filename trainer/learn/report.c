@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "learn/report_parts.h"
+#include "utf8.h"
 
 const char *finding_title(int finding, char text[32])
 {
@@ -311,6 +312,7 @@ int report_make(struct page *page, char **json, const struct report_input *in, s
 	r->in = in;
 	if (measure_all(r, e) == 0) {
 		put_page(r, page);
+		utf8_mend(page->text);
 		if (json)
 			*json = report_json(r);
 		if (page->failed || (json && !*json))

@@ -5,6 +5,7 @@
 
 #include "learn/log.h"
 #include "learn/report_parts.h"
+#include "utf8.h"
 
 static void put_interval(cJSON *o, const char *name, const struct interval *v)
 {
@@ -69,7 +70,7 @@ char *report_json(const struct report *r)
 	findings = cJSON_AddObjectToObject(o, "findings");
 	for (int f = 0; f < FINDINGS; f++)
 		cJSON_AddItemToObject(findings, finding_names[f], finding(&r->a, r->in->predictions, f));
-	char *text = cJSON_Print(o);
+	char *text = utf8_mend(cJSON_Print(o));
 
 	cJSON_Delete(o);
 	return text;
