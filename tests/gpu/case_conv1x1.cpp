@@ -286,6 +286,7 @@ void add_conv1x1_cases(std::vector<kernel_case> &cases)
 	add_backward<bf16, conv1x1_backward_shape<64, 2, 8, true, false>>(cases, "4");   /* data only … */
 	add_backward<bf16, conv1x1_backward_shape<64, 2, 8, false, true>>(cases, "5");   /* … and weight only: two passes */
 	add_backward<bf16, conv1x1_backward_shape<32, 2, 8, true, false, 2>>(cases, "6"); /* data only, two blocks a multiprocessor */
+	add_backward<bf16, conv1x1_backward_shape<64, 2, 8, true, true, 1, 32>>(cases, "7"); /* 8 warps, 32 pixels each: the fewest reads of shared memory */
 	add_forward<bf16, conv1x1_forward_shape<128, 3, false>>(cases, "1");             /* weights streamed */
 	add_forward<bf16, conv1x1_forward_shape<128, 3, true>>(cases, "2");              /* weights resident */
 	add_forward<bf16, conv1x1_forward_shape<64, 3, false, 2>>(cases, "3");           /* smaller tiles, two blocks a multiprocessor */

@@ -590,7 +590,7 @@ void advance(warp &w, uint32_t turns)
 		uint32_t lanes = w.lanes;
 		if (i.guard >= 0)
 			lanes &= i.guard_not ? ~w.predicates[(size_t)i.guard] : w.predicates[(size_t)i.guard];
-		machine_instructions++;
+		machine_instructions += !i.is_move;
 		switch (i.flow) {
 		case flow::ON:
 			if (lanes)

@@ -203,6 +203,7 @@ void reader::instruct(const std::string &text, const std::string &whole)
 	const std::vector<std::string> operands = space == std::string::npos ? std::vector<std::string>() : split(rest.substr(space), ',');
 	const std::vector<std::string> words = split(opcode, '.');
 	i.run = find_action(opcode, &i.flow);
+	i.is_move = words[0] == "mov" || words[0] == "cvta";
 	if (!i.run)
 		give_up(k.name, whole);
 	if (words[0] == "bra") {

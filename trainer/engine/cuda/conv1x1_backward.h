@@ -32,14 +32,14 @@ template <class T> struct conv1x1_backward {
 	int splits;                  /* blocks that share a column tile */
 };
 
-/* A block keeps one tile of 128 input channels and walks over pixel tiles of ROWS. DATA: gradient of x; WEIGHT: of the
- * weight; both together share every read. */
-template <int rows, int stages, int warps, bool data, bool weight, int blocks_per_sm = 1> struct conv1x1_backward_shape {
+/* A block keeps one tile of 128 input channels and walks over pixel tiles of ROWS. DATA: gradient of x, of which a warp has WARP_ROWS
+ * pixels; WEIGHT: of the weight; both together share every read. */
+template <int rows, int stages, int warps, bool data, bool weight, int blocks_per_sm = 1, int warp_rows = 16> struct conv1x1_backward_shape {
 	enum {
 		ROWS = rows, STAGES = stages, DATA = data, WEIGHT = weight, WARPS = warps, THREADS = 32 * warps, BLOCKS_PER_SM = blocks_per_sm, K = 128, N = 128,
-		ROW_WARPS = ROWS / 16, COLUMN_WARPS = WARPS / ROW_WARPS, WARP_COLUMNS = N / COLUMN_WARPS, N_TILES = WARP_COLUMNS / 8,
-		/* the weight's gradient, [K][N]: warps 4 × WARPS / 4 */
-		W_ROWS = K / 4, W_COLUMNS = N / (WARPS / 4), W_M_TILES = W_ROWS / 16, W_N_TILES = W_COLUMNS / 8,
+		WARP_ROWS = warp_rows, ROW_WARPS = ROWS / WARP_ROWS, COLUMN_WARPS = WARPS / ROW_WARPS, WARP_COLUMNS = N / COLUMN_WARPS, M_TILES = WARP_ROWS / 16, N_TILES = WARP_COLUMNS / 8,
+		/* the weight's gradient, [K][N]: warps WARPS / 4 × 4; more in a row of them would normalise x more often */
+		W_ROW_WARPS = WARPS / 4, W_ROWS = K / W_ROW_WARPS, W_COLUMNS = N / 4, W_M_TILES = W_ROWS / 16, W_N_TILES = W_COLUMNS / 8,
 		TILE_BYTES = ROWS * 256, STAGE_BYTES = TILE_BYTES * (data ? 4 : 3), WEIGHT_BYTES = data ? K * 256 : 0,
 		PARAMETERS = 8 * 128
 	};
@@ -51,22 +51,6 @@ template <int rows, int stages, int warps, bool data, bool weight, int blocks_pe
 		return STAGES * STAGE_BYTES + WEIGHT_BYTES + (PARAMETERS + ROW_WARPS * 2 * N) * sizeof(float);
 	}
 };
-
-/* A thread wants the coefficients of eight neighbouring channels, its neighbours those of the next eight: channels 0 … 3 of each eight lie
- * together and then channels 4 … 7 of each, so that sixteen bytes a thread are read without a bank conflict. */
-struct alignas(16) coefficients {
-	float v[4];
-};
-
-DEVICE int coefficient_place(int channel)
-{
-	return channel / 4 % 2 * 64 + channel / 8 * 4 + channel % 4;
-}
-
-DEVICE coefficients load_coefficients(const float *from, int chunk, int half)
-{
-	return ((const coefficients *)from)[half * 16 + chunk];
-}
 
 template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_backward_kernel(const conv1x1_backward<T> p)
 {
@@ -84,10 +68,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 
 	for (int i = t; i < 128; i += S::THREADS) {
 		const bool k_inside = i < p.c_out, inside = column0 + i < p.c_in;
-		const int at = coefficient_place(i);
-		a[at] = k_inside ? p.a[i] : 0;
-		b[at] = k_inside ? p.b[i] : 0;
-		c[at] = k_inside ? p.c[i] : 0;
+		a[i] = k_inside ? p.a[i] : 0;
+		b[i] = k_inside ? p.b[i] : 0;
+		c[i] = k_inside ? p.c[i] : 0;
 		scale[i] = inside ? p.scale[column0 + i] : 0;
 		bias[i] = inside ? p.bias[column0 + i] : 0;
 		gamma[i] = inside ? p.gamma[column0 + i] : 0;
@@ -114,8 +97,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 
 	float dbeta[S::N_TILES][2] = {}, dgamma[S::N_TILES][2] = {};
 	float dweight[S::W_M_TILES][S::W_N_TILES][4] = {};
-	const int row0 = warp / S::COLUMN_WARPS * 16, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
-	const int w_row = warp % 4 * S::W_ROWS, w_column = warp / 4 * S::W_COLUMNS;
+	const int row0 = warp / S::COLUMN_WARPS * S::WARP_ROWS, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
+	const int w_row = warp % S::W_ROW_WARPS * S::W_ROWS, w_column = warp / S::W_ROW_WARPS * S::W_COLUMNS;
 	int slot = 0;
 
 	SERIAL for (int pixel_tile = split; pixel_tile < tiles; pixel_tile += p.splits) {
@@ -126,24 +109,30 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		slot = (slot + 1) % S::STAGES;
 		const long row = (long)pixel_tile * S::ROWS;
 
-		const int rows = rows128::rows_left(row, p.pixels, S::ROWS), chunk = t % 16;
-		UNROLL for (int i = 0; i < S::ROWS; i += rows128::stride<S::ROWS, S::THREADS>()) {
-			const int r = t / 16 + i;
-			vector16 *dz_chunk = (vector16 *)rows128::chunk(dy, r, chunk);
-			const vector16 y_chunk = *(const vector16 *)rows128::chunk(y, r, chunk);
-			vector16 v = *dz_chunk;
-			UNROLL for (int j = 0; j < 4; j++) {
-				const coefficients k = load_coefficients(a, chunk, j / 2), l = load_coefficients(b, chunk, j / 2), m = load_coefficients(c, chunk, j / 2);
-				const int at = j % 2 * 2;
-				float low = fmaf(k.v[at], low_half<T>(v.word[j]), fmaf(l.v[at], low_half<T>(y_chunk.word[j]), m.v[at]));
-				float high = fmaf(k.v[at + 1], high_half<T>(v.word[j]), fmaf(l.v[at + 1], high_half<T>(y_chunk.word[j]), m.v[at + 1]));
-				v.word[j] = r < rows ? pack<T>(low, high) : 0;
+		/* A warp has the same eight channels of 32 pixels: their coefficients are the same word for all lanes. */
+		const int rows = rows128::rows_left(row, p.pixels, S::ROWS);
+		UNROLL for (int chunk = warp; chunk < rows128::CHUNKS; chunk += S::WARPS) {
+			const octet k = load8((const float *)a + chunk * VECTOR), l = load8((const float *)b + chunk * VECTOR), m = load8((const float *)c + chunk * VECTOR);
+			UNROLL for (int r = lane; r < S::ROWS; r += 32) {
+				vector16 *dz_chunk = (vector16 *)rows128::chunk(dy, r, chunk);
+				const vector16 y_chunk = *(const vector16 *)rows128::chunk(y, r, chunk);
+				vector16 v = *dz_chunk;
+				UNROLL for (int j = 0; j < 4; j++) {
+					float low = fmaf(k.v[2 * j], low_half<T>(v.word[j]), fmaf(l.v[2 * j], low_half<T>(y_chunk.word[j]), m.v[2 * j]));
+					float high = fmaf(k.v[2 * j + 1], high_half<T>(v.word[j]), fmaf(l.v[2 * j + 1], high_half<T>(y_chunk.word[j]), m.v[2 * j + 1]));
+					v.word[j] = r < rows ? pack<T>(low, high) : 0;
+				}
+				*dz_chunk = v;
 			}
-			*dz_chunk = v;
 		}
 		sync_block();
 
 		if (S::WEIGHT) {
+			float w_scale[S::W_N_TILES], w_bias[S::W_N_TILES];
+			UNROLL for (int n = 0; n < S::W_N_TILES; n++) {
+				w_scale[n] = scale[w_column + n * 8 + lane / 4];
+				w_bias[n] = bias[w_column + n * 8 + lane / 4];
+			}
 			UNROLL_PAIR for (int m16 = 0; m16 < S::ROWS / 16; m16++) {
 				uint32_t left[S::W_M_TILES][4];
 				UNROLL for (int m = 0; m < S::W_M_TILES; m++) /* dy transposed: rows are k, columns pixels */
@@ -151,10 +140,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 				UNROLL for (int n = 0; n < S::W_N_TILES; n += 2) {
 					uint32_t right[4];
 					load_matrices_transposed(right, rows128::chunk(x, m16 * 16 + lane % 16, (w_column + n * 8) / 8 + lane / 16));
-					UNROLL for (int j = 0; j < 4; j++) {
-						const int column = w_column + (n + j / 2) * 8 + lane / 4;
-						right[j] = normalise_relu<T>(right[j], scale[column], bias[column], scale[column], bias[column]);
-					}
+					UNROLL for (int j = 0; j < 4; j++)
+						right[j] = normalise_relu<T>(right[j], w_scale[n + j / 2], w_bias[n + j / 2], w_scale[n + j / 2], w_bias[n + j / 2]);
 					UNROLL for (int m = 0; m < S::W_M_TILES; m++) {
 						multiply_add<T>(dweight[m][n], left[m], right[0], right[1]);
 						multiply_add<T>(dweight[m][n + 1], left[m], right[2], right[3]);
@@ -165,31 +152,36 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		if (!S::DATA)
 			continue;
 
-		float product[S::N_TILES][4] = {};
+		float product[S::M_TILES][S::N_TILES][4] = {};
 		UNROLL_PAIR for (int k16 = 0; k16 < S::K / 16; k16++) {
-			uint32_t left[4];
-			load_matrices(left, rows128::chunk(dy, row0 + lane % 16, k16 * 2 + lane / 16));
+			uint32_t left[S::M_TILES][4];
+			UNROLL for (int m = 0; m < S::M_TILES; m++)
+				load_matrices(left[m], rows128::chunk(dy, row0 + m * 16 + lane % 16, k16 * 2 + lane / 16));
 			UNROLL for (int n = 0; n < S::N_TILES; n += 2) {
 				uint32_t right[4]; /* W is [k][c]: transposed, the pairs run along k */
 				load_matrices_transposed(right, rows128::chunk(weights, k16 * 16 + lane % 16, (warp_column + n * 8) / 8 + lane / 16));
-				multiply_add<T>(product[n], left, right[0], right[1]);
-				multiply_add<T>(product[n + 1], left, right[2], right[3]);
+				UNROLL for (int m = 0; m < S::M_TILES; m++) {
+					multiply_add<T>(product[m][n], left[m], right[0], right[1]);
+					multiply_add<T>(product[m][n + 1], left[m], right[2], right[3]);
+				}
 			}
 		}
 		UNROLL for (int n = 0; n < S::N_TILES; n++) {
 			const int column = warp_column + n * 8 + 2 * (lane % 4);
-			UNROLL for (int half = 0; half < 2; half++) {
-				const int r = row0 + half * 8 + lane / 4;
+			const float scale0 = scale[column], scale1 = scale[column + 1], bias0 = bias[column], bias1 = bias[column + 1], gamma0 = gamma[column], gamma1 = gamma[column + 1];
+			const float rstd0 = rstd[column], rstd1 = rstd[column + 1], shift0 = shift[column], shift1 = shift[column + 1];
+			UNROLL for (int i = 0; i < 2 * S::M_TILES; i++) {
+				const int m = i / 2, half = i % 2, r = row0 + m * 16 + half * 8 + lane / 4;
 				const uint32_t x_pair = *rows128::pair(x, r, column);
 				uint32_t *g_pair = rows128::pair(g, r, column);
 				const float x0 = low_half<T>(x_pair), x1 = high_half<T>(x_pair);
-				const float d0 = fmaf(x0, scale[column], bias[column]) > 0 ? product[n][2 * half] : 0;
-				const float d1 = fmaf(x1, scale[column + 1], bias[column + 1]) > 0 ? product[n][2 * half + 1] : 0;
-				*g_pair = pack<T>(fmaf(gamma[column], d0, low_half<T>(*g_pair)), fmaf(gamma[column + 1], d1, high_half<T>(*g_pair)));
+				const float d0 = fmaf(x0, scale0, bias0) > 0 ? product[m][n][2 * half] : 0;
+				const float d1 = fmaf(x1, scale1, bias1) > 0 ? product[m][n][2 * half + 1] : 0;
+				*g_pair = pack<T>(fmaf(gamma0, d0, low_half<T>(*g_pair)), fmaf(gamma1, d1, high_half<T>(*g_pair)));
 				dbeta[n][0] += d0;
 				dbeta[n][1] += d1;
-				dgamma[n][0] = fmaf(d0, fmaf(x0, rstd[column], shift[column]), dgamma[n][0]);
-				dgamma[n][1] = fmaf(d1, fmaf(x1, rstd[column + 1], shift[column + 1]), dgamma[n][1]);
+				dgamma[n][0] = fmaf(d0, fmaf(x0, rstd0, shift0), dgamma[n][0]);
+				dgamma[n][1] = fmaf(d1, fmaf(x1, rstd1, shift1), dgamma[n][1]);
 			}
 		}
 		sync_block();

@@ -164,17 +164,19 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(co
 		sync_block();
 		UNROLL for (int n = 0; n < S::N_TILES; n++) {
 			const int column = warp_column + n * 8 + 2 * (lane % 4);
+			const float scale0 = scale[column], scale1 = scale[column + 1], bias0 = bias[column], bias1 = bias[column + 1];
+			const float rstd0 = rstd[column], rstd1 = rstd[column + 1], shift0 = shift[column], shift1 = shift[column + 1];
 			UNROLL for (int m = 0; m < S::M_TILES; m++)
 				UNROLL for (int half = 0; half < 2; half++) {
 					uint32_t *pair = tile128::pair(y, warp_row + m * 16 + half * 8 + lane / 4, column);
 					const float y0 = low_half<T>(*pair), y1 = high_half<T>(*pair);
-					const float d0 = fmaf(y0, scale[column], bias[column]) > 0 ? product[m][n][2 * half] : 0;
-					const float d1 = fmaf(y1, scale[column + 1], bias[column + 1]) > 0 ? product[m][n][2 * half + 1] : 0;
+					const float d0 = fmaf(y0, scale0, bias0) > 0 ? product[m][n][2 * half] : 0;
+					const float d1 = fmaf(y1, scale1, bias1) > 0 ? product[m][n][2 * half + 1] : 0;
 					*pair = pack<T>(d0, d1);
 					dbeta[n][0] += d0;
 					dbeta[n][1] += d1;
-					dgamma[n][0] = fmaf(d0, fmaf(y0, rstd[column], shift[column]), dgamma[n][0]);
-					dgamma[n][1] = fmaf(d1, fmaf(y1, rstd[column + 1], shift[column + 1]), dgamma[n][1]);
+					dgamma[n][0] = fmaf(d0, fmaf(y0, rstd0, shift0), dgamma[n][0]);
+					dgamma[n][1] = fmaf(d1, fmaf(y1, rstd1, shift1), dgamma[n][1]);
 				}
 		}
 		sync_block();

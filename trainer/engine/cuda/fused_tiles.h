@@ -11,7 +11,7 @@
 struct large_tiles {
 	enum { SIDES_BELOW = 128 }; /* of maps for the 3×3 kernels: their least ROWS */
 	typedef conv1x1_forward_shape<128, 3, false> forward_1x1;
-	typedef conv1x1_backward_shape<64, 2, 16, true, true> backward_1x1;
+	typedef conv1x1_backward_shape<64, 2, 8, true, true, 1, 32> backward_1x1;
 	typedef conv3x3_forward_shape<128, 32, 2> forward_3x3;
 	typedef conv3x3_data_shape<128, 32, 64> data_3x3;
 	typedef conv3x3_weight_shape<128> weight_3x3;
