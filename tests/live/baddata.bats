@@ -107,6 +107,24 @@ bats_require_minimum_version 1.5.0
 	refuses 65 "bad/images/$first: a web page, not an image" chexnet prepare nih bad out
 }
 
+@test "audit names every path that it cannot read, and goes on with the rest" {
+	spoil
+	sed -i '1s/Patient ID/Patient/' bad/Data_Entry_2017_v2020.csv
+	run --separate-stderr chexnet audit nowhere good bad tree good/train-00000-of-00001
+	echo "$stderr"
+	[ "$status" -eq 65 ]
+	[ "${#stderr_lines[@]}" -eq 3 ]
+	[ "${stderr_lines[0]}" = "chexnet audit: nowhere: no such directory" ]
+	[[ ${stderr_lines[1]} == *"bad/Data_Entry_2017_v2020.csv: no column"* ]]
+	[[ ${stderr_lines[2]} == *"good/train-00000-of-00001"* ]]
+	[ "$(grep -c '^[a-z]*: .* 60 images' <<<"$output")" = 2 ]
+	run --separate-stderr chexnet audit --json --no-pixels nowhere tree
+	[ "$status" -eq 65 ]
+	[ "${lines[0]}" = '{"path":"nowhere","error":"nowhere: no such directory"}' ]
+	[[ ${lines[1]} == '{"path":"tree","source":'* ]]
+	refuses 65 "nowhere.csv: cannot be read: No such file" chexnet audit good tree --table nowhere.csv
+}
+
 @test "a truncated TFRecord file: file, record and byte are named" {
 	cp -r good set
 	truncate -s -5 set/test-00000-of-00001

@@ -37,6 +37,15 @@ static void print_text(const char *path, const struct origin *o, const struct au
 	printf("  %d problem%s\n", a->problems, a->problems == 1 ? "" : "s");
 }
 
+static void print_object(cJSON *object)
+{
+	char *text = utf8_mend(cJSON_PrintUnformatted(object));
+
+	puts(text ? text : "null");
+	cJSON_free(text);
+	cJSON_Delete(object);
+}
+
 static void print_json(const char *path, const struct origin *o, const struct audit *a)
 {
 	cJSON *object = cJSON_CreateObject();
@@ -64,10 +73,20 @@ static void print_json(const char *path, const struct origin *o, const struct au
 		cJSON_AddStringToObject(item, "text", a->items[i].text);
 		cJSON_AddItemToArray(items, item);
 	}
-	char *text = utf8_mend(cJSON_PrintUnformatted(object));
-	puts(text ? text : "null");
-	cJSON_free(text);
-	cJSON_Delete(object);
+	print_object(object);
+}
+
+/* On stderr in both cases, so that a program that reads the objects has the line in its log too. */
+static int tell_unreadable(const char *path, int json, const struct error *e)
+{
+	if (json) {
+		cJSON *object = cJSON_CreateObject();
+
+		cJSON_AddStringToObject(object, "path", path);
+		cJSON_AddStringToObject(object, "error", e->text);
+		print_object(object);
+	}
+	return report_error(&command_audit, e);
 }
 
 static int open_path(struct origin *o, const char *path, const struct audit_conf *c, struct error *e)
@@ -79,33 +98,54 @@ static int open_path(struct origin *o, const char *path, const struct audit_conf
 	return audit_open(o, path, e);
 }
 
-static int run(int argc, char **argv)
+/* EXIT_DATA where the set has a problem or cannot be read. */
+static int audit_path(const char *path, const struct audit_conf *c, int json)
 {
 	static struct audit a;
-	struct conf conf = { 0 };
 	struct origin o;
 	struct error e = { 0 };
-	int n, problems = 0, rc = options_read(&command_audit, argc, argv, &conf, &n);
+
+	if (open_path(&o, path, c, &e) == 0) {
+		if (audit_run(&a, &o, c, &e) == 0)
+			(json ? print_json : print_text)(path, &o, &a);
+		origin_close(&o);
+	}
+	if (e.code)
+		return tell_unreadable(path, json, &e);
+	return a.problems ? EXIT_DATA : EXIT_DONE;
+}
+
+/* Tables that cannot be read are wrong for every PATH, and said once. */
+static int check_tables(const struct conf *conf, struct error *e)
+{
+	struct nih n;
+
+	if (!conf->train_val_list != !conf->test_list || (conf->test_list && !conf->table))
+		return fail(e, EXIT_USAGE, "--train-val-list and --test-list go together, and with --table");
+	if (!conf->table)
+		return 0;
+	if (nih_open_tables(&n, conf->table, conf->train_val_list, conf->test_list, e))
+		return -e->code;
+	nih_close(&n);
+	return 0;
+}
+
+static int run(int argc, char **argv)
+{
+	struct conf conf = { 0 };
+	struct error e = { 0 };
+	int n, worst = EXIT_DONE, rc = options_read(&command_audit, argc, argv, &conf, &n);
 
 	if (rc >= 0)
 		return rc;
-	if (!conf.train_val_list != !conf.test_list || (conf.test_list && !conf.table)) {
-		fail(&e, EXIT_USAGE, "--train-val-list and --test-list go together, and with --table");
+	if (check_tables(&conf, &e) < 0)
 		return report_error(&command_audit, &e);
-	}
 	struct audit_conf c = { conf.table, conf.train_val_list, conf.test_list, conf.pixels, conf.threads };
 	for (int i = 1; i <= n; i++) {
-		if (open_path(&o, argv[i], &c, &e))
-			return report_error(&command_audit, &e);
-		rc = audit_run(&a, &o, &c, &e);
-		if (!rc)
-			(conf.json ? print_json : print_text)(argv[i], &o, &a);
-		origin_close(&o);
-		if (rc)
-			return report_error(&command_audit, &e);
-		problems += a.problems;
+		rc = audit_path(argv[i], &c, conf.json);
+		worst = rc > worst ? rc : worst;
 	}
-	return problems ? EXIT_DATA : EXIT_DONE;
+	return worst;
 }
 
 const struct command command_audit = {
@@ -117,7 +157,7 @@ const struct command command_audit = {
 	.description =
 		"Each PATH is a prepared data set, a directory as NIH publishes it, TFRecords of the reference trainer, or a label table alone. Looks for patients in two "
 		"splits, labels in another order than the table's, duplicates by name and by pixels, images that are missing, broken or odd, and "
-		"findings too rare to be judged. Ends with 65 when there is a problem.",
+		"findings too rare to be judged. A PATH that cannot be read is named and the others are audited all the same. Ends with 65 when there is a problem.",
 	.options = options,
 	.run = run,
 };
