@@ -182,6 +182,21 @@ for line in sys.stdin.buffer if sys.argv[1] == "lines" else [sys.stdin.buffer.re
 	python3 -c 'import sys; open(sys.argv[1], encoding="utf-8").read()' "$name/r.html"
 }
 
+@test "an image of one colour is scored, and a line says that nothing is to be seen in it" {
+	image=$(find tree/images -name '*.png' | head -n 1)
+	for gray in 0 77 255; do
+		python3 -c 'import struct, sys, zlib
+def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+rows = (b"\0" + bytes([int(sys.argv[1])]) * 40) * 40
+sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 40, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' \
+			$gray >gray$gray.png || skip "no python3 to draw it"
+		run --separate-stderr chexnet predict --weights run1/model.safetensors --threads 1 "$image" gray$gray.png
+		[ "$status" -eq 0 ]
+		[ "$(grep -c '^  Hernia' <<<"$output")" -eq 2 ]
+		[ "$stderr" = "chexnet predict: warning: gray$gray.png: every pixel is of the same gray, $gray of 255: nothing is to be seen, and its probabilities mean nothing" ]
+	done
+}
+
 @test "weights that make no number make no probability" {
 	cp run1/model.safetensors nan.safetensors
 	header=$(od -An -t u8 -N 8 nan.safetensors)

@@ -226,6 +226,14 @@ static int read_image(struct predictor *p, const char *path, uint8_t *pixels, in
 	return e->code ? -e->code : 0;
 }
 
+/* What a network says about a picture of nothing looks like any other answer. */
+static void warn_if_blank(const char *path, const uint8_t *pixels, size_t n)
+{
+	if (memcmp(pixels, pixels + 1, n - 1) == 0)
+		fprintf(stderr, "chexnet predict: warning: %s: every pixel is of the same gray, %d of 255: nothing is to be seen, and its probabilities mean nothing\n",
+			path, pixels[0]);
+}
+
 static double probability(float logit)
 {
 	return 1 / (1 + exp(-(double)logit));
@@ -367,6 +375,8 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 			fail(&bad[i], EXIT_INTERNAL, "%s: the network's output is not a number", paths[i]);
 		if (bad[i].code)
 			fprintf(stderr, "chexnet predict: %s\n", bad[i].text);
+		else
+			warn_if_blank(paths[i], p->pixels + (size_t)at[i] * pixels, pixels);
 		worst = bad[i].code > worst ? bad[i].code : worst;
 
 		if (p->boxes.n && !bad[i].code && play_pointing(p, at[i], paths[i], original[i], e) < 0)
