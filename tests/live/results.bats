@@ -86,8 +86,15 @@ refuses() { # CODE "WORDS" COMMAND…
 	[ ! -e bad.html ]
 	grep -v '^0000' 1.csv >empty.csv
 	refuses 65 "empty.csv no predictions" chexnet compare empty.csv 1.csv
-	head -n 20 1.csv >part.csv
+	sed 1d 1.csv | head -n 20 >part.csv
 	refuses 65 "part.csv missing" chexnet ensemble out.csv 1.csv part.csv
+	head -n 20 1.csv >cut.csv
+	for command in "compare 1.csv cut.csv" "ensemble out.csv 1.csv cut.csv" "report --predictions cut.csv --out bad.html"; do
+		# shellcheck disable=SC2086 # words
+		refuses 65 "cut.csv rows=$(grep -vc '^[#i]' 1.csv) 18 copied" chexnet $command
+	done
+	head -c -3 1.csv >cut.csv
+	refuses 65 "cut.csv line $(wc -l <1.csv) no end copied" chexnet compare 1.csv cut.csv
 	refuses 65 "1.csv no event" chexnet report --predictions 1.csv --log 1.csv --out bad.html
 	refuses 65 "nowhere.csv" chexnet compare 1.csv nowhere.csv
 	refuses 64 "--predictions" chexnet report --out bad.html

@@ -55,10 +55,12 @@ static int write_oracle(struct output_file *out, const struct provenance *about,
 	return rc;
 }
 
-static int write_provenance(struct output_file *out, const struct provenance *about, struct error *e)
+static int write_provenance(struct output_file *out, const struct provenance *about, size_t rows, struct error *e)
 {
-	char leak[48] = " leak=unchecked\n";
-	int rc = write_text(out, "#", e);
+	char begin[48], leak[48] = " leak=unchecked\n";
+
+	snprintf(begin, sizeof begin, "# rows=%zu", rows);
+	int rc = write_text(out, begin, e);
 
 	for (int k = 0; rc == 0 && k < N_KEYS; k++) {
 		const char *value = (const char *)about + keys[k].at;
@@ -108,7 +110,8 @@ static void read_oracle(struct provenance *about, const char *text)
 	}
 }
 
-static void read_provenance(struct provenance *about, const char *line)
+/* *rows is left as it is where the line does not note their number. */
+static void read_provenance(struct provenance *about, long *rows, const char *line)
 {
 	for (const char *p = line + 1; *(p += strspn(p, " \t\r"));) {
 		size_t key = strcspn(p, "= \t\r"), value = p[key] == '=' ? strcspn(p + key + 1, " \t\r") : 0;
@@ -119,6 +122,8 @@ static void read_provenance(struct provenance *about, const char *line)
 				unescape((char *)about + keys[k].at, keys[k].room, text, value);
 		if (key == 4 && memcmp(p, "leak=", 5) == 0 && isdigit((unsigned char)*text))
 			about->leaked = strtol(text, NULL, 10);
+		if (key == 4 && memcmp(p, "rows=", 5) == 0 && isdigit((unsigned char)*text))
+			*rows = strtol(text, NULL, 10);
 		if (key == 6 && memcmp(p, "oracle=", 7) == 0)
 			read_oracle(about, text);
 		p += key + (p[key] == '=') + value;
@@ -172,7 +177,7 @@ int predictions_write(const char *path, const struct predictions *p, struct erro
 
 	if (output_open(&out, path, e))
 		return -e->code;
-	int rc = write_provenance(&out, &p->about, e);
+	int rc = write_provenance(&out, &p->about, p->n, e);
 	if (!rc)
 		rc = write_header(&out, e);
 	for (size_t i = 0; !rc && i < p->n; i++)
@@ -194,6 +199,8 @@ struct columns {
 struct reader {
 	const char *path;
 	size_t line; /* from 1 */
+	long rows;   /* as the file notes it; -1: it does not */
+	int open;    /* the line read last has no end */
 	char *next;
 	char *field[MAX_COLUMNS];
 	struct columns columns;
@@ -212,7 +219,8 @@ static char *next_line(struct reader *r)
 	if (!*line)
 		return NULL;
 	size_t length = strcspn(line, "\n");
-	r->next = line + length + (line[length] == '\n');
+	r->open = line[length] == '\0';
+	r->next = line + length + !r->open;
 	if (length && line[length - 1] == '\r')
 		length--;
 	line[length] = '\0';
@@ -360,6 +368,20 @@ static int refuse_duplicates(const struct reader *r, const struct predictions *p
 	return rc;
 }
 
+/* A copy that stopped half-way looks like a shorter file, or one whose last number has fewer digits. Our own files tell; of others
+ * it cannot be known, and RFC 4180 leaves them the choice of a last line end. */
+static int check_complete(const struct reader *r, const struct predictions *p, struct error *e)
+{
+	if (r->rows < 0)
+		return 0;
+	if ((size_t)r->rows != p->n)
+		return fail(e, EXIT_DATA, "%s: its first line notes rows=%ld and there are %zu: not all of it was copied, or rows were taken out (then take out rows=%ld too)",
+			    r->path, r->rows, p->n, r->rows);
+	if (r->open)
+		return fail(e, EXIT_DATA, "%s: line %zu, its last, has no end: not all of it was copied", r->path, r->line);
+	return 0;
+}
+
 static int read_rows(struct reader *r, struct predictions *p, struct error *e)
 {
 	size_t lines = 0;
@@ -386,12 +408,12 @@ static int read_rows(struct reader *r, struct predictions *p, struct error *e)
 	}
 	if (p->n == 0)
 		return fail(e, EXIT_DATA, "%s: no predictions behind the header", r->path);
-	return refuse_duplicates(r, p, e);
+	return check_complete(r, p, e) < 0 ? -e->code : refuse_duplicates(r, p, e);
 }
 
 int predictions_read(struct predictions *p, const char *path, struct error *e)
 {
-	struct reader r = { .path = path };
+	struct reader r = { .path = path, .rows = -1 };
 	char *text, *line;
 	size_t size;
 
@@ -402,7 +424,7 @@ int predictions_read(struct predictions *p, const char *path, struct error *e)
 
 	r.next = strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? text + 3 : text;
 	while (!rc && (line = next_line(&r)) && *line == '#')
-		read_provenance(&p->about, line);
+		read_provenance(&p->about, &r.rows, line);
 	if (!rc)
 		rc = line ? read_header(&r, line, e) : fail(e, EXIT_DATA, "%s: empty", path);
 	if (!rc)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A file of predictions: what a network said about every image of a split, and what is needed to judge it.
  *
- *   # model=densenet121 checkpoint=run/best.safetensors data=00c0ffee00c0ffee policy=official leak=0 version=0.1.0 command=chexnet%20eval
+ *   # rows=25596 model=densenet121 checkpoint=run/best.safetensors data=00c0ffee00c0ffee policy=official leak=0 version=0.1.0 command=chexnet%20eval
  *   id,patient,split,Atelectasis_label,…,Hernia_label,Atelectasis_logit,…,Hernia_logit
  *   00000013_000.png,13,test,0,…,,-2.1972246,…
  *
- * Synthetic images add oracle=0.98,… with a figure, or nothing, for each finding. A label is 0, 1 or empty (unknown). The first line's values have spaces, percent signs and control characters as %XX; keys
- * that are not known are passed over. Columns are found by name, so files made by other programs can be read too. */
+ * A label is 0, 1 or empty (unknown). Synthetic images add oracle=0.98,… with a figure, or nothing, for each finding. The first
+ * line's values have spaces, percent signs and control characters as %XX; keys that are not known are passed over. A file that
+ * notes its rows is refused when it has others, or when its last line has no end: not all of it was copied. Columns are found by
+ * name, so files made by other programs can be read too. */
 #ifndef LEARN_PREDICTIONS_H
 #define LEARN_PREDICTIONS_H
 
