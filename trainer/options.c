@@ -277,6 +277,13 @@ int options_parse(const struct command *command, int argc, char **argv, void *co
 	return check_operands(command, n, argv, e);
 }
 
+int option_typed(const struct option *options, const char *name, const void *conf)
+{
+	const struct option *o = find(options, name, strlen(name));
+
+	return *(const char *const *)((const char *)conf + o->target) != o->standard; /* into argv, or what the table holds */
+}
+
 int report_error(const struct command *command, const struct error *e)
 {
 	fprintf(stderr, "chexnet %s: %s\n", command->name, e->text);

@@ -64,6 +64,9 @@ int options_parse(const struct command *command, int argc, char **argv, void *co
 /* The same, for a command's first lines: prints the error too. Returns -1 to go on, else the exit code to return. */
 int options_read(const struct command *command, int argc, char **argv, void *conf, int *n_operands);
 
+/* Whether a STRING of *conf that has a default was typed all the same. */
+int option_typed(const struct option *options, const char *name, const void *conf);
+
 void options_help(const struct command *command, FILE *out);
 
 /* Prints "chexnet COMMAND: TEXT" and returns the exit code. */

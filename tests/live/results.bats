@@ -250,6 +250,23 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	chexnet train --data set "${SMALL[@]}" --steps 4 --output adam --resume auto >/dev/null
 }
 
+@test "weights of another network than --model's are refused, and the same one may be named" {
+	refuses 64 "run1/model.safetensors --model=densenet --growth=4 --init-channels=8 --blocks=1,1, --model=resnet50: leave" chexnet train --data set \
+		--model resnet50 --weights run1/model.safetensors --output other
+	[ ! -e other/model.safetensors ]
+	refuses 64 "holds --model=densenet121:" chexnet train --data set --model densenet121 --weights run1/model.safetensors --output other
+	refuses 64 "holds --growth=8 --init-channels=16 --blocks=1,1:" chexnet train --data set --model densenet --growth 8 --blocks 1,1 --weights run1/model.safetensors --output other
+	refuses 64 "run1/checkpoint-00000012.safetensors holds --blocks=1,2:" chexnet train --data set --model densenet --growth 4 --blocks 1,2 --resume auto --steps 14 --output run1
+	for model in "" "--model=densenet --growth=4 --init-channels=8 --blocks=1,1"; do
+		# shellcheck disable=SC2086 # words
+		chexnet train --data set $model --weights run1/model.safetensors --steps 1 --batch 8 --resamples 0 --threads 1 --output "other$model" >/dev/null
+	done
+	cp -r run1 again1
+	run chexnet train --data set "${SMALL[@]}" --image-size 24 --resume auto --steps 13 --output again1
+	[ "$status" -eq 0 ]
+	[[ $output == *"the network's images stay those of the checkpoint, 32 pixels a side, not --image-size=24"* ]]
+}
+
 @test "an output directory that is not there yet is no problem, and a file is none" {
 	run chexnet doctor --threads 1 --output notyet
 	echo "$output"

@@ -180,6 +180,49 @@ static int choose_file(struct train *t, char *path, size_t size, int *resume, st
 	return 0;
 }
 
+/* A network as a user would ask for it. */
+static void describe_network(const struct net_plan *plan, char *text, size_t size)
+{
+	size_t used = (size_t)snprintf(text, size, "--model=%s", plan->model);
+
+	if (strcmp(plan->model, "densenet") != 0 && strcmp(plan->model, "resnet") != 0)
+		return;
+	if (plan->family == NET_DENSENET)
+		used += (size_t)snprintf(text + used, size - used, " --growth=%d", plan->growth);
+	used += (size_t)snprintf(text + used, size - used, " --init-channels=%d --blocks=", plan->init_channels);
+	for (int b = 0; b < plan->n_blocks && used < size; b++)
+		used += (size_t)snprintf(text + used, size - used, "%s%d", b ? "," : "", plan->block[b]);
+}
+
+static int same_network(const struct net_plan *a, const struct net_plan *b)
+{
+	return a->family == b->family && a->growth == b->growth && a->init_channels == b->init_channels && a->n_blocks == b->n_blocks &&
+	       memcmp(a->block, b->block, (size_t)a->n_blocks * sizeof a->block[0]) == 0;
+}
+
+/* A file brings its network: one that was typed beside it has to be the same. */
+static int check_network(const struct train *t, const char *path, const struct net_conf *held, struct error *e)
+{
+	struct network asked = network_from_options(&t->conf->network);
+	struct net_plan here = { 0 }, there = { 0 };
+	char want[160], have[160];
+
+	if (!option_typed(train_options, "model", t->conf))
+		return 0;
+	asked.image_size = held->image_size;
+	asked.classes = held->classes;
+	struct net_conf conf = network_conf(&asked);
+
+	if (net_plan_make(&here, &conf, e) == 0 && net_plan_make(&there, held, e) == 0 && !same_network(&here, &there)) {
+		describe_network(&here, want, sizeof want);
+		describe_network(&there, have, sizeof have);
+		fail(e, EXIT_USAGE, "%s holds a network of %s, not of %s: it brings its own, so leave --model out", path, have, want);
+	}
+	net_plan_free(&here);
+	net_plan_free(&there);
+	return -e->code;
+}
+
 static int check_resumable(struct train *t, const struct checkpoint *c, const char *path, const struct checkpoint_notes *notes, struct error *e)
 {
 	if (!checkpoint_resumable(c))
@@ -245,7 +288,7 @@ static int find_start(struct train *t, struct start *s, struct checkpoint **c, s
 		return -e->code;
 	if (!*path)
 		return 0;
-	if (checkpoint_open(c, path, &net, &s->notes, e) < 0)
+	if (checkpoint_open(c, path, &net, &s->notes, e) < 0 || check_network(t, path, &net, e) < 0)
 		return -e->code;
 	s->from_file = 1;
 	s->network = network_of(&net);
@@ -401,6 +444,8 @@ static int share_start(struct train *t, struct start *s, struct error *e)
 	t->at.leak |= s->notes.leak;
 	log_say(&t->log, "resumes at step %llu, position %llu, seed %llu", (unsigned long long)t->at.step, (unsigned long long)t->at.position,
 		(unsigned long long)t->at.seed);
+	if (conf->network.image_size && conf->network.image_size != t->network.image_size)
+		log_say(&t->log, "the network's images stay those of the checkpoint, %d pixels a side, not --image-size=%d", t->network.image_size, conf->network.image_size);
 	if (t->at.window != conf->shuffle_window)
 		log_say(&t->log, "the order of images stays that of the checkpoint, not --shuffle-window=%d", conf->shuffle_window);
 	if (t->at.global_batch != s->notes.global_batch)
