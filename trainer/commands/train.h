@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A training run: set up (train_setup.c), driven (train_loop.c), judged (train_judge.c), told (train_report.c). */
+ * A training run: set up (train_setup.c, train_start.c), driven (train_loop.c), judged (train_judge.c), told (train_report.c). */
 #ifndef COMMANDS_TRAIN_H
 #define COMMANDS_TRAIN_H
 
@@ -86,6 +86,17 @@ void train_catch_signals(void);
 
 /* A whole training; collective. Returns the exit code; the error has been told. */
 int train_run(struct world *world, const struct train_conf *conf);
+
+/* What rank 0 found out about the start, for all. */
+struct train_start {
+	int from_file, resume, fresh_head;
+	struct network network;
+	struct checkpoint_notes notes;
+	char output[4096]; /* every rank may have to write one day: --hvd=on_death=continue */
+};
+
+/* On rank 0: makes the output directory and opens the file to start from. *c stays open for its weights; NULL for a fresh start. */
+int train_find_start(struct train *t, struct train_start *s, struct checkpoint **c, struct error *e);
 
 /* Everything up to the first step; collective, errors are agreed. */
 int train_setup(struct train *t, struct world *world, const struct train_conf *conf, struct error *e);

@@ -3,16 +3,10 @@
 #include "commands/train.h"
 #include "commands/train_resident.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "data/file.h"
 #include "data/label_mask.h"
 #include "data/memory.h"
 #include "data/window.h"
@@ -113,199 +107,6 @@ static int setup_data(struct train *t, struct error *e)
 	return world_same(t->world, hash ^ 7 * t->mask_hash, "the data set", "give every node the same --data and --mask", e);
 }
 
-/* ---- where to start ---------------------------------------------------------------------------------- */
-
-/* What rank 0 found out about the start, for all. */
-struct start {
-	int from_file, resume, fresh_head;
-	struct network network;
-	struct checkpoint_notes notes;
-	char output[4096]; /* every rank may have to write one day: --hvd=on_death=continue */
-};
-
-int train_open_logs(struct train *t, struct error *e)
-{
-	char path[4200];
-
-	snprintf(path, sizeof path, "%s/log.jsonl", t->output);
-	if (log_events_to(&t->log, t->conf->log_json ? t->conf->log_json : path, e) < 0)
-		return -e->code;
-	world_on_lost_log(t->log.json);
-	snprintf(path, sizeof path, "%s/tensorboard", t->output);
-	return t->conf->tensorboard ? events_open(&t->events, path, e) : 0;
-}
-
-static int make_output(struct train *t, struct error *e)
-{
-	char latest[4200];
-	time_t seconds = time(NULL);
-	struct tm local;
-
-	if (t->conf->output)
-		snprintf(t->output, sizeof t->output, "%s", t->conf->output);
-	else
-		strftime(t->output, sizeof t->output, "chexnet-%Y%m%d-%H%M%S", localtime_r(&seconds, &local));
-	if (mkdir(t->output, 0777) && errno != EEXIST)
-		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", t->output, strerror(errno));
-	if (directory_check(t->output, e) < 0)
-		return -e->code;
-	int found = checkpoint_latest(latest, sizeof latest, t->output, e);
-
-	if (found > 0 && !t->conf->resume)
-		return fail(e, EXIT_USAGE, "%s is there already: --resume=auto goes on from it, --output=DIR chooses another place", latest);
-	return found < 0 ? found : train_open_logs(t, e);
-}
-
-/* The file to start from, or "" for a fresh start; only --resume=auto may find nothing. */
-static int choose_file(struct train *t, char *path, size_t size, int *resume, struct error *e)
-{
-	const char *asked = t->conf->resume;
-
-	*path = '\0';
-	*resume = asked != NULL;
-	if (asked && strcmp(asked, "auto") == 0) {
-		if (!t->conf->output)
-			return fail(e, EXIT_USAGE, "--resume=auto looks in --output=DIR, which is not given");
-		int found = checkpoint_latest(path, size, t->output, e);
-
-		if (found == 0)
-			*resume = 0;
-		if (found != 0)
-			return found < 0 ? found : 0;
-	} else if (asked) {
-		snprintf(path, size, "%s", asked);
-	}
-	if (!*path && t->conf->weights)
-		snprintf(path, size, "%s", t->conf->weights);
-	return 0;
-}
-
-/* A network as a user would ask for it. */
-static void describe_network(const struct net_plan *plan, char *text, size_t size)
-{
-	size_t used = (size_t)snprintf(text, size, "--model=%s", plan->model);
-
-	if (strcmp(plan->model, "densenet") != 0 && strcmp(plan->model, "resnet") != 0)
-		return;
-	if (plan->family == NET_DENSENET)
-		used += (size_t)snprintf(text + used, size - used, " --growth=%d", plan->growth);
-	used += (size_t)snprintf(text + used, size - used, " --init-channels=%d --blocks=", plan->init_channels);
-	for (int b = 0; b < plan->n_blocks && used < size; b++)
-		used += (size_t)snprintf(text + used, size - used, "%s%d", b ? "," : "", plan->block[b]);
-}
-
-static int same_network(const struct net_plan *a, const struct net_plan *b)
-{
-	return a->family == b->family && a->growth == b->growth && a->init_channels == b->init_channels && a->n_blocks == b->n_blocks &&
-	       memcmp(a->block, b->block, (size_t)a->n_blocks * sizeof a->block[0]) == 0;
-}
-
-/* A file brings its network: one that was typed beside it has to be the same. */
-static int check_network(const struct train *t, const char *path, const struct net_conf *held, struct error *e)
-{
-	struct network asked = network_from_options(&t->conf->network);
-	struct net_plan here = { 0 }, there = { 0 };
-	char want[160], have[160];
-
-	if (!option_typed(train_options, "model", t->conf))
-		return 0;
-	asked.image_size = held->image_size;
-	asked.classes = held->classes;
-	struct net_conf conf = network_conf(&asked);
-
-	if (net_plan_make(&here, &conf, e) == 0 && net_plan_make(&there, held, e) == 0 && !same_network(&here, &there)) {
-		describe_network(&here, want, sizeof want);
-		describe_network(&there, have, sizeof have);
-		fail(e, EXIT_USAGE, "%s holds a network of %s, not of %s: it brings its own, so leave --model out", path, have, want);
-	}
-	net_plan_free(&here);
-	net_plan_free(&there);
-	return -e->code;
-}
-
-static int check_resumable(struct train *t, const struct checkpoint *c, const char *path, const struct checkpoint_notes *notes, struct error *e)
-{
-	if (!checkpoint_resumable(c))
-		return fail(e, EXIT_DATA, "%s holds a model but no state to resume from: --weights=%s starts from it", path, path);
-	if (notes->data_hash != dataset_hash(t->train))
-		return fail(e, EXIT_DATA, "%s was trained on other data (hash %016llx, here %016llx): --weights=%s starts anew from its weights", path,
-			    (unsigned long long)notes->data_hash, (unsigned long long)dataset_hash(t->train), path);
-	if (*notes->optimizer && strcmp(notes->optimizer, optimizer_choices[t->conf->optimizer]) != 0)
-		return fail(e, EXIT_USAGE, "%s was trained with --optimizer=%s, whose moments mean nothing to %s: --weights=%s starts anew from its weights", path,
-			    notes->optimizer, optimizer_choices[t->conf->optimizer], path);
-	if (notes->window && notes->window_layout != window_layout(t->train))
-		return fail(e, EXIT_DATA, "%s was trained in shuffle windows of %d files, and the same images lie in other files now, so the order cannot go on: "
-			    "prepare them with the --shards of then, or --weights=%s starts anew from its weights", path, notes->window, path);
-	return 0;
-}
-
-static int holds_step(const char *path, uint64_t step)
-{
-	struct checkpoint *c;
-	struct checkpoint_notes notes = { 0 };
-	struct error none = { 0 };
-
-	if (checkpoint_open(&c, path, NULL, &notes, &none) < 0)
-		return 0;
-	checkpoint_close(c);
-	return notes.step == step;
-}
-
-/* The best weights so far may be wanted in the end. They are in the output directory, or beside a checkpoint of another one, unless
- * a validation after that checkpoint replaced them. */
-static int bring_best(struct train *t, const char *path, struct checkpoint_notes *notes, struct error *e)
-{
-	char best[4200], beside[4200], *text;
-	const char *slash = strrchr(path, '/');
-	size_t size;
-
-	snprintf(best, sizeof best, "%s/best.safetensors", t->output);
-	if (notes->best_step == 0 || holds_step(best, notes->best_step))
-		return 0;
-	snprintf(beside, sizeof beside, "%.*sbest.safetensors", slash ? (int)(slash + 1 - path) : 0, path);
-	if (!holds_step(beside, notes->best_step)) {
-		log_say(&t->log, "the weights of step %llu, the best so far, are gone: the best is looked for from here on", (unsigned long long)notes->best_step);
-		notes->best_step = 0;
-		notes->best_auroc = 0;
-		return 0;
-	}
-	if (file_read(&text, &size, beside, e) < 0)
-		return -e->code;
-	file_write(best, text, size, e);
-	free(text);
-	return e->code ? -e->code : 0;
-}
-
-/* On rank 0. *c stays open for the weights; NULL for a fresh start. */
-static int find_start(struct train *t, struct start *s, struct checkpoint **c, struct error *e)
-{
-	char path[4200];
-	struct net_conf net;
-
-	*c = NULL;
-	*s = (struct start){ .network = network_from_options(&t->conf->network) };
-	if (make_output(t, e) < 0 || choose_file(t, path, sizeof path, &s->resume, e) < 0)
-		return -e->code;
-	if (!*path)
-		return 0;
-	if (checkpoint_open(c, path, &net, &s->notes, e) < 0 || check_network(t, path, &net, e) < 0)
-		return -e->code;
-	s->from_file = 1;
-	s->network = network_of(&net);
-	if (s->resume)
-		return check_resumable(t, *c, path, &s->notes, e) < 0 ? -e->code : bring_best(t, path, &s->notes, e);
-	s->network.classes = FINDINGS;
-	if (t->conf->network.image_size)
-		s->network.image_size = t->conf->network.image_size;
-	log_say(&t->log, "starts from the weights of %s", path);
-	int then = s->notes.source_size, here = dataset_image_size(t->train);
-
-	if (then && then != here && !t->conf->network.image_size)
-		log_say(&t->log, "its images had %d pixels a side and these have %d: --image-size=%d would show as much of them as its %d did", then, here,
-			s->network.image_size * here / then / 8 * 8, s->network.image_size);
-	return 0;
-}
-
 /* ---- model ------------------------------------------------------------------------------------------- */
 
 /* A finding without positives (or with a handful) must not outweigh all others. */
@@ -323,7 +124,7 @@ static void weigh_positives(struct train *t)
 	}
 }
 
-static int settle_sizes(struct train *t, const struct start *s, struct error *e)
+static int settle_sizes(struct train *t, const struct train_start *s, struct error *e)
 {
 	int source = dataset_image_size(t->train);
 
@@ -374,7 +175,7 @@ static void initial_values(struct train *t)
 }
 
 /* Loads on rank 0; a plain model leaves the moments at zero. */
-static int load_values(struct train *t, const struct checkpoint *c, struct start *s, struct error *e)
+static int load_values(struct train *t, const struct checkpoint *c, struct train_start *s, struct error *e)
 {
 	struct model_values wanted = t->values;
 
@@ -383,7 +184,7 @@ static int load_values(struct train *t, const struct checkpoint *c, struct start
 	return checkpoint_load(c, &t->model.plan, &wanted, s->resume ? NULL : &s->fresh_head, e);
 }
 
-static int fill_model(struct train *t, const struct checkpoint *c, struct start *s, struct error *e)
+static int fill_model(struct train *t, const struct checkpoint *c, struct train_start *s, struct error *e)
 {
 	if (model_values_alloc(&t->values, &t->model.plan, 1, e) == 0) {
 		initial_values(t);
@@ -399,7 +200,7 @@ static int fill_model(struct train *t, const struct checkpoint *c, struct start 
 	return world_agree(t->world, e);
 }
 
-static int share_start(struct train *t, struct start *s, struct error *e)
+static int share_start(struct train *t, struct train_start *s, struct error *e)
 {
 	if (hvd_broadcast(t->world->hvd, s, sizeof *s, HVD_U8, 0) < 0)
 		return world_fail(t->world, e);
@@ -458,10 +259,10 @@ static int share_start(struct train *t, struct start *s, struct error *e)
 static int setup_model(struct train *t, struct error *e)
 {
 	struct checkpoint *c = NULL;
-	struct start s = { 0 };
+	struct train_start s = { 0 };
 
 	if (world_speaks(t->world))
-		find_start(t, &s, &c, e);
+		train_find_start(t, &s, &c, e);
 	snprintf(s.output, sizeof s.output, "%s", t->output);
 	if (world_agree(t->world, e) == 0 && share_start(t, &s, e) == 0 && open_model(t, e) == 0)
 		fill_model(t, c, &s, e);
