@@ -267,6 +267,34 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	[[ $output == *"the network's images stay those of the checkpoint, 32 pixels a side, not --image-size=24"* ]]
 }
 
+@test "--resume=auto goes back to the checkpoint before a damaged one, and says so; a named one stays an error" {
+	train() { chexnet train --data set "${SMALL[@]}" --steps 9 --checkpoint-every 3 --keep 3 "$@"; }
+	train --output sound >/dev/null
+	for damage in "truncate -s 3000" "truncate -s 0" "truncate -s -1" "sed -i s/adam.exp_avg.features.conv0/adam.exp_avg.features.conv1/" \
+		'sed -i s/"position"/"posit1on"/'; do
+		rm -rf hurt && cp -r sound hurt
+		$damage hurt/checkpoint-00000009.safetensors
+		run --separate-stderr train --resume hurt/checkpoint-00000009.safetensors --output hurt
+		[ "$status" -eq 65 ]
+		run --separate-stderr train --resume auto --output hurt --keep 1
+		echo "$damage: $output $stderr"
+		[ "$status" -eq 0 ]
+		[ "$(grep -c 'resume=auto' <<<"$output")" -eq 1 ]
+		[[ $output == *"hurt/checkpoint-00000009.safetensors"*": --resume=auto goes back to hurt/checkpoint-00000006.safetensors"* ]]
+		[[ $output == *"resumes at step 6, "* ]]
+		cmp hurt/checkpoint-00000009.safetensors sound/checkpoint-00000009.safetensors
+	done
+	# what is saved on the way back is kept, though the damaged one has a higher number
+	rm -rf hurt && cp -r sound hurt
+	truncate -s 3000 hurt/checkpoint-00000009.safetensors
+	run train --resume auto --output hurt --keep 1 --checkpoint-every 1 --max-seconds 1e-6
+	[ "$status" -eq 75 ]
+	ls hurt
+	[[ $(cd hurt && echo checkpoint-*) == checkpoint-0000000[78].safetensors\ checkpoint-00000009.safetensors ]]
+	truncate -s 3000 hurt/checkpoint-*
+	refuses 65 "hurt/checkpoint-0000000 whole --output=DIR" chexnet train --data set "${SMALL[@]}" --steps 9 --resume auto --output hurt
+}
+
 @test "an output directory that is not there yet is no problem, and a file is none" {
 	run chexnet doctor --threads 1 --output notyet
 	echo "$output"

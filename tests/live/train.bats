@@ -204,6 +204,16 @@ survive() {
 	cmp "$WORK/whole/checkpoint-00000300.safetensors" "$WORK/cut/checkpoint-00000300.safetensors"
 }
 
+@test "all ranks go back to the same checkpoint when the latest is damaged" {
+	train chexnet sound "-N1 -n2" --steps 30 --batch 8 --checkpoint-every 10
+	cp -r "$WORK/sound" "$WORK/hurt"
+	truncate -s 2000 "$WORK/hurt/checkpoint-00000030.safetensors"
+	train chexnet hurt "-N2 -n2" --steps 30 --batch 8 --checkpoint-every 10 --resume auto
+	[ "$(grep -c "hurt/checkpoint-00000030.safetensors: .*: --resume=auto goes back to .*/checkpoint-00000020.safetensors" "$WORK/hurt.out")" = 1 ]
+	diff <(steps sound hash | tail -n 10) <(steps hurt hash)
+	cmp "$WORK/sound/checkpoint-00000030.safetensors" "$WORK/hurt/checkpoint-00000030.safetensors"
+}
+
 @test "evaluation scores every image once, whatever the number of ranks" {
 	train chexnet model "-N1 -n2" --steps 30 --batch 8
 	for n in 1 3; do

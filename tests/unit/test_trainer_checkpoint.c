@@ -445,7 +445,19 @@ static void the_latest_checkpoint_is_found_and_old_ones_go(void **state)
 	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 1);
 	checkpoint_path(name, sizeof name, directory, 100000005);
 	assert_string_equal(found, name);
-	checkpoint_prune(directory, 2);
+	uint64_t step = 100000005;
+
+	assert_int_equal(checkpoint_below(found, sizeof found, directory, &step, &e), 1);
+	assert_int_equal(step, 80000005);
+	checkpoint_path(name, sizeof name, directory, step);
+	assert_string_equal(found, name);
+	step = 5;
+	assert_int_equal(checkpoint_below(found, sizeof found, directory, &step, &e), 0);
+	checkpoint_prune(directory, 1, 40000005); /* of a run that went back behind the later ones */
+	assert_int_equal(files_in_directory(), 5);
+	checkpoint_path(name, sizeof name, directory, 40000005);
+	assert_int_equal(access(name, F_OK), 0);
+	checkpoint_prune(directory, 2, 100000005);
 	assert_int_equal(files_in_directory(), 3);
 	checkpoint_path(name, sizeof name, directory, 80000005);
 	assert_int_equal(access(name, F_OK), 0);

@@ -63,7 +63,7 @@ const struct option train_options[] = {
 	OPTION(U64, struct train_conf, seed, "seed", "N", "1", "of order, augmentation, initial weights and intervals"),
 	OPTION_GROUP("Output"),
 	OPTION(STRING, struct train_conf, output, "output", "DIR", NULL, "checkpoints and model; without it chexnet-DATE-TIME"),
-	OPTION(STRING, struct train_conf, resume, "resume", "FILE|auto", NULL, "go on from a checkpoint; auto: the latest in --output, or a fresh start"),
+	OPTION(STRING, struct train_conf, resume, "resume", "FILE|auto", NULL, "go on from a checkpoint; auto: the latest whole one in --output, or a fresh start"),
 	OPTION(INT, struct train_conf, checkpoint_every, "checkpoint-every", "STEPS", "0", "steps between checkpoints; 0: an epoch", .min = 0, .max = 1 << 30),
 	OPTION(INT, struct train_conf, keep, "keep", "N", "2", "checkpoints that stay", .min = 1, .max = 10000),
 	OPTION(INT, struct train_conf, eval_every, "eval-every", "STEPS", "0", "steps between validations; 0: an epoch", .min = 0, .max = 1 << 30),

@@ -177,7 +177,7 @@ int train_save(struct train *t, struct error *e)
 		if (model_get(&t->model, &t->values, e) == 0 && model_get_steps(&t->model, &t->at, e) == 0 && checkpoint_write(path, &t->model.plan, &t->values, &t->at, e) == 0) {
 			cJSON *event = log_event(&t->log, "checkpoint");
 
-			checkpoint_prune(t->output, t->conf->keep);
+			checkpoint_prune(t->output, t->conf->keep, t->at.step);
 			json_number(event, "step", (double)t->at.step);
 			json_number(event, "position", (double)t->at.position);
 			if (event)

@@ -45,6 +45,54 @@ static int make_output(struct train *t, struct error *e)
 	return found < 0 ? found : train_open_logs(t, e);
 }
 
+static int no_state(const char *path, struct error *e)
+{
+	return fail(e, EXIT_DATA, "%s holds a model but no state to resume from: --weights=%s starts from it", path, path);
+}
+
+/* Reads all of a checkpoint to see whether training can go on from it. */
+static int check_whole(const char *path, struct error *e)
+{
+	struct checkpoint *c;
+	struct net_conf net;
+	struct net_plan plan = { 0 };
+	struct model_values values = { 0 };
+
+	if (checkpoint_open(&c, path, &net, NULL, e) < 0)
+		return -e->code;
+	if (!checkpoint_resumable(c))
+		no_state(path, e);
+	else if (net_plan_make(&plan, &net, e) == 0 && model_values_alloc(&values, &plan, 1, e) == 0)
+		checkpoint_load(c, &plan, &values, NULL, e);
+	model_values_free(&values);
+	net_plan_free(&plan);
+	checkpoint_close(c);
+	return -e->code;
+}
+
+/* For --resume=auto: the latest checkpoint that is whole. What is left out on the way is named. 1: found, 0: there is no checkpoint at
+ * all, negative: there are, and none is whole. */
+static int latest_whole(struct train *t, char *path, size_t size, struct error *e)
+{
+	uint64_t step = UINT64_MAX;
+	int found = checkpoint_below(path, size, t->output, &step, e);
+
+	while (found > 0) {
+		struct error why = { 0 };
+
+		if (check_whole(path, &why) == 0)
+			return 1;
+		if (why.code == EXIT_INTERNAL) /* it may be whole */
+			return fail(e, EXIT_INTERNAL, "%s", why.text);
+		found = checkpoint_below(path, size, t->output, &step, e);
+		if (found > 0)
+			log_say(&t->log, "%s: --resume=auto goes back to %s", why.text, path);
+		else if (found == 0)
+			return fail(e, EXIT_DATA, "%s; no checkpoint of %s is whole: another --output=DIR starts anew", why.text, t->output);
+	}
+	return found;
+}
+
 /* The file to start from, or "" for a fresh start; only --resume=auto may find nothing. */
 static int choose_file(struct train *t, char *path, size_t size, int *resume, struct error *e)
 {
@@ -55,7 +103,7 @@ static int choose_file(struct train *t, char *path, size_t size, int *resume, st
 	if (asked && strcmp(asked, "auto") == 0) {
 		if (!t->conf->output)
 			return fail(e, EXIT_USAGE, "--resume=auto looks in --output=DIR, which is not given");
-		int found = checkpoint_latest(path, size, t->output, e);
+		int found = latest_whole(t, path, size, e);
 
 		if (found == 0)
 			*resume = 0;
@@ -115,7 +163,7 @@ static int check_network(const struct train *t, const char *path, const struct n
 static int check_resumable(struct train *t, const struct checkpoint *c, const char *path, const struct checkpoint_notes *notes, struct error *e)
 {
 	if (!checkpoint_resumable(c))
-		return fail(e, EXIT_DATA, "%s holds a model but no state to resume from: --weights=%s starts from it", path, path);
+		return no_state(path, e);
 	if (notes->data_hash != dataset_hash(t->train))
 		return fail(e, EXIT_DATA, "%s was trained on other data (hash %016llx, here %016llx): --weights=%s starts anew from its weights", path,
 			    (unsigned long long)notes->data_hash, (unsigned long long)dataset_hash(t->train), path);

@@ -65,7 +65,9 @@ int checkpoint_write(const char *path, const struct net_plan *plan, const struct
 void checkpoint_path(char *path, size_t size, const char *directory, uint64_t step);
 /* The checkpoint of the highest step in DIR. 1: found, 0: there is none, negative: the directory cannot be read. */
 int checkpoint_latest(char *path, size_t size, const char *directory, struct error *e);
-/* Removes all but the `keep` latest checkpoints of DIR. */
-void checkpoint_prune(const char *directory, int keep);
+/* The same among those below *step, which becomes the step of the one that was found. */
+int checkpoint_below(char *path, size_t size, const char *directory, uint64_t *step, struct error *e);
+/* Removes all but the `keep` latest checkpoints up to `step` from DIR. Later ones, which a run went back behind, are neither counted nor removed. */
+void checkpoint_prune(const char *directory, int keep, uint64_t step);
 
 #endif

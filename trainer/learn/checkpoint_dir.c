@@ -39,30 +39,46 @@ static int by_step(const struct dirent **a, const struct dirent **b)
 	return (x > y) - (x < y);
 }
 
-int checkpoint_latest(char *path, size_t size, const char *directory, struct error *e)
+int checkpoint_below(char *path, size_t size, const char *directory, uint64_t *step, struct error *e)
 {
 	struct dirent **entries;
-	int n = scandir(directory, &entries, only_checkpoints, by_step);
+	int n = scandir(directory, &entries, only_checkpoints, by_step), found = 0;
+	uint64_t below = *step;
 
 	if (n < 0)
 		return errno == ENOENT ? 0 : fail(e, EXIT_INTERNAL, "%s: %s", directory, strerror(errno));
-	if (n > 0)
-		snprintf(path, size, "%s/%s", directory, entries[n - 1]->d_name);
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
+		uint64_t at = (uint64_t)step_of(entries[i]->d_name);
+
+		if (at < below) {
+			found = 1;
+			*step = at;
+			snprintf(path, size, "%s/%s", directory, entries[i]->d_name);
+		}
 		free(entries[i]);
+	}
 	free(entries);
-	return n > 0;
+	return found;
 }
 
-void checkpoint_prune(const char *directory, int keep)
+int checkpoint_latest(char *path, size_t size, const char *directory, struct error *e)
+{
+	uint64_t step = UINT64_MAX;
+
+	return checkpoint_below(path, size, directory, &step, e);
+}
+
+void checkpoint_prune(const char *directory, int keep, uint64_t step)
 {
 	struct dirent **entries;
-	int n = scandir(directory, &entries, only_checkpoints, by_step);
+	int n = scandir(directory, &entries, only_checkpoints, by_step), reached = n;
 
+	while (reached > 0 && (uint64_t)step_of(entries[reached - 1]->d_name) > step)
+		reached--;
 	for (int i = 0; i < n; i++) {
 		char path[4096];
 
-		if (i < n - keep && snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name) < (int)sizeof path)
+		if (i < reached - keep && snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name) < (int)sizeof path)
 			unlink(path);
 		free(entries[i]);
 	}
