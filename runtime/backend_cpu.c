@@ -291,7 +291,10 @@ static int allgather(struct hvd *h, struct cpu *c, const struct op *op)
 		total += (op->blocks ? op->blocks[r] : op->n) * size;
 		end = r == h->world.rank ? total : end;
 	}
-	return merge(h, c, op, op->in, begin, end, total);
+	const void *own = op->in;
+	if (op->in == op->out && end > begin) /* before other blocks come where it lies */
+		own = memmove((uint8_t *)op->out + begin, op->in, end - begin);
+	return merge(h, c, op, own, begin, end, total);
 }
 
 /* An all-gather, of which each rank keeps what is for it. */

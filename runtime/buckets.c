@@ -176,6 +176,8 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 	p->hash = 0xcbf29ce484222325;
 	for (int i = 0; !status && i < n; i++) {
 		uint64_t count = tensors[i].count;
+		if (count > SIZE_MAX / sizeof(float) - p->floats)
+			status = fail(h, HVD_EINVAL, "hvd_plan_open: %.80s has %zu floats: more than memory has addresses", tensors[i].name, tensors[i].count);
 		p->hash = hashes[i] = hash(hash(p->hash, tensors[i].name, strlen(tensors[i].name) + 1), &count, sizeof count);
 		p->bytes[i] = count * sizeof(float);
 		p->floats += count;

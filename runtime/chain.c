@@ -125,7 +125,7 @@ static int broken(struct chain *c, int rank)
 static int different(struct chain *c, int rank)
 {
 	char text[WHY_BYTES];
-	snprintf(text, sizeof text, "calls another collective, or with another size, than rank %d on %.32s", rank, c->mesh->peer[rank].host);
+	snprintf(text, sizeof text, "calls another collective, or with another size, type, operation or root, than rank %d on %.32s", rank, c->mesh->peer[rank].host);
 	return mesh_fault(c->mesh, HVD_EMISMATCH, -1, CAUSE_NONE, text);
 }
 

@@ -29,9 +29,23 @@ static int word(const char *name, const char *const *words, int *chosen, char wh
 	return HVD_EINVAL;
 }
 
+static const char *const backends[] = { "auto", "cpu", "nccl", NULL };
+
+int conf_check(const struct hvd_conf *conf, char why[256])
+{
+	int backend = 0;
+	while (conf->backend && backends[backend] && strcmp(conf->backend, backends[backend]))
+		backend++;
+	const char *wrong = !backends[backend] ? "backend" : !(conf->deadline > 0 && conf->deadline <= 86400) ? "deadline" :
+			    conf->on_death < 0 || conf->on_death > 1 ? "on_death" : conf->wire != HVD_F32 && conf->wire != HVD_BF16 ? "wire" : NULL;
+	if (wrong)
+		snprintf(why, 256, "hvd_init: %s in struct hvd_conf is none that there is: fill it with hvd_conf_default() first", wrong);
+	return wrong ? HVD_EINVAL : 0;
+}
+
 int hvd_conf_default(struct hvd_conf *conf, char why[256])
 {
-	static const char *const backends[] = { "auto", "cpu", "nccl", NULL }, *const deaths[] = { "abort", "continue", NULL };
+	static const char *const deaths[] = { "abort", "continue", NULL };
 	static const char *const wires[] = { "f32", "bf16", NULL }, *const switches[] = { "0", "1", NULL };
 	int backend = 0, wire = 0;
 

@@ -117,7 +117,7 @@ int handle_new(struct hvd **out, const struct hvd_conf *conf)
 		return fail(h, HVD_EINVAL, "hvd_init: struct hvd_conf has %zu bytes here, %zu in the caller: rebuild the program with this hvd.h",
 			    sizeof *conf, conf->size);
 	h->conf = *conf;
-	return 0;
+	return conf_check(conf, h->error);
 }
 
 int handle_form(struct hvd *h, struct boot *boot)
@@ -180,6 +180,8 @@ const struct hvd_world *hvd_world(const struct hvd *h)
 
 const char *hvd_host(const struct hvd *h, int rank)
 {
+	if (rank < 0 || rank >= h->world.size)
+		return NULL;
 	return h->mesh->peer ? h->mesh->peer[h->mesh->member[rank]].host : h->host;
 }
 

@@ -30,7 +30,7 @@ enum hvd_status {
 	HVD_EPEER = -3,     /* a rank died, left without hvd_close(), or passed the deadline */
 	HVD_ESYS = -4,      /* a system call failed */
 	HVD_EMISMATCH = -5, /* ranks disagree (plan, sizes, back end) */
-	HVD_EBACKEND = -6,  /* NCCL or CUDA failed */
+	HVD_EBACKEND = -6   /* NCCL or CUDA failed */
 };
 
 enum hvd_type { HVD_F32, HVD_F64, HVD_F16, HVD_BF16, HVD_I32, HVD_I64, HVD_U8, HVD_U64 };
@@ -73,12 +73,12 @@ HVD_API int hvd_conf_default(struct hvd_conf *conf, char why[256]);
  * still valid for hvd_error() and hvd_close(). conf NULL: hvd_conf_default(). */
 HVD_API int hvd_init(struct hvd **h, const struct hvd_conf *conf);
 
-/* Says goodbye to the other ranks and frees everything; collective unless a rank is lost. h may be NULL. */
+/* Says goodbye to the other ranks and frees everything; collective unless a rank is lost. h may be NULL. Plans are closed before. */
 HVD_API int hvd_close(struct hvd *h);
 
 HVD_API const struct hvd_world *hvd_world(const struct hvd *h);
 
-/* Node name (as PMIx knows it) of a rank; owned by h. */
+/* Node name (as PMIx knows it) of a rank; owned by h. NULL: there is no such rank. */
 HVD_API const char *hvd_host(const struct hvd *h, int rank);
 
 /* One line about the last failure on this handle: rank, host, call, time. Never NULL. */
@@ -117,7 +117,8 @@ HVD_API void hvd_free(struct hvd *h, void *p);
 /* Copies between that memory and the program's own, whichever of both is the device's, after all that hvd_stream() holds, and waits for it. */
 HVD_API int hvd_copy(struct hvd *h, void *to, const void *from, size_t bytes);
 
-/* Collectives over n elements; in and out may be equal. Sums run in rank order, so equal inputs give equal
+/* Collectives over n elements; in and out may be equal (in device memory: of hvd_allreduce() only). A NaN of any rank is the least and the most on
+ * host memory. Sums run in rank order, so equal inputs give equal
  * bits on every rank, every run and every back end of the CPU. Under "nccl", device memory is ordered with conf.stream
  * (the call returns before the device is through), and host memory goes through the CPU. */
 HVD_API int hvd_allreduce(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op);
@@ -133,7 +134,7 @@ HVD_API int hvd_alltoall(struct hvd *h, const void *in, void *out, size_t n, enu
 HVD_API int hvd_barrier(struct hvd *h);
 
 /* The same without waiting: they return a request number (>= 0) and run in the order of the calls; buffers belong to the
- * runtime until the request is through. hvd_test(): 1 if it is, else 0. A failure of one is a failure of all after it. */
+ * runtime until the request is through. hvd_test(): 1 if it is, else 0. HVD_EINVAL: a number that none returned. A failure of one is a failure of all after it. */
 HVD_API long hvd_start_allreduce(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op);
 HVD_API long hvd_start_broadcast(struct hvd *h, void *buffer, size_t n, enum hvd_type type, int root);
 HVD_API long hvd_start_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type);

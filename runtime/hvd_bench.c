@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_USAGE = 64, EXIT_DATA = 65, EXIT_FAILED = 70 };
+enum { EXIT_USAGE = 64, EXIT_DATA = 65, EXIT_FAILED = 70, ROUNDS_MAX = 10000 };
 
 struct settings {
 	size_t from, to; /* bytes */
@@ -23,6 +23,13 @@ struct settings {
 	const char *predict; /* file of a plan */
 	double step;         /* seconds, 0: as in that file */
 };
+
+static double number(const char *text)
+{
+	char *end;
+	double x = strtod(text, &end);
+	return end == text || *end ? -1 : x;
+}
 
 static double now(void)
 {
@@ -77,12 +84,11 @@ static int once(struct hvd *h, float *p, size_t n, const char *what)
 }
 
 /* One line of the table. p is reduced, mine the host's side of it. algbw: bytes per second of the result; busbw: what a link carries, as in nccl-tests. */
-static int measure(struct hvd *h, float *p, float *mine, size_t bytes, const struct settings *s, double *seconds, int room)
+static int measure(struct hvd *h, float *p, float *mine, size_t bytes, const struct settings *s, double *seconds)
 {
 	const struct hvd_world *w = hvd_world(h);
 	size_t n = bytes / sizeof(float), wrong = 0;
 	int rounds = s->rounds ? s->rounds : bytes <= 65536 ? 200 : bytes <= 4u << 20 ? 20 : 7;
-	rounds = rounds < room ? rounds : room;
 	for (int k = -2; k < rounds; k++) {
 		for (size_t i = 0; i < n; i++)
 			mine[i] = sample(w->rank, i);
@@ -117,7 +123,6 @@ static int measure(struct hvd *h, float *p, float *mine, size_t bytes, const str
 
 static int table(struct hvd *h, const struct settings *s)
 {
-	enum { ROUNDS_MAX = 10000 };
 	float *p = hvd_alloc(h, s->to), *mine = hvd_stream(h) ? malloc(s->to) : p;
 	double *seconds = calloc(ROUNDS_MAX, sizeof *seconds);
 	int status = p && mine && seconds ? 0 : failed(h, "memory");
@@ -125,7 +130,7 @@ static int table(struct hvd *h, const struct settings *s)
 		printf("# %s of f32, slowest rank; median, least and most of the rounds\n%12s %12s %10s %10s %10s %9s %9s %8s\n", s->what, "bytes",
 		       "elements", "time us", "least", "most", "algbw", "busbw", "wrong");
 	for (size_t bytes = s->from; !status && bytes <= s->to; bytes = bytes < s->to && bytes * 4 > s->to ? s->to : bytes * 4) {
-		status = measure(h, p, mine, bytes, s, seconds, ROUNDS_MAX);
+		status = measure(h, p, mine, bytes, s, seconds);
 		if (bytes == s->to)
 			break;
 	}
@@ -214,8 +219,10 @@ static int size_option(const char *text, size_t *bytes)
 	char *end;
 	double x = strtod(text, &end);
 	double unit = *end == 'K' ? 1024 : *end == 'M' ? 1048576 : *end == 'G' ? 1073741824 : 1;
+	if (end == text || end[unit > 1] || !(x * unit >= sizeof(float) && x * unit < 1e18))
+		return -1;
 	*bytes = (size_t)(x * unit) / sizeof(float) * sizeof(float);
-	return end == text || end[unit > 1] || *bytes < sizeof(float) ? -1 : 0;
+	return 0;
 }
 
 static int usage(FILE *to, int status)
@@ -225,7 +232,7 @@ static int usage(FILE *to, int status)
 		    "Latency and bandwidth of collectives between all tasks of a job step, each result checked.\n\n"
 		    "  -b, --from BYTES      smallest message (default 256; K, M, G)\n"
 		    "  -e, --to BYTES        largest message (default 32M)\n"
-		    "  -n, --rounds N        rounds a size (default: by size)\n"
+		    "  -n, --rounds N        rounds a size, up to 10,000 (default: by size)\n"
 		    "  -c, --collective NAME allreduce (default) or broadcast\n"
 		    "  -s, --start-up        only the time from main() to the first verified all-reduce\n"
 		    "  -t, --transports      also who talks to whom over what, by NCCL's log, and what should be faster\n"
@@ -255,8 +262,8 @@ static int options(int argc, char **argv, struct settings *s)
 			bad = size_option(optarg, &s->to);
 			break;
 		case 'n':
-			s->rounds = atoi(optarg);
-			bad = s->rounds < 1;
+			bad = !(number(optarg) >= 1 && number(optarg) <= ROUNDS_MAX);
+			s->rounds = bad ? 0 : (int)number(optarg);
 			break;
 		case 'c':
 			s->what = optarg;
@@ -272,7 +279,7 @@ static int options(int argc, char **argv, struct settings *s)
 			s->predict = optarg;
 			break;
 		case 'S':
-			s->step = atof(optarg) * 1e-3;
+			s->step = number(optarg) * 1e-3;
 			bad = !(s->step > 0 && s->step < 1e6);
 			break;
 		case 'h':
@@ -285,8 +292,11 @@ static int options(int argc, char **argv, struct settings *s)
 			return EXIT_USAGE;
 		}
 	}
-	if (optind < argc || s->from > s->to || (s->step > 0 && !s->predict))
+	if (optind < argc || (s->step > 0 && !s->predict))
 		return usage(stderr, EXIT_USAGE);
+	if (s->from > s->to)
+		fprintf(stderr, "hvd-bench: --from %zu is more than --to %zu\n", s->from, s->to);
+	return s->from > s->to ? EXIT_USAGE : 0;
 	return 0;
 }
 

@@ -101,6 +101,21 @@ static int by_rank(const void *a, const void *b)
 	return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
+/* By rank, and all of one world: clocks and steps of others mean nothing beside them. */
+static int put_in_order(struct traces *t)
+{
+	qsort(t->file, (size_t)t->n, sizeof *t->file, by_rank);
+	for (int i = 1; i < t->n; i++)
+		if (t->file[i]->rank == t->file[i - 1]->rank || t->file[i]->size != t->file[0]->size) {
+			fprintf(stderr, "hvd-trace: traces of several job steps: rank %u of %u is followed by rank %u of %u. Name those of one\n",
+				t->file[i - 1]->rank, t->file[i - 1]->size, t->file[i]->rank, t->file[i]->size);
+			return EXIT_DATA;
+		}
+	if ((uint32_t)t->n < t->file[0]->size)
+		fprintf(stderr, "hvd-trace: %d of the step's %u ranks: the others' traces are not here\n", t->n, t->file[0]->size);
+	return 0;
+}
+
 /* ---- timeline ------------------------------------------------------------------------------------- */
 
 static void event(FILE *out, const struct trace_file *f, int thread, const char *name, double begin, double end, double zero,
@@ -350,7 +365,7 @@ int main(int argc, char **argv)
 		status = !stat(argv[i], &s) && S_ISDIR(s.st_mode) ? add_directory(&t, argv[i]) : add_file(&t, argv[i]);
 	}
 	if (!status)
-		qsort(t.file, (size_t)t.n, sizeof *t.file, by_rank);
+		status = put_in_order(&t);
 	if (!status)
 		status = summary(&t, each);
 	if (!status && output)

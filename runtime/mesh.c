@@ -136,11 +136,16 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, struct 
 static int join(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
 {
 	struct link star = { .rank = 0, .channel = CHANNEL_CONTROL, .outgoing = true, .fd = -1 };
+	bool refused = false;
 	int status;
 	do { /* a card of an earlier world, whose listener is closed, may be all that is there yet */
+		refused |= l->refused;
 		l->refused = false;
 		status = find_host(m, boot, l, &star, until, why);
 	} while (l->refused && now() < until && !usleep(10000));
+	if (status && refused && now() >= until)
+		snprintf(why, WHY_BYTES, "rank 0 on %.32s does not answer within %.3g s: nobody listens at its address (HVD_IFACE: no loopback, and the same network on all nodes)",
+			 m->cards[0].host, m->deadline);
 	if (status)
 		return status;
 	snprintf(m->peer[0].host, HOST_BYTES, "%.63s", m->cards[0].host);

@@ -56,10 +56,13 @@ static int addresses_of(const struct ifaddrs *all, const char *name, union any_a
 static int no_interface(const struct ifaddrs *all, const char *host, const char *name, char *why)
 {
 	int n = snprintf(why, WHY_BYTES, "%s: interface %s (HVD_IFACE) has no address; interfaces with one:", host, name);
-	const char *last = "";
-	for (const struct ifaddrs *i = all; i; i = i->ifa_next)
-		if ((usable(i, false) || usable(i, true)) && strcmp(i->ifa_name, last) && n < WHY_BYTES)
-			n += snprintf(why + n, (size_t)(WHY_BYTES - n), " %s", last = i->ifa_name);
+	for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+		const struct ifaddrs *seen = all; /* with another address */
+		while (seen != i && !((usable(seen, false) || usable(seen, true)) && !strcmp(seen->ifa_name, i->ifa_name)))
+			seen = seen->ifa_next;
+		if ((usable(i, false) || usable(i, true)) && seen == i && n < WHY_BYTES)
+			n += snprintf(why + n, (size_t)(WHY_BYTES - n), " %s", i->ifa_name);
+	}
 	return HVD_EBOOT;
 }
 

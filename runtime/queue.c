@@ -123,17 +123,26 @@ long queue_post(struct hvd *h, const struct op *op)
 	return (long)(posted + 1);
 }
 
+/* Of those that were started, not a failure's number. */
+static int check_number(struct hvd *h, long number)
+{
+	bool known = h->queue && number == (long)(uint32_t)number && (int32_t)(atomic_load(&h->queue->posted) - (uint32_t)number) >= 0;
+	return known ? 0 : fail(h, HVD_EINVAL, "no such request: %ld", number);
+}
+
 int queue_test(struct hvd *h, long number)
 {
-	if (!h->queue || (int32_t)(atomic_load(&h->queue->completed) - (uint32_t)number) < 0)
-		return 0;
-	int status = explain(h, atomic_load(&h->queue->status));
+	int status = check_number(h, number);
+	if (status || (int32_t)(atomic_load(&h->queue->completed) - (uint32_t)number) < 0)
+		return status;
+	status = explain(h, atomic_load(&h->queue->status));
 	return status ? status : 1;
 }
 
 int queue_wait(struct hvd *h, long number)
 {
-	return wait_for(h, (uint32_t)number);
+	int status = check_number(h, number);
+	return status ? status : wait_for(h, (uint32_t)number);
 }
 
 int queue_drain(struct hvd *h)

@@ -38,8 +38,9 @@ static uint16_t f16_of_f32(float f)
 
 #define SAME(x) (x)
 #define PLUS(a, b) ((a) + (b))
-#define LESS(a, b) ((b) < (a) ? (b) : (a))
-#define MORE(a, b) ((b) > (a) ? (b) : (a))
+/* a NaN stays, whichever rank has it */
+#define LESS(a, b) (((b) < (a)) | ((b) != (b)) ? (b) : (a))
+#define MORE(a, b) (((b) > (a)) | ((b) != (b)) ? (b) : (a))
 
 /* The widest vectors of the machine it runs on; sums are the same bits with any. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__)

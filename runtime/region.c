@@ -76,7 +76,7 @@ int region_open(struct region **out, struct mesh *m, const struct team *t, uint3
 	int status = 0;
 	if (!r)
 		return HVD_ESYS;
-	r->bytes = bytes ? (bytes + page - 1) / page * page : page;
+	r->bytes = !bytes ? page : bytes > SIZE_MAX - page ? bytes : (bytes + page - 1) / page * page;
 	r->fd = memfd_create("hvd", MFD_CLOEXEC);
 	if (r->fd < 0 || ftruncate(r->fd, (off_t)r->bytes) || !(r->part[t->me] = map(r->fd, r->bytes)))
 		status = out_of_memory(m, r->bytes);

@@ -77,9 +77,11 @@ static int mismatch(const struct doorway *d, int i)
 {
 	const struct stamp *a = &page(d, d->team->me)->notice.stamp, *b = &page(d, i)->notice.stamp;
 	char text[WHY_BYTES];
-	snprintf(text, sizeof text, "calls %s of %llu %s, rank %d calls %s of %llu %s", op_name(a->kind), (unsigned long long)a->n,
+	const char *more = a->kind != b->kind || a->n != b->n || a->type != b->type ? "" : a->root != b->root ? ", with another root" :
+			   a->op != b->op ? ", with another operation" : ", in another place of hvd_alloc()'s memory";
+	snprintf(text, sizeof text, "calls %s of %llu %s, rank %d calls %s of %llu %s%s", op_name(a->kind), (unsigned long long)a->n,
 		 type_name((enum hvd_type)(a->type % 8)), d->mesh->member[d->team->first + i], op_name(b->kind), (unsigned long long)b->n,
-		 type_name((enum hvd_type)(b->type % 8)));
+		 type_name((enum hvd_type)(b->type % 8)), more);
 	return mesh_fault(d->mesh, HVD_EMISMATCH, -1, CAUSE_NONE, text);
 }
 

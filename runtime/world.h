@@ -59,6 +59,9 @@ int fail(struct hvd *h, int status, const char *format, ...) __attribute__((form
 void describe_world(struct hvd *h);
 void arm(struct hvd *h);
 
+/* What a program filled in may be wrong: `why` says what. */
+int conf_check(const struct hvd_conf *conf, char why[256]);
+
 /* hvd_init(), in two halves: a world of one with these settings, then the world that `boot` finds. */
 int handle_new(struct hvd **h, const struct hvd_conf *conf);
 int handle_form(struct hvd *h, struct boot *boot);

@@ -153,6 +153,12 @@ time.sleep(30)' "$job" "$held" 3>&- &
 	echo "$output"
 	[ "$status" -ne 0 ]
 	[[ $output == *"interface eth77 (HVD_IFACE) has no address; interfaces with one: "* ]]
+	[ "$(sed -n 's/.*interfaces with one: //p' <<<"$output" | head -n 1 | tr ' ' '\n' | grep -cx lo)" -eq 1 ]
+	# one that is there, but leads nowhere
+	run in_cluster env HVD_IFACE=lo HVD_DEADLINE=2 srun -Q --mpi=pmix -N2 -n2 "$EXAMPLES/mean"
+	echo "$output"
+	[ "$status" -eq 70 ]
+	[[ $output == *"rank 0 on n1 does not answer within 2 s: nobody listens at its address (HVD_IFACE: "* ]]
 }
 
 @test "one world after the other, in one process and in several programs of a step" {
@@ -306,4 +312,33 @@ time.sleep(30)' "$job" "$held" 3>&- &
 	grep -q '"name":"ALLREDUCE"' "$SCRATCH/timeline.json"
 	[ "$(grep -c process_name "$SCRATCH/timeline.json")" -eq 4 ]
 	! command -v python3 >/dev/null || python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$SCRATCH/timeline.json"
+	# a rank twice, or ranks of worlds of other sizes, are not one step; a rank that is not there is told
+	local first
+	first=$(echo "$SCRATCH"/trace/*-rank00000.hvdtrace)
+	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$first"
+	[ "$status" -eq 65 ]
+	[ "$output" = "hvd-trace: traces of several job steps: rank 0 of 4 is followed by rank 0 of 4. Name those of one" ]
+	rm "$first"
+	run "$BUILD/hvd-trace" "$SCRATCH/trace"
+	[ "$status" -eq 0 ]
+	grep -qx "hvd-trace: 3 of the step's 4 ranks: the others' traces are not here" <<<"$output"
+	mkdir "$SCRATCH/one"
+	HVD_TRACE=$SCRATCH/one "$BUILD/hvd-bench" --start-up
+	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$SCRATCH/one"
+	[ "$status" -eq 65 ]
+	[[ $output == *"rank 0 of 1 is followed by rank 1 of 4. Name those of one"* ]]
+}
+
+@test "hvd-bench: numbers that are none, or beyond reason, are refused with a line" {
+	local option
+	for option in "--from -4" "--to -4" "--to nan" "--to 1e30" "--rounds 5x" "--rounds 99999999999" "--rounds 10001" "--predict x --step 5x"; do
+		# shellcheck disable=SC2086
+		run "$BUILD/hvd-bench" $option
+		echo "$option: $output"
+		[ "$status" -eq 64 ]
+		[[ $output == "hvd-bench: -"?" ${option##* }: not a usable value" ]]
+	done
+	run "$BUILD/hvd-bench" --from 33M
+	[ "$status" -eq 64 ]
+	[ "$output" = "hvd-bench: --from 34603008 is more than --to 33554432" ]
 }

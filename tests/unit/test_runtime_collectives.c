@@ -188,6 +188,65 @@ static void every_type(void *arg)
 	works(h, hvd_close(h));
 }
 
+static void not_a_number(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	int size = hvd_world(h)->size, rank = hvd_world(h)->rank;
+	for (int who = 0; who <= size; who++) { /* of `size`: none */
+		double x = who == rank ? NAN : rank, least, most;
+		float y = rank == 1 ? -INFINITY : INFINITY, low, high;
+		_Float16 z = who == rank ? (_Float16)NAN : (_Float16)rank, z_most;
+		works(h, hvd_allreduce(h, &x, &least, 1, HVD_F64, HVD_MIN));
+		works(h, hvd_allreduce(h, &x, &most, 1, HVD_F64, HVD_MAX));
+		works(h, hvd_allreduce(h, &y, &low, 1, HVD_F32, HVD_MIN));
+		works(h, hvd_allreduce(h, &y, &high, 1, HVD_F32, HVD_MAX));
+		works(h, hvd_allreduce(h, &z, &z_most, 1, HVD_F16, HVD_MAX));
+		must(who < size ? isnan(least) && isnan(most) && isnan((float)z_most) : least == 0 && most == size - 1 && z_most == size - 1);
+		must(low == -INFINITY && high == INFINITY);
+	}
+	works(h, hvd_close(h));
+}
+
+static void not_a_number_is_least_and_most_whoever_has_it(void **state)
+{
+	(void)state;
+	run_ranks("aaa", not_a_number, NULL);
+	run_ranks("aab", not_a_number, NULL);
+	run_ranks("abc", not_a_number, NULL);
+}
+
+/* The message must say in what the ranks differ; arg: 'r'oot, 'o'peration or 'p'lace. */
+static void calls_that_differ(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	const char what = *(const char *)arg;
+	conf.on_death = 1; /* nobody ends the process */
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	all_arrive();
+	const bool odd = hvd_world(h)->rank % 2;
+	float own[4] = { 0 }, *slab = hvd_alloc(h, sizeof own);
+	must(slab);
+	works(h, hvd_barrier(h));
+	float *p = what == 'p' && odd ? slab : own;
+	must((what == 'r' ? hvd_broadcast(h, own, 4, HVD_F32, odd) : hvd_allreduce(h, p, p, 4, HVD_F32, what == 'o' && odd ? HVD_MAX : HVD_SUM)) == HVD_EMISMATCH);
+	must(strstr(hvd_error(h), what == 'r' ? "with another root" : what == 'o' ? "with another operation" : "in another place of hvd_alloc()'s memory"));
+	hvd_close(h);
+}
+
+static void a_call_that_differs_is_told_by_its_difference(void **state)
+{
+	(void)state;
+	run_ranks("aa", calls_that_differ, "r");
+	run_ranks("aa", calls_that_differ, "o");
+	run_ranks("aa", calls_that_differ, "p");
+}
+
 static void every_type_and_operation_is_right(void **state)
 {
 	(void)state;
@@ -221,6 +280,14 @@ static void copies(void *arg)
 		for (int r = 0; r < size; r++)
 			for (size_t i = 0; i < n; i++)
 				must(all[(size_t)r * n + i] == sample(r, i));
+		memset(all, 0, n * 4 * (size_t)size); /* the own block at the beginning, where rank 0's comes; then in its place */
+		for (int place = 0; place < 2; place++) {
+			memcpy(all + (place ? (size_t)rank * n : 0), mine, n * 4);
+			works(h, hvd_allgather(h, all + (place ? (size_t)rank * n : 0), all, n, HVD_F32));
+			for (int r = 0; r < size; r++)
+				for (size_t i = 0; i < n; i++)
+					must(all[(size_t)r * n + i] == sample(r, i));
+		}
 		works(h, hvd_barrier(h));
 		free(mine);
 		free(all);
@@ -384,6 +451,8 @@ int main(void)
 		cmocka_unit_test(shared_memory_is_reduced_in_place),
 		cmocka_unit_test(sums_larger_than_the_window_between_nodes_get_through),
 		cmocka_unit_test(every_type_and_operation_is_right),
+		cmocka_unit_test(not_a_number_is_least_and_most_whoever_has_it),
+		cmocka_unit_test(a_call_that_differs_is_told_by_its_difference),
 		cmocka_unit_test(broadcast_and_allgather_copy_every_byte),
 		cmocka_unit_test(scattered_exchanged_and_unequal_blocks_arrive),
 		cmocka_unit_test(requests_run_in_order_and_can_be_waited_for),

@@ -4,6 +4,8 @@
 
 #include "runtime/hvd.h"
 
+#include <math.h>
+
 static void every_call_works_without_a_step(void **state)
 {
 	(void)state;
@@ -41,6 +43,8 @@ static void wrong_arguments_are_refused_with_a_reason(void **state)
 	assert_non_null(strstr(hvd_error(h), "floating-point"));
 	assert_int_equal(hvd_broadcast(h, &x, 1, HVD_I32, 1), HVD_EINVAL);
 	assert_non_null(strstr(hvd_error(h), "rank 1 of 1"));
+	assert_null(hvd_host(h, 1));
+	assert_null(hvd_host(h, -1));
 	hvd_close(h);
 
 	struct hvd_conf conf;
@@ -52,6 +56,72 @@ static void wrong_arguments_are_refused_with_a_reason(void **state)
 	assert_non_null(strstr(hvd_error(h), "HVD_DEADLINE=soon"));
 	hvd_close(h);
 	unsetenv("HVD_DEADLINE");
+}
+
+static void settings_are_refused(struct hvd_conf conf, const char *word)
+{
+	struct hvd *h;
+	assert_int_equal(hvd_init(&h, &conf), HVD_EINVAL);
+	assert_non_null(strstr(hvd_error(h), word));
+	hvd_close(h);
+}
+
+static void settings_of_the_program_are_looked_at_too(void **state)
+{
+	(void)state;
+	struct hvd_conf good, conf;
+	char why[256];
+	assert_int_equal(hvd_conf_default(&good, why), 0);
+	conf = good, conf.backend = "gloo"; /* was taken for auto */
+	settings_are_refused(conf, "backend");
+	for (int i = 0; i < 4; i++) { /* not a number: ranks waited for ever */
+		conf = good, conf.deadline = (const double[]){ 0, -1, 1e9, NAN }[i];
+		settings_are_refused(conf, "deadline");
+	}
+	conf = good, conf.on_death = 2;
+	settings_are_refused(conf, "on_death");
+	conf = good, conf.wire = HVD_I32;
+	settings_are_refused(conf, "wire");
+	settings_are_refused((struct hvd_conf){ .size = sizeof conf }, "hvd_conf_default");
+}
+
+static void only_a_request_that_was_started_can_be_waited_for(void **state)
+{
+	(void)state;
+	struct hvd *h;
+	float x = 1;
+	assert_int_equal(hvd_init(&h, NULL), 0);
+	for (int round = 0; round < 2; round++) {
+		assert_int_equal(hvd_wait(h, 77), HVD_EINVAL);
+		assert_non_null(strstr(hvd_error(h), "no such request: 77"));
+		assert_int_equal(hvd_test(h, 77), HVD_EINVAL);
+		long failed = hvd_start_broadcast(h, &x, 1, HVD_F32, 9);
+		assert_int_equal(failed, HVD_EINVAL);
+		assert_int_equal(hvd_wait(h, failed), HVD_EINVAL);
+		assert_int_equal(hvd_test(h, failed), HVD_EINVAL);
+		long request = hvd_start_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM);
+		assert_true(request >= 0);
+		assert_int_equal(hvd_wait(h, request), 0);
+		assert_int_equal(hvd_test(h, request), 1);
+		assert_int_equal(hvd_wait(h, request + 1), HVD_EINVAL);
+		assert_int_equal(hvd_wait(h, request + (1L << 32)), HVD_EINVAL);
+	}
+	hvd_close(h);
+}
+
+static void sizes_beyond_memory_are_refused(void **state)
+{
+	(void)state;
+	const struct hvd_tensor tensors[] = { { "a", 1000 }, { "b", (size_t)-1 } }, sum[] = { { "a", SIZE_MAX / 8 }, { "b", SIZE_MAX / 8 + 2 } };
+	struct hvd *h;
+	struct hvd_plan *p;
+	assert_int_equal(hvd_init(&h, NULL), 0);
+	assert_int_equal(hvd_plan_open(h, &p, tensors, 2, 0), HVD_EINVAL);
+	assert_non_null(strstr(hvd_error(h), "hvd_plan_open: b has"));
+	assert_null(p);
+	assert_int_equal(hvd_plan_open(h, &p, sum, 2, 0), HVD_EINVAL);
+	assert_null(hvd_alloc(h, SIZE_MAX));
+	hvd_close(h);
 }
 
 static void gradients_are_ready_in_the_declared_order(void **state)
@@ -84,6 +154,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_call_works_without_a_step),
 		cmocka_unit_test(wrong_arguments_are_refused_with_a_reason),
+		cmocka_unit_test(settings_of_the_program_are_looked_at_too),
+		cmocka_unit_test(only_a_request_that_was_started_can_be_waited_for),
+		cmocka_unit_test(sizes_beyond_memory_are_refused),
 		cmocka_unit_test(gradients_are_ready_in_the_declared_order),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
