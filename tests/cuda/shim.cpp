@@ -31,7 +31,7 @@ struct fiber {
 	ucontext_t context;
 	jmp_buf resume;
 	char *stack;
-	bool started, finished;
+	bool started, begun, finished;
 	std::vector<copy> copies; /* issued, not landed yet, oldest first */
 	int group;                /* groups closed so far */
 };
@@ -115,6 +115,8 @@ void fiber_main()
 	__sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_stack_size);
 #endif
 	(*body)();
+	if (!fibers[current].begun)
+		misuse("the kernel does not call begin_kernel()");
 	fibers[current].finished = true;
 	finished++;
 	to_scheduler(true);
@@ -236,7 +238,7 @@ void start_block(unsigned threads, size_t shared_bytes)
 		w.arrived = 0;
 	for (unsigned i = 0; i < threads; i++) {
 		fiber &f = fibers[i];
-		f.started = f.finished = false;
+		f.started = f.begun = f.finished = false;
 		f.copies.clear();
 		f.group = 0;
 		getcontext(&f.context);
@@ -307,8 +309,15 @@ unsigned char *shared_memory()
 	return block_memory;
 }
 
+void begin_kernel()
+{
+	fibers[current].begun = true;
+}
+
 void sync_block()
 {
+	if (!fibers[current].begun)
+		misuse("the kernel waits for other threads before begin_kernel()");
 	if (++at_barrier < blockDim.x) {
 		yield();
 		return;

@@ -38,6 +38,7 @@ void shim_seed(uint64_t seed);
 void shim_run(unsigned blocks, unsigned threads, size_t shared_bytes, const std::function<void()> &thread);
 
 unsigned char *shared_memory();
+void begin_kernel();
 void sync_block();
 float shuffle_xor(float value, int mask);
 void load_matrices(uint32_t (&out)[4], const void *row);

@@ -16,6 +16,7 @@ struct reduce_partials {
 
 KERNEL THREADS(256, 1) reduce_partials_kernel(const reduce_partials p)
 {
+	begin_kernel();
 	for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.count; i += (size_t)gridDim.x * blockDim.x) {
 		/* four chains hide the latency of the loads; which part goes to which chain is fixed */
 		float total[4] = {};

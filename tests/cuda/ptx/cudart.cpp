@@ -183,6 +183,13 @@ cudaError_t cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **arg
 	return enqueue(stream, [=] { ptx::run(*k, grid.x, block.x, shared, params.data()); });
 }
 
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *how, const void *host, void **args)
+{
+	if (how->numAttrs)
+		misuse("cudaLaunchKernelExC", "early, of code for compute_80, which does not wait");
+	return cudaLaunchKernel(host, how->gridDim, how->blockDim, args, how->dynamicSmemBytes, how->stream);
+}
+
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t stream)
 {
 	return cudaLaunchKernel((const void *)kernel, grid, block, args, shared, stream);

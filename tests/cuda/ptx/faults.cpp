@@ -21,6 +21,7 @@ enum { THREADS_A_BLOCK = 64, NUMBERS = 256 };
 /* Each warp's values through shared memory to the other warp, and back to memory. */
 template <bool barrier> KERNEL THREADS(THREADS_A_BLOCK, 1) exchange_kernel(const work p)
 {
+	begin_kernel();
 	float *shared = (float *)shared_memory();
 	shared[threadIdx.x] = 0;
 	sync_block();
@@ -33,6 +34,7 @@ template <bool barrier> KERNEL THREADS(THREADS_A_BLOCK, 1) exchange_kernel(const
 /* A barrier is there, and the next round writes before all have read. */
 KERNEL THREADS(THREADS_A_BLOCK, 1) overwrite_kernel(const work p)
 {
+	begin_kernel();
 	float *shared = (float *)shared_memory();
 	SERIAL for (int round = 0; round < 2; round++) {
 		shared[threadIdx.x] = p.data[threadIdx.x + 64 * round];
@@ -44,6 +46,7 @@ KERNEL THREADS(THREADS_A_BLOCK, 1) overwrite_kernel(const work p)
 /* Two tiles on their way, the first is used. */
 template <int left> KERNEL THREADS(THREADS_A_BLOCK, 1) copies_kernel(const work p)
 {
+	begin_kernel();
 	float *shared = (float *)shared_memory();
 	for (int tile = 0; tile < 2; tile++) {
 		if (threadIdx.x < 16)
@@ -58,37 +61,44 @@ template <int left> KERNEL THREADS(THREADS_A_BLOCK, 1) copies_kernel(const work 
 
 KERNEL THREADS(THREADS_A_BLOCK, 1) between_blocks_kernel(const work p)
 {
+	begin_kernel();
 	p.other[(blockIdx.x * THREADS_A_BLOCK + threadIdx.x) % 96] = (float)blockIdx.x;
 }
 
 KERNEL THREADS(THREADS_A_BLOCK, 1) beyond_kernel(const work p)
 {
+	begin_kernel();
 	p.other[threadIdx.x + NUMBERS - THREADS_A_BLOCK + 1] = 1;
 }
 
 KERNEL THREADS(THREADS_A_BLOCK, 1) beyond_shared_kernel(const work p)
 {
+	begin_kernel();
 	float *shared = (float *)shared_memory();
 	shared[threadIdx.x + 1] = p.data[threadIdx.x];
 }
 
 KERNEL THREADS(THREADS_A_BLOCK, 1) unwritten_kernel(const work p)
 {
+	begin_kernel();
 	p.data[threadIdx.x] = p.other[threadIdx.x];
 }
 
 KERNEL THREADS(THREADS_A_BLOCK, 1) unwritten_shared_kernel(const work p)
 {
+	begin_kernel();
 	p.other[threadIdx.x] = ((float *)shared_memory())[threadIdx.x];
 }
 
 KERNEL THREADS(THREADS_A_BLOCK, 1) misaligned_kernel(const work p)
 {
+	begin_kernel();
 	*(float4 *)(p.other + 4 * threadIdx.x % 64) = *(const float4 *)(p.data + p.which);
 }
 
 KERNEL THREADS(THREADS_A_BLOCK, 1) lone_shuffle_kernel(const work p)
 {
+	begin_kernel();
 	float x = p.data[threadIdx.x];
 	if (x > p.data[3])
 		x = shuffle_xor(x, 1);
@@ -97,6 +107,7 @@ KERNEL THREADS(THREADS_A_BLOCK, 1) lone_shuffle_kernel(const work p)
 
 KERNEL THREADS(THREADS_A_BLOCK, 1) lone_barrier_kernel(const work p)
 {
+	begin_kernel();
 	if (p.data[threadIdx.x] > p.data[3])
 		sync_block();
 	p.other[threadIdx.x] = 1;

@@ -67,6 +67,7 @@ DEVICE void scale_channel(const bn_scale &p, int c)
 
 KERNEL THREADS(BN_THREADS, 1) bn_scale_kernel(const bn_scale p)
 {
+	begin_kernel();
 	const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
 	if (c < p.channels)
 		scale_channel(p, c);
@@ -86,6 +87,7 @@ struct bn_statistics {
 
 KERNEL THREADS(MERGE_THREADS, 1) bn_statistics_kernel(const bn_statistics p)
 {
+	begin_kernel();
 	const int merging = (p.channels + MERGE_CHANNELS - 1) / MERGE_CHANNELS;
 	double sum[2];
 	int c;
@@ -121,6 +123,7 @@ struct bn_running {
 
 KERNEL THREADS(BN_THREADS, 1) bn_running_kernel(const bn_running p)
 {
+	begin_kernel();
 	const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
 	if (c >= p.channels || p.gate->closed)
 		return;
@@ -182,6 +185,7 @@ DEVICE void merge_backward(const bn_backward_sums &p, int block)
 
 KERNEL THREADS(MERGE_THREADS, 1) bn_backward_sums_kernel(const bn_backward_sums p)
 {
+	begin_kernel();
 	merge_backward(p, (int)blockIdx.x);
 }
 

@@ -37,6 +37,7 @@ template <class Op> struct channel_pass {
 
 template <class Op> KERNEL THREADS(PASS_THREADS, 2) channel_pass_kernel(const channel_pass<Op> p)
 {
+	begin_kernel();
 	const int groups = p.channels / 8, rows = PASS_THREADS / groups;
 	const int t = (int)threadIdx.x, row = t / groups, channel = t % groups * 8;
 	octet sum[2] = {};

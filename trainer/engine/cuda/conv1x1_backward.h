@@ -54,6 +54,7 @@ template <int rows, int stages, int warps, bool data, bool weight, int blocks_pe
 
 template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_backward_kernel(const conv1x1_backward<T> p)
 {
+	begin_kernel();
 #ifdef HAVE_SM80
 	typedef tile<128> rows128;
 	unsigned char *stage = shared_memory(), *weights = stage + S::STAGES * S::STAGE_BYTES;

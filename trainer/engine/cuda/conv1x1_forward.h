@@ -43,6 +43,7 @@ template <int rows, int stages, bool resident, int blocks_per_sm = 1> struct con
 
 template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_forward_kernel(const conv1x1_forward<T> p)
 {
+	begin_kernel();
 #ifdef HAVE_SM80
 	unsigned char *stage = shared_memory();
 	unsigned char *weights = stage + S::STAGES * S::STAGE_BYTES;

@@ -103,6 +103,7 @@ template <int rows, int warp_rows, int warp_columns> struct conv3x3_data_shape {
 
 template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(const conv3x3_backward<T> p)
 {
+	begin_kernel();
 #ifdef HAVE_SM80
 	typedef tile<TAP_CHANNELS> tile128;
 	unsigned char *y = shared_memory(), *weights = y + S::TILE_BYTES, *dy_memory = weights + TAP_WEIGHT_BYTES;
@@ -209,6 +210,7 @@ template <int rows> struct conv3x3_weight_shape {
 
 template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(const conv3x3_backward<T> p)
 {
+	begin_kernel();
 #ifdef HAVE_SM80
 	typedef tile<TAP_CHANNELS> tile128;
 	unsigned char *memory = shared_memory();

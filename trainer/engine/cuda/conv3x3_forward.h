@@ -38,6 +38,7 @@ template <int rows, int warp_rows, int k_groups> struct conv3x3_forward_shape {
 
 template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_kernel(const conv3x3_forward<T> p)
 {
+	begin_kernel();
 #ifdef HAVE_SM80
 	typedef tile<TAP_CHANNELS> tile128;
 	unsigned char *ring = shared_memory(), *weights = ring + RING_TILES * S::GROUP_BYTES, *zeros = weights + TAP_WEIGHT_BYTES;

@@ -26,6 +26,7 @@ template <class T> struct convolution {
 
 template <class T> KERNEL THREADS(CONVOLUTION_THREADS, 1) convolution_forward_kernel(const convolution<T> p)
 {
+	begin_kernel();
 	const convolution_shape &s = p.s;
 	const long i = (long)blockIdx.x * blockDim.x + threadIdx.x;
 	if (i >= (long)s.images * s.h_out * s.h_out * s.c_out)
@@ -47,6 +48,7 @@ template <class T> KERNEL THREADS(CONVOLUTION_THREADS, 1) convolution_forward_ke
 
 template <class T> KERNEL THREADS(CONVOLUTION_THREADS, 1) convolution_data_kernel(const convolution<T> p)
 {
+	begin_kernel();
 	const convolution_shape &s = p.s;
 	const long i = (long)blockIdx.x * blockDim.x + threadIdx.x;
 	if (i >= (long)s.images * s.h_in * s.h_in * s.c_in)
@@ -67,6 +69,7 @@ template <class T> KERNEL THREADS(CONVOLUTION_THREADS, 1) convolution_data_kerne
 
 template <class T> KERNEL THREADS(CONVOLUTION_THREADS, 1) convolution_weight_kernel(const convolution<T> p)
 {
+	begin_kernel();
 	const convolution_shape &s = p.s;
 	const int taps = s.kernel * s.kernel;
 	const long weights = (long)s.c_out * taps * s.c_in, i = (long)blockIdx.x * blockDim.x + threadIdx.x;

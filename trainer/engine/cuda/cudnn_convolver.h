@@ -19,6 +19,7 @@ template <class T> struct widen {
 
 template <class T> KERNEL THREADS(256, 1) widen_kernel(const widen<T> p)
 {
+	begin_kernel();
 	const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
 	if (i < p.count)
 		p.to[i] = to_float(p.from[i]);

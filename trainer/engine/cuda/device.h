@@ -6,6 +6,10 @@
 
 #include "lane.h"
 
+/* 1: a kernel is put on its multiprocessors while the one before it ends, and waits there (begin_kernel()). Only for machine code of sm_90: older
+ * code does not wait. */
+inline unsigned launch_early;
+
 #ifdef __CUDACC__
 
 #include <cstdio>
@@ -36,7 +40,17 @@ inline int launch(void (*kernel)(Args), unsigned blocks, unsigned threads, size_
 	}
 	Args copy = args;
 	void *list[] = { &copy };
-	return cudaLaunchKernel((const void *)kernel, dim3(blocks), dim3(threads), list, shared_bytes, stream);
+	cudaLaunchAttribute early = {};
+	early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	early.val.programmaticStreamSerializationAllowed = 1;
+	cudaLaunchConfig_t how = {};
+	how.gridDim = dim3(blocks);
+	how.blockDim = dim3(threads);
+	how.dynamicSmemBytes = shared_bytes;
+	how.stream = stream;
+	how.attrs = &early;
+	how.numAttrs = launch_early;
+	return cudaLaunchKernelExC(&how, (const void *)kernel, list);
 }
 
 inline const char *device_error(int code)

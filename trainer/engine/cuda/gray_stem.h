@@ -72,6 +72,7 @@ template <class T> struct fold_weight {
 
 template <class T> KERNEL THREADS(GRAY_THREADS, 1) fold_weight_kernel(const fold_weight<T> p)
 {
+	begin_kernel();
 	const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
 	if (i >= p.c_out * GRAY_TAPS * GRAY_TAPS * 4)
 		return;
@@ -105,6 +106,7 @@ struct unfold_gradient {
 
 KERNEL THREADS(GRAY_THREADS, 1) unfold_gradient_kernel(const unfold_gradient p)
 {
+	begin_kernel();
 	const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x), row = 3 * STEM_TAPS * STEM_TAPS;
 	if (i >= p.c_out * row)
 		return;

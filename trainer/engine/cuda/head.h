@@ -18,6 +18,7 @@ template <class T> struct head_pool {
 
 template <class T> KERNEL THREADS(HEAD_THREADS, 1) head_pool_kernel(const head_pool<T> p)
 {
+	begin_kernel();
 	const int groups = p.channels / 8, i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
 	if (i >= p.images * groups)
 		return;
@@ -48,6 +49,7 @@ struct head_logits {
 
 KERNEL THREADS(HEAD_THREADS, 1) head_logits_kernel(const head_logits p)
 {
+	begin_kernel();
 	const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32;
 	if (i >= p.images * p.classes)
 		return; /* whole warps leave together */
@@ -107,6 +109,7 @@ DEVICE float softmax_image(const head_loss &p, int image, float scale)
 
 KERNEL THREADS(HEAD_THREADS, 1) head_loss_kernel(const head_loss p)
 {
+	begin_kernel();
 	float *sums = (float *)shared_memory(); /* [HEAD_THREADS] */
 	const int t = (int)threadIdx.x, count = p.softmax ? p.images : p.images * p.classes;
 	const float scale = (p.loss_scale ? *p.loss_scale : 1) / (float)count;
@@ -141,6 +144,7 @@ struct head_backward {
 
 KERNEL THREADS(HEAD_THREADS, 1) head_backward_kernel(const head_backward p)
 {
+	begin_kernel();
 	long i = (long)blockIdx.x * blockDim.x + threadIdx.x;
 	const long weights = (long)p.classes * p.channels;
 	const float factor = p.factor * (p.unscale ? *p.unscale : 1);

@@ -31,6 +31,16 @@ DEVICE unsigned char *shared_memory()
 	return bytes;
 }
 
+/* The first thing that a kernel does: where launches are early (device.h) the next kernel may take its places from now on, and this one, which
+ * took them before the kernel in front of it was through, waits until that one's writes are there. */
+DEVICE void begin_kernel()
+{
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 DEVICE void sync_block()
 {
 	__syncthreads();

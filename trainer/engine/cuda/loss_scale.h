@@ -33,6 +33,7 @@ enum { OVERFLOW_THREADS = 256, SETTLE_THREADS = 32 };
 /* Whoever finds one writes the same word, so their order does not matter. */
 KERNEL THREADS(OVERFLOW_THREADS, 1) find_overflow_kernel(const find_overflow p)
 {
+	begin_kernel();
 	const uint32_t exponent = 0x7f800000;
 	bool found = false;
 	for (size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; i < p.count; i += (size_t)gridDim.x * blockDim.x * 8) {
@@ -85,6 +86,7 @@ DEVICE bool settle_scale(const settle_step &p)
 /* One thread: whether this step is made, Adam's corrections for it, and the factor of the next step. */
 KERNEL THREADS(SETTLE_THREADS, 1) settle_step_kernel(const settle_step p)
 {
+	begin_kernel();
 	if (threadIdx.x)
 		return;
 	if (p.stop && *p.stop) { /* this step's gradients say nothing */

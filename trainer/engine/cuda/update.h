@@ -55,6 +55,7 @@ DEVICE float updated_weight(const update &p, const update_step &step, size_t i, 
 
 template <class T> KERNEL THREADS(UPDATE_THREADS, 1) update_kernel(const update p)
 {
+	begin_kernel();
 	if (p.gate && p.gate->closed)
 		return;
 	const weight_group group = p.groups[p.block_group[blockIdx.x]];

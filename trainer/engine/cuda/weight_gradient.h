@@ -31,6 +31,7 @@ struct weight_gradient {
 /* Of one part: a thread a weight. */
 KERNEL THREADS(WEIGHT_THREADS, 1) weight_gradient_kernel(const weight_gradient p)
 {
+	begin_kernel();
 	const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
 	if (i < p.count())
 		p.put(i, p.partial[i]);
@@ -62,6 +63,7 @@ DEVICE void merge_weights(const weight_gradient &p, int block)
 
 KERNEL THREADS(MERGE_THREADS, 1) merge_weights_kernel(const weight_gradient p)
 {
+	begin_kernel();
 	merge_weights(p, (int)blockIdx.x);
 }
 
@@ -86,6 +88,7 @@ struct layer_sums {
 
 KERNEL THREADS(MERGE_THREADS, 1) layer_sums_kernel(const layer_sums p)
 {
+	begin_kernel();
 	if ((int)blockIdx.x < p.weight_blocks)
 		merge_weights(p.weight, (int)blockIdx.x);
 	else
