@@ -151,6 +151,37 @@ refuses() { # CODE "WORDS" COMMAND…
 	[ "$(grep -vc '^{"event":' shut/log.jsonl)" -eq 0 ]
 }
 
+@test "a reader of standard output that leaves does not end a training" {
+	train() { chexnet train --data set --model densenet --growth 4 --blocks 1,1 --image-size 32 --batch 8 --resamples 0 --threads 1 "$@"; }
+	run --separate-stderr bash -c "$(declare -f train); train --steps 800 --output unread | head -n 1; echo \${PIPESTATUS[0]}"
+	echo "$output $stderr"
+	[ "${lines[1]}" = 0 ]
+	[ "$stderr" = "chexnet: nobody reads standard output any more: the run goes on, and its JSON log tells how" ]
+	[ -s unread/model.safetensors ] && [ -s unread/test.csv ]
+	grep -q '"event":"end".*"code":0' unread/log.jsonl
+}
+
+@test "a terminal that closes ends a training with all saved, and under nohup not at all" {
+	python3 -c 'import pty' 2>/dev/null || skip "no python3 to open a terminal"
+	in_terminal() { python3 - "$@" <<-'END'; }
+		import os, pty, sys, time
+		log, command = sys.argv[1], sys.argv[2:]
+		pid, terminal = pty.fork()
+		if pid == 0:
+		    os.execvp(command[0], command)
+		while not os.path.exists(log) or b'"event":"step"' not in open(log, "rb").read():
+		    time.sleep(0.02)
+		os.close(terminal)
+		print(os.WEXITSTATUS(os.waitpid(pid, 0)[1]))
+	END
+	command=(chexnet train --data set --model densenet --growth 4 --blocks 1,1 --image-size 32 --batch 8 --resamples 0 --threads 1)
+	[ "$(in_terminal closed/log.jsonl "${command[@]}" --steps 100000 --output closed)" = 75 ]
+	compgen -G "closed/checkpoint-*.safetensors"
+	[ ! -e closed/model.safetensors ]
+	[ "$(in_terminal kept/log.jsonl nohup "${command[@]}" --steps 800 --output kept)" = 0 ]
+	[ -s kept/model.safetensors ]
+}
+
 @test "maps of images with the same name do not take each other's place" {
 	mkdir -p a b
 	first=$(find tree/images -name '*.png' | sort | head -n 1)

@@ -189,19 +189,22 @@ survive() {
 	grep '"event":"end","time":[0-9.]*,"code":65' "$WORK/bad.json"
 }
 
-@test "SIGTERM saves, ends with 75, and the resumed run makes the same model" {
+@test "SIGTERM and SIGHUP save, end with 75, and the resumed run makes the same model" {
 	train chexnet whole "-N1 -n2" --steps 300 --batch 8
-	train chexnet cut "-N1 -n2" --steps 300 --batch 8 3>&- &
-	srun=$!
-	wait_for 20 reached cut 10
-	kill -TERM "$(pid_of_rank 1 cut)" # one rank alone is told
-	wait $srun || true
-	[ "$(cat "$WORK/cut.status")" = 75 ]
-	grep -q "resume=auto" "$WORK/cut.out"
-	run ! reached cut 299
-	train chexnet cut "-N1 -n2" --steps 300 --batch 8 --resume auto
-	diff <(steps whole hash) <(steps cut hash)
-	cmp "$WORK/whole/checkpoint-00000300.safetensors" "$WORK/cut/checkpoint-00000300.safetensors"
+	for signal in TERM HUP; do
+		cut=cut-$signal
+		train chexnet $cut "-N1 -n2" --steps 300 --batch 8 3>&- &
+		srun=$!
+		wait_for 20 reached $cut 10
+		kill -$signal "$(pid_of_rank 1 $cut)" # one rank alone is told
+		wait $srun || true
+		[ "$(cat "$WORK/$cut.status")" = 75 ]
+		grep -q "resume=auto" "$WORK/$cut.out"
+		run ! reached $cut 299
+		train chexnet $cut "-N1 -n2" --steps 300 --batch 8 --resume auto
+		diff <(steps whole hash) <(steps $cut hash)
+		cmp "$WORK/whole/checkpoint-00000300.safetensors" "$WORK/$cut/checkpoint-00000300.safetensors"
+	done
 }
 
 @test "all ranks go back to the same checkpoint when the latest is damaged" {

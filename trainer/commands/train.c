@@ -84,12 +84,17 @@ static void on_signal(int number)
 	train_stop = 1;
 }
 
-/* A second Ctrl-C ends at once. */
+/* A second Ctrl-C ends at once. Under nohup a terminal that closes is nothing to heed, and a reader of standard output that leaves never is:
+ * log.c says so. */
 void train_catch_signals(void)
 {
 	struct sigaction gentle = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
 	struct sigaction once = { .sa_handler = on_signal, .sa_flags = (int)(SA_RESTART | SA_RESETHAND) };
+	struct sigaction hangup;
 
+	if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+		sigaction(SIGHUP, &gentle, NULL);
+	signal(SIGPIPE, SIG_IGN);
 	sigaction(SIGTERM, &gentle, NULL);
 	sigaction(SIGUSR1, &gentle, NULL);
 	sigaction(SIGINT, &once, NULL);
@@ -161,7 +166,7 @@ const struct command command_train = {
 	.description = "Trains a network. In a job step every task is a rank; gradients are averaged over all ranks while the backward pass runs. The order of "
 		       "images depends on the seed alone, so 1 rank accumulating 4 micro-batches and 4 ranks see the same images in the same steps. Each epoch "
 		       "the validation split is scored and the best weights are kept; at the end they are judged on the test split and written to "
-		       "OUTPUT/model.safetensors. SIGTERM and SIGUSR1 save a checkpoint and end with exit code 75.",
+		       "OUTPUT/model.safetensors. SIGTERM, SIGUSR1, SIGINT and SIGHUP save a checkpoint and end with exit code 75.",
 	.options = train_options,
 	.advice = knob_advice,
 	.run = run,

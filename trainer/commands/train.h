@@ -73,7 +73,7 @@ struct train {
  * NULL with *e set for an unknown name. */
 char **train_presets(int *argc, char **argv, struct error *e);
 
-extern volatile sig_atomic_t train_stop; /* set by SIGTERM, SIGINT, SIGUSR1 */
+extern volatile sig_atomic_t train_stop; /* set by SIGTERM, SIGINT, SIGUSR1, SIGHUP */
 
 extern const struct option train_options[]; /* for struct train_conf */
 
@@ -81,7 +81,7 @@ extern const struct option train_options[]; /* for struct train_conf */
  * values as options_parse(). */
 int train_read_options(const struct command *c, int argc, char **argv, struct train_conf *conf, char *command, size_t size, struct error *e);
 
-/* SIGTERM, SIGUSR1 and SIGINT save and stop. */
+/* SIGTERM, SIGUSR1, SIGINT and SIGHUP save and stop; SIGPIPE is ignored. */
 void train_catch_signals(void);
 
 /* A whole training; collective. Returns the exit code; the error has been told. */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,25 @@ double now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A reader of standard output may leave (| head, or the tee that the same Ctrl-C ended), a terminal may close. A run of days does not end
+ * for that: what is printed from then on goes nowhere. Other failures, as of a full disk, are told at the end of the program. */
+static void flush(void)
+{
+	struct pollfd out = { .fd = STDOUT_FILENO };
+
+	if ((fflush(stdout) == 0 && !ferror(stdout)) || poll(&out, 1, 0) != 1 || !(out.revents & (POLLERR | POLLHUP)))
+		return;
+	int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	if (nowhere < 0)
+		return;
+	fprintf(stderr, "chexnet: nobody reads standard output any more: the run goes on, and its JSON log tells how\n");
+	dup2(nowhere, STDOUT_FILENO);
+	close(nowhere);
+	clearerr(stdout);
+	fflush(stdout);
 }
 
 void log_open(struct run_log *l, int speaks)
@@ -45,7 +65,7 @@ void log_end_live(struct run_log *l)
 	if (l->shown)
 		putchar('\n');
 	l->shown = 0;
-	fflush(stdout);
+	flush();
 }
 
 void log_say(struct run_log *l, const char *format, ...)
@@ -61,7 +81,7 @@ void log_say(struct run_log *l, const char *format, ...)
 	vprintf(format, args);
 	va_end(args);
 	putchar('\n');
-	fflush(stdout);
+	flush();
 }
 
 void log_progress(struct run_log *l, const char *format, ...)
@@ -78,7 +98,7 @@ void log_progress(struct run_log *l, const char *format, ...)
 	if (!l->live)
 		putchar('\n');
 	l->shown = l->live;
-	fflush(stdout);
+	flush();
 }
 
 cJSON *log_event(const struct run_log *l, const char *name)
