@@ -191,17 +191,19 @@ bats_require_minimum_version 1.5.0
 }
 
 @test "an interrupted preparation leaves nothing" {
-	chexnet synth --images 3000 --size 96 --out out &
-	pid=$!
-	for _ in $(seq 100); do
-		compgen -G "out.partial-*/images" >/dev/null && break
-		sleep 0.05
+	for signal in TERM HUP; do
+		env --default-signal=HUP chexnet synth --images 3000 --size 96 --out out &
+		pid=$!
+		for _ in $(seq 100); do
+			compgen -G "out.partial-*/images" >/dev/null && break
+			sleep 0.05
+		done
+		kill -$signal $pid
+		status=0
+		wait $pid || status=$?
+		[ "$status" -eq 70 ]
+		leaves_nothing
 	done
-	kill -TERM $pid
-	status=0
-	wait $pid || status=$?
-	[ "$status" -eq 70 ]
-	leaves_nothing
 }
 
 @test "the good set is good" {

@@ -164,10 +164,11 @@ refuses() { # CODE "WORDS" COMMAND…
 @test "a terminal that closes ends a training with all saved, and under nohup not at all" {
 	python3 -c 'import pty' 2>/dev/null || skip "no python3 to open a terminal"
 	in_terminal() { python3 - "$@" <<-'END'; }
-		import os, pty, sys, time
+		import os, pty, signal, sys, time
 		log, command = sys.argv[1], sys.argv[2:]
 		pid, terminal = pty.fork()
 		if pid == 0:
+		    signal.signal(signal.SIGHUP, signal.SIG_DFL) # this test may be under nohup itself
 		    os.execvp(command[0], command)
 		while not os.path.exists(log) or b'"event":"step"' not in open(log, "rb").read():
 		    time.sleep(0.02)

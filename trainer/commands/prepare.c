@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * chexnet prepare: an NIH directory becomes TFRecords of one size. */
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "commands/commands.h"
+#include "commands/stop.h"
 #include "data/prepare.h"
-
-static volatile sig_atomic_t stop;
-
-static void on_signal(int number)
-{
-	(void)number;
-	stop = 1;
-}
 
 struct conf {
 	int size, encoding, shards, overwrite, order, threads;
@@ -86,17 +78,14 @@ static int run(int argc, char **argv)
 	struct conf conf = { 0 };
 	struct origin origin;
 	struct prepare_report report;
-	struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND };
 	struct error e = { 0 };
 	int n, rc = options_read(&command_prepare, argc, argv, &conf, &n);
 
 	if (rc >= 0)
 		return rc;
 	struct prepare_conf p = { .out = argv[3], .size = conf.size, .encoding = (enum encoding)conf.encoding, .shards = conf.shards,
-				  .seed = conf.seed, .threads = conf.threads, .overwrite = conf.overwrite, .stop = &stop };
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is then an error like any other, and what was written is removed */
+				  .seed = conf.seed, .threads = conf.threads, .overwrite = conf.overwrite, .stop = &stop_asked };
+	stop_at_signals();
 	if (strcmp(argv[1], "nih") == 0)
 		rc = open_nih(&origin, &conf, argv[2], &e);
 	else if (strcmp(argv[1], "tfrecord") == 0 && strcmp(conf.split, "official") != 0)

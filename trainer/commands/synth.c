@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * chexnet synth: X-rays that anybody may have, with labels that can be learnt and a ceiling that is known. */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "commands/commands.h"
+#include "commands/stop.h"
 #include "data/synth_tree.h"
 #include "data/thumbnail.h"
 
@@ -15,14 +15,6 @@ struct conf {
 	double contrast, prevalence_scale, prevalence_floor, label_noise;
 	const char *out, *check;
 };
-
-static volatile sig_atomic_t stop;
-
-static void on_signal(int number)
-{
-	(void)number;
-	stop = 1;
-}
 
 static const struct option options[] = {
 	OPTION_GROUP("What to do"),
@@ -69,17 +61,14 @@ static void print_tree(const struct conf *conf, const struct synth_report *r)
 
 static int write_tree(const struct conf *conf, struct error *e)
 {
-	struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND };
 	struct synth_report report;
 	struct synth_conf c = {
 		.seed = conf->seed, .images = conf->images, .size = conf->size, .contrast = conf->contrast, .leaky = conf->leaky,
 		.prevalence_scale = conf->prevalence_scale, .prevalence_floor = conf->prevalence_floor, .label_noise = conf->label_noise,
 	};
 
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is then an error like any other, and what was written is removed */
-	if (synth_tree(&c, conf->out, conf->overwrite, conf->threads, &stop, &report, e))
+	stop_at_signals();
+	if (synth_tree(&c, conf->out, conf->overwrite, conf->threads, &stop_asked, &report, e))
 		return -e->code;
 	print_tree(conf, &report);
 	return 0;

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "commands/stop.h"
+
+#include <stddef.h>
+
+volatile sig_atomic_t stop_asked;
+
+static void on_signal(int number)
+{
+	(void)number;
+	stop_asked = 1;
+}
+
+void stop_at_signals(void)
+{
+	struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND }, hangup;
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* not under nohup */
+		sigaction(SIGHUP, &action, NULL);
+	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is then an error like any other, and what was written is removed */
+}
