@@ -119,32 +119,31 @@ static bool is_alias(const char *gpu_bind)
 	return gpu_bind && client.site->aliases && (!strcmp(gpu_bind, "socket") || !strcmp(gpu_bind, "none:socket"));
 }
 
-/* Replaces the option's word (and its value, if that is a word of its own) by --hvd-bind. */
-static void rewrite(const struct argv_option *o, const char *text)
+/* Replaces the option's word (and its value, if that is a word of its own). */
+static void rewrite(const struct argv_option *o, const char *name, const char *text)
 {
+	const bool one = !o->value || strchr(client.argv[o->slot], '=');
 	char *word = NULL;
-	if (!o->value || strchr(client.argv[o->slot], '=')) {
-		if (asprintf(&word, "--hvd-bind=%s", text) < 0)
-			client_refuse("out of memory");
-		client.argv[o->slot] = word;
-		return;
-	}
-	client.argv[o->slot] = strdup("--hvd-bind");
-	client.argv[o->slot + 1] = strdup(text);
-	refuse_if(!client.argv[o->slot] || !client.argv[o->slot + 1], "out of memory");
+	refuse_if(asprintf(&word, one ? "--%s=%s" : "--%s", name, text) < 0, "out of memory");
+	client.argv[o->slot] = word;
+	if (!one)
+		client.argv[o->slot + 1] = strdup(text);
+	refuse_if(!one && !client.argv[o->slot + 1], "out of memory");
 }
 
+/* Of several --gpu-bind the last one counts: Slurm must see neither our word nor what our word replaced. */
 static void rewrite_aliases(void)
 {
 	char text[4096];
 
-	if (!client.alias)
-		return;
 	options_print(&client.asked, SCOPE_BIND, text, sizeof text);
 	for (int i = 0; i < client.scan.options; i++) {
 		const struct argv_option *o = &client.scan.option[i];
-		if (!strcmp(o->name, "hvd-bind") || (!strcmp(o->name, "gpu-bind") && is_alias(o->value)))
-			rewrite(o, text);
+		const char *last = said(o->component, "gpu-bind");
+		if (!strcmp(o->name, "gpu-bind") ? is_alias(last) : client.alias && !strcmp(o->name, "hvd-bind"))
+			rewrite(o, "hvd-bind", text);
+		else if (!strcmp(o->name, "gpu-bind") && is_alias(o->value))
+			rewrite(o, "gpu-bind", last);
 	}
 }
 
@@ -170,10 +169,10 @@ static void read_alias(void)
 
 	for (int c = 0; c < client.scan.components; c++)
 		client.alias |= is_alias(said(c, "gpu-bind"));
-	if (!value && is_alias(getenv(variable))) {
-		client.alias = true;
-		unsetenv(variable);
-		if (!client.steps)
+	if (is_alias(getenv(variable))) {
+		unsetenv(variable); /* Slurm would refuse it, even beside a value on the command line */
+		client.alias |= !value;
+		if (!value && !client.steps)
 			client_set(INHERITED "hvd_bind", "socket", false);
 	}
 	if (client.alias)

@@ -104,8 +104,9 @@ static void read_arguments(int argc, char *argv[], struct arguments *a)
 		case 'h': print_usage(stdout); exit(0);
 		default: fputs("hvd-map: hvd-map --help lists the options\n", stderr); exit(EXIT_USAGE);
 		}
-	a->selfcheck = optind + 1 == argc && !strcmp(argv[optind], "selfcheck");
-	if (optind < argc && !a->selfcheck) {
+	a->selfcheck = optind < argc && !strcmp(argv[optind], "selfcheck");
+	optind += a->selfcheck;
+	if (optind < argc) {
 		snprintf(error, sizeof error, "'%.64s' is not an option: hvd-map --help lists them", argv[optind]);
 		die(EXIT_USAGE, error);
 	}
@@ -138,6 +139,9 @@ static void choose_gpus(const struct node *node, char *list, struct request *r)
 			snprintf(line, sizeof line, "--gpus: no GPU '%.64s' here (there are %d)", name, node->gpus);
 			die(EXIT_USAGE, line);
 		}
+		for (int d = 0; d < r->devices; d++)
+			if (!is_instance(name) && r->device[d] == g)
+				die(EXIT_USAGE, "--gpus: the same GPU twice");
 		r->instance[r->devices] = is_instance(name) ? name : NULL;
 		r->device[r->devices++] = g;
 	}
@@ -279,5 +283,7 @@ int main(int argc, char *argv[])
 	}
 	free(request);
 	free(node);
+	if (fflush(stdout) || ferror(stdout))
+		die(EXIT_FAILURE, "the output cannot be written");
 	return status;
 }

@@ -376,15 +376,19 @@ static int set_site(struct site *site, const char *key, const char *value, char 
 
 int site_parse(struct site *site, int argc, char *const argv[], char *error, size_t size)
 {
+	size_t used = 0;
 	int rc = 0;
 
 	*site = (struct site){ .aliases = 1, .verbose_max = 64, .defaults = options_default() };
 	for (int i = 0; i < argc; i++) {
-		char key[KEY_MAX];
+		char key[KEY_MAX], why[256];
 		size_t n = strcspn(argv[i], "=");
 		snprintf(key, sizeof key, "%.*s", (int)smaller((int)n, KEY_MAX - 1), argv[i]);
-		if (set_site(site, key, argv[i][n] ? argv[i] + n + 1 : "", error, size))
-			rc = -1;
+		if (!set_site(site, key, argv[i][n] ? argv[i] + n + 1 : "", why, sizeof why))
+			continue;
+		snprintf(error + used, size - used, "%s%s", rc ? "; " : "", why);
+		used += strlen(error + used);
+		rc = -1;
 	}
 	return rc;
 }

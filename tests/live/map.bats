@@ -59,6 +59,14 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	[ "$status" -eq 64 ] && [[ $output == *"unknown key 'soket', the nearest known one is 'socket'"* ]]
 	run map --gpus 7
 	[ "$status" -eq 64 ] && [[ $output == *"no GPU '7' here (there are 4)"* ]]
+	run map --gpus 1,2,0000:1b:00.0
+	[ "$status" -eq 64 ] && [ "$output" = "hvd-map: --gpus: the same GPU twice" ]
+	run map selfcheck again
+	[ "$status" -eq 64 ] && [[ $output == "hvd-map: 'again' is not an option"* ]]
+	if [ -c /dev/full ]; then
+		run bash -c '"$@" >/dev/full' - "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --json
+		[ "$status" -eq 1 ] && [[ $output == *"hvd-map: the output cannot be written" ]]
+	fi
 	run "$BUILD/hvd-map" --topology "$SCRATCH/nothing.xml"
 	[ "$status" -eq 65 ] && [[ $output == *"nothing.xml: No such file or directory"* ]]
 	run "$BUILD/hvd-map" --topology "$SCRATCH/gres.conf"

@@ -124,6 +124,17 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(sort <<<"$output")" = $'task 0 of 2: gpus=1 mpi=none policy=none args=\ntask 1 of 2: gpus=0 mpi=none policy=none args=' ]
 	run srun -n2 --gpus=2 --gpu-bind=map_gpu:1,0 --hvd "$SHOW"
 	[ "$(sort <<<"$output")" = $'task 0 of 2: gpus=1 mpi=pmix policy=socket args=\ntask 1 of 2: gpus=0 mpi=pmix policy=socket args=' ]
+	# of several the last one counts, and the command line beats the environment
+	run in_cluster env SLURM_GPU_BIND=socket srun -Q -n2 --gpus=2 --gpu-bind=closest --gpu-bind socket --gpu-bind map_gpu:1,0 "$SHOW"
+	[ "$(sort <<<"$output")" = $'task 0 of 2: gpus=1 mpi=none policy=none args=\ntask 1 of 2: gpus=0 mpi=none policy=none args=' ]
+	run in_cluster env SLURM_GPU_BIND=socket srun -Q -n2 --gpus=2 --gpu-bind=map_gpu:1,1 "$SHOW"
+	[ "$(grep -c 'gpus=1 mpi=none policy=none' <<<"$output")" -eq 2 ]
+	run srun -n2 --gpu-bind=map_gpu:1,1 --gpus=2 --gpu-bind=socket "$SHOW"
+	one_gpu_each 2
+	run in_cluster env SBATCH_GPU_BIND=socket sbatch -Q -W -n2 --gpus=2 --gpu-bind=none -o "$SCRATCH/out" --wrap "srun -Q $SHOW"
+	cat "$SCRATCH/out"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c 'policy=none' "$SCRATCH/out")" -eq 2 ]
 	run srun -n1 --gpus=1 --gpu-bind=sockets "$SHOW"
 	[ "$status" -ne 0 ]
 	grep -q 'Invalid --gpu-bind argument: .*sockets' <<<"$output"
@@ -261,5 +272,8 @@ refused() { # TEXT: exit 64 and exactly this line
 	# a task with several GPUs may want them all
 	run srun -n1 --gpus=2 "$SHOW"
 	[ "$output" = 'task 0 of 1: gpus=0,1 mpi=none policy=none args=' ]
+	# and one without a GPU is none of ours
+	run srun -n2 bash -c 'echo "${HVD_POLICY-none} ${HVD_CPUS-none} ${OMP_NUM_THREADS-none}"'
+	[ "$output" = $'none none none\nnone none none' ]
 	echo "$stack" >"$CLUSTER/etc/plugstack.conf"
 }

@@ -133,6 +133,7 @@ static void arguments_of_plugstack_conf(void **state)
 {
 	char *good[] = { "hvd=deadline=60", "hvd-bind=numa,verbose", "enable=always", "aliases=off", "topology=/etc/hvd/a,b.xml", "proc=/etc/hvd/proc", "verbose-max=3" };
 	char *bad[] = { "enable=always", "toplogy=/x" }, *relative[] = { "proc=here" }, *value[] = { "aliases=maybe" }, *nested[] = { "hvd-bind=sockets" };
+	char *several[] = { "bogus=1", "verbose-max=2", "enable=maybe" };
 	struct site site;
 	(void)state;
 
@@ -159,6 +160,12 @@ static void arguments_of_plugstack_conf(void **state)
 	assert_string_equal(error, "plugstack.conf: aliases=maybe is not understood");
 	assert_int_equal(site_parse(&site, 1, nested, error, sizeof error), -1);
 	assert_string_equal(error, "plugstack.conf: hvd-bind: unknown key 'sockets', the nearest known one is 'socket'");
+	assert_int_equal(site_parse(&site, 3, several, error, sizeof error), -1);
+	assert_non_null(strstr(error, "unknown key 'bogus'"));
+	assert_non_null(strstr(error, "; plugstack.conf: enable=maybe is not understood"));
+	assert_int_equal(site.verbose_max, 2);
+	assert_int_equal(site_parse(&site, 3, several, error, 20), -1);
+	assert_int_equal(strlen(error), 19);
 }
 
 /* Any text has an answer, an error is one line, and what is accepted reads back. */
