@@ -127,7 +127,7 @@ static int table(struct hvd *h, const struct settings *s)
 	double *seconds = calloc(ROUNDS_MAX, sizeof *seconds);
 	int status = p && mine && seconds ? 0 : failed(h, "memory");
 	if (!status && hvd_world(h)->rank == 0)
-		printf("# %s of f32, slowest rank; median, least and most of the rounds\n%12s %12s %10s %10s %10s %9s %9s %8s\n", s->what, "bytes",
+		printf("# %s of f32, slowest rank; median, least and most of the rounds; algbw and busbw in GB/s\n%12s %12s %10s %10s %10s %9s %9s %8s\n", s->what, "bytes",
 		       "elements", "time us", "least", "most", "algbw", "busbw", "wrong");
 	for (size_t bytes = s->from; !status && bytes <= s->to; bytes = bytes < s->to && bytes * 4 > s->to ? s->to : bytes * 4) {
 		status = measure(h, p, mine, bytes, s, seconds);

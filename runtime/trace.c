@@ -54,8 +54,8 @@ int trace_open(struct hvd *h)
 	if (mkdir(h->conf.trace, 0777) && errno != EEXIST)
 		return fail(h, HVD_ESYS, "HVD_TRACE: cannot make %.200s: %s", h->conf.trace, strerror(errno));
 	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	if (fd < 0 || ftruncate(fd, sizeof(struct trace_file))) {
-		int error = errno;
+	int error = fd < 0 ? errno : posix_fallocate(fd, 0, sizeof(struct trace_file)); /* a full disk is said here, and no SIGBUS later */
+	if (error) {
 		if (fd >= 0)
 			close(fd);
 		return fail(h, HVD_ESYS, "HVD_TRACE: cannot write %.200s: %s", path, strerror(error));

@@ -329,6 +329,15 @@ time.sleep(30)' "$job" "$held" 3>&- &
 	[[ $output == *"rank 0 of 1 is followed by rank 1 of 4. Name those of one"* ]]
 }
 
+@test "a trace that has no room ends with a line, and not with a signal" {
+	[ "$(id -u)" = 0 ] || skip "needs to mount a small file system"
+	# shellcheck disable=SC2016
+	run in_cluster unshare -m bash -c 'mount -t tmpfs -o size=1m none /mnt && HVD_TRACE=/mnt exec "$0" --rounds 9' "$BUILD/hvd-bench"
+	echo "$output"
+	[ "$status" -eq 70 ]
+	[[ $output == *"HVD_TRACE: cannot write /mnt/"*": No space left on device" ]]
+}
+
 @test "hvd-bench: numbers that are none, or beyond reason, are refused with a line" {
 	local option
 	for option in "--from -4" "--to -4" "--to nan" "--to 1e30" "--rounds 5x" "--rounds 99999999999" "--rounds 10001" "--predict x --step 5x"; do
