@@ -254,6 +254,8 @@ bench: all $(BENCHES)
 slurm_plugindir ?= $(or $(shell scontrol show config 2>/dev/null | sed -n 's/^PluginDir *= *//p' | cut -d: -f1),$(firstword $(patsubst %/,%,$(dir $(wildcard /usr/lib/*/slurm-wlm/task_affinity.so /usr/lib64/slurm/task_affinity.so /usr/lib/slurm/task_affinity.so)))),$(libdir)/slurm)
 INSTALL_PROGRAM := install -m 755
 INSTALL_DATA    := install -m 644
+# the loader's cache, which only root may write: programs linked with -lhvd look there
+LIBRARIES_CHANGED = [ -n "$(DESTDIR)" ] || PATH=$$PATH:/sbin:/usr/sbin ldconfig 2>/dev/null || true
 
 install: all
 	install -d "$(DESTDIR)$(bindir)" "$(DESTDIR)$(libdir)" "$(DESTDIR)$(includedir)" "$(DESTDIR)$(slurm_plugindir)" \
@@ -266,6 +268,7 @@ install: all
 	  $(BUILD)/chexnet --completion >"$(DESTDIR)$(prefix)/share/bash-completion/completions/chexnet"; fi
 	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do if [ -e $$m ]; then $(INSTALL_DATA) $$m "$(DESTDIR)$(mandir)/man$${m##*.}/"; fi; done
 	cp -r etc contrib/sbatch "$(DESTDIR)$(prefix)/share/slurm-hvd/"
+	@$(LIBRARIES_CHANGED)
 	@echo 'Next: copy $(prefix)/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf to $(sysconfdir)/slurm/plugstack.conf.d/ (README.md, "For admins")'
 
 uninstall:
@@ -274,6 +277,7 @@ uninstall:
 	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do rm -f "$(DESTDIR)$(mandir)/man$${m##*.}/$${m##*/}"; done
 	rm -f "$(DESTDIR)$(mandir)/man1/chexnet.1" "$(DESTDIR)$(prefix)/share/bash-completion/completions/chexnet"
 	rm -rf "$(DESTDIR)$(prefix)/share/slurm-hvd"
+	@$(LIBRARIES_CHANGED)
 
 clean:
 	rm -rf build

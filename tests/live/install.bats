@@ -1,0 +1,35 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# make install as root, a program that is linked with what it installed, make uninstall. /etc and the loader's cache are copies.
+
+load helpers
+
+setup_file() {
+	[ "$(id -u)" = 0 ] || skip "only root may tell the loader where libraries are"
+	unshare --mount true 2>/dev/null || skip "no mount namespaces here"
+	[ -e "$BUILD/libhvd.so" ] || skip "libhvd.so is not built (no PMIx headers)"
+	[ -z "${SAN:-}" ] || skip "the library is built with sanitizers"
+	rm -rf "$SCRATCH"
+	mkdir -p "$SCRATCH"
+}
+teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
+
+@test "a program links with -lhvd and starts; after make uninstall nothing remains" {
+	export PREFIX=$SCRATCH/prefix
+	cp -a /etc "$SCRATCH/etc"
+	mkdir -p "$PREFIX/lib" "$SCRATCH/cache/ldconfig"
+	echo "$PREFIX/lib" >"$SCRATCH/etc/ld.so.conf.d/test.conf"
+	# shellcheck disable=SC2016
+	run unshare --mount --propagation private env -u MAKEFLAGS -u MAKELEVEL bash -ec '
+		mount --bind "$SCRATCH/etc" /etc
+		mount --bind "$SCRATCH/cache" /var/cache
+		make -s -C "$TOP" install prefix="$PREFIX" slurm_plugindir="$PREFIX/slurm" >/dev/null
+		"${CC:-gcc}" -std=gnu11 -Wall -Wextra -Werror -I"$PREFIX/include" "$TOP/contrib/examples/mean.c" -L"$PREFIX/lib" -lhvd -o "$SCRATCH/mean"
+		"$SCRATCH/mean"
+		make -s -C "$TOP" uninstall prefix="$PREFIX" slurm_plugindir="$PREFIX/slurm" >/dev/null
+		! ldconfig -p | grep libhvd
+		find "$PREFIX" ! -type d'
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == "rank 0 of 1, "*" mean 0.000" ]]
+}
