@@ -183,19 +183,17 @@ float saturated(float x)
 	return x > 1 ? 1 : x > 0 ? x : 0; /* NaN: 0 */
 }
 
-template <class T> float narrowed(float x, bool relu) /* as T, and back as its bits in a float's place: see pack */
-{
-	return relu && x <= 0 ? 0 : x;
-}
-
-template <class T> void convert_pair(warp &w, const instruction &i, uint32_t lanes, bool relu)
+/* The first operand is the high half. */
+template <class T, bool relu> void convert_pair(warp &w, const instruction &i, uint32_t lanes)
 {
 	uint64_t *d = w.row(i.row[0]);
-	const uint64_t *high = w.row(i.row[1]), *low = w.row(i.row[2]);
+	auto half = [&](int from, int l) {
+		const float x = value<float>(w.row(i.row[from])[l]);
+		return (uint32_t)from_float<T>(relu && x <= 0 ? 0 : x).bits;
+	};
 	for (int l = 0; l < WARP; l++)
 		if (lanes >> l & 1)
-			d[l] = (uint32_t)from_float<T>(narrowed<T>(value<float>(low[l]), relu)).bits |
-			       (uint32_t)from_float<T>(narrowed<T>(value<float>(high[l]), relu)).bits << 16;
+			d[l] = half(1, l) << 16 | half(2, l);
 }
 
 /* ---- moves ---- */
@@ -510,8 +508,8 @@ const std::unordered_map<std::string, entry> &table()
 		UNARY("cvt.f64.f32", double, float, a), UNARY("cvt.rn.f32.f64", float, double, (float)a), UNARY("cvt.rzi.f64.f64", double, double, std::trunc(a)),
 		UNARY("cvt.rzi.s32.f32", int32_t, float, (int32_t)a), UNARY("cvt.rzi.s32.f64", int32_t, double, (int32_t)a), UNARY("cvt.sat.f32.f32", float, float, saturated(a)),
 		UNARY("cvt.f32.f16", float, fp16, to_float(a)), UNARY("cvt.rn.f16.f32", fp16, float, from_float<fp16>(a)), UNARY("cvt.rn.bf16.f32", bf16, float, from_float<bf16>(a)),
-		{ "cvt.rn.bf16x2.f32", DO(convert_pair<bf16>(w, i, lanes, false)) }, { "cvt.rn.f16x2.f32", DO(convert_pair<fp16>(w, i, lanes, false)) },
-		{ "cvt.rn.relu.bf16x2.f32", DO(convert_pair<bf16>(w, i, lanes, true)) }, { "cvt.rn.relu.f16x2.f32", DO(convert_pair<fp16>(w, i, lanes, true)) },
+		{ "cvt.rn.bf16x2.f32", { convert_pair<bf16, false>, flow::ON } }, { "cvt.rn.f16x2.f32", { convert_pair<fp16, false>, flow::ON } },
+		{ "cvt.rn.relu.bf16x2.f32", { convert_pair<bf16, true>, flow::ON } }, { "cvt.rn.relu.f16x2.f32", { convert_pair<fp16, true>, flow::ON } },
 		{ "prmt.b32", { permute_bytes, flow::ON } },
 		{ "cvta.to.global.u64", { move<64>, flow::ON } },
 		{ "cp.async.cg.shared.global", { copy_async, flow::ON } },
@@ -681,11 +679,6 @@ void run_block(const grid &g, unsigned block, std::vector<warp> &warps)
 			fault(w, g.k.code.back(), w.copies[0].lane, "ends with copies on their way");
 }
 
-}
-
-void seed(uint64_t value)
-{
-	random_state = value * 2654435769u + 88172645463325252ull;
 }
 
 void run(const kernel &k, unsigned blocks, unsigned threads, size_t shared_bytes, const void *params)

@@ -8,9 +8,9 @@
 
 namespace ptx {
 
-/* Who touches memory, and when: a step begins with the block and with each of its barriers. */
 struct counts;
 
+/* Who touches memory, and when: a step begins with the block and with each of its barriers. */
 struct moment {
 	uint32_t launch, block;
 	uint16_t thread, step;

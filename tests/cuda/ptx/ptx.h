@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A GPU in software, for what nvcc made: the PTX in its objects is read and carried out on the CPU, warp by warp. What the shim
  * (../shim.h) cannot show shows here: the inline assembly, what the compiler moved across it, alignment, the room that a launch asked for,
- * every byte read that nobody wrote, and every two threads that touch the same bytes with no barrier between. */
+ * every byte read that nobody wrote, and every two threads that touch the same bytes with no barrier between. It has no time, and streams
+ * (cudart.cpp) do everything at once; machine code is not looked at, only the PTX of compute_80 that it is made from. */
 #ifndef TESTS_PTX_H
 #define TESTS_PTX_H
 
@@ -93,7 +94,6 @@ extern uint64_t machine_launches, machine_instructions;
 
 /* Runs a grid to its end. A fault (see the top) is told on standard error, with the place in the source, and ends the program. */
 void run(const kernel &k, unsigned blocks, unsigned threads, size_t shared_bytes, const void *params);
-void seed(uint64_t seed);
 
 /* Does it now, or in every launch of the graph that is being captured. stream: cudaStream_t. */
 void enqueue(void *stream, const std::function<void()> &what);
