@@ -44,7 +44,7 @@ enum { DEADLINE = 20, BATCH = 2, SIDE = 16, SOURCE = 20, STEPS = 8, EAGER = 3 /*
 enum { NOTE_WORST, NOTE_HASH, NOTE_BITS, NOTE_CALLS, NOTE_STEP_MS, NOTE_DRAIN_S, NOTE_LATER_HASH, NOTE_RECOVER_S, NOTE_COMPARED };
 
 int rank, ranks;
-char folder[] = "/tmp/gpu-world.XXXXXX"; /* of traces */
+char folder[300]; /* of traces */
 
 [[noreturn]] void give_up(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void give_up(const char *format, ...)
@@ -499,7 +499,8 @@ int main(int argc, char **argv)
 		printf("{\"note\": \"no shared memory\"}\n");
 		return 1;
 	}
-	if (!mkdtemp(folder)) {
+	const char *temporary = getenv("TMPDIR");
+	if (snprintf(folder, sizeof folder, "%s/gpu-world.XXXXXX", temporary ? temporary : "/tmp") >= (int)sizeof folder || !mkdtemp(folder)) {
 		printf("{\"note\": \"no folder for traces\"}\n");
 		return 1;
 	}

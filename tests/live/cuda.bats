@@ -8,6 +8,8 @@ setup() {
 	BUILD=${BUILD:-build}
 	scratch=$BUILD/tests/tmp/cuda.$$
 	mkdir -p "$scratch"
+	TMPDIR=$(realpath "$scratch") # of programs that are killed here, before they tidy up
+	export TMPDIR
 }
 
 teardown() {
