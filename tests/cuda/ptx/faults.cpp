@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "device.h"
+#include "profile.h"
 
 struct work {
 	float *data; /* [256] */
@@ -145,6 +146,31 @@ static void run_good()
 		abort();
 }
 
+/* Wavefronts and sectors of one request of 32 lanes, `apart` bytes from each other. */
+static void expect_counts(size_t apart, size_t bytes, uint64_t wavefronts, uint64_t least, uint64_t sectors)
+{
+	ptx::counts c = {};
+	uint64_t addresses[32];
+	for (size_t l = 0; l < 32; l++)
+		addresses[l] = 4096 + l * apart;
+	ptx::count_shared(c, addresses, 32, bytes);
+	ptx::count_global(c, addresses, 32, bytes);
+	if (c.wavefronts != wavefronts || c.least != least || c.sectors != sectors || c.bytes != 32 * bytes)
+		abort();
+}
+
+static void run_counts()
+{
+	expect_counts(4, 4, 1, 1, 4);
+	expect_counts(0, 4, 1, 1, 1);       /* the same word for all */
+	expect_counts(8, 4, 2, 1, 8);       /* every other bank */
+	expect_counts(128, 4, 32, 1, 32);   /* one bank */
+	expect_counts(132, 4, 1, 1, 32);    /* a row and a word apart: every bank once */
+	expect_counts(8, 8, 2, 2, 8);
+	expect_counts(16, 16, 4, 4, 16);
+	expect_counts(128, 16, 32, 4, 32);  /* eight lanes at a time, all in the same four banks */
+}
+
 static void without_permission()
 {
 	work p = numbers();
@@ -166,6 +192,7 @@ static const struct fault {
 	void (*run)();
 } faults[] = {
 	{ "what is right runs, and its numbers are right", NULL, run_good },
+	{ "wavefronts, conflicts and sectors are counted as banks and sectors lie", NULL, run_counts },
 	{ "a barrier that is missing", "race: ", [] { run(exchange_kernel<false>); } },
 	{ "memory that is written again too early", "race: ", [] { run(overwrite_kernel, 1, THREADS_A_BLOCK); } },
 	{ "a copy that is not waited for", "where a copy is on its way", [] { run(copies_kernel<2>, 1, THREADS_A_BLOCK, 512); } },

@@ -299,11 +299,18 @@ void count_request(const uint64_t *base, int64_t offset, uint32_t lanes, enum sp
 		count_global(*tally, addresses, n, bytes);
 }
 
-void load(warp &w, const instruction &i, uint32_t lanes)
+/* Of a load or store; returns its addresses. */
+const uint64_t *count_access(warp &w, const instruction &i, uint32_t lanes)
 {
 	const uint64_t *base = w.row(i.row[4]);
 	if (tally)
 		count_request(base, i.offset, lanes, i.space, (size_t)i.width * i.count);
+	return base;
+}
+
+void load(warp &w, const instruction &i, uint32_t lanes)
+{
+	const uint64_t *base = count_access(w, i, lanes);
 	for (int l = 0; l < WARP; l++) {
 		if (!(lanes >> l & 1))
 			continue;
@@ -320,9 +327,7 @@ void load(warp &w, const instruction &i, uint32_t lanes)
 
 void store(warp &w, const instruction &i, uint32_t lanes)
 {
-	const uint64_t *base = w.row(i.row[4]);
-	if (tally)
-		count_request(base, i.offset, lanes, i.space, (size_t)i.width * i.count);
+	const uint64_t *base = count_access(w, i, lanes);
 	for (int l = 0; l < WARP; l++) {
 		if (!(lanes >> l & 1))
 			continue;
