@@ -192,7 +192,7 @@ $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call o
 
 $(BUILD)/tests/test_trainer_window: LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_chk
 $(BUILD)/tests/test_trainer_sequence: LDFLAGS += -Wl,--wrap=pthread_create
-$(BUILD)/tests/test_trainer_recover: LDFLAGS += $(addprefix -Wl$(,)--wrap=,hvd_allgather hvd_broadcast hvd_lost hvd_error world_recover world_same train_open_loader)
+$(BUILD)/tests/test_trainer_recover: LDFLAGS += $(addprefix -Wl$(,)--wrap=,hvd_allgather hvd_broadcast hvd_lost hvd_error world_recover world_same train_open_loader train_set_schedule)
 
 # The CPU engine and its reference with double for float: what the algorithm does apart from rounding.
 FP64_SRC := $(filter-out %/baseline.c %/kernels_avx512.c %/amx_processor.c %/amx_emulated.c %/amx_choice.c,$(wildcard trainer/error.c trainer/net/*.c trainer/engine/engine.c trainer/engine/layout.c \

@@ -207,6 +207,56 @@ survive() {
 	done
 }
 
+validated() { sed -n 's/.*"event":"eval".*"step":\([0-9]*\),"split":"val".*/\1/p' "$WORK/$1.json" | sort -nu; } # NAME
+
+@test "a validation that a signal or a death kept from its end is made up for" {
+	train chexnet whole "-N1 -n2" --steps 200 --batch 8 --eval-every 1 --patience 1000
+	diff <(seq 200) <(validated whole)
+	train chexnet cut "-N1 -n2" --steps 200 --batch 8 --eval-every 1 --patience 1000 3>&- &
+	srun=$!
+	wait_for 20 reached cut 10
+	kill -TERM "$(pid_of_rank 1 cut)"
+	wait $srun || true
+	[ "$(cat "$WORK/cut.status")" = 75 ]
+	train chexnet cut "-N1 -n2" --steps 200 --batch 8 --eval-every 1 --patience 1000 --resume auto
+	diff <(seq 200) <(validated cut)
+	cmp "$WORK/whole/checkpoint-00000200.safetensors" "$WORK/cut/checkpoint-00000200.safetensors"
+
+	HVD_ON_DEATH=continue train chexnet live "-N2 -n4 --kill-on-bad-exit=0 --no-kill" --steps 200 --batch 8 --eval-every 1 --checkpoint-every 1 --keep 200 3>&- &
+	srun=$!
+	wait_for 20 reached live 20
+	kill -9 "$(pid_of_rank 3 live)"
+	wait $srun || true
+	diff <(seq 200) <(validated live)
+	[ "$(find "$WORK/live" -name "checkpoint-*.safetensors" | wc -l)" = 200 ]
+}
+
+# Images that the steps of a run took in all, divided by those of the training split.
+passes() { # NAME
+	local images
+	images=$(sed -n 's/^  train *\([0-9]*\) images.*/\1/p' "$WORK/$1.out")
+	sed -n 's/.*"event":"step".*"position":\([0-9]*\).*/\1/p' "$WORK/$1.json" | tail -n 1 | awk "{ printf \"%.1f\\n\", (\$1 + $2) / $images }"
+}
+
+@test "--epochs are passes over the images, also where the number of ranks changes on the way" {
+	train chexnet epochs "-N1 -n4" --epochs 3 --batch 4
+	[ "$(passes epochs 16)" = 3.0 ]
+	train chexnet epochs "-N1 -n1" --epochs 6 --batch 4 --resume auto
+	[ "$(passes epochs 4)" = 6.0 ]
+	train chexnet epochs "-N2 -n3" --epochs 8 --batch 4 --resume auto
+	[ "$(passes epochs 12)" = 8.0 ]
+	train chexnet epochs "-N1 -n1" --epochs 2 --batch 4 --resume auto # fewer than it has
+	[ "$(passes epochs 12)" = 8.0 ]
+
+	HVD_ON_DEATH=continue train chexnet fewer "-N2 -n4 --kill-on-bad-exit=0 --no-kill" --epochs 40 --batch 4 3>&- &
+	srun=$!
+	wait_for 20 reached fewer 20
+	kill -9 "$(pid_of_rank 1 fewer)"
+	wait $srun || true
+	grep -E "^3 ranks go on" "$WORK/fewer.out"
+	[ "$(passes fewer 12)" = 40.0 ]
+}
+
 @test "all ranks go back to the same checkpoint when the latest is damaged" {
 	train chexnet sound "-N1 -n2" --steps 30 --batch 8 --checkpoint-every 10
 	cp -r "$WORK/sound" "$WORK/hurt"

@@ -62,6 +62,22 @@ static void a_run_of_one_step_has_a_rate(void **state)
 	assert_close(schedule_rate(&s, 0), 1, 1e-15);
 }
 
+static void a_run_whose_batch_changed_goes_on_in_the_middle_of_the_curve(void **state)
+{
+	(void)state;
+	struct schedule s = { .rate = 1, .base_batch = 1, .global_batch = 1, .warmup = 5, .decay = DECAY_COSINE, .steps = 106 };
+	struct schedule later = s;
+
+	later.moved = -20; /* each of its first steps was worth more of these */
+	later.steps -= 20;
+	for (uint64_t i = 0; i < 86; i++)
+		assert_close(schedule_rate(&later, i), schedule_rate(&s, i + 20), 1e-15);
+	later.moved = 30;
+	later.steps = 136;
+	for (uint64_t i = 30; i < 136; i++)
+		assert_close(schedule_rate(&later, i), schedule_rate(&s, i - 30), 1e-15);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -70,6 +86,7 @@ int main(void)
 		cmocka_unit_test(cosine_falls_from_peak_to_the_final_share),
 		cmocka_unit_test(a_plateau_scales_what_follows_the_warm_up),
 		cmocka_unit_test(a_run_of_one_step_has_a_rate),
+		cmocka_unit_test(a_run_whose_batch_changed_goes_on_in_the_middle_of_the_curve),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,6 +102,9 @@ int train_find_start(struct train *t, struct train_start *s, struct checkpoint *
 int train_setup(struct train *t, struct world *world, const struct train_conf *conf, struct error *e);
 void train_close(struct train *t);
 
+/* How many steps there are, and their rates, for the global batch and from the step and position of t->at. */
+void train_set_schedule(struct train *t);
+
 /* Steps until the end, a signal or the time limit. 0: the end, EXIT_RESUMABLE: stopped and saved, negative: failed. */
 int train_steps(struct train *t, struct error *e);
 
@@ -119,7 +122,8 @@ int train_recover(struct train *t, struct error *e);
 
 /* Collective: rank 0 writes the state to OUTPUT/checkpoint-STEP.safetensors. */
 int train_save(struct train *t, struct error *e);
-/* Collective: evaluates, tells, keeps the weights when they are the best so far. */
+/* Collective: evaluates, tells, keeps the weights when they are the best so far. EXIT_RESUMABLE: a signal cut it short, nothing has
+ * changed. */
 int train_validate(struct train *t, struct error *e);
 /* One evaluation, told on stdout (the test split as a table, others as a line) and in the log; collective. ev is to be freed
  * by the caller. */

@@ -70,15 +70,18 @@ static void judge_progress(struct train *t, double loss)
 
 int train_validate(struct train *t, struct error *e)
 {
+	const struct checkpoint_notes before = t->at;
 	struct evaluation ev;
-
-	if (!t->val || dataset_count(t->val) == 0)
-		return 0;
 	int rc = train_evaluate(t, t->val, &ev, e);
 
-	if (rc == 0 && !ev.stopped) {
+	if (rc == 0 && ev.stopped) {
+		rc = EXIT_RESUMABLE;
+	} else if (rc == 0) {
+		t->at.validated = t->at.step;
 		judge_progress(t, ev.loss);
 		rc = keep_best(t, &ev, e);
+		if (rc < 0) /* a rank is lost, perhaps the one that wrote: the others do it again */
+			t->at = before;
 	}
 	evaluation_free(&ev);
 	return rc;

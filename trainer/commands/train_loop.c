@@ -204,17 +204,12 @@ static int due(uint64_t step, int every, uint64_t epoch_steps)
 	return step % (every ? (uint64_t)every : epoch_steps) == 0;
 }
 
-/* Validation and checkpoints that fall due after a step. */
-static int after_step(struct train *t, struct error *e)
+static int validation_due(const struct train *t)
 {
-	uint64_t epoch = train_epoch_steps(t);
 	int last = t->at.step == t->schedule.steps;
 
-	if ((last || due(t->at.step, t->conf->eval_every, epoch)) && train_validate(t, e) < 0)
-		return -e->code;
-	if ((finished(t) || due(t->at.step, t->conf->checkpoint_every, epoch)) && train_save(t, e) < 0)
-		return -e->code;
-	return 0;
+	return t->val && dataset_count(t->val) > 0 && t->at.step > 0 && t->at.validated != t->at.step &&
+	       (last || due(t->at.step, t->conf->eval_every, train_epoch_steps(t)));
 }
 
 /* What this rank says with the next step's gradients. The clock is rank 0's. */
@@ -234,6 +229,18 @@ static int stop_early(struct train *t, struct error *e)
 	return EXIT_RESUMABLE;
 }
 
+/* Validation and checkpoints that fall due after a step. Return values as step_and_after(). */
+static int after_step(struct train *t, struct error *e)
+{
+	int rc = validation_due(t) ? train_validate(t, e) : 0;
+
+	if (rc > 0)
+		return stop_early(t, e);
+	if (rc == 0 && t->at.step > 0 && (finished(t) || due(t->at.step, t->conf->checkpoint_every, train_epoch_steps(t))))
+		rc = train_save(t, e);
+	return rc;
+}
+
 /* 0, EXIT_RESUMABLE, or negative. */
 static int step_and_after(struct train *t, struct flight *f, uint64_t *own, uint64_t *all, struct error *e)
 {
@@ -249,19 +256,21 @@ static int all_steps(struct train *t, uint64_t *own, uint64_t *all, struct error
 {
 	struct flight flight = { 0 };
 	double begin = now();
+	int rc = validation_due(t) ? after_step(t, e) : 0; /* of a resumed run that stopped before it, or in it */
 
-	while (!finished(t)) {
-		raise_signals(t, begin);
-		int rc = step_and_after(t, &flight, own, all, e);
-
-		if (rc > 0)
-			return rc;
+	while (rc < 0 || (rc == 0 && !finished(t))) {
 		if (rc < 0) {
 			flight.n = 0; /* its memory goes with the loader */
 			if (train_recover(t, e) < 0)
 				return -e->code;
+			rc = after_step(t, e); /* where it was not done by all */
+		} else {
+			raise_signals(t, begin);
+			rc = step_and_after(t, &flight, own, all, e);
 		}
 	}
+	if (rc > 0)
+		return rc;
 	if (out_of_patience(t))
 		log_say(&t->log, "%d validations without a lower loss: training ends here (--patience)", t->at.stale);
 	return land(t, &flight, 0, e);

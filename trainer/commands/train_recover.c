@@ -73,8 +73,7 @@ static int go_on(struct train *t, struct error *e)
 	if (share_state(t, e) < 0)
 		return -e->code;
 	t->at.global_batch = t->conf->batch * t->conf->accumulate * t->world->at->size;
-	t->schedule.global_batch = t->at.global_batch;
-	t->schedule.factor = t->at.rate_factor;
+	train_set_schedule(t);
 	for (int s = 0; s < SIGNALS; s++)
 		t->model.own[s] = t->model.heard[s] = 0;
 	move_logs(t, e);

@@ -232,6 +232,7 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 	t->at.window = s->notes.window;
 	t->at.position = s->notes.position;
 	t->at.step = s->notes.step;
+	t->at.validated = s->notes.validated;
 	t->at.best_auroc = s->notes.best_auroc;
 	t->at.best_step = s->notes.best_step;
 	t->at.best_loss = s->notes.best_loss;
@@ -272,10 +273,17 @@ static int setup_model(struct train *t, struct error *e)
 
 /* ---- stream ------------------------------------------------------------------------------------------ */
 
-static void setup_schedule(struct train *t)
+/* --epochs count images: where the global batch was another one before, other steps are left than its steps would leave. --steps count
+ * steps, whatever their size. */
+void train_set_schedule(struct train *t)
 {
 	const struct train_conf *conf = t->conf;
 	double epoch = (double)dataset_count(t->train) / t->at.global_batch;
+	uint64_t steps = conf->steps ? conf->steps : (uint64_t)(conf->epochs * epoch + 0.999999);
+	uint64_t done = conf->steps ? t->at.step : t->at.position / (uint64_t)t->at.global_batch; /* in steps of this size */
+
+	if (steps == 0)
+		steps = 1;
 
 	t->schedule = (struct schedule){
 		.rate = conf->rate,
@@ -285,12 +293,11 @@ static void setup_schedule(struct train *t)
 		.warmup = (uint64_t)(conf->warmup_epochs * epoch + 0.5),
 		.decay = (enum decay)conf->decay,
 		.factor = t->at.rate_factor,
-		.steps = conf->steps ? conf->steps : (uint64_t)(conf->epochs * epoch + 0.999999),
+		.steps = t->at.step + (steps > done ? steps - done : 0),
+		.moved = (int64_t)(t->at.step - done),
 	};
-	if (t->schedule.steps == 0)
-		t->schedule.steps = 1;
-	if (t->schedule.warmup > t->schedule.steps / 2)
-		t->schedule.warmup = t->schedule.steps / 2;
+	if (t->schedule.warmup > steps / 2)
+		t->schedule.warmup = steps / 2;
 }
 
 /* Decoding needs few cores beside the ones that compute. */
@@ -343,7 +350,7 @@ int train_setup(struct train *t, struct world *world, const struct train_conf *c
 		return -e->code;
 	if (conf->resident && keep_images(t, e) < 0)
 		return -e->code;
-	setup_schedule(t);
+	train_set_schedule(t);
 	if (train_open_loader(t, e) < 0)
 		return -e->code;
 	t->first_step = t->at.step;

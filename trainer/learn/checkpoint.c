@@ -153,6 +153,7 @@ static void make_notes(struct notes *notes, const struct net_plan *plan, const s
 	if (!resumable)
 		return;
 	add_note(notes, "position", "%" PRIu64, c->position);
+	add_note(notes, "validated", "%" PRIu64, c->validated);
 	add_note(notes, "global_batch", "%d", c->global_batch);
 	add_note(notes, "batch", "%d", c->batch);
 	add_note(notes, "bucket_bytes", "%d", c->bucket_bytes);
@@ -216,6 +217,7 @@ static void read_notes(const struct checkpoint *c, struct checkpoint_notes *note
 		.seed = note_u64(c, "seed", 10),
 		.position = note_u64(c, "position", 10),
 		.step = note_u64(c, "step", 10),
+		.validated = note_u64(c, safetensors_note(c->file, "validated") ? "validated" : "step", 10),
 		.data_hash = note_u64(c, "data_hash", 16),
 		.global_batch = (int)note_u64(c, "global_batch", 10),
 		.batch = (int)note_u64(c, "batch", 10),

@@ -36,6 +36,7 @@ struct checkpoint_notes {
 	char optimizer[8];             /* whose moments these are; "": not noted */
 	double loss_scale;             /* fp16's, of the next step; 0: not noted */
 	uint64_t scale_good, skipped;  /* steps without an overflow since it changed; steps skipped for one */
+	uint64_t validated;            /* step of the last validation that was not cut short; of a file that does not say: its own */
 	double best_auroc;             /* highest mean AUROC on the validation split so far; 0: not evaluated yet */
 	uint64_t best_step;            /* and the step it was reached at */
 	double best_loss;              /* lowest validation loss so far; 0: not evaluated yet */

@@ -23,14 +23,16 @@ double schedule_peak(const struct schedule *s)
 double schedule_rate(const struct schedule *s, uint64_t step)
 {
 	double peak = schedule_peak(s);
+	uint64_t steps = s->steps - (uint64_t)s->moved;
 
+	step -= (uint64_t)s->moved;
 	if (step < s->warmup)
 		return peak * (double)(step + 1) / (double)s->warmup;
 	if (s->decay == DECAY_PLATEAU && s->factor > 0)
 		return peak * s->factor;
-	if (s->decay != DECAY_COSINE || s->steps <= s->warmup + 1)
+	if (s->decay != DECAY_COSINE || steps <= s->warmup + 1)
 		return peak;
-	double done = (double)(step - s->warmup) / (double)(s->steps - 1 - s->warmup);
+	double done = (double)(step - s->warmup) / (double)(steps - 1 - s->warmup);
 	if (done > 1)
 		done = 1;
 	return peak * (s->final_share + (1 - s->final_share) * 0.5 * (1 + cos(3.14159265358979323846 * done)));
