@@ -69,7 +69,7 @@ static int is_trace(const struct dirent *d)
 	return end && !end[9] && strstr(d->d_name, "-rank");
 }
 
-/* Of a directory: the traces of its last job step. */
+/* Of a directory: the traces of its last job step, and of that, the last world. */
 static int add_directory(struct traces *t, const char *path)
 {
 	struct dirent **list;
@@ -88,7 +88,7 @@ static int add_directory(struct traces *t, const char *path)
 			status = add_file(t, file);
 	}
 	if (others)
-		fprintf(stderr, "hvd-trace: taking step %.*s; %d files of other steps left out\n", (int)prefix, list[0]->d_name, others);
+		fprintf(stderr, "hvd-trace: taking step %.*s; %d files of other steps or worlds left out\n", (int)prefix, list[0]->d_name, others);
 	for (int i = 0; i < n; i++)
 		free(list[i]);
 	free(list);

@@ -44,20 +44,48 @@ static int align_clocks(struct hvd *h, struct trace_file *t)
 	return 0;
 }
 
-int trace_open(struct hvd *h)
+static void name_file(const struct hvd *h, uint32_t world, char path[4096])
 {
 	const char *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID");
+	char number[16] = "";
+	if (world > 1)
+		snprintf(number, sizeof number, ".%u", world);
+	snprintf(path, 4096, "%s/%s.%s%s-rank%05d.hvdtrace", h->conf.trace, job ? job : "local", step ? step : "0", number, h->world.rank);
+}
+
+/* A later world of the step, or the step of a requeued job, leaves the traces of those before alone: it has the first number that no rank's files have. */
+static int number_world(struct hvd *h, char path[4096])
+{
+	uint32_t mine = 1, *all = calloc((size_t)h->world.size, sizeof *all);
+	int status = all ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", h->world.size);
+	for (name_file(h, mine, path); !access(path, F_OK); name_file(h, mine, path))
+		mine++;
+	if (!status && h->world.size > 1 && (status = mesh_gather(h->mesh, &mine, sizeof mine, all)))
+		fail(h, status, "%s", h->mesh->fault);
+	for (int r = 0; !status && r < h->world.size; r++)
+		mine = all[r] > mine ? all[r] : mine;
+	name_file(h, mine, path);
+	free(all);
+	return status;
+}
+
+int trace_open(struct hvd *h)
+{
 	char path[4096];
 	if (!h->conf.trace)
 		return 0;
-	snprintf(path, sizeof path, "%s/%s.%s-rank%05d.hvdtrace", h->conf.trace, job ? job : "local", step ? step : "0", h->world.rank);
 	if (mkdir(h->conf.trace, 0777) && errno != EEXIST)
 		return fail(h, HVD_ESYS, "HVD_TRACE: cannot make %.200s: %s", h->conf.trace, strerror(errno));
-	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	int status = number_world(h, path);
+	if (status)
+		return status;
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	int error = fd < 0 ? errno : posix_fallocate(fd, 0, sizeof(struct trace_file)); /* a full disk is said here, and no SIGBUS later */
 	if (error) {
-		if (fd >= 0)
+		if (fd >= 0) {
+			unlink(path);
 			close(fd);
+		}
 		return fail(h, HVD_ESYS, "HVD_TRACE: cannot write %.200s: %s", path, strerror(error));
 	}
 	struct trace_file *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

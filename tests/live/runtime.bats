@@ -324,6 +324,10 @@ time.sleep(30)' "$job" "$held" 3>&- &
 	grep -qx "hvd-trace: 3 of the step's 4 ranks: the others' traces are not here" <<<"$output"
 	mkdir "$SCRATCH/one"
 	HVD_TRACE=$SCRATCH/one "$BUILD/hvd-bench" --start-up
+	HVD_TRACE=$SCRATCH/one "$BUILD/hvd-bench" --start-up
+	run "$BUILD/hvd-trace" "$SCRATCH/one"
+	[ "$status" -eq 0 ]
+	grep -qx 'hvd-trace: taking step local.0.2; 1 files of other steps or worlds left out' <<<"$output"
 	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$SCRATCH/one"
 	[ "$status" -eq 65 ]
 	[[ $output == *"rank 0 of 1 is followed by rank 1 of 4. Name those of one"* ]]

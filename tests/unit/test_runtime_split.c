@@ -2,11 +2,14 @@
  * Sub-worlds: who is in them, sums in them, and a death in one. */
 #include "tests/unit/runtime_world.h"
 
+static const char *trace; /* directory; NULL: none */
+
 static struct hvd *open_world(int on_death)
 {
 	struct hvd *h;
 	struct hvd_conf conf = quick_conf();
 	conf.on_death = on_death;
+	conf.trace = trace;
 	int status = hvd_init_from(&h, &conf, meet);
 	works(h, status);
 	return h;
@@ -121,14 +124,16 @@ static void a_death_in_a_sub_world_is_one_of_the_world(void **state)
 /* Rank 0 comes last to the second world: the card that the others find is that of the first. */
 static void form_two(void *arg)
 {
+	trace = arg;
 	struct hvd *h = open_world(0);
-	(void)arg;
 	check_sum(h, (1 << hvd_world(h)->size) - 1);
+	hvd_mark(h, "first", hvd_mark(h, NULL, 0));
 	works(h, hvd_close(h));
 	if (meeting_rank == 0)
 		usleep(100000);
 	h = open_world(0);
 	check_sum(h, (1 << hvd_world(h)->size) - 1);
+	hvd_mark(h, "second", hvd_mark(h, NULL, 0));
 	works(h, hvd_close(h));
 }
 
@@ -138,11 +143,47 @@ static void one_world_can_follow_another(void **state)
 	run_ranks("aabb", form_two, NULL);
 }
 
+/* The first name that the program gave to a time in this file; the file goes. */
+static void expect_mark(const char *folder, const char *file, const char *name)
+{
+	char path[1200];
+	struct trace_file *t = malloc(sizeof *t);
+	snprintf(path, sizeof path, "%s/%s", folder, file);
+	FILE *f = fopen(path, "r");
+	if (!f)
+		fail_msg("there is no %s", path);
+	assert_true(t && fread(t, sizeof *t, 1, f) == 1);
+	fclose(f);
+	assert_string_equal(t->name[0], name);
+	free(t);
+	unlink(path);
+}
+
+static void a_second_world_leaves_the_first_ones_trace_alone(void **state)
+{
+	(void)state;
+	char folder[1024];
+	unsetenv("SLURM_JOB_ID");
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	run_ranks("ab", form_two, folder);
+	expect_mark(folder, "local.0-rank00000.hvdtrace", "first");
+	expect_mark(folder, "local.0.2-rank00000.hvdtrace", "second");
+	expect_mark(folder, "local.0.2-rank00001.hvdtrace", "second");
+	run_ranks("ab", form_two, folder); /* rank 1's first is still there: on all ranks the numbers go on after it */
+	expect_mark(folder, "local.0-rank00001.hvdtrace", "first");
+	expect_mark(folder, "local.0.2-rank00000.hvdtrace", "first");
+	expect_mark(folder, "local.0.2-rank00001.hvdtrace", "first");
+	expect_mark(folder, "local.0.3-rank00000.hvdtrace", "second");
+	expect_mark(folder, "local.0.3-rank00001.hvdtrace", "second");
+	assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ranks_form_worlds_by_node_across_nodes_and_by_color),
 		cmocka_unit_test(one_world_can_follow_another),
+		cmocka_unit_test(a_second_world_leaves_the_first_ones_trace_alone),
 		cmocka_unit_test(a_death_in_a_sub_world_is_one_of_the_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
