@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FIRST_LINE "hvd plan 1: %d gradients, hash %" SCNx64 ", %d buckets; the last gradient of each\n"
 #define MEASURED_LINE " measured by %d ranks: step %lf s, all-reduce %lf s + %lf s a byte; bytes and seconds of each gradient\n"
@@ -58,9 +59,15 @@ int plan_write(const char *path, uint64_t hash, int n, const int *last, int buck
 		for (int i = 0; i < measured->n; i++)
 			fprintf(f, "%zu %.9f\n", measured->bytes[i], measured->ready[i]);
 	}
-	if (f && !fclose(f) && !rename(fresh, path))
+	bool written = f && !fflush(f) && !ferror(f) && !rename(fresh, path);
+	int error = errno;
+	if (f)
+		fclose(f);
+	if (written)
 		return 0;
-	snprintf(why, WHY_BYTES, "cannot write %.200s: %s", path, strerror(errno));
+	if (f)
+		unlink(fresh);
+	snprintf(why, WHY_BYTES, "cannot write %.200s: %s", path, strerror(error));
 	return -1;
 }
 

@@ -2,10 +2,14 @@
  * The bucket planner against all cuts there are, and against the fixed plans that others use. */
 #include "tests/unit/test.h"
 
+#include "runtime/boot.h"
 #include "runtime/planner.h"
 
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 static double random_number(unsigned *seed)
 {
@@ -100,12 +104,37 @@ static void a_line_is_found(void **state)
 	assert_true(cost.latency >= 0 && cost.per_byte >= 0);
 }
 
+static void a_plan_that_has_no_room_leaves_nothing(void **state)
+{
+	(void)state;
+	char path[1024], fresh[1040], why[WHY_BYTES];
+	int last[2000], fd = mkstemp(temporary_name(path, sizeof path));
+	assert_true(fd >= 0);
+	close(fd);
+	snprintf(fresh, sizeof fresh, "%s.new", path);
+	for (int i = 0; i < 2000; i++)
+		last[i] = i;
+	struct rlimit before, small;
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	small = before;
+	small.rlim_cur = 5000;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	int status = plan_write(path, 7, 2000, last, 2000, NULL, why);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	assert_int_equal(status, -1);
+	assert_non_null(strstr(why, "File too large"));
+	assert_int_equal(access(fresh, F_OK), -1);
+	assert_int_equal(unlink(path), 0); /* what was there stays */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_cut_is_better),
 		cmocka_unit_test(it_hides_what_fixed_buckets_do_not),
 		cmocka_unit_test(a_line_is_found),
+		cmocka_unit_test(a_plan_that_has_no_room_leaves_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
