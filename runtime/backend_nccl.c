@@ -388,6 +388,20 @@ static ncclResult_t call(const struct hvd *h, const struct nccl *s, const struct
 	return exchange(h, s, op, stream);
 }
 
+/* NCCL would read what it has written. In such a way that all ranks see it alike: nobody waits for one that was refused. */
+static bool overlaps(const struct hvd *h, const struct op *op)
+{
+	const size_t size = type_size(op->type);
+	const uintptr_t in = (uintptr_t)op->in, out = (uintptr_t)op->out;
+	size_t one = op->n * size, all = op->blocks ? 0 : one * (size_t)h->world.size;
+	for (int r = 0; op->blocks && r < h->world.size; r++)
+		all += op->blocks[r] * size;
+	if (op->blocks)
+		one = op->blocks[h->world.rank] * size;
+	bool gathers = op->kind == OP_ALLGATHER, reduces = op->kind == OP_REDUCE_SCATTER;
+	return (gathers || reduces || op->kind == OP_ALLTOALL) && (in == out || (in < out + (reduces ? one : all) && out < in + (gathers ? one : all)));
+}
+
 /* NCCL may hear of a lost rank, as of a broken connection, before the watching thread says which one it is. */
 static int explained(struct hvd *h, int status)
 {
@@ -407,6 +421,8 @@ static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream 
 						      stream);
 		return rc ? cuda_failed(h, s, "a copy", rc) : 0;
 	}
+	if (overlaps(h, op))
+		return fail(h, HVD_EINVAL, "%s in device memory: in and out overlap; only hvd_allreduce() and hvd_broadcast() work in place there", what);
 	nvtxRangePushA(what);
 	pthread_mutex_lock(&s->use);
 	ncclResult_t rc = s->comm ? call(h, s, op, stream) : ncclInProgress; /* taken away: settled() says why */

@@ -343,6 +343,33 @@ static void device_memory_goes_to_nccl_and_buckets_to_a_stream_of_their_own(void
 	no_stream = false;
 }
 
+static void read_where_it_writes(void *arg)
+{
+	(void)arg;
+	struct hvd *h = open_world(quick_conf());
+	const size_t n[] = { 100, 0 };
+	float *p = hvd_alloc(h, 1000 * sizeof *p), *own = p + 100 * meeting_rank, host[4] = { 0 };
+	must(p);
+	must(hvd_allgather(h, p, p, 100, HVD_F32) == HVD_EINVAL);
+	must(!strcmp(hvd_error(h), "an all-gather in device memory: in and out overlap; only hvd_allreduce() and hvd_broadcast() work in place there"));
+	must(hvd_allgather(h, own, p, 100, HVD_F32) == HVD_EINVAL); /* NCCL's own way, in which rank 0 has in == out */
+	must(hvd_allgatherv(h, p, p, n, HVD_F32) == HVD_EINVAL);
+	must(hvd_reduce_scatter(h, p, p, 100, HVD_F32, HVD_SUM) == HVD_EINVAL);
+	must(hvd_alltoall(h, p + 199, p, 100, HVD_F32) == HVD_EINVAL);
+	must(!strncmp(hvd_error(h), "an all-to-all in", 16));
+	works(h, hvd_allgather(h, p + 200, p, 100, HVD_F32));
+	works(h, hvd_reduce_scatter(h, p, p + 200, 100, HVD_F32, HVD_SUM));
+	works(h, hvd_alltoall(h, p, p + 200, 100, HVD_F32));
+	works(h, hvd_allgather(h, host, host, 2, HVD_F32));
+	works(h, hvd_close(h));
+}
+
+static void only_all_reduce_and_broadcast_work_in_place_on_a_device(void **state)
+{
+	(void)state;
+	run_ranks("ab", read_where_it_writes, NULL);
+}
+
 /* A driver or a container that does not let memory be mapped. */
 static void sum_in_plain_memory(void *arg)
 {
@@ -440,6 +467,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(device_memory_goes_to_nccl_and_buckets_to_a_stream_of_their_own),
+		cmocka_unit_test(only_all_reduce_and_broadcast_work_in_place_on_a_device),
 		cmocka_unit_test(without_memory_of_nccl_buffers_are_plain_memory),
 		cmocka_unit_test(a_collective_that_never_ends_is_named_at_the_deadline),
 		cmocka_unit_test(survivors_stop_the_device_and_shrink),
