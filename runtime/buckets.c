@@ -4,6 +4,7 @@
 #include "planner.h"
 #include "queue.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ struct bucket {
 
 struct hvd_plan {
 	struct hvd *h;
+	const char *file;      /* of the cut, on rank 0; NULL: none */
 	float *slab;
 	size_t floats;
 	int tensors, buckets;
@@ -139,8 +141,8 @@ static int cut_from_file(struct hvd_plan *p)
 	char why[WHY_BYTES] = "rank 0 says why";
 	if (!cut)
 		return fail(h, HVD_ESYS, "no memory for %d tensors", p->tensors);
-	if (h->conf.plan && h->world.rank == 0)
-		cut[0] = plan_read(h->conf.plan, p->hash, p->tensors, cut + 1, why);
+	if (p->file)
+		cut[0] = plan_read(p->file, p->hash, p->tensors, cut + 1, why);
 	int status = hvd_broadcast(h, cut, (size_t)p->tensors + 1, HVD_I32, 0);
 	if (!status && cut[0] < 0)
 		status = fail(h, HVD_EMISMATCH, "HVD_PLAN: %s", why);
@@ -156,11 +158,10 @@ static int cut_from_file(struct hvd_plan *p)
 /* The cut stays from now on: rank 0 writes it down, with the measurements behind it (may be NULL). */
 static int keep_cut(struct hvd_plan *p, const struct profile *measured)
 {
-	struct hvd *h = p->h;
 	char why[WHY_BYTES];
-	if (!h->conf.plan || h->world.rank || !plan_write(h->conf.plan, p->hash, p->tensors, p->cut, p->buckets, measured, why))
+	if (!p->file || !plan_write(p->file, p->hash, p->tensors, p->cut, p->buckets, measured, why))
 		return 0;
-	return fail(h, HVD_ESYS, "HVD_PLAN: %s", why);
+	return fail(p->h, HVD_ESYS, "HVD_PLAN: %s", why);
 }
 
 static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
@@ -204,6 +205,11 @@ int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor 
 	*p = (struct hvd_plan){ .h = h, .tensors = n, .every = 1, .bucket_bytes = bucket_bytes ? bucket_bytes : BUCKET_BYTES,
 				.by_measurement = !bucket_bytes && n > 1 && h->world.size > 1 && !h->backend->post,
 				.statistics = !strcmp(tensors[n - 1].name, "statistics") };
+	if (!h->parent && !h->world.rank)
+		p->file = h->conf.plan;
+	else if (h->conf.plan && !h->world.rank)
+		fprintf(stderr, "hvd: rank %d on %s: HVD_PLAN is the plan of the whole world: its sub-world of %d ranks neither reads nor writes it\n",
+			h->of_parent[0], hvd_host(h, 0), h->world.size);
 	mesh_doing(h->mesh, DOING_PLAN, 0);
 	int status = prepare(p, tensors);
 	if (status) {

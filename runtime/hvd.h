@@ -56,7 +56,7 @@ struct hvd_conf {
 	double deadline;          /* HVD_DEADLINE, seconds until a silent rank counts as lost; default 60 */
 	int on_death;             /* HVD_ON_DEATH: 0 abort (default), 1 continue */
 	int wire;                 /* HVD_WIRE: HVD_F32 (default), or HVD_BF16: gradients of a plan travel as bf16 (CPU back end) */
-	const char *plan;         /* HVD_PLAN: file of a plan's cut into buckets: taken if it is there, written if not; NULL: none */
+	const char *plan;         /* HVD_PLAN: file of a plan's cut into buckets: taken if it is there, written if not (sub-worlds do neither); NULL: none */
 	int sync;                 /* HVD_SYNC: 1: wait for the device after every collective, to find which one fails */
 	void *stream;             /* cudaStream_t that collectives on device memory are ordered with; NULL: one of libhvd's, see hvd_stream() */
 	/* on_death abort: called once, from the watching thread, with the line that names the lost rank. NULL: the line
@@ -117,7 +117,7 @@ HVD_API void hvd_free(struct hvd *h, void *p);
 /* Copies between that memory and the program's own, whichever of both is the device's, after all that hvd_stream() holds, and waits for it. */
 HVD_API int hvd_copy(struct hvd *h, void *to, const void *from, size_t bytes);
 
-/* Collectives over n elements; in and out may be equal (in device memory: of hvd_allreduce() only). A NaN of any rank is the least and the most on
+/* Collectives over n elements; in and out may be equal (in device memory: of hvd_allreduce() only; others refuse buffers that overlap). A NaN of any rank is the least and the most on
  * host memory. Sums run in rank order, so equal inputs give equal
  * bits on every rank, every run and every back end of the CPU. Under "nccl", device memory is ordered with conf.stream
  * (the call returns before the device is through), and host memory goes through the CPU. */

@@ -260,6 +260,39 @@ static void a_cut_is_written_down_and_taken_from_the_file(void **state)
 	settings.plan = NULL;
 }
 
+/* Ranks 0 and 1, and 2 and 3, have gradients of their own. */
+static void plan_in_sub_worlds(void *arg)
+{
+	const struct hvd_tensor t[] = { { meeting_rank < 2 ? "a" : "b", 1000 } };
+	struct hvd *h = open_world(), *part;
+	struct hvd_plan *p;
+	char text[1000] = "", want[200];
+	int said[2], kept = dup(2);
+	(void)arg;
+	works(h, hvd_split(h, meeting_rank / 2, &part));
+	must(!pipe(said) && dup2(said[1], 2) == 2);
+	int status = hvd_plan_open(part, &p, t, 1, 0);
+	must(dup2(kept, 2) == 2 && !close(said[1]) && read(said[0], text, sizeof text - 1) >= 0);
+	works(part, status);
+	snprintf(want, sizeof want, "hvd: rank %d on %s: HVD_PLAN is the plan of the whole world: its sub-world of 2 ranks neither reads nor writes it\n",
+		 meeting_rank, hvd_host(h, meeting_rank));
+	must(!strcmp(text, meeting_rank % 2 ? "" : want));
+	hvd_plan_close(p);
+	works(part, hvd_close(part));
+	must(access(settings.plan, F_OK));
+	works(h, hvd_close(h));
+}
+
+static void a_plan_file_is_the_worlds_not_its_sub_worlds(void **state)
+{
+	(void)state;
+	char path[1024];
+	assert_true(close(mkstemp(temporary_name(path, sizeof path))) == 0 && unlink(path) == 0);
+	settings.plan = path;
+	run_ranks("aabb", plan_in_sub_worlds, NULL);
+	settings.plan = NULL;
+}
+
 /* ---- bf16 on the wire ----------------------------------------------------------------------------- */
 
 static void narrow_train(void *arg)
@@ -315,6 +348,7 @@ int main(void)
 		cmocka_unit_test(ready_never_waits_for_other_ranks),
 		cmocka_unit_test(gradients_of_several_passes_are_averaged_once),
 		cmocka_unit_test(a_cut_is_written_down_and_taken_from_the_file),
+		cmocka_unit_test(a_plan_file_is_the_worlds_not_its_sub_worlds),
 		cmocka_unit_test(bf16_on_the_wire_is_near_and_the_same_on_all_ranks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
