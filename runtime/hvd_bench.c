@@ -297,7 +297,6 @@ static int options(int argc, char **argv, struct settings *s)
 	if (s->from > s->to)
 		fprintf(stderr, "hvd-bench: --from %zu is more than --to %zu\n", s->from, s->to);
 	return s->from > s->to ? EXIT_USAGE : 0;
-	return 0;
 }
 
 int main(int argc, char **argv)
@@ -314,16 +313,21 @@ int main(int argc, char **argv)
 	setenv("HVD_SYNC", "1", 1); /* a collective has taken what the device needs for it */
 	if (s.transports)
 		log_to(log);
-	if (hvd_init(&h, NULL)) {
-		status = failed(h, "hvd_init");
+	status = hvd_init(&h, NULL);
+	if (status) {
+		failed(h, "hvd_init");
 		hvd_close(h);
-		return status;
+		return status == HVD_EINVAL ? EXIT_USAGE : EXIT_FAILED;
 	}
 	double formed = now();
 	const struct hvd_world *w = hvd_world(h);
 	float one = 1;
-	if (hvd_allreduce(h, &one, &one, 1, HVD_F32, HVD_SUM) || one != (float)w->size)
+	if (hvd_allreduce(h, &one, &one, 1, HVD_F32, HVD_SUM))
 		return failed(h, "first all-reduce");
+	if (one != (float)w->size) {
+		fprintf(stderr, "hvd-bench: first all-reduce: %d ones add up to %g\n", w->size, (double)one);
+		return EXIT_FAILED;
+	}
 	double slowest[2] = { formed - begin, now() - begin };
 	if (hvd_allreduce(h, slowest, slowest, 2, HVD_F64, HVD_MAX))
 		return failed(h, "allreduce");

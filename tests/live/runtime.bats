@@ -351,6 +351,12 @@ time.sleep(30)' "$job" "$held" 3>&- &
 		[ "$status" -eq 64 ]
 		[[ $output == "hvd-bench: -"?" ${option##* }: not a usable value" ]]
 	done
+	for option in HVD_DEADLINE=soon HVD_BACKEND=gloo HVD_WIRE=f8 HVD_ON_DEATH=pray; do
+		run env "$option" "$BUILD/hvd-bench" --start-up
+		echo "$output"
+		[ "$status" -eq 64 ]
+		[[ $output == "hvd-bench: hvd_init: $option: must be "* ]]
+	done
 	run "$BUILD/hvd-bench" --from 33M
 	[ "$status" -eq 64 ]
 	[ "$output" = "hvd-bench: --from 34603008 is more than --to 33554432" ]
