@@ -257,6 +257,52 @@ passes() { # NAME
 	[ "$(passes fewer 12)" = 40.0 ]
 }
 
+@test "one training at a time writes to a directory; a requeued job takes it over from its own earlier run" {
+	train chexnet shared "-N1 -n1" --steps 1000000 --batch 4 3>&- &
+	srun=$!
+	wait_for 20 reached shared 3
+	cp "$WORK/shared/lock" "$WORK/lock"
+	run --separate-stderr in_cluster "$BUILD/chexnet" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/shared" --steps 3
+	[ "$status" = 64 ]
+	[[ $stderr =~ "$WORK/shared: another training writes to it (n1, process "[0-9]+", Slurm job "[0-9]+", run 0): --output=DIR chooses another" ]]
+	job=$(sed 's/.*Slurm job \([0-9]*\).*/\1/' "$WORK/lock")
+	run --separate-stderr in_cluster env SLURM_JOB_ID="$job" "$BUILD/chexnet" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/shared" --steps 3
+	[ "$status" = 64 ] # another step of the same run
+	kill -TERM "$(pid_of_rank 0 shared)"
+	wait $srun || true
+	[ "$(cat "$WORK/shared.status")" = 75 ]
+	[ ! -e "$WORK/shared/lock" ]
+
+	# a holder whose lock outlives it, as a file server may keep that of a node that went down
+	flock "$WORK/shared/lock" bash -c "cp $WORK/lock $WORK/shared/lock; exec sleep 60" 3>&- &
+	keeper=$!
+	wait_for 5 test -s "$WORK/shared/lock"
+	run in_cluster env SLURM_JOB_ID="$job" SLURM_RESTART_COUNT=1 "$BUILD/chexnet" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/shared" --steps 3 --resume auto
+	pkill -P $keeper
+	echo "$output"
+	[ "$status" = 0 ]
+	[ ! -e "$WORK/shared/lock" ]
+
+	# killed without a chance to tidy up: nothing in the way of the next
+	train chexnet dead "-N1 -n1" --steps 1000000 --batch 4 --checkpoint-every 2 3>&- &
+	srun=$!
+	wait_for 20 reached dead 3
+	kill -9 "$(pid_of_rank 0 dead)"
+	wait $srun || true
+	[ -e "$WORK/dead/lock" ]
+	train chexnet dead "-N1 -n1" --steps 3 --resume auto
+}
+
+@test "trainings of the same second have directories of their own" {
+	mkdir "$WORK/dated"
+	cd "$WORK/dated"
+	for i in 1 2 3 4; do
+		"$BUILD/chexnet" train "${SMALL[@]}" --data "$SCRATCH/data" --steps 2 >"$WORK/dated$i.out" 2>"$WORK/dated$i.err" 3>&- &
+	done
+	wait
+	[ "$(find "$WORK/dated" -name model.safetensors | wc -l)" = 4 ]
+}
+
 @test "all ranks go back to the same checkpoint when the latest is damaged" {
 	train chexnet sound "-N1 -n2" --steps 30 --batch 8 --checkpoint-every 10
 	cp -r "$WORK/sound" "$WORK/hurt"

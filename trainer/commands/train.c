@@ -62,7 +62,7 @@ const struct option train_options[] = {
 	OPTION(INT, struct train_conf, patience, "patience", "N", "0", "end after so many validations without a lower loss; 0: never", .min = 0, .max = 10000),
 	OPTION(U64, struct train_conf, seed, "seed", "N", "1", "of order, augmentation, initial weights and intervals"),
 	OPTION_GROUP("Output"),
-	OPTION(STRING, struct train_conf, output, "output", "DIR", NULL, "checkpoints and model; without it chexnet-DATE-TIME"),
+	OPTION(STRING, struct train_conf, output, "output", "DIR", NULL, "checkpoints and model of one training at a time; without it chexnet-DATE-TIME"),
 	OPTION(STRING, struct train_conf, resume, "resume", "FILE|auto", NULL, "go on from a checkpoint; auto: the latest whole one in --output, or a fresh start"),
 	OPTION(INT, struct train_conf, checkpoint_every, "checkpoint-every", "STEPS", "0", "steps between checkpoints; 0: an epoch", .min = 0, .max = 1 << 30),
 	OPTION(INT, struct train_conf, keep, "keep", "N", "2", "checkpoints that stay", .min = 1, .max = 10000),

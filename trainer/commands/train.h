@@ -59,6 +59,7 @@ struct train {
 	struct checkpoint_notes at; /* where the run is; what a checkpoint says */
 	uint64_t first_step;      /* of this process */
 	char output[4096];
+	int lock;                 /* rank 0's claim to OUTPUT, a file descriptor; -1: none */
 	struct events *events;    /* TensorBoard's; NULL: none */
 	struct gpu_meter *gpu;    /* of this rank; NULL: none, or NVML does not answer */
 	double loss;              /* as read last (--fetch-every) */
@@ -97,6 +98,10 @@ struct train_start {
 
 /* On rank 0: makes the output directory and opens the file to start from. *c stays open for its weights; NULL for a fresh start. */
 int train_find_start(struct train *t, struct train_start *s, struct checkpoint **c, struct error *e);
+
+/* On rank 0: OUTPUT/lock keeps other trainings out of OUTPUT as long as this process lives. */
+int train_claim_output(struct train *t, struct error *e);
+void train_release_output(struct train *t);
 
 /* Everything up to the first step; collective, errors are agreed. */
 int train_setup(struct train *t, struct world *world, const struct train_conf *conf, struct error *e);

@@ -44,7 +44,11 @@ static int move_logs(struct train *t, struct error *e)
 {
 	if (!world_speaks(t->world) || t->log.speaks)
 		return 0;
+	struct error claim = { 0 };
+
 	log_open(&t->log, 1);
+	if (train_claim_output(t, &claim) < 0) /* the lost rank may only be stopped, or a file server keep its lock for a while */
+		log_say(&t->log, "%s", claim.text);
 	return train_open_logs(t, e);
 }
 

@@ -341,7 +341,7 @@ int train_open_loader(struct train *t, struct error *e)
 
 int train_setup(struct train *t, struct world *world, const struct train_conf *conf, struct error *e)
 {
-	*t = (struct train){ .world = world, .settled = *conf, .loss = NAN };
+	*t = (struct train){ .world = world, .settled = *conf, .loss = NAN, .lock = -1 };
 	t->conf = &t->settled;
 	log_open(&t->log, world_speaks(t->world));
 	if (!conf->data)
@@ -371,4 +371,5 @@ void train_close(struct train *t)
 	events_close(t->events);
 	gpu_meter_close(t->gpu);
 	log_close(&t->log);
+	train_release_output(t);
 }

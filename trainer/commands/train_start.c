@@ -3,14 +3,102 @@
 #include "commands/train.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "data/file.h"
 #include "data/window.h"
+
+/* ---- one training a directory ------------------------------------------------------------------------ */
+
+enum { CLAIM_SECONDS = 5 }; /* in which a run that was just told to end may still save */
+
+/* "n1, process 4711, Slurm job 7, run 0" */
+static void describe_self(const struct train *t, char *text, size_t size)
+{
+	const char *job = getenv("SLURM_JOB_ID"), *restarts = getenv("SLURM_RESTART_COUNT");
+	int used = snprintf(text, size, "%s, process %d", t->world->places[t->world->at->rank].host, (int)getpid());
+
+	if (job)
+		snprintf(text + used, size - (size_t)used, ", Slurm job %s, run %s", job, restarts ? restarts : "0");
+}
+
+/* Whether the holder is an earlier run of this job: Slurm starts it again only when that is gone, but a file server may keep the lock of
+ * a node that went down. */
+static int earlier_run(const char *holder, const char *self)
+{
+	const char *there = strstr(holder, ", Slurm job "), *here = strstr(self, ", Slurm job ");
+	const char *run = here ? strstr(here, ", run ") : NULL;
+
+	return there && run && strncmp(there, here, (size_t)(run + 6 - here)) == 0 && strcmp(there, here) != 0;
+}
+
+/* 0: t->lock is held, EWOULDBLOCK: another has it, other errors: the file system does not lock. */
+static int try_lock(struct train *t, const char *path, struct error *e)
+{
+	struct stat st;
+
+	do {
+		if (t->lock >= 0)
+			close(t->lock);
+		t->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+		if (t->lock < 0)
+			return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(errno));
+		if (flock(t->lock, LOCK_EX | LOCK_NB))
+			return errno;
+	} while (fstat(t->lock, &st) == 0 && st.st_nlink == 0); /* its holder was just ending */
+	return 0;
+}
+
+int train_claim_output(struct train *t, struct error *e)
+{
+	char path[4200], self[300], holder[300] = "";
+	double begin = now();
+	int why;
+
+	snprintf(path, sizeof path, "%s/lock", t->output);
+	describe_self(t, self, sizeof self);
+	while ((why = try_lock(t, path, e)) == EWOULDBLOCK && now() - begin < CLAIM_SECONDS)
+		usleep(100000);
+	if (why == EWOULDBLOCK) {
+		ssize_t n = pread(t->lock, holder, sizeof holder - 1, 0);
+
+		holder[n > 0 ? n : 0] = '\0';
+		if (!earlier_run(holder, self))
+			return fail(e, EXIT_USAGE, "%s: another training writes to it (%s): --output=DIR chooses another place; if that one's node went down, "
+				    "remove %s", t->output, holder, path);
+		unlink(path);
+		why = try_lock(t, path, e);
+	}
+	if (e->code)
+		return -e->code;
+	if (why)
+		log_say(&t->log, "%s: cannot be locked (%s): see to it that no other training writes to %s", path, strerror(why), t->output);
+	else if (ftruncate(t->lock, 0) || pwrite(t->lock, self, strlen(self), 0) < 0)
+		return 0; /* a full disk: whose it is is told to nobody */
+	return 0;
+}
+
+void train_release_output(struct train *t)
+{
+	char path[4200];
+
+	if (t->lock < 0)
+		return;
+	snprintf(path, sizeof path, "%s/lock", t->output);
+	if (flock(t->lock, LOCK_EX | LOCK_NB) == 0) /* it is ours, not one that was only looked at */
+		unlink(path);
+	close(t->lock);
+	t->lock = -1;
+}
+
+/* ---- where it starts --------------------------------------------------------------------------------- */
 
 int train_open_logs(struct train *t, struct error *e)
 {
@@ -24,19 +112,32 @@ int train_open_logs(struct train *t, struct error *e)
 	return t->conf->tensorboard ? events_open(&t->events, path, e) : 0;
 }
 
+/* chexnet-DATE-TIME; trainings that start in the same second, as a job array's do, get a number behind it. Returns as mkdir() does. */
+static int make_dated(char *path, size_t size)
+{
+	time_t seconds = time(NULL);
+	struct tm local;
+	size_t used = strftime(path, size, "chexnet-%Y%m%d-%H%M%S", localtime_r(&seconds, &local));
+	int rc = mkdir(path, 0777);
+
+	for (int n = 2; rc && errno == EEXIST && n < 10000; n++) {
+		snprintf(path + used, size - used, "-%d", n);
+		rc = mkdir(path, 0777);
+	}
+	return rc;
+}
+
 static int make_output(struct train *t, struct error *e)
 {
 	char latest[4200];
-	time_t seconds = time(NULL);
-	struct tm local;
 
 	if (t->conf->output)
 		snprintf(t->output, sizeof t->output, "%s", t->conf->output);
-	else
-		strftime(t->output, sizeof t->output, "chexnet-%Y%m%d-%H%M%S", localtime_r(&seconds, &local));
-	if (mkdir(t->output, 0777) && errno != EEXIST)
+	if (t->conf->output ? mkdir(t->output, 0777) && errno != EEXIST : make_dated(t->output, sizeof t->output))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", t->output, strerror(errno));
 	if (directory_check(t->output, e) < 0)
+		return -e->code;
+	if (train_claim_output(t, e) < 0)
 		return -e->code;
 	int found = checkpoint_latest(latest, sizeof latest, t->output, e);
 
