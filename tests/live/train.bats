@@ -293,6 +293,14 @@ passes() { # NAME
 	train chexnet dead "-N1 -n1" --steps 3 --resume auto
 }
 
+@test "a log whose last line was cut short loses nothing but that line" {
+	train chexnet torn "-N1 -n1" --steps 4 --batch 4
+	printf '{"event":"step","ti' >>"$WORK/torn.json"
+	train chexnet torn "-N1 -n1" --steps 8 --batch 4 --resume auto
+	[ "$(grep -c '^{"event":"start",.*}$' "$WORK/torn.json")" = 2 ]
+	[ "$(grep -vc '^{.*}$' "$WORK/torn.json")" = 1 ]
+}
+
 @test "trainings of the same second have directories of their own" {
 	mkdir "$WORK/dated"
 	cd "$WORK/dated"

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,10 +47,30 @@ void log_open(struct run_log *l, int speaks)
 	*l = (struct run_log){ .speaks = speaks, .live = isatty(STDOUT_FILENO), .json = -1 };
 }
 
+/* A full disk or a node that went down cuts a line short. The next one is not to be lost with it. */
+static void end_last_line(int json, const char *path)
+{
+	struct stat st;
+	char last = '\n';
+
+	if (fstat(json, &st) || !S_ISREG(st.st_mode) || st.st_size == 0)
+		return;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (pread(fd, &last, 1, st.st_size - 1) == 1 && last != '\n' && write(json, "\n", 1) < 0)
+		fprintf(stderr, "chexnet: %s: %s\n", path, strerror(errno));
+	close(fd);
+}
+
 int log_events_to(struct run_log *l, const char *path, struct error *e)
 {
 	l->json = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-	return l->json < 0 ? fail(e, EXIT_INTERNAL, "%s: the log cannot be written: %s", path, strerror(errno)) : 0;
+	if (l->json < 0)
+		return fail(e, EXIT_INTERNAL, "%s: the log cannot be written: %s", path, strerror(errno));
+	end_last_line(l->json, path);
+	return 0;
 }
 
 void log_close(struct run_log *l)
