@@ -106,6 +106,14 @@ mean() { sed -n 's/^mean of 14 of 14 *\([0-9.]*\) *\([0-9.]*\) to \([0-9.]*\) *\
 	[ "$(find "$SCRATCH/full" -name '*.safetensors*' | wc -l)" = 0 ]
 }
 
+@test "a log that finds no more room is given up with the reason, and the training goes on" {
+	[ -d "$SCRATCH/signs" ] || prepared signs --images 2500
+	run --separate-stderr -0 bash -c "trap '' XFSZ; ulimit -f 512; head -c 521000 /dev/zero >$SCRATCH/short.json; exec $BUILD/chexnet train ${NETWORK[*]} --data $SCRATCH/signs \
+		--resamples 0 --steps 40 --output $SCRATCH/short --log-json $SCRATCH/short.json"
+	[ "$stderr" = "chexnet: the JSON log cannot be written any more: File too large" ]
+	[ -e "$SCRATCH/short/model.safetensors" ]
+}
+
 @test "predict gives what eval gives for the same image" {
 	[ -d "$SCRATCH/signs" ] || prepared signs --images 2500
 	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/signs" --steps 20 --resamples 0 --output "$SCRATCH/same" >"$SCRATCH/same.out"

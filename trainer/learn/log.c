@@ -135,6 +135,14 @@ cJSON *log_event(const struct run_log *l, const char *name)
 	return event;
 }
 
+/* One write(), as the thread that reports a lost rank appends to the same file; where that falls short, the next says why. */
+static ssize_t write_line(int fd, const char *line, size_t size)
+{
+	ssize_t done = write(fd, line, size);
+
+	return done >= 0 && (size_t)done < size ? write(fd, line + done, size - (size_t)done) : done;
+}
+
 void log_write(struct run_log *l, cJSON *event)
 {
 	char *text = event ? utf8_mend(cJSON_PrintUnformatted(event)) : NULL;
@@ -142,10 +150,9 @@ void log_write(struct run_log *l, cJSON *event)
 	cJSON_Delete(event);
 	if (!text)
 		return;
-	/* one write() a line: the thread that reports a lost rank appends to the same file */
 	size_t n = strlen(text);
 	text[n] = '\n';
-	if (l->json >= 0 && write(l->json, text, n + 1) != (ssize_t)(n + 1)) {
+	if (l->json >= 0 && write_line(l->json, text, n + 1) < 0) {
 		fprintf(stderr, "chexnet: the JSON log cannot be written any more: %s\n", strerror(errno));
 		close(l->json);
 		l->json = -1;
