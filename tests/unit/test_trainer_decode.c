@@ -299,6 +299,47 @@ static void jpegs(void **state)
 	tjDestroy(compress);
 }
 
+/* A camera's or viewer's note in an APP1 segment of either byte order: all but "as it lies" is refused, and no damage to it is read beyond its end. */
+static void turned_jpegs_are_refused(void **state)
+{
+	(void)state;
+	enum { SIDE = 16, SEGMENT = 36 };
+	static const char big[] = "\xff\xe1\0\42Exif\0\0MM\0*\0\0\0\10\0\1\1\22\0\3\0\0\0\1\0\6\0\0\0\0\0\0",
+			  little[] = "\xff\xe1\0\42Exif\0\0II*\0\10\0\0\0\1\0\22\1\3\0\1\0\0\0\6\0\0\0\0\0\0\0";
+	uint8_t pixels[SIDE * SIDE] = { 0 };
+	size_t size;
+	struct image image;
+	uint8_t *plain = encode_jpeg(pixels, SIDE, SIDE, 95, &size);
+	for (int order = 0; order < 2; order++) {
+		uint8_t *file = malloc(size + SEGMENT), *value = file + 2 + 28 + (order == 0);
+		struct error e = { 0 };
+		memcpy(file, plain, 2);
+		memcpy(file + 2, order ? little : big, SEGMENT);
+		memcpy(file + 2 + SEGMENT, plain + 2, size - 2);
+		expect_refusal(file, size + SEGMENT, "Exif orientation, 6,");
+		*value = 1;
+		assert_int_equal(decode_image(decoder, file, size + SEGMENT, &image, &e), 0);
+		*value = 8;
+		expect_refusal(file, size + SEGMENT, "Exif orientation, 8,");
+		for (int cut = 3; cut < 2 + SEGMENT; cut++) {
+			uint8_t *part = malloc((size_t)cut);
+			struct error why = { 0 };
+			memcpy(part, file, (size_t)cut);
+			assert_true(decode_image(decoder, part, (size_t)cut, &image, &why) < 0);
+			free(part);
+		}
+		for (int at = 12; at < 2 + SEGMENT; at++) { /* wherever its directory is said to be */
+			uint8_t was = file[at];
+			struct error why = { 0 };
+			file[at] = 255;
+			decode_image(decoder, file, size + SEGMENT, &image, &why);
+			file[at] = was;
+		}
+		free(file);
+	}
+	free(plain);
+}
+
 /* The fast way for one component against libjpeg-turbo: the same pixels, and nothing is taken that libjpeg-turbo warns about. */
 static void gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives(void **state)
 {
@@ -561,6 +602,7 @@ int main(void)
 		cmocka_unit_test(a_png_bomb_costs_nothing),
 		cmocka_unit_test(what_is_no_image_is_called_by_its_name),
 		cmocka_unit_test(jpegs),
+		cmocka_unit_test(turned_jpegs_are_refused),
 		cmocka_unit_test(gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives),
 		cmocka_unit_test(gray_jpegs_beyond_the_range_are_left_to_libjpeg_turbo),
 		cmocka_unit_test(squares_are_written_where_they_are_wanted_and_nowhere_else),
