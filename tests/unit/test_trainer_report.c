@@ -381,13 +381,13 @@ static struct train_log read_log(const char *text)
 }
 
 static const char resumed[] =
-	"{\"event\":\"start\",\"model\":\"densenet121\",\"ranks\":4,\"nodes\":2,\"seed\":1,\"places\":[{\"rank\":0,\"host\":\"<n1>\",\"gpu\":\"\",\"cpus\":\"0-1\",\"threads\":2}]}\n"
+	"{\"event\":\"start\",\"model\":\"densenet121\",\"ranks\":4,\"nodes\":2,\"global_batch\":64,\"seed\":1,\"places\":[{\"rank\":0,\"host\":\"<n1>\",\"gpu\":\"\",\"cpus\":\"0-1\",\"threads\":2}]}\n"
 	"{\"event\":\"step\",\"step\":1,\"loss\":0.9,\"lr\":1e-4,\"images_per_s\":100}\n"
 	"{\"event\":\"step\",\"step\":2,\"loss\":0.8,\"lr\":1e-4,\"images_per_s\":null}\n"
 	"{\"event\":\"eval\",\"step\":2,\"split\":\"val\",\"loss\":0.85,\"mean\":{\"auroc\":0.6,\"low\":0.5,\"high\":0.7}}\n"
 	"{\"event\":\"step\",\"step\":3,\"loss\":0.7,\"lr\":1e-4}\n"
 	"{\"event\":\"step\",\"step\":4,\"los\n"
-	"{\"event\":\"start\",\"model\":\"densenet121\",\"ranks\":2}\r\n\n"
+	"{\"event\":\"start\",\"model\":\"densenet121\",\"ranks\":2,\"global_batch\":32}\r\n\n"
 	"{\"event\":\"step\",\"step\":2,\"loss\":0.81,\"lr\":1e-4}\n"
 	"{\"event\":\"step\",\"step\":3,\"loss\":0.71,\"lr\":1e-4}\n"
 	"{\"event\":\"eval\",\"step\":3,\"split\":\"val\",\"loss\":0.7,\"mean\":{\"auroc\":null}}\n"
@@ -415,6 +415,33 @@ static void a_resumed_run_counts_every_step_once_as_it_was_done_last(void **stat
 	train_log_free(&log);
 }
 
+static void ranks_that_were_lost_are_told_of(void **state)
+{
+	static const char lost[] = "{\"event\":\"recovered\",\"ranks\":3,\"step\":7,\"position\":224,\"global_batch\":24}\n", two[] = "{\"event\":\"step\",\"step\":1,\"loss\":0.7}\n{\"event\":\"step\",\"step\":2,\"loss\":0.6}\n",
+			  end[] = "{\"event\":\"summary\",\"images\":64,\"seconds\":10,\"images_per_s\":6.4}\n", now[] = "from step 7 on with 3 ranks and a global batch of 24";
+	char text[2000];
+	(void)state;
+	for (int later = 0; later < 3; later++) { /* not at all, before the last start, after it */
+		const char *start = "{\"event\":\"start\",\"ranks\":4,\"nodes\":2,\"global_batch\":32}\n";
+		snprintf(text, sizeof text, "%s%s%s%s%s%s", start, two, later == 1 ? lost : "", later ? start : "", later == 2 ? lost : "", end);
+		struct predictions p = draw(900, 0);
+		struct report_input in = input(&p);
+		struct train_log log = read_log(text);
+		in.log = &log;
+		struct page page = make(&in);
+
+		assert_sound(&page);
+		assert_int_equal(strstr(page.text, now) != NULL, later > 0);
+		assert_int_equal(strstr(page.text, "on 4 ranks of 2 nodes, 3 in the end") != NULL, later == 2);
+		assert_int_equal(strstr(page.text, "Global batch in the end") != NULL, later == 2);
+		assert_int_equal(strstr(page.text, " a rank") != NULL, later != 2);
+		assert_absent(page.text, "not always with the same global batch");
+		free(page.text);
+		train_log_free(&log);
+		predictions_free(&p);
+	}
+}
+
 static void a_log_of_another_model_is_noticed(void **state)
 {
 	struct predictions p = draw(900, 0);
@@ -423,6 +450,7 @@ static void a_log_of_another_model_is_noticed(void **state)
 
 	(void)state;
 	in.log = &log;
+	assert_true(log.mixed);
 	for (int other = 0; other < 2; other++) {
 		strcpy(p.about.model, other ? "densenet169" : "densenet121");
 		struct page page = make(&in);
@@ -573,6 +601,7 @@ int main(void)
 		cmocka_unit_test(texts_of_charts_lie_inside_them),
 		cmocka_unit_test(its_size_does_not_grow_with_the_images),
 		cmocka_unit_test(a_resumed_run_counts_every_step_once_as_it_was_done_last),
+		cmocka_unit_test(ranks_that_were_lost_are_told_of),
 		cmocka_unit_test(a_log_of_another_model_is_noticed),
 		cmocka_unit_test(images_with_an_oracle_are_synthetic_even_without_a_log),
 		cmocka_unit_test(a_file_without_events_is_refused),

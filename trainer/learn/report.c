@@ -117,12 +117,15 @@ static void put_facts(const struct report *r, struct page *page)
 		page_put(page, "<dt>Calibration</dt><dd>probabilities are off by %.1f percentage points on average (ECE)</dd>", 100 * mean_ece(&r->a));
 	if (log && log->summary && !isnan(json_get_number(log->summary, "images_per_s"))) {
 		double ranks = json_get_number(log->start, "ranks"), nodes = json_get_number(log->start, "nodes");
+		double left = json_get_number(log->recovered, "ranks");
 
 		page_put(page, "<dt>Trained at</dt><dd>");
 		page_rate(page, json_get_number(log->summary, "images_per_s"));
 		page_put(page, " images/s");
 		if (!isnan(ranks) && !isnan(nodes))
 			page_put(page, " on %.0f rank%s of %.0f node%s", ranks, ranks == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s");
+		if (log->lost_since && !isnan(left))
+			page_put(page, ", %.0f in the end", left);
 		page_put(page, "</dd>");
 	}
 	page_put(page, "</dl>\n");
@@ -272,6 +275,8 @@ void report_provenance(const struct report *r, struct page *page)
 	put_number(page, "Parameters", json_get_number(start, "parameters"));
 	put_number(page, "Input, pixels a side", json_get_number(start, "image_size"));
 	put_number(page, "Global batch", json_get_number(start, "global_batch"));
+	if (in->log && in->log->lost_since)
+		put_number(page, "Global batch in the end", json_get_number(in->log->recovered, "global_batch"));
 	put_number(page, "Micro-batch", json_get_number(start, "batch"));
 	put_number(page, "Seed of the training", json_get_number(start, "seed"));
 	put_row(page, "This report", in->command);

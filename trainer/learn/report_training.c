@@ -152,6 +152,18 @@ static void put_series(const struct train_log *log, struct page *page, enum seri
 	page_put(page, "</figure>\n");
 }
 
+/* Ranks that died, and what the others made of it. */
+static void put_losses(const struct train_log *log, struct page *page)
+{
+	double step = json_get_number(log->recovered, "step"), ranks = json_get_number(log->recovered, "ranks");
+	double batch = json_get_number(log->recovered, "global_batch");
+
+	if (log->losses == 0 || isnan(step) || isnan(ranks) || isnan(batch))
+		return;
+	page_put(page, "<p class=\"lead\">Ranks were lost on the way%s, and the others went on: ", log->losses > 1 ? ", more than once" : "");
+	page_put(page, "from step %.0f on with %.0f rank%s and a global batch of %.0f.</p>", step, ranks, ranks == 1 ? "" : "s", batch);
+}
+
 void report_training(const struct report *r, struct page *page)
 {
 	const struct train_log *log = r->in->log;
@@ -167,7 +179,9 @@ void report_training(const struct report *r, struct page *page)
 	smoothed = points + log->n_steps;
 	page_put(page, "<section><h2>Training</h2>");
 	if (log->starts > 1)
-		page_put(page, "<p class=\"lead\">The run was started %d times; steps that were done again are shown as they were done last.</p>", log->starts);
+		page_put(page, "<p class=\"lead\">The run was started %d times%s; steps that were done again are shown as they were done last.</p>", log->starts,
+			 log->mixed ? ", not always with the same global batch" : "");
+	put_losses(log, page);
 	page_put(page, "<div class=\"charts\">\n");
 	put_loss(log, page, points, smoothed);
 	put_auroc(log, page);
@@ -266,7 +280,7 @@ void report_speed(const struct report *r, struct page *page)
 	if (isnan(rate))
 		page_put(page, "The log has no summary: the run did not reach its end.");
 	else
-		put_rate(page, rate, ranks);
+		put_rate(page, rate, log->lost_since ? NAN : ranks);
 	if (!isnan(images) && !isnan(seconds)) {
 		page_put(page, ": ");
 		page_count(page, (size_t)images);

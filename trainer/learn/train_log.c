@@ -102,7 +102,13 @@ static int keep(struct train_log *log, const char *line)
 		rc = keep_eval(log, o);
 	} else if (strcmp(event, "start") == 0) {
 		log->starts++;
+		log->lost_since = 0;
+		log->mixed |= fabs(json_get_number(log->start, "global_batch") - json_get_number(o, "global_batch")) > 0;
 		keep_last(&log->start, &o);
+	} else if (strcmp(event, "recovered") == 0) {
+		log->losses++;
+		log->lost_since++;
+		keep_last(&log->recovered, &o);
 	} else if (strcmp(event, "summary") == 0) {
 		keep_last(&log->summary, &o);
 	} else if (strcmp(event, "end") == 0) {
@@ -142,5 +148,6 @@ void train_log_free(struct train_log *log)
 	cJSON_Delete(log->start);
 	cJSON_Delete(log->summary);
 	cJSON_Delete(log->end);
+	cJSON_Delete(log->recovered);
 	*log = (struct train_log){ 0 };
 }

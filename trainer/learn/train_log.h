@@ -26,7 +26,10 @@ struct train_log {
 	struct log_step *steps; /* [n_steps] ascending; what a resumed run did again counts once, as it was done last */
 	struct log_eval *evals; /* [n_evals] of the validation split */
 	cJSON *start, *summary, *end; /* the last of each; NULL: none */
+	cJSON *recovered;       /* the same: survivors of a loss that went on */
 	int starts;             /* 1, and one more for every time it was resumed */
+	int mixed;              /* the global batch was not always the same when it started */
+	int losses, lost_since; /* how often survivors went on: in all, and since the last start */
 	int has_oracle;
 	double oracle[FINDINGS]; /* best possible AUROC where the data set knows it, else NAN */
 	size_t skipped;          /* lines that are no JSON object: a run that was killed leaves half a line */
