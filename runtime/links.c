@@ -13,7 +13,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/tcp.h>
+#include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,12 @@ struct hello {
 
 enum frame { HELLO, REPLY, PROOF, WELCOME, DONE };
 
-static const size_t frame_bytes[] = { [HELLO] = sizeof(struct hello), [REPLY] = 32, [PROOF] = 16, [WELCOME] = 16 };
+#define MAC_BYTES 16 /* the last ones of all but HELLO */
+
+static const struct {
+	size_t bytes;
+	const char *label;
+} frames[] = { [HELLO] = { sizeof(struct hello), "" }, [REPLY] = { 32, "reply" }, [PROOF] = { 16, "proof" }, [WELCOME] = { 16, "welcome" } };
 
 struct shake {
 	int fd;
@@ -57,25 +62,21 @@ struct former {
 	char *why;
 };
 
-static void tag(const struct former *f, const struct shake *s, const char *label, uint8_t mac[16])
+static void authenticate(const struct former *f, const struct shake *s, uint8_t mac[MAC_BYTES])
 {
 	struct {
 		char label[8];
 		struct hello hello;
 		uint8_t nonce[16];
 	} text = { .hello = s->hello };
-	memcpy(text.label, label, strlen(label));
+	memcpy(text.label, frames[s->frame].label, strlen(frames[s->frame].label));
 	memcpy(text.nonce, s->nonce, sizeof text.nonce);
 	siphash128(f->l->secret, &text, sizeof text, mac);
 }
 
-static bool proves(const struct former *f, const struct shake *s, const char *label, const uint8_t *mac)
+static uint8_t *mac_of(struct shake *s)
 {
-	uint8_t want[16], differ = 0;
-	tag(f, s, label, want);
-	for (int i = 0; i < 16; i++)
-		differ |= want[i] ^ mac[i];
-	return !differ;
+	return s->bytes + frames[s->frame].bytes - MAC_BYTES;
 }
 
 static bool sending(const struct shake *s)
@@ -83,35 +84,26 @@ static bool sending(const struct shake *s)
 	return s->outgoing == (s->frame == HELLO || s->frame == PROOF);
 }
 
+/* Begins a frame; fills it if this side sends it. */
 static int prepare(const struct former *f, struct shake *s)
 {
 	s->moved = 0;
 	if (!sending(s))
 		return 0;
-	switch (s->frame) {
-	case HELLO:
+	if (s->frame == HELLO) {
 		s->hello = (struct hello){ .from = (uint32_t)f->l->rank, .to = (uint32_t)s->link->rank, .channel = s->link->channel };
 		memcpy(s->hello.magic, CARD_MAGIC, sizeof s->hello.magic);
 		if (getrandom(s->hello.nonce, 16, 0) != 16)
 			return -1;
 		memcpy(s->bytes, &s->hello, sizeof s->hello);
 		return 0;
-	case REPLY:
-		if (getrandom(s->nonce, 16, 0) != 16)
-			return -1;
-		memcpy(s->bytes, s->nonce, 16);
-		tag(f, s, "reply", s->bytes + 16);
-		return 0;
-	case PROOF:
-		tag(f, s, "proof", s->bytes);
-		return 0;
-	case WELCOME:
-		tag(f, s, "welcome", s->bytes);
-		return 0;
-	case DONE:
-		break;
 	}
-	return -1;
+	if (s->frame == REPLY && getrandom(s->nonce, 16, 0) != 16)
+		return -1;
+	if (s->frame == REPLY)
+		memcpy(s->bytes, s->nonce, 16);
+	authenticate(f, s, mac_of(s));
+	return 0;
 }
 
 /* The link that an accepted connection says it is; NULL: this rank expects no such link. */
@@ -129,37 +121,30 @@ static struct link *expected(const struct former *f, const struct hello *h)
 
 static bool acceptable(const struct former *f, struct shake *s)
 {
-	switch (s->frame) {
-	case HELLO:
+	uint8_t want[MAC_BYTES], differ = 0;
+	if (s->frame == HELLO) {
 		memcpy(&s->hello, s->bytes, sizeof s->hello);
 		s->link = expected(f, &s->hello);
 		return s->link;
-	case REPLY:
-		memcpy(s->nonce, s->bytes, 16);
-		return proves(f, s, "reply", s->bytes + 16);
-	case PROOF:
-		return proves(f, s, "proof", s->bytes);
-	case WELCOME:
-		return proves(f, s, "welcome", s->bytes);
-	case DONE:
-		break;
 	}
-	return false;
+	if (s->frame == REPLY)
+		memcpy(s->nonce, s->bytes, 16);
+	authenticate(f, s, want);
+	for (int i = 0; i < MAC_BYTES; i++) /* takes as long whatever differs */
+		differ |= want[i] ^ mac_of(s)[i];
+	return !differ;
 }
 
 static void tell_of_stranger(struct links *l, int fd)
 {
 	union any_address a = { .any.sa_family = AF_UNSPEC };
 	socklen_t size = sizeof a;
-	char text[INET6_ADDRSTRLEN] = "a local process";
+	char text[96] = "a local process";
 	if (l->told)
 		return;
 	l->told = true;
-	getpeername(fd, &a.any, &size);
-	if (a.any.sa_family == AF_INET)
-		inet_ntop(AF_INET, &a.v4.sin_addr, text, sizeof text);
-	else if (a.any.sa_family == AF_INET6)
-		inet_ntop(AF_INET6, &a.v6.sin6_addr, text, sizeof text);
+	if (!getpeername(fd, &a.any, &size) && a.any.sa_family != AF_UNIX)
+		getnameinfo(&a.any, size, text, sizeof text, NULL, 0, NI_NUMERICHOST);
 	fprintf(stderr, "hvd: rank %d on %s: ignored a connection from %s that is no rank of this job (further ones are not reported)\n",
 		l->rank, l->card.host, text);
 }
@@ -177,7 +162,7 @@ static void drop(struct former *f, struct shake *s, double t)
 static int advance(struct former *f, struct shake *s)
 {
 	while (s->frame != DONE) {
-		size_t left = frame_bytes[s->frame] - s->moved;
+		size_t left = frames[s->frame].bytes - s->moved;
 		ssize_t n = sending(s) ? send(s->fd, s->bytes + s->moved, left, MSG_NOSIGNAL) : recv(s->fd, s->bytes + s->moved, left, 0);
 		if (n < 0)
 			return errno == EAGAIN || errno == EINTR ? 0 : -1;
@@ -200,28 +185,25 @@ static int advance(struct former *f, struct shake *s)
 	return 0;
 }
 
+static bool same_host(const struct former *f, const struct card *c)
+{
+	return !strncmp(c->host, f->l->card.host, sizeof c->host);
+}
+
 static int socket_to(const struct former *f, const struct card *c, int attempt)
 {
-	union any_address a = { .any.sa_family = AF_UNSPEC };
+	bool v4 = c->v4.sin_family && f->l->listener[1] >= 0, v6 = c->v6.sin6_family && f->l->listener[2] >= 0;
+	union any_address a;
 	socklen_t size;
-	if (!strncmp(c->host, f->l->card.host, sizeof c->host)) {
-		size_t n = strnlen(c->unix_name, sizeof c->unix_name);
-		a.un.sun_family = AF_UNIX;
-		memcpy(a.un.sun_path + 1, c->unix_name, n);
-		size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+	if (same_host(f, c)) {
+		size = unix_address(c->unix_name, &a.un);
+	} else if (v4 && (!v6 || attempt % 2 == 0)) {
+		a.v4 = c->v4;
+		size = sizeof a.v4;
 	} else {
-		bool both = c->address[0].family && c->address[1].family && f->l->listener[1] >= 0 && f->l->listener[2] >= 0;
-		bool v4 = both ? attempt % 2 == 0 : c->address[0].family && f->l->listener[1] >= 0;
-		if (v4) {
-			a.v4 = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = c->address[0].port };
-			memcpy(&a.v4.sin_addr, c->address[0].ip, 4);
-			size = sizeof a.v4;
-		} else {
-			a.v6 = (struct sockaddr_in6){ .sin6_family = AF_INET6, .sin6_port = c->address[1].port };
-			memcpy(&a.v6.sin6_addr, c->address[1].ip, 16);
-			a.v6.sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&a.v6.sin6_addr) ? f->l->scope : 0;
-			size = sizeof a.v6;
-		}
+		a.v6 = c->v6;
+		a.v6.sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&a.v6.sin6_addr) ? f->l->scope : 0;
+		size = sizeof a.v6;
 	}
 	int fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd >= 0 && connect(fd, &a.any, size) && errno != EINPROGRESS) {
@@ -238,12 +220,11 @@ static int unreachable(const struct former *f, const struct link *k, int error)
 	const struct card *c = &f->cards[k->rank];
 	f->l->refused = error == ECONNREFUSED;
 	char text[INET6_ADDRSTRLEN] = "its Unix socket";
-	const struct address *a = c->address[0].family ? &c->address[0] : &c->address[1];
-	bool local = !strncmp(c->host, f->l->card.host, sizeof c->host);
-	if (!local && a->family)
-		inet_ntop(a->family, a->ip, text, sizeof text);
+	bool local = same_host(f, c), v4 = c->v4.sin_family;
+	if (!local)
+		inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? (const void *)&c->v4.sin_addr : &c->v6.sin6_addr, text, sizeof text);
 	snprintf(f->why, WHY_BYTES, "rank %d on %s cannot reach rank %d on %s at %s%s%.0d: %s%s", f->l->rank, f->l->card.host, k->rank, c->host,
-		 text, local ? "" : " port ", local ? 0 : ntohs(a->port), strerror(error),
+		 text, local ? "" : " port ", local ? 0 : ntohs(v4 ? c->v4.sin_port : c->v6.sin6_port), strerror(error),
 		 local ? "" : " (a firewall between the nodes, or a wrong HVD_IFACE?)");
 	return HVD_EBOOT;
 }

@@ -18,19 +18,14 @@ union any_address {
 	struct sockaddr_in6 v6;
 };
 
-struct address {
-	uint16_t family, port; /* AF_INET, AF_INET6, or 0: none; network byte order */
-	uint32_t pad;
-	uint8_t ip[16];
-};
-
 /* What a rank tells the others about itself. */
 struct card {
 	char magic[8]; /* CARD_MAGIC: protocol version and byte order */
 	char version[24];
 	char host[HOST_BYTES];
 	char unix_name[24];
-	struct address address[2]; /* IPv4, IPv6 */
+	struct sockaddr_in v4; /* family 0: none */
+	struct sockaddr_in6 v6;
 };
 
 enum channel { CHANNEL_CONTROL, CHANNEL_DATA };
@@ -52,6 +47,11 @@ struct links {
 	bool told;        /* about a stranger */
 	bool refused;     /* a link was not formed because nobody listens there */
 };
+
+/* A socket that listens there, or -1; *address then has the port, too. type: of the socket. */
+int listen_at(void *address, socklen_t size, int type);
+/* An abstract name: nothing to remove, whatever happens to the process. Returns the address's size. */
+socklen_t unix_address(const char *name, struct sockaddr_un *a);
 
 int links_listen(struct links *l, int rank, const char *host, const char *interface, bool tcp, char *why);
 /* Forms every link that has none yet. Returns 0, or HVD_EBOOT with the reason in `why`: a rank cannot be reached, time is up (then

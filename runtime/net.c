@@ -4,7 +4,6 @@
 
 #include "hvd.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -31,26 +30,18 @@ static const char *first_interface(const struct ifaddrs *all)
 }
 
 /* The interface's IPv4 and IPv6 address, a global one before a link-local one. */
-static int addresses_of(const struct ifaddrs *all, const char *name, union any_address found[2])
+static bool find_addresses(const struct ifaddrs *all, const char *name, struct card *c)
 {
-	int count = 0;
-	memset(found, 0, 2 * sizeof *found);
 	for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+		const struct sockaddr_in6 *v6 = (const void *)i->ifa_addr;
 		if (!i->ifa_addr || strcmp(i->ifa_name, name))
 			continue;
-		if (i->ifa_addr->sa_family == AF_INET && !found[0].any.sa_family) {
-			memcpy(&found[0].v4, i->ifa_addr, sizeof found[0].v4);
-			count++;
-		} else if (i->ifa_addr->sa_family == AF_INET6) {
-			const struct sockaddr_in6 *v6 = (const void *)i->ifa_addr;
-			bool first = !found[1].any.sa_family;
-			if (first || (IN6_IS_ADDR_LINKLOCAL(&found[1].v6.sin6_addr) && !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr))) {
-				found[1].v6 = *v6;
-				count += first;
-			}
-		}
+		if (i->ifa_addr->sa_family == AF_INET && !c->v4.sin_family)
+			memcpy(&c->v4, i->ifa_addr, sizeof c->v4);
+		else if (i->ifa_addr->sa_family == AF_INET6 && (!c->v6.sin6_family || (IN6_IS_ADDR_LINKLOCAL(&c->v6.sin6_addr) && !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr))))
+			c->v6 = *v6;
 	}
-	return count;
+	return c->v4.sin_family || c->v6.sin6_family;
 }
 
 static int no_interface(const struct ifaddrs *all, const char *host, const char *name, char *why)
@@ -66,49 +57,47 @@ static int no_interface(const struct ifaddrs *all, const char *host, const char 
 	return HVD_EBOOT;
 }
 
-static int listen_tcp(union any_address *a, struct address *out)
+int listen_at(void *address, socklen_t size, int type)
 {
-	bool v4 = a->any.sa_family == AF_INET;
-	socklen_t size = v4 ? sizeof a->v4 : sizeof a->v6;
-	int fd = socket(a->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -1;
-	if (bind(fd, &a->any, size) || listen(fd, 4096) || getsockname(fd, &a->any, &size)) {
+	struct sockaddr *a = address;
+	int fd = socket(a->sa_family, type | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && (bind(fd, a, size) || listen(fd, 4096) || getsockname(fd, a, &size))) {
 		close(fd);
-		return -1;
-	}
-	out->family = a->any.sa_family;
-	if (v4) {
-		out->port = a->v4.sin_port;
-		memcpy(out->ip, &a->v4.sin_addr, 4);
-	} else {
-		out->port = a->v6.sin6_port;
-		memcpy(out->ip, &a->v6.sin6_addr, 16);
+		fd = -1;
 	}
 	return fd;
 }
 
-static int listen_on_interface(struct links *l, const char *host, const char *name, char *why)
+socklen_t unix_address(const char *name, struct sockaddr_un *a)
+{
+	size_t length = strnlen(name, sizeof a->sun_path - 1);
+	*a = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	memcpy(a->sun_path + 1, name, length);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+static int listen_on_interface(struct links *l, const char *name, char *why)
 {
 	struct ifaddrs *all;
-	union any_address found[2];
+	struct card *c = &l->card;
 	int status = 0;
 	if (getifaddrs(&all)) {
-		snprintf(why, WHY_BYTES, "%s: cannot list network interfaces: %s", host, strerror(errno));
+		snprintf(why, WHY_BYTES, "%s: cannot list network interfaces: %s", c->host, strerror(errno));
 		return HVD_ESYS;
 	}
 	if (!name)
 		name = first_interface(all);
-	if (!name || !addresses_of(all, name, found)) {
-		status = no_interface(all, host, name ? name : "(any)", why);
+	if (!name || !find_addresses(all, name, c)) {
+		status = no_interface(all, c->host, name ? name : "(any)", why);
 		goto out;
 	}
 	l->scope = if_nametoindex(name);
-	for (int i = 0; i < 2; i++)
-		if (found[i].any.sa_family)
-			l->listener[1 + i] = listen_tcp(&found[i], &l->card.address[i]);
+	if (c->v4.sin_family && (l->listener[1] = listen_at(&c->v4, sizeof c->v4, SOCK_STREAM | SOCK_NONBLOCK)) < 0)
+		c->v4.sin_family = 0;
+	if (c->v6.sin6_family && (l->listener[2] = listen_at(&c->v6, sizeof c->v6, SOCK_STREAM | SOCK_NONBLOCK)) < 0)
+		c->v6.sin6_family = 0;
 	if (l->listener[1] < 0 && l->listener[2] < 0) {
-		snprintf(why, WHY_BYTES, "%s: cannot listen on interface %s: %s", host, name, strerror(errno));
+		snprintf(why, WHY_BYTES, "%s: cannot listen on interface %s: %s", c->host, name, strerror(errno));
 		status = HVD_ESYS;
 	}
 out:
@@ -116,21 +105,14 @@ out:
 	return status;
 }
 
-/* An abstract name: nothing to remove, whatever happens to this process. */
 static int listen_unix(struct links *l)
 {
-	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct sockaddr_un a;
 	uint64_t random;
 	if (getrandom(&random, sizeof random, 0) != sizeof random)
 		return -1;
-	int n = snprintf(l->card.unix_name, sizeof l->card.unix_name, "hvd-%016llx", (unsigned long long)random);
-	memcpy(a.sun_path + 1, l->card.unix_name, (size_t)n);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd >= 0 && (bind(fd, (void *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) || listen(fd, 4096))) {
-		close(fd);
-		fd = -1;
-	}
-	return fd;
+	snprintf(l->card.unix_name, sizeof l->card.unix_name, "hvd-%016llx", (unsigned long long)random);
+	return listen_at(&a, unix_address(l->card.unix_name, &a), SOCK_STREAM | SOCK_NONBLOCK);
 }
 
 int links_listen(struct links *l, int rank, const char *host, const char *interface, bool tcp, char *why)
@@ -144,7 +126,7 @@ int links_listen(struct links *l, int rank, const char *host, const char *interf
 		snprintf(why, WHY_BYTES, "%s: cannot listen on a Unix socket: %s", host, strerror(errno));
 		return HVD_ESYS;
 	}
-	int status = tcp ? listen_on_interface(l, host, interface, why) : 0;
+	int status = tcp ? listen_on_interface(l, interface, why) : 0;
 	if (status)
 		links_close(l);
 	return status;

@@ -9,14 +9,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static socklen_t address(const struct node *n, struct sockaddr_un *a)
-{
-	size_t length = strlen(n->name);
-	*a = (struct sockaddr_un){ .sun_family = AF_UNIX };
-	memcpy(a->sun_path + 1, n->name, length);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
-}
-
 static bool same_user(int fd)
 {
 	struct ucred who;
@@ -27,12 +19,7 @@ static bool same_user(int fd)
 void node_listen(struct node *n)
 {
 	struct sockaddr_un a;
-	socklen_t size = address(n, &a);
-	n->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (n->listener >= 0 && (bind(n->listener, (void *)&a, size) || listen(n->listener, 4096))) {
-		close(n->listener);
-		n->listener = -1;
-	}
+	n->listener = listen_at(&a, unix_address(n->name, &a), SOCK_SEQPACKET);
 }
 
 static void *serve(void *arg)
@@ -70,7 +57,7 @@ void node_serve(struct node *n, const void *card, size_t bytes)
 static int reach(const struct node *n)
 {
 	struct sockaddr_un a;
-	socklen_t size = address(n, &a);
+	socklen_t size = unix_address(n->name, &a);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	int error = fd < 0 || connect(fd, (void *)&a, size) ? errno : same_user(fd) ? 0 : EPERM;
 	if (error && fd >= 0)

@@ -274,8 +274,7 @@ static void a_missing_rank_is_named_by_all(void **state)
 static int knock(void)
 {
 	const struct card *card = (const void *)meeting->card;
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = card->address[0].port };
-	memcpy(&a.sin_addr, card->address[0].ip, 4);
+	struct sockaddr_in a = card->v4;
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	must(fd >= 0 && !connect(fd, (void *)&a, sizeof a));
 	return fd;
@@ -330,8 +329,7 @@ static void join_among_strangers(void *arg)
 	must(x == 3);
 	if (meeting_rank == 1) { /* the world stands: nobody listens any more */
 		const struct card *card = (const void *)meeting->card;
-		struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = card->address[0].port };
-		memcpy(&a.sin_addr, card->address[0].ip, 4);
+		struct sockaddr_in a = card->v4;
 		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		must(connect(fd, (void *)&a, sizeof a) && errno == ECONNREFUSED);
 		for (int i = 0; i < 20; i++)
@@ -365,7 +363,7 @@ static void sum_once(void *arg)
 	float x = 1;
 	(void)arg;
 	works(h, hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM));
-	must(x == 3 && !h->mesh->cards[0].address[0].family && h->mesh->cards[0].address[1].family == AF_INET6);
+	must(x == 3 && !h->mesh->cards[0].v4.sin_family && h->mesh->cards[0].v6.sin6_family == AF_INET6);
 	works(h, hvd_close(h));
 }
 
