@@ -1,34 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "queue.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#define LENGTH 4096u /* collectives in flight */
+#define LENGTH 4096 /* collectives in flight */
 
-/* One producer, the program; one consumer, the thread. The two counters wrap. */
+/* The program posts, a thread carries out. */
 struct queue {
 	struct op op[LENGTH];
-	_Atomic uint32_t posted, completed;
-	_Atomic uint32_t thread_sleeps, caller_sleeps;
-	_Atomic int status; /* of the first collective that failed; those after it fail alike */
-	_Atomic bool stop;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	long posted, completed;
+	int status; /* of the first collective that failed; those after it fail alike */
+	bool stop;
 	pthread_t thread;
 };
-
-static void sleep_on(_Atomic uint32_t *word, uint32_t value)
-{
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-}
-
-static void wake(_Atomic uint32_t *word)
-{
-	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
 
 static int run(struct hvd *h, const struct op *op)
 {
@@ -50,24 +37,23 @@ static void *consume(void *arg)
 {
 	struct hvd *h = arg;
 	struct queue *q = h->queue;
+	pthread_mutex_lock(&q->lock);
 	for (;;) {
-		uint32_t done = atomic_load(&q->completed), posted = atomic_load(&q->posted);
-		if (done == posted) {
-			if (atomic_load(&q->stop))
-				return NULL;
-			atomic_store(&q->thread_sleeps, 1);
-			if (atomic_load(&q->posted) == posted && !atomic_load(&q->stop))
-				sleep_on(&q->posted, posted);
-			atomic_store(&q->thread_sleeps, 0);
-			continue;
-		}
-		int status = atomic_load(&q->status);
-		if (!status && (status = run(h, &q->op[done % LENGTH])))
-			atomic_store(&q->status, status);
-		atomic_store(&q->completed, done + 1);
-		if (atomic_load(&q->caller_sleeps))
-			wake(&q->completed);
+		while (q->completed == q->posted && !q->stop)
+			pthread_cond_wait(&q->changed, &q->lock);
+		if (q->completed == q->posted)
+			break;
+		int status = q->status;
+		pthread_mutex_unlock(&q->lock);
+		if (!status)
+			status = run(h, &q->op[q->completed % LENGTH]);
+		pthread_mutex_lock(&q->lock);
+		q->status = status;
+		q->completed++;
+		pthread_cond_broadcast(&q->changed);
 	}
+	pthread_mutex_unlock(&q->lock);
+	return NULL;
 }
 
 static int start(struct hvd *h)
@@ -76,6 +62,8 @@ static int start(struct hvd *h)
 	if (!q)
 		return fail(h, HVD_ESYS, "no memory for the queue of collectives");
 	h->queue = q;
+	pthread_mutex_init(&q->lock, NULL);
+	pthread_cond_init(&q->changed, NULL);
 	if (!thread_start(&q->thread, consume, h))
 		return 0;
 	free(q);
@@ -91,18 +79,15 @@ static int explain(struct hvd *h, int status)
 	return status;
 }
 
-static int wait_for(struct hvd *h, uint32_t number)
+static int wait_for(struct hvd *h, long number)
 {
 	struct queue *q = h->queue;
-	for (;;) {
-		uint32_t done = atomic_load(&q->completed);
-		if ((int32_t)(done - number) >= 0)
-			return explain(h, atomic_load(&q->status));
-		atomic_store(&q->caller_sleeps, 1);
-		if (atomic_load(&q->completed) == done)
-			sleep_on(&q->completed, done);
-		atomic_store(&q->caller_sleeps, 0);
-	}
+	pthread_mutex_lock(&q->lock);
+	while (q->completed < number)
+		pthread_cond_wait(&q->changed, &q->lock);
+	int status = q->status;
+	pthread_mutex_unlock(&q->lock);
+	return explain(h, status);
 }
 
 long queue_post(struct hvd *h, const struct op *op)
@@ -113,41 +98,46 @@ long queue_post(struct hvd *h, const struct op *op)
 	if (status)
 		return status;
 	struct queue *q = h->queue;
-	uint32_t posted = atomic_load(&q->posted);
-	if (posted - atomic_load(&q->completed) == LENGTH && (status = wait_for(h, posted - LENGTH + 1)))
-		return status;
-	q->op[posted % LENGTH] = *op;
-	atomic_store(&q->posted, posted + 1);
-	if (atomic_load(&q->thread_sleeps))
-		wake(&q->posted);
-	return (long)(posted + 1);
+	pthread_mutex_lock(&q->lock);
+	while (q->posted - q->completed == LENGTH)
+		pthread_cond_wait(&q->changed, &q->lock);
+	q->op[q->posted % LENGTH] = *op;
+	long number = ++q->posted;
+	pthread_cond_broadcast(&q->changed);
+	pthread_mutex_unlock(&q->lock);
+	return number;
 }
 
 /* Of those that were started, not a failure's number. */
 static int check_number(struct hvd *h, long number)
 {
-	bool known = h->queue && number == (long)(uint32_t)number && (int32_t)(atomic_load(&h->queue->posted) - (uint32_t)number) >= 0;
+	bool known = h->queue && number > 0 && number <= h->queue->posted;
 	return known ? 0 : fail(h, HVD_EINVAL, "no such request: %ld", number);
 }
 
 int queue_test(struct hvd *h, long number)
 {
 	int status = check_number(h, number);
-	if (status || (int32_t)(atomic_load(&h->queue->completed) - (uint32_t)number) < 0)
+	if (status)
 		return status;
-	status = explain(h, atomic_load(&h->queue->status));
+	pthread_mutex_lock(&h->queue->lock);
+	bool through = h->queue->completed >= number;
+	pthread_mutex_unlock(&h->queue->lock);
+	if (!through)
+		return 0;
+	status = wait_for(h, number);
 	return status ? status : 1;
 }
 
 int queue_wait(struct hvd *h, long number)
 {
 	int status = check_number(h, number);
-	return status ? status : wait_for(h, (uint32_t)number);
+	return status ? status : wait_for(h, number);
 }
 
 int queue_drain(struct hvd *h)
 {
-	return h->queue ? wait_for(h, atomic_load(&h->queue->posted)) : 0;
+	return h->queue ? wait_for(h, h->queue->posted) : 0;
 }
 
 int queue_run(struct hvd *h, const struct op *op)
@@ -161,7 +151,7 @@ int queue_run(struct hvd *h, const struct op *op)
 void queue_reset(struct hvd *h)
 {
 	if (h->queue)
-		atomic_store(&h->queue->status, 0);
+		h->queue->status = 0;
 }
 
 void queue_close(struct hvd *h)
@@ -169,9 +159,13 @@ void queue_close(struct hvd *h)
 	struct queue *q = h->queue;
 	if (!q)
 		return;
-	atomic_store(&q->stop, true);
-	wake(&q->posted);
+	pthread_mutex_lock(&q->lock);
+	q->stop = true;
+	pthread_cond_broadcast(&q->changed);
+	pthread_mutex_unlock(&q->lock);
 	pthread_join(q->thread, NULL);
+	pthread_cond_destroy(&q->changed);
+	pthread_mutex_destroy(&q->lock);
 	free(q);
 	h->queue = NULL;
 }
