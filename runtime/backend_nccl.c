@@ -80,8 +80,7 @@ static int nccl_failed(struct hvd *h, const struct nccl *s, const char *what, nc
 /* Nothing can be asked of a communicator once a rank is lost. */
 static int lost(struct hvd *h)
 {
-	int failed = atomic_load(&h->mesh->failed);
-	return failed ? fail(h, failed, "%s", h->mesh->fault) : 0;
+	return explain(h, atomic_load(&h->mesh->failed));
 }
 
 static int not_through(struct hvd *h, const char *what, double until)

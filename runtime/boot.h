@@ -18,7 +18,7 @@ struct boot {
 	/* Rank 0's card; waits until `until` (CLOCK_MONOTONIC seconds). */
 	int (*lookup)(struct boot *b, void *card, size_t bytes, double until, char *why);
 	void (*host_of)(struct boot *b, int rank, char host[HOST_BYTES]);
-	void (*finish)(struct boot *b);
+	void (*finish)(struct boot *b); /* may be NULL */
 };
 
 /* From the job step: a world of one where there is none, else PMIx. */

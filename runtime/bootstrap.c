@@ -275,15 +275,12 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 static void finish(struct boot *b)
 {
 	struct pmix *p = b->state;
-	if (!p)
-		return;
 	node_close(&p->node);
 	if (p->open)
 		p->PMIx_Finalize(NULL, 0);
 	if (p->abandoned)
 		request_free(p->abandoned);
 	free(p); /* the library stays mapped: its threads may be on their way out */
-	b->state = NULL;
 }
 
 static int number_in(const char *variable)
@@ -337,18 +334,13 @@ static int boot_from_pmix(struct boot *b, char *why)
 	return 0;
 }
 
-static void no_finish(struct boot *b)
-{
-	(void)b;
-}
-
 int boot_from_step(struct boot *b, char *why)
 {
 	const char *node = getenv("SLURMD_NODENAME");
 	bool pmix = getenv("PMIX_NAMESPACE");
 	int tasks = number_in("SLURM_STEP_NUM_TASKS");
 
-	*b = (struct boot){ .size = 1, .nodes = 1, .finish = no_finish };
+	*b = (struct boot){ .size = 1, .nodes = 1 };
 	if (tasks == 1 || (tasks < 1 && !pmix)) {
 		if (node)
 			snprintf(b->host, sizeof b->host, "%s", node);

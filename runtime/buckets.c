@@ -121,14 +121,12 @@ static int agree(struct hvd *h, const struct hvd_tensor *tensors, int n, size_t 
 	struct declaration *all = calloc((size_t)h->world.size, sizeof *all);
 	int status = all ? queue_drain(h) : fail(h, HVD_ESYS, "no memory for %d ranks", h->world.size);
 	if (!status)
-		status = mesh_gather(h->mesh, &mine, sizeof mine, all);
+		status = explain(h, mesh_gather(h->mesh, &mine, sizeof mine, all));
 	bool same = true;
 	for (int r = 1; !status && r < h->world.size; r++)
 		same &= !memcmp(&all[r], &all[0], sizeof *all);
 	if (!status && !same)
 		status = name_difference(h, all, tensors, hashes, n);
-	else if (status && h->mesh->failed)
-		fail(h, status, "%s", h->mesh->fault);
 	free(all);
 	return status;
 }
@@ -183,7 +181,7 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 		p->bytes[i] = count * sizeof(float);
 		p->floats += count;
 	}
-	if (!status && h->world.size > 1)
+	if (!status)
 		status = agree(h, tensors, n, p->bucket_bytes, hashes);
 	free(hashes);
 	if (!status)

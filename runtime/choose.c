@@ -67,8 +67,7 @@ int choose_backend(struct hvd *h)
 		return fail(h, HVD_ESYS, "no memory for %d ranks", h->world.size);
 	snprintf(mine.backend, sizeof mine.backend, "%s", wish);
 	mine.nccl = strcmp(wish, "cpu") ? nccl_usable(mine.why) : 0;
-	all[0] = mine;
-	int status = h->world.size > 1 ? mesh_gather(h->mesh, &mine, sizeof mine, all) : 0;
+	int status = mesh_gather(h->mesh, &mine, sizeof mine, all);
 	for (int r = 1; !status && r < h->world.size; r++)
 		status = settings_differ(h, all, r);
 	if (!status)

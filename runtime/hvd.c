@@ -16,6 +16,13 @@ int fail(struct hvd *h, int status, const char *format, ...)
 	return status;
 }
 
+int explain(struct hvd *h, int status)
+{
+	if (status && atomic_load(&h->mesh->failed))
+		fail(h, status, "%s", h->mesh->fault);
+	return status;
+}
+
 static const struct {
 	const char *name;
 	size_t size;
@@ -82,7 +89,7 @@ void arm(struct hvd *h)
 	atomic_store(&m->armed, !h->conf.on_death && !h->parent);
 }
 
-/* All ranks know each other, agree on the back end, and let go of whoever brought them together. */
+/* All ranks know each other, and agree on the back end. */
 static int form_world(struct hvd *h, struct boot *boot)
 {
 	char why[WHY_BYTES] = "";
@@ -91,13 +98,11 @@ static int form_world(struct hvd *h, struct boot *boot)
 	if (status)
 		return fail(h, status, "%s", why);
 	describe_world(h);
-	h->backend = &backend_cpu;
-	status = h->backend->open(h);
-	if (!status)
-		status = choose_backend(h); /* and a barrier: every rank stands on its own feet */
-	if (status)
-		return h->mesh->failed ? fail(h, status, "%s", h->mesh->fault) : status;
-	return 0;
+	if (h->world.size > 1) {
+		h->backend = &backend_cpu;
+		status = h->backend->open(h);
+	}
+	return explain(h, status ? status : choose_backend(h)); /* and a barrier: every rank stands on its own feet */
 }
 
 int handle_new(struct hvd **out, const struct hvd_conf *conf)
@@ -105,7 +110,6 @@ int handle_new(struct hvd **out, const struct hvd_conf *conf)
 	struct hvd *h = *out = calloc(1, sizeof *h);
 	if (!h)
 		return HVD_ESYS;
-	h->world = (struct hvd_world){ .size = 1, .local_size = 1, .nodes = 1, .backend = "single" };
 	h->backend = &backend_single;
 	h->stop = &h->stop_word;
 	h->mesh = calloc(1, sizeof *h->mesh);
@@ -122,16 +126,16 @@ int handle_new(struct hvd **out, const struct hvd_conf *conf)
 
 int handle_form(struct hvd *h, struct boot *boot)
 {
-	snprintf(h->host, sizeof h->host, "%s", boot->host);
-	int status = boot->size == 1 ? choose_backend(h) : form_world(h, boot);
-	boot->finish(boot);
+	int status = form_world(h, boot);
+	if (boot->finish) /* lets go of whoever brought the ranks together */
+		boot->finish(boot);
 	h->world.backend = h->backend->name;
 	if (!status)
 		status = trace_open(h);
-	if (status || boot->size == 1)
+	if (status)
 		return status;
 	arm(h);
-	return h->mesh->failed ? fail(h, h->mesh->failed, "%s", h->mesh->fault) : 0; /* before it was armed */
+	return explain(h, atomic_load(&h->mesh->failed)); /* before it was armed */
 }
 
 int hvd_init_from(struct hvd **out, const struct hvd_conf *conf, int (*find)(struct boot *, char *))
@@ -182,7 +186,7 @@ const char *hvd_host(const struct hvd *h, int rank)
 {
 	if (rank < 0 || rank >= h->world.size)
 		return NULL;
-	return h->mesh->peer ? h->mesh->peer[h->mesh->member[rank]].host : h->host;
+	return h->mesh->peer[h->mesh->member[rank]].host;
 }
 
 const char *hvd_error(const struct hvd *h)
@@ -192,7 +196,7 @@ const char *hvd_error(const struct hvd *h)
 
 int hvd_lost(const struct hvd *h)
 {
-	for (int r = 0; h->mesh->peer && r < h->world.size; r++)
+	for (int r = 0; r < h->world.size; r++)
 		if (h->mesh->member[r] == h->mesh->lost)
 			return r;
 	return -1;
@@ -214,8 +218,8 @@ void *hvd_alloc(struct hvd *h, size_t bytes)
 		return NULL;
 	mesh_doing(h->mesh, DOING_ALLOC, 0);
 	void *p = h->backend->alloc(h, bytes);
-	if (!p && atomic_load(&h->mesh->failed))
-		fail(h, h->mesh->failed, "%s", h->mesh->fault);
+	if (!p)
+		explain(h, atomic_load(&h->mesh->failed));
 	mesh_doing(h->mesh, DOING_COMPUTE, 0);
 	return p;
 }

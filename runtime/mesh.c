@@ -224,7 +224,7 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 		m->member[i] = i;
 	}
 	struct rlimit files;
-	if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < files.rlim_max) {
+	if (m->size > 1 && !getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < files.rlim_max) {
 		files.rlim_cur = files.rlim_max < 65536 ? files.rlim_max : 65536;
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
@@ -244,6 +244,8 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, st
 	struct links l = { .listener = { -1, -1, -1 } };
 	double until = now() + conf->deadline;
 	int status = prepare(m, boot, conf, why);
+	if (m->size == 1)
+		return status;
 	if (!status)
 		status = links_listen(&l, m->rank, boot->host, conf->interface, boot->nodes > 1, why);
 	if (!status)

@@ -71,14 +71,6 @@ static int start(struct hvd *h)
 	return fail(h, HVD_ESYS, "no communication thread");
 }
 
-/* What a failed collective left to say. */
-static int explain(struct hvd *h, int status)
-{
-	if (status && atomic_load(&h->mesh->failed))
-		fail(h, status, "%s", h->mesh->fault);
-	return status;
-}
-
 static int wait_for(struct hvd *h, long number)
 {
 	struct queue *q = h->queue;

@@ -118,7 +118,7 @@ static int agree_on_survivors(struct hvd *h, uint8_t *fate)
 int hvd_recover(struct hvd *h)
 {
 	struct mesh *m = h->mesh;
-	if (!m->peer || !atomic_load(&m->failed))
+	if (!atomic_load(&m->failed))
 		return fail(h, HVD_EINVAL, "hvd_recover: no rank is lost");
 	if (h->parent)
 		return fail(h, HVD_EINVAL, "hvd_recover: a sub-world ends with its rank: close it, recover the world, and split that again");

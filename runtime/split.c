@@ -37,11 +37,6 @@ static void split_host_of(struct boot *b, int rank, char host[HOST_BYTES])
 	snprintf(host, HOST_BYTES, "%s", child->parent->mesh->peer[child->of_parent[rank]].host);
 }
 
-static void split_finish(struct boot *b)
-{
-	(void)b;
-}
-
 /* child->of_parent, and what the sub-world's ranks look like from here. */
 static void gather_members(struct hvd *child, struct boot *b, const int32_t *colors)
 {
@@ -54,7 +49,7 @@ static void gather_members(struct hvd *child, struct boot *b, const int32_t *col
 		if (strcmp(hvd_host(h, r), host))
 			b->nodes = 2; /* or more */
 		b->rank += r < h->world.rank;
-		child->of_parent[b->size++] = h->world.size > 1 ? h->mesh->member[r] : 0;
+		child->of_parent[b->size++] = h->mesh->member[r];
 	}
 	snprintf(b->host, sizeof b->host, "%s", host);
 }
@@ -71,14 +66,10 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 	conf.trace = NULL;
 	conf.on_lost = NULL;
 	int status = colors ? queue_drain(h) : fail(h, HVD_ESYS, "hvd_split: no memory for %d ranks", h->world.size);
-	if (!status) {
-		colors[0] = mine;
-		status = h->world.size > 1 ? mesh_gather(h->mesh, &mine, sizeof mine, colors) : 0;
-	}
-	if (status && atomic_load(&h->mesh->failed))
-		fail(h, status, "%s", h->mesh->fault);
+	if (!status)
+		status = explain(h, mesh_gather(h->mesh, &mine, sizeof mine, colors));
 	if (!status && mine != HVD_SPLIT_NONE) {
-		struct boot boot = { .publish = split_publish, .lookup = split_lookup, .host_of = split_host_of, .finish = split_finish };
+		struct boot boot = { .publish = split_publish, .lookup = split_lookup, .host_of = split_host_of };
 		status = handle_new(out, &conf);
 		struct hvd *child = *out;
 		if (!status && !(child->of_parent = calloc((size_t)h->world.size, sizeof(int))))

@@ -27,7 +27,7 @@ static int align_clocks(struct hvd *h, struct trace_file *t)
 			mesh_send(m, 0, TAG_CLOCK, &sent, sizeof sent, -1);
 		struct message *message = mesh_receive(m, peer, TAG_CLOCK, now() + m->deadline);
 		if (!message)
-			return fail(h, m->failed, "%s", m->fault);
+			return explain(h, m->failed);
 		double received = now();
 		if (!m->rank)
 			mesh_send(m, peer, TAG_CLOCK, &received, sizeof received, -1);
@@ -60,8 +60,8 @@ static int number_world(struct hvd *h, char path[4096])
 	int status = all ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", h->world.size);
 	for (name_file(h, mine, path); !access(path, F_OK); name_file(h, mine, path))
 		mine++;
-	if (!status && h->world.size > 1 && (status = mesh_gather(h->mesh, &mine, sizeof mine, all)))
-		fail(h, status, "%s", h->mesh->fault);
+	if (!status)
+		status = explain(h, mesh_gather(h->mesh, &mine, sizeof mine, all));
 	for (int r = 0; !status && r < h->world.size; r++)
 		mine = all[r] > mine ? all[r] : mine;
 	name_file(h, mine, path);
@@ -97,7 +97,7 @@ int trace_open(struct hvd *h)
 	t->rank = (uint32_t)h->world.rank;
 	t->size = (uint32_t)h->world.size;
 	h->trace = t;
-	return h->world.size > 1 ? align_clocks(h, t) : 0;
+	return align_clocks(h, t);
 }
 
 void trace_close(struct hvd *h)

@@ -20,10 +20,9 @@ struct hvd {
 	const struct backend *backend;
 	void *state;  /* of the back end for host memory */
 	void *device; /* of the NCCL back end */
-	struct mesh *mesh;         /* without peers in a world of one */
+	struct mesh *mesh;
 	struct data_links data;    /* what the CPU back end's chain runs over */
 	struct queue *queue;       /* collectives that a thread runs while the program computes */
-	char host[HOST_BYTES];     /* this rank's node */
 	struct trace_file *trace;  /* NULL: none */
 	uint32_t step;             /* of the plan, for the trace */
 	void *stream; /* hvd_stream() */
@@ -54,6 +53,8 @@ int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
 /* Records the line that hvd_error() returns; returns `status`. */
 int fail(struct hvd *h, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Of a call that returned `status`: where the mesh has a fault, that is the line. Returns `status`. */
+int explain(struct hvd *h, int status);
 
 /* world.rank, size, local and node numbers, from the mesh. */
 void describe_world(struct hvd *h);
