@@ -14,18 +14,13 @@
  * of 400 at 1 Gbit/s, where the model had 0.9). What it exposes is its last bucket, which the slack does not change. */
 #define MARGIN 1.15
 
-struct bucket {
-	size_t begin, end; /* floats of the slab */
-};
-
 struct hvd_plan {
 	struct hvd *h;
 	const char *file;      /* of the cut, on rank 0; NULL: none */
 	float *slab;
 	size_t floats;
 	int tensors, buckets;
-	struct bucket *bucket; /* [buckets], room for [tensors] */
-	int *cut;              /* likewise: the last tensor of each */
+	int *cut;              /* [buckets], room for [tensors]: the last tensor of each */
 	size_t *bytes;         /* [tensors] */
 	size_t bucket_bytes;   /* of the first cut */
 	bool statistics;       /* are the last tensor */
@@ -38,31 +33,26 @@ struct hvd_plan {
 	double begin, period;  /* of this step; from one step to the next without waiting, summed over the measured steps */
 	double *ready;         /* [tensors] seconds into a step, summed likewise */
 	int next_tensor, next_bucket; /* of this step */
+	size_t begun, filled;         /* floats of the slab before that bucket, and up to that tensor */
 	unsigned epoch;               /* of the world in which this step began */
 	long last;                    /* number of the collective posted last */
 	double exposed;
 };
 
-/* The ranges of the slab that p->cut means. */
-static void apply_cut(struct hvd_plan *p, int buckets)
+static void begin_pass(struct hvd_plan *p)
 {
-	size_t end = 0;
-	p->buckets = buckets;
-	for (int b = 0, i = 0; b < buckets; b++) {
-		size_t begin = end;
-		for (; i <= p->cut[b]; i++)
-			end += p->bytes[i] / sizeof(float);
-		p->bucket[b] = (struct bucket){ begin, end };
-	}
+	p->next_tensor = p->next_bucket = 0;
+	p->begun = p->filled = 0;
 }
 
 /* In a world that has just been formed. */
 static void begin_anew(struct hvd_plan *p)
 {
 	if (!p->from_file)
-		apply_cut(p, plan_fill(p->bytes, p->tensors, p->bucket_bytes, p->statistics, p->cut));
+		p->buckets = plan_fill(p->bytes, p->tensors, p->bucket_bytes, p->statistics, p->cut);
 	p->epoch = p->h->world.epoch;
-	p->next_tensor = p->next_bucket = p->pass = 0;
+	begin_pass(p);
+	p->pass = 0;
 	p->measuring = p->by_measurement && !p->from_file;
 	p->step = 0;
 	p->period = 0;
@@ -82,7 +72,7 @@ struct declaration {
 	int64_t tensors;
 };
 
-/* All ranks know the hashes of all tensors of all ranks now: the first difference has a name. */
+/* All ranks know now that one declares something else: the first difference has a number, and a name. */
 static int name_difference(struct hvd *h, const struct declaration *d, const struct hvd_tensor *tensors, const uint64_t *mine, int n)
 {
 	int r = 1;
@@ -92,27 +82,23 @@ static int name_difference(struct hvd *h, const struct declaration *d, const str
 	if (d[r].bucket_bytes != d[0].bucket_bytes)
 		return fail(h, HVD_EMISMATCH, "hvd_plan_open: rank %d on %.32s asks for buckets of %llu bytes, rank 0 of %llu", r, host,
 			    (unsigned long long)d[r].bucket_bytes, (unsigned long long)d[0].bucket_bytes);
-	int most = 0;
-	for (int i = 0; i < h->world.size; i++)
-		most = d[i].tensors > most ? (int)d[i].tensors : most;
-	size_t row = (size_t)most * sizeof(uint64_t);
-	uint64_t *padded = calloc((size_t)most, sizeof *padded), *all = calloc((size_t)h->world.size, row);
-	int first = 0, status = padded && all ? 0 : fail(h, HVD_ESYS, "no memory for %d tensors", most);
-	if (!status) {
-		memcpy(padded, mine, (size_t)n * sizeof *mine);
-		status = mesh_gather(h->mesh, padded, row, all);
-	}
-	if (!status) {
-		while (first < most - 1 && all[first] == all[(size_t)r * (size_t)most + (size_t)first])
-			first++;
-		status = fail(h, HVD_EMISMATCH,
-			      "hvd_plan_open: rank %d on %.32s declares other gradients than rank 0, from number %d on (here %.80s, %zu floats); %lld and %lld in all",
-			      r, host, first, first < n ? tensors[first].name : "none", first < n ? tensors[first].count : 0,
-			      (long long)d[r].tensors, (long long)d[0].tensors);
-	}
-	free(padded);
-	free(all);
-	return status;
+	uint64_t *first_ranks = calloc((size_t)d[0].tensors, sizeof *first_ranks);
+	int32_t first = 0;
+	int status = first_ranks ? 0 : fail(h, HVD_ESYS, "no memory for %lld tensors", (long long)d[0].tensors);
+	if (!status && h->world.rank == 0)
+		memcpy(first_ranks, mine, (size_t)n * sizeof *mine);
+	if (!status)
+		status = hvd_broadcast(h, first_ranks, (size_t)d[0].tensors, HVD_U64, 0);
+	while (!status && first < n && first < d[0].tensors && mine[first] == first_ranks[first])
+		first++;
+	if (!status)
+		status = hvd_broadcast(h, &first, 1, HVD_I32, r);
+	free(first_ranks);
+	if (status)
+		return status;
+	return fail(h, HVD_EMISMATCH, "hvd_plan_open: rank %d on %.32s declares other gradients than rank 0, from number %d on (here %.80s, %zu floats); %lld and %lld in all",
+		    r, host, first, first < n ? tensors[first].name : "none", first < n ? tensors[first].count : 0, (long long)d[r].tensors,
+		    (long long)d[0].tensors);
 }
 
 static int agree(struct hvd *h, const struct hvd_tensor *tensors, int n, size_t bucket_bytes, const uint64_t *hashes)
@@ -146,8 +132,8 @@ static int cut_from_file(struct hvd_plan *p)
 		status = fail(h, HVD_EMISMATCH, "HVD_PLAN: %s", why);
 	p->from_file = !status && cut[0] > 0;
 	if (p->from_file) {
+		p->buckets = cut[0];
 		memcpy(p->cut, cut + 1, (size_t)cut[0] * sizeof *p->cut);
-		apply_cut(p, cut[0]);
 	}
 	free(cut);
 	return status;
@@ -167,11 +153,10 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 	struct hvd *h = p->h;
 	const int n = p->tensors;
 	uint64_t *hashes = calloc((size_t)n, sizeof *hashes);
-	p->bucket = calloc((size_t)n, sizeof *p->bucket);
 	p->cut = calloc((size_t)n, sizeof *p->cut);
 	p->bytes = calloc((size_t)n, sizeof *p->bytes);
 	p->ready = calloc((size_t)n, sizeof *p->ready);
-	int status = hashes && p->bucket && p->cut && p->bytes && p->ready ? 0 : fail(h, HVD_ESYS, "hvd_plan_open: no memory for %d tensors", n);
+	int status = hashes && p->cut && p->bytes && p->ready ? 0 : fail(h, HVD_ESYS, "hvd_plan_open: no memory for %d tensors", n);
 	p->hash = 0xcbf29ce484222325;
 	for (int i = 0; !status && i < n; i++) {
 		uint64_t count = tensors[i].count;
@@ -273,7 +258,7 @@ static int cut_by_measurement(struct hvd_plan *p)
 		m.step = mean[m.n + 2] > mean[m.n - 1] ? mean[m.n + 2] : mean[m.n - 1];
 		int buckets = plan_cut(m.ready, m.bytes, m.n, &careful, BUCKETS_MAX < m.n ? BUCKETS_MAX : m.n, p->cut, &through);
 		if (buckets)
-			apply_cut(p, buckets);
+			p->buckets = buckets;
 		p->measuring = false;
 		m.cost.latency += m.cost.per_byte * m.cost.hops * m.cost.piece; /* the file has a line: that of large buckets */
 		status = keep_cut(p, &m);
@@ -291,6 +276,7 @@ int hvd_plan_ready(struct hvd_plan *p, int i)
 	if (i != p->next_tensor)
 		return fail(p->h, HVD_EINVAL, "hvd_plan_ready: gradient %d out of order, %d of %d is next", i, p->next_tensor, p->tensors);
 	p->next_tensor++;
+	p->filled += p->bytes[i] / sizeof(float);
 	if (p->pass + 1 < p->every)
 		return 0;
 	if (p->measuring) {
@@ -301,16 +287,17 @@ int hvd_plan_ready(struct hvd_plan *p, int i)
 		if (p->step >= WARM_UP)
 			p->ready[i] += t - p->begin;
 	}
-	const struct bucket *b = &p->bucket[p->next_bucket];
 	if (i != p->cut[p->next_bucket])
 		return 0;
+	float *data = p->slab + p->begun;
+	size_t n = p->filled - p->begun;
+	p->begun = p->filled;
 	if (p->h->trace && !p->h->backend->post) { /* a device says so itself */
 		double t = now();
-		trace_add(p->h, TRACE_READY, t, t, p->h->step, (uint32_t)p->next_bucket, (b->end - b->begin) * sizeof(float));
+		trace_add(p->h, TRACE_READY, t, t, p->h->step, (uint32_t)p->next_bucket, n * sizeof *data);
 	}
 	if (p->h->world.size > 1) {
-		float *data = p->slab + b->begin;
-		struct op op = { .kind = OP_ALLREDUCE, .bucket = p->next_bucket, .step = p->h->step, .in = data, .out = data, .n = b->end - b->begin,
+		struct op op = { .kind = OP_ALLREDUCE, .bucket = p->next_bucket, .step = p->h->step, .in = data, .out = data, .n = n,
 				 .type = HVD_F32, .op = HVD_AVG, .narrow = p->h->conf.wire == HVD_BF16 && !(p->statistics && i == p->tensors - 1) };
 		long number = p->h->backend->post ? p->h->backend->post(p->h, &op) : queue_post(p->h, &op);
 		if (number < 0)
@@ -325,7 +312,7 @@ int hvd_plan_finish(struct hvd_plan *p)
 {
 	if (p->next_tensor != p->tensors)
 		return fail(p->h, HVD_EINVAL, "hvd_plan_finish: gradient %d of %d was not declared ready", p->next_tensor, p->tensors);
-	p->next_tensor = p->next_bucket = 0;
+	begin_pass(p);
 	p->pass = (p->pass + 1) % p->every;
 	if (p->pass)
 		return 0;
@@ -366,6 +353,5 @@ void hvd_plan_close(struct hvd_plan *p)
 	free(p->cut);
 	free(p->bytes);
 	free(p->ready);
-	free(p->bucket);
 	free(p);
 }
