@@ -233,23 +233,11 @@ static void nccl_stop(struct hvd *h)
 		s->nc.ncclCommAbort(aborted);
 }
 
-/* 0 if all ranks are well. */
-static int all_well(struct hvd *h, bool well)
-{
-	const struct mesh *m = h->mesh;
-	uint8_t mine = !well, *all = calloc((size_t)m->members, 1);
-	int status = all ? mesh_gather(h->mesh, &mine, sizeof mine, all) : HVD_ESYS;
-	for (int r = 0; !status && r < m->members; r++)
-		status = all[r] ? HVD_EBACKEND : 0;
-	free(all);
-	return status;
-}
-
 /* The revoked communicator without the ranks that are no members any more. Returns 0 if all ranks succeeded. Ranks that were linked with a lost one
  * keep NCCL's error of it and cannot shrink; others would wait for them there. */
 static int shrink(struct hvd *h, struct nccl *s)
 {
-	const struct mesh *m = h->mesh;
+	struct mesh *m = h->mesh;
 	int gone = 0, *excluded = calloc((size_t)s->members, sizeof *excluded);
 	ncclComm_t fresh = NULL;
 	for (int i = 0, w = 0; excluded && i < s->members; i++) {
@@ -258,9 +246,9 @@ static int shrink(struct hvd *h, struct nccl *s)
 		else
 			excluded[gone++] = i;
 	}
-	int status = all_well(h, excluded && s->comm && !settled(h, s, &s->comm, "ending collectives", ncclInProgress));
+	int status = mesh_all_well(m, excluded && s->comm && !settled(h, s, &s->comm, "ending collectives", ncclInProgress));
 	if (!status)
-		status = all_well(h, !settled(h, s, &fresh, "shrinking", s->nc.ncclCommShrink(s->comm, excluded, gone, &fresh, NULL, 0)));
+		status = mesh_all_well(m, !settled(h, s, &fresh, "shrinking", s->nc.ncclCommShrink(s->comm, excluded, gone, &fresh, NULL, 0)));
 	if (s->comm)
 		s->nc.ncclCommAbort(s->comm); /* never destroyed: its ranks are not all there */
 	if (status && fresh)

@@ -120,6 +120,8 @@ struct message *mesh_receive_despite(struct mesh *m, int from, uint32_t tag, dou
 void message_free(struct message *message);
 /* all: [members][bytes]. */
 int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all);
+/* 0 if all members are well, HVD_EBACKEND if one is not, or a fault. */
+int mesh_all_well(struct mesh *m, bool well);
 
 /* Records a fault (the first one stays), tells every rank, and wakes whoever waits. Returns the recorded status. */
 int mesh_fault(struct mesh *m, int status, int rank, enum cause cause, const char *text);

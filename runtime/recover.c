@@ -88,14 +88,12 @@ static int rebuild(struct hvd *h, const uint8_t *fate)
 	char why[WHY_BYTES] = "";
 	if (!mesh_shrink(m, fate, m->rounds))
 		return HVD_EPEER;
-	uint8_t here = 1, *all = calloc((size_t)m->members, 1);
 	h->data = (struct data_links){ .plan = cpu_data_links };
-	int status = all ? mesh_relink(m, &h->conf, &h->data, why) : HVD_ESYS;
+	int status = mesh_relink(m, &h->conf, &h->data, why);
 	if (!status)
 		status = h->backend->recover(h);
 	if (!status)
-		status = mesh_gather(m, &here, sizeof here, all);
-	free(all);
+		status = mesh_all_well(m, true);
 	if (status)
 		fail(h, status, "hvd_recover: %s", why[0] ? why : m->fault);
 	return status;

@@ -49,22 +49,13 @@ static struct activity own_activity(struct mesh *m)
 	};
 }
 
-static const char *reason(enum cause cause)
-{
-	switch (cause) {
-	case CAUSE_CLOSED:
-		return "it died, or ended without hvd_close()";
-	case CAUSE_SILENT:
-		return "no sign of life (stopped, or its node is gone)";
-	case CAUSE_LATE:
-		return "alive, but it did not come along within the deadline";
-	case CAUSE_LEFT:
-		return "it called hvd_close() while others wait for it";
-	case CAUSE_NONE:
-		break;
-	}
-	return "";
-}
+static const char *const reasons[] = {
+	[CAUSE_NONE] = "",
+	[CAUSE_CLOSED] = "it died, or ended without hvd_close()",
+	[CAUSE_SILENT] = "no sign of life (stopped, or its node is gone)",
+	[CAUSE_LATE] = "alive, but it did not come along within the deadline",
+	[CAUSE_LEFT] = "it called hvd_close() while others wait for it",
+};
 
 static void compose(struct mesh *m, int rank, enum cause cause, int reporter, const char *text)
 {
@@ -80,11 +71,11 @@ static void compose(struct mesh *m, int rank, enum cause cause, int reporter, co
 	if (rank < 0) {
 		snprintf(rest, room, "%s", text);
 	} else if (rank == m->rank) {
-		snprintf(rest, room, "was given up by the others%s: %s; it was %s", said, reason(cause), here);
+		snprintf(rest, room, "was given up by the others%s: %s; it was %s", said, reasons[cause], here);
 	} else {
 		struct peer *p = &m->peer[rank];
 		describe(&p->doing, there);
-		snprintf(rest, room, "lost rank %d on %.32s%s: %s; heard of %.1f s ago, %s; rank %d was %s", rank, p->host, said, reason(cause),
+		snprintf(rest, room, "lost rank %d on %.32s%s: %s; heard of %.1f s ago, %s; rank %d was %s", rank, p->host, said, reasons[cause],
 			 now() - p->heard, there, m->rank, here);
 	}
 }
@@ -227,7 +218,7 @@ static void heed_fault(struct mesh *m, const uint8_t *payload, size_t bytes)
 	int reporter = n.reporter >= 0 && n.reporter < m->size ? n.reporter : 0;
 	if (rank == m->rank)
 		atomic_store(&m->given_up, true);
-	fault_locked(m, n.status < 0 ? n.status : HVD_EPEER, rank, n.cause, reporter, n.text);
+	fault_locked(m, n.status < 0 ? n.status : HVD_EPEER, rank, n.cause <= CAUSE_LEFT ? n.cause : CAUSE_NONE, reporter, n.text);
 }
 
 static int handle(struct mesh *m, int from)
