@@ -20,7 +20,7 @@ _Static_assert(WINDOW >= CHAIN_PIECE, "the first chunk must get through");
 /* One direction of one link during one collective. */
 struct stream {
 	int fd;
-	bool used;
+	bool sends, used, blocked; /* blocked: there was something to move, but not with this socket, yet */
 	struct stamp stamp;            /* goes first */
 	size_t stamped, moved, total; /* bytes */
 };
@@ -54,9 +54,9 @@ void chain_close(struct chain *c)
 	*c = (struct chain){ .prev = -1, .next = -1 };
 }
 
-static struct stream stream(int fd, bool used, size_t total, const struct stamp *stamp)
+static struct stream stream(int fd, bool sends, size_t total, const struct stamp *stamp)
 {
-	return (struct stream){ .fd = fd, .used = used && fd >= 0, .total = total, .stamp = *stamp };
+	return (struct stream){ .fd = fd, .sends = sends, .used = fd >= 0, .total = total, .stamp = *stamp };
 }
 
 static bool through(const struct stream *s)
@@ -64,89 +64,55 @@ static bool through(const struct stream *s)
 	return !s->used || (s->stamped == sizeof s->stamp && s->moved == s->total);
 }
 
-static size_t vectors(struct stream *s, struct stamp *stamp, void *data, size_t bytes, struct iovec v[2])
+/* Moves what the socket takes or has; the other end's stamp must be the same. Returns bytes moved, -1: the link is broken, -2: another collective. */
+static long move(struct stream *s, const struct stamp *stamp, void *data, size_t bytes)
 {
-	size_t n = 0;
-	if (s->stamped < sizeof s->stamp)
-		v[n++] = (struct iovec){ (uint8_t *)stamp + s->stamped, sizeof s->stamp - s->stamped };
+	struct iovec v[2];
+	struct msghdr message = { .msg_iov = v };
+	size_t left = sizeof s->stamp - s->stamped;
+	if (left)
+		v[message.msg_iovlen++] = (struct iovec){ (uint8_t *)&s->stamp + s->stamped, left };
 	if (bytes)
-		v[n++] = (struct iovec){ data, bytes };
-	return n;
-}
-
-static void count(struct stream *s, size_t bytes)
-{
-	size_t stamp = sizeof s->stamp - s->stamped < bytes ? sizeof s->stamp - s->stamped : bytes;
-	s->stamped += stamp;
-	s->moved += bytes - stamp;
-}
-
-/* Sends what the socket takes. Returns bytes moved, or -1: the link is broken. */
-static long push(struct stream *s, const void *data, size_t bytes)
-{
-	struct iovec v[2];
-	struct msghdr message = { .msg_iov = v, .msg_iovlen = vectors(s, &s->stamp, (void *)(uintptr_t)data, bytes, v) };
+		v[message.msg_iovlen++] = (struct iovec){ data, bytes };
+	s->blocked = false;
 	if (!s->used || !message.msg_iovlen)
 		return 0;
-	ssize_t n = sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	count(s, (size_t)n);
-	return n;
+	ssize_t n = s->sends ? sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) : recvmsg(s->fd, &message, MSG_DONTWAIT);
+	s->blocked = n < 0 && (errno == EAGAIN || errno == EINTR);
+	if (n <= 0)
+		return s->blocked ? 0 : -1;
+	size_t of_stamp = (size_t)n < left ? (size_t)n : left;
+	s->stamped += of_stamp;
+	s->moved += (size_t)n - of_stamp;
+	return of_stamp && s->stamped == sizeof s->stamp && memcmp(&s->stamp, stamp, sizeof *stamp) ? -2 : n;
 }
 
-/* Receives what the socket has; the other end's stamp must be `expected`. Returns bytes moved, -1: broken, -2: another collective. */
-static long pull(struct stream *s, const struct stamp *expected, void *data, size_t bytes)
+static int trouble(struct chain *c, long moved, int rank)
 {
-	struct iovec v[2];
-	struct msghdr message = { .msg_iov = v, .msg_iovlen = vectors(s, &s->stamp, data, bytes, v) };
-	if (!s->used || !message.msg_iovlen)
-		return 0;
-	bool stamped = s->stamped == sizeof s->stamp;
-	ssize_t n = recvmsg(s->fd, &message, MSG_DONTWAIT);
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	if (n == 0)
-		return -1;
-	count(s, (size_t)n);
-	if (!stamped && s->stamped == sizeof s->stamp && memcmp(&s->stamp, expected, sizeof *expected))
-		return -2;
-	return n;
-}
-
-/* A broken data link is noticed on the control link too, which names the cause; give it a moment. */
-static int broken(struct chain *c, int rank)
-{
+	char text[WHY_BYTES];
+	if (moved == -2) {
+		snprintf(text, sizeof text, "calls another collective, or with another size, type, operation or root, than rank %d on %.32s", rank, c->mesh->peer[rank].host);
+		return mesh_fault(c->mesh, HVD_EMISMATCH, -1, CAUSE_NONE, text);
+	}
+	/* A broken data link is noticed on the control link too, which names the cause; give it a moment. */
 	struct pollfd p = { .fd = c->mesh->alarm, .events = POLLIN };
 	poll(&p, 1, 2000);
 	return mesh_fault(c->mesh, HVD_EPEER, rank, CAUSE_CLOSED, NULL);
 }
 
-static int different(struct chain *c, int rank)
-{
-	char text[WHY_BYTES];
-	snprintf(text, sizeof text, "calls another collective, or with another size, type, operation or root, than rank %d on %.32s", rank, c->mesh->peer[rank].host);
-	return mesh_fault(c->mesh, HVD_EMISMATCH, -1, CAUSE_NONE, text);
-}
-
-static int trouble(struct chain *c, long moved, int rank)
-{
-	return moved == -2 ? different(c, rank) : broken(c, rank);
-}
-
 /* Sleeps until a socket can go on. */
-static int idle(struct chain *c, const struct stream *const s[4], const bool wanted[4], double since)
+static int idle(struct chain *c, const struct stream *const s[4], double since)
 {
 	struct pollfd p[5];
 	for (int i = 0; i < 4; i++)
-		p[i] = (struct pollfd){ .fd = wanted[i] && s[i]->used && !through(s[i]) ? s[i]->fd : -1, .events = i < 2 ? POLLIN : POLLOUT };
+		p[i] = (struct pollfd){ .fd = s[i]->blocked ? s[i]->fd : -1, .events = s[i]->sends ? POLLOUT : POLLIN };
 	p[4] = (struct pollfd){ .fd = c->mesh->alarm, .events = POLLIN };
 	poll(p, 5, 100);
 	int failed = atomic_load(&c->mesh->failed);
 	if (failed)
 		return failed;
 	if (now() - since > c->mesh->deadline)
-		return mesh_late(c->mesh, wanted[0] && !through(s[0]) ? c->prev_rank : c->next >= 0 ? c->next_rank : c->prev_rank);
+		return mesh_late(c->mesh, s[0]->blocked ? c->prev_rank : c->next >= 0 ? c->next_rank : c->prev_rank);
 	return 0;
 }
 
@@ -199,7 +165,7 @@ static long reduce_round(struct chain *c, struct reduction *r, const struct stam
 	*who = c->prev_rank;
 	size_t k = r->up_in.moved / bytes;
 	bool room = k < r->chunks && k - oldest < SLOTS;
-	n = pull(&r->up_in, stamp, c->ring + k % SLOTS * bytes + r->up_in.moved % bytes,
+	n = move(&r->up_in, stamp, c->ring + k % SLOTS * bytes + r->up_in.moved % bytes,
 		 room ? chunk_elements(r, k) * r->math->running - r->up_in.moved % bytes : 0);
 	if (n < 0)
 		return n;
@@ -219,13 +185,13 @@ static long reduce_round(struct chain *c, struct reduction *r, const struct stam
 	if (!r->up_in.used || r->up_in.stamped == sizeof *stamp) {
 		size_t sent = r->up_out.moved / bytes;
 		size_t ready = sent < r->summed && may_send(r) ? chunk_elements(r, sent) * r->math->running - r->up_out.moved % bytes : 0;
-		n = push(&r->up_out, c->ring + sent % SLOTS * bytes + r->up_out.moved % bytes, ready);
+		n = move(&r->up_out, stamp, c->ring + sent % SLOTS * bytes + r->up_out.moved % bytes, ready);
 		if (n < 0)
 			return n;
 		total += n;
 	}
 	uint8_t *mine = r->part[r->mine];
-	n = pull(&r->down_in, stamp, mine + r->down_in.moved, r->down_in.total - r->down_in.moved);
+	n = move(&r->down_in, stamp, mine + r->down_in.moved, r->down_in.total - r->down_in.moved);
 	if (n < 0)
 		return n;
 	total += n;
@@ -239,7 +205,7 @@ static long reduce_round(struct chain *c, struct reduction *r, const struct stam
 	size_t whole = r->summed < r->chunks ? r->summed * r->chunk : r->n;
 	size_t final = r->down_in.used ? r->down_in.moved : whole * r->math->size;
 	if (source->stamped == sizeof *stamp) {
-		n = push(&r->down_out, mine + r->down_out.moved, final - r->down_out.moved);
+		n = move(&r->down_out, stamp, mine + r->down_out.moved, final - r->down_out.moved);
 		if (n < 0)
 			return n;
 		total += n;
@@ -254,9 +220,9 @@ int chain_reduce(struct chain *c, const struct stamp *stamp, uint8_t *const *par
 	struct reduction r = {
 		.math = a, .part = part, .parts = parts, .mine = mine, .divisor = divisor, .n = n, .chunk = chunk, .chunks = (n + chunk - 1) / chunk,
 		.window = (size_t)c->links * WINDOW / a->running,
-		.up_in = stream(c->prev, true, n * a->running, stamp),
+		.up_in = stream(c->prev, false, n * a->running, stamp),
 		.up_out = stream(c->next, true, n * a->running, stamp),
-		.down_in = stream(c->next, true, n * a->size, stamp),
+		.down_in = stream(c->next, false, n * a->size, stamp),
 		.down_out = stream(c->prev, true, n * a->size, stamp),
 	};
 	const struct stream *all[4] = { &r.up_in, &r.down_in, &r.up_out, &r.down_out };
@@ -271,14 +237,7 @@ int chain_reduce(struct chain *c, const struct stamp *stamp, uint8_t *const *par
 			since = now();
 			continue;
 		}
-		size_t bytes = r.chunk * a->running, oldest = r.up_out.used ? r.up_out.moved / bytes : r.summed;
-		bool wanted[4] = {
-			r.up_in.stamped < sizeof *stamp || r.up_in.moved / bytes - oldest < SLOTS,
-			true,
-			r.up_out.moved < r.summed * bytes && may_send(&r),
-			r.down_out.moved < (r.down_in.used ? r.down_in.moved : r.summed * r.chunk * a->size),
-		};
-		int status = idle(c, all, wanted, since);
+		int status = idle(c, all, since);
 		if (status)
 			return status;
 	}
