@@ -37,6 +37,7 @@ static void options(const struct mesh *m, int fd)
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
 }
 
+/* From now on the watcher reads this link. */
 static void attach(struct mesh *m, int rank, int fd)
 {
 	if (strncmp(m->cards[rank].host, m->cards[m->rank].host, HOST_BYTES)) /* not a Unix socket */
@@ -45,14 +46,7 @@ static void attach(struct mesh *m, int rank, int fd)
 	m->peer[rank].fd = fd;
 	m->peer[rank].heard = now();
 	pthread_mutex_unlock(&m->lock);
-}
-
-/* The watcher looks at links that were attached. */
-static void wake_watcher(struct mesh *m)
-{
-	uint64_t one = 1;
-	if (write(m->wake, &one, sizeof one) < 0)
-		return; /* the counter is full: it is awake */
+	eventfd_write(m->wake, 1);
 }
 
 /* Names ranks that have no link yet. */
@@ -102,7 +96,6 @@ static int host(struct mesh *m, struct boot *boot, struct links *l, double until
 	for (int i = 1; i < m->size; i++)
 		if (star[i - 1].fd >= 0)
 			attach(m, i, star[i - 1].fd);
-	wake_watcher(m);
 	if (status) {
 		snprintf(text, sizeof text, "waits in vain: %.*s", WHY_BYTES - 20, why);
 		mesh_fault(m, status, -1, CAUSE_NONE, text);
@@ -150,7 +143,6 @@ static int join(struct mesh *m, struct boot *boot, struct links *l, double until
 		return status;
 	snprintf(m->peer[0].host, HOST_BYTES, "%.63s", m->cards[0].host);
 	attach(m, 0, star.fd);
-	wake_watcher(m);
 	return 0;
 }
 
@@ -160,10 +152,8 @@ static int exchange_cards(struct mesh *m, const struct card *mine, char *why)
 	int status = mesh_gather(m, mine, sizeof *mine, m->cards);
 	if (status)
 		snprintf(why, WHY_BYTES, "%.*s", WHY_BYTES - 1, m->fault);
-	for (int i = 0; !status && i < m->size; i++) {
+	for (int i = 0; !status && i < m->size; i++)
 		snprintf(m->peer[i].host, HOST_BYTES, "%.63s", m->cards[i].host);
-		status = same_version(&m->cards[i], i, &m->cards[0], 0, why);
-	}
 	return status ? HVD_EBOOT : 0;
 }
 
@@ -184,7 +174,6 @@ static int complete(struct mesh *m, struct links *l, struct data_links *data, do
 	for (int i = 0; i < control; i++)
 		if (link[i].fd >= 0)
 			attach(m, link[i].rank, link[i].fd);
-	wake_watcher(m);
 	for (int i = control; i < n; i++) {
 		data->link[i - control].fd = link[i].fd;
 		if (link[i].fd >= 0)
@@ -400,19 +389,17 @@ static struct message *take(struct peer *p, uint32_t tag)
 struct message *mesh_receive(struct mesh *m, int from, uint32_t tag, double until)
 {
 	struct peer *p = &m->peer[from];
+	struct timespec t = moment(until);
 	struct message *found;
+	bool late = false;
 	pthread_mutex_lock(&m->lock);
 	while (!(found = take(p, tag)) && !atomic_load(&m->failed)) {
-		struct timespec t = moment(until);
-		if (p->left) {
+		if (p->left)
 			fault_locked(m, HVD_EPEER, from, CAUSE_LEFT, -1, NULL);
-		} else if (pthread_cond_timedwait(&m->changed, &m->lock, &t) == ETIMEDOUT && !(found = take(p, tag))) {
-			pthread_mutex_unlock(&m->lock);
-			mesh_late(m, from);
-			return NULL;
-		} else if (found) {
-			break;
-		}
+		else if (late)
+			late_locked(m, from);
+		else
+			late = pthread_cond_timedwait(&m->changed, &m->lock, &t) == ETIMEDOUT;
 	}
 	pthread_mutex_unlock(&m->lock);
 	return found;
@@ -491,7 +478,7 @@ int mesh_all_well(struct mesh *m, bool well)
 
 bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round)
 {
-	uint64_t count;
+	eventfd_t count;
 	bool all = true;
 	pthread_mutex_lock(&m->lock);
 	m->members = 0;
@@ -511,8 +498,7 @@ bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round)
 		m->gathers = round << 12;
 		atomic_store(&m->sequence, (uint64_t)round << 32);
 		atomic_store(&m->failed, 0);
-		if (read(m->alarm, &count, sizeof count) < 0)
-			count = 0;
+		eventfd_read(m->alarm, &count);
 	}
 	pthread_mutex_unlock(&m->lock);
 	return all;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -84,10 +85,9 @@ static void compose(struct mesh *m, int rank, enum cause cause, int reporter, co
 
 static void wake_waiting(struct mesh *m)
 {
-	uint64_t one = 1;
 	pthread_cond_broadcast(&m->changed);
-	if (write(m->alarm, &one, sizeof one) < 0 || write(m->wake, &one, sizeof one) < 0)
-		return; /* full counters are readable too */
+	eventfd_write(m->alarm, 1);
+	eventfd_write(m->wake, 1);
 }
 
 int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int reporter, const char *text)
@@ -126,10 +126,9 @@ int mesh_fault(struct mesh *m, int status, int rank, enum cause cause, const cha
 	return status;
 }
 
-int mesh_late(struct mesh *m, int suspect)
+int late_locked(struct mesh *m, int suspect)
 {
 	uint64_t least = atomic_load(&m->sequence);
-	pthread_mutex_lock(&m->lock);
 	for (int i = 0; i < m->size; i++) {
 		struct peer *p = &m->peer[i];
 		if (i != m->rank && p->fate == ALIVE && !p->left && p->doing.sequence < least) {
@@ -139,7 +138,13 @@ int mesh_late(struct mesh *m, int suspect)
 	}
 	const struct peer *p = &m->peer[suspect];
 	enum cause cause = p->left ? CAUSE_LEFT : now() - p->heard > m->deadline / 2 ? CAUSE_SILENT : CAUSE_LATE;
-	int status = fault_locked(m, HVD_EPEER, suspect, cause, -1, NULL);
+	return fault_locked(m, HVD_EPEER, suspect, cause, -1, NULL);
+}
+
+int mesh_late(struct mesh *m, int suspect)
+{
+	pthread_mutex_lock(&m->lock);
+	int status = late_locked(m, suspect);
 	pthread_mutex_unlock(&m->lock);
 	return status;
 }
@@ -407,15 +412,15 @@ static void *watch(void *arg)
 	double interval = beat_interval(m), next_beat = 0, last = now();
 	bool told = false, ended = false, stop = !p;
 	while (!stop) {
-		uint64_t count;
+		eventfd_t count;
 		double t = now();
 		int n = poll_links(m, p);
 		if (poll(p, (nfds_t)n, t < next_beat ? (int)((next_beat - t) * 1e3) + 1 : 0) < 0 && errno != EINTR)
 			break;
 		t = now();
 		pthread_mutex_lock(&m->lock);
-		if (p[m->size].revents && read(m->wake, &count, sizeof count) < 0)
-			count = 0;
+		if (p[m->size].revents)
+			eventfd_read(m->wake, &count);
 		for (int i = 0; i < m->size; i++) {
 			struct peer *q = &m->peer[i];
 			if (q->fd < 0 || q->fd != p[i].fd)
@@ -455,13 +460,12 @@ int watch_start(struct mesh *m)
 
 void watch_stop(struct mesh *m)
 {
-	uint64_t one = 1;
 	if (!m->watching)
 		return;
 	pthread_mutex_lock(&m->lock);
 	m->stop = true;
 	pthread_mutex_unlock(&m->lock);
-	if (write(m->wake, &one, sizeof one) >= 0)
-		pthread_join(m->watcher, NULL);
+	eventfd_write(m->wake, 1);
+	pthread_join(m->watcher, NULL);
 	m->watching = false;
 }
