@@ -3,7 +3,7 @@
 # What a training step asks of a GPU, counted without one: the engine as nvcc compiled it, on the machine in software (tests/cuda/ptx), at
 # two batches, whose difference is what an image costs. Counts are exact; the times beside them are only what an H200 would need at least,
 # resource by resource. MODEL, PRECISION, SMALL and LARGE (batches) choose; a machine of four multiprocessors, so that even small batches
-# keep each busy with more than one tile.
+# keep each busy with more than one tile. PTX=ptx90a CHEXNET_WGMMA=1: with wgmma.
 set -eu
 BUILD=${BUILD:-build} MODEL=${MODEL:-densenet121} PRECISION=${PRECISION:-bf16} SMALL=${SMALL:-2} LARGE=${LARGE:-4}
 if [ ! -e "$BUILD/cuda/ptx/libchexnet_cuda.so" ]; then
@@ -13,7 +13,7 @@ fi
 scratch=$(mktemp -d "$BUILD/gpu_counts.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 for batch in "$SMALL" "$LARGE"; do
-	LD_LIBRARY_PATH=$BUILD/cuda/ptx:$BUILD/cuda PTX_PROFILE=$scratch/$batch "$BUILD/chexnet" bench --engine=cuda --model="$MODEL" --precision="$PRECISION" \
+	LD_LIBRARY_PATH=$BUILD/cuda/${PTX:-ptx}:$BUILD/cuda PTX_PROFILE=$scratch/$batch "$BUILD/chexnet" bench --engine=cuda --model="$MODEL" --precision="$PRECISION" \
 		--batch="$batch" --steps=1 --warm-up=0 --json >/dev/null
 done
 echo "$MODEL, $PRECISION, 224×224, one step at batches $SMALL and $LARGE"
@@ -22,8 +22,8 @@ import json
 import sys
 
 CLOCK = 132 * 1.75e9  # multiprocessors × Hz: what all of them do in a second
-RATE = {"memory": 4.3e12, "shared": CLOCK, "issue": 4 * CLOCK, "tensor": CLOCK / 1.6}  # of a copy; wavefronts; instructions; mma.sync
-counts = ["instructions", "products", "wavefronts", "wavefronts_least", "sectors_read", "sectors_written"]
+RATE = {"memory": 4.3e12, "shared": CLOCK, "issue": 4 * CLOCK, "tensor": CLOCK}  # of a copy; wavefronts; instructions; products of wgmma, of which mma.sync's take 1.6 times as long
+counts = ["instructions", "products", "group_products", "wavefronts", "wavefronts_least", "sectors_read", "sectors_written"]
 
 
 def load(path):
@@ -42,7 +42,7 @@ for name, row in large.items():
     fixed = {k: row[k] - image[k] * int(sys.argv[4]) for k in counts}
     megabytes = [(x["sectors_read"] + x["sectors_written"]) * 32e-6 for x in (image, fixed)]
     us = {"memory": megabytes[0] * 1e12 / RATE["memory"], "shared": image["wavefronts"] * 1e6 / RATE["shared"],
-          "issue": image["instructions"] * 1e6 / RATE["issue"], "tensor": image["products"] * 1e6 / RATE["tensor"]}
+          "issue": image["instructions"] * 1e6 / RATE["issue"], "tensor": (1.6 * image["products"] + image["group_products"]) * 1e6 / RATE["tensor"]}
     rows.append((name, row["launches"], megabytes, us, row["wavefronts"] / max(1, row["wavefronts_least"])))
 rows.sort(key=lambda r: -max(r[3].values()))
 print("%-52s %8s %9s | µs an image: %6s %6s %6s %6s | %8s %10s" % ("kernel", "launches", "MB/image", "memory", "shared", "issue", "tensor", "MB fixed", "conflicts"))

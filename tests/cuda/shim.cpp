@@ -10,6 +10,9 @@
 #include <ucontext.h>
 #include <vector>
 
+#include "warpgroup.h"
+#include "wgmma.h"
+
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -36,20 +39,36 @@ struct fiber {
 	int group;                /* groups closed so far */
 };
 
-typedef void (*collective)(void *const args[WARP]);
+typedef void (*collective)(void *const args[]);
 
-struct warp {
+/* A warp or a warpgroup. */
+struct team {
 	collective what;
-	void *args[WARP];
-	int arrived;
+	void *args[WARPGROUP];
+	unsigned arrived;
+};
+
+/* A product of a warpgroup that is not done yet: what each thread had, where its sums go. */
+struct product_coming {
+	shim_group_product p;
+	std::vector<float> before[WARPGROUP];
+	float *to[WARPGROUP];
+	int group;
+};
+
+struct product_queue {
+	std::vector<product_coming> coming; /* oldest first */
+	int group;                          /* closed so far */
 };
 
 std::vector<fiber> fibers;
-std::vector<warp> warps;
+std::vector<team> warps, groups;
+std::vector<product_queue> products; /* of each warpgroup */
 std::vector<unsigned> runnable;
 const std::function<void()> *body;
 unsigned current, at_barrier, finished;
 unsigned char *block_memory;
+size_t block_bytes;
 uint64_t random_state = 88172645463325252ull;
 #ifndef __SANITIZE_ADDRESS__
 jmp_buf scheduler;
@@ -144,23 +163,35 @@ void land(fiber &f, size_t count)
 }
 
 /* The last lane to arrive carries the collective out for all. */
-void meet(collective what, void *args)
+void meet(std::vector<team> &teams, unsigned size, collective what, void *args)
 {
-	struct warp &w = warps[current / WARP];
+	struct team &w = teams[current / size];
 	if (w.arrived && w.what != what)
-		misuse("lanes of a warp meet in different collectives");
+		misuse("lanes of a warp or warpgroup meet in different collectives");
 	w.what = what;
-	w.args[current % WARP] = args;
-	if (++w.arrived < WARP) {
+	w.args[current % size] = args;
+	if (++w.arrived < size) {
 		yield();
 		return;
 	}
 	what(w.args);
 	w.arrived = 0;
-	unsigned first = current / WARP * WARP;
-	for (unsigned i = first; i < first + WARP; i++)
+	unsigned first = current / size * size;
+	for (unsigned i = first; i < first + size; i++)
 		if (i != current)
 			runnable.push_back(i);
+}
+
+void meet(collective what, void *args)
+{
+	meet(warps, WARP, what, args);
+}
+
+void meet_group(collective what, void *args)
+{
+	if (blockDim.x % WARPGROUP)
+		misuse("a product of warpgroups in a block that has none");
+	meet(groups, WARPGROUP, what, args);
 }
 
 struct shuffle {
@@ -174,7 +205,7 @@ struct matrix {
 	bool transposed;
 };
 
-void run_shuffle(void *const args[WARP])
+void run_shuffle(void *const args[])
 {
 	for (int i = 0; i < WARP; i++) {
 		shuffle *s = (shuffle *)args[i];
@@ -182,7 +213,7 @@ void run_shuffle(void *const args[WARP])
 	}
 }
 
-void run_matrices(void *const args[WARP])
+void run_matrices(void *const args[])
 {
 	for (int lane = 0; lane < WARP; lane++) {
 		matrix *m = (matrix *)args[lane];
@@ -202,7 +233,7 @@ void run_matrices(void *const args[WARP])
 	}
 }
 
-void run_product(void *const args[WARP])
+void run_product(void *const args[])
 {
 	float a[16][16], b[16][8];
 	for (int lane = 0; lane < WARP; lane++) {
@@ -229,13 +260,98 @@ void run_product(void *const args[WARP])
 	}
 }
 
+float group_value(const shim_group_product &p, const wgmma_matrix &m, int mn, int k)
+{
+	const uint64_t at = m.element(mn, k);
+	uint16_t bits;
+	if (at + 2 > block_bytes)
+		misuse("a product of a warpgroup reads outside the block's shared memory");
+	memcpy(&bits, block_memory + at, 2);
+	return p.value(bits);
+}
+
+void finish_product(product_coming &c)
+{
+	const wgmma_matrix a = { c.p.a, c.p.a_across }, b = { c.p.b, c.p.b_across };
+	static float left[64][16], right[16][128], d[64][128];
+	const int columns = 8 * c.p.n8;
+	for (int k = 0; k < 16; k++) {
+		for (int m = 0; m < 64; m++)
+			left[m][k] = group_value(c.p, a, m, k);
+		for (int n = 0; n < columns; n++)
+			right[k][n] = group_value(c.p, b, n, k);
+	}
+	memset(d, 0, sizeof d);
+	for (int m = 0; m < 64; m++)
+		for (int k = 0; k < 16; k++)
+			for (int n = 0; n < columns; n++)
+				d[m][n] += left[m][k] * right[k][n];
+	for (int t = 0; t < WARPGROUP; t++)
+		for (int i = 0; i < c.p.n8; i++)
+			for (int j = 0; j < 4; j++)
+				c.to[t][4 * i + j] = (c.p.add ? c.before[t][(size_t)(4 * i + j)] : 0) + d[wgmma_row(t, j)][wgmma_column(t, i, j)];
+}
+
+/* Products that use the same sums are done in their order. */
+void run_group_product(void *const args[])
+{
+	product_queue &q = products[current / WARPGROUP];
+	const shim_group_product &p = *(const shim_group_product *)args[0];
+	product_coming c = { p, {}, {}, q.group };
+	for (int t = 0; t < WARPGROUP; t++) {
+		const shim_group_product &mine = *(const shim_group_product *)args[t];
+		if (mine.a != p.a || mine.b != p.b)
+			misuse("threads of a warpgroup multiply different matrices");
+		c.to[t] = mine.d;
+	}
+	for (const wgmma_matrix &m : { wgmma_matrix{ p.a, p.a_across }, wgmma_matrix{ p.b, p.b_across } })
+		if (m.wrong())
+			misuse(m.wrong());
+	bool late = random_below(2);
+	for (const product_coming &before : q.coming)
+		late |= before.to[0] == c.to[0];
+	if (!late) {
+		for (int t = 0; t < WARPGROUP; t++)
+			c.before[t].assign(c.to[t], c.to[t] + 4 * p.n8);
+		finish_product(c);
+		return;
+	}
+	q.coming.push_back(c);
+	if (std::none_of(q.coming.begin(), q.coming.end() - 1, [&](const product_coming &before) { return before.to[0] == c.to[0]; }))
+		for (int t = 0; t < WARPGROUP; t++) {
+			q.coming.back().before[t].assign(c.to[t], c.to[t] + 4 * p.n8);
+			std::fill_n(c.to[t], 4 * p.n8, NAN);
+		}
+}
+
+void run_group_commit(void *const[])
+{
+	products[current / WARPGROUP].group++;
+}
+
+void run_group_wait(void *const args[])
+{
+	product_queue &q = products[current / WARPGROUP];
+	while (!q.coming.empty() && q.coming[0].group < q.group - *(const int *)args[0]) {
+		product_coming c = q.coming[0];
+		q.coming.erase(q.coming.begin());
+		for (int t = 0; t < WARPGROUP; t++)
+			if (c.before[t].empty()) /* one before it made them */
+				c.before[t].assign(c.to[t], c.to[t] + 4 * c.p.n8);
+		finish_product(c);
+	}
+}
+
 void start_block(unsigned threads, size_t shared_bytes)
 {
 	memset(block_memory, 0xff, shared_bytes);
 	at_barrier = finished = 0;
 	runnable.clear();
-	for (warp &w : warps)
-		w.arrived = 0;
+	for (std::vector<team> *teams : { &warps, &groups })
+		for (team &w : *teams)
+			w.arrived = 0;
+	for (product_queue &q : products)
+		q = {};
 	for (unsigned i = 0; i < threads; i++) {
 		fiber &f = fibers[i];
 		f.started = f.begun = f.finished = false;
@@ -262,6 +378,9 @@ void run_block(unsigned threads)
 		threadIdx.x = current;
 		to_fiber(fibers[current]);
 	}
+	for (const product_queue &q : products)
+		if (!q.coming.empty())
+			misuse("the block ends with products that nobody waited for");
 }
 
 } // namespace
@@ -286,10 +405,13 @@ void shim_run(unsigned blocks, unsigned threads, size_t shared_bytes, const std:
 			abort();
 	}
 	warps.resize(threads / WARP);
+	groups.resize((threads + WARPGROUP - 1) / WARPGROUP);
+	products.resize(groups.size());
 	body = &thread;
 	blockDim = { threads, 1, 1 };
 	gridDim = { blocks, 1, 1 };
-	block_memory = (unsigned char *)aligned_alloc(128, (shared_bytes + 127) / 128 * 128 + (shared_bytes ? 0 : 128));
+	block_memory = (unsigned char *)aligned_alloc(1024, (shared_bytes + 1023) / 1024 * 1024 + (shared_bytes ? 0 : 1024));
+	block_bytes = shared_bytes;
 	std::vector<unsigned> order(blocks);
 	for (unsigned i = 0; i < blocks; i++) {
 		order[i] = i;
@@ -360,6 +482,26 @@ void copy_async(void *shared, const void *global, bool inside)
 	f.copies.push_back({ shared, inside ? global : nullptr, f.group });
 	if (random_below(4) == 0)
 		land(f, random_below((uint32_t)f.copies.size() + 1));
+}
+
+uint64_t group_matrix(const void *start, int panel_bytes)
+{
+	return matrix_words((uint32_t)((const unsigned char *)start - block_memory), panel_bytes);
+}
+
+void shim_group_multiply(struct shim_group_product *product)
+{
+	meet_group(run_group_product, product);
+}
+
+void group_commit()
+{
+	meet_group(run_group_commit, nullptr);
+}
+
+void shim_group_wait(int left)
+{
+	meet_group(run_group_wait, &left);
 }
 
 void copies_commit()

@@ -26,6 +26,7 @@
 #define UNROLL_PAIR
 #define SERIAL
 #define HAVE_SM80 1
+#define HAVE_WARPGROUPS 1
 
 struct shim_index {
 	unsigned x, y, z;
@@ -67,6 +68,49 @@ template <class T> inline void multiply_add(float (&d)[4], const uint32_t (&a)[4
 		product.a[2 * i + 1] = high_half<T>(a[i]);
 	}
 	shim_multiply_add(&product);
+}
+
+/* Products of warpgroups are done at once or when they are waited for; until then their sums are NaNs. */
+struct shim_group_product {
+	float *d; /* this thread's [n8][4] */
+	int n8;
+	uint64_t a, b;
+	bool a_across, b_across, add;
+	float (*value)(uint16_t bits);
+};
+void shim_group_multiply(struct shim_group_product *product);
+void shim_group_wait(int left);
+uint64_t group_matrix(const void *start, int panel_bytes = 0);
+void group_commit();
+
+inline void async_fence()
+{
+}
+
+template <int n> inline void group_fence(float (&)[n][4])
+{
+}
+
+template <int left, int n> inline void group_wait(float (&)[n][4])
+{
+	shim_group_wait(left);
+}
+
+template <class T> inline float shim_value(uint16_t bits)
+{
+	return to_float(T{ bits });
+}
+
+template <class T, bool a_across, bool b_across, int n8> inline void group_multiply(float (&d)[n8][4], uint64_t a, uint64_t b)
+{
+	struct shim_group_product product = { d[0], n8, a, b, a_across, b_across, false, shim_value<T> };
+	shim_group_multiply(&product);
+}
+
+template <class T, bool a_across, bool b_across, int n8> inline void group_multiply_add(float (&d)[n8][4], uint64_t a, uint64_t b)
+{
+	struct shim_group_product product = { d[0], n8, a, b, a_across, b_across, true, shim_value<T> };
+	shim_group_multiply(&product);
 }
 
 /* ---- the host side of device.h ---- */
@@ -170,6 +214,11 @@ inline int device_describe(char *text, size_t size, int *capability)
 	snprintf(text, size, "CPU shim");
 	*capability = 90;
 	return 0;
+}
+
+inline bool device_has_warpgroups()
+{
+	return true;
 }
 
 typedef shim_graph *device_graph;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The fused 1×1 convolution of a dense layer, forward and backward, in numbered variants. */
 #include "cases.h"
-#include "conv1x1_backward.h"
+#include "conv1x1_backward_wgmma.h"
 #include "reduce.h"
 #include "weight_gradient.h"
 
@@ -268,10 +268,11 @@ template <class T, class S> void add_forward(std::vector<kernel_case> &cases, co
 template <class T, class S> void add_backward(std::vector<kernel_case> &cases, const char *variant)
 {
 	const std::string name = std::string("conv1x1_backward:") + variant + ":" + type_name<T>();
-	cases.push_back({ name, check_backward<T, S>, nullptr, 0 });
+	const bool wgmma = S::WGMMA;
+	cases.push_back({ name, check_backward<T, S>, nullptr, 0, wgmma });
 #ifdef __CUDACC__
 	for (int i = 0; i < 3 && std::is_same<T, bf16>::value; i++)
-		cases.push_back({ name + ":" + timed_names[i], nullptr, time_backward<T, S>, i });
+		cases.push_back({ name + ":" + timed_names[i], nullptr, time_backward<T, S>, i, wgmma });
 #endif
 }
 
@@ -287,9 +288,11 @@ void add_conv1x1_cases(std::vector<kernel_case> &cases)
 	add_backward<bf16, conv1x1_backward_shape<64, 2, 8, false, true>>(cases, "5");   /* … and weight only: two passes */
 	add_backward<bf16, conv1x1_backward_shape<32, 2, 8, true, false, 2>>(cases, "6"); /* data only, two blocks a multiprocessor */
 	add_backward<bf16, conv1x1_backward_shape<64, 2, 8, true, true, 1, 32>>(cases, "7"); /* 8 warps, 32 pixels each: the fewest reads of shared memory */
+	add_backward<bf16, conv1x1_backward_wgmma_shape<3>>(cases, "8"); /* tensor cores that read shared memory by themselves; needs sm_90a */
 	add_forward<bf16, conv1x1_forward_shape<128, 3, false>>(cases, "1");             /* weights streamed */
 	add_forward<bf16, conv1x1_forward_shape<128, 3, true>>(cases, "2");              /* weights resident */
 	add_forward<bf16, conv1x1_forward_shape<64, 3, false, 2>>(cases, "3");           /* smaller tiles, two blocks a multiprocessor */
 	add_backward<fp16, conv1x1_backward_shape<64, 2, 16, true, true>>(cases, "1");
+	add_backward<fp16, conv1x1_backward_wgmma_shape<3>>(cases, "8");
 	add_forward<fp16, conv1x1_forward_shape<128, 3, false>>(cases, "1");
 }

@@ -184,6 +184,15 @@ static int run_all(const std::vector<kernel_case> &cases, uint64_t seed)
 	return failures ? 1 : 0;
 }
 
+static bool left_out(const kernel_case &c)
+{
+#ifdef WGMMA_ONLY
+	return !c.wgmma;
+#else
+	return c.wgmma && !device_has_warpgroups();
+#endif
+}
+
 int main(int argc, char **argv)
 {
 	std::vector<kernel_case> cases;
@@ -191,6 +200,7 @@ int main(int argc, char **argv)
 	add_conv3x3_cases(cases);
 	add_elementwise_cases(cases);
 	add_residual_cases(cases);
+	cases.erase(std::remove_if(cases.begin(), cases.end(), left_out), cases.end());
 	const char *chosen = getenv("SEED");
 	uint64_t seed = chosen ? strtoull(chosen, nullptr, 0) : (uint64_t)time(nullptr);
 	if (argc == 1)

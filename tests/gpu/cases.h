@@ -19,6 +19,7 @@ struct kernel_case {
 	void (*check)(const kernel_case &);
 	void (*time)(const kernel_case &); /* NULL: nothing to time */
 	int number;                        /* the variant's, for a time function that serves several */
+	bool wgmma = false;                /* needs a device with warpgroups: there is none of it elsewhere */
 };
 
 /* Every file of cases adds its own. */

@@ -185,7 +185,7 @@ cudaError_t cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **arg
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *how, const void *host, void **args)
 {
-	if (how->numAttrs)
+	if (how->numAttrs && ptx::machine.capability < 90)
 		misuse("cudaLaunchKernelExC", "early, of code for compute_80, which does not wait");
 	return cudaLaunchKernel(host, how->gridDim, how->blockDim, args, how->dynamicSmemBytes, how->stream);
 }
@@ -339,7 +339,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int)
 {
 	memset(properties, 0, sizeof *properties);
 	snprintf(properties->name, sizeof properties->name, "machine in software");
-	properties->major = 8; /* of the PTX */
+	properties->major = ptx::machine.capability / 10;
+	properties->minor = ptx::machine.capability % 10;
 	properties->multiProcessorCount = (int)ptx::machine.sms;
 	return cudaSuccess;
 }

@@ -10,6 +10,7 @@
 
 #include "device.h"
 #include "profile.h"
+#include "warpgroup.h"
 
 struct work {
 	float *data; /* [256] */
@@ -114,6 +115,36 @@ KERNEL THREADS(THREADS_A_BLOCK, 1) lone_barrier_kernel(const work p)
 	p.other[threadIdx.x] = 1;
 }
 
+/* A warpgroup multiplies a matrix by itself: 64 rows of 16 numbers along the rows, and against them. */
+enum { RIGHT, NOT_HANDED_OVER, NO_FENCE, NO_BARRIER, OVERWRITTEN, NOT_WAITED_FOR, AMIDST };
+
+template <int fault> KERNEL THREADS(WARPGROUP, 1) product_kernel(const work p)
+{
+	begin_kernel();
+	unsigned char *matrix = shared_memory();
+	for (int i = (int)threadIdx.x; i < PANEL * PANEL; i += WARPGROUP)
+		((bf16 *)tile<PANEL>::chunk(matrix, i / PANEL, i % PANEL / 8))[i % 8] = from_float<bf16>((float)(i / PANEL - i % PANEL % 7));
+	if (fault != NOT_HANDED_OVER)
+		async_fence();
+	if (fault != NO_BARRIER)
+		sync_block();
+	float d[8][4];
+	if (fault != NO_FENCE)
+		group_fence(d);
+	group_multiply<bf16, false, true>(d, group_matrix(matrix + (fault == AMIDST ? 128 : 0)), group_matrix(matrix));
+	group_multiply_add<bf16, false, true>(d, group_matrix(matrix + 32), group_matrix(matrix + 16 * 128));
+	group_commit();
+	if (fault == OVERWRITTEN)
+		*(float *)matrix = 0;
+	if (fault == NOT_WAITED_FOR)
+		group_wait<1>(d);
+	else
+		group_wait<0>(d);
+	if (threadIdx.x < 32)
+		UNROLL for (int i = 0; i < 8; i++)
+			p.other[threadIdx.x * 8 + i] = d[i][3];
+}
+
 static work numbers()
 {
 	work p = {};
@@ -171,6 +202,23 @@ static void run_counts()
 	expect_counts(128, 16, 32, 4, 32);  /* eight lanes at a time, all in the same four banks */
 }
 
+template <int fault> static void run_product()
+{
+	work p = numbers();
+	float got[NUMBERS];
+	if (launch(product_kernel<fault>, 1, WARPGROUP, PANEL * PANEL * 2, nullptr, p) || device_download(got, p.other, sizeof got, nullptr))
+		abort();
+	for (int t = 0; t < 32; t++)
+		for (int i = 0; i < 8; i++) {
+			const int m = t / 4 + 8, n = 8 * i + 2 * (t % 4) + 1;
+			float want = 0;
+			for (int k = 0; k < 32; k++)
+				want += (float)(m - k % 7) * (float)(k - n % 7);
+			if (got[8 * t + i] != want)
+				abort();
+		}
+}
+
 static void without_permission()
 {
 	work p = numbers();
@@ -206,6 +254,13 @@ static const struct fault {
 	{ "a barrier for some threads", "not all threads of the warp", [] { run(lone_barrier_kernel); } },
 	{ "a block of more threads than the kernel is for", "more threads than the kernel was compiled for", [] { run(exchange_kernel<true>, 1, 96, 400); } },
 	{ "much shared memory without permission", "more shared memory than the function was allowed", without_permission },
+	{ "a warpgroup's product is right", NULL, run_product<RIGHT> },
+	{ "a matrix that was not handed over to wgmma", "has not handed over", run_product<NOT_HANDED_OVER> },
+	{ "a matrix that others still write when wgmma reads it", "read" /* too early: nobody wrote, or a race */, run_product<NO_BARRIER> },
+	{ "sums that wgmma may not use yet", "no wgmma.fence", run_product<NO_FENCE> },
+	{ "a matrix that is overwritten before wgmma was waited for", "that wgmma reads", run_product<OVERWRITTEN> },
+	{ "a product that is not waited for", "that nobody waited for", run_product<NOT_WAITED_FOR> },
+	{ "a matrix that begins amidst its swizzle", "does not begin with a pattern of its swizzle", run_product<AMIDST> },
 	{ "an allocation in a capture", "cudaMalloc: while a stream is being captured", [] { capture([](cudaStream_t) { numbers(); }); } },
 	{ "a wait in a capture", "cudaStreamSynchronize: while the stream is being captured", [] { capture([](cudaStream_t s) { device_wait(s); }); } },
 };

@@ -14,6 +14,7 @@
 #include "number.h"
 #include "profile.h"
 #include "ptx.h"
+#include "wgmma.h"
 
 namespace ptx {
 
@@ -35,6 +36,14 @@ struct group {
 	uint32_t lanes;
 };
 
+/* A warp's 16 rows of a product of its warpgroup: what their sums will be, and what is read for them until then. */
+struct product {
+	const std::vector<int> *rows;
+	std::vector<uint32_t> sums[WARP];
+	std::vector<uint64_t> reads; /* addresses of pairs of bytes */
+	int group;
+};
+
 struct warp {
 	const kernel *k;
 	const uint8_t *params;
@@ -49,6 +58,9 @@ struct warp {
 	std::vector<uint8_t> local; /* [WARP][local_bytes] */
 	std::vector<coming> copies;
 	int groups[WARP];
+	std::vector<product> products;
+	int product_groups;
+	bool may_multiply; /* wgmma.fence since sums were waited for */
 
 	uint64_t *row(int r)
 	{
@@ -243,6 +255,17 @@ void permute_bytes(warp &w, const instruction &i, uint32_t lanes)
 		if (lanes >> l & 1)
 			w.row(i.row[0])[l] = result;
 	}
+}
+
+/* bfi.b32 d, a, b, first, bits: those bits of a in b's place. */
+void insert_bits(warp &w, const instruction &i, uint32_t lanes)
+{
+	for (int l = 0; l < WARP; l++)
+		if (lanes >> l & 1) {
+			const unsigned first = (unsigned)w.row(i.row[3])[l] & 255, bits = (unsigned)w.row(i.row[4])[l] & 255;
+			const uint32_t mask = first > 31 ? 0 : (bits > 31 ? 0xffffffff : (1u << bits) - 1) << first;
+			w.row(i.row[0])[l] = ((uint32_t)w.row(i.row[2])[l] & ~mask) | (first > 31 ? 0 : (uint32_t)w.row(i.row[1])[l] << first & mask);
+		}
 }
 
 /* ---- memory ---- */
@@ -450,6 +473,104 @@ template <class T> void multiply_add(warp &w, const instruction &i, uint32_t)
 			w.row(i.row[f])[l] = bits(c[l / 4 + 8 * (f >> 1)][2 * (l % 4) + (f & 1)]);
 }
 
+/* ---- what four warps do together: each its 16 rows, in its own time ---- */
+
+/* One element that wgmma reads of shared memory. */
+template <class T> float group_element(warp &w, const instruction &i, const wgmma_matrix &m, int mn, int k, std::vector<uint64_t> &reads)
+{
+	const uint64_t at = m.element(mn, k);
+	const char *wrong = shared_product_begins(at, 2, w.now(0));
+	if (wrong)
+		fault(w, i, 0, wrong);
+	reads.push_back(at);
+	T x;
+	memcpy(&x, shared_bytes() + at, 2);
+	return to_float(x);
+}
+
+/* wgmma.mma_async {sums}, a, b, add, 1, 1, a across, b across: sums are there after the wait, and NaNs until then. */
+template <class T> void group_multiply(warp &w, const instruction &i, uint32_t)
+{
+	const int columns = (int)i.sums.size() / 4 * 8, first_row = (int)(w.first_thread / WARP % 4) * 16;
+	auto number = [&](int r) { return w.row(i.row[r])[0]; };
+	const wgmma_matrix a = { number(0), number(5) == 1 }, b = { number(1), number(6) == 1 };
+	const bool add = number(2);
+	const char *wrong = a.wrong() ? a.wrong() : b.wrong();
+	if (!wrong && i.count != 7)
+		wrong = "wgmma: other operands than two matrices and five numbers";
+	if (!wrong && (number(3) != 1 || number(4) != 1))
+		wrong = "wgmma: factors other than 1";
+	if (!wrong && !w.may_multiply)
+		wrong = "wgmma: no wgmma.fence since its sums' registers were last used";
+	for (int l = 0; l < WARP && !wrong; l++)
+		if (w.row(i.row[0])[l] != a.words || w.row(i.row[1])[l] != b.words)
+			wrong = "wgmma: lanes name different matrices";
+	if (wrong)
+		fault(w, i, 0, wrong);
+	product p = { &i.sums, {}, {}, w.product_groups };
+	static float left[16][16], right[16][256], d[16][256];
+	for (int k = 0; k < 16; k++) {
+		for (int m = 0; m < 16; m++)
+			left[m][k] = group_element<T>(w, i, a, first_row + m, k, p.reads);
+		for (int n = 0; n < columns; n++)
+			right[k][n] = group_element<T>(w, i, b, n, k, p.reads);
+	}
+	memset(d, 0, sizeof d);
+	for (int m = 0; m < 16; m++)
+		for (int k = 0; k < 16; k++)
+			for (int n = 0; n < columns; n++)
+				d[m][n] += left[m][k] * right[k][n];
+	const product *before = nullptr; /* one on its way that has these sums */
+	for (const product &other : w.products)
+		if ((*other.rows)[0] == i.sums[0])
+			before = &other;
+	for (int l = 0; l < WARP; l++)
+		for (size_t s = 0; s < i.sums.size(); s++) {
+			uint64_t &now = w.row(i.sums[s])[l];
+			const float sum = before ? value<float>(before->sums[l][s]) : value<float>(now);
+			p.sums[l].push_back(float_bits((add ? sum : 0) + d[wgmma_row(l, (int)s % 4)][wgmma_column(l, (int)s / 4, (int)s % 4)]));
+			now = float_bits(NAN);
+		}
+	w.products.push_back(std::move(p));
+	if (tally) {
+		tally->group_products += (uint64_t)columns / 8;
+		tally->wavefronts += 4 + (uint64_t)columns / 16; /* 64 rows of 32 bytes, and the columns', for four warps */
+		tally->least += 4 + (uint64_t)columns / 16;
+	}
+}
+
+void group_fence(warp &w, const instruction &, uint32_t)
+{
+	w.may_multiply = true;
+}
+
+void group_commit(warp &w, const instruction &, uint32_t)
+{
+	w.product_groups++;
+}
+
+void group_wait(warp &w, const instruction &i, uint32_t)
+{
+	while (!w.products.empty() && w.products[0].group < w.product_groups - i.offset) {
+		const product p = std::move(w.products[0]);
+		w.products.erase(w.products.begin());
+		for (uint64_t at : p.reads)
+			shared_product_ends(at, 2);
+		if (std::none_of(w.products.begin(), w.products.end(), [&](const product &later) { return (*later.rows)[0] == (*p.rows)[0]; }))
+			for (int l = 0; l < WARP; l++)
+				for (size_t s = 0; s < p.rows->size(); s++)
+					w.row((*p.rows)[s])[l] = p.sums[l][s];
+	}
+	w.may_multiply = false;
+}
+
+void hand_over(warp &w, const instruction &, uint32_t lanes)
+{
+	for (unsigned l = 0; l < WARP; l++)
+		if (lanes >> l & 1)
+			shared_handed_over(w.first_thread + l);
+}
+
 void nothing(warp &, const instruction &, uint32_t)
 {
 }
@@ -515,7 +636,7 @@ const std::unordered_map<std::string, entry> &table()
 		UNARY("cvt.f32.f16", float, fp16, to_float(a)), UNARY("cvt.rn.f16.f32", fp16, float, from_float<fp16>(a)), UNARY("cvt.rn.bf16.f32", bf16, float, from_float<bf16>(a)),
 		{ "cvt.rn.bf16x2.f32", { convert_pair<bf16, false>, flow::ON } }, { "cvt.rn.f16x2.f32", { convert_pair<fp16, false>, flow::ON } },
 		{ "cvt.rn.relu.bf16x2.f32", { convert_pair<bf16, true>, flow::ON } }, { "cvt.rn.relu.f16x2.f32", { convert_pair<fp16, true>, flow::ON } },
-		{ "prmt.b32", { permute_bytes, flow::ON } },
+		{ "prmt.b32", { permute_bytes, flow::ON } }, { "bfi.b32", { insert_bits, flow::ON } },
 		{ "cvta.to.global.u64", { move<64>, flow::ON } },
 		{ "cp.async.cg.shared.global", { copy_async, flow::ON } },
 		{ "cp.async.commit_group", { copies_commit, flow::ON } },
@@ -525,6 +646,15 @@ const std::unordered_map<std::string, entry> &table()
 		{ "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", { load_matrices<true>, flow::TOGETHER } },
 		{ "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", { multiply_add<bf16>, flow::TOGETHER } },
 		{ "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", { multiply_add<fp16>, flow::TOGETHER } },
+		{ "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", { group_multiply<bf16>, flow::TOGETHER } },
+		{ "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16", { group_multiply<fp16>, flow::TOGETHER } },
+		{ "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", { group_multiply<bf16>, flow::TOGETHER } },
+		{ "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16", { group_multiply<fp16>, flow::TOGETHER } },
+		{ "wgmma.fence.sync.aligned", { group_fence, flow::TOGETHER } },
+		{ "wgmma.commit_group.sync.aligned", { group_commit, flow::TOGETHER } },
+		{ "wgmma.wait_group.sync.aligned", { group_wait, flow::TOGETHER } },
+		{ "fence.proxy.async.shared::cta", { hand_over, flow::ON } },
+		{ "griddepcontrol.launch_dependents", { nothing, flow::ON } }, { "griddepcontrol.wait", { nothing, flow::ON } }, /* launches are one after the other */
 		{ "bar.sync", { nothing, flow::BARRIER } },
 		{ "bra", { nothing, flow::BRANCH } }, { "bra.uni", { nothing, flow::BRANCH } },
 		{ "ret", { nothing, flow::EXIT } }, { "exit", { nothing, flow::EXIT } },
@@ -645,6 +775,9 @@ void prepare(warp &w, const grid &g, unsigned block, unsigned first)
 	w.elsewhere.clear();
 	w.copies.clear();
 	memset(w.groups, 0, sizeof w.groups);
+	w.products.clear();
+	w.product_groups = 0;
+	w.may_multiply = false;
 	if (w.rows.size() != (size_t)g.k.rows)
 		w.rows = std::vector<lanes64>((size_t)g.k.rows);
 	w.predicates.assign((size_t)g.k.predicates, 0);
@@ -682,6 +815,9 @@ void run_block(const grid &g, unsigned block, std::vector<warp> &warps)
 	for (warp &w : warps)
 		if (!w.copies.empty())
 			fault(w, g.k.code.back(), w.copies[0].lane, "ends with copies on their way");
+	for (warp &w : warps)
+		if (!w.products.empty())
+			fault(w, g.k.code.back(), 0, "ends with a product of its warpgroup that nobody waited for");
 }
 
 }

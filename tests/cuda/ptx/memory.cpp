@@ -15,7 +15,7 @@ namespace ptx {
 
 namespace {
 
-enum : unsigned { GRAIN = 2, MANY = 0xffff, SEVERAL = 0xffffffff }; /* bytes that share one record: no kernel's threads write single neighbouring bytes of a pair … */
+enum : unsigned { GRAIN = 2, MANY = 0xffff, PRODUCT = 0x8000 /* and on: no thread, a product of a warpgroup */, SEVERAL = 0xffffffff }; /* bytes that share one record: no kernel's threads write single neighbouring bytes of a pair … */
 
 /* … and the last to write and to read them. */
 struct record {
@@ -69,6 +69,8 @@ const char *race(const char *what, const char *before, const moment &then, const
 		snprintf(who, sizeof who, "another block");
 	else if (then.thread == MANY)
 		snprintf(who, sizeof who, "several threads");
+	else if (then.thread >= PRODUCT)
+		snprintf(who, sizeof who, "wgmma");
 	else
 		snprintf(who, sizeof who, "thread %u", then.thread);
 	snprintf(words, sizeof words, "race: %s what %s %s, with nothing that orders the two", what, who, before);
@@ -110,6 +112,10 @@ const char *may_write(record &r, const moment &now, bool same)
 std::vector<uint8_t> block;
 std::vector<record> block_records;
 std::vector<uint8_t> block_written, block_coming; /* coming: copies on their way to a byte */
+std::vector<uint16_t> block_multiplied;           /* [grains]: products that read it at the moment */
+std::vector<uint64_t> block_write_time;           /* [grains] */
+std::vector<uint64_t> handed_over;                /* [threads]: when */
+uint64_t block_time;
 
 const char *shared_place(const char *what, uint64_t address, size_t bytes)
 {
@@ -217,6 +223,10 @@ void shared_begin(size_t bytes)
 	block_records.assign(bytes / GRAIN + 1, record());
 	block_written.assign(bytes, 0);
 	block_coming.assign(bytes, 0);
+	block_multiplied.assign(bytes / GRAIN + 1, 0);
+	block_write_time.assign(bytes / GRAIN + 1, 0);
+	handed_over.assign(1024, 0);
+	block_time = 0;
 }
 
 uint8_t *shared_bytes()
@@ -251,8 +261,11 @@ const char *shared_may_write(uint64_t address, size_t bytes, const moment &now)
 		}
 		block_written[i] = 1;
 	}
-	for (size_t g = address / GRAIN; !wrong && g <= (address + bytes - 1) / GRAIN; g++)
-		wrong = may_write(block_records[g], now, false);
+	block_time++;
+	for (size_t g = address / GRAIN; !wrong && g <= (address + bytes - 1) / GRAIN; g++) {
+		wrong = block_multiplied[g] ? "write to shared memory that wgmma reads, which nobody has waited for" : may_write(block_records[g], now, false);
+		block_write_time[g] = block_time;
+	}
 	return wrong;
 }
 
@@ -268,8 +281,39 @@ void shared_copy_lands(uint64_t address, const void *from, size_t bytes, const m
 {
 	memcpy(&block[address], from, bytes);
 	memset(&block_coming[address], 0, bytes);
-	for (size_t g = address / GRAIN; g <= (address + bytes - 1) / GRAIN; g++)
+	block_time++;
+	for (size_t g = address / GRAIN; g <= (address + bytes - 1) / GRAIN; g++) {
 		block_records[g].writer = now;
+		block_write_time[g] = block_time;
+	}
+}
+
+const char *shared_product_begins(uint64_t address, size_t bytes, const moment &now)
+{
+	moment reader = now;
+	reader.thread = (uint16_t)(PRODUCT + now.thread / WARP);
+	if (const char *wrong = shared_may_read(address, bytes, reader))
+		return wrong;
+	for (size_t g = address / GRAIN; g <= (address + bytes - 1) / GRAIN; g++) {
+		const unsigned writer = block_records[g].writer.thread;
+		if (handed_over[writer] < block_write_time[g]) {
+			snprintf(words, sizeof words, "wgmma reads byte %zu of shared memory, which thread %u wrote and has not handed over (fence.proxy.async)", g * GRAIN, writer);
+			return words;
+		}
+		block_multiplied[g]++;
+	}
+	return nullptr;
+}
+
+void shared_product_ends(uint64_t address, size_t bytes)
+{
+	for (size_t g = address / GRAIN; g <= (address + bytes - 1) / GRAIN; g++)
+		block_multiplied[g]--;
+}
+
+void shared_handed_over(unsigned thread)
+{
+	handed_over[thread] = block_time;
 }
 
 }

@@ -217,6 +217,9 @@ void reader::instruct(const std::string &text, const std::string &whole)
 				i.row[rows++] = address(o, i);
 				if (words[0] == "cp" && i.offset)
 					give_up(k.name, whole); /* two addresses, one place for an offset */
+			} else if (o[0] == '{' && words[0] == "wgmma" && i.sums.empty()) {
+				for (const std::string &part : split(o.substr(1, o.size() - 2), ','))
+					i.sums.push_back(operand(part));
 			} else if (o[0] == '{') {
 				for (const std::string &part : split(o.substr(1, o.size() - 2), ','))
 					i.row[rows++] = operand(part);
@@ -227,7 +230,7 @@ void reader::instruct(const std::string &text, const std::string &whole)
 			} else if (o.find('|') != std::string::npos) {
 				i.row[rows++] = operand(o.substr(0, o.find('|')));
 				i.predicate[preds++] = predicate_of(o.substr(o.find('|') + 1));
-			} else if (opcode == "cp.async.wait_group") {
+			} else if (opcode == "cp.async.wait_group" || opcode == "wgmma.wait_group.sync.aligned") {
 				i.offset = strtoll(o.c_str(), nullptr, 0);
 			} else {
 				i.row[rows++] = operand(o);
@@ -303,7 +306,9 @@ module::module(std::string text) : source(std::move(text))
 		const std::string line = source.substr(at, end - at);
 		size_t word;
 		int number;
-		if (line.compare(0, 15, ".extern .shared") == 0) {
+		if (sscanf(line.c_str(), ".target sm_%d", &number) == 1) {
+			machine.capability = number;
+		} else if (line.compare(0, 15, ".extern .shared") == 0) {
 			dynamic = line.substr(line.rfind(' ') + 1, line.find('[') - line.rfind(' ') - 1);
 		} else if ((word = line.find(".entry ")) != std::string::npos) {
 			entries[line.substr(word + 7, line.find('(', word) - word - 7)] = at;

@@ -26,10 +26,10 @@ struct book {
 			int status;
 			char *name = abi::__cxa_demangle(k.first.c_str(), nullptr, nullptr, &status);
 			const counts &c = k.second;
-			fprintf(f, "{\"kernel\":\"%s\",\"launches\":%llu,\"blocks\":%llu,\"instructions\":%llu,\"products\":%llu,\"wavefronts\":%llu,\"wavefronts_least\":%llu,"
+			fprintf(f, "{\"kernel\":\"%s\",\"launches\":%llu,\"blocks\":%llu,\"instructions\":%llu,\"products\":%llu,\"group_products\":%llu,\"wavefronts\":%llu,\"wavefronts_least\":%llu,"
 			        "\"bytes\":%llu,\"sectors\":%llu,\"sectors_read\":%llu,\"sectors_written\":%llu}\n",
 			        name ? name : k.first.c_str(), (unsigned long long)c.launches, (unsigned long long)c.blocks, (unsigned long long)c.instructions,
-			        (unsigned long long)c.products, (unsigned long long)c.wavefronts, (unsigned long long)c.least, (unsigned long long)c.bytes,
+			        (unsigned long long)c.products, (unsigned long long)c.group_products, (unsigned long long)c.wavefronts, (unsigned long long)c.least, (unsigned long long)c.bytes,
 			        (unsigned long long)c.sectors, (unsigned long long)c.sectors_read, (unsigned long long)c.sectors_written);
 			free(name);
 		}

@@ -11,7 +11,7 @@
 namespace ptx {
 
 struct counts {
-	uint64_t launches, blocks, instructions /* of warps, in PTX, without moves */, products /* mma */;
+	uint64_t launches, blocks, instructions /* of warps, in PTX, without moves */, products /* mma */, group_products /* wgmma, as many mma */;
 	/* Shared memory: a wavefront serves every bank once; `least`: as many as there were without two words of one bank. */
 	uint64_t wavefronts, least;
 	/* Global memory, in sectors of 32 bytes: as requests of warps ask for them, and each once a launch. */

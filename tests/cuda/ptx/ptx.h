@@ -2,7 +2,7 @@
  * A GPU in software, for what nvcc made: the PTX in its objects is read and carried out on the CPU, warp by warp. What the shim
  * (../shim.h) cannot show shows here: the inline assembly, what the compiler moved across it, alignment, the room that a launch asked for,
  * every byte read that nobody wrote, and every two threads that touch the same bytes with no barrier between. It has no time, and streams
- * (cudart.cpp) do everything at once; machine code is not looked at, only the PTX of compute_80 that it is made from. */
+ * (cudart.cpp) do everything at once; machine code is not looked at, only the PTX that it is made from: compute_80's, or compute_90a's, with wgmma. */
 #ifndef TESTS_PTX_H
 #define TESTS_PTX_H
 
@@ -34,6 +34,7 @@ struct instruction {
 	uint8_t width = 0, count = 1; /* of a load or store: bytes of an element, elements */
 	int guard = -1;               /* predicate, -1: none */
 	int row[16] = {};             /* results first */
+	std::vector<int> sums;        /* of wgmma: the rows that it adds to */
 	int predicate[3] = {};
 	int target = -1;              /* of a branch, an instruction */
 	int64_t offset = 0;           /* of an address; a wait's groups */
@@ -88,6 +89,7 @@ bool memory_is_device(const void *p);
 struct limits {
 	size_t shared_default = 48 * 1024, shared_most = 227 * 1024; /* a block's, without and with being asked for */
 	unsigned sms = 4;                                             /* few, so that a block has more than one piece of work */
+	int capability = 80;                                          /* of the PTX that is linked */
 };
 extern struct limits machine;
 extern uint64_t machine_launches, machine_instructions;

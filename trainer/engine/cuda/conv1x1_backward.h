@@ -34,9 +34,9 @@ template <class T> struct conv1x1_backward {
 
 /* A block keeps one tile of 128 input channels and walks over pixel tiles of ROWS. DATA: gradient of x, of which a warp has WARP_ROWS
  * pixels; WEIGHT: of the weight; both together share every read. */
-template <int rows, int stages, int warps, bool data, bool weight, int blocks_per_sm = 1, int warp_rows = 16> struct conv1x1_backward_shape {
+template <int rows, int stages, int warps, int data, int weight, int blocks_per_sm = 1, int warp_rows = 16> struct conv1x1_backward_shape {
 	enum {
-		ROWS = rows, STAGES = stages, DATA = data, WEIGHT = weight, WARPS = warps, THREADS = 32 * warps, BLOCKS_PER_SM = blocks_per_sm, K = 128, N = 128,
+		WGMMA = 0, ROWS = rows, STAGES = stages, DATA = data, WEIGHT = weight, WARPS = warps, THREADS = 32 * warps, BLOCKS_PER_SM = blocks_per_sm, K = 128, N = 128,
 		WARP_ROWS = warp_rows, ROW_WARPS = ROWS / WARP_ROWS, COLUMN_WARPS = WARPS / ROW_WARPS, WARP_COLUMNS = N / COLUMN_WARPS, M_TILES = WARP_ROWS / 16, N_TILES = WARP_COLUMNS / 8,
 		/* the weight's gradient, [K][N]: warps WARPS / 4 × 4; more in a row of them would normalise x more often */
 		W_ROW_WARPS = WARPS / 4, W_ROWS = K / W_ROW_WARPS, W_COLUMNS = N / 4, W_M_TILES = W_ROWS / 16, W_N_TILES = W_COLUMNS / 8,
@@ -211,11 +211,17 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 #endif
 }
 
-/* splits: from 1 to the number of pixel tiles. */
-template <class T, class S> int conv1x1_backward_launch(const conv1x1_backward<T> &p, device_stream stream)
+template <class T, int... cut> int conv1x1_backward_run(conv1x1_backward_shape<cut...>, const conv1x1_backward<T> &p, device_stream stream)
 {
+	typedef conv1x1_backward_shape<cut...> S;
 	unsigned column_tiles = (unsigned)(p.c_in + S::N - 1) / S::N;
 	return launch(conv1x1_backward_kernel<T, S>, column_tiles * (unsigned)p.splits, S::THREADS, S::shared_bytes(), stream, p);
+}
+
+/* splits: from 1 to the number of pixel tiles. S: a shape of this file's or of conv1x1_backward_wgmma.h's. */
+template <class T, class S> int conv1x1_backward_launch(const conv1x1_backward<T> &p, device_stream stream)
+{
+	return conv1x1_backward_run(S(), p, stream);
 }
 
 #endif

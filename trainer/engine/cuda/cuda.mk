@@ -110,8 +110,14 @@ PTX_MACHINE := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter-out %/faults.cpp %/cud
 $(BUILD)/obj/tests/cuda/ptx/%.o: tests/cuda/ptx/%.cpp
 	@mkdir -p $(@D)
 	$(CXX) $(SHIM_FLAGS) -O3 -fPIC -isystem $(CUDA_HOME)/include -c -o $@ $<
-$(BUILD)/obj/nvcc/tests/cuda/ptx/faults.o: CUDA_ARCHS = # only PTX
-$(BUILD)/tests/test_cuda_ptx_faults: $(BUILD)/obj/nvcc/tests/cuda/ptx/faults.o $(PTX_MACHINE)
+# The same for wgmma, which only sm_90a has.
+$(BUILD)/obj/ptx90a/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(NVCC) -x cu $(filter-out -gencode arch=compute_%,$(NVCC_FLAGS)) -gencode arch=compute_90a,code=compute_90a -DWGMMA_ONLY -MD -MP -MF $(@:.o=.d) -MT $@ -c -o $@ $<
+$(BUILD)/tests/test_cuda_ptx_wgmma: $(patsubst %.cpp,$(BUILD)/obj/ptx90a/%.o,$(KERNEL_CASES)) $(PTX_MACHINE)
+	@mkdir -p $(@D)
+	$(CXX) -o $@ $^ -lzstd
+$(BUILD)/tests/test_cuda_ptx_faults: $(BUILD)/obj/ptx90a/tests/cuda/ptx/faults.o $(PTX_MACHINE)
 	@mkdir -p $(@D)
 	$(CXX) -o $@ $^ -lzstd
 $(BUILD)/tests/test_cuda_ptx_kernels: $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,$(KERNEL_CASES)) $(PTX_MACHINE)
@@ -121,14 +127,15 @@ $(BUILD)/tests/test_cuda_ptx_network: $(BUILD)/obj/gpu/engine.o $(BUILD)/obj/shi
                                       $(BUILD)/obj/tests/cuda/ptx/cudnn.o $(PTX_MACHINE) $(call objects,$(filter-out %/cuda_load.c,$(CUDA_SHIM_C)))
 	@mkdir -p $(@D)
 	$(CXX) -fopenmp -o $@ $^ -lzstd -lm -ldl
-# The same for the whole program: chexnet takes this instead of the real one where the loader's path says so.
-$(BUILD)/cuda/ptx/libchexnet_cuda.so: $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,trainer/engine/cuda/engine_cuda.cpp trainer/engine/cuda/network.cpp) $(BUILD)/obj/tests/cuda/ptx/cudnn.o $(PTX_MACHINE) \
-                                      $(call objects,trainer/engine/cuda/devices.c trainer/error.c trainer/engine/layout.c)
+# The same for the whole program: chexnet takes these instead of the real one where the loader's path says so.
+$(BUILD)/cuda/ptx/libchexnet_cuda.so: $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,trainer/engine/cuda/engine_cuda.cpp trainer/engine/cuda/network.cpp)
+$(BUILD)/cuda/ptx90a/libchexnet_cuda.so: $(patsubst %.cpp,$(BUILD)/obj/ptx90a/%.o,trainer/engine/cuda/engine_cuda.cpp trainer/engine/cuda/network.cpp)
+$(BUILD)/cuda/ptx/libchexnet_cuda.so $(BUILD)/cuda/ptx90a/libchexnet_cuda.so: $(BUILD)/obj/tests/cuda/ptx/cudnn.o $(PTX_MACHINE) $(call objects,trainer/engine/cuda/devices.c trainer/error.c trainer/engine/layout.c)
 	@mkdir -p $(@D)
 	$(CXX) -shared -Wl,-Bsymbolic,-z,defs -o $@ $^ -lzstd
 ifeq ($(SAN)$(HAVE_ZSTD)$(HAVE_CUDNN),yy)
-TEST_BINS += $(addprefix $(BUILD)/tests/test_cuda_ptx_,faults kernels network)
-tests: $(BUILD)/cuda/ptx/libchexnet_cuda.so
+TEST_BINS += $(addprefix $(BUILD)/tests/test_cuda_ptx_,faults kernels network wgmma)
+tests: $(BUILD)/cuda/ptx/libchexnet_cuda.so $(BUILD)/cuda/ptx90a/libchexnet_cuda.so
 else ifneq ($(NVCC),)
 LEFT_OUT += "tests of nvcc's code: no sanitizers there, and they need zstd.h (Debian: libzstd-dev) and cuDNN's headers"
 endif
@@ -136,7 +143,7 @@ endif
 # The engine: own kernels and cuDNN, with the few C files of the waist that it calls inside.
 CUDA_ENGINE_OBJ := $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,trainer/engine/cuda/engine_cuda.cpp trainer/engine/cuda/network.cpp) \
                    $(call objects,$(CUDA_C) trainer/error.c trainer/engine/layout.c)
-$(BUILD)/obj/nvcc/trainer/engine/cuda/%.o: NVCC_FLAGS += $(if $(HAVE_CUDNN),-DHAVE_CUDNN=1) -Xcompiler -fvisibility=hidden
+$(BUILD)/obj/nvcc/trainer/engine/cuda/%.o $(BUILD)/obj/ptx90a/trainer/engine/cuda/%.o: NVCC_FLAGS += $(if $(HAVE_CUDNN),-DHAVE_CUDNN=1) -Xcompiler -fvisibility=hidden
 $(BUILD)/libchexnet_cuda.so: $(CUDA_ENGINE_OBJ) trainer/engine/cuda/export.lds
 	$(NVCC) -shared -Xlinker --version-script=trainer/engine/cuda/export.lds,-z,defs -o $@ $(filter %.o,$^) -ldl
 # A shared object for a driver cannot be linked with sanitizers; they run on the same code through the shim.

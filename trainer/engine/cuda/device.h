@@ -185,8 +185,16 @@ inline int device_describe(char *text, size_t size, int *capability)
 	if (code != cudaSuccess)
 		return code;
 	*capability = 10 * properties.major + properties.minor;
-	snprintf(text, size, "%s, sm_%d", properties.name, *capability);
+	snprintf(text, size, "%.80s, sm_%d", properties.name, *capability);
 	return 0;
+}
+
+/* Does it run what is compiled for sm_90a alone? */
+inline bool device_has_warpgroups()
+{
+	char text[96];
+	int capability = 0;
+	return !device_describe(text, sizeof text, &capability) && capability == 90;
 }
 
 typedef cudaGraphExec_t device_graph;

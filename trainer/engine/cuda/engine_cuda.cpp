@@ -561,10 +561,11 @@ template <class tiles> int fitting(const network &net, const dense_block &b, con
 
 /* Fused kernels need 16-bit maps, tensor cores as of sm_80, as much shared memory as they ask for (an H100 and an A100 have it, an RTX 5090 has not),
  * a bottleneck of at most 128 channels, and for the 3×3 a growth of at most 32 and maps of less than a tile's pixels a side (128; 64).
- * CHEXNET_FUSED=BITS or BITS:FIRST-LAST chooses fewer: CHOOSE_… bits, and the dense layers, counted from 0, that have them. */
+ * CHEXNET_FUSED=BITS or BITS:FIRST-LAST chooses fewer: CHOOSE_… bits, and the dense layers, counted from 0, that have them.
+ * CHEXNET_WGMMA=1: on sm_90 those that are written for its tensor cores, not measured yet. */
 template <class T> void choose_fused(step<T> *s, int capability, size_t shared)
 {
-	const char *chosen = getenv("CHEXNET_FUSED");
+	const char *chosen = getenv("CHEXNET_FUSED"), *wgmma = getenv("CHEXNET_WGMMA");
 	int bits = ~0, first = 0, last = INT_MAX, number = 0;
 	if (chosen)
 		sscanf(chosen, "%d:%d-%d", &bits, &first, &last);
@@ -572,11 +573,12 @@ template <class T> void choose_fused(step<T> *s, int capability, size_t shared)
 		return;
 	s->shared = shared;
 	s->small = shared < large_tiles::forward_3x3::shared_bytes();
+	s->wgmma = !s->small && capability == 90 && wgmma && atoi(wgmma);
 	for (int i = 0; i < s->net.blocks; i++)
 		for (int k = 0; k < s->net.block[i].layers; k++, number++) {
 			const dense_block &b = s->net.block[i];
 			dense_layer &l = s->net.block[i].layer[k];
-			const int all = s->small ? fitting<small_tiles>(s->net, b, l, shared) : fitting<large_tiles>(s->net, b, l, shared);
+			const int all = s->small ? fitting<small_tiles>(s->net, b, l, shared) : s->wgmma ? fitting<wgmma_tiles>(s->net, b, l, shared) : fitting<large_tiles>(s->net, b, l, shared);
 			const int taken = number < first || number > last ? 0 : all & bits;
 			l.conv1.fused = (taken & CHOOSE_FORWARD_1X1 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_1X1 ? FUSED_BACKWARD : 0);
 			l.conv2.fused = (taken & CHOOSE_FORWARD_3X3 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_3X3 ? FUSED_BACKWARD : 0);

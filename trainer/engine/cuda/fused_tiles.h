@@ -3,7 +3,7 @@
 #ifndef CUDA_FUSED_TILES_H
 #define CUDA_FUSED_TILES_H
 
-#include "conv1x1_backward.h"
+#include "conv1x1_backward_wgmma.h"
 #include "conv3x3_backward.h"
 #include "conv3x3_forward.h"
 
@@ -15,6 +15,10 @@ struct large_tiles {
 	typedef conv3x3_forward_shape<128, 32, 2> forward_3x3;
 	typedef conv3x3_data_shape<128, 32, 64> data_3x3;
 	typedef conv3x3_weight_shape<128> weight_3x3;
+};
+/* For an H100's tensor cores (sm_90a). */
+struct wgmma_tiles : large_tiles {
+	typedef conv1x1_backward_wgmma_shape<3> backward_1x1;
 };
 struct small_tiles {
 	enum { SIDES_BELOW = 64 };

@@ -24,10 +24,10 @@
 #endif
 #define SERIAL _Pragma("unroll 1")
 
-/* The block's dynamic shared memory, 128-byte aligned. */
+/* The block's dynamic shared memory, aligned as wgmma's swizzle wants it. */
 DEVICE unsigned char *shared_memory()
 {
-	extern __shared__ __align__(128) unsigned char bytes[];
+	extern __shared__ __align__(1024) unsigned char bytes[];
 	return bytes;
 }
 

@@ -93,16 +93,16 @@ template <class T> struct step {
 	device_stream stream;
 	int sms;
 	size_t shared;     /* memory of a block, bytes */
-	bool small;        /* the fused kernels' tiles are small_tiles */
+	bool small, wgmma; /* the fused kernels' tiles are small_tiles; wgmma_tiles instead of large_tiles */
 	int rc;            /* first failure, CUDA's code */
 	/* of the micro-batch */
 	int training, micro, micros;
 
-	/* f(large_tiles()) or f(small_tiles()), which also serve maps that would leave most multiprocessors without a tile. */
+	/* f(large_tiles()), f(wgmma_tiles()) or f(small_tiles()), which also serve maps that would leave most multiprocessors without a tile. */
 	template <class F> auto with_tiles(const dense_block &b, F f) const
 	{
 		const bool few = pixels(b.side) <= 64L * sms && b.side < small_tiles::SIDES_BELOW;
-		return small || few ? f(small_tiles()) : f(large_tiles());
+		return small || few ? f(small_tiles()) : wgmma ? f(wgmma_tiles()) : f(large_tiles());
 	}
 
 	void run(int code)

@@ -41,17 +41,23 @@ template <int columns> struct tile {
 	}
 
 	/* Starts the copy of rows [row, row + rows) × columns [column, column + columns) of a matrix in device memory,
-	 * `pitch` elements a row; zeros for rows before 0 and from row_end on, and for columns from column_end on. */
-	template <int rows, int threads, class T>
-	static DEVICE void load(unsigned char *base, const T *matrix, size_t pitch, long row, long row_end, int column, int column_end)
+	 * `pitch` elements a row; zeros for rows before 0 and from row_end on, and for columns from column_end on. place: like chunk(). */
+	template <int rows, int threads, class T, class P>
+	static DEVICE void load(unsigned char *base, const T *matrix, size_t pitch, long row, long row_end, int column, int column_end, P place)
 	{
 		const int r0 = (int)threadIdx.x / CHUNKS, c = (int)threadIdx.x % CHUNKS, first = (row < 0 ? (int)-row : 0) - r0;
 		const int end = (column + c * VECTOR < column_end ? rows_left(row, row_end, rows) : 0) - r0;
 		const T *from = matrix + (row + r0) * (long)pitch + column + c * VECTOR; /* perhaps outside; nothing is read there then */
 		UNROLL for (int r = 0; r < rows; r += stride<rows, threads>()) {
-			copy_async(chunk(base, r0 + r, c), from, r >= first && r < end);
+			copy_async(place(base, r0 + r, c), from, r >= first && r < end);
 			from += stride<rows, threads>() * (long)pitch;
 		}
+	}
+
+	template <int rows, int threads, class T>
+	static DEVICE void load(unsigned char *base, const T *matrix, size_t pitch, long row, long row_end, int column, int column_end)
+	{
+		load<rows, threads>(base, matrix, pitch, row, row_end, column, column_end, [](unsigned char *to, int r, int c) { return chunk(to, r, c); });
 	}
 
 	/* The way back: rows up to row_end, columns up to column_end. */

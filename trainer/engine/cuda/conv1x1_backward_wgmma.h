@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * conv1x1_backward.h's pass on tensor cores that read shared memory by themselves (wgmma). Registers and instructions that mma.sync spends on its
+ * operands are free: x is normalised once, by the threads, for both products' sake; the gradient of x stays in registers from memory to memory;
+ * the weight's gradient is multiplied while the threads mask and add the gradient of x.
+ *
+ * Warpgroup w has 64 of the tile's 128 channels of the gradient of x, and 64 of the 128 rows of the weight's. */
+#ifndef CUDA_CONV1X1_BACKWARD_WGMMA_H
+#define CUDA_CONV1X1_BACKWARD_WGMMA_H
+
+#include "conv1x1_backward.h"
+#include "warpgroup.h"
+
+template <int stages> struct conv1x1_backward_wgmma_shape {
+	enum {
+		WGMMA = 1, ROWS = 64, STAGES = stages, DATA = 1, WEIGHT = 1, THREADS = 2 * WARPGROUP, WARPS = THREADS / 32, BLOCKS_PER_SM = 1, K = 128, N = 128,
+		PANEL_BYTES = ROWS * 128, TILE_BYTES = 2 * PANEL_BYTES, STAGE_BYTES = 3 * TILE_BYTES /* dz, y, x */, WEIGHT_PANEL_BYTES = K * 128,
+		N_TILES = PANEL / 8, ROW_WARPS = 4, PARAMETERS = 6 * 128
+	};
+	static_assert(ROW_WARPS * 2 * N * 4 <= STAGE_BYTES, "the sums go where the tiles were");
+
+	static HD size_t shared_bytes()
+	{
+		return STAGES * STAGE_BYTES + 2 * WEIGHT_PANEL_BYTES + PARAMETERS * sizeof(float);
+	}
+};
+
+/* A thread's columns of 32 of a product are 2 q, 2 q + 1 of each eight (q: lane % 4). For the gradient of x they are channels 8 q … 8 q + 7, which are
+ * 16 bytes: column 8 j + 2 q + e is channel 8 q + 2 j + e, and as many columns of the weight lie in that order. */
+HD int column_channel(int column)
+{
+	return (column & ~31) + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
+}
+
+/* x is read in two ways: a warp's lanes have one chunk of 32 rows, or four chunks of eight. */
+DEVICE unsigned char *x_chunk(unsigned char *panel, int row, int chunk)
+{
+	const int turn = (row & 1) << 2 | (row >> 1 & 3);
+	return panel + row * 128 + ((chunk ^ turn) << 4);
+}
+
+template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_backward_wgmma_kernel(const conv1x1_backward<T> p)
+{
+	begin_kernel();
+#ifdef HAVE_WARPGROUPS
+	typedef tile<PANEL> panel;
+	unsigned char *stage = shared_memory(), *weights = stage + S::STAGES * S::STAGE_BYTES;
+	float *parameters = (float *)(weights + 2 * S::WEIGHT_PANEL_BYTES);
+	float *a = parameters, *b = a + 128, *c = b + 128, *scale = c + 128, *bias = scale + 128, *gamma = bias + 128;
+
+	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, group = t / WARPGROUP, quarter = lane % 4;
+	const int column_tiles = (p.c_in + S::N - 1) / S::N;
+	const int column0 = (int)blockIdx.x % column_tiles * S::N, split = (int)blockIdx.x / column_tiles;
+	const int tiles = (int)((p.pixels + S::ROWS - 1) / S::ROWS);
+
+	for (int i = t; i < 128; i += S::THREADS) {
+		const bool k_inside = i < p.c_out, inside = column0 + i < p.c_in;
+		a[i] = k_inside ? p.a[i] : 0;
+		b[i] = k_inside ? p.b[i] : 0;
+		c[i] = k_inside ? p.c[i] : 0;
+		scale[i] = inside ? p.scale[column0 + i] : 0;
+		bias[i] = inside ? p.bias[column0 + i] : 0;
+		gamma[i] = inside ? p.gamma[column0 + i] : 0;
+	}
+	/* A thread's chunk of channels is a word of four chunks of columns. */
+	SERIAL for (int i = t; i < S::K * S::N / VECTOR; i += S::THREADS) {
+		const int k = i / (S::N / VECTOR), chunk = i % (S::N / VECTOR), column = column0 + chunk * VECTOR;
+		vector16 v = {};
+		if (k < p.c_out && column < p.c_in)
+			v = *(const vector16 *)(p.weight + (size_t)k * p.c_in + column);
+		UNROLL for (int j = 0; j < 4; j++)
+			*(uint32_t *)(panel::chunk(weights + chunk / 8 * S::WEIGHT_PANEL_BYTES, k, chunk % 8 / 4 * 4 + j) + chunk % 4 * 4) = v.word[j];
+	}
+
+	auto prefetch = [&](int pixel_tile, int slot) {
+		if (pixel_tile < tiles) {
+			unsigned char *to = stage + slot * S::STAGE_BYTES;
+			const long row = (long)pixel_tile * S::ROWS;
+			UNROLL for (int half = 0; half < 2; half++) {
+				panel::load<S::ROWS, S::THREADS>(to + half * S::PANEL_BYTES, p.dz, (size_t)p.c_out, row, p.pixels, half * PANEL, p.c_out);
+				panel::load<S::ROWS, S::THREADS>(to + S::TILE_BYTES + half * S::PANEL_BYTES, p.y, (size_t)p.c_out, row, p.pixels, half * PANEL, p.c_out);
+				panel::load<S::ROWS, S::THREADS>(to + 2 * S::TILE_BYTES + half * S::PANEL_BYTES, p.x, (size_t)p.pitch, row, p.pixels, column0 + half * PANEL, p.c_in, x_chunk);
+			}
+		}
+		copies_commit();
+	};
+	UNROLL for (int i = 0; i < S::STAGES - 1; i++)
+		prefetch(split + i * p.splits, i);
+
+	/* This thread's part of the gradient of x: two rows, eight channels of 32 in each half of its group's. A tile's is on its way while the one before is used. */
+	const int my_row = warp % 4 * 16 + lane / 4, my_channel = group * PANEL + quarter * VECTOR;
+	T *const my_g = p.g + column0 + my_channel;
+	auto inside_g = [&](long row, int half) { return row < p.pixels && column0 + my_channel + half * 32 < p.c_in; };
+	vector16 g[2][2];
+	auto read_g = [&](int pixel_tile) {
+		UNROLL for (int i = 0; i < 4; i++) {
+			const long row = (long)pixel_tile * S::ROWS + my_row + i / 2 * 8;
+			g[i / 2][i % 2] = vector16{};
+			if (inside_g(row, i % 2))
+				g[i / 2][i % 2] = *(const vector16 *)(my_g + row * p.pitch + i % 2 * 32);
+		}
+	};
+	read_g(split);
+
+	float dbeta[S::N_TILES][2] = {}, dgamma[S::N_TILES][2] = {}; /* sums of d and of d · x; the latter's normalisation comes at the end */
+	float dweight[S::N / 8][4] = {};
+	int slot = 0;
+
+	SERIAL for (int pixel_tile = split; pixel_tile < tiles; pixel_tile += p.splits) {
+		copies_wait<S::STAGES - 2>();
+		sync_block();
+		unsigned char *dy = stage + slot * S::STAGE_BYTES, *z = dy + S::TILE_BYTES, *x = z + S::TILE_BYTES;
+		prefetch(pixel_tile + (S::STAGES - 1) * p.splits, (slot + S::STAGES - 1) % S::STAGES);
+		slot = (slot + 1) % S::STAGES;
+		const long row = (long)pixel_tile * S::ROWS;
+		const int rows = panel::rows_left(row, p.pixels, S::ROWS);
+
+		/* dy in dz's place, the activation in y's. A warp has the same eight channels of 32 pixels: their coefficients are the same word for all lanes. */
+		UNROLL for (int half = 0; half < 2; half++) {
+			const int first = half * PANEL + warp * VECTOR;
+			const octet k = load8((const float *)a + first), l = load8((const float *)b + first), m = load8((const float *)c + first);
+			const octet s = load8((const float *)scale + first), h = load8((const float *)bias + first);
+			UNROLL for (int r = lane; r < S::ROWS; r += 32) {
+				vector16 *dz_chunk = (vector16 *)panel::chunk(dy + half * S::PANEL_BYTES, r, warp), *y_chunk = (vector16 *)panel::chunk(z + half * S::PANEL_BYTES, r, warp);
+				const vector16 x_words = *(const vector16 *)x_chunk(x + half * S::PANEL_BYTES, r, warp);
+				vector16 v = *dz_chunk, w = *y_chunk;
+				UNROLL for (int j = 0; j < 4; j++) {
+					float low = fmaf(k.v[2 * j], low_half<T>(v.word[j]), fmaf(l.v[2 * j], low_half<T>(w.word[j]), m.v[2 * j]));
+					float high = fmaf(k.v[2 * j + 1], high_half<T>(v.word[j]), fmaf(l.v[2 * j + 1], high_half<T>(w.word[j]), m.v[2 * j + 1]));
+					v.word[j] = r < rows ? pack<T>(low, high) : 0;
+					w.word[j] = normalise_relu<T>(x_words.word[j], s.v[2 * j], h.v[2 * j], s.v[2 * j + 1], h.v[2 * j + 1]);
+				}
+				*dz_chunk = v;
+				*y_chunk = w;
+			}
+		}
+		async_fence();
+		sync_block();
+
+		float product[S::N_TILES][4];
+		const auto dy_part = [&](int k16) { return group_matrix(dy + k16 / 4 * S::PANEL_BYTES + k16 % 4 * 32); };
+		const auto weight_part = [&](int k16) { return group_matrix(weights + group * S::WEIGHT_PANEL_BYTES + k16 * 16 * 128); };
+		group_fence(dweight);
+		group_multiply<T, false, true>(product, dy_part(0), weight_part(0));
+		UNROLL for (int k16 = 1; k16 < S::K / 16; k16++)
+			group_multiply_add<T, false, true>(product, dy_part(k16), weight_part(k16));
+		group_commit();
+		UNROLL for (int m16 = 0; m16 < S::ROWS / 16; m16++)
+			group_multiply_add<T, true, true>(dweight, group_matrix(dy + group * S::PANEL_BYTES + m16 * 16 * 128), group_matrix(z + m16 * 16 * 128, S::PANEL_BYTES));
+		group_commit();
+		group_wait<1>(product);
+
+		UNROLL for (int half = 0; half < 2; half++) {
+			const int first = my_channel + half * 32;
+			const octet s = load8((const float *)scale + first), h = load8((const float *)bias + first), e = load8((const float *)gamma + first);
+			UNROLL for (int i = 0; i < 2; i++) {
+				const int r = my_row + i * 8;
+				const vector16 x_words = *(const vector16 *)x_chunk(x + group * S::PANEL_BYTES, r, half * 4 + quarter);
+				vector16 &v = g[i][half];
+				UNROLL for (int j = 0; j < 4; j++) {
+					const int n = half * 4 + j;
+					const float x0 = low_half<T>(x_words.word[j]), x1 = high_half<T>(x_words.word[j]);
+					const float d0 = fmaf(x0, s.v[2 * j], h.v[2 * j]) > 0 ? product[n][2 * i] : 0;
+					const float d1 = fmaf(x1, s.v[2 * j + 1], h.v[2 * j + 1]) > 0 ? product[n][2 * i + 1] : 0;
+					v.word[j] = pack<T>(fmaf(e.v[2 * j], d0, low_half<T>(v.word[j])), fmaf(e.v[2 * j + 1], d1, high_half<T>(v.word[j])));
+					dbeta[n][0] += d0;
+					dbeta[n][1] += d1;
+					dgamma[n][0] = fmaf(d0, x0, dgamma[n][0]);
+					dgamma[n][1] = fmaf(d1, x1, dgamma[n][1]);
+				}
+				if (inside_g(row + r, half))
+					*(vector16 *)(my_g + (row + r) * p.pitch + half * 32) = v;
+			}
+		}
+		read_g(pixel_tile + p.splits);
+		group_wait<0>(dweight);
+	}
+
+	UNROLL for (int n = 0; n < S::N / 8; n++)
+		UNROLL for (int i = 0; i < 2; i++) {
+			const int k = group * 64 + my_row + i * 8, column = column0 + n * 8 + 2 * quarter;
+			if (k < p.c_out && column < p.c_in) {
+				float *to = p.partial_weight + ((size_t)split * p.c_out + k) * p.c_in + column;
+				to[0] = dweight[n][2 * i];
+				to[1] = dweight[n][2 * i + 1];
+			}
+		}
+	sync_block(); /* nobody reads x any more */
+	float *sums = (float *)stage;
+	put_column_sums<S::N>(sums, warp % S::ROW_WARPS, group * PANEL, dbeta, dgamma);
+	sync_block();
+	for (int i = t; i < S::N; i += S::THREADS) {
+		const int channel = column0 + column_channel(i);
+		if (channel < p.c_in) {
+			const float d = column_sum<S::N, S::ROW_WARPS>(sums, i), d_x = column_sum<S::N, S::ROW_WARPS>(sums, S::N + i);
+			p.partial_sums[(size_t)split * 2 * p.c_in + channel] = d;
+			p.partial_sums[((size_t)split * 2 + 1) * p.c_in + channel] = p.rstd[channel] * fmaf(-p.mean[channel], d, d_x);
+		}
+	}
+#endif
+}
+
+template <class T, int stages> int conv1x1_backward_run(conv1x1_backward_wgmma_shape<stages>, const conv1x1_backward<T> &p, device_stream stream)
+{
+	typedef conv1x1_backward_wgmma_shape<stages> S;
+	unsigned column_tiles = (unsigned)(p.c_in + S::N - 1) / S::N;
+	return launch(conv1x1_backward_wgmma_kernel<T, S>, column_tiles * (unsigned)p.splits, S::THREADS, S::shared_bytes(), stream, p);
+}
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Tensor cores that read shared memory by themselves (wgmma, sm_90a): a warpgroup, four warps in a row, multiplies 64 rows at a time, and its
+ * threads do other work meanwhile.
+ *
+ * A product is begun by group_multiply_add(), with others closed to a group by group_commit(), and done after group_wait(). Until then nobody may
+ * touch its sums, nor write the matrices that it reads. What threads wrote to these is there for it after async_fence() by those who wrote, then
+ * a barrier. For tests, tests/cuda/shim.h does the same on the CPU. */
+#ifndef CUDA_WARPGROUP_H
+#define CUDA_WARPGROUP_H
+
+#include "tile.h"
+
+enum { WARPGROUP = 128 /* threads */, PANEL = 64 /* columns of a tile whose layout wgmma knows: rows of 128 bytes, its 128-byte swizzle */ };
+
+/* Matrices in tiles of PANEL columns, whose first row lies at a multiple of 1,024 bytes. Which way they are read is the product's business:
+ * along a row (columns are k, rows m or n) or, `across`, against it (rows are k, columns m or n). `panel_bytes` from one panel to the next, where
+ * more than PANEL columns are read across. */
+HD uint64_t matrix_words(uint32_t shared_address, int panel_bytes)
+{
+	const uint64_t eight_rows = 8 * 2 * PANEL;
+	return (uint64_t)(shared_address >> 4 & 0x3fff) | (uint64_t)(panel_bytes >> 4) << 16 | eight_rows >> 4 << 32 | 1ull << 62;
+}
+
+#ifdef __CUDACC__
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define HAVE_WARPGROUPS 1
+#endif
+
+DEVICE uint64_t group_matrix(const void *start, int panel_bytes = 0)
+{
+	return matrix_words((uint32_t)__cvta_generic_to_shared(start), panel_bytes);
+}
+
+/* What this thread wrote to shared memory before it is there for products that begin after the next barrier. */
+DEVICE void async_fence()
+{
+	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Where the compiler has to have them now: uses before do not move behind, nor the other way round. */
+template <int n> DEVICE void in_registers(float (&sums)[n][4])
+{
+	UNROLL for (int i = 0; i < n; i++)
+		UNROLL for (int j = 0; j < 4; j++)
+			asm volatile("" : "+f"(sums[i][j]) :: "memory");
+}
+
+/* Before the first product that adds to sums which this thread has touched, or uses their registers. */
+template <int n> DEVICE void group_fence(float (&sums)[n][4])
+{
+	in_registers(sums);
+	asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+DEVICE void group_commit()
+{
+	asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Until all groups but the newest `left` are done; `sums` are those of one that is. */
+template <int left, int n> DEVICE void group_wait(float (&sums)[n][4])
+{
+	asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(left) : "memory");
+	in_registers(sums);
+}
+
+#define SUMS(HOW, i) HOW(d[i][0]), HOW(d[i][1]), HOW(d[i][2]), HOW(d[i][3])
+#define EIGHT_SUMS(HOW, i) SUMS(HOW, i), SUMS(HOW, i + 1), SUMS(HOW, i + 2), SUMS(HOW, i + 3), SUMS(HOW, i + 4), SUMS(HOW, i + 5), SUMS(HOW, i + 6), SUMS(HOW, i + 7)
+#define WORDS_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WORDS_64 WORDS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define PRODUCT_64(TYPE, ADD, HOW)                                                                                                     \
+	asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" WORDS_32 "}, %32, %33, " ADD ", 1, 1, %34, %35;" \
+	             : EIGHT_SUMS(HOW, 0) : "l"(a), "l"(b), "n"(a_across), "n"(b_across) : "memory")
+#define PRODUCT_128(TYPE, ADD, HOW)                                                                                                    \
+	asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" WORDS_64 "}, %64, %65, " ADD ", 1, 1, %66, %67;" \
+	             : EIGHT_SUMS(HOW, 0), EIGHT_SUMS(HOW, 8) : "l"(a), "l"(b), "n"(a_across), "n"(b_across) : "memory")
+#define PRODUCTS(TYPE, ADD, HOW)                  \
+	do {                                      \
+		if constexpr (n8 == 8)            \
+			PRODUCT_64(TYPE, ADD, HOW); \
+		else                              \
+			PRODUCT_128(TYPE, ADD, HOW); \
+	} while (0)
+
+/* d[64][8 · n8] = or += a[64][16] b[16][8 · n8] over a warpgroup: warp w has rows 16 w … of d, in them 8 columns at a time the fragments of mma.m16n8k16. */
+template <class T, bool a_across, bool b_across, int n8> DEVICE void group_multiply(float (&d)[n8][4], uint64_t a, uint64_t b)
+{
+	static_assert(n8 == 8 || n8 == 16, "64 or 128 columns");
+	if constexpr (__is_same(T, bf16))
+		PRODUCTS("bf16", "0", "=f");
+	else
+		PRODUCTS("f16", "0", "=f");
+}
+
+template <class T, bool a_across, bool b_across, int n8> DEVICE void group_multiply_add(float (&d)[n8][4], uint64_t a, uint64_t b)
+{
+	static_assert(n8 == 8 || n8 == 16, "64 or 128 columns");
+	if constexpr (__is_same(T, bf16))
+		PRODUCTS("bf16", "1", "+f");
+	else
+		PRODUCTS("f16", "1", "+f");
+}
+
+#undef PRODUCTS
+#undef PRODUCT_128
+#undef PRODUCT_64
+#undef WORDS_64
+#undef WORDS_32
+#undef EIGHT_SUMS
+#undef SUMS
+
+#endif
+
+#endif
