@@ -51,6 +51,7 @@ struct team {
 /* A product of a warpgroup that is not done yet: what each thread had, where its sums go. */
 struct product_coming {
 	shim_group_product p;
+	float left[64][16]; /* a, where it is in registers */
 	std::vector<float> before[WARPGROUP];
 	float *to[WARPGROUP];
 	int group;
@@ -277,7 +278,7 @@ void finish_product(product_coming &c)
 	const int columns = 8 * c.p.n8;
 	for (int k = 0; k < 16; k++) {
 		for (int m = 0; m < 64; m++)
-			left[m][k] = group_value(c.p, a, m, k);
+			left[m][k] = c.p.registers ? c.left[m][k] : group_value(c.p, a, m, k);
 		for (int n = 0; n < columns; n++)
 			right[k][n] = group_value(c.p, b, n, k);
 	}
@@ -297,16 +298,19 @@ void run_group_product(void *const args[])
 {
 	product_queue &q = products[current / WARPGROUP];
 	const shim_group_product &p = *(const shim_group_product *)args[0];
-	product_coming c = { p, {}, {}, q.group };
+	product_coming c = { p, {}, {}, {}, q.group };
 	for (int t = 0; t < WARPGROUP; t++) {
 		const shim_group_product &mine = *(const shim_group_product *)args[t];
 		if (mine.a != p.a || mine.b != p.b)
 			misuse("threads of a warpgroup multiply different matrices");
 		c.to[t] = mine.d;
+		for (int e = 0; e < 8 && p.registers; e++)
+			c.left[wgmma_row(t, e)][2 * (t % 4) + e % 2 + e / 4 * 8] = p.value((uint16_t)(mine.registers[e / 4 * 2 + e % 4 / 2] >> 16 * (e % 2)));
 	}
-	for (const wgmma_matrix &m : { wgmma_matrix{ p.a, p.a_across }, wgmma_matrix{ p.b, p.b_across } })
-		if (m.wrong())
-			misuse(m.wrong());
+	const wgmma_matrix a = { p.a, p.a_across }, b = { p.b, p.b_across };
+	const char *wrong = !p.registers && a.wrong() ? a.wrong() : b.wrong();
+	if (wrong)
+		misuse(wrong);
 	bool late = random_below(2);
 	for (const product_coming &before : q.coming)
 		late |= before.to[0] == c.to[0];

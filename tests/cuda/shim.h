@@ -26,7 +26,7 @@
 #define UNROLL_PAIR
 #define SERIAL
 #define HAVE_SM80 1
-#define HAVE_WARPGROUPS 1
+#define HAVE_WARPGROUPS true
 
 struct shim_index {
 	unsigned x, y, z;
@@ -77,6 +77,7 @@ struct shim_group_product {
 	uint64_t a, b;
 	bool a_across, b_across, add;
 	float (*value)(uint16_t bits);
+	const uint32_t *registers; /* a's, or NULL: it is in shared memory */
 };
 void shim_group_multiply(struct shim_group_product *product);
 void shim_group_wait(int left);
@@ -103,14 +104,24 @@ template <class T> inline float shim_value(uint16_t bits)
 
 template <class T, bool a_across, bool b_across, int n8> inline void group_multiply(float (&d)[n8][4], uint64_t a, uint64_t b)
 {
-	struct shim_group_product product = { d[0], n8, a, b, a_across, b_across, false, shim_value<T> };
+	struct shim_group_product product = { d[0], n8, a, b, a_across, b_across, false, shim_value<T>, nullptr };
 	shim_group_multiply(&product);
 }
 
 template <class T, bool a_across, bool b_across, int n8> inline void group_multiply_add(float (&d)[n8][4], uint64_t a, uint64_t b)
 {
-	struct shim_group_product product = { d[0], n8, a, b, a_across, b_across, true, shim_value<T> };
+	struct shim_group_product product = { d[0], n8, a, b, a_across, b_across, true, shim_value<T>, nullptr };
 	shim_group_multiply(&product);
+}
+
+template <class T, bool b_across> inline void group_multiply_add(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b)
+{
+	struct shim_group_product product = { d[0], 16, 0, b, false, b_across, true, shim_value<T>, a };
+	shim_group_multiply(&product);
+}
+
+template <int n> inline void still_needed(const uint32_t (&)[n][4])
+{
 }
 
 /* ---- the host side of device.h ---- */

@@ -37,7 +37,7 @@ struct wgmma_matrix {
 /* Row and column of a thread's sum 4 i + j, in a product of 64 rows. */
 inline int wgmma_row(int thread, int j)
 {
-	return thread / 32 * 16 + thread % 32 / 4 + j / 2 * 8;
+	return thread / 32 * 16 + thread % 32 / 4 + j % 4 / 2 * 8;
 }
 
 inline int wgmma_column(int thread, int i, int j)

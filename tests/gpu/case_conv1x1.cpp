@@ -258,10 +258,11 @@ template <class T, class S> void time_backward(const kernel_case &k)
 template <class T, class S> void add_forward(std::vector<kernel_case> &cases, const char *variant)
 {
 	const std::string name = std::string("conv1x1_forward:") + variant + ":" + type_name<T>();
-	cases.push_back({ name, check_forward<T, S>, nullptr, 0 });
+	const bool wgmma = S::WGMMA;
+	cases.push_back({ name, check_forward<T, S>, nullptr, 0, wgmma });
 #ifdef __CUDACC__
 	for (int i = 0; i < 3 && std::is_same<T, bf16>::value; i++) /* fp16 has as many instructions */
-		cases.push_back({ name + ":" + timed_names[i], nullptr, time_forward<T, S>, i });
+		cases.push_back({ name + ":" + timed_names[i], nullptr, time_forward<T, S>, i, wgmma });
 #endif
 }
 
@@ -292,7 +293,10 @@ void add_conv1x1_cases(std::vector<kernel_case> &cases)
 	add_forward<bf16, conv1x1_forward_shape<128, 3, false>>(cases, "1");             /* weights streamed */
 	add_forward<bf16, conv1x1_forward_shape<128, 3, true>>(cases, "2");              /* weights resident */
 	add_forward<bf16, conv1x1_forward_shape<64, 3, false, 2>>(cases, "3");           /* smaller tiles, two blocks a multiprocessor */
+	add_forward<bf16, conv1x1_forward_shape<128, 4, false, 1, true>>(cases, "4");    /* wgmma, weights streamed */
+	add_forward<bf16, conv1x1_forward_shape<128, 4, true, 1, true>>(cases, "5");     /* wgmma, weights resident */
 	add_backward<fp16, conv1x1_backward_shape<64, 2, 16, true, true>>(cases, "1");
 	add_backward<fp16, conv1x1_backward_wgmma_shape<3>>(cases, "8");
 	add_forward<fp16, conv1x1_forward_shape<128, 3, false>>(cases, "1");
+	add_forward<fp16, conv1x1_forward_shape<128, 4, true, 1, true>>(cases, "5");
 }

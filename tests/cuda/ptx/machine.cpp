@@ -488,22 +488,24 @@ template <class T> float group_element(warp &w, const instruction &i, const wgmm
 	return to_float(x);
 }
 
-/* wgmma.mma_async {sums}, a, b, add, 1, 1, a across, b across: sums are there after the wait, and NaNs until then. */
+/* wgmma.mma_async {sums}, a, b, add, 1, 1, a across, b across, or, with a in registers, {sums}, {a0, a1, a2, a3}, b, add, 1, 1, b across: sums are
+ * there after the wait, and NaNs until then. */
 template <class T> void group_multiply(warp &w, const instruction &i, uint32_t)
 {
-	const int columns = (int)i.sums.size() / 4 * 8, first_row = (int)(w.first_thread / WARP % 4) * 16;
+	const bool registers = i.count == 9;
+	const int columns = (int)i.sums.size() / 4 * 8, first_row = (int)(w.first_thread / WARP % 4) * 16, right_row = registers ? 4 : 1;
 	auto number = [&](int r) { return w.row(i.row[r])[0]; };
-	const wgmma_matrix a = { number(0), number(5) == 1 }, b = { number(1), number(6) == 1 };
-	const bool add = number(2);
-	const char *wrong = a.wrong() ? a.wrong() : b.wrong();
-	if (!wrong && i.count != 7)
-		wrong = "wgmma: other operands than two matrices and five numbers";
-	if (!wrong && (number(3) != 1 || number(4) != 1))
+	const wgmma_matrix a = { number(0), !registers && number(5) == 1 }, b = { number(right_row), number(i.count - 1) == 1 };
+	const bool add = number(right_row + 1);
+	const char *wrong = !registers && a.wrong() ? a.wrong() : b.wrong();
+	if (!wrong && i.count != 7 && i.count != 9)
+		wrong = "wgmma: other operands than two matrices and five numbers, or registers, a matrix and four";
+	if (!wrong && (number(right_row + 2) != 1 || number(right_row + 3) != 1))
 		wrong = "wgmma: factors other than 1";
 	if (!wrong && !w.may_multiply)
 		wrong = "wgmma: no wgmma.fence since its sums' registers were last used";
 	for (int l = 0; l < WARP && !wrong; l++)
-		if (w.row(i.row[0])[l] != a.words || w.row(i.row[1])[l] != b.words)
+		if ((!registers && w.row(i.row[0])[l] != a.words) || w.row(i.row[right_row])[l] != b.words)
 			wrong = "wgmma: lanes name different matrices";
 	if (wrong)
 		fault(w, i, 0, wrong);
@@ -511,7 +513,8 @@ template <class T> void group_multiply(warp &w, const instruction &i, uint32_t)
 	static float left[16][16], right[16][256], d[16][256];
 	for (int k = 0; k < 16; k++) {
 		for (int m = 0; m < 16; m++)
-			left[m][k] = group_element<T>(w, i, a, first_row + m, k, p.reads);
+			left[m][k] = registers ? to_float(T{ (uint16_t)(w.row(i.row[m / 8 + k / 8 * 2])[m % 8 * 4 + k % 8 / 2] >> 16 * (k % 2)) }) :
+			                         group_element<T>(w, i, a, first_row + m, k, p.reads);
 		for (int n = 0; n < columns; n++)
 			right[k][n] = group_element<T>(w, i, b, n, k, p.reads);
 	}
@@ -534,8 +537,9 @@ template <class T> void group_multiply(warp &w, const instruction &i, uint32_t)
 	w.products.push_back(std::move(p));
 	if (tally) {
 		tally->group_products += (uint64_t)columns / 8;
-		tally->wavefronts += 4 + (uint64_t)columns / 16; /* 64 rows of 32 bytes, and the columns', for four warps */
-		tally->least += 4 + (uint64_t)columns / 16;
+		const uint64_t wavefronts = (registers ? 0 : 4) + (uint64_t)columns / 16; /* a quarter of 64 rows of 32 bytes and of the columns' */
+		tally->wavefronts += wavefronts;
+		tally->least += wavefronts;
 	}
 }
 

@@ -41,7 +41,9 @@ DEVICE unsigned char *x_chunk(unsigned char *panel, int row, int chunk)
 template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_backward_wgmma_kernel(const conv1x1_backward<T> p)
 {
 	begin_kernel();
-#ifdef HAVE_WARPGROUPS
+#ifdef HAVE_SM80
+	if (!HAVE_WARPGROUPS)
+		return;
 	typedef tile<PANEL> panel;
 	unsigned char *stage = shared_memory(), *weights = stage + S::STAGES * S::STAGE_BYTES;
 	float *parameters = (float *)(weights + 2 * S::WEIGHT_PANEL_BYTES);

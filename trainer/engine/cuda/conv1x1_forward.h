@@ -11,6 +11,7 @@
 #include "device.h"
 #include "column_sums.h"
 #include "vector.h"
+#include "warpgroup.h"
 
 template <class T> struct conv1x1_forward {
 	const T *x;               /* [pixels][x_pitch], the first c_in channels of each */
@@ -23,16 +24,18 @@ template <class T> struct conv1x1_forward {
 };
 
 /* How the kernel is cut: ROWS pixels a tile, STAGES tiles of 64 channels in flight, weights kept in shared memory
- * (RESIDENT, c_in <= 64 * what fits) or streamed beside x. */
-template <int rows, int stages, bool resident, int blocks_per_sm = 1> struct conv1x1_forward_shape {
+ * (RESIDENT, c_in <= 64 * what fits) or streamed beside x. WGMMA (128 rows): each warpgroup has 64 rows and all columns, so x is normalised once; its
+ * products go on while the next tile's x is, which takes a stage more. */
+template <int rows, int stages, bool resident, int blocks_per_sm = 1, bool wgmma = false> struct conv1x1_forward_shape {
 	enum {
-		ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = 256, BLOCKS_PER_SM = blocks_per_sm, N = 128, K = 64,
-		COLUMN_WARPS = 2, ROW_WARPS = THREADS / 32 / COLUMN_WARPS,
+		WGMMA = wgmma, AHEAD = stages - 1 - wgmma /* tiles that are asked for before they are used */, ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = 256, BLOCKS_PER_SM = blocks_per_sm, N = 128, K = 64,
+		COLUMN_WARPS = wgmma ? 1 : 2, ROW_WARPS = THREADS / 32 / COLUMN_WARPS,
 		WARP_ROWS = ROWS / ROW_WARPS, WARP_COLUMNS = N / COLUMN_WARPS, /* 32 × 64 for 128 rows */
 		M_TILES = WARP_ROWS / 16, N_TILES = WARP_COLUMNS / 8,
 		X_BYTES = ROWS * K * 2, WEIGHT_BYTES = N * K * 2, STAGE_BYTES = X_BYTES + (resident ? 0 : WEIGHT_BYTES),
 		Y_BYTES = ROWS * N * 2
 	};
+	static_assert(!wgmma || rows == 2 * 64, "two warpgroups, 64 rows each");
 
 	static HD size_t shared_bytes(int c_in)
 	{
@@ -45,6 +48,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 {
 	begin_kernel();
 #ifdef HAVE_SM80
+	if (S::WGMMA && !HAVE_WARPGROUPS)
+		return;
 	unsigned char *stage = shared_memory();
 	unsigned char *weights = stage + S::STAGES * S::STAGE_BYTES;
 	const int k_tiles = (p.c_in + S::K - 1) / S::K;
@@ -77,45 +82,73 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		}
 		copies_commit();
 	};
-	for (int i = 0; i < S::STAGES - 1; i++)
+	for (int i = 0; i < S::AHEAD; i++)
 		prefetch(i);
 
-	float product[S::M_TILES][S::N_TILES][4];
+	uint32_t held[S::WGMMA ? S::K / 16 : 1][4]; /* x, normalised, of the products on their way */
+	float product[S::M_TILES][S::N_TILES][4] = {};
 	float sum[S::N_TILES][2] = {}, square[S::N_TILES][2] = {};
 	SERIAL for (int i = 0; i < steps; i++) {
 		const int k = i % k_tiles;
-		copies_wait<S::STAGES - 2>();
+		copies_wait<S::AHEAD - 1>();
+		if (S::WGMMA)
+			async_fence();
 		sync_block();
-		prefetch(i + S::STAGES - 1);
+		prefetch(i + S::AHEAD);
 		unsigned char *x = stage + i % S::STAGES * S::STAGE_BYTES;
 		unsigned char *w = S::RESIDENT ? weights + k * S::WEIGHT_BYTES : x + S::X_BYTES;
-		if (k == 0)
+		auto normalised = [&](uint32_t (&a)[4], int m, int k16) {
+			const int channel = k * S::K + k16 * 16 + 2 * (lane % 4);
+			load_matrices(a, tile<S::K>::chunk(x, warp_row + m * 16 + lane % 16, k16 * 2 + lane / 16));
+			UNROLL for (int j = 0; j < 4; j++) {
+				const int c = channel + j / 2 * 8;
+				a[j] = normalise_relu<T>(a[j], scale[c], bias[c], scale[c + 1], bias[c + 1]);
+			}
+		};
+		auto clear = [&] {
 			UNROLL for (int m = 0; m < S::M_TILES; m++)
 				UNROLL for (int n = 0; n < S::N_TILES; n++)
 					UNROLL for (int j = 0; j < 4; j++)
 						product[m][n][j] = 0;
-
-		UNROLL_PAIR for (int k16 = 0; k16 < S::K / 16; k16++) {
-			uint32_t a[S::M_TILES][4];
-			const int channel = k * S::K + k16 * 16 + 2 * (lane % 4);
-			UNROLL for (int m = 0; m < S::M_TILES; m++) {
-				load_matrices(a[m], tile<S::K>::chunk(x, warp_row + m * 16 + lane % 16, k16 * 2 + lane / 16));
-				UNROLL for (int j = 0; j < 4; j++) {
-					const int c = channel + j / 2 * 8;
-					a[m][j] = normalise_relu<T>(a[m][j], scale[c], bias[c], scale[c + 1], bias[c + 1]);
+		};
+		if constexpr (S::WGMMA) {
+			uint32_t next[S::K / 16][4];
+			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
+				normalised(next[k16], 0, k16);
+			group_wait<0>(product[0]);
+			still_needed(held);
+			if (k == 0)
+				clear();
+			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
+				UNROLL for (int j = 0; j < 4; j++)
+					held[k16][j] = next[k16][j];
+			group_fence(product[0]);
+			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
+				group_multiply_add<T, false>(product[0], held[k16], group_matrix(w + k16 * 32));
+			group_commit();
+			if (k + 1 < k_tiles)
+				continue;
+			group_wait<0>(product[0]);
+			still_needed(held);
+		} else {
+			if (k == 0)
+				clear();
+			UNROLL_PAIR for (int k16 = 0; k16 < S::K / 16; k16++) {
+				uint32_t a[S::M_TILES][4];
+				UNROLL for (int m = 0; m < S::M_TILES; m++)
+					normalised(a[m], m, k16);
+				UNROLL for (int n = 0; n < S::N_TILES; n += 2) {
+					uint32_t b[4]; /* 16 output channels: lanes 0–7, 8–15 give the low and high half of k, 16–31 the next 8 */
+					load_matrices(b, tile<S::K>::chunk(w, warp_column + n * 8 + lane / 16 * 8 + lane % 8, k16 * 2 + lane / 8 % 2));
+					UNROLL for (int m = 0; m < S::M_TILES; m++) {
+						multiply_add<T>(product[m][n], a[m], b[0], b[1]);
+						multiply_add<T>(product[m][n + 1], a[m], b[2], b[3]);
+					}
 				}
 			}
-			UNROLL for (int n = 0; n < S::N_TILES; n += 2) {
-				uint32_t b[4]; /* 16 output channels: lanes 0–7, 8–15 give the low and high half of k, 16–31 the next 8 */
-				load_matrices(b, tile<S::K>::chunk(w, warp_column + n * 8 + lane / 16 * 8 + lane % 8, k16 * 2 + lane / 8 % 2));
-				UNROLL for (int m = 0; m < S::M_TILES; m++) {
-					multiply_add<T>(product[m][n], a[m], b[0], b[1]);
-					multiply_add<T>(product[m][n + 1], a[m], b[2], b[3]);
-				}
-			}
+			if (k + 1 < k_tiles)
+				continue;
 		}
-		if (k + 1 < k_tiles)
-			continue;
 
 		const long row = (long)((int)blockIdx.x + i / k_tiles * (int)gridDim.x) * S::ROWS;
 		UNROLL for (int m = 0; m < S::M_TILES; m++)
@@ -124,13 +157,12 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 					const int r = warp_row + m * 16 + half * 8 + lane / 4, column = warp_column + n * 8 + 2 * (lane % 4);
 					uint32_t word = pack<T>(product[m][n][2 * half], product[m][n][2 * half + 1]);
 					*tile<S::N>::pair(out, r, column) = word;
-					if (row + r < p.pixels) { /* rows beyond are relu(bias) · W, not zero */
-						float low = low_half<T>(word), high = high_half<T>(word);
-						sum[n][0] += low;
-						sum[n][1] += high;
-						square[n][0] = fmaf(low, low, square[n][0]);
-						square[n][1] = fmaf(high, high, square[n][1]);
-					}
+					const uint32_t counted = row + r < p.pixels ? word : 0; /* rows beyond are relu(bias) · W, not zero */
+					const float low = low_half<T>(counted), high = high_half<T>(counted);
+					sum[n][0] += low;
+					sum[n][1] += high;
+					square[n][0] = fmaf(low, low, square[n][0]);
+					square[n][1] = fmaf(high, high, square[n][1]);
 				}
 		sync_block();
 		tile<S::N>::template store<S::ROWS, S::THREADS>(p.y, (size_t)p.c_out, row, p.pixels, 0, p.c_out, out);

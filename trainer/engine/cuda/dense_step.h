@@ -31,10 +31,13 @@ template <class T> void step<T>::fused_forward(int block, const dense_layer &l, 
 	const int blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_1x1::ROWS, sms); });
 	if constexpr (sizeof(T) == 2) {
 		const conv1x1_forward<T> p = { m.map[block], m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics, y, m.sums, count, b.channels, l.c_in, net.bottleneck };
-		const bool resident = resident_forward_1x1::shared_bytes(l.c_in) <= shared && count > (long)resident_forward_1x1::ROWS * blocks;
 		if (!rc)
-			rc = resident ? conv1x1_forward_launch<T, resident_forward_1x1>(p, (unsigned)blocks, stream) :
-			                with_tiles(b, [&](auto tiles) { return conv1x1_forward_launch<T, typename decltype(tiles)::forward_1x1>(p, (unsigned)blocks, stream); });
+			rc = with_tiles(b, [&](auto tiles) {
+				typedef typename decltype(tiles)::resident_1x1 resident;
+				const bool stays = resident::shared_bytes(l.c_in) <= shared && count > (long)resident::ROWS * blocks;
+				return stays ? conv1x1_forward_launch<T, resident>(p, (unsigned)blocks, stream) :
+				               conv1x1_forward_launch<T, typename decltype(tiles)::forward_1x1>(p, (unsigned)blocks, stream);
+			});
 	}
 	normalise(l.bn2, own_statistics(l.bn2), 0, net.bottleneck, blocks, 128, count);
 }

@@ -11,6 +11,9 @@
 struct large_tiles {
 	enum { SIDES_BELOW = 128 }; /* of maps for the 3×3 kernels: their least ROWS */
 	typedef conv1x1_forward_shape<128, 3, false> forward_1x1;
+	/* Weights that stay in shared memory, where they have room and serve several tiles: streamed beside x they come from the second-level cache again with
+	 * every tile, as many bytes as x. */
+	typedef conv1x1_forward_shape<128, 3, true> resident_1x1;
 	typedef conv1x1_backward_shape<64, 2, 8, true, true, 1, 32> backward_1x1;
 	typedef conv3x3_forward_shape<128, 32, 2> forward_3x3;
 	typedef conv3x3_data_shape<128, 32, 64> data_3x3;
@@ -18,19 +21,18 @@ struct large_tiles {
 };
 /* For an H100's tensor cores (sm_90a). */
 struct wgmma_tiles : large_tiles {
+	typedef conv1x1_forward_shape<128, 4, false, 1, true> forward_1x1;
+	typedef conv1x1_forward_shape<128, 4, true, 1, true> resident_1x1;
 	typedef conv1x1_backward_wgmma_shape<3> backward_1x1;
 };
 struct small_tiles {
 	enum { SIDES_BELOW = 64 };
 	typedef conv1x1_forward_shape<128, 3, false> forward_1x1;
+	typedef conv1x1_forward_shape<128, 3, true> resident_1x1;
 	typedef conv1x1_backward_shape<32, 3, 8, true, true> backward_1x1;
 	typedef conv3x3_forward_shape<64, 32, 4> forward_3x3;
 	typedef conv3x3_data_shape<64, 32, 32> data_3x3;
 	typedef conv3x3_weight_shape<128> weight_3x3;
 };
-
-/* Weights that stay in shared memory, where they have room and serve several tiles: streamed beside x they come from the second-level cache again
- * with every tile, as many bytes as x. */
-typedef conv1x1_forward_shape<128, 3, true> resident_forward_1x1;
 
 #endif

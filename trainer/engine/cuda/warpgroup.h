@@ -23,8 +23,13 @@ HD uint64_t matrix_words(uint32_t shared_address, int panel_bytes)
 
 #ifdef __CUDACC__
 
+/* Elsewhere a kernel's wgmma is left out, and nobody launches it: device_has_warpgroups(). */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define HAVE_WARPGROUPS 1
+#define HAVE_WARPGROUPS true
+#define WGMMA_ASM(...) asm volatile(__VA_ARGS__)
+#else
+#define HAVE_WARPGROUPS false
+#define WGMMA_ASM(...)
 #endif
 
 DEVICE uint64_t group_matrix(const void *start, int panel_bytes = 0)
@@ -35,7 +40,7 @@ DEVICE uint64_t group_matrix(const void *start, int panel_bytes = 0)
 /* What this thread wrote to shared memory before it is there for products that begin after the next barrier. */
 DEVICE void async_fence()
 {
-	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+	WGMMA_ASM("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* Where the compiler has to have them now: uses before do not move behind, nor the other way round. */
@@ -50,18 +55,18 @@ template <int n> DEVICE void in_registers(float (&sums)[n][4])
 template <int n> DEVICE void group_fence(float (&sums)[n][4])
 {
 	in_registers(sums);
-	asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+	WGMMA_ASM("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
 DEVICE void group_commit()
 {
-	asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+	WGMMA_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 /* Until all groups but the newest `left` are done; `sums` are those of one that is. */
 template <int left, int n> DEVICE void group_wait(float (&sums)[n][4])
 {
-	asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(left) : "memory");
+	WGMMA_ASM("wgmma.wait_group.sync.aligned %0;" :: "n"(left) : "memory");
 	in_registers(sums);
 }
 
@@ -69,11 +74,18 @@ template <int left, int n> DEVICE void group_wait(float (&sums)[n][4])
 #define EIGHT_SUMS(HOW, i) SUMS(HOW, i), SUMS(HOW, i + 1), SUMS(HOW, i + 2), SUMS(HOW, i + 3), SUMS(HOW, i + 4), SUMS(HOW, i + 5), SUMS(HOW, i + 6), SUMS(HOW, i + 7)
 #define WORDS_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WORDS_64 WORDS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+/* Where the compiler has to keep what a product reads: used after the wait for it. */
+template <int n> DEVICE void still_needed(const uint32_t (&a)[n][4])
+{
+	UNROLL for (int i = 0; i < n; i++)
+		asm volatile("" :: "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]) : "memory");
+}
+
 #define PRODUCT_64(TYPE, ADD, HOW)                                                                                                     \
-	asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" WORDS_32 "}, %32, %33, " ADD ", 1, 1, %34, %35;" \
+	WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" WORDS_32 "}, %32, %33, " ADD ", 1, 1, %34, %35;" \
 	             : EIGHT_SUMS(HOW, 0) : "l"(a), "l"(b), "n"(a_across), "n"(b_across) : "memory")
 #define PRODUCT_128(TYPE, ADD, HOW)                                                                                                    \
-	asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" WORDS_64 "}, %64, %65, " ADD ", 1, 1, %66, %67;" \
+	WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" WORDS_64 "}, %64, %65, " ADD ", 1, 1, %66, %67;" \
 	             : EIGHT_SUMS(HOW, 0), EIGHT_SUMS(HOW, 8) : "l"(a), "l"(b), "n"(a_across), "n"(b_across) : "memory")
 #define PRODUCTS(TYPE, ADD, HOW)                  \
 	do {                                      \
@@ -102,6 +114,20 @@ template <class T, bool a_across, bool b_across, int n8> DEVICE void group_multi
 		PRODUCTS("f16", "1", "+f");
 }
 
+/* The same with a in registers, warp w's rows as fragments of mma.m16n8k16; they must stay as they are until it is done: see still_needed(). */
+#define PRODUCT_128_OF(TYPE)                                                                                                           \
+	WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" WORDS_64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, %69;" \
+	             : EIGHT_SUMS("+f", 0), EIGHT_SUMS("+f", 8) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(b_across) : "memory")
+
+template <class T, bool b_across> DEVICE void group_multiply_add(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b)
+{
+	if constexpr (__is_same(T, bf16))
+		PRODUCT_128_OF("bf16");
+	else
+		PRODUCT_128_OF("f16");
+}
+
+#undef PRODUCT_128_OF
 #undef PRODUCTS
 #undef PRODUCT_128
 #undef PRODUCT_64
