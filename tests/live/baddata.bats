@@ -67,6 +67,12 @@ bats_require_minimum_version 1.5.0
 	[[ $stderr == *"2 images are in no list"* ]]
 	[ "$(awk '/^  (train|val) / { n += $2 } END { print n }' <<<"$output")" = 58 ]
 	id=$(head -n 1 mine.csv | cut -d, -f1)
+	(echo image,split && cat mine.csv) >headed.csv
+	run --separate-stderr chexnet prepare nih tree headed --size 32 --split file:headed.csv
+	[ "$status" -eq 0 ]
+	cmp set/train-00000-of-00001 headed/train-00000-of-00001 || diff -r set headed
+	(cat mine.csv && echo image,split) >footed.csv
+	refuses 65 'footed.csv:59: image "image" has no row' chexnet prepare nih tree out --split file:footed.csv
 	(cat mine.csv && echo "$id,train") >twice.csv
 	refuses 65 "twice.csv:59: image $id comes twice" chexnet prepare nih tree out --split file:twice.csv
 	echo "$id,dev" >named.csv

@@ -101,6 +101,9 @@ static void what_is_wrong_is_named(void **state)
 	refused("file:/nowhere.csv", EXIT_DATA, "/nowhere.csv");
 	refused(mask_file("00000001_000.png,Mass\n00000002_000.png,Efusion\n"), EXIT_DATA, "mask.csv:2: unknown finding \"Efusion\" (did you mean Effusion?)");
 	refused(mask_file("00000001_000.png,Mass\n00000001_000.png,Edema\n"), EXIT_DATA, "mask.csv: image 00000001_000.png comes twice");
+	struct label_mask headed = read_mask(mask_file("Image,Findings\r\n00000001_000.png,Mass\r\n")); /* a first row may name the columns */
+	assert_int_equal(headed.n, 1);
+	label_mask_free(&headed);
 	refused(mask_file("00000001_000.png\n"), EXIT_DATA, "mask.csv:1: 1 columns, not two");
 	refused(mask_file("a name that is much longer than the name of any image,Mass\n"), EXIT_DATA, "is no image name");
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "data/file.h"
 
@@ -86,4 +87,9 @@ int csv_next(struct csv *c, struct error *e)
 			return 1;
 		p++;
 	}
+}
+
+int csv_names_columns(const struct csv *c)
+{
+	return c->line == 1 && (strcasecmp(c->field[0], "image") == 0 || strcmp(c->field[0], "Image Index") == 0);
 }

@@ -26,4 +26,7 @@ void csv_close(struct csv *c);
 /* 1: a row, 0: end, -EXIT_DATA: FILE:LINE and the reason. Empty lines are passed over. */
 int csv_next(struct csv *c, struct error *e);
 
+/* In files of image,WHAT rows: whether this is a first row that only says so, as pandas writes one. */
+int csv_names_columns(const struct csv *c);
+
 #endif

@@ -47,7 +47,7 @@ static int read_file(struct label_mask *m, const char *path, struct error *e)
 	if (rc)
 		return rc;
 	while ((rc = csv_next(&c, e)) > 0)
-		if ((rc = read_row(m, &c, e)) < 0)
+		if (!csv_names_columns(&c) && (rc = read_row(m, &c, e)) < 0)
 			break;
 	csv_close(&c);
 	if (m->n)

@@ -98,6 +98,8 @@ int nih_divide_file(const struct nih *n, const char *path, uint8_t *split, struc
 		return rc;
 	memset(split, SPLIT_NONE, n->count);
 	while ((rc = csv_next(&c, e)) > 0) {
+		if (csv_names_columns(&c))
+			continue;
 		const struct nih_image *image = nih_find(n, c.field[0]);
 		int s = c.n == 2 ? split_index(c.field[1]) : -1;
 		if (c.n != 2)
