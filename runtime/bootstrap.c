@@ -29,17 +29,14 @@ struct pmix {
 	char key[24]; /* of rank 0's card; numbered, because PMIx keeps the cards of worlds that this process formed before … */
 	bool asked;   /* … and of those that an earlier program of the step formed: nobody listens there, and the card is asked for once more */
 	bool refresh; /* … of rank 0's server, not of this node's, which remembers */
-	struct request *abandoned; /* the Get that was given up: PMIx may answer it until it is finalised */
-};
-
-/* A Get in flight. */
-struct request {
-	pthread_mutex_t lock;
-	pthread_cond_t arrived;
-	bool done;
-	pmix_status_t status;
-	size_t bytes;
-	uint8_t card[CARD_BYTES_MAX];
+	struct {
+		pthread_mutex_t lock;
+		pthread_cond_t arrived;
+		bool done;
+		pmix_status_t status;
+		size_t bytes;
+		uint8_t card[CARD_BYTES_MAX];
+	} get; /* of rank 0's card, which PMIx may answer until it is finalised */
 };
 
 static int load(struct pmix *p, char *why)
@@ -165,65 +162,39 @@ static int publish(struct boot *b, const void *card, size_t bytes, char *why)
 	return rc ? unusable(p, "publishing rank 0's card", rc, why) : 0;
 }
 
-static void request_free(struct request *r)
-{
-	pthread_cond_destroy(&r->arrived);
-	pthread_mutex_destroy(&r->lock);
-	free(r);
-}
-
 static void answer(pmix_status_t status, pmix_value_t *v, void *data)
 {
-	struct request *r = data;
-	pthread_mutex_lock(&r->lock);
-	r->status = status;
-	if (!status && v && v->type == PMIX_BYTE_OBJECT && v->data.bo.size <= sizeof r->card) {
-		r->bytes = v->data.bo.size;
-		memcpy(r->card, v->data.bo.bytes, r->bytes);
+	struct pmix *p = data;
+	pthread_mutex_lock(&p->get.lock);
+	p->get.status = status;
+	if (!status && v && v->type == PMIX_BYTE_OBJECT && v->data.bo.size <= sizeof p->get.card) {
+		p->get.bytes = v->data.bo.size;
+		memcpy(p->get.card, v->data.bo.bytes, p->get.bytes);
 	}
-	r->done = true;
-	pthread_cond_signal(&r->arrived);
-	pthread_mutex_unlock(&r->lock);
+	p->get.done = true;
+	pthread_cond_signal(&p->get.arrived);
+	pthread_mutex_unlock(&p->get.lock);
 }
 
-static struct request *request_new(void)
-{
-	struct request *r = calloc(1, sizeof *r);
-	if (!r)
-		return NULL;
-	pthread_mutex_init(&r->lock, NULL);
-	condition_init(&r->arrived);
-	return r;
-}
-
-/* One Get of rank 0's card. PMIX_ERR_TIMEOUT: not answered by `until`. */
+/* One Get of rank 0's card. PMIX_ERR_TIMEOUT: not answered by `until`, which is the end of it. */
 static pmix_status_t ask(struct pmix *p, void *card, size_t *bytes, double until)
 {
 	struct timespec t = moment(until);
 	pmix_proc_t zero;
-	struct request *r = request_new();
-	if (!r)
-		return PMIX_ERR_NOMEM;
 	name_process(p, 0, &zero);
 	pmix_info_t anew = { .key = PMIX_GET_REFRESH_CACHE, .value = { .type = PMIX_BOOL, .data.flag = true } };
-	pmix_status_t rc = p->PMIx_Get_nb(&zero, p->key, &anew, p->refresh, answer, r);
-	if (rc) {
-		request_free(r);
+	p->get.done = false;
+	p->get.bytes = 0;
+	pmix_status_t rc = p->PMIx_Get_nb(&zero, p->key, &anew, p->refresh, answer, p);
+	if (rc)
 		return rc;
-	}
-	pthread_mutex_lock(&r->lock);
-	while (!r->done && pthread_cond_timedwait(&r->arrived, &r->lock, &t) == 0)
+	pthread_mutex_lock(&p->get.lock);
+	while (!p->get.done && pthread_cond_timedwait(&p->get.arrived, &p->get.lock, &t) == 0)
 		;
-	bool done = r->done;
-	pthread_mutex_unlock(&r->lock);
-	if (!done) {
-		p->abandoned = r;
-		return PMIX_ERR_TIMEOUT;
-	}
-	rc = r->status;
-	memcpy(card, r->card, r->bytes < *bytes ? r->bytes : *bytes);
-	*bytes = r->bytes;
-	request_free(r);
+	rc = p->get.done ? p->get.status : PMIX_ERR_TIMEOUT;
+	memcpy(card, p->get.card, p->get.bytes < *bytes ? p->get.bytes : *bytes);
+	*bytes = p->get.bytes;
+	pthread_mutex_unlock(&p->get.lock);
 	return rc;
 }
 
@@ -278,8 +249,8 @@ static void finish(struct boot *b)
 	node_close(&p->node);
 	if (p->open)
 		p->PMIx_Finalize(NULL, 0);
-	if (p->abandoned)
-		request_free(p->abandoned);
+	pthread_cond_destroy(&p->get.arrived);
+	pthread_mutex_destroy(&p->get.lock);
 	free(p); /* the library stays mapped: its threads may be on their way out */
 }
 
@@ -317,6 +288,8 @@ static int boot_from_pmix(struct boot *b, char *why)
 	snprintf(p->key, sizeof p->key, "hvd.card.%u", worlds++);
 	p->node.listener = -1;
 	pthread_mutex_init(&p->node.lock, NULL);
+	pthread_mutex_init(&p->get.lock, NULL);
+	condition_init(&p->get.arrived);
 	b->publish = publish;
 	b->lookup = lookup;
 	b->host_of = host_of;
