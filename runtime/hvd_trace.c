@@ -207,13 +207,14 @@ struct step {
 	double waited, busy, input;    /* in hvd_plan_finish(); in all-reduces; in marks named input */
 };
 
-static void read_steps(const struct trace_file *f, struct step *s, uint32_t first, uint32_t steps)
+/* Into every ranks-th of s, from the first on. */
+static void read_steps(const struct trace_file *f, struct step *s, uint32_t first, uint32_t steps, int ranks)
 {
 	for (uint64_t i = 0; i < records_of(f); i++) {
 		const struct trace_record *r = &f->record[i];
 		if (r->step < first || r->step - first >= steps)
 			continue;
-		struct step *p = &s[r->step - first];
+		struct step *p = &s[(size_t)(r->step - first) * (size_t)ranks];
 		double begin = aligned(f, r->begin), end = aligned(f, r->end);
 		if (r->kind == TRACE_READY)
 			p->ready = begin > p->ready ? begin : p->ready;
@@ -234,29 +235,30 @@ struct sums {
 	double *by;       /* [ranks] how much later than the mean of the others */
 };
 
-/* step[rank][steps]; the first step of the range has no beginning and is left out. */
-static void sum_up(const struct traces *t, struct step *const *step, uint32_t steps, uint32_t first, bool each, struct sums *s)
+/* step[steps][ranks]; the first step of the range has no beginning and is left out. */
+static void sum_up(const struct traces *t, const struct step *step, uint32_t steps, uint32_t first, bool each, struct sums *s)
 {
 	for (uint32_t k = 1; k < steps; k++) {
+		const struct step *before = &step[(size_t)(k - 1) * (size_t)t->n], *this = before + t->n; /* [ranks] */
 		int last = 0;
 		bool whole = true;
 		double mean = 0;
 		for (int r = 0; r < t->n; r++) {
-			whole &= step[r][k].end > 0 && step[r][k].ready > 0 && step[r][k - 1].end > 0;
-			last = step[r][k].ready > step[last][k].ready ? r : last;
-			mean += step[r][k].ready;
+			whole &= this[r].end > 0 && this[r].ready > 0 && before[r].end > 0;
+			last = this[r].ready > this[last].ready ? r : last;
+			mean += this[r].ready;
 		}
 		if (!whole)
 			continue;
-		double latest = step[last][k].ready, by = t->n > 1 ? latest - (mean - latest) / (t->n - 1) : 0;
+		double latest = this[last].ready, by = t->n > 1 ? latest - (mean - latest) / (t->n - 1) : 0;
 		s->steps++;
 		s->last[last]++;
 		s->by[last] += by;
 		for (int r = 0; r < t->n; r++) {
-			const struct step *p = &step[r][k];
+			const struct step *p = &this[r];
 			double late = latest - p->ready < p->waited ? latest - p->ready : p->waited;
-			s->whole += p->end - step[r][k - 1].end;
-			s->compute += p->ready - step[r][k - 1].end - p->input;
+			s->whole += p->end - before[r].end;
+			s->compute += p->ready - before[r].end - p->input;
 			s->input += p->input;
 			s->late += late;
 			s->exposed += p->waited - late;
@@ -264,7 +266,7 @@ static void sum_up(const struct traces *t, struct step *const *step, uint32_t st
 		}
 		if (each)
 			printf("step %u: %.2f ms, last to be ready rank %u on %s, %.2f ms after the others\n", first + k,
-			       (step[last][k].end - step[last][k - 1].end) * 1e-6, t->file[last]->rank, t->file[last]->host, by * 1e-6);
+			       (this[last].end - before[last].end) * 1e-6, t->file[last]->rank, t->file[last]->host, by * 1e-6);
 	}
 }
 
@@ -307,24 +309,19 @@ static int summary(const struct traces *t, bool each)
 				most = t->file[i]->record[k].step > most ? t->file[i]->record[k].step : most;
 			}
 	uint32_t steps = most >= least ? most - least + 1 : 0;
-	struct step **step = calloc((size_t)t->n, sizeof *step);
+	struct step *step = calloc((size_t)steps * (size_t)t->n + 1, sizeof *step);
 	struct sums s = { .last = calloc((size_t)t->n, sizeof *s.last), .by = calloc((size_t)t->n, sizeof *s.by) };
-	for (int i = 0; step && i < t->n; i++) {
-		step[i] = calloc((size_t)steps + 1, sizeof **step);
-		if (!step[i] || !s.last || !s.by) {
-			fprintf(stderr, "hvd-trace: no memory for %u steps\n", steps);
-			return EXIT_DATA;
-		}
-		read_steps(t->file[i], step[i], least, steps);
+	if (!step || !s.last || !s.by) {
+		fprintf(stderr, "hvd-trace: no memory for %u steps\n", steps);
+		return EXIT_DATA;
 	}
-	if (step && s.last && s.by)
-		sum_up(t, step, steps, least, each, &s);
+	for (int i = 0; i < t->n; i++)
+		read_steps(t->file[i], &step[i], least, steps, t->n);
+	sum_up(t, step, steps, least, each, &s);
 	if (s.steps)
 		print_sums(t, &s);
 	else
 		printf("%d ranks, no two whole steps\n", t->n);
-	for (int i = 0; i < t->n; i++)
-		free(step[i]);
 	free(step);
 	free(s.last);
 	free(s.by);
