@@ -19,10 +19,24 @@ _Static_assert(WINDOW >= CHAIN_PIECE, "the first chunk must get through");
 
 /* One direction of one link during one collective. */
 struct stream {
-	int fd;
+	int fd, rank; /* rank: at the other end */
 	bool sends, used, blocked; /* blocked: there was something to move, but not with this socket, yet */
-	struct stamp stamp;            /* goes first */
+	struct stamp stamp;           /* goes first */
 	size_t stamped, moved, total; /* bytes */
+};
+
+struct reduction {
+	struct chain *chain;
+	const struct stamp *stamp;
+	const struct arithmetic *math;
+	uint8_t *const *part;
+	int parts, mine, divisor;
+	size_t n, chunk, chunks; /* elements; elements of a chunk; number of chunks */
+	size_t window;           /* elements that the first segment may have on their way */
+	size_t summed;           /* chunks that hold this segment's ranks */
+	size_t copied;           /* bytes of the result that every part of this segment has */
+	size_t done;             /* bytes moved and chunks summed, to see that something goes on */
+	struct stream up_in, down_in, up_out, down_out;
 };
 
 int chain_open(struct chain *c, struct mesh *m, const struct data_links *links, int segments)
@@ -54,9 +68,9 @@ void chain_close(struct chain *c)
 	*c = (struct chain){ .prev = -1, .next = -1 };
 }
 
-static struct stream stream(int fd, bool sends, size_t total, const struct stamp *stamp)
+static struct stream stream(int fd, int rank, bool sends, size_t total, const struct stamp *stamp)
 {
-	return (struct stream){ .fd = fd, .sends = sends, .used = fd >= 0, .total = total, .stamp = *stamp };
+	return (struct stream){ .fd = fd, .rank = rank, .sends = sends, .used = fd >= 0, .total = total, .stamp = *stamp };
 }
 
 static bool through(const struct stream *s)
@@ -64,8 +78,27 @@ static bool through(const struct stream *s)
 	return !s->used || (s->stamped == sizeof s->stamp && s->moved == s->total);
 }
 
-/* Moves what the socket takes or has; the other end's stamp must be the same. Returns bytes moved, -1: the link is broken, -2: another collective. */
-static long move(struct stream *s, const struct stamp *stamp, void *data, size_t bytes)
+int calls_differ(struct mesh *m, const struct stamp *a, const struct stamp *b, int rank)
+{
+	char text[WHY_BYTES];
+	const char *more = a->kind != b->kind || a->n != b->n || a->type != b->type ? "" : a->root != b->root ? ", with another root" :
+			   a->op != b->op ? ", with another operation" : a->sequence != b->sequence ? ", after other calls" :
+			   ", in another place of hvd_alloc()'s memory";
+	snprintf(text, sizeof text, "calls %s of %llu %s, rank %d calls %s of %llu %s%s", op_name(a->kind), (unsigned long long)a->n,
+		 type_name((enum hvd_type)(a->type % 8)), rank, op_name(b->kind), (unsigned long long)b->n, type_name((enum hvd_type)(b->type % 8)), more);
+	return mesh_fault(m, HVD_EMISMATCH, -1, CAUSE_NONE, text);
+}
+
+/* A broken data link is noticed on the control link too, which names the cause; give it a moment. */
+static int broken(struct chain *c, int rank)
+{
+	struct pollfd p = { .fd = c->mesh->alarm, .events = POLLIN };
+	poll(&p, 1, 2000);
+	return mesh_fault(c->mesh, HVD_EPEER, rank, CAUSE_CLOSED, NULL);
+}
+
+/* Moves what the socket takes or has; the other end's stamp must be the same. Returns 0 or a fault. */
+static int move(struct reduction *r, struct stream *s, void *data, size_t bytes)
 {
 	struct iovec v[2];
 	struct msghdr message = { .msg_iov = v };
@@ -80,24 +113,13 @@ static long move(struct stream *s, const struct stamp *stamp, void *data, size_t
 	ssize_t n = s->sends ? sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) : recvmsg(s->fd, &message, MSG_DONTWAIT);
 	s->blocked = n < 0 && (errno == EAGAIN || errno == EINTR);
 	if (n <= 0)
-		return s->blocked ? 0 : -1;
+		return s->blocked ? 0 : broken(r->chain, s->rank);
 	size_t of_stamp = (size_t)n < left ? (size_t)n : left;
 	s->stamped += of_stamp;
 	s->moved += (size_t)n - of_stamp;
-	return of_stamp && s->stamped == sizeof s->stamp && memcmp(&s->stamp, stamp, sizeof *stamp) ? -2 : n;
-}
-
-static int trouble(struct chain *c, long moved, int rank)
-{
-	char text[WHY_BYTES];
-	if (moved == -2) {
-		snprintf(text, sizeof text, "calls another collective, or with another size, type, operation or root, than rank %d on %.32s", rank, c->mesh->peer[rank].host);
-		return mesh_fault(c->mesh, HVD_EMISMATCH, -1, CAUSE_NONE, text);
-	}
-	/* A broken data link is noticed on the control link too, which names the cause; give it a moment. */
-	struct pollfd p = { .fd = c->mesh->alarm, .events = POLLIN };
-	poll(&p, 1, 2000);
-	return mesh_fault(c->mesh, HVD_EPEER, rank, CAUSE_CLOSED, NULL);
+	r->done += (size_t)n;
+	bool other = of_stamp && s->stamped == sizeof s->stamp && memcmp(&s->stamp, r->stamp, sizeof s->stamp);
+	return other ? calls_differ(r->chain->mesh, r->stamp, &s->stamp, s->rank) : 0;
 }
 
 /* Sleeps until a socket can go on. */
@@ -117,17 +139,6 @@ static int idle(struct chain *c, const struct stream *const s[4], double since)
 }
 
 /* ---- sum up the chain, result down ---------------------------------------------------------------- */
-
-struct reduction {
-	const struct arithmetic *math;
-	uint8_t *const *part;
-	int parts, mine, divisor;
-	size_t n, chunk, chunks; /* elements; elements of a chunk; number of chunks */
-	size_t window;           /* elements that the first segment may have on their way */
-	size_t summed;           /* chunks that hold this segment's ranks */
-	size_t copied;           /* bytes of the result that every part of this segment has */
-	struct stream up_in, down_in, up_out, down_out;
-};
 
 static size_t chunk_elements(const struct reduction *r, size_t k)
 {
@@ -155,62 +166,48 @@ static void store_chunk(struct reduction *r, const uint8_t *running)
 		memcpy(r->part[i] + at, r->part[0] + at, n * r->math->size);
 }
 
-/* One round over everything that can move. Returns bytes moved, or < 0 with the rank at fault in *who. */
-static long reduce_round(struct chain *c, struct reduction *r, const struct stamp *stamp, int *who)
+/* One round over everything that can move. Returns 0 or a fault. */
+static int reduce_round(struct reduction *r)
 {
 	const size_t bytes = r->chunk * r->math->running;
-	long total = 0, n;
+	uint8_t *ring = r->chain->ring, *mine = r->part[r->mine];
 	size_t oldest = r->up_out.used ? r->up_out.moved / bytes : r->summed; /* chunk whose slot is still needed */
 
-	*who = c->prev_rank;
 	size_t k = r->up_in.moved / bytes;
 	bool room = k < r->chunks && k - oldest < SLOTS;
-	n = move(&r->up_in, stamp, c->ring + k % SLOTS * bytes + r->up_in.moved % bytes,
-		 room ? chunk_elements(r, k) * r->math->running - r->up_in.moved % bytes : 0);
-	if (n < 0)
-		return n;
-	total += n;
+	int status = move(r, &r->up_in, ring + k % SLOTS * bytes + r->up_in.moved % bytes,
+			  room ? chunk_elements(r, k) * r->math->running - r->up_in.moved % bytes : 0);
+	if (status)
+		return status;
 
 	bool arrived = !r->up_in.used || r->up_in.moved >= r->summed * bytes + (r->summed < r->chunks ? chunk_elements(r, r->summed) : 0) * r->math->running;
 	if (r->summed < r->chunks && arrived && r->summed - oldest < SLOTS) {
-		uint8_t *running = c->ring + r->summed % SLOTS * bytes;
+		uint8_t *running = ring + r->summed % SLOTS * bytes;
 		sum_chunk(r, running, !r->up_in.used);
 		if (!r->up_out.used)
 			store_chunk(r, running);
 		r->summed++;
-		total++;
+		r->done++;
 	}
 
-	*who = c->next_rank;
-	if (!r->up_in.used || r->up_in.stamped == sizeof *stamp) {
+	if (!r->up_in.used || r->up_in.stamped == sizeof *r->stamp) {
 		size_t sent = r->up_out.moved / bytes;
 		size_t ready = sent < r->summed && may_send(r) ? chunk_elements(r, sent) * r->math->running - r->up_out.moved % bytes : 0;
-		n = move(&r->up_out, stamp, c->ring + sent % SLOTS * bytes + r->up_out.moved % bytes, ready);
-		if (n < 0)
-			return n;
-		total += n;
+		status = move(r, &r->up_out, ring + sent % SLOTS * bytes + r->up_out.moved % bytes, ready);
 	}
-	uint8_t *mine = r->part[r->mine];
-	n = move(&r->down_in, stamp, mine + r->down_in.moved, r->down_in.total - r->down_in.moved);
-	if (n < 0)
-		return n;
-	total += n;
+	if (!status)
+		status = move(r, &r->down_in, mine + r->down_in.moved, r->down_in.total - r->down_in.moved);
 	for (int i = 0; r->down_in.moved > r->copied && i < r->parts; i++)
 		if (i != r->mine)
 			memcpy(r->part[i] + r->copied, mine + r->copied, r->down_in.moved - r->copied);
 	r->copied = r->down_in.moved;
 
-	*who = c->prev_rank;
 	const struct stream *source = r->down_in.used ? &r->down_in : &r->up_in;
 	size_t whole = r->summed < r->chunks ? r->summed * r->chunk : r->n;
 	size_t final = r->down_in.used ? r->down_in.moved : whole * r->math->size;
-	if (source->stamped == sizeof *stamp) {
-		n = move(&r->down_out, stamp, mine + r->down_out.moved, final - r->down_out.moved);
-		if (n < 0)
-			return n;
-		total += n;
-	}
-	return total;
+	if (!status && source->stamped == sizeof *r->stamp)
+		status = move(r, &r->down_out, mine + r->down_out.moved, final - r->down_out.moved);
+	return status;
 }
 
 int chain_reduce(struct chain *c, const struct stamp *stamp, uint8_t *const *part, int parts, int mine, size_t n, int divisor)
@@ -218,27 +215,22 @@ int chain_reduce(struct chain *c, const struct stamp *stamp, uint8_t *const *par
 	const struct arithmetic *a = arithmetic((enum hvd_type)stamp->type, (enum hvd_op)stamp->op, stamp->narrow);
 	size_t chunk = CHAIN_PIECE / a->running;
 	struct reduction r = {
-		.math = a, .part = part, .parts = parts, .mine = mine, .divisor = divisor, .n = n, .chunk = chunk, .chunks = (n + chunk - 1) / chunk,
-		.window = (size_t)c->links * WINDOW / a->running,
-		.up_in = stream(c->prev, false, n * a->running, stamp),
-		.up_out = stream(c->next, true, n * a->running, stamp),
-		.down_in = stream(c->next, false, n * a->size, stamp),
-		.down_out = stream(c->prev, true, n * a->size, stamp),
+		.chain = c, .stamp = stamp, .math = a, .part = part, .parts = parts, .mine = mine, .divisor = divisor,
+		.n = n, .chunk = chunk, .chunks = (n + chunk - 1) / chunk, .window = (size_t)c->links * WINDOW / a->running,
+		.up_in = stream(c->prev, c->prev_rank, false, n * a->running, stamp),
+		.up_out = stream(c->next, c->next_rank, true, n * a->running, stamp),
+		.down_in = stream(c->next, c->next_rank, false, n * a->size, stamp),
+		.down_out = stream(c->prev, c->prev_rank, true, n * a->size, stamp),
 	};
 	const struct stream *all[4] = { &r.up_in, &r.down_in, &r.up_out, &r.down_out };
 	for (double since = now();;) {
-		int who;
-		long moved = reduce_round(c, &r, stamp, &who);
-		if (moved < 0)
-			return trouble(c, moved, who);
-		if (through(all[0]) && through(all[1]) && through(all[2]) && through(all[3]))
-			return 0;
-		if (moved) {
+		size_t before = r.done;
+		int status = reduce_round(&r);
+		if (status || (through(all[0]) && through(all[1]) && through(all[2]) && through(all[3])))
+			return status;
+		if (r.done > before)
 			since = now();
-			continue;
-		}
-		int status = idle(c, all, since);
-		if (status)
+		else if ((status = idle(c, all, since)))
 			return status;
 	}
 }

@@ -27,6 +27,9 @@ struct stamp {
 	uint32_t kind, type, op, root, narrow, pad;
 };
 
+/* A fault: this rank and `rank`, of the mesh, do not call the same collective. */
+int calls_differ(struct mesh *m, const struct stamp *mine, const struct stamp *theirs, int rank);
+
 /* segments: of the whole chain. */
 int chain_open(struct chain *c, struct mesh *m, const struct data_links *links, int segments);
 void chain_close(struct chain *c);

@@ -3,7 +3,6 @@
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -73,18 +72,6 @@ int team_barrier(struct doorway *d)
 	return status;
 }
 
-static int mismatch(const struct doorway *d, int i)
-{
-	const struct stamp *a = &page(d, d->team->me)->notice.stamp, *b = &page(d, i)->notice.stamp;
-	char text[WHY_BYTES];
-	const char *more = a->kind != b->kind || a->n != b->n || a->type != b->type ? "" : a->root != b->root ? ", with another root" :
-			   a->op != b->op ? ", with another operation" : ", in another place of hvd_alloc()'s memory";
-	snprintf(text, sizeof text, "calls %s of %llu %s, rank %d calls %s of %llu %s%s", op_name(a->kind), (unsigned long long)a->n,
-		 type_name((enum hvd_type)(a->type % 8)), d->mesh->member[d->team->first + i], op_name(b->kind), (unsigned long long)b->n,
-		 type_name((enum hvd_type)(b->type % 8)), more);
-	return mesh_fault(d->mesh, HVD_EMISMATCH, -1, CAUSE_NONE, text);
-}
-
 int team_enter(struct doorway *d, const struct notice *notice)
 {
 	struct page *mine = page(d, d->team->me);
@@ -93,6 +80,6 @@ int team_enter(struct doorway *d, const struct notice *notice)
 	int status = team_barrier(d);
 	for (int i = 0; !status && i < d->team->count; i++)
 		if (memcmp(&page(d, i)->notice, notice, sizeof *notice))
-			status = mismatch(d, i);
+			status = calls_differ(d->mesh, &notice->stamp, &page(d, i)->notice.stamp, d->mesh->member[d->team->first + i]);
 	return status;
 }

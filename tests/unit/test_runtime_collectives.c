@@ -242,6 +242,8 @@ static void calls_that_differ(void *arg)
 static void a_call_that_differs_is_told_by_its_difference(void **state)
 {
 	(void)state;
+	run_ranks("ab", calls_that_differ, "r"); /* over a link */
+	run_ranks("ab", calls_that_differ, "o");
 	run_ranks("aa", calls_that_differ, "r");
 	run_ranks("aa", calls_that_differ, "o");
 	run_ranks("aa", calls_that_differ, "p");
