@@ -9,6 +9,9 @@
 #define HOST_BYTES 64
 #define WHY_BYTES 400
 
+/* Writes the reason; returns `status`. */
+int refuse(char why[WHY_BYTES], int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
 struct boot {
 	int rank, size, nodes;
 	char host[HOST_BYTES]; /* of this rank's node */

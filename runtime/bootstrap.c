@@ -45,21 +45,20 @@ static int load(struct pmix *p, char *why)
 	void *library = library_open("libpmix.so.2", NULL);
 	const char *missing = library ? library_bind(library, names, sizeof names / sizeof names[0], p) : NULL;
 	if (!library)
-		snprintf(why, WHY_BYTES, "PMIx: %.160s (needed: libpmix.so.2, of OpenPMIx %d.%d or near; Debian: libpmix2)", dlerror(),
-			 (int)PMIX_VERSION_MAJOR, (int)PMIX_VERSION_MINOR);
-	else if (missing)
-		snprintf(why, WHY_BYTES, "PMIx: libpmix.so.2 has no %s; libhvd was built with OpenPMIx %d.%d", missing, (int)PMIX_VERSION_MAJOR,
-			 (int)PMIX_VERSION_MINOR);
-	return library && !missing ? 0 : HVD_EBOOT;
+		return refuse(why, HVD_EBOOT, "PMIx: %.160s (needed: libpmix.so.2, of OpenPMIx %d.%d or near; Debian: libpmix2)", dlerror(),
+			      (int)PMIX_VERSION_MAJOR, (int)PMIX_VERSION_MINOR);
+	if (missing)
+		return refuse(why, HVD_EBOOT, "PMIx: libpmix.so.2 has no %s; libhvd was built with OpenPMIx %d.%d", missing, (int)PMIX_VERSION_MAJOR,
+			      (int)PMIX_VERSION_MINOR);
+	return 0;
 }
 
 static int unusable(const struct pmix *p, const char *what, pmix_status_t rc, char *why)
 {
 	const char *server = getenv("PMIX_VERSION");
-	snprintf(why, WHY_BYTES, "PMIx: %s failed: %s (the library here is %.60s, Slurm's PMIx is %.40s, libhvd was built with %ld.%ld.%ld)", what,
-		 p->PMIx_Error_string(rc), p->PMIx_Get_version(), server ? server : "unknown", (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR,
-		 (long)PMIX_VERSION_RELEASE);
-	return HVD_EBOOT;
+	return refuse(why, HVD_EBOOT, "PMIx: %s failed: %s (the library here is %.60s, Slurm's PMIx is %.40s, libhvd was built with %ld.%ld.%ld)", what,
+		      p->PMIx_Error_string(rc), p->PMIx_Get_version(), server ? server : "unknown", (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR,
+		      (long)PMIX_VERSION_RELEASE);
 }
 
 static void name_process(const struct pmix *p, pmix_rank_t rank, pmix_proc_t *proc)
@@ -140,10 +139,7 @@ static int connect_to_pmix(struct boot *b, char *why)
 	p->open = true;
 	int size = (int)number(p, PMIX_JOB_SIZE, 0);
 	b->size = b->size ? b->size : size;
-	if (b->size == size)
-		return 0;
-	snprintf(why, WHY_BYTES, "the step has %d tasks, PMIx counts %d", b->size, size);
-	return HVD_EBOOT;
+	return b->size == size ? 0 : refuse(why, HVD_EBOOT, "the step has %d tasks, PMIx counts %d", b->size, size);
 }
 
 static int publish(struct boot *b, const void *card, size_t bytes, char *why)
@@ -228,17 +224,14 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 	}
 	if (rc == PMIX_ERR_TIMEOUT || rc == PMIX_ERR_NOT_FOUND) {
 		host_of(b, 0, host);
-		snprintf(why, WHY_BYTES, "rank 0 on %.32s did not join within %.0f s (not started, ended early, or not calling hvd_init)", host,
-			 now() - begin);
-		return HVD_EBOOT;
+		return refuse(why, HVD_EBOOT, "rank 0 on %.32s did not join within %.0f s (not started, ended early, or not calling hvd_init)", host,
+			      now() - begin);
 	}
 	if (rc)
 		return unusable(p, "getting rank 0's card", rc, why);
-	if (got != bytes) {
-		snprintf(why, WHY_BYTES, "rank 0 runs another version of libhvd than rank %d on %.32s (%s): install one version on all nodes", b->rank,
-			 b->host, HVD_VERSION);
-		return HVD_EBOOT;
-	}
+	if (got != bytes)
+		return refuse(why, HVD_EBOOT, "rank 0 runs another version of libhvd than rank %d on %.32s (%s): install one version on all nodes", b->rank,
+			      b->host, HVD_VERSION);
 	node_serve(&p->node, card, bytes);
 	return 0;
 }
@@ -321,11 +314,9 @@ int boot_from_step(struct boot *b, char *why)
 			snprintf(b->host, sizeof b->host, "localhost");
 		return 0;
 	}
-	if (!pmix) {
-		snprintf(why, WHY_BYTES, "this step has %d tasks but no PMIx, so they cannot find each other: start it with `srun --hvd` or `srun --mpi=pmix`",
-			 tasks);
-		return HVD_EBOOT;
-	}
+	if (!pmix)
+		return refuse(why, HVD_EBOOT, "this step has %d tasks but no PMIx, so they cannot find each other: start it with `srun --hvd` or `srun --mpi=pmix`",
+			      tasks);
 	b->size = tasks > 0 ? tasks : 0;
 	return boot_from_pmix(b, why);
 }

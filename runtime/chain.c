@@ -80,13 +80,11 @@ static bool through(const struct stream *s)
 
 int calls_differ(struct mesh *m, const struct stamp *a, const struct stamp *b, int rank)
 {
-	char text[WHY_BYTES];
 	const char *more = a->kind != b->kind || a->n != b->n || a->type != b->type ? "" : a->root != b->root ? ", with another root" :
 			   a->op != b->op ? ", with another operation" : a->sequence != b->sequence ? ", after other calls" :
 			   ", in another place of hvd_alloc()'s memory";
-	snprintf(text, sizeof text, "calls %s of %llu %s, rank %d calls %s of %llu %s%s", op_name(a->kind), (unsigned long long)a->n,
-		 type_name((enum hvd_type)(a->type % 8)), rank, op_name(b->kind), (unsigned long long)b->n, type_name((enum hvd_type)(b->type % 8)), more);
-	return mesh_fault(m, HVD_EMISMATCH, -1, CAUSE_NONE, text);
+	return mesh_fault(m, HVD_EMISMATCH, "calls %s of %llu %s, rank %d calls %s of %llu %s%s", op_name(a->kind), (unsigned long long)a->n,
+			  type_name((enum hvd_type)(a->type % 8)), rank, op_name(b->kind), (unsigned long long)b->n, type_name((enum hvd_type)(b->type % 8)), more);
 }
 
 /* A broken data link is noticed on the control link too, which names the cause; give it a moment. */
@@ -94,7 +92,7 @@ static int broken(struct chain *c, int rank)
 {
 	struct pollfd p = { .fd = c->mesh->alarm, .events = POLLIN };
 	poll(&p, 1, 2000);
-	return mesh_fault(c->mesh, HVD_EPEER, rank, CAUSE_CLOSED, NULL);
+	return mesh_lose(c->mesh, rank, CAUSE_CLOSED);
 }
 
 /* Moves what the socket takes or has; the other end's stamp must be the same. Returns 0 or a fault. */

@@ -16,6 +16,15 @@ int fail(struct hvd *h, int status, const char *format, ...)
 	return status;
 }
 
+int refuse(char why[WHY_BYTES], int status, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	vsnprintf(why, WHY_BYTES, format, args);
+	va_end(args);
+	return status;
+}
+
 int explain(struct hvd *h, int status)
 {
 	if (status && atomic_load(&h->mesh->failed))

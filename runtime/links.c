@@ -223,10 +223,9 @@ static int unreachable(const struct former *f, const struct link *k, int error)
 	bool local = same_host(f, c), v4 = c->v4.sin_family;
 	if (!local)
 		inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? (const void *)&c->v4.sin_addr : &c->v6.sin6_addr, text, sizeof text);
-	snprintf(f->why, WHY_BYTES, "rank %d on %s cannot reach rank %d on %s at %s%s%.0d: %s%s", f->l->rank, f->l->card.host, k->rank, c->host,
-		 text, local ? "" : " port ", local ? 0 : ntohs(v4 ? c->v4.sin_port : c->v6.sin6_port), strerror(error),
-		 local ? "" : " (a firewall between the nodes, or a wrong HVD_IFACE?)");
-	return HVD_EBOOT;
+	return refuse(f->why, HVD_EBOOT, "rank %d on %s cannot reach rank %d on %s at %s%s%.0d: %s%s", f->l->rank, f->l->card.host, k->rank, c->host,
+		      text, local ? "" : " port ", local ? 0 : ntohs(v4 ? c->v4.sin_port : c->v6.sin6_port), strerror(error),
+		      local ? "" : " (a firewall between the nodes, or a wrong HVD_IFACE?)");
 }
 
 /* Starts or starts again an outgoing connection. */

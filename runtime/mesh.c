@@ -69,9 +69,8 @@ static int same_version(const struct card *a, int rank_a, const struct card *b, 
 {
 	if (!memcmp(a->magic, b->magic, sizeof a->magic) && !strncmp(a->version, b->version, sizeof a->version))
 		return 0;
-	snprintf(why, WHY_BYTES, "rank %d on %.32s has libhvd %.24s, rank %d on %.32s has %.24s: install one version on all nodes", rank_a,
-		 a->host, a->version, rank_b, b->host, b->version);
-	return HVD_EBOOT;
+	return refuse(why, HVD_EBOOT, "rank %d on %.32s has libhvd %.24s, rank %d on %.32s has %.24s: install one version on all nodes", rank_a,
+		      a->host, a->version, rank_b, b->host, b->version);
 }
 
 /* Rank 0: everybody connects. Those that do hear of those that do not. */
@@ -79,7 +78,6 @@ static int host(struct mesh *m, struct boot *boot, struct links *l, double until
 {
 	struct link *star = calloc((size_t)m->size, sizeof *star);
 	struct invitation invitation = { .card = l->card, .size = m->size };
-	char text[WHY_BYTES];
 	if (!star || getrandom(invitation.secret, sizeof invitation.secret, 0) != sizeof invitation.secret) {
 		free(star);
 		return HVD_ESYS;
@@ -96,10 +94,8 @@ static int host(struct mesh *m, struct boot *boot, struct links *l, double until
 	for (int i = 1; i < m->size; i++)
 		if (star[i - 1].fd >= 0)
 			attach(m, i, star[i - 1].fd);
-	if (status) {
-		snprintf(text, sizeof text, "waits in vain: %.*s", WHY_BYTES - 20, why);
-		mesh_fault(m, status, -1, CAUSE_NONE, text);
-	}
+	if (status)
+		mesh_fault(m, status, "waits in vain: %s", why);
 	free(star);
 	return status;
 }
@@ -114,16 +110,12 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, struct 
 	memcpy(l->secret, invitation.secret, sizeof l->secret);
 	m->cards[0] = invitation.card;
 	status = same_version(&l->card, m->rank, &m->cards[0], 0, why);
-	if (!status && invitation.size != m->size) {
-		snprintf(why, WHY_BYTES, "rank 0 counts %d ranks, rank %d counts %d", invitation.size, m->rank, m->size);
-		status = HVD_EBOOT;
-	}
-	if (!status) {
-		status = links_form(l, star, 1, m->cards, until, why);
-		if (status && !why[0])
-			snprintf(why, WHY_BYTES, "rank 0 on %.32s does not answer", invitation.card.host);
-	}
-	return status;
+	if (status)
+		return status;
+	if (invitation.size != m->size)
+		return refuse(why, HVD_EBOOT, "rank 0 counts %d ranks, rank %d counts %d", invitation.size, m->rank, m->size);
+	status = links_form(l, star, 1, m->cards, until, why);
+	return !status || why[0] ? status : refuse(why, status, "rank 0 on %.32s does not answer", invitation.card.host);
 }
 
 static int join(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
@@ -137,8 +129,8 @@ static int join(struct mesh *m, struct boot *boot, struct links *l, double until
 		status = find_host(m, boot, l, &star, until, why);
 	} while (l->refused && now() < until && !usleep(10000));
 	if (status && refused && now() >= until)
-		snprintf(why, WHY_BYTES, "rank 0 on %.32s does not answer within %.3g s: nobody listens at its address (HVD_IFACE: no loopback, and the same network on all nodes)",
-			 m->cards[0].host, m->deadline);
+		return refuse(why, status, "rank 0 on %.32s does not answer within %.3g s: nobody listens at its address (HVD_IFACE: no loopback, and the same network on all nodes)",
+			      m->cards[0].host, m->deadline);
 	if (status)
 		return status;
 	snprintf(m->peer[0].host, HOST_BYTES, "%.63s", m->cards[0].host);
@@ -149,12 +141,11 @@ static int join(struct mesh *m, struct boot *boot, struct links *l, double until
 /* Everybody's card, on every rank. */
 static int exchange_cards(struct mesh *m, const struct card *mine, char *why)
 {
-	int status = mesh_gather(m, mine, sizeof *mine, m->cards);
-	if (status)
-		snprintf(why, WHY_BYTES, "%.*s", WHY_BYTES - 1, m->fault);
-	for (int i = 0; !status && i < m->size; i++)
+	if (mesh_gather(m, mine, sizeof *mine, m->cards))
+		return refuse(why, HVD_EBOOT, "%s", m->fault);
+	for (int i = 0; i < m->size; i++)
 		snprintf(m->peer[i].host, HOST_BYTES, "%.63s", m->cards[i].host);
-	return status ? HVD_EBOOT : 0;
+	return 0;
 }
 
 /* Control links between all others than rank 0, and the data links. */
@@ -180,7 +171,7 @@ static int complete(struct mesh *m, struct links *l, struct data_links *data, do
 			options(m, link[i].fd);
 	}
 	if (status && atomic_load(&m->failed))
-		snprintf(why, WHY_BYTES, "%.*s", WHY_BYTES - 1, m->fault);
+		refuse(why, status, "%s", m->fault);
 	else if (status && !why[0])
 		for (int i = n - 1; i >= 0; i--)
 			if (link[i].fd < 0)
@@ -200,10 +191,8 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 	m->member = calloc((size_t)m->size, sizeof *m->member);
 	m->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	m->alarm = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (!m->peer || !m->cards || !m->member || m->wake < 0 || m->alarm < 0) {
-		snprintf(why, WHY_BYTES, "no memory or descriptors for %d ranks", m->size);
-		return HVD_ESYS;
-	}
+	if (!m->peer || !m->cards || !m->member || m->wake < 0 || m->alarm < 0)
+		return refuse(why, HVD_ESYS, "no memory or descriptors for %d ranks", m->size);
 	m->members = m->size;
 	m->me = m->rank;
 	for (int i = 0; i < m->size; i++) {
@@ -429,7 +418,7 @@ void message_free(struct message *message)
 
 static int different(struct mesh *m)
 {
-	return mesh_fault(m, HVD_EMISMATCH, -1, CAUSE_NONE, "and others call different collectives");
+	return mesh_fault(m, HVD_EMISMATCH, "and others call different collectives");
 }
 
 /* Through the first member: 2 (members - 1) messages. */

@@ -123,8 +123,9 @@ int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all);
 /* 0 if all members are well, HVD_EBACKEND if one is not, or a fault. */
 int mesh_all_well(struct mesh *m, bool well);
 
-/* Records a fault (the first one stays), tells every rank, and wakes whoever waits. Returns the recorded status. */
-int mesh_fault(struct mesh *m, int status, int rank, enum cause cause, const char *text);
+/* Record a fault (the first one stays), tell every rank, and wake whoever waits: this rank … (the text goes on), or `rank` is lost. Return the recorded status. */
+int mesh_fault(struct mesh *m, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int mesh_lose(struct mesh *m, int rank, enum cause cause);
 /* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is. */
 int mesh_late(struct mesh *m, int suspect);
 

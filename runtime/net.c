@@ -81,10 +81,8 @@ static int listen_on_interface(struct links *l, const char *name, char *why)
 	struct ifaddrs *all;
 	struct card *c = &l->card;
 	int status = 0;
-	if (getifaddrs(&all)) {
-		snprintf(why, WHY_BYTES, "%s: cannot list network interfaces: %s", c->host, strerror(errno));
-		return HVD_ESYS;
-	}
+	if (getifaddrs(&all))
+		return refuse(why, HVD_ESYS, "%s: cannot list network interfaces: %s", c->host, strerror(errno));
 	if (!name)
 		name = first_interface(all);
 	if (!name || !find_addresses(all, name, c)) {
@@ -96,10 +94,8 @@ static int listen_on_interface(struct links *l, const char *name, char *why)
 		c->v4.sin_family = 0;
 	if (c->v6.sin6_family && (l->listener[2] = listen_at(&c->v6, sizeof c->v6, SOCK_STREAM | SOCK_NONBLOCK)) < 0)
 		c->v6.sin6_family = 0;
-	if (l->listener[1] < 0 && l->listener[2] < 0) {
-		snprintf(why, WHY_BYTES, "%s: cannot listen on interface %s: %s", c->host, name, strerror(errno));
-		status = HVD_ESYS;
-	}
+	if (l->listener[1] < 0 && l->listener[2] < 0)
+		status = refuse(why, HVD_ESYS, "%s: cannot listen on interface %s: %s", c->host, name, strerror(errno));
 out:
 	freeifaddrs(all);
 	return status;
@@ -122,10 +118,8 @@ int links_listen(struct links *l, int rank, const char *host, const char *interf
 	snprintf(l->card.version, sizeof l->card.version, "%s", HVD_VERSION);
 	snprintf(l->card.host, sizeof l->card.host, "%s", host);
 	l->listener[0] = listen_unix(l);
-	if (l->listener[0] < 0) {
-		snprintf(why, WHY_BYTES, "%s: cannot listen on a Unix socket: %s", host, strerror(errno));
-		return HVD_ESYS;
-	}
+	if (l->listener[0] < 0)
+		return refuse(why, HVD_ESYS, "%s: cannot listen on a Unix socket: %s", host, strerror(errno));
 	int status = tcp ? listen_on_interface(l, interface, why) : 0;
 	if (status)
 		links_close(l);

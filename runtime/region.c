@@ -18,9 +18,7 @@ static uint8_t *map(int fd, size_t bytes)
 
 static int out_of_memory(struct mesh *m, size_t bytes)
 {
-	char text[WHY_BYTES];
-	snprintf(text, sizeof text, "has no memory for a shared part of %zu bytes: %s", bytes, strerror(errno));
-	return mesh_fault(m, HVD_ESYS, -1, CAUSE_NONE, text);
+	return mesh_fault(m, HVD_ESYS, "has no memory for a shared part of %zu bytes: %s", bytes, strerror(errno));
 }
 
 static int receive_part(struct region *r, struct mesh *m, const struct team *t, int i, uint32_t tag)
@@ -32,14 +30,11 @@ static int receive_part(struct region *r, struct mesh *m, const struct team *t, 
 		return atomic_load(&m->failed);
 	if (message->bytes == sizeof theirs)
 		memcpy(&theirs, message->data, sizeof theirs);
-	if (theirs != r->bytes || message->fd < 0) {
-		char text[WHY_BYTES];
-		snprintf(text, sizeof text, "allocates %zu shared bytes where rank %d allocates %llu", r->bytes, m->member[t->first + i],
-			 (unsigned long long)theirs);
-		status = mesh_fault(m, HVD_EMISMATCH, -1, CAUSE_NONE, text);
-	} else if (!(r->part[i] = map(message->fd, r->bytes))) {
+	if (theirs != r->bytes || message->fd < 0)
+		status = mesh_fault(m, HVD_EMISMATCH, "allocates %zu shared bytes where rank %d allocates %llu", r->bytes, m->member[t->first + i],
+				    (unsigned long long)theirs);
+	else if (!(r->part[i] = map(message->fd, r->bytes)))
 		status = out_of_memory(m, r->bytes);
-	}
 	message_free(message);
 	return status;
 }

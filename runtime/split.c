@@ -26,7 +26,7 @@ static int split_lookup(struct boot *b, void *card, size_t bytes, double until, 
 	if (right)
 		memcpy(card, message->data, bytes);
 	else
-		snprintf(why, WHY_BYTES, "hvd_split: %.300s", message ? "rank 0 runs another version of libhvd" : h->mesh->fault);
+		refuse(why, HVD_EBOOT, "hvd_split: %s", message ? "rank 0 runs another version of libhvd" : h->mesh->fault);
 	message_free(message);
 	return right ? 0 : HVD_EBOOT;
 }
@@ -97,5 +97,5 @@ void split_fault(struct hvd *h)
 	struct mesh *m = h->mesh, *above = h->parent->mesh;
 	int lost = m->lost;
 	if (lost >= 0 && !m->peer[lost].left)
-		mesh_fault(above, HVD_EPEER, h->of_parent[lost], m->peer[lost].fate == DEAD ? CAUSE_CLOSED : CAUSE_LATE, NULL);
+		mesh_lose(above, h->of_parent[lost], m->peer[lost].fate == DEAD ? CAUSE_CLOSED : CAUSE_LATE);
 }

@@ -36,7 +36,7 @@ static int check(const struct doorway *d, double since)
 	bool left = m->peer[late].left;
 	pthread_mutex_unlock(&m->lock);
 	if (left)
-		return mesh_fault(m, HVD_EPEER, late, CAUSE_LEFT, NULL);
+		return mesh_lose(m, late, CAUSE_LEFT);
 	return now() - since > m->deadline ? mesh_late(m, late) : 0;
 }
 

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,10 +119,23 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 	return status;
 }
 
-int mesh_fault(struct mesh *m, int status, int rank, enum cause cause, const char *text)
+int mesh_fault(struct mesh *m, int status, const char *format, ...)
+{
+	char text[WHY_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	pthread_mutex_lock(&m->lock);
+	status = fault_locked(m, status, -1, CAUSE_NONE, -1, text);
+	pthread_mutex_unlock(&m->lock);
+	return status;
+}
+
+int mesh_lose(struct mesh *m, int rank, enum cause cause)
 {
 	pthread_mutex_lock(&m->lock);
-	status = fault_locked(m, status, rank, cause, -1, text);
+	int status = fault_locked(m, HVD_EPEER, rank, cause, -1, NULL);
 	pthread_mutex_unlock(&m->lock);
 	return status;
 }
