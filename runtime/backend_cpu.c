@@ -128,8 +128,8 @@ static int cpu_recover(struct hvd *h)
 	if (!c)
 		return status;
 	c->regions = regions;
-	for (struct region **at = &c->regions; !status && *at; at = &(*at)->next)
-		status = region_share(at, h->mesh, &c->team, TAG_REGION | c->serial++);
+	for (struct region *r = regions; !status && r; r = r->next)
+		status = region_share(r, h->mesh, &c->team, TAG_REGION | c->serial++);
 	return status;
 }
 

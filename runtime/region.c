@@ -53,24 +53,15 @@ static int exchange(struct region *r, struct mesh *m, const struct team *t, uint
 	return status;
 }
 
-static struct region *blank(const struct team *t)
-{
-	struct region *r = calloc(1, sizeof *r + (size_t)t->count * sizeof r->part[0]);
-	if (r) {
-		r->fd = -1;
-		r->count = t->count;
-		r->me = t->me;
-	}
-	return r;
-}
-
 int region_open(struct region **out, struct mesh *m, const struct team *t, uint32_t tag, size_t bytes)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	struct region *r = blank(t);
+	struct region *r = calloc(1, sizeof *r + (size_t)m->size * sizeof r->part[0]);
 	int status = 0;
 	if (!r)
 		return HVD_ESYS;
+	r->count = t->count;
+	r->me = t->me;
 	r->bytes = !bytes ? page : bytes > SIZE_MAX - page ? bytes : (bytes + page - 1) / page * page;
 	r->fd = memfd_create("hvd", MFD_CLOEXEC);
 	if (r->fd < 0 || ftruncate(r->fd, (off_t)r->bytes) || !(r->part[t->me] = map(r->fd, r->bytes)))
@@ -85,27 +76,28 @@ int region_open(struct region **out, struct mesh *m, const struct team *t, uint3
 	return 0;
 }
 
-int region_share(struct region **at, struct mesh *m, const struct team *t, uint32_t tag)
+static void unmap(struct region *r)
 {
-	struct region *old = *at, *r = blank(t);
-	if (!r)
-		return HVD_ESYS;
-	r->next = old->next;
-	r->bytes = old->bytes;
-	r->fd = old->fd;
-	r->part[r->me] = old->part[old->me];
-	old->part[old->me] = NULL;
-	old->fd = -1;
-	region_close(old);
-	*at = r;
+	for (int i = 0; i < r->count; i++)
+		if (r->part[i])
+			munmap(r->part[i], r->bytes);
+}
+
+int region_share(struct region *r, struct mesh *m, const struct team *t, uint32_t tag)
+{
+	uint8_t *mine = r->part[r->me];
+	r->part[r->me] = NULL;
+	unmap(r);
+	memset(r->part, 0, (size_t)r->count * sizeof r->part[0]);
+	r->count = t->count;
+	r->me = t->me;
+	r->part[r->me] = mine;
 	return exchange(r, m, t, tag);
 }
 
 void region_close(struct region *r)
 {
-	for (int i = 0; i < r->count; i++)
-		if (r->part[i])
-			munmap(r->part[i], r->bytes);
+	unmap(r);
 	if (r->fd >= 0)
 		close(r->fd);
 	free(r);

@@ -16,13 +16,13 @@ struct region {
 	size_t bytes;  /* of a part */
 	int fd;        /* of this rank's part */
 	int count, me; /* of the team */
-	uint8_t *part[]; /* [count] */
+	uint8_t *part[]; /* [count], with room for all ranks: where nodes take turns, a death can make a team larger */
 };
 
 /* Collective within the team. tag: the same on all ranks, used once. */
 int region_open(struct region **out, struct mesh *m, const struct team *t, uint32_t tag, size_t bytes);
-/* The same memory in another team: this rank's part stays where it is, with its contents. *r is replaced, on failure too. */
-int region_share(struct region **r, struct mesh *m, const struct team *t, uint32_t tag);
+/* The same memory in another team: this rank's part stays where it is, with its contents. After a failure it can be tried again. */
+int region_share(struct region *r, struct mesh *m, const struct team *t, uint32_t tag);
 void region_close(struct region *r);
 
 #endif
