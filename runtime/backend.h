@@ -47,7 +47,4 @@ int nccl_usable(char why[128]);
 /* Collective: takes NCCL when every rank has a GPU and a driver, stays with host memory when none has. */
 int choose_backend(struct hvd *h);
 
-/* The data links that the CPU back end wants; for struct data_links. */
-void cpu_data_links(struct data_links *d, const struct mesh *m);
-
 #endif

@@ -56,19 +56,16 @@ static int team_of(const struct team *teams, int rank)
 	return i;
 }
 
-void cpu_data_links(struct data_links *d, const struct mesh *m)
+/* Of the links to the team before and the one after: to the rank of the same lane. Returns how many. */
+static int wanted_links(const struct mesh *m, const struct team *teams, int count, struct link link[2])
 {
-	struct team *teams = calloc((size_t)m->size, sizeof *teams);
-	if (!teams)
-		return; /* cpu_open() reports it */
-	int count = find_teams(m, teams), s = team_of(teams, m->me), lane = m->me - teams[s].first;
-	if (lane < lanes_of(teams, count)) {
-		if (s > 0)
-			d->link[d->count++] = (struct link){ m->member[teams[s - 1].first + lane], CHANNEL_DATA, true, -1 };
-		if (s + 1 < count)
-			d->link[d->count++] = (struct link){ m->member[teams[s + 1].first + lane], CHANNEL_DATA, false, -1 };
-	}
-	free(teams);
+	int own = team_of(teams, m->me), lane = m->me - teams[own].first, n = 0;
+	bool served = lane < lanes_of(teams, count);
+	if (served && own > 0)
+		link[n++] = (struct link){ m->member[teams[own - 1].first + lane], CHANNEL_DATA, true, -1 };
+	if (served && own + 1 < count)
+		link[n++] = (struct link){ m->member[teams[own + 1].first + lane], CHANNEL_DATA, false, -1 };
+	return n;
 }
 
 static void cpu_close(struct hvd *h)
@@ -94,6 +91,9 @@ static int cpu_open(struct hvd *h)
 	struct mesh *m = h->mesh;
 	struct cpu *c = calloc(1, sizeof *c);
 	struct team *teams = calloc((size_t)m->size, sizeof *teams);
+	struct link link[2];
+	char why[WHY_BYTES] = "";
+	int links;
 	h->state = c;
 	if (!c || !teams) {
 		free(teams);
@@ -103,13 +103,16 @@ static int cpu_open(struct hvd *h)
 	c->lanes = lanes_of(teams, c->count);
 	c->team = teams[team_of(teams, m->me)];
 	c->team.me = m->me - c->team.first;
+	links = wanted_links(m, teams, c->count, link);
 	free(teams);
 	c->serial = m->rounds << 12; /* tags of before the last death do not come again */
 	c->door = (struct doorway){ .mesh = m, .team = &c->team };
 	c->local = calloc((size_t)c->team.count, sizeof *c->local);
 	int status = c->local ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", c->team.count);
+	if (!status && c->count > 1 && (status = mesh_link(m, h->conf.interface, link, links, why)))
+		fail(h, status, "%s", why);
 	if (!status)
-		status = chain_open(&c->chain, m, &h->data, c->count);
+		status = chain_open(&c->chain, m, link, links, c->count);
 	if (!status)
 		status = region_open(&c->window, m, &c->team, TAG_REGION | c->serial++, BEFORE + WINDOW);
 	c->door.pages = c->window;

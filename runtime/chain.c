@@ -39,11 +39,11 @@ struct reduction {
 	struct stream up_in, down_in, up_out, down_out;
 };
 
-int chain_open(struct chain *c, struct mesh *m, const struct data_links *links, int segments)
+int chain_open(struct chain *c, struct mesh *m, const struct link *link, int links, int segments)
 {
 	*c = (struct chain){ .mesh = m, .prev = -1, .next = -1, .links = segments - 1 };
-	for (int i = 0; i < links->count; i++) {
-		const struct link *k = &links->link[i];
+	for (int i = 0; i < links; i++) {
+		const struct link *k = &link[i];
 		if (k->rank < m->rank) {
 			c->prev = k->fd;
 			c->prev_rank = k->rank;
@@ -52,7 +52,7 @@ int chain_open(struct chain *c, struct mesh *m, const struct data_links *links, 
 			c->next_rank = k->rank;
 		}
 	}
-	if (!links->count)
+	if (!links)
 		return 0;
 	c->ring = malloc((size_t)CHAIN_PIECE * SLOTS);
 	return c->ring ? 0 : HVD_ESYS;

@@ -30,8 +30,8 @@ struct stamp {
 /* A fault: this rank and `rank`, of the mesh, do not call the same collective. */
 int calls_differ(struct mesh *m, const struct stamp *mine, const struct stamp *theirs, int rank);
 
-/* segments: of the whole chain. */
-int chain_open(struct chain *c, struct mesh *m, const struct data_links *links, int segments);
+/* Takes the links; segments: of the whole chain. */
+int chain_open(struct chain *c, struct mesh *m, const struct link *link, int links, int segments);
 void chain_close(struct chain *c);
 
 /* part[parts]: n elements of each rank of this segment, in rank order; all receive the result. */

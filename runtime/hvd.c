@@ -102,8 +102,7 @@ void arm(struct hvd *h)
 static int form_world(struct hvd *h, struct boot *boot)
 {
 	char why[WHY_BYTES] = "";
-	h->data.plan = cpu_data_links;
-	int status = mesh_open(h->mesh, boot, &h->conf, &h->data, why);
+	int status = mesh_open(h->mesh, boot, &h->conf, why);
 	if (status)
 		return fail(h, status, "%s", why);
 	describe_world(h);

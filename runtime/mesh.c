@@ -148,34 +148,33 @@ static int exchange_cards(struct mesh *m, const struct card *mine, char *why)
 	return 0;
 }
 
-/* Control links between all others than rank 0, and the data links. */
-static int complete(struct mesh *m, struct links *l, struct data_links *data, double until, char *why)
+/* Why some links are not there. */
+static int incomplete(const struct mesh *m, int status, const struct link *link, int n, char *why)
 {
-	struct link *link = calloc((size_t)m->size + 2, sizeof *link);
-	if (!link)
-		return HVD_ESYS;
+	if (atomic_load(&m->failed))
+		return refuse(why, status, "%s", m->fault);
+	for (int i = 0; !why[0] && i < n; i++)
+		if (link[i].fd < 0)
+			refuse(why, status, "no link to rank %d on %.32s within %.3g s", link[i].rank, m->cards[link[i].rank].host, m->deadline);
+	return status;
+}
+
+/* Control links between all others than rank 0. */
+static int complete(struct mesh *m, struct links *l, double until, char *why)
+{
+	struct link *link = calloc((size_t)m->size, sizeof *link);
 	int n = 0;
+	if (!link)
+		return refuse(why, HVD_ESYS, "no memory for %d ranks", m->size);
 	for (int i = 1; m->rank && i < m->size; i++)
 		if (i != m->rank)
 			link[n++] = (struct link){ .rank = i, .channel = CHANNEL_CONTROL, .outgoing = i < m->rank, .fd = -1 };
-	int control = n;
-	for (int i = 0; data && i < data->count; i++)
-		link[n++] = data->link[i];
 	int status = links_form(l, link, n, m->cards, until, why);
-	for (int i = 0; i < control; i++)
+	for (int i = 0; i < n; i++)
 		if (link[i].fd >= 0)
 			attach(m, link[i].rank, link[i].fd);
-	for (int i = control; i < n; i++) {
-		data->link[i - control].fd = link[i].fd;
-		if (link[i].fd >= 0)
-			options(m, link[i].fd);
-	}
-	if (status && atomic_load(&m->failed))
-		refuse(why, status, "%s", m->fault);
-	else if (status && !why[0])
-		for (int i = n - 1; i >= 0; i--)
-			if (link[i].fd < 0)
-				snprintf(why, WHY_BYTES, "no link to rank %d on %.32s within %.3g s", link[i].rank, m->cards[link[i].rank].host, m->deadline);
+	if (status)
+		incomplete(m, status, link, n, why);
 	free(link);
 	return status;
 }
@@ -209,15 +208,7 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 	return 0;
 }
 
-static void drop(struct data_links *data)
-{
-	for (int i = 0; i < data->count; i++)
-		if (data->link[i].fd >= 0)
-			close(data->link[i].fd);
-	data->count = 0;
-}
-
-int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, struct data_links *data, char *why)
+int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, char *why)
 {
 	struct links l = { .listener = { -1, -1, -1 } };
 	double until = now() + conf->deadline;
@@ -235,29 +226,20 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, st
 	}
 	if (!status)
 		status = exchange_cards(m, &l.card, why);
-	if (!status) {
-		if (data && data->plan)
-			data->plan(data, m);
-		status = complete(m, &l, data, until, why);
-	}
+	if (!status)
+		status = complete(m, &l, until, why);
 	memcpy(m->secret, l.secret, sizeof m->secret);
 	links_close(&l);
-	if (status)
-		drop(data);
 	return status;
 }
 
-int mesh_relink(struct mesh *m, const struct hvd_conf *conf, struct data_links *data, char *why)
+int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, char *why)
 {
 	struct links l;
-	const char *host_name = m->peer[m->rank].host;
 	struct card *cards = calloc((size_t)m->members, sizeof *cards);
-	bool tcp = false;
 	if (!cards)
-		return HVD_ESYS;
-	for (int w = 0; w < m->members; w++)
-		tcp |= strcmp(m->peer[m->member[w]].host, host_name) != 0;
-	int status = links_listen(&l, m->rank, host_name, conf->interface, tcp, why);
+		return refuse(why, HVD_ESYS, "no memory for %d ranks", m->members);
+	int status = links_listen(&l, m->rank, m->peer[m->rank].host, interface, true, why);
 	if (!status) {
 		memcpy(l.secret, m->secret, sizeof l.secret);
 		l.alarm = m->alarm;
@@ -265,14 +247,15 @@ int mesh_relink(struct mesh *m, const struct hvd_conf *conf, struct data_links *
 	}
 	for (int w = 0; !status && w < m->members; w++)
 		m->cards[m->member[w]] = cards[w];
-	if (!status) {
-		data->plan(data, m);
-		status = links_form(&l, data->link, data->count, m->cards, now() + m->deadline, why);
-	}
-	for (int i = 0; !status && i < data->count; i++)
-		options(m, data->link[i].fd);
+	if (!status)
+		status = links_form(&l, link, n, m->cards, now() + m->deadline, why);
+	for (int i = 0; i < n && link[i].fd >= 0; i++)
+		options(m, link[i].fd);
 	if (status)
-		drop(data);
+		incomplete(m, status, link, n, why);
+	for (int i = 0; status && i < n; i++)
+		if (link[i].fd >= 0)
+			close(link[i].fd);
 	links_close(&l);
 	free(cards);
 	return status;

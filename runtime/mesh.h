@@ -98,16 +98,9 @@ struct mesh {
 
 struct hvd_conf;
 
-/* Forms the mesh and, with it, the world's data links: `plan` (may be NULL) is called once all cards are known and
- * says which data links this rank needs. */
-struct data_links {
-	struct link link[2]; /* to the previous and the next rank of this rank's lane */
-	int count;
-	void (*plan)(struct data_links *d, const struct mesh *m);
-};
-int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, struct data_links *data, char *why);
-/* Data links for the members that are left. */
-int mesh_relink(struct mesh *m, const struct hvd_conf *conf, struct data_links *data, char *why);
+int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, char *why);
+/* Other links between members, for data; collective, also for those that want none. The caller closes them. */
+int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, char *why);
 /* Says goodbye if nothing failed, and frees everything. */
 void mesh_close(struct mesh *m);
 

@@ -85,18 +85,12 @@ static bool may_go_on(const struct mesh *m, const uint8_t *fate)
 static int rebuild(struct hvd *h, const uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
-	char why[WHY_BYTES] = "";
 	if (!mesh_shrink(m, fate, m->rounds))
 		return HVD_EPEER;
-	h->data = (struct data_links){ .plan = cpu_data_links };
-	int status = mesh_relink(m, &h->conf, &h->data, why);
-	if (!status)
-		status = h->backend->recover(h);
+	int status = h->backend->recover(h);
 	if (!status)
 		status = mesh_all_well(m, true);
-	if (status)
-		fail(h, status, "hvd_recover: %s", why[0] ? why : m->fault);
-	return status;
+	return explain(h, status);
 }
 
 static int agree_on_survivors(struct hvd *h, uint8_t *fate)

@@ -21,7 +21,6 @@ struct hvd {
 	void *state;  /* of the back end for host memory */
 	void *device; /* of the NCCL back end */
 	struct mesh *mesh;
-	struct data_links data;    /* what the CPU back end's chain runs over */
 	struct queue *queue;       /* collectives that a thread runs while the program computes */
 	struct trace_file *trace;  /* NULL: none */
 	uint32_t step;             /* of the plan, for the trace */
