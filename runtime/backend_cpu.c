@@ -109,7 +109,7 @@ static int cpu_open(struct hvd *h)
 	c->door = (struct doorway){ .mesh = m, .team = &c->team };
 	c->local = calloc((size_t)c->team.count, sizeof *c->local);
 	int status = c->local ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", c->team.count);
-	if (!status && c->count > 1 && (status = mesh_link(m, h->conf.interface, link, links, why)))
+	if (!status && (status = mesh_link(m, h->conf.interface, link, links, why)))
 		fail(h, status, "%s", why);
 	if (!status)
 		status = chain_open(&c->chain, m, link, links, c->count);

@@ -49,6 +49,17 @@ static void attach(struct mesh *m, int rank, int fd)
 	eventfd_write(m->wake, 1);
 }
 
+static int different(struct mesh *m)
+{
+	return mesh_fault(m, HVD_EMISMATCH, "and others call different collectives");
+}
+
+/* Of an exchange, the same on all members. */
+static uint32_t next_tag(struct mesh *m)
+{
+	return TAG_GATHER | (m->gathers++ & 0x7fffffff);
+}
+
 /* Names ranks that have no link yet. */
 static void name_missing(struct boot *boot, const struct link *link, int n, double seconds, char *why)
 {
@@ -233,20 +244,35 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 	return status;
 }
 
+/* The cards of those at the other ends, who have new listeners, as this rank has. */
+static int trade_cards(struct mesh *m, uint32_t tag, const struct card *mine, const struct link *link, int n)
+{
+	for (int i = 0; i < n; i++)
+		mesh_send(m, link[i].rank, tag, mine, sizeof *mine, -1);
+	for (int i = 0; i < n; i++) {
+		struct message *message = mesh_receive(m, link[i].rank, tag, now() + m->deadline);
+		bool right = message && message->bytes == sizeof *mine;
+		if (right)
+			memcpy(&m->cards[link[i].rank], message->data, sizeof *mine);
+		message_free(message);
+		if (!right)
+			return message ? different(m) : atomic_load(&m->failed);
+	}
+	return 0;
+}
+
 int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, char *why)
 {
 	struct links l;
-	struct card *cards = calloc((size_t)m->members, sizeof *cards);
-	if (!cards)
-		return refuse(why, HVD_ESYS, "no memory for %d ranks", m->members);
+	uint32_t tag = next_tag(m);
+	if (!n)
+		return 0;
 	int status = links_listen(&l, m->rank, m->peer[m->rank].host, interface, true, why);
 	if (!status) {
 		memcpy(l.secret, m->secret, sizeof l.secret);
 		l.alarm = m->alarm;
-		status = mesh_gather(m, &l.card, sizeof l.card, cards);
+		status = trade_cards(m, tag, &l.card, link, n);
 	}
-	for (int w = 0; !status && w < m->members; w++)
-		m->cards[m->member[w]] = cards[w];
 	if (!status)
 		status = links_form(&l, link, n, m->cards, now() + m->deadline, why);
 	for (int i = 0; i < n && link[i].fd >= 0; i++)
@@ -257,7 +283,6 @@ int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, c
 		if (link[i].fd >= 0)
 			close(link[i].fd);
 	links_close(&l);
-	free(cards);
 	return status;
 }
 
@@ -399,16 +424,11 @@ void message_free(struct message *message)
 	free(message);
 }
 
-static int different(struct mesh *m)
-{
-	return mesh_fault(m, HVD_EMISMATCH, "and others call different collectives");
-}
-
 /* Through the first member: 2 (members - 1) messages. */
 int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all)
 {
 	uint8_t *table = all;
-	uint32_t tag = TAG_GATHER | (m->gathers++ & 0x7fffffff);
+	uint32_t tag = next_tag(m);
 	double until = now() + m->deadline;
 	memcpy(table + (size_t)m->me * bytes, mine, bytes);
 	if (m->me) {
