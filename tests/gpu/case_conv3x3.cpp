@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The fused 3×3 convolution of a dense layer, forward and backward, in numbered variants. */
 #include "cases.h"
-#include "conv3x3_backward.h"
+#include "conv3x3_data_wgmma.h"
 #include "conv3x3_forward.h"
 #include "reduce.h"
 #include "weight_gradient.h"
@@ -310,27 +310,27 @@ template <class T, class S> void time_weight(const kernel_case &k)
 #endif
 
 /* fp16 is timed by bf16: the instructions are as many. */
-void add(std::vector<kernel_case> &cases, const std::string &name, void (*check)(const kernel_case &), void (*time)(const kernel_case &))
+void add(std::vector<kernel_case> &cases, const std::string &name, void (*check)(const kernel_case &), void (*time)(const kernel_case &), bool wgmma)
 {
 	static const char *const names[] = { "b1", "b2", "b3" };
-	cases.push_back({ name, check, nullptr, 0 });
+	cases.push_back({ name, check, nullptr, 0, wgmma });
 	for (int i = 0; time && i < 3; i++)
-		cases.push_back({ name + ":" + names[i], nullptr, time, i });
+		cases.push_back({ name + ":" + names[i], nullptr, time, i, wgmma });
 }
 
 template <class T, class S> void add_forward(std::vector<kernel_case> &cases, const char *variant)
 {
-	add(cases, std::string("conv3x3_forward:") + variant + ":" + type_name<T>(), check_forward<T, S>, std::is_same<T, bf16>::value ? TIMED((time_forward<T, S>)) : nullptr);
+	add(cases, std::string("conv3x3_forward:") + variant + ":" + type_name<T>(), check_forward<T, S>, std::is_same<T, bf16>::value ? TIMED((time_forward<T, S>)) : nullptr, S::WGMMA);
 }
 
 template <class T, class S> void add_data(std::vector<kernel_case> &cases, const char *variant)
 {
-	add(cases, std::string("conv3x3_data:") + variant + ":" + type_name<T>(), check_data<T, S>, std::is_same<T, bf16>::value ? TIMED((time_data<T, S>)) : nullptr);
+	add(cases, std::string("conv3x3_data:") + variant + ":" + type_name<T>(), check_data<T, S>, std::is_same<T, bf16>::value ? TIMED((time_data<T, S>)) : nullptr, S::WGMMA);
 }
 
 template <class T, class S> void add_weight(std::vector<kernel_case> &cases, const char *variant)
 {
-	add(cases, std::string("conv3x3_weight:") + variant + ":" + type_name<T>(), check_weight<T, S>, std::is_same<T, bf16>::value ? TIMED((time_weight<T, S>)) : nullptr);
+	add(cases, std::string("conv3x3_weight:") + variant + ":" + type_name<T>(), check_weight<T, S>, std::is_same<T, bf16>::value ? TIMED((time_weight<T, S>)) : nullptr, S::WGMMA);
 }
 
 } // namespace
@@ -343,9 +343,11 @@ void add_conv3x3_cases(std::vector<kernel_case> &cases)
 	add_data<bf16, conv3x3_data_shape<128, 32, 64>>(cases, "1");      /* 8 warps of 32 pixels × 64 channels */
 	add_data<bf16, conv3x3_data_shape<128, 64, 32>>(cases, "2");      /* 8 warps of 64 × 32 */
 	add_data<bf16, conv3x3_data_shape<64, 32, 32>>(cases, "3");       /* half the tile; fits an A100 */
+	add_data<bf16, conv3x3_data_wgmma_shape>(cases, "4");             /* wgmma; y and dz between memory and registers */
 	add_weight<bf16, conv3x3_weight_shape<128>>(cases, "1");
 	add_weight<bf16, conv3x3_weight_shape<64>>(cases, "2");           /* half the tile: two blocks' worth of shared memory is left to the cache */
 	add_forward<fp16, conv3x3_forward_shape<128, 32, 2>>(cases, "1");
 	add_data<fp16, conv3x3_data_shape<128, 32, 64>>(cases, "1");
+	add_data<fp16, conv3x3_data_wgmma_shape>(cases, "4");
 	add_weight<fp16, conv3x3_weight_shape<128>>(cases, "1");
 }

@@ -24,13 +24,6 @@ template <int stages> struct conv1x1_backward_wgmma_shape {
 	}
 };
 
-/* A thread's columns of 32 of a product are 2 q, 2 q + 1 of each eight (q: lane % 4). For the gradient of x they are channels 8 q … 8 q + 7, which are
- * 16 bytes: column 8 j + 2 q + e is channel 8 q + 2 j + e, and as many columns of the weight lie in that order. */
-HD int column_channel(int column)
-{
-	return (column & ~31) + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
-}
-
 /* x is read in two ways: a warp's lanes have one chunk of 32 rows, or four chunks of eight. */
 DEVICE unsigned char *x_chunk(unsigned char *panel, int row, int chunk)
 {
@@ -63,14 +56,12 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		bias[i] = inside ? p.bias[column0 + i] : 0;
 		gamma[i] = inside ? p.gamma[column0 + i] : 0;
 	}
-	/* A thread's chunk of channels is a word of four chunks of columns. */
 	SERIAL for (int i = t; i < S::K * S::N / VECTOR; i += S::THREADS) {
 		const int k = i / (S::N / VECTOR), chunk = i % (S::N / VECTOR), column = column0 + chunk * VECTOR;
 		vector16 v = {};
 		if (k < p.c_out && column < p.c_in)
 			v = *(const vector16 *)(p.weight + (size_t)k * p.c_in + column);
-		UNROLL for (int j = 0; j < 4; j++)
-			*(uint32_t *)(panel::chunk(weights + chunk / 8 * S::WEIGHT_PANEL_BYTES, k, chunk % 8 / 4 * 4 + j) + chunk % 4 * 4) = v.word[j];
+		put_channels(weights + chunk / 8 * S::WEIGHT_PANEL_BYTES, k, chunk % 8, v);
 	}
 
 	auto prefetch = [&](int pixel_tile, int slot) {
@@ -88,7 +79,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	UNROLL for (int i = 0; i < S::STAGES - 1; i++)
 		prefetch(split + i * p.splits, i);
 
-	/* This thread's part of the gradient of x: two rows, eight channels of 32 in each half of its group's. A tile's is on its way while the one before is used. */
+	/* This thread's part of the gradient of x: two rows, eight channels of each 32. A tile's is on its way while the one before is used. */
 	const int my_row = warp % 4 * 16 + lane / 4, my_channel = group * PANEL + quarter * VECTOR;
 	T *const my_g = p.g + column0 + my_channel;
 	auto inside_g = [&](long row, int half) { return row < p.pixels && column0 + my_channel + half * 32 < p.c_in; };

@@ -4,7 +4,7 @@
 #define CUDA_FUSED_TILES_H
 
 #include "conv1x1_backward_wgmma.h"
-#include "conv3x3_backward.h"
+#include "conv3x3_data_wgmma.h"
 #include "conv3x3_forward.h"
 
 /* For the 227 KiB of shared memory that a block has on an H100, and for the 163 on an A100. */
@@ -24,6 +24,7 @@ struct wgmma_tiles : large_tiles {
 	typedef conv1x1_forward_shape<128, 4, false, 1, true> forward_1x1;
 	typedef conv1x1_forward_shape<128, 4, true, 1, true> resident_1x1;
 	typedef conv1x1_backward_wgmma_shape<3> backward_1x1;
+	typedef conv3x3_data_wgmma_shape data_3x3;
 };
 struct small_tiles {
 	enum { SIDES_BELOW = 64 };

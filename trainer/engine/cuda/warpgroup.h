@@ -21,6 +21,20 @@ HD uint64_t matrix_words(uint32_t shared_address, int panel_bytes)
 	return (uint64_t)(shared_address >> 4 & 0x3fff) | (uint64_t)(panel_bytes >> 4) << 16 | eight_rows >> 4 << 32 | 1ull << 62;
 }
 
+/* Of 32 columns of a product a thread has 2 q, 2 q + 1 of each eight (q: lane % 4). Where they are to be channels 8 q … 8 q + 7, which are 16 bytes in memory,
+ * column 8 j + 2 q + e is channel 8 q + 2 j + e, and the columns of the right matrix lie in that order. */
+HD int column_channel(int column)
+{
+	return (column & ~31) + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
+}
+
+/* Eight channels of a row of such a matrix: a word in each of four chunks. */
+DEVICE void put_channels(unsigned char *panel, int row, int chunk, const vector16 &channels)
+{
+	UNROLL for (int j = 0; j < 4; j++)
+		*(uint32_t *)(tile<PANEL>::chunk(panel, row, chunk / 4 * 4 + j) + chunk % 4 * 4) = channels.word[j];
+}
+
 #ifdef __CUDACC__
 
 /* Elsewhere a kernel's wgmma is left out, and nobody launches it: device_has_warpgroups(). */
