@@ -197,7 +197,7 @@ void meet_group(collective what, void *args)
 
 struct shuffle {
 	float in, out;
-	int mask;
+	int from;
 };
 
 struct matrix {
@@ -210,7 +210,7 @@ void run_shuffle(void *const args[])
 {
 	for (int i = 0; i < WARP; i++) {
 		shuffle *s = (shuffle *)args[i];
-		s->out = ((shuffle *)args[i ^ s->mask])->in;
+		s->out = ((shuffle *)args[s->from])->in;
 	}
 }
 
@@ -456,7 +456,12 @@ void sync_block()
 
 float shuffle_xor(float value, int mask)
 {
-	shuffle s = { value, 0, mask };
+	return shuffle_from(value, (int)(current % WARP) ^ mask);
+}
+
+float shuffle_from(float value, int from)
+{
+	shuffle s = { value, 0, from };
 	meet(run_shuffle, &s);
 	return s.out;
 }

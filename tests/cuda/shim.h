@@ -42,6 +42,7 @@ unsigned char *shared_memory();
 void begin_kernel();
 void sync_block();
 float shuffle_xor(float value, int mask);
+float shuffle_from(float value, int from);
 void load_matrices(uint32_t (&out)[4], const void *row);
 void load_matrices_transposed(uint32_t (&out)[4], const void *row);
 void copy_async(void *shared, const void *global, bool inside);
@@ -114,9 +115,9 @@ template <class T, bool a_across, bool b_across, int n8> inline void group_multi
 	shim_group_multiply(&product);
 }
 
-template <class T, bool b_across> inline void group_multiply_add(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b)
+template <class T, bool b_across, int n8> inline void group_multiply_add(float (&d)[n8][4], const uint32_t (&a)[4], uint64_t b)
 {
-	struct shim_group_product product = { d[0], 16, 0, b, false, b_across, true, shim_value<T>, a };
+	struct shim_group_product product = { d[0], n8, 0, b, false, b_across, true, shim_value<T>, a };
 	shim_group_multiply(&product);
 }
 

@@ -2,7 +2,7 @@
  * The fused 3×3 convolution of a dense layer, forward and backward, in numbered variants. */
 #include "cases.h"
 #include "conv3x3_data_wgmma.h"
-#include "conv3x3_forward.h"
+#include "conv3x3_forward_wgmma.h"
 #include "reduce.h"
 #include "weight_gradient.h"
 
@@ -208,32 +208,32 @@ template <class T, class S> void check_weight_shape(const shape &s, int most)
 }
 
 /* check(shape, most blocks) on every shape that a tile of `rows` serves. */
-template <class F> void each_shape(int rows, F check)
+template <class F> void each_shape(int sides_below, F check)
 {
 	for (const shape &s : small_shapes)
 		for (int most : { 1, 3 })
-			if (s.side < rows)
+			if (s.side < sides_below)
 				check(s, most);
 #ifdef __CUDACC__
 	for (const shape &s : real_shapes)
-		if (s.side < rows)
+		if (s.side < sides_below)
 			check(s, device_sms());
 #endif
 }
 
 template <class T, class S> void check_forward(const kernel_case &)
 {
-	each_shape(S::ROWS, check_forward_shape<T, S>);
+	each_shape(S::SIDES_BELOW, check_forward_shape<T, S>);
 }
 
 template <class T, class S> void check_data(const kernel_case &)
 {
-	each_shape(S::ROWS, check_data_shape<T, S>);
+	each_shape(S::SIDES_BELOW, check_data_shape<T, S>);
 }
 
 template <class T, class S> void check_weight(const kernel_case &)
 {
-	each_shape(S::ROWS, check_weight_shape<T, S>);
+	each_shape(S::SIDES_BELOW, check_weight_shape<T, S>);
 }
 
 #ifdef __CUDACC__
@@ -340,6 +340,7 @@ void add_conv3x3_cases(std::vector<kernel_case> &cases)
 	add_forward<bf16, conv3x3_forward_shape<128, 32, 2>>(cases, "1"); /* 8 warps of 32 pixels, two shares of the channels */
 	add_forward<bf16, conv3x3_forward_shape<128, 64, 2>>(cases, "2"); /* 4 warps of 64: fewer bytes of shared memory a product */
 	add_forward<bf16, conv3x3_forward_shape<64, 32, 4>>(cases, "3");  /* half the ring; fits an A100 */
+	add_forward<bf16, conv3x3_forward_wgmma_shape>(cases, "4");       /* wgmma; three taps share what they read */
 	add_data<bf16, conv3x3_data_shape<128, 32, 64>>(cases, "1");      /* 8 warps of 32 pixels × 64 channels */
 	add_data<bf16, conv3x3_data_shape<128, 64, 32>>(cases, "2");      /* 8 warps of 64 × 32 */
 	add_data<bf16, conv3x3_data_shape<64, 32, 32>>(cases, "3");       /* half the tile; fits an A100 */
@@ -347,6 +348,7 @@ void add_conv3x3_cases(std::vector<kernel_case> &cases)
 	add_weight<bf16, conv3x3_weight_shape<128>>(cases, "1");
 	add_weight<bf16, conv3x3_weight_shape<64>>(cases, "2");           /* half the tile: two blocks' worth of shared memory is left to the cache */
 	add_forward<fp16, conv3x3_forward_shape<128, 32, 2>>(cases, "1");
+	add_forward<fp16, conv3x3_forward_wgmma_shape>(cases, "4");
 	add_data<fp16, conv3x3_data_shape<128, 32, 64>>(cases, "1");
 	add_data<fp16, conv3x3_data_wgmma_shape>(cases, "4");
 	add_weight<fp16, conv3x3_weight_shape<128>>(cases, "1");

@@ -410,15 +410,15 @@ void copies_wait(warp &w, const instruction &i, uint32_t lanes)
 
 /* ---- what a warp does together ---- */
 
-/* shfl.sync.bfly.b32 d|p, a, mask, 31, -1 */
-void shuffle(warp &w, const instruction &i, uint32_t)
+/* shfl.sync.bfly.b32 d|p, a, mask, 31, -1; idx: the lane itself. */
+template <bool idx> void shuffle(warp &w, const instruction &i, uint32_t)
 {
 	lanes64 from;
 	memcpy(from, w.row(i.row[1]), sizeof from);
 	for (int l = 0; l < WARP; l++) {
 		if (w.row(i.row[3])[l] != 31 || (uint32_t)w.row(i.row[4])[l] != 0xffffffff)
 			fault(w, i, l, "a shuffle among other lanes than all");
-		w.row(i.row[0])[l] = from[l ^ (int)(w.row(i.row[2])[l] & 31)];
+		w.row(i.row[0])[l] = from[(idx ? 0 : l) ^ (int)(w.row(i.row[2])[l] & 31)];
 	}
 	w.predicates[(size_t)i.predicate[0]] = 0xffffffff;
 }
@@ -626,6 +626,7 @@ const std::unordered_map<std::string, entry> &table()
 		{ "mul.wide.s16", DO((binary<int32_t, int16_t>(w, i, lanes, [](int16_t a, int16_t b) { return (int32_t)a * b; }))) },
 		{ "mul.wide.u16", DO((binary<uint32_t, uint16_t>(w, i, lanes, [](uint16_t a, uint16_t b) { return (uint32_t)a * b; }))) },
 		BINARY("mul.hi.s32", int32_t, (int32_t)((int64_t)a * b >> 32)), BINARY("mul.hi.u32", uint32_t, (uint32_t)((uint64_t)a * b >> 32)),
+		BINARY("mul.hi.s64", int64_t, (int64_t)((__int128)a * b >> 64)), BINARY("mul.hi.u64", uint64_t, (uint64_t)((unsigned __int128)a * b >> 64)),
 		TERNARY("fma.rm.f32", float, fused(a, b, c, FE_DOWNWARD)), BINARY("add.rz.f32", float, fused(a, 1, b, FE_TOWARDZERO)),
 		UNARY("ex2.approx.ftz.f32", float, float, std::exp2(a)), UNARY("rcp.approx.ftz.f64", double, double, 1 / a),
 		UNARY("cvt.s64.s32", int64_t, int32_t, a), UNARY("cvt.u64.u32", uint64_t, uint32_t, a), UNARY("cvt.u32.u64", uint32_t, uint64_t, (uint32_t)a),
@@ -645,14 +646,16 @@ const std::unordered_map<std::string, entry> &table()
 		{ "cp.async.cg.shared.global", { copy_async, flow::ON } },
 		{ "cp.async.commit_group", { copies_commit, flow::ON } },
 		{ "cp.async.wait_group", { copies_wait, flow::ON } },
-		{ "shfl.sync.bfly.b32", { shuffle, flow::TOGETHER } },
+		{ "shfl.sync.bfly.b32", { shuffle<false>, flow::TOGETHER } }, { "shfl.sync.idx.b32", { shuffle<true>, flow::TOGETHER } },
 		{ "ldmatrix.sync.aligned.m8n8.x4.shared.b16", { load_matrices<false>, flow::TOGETHER } },
 		{ "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", { load_matrices<true>, flow::TOGETHER } },
 		{ "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", { multiply_add<bf16>, flow::TOGETHER } },
 		{ "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", { multiply_add<fp16>, flow::TOGETHER } },
 		{ "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", { group_multiply<bf16>, flow::TOGETHER } },
 		{ "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16", { group_multiply<fp16>, flow::TOGETHER } },
+		{ "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16", { group_multiply<bf16>, flow::TOGETHER } },
 		{ "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", { group_multiply<bf16>, flow::TOGETHER } },
+		{ "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16", { group_multiply<fp16>, flow::TOGETHER } },
 		{ "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16", { group_multiply<fp16>, flow::TOGETHER } },
 		{ "wgmma.fence.sync.aligned", { group_fence, flow::TOGETHER } },
 		{ "wgmma.commit_group.sync.aligned", { group_commit, flow::TOGETHER } },

@@ -89,7 +89,7 @@ template <int ROWS, int THREADS_> struct dy_line {
 
 template <int rows, int warp_rows, int warp_columns> struct conv3x3_data_shape {
 	enum {
-		WGMMA = 0, ROWS = rows, WARP_ROWS = warp_rows, WARP_COLUMNS = warp_columns, ROW_WARPS = rows / warp_rows, COLUMN_WARPS = TAP_CHANNELS / warp_columns,
+		WGMMA = 0, ROWS = rows, SIDES_BELOW = rows, WARP_ROWS = warp_rows, WARP_COLUMNS = warp_columns, ROW_WARPS = rows / warp_rows, COLUMN_WARPS = TAP_CHANNELS / warp_columns,
 		WARPS = ROW_WARPS * COLUMN_WARPS, THREADS = 32 * WARPS, M_TILES = warp_rows / 16, N = TAP_CHANNELS, N_TILES = warp_columns / 8,
 		TILE_BYTES = rows * N * 2, PARAMETERS = 4 * N
 	};
@@ -197,7 +197,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(co
 /* The whole [128][9][32] lies in the registers of a block: a warp has 32 channels and 16 of every tap's columns. */
 template <int rows> struct conv3x3_weight_shape {
 	enum {
-		WGMMA = 0, ROWS = rows, WARPS = 8, THREADS = 32 * WARPS, W_ROWS = 32, M_TILES = W_ROWS / 16, W_COLUMNS = 16, N_TILES = W_COLUMNS / 8,
+		WGMMA = 0, ROWS = rows, SIDES_BELOW = rows, WARPS = 8, THREADS = 32 * WARPS, W_ROWS = 32, M_TILES = W_ROWS / 16, W_COLUMNS = 16, N_TILES = W_COLUMNS / 8,
 		ROW_WARPS = TAP_CHANNELS / W_ROWS, TILE_BYTES = rows * TAP_CHANNELS * 2, Z_TILES = 2
 	};
 	typedef dy_line<rows, THREADS> dy;

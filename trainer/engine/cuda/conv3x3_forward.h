@@ -24,7 +24,7 @@ template <class T> struct conv3x3_forward {
 /* ROWS pixels a tile, WARP_ROWS a warp; K_GROUPS warps share a warp's pixels, each with its share of the channels. */
 template <int rows, int warp_rows, int k_groups> struct conv3x3_forward_shape {
 	enum {
-		WGMMA = 0, ROWS = rows, K_GROUPS = k_groups, ROW_WARPS = rows / warp_rows, WARP_ROWS = warp_rows, WARPS = ROW_WARPS * K_GROUPS, THREADS = 32 * WARPS,
+		WGMMA = 0, ROWS = rows, SIDES_BELOW = rows, K_GROUPS = k_groups, ROW_WARPS = rows / warp_rows, WARP_ROWS = warp_rows, WARPS = ROW_WARPS * K_GROUPS, THREADS = 32 * WARPS,
 		M_TILES = warp_rows / 16, N = TAP_GROWTH, N_TILES = N / 8, K_STEPS = TAP_CHANNELS / 16 / k_groups,
 		GROUP_BYTES = rows * TAP_CHANNELS * 2, ROW_BYTES = TAP_CHANNELS * 2, SHARES = M_TILES * N_TILES * 4,
 		EXCHANGE_BYTES = (k_groups - 1) * SHARES * ROW_WARPS * 32 * 4
@@ -147,10 +147,16 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_kernel
 #endif
 }
 
-/* blocks: at most as many as tiles. */
+template <class T, int... cut> int conv3x3_forward_run(conv3x3_forward_shape<cut...>, const conv3x3_forward<T> &p, unsigned blocks, device_stream stream)
+{
+	typedef conv3x3_forward_shape<cut...> S;
+	return launch(conv3x3_forward_kernel<T, S>, blocks, S::THREADS, S::shared_bytes(), stream, p);
+}
+
+/* blocks: at most as many as tiles. S: a shape of this file's or of conv3x3_forward_wgmma.h's. */
 template <class T, class S> int conv3x3_forward_launch(const conv3x3_forward<T> &p, unsigned blocks, device_stream stream)
 {
-	return launch(conv3x3_forward_kernel<T, S>, blocks, S::THREADS, S::shared_bytes(), stream, p);
+	return conv3x3_forward_run(S(), p, blocks, stream);
 }
 
 #endif

@@ -578,7 +578,7 @@ template <class T> void choose_fused(step<T> *s, int capability, size_t shared)
 		for (int k = 0; k < s->net.block[i].layers; k++, number++) {
 			const dense_block &b = s->net.block[i];
 			dense_layer &l = s->net.block[i].layer[k];
-			const int all = s->small ? fitting<small_tiles>(s->net, b, l, shared) : s->wgmma ? fitting<wgmma_tiles>(s->net, b, l, shared) : fitting<large_tiles>(s->net, b, l, shared);
+			const int all = s->small ? fitting<small_tiles>(s->net, b, l, shared) : s->wgmma && b.side < wgmma_tiles::SIDES_BELOW ? fitting<wgmma_tiles>(s->net, b, l, shared) : fitting<large_tiles>(s->net, b, l, shared);
 			const int taken = number < first || number > last ? 0 : all & bits;
 			l.conv1.fused = (taken & CHOOSE_FORWARD_1X1 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_1X1 ? FUSED_BACKWARD : 0);
 			l.conv2.fused = (taken & CHOOSE_FORWARD_3X3 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_3X3 ? FUSED_BACKWARD : 0);

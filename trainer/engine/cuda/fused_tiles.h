@@ -5,7 +5,7 @@
 
 #include "conv1x1_backward_wgmma.h"
 #include "conv3x3_data_wgmma.h"
-#include "conv3x3_forward.h"
+#include "conv3x3_forward_wgmma.h"
 
 /* For the 227 KiB of shared memory that a block has on an H100, and for the 163 on an A100. */
 struct large_tiles {
@@ -21,9 +21,11 @@ struct large_tiles {
 };
 /* For an H100's tensor cores (sm_90a). */
 struct wgmma_tiles : large_tiles {
+	enum { SIDES_BELOW = conv3x3_forward_wgmma_shape::SIDES_BELOW }; /* larger maps have large_tiles */
 	typedef conv1x1_forward_shape<128, 4, false, 1, true> forward_1x1;
 	typedef conv1x1_forward_shape<128, 4, true, 1, true> resident_1x1;
 	typedef conv1x1_backward_wgmma_shape<3> backward_1x1;
+	typedef conv3x3_forward_wgmma_shape forward_3x3;
 	typedef conv3x3_data_wgmma_shape data_3x3;
 };
 struct small_tiles {

@@ -102,7 +102,7 @@ template <class T> struct step {
 	template <class F> auto with_tiles(const dense_block &b, F f) const
 	{
 		const bool few = pixels(b.side) <= 64L * sms && b.side < small_tiles::SIDES_BELOW;
-		return small || few ? f(small_tiles()) : wgmma ? f(wgmma_tiles()) : f(large_tiles());
+		return small || few ? f(small_tiles()) : wgmma && b.side < wgmma_tiles::SIDES_BELOW ? f(wgmma_tiles()) : f(large_tiles());
 	}
 
 	void run(int code)

@@ -85,9 +85,11 @@ template <int left, int n> DEVICE void group_wait(float (&sums)[n][4])
 }
 
 #define SUMS(HOW, i) HOW(d[i][0]), HOW(d[i][1]), HOW(d[i][2]), HOW(d[i][3])
-#define EIGHT_SUMS(HOW, i) SUMS(HOW, i), SUMS(HOW, i + 1), SUMS(HOW, i + 2), SUMS(HOW, i + 3), SUMS(HOW, i + 4), SUMS(HOW, i + 5), SUMS(HOW, i + 6), SUMS(HOW, i + 7)
+#define FOUR_SUMS(HOW, i) SUMS(HOW, i), SUMS(HOW, i + 1), SUMS(HOW, i + 2), SUMS(HOW, i + 3)
+#define EIGHT_SUMS(HOW, i) FOUR_SUMS(HOW, i), FOUR_SUMS(HOW, i + 4)
 #define WORDS_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define WORDS_64 WORDS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WORDS_48 WORDS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define WORDS_64 WORDS_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 /* Where the compiler has to keep what a product reads: used after the wait for it. */
 template <int n> DEVICE void still_needed(const uint32_t (&a)[n][4])
 {
@@ -129,25 +131,36 @@ template <class T, bool a_across, bool b_across, int n8> DEVICE void group_multi
 }
 
 /* The same with a in registers, warp w's rows as fragments of mma.m16n8k16; they must stay as they are until it is done: see still_needed(). */
+#define PRODUCT_96_OF(TYPE)                                                                                                            \
+	WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n96k16.f32." TYPE "." TYPE " {" WORDS_48 "}, {%48, %49, %50, %51}, %52, 1, 1, 1, %53;" \
+	          : EIGHT_SUMS("+f", 0), FOUR_SUMS("+f", 8) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(b_across) : "memory")
 #define PRODUCT_128_OF(TYPE)                                                                                                           \
 	WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" WORDS_64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, %69;" \
-	             : EIGHT_SUMS("+f", 0), EIGHT_SUMS("+f", 8) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(b_across) : "memory")
+	          : EIGHT_SUMS("+f", 0), EIGHT_SUMS("+f", 8) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(b_across) : "memory")
 
-template <class T, bool b_across> DEVICE void group_multiply_add(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b)
+template <class T, bool b_across, int n8> DEVICE void group_multiply_add(float (&d)[n8][4], const uint32_t (&a)[4], uint64_t b)
 {
-	if constexpr (__is_same(T, bf16))
+	static_assert(n8 == 12 || n8 == 16, "96 or 128 columns");
+	if constexpr (n8 == 12 && __is_same(T, bf16))
+		PRODUCT_96_OF("bf16");
+	else if constexpr (n8 == 12)
+		PRODUCT_96_OF("f16");
+	else if constexpr (__is_same(T, bf16))
 		PRODUCT_128_OF("bf16");
 	else
 		PRODUCT_128_OF("f16");
 }
 
 #undef PRODUCT_128_OF
+#undef PRODUCT_96_OF
 #undef PRODUCTS
 #undef PRODUCT_128
 #undef PRODUCT_64
 #undef WORDS_64
+#undef WORDS_48
 #undef WORDS_32
 #undef EIGHT_SUMS
+#undef FOUR_SUMS
 #undef SUMS
 
 #endif
