@@ -62,9 +62,9 @@ static int wanted_links(const struct mesh *m, const struct team *teams, int coun
 	int own = team_of(teams, m->me), lane = m->me - teams[own].first, n = 0;
 	bool served = lane < lanes_of(teams, count);
 	if (served && own > 0)
-		link[n++] = (struct link){ m->member[teams[own - 1].first + lane], CHANNEL_DATA, true, -1 };
+		link[n++] = (struct link){ m->member[teams[own - 1].first + lane], true, -1 };
 	if (served && own + 1 < count)
-		link[n++] = (struct link){ m->member[teams[own + 1].first + lane], CHANNEL_DATA, false, -1 };
+		link[n++] = (struct link){ m->member[teams[own + 1].first + lane], false, -1 };
 	return n;
 }
 
@@ -105,6 +105,7 @@ static int cpu_open(struct hvd *h)
 	c->team.me = m->me - c->team.first;
 	links = wanted_links(m, teams, c->count, link);
 	free(teams);
+	c->chain = (struct chain){ .prev = -1, .next = -1 };
 	c->serial = m->rounds << 12; /* tags of before the last death do not come again */
 	c->door = (struct doorway){ .mesh = m, .team = &c->team };
 	c->local = calloc((size_t)c->team.count, sizeof *c->local);

@@ -2,7 +2,7 @@
  * Forming links: all connections, both ways, in one poll loop.
  *
  * The handshake has four frames of fixed size. Nothing that a stranger sends is used for more than a comparison:
- *   connector  HELLO    magic, from, to, channel, nonce C
+ *   connector  HELLO    magic, from, to, nonce C
  *   acceptor   REPLY    nonce S, MAC(secret, "reply"   HELLO S)
  *   connector  PROOF             MAC(secret, "proof"   HELLO S)
  *   acceptor   WELCOME           MAC(secret, "welcome" HELLO S)  */
@@ -27,7 +27,7 @@
 
 struct hello {
 	char magic[8];
-	uint32_t from, to, channel, pad;
+	uint32_t from, to;
 	uint8_t nonce[16];
 };
 
@@ -91,7 +91,7 @@ static int prepare(const struct former *f, struct shake *s)
 	if (!sending(s))
 		return 0;
 	if (s->frame == HELLO) {
-		s->hello = (struct hello){ .from = (uint32_t)f->l->rank, .to = (uint32_t)s->link->rank, .channel = s->link->channel };
+		s->hello = (struct hello){ .from = (uint32_t)f->l->rank, .to = (uint32_t)s->link->rank };
 		memcpy(s->hello.magic, CARD_MAGIC, sizeof s->hello.magic);
 		if (getrandom(s->hello.nonce, 16, 0) != 16)
 			return -1;
@@ -113,7 +113,7 @@ static struct link *expected(const struct former *f, const struct hello *h)
 		return NULL;
 	for (int i = 0; i < f->links; i++) {
 		struct link *k = &f->link[i];
-		if (!k->outgoing && k->fd < 0 && (uint32_t)k->rank == h->from && (uint32_t)k->channel == h->channel)
+		if (!k->outgoing && k->fd < 0 && (uint32_t)k->rank == h->from)
 			return k;
 	}
 	return NULL;

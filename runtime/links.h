@@ -28,11 +28,8 @@ struct card {
 	struct sockaddr_in6 v6;
 };
 
-enum channel { CHANNEL_CONTROL, CHANNEL_DATA };
-
 struct link {
 	int rank;
-	enum channel channel;
 	bool outgoing; /* this rank connects; otherwise it accepts */
 	int fd;        /* -1 until formed */
 };

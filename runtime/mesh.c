@@ -60,20 +60,44 @@ static uint32_t next_tag(struct mesh *m)
 	return TAG_GATHER | (m->gathers++ & 0x7fffffff);
 }
 
-/* Names ranks that have no link yet. */
-static void name_missing(struct boot *boot, const struct link *link, int n, double seconds, char *why)
+/* Forms links. A failure says why, or which are missing; boot: of ranks that have no card yet, or NULL. */
+static int form(const struct mesh *m, struct boot *boot, struct links *l, struct link *link, int n, double until, char *why)
 {
-	int used = 0, named = 0;
+	int status = links_form(l, link, n, m->cards, until, why), used = 0, named = 0;
+	if (status && atomic_load(&m->failed))
+		return refuse(why, status, "%s", m->fault);
+	if (!status || why[0])
+		return status;
 	for (int i = 0; i < n; i++) {
-		if (link[i].fd >= 0)
+		char host[HOST_BYTES];
+		if (link[i].fd >= 0 || named++ >= 8)
 			continue;
-		char host[HOST_BYTES] = "";
-		boot->host_of(boot, link[i].rank, host);
-		if (named++ < 8)
-			used += snprintf(why + used, (size_t)(WHY_BYTES - used), "%srank %d on %.32s", named > 1 ? ", " : "", link[i].rank, host);
+		snprintf(host, sizeof host, "%s", m->cards[link[i].rank].host);
+		if (boot)
+			boot->host_of(boot, link[i].rank, host);
+		used += snprintf(why + used, (size_t)(WHY_BYTES - used), "%srank %d on %.32s", named > 1 ? ", " : "", link[i].rank, host);
 	}
-	snprintf(why + used, (size_t)(WHY_BYTES - used), "%s did not join within %.3g s (not started, ended early, or not calling hvd_init)",
-		 named > 8 ? " and more" : "", seconds);
+	snprintf(why + used, (size_t)(WHY_BYTES - used), "%s did not %s within %.3g s%s", named > 8 ? " and more" : "", boot ? "join" : "answer",
+		 m->deadline, boot ? " (not started, ended early, or not calling hvd_init)" : "");
+	return status;
+}
+
+/* Control links to ranks first … last; lower ones are connected to. */
+static int form_control(struct mesh *m, struct boot *boot, struct links *l, int first, int last, double until, char *why)
+{
+	struct link *link = calloc((size_t)m->size, sizeof *link);
+	int n = 0;
+	if (!link)
+		return refuse(why, HVD_ESYS, "no memory for %d ranks", m->size);
+	for (int i = first; i <= last; i++)
+		if (i != m->rank)
+			link[n++] = (struct link){ .rank = i, .outgoing = i < m->rank, .fd = -1 };
+	int status = form(m, boot, l, link, n, until, why);
+	for (int i = 0; i < n; i++)
+		if (link[i].fd >= 0)
+			attach(m, link[i].rank, link[i].fd);
+	free(link);
+	return status;
 }
 
 static int same_version(const struct card *a, int rank_a, const struct card *b, int rank_b, char *why)
@@ -87,32 +111,20 @@ static int same_version(const struct card *a, int rank_a, const struct card *b, 
 /* Rank 0: everybody connects. Those that do hear of those that do not. */
 static int host(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
 {
-	struct link *star = calloc((size_t)m->size, sizeof *star);
 	struct invitation invitation = { .card = l->card, .size = m->size };
-	if (!star || getrandom(invitation.secret, sizeof invitation.secret, 0) != sizeof invitation.secret) {
-		free(star);
-		return HVD_ESYS;
-	}
+	if (getrandom(invitation.secret, sizeof invitation.secret, 0) != sizeof invitation.secret)
+		return refuse(why, HVD_ESYS, "no random numbers: %s", strerror(errno));
 	memcpy(l->secret, invitation.secret, sizeof l->secret);
-	for (int i = 1; i < m->size; i++)
-		star[i - 1] = (struct link){ .rank = i, .channel = CHANNEL_CONTROL, .fd = -1 };
 	int status = boot->publish(boot, &invitation, sizeof invitation, why);
-	if (!status) {
-		status = links_form(l, star, m->size - 1, m->cards, until, why);
-		if (status && !why[0])
-			name_missing(boot, star, m->size - 1, m->deadline, why);
-	}
-	for (int i = 1; i < m->size; i++)
-		if (star[i - 1].fd >= 0)
-			attach(m, i, star[i - 1].fd);
+	if (!status)
+		status = form_control(m, boot, l, 1, m->size - 1, until, why);
 	if (status)
 		mesh_fault(m, status, "waits in vain: %s", why);
-	free(star);
 	return status;
 }
 
 /* Looks rank 0 up and connects to it. */
-static int find_host(struct mesh *m, struct boot *boot, struct links *l, struct link *star, double until, char *why)
+static int find_host(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
 {
 	struct invitation invitation;
 	int status = boot->lookup(boot, &invitation, sizeof invitation, until, why);
@@ -120,33 +132,28 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, struct 
 		return status;
 	memcpy(l->secret, invitation.secret, sizeof l->secret);
 	m->cards[0] = invitation.card;
+	snprintf(m->peer[0].host, HOST_BYTES, "%.63s", invitation.card.host);
 	status = same_version(&l->card, m->rank, &m->cards[0], 0, why);
 	if (status)
 		return status;
 	if (invitation.size != m->size)
 		return refuse(why, HVD_EBOOT, "rank 0 counts %d ranks, rank %d counts %d", invitation.size, m->rank, m->size);
-	status = links_form(l, star, 1, m->cards, until, why);
-	return !status || why[0] ? status : refuse(why, status, "rank 0 on %.32s does not answer", invitation.card.host);
+	return form_control(m, NULL, l, 0, 0, until, why);
 }
 
 static int join(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
 {
-	struct link star = { .rank = 0, .channel = CHANNEL_CONTROL, .outgoing = true, .fd = -1 };
 	bool refused = false;
 	int status;
 	do { /* a card of an earlier world, whose listener is closed, may be all that is there yet */
 		refused |= l->refused;
 		l->refused = false;
-		status = find_host(m, boot, l, &star, until, why);
+		status = find_host(m, boot, l, until, why);
 	} while (l->refused && now() < until && !usleep(10000));
 	if (status && refused && now() >= until)
 		return refuse(why, status, "rank 0 on %.32s does not answer within %.3g s: nobody listens at its address (HVD_IFACE: no loopback, and the same network on all nodes)",
 			      m->cards[0].host, m->deadline);
-	if (status)
-		return status;
-	snprintf(m->peer[0].host, HOST_BYTES, "%.63s", m->cards[0].host);
-	attach(m, 0, star.fd);
-	return 0;
+	return status;
 }
 
 /* Everybody's card, on every rank. */
@@ -157,37 +164,6 @@ static int exchange_cards(struct mesh *m, const struct card *mine, char *why)
 	for (int i = 0; i < m->size; i++)
 		snprintf(m->peer[i].host, HOST_BYTES, "%.63s", m->cards[i].host);
 	return 0;
-}
-
-/* Why some links are not there. */
-static int incomplete(const struct mesh *m, int status, const struct link *link, int n, char *why)
-{
-	if (atomic_load(&m->failed))
-		return refuse(why, status, "%s", m->fault);
-	for (int i = 0; !why[0] && i < n; i++)
-		if (link[i].fd < 0)
-			refuse(why, status, "no link to rank %d on %.32s within %.3g s", link[i].rank, m->cards[link[i].rank].host, m->deadline);
-	return status;
-}
-
-/* Control links between all others than rank 0. */
-static int complete(struct mesh *m, struct links *l, double until, char *why)
-{
-	struct link *link = calloc((size_t)m->size, sizeof *link);
-	int n = 0;
-	if (!link)
-		return refuse(why, HVD_ESYS, "no memory for %d ranks", m->size);
-	for (int i = 1; m->rank && i < m->size; i++)
-		if (i != m->rank)
-			link[n++] = (struct link){ .rank = i, .channel = CHANNEL_CONTROL, .outgoing = i < m->rank, .fd = -1 };
-	int status = links_form(l, link, n, m->cards, until, why);
-	for (int i = 0; i < n; i++)
-		if (link[i].fd >= 0)
-			attach(m, link[i].rank, link[i].fd);
-	if (status)
-		incomplete(m, status, link, n, why);
-	free(link);
-	return status;
 }
 
 static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_conf *conf, char *why)
@@ -237,8 +213,8 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 	}
 	if (!status)
 		status = exchange_cards(m, &l.card, why);
-	if (!status)
-		status = complete(m, &l, until, why);
+	if (!status && m->rank)
+		status = form_control(m, NULL, &l, 1, m->size - 1, until, why);
 	memcpy(m->secret, l.secret, sizeof m->secret);
 	links_close(&l);
 	return status;
@@ -274,13 +250,13 @@ int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, c
 		status = trade_cards(m, tag, &l.card, link, n);
 	}
 	if (!status)
-		status = links_form(&l, link, n, m->cards, now() + m->deadline, why);
-	for (int i = 0; i < n && link[i].fd >= 0; i++)
-		options(m, link[i].fd);
-	if (status)
-		incomplete(m, status, link, n, why);
-	for (int i = 0; status && i < n; i++)
-		if (link[i].fd >= 0)
+		status = form(m, NULL, &l, link, n, now() + m->deadline, why);
+	else if (atomic_load(&m->failed))
+		refuse(why, status, "%s", m->fault);
+	for (int i = 0; i < n; i++)
+		if (!status)
+			options(m, link[i].fd);
+		else if (link[i].fd >= 0)
 			close(link[i].fd);
 	links_close(&l);
 	return status;

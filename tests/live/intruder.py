@@ -11,7 +11,7 @@ import struct
 import sys
 
 MAGIC = b"hvd1\1\2\3\4"
-HELLO, REPLY, PROOF = 40, 32, 16
+HELLO, REPLY, PROOF = 32, 32, 16
 TOLD_SECONDS = 10
 
 
@@ -84,7 +84,7 @@ def main():
     attempts = {
         "no secret": lambda: hung_up_on(address, hello, b"\0" * PROOF),
         "its own answer": lambda: hung_up_on(address, hello, None),
-        "a wrong secret": lambda: hung_up_on(address, hello[:24] + b"\7" * 16, b"\7" * PROOF),
+        "a wrong secret": lambda: hung_up_on(address, hello[:16] + b"\7" * 16, b"\7" * PROOF),
         "a replayed handshake": lambda: hung_up_on(address, hello, proof),
         "garbage": lambda: garbage(address),
     }

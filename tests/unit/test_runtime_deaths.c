@@ -285,7 +285,7 @@ static void forge(const uint8_t *replayed_proof)
 {
 	struct {
 		char magic[8];
-		uint32_t from, to, channel, pad;
+		uint32_t from, to;
 		uint8_t nonce[16];
 	} hello = { .magic = CARD_MAGIC, .from = 1 };
 	memcpy(hello.magic, CARD_MAGIC, sizeof hello.magic);
