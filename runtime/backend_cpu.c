@@ -20,7 +20,6 @@ struct cpu {
 	int count;
 	int lanes; /* chains side by side; lane l is served by rank l of every team */
 	struct chain chain;
-	struct doorway door;
 	struct region *window, *regions; /* regions: of hvd_alloc() */
 	uint8_t **local;                 /* [team.count] scratch */
 	uint32_t serial;
@@ -107,7 +106,6 @@ static int cpu_open(struct hvd *h)
 	free(teams);
 	c->chain = (struct chain){ .prev = -1, .next = -1 };
 	c->serial = m->rounds << 12; /* tags of before the last death do not come again */
-	c->door = (struct doorway){ .mesh = m, .team = &c->team };
 	c->local = calloc((size_t)c->team.count, sizeof *c->local);
 	int status = c->local ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", c->team.count);
 	if (!status && (status = mesh_link(m, h->conf.interface, link, links, why)))
@@ -116,7 +114,6 @@ static int cpu_open(struct hvd *h)
 		status = chain_open(&c->chain, m, link, links, c->count);
 	if (!status)
 		status = region_open(&c->window, m, &c->team, TAG_REGION | c->serial++, BEFORE + WINDOW);
-	c->door.pages = c->window;
 	return status;
 }
 
@@ -199,7 +196,7 @@ static struct notice notice_of(struct cpu *c, const struct op *op, size_t n, siz
 static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t place, size_t n, const struct op *op)
 {
 	struct notice notice = notice_of(c, op, n, place);
-	int status = team_enter(&c->door, &notice);
+	int status = team_enter(h->mesh, &c->team, c->window, &notice);
 	if (status)
 		return status;
 	size_t size = type_size(op->type), begin = 0;
@@ -213,7 +210,7 @@ static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t p
 	else if (lane < lanes)
 		status = chain_reduce(&c->chain, &notice.stamp, c->local, c->team.count, lane, slice(n, lane + 1, lanes) - begin,
 				      op->op == HVD_AVG ? h->world.size : 1);
-	return status ? status : team_barrier(&c->door);
+	return status ? status : team_barrier(h->mesh, &c->team, c->window);
 }
 
 static struct region *region_of(const struct cpu *c, const void *p, size_t bytes)

@@ -28,7 +28,6 @@ struct hvd_plan {
 	bool from_file;        /* is this cut: it stays */
 	int every, pass;       /* gradient accumulation: passes a step, this one */
 	uint64_t hash;         /* of names and sizes */
-	bool measuring;        /* the cut is still the first one; ready times are taken */
 	unsigned step;
 	double begin, period;  /* of this step; from one step to the next without waiting, summed over the measured steps */
 	double *ready;         /* [tensors] seconds into a step, summed likewise */
@@ -53,7 +52,6 @@ static void begin_anew(struct hvd_plan *p)
 	p->epoch = p->h->world.epoch;
 	begin_pass(p);
 	p->pass = 0;
-	p->measuring = p->by_measurement && !p->from_file;
 	p->step = 0;
 	p->period = 0;
 	memset(p->ready, 0, (size_t)p->tensors * sizeof *p->ready);
@@ -132,6 +130,7 @@ static int cut_from_file(struct hvd_plan *p)
 		status = fail(h, HVD_EMISMATCH, "HVD_PLAN: %s", why);
 	p->from_file = !status && cut[0] > 0;
 	if (p->from_file) {
+		p->by_measurement = false;
 		p->buckets = cut[0];
 		memcpy(p->cut, cut + 1, (size_t)cut[0] * sizeof *p->cut);
 	}
@@ -177,7 +176,7 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 	p->slab = hvd_alloc(h, p->floats * sizeof(float));
 	if (!p->slab)
 		return h->mesh->failed ? h->mesh->failed : HVD_ESYS;
-	return p->measuring || p->from_file ? 0 : keep_cut(p, NULL);
+	return p->by_measurement || p->from_file ? 0 : keep_cut(p, NULL);
 }
 
 int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor *tensors, int n, size_t bucket_bytes)
@@ -259,7 +258,6 @@ static int cut_by_measurement(struct hvd_plan *p)
 		int buckets = plan_cut(m.ready, m.bytes, m.n, &careful, BUCKETS_MAX < m.n ? BUCKETS_MAX : m.n, p->cut, &through);
 		if (buckets)
 			p->buckets = buckets;
-		p->measuring = false;
 		m.cost.latency += m.cost.per_byte * m.cost.hops * m.cost.piece; /* the file has a line: that of large buckets */
 		status = keep_cut(p, &m);
 	}
@@ -279,7 +277,7 @@ int hvd_plan_ready(struct hvd_plan *p, int i)
 	p->filled += p->bytes[i] / sizeof(float);
 	if (p->pass + 1 < p->every)
 		return 0;
-	if (p->measuring) {
+	if (p->by_measurement && p->step < WARM_UP + MEASURED) {
 		double t = now();
 		if (!i && p->step > WARM_UP)
 			p->period += t - p->begin - p->exposed;
@@ -322,7 +320,7 @@ int hvd_plan_finish(struct hvd_plan *p)
 	trace_add(p->h, TRACE_WAIT, begin, begin + p->exposed, p->h->step, 0, p->floats * sizeof(float));
 	p->step++;
 	p->h->step++;
-	if (!status && p->measuring && p->step == WARM_UP + MEASURED)
+	if (!status && p->by_measurement && p->step == WARM_UP + MEASURED)
 		status = cut_by_measurement(p);
 	return status;
 }

@@ -9,25 +9,24 @@
 
 #define SPINS 100 /* about 2 µs; more would steal the cores that the late rank needs */
 
-static struct page *page(const struct doorway *d, int i)
+static struct page *page(const struct region *pages, int i)
 {
-	return (struct page *)(void *)d->pages->part[i];
+	return (struct page *)(void *)pages->part[i];
 }
 
 /* A rank (of the mesh) that has not entered the collective that this rank is in; -1: all have. */
-static int behind(const struct doorway *d)
+static int behind(const struct mesh *m, const struct team *t, const struct region *pages)
 {
-	uint64_t mine = atomic_load(&page(d, d->team->me)->sequence);
-	for (int i = 0; i < d->team->count; i++)
-		if (atomic_load(&page(d, i)->sequence) < mine)
-			return d->mesh->member[d->team->first + i];
+	uint64_t mine = atomic_load(&page(pages, t->me)->sequence);
+	for (int i = 0; i < t->count; i++)
+		if (atomic_load(&page(pages, i)->sequence) < mine)
+			return m->member[t->first + i];
 	return -1;
 }
 
-static int check(const struct doorway *d, double since)
+static int check(struct mesh *m, int late, double since)
 {
-	struct mesh *m = d->mesh;
-	int failed = atomic_load(&m->failed), late = behind(d);
+	int failed = atomic_load(&m->failed);
 	if (failed)
 		return failed;
 	if (late < 0)
@@ -40,14 +39,14 @@ static int check(const struct doorway *d, double since)
 	return now() - since > m->deadline ? mesh_late(m, late) : 0;
 }
 
-int team_barrier(struct doorway *d)
+int team_barrier(struct mesh *m, const struct team *t, const struct region *pages)
 {
 	static const struct timespec slice = { .tv_nsec = 10000000 };
-	struct page *p = page(d, 0);
-	if (d->team->count == 1)
+	struct page *p = page(pages, 0);
+	if (t->count == 1)
 		return 0;
 	uint32_t generation = atomic_load(&p->generation);
-	if (atomic_fetch_add(&p->arrived, 1) == (uint32_t)d->team->count - 1) {
+	if (atomic_fetch_add(&p->arrived, 1) == (uint32_t)t->count - 1) {
 		atomic_store(&p->arrived, 0);
 		atomic_fetch_add(&p->generation, 1);
 		if (atomic_load(&p->sleepers))
@@ -66,20 +65,20 @@ int team_barrier(struct doorway *d)
 	atomic_fetch_add(&p->sleepers, 1);
 	while (!status && atomic_load(&p->generation) == generation) {
 		syscall(SYS_futex, &p->generation, FUTEX_WAIT, generation, &slice, NULL, 0);
-		status = atomic_load(&p->generation) == generation ? check(d, since) : 0;
+		status = atomic_load(&p->generation) == generation ? check(m, behind(m, t, pages), since) : 0;
 	}
 	atomic_fetch_sub(&p->sleepers, 1);
 	return status;
 }
 
-int team_enter(struct doorway *d, const struct notice *notice)
+int team_enter(struct mesh *m, const struct team *t, const struct region *pages, const struct notice *notice)
 {
-	struct page *mine = page(d, d->team->me);
+	struct page *mine = page(pages, t->me);
 	mine->notice = *notice;
 	atomic_fetch_add(&mine->sequence, 1);
-	int status = team_barrier(d);
-	for (int i = 0; !status && i < d->team->count; i++)
-		if (memcmp(&page(d, i)->notice, notice, sizeof *notice))
-			status = calls_differ(d->mesh, &notice->stamp, &page(d, i)->notice.stamp, d->mesh->member[d->team->first + i]);
+	int status = team_barrier(m, t, pages);
+	for (int i = 0; !status && i < t->count; i++)
+		if (memcmp(&page(pages, i)->notice, notice, sizeof *notice))
+			status = calls_differ(m, &notice->stamp, &page(pages, i)->notice.stamp, m->member[t->first + i]);
 	return status;
 }

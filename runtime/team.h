@@ -12,7 +12,7 @@ struct notice {
 	uint64_t place, bucket; /* of the data in shared memory */
 };
 
-/* The first bytes of every rank's first region. */
+/* What the ranks of a team see of each other. */
 struct page {
 	_Atomic uint32_t arrived, generation, sleepers; /* the barrier: on the first rank's page */
 	uint32_t pad;
@@ -20,15 +20,9 @@ struct page {
 	struct notice notice;
 };
 
-struct doorway {
-	struct mesh *mesh;
-	const struct team *team;
-	struct region *pages;
-};
-
-/* All ranks of the team are here, and call the same collective. */
-int team_enter(struct doorway *d, const struct notice *notice);
+/* All ranks of the team are here, and call the same collective. pages: a region of the team, in which each part begins with a page. */
+int team_enter(struct mesh *m, const struct team *t, const struct region *pages, const struct notice *notice);
 /* All ranks of the team have come this far. */
-int team_barrier(struct doorway *d);
+int team_barrier(struct mesh *m, const struct team *t, const struct region *pages);
 
 #endif
