@@ -246,6 +246,7 @@ passes() { # NAME
 	train chexnet epochs "-N2 -n3" --epochs 8 --batch 4 --resume auto
 	[ "$(passes epochs 12)" = 8.0 ]
 	train chexnet epochs "-N1 -n1" --epochs 2 --batch 4 --resume auto # fewer than it has
+	grep -q "^all its steps are done already: nothing is trained, the model is judged once more$" "$WORK/epochs.out"
 	[ "$(passes epochs 12)" = 8.0 ]
 
 	HVD_ON_DEATH=continue train chexnet fewer "-N2 -n4 --kill-on-bad-exit=0 --no-kill" --epochs 40 --batch 4 3>&- &
@@ -296,8 +297,10 @@ passes() { # NAME
 @test "a log whose last line was cut short loses nothing but that line" {
 	train chexnet torn "-N1 -n1" --steps 4 --batch 4
 	printf '{"event":"step","ti' >>"$WORK/torn.json"
-	train chexnet torn "-N1 -n1" --steps 8 --batch 4 --resume auto
+	train chexnet torn "-N1 -n1" --steps 8 --batch 4 --resume auto --seed 2
+	grep -q "^the seed stays that of the checkpoint, not --seed=2$" "$WORK/torn.out"
 	[ "$(grep -c '^{"event":"start",.*}$' "$WORK/torn.json")" = 2 ]
+	run ! grep "nothing is trained" "$WORK/torn.out"
 	[ "$(grep -vc '^{.*}$' "$WORK/torn.json")" = 1 ]
 }
 

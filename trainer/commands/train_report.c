@@ -103,6 +103,8 @@ void tell_start(struct train *t)
 		t->at.global_batch, w->size, w->size == 1 ? "" : "s", conf->accumulate, conf->accumulate == 1 ? "" : "es", conf->batch,
 		schedule_peak(&t->schedule), schedule_peak(&t->schedule) > conf->rate ? scaling_words[conf->scaling] : "", t->schedule.steps, t->at.seed,
 		t->output);
+	if (t->at.step >= t->schedule.steps)
+		log_say(&t->log, "all its steps are done already: nothing is trained, the model is judged once more");
 }
 
 void tell_step(struct train *t, const uint64_t *hashes, int n_hashes)
