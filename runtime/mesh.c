@@ -369,9 +369,10 @@ struct message *mesh_receive(struct mesh *m, int from, uint32_t tag, double unti
 	while (!(found = take(p, tag)) && !atomic_load(&m->failed)) {
 		if (p->left)
 			fault_locked(m, HVD_EPEER, from, CAUSE_LEFT, -1, NULL);
-		else if (late)
-			late_locked(m, from);
-		else
+		else if (late && !late_locked(m, from)) {
+			t = moment(now() + m->deadline);
+			late = false;
+		} else if (!late)
 			late = pthread_cond_timedwait(&m->changed, &m->lock, &t) == ETIMEDOUT;
 	}
 	pthread_mutex_unlock(&m->lock);

@@ -66,6 +66,9 @@ struct mesh {
 	int rank, size;
 	int *member, members, me; /* member[w]: the mesh's number of the world's rank w; me: this rank's w */
 	double deadline;
+	/* By the watcher: when it last looked, and when it found that this whole process had stood still (scontrol suspend); forgiven: which
+	 * `looked` a wait made up for before the watcher could. */
+	double looked, awoke, forgiven;
 	uint8_t secret[16];
 	struct peer *peer; /* [size] */
 	struct card *cards;
@@ -119,7 +122,8 @@ int mesh_all_well(struct mesh *m, bool well);
 /* Record a fault (the first one stays), tell every rank, and wake whoever waits: this rank … (the text goes on), or `rank` is lost. Return the recorded status. */
 int mesh_fault(struct mesh *m, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int mesh_lose(struct mesh *m, int rank, enum cause cause);
-/* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is. */
+/* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is. 0: this process stood still meanwhile, and
+ * the wait goes on. */
 int mesh_late(struct mesh *m, int suspect);
 
 /* The members with fate ALIVE are the world now, and there is no fault any more, unless one of them died meanwhile (returns

@@ -140,8 +140,21 @@ int mesh_lose(struct mesh *m, int rank, enum cause cause)
 	return status;
 }
 
+/* A wait that this process slept through says nothing about the others, who may just have awoken too. */
+static bool stood_still(struct mesh *m)
+{
+	double t = now();
+	if (t - m->looked > m->deadline / 4 && (m->looked < m->forgiven || m->looked > m->forgiven)) {
+		m->forgiven = m->looked;
+		m->awoke = t;
+	}
+	return t - m->awoke < m->deadline;
+}
+
 int late_locked(struct mesh *m, int suspect)
 {
+	if (stood_still(m))
+		return 0;
 	uint64_t least = atomic_load(&m->sequence);
 	for (int i = 0; i < m->size; i++) {
 		struct peer *p = &m->peer[i];
@@ -446,7 +459,9 @@ static void *watch(void *arg)
 			if (t - last > 3 * interval)
 				q->heard = t; /* this process itself was stopped: its view of the others is old */
 		}
-		last = t;
+		if (t - last > m->deadline / 4)
+			m->awoke = t;
+		m->looked = last = t;
 		look_for_silence(m, t);
 		if (t >= next_beat) {
 			beat(m);
@@ -468,6 +483,8 @@ static void *watch(void *arg)
 
 int watch_start(struct mesh *m)
 {
+	m->looked = now();
+	m->awoke = m->looked - m->deadline;
 	m->watching = !thread_start(&m->watcher, watch, m);
 	return m->watching ? 0 : HVD_ESYS;
 }

@@ -254,6 +254,25 @@ time.sleep(30)' "$job" "$held" 3>&- &
 	nothing_left
 }
 
+@test "a job that is suspended for longer than the deadline goes on when it is resumed" {
+	HVD_DEADLINE=2 step -N2 -n4 --ntasks-per-node=2 --job-name suspended "$EXAMPLES/gradients" 10000000 0 >"$SCRATCH/suspended.out" 2>&1 3>&- &
+	local srun=$! job i
+	wait_for 20 test -s "$SCRATCH/suspended.out"
+	job=$(in_cluster squeue -h -o %i --name suspended)
+	for i in 1 2 3; do
+		in_cluster scontrol suspend "$job"
+		sleep 5
+		in_cluster scontrol resume "$job"
+		sleep 1
+	done
+	cat "$SCRATCH/suspended.out" | tail -n 5
+	[ "$(job_state "$job")" = RUNNING ]
+	! grep lost "$SCRATCH/suspended.out" || false
+	in_cluster scancel "$job"
+	wait $srun || true
+	nothing_left
+}
+
 @test "a stopped rank does not keep the step: a rank of its node ends it, or scancel does" {
 	local shape
 	for shape in "-N2 -n4 --ntasks-per-node=2" "-N2 -n2"; do # with a neighbour on its node, and alone there
