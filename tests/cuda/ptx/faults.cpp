@@ -202,6 +202,42 @@ static void run_counts()
 	expect_counts(128, 16, 32, 4, 32);  /* eight lanes at a time, all in the same four banks */
 }
 
+/* The left matrix in registers, which change while it is multiplied. */
+template <bool too_early> KERNEL THREADS(WARPGROUP, 1) registers_kernel(const work p)
+{
+	begin_kernel();
+	unsigned char *matrix = shared_memory();
+	for (int i = (int)threadIdx.x; i < 96 * PANEL; i += WARPGROUP)
+		((bf16 *)tile<PANEL>::chunk(matrix, i / PANEL, i % PANEL / 8))[i % 8] = from_float<bf16>(1);
+	async_fence();
+	sync_block();
+	float d[12][4] = {};
+	uint32_t left[1][4] = {};
+	SERIAL for (int round = 0; round < p.which; round++) {
+		if (!too_early)
+			group_wait<0>(d);
+		UNROLL for (int j = 0; j < 4; j++)
+			left[0][j] = pack<bf16>((float)round, (float)round);
+		group_fence(d);
+		group_multiply_add<bf16, false>(d, left[0], group_matrix(matrix));
+		group_commit();
+	}
+	group_wait<0>(d);
+	p.other[threadIdx.x] = d[0][0];
+}
+
+template <bool too_early> static void run_registers()
+{
+	work p = numbers();
+	float got[WARPGROUP];
+	p.which = 3;
+	if (launch(registers_kernel<too_early>, 1, WARPGROUP, 96 * PANEL * 2, nullptr, p) || device_download(got, p.other, sizeof got, nullptr))
+		abort();
+	for (float x : got)
+		if (x != 16 * (0 + 1 + 2))
+			abort();
+}
+
 template <int fault> static void run_product()
 {
 	work p = numbers();
@@ -260,6 +296,8 @@ static const struct fault {
 	{ "sums that wgmma may not use yet", "no wgmma.fence", run_product<NO_FENCE> },
 	{ "a matrix that is overwritten before wgmma was waited for", "that wgmma reads", run_product<OVERWRITTEN> },
 	{ "a product that is not waited for", "that nobody waited for", run_product<NOT_WAITED_FOR> },
+	{ "a product of registers is right", NULL, run_registers<false> },
+	{ "registers that change before their product was waited for", "registers that a product reads were changed", run_registers<true> },
 	{ "a matrix that begins amidst its swizzle", "does not begin with a pattern of its swizzle", run_product<AMIDST> },
 	{ "an allocation in a capture", "cudaMalloc: while a stream is being captured", [] { capture([](cudaStream_t) { numbers(); }); } },
 	{ "a wait in a capture", "cudaStreamSynchronize: while the stream is being captured", [] { capture([](cudaStream_t s) { device_wait(s); }); } },

@@ -42,6 +42,8 @@ struct product {
 	std::vector<uint32_t> sums[WARP];
 	std::vector<uint64_t> reads; /* addresses of pairs of bytes */
 	int group;
+	const int *registers;        /* the rows of its left matrix, or NULL */
+	uint32_t left[4][WARP];      /* what was there */
 };
 
 struct warp {
@@ -509,7 +511,9 @@ template <class T> void group_multiply(warp &w, const instruction &i, uint32_t)
 			wrong = "wgmma: lanes name different matrices";
 	if (wrong)
 		fault(w, i, 0, wrong);
-	product p = { &i.sums, {}, {}, w.product_groups };
+	product p = { &i.sums, {}, {}, w.product_groups, registers ? i.row : nullptr, {} };
+	for (int r = 0; r < 4 && registers; r++)
+		std::copy_n(w.row(i.row[r]), (int)WARP, p.left[r]);
 	static float left[16][16], right[16][256], d[16][256];
 	for (int k = 0; k < 16; k++) {
 		for (int m = 0; m < 16; m++)
@@ -560,6 +564,10 @@ void group_wait(warp &w, const instruction &i, uint32_t)
 		w.products.erase(w.products.begin());
 		for (uint64_t at : p.reads)
 			shared_product_ends(at, 2);
+		for (int r = 0; r < 4 && p.registers; r++)
+			for (int l = 0; l < WARP; l++)
+				if ((uint32_t)w.row(p.registers[r])[l] != p.left[r][l])
+					fault(w, i, l, "wgmma: registers that a product reads were changed before it was waited for");
 		if (std::none_of(w.products.begin(), w.products.end(), [&](const product &later) { return (*later.rows)[0] == (*p.rows)[0]; }))
 			for (int l = 0; l < WARP; l++)
 				for (size_t s = 0; s < p.rows->size(); s++)

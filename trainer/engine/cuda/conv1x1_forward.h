@@ -116,12 +116,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
 				normalised(next[k16], 0, k16);
 			group_wait<0>(product[0]);
-			still_needed(held);
+			hold(held, next);
 			if (k == 0)
 				clear();
-			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
-				UNROLL for (int j = 0; j < 4; j++)
-					held[k16][j] = next[k16][j];
 			group_fence(product[0]);
 			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
 				group_multiply_add<T, false>(product[0], held[k16], group_matrix(w + k16 * 32));

@@ -81,17 +81,14 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_wgmma_ker
 		l.find(row + warp * 16, p.pixels, inside, place);
 		uint32_t held[S::K_STEPS][4]; /* dy of the products on their way */
 		float product[S::N_TILES][4] = {};
-		SERIAL for (int tap = 0; tap < TAPS; tap++) {
+		UNROLL for (int tap = 0; tap < TAPS; tap++) { /* unrolled, so that each has registers of its own */
 			int turn;
 			const unsigned char *from = dy.row(l, place[0], inside[0], tap, &turn);
 			uint32_t next[S::K_STEPS][4];
 			UNROLL for (int k16 = 0; k16 < S::K_STEPS; k16++)
 				load_matrices(next[k16], from + (((k16 * 2 + lane / 16) ^ turn) << 4));
 			group_wait<0>(product);
-			still_needed(held);
-			UNROLL for (int k16 = 0; k16 < S::K_STEPS; k16++)
-				UNROLL for (int j = 0; j < 4; j++)
-					held[k16][j] = next[k16][j];
+			hold(held, next);
 			group_fence(product);
 			UNROLL for (int k16 = 0; k16 < S::K_STEPS; k16++)
 				group_multiply_add<T, true>(product, held[k16], group_matrix(weights + tap * TAP_BYTES + k16 * 16 * 128, S::PANEL_BYTES));

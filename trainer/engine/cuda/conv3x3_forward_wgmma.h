@@ -81,17 +81,14 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 		const int place = (int)(named - start);
 		uint32_t held[S::K_STEPS][4]; /* z of the products on their way */
 		float product[3 * S::N_TILES][4] = {};
-		SERIAL for (int step = 0; step < 6; step++) { /* three rows of taps, two halves of the channels */
+		UNROLL for (int step = 0; step < 6; step++) { /* three rows of taps, two halves of the channels; unrolled, so that each has registers of its own */
 			const int line = step / 2, half = step % 2, r = (place + (line - 1) * p.side) & (S::RING - 1);
 			const unsigned char *at = inside >> (3 * line + 1) & 1 ? ring + r * S::ROW_BYTES : zeros;
 			uint32_t next[S::K_STEPS][4];
 			UNROLL for (int k16 = 0; k16 < S::K_STEPS; k16++)
 				load_matrices(next[k16], at + (((half * 8 + k16 * 2 + lane / 16) ^ tile128::turn(r)) << 4));
 			group_wait<0>(product);
-			still_needed(held);
-			UNROLL for (int k16 = 0; k16 < S::K_STEPS; k16++)
-				UNROLL for (int j = 0; j < 4; j++)
-					held[k16][j] = next[k16][j];
+			hold(held, next);
 			group_fence(product);
 			UNROLL for (int k16 = 0; k16 < S::K_STEPS; k16++)
 				group_multiply_add<T, false>(product, held[k16], group_matrix(weights + line * S::LINE_BYTES + half * S::PANEL_BYTES + k16 * 32));
