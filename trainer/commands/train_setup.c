@@ -282,11 +282,15 @@ void train_set_schedule(struct train *t)
 	const struct train_conf *conf = t->conf;
 	double epoch = (double)dataset_count(t->train) / t->at.global_batch;
 	uint64_t steps = conf->steps ? conf->steps : (uint64_t)(conf->epochs * epoch + 0.999999);
-	uint64_t done = conf->steps ? t->at.step : t->at.position / (uint64_t)t->at.global_batch; /* in steps of this size */
+	double rest = conf->epochs * epoch - (double)t->at.position / t->at.global_batch;
+	uint64_t left = rest > 0 ? (uint64_t)(rest + 0.999999) : 0;
 
-	if (steps == 0)
+	if (steps == 0) {
 		steps = 1;
-
+		left = t->at.step == 0;
+	}
+	if (conf->steps)
+		left = steps > t->at.step ? steps - t->at.step : 0;
 	t->schedule = (struct schedule){
 		.rate = conf->rate,
 		.scaling = (enum scaling)conf->scaling,
@@ -295,8 +299,8 @@ void train_set_schedule(struct train *t)
 		.warmup = (uint64_t)(conf->warmup_epochs * epoch + 0.5),
 		.decay = (enum decay)conf->decay,
 		.factor = t->at.rate_factor,
-		.steps = t->at.step + (steps > done ? steps - done : 0),
-		.moved = (int64_t)(t->at.step - done),
+		.steps = t->at.step + left,
+		.moved = (int64_t)(t->at.step + left - steps),
 	};
 	if (t->schedule.warmup > steps / 2)
 		t->schedule.warmup = steps / 2;
