@@ -145,21 +145,35 @@ picture_difference() { # FILE FILE
 	END
 }
 
-@test "DenseNet-121 at 224², as nvcc compiled it: two steps without a race or a stray byte, and the CPU engine's losses" {
-	[ -e "$BUILD/cuda/ptx/libchexnet_cuda.so" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
-	local steps=(bench --precision=bf16 --batch=1 --steps=1 --warm-up=1 --json)
-	LD_LIBRARY_PATH=$BUILD/cuda/ptx:$BUILD/cuda PTX_PROFILE=$scratch/counts run --separate-stderr "$BUILD/chexnet" "${steps[@]}" --engine=cuda
+# The losses of the CUDA engine, as nvcc compiled it for $1, and of the CPU engine; $2: steps. Counts of the kernels go to $scratch/counts.
+software_losses() {
+	local steps=(bench --precision=bf16 --batch=1 --steps=1 --warm-up=$(($2 - 1)) --json)
+	LD_LIBRARY_PATH=$BUILD/cuda/$1:$BUILD/cuda PTX_PROFILE=$scratch/counts run --separate-stderr "$BUILD/chexnet" "${steps[@]}" --engine=cuda
 	echo "$output $stderr"
 	[ "$status" -eq 0 ]
 	echo "$output" >"$scratch/cuda"
 	"$BUILD/chexnet" "${steps[@]}" --engine=cpu >"$scratch/cpu"
-	# the fused kernels took part, and the profile counts them
-	grep -q '"kernel":"void conv3x3_data_kernel.*"launches":[1-9]' "$scratch/counts"
-	grep -q '"kernel":"void conv1x1_backward_kernel.*"sectors_read":[1-9]' "$scratch/counts"
 	local ours theirs
 	ours=$(sed 's/.*"loss":\([0-9.e-]*\).*/\1/' "$scratch/cuda") theirs=$(sed 's/.*"loss":\([0-9.e-]*\).*/\1/' "$scratch/cpu")
 	echo "losses: $ours, $theirs"
 	awk -v a="$ours" -v b="$theirs" 'BEGIN { exit !(a > 0.5 && a < 0.8 && (a - b) ^ 2 < 0.003 ^ 2) }'
+}
+
+@test "DenseNet-121 at 224², as nvcc compiled it: two steps without a race or a stray byte, and the CPU engine's losses" {
+	[ -e "$BUILD/cuda/ptx/libchexnet_cuda.so" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
+	software_losses ptx 2
+	# the fused kernels took part, and the profile counts them
+	grep -q '"kernel":"void conv3x3_data_kernel.*"launches":[1-9]' "$scratch/counts"
+	grep -q '"kernel":"void conv1x1_backward_kernel.*"sectors_read":[1-9]' "$scratch/counts"
+}
+
+@test "the same with wgmma, as nvcc compiled it for sm_90a: its kernels take part, and the loss is the CPU engine's" {
+	[ -e "$BUILD/cuda/ptx90a/libchexnet_cuda.so" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
+	CHEXNET_WGMMA=1 software_losses ptx90a 2
+	local kernel
+	for kernel in conv1x1_backward_wgmma conv3x3_forward_wgmma conv3x3_data_wgmma 'conv1x1_forward_kernel<bf16, conv1x1_forward_shape<128, 4'; do
+		grep -q "\"kernel\":\"void $kernel.*\"launches\":[1-9]" "$scratch/counts"
+	done
 }
 
 @test "class activation maps by the CUDA engine are those of the CPU engine" {
