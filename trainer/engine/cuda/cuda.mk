@@ -6,7 +6,7 @@
 # CUDA_ARCHS: machine code for these; the last compute_80 PTX serves newer GPUs.
 
 CUDA_ARCHS  ?= 75 80 90a
-NVCC_FLAGS   = --threads 2 -diag-suppress 177 -std=c++17 -O2 -lineinfo --expt-relaxed-constexpr --extended-lambda -Itrainer -Itrainer/engine/cuda -Xcompiler -fPIC,-Wall \
+NVCC_FLAGS   = --threads 2 -diag-suppress 177 -std=c++17 -O2 -lineinfo -Xfatbin -compress-all --expt-relaxed-constexpr --extended-lambda -Itrainer -Itrainer/engine/cuda -Xcompiler -fPIC,-Wall \
                $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_80,code=compute_80
 SHIM_FLAGS   = -std=c++17 -g -O2 -Wall -Wextra -Werror -U_FORTIFY_SOURCE -Itrainer -Itrainer/engine/cuda -Itests/cuda -MMD -MP $(SANITIZE)
 CXX         := $(if $(filter default,$(origin CXX)),g++,$(CXX))
