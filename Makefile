@@ -185,14 +185,16 @@ $(BUILD)/tests/test_plugin_%: $(BUILD)/obj/tests/unit/test_plugin_%.o $(call obj
 $(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call objects,$(RUNTIME_SRC) runtime/transport.c runtime/predict.c)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -pthread -ldl -lrt -lm
-$(BUILD)/tests/test_runtime_nccl: LDFLAGS += -Wl,--wrap=nccl_bind,--wrap=driver_bind
+$(BUILD)/tests/test_runtime_nccl: private LDFLAGS += -Wl,--wrap=nccl_bind,--wrap=driver_bind
 $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call objects,$(TRAINER_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lcmocka $(TRAINER_LIBS)
 
-$(BUILD)/tests/test_trainer_window: LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_chk
-$(BUILD)/tests/test_trainer_sequence: LDFLAGS += -Wl,--wrap=pthread_create
-$(BUILD)/tests/test_trainer_recover: LDFLAGS += $(addprefix -Wl$(,)--wrap=,hvd_allgather hvd_broadcast hvd_lost hvd_error world_recover world_same train_open_loader train_set_schedule)
+$(BUILD)/tests/test_trainer_window: private LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_chk
+$(BUILD)/tests/test_trainer_staging: private LDFLAGS += -Wl,--wrap=renameat2,--wrap=rename
+$(BUILD)/tests/test_trainer_memory: private LDFLAGS += -Wl,--wrap=fopen
+$(BUILD)/tests/test_trainer_sequence: private LDFLAGS += -Wl,--wrap=pthread_create
+$(BUILD)/tests/test_trainer_recover: private LDFLAGS += $(addprefix -Wl$(,)--wrap=,hvd_allgather hvd_broadcast hvd_lost hvd_error world_recover world_same train_open_loader train_set_schedule)
 
 # The CPU engine and its reference with double for float: what the algorithm does apart from rounding.
 FP64_SRC := $(filter-out %/baseline.c %/kernels_avx512.c %/amx_processor.c %/amx_emulated.c %/amx_choice.c,$(wildcard trainer/error.c trainer/net/*.c trainer/engine/engine.c trainer/engine/layout.c \
@@ -262,6 +264,7 @@ install: all
 	           "$(DESTDIR)$(mandir)/man1" "$(DESTDIR)$(mandir)/man3" "$(DESTDIR)$(mandir)/man8" "$(DESTDIR)$(prefix)/share/slurm-hvd"
 	for p in hvd-map hvd-bench hvd-trace chexnet; do if [ -e $(BUILD)/$$p ]; then $(INSTALL_PROGRAM) $(BUILD)/$$p "$(DESTDIR)$(bindir)/"; fi; done
 	if [ -e $(BUILD)/libhvd.so.0 ]; then $(INSTALL_DATA) $(BUILD)/libhvd.so.0 "$(DESTDIR)$(libdir)/" && ln -sf libhvd.so.0 "$(DESTDIR)$(libdir)/libhvd.so" && $(INSTALL_DATA) runtime/hvd.h "$(DESTDIR)$(includedir)/"; fi
+	if [ -e $(BUILD)/libchexnet_cuda.so ]; then $(INSTALL_DATA) $(BUILD)/libchexnet_cuda.so "$(DESTDIR)$(libdir)/"; fi
 	if [ -e $(BUILD)/spank_hvd.so ]; then $(INSTALL_DATA) $(BUILD)/spank_hvd.so "$(DESTDIR)$(slurm_plugindir)/"; fi
 	if [ -e $(BUILD)/chexnet ]; then $(BUILD)/chexnet --man-page >"$(DESTDIR)$(mandir)/man1/chexnet.1" && \
 	  install -d "$(DESTDIR)$(prefix)/share/bash-completion/completions" && \
@@ -272,7 +275,7 @@ install: all
 	@echo 'Next: copy $(prefix)/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf to $(sysconfdir)/slurm/plugstack.conf.d/ (README.md, "For admins")'
 
 uninstall:
-	rm -f "$(DESTDIR)$(bindir)"/{hvd-map,hvd-bench,hvd-trace,chexnet} "$(DESTDIR)$(libdir)"/libhvd.so{,.0} \
+	rm -f "$(DESTDIR)$(bindir)"/{hvd-map,hvd-bench,hvd-trace,chexnet} "$(DESTDIR)$(libdir)"/{libhvd.so{,.0},libchexnet_cuda.so} \
 	      "$(DESTDIR)$(includedir)/hvd.h" "$(DESTDIR)$(slurm_plugindir)/spank_hvd.so"
 	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do rm -f "$(DESTDIR)$(mandir)/man$${m##*.}/$${m##*/}"; done
 	rm -f "$(DESTDIR)$(mandir)/man1/chexnet.1" "$(DESTDIR)$(prefix)/share/bash-completion/completions/chexnet"

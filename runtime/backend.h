@@ -35,6 +35,7 @@ struct backend {
 	int (*join)(struct hvd *h);
 	/* A rank is lost (in the watching thread; may be NULL): whatever runs on a device must end without effect. */
 	void (*stop)(struct hvd *h);
+	void (*look)(void *h); /* the same thread, at every sign of life; may be NULL */
 	/* h->mesh is a new one, of the survivors. After a failure it can be tried again. */
 	int (*recover)(struct hvd *h);
 };

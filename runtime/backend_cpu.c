@@ -117,6 +117,40 @@ static int cpu_open(struct hvd *h)
 	return status;
 }
 
+/* Memory of hvd_alloc() in a new team. A death around hvd_alloc() or hvd_free() may leave some ranks with a region that others have not: it
+ * becomes memory of this rank alone. */
+static int share_regions(struct mesh *m, struct cpu *c)
+{
+	uint32_t most = 0, n = 0, *counts = calloc((size_t)m->members, sizeof *counts), *tags = NULL;
+	for (const struct region *r = c->regions; r; r = r->next)
+		n++;
+	int status = counts ? mesh_gather(m, &n, sizeof n, counts) : HVD_ESYS;
+	for (int w = 0; !status && w < m->members; w++)
+		most = counts[w] > most ? counts[w] : most;
+	uint32_t *mine = calloc(most + 1, sizeof *mine);
+	tags = calloc((size_t)m->members * most + 1, sizeof *tags);
+	if (!mine || !tags)
+		status = HVD_ESYS;
+	n = 0;
+	for (const struct region *r = c->regions; r && !status; r = r->next)
+		mine[n++] = r->tag;
+	if (!status && most)
+		status = mesh_gather(m, mine, most * sizeof *mine, tags);
+	for (struct region *r = c->regions; r && !status; r = r->next) {
+		int have = 0; /* ranks of the team */
+		for (size_t i = (size_t)c->team.first * most; i < (size_t)(c->team.first + c->team.count) * most; i++)
+			have += tags[i] == r->tag;
+		if (have == c->team.count)
+			status = region_share(r, m, &c->team, TAG_REGION | c->serial++);
+		else
+			region_keep(r);
+	}
+	free(counts);
+	free(mine);
+	free(tags);
+	return status;
+}
+
 /* In a new mesh: links and windows are new, memory of hvd_alloc() stays. After a failure it can be tried again. */
 static int cpu_recover(struct hvd *h)
 {
@@ -129,9 +163,7 @@ static int cpu_recover(struct hvd *h)
 	if (!c)
 		return status;
 	c->regions = regions;
-	for (struct region *r = regions; !status && r; r = r->next)
-		status = region_share(r, h->mesh, &c->team, TAG_REGION | c->serial++);
-	return status;
+	return status ? status : share_regions(h->mesh, c);
 }
 
 static void *cpu_alloc(struct hvd *h, size_t bytes)
@@ -183,7 +215,7 @@ static int reduce_in_team(struct cpu *c, uint8_t *const *part, const struct op *
 	return 0;
 }
 
-static struct notice notice_of(struct cpu *c, const struct op *op, size_t n, size_t place)
+static struct notice notice_of(struct cpu *c, const struct op *op, size_t n, uint64_t place)
 {
 	return (struct notice){
 		.stamp = { .sequence = c->chain.sequence++, .n = n, .kind = op->kind, .type = op->type, .op = op->op, .root = (uint32_t)op->root, .narrow = op->narrow },
@@ -195,7 +227,7 @@ static struct notice notice_of(struct cpu *c, const struct op *op, size_t n, siz
 /* All-reduces n elements that lie `place` bytes into region r, on every rank. */
 static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t place, size_t n, const struct op *op)
 {
-	struct notice notice = notice_of(c, op, n, place);
+	struct notice notice = notice_of(c, op, n, place ^ (uint64_t)r->tag << 40);
 	int status = team_enter(h->mesh, &c->team, c->window, &notice);
 	if (status)
 		return status;
@@ -216,7 +248,7 @@ static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t p
 static struct region *region_of(const struct cpu *c, const void *p, size_t bytes)
 {
 	for (struct region *r = c->regions; r; r = r->next)
-		if ((const uint8_t *)p >= r->part[c->team.me] && (const uint8_t *)p + bytes <= r->part[c->team.me] + r->bytes)
+		if (r->count == c->team.count && (const uint8_t *)p >= r->part[c->team.me] && (const uint8_t *)p + bytes <= r->part[c->team.me] + r->bytes)
 			return r;
 	return NULL;
 }
@@ -263,8 +295,10 @@ static int allreduce(struct hvd *h, struct cpu *c, const struct op *op)
 	return reduce_copies(h, c, op, op->n, 0, op->n);
 }
 
-/* Bytes [begin, end) of the whole come from `own`, the others from other ranks: a copy is a sum in which all but one give zeros. */
-static int merge(struct hvd *h, struct cpu *c, const struct op *op, const uint8_t *own, size_t begin, size_t end, size_t total)
+/* Bytes [begin, end) of the whole come from `own`, the others from other ranks: a copy is a sum in which all but one give zeros. Of every
+ * `row` bytes this rank keeps those from `first` on, `keep` of them. */
+static int merge_rows(struct hvd *h, struct cpu *c, const struct op *op, const uint8_t *own, size_t begin, size_t end, size_t total, size_t row,
+		      size_t first, size_t keep)
 {
 	uint8_t *window = c->window->part[c->team.me] + BEFORE, *out = op->out;
 	struct op sum = *op;
@@ -279,9 +313,18 @@ static int merge(struct hvd *h, struct cpu *c, const struct op *op, const uint8_
 		int status = reduce_piece(h, c, c->window, BEFORE, n, &sum);
 		if (status)
 			return status;
-		memcpy(out + at, window, n);
+		for (size_t i = at / row; i * row < at + n; i++) {
+			size_t from = i * row + first, k = clip(from, at, n), to = clip(from + keep, at, n);
+			if (to > k)
+				memcpy(out + i * keep + (at + k - from), window + k, to - k);
+		}
 	}
 	return 0;
+}
+
+static int merge(struct hvd *h, struct cpu *c, const struct op *op, const uint8_t *own, size_t begin, size_t end, size_t total)
+{
+	return merge_rows(h, c, op, own, begin, end, total, total + 1, 0, total);
 }
 
 static int allgather(struct hvd *h, struct cpu *c, const struct op *op)
@@ -301,17 +344,14 @@ static int allgather(struct hvd *h, struct cpu *c, const struct op *op)
 /* An all-gather, of which each rank keeps what is for it. */
 static int alltoall(struct hvd *h, struct cpu *c, const struct op *op)
 {
-	size_t block = op->n * type_size(op->type), row = block * (size_t)h->world.size;
-	uint8_t *all = malloc(row * (size_t)h->world.size + 1);
-	struct op gather = *op;
-	if (!all)
-		return fail(h, HVD_ESYS, "hvd_alltoall: no memory for %zu bytes", row * (size_t)h->world.size);
-	gather.out = all;
-	gather.n = op->n * (size_t)h->world.size;
-	int status = allgather(h, c, &gather);
-	for (int r = 0; !status && r < h->world.size; r++)
-		memcpy((uint8_t *)op->out + (size_t)r * block, all + (size_t)r * row + (size_t)h->world.rank * block, block);
-	free(all);
+	size_t size = (size_t)h->world.size, rank = (size_t)h->world.rank, block = op->n * type_size(op->type), row = block * size;
+	uint8_t *own = op->in == op->out ? malloc(row + 1) : NULL; /* blocks come where it lies */
+	if (op->in == op->out && !own)
+		return fail(h, HVD_ESYS, "hvd_alltoall: no memory for %zu bytes", row);
+	if (own)
+		memcpy(own, op->in, row);
+	int status = merge_rows(h, c, op, own ? own : op->in, rank * row, (rank + 1) * row, size * row, row, rank * block, block);
+	free(own);
 	return status;
 }
 

@@ -36,6 +36,7 @@ struct nccl {
 	const struct backend *host; /* for host memory */
 	ncclComm_t comm;
 	pthread_mutex_t use; /* of comm: the watching thread may take it away, NULL then */
+	double broken;       /* since when NCCL has an error, 0: it has none */
 	int *member, members; /* of comm: numbers in the mesh */
 	CUstream program, own;   /* own: buckets, at high priority */
 	bool made;               /* program is ours, too */
@@ -83,21 +84,26 @@ static int lost(struct hvd *h)
 	return explain(h, atomic_load(&h->mesh->failed));
 }
 
-static int not_through(struct hvd *h, const char *what, double until)
+/* At the deadline the rank that is furthest behind is lost. While the world is formed, recovered or closed, nobody knows which one that is. */
+static int not_through(struct hvd *h, const char *what, double *until)
 {
-	int status = lost(h);
-	if (!status && now() > until)
-		status = fail(h, HVD_EPEER, "rank %d on %.32s: NCCL: %s is not through within %.3g s", h->world.rank, hvd_host(h, h->world.rank),
-			      what, h->conf.deadline);
+	struct mesh *m = h->mesh;
+	if (now() > *until) {
+		if (m->members == 1 || !m->watching || atomic_load(&m->what) < DOING_COMPUTE)
+			return fail(h, HVD_EBACKEND, "rank %d on %.32s: NCCL: %s is not through within %.3g s", h->world.rank,
+				    hvd_host(h, h->world.rank), what, h->conf.deadline);
+		mesh_late(m, m->member[!m->me]);
+		*until = now() + h->conf.deadline; /* if this process stood still */
+	}
 	usleep(50);
-	return status;
+	return lost(h);
 }
 
 /* *comm is through with what it was asked for; its kernels may still run. */
 static int settled(struct hvd *h, struct nccl *s, ncclComm_t *comm, const char *what, ncclResult_t rc)
 {
 	for (double until = now() + h->conf.deadline; rc == ncclInProgress;) {
-		int status = not_through(h, what, until);
+		int status = not_through(h, what, &until);
 		if (status)
 			return status;
 		pthread_mutex_lock(&s->use);
@@ -115,9 +121,9 @@ static int waited(struct hvd *h, const struct nccl *s, CUstream stream, const ch
 	CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
 	s->cu.cuStreamIsCapturing(stream, &capturing);
 	if (capturing)
-		return fail(h, HVD_EINVAL, "HVD_SYNC=1 waits for every collective, which a graph that is being captured cannot");
+		return fail(h, HVD_EINVAL, "a graph that is being captured cannot wait for %s (HVD_SYNC=1 waits for every collective)", what);
 	for (double until = now() + h->conf.deadline; (rc = s->cu.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY;) {
-		int status = not_through(h, what, until);
+		int status = not_through(h, what, &until);
 		if (status)
 			return status;
 	}
@@ -159,18 +165,38 @@ static int open_device(struct hvd *h, struct nccl *s)
 	return 0;
 }
 
-/* The ranks of the world as it is now; registers what nccl_alloc() gave out before. */
-static int keep(struct hvd *h, struct nccl *s)
+static void enlist(struct nccl *s, struct memory *a)
+{
+	a->registration = NULL; /* an earlier communicator's went with it */
+	pthread_mutex_lock(&s->use);
+	if (s->comm) /* NCCL then needs no copies of its own where NVLink or the network can do without; not all can */
+		s->nc.ncclCommRegister(s->comm, a->p, a->bytes, &a->registration);
+	pthread_mutex_unlock(&s->use);
+}
+
+/* The communicator of the world as it is now, with what nccl_alloc() gave out before. The watching thread sees none that is still being formed:
+ * NCCL cannot revoke that. An old one is never destroyed: its ranks are not all there. */
+static int adopt(struct hvd *h, struct nccl *s, ncclComm_t *fresh, int status)
 {
 	const struct mesh *m = h->mesh;
 	int *member = realloc(s->member, (size_t)m->members * sizeof *member);
-	if (!member)
-		return fail(h, HVD_ESYS, "no memory for %d ranks", m->members);
-	s->member = memcpy(member, m->member, (size_t)m->members * sizeof *member);
+	if (member)
+		s->member = memcpy(member, m->member, (size_t)m->members * sizeof *member);
+	else
+		status = fail(h, HVD_ESYS, "no memory for %d ranks", m->members);
 	s->members = m->members;
+	pthread_mutex_lock(&s->use);
+	ncclComm_t old = s->comm;
+	status = status ? status : lost(h);
+	s->comm = status ? NULL : *fresh;
+	pthread_mutex_unlock(&s->use);
+	if (old)
+		s->nc.ncclCommAbort(old); /* it may be writing to *fresh until then */
+	if (status && *fresh)
+		s->nc.ncclCommAbort(*fresh);
 	for (struct memory *a = s->memory; a; a = a->next)
-		s->nc.ncclCommRegister(s->comm, a->p, a->bytes, &a->registration);
-	return 0;
+		enlist(s, a);
+	return status;
 }
 
 static int open_communicator(struct hvd *h, struct nccl *s)
@@ -178,6 +204,7 @@ static int open_communicator(struct hvd *h, struct nccl *s)
 	const int size = h->world.size, rank = h->world.rank;
 	ncclUniqueId id = { .internal = { 0 } }, *all = calloc((size_t)size, sizeof *all);
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	ncclComm_t fresh = NULL;
 	int status = all ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", size);
 	int ids = s->nc.ncclCommInitRankScalable && size > 2 * RANKS_AN_ID ? size / RANKS_AN_ID : 1;
 	config.blocking = 0;
@@ -188,11 +215,11 @@ static int open_communicator(struct hvd *h, struct nccl *s)
 	if (!status)
 		status = mesh_gather(h->mesh, &id, sizeof id, all);
 	if (!status)
-		status = settled(h, s, &s->comm, "forming the communicator",
-				 ids > 1 ? s->nc.ncclCommInitRankScalable(&s->comm, size, rank, ids, all, &config)
-					 : s->nc.ncclCommInitRankConfig(&s->comm, size, all[0], rank, &config));
+		status = settled(h, s, &fresh, "forming the communicator",
+				 ids > 1 ? s->nc.ncclCommInitRankScalable(&fresh, size, rank, ids, all, &config)
+					 : s->nc.ncclCommInitRankConfig(&fresh, size, all[0], rank, &config));
 	free(all);
-	return status ? status : keep(h, s);
+	return adopt(h, s, &fresh, status);
 }
 
 /* On top of an open back end for host memory. */
@@ -233,6 +260,26 @@ static void nccl_stop(struct hvd *h)
 		s->nc.ncclCommAbort(aborted);
 }
 
+/* By the watching thread, at every sign of life: while a graph runs, nobody else would hear of a broken connection. A rank that is gone is named
+ * by the deadline. */
+static void nccl_look(void *arg)
+{
+	struct hvd *h = arg;
+	struct nccl *s = h->device;
+	ncclResult_t rc = ncclSuccess;
+	if (pthread_mutex_trylock(&s->use))
+		return; /* a call is at it */
+	if (s->comm && !atomic_load(&h->mesh->failed))
+		s->nc.ncclCommGetAsyncError(s->comm, &rc);
+	pthread_mutex_unlock(&s->use);
+	if (!rc || rc == ncclInProgress)
+		s->broken = 0;
+	else if (!s->broken)
+		s->broken = now();
+	else if (now() - s->broken > h->conf.deadline)
+		mesh_fault(h->mesh, HVD_EBACKEND, "hears from NCCL: %s; %.160s", s->nc.ncclGetErrorString(rc), s->nc.ncclGetLastError(NULL));
+}
+
 /* The revoked communicator without the ranks that are no members any more. Returns 0 if all ranks succeeded. Ranks that were linked with a lost one
  * keep NCCL's error of it and cannot shrink; others would wait for them there. */
 static int shrink(struct hvd *h, struct nccl *s)
@@ -247,31 +294,34 @@ static int shrink(struct hvd *h, struct nccl *s)
 			excluded[gone++] = i;
 	}
 	int status = mesh_all_well(m, excluded && s->comm && !settled(h, s, &s->comm, "ending collectives", ncclInProgress));
-	if (!status)
-		status = mesh_all_well(m, !settled(h, s, &fresh, "shrinking", s->nc.ncclCommShrink(s->comm, excluded, gone, &fresh, NULL, 0)));
-	if (s->comm)
-		s->nc.ncclCommAbort(s->comm); /* never destroyed: its ranks are not all there */
-	if (status && fresh)
-		s->nc.ncclCommAbort(fresh);
-	s->comm = status ? NULL : fresh;
+	if (!status) { /* success only means that it has begun: the old one's state says when the new one is there */
+		ncclResult_t rc = s->nc.ncclCommShrink(s->comm, excluded, gone, &fresh, NULL, 0);
+		status = mesh_all_well(m, !settled(h, s, &s->comm, "shrinking", rc ? rc : ncclInProgress) && fresh);
+	}
 	free(excluded);
-	return status;
+	return adopt(h, s, &fresh, status);
 }
 
 static int nccl_recover(struct hvd *h)
 {
 	struct nccl *s = h->device;
+	ncclComm_t none = NULL;
 	int status = s->host->recover(h);
 	describe_world(h);
-	if (!status && s->nc.ncclCommShrink && s->nc.ncclCommRevoke && h->world.size > 1)
-		status = shrink(h, s);
-	if (!status && s->comm)
-		status = keep(h, s);
-	else if ((!status || status == HVD_EBACKEND) && h->world.size > 1)
+	if (!status && h->world.size == 1)
+		status = adopt(h, s, &none, 0);
+	else if (!status)
+		status = s->nc.ncclCommShrink && s->nc.ncclCommRevoke ? shrink(h, s) : HVD_EBACKEND;
+	if (status == HVD_EBACKEND && h->world.size > 1)
 		status = open_communicator(h, s);
-	if (!status)
-		__atomic_store_n(s->stop, 0, __ATOMIC_SEQ_CST);
-	return status;
+	if (!status) /* updates of before the loss are still to see the stop word */
+		status = waited(h, s, s->program, "what was queued before the loss");
+	if (status)
+		return status;
+	__atomic_store_n(s->stop, 0, __ATOMIC_SEQ_CST);
+	if (lost(h)) /* meanwhile */
+		__atomic_store_n(s->stop, 1, __ATOMIC_SEQ_CST);
+	return 0;
 }
 
 /* ---- memory and collectives ----------------------------------------------------------------------- */
@@ -305,8 +355,7 @@ static void *nccl_alloc(struct hvd *h, size_t bytes)
 	s->memory = a;
 	/* in the order of the stream on which it is used: the default stream does not wait for that one, nor it for the default stream */
 	s->cu.cuMemsetD8Async((CUdeviceptr)(uintptr_t)a->p, 0, bytes, s->program);
-	if (s->comm) /* NCCL then needs no copies of its own where NVLink or the network can do without; not all can */
-		s->nc.ncclCommRegister(s->comm, a->p, bytes, &a->registration);
+	enlist(s, a);
 	return a->p;
 }
 
@@ -318,8 +367,10 @@ static void nccl_free(struct hvd *h, void *p)
 		if (a->p != p)
 			continue;
 		*at = a->next;
+		pthread_mutex_lock(&s->use);
 		if (a->registration && s->comm)
 			s->nc.ncclCommDeregister(s->comm, a->registration);
+		pthread_mutex_unlock(&s->use);
 		if (a->plain)
 			s->cu.cuMemFree((CUdeviceptr)(uintptr_t)p);
 		else
@@ -404,8 +455,8 @@ static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream 
 	if (h->world.size == 1) {
 		if (op->in == op->out)
 			return 0;
-		CUresult rc = s->cu.cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)op->out, (CUdeviceptr)(uintptr_t)op->in, op->n * type_size(op->type),
-						      stream);
+		CUresult rc = s->cu.cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)op->out, (CUdeviceptr)(uintptr_t)op->in,
+						      (op->blocks ? op->blocks[0] : op->n) * type_size(op->type), stream);
 		return rc ? cuda_failed(h, s, "a copy", rc) : 0;
 	}
 	if (overlaps(h, op))
@@ -477,16 +528,8 @@ static int nccl_join(struct hvd *h)
 	return rc ? cuda_failed(h, s, "joining the buckets", rc) : lost(h);
 }
 
-static void nccl_close(struct hvd *h)
+static void release(struct hvd *h, struct nccl *s)
 {
-	struct nccl *s = h->device;
-	if (!s)
-		return;
-	if (s->comm && (atomic_load(&h->mesh->failed) || settled(h, s, &s->comm, "closing", s->nc.ncclCommFinalize(s->comm))))
-		s->nc.ncclCommAbort(s->comm);
-	else if (s->comm)
-		s->nc.ncclCommDestroy(s->comm);
-	s->comm = NULL; /* what is registered went with it */
 	while (s->memory)
 		nccl_free(h, s->memory->p);
 	stamps_free(&s->stamps);
@@ -500,6 +543,21 @@ static void nccl_close(struct hvd *h)
 		s->cu.cuStreamDestroy(s->program);
 	if (s->stop)
 		s->cu.cuMemFreeHost(s->stop);
+}
+
+static void nccl_close(struct hvd *h)
+{
+	struct nccl *s = h->device;
+	bool ended = true;
+	if (!s)
+		return;
+	if (s->comm && atomic_load(&h->mesh->failed))
+		s->nc.ncclCommAbort(s->comm);
+	else if (s->comm && (ended = !settled(h, s, &s->comm, "closing", s->nc.ncclCommFinalize(s->comm))))
+		s->nc.ncclCommDestroy(s->comm);
+	s->comm = NULL; /* what is registered went with it */
+	if (ended) /* else a graph still holds collectives, or a rank died while closing: an abort and frees would wait for them */
+		release(h, s);
 	if (s->host->close)
 		s->host->close(h);
 	pthread_mutex_destroy(&s->use);
@@ -519,5 +577,6 @@ const struct backend backend_nccl = {
 	.post = nccl_post,
 	.join = nccl_join,
 	.stop = nccl_stop,
+	.look = nccl_look,
 	.recover = nccl_recover,
 };

@@ -300,6 +300,14 @@ static int boot_from_pmix(struct boot *b, char *why)
 	return 0;
 }
 
+/* The Slurm plugin takes its variable out of the tasks that it has placed. "hide-gpus": srun has switched Slurm's own GPU binding
+ * off, so that all tasks of a node without the plugin would use the first GPU. */
+static bool was_not_placed(void)
+{
+	const char *wishes = getenv("SLURM_HVD_STEP");
+	return wishes && strstr(wishes, "hide-gpus");
+}
+
 int boot_from_step(struct boot *b, char *why)
 {
 	const char *node = getenv("SLURMD_NODENAME");
@@ -307,6 +315,9 @@ int boot_from_step(struct boot *b, char *why)
 	int tasks = number_in("SLURM_STEP_NUM_TASKS");
 
 	*b = (struct boot){ .size = 1, .nodes = 1 };
+	if (was_not_placed())
+		return refuse(why, HVD_EBOOT, "%s has no spank_hvd.so for its Slurm, which srun counted on, so its tasks have no GPUs of their own: install it there, or start without --hvd",
+			      node ? node : "this node");
 	if (tasks == 1 || (tasks < 1 && !pmix)) {
 		if (node)
 			snprintf(b->host, sizeof b->host, "%s", node);

@@ -166,7 +166,7 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 		p->floats += count;
 	}
 	if (!status)
-		status = agree(h, tensors, n, p->bucket_bytes, hashes);
+		status = agree(h, tensors, n, p->by_measurement ? 0 : p->bucket_bytes, hashes);
 	free(hashes);
 	if (!status)
 		status = cut_from_file(p);
@@ -271,7 +271,7 @@ int hvd_plan_ready(struct hvd_plan *p, int i)
 {
 	if (p->epoch != p->h->world.epoch) /* survivors may be a step apart */
 		begin_anew(p);
-	if (i != p->next_tensor)
+	if (i != p->next_tensor || i == p->tensors)
 		return fail(p->h, HVD_EINVAL, "hvd_plan_ready: gradient %d out of order, %d of %d is next", i, p->next_tensor, p->tensors);
 	p->next_tensor++;
 	p->filled += p->bytes[i] / sizeof(float);
@@ -297,7 +297,8 @@ int hvd_plan_ready(struct hvd_plan *p, int i)
 	if (p->h->world.size > 1) {
 		struct op op = { .kind = OP_ALLREDUCE, .bucket = p->next_bucket, .step = p->h->step, .in = data, .out = data, .n = n,
 				 .type = HVD_F32, .op = HVD_AVG, .narrow = p->h->conf.wire == HVD_BF16 && !(p->statistics && i == p->tensors - 1) };
-		long number = p->h->backend->post ? p->h->backend->post(p->h, &op) : queue_post(p->h, &op);
+		int status = p->h->backend->post ? queue_drain(p->h) : 0; /* what was started before runs before */
+		long number = status ? status : p->h->backend->post ? p->h->backend->post(p->h, &op) : queue_post(p->h, &op);
 		if (number < 0)
 			return (int)number;
 		p->last = number;

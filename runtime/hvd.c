@@ -93,6 +93,7 @@ void arm(struct hvd *h)
 	m->on_lost = h->conf.on_lost;
 	m->on_lost_arg = h->conf.on_lost_arg;
 	m->on_fault = fault_noticed;
+	m->on_beat = h->backend->look;
 	m->on_fault_arg = h;
 	mesh_doing(m, DOING_COMPUTE, 0);
 	atomic_store(&m->armed, !h->conf.on_death && !h->parent);
@@ -179,7 +180,7 @@ int hvd_close(struct hvd *h)
 	if (h->backend->close)
 		h->backend->close(h);
 	trace_close(h);
-	free(h->mesh);
+	mesh_free(h->mesh);
 	free(h->of_parent);
 	free(h);
 	return status;
@@ -234,8 +235,10 @@ void *hvd_alloc(struct hvd *h, size_t bytes)
 
 void hvd_free(struct hvd *h, void *p)
 {
-	if (p)
-		h->backend->free(h, p);
+	if (!p)
+		return;
+	queue_drain(h); /* it may still be written to */
+	h->backend->free(h, p);
 }
 
 int hvd_copy(struct hvd *h, void *to, const void *from, size_t bytes)

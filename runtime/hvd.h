@@ -47,7 +47,7 @@ struct hvd_world {
 	const char *backend;        /* "single", "cpu" or "nccl" */
 };
 
-/* What hvd_init() takes; hvd_conf_default() fills it from HVD_* in the environment, which srun --hvd sets. */
+/* What hvd_init() takes; hvd_conf_default() fills it from HVD_* in the environment, which srun --hvd sets. Strings are read until hvd_close(). */
 struct hvd_conf {
 	size_t size;              /* sizeof(struct hvd_conf) */
 	const char *backend;      /* HVD_BACKEND: "auto" (default), "cpu", "nccl" */
@@ -59,7 +59,7 @@ struct hvd_conf {
 	const char *plan;         /* HVD_PLAN: file of a plan's cut into buckets: taken if it is there, written if not (sub-worlds do neither); NULL: none */
 	int sync;                 /* HVD_SYNC: 1: wait for the device after every collective, to find which one fails */
 	void *stream;             /* cudaStream_t that collectives on device memory are ordered with; NULL: one of libhvd's, see hvd_stream() */
-	/* on_death abort: called once, from the watching thread, with the line that names the lost rank. NULL: the line
+	/* on_death abort: called once, from the watching thread, with the line that names the lost rank, before the device is told to stop. NULL: the line
 	 * goes to stderr and the process ends at once with _exit(70), whatever its other threads are doing. */
 	void (*on_lost)(void *arg, const char *line);
 	void *on_lost_arg;
@@ -84,7 +84,7 @@ HVD_API const char *hvd_host(const struct hvd *h, int rank);
 /* One line about the last failure on this handle: rank, host, call, time. Never NULL. */
 HVD_API const char *hvd_error(const struct hvd *h);
 
-/* The lowest lost rank after HVD_EPEER, or -1. */
+/* The lost rank that this one noticed first, after HVD_EPEER, or -1. */
 HVD_API int hvd_lost(const struct hvd *h);
 
 /* After HVD_EPEER, with on_death continue: the survivors agree on who is left and become a smaller world, with new ranks
@@ -176,7 +176,7 @@ HVD_API void hvd_plan_close(struct hvd_plan *p);
  *     double t = hvd_mark(h, NULL, 0);
  *     … read images …      t = hvd_mark(h, "input", t);
  *     … forward pass …     t = hvd_mark(h, "forward", t);
- * A name of up to 31 bytes; 63 names. "input" is what hvd-trace counts as waiting for data. */
+ * A name of up to 31 bytes; 63 names. hvd-trace counts "input" as waiting for data, "validation" and "checkpoint" as no part of a step. */
 HVD_API double hvd_mark(struct hvd *h, const char *name, double since);
 
 #ifdef __cplusplus

@@ -253,21 +253,21 @@ static int options(int argc, char **argv, struct settings *s)
 		{ "help", no_argument, NULL, 'h' },         { 0 },
 	};
 	for (int c; (c = getopt_long(argc, argv, "b:e:n:c:stp:S:h", table_of, NULL)) != -1;) {
-		int bad = 0;
+		const char *want = NULL, *const size = "4 to 1e18 bytes (K, M, G)";
 		switch (c) {
 		case 'b':
-			bad = size_option(optarg, &s->from);
+			want = size_option(optarg, &s->from) ? size : NULL;
 			break;
 		case 'e':
-			bad = size_option(optarg, &s->to);
+			want = size_option(optarg, &s->to) ? size : NULL;
 			break;
 		case 'n':
-			bad = !(number(optarg) >= 1 && number(optarg) <= ROUNDS_MAX);
-			s->rounds = bad ? 0 : (int)number(optarg);
+			want = number(optarg) >= 1 && number(optarg) <= ROUNDS_MAX ? NULL : "1 to 10,000";
+			s->rounds = want ? 0 : (int)number(optarg);
 			break;
 		case 'c':
 			s->what = optarg;
-			bad = strcmp(optarg, "allreduce") && strcmp(optarg, "broadcast");
+			want = strcmp(optarg, "allreduce") && strcmp(optarg, "broadcast") ? "allreduce or broadcast" : NULL;
 			break;
 		case 's':
 			s->startup_only = 1;
@@ -280,23 +280,28 @@ static int options(int argc, char **argv, struct settings *s)
 			break;
 		case 'S':
 			s->step = number(optarg) * 1e-3;
-			bad = !(s->step > 0 && s->step < 1e6);
+			want = s->step > 0 && s->step < 1e6 ? NULL : "milliseconds, above 0 and below 1e9";
 			break;
 		case 'h':
 			exit(usage(stdout, 0));
 		default:
 			return usage(stderr, EXIT_USAGE);
 		}
-		if (bad) {
-			fprintf(stderr, "hvd-bench: -%c %s: not a usable value\n", c, optarg);
+		if (want) {
+			const char *name = argv[optind - 1] == optarg ? argv[optind - 2] : "";
+			fprintf(stderr, "hvd-bench: %s%s%s: must be %s\n", name, *name ? " " : "", argv[optind - 1], want);
 			return EXIT_USAGE;
 		}
 	}
-	if (optind < argc || (s->step > 0 && !s->predict))
-		return usage(stderr, EXIT_USAGE);
-	if (s->from > s->to)
+	if (optind < argc)
+		fprintf(stderr, "hvd-bench: %s: not expected here: hvd-bench --help lists the options\n", argv[optind]);
+	else if (s->step > 0 && !s->predict)
+		fprintf(stderr, "hvd-bench: --step is for --predict FILE, which is not given\n");
+	else if (s->from > s->to)
 		fprintf(stderr, "hvd-bench: --from %zu is more than --to %zu\n", s->from, s->to);
-	return s->from > s->to ? EXIT_USAGE : 0;
+	else
+		return 0;
+	return EXIT_USAGE;
 }
 
 int main(int argc, char **argv)

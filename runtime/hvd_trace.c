@@ -204,7 +204,8 @@ static int timeline(const struct traces *t, const char *path)
 /* One step on one rank, nanoseconds of rank 0's clock. */
 struct step {
 	double ready, end;             /* of the last gradient; of the step; 0: not seen */
-	double waited, busy, input;    /* in hvd_plan_finish(); in all-reduces; in marks named input */
+	double waited, busy;           /* in hvd_plan_finish(); in all-reduces */
+	double input, aside;           /* in marks named input; in those that are no part of a step */
 };
 
 /* Into every ranks-th of s, from the first on. */
@@ -223,14 +224,19 @@ static void read_steps(const struct trace_file *f, struct step *s, uint32_t firs
 		else if (r->kind == TRACE_WAIT) {
 			p->end = end;
 			p->waited = end - begin;
-		} else if (r->kind == TRACE_MARK && !strcmp(f->name[r->index % TRACE_NAMES], "input"))
-			p->input += end - begin;
+		} else if (r->kind == TRACE_MARK) {
+			const char *name = f->name[r->index % TRACE_NAMES];
+			if (!strcmp(name, "input"))
+				p->input += end - begin;
+			else if (!strcmp(name, "validation") || !strcmp(name, "checkpoint"))
+				p->aside += end - begin;
+		}
 	}
 }
 
 struct sums {
 	int steps;
-	double whole, compute, input, late, exposed, busy; /* nanoseconds, over all steps and ranks */
+	double whole, compute, input, late, exposed, busy, aside; /* nanoseconds, over all steps and ranks */
 	int *last;        /* [ranks] steps in which a rank was the last to be ready */
 	double *by;       /* [ranks] how much later than the mean of the others */
 };
@@ -257,8 +263,10 @@ static void sum_up(const struct traces *t, const struct step *step, uint32_t ste
 		for (int r = 0; r < t->n; r++) {
 			const struct step *p = &this[r];
 			double late = latest - p->ready < p->waited ? latest - p->ready : p->waited;
-			s->whole += p->end - before[r].end;
-			s->compute += p->ready - before[r].end - p->input;
+			double took = p->end - before[r].end - p->aside;
+			s->whole += took;
+			s->compute += took - p->waited - p->input;
+			s->aside += p->aside;
 			s->input += p->input;
 			s->late += late;
 			s->exposed += p->waited - late;
@@ -266,7 +274,7 @@ static void sum_up(const struct traces *t, const struct step *step, uint32_t ste
 		}
 		if (each)
 			printf("step %u: %.2f ms, last to be ready rank %u on %s, %.2f ms after the others\n", first + k,
-			       (this[last].end - before[last].end) * 1e-6, t->file[last]->rank, t->file[last]->host, by * 1e-6);
+			       (this[last].end - before[last].end - this[last].aside) * 1e-6, t->file[last]->rank, t->file[last]->host, by * 1e-6);
 	}
 }
 
@@ -287,6 +295,8 @@ static void print_sums(const struct traces *t, const struct sums *s)
 	print_share("waiting for late ranks", s->late, s->whole, unit);
 	print_share("communication not hidden", s->exposed, s->whole, unit);
 	printf("all-reduces take %.2f ms a step, with the waiting for each other\n", s->busy * unit);
+	if (s->aside > 0)
+		printf("validations and checkpoints, not counted above: %.2f ms a step\n", s->aside * unit);
 	double by = s->last[last] ? s->by[last] * 1e-6 / s->last[last] : 0;
 	if (t->n > 1)
 		printf("most often last to be ready: rank %u on %s, in %d of %d steps, %.2f ms after the others\n", t->file[last]->rank,
@@ -356,7 +366,7 @@ int main(int argc, char **argv)
 		each |= c == 'e';
 	}
 	if (optind == argc)
-		return usage(stderr, EXIT_USAGE);
+		return fprintf(stderr, "hvd-trace: no DIRECTORY or FILE of traces is named: hvd-trace --help\n"), EXIT_USAGE;
 	for (int i = optind; !status && i < argc; i++) {
 		struct stat s;
 		status = !stat(argv[i], &s) && S_ISDIR(s.st_mode) ? add_directory(&t, argv[i]) : add_file(&t, argv[i]);

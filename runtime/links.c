@@ -14,6 +14,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,6 +180,7 @@ static int advance(struct former *f, struct shake *s)
 	}
 	if (s->link->fd >= 0)
 		return -1;
+	setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int)); /* means nothing to a Unix socket */
 	s->link->fd = s->fd;
 	s->fd = -1;
 	f->open--;
@@ -190,14 +192,19 @@ static bool same_host(const struct former *f, const struct card *c)
 	return !strncmp(c->host, f->l->card.host, sizeof c->host);
 }
 
-static int socket_to(const struct former *f, const struct card *c, int attempt)
+/* IPv4 where both have it. */
+static bool by_v4(const struct former *f, const struct card *c)
 {
-	bool v4 = c->v4.sin_family && f->l->listener[1] >= 0, v6 = c->v6.sin6_family && f->l->listener[2] >= 0;
+	return c->v4.sin_family && f->l->listener[1] >= 0;
+}
+
+static int socket_to(const struct former *f, const struct card *c)
+{
 	union any_address a;
 	socklen_t size;
 	if (same_host(f, c)) {
 		size = unix_address(c->unix_name, &a.un);
-	} else if (v4 && (!v6 || attempt % 2 == 0)) {
+	} else if (by_v4(f, c)) {
 		a.v4 = c->v4;
 		size = sizeof a.v4;
 	} else {
@@ -220,7 +227,7 @@ static int unreachable(const struct former *f, const struct link *k, int error)
 	const struct card *c = &f->cards[k->rank];
 	f->l->refused = error == ECONNREFUSED;
 	char text[INET6_ADDRSTRLEN] = "its Unix socket";
-	bool local = same_host(f, c), v4 = c->v4.sin_family;
+	bool local = same_host(f, c), v4 = by_v4(f, c);
 	if (!local)
 		inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? (const void *)&c->v4.sin_addr : &c->v6.sin6_addr, text, sizeof text);
 	return refuse(f->why, HVD_EBOOT, "rank %d on %s cannot reach rank %d on %s at %s%s%.0d: %s%s", f->l->rank, f->l->card.host, k->rank, c->host,
@@ -229,9 +236,9 @@ static int unreachable(const struct former *f, const struct link *k, int error)
 }
 
 /* Starts or starts again an outgoing connection. */
-static int reach(struct former *f, struct shake *s, double t, int attempt)
+static int reach(struct former *f, struct shake *s, double t)
 {
-	s->fd = socket_to(f, &f->cards[s->link->rank], attempt);
+	s->fd = socket_to(f, &f->cards[s->link->rank]);
 	if (s->fd < 0) {
 		if (errno != EAGAIN && errno != EADDRNOTAVAIL)
 			return unreachable(f, s->link, errno);
@@ -285,7 +292,6 @@ static int serve(struct former *f, struct shake *s, short events, double t)
 
 static int loop(struct former *f, struct pollfd *p, double until)
 {
-	int attempt = 0;
 	while (f->open) {
 		double t = now();
 		if (t > until)
@@ -294,7 +300,7 @@ static int loop(struct former *f, struct pollfd *p, double until)
 		for (int i = 0; i < f->shakes; i++, n++) {
 			struct shake *s = &f->shake[i];
 			if (s->outgoing && s->link->fd < 0 && s->fd < 0 && t >= s->retry) {
-				int status = reach(f, s, t, attempt++);
+				int status = reach(f, s, t);
 				if (status)
 					return status;
 			}

@@ -27,10 +27,10 @@ struct invitation {
 	int32_t size, pad;
 };
 
+/* Of control links only: a data link whose reader was suspended is no dead one. */
 static void options(const struct mesh *m, int fd)
 {
 	int one = 1, ms = (int)(m->deadline * 1e3), idle = m->deadline > 6 ? (int)m->deadline / 3 : 2;
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
@@ -254,12 +254,21 @@ int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, c
 	else if (atomic_load(&m->failed))
 		refuse(why, status, "%s", m->fault);
 	for (int i = 0; i < n; i++)
-		if (!status)
-			options(m, link[i].fd);
-		else if (link[i].fd >= 0)
+		if (status && link[i].fd >= 0)
 			close(link[i].fd);
 	links_close(&l);
 	return status;
+}
+
+/* What the others still wait for; a failed world sends nothing more. */
+static bool unsent(struct mesh *m)
+{
+	bool any = false;
+	pthread_mutex_lock(&m->lock);
+	for (int i = 0; i < m->size && !atomic_load(&m->failed); i++)
+		any |= m->peer[i].fd >= 0 && m->peer[i].out.begin < m->peer[i].out.end;
+	pthread_mutex_unlock(&m->lock);
+	return any;
 }
 
 void mesh_close(struct mesh *m)
@@ -271,6 +280,8 @@ void mesh_close(struct mesh *m)
 		for (int i = 0; i < m->size; i++)
 			peer_post(&m->peer[i], &(struct wire_header){ .kind = WIRE_BYE }, NULL);
 	pthread_mutex_unlock(&m->lock);
+	for (double until = now() + PATIENCE; unsent(m) && now() < until;)
+		usleep(1000);
 	watch_stop(m);
 	for (int i = 0; i < m->size; i++) {
 		struct peer *p = &m->peer[i];
@@ -290,10 +301,16 @@ void mesh_close(struct mesh *m)
 	close(m->alarm);
 	pthread_cond_destroy(&m->changed);
 	pthread_mutex_destroy(&m->lock);
+}
+
+void mesh_free(struct mesh *m)
+{
+	if (!m)
+		return;
 	free(m->peer);
 	free(m->cards);
 	free(m->member);
-	m->peer = NULL;
+	free(m);
 }
 
 void mesh_doing(struct mesh *m, enum doing what, uint32_t index)
@@ -306,7 +323,7 @@ void mesh_doing(struct mesh *m, enum doing what, uint32_t index)
 }
 
 /* Returns CAUSE_NONE, or why it cannot be sent. */
-static enum cause send_with_descriptor(struct peer *p, const struct wire_header *header, const void *data, int fd)
+static enum cause send_with_descriptor(struct mesh *m, struct peer *p, const struct wire_header *header, const void *data, int fd)
 {
 	union {
 		struct cmsghdr align;
@@ -320,13 +337,14 @@ static enum cause send_with_descriptor(struct peer *p, const struct wire_header 
 	c->cmsg_len = CMSG_LEN(sizeof fd);
 	memcpy(CMSG_DATA(c), &fd, sizeof fd);
 	for (double until = now() + 5; now() < until;) {
-		struct pollfd w = { .fd = p->fd, .events = POLLOUT };
 		peer_flush(p);
 		if (p->out.begin == p->out.end && sendmsg(p->fd, &message, MSG_NOSIGNAL) >= 0)
 			return CAUSE_NONE;
-		if (errno != EAGAIN && errno != EINTR)
+		if (errno != EAGAIN && errno != EINTR && errno != ETOOMANYREFS)
 			return CAUSE_CLOSED;
-		poll(&w, 1, 100);
+		pthread_mutex_unlock(&m->lock); /* the others wait for this rank to take theirs */
+		usleep(1000);
+		pthread_mutex_lock(&m->lock);
 	}
 	return CAUSE_LATE;
 }
@@ -341,7 +359,7 @@ int mesh_send(struct mesh *m, int to, uint32_t tag, const void *data, size_t byt
 	enum cause cause = p->left ? CAUSE_LEFT : CAUSE_CLOSED;
 	if (fd < 0)
 		peer_post(p, &header, data);
-	else if (p->fd < 0 || (cause = send_with_descriptor(p, &header, data, fd))) /* here, before the watcher may have noticed */
+	else if (p->fd < 0 || (cause = send_with_descriptor(m, p, &header, data, fd))) /* here, before the watcher may have noticed */
 		status = fault_locked(m, HVD_EPEER, to, cause, -1, NULL);
 	pthread_mutex_unlock(&m->lock);
 	return status;
@@ -467,6 +485,7 @@ bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round)
 		m->gathers = round << 12;
 		atomic_store(&m->sequence, (uint64_t)round << 32);
 		atomic_store(&m->failed, 0);
+		m->told = false;
 		eventfd_read(m->alarm, &count);
 	}
 	pthread_mutex_unlock(&m->lock);

@@ -13,7 +13,7 @@
 enum op_kind { OP_ALLREDUCE, OP_BROADCAST, OP_ALLGATHER, OP_REDUCE_SCATTER, OP_ALLTOALL, OP_BARRIER };
 const char *op_name(unsigned kind);
 
-enum doing { DOING_START, DOING_COMPUTE, DOING_PLAN, DOING_ALLOC, DOING_BUCKET, DOING_OP /* + enum op_kind */ };
+enum doing { DOING_START, DOING_RECOVER, DOING_COMPUTE, DOING_PLAN, DOING_ALLOC, DOING_BUCKET, DOING_OP /* + enum op_kind */ };
 
 /* What a rank is doing, as it tells the others in every sign of life. */
 struct activity {
@@ -85,7 +85,9 @@ struct mesh {
 	char fault[WHY_BYTES + 200];
 
 	void (*on_fault)(void *arg); /* called once a fault, by the watcher */
+	void (*on_beat)(void *arg);  /* with every sign of life; may be NULL */
 	void *on_fault_arg;
+	_Atomic bool told; /* on_fault has returned */
 	_Atomic uint64_t sent; /* messages of mesh_send() so far */
 
 	/* End the process when a rank is lost? Set once the world is formed. */
@@ -104,8 +106,9 @@ struct hvd_conf;
 int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, char *why);
 /* Other links between members, for data; collective, also for those that want none. The caller closes them. */
 int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, char *why);
-/* Says goodbye if nothing failed, and frees everything. */
+/* Says goodbye if nothing failed. Who the others were is known until mesh_free(). */
 void mesh_close(struct mesh *m);
+void mesh_free(struct mesh *m);
 
 /* Never waits (descriptors excepted). fd -1: none; only to ranks of this node. */
 int mesh_send(struct mesh *m, int to, uint32_t tag, const void *data, size_t bytes, int fd);

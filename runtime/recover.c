@@ -85,6 +85,8 @@ static bool may_go_on(const struct mesh *m, const uint8_t *fate)
 static int rebuild(struct hvd *h, const uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
+	while (m->on_fault && atomic_load(&m->failed) && !m->told)
+		usleep(1000); /* the watching thread is still ending what hangs on the device */
 	if (!mesh_shrink(m, fate, m->rounds))
 		return HVD_EPEER;
 	int status = h->backend->recover(h);
@@ -119,6 +121,7 @@ int hvd_recover(struct hvd *h)
 	if (m->failed != HVD_EPEER)
 		return fail(h, HVD_EMISMATCH, "hvd_recover: no rank is lost: %s", m->fault);
 	queue_drain(h);
+	mesh_doing(m, DOING_RECOVER, 0);
 	uint8_t *fate = calloc((size_t)m->size, 1);
 	int status = fate ? 0 : fail(h, HVD_ESYS, "hvd_recover: no memory");
 	for (bool whole = false; !status && !whole;) {
@@ -132,6 +135,7 @@ int hvd_recover(struct hvd *h)
 	if (status)
 		return status;
 	h->world.epoch = m->rounds;
+	h->splits = m->rounds << 12; /* some may have been in a split, others not yet */
 	describe_world(h);
 	queue_reset(h);
 	h->stop_word = 0;

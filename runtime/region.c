@@ -60,6 +60,7 @@ int region_open(struct region **out, struct mesh *m, const struct team *t, uint3
 	int status = 0;
 	if (!r)
 		return HVD_ESYS;
+	r->tag = tag;
 	r->count = t->count;
 	r->me = t->me;
 	r->bytes = !bytes ? page : bytes > SIZE_MAX - page ? bytes : (bytes + page - 1) / page * page;
@@ -83,12 +84,22 @@ static void unmap(struct region *r)
 			munmap(r->part[i], r->bytes);
 }
 
-int region_share(struct region *r, struct mesh *m, const struct team *t, uint32_t tag)
+void region_keep(struct region *r)
 {
 	uint8_t *mine = r->part[r->me];
 	r->part[r->me] = NULL;
 	unmap(r);
 	memset(r->part, 0, (size_t)r->count * sizeof r->part[0]);
+	r->count = 1;
+	r->me = 0;
+	r->part[0] = mine;
+}
+
+int region_share(struct region *r, struct mesh *m, const struct team *t, uint32_t tag)
+{
+	uint8_t *mine = r->part[r->me];
+	region_keep(r);
+	r->part[0] = NULL;
 	r->count = t->count;
 	r->me = t->me;
 	r->part[r->me] = mine;

@@ -13,6 +13,7 @@ struct team {
 
 struct region {
 	struct region *next;
+	uint32_t tag;  /* of its creation: the same on all ranks */
 	size_t bytes;  /* of a part */
 	int fd;        /* of this rank's part */
 	int count, me; /* of the team */
@@ -23,6 +24,8 @@ struct region {
 int region_open(struct region **out, struct mesh *m, const struct team *t, uint32_t tag, size_t bytes);
 /* The same memory in another team: this rank's part stays where it is, with its contents. After a failure it can be tried again. */
 int region_share(struct region *r, struct mesh *m, const struct team *t, uint32_t tag);
+/* Lets go of the other parts: a team of one. */
+void region_keep(struct region *r);
 void region_close(struct region *r);
 
 #endif

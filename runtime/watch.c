@@ -32,7 +32,7 @@ static void end_silent_locked(struct mesh *m, int rank);
 
 static void describe(const struct activity *a, char text[64])
 {
-	static const char *const words[] = { "starting", "computing", "in hvd_plan_open", "in hvd_alloc" };
+	static const char *const words[] = { "starting", "in hvd_recover", "computing", "in hvd_plan_open", "in hvd_alloc" };
 	if (a->what == DOING_BUCKET)
 		snprintf(text, 64, "all-reducing bucket %u for %.2f s", a->index, a->seconds);
 	else if (a->what < DOING_BUCKET)
@@ -437,7 +437,7 @@ static void *watch(void *arg)
 	struct mesh *m = arg;
 	struct pollfd *p = calloc((size_t)m->size + 1, sizeof *p);
 	double interval = beat_interval(m), next_beat = 0, last = now();
-	bool told = false, ended = false, stop = !p;
+	bool ended = false, stop = !p;
 	while (!stop) {
 		eventfd_t count;
 		double t = now();
@@ -463,19 +463,23 @@ static void *watch(void *arg)
 			m->awoke = t;
 		m->looked = last = t;
 		look_for_silence(m, t);
-		if (t >= next_beat) {
+		bool due = t >= next_beat;
+		if (due) {
 			beat(m);
 			next_beat = t + interval;
 		}
-		bool fault = m->failed && !told && m->on_fault, lost = m->failed == HVD_EPEER && m->armed && !ended;
-		told = m->failed && (told || fault);
+		bool fault = m->failed && !m->told && m->on_fault, lost = m->failed == HVD_EPEER && m->armed && !ended;
 		ended |= lost;
 		stop = m->stop;
 		pthread_mutex_unlock(&m->lock);
-		if (fault)
-			m->on_fault(m->on_fault_arg);
-		if (lost)
+		if (lost) /* first: what ends collectives on a device may wait for the program */
 			end_process(m);
+		if (fault) {
+			m->on_fault(m->on_fault_arg);
+			m->told = true;
+		}
+		if (due && m->on_beat)
+			m->on_beat(m->on_fault_arg);
 	}
 	free(p);
 	return NULL;

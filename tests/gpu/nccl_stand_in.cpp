@@ -39,6 +39,8 @@ struct communicator {
 	uint64_t number;         /* (epoch << 32) of the last collective */
 	std::atomic<bool> broken;
 	bool gone;
+	communicator *child;     /* of a shrink that is not through; … */
+	ncclComm_t *to;          /* … where it goes then */
 	std::shared_ptr<int> of_graphs = std::make_shared<int>(); /* has as many more owners as graphs hold collectives */
 };
 
@@ -229,7 +231,11 @@ ncclResult_t init(ncclComm_t *out, int size, ncclUniqueId id, int rank, ncclConf
 
 ncclResult_t state_of(ncclComm_t c, ncclResult_t *rc)
 {
-	*rc = c ? ncclSuccess : ncclInvalidArgument;
+	*rc = !c ? ncclInvalidArgument : of(c)->child ? ncclInProgress : ncclSuccess;
+	if (c && of(c)->child) {
+		*of(c)->to = (ncclComm_t)(void *)of(c)->child;
+		of(c)->child = nullptr;
+	}
 	return ncclSuccess;
 }
 
@@ -340,6 +346,7 @@ ncclResult_t break_off(ncclComm_t c, int)
 	return ncclInProgress;
 }
 
+/* As NCCL does: success only says that it has begun; the child is there when the parent's state is not "in progress" any more. */
 ncclResult_t shrink(ncclComm_t c, int *gone, int n, ncclComm_t *out, ncclConfig_t *, int)
 {
 	communicator *fresh = new communicator();
@@ -353,8 +360,10 @@ ncclResult_t shrink(ncclComm_t c, int *gone, int n, ncclComm_t *out, ncclConfig_
 		fresh->member.push_back(of(c)->member[(size_t)i]);
 	}
 	fresh->number = ++epoch << 32;
-	*out = (ncclComm_t)(void *)fresh;
-	return ncclInProgress;
+	of(c)->child = fresh;
+	of(c)->to = out;
+	*out = nullptr;
+	return ncclSuccess;
 }
 
 /* NCCL itself waits there for the end of all graphs that hold its collectives, unless the communicator was revoked before. */
@@ -373,6 +382,8 @@ ncclResult_t end(ncclComm_t c)
 		misuse("a communicator ends twice");
 	if (!of(c)->broken)
 		finalize(c);
+	delete of(c)->child; /* nobody will ask for it */
+	of(c)->child = nullptr;
 	of(c)->broken = of(c)->gone = true; /* never freed: a graph may still name it, which ends with garbage and not with a crash */
 	return ncclSuccess;
 }

@@ -254,22 +254,31 @@ time.sleep(30)' "$job" "$held" 3>&- &
 	nothing_left
 }
 
-@test "a job that is suspended for longer than the deadline goes on when it is resumed" {
-	HVD_DEADLINE=2 step -N2 -n4 --ntasks-per-node=2 --job-name suspended "$EXAMPLES/gradients" 10000000 0 >"$SCRATCH/suspended.out" 2>&1 3>&- &
-	local srun=$! job i
+jobs_run() { # NAME NUMBER
+	[ "$(in_cluster squeue -h -t RUNNING -o %i --name "$1" | wc -w)" -eq "$2" ]
+}
+
+@test "jobs that are suspended for longer than the deadline go on when they are resumed" {
+	# with -O and no --ntasks-per-node a job takes one core of a node, so that both have room
+	HVD_DEADLINE=2 step -N2 -n4 --job-name suspended "$EXAMPLES/gradients" 10000000 0 >"$SCRATCH/suspended.out" 2>&1 3>&- &
+	local srun=$! jobs i
+	HVD_DEADLINE=2 step -N2 -n2 --job-name suspended "$BUILD/hvd-bench" -b 64M -e 64M -n 10000 >"$SCRATCH/heavy.out" 2>&1 3>&- & # links full of data
+	local heavy=$!
 	wait_for 20 test -s "$SCRATCH/suspended.out"
-	job=$(in_cluster squeue -h -o %i --name suspended)
+	wait_for 20 jobs_run suspended 2
+	jobs=$(in_cluster squeue -h -o %i --name suspended)
 	for i in 1 2 3; do
-		in_cluster scontrol suspend "$job"
+		for job in $jobs; do in_cluster scontrol suspend "$job"; done
 		sleep 5
-		in_cluster scontrol resume "$job"
+		for job in $jobs; do in_cluster scontrol resume "$job"; done
 		sleep 1
 	done
-	cat "$SCRATCH/suspended.out" | tail -n 5
-	[ "$(job_state "$job")" = RUNNING ]
-	! grep lost "$SCRATCH/suspended.out" || false
-	in_cluster scancel "$job"
+	tail -n 5 "$SCRATCH/suspended.out" "$SCRATCH/heavy.out"
+	for job in $jobs; do [ "$(job_state "$job")" = RUNNING ]; done
+	! grep lost "$SCRATCH/suspended.out" "$SCRATCH/heavy.out" || false
+	for job in $jobs; do in_cluster scancel "$job"; done
 	wait $srun || true
+	wait $heavy || true
 	nothing_left
 }
 
@@ -328,6 +337,7 @@ time.sleep(30)' "$job" "$held" 3>&- &
 	[ "$(grep -c '^step' <<<"$output")" -ge 20 ]
 	[ "$(grep -c '^step.*last to be ready rank 2 on n2' <<<"$output")" -ge "$(($(grep -c '^step' <<<"$output") - 1))" ]
 	grep -q '^bottleneck: rank 2 on n2 is late' <<<"$output"
+	awk '/ ms +[0-9.]+ %$/ { sum += $(NF - 1) } END { exit !(sum > 99.7 && sum < 100.3) }' <<<"$output" # where the time went: all of it
 	grep -q '"name":"ALLREDUCE"' "$SCRATCH/timeline.json"
 	[ "$(grep -c process_name "$SCRATCH/timeline.json")" -eq 4 ]
 	! command -v python3 >/dev/null || python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$SCRATCH/timeline.json"
@@ -362,14 +372,30 @@ time.sleep(30)' "$job" "$held" 3>&- &
 }
 
 @test "hvd-bench: numbers that are none, or beyond reason, are refused with a line" {
-	local option
-	for option in "--from -4" "--to -4" "--to nan" "--to 1e30" "--rounds 5x" "--rounds 99999999999" "--rounds 10001" "--predict x --step 5x"; do
+	local option range
+	while IFS=: read -r option range; do
 		# shellcheck disable=SC2086
 		run "$BUILD/hvd-bench" $option
 		echo "$option: $output"
 		[ "$status" -eq 64 ]
-		[[ $output == "hvd-bench: -"?" ${option##* }: not a usable value" ]]
-	done
+		[ "$output" = "hvd-bench: ${option#--predict x }:$range" ]
+	done <<-'END'
+		--from -4: must be 4 to 1e18 bytes (K, M, G)
+		-e nan: must be 4 to 1e18 bytes (K, M, G)
+		--to=1e30: must be 4 to 1e18 bytes (K, M, G)
+		--rounds 5x: must be 1 to 10,000
+		-n 99999999999: must be 1 to 10,000
+		-n10001: must be 1 to 10,000
+		--collective reduce: must be allreduce or broadcast
+		--predict x --step 5x: must be milliseconds, above 0 and below 1e9
+		foo: not expected here: hvd-bench --help lists the options
+	END
+	run "$BUILD/hvd-bench" -S 3
+	[ "$status" -eq 64 ]
+	[ "$output" = "hvd-bench: --step is for --predict FILE, which is not given" ]
+	run "$BUILD/hvd-trace"
+	[ "$status" -eq 64 ]
+	[ "$output" = "hvd-trace: no DIRECTORY or FILE of traces is named: hvd-trace --help" ]
 	for option in HVD_DEADLINE=soon HVD_BACKEND=gloo HVD_WIRE=f8 HVD_ON_DEATH=pray; do
 		run env "$option" "$BUILD/hvd-bench" --start-up
 		echo "$output"

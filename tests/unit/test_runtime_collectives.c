@@ -227,7 +227,7 @@ static void not_a_number_is_least_and_most_whoever_has_it(void **state)
 	run_ranks("abc", not_a_number, NULL);
 }
 
-/* The message must say in what the ranks differ; arg: 'r'oot, 'o'peration or 'p'lace. */
+/* The message must say in what the ranks differ; arg: 'r'oot, 'o'peration, 'p'lace or other 'm'emory. */
 static void calls_that_differ(void *arg)
 {
 	struct hvd *h;
@@ -238,10 +238,10 @@ static void calls_that_differ(void *arg)
 	works(h, status);
 	all_arrive();
 	const bool odd = hvd_world(h)->rank % 2;
-	float own[4] = { 0 }, *slab = hvd_alloc(h, sizeof own);
-	must(slab);
+	float own[4] = { 0 }, *slab = hvd_alloc(h, sizeof own), *other = hvd_alloc(h, sizeof own);
+	must(slab && other);
 	works(h, hvd_barrier(h));
-	float *p = what == 'p' && odd ? slab : own;
+	float *p = what == 'p' && odd ? slab : what == 'm' ? odd ? slab : other : own;
 	must((what == 'r' ? hvd_broadcast(h, own, 4, HVD_F32, odd) : hvd_allreduce(h, p, p, 4, HVD_F32, what == 'o' && odd ? HVD_MAX : HVD_SUM)) == HVD_EMISMATCH);
 	must(strstr(hvd_error(h), what == 'r' ? "with another root" : what == 'o' ? "with another operation" : "in another place of hvd_alloc()'s memory"));
 	hvd_close(h);
@@ -255,6 +255,7 @@ static void a_call_that_differs_is_told_by_its_difference(void **state)
 	run_ranks("aa", calls_that_differ, "r");
 	run_ranks("aa", calls_that_differ, "o");
 	run_ranks("aa", calls_that_differ, "p");
+	run_ranks("aa", calls_that_differ, "m");
 }
 
 static void every_type_and_operation_is_right(void **state)
@@ -335,6 +336,10 @@ static void blocks(void *arg)
 		for (int r = 0; r < size; r++)
 			for (size_t i = 0; i < n; i++)
 				must(out[(size_t)r * n + i] == sample(r, (size_t)rank * n + i));
+		memcpy(out, in, total * 4);
+		works(h, hvd_alltoall(h, out, out, n, HVD_F32));
+		for (size_t i = 0; i < total; i++)
+			must(out[i] == sample((int)(i / n), (size_t)rank * n + i % n));
 		/* rank r has r * n elements, rank 0 none */
 		size_t counts[RANKS_MAX], at = 0;
 		for (int r = 0; r < size; r++)

@@ -367,6 +367,27 @@ static void sum_once(void *arg)
 	works(h, hvd_close(h));
 }
 
+/* All links between nodes, whatever their number: IPv6 may not be routed. */
+static void look_at_links(void *arg)
+{
+	struct hvd *h = open_world(5);
+	(void)arg;
+	for (int i = 0; i < h->mesh->size; i++) {
+		struct sockaddr_storage a = { 0 };
+		socklen_t size = sizeof a;
+		if (i != h->mesh->rank)
+			must(!getsockname(h->mesh->peer[i].fd, (void *)&a, &size) && a.ss_family == AF_INET);
+	}
+	wait_at(0, h->mesh->size);
+	works(h, hvd_close(h));
+}
+
+static void where_there_is_ipv4_all_links_use_it(void **state)
+{
+	(void)state;
+	run_ranks("abcdef", look_at_links, NULL);
+}
+
 static void a_network_without_ipv4_will_do(void **state)
 {
 	(void)state;
@@ -398,6 +419,7 @@ int main(void)
 		cmocka_unit_test(ranks_that_call_different_collectives_are_told),
 		cmocka_unit_test(a_missing_rank_is_named_by_all),
 		cmocka_unit_test(strangers_are_ignored_and_reported_once),
+		cmocka_unit_test(where_there_is_ipv4_all_links_use_it),
 		cmocka_unit_test(a_network_without_ipv4_will_do),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

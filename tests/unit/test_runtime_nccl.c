@@ -1,304 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The NCCL back end without a GPU: the driver and NCCL are stand-ins whose device memory is the host's, and whose collectives are
- * those of the CPU back end. What is checked is what libhvd asks of them: buckets on their own stream, memory registered, a lost rank
- * (stop word, then revoke), and a smaller communicator. */
-#include "tests/unit/runtime_world.h"
-
+ * The NCCL back end without a GPU. What is checked is what libhvd asks of NCCL and the driver: buckets on their own stream, memory
+ * registered, a lost rank (stop word, then revoke), and a smaller communicator. */
 #ifdef HAVE_NCCL
 
-#include "runtime/backend.h"
-#include "runtime/nccl_api.h"
-
-int __wrap_driver_bind(struct driver *cu, char why[128]);
-int __wrap_nccl_bind(struct api *nc, char why[128]);
-
-static struct hvd *world;         /* for the stand-in's collectives */
-static CUstream on[64];           /* the stream of each collective so far */
-static int collectives, registered, shrunk, ids_made, ended; /* ended: communicators */
-static _Atomic int revoked, stop_at_revoke;
-static bool old_nccl, no_stream, stuck;      /* without Revoke and Shrink; a collective never ends */
-static bool noticed;              /* the first communicator knows of a broken connection */
-static bool none_of_nccl, none_at_all;       /* ncclMemAlloc fails; cuMemAlloc, too */
-static int plain;                            /* allocations of cuMemAlloc */
-static const char program_stream, own_stream;
-static void *device[8];           /* allocations */
-
-static CUresult fine(void)
-{
-	return CUDA_SUCCESS;
-}
-
-static CUresult one_device(int *n)
-{
-	*n = 1;
-	return CUDA_SUCCESS;
-}
-
-static _Thread_local CUcontext current; /* as on a GPU, a thread begins without one */
-
-static CUresult context_of_device(CUcontext *c, CUdevice d)
-{
-	(void)d;
-	*c = (CUcontext)(uintptr_t)&own_stream;
-	return CUDA_SUCCESS;
-}
-
-static CUresult a_context(CUcontext *c)
-{
-	*c = current;
-	return CUDA_SUCCESS;
-}
-
-static CUresult set_context(CUcontext c)
-{
-	current = c;
-	return CUDA_SUCCESS;
-}
-
-static CUresult a_stream(CUstream *s, unsigned flags, int priority)
-{
-	*s = (CUstream)(uintptr_t)(priority < 0 ? &own_stream : &program_stream);
-	return flags == CU_STREAM_NON_BLOCKING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult query(CUstream s)
-{
-	(void)s;
-	return stuck ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
-}
-
-static CUresult host_alloc(void **p, size_t bytes, unsigned flags)
-{
-	*p = calloc(1, bytes);
-	return flags & CU_MEMHOSTALLOC_DEVICEMAP ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult host_free(void *p)
-{
-	free(p);
-	return CUDA_SUCCESS;
-}
-
-static CUresult where(void *type, CUpointer_attribute a, CUdeviceptr p)
-{
-	bool there = false;
-	for (int i = 0; i < 8; i++)
-		there |= device[i] && (uintptr_t)p >= (uintptr_t)device[i] && (uintptr_t)p < (uintptr_t)device[i] + (1 << 20);
-	*(CUmemorytype *)type = there ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-	return !current ? CUDA_ERROR_INVALID_CONTEXT : a == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult set(CUdeviceptr p, unsigned char value, size_t n, CUstream s)
-{
-	if (s == (CUstream)(uintptr_t)&program_stream) /* no other is waited for */
-		memset((void *)(uintptr_t)p, value, n);
-	return CUDA_SUCCESS;
-}
-
-static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s)
-{
-	memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, n);
-	return current && s == (CUstream)(uintptr_t)&program_stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static int room(void **p, size_t bytes)
-{
-	must(bytes <= 1 << 20 && !posix_memalign(p, 64, 1 << 20));
-	for (int i = 0; i < 8; i++)
-		if (!device[i]) {
-			device[i] = memset(*p, 0xff, 1 << 20);
-			return 0;
-		}
-	return -1;
-}
-
-static void give_back(void *p)
-{
-	for (int i = 0; i < 8; i++)
-		device[i] = device[i] == p ? NULL : device[i];
-	free(p);
-}
-
-static CUresult allocate_plain(CUdeviceptr *to, size_t bytes)
-{
-	void *p;
-	if (none_at_all || room(&p, bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*to = (CUdeviceptr)(uintptr_t)p;
-	plain++;
-	return CUDA_SUCCESS;
-}
-
-static CUresult release_plain(CUdeviceptr p)
-{
-	give_back((void *)(uintptr_t)p);
-	plain--;
-	return CUDA_SUCCESS;
-}
-
-#define PUT(slot, function) ((slot) = (__typeof__(slot))(void *)(function))
-
-int __wrap_driver_bind(struct driver *cu, char why[128])
-{
-	(void)why;
-	void (**every)(void) = (void *)cu;
-	for (size_t i = 0; i < sizeof *cu / sizeof *every; i++)
-		every[i] = (void (*)(void))fine;
-	PUT(cu->cuDeviceGetCount, one_device);
-	PUT(cu->cuCtxGetCurrent, a_context);
-	PUT(cu->cuCtxSetCurrent, set_context);
-	PUT(cu->cuDevicePrimaryCtxRetain, context_of_device);
-	PUT(cu->cuMemcpyAsync, copy);
-	PUT(cu->cuStreamCreateWithPriority, a_stream);
-	PUT(cu->cuStreamQuery, query);
-	PUT(cu->cuMemAlloc, allocate_plain);
-	PUT(cu->cuMemFree, release_plain);
-	PUT(cu->cuMemHostAlloc, host_alloc);
-	PUT(cu->cuMemFreeHost, host_free);
-	PUT(cu->cuPointerGetAttribute, where);
-	PUT(cu->cuMemsetD8Async, set);
-	return 0;
-}
-
-static ncclResult_t version(int *v)
-{
-	*v = 22809;
-	return ncclSuccess;
-}
-
-static ncclResult_t id(ncclUniqueId *i)
-{
-	ids_made++;
-	memset(i, 7, sizeof *i);
-	return ncclSuccess;
-}
-
-static ncclResult_t init(ncclComm_t *c, int size, ncclUniqueId i, int rank, ncclConfig_t *config)
-{
-	*c = (ncclComm_t)(uintptr_t)&collectives;
-	stuck = noticed = false;
-	return size == world->world.size && rank == world->world.rank && i.internal[3] == 7 && !config->blocking ? ncclInProgress : ncclInvalidArgument;
-}
-
-static ncclResult_t state_of(ncclComm_t c, ncclResult_t *rc)
-{
-	*rc = noticed ? ncclRemoteError : c && stuck && !revoked ? ncclInProgress : ncclSuccess;
-	return ncclSuccess;
-}
-
-static ncclResult_t allocate(void **p, size_t bytes)
-{
-	return none_of_nccl || room(p, bytes) ? ncclUnhandledCudaError : ncclSuccess;
-}
-
-static ncclResult_t release(void *p)
-{
-	must(!none_of_nccl);
-	give_back(p);
-	return ncclSuccess;
-}
-
-static ncclResult_t enlist(ncclComm_t c, void *p, size_t bytes, void **handle)
-{
-	(void)c, (void)bytes;
-	registered++;
-	*handle = p;
-	return ncclSuccess;
-}
-
-static ncclResult_t delist(ncclComm_t c, void *handle)
-{
-	must(c && handle && !ended); /* its memory is not asked after any more */
-	return ncclSuccess;
-}
-
-static ncclResult_t destroy(ncclComm_t c)
-{
-	must(c && !ended++);
-	return ncclSuccess;
-}
-
-static ncclResult_t sum(const void *in, void *out, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c, CUstream s)
-{
-	must(c && type == ncclFloat32);
-	on[collectives++ % 64] = s;
-	if (stuck)
-		return ncclInProgress;
-	struct op o = { .kind = OP_ALLREDUCE, .bucket = -1, .in = in, .out = out, .n = n, .op = op == ncclAvg ? HVD_AVG : HVD_SUM };
-	return backend_cpu.run(world, &o) ? ncclInProgress : ncclSuccess;
-}
-
-static ncclResult_t revoke_it(ncclComm_t c, int flags)
-{
-	(void)c, (void)flags;
-	stop_at_revoke = (int)*hvd_stop_word(world);
-	revoked++;
-	return ncclInProgress;
-}
-
-static ncclResult_t shrink(ncclComm_t c, int *gone, int n, ncclComm_t *fresh, ncclConfig_t *config, int flags)
-{
-	(void)config;
-	must(c && revoked && n == 1 && gone[0] == 1 && !flags);
-	shrunk++;
-	stuck = false;
-	*fresh = (ncclComm_t)(uintptr_t)&shrunk;
-	return ncclInProgress;
-}
-
-static ncclResult_t abort_it(ncclComm_t c)
-{
-	(void)c;
-	if (old_nccl) {
-		stop_at_revoke = (int)*hvd_stop_word(world);
-		stuck = false;
-	}
-	return ncclSuccess;
-}
-
-static const char *text(void)
-{
-	return "a text";
-}
-
-int __wrap_nccl_bind(struct api *nc, char why[128])
-{
-	(void)why;
-	void (**every)(void) = (void *)nc;
-	for (size_t i = 0; i < sizeof *nc / sizeof *every; i++)
-		every[i] = (void (*)(void))fine;
-	PUT(nc->ncclGetVersion, version);
-	PUT(nc->ncclGetUniqueId, id);
-	PUT(nc->ncclCommInitRankConfig, init);
-	PUT(nc->ncclCommGetAsyncError, state_of);
-	PUT(nc->ncclMemAlloc, allocate);
-	PUT(nc->ncclMemFree, release);
-	PUT(nc->ncclCommRegister, enlist);
-	PUT(nc->ncclCommDeregister, delist);
-	PUT(nc->ncclCommDestroy, destroy);
-	PUT(nc->ncclAllReduce, sum);
-	PUT(nc->ncclCommAbort, abort_it);
-	PUT(nc->ncclGetErrorString, text);
-	PUT(nc->ncclGetLastError, text);
-	PUT(nc->ncclCommRevoke, old_nccl ? NULL : (void *)revoke_it);
-	PUT(nc->ncclCommShrink, old_nccl ? NULL : (void *)shrink);
-	return 0;
-}
-
-/* A test's own way into the world, to know the handle before the communicator is formed. */
-static struct hvd *open_world(struct hvd_conf conf)
-{
-	struct boot boot;
-	char why[WHY_BYTES];
-	conf.backend = "nccl";
-	conf.stream = no_stream ? NULL : (void *)(uintptr_t)&program_stream;
-	int status = handle_new(&world, &conf);
-	works(world, status);
-	works(world, meet(&boot, why));
-	works(world, handle_form(world, &boot));
-	must(!strcmp(hvd_world(world)->backend, "nccl") && hvd_stream(world) == (void *)(uintptr_t)&program_stream);
-	return world;
-}
+#include "tests/unit/nccl_world.h"
 
 static void sums_and_buckets(void *arg)
 {
@@ -395,27 +100,60 @@ static void without_memory_of_nccl_buffers_are_plain_memory(void **state)
 	run_ranks("ab", sum_in_plain_memory, NULL);
 }
 
-static void too_slow(void *arg)
+static void stay_away(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	conf.deadline = 1;
+	conf.on_death = *(const bool *)arg;
+	struct hvd *h = open_world(conf);
+	float *p = hvd_alloc(h, 400);
+	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
+	stuck = true; /* as the first collective of its kind is, until all have connected */
+	if (meeting_rank == 1)
+		while (!*hvd_stop_word(h))
+			usleep(1000);
+	must(hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM) == HVD_EPEER);
+	must(strstr(hvd_error(h), meeting_rank ? "was given up by the others" : "lost rank 1 on node-b: alive, but it did not come along within the deadline"));
+	must(hvd_lost(h) == 1);
+	while (!conf.on_death) /* ends the process */
+		pause();
+	must(hvd_recover(h) == (meeting_rank ? HVD_EBOOT : 0));
+	must(meeting_rank || (hvd_world(h)->size == 1 && hvd_lost(h) == -1));
+	hvd_close(h);
+}
+
+static void a_rank_that_stays_away_from_a_collective_is_named_at_the_deadline(void **state)
+{
+	(void)state;
+	bool goes_on = true;
+	int status[RANKS_MAX];
+	run_ranks("ab", stay_away, &goes_on);
+	goes_on = false;
+	spawn_ranks("ab", stay_away, &goes_on, status);
+	meeting_over();
+	assert_int_equal(WEXITSTATUS(status[0]), 70);
+	assert_int_equal(WEXITSTATUS(status[1]), 70);
+}
+
+static void break_a_connection(void *arg)
 {
 	struct hvd_conf conf = quick_conf();
 	(void)arg;
 	conf.deadline = 1;
-	conf.sync = 1;
-	conf.on_death = 1; /* calls return */
 	struct hvd *h = open_world(conf);
-	float *p = hvd_alloc(h, 400);
-	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
-	stuck = true;
-	must(hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM) == HVD_EPEER);
-	must(strstr(hvd_error(h), "an all-reduce is not through within 1 s"));
-	stuck = false;
+	double one = 1, begin = now();
+	noticed = meeting_rank == 1;
+	while (!*hvd_stop_word(h) && now() < begin + 10) /* in no call, as a program whose graph hangs */
+		usleep(1000);
+	must(hvd_allreduce(h, &one, &one, 1, HVD_F64, HVD_SUM) == HVD_EBACKEND);
+	must(strstr(hvd_error(h), "rank 1 on node-b ") && strstr(hvd_error(h), "hears from NCCL: a text"));
 	hvd_close(h);
 }
 
-static void a_collective_that_never_ends_is_named_at_the_deadline(void **state)
+static void an_error_of_nccl_reaches_ranks_that_make_no_calls(void **state)
 {
 	(void)state;
-	run_ranks("ab", too_slow, NULL);
+	run_ranks("ab", break_a_connection, NULL);
 }
 
 /* Rank 1 dies while the others' collective hangs on the device. */
@@ -431,7 +169,7 @@ static void die(void *arg)
 	must(p);
 	noticed = way == NOTICED && !meeting_rank;
 	stuck = true; /* before anybody dies: the watching thread may be at it at once, and ends it */
-	works(h, hvd_barrier(h));
+	all_arrive();
 	if (meeting_rank == 1)
 		raise(SIGKILL);
 	must(hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM) == HVD_EPEER);
@@ -440,13 +178,17 @@ static void die(void *arg)
 		usleep(1000);
 	must(*hvd_stop_word(h) == 1);
 	ids_made = registered = 0;
+	queued = 20;
+	none_registered = way == ABORTED;
 	works(h, hvd_recover(h));
+	must(!queued);
 	must(stop_at_revoke == 1); /* the stop word comes first */
 	must(hvd_world(h)->size == 2 && *hvd_stop_word(h) == 0 && registered == 1);
 	must(way == REVOKED ? shrunk == 1 && !ids_made : !shrunk && ids_made == !meeting_rank);
 	p[0] = 1;
 	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
 	must(p[0] == 2);
+	hvd_free(h, p);
 	works(h, hvd_close(h));
 }
 
@@ -463,19 +205,145 @@ static void survivors_stop_the_device_and_shrink(void **state)
 	}
 }
 
+/* The others' shrinking waits for rank 2, which dies in it; when that is over, rank 3 dies, too. */
+static void die_while_shrinking(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.on_death = 1;
+	struct hvd *h = open_world(conf);
+	float *p = hvd_alloc(h, 400);
+	stuck = shrinks_for_ever = true;
+	all_arrive();
+	if (meeting_rank == 1)
+		raise(SIGKILL);
+	must(hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM) == HVD_EPEER);
+	if (meeting_rank == 2) {
+		while (!*hvd_stop_word(h))
+			usleep(1000);
+		ualarm(500000, 0);
+	}
+	works(h, hvd_recover(h));
+	must(hvd_world(h)->size == 2 && !*hvd_stop_word(h));
+	p[0] = 1;
+	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
+	must(p[0] == 2);
+	stuck = true;
+	wait_at(1, 2);
+	if (meeting_rank == 3)
+		raise(SIGKILL);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	works(h, hvd_recover(h));
+	must(hvd_world(h)->size == 1 && !*hvd_stop_word(h) && !stuck);
+	works(h, hvd_close(h));
+}
+
+static void deaths_follow_each_other(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("aaab", die_while_shrinking, NULL, status);
+	meeting_over();
+	assert_int_equal(status[0], 0);
+	assert_int_equal(status[3], SIGKILL);
+}
+
+static void go_on_alone(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.on_death = 1;
+	struct hvd *h = open_world(conf);
+	float *p = hvd_alloc(h, 4000);
+	all_arrive();
+	if (meeting_rank == 1)
+		raise(SIGKILL);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	works(h, hvd_recover(h));
+	must(hvd_world(h)->size == 1 && communicators[0].gone);
+	const size_t n = 4;
+	for (int i = 0; i < 5; i++)
+		p[i] = (float)i + 1;
+	works(h, hvd_allgatherv(h, p, p + 100, &n, HVD_F32));
+	must(p[100] == 1 && p[103] == 4 && p[104] == 0);
+	works(h, hvd_close(h));
+}
+
+static void the_last_rank_goes_on_and_closes(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("ab", go_on_alone, NULL, status);
+	meeting_over();
+	assert_int_equal(status[0], 0);
+}
+
+/* A graph that holds collectives is not destroyed. */
+static void forget_a_graph(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.deadline = 1;
+	struct hvd *h = open_world(conf);
+	must(hvd_alloc(h, 400));
+	all_arrive();
+	graph_left = true;
+	works(h, hvd_close(h));
+	_exit(0); /* what a device may still use is not freed */
+}
+
+static void closing_with_a_graph_ends_at_the_deadline(void **state)
+{
+	(void)state;
+	run_ranks("ab", forget_a_graph, NULL);
+}
+
+static void die_with_a_graph(void *arg)
+{
+	(void)arg;
+	old_nccl = true;
+	open_world(quick_conf());
+	graph_left = true;
+	all_arrive();
+	alarm(10);
+	if (meeting_rank == 1)
+		raise(SIGKILL);
+	for (;;)
+		pause(); /* the stream hangs */
+}
+
+static void an_abort_that_waits_for_graphs_does_not_keep_a_process_from_ending(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("ab", die_with_a_graph, NULL, status);
+	meeting_over();
+	assert_true(WIFEXITED(status[0]));
+	assert_int_equal(WEXITSTATUS(status[0]), 70);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(device_memory_goes_to_nccl_and_buckets_to_a_stream_of_their_own),
 		cmocka_unit_test(only_all_reduce_and_broadcast_work_in_place_on_a_device),
 		cmocka_unit_test(without_memory_of_nccl_buffers_are_plain_memory),
-		cmocka_unit_test(a_collective_that_never_ends_is_named_at_the_deadline),
+		cmocka_unit_test(a_rank_that_stays_away_from_a_collective_is_named_at_the_deadline),
+		cmocka_unit_test(an_error_of_nccl_reaches_ranks_that_make_no_calls),
 		cmocka_unit_test(survivors_stop_the_device_and_shrink),
+		cmocka_unit_test(deaths_follow_each_other),
+		cmocka_unit_test(the_last_rank_goes_on_and_closes),
+		cmocka_unit_test(closing_with_a_graph_ends_at_the_deadline),
+		cmocka_unit_test(an_abort_that_waits_for_graphs_does_not_keep_a_process_from_ending),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
 #else
+
+#include "tests/unit/test.h"
 
 static void without_nccl(void **state)
 {

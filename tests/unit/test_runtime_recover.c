@@ -313,6 +313,49 @@ static void memory_cannot_be_shared_with_a_dead_rank_and_that_is_its_death(void 
 	}
 }
 
+/* Rank 2 dies while rank 0 has already freed what rank 1 still has, and rank 1 is in a split that rank 0 has not come to: what is there on
+ * both is shared again, and the next split meets. */
+static void lose_in_different_calls(void *arg)
+{
+	struct training t = { .h = NULL };
+	struct hvd *part;
+	(void)arg;
+	open_training(&t, 3);
+	float *kept = hvd_alloc(t.h, 4096), *freed = hvd_alloc(t.h, 4096);
+	must(kept && freed);
+	all_arrive();
+	if (meeting_rank == 2)
+		kill(getpid(), SIGKILL);
+	if (meeting_rank == 0)
+		hvd_free(t.h, freed);
+	must((meeting_rank ? hvd_split(t.h, 0, &part) : hvd_barrier(t.h)) == HVD_EPEER);
+	works(t.h, hvd_recover(t.h));
+	must(hvd_world(t.h)->size == 2);
+	for (int i = 0; i < 1024; i++)
+		kept[i] = (float)(i + 1000 * meeting_rank);
+	works(t.h, hvd_allreduce(t.h, kept, kept, 1024, HVD_F32, HVD_SUM));
+	for (int i = 0; i < 1024; i++)
+		must(kept[i] == (float)(2 * i + 1000));
+	if (meeting_rank) {
+		memset(freed, 1, 4096); /* is memory like any other now */
+		hvd_free(t.h, freed);
+	}
+	works(t.h, hvd_split(t.h, 0, &part));
+	works(part, hvd_close(part));
+	hvd_plan_close(t.plan);
+	works(t.h, hvd_close(t.h));
+}
+
+static void survivors_that_were_in_different_calls_meet_again(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("aaa", lose_in_different_calls, NULL, status);
+	meeting_over();
+	assert_int_equal(status[0], 0);
+	assert_int_equal(status[1], 0);
+}
+
 static void without_continue_there_is_no_recovery(void **state)
 {
 	(void)state;
@@ -332,6 +375,7 @@ int main(void)
 		cmocka_unit_test(a_state_that_came_in_part_is_not_taken),
 		cmocka_unit_test(a_stopped_rank_is_left_behind_and_does_not_go_on_alone),
 		cmocka_unit_test(memory_cannot_be_shared_with_a_dead_rank_and_that_is_its_death),
+		cmocka_unit_test(survivors_that_were_in_different_calls_meet_again),
 		cmocka_unit_test(without_continue_there_is_no_recovery),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

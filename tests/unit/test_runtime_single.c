@@ -85,6 +85,23 @@ static void settings_of_the_program_are_looked_at_too(void **state)
 	settings_are_refused((struct hvd_conf){ .size = sizeof conf }, "hvd_conf_default");
 }
 
+static void a_node_that_did_not_place_its_tasks_is_named(void **state)
+{
+	(void)state;
+	struct hvd *h;
+	setenv("SLURMD_NODENAME", "n7", 1);
+	setenv("SLURM_HVD_STEP", "socket,on,hide-gpus", 1);
+	assert_int_equal(hvd_init(&h, NULL), HVD_EBOOT);
+	assert_non_null(strstr(hvd_error(h), "n7 has no spank_hvd.so"));
+	hvd_close(h);
+	/* Slurm's own binding is in force */
+	setenv("SLURM_HVD_STEP", "socket,on,keep-gpus", 1);
+	assert_int_equal(hvd_init(&h, NULL), 0);
+	hvd_close(h);
+	unsetenv("SLURM_HVD_STEP");
+	unsetenv("SLURMD_NODENAME");
+}
+
 static void only_a_request_that_was_started_can_be_waited_for(void **state)
 {
 	(void)state;
@@ -155,6 +172,7 @@ int main(void)
 		cmocka_unit_test(every_call_works_without_a_step),
 		cmocka_unit_test(wrong_arguments_are_refused_with_a_reason),
 		cmocka_unit_test(settings_of_the_program_are_looked_at_too),
+		cmocka_unit_test(a_node_that_did_not_place_its_tasks_is_named),
 		cmocka_unit_test(only_a_request_that_was_started_can_be_waited_for),
 		cmocka_unit_test(sizes_beyond_memory_are_refused),
 		cmocka_unit_test(gradients_are_ready_in_the_declared_order),
