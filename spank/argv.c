@@ -11,6 +11,16 @@ static const char *long_name(const struct option *table, int letter)
 	return NULL;
 }
 
+/* Slurm's older names of options. */
+static const char *today(const char *name)
+{
+	static const char *const renamed[][2] = { { "cpu_bind", "cpu-bind" }, { "pack-group", "het-group" }, { "tasks-per-node", "ntasks-per-node" } };
+	for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+		if (!strcmp(name, renamed[i][0]))
+			return renamed[i][1];
+	return name;
+}
+
 static int scan_component(int argc, char *const argv[], int base, const struct option *table, const char *letters, struct argv_scan *out)
 {
 	int previous = 1, index = -1, c;
@@ -22,7 +32,7 @@ static int scan_component(int argc, char *const argv[], int base, const struct o
 		if (name) {
 			if (out->options == ARGV_MAX_OPTIONS)
 				return -1;
-			out->option[out->options++] = (struct argv_option){ out->components, base + previous, name, optarg };
+			out->option[out->options++] = (struct argv_option){ out->components, base + previous, today(name), optarg };
 		}
 		previous = optind;
 		index = -1;

@@ -12,7 +12,7 @@ enum { ARGV_MAX_OPTIONS = 512, ARGV_MAX_COMPONENTS = 128 };
 struct argv_option {
 	int component;     /* of a heterogeneous command line, from 0 */
 	int slot;          /* argv index of the word that names it */
-	const char *name;  /* long name, also for a short letter: "ntasks" for -n */
+	const char *name;  /* long name of today, also for a short letter or an older name: "ntasks" for -n, "cpu-bind" for --cpu_bind */
 	const char *value; /* NULL without one; points into argv */
 };
 

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tres_bind.h"
+
 /* Where Slurm itself keeps a plugin's option for the sruns of a job. */
 #define INHERITED "SLURM_SPANK__SLURM_SPANK_OPTION_hvd_"
 
@@ -187,6 +189,8 @@ static const char *text_of(const char *option, const char *inherited, const char
 		text = getenv(inherited);
 	if (!text && inherit && client.steps)
 		text = getenv(variable);
+	if (text && text == getenv(variable) && !*text) /* empty is as good as unset */
+		return NULL;
 	return text ? client_text(text) : NULL;
 }
 
@@ -240,6 +244,42 @@ static void tell_nodes(const char *word, bool is_so)
 	refuse_if(is_so && options_parse(&client.options, SCOPE_STEP, "srun", word, error, sizeof error), "this option cannot be passed on");
 }
 
+/* What the job hands its sruns, beside the variable of that name, for each component of a heterogeneous job. */
+static const char *of_component(const char *name, int component, char *buf, size_t size)
+{
+	snprintf(buf, size, component < 0 ? "%s" : "%s_HET_GROUP_%d", name, component);
+	return getenv(buf);
+}
+
+/* --gpu-bind of sbatch and salloc, as releases since 23.11 hand it on. */
+static bool job_binds_gpus(void)
+{
+	char name[64];
+	bool binds = false;
+
+	for (int c = -1; c < ARGV_MAX_COMPONENTS; c++) {
+		const char *text = of_component("SLURM_TRES_BIND", c, name, sizeof name);
+		binds |= text && tres_binds_gpus(text);
+	}
+	return binds;
+}
+
+/* Overrides also what --gpus-per-task implies: a device cgroup per task, which NCCL cannot work across. srun reads
+ * SLURM_GPU_BIND first, then the others. */
+static void bind_no_gpus(void)
+{
+	char name[64], rest[4096];
+
+	client_set("SLURM_GPU_BIND", "none", true);
+	for (int c = -1; c < ARGV_MAX_COMPONENTS; c++) {
+		const char *text = of_component("SLURM_TRES_BIND", c, name, sizeof name);
+		if (text && !tres_bind_no_gpus(text, rest, sizeof rest))
+			client_refuse("SLURM_TRES_BIND is too long");
+		if (text)
+			client_set(name, rest, true);
+	}
+}
+
 static void keep_choices(void)
 {
 	const char *cpus = said_anywhere("cpu-bind"), *memory = said_anywhere("mem-bind"), *gpus = said_anywhere("gpu-bind"), *any = said_anywhere("tres-bind");
@@ -249,7 +289,28 @@ static void keep_choices(void)
 	tell_nodes("keep-cpus", is_choice(cpus ? cpus : environment_choice("SLURM_CPU_BIND", "SLURM_CPU_BIND_TYPE")));
 	tell_nodes("keep-memory", is_choice(memory ? memory : environment_choice("SLURM_MEM_BIND", "SLURM_MEM_BIND_TYPE")));
 	/* since 23.11 the same can be said as --tres-bind=gres/gpu:… */
-	tell_nodes("keep-gpus", (is_choice(gpus) && !client.alias) || strstr(any ? any : "", "gpu"));
+	tell_nodes("keep-gpus", (is_choice(gpus) && !client.alias) || strstr(any ? any : "", "gpu") || (!gpus && !any && !client.alias && job_binds_gpus()));
+}
+
+/* What the user said in Slurm's words, and only srun sees; our own words beat them. */
+static void keep_words_of_slurm(void)
+{
+	struct options *o = &client.options;
+	const char *threads = said_anywhere("threads-per-core");
+	char word[32], error[256];
+	int each;
+	bool share;
+
+	client_read_groups(&client.scan, &each, &share);
+	snprintf(word, sizeof word, "gpus-per-task=%d", each);
+	if (each && !options_given(&client.asked, "gpus-per-task") && options_parse(o, SCOPE_BIND, "--gpus-per-task", word, error, sizeof error))
+		client_refuse(error);
+	if (!threads)
+		threads = getenv("SLURM_THREADS_PER_CORE");
+	if (threads && !strcmp(threads, "1") && !options_given(&client.asked, "smt") && options_parse(o, SCOPE_BIND, "--threads-per-core", "smt=off", error, sizeof error))
+		client_refuse(error);
+	if (share && options_parse(o, SCOPE_BIND, "--ntasks-per-gpu", "share", error, sizeof error))
+		client_refuse(error);
 }
 
 static void set_unless(const char *option, const char *variable, const char *value)
@@ -279,9 +340,10 @@ static void prepare_step(void)
 	char text[8192];
 
 	keep_choices();
+	if (!o->by_site)
+		keep_words_of_slurm();
 	if (!o->by_site && !o->keep_gpus) {
-		/* also overrides what --gpus-per-task implies: a device cgroup per task, which NCCL cannot work across */
-		client_set("SLURM_GPU_BIND", "none", true);
+		bind_no_gpus();
 		tell_nodes("hide-gpus", true);
 	}
 	if (o->hvd) {
@@ -292,10 +354,15 @@ static void prepare_step(void)
 			set_unless("no-kill", "SLURM_NO_KILL", "set");
 		}
 	}
+	/* where one node refuses, the others' tasks would wait for its tasks in MPI_Init; libhvd has a clock of its own */
+	if (!o->hvd && !o->by_site && !said_anywhere("kill-on-bad-exit") && !getenv("SLURM_KILL_BAD_EXIT")) {
+		client_set("SLURM_KILL_BAD_EXIT", "1", true);
+		tell_nodes("bad-exit", true);
+	}
 	tell_nodes("on", o->hvd);
 	tell_nodes("by-site", o->by_site);
 	/* srun --exclusive gives its step the cores of -c only, although nobody else can use the others */
-	tell_nodes("whole-job", !getenv("SLURM_JOB_ID"));
+	tell_nodes("whole-job", !getenv("SLURM_JOB_ID") && !said_anywhere("jobid"));
 	tell_nodes("overlap", said_anywhere("overlap") || getenv("SLURM_OVERLAP"));
 	client_set(STEP_VARIABLE, options_print(o, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, text, sizeof text), true);
 }
@@ -332,6 +399,14 @@ int client_leave_for_job(void)
 	/* from a script's #SBATCH line, which no plugin sees; up to 23.02 Slurm itself hands it on to the sruns */
 	if (is_alias(gpu_bind))
 		client_set(INHERITED "hvd_bind", "socket", false);
+	/* `opt` is the last component of a heterogeneous job's */
+	for (int c = 0; c < client.scan.components && client.scan.components > 1; c++) {
+		char name[64];
+		snprintf(name, sizeof name, GRES_VARIABLE "_HET_GROUP_%d", c);
+		if (said(c, "gres"))
+			client_set(name, said(c, "gres"), true);
+		gres = NULL;
+	}
 	if (gres && *gres && strcmp(gres, "unset"))
 		client_set(GRES_VARIABLE, gres, true);
 	else

@@ -40,6 +40,13 @@ static const char *said_or_set(int component, const char *option, const char *va
 	return value ? value : group_variable(variable, group);
 }
 
+/* --jobid of a job that this srun is not in: nothing here says what that has. */
+static bool is_other_job(int component)
+{
+	const char *job = said(component, "jobid"), *own = getenv("SLURM_JOB_ID");
+	return job && (!own || strcmp(job, own));
+}
+
 static void gpu_words(struct step_words *w, int component, int group)
 {
 	static const struct {
@@ -55,15 +62,28 @@ static void gpu_words(struct step_words *w, int component, int group)
 	};
 	bool on_command_line = false;
 
-	for (size_t i = 0; i < sizeof source / sizeof *source; i++)
-		on_command_line |= said(component, source[i].option) != NULL;
+	for (size_t i = 0; i < sizeof source / sizeof *source; i++) {
+		const char *value = said(component, source[i].option);
+		/* --tres-per-task=cpu:8 says nothing of GPUs */
+		on_command_line |= value && (source[i].field != offsetof(struct step_words, tres_per_task) || count_gres_gpus(value));
+	}
 	for (size_t i = 0; i < sizeof source / sizeof *source; i++)
 		*(const char **)((char *)w + source[i].field) = on_command_line ? said(component, source[i].option) : group_variable(source[i].variable, group);
 	if (!on_command_line && !w->gres)
 		w->gres = group_variable("SLURM_GRES", group);
 	if (!on_command_line && !w->gres)
 		w->gres = group_variable(GRES_VARIABLE, group);
-	w->hidden_gpus = getenv("SLURM_JOB_ID") && (getenv("SLURM_JOB_GPUS") || getenv("SLURM_GPUS_ON_NODE"));
+	w->hidden_gpus = is_other_job(component) || (getenv("SLURM_JOB_ID") && (getenv("SLURM_JOB_GPUS") || getenv("SLURM_GPUS_ON_NODE")));
+}
+
+/* As many nodes as --nodelist names; NULL: no list, or one that is in a file. */
+static const char *count_hosts(const char *nodelist)
+{
+	static char text[16];
+	int hosts = nodelist && !strchr(nodelist, '/') ? slurm_hosts(nodelist) : 0;
+
+	snprintf(text, sizeof text, "%d", hosts);
+	return hosts > 0 ? text : NULL;
 }
 
 static void read_words(struct step_words *w, int component, int group)
@@ -72,10 +92,14 @@ static void read_words(struct step_words *w, int component, int group)
 	w->nodes = said(component, "nodes");
 	if (!w->nodes)
 		w->nodes = group_variable(group_variable("SLURM_NNODES", group) ? "SLURM_NNODES" : "SLURM_JOB_NUM_NODES", group);
+	if (!w->nodes)
+		w->nodes = count_hosts(said(component, "nodelist"));
 	w->ntasks = said_or_set(component, "ntasks", "SLURM_NTASKS", group);
 	if (!w->ntasks)
 		w->ntasks = group_variable("SLURM_NPROCS", group);
-	w->ntasks_per_node = said_or_set(component, "ntasks-per-node", "SLURM_NTASKS_PER_NODE", group);
+	w->ntasks_per_node = said(component, "ntasks-per-node");
+	if (!w->ntasks_per_node)
+		w->ntasks_per_node = group_variable("SLURM_NTASKS_PER_NODE", group);
 	w->ntasks_per_gpu = said_or_set(component, "ntasks-per-gpu", "SLURM_NTASKS_PER_GPU", group);
 	w->ntasks_per_other = said(component, "ntasks-per-socket") ? "" : said(component, "ntasks-per-core");
 	w->group = options->gpus_per_task;
@@ -87,18 +111,20 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 {
 	const char *counts = group_variable("SLURM_JOB_CPUS_PER_NODE", group), *each = said_or_set(component, "cpus-per-task", CPUS_PER_TASK_VARIABLE, group);
 	const char *nodelist = group_variable("SLURM_JOB_NODELIST", group);
-	int position = 0, cpus = counts ? smallest_count(counts, &position) : -1, per_node, need = each && atoi(each) > 0 ? atoi(each) : 1;
-	char host[256], line[512];
+	/* without a number for each node, Slurm puts tasks where CPUs are */
+	bool alike = size->per_node || w->ntasks_per_node;
+	int position = 0, cpus = !counts ? -1 : alike ? smallest_count(counts, &position) : sum_of_counts(counts), per_node, need = each && atoi(each) > 0 ? atoi(each) : 1;
+	char host[256], first[256], line[512];
 
 	if (cpus < 0 || size->nodes < 1 || tasks < 1 || said(component, "overcommit") || getenv("SLURM_OVERCOMMIT") || !nodelist)
 		return;
-	per_node = (tasks + size->nodes - 1) / size->nodes;
+	per_node = alike ? (tasks + size->nodes - 1) / size->nodes : tasks;
 	if (per_node * need <= cpus)
 		return;
-	slurm_host(nodelist, position, host, sizeof host);
+	slurm_host(nodelist, alike ? position : -1, host, sizeof host);
 	if (size->gpus > 0)
 		snprintf(line, sizeof line, "%s: %d GPU%s but %d CPU%s: add #SBATCH --cpus-per-gpu=%d", host, per_node * w->group, per_node * w->group == 1 ? "" : "s",
-			cpus, cpus == 1 ? "" : "s", slurm_cpus_per_gpu(host, need > 8 ? need : 8));
+			cpus, cpus == 1 ? "" : "s", slurm_cpus_per_gpu(slurm_host(nodelist, position, first, sizeof first), need > 8 ? need : 8));
 	else
 		snprintf(line, sizeof line, "%s: %d task%s of %d CPU%s but %d CPU%s: add #SBATCH --cpus-per-task=%d", host, per_node, per_node == 1 ? "" : "s",
 			need, need == 1 ? "" : "s", cpus, cpus == 1 ? "" : "s", need);
@@ -114,8 +140,18 @@ static int packages_for_tasks(int group)
 	return cpus > 0 && cpus < packages ? cpus : packages;
 }
 
-/* Returns the tasks of one component and group, 0 where Slurm is to decide. */
-static int size_step(int component, int group)
+static void set_count(const char *name, int group, int count)
+{
+	char full[64], text[16];
+
+	snprintf(full, sizeof full, group < 0 ? "%s" : "%s_HET_GROUP_%d", name, group);
+	snprintf(text, sizeof text, "%d", count);
+	if (count)
+		client_set(full, text, true);
+}
+
+/* Sets the tasks of one component, in one group of a heterogeneous job or else group -1, as far as Slurm is not to decide. */
+static void size_step(int component, int group)
 {
 	struct step_words words = { 0 };
 	struct step_size size;
@@ -131,15 +167,10 @@ static int size_step(int component, int group)
 	}
 	int tasks = size.tasks ? size.tasks : words.ntasks ? atoi(words.ntasks) : 0;
 	check_cpus(&words, &size, tasks, component, group);
-	return size.tasks;
-}
-
-static void set_tasks(const char *name, int tasks)
-{
-	char text[16];
-	snprintf(text, sizeof text, "%d", tasks);
-	if (tasks)
-		client_set(name, text, true);
+	set_count("SLURM_NTASKS", group, size.tasks);
+	/* without it Slurm fills the first nodes with as many tasks as they have CPUs */
+	if (!said(component, "ntasks-per-node"))
+		set_count("SLURM_NTASKS_PER_NODE", group, size.per_node);
 }
 
 /* Groups of "0,2-3", as --het-group takes them. */
@@ -148,10 +179,29 @@ static void size_groups(int component, const char *groups)
 	struct cpuset set;
 	if (cpulist_parse(groups, &set))
 		client_refuse("--het-group: a list such as 0,1 expected");
-	for (int g = cpuset_next(&set, 0); g >= 0; g = cpuset_next(&set, g + 1)) {
-		char name[64];
-		snprintf(name, sizeof name, "SLURM_NTASKS_HET_GROUP_%d", g);
-		set_tasks(name, size_step(component, g));
+	for (int g = cpuset_next(&set, 0); g >= 0; g = cpuset_next(&set, g + 1))
+		size_step(component, g);
+}
+
+void client_read_groups(const struct argv_scan *command_line, int *gpus_per_task, bool *share)
+{
+	scan = command_line;
+	bool het = scan->components > 1 || getenv("SLURM_HET_SIZE");
+
+	*gpus_per_task = 0;
+	*share = false;
+	for (int c = 0; c < scan->components; c++) {
+		struct step_words words = { 0 };
+		const char *groups = said(c, "het-group");
+		int group = groups ? atoi(groups) : het ? c : -1;
+
+		gpu_words(&words, c, group);
+		int each = gpus_of_each_task(&words);
+		const char *tasks_of_gpu = said_or_set(c, "ntasks-per-gpu", "SLURM_NTASKS_PER_GPU", group);
+		if (c && each != *gpus_per_task)
+			client_refuse("--gpus-per-task differs between the components of one command: start them as separate steps");
+		*gpus_per_task = each;
+		*share |= tasks_of_gpu && atoi(tasks_of_gpu) > 1;
 	}
 }
 
@@ -168,6 +218,6 @@ void client_count_tasks(const struct argv_scan *command_line, const struct optio
 		if (het || groups)
 			size_groups(c, groups ? groups : own);
 		else
-			set_tasks("SLURM_NTASKS", size_step(c, -1));
+			size_step(c, -1);
 	}
 }

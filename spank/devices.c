@@ -75,21 +75,22 @@ int gpu_by_address(const struct node *node, const char *pci)
 	return -1;
 }
 
-/* Slurm numbers GPUs in the order of their device files, or in bus order where NVML told it; refuse where these two
- * differ, and where a device number is not known at all take bus order. */
+/* Slurm numbers GPUs in the order of their device files, or in bus order where NVML told it, and counts each instance of a
+ * divided one; refuse where these differ, and where a device number is not known at all take bus order. */
 static int gpu_by_number(const struct node *node, int number, bool *in_doubt)
 {
 	int by_minor = -1;
-	bool minors = node->gpus > 0;
+	bool minors = node->gpus > 0, divided = false;
 
 	for (int g = 0; g < node->gpus; g++) {
 		minors &= node->gpu[g].minor >= 0;
 		if (node->gpu[g].minor == number)
 			by_minor = g;
+		divided |= g <= number && node->gpu[g].divided;
 	}
 	if (number >= node->gpus)
 		return -1;
-	*in_doubt = minors && by_minor != number;
+	*in_doubt = divided || (minors && by_minor != number);
 	return number;
 }
 
@@ -130,9 +131,14 @@ static int from_numbers(const struct node *node, bool relative, bool want_index,
 			snprintf(error, size, "the step has GPU '%s', but this node shows %d GPU%s", out->token[i], node->gpus, node->gpus == 1 ? "" : "s");
 			return -1;
 		}
+		const int minor = node->gpu[out->gpu[i]].minor;
+		if (in_doubt && (minor < 0 || minor == number)) {
+			snprintf(error, size, "Slurm may mean another one by GPU %d, since GPUs before it are divided into instances: divide all of this node's, or none", number);
+			return -1;
+		}
 		if (in_doubt) {
 			snprintf(error, size, "GPU %d is /dev/nvidia%d by bus order, and Slurm may mean another one: let gres.conf name GPUs by UUID (AutoDetect=nvml)",
-				number, node->gpu[out->gpu[i]].minor);
+				number, minor);
 			return -1;
 		}
 		for (int k = 0; k < i; k++)

@@ -27,7 +27,8 @@ struct arguments {
 };
 
 static const char usage[] =
-	"usage: hvd-map [--topology FILE|live] [--tasks N] [--policy WORDS] [--gpus LIST] [--cpus LIST] [--json] [--users] [--svg FILE]\n"
+	"usage: hvd-map [--topology FILE|live] [--proc DIR] [--tasks N] [--policy WORDS] [--gpus LIST] [--cpus LIST]\n"
+	"               [--json] [--users] [--svg FILE]\n"
 	"       hvd-map selfcheck [--gres FILE] [--topology FILE|live] [--proc DIR]\n"
 	"\n"
 	"Prints which GPU, CPUs, memory and NIC each task of a node gets.\n"

@@ -126,6 +126,21 @@ static void read_gpu(const struct node *node, hwloc_obj_t pci, struct gpu *gpu)
 	}
 }
 
+/* Some descriptions leave the states out: then nothing is known to be down. */
+static bool is_down(hwloc_obj_t card)
+{
+	char name[16];
+	bool known = false;
+
+	for (int port = 1; port <= 4; port++) {
+		snprintf(name, sizeof name, "Port%dState", port);
+		if (!strcmp(info_of(card, name), "4"))
+			return false;
+		known |= *info_of(card, name) != '\0';
+	}
+	return known;
+}
+
 static void add_nics(struct node *node, hwloc_obj_t pci)
 {
 	for (hwloc_obj_t os = pci->io_first_child; os && node->nics < NODE_MAX_NICS; os = os->next_sibling) {
@@ -134,7 +149,7 @@ static void add_nics(struct node *node, hwloc_obj_t pci)
 			continue;
 		read_locality(node, pci, &nic->at);
 		snprintf(nic->name, sizeof nic->name, "%s", os->name);
-		nic->active = !strcmp(info_of(os, "Port1State"), "4") || !strcmp(info_of(os, "Port2State"), "4");
+		nic->down = is_down(os);
 		node->nics++;
 	}
 }

@@ -36,8 +36,8 @@ static const struct row rows[] = {
 
 	{ SCOPE_BIND, "socket", WORD, AT(policy), POLICY_SOCKET, NULL, 0, 0, "all CPUs of the GPU's socket" },
 	{ SCOPE_BIND, "numa", WORD, AT(policy), POLICY_NUMA, NULL, 0, 0, "all CPUs of the GPU's NUMA node" },
-	{ SCOPE_BIND, "gpu", WORD, AT(policy), POLICY_GPU, NULL, 0, 0, "the cores nearest to the GPU, shared with no other task" },
-	{ SCOPE_BIND, "none", WORD, AT(policy), POLICY_NONE, NULL, 0, 0, "leave the CPUs as Slurm set them" },
+	{ SCOPE_BIND, "gpu", WORD, AT(policy), POLICY_GPU, NULL, 0, 0, "the cores nearest to the GPU, divided among the tasks that share them" },
+	{ SCOPE_BIND, "none", WORD, AT(policy), POLICY_NONE, NULL, 0, 0, "leave the CPUs as Slurm set them; each task still gets its GPU" },
 	{ SCOPE_BIND, "spread", WORD, AT(order), ORDER_SPREAD, NULL, 0, 0, "few tasks over many sockets, ranks in bus order of their GPUs" },
 	{ SCOPE_BIND, "pack", WORD, AT(order), ORDER_PACK, NULL, 0, 0, "socket after socket" },
 	{ SCOPE_BIND, "interleave", WORD, AT(order), ORDER_INTERLEAVE, NULL, 0, 0, "ranks over the sockets in turn" },
@@ -55,6 +55,7 @@ static const struct row rows[] = {
 	{ SCOPE_STEP, "keep-memory", WORD, AT(keep_memory), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "whole-job", WORD, AT(whole_job), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "overlap", WORD, AT(overlap), 1, NULL, 0, 0, "" },
+	{ SCOPE_STEP, "bad-exit", WORD, AT(bad_exit), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "hide-gpus", WORD, AT(hide_gpus), 1, NULL, 0, 0, "" },
 };
 

@@ -233,21 +233,18 @@ static struct locality place_of_task(const struct node *node, const struct reque
 	return at;
 }
 
-/* The nearest NIC with a link; among equally near ones the least used, then bus order. */
+/* The nearest NIC with a link, none where all are down; among equally near ones the least used, then bus order. */
 static void choose_nics(const struct node *node, const struct request *r, struct plan *plan)
 {
 	int used[NODE_MAX_NICS] = { 0 };
-	bool any_active = false;
 
-	for (int n = 0; n < node->nics; n++)
-		any_active |= node->nic[n].active;
 	for (int t = 0; t < plan->tasks; t++) {
 		struct locality at = place_of_task(node, r, &plan->task[t]);
 		int best = -1, best_distance = 0;
 		for (int n = 0; n < node->nics; n++) {
 			const struct nic *nic = &node->nic[n];
 			int d = nic_distance(&at, &nic->at);
-			if (any_active && !nic->active)
+			if (nic->down)
 				continue;
 			if (best < 0 || d < best_distance || (d == best_distance && (used[n] < used[best] ||
 			    (used[n] == used[best] && nic->at.order < node->nic[best].at.order)))) {
@@ -269,6 +266,8 @@ static int refuse(const struct request *r, const struct groups *all, struct plan
 		snprintf(plan->refusal, sizeof plan->refusal, "the step has no CPU of this node");
 	else if (r->tasks < 1)
 		snprintf(plan->refusal, sizeof plan->refusal, "no task to place");
+	else if (r->devices && r->gpus_per_task > TASK_MAX_DEVICES)
+		snprintf(plan->refusal, sizeof plan->refusal, "%d GPUs for one task: at most %d are possible", r->gpus_per_task, TASK_MAX_DEVICES);
 	else if (r->devices && !all->count)
 		snprintf(plan->refusal, sizeof plan->refusal, "gpus-per-task=%d but %d GPU%s", r->gpus_per_task, r->devices, r->devices == 1 ? "" : "s");
 	else if (r->devices && r->tasks > all->count && !r->share && r->gpus_per_task == 1)
@@ -320,7 +319,7 @@ int place_tasks(const struct node *node, const struct request *request, struct p
 	int *group_of = NULL, rc = -1;
 
 	*plan = (struct plan){ 0 };
-	if (make_groups(node, request, &all))
+	if (request->gpus_per_task <= TASK_MAX_DEVICES && make_groups(node, request, &all))
 		goto out_of_memory;
 	if (refuse(request, &all, plan))
 		goto out;

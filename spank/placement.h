@@ -62,7 +62,7 @@ struct gpu {
 struct nic {
 	struct locality at;
 	char name[32]; /* "mlx5_0" */
-	bool active;   /* a port has a link */
+	bool down;     /* the system says that no port has a link; false where it says nothing */
 };
 
 struct node {

@@ -47,6 +47,19 @@ char *slurm_host(const char *nodelist, int position, char *buf, size_t size)
 	return buf;
 }
 
+int slurm_hosts(const char *nodelist)
+{
+	__typeof__(slurm_hostlist_create) *create = (__typeof__(slurm_hostlist_create) *)slurm_function("slurm_hostlist_create");
+	__typeof__(slurm_hostlist_count) *count = (__typeof__(slurm_hostlist_count) *)slurm_function("slurm_hostlist_count");
+	__typeof__(slurm_hostlist_destroy) *destroy = (__typeof__(slurm_hostlist_destroy) *)slurm_function("slurm_hostlist_destroy");
+	void *list = create && count && destroy ? create(nodelist) : NULL;
+	int hosts = list ? count(list) : 0;
+
+	if (list)
+		destroy(list);
+	return hosts;
+}
+
 static bool in_list(const char *nodelist, const char *name)
 {
 	__typeof__(slurm_hostlist_create) *create = (__typeof__(slurm_hostlist_create) *)slurm_function("slurm_hostlist_create");

@@ -18,6 +18,7 @@ struct step {
 	int failure;                  /* 0, or the status that every task ends with */
 	char host[256];
 	struct options options;
+	char visible[LONG_VALUE];     /* CUDA_VISIBLE_DEVICES as Slurm set it for the step; empty: it did not */
 	bool per_task;                /* the user chose CPUs or GPUs, or only the driver knows where the GPUs are: the task sees it */
 	struct step_devices devices;
 	struct node *node;

@@ -87,18 +87,21 @@ static struct cpuset capture_cpus(spank_t spank, const struct node *node)
 	return (struct cpuset){ 0 };
 }
 
-/* GPUs that Slurm divides further (shards, MPS) are not ours to hand out. */
+/* GPUs that Slurm divides further (shards, MPS) are not ours to hand out. Its MPS is on one GPU: with several, the user runs it. */
 static bool gpus_are_divided(spank_t spank)
 {
-	char buf[64];
-	return job_variable(spank, "SLURM_SHARDS_ON_NODE", buf, sizeof buf) || job_variable(spank, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", buf, sizeof buf);
+	char buf[64], gpus[LONG_VALUE];
+	if (job_variable(spank, "SLURM_SHARDS_ON_NODE", buf, sizeof buf))
+		return true;
+	const char *numbers = job_variable(spank, "SLURM_STEP_GPUS", gpus, sizeof gpus);
+	return !(numbers && strchr(numbers, ',')) && job_variable(spank, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", buf, sizeof buf);
 }
 
 static int capture_devices(spank_t spank)
 {
-	static char global[LONG_VALUE], visible[LONG_VALUE];
+	static char global[LONG_VALUE];
 	const char *numbers = job_variable(spank, "SLURM_STEP_GPUS", global, sizeof global);
-	const char *names = job_variable(spank, "CUDA_VISIBLE_DEVICES", visible, sizeof visible);
+	const char *names = job_variable(spank, "CUDA_VISIBLE_DEVICES", step.visible, sizeof step.visible);
 	char error[512];
 
 	if (!step.broken && step_devices(step.node, numbers, names, step.options.ids == IDS_INDEX, &step.devices, error, sizeof error))
@@ -145,17 +148,34 @@ static void fill_request(spank_t spank, int tasks)
 
 /* ---- plan ---------------------------------------------------------------------------------------- */
 
-/* With --hvd, one task per GPU is the rule; srun refuses where it can count, the node where only it can. */
-static int check_counts(void)
+/* A number that Slurm knows of the step; 1 where it does not say. */
+static int step_number(spank_t spank, spank_item_t item)
+{
+	uint32_t n = 1;
+	return spank_get_item(spank, item, &n) == ESPANK_SUCCESS ? (int)n : 1;
+}
+
+/* With --hvd, one task per GPU is the rule; srun refuses where it can count, the node where only it can. Without, no more
+ * tasks than GPUs. */
+static int check_counts(spank_t spank)
 {
 	const struct request *r = step.request;
-	char line[320];
-	int groups = r->devices / r->gpus_per_task;
+	const int groups = r->devices / r->gpus_per_task;
+	char each[32] = "", cure[96], line[320];
 
-	if (!step.options.hvd || !r->devices || r->share || r->tasks == groups)
+	if (!groups || r->share || r->tasks == groups || (!step.options.hvd && r->tasks < groups))
 		return 0;
-	snprintf(line, sizeof line, "%d task%s but %d GPU%s on this node: type -n %d for it%s", r->tasks, r->tasks == 1 ? "" : "s", r->devices, r->devices == 1 ? "" : "s",
-		groups, r->tasks > groups ? ", or --hvd-bind=share" : "");
+	int nodes = step_number(spank, S_JOB_NNODES);
+	if (nodes == 1)
+		snprintf(cure, sizeof cure, "-n %d", groups);
+	else if (step_number(spank, S_JOB_TOTAL_TASK_COUNT) == groups * nodes)
+		snprintf(cure, sizeof cure, "--ntasks-per-node=%d", groups);
+	else
+		snprintf(cure, sizeof cure, "--gpus-per-node=%d --ntasks-per-node=%d", r->devices, groups);
+	if (r->gpus_per_task > 1)
+		snprintf(each, sizeof each, " with %d GPUs each", r->gpus_per_task);
+	snprintf(line, sizeof line, "%d task%s%s but %d GPU%s on this node: type %s%s", r->tasks, r->tasks == 1 ? "" : "s", each, r->devices, r->devices == 1 ? "" : "s",
+		cure, r->tasks > groups ? ", or --hvd-bind=share" : "");
 	step_fail(EXIT_USAGE, line);
 	return -1;
 }
@@ -248,7 +268,7 @@ static void make_plan(spank_t spank)
 		return;
 	step.per_task = step.options.keep_cpus || step.options.keep_gpus || step.devices.unplaced;
 	fill_request(spank, (int)tasks);
-	if (step.broken || check_counts())
+	if (step.broken || check_counts(spank))
 		return;
 	/* a task that Slurm gives several GPUs may want them all, and one without needs nothing: unasked, only the plain case is bound */
 	if (step.options.by_site && (!step.request->devices || (step.request->tasks != step.request->devices && !step.per_task)))
@@ -288,7 +308,7 @@ int stepd_user_init(spank_t spank, const struct site *site)
 		return 0;
 	if (options_parse(&step.options, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, STEP_VARIABLE, text, error, sizeof error))
 		step_fail(EXIT_USAGE, error);
-	else if ((step.options.hvd || step.options.policy != POLICY_NONE) && !is_special_step(spank))
+	else if (!is_special_step(spank))
 		make_plan(spank);
 	return 0;
 }

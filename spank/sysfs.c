@@ -56,17 +56,21 @@ static void read_locality(const struct node *node, const char *bus, int device, 
 	read_bridges(bus, name, at);
 }
 
-/* Any port with "4: ACTIVE". */
-static bool has_link(int device, const char *card)
+/* No port with "4: ACTIVE", but one with another state. */
+static bool is_down(int device, const char *card)
 {
 	char path[PATH_TEXT], state[32];
-	bool active = false;
+	bool known = false;
 
-	for (int port = 1; port <= 4 && !active; port++) {
+	for (int port = 1; port <= 4; port++) {
 		snprintf(path, sizeof path, "infiniband/%.64s/ports/%d/state", card, port);
-		active = read_small_file(device, path, state, sizeof state) > 0 && atoi(state) == 4;
+		if (read_small_file(device, path, state, sizeof state) <= 0)
+			continue;
+		if (atoi(state) == 4)
+			return false;
+		known = true;
 	}
-	return active;
+	return known;
 }
 
 static void add_cards(const char *bus, int device, const char *name, struct node *node)
@@ -79,7 +83,7 @@ static void add_cards(const char *bus, int device, const char *name, struct node
 		if (e->d_name[0] == '.' || strlen(e->d_name) >= sizeof nic->name)
 			continue;
 		snprintf(nic->name, sizeof nic->name, "%.31s", e->d_name);
-		nic->active = has_link(device, nic->name);
+		nic->down = is_down(device, nic->name);
 		read_locality(node, bus, device, name, &nic->at);
 		node->nics++;
 	}

@@ -36,6 +36,8 @@ static int bound_devices(spank_t spank, struct step_devices *out, char *error, s
 			snprintf(openable + n, sizeof openable - n, "%s%d", n ? "," : "", g);
 	}
 	const char *list = job_variable(spank, "CUDA_VISIBLE_DEVICES", visible, sizeof visible);
+	if (!list && step.options.hide_gpus && *step.visible)
+		list = step.visible;
 	return step_devices(step.node, confined && *openable ? openable : NULL, list, step.options.ids == IDS_INDEX, out, error, size);
 }
 
@@ -43,7 +45,7 @@ static int bound_devices(spank_t spank, struct step_devices *out, char *error, s
  * tasks it goes round. Returns the masks of all tasks, or NULL where it has none to tell. */
 static struct cpuset *bound_masks(spank_t spank, int tasks)
 {
-	static char text[LONG_VALUE];
+	static char text[128 * 1024]; /* no variable can be longer */
 	char type[64] = "";
 	struct cpuset *mask = calloc((size_t)tasks, sizeof *mask);
 	const char *list = job_variable(spank, "SLURM_CPU_BIND_LIST", text, sizeof text);

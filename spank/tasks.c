@@ -56,7 +56,8 @@ int count_gpus(const char *text)
 	}
 }
 
-/* One item: "gpu", "gpu:2", "gpu:a100", "gpu:a100:2" with "(S:0-1)" behind it. Returns 0 for another resource. */
+/* One item: "gpu", "gpu:2", "gpu:a100", "gpu:a100:2" with "(S:0-1)" behind it; as a TRES "gpu=2", "gpu:a100=2". Returns 0
+ * for another resource. */
 static int gres_item(const char *item, size_t length)
 {
 	const char *end = item + length, *open = memchr(item, '(', length);
@@ -68,9 +69,10 @@ static int gres_item(const char *item, size_t length)
 		return 0;
 	if (end - item == 3)
 		return 1;
-	const char *last = memrchr(item, ':', (size_t)(end - item));
-	if (!last)
-		last = item + 3;
+	const char *last = memrchr(item, '=', (size_t)(end - item));
+	if (last)
+		return number(last + 1, end);
+	last = memrchr(item, ':', (size_t)(end - item));
 	int n = number(last + 1, end);
 	/* "gpu:a100" is one of that type, "gpu:a100:x" is nothing */
 	return n < 0 && last == item + 3 && last + 1 < end && isalpha((unsigned char)last[1]) ? 1 : n;
@@ -98,9 +100,11 @@ int count_nodes(const char *text)
 	return low > 0 && low == high ? low : 0;
 }
 
-int smallest_count(const char *text, int *position)
+/* Reads "1(x2),4": the smallest number, its position and the sum of all. */
+static int read_counts(const char *text, int *position, int *sum)
 {
 	int least = -1, at = 0;
+	*sum = 0;
 	for (const char *p = text;; p++) {
 		size_t n = strcspn(p, ",");
 		const char *open = memchr(p, '(', n);
@@ -111,11 +115,24 @@ int smallest_count(const char *text, int *position)
 			least = count;
 			*position = at;
 		}
+		*sum += count * times;
 		at += times;
 		p += n;
 		if (!*p)
 			return least;
 	}
+}
+
+int smallest_count(const char *text, int *position)
+{
+	int sum;
+	return read_counts(text, position, &sum);
+}
+
+int sum_of_counts(const char *text)
+{
+	int position, sum;
+	return read_counts(text, &position, &sum) < 0 ? -1 : sum;
 }
 
 /* ---- the step ------------------------------------------------------------------------------------ */
@@ -144,6 +161,16 @@ static int step_gpus(const struct step_words *w, int nodes, int tasks)
 	return w->hidden_gpus ? -1 : 0;
 }
 
+/* GPUs of each node where the same number was asked for on every one; 0 where they may differ. */
+static int gpus_of_each(const struct step_words *w)
+{
+	if (w->gpus)
+		return 0;
+	if (w->gpus_per_node)
+		return count_gpus(w->gpus_per_node);
+	return w->gres && !w->gpus_per_task && !w->tres_per_task && !w->gpus_per_socket ? count_gres_gpus(w->gres) : 0;
+}
+
 /* The number of tasks that was asked for: 0 none, -1 asked for in a way that only Slurm can work out. */
 static int given_tasks(const struct step_words *w, int nodes)
 {
@@ -160,13 +187,14 @@ static int refuse_unknown(struct step_size *out)
 	return -1;
 }
 
-static int refuse_mismatch(struct step_size *out, int tasks, int gpus, int group)
+/* `tasks` are there, `groups` of GPUs for them. */
+static int refuse_mismatch(struct step_size *out, int tasks, int group, int groups)
 {
+	int gpus = out->gpus;
 	const char *s = tasks == 1 ? "" : "s", *gs = gpus == 1 ? "" : "s";
-	if (gpus < group)
-		snprintf(out->refusal, sizeof out->refusal, "gpus-per-task=%d but %d GPU%s", group, gpus, gs);
-	else if (group > 1)
-		snprintf(out->refusal, sizeof out->refusal, "%d task%s with %d GPUs each but %d GPU%s: type -n %d", tasks, s, group, gpus, gs, gpus / group);
+
+	if (group > 1)
+		snprintf(out->refusal, sizeof out->refusal, "%d task%s with %d GPUs each but %d GPU%s: type -n %d", tasks, s, group, gpus, gs, groups);
 	else if (tasks > gpus)
 		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d, or --hvd-bind=share", tasks, s, gpus, gs, gpus);
 	else if (gpus % tasks)
@@ -176,21 +204,46 @@ static int refuse_mismatch(struct step_size *out, int tasks, int gpus, int group
 	return -1;
 }
 
-int step_size(const struct step_words *w, struct step_size *out)
+static int refuse_group(struct step_size *out, int group, int gpus)
 {
+	snprintf(out->refusal, sizeof out->refusal, "gpus-per-task=%d but %d GPU%s", group, gpus, gpus == 1 ? "" : "s");
+	return -1;
+}
+
+int gpus_of_each_task(const struct step_words *w)
+{
+	int each = w->gpus_per_task ? count_gpus(w->gpus_per_task) : w->tres_per_task ? count_gres_gpus(w->tres_per_task) : 0;
+	return each > 0 ? each : 0;
+}
+
+int step_size(const struct step_words *words, struct step_size *out)
+{
+	struct step_words with_gpus = *words;
+	const struct step_words *w = &with_gpus;
+
+	/* since 24.05 also -c stands there, "cpu=8" */
+	if (words->tres_per_task && !count_gres_gpus(words->tres_per_task))
+		with_gpus.tres_per_task = NULL;
 	*out = (struct step_size){ .nodes = w->nodes ? count_nodes(w->nodes) : 1 };
-	int given = given_tasks(w, out->nodes), group = w->group;
+	int given = given_tasks(w, out->nodes), group = w->group, each = gpus_of_each(w);
 
 	out->gpus = step_gpus(w, out->nodes, given > 0 ? given : 0);
 	/* GPUs are asked for by task: each task gets that many */
 	if (out->gpus > 0 && (w->gpus_per_task || w->tres_per_task) && !w->gpus && !w->gpus_per_node)
 		group = given > 0 ? out->gpus / given : out->gpus / out->nodes;
-	if (given)
-		return given < 0 || out->gpus <= 0 || w->share || given == out->gpus / group ? 0 : refuse_mismatch(out, given, out->gpus, group);
+	if (given > 0 && w->share && each > 0 && out->nodes && given % out->nodes == 0)
+		out->per_node = given / out->nodes;
+	if (given < 0 || (given && (out->gpus <= 0 || w->share)))
+		return 0;
 	if (out->gpus < 0)
 		return refuse_unknown(out);
-	if (out->gpus && out->gpus < group)
-		return refuse_mismatch(out, 1, out->gpus, group);
-	out->tasks = out->gpus ? out->gpus / group : w->packages_per_node * out->nodes;
+	int smallest = each ? each : out->gpus, groups = each ? each / group * out->nodes : out->gpus / group;
+	if (out->gpus && smallest < group)
+		return refuse_group(out, group, smallest);
+	if (given && given != groups)
+		return refuse_mismatch(out, given, group, groups);
+	if (!given)
+		out->tasks = out->gpus ? groups : w->packages_per_node * out->nodes;
+	out->per_node = each ? each / group : out->gpus || !out->nodes ? 0 : w->packages_per_node;
 	return 0;
 }

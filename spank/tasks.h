@@ -21,6 +21,7 @@ struct step_size {
 	int gpus;  /* of the whole step; -1 not known */
 	int nodes; /* 0 not known */
 	int tasks; /* to ask for; 0: leave it to Slurm, a count was given or none is needed */
+	int per_node; /* tasks of every node; 0: leave it to Slurm, the nodes may differ or the user said it */
 	char refusal[256];
 };
 
@@ -33,8 +34,14 @@ int count_gres_gpus(const char *text);
 /* "2", "2-2": a fixed number of nodes; 0 for anything else. */
 int count_nodes(const char *text);
 
+/* GPUs of each task where they were asked for by task; 0 where they were not, or the text is not understood. */
+int gpus_of_each_task(const struct step_words *words);
+
 /* Returns 0; or -1 with the refusal, both numbers in it and the -n to type. */
 int step_size(const struct step_words *words, struct step_size *out);
+
+/* The sum of the numbers in "1(x2),4"; -1 if the text is none such. */
+int sum_of_counts(const char *text);
 
 /* The smallest number in "1(x2),4" and at which position it stands; -1 if the text is none such. */
 int smallest_count(const char *text, int *position);

@@ -92,7 +92,9 @@ static const char *text_of(enum variable v, const struct task_plan *task, const 
 	case GPU:
 		return devices_text(task, false, buf);
 	case VISIBLE:
-		return step.options.keep_gpus ? NULL : devices_text(task, true, buf);
+		if (step.options.keep_gpus) /* with hide-gpus some releases unset it in every task */
+			return step.options.hide_gpus && *step.visible ? step.visible : NULL;
+		return devices_text(task, true, buf);
 	case DEVICE_ORDER:
 		return task->devices && step.devices.by_index && !step.options.keep_gpus ? "PCI_BUS_ID" : NULL;
 	case VARIABLES:
@@ -248,7 +250,8 @@ void variables_prepare(spank_t spank)
 		options_export(&step.options, export_key, &e);
 	/* what must not reach a step that a task may start */
 	e.failed |= spank_unsetenv(spank, STEP_VARIABLE) != ESPANK_SUCCESS;
-	e.failed |= step.options.hide_gpus && spank_unsetenv(spank, "SLURM_GPU_BIND") != ESPANK_SUCCESS;
+	e.failed |= step.options.hide_gpus && (spank_unsetenv(spank, "SLURM_GPU_BIND") != ESPANK_SUCCESS || spank_unsetenv(spank, "SLURM_TRES_BIND") != ESPANK_SUCCESS);
+	e.failed |= step.options.bad_exit && spank_unsetenv(spank, "SLURM_KILL_BAD_EXIT") != ESPANK_SUCCESS;
 	if (e.failed)
 		step_fail(EXIT_INTERNAL, "a variable cannot be set for the tasks");
 }

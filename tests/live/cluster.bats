@@ -86,6 +86,27 @@ nothing_left() {
 	wait_for 20 hvd_cluster node 2 timeout 1 bash -c ': </dev/tcp/198.18.0.1/6817'
 }
 
+@test "what the README types works as it stands" {
+	[ -e "$BUILD/chexnet" ] && [ -e "$BUILD/spank_hvd.so" ] || skip "chexnet or the plugin is not built"
+	local line words
+	mkdir "$SCRATCH/build"
+	ln -s "$BUILD/chexnet" "$SCRATCH/build/chexnet"
+	cd "$TOP"
+	sed -n '/^or, to keep it/,/^A node has/s/^    //p' contrib/cluster/README.md | sed 's/  *#.*//' >"$SCRATCH/lines"
+	[ "$(wc -l <"$SCRATCH/lines")" -eq 5 ]
+	while read -r line; do
+		words=${line/(cd build/(cd $SCRATCH/build}
+		words=${words//..\/contrib/$TOP/contrib}
+		words=${words/hvd-cluster /hvd-cluster --dir $OTHER }
+		run -0 timeout --kill-after=5 60 bash -c "$words" </dev/null 3>&-
+		case $line in
+		*verbose*) [ "$(grep -c '^hvd: rank ' <<<"$output")" -eq 16 ] ;;
+		*sbatch*) wait_for 120 grep -qs '^0 problems' "$SCRATCH/build/chexnet-2.out" ;;
+		esac
+	done <"$SCRATCH/lines"
+	nothing_left
+}
+
 @test "a command outside is told when there is no cluster, or one already" {
 	run -1 other exec true
 	[ "$output" = "hvd-cluster: no cluster is up in $OTHER (hvd-cluster up)" ]

@@ -118,3 +118,13 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	[ "$(grep -c 'task [0-3]: GPU' "$SCRATCH/node.svg")" -eq 4 ]
 	[[ $(tail -n 1 "$SCRATCH/node.svg") == '</svg>' ]]
 }
+
+@test "every option stands in the usage and in the manual's synopsis" {
+	local option usage synopsis
+	usage=$("$BUILD/hvd-map" --help | sed '/^ *hvd-map selfcheck/,$d')
+	synopsis=$(sed -n '/^\.SH SYNOPSIS/,/selfcheck$/{s/\\//g;p}' "$TOP/spank/hvd-map.1")
+	for option in $("$BUILD/hvd-map" --help | sed -n 's/^  \(--[a-z-]*\) .*/\1/p' | grep -v '^--version\|^--gres'); do
+		echo "$option"
+		[[ $usage == *"[$option"* && $synopsis == *"[ $option"* ]]
+	done
+}

@@ -113,6 +113,13 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	tasks_are_near_their_gpus 3
 }
 
+@test "heterogeneous job: each component has its own --gres" {
+	without_mpi
+	run in_cluster salloc -Q -N1 -n2 --gres=gpu:2 : -N1 -n1 --gres=gpu:1 srun -Q --het-group=0,1 --hvd bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 3
+}
+
 @test "a task gets the variables of the contract" {
 	# shellcheck disable=SC2016
 	run in_cluster srun -Q -N1 --gpus=2 --hvd=deadline=7,on_death=continue,trace=/tmp/x \
@@ -260,6 +267,9 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	[ -z "$(for cpus in $(tasks | cut -d' ' -f4); do cpu_numbers "$cpus" | xargs -n1; done | sort | uniq -d)" ]
 	run in_cluster srun -Q -N1 --exclusive --gpus=4 --hvd --hvd-bind=socket,smt=off bash -c "$look"
 	[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 4 ]
+	# the same in Slurm's words
+	run in_cluster srun -Q -N1 --exclusive --gpus=4 --threads-per-core=1 --hvd bash -c "$look"
+	[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 4 ]
 }
 
 @test "share: two tasks on each GPU, each on its socket" {
@@ -286,4 +296,43 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	done)
 	[ "$(sort -n <<<"$cpus" | uniq -d)" = '' ]
 	[ "$(wc -l <<<"$cpus")" -eq 16 ]
+}
+
+tasks_of_nodes() { # "2 2": how many tasks each node has
+	echo "$output"
+	[ "$status" -eq 0 ] && [ "$(tasks | cut -d' ' -f2 | uniq -c | awk '{ print $1 }' | xargs)" = "$1" ]
+}
+
+@test "more cores than GPUs: tasks go to the nodes where their GPUs are, not to the first cores" {
+	local words
+	cluster_again --nodes 3 --shim --cores 8 --gpus 4
+	for words in "--gpus-per-node=2 --gpu-bind=socket" "--gres=gpu:2" "--gpus-per-node=2 -n4" "--gpus-per-node=2 --ntasks-per-node=2" \
+		"--gpus-per-node=2 -m cyclic" "--gpus-per-node=2 --cpus-per-gpu=2" "--gpus-per-node=4 --hvd-bind=gpus-per-task=2"; do
+		# shellcheck disable=SC2086
+		run in_cluster srun -Q -N2 $words --hvd bash -c "$look"
+		tasks_of_nodes '2 2'
+	done
+	run in_cluster srun -Q -w n1,n2 --gpus-per-node=2 --hvd bash -c "$look"
+	tasks_of_nodes '2 2'
+	run in_cluster srun -Q -N2 -n6 --gpus-per-node=2 --hvd --hvd-bind=share bash -c "$look"
+	tasks_of_nodes '3 3'
+	run in_cluster salloc -Q -N2 --gpus-per-node=2 --exclusive srun -Q --hvd bash -c "$look"
+	tasks_of_nodes '2 2'
+	without_mpi
+	run in_cluster srun -Q -N2 --gpus-per-node=2 --hvd bash -c "$look" : -N1 --gpus=1 bash -c "$look"
+	[ "$(tasks | wc -l)" -eq 5 ]
+}
+
+@test "more cores than sockets, no GPUs: as many tasks on a node as it has sockets" {
+	run in_cluster srun -Q -N2 --hvd bash -c "$look"
+	tasks_of_nodes '2 2'
+}
+
+@test "tasks that do not fit the nodes' GPUs are refused with words that help" {
+	run in_cluster srun -Q -N2 -n4 --gpus-per-node=2 --gpu-bind=socket bash -c "$look"
+	echo "$output"
+	[ "$status" -ne 0 ]
+	grep -qx 'hvd: n[123]: 3 tasks but 2 GPUs on this node: type --ntasks-per-node=2, or --hvd-bind=share' <<<"$output"
+	run in_cluster srun -Q -N2 -n4 --gpus-per-node=2 --gpu-bind=socket --ntasks-per-node=2 bash -c "$look"
+	tasks_of_nodes '2 2'
 }

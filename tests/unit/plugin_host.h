@@ -20,7 +20,7 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
-enum { TASKS_MAX = 8, NAMES = 64, VALUE = 2048, TEXT = 8192, BROKEN = 3000 };
+enum { TASKS_MAX = 8, NAMES = 64, VALUE = 32768, TEXT = 8192, BROKEN = 3000 };
 
 /* What came of one task. */
 struct outcome {
@@ -39,12 +39,14 @@ static struct record {
 } *record;
 
 static int tasks, local_task, fail_at; /* fail_at: which call fails, 0 none */
-static uint32_t step_id;
+static uint32_t step_id, step_nodes = 1, step_tasks; /* the whole step's; 0 tasks: Slurm does not say */
 static char step_cores[16] = "0-7";    /* as Slurm counts them */
 static const char *visible;            /* CUDA_VISIBLE_DEVICES as Slurm sets it; NULL: the numbers of the first GPUs */
 static bool armed;                     /* calls are the plugin's, not this program's */
 static char entries[NAMES][VALUE];      /* "NAME=value"; empty: free */
 static char *environment[NAMES + 1];   /* those that are used: what S_JOB_ENV shows */
+static const char *bind_list = "0x2,0x1"; /* SLURM_CPU_BIND_LIST */
+static bool unsets_visible;            /* as Slurm up to 23.02 does in a task with --gpu-bind=none */
 static bool shows_a_copy;              /* S_JOB_ENV shows a copy of it */
 static struct outcome *now;            /* of the task that this process is */
 static char dir[1024];
@@ -186,6 +188,8 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 	void *out = va_arg(args, void *);
 	va_end(args);
 	switch (item) {
+	case S_JOB_NNODES: *(uint32_t *)out = step_nodes; break;
+	case S_JOB_TOTAL_TASK_COUNT: *(uint32_t *)out = step_tasks; break;
 	case S_JOB_STEPID: *(uint32_t *)out = step_id; break;
 	case S_JOB_LOCAL_TASK_COUNT: *(uint32_t *)out = (uint32_t)tasks; break;
 	case S_JOB_LOCAL_TO_GLOBAL_ID: *(uint32_t *)out = local; break;
@@ -369,6 +373,8 @@ static void task(int local)
 
 	local_task = local;
 	now = &record->task[local];
+	if (unsets_visible)
+		spank_unsetenv(NULL, "CUDA_VISIBLE_DEVICES");
 	armed = true;
 	int rc = slurm_spank_task_init((spank_t)environment, 0, NULL);
 	armed = false;
@@ -389,7 +395,7 @@ static void start(const char *wishes)
 	snprintf(proc, sizeof proc, "proc=%s/proc", dir);
 	spank_setenv(NULL, "SLURM_HVD_STEP", wishes, 1);
 	spank_setenv(NULL, "SLURM_CPU_BIND_TYPE", "mask_cpu:", 1);
-	spank_setenv(NULL, "SLURM_CPU_BIND_LIST", "0x2,0x1", 1);
+	spank_setenv(NULL, "SLURM_CPU_BIND_LIST", bind_list, 1);
 	spank_setenv(NULL, "SLURM_STEP_GPUS", gpus, 1);
 	spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", visible ? visible : gpus, 1);
 	armed = true;

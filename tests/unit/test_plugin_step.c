@@ -111,6 +111,37 @@ static void an_instance_is_placed_as_the_gpu_it_is_cut_from(void **state)
 	visible = NULL;
 }
 
+/* A thread percentage of the user's own MPS: with several GPUs it cannot be Slurm's. Slurm's stays on its GPU. */
+static void mps_of_slurm_keeps_its_gpu_and_the_users_is_placed(void **state)
+{
+	(void)state;
+	unsets_visible = true;
+	spank_setenv(NULL, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50", 1);
+	assert_int_equal(run_step(words, 2, 0), 0);
+	assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=GPU-"));
+	assert_int_equal(run_step("hide-gpus,share,socket", 1, 0), 0);
+	assert_non_null(strstr(record->task[0].variables, "CUDA_VISIBLE_DEVICES=0\n"));
+	assert_non_null(strstr(record->task[0].variables, "HVD_GPU=0000:"));
+	spank_unsetenv(NULL, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+	unsets_visible = false;
+}
+
+/* 128 tasks on a node with 1024 CPUs have masks of 33 KiB. */
+static void a_long_list_of_masks_is_read(void **state)
+{
+	static char list[30000];
+	const char *usual = bind_list;
+	(void)state;
+	for (size_t i = 0; i + 8 < sizeof list; i += 8)
+		memcpy(list + i, i % 16 ? "0x00001," : "0x00002,", 9);
+	list[strlen(list) - 1] = '\0';
+	bind_list = list;
+	assert_int_equal(run_step("on,hide-gpus,keep-cpus,socket", 2, 0), 0);
+	assert_non_null(strstr(record->task[0].variables, "HVD_CPUS=1\n"));
+	assert_non_null(strstr(record->task[1].variables, "HVD_CPUS=0\n"));
+	bind_list = usual;
+}
+
 static void steps_that_overlap_say_so(void **state)
 {
 	(void)state;
@@ -259,6 +290,26 @@ static void cores_of_another_machine_are_refused(void **state)
 	assert_true(CPU_ISSET(1, &record->task[1].cpus) && CPU_ISSET(3, &record->task[1].cpus));
 }
 
+/* What -n says of the whole step does not tell where the tasks go. */
+static void a_refusal_names_what_helps_this_step(void **state)
+{
+	static const char pairs[] = "on,hide-gpus,socket,gpus-per-task=2";
+	(void)state;
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_non_null(strstr(record->line, ": 4 tasks with 2 GPUs each but 4 GPUs on this node: type -n 2, or"));
+	step_nodes = 2;
+	step_tasks = 4;
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_non_null(strstr(record->line, " on this node: type --ntasks-per-node=2, or"));
+	step_tasks = 5;
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_non_null(strstr(record->line, " on this node: type --gpus-per-node=4 --ntasks-per-node=2, or"));
+	/* without --hvd, more tasks than GPUs are too many */
+	assert_int_equal(run_step(pairs + 3, 4, 0), 64);
+	step_nodes = 1;
+	step_tasks = 0;
+}
+
 /* A step without our words, a batch script, and an interactive shell are left alone. */
 static void other_steps_are_left_alone(void **state)
 {
@@ -280,11 +331,14 @@ int main(void)
 		cmocka_unit_test(tasks_set_no_variable),
 		cmocka_unit_test(a_gpu_in_use_is_named_with_its_user),
 		cmocka_unit_test(an_instance_is_placed_as_the_gpu_it_is_cut_from),
+		cmocka_unit_test(mps_of_slurm_keeps_its_gpu_and_the_users_is_placed),
+		cmocka_unit_test(a_long_list_of_masks_is_read),
 		cmocka_unit_test(steps_that_overlap_say_so),
 		cmocka_unit_test(a_step_starts_nothing_and_loads_the_topology_once),
 		cmocka_unit_test(no_failing_call_does_harm),
 		cmocka_unit_test(a_default_of_the_site_never_speaks),
 		cmocka_unit_test(cores_of_another_machine_are_refused),
+		cmocka_unit_test(a_refusal_names_what_helps_this_step),
 		cmocka_unit_test(other_steps_are_left_alone),
 	};
 	return cmocka_run_group_tests(tests_of_steps, make_machine_files, remove_machine_files);

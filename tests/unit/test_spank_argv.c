@@ -268,6 +268,15 @@ static void short_letters_in_one_word(void **state)
 	assert_int_equal(scan.command[0], 2);
 }
 
+static void older_names_are_those_of_today(void **state)
+{
+	(void)state;
+	read_as(PROGRAM_SRUN, LINE("srun", "--cpu_bind=cores", "--pack-group=1", "--tasks-per-node=3", "./app"));
+	assert_string_equal(argv_value(&scan, 0, "cpu-bind"), "cores");
+	assert_string_equal(argv_value(&scan, 0, "het-group"), "1");
+	assert_string_equal(argv_value(&scan, 0, "ntasks-per-node"), "3");
+}
+
 static void components_of_a_heterogeneous_line(void **state)
 {
 	(void)state;
@@ -298,6 +307,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_program_ends_the_options),
 		cmocka_unit_test(short_letters_in_one_word),
+		cmocka_unit_test(older_names_are_those_of_today),
 		cmocka_unit_test(components_of_a_heterogeneous_line),
 		cmocka_unit_test(getopt_is_left_as_it_was),
 		cmocka_unit_test(every_option_of_slurm_is_known),

@@ -95,6 +95,16 @@ static void numbers_as_numbers(void **state)
 	translates("2", "0", false, "2", "0");
 }
 
+/* Slurm counts each instance: behind a divided GPU its numbers are not ours. */
+static void numbers_behind_a_divided_gpu_are_in_doubt(void **state)
+{
+	(void)state;
+	machine(0, 1, 2, 3, true);
+	node->gpu[1].divided = true;
+	translates("0", "0", false, "0", "GPU-0aaaaaaa-0000-0000-0000-000000000000");
+	refuses("2", "0", "Slurm may mean another one by GPU 2, since GPUs before it are divided into instances: divide all of this node's, or none");
+}
+
 static void names_stay_as_they_are(void **state)
 {
 	(void)state;
@@ -344,6 +354,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(numbers_become_uuids),
 		cmocka_unit_test(numbers_as_numbers),
+		cmocka_unit_test(numbers_behind_a_divided_gpu_are_in_doubt),
 		cmocka_unit_test(names_stay_as_they_are),
 		cmocka_unit_test(doubts_are_refused),
 		cmocka_unit_test(any_list_has_an_answer),

@@ -377,8 +377,8 @@ static void nics_are_near_and_shared_out(void **state)
 	for (int t = 0; t < 4; t++)
 		assert_int_equal(plan.task[t].nic, t);
 	plan_free(&plan);
-	/* a port without a link is passed over while another has one */
-	node->nic[1].active = node->nic[2].active = node->nic[3].active = true;
+	/* a card without a link is passed over */
+	node->nic[0].down = true;
 	assert_int_equal(place_tasks(node, request, &plan), 0);
 	assert_int_equal(plan.task[0].nic, 1);
 	assert_int_equal(plan.task[1].nic, 1);
@@ -389,6 +389,12 @@ static void nics_are_near_and_shared_out(void **state)
 	node->gpu[0].at.bridge[1] = node->nic[3].at.bridge[1] = 8;
 	assert_int_equal(place_tasks(node, request, &plan), 0);
 	assert_int_equal(plan.task[0].nic, 3);
+	plan_free(&plan);
+	/* and where none has a link, none is named */
+	node->nic[1].down = node->nic[2].down = node->nic[3].down = true;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	for (int t = 0; t < 4; t++)
+		assert_int_equal(plan.task[t].nic, -1);
 	plan_free(&plan);
 }
 
@@ -409,6 +415,11 @@ static void refusals_say_both_numbers(void **state)
 	request->gpus_per_task = 4;
 	assert_int_equal(place_tasks(node, request, &plan), -1);
 	assert_string_equal(plan.refusal, "gpus-per-task=4 but 2 GPUs");
+	/* instances that a user's own --gpu-bind leaves to one task */
+	ask_for(1, POLICY_SOCKET, ORDER_SPREAD);
+	request->gpus_per_task = request->devices = TASK_MAX_DEVICES + 1;
+	assert_int_equal(place_tasks(node, request, &plan), -1);
+	assert_string_equal(plan.refusal, "65 GPUs for one task: at most 64 are possible");
 	ask_for(1, POLICY_SOCKET, ORDER_SPREAD);
 	request->allowed = (struct cpuset){ 0 };
 	assert_int_equal(place_tasks(node, request, &plan), -1);

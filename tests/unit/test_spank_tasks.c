@@ -29,6 +29,9 @@ static void gpus_in_gres(void **state)
 	assert_int_equal(count_gres_gpus("craynetwork:1,gpu:2,gpu:v100:1"), 3);
 	assert_int_equal(count_gres_gpus("gres/gpu:2"), 2);
 	assert_int_equal(count_gres_gpus("gres:gpu:2"), 2);
+	assert_int_equal(count_gres_gpus("gres/gpu=2"), 2);
+	assert_int_equal(count_gres_gpus("cpu=8,gres/gpu:a100=2"), 2);
+	assert_int_equal(count_gres_gpus("cpu=8"), 0);
 	assert_int_equal(count_gres_gpus("shard:4"), 0);
 	assert_int_equal(count_gres_gpus("none"), 0);
 	assert_int_equal(count_gres_gpus("gpus:2"), 0);
@@ -52,6 +55,9 @@ static void nodes_and_counts(void **state)
 	assert_int_equal(smallest_count("", &position), -1);
 	assert_int_equal(smallest_count("1(x)", &position), -1);
 	assert_int_equal(smallest_count("1,", &position), -1);
+	assert_int_equal(sum_of_counts("8(x2),2,4"), 22);
+	assert_int_equal(sum_of_counts("4,1"), 5);
+	assert_int_equal(sum_of_counts("1(x)"), -1);
 }
 
 #define STEP(...) (&(struct step_words){ __VA_ARGS__ })
@@ -92,9 +98,53 @@ static void one_task_per_gpu(void **state)
 	asks_for(STEP(.gres = "gpu:2", .nodes = "3"), 6);
 	asks_for(STEP(.gpus_per_task = "1", .nodes = "2"), 2);
 	asks_for(STEP(.tres_per_task = "gres/gpu:1", .nodes = "2"), 2);
+	/* since 24.05 sbatch leaves -c 8 there */
+	asks_for(STEP(.gres = "gpu:4", .nodes = "2", .tres_per_task = "cpu=8"), 8);
+	asks_for(STEP(.tres_per_task = "cpu=8,gres/gpu:a100=2", .nodes = "1", .ntasks = "2"), 0);
 	asks_for(STEP(.gpus = "8", .group = 2), 4);
 	/* an odd one stays idle */
 	asks_for(STEP(.gpus = "7", .group = 2), 3);
+}
+
+static void on_each_node(const struct step_words *words, int tasks)
+{
+	struct step_size size;
+	struct step_words w = with_group(words);
+	if (step_size(&w, &size))
+		fail_msg("%s", size.refusal);
+	assert_int_equal(size.per_node, tasks);
+}
+
+static void as_many_tasks_on_each_node_as_it_has_gpus(void **state)
+{
+	(void)state;
+	on_each_node(STEP(.gpus_per_node = "2", .nodes = "2"), 2);
+	on_each_node(STEP(.gres = "gpu:a100:2,craynetwork:1", .nodes = "2"), 2);
+	on_each_node(STEP(.gres = "gpu:2", .nodes = "2", .tres_per_task = "cpu=8"), 2);
+	on_each_node(STEP(.gpus_per_node = "4", .nodes = "2", .ntasks = "8"), 4);
+	on_each_node(STEP(.gpus_per_node = "4", .nodes = "2", .group = 2), 2);
+	on_each_node(STEP(.packages_per_node = 2, .nodes = "2"), 2);
+	/* more tasks than GPUs: as many on one as on the other, if that comes out even */
+	on_each_node(STEP(.gpus_per_node = "2", .nodes = "2", .ntasks = "6", .share = true), 3);
+	on_each_node(STEP(.gpus_per_node = "2", .nodes = "2", .ntasks = "5", .share = true), 0);
+	/* nobody says how many GPUs are on which node */
+	on_each_node(STEP(.gpus = "4", .nodes = "2"), 0);
+	on_each_node(STEP(.gpus = "4", .gpus_per_node = "2", .nodes = "2"), 0);
+	on_each_node(STEP(.gpus_per_task = "1", .nodes = "2"), 0);
+	on_each_node(STEP(.packages_per_node = 2, .nodes = "2-4"), 0);
+	on_each_node(STEP(.packages_per_node = 2, .nodes = "2", .ntasks = "4"), 0);
+	/* the odd GPU of each node stays idle: two nodes with three GPUs are two pairs, not three */
+	asks_for(STEP(.gpus_per_node = "3", .nodes = "2", .group = 2), 2);
+}
+
+static void gpus_asked_for_by_task(void **state)
+{
+	(void)state;
+	assert_int_equal(gpus_of_each_task(STEP(.gpus_per_task = "a100:2")), 2);
+	assert_int_equal(gpus_of_each_task(STEP(.tres_per_task = "cpu=8,gres/gpu=3")), 3);
+	assert_int_equal(gpus_of_each_task(STEP(.tres_per_task = "cpu=8", .gres = "gpu:4")), 0);
+	assert_int_equal(gpus_of_each_task(STEP(.gpus = "4")), 0);
+	assert_int_equal(gpus_of_each_task(STEP(.gpus_per_task = "x")), 0);
 }
 
 static void given_counts_are_kept(void **state)
@@ -128,6 +178,7 @@ static void refusals_carry_both_numbers_and_the_n(void **state)
 	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .ntasks = "1"), "1 task but 2 GPUs: type -n 2, or --hvd-bind=gpus-per-task=2");
 	refuses(STEP(.gpus = "4", .group = 2, .ntasks = "4"), "4 tasks with 2 GPUs each but 4 GPUs: type -n 2");
 	refuses(STEP(.gpus = "1", .group = 2), "gpus-per-task=2 but 1 GPU");
+	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .group = 2), "gpus-per-task=2 but 1 GPU");
 	refuses(STEP(.gpus_per_socket = "1"), "how many GPUs this step has is not known here: type -n N, one task for each GPU");
 	refuses(STEP(.hidden_gpus = true), "how many GPUs this step has is not known here: type -n N, one task for each GPU");
 	refuses(STEP(.gpus_per_node = "2", .nodes = "1-3"), "how many GPUs this step has is not known here: type -n N, one task for each GPU");
@@ -140,6 +191,8 @@ int main(void)
 		cmocka_unit_test(gpus_in_gres),
 		cmocka_unit_test(nodes_and_counts),
 		cmocka_unit_test(one_task_per_gpu),
+		cmocka_unit_test(as_many_tasks_on_each_node_as_it_has_gpus),
+		cmocka_unit_test(gpus_asked_for_by_task),
 		cmocka_unit_test(given_counts_are_kept),
 		cmocka_unit_test(without_gpus_one_per_package),
 		cmocka_unit_test(refusals_carry_both_numbers_and_the_n),
