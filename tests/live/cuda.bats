@@ -40,6 +40,38 @@ needs_python() {
 	[ "$status" -eq 0 ]
 }
 
+@test "no assembler's wait comes between products of wgmma" {
+	local reports
+	reports=$(find "$BUILD/obj/nvcc" -name '*.ptxas' 2>/dev/null) || true
+	[ -n "$reports" ] || skip "no nvcc: kernels were not compiled for a GPU"
+	# shellcheck disable=SC2086
+	run grep -h '(C75' $reports
+	echo "$output"
+	[ "$status" -eq 1 ]
+}
+
+@test "in machine code of sm_90a nothing writes registers that a product of wgmma uses" {
+	[ -e "$BUILD/gpu/gpu-kernels" ] || skip "no nvcc: kernels were not compiled for a GPU"
+	PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
+	local file cubin tool
+	for tool in cuobjdump nvdisasm; do
+		command -v $tool >/dev/null || skip "no $tool (of the CUDA toolkit, or the wheel nvidia-cuda-$tool)"
+	done
+	for file in gpu/gpu-kernels libchexnet_cuda.so; do
+		[ ! -e "$BUILD/$file" ] || (file=$(realpath "$BUILD/$file") && cd "$scratch" && cuobjdump -xelf sm_90a "$file")
+	done
+	for cubin in "$scratch"/*.cubin; do
+		[ -e "$cubin" ] || skip "no machine code of sm_90a: see CUDA_ARCHS"
+		nvdisasm -c "$cubin"
+	done >"$scratch/code.sass"
+	run awk -f tests/cuda/wgmma_sass.awk "$scratch/code.sass"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	# it sees one that does
+	run awk -f tests/cuda/wgmma_sass.awk <(sed '/HGMMA.* R[0-9]*, R[0-9]*, .*gsb0/ { p; s/HGMMA[^ ]* R[0-9]*, \(R[0-9]*\),.*/MOV \1, RZ ;/; }' "$scratch/code.sass")
+	[ "$status" -eq 1 ] && [[ $output == *": MOV R"*"(writes what is read by HGMMA"* ]]
+}
+
 @test "the device script names a crash and a hang, keeps what came before, and does not run it twice" {
 	needs_python
 	[ -x "$BUILD/gpu/gpu-kernels-cpu" ] || skip "no gpu-kernels-cpu in $BUILD/gpu"
@@ -80,7 +112,7 @@ needs_python() {
 @test "a world of processes on one GPU, rehearsed: collectives, graphs with their all-reduces, and a death in the middle of one" {
 	[ -x "$BUILD/gpu/gpu-world-cpu" ] || skip "no nccl.h, or no PMIx: gpu-world-cpu was not built"
 	local what
-	for what in "train 1" "sums 3" "train 2" "death 3"; do
+	for what in "train 1" "sums 3" "train 2" "death 3" "death 2"; do
 		# shellcheck disable=SC2086
 		run timeout 150 "$BUILD/gpu/gpu-world-cpu" $what
 		echo "$what: $output"
@@ -88,7 +120,7 @@ needs_python() {
 		case $what in
 		train*) [[ $output == *'"same_bits": true, "host_asked": 3,'* ]] ;;
 		sums*) [[ $output == *"3 ranks: 39 collectives equal"* ]] ;;
-		death*) [[ $output == *"weights untouched, 2 went on"* ]] ;;
+		death*) [[ $output == *"weights untouched, $((${what#death } - 1)) went on"* ]] ;;
 		esac
 	done
 }
@@ -176,6 +208,14 @@ software_losses() {
 	done
 }
 
+@test "wgmma that is asked for where the code is not compiled for sm_90a: refused" {
+	[ -e "$BUILD/cuda/ptx/libchexnet_cuda.so" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
+	CHEXNET_WGMMA=1 LD_LIBRARY_PATH=$BUILD/cuda/ptx:$BUILD/cuda run "$BUILD/chexnet" bench --engine=cuda --precision=bf16 --batch=1 --steps=1
+	echo "$output"
+	[ "$status" -eq 64 ]
+	[[ $output == *"CHEXNET_WGMMA=1"*"not compiled for sm_90a"* ]]
+}
+
 @test "class activation maps by the CUDA engine are those of the CPU engine" {
 	needs_python
 	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
@@ -184,10 +224,13 @@ software_losses() {
 	"$BUILD/chexnet" train --engine cpu --data "$scratch/data" --model densenet --growth 8 --blocks 2,1 --image-size 64 --batch 8 --steps 30 --learning-rate 1e-2 --resamples 0 \
 		--output "$scratch/model" >/dev/null
 	local images=("$scratch"/nih/images/0000000[1-3]_000.png) image difference levels engine
-	for engine in cpu cuda; do
+	for engine in cpu cuda auto; do # auto: the GPU
 		env LD_LIBRARY_PATH="$BUILD/cuda" timeout 100 "$BUILD/cuda/chexnet" predict --engine $engine --weights "$scratch/model/model.safetensors" --maps "$scratch/$engine" --finding Effusion --json \
-			"${images[@]}" >"$scratch/$engine.json"
+			"${images[@]}" 2>&1 >"$scratch/$engine.json" | tee "$scratch/told"
 	done
+	[ ! -s "$scratch/told" ]
+	sed "s|$scratch/auto/|$scratch/cuda/|" "$scratch/auto.json" | cmp - "$scratch/cuda.json"
+	run ! cmp "$scratch/cpu.json" <(sed "s|$scratch/cuda/|$scratch/cpu/|" "$scratch/cuda.json")
 	for image in 1 2 3; do
 		read -r difference levels < <(picture_difference "$scratch/cpu/0000000${image}_000.Effusion.png" "$scratch/cuda/0000000${image}_000.Effusion.png")
 		echo "image $image: pictures differ by at most $difference of 255, $levels levels"
@@ -298,6 +341,17 @@ with_memory() { # BYTES OPTION…
 	echo '# another' >>"$scratch/bin/gpu-kernels-cpu"
 	run tests/gpu/run --cpu --bin "$scratch/bin" --out "$scratch" --done /nonexistent check
 	[[ $output == *"0 finished before, 1 done now"* ]]
+}
+
+@test "a program that does not start on the device machine is a failure, not a stage without cases" {
+	needs_python
+	mkdir -p "$scratch/bin"
+	printf '#!/bin/sh\necho "error while loading shared libraries" >&2\nexit 127\n' >"$scratch/bin/gpu-kernels-cpu"
+	chmod +x "$scratch/bin/gpu-kernels-cpu"
+	run tests/gpu/run --cpu --bin "$scratch/bin" --out "$scratch" --done /nonexistent check
+	echo "$output"
+	[ "$status" -eq 1 ]
+	[[ $output == *"exit status 127"*"failed: check:nothing"* ]]
 }
 
 # The planner is the engine's own; without cuDNN the plan says what it leaves out.

@@ -17,7 +17,7 @@ static int check_conf(const struct engine_conf *conf, struct error *e)
 	if (conf->source_size < conf->plan->image_size || conf->source_size > INT16_MAX)
 		return fail(e, EXIT_USAGE, "images of %d pixels cannot fill the network's window of %d", conf->source_size, conf->plan->image_size);
 	if (conf->loss == LOSS_BCE && conf->plan->classes > 32)
-		return fail(e, EXIT_USAGE, "%d classes with binary cross entropy: labels are 32 bits", conf->plan->classes);
+		return fail(e, EXIT_USAGE, "%d classes with binary cross entropy, whose labels are 32 bits: use 32 or fewer, or softmax", conf->plan->classes);
 	if (conf->threads < 0)
 		return fail(e, EXIT_USAGE, "%d threads: use 1 or more, or 0 for the cores this process may use", conf->threads);
 	if (conf->scale_patience && conf->precision != PRECISION_FP16)

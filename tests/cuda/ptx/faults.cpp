@@ -116,7 +116,7 @@ KERNEL THREADS(THREADS_A_BLOCK, 1) lone_barrier_kernel(const work p)
 }
 
 /* A warpgroup multiplies a matrix by itself: 64 rows of 16 numbers along the rows, and against them. */
-enum { RIGHT, NOT_HANDED_OVER, NO_FENCE, NO_BARRIER, OVERWRITTEN, NOT_WAITED_FOR, AMIDST };
+enum { RIGHT, NOT_HANDED_OVER, HANDED_OVER_LATE, NO_FENCE, NO_BARRIER, OVERWRITTEN, NOT_WAITED_FOR, AMIDST };
 
 template <int fault> KERNEL THREADS(WARPGROUP, 1) product_kernel(const work p)
 {
@@ -124,10 +124,12 @@ template <int fault> KERNEL THREADS(WARPGROUP, 1) product_kernel(const work p)
 	unsigned char *matrix = shared_memory();
 	for (int i = (int)threadIdx.x; i < PANEL * PANEL; i += WARPGROUP)
 		((bf16 *)tile<PANEL>::chunk(matrix, i / PANEL, i % PANEL / 8))[i % 8] = from_float<bf16>((float)(i / PANEL - i % PANEL % 7));
-	if (fault != NOT_HANDED_OVER)
+	if (fault != NOT_HANDED_OVER && fault != HANDED_OVER_LATE)
 		async_fence();
 	if (fault != NO_BARRIER)
 		sync_block();
+	if (fault == HANDED_OVER_LATE)
+		async_fence();
 	float d[8][4];
 	if (fault != NO_FENCE)
 		group_fence(d);
@@ -202,8 +204,10 @@ static void run_counts()
 	expect_counts(128, 16, 32, 4, 32);  /* eight lanes at a time, all in the same four banks */
 }
 
-/* The left matrix in registers, which change while it is multiplied. */
-template <bool too_early> KERNEL THREADS(WARPGROUP, 1) registers_kernel(const work p)
+/* The left matrix in registers, which change while it is multiplied, or between the fence and that. */
+enum { IN_TIME, TOO_EARLY, TOO_LATE };
+
+template <int when> KERNEL THREADS(WARPGROUP, 1) registers_kernel(const work p)
 {
 	begin_kernel();
 	unsigned char *matrix = shared_memory();
@@ -214,11 +218,15 @@ template <bool too_early> KERNEL THREADS(WARPGROUP, 1) registers_kernel(const wo
 	float d[12][4] = {};
 	uint32_t left[1][4] = {};
 	SERIAL for (int round = 0; round < p.which; round++) {
-		if (!too_early)
+		if (when != TOO_EARLY)
 			group_wait<0>(d);
+		const uint32_t next = pack<bf16>((float)round, (float)round);
+		if (when == TOO_LATE)
+			group_fence(d);
 		UNROLL for (int j = 0; j < 4; j++)
-			left[0][j] = pack<bf16>((float)round, (float)round);
-		group_fence(d);
+			asm volatile("mov.b32 %0, %1;" : "=r"(left[0][j]) : "r"(next));
+		if (when != TOO_LATE)
+			group_fence(d);
 		group_multiply_add<bf16, false>(d, left[0], group_matrix(matrix));
 		group_commit();
 	}
@@ -226,12 +234,12 @@ template <bool too_early> KERNEL THREADS(WARPGROUP, 1) registers_kernel(const wo
 	p.other[threadIdx.x] = d[0][0];
 }
 
-template <bool too_early> static void run_registers()
+template <int when> static void run_registers()
 {
 	work p = numbers();
 	float got[WARPGROUP];
 	p.which = 3;
-	if (launch(registers_kernel<too_early>, 1, WARPGROUP, 96 * PANEL * 2, nullptr, p) || device_download(got, p.other, sizeof got, nullptr))
+	if (launch(registers_kernel<when>, 1, WARPGROUP, 96 * PANEL * 2, nullptr, p) || device_download(got, p.other, sizeof got, nullptr))
 		abort();
 	for (float x : got)
 		if (x != 16 * (0 + 1 + 2))
@@ -292,12 +300,14 @@ static const struct fault {
 	{ "much shared memory without permission", "more shared memory than the function was allowed", without_permission },
 	{ "a warpgroup's product is right", NULL, run_product<RIGHT> },
 	{ "a matrix that was not handed over to wgmma", "has not handed over", run_product<NOT_HANDED_OVER> },
+	{ "a matrix that was handed over to wgmma after the barrier", "has not handed over", run_product<HANDED_OVER_LATE> },
 	{ "a matrix that others still write when wgmma reads it", "read" /* too early: nobody wrote, or a race */, run_product<NO_BARRIER> },
 	{ "sums that wgmma may not use yet", "no wgmma.fence", run_product<NO_FENCE> },
 	{ "a matrix that is overwritten before wgmma was waited for", "that wgmma reads", run_product<OVERWRITTEN> },
 	{ "a product that is not waited for", "that nobody waited for", run_product<NOT_WAITED_FOR> },
-	{ "a product of registers is right", NULL, run_registers<false> },
-	{ "registers that change before their product was waited for", "registers that a product reads were changed", run_registers<true> },
+	{ "a product of registers is right", NULL, run_registers<IN_TIME> },
+	{ "registers that change before their product was waited for", "registers that a product reads were changed", run_registers<TOO_EARLY> },
+	{ "registers that change after wgmma.fence", "were changed since wgmma.fence", run_registers<TOO_LATE> },
 	{ "a matrix that begins amidst its swizzle", "does not begin with a pattern of its swizzle", run_product<AMIDST> },
 	{ "an allocation in a capture", "cudaMalloc: while a stream is being captured", [] { capture([](cudaStream_t) { numbers(); }); } },
 	{ "a wait in a capture", "cudaStreamSynchronize: while the stream is being captured", [] { capture([](cudaStream_t s) { device_wait(s); }); } },

@@ -2,6 +2,7 @@
  * Carrying PTX out: blocks one after the other in random order, a block's warps in turns of random length, a warp's lanes together
  * as long as they go the same way. */
 #include <algorithm>
+#include <array>
 #include <cfenv>
 #include <cmath>
 #include <cstdio>
@@ -63,6 +64,7 @@ struct warp {
 	std::vector<product> products;
 	int product_groups;
 	bool may_multiply; /* wgmma.fence since sums were waited for */
+	std::unordered_map<int, std::array<uint64_t, WARP>> fenced; /* rows that products after it use, as they were */
 
 	uint64_t *row(int r)
 	{
@@ -490,6 +492,11 @@ template <class T> float group_element(warp &w, const instruction &i, const wgmm
 	return to_float(x);
 }
 
+void keep_fenced(warp &w, int row)
+{
+	std::copy_n(w.row(row), (int)WARP, w.fenced[row].begin());
+}
+
 /* wgmma.mma_async {sums}, a, b, add, 1, 1, a across, b across, or, with a in registers, {sums}, {a0, a1, a2, a3}, b, add, 1, 1, b across: sums are
  * there after the wait, and NaNs until then. */
 template <class T> void group_multiply(warp &w, const instruction &i, uint32_t)
@@ -506,6 +513,12 @@ template <class T> void group_multiply(warp &w, const instruction &i, uint32_t)
 		wrong = "wgmma: factors other than 1";
 	if (!wrong && !w.may_multiply)
 		wrong = "wgmma: no wgmma.fence since its sums' registers were last used";
+	auto changed = [&](int r) {
+		auto then = w.fenced.find(r);
+		return then != w.fenced.end() && memcmp(then->second.data(), w.row(r), sizeof(lanes64));
+	};
+	if (!wrong && (std::any_of(i.sums.begin(), i.sums.end(), changed) || (registers && std::any_of(i.row, i.row + 4, changed))))
+		wrong = "wgmma: registers that it uses were changed since wgmma.fence";
 	for (int l = 0; l < WARP && !wrong; l++)
 		if ((!registers && w.row(i.row[0])[l] != a.words) || w.row(i.row[right_row])[l] != b.words)
 			wrong = "wgmma: lanes name different matrices";
@@ -538,6 +551,8 @@ template <class T> void group_multiply(warp &w, const instruction &i, uint32_t)
 			p.sums[l].push_back(float_bits((add ? sum : 0) + d[wgmma_row(l, (int)s % 4)][wgmma_column(l, (int)s / 4, (int)s % 4)]));
 			now = float_bits(NAN);
 		}
+	for (int r : i.sums)
+		keep_fenced(w, r);
 	w.products.push_back(std::move(p));
 	if (tally) {
 		tally->group_products += (uint64_t)columns / 8;
@@ -547,14 +562,22 @@ template <class T> void group_multiply(warp &w, const instruction &i, uint32_t)
 	}
 }
 
-void group_fence(warp &w, const instruction &, uint32_t)
-{
-	w.may_multiply = true;
-}
-
 void group_commit(warp &w, const instruction &, uint32_t)
 {
 	w.product_groups++;
+}
+
+void group_fence(warp &w, const instruction &i, uint32_t)
+{
+	w.may_multiply = true;
+	w.fenced.clear();
+	for (const instruction *next = &i + 1; next <= &w.k->code.back() && next->run != group_commit; next++)
+		if (!next->sums.empty()) {
+			for (int r : next->sums)
+				keep_fenced(w, r);
+			for (int r = 0; r < 4 && next->count == 9; r++)
+				keep_fenced(w, next->row[r]);
+		}
 }
 
 void group_wait(warp &w, const instruction &i, uint32_t)
@@ -578,9 +601,9 @@ void group_wait(warp &w, const instruction &i, uint32_t)
 
 void hand_over(warp &w, const instruction &, uint32_t lanes)
 {
-	for (unsigned l = 0; l < WARP; l++)
+	for (int l = 0; l < WARP; l++)
 		if (lanes >> l & 1)
-			shared_handed_over(w.first_thread + l);
+			shared_handed_over(w.now(l));
 }
 
 void nothing(warp &, const instruction &, uint32_t)

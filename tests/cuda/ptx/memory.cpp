@@ -109,12 +109,18 @@ const char *may_write(record &r, const moment &now, bool same)
 
 /* ---- a block's ---- */
 
+/* When a thread last handed over to wgmma: in a step, and before that step's barrier. */
+struct handing {
+	uint64_t in_step, before;
+	uint16_t step;
+};
+
 std::vector<uint8_t> block;
 std::vector<record> block_records;
 std::vector<uint8_t> block_written, block_coming; /* coming: copies on their way to a byte */
 std::vector<uint16_t> block_multiplied;           /* [grains]: products that read it at the moment */
 std::vector<uint64_t> block_write_time;           /* [grains] */
-std::vector<uint64_t> handed_over;                /* [threads]: when */
+std::vector<handing> handed_over;                 /* [threads] */
 uint64_t block_time;
 
 const char *shared_place(const char *what, uint64_t address, size_t bytes)
@@ -225,7 +231,7 @@ void shared_begin(size_t bytes)
 	block_coming.assign(bytes, 0);
 	block_multiplied.assign(bytes / GRAIN + 1, 0);
 	block_write_time.assign(bytes / GRAIN + 1, 0);
-	handed_over.assign(1024, 0);
+	handed_over.assign(1024, handing());
 	block_time = 0;
 }
 
@@ -296,8 +302,9 @@ const char *shared_product_begins(uint64_t address, size_t bytes, const moment &
 		return wrong;
 	for (size_t g = address / GRAIN; g <= (address + bytes - 1) / GRAIN; g++) {
 		const unsigned writer = block_records[g].writer.thread;
-		if (handed_over[writer] < block_write_time[g]) {
-			snprintf(words, sizeof words, "wgmma reads byte %zu of shared memory, which thread %u wrote and has not handed over (fence.proxy.async)", g * GRAIN, writer);
+		const handing &h = handed_over[writer];
+		if ((h.step < now.step ? h.in_step : h.before) < block_write_time[g]) {
+			snprintf(words, sizeof words, "wgmma reads byte %zu of shared memory, which thread %u wrote and has not handed over (fence.proxy.async) before the barrier", g * GRAIN, writer);
 			return words;
 		}
 		block_multiplied[g]++;
@@ -311,9 +318,13 @@ void shared_product_ends(uint64_t address, size_t bytes)
 		block_multiplied[g]--;
 }
 
-void shared_handed_over(unsigned thread)
+void shared_handed_over(const moment &now)
 {
-	handed_over[thread] = block_time;
+	handing &h = handed_over[now.thread];
+	if (h.step != now.step)
+		h.before = h.in_step;
+	h.step = now.step;
+	h.in_step = block_time;
 }
 
 }

@@ -30,11 +30,11 @@ const char *shared_may_write(uint64_t address, size_t bytes, const moment &now);
 /* An asynchronous copy is on its way there: nobody may touch these bytes until it has landed, which is a write of `now`. */
 const char *shared_copy_begins(uint64_t address, size_t bytes, const moment &now);
 void shared_copy_lands(uint64_t address, const void *from, size_t bytes, const moment &now);
-/* wgmma reads these bytes by itself, from now on until it has ended: nobody may write them. They were written before a barrier, by threads that have handed
- * over (fence.proxy.async) since. */
+/* wgmma reads these bytes by itself, from now on until it has ended: nobody may write them. They were written before a barrier, by threads that handed over
+ * (fence.proxy.async) between the two. */
 const char *shared_product_begins(uint64_t address, size_t bytes, const moment &now);
 void shared_product_ends(uint64_t address, size_t bytes);
-void shared_handed_over(unsigned thread);
+void shared_handed_over(const moment &now);
 
 }
 

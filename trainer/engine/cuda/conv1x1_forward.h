@@ -24,11 +24,11 @@ template <class T> struct conv1x1_forward {
 };
 
 /* How the kernel is cut: ROWS pixels a tile, STAGES tiles of 64 channels in flight, weights kept in shared memory
- * (RESIDENT, c_in <= 64 * what fits) or streamed beside x. WGMMA (128 rows): each warpgroup has 64 rows and all columns, so x is normalised once; its
- * products go on while the next tile's x is, which takes a stage more. */
+ * (RESIDENT, c_in <= 64 * what fits) or streamed beside x. WGMMA (128 rows): each warpgroup has 64 rows and all columns, so x is normalised once; every
+ * other tile's while the tile before is multiplied, whose weights, where they are streamed, keep their stage until then. */
 template <int rows, int stages, bool resident, int blocks_per_sm = 1, bool wgmma = false> struct conv1x1_forward_shape {
 	enum {
-		WGMMA = wgmma, AHEAD = stages - 1 - wgmma /* tiles that are asked for before they are used */, ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = 256, BLOCKS_PER_SM = blocks_per_sm, N = 128, K = 64,
+		WGMMA = wgmma, AHEAD = stages - 1 - (wgmma && !resident) /* tiles that are asked for before they are used */, ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = 256, BLOCKS_PER_SM = blocks_per_sm, N = 128, K = 64,
 		COLUMN_WARPS = wgmma ? 1 : 2, ROW_WARPS = THREADS / 32 / COLUMN_WARPS,
 		WARP_ROWS = ROWS / ROW_WARPS, WARP_COLUMNS = N / COLUMN_WARPS, /* 32 × 64 for 128 rows */
 		M_TILES = WARP_ROWS / 16, N_TILES = WARP_COLUMNS / 8,
@@ -86,10 +86,10 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		prefetch(i);
 
 	uint32_t held[S::WGMMA ? S::K / 16 : 1][4]; /* x, normalised, of the products on their way */
-	float product[S::M_TILES][S::N_TILES][4] = {};
+	float product[S::M_TILES][S::N_TILES][4];
 	float sum[S::N_TILES][2] = {}, square[S::N_TILES][2] = {};
-	SERIAL for (int i = 0; i < steps; i++) {
-		const int k = i % k_tiles;
+	int i = 0; /* the step */
+	auto step = [&](int k) {
 		copies_wait<S::AHEAD - 1>();
 		if (S::WGMMA)
 			async_fence();
@@ -105,31 +105,18 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 				a[j] = normalise_relu<T>(a[j], scale[c], bias[c], scale[c + 1], bias[c + 1]);
 			}
 		};
-		auto clear = [&] {
-			UNROLL for (int m = 0; m < S::M_TILES; m++)
-				UNROLL for (int n = 0; n < S::N_TILES; n++)
-					UNROLL for (int j = 0; j < 4; j++)
-						product[m][n][j] = 0;
-		};
+		i++;
 		if constexpr (S::WGMMA) {
 			uint32_t next[S::K / 16][4];
 			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
 				normalised(next[k16], 0, k16);
 			group_wait<0>(product[0]);
 			hold(held, next);
-			if (k == 0)
-				clear();
 			group_fence(product[0]);
 			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
 				group_multiply_add<T, false>(product[0], held[k16], group_matrix(w + k16 * 32));
 			group_commit();
-			if (k + 1 < k_tiles)
-				continue;
-			group_wait<0>(product[0]);
-			still_needed(held);
 		} else {
-			if (k == 0)
-				clear();
 			UNROLL_PAIR for (int k16 = 0; k16 < S::K / 16; k16++) {
 				uint32_t a[S::M_TILES][4];
 				UNROLL for (int m = 0; m < S::M_TILES; m++)
@@ -143,11 +130,25 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 					}
 				}
 			}
-			if (k + 1 < k_tiles)
-				continue;
+		}
+	};
+	SERIAL for (int pixel_tile = (int)blockIdx.x; pixel_tile < tiles; pixel_tile += (int)gridDim.x) {
+		UNROLL for (int m = 0; m < S::M_TILES; m++)
+			UNROLL for (int n = 0; n < S::N_TILES; n++)
+				UNROLL for (int j = 0; j < 4; j++)
+					product[m][n][j] = 0;
+		/* Two steps a turn, all products done at its end: see warpgroup.h on loops. */
+		SERIAL for (int k = 0; k < k_tiles; k += S::WGMMA ? 2 : 1) {
+			step(k);
+			if constexpr (S::WGMMA) {
+				if (k + 1 < k_tiles)
+					step(k + 1);
+				group_wait<0>(product[0]);
+				still_needed(held);
+			}
 		}
 
-		const long row = (long)((int)blockIdx.x + i / k_tiles * (int)gridDim.x) * S::ROWS;
+		const long row = (long)pixel_tile * S::ROWS;
 		UNROLL for (int m = 0; m < S::M_TILES; m++)
 			UNROLL for (int n = 0; n < S::N_TILES; n++)
 				UNROLL for (int half = 0; half < 2; half++) {

@@ -48,10 +48,10 @@ template <class T> struct cudnn_convolver : convolver<T> {
 		return a.pass == b.pass && a.h_in == b.h_in && a.c_in == b.c_in && a.c_out == b.c_out && a.kernel == b.kernel && a.stride == b.stride && a.in_pitch == b.in_pitch && a.out_pitch == b.out_pitch;
 	}
 	/* The plan of a pass that each_call() named; NULL for any other: a fault of the step's, and no reason to be slow in silence. */
-	const planned *find(cudnn_pass pass, const convolution_shape &s) const
+	planned *find(cudnn_pass pass, const convolution_shape &s)
 	{
 		const cudnn_convolution wanted = { pass, precision, s.images, s.h_in, s.h_out, s.c_in, s.c_out, s.kernel, s.stride, s.pad, s.in_pitch, s.out_pitch, 0 };
-		for (const planned &p : plans)
+		for (planned &p : plans)
 			if (same(p.what, wanted))
 				return &p;
 		return nullptr;
@@ -77,36 +77,41 @@ template <class T> struct cudnn_convolver : convolver<T> {
 			*most = cudnn_plan_workspace(p.plan);
 		plans.push_back(p);
 	}
-	int run(const planned *p, const void *in, const void *weight, const void *out, device_stream stream)
+	/* A plan that could be made but cannot be run shows in the first step, before any graph. */
+	bool run(planned *p, const void *in, const void *weight, const void *out, device_stream stream)
 	{
 		err = {};
-		return cudnn_plan_run(library, p->plan, const_cast<void *>(in), const_cast<void *>(weight), const_cast<void *>(out), (char *)workspace + weight_bytes, stream, &err) ? cudaErrorUnknown : 0;
+		if (!cudnn_plan_run(library, p->plan, const_cast<void *>(in), const_cast<void *>(weight), const_cast<void *>(out), (char *)workspace + weight_bytes, stream, &err))
+			return true;
+		fprintf(stderr, "%s: the engine's own slow kernel computes it\n", err.text);
+		cudnn_plan_free(library, p->plan);
+		p->plan = nullptr;
+		return false;
 	}
 	int forward(const convolution<T> &c, device_stream stream) override
 	{
-		const planned *p = find(CUDNN_PASS_FORWARD, c.s);
+		planned *p = find(CUDNN_PASS_FORWARD, c.s);
 		if (!p)
 			return cudaErrorInvalidConfiguration;
-		return p->plan ? run(p, c.in, c.weight, c.out, stream) : convolution_forward(c, stream);
+		return p->plan && run(p, c.in, c.weight, c.out, stream) ? 0 : convolution_forward(c, stream);
 	}
 	int data(const convolution<T> &c, device_stream stream) override
 	{
-		const planned *p = find(CUDNN_PASS_DATA, c.s);
+		planned *p = find(CUDNN_PASS_DATA, c.s);
 		if (!p)
 			return cudaErrorInvalidConfiguration;
-		return p->plan ? run(p, c.out, c.weight, c.gradient, stream) : convolution_data(c, stream);
+		return p->plan && run(p, c.out, c.weight, c.gradient, stream) ? 0 : convolution_data(c, stream);
 	}
 	int weight(const convolution<T> &c, device_stream stream) override
 	{
-		const planned *p = find(CUDNN_PASS_WEIGHT, c.s);
+		planned *p = find(CUDNN_PASS_WEIGHT, c.s);
 		if (!p)
 			return cudaErrorInvalidConfiguration;
-		if (!p->plan)
-			return convolution_weight(c, stream);
 		const bool narrow = sizeof(T) == 2 && !p->what.weight_fp32;
-		const int code = run(p, c.in, narrow ? workspace : (void *)c.dweight, c.gradient, stream);
-		if (code || !narrow)
-			return code;
+		if (!p->plan || !run(p, c.in, narrow ? workspace : (void *)c.dweight, c.gradient, stream))
+			return convolution_weight(c, stream);
+		if (!narrow)
+			return 0;
 		const size_t count = (size_t)c.s.c_out * (size_t)(c.s.kernel * c.s.kernel) * (size_t)c.s.c_in;
 		return launch(widen_kernel<T>, (unsigned)((count + 255) / 256), 256, 0, stream, widen<T>{ (const T *)workspace, c.dweight, count });
 	}

@@ -189,14 +189,6 @@ inline int device_describe(char *text, size_t size, int *capability)
 	return 0;
 }
 
-/* Does it run what is compiled for sm_90a alone? */
-inline bool device_has_warpgroups()
-{
-	char text[96];
-	int capability = 0;
-	return !device_describe(text, sizeof text, &capability) && capability == 90;
-}
-
 typedef cudaGraphExec_t device_graph;
 
 inline int device_capture_begin(device_stream stream)

@@ -548,6 +548,12 @@ template <class T> const engine_ops ops = {
 
 /* ---- opening ---- */
 
+bool wgmma_wanted()
+{
+	const char *wanted = getenv("CHEXNET_WGMMA");
+	return wanted && atoi(wanted);
+}
+
 enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8 };
 
 /* The fused kernels that fit into a block's shared memory and are made for this layer, as CHOOSE_… bits. */
@@ -562,10 +568,10 @@ template <class tiles> int fitting(const network &net, const dense_block &b, con
 /* Fused kernels need 16-bit maps, tensor cores as of sm_80, as much shared memory as they ask for (an H100 and an A100 have it, an RTX 5090 has not),
  * a bottleneck of at most 128 channels, and for the 3×3 a growth of at most 32 and maps of less than a tile's pixels a side (128; 64).
  * CHEXNET_FUSED=BITS or BITS:FIRST-LAST chooses fewer: CHOOSE_… bits, and the dense layers, counted from 0, that have them.
- * CHEXNET_WGMMA=1: on sm_90 those that are written for its tensor cores, not measured yet. */
+ * CHEXNET_WGMMA=1: on sm_90 those that are written for its tensor cores, not measured yet (open_engine() refuses it where they cannot run). */
 template <class T> void choose_fused(step<T> *s, int capability, size_t shared)
 {
-	const char *chosen = getenv("CHEXNET_FUSED"), *wgmma = getenv("CHEXNET_WGMMA");
+	const char *chosen = getenv("CHEXNET_FUSED");
 	int bits = ~0, first = 0, last = INT_MAX, number = 0;
 	if (chosen)
 		sscanf(chosen, "%d:%d-%d", &bits, &first, &last);
@@ -573,7 +579,7 @@ template <class T> void choose_fused(step<T> *s, int capability, size_t shared)
 		return;
 	s->shared = shared;
 	s->small = shared < large_tiles::forward_3x3::shared_bytes();
-	s->wgmma = !s->small && capability == 90 && wgmma && atoi(wgmma);
+	s->wgmma = !s->small && capability == 90 && wgmma_wanted();
 	for (int i = 0; i < s->net.blocks; i++)
 		for (int k = 0; k < s->net.block[i].layers; k++, number++) {
 			const dense_block &b = s->net.block[i];
@@ -614,6 +620,8 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	int rc = device_failed(e, code, "looking at the device");
 	if (!rc)
 		rc = supports(conf, device, capability, err);
+	if (!rc && wgmma_wanted() && !device_has_warpgroups())
+		rc = fail(err, EXIT_USAGE, "CHEXNET_WGMMA=1: what runs on %s is not compiled for sm_90a (see CUDA_ARCHS and CUDA_FORCE_PTX_JIT)", device);
 	if (!rc)
 		rc = network_make(&e->s.net, conf, err);
 	if (!rc)

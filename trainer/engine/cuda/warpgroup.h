@@ -8,6 +8,7 @@
 #ifndef CUDA_WARPGROUP_H
 #define CUDA_WARPGROUP_H
 
+#include "device.h"
 #include "tile.h"
 
 enum { WARPGROUP = 128 /* threads */, PANEL = 64 /* columns of a tile whose layout wgmma knows: rows of 128 bytes, its 128-byte swizzle */ };
@@ -45,6 +46,30 @@ DEVICE void put_channels(unsigned char *panel, int row, int chunk, const vector1
 #define HAVE_WARPGROUPS false
 #define WGMMA_ASM(...)
 #endif
+
+struct warpgroups_probe {
+	int *have;
+};
+
+KERNEL warpgroups_probe_kernel(const warpgroups_probe p)
+{
+	begin_kernel();
+	*p.have = HAVE_WARPGROUPS;
+}
+
+/* Is what runs here compiled for sm_90a? Asked of the code, not of the device: one of sm_90 also runs what was compiled for others (CUDA_ARCHS without
+ * 90a, or PTX that the driver compiles: CUDA_FORCE_PTX_JIT). */
+static inline bool device_has_warpgroups()
+{
+	warpgroups_probe p = {};
+	int have = 0;
+	if (device_alloc((void **)&p.have, sizeof have))
+		return false;
+	if (launch(warpgroups_probe_kernel, 1, 1, 0, nullptr, p) || device_download(&have, p.have, sizeof have, nullptr) || device_wait(nullptr))
+		have = 0;
+	device_free(p.have);
+	return have;
+}
 
 DEVICE uint64_t group_matrix(const void *start, int panel_bytes = 0)
 {
@@ -142,7 +167,8 @@ template <class T, bool a_across, bool b_across, int n8> DEVICE void group_multi
 		PRODUCTS("f16", "1", "+f");
 }
 
-/* The same with a in registers, warp w's rows as fragments of mma.m16n8k16; they must stay as they are until it is done: see still_needed(). */
+/* The same with a in registers, warp w's rows as fragments of mma.m16n8k16; they must stay as they are until it is done: see still_needed(). None may be
+ * on its way where a loop goes back to its start: ptxas (13.0, 13.5) forgets there that registers are still read, and gives them to others. */
 #define PRODUCT_96_OF(TYPE)                                                                                                            \
 	WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n96k16.f32." TYPE "." TYPE " {" WORDS_48 "}, {%48, %49, %50, %51}, %52, 1, 1, 1, %53;" \
 	          : EIGHT_SUMS("+f", 0), FOUR_SUMS("+f", 8) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(b_across) : "memory")
