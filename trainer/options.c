@@ -67,7 +67,7 @@ static int in_range(const struct option *o, double value)
 
 static int out_of_range(const struct option *o, const char *text, struct error *e)
 {
-	return fail(e, EXIT_USAGE, "--%s=%s: must be between %.15g and %.15g", o->name, text, o->min, o->max);
+	return fail(e, EXIT_USAGE, "--%s=%s: must be between %.15g and %.15g%s%s", o->name, text, o->min, o->max, o->zero ? ", or " : "", o->zero ? o->zero : "");
 }
 
 static int set_choice(const struct option *o, const char *text, int *target, struct error *e)
@@ -132,7 +132,7 @@ static int set_value(const struct option *o, const char *text, void *conf, struc
 		long v = strtol(text, &end, 10);
 
 		if (end == text || *end || errno || v < INT_MIN || v > INT_MAX)
-			return fail(e, EXIT_USAGE, "--%s=%s: must be a whole number", o->name, text);
+			return fail(e, EXIT_USAGE, "--%s=%s: must be a whole number%s%s", o->name, text, o->zero ? ", or " : "", o->zero ? o->zero : "");
 		if (!in_range(o, (double)v))
 			return out_of_range(o, text, e);
 		*(int *)target = (int)v;
@@ -181,13 +181,21 @@ static const struct option *find(const struct option *options, const char *name,
 	return NULL;
 }
 
+const struct option *option_of(const struct command *command, const struct option *row)
+{
+	for (const struct option *i = command->instead; i && i->name && row && row->name; i++)
+		if (strcmp(i->name, row->name) == 0)
+			return i->help ? i : NULL;
+	return row;
+}
+
 static int unknown_option(const struct command *command, const char *name, size_t length, struct error *e)
 {
 	const char *candidates[MAX_CANDIDATES];
 	int n = 0;
 
 	for (const struct option *o = command->options; (o->name || o->help) && n < MAX_CANDIDATES; o++)
-		if (o->type != OPTION_HEADING)
+		if (o->type != OPTION_HEADING && option_of(command, o))
 			candidates[n++] = o->name;
 
 	char text[256];
@@ -207,10 +215,10 @@ static int read_option(const struct command *command, int argc, char **argv, int
 	const char *name = argv[i] + 2;
 	size_t length = strcspn(name, "=");
 	const char *value = name[length] ? name + length + 1 : NULL;
-	const struct option *o = find(command->options, name, length);
+	const struct option *o = option_of(command, find(command->options, name, length));
 
 	if (!o && length > 3 && strncmp(name, "no-", 3) == 0) {
-		o = find(command->options, name + 3, length - 3);
+		o = option_of(command, find(command->options, name + 3, length - 3));
 		if (o && o->type == OPTION_FLAG && !value) {
 			set_value(o, "no", conf, e);
 			return 1;
@@ -249,9 +257,12 @@ int options_parse(const struct command *command, int argc, char **argv, void *co
 {
 	int n = 0, only_operands = 0;
 
-	for (const struct option *o = command->options; o->name || o->help; o++)
-		if (o->standard && set_value(o, o->standard, conf, e) < 0)
+	for (const struct option *row = command->options; row->name || row->help; row++) {
+		const struct option *o = option_of(command, row);
+
+		if (o && o->standard && set_value(o, o->standard, conf, e) < 0)
 			return -EXIT_USAGE;
+	}
 
 	for (int i = 1; i < argc;) {
 		if (!only_operands && strcmp(argv[i], "--") == 0) {
@@ -281,6 +292,8 @@ int option_typed(const struct option *options, const char *name, const void *con
 {
 	const struct option *o = find(options, name, strlen(name));
 
+	if (o->type == OPTION_U64)
+		return *(const uint64_t *)((const char *)conf + o->target) != strtoull(o->standard, NULL, 10);
 	return *(const char *const *)((const char *)conf + o->target) != o->standard; /* into argv, or what the table holds */
 }
 

@@ -41,6 +41,7 @@ struct option {
 #define OPTION(kind, config, field, option_name, placeholder, default_text, sentence, ...) \
 	{ .name = option_name, .argument = placeholder, .type = OPTION_##kind, .target = offsetof(config, field), \
 	  .standard = default_text, .help = sentence, __VA_ARGS__ }
+#define OPTION_DROPPED(option_name) { .name = option_name, .help = NULL } /* only in command.instead */
 #define OPTION_GROUP(heading) { .type = OPTION_HEADING, .help = heading }
 #define OPTIONS_END { .name = NULL, .help = NULL }
 
@@ -51,6 +52,7 @@ struct command {
 	const char *summary;          /* one line, lower case, no full stop */
 	const char *description;      /* paragraphs for --help and the man page; NULL: the summary says it */
 	const struct option *options; /* up to OPTIONS_END */
+	const struct option *instead; /* of a command that shares another's options: rows for those of the same names, up to OPTIONS_END; or NULL */
 	/* What to say about an option that another program has, written to text, or NULL; may be NULL itself. */
 	const char *(*advice)(const char *name, size_t length, char *text, size_t size);
 	int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns an exit code */
@@ -64,8 +66,11 @@ int options_parse(const struct command *command, int argc, char **argv, void *co
 /* The same, for a command's first lines: prints the error too. Returns -1 to go on, else the exit code to return. */
 int options_read(const struct command *command, int argc, char **argv, void *conf, int *n_operands);
 
-/* Whether a STRING of *conf that has a default was typed all the same. */
+/* Whether a STRING of *conf that has a default was typed all the same; of a U64, whether it is another than the default. */
 int option_typed(const struct option *options, const char *name, const void *conf);
+
+/* A row of command->options as this command has it; NULL: it does not. */
+const struct option *option_of(const struct command *command, const struct option *row);
 
 void options_help(const struct command *command, FILE *out);
 

@@ -68,9 +68,12 @@ void options_help(const struct command *command, FILE *out)
 	fprintf(out, "usage: chexnet %s [--OPTION…]%s%s\n\n", command->name, command->operands ? " " : "",
 		command->operands ? command->operands : "");
 	print_wrapped(out, command->description ? command->description : command->summary, 0, 0);
-	for (const struct option *o = command->options; !is_last(o); o++) {
+	for (const struct option *row = command->options; !is_last(row); row++) {
+		const struct option *o = option_of(command, row);
 		char left[128], sentence[512];
 
+		if (!o)
+			continue;
 		if (o->type == OPTION_HEADING) {
 			fprintf(out, "\n%s:\n", o->help);
 			continue;
@@ -112,9 +115,12 @@ static void man_command(const struct command *c, FILE *out)
 	fputc('\n', out);
 	print_troff(out, c->description ? c->description : c->summary);
 	fputc('\n', out);
-	for (const struct option *o = c->options; !is_last(o); o++) {
+	for (const struct option *row = c->options; !is_last(row); row++) {
+		const struct option *o = option_of(c, row);
 		char left[128], sentence[512];
 
+		if (!o)
+			continue;
 		if (o->type == OPTION_HEADING) {
 			fputs(".PP\n.I ", out);
 			print_troff(out, o->help);
@@ -162,7 +168,8 @@ static const char man_tail[] =
 	".TP\n.B HVD_DEADLINE\\fR, \\fBHVD_BACKEND\\fR, \\fBHVD_IFACE\\fR, \\fBHVD_TRACE\\fR, \\fBHVD_ON_DEATH\nSee \\fBlibhvd\\fR.\n"
 	".SH SEE ALSO\n"
 	".BR srun (1),\n"
-	".BR hvd\\-map (1)\n";
+	".BR hvd\\-map (1),\n"
+	".BR libhvd (3)\n";
 
 void options_man_page(const struct command *const *commands, FILE *out)
 {
@@ -180,8 +187,10 @@ void options_completion(const struct command *const *commands, FILE *out)
 	      "\tlocal names=\n\tcase $command in\n", out);
 	for (const struct command *const *c = commands; *c; c++) {
 		fprintf(out, "\t%s) names='", (*c)->name);
-		for (const struct option *o = (*c)->options; !is_last(o); o++) {
-			if (o->type == OPTION_HEADING)
+		for (const struct option *row = (*c)->options; !is_last(row); row++) {
+			const struct option *o = option_of(*c, row);
+
+			if (!o || o->type == OPTION_HEADING)
 				continue;
 			if (o->type != OPTION_CHOICE)
 				fprintf(out, "--%s%s ", o->name, o->type == OPTION_FLAG ? "" : "=");

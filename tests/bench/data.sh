@@ -5,7 +5,7 @@
 # each COPIES times under another name so that they exceed the second-level cache; synthetic ones otherwise.
 #
 #   ROUNDS=3      medians of so many; SECONDS_EACH=1: how long each measurement takes, after as long a warm-up of the rivals
-#   PYTHON_TF, PYTHON_TORCH: interpreters that have tensorflow, and torch with Pillow; python3 unless told
+#   PYTHON_TF, PYTHON_TORCH: interpreters that have tensorflow, and torch with Pillow; PYTHON unless told, and that is python3
 set -eu
 chexnet=${BUILD:-build}/chexnet
 [ -x "$chexnet" ] || { echo "no $chexnet"; exit 1; }
@@ -46,7 +46,7 @@ fi
 "$chexnet" prepare nih "$gray" "$scratch/jpeg" --format jpeg >/dev/null
 "$chexnet" prepare nih "$gray" "$scratch/packed" --format packed >/dev/null
 
-declare -A python=([tensorflow]=${PYTHON_TF:-python3} [torch]=${PYTHON_TORCH:-python3}) label=([tensorflow]=tf.data [torch]=PyTorch)
+declare -A python=([tensorflow]=${PYTHON_TF:-${PYTHON:-python3}} [torch]=${PYTHON_TORCH:-${PYTHON:-python3}}) label=([tensorflow]=tf.data [torch]=PyTorch)
 rivals=()
 for rival in tensorflow torch; do
 	if "${python[$rival]}" -c "import $rival, $([ $rival = torch ] && echo PIL, )os" 2>/dev/null; then

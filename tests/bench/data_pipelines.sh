@@ -18,7 +18,7 @@ trap 'rm -rf "$scratch"' EXIT
 "$chexnet" synth --out "$scratch/tree" --images 800 --size 256 >/dev/null
 "$chexnet" prepare nih "$scratch/tree" "$scratch/data" --format jpeg --shards 16 >/dev/null
 
-python=${PYTHON_TF:-python3} tf=1
+python=${PYTHON_TF:-${PYTHON:-python3}} tf=1
 "$python" -c 'import tensorflow' 2>/dev/null || { tf=; echo "rival left out: $python cannot import tensorflow"; }
 cpus=($(grep -oP '^Cpus_allowed_list:\s*\K.*' /proc/self/status | tr ',' '\n' | awk -F- '{ for (i = $1; i <= ($2 == "" ? $1 : $2); i++) print i }'))
 article() { # RANKS: "old new" of all ranks together, each on a CPU as chexnet's are

@@ -53,6 +53,14 @@ bats_require_minimum_version 1.5.0
 	refuses 65 "no manifest.json: not a prepared data set" chexnet synth --check bad
 }
 
+@test "a directory's name is no pattern" {
+	cp -r tree 'nih[v2]*\'
+	chexnet prepare nih 'nih[v2]*\' 'set[1]' --size 32 >/dev/null
+	diff -r 'set[1]' good
+	chexnet prepare tfrecord 'set[1]' 'set[2]' --size 32 >/dev/null
+	rm -rf 'nih[v2]*\' 'set[1]' 'set[2]'
+}
+
 @test "a table without a needed column" {
 	spoil
 	sed -i '1s/Patient ID/Patient/' bad/Data_Entry_2017_v2020.csv

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# make install as root, a program that is linked with what it installed, make uninstall. /etc and the loader's cache are copies.
+# make install as root, programs that use what it installed, make uninstall. /etc and the loader's cache are copies.
 
 load helpers
 
@@ -32,4 +32,16 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ $output == "rank 0 of 1, "*" mean 0.000" ]]
+}
+
+@test "an installed chexnet finds its CUDA engine; after make uninstall that is gone too" {
+	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "libchexnet_cuda.so is not built (no nvcc)"
+	staged() { env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" "$1" DESTDIR="$SCRATCH/staged" prefix=/opt/hvd slurm_plugindir=/opt/hvd/slurm; }
+	staged install
+	# the memory of a training on a GPU that need not be here: the CUDA engine's answer
+	run "$SCRATCH/staged/opt/hvd/bin/chexnet" bench --plan --gpu=h200 --batch=4
+	echo "$output"
+	[ "$status" -eq 0 ]
+	staged uninstall
+	[ -z "$(find "$SCRATCH/staged" ! -type d)" ]
 }

@@ -71,10 +71,14 @@ refused() { # TEXT: exit 64 and exactly this line
 
 @test "what only the node can count is refused there, with status 64" {
 	# three GPUs on two nodes make 2 + 1; three tasks can fall 1 + 2
-	run srun -N2 -n4 --gpus=3 --gpu-bind=socket "$SHOW"
+	# and the tasks of the other node, which would wait for these, end with them
+	SECONDS=0
+	run srun -N2 -n4 --gpus=3 --gpu-bind=socket sleep 50
 	echo "$output"
-	[ "$status" -eq 64 ]
+	[ "$status" -ne 0 ] && [ "$SECONDS" -lt 20 ]
 	grep -q '^hvd: n[12]: 2 tasks but 1 GPU' <<<"$output"
+	run srun -n1 --gpus=1 --gpu-bind=socket bash -c 'echo "${SLURM_KILL_BAD_EXIT-unset}"'
+	[ "$output" = unset ]
 }
 
 @test "share and gpus-per-task allow other numbers" {
@@ -86,6 +90,42 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(grep -c '^task 0 of 1: gpus=GPU-[0-9a-f-]*,GPU-[0-9a-f-]* ' <<<"$output")" -eq 1 ]
 }
 
+@test "what is asked for in Slurm's words reaches the node: GPUs by task, tasks by GPU, threads by core" {
+	run srun -N1 -n1 --gpus-per-task=2 --hvd-bind=socket "$SHOW"
+	[ "$(grep -c '^task 0 of 1: gpus=GPU-[0-9a-f-]*,GPU-[0-9a-f-]* ' <<<"$output")" -eq 1 ]
+	run srun -N2 -n2 -c2 --gpus-per-task=2 --hvd "$SHOW"
+	echo "$output"
+	[ "$(grep -c '^task . of 2: gpus=GPU-[0-9a-f-]*,GPU-[0-9a-f-]* ' <<<"$output")" -eq 2 ]
+	run srun -N1 --gpus=1 --ntasks-per-gpu=2 --hvd "$SHOW"
+	echo "$output"
+	output=$(grep ^task <<<"$output")
+	one_gpu_each 2
+	run srun -n1 --gpus=1 --threads-per-core=1 --hvd-bind=socket bash -c 'echo "$SLURM_HVD_STEP ${HVD_POLICY-none}"'
+	[ "$output" = ' socket' ]
+	run srun -N1 -n2 --gpus=2 --cpu_bind=map_cpu:1,0 --hvd bash -c 'echo "$SLURM_LOCALID $HVD_CPUS"'
+	[ "$(sort <<<"$output")" = $'0 1\n1 0' ]
+}
+
+@test "an empty SLURM_HVD or SLURM_HVD_BIND asks for nothing" {
+	run in_cluster env SLURM_HVD= SLURM_HVD_BIND= srun -Q --gpus=2 "$SHOW"
+	[ "$output" = 'task 0 of 1: gpus=0,1 mpi=none policy=none args=' ]
+}
+
+@test "a step in somebody's job, started from outside: its GPUs are not known here, and it keeps to its own cores" {
+	in_cluster salloc -Q -N1 -n2 --gpus=2 -J host bash -c "squeue -h -n host -o %i >$CLUSTER/home/host; sleep 20" 3>&- &
+	local host=$! job
+	wait_for 15 test -s "$CLUSTER/home/host"
+	job=$(cat "$CLUSTER/home/host")
+	rm "$CLUSTER/home/host"
+	run srun --jobid="$job" --hvd "$SHOW"
+	refused 'how many GPUs this step has is not known here: type -n N, one task for each GPU'
+	run srun --jobid="$job" --overlap -n1 -c1 --exact --gpus=1 --hvd bash -c 'echo "task $HVD_CPUS"'
+	in_cluster scancel "$job"
+	wait "$host" || true
+	echo "$output"
+	[[ $(grep ^task <<<"$output") =~ ^task\ [01]$ ]]
+}
+
 @test "too few CPUs: our line, with the words to add, before Slurm's" {
 	in_cluster sbatch -Q -W -N2 --gpus-per-node=2 -o "$SCRATCH/out" --wrap "srun -Q --hvd $SHOW; echo status \$?"
 	cat "$SCRATCH/out"
@@ -93,6 +133,9 @@ refused() { # TEXT: exit 64 and exactly this line
 	in_cluster sbatch -Q -W -N2 --gpus-per-node=2 --cpus-per-gpu=1 -o "$SCRATCH/out" --wrap "srun -Q --hvd $SHOW"
 	output=$(cat "$SCRATCH/out") status=0
 	one_gpu_each 4
+	# three tasks, two CPUs on one node and one on the other
+	run in_cluster salloc -Q -N2 -n3 --gpus-per-task=1 srun -Q --hvd "$SHOW"
+	one_gpu_each 3
 }
 
 @test "--gpu-bind=socket without --hvd is placement only" {
@@ -140,6 +183,14 @@ refused() { # TEXT: exit 64 and exactly this line
 	grep -q 'Invalid --gpu-bind argument: .*sockets' <<<"$output"
 }
 
+@test "--hvd-bind=none without --hvd: CPUs stay, each task has its GPU, and verbose says it" {
+	local show='echo "task $SLURM_PROCID ${HVD_POLICY-unset} ${SLURM_GPU_BIND-unset} ${SLURM_HVD_STEP-unset} $(taskset -cp $$ | sed "s/.*: //") ${CUDA_VISIBLE_DEVICES-unset}"'
+	run srun -n2 --gpus=2 --hvd-bind=none,verbose bash -c "$show"
+	echo "$output"
+	[ "$(grep -c '^hvd: rank [01] on n1: GPU 0000:' <<<"$output")" -eq 2 ]
+	[ "$(grep '^task' <<<"$output" | sort | cut -d- -f1)" = $'task 0 none unset unset 0 GPU\ntask 1 none unset unset 1 GPU' ]
+}
+
 @test "SLURM_GPU_BIND=socket, and the spelling that #SBATCH can carry" {
 	run in_cluster env SLURM_GPU_BIND=socket srun -Q -n2 --gpus=2 "$SHOW"
 	one_gpu_each 2
@@ -168,6 +219,15 @@ refused() { # TEXT: exit 64 and exactly this line
 @test "salloc, and the GPUs of its --gres" {
 	run in_cluster salloc -Q -N2 --gres=gpu:2 --cpus-per-gpu=1 srun -Q --hvd "$SHOW"
 	one_gpu_each 4
+	# since 24.05 the job's -c stands there, since 23.11 its --gpu-bind, and what --gpus-per-task implies
+	run in_cluster salloc -Q -N1 -n2 --gres=gpu:2 env SLURM_TRES_PER_TASK=cpu=1 SLURM_TRES_BIND=gres/gpu:per_task:1 srun -Q --hvd "$SHOW"
+	one_gpu_each 2
+	run in_cluster salloc -Q -N1 -n2 --gpus=2 env SLURM_TRES_BIND=gres/gpu:per_task:1 srun -Q --hvd-bind=socket \
+		bash -c 'echo "${SLURM_TRES_BIND-unset} ${CUDA_VISIBLE_DEVICES%%-*}"'
+	[ "$output" = $'unset GPU\nunset GPU' ]
+	# a choice of the user's, which stays: this Slurm, if it does not read it, leaves the tasks all GPUs
+	run in_cluster salloc -Q -N1 -n2 --gpus=2 env SLURM_TRES_BIND=gres/gpu:single:1 srun -Q --hvd-bind=socket bash -c 'echo "$SLURM_TRES_BIND $CUDA_VISIBLE_DEVICES"'
+	[ "$(grep -c '^gres/gpu:single:1 [01]' <<<"$output")" -eq 2 ]
 	run in_cluster env SALLOC_GPU_BIND=socket salloc -Q -N1 --gpus=2 -n2 srun -Q "$SHOW"
 	one_gpu_each 2
 }

@@ -49,6 +49,18 @@ refuses() { # CODE "WORDS" COMMAND…
 	[ "$(stat -c %s r.html)" -lt 5000000 ]
 }
 
+@test "README's lines for one image and for the report work as they are typed, and the report shows the map" {
+	mkdir -p typed/run1
+	cp run1/model.safetensors run1/test.csv typed/run1
+	cp log1.jsonl typed/run1/log.jsonl
+	cp "$(find tree/images -name '*.png' | head -n 1)" typed/image.png
+	sed -n 's/^    \(chexnet \(predict\|report\) .*\)/\1/p' "$TOP/README.md" >typed/lines
+	cat typed/lines
+	[ "$(wc -l <typed/lines)" -eq 2 ]
+	(cd typed && bash -e lines)
+	grep -q '<img[^>]* src="data:image/png;base64,' typed/report.html
+}
+
 @test "a model does not differ from itself, two are compared finding by finding" {
 	run chexnet compare 1.csv 1.csv --resamples 100
 	[ "$status" -eq 0 ]
@@ -56,6 +68,39 @@ refuses() { # CODE "WORDS" COMMAND…
 	run chexnet compare 1.csv 2.csv --resamples 100 --json
 	[ "$status" -eq 0 ]
 	[ "$(grep -c p_holm <<<"$output")" -eq 15 ]
+	# what is not known of a model is said
+	sed '1s/leak=[0-9]*/leak=unchecked/' 2.csv >unchecked.csv
+	chexnet compare 1.csv unchecked.csv --resamples 100 >said
+	grep 'leak not checked: .*those that B was trained on' said
+	chexnet report --predictions 1.csv --compare unchecked.csv --resamples 100 --out said.html
+	grep -q 'Leak not checked.*the other model, B,' said.html
+}
+
+@test "weighted positives: progress is that of the weighted loss, and what is no probability is not called one" {
+	chexnet train --data set "${SMALL[@]}" --pos-weight balanced --steps 30 --eval-every 10 --output weighted >weighted.out
+	least=$(grep '"split":"val"' weighted/log.jsonl | grep -o '"weighted_loss":[0-9.]*' | cut -d: -f2 | sort -g | head -n 1)
+	noted=$(grep -ao '"best_loss":"[0-9.]*"' weighted/model.safetensors | cut -d'"' -f4)
+	echo "least weighted loss $least, noted $noted"
+	awk "BEGIN { exit !($least > 0.5 && $noted - $least < 1e-9 && $least - $noted < 1e-9) }"
+	grep -q '^validation .*loss 0[.0-9]*, weighted [0-9.]*$' weighted.out
+	image=$(find tree/images -name '*.png' | head -n 1)
+	chexnet predict --weights weighted/model.safetensors "$image" 2>&1 >/dev/null | grep 'pos-weight=balanced'
+	[ -z "$(chexnet predict --weights run1/model.safetensors "$image" 2>&1 >/dev/null | grep pos-weight)" ]
+	chexnet eval --data set --weights weighted/model.safetensors --threads 1 --resamples 0 --predictions weighted.csv >/dev/null
+	for predictions in weighted/test.csv weighted.csv; do
+		chexnet report --predictions $predictions --resamples 100 --out weighted.html
+		grep -q 'Not probabilities' weighted.html
+	done
+	chexnet report --predictions 1.csv --resamples 100 --out weighted.html
+	[ "$(grep -c 'Not probabilities' weighted.html)" -eq 0 ]
+}
+
+@test "a training goes on with the same pixels only: packed ones are PNG's, JPEG's are not" {
+	chexnet prepare nih tree packed --size 32 --format packed >/dev/null
+	chexnet prepare nih tree jpeg --size 32 --format jpeg >/dev/null
+	chexnet train --data set "${SMALL[@]}" --steps 4 --output pixels >/dev/null
+	refuses 65 "as jpeg exactly --format --weights=" chexnet train --data jpeg "${SMALL[@]}" --steps 8 --output pixels --resume auto
+	chexnet train --data packed "${SMALL[@]}" --steps 6 --output pixels --resume auto >/dev/null
 }
 
 @test "an ensemble is a file of predictions like its members" {
@@ -95,7 +140,7 @@ refuses() { # CODE "WORDS" COMMAND…
 	done
 	head -c -3 1.csv >cut.csv
 	refuses 65 "cut.csv line $(wc -l <1.csv) no end copied" chexnet compare 1.csv cut.csv
-	refuses 65 "1.csv no event" chexnet report --predictions 1.csv --log 1.csv --out bad.html
+	refuses 65 "1.csv no event OUTPUT/log.jsonl" chexnet report --predictions 1.csv --log 1.csv --out bad.html
 	refuses 65 "nowhere.csv" chexnet compare 1.csv nowhere.csv
 	refuses 64 "--predictions" chexnet report --out bad.html
 	refuses 70 "nowhere/r.html" chexnet report --predictions 1.csv --resamples 100 --out nowhere/r.html
@@ -229,11 +274,29 @@ def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struc
 rows = (b"\0" + bytes([int(sys.argv[1])]) * 40) * 40
 sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 40, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' \
 			$gray >gray$gray.png || skip "no python3 to draw it"
-		run --separate-stderr chexnet predict --weights run1/model.safetensors --threads 1 "$image" gray$gray.png
+		run --separate-stderr chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 "$image" gray$gray.png
 		[ "$status" -eq 0 ]
 		[ "$(grep -c '^  Hernia' <<<"$output")" -eq 2 ]
 		[ "$stderr" = "chexnet predict: warning: gray$gray.png: every pixel is of the same gray, $gray of 255: nothing is to be seen, and its probabilities mean nothing" ]
 	done
+}
+
+@test "the trace of a training says that it waits for images, and shows validations and checkpoints" {
+	HVD_TRACE=$PWD/trace chexnet train --model densenet --growth 4 --blocks 1,1 --image-size 32 --steps 12 --eval-every 6 --batch 8 --resamples 0 \
+		--threads 1 --output traced >/dev/null
+	run hvd-trace --output timeline.json trace
+	echo "$output"
+	[[ $output == "1 ranks, 11 steps, "* ]]
+	awk '/ ms +[0-9.]+ %$/ { sum += $(NF - 1) } END { exit !(sum > 99.7 && sum < 100.3) }' <<<"$output" # where the time went: all of it
+	awk '$1 == "input" && $(NF - 1) > 10 { found = 1 } END { exit !found }' <<<"$output" # drawing an X-ray takes about as long as this network
+	grep -q '^validations and checkpoints, not counted above: ' <<<"$output"
+	for name in input micro-batch validation checkpoint WAIT_FOR_DATA; do
+		echo "$name: $(grep -c "\"name\":\"$name\"" timeline.json)"
+	done | tee spans
+	grep -qx 'input: 12' spans
+	grep -qx 'micro-batch: 12' spans
+	grep -qx 'validation: 2' spans
+	grep -qx 'checkpoint: [12]' spans
 }
 
 @test "weights that make no number make no probability" {
@@ -241,7 +304,9 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	header=$(od -An -t u8 -N 8 nan.safetensors)
 	bias=$(head -c $((header + 8)) nan.safetensors | grep -ao '"classifier.bias":{[^}]*' | sed 's/.*"data_offsets":\[\([0-9]*\).*/\1/')
 	printf '\0\0\300\177' | dd of=nan.safetensors bs=1 seek=$((header + 8 + bias)) conv=notrunc status=none
-	refuses 70 ".png: the network's output is not a number" chexnet predict --weights nan.safetensors --threads 1 --json "$(find tree/images -name '*.png' | head -n 1)"
+	refuses 65 "nan.safetensors: damaged: the CRC-32C of its notes and tensors" chexnet eval --data set --weights nan.safetensors
+	LC_ALL=C sed -i 's/"crc32c":/"crc32x":/' nan.safetensors
+	refuses 70 ".png: the network's output is not a number" chexnet predict --weights nan.safetensors --engine cpu --threads 1 --json "$(find tree/images -name '*.png' | head -n 1)"
 	[[ $output == *'"error"'* ]]
 	[[ $output != *'"logits"'* ]]
 }
@@ -266,6 +331,7 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	[ -s late/model.safetensors ]
 	[[ $output == *"takes the weights of step "[246]"00, the best on the validation split"* ]]
 	cmp early/best.safetensors late/best.safetensors
+	[ "$(grep -ao '"step":"[0-9]*"' late/model.safetensors)" = "$(grep -ao '"step":"[0-9]*"' late/best.safetensors)" ]
 	mkdir alone
 	cp early/checkpoint-00000600.safetensors alone/
 	run chexnet train --data set "${SMALL[@]}" --steps 610 --eval-every 5 --learning-rate 3 --decay constant --resume alone/checkpoint-00000600.safetensors --output later
@@ -316,15 +382,30 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 		[[ $output == *"resumes at step 6, "* ]]
 		cmp hurt/checkpoint-00000009.safetensors sound/checkpoint-00000009.safetensors
 	done
-	# what is saved on the way back is kept, though the damaged one has a higher number
+	# what is saved on the way back is kept, and the damaged one does not come after it
 	rm -rf hurt && cp -r sound hurt
 	truncate -s 3000 hurt/checkpoint-00000009.safetensors
 	run train --resume auto --output hurt --keep 1 --checkpoint-every 1 --max-seconds 1e-6
 	[ "$status" -eq 75 ]
 	ls hurt
-	[[ $(cd hurt && echo checkpoint-*) == checkpoint-0000000[78].safetensors\ checkpoint-00000009.safetensors ]]
+	[[ $(cd hurt && echo checkpoint-*) == checkpoint-0000000[78].safetensors\ checkpoint-00000009.safetensors.abandoned ]]
 	truncate -s 3000 hurt/checkpoint-*
 	refuses 65 "hurt/checkpoint-0000000 whole --output=DIR" chexnet train --data set "${SMALL[@]}" --steps 9 --resume auto --output hurt
+}
+
+@test "a training that went back to an earlier checkpoint goes on from there, not from what it left" {
+	train() { chexnet train --data set "${SMALL[@]}" --steps 12 --checkpoint-every 4 --keep 9 --output branch "$@"; }
+	train >/dev/null
+	run train --resume branch/checkpoint-00000004.safetensors --learning-rate 1e-2 --max-seconds 1e-6
+	echo "$output"
+	[ "$status" -eq 75 ]
+	[ "$(grep -c '^2 checkpoints after step [56] are not of this course' <<<"$output")" -eq 1 ]
+	run train --resume auto
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"resumes at step "[56]", "* ]]
+	[[ $output != *"not of this course"* ]]
+	[ -e branch/checkpoint-00000012.safetensors.abandoned ]
 }
 
 @test "an output directory that is not there yet is no problem, and a file is none" {
@@ -387,8 +468,17 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	refuses 64 "--blocks --model=resnet50 densenet or resnet" chexnet bench --model resnet50 --blocks 1,1
 	refuses 64 "--growth --model=resnet" chexnet bench --model resnet --growth 8
 	refuses 64 "--batch=auto number" chexnet lr-test --data set --batch auto --output idle
-	refuses 64 "--log-json=x idle/none/log.jsonl" chexnet lr-test --data set --log-json x --output idle
+	refuses 64 "--log-json OUTPUT/none/log.jsonl" chexnet lr-test --data set --log-json x --output idle
+	refuses 64 "--loss-scale --precision=fp16" chexnet train --loss-scale 5 --output idle
+	refuses 64 "--dynamic-loss-scale --precision=fp16" chexnet train --precision bf16 --dynamic-loss-scale --output idle
 	refuses 64 "--ablate --json" chexnet bench --ablate --json
+	refuses 64 "--image-size=0 1 1024" chexnet bench --image-size 0
+	refuses 64 "--data=set --scaling --ablate --plan random" chexnet bench --data set
+	refuses 64 "33 classes 32 softmax" chexnet bench --classes 33
+	refuses 64 "--table tfrecord" chexnet prepare nih tree idle --table x
+	refuses 64 "--label-order tfrecord" chexnet prepare nih tree idle --label-order dell
+	refuses 64 "--batch=AUTO number, or auto" chexnet train --batch AUTO --output idle
+	refuses 65 "--pictures=set .png predict --maps" chexnet report --predictions 1.csv --pictures set --out idle
 	refuses 64 "empty word" chexnet prepare nih tree ""
 	[ ! -e idle ]
 	chexnet bench --intervals --json | grep -q '^{"findings":14,.*"mean":{"auroc":0\.[0-9]*,"low":0\.[0-9]*,"high":0\.[0-9]*}}$'

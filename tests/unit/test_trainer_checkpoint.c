@@ -83,7 +83,7 @@ static void make_values(struct model_values *v, const struct net_plan *plan, int
 static const struct checkpoint_notes example = {
 	.seed = UINT64_C(18446744073709551615), .position = UINT64_C(9007199254740993), .step = 1234, .data_hash = UINT64_C(0xfedcba9876543210),
 	.global_batch = 64, .batch = 16, .bucket_bytes = 1 << 21, .source_size = 64, .leak = 1,
-	.split_policy = "official", .resize = "area", .precision = "fp32", .optimizer = "sgd", .best_auroc = 0.81234567890123456, .best_step = 1200, .best_loss = 0.1625, .stale = 2, .rate_factor = 0.01, .loss_scale = 4096, .scale_good = 77, .skipped = 5,
+	.split_policy = "official", .resize = "area", .mask = "00c0ffee00c0ffee", .precision = "fp32", .optimizer = "sgd", .best_auroc = 0.81234567890123456, .best_step = 1200, .best_loss = 0.1625, .stale = 2, .rate_factor = 0.01, .loss_scale = 4096, .scale_good = 77, .skipped = 5,
 };
 
 static void everything_comes_back(void **state)
@@ -110,6 +110,7 @@ static void everything_comes_back(void **state)
 	assert_int_equal(notes.leak, 1);
 	assert_string_equal(notes.split_policy, "official");
 	assert_string_equal(notes.resize, "area");
+	assert_string_equal(notes.mask, example.mask);
 	assert_string_equal(notes.optimizer, "sgd");
 	assert_true(notes.best_auroc == example.best_auroc && notes.best_step == 1200);
 	assert_true(notes.best_loss == 0.1625 && notes.stale == 2 && notes.rate_factor == 0.01);
@@ -276,6 +277,42 @@ static void without_room_the_old_file_stays_and_nothing_else(void **state)
 	net_plan_free(&plan);
 }
 
+static void weights_that_went_wrong_are_not_written(void **state)
+{
+	(void)state;
+	struct net_plan plan;
+	struct model_values v;
+	struct checkpoint_notes notes = example, found;
+	struct checkpoint *c;
+	struct error e = { 0 };
+
+	make_small_net(&plan, 14);
+	make_values(&v, &plan, 1);
+	assert_int_equal(checkpoint_sound(path, &plan, &v, &e), 0);
+	assert_int_equal(checkpoint_write(path, &plan, &v, &notes, &e), 0);
+	float *const places[] = { &v.params[plan.n_weights - 1], &v.variance[0], &v.moment1[3], &v.moment2[plan.n_weights / 2] };
+
+	notes.step = 9999;
+	for (int i = 0; i < 4; i++) {
+		float before = *places[i];
+
+		*places[i] = i & 1 ? INFINITY : NAN;
+		e = (struct error){ 0 };
+		assert_int_equal(checkpoint_write(path, &plan, &v, &notes, &e), -EXIT_INTERNAL);
+		assert_non_null(strstr(e.text, "no finite number"));
+		e = (struct error){ 0 };
+		assert_int_equal(checkpoint_sound(path, &plan, &v, &e), -EXIT_DATA);
+		*places[i] = before;
+	}
+	assert_int_equal(files_in_directory(), 1);
+	e = (struct error){ 0 };
+	assert_int_equal(checkpoint_open(&c, path, NULL, &found, &e), 0);
+	assert_int_equal(found.step, example.step);
+	checkpoint_close(c);
+	model_values_free(&v);
+	net_plan_free(&plan);
+}
+
 /* ---- damaged files ------------------------------------------------------------------------------------ */
 
 static void write_file(const void *data, size_t size)
@@ -368,7 +405,23 @@ static void sizes_beyond_reason_are_refused_by_name(void **state)
 	net_plan_free(&plan);
 }
 
-/* Cut anywhere, or with any bit of length or header flipped, the file is refused or means something else: never a crash. */
+enum { FILE_ROOM = 1 << 20 };
+
+/* A sound checkpoint, also to file[FILE_ROOM]; returns its size. */
+static size_t write_example(const struct net_plan *plan, const struct model_values *v, char *file)
+{
+	struct error e = { 0 };
+
+	assert_int_equal(checkpoint_write(path, plan, v, &example, &e), 0);
+	FILE *f = fopen(path, "rb");
+	size_t size = fread(file, 1, FILE_ROOM, f);
+
+	fclose(f);
+	return size;
+}
+
+/* Cut anywhere, or with a bit of a tensor flipped, the file is refused; with a bit of length or header flipped it is refused or
+ * means the same: never a crash. */
 static void no_cut_and_no_flipped_bit_goes_wrong(void **state)
 {
 	(void)state;
@@ -376,15 +429,12 @@ static void no_cut_and_no_flipped_bit_goes_wrong(void **state)
 	struct model_values v;
 	struct error e = { 0 };
 	struct checkpoint *c;
-	static char file[1 << 20];
+	static char file[FILE_ROOM];
 
 	make_small_net(&plan, 14);
 	make_values(&v, &plan, 0);
-	assert_int_equal(checkpoint_write(path, &plan, &v, &example, &e), 0);
-	FILE *f = fopen(path, "rb");
-	size_t size = fread(file, 1, sizeof file, f);
+	size_t size = write_example(&plan, &v, file);
 
-	fclose(f);
 	for (size_t cut = 0; cut < size; cut += 1 + cut / 16) {
 		write_file(file, cut);
 		e = (struct error){ 0 };
@@ -409,6 +459,52 @@ static void no_cut_and_no_flipped_bit_goes_wrong(void **state)
 			assert_int_equal(e.code, EXIT_DATA);
 		}
 		file[at] ^= (char)(1 << bit);
+	}
+	uint64_t header;
+
+	memcpy(&header, file, 8);
+	for (size_t at = 8 + header; at < size; at += 1 + size / 64) {
+		file[at] ^= 4;
+		write_file(file, size);
+		e = (struct error){ 0 };
+		assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), -EXIT_DATA);
+		assert_non_null(strstr(e.text, "damaged: the CRC-32C of its notes and tensors"));
+		file[at] ^= 4;
+	}
+	write_file(file, size);
+	e = (struct error){ 0 };
+	assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), 0);
+	checkpoint_close(c);
+	model_values_free(&v);
+	net_plan_free(&plan);
+}
+
+/* A changed note is seen, except the checksum's own name: without it the file is as one of another program. */
+static void a_changed_note_is_refused(void **state)
+{
+	(void)state;
+	struct net_plan plan;
+	struct model_values v;
+	struct error e = { 0 };
+	struct checkpoint *c;
+	static char file[FILE_ROOM];
+
+	make_small_net(&plan, 14);
+	make_values(&v, &plan, 0);
+	size_t size = write_example(&plan, &v, file);
+
+	for (int own = 0; own < 2; own++) {
+		char *at = memmem(file, size, own ? "\"crc32c\":" : "\"step\":\"", own ? 9 : 8);
+
+		assert_non_null(at);
+		at[own ? 1 : 8] ^= 1;
+		write_file(file, size);
+		e = (struct error){ 0 };
+		assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), own ? 0 : -EXIT_DATA);
+		if (own)
+			checkpoint_close(c);
+		else
+			at[8] ^= 1;
 	}
 	model_values_free(&v);
 	net_plan_free(&plan);
@@ -461,6 +557,13 @@ static void the_latest_checkpoint_is_found_and_old_ones_go(void **state)
 	assert_int_equal(files_in_directory(), 3);
 	checkpoint_path(name, sizeof name, directory, 80000005);
 	assert_int_equal(access(name, F_OK), 0);
+	step = UINT64_MAX;
+	assert_int_equal(checkpoint_below(found, sizeof found, directory, &step, &e), 1);
+	assert_int_equal(checkpoint_abandon(directory, step), 0);
+	assert_int_equal(checkpoint_abandon(directory, step - 1), 1);
+	assert_int_equal(access(found, F_OK), -1);
+	assert_int_equal(checkpoint_abandon(directory, 0), files_in_directory() - 2);
+	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 0);
 	assert_int_equal(checkpoint_latest(found, sizeof found, "no/such/directory", &e), 0);
 }
 
@@ -473,10 +576,12 @@ int main(void)
 		cmocka_unit_test_teardown(a_missing_and_a_foreign_tensor_are_named, empty_directory),
 		cmocka_unit_test_teardown(residual_networks_come_back_too, empty_directory),
 		cmocka_unit_test_teardown(without_room_the_old_file_stays_and_nothing_else, empty_directory),
+		cmocka_unit_test_teardown(weights_that_went_wrong_are_not_written, empty_directory),
 		cmocka_unit_test_teardown(damaged_headers_are_refused_by_name, empty_directory),
 		cmocka_unit_test_teardown(other_formats_are_called_by_their_names, empty_directory),
 		cmocka_unit_test_teardown(sizes_beyond_reason_are_refused_by_name, empty_directory),
 		cmocka_unit_test_teardown(no_cut_and_no_flipped_bit_goes_wrong, empty_directory),
+		cmocka_unit_test_teardown(a_changed_note_is_refused, empty_directory),
 		cmocka_unit_test(halves_are_widened),
 		cmocka_unit_test_teardown(the_latest_checkpoint_is_found_and_old_ones_go, empty_directory),
 	};

@@ -188,6 +188,9 @@ static void jpeg_keeps_the_pixels_nearly(void **state)
 			squares += (x[p] - y[p]) * (x[p] - y[p]);
 	}
 	assert_true(sqrt(squares / (32 * 32 * (double)dataset_count(a))) < 4);
+	assert_true(squares > 0); /* so that ranks with one and ranks with the other do not train one network */
+	assert_int_equal(dataset_hash(a), dataset_hash(b));
+	assert_int_not_equal(dataset_pixel_hash(a), dataset_pixel_hash(b));
 	dataset_scratch_free(s);
 	dataset_close(a), dataset_close(b);
 }
@@ -214,7 +217,7 @@ static void packed_pixels_are_the_same_and_any_flipped_byte_is_found(void **stat
 	struct dataset *a = open_split(prepared, "test"), *b = open_split(out, "test");
 	struct dataset_scratch *s = dataset_scratch(a);
 	uint8_t x[32 * 32], y[32 * 32];
-	assert_int_equal(dataset_hash(a), dataset_hash(b));
+	assert_int_equal(dataset_pixel_hash(a), dataset_pixel_hash(b));
 	size_t count = dataset_count(a);
 	for (size_t i = 0; i < count; i++) {
 		assert_int_equal(dataset_read(a, i, s, x, &e), 0);

@@ -340,6 +340,28 @@ static void turned_jpegs_are_refused(void **state)
 	free(plain);
 }
 
+static void turned_pngs_are_refused(void **state)
+{
+	(void)state;
+	enum { SIDE = 16, AFTER_HEADER = 33, CHUNK = 38 };
+	static const char exif[] = "\0\0\0\32eXIfMM\0*\0\0\0\10\0\1\1\22\0\3\0\0\0\1\0\6\0\0\0\0\0\0";
+	uint8_t pixels[SIDE * SIDE] = { 0 };
+	size_t size;
+	struct image image;
+	struct error e = { 0 };
+	uint8_t *plain = encode_png(pixels, SIDE, SIDE, 1, &size), *file = malloc(size + CHUNK), *chunk = file + AFTER_HEADER;
+	memcpy(file, plain, AFTER_HEADER);
+	memcpy(chunk, exif, CHUNK - 4);
+	memcpy(chunk + CHUNK, plain + AFTER_HEADER, size - AFTER_HEADER);
+	put_u32(chunk + CHUNK - 4, libdeflate_crc32(0, chunk + 4, CHUNK - 8));
+	expect_refusal(file, size + CHUNK, "PNG: its Exif orientation, 6,");
+	chunk[27] = 1;
+	put_u32(chunk + CHUNK - 4, libdeflate_crc32(0, chunk + 4, CHUNK - 8));
+	assert_int_equal(decode_image(decoder, file, size + CHUNK, &image, &e), 0);
+	free(file);
+	free(plain);
+}
+
 /* The fast way for one component against libjpeg-turbo: the same pixels, and nothing is taken that libjpeg-turbo warns about. */
 static void gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives(void **state)
 {
@@ -603,6 +625,7 @@ int main(void)
 		cmocka_unit_test(what_is_no_image_is_called_by_its_name),
 		cmocka_unit_test(jpegs),
 		cmocka_unit_test(turned_jpegs_are_refused),
+		cmocka_unit_test(turned_pngs_are_refused),
 		cmocka_unit_test(gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives),
 		cmocka_unit_test(gray_jpegs_beyond_the_range_are_left_to_libjpeg_turbo),
 		cmocka_unit_test(squares_are_written_where_they_are_wanted_and_nowhere_else),

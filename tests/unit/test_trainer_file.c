@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "data/file.h"
@@ -29,6 +30,29 @@ static void run_child(void (*child)(const char *path), const char *path, char wo
 	assert_int_equal(file_read(&text, &size, told, &e), 0);
 	snprintf(words, 512, "%s", text);
 	free(text);
+}
+
+static void a_file_that_may_be_whole_is_not_called_bad(void **state)
+{
+	(void)state;
+	struct error e = { 0 };
+	struct rlimit old, none;
+	const char *path = scratch_path("whole");
+	size_t size;
+
+	assert_int_equal(file_write(path, "12", 2, &e), 0);
+	assert_int_equal(file_open_regular(scratch_path("nowhere"), &size, &e), -EXIT_DATA);
+	e = (struct error){ 0 };
+	assert_int_equal(file_open_regular(scratch_path("whole/nowhere"), &size, &e), -EXIT_DATA);
+	getrlimit(RLIMIT_NOFILE, &old);
+	none = (struct rlimit){ 0, old.rlim_max };
+	setrlimit(RLIMIT_NOFILE, &none);
+	e = (struct error){ 0 };
+	int rc = file_open_regular(path, &size, &e);
+
+	setrlimit(RLIMIT_NOFILE, &old);
+	assert_int_equal(rc, -EXIT_INTERNAL);
+	assert_non_null(strstr(e.text, "cannot be read: Too many open files"));
 }
 
 static void map_two_and_cut(const char *path)
@@ -197,6 +221,7 @@ static void a_directory_is_refused_before_work_is_done(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_file_that_may_be_whole_is_not_called_bad),
 		cmocka_unit_test(a_cut_file_is_named_with_the_byte_that_was_wanted),
 		cmocka_unit_test(other_bus_errors_stay_what_they_are),
 		cmocka_unit_test(a_link_keeps_its_place_and_its_file_is_replaced),

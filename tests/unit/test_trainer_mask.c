@@ -93,7 +93,7 @@ static void what_is_wrong_is_named(void **state)
 	refused("Hernja", EXIT_USAGE, "--mask=Hernja: unknown finding \"Hernja\" (did you mean Hernia?)");
 	refused("Mass,Mass", EXIT_USAGE, "Mass comes twice");
 	refused("Mass,", EXIT_USAGE, "unknown finding \"\"");
-	refused("No Finding", EXIT_USAGE, "unknown finding");
+	refused("No Finding", EXIT_USAGE, "unknown finding \"No Finding\" (known: Atelectasis, ");
 	char all[400] = "";
 	for (int f = 0; f < FINDINGS; f++)
 		sprintf(all + strlen(all), "%s%s", f ? "," : "", finding_names[f]);

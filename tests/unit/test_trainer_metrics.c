@@ -218,6 +218,45 @@ static void the_interval_holds_the_truth_about_95_times_in_100(void **state)
 	assert_in_range(held, 0.90 * ROUNDS, 0.99 * ROUNDS);
 }
 
+/* 12 images of one patient say as little as one image; a resample without that patient has another mean, of other findings. */
+static void a_finding_of_one_patient_neither_looks_sure_nor_moves_the_mean(void **state)
+{
+	(void)state;
+	enum { N = 300, RARE = 12, CLASSES = 8, RESAMPLES = 400 };
+	static float logits[N][CLASSES];
+	static uint32_t labels[N], patient[N];
+	static double replicates[RESAMPLES][CLASSES];
+	struct auroc_table t;
+	int lacking = 0;
+
+	for (uint32_t i = 0; i < N; i++) {
+		patient[i] = i < RARE ? 0 : i;
+		labels[i] = (uint32_t)(uniform() < 0.5) | (i < RARE ? 2u : 0);
+		logits[i][0] = (float)(normal() + 0.4 * (labels[i] & 1));
+		logits[i][1] = (float)(normal() + (i < RARE ? 20 : 0));
+		for (uint32_t c = 2; c < CLASSES; c++) /* each of one patient, another one */
+			labels[i] |= (uint32_t)(i == 20 * c) << c;
+	}
+	struct scores s = { .n = N, .classes = CLASSES, .logits = &logits[0][0], .labels = labels, .patient = patient };
+	uint32_t known[N];
+
+	for (int i = 0; i < N; i++)
+		known[i] = 3;
+	s.known = known;
+	assert_int_equal(auroc_bootstrap(&s, RESAMPLES, 5, &t, &replicates[0][0]), 0);
+	assert_int_equal(t.positives[1], RARE);
+	assert_int_equal(t.positive_patients[1], 1);
+	assert_true(t.positive_patients[0] < t.positives[0] && t.positive_patients[0] >= t.positives[0] - RARE);
+	for (int b = 0; b < RESAMPLES; b++)
+		lacking += isnan(replicates[b][1]);
+	assert_in_range(lacking, 0.25 * RESAMPLES, 0.5 * RESAMPLES);
+	assert_int_equal(t.left_out, lacking);
+	assert_true(t.mean.low > (t.class[0].low + 1) / 2 - 0.01); /* class 1 is perfect: the mean is not below half-way to it */
+	s.known = NULL; /* seven findings of one patient each: hardly a resample has all */
+	assert_int_equal(auroc_bootstrap(&s, RESAMPLES, 5, &t, NULL), 0);
+	assert_true(t.left_out > 0.9 * RESAMPLES && !isnan(t.mean.value) && isnan(t.mean.low));
+}
+
 static void the_mean_has_an_interval_of_its_own(void **state)
 {
 	(void)state;
@@ -276,6 +315,7 @@ int main(void)
 		cmocka_unit_test(images_of_their_own_agree_with_delong),
 		cmocka_unit_test(a_second_copy_of_every_image_adds_no_certainty),
 		cmocka_unit_test(the_interval_holds_the_truth_about_95_times_in_100),
+		cmocka_unit_test(a_finding_of_one_patient_neither_looks_sure_nor_moves_the_mean),
 		cmocka_unit_test(the_mean_has_an_interval_of_its_own),
 		cmocka_unit_test(threads_do_not_change_a_bit),
 	};

@@ -109,7 +109,10 @@ static void findings_by_every_spelling(void **state)
 	assert_int_equal(finding_index("Pleural Thickening", 18), 12);
 	assert_int_equal(finding_index("mass", 4), -1);
 	assert_int_equal(finding_index("Mas", 3), -1);
-	assert_string_equal(finding_nearest("Atelectasys", 11), "Atelectasis");
+	char hint[FINDING_HINT];
+	assert_string_equal(finding_hint("Atelectasys", 11, hint), "did you mean Atelectasis?");
+	assert_string_equal(finding_hint("Foo", 3, hint), "known: Atelectasis, Cardiomegaly, Effusion, Infiltration, Mass, Nodule, Pneumonia, Pneumothorax, Consolidation, Edema, "
+			    "Emphysema, Fibrosis, Pleural_Thickening, Hernia");
 }
 
 static int with_lists(struct nih *n, const char *train, const char *test, struct error *e)

@@ -85,6 +85,16 @@ static void both_spellings_of_a_value_are_read(void **state)
 	assert_true(r.conf.seed == UINT64_MAX);
 }
 
+static void what_was_typed_is_told_from_the_default(void **state)
+{
+	(void)state;
+	struct reading r = read_words((const char *const[]){ NULL });
+
+	assert_false(option_typed(options, "seed", &r.conf));
+	r = READ("--seed=7");
+	assert_true(option_typed(options, "seed", &r.conf));
+}
+
 static void flags_are_switched_on_and_off(void **state)
 {
 	(void)state;
@@ -182,9 +192,47 @@ static void every_text_names_every_option(void **state)
 	assert_non_null(strstr(help, "(default 6,12,24,16)"));
 	assert_non_null(strstr(help, "--no-flip"));
 	assert_non_null(strstr(help, "fp32|tf32|bf16"));
+	assert_non_null(strstr(man, "libhvd (3)")); /* ENVIRONMENT sends there */
 	free(help);
 	free(man);
 	free(completion);
+}
+
+/* A command that shares another's table, but for two rows. */
+static void a_command_has_its_own_rows_instead(void **state)
+{
+	(void)state;
+	static const struct option instead[] = {
+		OPTION(INT, struct conf, batch, "batch", "N", "4", "fewer", .min = 4, .max = 8),
+		OPTION_DROPPED("seed"),
+		OPTIONS_END
+	};
+	struct command other = command;
+	other.instead = instead;
+	const struct command *const list[] = { &other, NULL };
+	struct conf conf = { 0 };
+	struct error e = { 0 };
+	char *help = NULL, *words[] = { "train", "--batch=3", "--seed=1" }, *without[] = { "train" }, *seed[] = { "train", "--seed=1" };
+	size_t size;
+
+	assert_int_equal(options_parse(&other, 1, without, &conf, NULL, &e), 0);
+	assert_int_equal(conf.batch, 4);
+	assert_int_equal(conf.seed, 0);
+	assert_int_equal(options_parse(&other, 3, words, &conf, NULL, &e), -EXIT_USAGE);
+	assert_string_equal(e.text, "--batch=3: must be between 4 and 8");
+	e = (struct error){ 0 };
+	assert_int_equal(options_parse(&other, 2, seed, &conf, NULL, &e), -EXIT_USAGE);
+	assert_string_equal(e.text, "unknown option --seed; chexnet train --help lists them");
+	FILE *f = open_memstream(&help, &size);
+	assert_non_null(f);
+	options_help(&other, f);
+	options_man_page(list, f);
+	options_completion(list, f);
+	fclose(f);
+	assert_non_null(strstr(help, "fewer (default 4)"));
+	assert_null(strstr(help, "seed"));
+	assert_null(strstr(help, "default 16"));
+	free(help);
 }
 
 int main(void)
@@ -192,11 +240,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_options_the_defaults_hold),
 		cmocka_unit_test(both_spellings_of_a_value_are_read),
+		cmocka_unit_test(what_was_typed_is_told_from_the_default),
 		cmocka_unit_test(flags_are_switched_on_and_off),
 		cmocka_unit_test(operands_keep_their_order_among_options),
 		cmocka_unit_test(a_misspelt_option_is_answered_with_the_nearest),
 		cmocka_unit_test(values_that_mean_nothing_are_refused),
 		cmocka_unit_test(every_text_names_every_option),
+		cmocka_unit_test(a_command_has_its_own_rows_instead),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,163 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The report: well-formed, self-contained, small, and honest about what the numbers cannot carry. */
-#include "tests/unit/test.h"
+#include "tests/unit/report_page.h"
 
-#include <ctype.h>
-#include <math.h>
 #include <omp.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "data/file.h"
-#include "learn/report.h"
-#include "learn/svg.h"
-#include "utf8.h"
-
-static char directory[512], path[640];
-
-static int make_directory(void **state)
-{
-	const char *build = getenv("BUILD");
-
-	(void)state;
-	snprintf(directory, sizeof directory, "%s/tests/tmp", build ? build : "build");
-	mkdir(directory, 0777);
-	snprintf(directory, sizeof directory, "%s/tests/tmp/report.%d", build ? build : "build", (int)getpid());
-	snprintf(path, sizeof path, "%s/log.jsonl", directory);
-	return mkdir(directory, 0777);
-}
-
-static int remove_directory(void **state)
-{
-	(void)state;
-	directory_remove(directory);
-	return 0;
-}
-
-/* ---- predictions to report on ----------------------------------------------------------------------- */
-
-static uint64_t random_state = 31;
-
-static double uniform(void)
-{
-	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-	return (double)(random_state >> 11) / 9007199254740992.0;
-}
-
-/* n images, three a patient; finding f in 1 of f + 2 images; the last `empty` findings never. */
-static struct predictions draw(size_t n, int empty)
-{
-	struct predictions p = { .n = n, .samples = calloc(n, sizeof *p.samples), .logits = malloc(n * FINDINGS * sizeof *p.logits), .has_patients = 1 };
-
-	for (size_t i = 0; i < n; i++) {
-		snprintf(p.samples[i].id, SAMPLE_ID, "%08zu.png", i);
-		p.samples[i].patient = (uint32_t)(i / 3);
-		p.samples[i].known = 0x3FFF;
-		for (int f = 0; f < FINDINGS; f++) {
-			int positive = f < FINDINGS - empty && uniform() < 1.0 / (f + 2);
-
-			p.samples[i].labels |= (uint32_t)positive << f;
-			p.logits[i * FINDINGS + (size_t)f] = (float)(4 * uniform() - 4 + positive);
-		}
-	}
-	strcpy(p.about.policy, "official");
-	strcpy(p.about.split, "test");
-	strcpy(p.about.model, "densenet121");
-	return p;
-}
-
-static struct report_input input(const struct predictions *p)
-{
-	return (struct report_input){ .predictions = p, .path = "a.csv", .command = "chexnet report", .date = "2026-11-21", .resamples = 50, .seed = 1 };
-}
-
-static struct page make(const struct report_input *in)
-{
-	struct page page = { 0 };
-	struct error e = { 0 };
-
-	if (report_make(&page, NULL, in, &e))
-		fail_msg("%s", e.text);
-	assert_int_equal(strlen(page.text), page.size);
-	return page;
-}
-
-/* ---- what HTML must be ------------------------------------------------------------------------------ */
-
-static int is_void(const char *name)
-{
-	static const char *const names[] = { "meta", "br", "img", "line", "circle", "polyline", "path" };
-
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-		if (strcmp(names[i], name) == 0)
-			return 1;
-	return 0;
-}
-
-/* Every tag is closed by its own, attributes are quoted, and nothing is open in the end. */
-static void assert_well_formed(const char *html)
-{
-	char open[64][16], name[16];
-	int depth = 0;
-
-	for (const char *p = strchr(html, '<'); p; p = strchr(p, '<')) {
-		const char *end;
-		size_t n;
-		int closing = p[1] == '/', quotes = 0;
-
-		if (p[1] == '!') {
-			p++;
-			continue;
-		}
-		p += 1 + closing;
-		n = strspn(p, "abcdefghijklmnopqrstuvwxyz0123456789");
-		assert_in_range(n, 1, 15);
-		snprintf(name, sizeof name, "%.*s", (int)n, p);
-		for (end = p + n; *end && (*end != '>' || quotes % 2); end++)
-			quotes += *end == '"';
-		assert_true(*end == '>' && quotes % 2 == 0);
-		p = end;
-		if (closing) {
-			if (depth == 0 || strcmp(open[depth - 1], name))
-				fail_msg("</%s> closes %s, before: %.80s", name, depth ? open[depth - 1] : "nothing", end);
-			depth--;
-		} else if (!is_void(name)) {
-			assert_in_range(depth, 0, 62);
-			strcpy(open[depth++], name);
-		}
-	}
-	assert_int_equal(depth, 0);
-}
-
-static void assert_absent(const char *html, const char *what)
-{
-	const char *at = strstr(html, what);
-
-	if (at)
-		fail_msg("\"%s\" in: %.120s", what, at > html + 40 ? at - 40 : at);
-}
-
-static void assert_present(const char *html, const char *what)
-{
-	if (!strstr(html, what))
-		fail_msg("not in the report: \"%s\"", what);
-}
-
-static void assert_sound(const struct page *page)
-{
-	static const char *const outside[] = { "://", "<script", "<link", "@import", "url(", "<iframe", "src=\"/", "href=" };
-
-	assert_well_formed(page->text);
-	for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++)
-		assert_absent(page->text, outside[i]);
-	for (const char *p = page->text; (p = strstr(p, "src=\"")); p++)
-		assert_int_equal(strncmp(p, "src=\"data:image/png;base64,", 27), 0);
-	/* no coordinate that is not a number */
-	for (const char *p = page->text; (p = strstr(p, "nan")); p++)
-		assert_true(isalpha((unsigned char)p[3]) || isalpha((unsigned char)p[-1]));
-	assert_absent(page->text, "\"inf");
-	assert_absent(page->text, ",inf");
-}
 
 /* ---- the claims ------------------------------------------------------------------------------------- */
 
@@ -186,6 +31,8 @@ static void it_says_what_the_measures_say(void **state)
 	}
 	assert_present(page.text, "Pleural Thickening");
 	assert_present(page.text, "<dd>300</dd>"); /* patients */
+	assert_present(page.text, "Wilson's intervals, which take all images for independent");
+	assert_present(page.text, "at each rate of false alarms by itself");
 	score_arrays_free(&a);
 	free(page.text);
 	predictions_free(&p);
@@ -233,6 +80,97 @@ static void it_warns_of_what_the_numbers_cannot_carry(void **state)
 		free(page.text);
 		predictions_free(&p);
 	}
+}
+
+static void twelve_images_of_one_patient_are_few(void **state)
+{
+	struct predictions p = draw(900, 1);
+	struct report_input in = input(&p);
+	struct page page = { 0 };
+	struct error e = { 0 };
+	char *json;
+
+	(void)state;
+	for (size_t i = 0; i < 12; i++) { /* Hernia, which nobody else has */
+		p.samples[i].patient = 0;
+		p.samples[i].labels |= 1u << (FINDINGS - 1);
+	}
+	assert_int_equal(report_make(&page, &json, &in, &e), 0);
+	assert_present(page.text, "<b>Too few to judge:</b> Hernia: images of fewer than 10 patients each.");
+	assert_present(page.text, "of the resamples lack a finding and are no part of the mean's interval");
+	const char *hernia = strstr(json, "\"Hernia\"");
+
+	assert_non_null(hernia);
+	assert_non_null(strstr(hernia, "\"positives\":\t12,"));
+	assert_non_null(strstr(hernia, "\"positive_patients\":\t1,"));
+	free(json);
+	free(page.text);
+	predictions_free(&p);
+}
+
+/* What is wrong with B is said like what is wrong with A. */
+static void the_other_models_leak_and_split_are_told(void **state)
+{
+	struct predictions p = draw(900, 0), q = draw(900, 0);
+	struct report_input in = input(&p);
+
+	(void)state;
+	memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
+	in.other = &q;
+	in.other_path = "b.csv";
+	struct page page = make(&in);
+
+	assert_absent(page.text, "Leak");
+	assert_absent(page.text, "different splits");
+	free(page.text);
+	q.about.leaked = 7;
+	strcpy(q.about.policy, "chexnet");
+	page = make(&in);
+	assert_sound(&page);
+	assert_present(page.text, "<b>Leak.</b> The other model, B, was trained on images of 7 patients");
+	assert_present(page.text, "Patients in training of B</dt><dd><span class=\"bad\">");
+	assert_present(page.text, "A from test, policy official; B from test, policy chexnet.");
+	free(page.text);
+	q.about.leaked = -1;
+	page = make(&in);
+	assert_present(page.text, "those that the other model, B, was trained on");
+	free(page.text);
+	predictions_free(&p);
+	predictions_free(&q);
+}
+
+/* Models that hardly differ need digits on the axis that they differ on. */
+static void ticks_of_a_scale_are_told_apart(void **state)
+{
+	struct predictions p = draw(900, 0), q = draw(900, 0);
+	struct report_input in = input(&p);
+
+	(void)state;
+	memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
+	for (size_t i = 0; i < p.n * FINDINGS; i++)
+		q.logits[i] = p.logits[i] + 0.02f * (float)uniform();
+	in.other = &q;
+	in.other_path = "b.csv";
+	struct page page = make(&in);
+	int scales = 0;
+
+	for (const char *svg = page.text; (svg = strstr(svg, "aria-label=\"scale\"")); svg++, scales++) {
+		const char *end = strstr(svg, "</svg>");
+		char last[32] = "";
+
+		for (const char *t = svg; (t = strstr(t, "<text class=\"tick\"")) && t < end; t++) {
+			char text[32];
+
+			t = strchr(t, '>') + 1;
+			snprintf(text, sizeof text, "%.*s", (int)strcspn(t, "<"), t);
+			assert_string_not_equal(text, last);
+			strcpy(last, text);
+		}
+	}
+	assert_int_equal(scales, 2);
+	free(page.text);
+	predictions_free(&p);
+	predictions_free(&q);
 }
 
 static void names_cannot_break_out_of_the_page(void **state)
@@ -367,167 +305,6 @@ static void its_size_does_not_grow_with_the_images(void **state)
 	predictions_free(&many);
 }
 
-/* ---- the training log ------------------------------------------------------------------------------- */
-
-static struct train_log read_log(const char *text)
-{
-	struct error e = { 0 };
-	struct train_log log;
-
-	assert_int_equal(file_write(path, text, strlen(text), &e), 0);
-	if (train_log_read(&log, path, &e))
-		fail_msg("%s", e.text);
-	return log;
-}
-
-static const char resumed[] =
-	"{\"event\":\"start\",\"model\":\"densenet121\",\"ranks\":4,\"nodes\":2,\"global_batch\":64,\"seed\":1,\"places\":[{\"rank\":0,\"host\":\"<n1>\",\"gpu\":\"\",\"cpus\":\"0-1\",\"threads\":2}]}\n"
-	"{\"event\":\"step\",\"step\":1,\"loss\":0.9,\"lr\":1e-4,\"images_per_s\":100}\n"
-	"{\"event\":\"step\",\"step\":2,\"loss\":0.8,\"lr\":1e-4,\"images_per_s\":null}\n"
-	"{\"event\":\"eval\",\"step\":2,\"split\":\"val\",\"loss\":0.85,\"mean\":{\"auroc\":0.6,\"low\":0.5,\"high\":0.7}}\n"
-	"{\"event\":\"step\",\"step\":3,\"loss\":0.7,\"lr\":1e-4}\n"
-	"{\"event\":\"step\",\"step\":4,\"los\n"
-	"{\"event\":\"start\",\"model\":\"densenet121\",\"ranks\":2,\"global_batch\":32}\r\n\n"
-	"{\"event\":\"step\",\"step\":2,\"loss\":0.81,\"lr\":1e-4}\n"
-	"{\"event\":\"step\",\"step\":3,\"loss\":0.71,\"lr\":1e-4}\n"
-	"{\"event\":\"eval\",\"step\":3,\"split\":\"val\",\"loss\":0.7,\"mean\":{\"auroc\":null}}\n"
-	"{\"event\":\"summary\",\"images\":64,\"seconds\":10,\"images_per_s\":6.4,\"input_share\":0.25,\"communication_share\":0.05}\n"
-	"{\"event\":\"eval\",\"step\":3,\"split\":\"test\",\"mean\":{\"auroc\":0.8},\"findings\":{\"Mass\":{\"auroc\":0.8,\"oracle\":0.9}}}\n"
-	"{\"event\":\"end\",\"code\":0}";
-
-static void a_resumed_run_counts_every_step_once_as_it_was_done_last(void **state)
-{
-	struct train_log log = read_log(resumed);
-
-	(void)state;
-	assert_int_equal(log.starts, 2);
-	assert_int_equal(log.skipped, 1);
-	assert_int_equal(log.n_steps, 3);
-	assert_close(log.steps[0].loss, 0.9, 0);
-	assert_close(log.steps[1].loss, 0.81, 0);
-	assert_close(log.steps[2].loss, 0.71, 0);
-	assert_true(isnan(log.steps[1].images_per_s));
-	assert_int_equal(log.n_evals, 2);
-	assert_close(log.evals[0].mean.high, 0.7, 0);
-	assert_true(isnan(log.evals[1].mean.value));
-	assert_close(json_get_number(log.start, "ranks"), 2, 0);
-	assert_true(log.has_oracle && log.oracle[4] == 0.9 && isnan(log.oracle[0]));
-	train_log_free(&log);
-}
-
-static void ranks_that_were_lost_are_told_of(void **state)
-{
-	static const char lost[] = "{\"event\":\"recovered\",\"ranks\":3,\"step\":7,\"position\":224,\"global_batch\":24}\n", two[] = "{\"event\":\"step\",\"step\":1,\"loss\":0.7}\n{\"event\":\"step\",\"step\":2,\"loss\":0.6}\n",
-			  end[] = "{\"event\":\"summary\",\"images\":64,\"seconds\":10,\"images_per_s\":6.4}\n", now[] = "from step 7 on with 3 ranks and a global batch of 24";
-	char text[2000];
-	(void)state;
-	for (int later = 0; later < 3; later++) { /* not at all, before the last start, after it */
-		const char *start = "{\"event\":\"start\",\"ranks\":4,\"nodes\":2,\"global_batch\":32}\n";
-		snprintf(text, sizeof text, "%s%s%s%s%s%s", start, two, later == 1 ? lost : "", later ? start : "", later == 2 ? lost : "", end);
-		struct predictions p = draw(900, 0);
-		struct report_input in = input(&p);
-		struct train_log log = read_log(text);
-		in.log = &log;
-		struct page page = make(&in);
-
-		assert_sound(&page);
-		assert_int_equal(strstr(page.text, now) != NULL, later > 0);
-		assert_int_equal(strstr(page.text, "on 4 ranks of 2 nodes, 3 in the end") != NULL, later == 2);
-		assert_int_equal(strstr(page.text, "Global batch in the end") != NULL, later == 2);
-		assert_int_equal(strstr(page.text, " a rank") != NULL, later != 2);
-		assert_absent(page.text, "not always with the same global batch");
-		free(page.text);
-		train_log_free(&log);
-		predictions_free(&p);
-	}
-}
-
-static void a_log_of_another_model_is_noticed(void **state)
-{
-	struct predictions p = draw(900, 0);
-	struct report_input in = input(&p);
-	struct train_log log = read_log(resumed);
-
-	(void)state;
-	in.log = &log;
-	assert_true(log.mixed);
-	for (int other = 0; other < 2; other++) {
-		strcpy(p.about.model, other ? "densenet169" : "densenet121");
-		struct page page = make(&in);
-
-		assert_int_equal(strstr(page.text, "may be of another run") != NULL, other);
-		free(page.text);
-	}
-	train_log_free(&log);
-	predictions_free(&p);
-}
-
-static void images_with_an_oracle_are_synthetic_even_without_a_log(void **state)
-{
-	struct predictions p = draw(900, 0);
-	struct report_input in = input(&p);
-
-	(void)state;
-	p.about.has_oracle = 1;
-	for (int f = 0; f < FINDINGS; f++)
-		p.about.oracle[f] = f ? 0.9 : NAN;
-	struct page page = make(&in);
-
-	assert_sound(&page);
-	assert_present(page.text, "Synthetic images");
-	assert_present(page.text, "class=\"oracle\"");
-	assert_absent(page.text, "mined from report texts");
-	free(page.text);
-	predictions_free(&p);
-}
-
-static void a_file_without_events_is_refused(void **state)
-{
-	struct error e = { 0 };
-	struct train_log log;
-
-	(void)state;
-	assert_int_equal(file_write(path, "id,patient\n1,2\n", 15, &e), 0);
-	assert_int_equal(train_log_read(&log, path, &e), -EXIT_DATA);
-	assert_non_null(strstr(e.text, path));
-	train_log_free(&log);
-}
-
-static void every_cut_log_is_reported_on_without_harm(void **state)
-{
-	struct predictions p = draw(30, 0);
-	struct report_input in = input(&p);
-	char *text = strdup(resumed);
-
-	(void)state;
-	in.log_path = path;
-	in.resamples = 2;
-	for (size_t cut = sizeof resumed - 1; cut > 0; cut -= cut > 29 ? 29 : cut) {
-		struct error e = { 0 };
-		struct train_log log;
-
-		text[cut] = '\0';
-		assert_int_equal(file_write(path, text, cut, &e), 0);
-		if (train_log_read(&log, path, &e) == 0) {
-			in.log = &log;
-			struct page page = make(&in);
-
-			assert_sound(&page);
-			if (cut == sizeof resumed - 1) {
-				assert_present(page.text, "waiting for input 25.0&nbsp;%");
-				assert_present(page.text, "started 2 times");
-				assert_present(page.text, "Synthetic images");
-			}
-			if (!log.end)
-				assert_present(page.text, "The training log has no end");
-			free(page.text);
-		}
-		train_log_free(&log);
-	}
-	free(text);
-	predictions_free(&p);
-}
-
 /* ---- the parts -------------------------------------------------------------------------------------- */
 
 static void ticks_are_round_and_inside(void **state)
@@ -595,17 +372,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_says_what_the_measures_say),
 		cmocka_unit_test(it_warns_of_what_the_numbers_cannot_carry),
+		cmocka_unit_test(twelve_images_of_one_patient_are_few),
+		cmocka_unit_test(the_other_models_leak_and_split_are_told),
+		cmocka_unit_test(ticks_of_a_scale_are_told_apart),
 		cmocka_unit_test(names_cannot_break_out_of_the_page),
 		cmocka_unit_test(bytes_that_are_no_utf_8_become_question_marks),
 		cmocka_unit_test(with_nothing_to_judge_it_still_stands),
 		cmocka_unit_test(texts_of_charts_lie_inside_them),
 		cmocka_unit_test(its_size_does_not_grow_with_the_images),
-		cmocka_unit_test(a_resumed_run_counts_every_step_once_as_it_was_done_last),
-		cmocka_unit_test(ranks_that_were_lost_are_told_of),
-		cmocka_unit_test(a_log_of_another_model_is_noticed),
-		cmocka_unit_test(images_with_an_oracle_are_synthetic_even_without_a_log),
-		cmocka_unit_test(a_file_without_events_is_refused),
-		cmocka_unit_test(every_cut_log_is_reported_on_without_harm),
 		cmocka_unit_test(ticks_are_round_and_inside),
 		cmocka_unit_test(data_addresses_are_base64),
 		cmocka_unit_test(counts_have_commas_where_they_belong),

@@ -27,7 +27,7 @@ struct bench_conf {
 };
 
 static const struct option options[] = {
-	NETWORK_OPTIONS(struct bench_conf, network, "224", "side of the square that enters the network"),
+	NETWORK_OPTIONS(struct bench_conf, network, "224", 1, "side of the square that enters the network"),
 	OPTION(INT, struct bench_conf, source_size, "source-size", "PIXELS", "0", "side of the images that are fed; 0: the same", .min = 0, .max = 2048),
 	OPTION(INT, struct bench_conf, classes, "classes", "N", "14", "outputs of the network", .min = 1, .max = 65536),
 	OPTION(FLAG, struct bench_conf, softmax, "softmax", NULL, NULL, "one class an image and cross entropy, as ImageNet's, instead of one answer an output"),
@@ -301,6 +301,8 @@ static int run(int argc, char **argv)
 		rc = check_network_options(&conf.network, &e);
 	if (rc == 0 && (conf.scaling || conf.plan) && conf.data && conf.source_size)
 		rc = fail(&e, EXIT_USAGE, "--source-size=%d: the images of --data are as large as they were prepared", conf.source_size);
+	if (rc == 0 && conf.data && !conf.scaling && !conf.ablate && !conf.plan)
+		rc = fail(&e, EXIT_USAGE, "--data=%s is for --scaling, --ablate and --plan: without them the pixels are random", conf.data);
 	if (rc == 0 && conf.gpu && !conf.plan)
 		rc = fail(&e, EXIT_USAGE, "--gpu=%s is for --plan", conf.gpu);
 	if (rc == 0 && conf.plan)

@@ -9,8 +9,6 @@
 #include "learn/log.h"
 #include "utf8.h"
 
-enum { FEW_POSITIVES = 10 }; /* below, resamples hardly differ, and intervals promise too much */
-
 struct compare_conf {
 	int resamples, json;
 	uint64_t seed;
@@ -53,7 +51,12 @@ static void print_row(const char *name, const struct paired *p, int is_mean)
 	print_p(p->p);
 	print_p(is_mean ? NAN : p->p_holm);
 	print_p(p->p_delong);
-	puts(!is_mean && p->positives < FEW_POSITIVES ? "  few" : "");
+	puts(!is_mean && p->positive_patients < FEW_POSITIVES ? "  few" : "");
+}
+
+static const char *either(int a, int b)
+{
+	return a && b ? "either model" : a ? "A" : "B";
 }
 
 static void print_warnings(const struct predictions *a, const struct predictions *b, const struct comparison *c)
@@ -65,7 +68,9 @@ static void print_warnings(const struct predictions *a, const struct predictions
 		       b->about.policy);
 	if (a->about.leaked > 0 || b->about.leaked > 0)
 		printf("LEAK: %s was trained on patients of this split: the comparison says nothing about new patients\n",
-		       a->about.leaked > 0 ? b->about.leaked > 0 ? "either model" : "A" : "B");
+		       either(a->about.leaked > 0, b->about.leaked > 0));
+	if (a->about.leaked < 0 || b->about.leaked < 0)
+		printf("leak not checked: nobody has compared these patients with those that %s was trained on\n", either(a->about.leaked < 0, b->about.leaked < 0));
 	if (!a->has_patients && !b->has_patients)
 		printf("careful: no patients are named; every image counts as one, so the intervals may be too narrow\n");
 }
@@ -90,7 +95,7 @@ static void print_verdict(const struct comparison *c)
 		       d->low, d->high, significant, c->counted);
 }
 
-static void print_table(const struct comparison *c, const struct predictions *a, const struct predictions *b, char *const *path)
+static void print_table(const struct comparison *c, const struct predictions *a, const struct predictions *b, char *const *path, int resamples)
 {
 	char mean[64];
 
@@ -102,9 +107,11 @@ static void print_table(const struct comparison *c, const struct predictions *a,
 	snprintf(mean, sizeof mean, "mean of %d of %d", c->counted, FINDINGS);
 	print_row(mean, &c->mean, 1);
 	printf("\nIntervals and p from resampled patients; DeLong's p takes all images for independent.\n");
+	if (c->left_out)
+		printf("Of the mean: without %d of %d resamples, which lack a finding.\n", c->left_out, resamples);
 	for (int f = 0; f < FINDINGS; f++)
-		if (c->finding[f].positives && c->finding[f].positives < FEW_POSITIVES) {
-			printf("few: with fewer than %d positives neither interval nor p can be trusted\n", FEW_POSITIVES);
+		if (c->finding[f].positives && c->finding[f].positive_patients < FEW_POSITIVES) {
+			printf("few: with positives of fewer than %d patients neither interval nor p can be trusted\n", FEW_POSITIVES);
 			break;
 		}
 	print_verdict(c);
@@ -115,6 +122,7 @@ static cJSON *paired_json(const struct paired *p)
 	cJSON *o = cJSON_CreateObject();
 
 	json_number(o, "positives", (double)p->positives);
+	json_number(o, "positive_patients", (double)p->positive_patients);
 	json_number(o, "negatives", (double)p->negatives);
 	json_number(o, "a", p->a);
 	json_number(o, "b", p->b);
@@ -128,7 +136,7 @@ static cJSON *paired_json(const struct paired *p)
 	return o;
 }
 
-static void print_json(const struct comparison *c, char *const *path)
+static void print_json(const struct comparison *c, const struct predictions *a, const struct predictions *b, char *const *path)
 {
 	cJSON *o = cJSON_CreateObject();
 
@@ -139,6 +147,9 @@ static void print_json(const struct comparison *c, char *const *path)
 	json_number(o, "only_a", (double)c->only_a);
 	json_number(o, "only_b", (double)c->only_b);
 	json_number(o, "counted", c->counted);
+	json_number(o, "mean_resamples_left_out", c->left_out);
+	json_number(o, "leaked_patients_a", a->about.leaked < 0 ? NAN : (double)a->about.leaked);
+	json_number(o, "leaked_patients_b", b->about.leaked < 0 ? NAN : (double)b->about.leaked);
 	cJSON_AddItemToObject(o, "mean", paired_json(&c->mean));
 	cJSON *findings = cJSON_AddObjectToObject(o, "findings");
 
@@ -164,9 +175,9 @@ static int run(int argc, char **argv)
 	if (predictions_read(&a, argv[1], &e) == 0 && predictions_read(&b, argv[2], &e) == 0 &&
 	    compare_predictions(&c, &a, &b, argv[1], argv[2], conf.resamples, conf.seed, &e) == 0) {
 		if (conf.json)
-			print_json(&c, argv + 1);
+			print_json(&c, &a, &b, argv + 1);
 		else
-			print_table(&c, &a, &b, argv + 1);
+			print_table(&c, &a, &b, argv + 1, conf.resamples);
 	}
 	predictions_free(&a);
 	predictions_free(&b);
@@ -180,7 +191,8 @@ const struct command command_compare = {
 	.max_operands = 2,
 	.summary = "compare two models on the same images, with intervals and p-values",
 	.description = "A and B are files that chexnet eval --predictions wrote for the same images. Prints, for each finding and for the mean, both AUROCs and their "
-		       "difference with a 95 % interval and a p-value from resampled patients, Holm's correction for the number of findings, and DeLong's paired test.",
+		       "difference with a 95 % interval and a p-value from resampled patients, Holm's correction for the number of findings, and DeLong's paired test. Resamples that lack a finding "
+		       "altogether are no part of the mean's interval and p; where a tenth or less is left, there is neither.",
 	.options = options,
 	.run = run,
 };

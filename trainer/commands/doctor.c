@@ -300,7 +300,7 @@ const struct command command_doctor = {
 	.summary = "tell in seconds whether a job step is set up right",
 	.description = "Start it as the run would be started: srun --gpu-bind=socket --hvd chexnet doctor --data=DIR. It forms the world, shows where each rank "
 		       "is, looks for GPUs and CPUs that ranks share, checks and times an all-reduce of DenseNet-121's gradients, trains a small network "
-		       "for one step, and opens the data on every rank. Ends with 70 when something would make the run fail or crawl.",
+		       "for one step, and opens the data on every rank. Ends with 70 when something would make the run fail or crawl, with 65 when it is the data.",
 	.options = options,
 	.run = run,
 };

@@ -57,7 +57,7 @@ static long count_leaked(const struct eval *v)
 
 	if (!v->train || dataset_hash(v->train) != v->notes.data_hash)
 		return -1;
-	return (long)dataset_leak(v->data, v->train, &example);
+	return checkpoint_leaked(&v->notes, dataset_leak(v->data, v->train, &example));
 }
 
 static int mask_labels(struct eval *v, uint64_t *hash, struct error *e)
@@ -90,7 +90,7 @@ static int open_data(struct eval *v, struct error *e)
 		mask_labels(v, &mask_hash, e);
 	if (world_agree(&v->world, e) < 0)
 		return -e->code;
-	return world_same(&v->world, dataset_hash(v->data) ^ 7 * mask_hash, "the data set", "give every node the same --data and --mask", e);
+	return world_same(&v->world, dataset_pixel_hash(v->data) ^ 7 * mask_hash, "the data set", "give every node the same --data and --mask", e);
 }
 
 /* Rank 0 reads the file; *c stays open for the tensors. */
@@ -146,6 +146,7 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 
 	snprintf(about.model, sizeof about.model, "%s", v->network.model);
 	snprintf(about.checkpoint, sizeof about.checkpoint, "%s", v->conf->weights);
+	snprintf(about.pos_weight, sizeof about.pos_weight, "%s", checkpoint_balanced(&v->notes) ? v->notes.pos_weight : "");
 	snprintf(about.command, sizeof about.command, "chexnet eval --weights=%s --data=%s --split=%s --crops=%s", v->conf->weights,
 		 v->conf->data ? v->conf->data : "", split_words[v->conf->split], crops_choices[v->conf->crops]);
 	return evaluation_write(ev, v->data, v->conf->predictions, about, e);
@@ -173,7 +174,7 @@ static int judge(struct eval *v, struct error *e)
 	struct evaluation ev;
 	struct evaluation_conf conf = {
 		.dataset = v->data, .decode_threads = v->conf->decode_threads, .resamples = v->conf->resamples, .seed = v->conf->seed,
-		.leak = v->leaked > 0 || v->notes.leak, .crops = (enum crops)v->conf->crops,
+		.leak = v->leaked > 0 || v->notes.leak > 0 ? 1 : (int)v->leaked, .crops = (enum crops)v->conf->crops,
 	};
 
 	if (evaluate(&ev, &v->model, &conf, e) == 0 && world_speaks(&v->world)) {
@@ -181,8 +182,6 @@ static int judge(struct eval *v, struct error *e)
 			print_json(v, &ev, &conf);
 		else
 			evaluation_print(&ev, &conf, stdout);
-		if (!v->conf->json && v->leaked < 0)
-			printf("patients are not compared with those of the training data: these weights come from other data\n");
 		if (v->conf->predictions)
 			write_predictions(v, &ev, e);
 	}
@@ -234,7 +233,8 @@ const struct command command_eval = {
 	.name = "eval",
 	.summary = "score a split: exact AUROC of every finding with 95 % intervals",
 	.description = "Scores every image of a split exactly once over all tasks of the job step and prints the AUROC of each finding with an interval from "
-		       "resampled patients. A finding without positives is n/a and not part of the mean.",
+		       "resampled patients. A finding without positives is n/a and not part of the mean. Resamples that lack another finding altogether are "
+		       "left out of the mean's interval, which is not given where a tenth or less is left.",
 	.options = options,
 	.run = run,
 };

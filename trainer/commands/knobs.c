@@ -55,7 +55,7 @@ const struct knob knobs[] = {
 	KNOB("tf_cnn_benchmarks", "data_dir", "--data=DIR", DATA,
 	     "without it synthetic X-rays; the gain is that of pixels that need no decoding at all"),
 	KNOB("reference trainer", "warmup_epochs", "--warmup-epochs=N", NOTHING,
-	     "of accuracy, not of speed: chexnet lr-test measures it"),
+	     "of accuracy, not of speed: epochs in which the rate rises to its full height"),
 	KNOB("reference trainer", "lr_scaling", "--scaling=RULE", NOTHING,
 	     "none, sqrt or linear; of accuracy, not of speed: chexnet lr-test says which won"),
 	KNOB("reference trainer", "auto_batch", "--batch=auto", NOTHING,

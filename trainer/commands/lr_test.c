@@ -7,11 +7,33 @@
 #include <sys/stat.h>
 
 #include "commands/commands.h"
+#include "commands/knobs.h"
 #include "commands/train.h"
 #include "data/file.h"
 #include "learn/compare.h"
 
-static const char *const rule_words[] = { "none", "sqrt", "linear" };
+static const char *const rule_words[] = { "none", "sqrt", "linear", NULL };
+
+/* What both trainings share cannot be said as for one. */
+static const struct option instead[] = {
+	OPTION(INT, struct train_conf, batch, "batch", "N", "16", "images in a micro-batch, the group of batch normalisation", .min = 1, .max = 4096),
+	OPTION(CHOICE, struct train_conf, scaling, "scaling", "RULE", "sqrt", "how the rate grows in the second training; none is what the first one does", .choices = rule_words),
+	OPTION(INT, struct train_conf, base_batch, "base-batch", "N", "256", "global batch that the rate was chosen for; that of the trainings has to be above it",
+	       .min = 1, .max = 1 << 20),
+	OPTION(STRING, struct train_conf, output, "output", "DIR", NULL, "needed: the trainings write to DIR/none and DIR/RULE"),
+	OPTION(STRING, struct train_conf, resume, "resume", "FILE|auto", "auto", "auto: a test that was stopped goes on where it was; FILE: both go on from this checkpoint"),
+	OPTION(INT, struct train_conf, resamples, "resamples", "N", "1000",
+	       "bootstrap resamples of patients behind each interval; the comparison makes 100 at least, each training's table none with 0", .min = 0, .max = 100000),
+	OPTION_DROPPED("log-json"),
+	OPTIONS_END
+};
+
+static const char *advice(const char *name, size_t length, char *text, size_t size)
+{
+	if (length == 8 && strncmp(name, "log-json", 8) == 0)
+		return "each training writes its own, OUTPUT/none/log.jsonl and OUTPUT/RULE/log.jsonl";
+	return knob_advice(name, length, text, size);
+}
 
 struct lr_test {
 	struct train_conf conf; /* as typed; scaling is what is tested against none */
@@ -29,10 +51,6 @@ static int check(const struct lr_test *l, struct error *e)
 		return fail(e, EXIT_USAGE, "--output=DIR is needed: both models go into it");
 	if (conf->scaling == SCALING_NONE)
 		return fail(e, EXIT_USAGE, "--scaling=none is one side of the test already: name sqrt or linear as the other");
-	if (conf->log_json)
-		return fail(e, EXIT_USAGE, "--log-json=%s: each training writes its own, %s/none/log.jsonl and the other's", conf->log_json, conf->output);
-	if (!conf->batch)
-		return fail(e, EXIT_USAGE, "--batch=auto: both trainings are to have the same batch, so give it as a number");
 	if (dataset_has(conf->data, "train") && !dataset_has(conf->data, "test"))
 		return fail(e, EXIT_DATA, "%s: no image is in its test split, on which both trainings are compared", conf->data);
 	if (global <= conf->base_batch)
@@ -57,6 +75,10 @@ static void print_verdict(const struct lr_test *l, const struct comparison *c)
 
 	if (!c->counted) {
 		printf("\nno winner: no finding has both positives and negatives among the %zu test images\n", c->n);
+		return;
+	}
+	if (isnan(d->low)) {
+		printf("\nno winner: nearly all resamples of the %zu patients lack a finding, so there is no interval\n", c->patients);
 		return;
 	}
 	printf("\nlearning-rate test on %zu images of %zu patients: mean AUROC %.4f without scaling, %.4f with %s scaling; difference %+.4f, 95 %% interval %+.4f "
@@ -96,10 +118,7 @@ static int lr_test(struct lr_test *l, struct error *e)
 		struct train_conf conf = l->conf;
 
 		conf.output = l->arm[i];
-		conf.log_json = NULL;
 		conf.scaling = i ? l->conf.scaling : SCALING_NONE;
-		if (!conf.resume)
-			conf.resume = "auto"; /* a test that was stopped goes on where it was */
 		if (world_speaks(&l->world))
 			printf("%s-- training %d of 2: learning rate %s\n", i ? "\n" : "", i + 1, i ? rule_words[conf.scaling] : "not scaled");
 		int rc = train_run(&l->world, &conf);
@@ -133,7 +152,10 @@ const struct command command_lr_test = {
 	.name = "lr-test",
 	.summary = "train with and without learning-rate scaling and say which won",
 	.description = "Trains twice with the same seed, data and options: without learning-rate scaling into OUTPUT/none, and with --scaling=RULE into OUTPUT/RULE. Then "
-		       "it compares both on the test split, patient by patient, and says which won, with the interval of the difference. Options are those of train.",
+		       "it compares both on the test split, patient by patient, and says which won, with the interval of the difference. Batch x accumulate x ranks has to be above --base-batch: up to it "
+		       "scaling changes nothing. Options are those of train but for --log-json.",
 	.options = train_options,
+	.instead = instead,
+	.advice = advice,
 	.run = run,
 };

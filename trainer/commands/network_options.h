@@ -21,17 +21,17 @@ struct engine_options {
 
 extern const char *const engine_choices[], *const precision_choices[];
 
-#define NETWORK_OPTIONS(config, field, size_default, size_help) \
+#define NETWORK_OPTIONS(config, field, size_default, size_min, size_help) \
 	OPTION_GROUP("Network"), \
 	OPTION(STRING, config, field.model, "model", "NAME", "densenet121", "densenet121, densenet169, densenet201, resnet50, or densenet or resnet with the next three"), \
 	OPTION(INT, config, field.growth, "growth", "N", "32", "channels that each layer of a densenet adds", .min = 1, .max = 256), \
 	OPTION(INT, config, field.init_channels, "init-channels", "N", "0", "channels of its first convolution; 0: twice the growth, in a resnet 64", .min = 0, .max = 1024), \
 	OPTION(INTS, config, field.blocks, "blocks", "N,N,…", "6,12,24,16", "its layers in each block, or residual blocks in each stage", .min = 1, .max = 64), \
-	OPTION(INT, config, field.image_size, "image-size", "PIXELS", size_default, size_help, .min = 0, .max = 1024)
+	OPTION(INT, config, field.image_size, "image-size", "PIXELS", size_default, size_help, .min = size_min, .max = 1024)
 
 #define ENGINE_OPTIONS(config, field) \
 	OPTION_GROUP("Engine"), \
-	OPTION(CHOICE, config, field.engine, "engine", "NAME", "auto", "what computes", .choices = engine_choices), \
+	OPTION(CHOICE, config, field.engine, "engine", "NAME", "auto", "what computes; auto: the GPU where there is one, else the CPU", .choices = engine_choices), \
 	OPTION(CHOICE, config, field.precision, "precision", "NAME", "fp32", "arithmetic of convolutions", .choices = precision_choices), \
 	OPTION(INT, config, field.threads, "threads", "N", "0", "CPU threads for computing; 0: HVD_THREADS or this rank's share of its CPUs", \
 	       .min = 0, .max = 1024)

@@ -40,6 +40,7 @@ static const struct option options[] = {
 };
 
 struct predictor {
+	struct world here;
 	struct net_plan plan;
 	struct engine_layout layout;
 	struct engine *engine;
@@ -78,13 +79,19 @@ static int load_engine(struct predictor *p, const struct predict_conf *conf, con
 {
 	struct engine_conf ec = {
 		.plan = &p->plan, .layout = &p->layout, .precision = (enum precision)conf->engine.precision, .batch = BATCH, .channels = 1,
-		.source_size = p->source_size, .threads = conf->engine.threads, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8,
+		.source_size = p->source_size, .threads = threads_from_options(&conf->engine, &p->here), .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8,
 	};
-	enum engine_kind kind = conf->engine.engine == CHOOSE_REFERENCE ? ENGINE_REFERENCE : conf->engine.engine == CHOOSE_CUDA ? ENGINE_CUDA : ENGINE_CPU;
+	const enum engine_choice choice = (enum engine_choice)conf->engine.engine;
+	const char *fallback = model_fallback(&p->here, choice);
+	enum engine_kind kind;
 	struct model_values v;
 
+	if (model_choose_engine(&p->here, choice, &kind, e) < 0)
+		return -e->code;
 	if (engine_open(&p->engine, kind, &ec, &p->engine_error) < 0)
 		return fail(e, (enum exit_code)p->engine_error.code, "%s", p->engine_error.text);
+	if (fallback)
+		fprintf(stderr, "chexnet predict: %s\n", fallback);
 	if (model_values_alloc(&v, &p->plan, 0, e) < 0)
 		return -e->code;
 	if (checkpoint_load(c, &p->plan, &v, NULL, e) == 0 &&
@@ -103,9 +110,9 @@ static int prepare_maps(struct predictor *p, const struct predict_conf *conf, st
 	p->maps = conf->maps;
 	p->finding = conf->finding ? finding_index(conf->finding, (int)strlen(conf->finding)) : -1;
 	if (conf->finding && p->finding < 0) {
-		const char *near = finding_nearest(conf->finding, (int)strlen(conf->finding));
+		char hint[FINDING_HINT];
 
-		return fail(e, EXIT_USAGE, "--finding=%s: no finding is called that%s%s%s", conf->finding, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+		return fail(e, EXIT_USAGE, "--finding=%s: no finding is called that (%s)", conf->finding, finding_hint(conf->finding, (int)strlen(conf->finding), hint));
 	}
 	for (int i = 0; i < p->plan.n_layers; i++)
 		if (p->plan.layers[i].op == OP_GLOBAL_AVGPOOL) {
@@ -129,8 +136,11 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 	struct checkpoint_notes notes;
 	struct net_conf net;
 
-	if (checkpoint_open(&c, conf->weights, &net, &notes, e) < 0)
+	if (world_alone(&p->here, "predict", e) < 0 || checkpoint_open(&c, conf->weights, &net, &notes, e) < 0)
 		return -e->code;
+	if (checkpoint_balanced(&notes))
+		fprintf(stderr, "chexnet predict: warning: these weights were trained with --pos-weight=balanced: their probabilities rank images, and are far above "
+				"the share that shows a finding\n");
 	p->source_size = source_size_of(&notes, net.image_size);
 	p->crops = (enum crops)conf->crops;
 	p->decoder = decoder_new();
@@ -156,6 +166,7 @@ static void predictor_close(struct predictor *p)
 	free(p->features);
 	free(p->weight);
 	boxes_free(&p->boxes);
+	world_close(&p->here);
 }
 
 /* ---- names ------------------------------------------------------------------------------------------- */
@@ -442,7 +453,7 @@ const struct command command_predict = {
 	.max_operands = MAX_IMAGES,
 	.summary = "probabilities of the 14 findings for PNG or JPEG files",
 	.description = "Prints the probability of each finding for every image. Images go through the same decoding and resizing as in preparation. An image that "
-		       "cannot be read is named and the others are scored all the same; the exit code is then 65. --maps writes overlays that chexnet report --pictures takes.",
+		       "cannot be read is named and the others are scored all the same; the exit code is then 65. Every task of a job step scores all the images. --maps writes overlays that chexnet report --pictures takes.",
 	.options = options,
 	.run = run,
 };

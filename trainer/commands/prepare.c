@@ -65,6 +65,8 @@ static void print_report(const struct prepare_conf *conf, const struct origin *o
 
 static int open_nih(struct origin *o, const struct conf *conf, const char *directory, struct error *e)
 {
+	if (conf->table || conf->order != LABELS_INFER)
+		return fail(e, EXIT_USAGE, "--%s is for tfrecord: NIH's directory names its labels itself", conf->table ? "table" : "label-order");
 	if (strncmp(conf->split, "file:", 5) == 0)
 		return origin_nih_file(o, directory, conf->split + 5, e);
 	for (enum split_policy p = SPLIT_OFFICIAL; p < SPLIT_FILE; p++)

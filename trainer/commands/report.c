@@ -24,8 +24,8 @@ struct report_conf {
 
 static const struct option options[] = {
 	OPTION_GROUP("What to show"),
-	OPTION(STRING, struct report_conf, predictions, "predictions", "FILE", NULL, "what chexnet eval --predictions wrote"),
-	OPTION(STRING, struct report_conf, log, "log", "FILE", NULL, "what chexnet train --log-json wrote"),
+	OPTION(STRING, struct report_conf, predictions, "predictions", "FILE", NULL, "what chexnet eval --predictions wrote, or a training: OUTPUT/test.csv"),
+	OPTION(STRING, struct report_conf, log, "log", "FILE", NULL, "what a training wrote: OUTPUT/log.jsonl, or its --log-json"),
 	OPTION(STRING, struct report_conf, compare, "compare", "FILE", NULL, "a second model's predictions for the same images"),
 	OPTION(STRING, struct report_conf, pictures, "pictures", "DIR", NULL, "show the PNG files of DIR, in the order of their names (32 and 3 MiB at most)"),
 	OPTION(INT, struct report_conf, resamples, "resamples", "N", "1000", "bootstrap resamples of patients behind each interval", .min = 100, .max = 100000),
@@ -87,6 +87,8 @@ static int read_pictures(struct pictures *p, const char *directory, struct error
 
 	if (n < 0)
 		return fail(e, EXIT_DATA, "--pictures=%s: cannot be read: %s", directory, strerror(errno));
+	if (n == 0)
+		fail(e, EXIT_DATA, "--pictures=%s: no .png file is in it; chexnet predict --maps=DIR writes some", directory);
 	if (n > MAX_PICTURES)
 		fprintf(stderr, "chexnet report: %s holds %d pictures: only the first %d are shown\n", directory, n, MAX_PICTURES);
 	for (int i = 0; i < n; i++) {
@@ -274,7 +276,7 @@ static int check(const struct report_conf *conf, struct error *e)
 	if (!conf->out && !conf->json && !conf->tensorboard)
 		return fail(e, EXIT_USAGE, "--out=FILE, --json=FILE or --tensorboard=DIR is needed");
 	if ((conf->out || conf->json) && !conf->predictions)
-		return fail(e, EXIT_USAGE, "--predictions=FILE is needed: chexnet eval --predictions writes it");
+		return fail(e, EXIT_USAGE, "--predictions=FILE is needed: chexnet eval --predictions writes it, and a training OUTPUT/test.csv");
 	if (!conf->predictions && !conf->log)
 		return fail(e, EXIT_USAGE, "--predictions=FILE or --log=FILE is needed");
 	return check_outputs(conf, e);

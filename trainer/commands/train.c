@@ -31,7 +31,7 @@ const struct option train_options[] = {
 	       .min = -1, .max = 1 << 24),
 	OPTION(FLAG, struct train_conf, resident, "resident", NULL, NULL,
 	       "CUDA: decode all training images before the first step and keep them in the GPU's memory"),
-	NETWORK_OPTIONS(struct train_conf, network, "0", "side of the square that enters the network; 0: 7/8 of the prepared images (224 of 256)"),
+	NETWORK_OPTIONS(struct train_conf, network, "0", 0, "side of the square that enters the network; 0: 7/8 of the prepared images (224 of 256)"),
 	OPTION(STRING, struct train_conf, weights, "weights", "FILE", NULL, "safetensors file to start from; it brings its network"),
 	ENGINE_OPTIONS(struct train_conf, engine),
 	OPTION(INT, struct train_conf, batch, "batch", "N|auto", "16",
@@ -95,6 +95,7 @@ void train_catch_signals(void)
 	if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
 		sigaction(SIGHUP, &gentle, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is then an error like any other */
 	sigaction(SIGTERM, &gentle, NULL);
 	sigaction(SIGUSR1, &gentle, NULL);
 	sigaction(SIGINT, &once, NULL);
@@ -138,6 +139,9 @@ int train_read_options(const struct command *c, int argc, char **argv, struct tr
 
 	if (rc == 0)
 		rc = check_network_options(&conf->network, e);
+	if (rc == 0 && (conf->loss_scale > 0 || conf->dynamic_loss_scale) && conf->engine.precision != PRECISION_FP16)
+		rc = fail(e, EXIT_USAGE, "--%s is for --precision=fp16: elsewhere gradients have the range of fp32 and need none",
+			  conf->dynamic_loss_scale ? "dynamic-loss-scale" : "loss-scale");
 	free(words);
 	return rc;
 }

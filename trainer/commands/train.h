@@ -50,6 +50,7 @@ struct train {
 	char memory[400];         /* what is kept in memory, in words */
 	char masked[200];         /* which labels --mask leaves out, in words */
 	uint64_t mask_hash;
+	char mask[20];            /* that as checkpoints note it */
 	int leak;                 /* patients are shared, and --allow-leak was given */
 	struct network network;
 	struct model model;
@@ -64,6 +65,7 @@ struct train {
 	struct gpu_meter *gpu;    /* of this rank; NULL: none, or NVML does not answer */
 	double loss;              /* as read last (--fetch-every) */
 	int loss_fetched;         /* in the last step */
+	uint64_t sound;           /* position before which the loss was a number when it was read last */
 	double rate;              /* of the last step */
 	float pos_weight[FINDINGS];
 	double step_seconds, step_input; /* of the last step: all of it, and waiting for images */
@@ -82,7 +84,7 @@ extern const struct option train_options[]; /* for struct train_conf */
  * values as options_parse(). */
 int train_read_options(const struct command *c, int argc, char **argv, struct train_conf *conf, char *command, size_t size, struct error *e);
 
-/* SIGTERM, SIGUSR1, SIGINT and SIGHUP save and stop; SIGPIPE is ignored. */
+/* SIGTERM, SIGUSR1, SIGINT and SIGHUP save and stop; SIGPIPE and SIGXFSZ are ignored. */
 void train_catch_signals(void);
 
 /* A whole training; collective. Returns the exit code; the error has been told. */

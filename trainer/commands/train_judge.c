@@ -9,6 +9,7 @@ int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *
 {
 	struct evaluation_conf conf = {
 		.dataset = d, .resamples = t->conf->resamples, .seed = t->at.seed, .leak = t->at.leak, .stop = &train_stop,
+		.pos_weight = t->conf->pos_weight ? t->pos_weight : NULL,
 		.decode_threads = t->conf->decode_threads ? t->conf->decode_threads : 1,
 	};
 	double begin = now();
@@ -78,7 +79,7 @@ int train_validate(struct train *t, struct error *e)
 		rc = EXIT_RESUMABLE;
 	} else if (rc == 0) {
 		t->at.validated = t->at.step;
-		judge_progress(t, ev.loss);
+		judge_progress(t, ev.objective);
 		rc = keep_best(t, &ev, e);
 		if (rc < 0) /* a rank is lost, perhaps the one that wrote: the others do it again */
 			t->at = before;
@@ -89,13 +90,18 @@ int train_validate(struct train *t, struct error *e)
 
 /* ---- the end ----------------------------------------------------------------------------------------- */
 
+static int best_was_before(const struct train *t)
+{
+	return t->at.best_step != 0 && t->at.best_step != t->at.step;
+}
+
 /* The weights that did best on the validation split, where there were several candidates. */
 static int take_best(struct train *t, struct error *e)
 {
 	char path[4200];
 	struct checkpoint *c = NULL;
 
-	if (t->at.best_step == 0 || t->at.best_step == t->at.step)
+	if (!best_was_before(t))
 		return 0;
 	struct model_values weights = t->values;
 
@@ -120,10 +126,13 @@ static int write_model(struct train *t, struct error *e)
 
 	if (world_speaks(t->world)) {
 		struct model_values weights = t->values;
+		struct checkpoint_notes notes = t->at;
 
 		weights.moment1 = weights.moment2 = NULL;
+		if (best_was_before(t))
+			notes.step = t->at.best_step;
 		snprintf(path, sizeof path, "%s/model.safetensors", t->output);
-		if (model_get(&t->model, &weights, e) == 0 && checkpoint_write(path, &t->model.plan, &weights, &t->at, e) == 0)
+		if (model_get(&t->model, &weights, e) == 0 && checkpoint_write(path, &t->model.plan, &weights, &notes, e) == 0)
 			log_say(&t->log, "model %s", path);
 	}
 	return world_agree(t->world, e);
@@ -139,7 +148,8 @@ static int write_predictions(struct train *t, const struct evaluation *ev, struc
 		snprintf(about.model, sizeof about.model, "%s", t->model.plan.model);
 		snprintf(about.checkpoint, sizeof about.checkpoint, "%.900s/model.safetensors", t->output);
 		snprintf(about.command, sizeof about.command, "%s", t->conf->command);
-		about.leaked = (long)dataset_leak(t->test, t->train, &example);
+		snprintf(about.pos_weight, sizeof about.pos_weight, "%s", t->conf->pos_weight ? t->at.pos_weight : "");
+		about.leaked = checkpoint_leaked(&t->at, dataset_leak(t->test, t->train, &example));
 		snprintf(path, sizeof path, "%s/test.csv", t->output);
 		if (evaluation_write(ev, t->test, path, about, e) == 0)
 			log_say(&t->log, "\npredictions of the test split: %s", path);

@@ -72,12 +72,27 @@ static void feed_blanks(struct train *t, int micro, double lr, const struct erro
 	free(labels);
 }
 
-/* Reading the loss makes a GPU wait for its step, so that is done now and then; all ranks do it in the same steps. */
+static int due(uint64_t step, int every, uint64_t epoch_steps)
+{
+	return step % (every ? (uint64_t)every : epoch_steps) == 0;
+}
+
+/* Whether weights may be saved after the step that has just been made. */
+static int save_follows(const struct train *t)
+{
+	uint64_t step = t->at.step + 1, epoch = train_epoch_steps(t);
+
+	return step == t->schedule.steps || t->model.heard[SIGNAL_STOP] > 0 || due(step, t->conf->checkpoint_every, epoch) ||
+	       (t->val && due(step, t->conf->eval_every, epoch));
+}
+
+/* Reading the loss makes a GPU wait for its step, so that is done now and then, and before weights are saved, which have to be sound; all
+ * ranks do it in the same steps. */
 static int fetch_loss(struct train *t, struct error *e)
 {
 	int every = t->conf->fetch_every ? t->conf->fetch_every : t->model.kind == ENGINE_CUDA ? FETCH_STEPS : 1;
 
-	t->loss_fetched = (t->at.step + 1) % (uint64_t)every == 0 || t->at.step == t->first_step || t->at.step + 1 == t->schedule.steps;
+	t->loss_fetched = (t->at.step + 1) % (uint64_t)every == 0 || t->at.step == t->first_step || save_follows(t);
 	if (t->loss_fetched && (engine_loss(t->model.engine, &t->loss) < 0 || model_get_steps(&t->model, &t->at, e) < 0)) {
 		model_fail(&t->model, e);
 		abandon(t, e);
@@ -98,8 +113,10 @@ static int feed_step(struct train *t, struct flight *f, uint64_t *hashes, struct
 
 		if (land(t, f, IN_FLIGHT - 1, e) < 0)
 			abandon(t, e);
+		double mark = hvd_mark(t->world->hvd, NULL, 0);
 		int more = loader_next(t->loader, &b, &waited, e);
 
+		mark = hvd_mark(t->world->hvd, "input", mark);
 		if (more != 1) {
 			if (more == 0)
 				fail(e, EXIT_INTERNAL, "the stream of images ended");
@@ -113,6 +130,7 @@ static int feed_step(struct train *t, struct flight *f, uint64_t *hashes, struct
 			leave_unless_lost(t, e);
 			return -e->code;
 		}
+		hvd_mark(t->world->hvd, "micro-batch", mark);
 		f->slot[f->n++] = b.slot;
 	}
 	return fetch_loss(t, e);
@@ -120,13 +138,23 @@ static int feed_step(struct train *t, struct flight *f, uint64_t *hashes, struct
 
 static int check_loss(struct train *t, struct error *e)
 {
-	if (!t->loss_fetched || isfinite(t->loss))
+	uint64_t batch = (uint64_t)t->at.global_batch, next = t->at.position + batch;
+
+	if (!t->loss_fetched)
 		return 0;
+	if (isfinite(t->loss)) {
+		t->sound = next;
+		return 0;
+	}
+	if (t->at.step != t->first_step && t->sound < t->at.position)
+		return fail(e, EXIT_INTERNAL, "step %llu: the loss is not a number, which it was %llu steps before (images at positions %llu to %llu since then): lower "
+			    "the learning rate, or --fetch-every=1 names the step", (unsigned long long)t->at.step, (unsigned long long)((next - t->sound) / batch),
+			    (unsigned long long)t->sound, (unsigned long long)next - 1);
 	uint64_t first = loader_sample(t->loader, t->at.position);
 
 	return fail(e, EXIT_INTERNAL, "step %llu: the loss is not a number (images at positions %llu to %llu, the first is %s): lower the learning rate, "
 		    "or look at these images", (unsigned long long)t->at.step, (unsigned long long)t->at.position,
-		    (unsigned long long)t->at.position + (unsigned)t->at.global_batch - 1, dataset_samples(t->train)[first].id);
+		    (unsigned long long)next - 1, dataset_samples(t->train)[first].id);
 }
 
 /* With --log-hash rank 0 gets the hashes of all micro-batches, in the order of their positions. */
@@ -168,11 +196,23 @@ static int one_step(struct train *t, struct flight *f, uint64_t *own, uint64_t *
 
 /* ---- between steps ----------------------------------------------------------------------------------- */
 
+/* A training that went back to an earlier checkpoint is not to be resumed from what it left. */
+static void leave_later_ones(struct train *t)
+{
+	int n = checkpoint_abandon(t->output, t->at.step);
+
+	if (n)
+		log_say(&t->log, "%d checkpoint%s after step %llu %s not of this course: called .safetensors.abandoned from now on", n, n == 1 ? "" : "s",
+			(unsigned long long)t->at.step, n == 1 ? "is" : "are");
+}
+
 int train_save(struct train *t, struct error *e)
 {
 	char path[4200];
+	double mark = hvd_mark(t->world->hvd, NULL, 0);
 
 	if (world_speaks(t->world)) {
+		leave_later_ones(t);
 		checkpoint_path(path, sizeof path, t->output, t->at.step);
 		if (model_get(&t->model, &t->values, e) == 0 && model_get_steps(&t->model, &t->at, e) == 0 && checkpoint_write(path, &t->model.plan, &t->values, &t->at, e) == 0) {
 			cJSON *event = log_event(&t->log, "checkpoint");
@@ -185,6 +225,7 @@ int train_save(struct train *t, struct error *e)
 			log_write(&t->log, event);
 		}
 	}
+	hvd_mark(t->world->hvd, "checkpoint", mark);
 	return world_agree(t->world, e);
 }
 
@@ -197,11 +238,6 @@ static int out_of_patience(const struct train *t)
 static int finished(const struct train *t)
 {
 	return t->at.step >= t->schedule.steps || out_of_patience(t);
-}
-
-static int due(uint64_t step, int every, uint64_t epoch_steps)
-{
-	return step % (every ? (uint64_t)every : epoch_steps) == 0;
 }
 
 static int validation_due(const struct train *t)
@@ -232,8 +268,11 @@ static int stop_early(struct train *t, struct error *e)
 /* Validation and checkpoints that fall due after a step. Return values as step_and_after(). */
 static int after_step(struct train *t, struct error *e)
 {
-	int rc = validation_due(t) ? train_validate(t, e) : 0;
+	double mark = hvd_mark(t->world->hvd, NULL, 0);
+	int judged = validation_due(t), rc = judged ? train_validate(t, e) : 0;
 
+	if (judged)
+		hvd_mark(t->world->hvd, "validation", mark);
 	if (rc > 0)
 		return stop_early(t, e);
 	if (rc == 0 && t->at.step > 0 && (finished(t) || due(t->at.step, t->conf->checkpoint_every, train_epoch_steps(t))))

@@ -15,7 +15,7 @@ static void print_split(struct train *t, const struct dataset *d)
 {
 	if (d)
 		log_say(&t->log, "  %-5s %7zu images, split policy %s%s", dataset_split(d), dataset_count(d), dataset_split_policy(d),
-			t->at.leak ? ", LEAK: shares patients with another split" : "");
+			t->leak ? ", LEAK: shares patients with another split" : "");
 }
 
 static void start_event(struct train *t)
@@ -31,7 +31,8 @@ static void start_event(struct train *t)
 	cJSON_AddStringToObject(event, "precision", t->at.precision);
 	cJSON_AddStringToObject(event, "backend", t->world->at->backend);
 	cJSON_AddStringToObject(event, "split_policy", t->at.split_policy);
-	cJSON_AddBoolToObject(event, "leak", t->at.leak);
+	cJSON_AddBoolToObject(event, "leak", t->at.leak > 0);
+	cJSON_AddBoolToObject(event, "leak_checked", t->at.leak >= 0);
 	if (t->conf->mask)
 		cJSON_AddStringToObject(event, "mask", t->conf->mask);
 	json_number(event, "parameters", (double)t->model.plan.n_weights);
@@ -41,7 +42,7 @@ static void start_event(struct train *t)
 	json_number(event, "global_batch", t->at.global_batch);
 	json_number(event, "batch", t->at.batch);
 	json_number(event, "accumulate", t->conf->accumulate);
-	json_number(event, "seed", (double)t->at.seed);
+	json_whole(event, "seed", t->at.seed);
 	json_number(event, "shuffle_window", t->at.window);
 	json_number(event, "step", (double)t->at.step);
 	json_number(event, "position", (double)t->at.position);
@@ -183,14 +184,16 @@ void tell_progress(struct train *t)
 void tell_validation(struct train *t, const struct evaluation *ev)
 {
 	const struct interval *mean = &ev->table.mean;
-	char interval[64] = "", value[16] = "n/a";
+	char interval[64] = "", value[16] = "n/a", weighted[40] = "";
 
+	if (t->conf->pos_weight)
+		snprintf(weighted, sizeof weighted, ", weighted %.4f", ev->objective);
 	if (mean->low < mean->high)
 		snprintf(interval, sizeof interval, "95 %% interval %.3f to %.3f, ", mean->low, mean->high);
 	if (ev->table.counted)
 		snprintf(value, sizeof value, "%.4f", mean->value);
-	log_say(&t->log, "validation after step %" PRIu64 ": mean AUROC %s (%s%d of %d findings), loss %.4f%s", t->at.step, value, interval,
-		ev->table.counted, FINDINGS, ev->loss, t->at.leak ? ", LEAK" : "");
+	log_say(&t->log, "validation after step %" PRIu64 ": mean AUROC %s (%s%d of %d findings), loss %.4f%s%s", t->at.step, value, interval,
+		ev->table.counted, FINDINGS, ev->loss, weighted, t->at.leak > 0 ? ", LEAK" : "");
 }
 
 /* How busy the GPUs were: means over the ranks whose GPU told, as shares. Below GPU_WARN the reason follows. */

@@ -50,6 +50,7 @@ static int mask_labels(struct train *t, struct error *e)
 	size_t labels = 0;
 	int used;
 
+	snprintf(t->mask, sizeof t->mask, "none");
 	if (!t->conf->mask)
 		return 0;
 	if (label_mask_read(&mask, t->conf->mask, e))
@@ -63,6 +64,7 @@ static int mask_labels(struct train *t, struct error *e)
 			used += snprintf(t->masked + used, sizeof t->masked - (size_t)used, "%s %s %zu", i ? "," : "", dataset_split(sets[i]), n);
 	}
 	t->mask_hash = mask.hash;
+	snprintf(t->mask, sizeof t->mask, "%016llx", (unsigned long long)mask.hash);
 	label_mask_free(&mask);
 	return labels ? 0 : fail(e, EXIT_DATA, "--mask=%s: none of its labels is in the data", t->conf->mask);
 }
@@ -95,14 +97,14 @@ static void keep_in_memory(struct train *t)
 
 static int setup_data(struct train *t, struct error *e)
 {
-	if (open_datasets(t, e) == 0 && check_leak(t, t->train, t->val, e) == 0)
-		check_leak(t, t->train, t->test, e);
+	if (open_datasets(t, e) == 0 && check_leak(t, t->train, t->val, e) == 0 && check_leak(t, t->train, t->test, e) == 0)
+		check_leak(t, t->val, t->test, e);
 	if (!e->code)
 		mask_labels(t, e);
 	if (world_agree(t->world, e) < 0)
 		return -e->code;
 	keep_in_memory(t);
-	uint64_t hash = dataset_hash(t->train) ^ (t->val ? 3 * dataset_hash(t->val) : 0) ^ (t->test ? 5 * dataset_hash(t->test) : 0);
+	uint64_t hash = dataset_pixel_hash(t->train) ^ (t->val ? 3 * dataset_pixel_hash(t->val) : 0) ^ (t->test ? 5 * dataset_pixel_hash(t->test) : 0);
 
 	return world_same(t->world, hash ^ 7 * t->mask_hash, "the data set", "give every node the same --data and --mask", e);
 }
@@ -224,8 +226,16 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 	};
 	snprintf(t->at.split_policy, sizeof t->at.split_policy, "%s", dataset_split_policy(t->train));
 	snprintf(t->at.resize, sizeof t->at.resize, "%s", dataset_resize(t->train));
+	snprintf(t->at.mask, sizeof t->at.mask, "%s", t->mask);
 	snprintf(t->at.precision, sizeof t->at.precision, "%s", precision_choices[conf->engine.precision]);
+	snprintf(t->at.pos_weight, sizeof t->at.pos_weight, "%s", conf->pos_weight ? "balanced" : "none");
+	snprintf(t->at.stored_as, sizeof t->at.stored_as, "%s", dataset_stored_as(t->train));
 	snprintf(t->at.optimizer, sizeof t->at.optimizer, "%s", optimizer_choices[conf->optimizer]);
+	if (t->at.leak <= 0 && s->from_file)
+		t->at.leak = s->notes.leak;
+	if (s->from_file && !s->resume && s->notes.leak)
+		log_say(&t->log, s->notes.leak > 0 ? "LEAK: these weights were trained on splits that share patients: every result says so" :
+			"leak not checked: patients are not compared with those that these weights were trained on; every result says so");
 	if (!s->resume)
 		return 0;
 	t->at.seed = s->notes.seed;
@@ -235,15 +245,16 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 	t->at.validated = s->notes.validated;
 	t->at.best_auroc = s->notes.best_auroc;
 	t->at.best_step = s->notes.best_step;
-	t->at.best_loss = s->notes.best_loss;
-	t->at.stale = s->notes.stale;
+	if (checkpoint_balanced(&s->notes) == checkpoint_balanced(&t->at)) { /* else it is of another objective */
+		t->at.best_loss = s->notes.best_loss;
+		t->at.stale = s->notes.stale;
+	}
 	t->at.rate_factor = s->notes.rate_factor;
 	t->at.skipped = s->notes.skipped;
 	if (conf->dynamic_loss_scale) { /* a fixed one is what the options say */
 		t->at.loss_scale = s->notes.loss_scale;
 		t->at.scale_good = s->notes.scale_good;
 	}
-	t->at.leak |= s->notes.leak;
 	log_say(&t->log, "resumes at step %llu, position %llu, seed %llu", (unsigned long long)t->at.step, (unsigned long long)t->at.position,
 		(unsigned long long)t->at.seed);
 	if (t->at.seed != conf->seed && option_typed(train_options, "seed", conf))

@@ -163,8 +163,8 @@ static int check_whole(const char *path, struct error *e)
 		return -e->code;
 	if (!checkpoint_resumable(c))
 		no_state(path, e);
-	else if (net_plan_make(&plan, &net, e) == 0 && model_values_alloc(&values, &plan, 1, e) == 0)
-		checkpoint_load(c, &plan, &values, NULL, e);
+	else if (net_plan_make(&plan, &net, e) == 0 && model_values_alloc(&values, &plan, 1, e) == 0 && checkpoint_load(c, &plan, &values, NULL, e) == 0)
+		checkpoint_sound(path, &plan, &values, e);
 	model_values_free(&values);
 	net_plan_free(&plan);
 	checkpoint_close(c);
@@ -261,6 +261,11 @@ static int check_network(const struct train *t, const char *path, const struct n
 	return -e->code;
 }
 
+static const char *stored_words(const char *stored_as)
+{
+	return strcmp(stored_as, "jpeg") == 0 ? "as jpeg" : "exactly (png, packed)";
+}
+
 static int check_resumable(struct train *t, const struct checkpoint *c, const char *path, const struct checkpoint_notes *notes, struct error *e)
 {
 	if (!checkpoint_resumable(c))
@@ -268,9 +273,15 @@ static int check_resumable(struct train *t, const struct checkpoint *c, const ch
 	if (notes->data_hash != dataset_hash(t->train))
 		return fail(e, EXIT_DATA, "%s was trained on other data (hash %016llx, here %016llx): --weights=%s starts anew from its weights", path,
 			    (unsigned long long)notes->data_hash, (unsigned long long)dataset_hash(t->train), path);
+	if (*notes->stored_as && strcmp(notes->stored_as, dataset_stored_as(t->train)) != 0)
+		return fail(e, EXIT_DATA, "%s was trained on images stored %s, and these are stored %s, which makes other pixels: prepare them with the --format of then, or "
+			    "--weights=%s starts anew from its weights", path, stored_words(notes->stored_as), stored_words(dataset_stored_as(t->train)), path);
 	if (*notes->optimizer && strcmp(notes->optimizer, optimizer_choices[t->conf->optimizer]) != 0)
 		return fail(e, EXIT_USAGE, "%s was trained with --optimizer=%s, whose moments mean nothing to %s: --weights=%s starts anew from its weights", path,
 			    notes->optimizer, optimizer_choices[t->conf->optimizer], path);
+	if (*notes->mask && strcmp(notes->mask, t->mask) != 0)
+		return fail(e, EXIT_USAGE, "%s was trained %s: give the --mask of then, or --weights=%s starts anew from its weights", path,
+			    strcmp(notes->mask, "none") == 0 ? "without --mask" : t->conf->mask ? "with another --mask" : "with a --mask", path);
 	if (notes->window && notes->window_layout != window_layout(t->train))
 		return fail(e, EXIT_DATA, "%s was trained in shuffle windows of %d files, and the same images lie in other files now, so the order cannot go on: "
 			    "prepare them with the --shards of then, or --weights=%s starts anew from its weights", path, notes->window, path);
@@ -314,6 +325,18 @@ static int bring_best(struct train *t, const char *path, struct checkpoint_notes
 	return e->code ? -e->code : 0;
 }
 
+enum { IMAGENET_CLASSES = 1000 };
+
+/* What is known of the patients behind --weights: as checkpoint_notes.leak. ImageNet has none. */
+static int inherited_leak(const struct train *t, const struct net_conf *net, const struct checkpoint_notes *notes)
+{
+	if (notes->leak > 0)
+		return 1;
+	if (!notes->data_hash && net->classes == IMAGENET_CLASSES)
+		return 0;
+	return notes->data_hash == dataset_hash(t->train) ? notes->leak : -1;
+}
+
 int train_find_start(struct train *t, struct train_start *s, struct checkpoint **c, struct error *e)
 {
 	char path[4200];
@@ -331,6 +354,7 @@ int train_find_start(struct train *t, struct train_start *s, struct checkpoint *
 	s->network = network_of(&net);
 	if (s->resume)
 		return check_resumable(t, *c, path, &s->notes, e) < 0 ? -e->code : bring_best(t, path, &s->notes, e);
+	s->notes.leak = inherited_leak(t, &net, &s->notes);
 	s->network.classes = FINDINGS;
 	if (t->conf->network.image_size)
 		s->network.image_size = t->conf->network.image_size;

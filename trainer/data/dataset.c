@@ -102,6 +102,16 @@ const char *dataset_resize(const struct dataset *d)
 	return d->resize;
 }
 
+const char *dataset_stored_as(const struct dataset *d)
+{
+	return d->stored_as;
+}
+
+uint64_t dataset_pixel_hash(const struct dataset *d)
+{
+	return hash_bytes(d->hash, d->stored_as, strlen(d->stored_as));
+}
+
 const double *dataset_oracle(const struct dataset *d)
 {
 	struct dataset *measured = (struct dataset *)d;

@@ -31,6 +31,10 @@ int scratch_reserve(struct scratch *s, size_t size, struct error *why);
 
 int check_size(uint64_t width, uint64_t height, struct error *why);
 
+/* Refuses what its Exif data (tiff: from the byte order on) says is to be shown turned: viewers turn such a picture, so whoever
+ * looked at it saw a chest upright where the network would see it lie. */
+int check_upright(const char *format, const uint8_t *tiff, size_t size, struct error *why);
+
 int decode_png(struct decoder *d, const uint8_t *file, size_t size, struct image *image, struct error *why);
 /* Undoes the row filters of `height` rows of 1 + width bytes. Behind them raw holds `width` zeros, and both raw's zeros and out
  * [height][width] have PNG_UNFILTER_BEYOND bytes more, which are read and mean nothing. -EXIT_DATA: a filter that is none. */

@@ -14,13 +14,19 @@
 
 enum { OUTPUT_BUFFER = 1 << 18 };
 
+/* A name without a file is the input's fault. What a file server, a limit or a permission keeps back may be whole. */
+static enum exit_code fault_of(int why)
+{
+	return why == ENOENT || why == ENOTDIR || why == ELOOP || why == ENAMETOOLONG ? EXIT_DATA : EXIT_INTERNAL;
+}
+
 int file_open_regular(const char *path, size_t *size, struct error *e)
 {
 	struct stat st;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
-		return fail(e, EXIT_DATA, "%s: cannot be read: %s", path, strerror(errno));
+		return fail(e, fault_of(errno), "%s: cannot be read: %s", path, strerror(errno));
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
 		close(fd);
 		return fail(e, EXIT_DATA, "%s: not a regular file", path);
@@ -50,7 +56,7 @@ int file_read(char **text, size_t *size, const char *path, struct error *e)
 			int why = n < 0 ? errno : EIO;
 			close(fd);
 			free(buffer);
-			return fail(e, EXIT_DATA, "%s: reading stopped at byte %zu of %zu: %s", path, have, want, strerror(why));
+			return fail(e, n < 0 ? EXIT_INTERNAL : EXIT_DATA, "%s: reading stopped at byte %zu of %zu: %s", path, have, want, strerror(why));
 		}
 		have += (size_t)n;
 	}
@@ -79,7 +85,7 @@ int file_fetch(const char *path, uint64_t offset, uint64_t size, struct error *e
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			rc = fail(e, EXIT_DATA, "%s: reading stopped at byte %llu of %llu: %s", path, (unsigned long long)offset, (unsigned long long)end,
+			rc = fail(e, n < 0 ? EXIT_INTERNAL : EXIT_DATA, "%s: reading stopped at byte %llu of %llu: %s", path, (unsigned long long)offset, (unsigned long long)end,
 				  n < 0 ? strerror(errno) : "the file is shorter than it was");
 		else
 			offset += (uint64_t)n;
@@ -98,6 +104,20 @@ int path_join(char path[FILE_PATH], struct error *e, const char *format, ...)
 	if (n < 0 || n >= FILE_PATH)
 		return fail(e, EXIT_USAGE, "path of more than %d bytes: %.80s…", FILE_PATH - 1, path);
 	return 0;
+}
+
+int path_pattern(char pattern[FILE_PATH], const char *directory, const char *names, struct error *e)
+{
+	char plain[2 * FILE_PATH];
+	size_t n = 0;
+
+	for (const char *c = directory; *c && n < sizeof plain - 2; c++) {
+		if (strchr("*?[\\", *c))
+			plain[n++] = '\\';
+		plain[n++] = *c;
+	}
+	plain[n] = '\0';
+	return path_join(pattern, e, "%s/%s", plain, names);
 }
 
 static int is_standard_output(const struct stat *st)

@@ -15,15 +15,16 @@ struct mapped_file {
 	size_t size;
 };
 
-/* Opens a regular file for reading. The descriptor, or -EXIT_DATA when it is not there or cannot be read. */
+/* Opens a regular file for reading. The descriptor, or -EXIT_DATA when it is not there; -EXIT_INTERNAL when it is and cannot be
+ * read, so that it may be whole: no permission, too many open files, a file server that forgot it. */
 int file_open_regular(const char *path, size_t *size, struct error *e);
 
-/* Maps a regular file for reading. EXIT_DATA when it is not there or cannot be read. A file that is cut, or whose storage fails,
+/* Maps a regular file for reading. Errors as file_open_regular(). A file that is cut, or whose storage fails,
  * while it is mapped ends the program where the lost bytes are read: one line on standard error with file and byte, EXIT_DATA. */
 int file_map(struct mapped_file *file, const char *path, struct error *e);
 void file_unmap(struct mapped_file *file);
 
-/* The whole file in memory of its own, with a NUL behind it; to be freed. EXIT_DATA as file_map(). */
+/* The whole file in memory of its own, with a NUL behind it; to be freed. Errors as file_open_regular(). */
 int file_read(char **text, size_t *size, const char *path, struct error *e);
 
 /* A file being written: PATH.partial until output_commit() has synced it and renamed it to PATH. Where PATH is a link, the file
@@ -64,6 +65,9 @@ int file_fetch(const char *path, uint64_t offset, uint64_t size, struct error *e
 
 /* snprintf() into a path buffer of FILE_PATH bytes; EXIT_USAGE when it does not fit. */
 int path_join(char path[FILE_PATH], struct error *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* DIRECTORY/NAMES for glob(): what is special in the directory's own name means itself. */
+int path_pattern(char pattern[FILE_PATH], const char *directory, const char *names, struct error *e);
 
 int directory_make(const char *path, struct error *e);
 /* Whether files can be made in a directory, or where it is not there yet, whether it can be made. EXIT_INTERNAL. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/findings.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "options.h"
@@ -35,9 +36,14 @@ int finding_index(const char *name, int length)
 	return -1;
 }
 
-const char *finding_nearest(const char *name, int length)
+const char *finding_hint(const char *name, int length, char text[FINDING_HINT])
 {
-	return nearest_name(name, (size_t)length, finding_names, FINDINGS);
+	const char *near = nearest_name(name, (size_t)length, finding_names, FINDINGS);
+	int used = near ? snprintf(text, FINDING_HINT, "did you mean %s?", near) : snprintf(text, FINDING_HINT, "known:");
+
+	for (int f = 0; f < FINDINGS && !near; f++)
+		used += snprintf(text + used, FINDING_HINT - (size_t)used, "%s %s", f ? "," : "", finding_names[f]);
+	return text;
 }
 
 int findings_read(const char *text, char between, const char *nothing, uint32_t *set, struct error *why)
@@ -51,9 +57,8 @@ int findings_read(const char *text, char between, const char *nothing, uint32_t 
 		if (nothing && same(nothing, p, length)) {
 			none = 1;
 		} else if (f < 0) {
-			const char *near = finding_nearest(p, length);
-			return fail(why, EXIT_DATA, "unknown finding \"%.*s\"%s%s%s", length < 60 ? length : 60, p, near ? " (did you mean " : "",
-				    near ? near : "", near ? "?)" : "");
+			char hint[FINDING_HINT];
+			return fail(why, EXIT_DATA, "unknown finding \"%.*s\" (%s)", length < 60 ? length : 60, p, finding_hint(p, length, hint));
 		} else if (*set & 1u << f) {
 			return fail(why, EXIT_DATA, "%s comes twice", finding_names[f]);
 		} else {

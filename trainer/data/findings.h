@@ -14,8 +14,9 @@ extern const char *const finding_names[FINDINGS]; /* "Atelectasis", … as NIH s
 /* Index of a finding as NIH, its box list ("Infiltrate") or common usage ("Pleural Thickening", "PT") spells it; -1: none. */
 int finding_index(const char *name, int length);
 
-/* The finding whose name is nearest to an unknown one, for the error message; NULL when none is near enough to be meant. */
-const char *finding_nearest(const char *name, int length);
+enum { FINDING_HINT = 256 };
+/* What to say about an unknown finding: "did you mean Mass?", or all 14 when none is near enough to be meant. Returns text. */
+const char *finding_hint(const char *name, int length, char text[FINDING_HINT]);
 
 /* A set of findings written with `between` between them; `nothing` ("No Finding") is a word for none, NULL: there is no such word.
  * An unknown finding and one that comes twice are errors: the reason alone is in *why. */

@@ -124,6 +124,7 @@ int dataset_open_synthetic(struct dataset **out, const struct synth_conf *conf, 
 	d->state = g;
 	d->size = conf->size;
 	d->resize = "none";
+	d->stored_as = "exact";
 	snprintf(d->split, sizeof d->split, "%s", split);
 	snprintf(d->policy, sizeof d->policy, "synthetic");
 	if (make(d, g, (enum split)s, e)) {

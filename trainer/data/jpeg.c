@@ -29,36 +29,7 @@ static int fail_anew(struct decoder *d, struct error *why)
 	return -why->code;
 }
 
-static unsigned number(const uint8_t *p, int bytes, int little)
-{
-	unsigned n = 0;
-
-	for (int i = 0; i < bytes; i++)
-		n = n << 8 | p[little ? bytes - 1 - i : i];
-	return n;
-}
-
-/* The orientation in Exif's first directory (tag 274, Exif 2.32, 4.6.4), or 1: as it lies. */
-static unsigned exif_orientation(const uint8_t *tiff, size_t size)
-{
-	if (size < 8 || (memcmp(tiff, "II*", 4) != 0 && memcmp(tiff, "MM\0*", 4) != 0))
-		return 1;
-	int little = tiff[0] == 'I';
-	size_t at = number(tiff + 4, 4, little);
-
-	if (at > size - 2)
-		return 1;
-	for (unsigned entries = number(tiff + at, 2, little), i = 0; i < entries && size - at >= 2 + 12 * (size_t)(i + 1); i++) {
-		const uint8_t *entry = tiff + at + 2 + 12 * (size_t)i;
-
-		if (number(entry, 2, little) == 274 && number(entry + 2, 2, little) == 3)
-			return number(entry + 8, 2, little);
-	}
-	return 1;
-}
-
-/* Viewers turn such a picture, so whoever looked at it saw a chest upright where the network would see it lie. */
-static int check_upright(const uint8_t *file, size_t size, struct error *why)
+static int check_segments(const uint8_t *file, size_t size, struct error *why)
 {
 	const uint8_t *p = file + 2, *end = file + size;
 
@@ -67,13 +38,8 @@ static int check_upright(const uint8_t *file, size_t size, struct error *why)
 
 		if (length < 2 || (size_t)(end - p - 2) < length)
 			return 0; /* for the decoder to say */
-		if (p[1] == 0xE1 && length >= 8 && memcmp(p + 4, "Exif\0", 6) == 0) {
-			unsigned orientation = exif_orientation(p + 10, length - 8);
-
-			if (orientation > 1 && orientation <= 8)
-				return fail(why, EXIT_DATA, "JPEG: its Exif orientation, %u, says that it is shown turned or mirrored: turn its pixels first, as "
-					    "exiftran -a or convert -auto-orient does", orientation);
-		}
+		if (p[1] == 0xE1 && length >= 8 && memcmp(p + 4, "Exif\0", 6) == 0 && check_upright("JPEG", p + 10, length - 8, why) < 0)
+			return -why->code;
 		p += 2 + length;
 	}
 	return 0;
@@ -85,7 +51,7 @@ int decode_jpeg(struct decoder *d, const uint8_t *file, size_t size, struct imag
 
 	if (!d->jpeg)
 		return fail(why, EXIT_INTERNAL, "no memory for a JPEG decoder");
-	if (check_upright(file, size, why) < 0)
+	if (check_segments(file, size, why) < 0)
 		return -why->code;
 	if (decode_jpeg_gray(d, file, size, image))
 		return 0;

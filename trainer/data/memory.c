@@ -49,34 +49,53 @@ static long long machine_available(void)
 	return left < available ? (left > 1 ? left : 1) : available;
 }
 
-/* The directory of this process's cgroup; 0: not found. */
-static int own_cgroup(char directory[PATH_MAX])
+/* A limit of any group from `path` up to `root` holds: what it leaves, where that is less. */
+static long long least_left(const char *root, const char *path, const char *limit_name, const char *used_name, long long least)
 {
-	char line[PATH_MAX - 32], path[PATH_MAX - 32] = "";
-	FILE *f = fopen("/proc/self/cgroup", "r");
+	char directory[PATH_MAX];
 
-	while (f && fgets(line, sizeof line, f))
-		if (strncmp(line, "0::", 3) == 0)
-			snprintf(path, sizeof path, "%.*s", (int)strcspn(line + 3, "\n"), line + 3);
-	if (f)
-		fclose(f);
-	snprintf(directory, PATH_MAX, "/sys/fs/cgroup%s", path);
-	return path[0] == '/';
+	snprintf(directory, sizeof directory, "%s%s", root, path);
+	for (;;) {
+		long long limit = number_in(directory, limit_name), used = number_in(directory, used_name);
+
+		if (limit >= 0 && limit - used < least)
+			least = limit > used ? limit - used : 0;
+		if (strlen(directory) <= strlen(root))
+			return least;
+		*strrchr(directory, '/') = '\0';
+	}
+}
+
+/* "cpu,memory" has "memory". */
+static int has_word(char *list, const char *word)
+{
+	char *rest = list;
+
+	for (char *w; (w = strsep(&rest, ","));)
+		if (strcmp(w, word) == 0)
+			return 1;
+	return 0;
 }
 
 size_t memory_available(void)
 {
-	char directory[PATH_MAX];
+	char line[PATH_MAX - 64];
 	long long least = machine_available();
+	FILE *f = fopen("/proc/self/cgroup", "r");
 
-	if (!own_cgroup(directory))
-		return (size_t)least;
-	/* a limit of any group around this one holds */
-	for (char *slash = directory + strlen(directory); slash && strcmp(directory, "/sys/fs/cgroup") != 0; slash = strrchr(directory, '/')) {
-		*slash = '\0';
-		long long limit = number_in(directory, "memory.max"), used = number_in(directory, "memory.current");
-		if (limit >= 0 && limit - used < least)
-			least = limit > used ? limit - used : 0;
+	while (f && fgets(line, sizeof line, f)) { /* ID:CONTROLLERS:PATH, of version 2 without controllers */
+		char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
+
+		if (!path || path[1] != '/')
+			continue;
+		*controllers++ = *path++ = '\0';
+		path[strcspn(path, "\n")] = '\0';
+		if (*controllers == '\0')
+			least = least_left("/sys/fs/cgroup", path, "memory.max", "memory.current", least);
+		else if (has_word(controllers, "memory"))
+			least = least_left("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes", least);
 	}
+	if (f)
+		fclose(f);
 	return (size_t)least;
 }

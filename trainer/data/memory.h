@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* Bytes: what the machine has available (MemAvailable), or less where a cgroup of version 2 around this process sets a limit,
+/* Bytes: what the machine has available (MemAvailable), or less where a cgroup around this process sets a limit,
  * or RLIMIT_AS leaves less. 0: cannot be told. */
 size_t memory_available(void);
 

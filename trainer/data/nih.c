@@ -277,7 +277,7 @@ static int find_table(const char *directory, char path[FILE_PATH], struct error 
 		return fail(e, EXIT_DATA, "%s: %s", directory, strerror(errno));
 	if (!S_ISDIR(st.st_mode))
 		return fail(e, EXIT_DATA, "%s: not a directory", directory);
-	if (path_join(pattern, e, "%s/Data_Entry_2017*.csv", directory))
+	if (path_pattern(pattern, directory, "Data_Entry_2017*.csv", e))
 		return -e->code;
 	if (glob(pattern, 0, NULL, &g) || g.gl_pathc == 0)
 		rc = fail(e, EXIT_DATA, "%s: no Data_Entry_2017*.csv: not NIH's layout", directory);
@@ -326,7 +326,7 @@ static int add_folders(struct nih *n, const char *pattern, struct error *e)
 	struct stat st;
 	char path[FILE_PATH];
 
-	if (path_join(path, e, "%s/%s", n->directory, pattern))
+	if (path_pattern(path, n->directory, pattern, e))
 		return -e->code;
 	if (glob(path, 0, NULL, &g))
 		return 0;

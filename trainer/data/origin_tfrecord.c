@@ -147,11 +147,12 @@ static int check_complete(const glob_t *g, const char *directory, const char *pr
 
 static int index_split(struct origin *o, struct foreign *f, const char *directory, const char *prefix, enum split split, struct error *e)
 {
-	char pattern[FILE_PATH];
+	char names[64], pattern[FILE_PATH];
 	glob_t g;
 	int rc = 0;
 
-	if (path_join(pattern, e, "%s/%s-[0-9]*-of-[0-9]*", directory, prefix))
+	snprintf(names, sizeof names, "%s-[0-9]*-of-[0-9]*", prefix);
+	if (path_pattern(pattern, directory, names, e))
 		return -e->code;
 	if (glob(pattern, 0, NULL, &g))
 		return 0;

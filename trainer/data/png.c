@@ -66,6 +66,8 @@ static int collect(struct decoder *d, const uint8_t *file, size_t size, size_t *
 			memcpy(d->packed.data + *packed, type + 4, length);
 			*packed += length;
 		}
+		if (memcmp(type, "eXIf", 4) == 0 && check_upright("PNG", type + 4, length, why) < 0)
+			return -why->code;
 		*transparent |= memcmp(type, "tRNS", 4) == 0;
 		ended = memcmp(type, "IEND", 4) == 0;
 		at += CHUNK + (size_t)length;

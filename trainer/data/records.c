@@ -254,6 +254,7 @@ int records_open(struct dataset **out, const char *directory, enum split split, 
 		return fail(e, EXIT_INTERNAL, "no memory");
 	d->size = m.size;
 	d->resize = RESIZE_NAME;
+	d->stored_as = m.encoding == ENCODING_JPEG ? "jpeg" : "exact";
 	snprintf(d->split, sizeof d->split, "%s", split_names[split]);
 	snprintf(d->policy, sizeof d->policy, "%s", m.policy);
 	d->has_oracle = m.split[split].has_oracle;

@@ -34,7 +34,7 @@ struct dataset {
 	int mapped;      /* pixels lie in a mapped file as they are: keeping them once more gains nothing */
 	char split[16], policy[32];
 	char describe[160];
-	const char *resize;
+	const char *resize, *stored_as;
 	size_t memory, scratch_floats;
 	uint64_t hash;
 	int has_oracle;

@@ -49,6 +49,38 @@ int staging_open(struct staging *s, const char *path, int overwrite, const char 
 	return 0;
 }
 
+/* For file systems whose rename knows no flags (NFS, GlusterFS, older ZFS): a directory that was published meanwhile is not empty and
+ * stays, and one to be replaced steps aside, and comes back where the new one cannot take its name. */
+static int rename_plainly(struct staging *s, struct error *e)
+{
+	char aside[FILE_PATH];
+
+	if (!s->replaces)
+		return rename(s->partial, s->path) ? fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", s->path, strerror(errno)) : 0;
+	if (path_join(aside, e, "%s.replaced%s", s->path, strrchr(s->partial, '-')))
+		return -e->code;
+	if (rename(s->path, aside))
+		return fail(e, EXIT_INTERNAL, "%s: cannot be replaced: %s", s->path, strerror(errno));
+	if (rename(s->partial, s->path)) {
+		const char *why = strerror(errno);
+		if (rename(aside, s->path))
+			return fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s; what was there is %s now", s->path, why, aside);
+		return fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", s->path, why);
+	}
+	strcpy(s->partial, aside);
+	return 0;
+}
+
+/* Gives the new directory its name; the old one then is at s->partial. */
+static int take_name(struct staging *s, struct error *e)
+{
+	if (renameat2(AT_FDCWD, s->partial, AT_FDCWD, s->path, s->replaces ? RENAME_EXCHANGE : RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)
+		return rename_plainly(s, e);
+	return fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", s->path, strerror(errno));
+}
+
 int staging_commit(struct staging *s, struct error *e)
 {
 	char parent[FILE_PATH];
@@ -56,8 +88,8 @@ int staging_commit(struct staging *s, struct error *e)
 
 	if (path_join(parent, e, "%.*s", slash ? (int)(slash - s->path) + 1 : 1, slash ? s->path : ".") || directory_sync(s->partial, e))
 		return -e->code;
-	if (renameat2(AT_FDCWD, s->partial, AT_FDCWD, s->path, s->replaces ? RENAME_EXCHANGE : RENAME_NOREPLACE))
-		return fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", s->path, strerror(errno));
+	if (take_name(s, e))
+		return -e->code;
 	if (s->replaces)
 		directory_remove(s->partial);
 	s->partial[0] = '\0';

@@ -170,17 +170,14 @@ static double weighted_auroc(const struct ranking *k, const uint16_t *weight)
 	return pos && neg ? u / ((double)pos * (double)neg) : NAN;
 }
 
-static double mean_of(const double *v, int n)
+double auroc_mean(const struct auroc_table *t, const double *replicate)
 {
 	double sum = 0;
-	int k = 0;
 
-	for (int i = 0; i < n; i++)
-		if (!isnan(v[i])) {
-			sum += v[i];
-			k++;
-		}
-	return k ? sum / k : NAN;
+	for (int c = 0; c < t->classes; c++)
+		if (!isnan(t->class[c].value))
+			sum += replicate[c];
+	return t->counted ? sum / t->counted : NAN;
 }
 
 static void summarise(const struct scores *s, const double *replicates, int resamples, double *column, struct auroc_table *t)
@@ -195,10 +192,12 @@ static void summarise(const struct scores *s, const double *replicates, int resa
 			column[b] = replicates[(size_t)b * (size_t)s->classes + (size_t)c];
 		interval_set(&t->class[c], column, (size_t)resamples);
 	}
-	t->mean.value = mean_of(values, s->classes);
-	for (int b = 0; b < resamples; b++)
-		column[b] = mean_of(replicates + (size_t)b * (size_t)s->classes, s->classes);
-	interval_set(&t->mean, column, (size_t)resamples);
+	t->mean.value = auroc_mean(t, values);
+	for (int b = 0; b < resamples; b++) {
+		column[b] = auroc_mean(t, replicates + (size_t)b * (size_t)s->classes);
+		t->left_out += isnan(column[b]);
+	}
+	interval_set(&t->mean, column, t->left_out < 0.9 * resamples ? (size_t)resamples : 0);
 }
 
 static int resample_all(const struct resampling *r, int resamples, uint64_t seed, double *replicates)
@@ -223,13 +222,30 @@ static int resample_all(const struct resampling *r, int resamples, uint64_t seed
 	return failed ? -1 : 0;
 }
 
+/* Who has a positive of a class. seen: [patients] */
+static size_t count_positive_patients(const struct ranking *k, uint16_t *seen, size_t patients)
+{
+	size_t n = 0;
+
+	memset(seen, 0, patients * sizeof *seen);
+	for (size_t i = 0; i < k->n; i++)
+		if ((k->low[i] & 1) && !seen[k->low[i] >> 1]) {
+			seen[k->low[i] >> 1] = 1;
+			n++;
+		}
+	return n;
+}
+
 /* The point estimate is the resample in which everybody is drawn once. */
 static int estimate(const struct resampling *r, struct auroc_table *t)
 {
-	uint16_t *once = malloc((r->patients + 1) * sizeof *once);
+	uint16_t *once = malloc((r->patients + 1) * sizeof *once), *seen = malloc((r->patients + 1) * sizeof *seen);
 
-	if (!once)
+	if (!once || !seen) {
+		free(once);
+		free(seen);
 		return -1;
+	}
 	for (size_t i = 0; i < r->patients; i++)
 		once[i] = 1;
 	for (int c = 0; c < t->classes; c++) {
@@ -238,9 +254,11 @@ static int estimate(const struct resampling *r, struct auroc_table *t)
 		for (size_t i = 0; i < k->n; i++)
 			t->positives[c] += k->low[i] & 1;
 		t->negatives[c] = k->n - t->positives[c];
+		t->positive_patients[c] = count_positive_patients(k, seen, r->patients);
 		t->class[c].value = weighted_auroc(k, once);
 	}
 	free(once);
+	free(seen);
 	return 0;
 }
 

@@ -19,12 +19,17 @@ struct scores {
 	const uint32_t *patient; /* [n] who it is: images of one patient are not independent. NULL: each image its own */
 };
 
+/* With fewer positive patients than this a percentile interval is too narrow: it cannot know what the next patient looks like. */
+enum { FEW_POSITIVES = 10 };
+
 struct auroc_table {
 	int classes;
-	size_t positives[32], negatives[32];
+	size_t positives[32], negatives[32]; /* images */
+	size_t positive_patients[32];        /* who have at least one of the positives */
 	struct interval class[32];
 	struct interval mean; /* over the classes that have both positives and negatives */
 	int counted;          /* how many those are */
+	int left_out;         /* resamples that lack one of those, whose mean would be of others; the interval is NAN where a tenth or less is left */
 	size_t patients;
 };
 
@@ -39,5 +44,8 @@ struct interval auroc_delong(const float *score, const uint8_t *positive, size_t
 /* AUROC of every class and their mean with percentile intervals from `resamples` resamples of whole patients. Depends on the
  * seed only, not on threads. replicates: [resamples][classes], or NULL. Returns 0, or -1 without memory. */
 int auroc_bootstrap(const struct scores *s, int resamples, uint64_t seed, struct auroc_table *table, double *replicates);
+
+/* The mean of one resample over the classes that the table counts, NAN where it lacks one. replicate: [classes] */
+double auroc_mean(const struct auroc_table *t, const double *replicate);
 
 #endif

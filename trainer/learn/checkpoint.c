@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,8 +141,10 @@ static void make_notes(struct notes *notes, const struct net_plan *plan, const s
 	add_note(notes, "source_size", "%d", c->source_size);
 	add_note(notes, "resize", "%s", c->resize);
 	add_note(notes, "split_policy", "%s", c->split_policy);
-	add_note(notes, "leak", "%s", c->leak ? "yes" : "no");
+	add_note(notes, "leak", "%s", c->leak > 0 ? "yes" : c->leak < 0 ? "unchecked" : "no");
 	add_note(notes, "precision", "%s", c->precision);
+	add_note(notes, "pos_weight", "%s", c->pos_weight);
+	add_note(notes, "stored_as", "%s", c->stored_as);
 	add_note(notes, "data_hash", "%016" PRIx64, c->data_hash);
 	add_note(notes, "seed", "%" PRIu64, c->seed);
 	add_note(notes, "step", "%" PRIu64, c->step);
@@ -153,6 +156,8 @@ static void make_notes(struct notes *notes, const struct net_plan *plan, const s
 	if (!resumable)
 		return;
 	add_note(notes, "position", "%" PRIu64, c->position);
+	if (*c->mask)
+		add_note(notes, "mask", "%s", c->mask);
 	add_note(notes, "validated", "%" PRIu64, c->validated);
 	add_note(notes, "global_batch", "%d", c->global_batch);
 	add_note(notes, "batch", "%d", c->batch);
@@ -167,17 +172,49 @@ static void make_notes(struct notes *notes, const struct net_plan *plan, const s
 	add_note(notes, "window_layout", "%016" PRIx64, c->window_layout);
 }
 
+/* The name of the first tensor with an infinity or a NaN; NULL: there is none. */
+static const char *find_broken(const struct tensor *tensors, int n)
+{
+	for (int i = 0; i < n; i++) {
+		const float *values = tensors[i].data;
+
+		for (size_t v = 0; tensors[i].type == TENSOR_F32 && v < tensors[i].bytes / sizeof *values; v++)
+			if (!isfinite(values[v]))
+				return tensors[i].name;
+	}
+	return NULL;
+}
+
+int checkpoint_sound(const char *path, const struct net_plan *plan, const struct model_values *values, struct error *e)
+{
+	int n = describe_all(plan, values, NULL, NULL);
+	struct tensor *tensors = calloc((size_t)n, sizeof *tensors);
+	const char *broken;
+
+	if (!tensors)
+		return fail(e, EXIT_INTERNAL, "%s: no memory", path);
+	describe_all(plan, values, NULL, tensors);
+	broken = find_broken(tensors, n);
+	if (broken)
+		fail(e, EXIT_DATA, "%s: tensor %s holds what is no finite number", path, broken);
+	free(tensors);
+	return e->code ? -e->code : 0;
+}
+
 int checkpoint_write(const char *path, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *c, struct error *e)
 {
 	int64_t steps = (int64_t)c->step;
 	int n = describe_all(plan, values, &steps, NULL), rc;
 	struct tensor *tensors = calloc((size_t)n, sizeof *tensors);
 	struct notes *notes = calloc(1, sizeof *notes);
+	const char *broken;
 
 	if (tensors && notes) {
 		describe_all(plan, values, &steps, tensors);
 		make_notes(notes, plan, c, values->moment1 != NULL);
-		rc = safetensors_write(path, tensors, n, notes->note, notes->n, e);
+		broken = find_broken(tensors, n);
+		rc = broken ? fail(e, EXIT_INTERNAL, "%s: not written, as %s holds what is no finite number: what was saved before stays; lower the learning rate", path, broken)
+			    : safetensors_write(path, tensors, n, notes->note, notes->n, e);
 	} else {
 		rc = fail(e, EXIT_INTERNAL, "%s: no memory", path);
 	}
@@ -225,7 +262,7 @@ static void read_notes(const struct checkpoint *c, struct checkpoint_notes *note
 		.window = (int)note_u64(c, "shuffle_window", 10),
 		.window_layout = note_u64(c, "window_layout", 16),
 		.source_size = (int)note_u64(c, "source_size", 10),
-		.leak = leak && strcmp(leak, "yes") == 0,
+		.leak = leak && strcmp(leak, "yes") == 0 ? 1 : leak && strcmp(leak, "no") == 0 ? 0 : -1,
 		.best_auroc = note_real(c, "best_auroc"),
 		.best_step = note_u64(c, "best_step", 10),
 		.best_loss = note_real(c, "best_loss"),
@@ -238,6 +275,9 @@ static void read_notes(const struct checkpoint *c, struct checkpoint_notes *note
 	copy_note(c, "split_policy", notes->split_policy, sizeof notes->split_policy);
 	copy_note(c, "resize", notes->resize, sizeof notes->resize);
 	copy_note(c, "precision", notes->precision, sizeof notes->precision);
+	copy_note(c, "mask", notes->mask, sizeof notes->mask);
+	copy_note(c, "pos_weight", notes->pos_weight, sizeof notes->pos_weight);
+	copy_note(c, "stored_as", notes->stored_as, sizeof notes->stored_as);
 	copy_note(c, "optimizer", notes->optimizer, sizeof notes->optimizer);
 }
 

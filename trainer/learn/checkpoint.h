@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "error.h"
 #include "net/plan.h"
@@ -24,15 +25,18 @@ void model_values_free(struct model_values *v);
 struct checkpoint_notes {
 	uint64_t seed, position, step; /* position: images consumed by all ranks since the start of the stream */
 	uint64_t data_hash;            /* dataset_hash() of the training split */
+	char mask[20];                 /* hash of what --mask left out, "none"; "": not noted */
 	int global_batch, batch;       /* images an optimiser step, and a micro-batch (the BN group) */
 	int window;                    /* files in a shuffle window; 0: all images in one order */
 	uint64_t window_layout;        /* window_layout() of the training split where there are windows */
 	int bucket_bytes;              /* bound of a gradient bucket; 0: the runtime's default */
 	int source_size;               /* side of the prepared images, pixels */
-	int leak;                      /* trained with --allow-leak on splits that share patients */
+	int leak;                      /* 1: trained with --allow-leak on splits that share patients, now or before; -1: nobody knows on whom, before; 0: no */
 	char split_policy[64];
 	char resize[32];               /* how the prepared images were made from the originals */
 	char precision[16];
+	char pos_weight[12];           /* --pos-weight; "balanced": its sigmoids are above the probabilities. "": not noted */
+	char stored_as[12];            /* dataset_stored_as() of the training's images; "": not noted */
 	char optimizer[8];             /* whose moments these are; "": not noted */
 	double loss_scale;             /* fp16's, of the next step; 0: not noted */
 	uint64_t scale_good, skipped;  /* steps without an overflow since it changed; steps skipped for one */
@@ -44,11 +48,23 @@ struct checkpoint_notes {
 	double rate_factor;            /* of the plateau rule; 0 counts as 1 */
 };
 
+/* Patients of a split that a model knows, where its last training shares `shared` of them: -1, not checked, where an earlier one may
+ * have had others. */
+static inline long checkpoint_leaked(const struct checkpoint_notes *notes, size_t shared)
+{
+	return shared ? (long)shared : notes->leak ? -1 : 0;
+}
+
+static inline int checkpoint_balanced(const struct checkpoint_notes *notes)
+{
+	return strcmp(notes->pos_weight, "balanced") == 0;
+}
+
 /* The file as opened: which network it holds, and its notes. */
 struct checkpoint;
 
 /* Opens and checks a file; a file without our notes (torchvision, timm) is recognised by its tensors. *net gets the network
- * (its strings belong to the checkpoint), *notes what is noted, zeroes elsewhere. Either may be NULL. */
+ * (its strings belong to the checkpoint), *notes what is noted, zeroes elsewhere, leak -1. Either may be NULL. */
 int checkpoint_open(struct checkpoint **c, const char *path, struct net_conf *net, struct checkpoint_notes *notes, struct error *e);
 void checkpoint_close(struct checkpoint *c);
 
@@ -59,7 +75,10 @@ int checkpoint_resumable(const struct checkpoint *c);
  * untouched and *fresh_head set where fresh_head is not NULL, else it is an error. */
 int checkpoint_load(const struct checkpoint *c, const struct net_plan *plan, struct model_values *values, int *fresh_head, struct error *e);
 
-/* Atomically writes PATH. Without moments it is a plain model. */
+/* Whether all of them are finite. EXIT_DATA names `path` and the first tensor that holds another. */
+int checkpoint_sound(const char *path, const struct net_plan *plan, const struct model_values *values, struct error *e);
+
+/* Atomically writes PATH. Without moments it is a plain model. Values that are not finite are refused with EXIT_INTERNAL. */
 int checkpoint_write(const char *path, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *notes, struct error *e);
 
 /* DIR/checkpoint-00001234.safetensors */
@@ -68,6 +87,9 @@ void checkpoint_path(char *path, size_t size, const char *directory, uint64_t st
 int checkpoint_latest(char *path, size_t size, const char *directory, struct error *e);
 /* The same among those below *step, which becomes the step of the one that was found. */
 int checkpoint_below(char *path, size_t size, const char *directory, uint64_t *step, struct error *e);
+/* Calls checkpoints of DIR after `step`, of a course that the training left, NAME.abandoned, so that nothing goes on from them. Returns
+ * their number. */
+int checkpoint_abandon(const char *directory, uint64_t step);
 /* Removes all but the `keep` latest checkpoints up to `step` from DIR. Later ones, which a run went back behind, are neither counted nor removed. */
 void checkpoint_prune(const char *directory, int keep, uint64_t step);
 

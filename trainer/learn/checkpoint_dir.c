@@ -68,6 +68,25 @@ int checkpoint_latest(char *path, size_t size, const char *directory, struct err
 	return checkpoint_below(path, size, directory, &step, e);
 }
 
+int checkpoint_abandon(const char *directory, uint64_t step)
+{
+	struct dirent **entries;
+	int n = scandir(directory, &entries, only_checkpoints, by_step), abandoned = 0;
+
+	for (int i = 0; i < n; i++) {
+		char path[4096], aside[sizeof path + 16];
+
+		if ((uint64_t)step_of(entries[i]->d_name) > step && snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name) < (int)sizeof path) {
+			snprintf(aside, sizeof aside, "%s.abandoned", path);
+			abandoned += rename(path, aside) == 0;
+		}
+		free(entries[i]);
+	}
+	if (n >= 0)
+		free(entries);
+	return abandoned;
+}
+
 void checkpoint_prune(const char *directory, int keep, uint64_t step)
 {
 	struct dirent **entries;

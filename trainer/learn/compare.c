@@ -150,19 +150,6 @@ static void judge(struct paired *p, double *d, int resamples)
 	interval_set(&p->difference, d, (size_t)resamples);
 }
 
-static double mean_difference(const double *a, const double *b)
-{
-	double sum = 0;
-	int k = 0;
-
-	for (int f = 0; f < FINDINGS; f++)
-		if (!isnan(a[f]) && !isnan(b[f])) {
-			sum += b[f] - a[f];
-			k++;
-		}
-	return k ? sum / k : NAN;
-}
-
 static int resample(struct comparison *c, const struct pairing *s, int resamples, uint64_t seed)
 {
 	struct scores scores = { s->n, FINDINGS, s->a, s->labels, s->known, s->has_patients ? s->patient : NULL };
@@ -180,17 +167,19 @@ static int resample(struct comparison *c, const struct pairing *s, int resamples
 		for (int i = 0; i < resamples; i++) {
 			const double *x = a + (size_t)i * FINDINGS, *y = b + (size_t)i * FINDINGS;
 
-			d[i] = f < FINDINGS ? y[f] - x[f] : mean_difference(x, y);
+			d[i] = f < FINDINGS ? y[f] - x[f] : isnan(ta.mean.low) ? NAN : auroc_mean(&tb, y) - auroc_mean(&ta, x);
 		}
 		p->a = f < FINDINGS ? ta.class[f].value : ta.mean.value;
 		p->b = f < FINDINGS ? tb.class[f].value : tb.mean.value;
 		p->positives = f < FINDINGS ? ta.positives[f] : 0;
 		p->negatives = f < FINDINGS ? ta.negatives[f] : 0;
+		p->positive_patients = f < FINDINGS ? ta.positive_patients[f] : 0;
 		judge(p, d, resamples);
 	}
 	if (rc == 0) {
 		c->patients = ta.patients;
 		c->counted = ta.counted;
+		c->left_out = ta.left_out;
 	}
 	free(a);
 	free(b);

@@ -6,7 +6,7 @@
 #include "learn/predictions.h"
 
 struct paired {
-	size_t positives, negatives;
+	size_t positives, negatives, positive_patients; /* of the mean: 0 */
 	double a, b;                /* AUROC of each on the shared images */
 	struct interval difference; /* b - a, 95 % interval from resamples of whole patients */
 	double p;                   /* two-sided, from the same resamples: smallest possible 2 / (resamples + 1) */
@@ -18,6 +18,7 @@ struct comparison {
 	size_t n, patients;
 	size_t only_a, only_b; /* images that the other file does not have: left out */
 	int counted;           /* findings with both positives and negatives */
+	int left_out;          /* resamples that lack one of those: no part of the mean's interval and p (auroc.h) */
 	struct paired finding[FINDINGS], mean;
 };
 

@@ -97,7 +97,8 @@ static double softplus(double x)
 	return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
 }
 
-static double mean_loss(const struct evaluation *ev)
+/* weight: [FINDINGS] of positives, NULL: 1 */
+static double mean_loss(const struct evaluation *ev, const float *weight)
 {
 	double sum = 0;
 	size_t count = 0;
@@ -108,7 +109,7 @@ static double mean_loss(const struct evaluation *ev)
 
 			if (!(ev->known[i] >> f & 1))
 				continue;
-			sum += softplus(ev->labels[i] >> f & 1 ? -x : x);
+			sum += ev->labels[i] >> f & 1 ? (weight ? weight[f] : 1) * softplus(-x) : softplus(x);
 			count++;
 		}
 	return count ? sum / (double)count : NAN;
@@ -118,7 +119,8 @@ static int judge(struct evaluation *ev, const struct evaluation_conf *conf, int 
 {
 	struct scores s = { .n = ev->n, .classes = FINDINGS, .logits = ev->logits, .labels = ev->labels, .known = ev->known, .patient = ev->patient };
 
-	ev->loss = mean_loss(ev);
+	ev->loss = mean_loss(ev, NULL);
+	ev->objective = mean_loss(ev, conf->pos_weight);
 	if (auroc_bootstrap(&s, speaks ? conf->resamples : 0, conf->seed, &ev->table, NULL) < 0)
 		return fail(e, EXIT_INTERNAL, "no memory for the intervals of %zu images", ev->n);
 	return 0;
@@ -184,11 +186,8 @@ void evaluation_free(struct evaluation *ev)
 
 /* ---- telling ----------------------------------------------------------------------------------------- */
 
-/* With fewer positives than this a percentile interval is too narrow: it cannot know what the next patient looks like. */
-enum { FEW = 10 };
-
-/* known: labels that are known; 0 says why there is no value. */
-static void print_row(const char *name, size_t positives, size_t known, const struct interval *r, double oracle, int has_oracle, FILE *out)
+/* patients: those with a positive; known: labels that are known, 0 says why there is no value. */
+static void print_row(const char *name, size_t positives, size_t patients, size_t known, const struct interval *r, double oracle, int has_oracle, FILE *out)
 {
 	fprintf(out, "%-20s", name);
 	if (positives != (size_t)-1)
@@ -203,8 +202,8 @@ static void print_row(const char *name, size_t positives, size_t known, const st
 		fprintf(out, " %.4f  %.3f to %.3f", r->value, r->low, r->high);
 	if (has_oracle && !isnan(oracle) && !isnan(r->value))
 		fprintf(out, "  %*s%.4f", isnan(r->low) ? 16 : 0, "", oracle);
-	if (positives < FEW && !isnan(r->low))
-		fprintf(out, "  few positives");
+	if (patients < FEW_POSITIVES && !isnan(r->low))
+		fprintf(out, positives < FEW_POSITIVES ? "  few positives" : "  few positives: of %zu patient%s", patients, patients == 1 ? "" : "s");
 	fputc('\n', out);
 }
 
@@ -215,15 +214,20 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 
 	fprintf(out, "\nAUROC on the %s split (policy %s): %zu images of %zu patients, loss %.4f%s\n", dataset_split(d), dataset_split_policy(d), ev->n,
 		ev->table.patients, ev->loss, conf->crops == CROPS_TEN ? ", ten crops" : "");
-	if (conf->leak)
+	if (conf->leak < 0)
+		fprintf(out, "leak not checked: patients of this split are not compared with all those that the weights were trained on\n");
+	if (conf->leak > 0)
 		fprintf(out, "LEAK: patients of this split were trained on: these numbers say nothing about new patients\n");
 	if (ev->table.patients < 200)
 		fprintf(out, "few patients: read the intervals, not the values\n");
 	fprintf(out, "%-20s %7s %6s  %-14s%s\n", "finding", "n+", "AUROC", conf->resamples ? "95 % interval" : "", ev->has_oracle ? "  oracle" : "");
 	for (int f = 0; f < FINDINGS; f++)
-		print_row(finding_names[f], ev->table.positives[f], ev->table.positives[f] + ev->table.negatives[f], &ev->table.class[f], ev->oracle[f], ev->has_oracle, out);
+		print_row(finding_names[f], ev->table.positives[f], ev->table.positive_patients[f], ev->table.positives[f] + ev->table.negatives[f], &ev->table.class[f], ev->oracle[f], ev->has_oracle, out);
 	snprintf(mean, sizeof mean, "mean of %d of %d", ev->table.counted, FINDINGS);
-	print_row(mean, (size_t)-1, 1, &ev->table.mean, ev->oracle_mean, ev->has_oracle, out);
+	print_row(mean, (size_t)-1, (size_t)-1, 1, &ev->table.mean, ev->oracle_mean, ev->has_oracle, out);
+	if (ev->table.left_out)
+		fprintf(out, isnan(ev->table.mean.low) ? "no interval of the mean: %d of %d resamples lack a finding\n" :
+			"the mean's interval leaves out %d of %d resamples, which lack a finding\n", ev->table.left_out, conf->resamples);
 	fflush(out);
 }
 
@@ -258,15 +262,19 @@ void evaluation_json(const struct evaluation *ev, const struct evaluation_conf *
 		return;
 	cJSON_AddStringToObject(object, "split", dataset_split(conf->dataset));
 	cJSON_AddStringToObject(object, "split_policy", dataset_split_policy(conf->dataset));
-	cJSON_AddBoolToObject(object, "leak", conf->leak);
+	cJSON_AddBoolToObject(object, "leak", conf->leak > 0);
+	cJSON_AddBoolToObject(object, "leak_checked", conf->leak >= 0);
 	cJSON_AddStringToObject(object, "crops", crops_choices[conf->crops]);
 	json_number(object, "images", (double)ev->n);
 	json_number(object, "patients", (double)ev->table.patients);
 	json_number(object, "loss", ev->loss);
+	if (conf->pos_weight)
+		json_number(object, "weighted_loss", ev->objective);
 	json_number(object, "images_per_s", ev->images_per_s);
 	mean = cJSON_AddObjectToObject(object, "mean");
 	interval_json(mean, &ev->table.mean);
 	json_number(mean, "of", ev->table.counted);
+	json_number(mean, "resamples_left_out", ev->table.left_out);
 	if (ev->has_oracle)
 		json_number(mean, "oracle", ev->oracle_mean);
 	findings = cJSON_AddObjectToObject(object, "findings");
@@ -274,6 +282,7 @@ void evaluation_json(const struct evaluation *ev, const struct evaluation_conf *
 		cJSON *row = cJSON_AddObjectToObject(findings, finding_names[f]);
 
 		json_number(row, "positives", (double)ev->table.positives[f]);
+		json_number(row, "positive_patients", (double)ev->table.positive_patients[f]);
 		json_number(row, "negatives", (double)ev->table.negatives[f]);
 		interval_json(row, &ev->table.class[f]);
 		if (ev->has_oracle)

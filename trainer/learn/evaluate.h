@@ -18,7 +18,8 @@ struct evaluation_conf {
 	enum crops crops;
 	int resamples; /* of patients, for the intervals; 0: point estimates only */
 	uint64_t seed;
-	int leak;      /* patients of this split are in training too: said beside every number */
+	int leak;      /* patients of this split are in training too, -1: not checked: said beside every number */
+	const float *pos_weight; /* [FINDINGS] of positives in the objective; NULL: 1 */
 	const volatile sig_atomic_t *stop; /* nonzero: give up early; NULL: never */
 };
 
@@ -27,6 +28,7 @@ struct evaluation {
 	float *logits;   /* [n][FINDINGS], in record order, on every rank */
 	uint32_t *labels, *known, *patient; /* [n] */
 	double loss;     /* mean BCE over known labels, unweighted */
+	double objective; /* the same with conf's pos_weight: what such a training makes smaller */
 	double images_per_s;
 	struct auroc_table table;
 	double oracle[FINDINGS]; /* AUROC that no model passes on average, NAN where the data set does not say */

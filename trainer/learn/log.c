@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -168,6 +169,14 @@ void json_number(cJSON *object, const char *key, double value)
 		cJSON_AddNumberToObject(object, key, value);
 	else
 		cJSON_AddNullToObject(object, key);
+}
+
+void json_whole(cJSON *object, const char *key, uint64_t value)
+{
+	char digits[24];
+
+	snprintf(digits, sizeof digits, "%" PRIu64, value);
+	cJSON_AddRawToObject(object, key, digits);
 }
 
 const char *clock_text(double seconds, char text[32])

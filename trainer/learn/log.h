@@ -4,6 +4,7 @@
 #define LEARN_LOG_H
 
 #include <cjson/cJSON.h>
+#include <stdint.h>
 
 #include "error.h"
 
@@ -33,6 +34,9 @@ void log_write(struct run_log *l, cJSON *event);
 
 /* Adds a number, null where it is not finite. */
 void json_number(cJSON *object, const char *key, double value);
+
+/* Adds a whole number with all its digits; cJSON's own are those of a double. */
+void json_whole(cJSON *object, const char *key, uint64_t value);
 
 /* "1:02:03", "4:05" */
 const char *clock_text(double seconds, char text[32]);

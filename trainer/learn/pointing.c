@@ -28,8 +28,11 @@ static int read_box(struct box *b, const struct csv *c, struct error *e)
 	if (c->n < 6)
 		return fail(e, EXIT_DATA, "%s:%zu: %d fields, not image, finding, x, y, w, h", c->path, c->line, c->n);
 	b->finding = finding_index(c->field[1], (int)strlen(c->field[1]));
-	if (b->finding < 0)
-		return fail(e, EXIT_DATA, "%s:%zu: unknown finding \"%s\"", c->path, c->line, c->field[1]);
+	if (b->finding < 0) {
+		char hint[FINDING_HINT];
+
+		return fail(e, EXIT_DATA, "%s:%zu: unknown finding \"%s\" (%s)", c->path, c->line, c->field[1], finding_hint(c->field[1], (int)strlen(c->field[1]), hint));
+	}
 	if (strlen(c->field[0]) >= sizeof b->image)
 		return fail(e, EXIT_DATA, "%s:%zu: the image's name is too long", c->path, c->line);
 	strcpy(b->image, c->field[0]);

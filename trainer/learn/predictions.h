@@ -23,6 +23,7 @@ struct provenance {
 	char policy[64];       /* how patients were divided into splits: dataset_split_policy() */
 	char split[16];        /* "test" */
 	char version[32];      /* of the program that wrote the file */
+	char pos_weight[16];   /* "balanced": positives weighed more in training, so probabilities are above the shares; "": no */
 	char command[2048];    /* as it was typed */
 	int has_oracle;        /* synthetic images, of which is known: */
 	double oracle[FINDINGS]; /* the AUROC that nobody can be expected to pass; NAN: not of this finding */

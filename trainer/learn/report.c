@@ -113,6 +113,10 @@ static void put_facts(const struct report *r, struct page *page)
 	page_text(page, *p->about.policy ? p->about.policy : "not named");
 	page_put(page, "</dd><dt>Patients in training</dt>");
 	put_leak(page, p->about.leaked);
+	if (r->in->other) {
+		page_put(page, "<dt>Patients in training of B</dt>");
+		put_leak(page, r->in->other->about.leaked);
+	}
 	if (!isnan(mean_ece(&r->a)))
 		page_put(page, "<dt>Calibration</dt><dd>probabilities are off by %.1f percentage points on average (ECE)</dd>", 100 * mean_ece(&r->a));
 	if (log && log->summary && !isnan(json_get_number(log->summary, "images_per_s"))) {
@@ -165,15 +169,53 @@ static void put_rare(const struct report *r, struct page *page)
 	int rare = 0, absent = 0;
 
 	for (int f = 0; f < FINDINGS; f++)
-		if (r->a.curves[f].positives && r->a.curves[f].positives < FEW_POSITIVES)
+		if (r->a.table.positives[f] && r->a.table.positive_patients[f] < FEW_POSITIVES)
 			page_put(page, "%s%s", rare++ ? ", " : "<li class=\"is-warn\"><b>Too few to judge:</b> ", finding_title(f, name));
 	if (rare)
-		page_put(page, ": fewer than %d images each. Their intervals promise more than they can keep.</li>\n", FEW_POSITIVES);
+		page_put(page, ": images of fewer than %d patients each. Their intervals promise more than they can keep.</li>\n", FEW_POSITIVES);
 	for (int f = 0; f < FINDINGS; f++)
 		if (isnan(r->a.table.class[f].value))
 			page_put(page, "%s%s", absent++ ? ", " : "<li class=\"is-warn\"><b>Not part of the mean:</b> ", finding_title(f, name));
 	if (absent)
 		page_put(page, ": this split lacks images with it or without it. The mean is over %d of %d findings.</li>\n", r->a.table.counted, FINDINGS);
+}
+
+/* model: as it stands behind "the". */
+static void put_leak_notes(const struct provenance *about, const char *model, struct page *page)
+{
+	if (about->leaked > 0)
+		page_put(page, "<li class=\"is-bad\"><b>Leak.</b> The %s was trained on images of %ld patients of this split: its numbers say nothing about new patients.</li>\n",
+			 model, about->leaked);
+	else if (about->leaked < 0)
+		page_put(page, "<li class=\"is-warn\"><b>Leak not checked.</b> Nobody has compared these patients with those that the %s was trained on; shared patients raise every "
+			       "number.</li>\n", model);
+}
+
+static void put_weighted(const struct provenance *about, const char *model, struct page *page)
+{
+	if (*about->pos_weight)
+		page_put(page, "<li class=\"is-warn\"><b>Not probabilities.</b> Images with a finding weighed more when the %s was trained (--pos-weight=balanced): what it says ranks "
+			       "images, and is far above the share that shows the finding. Calibration shows by how much.</li>\n", model);
+}
+
+static void put_named(struct page *page, const char *name)
+{
+	page_text(page, *name ? name : "not named");
+}
+
+static void put_other_split(const struct provenance *a, const struct provenance *b, struct page *page)
+{
+	if (strcmp(a->split, b->split) == 0 && strcmp(a->policy, b->policy) == 0)
+		return;
+	page_put(page, "<li class=\"is-warn\"><b>A and B come from different splits:</b> A from ");
+	put_named(page, a->split);
+	page_put(page, ", policy ");
+	put_named(page, a->policy);
+	page_put(page, "; B from ");
+	put_named(page, b->split);
+	page_put(page, ", policy ");
+	put_named(page, b->policy);
+	page_put(page, ". One may have been trained, or chosen, on images that are new to the other.</li>\n");
 }
 
 static void put_split_notes(const struct provenance *about, int synthetic, struct page *page)
@@ -208,12 +250,13 @@ void report_notes(const struct report *r, struct page *page)
 	int synthetic = report_oracle(r) || strcmp(about->policy, "synthetic") == 0;
 
 	page_put(page, "<ul class=\"notes\">\n");
-	if (about->leaked > 0)
-		page_put(page, "<li class=\"is-bad\"><b>Leak.</b> The model was trained on images of %ld patients of this split: its numbers say nothing about new patients.</li>\n",
-			 about->leaked);
-	else if (about->leaked < 0)
-		page_put(page, "<li class=\"is-warn\"><b>Leak not checked.</b> Nobody has compared these patients with those that the model was trained on; shared patients raise every "
-			       "number.</li>\n");
+	put_leak_notes(about, "model", page);
+	put_weighted(about, "model", page);
+	if (r->in->other) {
+		put_weighted(&r->in->other->about, "other model, B,", page);
+		put_leak_notes(&r->in->other->about, "other model, B,", page);
+		put_other_split(about, &r->in->other->about, page);
+	}
 	if (synthetic)
 		page_put(page, "<li class=\"is-warn\"><b>Synthetic images.</b> Drawn by a program: the numbers show that training works, nothing about radiographs.</li>\n");
 	put_split_notes(about, synthetic, page);
@@ -257,7 +300,12 @@ void report_provenance(const struct report *r, struct page *page)
 
 	page_put(page, "<section><h2>Where these numbers come from</h2><p class=\"lead\">Every image of the split counts once. AUROC is the Mann-Whitney statistic, ties count one half; "
 		       "average precision is the sum over thresholds without interpolation. Intervals and bands are percentiles over %d resamples of whole patients, "
-		       "seed %llu. ECE uses %d bins of equal width.</p>\n<dl>\n", in->resamples, (unsigned long long)in->seed, ECE_BINS);
+		       "seed %llu; bands hold at each point by itself. Calibration's bars are Wilson's intervals, which take all images for independent. "
+		       "ECE uses %d bins of equal width.", in->resamples, (unsigned long long)in->seed, ECE_BINS);
+	if (r->a.table.left_out)
+		page_put(page, " %d of the resamples lack a finding and are no part of the mean's interval%s.", r->a.table.left_out,
+			 isnan(r->a.table.mean.low) ? ", of which too few are left" : "");
+	page_put(page, "</p>\n<dl>\n");
 	put_row(page, "Predictions", in->path);
 	put_row(page, "made by", about->command);
 	put_row(page, "chexnet version", about->version);
@@ -267,6 +315,7 @@ void report_provenance(const struct report *r, struct page *page)
 		put_row(page, "Compared with (B)", in->other_path);
 		put_row(page, "made by", in->other->about.command);
 		put_row(page, "Weights of B", in->other->about.checkpoint);
+		put_row(page, "Data hash of B", in->other->about.data);
 	}
 	put_row(page, "Training log", in->log_path);
 	put_row(page, "Training command", json_get_text(start, "command"));
@@ -278,7 +327,7 @@ void report_provenance(const struct report *r, struct page *page)
 	if (in->log && in->log->lost_since)
 		put_number(page, "Global batch in the end", json_get_number(in->log->recovered, "global_batch"));
 	put_number(page, "Micro-batch", json_get_number(start, "batch"));
-	put_number(page, "Seed of the training", json_get_number(start, "seed"));
+	put_row(page, "Seed of the training", in->log && *in->log->seed ? in->log->seed : NULL);
 	put_row(page, "This report", in->command);
 	page_put(page, "</dl></section>\n");
 }

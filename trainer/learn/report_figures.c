@@ -56,7 +56,8 @@ void report_roc(const struct report *r, struct page *page)
 	char name[32], title[128];
 
 	page_put(page, "<section><h2>ROC curves</h2><p class=\"lead\">Every threshold of the model is a point: to the right more false alarms, upwards more findings "
-		       "found. The dashed diagonal is guessing; the shaded band holds the curve of 95 in 100 resamples of the patients.</p>\n");
+		       "found. The dashed diagonal is guessing; the shaded band holds, at each rate of false alarms by itself, 95 in 100 "
+		       "resamples of the patients; a whole curve leaves it more often.</p>\n");
 	put_key(r, page);
 	page_put(page, "<div class=\"multiples\">\n");
 	for (int f = 0; f < FINDINGS; f++) {
@@ -132,7 +133,7 @@ void report_calibration(const struct report *r, struct page *page)
 	char name[32], title[128];
 
 	page_put(page, "<section><h2>Calibration</h2><p class=\"lead\">Images in %d groups of equal size, from the lowest to the highest probability: on the dashed diagonal the "
-		       "model's probability (to the right) is the share that shows the finding (upwards); below it the model says too much, above it too little. Bars are 95&nbsp;%% intervals. "
+		       "model's probability (to the right) is the share that shows the finding (upwards); below it the model says too much, above it too little. Bars are 95&nbsp;%% intervals that take all images for independent. "
 		       "ECE is the average distance. A slope below 1: probabilities are too extreme; above 1: too timid. The axes end where the data end.</p>\n"
 		       "<div class=\"multiples\">\n", CALIBRATION_BINS);
 	for (int f = 0; f < FINDINGS; f++) {

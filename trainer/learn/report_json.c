@@ -38,6 +38,7 @@ static cJSON *finding(const struct report_model *m, const struct predictions *p,
 	cJSON *o = cJSON_CreateObject();
 
 	json_number(o, "positives", (double)m->table.positives[f]);
+	json_number(o, "positive_patients", (double)m->table.positive_patients[f]);
 	json_number(o, "negatives", (double)m->table.negatives[f]);
 	put_interval(o, "auroc", &m->table.class[f]);
 	put_delong(o, p, f);
@@ -48,6 +49,15 @@ static cJSON *finding(const struct report_model *m, const struct predictions *p,
 	json_number(o, "calibration_slope", c->slope);
 	json_number(o, "calibration_intercept", c->intercept);
 	return o;
+}
+
+static void put_other(cJSON *o, const char *path, const struct provenance *about)
+{
+	cJSON_AddStringToObject(o, "predictions", path);
+	cJSON_AddStringToObject(o, "checkpoint", about->checkpoint);
+	cJSON_AddStringToObject(o, "split", about->split);
+	cJSON_AddStringToObject(o, "split_policy", about->policy);
+	json_number(o, "leaked_patients", about->leaked < 0 ? NAN : (double)about->leaked);
 }
 
 char *report_json(const struct report *r)
@@ -67,6 +77,9 @@ char *report_json(const struct report *r)
 	json_number(o, "resamples", r->in->resamples);
 	json_number(o, "counted", r->a.table.counted);
 	put_interval(o, "mean_auroc", &r->a.table.mean);
+	json_number(o, "mean_resamples_left_out", r->a.table.left_out);
+	if (r->in->other)
+		put_other(cJSON_AddObjectToObject(o, "compared_with"), r->in->other_path, &r->in->other->about);
 	findings = cJSON_AddObjectToObject(o, "findings");
 	for (int f = 0; f < FINDINGS; f++)
 		cJSON_AddItemToObject(findings, finding_names[f], finding(&r->a, r->in->predictions, f));

@@ -8,7 +8,7 @@
 #include "learn/curves.h"
 #include "learn/report.h"
 
-enum { FEW_POSITIVES = 10, FEW_PATIENTS = 200 };
+enum { FEW_PATIENTS = 200 };
 
 struct report_model {
 	struct score_arrays arrays;

@@ -22,11 +22,12 @@ static void put_scale(struct page *page, const struct scale *s, double reference
 	struct plot p = forest(page, s, 16);
 	double ticks[TICKS_MAX];
 	int n = nice_ticks(s->low, s->high, s->ticks, ticks);
+	int digits = tick_digits(n > 1 ? ticks[1] - ticks[0] : 0.1);
 	char text[32];
 
 	plot_begin(&p, "scale");
 	for (int i = 0; i < n; i++) {
-		snprintf(text, sizeof text, fabs(ticks[i] - reference) < 1e-9 || s->high > 0.5 ? "%.1f" : "%+.2f", ticks[i]);
+		snprintf(text, sizeof text, fabs(ticks[i]) < 1e-9 || reference != 0 ? "%.*f" : "%+.*f", digits, ticks[i]);
 		plot_text(&p, "tick", "middle", ticks[i], 0, 0, -3, text);
 	}
 	plot_end(&p);
@@ -90,7 +91,7 @@ static void put_finding(const struct report *r, struct page *page, int f, const 
 
 	page_put(page, "<tr><td>%s</td><td class=\"n\">", finding_title(f, name));
 	page_count(page, c->positives);
-	page_put(page, c->positives && c->positives < FEW_POSITIVES ? " <span class=\"warn\" title=\"too few for an interval to be trusted\">!</span></td>" : "</td>");
+	page_put(page, c->positives && r->a.table.positive_patients[f] < FEW_POSITIVES ? " <span class=\"warn\" title=\"of too few patients for an interval to be trusted\">!</span></td>" : "</td>");
 	if (known)
 		page_put(page, "<td class=\"n soft\">%.*f&nbsp;%%</td>", (double)c->positives / (double)known < 0.01 ? 2 : 1,
 			 100 * (double)c->positives / (double)known);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "learn/safetensors.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cjson/cJSON.h>
 
+#include "data/crc32c.h"
 #include "data/file.h"
 
 static const struct {
@@ -18,6 +20,7 @@ static const struct {
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
 static const uint64_t longest_header = 100000000; /* the limit of the reference implementation */
+static const char checksum_note[] = "crc32c";      /* of every other note and of the data; eight hexadecimal digits */
 
 struct safetensors {
 	char *path;
@@ -38,17 +41,26 @@ size_t tensor_elements(const struct tensor *t)
 
 /* ---- writing ---------------------------------------------------------------------------------------- */
 
+static uint32_t add_to_checksum(uint32_t crc, const char *key, const char *value)
+{
+	return crc32c(crc32c(crc, key, strlen(key) + 1), value, strlen(value) + 1);
+}
+
 static char *make_header(const struct tensor *tensors, int n, const struct tensor_note *notes, int n_notes)
 {
-	cJSON *root = cJSON_CreateObject();
+	cJSON *root = cJSON_CreateObject(), *meta = cJSON_AddObjectToObject(root, "__metadata__");
+	char checksum[9];
+	uint32_t crc = 0;
 	size_t at = 0;
 
-	if (n_notes) {
-		cJSON *meta = cJSON_AddObjectToObject(root, "__metadata__");
-
-		for (int i = 0; i < n_notes; i++)
-			cJSON_AddStringToObject(meta, notes[i].key, notes[i].value);
+	for (int i = 0; i < n_notes; i++) {
+		cJSON_AddStringToObject(meta, notes[i].key, notes[i].value);
+		crc = add_to_checksum(crc, notes[i].key, notes[i].value);
 	}
+	for (int i = 0; i < n; i++)
+		crc = crc32c(crc, tensors[i].data, tensors[i].bytes);
+	snprintf(checksum, sizeof checksum, "%08x", crc);
+	cJSON_AddStringToObject(meta, checksum_note, checksum);
 	for (int i = 0; i < n; i++) {
 		cJSON *entry = cJSON_AddObjectToObject(root, tensors[i].name);
 		cJSON *shape, *offsets;
@@ -235,6 +247,26 @@ static int check_notes(const struct safetensors *f, const cJSON *notes, struct e
 	return 0;
 }
 
+/* Files without the note (other programs') pass. */
+static int check_sum(const struct safetensors *f, uint64_t data_begin, struct error *e)
+{
+	const char *noted = safetensors_note(f, checksum_note);
+	const cJSON *note;
+	char is[9];
+	uint32_t crc = 0;
+
+	if (!noted)
+		return 0;
+	cJSON_ArrayForEach(note, cJSON_GetObjectItemCaseSensitive(f->header, "__metadata__"))
+		if (strcmp(note->string, checksum_note) != 0)
+			crc = add_to_checksum(crc, note->string, note->valuestring);
+	snprintf(is, sizeof is, "%08x", crc32c(crc, (const char *)f->file.data + data_begin, f->file.size - data_begin));
+	if (strcmp(is, noted) != 0)
+		return fail(e, EXIT_DATA, "%s: damaged: the CRC-32C of its notes and tensors is %s, not %s as it says (who changed them on purpose takes \"%s\" out of __metadata__)",
+			    f->path, is, noted, checksum_note);
+	return 0;
+}
+
 static int read_header(struct safetensors *f, struct error *e)
 {
 	uint64_t length;
@@ -262,7 +294,7 @@ static int read_header(struct safetensors *f, struct error *e)
 			return rc;
 	}
 	qsort(f->tensors, (size_t)f->n, sizeof *f->tensors, by_data);
-	return check_names(f, e) || check_cover(f, 8 + length, e) ? -e->code : 0;
+	return check_names(f, e) || check_cover(f, 8 + length, e) || check_sum(f, 8 + length, e) ? -e->code : 0;
 }
 
 int safetensors_open(struct safetensors **out, const char *path, struct error *e)

@@ -27,13 +27,13 @@ struct tensor_note {
 };
 
 /* Writes PATH under a temporary name, syncs it, renames it, syncs the directory: a reader sees the old
- * file or the new one, and a failure leaves nothing behind. */
+ * file or the new one, and a failure leaves nothing behind. A note "crc32c" is added: of the other notes and the data. */
 int safetensors_write(const char *path, const struct tensor *tensors, int n, const struct tensor_note *notes, int n_notes, struct error *e);
 
 struct safetensors;
 
 /* Maps a file and checks all of it: length, header, types, shapes, that the tensors cover the data once and without holes,
- * and that no name comes twice. EXIT_DATA names what is wrong. */
+ * that no name comes twice, and the checksum where one is noted. EXIT_DATA names what is wrong. */
 int safetensors_open(struct safetensors **f, const char *path, struct error *e);
 void safetensors_close(struct safetensors *f);
 

@@ -56,17 +56,20 @@ static double at_y(const struct plot *p, double y)
 	return p->top + (p->height - p->top - p->bottom) * (1 - clamp((y - p->y0) / (p->y1 - p->y0), 0, 1));
 }
 
+int tick_digits(double distance)
+{
+	return (int)clamp(ceil(-log10(distance) - 1e-9), 0, 6);
+}
+
 /* As few digits as the ticks' distance needs; exponents for what is very small or large. */
 static void tick_text(char text[32], double tick, double distance)
 {
-	int digits = (int)clamp(ceil(-log10(distance) - 1e-9), 0, 6);
-
 	if (tick == 0)
 		snprintf(text, 32, "0");
 	else if (fabs(tick) >= 1e6 || fabs(tick) < 1e-3)
 		snprintf(text, 32, "%.3g", tick);
 	else
-		snprintf(text, 32, "%.*f", digits, tick);
+		snprintf(text, 32, "%.*f", tick_digits(distance), tick);
 }
 
 static void put_axes(const struct plot *p)

@@ -20,6 +20,9 @@ enum { TICKS_MAX = 16 };
 /* Multiples of 1, 2 or 5 times a power of ten inside [low, high], at most `most` of them. Returns how many. */
 int nice_ticks(double low, double high, int most, double ticks[TICKS_MAX]);
 
+/* Digits behind the point that tell ticks of this distance apart. */
+int tick_digits(double distance);
+
 /* The shortest upper edge not below `high` that makes round ticks from 0. */
 double nice_top(double high);
 

@@ -2,6 +2,7 @@
 #include "learn/train_log.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,6 +89,17 @@ static void keep_last(cJSON **slot, cJSON **object)
 	*object = NULL;
 }
 
+/* cJSON would round it to a double. */
+static void keep_seed(struct train_log *log, const char *line)
+{
+	const char *seed = strstr(line, "\"seed\":");
+	size_t digits;
+
+	seed = seed ? seed + strlen("\"seed\":") : "";
+	digits = strspn(seed, "0123456789");
+	snprintf(log->seed, sizeof log->seed, "%.*s", seed[digits] == ',' || seed[digits] == '}' ? (int)digits : 0, seed);
+}
+
 static int keep(struct train_log *log, const char *line)
 {
 	cJSON *o = cJSON_Parse(line);
@@ -105,6 +117,7 @@ static int keep(struct train_log *log, const char *line)
 		log->lost_since = 0;
 		log->mixed |= fabs(json_get_number(log->start, "global_batch") - json_get_number(o, "global_batch")) > 0;
 		keep_last(&log->start, &o);
+		keep_seed(log, line);
 	} else if (strcmp(event, "recovered") == 0) {
 		log->losses++;
 		log->lost_since++;
@@ -128,16 +141,18 @@ int train_log_read(struct train_log *log, const char *path, struct error *e)
 		log->oracle[f] = NAN;
 	if (file_read(&text, &size, path, e))
 		return -e->code;
-	for (char *line = text, *end; *line && !e->code; line = end) {
-		end = line + strcspn(line, "\n");
-		if (*end)
-			*end++ = '\0';
-		if (line[strspn(line, " \t\r")] && keep(log, line))
+	for (char *line = text, *past = text + size, *end; line < past && !e->code; line = end + 1) {
+		end = memchr(line, '\n', (size_t)(past - line));
+		end = end ? end : past;
+		*end = '\0';
+		if (strlen(line) < (size_t)(end - line)) /* a file system that was cut off leaves zeros */
+			log->skipped++;
+		else if (line[strspn(line, " \t\r")] && keep(log, line))
 			fail(e, EXIT_INTERNAL, "%s: no memory", path);
 	}
 	free(text);
 	if (!e->code && !log->start && !log->n_steps && !log->n_evals)
-		fail(e, EXIT_DATA, "%s: no event of a training run; is it what chexnet train --log-json wrote?", path);
+		fail(e, EXIT_DATA, "%s: no event of a training run; is it what chexnet train wrote, OUTPUT/log.jsonl or its --log-json?", path);
 	return e->code ? -e->code : 0;
 }
 

@@ -27,6 +27,7 @@ struct train_log {
 	struct log_eval *evals; /* [n_evals] of the validation split */
 	cJSON *start, *summary, *end; /* the last of each; NULL: none */
 	cJSON *recovered;       /* the same: survivors of a loss that went on */
+	char seed[24];          /* of the last start, with all its digits; "": it says none */
 	int starts;             /* 1, and one more for every time it was resumed */
 	int mixed;              /* the global batch was not always the same when it started */
 	int losses, lost_since; /* how often survivors went on: in all, and since the last start */

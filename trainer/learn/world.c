@@ -63,13 +63,13 @@ static int cuda_driver_answers(void)
 	return init && count && init(0) == 0 && count(&devices) == 0 && devices > 0;
 }
 
-static void find_place(const struct world *w, struct place *p)
+static void find_place(const char *host, struct place *p)
 {
 	const char *gpu = getenv("HVD_GPU"), *visible = getenv("CUDA_VISIBLE_DEVICES");
 	cpu_set_t set;
 
 	*p = (struct place){ .driver = cuda_driver_answers() };
-	snprintf(p->host, sizeof p->host, "%s", hvd_host(w->hvd, w->at->rank));
+	snprintf(p->host, sizeof p->host, "%s", host);
 	snprintf(p->gpu, sizeof p->gpu, "%s", gpu && *gpu ? gpu : visible ? visible : "");
 	if (sched_getaffinity(0, sizeof set, &set) == 0)
 		for (int c = 0; c < PLACE_CPUS && c < CPU_SETSIZE; c++)
@@ -109,7 +109,7 @@ static int gather_places(struct world *w, struct error *e)
 	w->places = calloc((size_t)w->at->size, sizeof *w->places);
 	if (!w->places)
 		return fail(e, EXIT_INTERNAL, "no memory for %d ranks", w->at->size);
-	find_place(w, &own);
+	find_place(hvd_host(w->hvd, w->at->rank), &own);
 	if (hvd_allgather(w->hvd, &own, w->places, sizeof own, HVD_U8) < 0)
 		return world_fail(w, e);
 	own.threads = thread_share(w, w->at->rank);
@@ -172,6 +172,20 @@ int world_open(struct world *w, const char *command, struct error *e)
 		world_close(w);
 		return -e->code;
 	}
+	return 0;
+}
+
+int world_alone(struct world *w, const char *command, struct error *e)
+{
+	static const struct hvd_world one = { .size = 1, .local_size = 1, .nodes = 1, .backend = "single" };
+	char host[PLACE_TEXT] = "";
+
+	*w = (struct world){ .command = command, .at = &one, .places = calloc(1, sizeof *w->places) };
+	if (!w->places)
+		return fail(e, EXIT_INTERNAL, "no memory");
+	gethostname(host, sizeof host - 1);
+	find_place(host, w->places);
+	w->places->threads = thread_share(w, 0);
 	return 0;
 }
 

@@ -33,6 +33,9 @@ struct world {
 int world_open(struct world *w, const char *command, struct error *e);
 void world_close(struct world *w);
 
+/* For a command that every task of a step does for itself: a world of this process, with no libhvd in it. Only `at`, `places` and `command` are set. */
+int world_alone(struct world *w, const char *command, struct error *e);
+
 /* The first `ranks` ranks of w as a world of their own; collective over w. In *part of a rank that is not in it `at` is NULL. Its places are
  * w's. Before w is closed, or another part is made: world_first_close(), also after a failure. */
 int world_first(struct world *w, int ranks, struct world *part, struct error *e);

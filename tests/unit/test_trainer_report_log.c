@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The training log as the report reads it: resumed, cut short, damaged, or of another model. */
+#include "tests/unit/report_page.h"
+
+#include <omp.h>
+
+static struct train_log read_log(const char *text)
+{
+	struct error e = { 0 };
+	struct train_log log;
+
+	assert_int_equal(file_write(path, text, strlen(text), &e), 0);
+	if (train_log_read(&log, path, &e))
+		fail_msg("%s", e.text);
+	return log;
+}
+
+/* A file system that was cut off leaves zeros where a line was, and what comes after them counts. */
+static void lines_with_zeros_are_skipped_and_seeds_keep_their_digits(void **state)
+{
+	static const char start[] = "{\"event\":\"start\",\"ranks\":1,\"command\":\"\\\"seed\\\":7\",\"seed\":18446744073709551615}\n",
+			  zeros[] = "{\"event\":\"step\",\0\0\0\0\n\0\0\0{\"event\":\"step\",\"step\":9,\"loss\":9}\n",
+			  step[] = "{\"event\":\"step\",\"step\":1,\"loss\":0.9}\n\0\0\0";
+	char text[sizeof start + sizeof zeros + sizeof step];
+	struct train_log log;
+	struct error e = { 0 };
+	size_t size = 0;
+
+	(void)state;
+	memcpy(text + size, start, sizeof start - 1), size += sizeof start - 1;
+	memcpy(text + size, zeros, sizeof zeros - 1), size += sizeof zeros - 1;
+	memcpy(text + size, step, sizeof step - 1), size += sizeof step - 1;
+	assert_int_equal(file_write(path, text, size, &e), 0);
+	assert_int_equal(train_log_read(&log, path, &e), 0);
+	assert_int_equal(log.skipped, 3);
+	assert_int_equal(log.n_steps, 1);
+	assert_close(log.steps[0].loss, 0.9, 0);
+	assert_string_equal(log.seed, "18446744073709551615");
+	train_log_free(&log);
+}
+
+static const char resumed[] =
+	"{\"event\":\"start\",\"model\":\"densenet121\",\"ranks\":4,\"nodes\":2,\"global_batch\":64,\"seed\":1,\"places\":[{\"rank\":0,\"host\":\"<n1>\",\"gpu\":\"\",\"cpus\":\"0-1\",\"threads\":2}]}\n"
+	"{\"event\":\"step\",\"step\":1,\"loss\":0.9,\"lr\":1e-4,\"images_per_s\":100}\n"
+	"{\"event\":\"step\",\"step\":2,\"loss\":0.8,\"lr\":1e-4,\"images_per_s\":null}\n"
+	"{\"event\":\"eval\",\"step\":2,\"split\":\"val\",\"loss\":0.85,\"mean\":{\"auroc\":0.6,\"low\":0.5,\"high\":0.7}}\n"
+	"{\"event\":\"step\",\"step\":3,\"loss\":0.7,\"lr\":1e-4}\n"
+	"{\"event\":\"step\",\"step\":4,\"los\n"
+	"{\"event\":\"start\",\"model\":\"densenet121\",\"ranks\":2,\"global_batch\":32}\r\n\n"
+	"{\"event\":\"step\",\"step\":2,\"loss\":0.81,\"lr\":1e-4}\n"
+	"{\"event\":\"step\",\"step\":3,\"loss\":0.71,\"lr\":1e-4}\n"
+	"{\"event\":\"eval\",\"step\":3,\"split\":\"val\",\"loss\":0.7,\"mean\":{\"auroc\":null}}\n"
+	"{\"event\":\"summary\",\"images\":64,\"seconds\":10,\"images_per_s\":6.4,\"input_share\":0.25,\"communication_share\":0.05}\n"
+	"{\"event\":\"eval\",\"step\":3,\"split\":\"test\",\"mean\":{\"auroc\":0.8},\"findings\":{\"Mass\":{\"auroc\":0.8,\"oracle\":0.9}}}\n"
+	"{\"event\":\"end\",\"code\":0}";
+
+static void a_resumed_run_counts_every_step_once_as_it_was_done_last(void **state)
+{
+	struct train_log log = read_log(resumed);
+
+	(void)state;
+	assert_int_equal(log.starts, 2);
+	assert_int_equal(log.skipped, 1);
+	assert_int_equal(log.n_steps, 3);
+	assert_close(log.steps[0].loss, 0.9, 0);
+	assert_close(log.steps[1].loss, 0.81, 0);
+	assert_close(log.steps[2].loss, 0.71, 0);
+	assert_true(isnan(log.steps[1].images_per_s));
+	assert_int_equal(log.n_evals, 2);
+	assert_close(log.evals[0].mean.high, 0.7, 0);
+	assert_true(isnan(log.evals[1].mean.value));
+	assert_close(json_get_number(log.start, "ranks"), 2, 0);
+	assert_true(log.has_oracle && log.oracle[4] == 0.9 && isnan(log.oracle[0]));
+	train_log_free(&log);
+}
+
+static void ranks_that_were_lost_are_told_of(void **state)
+{
+	static const char lost[] = "{\"event\":\"recovered\",\"ranks\":3,\"step\":7,\"position\":224,\"global_batch\":24}\n", two[] = "{\"event\":\"step\",\"step\":1,\"loss\":0.7}\n{\"event\":\"step\",\"step\":2,\"loss\":0.6}\n",
+			  end[] = "{\"event\":\"summary\",\"images\":64,\"seconds\":10,\"images_per_s\":6.4}\n", now[] = "from step 7 on with 3 ranks and a global batch of 24";
+	char text[2000];
+	(void)state;
+	for (int later = 0; later < 3; later++) { /* not at all, before the last start, after it */
+		const char *start = "{\"event\":\"start\",\"ranks\":4,\"nodes\":2,\"global_batch\":32}\n";
+		snprintf(text, sizeof text, "%s%s%s%s%s%s", start, two, later == 1 ? lost : "", later ? start : "", later == 2 ? lost : "", end);
+		struct predictions p = draw(900, 0);
+		struct report_input in = input(&p);
+		struct train_log log = read_log(text);
+		in.log = &log;
+		struct page page = make(&in);
+
+		assert_sound(&page);
+		assert_int_equal(strstr(page.text, now) != NULL, later > 0);
+		assert_int_equal(strstr(page.text, "on 4 ranks of 2 nodes, 3 in the end") != NULL, later == 2);
+		assert_int_equal(strstr(page.text, "Global batch in the end") != NULL, later == 2);
+		assert_int_equal(strstr(page.text, " a rank") != NULL, later != 2);
+		assert_absent(page.text, "not always with the same global batch");
+		free(page.text);
+		train_log_free(&log);
+		predictions_free(&p);
+	}
+}
+
+static void a_log_of_another_model_is_noticed(void **state)
+{
+	struct predictions p = draw(900, 0);
+	struct report_input in = input(&p);
+	struct train_log log = read_log(resumed);
+
+	(void)state;
+	in.log = &log;
+	assert_true(log.mixed);
+	for (int other = 0; other < 2; other++) {
+		strcpy(p.about.model, other ? "densenet169" : "densenet121");
+		struct page page = make(&in);
+
+		assert_int_equal(strstr(page.text, "may be of another run") != NULL, other);
+		free(page.text);
+	}
+	train_log_free(&log);
+	predictions_free(&p);
+}
+
+static void images_with_an_oracle_are_synthetic_even_without_a_log(void **state)
+{
+	struct predictions p = draw(900, 0);
+	struct report_input in = input(&p);
+
+	(void)state;
+	p.about.has_oracle = 1;
+	for (int f = 0; f < FINDINGS; f++)
+		p.about.oracle[f] = f ? 0.9 : NAN;
+	struct page page = make(&in);
+
+	assert_sound(&page);
+	assert_present(page.text, "Synthetic images");
+	assert_present(page.text, "class=\"oracle\"");
+	assert_absent(page.text, "mined from report texts");
+	free(page.text);
+	predictions_free(&p);
+}
+
+static void a_file_without_events_is_refused(void **state)
+{
+	struct error e = { 0 };
+	struct train_log log;
+
+	(void)state;
+	assert_int_equal(file_write(path, "id,patient\n1,2\n", 15, &e), 0);
+	assert_int_equal(train_log_read(&log, path, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, path));
+	train_log_free(&log);
+}
+
+static void every_cut_log_is_reported_on_without_harm(void **state)
+{
+	struct predictions p = draw(30, 0);
+	struct report_input in = input(&p);
+	char *text = strdup(resumed);
+
+	(void)state;
+	in.log_path = path;
+	in.resamples = 2;
+	for (size_t cut = sizeof resumed - 1; cut > 0; cut -= cut > 29 ? 29 : cut) {
+		struct error e = { 0 };
+		struct train_log log;
+
+		text[cut] = '\0';
+		assert_int_equal(file_write(path, text, cut, &e), 0);
+		if (train_log_read(&log, path, &e) == 0) {
+			in.log = &log;
+			struct page page = make(&in);
+
+			assert_sound(&page);
+			if (cut == sizeof resumed - 1) {
+				assert_present(page.text, "waiting for input 25.0&nbsp;%");
+				assert_present(page.text, "started 2 times");
+				assert_present(page.text, "Synthetic images");
+			}
+			if (!log.end)
+				assert_present(page.text, "The training log has no end");
+			free(page.text);
+		}
+		train_log_free(&log);
+	}
+	free(text);
+	predictions_free(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lines_with_zeros_are_skipped_and_seeds_keep_their_digits),
+		cmocka_unit_test(a_resumed_run_counts_every_step_once_as_it_was_done_last),
+		cmocka_unit_test(ranks_that_were_lost_are_told_of),
+		cmocka_unit_test(a_log_of_another_model_is_noticed),
+		cmocka_unit_test(images_with_an_oracle_are_synthetic_even_without_a_log),
+		cmocka_unit_test(a_file_without_events_is_refused),
+		cmocka_unit_test(every_cut_log_is_reported_on_without_harm),
+	};
+
+	omp_set_num_threads(1); /* small work: threads would only wait for each other */
+	return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A directory takes its name whole, also where the file system's rename knows no flags, and what was there before is never lost. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "data/staging.h"
+#include "scratch.h"
+
+int __real_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags);
+int __wrap_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags);
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+
+static int flags_fail_with; /* errno of a rename with flags; 0: they are known */
+static int renames_left;    /* of those without flags, until one of them fails; 0: none does */
+
+int __wrap_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags)
+{
+	if (flags && flags_fail_with) {
+		errno = flags_fail_with;
+		return -1;
+	}
+	return __real_renameat2(from_directory, from, to_directory, to, flags);
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+	if (renames_left && --renames_left == 0) {
+		errno = EIO;
+		return -1;
+	}
+	return __real_rename(from, to);
+}
+
+/* A directory `path` that holds one file, "mark", with `text`; returns as staging_commit() does. */
+static int publish(const char *path, const char *text, int overwrite, struct error *e)
+{
+	struct staging s;
+	char mark[FILE_PATH + 8];
+
+	assert_int_equal(staging_open(&s, path, overwrite, "mark", e), 0);
+	snprintf(mark, sizeof mark, "%s/mark", s.partial);
+	assert_int_equal(file_put(mark, text, strlen(text), e), 0);
+	int rc = staging_commit(&s, e);
+
+	staging_discard(&s);
+	return rc;
+}
+
+static void holds(const char *path, const char *expected)
+{
+	char mark[FILE_PATH + 8], *text;
+	struct error e = { 0 };
+	size_t size;
+
+	snprintf(mark, sizeof mark, "%s/mark", path);
+	assert_int_equal(file_read(&text, &size, mark, &e), 0);
+	assert_string_equal(text, expected);
+	free(text);
+}
+
+static void holds_it_alone(const char *directory)
+{
+	struct dirent **entries;
+	int n = scandir(directory, &entries, NULL, NULL);
+
+	assert_int_equal(n, 3); /* it, . and .. */
+	while (n > 0)
+		free(entries[--n]);
+	free(entries);
+}
+
+static const int refusals[] = { 0, EINVAL, ENOSYS, EOPNOTSUPP };
+
+static void it_takes_its_name_and_replaces_on_any_file_system(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+		const char *parent = scratch_path("any%zu", i), *path = scratch_path("any%zu/set", i);
+		struct error e = { 0 };
+
+		flags_fail_with = refusals[i];
+		assert_int_equal(mkdir(parent, 0777), 0);
+		assert_int_equal(publish(path, "first", 0, &e), 0);
+		holds(path, "first");
+		assert_int_equal(publish(path, "second", 1, &e), 0);
+		holds(path, "second");
+		holds_it_alone(parent);
+	}
+}
+
+static void what_was_published_meanwhile_stays(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+		const char *path = scratch_path("meanwhile%zu", i);
+		struct staging s;
+		struct error e = { 0 };
+
+		flags_fail_with = refusals[i];
+		assert_int_equal(staging_open(&s, path, 0, "mark", &e), 0);
+		assert_int_equal(publish(path, "other", 0, &e), 0);
+		assert_int_equal(staging_commit(&s, &e), -EXIT_INTERNAL);
+		staging_discard(&s);
+		holds(path, "other");
+	}
+}
+
+static void what_cannot_be_replaced_comes_back(void **state)
+{
+	(void)state;
+	const char *parent = scratch_path("back"), *path = scratch_path("back/set");
+	struct error e = { 0 };
+
+	assert_int_equal(mkdir(parent, 0777), 0);
+	assert_int_equal(publish(path, "first", 0, &e), 0);
+	flags_fail_with = EINVAL;
+	for (int nth = 1; nth <= 2; nth++) {
+		renames_left = nth;
+		e = (struct error){ 0 };
+		assert_int_equal(publish(path, "second", 1, &e), -EXIT_INTERNAL);
+		assert_non_null(strstr(e.text, "Input/output error"));
+		holds(path, "first");
+		holds_it_alone(parent);
+	}
+}
+
+static int as_it_was(void **state)
+{
+	(void)state;
+	flags_fail_with = renames_left = 0;
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(it_takes_its_name_and_replaces_on_any_file_system, as_it_was),
+		cmocka_unit_test_teardown(what_was_published_meanwhile_stays, as_it_was),
+		cmocka_unit_test_teardown(what_cannot_be_replaced_comes_back, as_it_was),
+	};
+
+	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
