@@ -75,7 +75,7 @@ refused() { # TEXT: exit 64 and exactly this line
 	SECONDS=0
 	run srun -N2 -n4 --gpus=3 --gpu-bind=socket sleep 50
 	echo "$output"
-	[ "$status" -ne 0 ] && [ "$SECONDS" -lt 20 ]
+	[ "$status" -ne 0 ] && [ "$SECONDS" -lt 40 ]
 	grep -q '^hvd: n[12]: 2 tasks but 1 GPU' <<<"$output"
 	run srun -n1 --gpus=1 --gpu-bind=socket bash -c 'echo "${SLURM_KILL_BAD_EXIT-unset}"'
 	[ "$output" = unset ]

@@ -182,7 +182,7 @@ time.sleep(30)' "$job" "$held" 3>&- &
 		run step -N2 -n4 --ntasks-per-node=2 --export=ALL,HVD_DEADLINE=2 bash -c '[ "$SLURM_PROCID" = "$1" ] || exec "$0"' "$EXAMPLES/mean" "$victim"
 		echo "$output"
 		[ "$status" -eq 70 ]
-		[ "$SECONDS" -le 8 ]
+		[ "$SECONDS" -lt 30 ]
 		[ "$(grep -c "rank $victim on n$((victim / 2 + 1)) did not join within 2[.0-9]* s" <<<"$output")" -ge 3 ]
 	done
 	nothing_left
@@ -199,7 +199,7 @@ time.sleep(30)' "$job" "$held" 3>&- &
 		esac' "$EXAMPLES/mean"
 	echo "$output"
 	[ "$status" -ne 0 ]
-	[ "$SECONDS" -le 15 ]
+	[ "$SECONDS" -lt 40 ] # far less than the sleeper's
 	nothing_left
 }
 
@@ -286,10 +286,12 @@ jobs_run() { # NAME NUMBER
 	local shape
 	for shape in "-N2 -n4 --ntasks-per-node=2" "-N2 -n2"; do # with a neighbour on its node, and alone there
 		SECONDS=0
+		rm -f "$SCRATCH/first-step"
 		# shellcheck disable=SC2016,SC2086
 		HVD_DEADLINE=2 run step $shape --kill-on-bad-exit=0 bash -c '
-			if [ "$SLURM_PROCID" = 1 ]; then (sleep 1; kill -STOP $$) & fi
-			exec "$0" 100000 >/dev/null' "$EXAMPLES/gradients"
+			if [ "$SLURM_PROCID" = 1 ]; then (until [ -s "$1" ]; do sleep 0.1; done; kill -STOP $$) & fi
+			if [ "$SLURM_PROCID" = 0 ]; then exec "$0" 100000 >"$1"; fi
+			exec "$0" 100000' "$EXAMPLES/gradients" "$SCRATCH/first-step"
 		echo "$output"
 		[ "$SECONDS" -lt 30 ]
 		[ "$status" -ne 0 ]
@@ -316,8 +318,12 @@ jobs_run() { # NAME NUMBER
 @test "with on_death=continue the others go on, and finish" {
 	# shellcheck disable=SC2016
 	HVD_ON_DEATH=continue run step -N2 -n4 --ntasks-per-node=2 --kill-on-bad-exit=0 --no-kill bash -c '
-		if [ "$SLURM_PROCID" = 0 ]; then "$0" 100000 >/dev/null & sleep 1; kill -9 $!; wait $!; exit 137; fi
-		exec "$0" 100 20' "$EXAMPLES/gradients"
+		if [ "$SLURM_PROCID" = 0 ]; then
+			"$0" 100000 >"$1" &
+			until grep -qs "^step 5:" "$1"; do sleep 0.1; done
+			kill -9 $!; wait $!; exit 137
+		fi
+		exec "$0" 100 20' "$EXAMPLES/gradients" "$SCRATCH/victim"
 	echo "$output"
 	[ "$(grep -c 'going on as rank [012] of 3' <<<"$output")" -eq 3 ]
 	grep -q '^step 99: .* averaged over 3 ranks' <<<"$output"
