@@ -92,10 +92,13 @@ predict_threads() {
 	local pid
 	env -u HVD_GPU "$@" CUDA_VISIBLE_DEVICES= "$BUILD/chexnet" predict --weights "$SCRATCH/plain/model.safetensors" "$SCRATCH/pipe" >"$SCRATCH/waiting.out" 2>&1 &
 	pid=$!
-	wait_for 20 grep -q 'the CPU computes' "$SCRATCH/waiting.out" # the engine is open
+	wait_for 20 grep -q 'the CPU computes' "$SCRATCH/waiting.out" || { # the engine is open
+		cat "$SCRATCH/waiting.out" >&2
+		kill $pid
+		return 1
+	}
 	sed -n 's/^Threads:[^0-9]*//p' "/proc/$pid/status"
-	: >"$SCRATCH/pipe"
-	wait $pid || true
+	wait $pid <>"$SCRATCH/pipe" || true
 }
 
 @test "predict computes where eval does and says so, with the threads that its help speaks of" {
@@ -104,7 +107,7 @@ predict_threads() {
 	mkfifo "$SCRATCH/pipe"
 	one=$(predict_threads HVD_THREADS=1) three=$(predict_threads HVD_THREADS=3) all=$(predict_threads -u HVD_THREADS)
 	echo "threads: $one, $three, $all"
-	[ $((three - one)) -eq 2 ] && [ $((all - one)) -eq $(($(nproc) - 1)) ]
+	[ $((three - one)) -eq 2 ] && [ $((all - one)) -eq $(($(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) - 1)) ]
 	grep -qx 'chexnet predict: no GPU here: the CPU computes' "$SCRATCH/waiting.out"
 	run --separate-stderr -70 env CUDA_VISIBLE_DEVICES= "$BUILD/chexnet" predict --weights "$SCRATCH/plain/model.safetensors" --engine cuda "$SCRATCH/pipe"
 	[[ $stderr == *"--engine=cuda: rank 0 on "*" sees no GPU"* ]]
