@@ -43,3 +43,15 @@ teardown() { cluster_logs; }
 	[ "$status" -eq 65 ]
 	[[ $output == *"$SCRATCH/data.gone: no such directory"* ]]
 }
+
+@test "the same images with other pixels on one node are found before train refuses them" {
+	"$BUILD/chexnet" prepare nih "$SCRATCH/tree" "$SCRATCH/jpeg" --size 32 --format jpeg >>"$SCRATCH/synth.out"
+	for command in "doctor" "eval --weights $SCRATCH/none" "train --output $SCRATCH/none"; do
+		# shellcheck disable=SC2016,SC2086
+		run in_cluster srun -Q -O --mpi=pmix -N2 -n2 bash -c 'data=$1 && [ "$SLURM_PROCID" = 0 ] || data=$2; shift 2; exec "$0" "$@" --data "$data"' \
+			"$BUILD/chexnet" "$SCRATCH/data" "$SCRATCH/jpeg" $command
+		echo "$output"
+		[ "$status" -eq 65 ]
+		[[ $output == *"the data set differs between ranks: give every node the same --data, prepared with the same --format"* ]]
+	done
+}

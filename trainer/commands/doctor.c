@@ -246,7 +246,7 @@ static int check_data(struct doctor *d, struct error *e)
 
 	if (dataset_open(&data, d->conf->data, "train", e) == 0)
 		decode_one(data, e);
-	if (world_agree(&d->world, e) == 0 && world_same(&d->world, dataset_hash(data), "the data set", "give every node the same --data", e) == 0)
+	if (world_agree(&d->world, e) == 0 && world_same(&d->world, dataset_pixel_hash(data), "the data set", "give every node the same --data, prepared with the same --format", e) == 0)
 		say(d, VERDICT_OK, "data", "%s: %zu training images of %zu patients, %s; opened and one image decoded on every rank in %.2f s",
 		    d->conf->data, dataset_count(data), dataset_patients(data), dataset_describe(data), seconds() - begin);
 	dataset_close(data);

@@ -90,7 +90,7 @@ static int open_data(struct eval *v, struct error *e)
 		mask_labels(v, &mask_hash, e);
 	if (world_agree(&v->world, e) < 0)
 		return -e->code;
-	return world_same(&v->world, dataset_pixel_hash(v->data) ^ 7 * mask_hash, "the data set", "give every node the same --data and --mask", e);
+	return world_same(&v->world, dataset_pixel_hash(v->data) ^ 7 * mask_hash, "the data set", "give every node the same --data, prepared with the same --format, and the same --mask", e);
 }
 
 /* Rank 0 reads the file; *c stays open for the tensors. */

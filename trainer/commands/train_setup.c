@@ -106,7 +106,7 @@ static int setup_data(struct train *t, struct error *e)
 	keep_in_memory(t);
 	uint64_t hash = dataset_pixel_hash(t->train) ^ (t->val ? 3 * dataset_pixel_hash(t->val) : 0) ^ (t->test ? 5 * dataset_pixel_hash(t->test) : 0);
 
-	return world_same(t->world, hash ^ 7 * t->mask_hash, "the data set", "give every node the same --data and --mask", e);
+	return world_same(t->world, hash ^ 7 * t->mask_hash, "the data set", "give every node the same --data, prepared with the same --format, and the same --mask", e);
 }
 
 /* ---- model ------------------------------------------------------------------------------------------- */
