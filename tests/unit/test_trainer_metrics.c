@@ -255,6 +255,11 @@ static void a_finding_of_one_patient_neither_looks_sure_nor_moves_the_mean(void 
 	s.known = NULL; /* seven findings of one patient each: hardly a resample has all */
 	assert_int_equal(auroc_bootstrap(&s, RESAMPLES, 5, &t, NULL), 0);
 	assert_true(t.left_out > 0.9 * RESAMPLES && !isnan(t.mean.value) && isnan(t.mean.low));
+	memset(labels, 0, sizeof labels); /* without a finding that counts there is none to lack */
+	assert_int_equal(auroc_bootstrap(&s, RESAMPLES, 5, &t, NULL), 0);
+	assert_int_equal(t.counted, 0);
+	assert_int_equal(t.left_out, 0);
+	assert_true(isnan(t.mean.value) && isnan(t.mean.low));
 }
 
 static void the_mean_has_an_interval_of_its_own(void **state)

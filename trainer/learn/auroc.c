@@ -195,7 +195,7 @@ static void summarise(const struct scores *s, const double *replicates, int resa
 	t->mean.value = auroc_mean(t, values);
 	for (int b = 0; b < resamples; b++) {
 		column[b] = auroc_mean(t, replicates + (size_t)b * (size_t)s->classes);
-		t->left_out += isnan(column[b]);
+		t->left_out += t->counted && isnan(column[b]);
 	}
 	interval_set(&t->mean, column, t->left_out < 0.9 * resamples ? (size_t)resamples : 0);
 }
