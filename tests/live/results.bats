@@ -304,11 +304,24 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	header=$(od -An -t u8 -N 8 nan.safetensors)
 	bias=$(head -c $((header + 8)) nan.safetensors | grep -ao '"classifier.bias":{[^}]*' | sed 's/.*"data_offsets":\[\([0-9]*\).*/\1/')
 	printf '\0\0\300\177' | dd of=nan.safetensors bs=1 seek=$((header + 8 + bias)) conv=notrunc status=none
-	refuses 65 "nan.safetensors: damaged: the CRC-32C of its notes and tensors" chexnet eval --data set --weights nan.safetensors
+	refuses 65 "nan.safetensors: damaged, or saved again by another program: the CRC-32C of its notes and tensors" chexnet eval --data set --weights nan.safetensors
 	LC_ALL=C sed -i 's/"crc32c":/"crc32x":/' nan.safetensors
 	refuses 70 ".png: the network's output is not a number" chexnet predict --weights nan.safetensors --engine cpu --threads 1 --json "$(find tree/images -name '*.png' | head -n 1)"
 	[[ $output == *'"error"'* ]]
 	[[ $output != *'"logits"'* ]]
+}
+
+@test "an image that may not be read is named, and the others are scored" {
+	local user=()
+	if [ "$(id -u)" = 0 ]; then
+		command -v setpriv >/dev/null || skip "setpriv is not installed, and root may read everything"
+		user=(setpriv --bounding-set=-all --inh-caps=-all)
+	fi
+	mapfile -t images < <(find "$PWD/tree/images" -name '*.png' | head -n 2)
+	cp "${images[0]}" secret.png
+	chmod 000 secret.png
+	refuses 65 "secret.png cannot be read: Permission denied" "${user[@]}" chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 secret.png "${images[1]}"
+	[[ $output == "${images[1]}"* ]]
 }
 
 @test "images of another size than the training's are not scored through the wrong window" {

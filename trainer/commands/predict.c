@@ -226,7 +226,7 @@ static int read_image(struct predictor *p, const char *path, uint8_t *pixels, in
 	struct error why = { 0 };
 
 	if (file_map(&file, path, e) < 0)
-		return -e->code;
+		return -(e->code = EXIT_DATA); /* whatever keeps it back, it was named to be read */
 	if (decode_image(p->decoder, file.data, file.size, &image, &why) < 0)
 		fail(e, (enum exit_code)why.code, "%s: %s", path, why.text);
 	else if (resize_area(image.pixels, image.width, image.height, pixels, p->source_size, &why) < 0)

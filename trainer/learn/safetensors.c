@@ -262,7 +262,7 @@ static int check_sum(const struct safetensors *f, uint64_t data_begin, struct er
 			crc = add_to_checksum(crc, note->string, note->valuestring);
 	snprintf(is, sizeof is, "%08x", crc32c(crc, (const char *)f->file.data + data_begin, f->file.size - data_begin));
 	if (strcmp(is, noted) != 0)
-		return fail(e, EXIT_DATA, "%s: damaged: the CRC-32C of its notes and tensors is %s, not %s as it says (who changed them on purpose takes \"%s\" out of __metadata__)",
+		return fail(e, EXIT_DATA, "%s: damaged, or saved again by another program: the CRC-32C of its notes and tensors is %s, not %s as it says (if it is right as it is, take \"%s\" out of its __metadata__)",
 			    f->path, is, noted, checksum_note);
 	return 0;
 }
