@@ -105,7 +105,9 @@ predict_threads() {
 	[ -e "$SCRATCH/plain/model.safetensors" ] || train plain --steps 1 --batch 64
 	rm -f "$SCRATCH/pipe"
 	mkfifo "$SCRATCH/pipe"
-	one=$(predict_threads HVD_THREADS=1) three=$(predict_threads HVD_THREADS=3) all=$(predict_threads -u HVD_THREADS)
+	one=$(predict_threads HVD_THREADS=1)
+	three=$(predict_threads HVD_THREADS=3)
+	all=$(predict_threads -u HVD_THREADS)
 	echo "threads: $one, $three, $all"
 	[ $((three - one)) -eq 2 ] && [ $((all - one)) -eq $(($(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) - 1)) ]
 	grep -qx 'chexnet predict: no GPU here: the CPU computes' "$SCRATCH/waiting.out"
