@@ -412,14 +412,47 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	run train --resume branch/checkpoint-00000004.safetensors --learning-rate 1e-2 --max-seconds 1e-6
 	echo "$output"
 	[ "$status" -eq 75 ]
-	[ "$(grep -c '^2 checkpoints after step [56] are not of this course' <<<"$output")" -eq 1 ]
+	[ "$(grep -c '^2 checkpoints after step 4 are not of this course' <<<"$output")" -eq 1 ]
 	run train --resume auto
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ $output == *"resumes at step "[56]", "* ]]
 	[[ $output != *"not of this course"* ]]
 	[ -e branch/checkpoint-00000012.safetensors.abandoned ]
+	# what it left, but has no checkpoint of its own for yet, is left all the same, and where it left stays
+	rm -r branch && train >/dev/null
+	cp -r branch full
+	run train --resume branch/checkpoint-00000004.safetensors --learning-rate 1e-2 --checkpoint-every 10 --keep 2 --steps 10
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(cd branch && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000008.safetensors.abandoned checkpoint-00000010.safetensors checkpoint-00000012.safetensors.abandoned" ]
+	cmp full/checkpoint-00000008.safetensors branch/checkpoint-00000008.safetensors.abandoned
+	truncate -s 3000 branch/checkpoint-00000010.safetensors
+	run train --resume auto --steps 11
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"resumes at step 4, "* ]]
+	# back once more: what was set aside before stays too
+	cp full/checkpoint-00000012.safetensors branch/
+	run train --resume branch/checkpoint-00000004.safetensors --steps 5
+	[ "$status" -eq 0 ]
+	cmp full/checkpoint-00000012.safetensors branch/checkpoint-00000012.safetensors.abandoned-2
+	[ -e branch/checkpoint-00000012.safetensors.abandoned ]
 }
+
+@test "where a disk is full, a training that went back leaves all that was saved in its place" {
+	[ -e full/checkpoint-00000004.safetensors ] || chexnet train --data set "${SMALL[@]}" --steps 12 --checkpoint-every 4 --keep 9 --output full >/dev/null
+	cp -r full fuller
+	rm fuller/log.jsonl
+	ulimit -f 16
+	run --separate-stderr chexnet train --data set "${SMALL[@]}" --steps 12 --checkpoint-every 10 --eval-every 99 --keep 2 --output fuller --resume fuller/checkpoint-00000004.safetensors
+	echo "$output $stderr"
+	[ "$status" -eq 70 ]
+	[[ $stderr == *"fuller/checkpoint-00000010.safetensors"*"File too large"* ]]
+	[ "$(cd fuller && echo checkpoint-*)" = "$(cd full && echo checkpoint-*)" ]
+	[ "$(cd full && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000008.safetensors checkpoint-00000012.safetensors" ]
+}
+
 
 @test "an output directory that is not there yet is no problem, and a file is none" {
 	run chexnet doctor --threads 1 --output notyet

@@ -3,8 +3,10 @@
 #include "tests/unit/test.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +15,17 @@
 #include "learn/safetensors.h"
 
 static char directory[512], path[600];
+
+int __real_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags);
+int __wrap_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags);
+
+static int flags_fail_with; /* errno of a rename with flags; 0: they are known */
+
+int __wrap_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags)
+{
+	errno = flags_fail_with;
+	return flags_fail_with ? -1 : __real_renameat2(from_directory, from, to_directory, to, flags);
+}
 
 static int make_directory(void **state)
 {
@@ -559,12 +572,47 @@ static void the_latest_checkpoint_is_found_and_old_ones_go(void **state)
 	assert_int_equal(access(name, F_OK), 0);
 	step = UINT64_MAX;
 	assert_int_equal(checkpoint_below(found, sizeof found, directory, &step, &e), 1);
-	assert_int_equal(checkpoint_abandon(directory, step), 0);
-	assert_int_equal(checkpoint_abandon(directory, step - 1), 1);
+	assert_int_equal(checkpoint_abandon(directory, step, 0, &e), 0);
+	assert_int_equal(checkpoint_abandon(directory, step - 1, step, &e), 0);
+	assert_int_equal(checkpoint_abandon(directory, step - 1, 0, &e), 1);
 	assert_int_equal(access(found, F_OK), -1);
-	assert_int_equal(checkpoint_abandon(directory, 0), files_in_directory() - 2);
+	assert_int_equal(checkpoint_abandon(directory, 0, 0, &e), files_in_directory() - 2);
 	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 0);
 	assert_int_equal(checkpoint_latest(found, sizeof found, "no/such/directory", &e), 0);
+	assert_int_equal(e.code, 0);
+}
+
+static void what_is_set_aside_replaces_nothing_on_any_file_system(void **state)
+{
+	(void)state;
+	static const int refusals[] = { 0, EINVAL, ENOSYS, EOPNOTSUPP };
+	enum { N = sizeof refusals / sizeof refusals[0] };
+	char name[600], aside[700];
+	struct error e = { 0 };
+
+	checkpoint_path(name, sizeof name, directory, 7);
+	for (int i = 0; i < N; i++) {
+		flags_fail_with = refusals[i];
+		fclose(fopen(name, "w"));
+		assert_int_equal(truncate(name, i), 0);
+		assert_int_equal(checkpoint_abandon(directory, 6, 0, &e), 1);
+		assert_int_equal(access(name, F_OK), -1);
+	}
+	assert_int_equal(files_in_directory(), N);
+	for (int i = 0; i < N; i++) {
+		struct stat st;
+
+		snprintf(aside, sizeof aside, i ? "%s.abandoned-%d" : "%s.abandoned", name, i + 1);
+		assert_int_equal(stat(aside, &st), 0);
+		assert_int_equal(st.st_size, i);
+	}
+	fclose(fopen(name, "w"));
+	flags_fail_with = EIO;
+	assert_int_equal(checkpoint_abandon(directory, 6, 0, &e), 0);
+	assert_non_null(strstr(e.text, "checkpoint-00000007.safetensors: "));
+	assert_non_null(strstr(e.text, "Input/output error"));
+	assert_int_equal(access(name, F_OK), 0);
+	flags_fail_with = 0;
 }
 
 int main(void)
@@ -584,6 +632,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_changed_note_is_refused, empty_directory),
 		cmocka_unit_test(halves_are_widened),
 		cmocka_unit_test_teardown(the_latest_checkpoint_is_found_and_old_ones_go, empty_directory),
+		cmocka_unit_test_teardown(what_is_set_aside_replaces_nothing_on_any_file_system, empty_directory),
 	};
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -60,6 +60,7 @@ struct train {
 	struct checkpoint_notes at; /* where the run is; what a checkpoint says */
 	uint64_t first_step;      /* of this process */
 	char output[4096];
+	uint64_t saved;           /* step of its last checkpoint, or first_step: what OUTPUT holds of later ones is of a course that it left */
 	int lock;                 /* rank 0's claim to OUTPUT, a file descriptor; -1: none */
 	struct events *events;    /* TensorBoard's; NULL: none */
 	struct gpu_meter *gpu;    /* of this rank; NULL: none, or NVML does not answer */

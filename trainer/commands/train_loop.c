@@ -199,11 +199,14 @@ static int one_step(struct train *t, struct flight *f, uint64_t *own, uint64_t *
 /* A training that went back to an earlier checkpoint is not to be resumed from what it left. */
 static void leave_later_ones(struct train *t)
 {
-	int n = checkpoint_abandon(t->output, t->at.step);
+	struct error why = { 0 };
+	int n = checkpoint_abandon(t->output, t->saved, t->at.step, &why);
 
-	if (n)
+	if (n > 0)
 		log_say(&t->log, "%d checkpoint%s after step %llu %s not of this course: called .safetensors.abandoned from now on", n, n == 1 ? "" : "s",
-			(unsigned long long)t->at.step, n == 1 ? "is" : "are");
+			(unsigned long long)t->saved, n == 1 ? "is" : "are");
+	if (why.code)
+		log_say(&t->log, "%s: --resume=auto may take it, which is not of this course: rename or remove it", why.text);
 }
 
 int train_save(struct train *t, struct error *e)
@@ -212,11 +215,11 @@ int train_save(struct train *t, struct error *e)
 	double mark = hvd_mark(t->world->hvd, NULL, 0);
 
 	if (world_speaks(t->world)) {
-		leave_later_ones(t);
 		checkpoint_path(path, sizeof path, t->output, t->at.step);
 		if (model_get(&t->model, &t->values, e) == 0 && model_get_steps(&t->model, &t->at, e) == 0 && checkpoint_write(path, &t->model.plan, &t->values, &t->at, e) == 0) {
 			cJSON *event = log_event(&t->log, "checkpoint");
 
+			leave_later_ones(t);
 			checkpoint_prune(t->output, t->conf->keep, t->at.step);
 			json_number(event, "step", (double)t->at.step);
 			json_number(event, "position", (double)t->at.position);
@@ -226,7 +229,10 @@ int train_save(struct train *t, struct error *e)
 		}
 	}
 	hvd_mark(t->world->hvd, "checkpoint", mark);
-	return world_agree(t->world, e);
+	if (world_agree(t->world, e) < 0)
+		return -e->code;
+	t->saved = t->at.step;
+	return 0;
 }
 
 /* Validation losses are the same on all ranks, so they decide alike. */

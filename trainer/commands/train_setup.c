@@ -370,7 +370,7 @@ int train_setup(struct train *t, struct world *world, const struct train_conf *c
 	train_set_schedule(t);
 	if (train_open_loader(t, e) < 0)
 		return -e->code;
-	t->first_step = t->at.step;
+	t->first_step = t->saved = t->at.step;
 	if (t->model.kind == ENGINE_CUDA)
 		t->gpu = gpu_meter_open(t->world->places[t->world->at->rank].gpu);
 	tell_start(t);

@@ -87,9 +87,9 @@ void checkpoint_path(char *path, size_t size, const char *directory, uint64_t st
 int checkpoint_latest(char *path, size_t size, const char *directory, struct error *e);
 /* The same among those below *step, which becomes the step of the one that was found. */
 int checkpoint_below(char *path, size_t size, const char *directory, uint64_t *step, struct error *e);
-/* Calls checkpoints of DIR after `step`, of a course that the training left, NAME.abandoned, so that nothing goes on from them. Returns
- * their number. */
-int checkpoint_abandon(const char *directory, uint64_t step);
+/* Calls checkpoints of DIR after step `after`, of a course that the training left, NAME.abandoned (or .abandoned-2, …: nothing is replaced),
+ * but for that of step `except`, so that nothing goes on from them. Returns their number; *e gets the first that could not be renamed. */
+int checkpoint_abandon(const char *directory, uint64_t after, uint64_t except, struct error *e);
 /* Removes all but the `keep` latest checkpoints up to `step` from DIR. Later ones, which a run went back behind, are neither counted nor removed. */
 void checkpoint_prune(const char *directory, int keep, uint64_t step);
 

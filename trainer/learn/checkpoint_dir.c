@@ -4,10 +4,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void checkpoint_path(char *path, size_t size, const char *directory, uint64_t step)
@@ -68,22 +70,53 @@ int checkpoint_latest(char *path, size_t size, const char *directory, struct err
 	return checkpoint_below(path, size, directory, &step, e);
 }
 
-int checkpoint_abandon(const char *directory, uint64_t step)
+/* rename() that replaces nothing. Only one training has the directory (OUTPUT/lock), so a look is enough where rename knows no flags (NFS). */
+static int rename_beside(const char *from, const char *to)
+{
+	struct stat st;
+
+	if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+		return -1;
+	if (lstat(to, &st) == 0)
+		errno = EEXIST;
+	else if (errno == ENOENT)
+		return rename(from, to);
+	return -1;
+}
+
+static int set_aside(const char *directory, const char *name, struct error *e)
+{
+	char path[4096], aside[sizeof path + 32];
+	int n = 1;
+
+	if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path)
+		return fail(e, EXIT_INTERNAL, "%s/%s: %s", directory, name, strerror(ENAMETOOLONG));
+	snprintf(aside, sizeof aside, "%s.abandoned", path);
+	while (rename_beside(path, aside)) {
+		if (errno != EEXIST)
+			return fail(e, EXIT_INTERNAL, "%s: cannot be renamed: %s", path, strerror(errno));
+		snprintf(aside, sizeof aside, "%s.abandoned-%d", path, ++n);
+	}
+	return 0;
+}
+
+int checkpoint_abandon(const char *directory, uint64_t after, uint64_t except, struct error *e)
 {
 	struct dirent **entries;
 	int n = scandir(directory, &entries, only_checkpoints, by_step), abandoned = 0;
 
+	if (n < 0)
+		return fail(e, EXIT_INTERNAL, "%s: %s", directory, strerror(errno));
 	for (int i = 0; i < n; i++) {
-		char path[4096], aside[sizeof path + 16];
+		uint64_t step = (uint64_t)step_of(entries[i]->d_name);
 
-		if ((uint64_t)step_of(entries[i]->d_name) > step && snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name) < (int)sizeof path) {
-			snprintf(aside, sizeof aside, "%s.abandoned", path);
-			abandoned += rename(path, aside) == 0;
-		}
+		if (step > after && step != except)
+			abandoned += set_aside(directory, entries[i]->d_name, e) == 0;
 		free(entries[i]);
 	}
-	if (n >= 0)
-		free(entries);
+	free(entries);
 	return abandoned;
 }
 
