@@ -64,6 +64,13 @@ losses() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([0-9.]*\).*/
 	# an undecided network under balanced weights: 2 ln 2 (1 - prevalence), the mean over findings of 0.1 to 0.18
 	awk "BEGIN { exit !($(losses plain | cut -d' ' -f2) < 0.6) }"
 	awk "BEGIN { l = $(losses balanced | cut -d' ' -f2); exit !(l > 0.9 && l < 1.6) }"
+	# a rate that takes the network apart
+	for rule in none balanced; do
+		train patience --steps 200 --batch 8 --eval-every 1 --learning-rate 10 --decay plateau --patience 1 --pos-weight $rule
+		[ $rule = none ] && weighted="" || weighted="weighted "
+		grep -q "^no lower ${weighted}validation loss: " "$SCRATCH/patience.out"
+		grep -q "^1 validation without a lower ${weighted}loss: " "$SCRATCH/patience.out"
+	done
 }
 
 @test "ten crops: eval and predict say the same, and not what one window says" {

@@ -66,7 +66,7 @@ static void judge_progress(struct train *t, double loss)
 		return;
 	t->at.rate_factor = (t->at.rate_factor > 0 ? t->at.rate_factor : 1) / 10;
 	t->schedule.factor = t->at.rate_factor;
-	log_say(&t->log, "no lower validation loss: the learning rate falls to %g", schedule_peak(&t->schedule) * t->schedule.factor);
+	log_say(&t->log, "no lower %svalidation loss: the learning rate falls to %g", t->conf->pos_weight ? "weighted " : "", schedule_peak(&t->schedule) * t->schedule.factor);
 }
 
 int train_validate(struct train *t, struct error *e)

@@ -196,7 +196,7 @@ static int one_step(struct train *t, struct flight *f, uint64_t *own, uint64_t *
 
 /* ---- between steps ----------------------------------------------------------------------------------- */
 
-/* A training that went back to an earlier checkpoint is not to be resumed from what it left. */
+/* A training that went back to an earlier checkpoint is not to be resumed from what it left, now that it has one of its own. */
 static void leave_later_ones(struct train *t)
 {
 	struct error why = { 0 };
@@ -317,7 +317,8 @@ static int all_steps(struct train *t, uint64_t *own, uint64_t *all, struct error
 	if (rc > 0)
 		return rc;
 	if (out_of_patience(t))
-		log_say(&t->log, "%d validations without a lower loss: training ends here (--patience)", t->at.stale);
+		log_say(&t->log, "%d validation%s without a lower %sloss: training ends here (--patience)", t->at.stale, t->at.stale == 1 ? "" : "s",
+			t->conf->pos_weight ? "weighted " : "");
 	return land(t, &flight, 0, e);
 }
 

@@ -43,7 +43,7 @@ struct checkpoint_notes {
 	uint64_t validated;            /* step of the last validation that was not cut short; of a file that does not say: its own */
 	double best_auroc;             /* highest mean AUROC on the validation split so far; 0: not evaluated yet */
 	uint64_t best_step;            /* and the step it was reached at */
-	double best_loss;              /* lowest validation loss so far; 0: not evaluated yet */
+	double best_loss;              /* lowest validation loss so far, weighted as pos_weight says; 0: not evaluated yet */
 	int stale;                     /* validations since then */
 	double rate_factor;            /* of the plateau rule; 0 counts as 1 */
 };
