@@ -193,6 +193,7 @@ $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call o
 $(BUILD)/tests/test_trainer_window: private LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_chk
 $(BUILD)/tests/test_trainer_staging: private LDFLAGS += -Wl,--wrap=renameat2,--wrap=rename
 $(BUILD)/tests/test_trainer_checkpoint: private LDFLAGS += -Wl,--wrap=renameat2
+$(BUILD)/tests/test_trainer_file: private LDFLAGS += -Wl,--wrap=fstat
 $(BUILD)/tests/test_trainer_memory: private LDFLAGS += -Wl,--wrap=fopen
 $(BUILD)/tests/test_trainer_sequence: private LDFLAGS += -Wl,--wrap=pthread_create
 $(BUILD)/tests/test_trainer_recover: private LDFLAGS += $(addprefix -Wl$(,)--wrap=,hvd_allgather hvd_broadcast hvd_lost hvd_error world_recover world_same train_open_loader train_set_schedule)

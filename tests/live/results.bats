@@ -453,6 +453,16 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	[ "$(cd full && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000008.safetensors checkpoint-00000012.safetensors" ]
 }
 
+@test "best weights that cannot be read just now are not called gone, and nothing is written over them" {
+	chexnet train --data set "${SMALL[@]}" --steps 4 --eval-every 2 --output asleep >/dev/null
+	mv asleep/best.safetensors best.kept
+	# a socket answers open() as a file server that is away does: with an error that says nothing of what is there
+	(cd asleep && python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("best.safetensors")')
+	refuses 70 "asleep/best.safetensors: cannot be read:" chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output asleep --resume auto
+	[ -S asleep/best.safetensors ]
+	mv best.kept asleep/best.safetensors
+	chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output asleep --resume auto >/dev/null
+}
 
 @test "an output directory that is not there yet is no problem, and a file is none" {
 	run chexnet doctor --threads 1 --output notyet

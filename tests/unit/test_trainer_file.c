@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Mapped files that somebody cuts while they are read; and where written ones go. */
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -10,6 +11,17 @@
 #include "scratch.h"
 
 enum { PAGES = 4 };
+
+int __real_fstat(int fd, struct stat *st);
+int __wrap_fstat(int fd, struct stat *st);
+
+static int fstat_fails_with; /* errno; 0: it does not */
+
+int __wrap_fstat(int fd, struct stat *st)
+{
+	errno = fstat_fails_with;
+	return fstat_fails_with ? -1 : __real_fstat(fd, st);
+}
 
 /* Runs `child` with its standard error in a file; what it wrote, and how it ended. */
 static void run_child(void (*child)(const char *path), const char *path, char words[512], int *status)
@@ -53,6 +65,15 @@ static void a_file_that_may_be_whole_is_not_called_bad(void **state)
 	setrlimit(RLIMIT_NOFILE, &old);
 	assert_int_equal(rc, -EXIT_INTERNAL);
 	assert_non_null(strstr(e.text, "cannot be read: Too many open files"));
+	fstat_fails_with = ESTALE;
+	e = (struct error){ 0 };
+	rc = file_open_regular(path, &size, &e);
+	fstat_fails_with = 0;
+	assert_int_equal(rc, -EXIT_INTERNAL);
+	assert_non_null(strstr(e.text, "cannot be read: Stale file handle"));
+	e = (struct error){ 0 };
+	assert_int_equal(file_open_regular(scratch, &size, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "not a regular file"));
 }
 
 static void map_two_and_cut(const char *path)

@@ -288,14 +288,15 @@ static int check_resumable(struct train *t, const struct checkpoint *c, const ch
 	return 0;
 }
 
-static int holds_step(const char *path, uint64_t step)
+/* 1, 0, or negative where it cannot be told: it may be whole. */
+static int holds_step(const char *path, uint64_t step, struct error *e)
 {
 	struct checkpoint *c;
 	struct checkpoint_notes notes = { 0 };
-	struct error none = { 0 };
+	struct error why = { 0 };
 
-	if (checkpoint_open(&c, path, NULL, &notes, &none) < 0)
-		return 0;
+	if (checkpoint_open(&c, path, NULL, &notes, &why) < 0)
+		return why.code == EXIT_INTERNAL ? fail(e, EXIT_INTERNAL, "%s", why.text) : 0;
 	checkpoint_close(c);
 	return notes.step == step;
 }
@@ -307,12 +308,19 @@ static int bring_best(struct train *t, const char *path, struct checkpoint_notes
 	char best[4200], beside[4200], *text;
 	const char *slash = strrchr(path, '/');
 	size_t size;
+	int held;
 
-	snprintf(best, sizeof best, "%s/best.safetensors", t->output);
-	if (notes->best_step == 0 || holds_step(best, notes->best_step))
+	if (notes->best_step == 0)
 		return 0;
+	snprintf(best, sizeof best, "%s/best.safetensors", t->output);
+	held = holds_step(best, notes->best_step, e);
+	if (held)
+		return held < 0 ? held : 0;
 	snprintf(beside, sizeof beside, "%.*sbest.safetensors", slash ? (int)(slash + 1 - path) : 0, path);
-	if (!holds_step(beside, notes->best_step)) {
+	held = holds_step(beside, notes->best_step, e);
+	if (held < 0)
+		return held;
+	if (!held) {
 		log_say(&t->log, "the weights of step %llu, the best so far, are gone: the best is looked for from here on", (unsigned long long)notes->best_step);
 		notes->best_step = 0;
 		notes->best_auroc = 0;

@@ -27,7 +27,12 @@ int file_open_regular(const char *path, size_t *size, struct error *e)
 
 	if (fd < 0)
 		return fail(e, fault_of(errno), "%s: cannot be read: %s", path, strerror(errno));
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+	if (fstat(fd, &st)) {
+		fail(e, EXIT_INTERNAL, "%s: cannot be read: %s", path, strerror(errno));
+		close(fd);
+		return -EXIT_INTERNAL;
+	}
+	if (!S_ISREG(st.st_mode)) {
 		close(fd);
 		return fail(e, EXIT_DATA, "%s: not a regular file", path);
 	}
