@@ -2,6 +2,7 @@
  * A directory takes its name whole, also where the file system's rename knows no flags, and what was there before is never lost. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -46,6 +47,24 @@ static int publish(const char *path, const char *text, int overwrite, struct err
 	int rc = staging_commit(&s, e);
 
 	staging_discard(&s);
+	return rc;
+}
+
+/* The same to replace it, with what is said on standard error. */
+static int replace_telling(const char *path, const char *text, char **told, struct error *e)
+{
+	const char *file = scratch_path("told");
+	int kept = dup(STDERR_FILENO), fd = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+	struct error none = { 0 };
+	size_t size;
+
+	assert_true(kept >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+	int rc = publish(path, text, 1, e);
+
+	dup2(kept, STDERR_FILENO);
+	close(kept);
+	close(fd);
+	assert_int_equal(file_read(told, &size, file, &none), 0);
 	return rc;
 }
 
@@ -118,9 +137,17 @@ static void what_cannot_be_replaced_comes_back(void **state)
 	assert_int_equal(publish(path, "first", 0, &e), 0);
 	flags_fail_with = EINVAL;
 	for (int nth = 1; nth <= 2; nth++) {
+		char *told, aside[FILE_PATH];
+
 		renames_left = nth;
 		e = (struct error){ 0 };
-		assert_int_equal(publish(path, "second", 1, &e), -EXIT_INTERNAL);
+		assert_int_equal(replace_telling(path, "second", &told, &e), -EXIT_INTERNAL);
+		snprintf(aside, sizeof aside, " %s.replaced-", path);
+		assert_non_null(strstr(told, aside));
+		snprintf(aside, sizeof aside, " %s.partial-", path);
+		assert_non_null(strstr(told, aside));
+		assert_ptr_equal(strchr(told, '\n'), told + strlen(told) - 1);
+		free(told);
 		assert_non_null(strstr(e.text, "Input/output error"));
 		holds(path, "first");
 		holds_it_alone(parent);

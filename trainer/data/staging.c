@@ -59,6 +59,8 @@ static int rename_plainly(struct staging *s, struct error *e)
 		return rename(s->partial, s->path) ? fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", s->path, strerror(errno)) : 0;
 	if (path_join(aside, e, "%s.replaced%s", s->path, strrchr(s->partial, '-')))
 		return -e->code;
+	fprintf(stderr, "chexnet: %s: its file system cannot swap directories: the old one is called %s until the new one, %s, has taken its name\n", s->path, aside,
+		s->partial);
 	if (rename(s->path, aside))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be replaced: %s", s->path, strerror(errno));
 	if (rename(s->partial, s->path)) {
