@@ -209,6 +209,13 @@ static int unknown_option(const struct command *command, const char *name, size_
 	return fail(e, EXIT_USAGE, "unknown option --%.*s; chexnet %s --help lists them", (int)length, name, command->name);
 }
 
+static int set_typed(const struct option *o, const char *text, void *conf, struct error *e)
+{
+	if (o->typed)
+		*(int *)((char *)conf + o->typed) = 1;
+	return set_value(o, text, conf, e);
+}
+
 /* Reads the option at argv[i]; returns how many words it took, or negative. */
 static int read_option(const struct command *command, int argc, char **argv, int i, void *conf, struct error *e)
 {
@@ -220,7 +227,7 @@ static int read_option(const struct command *command, int argc, char **argv, int
 	if (!o && length > 3 && strncmp(name, "no-", 3) == 0) {
 		o = option_of(command, find(command->options, name + 3, length - 3));
 		if (o && o->type == OPTION_FLAG && !value) {
-			set_value(o, "no", conf, e);
+			set_typed(o, "no", conf, e);
 			return 1;
 		}
 		o = NULL;
@@ -230,14 +237,14 @@ static int read_option(const struct command *command, int argc, char **argv, int
 	if (o->type == OPTION_FLAG) {
 		if (value)
 			return fail(e, EXIT_USAGE, "--%s takes no value; --no-%s switches it off", o->name, o->name);
-		set_value(o, "yes", conf, e);
+		set_typed(o, "yes", conf, e);
 		return 1;
 	}
 	if (value)
-		return set_value(o, value, conf, e) < 0 ? -EXIT_USAGE : 1;
+		return set_typed(o, value, conf, e) < 0 ? -EXIT_USAGE : 1;
 	if (i + 1 >= argc)
 		return fail(e, EXIT_USAGE, "--%s needs a value: --%s=%s", o->name, o->name, o->argument);
-	return set_value(o, argv[i + 1], conf, e) < 0 ? -EXIT_USAGE : 2;
+	return set_typed(o, argv[i + 1], conf, e) < 0 ? -EXIT_USAGE : 2;
 }
 
 static int check_operands(const struct command *command, int n, char **argv, struct error *e)
@@ -286,15 +293,6 @@ int options_parse(const struct command *command, int argc, char **argv, void *co
 	if (n_operands)
 		*n_operands = n;
 	return check_operands(command, n, argv, e);
-}
-
-int option_typed(const struct option *options, const char *name, const void *conf)
-{
-	const struct option *o = find(options, name, strlen(name));
-
-	if (o->type == OPTION_U64)
-		return *(const uint64_t *)((const char *)conf + o->target) != strtoull(o->standard, NULL, 10);
-	return *(const char *const *)((const char *)conf + o->target) != o->standard; /* into argv, or what the table holds */
 }
 
 int report_error(const struct command *command, const struct error *e)

@@ -35,6 +35,7 @@ struct option {
 	const char *const *choices; /* NULL-terminated, in the order of the enum they stand for */
 	double min, max;            /* INT, U64, REAL, INTS: limits, both included; equal: none */
 	const char *zero;           /* INT: a word that stands for 0, "auto"; NULL: none */
+	size_t typed;               /* offsetof() of an int that is 1 where the option was typed; 0: none */
 };
 
 /* Rows of an option table: OPTION(INT, struct conf, batch, "batch", "N", "16", "images in a micro-batch", .min = 1, .max = 4096). */
@@ -65,9 +66,6 @@ int options_parse(const struct command *command, int argc, char **argv, void *co
 
 /* The same, for a command's first lines: prints the error too. Returns -1 to go on, else the exit code to return. */
 int options_read(const struct command *command, int argc, char **argv, void *conf, int *n_operands);
-
-/* Whether a STRING of *conf that has a default was typed all the same; of a U64, whether it is another than the default. */
-int option_typed(const struct option *options, const char *name, const void *conf);
 
 /* A row of command->options as this command has it; NULL: it does not. */
 const struct option *option_of(const struct command *command, const struct option *row);

@@ -7,7 +7,7 @@
 static const char *const precisions[] = { "fp32", "tf32", "bf16", NULL };
 
 struct conf {
-	int flip, verbose, batch, precision;
+	int flip, verbose, batch, precision, seed_typed;
 	uint64_t seed;
 	double rate;
 	const char *data;
@@ -21,7 +21,7 @@ static const struct option options[] = {
 	OPTION(CHOICE, struct conf, precision, "precision", "P", "fp32", "arithmetic", .choices = precisions),
 	OPTION_GROUP("Training"),
 	OPTION(REAL, struct conf, rate, "learning-rate", "RATE", "1e-4", "of Adam", .min = 0, .max = 10),
-	OPTION(U64, struct conf, seed, "seed", "N", "1", "of everything random"),
+	OPTION(U64, struct conf, seed, "seed", "N", "1", "of everything random", .typed = offsetof(struct conf, seed_typed)),
 	OPTION(FLAG, struct conf, flip, "flip", NULL, "yes", "mirror half of the images"),
 	OPTION(FLAG, struct conf, verbose, "verbose", NULL, NULL, "say more"),
 	OPTION(STRING, struct conf, data, "data", "DIR", NULL, "prepared data set"),
@@ -90,9 +90,10 @@ static void what_was_typed_is_told_from_the_default(void **state)
 	(void)state;
 	struct reading r = read_words((const char *const[]){ NULL });
 
-	assert_false(option_typed(options, "seed", &r.conf));
-	r = READ("--seed=7");
-	assert_true(option_typed(options, "seed", &r.conf));
+	assert_false(r.conf.seed_typed);
+	assert_false(READ("--batch=2").conf.seed_typed);
+	assert_true(READ("--seed=7").conf.seed_typed);
+	assert_true(READ("--seed", "1").conf.seed_typed);
 }
 
 static void flags_are_switched_on_and_off(void **state)

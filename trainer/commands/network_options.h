@@ -8,6 +8,7 @@
 
 struct network_options {
 	const char *model;
+	int model_typed; /* by the user, also where it is the default */
 	int growth, init_channels;
 	struct option_ints blocks;
 	int image_size;
@@ -23,7 +24,8 @@ extern const char *const engine_choices[], *const precision_choices[];
 
 #define NETWORK_OPTIONS(config, field, size_default, size_min, size_help) \
 	OPTION_GROUP("Network"), \
-	OPTION(STRING, config, field.model, "model", "NAME", "densenet121", "densenet121, densenet169, densenet201, resnet50, or densenet or resnet with the next three"), \
+	OPTION(STRING, config, field.model, "model", "NAME", "densenet121", "densenet121, densenet169, densenet201, resnet50, or densenet or resnet with the next three", \
+	       .typed = offsetof(config, field.model_typed)), \
 	OPTION(INT, config, field.growth, "growth", "N", "32", "channels that each layer of a densenet adds", .min = 1, .max = 256), \
 	OPTION(INT, config, field.init_channels, "init-channels", "N", "0", "channels of its first convolution; 0: twice the growth, in a resnet 64", .min = 0, .max = 1024), \
 	OPTION(INTS, config, field.blocks, "blocks", "N,N,…", "6,12,24,16", "its layers in each block, or residual blocks in each stage", .min = 1, .max = 64), \

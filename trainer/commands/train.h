@@ -24,6 +24,7 @@ struct train_conf {
 	double rate, warmup_epochs, momentum, weight_decay;
 	double epochs, max_seconds;
 	uint64_t steps, seed;
+	int seed_typed;
 	int eval_every, checkpoint_every, keep, resamples;
 	int patience, log_hash, tensorboard, data_memory, fetch_every;
 	double loss_scale;
@@ -59,8 +60,8 @@ struct train {
 	struct schedule schedule;
 	struct checkpoint_notes at; /* where the run is; what a checkpoint says */
 	uint64_t first_step;      /* of this process */
-	char output[4096];
 	uint64_t saved;           /* step of its last checkpoint, or first_step: what OUTPUT holds of later ones is of a course that it left */
+	char output[4096];
 	int lock;                 /* rank 0's claim to OUTPUT, a file descriptor; -1: none */
 	struct events *events;    /* TensorBoard's; NULL: none */
 	struct gpu_meter *gpu;    /* of this rank; NULL: none, or NVML does not answer */

@@ -257,7 +257,7 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 	}
 	log_say(&t->log, "resumes at step %llu, position %llu, seed %llu", (unsigned long long)t->at.step, (unsigned long long)t->at.position,
 		(unsigned long long)t->at.seed);
-	if (t->at.seed != conf->seed && option_typed(train_options, "seed", conf))
+	if (t->at.seed != conf->seed && conf->seed_typed)
 		log_say(&t->log, "the seed stays that of the checkpoint, not --seed=%llu", (unsigned long long)conf->seed);
 	if (conf->network.image_size && conf->network.image_size != t->network.image_size)
 		log_say(&t->log, "the network's images stay those of the checkpoint, %d pixels a side, not --image-size=%d", t->network.image_size, conf->network.image_size);

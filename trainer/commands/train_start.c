@@ -245,7 +245,7 @@ static int check_network(const struct train *t, const char *path, const struct n
 	struct net_plan here = { 0 }, there = { 0 };
 	char want[160], have[160];
 
-	if (!option_typed(train_options, "model", t->conf))
+	if (!t->conf->network.model_typed)
 		return 0;
 	asked.image_size = held->image_size;
 	asked.classes = held->classes;
