@@ -93,12 +93,25 @@ mean() { sed -n 's/^mean of 14 of 14 *\([0-9.]*\) *\([0-9.]*\) to \([0-9.]*\) *\
 	grep -q 'training will refuse this' "$SCRATCH/judges.err"
 	run --separate-stderr -65 "$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/judges" --steps 2 --output "$SCRATCH/judges-run"
 	[[ $stderr == *"patients are both in val and in test"*"--allow-leak"* ]]
+	# then no result says that patients were trained on or that nobody looked
+	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/judges" --steps 2 --output "$SCRATCH/judges-run" --allow-leak >"$SCRATCH/judges.out"
+	"$BUILD/chexnet" eval --data "$SCRATCH/judges" --weights "$SCRATCH/judges-run/model.safetensors" --resamples 0 --predictions "$SCRATCH/judges-eval.csv" >"$SCRATCH/judges-eval.out"
+	for out in judges judges-eval; do
+		grep -qx 'LEAK: these weights were trained on splits that share patients (--allow-leak), but on no patient of this split' "$SCRATCH/$out.out"
+		run ! grep 'leak not checked' "$SCRATCH/$out.out"
+	done
+	[ "$(grep -o '^  [a-z]*  .*LEAK' "$SCRATCH/judges.out" | cut -d' ' -f3 | xargs)" = "val test" ]
+	for csv in judges-run/test judges-eval; do
+		head -n 1 "$SCRATCH/$csv.csv" | grep -q ' leak=0 leaky=yes$'
+	done
+	"$BUILD/chexnet" eval --data "$SCRATCH/judges" --weights "$SCRATCH/judges-run/model.safetensors" --resamples 0 --json >"$SCRATCH/judges.json"
+	[ "$(grep -o '"leak[a-z_]*":.*' "$SCRATCH/judges.json" | tr -d '\t' | xargs)" = "leaked_patients:0, leak:true, leak_checked:true," ]
 }
 
 from() { # NAME WEIGHTS DATA [OPTION…]: two more steps from another model's weights; its notes, and what its predictions say
 	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/$3" --steps 2 --output "$SCRATCH/$1" --weights "$SCRATCH/$2/model.safetensors" "${@:4}" >"$SCRATCH/$1.out"
-	head -c 4000 "$SCRATCH/$1/model.safetensors" | grep -ao '"leak":"[a-z]*"'
-	head -n 1 "$SCRATCH/$1/test.csv" | grep -o 'leak=[a-z0-9]*'
+	head -c 4000 "$SCRATCH/$1/model.safetensors" | grep -ao '"leak":"[a-z, ]*"'
+	head -n 1 "$SCRATCH/$1/test.csv" | grep -o 'leak=.*'
 }
 
 @test "fine-tuning keeps what is known of the patients that the weights have seen" {
@@ -109,8 +122,18 @@ from() { # NAME WEIGHTS DATA [OPTION…]: two more steps from another model's we
 	[ "$(from again one-run one)" = $'"leak":"no"\nleak=0' ]
 	[ "$(from moved one-run other)" = $'"leak":"unchecked"\nleak=unchecked' ]
 	[ "$(from twice moved other)" = $'"leak":"unchecked"\nleak=unchecked' ]
-	[ "$(from laundered leak-run one)" = $'"leak":"yes"\nleak=unchecked' ]
-	grep -q '^LEAK: ' "$SCRATCH/laundered.out"
+	[ "$(from laundered leak-run one)" = $'"leak":"yes, unchecked"\nleak=unchecked leaky=yes' ]
+	[ "$(from relaundered laundered one)" = $'"leak":"yes, unchecked"\nleak=unchecked leaky=yes' ]
+	[ "$(grep -c '^LEAK: these weights were trained on splits that share patients' "$SCRATCH/laundered.out")" = 2 ] # before and after
+	"$BUILD/chexnet" compare "$SCRATCH/again/test.csv" "$SCRATCH/laundered/test.csv" --resamples 100 >"$SCRATCH/compare.out"
+	grep -qx 'LEAK: B was trained on splits that share patients (--allow-leak)' "$SCRATCH/compare.out"
+	grep -q '^leak not checked: .* that B was trained on' "$SCRATCH/compare.out"
+	"$BUILD/chexnet" compare "$SCRATCH/again/test.csv" "$SCRATCH/laundered/test.csv" --resamples 100 --json | grep leak_ | tr -d '\n\t' | grep -q '"leak_a":false,"leak_b":true,'
+	"$BUILD/chexnet" report --predictions "$SCRATCH/laundered/test.csv" --resamples 100 --json "$SCRATCH/report.json"
+	grep -q '"leak":.*true' "$SCRATCH/report.json"
+	"$BUILD/chexnet" ensemble "$SCRATCH/both.csv" "$SCRATCH/again/test.csv" "$SCRATCH/laundered/test.csv" >"$SCRATCH/ensemble.out"
+	grep -qx 'LEAK: a member was trained on splits that share patients (--allow-leak)' "$SCRATCH/ensemble.out"
+	head -n 1 "$SCRATCH/both.csv" | grep -q ' leak=unchecked leaky=yes$'
 	grep -q '^leak not checked: ' "$SCRATCH/moved.out"
 	# a resumed training and eval know it too
 	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/other" --steps 3 --output "$SCRATCH/moved" --resume auto >"$SCRATCH/moved-on.out"

@@ -95,7 +95,7 @@ static void make_values(struct model_values *v, const struct net_plan *plan, int
 
 static const struct checkpoint_notes example = {
 	.seed = UINT64_C(18446744073709551615), .position = UINT64_C(9007199254740993), .step = 1234, .data_hash = UINT64_C(0xfedcba9876543210),
-	.global_batch = 64, .batch = 16, .bucket_bytes = 1 << 21, .source_size = 64, .leak = 1,
+	.global_batch = 64, .batch = 16, .bucket_bytes = 1 << 21, .source_size = 64, .leaky = 1,
 	.split_policy = "official", .resize = "area", .mask = "00c0ffee00c0ffee", .precision = "fp32", .optimizer = "sgd", .best_auroc = 0.81234567890123456, .best_step = 1200, .best_loss = 0.1625, .stale = 2, .rate_factor = 0.01, .loss_scale = 4096, .scale_good = 77, .skipped = 5,
 };
 
@@ -120,7 +120,7 @@ static void everything_comes_back(void **state)
 	assert_int_equal(notes.batch, 16);
 	assert_int_equal(notes.bucket_bytes, 1 << 21);
 	assert_int_equal(notes.source_size, 64);
-	assert_int_equal(notes.leak, 1);
+	assert_true(notes.leaky && !notes.unchecked);
 	assert_string_equal(notes.split_policy, "official");
 	assert_string_equal(notes.resize, "area");
 	assert_string_equal(notes.mask, example.mask);
@@ -143,6 +143,33 @@ static void everything_comes_back(void **state)
 	model_values_free(&out);
 	net_plan_free(&plan);
 	net_plan_free(&again);
+}
+
+static void what_is_known_of_a_leak_comes_back(void **state)
+{
+	(void)state;
+	struct net_plan plan;
+	struct model_values v;
+	struct checkpoint *c;
+	struct error e = { 0 };
+
+	make_small_net(&plan, 14);
+	make_values(&v, &plan, 0);
+	for (int i = 0; i < 4; i++) {
+		struct checkpoint_notes notes = example, again;
+
+		notes.leaky = i & 1;
+		notes.unchecked = i >> 1;
+		assert_int_equal(checkpoint_write(path, &plan, &v, &notes, &e), 0);
+		assert_int_equal(checkpoint_open(&c, path, NULL, &again, &e), 0);
+		assert_int_equal(again.leaky, i & 1);
+		assert_int_equal(again.unchecked, i >> 1);
+		assert_int_equal(checkpoint_leaked(&again, 0), i >> 1 ? -1 : 0); /* a leak among other splits is none of this one */
+		assert_int_equal(checkpoint_leaked(&again, 7), 7);
+		checkpoint_close(c);
+	}
+	model_values_free(&v);
+	net_plan_free(&plan);
 }
 
 static void a_plain_model_carries_torchvisions_names_only(void **state)
@@ -619,6 +646,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(everything_comes_back, empty_directory),
+		cmocka_unit_test_teardown(what_is_known_of_a_leak_comes_back, empty_directory),
 		cmocka_unit_test_teardown(a_plain_model_carries_torchvisions_names_only, empty_directory),
 		cmocka_unit_test_teardown(another_classifier_is_an_error_or_a_fresh_head, empty_directory),
 		cmocka_unit_test_teardown(a_missing_and_a_foreign_tensor_are_named, empty_directory),

@@ -83,8 +83,10 @@ static void one_member_that_saw_the_patients_is_enough(void **state)
 		make(&s);
 		for (int m = 0; m < MEMBERS; m++)
 			s.p[m].about.leaked = cases[i][m];
+		s.p[1].about.leaky = i & 1;
 		assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
 		assert_int_equal(out.about.leaked, cases[i][3]);
+		assert_int_equal(out.about.leaky, i & 1);
 		predictions_free(&out);
 	}
 }

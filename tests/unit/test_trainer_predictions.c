@@ -62,8 +62,10 @@ static void what_is_written_is_read_back_bit_for_bit(void **state)
 	struct predictions p = three(), q;
 
 	(void)state;
+	p.about.leaky = 1;
 	assert_int_equal(predictions_write(path, &p, &e), 0);
 	assert_int_equal(predictions_read(&q, path, &e), 0);
+	assert_int_equal(q.about.leaky, 1);
 	assert_int_equal(q.n, 3);
 	assert_int_equal(q.has_patients, 1);
 	assert_memory_equal(q.logits, logits, sizeof logits);
@@ -185,6 +187,7 @@ static void files_of_other_programs_need_only_the_columns(void **state)
 	assert_int_equal(p.n, 1);
 	assert_int_equal(p.has_patients, 0);
 	assert_int_equal(p.about.leaked, -1);
+	assert_int_equal(p.about.leaky, 0);
 	for (int f = 0; f < FINDINGS; f++) {
 		assert_close(p.logits[f], f + 0.5, 0);
 		assert_int_equal(p.samples[0].known >> f & 1, (FINDINGS - 1 - f) % 3 != 0);

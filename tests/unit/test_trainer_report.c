@@ -43,23 +43,27 @@ static void it_warns_of_what_the_numbers_cannot_carry(void **state)
 	static const char *const warnings[] = {
 		"<b>Leak.</b> The model was trained on images of 7 patients", "Leak not checked", "Not NIH's official split", "Few patients", "Validation split.",
 		"These are training images", "Too few to judge:", "Not part of the mean:", "No patients are named", "Synthetic images",
+		"<b>Leak.</b> The model was trained on splits that share patients",
 	};
 	static const struct {
 		long leaked;
 		const char *policy, *split;
 		size_t n;
-		int empty, anonymous;
+		int empty, anonymous, leaky;
 		unsigned expected; /* bit i: warnings[i] */
 	} cases[] = {
-		{ 0, "official", "test", 900, 0, 0, 0 },
-		{ 7, "official", "test", 900, 0, 0, 1u << 0 },
-		{ -1, "official", "test", 900, 0, 0, 1u << 1 },
-		{ 0, "chexnet", "test", 900, 0, 0, 1u << 2 },
-		{ 0, "official", "val", 900, 0, 0, 1u << 4 },
-		{ 0, "official", "train", 900, 0, 0, 1u << 5 },
-		{ 0, "official", "test", 900, 2, 0, 1u << 7 },
-		{ 0, "official", "test", 900, 0, 1, 1u << 8 },
-		{ 0, "synthetic", "test", 60, 0, 0, 1u << 3 | 1u << 6 | 1u << 9 },
+		{ 0, "official", "test", 900, 0, 0, 0, 0 },
+		{ 7, "official", "test", 900, 0, 0, 0, 1u << 0 },
+		{ 7, "official", "test", 900, 0, 0, 1, 1u << 0 },
+		{ 0, "official", "test", 900, 0, 0, 1, 1u << 10 },
+		{ -1, "official", "test", 900, 0, 0, 0, 1u << 1 },
+		{ -1, "official", "test", 900, 0, 0, 1, 1u << 1 | 1u << 10 },
+		{ 0, "chexnet", "test", 900, 0, 0, 0, 1u << 2 },
+		{ 0, "official", "val", 900, 0, 0, 0, 1u << 4 },
+		{ 0, "official", "train", 900, 0, 0, 0, 1u << 5 },
+		{ 0, "official", "test", 900, 2, 0, 0, 1u << 7 },
+		{ 0, "official", "test", 900, 0, 1, 0, 1u << 8 },
+		{ 0, "synthetic", "test", 60, 0, 0, 0, 1u << 3 | 1u << 6 | 1u << 9 },
 	};
 
 	(void)state;
@@ -68,6 +72,7 @@ static void it_warns_of_what_the_numbers_cannot_carry(void **state)
 		struct report_input in = input(&p);
 
 		p.about.leaked = cases[i].leaked;
+		p.about.leaky = cases[i].leaky;
 		p.has_patients = !cases[i].anonymous;
 		strcpy(p.about.policy, cases[i].policy);
 		strcpy(p.about.split, cases[i].split);

@@ -66,11 +66,15 @@ static void print_warnings(const struct predictions *a, const struct predictions
 	if (strcmp(a->about.policy, b->about.policy) || strcmp(a->about.split, b->about.split))
 		printf("careful: A speaks of the %s split of %s, B of the %s split of %s\n", a->about.split, a->about.policy, b->about.split,
 		       b->about.policy);
+	const int leaky_a = a->about.leaky && a->about.leaked <= 0, leaky_b = b->about.leaky && b->about.leaked <= 0;
+
 	if (a->about.leaked > 0 || b->about.leaked > 0)
 		printf("LEAK: %s was trained on patients of this split: the comparison says nothing about new patients\n",
 		       either(a->about.leaked > 0, b->about.leaked > 0));
+	if (leaky_a || leaky_b)
+		printf("LEAK: %s was trained on splits that share patients (--allow-leak)\n", either(leaky_a, leaky_b));
 	if (a->about.leaked < 0 || b->about.leaked < 0)
-		printf("leak not checked: nobody has compared these patients with those that %s was trained on\n", either(a->about.leaked < 0, b->about.leaked < 0));
+		printf("leak not checked: nobody has compared these patients with all those that %s was trained on\n", either(a->about.leaked < 0, b->about.leaked < 0));
 	if (!a->has_patients && !b->has_patients)
 		printf("careful: no patients are named; every image counts as one, so the intervals may be too narrow\n");
 }
@@ -148,6 +152,8 @@ static void print_json(const struct comparison *c, const struct predictions *a, 
 	json_number(o, "only_b", (double)c->only_b);
 	json_number(o, "counted", c->counted);
 	json_number(o, "mean_resamples_left_out", c->left_out);
+	cJSON_AddBoolToObject(o, "leak_a", a->about.leaked > 0 || a->about.leaky);
+	cJSON_AddBoolToObject(o, "leak_b", b->about.leaked > 0 || b->about.leaky);
 	json_number(o, "leaked_patients_a", a->about.leaked < 0 ? NAN : (double)a->about.leaked);
 	json_number(o, "leaked_patients_b", b->about.leaked < 0 ? NAN : (double)b->about.leaked);
 	cJSON_AddItemToObject(o, "mean", paired_json(&c->mean));

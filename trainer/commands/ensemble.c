@@ -144,6 +144,10 @@ static int make(const struct ensemble_conf *conf, struct members *m, char **argv
 		printf("%d members, %zu images, average of %s: %s\n", m->n, out.n, average_choices[conf->average], argv[1]);
 		if (out.about.leaked > 0)
 			printf("LEAK: a member was trained on %ld patients of this split\n", out.about.leaked);
+		else if (out.about.leaky)
+			printf("LEAK: a member was trained on splits that share patients (--allow-leak)\n");
+		if (out.about.leaked < 0)
+			printf("leak not checked: nobody has compared these patients with all those that the members were trained on\n");
 		print_table(m, &out, spread, e);
 	}
 	free(spread);

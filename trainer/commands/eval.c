@@ -142,7 +142,7 @@ static int open_model(struct eval *v, struct error *e)
 
 static int write_predictions(const struct eval *v, const struct evaluation *ev, struct error *e)
 {
-	struct provenance about = { .leaked = v->leaked };
+	struct provenance about = { .leaked = v->leaked, .leaky = v->notes.leaky };
 
 	snprintf(about.model, sizeof about.model, "%s", v->network.model);
 	snprintf(about.checkpoint, sizeof about.checkpoint, "%s", v->conf->weights);
@@ -174,7 +174,7 @@ static int judge(struct eval *v, struct error *e)
 	struct evaluation ev;
 	struct evaluation_conf conf = {
 		.dataset = v->data, .decode_threads = v->conf->decode_threads, .resamples = v->conf->resamples, .seed = v->conf->seed,
-		.leak = v->leaked > 0 || v->notes.leak > 0 ? 1 : (int)v->leaked, .crops = (enum crops)v->conf->crops,
+		.leaked = v->leaked, .leaky = v->notes.leaky, .crops = (enum crops)v->conf->crops,
 	};
 
 	if (evaluate(&ev, &v->model, &conf, e) == 0 && world_speaks(&v->world)) {

@@ -8,7 +8,8 @@
 int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *ev, struct error *e)
 {
 	struct evaluation_conf conf = {
-		.dataset = d, .resamples = t->conf->resamples, .seed = t->at.seed, .leak = t->at.leak, .stop = &train_stop,
+		.dataset = d, .resamples = t->conf->resamples, .seed = t->at.seed, .stop = &train_stop,
+		.leaked = checkpoint_leaked(&t->at, dataset_leak(d, t->train, NULL)), .leaky = t->at.leaky,
 		.pos_weight = t->conf->pos_weight ? t->pos_weight : NULL,
 		.decode_threads = t->conf->decode_threads ? t->conf->decode_threads : 1,
 	};
@@ -142,14 +143,14 @@ static int write_predictions(struct train *t, const struct evaluation *ev, struc
 {
 	char path[4200];
 	struct provenance about = { 0 };
-	uint32_t example;
 
 	if (world_speaks(t->world)) {
 		snprintf(about.model, sizeof about.model, "%s", t->model.plan.model);
 		snprintf(about.checkpoint, sizeof about.checkpoint, "%.900s/model.safetensors", t->output);
 		snprintf(about.command, sizeof about.command, "%s", t->conf->command);
 		snprintf(about.pos_weight, sizeof about.pos_weight, "%s", t->conf->pos_weight ? t->at.pos_weight : "");
-		about.leaked = checkpoint_leaked(&t->at, dataset_leak(t->test, t->train, &example));
+		about.leaked = checkpoint_leaked(&t->at, dataset_leak(t->test, t->train, NULL));
+		about.leaky = t->at.leaky;
 		snprintf(path, sizeof path, "%s/test.csv", t->output);
 		if (evaluation_write(ev, t->test, path, about, e) == 0)
 			log_say(&t->log, "\npredictions of the test split: %s", path);

@@ -11,11 +11,21 @@ enum { REPORT_SECONDS = 2 };
 
 static const char *const scaling_words[] = { "", " scaled by its square root", " scaled linearly" };
 
+static int shares_patients(const struct train *t, const struct dataset *d)
+{
+	const struct dataset *const sets[] = { t->train, t->val, t->test };
+
+	for (size_t i = 0; t->leak && i < sizeof sets / sizeof sets[0]; i++)
+		if (sets[i] && sets[i] != d && dataset_leak(sets[i], d, NULL))
+			return 1;
+	return 0;
+}
+
 static void print_split(struct train *t, const struct dataset *d)
 {
 	if (d)
 		log_say(&t->log, "  %-5s %7zu images, split policy %s%s", dataset_split(d), dataset_count(d), dataset_split_policy(d),
-			t->leak ? ", LEAK: shares patients with another split" : "");
+			shares_patients(t, d) ? ", LEAK: shares patients with another split" : "");
 }
 
 static void start_event(struct train *t)
@@ -31,8 +41,8 @@ static void start_event(struct train *t)
 	cJSON_AddStringToObject(event, "precision", t->at.precision);
 	cJSON_AddStringToObject(event, "backend", t->world->at->backend);
 	cJSON_AddStringToObject(event, "split_policy", t->at.split_policy);
-	cJSON_AddBoolToObject(event, "leak", t->at.leak > 0);
-	cJSON_AddBoolToObject(event, "leak_checked", t->at.leak >= 0);
+	cJSON_AddBoolToObject(event, "leak", t->at.leaky);
+	cJSON_AddBoolToObject(event, "leak_checked", !t->at.unchecked);
 	if (t->conf->mask)
 		cJSON_AddStringToObject(event, "mask", t->conf->mask);
 	json_number(event, "parameters", (double)t->model.plan.n_weights);
@@ -193,7 +203,7 @@ void tell_validation(struct train *t, const struct evaluation *ev)
 	if (ev->table.counted)
 		snprintf(value, sizeof value, "%.4f", mean->value);
 	log_say(&t->log, "validation after step %" PRIu64 ": mean AUROC %s (%s%d of %d findings), loss %.4f%s%s", t->at.step, value, interval,
-		ev->table.counted, FINDINGS, ev->loss, weighted, t->at.leak > 0 ? ", LEAK" : "");
+		ev->table.counted, FINDINGS, ev->loss, weighted, t->at.leaky ? ", LEAK" : "");
 }
 
 /* How busy the GPUs were: means over the ranks whose GPU told, as shares. Below GPU_WARN the reason follows. */

@@ -222,7 +222,8 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 		.window_layout = window_layout(t->train),
 		.bucket_bytes = conf->bucket_kib * 1024,
 		.source_size = dataset_image_size(t->train),
-		.leak = t->leak,
+		.leaky = t->leak || s->notes.leaky,
+		.unchecked = s->notes.unchecked,
 	};
 	snprintf(t->at.split_policy, sizeof t->at.split_policy, "%s", dataset_split_policy(t->train));
 	snprintf(t->at.resize, sizeof t->at.resize, "%s", dataset_resize(t->train));
@@ -231,11 +232,10 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 	snprintf(t->at.pos_weight, sizeof t->at.pos_weight, "%s", conf->pos_weight ? "balanced" : "none");
 	snprintf(t->at.stored_as, sizeof t->at.stored_as, "%s", dataset_stored_as(t->train));
 	snprintf(t->at.optimizer, sizeof t->at.optimizer, "%s", optimizer_choices[conf->optimizer]);
-	if (t->at.leak <= 0 && s->from_file)
-		t->at.leak = s->notes.leak;
-	if (s->from_file && !s->resume && s->notes.leak)
-		log_say(&t->log, s->notes.leak > 0 ? "LEAK: these weights were trained on splits that share patients: every result says so" :
-			"leak not checked: patients are not compared with those that these weights were trained on; every result says so");
+	if (s->from_file && !s->resume && s->notes.leaky)
+		log_say(&t->log, "LEAK: these weights were trained on splits that share patients: every result says so");
+	if (s->from_file && !s->resume && s->notes.unchecked)
+		log_say(&t->log, "leak not checked: patients are not compared with those that these weights were trained on; every result says so");
 	if (!s->resume)
 		return 0;
 	t->at.seed = s->notes.seed;

@@ -335,14 +335,12 @@ static int bring_best(struct train *t, const char *path, struct checkpoint_notes
 
 enum { IMAGENET_CLASSES = 1000 };
 
-/* What is known of the patients behind --weights: as checkpoint_notes.leak. ImageNet has none. */
-static int inherited_leak(const struct train *t, const struct net_conf *net, const struct checkpoint_notes *notes)
+/* Whether patients behind --weights are not known: checkpoint_notes.unchecked. ImageNet has none. */
+static int inherited_unchecked(const struct train *t, const struct net_conf *net, const struct checkpoint_notes *notes)
 {
-	if (notes->leak > 0)
-		return 1;
 	if (!notes->data_hash && net->classes == IMAGENET_CLASSES)
 		return 0;
-	return notes->data_hash == dataset_hash(t->train) ? notes->leak : -1;
+	return notes->unchecked || notes->data_hash != dataset_hash(t->train);
 }
 
 int train_find_start(struct train *t, struct train_start *s, struct checkpoint **c, struct error *e)
@@ -362,7 +360,7 @@ int train_find_start(struct train *t, struct train_start *s, struct checkpoint *
 	s->network = network_of(&net);
 	if (s->resume)
 		return check_resumable(t, *c, path, &s->notes, e) < 0 ? -e->code : bring_best(t, path, &s->notes, e);
-	s->notes.leak = inherited_leak(t, &net, &s->notes);
+	s->notes.unchecked = inherited_unchecked(t, &net, &s->notes);
 	s->network.classes = FINDINGS;
 	if (t->conf->network.image_size)
 		s->network.image_size = t->conf->network.image_size;

@@ -31,7 +31,8 @@ struct checkpoint_notes {
 	uint64_t window_layout;        /* window_layout() of the training split where there are windows */
 	int bucket_bytes;              /* bound of a gradient bucket; 0: the runtime's default */
 	int source_size;               /* side of the prepared images, pixels */
-	int leak;                      /* 1: trained with --allow-leak on splits that share patients, now or before; -1: nobody knows on whom, before; 0: no */
+	int leaky;                     /* trained with --allow-leak on splits that share patients, now or before */
+	int unchecked;                 /* nobody knows on whom, before */
 	char split_policy[64];
 	char resize[32];               /* how the prepared images were made from the originals */
 	char precision[16];
@@ -52,7 +53,7 @@ struct checkpoint_notes {
  * have had others. */
 static inline long checkpoint_leaked(const struct checkpoint_notes *notes, size_t shared)
 {
-	return shared ? (long)shared : notes->leak ? -1 : 0;
+	return shared ? (long)shared : notes->unchecked ? -1 : 0;
 }
 
 static inline int checkpoint_balanced(const struct checkpoint_notes *notes)
@@ -64,7 +65,7 @@ static inline int checkpoint_balanced(const struct checkpoint_notes *notes)
 struct checkpoint;
 
 /* Opens and checks a file; a file without our notes (torchvision, timm) is recognised by its tensors. *net gets the network
- * (its strings belong to the checkpoint), *notes what is noted, zeroes elsewhere, leak -1. Either may be NULL. */
+ * (its strings belong to the checkpoint), *notes what is noted, zeroes elsewhere, unchecked. Either may be NULL. */
 int checkpoint_open(struct checkpoint **c, const char *path, struct net_conf *net, struct checkpoint_notes *notes, struct error *e);
 void checkpoint_close(struct checkpoint *c);
 

@@ -72,6 +72,7 @@ static void describe(struct provenance *about, const struct predictions *members
 		keep_if_equal(about->policy, sizeof about->policy, x->policy, "several");
 		keep_if_equal(about->pos_weight, sizeof about->pos_weight, x->pos_weight, "some members");
 		keep_if_equal(about->split, sizeof about->split, x->split, "mixed");
+		about->leaky |= x->leaky;
 		/* one member that saw these patients is enough; one of which nobody knows is not nothing */
 		if (about->leaked != x->leaked)
 			about->leaked = about->leaked > 0 || x->leaked > 0 ? (about->leaked > x->leaked ? about->leaked : x->leaked) : -1;

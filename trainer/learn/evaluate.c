@@ -214,10 +214,12 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 
 	fprintf(out, "\nAUROC on the %s split (policy %s): %zu images of %zu patients, loss %.4f%s\n", dataset_split(d), dataset_split_policy(d), ev->n,
 		ev->table.patients, ev->loss, conf->crops == CROPS_TEN ? ", ten crops" : "");
-	if (conf->leak < 0)
+	if (conf->leaked < 0)
 		fprintf(out, "leak not checked: patients of this split are not compared with all those that the weights were trained on\n");
-	if (conf->leak > 0)
+	if (conf->leaked > 0)
 		fprintf(out, "LEAK: patients of this split were trained on: these numbers say nothing about new patients\n");
+	else if (conf->leaky)
+		fprintf(out, "LEAK: these weights were trained on splits that share patients (--allow-leak)%s\n", conf->leaked ? "" : ", but on no patient of this split");
 	if (ev->table.patients < 200)
 		fprintf(out, "few patients: read the intervals, not the values\n");
 	fprintf(out, "%-20s %7s %6s  %-14s%s\n", "finding", "n+", "AUROC", conf->resamples ? "95 % interval" : "", ev->has_oracle ? "  oracle" : "");
@@ -262,8 +264,8 @@ void evaluation_json(const struct evaluation *ev, const struct evaluation_conf *
 		return;
 	cJSON_AddStringToObject(object, "split", dataset_split(conf->dataset));
 	cJSON_AddStringToObject(object, "split_policy", dataset_split_policy(conf->dataset));
-	cJSON_AddBoolToObject(object, "leak", conf->leak > 0);
-	cJSON_AddBoolToObject(object, "leak_checked", conf->leak >= 0);
+	cJSON_AddBoolToObject(object, "leak", conf->leaked > 0 || conf->leaky);
+	cJSON_AddBoolToObject(object, "leak_checked", conf->leaked >= 0);
 	cJSON_AddStringToObject(object, "crops", crops_choices[conf->crops]);
 	json_number(object, "images", (double)ev->n);
 	json_number(object, "patients", (double)ev->table.patients);

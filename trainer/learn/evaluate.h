@@ -18,7 +18,8 @@ struct evaluation_conf {
 	enum crops crops;
 	int resamples; /* of patients, for the intervals; 0: point estimates only */
 	uint64_t seed;
-	int leak;      /* patients of this split are in training too, -1: not checked: said beside every number */
+	long leaked;   /* as in struct provenance, like leaky: said beside every number */
+	int leaky;
 	const float *pos_weight; /* [FINDINGS] of positives in the objective; NULL: 1 */
 	const volatile sig_atomic_t *stop; /* nonzero: give up early; NULL: never */
 };

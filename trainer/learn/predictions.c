@@ -57,7 +57,7 @@ static int write_oracle(struct output_file *out, const struct provenance *about,
 
 static int write_provenance(struct output_file *out, const struct provenance *about, size_t rows, struct error *e)
 {
-	char begin[48], leak[48] = " leak=unchecked\n";
+	char begin[48], count[24] = "unchecked", leak[64];
 
 	snprintf(begin, sizeof begin, "# rows=%zu", rows);
 	int rc = write_text(out, begin, e);
@@ -73,7 +73,8 @@ static int write_provenance(struct output_file *out, const struct provenance *ab
 	if (!rc)
 		rc = write_oracle(out, about, e);
 	if (about->leaked >= 0)
-		snprintf(leak, sizeof leak, " leak=%ld\n", about->leaked);
+		snprintf(count, sizeof count, "%ld", about->leaked);
+	snprintf(leak, sizeof leak, " leak=%s%s\n", count, about->leaky ? " leaky=yes" : "");
 	return rc ? rc : write_text(out, leak, e);
 }
 
@@ -122,6 +123,8 @@ static void read_provenance(struct provenance *about, long *rows, const char *li
 				unescape((char *)about + keys[k].at, keys[k].room, text, value);
 		if (key == 4 && memcmp(p, "leak=", 5) == 0 && isdigit((unsigned char)*text))
 			about->leaked = strtol(text, NULL, 10);
+		if (key == 5 && memcmp(p, "leaky=yes", 9) == 0 && value == 3)
+			about->leaky = 1;
 		if (key == 4 && memcmp(p, "rows=", 5) == 0 && isdigit((unsigned char)*text))
 			*rows = strtol(text, NULL, 10);
 		if (key == 6 && memcmp(p, "oracle=", 7) == 0)

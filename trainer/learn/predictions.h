@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A file of predictions: what a network said about every image of a split, and what is needed to judge it.
  *
- *   # rows=25596 model=densenet121 checkpoint=run/best.safetensors data=00c0ffee00c0ffee policy=official leak=0 version=0.1.0 command=chexnet%20eval
+ *   # rows=25596 model=densenet121 checkpoint=run/best.safetensors data=00c0ffee00c0ffee policy=official version=0.1.0 command=chexnet%20eval leak=0
  *   id,patient,split,Atelectasis_label,…,Hernia_label,Atelectasis_logit,…,Hernia_logit
  *   00000013_000.png,13,test,0,…,,-2.1972246,…
  *
- * A label is 0, 1 or empty (unknown). Synthetic images add oracle=0.98,… with a figure, or nothing, for each finding. The first
- * line's values have spaces, percent signs and control characters as %XX; keys that are not known are passed over. A file that
+ * A label is 0, 1 or empty (unknown). Synthetic images add oracle=0.98,… with a figure, or nothing, for each finding, and weights
+ * with a leak behind them leaky=yes. The first line's values have spaces, percent signs and control characters as %XX; keys that are not known are passed over. A file that
  * notes its rows is refused when it has others, or when its last line has no end: not all of it was copied. Columns are found by
  * name, so files made by other programs can be read too. */
 #ifndef LEARN_PREDICTIONS_H
@@ -28,6 +28,7 @@ struct provenance {
 	int has_oracle;        /* synthetic images, of which is known: */
 	double oracle[FINDINGS]; /* the AUROC that nobody can be expected to pass; NAN: not of this finding */
 	long leaked;           /* patients of this split that the weights were trained on; 0: none; -1: not checked */
+	int leaky;             /* the weights were trained with --allow-leak on splits that share patients, whoever they are */
 };
 
 struct predictions {

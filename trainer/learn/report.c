@@ -186,8 +186,10 @@ static void put_leak_notes(const struct provenance *about, const char *model, st
 	if (about->leaked > 0)
 		page_put(page, "<li class=\"is-bad\"><b>Leak.</b> The %s was trained on images of %ld patients of this split: its numbers say nothing about new patients.</li>\n",
 			 model, about->leaked);
-	else if (about->leaked < 0)
-		page_put(page, "<li class=\"is-warn\"><b>Leak not checked.</b> Nobody has compared these patients with those that the %s was trained on; shared patients raise every "
+	else if (about->leaky)
+		page_put(page, "<li class=\"is-bad\"><b>Leak.</b> The %s was trained on splits that share patients (--allow-leak): what chose its weights may flatter it.</li>\n", model);
+	if (about->leaked < 0)
+		page_put(page, "<li class=\"is-warn\"><b>Leak not checked.</b> Nobody has compared these patients with all those that the %s was trained on; shared patients raise every "
 			       "number.</li>\n", model);
 }
 

@@ -51,13 +51,19 @@ static cJSON *finding(const struct report_model *m, const struct predictions *p,
 	return o;
 }
 
+static void put_leak(cJSON *o, const struct provenance *about)
+{
+	cJSON_AddBoolToObject(o, "leak", about->leaked > 0 || about->leaky);
+	json_number(o, "leaked_patients", about->leaked < 0 ? NAN : (double)about->leaked);
+}
+
 static void put_other(cJSON *o, const char *path, const struct provenance *about)
 {
 	cJSON_AddStringToObject(o, "predictions", path);
 	cJSON_AddStringToObject(o, "checkpoint", about->checkpoint);
 	cJSON_AddStringToObject(o, "split", about->split);
 	cJSON_AddStringToObject(o, "split_policy", about->policy);
-	json_number(o, "leaked_patients", about->leaked < 0 ? NAN : (double)about->leaked);
+	put_leak(o, about);
 }
 
 char *report_json(const struct report *r)
@@ -71,7 +77,7 @@ char *report_json(const struct report *r)
 	cJSON_AddStringToObject(o, "data", about->data);
 	cJSON_AddStringToObject(o, "split", about->split);
 	cJSON_AddStringToObject(o, "split_policy", about->policy);
-	json_number(o, "leaked_patients", about->leaked < 0 ? NAN : (double)about->leaked);
+	put_leak(o, about);
 	json_number(o, "images", (double)r->in->predictions->n);
 	json_number(o, "patients", (double)r->a.table.patients);
 	json_number(o, "resamples", r->in->resamples);
