@@ -133,6 +133,7 @@ from() { # NAME WEIGHTS DATA [OPTION…]: two more steps from another model's we
 	grep -q '"leak":.*true' "$SCRATCH/report.json"
 	"$BUILD/chexnet" ensemble "$SCRATCH/both.csv" "$SCRATCH/again/test.csv" "$SCRATCH/laundered/test.csv" >"$SCRATCH/ensemble.out"
 	grep -qx 'LEAK: a member was trained on splits that share patients (--allow-leak)' "$SCRATCH/ensemble.out"
+	grep -q '^leak not checked: .* all those that the members were trained on' "$SCRATCH/ensemble.out"
 	head -n 1 "$SCRATCH/both.csv" | grep -q ' leak=unchecked leaky=yes$'
 	grep -q '^leak not checked: ' "$SCRATCH/moved.out"
 	# a resumed training and eval know it too
