@@ -84,15 +84,16 @@ static int lost(struct hvd *h)
 	return explain(h, atomic_load(&h->mesh->failed));
 }
 
-/* At the deadline the rank that is furthest behind is lost. While the world is formed, recovered or closed, nobody knows which one that is. */
+/* At the deadline a rank that has begun fewer collectives is lost. Where none has, or while the world is formed, recovered or closed, nobody knows
+ * whose device it is that hangs. */
 static int not_through(struct hvd *h, const char *what, double *until)
 {
 	struct mesh *m = h->mesh;
 	if (now() > *until) {
-		if (m->members == 1 || !m->watching || atomic_load(&m->what) < DOING_COMPUTE)
-			return fail(h, HVD_EBACKEND, "rank %d on %.32s: NCCL: %s is not through within %.3g s", h->world.rank,
-				    hvd_host(h, h->world.rank), what, h->conf.deadline);
-		mesh_late(m, m->member[!m->me]);
+		bool known = m->watching && atomic_load(&m->what) >= DOING_COMPUTE;
+		if (!known || mesh_late(m, -1) > 0)
+			return fail(h, HVD_EBACKEND, "rank %d on %.32s: NCCL: %s is not through within %.3g s%s", h->world.rank,
+				    hvd_host(h, h->world.rank), what, h->conf.deadline, known ? ", and no rank is behind" : "");
 		*until = now() + h->conf.deadline; /* if this process stood still */
 	}
 	usleep(50);

@@ -125,8 +125,8 @@ int mesh_all_well(struct mesh *m, bool well);
 /* Record a fault (the first one stays), tell every rank, and wake whoever waits: this rank … (the text goes on), or `rank` is lost. Return the recorded status. */
 int mesh_fault(struct mesh *m, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int mesh_lose(struct mesh *m, int rank, enum cause cause);
-/* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is. 0: this process stood still meanwhile, and
- * the wait goes on. */
+/* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is (-1: nobody, returns 1). 0: this process stood
+ * still meanwhile, and the wait goes on. */
 int mesh_late(struct mesh *m, int suspect);
 
 /* The members with fate ALIVE are the world now, and there is no fault any more, unless one of them died meanwhile (returns
@@ -134,6 +134,9 @@ int mesh_late(struct mesh *m, int suspect);
 bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round);
 
 void mesh_doing(struct mesh *m, enum doing what, uint32_t index);
+
+/* Waits until on_fault has returned of the fault there is, if there is one; false: it has not by the deadline. */
+bool watch_told(struct mesh *m);
 
 /* watch.c; the lock is held */
 int watch_start(struct mesh *m);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define TAG_ROUND 0x20000000u
 
@@ -85,8 +84,9 @@ static bool may_go_on(const struct mesh *m, const uint8_t *fate)
 static int rebuild(struct hvd *h, const uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
-	while (m->on_fault && atomic_load(&m->failed) && !m->told)
-		usleep(1000); /* the watching thread is still ending what hangs on the device */
+	if (!watch_told(m))
+		return fail(h, HVD_EBACKEND, "hvd_recover: ending the collectives on the device does not come back within %.3g s (graphs that hold some are destroyed before)",
+			    h->conf.deadline);
 	if (!mesh_shrink(m, fate, m->rounds))
 		return HVD_EPEER;
 	int status = h->backend->recover(h);

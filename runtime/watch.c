@@ -158,11 +158,13 @@ int late_locked(struct mesh *m, int suspect)
 	uint64_t least = atomic_load(&m->sequence);
 	for (int i = 0; i < m->size; i++) {
 		struct peer *p = &m->peer[i];
-		if (i != m->rank && p->fate == ALIVE && !p->left && p->doing.sequence < least) {
+		if (i != m->rank && p->member && (p->fate == ALIVE || p->left) && p->doing.sequence < least) {
 			least = p->doing.sequence;
 			suspect = i;
 		}
 	}
+	if (suspect < 0)
+		return 1;
 	const struct peer *p = &m->peer[suspect];
 	enum cause cause = p->left ? CAUSE_LEFT : now() - p->heard > m->deadline / 2 ? CAUSE_SILENT : CAUSE_LATE;
 	return fault_locked(m, HVD_EPEER, suspect, cause, -1, NULL);
@@ -491,6 +493,14 @@ int watch_start(struct mesh *m)
 	m->awoke = m->looked - m->deadline;
 	m->watching = !thread_start(&m->watcher, watch, m);
 	return m->watching ? 0 : HVD_ESYS;
+}
+
+bool watch_told(struct mesh *m)
+{
+	for (double until = now() + m->deadline; m->on_fault && atomic_load(&m->failed) && !m->told; usleep(1000))
+		if (now() > until)
+			return false;
+	return true;
 }
 
 void watch_stop(struct mesh *m)

@@ -135,6 +135,58 @@ static void a_rank_that_stays_away_from_a_collective_is_named_at_the_deadline(vo
 	assert_int_equal(WEXITSTATUS(status[1]), 70);
 }
 
+/* All ranks are in one collective, or in none, and one of them waits in vain for its device: none is behind. */
+static void wait_in_vain(void *arg)
+{
+	const bool copies = *(const bool *)arg;
+	struct hvd_conf conf = quick_conf();
+	conf.deadline = 1;
+	conf.on_death = 1;
+	struct hvd *h = open_world(conf);
+	float *p = hvd_alloc(h, 400), one = 1;
+	together = true;
+	stuck = !copies;
+	must(hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM) == (copies ? 0 : HVD_EBACKEND));
+	stuck |= meeting_rank == 2;
+	if (copies)
+		must(hvd_copy(h, p, &one, sizeof one) == (stuck ? HVD_EBACKEND : 0));
+	must(!stuck || strstr(hvd_error(h), copies ? ": NCCL: a copy is not through within 1 s, and no rank" : ": NCCL: an all-reduce is not through within 1 s, and no rank"));
+	wait_at(0, 3);
+	must(!h->mesh->failed && !*hvd_stop_word(h));
+	stuck = false;
+	works(h, hvd_close(h));
+}
+
+static void where_no_rank_is_behind_none_is_lost(void **state)
+{
+	(void)state;
+	bool copies = false;
+	run_ranks("aab", wait_in_vain, &copies);
+	copies = true;
+	run_ranks("aab", wait_in_vain, &copies);
+}
+
+static void leave_early(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.deadline = 1;
+	conf.on_death = 1;
+	struct hvd *h = open_world(conf);
+	float *p = hvd_alloc(h, 400);
+	all_arrive();
+	stuck = !meeting_rank;
+	must(meeting_rank || hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM) == HVD_EPEER);
+	must(meeting_rank || strstr(hvd_error(h), "lost rank 1 on node-b: it called hvd_close() while others wait for it"));
+	hvd_close(h);
+}
+
+static void a_rank_that_closes_too_early_is_named(void **state)
+{
+	(void)state;
+	run_ranks("ab", leave_early, NULL);
+}
+
 static void break_a_connection(void *arg)
 {
 	struct hvd_conf conf = quick_conf();
@@ -290,14 +342,47 @@ static void forget_a_graph(void *arg)
 	must(hvd_alloc(h, 400));
 	all_arrive();
 	graph_left = true;
+	double begin = now();
 	works(h, hvd_close(h));
-	_exit(0); /* what a device may still use is not freed */
+	must(now() - begin < 10 && device[0]); /* what a device may still use is not freed */
+	_exit(0);
 }
 
 static void closing_with_a_graph_ends_at_the_deadline(void **state)
 {
 	(void)state;
 	run_ranks("ab", forget_a_graph, NULL);
+}
+
+/* NCCL's abort, by the watching thread, waits for it; neither recovering nor closing does. */
+static void recover_with_a_graph(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	old_nccl = true;
+	conf.deadline = 1;
+	conf.on_death = 1;
+	struct hvd *h = open_world(conf);
+	must(hvd_alloc(h, 400));
+	graph_left = true;
+	all_arrive();
+	if (meeting_rank == 1)
+		raise(SIGKILL);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	must(hvd_recover(h) == HVD_EBACKEND);
+	must(strstr(hvd_error(h), "ending the collectives on the device does not come back within 1 s"));
+	must(hvd_close(h) == HVD_EPEER && device[0]);
+	_exit(0);
+}
+
+static void recovering_with_a_graph_ends_at_the_deadline(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("ab", recover_with_a_graph, NULL, status);
+	meeting_over();
+	assert_int_equal(status[0], 0);
 }
 
 static void die_with_a_graph(void *arg)
@@ -331,11 +416,14 @@ int main(void)
 		cmocka_unit_test(only_all_reduce_and_broadcast_work_in_place_on_a_device),
 		cmocka_unit_test(without_memory_of_nccl_buffers_are_plain_memory),
 		cmocka_unit_test(a_rank_that_stays_away_from_a_collective_is_named_at_the_deadline),
+		cmocka_unit_test(where_no_rank_is_behind_none_is_lost),
+		cmocka_unit_test(a_rank_that_closes_too_early_is_named),
 		cmocka_unit_test(an_error_of_nccl_reaches_ranks_that_make_no_calls),
 		cmocka_unit_test(survivors_stop_the_device_and_shrink),
 		cmocka_unit_test(deaths_follow_each_other),
 		cmocka_unit_test(the_last_rank_goes_on_and_closes),
 		cmocka_unit_test(closing_with_a_graph_ends_at_the_deadline),
+		cmocka_unit_test(recovering_with_a_graph_ends_at_the_deadline),
 		cmocka_unit_test(an_abort_that_waits_for_graphs_does_not_keep_a_process_from_ending),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
