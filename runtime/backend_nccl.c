@@ -115,7 +115,7 @@ static int settled(struct hvd *h, struct nccl *s, ncclComm_t *comm, const char *
 	return rc ? nccl_failed(h, s, what, rc) : lost(h); /* a revoked communicator is at peace, too */
 }
 
-/* HVD_SYNC: until the device is through with a collective, so that a failure shows where it happens. */
+/* Until the device is through with what the stream holds. */
 static int waited(struct hvd *h, const struct nccl *s, CUstream stream, const char *what)
 {
 	CUresult rc;
@@ -248,7 +248,6 @@ static void nccl_stop(struct hvd *h)
 {
 	struct nccl *s = h->device;
 	ncclComm_t aborted = NULL;
-	__atomic_store_n(s->stop, 1, __ATOMIC_SEQ_CST);
 	pthread_mutex_lock(&s->use);
 	if (s->comm && s->nc.ncclCommRevoke && s->nc.ncclCommShrink) {
 		s->nc.ncclCommRevoke(s->comm, 0);
@@ -296,7 +295,9 @@ static int shrink(struct hvd *h, struct nccl *s)
 	}
 	int status = mesh_all_well(m, excluded && s->comm && !settled(h, s, &s->comm, "ending collectives", ncclInProgress));
 	if (!status) { /* success only means that it has begun: the old one's state says when the new one is there */
+		pthread_mutex_lock(&s->use); /* nccl_look() would take what is half made for ready */
 		ncclResult_t rc = s->nc.ncclCommShrink(s->comm, excluded, gone, &fresh, NULL, 0);
+		pthread_mutex_unlock(&s->use);
 		status = mesh_all_well(m, !settled(h, s, &s->comm, "shrinking", rc ? rc : ncclInProgress) && fresh);
 	}
 	free(excluded);
@@ -317,12 +318,7 @@ static int nccl_recover(struct hvd *h)
 		status = open_communicator(h, s);
 	if (!status) /* updates of before the loss are still to see the stop word */
 		status = waited(h, s, s->program, "what was queued before the loss");
-	if (status)
-		return status;
-	__atomic_store_n(s->stop, 0, __ATOMIC_SEQ_CST);
-	if (lost(h)) /* meanwhile */
-		__atomic_store_n(s->stop, 1, __ATOMIC_SEQ_CST);
-	return 0;
+	return status;
 }
 
 /* ---- memory and collectives ----------------------------------------------------------------------- */
@@ -360,25 +356,29 @@ static void *nccl_alloc(struct hvd *h, size_t bytes)
 	return a->p;
 }
 
+static void give_back(struct nccl *s, struct memory **at)
+{
+	struct memory *a = *at;
+	*at = a->next;
+	pthread_mutex_lock(&s->use);
+	if (a->registration && s->comm)
+		s->nc.ncclCommDeregister(s->comm, a->registration);
+	pthread_mutex_unlock(&s->use);
+	if (a->plain)
+		s->cu.cuMemFree((CUdeviceptr)(uintptr_t)a->p);
+	else
+		s->nc.ncclMemFree(a->p);
+	free(a);
+}
+
 static void nccl_free(struct hvd *h, void *p)
 {
 	struct nccl *s = h->device;
-	for (struct memory **at = &s->memory; *at; at = &(*at)->next) {
-		struct memory *a = *at;
-		if (a->p != p)
-			continue;
-		*at = a->next;
-		pthread_mutex_lock(&s->use);
-		if (a->registration && s->comm)
-			s->nc.ncclCommDeregister(s->comm, a->registration);
-		pthread_mutex_unlock(&s->use);
-		if (a->plain)
-			s->cu.cuMemFree((CUdeviceptr)(uintptr_t)p);
-		else
-			s->nc.ncclMemFree(p);
-		free(a);
-		return;
-	}
+	struct memory **at = &s->memory;
+	while (*at && (*at)->p != p)
+		at = &(*at)->next;
+	if (*at && !waited(h, s, s->own, "what writes to memory to be freed") && !waited(h, s, s->program, "what writes to memory to be freed"))
+		give_back(s, at); /* else closing does */
 }
 
 static bool on_device(const struct nccl *s, const void *p)
@@ -529,10 +529,10 @@ static int nccl_join(struct hvd *h)
 	return rc ? cuda_failed(h, s, "joining the buckets", rc) : lost(h);
 }
 
-static void release(struct hvd *h, struct nccl *s)
+static void release(struct nccl *s)
 {
 	while (s->memory)
-		nccl_free(h, s->memory->p);
+		give_back(s, &s->memory);
 	stamps_free(&s->stamps);
 	if (s->ready)
 		s->cu.cuEventDestroy(s->ready);
@@ -558,7 +558,7 @@ static void nccl_close(struct hvd *h)
 		s->nc.ncclCommDestroy(s->comm);
 	s->comm = NULL; /* what is registered went with it */
 	if (ended) /* else a graph still holds collectives, or a rank died while closing: an abort and frees would wait for them */
-		release(h, s);
+		release(s);
 	if (s->host->close)
 		s->host->close(h);
 	pthread_mutex_destroy(&s->use);

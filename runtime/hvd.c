@@ -78,25 +78,26 @@ void describe_world(struct hvd *h)
 static void fault_noticed(void *arg)
 {
 	struct hvd *h = arg;
-	if (h->backend->stop)
-		h->backend->stop(h);
-	else
-		h->stop_word = 1;
 	if (h->parent)
 		split_fault(h);
+	__atomic_store_n(h->stop, 1, __ATOMIC_SEQ_CST);
+	if (h->backend->stop) /* last: it may not come back */
+		h->backend->stop(h);
 }
 
 /* From now on a lost rank is what conf.on_death says. */
 void arm(struct hvd *h)
 {
 	struct mesh *m = h->mesh;
+	mesh_doing(m, DOING_COMPUTE, 0);
+	pthread_mutex_lock(&m->lock);
 	m->on_lost = h->conf.on_lost;
 	m->on_lost_arg = h->conf.on_lost_arg;
 	m->on_fault = fault_noticed;
 	m->on_beat = h->backend->look;
 	m->on_fault_arg = h;
-	mesh_doing(m, DOING_COMPUTE, 0);
 	atomic_store(&m->armed, !h->conf.on_death && !h->parent);
+	pthread_mutex_unlock(&m->lock);
 }
 
 /* All ranks know each other, and agree on the back end. */

@@ -111,7 +111,8 @@ enum { HVD_SPLIT_NONE = -1, HVD_SPLIT_NODE = -2, HVD_SPLIT_ACROSS = -3 };
 HVD_API int hvd_split(struct hvd *h, int color, struct hvd **out);
 
 /* Memory that collectives use without a copy: shared with the node's ranks, or, where hvd_stream() is not NULL, the device's, registered with NCCL.
- * Zeroed, 64-byte aligned. Collective: all ranks allocate the same sizes in the same order. */
+ * Zeroed, 64-byte aligned. Collective: all ranks allocate the same sizes in the same order. hvd_free() waits until
+ * the device is through with what hvd_stream() and buckets hold. */
 HVD_API void *hvd_alloc(struct hvd *h, size_t bytes);
 HVD_API void hvd_free(struct hvd *h, void *p);
 /* Copies between that memory and the program's own, whichever of both is the device's, after all that hvd_stream() holds, and waits for it. */

@@ -138,7 +138,9 @@ int hvd_recover(struct hvd *h)
 	h->splits = m->rounds << 12; /* some may have been in a split, others not yet */
 	describe_world(h);
 	queue_reset(h);
-	h->stop_word = 0;
+	__atomic_store_n(h->stop, 0, __ATOMIC_SEQ_CST);
+	if (atomic_load(&m->failed)) /* meanwhile */
+		__atomic_store_n(h->stop, 1, __ATOMIC_SEQ_CST);
 	arm(h);
 	return 0;
 }

@@ -472,6 +472,7 @@ static void *watch(void *arg)
 		}
 		bool fault = m->failed && !m->told && m->on_fault, lost = m->failed == HVD_EPEER && m->armed && !ended;
 		ended |= lost;
+		void (*on_beat)(void *) = due ? m->on_beat : NULL;
 		stop = m->stop;
 		pthread_mutex_unlock(&m->lock);
 		if (lost) /* first: what ends collectives on a device may wait for the program */
@@ -480,8 +481,8 @@ static void *watch(void *arg)
 			m->on_fault(m->on_fault_arg);
 			m->told = true;
 		}
-		if (due && m->on_beat)
-			m->on_beat(m->on_fault_arg);
+		if (on_beat)
+			on_beat(m->on_fault_arg);
 	}
 	free(p);
 	return NULL;

@@ -20,7 +20,10 @@ static bool old_nccl, no_stream, stuck;      /* without Revoke and Shrink; a col
 static bool together;             /* such a one begins when all ranks are in it, and each has heard so of the others */
 static bool noticed;              /* the first communicator knows of a broken connection */
 static bool none_registered, shrinks_for_ever; /* ncclCommRegister fails; a shrink is never through */
+static bool shrink_called;
+static int shrinking;             /* when so many are at it, rank 2 dies */
 static bool graph_left;           /* what ends a communicator never comes back */
+static int bucket_writes;                    /* looks at its stream until the last one is through */
 static int queued;                           /* what the program's stream holds still: it must see the stop word */
 
 static struct communicator {
@@ -92,6 +95,8 @@ static CUresult query(CUstream s)
 		must(*hvd_stop_word(world));
 		return --queued ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 	}
+	if (bucket_writes && s == (CUstream)(uintptr_t)&own_stream)
+		return --bucket_writes ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 	return stuck ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
@@ -142,6 +147,7 @@ static int room(void **p, size_t bytes)
 
 static void give_back(void *p)
 {
+	must(!bucket_writes);
 	for (int i = 0; i < 8; i++)
 		device[i] = device[i] == p ? NULL : device[i];
 	free(p);
@@ -212,6 +218,7 @@ static ncclResult_t init(ncclComm_t *c, int size, ncclUniqueId i, int rank, nccl
 static ncclResult_t state_of(ncclComm_t c, ncclResult_t *rc)
 {
 	struct communicator *s = of(c);
+	must(!shrink_called);
 	if (s->child && !shrinks_for_ever && !--s->looks) {
 		*s->child = make();
 		s->child = NULL;
@@ -244,13 +251,14 @@ static ncclResult_t enlist(ncclComm_t c, void *p, size_t bytes, void **handle)
 
 static ncclResult_t delist(ncclComm_t c, void *handle)
 {
-	must(of(c) == handle);
+	must(of(c) == handle && !bucket_writes);
 	return ncclSuccess;
 }
 
 static ncclResult_t finalize(ncclComm_t c)
 {
 	of(c)->finalized = true;
+	bucket_writes = 0;
 	return of(c)->revoked ? ncclInvalidArgument : graph_left ? ncclInProgress : ncclSuccess;
 }
 
@@ -267,6 +275,7 @@ static ncclResult_t sum(const void *in, void *out, size_t n, ncclDataType_t type
 	if (of(c)->revoked)
 		return ncclInvalidUsage;
 	on[collectives++ % 64] = s;
+	bucket_writes = s == (CUstream)(uintptr_t)&own_stream ? 3 : bucket_writes;
 	for (int i = 0; together && i < world->mesh->size; i++)
 		while (i != meeting_rank && world->mesh->peer[i].doing.sequence < world->mesh->sequence)
 			usleep(1000);
@@ -294,6 +303,13 @@ static ncclResult_t shrink(ncclComm_t c, int *gone, int n, ncclComm_t *fresh, nc
 	(void)config;
 	must(of(c)->revoked && n == 1 && gone[0] == 1 && !flags);
 	shrunk++;
+	shrink_called = true;
+	world->backend->look(world); /* as the watching thread does at any moment: what is half made is not asked about */
+	shrink_called = false;
+	if (shrinking)
+		wait_at(0, shrinking);
+	if (shrinking && meeting_rank == 2)
+		raise(SIGKILL);
 	of(c)->child = fresh;
 	of(c)->looks = 3;
 	*fresh = NULL;

@@ -266,17 +266,13 @@ static void die_while_shrinking(void *arg)
 	struct hvd *h = open_world(conf);
 	float *p = hvd_alloc(h, 400);
 	stuck = shrinks_for_ever = true;
+	shrinking = 3;
 	all_arrive();
 	if (meeting_rank == 1)
 		raise(SIGKILL);
 	must(hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM) == HVD_EPEER);
-	if (meeting_rank == 2) {
-		while (!*hvd_stop_word(h))
-			usleep(1000);
-		ualarm(500000, 0);
-	}
 	works(h, hvd_recover(h));
-	must(hvd_world(h)->size == 2 && !*hvd_stop_word(h));
+	must(hvd_world(h)->size == 2 && !*hvd_stop_word(h) && shrunk == 1);
 	p[0] = 1;
 	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
 	must(p[0] == 2);
@@ -298,7 +294,8 @@ static void deaths_follow_each_other(void **state)
 	spawn_ranks("aaab", die_while_shrinking, NULL, status);
 	meeting_over();
 	assert_int_equal(status[0], 0);
-	assert_int_equal(status[3], SIGKILL);
+	for (int r = 1; r < 4; r++)
+		assert_int_equal(status[r], SIGKILL);
 }
 
 static void go_on_alone(void *arg)
@@ -385,6 +382,34 @@ static void recovering_with_a_graph_ends_at_the_deadline(void **state)
 	assert_int_equal(status[0], 0);
 }
 
+/* A rank that is late in a sub-world is lost in the world, although what ends the sub-world's collectives does not come back. */
+static void be_late_with_a_graph(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	struct hvd *h, *part;
+	(void)arg;
+	old_nccl = true;
+	conf.deadline = 1;
+	conf.on_death = 1;
+	h = open_world(conf);
+	works(h, hvd_split(h, 0, &part));
+	float *p = hvd_alloc(part, 400);
+	must(p);
+	all_arrive();
+	graph_left = stuck = true;
+	must(meeting_rank || hvd_allreduce(part, p, p, 100, HVD_F32, HVD_SUM) == HVD_EPEER);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	must(hvd_lost(h) == 1);
+	_exit(0);
+}
+
+static void a_rank_late_in_a_sub_world_is_lost_in_the_world_whatever_its_graphs(void **state)
+{
+	(void)state;
+	run_ranks("ab", be_late_with_a_graph, NULL);
+}
+
 static void die_with_a_graph(void *arg)
 {
 	(void)arg;
@@ -424,6 +449,7 @@ int main(void)
 		cmocka_unit_test(the_last_rank_goes_on_and_closes),
 		cmocka_unit_test(closing_with_a_graph_ends_at_the_deadline),
 		cmocka_unit_test(recovering_with_a_graph_ends_at_the_deadline),
+		cmocka_unit_test(a_rank_late_in_a_sub_world_is_lost_in_the_world_whatever_its_graphs),
 		cmocka_unit_test(an_abort_that_waits_for_graphs_does_not_keep_a_process_from_ending),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

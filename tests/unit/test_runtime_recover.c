@@ -333,7 +333,9 @@ static void lose_in_different_calls(void *arg)
 	must(hvd_world(t.h)->size == 2);
 	for (int i = 0; i < 1024; i++)
 		kept[i] = (float)(i + 1000 * meeting_rank);
+	const uint64_t staged = t.h->staged;
 	works(t.h, hvd_allreduce(t.h, kept, kept, 1024, HVD_F32, HVD_SUM));
+	must(t.h->staged == staged); /* it is reduced where it is */
 	for (int i = 0; i < 1024; i++)
 		must(kept[i] == (float)(2 * i + 1000));
 	if (meeting_rank) {
@@ -356,6 +358,51 @@ static void survivors_that_were_in_different_calls_meet_again(void **state)
 	assert_int_equal(status[1], 0);
 }
 
+static struct hvd *recovering; /* of a test in which rank 1 dies when all have recovered, before hvd_recover() returns */
+
+void __wrap_queue_reset(struct hvd *h);
+void __real_queue_reset(struct hvd *h);
+
+void __wrap_queue_reset(struct hvd *h)
+{
+	__real_queue_reset(h);
+	if (h != recovering || h->world.size == 1)
+		return;
+	wait_at(0, 2);
+	if (meeting_rank == 1)
+		kill(getpid(), SIGKILL);
+	while (!h->mesh->told)
+		usleep(1000);
+}
+
+static void lose_at_the_end_of_a_recovery(void *arg)
+{
+	static struct training t;
+	(void)arg;
+	open_training(&t, 20);
+	recovering = t.h;
+	all_arrive();
+	if (meeting_rank == 2)
+		kill(getpid(), SIGKILL);
+	while (!*hvd_stop_word(t.h))
+		usleep(1000);
+	works(t.h, hvd_recover(t.h));
+	must(hvd_world(t.h)->size == 2 && *hvd_stop_word(t.h) == 1 && hvd_barrier(t.h) == HVD_EPEER);
+	works(t.h, hvd_recover(t.h));
+	must(hvd_world(t.h)->size == 1 && *hvd_stop_word(t.h) == 0);
+	hvd_plan_close(t.plan);
+	works(t.h, hvd_close(t.h));
+}
+
+static void a_loss_at_the_end_of_a_recovery_is_in_the_stop_word(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("aab", lose_at_the_end_of_a_recovery, NULL, status);
+	meeting_over();
+	assert_int_equal(status[0], 0);
+}
+
 static void without_continue_there_is_no_recovery(void **state)
 {
 	(void)state;
@@ -376,6 +423,7 @@ int main(void)
 		cmocka_unit_test(a_stopped_rank_is_left_behind_and_does_not_go_on_alone),
 		cmocka_unit_test(memory_cannot_be_shared_with_a_dead_rank_and_that_is_its_death),
 		cmocka_unit_test(survivors_that_were_in_different_calls_meet_again),
+		cmocka_unit_test(a_loss_at_the_end_of_a_recovery_is_in_the_stop_word),
 		cmocka_unit_test(without_continue_there_is_no_recovery),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
