@@ -5,7 +5,7 @@
     tests/gpu/rival.py --model densenet121 --batch 256 --mode eager
     tests/gpu/rival.py --model resnet50 --batch 64 --mode max-autotune
 
-A step is forward, loss, backward and fused Adam on one resident batch of random pixels, in bf16 autocast
+A step is forward, loss, backward and fused Adam on the resident batch of random pixels that `chexnet bench` has, in bf16 autocast
 and channels_last with cudnn.benchmark. Modes other than eager are torch.compile's. Prints one JSON object.
 """
 import argparse
@@ -101,25 +101,30 @@ def build(model, classes, own, blocks):
     return {"densenet121": own_densenet121, "resnet50": own_resnet50}[model](classes), "rival.py"
 
 
-def random_bytes(count, seed):
-    """Byte i is the low byte of SplitMix64's i-th output: the pixels `chexnet bench` trains on."""
-    with numpy.errstate(over="ignore"):
-        z = numpy.uint64(seed) + (numpy.arange(count, dtype=numpy.uint64) + numpy.uint64(1)) * numpy.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
-        return ((z ^ (z >> numpy.uint64(31))) & numpy.uint64(255)).astype(numpy.uint8)
+def random_words(count, seed):
+    """Philox4x32-10 under (seed, rank 0): the words of which `chexnet bench` makes its pixels and labels (data/random.h)."""
+    low, word = numpy.uint64(0xffffffff), numpy.uint64(32)
+    block = numpy.arange((count + 3) // 4, dtype=numpy.uint64)
+    c = [block & low, block >> word, numpy.zeros_like(block), numpy.zeros_like(block)]
+    for r in range(10):
+        keys = [numpy.uint64((seed + r * 0x9E3779B9) & 0xffffffff), numpy.uint64(((seed >> 32) + r * 0xBB67AE85) & 0xffffffff)]
+        a, b = numpy.uint64(0xD2511F53) * c[0], numpy.uint64(0xCD9E8D57) * c[2]
+        c = [(b >> word) ^ c[1] ^ keys[0], b & low, (a >> word) ^ c[3] ^ keys[1], a & low]
+    return numpy.stack(c, 1).reshape(-1)[:count].astype(numpy.int64)
 
 
 def make_batch(args, dtype):
-    """Normalised images in the layout and type that suit PyTorch best, and labels."""
-    gray = torch.from_numpy(random_bytes(args.batch * args.image_size ** 2, args.seed)).view(args.batch, 1, args.image_size, args.image_size)
+    """The batch of `chexnet bench`: normalised images in the layout and type that suit PyTorch best, and labels."""
+    pixels = args.batch * args.image_size ** 2
+    words = random_words(pixels + 2 * args.batch, args.seed)
+    gray = torch.from_numpy((words[:pixels] & 255).astype(numpy.uint8)).view(args.batch, 1, args.image_size, args.image_size)
     gray = gray.to(args.device).float() / 255
     mean, std = (torch.tensor(v, device=args.device).view(1, 3, 1, 1) for v in (MEAN, STD))
     images = ((gray - mean) / std).to(dtype).contiguous(memory_format=torch.channels_last)
-    bits = torch.from_numpy(random_bytes(args.batch * args.classes, args.seed + 1)).view(args.batch, args.classes).to(args.device)
     if args.model == "resnet50":
-        return images, bits[:, 0].long() % args.classes, nn.CrossEntropyLoss()
-    return images, (bits & 1).float(), nn.BCEWithLogitsLoss()
+        return images, torch.from_numpy(words[pixels:pixels + args.batch] % args.classes).to(args.device), nn.CrossEntropyLoss()
+    found = words[pixels::2] & words[pixels + 1::2]
+    return images, torch.from_numpy(found[:, None] >> numpy.arange(args.classes) & 1).float().to(args.device), nn.BCEWithLogitsLoss()
 
 
 def timed(args, step):

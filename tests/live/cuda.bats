@@ -52,24 +52,53 @@ needs_python() {
 
 @test "in machine code of sm_90a nothing writes registers that a product of wgmma uses" {
 	[ -e "$BUILD/gpu/gpu-kernels" ] || skip "no nvcc: kernels were not compiled for a GPU"
-	PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
-	local file cubin tool
-	for tool in cuobjdump nvdisasm; do
-		command -v $tool >/dev/null || skip "no $tool (of the CUDA toolkit, or the wheel nvidia-cuda-$tool)"
-	done
-	for file in gpu/gpu-kernels libchexnet_cuda.so; do
-		[ ! -e "$BUILD/$file" ] || (file=$(realpath "$BUILD/$file") && cd "$scratch" && cuobjdump -xelf sm_90a "$file")
-	done
-	for cubin in "$scratch"/*.cubin; do
-		[ -e "$cubin" ] || skip "no machine code of sm_90a: see CUDA_ARCHS"
-		nvdisasm -c "$cubin"
-	done >"$scratch/code.sass"
-	run awk -f tests/cuda/wgmma_sass.awk "$scratch/code.sass"
+	run tests/cuda/wgmma_sass "$scratch/sass" "$BUILD/gpu/gpu-kernels" "$BUILD/libchexnet_cuda.so"
 	echo "$output"
 	[ "$status" -eq 0 ]
+	[[ $output != *skipped* ]] || skip "$(sed 's/.*: "//; s/"}//' <<<"$output")"
 	# it sees one that does
-	run awk -f tests/cuda/wgmma_sass.awk <(sed '/HGMMA.* R[0-9]*, R[0-9]*, .*gsb0/ { p; s/HGMMA[^ ]* R[0-9]*, \(R[0-9]*\),.*/MOV \1, RZ ;/; }' "$scratch/code.sass")
+	run awk -f tests/cuda/wgmma_sass.awk <(sed '/HGMMA.* R[0-9]*, R[0-9]*, .*gsb0/ { p; s/HGMMA[^ ]* R[0-9]*, \(R[0-9]*\),.*/MOV \1, RZ ;/; }' "$scratch/sass/code.sass")
 	[ "$status" -eq 1 ] && [[ $output == *": MOV R"*"(writes what is read by HGMMA"* ]]
+}
+
+@test "plans of cuDNN that cannot be run are replaced and told; a kernel's fault is not put down to them" {
+	[ -x "$BUILD/tests/test_cuda_ptx_network" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
+	PTX_CUDNN_FAILS=2 run "$BUILD/tests/test_cuda_ptx_network" check gradients
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"cuDNN: pass 2 cannot be run: the engine's own slow kernel computes it"* ]]
+	[[ $output == *", 9 convolutions by slow kernels; densenet"* ]]
+	PTX_FAULT=1 PTX_CUDNN_FAILS=2 run "$BUILD/tests/test_cuda_ptx_network" check gradients
+	echo "$output"
+	[ "$status" -eq 1 ] && [[ $output != *"slow kernel"* ]]
+}
+
+@test "the device script: what the call's end cuts is not taken for a hang, and nothing is repeated that failed just before" {
+	needs_python
+	run python3 - <<-'END'
+		import importlib.machinery, importlib.util, json, pathlib, sys, tempfile, types
+		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
+		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
+		loader.exec_module(run)
+		python = lambda code: [sys.executable, "-c", code]
+		item = lambda key, code, limit, **more: run.Item(key, python(code), limit, need=0, **more)
+		ok, crash, wait = "print('{}')", "import os; os.abort()", "import time; time.sleep(60)"
+		def call(out, *made, limit=3):
+		    run.items = lambda args: list(made)
+		    args = types.SimpleNamespace(bin=pathlib.Path("/nonexistent/gpu"), cpu=True, list=False, stages=[], out=out, done=None, limit=limit)
+		    run.work(args, run.time.monotonic())
+		    return [(r["key"], r["status"]) for r in map(json.loads, (out / "rows.jsonl").read_text().split("\n")[:-1])]
+		with tempfile.TemporaryDirectory() as folder:
+		    out = pathlib.Path(folder)
+		    rows = call(out, item("own:a", crash, 9), item("own:a:again", ok, 9, after="own:a"), item("own:c", ok, 9), item("own:c:again", ok, 9, after="own:c"), item("own:long", wait, 9))
+		    assert rows == [("own:a", "failed"), ("own:c", "ok"), ("own:c:again", "ok"), ("own:long", "cut")], rows
+		    compiled = item("compile:b", ok, 9)
+		    compiled.beside = item("own:beside", ok, 9)
+		    rows = call(out, item("own:a", crash, 9), item("own:long", ok, 9), item("own:hang", wait, 1), compiled)[4:]
+		    assert rows == [("own:long", "ok"), ("own:hang", "timeout"), ("compile:b", "ok"), ("own:beside", "ok"), ("own:a", "failed")], rows
+	END
+	echo "$output"
+	[ "$status" -eq 0 ]
 }
 
 @test "the device script names a crash and a hang, keeps what came before, and does not run it twice" {

@@ -366,9 +366,16 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 	return cudaSuccess;
 }
 
+/* PTX_FAULT: what a kernel that faulted leaves. */
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
-	return cudaStreamSynchronize(stream);
+	return getenv("PTX_FAULT") ? result(cudaErrorIllegalAddress) : cudaStreamSynchronize(stream);
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
+{
+	*status = stream && stream->captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+	return cudaSuccess;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)

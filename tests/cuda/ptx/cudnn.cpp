@@ -123,9 +123,13 @@ size_t cudnn_plan_workspace(const struct cudnn_plan *)
 	return WORKSPACE;
 }
 
-int cudnn_plan_run(struct cudnn *, const struct cudnn_plan *plan, void *in, void *weight, void *out, void *workspace, void *stream, struct error *)
+/* PTX_CUDNN_FAILS=PASS: plans of that pass can be made and not run. */
+int cudnn_plan_run(struct cudnn *, const struct cudnn_plan *plan, void *in, void *weight, void *out, void *workspace, void *stream, struct error *e)
 {
 	const cudnn_convolution c = plan->c;
+	const char *fails = getenv("PTX_CUDNN_FAILS");
+	if (fails && atoi(fails) == (int)c.pass)
+		return fail(e, EXIT_INTERNAL, "cuDNN: pass %d cannot be run", (int)c.pass);
 	ptx::enqueue(stream, [=] {
 		if (!ptx::memory_is_device(workspace) || !ptx::memory_is_device((char *)workspace + WORKSPACE - 1))
 			abort();

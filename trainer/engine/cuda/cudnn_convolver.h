@@ -29,12 +29,16 @@ template <class T> struct cudnn_convolver : convolver<T> {
 	struct planned {
 		cudnn_convolution what;
 		cudnn_plan *plan; /* NULL: convolution.h */
+		bool broken;      /* it cannot be run: convolution.h. It stays, for captured graphs may hold kernels of it */
 	};
 	cudnn *library = nullptr;
 	std::vector<planned> plans;
 	enum precision precision;
 	size_t weight_bytes = 0; /* at the workspace's start: the largest 16-bit weight gradient */
 	void *workspace = nullptr;
+	char *description = nullptr; /* of the engine: from here on it says how many plans are missing or broken */
+	size_t room = 0;             /* there, bytes */
+	int slow = 0;
 	error err = {};
 
 	~cudnn_convolver() override
@@ -61,7 +65,7 @@ template <class T> struct cudnn_convolver : convolver<T> {
 	{
 		if (find(pass, s))
 			return;
-		planned p = { { pass, precision, s.images, s.h_in, s.h_out, s.c_in, s.c_out, s.kernel, s.stride, s.pad, s.in_pitch, s.out_pitch, pass == CUDNN_PASS_WEIGHT && sizeof(T) == 2 }, nullptr };
+		planned p = { { pass, precision, s.images, s.h_in, s.h_out, s.c_in, s.c_out, s.kernel, s.stride, s.pad, s.in_pitch, s.out_pitch, pass == CUDNN_PASS_WEIGHT && sizeof(T) == 2 }, nullptr, false };
 		error why = {};
 		if (cudnn_plan_make(library, &p.what, &p.plan, &why) && p.what.weight_fp32) {
 			why = {};
@@ -69,7 +73,7 @@ template <class T> struct cudnn_convolver : convolver<T> {
 			cudnn_plan_make(library, &p.what, &p.plan, &why);
 		}
 		if (!p.plan)
-			fprintf(stderr, "%s: the engine's own slow kernel computes it\n", why.text);
+			be_slow(why);
 		const size_t bytes = (size_t)s.c_out * (size_t)(s.kernel * s.kernel) * (size_t)s.c_in * sizeof(T);
 		if (pass == CUDNN_PASS_WEIGHT && p.plan && !p.what.weight_fp32 && sizeof(T) == 2)
 			weight_bytes = bytes > weight_bytes ? (bytes + 255) / 256 * 256 : weight_bytes;
@@ -77,15 +81,33 @@ template <class T> struct cudnn_convolver : convolver<T> {
 			*most = cudnn_plan_workspace(p.plan);
 		plans.push_back(p);
 	}
-	/* A plan that could be made but cannot be run shows in the first step, before any graph. */
-	bool run(planned *p, const void *in, const void *weight, const void *out, device_stream stream)
+	void be_slow(const error &why)
 	{
+		fprintf(stderr, "%s: the engine's own slow kernel computes it\n", why.text);
+		slow++;
+		describe(description, room);
+	}
+	void describe(char *text, size_t size)
+	{
+		description = text;
+		room = size;
+		if (slow && text)
+			snprintf(text, size, ", %d convolution%s by slow kernels", slow, slow > 1 ? "s" : "");
+	}
+	/* Does a plan do it? *rc: 0, or why nothing can be done any more. A plan that could be made but cannot be run shows in the first step, before any graph. */
+	bool runs(planned *p, const void *in, const void *weight, const void *out, device_stream stream, int *rc)
+	{
+		*rc = 0;
+		if (!p->plan || p->broken)
+			return false;
 		err = {};
 		if (!cudnn_plan_run(library, p->plan, const_cast<void *>(in), const_cast<void *>(weight), const_cast<void *>(out), (char *)workspace + weight_bytes, stream, &err))
 			return true;
-		fprintf(stderr, "%s: the engine's own slow kernel computes it\n", err.text);
-		cudnn_plan_free(library, p->plan);
-		p->plan = nullptr;
+		*rc = device_fault(stream); /* of a kernel before it, which no plan is to blame for */
+		if (*rc)
+			return true;
+		p->broken = true;
+		be_slow(err);
 		return false;
 	}
 	int forward(const convolution<T> &c, device_stream stream) override
@@ -93,14 +115,16 @@ template <class T> struct cudnn_convolver : convolver<T> {
 		planned *p = find(CUDNN_PASS_FORWARD, c.s);
 		if (!p)
 			return cudaErrorInvalidConfiguration;
-		return p->plan && run(p, c.in, c.weight, c.out, stream) ? 0 : convolution_forward(c, stream);
+		int rc;
+		return runs(p, c.in, c.weight, c.out, stream, &rc) ? rc : convolution_forward(c, stream);
 	}
 	int data(const convolution<T> &c, device_stream stream) override
 	{
 		planned *p = find(CUDNN_PASS_DATA, c.s);
 		if (!p)
 			return cudaErrorInvalidConfiguration;
-		return p->plan && run(p, c.out, c.weight, c.gradient, stream) ? 0 : convolution_data(c, stream);
+		int rc;
+		return runs(p, c.out, c.weight, c.gradient, stream, &rc) ? rc : convolution_data(c, stream);
 	}
 	int weight(const convolution<T> &c, device_stream stream) override
 	{
@@ -108,10 +132,11 @@ template <class T> struct cudnn_convolver : convolver<T> {
 		if (!p)
 			return cudaErrorInvalidConfiguration;
 		const bool narrow = sizeof(T) == 2 && !p->what.weight_fp32;
-		if (!p->plan || !run(p, c.in, narrow ? workspace : (void *)c.dweight, c.gradient, stream))
+		int rc;
+		if (!runs(p, c.in, narrow ? workspace : (void *)c.dweight, c.gradient, stream, &rc))
 			return convolution_weight(c, stream);
-		if (!narrow)
-			return 0;
+		if (rc || !narrow)
+			return rc;
 		const size_t count = (size_t)c.s.c_out * (size_t)(c.s.kernel * c.s.kernel) * (size_t)c.s.c_in;
 		return launch(widen_kernel<T>, (unsigned)((count + 255) / 256), 256, 0, stream, widen<T>{ (const T *)workspace, c.dweight, count });
 	}

@@ -100,6 +100,19 @@ inline int device_wait(device_stream stream)
 	return code ? code : cudaGetLastError();
 }
 
+/* The error of an earlier kernel that ends all work on the device, without waiting; in a capture only what is known already. */
+inline int device_fault(device_stream stream)
+{
+	cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+	cudaError_t code = cudaStreamIsCapturing(stream, &capture);
+	if (code == cudaSuccess && capture == cudaStreamCaptureStatusNone)
+		code = cudaStreamQuery(stream);
+	if (code != cudaErrorNotReady)
+		return code;
+	cudaGetLastError();
+	return 0;
+}
+
 inline int device_sms()
 {
 	int device = 0, sms = 0;

@@ -645,8 +645,12 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	if (!rc)
 		rc = start_loss_scale(e, 0, 0, 0);
 #ifdef HAVE_CUDNN
-	if (!rc)
-		static_cast<cudnn_convolver<T> *>(e->s.conv)->workspace = e->s.m.workspace;
+	if (!rc) {
+		auto *conv = static_cast<cudnn_convolver<T> *>(e->s.conv);
+		conv->workspace = e->s.m.workspace;
+		const size_t said = strlen(e->base.description);
+		conv->describe(e->base.description + said, sizeof e->base.description - said);
+	}
 #endif
 	if (rc) {
 		close_engine<T>(&e->base);
