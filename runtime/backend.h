@@ -29,6 +29,7 @@ struct backend {
 	void *(*alloc)(struct hvd *h, size_t bytes);
 	void (*free)(struct hvd *h, void *p);
 	int (*copy)(struct hvd *h, void *to, const void *from, size_t bytes); /* NULL: all memory is the host's */
+	bool (*on_device)(struct hvd *h, const void *p);
 	int (*run)(struct hvd *h, const struct op *op);
 	/* Where not NULL, buckets are ordered by the device instead of the communication thread: one bucket; all of a step. */
 	int (*post)(struct hvd *h, const struct op *op);

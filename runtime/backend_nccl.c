@@ -381,9 +381,19 @@ static void nccl_free(struct hvd *h, void *p)
 		give_back(s, at); /* else closing does */
 }
 
-static bool on_device(const struct nccl *s, const void *p)
+/* A context is a thread's, and libhvd's own begin without one. */
+static void enter(const struct nccl *s)
 {
+	CUcontext context = NULL;
+	if (!s->cu.cuCtxGetCurrent(&context) && !context)
+		s->cu.cuCtxSetCurrent(s->context);
+}
+
+static bool on_device(struct hvd *h, const void *p)
+{
+	const struct nccl *s = h->device;
 	CUmemorytype type = 0;
+	enter(s);
 	return p && !s->cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)p) && type == CU_MEMORYTYPE_DEVICE;
 }
 
@@ -475,19 +485,10 @@ static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream 
 	return status;
 }
 
-/* A context is a thread's, and libhvd's own begin without one. */
-static void enter(const struct nccl *s)
-{
-	CUcontext context = NULL;
-	if (!s->cu.cuCtxGetCurrent(&context) && !context)
-		s->cu.cuCtxSetCurrent(s->context);
-}
-
 static int nccl_run(struct hvd *h, const struct op *op)
 {
 	struct nccl *s = h->device;
-	enter(s);
-	if (op->kind == OP_BARRIER || !on_device(s, op->out))
+	if (op->kind == OP_BARRIER || !on_device(h, op->out))
 		return s->host->run(h, op);
 	return enqueue(h, s, op, s->program);
 }
@@ -574,6 +575,7 @@ const struct backend backend_nccl = {
 	.alloc = nccl_alloc,
 	.free = nccl_free,
 	.copy = nccl_copy,
+	.on_device = on_device,
 	.run = nccl_run,
 	.post = nccl_post,
 	.join = nccl_join,

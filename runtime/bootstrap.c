@@ -301,7 +301,7 @@ static int boot_from_pmix(struct boot *b, char *why)
 }
 
 /* The Slurm plugin takes its variable out of the tasks that it has placed. "hide-gpus": srun has switched Slurm's own GPU binding
- * off, so that all tasks of a node without the plugin would use the first GPU. */
+ * off, so that all tasks of a node without the plugin would use the first GPU, where there is one. */
 static bool was_not_placed(void)
 {
 	const char *wishes = getenv("SLURM_HVD_STEP");
@@ -316,7 +316,7 @@ int boot_from_step(struct boot *b, char *why)
 
 	*b = (struct boot){ .size = 1, .nodes = 1 };
 	if (was_not_placed())
-		return refuse(why, HVD_EBOOT, "%s has no spank_hvd.so for its Slurm, which srun counted on, so its tasks have no GPUs of their own: install it there, or start without --hvd",
+		return refuse(why, HVD_EBOOT, "%s has no spank_hvd.so for its Slurm, which srun counted on, so its tasks are not placed: install it there, or start without --hvd and --hvd-bind",
 			      node ? node : "this node");
 	if (tasks == 1 || (tasks < 1 && !pmix)) {
 		if (node)

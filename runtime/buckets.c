@@ -74,12 +74,16 @@ struct declaration {
 static int name_difference(struct hvd *h, const struct declaration *d, const struct hvd_tensor *tensors, const uint64_t *mine, int n)
 {
 	int r = 1;
-	while (d[r].hash == d[0].hash && d[r].tensors == d[0].tensors && d[r].bucket_bytes == d[0].bucket_bytes)
+	while (!memcmp(&d[r], &d[0], sizeof *d))
 		r++;
-	const char *host = h->mesh->peer[r].host;
-	if (d[r].bucket_bytes != d[0].bucket_bytes)
-		return fail(h, HVD_EMISMATCH, "hvd_plan_open: rank %d on %.32s asks for buckets of %llu bytes, rank 0 of %llu", r, host,
-			    (unsigned long long)d[r].bucket_bytes, (unsigned long long)d[0].bucket_bytes);
+	const char *host = hvd_host(h, r);
+	if (d[r].hash == d[0].hash && d[r].tensors == d[0].tensors) {
+		char asks[2][32] = { "by measurement", "by measurement" };
+		for (int i = 0; i < 2; i++)
+			if (d[i * r].bucket_bytes)
+				snprintf(asks[i], sizeof asks[i], "of %llu bytes", (unsigned long long)d[i * r].bucket_bytes);
+		return fail(h, HVD_EMISMATCH, "hvd_plan_open: rank %d on %.32s asks for buckets %s, rank 0 for buckets %s", r, host, asks[1], asks[0]);
+	}
 	uint64_t *first_ranks = calloc((size_t)d[0].tensors, sizeof *first_ranks);
 	int32_t first = 0;
 	int status = first_ranks ? 0 : fail(h, HVD_ESYS, "no memory for %lld tensors", (long long)d[0].tensors);
@@ -297,7 +301,7 @@ int hvd_plan_ready(struct hvd_plan *p, int i)
 	if (p->h->world.size > 1) {
 		struct op op = { .kind = OP_ALLREDUCE, .bucket = p->next_bucket, .step = p->h->step, .in = data, .out = data, .n = n,
 				 .type = HVD_F32, .op = HVD_AVG, .narrow = p->h->conf.wire == HVD_BF16 && !(p->statistics && i == p->tensors - 1) };
-		int status = p->h->backend->post ? queue_drain(p->h) : 0; /* what was started before runs before */
+		int status = p->h->backend->post ? queue_drain_device(p->h) : 0; /* what was started before runs before */
 		long number = status ? status : p->h->backend->post ? p->h->backend->post(p->h, &op) : queue_post(p->h, &op);
 		if (number < 0)
 			return (int)number;

@@ -159,7 +159,8 @@ struct hvd_tensor {
 HVD_API int hvd_plan_open(struct hvd *h, struct hvd_plan **p, const struct hvd_tensor *tensors, int n, size_t bucket_bytes);
 /* [sum of counts] floats, tensor after tensor; owned by the plan. */
 HVD_API float *hvd_plan_slab(const struct hvd_plan *p);
-/* Gradient i of this step is in the slab. Each i once a step, in ascending order. Never waits for other ranks. */
+/* Gradient i of this step is in the slab. Each i once a step, in ascending order. Never waits for other ranks, but with NCCL for what
+ * hvd_start_…() began on device memory, so that all ranks keep one order. */
 HVD_API int hvd_plan_ready(struct hvd_plan *p, int i);
 /* Waits until every bucket of this step holds the mean over all ranks. */
 HVD_API int hvd_plan_finish(struct hvd_plan *p);

@@ -11,7 +11,7 @@ struct queue {
 	struct op op[LENGTH];
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	long posted, completed;
+	long posted, completed, device; /* numbers of the last ones; device: on device memory */
 	int status; /* of the first collective that failed; those after it fail alike */
 	bool stop;
 	pthread_t thread;
@@ -95,6 +95,8 @@ long queue_post(struct hvd *h, const struct op *op)
 		pthread_cond_wait(&q->changed, &q->lock);
 	q->op[q->posted % LENGTH] = *op;
 	long number = ++q->posted;
+	if (h->backend->on_device && h->backend->on_device(h, op->out))
+		q->device = number;
 	pthread_cond_broadcast(&q->changed);
 	pthread_mutex_unlock(&q->lock);
 	return number;
@@ -130,6 +132,11 @@ int queue_wait(struct hvd *h, long number)
 int queue_drain(struct hvd *h)
 {
 	return h->queue ? wait_for(h, h->queue->posted) : 0;
+}
+
+int queue_drain_device(struct hvd *h)
+{
+	return h->queue ? wait_for(h, h->queue->device) : 0;
 }
 
 int queue_run(struct hvd *h, const struct op *op)

@@ -16,6 +16,8 @@ int queue_wait(struct hvd *h, long number);
 int queue_run(struct hvd *h, const struct op *op);
 /* Until nothing is in flight. */
 int queue_drain(struct hvd *h);
+/* Until nothing on device memory is. */
+int queue_drain_device(struct hvd *h);
 /* After a failure, once nothing is in flight: collectives may run again. */
 void queue_reset(struct hvd *h);
 void queue_close(struct hvd *h);

@@ -189,6 +189,15 @@ survive() {
 	grep '"event":"end","time":[0-9.]*,"code":65' "$WORK/bad.json"
 }
 
+@test "a checkpoint is no part of a step, neither on the rank that writes nor on those that wait for it" {
+	HVD_TRACE=$WORK/trace train tests/wrap_checkpoint_write slow "-N2 -n2" --steps 10 --batch 8 --checkpoint-every 5
+	run "$BUILD/hvd-trace" "$WORK/trace"
+	echo "$output"
+	[[ $output == "2 ranks, 9 steps, "* ]]
+	# the one between these steps took 2 s on either
+	awk -F: '/^validations and checkpoints, not counted above/ { s = $2 * 9 / 1000 } END { exit !(s > 1.5) }' <<<"$output"
+}
+
 @test "SIGTERM and SIGHUP save, end with 75, and the resumed run makes the same model" {
 	train chexnet whole "-N1 -n2" --steps 300 --batch 8
 	for signal in TERM HUP; do

@@ -48,6 +48,36 @@ static void device_memory_goes_to_nccl_and_buckets_to_a_stream_of_their_own(void
 	no_stream = false;
 }
 
+/* Rank 0 is ready before the others have come to what it started on host memory. */
+static void start_beside_buckets(void *arg)
+{
+	const struct hvd_tensor t = { "a", 100 };
+	struct hvd *h = open_world(quick_conf());
+	struct hvd_plan *p;
+	double one = 1;
+	(void)arg;
+	works(h, hvd_plan_open(h, &p, &t, 1, 4000));
+	idle = true;
+	if (meeting_rank)
+		wait_at(0, 2);
+	long request = hvd_start_allreduce(h, &one, &one, 1, HVD_F64, HVD_SUM);
+	must(request >= 0);
+	works(h, hvd_plan_ready(p, 0));
+	if (!meeting_rank)
+		wait_at(0, 2);
+	works(h, hvd_plan_finish(p));
+	works(h, hvd_wait(h, request));
+	must(one == 2 && collectives == 1);
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void ready_waits_for_no_collective_on_host_memory(void **state)
+{
+	(void)state;
+	run_ranks("ab", start_beside_buckets, NULL);
+}
+
 static void read_where_it_writes(void *arg)
 {
 	(void)arg;
@@ -438,6 +468,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(device_memory_goes_to_nccl_and_buckets_to_a_stream_of_their_own),
+		cmocka_unit_test(ready_waits_for_no_collective_on_host_memory),
 		cmocka_unit_test(only_all_reduce_and_broadcast_work_in_place_on_a_device),
 		cmocka_unit_test(without_memory_of_nccl_buffers_are_plain_memory),
 		cmocka_unit_test(a_rank_that_stays_away_from_a_collective_is_named_at_the_deadline),

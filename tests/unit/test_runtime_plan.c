@@ -101,11 +101,18 @@ static void disagree(void *arg)
 		n = 17;
 	if (meeting_rank == 2 && !strcmp(how, "buckets"))
 		bucket_bytes = 8192;
+	if (!strcmp(how, "one only")) { /* which is no matter of measurements */
+		n = meeting_rank == 2 ? 1 : TENSORS;
+		bucket_bytes = 0;
+	}
 	if (!strcmp(how, "buckets of its own")) /* the same size, once to stay and once until there are measurements */
 		bucket_bytes = meeting_rank == 2 ? 2 << 20 : 0;
 	must(hvd_plan_open(h, &p, t, n, bucket_bytes) == HVD_EMISMATCH);
 	must(!p && strstr(hvd_error(h), "rank 2 on node-b"));
-	must(!strncmp(how, "buckets", 7) || strstr(hvd_error(h), "from number 17 on"));
+	must(!!strstr(hvd_error(h), "from number 17 on") == (!strcmp(how, "count") || !strcmp(how, "name") || !strcmp(how, "fewer")));
+	must(strcmp(how, "one only") || strstr(hvd_error(h), "from number 1 on"));
+	must(strcmp(how, "buckets") || strstr(hvd_error(h), "asks for buckets of 8192 bytes, rank 0 for buckets of 4096 bytes"));
+	must(strcmp(how, "buckets of its own") || strstr(hvd_error(h), "asks for buckets of 2097152 bytes, rank 0 for buckets by measurement"));
 	works(h, hvd_barrier(h)); /* the world itself is as good as before */
 	works(h, hvd_close(h));
 }
@@ -118,6 +125,40 @@ static void a_rank_that_declares_something_else_is_named(void **state)
 	run_ranks("aabb", disagree, (void *)(uintptr_t) "fewer");
 	run_ranks("aabb", disagree, (void *)(uintptr_t) "buckets");
 	run_ranks("aabb", disagree, (void *)(uintptr_t) "buckets of its own");
+	run_ranks("aabb", disagree, (void *)(uintptr_t) "one only");
+}
+
+/* After a death rank 1 is another process, on another node. */
+static void disagree_later(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	struct hvd_tensor t = { "a", 100 };
+	struct hvd *h;
+	struct hvd_plan *p;
+	(void)arg;
+	conf.on_death = 1;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	all_arrive();
+	if (meeting_rank == 1)
+		raise(SIGKILL);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	works(h, hvd_recover(h));
+	t.count += (size_t)hvd_world(h)->rank;
+	must(hvd_plan_open(h, &p, &t, 1, 4096) == HVD_EMISMATCH);
+	must(strstr(hvd_error(h), "rank 1 on node-c declares other gradients"));
+	works(h, hvd_close(h));
+}
+
+static void who_differs_after_a_death_is_named_with_its_node(void **state)
+{
+	int status[RANKS_MAX];
+	(void)state;
+	spawn_ranks("abc", disagree_later, NULL, status);
+	meeting_over();
+	assert_int_equal(status[0], 0);
+	assert_int_equal(status[2], 0);
 }
 
 /* In buckets of 4 KiB. */
@@ -390,6 +431,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(means_do_not_depend_on_cut_or_layout),
 		cmocka_unit_test(a_rank_that_declares_something_else_is_named),
+		cmocka_unit_test(who_differs_after_a_death_is_named_with_its_node),
 		cmocka_unit_test(a_plan_misused_or_closed_too_early_does_no_harm),
 		cmocka_unit_test(ready_never_waits_for_other_ranks),
 		cmocka_unit_test(gradients_of_several_passes_are_averaged_once),

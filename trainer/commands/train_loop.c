@@ -228,9 +228,9 @@ int train_save(struct train *t, struct error *e)
 			log_write(&t->log, event);
 		}
 	}
-	hvd_mark(t->world->hvd, "checkpoint", mark);
-	if (world_agree(t->world, e) < 0)
+	if (world_agree(t->world, e) < 0) /* here the others wait for the one that writes */
 		return -e->code;
+	hvd_mark(t->world->hvd, "checkpoint", mark);
 	t->saved = t->at.step;
 	return 0;
 }
