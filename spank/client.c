@@ -354,11 +354,6 @@ static void prepare_step(void)
 			set_unless("no-kill", "SLURM_NO_KILL", "set");
 		}
 	}
-	/* where one node refuses, the others' tasks would wait for its tasks in MPI_Init; libhvd has a clock of its own */
-	if (!o->hvd && !o->by_site && !said_anywhere("kill-on-bad-exit") && !getenv("SLURM_KILL_BAD_EXIT")) {
-		client_set("SLURM_KILL_BAD_EXIT", "1", true);
-		tell_nodes("bad-exit", true);
-	}
 	tell_nodes("on", o->hvd);
 	tell_nodes("by-site", o->by_site);
 	/* srun --exclusive gives its step the cores of -c only, although nobody else can use the others */

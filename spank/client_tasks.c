@@ -40,6 +40,15 @@ static const char *said_or_set(int component, const char *option, const char *va
 	return value ? value : group_variable(variable, group);
 }
 
+/* --ntasks-per-gpu, which --ntasks-per-tres also means. */
+static const char *tasks_of_gpu(int component, int group)
+{
+	const char *value = said(component, "ntasks-per-gpu");
+	if (!value)
+		value = said_or_set(component, "ntasks-per-tres", "SLURM_NTASKS_PER_TRES", group);
+	return value ? value : group_variable("SLURM_NTASKS_PER_GPU", group);
+}
+
 /* --jobid of a job that this srun is not in: nothing here says what that has. */
 static bool is_other_job(int component)
 {
@@ -100,7 +109,7 @@ static void read_words(struct step_words *w, int component, int group)
 	w->ntasks_per_node = said(component, "ntasks-per-node");
 	if (!w->ntasks_per_node)
 		w->ntasks_per_node = group_variable("SLURM_NTASKS_PER_NODE", group);
-	w->ntasks_per_gpu = said_or_set(component, "ntasks-per-gpu", "SLURM_NTASKS_PER_GPU", group);
+	w->ntasks_per_gpu = tasks_of_gpu(component, group);
 	w->ntasks_per_other = said(component, "ntasks-per-socket") ? "" : said(component, "ntasks-per-core");
 	w->group = options->gpus_per_task;
 	w->share = options->share || w->ntasks_per_gpu;
@@ -197,11 +206,11 @@ void client_read_groups(const struct argv_scan *command_line, int *gpus_per_task
 
 		gpu_words(&words, c, group);
 		int each = gpus_of_each_task(&words);
-		const char *tasks_of_gpu = said_or_set(c, "ntasks-per-gpu", "SLURM_NTASKS_PER_GPU", group);
+		const char *of_gpu = tasks_of_gpu(c, group);
 		if (c && each != *gpus_per_task)
 			client_refuse("--gpus-per-task differs between the components of one command: start them as separate steps");
 		*gpus_per_task = each;
-		*share |= tasks_of_gpu && atoi(tasks_of_gpu) > 1;
+		*share |= of_gpu && atoi(of_gpu) > 1;
 	}
 }
 

@@ -55,7 +55,6 @@ static const struct row rows[] = {
 	{ SCOPE_STEP, "keep-memory", WORD, AT(keep_memory), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "whole-job", WORD, AT(whole_job), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "overlap", WORD, AT(overlap), 1, NULL, 0, 0, "" },
-	{ SCOPE_STEP, "bad-exit", WORD, AT(bad_exit), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "hide-gpus", WORD, AT(hide_gpus), 1, NULL, 0, 0, "" },
 };
 

@@ -45,6 +45,7 @@ void client_count_tasks(const struct argv_scan *command_line, const struct optio
 int stepd_user_init(spank_t spank, const struct site *site);
 /* In each task, as the user, after Slurm's own binding. Applies the plan; ends the task where that cannot be. */
 int stepd_task_init(spank_t spank);
-void stepd_exit(void);
+/* After this node's tasks. Where they refused to run, ends those of the other nodes. */
+void stepd_exit(spank_t spank);
 
 #endif

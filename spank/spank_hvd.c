@@ -83,8 +83,8 @@ ENTRY int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
 
 ENTRY int slurm_spank_exit(spank_t spank, int argc, char *argv[])
 {
-	(void)spank, (void)argc, (void)argv;
-	stepd_exit();
+	(void)argc, (void)argv;
+	stepd_exit(spank);
 	return 0;
 }
 

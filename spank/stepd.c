@@ -3,9 +3,12 @@
  * of this process is root: nothing is started here, and no path is opened that a user could name. */
 #include "plugin.h"
 
+#include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <slurm/slurm.h>
@@ -28,6 +31,8 @@ void step_fail(int status, const char *line)
 		return;
 	slurm_spank_log("hvd: %s: %s", step.host, line);
 	step.failure = status;
+	if (step.refused)
+		*step.refused = true;
 }
 
 const char *job_variable(spank_t spank, const char *name, char *buf, int size)
@@ -306,6 +311,9 @@ int stepd_user_init(spank_t spank, const struct site *site)
 	step.host[strcspn(step.host, ".")] = '\0';
 	if (!read_wishes(spank, text, sizeof text))
 		return 0;
+	step.refused = mmap(NULL, sizeof *step.refused, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (step.refused == MAP_FAILED)
+		step.refused = NULL;
 	if (options_parse(&step.options, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, STEP_VARIABLE, text, error, sizeof error))
 		step_fail(EXIT_USAGE, error);
 	else if (!is_special_step(spank))
@@ -313,8 +321,31 @@ int stepd_user_init(spank_t spank, const struct site *site)
 	return 0;
 }
 
-void stepd_exit(void)
+/* Tasks of other nodes would wait in MPI_Init for those that this node refused. The way of Slurm's own mpi/pmix. */
+static void end_step(spank_t spank)
 {
+	__typeof__(slurm_kill_job_step) *kill_step = (__typeof__(slurm_kill_job_step) *)dlsym(RTLD_DEFAULT, "slurm_kill_job_step");
+	const uint32_t job = (uint32_t)step_number(spank, S_JOB_ID), id = (uint32_t)step_number(spank, S_JOB_STEPID);
+	char all[16]; /* with those of other components */
+
+	if (!kill_step || !job_variable(spank, "SLURM_STEP_NUM_TASKS", all, sizeof all) || atoi(all) <= step_number(spank, S_JOB_LOCAL_TASK_COUNT))
+		return;
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
+	slurm_step_id_t whole = SLURM_STEP_ID_INITIALIZER;
+	whole.job_id = job;
+	whole.step_id = id;
+	kill_step(&whole, SIGKILL, 0);
+#elif SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
+	kill_step(job, id, SIGKILL, 0);
+#else
+	kill_step(job, id, SIGKILL);
+#endif
+}
+
+void stepd_exit(spank_t spank)
+{
+	if (step.refused && *step.refused)
+		end_step(spank);
 	variables_free();
 	plan_free(&step.plan);
 	free(step.request);

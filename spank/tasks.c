@@ -161,10 +161,11 @@ static int step_gpus(const struct step_words *w, int nodes, int tasks)
 	return w->hidden_gpus ? -1 : 0;
 }
 
-/* GPUs of each node where the same number was asked for on every one; 0 where they may differ. */
+/* GPUs of each node where the same number was asked for on every one; 0 where they may differ, or where Slurm takes no number
+ * of tasks for each node. */
 static int gpus_of_each(const struct step_words *w)
 {
-	if (w->gpus)
+	if (w->gpus || w->ntasks_per_gpu)
 		return 0;
 	if (w->gpus_per_node)
 		return count_gpus(w->gpus_per_node);

@@ -251,7 +251,6 @@ void variables_prepare(spank_t spank)
 	/* what must not reach a step that a task may start */
 	e.failed |= spank_unsetenv(spank, STEP_VARIABLE) != ESPANK_SUCCESS;
 	e.failed |= step.options.hide_gpus && (spank_unsetenv(spank, "SLURM_GPU_BIND") != ESPANK_SUCCESS || spank_unsetenv(spank, "SLURM_TRES_BIND") != ESPANK_SUCCESS);
-	e.failed |= step.options.bad_exit && spank_unsetenv(spank, "SLURM_KILL_BAD_EXIT") != ESPANK_SUCCESS;
 	if (e.failed)
 		step_fail(EXIT_INTERNAL, "a variable cannot be set for the tasks");
 }

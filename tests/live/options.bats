@@ -77,8 +77,16 @@ refused() { # TEXT: exit 64 and exactly this line
 	echo "$output"
 	[ "$status" -ne 0 ] && [ "$SECONDS" -lt 40 ]
 	grep -q '^hvd: n[12]: 2 tasks but 1 GPU' <<<"$output"
-	run srun -n1 --gpus=1 --gpu-bind=socket bash -c 'echo "${SLURM_KILL_BAD_EXIT-unset}"'
-	[ "$output" = unset ]
+	run srun -n3 --gpus=2 -O --gpu-bind=socket true
+	[ "$status" -eq 64 ]
+	grep -q '^hvd: n[12]: 3 tasks but 2 GPUs on this node: type -n 2, or --hvd-bind=share$' <<<"$output"
+}
+
+@test "a task that fails does not end the others: placement is placement only" {
+	run srun -N1 -n2 --gpus=2 --gpu-bind=socket bash -c 'if [ "$SLURM_PROCID" = 0 ]; then exit 3; fi; sleep 1; echo survived'
+	echo "$output"
+	[ "$status" -eq 3 ]
+	grep -qx survived <<<"$output"
 }
 
 @test "share and gpus-per-task allow other numbers" {

@@ -33,7 +33,7 @@ struct outcome {
 
 /* Shared by the processes of one step. */
 static struct record {
-	int init_rc, user_rc, calls, loads, starts, lines;
+	int init_rc, user_rc, calls, loads, starts, lines, kills;
 	char line[512];    /* the last one */
 	struct outcome task[TASKS_MAX];
 } *record;
@@ -188,6 +188,7 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 	void *out = va_arg(args, void *);
 	va_end(args);
 	switch (item) {
+	case S_JOB_ID: *(uint32_t *)out = 42; break;
 	case S_JOB_NNODES: *(uint32_t *)out = step_nodes; break;
 	case S_JOB_TOTAL_TASK_COUNT: *(uint32_t *)out = step_tasks; break;
 	case S_JOB_STEPID: *(uint32_t *)out = step_id; break;
@@ -317,12 +318,24 @@ static int count_load(void *topology)
 	return fails() ? -1 : load_topology(topology);
 }
 
+/* slurm_kill_job_step(), whose parameters are others in each release. */
+static int count_kill(void)
+{
+	record->kills++;
+	return 0;
+}
+
 void *__real_dlsym(void *library, const char *name);
 void *__wrap_dlsym(void *library, const char *name);
 void *__wrap_dlsym(void *library, const char *name)
 {
-	void *symbol = fails() ? NULL : library == &driver ? driver_symbol(name) : __real_dlsym(library, name), *counting = NULL;
-	int (*count)(void *) = count_load;
+	const bool fails_now = fails();
+	void *symbol = fails_now ? NULL : library == &driver ? driver_symbol(name) : __real_dlsym(library, name), *counting = NULL;
+	int (*count)(void *) = count_load, (*kill_step)(void) = count_kill;
+	if (!fails_now && !strcmp(name, "slurm_kill_job_step")) {
+		memcpy(&counting, &kill_step, sizeof counting);
+		return counting;
+	}
 	if (!symbol || strcmp(name, "hwloc_topology_load"))
 		return symbol;
 	memcpy(&load_topology, &symbol, sizeof symbol);

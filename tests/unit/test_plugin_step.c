@@ -310,6 +310,27 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	step_tasks = 0;
 }
 
+/* Tasks of other nodes would wait for ever for those that are refused here. */
+static void a_refusal_ends_the_step_if_others_wait(void **state)
+{
+	(void)state;
+	spank_setenv(NULL, "SLURM_STEP_NUM_TASKS", "4", 1);
+	assert_int_equal(run_step("hide-gpus,socket,gpus-per-task=2", 3, 0), 64);
+	assert_int_equal(record->kills, 1);
+	strcpy(step_cores, "8-11");
+	assert_int_equal(run_step(words, 2, 0), 70);
+	assert_int_equal(record->kills, 1);
+	/* nobody else is there, nothing is wrong, or only the site wanted a binding */
+	assert_int_equal(run_step(words, 4, 0), 70);
+	assert_int_equal(record->kills, 0);
+	assert_int_equal(run_step("by-site,socket", 2, 0), 0);
+	assert_int_equal(record->kills, 0);
+	strcpy(step_cores, "0-7");
+	assert_int_equal(run_step(words, 2, 0), 0);
+	assert_int_equal(record->kills, 0);
+	spank_unsetenv(NULL, "SLURM_STEP_NUM_TASKS");
+}
+
 /* A step without our words, a batch script, and an interactive shell are left alone. */
 static void other_steps_are_left_alone(void **state)
 {
@@ -339,6 +360,7 @@ int main(void)
 		cmocka_unit_test(a_default_of_the_site_never_speaks),
 		cmocka_unit_test(cores_of_another_machine_are_refused),
 		cmocka_unit_test(a_refusal_names_what_helps_this_step),
+		cmocka_unit_test(a_refusal_ends_the_step_if_others_wait),
 		cmocka_unit_test(other_steps_are_left_alone),
 	};
 	return cmocka_run_group_tests(tests_of_steps, make_machine_files, remove_machine_files);

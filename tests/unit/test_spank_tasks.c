@@ -127,6 +127,8 @@ static void as_many_tasks_on_each_node_as_it_has_gpus(void **state)
 	/* more tasks than GPUs: as many on one as on the other, if that comes out even */
 	on_each_node(STEP(.gpus_per_node = "2", .nodes = "2", .ntasks = "6", .share = true), 3);
 	on_each_node(STEP(.gpus_per_node = "2", .nodes = "2", .ntasks = "5", .share = true), 0);
+	/* Slurm takes no number for each node beside one for each GPU */
+	on_each_node(STEP(.gpus_per_node = "2", .nodes = "2", .ntasks = "4", .ntasks_per_gpu = "1", .share = true), 0);
 	/* nobody says how many GPUs are on which node */
 	on_each_node(STEP(.gpus = "4", .nodes = "2"), 0);
 	on_each_node(STEP(.gpus = "4", .gpus_per_node = "2", .nodes = "2"), 0);
