@@ -298,12 +298,12 @@ static void keep_words_of_slurm(void)
 	struct options *o = &client.options;
 	const char *threads = said_anywhere("threads-per-core");
 	char word[32], error[256];
+	bool fixed = options_given(&client.asked, "gpus-per-task"), share;
 	int each;
-	bool share;
 
-	client_read_groups(&client.scan, &each, &share);
+	client_read_groups(&client.scan, fixed, &each, &share);
 	snprintf(word, sizeof word, "gpus-per-task=%d", each);
-	if (each && !options_given(&client.asked, "gpus-per-task") && options_parse(o, SCOPE_BIND, "--gpus-per-task", word, error, sizeof error))
+	if (each && !fixed && options_parse(o, SCOPE_BIND, "--gpus-per-task", word, error, sizeof error))
 		client_refuse(error);
 	if (!threads)
 		threads = getenv("SLURM_THREADS_PER_CORE");

@@ -56,27 +56,35 @@ static bool is_other_job(int component)
 	return job && (!own || strcmp(job, own));
 }
 
+enum { SOURCES = 6, TRES = SOURCES - 1, GRES = TRES - 1 };
+static const struct {
+	const char *option, *variable;
+	size_t field;
+} source[SOURCES] = {
+	{ "gpus", "SLURM_GPUS", offsetof(struct step_words, gpus) },
+	{ "gpus-per-node", "SLURM_GPUS_PER_NODE", offsetof(struct step_words, gpus_per_node) },
+	{ "gpus-per-task", "SLURM_GPUS_PER_TASK", offsetof(struct step_words, gpus_per_task) },
+	{ "gpus-per-socket", "SLURM_GPUS_PER_SOCKET", offsetof(struct step_words, gpus_per_socket) },
+	[GRES] = { "gres", "SLURM_STEP_GRES", offsetof(struct step_words, gres) },
+	[TRES] = { "tres-per-task", "SLURM_TRES_PER_TASK", offsetof(struct step_words, tres_per_task) },
+};
+
+static bool names_gpus(int component)
+{
+	bool names = false;
+	for (int i = 0; i < SOURCES; i++) {
+		const char *value = said(component, source[i].option);
+		/* --tres-per-task=cpu:8 and --gres=craynetwork:1 say nothing of GPUs, --gres=none does */
+		names |= value && (i < GRES || count_gres_gpus(value) || !strcmp(value, "none"));
+	}
+	return names;
+}
+
 static void gpu_words(struct step_words *w, int component, int group)
 {
-	static const struct {
-		const char *option, *variable;
-		size_t field;
-	} source[] = {
-		{ "gpus", "SLURM_GPUS", offsetof(struct step_words, gpus) },
-		{ "gpus-per-node", "SLURM_GPUS_PER_NODE", offsetof(struct step_words, gpus_per_node) },
-		{ "gpus-per-task", "SLURM_GPUS_PER_TASK", offsetof(struct step_words, gpus_per_task) },
-		{ "gpus-per-socket", "SLURM_GPUS_PER_SOCKET", offsetof(struct step_words, gpus_per_socket) },
-		{ "gres", "SLURM_STEP_GRES", offsetof(struct step_words, gres) },
-		{ "tres-per-task", "SLURM_TRES_PER_TASK", offsetof(struct step_words, tres_per_task) },
-	};
-	bool on_command_line = false;
+	bool on_command_line = names_gpus(component);
 
-	for (size_t i = 0; i < sizeof source / sizeof *source; i++) {
-		const char *value = said(component, source[i].option);
-		/* --tres-per-task=cpu:8 says nothing of GPUs */
-		on_command_line |= value && (source[i].field != offsetof(struct step_words, tres_per_task) || count_gres_gpus(value));
-	}
-	for (size_t i = 0; i < sizeof source / sizeof *source; i++)
+	for (int i = 0; i < SOURCES; i++)
 		*(const char **)((char *)w + source[i].field) = on_command_line ? said(component, source[i].option) : group_variable(source[i].variable, group);
 	if (!on_command_line && !w->gres)
 		w->gres = group_variable("SLURM_GRES", group);
@@ -99,7 +107,8 @@ static void read_words(struct step_words *w, int component, int group)
 {
 	gpu_words(w, component, group);
 	w->nodes = said(component, "nodes");
-	if (!w->nodes)
+	/* components inside an ordinary job do not have all its nodes */
+	if (!w->nodes && !(scan->components > 1 && getenv("SLURM_JOB_ID") && !getenv("SLURM_HET_SIZE")))
 		w->nodes = group_variable(group_variable("SLURM_NNODES", group) ? "SLURM_NNODES" : "SLURM_JOB_NUM_NODES", group);
 	if (!w->nodes)
 		w->nodes = count_hosts(said(component, "nodelist"));
@@ -122,10 +131,10 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 	const char *nodelist = group_variable("SLURM_JOB_NODELIST", group);
 	/* without a number for each node, Slurm puts tasks where CPUs are */
 	bool alike = size->per_node || w->ntasks_per_node;
-	int position = 0, cpus = !counts ? -1 : alike ? smallest_count(counts, &position) : sum_of_counts(counts), per_node, need = each && atoi(each) > 0 ? atoi(each) : 1;
+	int position = 0, cpus = !counts ? -1 : alike ? smallest_count(counts, &position) : sum_of_largest(counts, size->nodes), per_node, need = each && atoi(each) > 0 ? atoi(each) : 1;
 	char host[256], first[256], line[512];
 
-	if (cpus < 0 || size->nodes < 1 || tasks < 1 || said(component, "overcommit") || getenv("SLURM_OVERCOMMIT") || !nodelist)
+	if (is_other_job(component) || cpus < 0 || size->nodes < 1 || tasks < 1 || said(component, "overcommit") || getenv("SLURM_OVERCOMMIT") || !nodelist)
 		return;
 	per_node = alike ? (tasks + size->nodes - 1) / size->nodes : tasks;
 	if (per_node * need <= cpus)
@@ -141,8 +150,10 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 }
 
 /* A step without GPUs has one task per package, as far as there are CPUs for them. */
-static int packages_for_tasks(int group)
+static int packages_for_tasks(int component, int group)
 {
+	if (is_other_job(component))
+		return slurm_packages_per_node(NULL);
 	const char *counts = group_variable("SLURM_JOB_CPUS_PER_NODE", group);
 	int position, cpus = counts ? smallest_count(counts, &position) : -1, packages = slurm_packages_per_node(group_variable("SLURM_JOB_NODELIST", group));
 
@@ -159,6 +170,32 @@ static void set_count(const char *name, int group, int count)
 		client_set(full, text, true);
 }
 
+/* Of the job's words, which srun reads beside those of the line, and which beat them on the nodes: a component that names GPUs
+ * itself, in one group of a heterogeneous job or else group -1, has none; another one has its own. */
+static void keep_words_of_job(int component, int group)
+{
+	for (int i = 0; i < SOURCES; i++) {
+		char full[128], old[128], rest[4096];
+		const char *value = i == GRES ? NULL : group_variable(source[i].variable, group);
+		snprintf(full, sizeof full, group < 0 ? "%s" : "%s_HET_GROUP_%d", source[i].variable, group);
+		snprintf(old, sizeof old, "%s_PACK_GROUP_%d", source[i].variable, group);
+		if (value && names_gpus(component)) {
+			unsetenv(old);
+			unsetenv(full);
+			value = i == TRES ? without_gpus(value, rest, sizeof rest) : NULL;
+		}
+		if (value && *value)
+			client_set(full, value, true);
+	}
+}
+
+static void drop_words_for_all(void)
+{
+	for (int i = 0; i < SOURCES; i++)
+		if (i != GRES)
+			unsetenv(source[i].variable);
+}
+
 /* Sets the tasks of one component, in one group of a heterogeneous job or else group -1, as far as Slurm is not to decide. */
 static void size_step(int component, int group)
 {
@@ -169,7 +206,7 @@ static void size_step(int component, int group)
 	if (step_size(&words, &size))
 		client_refuse(size.refusal);
 	if (!size.gpus && !words.ntasks && !words.ntasks_per_node && !words.ntasks_per_other) {
-		words.packages_per_node = packages_for_tasks(group);
+		words.packages_per_node = packages_for_tasks(component, group);
 		step_size(&words, &size);
 		if (!size.tasks)
 			fprintf(stderr, "hvd: no GPU in this step, and how many sockets its nodes have is not known: one task per node\n");
@@ -182,51 +219,67 @@ static void size_step(int component, int group)
 		set_count("SLURM_NTASKS_PER_NODE", group, size.per_node);
 }
 
-/* Groups of "0,2-3", as --het-group takes them. */
-static void size_groups(int component, const char *groups)
+/* Whether srun reads the variables of groups, too. */
+static bool has_groups(int component)
 {
-	struct cpuset set;
-	if (cpulist_parse(groups, &set))
-		client_refuse("--het-group: a list such as 0,1 expected");
-	for (int g = cpuset_next(&set, 0); g >= 0; g = cpuset_next(&set, g + 1))
-		size_step(component, g);
+	return scan->components > 1 || getenv("SLURM_HET_SIZE") || said(component, "het-group");
 }
 
-void client_read_groups(const struct argv_scan *command_line, int *gpus_per_task, bool *share)
+/* The groups of one component: "0,2-3", as --het-group takes them, or the one of its own number. */
+static void for_each_group(int component, void (*use)(int component, int group))
 {
-	scan = command_line;
-	bool het = scan->components > 1 || getenv("SLURM_HET_SIZE");
+	const char *groups = said(component, "het-group");
+	struct cpuset set = { 0 };
 
+	if (!has_groups(component)) {
+		use(component, -1);
+		return;
+	}
+	if (groups && cpulist_parse(groups, &set))
+		client_refuse("--het-group: a list such as 0,1 expected");
+	if (!groups)
+		cpuset_add(&set, component);
+	for (int g = cpuset_next(&set, 0); g >= 0; g = cpuset_next(&set, g + 1))
+		use(component, g);
+}
+
+void client_read_groups(const struct argv_scan *command_line, bool fixed, int *gpus_per_task, bool *share)
+{
+	int first = 0;
+
+	scan = command_line;
 	*gpus_per_task = 0;
 	*share = false;
 	for (int c = 0; c < scan->components; c++) {
 		struct step_words words = { 0 };
 		const char *groups = said(c, "het-group");
-		int group = groups ? atoi(groups) : het ? c : -1;
+		int group = groups ? atoi(groups) : has_groups(c) ? c : -1;
 
 		gpu_words(&words, c, group);
 		int each = gpus_of_each_task(&words);
 		const char *of_gpu = tasks_of_gpu(c, group);
-		if (c && each != *gpus_per_task)
+		/* one that does not say it has one GPU for each task, or no GPU */
+		int here = each ? each : words.gpus || words.gpus_per_node || words.gpus_per_socket || words.gres;
+		if (!fixed && here && first && here != first)
 			client_refuse("--gpus-per-task differs between the components of one command: start them as separate steps");
-		*gpus_per_task = each;
+		first = first ? first : here;
+		*gpus_per_task = each ? each : *gpus_per_task;
 		*share |= of_gpu && atoi(of_gpu) > 1;
 	}
 }
 
 void client_count_tasks(const struct argv_scan *command_line, const struct options *asked)
 {
+	bool named = false;
+
 	scan = command_line;
 	options = asked;
-	bool het = scan->components > 1 || getenv("SLURM_HET_SIZE");
-
-	for (int c = 0; c < scan->components; c++) {
-		const char *groups = said(c, "het-group");
-		char own[16];
-		snprintf(own, sizeof own, "%d", c);
-		if (het || groups)
-			size_groups(c, groups ? groups : own);
-		else
-			size_step(c, -1);
-	}
+	for (int c = 0; c < scan->components; c++)
+		named |= names_gpus(c) && (getenv("SLURM_JOB_ID") || said(c, "jobid"));
+	for (int c = 0; named && c < scan->components; c++)
+		for_each_group(c, keep_words_of_job);
+	if (named && has_groups(0))
+		drop_words_for_all();
+	for (int c = 0; c < scan->components; c++)
+		for_each_group(c, size_step);
 }

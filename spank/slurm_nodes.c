@@ -51,12 +51,16 @@ int slurm_hosts(const char *nodelist)
 {
 	__typeof__(slurm_hostlist_create) *create = (__typeof__(slurm_hostlist_create) *)slurm_function("slurm_hostlist_create");
 	__typeof__(slurm_hostlist_count) *count = (__typeof__(slurm_hostlist_count) *)slurm_function("slurm_hostlist_count");
+	__typeof__(slurm_hostlist_uniq) *uniq = (__typeof__(slurm_hostlist_uniq) *)slurm_function("slurm_hostlist_uniq");
 	__typeof__(slurm_hostlist_destroy) *destroy = (__typeof__(slurm_hostlist_destroy) *)slurm_function("slurm_hostlist_destroy");
-	void *list = create && count && destroy ? create(nodelist) : NULL;
-	int hosts = list ? count(list) : 0;
+	void *list = create && count && uniq && destroy ? create(nodelist) : NULL;
+	int hosts = 0;
 
-	if (list)
+	if (list) {
+		uniq(list);
+		hosts = count(list);
 		destroy(list);
+	}
 	return hosts;
 }
 

@@ -14,7 +14,7 @@ int slurm_cpus_per_gpu(const char *node, int otherwise);
 /* The name at a position of "n[1-2],m3"; the whole list where it cannot be taken apart. Returns buf. */
 char *slurm_host(const char *nodelist, int position, char *buf, size_t size);
 
-/* How many names are in "n[1-2],m3"; 0 where it cannot be taken apart. */
+/* How many different names are in "n[1-2],m3"; 0 where it cannot be taken apart. */
 int slurm_hosts(const char *nodelist);
 
 #endif

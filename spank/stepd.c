@@ -153,6 +153,13 @@ static void fill_request(spank_t spank, int tasks)
 
 /* ---- plan ---------------------------------------------------------------------------------------- */
 
+/* With the policy none and without --hvd, tasks that have another number of GPUs than one each keep all of them. */
+static bool leaves_gpus(int tasks)
+{
+	const struct options *o = &step.options;
+	return !o->hvd && !o->by_site && o->policy == POLICY_NONE && !o->share && !options_given(o, "gpus-per-task") && tasks != step.devices.count;
+}
+
 /* A number that Slurm knows of the step; 1 where it does not say. */
 static int step_number(spank_t spank, spank_item_t item)
 {
@@ -166,21 +173,23 @@ static int check_counts(spank_t spank)
 {
 	const struct request *r = step.request;
 	const int groups = r->devices / r->gpus_per_task;
-	char each[32] = "", cure[96], line[320];
+	char each[32] = "", cure[96] = "", line[320];
 
 	if (!groups || r->share || r->tasks == groups || (!step.options.hvd && r->tasks < groups))
 		return 0;
-	int nodes = step_number(spank, S_JOB_NNODES);
+	const int nodes = step_number(spank, S_JOB_NNODES), all = step_number(spank, S_JOB_TOTAL_TASK_COUNT);
+	const bool share = r->tasks > groups;
 	if (nodes == 1)
-		snprintf(cure, sizeof cure, "-n %d", groups);
-	else if (step_number(spank, S_JOB_TOTAL_TASK_COUNT) == groups * nodes)
-		snprintf(cure, sizeof cure, "--ntasks-per-node=%d", groups);
-	else
-		snprintf(cure, sizeof cure, "--gpus-per-node=%d --ntasks-per-node=%d", r->devices, groups);
+		snprintf(cure, sizeof cure, ": type -n %d", groups);
+	else if (all == groups * nodes)
+		snprintf(cure, sizeof cure, ": type --ntasks-per-node=%d", groups);
+	else if (all % nodes == 0) /* the job's GPUs are as uneven as this, and every node should say the same */
+		snprintf(cure, sizeof cure, ": %s --gpus-per-node=%d --ntasks-per-node=%d", step.options.whole_job ? "type" : "submit the job with",
+			all / nodes * r->gpus_per_task, all / nodes);
 	if (r->gpus_per_task > 1)
 		snprintf(each, sizeof each, " with %d GPUs each", r->gpus_per_task);
-	snprintf(line, sizeof line, "%d task%s%s but %d GPU%s on this node: type %s%s", r->tasks, r->tasks == 1 ? "" : "s", each, r->devices, r->devices == 1 ? "" : "s",
-		cure, r->tasks > groups ? ", or --hvd-bind=share" : "");
+	snprintf(line, sizeof line, "%d task%s%s but %d GPU%s on this node%s%s", r->tasks, r->tasks == 1 ? "" : "s", each, r->devices, r->devices == 1 ? "" : "s",
+		cure, !share ? "" : *cure ? ", or --hvd-bind=share" : ": type --hvd-bind=share");
 	step_fail(EXIT_USAGE, line);
 	return -1;
 }
@@ -271,6 +280,8 @@ static void make_plan(spank_t spank)
 		step.options.keep_gpus = 1;
 	if (capture_devices(spank))
 		return;
+	if (leaves_gpus((int)tasks))
+		step.options.keep_gpus = 1;
 	step.per_task = step.options.keep_cpus || step.options.keep_gpus || step.devices.unplaced;
 	fill_request(spank, (int)tasks);
 	if (step.broken || check_counts(spank))

@@ -93,6 +93,20 @@ int count_gres_gpus(const char *text)
 	}
 }
 
+char *without_gpus(const char *tres, char *buf, size_t size)
+{
+	int used = snprintf(buf, size, "%s", "");
+
+	for (const char *p = tres;; p++) {
+		size_t n = item_length(p);
+		if (!gres_item(p, n) && used < (int)size)
+			used += snprintf(buf + used, size - (size_t)used, "%s%.*s", used ? "," : "", (int)n, p);
+		p += n;
+		if (!*p)
+			return used < (int)size ? buf : NULL;
+	}
+}
+
 int count_nodes(const char *text)
 {
 	const char *dash = strchr(text, '-'), *end = text + strlen(text);
@@ -100,39 +114,59 @@ int count_nodes(const char *text)
 	return low > 0 && low == high ? low : 0;
 }
 
-/* Reads "1(x2),4": the smallest number, its position and the sum of all. */
-static int read_counts(const char *text, int *position, int *sum)
+/* Reads one item of "1(x2),4" and steps behind it. Returns its number, -1 if it is none. */
+static int next_count(const char **text, int *times)
 {
-	int least = -1, at = 0;
-	*sum = 0;
-	for (const char *p = text;; p++) {
-		size_t n = strcspn(p, ",");
-		const char *open = memchr(p, '(', n);
-		int count = number(p, open ? open : p + n), times = 1;
-		if (count < 0 || (open && (n < 5 || strncmp(open, "(x", 2) || (times = number(open + 2, p + n - 1)) < 1)))
+	const char *p = *text;
+	size_t n = strcspn(p, ",");
+	const char *open = memchr(p, '(', n);
+	int count = number(p, open ? open : p + n);
+
+	*times = 1;
+	if (open && (n < 5 || strncmp(open, "(x", 2) || (*times = number(open + 2, p + n - 1)) < 1))
+		return -1;
+	*text = p[n] ? p + n + 1 : NULL;
+	return count;
+}
+
+int smallest_count(const char *text, int *position)
+{
+	int least = -1, at = 0, times;
+
+	for (const char *p = text; p; at += times) {
+		int count = next_count(&p, &times);
+		if (count < 0)
 			return -1;
 		if (least < 0 || count < least) {
 			least = count;
 			*position = at;
 		}
-		*sum += count * times;
-		at += times;
-		p += n;
-		if (!*p)
-			return least;
 	}
+	return least;
 }
 
-int smallest_count(const char *text, int *position)
+int sum_of_largest(const char *text, int nodes)
 {
-	int sum;
-	return read_counts(text, position, &sum);
-}
+	int sum = 0, below = COUNT_MAX + 1;
 
-int sum_of_counts(const char *text)
-{
-	int position, sum;
-	return read_counts(text, &position, &sum) < 0 ? -1 : sum;
+	while (nodes > 0) {
+		int largest = -1, there = 0, times;
+		for (const char *p = text; p;) {
+			int count = next_count(&p, &times);
+			if (count < 0)
+				return -1;
+			if (count < below && count >= largest) {
+				there = times + (count == largest ? there : 0);
+				largest = count;
+			}
+		}
+		if (largest < 0)
+			break;
+		sum += largest * (there < nodes ? there : nodes);
+		nodes -= there;
+		below = largest;
+	}
+	return sum;
 }
 
 /* ---- the step ------------------------------------------------------------------------------------ */
@@ -142,13 +176,19 @@ static int times_nodes(int per_node, int nodes)
 	return per_node < 0 || !nodes ? -1 : per_node * nodes;
 }
 
+/* Of both numbers the step gets the one for each node. Without a number of nodes the other one decides that. */
+static bool counts_by_node(const struct step_words *w, int nodes)
+{
+	return w->gpus_per_node && (!w->gpus || (w->nodes && nodes));
+}
+
 /* GPUs of the step, 0 none, -1 not known. `tasks` is the number that was given, 0 none. */
 static int step_gpus(const struct step_words *w, int nodes, int tasks)
 {
+	if (counts_by_node(w, nodes))
+		return times_nodes(count_gpus(w->gpus_per_node), nodes);
 	if (w->gpus)
 		return count_gpus(w->gpus);
-	if (w->gpus_per_node)
-		return times_nodes(count_gpus(w->gpus_per_node), nodes);
 	if (w->gpus_per_task || w->tres_per_task) {
 		int each = w->gpus_per_task ? count_gpus(w->gpus_per_task) : count_gres_gpus(w->tres_per_task);
 		/* without a number of tasks Slurm starts one a node */
@@ -163,13 +203,13 @@ static int step_gpus(const struct step_words *w, int nodes, int tasks)
 
 /* GPUs of each node where the same number was asked for on every one; 0 where they may differ, or where Slurm takes no number
  * of tasks for each node. */
-static int gpus_of_each(const struct step_words *w)
+static int gpus_of_each(const struct step_words *w, int nodes)
 {
-	if (w->gpus || w->ntasks_per_gpu)
+	if (w->ntasks_per_gpu)
 		return 0;
-	if (w->gpus_per_node)
+	if (counts_by_node(w, nodes))
 		return count_gpus(w->gpus_per_node);
-	return w->gres && !w->gpus_per_task && !w->tres_per_task && !w->gpus_per_socket ? count_gres_gpus(w->gres) : 0;
+	return w->gres && !w->gpus && !w->gpus_per_task && !w->tres_per_task && !w->gpus_per_socket ? count_gres_gpus(w->gres) : 0;
 }
 
 /* The number of tasks that was asked for: 0 none, -1 asked for in a way that only Slurm can work out. */
@@ -189,12 +229,14 @@ static int refuse_unknown(struct step_size *out)
 }
 
 /* `tasks` are there, `groups` of GPUs for them. */
-static int refuse_mismatch(struct step_size *out, int tasks, int group, int groups)
+static int refuse_mismatch(struct step_size *out, int tasks, int group, int groups, int each)
 {
 	int gpus = out->gpus;
 	const char *s = tasks == 1 ? "" : "s", *gs = gpus == 1 ? "" : "s";
 
-	if (group > 1)
+	if (group > 1 && each && out->nodes > 1)
+		snprintf(out->refusal, sizeof out->refusal, "%d task%s with %d GPUs each but %d nodes with %d GPUs each: type -n %d", tasks, s, group, out->nodes, each, groups);
+	else if (group > 1)
 		snprintf(out->refusal, sizeof out->refusal, "%d task%s with %d GPUs each but %d GPU%s: type -n %d", tasks, s, group, gpus, gs, groups);
 	else if (tasks > gpus)
 		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d, or --hvd-bind=share", tasks, s, gpus, gs, gpus);
@@ -226,7 +268,7 @@ int step_size(const struct step_words *words, struct step_size *out)
 	if (words->tres_per_task && !count_gres_gpus(words->tres_per_task))
 		with_gpus.tres_per_task = NULL;
 	*out = (struct step_size){ .nodes = w->nodes ? count_nodes(w->nodes) : 1 };
-	int given = given_tasks(w, out->nodes), group = w->group, each = gpus_of_each(w);
+	int given = given_tasks(w, out->nodes), group = w->group, each = gpus_of_each(w, out->nodes);
 
 	out->gpus = step_gpus(w, out->nodes, given > 0 ? given : 0);
 	/* GPUs are asked for by task: each task gets that many */
@@ -242,7 +284,7 @@ int step_size(const struct step_words *words, struct step_size *out)
 	if (out->gpus && smallest < group)
 		return refuse_group(out, group, smallest);
 	if (given && given != groups)
-		return refuse_mismatch(out, given, group, groups);
+		return refuse_mismatch(out, given, group, groups, each);
 	if (!given)
 		out->tasks = out->gpus ? groups : w->packages_per_node * out->nodes;
 	out->per_node = each ? each / group : out->gpus || !out->nodes ? 0 : w->packages_per_node;

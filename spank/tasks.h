@@ -4,6 +4,7 @@
 #define SPANK_TASKS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Values as the user or Slurm spelt them; NULL: not said. */
 struct step_words {
@@ -31,6 +32,9 @@ int count_gpus(const char *text);
 /* The same in "gpu:2", "gpu", "gpu:a100:2(S:0-1),craynetwork:1", "gres/gpu:2"; 0 where no GPU is named. */
 int count_gres_gpus(const char *text);
 
+/* Writes "cpu=8,gres/gpu=2" without what it says of GPUs. Returns buf, or NULL if that has no room. */
+char *without_gpus(const char *tres, char *buf, size_t size);
+
 /* "2", "2-2": a fixed number of nodes; 0 for anything else. */
 int count_nodes(const char *text);
 
@@ -40,8 +44,8 @@ int gpus_of_each_task(const struct step_words *words);
 /* Returns 0; or -1 with the refusal, both numbers in it and the -n to type. */
 int step_size(const struct step_words *words, struct step_size *out);
 
-/* The sum of the numbers in "1(x2),4"; -1 if the text is none such. */
-int sum_of_counts(const char *text);
+/* The sum of the `nodes` largest numbers in "1(x2),4"; -1 if the text is none such. */
+int sum_of_largest(const char *text, int nodes);
 
 /* The smallest number in "1(x2),4" and at which position it stands; -1 if the text is none such. */
 int smallest_count(const char *text, int *position);

@@ -46,6 +46,13 @@ refused() { # TEXT: exit 64 and exactly this line
 	one_gpu_each 4
 	run srun --gpus=2 --ntasks-per-gpu=1 --hvd "$SHOW"
 	one_gpu_each 2
+	# beside which Slurm takes no number of tasks for each node
+	run srun -N2 -n4 --gpus-per-node=2 --ntasks-per-gpu=1 --hvd "$SHOW"
+	one_gpu_each 4
+	run srun -N2 -n4 --gpus-per-node=2 --ntasks-per-tres=1 --hvd "$SHOW"
+	one_gpu_each 4
+	run in_cluster salloc -Q -N2 --gpus-per-node=2 --cpus-per-gpu=1 --ntasks-per-gpu=1 srun -Q --hvd "$SHOW"
+	one_gpu_each 4
 }
 
 @test "without GPUs: one task per socket, or as -n says" {
@@ -87,6 +94,27 @@ refused() { # TEXT: exit 64 and exactly this line
 	echo "$output"
 	[ "$status" -eq 3 ]
 	grep -qx survived <<<"$output"
+}
+
+@test "what the line says of GPUs stands for all that the job was given" {
+	local words
+	for words in --gpus=1 --gres=gpu:1 --gpus-per-task=1; do
+		run in_cluster salloc -Q -N2 --gpus-per-node=2 srun -Q -N1 "$words" --hvd "$SHOW"
+		one_gpu_each 1
+	done
+	run in_cluster salloc -Q -N2 --gpus=4 --cpus-per-gpu=1 srun -Q -N1 --gpus-per-node=1 --hvd "$SHOW"
+	one_gpu_each 1
+	# a component that names none has the job's
+	without_mpi
+	run in_cluster salloc -Q -N2 --gpus-per-node=2 --cpus-per-gpu=1 srun -Q --gpus=1 --hvd "$SHOW" : "$SHOW"
+	one_gpu_each 3
+	run in_cluster salloc -Q -N1 -n2 --gpus=2 : -N1 -n2 --gpus-per-node=2 srun -Q --het-group=0 -n1 --gpus=1 --hvd "$SHOW" : --het-group=1 "$SHOW"
+	one_gpu_each 3
+}
+
+@test "a node is named once or twice: it is one node" {
+	run srun -w n1,n1 --gpus-per-node=2 --hvd "$SHOW"
+	one_gpu_each 2
 }
 
 @test "share and gpus-per-task allow other numbers" {
@@ -141,6 +169,9 @@ refused() { # TEXT: exit 64 and exactly this line
 	in_cluster sbatch -Q -W -N2 --gpus-per-node=2 --cpus-per-gpu=1 -o "$SCRATCH/out" --wrap "srun -Q --hvd $SHOW"
 	output=$(cat "$SCRATCH/out") status=0
 	one_gpu_each 4
+	# the CPUs of a node that the step does not have do not count
+	run in_cluster salloc -Q -N2 -n2 --gpus-per-node=2 srun -Q -N1 --gpus=2 --hvd "$SHOW"
+	refused 'n[1-2]: 2 GPUs but 1 CPU: add #SBATCH --cpus-per-gpu=1'
 	# three tasks, two CPUs on one node and one on the other
 	run in_cluster salloc -Q -N2 -n3 --gpus-per-task=1 srun -Q --hvd "$SHOW"
 	one_gpu_each 3
@@ -197,6 +228,13 @@ refused() { # TEXT: exit 64 and exactly this line
 	echo "$output"
 	[ "$(grep -c '^hvd: rank [01] on n1: GPU 0000:' <<<"$output")" -eq 2 ]
 	[ "$(grep '^task' <<<"$output" | sort | cut -d- -f1)" = $'task 0 none unset unset 0 GPU\ntask 1 none unset unset 1 GPU' ]
+	# other numbers are nobody's business
+	run srun -n1 --gpus=2 --hvd-bind=none bash -c "$show"
+	echo "$output"
+	[ "$(grep '^task' <<<"$output" | cut -d' ' -f1-5,7)" = 'task 0 none unset unset 0,1' ]
+	run srun -N1 -n3 -O --gpus=2 --hvd-bind=none bash -c "$show"
+	echo "$output"
+	[ "$(grep -c '^task . none unset unset .* 0,1$' <<<"$output")" -eq 3 ]
 }
 
 @test "SLURM_GPU_BIND=socket, and the spelling that #SBATCH can carry" {
@@ -287,6 +325,16 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(grep -c 'of 3: gpus=GPU-.*args=b --gpu-bind=socket$' <<<"$output")" -eq 1 ]
 	run srun -N1 --gpus=1 --hvd-bind=socket "$SHOW" : -N1 --gpus=1 --hvd-bind=numa "$SHOW"
 	refused '--hvd-bind differs between the components of one command: start them as separate steps'
+	run srun -N1 --gpus=2 --hvd "$SHOW" : -N1 -n1 --gpus-per-task=1 "$SHOW"
+	one_gpu_each 3
+	run srun -N1 -n1 --hvd "$SHOW" : -N1 -n1 --gpus-per-task=2 "$SHOW"
+	echo "$output"
+	[ "$(grep -c 'task 1 of 2: gpus=GPU-[0-9a-f-]*,GPU-' <<<"$output")" -eq 1 ]
+	run srun -N1 --gpus=2 --hvd "$SHOW" : -N1 -n1 --gpus-per-task=2 "$SHOW"
+	refused '--gpus-per-task differs between the components of one command: start them as separate steps'
+	run srun -N1 --gpus=2 --hvd --hvd-bind=gpus-per-task=2 "$SHOW" : -N1 -n1 --gpus-per-task=2 "$SHOW"
+	echo "$output"
+	[ "$(grep -c 'of 2: gpus=GPU-[0-9a-f-]*,GPU-' <<<"$output")" -eq 2 ]
 }
 
 @test "next to a second SPANK plugin, whose options take a word of their own" {

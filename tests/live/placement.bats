@@ -318,7 +318,13 @@ tasks_of_nodes() { # "2 2": how many tasks each node has
 	tasks_of_nodes '3 3'
 	run in_cluster salloc -Q -N2 --gpus-per-node=2 --exclusive srun -Q --hvd bash -c "$look"
 	tasks_of_nodes '2 2'
+	# of two numbers, Slurm gives a step the one for each node
+	run in_cluster salloc -Q -N2 -n4 --gpus=4 --gpus-per-node=2 --exclusive srun -Q -N1 -n2 --hvd bash -c "$look"
+	tasks_of_nodes 2
 	without_mpi
+	# components inside an ordinary job do not have all its nodes each
+	run in_cluster salloc -Q -N2 --gpus-per-node=2 --exclusive srun -Q --gpus-per-node=2 --hvd bash -c "$look" : --gpus-per-node=2 bash -c "$look"
+	tasks_of_nodes '2 2'
 	run in_cluster srun -Q -N2 --gpus-per-node=2 --hvd bash -c "$look" : -N1 --gpus=1 bash -c "$look"
 	[ "$(tasks | wc -l)" -eq 5 ]
 }
@@ -334,5 +340,14 @@ tasks_of_nodes() { # "2 2": how many tasks each node has
 	[ "$status" -ne 0 ]
 	grep -qx 'hvd: n[123]: 3 tasks but 2 GPUs on this node: type --ntasks-per-node=2, or --hvd-bind=share' <<<"$output"
 	run in_cluster srun -Q -N2 -n4 --gpus-per-node=2 --gpu-bind=socket --ntasks-per-node=2 bash -c "$look"
+	tasks_of_nodes '2 2'
+	# GPUs that come with CPUs do not follow the tasks: all nodes say the same, and it helps
+	run in_cluster srun -Q -N2 --gpus=4 --cpus-per-gpu=2 --hvd bash -c "$look"
+	echo "$output"
+	[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: \(type [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'type --gpus-per-node=2 --ntasks-per-node=2' ]
+	run in_cluster salloc -Q -N2 --gpus=4 --exclusive srun -Q --hvd bash -c "$look"
+	echo "$output"
+	[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: \(submit [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'submit the job with --gpus-per-node=2 --ntasks-per-node=2' ]
+	run in_cluster srun -Q -N2 --gpus-per-node=2 --ntasks-per-node=2 --cpus-per-gpu=2 --hvd bash -c "$look"
 	tasks_of_nodes '2 2'
 }

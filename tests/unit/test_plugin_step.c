@@ -301,13 +301,40 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	step_tasks = 4;
 	assert_int_equal(run_step(pairs, 4, 0), 64);
 	assert_non_null(strstr(record->line, " on this node: type --ntasks-per-node=2, or"));
+	/* where the nodes differ, all of them say the same; inside a job nothing that is typed helps */
+	step_tasks = 6;
+	assert_int_equal(run_step("on,hide-gpus,whole-job,socket,gpus-per-task=2", 4, 0), 64);
+	assert_non_null(strstr(record->line, " on this node: type --gpus-per-node=6 --ntasks-per-node=3, or"));
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_non_null(strstr(record->line, " on this node: submit the job with --gpus-per-node=6 --ntasks-per-node=3, or"));
 	step_tasks = 5;
 	assert_int_equal(run_step(pairs, 4, 0), 64);
-	assert_non_null(strstr(record->line, " on this node: type --gpus-per-node=4 --ntasks-per-node=2, or"));
+	assert_non_null(strstr(record->line, " but 4 GPUs on this node: type --hvd-bind=share"));
 	/* without --hvd, more tasks than GPUs are too many */
 	assert_int_equal(run_step(pairs + 3, 4, 0), 64);
 	step_nodes = 1;
 	step_tasks = 0;
+}
+
+/* Placement only: what ran without us runs with --hvd-bind=none. */
+static void the_policy_none_leaves_gpus_where_numbers_differ(void **state)
+{
+	static const char two[] = "GPU-c0de0000-0000-4000-8000-000000000000,GPU-c0de0000-0000-4000-8000-000000000003";
+	(void)state;
+	unsets_visible = true;
+	visible = two;
+	for (int t = 1; t <= 4; t++) {
+		assert_int_equal(run_step("hide-gpus,none", t, 0), 0);
+		assert_non_null(strstr(record->task[0].variables, "CUDA_VISIBLE_DEVICES=GPU-c0de0000-0000-4000-8000-000000000000"));
+		assert_int_equal(strstr(record->task[0].variables, two) == NULL, t == 2);
+	}
+	/* what the user asks for is another thing */
+	assert_int_equal(run_step("hide-gpus,none,share", 4, 0), 0);
+	assert_null(strstr(record->task[0].variables, two));
+	assert_int_equal(run_step("hide-gpus,none,gpus-per-task=2", 4, 0), 64);
+	assert_int_equal(run_step("on,hide-gpus,none", 4, 0), 64);
+	visible = NULL;
+	unsets_visible = false;
 }
 
 /* Tasks of other nodes would wait for ever for those that are refused here. */
@@ -360,6 +387,7 @@ int main(void)
 		cmocka_unit_test(a_default_of_the_site_never_speaks),
 		cmocka_unit_test(cores_of_another_machine_are_refused),
 		cmocka_unit_test(a_refusal_names_what_helps_this_step),
+		cmocka_unit_test(the_policy_none_leaves_gpus_where_numbers_differ),
 		cmocka_unit_test(a_refusal_ends_the_step_if_others_wait),
 		cmocka_unit_test(other_steps_are_left_alone),
 	};

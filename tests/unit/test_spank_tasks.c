@@ -37,6 +37,12 @@ static void gpus_in_gres(void **state)
 	assert_int_equal(count_gres_gpus("gpus:2"), 0);
 	assert_int_equal(count_gres_gpus("gpu:a100:x"), -1);
 	assert_int_equal(count_gres_gpus("gpu:"), -1);
+
+	char rest[24];
+	assert_string_equal(without_gpus("cpu=8,gres/gpu:a100=2,mem=4", rest, sizeof rest), "cpu=8,mem=4");
+	assert_string_equal(without_gpus("gres/gpu=2", rest, sizeof rest), "");
+	assert_string_equal(without_gpus("cpu=8", rest, sizeof rest), "cpu=8");
+	assert_null(without_gpus("cpu=8,license/something=1000", rest, sizeof rest));
 }
 
 static void nodes_and_counts(void **state)
@@ -55,9 +61,13 @@ static void nodes_and_counts(void **state)
 	assert_int_equal(smallest_count("", &position), -1);
 	assert_int_equal(smallest_count("1(x)", &position), -1);
 	assert_int_equal(smallest_count("1,", &position), -1);
-	assert_int_equal(sum_of_counts("8(x2),2,4"), 22);
-	assert_int_equal(sum_of_counts("4,1"), 5);
-	assert_int_equal(sum_of_counts("1(x)"), -1);
+	assert_int_equal(sum_of_largest("8(x2),2,4", 4), 22);
+	assert_int_equal(sum_of_largest("8(x2),2,4", 9), 22);
+	assert_int_equal(sum_of_largest("2,8(x2),4,8", 4), 28);
+	assert_int_equal(sum_of_largest("2,8(x2),4,8", 2), 16);
+	assert_int_equal(sum_of_largest("4,1", 1), 4);
+	assert_int_equal(sum_of_largest("1(x)", 1), -1);
+	assert_int_equal(sum_of_largest("1,", 1), -1);
 }
 
 #define STEP(...) (&(struct step_words){ __VA_ARGS__ })
@@ -131,7 +141,11 @@ static void as_many_tasks_on_each_node_as_it_has_gpus(void **state)
 	on_each_node(STEP(.gpus_per_node = "2", .nodes = "2", .ntasks = "4", .ntasks_per_gpu = "1", .share = true), 0);
 	/* nobody says how many GPUs are on which node */
 	on_each_node(STEP(.gpus = "4", .nodes = "2"), 0);
-	on_each_node(STEP(.gpus = "4", .gpus_per_node = "2", .nodes = "2"), 0);
+	on_each_node(STEP(.gpus = "4", .gpus_per_node = "2"), 0);
+	/* of both numbers Slurm gives a step the one for each node */
+	on_each_node(STEP(.gpus = "4", .gpus_per_node = "2", .nodes = "2"), 2);
+	asks_for(STEP(.gpus = "4", .gpus_per_node = "2", .nodes = "1"), 2);
+	asks_for(STEP(.gpus = "4", .gpus_per_node = "2", .nodes = "1", .ntasks = "2"), 0);
 	on_each_node(STEP(.gpus_per_task = "1", .nodes = "2"), 0);
 	on_each_node(STEP(.packages_per_node = 2, .nodes = "2-4"), 0);
 	on_each_node(STEP(.packages_per_node = 2, .nodes = "2", .ntasks = "4"), 0);
@@ -179,6 +193,8 @@ static void refusals_carry_both_numbers_and_the_n(void **state)
 	refuses(STEP(.gpus = "4", .ntasks = "3"), "3 tasks but 4 GPUs: type -n 4");
 	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .ntasks = "1"), "1 task but 2 GPUs: type -n 2, or --hvd-bind=gpus-per-task=2");
 	refuses(STEP(.gpus = "4", .group = 2, .ntasks = "4"), "4 tasks with 2 GPUs each but 4 GPUs: type -n 2");
+	refuses(STEP(.gpus_per_node = "3", .nodes = "2", .group = 2, .ntasks = "3"), "3 tasks with 2 GPUs each but 2 nodes with 3 GPUs each: type -n 2");
+	refuses(STEP(.gpus_per_node = "3", .group = 2, .ntasks = "3"), "3 tasks with 2 GPUs each but 3 GPUs: type -n 1");
 	refuses(STEP(.gpus = "1", .group = 2), "gpus-per-task=2 but 1 GPU");
 	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .group = 2), "gpus-per-task=2 but 1 GPU");
 	refuses(STEP(.gpus_per_socket = "1"), "how many GPUs this step has is not known here: type -n N, one task for each GPU");
