@@ -83,10 +83,11 @@ mean() { sed -n 's/^mean of 14 of 14 *\([0-9.]*\) *\([0-9.]*\) to \([0-9.]*\) *\
 	[ "$(wc -l <<<"$stderr")" = 1 ]
 	[ ! -e "$SCRATCH/leak-run" ]
 	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/leak" --steps 2 --output "$SCRATCH/leak-run" --allow-leak >"$SCRATCH/leak.out"
-	grep -q '^LEAK: ' "$SCRATCH/leak.out"
+	grep -q '^LEAK: patients of this split were trained on' "$SCRATCH/leak.out"
 	grep -q '^validation .*LEAK' "$SCRATCH/leak.out"
+	head -n 1 "$SCRATCH/leak-run/test.csv" | grep -q ' leak=[1-9][0-9]* leaky=yes$'
 	"$BUILD/chexnet" eval --data "$SCRATCH/leak" --weights "$SCRATCH/leak-run/model.safetensors" >"$SCRATCH/leak-eval.out"
-	grep -q '^LEAK: ' "$SCRATCH/leak-eval.out"
+	grep -q '^LEAK: patients of this split were trained on' "$SCRATCH/leak-eval.out"
 	# validation and test share patients, training none: the best weights would be chosen by those that judge them
 	cut -d, -f1 "$SCRATCH/leak-tree/Data_Entry_2017_v2020.csv" | tail -n +2 | awk '{ print $0 "," ($0 < "00000050" ? (NR % 2 ? "val" : "test") : "train") }' >"$SCRATCH/judges.csv"
 	"$BUILD/chexnet" prepare nih "$SCRATCH/leak-tree" "$SCRATCH/judges" --size 32 --split "file:$SCRATCH/judges.csv" >/dev/null 2>"$SCRATCH/judges.err"
@@ -180,6 +181,27 @@ from() { # NAME WEIGHTS DATA [OPTION…]: two more steps from another model's we
 	LC_ALL=C sed -i 's/"crc32c":/"crc32x":/' "$latest"
 	"${go[@]}" --data "$SCRATCH/signs" --learning-rate 1e-3 --decay constant --steps 80 --resume auto >"$SCRATCH/wrong.out"
 	grep -q 'checkpoint-00000070.safetensors: tensor classifier.bias holds what is no finite number: --resume=auto goes back to .*/checkpoint-00000060' "$SCRATCH/wrong.out"
+}
+
+loss_read() { # STEPS…: the steps in $SCRATCH/read whose loss was
+	[ "$(grep '"event":"step".*"loss":' "$SCRATCH/read/log.jsonl" | sed 's/.*"step":\([0-9]*\).*/\1/' | xargs)" = "$*" ]
+}
+steps_made() { [ "$(grep -cs '"event":"step"' "$SCRATCH/read/log.jsonl")" -ge "$1" ]; }
+
+@test "the loss is read before weights are saved: a checkpoint, after a validation, at the end and when told to stop" {
+	local go=("$BUILD/chexnet" train "${NETWORK[@]}" --resamples 0 --fetch-every 100000 --output "$SCRATCH/read") pid status=0 last
+	[ -d "$SCRATCH/signs" ] || prepared signs --images 2500
+	"${go[@]}" --data "$SCRATCH/signs" --steps 11 --checkpoint-every 6 --eval-every 4 >"$SCRATCH/read.out"
+	loss_read 0 3 5 7 10 # numbered from 0
+	rm -r "$SCRATCH/read"
+	"${go[@]}" --data "$SCRATCH/signs" --steps 1000000 --checkpoint-every 1000000 --eval-every 1000000 --max-seconds 60 >"$SCRATCH/read.out" 3>&- &
+	pid=$!
+	wait_for 20 steps_made 3
+	kill "$pid"
+	wait "$pid" || status=$?
+	[ "$status" = 75 ]
+	last=$(grep -c '"event":"step"' "$SCRATCH/read/log.jsonl")
+	loss_read 0 $((last - 1))
 }
 
 @test "without room for a checkpoint training ends with its name and leaves no half file" {
