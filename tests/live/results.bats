@@ -438,18 +438,41 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	[ "$status" -eq 0 ]
 	cmp full/checkpoint-00000012.safetensors branch/checkpoint-00000012.safetensors.abandoned-2
 	[ -e branch/checkpoint-00000012.safetensors.abandoned ]
+	# a step that both courses save at: what it left is not replaced, and what it saves itself is there
+	rm -r branch && cp -r full branch
+	run train --resume branch/checkpoint-00000004.safetensors --learning-rate 1e-2 --steps 8
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c '^2 checkpoints after step 4 are not of this course' <<<"$output")" -eq 1 ]
+	[ "$(cd branch && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000008.safetensors checkpoint-00000008.safetensors.abandoned checkpoint-00000012.safetensors.abandoned" ]
+	cmp full/checkpoint-00000008.safetensors branch/checkpoint-00000008.safetensors.abandoned
+	run cmp full/checkpoint-00000008.safetensors branch/checkpoint-00000008.safetensors
+	[ "$status" -eq 1 ]
+	run train --resume auto --steps 9
+	[[ $output == *"resumes at step 8, "* ]]
+	[[ $output != *"not of this course"* ]]
+	# its own one is replaced: here after a validation that falls due at once
+	rm -r branch && mkdir branch && cp full/checkpoint-00000004.safetensors branch
+	train --resume auto --eval-every 4 --steps 5 >/dev/null
+	[ "$(cd branch && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000005.safetensors" ]
+	run cmp full/checkpoint-00000004.safetensors branch/checkpoint-00000004.safetensors
+	[ "$status" -eq 1 ]
 }
 
 @test "where a disk is full, a training that went back leaves all that was saved in its place" {
 	[ -e full/checkpoint-00000004.safetensors ] || chexnet train --data set "${SMALL[@]}" --steps 12 --checkpoint-every 4 --keep 9 --output full >/dev/null
-	cp -r full fuller
-	rm fuller/log.jsonl
-	ulimit -f 16
-	run --separate-stderr chexnet train --data set "${SMALL[@]}" --steps 12 --checkpoint-every 10 --eval-every 99 --keep 2 --output fuller --resume fuller/checkpoint-00000004.safetensors
-	echo "$output $stderr"
-	[ "$status" -eq 70 ]
-	[[ $stderr == *"fuller/checkpoint-00000010.safetensors"*"File too large"* ]]
-	[ "$(cd fuller && echo checkpoint-*)" = "$(cd full && echo checkpoint-*)" ]
+	for every in 10 4; do # 4: the left course has what is to be saved
+		rm -rf fuller && cp -r full fuller
+		rm fuller/log.jsonl
+		# shellcheck disable=SC2016 # that shell's words
+		run --separate-stderr bash -c 'ulimit -f 16; exec "$@"' - chexnet train --data set "${SMALL[@]}" --steps 12 --checkpoint-every $every --eval-every 99 --keep 2 \
+			--output fuller --resume fuller/checkpoint-00000004.safetensors
+		echo "$output $stderr"
+		[ "$status" -eq 70 ]
+		[[ $stderr == *"fuller/checkpoint-0000"*"File too large"* ]]
+		[ "$(cd fuller && echo checkpoint-*)" = "$(cd full && echo checkpoint-*)" ]
+		cmp full/checkpoint-00000008.safetensors fuller/checkpoint-00000008.safetensors
+	done
 	[ "$(cd full && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000008.safetensors checkpoint-00000012.safetensors" ]
 }
 

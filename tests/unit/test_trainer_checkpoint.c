@@ -642,6 +642,46 @@ static void what_is_set_aside_replaces_nothing_on_any_file_system(void **state)
 	flags_fail_with = 0;
 }
 
+static void a_checkpoint_of_a_left_course_is_set_aside_by_a_whole_one_only(void **state)
+{
+	(void)state;
+	char name[600], aside[700];
+	struct net_plan plan;
+	struct model_values v;
+	struct checkpoint_notes notes = example;
+	struct error e = { 0 };
+	struct stat st;
+
+	notes.step = 7;
+	checkpoint_path(name, sizeof name, directory, 7);
+	snprintf(aside, sizeof aside, "%s.abandoned", name);
+	make_small_net(&plan, 14);
+	make_values(&v, &plan, 1);
+	fclose(fopen(name, "w"));
+	v.params[0] = NAN;
+	assert_int_equal(checkpoint_write_beside(directory, &plan, &v, &notes, &e), -EXIT_INTERNAL);
+	assert_non_null(strstr(e.text, "no finite number"));
+	v.params[0] = 0;
+	flags_fail_with = EIO;
+	e = (struct error){ 0 };
+	assert_int_equal(checkpoint_write_beside(directory, &plan, &v, &notes, &e), -EXIT_INTERNAL);
+	assert_non_null(strstr(e.text, "cannot be renamed: Input/output error"));
+	flags_fail_with = 0;
+	assert_int_equal(files_in_directory(), 1); /* as it was */
+	assert_int_equal(stat(name, &st) || st.st_size, 0);
+	e = (struct error){ 0 };
+	assert_int_equal(checkpoint_write_beside(directory, &plan, &v, &notes, &e), 1);
+	assert_int_equal(files_in_directory(), 2);
+	assert_int_equal(stat(aside, &st) || st.st_size, 0);
+	assert_int_equal(stat(name, &st), 0);
+	assert_true(st.st_size > 0);
+	notes.step = 8;
+	assert_int_equal(checkpoint_write_beside(directory, &plan, &v, &notes, &e), 0);
+	assert_int_equal(files_in_directory(), 3);
+	model_values_free(&v);
+	net_plan_free(&plan);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -661,6 +701,7 @@ int main(void)
 		cmocka_unit_test(halves_are_widened),
 		cmocka_unit_test_teardown(the_latest_checkpoint_is_found_and_old_ones_go, empty_directory),
 		cmocka_unit_test_teardown(what_is_set_aside_replaces_nothing_on_any_file_system, empty_directory),
+		cmocka_unit_test_teardown(a_checkpoint_of_a_left_course_is_set_aside_by_a_whole_one_only, empty_directory),
 	};
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

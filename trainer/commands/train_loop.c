@@ -196,17 +196,28 @@ static int one_step(struct train *t, struct flight *f, uint64_t *own, uint64_t *
 
 /* ---- between steps ----------------------------------------------------------------------------------- */
 
-/* A training that went back to an earlier checkpoint is not to be resumed from what it left, now that it has one of its own. */
-static void leave_later_ones(struct train *t)
+/* A training that went back to an earlier checkpoint is not to be resumed from what it left, now that it has one of its own. n: those
+ * that are set aside already. */
+static void leave_later_ones(struct train *t, int n)
 {
 	struct error why = { 0 };
-	int n = checkpoint_abandon(t->output, t->saved, t->at.step, &why);
+
+	n += checkpoint_abandon(t->output, t->saved, t->at.step, &why);
 
 	if (n > 0)
 		log_say(&t->log, "%d checkpoint%s after step %llu %s not of this course: called .safetensors.abandoned from now on", n, n == 1 ? "" : "s",
 			(unsigned long long)t->saved, n == 1 ? "is" : "are");
 	if (why.code)
 		log_say(&t->log, "%s: --resume=auto may take it, which is not of this course: rename or remove it", why.text);
+}
+
+/* Returns the number of checkpoints of a left course that were in its place, or negative. */
+static int write_checkpoint(struct train *t, const char *path, struct error *e)
+{
+	if (model_get(&t->model, &t->values, e) < 0 || model_get_steps(&t->model, &t->at, e) < 0)
+		return -e->code;
+	return t->at.step > t->saved ? checkpoint_write_beside(t->output, &t->model.plan, &t->values, &t->at, e)
+				     : checkpoint_write(path, &t->model.plan, &t->values, &t->at, e);
 }
 
 int train_save(struct train *t, struct error *e)
@@ -216,10 +227,13 @@ int train_save(struct train *t, struct error *e)
 
 	if (world_speaks(t->world)) {
 		checkpoint_path(path, sizeof path, t->output, t->at.step);
-		if (model_get(&t->model, &t->values, e) == 0 && model_get_steps(&t->model, &t->at, e) == 0 && checkpoint_write(path, &t->model.plan, &t->values, &t->at, e) == 0) {
+		int left = write_checkpoint(t, path, e);
+
+		if (left >= 0) {
 			cJSON *event = log_event(&t->log, "checkpoint");
 
-			leave_later_ones(t);
+			leave_later_ones(t, left);
+			t->saved = t->at.step; /* also where another rank is lost before it hears of it, and all save once more */
 			checkpoint_prune(t->output, t->conf->keep, t->at.step);
 			json_number(event, "step", (double)t->at.step);
 			json_number(event, "position", (double)t->at.position);

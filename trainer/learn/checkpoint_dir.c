@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/file.h"
+
 void checkpoint_path(char *path, size_t size, const char *directory, uint64_t step)
 {
 	snprintf(path, size, "%s/checkpoint-%08" PRIu64 ".safetensors", directory, step);
@@ -86,13 +88,11 @@ static int rename_beside(const char *from, const char *to)
 	return -1;
 }
 
-static int set_aside(const char *directory, const char *name, struct error *e)
+static int set_aside(const char *path, struct error *e)
 {
-	char path[4096], aside[sizeof path + 32];
+	char aside[FILE_PATH + 96];
 	int n = 1;
 
-	if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path)
-		return fail(e, EXIT_INTERNAL, "%s/%s: %s", directory, name, strerror(ENAMETOOLONG));
 	snprintf(aside, sizeof aside, "%s.abandoned", path);
 	while (rename_beside(path, aside)) {
 		if (errno != EEXIST)
@@ -111,13 +111,31 @@ int checkpoint_abandon(const char *directory, uint64_t after, uint64_t except, s
 		return fail(e, EXIT_INTERNAL, "%s: %s", directory, strerror(errno));
 	for (int i = 0; i < n; i++) {
 		uint64_t step = (uint64_t)step_of(entries[i]->d_name);
+		char path[FILE_PATH];
 
-		if (step > after && step != except)
-			abandoned += set_aside(directory, entries[i]->d_name, e) == 0;
+		if (step > after && step != except && path_join(path, e, "%s/%s", directory, entries[i]->d_name) == 0)
+			abandoned += set_aside(path, e) == 0;
 		free(entries[i]);
 	}
 	free(entries);
 	return abandoned;
+}
+
+int checkpoint_write_beside(const char *directory, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *notes,
+			    struct error *e)
+{
+	char path[FILE_PATH + 64], whole[FILE_PATH];
+
+	checkpoint_path(path, sizeof path, directory, notes->step);
+	if (access(path, F_OK))
+		return checkpoint_write(path, plan, values, notes, e);
+	if (path_join(whole, e, "%s.new", path) < 0 || checkpoint_write(whole, plan, values, notes, e) < 0)
+		return -e->code;
+	if (set_aside(path, e) == 0 && rename(whole, path))
+		fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", path, strerror(errno));
+	if (e->code)
+		unlink(whole);
+	return e->code || directory_sync(directory, e) < 0 ? -e->code : 1;
 }
 
 void checkpoint_prune(const char *directory, int keep, uint64_t step)
