@@ -83,8 +83,12 @@ static int set_choice(const struct option *o, const char *text, int *target, str
 		size_t used = strlen(known);
 		snprintf(known + used, sizeof known - used, "%s%s", n ? ", " : "", o->choices[n]);
 	}
-	const char *near = nearest_name(text, strlen(text), o->choices, n);
+	const char *near = NULL;
 
+	for (const char *const *other = o->others; other && *other && !near; other += 2)
+		near = strcmp(other[0], text) == 0 ? other[1] : NULL;
+	if (!near)
+		near = nearest_name(text, strlen(text), o->choices, n);
 	if (near)
 		return fail(e, EXIT_USAGE, "--%s=%s: did you mean %s? (known: %s)", o->name, text, near, known);
 	return fail(e, EXIT_USAGE, "--%s=%s: must be one of %s", o->name, text, known);

@@ -33,6 +33,7 @@ struct option {
 	const char *standard;       /* default, as a user would type it; NULL: zeroed. Flags: "yes" or NULL */
 	const char *help;           /* one sentence, lower case, no full stop */
 	const char *const *choices; /* NULL-terminated, in the order of the enum they stand for */
+	const char *const *others;  /* CHOICE: another program's word, the choice to suggest for it, …, NULL; or NULL */
 	double min, max;            /* INT, U64, REAL, INTS: limits, both included; equal: none */
 	const char *zero;           /* INT: a word that stands for 0, "auto"; NULL: none */
 	size_t typed;               /* offsetof() of an int that is 1 where the option was typed; 0: none */

@@ -129,6 +129,8 @@ predict_threads() {
 	[[ $stderr == *"refused"* ]]
 	run --separate-stderr -64 "$BUILD/chexnet" bench --variable_update=parameter_server
 	[[ $stderr == *"refused"* ]]
+	run --separate-stderr -64 "$BUILD/chexnet" train --engine gpu
+	[[ $stderr == *"--engine=gpu: did you mean cuda?"* ]]
 }
 
 @test "bench --ablate: a row for every knob, a gain where there is a switch" {

@@ -553,6 +553,10 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	refuses 64 "--ablate --json" chexnet bench --ablate --json
 	refuses 64 "--image-size=0 1 1024" chexnet bench --image-size 0
 	refuses 64 "--data=set --scaling --ablate --plan random" chexnet bench --data set
+	for mode in "" --plan --intervals; do
+		# shellcheck disable=SC2086 # a word or none
+		refuses 64 "--rounds=5 --ablate --scaling" chexnet bench --rounds 5 $mode
+	done
 	refuses 64 "33 classes 32 softmax" chexnet bench --classes 33
 	refuses 64 "--table tfrecord" chexnet prepare nih tree idle --table x
 	refuses 64 "--label-order tfrecord" chexnet prepare nih tree idle --label-order dell

@@ -20,7 +20,7 @@ struct bench_conf {
 	struct engine_options engine;
 	int batch, source_size, steps, warmup, forward, resident, json, bucket_kib;
 	int classes, softmax;
-	int ablate, scaling, rounds, intervals, plan;
+	int ablate, scaling, rounds, rounds_typed, intervals, plan;
 	const char *gpu;
 	const char *data;
 	uint64_t seed;
@@ -43,7 +43,8 @@ static const struct option options[] = {
 	OPTION(FLAG, struct bench_conf, ablate, "ablate", NULL, NULL, "what each knob of the practice guides gains here, one row a knob; --steps are then those of a round"),
 	OPTION(FLAG, struct bench_conf, scaling, "scaling", NULL, NULL,
 	       "images/s of the first 1, 2, 4 … ranks and of all, and how much of so many times the first one's that is"),
-	OPTION(INT, struct bench_conf, rounds, "rounds", "N", "5", "interleaved rounds of --ablate and --scaling", .min = 1, .max = 99),
+	OPTION(INT, struct bench_conf, rounds, "rounds", "N", "5", "interleaved rounds of --ablate and --scaling", .min = 1, .max = 99,
+	       .typed = offsetof(struct bench_conf, rounds_typed)),
 	OPTION(STRING, struct bench_conf, data, "data", "DIR", NULL,
 	       "prepared images: for --ablate, which else takes synthetic X-rays; for --scaling, which measures them beside random pixels; for --plan "
 	       "--resident, which counts them"),
@@ -289,6 +290,8 @@ static int run(int argc, char **argv)
 		return bench_data(argc, argv);
 	int rc = options_parse(&command_bench, argc, argv, &conf, NULL, &e);
 
+	if (rc == 0 && conf.rounds_typed && !conf.ablate && !conf.scaling)
+		rc = fail(&e, EXIT_USAGE, "--rounds=%d is for --ablate and --scaling", conf.rounds);
 	if (rc == 0 && conf.intervals)
 		return time_intervals(&conf);
 	if (rc == 0 && conf.source_size && conf.source_size < conf.network.image_size)

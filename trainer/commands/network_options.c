@@ -7,6 +7,7 @@
 #include "data/findings.h"
 
 const char *const engine_choices[] = { "auto", "cpu", "reference", "cuda", NULL };
+const char *const engine_others[] = { "gpu", "cuda", NULL };
 const char *const precision_choices[] = { "fp32", "tf32", "bf16", "fp16", "fp64", NULL };
 
 int check_network_options(const struct network_options *o, struct error *e)

@@ -20,7 +20,7 @@ struct engine_options {
 	int threads;
 };
 
-extern const char *const engine_choices[], *const precision_choices[];
+extern const char *const engine_choices[], *const engine_others[], *const precision_choices[];
 
 #define NETWORK_OPTIONS(config, field, size_default, size_min, size_help) \
 	OPTION_GROUP("Network"), \
@@ -33,7 +33,8 @@ extern const char *const engine_choices[], *const precision_choices[];
 
 #define ENGINE_OPTIONS(config, field) \
 	OPTION_GROUP("Engine"), \
-	OPTION(CHOICE, config, field.engine, "engine", "NAME", "auto", "what computes; auto: the GPU where there is one, else the CPU", .choices = engine_choices), \
+	OPTION(CHOICE, config, field.engine, "engine", "NAME", "auto", "what computes; auto: the GPU where there is one, else the CPU", \
+	       .choices = engine_choices, .others = engine_others), \
 	OPTION(CHOICE, config, field.precision, "precision", "NAME", "fp32", "arithmetic of convolutions", .choices = precision_choices), \
 	OPTION(INT, config, field.threads, "threads", "N", "0", "CPU threads for computing; 0: HVD_THREADS or this rank's share of its CPUs", \
 	       .min = 0, .max = 1024)
