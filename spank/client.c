@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cpulist.h"
 #include "tres_bind.h"
 
 /* Where Slurm itself keeps a plugin's option for the sruns of a job. */
@@ -165,14 +166,39 @@ static const char *gpu_bind_variable(void)
 	return client.steps ? "SLURM_GPU_BIND" : !strcmp(program_invocation_short_name, "salloc") ? "SALLOC_GPU_BIND" : "SBATCH_GPU_BIND";
 }
 
+/* The groups of a heterogeneous job that this command reads the variables of. */
+static bool uses_group(int group)
+{
+	for (int c = 0; c < client.scan.components; c++) {
+		const char *groups = said(c, "het-group");
+		struct cpuset set;
+		if (groups ? !cpulist_parse(groups, &set) && cpuset_has(&set, group) : c == group)
+			return true;
+	}
+	return false;
+}
+
+/* A variable in every spelling that srun reads one after the other: plain with `at` -1, then by groups, of which jobs have two. */
+enum { SPELLINGS = 2 * ARGV_MAX_COMPONENTS };
+static const char *spelt(const char *name, int at, char *buf, size_t size)
+{
+	if (at >= 0 && !uses_group(at / 2))
+		return NULL;
+	snprintf(buf, size, at < 0 ? "%s" : at % 2 ? "%s_HET_GROUP_%d" : "%s_PACK_GROUP_%d", name, at / 2);
+	return getenv(buf);
+}
+
 static void read_alias(void)
 {
 	const char *value = said_anywhere("gpu-bind"), *variable = gpu_bind_variable();
 
 	for (int c = 0; c < client.scan.components; c++)
 		client.alias |= is_alias(said(c, "gpu-bind"));
-	if (is_alias(getenv(variable))) {
-		unsetenv(variable); /* Slurm would refuse it, even beside a value on the command line */
+	for (int i = -1; i < SPELLINGS; i++) {
+		char name[64];
+		if (!is_alias(spelt(variable, i, name, sizeof name)))
+			continue;
+		unsetenv(name); /* Slurm would refuse it, even beside a value on the command line */
 		client.alias |= !value;
 		if (!value && !client.steps)
 			client_set(INHERITED "hvd_bind", "socket", false);
@@ -244,12 +270,6 @@ static void tell_nodes(const char *word, bool is_so)
 	refuse_if(is_so && options_parse(&client.options, SCOPE_STEP, "srun", word, error, sizeof error), "this option cannot be passed on");
 }
 
-/* What the job hands its sruns, beside the variable of that name, for each component of a heterogeneous job. */
-static const char *of_component(const char *name, int component, char *buf, size_t size)
-{
-	snprintf(buf, size, component < 0 ? "%s" : "%s_HET_GROUP_%d", name, component);
-	return getenv(buf);
-}
 
 /* --gpu-bind of sbatch and salloc, as releases since 23.11 hand it on. */
 static bool job_binds_gpus(void)
@@ -257,8 +277,8 @@ static bool job_binds_gpus(void)
 	char name[64];
 	bool binds = false;
 
-	for (int c = -1; c < ARGV_MAX_COMPONENTS; c++) {
-		const char *text = of_component("SLURM_TRES_BIND", c, name, sizeof name);
+	for (int i = -1; i < SPELLINGS; i++) {
+		const char *text = spelt("SLURM_TRES_BIND", i, name, sizeof name);
 		binds |= text && tres_binds_gpus(text);
 	}
 	return binds;
@@ -270,9 +290,12 @@ static void bind_no_gpus(void)
 {
 	char name[64], rest[4096];
 
+	for (int i = 0; i < SPELLINGS; i++)
+		if (spelt("SLURM_GPU_BIND", i, name, sizeof name))
+			unsetenv(name);
 	client_set("SLURM_GPU_BIND", "none", true);
-	for (int c = -1; c < ARGV_MAX_COMPONENTS; c++) {
-		const char *text = of_component("SLURM_TRES_BIND", c, name, sizeof name);
+	for (int i = -1; i < SPELLINGS; i++) {
+		const char *text = spelt("SLURM_TRES_BIND", i, name, sizeof name);
 		if (text && !tres_bind_no_gpus(text, rest, sizeof rest))
 			client_refuse("SLURM_TRES_BIND is too long");
 		if (text)
@@ -284,8 +307,11 @@ static void keep_choices(void)
 {
 	const char *cpus = said_anywhere("cpu-bind"), *memory = said_anywhere("mem-bind"), *gpus = said_anywhere("gpu-bind"), *any = said_anywhere("tres-bind");
 
-	if (!gpus)
-		gpus = getenv("SLURM_GPU_BIND");
+	for (int i = -1; i < SPELLINGS && !is_choice(gpus); i++) {
+		char name[64];
+		const char *text = said_anywhere("gpu-bind") ? NULL : spelt("SLURM_GPU_BIND", i, name, sizeof name);
+		gpus = text ? text : gpus;
+	}
 	tell_nodes("keep-cpus", is_choice(cpus ? cpus : environment_choice("SLURM_CPU_BIND", "SLURM_CPU_BIND_TYPE")));
 	tell_nodes("keep-memory", is_choice(memory ? memory : environment_choice("SLURM_MEM_BIND", "SLURM_MEM_BIND_TYPE")));
 	/* since 23.11 the same can be said as --tres-bind=gres/gpu:… */
@@ -334,6 +360,18 @@ static void drop_inherited(void)
 	unsetenv(STEP_VARIABLE);
 }
 
+/* Slurm leaves the variable also in a batch script whose job asked for MPS. */
+static bool runs_mps(void)
+{
+	static const char *const asking[] = { "SLURM_GRES", "SLURM_STEP_GRES", GRES_VARIABLE, "SLURM_TRES_PER_TASK" };
+	const char *gres = said_anywhere("gres"), *tres = said_anywhere("tres-per-task");
+	bool asks = (gres && strstr(gres, "mps")) || (tres && strstr(tres, "mps"));
+
+	for (size_t i = 0; i < sizeof asking / sizeof *asking; i++)
+		asks |= getenv(asking[i]) && strstr(getenv(asking[i]), "mps");
+	return getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") && !asks;
+}
+
 static void prepare_step(void)
 {
 	struct options *o = &client.options;
@@ -358,6 +396,7 @@ static void prepare_step(void)
 	tell_nodes("by-site", o->by_site);
 	/* srun --exclusive gives its step the cores of -c only, although nobody else can use the others */
 	tell_nodes("whole-job", !getenv("SLURM_JOB_ID") && !said_anywhere("jobid"));
+	tell_nodes("own-mps", runs_mps());
 	tell_nodes("overlap", said_anywhere("overlap") || getenv("SLURM_OVERLAP"));
 	client_set(STEP_VARIABLE, options_print(o, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, text, sizeof text), true);
 }
@@ -394,15 +433,17 @@ int client_leave_for_job(void)
 	/* from a script's #SBATCH line, which no plugin sees; up to 23.02 Slurm itself hands it on to the sruns */
 	if (is_alias(gpu_bind))
 		client_set(INHERITED "hvd_bind", "socket", false);
-	/* `opt` is the last component of a heterogeneous job's */
-	for (int c = 0; c < client.scan.components && client.scan.components > 1; c++) {
+	/* `opt` is each component in turn. The script's environment is made after the first, and of the others only those of a
+	 * command line are known by then, not those of #SBATCH hetjob */
+	for (int c = 0; c < ARGV_MAX_COMPONENTS; c++) {
 		char name[64];
 		snprintf(name, sizeof name, GRES_VARIABLE "_HET_GROUP_%d", c);
-		if (said(c, "gres"))
+		if (client.scan.components > 1 && said(c, "gres"))
 			client_set(name, said(c, "gres"), true);
-		gres = NULL;
+		else
+			unsetenv(name);
 	}
-	if (gres && *gres && strcmp(gres, "unset"))
+	if (client.scan.components == 1 && gres && *gres && strcmp(gres, "unset"))
 		client_set(GRES_VARIABLE, gres, true);
 	else
 		unsetenv(GRES_VARIABLE);

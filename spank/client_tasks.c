@@ -25,12 +25,17 @@ static const char *said(int component, const char *option)
 	return argv_value(scan, component, option);
 }
 
-/* A variable as srun reads it for one group of a heterogeneous job. */
-static const char *group_variable(const char *name, int group)
+static const char *own_variable(const char *name, int group)
 {
 	char full[128];
 	snprintf(full, sizeof full, "%s_HET_GROUP_%d", name, group);
-	const char *value = group >= 0 ? getenv(full) : NULL;
+	return group >= 0 ? getenv(full) : NULL;
+}
+
+/* A variable as srun reads it for one group of a heterogeneous job. */
+static const char *group_variable(const char *name, int group)
+{
+	const char *value = own_variable(name, group);
 	return value ? value : getenv(name);
 }
 
@@ -88,8 +93,9 @@ static void gpu_words(struct step_words *w, int component, int group)
 		*(const char **)((char *)w + source[i].field) = on_command_line ? said(component, source[i].option) : group_variable(source[i].variable, group);
 	if (!on_command_line && !w->gres)
 		w->gres = group_variable("SLURM_GRES", group);
+	/* of a script's components only the first one's is known */
 	if (!on_command_line && !w->gres)
-		w->gres = group_variable(GRES_VARIABLE, group);
+		w->gres = group > 0 && getenv("SLURM_HET_SIZE") ? own_variable(GRES_VARIABLE, group) : group_variable(GRES_VARIABLE, group);
 	w->hidden_gpus = is_other_job(component) || (getenv("SLURM_JOB_ID") && (getenv("SLURM_JOB_GPUS") || getenv("SLURM_GPUS_ON_NODE")));
 }
 

@@ -88,10 +88,8 @@ static int gpu_by_number(const struct node *node, int number, bool *in_doubt)
 			by_minor = g;
 		divided |= g <= number && node->gpu[g].divided;
 	}
-	if (number >= node->gpus)
-		return -1;
-	*in_doubt = divided || (minors && by_minor != number);
-	return number;
+	*in_doubt = divided || (number < node->gpus && minors && by_minor != number);
+	return number < node->gpus ? number : -1;
 }
 
 /* Position in bus order among all GPUs of the node, or among those of the step. */
@@ -127,13 +125,13 @@ static int from_numbers(const struct node *node, bool relative, bool want_index,
 		int number = small_number(out->token[i]);
 		bool in_doubt = false;
 		out->gpu[i] = number < 0 ? -1 : gpu_by_number(node, number, &in_doubt);
-		if (out->gpu[i] < 0) {
-			snprintf(error, size, "the step has GPU '%s', but this node shows %d GPU%s", out->token[i], node->gpus, node->gpus == 1 ? "" : "s");
-			return -1;
-		}
-		const int minor = node->gpu[out->gpu[i]].minor;
+		const int minor = out->gpu[i] < 0 ? -1 : node->gpu[out->gpu[i]].minor;
 		if (in_doubt && (minor < 0 || minor == number)) {
 			snprintf(error, size, "Slurm may mean another one by GPU %d, since GPUs before it are divided into instances: divide all of this node's, or none", number);
+			return -1;
+		}
+		if (out->gpu[i] < 0) {
+			snprintf(error, size, "the step has GPU '%s', but this node shows %d GPU%s", out->token[i], node->gpus, node->gpus == 1 ? "" : "s");
 			return -1;
 		}
 		if (in_doubt) {

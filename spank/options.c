@@ -55,6 +55,7 @@ static const struct row rows[] = {
 	{ SCOPE_STEP, "keep-memory", WORD, AT(keep_memory), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "whole-job", WORD, AT(whole_job), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "overlap", WORD, AT(overlap), 1, NULL, 0, 0, "" },
+	{ SCOPE_STEP, "own-mps", WORD, AT(own_mps), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "hide-gpus", WORD, AT(hide_gpus), 1, NULL, 0, 0, "" },
 };
 

@@ -45,6 +45,7 @@ struct options {
 	int keep_memory; /* 0 or 1: the user chose --mem-bind */
 	int whole_job; /* 0 or 1: srun made the job for this step, so the job's cores are the step's */
 	int overlap;   /* 0 or 1: other steps of the job may use the same GPUs */
+	int own_mps;   /* 0 or 1: the user runs MPS, Slurm does not */
 	int hide_gpus; /* 0 or 1: our srun put SLURM_GPU_BIND=none into the environment */
 
 	uint64_t given; /* bit r: row r of the table was given; options_given() reads it */

@@ -92,14 +92,12 @@ static struct cpuset capture_cpus(spank_t spank, const struct node *node)
 	return (struct cpuset){ 0 };
 }
 
-/* GPUs that Slurm divides further (shards, MPS) are not ours to hand out. Its MPS is on one GPU: with several, the user runs it. */
+/* GPUs that Slurm divides further (shards, MPS) are not ours to hand out. */
 static bool gpus_are_divided(spank_t spank)
 {
-	char buf[64], gpus[LONG_VALUE];
-	if (job_variable(spank, "SLURM_SHARDS_ON_NODE", buf, sizeof buf))
-		return true;
-	const char *numbers = job_variable(spank, "SLURM_STEP_GPUS", gpus, sizeof gpus);
-	return !(numbers && strchr(numbers, ',')) && job_variable(spank, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", buf, sizeof buf);
+	char buf[64];
+	return job_variable(spank, "SLURM_SHARDS_ON_NODE", buf, sizeof buf) ||
+		(!step.options.own_mps && job_variable(spank, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", buf, sizeof buf));
 }
 
 static int capture_devices(spank_t spank)

@@ -142,6 +142,13 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(sort <<<"$output")" = $'0 1\n1 0' ]
 }
 
+@test "a thread percentage of the user's own MPS does not keep GPUs from being placed" {
+	run in_cluster env CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 srun -Q --gpus=1 --hvd "$SHOW"
+	one_gpu_each 1
+	run in_cluster env CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 SLURM_HVD_GRES=mps:50 srun -Q --gpus=1 --hvd "$SHOW"
+	[[ $output == 'task 0 of 1: gpus=0 '* ]]
+}
+
 @test "an empty SLURM_HVD or SLURM_HVD_BIND asks for nothing" {
 	run in_cluster env SLURM_HVD= SLURM_HVD_BIND= srun -Q --gpus=2 "$SHOW"
 	[ "$output" = 'task 0 of 1: gpus=0,1 mpi=none policy=none args=' ]
@@ -156,8 +163,12 @@ refused() { # TEXT: exit 64 and exactly this line
 	run srun --jobid="$job" --hvd "$SHOW"
 	refused 'how many GPUs this step has is not known here: type -n N, one task for each GPU'
 	run srun --jobid="$job" --overlap -n1 -c1 --exact --gpus=1 --hvd bash -c 'echo "task $HVD_CPUS"'
+	# its CPUs are not those of the job that srun is started in
+	in_cluster salloc -Q -N1 -n1 srun -Q --jobid="$job" --overlap -n2 --gpus=2 --hvd echo fits >"$SCRATCH/fits" 2>&1 || true
 	in_cluster scancel "$job"
 	wait "$host" || true
+	cat "$SCRATCH/fits"
+	[ "$(grep -c '^fits$' "$SCRATCH/fits")" -eq 2 ]
 	echo "$output"
 	[[ $(grep ^task <<<"$output") =~ ^task\ [01]$ ]]
 }

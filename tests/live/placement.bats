@@ -120,6 +120,30 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	tasks_are_near_their_gpus 3
 }
 
+@test "heterogeneous job: components of #SBATCH lines whose GPUs srun cannot know are refused, not miscounted" {
+	without_mpi
+	printf '%s\n' '#!/bin/bash' '#SBATCH -Q -N1 -c2 --gres=gpu:1' '#SBATCH hetjob' '#SBATCH -N1 --cpus-per-gpu=1 --gres=gpu:2' \
+		"srun -Q --het-group=0 --hvd bash -c '${look//\'/\'\\\'\'}'" 'srun -Q --het-group=1 --hvd true; echo "status $?"' >"$SCRATCH/job"
+	in_cluster sbatch -W -o "$SCRATCH/out" "$SCRATCH/job"
+	output=$(cat "$SCRATCH/out")
+	echo "$output"
+	tasks_are_near_their_gpus 1
+	[ "$(grep -v ^task <<<"$output")" = $'hvd: how many GPUs this step has is not known here: type -n N, one task for each GPU\nstatus 64' ]
+}
+
+@test "heterogeneous job: GPUs that its words bind to tasks stay" {
+	without_mpi
+	run in_cluster salloc -Q -N1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 : -N1 -n1 --gpus=1 --gpu-bind=map_gpu:0 srun -Q --het-group=0,1 --hvd bash -c "$look"
+	echo "$output"
+	[ "$(tasks | cut -d' ' -f3,5)" = $'0 1\n1 0\n0 0' ]
+	# of a component that the command does not have, nothing counts; and the command line beats them
+	run in_cluster salloc -Q -N1 -n2 --gpus=2 : -N1 -n1 --gpus=1 --gpu-bind=map_gpu:0 srun -Q --hvd bash -c "$look"
+	tasks_are_near_their_gpus 2
+	run in_cluster salloc -Q -N1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 : -N1 -n1 --gpus=1 srun -Q --hvd --gpu-bind=socket bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 2
+}
+
 @test "a task gets the variables of the contract" {
 	# shellcheck disable=SC2016
 	run in_cluster srun -Q -N1 --gpus=2 --hvd=deadline=7,on_death=continue,trace=/tmp/x \

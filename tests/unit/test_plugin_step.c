@@ -111,14 +111,16 @@ static void an_instance_is_placed_as_the_gpu_it_is_cut_from(void **state)
 	visible = NULL;
 }
 
-/* A thread percentage of the user's own MPS: with several GPUs it cannot be Slurm's. Slurm's stays on its GPU. */
+/* A thread percentage that srun knows to be of the user's own MPS. Slurm's stays on its GPUs, of which it can have several. */
 static void mps_of_slurm_keeps_its_gpu_and_the_users_is_placed(void **state)
 {
 	(void)state;
 	unsets_visible = true;
 	spank_setenv(NULL, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50", 1);
-	assert_int_equal(run_step(words, 2, 0), 0);
+	assert_int_equal(run_step("on,hide-gpus,own-mps,socket", 2, 0), 0);
 	assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=GPU-"));
+	assert_int_equal(run_step(words, 2, 0), 0);
+	assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=0,1\n"));
 	assert_int_equal(run_step("hide-gpus,share,socket", 1, 0), 0);
 	assert_non_null(strstr(record->task[0].variables, "CUDA_VISIBLE_DEVICES=0\n"));
 	assert_non_null(strstr(record->task[0].variables, "HVD_GPU=0000:"));

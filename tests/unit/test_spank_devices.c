@@ -103,6 +103,8 @@ static void numbers_behind_a_divided_gpu_are_in_doubt(void **state)
 	node->gpu[1].divided = true;
 	translates("0", "0", false, "0", "GPU-0aaaaaaa-0000-0000-0000-000000000000");
 	refuses("2", "0", "Slurm may mean another one by GPU 2, since GPUs before it are divided into instances: divide all of this node's, or none");
+	/* with seven instances before it, the third GPU is the ninth */
+	refuses("8", "0", "Slurm may mean another one by GPU 8, since GPUs before it are divided into instances: divide all of this node's, or none");
 }
 
 static void names_stay_as_they_are(void **state)
