@@ -90,7 +90,8 @@ static void gpu_words(struct step_words *w, int component, int group)
 	bool on_command_line = names_gpus(component);
 
 	for (int i = 0; i < SOURCES; i++)
-		*(const char **)((char *)w + source[i].field) = on_command_line ? said(component, source[i].option) : group_variable(source[i].variable, group);
+		*(const char **)((char *)w + source[i].field) =
+			on_command_line ? said(component, source[i].option) : said_or_set(component, source[i].option, source[i].variable, group);
 	if (!on_command_line && !w->gres)
 		w->gres = group_variable("SLURM_GRES", group);
 	/* of a script's components only the first one's is known */
