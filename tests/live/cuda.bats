@@ -96,6 +96,12 @@ needs_python() {
 		    compiled.beside = item("own:beside", ok, 9)
 		    rows = call(out, item("own:a", crash, 9), item("own:long", ok, 9), item("own:hang", wait, 1), compiled)[4:]
 		    assert rows == [("own:long", "ok"), ("own:hang", "timeout"), ("compile:b", "ok"), ("own:beside", "ok"), ("own:a", "failed")], rows
+		    # a ratio's other half that failed is made anew, with its first
+		    compiled.beside = item("own:broken", crash, 9)
+		    assert call(out, compiled)[9:] == [("compile:b", "ok"), ("own:broken", "failed")]
+		    assert call(out, compiled)[11:] == [("compile:b", "ok"), ("own:broken", "failed")]
+		    compiled.beside.command = python(ok)
+		    assert call(out, compiled)[13:] == [("compile:b", "ok"), ("own:broken", "ok")] and len(call(out, compiled)) == 15
 	END
 	echo "$output"
 	[ "$status" -eq 0 ]
