@@ -141,7 +141,7 @@ static void make_notes(struct notes *notes, const struct net_plan *plan, const s
 	add_note(notes, "source_size", "%d", c->source_size);
 	add_note(notes, "resize", "%s", c->resize);
 	add_note(notes, "split_policy", "%s", c->split_policy);
-	add_note(notes, "leak", "%s", c->leaky ? c->unchecked ? "yes, unchecked" : "yes" : c->unchecked ? "unchecked" : "no");
+	add_note(notes, "leak", "%s", c->leaky ? c->unchecked ? "yes, unchecked" : "yes, checked" : c->unchecked ? "unchecked" : "no");
 	add_note(notes, "precision", "%s", c->precision);
 	add_note(notes, "pos_weight", "%s", c->pos_weight);
 	add_note(notes, "stored_as", "%s", c->stored_as);
@@ -263,7 +263,7 @@ static void read_notes(const struct checkpoint *c, struct checkpoint_notes *note
 		.window_layout = note_u64(c, "window_layout", 16),
 		.source_size = (int)note_u64(c, "source_size", 10),
 		.leaky = leak && strncmp(leak, "yes", 3) == 0,
-		.unchecked = !leak || (strcmp(leak, "yes") != 0 && strcmp(leak, "no") != 0),
+		.unchecked = !leak || (strcmp(leak, "yes, checked") != 0 && strcmp(leak, "no") != 0), /* "yes", of earlier versions, was either */
 		.best_auroc = note_real(c, "best_auroc"),
 		.best_step = note_u64(c, "best_step", 10),
 		.best_loss = note_real(c, "best_loss"),
