@@ -402,6 +402,7 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	[ "$status" -eq 75 ]
 	ls hurt
 	[[ $(cd hurt && echo checkpoint-*) == checkpoint-0000000[78].safetensors\ checkpoint-00000009.safetensors.abandoned ]]
+	[[ $output == *"1 checkpoint after step 6, where this training went on, and best.safetensors are called .safetensors.abandoned"* ]] # of the same course
 	truncate -s 3000 hurt/checkpoint-*
 	refuses 65 "hurt/checkpoint-0000000 whole --output=DIR" chexnet train --data set "${SMALL[@]}" --steps 9 --resume auto --output hurt
 }
@@ -412,12 +413,12 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	run train --resume branch/checkpoint-00000004.safetensors --learning-rate 1e-2 --max-seconds 1e-6
 	echo "$output"
 	[ "$status" -eq 75 ]
-	[ "$(grep -c '^2 checkpoints after step 4 are not of this course' <<<"$output")" -eq 1 ]
+	[ "$(grep -c '^2 checkpoints after step 4, where this training went on, and best.safetensors are called .safetensors.abandoned (.abandoned-2, …) from now on$' <<<"$output")" -eq 1 ]
 	run train --resume auto
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ $output == *"resumes at step "[56]", "* ]]
-	[[ $output != *"not of this course"* ]]
+	[[ $output != *"where this training went on"* ]]
 	[ -e branch/checkpoint-00000012.safetensors.abandoned ]
 	# what it left, but has no checkpoint of its own for yet, is left all the same, and where it left stays
 	rm -r branch && train >/dev/null
@@ -443,14 +444,14 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	run train --resume branch/checkpoint-00000004.safetensors --learning-rate 1e-2 --steps 8
 	echo "$output"
 	[ "$status" -eq 0 ]
-	[ "$(grep -c '^2 checkpoints after step 4 are not of this course' <<<"$output")" -eq 1 ]
+	[ "$(grep -c '^2 checkpoints after step 4, where this training went on, are called .safetensors.abandoned (.abandoned-2, …) from now on$' <<<"$output")" -eq 1 ]
 	[ "$(cd branch && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000008.safetensors checkpoint-00000008.safetensors.abandoned checkpoint-00000012.safetensors.abandoned" ]
 	cmp full/checkpoint-00000008.safetensors branch/checkpoint-00000008.safetensors.abandoned
 	run cmp full/checkpoint-00000008.safetensors branch/checkpoint-00000008.safetensors
 	[ "$status" -eq 1 ]
 	run train --resume auto --steps 9
 	[[ $output == *"resumes at step 8, "* ]]
-	[[ $output != *"not of this course"* ]]
+	[[ $output != *"where this training went on"* ]]
 	# its own one is replaced: here after a validation that falls due at once
 	rm -r branch && mkdir branch && cp full/checkpoint-00000004.safetensors branch
 	train --resume auto --eval-every 4 --steps 5 >/dev/null
@@ -476,13 +477,59 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	[ "$(cd full && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000008.safetensors checkpoint-00000012.safetensors" ]
 }
 
+@test "the best weights of a course that was left are not taken for another's, and stay with it" {
+	train() { chexnet train --data set "${SMALL[@]}" --eval-every 8 --checkpoint-every 4 --keep 9 --output forked "$@"; }
+	train --steps 8 >/dev/null
+	cp -r forked straight
+	rm forked/log.jsonl
+	# another validation of step 8, and no room for the checkpoint after it
+	room=$((($(stat -c %s straight/best.safetensors) + 4096) / 1024))
+	# shellcheck disable=SC2016 # that shell's words
+	run --separate-stderr bash -c "ulimit -f $room"'; exec "$@"' - chexnet train --data set "${SMALL[@]}" --steps 12 --eval-every 8 --checkpoint-every 4 --keep 9 --output forked \
+		--resume forked/checkpoint-00000004.safetensors --learning-rate 1e-2
+	echo "$output $stderr"
+	[ "$status" -eq 70 ]
+	[[ $stderr == *"forked/checkpoint-00000008.safetensors"*"File too large"* ]]
+	[ "$(grep -ao '"best_step":"8"' forked/best.safetensors)" ]
+	[ "$(grep -c "^forked/best.safetensors, .* is called .safetensors.abandoned (.abandoned-2, …) from now on$" <<<"$output")" -eq 1 ]
+	cmp straight/best.safetensors forked/best.safetensors.abandoned
+	run train --resume auto --steps 9
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"resumes at step 8, "* ]]
+	[[ $output == *"the weights of step 8, the best so far, are gone: "* ]]
+	# a checkpoint that comes before a validation leaves them too, and so do the best weights that are brought with one
+	rm -r forked && cp -r straight forked
+	run train --resume forked/checkpoint-00000004.safetensors --learning-rate 1e-2 --checkpoint-every 5 --steps 6
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c '^1 checkpoint after step 4, where this training went on, and best.safetensors are called .safetensors.abandoned' <<<"$output")" -eq 1 ]
+	cmp straight/best.safetensors forked/best.safetensors.abandoned
+	rm -r forked && train --steps 10 --learning-rate 1e-2 >/dev/null
+	cp forked/best.safetensors best.kept
+	train --resume straight/checkpoint-00000008.safetensors --steps 9 >/dev/null
+	cmp best.kept forked/best.safetensors.abandoned
+	# its own ones are replaced
+	rm -r forked && cp -r straight forked
+	train --resume auto --learning-rate 1e-2 --eval-every 1 --steps 30 >/dev/null
+	run cmp straight/best.safetensors forked/best.safetensors
+	[ "$status" -eq 1 ]
+	[ ! -e forked/best.safetensors.abandoned ]
+}
+
 @test "best weights that cannot be read just now are not called gone, and nothing is written over them" {
 	chexnet train --data set "${SMALL[@]}" --steps 4 --eval-every 2 --output asleep >/dev/null
 	mv asleep/best.safetensors best.kept
 	# a socket answers open() as a file server that is away does: with an error that says nothing of what is there
 	(cd asleep && python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("best.safetensors")')
-	refuses 70 "asleep/best.safetensors: cannot be read:" chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output asleep --resume auto
+	refuses 70 "asleep/best.safetensors: cannot be read: remove or move it" chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output asleep --resume auto
 	[ -S asleep/best.safetensors ]
+	# those of another directory are in nobody's way
+	run chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output awake --resume asleep/checkpoint-00000004.safetensors
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"asleep/best.safetensors: cannot be read: "*": the best weights are looked for from here on"* ]]
+	[ -s awake/best.safetensors ]
 	mv best.kept asleep/best.safetensors
 	chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output asleep --resume auto >/dev/null
 }

@@ -163,6 +163,13 @@ survive() {
 	survive 0
 }
 
+@test "a checkpoint whose writer died before others heard of it is still the training's own" {
+	HVD_ON_DEATH=continue train tests/wrap_checkpoint_prune own "-N2 -n2 --kill-on-bad-exit=0 --no-kill" --steps 20 --batch 8 --checkpoint-every 5 --keep 9 || true
+	grep -E "^1 rank goes on at step 10, " "$WORK/own.out"
+	[ "$(cd "$WORK/own" && echo checkpoint-*)" = "$(printf 'checkpoint-000000%s.safetensors ' 05 10 15 20 | xargs)" ]
+	run ! grep abandoned "$WORK/own.out"
+}
+
 @test "a rank that never starts is named within the deadline" {
 	begin=$SECONDS
 	run --separate-stderr in_cluster env HVD_DEADLINE=4 srun -Q --mpi=pmix --kill-on-bad-exit=1 -N2 -n2 bash -c \

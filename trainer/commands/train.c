@@ -69,7 +69,7 @@ const struct option train_options[] = {
 	OPTION(STRING, struct train_conf, resume, "resume", "FILE|auto", NULL, "go on from a checkpoint; auto: the latest whole one in --output, or a fresh start"),
 	OPTION(INT, struct train_conf, checkpoint_every, "checkpoint-every", "STEPS", "0", "steps between checkpoints; 0: an epoch", .min = 0, .max = 1 << 30),
 	OPTION(INT, struct train_conf, keep, "keep", "N", "2",
-	       "checkpoints that stay; later ones than that which --resume went back to are called .abandoned (.abandoned-2, …), and stay too", .min = 1, .max = 10000),
+	       "checkpoints that stay; later ones than that which --resume went back to, and their best.safetensors, are called .abandoned (.abandoned-2, …), and stay too", .min = 1, .max = 10000),
 	OPTION(INT, struct train_conf, eval_every, "eval-every", "STEPS", "0", "steps between validations; 0: an epoch", .min = 0, .max = 1 << 30),
 	OPTION(INT, struct train_conf, resamples, "resamples", "N", "1000", "bootstrap resamples of patients behind each interval; 0: none", .min = 0, .max = 100000),
 	OPTION(REAL, struct train_conf, max_seconds, "max-seconds", "S", "0", "stop after the step in which this time is over, save, end with 75; 0: no limit",

@@ -41,6 +41,8 @@ static int keep_best(struct train *t, const struct evaluation *ev, struct error 
 
 	if (!(ev->table.mean.value > t->at.best_auroc)) /* the same on all ranks */
 		return 0;
+	int left = world_speaks(t->world) && train_leaves_best(t, &t->at, t->saved);
+
 	t->at.best_auroc = ev->table.mean.value;
 	t->at.best_step = t->at.step;
 	if (world_speaks(t->world)) {
@@ -48,8 +50,9 @@ static int keep_best(struct train *t, const struct evaluation *ev, struct error 
 
 		weights.moment1 = weights.moment2 = NULL;
 		snprintf(path, sizeof path, "%s/best.safetensors", t->output);
-		if (model_get(&t->model, &weights, e) == 0)
-			checkpoint_write(path, &t->model.plan, &weights, &t->at, e);
+		if (model_get(&t->model, &weights, e) == 0 &&
+		    (left ? checkpoint_write_beside : checkpoint_write)(path, &t->model.plan, &weights, &t->at, e) > 0)
+			tell_left_best(t);
 	}
 	return world_agree(t->world, e);
 }

@@ -288,8 +288,8 @@ static int check_resumable(struct train *t, const struct checkpoint *c, const ch
 	return 0;
 }
 
-/* 1, 0, or negative where it cannot be told: it may be whole. */
-static int holds_step(const char *path, uint64_t step, struct error *e)
+/* Whether a file holds the best weights that `at` names. 1, 0, or negative where it cannot be told: it may be whole. */
+static int holds_best(const char *path, const struct checkpoint_notes *at, struct error *e)
 {
 	struct checkpoint *c;
 	struct checkpoint_notes notes = { 0 };
@@ -298,7 +298,24 @@ static int holds_step(const char *path, uint64_t step, struct error *e)
 	if (checkpoint_open(&c, path, NULL, &notes, &why) < 0)
 		return why.code == EXIT_INTERNAL ? fail(e, EXIT_INTERNAL, "%s", why.text) : 0;
 	checkpoint_close(c);
-	return notes.step == step;
+	return notes.step == at->best_step && notes.best_auroc == at->best_auroc;
+}
+
+int train_leaves_best(const struct train *t, const struct checkpoint_notes *at, uint64_t after)
+{
+	char best[4200], later[4200];
+	struct error why = { 0 };
+	uint64_t step = UINT64_MAX;
+
+	if (checkpoint_below(later, sizeof later, t->output, &step, &why) <= 0 || step <= after)
+		return 0;
+	snprintf(best, sizeof best, "%s/best.safetensors", t->output);
+	return access(best, F_OK) == 0 && holds_best(best, at, &why) != 1;
+}
+
+void tell_left_best(struct train *t)
+{
+	log_say(&t->log, "%s/best.safetensors, not this training's best so far, is called .safetensors.abandoned (.abandoned-2, …) from now on", t->output);
 }
 
 /* The best weights so far may be wanted in the end. They are in the output directory, or beside a checkpoint of another one, unless
@@ -307,28 +324,30 @@ static int bring_best(struct train *t, const char *path, struct checkpoint_notes
 {
 	char best[4200], beside[4200], *text;
 	const char *slash = strrchr(path, '/');
+	struct error why = { 0 };
 	size_t size;
 	int held;
 
 	if (notes->best_step == 0)
 		return 0;
 	snprintf(best, sizeof best, "%s/best.safetensors", t->output);
-	held = holds_step(best, notes->best_step, e);
+	held = holds_best(best, notes, &why);
 	if (held)
-		return held < 0 ? held : 0;
+		return held < 0 ? fail(e, EXIT_INTERNAL, "%s: where it stays so, remove or move it to go on without", why.text) : 0;
 	snprintf(beside, sizeof beside, "%.*sbest.safetensors", slash ? (int)(slash + 1 - path) : 0, path);
-	held = holds_step(beside, notes->best_step, e);
-	if (held < 0)
-		return held;
-	if (!held) {
-		log_say(&t->log, "the weights of step %llu, the best so far, are gone: the best is looked for from here on", (unsigned long long)notes->best_step);
+	if (holds_best(beside, notes, &why) != 1 || file_read(&text, &size, beside, &why) < 0) {
+		if (why.code)
+			log_say(&t->log, "%s: the best weights are looked for from here on", why.text);
+		else
+			log_say(&t->log, "the weights of step %llu, the best so far, are gone: the best is looked for from here on", (unsigned long long)notes->best_step);
 		notes->best_step = 0;
 		notes->best_auroc = 0;
 		return 0;
 	}
-	if (file_read(&text, &size, beside, e) < 0)
-		return -e->code;
-	file_write(best, text, size, e);
+	if (train_leaves_best(t, notes, notes->step) && checkpoint_set_aside(best, e) == 0)
+		tell_left_best(t);
+	if (!e->code)
+		file_write(best, text, size, e);
 	free(text);
 	return e->code ? -e->code : 0;
 }

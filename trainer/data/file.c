@@ -368,6 +368,16 @@ int directory_sync(const char *path, struct error *e)
 	return 0;
 }
 
+int parent_sync(const char *path, struct error *e)
+{
+	char directory[FILE_PATH];
+	const char *slash = strrchr(path, '/');
+
+	if (path_join(directory, e, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".") < 0)
+		return -e->code;
+	return directory_sync(directory, e);
+}
+
 int filesystem_sync(const char *path, struct error *e)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -73,6 +73,8 @@ int directory_make(const char *path, struct error *e);
 /* Whether files can be made in a directory, or where it is not there yet, whether it can be made. EXIT_INTERNAL. */
 int directory_check(const char *path, struct error *e);
 int directory_sync(const char *path, struct error *e);
+/* The same for the directory that a file is in. */
+int parent_sync(const char *path, struct error *e);
 /* Everything written so far to the file system that holds path: for many small files. */
 int filesystem_sync(const char *path, struct error *e);
 /* Removes a directory tree; errors are not reported: what is left shows itself. */

@@ -88,12 +88,14 @@ void checkpoint_path(char *path, size_t size, const char *directory, uint64_t st
 int checkpoint_latest(char *path, size_t size, const char *directory, struct error *e);
 /* The same among those below *step, which becomes the step of the one that was found. */
 int checkpoint_below(char *path, size_t size, const char *directory, uint64_t *step, struct error *e);
-/* Calls checkpoints of DIR after step `after`, of a course that the training left, NAME.abandoned (or .abandoned-2, …: nothing is replaced),
- * but for that of step `except`, so that nothing goes on from them. Returns their number; *e gets the first that could not be renamed. */
+/* Calls PATH PATH.abandoned (or .abandoned-2, …: nothing is replaced). */
+int checkpoint_set_aside(const char *path, struct error *e);
+/* Sets checkpoints of DIR after step `after`, of a course that the training left, aside, but for that of step `except`, so that nothing goes
+ * on from them. Returns their number; *e gets the first that could not be renamed. */
 int checkpoint_abandon(const char *directory, uint64_t after, uint64_t except, struct error *e);
-/* checkpoint_write() of DIR's checkpoint of notes->step. One that is there, of a course that the training left, is set aside like those,
- * after the new one has been written whole. 1: there was one, 0: there was none. */
-int checkpoint_write_beside(const char *directory, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *notes,
+/* checkpoint_write() in the place of a file of a course that the training left: that is set aside, after the new one has been written whole.
+ * 1: there was one, 0: there was none. */
+int checkpoint_write_beside(const char *path, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *notes,
 			    struct error *e);
 /* Removes all but the `keep` latest checkpoints up to `step` from DIR. Later ones, which a run went back behind, are neither counted nor removed. */
 void checkpoint_prune(const char *directory, int keep, uint64_t step);

@@ -88,7 +88,7 @@ static int rename_beside(const char *from, const char *to)
 	return -1;
 }
 
-static int set_aside(const char *path, struct error *e)
+int checkpoint_set_aside(const char *path, struct error *e)
 {
 	char aside[FILE_PATH + 96];
 	int n = 1;
@@ -114,28 +114,27 @@ int checkpoint_abandon(const char *directory, uint64_t after, uint64_t except, s
 		char path[FILE_PATH];
 
 		if (step > after && step != except && path_join(path, e, "%s/%s", directory, entries[i]->d_name) == 0)
-			abandoned += set_aside(path, e) == 0;
+			abandoned += checkpoint_set_aside(path, e) == 0;
 		free(entries[i]);
 	}
 	free(entries);
 	return abandoned;
 }
 
-int checkpoint_write_beside(const char *directory, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *notes,
+int checkpoint_write_beside(const char *path, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *notes,
 			    struct error *e)
 {
-	char path[FILE_PATH + 64], whole[FILE_PATH];
+	char whole[FILE_PATH];
 
-	checkpoint_path(path, sizeof path, directory, notes->step);
 	if (access(path, F_OK))
 		return checkpoint_write(path, plan, values, notes, e);
 	if (path_join(whole, e, "%s.new", path) < 0 || checkpoint_write(whole, plan, values, notes, e) < 0)
 		return -e->code;
-	if (set_aside(path, e) == 0 && rename(whole, path))
+	if (checkpoint_set_aside(path, e) == 0 && rename(whole, path))
 		fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", path, strerror(errno));
 	if (e->code)
 		unlink(whole);
-	return e->code || directory_sync(directory, e) < 0 ? -e->code : 1;
+	return e->code || parent_sync(path, e) < 0 ? -e->code : 1;
 }
 
 void checkpoint_prune(const char *directory, int keep, uint64_t step)

@@ -93,16 +93,6 @@ static int write_body(struct output_file *out, const char *header, const struct 
 	return output_commit(out, e);
 }
 
-static int sync_directory_of(const char *path, struct error *e)
-{
-	char directory[FILE_PATH];
-	const char *slash = strrchr(path, '/');
-
-	if (path_join(directory, e, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".") < 0)
-		return -e->code;
-	return directory_sync(directory, e);
-}
-
 int safetensors_write(const char *path, const struct tensor *tensors, int n, const struct tensor_note *notes, int n_notes, struct error *e)
 {
 	struct output_file out;
@@ -112,7 +102,7 @@ int safetensors_write(const char *path, const struct tensor *tensors, int n, con
 		return fail(e, EXIT_INTERNAL, "%s: no memory for the header", path);
 	if (output_open(&out, path, e) == 0) {
 		if (write_body(&out, header, tensors, n, e) == 0)
-			sync_directory_of(path, e);
+			parent_sync(path, e);
 		output_discard(&out);
 	}
 	cJSON_free(header);
