@@ -40,6 +40,7 @@ struct nccl {
 	int *member, members; /* of comm: numbers in the mesh */
 	CUstream program, own;   /* own: buckets, at high priority */
 	bool made;               /* program is ours, too */
+	_Atomic bool hung;       /* the last wait for one of both was in vain */
 	CUevent ready, done;
 	uint32_t *stop;          /* mapped into the device */
 	struct memory *memory;
@@ -116,7 +117,7 @@ static int settled(struct hvd *h, struct nccl *s, ncclComm_t *comm, const char *
 }
 
 /* Until the device is through with what the stream holds. */
-static int waited(struct hvd *h, const struct nccl *s, CUstream stream, const char *what)
+static int waited(struct hvd *h, struct nccl *s, CUstream stream, const char *what)
 {
 	CUresult rc;
 	CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -125,9 +126,10 @@ static int waited(struct hvd *h, const struct nccl *s, CUstream stream, const ch
 		return fail(h, HVD_EINVAL, "a graph that is being captured cannot wait for %s (HVD_SYNC=1 waits for every collective)", what);
 	for (double until = now() + h->conf.deadline; (rc = s->cu.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY;) {
 		int status = not_through(h, what, &until);
-		if (status)
+		if ((s->hung = status))
 			return status;
 	}
+	s->hung = rc;
 	return rc ? cuda_failed(h, s, what, rc) : 0;
 }
 
@@ -375,10 +377,13 @@ static void nccl_free(struct hvd *h, void *p)
 {
 	struct nccl *s = h->device;
 	struct memory **at = &s->memory;
+	char error[sizeof h->error]; /* the caller asks for that of the call that failed before */
+	memcpy(error, h->error, sizeof error);
 	while (*at && (*at)->p != p)
 		at = &(*at)->next;
-	if (*at && !waited(h, s, s->own, "what writes to memory to be freed") && !waited(h, s, s->program, "what writes to memory to be freed"))
+	if (*at && !(s->hung && s->cu.cuStreamQuery(s->program)) && !waited(h, s, s->own, "buckets") && !waited(h, s, s->program, "the program's stream"))
 		give_back(s, at); /* else closing does */
+	memcpy(h->error, error, sizeof error);
 }
 
 /* A context is a thread's, and libhvd's own begin without one. */
@@ -495,7 +500,7 @@ static int nccl_run(struct hvd *h, const struct op *op)
 
 static int nccl_copy(struct hvd *h, void *to, const void *from, size_t bytes)
 {
-	const struct nccl *s = h->device;
+	struct nccl *s = h->device;
 	CUresult rc = s->cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, s->program);
 	return rc ? cuda_failed(h, s, "a copy", rc) : waited(h, s, s->program, "a copy");
 }

@@ -112,7 +112,7 @@ HVD_API int hvd_split(struct hvd *h, int color, struct hvd **out);
 
 /* Memory that collectives use without a copy: shared with the node's ranks, or, where hvd_stream() is not NULL, the device's, registered with NCCL.
  * Zeroed, 64-byte aligned. Collective: all ranks allocate the same sizes in the same order. hvd_free() waits until
- * the device is through with what hvd_stream() and buckets hold. */
+ * the device is through with what hvd_stream() and buckets hold, or keeps it until hvd_close() where it cannot wait. */
 HVD_API void *hvd_alloc(struct hvd *h, size_t bytes);
 HVD_API void hvd_free(struct hvd *h, void *p);
 /* Copies between that memory and the program's own, whichever of both is the device's, after all that hvd_stream() holds, and waits for it. */
@@ -159,8 +159,8 @@ struct hvd_tensor {
 HVD_API int hvd_plan_open(struct hvd *h, struct hvd_plan **p, const struct hvd_tensor *tensors, int n, size_t bucket_bytes);
 /* [sum of counts] floats, tensor after tensor; owned by the plan. */
 HVD_API float *hvd_plan_slab(const struct hvd_plan *p);
-/* Gradient i of this step is in the slab. Each i once a step, in ascending order. Never waits for other ranks, but with NCCL for what
- * hvd_start_…() began on device memory, so that all ranks keep one order. */
+/* Gradient i of this step is in the slab. Each i once a step, in ascending order. Never waits for other ranks, but with NCCL until the
+ * bucket has begun, and for what hvd_start_…() began up to the last request on device memory, so that all ranks keep one order. */
 HVD_API int hvd_plan_ready(struct hvd_plan *p, int i);
 /* Waits until every bucket of this step holds the mean over all ranks. */
 HVD_API int hvd_plan_finish(struct hvd_plan *p);
