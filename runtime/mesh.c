@@ -275,10 +275,12 @@ void mesh_close(struct mesh *m)
 {
 	if (!m->peer)
 		return;
+	struct activity mine = own_activity(m); /* the others may wait for their devices, and look for who is behind */
 	pthread_mutex_lock(&m->lock);
-	if (!atomic_load(&m->failed))
-		for (int i = 0; i < m->size; i++)
-			peer_post(&m->peer[i], &(struct wire_header){ .kind = WIRE_BYE }, NULL);
+	for (int i = 0; i < m->size && !atomic_load(&m->failed); i++) {
+		peer_post(&m->peer[i], &(struct wire_header){ .kind = WIRE_BEAT, .bytes = sizeof mine }, &mine);
+		peer_post(&m->peer[i], &(struct wire_header){ .kind = WIRE_BYE }, NULL);
+	}
 	pthread_mutex_unlock(&m->lock);
 	for (double until = now() + PATIENCE; unsent(m) && now() < until;)
 		usleep(1000);

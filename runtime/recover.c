@@ -84,9 +84,6 @@ static bool may_go_on(const struct mesh *m, const uint8_t *fate)
 static int rebuild(struct hvd *h, const uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
-	if (!watch_told(m))
-		return fail(h, HVD_EBACKEND, "hvd_recover: ending the collectives on the device does not come back within %.3g s (graphs that hold some are destroyed before)",
-			    h->conf.deadline);
 	if (!mesh_shrink(m, fate, m->rounds))
 		return HVD_EPEER;
 	int status = h->backend->recover(h);
@@ -99,6 +96,9 @@ static int agree_on_survivors(struct hvd *h, uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
 	const char *host = m->peer[m->rank].host;
+	if (!watch_told(m)) /* that thread reads what the others say */
+		return fail(h, HVD_EBACKEND, "hvd_recover: ending the collectives on the device does not come back within %.3g s (graphs that hold some are destroyed before)",
+			    h->conf.deadline);
 	int status = m->given_up ? 0 : agree(m, h->conf.deadline, fate);
 	if (status)
 		return fail(h, status, "hvd_recover: no memory");

@@ -41,7 +41,7 @@ static void describe(const struct activity *a, char text[64])
 		snprintf(text, 64, "in %s for %.2f s", op_name(a->what - DOING_OP), a->seconds);
 }
 
-static struct activity own_activity(struct mesh *m)
+struct activity own_activity(struct mesh *m)
 {
 	return (struct activity){
 		.what = atomic_load(&m->what),
@@ -164,7 +164,7 @@ int late_locked(struct mesh *m, int suspect)
 		}
 	}
 	if (suspect < 0)
-		return 1;
+		return m->failed ? m->failed : 1; /* meanwhile, by another rank's word */
 	const struct peer *p = &m->peer[suspect];
 	enum cause cause = p->left ? CAUSE_LEFT : now() - p->heard > m->deadline / 2 ? CAUSE_SILENT : CAUSE_LATE;
 	return fault_locked(m, HVD_EPEER, suspect, cause, -1, NULL);

@@ -24,6 +24,8 @@ static bool none_registered, shrinks_for_ever; /* ncclCommRegister fails; a shri
 static bool shrink_called;
 static int shrinking;             /* when so many are at it, rank 2 dies */
 static bool graph_left;           /* what ends a communicator never comes back */
+static double looks_late;         /* the stream is asked about for so long, and until a rank is lost */
+static _Atomic int asked;         /* how often a stream was */
 static int bucket_writes;                    /* looks at its stream until the last one is through */
 static int queued;                           /* what the program's stream holds still: it must see the stop word */
 
@@ -92,13 +94,16 @@ static CUresult a_stream(CUstream *s, unsigned flags, int priority)
 
 static CUresult query(CUstream s)
 {
+	asked++;
 	if (queued && s == (CUstream)(uintptr_t)&program_stream) {
 		must(*hvd_stop_word(world));
 		return --queued ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 	}
 	if (bucket_writes && s == (CUstream)(uintptr_t)&own_stream)
 		return --bucket_writes ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
-	return stuck ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	for (double end = now() + looks_late; looks_late > 0 && (now() < end || !world->mesh->failed);)
+		usleep(1000);
+	return looks_late > 0 || stuck ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 static CUresult host_alloc(void **p, size_t bytes, unsigned flags)

@@ -196,6 +196,67 @@ static void where_no_rank_is_behind_none_is_lost(void **state)
 	run_ranks("aab", wait_in_vain, &copies);
 }
 
+/* Rank 1 is behind; rank 0 says so, and rank 2 hears of it when its own wait is over. */
+static void be_behind(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.deadline = 1;
+	conf.on_death = 1;
+	struct hvd *h = open_world(conf);
+	float *p = hvd_alloc(h, 400), one = 1;
+	idle = true;
+	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
+	if (meeting_rank != 1) {
+		works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
+		wait_at(0, 2);
+		stuck = true;
+		looks_late = meeting_rank == 2 ? 1.1 : 0;
+		must(hvd_copy(h, p, &one, sizeof one) == HVD_EPEER);
+		must(strstr(hvd_error(h), "lost rank 1 on node-a"));
+		looks_late = 0;
+	}
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	wait_at(1, 3);
+	hvd_close(h);
+}
+
+static void all_who_wait_for_their_device_name_the_rank_that_is_behind(void **state)
+{
+	(void)state;
+	run_ranks("aab", be_behind, NULL);
+}
+
+/* The device of a rank hangs after another one, which took part in everything, has closed. */
+static void wait_after_a_goodbye(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.deadline = 1;
+	conf.on_death = 1;
+	struct hvd *h = open_world(conf);
+	float *p = hvd_alloc(h, 400), one = 1;
+	all_arrive();
+	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
+	if (!meeting_rank) {
+		stuck = true;
+		must(hvd_copy(h, p, &one, sizeof one) == HVD_EBACKEND && strstr(hvd_error(h), "a copy is not through within 1 s, and no rank is behind"));
+		asked = 0;
+		hvd_free(h, p); /* does not wait once more */
+		must(device[0] && asked < 3 && strstr(hvd_error(h), "a copy is not through within 1 s, and no rank is behind"));
+		stuck = false;
+	}
+	works(h, hvd_close(h));
+	must(!device[0]);
+}
+
+static void a_rank_that_took_part_in_everything_and_closed_is_not_lost(void **state)
+{
+	(void)state;
+	run_ranks("ab", wait_after_a_goodbye, NULL);
+}
+
 static void leave_early(void *arg)
 {
 	struct hvd_conf conf = quick_conf();
@@ -407,9 +468,10 @@ static void recovering_with_a_graph_ends_at_the_deadline(void **state)
 {
 	(void)state;
 	int status[RANKS_MAX];
-	spawn_ranks("ab", recover_with_a_graph, NULL, status);
+	spawn_ranks("abc", recover_with_a_graph, NULL, status);
 	meeting_over();
 	assert_int_equal(status[0], 0);
+	assert_int_equal(status[2], 0);
 }
 
 /* A rank that is late in a sub-world is lost in the world, although what ends the sub-world's collectives does not come back. */
@@ -473,6 +535,8 @@ int main(void)
 		cmocka_unit_test(without_memory_of_nccl_buffers_are_plain_memory),
 		cmocka_unit_test(a_rank_that_stays_away_from_a_collective_is_named_at_the_deadline),
 		cmocka_unit_test(where_no_rank_is_behind_none_is_lost),
+		cmocka_unit_test(all_who_wait_for_their_device_name_the_rank_that_is_behind),
+		cmocka_unit_test(a_rank_that_took_part_in_everything_and_closed_is_not_lost),
 		cmocka_unit_test(a_rank_that_closes_too_early_is_named),
 		cmocka_unit_test(an_error_of_nccl_reaches_ranks_that_make_no_calls),
 		cmocka_unit_test(survivors_stop_the_device_and_shrink),
