@@ -34,7 +34,8 @@ struct nccl {
 	struct api nc;
 	CUcontext context;
 	const struct backend *host; /* for host memory */
-	ncclComm_t comm;
+	ncclComm_t comm, fresh; /* fresh: being formed; NCCL may write there until the one that it comes from has ended */
+	bool endless;           /* an abort has not come back: it may use all of it */
 	pthread_mutex_t use; /* of comm: the watching thread may take it away, NULL then */
 	double broken;       /* since when NCCL has an error, 0: it has none */
 	int *member, members; /* of comm: numbers in the mesh */
@@ -133,6 +134,42 @@ static int waited(struct hvd *h, struct nccl *s, CUstream stream, const char *wh
 	return rc ? cuda_failed(h, s, what, rc) : 0;
 }
 
+struct ending {
+	ncclResult_t (*abort)(ncclComm_t);
+	ncclComm_t comm;
+	_Atomic bool through;
+};
+
+static void *end_communicator(void *arg)
+{
+	struct ending *e = arg;
+	e->abort(e->comm);
+	e->through = true;
+	return NULL;
+}
+
+/* An abort waits for graphs that hold collectives; here, only until the deadline. Returns whether it came back. */
+static bool ended(struct hvd *h, struct nccl *s, ncclComm_t comm)
+{
+	struct ending *e = malloc(sizeof *e);
+	pthread_t thread;
+	if (e)
+		*e = (struct ending){ s->nc.ncclCommAbort, comm, false };
+	s->endless = !e || thread_start(&thread, end_communicator, e);
+	if (s->endless) {
+		free(e);
+		return false;
+	}
+	for (double until = now() + h->conf.deadline; !e->through && now() < until;)
+		usleep(1000);
+	s->endless = !e->through;
+	if (s->endless)
+		pthread_detach(thread);
+	else if (!pthread_join(thread, NULL))
+		free(e);
+	return !s->endless;
+}
+
 /* ---- opening -------------------------------------------------------------------------------------- */
 
 static int open_device(struct hvd *h, struct nccl *s)
@@ -179,7 +216,7 @@ static void enlist(struct nccl *s, struct memory *a)
 
 /* The communicator of the world as it is now, with what nccl_alloc() gave out before. The watching thread sees none that is still being formed:
  * NCCL cannot revoke that. An old one is never destroyed: its ranks are not all there. */
-static int adopt(struct hvd *h, struct nccl *s, ncclComm_t *fresh, int status)
+static int adopt(struct hvd *h, struct nccl *s, int status)
 {
 	const struct mesh *m = h->mesh;
 	int *member = realloc(s->member, (size_t)m->members * sizeof *member);
@@ -190,13 +227,17 @@ static int adopt(struct hvd *h, struct nccl *s, ncclComm_t *fresh, int status)
 	s->members = m->members;
 	pthread_mutex_lock(&s->use);
 	ncclComm_t old = s->comm;
-	status = status ? status : lost(h);
-	s->comm = status ? NULL : *fresh;
+	s->comm = NULL;
 	pthread_mutex_unlock(&s->use);
-	if (old)
-		s->nc.ncclCommAbort(old); /* it may be writing to *fresh until then */
-	if (status && *fresh)
-		s->nc.ncclCommAbort(*fresh);
+	if (old && !ended(h, s, old))
+		status = abort_hangs(h);
+	pthread_mutex_lock(&s->use);
+	status = status ? status : lost(h);
+	s->comm = status ? NULL : s->fresh;
+	pthread_mutex_unlock(&s->use);
+	if (status && s->fresh && !s->endless)
+		ended(h, s, s->fresh);
+	s->fresh = NULL;
 	for (struct memory *a = s->memory; a; a = a->next)
 		enlist(s, a);
 	return status;
@@ -207,7 +248,6 @@ static int open_communicator(struct hvd *h, struct nccl *s)
 	const int size = h->world.size, rank = h->world.rank;
 	ncclUniqueId id = { .internal = { 0 } }, *all = calloc((size_t)size, sizeof *all);
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-	ncclComm_t fresh = NULL;
 	int status = all ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", size);
 	int ids = s->nc.ncclCommInitRankScalable && size > 2 * RANKS_AN_ID ? size / RANKS_AN_ID : 1;
 	config.blocking = 0;
@@ -218,11 +258,11 @@ static int open_communicator(struct hvd *h, struct nccl *s)
 	if (!status)
 		status = mesh_gather(h->mesh, &id, sizeof id, all);
 	if (!status)
-		status = settled(h, s, &fresh, "forming the communicator",
-				 ids > 1 ? s->nc.ncclCommInitRankScalable(&fresh, size, rank, ids, all, &config)
-					 : s->nc.ncclCommInitRankConfig(&fresh, size, all[0], rank, &config));
+		status = settled(h, s, &s->fresh, "forming the communicator",
+				 ids > 1 ? s->nc.ncclCommInitRankScalable(&s->fresh, size, rank, ids, all, &config)
+					 : s->nc.ncclCommInitRankConfig(&s->fresh, size, all[0], rank, &config));
 	free(all);
-	return adopt(h, s, &fresh, status);
+	return adopt(h, s, status);
 }
 
 /* On top of an open back end for host memory. */
@@ -288,7 +328,6 @@ static int shrink(struct hvd *h, struct nccl *s)
 {
 	struct mesh *m = h->mesh;
 	int gone = 0, *excluded = calloc((size_t)s->members, sizeof *excluded);
-	ncclComm_t fresh = NULL;
 	for (int i = 0, w = 0; excluded && i < s->members; i++) {
 		if (w < m->members && m->member[w] == s->member[i])
 			w++;
@@ -298,25 +337,24 @@ static int shrink(struct hvd *h, struct nccl *s)
 	int status = mesh_all_well(m, excluded && s->comm && !settled(h, s, &s->comm, "ending collectives", ncclInProgress));
 	if (!status) { /* success only means that it has begun: the old one's state says when the new one is there */
 		pthread_mutex_lock(&s->use); /* nccl_look() would take what is half made for ready */
-		ncclResult_t rc = s->nc.ncclCommShrink(s->comm, excluded, gone, &fresh, NULL, 0);
+		ncclResult_t rc = s->nc.ncclCommShrink(s->comm, excluded, gone, &s->fresh, NULL, 0);
 		pthread_mutex_unlock(&s->use);
-		status = mesh_all_well(m, !settled(h, s, &s->comm, "shrinking", rc ? rc : ncclInProgress) && fresh);
+		status = mesh_all_well(m, !settled(h, s, &s->comm, "shrinking", rc ? rc : ncclInProgress) && s->fresh);
 	}
 	free(excluded);
-	return adopt(h, s, &fresh, status);
+	return adopt(h, s, status);
 }
 
 static int nccl_recover(struct hvd *h)
 {
 	struct nccl *s = h->device;
-	ncclComm_t none = NULL;
 	int status = s->host->recover(h);
 	describe_world(h);
 	if (!status && h->world.size == 1)
-		status = adopt(h, s, &none, 0);
+		status = adopt(h, s, 0);
 	else if (!status)
 		status = s->nc.ncclCommShrink && s->nc.ncclCommRevoke ? shrink(h, s) : HVD_EBACKEND;
-	if (status == HVD_EBACKEND && h->world.size > 1)
+	if (status == HVD_EBACKEND && h->world.size > 1 && !s->endless)
 		status = open_communicator(h, s);
 	if (!status) /* updates of before the loss are still to see the stop word */
 		status = waited(h, s, s->program, "what was queued before the loss");
@@ -555,22 +593,24 @@ static void release(struct nccl *s)
 static void nccl_close(struct hvd *h)
 {
 	struct nccl *s = h->device;
-	bool ended = true;
+	bool through = true;
 	if (!s)
 		return;
 	if (s->comm && atomic_load(&h->mesh->failed))
-		s->nc.ncclCommAbort(s->comm);
-	else if (s->comm && (ended = !settled(h, s, &s->comm, "closing", s->nc.ncclCommFinalize(s->comm))))
+		through = ended(h, s, s->comm);
+	else if (s->comm && (through = !settled(h, s, &s->comm, "closing", s->nc.ncclCommFinalize(s->comm))))
 		s->nc.ncclCommDestroy(s->comm);
 	s->comm = NULL; /* what is registered went with it */
-	if (ended) /* else a graph still holds collectives, or a rank died while closing: an abort and frees would wait for them */
+	if (through && !s->endless) /* else a graph still holds collectives, or a rank died while closing: an abort and frees would wait for them */
 		release(s);
 	if (s->host->close)
 		s->host->close(h);
+	h->device = NULL;
+	if (s->endless)
+		return;
 	pthread_mutex_destroy(&s->use);
 	free(s->member);
 	free(s);
-	h->device = NULL;
 }
 
 const struct backend backend_nccl = {

@@ -81,7 +81,7 @@ static void fault_noticed(void *arg)
 	if (h->parent)
 		split_fault(h);
 	__atomic_store_n(h->stop, 1, __ATOMIC_SEQ_CST);
-	if (h->backend->stop) /* last: it may not come back */
+	if (h->backend->stop && !h->closing) /* last: it may not come back */
 		h->backend->stop(h);
 }
 
@@ -176,6 +176,7 @@ int hvd_close(struct hvd *h)
 	queue_close(h);
 	if (h->mesh) {
 		status = atomic_load(&h->mesh->failed);
+		h->closing = true;
 		if (!watch_told(h->mesh))
 			return status; /* that thread may use all of it for ever */
 		mesh_close(h->mesh);

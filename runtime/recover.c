@@ -92,13 +92,18 @@ static int rebuild(struct hvd *h, const uint8_t *fate)
 	return explain(h, status);
 }
 
+int abort_hangs(struct hvd *h)
+{
+	return fail(h, HVD_EBACKEND, "hvd_recover: ending the collectives on the device does not come back within %.3g s (graphs that hold some are destroyed before)",
+		    h->conf.deadline);
+}
+
 static int agree_on_survivors(struct hvd *h, uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
 	const char *host = m->peer[m->rank].host;
 	if (!watch_told(m)) /* that thread reads what the others say */
-		return fail(h, HVD_EBACKEND, "hvd_recover: ending the collectives on the device does not come back within %.3g s (graphs that hold some are destroyed before)",
-			    h->conf.deadline);
+		return abort_hangs(h);
 	int status = m->given_up ? 0 : agree(m, h->conf.deadline, fate);
 	if (status)
 		return fail(h, status, "hvd_recover: no memory");
