@@ -45,7 +45,9 @@ void client_count_tasks(const struct argv_scan *command_line, const struct optio
 int stepd_user_init(spank_t spank, const struct site *site);
 /* In each task, as the user, after Slurm's own binding. Applies the plan; ends the task where that cannot be. */
 int stepd_task_init(spank_t spank);
-/* After this node's tasks. Where they refused to run, ends those of the other nodes. */
+/* After each task of the node. Where one refused to run, ends the step: the others would wait for it. */
+void stepd_task_exit(spank_t spank);
+/* After this node's tasks. Where all of them refused to run, ends those of the other nodes. */
 void stepd_exit(spank_t spank);
 
 #endif

@@ -81,6 +81,13 @@ ENTRY int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
 	return site.enable == ENABLE_NEVER ? 0 : stepd_task_init(spank);
 }
 
+ENTRY int slurm_spank_task_exit(spank_t spank, int argc, char *argv[])
+{
+	(void)argc, (void)argv;
+	stepd_task_exit(spank);
+	return 0;
+}
+
 ENTRY int slurm_spank_exit(spank_t spank, int argc, char *argv[])
 {
 	(void)argc, (void)argv;

@@ -17,6 +17,7 @@ struct step {
 	bool broken;                  /* something that is needed failed: nothing is bound */
 	int failure;                  /* 0, or the status that every task ends with */
 	bool *refused;                /* a task, or all of them, ended with that status; shared with the tasks */
+	bool ended;                   /* the step was told to end because of that */
 	char host[256];
 	struct options options;
 	char visible[LONG_VALUE];     /* CUDA_VISIBLE_DEVICES as Slurm set it for the step; empty: it did not */

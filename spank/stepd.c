@@ -330,14 +330,17 @@ int stepd_user_init(spank_t spank, const struct site *site)
 	return 0;
 }
 
-/* Tasks of other nodes would wait in MPI_Init for those that this node refused. The way of Slurm's own mpi/pmix. */
-static void end_step(spank_t spank)
+/* Tasks beside these `few` would wait in MPI_Init for those that were refused. The way of Slurm's own mpi/pmix. */
+static void end_step(spank_t spank, int few)
 {
 	__typeof__(slurm_kill_job_step) *kill_step = (__typeof__(slurm_kill_job_step) *)dlsym(RTLD_DEFAULT, "slurm_kill_job_step");
-	const uint32_t job = (uint32_t)step_number(spank, S_JOB_ID), id = (uint32_t)step_number(spank, S_JOB_STEPID);
+	uint32_t job, id;
 	char all[16]; /* with those of other components */
 
-	if (!kill_step || !job_variable(spank, "SLURM_STEP_NUM_TASKS", all, sizeof all) || atoi(all) <= step_number(spank, S_JOB_LOCAL_TASK_COUNT))
+	step.ended = true;
+	if (!kill_step || !job_variable(spank, "SLURM_STEP_NUM_TASKS", all, sizeof all) || atoi(all) <= few)
+		return;
+	if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS || spank_get_item(spank, S_JOB_STEPID, &id) != ESPANK_SUCCESS)
 		return;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
 	slurm_step_id_t whole = SLURM_STEP_ID_INITIALIZER;
@@ -351,10 +354,16 @@ static void end_step(spank_t spank)
 #endif
 }
 
+void stepd_task_exit(spank_t spank)
+{
+	if (step.refused && *step.refused && !step.failure && !step.ended)
+		end_step(spank, 1);
+}
+
 void stepd_exit(spank_t spank)
 {
-	if (step.refused && *step.refused)
-		end_step(spank);
+	if (step.refused && *step.refused && !step.ended)
+		end_step(spank, step_number(spank, S_JOB_LOCAL_TASK_COUNT));
 	variables_free();
 	plan_free(&step.plan);
 	free(step.request);

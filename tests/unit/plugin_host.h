@@ -40,6 +40,7 @@ static struct record {
 
 static int tasks, local_task, fail_at; /* fail_at: which call fails, 0 none */
 static uint32_t step_id, step_nodes = 1, step_tasks; /* the whole step's; 0 tasks: Slurm does not say */
+static int confined = -1;              /* the local task that may open no GPU */
 static char step_cores[16] = "0-7";    /* as Slurm counts them */
 static const char *visible;            /* CUDA_VISIBLE_DEVICES as Slurm sets it; NULL: the numbers of the first GPUs */
 static bool armed;                     /* calls are the plugin's, not this program's */
@@ -56,6 +57,7 @@ static char dir[1024];
 int slurm_spank_init(spank_t spank, int argc, char *argv[]);
 int slurm_spank_user_init(spank_t spank, int argc, char *argv[]);
 int slurm_spank_task_init(spank_t spank, int argc, char *argv[]);
+int slurm_spank_task_exit(spank_t spank, int argc, char *argv[]);
 int slurm_spank_exit(spank_t spank, int argc, char *argv[]);
 
 /* True for the one call that is to fail. */
@@ -224,7 +226,18 @@ WRAP(int, fstat, -1, (int fd, struct stat *st), (fd, st))
 WRAP(int, stat, -1, (const char *path, struct stat *st), (path, st))
 WRAP(ssize_t, read, -1, (int fd, void *buf, size_t n), (fd, buf, n))
 WRAP(int, gethostname, -1, (char *name, size_t n), (name, n))
-WRAP(int, access, -1, (const char *path, int mode), (path, mode))
+
+int __real_access(const char *path, int mode);
+int __wrap_access(const char *path, int mode);
+int __wrap_access(const char *path, int mode)
+{
+	if (fails())
+		return -1;
+	if (!now || local_task != confined)
+		return __real_access(path, mode);
+	errno = EPERM;
+	return -1;
+}
 
 /* ---- the NVIDIA driver --------------------------------------------------------------------------- */
 
@@ -440,6 +453,9 @@ static int run_step(const char *wishes, int count, int call_to_fail)
 			if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
 				_exit(255); /* a task died of a signal */
 			worst = WEXITSTATUS(status) > worst ? WEXITSTATUS(status) : worst;
+			armed = true;
+			slurm_spank_task_exit((spank_t)environment, 0, NULL);
+			armed = false;
 		}
 		armed = true;
 		slurm_spank_exit((spank_t)environment, 0, NULL);

@@ -360,6 +360,26 @@ static void a_refusal_ends_the_step_if_others_wait(void **state)
 	spank_unsetenv(NULL, "SLURM_STEP_NUM_TASKS");
 }
 
+/* Those on its own node would wait, too. */
+static void a_refusal_of_one_task_ends_the_others(void **state)
+{
+	(void)state;
+	spank_setenv(NULL, "SLURM_STEP_NUM_TASKS", "3", 1);
+	for (confined = 0; confined < 3; confined++) {
+		assert_int_equal(run_step(words, 3, 0), 70);
+		assert_non_null(strstr(record->line, "which this task may not open"));
+		assert_int_equal(record->kills, 1);
+	}
+	confined = 0;
+	assert_int_equal(run_step("by-site,socket", 3, 0), 0);
+	assert_int_equal(record->kills, 0);
+	spank_setenv(NULL, "SLURM_STEP_NUM_TASKS", "1", 1);
+	assert_int_equal(run_step(words, 1, 0), 70);
+	assert_int_equal(record->kills, 0);
+	confined = -1;
+	spank_unsetenv(NULL, "SLURM_STEP_NUM_TASKS");
+}
+
 /* A step without our words, a batch script, and an interactive shell are left alone. */
 static void other_steps_are_left_alone(void **state)
 {
@@ -391,6 +411,7 @@ int main(void)
 		cmocka_unit_test(a_refusal_names_what_helps_this_step),
 		cmocka_unit_test(the_policy_none_leaves_gpus_where_numbers_differ),
 		cmocka_unit_test(a_refusal_ends_the_step_if_others_wait),
+		cmocka_unit_test(a_refusal_of_one_task_ends_the_others),
 		cmocka_unit_test(other_steps_are_left_alone),
 	};
 	return cmocka_run_group_tests(tests_of_steps, make_machine_files, remove_machine_files);
