@@ -26,6 +26,7 @@ static struct {
 	struct options asked;       /* of that, what was said for this command, without the site's defaults */
 	bool alias;                 /* --gpu-bind=socket was said */
 	bool bind;                  /* a binding is in force */
+	bool binds_gpus, leaves_gpus; /* of the components with GPUs, one binds them in Slurm's words, one does not */
 } client;
 
 /* glibc hands main's own argv to constructors: what is changed in it here is what Slurm will read. */
@@ -271,19 +272,6 @@ static void tell_nodes(const char *word, bool is_so)
 }
 
 
-/* --gpu-bind of sbatch and salloc, as releases since 23.11 hand it on. */
-static bool job_binds_gpus(void)
-{
-	char name[64];
-	bool binds = false;
-
-	for (int i = -1; i < SPELLINGS; i++) {
-		const char *text = spelt("SLURM_TRES_BIND", i, name, sizeof name);
-		binds |= text && tres_binds_gpus(text);
-	}
-	return binds;
-}
-
 /* Overrides also what --gpus-per-task implies: a device cgroup per task, which NCCL cannot work across. srun reads
  * SLURM_GPU_BIND first, then the others. */
 static void bind_no_gpus(void)
@@ -303,19 +291,46 @@ static void bind_no_gpus(void)
 	}
 }
 
+/* What srun reads last of a variable's spellings, in one group of a heterogeneous job or else group -1. */
+static const char *last_spelt(const char *name, int group)
+{
+	char full[64];
+	const char *value = NULL;
+
+	for (int at = 2 * group + 1; group >= 0 && at >= 2 * group && !value; at--)
+		value = spelt(name, at, full, sizeof full);
+	return value ? value : getenv(name);
+}
+
+/* Since 23.11 the same can be said as --tres-bind=gres/gpu:…, and SLURM_TRES_BIND hands on the --gpu-bind of sbatch and salloc. */
+static bool binds_gpus(int component, int group)
+{
+	const char *said_gpus = said(component, "gpu-bind"), *any = said(component, "tres-bind");
+	const char *gpus = said_gpus ? said_gpus : last_spelt("SLURM_GPU_BIND", group), *of_job = last_spelt("SLURM_TRES_BIND", group);
+
+	if (strstr(any ? any : "", "gpu"))
+		return true;
+	return !client.alias && (is_choice(gpus) || (!gpus && !any && of_job && tres_binds_gpus(of_job)));
+}
+
+static void read_gpu_choice(int component, int group)
+{
+	const bool binds = binds_gpus(component, group);
+
+	client.binds_gpus |= binds;
+	client.leaves_gpus |= !binds && client_has_gpus(component, group);
+}
+
 static void keep_choices(void)
 {
-	const char *cpus = said_anywhere("cpu-bind"), *memory = said_anywhere("mem-bind"), *gpus = said_anywhere("gpu-bind"), *any = said_anywhere("tres-bind");
+	const char *cpus = said_anywhere("cpu-bind"), *memory = said_anywhere("mem-bind");
 
-	for (int i = -1; i < SPELLINGS && !is_choice(gpus); i++) {
-		char name[64];
-		const char *text = said_anywhere("gpu-bind") ? NULL : spelt("SLURM_GPU_BIND", i, name, sizeof name);
-		gpus = text ? text : gpus;
-	}
 	tell_nodes("keep-cpus", is_choice(cpus ? cpus : environment_choice("SLURM_CPU_BIND", "SLURM_CPU_BIND_TYPE")));
 	tell_nodes("keep-memory", is_choice(memory ? memory : environment_choice("SLURM_MEM_BIND", "SLURM_MEM_BIND_TYPE")));
-	/* since 23.11 the same can be said as --tres-bind=gres/gpu:… */
-	tell_nodes("keep-gpus", (is_choice(gpus) && !client.alias) || strstr(any ? any : "", "gpu") || (!gpus && !any && !client.alias && job_binds_gpus()));
+	client_each_component(&client.scan, read_gpu_choice);
+	refuse_if(client.binds_gpus && client.leaves_gpus && !client.options.by_site,
+		"--gpu-bind differs between the components of one command: start them as separate steps");
+	tell_nodes("keep-gpus", client.binds_gpus);
 }
 
 /* What the user said in Slurm's words, and only srun sees; our own words beat them. */
@@ -372,6 +387,15 @@ static bool runs_mps(void)
 	return getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") && !asks;
 }
 
+/* Each can be a job of its own. A node that refuses its tasks ends only its own job; srun ends all of them. */
+static bool has_several_components(void)
+{
+	int used = 0;
+	for (int group = 0; group < ARGV_MAX_COMPONENTS; group++)
+		used += uses_group(group);
+	return used > 1;
+}
+
 static void prepare_step(void)
 {
 	struct options *o = &client.options;
@@ -384,6 +408,8 @@ static void prepare_step(void)
 		bind_no_gpus();
 		tell_nodes("hide-gpus", true);
 	}
+	if (!o->by_site && has_several_components() && o->on_death != DEATH_CONTINUE)
+		set_unless("kill-on-bad-exit", "SLURM_KILL_BAD_EXIT", "1");
 	if (o->hvd) {
 		set_unless("mpi", "SLURM_MPI_TYPE", "pmix");
 		client_count_tasks(&client.scan, o);

@@ -238,16 +238,34 @@ static void for_each_group(int component, void (*use)(int component, int group))
 	const char *groups = said(component, "het-group");
 	struct cpuset set = { 0 };
 
-	if (!has_groups(component)) {
+	if (!has_groups(component) || (groups && cpulist_parse(groups, &set))) {
 		use(component, -1);
 		return;
 	}
-	if (groups && cpulist_parse(groups, &set))
-		client_refuse("--het-group: a list such as 0,1 expected");
 	if (!groups)
 		cpuset_add(&set, component);
 	for (int g = cpuset_next(&set, 0); g >= 0; g = cpuset_next(&set, g + 1))
 		use(component, g);
+}
+
+void client_each_component(const struct argv_scan *command_line, void (*use)(int component, int group))
+{
+	scan = command_line;
+	for (int c = 0; c < scan->components; c++)
+		for_each_group(c, use);
+}
+
+static bool has_gpus(const struct step_words *w)
+{
+	return gpus_of_each_task(w) || w->gpus || w->gpus_per_node || w->gpus_per_socket || w->gres;
+}
+
+bool client_has_gpus(int component, int group)
+{
+	struct step_words words = { 0 };
+
+	gpu_words(&words, component, group);
+	return has_gpus(&words);
 }
 
 void client_read_groups(const struct argv_scan *command_line, bool fixed, int *gpus_per_task, bool *share)
@@ -266,7 +284,7 @@ void client_read_groups(const struct argv_scan *command_line, bool fixed, int *g
 		int each = gpus_of_each_task(&words);
 		const char *of_gpu = tasks_of_gpu(c, group);
 		/* one that does not say it has one GPU for each task, or no GPU */
-		int here = each ? each : words.gpus || words.gpus_per_node || words.gpus_per_socket || words.gres;
+		int here = each ? each : has_gpus(&words);
 		if (!fixed && here && first && here != first)
 			client_refuse("--gpus-per-task differs between the components of one command: start them as separate steps");
 		first = first ? first : here;
@@ -281,6 +299,11 @@ void client_count_tasks(const struct argv_scan *command_line, const struct optio
 
 	scan = command_line;
 	options = asked;
+	for (int c = 0; c < scan->components; c++) {
+		struct cpuset set;
+		if (said(c, "het-group") && cpulist_parse(said(c, "het-group"), &set))
+			client_refuse("--het-group: a list such as 0,1 expected");
+	}
 	for (int c = 0; c < scan->components; c++)
 		named |= names_gpus(c) && (getenv("SLURM_JOB_ID") || said(c, "jobid"));
 	for (int c = 0; named && c < scan->components; c++)

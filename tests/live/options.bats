@@ -84,6 +84,12 @@ refused() { # TEXT: exit 64 and exactly this line
 	echo "$output"
 	[ "$status" -ne 0 ] && [ "$SECONDS" -lt 40 ]
 	grep -q '^hvd: n[12]: 2 tasks but 1 GPU' <<<"$output"
+	# also those of another component, which is a job of its own
+	SECONDS=0
+	run srun -N1 -n3 -O --gpus=2 --gpu-bind=socket sleep 50 : -N1 -n2 --gpus=2 sleep 50
+	echo "$output"
+	[ "$status" -ne 0 ] && [ "$SECONDS" -lt 40 ]
+	grep -q '^hvd: n[12]: 3 tasks but 2 GPUs' <<<"$output"
 	run srun -n3 --gpus=2 -O --gpu-bind=socket true
 	[ "$status" -eq 64 ]
 	grep -q '^hvd: n[12]: 3 tasks but 2 GPUs on this node: type -n 2, or --hvd-bind=share$' <<<"$output"

@@ -142,6 +142,16 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	run in_cluster salloc -Q -N1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 : -N1 -n1 --gpus=1 srun -Q --hvd --gpu-bind=socket bash -c "$look"
 	echo "$output"
 	tasks_are_near_their_gpus 2
+	# one component's binding says nothing of the other's GPUs
+	local line='hvd: --gpu-bind differs between the components of one command: start them as separate steps'
+	run in_cluster salloc -Q -N1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 : -N1 -n2 --gpus=2 srun -Q --het-group=0,1 --hvd bash -c "$look"
+	echo "$output"
+	[ "$status" -eq 64 ] && [ "$output" = "$line" ]
+	run in_cluster srun -Q -N1 -n1 --gpus=1 --hvd true : -N1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 true
+	[ "$status" -eq 64 ] && [ "$output" = "$line" ]
+	run in_cluster srun -Q -N1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 --hvd-bind=socket bash -c "$look" : -N1 -n1 true
+	echo "$output"
+	[ "$(tasks | cut -d' ' -f3,5)" = $'0 1\n1 0' ]
 }
 
 @test "a task gets the variables of the contract" {
