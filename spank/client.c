@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <slurm/slurm.h>
+
 #include "cpulist.h"
 #include "tres_bind.h"
 
@@ -375,16 +377,18 @@ static void drop_inherited(void)
 	unsetenv(STEP_VARIABLE);
 }
 
-/* Slurm leaves the variable also in a batch script whose job asked for MPS. */
+/* Slurm leaves the variable also in a batch script whose job asked for MPS, and in the tasks of a step that did. */
 static bool runs_mps(void)
 {
 	static const char *const asking[] = { "SLURM_GRES", "SLURM_STEP_GRES", GRES_VARIABLE, "SLURM_TRES_PER_TASK" };
-	const char *gres = said_anywhere("gres"), *tres = said_anywhere("tres-per-task");
+	const char *gres = said_anywhere("gres"), *tres = said_anywhere("tres-per-task"), *in_step = getenv("SLURM_STEP_ID");
 	bool asks = (gres && strstr(gres, "mps")) || (tres && strstr(tres, "mps"));
 
-	for (size_t i = 0; i < sizeof asking / sizeof *asking; i++)
-		asks |= getenv(asking[i]) && strstr(getenv(asking[i]), "mps");
-	return getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") && !asks;
+	/* and those of the groups of a heterogeneous job */
+	for (char **entry = environ; *entry; entry++)
+		for (size_t i = 0; i < sizeof asking / sizeof *asking; i++)
+			asks |= !strncmp(*entry, asking[i], strlen(asking[i])) && strstr(*entry, "mps");
+	return getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") && !asks && !(in_step && strtoul(in_step, NULL, 10) < SLURM_MAX_NORMAL_STEP_ID);
 }
 
 /* Each can be a job of its own. A node that refuses its tasks ends only its own job; srun ends all of them. */

@@ -80,9 +80,16 @@ static bool names_gpus(int component)
 	for (int i = 0; i < SOURCES; i++) {
 		const char *value = said(component, source[i].option);
 		/* --tres-per-task=cpu:8 and --gres=craynetwork:1 say nothing of GPUs, --gres=none does */
-		names |= value && (i < GRES || count_gres_gpus(value) || !strcmp(value, "none"));
+		names |= value && (i < GRES || count_gres_gpus(value) || !strcasecmp(value, "none"));
 	}
 	return names;
+}
+
+/* --tres-per-task=cpu=8 leaves the step the job's GPUs. */
+static const char *gpu_word(int i, int component, int group, bool on_command_line)
+{
+	const char *here = said(component, source[i].option);
+	return on_command_line || (here && (i == GRES || strstr(here, "gres"))) ? here : group_variable(source[i].variable, group);
 }
 
 static void gpu_words(struct step_words *w, int component, int group)
@@ -90,8 +97,7 @@ static void gpu_words(struct step_words *w, int component, int group)
 	bool on_command_line = names_gpus(component);
 
 	for (int i = 0; i < SOURCES; i++)
-		*(const char **)((char *)w + source[i].field) =
-			on_command_line ? said(component, source[i].option) : said_or_set(component, source[i].option, source[i].variable, group);
+		*(const char **)((char *)w + source[i].field) = gpu_word(i, component, group, on_command_line);
 	if (!on_command_line && !w->gres)
 		w->gres = group_variable("SLURM_GRES", group);
 	/* of a script's components only the first one's is known */
@@ -146,7 +152,10 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 	per_node = alike ? (tasks + size->nodes - 1) / size->nodes : tasks;
 	if (per_node * need <= cpus)
 		return;
-	slurm_host(nodelist, alike ? position : -1, host, sizeof host);
+	if (!alike && size->nodes < slurm_hosts(nodelist))
+		snprintf(host, sizeof host, "%d node%s", size->nodes, size->nodes == 1 ? "" : "s");
+	else
+		slurm_host(nodelist, alike ? position : -1, host, sizeof host);
 	if (size->gpus > 0)
 		snprintf(line, sizeof line, "%s: %d GPU%s but %d CPU%s: add #SBATCH --cpus-per-gpu=%d", host, per_node * w->group, per_node * w->group == 1 ? "" : "s",
 			cpus, cpus == 1 ? "" : "s", slurm_cpus_per_gpu(slurm_host(nodelist, position, first, sizeof first), need > 8 ? need : 8));
@@ -177,30 +186,37 @@ static void set_count(const char *name, int group, int count)
 		client_set(full, text, true);
 }
 
+/* `mixed`: it can name other things, too. */
+static void keep_word(const char *variable, bool mixed, int component, int group)
+{
+	char full[128], old[128], rest[4096];
+	const char *value = group_variable(variable, group);
+
+	snprintf(full, sizeof full, group < 0 ? "%s" : "%s_HET_GROUP_%d", variable, group);
+	snprintf(old, sizeof old, "%s_PACK_GROUP_%d", variable, group);
+	if (value && names_gpus(component)) {
+		unsetenv(old);
+		unsetenv(full);
+		value = mixed ? without_gpus(value, rest, sizeof rest) : NULL;
+	}
+	if (value && *value)
+		client_set(full, value, true);
+}
+
 /* Of the job's words, which srun reads beside those of the line, and which beat them on the nodes: a component that names GPUs
  * itself, in one group of a heterogeneous job or else group -1, has none; another one has its own. */
 static void keep_words_of_job(int component, int group)
 {
-	for (int i = 0; i < SOURCES; i++) {
-		char full[128], old[128], rest[4096];
-		const char *value = i == GRES ? NULL : group_variable(source[i].variable, group);
-		snprintf(full, sizeof full, group < 0 ? "%s" : "%s_HET_GROUP_%d", source[i].variable, group);
-		snprintf(old, sizeof old, "%s_PACK_GROUP_%d", source[i].variable, group);
-		if (value && names_gpus(component)) {
-			unsetenv(old);
-			unsetenv(full);
-			value = i == TRES ? without_gpus(value, rest, sizeof rest) : NULL;
-		}
-		if (value && *value)
-			client_set(full, value, true);
-	}
+	for (int i = 0; i < SOURCES; i++)
+		keep_word(source[i].variable, i >= GRES, component, group);
+	keep_word("SLURM_GRES", true, component, group);
 }
 
 static void drop_words_for_all(void)
 {
 	for (int i = 0; i < SOURCES; i++)
-		if (i != GRES)
-			unsetenv(source[i].variable);
+		unsetenv(source[i].variable);
+	unsetenv("SLURM_GRES");
 }
 
 /* Sets the tasks of one component, in one group of a heterogeneous job or else group -1, as far as Slurm is not to decide. */

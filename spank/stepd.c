@@ -171,7 +171,7 @@ static int check_counts(spank_t spank)
 {
 	const struct request *r = step.request;
 	const int groups = r->devices / r->gpus_per_task;
-	char each[32] = "", cure[96] = "", line[320];
+	char each[32] = "", cure[192] = "", line[384];
 
 	if (!groups || r->share || r->tasks == groups || (!step.options.hvd && r->tasks < groups))
 		return 0;
@@ -181,9 +181,13 @@ static int check_counts(spank_t spank)
 		snprintf(cure, sizeof cure, ": type -n %d", groups);
 	else if (all == groups * nodes)
 		snprintf(cure, sizeof cure, ": type --ntasks-per-node=%d", groups);
-	else if (all % nodes == 0) /* the job's GPUs are as uneven as this, and every node should say the same */
-		snprintf(cure, sizeof cure, ": %s --gpus-per-node=%d --ntasks-per-node=%d", step.options.whole_job ? "type" : "submit the job with",
-			all / nodes * r->gpus_per_task, all / nodes);
+	else {
+		/* a node does not see how many GPUs the others have */
+		int n = snprintf(cure, sizeof cure, ": type -n %d --ntasks-per-node=%d if all nodes have %d GPU%s", groups * nodes, groups, r->devices, r->devices == 1 ? "" : "s");
+		if (all % nodes == 0)
+			snprintf(cure + n, sizeof cure - (size_t)n, ", else %s --gpus-per-node=%d --ntasks-per-node=%d",
+				step.options.whole_job ? "type" : "submit the job with", all / nodes * r->gpus_per_task, all / nodes);
+	}
 	if (r->gpus_per_task > 1)
 		snprintf(each, sizeof each, " with %d GPUs each", r->gpus_per_task);
 	snprintf(line, sizeof line, "%d task%s%s but %d GPU%s on this node%s%s", r->tasks, r->tasks == 1 ? "" : "s", each, r->devices, r->devices == 1 ? "" : "s",

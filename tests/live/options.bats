@@ -148,11 +148,25 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(sort <<<"$output")" = $'0 1\n1 0' ]
 }
 
+@test "GPUs on the command line stand for those of SLURM_GRES too" {
+	local variable
+	for variable in SLURM_GRES SLURM_STEP_GRES; do
+		run in_cluster salloc -Q -N1 --gpus=2 env $variable=gpu:2 srun -Q --gpus=1 --hvd "$SHOW"
+		one_gpu_each 1
+	done
+}
+
 @test "a thread percentage of the user's own MPS does not keep GPUs from being placed" {
 	run in_cluster env CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 srun -Q --gpus=1 --hvd "$SHOW"
 	one_gpu_each 1
-	run in_cluster env CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 SLURM_HVD_GRES=mps:50 srun -Q --gpus=1 --hvd "$SHOW"
-	[[ $output == 'task 0 of 1: gpus=0 '* ]]
+	run in_cluster env CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 SLURM_STEP_ID=4294967290 srun -Q --gpus=1 --hvd "$SHOW"
+	one_gpu_each 1
+	# Slurm's own: of the job, of a component of it, or of the step that this srun is in
+	for slurm in SLURM_HVD_GRES=mps:50 SLURM_HVD_GRES_HET_GROUP_1=mps:50 SLURM_STEP_ID=0; do
+		run in_cluster env CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 $slurm srun -Q --gpus=1 --hvd "$SHOW"
+		echo "$slurm: $output"
+		[[ $output == 'task 0 of 1: gpus=0 '* ]]
+	done
 }
 
 @test "an empty SLURM_HVD or SLURM_HVD_BIND asks for nothing" {
@@ -188,7 +202,7 @@ refused() { # TEXT: exit 64 and exactly this line
 	one_gpu_each 4
 	# the CPUs of a node that the step does not have do not count
 	run in_cluster salloc -Q -N2 -n2 --gpus-per-node=2 srun -Q -N1 --gpus=2 --hvd "$SHOW"
-	refused 'n[1-2]: 2 GPUs but 1 CPU: add #SBATCH --cpus-per-gpu=1'
+	refused '1 node: 2 GPUs but 1 CPU: add #SBATCH --cpus-per-gpu=1'
 	# three tasks, two CPUs on one node and one on the other
 	run in_cluster salloc -Q -N2 -n3 --gpus-per-task=1 srun -Q --hvd "$SHOW"
 	one_gpu_each 3

@@ -375,13 +375,17 @@ tasks_of_nodes() { # "2 2": how many tasks each node has
 	grep -qx 'hvd: n[123]: 3 tasks but 2 GPUs on this node: type --ntasks-per-node=2, or --hvd-bind=share' <<<"$output"
 	run in_cluster srun -Q -N2 -n4 --gpus-per-node=2 --gpu-bind=socket --ntasks-per-node=2 bash -c "$look"
 	tasks_of_nodes '2 2'
+	run in_cluster salloc -Q -N2 --gpus-per-node=2 --exclusive srun -Q -n8 --gpu-bind=socket true
+	grep -q 'hvd: n.: . tasks but 2 GPUs on this node: type -n 4 --ntasks-per-node=2 if all nodes have 2 GPUs, else submit' <<<"$output"
+	run in_cluster salloc -Q -N2 --gpus-per-node=2 --exclusive srun -Q -n4 --ntasks-per-node=2 --gpu-bind=socket bash -c "$look"
+	tasks_of_nodes '2 2'
 	# GPUs that come with CPUs do not follow the tasks: all nodes say the same, and it helps
 	run in_cluster srun -Q -N2 --gpus=4 --cpus-per-gpu=2 --hvd bash -c "$look"
 	echo "$output"
-	[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: \(type [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'type --gpus-per-node=2 --ntasks-per-node=2' ]
+	[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: .*, else \(type [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'type --gpus-per-node=2 --ntasks-per-node=2' ]
 	run in_cluster salloc -Q -N2 --gpus=4 --exclusive srun -Q --hvd bash -c "$look"
 	echo "$output"
-	[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: \(submit [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'submit the job with --gpus-per-node=2 --ntasks-per-node=2' ]
+	[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: .*, else \(submit [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'submit the job with --gpus-per-node=2 --ntasks-per-node=2' ]
 	run in_cluster srun -Q -N2 --gpus-per-node=2 --ntasks-per-node=2 --cpus-per-gpu=2 --hvd bash -c "$look"
 	tasks_of_nodes '2 2'
 }

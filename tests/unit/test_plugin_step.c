@@ -303,15 +303,15 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	step_tasks = 4;
 	assert_int_equal(run_step(pairs, 4, 0), 64);
 	assert_non_null(strstr(record->line, " on this node: type --ntasks-per-node=2, or"));
-	/* where the nodes differ, all of them say the same; inside a job nothing that is typed helps */
+	/* where the nodes differ, inside a job nothing that is typed helps */
 	step_tasks = 6;
 	assert_int_equal(run_step("on,hide-gpus,whole-job,socket,gpus-per-task=2", 4, 0), 64);
-	assert_non_null(strstr(record->line, " on this node: type --gpus-per-node=6 --ntasks-per-node=3, or"));
+	assert_non_null(strstr(record->line, " on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, else type --gpus-per-node=6 --ntasks-per-node=3, or"));
 	assert_int_equal(run_step(pairs, 4, 0), 64);
-	assert_non_null(strstr(record->line, " on this node: submit the job with --gpus-per-node=6 --ntasks-per-node=3, or"));
+	assert_non_null(strstr(record->line, " on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, else submit the job with --gpus-per-node=6 --ntasks-per-node=3, or"));
 	step_tasks = 5;
 	assert_int_equal(run_step(pairs, 4, 0), 64);
-	assert_non_null(strstr(record->line, " but 4 GPUs on this node: type --hvd-bind=share"));
+	assert_non_null(strstr(record->line, " but 4 GPUs on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, or --hvd-bind=share"));
 	/* without --hvd, more tasks than GPUs are too many */
 	assert_int_equal(run_step(pairs + 3, 4, 0), 64);
 	step_nodes = 1;
