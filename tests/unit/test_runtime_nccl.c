@@ -165,14 +165,20 @@ static void a_rank_that_stays_away_from_a_collective_is_named_at_the_deadline(vo
 	assert_int_equal(WEXITSTATUS(status[1]), 70);
 }
 
+/* A world whose deadline is a second and whose ranks go on after a death. */
+static struct hvd *open_to_continue(void)
+{
+	struct hvd_conf conf = quick_conf();
+	conf.deadline = 1;
+	conf.on_death = 1;
+	return open_world(conf);
+}
+
 /* All ranks are in one collective, or in none, and one of them waits in vain for its device: none is behind. */
 static void wait_in_vain(void *arg)
 {
 	const bool copies = *(const bool *)arg;
-	struct hvd_conf conf = quick_conf();
-	conf.deadline = 1;
-	conf.on_death = 1;
-	struct hvd *h = open_world(conf);
+	struct hvd *h = open_to_continue();
 	float *p = hvd_alloc(h, 400), one = 1;
 	together = true;
 	stuck = !copies;
@@ -199,11 +205,8 @@ static void where_no_rank_is_behind_none_is_lost(void **state)
 /* Rank 1 is behind; rank 0 says so, and rank 2 hears of it when its own wait is over. */
 static void be_behind(void *arg)
 {
-	struct hvd_conf conf = quick_conf();
 	(void)arg;
-	conf.deadline = 1;
-	conf.on_death = 1;
-	struct hvd *h = open_world(conf);
+	struct hvd *h = open_to_continue();
 	float *p = hvd_alloc(h, 400), one = 1;
 	idle = true;
 	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
@@ -231,11 +234,8 @@ static void all_who_wait_for_their_device_name_the_rank_that_is_behind(void **st
 /* The device of a rank hangs after another one, which took part in everything, has closed. */
 static void wait_after_a_goodbye(void *arg)
 {
-	struct hvd_conf conf = quick_conf();
 	(void)arg;
-	conf.deadline = 1;
-	conf.on_death = 1;
-	struct hvd *h = open_world(conf);
+	struct hvd *h = open_to_continue();
 	float *p = hvd_alloc(h, 400), one = 1;
 	all_arrive();
 	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
@@ -259,11 +259,8 @@ static void a_rank_that_took_part_in_everything_and_closed_is_not_lost(void **st
 
 static void leave_early(void *arg)
 {
-	struct hvd_conf conf = quick_conf();
 	(void)arg;
-	conf.deadline = 1;
-	conf.on_death = 1;
-	struct hvd *h = open_world(conf);
+	struct hvd *h = open_to_continue();
 	float *p = hvd_alloc(h, 400);
 	all_arrive();
 	stuck = !meeting_rank;
