@@ -1,103 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Model files: what is written comes back bit by bit, a failure leaves the old file, and a damaged file is named. */
-#include "tests/unit/test.h"
+#include "tests/unit/checkpoint_files.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <math.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "learn/checkpoint.h"
 #include "learn/safetensors.h"
-
-static char directory[512], path[600];
-
-int __real_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags);
-int __wrap_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags);
-
-static int flags_fail_with; /* errno of a rename with flags; 0: they are known */
-
-int __wrap_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags)
-{
-	errno = flags_fail_with;
-	return flags_fail_with ? -1 : __real_renameat2(from_directory, from, to_directory, to, flags);
-}
-
-static int make_directory(void **state)
-{
-	const char *build = getenv("BUILD");
-
-	(void)state;
-	snprintf(directory, sizeof directory, "%s/tests/tmp-checkpoint-%ld", build ? build : "build", (long)getpid());
-	snprintf(path, sizeof path, "%s/model.safetensors", directory);
-	return mkdir(directory, 0777);
-}
-
-static int files_in_directory(void)
-{
-	DIR *d = opendir(directory);
-	int n = -2; /* . and .. */
-
-	assert_non_null(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
-static int empty_directory(void **state)
-{
-	(void)state;
-	DIR *d = opendir(directory);
-	struct dirent *entry;
-
-	while (d && (entry = readdir(d)))
-		if (entry->d_name[0] != '.')
-			unlinkat(dirfd(d), entry->d_name, 0);
-	return d ? closedir(d) : 0;
-}
-
-static int remove_directory(void **state)
-{
-	empty_directory(state);
-	return rmdir(directory);
-}
-
-static void make_small_net(struct net_plan *plan, int classes)
-{
-	struct net_conf conf = { .model = "densenet", .image_size = 32, .classes = classes, .growth = 4, .init_channels = 8, .n_blocks = 2, .block = { 2, 3 } };
-	struct error e = { 0 };
-
-	assert_int_equal(net_plan_make(plan, &conf, &e), 0);
-}
-
-static void make_values(struct model_values *v, const struct net_plan *plan, int with_moments)
-{
-	struct error e = { 0 };
-
-	assert_int_equal(model_values_alloc(v, plan, with_moments, &e), 0);
-	for (size_t i = 0; i < plan->n_weights; i++) {
-		v->params[i] = (float)sin((double)i);
-		if (with_moments) {
-			v->moment1[i] = (float)cos((double)i);
-			v->moment2[i] = (float)i * 1e-30f;
-		}
-	}
-	for (size_t i = 0; i < plan->n_bn_channels; i++) {
-		v->mean[i] = (float)i - 3;
-		v->variance[i] = 1.0f / (float)(i + 1);
-	}
-}
-
-static const struct checkpoint_notes example = {
-	.seed = UINT64_C(18446744073709551615), .position = UINT64_C(9007199254740993), .step = 1234, .data_hash = UINT64_C(0xfedcba9876543210),
-	.global_batch = 64, .batch = 16, .bucket_bytes = 1 << 21, .source_size = 64, .leaky = 1,
-	.split_policy = "official", .resize = "area", .mask = "00c0ffee00c0ffee", .precision = "fp32", .optimizer = "sgd", .best_auroc = 0.81234567890123456, .best_step = 1200, .best_loss = 0.1625, .stale = 2, .rate_factor = 0.01, .loss_scale = 4096, .scale_good = 77, .skipped = 5,
-};
 
 static void everything_comes_back(void **state)
 {
@@ -470,11 +379,13 @@ static void sizes_beyond_reason_are_refused_by_name(void **state)
 
 enum { FILE_ROOM = 1 << 20 };
 
-/* A sound checkpoint, also to file[FILE_ROOM]; returns its size. */
-static size_t write_example(const struct net_plan *plan, const struct model_values *v, char *file)
+/* A sound checkpoint of a small network, also to file[FILE_ROOM]; returns its size. */
+static size_t write_example(struct net_plan *plan, struct model_values *v, char *file)
 {
 	struct error e = { 0 };
 
+	make_small_net(plan, 14);
+	make_values(v, plan, 0);
 	assert_int_equal(checkpoint_write(path, plan, v, &example, &e), 0);
 	FILE *f = fopen(path, "rb");
 	size_t size = fread(file, 1, FILE_ROOM, f);
@@ -494,8 +405,6 @@ static void no_cut_and_no_flipped_bit_goes_wrong(void **state)
 	struct checkpoint *c;
 	static char file[FILE_ROOM];
 
-	make_small_net(&plan, 14);
-	make_values(&v, &plan, 0);
 	size_t size = write_example(&plan, &v, file);
 
 	for (size_t cut = 0; cut < size; cut += 1 + cut / 16) {
@@ -552,8 +461,6 @@ static void a_changed_note_is_refused(void **state)
 	struct checkpoint *c;
 	static char file[FILE_ROOM];
 
-	make_small_net(&plan, 14);
-	make_values(&v, &plan, 0);
 	size_t size = write_example(&plan, &v, file);
 
 	for (int own = 0; own < 2; own++) {
@@ -588,123 +495,6 @@ static void halves_are_widened(void **state)
 	assert_true(out[0] == 1 && out[1] == -2);
 }
 
-static void the_latest_checkpoint_is_found_and_old_ones_go(void **state)
-{
-	(void)state;
-	char name[600], found[600];
-	struct error e = { 0 };
-
-	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 0);
-	for (uint64_t step = 5; step <= 100000005; step += 20000000) {
-		checkpoint_path(name, sizeof name, directory, step);
-		fclose(fopen(name, "w"));
-	}
-	snprintf(name, sizeof name, "%s/checkpoint-99999999999.safetensors.partial", directory);
-	fclose(fopen(name, "w"));
-	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 1);
-	checkpoint_path(name, sizeof name, directory, 100000005);
-	assert_string_equal(found, name);
-	uint64_t step = 100000005;
-
-	assert_int_equal(checkpoint_below(found, sizeof found, directory, &step, &e), 1);
-	assert_int_equal(step, 80000005);
-	checkpoint_path(name, sizeof name, directory, step);
-	assert_string_equal(found, name);
-	step = 5;
-	assert_int_equal(checkpoint_below(found, sizeof found, directory, &step, &e), 0);
-	checkpoint_prune(directory, 1, 40000005); /* of a run that went back behind the later ones */
-	assert_int_equal(files_in_directory(), 5);
-	checkpoint_path(name, sizeof name, directory, 40000005);
-	assert_int_equal(access(name, F_OK), 0);
-	checkpoint_prune(directory, 2, 100000005);
-	assert_int_equal(files_in_directory(), 3);
-	checkpoint_path(name, sizeof name, directory, 80000005);
-	assert_int_equal(access(name, F_OK), 0);
-	step = UINT64_MAX;
-	assert_int_equal(checkpoint_below(found, sizeof found, directory, &step, &e), 1);
-	assert_int_equal(checkpoint_abandon(directory, step, 0, &e), 0);
-	assert_int_equal(checkpoint_abandon(directory, step - 1, step, &e), 0);
-	assert_int_equal(checkpoint_abandon(directory, step - 1, 0, &e), 1);
-	assert_int_equal(access(found, F_OK), -1);
-	assert_int_equal(checkpoint_abandon(directory, 0, 0, &e), files_in_directory() - 2);
-	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 0);
-	assert_int_equal(checkpoint_latest(found, sizeof found, "no/such/directory", &e), 0);
-	assert_int_equal(e.code, 0);
-}
-
-static void what_is_set_aside_replaces_nothing_on_any_file_system(void **state)
-{
-	(void)state;
-	static const int refusals[] = { 0, EINVAL, ENOSYS, EOPNOTSUPP };
-	enum { N = sizeof refusals / sizeof refusals[0] };
-	char name[600], aside[700];
-	struct error e = { 0 };
-
-	checkpoint_path(name, sizeof name, directory, 7);
-	for (int i = 0; i < N; i++) {
-		flags_fail_with = refusals[i];
-		fclose(fopen(name, "w"));
-		assert_int_equal(truncate(name, i), 0);
-		assert_int_equal(checkpoint_abandon(directory, 6, 0, &e), 1);
-		assert_int_equal(access(name, F_OK), -1);
-	}
-	assert_int_equal(files_in_directory(), N);
-	for (int i = 0; i < N; i++) {
-		struct stat st;
-
-		snprintf(aside, sizeof aside, i ? "%s.abandoned-%d" : "%s.abandoned", name, i + 1);
-		assert_int_equal(stat(aside, &st), 0);
-		assert_int_equal(st.st_size, i);
-	}
-	fclose(fopen(name, "w"));
-	flags_fail_with = EIO;
-	assert_int_equal(checkpoint_abandon(directory, 6, 0, &e), 0);
-	assert_non_null(strstr(e.text, "checkpoint-00000007.safetensors: "));
-	assert_non_null(strstr(e.text, "Input/output error"));
-	assert_int_equal(access(name, F_OK), 0);
-	flags_fail_with = 0;
-}
-
-static void a_checkpoint_of_a_left_course_is_set_aside_by_a_whole_one_only(void **state)
-{
-	(void)state;
-	char name[600], aside[700];
-	struct net_plan plan;
-	struct model_values v;
-	struct checkpoint_notes notes = example;
-	struct error e = { 0 };
-	struct stat st;
-
-	notes.step = 7;
-	checkpoint_path(name, sizeof name, directory, 7);
-	snprintf(aside, sizeof aside, "%s.abandoned", name);
-	make_small_net(&plan, 14);
-	make_values(&v, &plan, 1);
-	fclose(fopen(name, "w"));
-	v.params[0] = NAN;
-	assert_int_equal(checkpoint_write_beside(name, &plan, &v, &notes, &e), -EXIT_INTERNAL);
-	assert_non_null(strstr(e.text, "no finite number"));
-	v.params[0] = 0;
-	flags_fail_with = EIO;
-	e = (struct error){ 0 };
-	assert_int_equal(checkpoint_write_beside(name, &plan, &v, &notes, &e), -EXIT_INTERNAL);
-	assert_non_null(strstr(e.text, "cannot be renamed: Input/output error"));
-	flags_fail_with = 0;
-	assert_int_equal(files_in_directory(), 1); /* as it was */
-	assert_int_equal(stat(name, &st) || st.st_size, 0);
-	e = (struct error){ 0 };
-	assert_int_equal(checkpoint_write_beside(name, &plan, &v, &notes, &e), 1);
-	assert_int_equal(files_in_directory(), 2);
-	assert_int_equal(stat(aside, &st) || st.st_size, 0);
-	assert_int_equal(stat(name, &st), 0);
-	assert_true(st.st_size > 0);
-	checkpoint_path(name, sizeof name, directory, 8);
-	assert_int_equal(checkpoint_write_beside(name, &plan, &v, &notes, &e), 0);
-	assert_int_equal(files_in_directory(), 3);
-	model_values_free(&v);
-	net_plan_free(&plan);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -723,9 +513,6 @@ int main(void)
 		cmocka_unit_test_teardown(no_cut_and_no_flipped_bit_goes_wrong, empty_directory),
 		cmocka_unit_test_teardown(a_changed_note_is_refused, empty_directory),
 		cmocka_unit_test(halves_are_widened),
-		cmocka_unit_test_teardown(the_latest_checkpoint_is_found_and_old_ones_go, empty_directory),
-		cmocka_unit_test_teardown(what_is_set_aside_replaces_nothing_on_any_file_system, empty_directory),
-		cmocka_unit_test_teardown(a_checkpoint_of_a_left_course_is_set_aside_by_a_whole_one_only, empty_directory),
 	};
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Checkpoints side by side in a directory: which is the latest, which go, and what is set aside. */
+#include "tests/unit/checkpoint_files.h"
+
+#include <errno.h>
+
+int __real_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags);
+int __wrap_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags);
+
+static int flags_fail_with; /* errno of a rename with flags; 0: they are known */
+
+int __wrap_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags)
+{
+	errno = flags_fail_with;
+	return flags_fail_with ? -1 : __real_renameat2(from_directory, from, to_directory, to, flags);
+}
+
+static void the_latest_checkpoint_is_found_and_old_ones_go(void **state)
+{
+	(void)state;
+	char name[600], found[600];
+	struct error e = { 0 };
+
+	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 0);
+	for (uint64_t step = 5; step <= 100000005; step += 20000000) {
+		checkpoint_path(name, sizeof name, directory, step);
+		fclose(fopen(name, "w"));
+	}
+	snprintf(name, sizeof name, "%s/checkpoint-99999999999.safetensors.partial", directory);
+	fclose(fopen(name, "w"));
+	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 1);
+	checkpoint_path(name, sizeof name, directory, 100000005);
+	assert_string_equal(found, name);
+	uint64_t step = 100000005;
+
+	assert_int_equal(checkpoint_below(found, sizeof found, directory, &step, &e), 1);
+	assert_int_equal(step, 80000005);
+	checkpoint_path(name, sizeof name, directory, step);
+	assert_string_equal(found, name);
+	step = 5;
+	assert_int_equal(checkpoint_below(found, sizeof found, directory, &step, &e), 0);
+	checkpoint_prune(directory, 1, 40000005); /* of a run that went back behind the later ones */
+	assert_int_equal(files_in_directory(), 5);
+	checkpoint_path(name, sizeof name, directory, 40000005);
+	assert_int_equal(access(name, F_OK), 0);
+	checkpoint_prune(directory, 2, 100000005);
+	assert_int_equal(files_in_directory(), 3);
+	checkpoint_path(name, sizeof name, directory, 80000005);
+	assert_int_equal(access(name, F_OK), 0);
+	step = UINT64_MAX;
+	assert_int_equal(checkpoint_below(found, sizeof found, directory, &step, &e), 1);
+	assert_int_equal(checkpoint_abandon(directory, step, 0, &e), 0);
+	assert_int_equal(checkpoint_abandon(directory, step - 1, step, &e), 0);
+	assert_int_equal(checkpoint_abandon(directory, step - 1, 0, &e), 1);
+	assert_int_equal(access(found, F_OK), -1);
+	assert_int_equal(checkpoint_abandon(directory, 0, 0, &e), files_in_directory() - 2);
+	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 0);
+	assert_int_equal(checkpoint_latest(found, sizeof found, "no/such/directory", &e), 0);
+	assert_int_equal(e.code, 0);
+}
+
+static void what_is_set_aside_replaces_nothing_on_any_file_system(void **state)
+{
+	(void)state;
+	static const int refusals[] = { 0, EINVAL, ENOSYS, EOPNOTSUPP };
+	enum { N = sizeof refusals / sizeof refusals[0] };
+	char name[600], aside[700];
+	struct error e = { 0 };
+
+	checkpoint_path(name, sizeof name, directory, 7);
+	for (int i = 0; i < N; i++) {
+		flags_fail_with = refusals[i];
+		fclose(fopen(name, "w"));
+		assert_int_equal(truncate(name, i), 0);
+		assert_int_equal(checkpoint_abandon(directory, 6, 0, &e), 1);
+		assert_int_equal(access(name, F_OK), -1);
+	}
+	assert_int_equal(files_in_directory(), N);
+	for (int i = 0; i < N; i++) {
+		struct stat st;
+
+		snprintf(aside, sizeof aside, i ? "%s.abandoned-%d" : "%s.abandoned", name, i + 1);
+		assert_int_equal(stat(aside, &st), 0);
+		assert_int_equal(st.st_size, i);
+	}
+	fclose(fopen(name, "w"));
+	flags_fail_with = EIO;
+	assert_int_equal(checkpoint_abandon(directory, 6, 0, &e), 0);
+	assert_non_null(strstr(e.text, "checkpoint-00000007.safetensors: "));
+	assert_non_null(strstr(e.text, "Input/output error"));
+	assert_int_equal(access(name, F_OK), 0);
+	flags_fail_with = 0;
+}
+
+static void a_checkpoint_of_a_left_course_is_set_aside_by_a_whole_one_only(void **state)
+{
+	(void)state;
+	char name[600], aside[700];
+	struct net_plan plan;
+	struct model_values v;
+	struct checkpoint_notes notes = example;
+	struct error e = { 0 };
+	struct stat st;
+
+	notes.step = 7;
+	checkpoint_path(name, sizeof name, directory, 7);
+	snprintf(aside, sizeof aside, "%s.abandoned", name);
+	make_small_net(&plan, 14);
+	make_values(&v, &plan, 1);
+	fclose(fopen(name, "w"));
+	v.params[0] = NAN;
+	assert_int_equal(checkpoint_write_beside(name, &plan, &v, &notes, &e), -EXIT_INTERNAL);
+	assert_non_null(strstr(e.text, "no finite number"));
+	v.params[0] = 0;
+	flags_fail_with = EIO;
+	e = (struct error){ 0 };
+	assert_int_equal(checkpoint_write_beside(name, &plan, &v, &notes, &e), -EXIT_INTERNAL);
+	assert_non_null(strstr(e.text, "cannot be renamed: Input/output error"));
+	flags_fail_with = 0;
+	assert_int_equal(files_in_directory(), 1); /* as it was */
+	assert_int_equal(stat(name, &st) || st.st_size, 0);
+	e = (struct error){ 0 };
+	assert_int_equal(checkpoint_write_beside(name, &plan, &v, &notes, &e), 1);
+	assert_int_equal(files_in_directory(), 2);
+	assert_int_equal(stat(aside, &st) || st.st_size, 0);
+	assert_int_equal(stat(name, &st), 0);
+	assert_true(st.st_size > 0);
+	checkpoint_path(name, sizeof name, directory, 8);
+	assert_int_equal(checkpoint_write_beside(name, &plan, &v, &notes, &e), 0);
+	assert_int_equal(files_in_directory(), 3);
+	model_values_free(&v);
+	net_plan_free(&plan);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(the_latest_checkpoint_is_found_and_old_ones_go, empty_directory),
+		cmocka_unit_test_teardown(what_is_set_aside_replaces_nothing_on_any_file_system, empty_directory),
+		cmocka_unit_test_teardown(a_checkpoint_of_a_left_course_is_set_aside_by_a_whole_one_only, empty_directory),
+	};
+	return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
