@@ -47,8 +47,10 @@ static void the_mean_of_the_map_is_the_logit_without_its_bias(void **state)
 	assert_int_equal(engine_forward(engine, &batch, logits, features, &token), 0);
 	assert_int_equal(engine_done(engine, token, 1), 1);
 	const struct net_layer *pool = &plan.layers[plan.n_layers - 2];
+	struct cam_grid grid = cam_grid_of(&plan);
 
 	assert_int_equal(pool->op, OP_GLOBAL_AVGPOOL);
+	assert_int_equal(grid.side, pool->h_in);
 	const float *weight = weights + plan.params[net_param_find(&plan, "classifier.weight")].offset;
 	const float *bias = weights + plan.params[net_param_find(&plan, "classifier.bias")].offset;
 
@@ -56,7 +58,7 @@ static void the_mean_of_the_map_is_the_logit_without_its_bias(void **state)
 		int n = pool->h_in * pool->h_in;
 		double mean = 0;
 
-		cam_make(features, pool->c_in, pool->h_in, weight + f * pool->c_in, cells);
+		cam_make(features, pool->c_in, &grid, weight + f * pool->c_in, cells);
 		for (int i = 0; i < n; i++)
 			mean += cells[i] / (double)n;
 		assert_close(mean + bias[f], logits[f], 1e-4);
@@ -66,7 +68,111 @@ static void the_mean_of_the_map_is_the_logit_without_its_bias(void **state)
 	net_plan_free(&plan);
 }
 
+/* DenseNet's pools drop what is left over, ResNet's strides begin at the corner. */
+static void cells_lie_where_the_strides_put_them(void **state)
+{
+	static const struct {
+		const char *model;
+		int size, side;
+		double first;
+	} cases[] = {
+		{ "densenet121", 224, 7, 14.5 }, { "densenet121", 112, 3, 14.5 }, { "densenet121", 280, 8, 14.5 }, { "densenet121", 64, 2, 14.5 },
+		{ "resnet50", 224, 7, 0.5 }, { "resnet50", 112, 4, 0.5 }, { "resnet50", 280, 9, 0.5 },
+	};
+	struct error e = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct net_conf conf = { .model = cases[i].model, .image_size = cases[i].size, .classes = 14 };
+		struct net_plan plan;
+
+		assert_int_equal(net_plan_make(&plan, &conf, &e), 0);
+		struct cam_grid grid = cam_grid_of(&plan);
+
+		assert_int_equal(grid.side, cases[i].side);
+		assert_true(grid.pitch == 32 && grid.first == cases[i].first);
+		net_plan_free(&plan);
+	}
+}
+
+enum { BAR = 4, WIDE = 110, MOST_CELLS = 14 };
+
+/* The mean column, in pixels, of the cells that a bright bar with its middle at x changes. */
+static double answer_to_bar(struct engine *engine, const struct cam_grid *grid, int channels, int x, const float *quiet, float *features)
+{
+	static uint8_t pixels[WIDE * WIDE];
+	struct engine_batch batch = { .count = 1, .pixels = pixels };
+	double sum = 0, weighted = 0;
+	float logits[14];
+	uint64_t token;
+
+	memset(pixels, 128, sizeof pixels);
+	for (int y = 0; y < WIDE; y++)
+		memset(pixels + y * WIDE + x - BAR / 2, 255, BAR);
+	assert_int_equal(engine_forward(engine, &batch, logits, features, &token), 0);
+	assert_int_equal(engine_done(engine, token, 1), 1);
+	for (int i = 0; i < channels * grid->side * grid->side; i++) {
+		double change = fabs((double)features[i] - quiet[i]);
+
+		sum += change;
+		weighted += change * (grid->first + grid->pitch * (i % grid->side));
+	}
+	return weighted / sum;
+}
+
+/* What is seen in the middle of the window changes the cells around it, in networks of both kinds. */
+static void cells_answer_to_what_lies_at_their_centre(void **state)
+{
+	static const char *const models[] = { "densenet", "resnet" };
+	static float quiet[256 * MOST_CELLS * MOST_CELLS], features[256 * MOST_CELLS * MOST_CELLS], weights[400000], variance[4000];
+	static uint8_t pixels[WIDE * WIDE];
+	struct error e = { 0 };
+
+	(void)state;
+	memset(pixels, 128, sizeof pixels);
+	for (int i = 0; i < 2; i++) {
+		struct net_conf conf = { .model = models[i], .image_size = WIDE, .classes = 14, .growth = i ? 0 : 8, .init_channels = 16, .n_blocks = 3, .block = { 1, 1, 1 } };
+		struct net_plan plan;
+		struct engine_layout layout;
+		struct engine *engine;
+		struct engine_batch batch = { .count = 1, .pixels = pixels };
+		float logits[14];
+		uint64_t token;
+		double off = 0;
+
+		assert_int_equal(net_plan_make(&plan, &conf, &e), 0);
+		assert_true(plan.n_weights <= 400000 && plan.n_bn_channels <= 4000);
+		assert_int_equal(engine_layout_make(&layout, &plan, &e), 0);
+		struct engine_conf ec = { .plan = &plan, .layout = &layout, .batch = 1, .channels = 1, .source_size = WIDE, .threads = 1,
+					  .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8 };
+
+		assert_int_equal(engine_open(&engine, ENGINE_CPU, &ec, &e), 0);
+		net_init(&plan, 5, NULL, weights);
+		for (int t = 0; t < plan.n_params; t++) /* every kernel an average, so that none leans to one side */
+			for (size_t w = 0; w < plan.params[t].count && plan.params[t].kind == PARAM_CONV_WEIGHT; w++)
+				weights[plan.params[t].offset + w] = (float)plan.params[t].shape[0] / (float)plan.params[t].count;
+		for (size_t c = 0; c < plan.n_bn_channels; c++)
+			variance[c] = 1;
+		assert_int_equal(engine_put(engine, ENGINE_PARAMS, 0, weights, plan.n_weights), 0);
+		assert_int_equal(engine_put(engine, ENGINE_RUNNING_VAR, 0, variance, plan.n_bn_channels), 0);
+		assert_int_equal(engine_forward(engine, &batch, logits, quiet, &token), 0);
+		assert_int_equal(engine_done(engine, token, 1), 1);
+		struct cam_grid grid = cam_grid_of(&plan);
+		int channels = plan.layers[plan.n_layers - 1].c_in;
+
+		assert_true(channels <= 256 && grid.side <= MOST_CELLS && grid.pitch == 16);
+		for (int x = 48; x < 64; x++) /* every phase of a cell */
+			off += (answer_to_bar(engine, &grid, channels, x, quiet, features) - x) / 16;
+		assert_true(fabs(off) < 0.1);
+		engine_close(engine);
+		engine_layout_free(&layout);
+		net_plan_free(&plan);
+	}
+}
+
 static uint8_t gray[SIZE * SIZE], rgb[3 * SIZE * SIZE];
+
+static const struct cam_grid even = { .side = 5, .first = 4, .pitch = 8 };
 
 static void the_picture_is_warm_where_the_evidence_is(void **state)
 {
@@ -76,10 +182,10 @@ static void the_picture_is_warm_where_the_evidence_is(void **state)
 	memset(gray, 100, sizeof gray);
 	feature[1 * 5 + 3] = 1; /* row 1, column 3 */
 	feature[4 * 5 + 0] = -3;
-	struct cam cam = cam_make(feature, 1, 5, &weight, cells);
+	struct cam cam = cam_make(feature, 1, &even, &weight, cells);
 
-	assert_close(cam.peak_x, 0.7, 1e-12);
-	assert_close(cam.peak_y, 0.3, 1e-12);
+	assert_close(cam.peak_x, 28, 1e-12);
+	assert_close(cam.peak_y, 12, 1e-12);
 	cam_overlay(&cam, gray, SIZE, WINDOW, rgb);
 	const uint8_t *peak = rgb + 3 * ((4 + 12) * SIZE + 4 + 28), *away = rgb + 3 * ((4 + 36) * SIZE + 4 + 4), *margin = rgb + 3 * (SIZE + 1);
 
@@ -88,13 +194,36 @@ static void the_picture_is_warm_where_the_evidence_is(void **state)
 	assert_true(margin[0] == 100 && margin[1] == 100 && margin[2] == 100);
 }
 
+/* 3 cells of 8 pixels in a window of 40. */
+static void where_no_cell_is_nothing_is_coloured(void **state)
+{
+	float feature[9], weight = 1, cells[9];
+	const struct cam_grid grid = { .side = 3, .first = 3, .pitch = 8 };
+
+	(void)state;
+	for (int i = 0; i < 9; i++)
+		feature[i] = 1;
+	memset(gray, 100, sizeof gray);
+	struct cam cam = cam_make(feature, 1, &grid, &weight, cells);
+
+	cam_overlay(&cam, gray, SIZE, WINDOW, rgb);
+	for (int y = 0; y < SIZE; y++)
+		for (int x = 0; x < SIZE; x++) {
+			int covered = x >= 4 && y >= 4 && x < 4 + 23 && y < 4 + 23;
+
+			assert_int_equal(rgb[3 * (y * SIZE + x)] > 150, covered);
+			assert_true(covered || rgb[3 * (y * SIZE + x)] == 100);
+		}
+}
+
 static void without_evidence_the_picture_is_the_image(void **state)
 {
 	(void)state;
 	const char *build = getenv("BUILD");
 	char path[512];
 	float feature[4] = { 0, -1, -2, -3 }, weight = 1, cells[4];
-	struct cam cam = cam_make(feature, 1, 2, &weight, cells);
+	const struct cam_grid grid = { .side = 2, .first = 10, .pitch = 20 };
+	struct cam cam = cam_make(feature, 1, &grid, &weight, cells);
 	struct error e = { 0 };
 	struct mapped_file file;
 	struct image image;
@@ -119,6 +248,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_mean_of_the_map_is_the_logit_without_its_bias),
+		cmocka_unit_test(cells_lie_where_the_strides_put_them),
+		cmocka_unit_test(cells_answer_to_what_lies_at_their_centre),
+		cmocka_unit_test(where_no_cell_is_nothing_is_coloured),
 		cmocka_unit_test(the_picture_is_warm_where_the_evidence_is),
 		cmocka_unit_test(without_evidence_the_picture_is_the_image),
 	};

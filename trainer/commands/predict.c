@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  * chexnet predict: image files in, 14 probabilities each out. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
 
 #include "commands/commands.h"
+#include "commands/maps.h"
 #include "commands/network_options.h"
 #include "data/file.h"
 #include "data/findings.h"
 #include "data/image.h"
 #include "data/resize.h"
-#include "learn/cam.h"
 #include "learn/crops.h"
 #include "learn/log.h"
-#include "learn/pointing.h"
 #include "utf8.h"
 
 enum { MAX_IMAGES = 1 << 20, BATCH = 8 };
@@ -49,22 +45,7 @@ struct predictor {
 	int source_size;
 	enum crops crops;
 	uint8_t *pixels; /* [BATCH][source_size][source_size] */
-
-	/* for --maps and --boxes */
-	const char *maps; /* directory or NULL */
-	struct boxes boxes; /* n 0: none */
-	struct pointing pointing;
-	int finding;      /* -1: the most probable one */
-	int channels, side;
-	float *features;  /* [BATCH][channels][side][side] */
-	float *weight;    /* [FINDINGS][channels] the classifier's */
-};
-
-/* What --maps shows of an image. */
-struct shown {
-	int finding;
-	char file[FILE_PATH];
-	double x, y; /* of the strongest evidence, as a share of the image's sides */
+	struct maps maps; /* zeroes where nothing is to be shown */
 };
 
 /* ---- opening ----------------------------------------------------------------------------------------- */
@@ -103,33 +84,6 @@ static int load_engine(struct predictor *p, const struct predict_conf *conf, con
 	return e->code ? -e->code : 0;
 }
 
-static int prepare_maps(struct predictor *p, const struct predict_conf *conf, struct error *e)
-{
-	const struct net_param *classifier = &p->plan.params[p->plan.layers[p->plan.n_layers - 1].weight];
-
-	p->maps = conf->maps;
-	p->finding = conf->finding ? finding_index(conf->finding, (int)strlen(conf->finding)) : -1;
-	if (conf->finding && p->finding < 0) {
-		char hint[FINDING_HINT];
-
-		return fail(e, EXIT_USAGE, "--finding=%s: no finding is called that (%s)", conf->finding, finding_hint(conf->finding, (int)strlen(conf->finding), hint));
-	}
-	for (int i = 0; i < p->plan.n_layers; i++)
-		if (p->plan.layers[i].op == OP_GLOBAL_AVGPOOL) {
-			p->channels = p->plan.layers[i].c_in;
-			p->side = p->plan.layers[i].h_in;
-		}
-	p->features = malloc((size_t)BATCH * (size_t)(p->channels * p->side * p->side) * sizeof *p->features);
-	p->weight = malloc(classifier->count * sizeof *p->weight);
-	if (!p->features || !p->weight)
-		return fail(e, EXIT_INTERNAL, "no memory");
-	if (engine_get(p->engine, ENGINE_PARAMS, classifier->offset, p->weight, classifier->count) < 0)
-		return fail(e, EXIT_INTERNAL, "%s", p->engine_error.text);
-	if (p->maps && mkdir(p->maps, 0777) && errno != EEXIST)
-		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", p->maps, strerror(errno));
-	return conf->boxes ? boxes_read(&p->boxes, conf->boxes, e) : 0;
-}
-
 static int predictor_open(struct predictor *p, const struct predict_conf *conf, struct error *e)
 {
 	struct checkpoint *c;
@@ -151,7 +105,7 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 		fail(e, EXIT_INTERNAL, "no memory");
 	else if (net_plan_make(&p->plan, &net, e) == 0 && engine_layout_make(&p->layout, &p->plan, e) == 0 && load_engine(p, conf, c, e) == 0 &&
 		 (conf->maps || conf->boxes))
-		prepare_maps(p, conf, e);
+		maps_open(&p->maps, conf->maps, conf->finding, conf->boxes, &p->plan, p->engine, &p->engine_error, p->source_size, BATCH, e);
 	checkpoint_close(c);
 	return e->code ? -e->code : 0;
 }
@@ -163,58 +117,8 @@ static void predictor_close(struct predictor *p)
 	net_plan_free(&p->plan);
 	decoder_free(p->decoder);
 	free(p->pixels);
-	free(p->features);
-	free(p->weight);
-	boxes_free(&p->boxes);
+	maps_close(&p->maps);
 	world_close(&p->here);
-}
-
-/* ---- names ------------------------------------------------------------------------------------------- */
-
-static const char *file_name(const char *path)
-{
-	return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-}
-
-/* An image's name without .png or .jpg; dots within, as in a DICOM UID, stay. */
-struct stem {
-	const char *path, *name;
-	int length;
-};
-
-static struct stem stem_of(const char *path)
-{
-	const char *name = file_name(path), *dot = strrchr(name, '.');
-	int image = dot && dot > name && (strcasecmp(dot, ".png") == 0 || strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0);
-
-	return (struct stem){ .path = path, .name = name, .length = image ? (int)(dot - name) : (int)strlen(name) };
-}
-
-static int compare_stems(const void *a, const void *b)
-{
-	const struct stem *x = a, *y = b;
-	int shared = x->length < y->length ? x->length : y->length, order = strncmp(x->name, y->name, (size_t)shared);
-
-	return order ? order : x->length != y->length ? x->length - y->length : strcmp(x->path, y->path);
-}
-
-/* Maps are named for their images, so another image of the same name would take the first one's place. */
-static int check_names(const struct predict_conf *conf, int n, char **paths, struct error *e)
-{
-	struct stem *stems = malloc((size_t)n * sizeof *stems);
-
-	if (!stems)
-		return fail(e, EXIT_INTERNAL, "no memory for the names of %d images", n);
-	for (int i = 0; i < n; i++)
-		stems[i] = stem_of(paths[i]);
-	qsort(stems, (size_t)n, sizeof *stems, compare_stems);
-	for (int i = 1; i < n; i++)
-		if (stems[i].length == stems[i - 1].length && strncmp(stems[i].name, stems[i - 1].name, (size_t)stems[i].length) == 0 &&
-		    strcmp(stems[i].path, stems[i - 1].path) != 0)
-			fail(e, EXIT_USAGE, "%s and %s would both have the map %s/%.*s.FINDING.png: give them other names, or a --maps=DIR and a call each", stems[i - 1].path,
-			     stems[i].path, conf->maps, stems[i].length, stems[i].name);
-	free(stems);
-	return -e->code;
 }
 
 /* ---- images ------------------------------------------------------------------------------------------ */
@@ -248,68 +152,6 @@ static void warn_if_blank(const char *path, const uint8_t *pixels, size_t n)
 static double probability(float logit)
 {
 	return 1 / (1 + exp(-(double)logit));
-}
-
-/* The map of a finding for the image in row `row` of the batch. map: [side][side], filled. */
-static struct cam make_map(const struct predictor *p, int row, int finding, float *map)
-{
-	size_t image = (size_t)p->channels * (size_t)p->side * (size_t)p->side;
-
-	return cam_make(p->features + (size_t)row * image, p->channels, p->side, p->weight + (size_t)finding * (size_t)p->channels, map);
-}
-
-/* Where a map's peak is as a share of the image's sides: the network saw the window in its middle. */
-static double of_image(const struct predictor *p, double peak)
-{
-	double window = (double)p->plan.image_size / p->source_size;
-
-	return (1 - window) / 2 + window * peak;
-}
-
-static int play_pointing(struct predictor *p, int row, const char *path, const int original[2], struct error *e)
-{
-	uint32_t findings = boxes_findings(&p->boxes, file_name(path));
-	float *map = findings ? malloc((size_t)p->side * (size_t)p->side * sizeof *map) : NULL;
-
-	if (findings && !map)
-		return fail(e, EXIT_INTERNAL, "no memory");
-	if (boxes_fit(&p->boxes, file_name(path), original[0], original[1], e) < 0)
-		findings = 0;
-	for (int f = 0; f < FINDINGS; f++)
-		if (findings >> f & 1) {
-			struct cam cam = make_map(p, row, f, map);
-
-			pointing_add(&p->pointing, &p->boxes, file_name(path), f, of_image(p, cam.peak_x), of_image(p, cam.peak_y), original[0], original[1]);
-		}
-	free(map);
-	return e->code ? -e->code : 0;
-}
-
-/* DIR/IMAGE.FINDING.png for the image in row `row` of the batch. */
-static int write_map(struct predictor *p, int row, const char *path, const float *logits, struct shown *s, struct error *e)
-{
-	size_t pixels = (size_t)p->source_size * (size_t)p->source_size;
-	struct stem stem = stem_of(path);
-	float *map = malloc((size_t)p->side * (size_t)p->side * sizeof *map);
-	uint8_t *rgb = malloc(3 * pixels);
-
-	s->finding = p->finding < 0 ? 0 : p->finding;
-	for (int f = 1; f < FINDINGS && p->finding < 0; f++)
-		if (logits[f] > logits[s->finding])
-			s->finding = f;
-	if (!map || !rgb) {
-		fail(e, EXIT_INTERNAL, "no memory");
-	} else if (path_join(s->file, e, "%s/%.*s.%s.png", p->maps, stem.length, stem.name, finding_names[s->finding]) == 0) {
-		struct cam cam = make_map(p, row, s->finding, map);
-
-		s->x = of_image(p, cam.peak_x);
-		s->y = of_image(p, cam.peak_y);
-		cam_overlay(&cam, p->pixels + (size_t)row * pixels, p->source_size, p->plan.image_size, rgb);
-		rgb_write_png(s->file, rgb, p->source_size, e);
-	}
-	free(map);
-	free(rgb);
-	return e->code ? -e->code : 0;
 }
 
 static void add_json(cJSON *list, const char *path, const float *logits, const struct shown *s, const struct error *e)
@@ -377,7 +219,7 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 	}
 	struct engine_batch batch = { .count = good, .pixels = p->pixels };
 
-	if (good && crops_forward(p->engine, &batch, p->crops, p->source_size, p->plan.image_size, FINDINGS, logits[0], p->features) < 0)
+	if (good && crops_forward(p->engine, &batch, p->crops, p->source_size, p->plan.image_size, FINDINGS, logits[0], p->maps.features) < 0)
 		return fail(e, EXIT_INTERNAL, "%s", p->engine_error.text);
 	for (int i = 0; i < n; i++) {
 		struct shown shown = { 0 };
@@ -390,9 +232,9 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 			warn_if_blank(paths[i], p->pixels + (size_t)at[i] * pixels, pixels);
 		worst = bad[i].code > worst ? bad[i].code : worst;
 
-		if (p->boxes.n && !bad[i].code && play_pointing(p, at[i], paths[i], original[i], e) < 0)
+		if (p->maps.boxes.n && !bad[i].code && maps_point(&p->maps, at[i], paths[i], original[i], e) < 0)
 			return -e->code;
-		if (p->maps && !bad[i].code && write_map(p, at[i], paths[i], logits[at[i]], &shown, e) < 0)
+		if (p->maps.directory && !bad[i].code && maps_write(&p->maps, at[i], paths[i], p->pixels + (size_t)at[i] * pixels, logits[at[i]], &shown, e) < 0)
 			return -e->code;
 		if (json)
 			add_json(list, paths[i], logits[at[i] < BATCH ? at[i] : 0], &shown, &bad[i]);
@@ -421,7 +263,7 @@ static int predict(const struct predict_conf *conf, int n, char **paths, struct 
 		cJSON_free(text);
 	}
 	if (rc >= 0 && conf->boxes)
-		pointing_print(&p.pointing, conf->json ? stderr : stdout);
+		pointing_print(&p.maps.pointing, conf->json ? stderr : stdout);
 	cJSON_Delete(list);
 	predictor_close(&p);
 	return rc < 0 ? rc : worst;
@@ -438,7 +280,7 @@ static int run(int argc, char **argv)
 	if (rc == 0 && conf.finding && !conf.maps)
 		rc = fail(&e, EXIT_USAGE, "--finding=%s says what --maps=DIR shows, which is not given", conf.finding);
 	if (rc == 0 && conf.maps)
-		rc = check_names(&conf, n, argv + 1, &e);
+		rc = maps_check_names(conf.maps, n, argv + 1, &e);
 	if (rc == 0)
 		rc = predict(&conf, n, argv + 1, &e);
 	else if (rc == 1)

@@ -7,10 +7,28 @@
 
 #include "data/file.h"
 
-struct cam cam_make(const float *features, int channels, int side, const float *weight, float *cells)
+/* From the pool back to the image: output i of a layer has its middle at input i * stride + (k - 1) / 2 - pad, counted from pixel centres. All
+ * ways through a block agree on that. */
+struct cam_grid cam_grid_of(const struct net_plan *plan)
 {
-	struct cam cam = { .side = side, .cells = cells };
-	int strongest = 0;
+	int at = plan->layers[plan->n_layers - 1].in;
+	struct cam_grid grid = { .side = plan->layers[at - 1].h_in, .pitch = 1 };
+	double middle = 0;
+
+	for (at = plan->layers[at - 1].in; at > 0; at = plan->layers[at - 1].in) {
+		const struct net_layer *l = &plan->layers[at - 1];
+
+		middle = middle * l->stride + (l->k - 1) / 2.0 - l->pad;
+		grid.pitch *= l->stride;
+	}
+	grid.first = middle + 0.5;
+	return grid;
+}
+
+struct cam cam_make(const float *features, int channels, const struct cam_grid *grid, const float *weight, float *cells)
+{
+	struct cam cam = { .grid = *grid, .cells = cells };
+	int side = grid->side, strongest = 0;
 
 	for (int i = 0; i < side * side; i++) {
 		double sum = 0;
@@ -21,25 +39,27 @@ struct cam cam_make(const float *features, int channels, int side, const float *
 		if (cells[i] > cells[strongest])
 			strongest = i;
 	}
-	cam.peak_x = (strongest % side + 0.5) / side;
-	cam.peak_y = (strongest / side + 0.5) / side;
+	cam.peak_x = grid->first + grid->pitch * (strongest % side);
+	cam.peak_y = grid->first + grid->pitch * (strongest / side);
 	return cam;
 }
 
 static double cell(const struct cam *cam, int x, int y)
 {
-	int last = cam->side - 1;
+	int last = cam->grid.side - 1;
 
 	x = x < 0 ? 0 : x > last ? last : x;
 	y = y < 0 ? 0 : y > last ? last : y;
-	return cam->cells[y * cam->side + x];
+	return cam->cells[y * cam->grid.side + x];
 }
 
-/* Bilinear between cell centres; x and y in cells. */
+/* Bilinear between cell centres, 0 where no cell is; x and y in pixels of the window. */
 static double sample(const struct cam *cam, double x, double y)
 {
-	x -= 0.5;
-	y -= 0.5;
+	x = (x - cam->grid.first) / cam->grid.pitch;
+	y = (y - cam->grid.first) / cam->grid.pitch;
+	if (x < -0.5 || y < -0.5 || x > cam->grid.side - 0.5 || y > cam->grid.side - 0.5)
+		return 0;
 	int x0 = (int)(x + 1) - 1, y0 = (int)(y + 1) - 1; /* floor for x > -1 */
 	double fx = x - x0, fy = y - y0;
 
@@ -62,7 +82,7 @@ void cam_overlay(const struct cam *cam, const uint8_t *gray, int size, int windo
 	int margin = (size - window) / 2;
 	double strongest = 0;
 
-	for (int i = 0; i < cam->side * cam->side; i++)
+	for (int i = 0; i < cam->grid.side * cam->grid.side; i++)
 		if (cam->cells[i] > strongest)
 			strongest = cam->cells[i];
 	for (int y = 0; y < size; y++)
@@ -71,7 +91,7 @@ void cam_overlay(const struct cam *cam, const uint8_t *gray, int size, int windo
 			double t = 0;
 
 			if (strongest > 0 && wx >= 0 && wy >= 0 && wx < window && wy < window)
-				t = sample(cam, (wx + 0.5) * cam->side / window, (wy + 0.5) * cam->side / window) / strongest;
+				t = sample(cam, wx + 0.5, wy + 0.5) / strongest;
 			colour(t > 0 ? t : 0, gray[y * size + x], rgb + 3 * (y * size + x));
 		}
 }

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "commands/maps.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+/* ---- names ------------------------------------------------------------------------------------------- */
+
+static const char *file_name(const char *path)
+{
+	return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+}
+
+/* An image's name without .png or .jpg; dots within, as in a DICOM UID, stay. */
+struct stem {
+	const char *path, *name;
+	int length;
+};
+
+static struct stem stem_of(const char *path)
+{
+	const char *name = file_name(path), *dot = strrchr(name, '.');
+	int image = dot && dot > name && (strcasecmp(dot, ".png") == 0 || strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0);
+
+	return (struct stem){ .path = path, .name = name, .length = image ? (int)(dot - name) : (int)strlen(name) };
+}
+
+static int compare_stems(const void *a, const void *b)
+{
+	const struct stem *x = a, *y = b;
+	int shared = x->length < y->length ? x->length : y->length, order = strncmp(x->name, y->name, (size_t)shared);
+
+	return order ? order : x->length != y->length ? x->length - y->length : strcmp(x->path, y->path);
+}
+
+/* Maps are named for their images, so another image of the same name would take the first one's place. */
+int maps_check_names(const char *directory, int n, char **paths, struct error *e)
+{
+	struct stem *stems = malloc((size_t)n * sizeof *stems);
+
+	if (!stems)
+		return fail(e, EXIT_INTERNAL, "no memory for the names of %d images", n);
+	for (int i = 0; i < n; i++)
+		stems[i] = stem_of(paths[i]);
+	qsort(stems, (size_t)n, sizeof *stems, compare_stems);
+	for (int i = 1; i < n; i++)
+		if (stems[i].length == stems[i - 1].length && strncmp(stems[i].name, stems[i - 1].name, (size_t)stems[i].length) == 0 &&
+		    strcmp(stems[i].path, stems[i - 1].path) != 0)
+			fail(e, EXIT_USAGE, "%s and %s would both have the map %s/%.*s.FINDING.png: give them other names, or a --maps=DIR and a call each", stems[i - 1].path,
+			     stems[i].path, directory, stems[i].length, stems[i].name);
+	free(stems);
+	return -e->code;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------- */
+
+static int choose_finding(struct maps *m, const char *finding, struct error *e)
+{
+	char hint[FINDING_HINT];
+
+	m->finding = finding ? finding_index(finding, (int)strlen(finding)) : -1;
+	if (finding && m->finding < 0)
+		return fail(e, EXIT_USAGE, "--finding=%s: no finding is called that (%s)", finding, finding_hint(finding, (int)strlen(finding), hint));
+	return 0;
+}
+
+int maps_open(struct maps *m, const char *directory, const char *finding, const char *boxes, const struct net_plan *plan, struct engine *engine,
+	      const struct error *engine_error, int source_size, int batch, struct error *e)
+{
+	const struct net_layer *last = &plan->layers[plan->n_layers - 1];
+	const struct net_param *classifier = &plan->params[last->weight];
+
+	*m = (struct maps){ .directory = directory, .plan = plan, .source_size = source_size, .channels = last->c_in, .grid = cam_grid_of(plan) };
+	if (choose_finding(m, finding, e) < 0)
+		return -e->code;
+	size_t cells = (size_t)m->grid.side * (size_t)m->grid.side;
+
+	m->features = malloc((size_t)batch * (size_t)m->channels * cells * sizeof *m->features);
+	m->weight = malloc(classifier->count * sizeof *m->weight);
+	m->cells = malloc(cells * sizeof *m->cells);
+	m->rgb = malloc(3 * (size_t)source_size * (size_t)source_size);
+	if (!m->features || !m->weight || !m->cells || !m->rgb)
+		return fail(e, EXIT_INTERNAL, "no memory for maps");
+	if (engine_get(engine, ENGINE_PARAMS, classifier->offset, m->weight, classifier->count) < 0)
+		return fail(e, EXIT_INTERNAL, "%s", engine_error->text);
+	if (directory && mkdir(directory, 0777) && errno != EEXIST)
+		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", directory, strerror(errno));
+	return boxes ? boxes_read(&m->boxes, boxes, e) : 0;
+}
+
+void maps_close(struct maps *m)
+{
+	free(m->features);
+	free(m->weight);
+	free(m->cells);
+	free(m->rgb);
+	boxes_free(&m->boxes);
+}
+
+/* ---- images ------------------------------------------------------------------------------------------ */
+
+static struct cam make_map(struct maps *m, int row, int finding)
+{
+	size_t image = (size_t)m->channels * (size_t)m->grid.side * (size_t)m->grid.side;
+
+	return cam_make(m->features + (size_t)row * image, m->channels, &m->grid, m->weight + (size_t)finding * (size_t)m->channels, m->cells);
+}
+
+/* A place of the window as a share of the image's sides: the network saw the window in its middle. */
+static double of_image(const struct maps *m, double pixels)
+{
+	int margin = (m->source_size - m->plan->image_size) / 2;
+
+	return (margin + pixels) / m->source_size;
+}
+
+int maps_point(struct maps *m, int row, const char *path, const int original[2], struct error *e)
+{
+	uint32_t findings = boxes_findings(&m->boxes, file_name(path));
+
+	if (boxes_fit(&m->boxes, file_name(path), original[0], original[1], e) < 0)
+		return -e->code;
+	for (int f = 0; f < FINDINGS; f++)
+		if (findings >> f & 1) {
+			struct cam cam = make_map(m, row, f);
+
+			pointing_add(&m->pointing, &m->boxes, file_name(path), f, of_image(m, cam.peak_x), of_image(m, cam.peak_y), original[0], original[1]);
+		}
+	return 0;
+}
+
+static int most_probable(const float *logits)
+{
+	int most = 0;
+
+	for (int f = 1; f < FINDINGS; f++)
+		if (logits[f] > logits[most])
+			most = f;
+	return most;
+}
+
+int maps_write(struct maps *m, int row, const char *path, const uint8_t *gray, const float *logits, struct shown *s, struct error *e)
+{
+	struct stem stem = stem_of(path);
+
+	s->finding = m->finding < 0 ? most_probable(logits) : m->finding;
+	if (path_join(s->file, e, "%s/%.*s.%s.png", m->directory, stem.length, stem.name, finding_names[s->finding]) < 0)
+		return -e->code;
+	struct cam cam = make_map(m, row, s->finding);
+
+	s->x = of_image(m, cam.peak_x);
+	s->y = of_image(m, cam.peak_y);
+	cam_overlay(&cam, gray, m->source_size, m->plan->image_size, m->rgb);
+	return rgb_write_png(s->file, m->rgb, m->source_size, e);
+}
