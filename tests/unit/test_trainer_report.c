@@ -101,13 +101,22 @@ static void twelve_images_of_one_patient_are_few(void **state)
 		p.samples[i].labels |= 1u << (FINDINGS - 1);
 	}
 	assert_int_equal(report_make(&page, &json, &in, &e), 0);
-	assert_present(page.text, "<b>Too few to judge:</b> Hernia: images of fewer than 10 patients each.");
+	assert_present(page.text, "<b>Too few to judge:</b> Hernia: fewer than 5 patients show it");
 	assert_present(page.text, "of the resamples lack a finding and are no part of the mean's interval");
+	assert_absent(page.text, "Few patients with it");
+	assert_present(page.text, "<small>n/a (too few)</small>");
 	const char *hernia = strstr(json, "\"Hernia\"");
 
 	assert_non_null(hernia);
 	assert_non_null(strstr(hernia, "\"positives\":\t12,"));
 	assert_non_null(strstr(hernia, "\"positive_patients\":\t1,"));
+	for (int i = 0; i < 2; i++) { /* neither of the AUROC nor of average precision */
+		hernia = strstr(hernia, i ? "\"average_precision\"" : "\"auroc\"");
+		assert_non_null(hernia);
+		const char *low = strstr(hernia, "\"low\":\t");
+
+		assert_true(low && strncmp(low + 7, "null", 4) == 0);
+	}
 	free(json);
 	free(page.text);
 	predictions_free(&p);

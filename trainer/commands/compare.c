@@ -22,14 +22,18 @@ static const struct option options[] = {
 	OPTIONS_END
 };
 
-static void print_p(double p)
+/* bound: no more than */
+static void print_p(double p, int bound)
 {
+	char text[32];
+
 	if (isnan(p))
-		printf("  %7s", "");
+		snprintf(text, sizeof text, "%s", "");
 	else if (p < 0.0005)
-		printf("  %7s", "<0.001");
+		snprintf(text, sizeof text, "<0.001");
 	else
-		printf("  %7.3f", p);
+		snprintf(text, sizeof text, "%s%.3f", bound ? "<=" : "", p);
+	printf("  %7s", text);
 }
 
 static void print_row(const char *name, const struct paired *p, int is_mean)
@@ -45,12 +49,12 @@ static void print_row(const char *name, const struct paired *p, int is_mean)
 	}
 	printf(" %7.4f %7.4f  %+8.4f  ", p->a, p->b, p->difference.value);
 	if (isnan(p->difference.low))
-		printf("%18s", "");
+		printf("%-18s", "n/a (too few)");
 	else
 		printf("%+.4f to %+.4f", p->difference.low, p->difference.high);
-	print_p(p->p);
-	print_p(is_mean ? NAN : p->p_holm);
-	print_p(p->p_delong);
+	print_p(p->p, p->p_bound);
+	print_p(is_mean ? NAN : p->p_holm, p->p_holm_bound);
+	print_p(p->p_delong, 0);
 	puts(!is_mean && p->positive_patients < FEW_POSITIVES ? "  few" : "");
 }
 
@@ -79,24 +83,56 @@ static void print_warnings(const struct predictions *a, const struct predictions
 		printf("careful: no patients are named; every image counts as one, so the intervals may be too narrow\n");
 }
 
-static void print_verdict(const struct comparison *c)
+/* "; 9 of 14 findings differ after Holm's correction" */
+static void print_findings(const struct comparison *c)
 {
-	const struct interval *d = &c->mean.difference;
 	int significant = 0;
 
 	for (int f = 0; f < FINDINGS; f++)
 		significant += c->finding[f].p_holm <= 0.05;
-	if (isnan(d->value))
-		printf("no finding has both positives and negatives: nothing to compare\n");
-	else if (isnan(d->low))
-		printf("too little to tell\n");
-	else if (d->low > 0 || d->high < 0)
-		printf("%s has the higher mean AUROC, by %.4f (95 %% interval %.4f to %.4f); %d of %d findings differ after Holm's correction\n",
-		       d->value > 0 ? "B" : "A", fabs(d->value), fmin(fabs(d->low), fabs(d->high)), fmax(fabs(d->low), fabs(d->high)), significant,
-		       c->counted);
+	if (!c->tested)
+		printf("; of no finding are there enough patients to test it\n");
+	else if (comparison_can_show(c))
+		printf("; %d of %d findings differ after Holm's correction\n", significant, c->tested);
 	else
-		printf("no difference in mean AUROC can be shown: the 95 %% interval of B - A is %+.4f to %+.4f; %d of %d findings differ after Holm's correction\n",
-		       d->low, d->high, significant, c->counted);
+		printf("; which findings differ, so few resamples cannot show\n");
+}
+
+static void print_verdict(const struct comparison *c)
+{
+	const struct interval *d = &c->mean.difference;
+
+	if (isnan(d->value)) {
+		printf("no finding has both positives and negatives: nothing to compare\n");
+		return;
+	}
+	if (isnan(d->low))
+		printf("too little to tell which mean AUROC is higher");
+	else if (d->low > 0 || d->high < 0)
+		printf("%s has the higher mean AUROC, by %.4f (95 %% interval %.4f to %.4f)", d->value > 0 ? "B" : "A", fabs(d->value), fmin(fabs(d->low), fabs(d->high)),
+		       fmax(fabs(d->low), fabs(d->high)));
+	else
+		printf("no difference in mean AUROC can be shown: the 95 %% interval of B - A is %+.4f to %+.4f", d->low, d->high);
+	print_findings(c);
+}
+
+static void print_few(const struct comparison *c)
+{
+	int few = 0, without = 0;
+
+	for (int f = 0; f < FINDINGS; f++) {
+		const struct paired *p = &c->finding[f];
+
+		few += p->positives && p->positive_patients < FEW_POSITIVES;
+		without += !isnan(p->difference.value) && isnan(p->p);
+	}
+	if (few)
+		printf("few: positives of fewer than %d patients show hardly any difference\n", FEW_POSITIVES);
+	if (without)
+		printf("n/a (too few): fewer than %d patients with the finding or without it, or nothing that sets the models apart\n", LEAST_POSITIVES);
+	if (!comparison_can_show(c))
+		printf("<=: no p of so few resamples is below %.3f, nor Holm's of %d findings below %.3f: --resamples=%d or more\n", c->p_floor, c->tested,
+		       fmin(1, c->tested * c->p_floor), 40 * c->tested - 1);
 }
 
 static void print_table(const struct comparison *c, const struct predictions *a, const struct predictions *b, char *const *path, int resamples)
@@ -113,11 +149,7 @@ static void print_table(const struct comparison *c, const struct predictions *a,
 	printf("\nIntervals and p from resampled patients; DeLong's p takes all images for independent.\n");
 	if (c->left_out)
 		printf("Of the mean: without %d of %d resamples, which lack a finding.\n", c->left_out, resamples);
-	for (int f = 0; f < FINDINGS; f++)
-		if (c->finding[f].positives && c->finding[f].positive_patients < FEW_POSITIVES) {
-			printf("few: with positives of fewer than %d patients neither interval nor p can be trusted\n", FEW_POSITIVES);
-			break;
-		}
+	print_few(c);
 	print_verdict(c);
 }
 
@@ -136,6 +168,8 @@ static cJSON *paired_json(const struct paired *p)
 	json_number(o, "se", p->difference.se);
 	json_number(o, "p", p->p);
 	json_number(o, "p_holm", p->p_holm);
+	cJSON_AddBoolToObject(o, "p_is_bound", p->p_bound);
+	cJSON_AddBoolToObject(o, "holm_is_bound", p->p_holm_bound);
 	json_number(o, "p_delong", p->p_delong);
 	return o;
 }
@@ -151,6 +185,8 @@ static void print_json(const struct comparison *c, const struct predictions *a, 
 	json_number(o, "only_a", (double)c->only_a);
 	json_number(o, "only_b", (double)c->only_b);
 	json_number(o, "counted", c->counted);
+	json_number(o, "tested", c->tested);
+	json_number(o, "p_floor", c->p_floor);
 	json_number(o, "mean_resamples_left_out", c->left_out);
 	cJSON_AddBoolToObject(o, "leak_a", a->about.leaked > 0 || a->about.leaky);
 	cJSON_AddBoolToObject(o, "leak_b", b->about.leaked > 0 || b->about.leaky);
@@ -198,7 +234,8 @@ const struct command command_compare = {
 	.summary = "compare two models on the same images, with intervals and p-values",
 	.description = "A and B are files that chexnet eval --predictions wrote for the same images. Prints, for each finding and for the mean, both AUROCs and their "
 		       "difference with a 95 % interval and a p-value from resampled patients, Holm's correction for the number of findings, and DeLong's paired test. Resamples that lack a finding "
-		       "altogether are no part of the mean's interval and p; where a tenth or less is left, there is neither.",
+		       "altogether are no part of the mean's interval and p; where a tenth or less is left, or fewer than 40, there is neither. Differences are spread by Student's "
+		       "quantile for the patients with a finding, which matters where they are few; with fewer than 5 there is neither interval nor p. <= marks a p-value that so many resamples cannot go below.",
 	.options = options,
 	.run = run,
 };

@@ -78,7 +78,7 @@ static void print_verdict(const struct lr_test *l, const struct comparison *c)
 		return;
 	}
 	if (isnan(d->low)) {
-		printf("\nno winner: nearly all resamples of the %zu patients lack a finding, so there is no interval\n", c->patients);
+		printf("\nno winner: the %zu patients are too few for an interval\n", c->patients);
 		return;
 	}
 	printf("\nlearning-rate test on %zu images of %zu patients: mean AUROC %.4f without scaling, %.4f with %s scaling; difference %+.4f, 95 %% interval %+.4f "

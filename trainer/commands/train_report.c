@@ -3,6 +3,7 @@
 #include "commands/train.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,7 +195,13 @@ void tell_progress(struct train *t)
 void tell_validation(struct train *t, const struct evaluation *ev)
 {
 	const struct interval *mean = &ev->table.mean;
-	char interval[64] = "", value[16] = "n/a", weighted[40] = "";
+	char interval[64] = "", value[16] = "n/a", weighted[40] = "", few[64] = "";
+	int n_few = 0;
+
+	for (int f = 0; f < FINDINGS; f++)
+		n_few += !isnan(ev->table.class[f].value) && ev->table.positive_patients[f] < FEW_POSITIVES;
+	if (n_few)
+		snprintf(few, sizeof few, ", %d of them in fewer than %d patients", n_few, FEW_POSITIVES);
 
 	if (t->conf->pos_weight)
 		snprintf(weighted, sizeof weighted, ", weighted %.4f", ev->objective);
@@ -202,8 +209,8 @@ void tell_validation(struct train *t, const struct evaluation *ev)
 		snprintf(interval, sizeof interval, "95 %% interval %.3f to %.3f, ", mean->low, mean->high);
 	if (ev->table.counted)
 		snprintf(value, sizeof value, "%.4f", mean->value);
-	log_say(&t->log, "validation after step %" PRIu64 ": mean AUROC %s (%s%d of %d findings), loss %.4f%s%s", t->at.step, value, interval,
-		ev->table.counted, FINDINGS, ev->loss, weighted, t->at.leaky ? ", LEAK" : "");
+	log_say(&t->log, "validation after step %" PRIu64 ": mean AUROC %s (%s%d of %d findings%s), loss %.4f%s%s", t->at.step, value, interval,
+		ev->table.counted, FINDINGS, few, ev->loss, weighted, t->at.leaky ? ", LEAK" : "");
 }
 
 /* How busy the GPUs were: means over the ranks whose GPU told, as shares. Below GPU_WARN the reason follows. */

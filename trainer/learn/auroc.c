@@ -101,6 +101,7 @@ struct ranking {
 	size_t n;
 	int ties;
 	uint32_t *low, *high;
+	double effective[2]; /* patients_effective() of negatives and positives */
 };
 
 struct resampling {
@@ -180,9 +181,32 @@ double auroc_mean(const struct auroc_table *t, const double *replicate)
 	return t->counted ? sum / t->counted : NAN;
 }
 
-static void summarise(const struct scores *s, const double *replicates, int resamples, double *column, struct auroc_table *t)
+/* What to believe of a class of which resamples say t->class[c]. effective: patients without and with. Returns whether it is more than
+ * they say. */
+static int judge_class(struct auroc_table *t, int c, const double effective[2])
 {
-	double values[32];
+	struct interval *r = &t->class[c];
+	int few = !isnan(r->value) && !resamples_tell(r->value, fmin(effective[0], effective[1]));
+
+	if (few)
+		interval_of_few(r, effective[1], effective[0]);
+	t->rough[c] = *r;
+	if (t->positive_patients[c] < LEAST_POSITIVES || t->negative_patients[c] < LEAST_POSITIVES)
+		r->low = r->high = r->se = NAN;
+	return few;
+}
+
+/* Percentiles of fewer than 40 are hardly more than the smallest and the largest. */
+static int enough_left(int resamples, int left_out)
+{
+	return left_out == 0 || (left_out < 0.9 * resamples && resamples - left_out >= 40);
+}
+
+static void summarise(const struct resampling *r, const double *replicates, int resamples, double *column, struct auroc_table *t)
+{
+	const struct scores *s = r->s;
+	double values[32], se[32];
+	int few[32] = { 0 };
 
 	t->counted = 0;
 	for (int c = 0; c < s->classes; c++) {
@@ -191,13 +215,19 @@ static void summarise(const struct scores *s, const double *replicates, int resa
 		for (int b = 0; b < resamples; b++)
 			column[b] = replicates[(size_t)b * (size_t)s->classes + (size_t)c];
 		interval_set(&t->class[c], column, (size_t)resamples);
+		se[c] = t->class[c].se;
+		if (resamples)
+			few[c] = judge_class(t, c, r->ranking[c].effective);
 	}
 	t->mean.value = auroc_mean(t, values);
 	for (int b = 0; b < resamples; b++) {
 		column[b] = auroc_mean(t, replicates + (size_t)b * (size_t)s->classes);
 		t->left_out += t->counted && isnan(column[b]);
 	}
-	interval_set(&t->mean, column, t->left_out < 0.9 * resamples ? (size_t)resamples : 0);
+	interval_set(&t->mean, column, enough_left(resamples, t->left_out) ? (size_t)resamples : 0);
+	for (int c = 0; c < s->classes && !isnan(t->mean.low); c++)
+		if (few[c])
+			interval_add(&t->mean, &t->rough[c], se[c], t->counted);
 }
 
 static int resample_all(const struct resampling *r, int resamples, uint64_t seed, double *replicates)
@@ -222,43 +252,44 @@ static int resample_all(const struct resampling *r, int resamples, uint64_t seed
 	return failed ? -1 : 0;
 }
 
-/* Who has a positive of a class. seen: [patients] */
-static size_t count_positive_patients(const struct ranking *k, uint16_t *seen, size_t patients)
+/* Who has a positive (side 1) or a negative of a class. images: [patients], overwritten */
+static size_t count_patients(struct ranking *k, uint32_t side, uint32_t *images, size_t patients)
 {
 	size_t n = 0;
 
-	memset(seen, 0, patients * sizeof *seen);
+	memset(images, 0, patients * sizeof *images);
 	for (size_t i = 0; i < k->n; i++)
-		if ((k->low[i] & 1) && !seen[k->low[i] >> 1]) {
-			seen[k->low[i] >> 1] = 1;
-			n++;
-		}
+		if ((k->low[i] & 1) == side)
+			n += images[k->low[i] >> 1]++ == 0;
+	k->effective[side] = patients_effective(images, patients);
 	return n;
 }
 
 /* The point estimate is the resample in which everybody is drawn once. */
-static int estimate(const struct resampling *r, struct auroc_table *t)
+static int estimate(struct resampling *r, struct auroc_table *t)
 {
-	uint16_t *once = malloc((r->patients + 1) * sizeof *once), *seen = malloc((r->patients + 1) * sizeof *seen);
+	uint16_t *once = malloc((r->patients + 1) * sizeof *once);
+	uint32_t *images = malloc((r->patients + 1) * sizeof *images);
 
-	if (!once || !seen) {
+	if (!once || !images) {
 		free(once);
-		free(seen);
+		free(images);
 		return -1;
 	}
 	for (size_t i = 0; i < r->patients; i++)
 		once[i] = 1;
 	for (int c = 0; c < t->classes; c++) {
-		const struct ranking *k = &r->ranking[c];
+		struct ranking *k = &r->ranking[c];
 
 		for (size_t i = 0; i < k->n; i++)
 			t->positives[c] += k->low[i] & 1;
 		t->negatives[c] = k->n - t->positives[c];
-		t->positive_patients[c] = count_positive_patients(k, seen, r->patients);
+		t->positive_patients[c] = count_patients(k, 1, images, r->patients);
+		t->negative_patients[c] = count_patients(k, 0, images, r->patients);
 		t->class[c].value = weighted_auroc(k, once);
 	}
 	free(once);
-	free(seen);
+	free(images);
 	return 0;
 }
 
@@ -285,7 +316,7 @@ int auroc_bootstrap(const struct scores *s, int resamples, uint64_t seed, struct
 	if (rc == 0)
 		rc = resample_all(&r, resamples, seed, all);
 	if (rc == 0)
-		summarise(s, all, resamples, column, table);
+		summarise(&r, all, resamples, column, table);
 	for (int c = 0; c < s->classes; c++) {
 		free(r.ranking[c].low);
 		free(r.ranking[c].high);

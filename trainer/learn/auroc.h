@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "data/findings.h"
-#include "learn/resample.h"
+#include "learn/few.h"
 
 /* What a network said about a set of images; arrays are borrowed. */
 struct scores {
@@ -19,17 +19,15 @@ struct scores {
 	const uint32_t *patient; /* [n] who it is: images of one patient are not independent. NULL: each image its own */
 };
 
-/* With fewer positive patients than this a percentile interval is too narrow: it cannot know what the next patient looks like. */
-enum { FEW_POSITIVES = 10 };
-
 struct auroc_table {
 	int classes;
 	size_t positives[32], negatives[32]; /* images */
-	size_t positive_patients[32];        /* who have at least one of the positives */
-	struct interval class[32];
+	size_t positive_patients[32], negative_patients[32]; /* who have at least one of them */
+	struct interval class[32]; /* NAN but for the value with fewer than LEAST_POSITIVES of either */
+	struct interval rough[32]; /* the same, with a rough interval for those too: not to be shown, but part of the mean's */
 	struct interval mean; /* over the classes that have both positives and negatives */
 	int counted;          /* how many those are */
-	int left_out;         /* resamples that lack one of those, whose mean would be of others; the interval is NAN where a tenth or less is left */
+	int left_out;         /* resamples that lack one of those, whose mean would be of others; the interval is NAN where a tenth or less is left, or fewer than 40 */
 	size_t patients;
 };
 
@@ -41,8 +39,9 @@ double auroc(const float *score, const uint8_t *positive, size_t n);
  * and Xu 2014). It takes all images for independent. */
 struct interval auroc_delong(const float *score, const uint8_t *positive, size_t n);
 
-/* AUROC of every class and their mean with percentile intervals from `resamples` resamples of whole patients. Depends on the
- * seed only, not on threads. replicates: [resamples][classes], or NULL. Returns 0, or -1 without memory. */
+/* AUROC of every class and their mean with 95 % intervals: percentiles of `resamples` resamples of whole patients, and what few.h says
+ * where those do not tell. 0: values only. Depends on the seed only, not on threads. replicates: [resamples][classes], or NULL.
+ * Returns 0, or -1 without memory. */
 int auroc_bootstrap(const struct scores *s, int resamples, uint64_t seed, struct auroc_table *table, double *replicates);
 
 /* The mean of one resample over the classes that the table counts, NAN where it lacks one. replicate: [classes] */

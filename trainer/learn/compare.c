@@ -147,39 +147,116 @@ static void judge(struct paired *p, double *d, int resamples)
 	}
 	p->difference.value = p->b - p->a;
 	p->p = k ? fmin(1, 2.0 * ((below < above ? below : above) + 1) / (k + 1)) : NAN;
+	p->p_bound = k && (!below || !above);
 	interval_set(&p->difference, d, (size_t)resamples);
+}
+
+/* Column f of the differences of every resample; FINDINGS: of the mean, over the findings that t counts. */
+static void differences(const double *difference, int resamples, int f, const struct auroc_table *t, double *d)
+{
+	for (int i = 0; i < resamples; i++) {
+		const double *row = difference + (size_t)i * FINDINGS;
+
+		d[i] = f < FINDINGS ? row[f] : isnan(t->mean.low) ? NAN : auroc_mean(t, row);
+	}
+}
+
+static double deviation(const double *d, int n, double *mean)
+{
+	double sum = 0, square = 0;
+	int k = 0;
+
+	for (int i = 0; i < n; i++)
+		if (!isnan(d[i])) {
+			sum += d[i];
+			k++;
+		}
+	*mean = sum / k;
+	for (int i = 0; i < n; i++)
+		if (!isnan(d[i]))
+			square += (d[i] - *mean) * (d[i] - *mean);
+	return k > 1 ? sqrt(square / (k - 1)) : NAN;
+}
+
+/* What lies about `centre` lies about `value` then, so many times as far away. */
+static void spread(double *d, int n, double centre, double value, double by)
+{
+	for (int i = 0; i < n; i++)
+		d[i] = value + by * (d[i] - centre);
+}
+
+static int same_scores(const struct pairing *s, int f)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if ((s->known[i] >> f & 1) && s->a[i * FINDINGS + (size_t)f] != s->b[i * FINDINGS + (size_t)f])
+			return 0;
+	return 1;
+}
+
+struct both {
+	struct auroc_table a, b;
+};
+
+static size_t least_patients(const struct paired *p)
+{
+	return p->positive_patients < p->negative_patients ? p->positive_patients : p->negative_patients;
+}
+
+/* Spreads a finding's differences as its patients ask for. Returns 0, or the variance that its resamples say nothing of: as large as if
+ * both models erred on different patients. */
+static double judge_finding(struct paired *p, const struct both *t, int f, int same, double *difference, int resamples, double *d)
+{
+	const double a = t->a.rough[f].se, b = t->b.rough[f].se;
+
+	*p = (struct paired){ .positives = t->a.positives[f], .negatives = t->a.negatives[f], .positive_patients = t->a.positive_patients[f],
+			      .negative_patients = t->a.negative_patients[f], .a = t->a.class[f].value, .b = t->b.class[f].value };
+	const size_t least = least_patients(p);
+	double mean;
+
+	differences(difference, resamples, f, &t->a, d);
+	int tells = same || (least >= LEAST_POSITIVES && deviation(d, resamples, &mean) > 0);
+
+	if (tells) {
+		spread(d, resamples, p->b - p->a, p->b - p->a, least >= LEAST_POSITIVES ? few_spread(least) : 1);
+		for (int i = 0; i < resamples; i++)
+			difference[(size_t)i * FINDINGS + (size_t)f] = d[i];
+	}
+	judge(p, d, tells && least >= LEAST_POSITIVES ? resamples : 0);
+	return tells || isnan(p->a) ? 0 : a * a + b * b;
+}
+
+/* unknown: variance of the sum over the findings that resamples say nothing of */
+static void judge_mean(struct paired *p, const struct both *t, double unknown, const double *difference, int resamples, double *d)
+{
+	*p = (struct paired){ .a = t->a.mean.value, .b = t->b.mean.value };
+	differences(difference, resamples, FINDINGS, &t->a, d);
+	double mean, se = deviation(d, resamples, &mean), more = unknown / ((double)t->a.counted * t->a.counted);
+
+	if (more > 0 && se > 0) /* about their mean: resamples that have all of a few patients are not centred on the estimate */
+		spread(d, resamples, mean, p->b - p->a, sqrt(1 + more / (se * se)));
+	judge(p, d, more > 0 && !(se > 0) ? 0 : resamples);
 }
 
 static int resample(struct comparison *c, const struct pairing *s, int resamples, uint64_t seed)
 {
 	struct scores scores = { s->n, FINDINGS, s->a, s->labels, s->known, s->has_patients ? s->patient : NULL };
 	size_t room = (size_t)resamples * FINDINGS + 1;
-	double *a = malloc(room * sizeof *a), *b = malloc(room * sizeof *b), *d = malloc(((size_t)resamples + 1) * sizeof *d);
-	struct auroc_table ta, tb;
-	int rc = a && b && d && auroc_bootstrap(&scores, resamples, seed, &ta, a) == 0 ? 0 : -1;
+	double *a = malloc(room * sizeof *a), *b = malloc(room * sizeof *b), *d = malloc(((size_t)resamples + 1) * sizeof *d), unknown = 0;
+	struct both t;
+	int rc = a && b && d && auroc_bootstrap(&scores, resamples, seed, &t.a, a) == 0 ? 0 : -1;
 
 	scores.logits = s->b;
 	if (rc == 0)
-		rc = auroc_bootstrap(&scores, resamples, seed, &tb, b);
-	for (int f = 0; rc == 0 && f <= FINDINGS; f++) {
-		struct paired *p = f < FINDINGS ? &c->finding[f] : &c->mean;
-
-		for (int i = 0; i < resamples; i++) {
-			const double *x = a + (size_t)i * FINDINGS, *y = b + (size_t)i * FINDINGS;
-
-			d[i] = f < FINDINGS ? y[f] - x[f] : isnan(ta.mean.low) ? NAN : auroc_mean(&tb, y) - auroc_mean(&ta, x);
-		}
-		p->a = f < FINDINGS ? ta.class[f].value : ta.mean.value;
-		p->b = f < FINDINGS ? tb.class[f].value : tb.mean.value;
-		p->positives = f < FINDINGS ? ta.positives[f] : 0;
-		p->negatives = f < FINDINGS ? ta.negatives[f] : 0;
-		p->positive_patients = f < FINDINGS ? ta.positive_patients[f] : 0;
-		judge(p, d, resamples);
-	}
+		rc = auroc_bootstrap(&scores, resamples, seed, &t.b, b);
 	if (rc == 0) {
-		c->patients = ta.patients;
-		c->counted = ta.counted;
-		c->left_out = ta.left_out;
+		for (size_t i = 0; i < room - 1; i++)
+			b[i] -= a[i];
+		for (int f = 0; f < FINDINGS; f++)
+			unknown += judge_finding(&c->finding[f], &t, f, same_scores(s, f), b, resamples, d);
+		judge_mean(&c->mean, &t, unknown, b, resamples, d);
+		c->patients = t.a.patients;
+		c->counted = t.a.counted;
+		c->left_out = t.a.left_out;
 	}
 	free(a);
 	free(b);
@@ -203,6 +280,8 @@ static int add_delong(struct comparison *c, const struct pairing *s)
 				positive[n++] = s->labels[i] >> f & 1;
 			}
 		delong_difference(a, b, positive, n, &c->finding[f].p_delong);
+		if (least_patients(&c->finding[f]) < LEAST_POSITIVES)
+			c->finding[f].p_delong = NAN;
 	}
 	free(a);
 	free(b);
@@ -213,25 +292,34 @@ static int add_delong(struct comparison *c, const struct pairing *s)
 /* Holm: the k-th smallest of m p-values times m - k + 1, never below the one before it. */
 static void correct(struct comparison *c)
 {
-	int done[FINDINGS] = { 0 }, left = 0;
+	int done[FINDINGS] = { 0 }, left = 0, bound = 0;
 	double floor_p = 0;
 
 	for (int f = 0; f < FINDINGS; f++) {
 		c->finding[f].p_holm = NAN;
 		left += !isnan(c->finding[f].p);
 	}
-	for (; left > 0; left--) {
+	for (c->tested = left; left > 0; left--) {
 		int smallest = -1;
 
 		for (int f = 0; f < FINDINGS; f++)
 			if (!done[f] && !isnan(c->finding[f].p) && (smallest < 0 || c->finding[f].p < c->finding[smallest].p))
 				smallest = f;
+		if (left * c->finding[smallest].p >= floor_p)
+			bound = c->finding[smallest].p_bound;
 		floor_p = fmax(floor_p, fmin(1, left * c->finding[smallest].p));
 		c->finding[smallest].p_holm = floor_p;
+		c->finding[smallest].p_holm_bound = bound && floor_p < 1;
 		done[smallest] = 1;
 	}
 	c->mean.p_holm = c->mean.p;
+	c->mean.p_holm_bound = c->mean.p_bound;
 	c->mean.p_delong = NAN;
+}
+
+int comparison_can_show(const struct comparison *c)
+{
+	return c->tested * c->p_floor <= 0.05;
 }
 
 int compare_predictions(struct comparison *c, const struct predictions *a, const struct predictions *b, const char *a_path,
@@ -248,6 +336,7 @@ int compare_predictions(struct comparison *c, const struct predictions *a, const
 		fail(e, EXIT_DATA, "%s and %s have no image in common", a_path, b_path);
 	if (shared > 0) {
 		c->n = (size_t)shared;
+		c->p_floor = 2.0 / (resamples + 1);
 		c->only_a = a->n - c->n;
 		c->only_b = b->n - c->n;
 		if (make_pairing(&s, a, b, row) || resample(c, &s, resamples, seed) || add_delong(c, &s))

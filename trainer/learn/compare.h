@@ -6,21 +6,28 @@
 #include "learn/predictions.h"
 
 struct paired {
-	size_t positives, negatives, positive_patients; /* of the mean: 0 */
+	size_t positives, negatives, positive_patients, negative_patients; /* of the mean: 0 */
 	double a, b;                /* AUROC of each on the shared images */
-	struct interval difference; /* b - a, 95 % interval from resamples of whole patients */
-	double p;                   /* two-sided, from the same resamples: smallest possible 2 / (resamples + 1) */
+	struct interval difference; /* b - a, 95 % interval from resamples of whole patients, spread by few_spread(). NAN but for the value with
+				       fewer than LEAST_POSITIVES patients of either, or where models that differ rank alike in every resample */
+	double p;                   /* two-sided, from the same resamples: smallest possible 2 / (resamples + 1). NAN where the interval is */
 	double p_holm;              /* Holm's correction (1979) for the findings that were tested; of the mean: p itself */
-	double p_delong;            /* takes all images for independent; of the mean: NAN */
+	int p_bound, p_holm_bound;  /* p is the smallest that so many resamples can give, or Holm's rests on such a one: the true one may be smaller */
+	double p_delong;            /* takes all images for independent; NAN with fewer than LEAST_POSITIVES patients of either, and of the mean */
 };
 
 struct comparison {
 	size_t n, patients;
 	size_t only_a, only_b; /* images that the other file does not have: left out */
 	int counted;           /* findings with both positives and negatives */
+	int tested;            /* those of them that have a p-value */
+	double p_floor;        /* 2 / (resamples + 1) */
 	int left_out;          /* resamples that lack one of those: no part of the mean's interval and p (auroc.h) */
 	struct paired finding[FINDINGS], mean;
 };
+
+/* Whether so many resamples can show that a finding differs, after Holm's correction at 0.05. */
+int comparison_can_show(const struct comparison *c);
 
 /* The difference b - a of two AUROCs on the same images with DeLong's interval (DeLong, DeLong and Clarke-Pearson 1988) and
  * two-sided p-value. NAN without two positives and two negatives, or without memory. */

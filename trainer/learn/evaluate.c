@@ -186,23 +186,33 @@ void evaluation_free(struct evaluation *ev)
 
 /* ---- telling ----------------------------------------------------------------------------------------- */
 
-/* patients: those with a positive; known: labels that are known, 0 says why there is no value. */
-static void print_row(const char *name, size_t positives, size_t patients, size_t known, const struct interval *r, double oracle, int has_oracle, FILE *out)
+/* In place of an interval that is not given. */
+static const char too_few[] = "n/a (too few)";
+
+static void print_row(const char *name, const struct interval *r, int resampled, double oracle, FILE *out)
 {
-	fprintf(out, "%-20s", name);
-	if (positives != (size_t)-1)
-		fprintf(out, " %7zu", positives);
-	else
-		fprintf(out, " %7s", "");
+	fprintf(out, "%-28s", name);
 	if (isnan(r->value))
-		fprintf(out, known ? "   n/a" : "   n/a  no label is known");
-	else if (isnan(r->low))
-		fprintf(out, " %.4f", r->value);
-	else
+		fprintf(out, "   n/a");
+	else if (!isnan(r->low))
 		fprintf(out, " %.4f  %.3f to %.3f", r->value, r->low, r->high);
-	if (has_oracle && !isnan(oracle) && !isnan(r->value))
-		fprintf(out, "  %*s%.4f", isnan(r->low) ? 16 : 0, "", oracle);
-	if (patients < FEW_POSITIVES && !isnan(r->low))
+	else
+		fprintf(out, " %.4f  %-14s", r->value, resampled ? too_few : "");
+	if (!isnan(oracle) && !isnan(r->value))
+		fprintf(out, "  %.4f", oracle);
+}
+
+static void print_finding(const struct evaluation *ev, int f, int resampled, FILE *out)
+{
+	const struct auroc_table *t = &ev->table;
+	const size_t patients = t->positive_patients[f], positives = t->positives[f];
+	char name[64];
+
+	snprintf(name, sizeof name, "%-20s %7zu", finding_names[f], positives);
+	print_row(name, &t->class[f], resampled, ev->has_oracle ? ev->oracle[f] : NAN, out);
+	if (positives + t->negatives[f] == 0)
+		fprintf(out, "  no label is known");
+	else if (patients < FEW_POSITIVES && resampled && !isnan(t->class[f].value))
 		fprintf(out, positives < FEW_POSITIVES ? "  few positives" : "  few positives: of %zu patient%s", patients, patients == 1 ? "" : "s");
 	fputc('\n', out);
 }
@@ -224,9 +234,10 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 		fprintf(out, "few patients: read the intervals, not the values\n");
 	fprintf(out, "%-20s %7s %6s  %-14s%s\n", "finding", "n+", "AUROC", conf->resamples ? "95 % interval" : "", ev->has_oracle ? "  oracle" : "");
 	for (int f = 0; f < FINDINGS; f++)
-		print_row(finding_names[f], ev->table.positives[f], ev->table.positive_patients[f], ev->table.positives[f] + ev->table.negatives[f], &ev->table.class[f], ev->oracle[f], ev->has_oracle, out);
+		print_finding(ev, f, conf->resamples > 0, out);
 	snprintf(mean, sizeof mean, "mean of %d of %d", ev->table.counted, FINDINGS);
-	print_row(mean, (size_t)-1, (size_t)-1, 1, &ev->table.mean, ev->oracle_mean, ev->has_oracle, out);
+	print_row(mean, &ev->table.mean, 0, ev->has_oracle ? ev->oracle_mean : NAN, out);
+	fputc('\n', out);
 	if (ev->table.left_out)
 		fprintf(out, isnan(ev->table.mean.low) ? "no interval of the mean: %d of %d resamples lack a finding\n" :
 			"the mean's interval leaves out %d of %d resamples, which lack a finding\n", ev->table.left_out, conf->resamples);

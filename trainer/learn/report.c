@@ -40,14 +40,25 @@ static int measure_calibration(struct report_model *m, const struct predictions 
 	return rc;
 }
 
+/* Of too few patients, or of a ranking that is perfect in every resample: resamples say nothing of the next patient. */
+static void forget_bands(struct curves *c)
+{
+	c->average_precision.low = c->average_precision.high = c->average_precision.se = NAN;
+	for (int i = 0; i < CURVE_GRID; i++)
+		c->roc.low[i] = c->roc.high[i] = c->pr.low[i] = c->pr.high[i] = NAN;
+}
+
 /* bands: resamples behind those of the curves. */
 static int measure(struct report_model *m, const struct predictions *p, int resamples, int bands, uint64_t seed)
 {
 	if (predictions_scores(p, &m->arrays) || auroc_bootstrap(&m->arrays.scores, resamples, seed, &m->table, NULL) || measure_calibration(m, p))
 		return -1;
-	for (int f = 0; f < FINDINGS; f++)
+	for (int f = 0; f < FINDINGS; f++) {
 		if (curves_of(&m->arrays.scores, f, bands, seed, &m->curves[f]))
 			return -1;
+		if (isnan(m->table.class[f].low) || m->curves[f].average_precision.se == 0)
+			forget_bands(&m->curves[f]);
+	}
 	return 0;
 }
 
@@ -163,20 +174,43 @@ void report_headline(const struct report *r, struct page *page)
 
 /* ---- what to keep in mind --------------------------------------------------------------------------- */
 
-static void put_rare(const struct report *r, struct page *page)
+/* Findings for which `is` holds, with what is wrong in front of them; returns how many. */
+static int put_list(const struct report *r, struct page *page, int (*is)(const struct auroc_table *, int), const char *what)
 {
 	char name[32];
-	int rare = 0, absent = 0;
+	int n = 0;
 
 	for (int f = 0; f < FINDINGS; f++)
-		if (r->a.table.positives[f] && r->a.table.positive_patients[f] < FEW_POSITIVES)
-			page_put(page, "%s%s", rare++ ? ", " : "<li class=\"is-warn\"><b>Too few to judge:</b> ", finding_title(f, name));
-	if (rare)
-		page_put(page, ": images of fewer than %d patients each. Their intervals promise more than they can keep.</li>\n", FEW_POSITIVES);
-	for (int f = 0; f < FINDINGS; f++)
-		if (isnan(r->a.table.class[f].value))
-			page_put(page, "%s%s", absent++ ? ", " : "<li class=\"is-warn\"><b>Not part of the mean:</b> ", finding_title(f, name));
-	if (absent)
+		if (is(&r->a.table, f)) {
+			page_put(page, n ? ", %s" : "<li class=\"is-warn\"><b>%s:</b> ", n ? finding_title(f, name) : what);
+			page_put(page, "%s", n++ ? "" : finding_title(f, name));
+		}
+	return n;
+}
+
+static int is_absent(const struct auroc_table *t, int f)
+{
+	return isnan(t->class[f].value);
+}
+
+static int is_too_rare(const struct auroc_table *t, int f)
+{
+	return !is_absent(t, f) && isnan(t->class[f].low);
+}
+
+static int is_rare(const struct auroc_table *t, int f)
+{
+	return !is_absent(t, f) && !is_too_rare(t, f) && t->positive_patients[f] < FEW_POSITIVES;
+}
+
+static void put_rare(const struct report *r, struct page *page)
+{
+	if (put_list(r, page, is_too_rare, "Too few to judge"))
+		page_put(page, ": fewer than %d patients show it, or fewer than %d do not. Such a value may be anything, so it has no interval; the mean's interval allows for it.</li>\n",
+			 LEAST_POSITIVES, LEAST_POSITIVES);
+	if (put_list(r, page, is_rare, "Few patients with it"))
+		page_put(page, ": %d to %d patients each. The intervals allow for that, and are wide.</li>\n", LEAST_POSITIVES, FEW_POSITIVES - 1);
+	if (put_list(r, page, is_absent, "Not part of the mean"))
 		page_put(page, ": this split lacks images with it or without it. The mean is over %d of %d findings.</li>\n", r->a.table.counted, FINDINGS);
 }
 
@@ -302,8 +336,9 @@ void report_provenance(const struct report *r, struct page *page)
 
 	page_put(page, "<section><h2>Where these numbers come from</h2><p class=\"lead\">Every image of the split counts once. AUROC is the Mann-Whitney statistic, ties count one half; "
 		       "average precision is the sum over thresholds without interpolation. Intervals and bands are percentiles over %d resamples of whole patients, "
-		       "seed %llu; bands hold at each point by itself. Calibration's bars are Wilson's intervals, which take all images for independent. "
-		       "ECE uses %d bins of equal width.", in->resamples, (unsigned long long)in->seed, ECE_BINS);
+		       "seed %llu; where patients with a finding are few, an AUROC's interval is Newcombe's (2006, method 5) and the mean's is widened by it, and differences are "
+		       "spread by Student's quantile; with fewer than %d there is none. Bands hold at each point by itself. Calibration's bars are Wilson's intervals, which take all images for independent. "
+		       "ECE uses %d bins of equal width.", in->resamples, (unsigned long long)in->seed, LEAST_POSITIVES, ECE_BINS);
 	if (r->a.table.left_out)
 		page_put(page, " %d of the resamples lack a finding and are no part of the mean's interval%s.", r->a.table.left_out,
 			 isnan(r->a.table.mean.low) ? ", of which too few are left" : "");

@@ -77,7 +77,7 @@ static void put_value(struct page *page, const struct interval *v)
 	if (isnan(v->value))
 		page_put(page, "<td class=\"n soft\">n/a</td>");
 	else if (isnan(v->low))
-		page_put(page, "<td class=\"n\">%.3f</td>", v->value);
+		page_put(page, "<td class=\"n\">%.3f <small>n/a (too few)</small></td>", v->value);
 	else
 		page_put(page, "<td class=\"n\">%.3f <small>%.3f&#8211;%.3f</small></td>", v->value, v->low, v->high);
 }
@@ -91,7 +91,7 @@ static void put_finding(const struct report *r, struct page *page, int f, const 
 
 	page_put(page, "<tr><td>%s</td><td class=\"n\">", finding_title(f, name));
 	page_count(page, c->positives);
-	page_put(page, c->positives && r->a.table.positive_patients[f] < FEW_POSITIVES ? " <span class=\"warn\" title=\"of too few patients for an interval to be trusted\">!</span></td>" : "</td>");
+	page_put(page, c->positives && r->a.table.positive_patients[f] < FEW_POSITIVES ? " <span class=\"warn\" title=\"of few patients\">!</span></td>" : "</td>");
 	if (known)
 		page_put(page, "<td class=\"n soft\">%.*f&nbsp;%%</td>", (double)c->positives / (double)known < 0.01 ? 2 : 1,
 			 100 * (double)c->positives / (double)known);
@@ -140,12 +140,12 @@ void report_findings(const struct report *r, struct page *page)
 
 /* ---- comparison ------------------------------------------------------------------------------------- */
 
-/* floor_p: what so many resamples cannot go below. */
-static void put_p(struct page *page, double p, double floor_p)
+/* bound: no more than */
+static void put_p(struct page *page, double p, int bound)
 {
 	if (isnan(p))
 		page_put(page, "<td></td>");
-	else if (p <= floor_p * (1 + 1e-9))
+	else if (bound)
 		page_put(page, "<td class=\"n\">&#8804;&#8239;%.3f</td>", p);
 	else if (p < 0.001)
 		page_put(page, "<td class=\"n\">&lt;&#8239;0.001</td>");
@@ -153,7 +153,7 @@ static void put_p(struct page *page, double p, double floor_p)
 		page_put(page, "<td class=\"n\">%.3f</td>", p);
 }
 
-static void put_difference(struct page *page, const char *name, const struct paired *p, const struct scale *s, double floor_p, int is_mean)
+static void put_difference(struct page *page, const char *name, const struct paired *p, const struct scale *s, int is_mean)
 {
 	struct plot plot = forest(page, s, 18);
 	const struct interval *d = &p->difference;
@@ -165,7 +165,9 @@ static void put_difference(struct page *page, const char *name, const struct pai
 		return;
 	}
 	page_put(page, "<td class=\"n\">%+.4f", d->value);
-	if (!isnan(d->low))
+	if (isnan(d->low))
+		page_put(page, " <small>n/a (too few)</small>");
+	else
 		page_put(page, " <small>%+.4f to %+.4f</small>", d->low, d->high);
 	page_put(page, "</td><td class=\"forest\">");
 	plot_begin(&plot, "difference and interval");
@@ -173,8 +175,8 @@ static void put_difference(struct page *page, const char *name, const struct pai
 	put_interval(&plot, class, d, 0.5);
 	plot_end(&plot);
 	page_put(page, "</td>");
-	put_p(page, p->p, floor_p);
-	put_p(page, is_mean ? NAN : p->p_holm, 0);
+	put_p(page, p->p, p->p_bound);
+	put_p(page, is_mean ? NAN : p->p_holm, p->p_holm_bound);
 	put_p(page, p->p_delong, 0);
 	page_put(page, "</tr>\n");
 }
@@ -184,7 +186,6 @@ void report_comparison(const struct report *r, struct page *page)
 	const struct comparison *c = &r->comparison;
 	const struct interval *d = &c->mean.difference;
 	struct scale s = { 0, 0, 7 };
-	double floor_p = 2.0 / (r->in->resamples + 1);
 	char name[32];
 
 	if (!r->in->other)
@@ -211,8 +212,11 @@ void report_comparison(const struct report *r, struct page *page)
 	put_scale(page, &s, 0);
 	page_put(page, "</th><th class=\"n\">p</th><th class=\"n\">p, Holm</th><th class=\"n\">p, DeLong</th></tr></thead><tbody>\n");
 	for (int f = 0; f < FINDINGS; f++)
-		put_difference(page, finding_title(f, name), &c->finding[f], &s, floor_p, 0);
-	put_difference(page, "Mean", &c->mean, &s, floor_p, 1);
+		put_difference(page, finding_title(f, name), &c->finding[f], &s, 0);
+	put_difference(page, "Mean", &c->mean, &s, 1);
 	page_put(page, "</tbody></table></div><p class=\"lead\">p: from resampled patients. Holm: corrected for the number of findings looked at. DeLong: the usual paired test, which "
-		       "takes all images for independent.</p></section>\n");
+		       "takes all images for independent.");
+	if (!comparison_can_show(c))
+		page_put(page, " With so few resamples no finding can be shown to differ: --resamples=%d or more.", 40 * c->tested - 1);
+	page_put(page, "</p></section>\n");
 }

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How often an interval of 95 % holds the truth where patients with a finding are few. By simulation: positives and negatives are
+ * normal, 400 negatives, 2,000 rounds of 400 resamples each (the test makes fewer), percentiles of resamples -> the interval given;
+ * held in % of the rounds:
+ *
+ *   patients with it   AUROC 0.5   0.8         0.95        0.99
+ *      1                 9 -> 100    10 -> 94     12 -> 96     18 -> 98     (not shown)
+ *      2                59 -> 96     52 -> 96     45 -> 96     41 -> 98     (not shown)
+ *      5                88 -> 94     82 -> 96     69 -> 96     60 -> 98
+ *     10                92 -> 95     88 -> 96     79 -> 97     69 -> 97
+ *     20                94 -> 94     92 -> 97     85 -> 97     78 -> 98
+ *     30                94 -> 94     93 -> 97     89 -> 97     82 -> 98
+ *     60                95 -> 95     94 -> 94     92 -> 98     86 -> 99
+ */
+#include "tests/unit/test.h"
+
+#include <math.h>
+#include <omp.h>
+
+#include "learn/compare.h"
+
+static uint64_t random_state = 20261123;
+
+static double uniform(void)
+{
+	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+	return (double)(random_state >> 11) / 9007199254740992.0;
+}
+
+static double normal(void)
+{
+	return sqrt(-2 * log(1 - uniform())) * cos(6.283185307179586 * uniform());
+}
+
+enum { NEGATIVES = 400, MOST = 60, RESAMPLES = 200 };
+
+static float score[(MOST + NEGATIVES) * 4], logits[NEGATIVES][FINDINGS], others[NEGATIVES][FINDINGS];
+static uint32_t labels[(MOST + NEGATIVES) * 4], patient[(MOST + NEGATIVES) * 4];
+
+/* Of positives with a standard deviation of `sd`, whose AUROC is to be so much. */
+static double distance(double auc, double sd)
+{
+	double low = -12, high = 12;
+
+	for (int i = 0; i < 60; i++) {
+		double middle = (low + high) / 2;
+
+		*(0.5 * erfc(-middle / sqrt(2)) < auc ? &low : &high) = middle;
+	}
+	return low * sqrt(1 + sd * sd);
+}
+
+static int holds(const struct interval *r, double truth)
+{
+	return r->low <= truth && truth <= r->high;
+}
+
+struct count {
+	int percentiles, given, shown;
+};
+
+/* images of each patient, whose errors are alike to the share of 0.6 where there are several */
+static struct count count(int positives, double auc, double sd, size_t images, int rounds, int resamples)
+{
+	static double replicates[1000], column[1000];
+	struct count c = { 0 };
+	size_t n = ((size_t)positives + NEGATIVES) * images;
+
+	for (int round = 0; round < rounds; round++) {
+		double own = 0;
+
+		for (size_t i = 0; i < n; i++) {
+			labels[i] = i < (size_t)positives * images;
+			patient[i] = (uint32_t)(i / images);
+			own = i % images == 0 ? normal() : own;
+			score[i] = (float)((labels[i] ? distance(auc, sd) : 0) + (labels[i] ? sd : 1) * (images > 1 ? sqrt(0.6) * own + sqrt(0.4) * normal() : own));
+		}
+		struct scores s = { .n = n, .classes = 1, .logits = score, .labels = labels, .patient = patient };
+		struct auroc_table t;
+
+		assert_int_equal(auroc_bootstrap(&s, resamples, (uint64_t)round, &t, replicates), 0);
+		struct interval percentiles = { .value = t.class[0].value };
+
+		memcpy(column, replicates, (size_t)resamples * sizeof *column);
+		interval_set(&percentiles, column, (size_t)resamples);
+		c.percentiles += holds(&percentiles, auc);
+		c.given += holds(&t.rough[0], auc);
+		c.shown += !isnan(t.class[0].low);
+	}
+	return c;
+}
+
+static void an_interval_holds_the_truth_where_it_is_given(void **state)
+{
+	static const int positives[] = { 1, 2, 5, 10, 20, 30, 60 };
+	static const double aurocs[] = { 0.5, 0.8, 0.95, 0.99 };
+	const int rounds = getenv("TEST_ROUNDS") ? atoi(getenv("TEST_ROUNDS")) : 200, resamples = rounds > 200 ? 400 : RESAMPLES;
+	int least = rounds;
+
+	(void)state;
+	printf("# seed %llu\n", (unsigned long long)random_state);
+	for (size_t p = 0; p < sizeof positives / sizeof positives[0]; p++) {
+		printf("#   %2d               ", positives[p]);
+		for (size_t a = 0; a < sizeof aurocs / sizeof aurocs[0]; a++) {
+			struct count c = count(positives[p], aurocs[a], 1, 1, rounds, resamples);
+
+			printf("%4.0f -> %3.0f  ", 100.0 * c.percentiles / rounds, 100.0 * c.given / rounds);
+			if (positives[p] < LEAST_POSITIVES)
+				assert_true(c.shown == 0 && c.percentiles < 0.7 * rounds);
+			else
+				assert_int_equal(c.shown, rounds);
+			least = c.given < least ? c.given : least;
+		}
+		printf("%s\n", positives[p] < LEAST_POSITIVES ? "not shown" : "");
+	}
+	assert_true(least > 0.89 * rounds);
+}
+
+/* Positives that vary less or more than negatives, and images that are alike in a patient. */
+static void it_does_so_for_other_shapes_too(void **state)
+{
+	enum { ROUNDS = 200 };
+
+	(void)state;
+	for (int positives = 5; positives <= 20; positives *= 2)
+		for (double sd = 0.5; sd <= 2; sd *= 2)
+			for (size_t images = 1; images <= 4; images += 3) {
+				struct count c = count(positives, 0.9, sd, images, ROUNDS, 100);
+
+				printf("# %d patients with it, standard deviation %g, %zu images each: %d -> %d of %d\n", positives, sd, images, c.percentiles, c.given, ROUNDS);
+				assert_true(c.given > 0.88 * ROUNDS);
+			}
+}
+
+static void a_perfect_ranking_is_not_sure(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < 12 + NEGATIVES; i++) {
+		labels[i] = i < 12;
+		score[i] = (float)labels[i] * 10 + (float)uniform();
+	}
+	struct scores s = { .n = 12 + NEGATIVES, .classes = 1, .logits = score, .labels = labels };
+	struct auroc_table t;
+
+	assert_int_equal(auroc_bootstrap(&s, 100, 1, &t, NULL), 0);
+	assert_close(t.class[0].value, 1, 0);
+	assert_close(t.class[0].high, 1, 0);
+	assert_true(t.class[0].low > 0.7 && t.class[0].low < 0.95);
+	assert_close(t.mean.low, t.class[0].low, 1e-9);
+}
+
+/* Newcombe 2006, part 2: his equation, solved by trying every value. */
+static void newcombes_interval_equals_its_definition(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 20; round++) {
+		double m = 1 + floor(30 * uniform()), n = 1 + floor(500 * uniform()), low = 1, high = 0;
+		struct interval r = { .value = round == 0 ? 1 : round == 1 ? 0 : uniform() };
+
+		interval_of_few(&r, m, n);
+		for (int i = 0; i <= 100000; i++) {
+			double a = i / 1e5, v = a * (1 - a) * (1 + ((m + n) / 2 - 1) * ((1 - a) / (2 - a) + a / (1 + a))) / (m * n);
+
+			if (fabs(a - r.value) <= 1.959964 * sqrt(v)) {
+				low = fmin(low, a);
+				high = fmax(high, a);
+			}
+		}
+		assert_close(r.low, fmin(low, r.value), 2e-5);
+		assert_close(r.high, fmax(high, r.value), 2e-5);
+	}
+}
+
+/* 0.975 quantiles of Student's distribution, as every table has them. */
+static void differences_are_spread_by_students_quantiles(void **state)
+{
+	static const struct {
+		size_t patients;
+		double quantile;
+	} table[] = { { 5, 2.776 }, { 6, 2.571 }, { 10, 2.262 }, { 20, 2.093 }, { 31, 2.042 }, { 121, 1.980 } };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+		double n = (double)table[i].patients;
+
+		assert_close(few_spread(table[i].patients) / (table[i].quantile / 1.959964 * sqrt(n / (n - 1))), 1, 0.004);
+	}
+}
+
+/* Findings of 1, 2, … patients each, as on a small validation split. */
+static void the_mean_of_rare_findings_holds_the_truth_too(void **state)
+{
+	enum { ROUNDS = 200, N = 160 };
+	int held = 0, percentiles = 0, given = 0;
+	static double replicates[RESAMPLES][FINDINGS], column[RESAMPLES];
+
+	(void)state;
+	for (int round = 0; round < ROUNDS; round++) {
+		memset(labels, 0, sizeof labels);
+		for (int f = 0; f < FINDINGS; f++)
+			for (int i = 0; i < 3 + 2 * f; i++)
+				labels[(int)(N * uniform())] |= 1u << f;
+		for (int i = 0; i < N; i++)
+			for (int f = 0; f < FINDINGS; f++)
+				logits[i][f] = (float)(normal() + (labels[i] >> f & 1 ? distance(0.8, 1) : 0));
+		struct scores s = { .n = N, .classes = FINDINGS, .logits = &logits[0][0], .labels = labels };
+		struct auroc_table t;
+
+		assert_int_equal(auroc_bootstrap(&s, RESAMPLES, (uint64_t)round, &t, &replicates[0][0]), 0);
+		struct interval old = t.mean;
+
+		for (int b = 0; b < RESAMPLES; b++)
+			column[b] = auroc_mean(&t, replicates[b]);
+		interval_set(&old, column, RESAMPLES);
+		percentiles += holds(&old, 0.8);
+		held += holds(&t.mean, 0.8);
+		given += !isnan(t.mean.low);
+	}
+	printf("# percentiles hold it in %d, the interval in %d of %d; given %d\n", percentiles, held, ROUNDS, given);
+	assert_true(given == ROUNDS && held > 0.91 * ROUNDS && percentiles < held);
+}
+
+/* ---- two models ------------------------------------------------------------------------------------- */
+
+static struct comparison compare_drawn(int positives, int rare, double signal, double better)
+{
+	enum { N = 200 };
+	static struct sample samples[N];
+	struct predictions a = { .n = N, .samples = samples, .logits = &logits[0][0], .has_patients = 1 }, b = a;
+	struct comparison c;
+	struct error e = { 0 };
+
+	b.logits = &others[0][0];
+	memset(logits, 0, sizeof logits);
+	memset(others, 0, sizeof others);
+	memset(samples, 0, sizeof samples);
+	for (int i = 0; i < N; i++) {
+		snprintf(samples[i].id, SAMPLE_ID, "%08d.png", i);
+		samples[i].patient = (uint32_t)i;
+		samples[i].known = 0x3FFF;
+		samples[i].labels = (uint32_t)(i < positives) | (uint32_t)(i < rare) << 1;
+		for (int f = 0; f < 2; f++) {
+			double shared = normal(), with = samples[i].labels >> f & 1;
+
+			logits[i][f] = (float)(shared + normal() + signal * with);
+			others[i][f] = (float)(shared + normal() + (signal + better) * with);
+		}
+	}
+	assert_int_equal(compare_predictions(&c, &a, &b, "a.csv", "b.csv", RESAMPLES, 1, &e), 0);
+	return c;
+}
+
+static void equals_are_found_equal_where_patients_are_few(void **state)
+{
+	enum { ROUNDS = 200 };
+
+	(void)state;
+	for (int positives = 5; positives <= 20; positives *= 2) {
+		int differ = 0, held = 0, mean = 0;
+
+		for (int round = 0; round < ROUNDS; round++) {
+			struct comparison c = compare_drawn(positives, 2, 1.5, 0);
+
+			differ += c.finding[0].p <= 0.05;
+			held += holds(&c.finding[0].difference, 0);
+			mean += holds(&c.mean.difference, 0);
+			assert_true(isnan(c.finding[1].difference.low) && isnan(c.finding[1].p) && !isnan(c.finding[1].difference.value));
+			assert_int_equal(c.tested, 1);
+		}
+		printf("# %d patients: %d of %d found to differ, the interval holds 0 in %d; the mean's with one of 2 patients in %d\n", positives, differ, ROUNDS, held, mean);
+		assert_true(differ < 0.1 * ROUNDS && held > 0.9 * ROUNDS && mean > 0.9 * ROUNDS);
+	}
+}
+
+/* Both rank perfectly: that they do so in every resample too is no proof that they are equal. */
+static void two_perfect_rankings_show_no_difference_and_no_equality(void **state)
+{
+	struct comparison c = compare_drawn(12, 0, 100, 1);
+
+	(void)state;
+	assert_close(c.finding[0].a, 1, 0);
+	assert_close(c.finding[0].b, 1, 0);
+	assert_true(isnan(c.finding[0].p) && isnan(c.finding[0].difference.low) && isnan(c.mean.p));
+	assert_int_equal(c.tested, 0);
+	c = compare_drawn(40, 40, 0, 100);
+	assert_int_equal(c.tested, 2);
+	for (int f = 0; f < 2; f++) {
+		assert_true(c.finding[f].p_bound && c.finding[f].p_holm_bound);
+		assert_close(c.finding[f].p, c.p_floor, 0);
+		assert_close(c.finding[f].p_holm, 2 * c.p_floor, 1e-15);
+	}
+	assert_true(comparison_can_show(&c));
+	c.p_floor = 0.03; /* as 65 resamples have it */
+	assert_true(!comparison_can_show(&c));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_interval_holds_the_truth_where_it_is_given),
+		cmocka_unit_test(it_does_so_for_other_shapes_too),
+		cmocka_unit_test(a_perfect_ranking_is_not_sure),
+		cmocka_unit_test(newcombes_interval_equals_its_definition),
+		cmocka_unit_test(differences_are_spread_by_students_quantiles),
+		cmocka_unit_test(the_mean_of_rare_findings_holds_the_truth_too),
+		cmocka_unit_test(equals_are_found_equal_where_patients_are_few),
+		cmocka_unit_test(two_perfect_rankings_show_no_difference_and_no_equality),
+	};
+
+	omp_set_num_threads(1); /* small work: threads would only wait for each other */
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

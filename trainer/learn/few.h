@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Intervals where patients are few. A resample draws only patients that are there: with three who have a finding it knows nothing of a
+ * fourth, and percentiles of resamples promise far too much. tests/unit/test_trainer_few.c counts how often each rule holds the truth. */
+#ifndef LEARN_FEW_H
+#define LEARN_FEW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "learn/resample.h"
+
+enum {
+	LEAST_POSITIVES = 5, /* patients with a finding, and without it, that an interval, or a p-value, needs */
+	FEW_POSITIVES = 10,  /* below it intervals are so wide that hardly anything is shown */
+};
+
+/* How many patients with one image each say as much as these, when the images of one patient all say the same (Kish 1965):
+ * the square of the sum over the sum of squares. images: [patients] of each */
+double patients_effective(const uint32_t *images, size_t patients);
+
+/* Whether percentiles of resamples hold a share, or an AUROC, of so many effective patients: not where less than LEAST_EXPECTED of
+ * them are on either side of it, as for a binomial share. */
+enum { LEAST_EXPECTED = 5 };
+int resamples_tell(double value, double patients);
+
+/* 95 % interval of the AUROC r->value from so many effective patients with and without: method 5 of Newcombe (Statistics in Medicine 25,
+ * 2006). It is defined where positives and negatives are told apart perfectly too. Sets low, high, and se as their distance / 3.92. */
+void interval_of_few(struct interval *r, double with, double without);
+
+/* Wilson's 95 % interval (1927) of the share r->value of n. Sets low, high and se. */
+void interval_of_share(struct interval *r, double n);
+
+/* The mean's interval by the square-and-add of Zou and Donner (2008): its distances from the estimate grow by those of one of its
+ * `of` members, as far as they are above what the resamples say of that member. */
+void interval_add(struct interval *mean, const struct interval *member, double se_of_resamples, int of);
+
+/* By how much differences of resamples are to be spread about the estimate, so that their percentiles hold the truth for so many
+ * patients: Student's quantile for the normal one, and sqrt(n / (n - 1)). 1.58 for 5, 1.06 for 30, 1.002 for 1,000. patients >= 5 */
+double few_spread(size_t patients);
+
+#endif
