@@ -57,8 +57,11 @@ refuses() { # CODE "WORDS" COMMAND…
 	sed -n 's/^    \(chexnet \(predict\|report\) .*\)/\1/p' "$TOP/README.md" >typed/lines
 	cat typed/lines
 	[ "$(wc -l <typed/lines)" -eq 2 ]
-	(cd typed && bash -e lines)
+	(cd typed && bash -e lines) | tee typed/predicted
 	grep -q '<img[^>]* src="data:image/png;base64,' typed/report.html
+	grep -oE '<img alt="image\.[^"]*"' typed/report.html | tee typed/alt
+	grep -qE '^<img alt="image\.([A-Z][a-z_A-Z]*): [A-Z][a-z A-Z]*, p = 0\.[0-9]{3}; map of 4 × 4 cells, (the coloured ones raise the odds [0-9.]+-fold|none raises the odds)"$' typed/alt
+	[[ $(<typed/alt) == *"$(sed -n 's/^  [A-Z][a-z_A-Z]* *\(0\.[0-9]*\)$/\1/p' typed/predicted | head -n 1 | xargs printf 'p = %.3f;')"* ]]
 }
 
 @test "a model does not differ from itself, two are compared finding by finding" {
@@ -242,6 +245,26 @@ refuses() { # CODE "WORDS" COMMAND…
 	[ "$status" -eq 0 ]
 	[ "$(ls names)" = $'1.2.840.10008.Mass.png\n1.2.840.10009.Mass.png\nfrontal.Mass.png' ]
 	refuses 64 "--finding=Mass --maps" chexnet predict --weights run1/model.safetensors --finding Mass a/frontal.png
+}
+
+@test "a map's place is none where nothing speaks for the finding, and its figures are told" {
+	python3 -c 'import json' 2>/dev/null || skip "no python3 to read the JSON"
+	find "$PWD/tree/images" -name '*.png' | sort | head -n 40 >some
+	for finding in Effusion Nodule Hernia; do
+		xargs chexnet predict --weights run1/model.safetensors --threads 1 --maps told --finding $finding --json <some 2>/dev/null
+	done | python3 -c '
+import json, sys
+text, rows, decoder = sys.stdin.read().strip(), [], json.JSONDecoder()
+while text:
+    found, end = decoder.raw_decode(text)
+    rows, text = rows + [row["map"] for row in found], text[end:].strip()
+silent = [m for m in rows if m["peak"] <= 0]
+print(len(rows), "maps,", len(silent), "without evidence, peaks from", min(m["peak"] for m in rows), "to", max(m["peak"] for m in rows))
+assert len(rows) == 120 and 0 < len(silent) < 120
+for m in rows:
+    assert m["cells"] == 4 and (m["x"] is None) == (m["y"] is None) == (m["peak"] <= 0), m
+    assert max(m["peak"], 0) <= m["raised"] <= 16 * max(m["peak"], 0) and (m["x"] is None or 0 < m["x"] < 1), m
+'
 }
 
 @test "a file name that is not UTF-8 leaves JSON and HTML valid" {

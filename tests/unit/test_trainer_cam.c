@@ -180,10 +180,12 @@ static void the_picture_is_warm_where_the_evidence_is(void **state)
 	float feature[25] = { 0 }, weight = 2, cells[25];
 
 	memset(gray, 100, sizeof gray);
-	feature[1 * 5 + 3] = 1; /* row 1, column 3 */
+	feature[1 * 5 + 3] = 25; /* row 1, column 3: 2 logits, enough for full colour */
 	feature[4 * 5 + 0] = -3;
 	struct cam cam = cam_make(feature, 1, &even, &weight, cells);
 
+	assert_close(cam.peak, 2, 1e-6);
+	assert_close(cam.raised, 2, 1e-6);
 	assert_close(cam.peak_x, 28, 1e-12);
 	assert_close(cam.peak_y, 12, 1e-12);
 	cam_overlay(&cam, gray, SIZE, WINDOW, rgb);
@@ -194,6 +196,29 @@ static void the_picture_is_warm_where_the_evidence_is(void **state)
 	assert_true(margin[0] == 100 && margin[1] == 100 && margin[2] == 100);
 }
 
+/* A map is not scaled up to its own maximum: what hardly adds to the logit hardly has a colour. */
+static void little_evidence_has_little_colour(void **state)
+{
+	double before = 0;
+
+	(void)state;
+	memset(gray, 100, sizeof gray);
+	for (int k = 0; k < 5; k++) {
+		float feature[25] = { 0 }, weight = 1, cells[25];
+
+		feature[7] = (float[]){ 0.25f, 2.5f, 12.5f, 50, 500 }[k];
+		struct cam cam = cam_make(feature, 1, &even, &weight, cells);
+		int warm = 0;
+
+		cam_overlay(&cam, gray, SIZE, WINDOW, rgb);
+		for (int i = 0; i < SIZE * SIZE; i++)
+			warm = rgb[3 * i] - rgb[3 * i + 2] > warm ? rgb[3 * i] - rgb[3 * i + 2] : warm;
+		assert_close(cam.raised, feature[7] / 25, 1e-6);
+		assert_true(k == 0 ? warm < 5 : k == 1 ? warm < 15 : k == 4 ? warm == before : warm > 2 * before);
+		before = warm;
+	}
+}
+
 /* 3 cells of 8 pixels in a window of 40. */
 static void where_no_cell_is_nothing_is_coloured(void **state)
 {
@@ -202,7 +227,7 @@ static void where_no_cell_is_nothing_is_coloured(void **state)
 
 	(void)state;
 	for (int i = 0; i < 9; i++)
-		feature[i] = 1;
+		feature[i] = 2;
 	memset(gray, 100, sizeof gray);
 	struct cam cam = cam_make(feature, 1, &grid, &weight, cells);
 
@@ -232,7 +257,7 @@ static void without_evidence_the_picture_is_the_image(void **state)
 		gray[i] = (uint8_t)(i * 7);
 	cam_overlay(&cam, gray, SIZE, WINDOW, rgb);
 	snprintf(path, sizeof path, "%s/tests/cam-%ld.png", build ? build : "build", (long)getpid());
-	assert_int_equal(rgb_write_png(path, rgb, SIZE, &e), 0);
+	assert_int_equal(cam_write_png(path, rgb, SIZE, NULL, &e), 0);
 	assert_int_equal(file_map(&file, path, &e), 0);
 	struct decoder *decoder = decoder_new();
 
@@ -244,12 +269,56 @@ static void without_evidence_the_picture_is_the_image(void **state)
 	unlink(path);
 }
 
+static size_t write_and_read(const struct cam_about *about, char **file)
+{
+	const char *build = getenv("BUILD");
+	struct error e = { 0 };
+	char path[512];
+	size_t size;
+
+	snprintf(path, sizeof path, "%s/tests/cam-about-%ld.png", build ? build : "build", (long)getpid());
+	assert_int_equal(cam_write_png(path, rgb, SIZE, about, &e), 0);
+	assert_int_equal(file_read(file, &size, path, &e), 0);
+	unlink(path);
+	return size;
+}
+
+static void a_picture_says_what_it_shows(void **state)
+{
+	const struct cam_about about = { .finding = 3, .probability = 0.17, .raised = 0.41, .side = 2 };
+	struct cam_about read;
+	char *file, *text;
+
+	(void)state;
+	size_t size = write_and_read(NULL, &file);
+
+	assert_int_equal(cam_read_about(file, size, &read), 0);
+	free(file);
+	size = write_and_read(&about, &file);
+	assert_int_equal(cam_read_about(file, size, &read), 1);
+	assert_int_equal(read.finding, 3);
+	assert_int_equal(read.side, 2);
+	assert_close(read.probability, 0.17, 1e-6);
+	assert_close(read.raised, 0.41, 1e-6);
+	for (size_t cut = 0; cut < 100; cut++) /* within the chunk */
+		assert_int_equal(cam_read_about(file, cut, &read), 0);
+	/* what does not hold is not believed: a damaged chunk, and one that says anything */
+	text = file;
+	while (memcmp(text, "p=0.17", 6) != 0)
+		text++;
+	text[2] = '7';
+	assert_int_equal(cam_read_about(file, size, &read), 0);
+	free(file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_mean_of_the_map_is_the_logit_without_its_bias),
 		cmocka_unit_test(cells_lie_where_the_strides_put_them),
 		cmocka_unit_test(cells_answer_to_what_lies_at_their_centre),
+		cmocka_unit_test(little_evidence_has_little_colour),
+		cmocka_unit_test(a_picture_says_what_it_shows),
 		cmocka_unit_test(where_no_cell_is_nothing_is_coloured),
 		cmocka_unit_test(the_picture_is_warm_where_the_evidence_is),
 		cmocka_unit_test(without_evidence_the_picture_is_the_image),

@@ -207,6 +207,7 @@ static void names_cannot_break_out_of_the_page(void **state)
 
 	assert_sound(&page);
 	assert_present(page.text, "&quot;&gt;&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;");
+	assert_present(page.text, "Pictures without a probability");
 	free(page.text);
 	predictions_free(&p);
 	predictions_free(&q);

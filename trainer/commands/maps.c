@@ -2,6 +2,7 @@
 #include "commands/maps.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -151,8 +152,14 @@ int maps_write(struct maps *m, int row, const char *path, const uint8_t *gray, c
 		return -e->code;
 	struct cam cam = make_map(m, row, s->finding);
 
-	s->x = of_image(m, cam.peak_x);
-	s->y = of_image(m, cam.peak_y);
+	s->x = cam.peak > 0 ? of_image(m, cam.peak_x) : NAN;
+	s->y = cam.peak > 0 ? of_image(m, cam.peak_y) : NAN;
+	s->peak = cam.peak;
+	s->raised = cam.raised;
+	s->cells = cam.grid.side;
 	cam_overlay(&cam, gray, m->source_size, m->plan->image_size, m->rgb);
-	return rgb_write_png(s->file, m->rgb, m->source_size, e);
+	struct cam_about about = { .finding = s->finding, .probability = 1 / (1 + exp(-(double)logits[s->finding])), .raised = cam.raised,
+				   .side = cam.grid.side };
+
+	return cam_write_png(s->file, m->rgb, m->source_size, &about, e);
 }

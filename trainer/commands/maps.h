@@ -27,7 +27,9 @@ struct maps {
 struct shown {
 	int finding;
 	char file[FILE_PATH];
-	double x, y; /* of the strongest evidence, as a share of the image's sides */
+	double x, y; /* of the strongest evidence, as a share of the image's sides; NAN where nothing speaks for the finding */
+	double peak, raised; /* as in struct cam */
+	int cells;   /* a side */
 };
 
 /* EXIT_USAGE where two of the images would have the same overlay: they are named for their images. */

@@ -177,6 +177,9 @@ static void add_json(cJSON *list, const char *path, const float *logits, const s
 		cJSON_AddStringToObject(map, "file", s->file);
 		json_number(map, "x", s->x);
 		json_number(map, "y", s->y);
+		json_number(map, "peak", s->peak);
+		json_number(map, "raised", s->raised);
+		json_number(map, "cells", s->cells);
 	}
 }
 
@@ -295,7 +298,10 @@ const struct command command_predict = {
 	.max_operands = MAX_IMAGES,
 	.summary = "probabilities of the 14 findings for PNG or JPEG files",
 	.description = "Prints the probability of each finding for every image. Images go through the same decoding and resizing as in preparation. An image that "
-		       "cannot be read is named and the others are scored all the same; the exit code is then 65. Every task of a job step scores all the images. --maps writes overlays that chexnet report --pictures takes.",
+		       "cannot be read is named and the others are scored all the same; the exit code is then 65. Every task of a job step scores all the images. --maps writes overlays that "
+		       "chexnet report --pictures takes: colours are full where all coloured cells together add 2 or more to the finding's logit, and fainter where they add less. In the \"map\" of --json, "
+		       "x and y are the middle of the strongest cell as shares of the image's sides (null where no cell speaks for the finding), peak is what it adds to the logit, "
+		       "raised what all that speak for the finding add, cells their number a side.",
 	.options = options,
 	.run = run,
 };

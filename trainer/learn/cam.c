@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "learn/cam.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <spng.h>
 
 #include "data/file.h"
+#include "data/findings.h"
 
 /* From the pool back to the image: output i of a layer has its middle at input i * stride + (k - 1) / 2 - pad, counted from pixel centres. All
  * ways through a block agree on that. */
@@ -38,7 +42,10 @@ struct cam cam_make(const float *features, int channels, const struct cam_grid *
 		cells[i] = (float)sum;
 		if (cells[i] > cells[strongest])
 			strongest = i;
+		if (cells[i] > 0)
+			cam.raised += cells[i] / (double)(side * side);
 	}
+	cam.peak = cells[strongest] / (double)(side * side);
 	cam.peak_x = grid->first + grid->pitch * (strongest % side);
 	cam.peak_y = grid->first + grid->pitch * (strongest / side);
 	return cam;
@@ -80,26 +87,40 @@ static void colour(double t, uint8_t gray, uint8_t *rgb)
 void cam_overlay(const struct cam *cam, const uint8_t *gray, int size, int window, uint8_t *rgb)
 {
 	int margin = (size - window) / 2;
-	double strongest = 0;
+	double strongest = cam->peak * cam->grid.side * cam->grid.side, strength = cam->raised < CAM_FULL ? cam->raised / CAM_FULL : 1;
 
-	for (int i = 0; i < cam->grid.side * cam->grid.side; i++)
-		if (cam->cells[i] > strongest)
-			strongest = cam->cells[i];
 	for (int y = 0; y < size; y++)
 		for (int x = 0; x < size; x++) {
 			int wx = x - margin, wy = y - margin;
 			double t = 0;
 
 			if (strongest > 0 && wx >= 0 && wy >= 0 && wx < window && wy < window)
-				t = sample(cam, wx + 0.5, wy + 0.5) / strongest;
+				t = strength * sample(cam, wx + 0.5, wy + 0.5) / strongest;
 			colour(t > 0 ? t : 0, gray[y * size + x], rgb + 3 * (y * size + x));
 		}
 }
 
-int rgb_write_png(const char *path, const uint8_t *rgb, int size, struct error *e)
+/* ---- as a file --------------------------------------------------------------------------------------- */
+
+static const char keyword[] = "chexnet-map";
+
+enum { ABOUT_ROOM = 128 };
+
+static int describe(spng_ctx *png, const struct cam_about *about, char text[ABOUT_ROOM])
+{
+	struct spng_text chunk = { .type = SPNG_TEXT, .text = text };
+
+	memcpy(chunk.keyword, keyword, sizeof keyword);
+	chunk.length = (size_t)snprintf(text, ABOUT_ROOM, "finding=%s p=%.6g raised=%.6g cells=%d", finding_names[about->finding], about->probability, about->raised,
+					about->side);
+	return spng_set_text(png, &chunk, 1);
+}
+
+int cam_write_png(const char *path, const uint8_t *rgb, int size, const struct cam_about *about, struct error *e)
 {
 	struct spng_ihdr header = { .width = (uint32_t)size, .height = (uint32_t)size, .bit_depth = 8, .color_type = SPNG_COLOR_TYPE_TRUECOLOR };
 	spng_ctx *png = spng_ctx_new(SPNG_CTX_ENCODER);
+	char text[ABOUT_ROOM];
 	size_t bytes;
 	int rc;
 
@@ -107,6 +128,8 @@ int rgb_write_png(const char *path, const uint8_t *rgb, int size, struct error *
 		return fail(e, EXIT_INTERNAL, "%s: no memory", path);
 	spng_set_option(png, SPNG_ENCODE_TO_BUFFER, 1);
 	rc = spng_set_ihdr(png, &header);
+	if (!rc && about)
+		rc = describe(png, about, text);
 	if (!rc)
 		rc = spng_encode_image(png, rgb, (size_t)size * (size_t)size * 3, SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
 	void *file = rc ? NULL : spng_get_png_buffer(png, &bytes, &rc);
@@ -117,4 +140,34 @@ int rgb_write_png(const char *path, const uint8_t *rgb, int size, struct error *
 	rc = file_write(path, file, bytes, e);
 	free(file);
 	return rc;
+}
+
+/* Whoever wrote the file may have written anything. */
+static int understand(const char *text, struct cam_about *about)
+{
+	char name[32];
+
+	if (sscanf(text, "finding=%31s p=%lf raised=%lf cells=%d", name, &about->probability, &about->raised, &about->side) != 4)
+		return 0;
+	about->finding = finding_index(name, (int)strlen(name));
+	return about->finding >= 0 && about->probability >= 0 && about->probability <= 1 && about->raised >= 0 && isfinite(about->raised) && about->side > 0 &&
+	       about->side < 1000;
+}
+
+int cam_read_about(const void *file, size_t size, struct cam_about *about)
+{
+	enum { MOST_CHUNKS = 16 };
+	struct spng_text chunk[MOST_CHUNKS];
+	spng_ctx *png = spng_ctx_new(0);
+	uint32_t n = 0;
+	int found = 0;
+
+	if (!png)
+		return 0;
+	spng_set_chunk_limits(png, 1 << 16, 1 << 20);
+	if (spng_set_png_buffer(png, file, size) == 0 && spng_get_text(png, NULL, &n) == 0 && n <= MOST_CHUNKS && spng_get_text(png, chunk, &n) == 0)
+		for (uint32_t i = 0; i < n && !found; i++)
+			found = chunk[i].type == SPNG_TEXT && strcmp(chunk[i].keyword, keyword) == 0 && understand(chunk[i].text, about);
+	spng_ctx_free(png);
+	return found;
 }
