@@ -251,7 +251,7 @@ refuses() { # CODE "WORDS" COMMAND…
 	python3 -c 'import json' 2>/dev/null || skip "no python3 to read the JSON"
 	find "$PWD/tree/images" -name '*.png' | sort | head -n 40 >some
 	for finding in Effusion Nodule Hernia; do
-		xargs chexnet predict --weights run1/model.safetensors --threads 1 --maps told --finding $finding --json <some 2>/dev/null
+		xargs chexnet predict --weights run1/model.safetensors --threads 1 --maps evidence --finding $finding --json <some 2>/dev/null
 	done | python3 -c '
 import json, sys
 text, rows, decoder = sys.stdin.read().strip(), [], json.JSONDecoder()
