@@ -187,6 +187,22 @@ static void ticks_of_a_scale_are_told_apart(void **state)
 	predictions_free(&q);
 }
 
+/* Paper does not scroll: what a wide table hides there is lost. */
+static void on_paper_tables_are_whole(void **state)
+{
+	struct predictions p = draw(60, 0);
+	struct report_input in = input(&p);
+	struct page page = make(&in);
+	const char *print = strstr(page.text, "@media print{");
+
+	(void)state;
+	assert_non_null(print);
+	assert_non_null(strstr(print, ".wide{overflow:visible}"));
+	assert_non_null(strstr(print, "svg{min-width:0}"));
+	free(page.text);
+	predictions_free(&p);
+}
+
 static void names_cannot_break_out_of_the_page(void **state)
 {
 	struct predictions p = draw(60, 0), q = draw(60, 0);
@@ -390,6 +406,7 @@ int main(void)
 		cmocka_unit_test(twelve_images_of_one_patient_are_few),
 		cmocka_unit_test(the_other_models_leak_and_split_are_told),
 		cmocka_unit_test(ticks_of_a_scale_are_told_apart),
+		cmocka_unit_test(on_paper_tables_are_whole),
 		cmocka_unit_test(names_cannot_break_out_of_the_page),
 		cmocka_unit_test(bytes_that_are_no_utf_8_become_question_marks),
 		cmocka_unit_test(with_nothing_to_judge_it_still_stands),

@@ -49,4 +49,7 @@ const char report_style[] =
 	".keys span{margin-right:1.4rem;white-space:nowrap}.keys i{display:inline-block;width:.75rem;height:.75rem;border-radius:2px;margin-right:.4rem;vertical-align:-.05rem}\n"
 	"code{font:.86em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;overflow-wrap:anywhere}\n"
 	"@media(max-width:46rem){.head{grid-template-columns:1fr;gap:1.2rem}main{padding:1.5rem 1rem 3rem}.charts{grid-template-columns:1fr}}\n"
-	"@media print{main{max-width:none;padding:0}figure,tr,li{break-inside:avoid}body{font-size:12px}}\n";
+	/* On paper nothing can be scrolled: tables have to fit, with narrower charts of intervals. */
+	"@media print{main{max-width:none;padding:0}figure,tr,li{break-inside:avoid}body{font-size:12px}.wide{overflow:visible}table{font-size:.84rem}"
+	"td,th,tbody th{padding-right:.45rem}td.forest,th.forest{width:20%;padding-right:.5rem}td.forest svg,th.forest svg{min-width:0}"
+	".multiples{grid-template-columns:repeat(auto-fill,minmax(9.5rem,1fr))}}\n";
