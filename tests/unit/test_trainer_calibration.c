@@ -15,7 +15,7 @@ static struct calibration of(const float *logits, const uint8_t *positive, size_
 {
 	struct calibration c;
 
-	assert_int_equal(calibration_of(logits, positive, n, &c), 0);
+	assert_int_equal(calibration_of(logits, positive, NULL, n, &c), 0);
 	return c;
 }
 
@@ -30,10 +30,9 @@ static void error_and_brier_score_by_hand(void **state)
 	assert_close(c.ece, (fabs(1 - 0.2) + fabs(1 - 0.9) + fabs(1 - 0.9)) / 6, 1e-7);
 	assert_close(c.brier, (0.01 + 0.81 + 0.09 + 0.49 + 0.09 + 0.01) / 6, 1e-7);
 	assert_close(c.skill, 1 - c.brier / 0.25, 1e-15);
-	assert_int_equal(c.bins, 3);
-	assert_int_equal(c.bin[1].n, 3);
-	assert_close(c.bin[1].predicted, 0.3, 1e-7);
-	assert_close(c.bin[1].observed, 1.0 / 3, 1e-15);
+	assert_int_equal(c.bins, 1); /* three positives do not make two groups */
+	assert_close(c.bin[0].predicted, 2.0 / 6, 1e-7);
+	assert_close(c.bin[0].observed, 0.5, 1e-15);
 }
 
 /* A probability of exactly 1 belongs to the last bin, not to the one before, where its error would cancel the other's. */
@@ -82,8 +81,8 @@ static void slope_and_intercept_in_closed_form(void **state)
 	struct calibration c = of(logits, positive, 100);
 	double low = log(12.0 / 48), high = log(30.0 / 10);
 
-	assert_close(c.slope, (high - low) / 4, 1e-9);
-	assert_close(c.intercept, high - c.slope, 1e-9);
+	assert_close(c.slope.value, (high - low) / 4, 1e-9);
+	assert_close(c.intercept, high - c.slope.value, 1e-9);
 }
 
 static void a_network_that_is_twice_too_sure_has_slope_one_half(void **state)
@@ -104,18 +103,77 @@ static void a_network_that_is_twice_too_sure_has_slope_one_half(void **state)
 	struct calibration c = of(logits, positive, N);
 	size_t n = 0;
 
-	assert_close(c.slope, 0.5, 0.02);
+	assert_close(c.slope.value, 0.5, 0.02);
 	assert_close(c.intercept, -0.5, 0.05);
 	assert_true(c.ece > 0.05);
 	assert_int_equal(c.bins, CALIBRATION_BINS);
 	for (int b = 0; b < c.bins; b++) {
-		assert_int_equal(c.bin[b].n, N / CALIBRATION_BINS);
+		double rarer = (double)c.bin[b].n * (2 * c.positives <= N ? c.bin[b].observed : 1 - c.bin[b].observed);
+
+		assert_true(fabs(rarer - (double)(2 * c.positives <= N ? c.positives : N - c.positives) / CALIBRATION_BINS) <= 1);
 		assert_true(b == 0 || c.bin[b].predicted > c.bin[b - 1].predicted);
 		n += c.bin[b].n;
 	}
 	assert_int_equal(n, N);
 	free(logits);
 	free(positive);
+}
+
+/* One image in 100 shows it: groups of equal numbers of images would put nine of ten at 0. */
+static void groups_of_a_rare_finding_tell_its_probabilities_apart(void **state)
+{
+	enum { N = 20000 };
+	float *logits = malloc(N * sizeof *logits);
+	uint8_t *positive = malloc(N);
+	uint64_t random = 5;
+
+	(void)state;
+	for (int i = 0; i < N; i++) {
+		double z = -7 + 5.0 * i / N;
+
+		random = random * 6364136223846793005u + 1442695040888963407u;
+		positive[i] = (double)(random >> 11) / 9007199254740992.0 < 1 / (1 + exp(-z));
+		logits[i] = (float)z;
+	}
+	struct calibration c = of(logits, positive, N);
+	int held = 0;
+
+	assert_int_equal(c.bins, CALIBRATION_BINS);
+	for (int b = 0; b < c.bins; b++) {
+		held += c.bin[b].low <= c.bin[b].predicted && c.bin[b].predicted <= c.bin[b].high;
+		assert_true(c.bin[b].observed > 0);
+	}
+	assert_true(held >= 9); /* it is calibrated, and no group leans */
+	assert_true(c.bin[CALIBRATION_BINS / 2].predicted > 0.3 * c.bin[CALIBRATION_BINS - 1].predicted);
+	assert_true(c.slope.low < 1 && 1 < c.slope.high);
+	free(logits);
+	free(positive);
+}
+
+/* Every image three times says no more of the slope than once, when they are a patient's. */
+static void copies_of_images_add_no_certainty_to_the_slope(void **state)
+{
+	enum { N = 900 };
+	float logits[N];
+	uint8_t positive[N];
+	uint32_t patient[N];
+	uint64_t random = 9;
+	struct calibration once, thrice;
+
+	(void)state;
+	for (int i = 0; i < N; i++) {
+		random = random * 6364136223846793005u + 1442695040888963407u;
+		logits[i] = i < N / 3 ? (float)(i % 100) / 25 - 2 : logits[i - N / 3];
+		positive[i] = i < N / 3 ? (double)(random >> 11) / 9007199254740992.0 < 1 / (1 + exp(-(double)logits[i])) : positive[i - N / 3];
+		patient[i] = (uint32_t)(1000 + i % (N / 3)); /* numbers above those of the images */
+	}
+	assert_int_equal(calibration_of(logits, positive, NULL, N / 3, &once), 0);
+	assert_int_equal(calibration_of(logits, positive, patient, N, &thrice), 0);
+	assert_close(thrice.slope.value, once.slope.value, 1e-9);
+	assert_close(thrice.slope.se, once.slope.se, 1e-9);
+	assert_in_range((int)(1000 * once.slope.se), 80, 150); /* about 1 / sqrt(sum of p (1 - p) x²) */
+	assert_int_equal(calibration_of(logits, positive, NULL, N, &thrice), 0);
+	assert_close(thrice.slope.se, once.slope.se / sqrt(3), 1e-9);
 }
 
 static void where_there_is_nothing_to_fit_there_is_no_slope(void **state)
@@ -127,9 +185,9 @@ static void where_there_is_nothing_to_fit_there_is_no_slope(void **state)
 	struct calibration empty = of(logits, NULL, 0);
 
 	(void)state;
-	assert_true(isnan(separable.slope));
-	assert_true(isnan(constant.slope));
-	assert_true(isnan(negative.slope) && isnan(negative.skill) && !isnan(negative.brier));
+	assert_true(isnan(separable.slope.value));
+	assert_true(isnan(constant.slope.value));
+	assert_true(isnan(negative.slope.value) && isnan(negative.skill) && !isnan(negative.brier));
 	assert_true(isnan(empty.ece) && empty.bins == 0);
 }
 
@@ -141,6 +199,8 @@ int main(void)
 		cmocka_unit_test(wilsons_interval_gives_the_published_figures),
 		cmocka_unit_test(slope_and_intercept_in_closed_form),
 		cmocka_unit_test(a_network_that_is_twice_too_sure_has_slope_one_half),
+		cmocka_unit_test(groups_of_a_rare_finding_tell_its_probabilities_apart),
+		cmocka_unit_test(copies_of_images_add_no_certainty_to_the_slope),
 		cmocka_unit_test(where_there_is_nothing_to_fit_there_is_no_slope),
 	};
 

@@ -104,6 +104,11 @@ static void twelve_images_of_one_patient_are_few(void **state)
 	assert_present(page.text, "<b>Too few to judge:</b> Hernia: fewer than 5 patients show it");
 	assert_present(page.text, "of the resamples lack a finding and are no part of the mean's interval");
 	assert_absent(page.text, "Few patients with it");
+	assert_present(page.text, "Brier skill");
+	assert_present(page.text, "mean of 13 findings"); /* a finding of one patient says nothing of probabilities */
+	assert_absent(page.text, "percentage points");
+	assert_absent(strstr(page.text, "<h2>Calibration"), "slope <span class=\"ka\">-");
+	assert_present(strstr(page.text, "<h2>Calibration"), "slope n/a");
 	assert_present(page.text, "<small>n/a (too few)</small>");
 	const char *hernia = strstr(json, "\"Hernia\"");
 

@@ -3,10 +3,12 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct entry {
 	double logit, p;
 	int positive;
+	uint32_t patient;
 };
 
 static int by_logit(const void *a, const void *b)
@@ -21,40 +23,46 @@ static double probability(double logit)
 	return 1 / (1 + exp(-logit));
 }
 
-static void set_observed(struct calibration_bin *b, double positives)
+static void add_bin(struct calibration *c, const struct entry *e, size_t n)
 {
-	const double z = 1.959963984540054, n = (double)b->n, share = positives / n;
-	double middle = (share + z * z / (2 * n)) / (1 + z * z / n);
-	double half = z * sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n);
+	struct calibration_bin *b = &c->bin[c->bins++];
+	double sum = 0, positives = 0;
 
-	b->observed = share;
-	b->low = fmax(middle - half, 0);
-	b->high = fmin(middle + half, 1);
+	for (size_t i = 0; i < n; i++) {
+		sum += e[i].p;
+		positives += e[i].positive;
+	}
+	struct interval share = { .value = positives / (double)n };
+
+	interval_of_share(&share, (double)n);
+	*b = (struct calibration_bin){ n, sum / (double)n, share.value, share.low, share.high };
 }
 
-static void equal_numbers(struct calibration *c, const struct entry *e, size_t n)
+/* A group ends half-way between its last image with the rarer label and the next group's first, so that its share leans to neither side. */
+static void set_bins(struct calibration *c, const struct entry *e, size_t n)
 {
-	size_t begin = 0;
+	const int rarer = 2 * c->positives <= n;
+	const size_t rare = rarer ? c->positives : n - c->positives, most = rare / CALIBRATION_LEAST;
+	const size_t groups = most < 1 ? 1 : most < CALIBRATION_BINS ? most : CALIBRATION_BINS;
+	size_t begin = 0, seen = 0, last = 0;
 
-	for (size_t k = 0; k < CALIBRATION_BINS; k++) {
-		size_t end = (k + 1) * n / CALIBRATION_BINS;
-		double sum = 0, positives = 0;
-
-		while (end > begin && end < n && e[end].logit == e[end - 1].logit)
-			end++;
-		if (end <= begin)
+	for (size_t i = 0, k = 1; i < n && k < groups; i++) {
+		if (e[i].positive != rarer)
 			continue;
-		struct calibration_bin *b = &c->bin[c->bins++];
+		if (seen++ == k * rare / groups) {
+			size_t end = (last + i + 1) / 2;
 
-		for (size_t i = begin; i < end; i++) {
-			sum += e[i].p;
-			positives += e[i].positive;
+			while (end > begin && end < n && e[end].logit == e[end - 1].logit)
+				end++;
+			if (end > begin && end < n) {
+				add_bin(c, e + begin, end - begin);
+				begin = end;
+			}
+			k++;
 		}
-		b->n = end - begin;
-		b->predicted = sum / (double)b->n;
-		set_observed(b, positives);
-		begin = end;
+		last = i;
 	}
+	add_bin(c, e + begin, n - begin);
 }
 
 static double expected_error(const struct entry *e, size_t n)
@@ -110,13 +118,46 @@ static int newton_step(const struct entry *e, size_t n, struct line l, struct li
 	return 1;
 }
 
+/* Where gradients of patients are added up. */
+struct room {
+	size_t patients;
+	double (*sum)[2]; /* [patients] */
+};
+
+/* The slope's standard error between the inverse Hessians, from the gradients of whole patients. */
+static double slope_error(const struct entry *e, size_t n, struct line l, const struct room *room)
+{
+	double h00 = 0, h01 = 0, h11 = 0, variance = 0, (*sum)[2] = room->sum;
+
+	memset(sum, 0, room->patients * sizeof *sum);
+	for (size_t i = 0; i < n; i++) {
+		double x = e[i].logit, q = probability(l.intercept + l.slope * x), w = q * (1 - q);
+
+		h00 += w;
+		h01 += w * x;
+		h11 += w * x * x;
+		sum[e[i].patient][0] += e[i].positive - q;
+		sum[e[i].patient][1] += (e[i].positive - q) * x;
+	}
+	for (size_t i = 0; i < room->patients; i++) {
+		double step = (h00 * sum[i][1] - h01 * sum[i][0]) / (h00 * h11 - h01 * h01);
+
+		variance += step * step;
+	}
+	return sqrt(variance);
+}
+
+static void set_slope(struct calibration *c, double slope, double error)
+{
+	c->slope = (struct interval){ slope, slope - 1.959963984540054 * error, slope + 1.959963984540054 * error, error };
+}
+
 /* Newton's method with halved steps. With separable labels the slope grows without end: no fit. */
-static void fit_line(struct calibration *c, const struct entry *e, size_t n)
+static void fit_line(struct calibration *c, const struct entry *e, size_t n, const struct room *room)
 {
 	struct line l = { 0, 1 }, step;
 	double now = log_likelihood(e, n, l);
 
-	c->slope = c->intercept = NAN;
 	for (int round = 0; round < 100; round++) {
 		double scale = 1, then = now;
 		struct line to = l;
@@ -131,7 +172,7 @@ static void fit_line(struct calibration *c, const struct entry *e, size_t n)
 		}
 		if (fabs(step.intercept) < 1e-10 * (1 + fabs(l.intercept)) && fabs(step.slope) < 1e-10 * (1 + fabs(l.slope))) {
 			c->intercept = l.intercept;
-			c->slope = l.slope;
+			set_slope(c, l.slope, slope_error(e, n, l, room));
 			return;
 		}
 		l = to;
@@ -139,16 +180,24 @@ static void fit_line(struct calibration *c, const struct entry *e, size_t n)
 	}
 }
 
-int calibration_of(const float *logits, const uint8_t *positive, size_t n, struct calibration *c)
+int calibration_of(const float *logits, const uint8_t *positive, const uint32_t *patient, size_t n, struct calibration *c)
 {
 	struct entry *e = malloc((n + 1) * sizeof *e);
+	struct room room = { .patients = n };
 	double squares = 0;
 
-	*c = (struct calibration){ .n = n, .ece = NAN, .brier = NAN, .skill = NAN, .slope = NAN, .intercept = NAN };
-	if (!e)
+	for (size_t i = 0; patient && i < n; i++)
+		if (patient[i] >= room.patients)
+			room.patients = patient[i] + (size_t)1;
+	room.sum = malloc((room.patients + 1) * sizeof *room.sum);
+	*c = (struct calibration){ .n = n, .ece = NAN, .brier = NAN, .skill = NAN, .slope = { NAN, NAN, NAN, NAN }, .intercept = NAN };
+	if (!e || !room.sum) {
+		free(e);
+		free(room.sum);
 		return -1;
+	}
 	for (size_t i = 0; i < n; i++) {
-		e[i] = (struct entry){ logits[i], probability(logits[i]), positive[i] != 0 };
+		e[i] = (struct entry){ logits[i], probability(logits[i]), positive[i] != 0, patient ? patient[i] : (uint32_t)i };
 		squares += (e[i].p - e[i].positive) * (e[i].p - e[i].positive);
 		c->positives += positive[i] != 0;
 	}
@@ -156,14 +205,15 @@ int calibration_of(const float *logits, const uint8_t *positive, size_t n, struc
 		double prevalence = (double)c->positives / (double)n;
 
 		qsort(e, n, sizeof *e, by_logit);
-		equal_numbers(c, e, n);
+		set_bins(c, e, n);
 		c->ece = expected_error(e, n);
 		c->brier = squares / (double)n;
 		if (c->positives && c->positives < n) {
 			c->skill = 1 - c->brier / (prevalence * (1 - prevalence));
-			fit_line(c, e, n);
+			fit_line(c, e, n, &room);
 		}
 	}
 	free(e);
+	free(room.sum);
 	return 0;
 }

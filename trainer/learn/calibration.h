@@ -6,7 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CALIBRATION_BINS = 10, ECE_BINS = 15 };
+#include "learn/few.h"
+
+enum { CALIBRATION_BINS = 10, CALIBRATION_LEAST = 5, ECE_BINS = 15 };
 
 struct calibration_bin {
 	size_t n;
@@ -16,15 +18,17 @@ struct calibration_bin {
 
 struct calibration {
 	size_t n, positives;
-	int bins;                                       /* of them used: fewer than CALIBRATION_BINS with few images or many ties */
-	struct calibration_bin bin[CALIBRATION_BINS];   /* of equal numbers of images, probabilities ascending; ties stay together */
+	int bins;                                       /* of them used: each has CALIBRATION_LEAST of the rarer label, but for ties */
+	struct calibration_bin bin[CALIBRATION_BINS];   /* of equal numbers of the rarer label, probabilities ascending; ties stay together. Of equal
+							   numbers of images nearly all would lie at 0 where a finding is rare */
 	double ece;        /* Σ n_b/n |observed - predicted| over ECE_BINS bins of equal width (Guo et al. 2017) */
 	double brier;      /* mean squared error of the probability (Brier 1950) */
 	double skill;      /* 1 - brier / brier of the prevalence alone; NAN without positives or negatives */
-	double slope, intercept; /* of a logistic regression of the label on the logit: 1 and 0 when calibrated (Cox 1958); NAN where the fit does not exist */
+	struct interval slope; /* of a logistic regression of the label on the logit: 1 and 0 when calibrated (Cox 1958); NAN where the fit does not exist. */
+	double intercept;      /* The interval takes a patient's images for one (Liang and Zeger 1986) */
 };
 
-/* Of n images' logits. Returns 0, or -1 without memory. */
-int calibration_of(const float *logits, const uint8_t *positive, size_t n, struct calibration *c);
+/* Of n images' logits. patient: [n] numbered from 0, or NULL: each image its own. Returns 0, or -1 without memory. */
+int calibration_of(const float *logits, const uint8_t *positive, const uint32_t *patient, size_t n, struct calibration *c);
 
 #endif

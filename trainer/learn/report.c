@@ -31,12 +31,26 @@ static int measure_calibration(struct report_model *m, const struct predictions 
 {
 	float *score = malloc((p->n + 1) * sizeof *score);
 	uint8_t *positive = malloc(p->n + 1);
-	int rc = score && positive ? 0 : -1;
+	uint32_t *patient = malloc((p->n + 1) * sizeof *patient), *number = malloc((p->n + 1) * sizeof *number);
+	int rc = score && positive && patient && number && patients_number(m->arrays.scores.patient, p->n, number) >= 0 ? 0 : -1;
 
-	for (int f = 0; rc == 0 && f < FINDINGS; f++)
-		rc = calibration_of(score, positive, predictions_of(p, f, score, positive), &m->calibration[f]);
+	for (int f = 0; rc == 0 && f < FINDINGS; f++) {
+		struct calibration *c = &m->calibration[f];
+		size_t n = 0;
+
+		for (size_t i = 0; i < p->n; i++)
+			if (p->samples[i].known >> f & 1)
+				patient[n++] = number[i];
+		rc = calibration_of(score, positive, patient, predictions_of(p, f, score, positive), c);
+		if (m->table.positive_patients[f] < FEW_POSITIVES) {
+			c->slope = (struct interval){ NAN, NAN, NAN, NAN };
+			c->intercept = NAN;
+		}
+	}
 	free(score);
 	free(positive);
+	free(patient);
+	free(number);
 	return rc;
 }
 
@@ -93,17 +107,29 @@ static void put_leak(struct page *page, long leaked)
 		page_put(page, "<dd><span class=\"bad\">&#10007; %ld patients</span> were trained on</dd>", leaked);
 }
 
-static double mean_ece(const struct report_model *m)
+double report_skill(const struct report_model *m, int *of)
 {
 	double sum = 0;
-	int n = 0;
 
+	*of = 0;
 	for (int f = 0; f < FINDINGS; f++)
-		if (!isnan(m->calibration[f].ece)) {
-			sum += m->calibration[f].ece;
-			n++;
+		if (!isnan(m->calibration[f].skill) && m->table.positive_patients[f] >= FEW_POSITIVES) {
+			sum += m->calibration[f].skill;
+			++*of;
 		}
-	return n ? sum / n : NAN;
+	return *of ? sum / *of : NAN;
+}
+
+/* The mean distance between probability and share would be small for any model that says the share of every image. */
+static void put_skill(const struct report *r, struct page *page)
+{
+	int of;
+	double skill = report_skill(&r->a, &of);
+
+	if (isnan(skill))
+		return;
+	page_put(page, "<dt>Probabilities%s</dt><dd>squared error %.1f&nbsp;%% %s that of saying every finding's share of the images (Brier skill %+.3f, mean of %d finding%s)</dd>",
+		 r->in->other ? " of A" : "", fabs(100 * skill), skill >= 0 ? "below" : "<span class=\"warn\">above</span>", skill, of, of == 1 ? "" : "s");
 }
 
 static void put_facts(const struct report *r, struct page *page)
@@ -128,8 +154,7 @@ static void put_facts(const struct report *r, struct page *page)
 		page_put(page, "<dt>Patients in training of B</dt>");
 		put_leak(page, r->in->other->about.leaked);
 	}
-	if (!isnan(mean_ece(&r->a)))
-		page_put(page, "<dt>Calibration</dt><dd>probabilities are off by %.1f percentage points on average (ECE)</dd>", 100 * mean_ece(&r->a));
+	put_skill(r, page);
 	if (log && log->summary && !isnan(json_get_number(log->summary, "images_per_s"))) {
 		double ranks = json_get_number(log->start, "ranks"), nodes = json_get_number(log->start, "nodes");
 		double left = json_get_number(log->recovered, "ranks");

@@ -9,7 +9,7 @@
 
 static struct plot small_plot(struct page *page)
 {
-	return (struct plot){ .page = page, .width = 210, .height = 190, .left = 28, .right = 9, .top = 6, .bottom = 30, .x1 = 1, .y1 = 1,
+	return (struct plot){ .page = page, .width = 210, .height = 202, .left = 28, .right = 13, .top = 18, .bottom = 30, .x1 = 1, .y1 = 1,
 			      .x_ticks = 6, .y_ticks = 6 };
 }
 
@@ -67,6 +67,7 @@ void report_roc(const struct report *r, struct page *page)
 		if (isnan(r->a.table.class[f].value))
 			continue;
 		p.x_label = "false positive rate";
+		p.y_label = "true positive rate";
 		put_caption(page, finding_title(f, name), "AUROC", r->a.table.class[f].value, r->in->other ? r->b.table.class[f].value : NAN, 3);
 		snprintf(title, sizeof title, "ROC curve of %s, AUROC %.3f", name, r->a.table.class[f].value);
 		plot_begin(&p, title);
@@ -100,6 +101,7 @@ void report_pr(const struct report *r, struct page *page)
 		if (isnan(r->a.table.class[f].value))
 			continue;
 		p.x_label = "recall";
+		p.y_label = "precision";
 		put_caption(page, finding_title(f, name), "AP", c->average_precision.value, r->in->other ? r->b.curves[f].average_precision.value : NAN, 3);
 		snprintf(title, sizeof title, "Precision-recall curve of %s, average precision %.3f", name, c->average_precision.value);
 		plot_begin(&p, title);
@@ -129,14 +131,32 @@ static void put_bins(const struct plot *p, const struct calibration *c)
 		plot_dot(p, "a", points[k].x, points[k].y, 2.6);
 }
 
+static void put_calibration_caption(struct page *page, const char *name, const struct calibration *c)
+{
+	page_put(page, "<figure><figcaption><b>%s</b><span>", name);
+	if (!isnan(c->skill))
+		page_put(page, "skill <span class=\"ka\">%+.3f</span>, ", c->skill);
+	page_put(page, "ECE <span class=\"ka\">%.3f</span></span><span>slope ", c->ece);
+	if (isnan(c->slope.value))
+		page_put(page, "n/a");
+	else
+		page_put(page, "<span class=\"ka\">%.2f</span> (%.2f&#8211;%.2f)", c->slope.value, c->slope.low, c->slope.high);
+	page_put(page, "</span></figcaption>");
+}
+
 void report_calibration(const struct report *r, struct page *page)
 {
 	char name[32], title[128];
 
-	page_put(page, "<section><h2>Calibration</h2><p class=\"lead\">Images in %d groups of equal size, from the lowest to the highest probability: on the dashed diagonal the "
-		       "model's probability (to the right) is the share that shows the finding (upwards); below it the model says too much, above it too little. Bars are 95&nbsp;%% intervals that take all images for independent. "
-		       "ECE is the average distance. A slope below 1: probabilities are too extreme; above 1: too timid. The axes end where the data end.</p>\n"
-		       "<div class=\"multiples\">\n", CALIBRATION_BINS);
+	page_put(page, "<section><h2>Calibration%s</h2><p class=\"lead\">%sImages in up to %d groups with equal numbers of those that show the finding, from the lowest to the highest "
+		       "probability: on the dashed diagonal the model's probability (to the right) is the share that shows the finding (upwards); below it the model says too much, above "
+		       "it too little. Bars are 95&nbsp;%% intervals that take all images for independent. The axes end where the data end.</p>\n",
+		 r->in->other ? " of A" : "", r->in->other ? "Of this model, A, alone. " : "", CALIBRATION_BINS);
+	page_put(page, "<p class=\"lead\">Skill: by what share the squared error is below that of saying the finding's share of every image (Brier skill); 0 is no better than that, "
+		       "below 0 worse. ECE: the distance between mean probability and share in %d bins of equal width, averaged over images; of a rare finding nearly all are in one bin, "
+		       "so any model that says its share has a small one. Slope, with a 95&nbsp;%% interval that takes a patient's images for one: below 1 probabilities are too extreme, above "
+		       "1 too timid, below 0 they rank the wrong way round; of fewer than %d patients there is none.</p>\n<div class=\"multiples\">\n",
+		 ECE_BINS, FEW_POSITIVES);
 	for (int f = 0; f < FINDINGS; f++) {
 		const struct calibration *c = &r->a.calibration[f];
 		struct plot p = small_plot(page);
@@ -149,10 +169,8 @@ void report_calibration(const struct report *r, struct page *page)
 		p.x1 = p.y1 = fmin(1.04 * top, 1);
 		p.left = p.y1 < 0.02 ? 40 : p.y1 < 0.4 ? 34 : 28;
 		p.x_label = "probability";
-		page_put(page, "<figure><figcaption><b>%s</b><span>ECE <span class=\"ka\">%.3f</span>", finding_title(f, name), c->ece);
-		if (!isnan(c->slope))
-			page_put(page, ", slope <span class=\"ka\">%.2f</span>", c->slope);
-		page_put(page, "</span></figcaption>");
+		p.y_label = "share that shows it";
+		put_calibration_caption(page, finding_title(f, name), c);
 		snprintf(title, sizeof title, "Reliability diagram of %s, expected calibration error %.3f", name, c->ece);
 		plot_begin(&p, title);
 		plot_segment(&p, "rule", 0, 0, p.x1, p.y1);

@@ -46,7 +46,9 @@ static cJSON *finding(const struct report_model *m, const struct predictions *p,
 	json_number(o, "ece", c->ece);
 	json_number(o, "brier", c->brier);
 	json_number(o, "brier_skill", c->skill);
-	json_number(o, "calibration_slope", c->slope);
+	json_number(o, "calibration_slope", c->slope.value);
+	json_number(o, "calibration_slope_low", c->slope.low);
+	json_number(o, "calibration_slope_high", c->slope.high);
 	json_number(o, "calibration_intercept", c->intercept);
 	return o;
 }
@@ -84,6 +86,10 @@ char *report_json(const struct report *r)
 	json_number(o, "counted", r->a.table.counted);
 	put_interval(o, "mean_auroc", &r->a.table.mean);
 	json_number(o, "mean_resamples_left_out", r->a.table.left_out);
+	int of;
+
+	json_number(o, "mean_brier_skill", report_skill(&r->a, &of));
+	json_number(o, "mean_brier_skill_of", of);
 	if (r->in->other)
 		put_other(cJSON_AddObjectToObject(o, "compared_with"), r->in->other_path, &r->in->other->about);
 	findings = cJSON_AddObjectToObject(o, "findings");

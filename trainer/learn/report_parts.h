@@ -31,6 +31,9 @@ const char *finding_title(int finding, char text[32]);
 /* The best AUROC that synthetic images allow: NULL where the images are real, or nobody says. */
 const double *report_oracle(const struct report *r);
 
+/* Mean Brier skill over the findings of FEW_POSITIVES patients or more, and how many those are; NAN: none. */
+double report_skill(const struct report_model *m, int *of);
+
 /* For cJSON_free(); NULL without memory. */
 char *report_json(const struct report *r);
 
