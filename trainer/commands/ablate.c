@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "commands/bench_run.h"
 #include "commands/knobs.h"
 #include "data/loader.h"
 #include "learn/log.h"
@@ -191,7 +192,7 @@ static int compare(struct side side[2], const struct ablation_run *run, struct g
 			ratio[round] = seconds[0] / seconds[1];
 	}
 	qsort(ratio, (size_t)n, sizeof *ratio, ascending);
-	*g = (struct gain){ ratio[n / 2], ratio[0], ratio[n - 1] };
+	*g = (struct gain){ bench_at(ratio, n, 0.5), ratio[0], ratio[n - 1] };
 	return 0;
 }
 

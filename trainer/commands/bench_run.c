@@ -172,7 +172,10 @@ void bench_run_close(struct bench_run *r)
 
 double bench_at(const double *sorted, int n, double share)
 {
-	return sorted[(int)(share * (n - 1) + 0.5)];
+	double at = share * (n - 1);
+	int i = (int)at;
+
+	return sorted[i] + (i + 1 < n ? (at - i) * (sorted[i + 1] - sorted[i]) : 0);
 }
 
 void bench_step_json(cJSON *o, const double *sorted, int n)
