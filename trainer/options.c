@@ -145,8 +145,10 @@ static int set_value(const struct option *o, const char *text, void *conf, struc
 	case OPTION_U64: {
 		unsigned long long v = strtoull(text, &end, 10);
 
-		if (end == text || *end || errno || strchr(text, '-'))
+		if (end == text || *end || strchr(text, '-'))
 			return fail(e, EXIT_USAGE, "--%s=%s: must be a whole number that is not negative", o->name, text);
+		if (errno)
+			return fail(e, EXIT_USAGE, "--%s=%s: must be at most %llu", o->name, text, ULLONG_MAX);
 		if (!in_range(o, (double)v))
 			return out_of_range(o, text, e);
 		*(uint64_t *)target = v;
