@@ -227,10 +227,12 @@ static void tell_gpus(struct train *t, double told, double busy, double dips, cJ
 	json_number(event, "gpu_dips", dips);
 }
 
+enum { SECONDS_TO_JUDGE = 10 }; /* before, most of it is the start */
+
 /* What kept the engines from computing, said once where it was more than a tenth. */
-static void warn_of_waiting(struct train *t, double input, double communication)
+static void warn_of_waiting(struct train *t, double seconds, double input, double communication)
 {
-	if (input + communication <= 1 - GPU_WARN)
+	if (input + communication <= 1 - GPU_WARN || seconds < SECONDS_TO_JUDGE || (input >= communication && !t->conf->data))
 		return;
 	if (input >= communication)
 		log_say(&t->log, "warning: the ranks waited %.0f %% of the time for images: more --decode-threads, or chexnet prepare --format packed", 100 * input);
@@ -262,7 +264,7 @@ int tell_summary(struct train *t, struct error *e)
 	json_number(event, "communication_share", shares[1]);
 	tell_gpus(t, shares[2], shares[3], shares[4], event);
 	log_write(&t->log, event);
-	warn_of_waiting(t, shares[0], shares[1]);
+	warn_of_waiting(t, seconds, shares[0], shares[1]);
 	return 0;
 }
 
