@@ -106,6 +106,13 @@ refuses() { # CODE "WORDS" COMMAND…
 	chexnet train --data packed "${SMALL[@]}" --steps 6 --output pixels --resume auto >/dev/null
 }
 
+@test "one of NIH's two lists alone divides nothing: other policies pass it over, the official one asks for both" {
+	cp -r tree half
+	rm half/test_list.txt
+	chexnet prepare nih half half-set --size 32 --split chexnet >/dev/null
+	refuses 65 "half: train_val_list.txt test_list.txt not both there --split chexnet" chexnet prepare nih half half-no --size 32
+}
+
 @test "an ensemble is a file of predictions like its members" {
 	run chexnet ensemble both.csv 1.csv 2.csv --spread spread.csv
 	echo "$output"
@@ -382,6 +389,18 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	refuses 64 "adam/checkpoint-00000002.safetensors --optimizer=adam sgd --weights=" chexnet train --data set "${SMALL[@]}" --steps 4 --output adam --resume auto \
 		--optimizer sgd
 	chexnet train --data set "${SMALL[@]}" --steps 4 --output adam --resume auto >/dev/null
+}
+
+@test "what a resumed training learns with otherwise than before is said, and what goes on is" {
+	run chexnet train --data set "${SMALL[@]}" --steps 4 --output changed --max-seconds 1e-6
+	[ "$status" -eq 75 ]
+	[[ $output == *"all saved: the same command with --output=changed --resume=auto goes on"* ]]
+	run chexnet train --data set "${SMALL[@]}" --steps 6 --output changed --resume auto --learning-rate 2e-3 --pos-weight balanced --augment
+	[ "$status" -eq 0 ]
+	for line in "--augment was no and is yes now" "--steps was 4 and is 6 now" "--learning-rate was 0.0001 and is 0.002 now" "--pos-weight was none and is balanced now"; do
+		grep -qx -- "$line" <<<"$output"
+	done
+	[ "$(grep -c ' was .* and is .* now' <<<"$output")" -eq 4 ]
 }
 
 @test "weights of another network than --model's are refused, and the same one may be named" {

@@ -369,7 +369,7 @@ int nih_open(struct nih *n, const char *directory, struct error *e)
 	if (find_table(directory, table, e) || path_join(train_val, e, "%s/train_val_list.txt", directory) ||
 	    path_join(test, e, "%s/test_list.txt", directory))
 		return -e->code;
-	int lists = stat(train_val, &st) == 0 || stat(test, &st) == 0;
+	int lists = stat(train_val, &st) == 0 && stat(test, &st) == 0;
 	if (nih_open_tables(n, table, lists ? train_val : NULL, lists ? test : NULL, e))
 		return -e->code;
 	int rc = path_join(n->directory, e, "%s", directory);
