@@ -168,6 +168,21 @@ predict_threads() {
 	[ "$(awk -F, '/^#/ { next } !n { n = split($0, name); next } { for (i = 1; i <= n; i++) if (name[i] ~ /Hernia/ && $i == "") empty++; rows++ } END { print (rows > 0 && empty == rows) }' "$SCRATCH/masked/test.csv")" = 1 ]
 	"$BUILD/chexnet" eval --weights "$SCRATCH/whole/model.safetensors" --data "$SCRATCH/data" --threads 1 --resamples 0 --mask Hernia >"$SCRATCH/eval.out"
 	grep -q '^mean of 13 of 14 ' "$SCRATCH/eval.out"
+	# what the weights were not trained on is not judged, whoever asks, and an ensemble is judged on what all members know
+	run --separate-stderr "$BUILD/chexnet" eval --weights "$SCRATCH/masked/model.safetensors" --data "$SCRATCH/data" --threads 1 --resamples 0
+	echo "$output $stderr"
+	[ "$status" -eq 0 ]
+	[[ $output == *"mean of 12 of 14 "* ]]
+	[[ $stderr == *"chexnet eval: not judged: Mass, Hernia: these weights were trained without labels of them"* ]]
+	mean=$(sed -n 's/^mean of 12 of 14 *\(0[.0-9]*\).*/\1/p' "$SCRATCH/masked.out" | tail -n 1)
+	for order in "masked whole 1" "whole masked 2"; do
+		read -r first second masked <<<"$order"
+		"$BUILD/chexnet" ensemble "$SCRATCH/both.csv" "$SCRATCH/$first/test.csv" "$SCRATCH/$second/test.csv" >"$SCRATCH/both.out"
+		cat "$SCRATCH/both.out"
+		grep -q '^mean AUROC of the ensemble: 0.* (12 of 14 findings)$' "$SCRATCH/both.out"
+		grep -qx "mean AUROC of member $masked: $mean" "$SCRATCH/both.out"
+		grep -qx 'not judged, because not all members have labels: Mass, Hernia' "$SCRATCH/both.out"
+	done
 	# the weights know their data again: a mask does not make them other data
 	run ! grep -q 'come from other data' "$SCRATCH/eval.out"
 }

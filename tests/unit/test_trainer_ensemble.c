@@ -119,11 +119,28 @@ static void other_images_and_other_labels_are_refused(void **state)
 	predictions_free(&out);
 }
 
+static void labels_are_those_that_all_members_know(void **state)
+{
+	struct set s;
+	struct predictions out;
+	struct error e = { 0 };
+
+	(void)state;
+	make(&s);
+	s.samples[2][1].known = 0x1FFF; /* x.png */
+	s.samples[0][1].known = 0x3FFE; /* y.png */
+	assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
+	assert_int_equal(out.samples[0].known, 0x1FFF);
+	assert_int_equal(out.samples[1].known, 0x3FFE);
+	predictions_free(&out);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(averages_by_hand),
 		cmocka_unit_test(one_member_that_saw_the_patients_is_enough),
+		cmocka_unit_test(labels_are_those_that_all_members_know),
 		cmocka_unit_test(other_images_and_other_labels_are_refused),
 	};
 

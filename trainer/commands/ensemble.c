@@ -37,6 +37,31 @@ static double auroc_in(const struct predictions *p, int f, float *score, uint8_t
 	return auroc(score, positive, n);
 }
 
+static int knows(const struct predictions *p, int f)
+{
+	for (size_t i = 0; i < p->n; i++)
+		if (p->samples[i].known >> f & 1)
+			return 1;
+	return 0;
+}
+
+/* A finding whose labels one member's file lacks, as with --mask in training, is the ensemble's only in name. */
+static void say_what_is_not_judged(const struct members *m, const struct predictions *out)
+{
+	int n = 0;
+
+	for (int f = 0; f < FINDINGS; f++) {
+		int known_to_one = 0;
+
+		for (int k = 0; k < m->n; k++)
+			known_to_one |= knows(&m->p[k], f);
+		if (known_to_one && !knows(out, f))
+			printf("%s%s", n++ ? ", " : "not judged, because not all members have labels: ", finding_names[f]);
+	}
+	if (n)
+		putchar('\n');
+}
+
 static int print_table(const struct members *m, const struct predictions *out, const struct spread *spread, struct error *e)
 {
 	float *score = malloc((out->n + 1) * sizeof *score);
@@ -58,7 +83,7 @@ static int print_table(const struct members *m, const struct predictions *out, c
 
 			low = fmin(low, value);
 			high = fmax(high, value);
-			sum[k] += isnan(value) ? 0 : value;
+			sum[k] += isnan(whole) ? 0 : value;
 		}
 		sum[MAX_MEMBERS] += isnan(whole) ? 0 : whole;
 		counted += !isnan(whole);
@@ -68,6 +93,8 @@ static int print_table(const struct members *m, const struct predictions *out, c
 			printf("%-20s %.4f to %.4f %8.4f", finding_names[f], low, high, whole);
 		printf("   %8.4f %8.3f %8.2f\n", s.sd, s.variation, exp(s.log_range));
 	}
+	if (!e->code)
+		say_what_is_not_judged(m, out);
 	for (int k = 0; !e->code && counted && k < m->n; k++)
 		printf("mean AUROC of member %d: %.4f\n", k + 1, sum[k] / counted);
 	if (!e->code && counted)

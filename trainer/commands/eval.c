@@ -115,11 +115,24 @@ static int find_network(struct eval *v, struct checkpoint **c, struct error *e)
 	return world_agree(&v->world, e);
 }
 
+/* What the network says of a finding that it was not trained on is no prediction, and is not judged as one. */
+static void leave_out_untrained(struct eval *v)
+{
+	const struct label_mask mask = { .findings = v->notes.untrained };
+	char names[FINDING_HINT];
+
+	if (mask.findings && label_mask_apply(&mask, v->data) && world_speaks(&v->world))
+		fprintf(stderr, "chexnet eval: not judged: %s: these weights were trained without labels of %s\n",
+			findings_write(names, sizeof names, mask.findings, ", "), mask.findings & (mask.findings - 1) ? "them" : "it");
+}
+
 static int open_model(struct eval *v, struct error *e)
 {
 	struct checkpoint *c = NULL;
 
 	if (find_network(v, &c, e) == 0) {
+		leave_out_untrained(v);
+
 		struct model_conf conf = {
 			.network = v->network,
 			.engine = (enum engine_choice)v->conf->engine.engine,

@@ -86,6 +86,11 @@ extern const struct option train_options[]; /* for struct train_conf */
  * values as options_parse(). */
 int train_read_options(const struct command *c, int argc, char **argv, struct train_conf *conf, char *command, size_t size, struct error *e);
 
+/* "--learning-rate=0.004 --momentum=0.9 …": the options that decide how this training learns, for its checkpoints. */
+void train_note_options(const struct train_conf *conf, char *text, size_t size);
+/* A line for each of them that is another one than in `before`, a checkpoint's; "" has none. */
+void train_tell_changes(struct run_log *log, const char *before, const char *options);
+
 /* SIGTERM, SIGUSR1, SIGINT and SIGHUP save and stop; SIGPIPE and SIGXFSZ are ignored. */
 void train_catch_signals(void);
 

@@ -284,7 +284,7 @@ static int stop_early(struct train *t, struct error *e)
 {
 	if (train_save(t, e) < 0)
 		return -e->code;
-	log_say(&t->log, "stopped at step %llu of %llu, all saved: chexnet train --output=%s --resume=auto goes on", (unsigned long long)t->at.step,
+	log_say(&t->log, "stopped at step %llu of %llu, all saved: the same command with --output=%s --resume=auto goes on", (unsigned long long)t->at.step,
 		(unsigned long long)t->schedule.steps, t->output);
 	return EXIT_RESUMABLE;
 }

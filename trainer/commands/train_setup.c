@@ -202,6 +202,16 @@ static int fill_model(struct train *t, const struct checkpoint *c, struct train_
 	return world_agree(t->world, e);
 }
 
+/* Findings of which no image's label is known. */
+static uint32_t without_labels(const struct dataset *d)
+{
+	uint32_t known = 0;
+
+	for (size_t i = 0; i < dataset_count(d); i++)
+		known |= dataset_samples(d)[i].known;
+	return ~known & ((1u << FINDINGS) - 1);
+}
+
 static int share_start(struct train *t, struct train_start *s, struct error *e)
 {
 	if (hvd_broadcast(t->world->hvd, s, sizeof *s, HVD_U8, 0) < 0)
@@ -220,6 +230,7 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 		.batch = conf->batch,
 		.window = conf->shuffle_window,
 		.window_layout = window_layout(t->train),
+		.untrained = without_labels(t->train),
 		.bucket_bytes = conf->bucket_kib * 1024,
 		.source_size = dataset_image_size(t->train),
 		.leaky = t->leak || s->notes.leaky,
@@ -231,6 +242,7 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 	snprintf(t->at.precision, sizeof t->at.precision, "%s", precision_choices[conf->engine.precision]);
 	snprintf(t->at.pos_weight, sizeof t->at.pos_weight, "%s", conf->pos_weight ? "balanced" : "none");
 	snprintf(t->at.stored_as, sizeof t->at.stored_as, "%s", dataset_stored_as(t->train));
+	train_note_options(conf, t->at.options, sizeof t->at.options);
 	snprintf(t->at.optimizer, sizeof t->at.optimizer, "%s", optimizer_choices[conf->optimizer]);
 	if (s->from_file && !s->resume && s->notes.leaky)
 		log_say(&t->log, "LEAK: these weights were trained on splits that share patients: every result says so");
@@ -267,6 +279,7 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 		log_say(&t->log, "the global batch was %d and is %d now", s->notes.global_batch, t->at.global_batch);
 	if (t->at.batch != s->notes.batch)
 		log_say(&t->log, "the micro-batch was %d and is %d now: batch normalisation sees other groups", s->notes.batch, t->at.batch);
+	train_tell_changes(&t->log, s->notes.options, t->at.options);
 	return 0;
 }
 

@@ -70,3 +70,14 @@ int findings_read(const char *text, char between, const char *nothing, uint32_t 
 	}
 	return none && *set ? fail(why, EXIT_DATA, "\"%s\" together with a finding", nothing) : 0;
 }
+
+const char *findings_write(char *text, size_t size, uint32_t set, const char *between)
+{
+	size_t used = 0;
+
+	*text = '\0';
+	for (int f = 0; f < FINDINGS && used < size; f++)
+		if (set >> f & 1)
+			used += (size_t)snprintf(text + used, size - used, "%s%s", used ? between : "", finding_names[f]);
+	return text;
+}

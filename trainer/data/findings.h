@@ -3,6 +3,7 @@
 #ifndef DATA_FINDINGS_H
 #define DATA_FINDINGS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "error.h"
@@ -21,5 +22,8 @@ const char *finding_hint(const char *name, int length, char text[FINDING_HINT]);
 /* A set of findings written with `between` between them; `nothing` ("No Finding") is a word for none, NULL: there is no such word.
  * An unknown finding and one that comes twice are errors: the reason alone is in *why. */
 int findings_read(const char *text, char between, const char *nothing, uint32_t *set, struct error *why);
+
+/* That set as findings_read() takes it, cut where `size` ends. Returns text. */
+const char *findings_write(char *text, size_t size, uint32_t set, const char *between);
 
 #endif

@@ -90,7 +90,7 @@ static int describe_all(const struct net_plan *plan, const struct model_values *
 
 /* ---- writing ---------------------------------------------------------------------------------------- */
 
-enum { MAX_NOTES = 40, NOTE = 512 };
+enum { MAX_NOTES = 48, NOTE = 512 };
 
 struct notes {
 	struct tensor_note note[MAX_NOTES];
@@ -110,14 +110,7 @@ static void __attribute__((format(printf, 3, 4))) add_note(struct notes *notes, 
 	notes->n++;
 }
 
-static void list_findings(char *text, size_t size)
-{
-	size_t used = 0;
-
-	*text = '\0';
-	for (int f = 0; f < FINDINGS && used < size; f++)
-		used += (size_t)snprintf(text + used, size - used, "%s%s", f ? "," : "", finding_names[f]);
-}
+#define ALL_FINDINGS ((1u << FINDINGS) - 1)
 
 static void make_notes(struct notes *notes, const struct net_plan *plan, const struct checkpoint_notes *c, int resumable)
 {
@@ -135,8 +128,9 @@ static void make_notes(struct notes *notes, const struct net_plan *plan, const s
 		used += (size_t)snprintf(text + used, sizeof text - used, "%s%d", i ? "," : "", plan->block[i]);
 	add_note(notes, "blocks", "%s", text);
 	if (plan->classes == FINDINGS) {
-		list_findings(text, sizeof text);
-		add_note(notes, "findings", "%s", text);
+		add_note(notes, "findings", "%s", findings_write(text, sizeof text, ALL_FINDINGS, ","));
+		if (c->untrained)
+			add_note(notes, "untrained", "%s", findings_write(text, sizeof text, c->untrained, ","));
 	}
 	add_note(notes, "source_size", "%d", c->source_size);
 	add_note(notes, "resize", "%s", c->resize);
@@ -156,6 +150,8 @@ static void make_notes(struct notes *notes, const struct net_plan *plan, const s
 	if (!resumable)
 		return;
 	add_note(notes, "position", "%" PRIu64, c->position);
+	if (*c->options)
+		add_note(notes, "options", "%s", c->options);
 	if (*c->mask)
 		add_note(notes, "mask", "%s", c->mask);
 	add_note(notes, "validated", "%" PRIu64, c->validated);
@@ -248,7 +244,8 @@ static void copy_note(const struct checkpoint *c, const char *key, char *out, si
 
 static void read_notes(const struct checkpoint *c, struct checkpoint_notes *notes)
 {
-	const char *leak = safetensors_note(c->file, "leak");
+	const char *leak = safetensors_note(c->file, "leak"), *untrained = safetensors_note(c->file, "untrained");
+	struct error ignored = { 0 };
 
 	*notes = (struct checkpoint_notes){
 		.seed = note_u64(c, "seed", 10),
@@ -273,12 +270,15 @@ static void read_notes(const struct checkpoint *c, struct checkpoint_notes *note
 		.scale_good = note_u64(c, "scale_good", 10),
 		.skipped = note_u64(c, "skipped", 10),
 	};
+	if (untrained && findings_read(untrained, ',', NULL, &notes->untrained, &ignored))
+		notes->untrained = 0;
 	copy_note(c, "split_policy", notes->split_policy, sizeof notes->split_policy);
 	copy_note(c, "resize", notes->resize, sizeof notes->resize);
 	copy_note(c, "precision", notes->precision, sizeof notes->precision);
 	copy_note(c, "mask", notes->mask, sizeof notes->mask);
 	copy_note(c, "pos_weight", notes->pos_weight, sizeof notes->pos_weight);
 	copy_note(c, "stored_as", notes->stored_as, sizeof notes->stored_as);
+	copy_note(c, "options", notes->options, sizeof notes->options);
 	copy_note(c, "optimizer", notes->optimizer, sizeof notes->optimizer);
 }
 
@@ -344,7 +344,7 @@ static int check_findings(const struct checkpoint *c, struct error *e)
 	const char *noted = safetensors_note(c->file, "findings");
 	char ours[NOTE];
 
-	list_findings(ours, sizeof ours);
+	findings_write(ours, sizeof ours, ALL_FINDINGS, ",");
 	if (noted && strcmp(noted, ours) != 0)
 		return fail(e, EXIT_DATA, "%s: its findings are in another order (%s)", c->path, noted);
 	return 0;

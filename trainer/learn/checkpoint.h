@@ -26,6 +26,8 @@ struct checkpoint_notes {
 	uint64_t seed, position, step; /* position: images consumed by all ranks since the start of the stream */
 	uint64_t data_hash;            /* dataset_hash() of the training split */
 	char mask[20];                 /* hash of what --mask left out, "none"; "": not noted */
+	uint32_t untrained;            /* findings of which the last training had no label: what the network says of them means nothing */
+	char options[384];             /* of learning, "--learning-rate=0.004 --momentum=0.9 …"; "": not noted */
 	int global_batch, batch;       /* images an optimiser step, and a micro-batch (the BN group) */
 	int window;                    /* files in a shuffle window; 0: all images in one order */
 	uint64_t window_layout;        /* window_layout() of the training split where there are windows */

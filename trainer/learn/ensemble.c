@@ -114,6 +114,8 @@ int ensemble_make(struct predictions *out, struct spread *spread, const struct p
 		match_members(row, members, paths, k, e);
 	for (size_t i = 0; !e->code && i < n; i++) {
 		out->samples[i] = members[0].samples[i];
+		for (int m = 1; m < k; m++)
+			out->samples[i].known &= members[m].samples[row[(size_t)m * n + i]].known;
 		for (int f = 0; f < FINDINGS; f++) {
 			for (int m = 0; m < k; m++)
 				logits[m] = members[m].logits[row[(size_t)m * n + i] * FINDINGS + (size_t)f];

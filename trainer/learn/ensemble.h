@@ -19,7 +19,7 @@ struct spread_summary { /* of one finding, means over images */
 	double log_range; /* ln(high / low) */
 };
 
-/* out: the average of k members (2 or more), in the first one's order, as logits; freed with predictions_free(), on errors too.
+/* out: the average of k members (2 or more), in the first one's order, as logits, with the labels that all of them know; freed with predictions_free(), on errors too.
  * spread: [n of the first][FINDINGS]. Paths are for the error line: EXIT_DATA when the members do not speak of the same images and labels. */
 int ensemble_make(struct predictions *out, struct spread *spread, const struct predictions *members, const char *const *paths, int k,
 		  enum ensemble_average average, struct error *e);

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a checkpoint says of the options that a training learned with, so that one that goes on with others can say so. */
+#include "commands/train.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Batch, seed, window and image size have notes of their own, and are not only told. */
+static const char *const noted[] = { "augment", "precision", "epochs",   "steps",        "learning-rate", "scaling",    "base-batch", "warmup-epochs",
+				     "decay",   "momentum",  "weight-decay", "pos-weight", "loss-scale",    "dynamic-loss-scale", "patience" };
+
+static void value_text(const struct option *o, const struct train_conf *conf, char *text, size_t size)
+{
+	const void *value = (const char *)conf + o->target;
+
+	if (o->type == OPTION_FLAG)
+		snprintf(text, size, "%s", *(const int *)value ? "yes" : "no");
+	else if (o->type == OPTION_CHOICE)
+		snprintf(text, size, "%s", o->choices[*(const int *)value]);
+	else if (o->type == OPTION_INT)
+		snprintf(text, size, "%d", *(const int *)value);
+	else if (o->type == OPTION_U64)
+		snprintf(text, size, "%llu", (unsigned long long)*(const uint64_t *)value);
+	else
+		snprintf(text, size, "%.10g", *(const double *)value);
+}
+
+static const struct option *find(const char *name)
+{
+	const struct option *o = train_options;
+
+	while (!o->name || strcmp(o->name, name))
+		o++;
+	return o;
+}
+
+void train_note_options(const struct train_conf *conf, char *text, size_t size)
+{
+	size_t used = 0;
+
+	*text = '\0';
+	for (size_t i = 0; i < sizeof noted / sizeof noted[0] && used < size; i++) {
+		char value[64];
+
+		value_text(find(noted[i]), conf, value, sizeof value);
+		used += (size_t)snprintf(text + used, size - used, "%s--%s=%s", i ? " " : "", noted[i], value);
+	}
+}
+
+/* The value of --NAME in a line of train_note_options(), its length in *length; NULL: the line has none. */
+static const char *value_in(const char *line, const char *name, int *length)
+{
+	char key[64];
+	int n = snprintf(key, sizeof key, "--%s=", name);
+
+	for (const char *word = line; *word; word += strcspn(word, " "), word += strspn(word, " ")) {
+		*length = (int)strcspn(word, " ") - n;
+		if (strncmp(word, key, (size_t)n) == 0)
+			return word + n;
+	}
+	return NULL;
+}
+
+void train_tell_changes(struct run_log *log, const char *before, const char *options)
+{
+	for (size_t i = 0; i < sizeof noted / sizeof noted[0]; i++) {
+		int was, is;
+		const char *old = value_in(before, noted[i], &was), *new = value_in(options, noted[i], &is);
+
+		if (old && new && (was != is || strncmp(old, new, (size_t)is)))
+			log_say(log, "--%s was %.*s and is %.*s now", noted[i], was, old, is, new);
+	}
+}
