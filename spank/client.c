@@ -400,6 +400,16 @@ static bool has_several_components(void)
 	return used > 1;
 }
 
+/* Slurm starts salloc's own shell (use_interactive_step) without MPI. The word for that stays there, and in the jobs that are
+ * submitted from it: nobody chose it. In other steps Slurm leaves no "none" behind. */
+static void drop_mpi_of_shell(void)
+{
+	const char *mpi = getenv("SLURM_MPI_TYPE"), *in_step = getenv("SLURM_STEP_ID");
+
+	if (mpi && in_step && !strcmp(mpi, "none") && strtoul(in_step, NULL, 10) == SLURM_INTERACTIVE_STEP)
+		unsetenv("SLURM_MPI_TYPE");
+}
+
 static void prepare_step(void)
 {
 	struct options *o = &client.options;
@@ -415,6 +425,7 @@ static void prepare_step(void)
 	if (!o->by_site && has_several_components() && o->on_death != DEATH_CONTINUE)
 		set_unless("kill-on-bad-exit", "SLURM_KILL_BAD_EXIT", "1");
 	if (o->hvd) {
+		drop_mpi_of_shell();
 		set_unless("mpi", "SLURM_MPI_TYPE", "pmix");
 		client_count_tasks(&client.scan, o);
 		if (o->on_death == DEATH_CONTINUE) {

@@ -324,6 +324,26 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(grep -c 'mpi=none policy=socket' <<<"$output")" -eq 2 ]
 	run in_cluster env SLURM_MPI_TYPE=pmi2 srun -Q --gpus=1 --hvd "$SHOW"
 	grep -q 'mpi=pmi2 policy=socket' <<<"$output"
+	run in_cluster env SLURM_MPI_TYPE=none srun -Q --gpus=1 --hvd "$SHOW"
+	grep -q 'mpi=none policy=socket' <<<"$output"
+}
+
+@test "in salloc's own shell, which Slurm starts without MPI, --hvd means PMIx" {
+	need_pmix
+	command -v script >/dev/null || skip "no script(1) to type from"
+	local conf
+	conf=$(cat "$CLUSTER/etc/slurm.conf")
+	echo 'LaunchParameters=use_interactive_step' >>"$CLUSTER/etc/slurm.conf"
+	printf '%s\n' 'echo "shell $SLURM_MPI_TYPE"' "srun -Q --gpus=2 --gpu-bind=socket --hvd $SHOW" "srun -Q --mpi=none --gpus=2 --hvd $SHOW chosen" \
+		"sbatch -Q -W -n2 --gpus=2 -o $SCRATCH/out --wrap 'srun -Q --hvd $SHOW batch'" >"$SCRATCH/typed"
+	echo "bash $SCRATCH/typed </dev/null; exit" | in_cluster script -qc 'salloc -Q -n2 --gpus=2' /dev/null >"$SCRATCH/seen"
+	echo "$conf" >"$CLUSTER/etc/slurm.conf"
+	tr -d '\r' <"$SCRATCH/seen"
+	cat "$SCRATCH/out"
+	grep -q 'shell none' "$SCRATCH/seen"
+	[ "$(grep -c 'of 2: gpus=GPU-.* mpi=pmix policy=socket args=.$' "$SCRATCH/seen")" -eq 2 ]
+	[ "$(grep -c 'mpi=none policy=socket args=chosen' "$SCRATCH/seen")" -eq 2 ]
+	[ "$(grep -c 'mpi=pmix policy=socket args=batch' "$SCRATCH/out")" -eq 2 ]
 }
 
 @test "on_death=continue: the step outlives a task" {
