@@ -312,7 +312,10 @@ static bool binds_gpus(int component, int group)
 
 	if (strstr(any ? any : "", "gpu"))
 		return true;
-	return !client.alias && (is_choice(gpus) || (!gpus && !any && of_job && tres_binds_gpus(of_job)));
+	/* our word of one component holds for those that have none of their own */
+	if (is_alias(said_gpus) || (client.alias && !said_gpus))
+		return false;
+	return is_choice(gpus) || (!gpus && !any && of_job && tres_binds_gpus(of_job));
 }
 
 static void read_gpu_choice(int component, int group)

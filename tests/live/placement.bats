@@ -146,9 +146,23 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	local line='hvd: --gpu-bind differs between the components of one command: start them as separate steps'
 	run in_cluster salloc -Q -N1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 : -N1 -n2 --gpus=2 srun -Q --het-group=0,1 --hvd bash -c "$look"
 	echo "$output"
-	[ "$status" -eq 64 ] && [ "$output" = "$line" ]
+	[ "$status" -eq 64 ]
+	[ "$output" = "$line" ]
 	run in_cluster srun -Q -N1 -n1 --gpus=1 --hvd true : -N1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 true
-	[ "$status" -eq 64 ] && [ "$output" = "$line" ]
+	[ "$status" -eq 64 ]
+	[ "$output" = "$line" ]
+	# nor does our word of one say anything of another that has its own
+	local first second
+	for first in socket map_gpu:1,0 none; do
+		second=$([ $first = socket ] && echo single:1 || echo socket)
+		run in_cluster srun -Q -N1 -n2 --gpus=2 --gpu-bind=$first true : -N1 -n2 --gpus=2 --gpu-bind=$second true
+		echo "$first, $second: $output"
+		[ "$status" -eq 64 ]
+		[ "$output" = "$line" ]
+	done
+	run in_cluster srun -Q -N1 -n2 --gpus=2 --gpu-bind=socket bash -c "$look" : -N1 -n1 --gpus=1 bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 3
 	run in_cluster srun -Q -N1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 --hvd-bind=socket bash -c "$look" : -N1 -n1 true
 	echo "$output"
 	[ "$(tasks | cut -d' ' -f3,5)" = $'0 1\n1 0' ]
