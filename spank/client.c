@@ -342,7 +342,7 @@ static void keep_choices(void)
 static void keep_words_of_slurm(void)
 {
 	struct options *o = &client.options;
-	const char *threads = said_anywhere("threads-per-core");
+	const char *threads = said_anywhere("threads-per-core"), *hint = said_anywhere("hint");
 	char word[32], error[256];
 	bool fixed = options_given(&client.asked, "gpus-per-task"), share;
 	int each;
@@ -351,6 +351,9 @@ static void keep_words_of_slurm(void)
 	snprintf(word, sizeof word, "gpus-per-task=%d", each);
 	if (each && !fixed && options_parse(o, SCOPE_BIND, "--gpus-per-task", word, error, sizeof error))
 		client_refuse(error);
+	/* srun makes it --threads-per-core=1, and leaves the nodes no SLURM_HINT */
+	if (!threads && strcasestr(hint ? hint : "", "nomultithread"))
+		threads = "1";
 	if (!threads)
 		threads = getenv("SLURM_THREADS_PER_CORE");
 	if (threads && !strcmp(threads, "1") && !options_given(&client.asked, "smt") && options_parse(o, SCOPE_BIND, "--threads-per-core", "smt=off", error, sizeof error))

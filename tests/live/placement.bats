@@ -318,6 +318,10 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	# the same in Slurm's words
 	run in_cluster srun -Q -N1 --exclusive --gpus=4 --threads-per-core=1 --hvd bash -c "$look"
 	[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 4 ]
+	run in_cluster srun -Q -N1 --exclusive --gpus=4 --hint=nomultithread --hvd bash -c "$look"
+	[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 4 ]
+	run in_cluster srun -Q -N1 --exclusive --gpus=4 --hint=nomultithread --hvd --hvd-bind=smt=on bash -c "$look"
+	[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 8 ]
 }
 
 @test "share: two tasks on each GPU, each on its socket" {
