@@ -54,23 +54,31 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 
 @test "wrong words are 64, wrong files 65, each with a line" {
 	run map --tasks 9
-	[ "$status" -eq 64 ] && [ "$output" = "hvd-map: 9 tasks but 4 GPUs" ]
+	[ "$status" -eq 64 ]
+	[ "$output" = "hvd-map: 9 tasks but 4 GPUs" ]
 	run map --policy soket
-	[ "$status" -eq 64 ] && [[ $output == *"unknown key 'soket', the nearest known one is 'socket'"* ]]
+	[ "$status" -eq 64 ]
+	[[ $output == *"unknown key 'soket', the nearest known one is 'socket'"* ]]
 	run map --gpus 7
-	[ "$status" -eq 64 ] && [[ $output == *"no GPU '7' here (there are 4)"* ]]
+	[ "$status" -eq 64 ]
+	[[ $output == *"no GPU '7' here (there are 4)"* ]]
 	run map --gpus 1,2,0000:1b:00.0
-	[ "$status" -eq 64 ] && [ "$output" = "hvd-map: --gpus: the same GPU twice" ]
+	[ "$status" -eq 64 ]
+	[ "$output" = "hvd-map: --gpus: the same GPU twice" ]
 	run map selfcheck again
-	[ "$status" -eq 64 ] && [[ $output == "hvd-map: 'again' is not an option"* ]]
+	[ "$status" -eq 64 ]
+	[[ $output == "hvd-map: 'again' is not an option"* ]]
 	if [ -c /dev/full ]; then
 		run bash -c '"$@" >/dev/full' - "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --json
-		[ "$status" -eq 1 ] && [[ $output == *"hvd-map: the output cannot be written" ]]
+		[ "$status" -eq 1 ]
+		[[ $output == *"hvd-map: the output cannot be written" ]]
 	fi
 	run "$BUILD/hvd-map" --topology "$SCRATCH/nothing.xml"
-	[ "$status" -eq 65 ] && [[ $output == *"nothing.xml: No such file or directory"* ]]
+	[ "$status" -eq 65 ]
+	[[ $output == *"nothing.xml: No such file or directory"* ]]
 	run "$BUILD/hvd-map" --topology "$SCRATCH/gres.conf"
-	[ "$status" -eq 65 ] && [[ $output == *"not an hwloc 2 topology"* ]]
+	[ "$status" -eq 65 ]
+	[[ $output == *"not an hwloc 2 topology"* ]]
 }
 
 @test "--users names the process that holds a GPU's memory; MIG instances keep their names" {

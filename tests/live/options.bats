@@ -82,13 +82,15 @@ refused() { # TEXT: exit 64 and exactly this line
 	SECONDS=0
 	run srun -N2 -n4 --gpus=3 --gpu-bind=socket sleep 50
 	echo "$output"
-	[ "$status" -ne 0 ] && [ "$SECONDS" -lt 40 ]
+	[ "$status" -ne 0 ]
+	[ "$SECONDS" -lt 40 ]
 	grep -q '^hvd: n[12]: 2 tasks but 1 GPU' <<<"$output"
 	# also those of another component, which is a job of its own
 	SECONDS=0
 	run srun -N1 -n3 -O --gpus=2 --gpu-bind=socket sleep 50 : -N1 -n2 --gpus=2 sleep 50
 	echo "$output"
-	[ "$status" -ne 0 ] && [ "$SECONDS" -lt 40 ]
+	[ "$status" -ne 0 ]
+	[ "$SECONDS" -lt 40 ]
 	grep -q '^hvd: n[12]: 3 tasks but 2 GPUs' <<<"$output"
 	run srun -n3 --gpus=2 -O --gpu-bind=socket true
 	[ "$status" -eq 64 ]

@@ -64,7 +64,8 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	[ "${2-}" = shared ] || [ -z "$(tasks | awk '{ print $2, $5 }' | sort | uniq -d)" ]
 	while read -r task host local_rank cpus uuid; do
 		bus=$(gpu_bus "$uuid")
-		[ -n "$bus" ] && [[ $uuid != *,* ]]
+		[ -n "$bus" ]
+		[[ $uuid != *,* ]]
 		echo "$host task $local_rank: GPU $bus, CPUs $(cpu_numbers "$cpus")of $(package_cpus "$bus")"
 		[ "$(cpu_numbers "$cpus")" = "$(package_cpus "$bus")" ]
 	done < <(tasks)
@@ -352,7 +353,8 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 
 tasks_of_nodes() { # "2 2": how many tasks each node has
 	echo "$output"
-	[ "$status" -eq 0 ] && [ "$(tasks | cut -d' ' -f2 | uniq -c | awk '{ print $1 }' | xargs)" = "$1" ]
+	[ "$status" -eq 0 ]
+	[ "$(tasks | cut -d' ' -f2 | uniq -c | awk '{ print $1 }' | xargs)" = "$1" ]
 }
 
 @test "more cores than GPUs: tasks go to the nodes where their GPUs are, not to the first cores" {
