@@ -75,9 +75,10 @@ int gpu_by_address(const struct node *node, const char *pci)
 	return -1;
 }
 
-/* Slurm numbers GPUs in the order of their device files, or in bus order where NVML told it, and counts each instance of a
- * divided one; refuse where these differ, and where a device number is not known at all take bus order. */
-static int gpu_by_number(const struct node *node, int number, bool *in_doubt)
+/* Slurm numbers GPUs in the order of gres.conf's lines or of their device files, or in bus order where NVML told it, and counts each
+ * instance of a divided one; refuse where these differ and nobody says which it is, and where a device number is not known at all
+ * take bus order. */
+static int gpu_by_number(const struct node *node, enum numbers numbers, int number, bool *in_doubt)
 {
 	int by_minor = -1;
 	bool minors = node->gpus > 0, divided = false;
@@ -86,9 +87,11 @@ static int gpu_by_number(const struct node *node, int number, bool *in_doubt)
 		minors &= node->gpu[g].minor >= 0;
 		if (node->gpu[g].minor == number)
 			by_minor = g;
-		divided |= g <= number && node->gpu[g].divided;
+		divided |= (numbers == NUMBERS_MINOR ? node->gpu[g].minor : g) <= number && node->gpu[g].divided;
 	}
-	*in_doubt = divided || (number < node->gpus && minors && by_minor != number);
+	*in_doubt = divided || (numbers == NUMBERS_UNKNOWN && number < node->gpus && minors && by_minor != number);
+	if (numbers == NUMBERS_MINOR && minors)
+		return by_minor;
 	return number < node->gpus ? number : -1;
 }
 
@@ -119,14 +122,14 @@ static int from_names(const struct node *node, struct step_devices *out, char *e
 	return 0;
 }
 
-static int from_numbers(const struct node *node, bool relative, bool want_index, struct step_devices *out, char *error, size_t size)
+static int from_numbers(const struct node *node, enum numbers numbers, bool relative, bool want_index, struct step_devices *out, char *error, size_t size)
 {
 	for (int i = 0; i < out->count; i++) {
 		int number = small_number(out->token[i]);
 		bool in_doubt = false;
-		out->gpu[i] = number < 0 ? -1 : gpu_by_number(node, number, &in_doubt);
+		out->gpu[i] = number < 0 ? -1 : gpu_by_number(node, numbers, number, &in_doubt);
 		const int minor = out->gpu[i] < 0 ? -1 : node->gpu[out->gpu[i]].minor;
-		if (in_doubt && (minor < 0 || minor == number)) {
+		if (in_doubt && (minor < 0 || minor == number || numbers)) {
 			snprintf(error, size, "Slurm may mean another one by GPU %d, since GPUs before it are divided into instances: divide all of this node's, or none", number);
 			return -1;
 		}
@@ -135,7 +138,7 @@ static int from_numbers(const struct node *node, bool relative, bool want_index,
 			return -1;
 		}
 		if (in_doubt) {
-			snprintf(error, size, "GPU %d is /dev/nvidia%d by bus order, and Slurm may mean another one: let gres.conf name GPUs by UUID (AutoDetect=nvml)",
+			snprintf(error, size, "GPU %d is /dev/nvidia%d by bus order, and Slurm may mean another one: hvd-map selfcheck tells which numbers=… plugstack.conf needs",
 				number, minor);
 			return -1;
 		}
@@ -157,7 +160,7 @@ static int from_numbers(const struct node *node, bool relative, bool want_index,
 	return 0;
 }
 
-int step_devices(const struct node *node, const char *global, const char *visible, bool want_index, struct step_devices *out, char *error, size_t size)
+int step_devices(const struct node *node, enum numbers numbers, const char *global, const char *visible, bool want_index, struct step_devices *out, char *error, size_t size)
 {
 	bool names;
 
@@ -174,7 +177,7 @@ int step_devices(const struct node *node, const char *global, const char *visibl
 		return -1;
 	}
 	bool relative = global && visible && strcmp(global, visible);
-	int rc = names ? from_names(node, out, error, size) : from_numbers(node, relative, want_index, out, error, size);
+	int rc = names ? from_names(node, out, error, size) : from_numbers(node, numbers, relative, want_index, out, error, size);
 	if (rc)
 		out->count = 0;
 	return rc;

@@ -10,6 +10,9 @@
 
 enum { DEVICE_TOKEN = 80 };
 
+/* How Slurm numbers the GPUs of a node. */
+enum numbers { NUMBERS_UNKNOWN, NUMBERS_BUS /* in bus order */, NUMBERS_MINOR /* in the order of /dev/nvidiaN */ };
+
 struct step_devices {
 	int count;
 	int gpu[STEP_MAX_DEVICES];                  /* index into node.gpu; -1: known by name only (a MIG instance) */
@@ -22,7 +25,7 @@ struct step_devices {
 /* global: SLURM_STEP_GPUS, numbers that hold for the whole node; visible: CUDA_VISIBLE_DEVICES as Slurm (or, in a step
  * without GPUs of its own, the user) set it: names, or numbers that hold among the devices that may be opened. Either
  * may be NULL. Returns 0; or -1 with one line. No list at all is no device. */
-int step_devices(const struct node *node, const char *global, const char *visible, bool want_index, struct step_devices *out, char *error, size_t size);
+int step_devices(const struct node *node, enum numbers numbers, const char *global, const char *visible, bool want_index, struct step_devices *out, char *error, size_t size);
 
 /* True for the name of a part of a GPU, "MIG-…". */
 bool is_instance(const char *name);

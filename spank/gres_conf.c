@@ -129,6 +129,12 @@ static int add_line(const char *line, int number, struct gres_conf *out, char *e
 	return 0;
 }
 
+static void read_autodetect(const char *value, struct gres_conf *out)
+{
+	out->autodetect = strcasecmp(value, "off") != 0;
+	out->by_file = !strcasecmp(value, "nvidia");
+}
+
 int gres_conf_parse(const char *text, const char *node_name, struct gres_conf *out, char *error, size_t size)
 {
 	char line[4096], value[512];
@@ -144,7 +150,7 @@ int gres_conf_parse(const char *text, const char *node_name, struct gres_conf *o
 		if (value_of(line, "NodeName", value, sizeof value) && !hostlist_has(value, node_name))
 			continue;
 		if (value_of(line, "AutoDetect", value, sizeof value))
-			out->autodetect = strcasecmp(value, "off") != 0;
+			read_autodetect(value, out);
 		if (value_of(line, "Name", value, sizeof value) && !strcasecmp(value, "gpu") && add_line(line, number, out, error, size))
 			return -1;
 	}

@@ -18,6 +18,7 @@ struct gres_gpu {
 
 struct gres_conf {
 	bool autodetect; /* the driver is asked, so lines are not needed */
+	bool by_file;    /* AutoDetect=nvidia: Slurm then counts GPUs by the names of their files, else in bus order */
 	int gpus;
 	struct gres_gpu gpu[GRES_MAX_GPUS];
 };

@@ -23,13 +23,14 @@ struct arguments {
 	char *gpus;           /* is taken apart */
 	int tasks;            /* 0: one per GPU, else one per package */
 	bool json, users, selfcheck;
+	enum numbers numbers; /* as plugstack.conf says */
 	struct options options;
 };
 
 static const char usage[] =
 	"usage: hvd-map [--topology FILE|live] [--proc DIR] [--tasks N] [--policy WORDS] [--gpus LIST] [--cpus LIST]\n"
 	"               [--json] [--users] [--svg FILE]\n"
-	"       hvd-map selfcheck [--gres FILE] [--topology FILE|live] [--proc DIR]\n"
+	"       hvd-map selfcheck [--gres FILE] [--numbers bus|minor] [--topology FILE|live] [--proc DIR]\n"
 	"\n"
 	"Prints which GPU, CPUs, memory and NIC each task of a node gets.\n"
 	"\n"
@@ -44,6 +45,7 @@ static const char usage_end[] =
 	"  --users          also name the processes that hold memory of these GPUs (asks the driver)\n"
 	"  --svg FILE       draw node and tasks\n"
 	"  --gres FILE      the gres.conf that selfcheck compares with the machine [beside slurm.conf]\n"
+	"  --numbers WORD   numbers= of plugstack.conf: bus or minor\n"
 	"  --version, --help\n";
 
 static void print_line(const char *text, void *out)
@@ -81,7 +83,8 @@ static void read_arguments(int argc, char *argv[], struct arguments *a)
 	static const struct option table[] = {
 		{ "topology", required_argument, NULL, 't' }, { "proc", required_argument, NULL, 'd' }, { "tasks", required_argument, NULL, 'n' },
 		{ "policy", required_argument, NULL, 'p' }, { "gpus", required_argument, NULL, 'g' }, { "cpus", required_argument, NULL, 'c' },
-		{ "json", no_argument, NULL, 'j' }, { "users", no_argument, NULL, 'u' }, { "svg", required_argument, NULL, 's' }, { "gres", required_argument, NULL, 'r' }, { "version", no_argument, NULL, 'V' }, { "help", no_argument, NULL, 'h' }, { 0 },
+		{ "json", no_argument, NULL, 'j' }, { "users", no_argument, NULL, 'u' }, { "svg", required_argument, NULL, 's' }, { "gres", required_argument, NULL, 'r' },
+		{ "numbers", required_argument, NULL, 'N' }, { "version", no_argument, NULL, 'V' }, { "help", no_argument, NULL, 'h' }, { 0 },
 	};
 	char error[512];
 
@@ -97,6 +100,11 @@ static void read_arguments(int argc, char *argv[], struct arguments *a)
 		case 'u': a->users = true; break;
 		case 's': a->svg = optarg; break;
 		case 'r': a->gres = optarg; break;
+		case 'N':
+			a->numbers = !strcmp(optarg, "bus") ? NUMBERS_BUS : NUMBERS_MINOR;
+			if (a->numbers == NUMBERS_MINOR && strcmp(optarg, "minor"))
+				die(EXIT_USAGE, "--numbers: bus or minor expected");
+			break;
 		case 'p':
 			if (options_parse(&a->options, SCOPE_BIND, "--policy", optarg, error, sizeof error))
 				die(EXIT_USAGE, error);
@@ -233,7 +241,7 @@ static int run_selfcheck(const struct node *node, const struct arguments *a)
 		snprintf(line, sizeof line, "%.80s, %s", path, error);
 		die(EXIT_DATA, line);
 	}
-	int wrong = selfcheck(node, conf, stdout);
+	int wrong = selfcheck(node, conf, a->numbers, stdout);
 	free(conf);
 	free(text);
 	return wrong ? EXIT_DATA : 0;

@@ -328,7 +328,7 @@ void options_describe(int scopes, void (*line)(const char *text, void *data), vo
 
 /* ---- plugstack.conf ------------------------------------------------------------------------------ */
 
-static const char *const site_keys = "hvd|hvd-bind|enable|aliases|topology|proc|verbose-max";
+static const char *const site_keys = "hvd|hvd-bind|enable|aliases|topology|proc|verbose-max|numbers";
 
 static int set_site_text(char *field, size_t room, const char *key, const char *value, char *error, size_t size)
 {
@@ -365,6 +365,11 @@ static int set_site(struct site *site, const char *key, const char *value, char 
 		return set_site_text(site->proc, sizeof site->proc, key, value, error, size);
 	case 6:
 		n = parse_number(value, 0, 100000, &site->verbose_max) ? 0 : -1;
+		break;
+	case 7:
+		n = choice_index("bus|minor", value);
+		if (n >= 0)
+			site->numbers = n + 1;
 		break;
 	default:
 		snprintf(error, size, "plugstack.conf: unknown key '%.64s'; known are %s", key, site_keys);

@@ -56,6 +56,7 @@ struct site {
 	int enable;         /* enum enable */
 	int aliases;        /* 0 or 1: --gpu-bind=socket is understood */
 	int verbose_max;    /* lines of the verbose table a node may print */
+	int numbers;        /* enum numbers of devices.h */
 	char topology[1024]; /* empty: look at the machine */
 	char proc[1024];     /* empty: /proc/driver/nvidia */
 	struct options defaults;

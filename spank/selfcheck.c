@@ -38,16 +38,63 @@ static int check_gpu(const struct node *node, const struct gres_gpu *line, FILE 
 	return !line->has_cores || !cpuset_within(&line->cores, &socket);
 }
 
-int selfcheck(const struct node *node, const struct gres_conf *conf, FILE *out)
+/* ---- Slurm's numbers ------------------------------------------------------------------------------ */
+
+/* True if the lines name the GPUs in bus order, or else in the order of the device files. */
+static bool lines_follow(const struct node *node, const struct gres_conf *conf, enum numbers order)
+{
+	for (int i = 0; i < conf->gpus && i < node->gpus; i++)
+		if (order == NUMBERS_BUS ? conf->gpu[i].minor != node->gpu[i].minor : i && conf->gpu[i].minor < conf->gpu[i - 1].minor)
+			return false;
+	return true;
+}
+
+/* How Slurm counts with this gres.conf; NUMBERS_UNKNOWN: in the order of lines that follow neither. */
+static enum numbers numbers_of(const struct node *node, const struct gres_conf *conf)
+{
+	if (conf->autodetect)
+		return conf->by_file ? NUMBERS_MINOR : NUMBERS_BUS;
+	return lines_follow(node, conf, NUMBERS_BUS) ? NUMBERS_BUS : lines_follow(node, conf, NUMBERS_MINOR) ? NUMBERS_MINOR : NUMBERS_UNKNOWN;
+}
+
+/* The plugin has to number GPUs as Slurm does. Returns 1 if something has to be changed for that. */
+static int check_numbers(const struct node *node, const struct gres_conf *conf, enum numbers said, FILE *out)
+{
+	static const char *const word[] = { "", "bus", "minor" };
+	enum numbers slurm = numbers_of(node, conf);
+	bool in_order = true;
+
+	if (!conf->autodetect && conf->gpus < node->gpus)
+		return 0; /* which is another fault */
+	for (int g = 0; g < node->gpus; g++) {
+		if (node->gpu[g].minor < 0)
+			return 0;
+		if (node->gpu[g].minor != g) {
+			in_order = false;
+			fprintf(out, "GPU %s is number %d on the bus and /dev/nvidia%d\n", node->gpu[g].at.pci, g, node->gpu[g].minor);
+		}
+	}
+	if (slurm == NUMBERS_UNKNOWN) {
+		fprintf(out, "WRONG: Slurm numbers the GPUs in the order of these lines: write one for each, in bus order:");
+		for (int g = 0; g < node->gpus; g++)
+			fprintf(out, "%s File=/dev/nvidia%d", g ? "," : "", node->gpu[g].minor);
+		fprintf(out, "%s\n", in_order ? "" : ", and numbers=bus in plugstack.conf");
+		return 1;
+	}
+	/* where both orders are the same, so is what either word means */
+	if (in_order || said == slurm)
+		return 0;
+	fprintf(out, "WRONG: with this gres.conf Slurm numbers them %s: write numbers=%s in plugstack.conf (and call this check with --numbers %s)\n",
+		slurm == NUMBERS_BUS ? "in bus order" : "by device file", word[slurm], word[slurm]);
+	return 1;
+}
+
+int selfcheck(const struct node *node, const struct gres_conf *conf, enum numbers numbers, FILE *out)
 {
 	int wrong = 0;
 
 	if (!node->gpus)
 		fprintf(out, "this node has no NVIDIA GPU\n");
-	for (int g = 0; g < node->gpus; g++)
-		if (node->gpu[g].minor >= 0 && node->gpu[g].minor != g)
-			fprintf(out, "GPU %s is number %d on the bus and /dev/nvidia%d: without AutoDetect=nvml Slurm's numbers are in doubt\n",
-				node->gpu[g].at.pci, g, node->gpu[g].minor);
 	if (conf->autodetect)
 		fprintf(out, "gres.conf asks the driver (AutoDetect): what its lines leave out is right by itself\n");
 	for (int i = 0; i < conf->gpus; i++)
@@ -56,6 +103,7 @@ int selfcheck(const struct node *node, const struct gres_conf *conf, FILE *out)
 		fprintf(out, "WRONG: gres.conf names %d GPU%s, and there are %d\n", conf->gpus, conf->gpus == 1 ? "" : "s", node->gpus);
 		wrong++;
 	}
+	wrong += check_numbers(node, conf, numbers, out);
 	fprintf(out, wrong ? "%d thing%s to change\n" : "nothing to change\n", wrong, wrong == 1 ? "" : "s");
 	return wrong;
 }

@@ -5,10 +5,11 @@
 
 #include <stdio.h>
 
+#include "devices.h"
 #include "gres_conf.h"
 #include "placement.h"
 
-/* Prints a line for each GPU. Returns the number of lines that an admin has to change. */
-int selfcheck(const struct node *node, const struct gres_conf *conf, FILE *out);
+/* Prints a line for each GPU. numbers: what plugstack.conf says of them. Returns the number of lines that an admin has to change. */
+int selfcheck(const struct node *node, const struct gres_conf *conf, enum numbers numbers, FILE *out);
 
 #endif

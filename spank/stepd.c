@@ -107,7 +107,7 @@ static int capture_devices(spank_t spank)
 	const char *names = job_variable(spank, "CUDA_VISIBLE_DEVICES", step.visible, sizeof step.visible);
 	char error[512];
 
-	if (!step.broken && step_devices(step.node, numbers, names, step.options.ids == IDS_INDEX, &step.devices, error, sizeof error))
+	if (!step.broken && step_devices(step.node, (enum numbers)step.site->numbers, numbers, names, step.options.ids == IDS_INDEX, &step.devices, error, sizeof error))
 		step_fail(EXIT_INTERNAL, error);
 	return step.broken ? -1 : 0;
 }

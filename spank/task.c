@@ -33,12 +33,12 @@ static int bound_devices(spank_t spank, struct step_devices *out, char *error, s
 		if (!*step.device_file[g] || (access(step.device_file[g], R_OK | W_OK) && errno == EPERM))
 			confined = true;
 		else
-			snprintf(openable + n, sizeof openable - n, "%s%d", n ? "," : "", g);
+			snprintf(openable + n, sizeof openable - n, "%s%d", n ? "," : "", step.site->numbers == NUMBERS_MINOR ? step.node->gpu[g].minor : g);
 	}
 	const char *list = job_variable(spank, "CUDA_VISIBLE_DEVICES", visible, sizeof visible);
 	if (!list && step.options.hide_gpus && *step.visible)
 		list = step.visible;
-	return step_devices(step.node, confined && *openable ? openable : NULL, list, step.options.ids == IDS_INDEX, out, error, size);
+	return step_devices(step.node, (enum numbers)step.site->numbers, confined && *openable ? openable : NULL, list, step.options.ids == IDS_INDEX, out, error, size);
 }
 
 /* Slurm lists what it bound the tasks of the node to, as masks "0x1,0x2" or as CPUs "0,1"; with fewer entries than

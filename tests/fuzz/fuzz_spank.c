@@ -65,7 +65,7 @@ static void gpu_lists(char *text)
 			node.gpu[node.gpus].at.order = (uint64_t)node.gpus;
 			snprintf(node.gpu[node.gpus].uuid, sizeof node.gpu[0].uuid, "GPU-%daaaaaaa", node.gpus % 8);
 		}
-	if (step_devices(&node, *global ? global : NULL, visible, text[0] & 1, &devices, error, sizeof error))
+	if (step_devices(&node, (enum numbers)(text[0] % 3), *global ? global : NULL, visible, text[0] & 1, &devices, error, sizeof error))
 		check(*error && !devices.count, "refused with a line and no device");
 	for (int d = 0; d < devices.count; d++)
 		check(devices.gpu[d] >= -1 && devices.gpu[d] < node.gpus, "a GPU of the node");

@@ -131,7 +131,7 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	local option usage synopsis
 	usage=$("$BUILD/hvd-map" --help | sed '/^ *hvd-map selfcheck/,$d')
 	synopsis=$(sed -n '/^\.SH SYNOPSIS/,/selfcheck$/{s/\\//g;p}' "$TOP/spank/hvd-map.1")
-	for option in $("$BUILD/hvd-map" --help | sed -n 's/^  \(--[a-z-]*\) .*/\1/p' | grep -v '^--version\|^--gres'); do
+	for option in $("$BUILD/hvd-map" --help | sed -n 's/^  \(--[a-z-]*\) .*/\1/p' | grep -v '^--version\|^--gres\|^--numbers'); do
 		echo "$option"
 		[[ $usage == *"[$option"* && $synopsis == *"[ $option"* ]]
 	done

@@ -291,6 +291,32 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	[ "$(tasks)" = $'task n1 0 1 1\ntask n1 1 0 0' ]
 }
 
+@test "device numbers in another order than the bus: refused, until plugstack.conf says how Slurm counts" {
+	[ "$(id -u)" = 0 ] || skip "control groups need root"
+	cluster_again --cgroup v1 --inventory minors=1,0 || skip "no usable cgroup v1 here"
+	local gpu='echo "task $HVD_GPU"; for n in 0 1; do { : <"/dev/nvidia$n"; } 2>&1 | sed "s/.*: /open $n /"; done' numbers
+	run in_cluster srun -Q -w n1 -n1 --gpus=1 --hvd bash -c "$gpu"
+	echo "$output"
+	[ "$status" -eq 70 ]
+	grep -q 'GPU 0 is /dev/nvidia1 by bus order, and Slurm may mean another one: hvd-map selfcheck tells' <<<"$output"
+	for numbers in bus minor; do
+		sed -i "s|\( numbers=.*\)*$| numbers=$numbers|" "$CLUSTER/etc/plugstack.conf"
+		[ $numbers = bus ] || sort -o "$CLUSTER/etc/gres.conf" "$CLUSTER/etc/gres.conf"
+		run "$BUILD/hvd-map" selfcheck --gres "$CLUSTER/etc/gres.conf" --topology "$CLUSTER/topology.xml" --proc "$CLUSTER/proc"
+		echo "$output"
+		[ "$status" -eq 65 ]
+		grep -q "write numbers=$numbers in plugstack.conf" <<<"$output"
+		"$BUILD/hvd-map" selfcheck --gres "$CLUSTER/etc/gres.conf" --topology "$CLUSTER/topology.xml" --proc "$CLUSTER/proc" --numbers $numbers
+		in_cluster scontrol reconfigure
+		wait_for 15 nodes_are_idle 2
+		run in_cluster srun -Q -w n1 -n1 --gpus=1 --hvd bash -c "$gpu"
+		echo "$output"
+		# the first in bus order is /dev/nvidia1, the first device file is of the second: the one that may be opened
+		[ "$(tasks)" = "task 0000:$([ $numbers = bus ] && echo 15 || echo 1b):00.0" ]
+		grep -q "^open $([ $numbers = bus ] && echo 1 || echo 0) No such device" <<<"$output"
+	done
+}
+
 @test "GPU numbers and core numbers the other way round: identity would be wrong" {
 	cluster_again --gpu-order reverse
 	run in_cluster srun -Q -N2 --gpus-per-node=2 --gpu-bind=socket --hvd bash -c "$look"

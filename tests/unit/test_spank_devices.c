@@ -46,10 +46,12 @@ static void machine(int m0, int m1, int m2, int m3, bool uuids)
 	}
 }
 
+static enum numbers numbers; /* as plugstack.conf says */
+
 static void translates(const char *global, const char *visible, bool index, const char *gpus, const char *tokens)
 {
 	char have_gpus[64] = "", have_tokens[512] = "";
-	if (step_devices(node, global, visible, index, step, error, sizeof error))
+	if (step_devices(node, numbers, global, visible, index, step, error, sizeof error))
 		fail_msg("%s", error);
 	for (int i = 0; i < step->count; i++) {
 		sprintf(have_gpus + strlen(have_gpus), "%s%d", i ? "," : "", step->gpu[i]);
@@ -61,7 +63,7 @@ static void translates(const char *global, const char *visible, bool index, cons
 
 static void refuses(const char *global, const char *visible, const char *line)
 {
-	assert_int_equal(step_devices(node, global, visible, false, step, error, sizeof error), -1);
+	assert_int_equal(step_devices(node, numbers, global, visible, false, step, error, sizeof error), -1);
 	assert_string_equal(error, line);
 	assert_int_equal(step->count, 0);
 }
@@ -138,8 +140,21 @@ static void doubts_are_refused(void **state)
 	refuses(NULL, "GPU-0aaaaaaa", "the step has GPU 'GPU-0aaaaaaa', which this node's driver does not show"); /* two begin so */
 	/* device numbers in another order than the bus: which one does Slurm mean? */
 	machine(1, 0, 2, 3, true);
-	refuses("0", "0", "GPU 0 is /dev/nvidia1 by bus order, and Slurm may mean another one: let gres.conf name GPUs by UUID (AutoDetect=nvml)");
+	refuses("0", "0", "GPU 0 is /dev/nvidia1 by bus order, and Slurm may mean another one: hvd-map selfcheck tells which numbers=… plugstack.conf needs");
 	translates("2", "2", false, "2", "GPU-1aaaaaaa-0000-0000-0000-000000000002");
+	/* the site says which */
+	numbers = NUMBERS_BUS;
+	translates("0,1", "0,1", false, "0,1", "GPU-0aaaaaaa-0000-0000-0000-000000000000,GPU-0aaaaaaa-0000-0000-0000-000000000001");
+	numbers = NUMBERS_MINOR;
+	translates("0", "0", false, "1", "GPU-0aaaaaaa-0000-0000-0000-000000000001");
+	translates("1", "0", true, "0", "0");
+	refuses("4", "4", "the step has GPU '4', but this node shows 4 GPUs");
+	node->gpu[0].divided = true; /* which is /dev/nvidia1 */
+	translates("0", "0", false, "1", "GPU-0aaaaaaa-0000-0000-0000-000000000001");
+	refuses("2", "2", "Slurm may mean another one by GPU 2, since GPUs before it are divided into instances: divide all of this node's, or none");
+	machine(-1, -1, -1, -1, true);
+	translates("1", "1", false, "1", "GPU-0aaaaaaa-0000-0000-0000-000000000001");
+	numbers = NUMBERS_UNKNOWN;
 }
 
 static void any_list_has_an_answer(void **state)
@@ -155,7 +170,7 @@ static void any_list_has_an_answer(void **state)
 			for (int n = rand_r(&seed) % 12; n > 0; n--)
 				strcat(text[k], pieces[(unsigned)rand_r(&seed) % (sizeof pieces / sizeof *pieces)]);
 		error[0] = '\0';
-		int rc = step_devices(node, i % 3 ? text[0] : NULL, text[1], i % 2, step, error, sizeof error);
+		int rc = step_devices(node, (enum numbers)(i / 2 % 3), i % 3 ? text[0] : NULL, text[1], i % 2, step, error, sizeof error);
 		assert_true(rc ? error[0] && !step->count : step->count >= 0);
 		for (int d = 0; d < step->count; d++)
 			assert_true(step->gpu[d] >= -1 && step->gpu[d] < 4 && step->token[d][0]);

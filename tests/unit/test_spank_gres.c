@@ -42,13 +42,15 @@ static void make_machine(void)
 	}
 }
 
+static enum numbers numbers; /* of plugstack.conf */
+
 static int check(const char *text)
 {
 	FILE *f = fmemopen(printed, sizeof printed, "w");
 	assert_non_null(f);
 	if (gres_conf_parse(text, "n1", &conf, error, sizeof error))
 		fail_msg("%s", error);
-	int wrong = selfcheck(node, &conf, f);
+	int wrong = selfcheck(node, &conf, numbers, f);
 	fclose(f);
 	return wrong;
 }
@@ -81,10 +83,54 @@ static void differences_are_named_with_their_cure(void **state)
 	assert_non_null(strstr(printed, "gres.conf names 1 GPU, and there are 2"));
 	assert_int_equal(check("AutoDetect=nvml\n"), 0);
 	assert_int_equal(check("Name=gpu File=/dev/nvidia[0-1] Cores=0-1\nName=gpu File=/dev/nvidia7\n"), 2);
-	node->gpu[0].minor = 1;
-	node->gpu[1].minor = 0;
-	check("AutoDetect=nvml\n");
-	assert_non_null(strstr(printed, "is number 0 on the bus and /dev/nvidia1"));
+}
+
+/* Without AutoDetect Slurm counts GPUs as the lines come. */
+static void another_order_of_the_lines_is_wrong(void **state)
+{
+	static const char swapped[] = "Name=gpu File=/dev/nvidia1 Cores=2-3\nName=gpu File=/dev/nvidia0 Cores=0-1\n";
+	(void)state;
+	make_machine();
+	assert_int_equal(check(swapped), 1);
+	assert_non_null(strstr(printed, "in the order of these lines: write one for each, in bus order: File=/dev/nvidia0, File=/dev/nvidia1\n"));
+	assert_non_null(strstr(printed, "1 thing to change"));
+	/* the driver's order is another one than theirs */
+	char text[sizeof swapped + 32];
+	snprintf(text, sizeof text, "AutoDetect=nvml\n%s", swapped);
+	assert_int_equal(check(text), 0);
+}
+
+/* Steps are refused there until plugstack.conf says which order Slurm's is. */
+static void device_numbers_in_another_order_than_the_bus(void **state)
+{
+	static const struct {
+		const char *gres;
+		enum numbers right;
+		const char *word;
+	} cases[] = {
+		{ "AutoDetect=nvml\n", NUMBERS_BUS, "numbers=bus" },
+		{ "AutoDetect=nvidia\n", NUMBERS_MINOR, "numbers=minor" },
+		{ "Name=gpu File=/dev/nvidia[0-2]\n", NUMBERS_MINOR, "numbers=minor" },
+		{ "Name=gpu File=/dev/nvidia2\nName=gpu File=/dev/nvidia0\nName=gpu File=/dev/nvidia1\n", NUMBERS_BUS, "numbers=bus" },
+		{ "Name=gpu File=/dev/nvidia1\nName=gpu File=/dev/nvidia0\nName=gpu File=/dev/nvidia2\n", NUMBERS_UNKNOWN,
+			"in bus order: File=/dev/nvidia2, File=/dev/nvidia0, File=/dev/nvidia1, and numbers=bus in plugstack.conf" },
+	};
+	(void)state;
+	make_machine();
+	node->gpus = 3;
+	node->gpu[2] = node->gpu[1];
+	for (int g = 0; g < 3; g++) {
+		node->gpu[g].minor = (g + 2) % 3;
+		node->gpu[g].at.package = -1; /* cores are another matter */
+	}
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		for (numbers = NUMBERS_UNKNOWN; numbers <= NUMBERS_MINOR; numbers++) {
+			bool good = numbers && numbers == cases[i].right;
+			if (check(cases[i].gres) != !good || !strstr(printed, cases[i].word) != good)
+				fail_msg("%s with %d: %s", cases[i].gres, numbers, printed);
+			assert_non_null(strstr(printed, "is number 0 on the bus and /dev/nvidia2"));
+		}
+	numbers = NUMBERS_UNKNOWN;
 }
 
 static void bad_lines_are_named(void **state)
@@ -126,6 +172,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names_with_ranges),
 		cmocka_unit_test(differences_are_named_with_their_cure),
+		cmocka_unit_test(another_order_of_the_lines_is_wrong),
+		cmocka_unit_test(device_numbers_in_another_order_than_the_bus),
 		cmocka_unit_test(bad_lines_are_named),
 		cmocka_unit_test(the_picture_names_every_gpu_and_task),
 	};

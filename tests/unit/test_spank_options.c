@@ -2,6 +2,7 @@
  * The words of --hvd, --hvd-bind and plugstack.conf: every key, every error, and any text at all. */
 #include "test.h"
 
+#include "../../spank/devices.h"
 #include "../../spank/options.h"
 
 static char error[512];
@@ -131,13 +132,13 @@ static void given_keys_travel_to_tasks(void **state)
 
 static void arguments_of_plugstack_conf(void **state)
 {
-	char *good[] = { "hvd=deadline=60", "hvd-bind=numa,verbose", "enable=always", "aliases=off", "topology=/etc/hvd/a,b.xml", "proc=/etc/hvd/proc", "verbose-max=3" };
+	char *good[] = { "hvd=deadline=60", "hvd-bind=numa,verbose", "enable=always", "aliases=off", "topology=/etc/hvd/a,b.xml", "proc=/etc/hvd/proc", "verbose-max=3", "numbers=minor" };
 	char *bad[] = { "enable=always", "toplogy=/x" }, *relative[] = { "proc=here" }, *value[] = { "aliases=maybe" }, *nested[] = { "hvd-bind=sockets" };
 	char *several[] = { "bogus=1", "verbose-max=2", "enable=maybe" };
 	struct site site;
 	(void)state;
 
-	assert_int_equal(site_parse(&site, 7, good, error, sizeof error), 0);
+	assert_int_equal(site_parse(&site, 8, good, error, sizeof error), 0);
 	assert_int_equal(site.defaults.deadline, 60);
 	assert_int_equal(site.defaults.policy, POLICY_NUMA);
 	assert_int_equal(site.enable, ENABLE_ALWAYS);
@@ -145,6 +146,7 @@ static void arguments_of_plugstack_conf(void **state)
 	assert_string_equal(site.topology, "/etc/hvd/a,b.xml");
 	assert_string_equal(site.proc, "/etc/hvd/proc");
 	assert_int_equal(site.verbose_max, 3);
+	assert_int_equal(site.numbers, NUMBERS_MINOR);
 
 	assert_int_equal(site_parse(&site, 0, NULL, error, sizeof error), 0);
 	assert_int_equal(site.enable, ENABLE_OPTION);
@@ -152,7 +154,7 @@ static void arguments_of_plugstack_conf(void **state)
 
 	/* a misspelt word is told, and the others count */
 	assert_int_equal(site_parse(&site, 2, bad, error, sizeof error), -1);
-	assert_string_equal(error, "plugstack.conf: unknown key 'toplogy'; known are hvd|hvd-bind|enable|aliases|topology|proc|verbose-max");
+	assert_string_equal(error, "plugstack.conf: unknown key 'toplogy'; known are hvd|hvd-bind|enable|aliases|topology|proc|verbose-max|numbers");
 	assert_int_equal(site.enable, ENABLE_ALWAYS);
 	assert_int_equal(site_parse(&site, 1, relative, error, sizeof error), -1);
 	assert_string_equal(error, "plugstack.conf: proc=here: an absolute path expected");
