@@ -32,7 +32,7 @@ static const struct option options[] = {
 	OPTION(U64, struct report_conf, seed, "seed", "N", "1", "of the resamples"),
 	OPTION_GROUP("Where"),
 	OPTION(STRING, struct report_conf, out, "out", "FILE", NULL, "HTML file to write"),
-	OPTION(STRING, struct report_conf, json, "json", "FILE", NULL, "write AUROC, average precision and calibration as a JSON object"),
+	OPTION(STRING, struct report_conf, json, "json", "FILE", NULL, "write AUROC, average precision, operating points and calibration as a JSON object"),
 	OPTION(STRING, struct report_conf, tensorboard, "tensorboard", "DIR", NULL, "write the log's course, the precision-recall curves and the pictures as TensorBoard events"),
 	OPTIONS_END
 };
@@ -311,7 +311,7 @@ const struct command command_report = {
 	.name = "report",
 	.summary = "show predictions and a training run as one HTML file, or in TensorBoard",
 	.description = "The HTML file holds everything it shows, in a light and a dark version: headline with interval, table of findings, ROC and precision-recall curves, "
-		       "calibration, a comparison with a second model, training curves, speed, provenance, and what to keep in mind when reading it.",
+		       "operating points, calibration, a comparison with a second model, training curves, speed, provenance, and what to keep in mind when reading it.",
 	.options = options,
 	.run = run,
 };

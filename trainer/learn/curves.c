@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct entry {
 	float score;
@@ -28,19 +29,37 @@ static void sort_entries(struct entry *e, size_t n)
 /* What one resample says. */
 struct reading {
 	double average_precision;
+	struct operating_point at[AIMS];
 	double roc[CURVE_GRID], pr[CURVE_GRID]; /* y at x = i / (CURVE_GRID - 1); NAN where it is not defined */
 };
+
+static struct interval value_only(double value)
+{
+	return (struct interval){ value, NAN, NAN, NAN };
+}
+
+/* flagged, all: negatives, positives */
+static struct operating_point operate(double threshold, const uint64_t flagged[2], const uint64_t all[2])
+{
+	const double fp = (double)flagged[0], tp = (double)flagged[1], tn = (double)(all[0] - flagged[0]), fn = (double)(all[1] - flagged[1]);
+
+	return (struct operating_point){
+		.threshold = threshold, .sensitivity = value_only(tp / (tp + fn)), .specificity = value_only(tn / (tn + fp)),
+		.ppv = tp + fp > 0 ? tp / (tp + fp) : NAN, .npv = tn + fn > 0 ? tn / (tn + fn) : NAN,
+	};
+}
 
 /* Walks down the scores once. weight: [patients], NULL: everybody once. True positive rates are interpolated linearly between
  * the points, the upper end where the curve rises upright; precision is that of the first point whose recall reaches the abscissa. */
 static void read_curves(const struct entry *e, size_t n, const uint16_t *weight, struct reading *r)
 {
 	uint64_t all[2] = { 0, 0 }, now[2] = { 0, 0 }, from[2] = { 0, 0 }; /* negatives, positives */
-	uint64_t roc = 0, pr = 0;
-	double sum = 0;
+	uint64_t roc = 0, pr = 0, least = 0, flagged[AIMS][2] = { { 0 } }; /* least: positives that a sensitivity asks for */
+	double sum = 0, threshold[AIMS] = { INFINITY, INFINITY };
 
 	for (size_t i = 0; i < n; i++)
 		all[e[i].positive] += weight ? weight[e[i].patient] : 1;
+	least = (all[1] * AIM_PERCENT + 99) / 100;
 	for (int i = 0; i < CURVE_GRID; i++)
 		r->roc[i] = r->pr[i] = NAN;
 	for (size_t i = 0; i < n; i++) {
@@ -59,11 +78,18 @@ static void read_curves(const struct entry *e, size_t n, const uint16_t *weight,
 
 			r->roc[roc] = ((double)from[1] + along * (double)(now[1] - from[1])) / (double)all[1];
 		}
+		for (int aim = 0; aim < AIMS; aim++)
+			if (aim == AIM_SPECIFICITY ? now[0] * 100 <= all[0] * (100 - AIM_PERCENT) : now[1] >= least && from[1] < least) {
+				threshold[aim] = e[i].score;
+				memcpy(flagged[aim], now, sizeof now);
+			}
 		from[0] = now[0];
 		from[1] = now[1];
 	}
 	for (; all[0] && roc < CURVE_GRID; roc++)
 		r->roc[roc] = 1;
+	for (int aim = 0; aim < AIMS; aim++)
+		r->at[aim] = operate(threshold[aim], flagged[aim], all);
 	r->average_precision = all[1] ? sum / (double)all[1] : NAN;
 }
 
@@ -114,27 +140,35 @@ static int set_points(const struct entry *e, size_t n, struct curves *out)
 	return 0;
 }
 
-enum { COLUMNS = 1 + 2 * CURVE_GRID };
+enum { SINGLE = 1 + AIMS, COLUMNS = SINGLE + 2 * CURVE_GRID };
 
-/* Column k of all readings. */
-static double value_of(const struct reading *r, int k)
+/* What a threshold that aims at one leaves of the other. */
+static struct interval *left_of(struct operating_point *at, int aim)
 {
-	return k == 0 ? r->average_precision : k <= CURVE_GRID ? r->roc[k - 1] : r->pr[k - 1 - CURVE_GRID];
+	return aim == AIM_SPECIFICITY ? &at[aim].sensitivity : &at[aim].specificity;
 }
 
-static void set_bands(struct curves *out, const struct reading *readings, int resamples, double *column)
+/* Column k of all readings. */
+static double value_of(struct reading *r, int k)
+{
+	if (k < SINGLE)
+		return k == 0 ? r->average_precision : left_of(r->at, k - 1)->value;
+	return k < SINGLE + CURVE_GRID ? r->roc[k - SINGLE] : r->pr[k - SINGLE - CURVE_GRID];
+}
+
+static void set_bands(struct curves *out, struct reading *readings, int resamples, double *column)
 {
 	for (int k = 0; k < COLUMNS; k++) {
 		struct interval r = { .value = 0 };
 
 		for (int b = 0; b < resamples; b++)
 			column[b] = value_of(&readings[b], k);
-		if (k == 0) {
-			interval_set(&out->average_precision, column, (size_t)resamples);
+		if (k < SINGLE) {
+			interval_set(k == 0 ? &out->average_precision : left_of(out->at, k - 1), column, (size_t)resamples);
 			continue;
 		}
-		struct curve *c = k <= CURVE_GRID ? &out->roc : &out->pr;
-		int at = (k - 1) % CURVE_GRID;
+		struct curve *c = k < SINGLE + CURVE_GRID ? &out->roc : &out->pr;
+		int at = (k - SINGLE) % CURVE_GRID;
 
 		interval_set(&r, column, (size_t)resamples);
 		c->low[at] = r.low;
@@ -176,6 +210,11 @@ static int add_bands(const struct entry *e, size_t n, size_t patients, int resam
 	return rc;
 }
 
+static struct operating_point no_point(void)
+{
+	return (struct operating_point){ NAN, value_only(NAN), value_only(NAN), NAN, NAN };
+}
+
 int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struct curves *out)
 {
 	struct entry *e = malloc((s->n + 1) * sizeof *e);
@@ -184,7 +223,9 @@ int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struc
 	size_t n = 0;
 	int rc = patients < 0 ? -1 : 0;
 
-	*out = (struct curves){ .average_precision = { NAN, NAN, NAN, NAN } };
+	*out = (struct curves){ .average_precision = value_only(NAN) };
+	for (int aim = 0; aim < AIMS; aim++)
+		out->at[aim] = no_point();
 	for (size_t i = 0; rc == 0 && i < s->n; i++) {
 		int positive = s->labels[i] >> c & 1;
 
@@ -200,6 +241,8 @@ int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struc
 
 		read_curves(e, n, NULL, &r);
 		out->average_precision.value = r.average_precision;
+		for (int aim = 0; aim < AIMS; aim++)
+			out->at[aim] = r.at[aim];
 		rc = set_points(e, n, out);
 		if (rc == 0)
 			rc = add_bands(e, n, (size_t)patients, resamples, seed, out);
@@ -207,6 +250,24 @@ int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struc
 	free(e);
 	free(number);
 	return rc;
+}
+
+/* A ranking that is perfect in every resample says nothing of the next patient either. */
+void curves_judge(struct curves *curves, const struct auroc_table *t, int c)
+{
+	if (isnan(t->class[c].low) || curves->average_precision.se == 0) {
+		curves->average_precision = value_only(curves->average_precision.value);
+		for (int i = 0; i < CURVE_GRID; i++)
+			curves->roc.low[i] = curves->roc.high[i] = curves->pr.low[i] = curves->pr.high[i] = NAN;
+	}
+	for (int aim = 0; aim < AIMS; aim++) {
+		struct interval *left = left_of(curves->at, aim);
+
+		if (t->positive_patients[c] < AIM_LEAST || t->negative_patients[c] < AIM_LEAST)
+			curves->at[aim] = no_point();
+		else if (!isnan(left->low) && !resamples_tell(left->value, t->effective[c]))
+			interval_of_share(left, t->effective[c]);
+	}
 }
 
 void curves_free(struct curves *c)

@@ -54,14 +54,6 @@ static int measure_calibration(struct report_model *m, const struct predictions 
 	return rc;
 }
 
-/* Of too few patients, or of a ranking that is perfect in every resample: resamples say nothing of the next patient. */
-static void forget_bands(struct curves *c)
-{
-	c->average_precision.low = c->average_precision.high = c->average_precision.se = NAN;
-	for (int i = 0; i < CURVE_GRID; i++)
-		c->roc.low[i] = c->roc.high[i] = c->pr.low[i] = c->pr.high[i] = NAN;
-}
-
 /* bands: resamples behind those of the curves. */
 static int measure(struct report_model *m, const struct predictions *p, int resamples, int bands, uint64_t seed)
 {
@@ -70,8 +62,7 @@ static int measure(struct report_model *m, const struct predictions *p, int resa
 	for (int f = 0; f < FINDINGS; f++) {
 		if (curves_of(&m->arrays.scores, f, bands, seed, &m->curves[f]))
 			return -1;
-		if (isnan(m->table.class[f].low) || m->curves[f].average_precision.se == 0)
-			forget_bands(&m->curves[f]);
+		curves_judge(&m->curves[f], &m->table, f);
 	}
 	return 0;
 }
@@ -409,6 +400,7 @@ static void put_page(const struct report *r, struct page *page)
 	report_comparison(r, page);
 	report_roc(r, page);
 	report_pr(r, page);
+	report_operating(r, page);
 	report_calibration(r, page);
 	report_pictures(r, page);
 	report_training(r, page);

@@ -32,6 +32,17 @@ static void put_delong(cJSON *o, const struct predictions *p, int f)
 	free(positive);
 }
 
+static void put_operating(cJSON *o, const char *name, const struct operating_point *at)
+{
+	cJSON *x = cJSON_AddObjectToObject(o, name);
+
+	json_number(x, "threshold", 1 / (1 + exp(-at->threshold)));
+	put_interval(x, "sensitivity", &at->sensitivity);
+	put_interval(x, "specificity", &at->specificity);
+	json_number(x, "ppv", at->ppv);
+	json_number(x, "npv", at->npv);
+}
+
 static cJSON *finding(const struct report_model *m, const struct predictions *p, int f)
 {
 	const struct calibration *c = &m->calibration[f];
@@ -50,6 +61,10 @@ static cJSON *finding(const struct report_model *m, const struct predictions *p,
 	json_number(o, "calibration_slope_low", c->slope.low);
 	json_number(o, "calibration_slope_high", c->slope.high);
 	json_number(o, "calibration_intercept", c->intercept);
+	cJSON *operating = cJSON_AddObjectToObject(o, "operating_points");
+
+	put_operating(operating, "specificity_90", &m->curves[f].at[AIM_SPECIFICITY]);
+	put_operating(operating, "sensitivity_90", &m->curves[f].at[AIM_SENSITIVITY]);
 	return o;
 }
 

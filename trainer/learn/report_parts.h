@@ -43,6 +43,7 @@ void report_findings(const struct report *r, struct page *page);
 void report_comparison(const struct report *r, struct page *page);
 void report_roc(const struct report *r, struct page *page);
 void report_pr(const struct report *r, struct page *page);
+void report_operating(const struct report *r, struct page *page);
 void report_calibration(const struct report *r, struct page *page);
 void report_pictures(const struct report *r, struct page *page);
 void report_training(const struct report *r, struct page *page);

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Thresholds with a specificity, or a sensitivity, of 90 %: by their definition, and how often their intervals hold the truth. */
+#include "tests/unit/report_page.h"
+
+#include <omp.h>
+
+#include "learn/curves.h"
+
+static double normal(void)
+{
+	return sqrt(-2 * log(1 - uniform())) * cos(6.283185307179586 * uniform());
+}
+
+struct tally {
+	double tp, fp, tn, fn;
+};
+
+static struct tally flag(const float *score, const uint32_t *label, size_t n, double threshold)
+{
+	struct tally t = { 0 };
+
+	for (size_t i = 0; i < n; i++)
+		*(score[i] >= threshold ? (label[i] ? &t.tp : &t.fp) : (label[i] ? &t.fn : &t.tn)) += 1;
+	return t;
+}
+
+/* Tries every score as threshold. */
+static void thresholds_equal_their_definition(void **state)
+{
+	enum { N = 150 };
+
+	(void)state;
+	printf("# seed %llu\n", (unsigned long long)random_state);
+	for (int round = 0; round < 60; round++) {
+		float score[N];
+		uint32_t label[N];
+		double least = INFINITY, greatest = -INFINITY;
+		int levels = round % 3 == 0 ? 4 : round % 3 == 1 ? 30 : 100000;
+
+		for (int i = 0; i < N; i++) {
+			label[i] = i < 2 || (i > 3 && uniform() < 0.3);
+			score[i] = (float)floor(levels * (uniform() + 0.4 * label[i]));
+		}
+		for (int i = 0; i < N; i++) {
+			struct tally t = flag(score, label, N, score[i]);
+
+			if (10 * t.tn >= 9 * (t.tn + t.fp) && score[i] < least)
+				least = score[i];
+			if (10 * t.tp >= 9 * (t.tp + t.fn) && score[i] > greatest)
+				greatest = score[i];
+		}
+		struct scores s = { .n = N, .classes = 1, .logits = score, .labels = label };
+		struct curves c;
+
+		assert_int_equal(curves_of(&s, 0, 0, 1, &c), 0);
+		for (int aim = 0; aim < AIMS; aim++) {
+			struct tally t = flag(score, label, N, aim == AIM_SPECIFICITY ? least : greatest);
+
+			assert_true(c.at[aim].threshold == (aim == AIM_SPECIFICITY ? least : greatest));
+			assert_close(c.at[aim].sensitivity.value, t.tp / (t.tp + t.fn), 1e-12);
+			assert_close(c.at[aim].specificity.value, t.tn / (t.tn + t.fp), 1e-12);
+			assert_close(c.at[aim].npv, t.tn / (t.tn + t.fn), 1e-12);
+			if (t.tp + t.fp > 0)
+				assert_close(c.at[aim].ppv, t.tp / (t.tp + t.fp), 1e-12);
+			else
+				assert_true(isnan(c.at[aim].ppv));
+		}
+		curves_free(&c);
+	}
+}
+
+static double quantile_of_normal(double share)
+{
+	double low = -12, high = 12;
+
+	for (int i = 0; i < 60; i++) {
+		double middle = (low + high) / 2;
+
+		*(0.5 * erfc(-middle / sqrt(2)) < share ? &low : &high) = middle;
+	}
+	return low;
+}
+
+static void their_intervals_hold_the_truth(void **state)
+{
+	enum { ROUNDS = 200, NEGATIVES = 400 };
+	static float score[NEGATIVES + 80];
+	static uint32_t label[NEGATIVES + 80];
+
+	(void)state;
+	for (int positives = AIM_LEAST; positives <= 80; positives *= 2)
+		for (int k = 0; k < 3; k++) {
+			double effect = quantile_of_normal(k == 0 ? 0.7 : k == 1 ? 0.9 : 0.99) * sqrt(2), at = quantile_of_normal(0.9);
+			double truth = 0.5 * erfc(-(effect - at) / sqrt(2)); /* of both: the curve is symmetric */
+			int held[AIMS] = { 0 };
+
+			for (int round = 0; round < ROUNDS; round++) {
+				size_t n = (size_t)positives + NEGATIVES;
+
+				for (size_t i = 0; i < n; i++) {
+					label[i] = i < (size_t)positives;
+					score[i] = (float)(normal() + effect * label[i]);
+				}
+				struct scores s = { .n = n, .classes = 1, .logits = score, .labels = label };
+				struct auroc_table t;
+				struct curves c;
+
+				assert_int_equal(auroc_bootstrap(&s, 40, (uint64_t)round, &t, NULL), 0);
+				assert_int_equal(curves_of(&s, 0, 200, (uint64_t)round, &c), 0);
+				curves_judge(&c, &t, 0);
+				for (int aim = 0; aim < AIMS; aim++) {
+					const struct interval *left = aim == AIM_SPECIFICITY ? &c.at[aim].sensitivity : &c.at[aim].specificity;
+
+					held[aim] += left->low <= truth && truth <= left->high;
+				}
+				curves_free(&c);
+			}
+			printf("# %d positives, truth %.3f: sensitivity %d, specificity %d of %d\n", positives, truth, held[0], held[1], ROUNDS);
+			assert_true(held[0] > 0.88 * ROUNDS && held[1] > 0.85 * ROUNDS);
+		}
+}
+
+static void the_report_shows_them_and_says_where_they_come_from(void **state)
+{
+	struct predictions p = draw(900, 1);
+	struct report_input in = input(&p);
+	struct page page = { 0 };
+	struct error e = { 0 };
+	char *json;
+
+	(void)state;
+	for (size_t i = 0; i < 57; i++) /* Hernia: of 19 patients */
+		p.samples[i].labels |= 1u << (FINDINGS - 1);
+	assert_int_equal(report_make(&page, &json, &in, &e), 0);
+	assert_sound(&page);
+	const char *section = strstr(page.text, "<h2>Operating points");
+
+	assert_non_null(section);
+	assert_present(section, "Not for findings that too few patients show, or do not: Hernia (fewer than 20).");
+	assert_present(section, "chosen on the images that they are judged on");
+	const char *hernia = strstr(json, "\"Hernia\""), *points = strstr(hernia, "\"operating_points\""), *edema = strstr(json, "\"Edema\"");
+
+	assert_non_null(points);
+	assert_non_null(strstr(points, "\"threshold\":\tnull"));
+	assert_true(strstr(edema, "\"threshold\":\t0.") < hernia);
+	free(json);
+	free(page.text);
+	predictions_free(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(thresholds_equal_their_definition),
+		cmocka_unit_test(their_intervals_hold_the_truth),
+		cmocka_unit_test(the_report_shows_them_and_says_where_they_come_from),
+	};
+
+	omp_set_num_threads(1); /* small work: threads would only wait for each other */
+	return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
