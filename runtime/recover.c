@@ -72,6 +72,8 @@ static bool may_go_on(const struct mesh *m, const uint8_t *fate)
 {
 	int alive = 0, unheard = 0, lowest[3] = { m->size, m->size, m->size };
 	for (int i = m->size - 1; i >= 0; i--) {
+		if (!m->peer[i].member)
+			continue; /* settled in an earlier recovery */
 		alive += fate[i] == ALIVE;
 		unheard += fate[i] == UNHEARD;
 		lowest[fate[i]] = i;

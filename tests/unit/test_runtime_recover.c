@@ -277,6 +277,43 @@ static void a_stopped_rank_is_left_behind_and_does_not_go_on_alone(void **state)
 	play("abb", &s);
 }
 
+/* Ranks 0 and 1 are given up alive, as with their node; then rank 4 dies, and only two are left of five. */
+static void lose_two_unheard_then_one(void *arg)
+{
+	struct training t = { .h = NULL };
+	(void)arg;
+	open_training(&t, 20);
+	all_arrive();
+	if (meeting_rank < 2) {
+		wait_at(1, 4);
+		_exit(0);
+	}
+	mesh_lose(t.h->mesh, 0, CAUSE_SILENT);
+	mesh_lose(t.h->mesh, 1, CAUSE_SILENT);
+	works(t.h, hvd_recover(t.h));
+	must(hvd_world(t.h)->size == 3);
+	wait_at(0, 3);
+	if (meeting_rank == 4)
+		kill(getpid(), SIGKILL);
+	while (!*hvd_stop_word(t.h))
+		usleep(1000);
+	works(t.h, hvd_recover(t.h));
+	must(hvd_world(t.h)->size == 2);
+	wait_at(1, 4);
+	hvd_plan_close(t.plan);
+	hvd_close(t.h);
+}
+
+static void ranks_given_up_in_one_recovery_do_not_count_in_the_next(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("aabbb", lose_two_unheard_then_one, NULL, status);
+	meeting_over();
+	assert_int_equal(status[2], 0);
+	assert_int_equal(status[3], 0);
+}
+
 /* Rank 1 is dead and the watcher has not said so yet: it is held up until the others are at the call. */
 static void share_with_the_dead(void *arg)
 {
@@ -421,6 +458,7 @@ int main(void)
 		cmocka_unit_test(survivors_of_two_kills_go_on),
 		cmocka_unit_test(a_state_that_came_in_part_is_not_taken),
 		cmocka_unit_test(a_stopped_rank_is_left_behind_and_does_not_go_on_alone),
+		cmocka_unit_test(ranks_given_up_in_one_recovery_do_not_count_in_the_next),
 		cmocka_unit_test(memory_cannot_be_shared_with_a_dead_rank_and_that_is_its_death),
 		cmocka_unit_test(survivors_that_were_in_different_calls_meet_again),
 		cmocka_unit_test(a_loss_at_the_end_of_a_recovery_is_in_the_stop_word),
