@@ -209,8 +209,9 @@ const char *hvd_error(const struct hvd *h)
 
 int hvd_lost(const struct hvd *h)
 {
+	const int lost = h->mesh->lost;
 	for (int r = 0; r < h->world.size; r++)
-		if (h->mesh->member[r] == h->mesh->lost)
+		if (h->mesh->member[r] == lost)
 			return r;
 	return -1;
 }

@@ -309,12 +309,13 @@ static int loop(struct former *f, struct pollfd *p, double until)
 		}
 		for (int i = 0; i < 3; i++, n++)
 			p[n] = (struct pollfd){ .fd = strangers < STRANGERS_MAX ? f->l->listener[i] : -1, .events = POLLIN };
+		p[n++] = (struct pollfd){ .fd = f->l->above, .events = POLLIN };
 		p[n++] = (struct pollfd){ .fd = f->l->alarm, .events = POLLIN };
 		if (poll(p, (nfds_t)n, 50) < 0 && errno != EINTR)
 			return HVD_ESYS;
 		t = now();
-		if (p[n - 1].revents)
-			return HVD_EBOOT;
+		if (p[n - 1].revents || p[n - 2].revents)
+			return p[n - 2].revents ? HVD_EPEER : HVD_EBOOT;
 		for (int i = 0; i < f->shakes; i++) {
 			int status = f->shake[i].fd >= 0 && f->shake[i].fd == p[i].fd ? serve(f, &f->shake[i], p[i].revents, t) : 0;
 			if (status)
@@ -331,7 +332,7 @@ int links_form(struct links *l, struct link *link, int n, const struct card *car
 {
 	struct former f = { .l = l, .link = link, .links = n, .cards = cards, .shakes = n + STRANGERS_MAX, .why = why };
 	f.shake = calloc((size_t)f.shakes, sizeof *f.shake);
-	struct pollfd *p = calloc((size_t)f.shakes + 4, sizeof *p);
+	struct pollfd *p = calloc((size_t)f.shakes + 5, sizeof *p);
 	int status = f.shake && p ? 0 : HVD_ESYS;
 	why[0] = 0;
 	for (int i = 0; !status && i < f.shakes; i++) {

@@ -18,7 +18,6 @@
 #include <netinet/tcp.h>
 
 #define TAG_GATHER 0x80000000u
-#define PATIENCE 3.0 /* seconds that the others wait longer than rank 0, so that what it has to say reaches them */
 
 /* What rank 0 publishes. */
 struct invitation {
@@ -208,6 +207,7 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 		status = watch_start(m);
 	if (!status) {
 		l.alarm = m->alarm;
+		l.above = boot->alarm ? *boot->alarm : -1;
 		m->cards[m->rank] = l.card;
 		status = m->rank == 0 ? host(m, boot, &l, until, why) : join(m, boot, &l, until, why);
 	}

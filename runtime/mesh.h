@@ -10,6 +10,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#define PATIENCE 3.0 /* seconds that others wait longer than a rank that has something to say, so that it reaches them */
+
 enum op_kind { OP_ALLREDUCE, OP_BROADCAST, OP_ALLGATHER, OP_REDUCE_SCATTER, OP_ALLTOALL, OP_BARRIER };
 const char *op_name(unsigned kind);
 
@@ -80,7 +82,8 @@ struct mesh {
 	int alarm; /* eventfd: readable while there is a fault */
 
 	_Atomic int failed; /* status of the fault, 0: none */
-	int lost;           /* rank, -1: none */
+	_Atomic int lost;   /* rank, -1: none */
+	enum cause cause;   /* of the fault */
 	_Atomic bool given_up; /* the others go on without this rank */
 	char fault[WHY_BYTES + 200];
 

@@ -43,7 +43,7 @@ static uint16_t f16_of_f32(float f)
 #define MORE(a, b) (((b) > (a)) | ((b) != (b)) ? (b) : (a))
 
 /* The widest vectors of the machine it runs on; sums are the same bits with any. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDE

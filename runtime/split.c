@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TAG_SPLIT 0x04000000u
 
@@ -54,6 +55,18 @@ static void gather_members(struct hvd *child, struct boot *b, const int32_t *col
 	snprintf(b->host, sizeof b->host, "%s", host);
 }
 
+/* Of a split that failed: if a death is behind it, the world above hears of it, maybe a moment later, and can be recovered. */
+static int loss_above(struct hvd *h, struct hvd *child, int status)
+{
+	bool lost = child && child->parent && atomic_load(&child->mesh->failed) == HVD_EPEER;
+	if (lost && child->mesh->cause != CAUSE_CLOSED) /* by a rank that gave up, maybe: its death would close the link above, too */
+		split_fault(child);
+	for (double until = now() + PATIENCE; (lost || status == HVD_EBOOT) && !atomic_load(&h->mesh->failed) && now() < until;)
+		usleep(1000);
+	int failed = atomic_load(&h->mesh->failed);
+	return failed ? explain(h, failed) : status == HVD_EPEER ? HVD_EBOOT : status;
+}
+
 int hvd_split(struct hvd *h, int color, struct hvd **out)
 {
 	*out = NULL;
@@ -69,7 +82,7 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 	if (!status)
 		status = explain(h, mesh_gather(h->mesh, &mine, sizeof mine, colors));
 	if (!status && mine != HVD_SPLIT_NONE) {
-		struct boot boot = { .publish = split_publish, .lookup = split_lookup, .host_of = split_host_of };
+		struct boot boot = { .publish = split_publish, .lookup = split_lookup, .host_of = split_host_of, .alarm = &h->mesh->alarm };
 		status = handle_new(out, &conf);
 		struct hvd *child = *out;
 		if (!status && !(child->of_parent = calloc((size_t)h->world.size, sizeof(int))))
@@ -83,6 +96,7 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 		}
 		if (status) {
 			fail(h, status, "hvd_split: %s", hvd_error(child));
+			status = loss_above(h, child, status);
 			hvd_close(child);
 			*out = NULL;
 		}
@@ -96,6 +110,6 @@ void split_fault(struct hvd *h)
 {
 	struct mesh *m = h->mesh, *above = h->parent->mesh;
 	int lost = m->lost;
-	if (lost >= 0 && !m->peer[lost].left)
-		mesh_lose(above, h->of_parent[lost], m->peer[lost].fate == DEAD ? CAUSE_CLOSED : CAUSE_LATE);
+	if (lost >= 0 && m->cause != CAUSE_LEFT) /* who closed the sub-world is alive */
+		mesh_lose(above, h->of_parent[lost], m->cause);
 }

@@ -94,6 +94,8 @@ static void wake_waiting(struct mesh *m)
 int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int reporter, const char *text)
 {
 	int before = atomic_load(&m->failed);
+	if (rank >= 0 && cause == CAUSE_CLOSED && m->peer[rank].left)
+		cause = CAUSE_LEFT; /* a data link ended after its goodbye */
 	bool news = rank >= 0 && rank != m->rank && m->peer[rank].fate == ALIVE;
 	if (news) {
 		m->peer[rank].fate = cause == CAUSE_CLOSED || cause == CAUSE_LEFT ? DEAD : UNHEARD;
@@ -106,6 +108,7 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 	if (before)
 		return before;
 	m->lost = rank;
+	m->cause = cause;
 	compose(m, rank, cause, reporter, text);
 	struct fault_notice body = { status, rank, cause, reporter >= 0 ? reporter : m->rank, "" };
 	snprintf(body.text, sizeof body.text, "%s", text ? text : "");

@@ -2,6 +2,8 @@
  * Sub-worlds: who is in them, sums in them, and a death in one. */
 #include "tests/unit/runtime_world.h"
 
+#include <time.h>
+
 static const char *trace; /* directory; NULL: none */
 
 static struct hvd *open_world(int on_death)
@@ -121,6 +123,117 @@ static void a_death_in_a_sub_world_is_one_of_the_world(void **state)
 		assert_int_equal(status[r], r == 2 ? SIGKILL : 0);
 }
 
+/* The rest of a test in which rank `victim` of four died in a split: the others split again. */
+static void recover_and_split(struct hvd *h, int color)
+{
+	struct hvd *part;
+	int64_t sum = 1;
+	works(h, hvd_recover(h));
+	must(hvd_world(h)->size == 3);
+	works(h, hvd_split(h, color, &part));
+	works(part, hvd_allreduce(part, &sum, &sum, 1, HVD_I64, HVD_SUM));
+	must(sum == hvd_world(part)->size);
+	works(part, hvd_close(part));
+	works(h, hvd_close(h));
+}
+
+/* The others know that rank *arg will be in their sub-world, and have no link to it there. */
+static void die_in_a_split(void *arg)
+{
+	const int *victim = arg;
+	struct hvd *h = open_world(1), *part;
+	int32_t color = 0, colors[4];
+	all_arrive();
+	if (meeting_rank == *victim) {
+		works(h, mesh_gather(h->mesh, &color, sizeof color, colors));
+		kill(getpid(), SIGKILL);
+	}
+	double begin = now();
+	must(hvd_split(h, color, &part) == HVD_EPEER && !part && hvd_lost(h) == *victim);
+	must(now() - begin < h->conf.deadline / 2);
+	recover_and_split(h, color);
+}
+
+static void a_death_in_a_split_is_one_of_the_world(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		int status[RANKS_MAX], victim = i / 2;
+		spawn_ranks(i % 2 ? "aaaa" : "aabb", die_in_a_split, &victim, status);
+		meeting_over();
+		for (int r = 0; r < 4; r++)
+			assert_int_equal(status[r], r == victim ? SIGKILL : 0);
+	}
+}
+
+/* Splits one after the other, of all ranks or across the nodes, until rank arg[0] is killed after arg[1] microseconds. */
+static void split_until_a_kill(void *arg)
+{
+	const int *victim = arg;
+	struct hvd *h = open_world(1), *part;
+	int status = 0, color;
+	all_arrive();
+	if (meeting_rank == victim[0] && !fork()) {
+		usleep((useconds_t)victim[1]);
+		kill(getppid(), SIGKILL);
+		_exit(0);
+	}
+	for (int i = 0; !status; i++) {
+		color = i % 2 ? 0 : HVD_SPLIT_ACROSS;
+		status = hvd_split(h, color, &part);
+		if (!status)
+			status = hvd_barrier(part);
+		must(!status || status == HVD_EPEER);
+		hvd_close(part);
+		if (!status)
+			status = hvd_barrier(h);
+	}
+	for (double until = now() + 10; hvd_barrier(h) != HVD_EPEER;) /* it may have been a barrier of the sub-world */
+		must(now() < until);
+	must(hvd_lost(h) == victim[0]);
+	recover_and_split(h, 0);
+}
+
+static void a_kill_at_any_instant_of_a_split_is_survived(void **state)
+{
+	(void)state;
+	static const char *const layouts[] = { "aaaa", "aabb", "abab", "abcd" };
+	unsigned seed = (unsigned)time(NULL), random = seed;
+	printf("# seed %u\n", seed);
+	for (int i = 0; i < 40; i++) {
+		int status[RANKS_MAX], victim[] = { rand_r(&random) % 4, rand_r(&random) % 40000 };
+		spawn_ranks(layouts[i % 4], split_until_a_kill, victim, status);
+		meeting_over();
+		for (int r = 0; r < 4; r++)
+			assert_int_equal(status[r], r == victim[0] ? SIGKILL : 0);
+	}
+}
+
+/* Rank 1's word that rank 0 has closed the sub-world comes to rank 2 before rank 0's own goodbye. */
+static void hear_that_one_left(void *arg)
+{
+	struct hvd *h = open_world(1), *part;
+	(void)arg;
+	works(h, hvd_split(h, 0, &part));
+	works(h, hvd_barrier(h));
+	if (meeting_rank == 2) {
+		pthread_mutex_lock(&part->mesh->lock);
+		fault_locked(part->mesh, HVD_EPEER, 0, CAUSE_LEFT, 1, NULL);
+		pthread_mutex_unlock(&part->mesh->lock);
+		must(watch_told(part->mesh));
+	}
+	must(hvd_barrier(part) == HVD_EPEER);
+	works(h, hvd_barrier(h));
+	hvd_close(part);
+	works(h, hvd_close(h));
+}
+
+static void who_closes_a_sub_world_is_not_lost_to_the_world(void **state)
+{
+	(void)state;
+	run_ranks("aaa", hear_that_one_left, NULL);
+}
+
 /* Rank 0 comes last to the second world: the card that the others find is that of the first. */
 static void form_two(void *arg)
 {
@@ -185,6 +298,9 @@ int main(void)
 		cmocka_unit_test(one_world_can_follow_another),
 		cmocka_unit_test(a_second_world_leaves_the_first_ones_trace_alone),
 		cmocka_unit_test(a_death_in_a_sub_world_is_one_of_the_world),
+		cmocka_unit_test(a_death_in_a_split_is_one_of_the_world),
+		cmocka_unit_test(a_kill_at_any_instant_of_a_split_is_survived),
+		cmocka_unit_test(who_closes_a_sub_world_is_not_lost_to_the_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
