@@ -152,7 +152,7 @@ static void tell_of_stranger(struct links *l, int fd)
 
 static void drop(struct former *f, struct shake *s, double t)
 {
-	if (!s->outgoing)
+	if (!s->outgoing && (s->moved || t > s->until)) /* a rank that hears of a death goes without a word */
 		tell_of_stranger(f->l, s->fd);
 	close(s->fd);
 	s->fd = -1;

@@ -338,6 +338,31 @@ static void join_among_strangers(void *arg)
 	works(h, hvd_close(h));
 }
 
+/* As a rank does that hears of a death while it forms links. */
+static void join_beside_connections_that_end(void *arg)
+{
+	const int *log = arg;
+	if (meeting_rank == 0)
+		must(dup2(*log, STDERR_FILENO) == STDERR_FILENO);
+	if (meeting_rank == 1) {
+		while (!meeting->published)
+			usleep(1000);
+		for (int i = 0; i < 100; i++)
+			close(knock());
+	}
+	works(NULL, hvd_close(open_world(20)));
+}
+
+static void a_connection_that_ends_without_a_word_is_no_stranger(void **state)
+{
+	(void)state;
+	char line[512];
+	int log = memfd_create("stderr of rank 0", 0);
+	run_ranks("ab", join_beside_connections_that_end, &log);
+	assert_int_equal(pread(log, line, sizeof line, 0), 0);
+	close(log);
+}
+
 static void strangers_are_ignored_and_reported_once(void **state)
 {
 	(void)state;
@@ -418,6 +443,7 @@ int main(void)
 		cmocka_unit_test(a_goodbye_is_no_death_unless_others_still_wait),
 		cmocka_unit_test(ranks_that_call_different_collectives_are_told),
 		cmocka_unit_test(a_missing_rank_is_named_by_all),
+		cmocka_unit_test(a_connection_that_ends_without_a_word_is_no_stranger),
 		cmocka_unit_test(strangers_are_ignored_and_reported_once),
 		cmocka_unit_test(where_there_is_ipv4_all_links_use_it),
 		cmocka_unit_test(a_network_without_ipv4_will_do),
