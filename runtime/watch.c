@@ -18,6 +18,7 @@
 
 #define EXIT_LOST_PEER 70 /* EX_SOFTWARE of sysexits.h */
 #define OUTBOX_MAX (64u << 20)
+#define READ_BYTES (64u << 10)
 
 struct fault_notice {
 	int32_t status, rank;
@@ -308,12 +309,11 @@ static ssize_t receive(struct peer *p, uint8_t *buffer, size_t room)
 }
 
 /* Returns -1 when the link is at its end; errno 0: the other end was closed. */
-static int read_link(struct mesh *m, int from)
+static int read_link(struct mesh *m, int from, uint8_t buffer[READ_BYTES])
 {
-	static _Thread_local uint8_t buffer[65536];
 	struct peer *p = &m->peer[from];
 	for (;;) {
-		ssize_t n = receive(p, buffer, sizeof buffer);
+		ssize_t n = receive(p, buffer, READ_BYTES);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return 0;
 		if (n == 0)
@@ -441,8 +441,9 @@ static void *watch(void *arg)
 {
 	struct mesh *m = arg;
 	struct pollfd *p = calloc((size_t)m->size + 1, sizeof *p);
+	uint8_t *buffer = malloc(READ_BYTES);
 	double interval = beat_interval(m), next_beat = 0, last = now();
-	bool ended = false, stop = !p;
+	bool ended = false, stop = !p || !buffer;
 	while (!stop) {
 		eventfd_t count;
 		double t = now();
@@ -459,7 +460,7 @@ static void *watch(void *arg)
 				continue;
 			if (p[i].revents & POLLOUT)
 				peer_flush(q);
-			if ((p[i].revents & (POLLIN | POLLHUP | POLLERR)) && read_link(m, i))
+			if ((p[i].revents & (POLLIN | POLLHUP | POLLERR)) && read_link(m, i, buffer))
 				end_of_link(m, i);
 			if (t - last > 3 * interval)
 				q->heard = t; /* this process itself was stopped: its view of the others is old */
@@ -488,6 +489,7 @@ static void *watch(void *arg)
 			on_beat(m->on_fault_arg);
 	}
 	free(p);
+	free(buffer);
 	return NULL;
 }
 

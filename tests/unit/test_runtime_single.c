@@ -5,6 +5,7 @@
 #include "runtime/hvd.h"
 
 #include <math.h>
+#include <pthread.h>
 
 static void every_call_works_without_a_step(void **state)
 {
@@ -126,6 +127,27 @@ static void only_a_request_that_was_started_can_be_waited_for(void **state)
 	hvd_close(h);
 }
 
+static void *nothing(void *arg)
+{
+	return arg;
+}
+
+/* Thread-local memory of a library comes off every thread's stack. */
+static void threads_of_the_program_may_have_small_stacks(void **state)
+{
+	(void)state;
+	pthread_attr_t small;
+	pthread_t thread;
+	struct hvd *h;
+	assert_int_equal(hvd_init(&h, NULL), 0);
+	assert_int_equal(pthread_attr_init(&small), 0);
+	assert_int_equal(pthread_attr_setstacksize(&small, 64 << 10), 0);
+	assert_int_equal(pthread_create(&thread, &small, nothing, NULL), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	pthread_attr_destroy(&small);
+	hvd_close(h);
+}
+
 static void sizes_beyond_memory_are_refused(void **state)
 {
 	(void)state;
@@ -174,6 +196,7 @@ int main(void)
 		cmocka_unit_test(settings_of_the_program_are_looked_at_too),
 		cmocka_unit_test(a_node_that_did_not_place_its_tasks_is_named),
 		cmocka_unit_test(only_a_request_that_was_started_can_be_waited_for),
+		cmocka_unit_test(threads_of_the_program_may_have_small_stacks),
 		cmocka_unit_test(sizes_beyond_memory_are_refused),
 		cmocka_unit_test(gradients_are_ready_in_the_declared_order),
 	};
