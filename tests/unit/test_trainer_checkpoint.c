@@ -34,6 +34,7 @@ static void everything_comes_back(void **state)
 	assert_string_equal(notes.resize, "area");
 	assert_string_equal(notes.mask, example.mask);
 	assert_string_equal(notes.optimizer, "sgd");
+	assert_string_equal(notes.trained_on, example.trained_on);
 	assert_true(notes.best_auroc == example.best_auroc && notes.best_step == 1200);
 	assert_true(notes.best_loss == 0.1625 && notes.stale == 2 && notes.rate_factor == 0.01);
 	assert_true(notes.loss_scale == 4096 && notes.scale_good == 77 && notes.skipped == 5);

@@ -47,6 +47,8 @@ static struct predictions three(void)
 	logits[2][6] = nextafterf(1000, 2000); /* eight digits are not enough for it */
 	strcpy(p.about.model, "densenet121");
 	strcpy(p.about.policy, "official");
+	strcpy(p.about.trained_on, "synthetic, then TFRecord, labels in named order");
+	strcpy(p.about.source, "ChestX-ray14, labels of 2020");
 	strcpy(p.about.split, "test");
 	strcpy(p.about.checkpoint, "my run/100%41/best.safetensors");
 	p.about.has_oracle = 1;
@@ -54,6 +56,33 @@ static struct predictions three(void)
 		p.about.oracle[f] = f % 4 == 1 ? NAN : 0.5 + f / 32.0;
 	strcpy(p.about.command, "chexnet eval --data \"x y\"\t\xC3\xA9");
 	return p;
+}
+
+/* Images of which nobody says what they are are not called others. */
+static void drawings_and_radiographs_are_told_apart(void **state)
+{
+	static const struct {
+		const char *trained_on, *judged;
+		int differs;
+	} cases[] = {
+		{ "synthetic", "ChestX-ray14, labels of 2020", 1 },
+		{ "ChestX-ray14, labels of 2017", "synthetic", 1 },
+		{ "synthetic, then ChestX-ray14, labels of 2020", "synthetic", 1 },
+		{ "ChestX-ray14, labels of 2017, then synthetic", "ChestX-ray14, labels of 2017", 1 },
+		{ "synthetic", "synthetic", 0 },
+		{ "ChestX-ray14, labels of 2017", "ChestX-ray14, labels of 2020", 0 },
+		{ "synthetic, then ChestX-ray14, labels of 2020", "ChestX-ray14, labels of 2020", 0 },
+		{ "", "synthetic", 0 },
+		{ "synthetic", "", 0 },
+		{ "synthetic", "TFRecord, labels in dell order", 0 },
+		{ "synthetic, then TFRecord, labels in dell order", "ChestX-ray14, labels of 2020", 0 },
+		{ "several", "synthetic", 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+		if (source_differs(cases[i].trained_on, cases[i].judged) != cases[i].differs)
+			fail_msg("\"%s\" and \"%s\"", cases[i].trained_on, cases[i].judged);
 }
 
 static void what_is_written_is_read_back_bit_for_bit(void **state)
@@ -85,6 +114,8 @@ static void what_is_written_is_read_back_bit_for_bit(void **state)
 	assert_string_equal(q.about.checkpoint, p.about.checkpoint);
 	assert_string_equal(q.about.command, p.about.command);
 	assert_string_equal(q.about.policy, "official");
+	assert_string_equal(q.about.trained_on, p.about.trained_on);
+	assert_string_equal(q.about.source, p.about.source);
 	assert_string_equal(q.about.split, "test");
 	assert_string_equal(q.about.data, "");
 	assert_int_equal(q.about.leaked, 4);
@@ -229,6 +260,7 @@ static void every_cut_file_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(drawings_and_radiographs_are_told_apart),
 		cmocka_unit_test(what_is_written_is_read_back_bit_for_bit),
 		cmocka_unit_test(an_unknown_label_leaves_its_image_out_of_that_finding_only),
 		cmocka_unit_test(a_logit_that_is_not_a_number_is_refused_and_nothing_is_written),

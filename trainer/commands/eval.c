@@ -159,6 +159,7 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 
 	snprintf(about.model, sizeof about.model, "%s", v->network.model);
 	snprintf(about.checkpoint, sizeof about.checkpoint, "%s", v->conf->weights);
+	snprintf(about.trained_on, sizeof about.trained_on, "%s", v->notes.trained_on);
 	snprintf(about.pos_weight, sizeof about.pos_weight, "%s", checkpoint_balanced(&v->notes) ? v->notes.pos_weight : "");
 	snprintf(about.command, sizeof about.command, "chexnet eval --weights=%s --data=%s --split=%s --crops=%s", v->conf->weights,
 		 v->conf->data ? v->conf->data : "", split_words[v->conf->split], crops_choices[v->conf->crops]);
@@ -187,7 +188,7 @@ static int judge(struct eval *v, struct error *e)
 	struct evaluation ev;
 	struct evaluation_conf conf = {
 		.dataset = v->data, .decode_threads = v->conf->decode_threads, .resamples = v->conf->resamples, .seed = v->conf->seed,
-		.leaked = v->leaked, .leaky = v->notes.leaky, .crops = (enum crops)v->conf->crops,
+		.leaked = v->leaked, .leaky = v->notes.leaky, .trained_on = v->notes.trained_on, .crops = (enum crops)v->conf->crops,
 	};
 
 	if (evaluate(&ev, &v->model, &conf, e) == 0 && world_speaks(&v->world)) {

@@ -8,6 +8,7 @@
 #include "commands/commands.h"
 #include "commands/maps.h"
 #include "commands/network_options.h"
+#include "data/dataset.h"
 #include "data/file.h"
 #include "data/findings.h"
 #include "data/image.h"
@@ -44,6 +45,7 @@ struct predictor {
 	struct decoder *decoder;
 	int source_size;
 	enum crops crops;
+	char trained_on[sizeof ((struct checkpoint_notes *)0)->trained_on]; /* "": not known */
 	uint8_t *pixels; /* [BATCH][source_size][source_size] */
 	struct maps maps; /* zeroes where nothing is to be shown */
 };
@@ -84,6 +86,14 @@ static int load_engine(struct predictor *p, const struct predict_conf *conf, con
 	return e->code ? -e->code : 0;
 }
 
+/* Whoever sees percentages beside findings may take them for a diagnosis. */
+static void say_what_it_is(const struct checkpoint_notes *notes)
+{
+	fprintf(stderr, "chexnet predict: for research, not a medical device: %s the training set's prevalence and labels (%s%s)\n",
+		checkpoint_balanced(notes) ? "the numbers go by" : "these are probabilities under", *notes->trained_on ? notes->trained_on : "the weights do not say of which images",
+		source_is_synthetic(notes->trained_on) ? ": drawn by a program, so they say nothing about radiographs" : "");
+}
+
 static int predictor_open(struct predictor *p, const struct predict_conf *conf, struct error *e)
 {
 	struct checkpoint *c;
@@ -95,6 +105,7 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 	if (checkpoint_balanced(&notes))
 		fprintf(stderr, "chexnet predict: warning: these weights were trained with --pos-weight=balanced: their probabilities rank images, and are far above "
 				"the share that shows a finding\n");
+	snprintf(p->trained_on, sizeof p->trained_on, "%s", notes.trained_on);
 	p->source_size = source_size_of(&notes, net.image_size);
 	p->crops = (enum crops)conf->crops;
 	p->decoder = decoder_new();
@@ -106,6 +117,8 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 	else if (net_plan_make(&p->plan, &net, e) == 0 && engine_layout_make(&p->layout, &p->plan, e) == 0 && load_engine(p, conf, c, e) == 0 &&
 		 (conf->maps || conf->boxes))
 		maps_open(&p->maps, conf->maps, conf->finding, conf->boxes, &p->plan, p->engine, &p->engine_error, p->source_size, BATCH, e);
+	if (!e->code)
+		say_what_it_is(&notes);
 	checkpoint_close(c);
 	return e->code ? -e->code : 0;
 }
@@ -154,7 +167,7 @@ static double probability(float logit)
 	return 1 / (1 + exp(-(double)logit));
 }
 
-static void add_json(cJSON *list, const char *path, const float *logits, const struct shown *s, const struct error *e)
+static void add_json(cJSON *list, const char *path, const float *logits, const char *trained_on, const struct shown *s, const struct error *e)
 {
 	cJSON *row = cJSON_CreateObject(), *probabilities, *raw;
 
@@ -170,6 +183,8 @@ static void add_json(cJSON *list, const char *path, const float *logits, const s
 		json_number(probabilities, finding_names[f], probability(logits[f]));
 		json_number(raw, finding_names[f], logits[f]);
 	}
+	json_text(row, "trained_on", trained_on);
+	cJSON_AddStringToObject(row, "notice", "for research, not a medical device");
 	if (*s->file) {
 		cJSON *map = cJSON_AddObjectToObject(row, "map");
 
@@ -240,7 +255,7 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 		if (p->maps.directory && !bad[i].code && maps_write(&p->maps, at[i], paths[i], p->pixels + (size_t)at[i] * pixels, logits[at[i]], &shown, e) < 0)
 			return -e->code;
 		if (json)
-			add_json(list, paths[i], logits[at[i] < BATCH ? at[i] : 0], &shown, &bad[i]);
+			add_json(list, paths[i], logits[at[i] < BATCH ? at[i] : 0], p->trained_on, &shown, &bad[i]);
 		else if (!bad[i].code)
 			print_rows(paths[i], logits[at[i]]);
 		if (!json && *shown.file)
@@ -297,7 +312,8 @@ const struct command command_predict = {
 	.min_operands = 1,
 	.max_operands = MAX_IMAGES,
 	.summary = "probabilities of the 14 findings for PNG or JPEG files",
-	.description = "Prints the probability of each finding for every image. Images go through the same decoding and resizing as in preparation. An image that "
+	.description = "Prints the probability of each finding for every image. For research; not a medical device: a probability holds under the prevalence and the labels of the "
+		       "training set, which a line on standard error names. Images go through the same decoding and resizing as in preparation. An image that "
 		       "cannot be read is named and the others are scored all the same; the exit code is then 65. Every task of a job step scores all the images. --maps writes overlays that "
 		       "chexnet report --pictures takes: colours are full where all coloured cells together add 2 or more to the finding's logit, and fainter where they add less. In the \"map\" of --json, "
 		       "x and y are the middle of the strongest cell as shares of the image's sides (null where no cell speaks for the finding), peak is what it adds to the logit, "

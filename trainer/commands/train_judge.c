@@ -9,7 +9,7 @@ int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *
 {
 	struct evaluation_conf conf = {
 		.dataset = d, .resamples = t->conf->resamples, .seed = t->at.seed, .stop = &train_stop,
-		.leaked = checkpoint_leaked(&t->at, dataset_leak(d, t->train, NULL)), .leaky = t->at.leaky,
+		.leaked = checkpoint_leaked(&t->at, dataset_leak(d, t->train, NULL)), .leaky = t->at.leaky, .trained_on = t->at.trained_on,
 		.pos_weight = t->conf->pos_weight ? t->pos_weight : NULL,
 		.decode_threads = t->conf->decode_threads ? t->conf->decode_threads : 1,
 	};
@@ -151,6 +151,7 @@ static int write_predictions(struct train *t, const struct evaluation *ev, struc
 		snprintf(about.model, sizeof about.model, "%s", t->model.plan.model);
 		snprintf(about.checkpoint, sizeof about.checkpoint, "%.900s/model.safetensors", t->output);
 		snprintf(about.command, sizeof about.command, "%s", t->conf->command);
+		snprintf(about.trained_on, sizeof about.trained_on, "%s", t->at.trained_on);
 		snprintf(about.pos_weight, sizeof about.pos_weight, "%s", t->conf->pos_weight ? t->at.pos_weight : "");
 		about.leaked = checkpoint_leaked(&t->at, dataset_leak(t->test, t->train, NULL));
 		about.leaky = t->at.leaky;

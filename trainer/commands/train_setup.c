@@ -212,6 +212,19 @@ static uint32_t without_labels(const struct dataset *d)
 	return ~known & ((1u << FINDINGS) - 1);
 }
 
+/* What the weights learned from: these images, and before them those of the training that they come from. */
+static void note_source(struct train *t, const struct train_start *s)
+{
+	const char *before = s->from_file ? s->notes.trained_on : "", *now = dataset_source(t->train);
+	size_t n = strlen(before), tail = strlen(now);
+	const int room = (int)(sizeof t->at.trained_on - tail - sizeof ", then ");
+
+	if (n >= tail && strcmp(before + n - tail, now) == 0)
+		snprintf(t->at.trained_on, sizeof t->at.trained_on, "%s", before);
+	else
+		snprintf(t->at.trained_on, sizeof t->at.trained_on, "%.*s%s%s", room, before, n ? ", then " : "", now);
+}
+
 static int share_start(struct train *t, struct train_start *s, struct error *e)
 {
 	if (hvd_broadcast(t->world->hvd, s, sizeof *s, HVD_U8, 0) < 0)
@@ -244,6 +257,7 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 	snprintf(t->at.stored_as, sizeof t->at.stored_as, "%s", dataset_stored_as(t->train));
 	train_note_options(conf, t->at.options, sizeof t->at.options);
 	snprintf(t->at.optimizer, sizeof t->at.optimizer, "%s", optimizer_choices[conf->optimizer]);
+	note_source(t, s);
 	if (s->from_file && !s->resume && s->notes.leaky)
 		log_say(&t->log, "LEAK: these weights were trained on splits that share patients: every result says so");
 	if (s->from_file && !s->resume && s->notes.unchecked)

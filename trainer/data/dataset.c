@@ -102,6 +102,35 @@ const char *dataset_resize(const struct dataset *d)
 	return d->resize;
 }
 
+const char *dataset_source(const struct dataset *d)
+{
+	return d->source;
+}
+
+static const char *last_source(const char *sources)
+{
+	static const char then[] = ", then ";
+
+	for (const char *next; (next = strstr(sources, then));)
+		sources = next + sizeof then - 1;
+	return sources;
+}
+
+int source_is_synthetic(const char *source)
+{
+	return strncmp(last_source(source), "synthetic", 9) == 0;
+}
+
+static int is_radiographs(const char *source)
+{
+	return strncmp(last_source(source), "ChestX-ray14", 12) == 0;
+}
+
+int source_differs(const char *trained_on, const char *judged)
+{
+	return (source_is_synthetic(trained_on) && is_radiographs(judged)) || (is_radiographs(trained_on) && source_is_synthetic(judged));
+}
+
 const char *dataset_stored_as(const struct dataset *d)
 {
 	return d->stored_as;

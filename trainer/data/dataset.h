@@ -46,6 +46,7 @@ const char *dataset_split_policy(const struct dataset *d);     /* "official", "c
 /* 1 when the directory (NULL: built-in images) holds images of that split; 0 otherwise, also where there is no readable manifest. */
 int dataset_has(const char *directory, const char *split);
 const char *dataset_resize(const struct dataset *d);           /* how images were made from the originals: "area" … */
+const char *dataset_source(const struct dataset *d);           /* "synthetic", "ChestX-ray14, labels of 2020" …: as prepare found them */
 const char *dataset_stored_as(const struct dataset *d);        /* "exact" (PNG, packed, drawn) or "jpeg", whose pixels are others */
 /* [FINDINGS] AUROC that no network passes on average on this split, NAN where unknown; NULL: the data have no oracle. The first
  * call on synthetic images may take a second; not for several threads at once. */
@@ -55,6 +56,11 @@ size_t dataset_memory(const struct dataset *d);                /* bytes held, ma
 size_t dataset_patients(const struct dataset *d);
 uint64_t dataset_hash(const struct dataset *d);                /* of ids and labels; what images a checkpoint was trained on */
 uint64_t dataset_pixel_hash(const struct dataset *d);          /* of ids, labels and how pixels are stored: equal on all ranks or training stops */
+
+/* Two of what dataset_source() says, the first perhaps a sequence of trainings, "synthetic, then ChestX-ray14, labels of 2020", whose last one
+ * counts. 1: one is of drawings, the other of radiographs; 0: they are alike, or nobody knows. */
+int source_differs(const char *trained_on, const char *judged);
+int source_is_synthetic(const char *source);
 
 /* From now on keeps decoded pixels in memory, so that every image is decoded once. 1: it does; 0: they would take more than
  * `limit` bytes, and nothing changes. Before the first dataset_read(). */

@@ -127,6 +127,7 @@ int dataset_open_synthetic(struct dataset **out, const struct synth_conf *conf, 
 	d->stored_as = "exact";
 	snprintf(d->split, sizeof d->split, "%s", split);
 	snprintf(d->policy, sizeof d->policy, "synthetic");
+	snprintf(d->source, sizeof d->source, "synthetic");
 	if (make(d, g, (enum split)s, e)) {
 		dataset_close(d);
 		return -e->code;

@@ -257,6 +257,7 @@ int records_open(struct dataset **out, const char *directory, enum split split, 
 	d->stored_as = m.encoding == ENCODING_JPEG ? "jpeg" : "exact";
 	snprintf(d->split, sizeof d->split, "%s", split_names[split]);
 	snprintf(d->policy, sizeof d->policy, "%s", m.policy);
+	snprintf(d->source, sizeof d->source, "%s", m.source);
 	d->has_oracle = m.split[split].has_oracle;
 	memcpy(d->oracle, m.split[split].oracle, sizeof d->oracle);
 	if ((m.encoding == ENCODING_PACKED ? open_packed : open_records)(d, directory, split, &m, e)) {

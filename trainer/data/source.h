@@ -32,7 +32,7 @@ struct dataset {
 	uint64_t stored;       /* bytes of all shards */
 	int size;
 	int mapped;      /* pixels lie in a mapped file as they are: keeping them once more gains nothing */
-	char split[16], policy[32];
+	char split[16], policy[32], source[64];
 	char describe[160];
 	const char *resize, *stored_as;
 	size_t memory, scratch_floats;

@@ -139,6 +139,7 @@ static void make_notes(struct notes *notes, const struct net_plan *plan, const s
 	add_note(notes, "precision", "%s", c->precision);
 	add_note(notes, "pos_weight", "%s", c->pos_weight);
 	add_note(notes, "stored_as", "%s", c->stored_as);
+	add_note(notes, "trained_on", "%s", c->trained_on);
 	add_note(notes, "data_hash", "%016" PRIx64, c->data_hash);
 	add_note(notes, "seed", "%" PRIu64, c->seed);
 	add_note(notes, "step", "%" PRIu64, c->step);
@@ -279,6 +280,7 @@ static void read_notes(const struct checkpoint *c, struct checkpoint_notes *note
 	copy_note(c, "pos_weight", notes->pos_weight, sizeof notes->pos_weight);
 	copy_note(c, "stored_as", notes->stored_as, sizeof notes->stored_as);
 	copy_note(c, "options", notes->options, sizeof notes->options);
+	copy_note(c, "trained_on", notes->trained_on, sizeof notes->trained_on);
 	copy_note(c, "optimizer", notes->optimizer, sizeof notes->optimizer);
 }
 

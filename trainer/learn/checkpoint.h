@@ -40,6 +40,7 @@ struct checkpoint_notes {
 	char precision[16];
 	char pos_weight[12];           /* --pos-weight; "balanced": its sigmoids are above the probabilities. "": not noted */
 	char stored_as[12];            /* dataset_stored_as() of the training's images; "": not noted */
+	char trained_on[160];          /* dataset_source() of the training's images, behind that of earlier trainings: "synthetic, then …"; "": not noted */
 	char optimizer[8];             /* whose moments these are; "": not noted */
 	double loss_scale;             /* fp16's, of the next step; 0: not noted */
 	uint64_t scale_good, skipped;  /* steps without an overflow since it changed; steps skipped for one */

@@ -230,6 +230,8 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 		fprintf(out, "LEAK: patients of this split were trained on: these numbers say nothing about new patients\n");
 	else if (conf->leaky)
 		fprintf(out, "LEAK: these weights were trained on splits that share patients (--allow-leak)%s\n", conf->leaked ? "" : ", but on no patient of this split");
+	if (source_differs(conf->trained_on, dataset_source(d)))
+		fprintf(out, "other images than in training: the weights were trained on \"%s\", these are \"%s\"\n", conf->trained_on, dataset_source(d));
 	if (ev->table.patients < 200)
 		fprintf(out, "few patients: read the intervals, not the values\n");
 	fprintf(out, "%-20s %7s %6s  %-14s%s\n", "finding", "n+", "AUROC", conf->resamples ? "95 % interval" : "", ev->has_oracle ? "  oracle" : "");
@@ -253,6 +255,7 @@ int evaluation_write(const struct evaluation *ev, const struct dataset *d, const
 	snprintf(p.about.data, sizeof p.about.data, "%016llx", (unsigned long long)dataset_hash(d));
 	snprintf(p.about.policy, sizeof p.about.policy, "%s", dataset_split_policy(d));
 	snprintf(p.about.split, sizeof p.about.split, "%s", dataset_split(d));
+	snprintf(p.about.source, sizeof p.about.source, "%s", dataset_source(d));
 	snprintf(p.about.version, sizeof p.about.version, "%s", HVD_VERSION);
 	p.about.has_oracle = ev->has_oracle;
 	memcpy(p.about.oracle, ev->oracle, sizeof p.about.oracle);
@@ -275,6 +278,8 @@ void evaluation_json(const struct evaluation *ev, const struct evaluation_conf *
 		return;
 	cJSON_AddStringToObject(object, "split", dataset_split(conf->dataset));
 	cJSON_AddStringToObject(object, "split_policy", dataset_split_policy(conf->dataset));
+	cJSON_AddStringToObject(object, "source", dataset_source(conf->dataset));
+	json_text(object, "trained_on", conf->trained_on);
 	cJSON_AddBoolToObject(object, "leak", conf->leaked > 0 || conf->leaky);
 	cJSON_AddBoolToObject(object, "leak_checked", conf->leaked >= 0);
 	cJSON_AddStringToObject(object, "crops", crops_choices[conf->crops]);

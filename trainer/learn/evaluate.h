@@ -20,6 +20,7 @@ struct evaluation_conf {
 	uint64_t seed;
 	long leaked;   /* as in struct provenance, like leaky: said beside every number */
 	int leaky;
+	const char *trained_on;  /* as in struct checkpoint_notes */
 	const float *pos_weight; /* [FINDINGS] of positives in the objective; NULL: 1 */
 	const volatile sig_atomic_t *stop; /* nonzero: give up early; NULL: never */
 };

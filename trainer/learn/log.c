@@ -161,6 +161,14 @@ void log_write(struct run_log *l, cJSON *event)
 	cJSON_free(text);
 }
 
+void json_text(cJSON *object, const char *key, const char *text)
+{
+	if (*text)
+		cJSON_AddStringToObject(object, key, text);
+	else
+		cJSON_AddNullToObject(object, key);
+}
+
 void json_number(cJSON *object, const char *key, double value)
 {
 	if (!object)

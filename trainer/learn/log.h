@@ -32,8 +32,9 @@ cJSON *log_event(const struct run_log *l, const char *name);
 /* Writes and frees it. */
 void log_write(struct run_log *l, cJSON *event);
 
-/* Adds a number, null where it is not finite. */
+/* Adds a number, null where it is not finite; a text, null where it is "". */
 void json_number(cJSON *object, const char *key, double value);
+void json_text(cJSON *object, const char *key, const char *text);
 
 /* Adds a whole number with all its digits; cJSON's own are those of a double. */
 void json_whole(cJSON *object, const char *key, uint64_t value);

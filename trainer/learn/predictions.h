@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A file of predictions: what a network said about every image of a split, and what is needed to judge it.
  *
- *   # rows=25596 model=densenet121 checkpoint=run/best.safetensors data=00c0ffee00c0ffee policy=official version=0.1.0 command=chexnet%20eval leak=0
+ *   # rows=25596 model=densenet121 checkpoint=run/best.safetensors data=00c0ffee00c0ffee policy=official version=0.1.0 trained_on=synthetic source=synthetic command=chexnet%20eval leak=0
  *   id,patient,split,Atelectasis_label,…,Hernia_label,Atelectasis_logit,…,Hernia_logit
  *   00000013_000.png,13,test,0,…,,-2.1972246,…
  *
@@ -24,6 +24,8 @@ struct provenance {
 	char split[16];        /* "test" */
 	char version[32];      /* of the program that wrote the file */
 	char pos_weight[16];   /* "balanced": positives weighed more in training, so probabilities are above the shares; "": no */
+	char trained_on[160];  /* what the weights learned from, as in struct checkpoint_notes */
+	char source[64];       /* what these images are: dataset_source() */
 	char command[2048];    /* as it was typed */
 	int has_oracle;        /* synthetic images, of which is known: */
 	double oracle[FINDINGS]; /* the AUROC that nobody can be expected to pass; NAN: not of this finding */

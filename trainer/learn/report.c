@@ -250,6 +250,17 @@ static void put_weighted(const struct provenance *about, const char *model, stru
 			       "images, and is far above the share that shows the finding. Calibration shows by how much.</li>\n", model);
 }
 
+static void put_other_images(const struct provenance *about, const char *model, struct page *page)
+{
+	if (!source_differs(about->trained_on, about->source))
+		return;
+	page_put(page, "<li class=\"is-warn\"><b>Other images than in training.</b> The %s was trained on \xE2\x80\x9C", model);
+	page_text(page, about->trained_on);
+	page_put(page, "\xE2\x80\x9D, and these images are \xE2\x80\x9C");
+	page_text(page, about->source);
+	page_put(page, "\xE2\x80\x9D: the numbers do not say how well it learned, and its probabilities are those of other images.</li>\n");
+}
+
 static void put_named(struct page *page, const char *name)
 {
 	page_text(page, *name ? name : "not named");
@@ -304,7 +315,9 @@ void report_notes(const struct report *r, struct page *page)
 	page_put(page, "<ul class=\"notes\">\n");
 	put_leak_notes(about, "model", page);
 	put_weighted(about, "model", page);
+	put_other_images(about, "model", page);
 	if (r->in->other) {
+		put_other_images(&r->in->other->about, "other model, B,", page);
 		put_weighted(&r->in->other->about, "other model, B,", page);
 		put_leak_notes(&r->in->other->about, "other model, B,", page);
 		put_other_split(about, &r->in->other->about, page);
@@ -363,11 +376,14 @@ void report_provenance(const struct report *r, struct page *page)
 	put_row(page, "made by", about->command);
 	put_row(page, "chexnet version", about->version);
 	put_row(page, "Weights", about->checkpoint);
+	put_row(page, "trained on", about->trained_on);
+	put_row(page, "Images", about->source);
 	put_row(page, "Data hash", about->data);
 	if (in->other) {
 		put_row(page, "Compared with (B)", in->other_path);
 		put_row(page, "made by", in->other->about.command);
 		put_row(page, "Weights of B", in->other->about.checkpoint);
+		put_row(page, "trained on", in->other->about.trained_on);
 		put_row(page, "Data hash of B", in->other->about.data);
 	}
 	put_row(page, "Training log", in->log_path);

@@ -80,6 +80,7 @@ static void put_other(cJSON *o, const char *path, const struct provenance *about
 	cJSON_AddStringToObject(o, "checkpoint", about->checkpoint);
 	cJSON_AddStringToObject(o, "split", about->split);
 	cJSON_AddStringToObject(o, "split_policy", about->policy);
+	json_text(o, "trained_on", about->trained_on);
 	put_leak(o, about);
 }
 
@@ -94,6 +95,8 @@ char *report_json(const struct report *r)
 	cJSON_AddStringToObject(o, "data", about->data);
 	cJSON_AddStringToObject(o, "split", about->split);
 	cJSON_AddStringToObject(o, "split_policy", about->policy);
+	json_text(o, "source", about->source);
+	json_text(o, "trained_on", about->trained_on);
 	put_leak(o, about);
 	json_number(o, "images", (double)r->in->predictions->n);
 	json_number(o, "patients", (double)r->a.table.patients);
