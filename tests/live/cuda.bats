@@ -73,6 +73,19 @@ needs_python() {
 	[ "$status" -eq 1 ] && [[ $output != *"slow kernel"* ]]
 }
 
+@test "where the engine does not open, each of its device tests ends with the reason" {
+	[ -x "$BUILD/gpu/gpu-engine" ] || skip "no nvcc: nothing was built for a GPU"
+	local tests one
+	tests=$("$BUILD/gpu/gpu-engine" list engine)
+	[[ $tests == *maps* && $tests == *bits* ]]
+	for one in $tests; do
+		CUDA_VISIBLE_DEVICES='' run "$BUILD/gpu/gpu-engine" check "$one" # the driver's library, too, may be missing here
+		echo "$output"
+		[ "$status" -eq 1 ]
+		[[ $output == *'"note": "'*'no GPU: looking at the device: '* ]]
+	done
+}
+
 @test "the device script: what the call's end cuts is not taken for a hang, and nothing is repeated that failed just before" {
 	needs_python
 	run python3 - <<-'END'
