@@ -6,7 +6,18 @@
     tests/gpu/rival.py --model resnet50 --batch 64 --mode max-autotune
 
 A step is forward, loss, backward and fused Adam on the resident batch of random pixels that `chexnet bench` has, in bf16 autocast
-and channels_last with cudnn.benchmark. Modes other than eager are torch.compile's. Prints one JSON object.
+and channels_last with cudnn.benchmark. Modes:
+
+    eager               as it is usually run: each kernel is launched by Python
+    graph               the same kernels, captured once with the optimiser's and replayed as one CUDA graph, as chexnet's step is
+    default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs
+                        torch.compile's; those that capture graphs have one for forward and one for backward, and the optimiser outside
+    graph-MODE          torch.compile's MODE, captured whole with the optimiser
+
+cudnn.benchmark times ten plans for each convolution in eager mode, which is PyTorch's default, and all that there are in the others (--plans). On the
+CPU, where there is nothing to capture, graph is eager and graph-MODE is MODE.
+
+Prints a JSON object; before it, after the warm-up and about every 50 steps, what is known until then, with "partial": true.
 """
 import argparse
 import json
@@ -18,6 +29,7 @@ import numpy
 import torch
 from torch import nn
 
+TELL_EVERY = 50
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -127,29 +139,83 @@ def make_batch(args, dtype):
     return images, torch.from_numpy(found[:, None] >> numpy.arange(args.classes) & 1).float().to(args.device), nn.BCEWithLogitsLoss()
 
 
-def timed(args, step):
-    """Milliseconds of each step, and of the whole."""
+def timed(args, step, steps, tell):
+    """Milliseconds of each step. About every 50 of them, tell(those that have ended) without waiting for any."""
     if args.device == "cpu":
-        times = []
-        for _ in range(args.steps):
-            begin = time.perf_counter()
-            step()
-            times.append(1000 * (time.perf_counter() - begin))
-        return times
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(args.steps + 1)]
-    events[0].record()
-    for event in events[1:]:
+        now, told = [time.perf_counter()], 0
+        took = lambda until: [1000 * (b - a) for a, b in zip(now[:until], now[1:until + 1])]
+    else:
+        events, told = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)], 0
+        events[0].record()
+        took = lambda until: [a.elapsed_time(b) for a, b in zip(events[:until], events[1:until + 1])]
+    for i in range(1, steps + 1):
         step()
-        event.record()
-    torch.cuda.synchronize()
-    return [a.elapsed_time(b) for a, b in zip(events, events[1:])]
+        if args.device == "cpu":
+            now.append(time.perf_counter())
+        else:
+            events[i].record()
+        if i < steps and i >= told + TELL_EVERY and (args.device == "cpu" or events[told + TELL_EVERY].query()):
+            told += TELL_EVERY
+            tell(took(told))
+    if args.device != "cpu":
+        torch.cuda.synchronize()
+    return took(steps)
+
+
+def captured(step, net, warm=5):
+    """`step` as one CUDA graph, after `warm` steps on a stream of their own, as capturing asks for."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(warm):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    for parameter in net.parameters():
+        parameter.grad = None
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+
+    def replay():
+        graph.replay()
+        return loss
+
+    return replay
+
+
+def make_step(args, net, loss_of, images, labels, dtype):
+    """A training step, which returns its loss; not captured yet."""
+    whole = args.mode == "graph" or args.mode.startswith("graph-")
+    compiled = "" if args.mode in ("eager", "graph") else args.mode[len("graph-"):] if whole else args.mode
+    adam = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True, capturable=whole and args.device == "cuda")
+    scaler = torch.amp.GradScaler(args.device, enabled=args.precision == "fp16")
+
+    def forward(x, y):
+        with torch.autocast(args.device, dtype=dtype, enabled=dtype is not None):
+            return loss_of(net(x).float(), y)
+
+    if compiled:
+        forward = torch.compile(forward, mode=compiled)
+
+    def step():
+        if compiled and not whole:
+            torch.compiler.cudagraph_mark_step_begin()
+        adam.zero_grad(set_to_none=True)  # in a graph: its gradients are written, not added to
+        loss = forward(images, labels)
+        scaler.scale(loss).backward()
+        scaler.step(adam)
+        scaler.update()
+        return loss.detach() if whole else loss
+
+    return step, whole and args.device == "cuda"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", choices=("densenet121", "resnet50"), default="densenet121")
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--mode", default="eager", help="eager, default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs")
+    parser.add_argument("--mode", default="eager", help="eager, graph, default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs, graph-MODE")
+    parser.add_argument("--plans", type=int, help="cuDNN plans that are timed for each convolution; 0: all; default: 10 in eager mode, which is PyTorch's, else 0")
     parser.add_argument("--precision", choices=("bf16", "fp16", "tf32", "fp32"), default="bf16")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--classes", type=int, default=0, help="default: 14, ResNet-50 1000")
@@ -165,55 +231,43 @@ def main():
     start = time.perf_counter()
     torch.manual_seed(args.seed)
     torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark_limit = args.plans = (10 if args.mode == "eager" else 0) if args.plans is None else args.plans
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.precision != "fp32"
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.precision)
     images, labels, loss_of = make_batch(args, dtype or torch.float32)
     net, source = build(args.model, args.classes, args.own_definition, args.blocks)
     net = net.to(args.device, memory_format=torch.channels_last).train()
-    adam = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True)
-    scaler = torch.amp.GradScaler(args.device, enabled=args.precision == "fp16")
+    step, capture = make_step(args, net, loss_of, images, labels, dtype)
+    row = {"model": args.model, "definition": source, "batch": args.batch, "mode": args.mode, "precision": args.precision, "plans": args.plans,
+           "image_size": args.image_size, "warmup": args.warmup, "torch": torch.__version__}
 
-    def forward(x, y):
-        with torch.autocast(args.device, dtype=dtype, enabled=dtype is not None):
-            return loss_of(net(x).float(), y)
+    def tell(times, **more):
+        """One line: `times` are those of the steps that it is about, in milliseconds."""
+        times = sorted(times)
+        if times:
+            median = statistics.median(times)
+            row.update(images_per_s=1000 * args.batch / median, steps=len(times),
+                       step_ms={"median": median, "p5": times[len(times) // 20], "p95": times[-1 - len(times) // 20], "mean": statistics.fmean(times)})
+        print(json.dumps({**row, **more}), flush=True)
 
-    if args.mode != "eager":
-        forward = torch.compile(forward, mode=args.mode)
-
-    def step():
-        if args.mode != "eager":
-            torch.compiler.cudagraph_mark_step_begin()
-        adam.zero_grad(set_to_none=True)
-        loss = forward(images, labels)
-        scaler.scale(loss).backward()
-        scaler.step(adam)
-        scaler.update()
-        return loss
-
-    first_loss = step().item()
-    first_step = time.perf_counter() - start
-    for _ in range(args.warmup):
-        step()
+    row["first_loss"] = step().item()
+    row["first_step_s"] = time.perf_counter() - start
+    if capture:
+        step = captured(step, net)
+        row["captured_s"] = time.perf_counter() - start
+    tell(timed(args, step, args.warmup, lambda times: None), partial=True, of="warm-up")
     if args.device == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-    times = sorted(timed(args, step))
-    last_loss = step().item()
-    median = statistics.median(times)
-    row = {
-        "images_per_s": 1000 * args.batch / median,
-        "step_ms": {"median": median, "p5": times[len(times) // 20], "p95": times[-1 - len(times) // 20], "mean": statistics.fmean(times)},
-        "first_step_s": first_step, "first_loss": first_loss, "last_loss": last_loss,
-        "model": args.model, "definition": source, "batch": args.batch, "mode": args.mode, "precision": args.precision,
-        "image_size": args.image_size, "steps": args.steps, "warmup": args.warmup, "torch": torch.__version__,
-    }
-    if args.device == "cuda":
-        row.update(device=torch.cuda.get_device_name(), cudnn=torch.backends.cudnn.version(),
-                   peak_memory_mb=torch.cuda.max_memory_allocated() / 1e6)
+        row.update(device=torch.cuda.get_device_name(), cudnn=torch.backends.cudnn.version())
+        if not capture:  # whose steps allocate no more
+            torch.cuda.reset_peak_memory_stats()
     else:
         row.update(device="cpu", threads=torch.get_num_threads())
-    print(json.dumps(row))
-    return 0 if numpy.isfinite(last_loss) else 1
+    times = timed(args, step, args.steps, lambda times: tell(times, partial=True))
+    row["last_loss"] = step().item()
+    if args.device == "cuda":
+        row.update(peak_memory_mb=torch.cuda.max_memory_allocated() / 1e6, reserved_memory_mb=torch.cuda.max_memory_reserved() / 1e6)
+    tell(times)
+    return 0 if numpy.isfinite(row["last_loss"]) else 1
 
 
 if __name__ == "__main__":
