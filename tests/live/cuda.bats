@@ -115,9 +115,66 @@ needs_python() {
 		    assert call(out, compiled)[11:] == [("compile:b", "ok"), ("own:broken", "failed")]
 		    compiled.beside.command = python(ok)
 		    assert call(out, compiled)[13:] == [("compile:b", "ok"), ("own:broken", "ok")] and len(call(out, compiled)) == 15
+		with tempfile.TemporaryDirectory() as folder:
+		    out = pathlib.Path(folder)
+		    # what had told a part of its result when it was cut keeps that, and runs again; whole, it does not
+		    part = "import time; print('{\"images_per_s\": 5, \"partial\": true}', flush=True)"
+		    assert call(out, item("eager:a", part + "; time.sleep(60)", 9), limit=2) == [("eager:a", "cut")]
+		    assert call(out, item("eager:a", part, 9)) == [("eager:a", "cut"), ("eager:a", "failed")]
+		    assert call(out, item("eager:a", part + "; print('{\"images_per_s\": 7}')", 9))[2:] == [("eager:a", "ok")]
+		    assert len(call(out, item("eager:a", part + "; print('{\"images_per_s\": 7}')", 9))) == 3
+		    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().split("\n")[:-1]]
+		    assert [r["result"]["images_per_s"] for r in rows] == [5, 5, 7], rows
+		    # one that fails without a result says its last line
+		    call(out, item("own:a", "import sys; print('chexnet: no such engine', file=sys.stderr); print(); sys.exit(70)", 9))
+		    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().split("\n")[:-1]]
+		    assert rows[-1]["why"] == "exit status 70: chexnet: no such engine", rows[-1]
 	END
 	echo "$output"
 	[ "$status" -eq 0 ]
+}
+
+@test "the device script: one call has room for all that is wanted most, whatever it takes, and nothing needs more than its stage has" {
+	needs_python
+	mkdir -p "$scratch/bin/gpu"
+	printf '#!/bin/sh\n[ "$1" = list ] && echo one\n' >"$scratch/bin/gpu/gpu-kernels"
+	chmod +x "$scratch/bin/gpu/gpu-kernels"
+	touch "$scratch/bin/chexnet"
+	run python3 - "$scratch/bin/gpu" <<-'END'
+		import collections, importlib.machinery, importlib.util, pathlib, sys, types
+		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
+		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
+		loader.exec_module(run)
+		args = types.SimpleNamespace(bin=pathlib.Path(sys.argv[1]), cpu=False, python="python3", libraries={}, parts=[], inject=[])
+		made, most = run.items(args), collections.Counter()
+		for item in made:
+		    assert item.stage in run.BUDGET and item.need <= item.limit <= run.BUDGET[item.stage], (item.key, item.need, item.limit)
+		    if item.wanted <= 1 and item.stage in ("probe", "own", "eager"):
+		        most[item.stage] += item.limit
+		most = {stage: min(seconds, run.BUDGET[stage]) for stage, seconds in most.items()}
+		print(most, sum(most.values()))
+		assert most["eager"] < run.BUDGET["eager"] + 1 and sum(most.values()) <= 560
+		place = {item.key: i for i, item in enumerate(made)}
+		for later in ("graph:densenet121:16", "graph:densenet121:256"):
+		    assert max(place["own:densenet121:16"], place["eager:densenet121:16"], place["check:one"]) < place[later] < place["time:one"]
+		assert place["compile:graph-default:16"] > place["time:one"] and place["probe:sass"] > place["compile:max-autotune:512"]
+	END
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
+
+@test "PyTorch's step, eager and as one graph: tells what it knows before it is through, and the same losses" {
+	local python=${PYTHON:-python3} mode losses=()
+	"$python" -c 'import torch' 2>/dev/null || skip "no PyTorch in $python (PYTHON= names another)"
+	for mode in eager graph; do
+		run --separate-stderr "$python" tests/gpu/rival.py --device cpu --image-size 32 --blocks 1,1 --batch 2 --steps 60 --warmup 1 --mode $mode
+		echo "$output $stderr"
+		[ "$status" -eq 0 ] && [ ${#lines[@]} -eq 3 ]
+		[[ ${lines[0]} == *'"steps": 1, '*'"partial": true, "of": "warm-up"}' && ${lines[1]} == *'"steps": 50, '*'"partial": true}' ]]
+		[[ ${lines[2]} == *'"steps": 60, '* && ${lines[2]} != *partial* ]]
+		losses+=("$(sed 's/.*"first_loss": \([0-9.]*\),.*"last_loss": \([0-9.]*\).*/\1 \2/' <<<"${lines[2]}")")
+	done
+	[ "${losses[0]}" = "${losses[1]}" ]
 }
 
 @test "the device script names a crash and a hang, keeps what came before, and does not run it twice" {
@@ -129,7 +186,7 @@ needs_python() {
 	[ "$status" -eq 1 ]
 	# a program whose child lives on, and holds its output, is through when it ends
 	grep -q '"key": "check:injected-orphan".*"status": "ok", "seconds": [0-4]\.' "$scratch/rows.jsonl"
-	grep -q '"key": "check:injected-crash".*"status": "failed".*"why": "SIGABRT"' "$scratch/rows.jsonl"
+	grep -q '"key": "check:injected-crash".*"status": "failed".*"why": "SIGABRT: before the crash"' "$scratch/rows.jsonl"
 	grep -q '"key": "check:injected-hang".*"status": "timeout"' "$scratch/rows.jsonl"
 	[ "$(grep -c '"key": "check:.*"status": "ok"' "$scratch/rows.jsonl")" -eq 7 ]
 
