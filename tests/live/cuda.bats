@@ -321,6 +321,13 @@ software_losses() {
 	[[ $output == *"CHEXNET_WGMMA=1"*"not compiled for sm_90a"* ]]
 }
 
+@test "early launches are left out where the code does not wait for what was launched before, whatever the GPU is" {
+	[ -x "$BUILD/tests/test_cuda_ptx_network" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
+	CHEXNET_EARLY=1 PTX_CAPABILITY=90 run "$BUILD/tests/test_cuda_ptx_network" check nan
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
+
 @test "class activation maps by the CUDA engine are those of the CPU engine" {
 	needs_python
 	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"

@@ -328,6 +328,9 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 	case cudaDevAttrMultiProcessorCount:
 		*value = (int)ptx::machine.sms;
 		return cudaSuccess;
+	case cudaDevAttrL2CacheSize:
+		*value = 60 << 20;
+		return cudaSuccess;
 	case cudaDevAttrMaxSharedMemoryPerBlockOptin:
 		*value = (int)ptx::machine.shared_most;
 		return cudaSuccess;
@@ -335,12 +338,15 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 	return result(cudaErrorInvalidValue);
 }
 
+/* PTX_CAPABILITY: of a GPU that is newer than the code that runs on it. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int)
 {
+	const char *newer = getenv("PTX_CAPABILITY");
+	const int capability = newer ? atoi(newer) : ptx::machine.capability;
 	memset(properties, 0, sizeof *properties);
 	snprintf(properties->name, sizeof properties->name, "machine in software");
-	properties->major = ptx::machine.capability / 10;
-	properties->minor = ptx::machine.capability % 10;
+	properties->major = capability / 10;
+	properties->minor = capability % 10;
 	properties->multiProcessorCount = (int)ptx::machine.sms;
 	return cudaSuccess;
 }
