@@ -5,6 +5,7 @@
 #include "reduce.h"
 #include "weight_gradient.h"
 
+#include <memory>
 #include <type_traits>
 
 namespace {
@@ -210,31 +211,44 @@ template <class T> void fill_random(T *to, size_t count, double deviation)
 	check_device(device_wait(nullptr), "upload");
 }
 
+/* The maps of all sets; weights, coefficients and partial sums are the same for every set, as they are for every layer of a step. */
+template <class T> struct timed_maps {
+	std::vector<std::unique_ptr<device_array<T>>> arrays;
+
+	T *add(size_t count, bool filled)
+	{
+		arrays.emplace_back(new device_array<T>(count));
+		if (filled)
+			fill_random<T>(*arrays.back(), count, 1);
+		return *arrays.back();
+	}
+};
+
 template <class T, class S> void time_forward(const kernel_case &k)
 {
 	const shape &s = timed_shapes[k.number];
+	const double bytes = 2.0 * (double)s.pixels * (s.c_in + s.c_out);
 	if (S::shared_bytes(s.c_in) > 227 * 1024)
 		give_up("%zu bytes of shared memory: more than a block has", S::shared_bytes(s.c_in));
-	device_array<T> x((size_t)s.pixels * (size_t)s.pitch), y((size_t)s.pixels * 128), weight(128 * (size_t)s.c_in);
-	fill_random<T>(x, (size_t)s.pixels * (size_t)s.pitch, 1);
+	device_array<T> weight(128 * (size_t)s.c_in);
 	fill_random<T>(weight, 128 * (size_t)s.c_in, 0.1);
 	device_array<float> scale(random_numbers<float>((size_t)s.c_in, 1, 0.3)), bias(random_numbers<float>((size_t)s.c_in, 0, 0.5));
 	const unsigned blocks = S::BLOCKS_PER_SM * (unsigned)device_sms();
 	device_array<float> partial((size_t)blocks * 256);
-	conv1x1_forward<T> p = { x, weight, scale, bias, y, partial, s.pixels, s.pitch, s.c_in, s.c_out };
-	const double us = median_us([&] { check_device((conv1x1_forward_launch<T, S>(p, blocks, nullptr)), "conv1x1_forward"); });
-	report_rate(us, 2.0 * (double)s.pixels * (s.c_in + s.c_out));
+	timed_maps<T> maps;
+	std::vector<conv1x1_forward<T>> p;
+	for (int set = 0; set < sets_beyond_cache(bytes); set++)
+		p.push_back({ maps.add((size_t)s.pixels * (size_t)s.pitch, true), weight, scale, bias, maps.add((size_t)s.pixels * 128, false), partial, s.pixels, s.pitch, s.c_in, s.c_out });
+	const double us = median_us((int)p.size(), [&](int set, device_stream stream) { check_device((conv1x1_forward_launch<T, S>(p[(size_t)set], blocks, stream)), "conv1x1_forward"); });
+	report_rate(us, bytes);
 }
 
 template <class T, class S> void time_backward(const kernel_case &k)
 {
 	const shape &s = timed_shapes[k.number];
-	const size_t in = (size_t)s.c_in, pixels = (size_t)s.pixels;
-	device_array<T> dz(pixels * 128), y(pixels * 128), x(pixels * (size_t)s.pitch), g(pixels * (size_t)s.pitch), weight(128 * in);
-	fill_random<T>(dz, pixels * 128, 1);
-	fill_random<T>(y, pixels * 128, 1);
-	fill_random<T>(x, pixels * (size_t)s.pitch, 1);
-	fill_random<T>(g, pixels * (size_t)s.pitch, 1);
+	const size_t in = (size_t)s.c_in, pixels = (size_t)s.pixels, wide = pixels * (size_t)s.pitch;
+	const double bytes = 2.0 * (double)pixels * (2 * s.c_out + s.c_in + (S::DATA ? 2 * s.c_in : 0));
+	device_array<T> weight(128 * in);
 	fill_random<T>(weight, 128 * in, 0.1);
 	device_array<float> a(random_numbers<float>(128, 1, 0.1)), b(random_numbers<float>(128, 0, 0.1)), c(random_numbers<float>(128, 0, 0.1));
 	device_array<float> scale(random_numbers<float>(in, 1, 0.3)), bias(random_numbers<float>(in, 0, 0.5)), gamma(random_numbers<float>(in, 0.01, 0.01)),
@@ -242,15 +256,18 @@ template <class T, class S> void time_backward(const kernel_case &k)
 	const int column_tiles = (s.c_in + 127) / 128;
 	const int splits = S::BLOCKS_PER_SM * device_sms() / column_tiles;
 	device_array<float> partial_sums((size_t)splits * 2 * in), partial_weight((size_t)splits * 128 * in), dweight(128 * in);
-	conv1x1_backward<T> p = { dz, y, a, b, c, x, g, weight, scale, bias, gamma, mean, rstd, partial_sums, partial_weight,
-		                  s.pixels, s.pitch, s.c_in, s.c_out, splits };
-	const double us = median_us([&] {
-		check_device((conv1x1_backward_launch<T, S>(p, nullptr)), "conv1x1_backward");
+	timed_maps<T> maps;
+	std::vector<conv1x1_backward<T>> p;
+	for (int set = 0; set < sets_beyond_cache(bytes); set++)
+		p.push_back({ maps.add(pixels * 128, true), maps.add(pixels * 128, true), a, b, c, maps.add(wide, true), maps.add(wide, true), weight, scale, bias, gamma, mean, rstd,
+			      partial_sums, partial_weight, s.pixels, s.pitch, s.c_in, s.c_out, splits });
+	const double us = median_us((int)p.size(), [&](int set, device_stream stream) {
+		check_device((conv1x1_backward_launch<T, S>(p[(size_t)set], stream)), "conv1x1_backward");
 		if (S::WEIGHT)
-			check_device(weight_gradient_launch({ partial_weight, dweight, nullptr, 1, 128, s.c_in, s.c_in, 1, splits, 0 }, nullptr), "weight_gradient");
+			check_device(weight_gradient_launch({ partial_weight, dweight, nullptr, 1, 128, s.c_in, s.c_in, 1, splits, 0 }, stream), "weight_gradient");
 	});
 	report("splits", splits);
-	report_rate(us, 2.0 * (double)s.pixels * (2 * s.c_out + s.c_in + (S::DATA ? 2 * s.c_in : 0)));
+	report_rate(us, bytes);
 }
 
 #endif

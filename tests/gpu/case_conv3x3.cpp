@@ -6,6 +6,7 @@
 #include "reduce.h"
 #include "weight_gradient.h"
 
+#include <memory>
 #include <type_traits>
 
 namespace {
@@ -247,61 +248,86 @@ template <class T, class S> void time_forward(const kernel_case &k)
 	const shape &s = timed_shapes[k.number];
 	const layer<T> l({ 4, s.side, s.c_in, s.c_out, s.pitch });
 	const size_t pixels = (size_t)s.pixels();
-	device_array<T> x(pixels * l.in), y(pixels * l.pitch), weight(l.weight);
-	for (size_t at = 0; at < pixels * l.in; at += l.y.size())
-		check_device(device_upload(x + at, l.y.data(), l.y.size() * sizeof(T), nullptr), "upload");
+	const double bytes = 2.0 * (double)pixels * (s.c_in + s.c_out);
+	device_array<T> weight(l.weight);
 	device_array<float> scale(l.scale), bias(l.bias);
 	const int blocks = line_blocks(s.pixels(), S::ROWS, device_sms());
 	device_array<float> partial((size_t)blocks * 64);
-	const conv3x3_forward<T> p = { x, weight, scale, bias, y, partial, s.pixels(), s.side, s.pitch, s.c_in, s.c_out };
-	const double us = median_us([&] { check_device((conv3x3_forward_launch<T, S>(p, (unsigned)blocks, nullptr)), "conv3x3_forward"); });
+	std::vector<std::unique_ptr<device_array<T>>> maps;
+	std::vector<conv3x3_forward<T>> p;
+	for (int set = 0; set < sets_beyond_cache(bytes); set++) {
+		maps.emplace_back(new device_array<T>(pixels * l.in));
+		maps.emplace_back(new device_array<T>(pixels * l.pitch));
+		T *x = *maps.end()[-2], *y = *maps.end()[-1];
+		for (size_t at = 0; at < pixels * l.in; at += l.y.size())
+			check_device(device_upload(x + at, l.y.data(), l.y.size() * sizeof(T), nullptr), "upload");
+		p.push_back({ x, weight, scale, bias, y, partial, s.pixels(), s.side, s.pitch, s.c_in, s.c_out });
+	}
+	const double us = median_us((int)p.size(), [&](int set, device_stream stream) { check_device((conv3x3_forward_launch<T, S>(p[(size_t)set], (unsigned)blocks, stream)), "conv3x3_forward"); });
 	report("tflop_per_s", 2.0 * 9 * 128 * 32 * (double)pixels / us * 1e-6);
-	report_rate(us, 2.0 * (double)pixels * (s.c_in + s.c_out));
+	report_rate(us, bytes);
 }
 
+/* A layer with maps of its own for every set; weights, coefficients and partial sums are the same for all, as they are for every layer of a step. */
 template <class T> struct timed_backward {
+	struct maps {
+		device_array<T> g, x, y, dz;
+	};
+	const shape &s;
 	layer<T> l;
 	size_t pixels;
-	device_array<T> g, x, y, weight, dz;
+	device_array<T> weight;
 	device_array<float> a, b, c, scale, bias, mean, rstd, partial_sums, partial_weight, dweight;
 	int blocks;
+	std::vector<std::unique_ptr<maps>> sets;
 
-	timed_backward(const shape &s, int rows) : l({ 4, s.side, s.c_in, s.c_out, s.pitch }), pixels((size_t)s.pixels()), g(pixels * l.pitch), x(pixels * l.pitch), y(pixels * l.in),
-		weight(l.weight), dz(pixels * l.in), a(l.a), b(l.b), c(l.c), scale(l.scale), bias(l.bias), mean(l.mean), rstd(l.rstd), partial_sums((size_t)device_sms() * 2 * l.in),
-		partial_weight((size_t)device_sms() * l.out * TAPS * l.in), dweight(l.out * TAPS * l.in), blocks(line_blocks(s.pixels(), rows, device_sms()))
+	timed_backward(const shape &of, int rows, double bytes) : s(of), l({ 4, s.side, s.c_in, s.c_out, s.pitch }), pixels((size_t)s.pixels()), weight(l.weight), a(l.a), b(l.b), c(l.c),
+		scale(l.scale), bias(l.bias), mean(l.mean), rstd(l.rstd), partial_sums((size_t)device_sms() * 2 * l.in), partial_weight((size_t)device_sms() * l.out * TAPS * l.in),
+		dweight(l.out * TAPS * l.in), blocks(line_blocks(s.pixels(), rows, device_sms()))
 	{
-		for (size_t at = 0; at < pixels * l.in; at += l.y.size())
-			check_device(device_upload(y + at, l.y.data(), l.y.size() * sizeof(T), nullptr), "upload");
-		for (size_t at = 0; at < pixels * l.pitch; at += l.g.size()) {
-			check_device(device_upload(g + at, l.g.data(), l.g.size() * sizeof(T), nullptr), "upload");
-			check_device(device_upload(x + at, l.x.data(), l.x.size() * sizeof(T), nullptr), "upload");
+		for (int i = 0; i < sets_beyond_cache(bytes); i++) {
+			sets.emplace_back(new maps{ device_array<T>(pixels * l.pitch), device_array<T>(pixels * l.pitch), device_array<T>(pixels * l.in), device_array<T>(pixels * l.in) });
+			fill(sets.back()->g, l.g, pixels * l.pitch);
+			fill(sets.back()->x, l.x, pixels * l.pitch);
+			fill(sets.back()->y, l.y, pixels * l.in);
 		}
 	}
-	conv3x3_backward<T> arguments(const shape &s) const
+	/* A few images, repeated. */
+	static void fill(T *to, const std::vector<T> &from, size_t count)
 	{
-		return { g, x, a, b, c, y, weight, scale, bias, mean, rstd, dz, partial_sums, partial_weight, s.pixels(), s.side, s.pitch, s.c_in, s.c_out };
+		for (size_t at = 0; at < count; at += from.size())
+			check_device(device_upload(to + at, from.data(), from.size() * sizeof(T), nullptr), "upload");
+	}
+	conv3x3_backward<T> arguments(int set) const
+	{
+		const maps &m = *sets[(size_t)set];
+		return { m.g, m.x, a, b, c, m.y, weight, scale, bias, mean, rstd, m.dz, partial_sums, partial_weight, s.pixels(), s.side, s.pitch, s.c_in, s.c_out };
 	}
 };
 
 template <class T, class S> void time_data(const kernel_case &k)
 {
 	const shape &s = timed_shapes[k.number];
-	const timed_backward<T> run(s, S::ROWS);
-	const double us = median_us([&] { check_device((conv3x3_data_launch<T, S>(run.arguments(s), (unsigned)run.blocks, nullptr)), "conv3x3_data"); });
-	report("tflop_per_s", 2.0 * 9 * 128 * 32 * (double)run.pixels / us * 1e-6);
-	report_rate(us, 2.0 * (double)run.pixels * (2 * s.c_in + 2 * s.c_out));
+	const double pixels = (double)s.pixels(), bytes = 2 * pixels * (2 * s.c_in + 2 * s.c_out);
+	const timed_backward<T> run(s, S::ROWS, bytes);
+	const double us = median_us((int)run.sets.size(), [&](int set, device_stream stream) {
+		check_device((conv3x3_data_launch<T, S>(run.arguments(set), (unsigned)run.blocks, stream)), "conv3x3_data");
+	});
+	report("tflop_per_s", 2.0 * 9 * 128 * 32 * pixels / us * 1e-6);
+	report_rate(us, bytes);
 }
 
 template <class T, class S> void time_weight(const kernel_case &k)
 {
 	const shape &s = timed_shapes[k.number];
-	const timed_backward<T> run(s, S::ROWS);
-	const double us = median_us([&] {
-		check_device((conv3x3_weight_launch<T, S>(run.arguments(s), (unsigned)run.blocks, nullptr)), "conv3x3_weight");
-		check_device(weight_gradient_launch({ run.partial_weight, run.dweight, nullptr, 1, s.c_out, s.c_in, s.c_in, TAPS, run.blocks, 0 }, nullptr), "weight_gradient");
+	const double pixels = (double)s.pixels(), bytes = 2 * pixels * (s.c_in + 2 * s.c_out);
+	const timed_backward<T> run(s, S::ROWS, bytes);
+	const double us = median_us((int)run.sets.size(), [&](int set, device_stream stream) {
+		check_device((conv3x3_weight_launch<T, S>(run.arguments(set), (unsigned)run.blocks, stream)), "conv3x3_weight");
+		check_device(weight_gradient_launch({ run.partial_weight, run.dweight, nullptr, 1, s.c_out, s.c_in, s.c_in, TAPS, run.blocks, 0 }, stream), "weight_gradient");
 	});
-	report("tflop_per_s", 2.0 * 9 * 128 * 32 * (double)run.pixels / us * 1e-6);
-	report_rate(us, 2.0 * (double)run.pixels * (s.c_in + 2 * s.c_out));
+	report("tflop_per_s", 2.0 * 9 * 128 * 32 * pixels / us * 1e-6);
+	report_rate(us, bytes);
 }
 
 #define TIMED(function) function

@@ -9,6 +9,7 @@
  *
  * SEED in the environment chooses the random numbers; the seed used is printed. */
 #include "cases.h"
+#include "reduce.h"
 #include "warpgroup.h"
 
 #include <algorithm>
@@ -95,32 +96,72 @@ double random_normal()
 }
 
 #ifdef __CUDACC__
-double median_us(const std::function<void()> &run)
+int sets_beyond_cache(double bytes)
 {
+	int device = 0, cache = 0;
+	if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device) != cudaSuccess || cache <= 0)
+		cache = 64 << 20;
+	return (int)std::fmin(std::fmax(std::ceil(4.0 * cache / bytes), 1), 32);
+}
+
+/* Times graphs on a stream of its own; nothing is freed, as a process times one case. */
+struct stopwatch {
+	device_stream stream;
 	cudaEvent_t from, to;
-	check_device(cudaEventCreate(&from), "cudaEventCreate");
-	check_device(cudaEventCreate(&to), "cudaEventCreate");
-	std::vector<double> us;
-	auto some = [&] {
-		const int runs = 4;
-		cudaEventRecord(from, nullptr);
-		for (int i = 0; i < runs; i++)
-			run();
-		cudaEventRecord(to, nullptr);
-		check_device(cudaEventSynchronize(to), "timed run");
+
+	stopwatch()
+	{
+		check_device(device_stream_make(&stream), "cudaStreamCreate");
+		check_device(cudaEventCreate(&from), "cudaEventCreate");
+		check_device(cudaEventCreate(&to), "cudaEventCreate");
+	}
+	device_graph capture(int launches, int sets, const timed_run &run) const
+	{
+		device_graph graph = nullptr;
+		check_device(device_capture_begin(stream), "begin of a capture");
+		for (int i = 0; i < launches; i++)
+			run(i % sets, stream);
+		check_device(device_capture_end(stream, &graph), "end of a capture");
+		return graph;
+	}
+	/* Milliseconds of a replay. The one before it keeps the device busy until it is enqueued: its launch is not in the time. */
+	double replay(device_graph graph) const
+	{
 		float ms = 0;
-		cudaEventElapsedTime(&ms, from, to);
-		us.push_back(1000.0 * ms / runs);
+		check_device(device_graph_launch(graph, stream), "cudaGraphLaunch");
+		check_device(cudaEventRecord(from, stream), "cudaEventRecord");
+		check_device(device_graph_launch(graph, stream), "cudaGraphLaunch");
+		check_device(cudaEventRecord(to, stream), "cudaEventRecord");
+		check_device(cudaEventSynchronize(to), "timed run");
+		check_device(cudaEventElapsedTime(&ms, from, to), "cudaEventElapsedTime");
 		return ms;
-	};
+	}
+};
+
+double median_us(int sets, const timed_run &run)
+{
+	const stopwatch watch;
+	check_device(device_wait(nullptr), "inputs");
+	for (int set = 0; set < sets; set++)
+		run(set, watch.stream); /* modules are loaded, and attributes set, before anything is captured */
+	check_device(device_wait(watch.stream), "first run");
+	device_graph graph = watch.capture(sets, sets, run);
+	watch.replay(graph);
+	const double round = watch.replay(graph);
+	device_graph_free(graph);
+	const int launches = sets * (int)std::fmin(std::fmax(std::ceil(1 / round), 1), 500);
+	graph = watch.capture(launches, sets, run);
 	double warm = 0, timed = 0; /* milliseconds: clocks rise for a while */
 	for (int i = 0; i < 2 || (warm < 200 && i < 10000); i++)
-		warm += some();
-	us.clear();
-	while (us.size() < 15 || (timed < 100 && us.size() < 10000))
-		timed += some();
-	std::sort(us.begin(), us.end());
-	return us[us.size() / 2];
+		warm += 2 * watch.replay(graph);
+	std::vector<double> ms;
+	while (ms.size() < 15 || (timed < 100 && ms.size() < 10000)) {
+		ms.push_back(watch.replay(graph));
+		timed += ms.back();
+	}
+	device_graph_free(graph);
+	std::sort(ms.begin(), ms.end());
+	return 1000 * ms[ms.size() / 2] / launches;
 }
 
 double copy_rate(size_t bytes)
@@ -131,8 +172,21 @@ double copy_rate(size_t bytes)
 		x = random_bits();
 	for (size_t at = 0; at < bytes / 8; at += noise.size())
 		check_device(cudaMemcpy(from + at, noise.data(), std::min(noise.size(), bytes / 8 - at) * 8, cudaMemcpyHostToDevice), "upload");
-	double us = median_us([&] { check_device(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, nullptr), "copy"); });
+	double us = median_us(1, [&](int, device_stream stream) { check_device(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "copy"); });
 	return 2.0 * (double)bytes / us / 1000;
+}
+
+/* The timer itself: sets take turns, and are enough of them. */
+static void check_timing(const kernel_case &)
+{
+	const int sets = 3;
+	const device_array<float> one(std::vector<float>(1, 1)), runs(std::vector<float>(sets, 0));
+	const double us = median_us(sets, [&](int set, device_stream stream) { check_device(reduce_partials_launch({ one, runs + set, 1, 1, 1, 1, 1 }, stream), "reduce_partials"); });
+	const std::vector<float> got = runs.download();
+	if (!(us > 0) || got[0] < 30 || got[1] != got[0] || got[2] != got[0])
+		give_up("%g us a launch; the sets were run %g, %g and %g times", us, got[0], got[1], got[2]);
+	if (sets_beyond_cache(1e12) != 1 || sets_beyond_cache(16e6) < 8)
+		give_up("%d sets of 16 MB, %d of 1 TB", sets_beyond_cache(16e6), sets_beyond_cache(1e12));
 }
 
 void report_rate(double us, double bytes)
@@ -141,6 +195,7 @@ void report_rate(double us, double bytes)
 	double copy = known ? atof(known) : copy_rate((size_t)1 << 30);
 	report("median_us", us);
 	report("mb", bytes / 1e6);
+	report("sets", sets_beyond_cache(bytes));
 	report("gb_per_s", bytes / us / 1000);
 	report("copy_gb_per_s", copy);
 	report("share_of_copy", bytes / us / 1000 / copy);
@@ -206,6 +261,9 @@ int main(int argc, char **argv)
 	add_conv3x3_cases(cases);
 	add_elementwise_cases(cases);
 	add_residual_cases(cases);
+#ifdef __CUDACC__
+	cases.push_back({ "timing", check_timing, nullptr, 0 });
+#endif
 	cases.erase(std::remove_if(cases.begin(), cases.end(), left_out), cases.end());
 	const char *chosen = getenv("SEED");
 	uint64_t seed = chosen ? strtoull(chosen, nullptr, 0) : (uint64_t)time(nullptr);

@@ -119,8 +119,12 @@ private:
 
 #ifdef __CUDACC__
 #include <functional>
-/* Median microseconds of `run` over repeats, each long enough to measure. */
-double median_us(const std::function<void()> &run);
+/* Enqueues what is timed, on the buffers of a set that is counted from 0. */
+typedef std::function<void(int set, device_stream stream)> timed_run;
+/* Median microseconds of `run`, replayed as a CUDA graph of at least a millisecond in which the sets take turns. */
+double median_us(int sets, const timed_run &run);
+/* How many sets of buffers there must be, of which a launch moves `bytes`, so that none is in the second-level cache when its turn comes. */
+int sets_beyond_cache(double bytes);
 /* GB/s (read + written) of a device-to-device copy of `bytes`. */
 double copy_rate(size_t bytes);
 /* Reports median_us, gb_per_s for the bytes moved at least once, and the share of copy_rate(). */
