@@ -354,6 +354,39 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	done
 }
 
+@test "images too small for the network or far from square are scored, and a line says what is wrong with them" {
+	gray_png() { # WIDTH HEIGHT
+		python3 -c 'import struct, sys, zlib
+def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+width, height = map(int, sys.argv[1:])
+rows = b"".join(b"\0" + bytes((7 * x + 5 * y) % 256 for x in range(width)) for y in range(height))
+sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' \
+			"$@" >"shape$1x$2.png" || skip "no python3 to draw it"
+	}
+	local shape
+	while read -r shape words; do
+		gray_png ${shape/x/ }
+		run --separate-stderr chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 "shape$shape.png"
+		echo "$status $stderr"
+		[ "$status" -eq 0 ]
+		[ "$(grep -c '^  Hernia' <<<"$output")" -eq 1 ]
+		stderr=$(grep -v '^chexnet predict: for research, ' <<<"$stderr" || true)
+		[[ -n $words || -z $stderr ]]
+		[[ -z $words || $stderr == "chexnet predict: warning: shape$shape.png: ${shape/x/ x } $words"* ]]
+		[ "$(grep -c . <<<"$stderr")" -le 1 ]
+	done <<-'END'
+		32x32
+		64x32
+		40x33
+		2x2 pixels, and the network sees 32 a side
+		31x60 pixels, and the network sees 32 a side
+		5000x20 pixels are stretched into a square
+		33x67 pixels are stretched into a square
+	END
+	head -c 128 /dev/zero >scan.dcm && printf DICM >>scan.dcm
+	refuses 65 "scan.dcm DICOM PNG window MONOCHROME1" chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 scan.dcm
+}
+
 @test "the trace of a training says that it waits for images, and shows validations and checkpoints" {
 	HVD_TRACE=$PWD/trace chexnet train --model densenet --growth 4 --blocks 1,1 --image-size 32 --steps 12 --eval-every 6 --batch 8 --resamples 0 \
 		--threads 1 --output traced >/dev/null

@@ -162,6 +162,18 @@ static void warn_if_blank(const char *path, const uint8_t *pixels, size_t n)
 			path, pixels[0]);
 }
 
+/* The square that the network sees is made of any image; of these it shows something else than a radiograph does. */
+static void warn_of_shape(const char *path, const int original[2], int input)
+{
+	int width = original[0], height = original[1], longer = width > height ? width : height, shorter = width > height ? height : width;
+
+	if (longer > 2 * shorter)
+		fprintf(stderr, "chexnet predict: warning: %s: %d x %d pixels are stretched into a square: its probabilities are those of a distorted image\n", path, width, height);
+	else if (shorter < input)
+		fprintf(stderr, "chexnet predict: warning: %s: %d x %d pixels, and the network sees %d a side: what was finer is lost, and its probabilities may be off\n", path, width,
+			height, input);
+}
+
 static double probability(float logit)
 {
 	return 1 / (1 + exp(-(double)logit));
@@ -244,10 +256,12 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 
 		if (!bad[i].code && !all_finite(logits[at[i]]))
 			fail(&bad[i], EXIT_INTERNAL, "%s: the network's output is not a number", paths[i]);
-		if (bad[i].code)
+		if (bad[i].code) {
 			fprintf(stderr, "chexnet predict: %s\n", bad[i].text);
-		else
+		} else {
 			warn_if_blank(paths[i], p->pixels + (size_t)at[i] * pixels, pixels);
+			warn_of_shape(paths[i], original[i], p->plan.image_size);
+		}
 		worst = bad[i].code > worst ? bad[i].code : worst;
 
 		if (p->maps.boxes.n && !bad[i].code && maps_point(&p->maps, at[i], paths[i], original[i], e) < 0)
@@ -313,7 +327,7 @@ const struct command command_predict = {
 	.max_operands = MAX_IMAGES,
 	.summary = "probabilities of the 14 findings for PNG or JPEG files",
 	.description = "Prints the probability of each finding for every image. For research; not a medical device: a probability holds under the prevalence and the labels of the "
-		       "training set, which a line on standard error names. Images go through the same decoding and resizing as in preparation. An image that "
+		       "training set, which a line on standard error names. Bones are to be light: an inverted image is scored like any other. Images go through the same decoding and resizing as in preparation. An image that "
 		       "cannot be read is named and the others are scored all the same; the exit code is then 65. Every task of a job step scores all the images. --maps writes overlays that "
 		       "chexnet report --pictures takes: colours are full where all coloured cells together add 2 or more to the finding's logit, and fainter where they add less. In the \"map\" of --json, "
 		       "x and y are the middle of the strongest cell as shares of the image's sides (null where no cell speaks for the finding), peak is what it adds to the logit, "

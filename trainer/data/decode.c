@@ -117,7 +117,7 @@ static const char *guess(const uint8_t *file, size_t size)
 	if (begins(file, size, "\x1f\x8b", 2))
 		return "gzip-compressed: unpack it first";
 	if (size >= 132 && memcmp(file + 128, "DICM", 4) == 0)
-		return "DICOM: convert it to PNG first";
+		return "DICOM: convert it to PNG first, with its window applied, and inverted where it is MONOCHROME1 (bones are to be light)";
 	return "neither PNG nor JPEG";
 }
 
