@@ -22,7 +22,7 @@ struct hvd_plan {
 	int tensors, buckets;
 	int *cut;              /* [buckets], room for [tensors]: the last tensor of each */
 	size_t *bytes;         /* [tensors] */
-	size_t bucket_bytes;   /* of the first cut */
+	size_t bucket_bytes;   /* that were asked for; 0: a cut by measurement */
 	bool statistics;       /* are the last tensor */
 	bool by_measurement;   /* is a later cut */
 	bool from_file;        /* is this cut: it stays */
@@ -48,7 +48,8 @@ static void begin_pass(struct hvd_plan *p)
 static void begin_anew(struct hvd_plan *p)
 {
 	if (!p->from_file)
-		p->buckets = plan_fill(p->bytes, p->tensors, p->bucket_bytes, p->statistics, p->cut);
+		p->buckets = plan_fill(p->bytes, p->tensors, p->bucket_bytes ? p->bucket_bytes : BUCKET_BYTES, p->statistics, p->cut);
+	p->by_measurement &= p->h->world.size > 1;
 	p->epoch = p->h->world.epoch;
 	begin_pass(p);
 	p->pass = 0;
@@ -125,10 +126,13 @@ static int cut_from_file(struct hvd_plan *p)
 	struct hvd *h = p->h;
 	int32_t *cut = calloc((size_t)p->tensors + 1, sizeof *cut); /* number of buckets, or a failure; the last tensor of each */
 	char why[WHY_BYTES] = "rank 0 says why";
+	int ranks = h->world.size;
 	if (!cut)
 		return fail(h, HVD_ESYS, "no memory for %d tensors", p->tensors);
 	if (p->file)
-		cut[0] = plan_read(p->file, p->hash, p->tensors, cut + 1, why);
+		cut[0] = plan_read(p->file, p->hash, p->tensors, cut + 1, &ranks, why);
+	if (ranks != h->world.size)
+		fprintf(stderr, "hvd: HVD_PLAN: %s holds the best cut for %d ranks, which %d now take\n", p->file, ranks, h->world.size);
 	int status = hvd_broadcast(h, cut, (size_t)p->tensors + 1, HVD_I32, 0);
 	if (!status && cut[0] < 0)
 		status = fail(h, HVD_EMISMATCH, "HVD_PLAN: %s", why);
@@ -142,11 +146,11 @@ static int cut_from_file(struct hvd_plan *p)
 	return status;
 }
 
-/* The cut stays from now on: rank 0 writes it down, with the measurements behind it (may be NULL). */
+/* The cut stays from now on: rank 0 writes it down, with the measurements behind it (may be NULL); not that of a world that lost ranks. */
 static int keep_cut(struct hvd_plan *p, const struct profile *measured)
 {
 	char why[WHY_BYTES];
-	if (!p->file || !plan_write(p->file, p->hash, p->tensors, p->cut, p->buckets, measured, why))
+	if (!p->file || p->h->world.epoch || !plan_write(p->file, p->hash, p->tensors, p->cut, p->buckets, measured, why))
 		return 0;
 	return fail(p->h, HVD_ESYS, "HVD_PLAN: %s", why);
 }
@@ -170,7 +174,7 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 		p->floats += count;
 	}
 	if (!status)
-		status = agree(h, tensors, n, p->by_measurement ? 0 : p->bucket_bytes, hashes);
+		status = agree(h, tensors, n, p->bucket_bytes, hashes);
 	free(hashes);
 	if (!status)
 		status = cut_from_file(p);
@@ -180,7 +184,7 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 	p->slab = hvd_alloc(h, p->floats * sizeof(float));
 	if (!p->slab)
 		return h->mesh->failed ? h->mesh->failed : HVD_ESYS;
-	return p->by_measurement || p->from_file ? 0 : keep_cut(p, NULL);
+	return p->bucket_bytes && !p->from_file ? keep_cut(p, NULL) : 0;
 }
 
 int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor *tensors, int n, size_t bucket_bytes)
@@ -188,7 +192,7 @@ int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor 
 	struct hvd_plan *p = *out = n < 1 ? NULL : calloc(1, sizeof *p);
 	if (!p)
 		return n < 1 ? fail(h, HVD_EINVAL, "hvd_plan_open: no tensors") : fail(h, HVD_ESYS, "hvd_plan_open: no memory");
-	*p = (struct hvd_plan){ .h = h, .tensors = n, .every = 1, .bucket_bytes = bucket_bytes ? bucket_bytes : BUCKET_BYTES,
+	*p = (struct hvd_plan){ .h = h, .tensors = n, .every = 1, .bucket_bytes = bucket_bytes,
 				.by_measurement = !bucket_bytes && n > 1 && h->world.size > 1 && !h->backend->post,
 				.statistics = !strcmp(tensors[n - 1].name, "statistics") };
 	if (!h->parent && !h->world.rank)

@@ -154,8 +154,9 @@ struct hvd_tensor {
 
 /* Collective. Ranks must declare the same tensors: otherwise HVD_EMISMATCH names the first rank that differs.
  * bucket_bytes 0: buckets of 2 MiB, a last tensor named "statistics" alone; after seven steps, on the CPU, the cut that hides
- * most communication by the measured ready times and the measured cost of an all-reduce. It stays from then on, and goes to the file
- * conf.plan, if there is one: a run that finds it there takes it from the first step on. */
+ * most communication by the measured ready times and the measured cost of an all-reduce. It stays until hvd_recover(), after which it is
+ * measured anew. A cut that was asked for, or measured before any rank was lost, goes to the file conf.plan, if there is one: a run that
+ * finds it there takes it from the first step to the last. */
 HVD_API int hvd_plan_open(struct hvd *h, struct hvd_plan **p, const struct hvd_tensor *tensors, int n, size_t bucket_bytes);
 /* [sum of counts] floats, tensor after tensor; owned by the plan. */
 HVD_API float *hvd_plan_slab(const struct hvd_plan *p);

@@ -22,7 +22,7 @@ static int read_cut(FILE *f, int n, int *last, int buckets)
 	return read;
 }
 
-int plan_read(const char *path, uint64_t hash, int n, int *last, char *why)
+int plan_read(const char *path, uint64_t hash, int n, int *last, int *ranks, char *why)
 {
 	FILE *f = fopen(path, "r");
 	int gradients = 0, buckets = 0;
@@ -32,6 +32,8 @@ int plan_read(const char *path, uint64_t hash, int n, int *last, char *why)
 	bool plan = f && fscanf(f, FIRST_LINE, &gradients, &theirs, &buckets) == 3 && buckets > 0 && buckets <= gradients;
 	bool ours = plan && gradients == n && theirs == hash;
 	bool whole = ours && read_cut(f, n, last, buckets) == buckets && last[buckets - 1] == n - 1;
+	if (whole && fscanf(f, " measured by %d ranks", &gradients) == 1)
+		*ranks = gradients;
 	if (!f)
 		snprintf(why, WHY_BYTES, "%.200s: %s", path, strerror(errno));
 	else if (plan && !ours)

@@ -62,12 +62,12 @@ static void plan(const uint8_t *data, size_t size)
 {
 	enum { GRADIENTS = 9 };
 	static char path[64];
-	int last[GRADIENTS];
+	int last[GRADIENTS], ranks;
 	char why[WHY_BYTES] = "";
 	snprintf(path, sizeof path, "/tmp/fuzz-plan.%d", (int)getpid());
 	FILE *f = fopen(path, "w");
 	check(f && fwrite(data, 1, size, f) == size && !fclose(f), "a file is written");
-	int buckets = plan_read(path, 0xabc, GRADIENTS, last, why);
+	int buckets = plan_read(path, 0xabc, GRADIENTS, last, &ranks, why);
 	struct profile p;
 	if (!profile_read(path, &p, why))
 		check(p.n > 0 && p.ranks > 0 && p.step > 0 && p.ready[0] >= 0 && p.ready[p.n - 1] <= p.step && p.cost.latency >= 0, "measurements make sense");

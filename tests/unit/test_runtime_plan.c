@@ -339,6 +339,113 @@ static void a_cut_is_written_down_and_taken_from_the_file(void **state)
 	unlink(path);
 }
 
+static void open_and_close(void *arg)
+{
+	const size_t *bucket_bytes = arg;
+	const struct hvd_tensor t[] = { { "a", 1000 }, { "b", 1000 } };
+	struct hvd *h = open_world();
+	struct hvd_plan *p;
+	works(h, hvd_plan_open(h, &p, t, 2, *bucket_bytes));
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+/* A world of one has nothing to measure. */
+static void only_a_cut_that_was_measured_or_asked_for_is_written_down(void **state)
+{
+	(void)state;
+	char path[1024];
+	size_t none = 0, asked = 4000;
+	assert_true(close(mkstemp(temporary_name(path, sizeof path))) == 0 && unlink(path) == 0);
+	settings.plan = path;
+	run_ranks("a", open_and_close, &none);
+	assert_true(access(path, F_OK));
+	run_ranks("a", open_and_close, &asked);
+	assert_int_equal(unlink(path), 0);
+}
+
+/* *arg: the step in which rank 1 dies. The survivors go on until they have measured again. */
+static void measure_beside_a_death(void *arg)
+{
+	enum { ENOUGH = 8 };
+	const struct hvd_tensor t[] = { { "a", 1000 }, { "b", 1000 } };
+	const int *dies = arg;
+	struct hvd_conf conf = quick_conf();
+	struct hvd *h;
+	struct hvd_plan *p;
+	conf.on_death = 1;
+	conf.plan = settings.plan;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	works(h, hvd_plan_open(h, &p, t, 2, 0));
+	for (int step = 0, after = 0; after < ENOUGH; step++) {
+		if (step == *dies && meeting_rank == 1)
+			raise(SIGKILL);
+		if (hvd_plan_ready(p, 0) || hvd_plan_ready(p, 1) || hvd_plan_finish(p))
+			works(h, hvd_recover(h));
+		else
+			after += hvd_world(h)->epoch > 0;
+	}
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void die_in_step(int step)
+{
+	int status[RANKS_MAX];
+	spawn_ranks("aab", measure_beside_a_death, &step, status);
+	meeting_over();
+	assert_int_equal(status[0], 0);
+	assert_int_equal(status[2], 0);
+}
+
+static void a_world_that_lost_ranks_leaves_the_plan_file_alone(void **state)
+{
+	(void)state;
+	char path[1024], text[4096] = "";
+	assert_true(close(mkstemp(temporary_name(path, sizeof path))) == 0 && unlink(path) == 0);
+	settings.plan = path;
+	die_in_step(3); /* before it is measured */
+	assert_true(access(path, F_OK));
+	die_in_step(9);
+	FILE *f = fopen(path, "r");
+	assert_true(f && fread(text, 1, sizeof text - 1, f) && !fclose(f));
+	assert_non_null(strstr(text, "measured by 3 ranks"));
+	assert_int_equal(unlink(path), 0);
+}
+
+/* What rank 0 says of the file while it opens a plan. */
+static void say_whose_cut_it_is(void *arg)
+{
+	const struct hvd_tensor t[] = { { "a", 1000 }, { "b", 1000 } };
+	struct hvd *h = open_world();
+	struct hvd_plan *p;
+	char text[2000] = "", want[2000];
+	FILE *log = tmpfile();
+	int kept = dup(2);
+	(void)arg;
+	must(log && kept >= 0 && dup2(fileno(log), 2) == 2);
+	int status = hvd_plan_open(h, &p, t, 2, 0);
+	must(dup2(kept, 2) == 2 && pread(fileno(log), text, sizeof text - 1, 0) >= 0);
+	works(h, status);
+	snprintf(want, sizeof want, "hvd: HVD_PLAN: %s holds the best cut for 3 ranks, which 2 now take\n", settings.plan);
+	must(!strcmp(text, meeting_rank || hvd_world(h)->size == 3 ? "" : want));
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void a_cut_for_another_number_of_ranks_is_told(void **state)
+{
+	(void)state;
+	char path[1024];
+	assert_true(close(mkstemp(temporary_name(path, sizeof path))) == 0 && unlink(path) == 0);
+	settings.plan = path;
+	die_in_step(9); /* which three have measured */
+	run_ranks("aab", say_whose_cut_it_is, NULL);
+	run_ranks("ab", say_whose_cut_it_is, NULL);
+	assert_int_equal(unlink(path), 0);
+}
+
 /* Ranks 0 and 1, and 2 and 3, have gradients of their own. */
 static void plan_in_sub_worlds(void *arg)
 {
@@ -436,6 +543,9 @@ int main(void)
 		cmocka_unit_test(ready_never_waits_for_other_ranks),
 		cmocka_unit_test(gradients_of_several_passes_are_averaged_once),
 		cmocka_unit_test_teardown(a_cut_is_written_down_and_taken_from_the_file, forget_settings),
+		cmocka_unit_test_teardown(only_a_cut_that_was_measured_or_asked_for_is_written_down, forget_settings),
+		cmocka_unit_test_teardown(a_world_that_lost_ranks_leaves_the_plan_file_alone, forget_settings),
+		cmocka_unit_test_teardown(a_cut_for_another_number_of_ranks_is_told, forget_settings),
 		cmocka_unit_test_teardown(a_plan_file_is_the_worlds_not_its_sub_worlds, forget_settings),
 		cmocka_unit_test(bf16_on_the_wire_is_near_and_the_same_on_all_ranks),
 	};

@@ -97,13 +97,14 @@ static void measurements_survive_a_file(void **state)
 {
 	(void)state;
 	char path[1024], why[WHY_BYTES], *text = NULL;
-	int last[] = { 9, N - 1 }, fd = mkstemp(temporary_name(path, sizeof path));
+	int last[] = { 9, N - 1 }, ranks = 0, fd = mkstemp(temporary_name(path, sizeof path));
 	struct profile p = profile(), q;
 	size_t size;
 	assert_true(fd >= 0);
 	close(fd);
 	assert_int_equal(plan_write(path, 7, N, last, 2, &p, why), 0);
-	assert_int_equal(plan_read(path, 7, N, last, why), 2);
+	assert_int_equal(plan_read(path, 7, N, last, &ranks, why), 2);
+	assert_int_equal(ranks, 4);
 	assert_int_equal(profile_read(path, &q, why), 0);
 	assert_true(q.n == N && q.ranks == 4 && !memcmp(q.bytes, bytes, sizeof bytes));
 	assert_close(q.step, 0.1, 1e-9);
