@@ -155,6 +155,22 @@ static int keep_cut(struct hvd_plan *p, const struct profile *measured)
 	return fail(p->h, HVD_ESYS, "HVD_PLAN: %s", why);
 }
 
+/* On rank 0. */
+static void choose_file(struct hvd_plan *p)
+{
+	struct hvd *h = p->h;
+	h->planned = h->planned ? h->planned : p->hash;
+	if (!h->conf.plan || h->world.rank)
+		return;
+	if (h->parent)
+		fprintf(stderr, "hvd: rank %d on %s: HVD_PLAN is the plan of the whole world: its sub-world of %d ranks neither reads nor writes it\n",
+			h->of_parent[0], hvd_host(h, 0), h->world.size);
+	else if (h->planned != p->hash)
+		fprintf(stderr, "hvd: HVD_PLAN is the program's first plan: that of %d other gradients neither reads nor writes it\n", p->tensors);
+	else
+		p->file = h->conf.plan;
+}
+
 static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 {
 	struct hvd *h = p->h;
@@ -176,6 +192,7 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 	if (!status)
 		status = agree(h, tensors, n, p->bucket_bytes, hashes);
 	free(hashes);
+	choose_file(p);
 	if (!status)
 		status = cut_from_file(p);
 	if (status)
@@ -195,11 +212,6 @@ int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor 
 	*p = (struct hvd_plan){ .h = h, .tensors = n, .every = 1, .bucket_bytes = bucket_bytes,
 				.by_measurement = !bucket_bytes && n > 1 && h->world.size > 1 && !h->backend->post,
 				.statistics = !strcmp(tensors[n - 1].name, "statistics") };
-	if (!h->parent && !h->world.rank)
-		p->file = h->conf.plan;
-	else if (h->conf.plan && !h->world.rank)
-		fprintf(stderr, "hvd: rank %d on %s: HVD_PLAN is the plan of the whole world: its sub-world of %d ranks neither reads nor writes it\n",
-			h->of_parent[0], hvd_host(h, 0), h->world.size);
 	mesh_doing(h->mesh, DOING_PLAN, 0);
 	int status = prepare(p, tensors);
 	if (status) {

@@ -56,7 +56,7 @@ struct hvd_conf {
 	double deadline;          /* HVD_DEADLINE, seconds until a silent rank counts as lost; default 60 */
 	int on_death;             /* HVD_ON_DEATH: 0 abort (default), 1 continue */
 	int wire;                 /* HVD_WIRE: HVD_F32 (default), or HVD_BF16: gradients of a plan travel as bf16 (CPU back end) */
-	const char *plan;         /* HVD_PLAN: file of a plan's cut into buckets: taken if it is there, written if not (sub-worlds do neither); NULL: none */
+	const char *plan;         /* HVD_PLAN: file of the first plan's cut into buckets: taken if it is there, written if not (other plans and sub-worlds do neither); NULL: none */
 	int sync;                 /* HVD_SYNC: 1: wait for the device after every collective, to find which one fails */
 	void *stream;             /* cudaStream_t that collectives on device memory are ordered with; NULL: one of libhvd's, see hvd_stream() */
 	/* on_death abort: called once, from the watching thread, with the line that names the lost rank, before the device is told to stop. NULL: the line

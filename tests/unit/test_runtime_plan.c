@@ -446,6 +446,33 @@ static void a_cut_for_another_number_of_ranks_is_told(void **state)
 	assert_int_equal(unlink(path), 0);
 }
 
+/* The second plan's gradients are others; the third's are the first's. */
+static void open_three(void *arg)
+{
+	const struct hvd_tensor t[] = { { "a", 1000 }, { "b", 1000 }, { "c", 1000 } };
+	struct hvd *h = open_world();
+	struct hvd_plan *p[3];
+	(void)arg;
+	works(h, hvd_plan_open(h, &p[0], t, 3, 4000));
+	works(h, hvd_plan_open(h, &p[1], t, 2, 8000));
+	works(h, hvd_plan_open(h, &p[2], t, 3, 12000));
+	must(hvd_plan_buckets(p[0]) == 3 && hvd_plan_buckets(p[1]) == 1 && hvd_plan_buckets(p[2]) == 3);
+	for (int i = 0; i < 3; i++)
+		hvd_plan_close(p[i]);
+	works(h, hvd_close(h));
+}
+
+static void a_plan_file_is_the_first_plans(void **state)
+{
+	(void)state;
+	char path[1024];
+	assert_true(close(mkstemp(temporary_name(path, sizeof path))) == 0 && unlink(path) == 0);
+	settings.plan = path;
+	run_ranks("aab", open_three, NULL); /* writes the file */
+	run_ranks("aab", open_three, NULL);
+	assert_int_equal(unlink(path), 0);
+}
+
 /* Ranks 0 and 1, and 2 and 3, have gradients of their own. */
 static void plan_in_sub_worlds(void *arg)
 {
@@ -546,6 +573,7 @@ int main(void)
 		cmocka_unit_test_teardown(only_a_cut_that_was_measured_or_asked_for_is_written_down, forget_settings),
 		cmocka_unit_test_teardown(a_world_that_lost_ranks_leaves_the_plan_file_alone, forget_settings),
 		cmocka_unit_test_teardown(a_cut_for_another_number_of_ranks_is_told, forget_settings),
+		cmocka_unit_test_teardown(a_plan_file_is_the_first_plans, forget_settings),
 		cmocka_unit_test_teardown(a_plan_file_is_the_worlds_not_its_sub_worlds, forget_settings),
 		cmocka_unit_test(bf16_on_the_wire_is_near_and_the_same_on_all_ranks),
 	};
