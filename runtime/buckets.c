@@ -58,6 +58,13 @@ static void begin_anew(struct hvd_plan *p)
 	memset(p->ready, 0, (size_t)p->tensors * sizeof *p->ready);
 }
 
+/* Survivors may be a step apart. */
+static void follow_world(struct hvd_plan *p)
+{
+	if (p->epoch != p->h->world.epoch)
+		begin_anew(p);
+}
+
 static uint64_t hash(uint64_t h, const void *data, size_t n)
 {
 	const uint8_t *p = data;
@@ -289,8 +296,7 @@ static int cut_by_measurement(struct hvd_plan *p)
 
 int hvd_plan_ready(struct hvd_plan *p, int i)
 {
-	if (p->epoch != p->h->world.epoch) /* survivors may be a step apart */
-		begin_anew(p);
+	follow_world(p);
 	if (i != p->next_tensor || i == p->tensors)
 		return fail(p->h, HVD_EINVAL, "hvd_plan_ready: gradient %d out of order, %d of %d is next", i, p->next_tensor, p->tensors);
 	p->next_tensor++;
@@ -348,10 +354,22 @@ int hvd_plan_finish(struct hvd_plan *p)
 
 int hvd_plan_accumulate(struct hvd_plan *p, int k)
 {
+	struct hvd *h = p->h;
+	int *all = NULL, status;
+	follow_world(p);
 	if (k < 1 || p->next_tensor || p->pass)
-		return fail(p->h, HVD_EINVAL, "hvd_plan_accumulate: %d passes a step, in the middle of one", k);
-	p->every = k;
-	return 0;
+		return fail(h, HVD_EINVAL, "hvd_plan_accumulate: %d passes a step%s", k, k < 1 ? "" : ", in the middle of one");
+	if (!(all = calloc((size_t)h->world.size, sizeof *all)))
+		return fail(h, HVD_ESYS, "no memory for %d ranks", h->world.size);
+	status = queue_drain(h);
+	if (!status)
+		status = explain(h, mesh_gather(h->mesh, &k, sizeof k, all));
+	for (int r = 1; !status && r < h->world.size; r++)
+		if (all[r] != all[0])
+			status = fail(h, HVD_EMISMATCH, "hvd_plan_accumulate: rank %d on %.32s takes %d passes a step, rank 0 takes %d", r, hvd_host(h, r), all[r], all[0]);
+	free(all);
+	p->every = status ? p->every : k;
+	return status;
 }
 
 int hvd_plan_buckets(const struct hvd_plan *p)

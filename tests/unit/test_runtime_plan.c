@@ -262,6 +262,46 @@ static void gradients_of_several_passes_are_averaged_once(void **state)
 	run_ranks("aab", accumulate, NULL);
 }
 
+/* Rank 1 asks for other passes than the rest; later it dies in the middle of a step. */
+static void accumulate_in_changing_worlds(void *arg)
+{
+	static const struct hvd_tensor t[] = { { "a", 500 }, { "b", 500 } };
+	struct hvd_conf conf = quick_conf();
+	struct hvd *h;
+	struct hvd_plan *p;
+	(void)arg;
+	conf.on_death = 1;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	works(h, hvd_plan_open(h, &p, t, 2, 1));
+	must(hvd_plan_accumulate(p, meeting_rank == 1 ? 2 : 3) == HVD_EMISMATCH);
+	must(strstr(hvd_error(h), "rank 1 on node-a takes 2 passes a step, rank 0 takes 3"));
+	works(h, hvd_plan_ready(p, 0)); /* it is still one pass a step: this one is all-reduced */
+	works(h, hvd_plan_ready(p, 1));
+	works(h, hvd_plan_finish(p));
+	works(h, hvd_plan_accumulate(p, 3));
+	works(h, hvd_plan_ready(p, 0));
+	works(h, hvd_barrier(h));
+	if (meeting_rank == 1)
+		raise(SIGKILL);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	works(h, hvd_recover(h));
+	works(h, hvd_plan_accumulate(p, 2)); /* the step that was begun is no more */
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void all_ranks_accumulate_alike_also_after_a_death(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("aab", accumulate_in_changing_worlds, NULL, status);
+	meeting_over();
+	assert_int_equal(status[0], 0);
+	assert_int_equal(status[2], 0);
+}
+
 /* ---- the plan file -------------------------------------------------------------------------------- */
 
 static void follow_the_file(void *arg)
@@ -569,6 +609,7 @@ int main(void)
 		cmocka_unit_test(a_plan_misused_or_closed_too_early_does_no_harm),
 		cmocka_unit_test(ready_never_waits_for_other_ranks),
 		cmocka_unit_test(gradients_of_several_passes_are_averaged_once),
+		cmocka_unit_test(all_ranks_accumulate_alike_also_after_a_death),
 		cmocka_unit_test_teardown(a_cut_is_written_down_and_taken_from_the_file, forget_settings),
 		cmocka_unit_test_teardown(only_a_cut_that_was_measured_or_asked_for_is_written_down, forget_settings),
 		cmocka_unit_test_teardown(a_world_that_lost_ranks_leaves_the_plan_file_alone, forget_settings),
