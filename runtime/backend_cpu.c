@@ -330,15 +330,19 @@ static int merge(struct hvd *h, struct cpu *c, const struct op *op, const uint8_
 static int allgather(struct hvd *h, struct cpu *c, const struct op *op)
 {
 	size_t size = type_size(op->type), begin = 0, end = 0, total = 0;
+	struct op shaped = *op;
+	uint32_t shape = 0; /* of all blocks, which the ranks compare as they do the root of a broadcast */
 	for (int r = 0; r < h->world.size; r++) {
 		begin = r == h->world.rank ? total : begin;
 		total += (op->blocks ? op->blocks[r] : op->n) * size;
 		end = r == h->world.rank ? total : end;
+		shape = (shape ^ (uint32_t)(total / size)) * 0x01000193; /* FNV-1, by words */
 	}
+	shaped.root = (int)(shape >> 1);
 	const void *own = op->in;
 	if (op->in == op->out && end > begin) /* before other blocks come where it lies */
 		own = memmove((uint8_t *)op->out + begin, op->in, end - begin);
-	return merge(h, c, op, own, begin, end, total);
+	return merge(h, c, &shaped, own, begin, end, total);
 }
 
 /* An all-gather, of which each rank keeps what is for it. */

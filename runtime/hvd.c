@@ -287,6 +287,8 @@ int hvd_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_t
 
 int hvd_allgatherv(struct hvd *h, const void *in, void *out, const size_t *n, enum hvd_type type)
 {
+	if (!n)
+		return fail(h, HVD_EINVAL, "hvd_allgatherv: no sizes of the blocks");
 	return queue_run(h, &(struct op){ .kind = OP_ALLGATHER, .bucket = -1, .in = in, .out = out, .blocks = n, .type = type });
 }
 

@@ -126,7 +126,7 @@ HVD_API int hvd_allreduce(struct hvd *h, const void *in, void *out, size_t n, en
 HVD_API int hvd_broadcast(struct hvd *h, void *buffer, size_t n, enum hvd_type type, int root);
 /* out: [size][n], rank by rank. */
 HVD_API int hvd_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type);
-/* Blocks of unequal size: n[size] elements, the same on every rank; out: block after block. */
+/* Blocks of unequal size: n[size] elements, the same on every rank (host memory: compared); out: block after block. */
 HVD_API int hvd_allgatherv(struct hvd *h, const void *in, void *out, const size_t *n, enum hvd_type type);
 /* in: [size][n]; out: [n], this rank's block of the result. */
 HVD_API int hvd_reduce_scatter(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op);

@@ -227,7 +227,7 @@ static void not_a_number_is_least_and_most_whoever_has_it(void **state)
 	run_ranks("abc", not_a_number, NULL);
 }
 
-/* The message must say in what the ranks differ; arg: 'r'oot, 'o'peration, 'p'lace or other 'm'emory. */
+/* The message must say in what the ranks differ; arg: 'r'oot, 'o'peration, 'b'locks, 'p'lace or other 'm'emory. */
 static void calls_that_differ(void *arg)
 {
 	struct hvd *h;
@@ -242,8 +242,12 @@ static void calls_that_differ(void *arg)
 	must(slab && other);
 	works(h, hvd_barrier(h));
 	float *p = what == 'p' && odd ? slab : what == 'm' ? odd ? slab : other : own;
-	must((what == 'r' ? hvd_broadcast(h, own, 4, HVD_F32, odd) : hvd_allreduce(h, p, p, 4, HVD_F32, what == 'o' && odd ? HVD_MAX : HVD_SUM)) == HVD_EMISMATCH);
-	must(strstr(hvd_error(h), what == 'r' ? "with another root" : what == 'o' ? "with another operation" : "in another place of hvd_alloc()'s memory"));
+	const size_t blocks[] = { odd ? 1 : 3, odd ? 3 : 1 };
+	status = what == 'r' ? hvd_broadcast(h, own, 4, HVD_F32, odd) :
+		 what == 'b' ? hvd_allgatherv(h, slab, own, blocks, HVD_F32) :
+			       hvd_allreduce(h, p, p, 4, HVD_F32, what == 'o' && odd ? HVD_MAX : HVD_SUM);
+	must(status == HVD_EMISMATCH);
+	must(strstr(hvd_error(h), what == 'r' ? "with another root" : what == 'b' ? "with blocks of other sizes" : what == 'o' ? "with another operation" : "in another place of hvd_alloc()'s memory"));
 	hvd_close(h);
 }
 
@@ -252,7 +256,9 @@ static void a_call_that_differs_is_told_by_its_difference(void **state)
 	(void)state;
 	run_ranks("ab", calls_that_differ, "r"); /* over a link */
 	run_ranks("ab", calls_that_differ, "o");
+	run_ranks("ab", calls_that_differ, "b");
 	run_ranks("aa", calls_that_differ, "r");
+	run_ranks("aa", calls_that_differ, "b");
 	run_ranks("aa", calls_that_differ, "o");
 	run_ranks("aa", calls_that_differ, "p");
 	run_ranks("aa", calls_that_differ, "m");

@@ -44,6 +44,8 @@ static void wrong_arguments_are_refused_with_a_reason(void **state)
 	assert_non_null(strstr(hvd_error(h), "floating-point"));
 	assert_int_equal(hvd_broadcast(h, &x, 1, HVD_I32, 1), HVD_EINVAL);
 	assert_non_null(strstr(hvd_error(h), "rank 1 of 1"));
+	assert_int_equal(hvd_allgatherv(h, &x, &x, NULL, HVD_I32), HVD_EINVAL);
+	assert_non_null(strstr(hvd_error(h), "no sizes"));
 	assert_null(hvd_host(h, 1));
 	assert_null(hvd_host(h, -1));
 	hvd_close(h);
