@@ -208,6 +208,50 @@ static void on_paper_tables_are_whole(void **state)
 	predictions_free(&p);
 }
 
+static int occurrences(const char *text, const char *what)
+{
+	int n = 0;
+
+	for (; (text = strstr(text, what)); text++)
+		n++;
+	return n;
+}
+
+static void who_cannot_see_it_is_told(void **state)
+{
+	struct predictions p = draw(900, 1), q = draw(900, 0);
+	struct report_input in = input(&p);
+
+	(void)state;
+	memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
+	in.other = &q;
+	in.other_path = "b.csv";
+	struct page page = make(&in);
+
+	assert_sound(&page);
+	assert_int_equal(occurrences(page.text, "<th"), occurrences(page.text, "<th scope=\"") + occurrences(page.text, "<thead"));
+	assert_int_equal(occurrences(page.text, "<table"), 3);
+	assert_int_equal(occurrences(page.text, "<caption>"), 3);
+	assert_int_equal(occurrences(page.text, "<div class=\"wide\" tabindex=\"0\" role=\"region\""), 3);
+	assert_true(occurrences(page.text, "aria-label=\"B minus A ") == 14 && occurrences(page.text, "aria-label=\"AUROC of A ") == 14);
+	assert_absent(page.text, "title=\""); /* a tooltip is nothing for paper, fingers and ears */
+	assert_present(page.text, "AP <span class=\"ka\">A</span>");
+	assert_present(page.text, "AP <span class=\"kb\">B</span>");
+	assert_present(page.text, "<h2>Calibration of A</h2>");
+	assert_present(page.text, ">true positive rate</text>");
+	assert_present(page.text, ">precision</text>");
+	assert_present(page.text, ">share that shows it</text>");
+	free(page.text);
+	for (size_t i = 0; i < p.n; i++)
+		p.samples[i].labels &= ~1u | (uint32_t)(i < 18);
+	in.other = NULL;
+	page = make(&in);
+	assert_present(page.text, "<span class=\"warn\">!</span> Images of fewer than 10 patients.");
+	free(page.text);
+	predictions_free(&p);
+	predictions_free(&q);
+}
+
 static void names_cannot_break_out_of_the_page(void **state)
 {
 	struct predictions p = draw(60, 0), q = draw(60, 0);
@@ -412,6 +456,7 @@ int main(void)
 		cmocka_unit_test(the_other_models_leak_and_split_are_told),
 		cmocka_unit_test(ticks_of_a_scale_are_told_apart),
 		cmocka_unit_test(on_paper_tables_are_whole),
+		cmocka_unit_test(who_cannot_see_it_is_told),
 		cmocka_unit_test(names_cannot_break_out_of_the_page),
 		cmocka_unit_test(bytes_that_are_no_utf_8_become_question_marks),
 		cmocka_unit_test(with_nothing_to_judge_it_still_stands),

@@ -13,6 +13,15 @@ static struct plot small_plot(struct page *page)
 			      .x_ticks = 6, .y_ticks = 6 };
 }
 
+/* What a screen reader says of a curve. */
+static void told(const struct report *r, char title[160], const char *what, const char *finding, const char *measure, double a, double b)
+{
+	int n = snprintf(title, 160, "%s of %s, %s %.3f", what, finding, measure, a);
+
+	if (r->in->other)
+		snprintf(title + n, 160 - (size_t)n, ", of B %.3f", b);
+}
+
 static void put_caption(struct page *page, const char *name, const char *measure, double a, double b, int digits)
 {
 	page_put(page, "<figure><figcaption><b>");
@@ -54,7 +63,7 @@ static void put_band(const struct plot *p, const struct curve *c)
 
 void report_roc(const struct report *r, struct page *page)
 {
-	char name[32], title[128];
+	char name[32], title[160];
 
 	page_put(page, "<section><h2>ROC curves</h2><p class=\"lead\">Every threshold of the model is a point: to the right more false alarms, upwards more findings "
 		       "found. The dashed diagonal is guessing; the shaded band holds, at each rate of false alarms by itself, 95 in 100 "
@@ -69,7 +78,7 @@ void report_roc(const struct report *r, struct page *page)
 		p.x_label = "false positive rate";
 		p.y_label = "true positive rate";
 		put_caption(page, finding_title(f, name), "AUROC", r->a.table.class[f].value, r->in->other ? r->b.table.class[f].value : NAN, 3);
-		snprintf(title, sizeof title, "ROC curve of %s, AUROC %.3f", name, r->a.table.class[f].value);
+		told(r, title, "ROC curve", name, "AUROC", r->a.table.class[f].value, r->b.table.class[f].value);
 		plot_begin(&p, title);
 		plot_segment(&p, "rule", 0, 0, 1, 1);
 		put_band(&p, &r->a.curves[f].roc);
@@ -86,7 +95,7 @@ void report_roc(const struct report *r, struct page *page)
 
 void report_pr(const struct report *r, struct page *page)
 {
-	char name[32], title[128];
+	char name[32], title[160];
 
 	page_put(page, "<section><h2>Precision and recall</h2><p class=\"lead\">Of the images that the model flags, how many show the finding (upwards), when so many of "
 		       "all that show it are found (to the right). The dotted line is what guessing gives: the share of images with the finding. Rare findings stay low even "
@@ -103,7 +112,7 @@ void report_pr(const struct report *r, struct page *page)
 		p.x_label = "recall";
 		p.y_label = "precision";
 		put_caption(page, finding_title(f, name), "AP", c->average_precision.value, r->in->other ? r->b.curves[f].average_precision.value : NAN, 3);
-		snprintf(title, sizeof title, "Precision-recall curve of %s, average precision %.3f", name, c->average_precision.value);
+		told(r, title, "Precision-recall curve", name, "average precision", c->average_precision.value, r->b.curves[f].average_precision.value);
 		plot_begin(&p, title);
 		plot_segment(&p, "rule", 0, share, 1, share);
 		put_band(&p, &c->pr);
@@ -146,7 +155,7 @@ static void put_calibration_caption(struct page *page, const char *name, const s
 
 void report_calibration(const struct report *r, struct page *page)
 {
-	char name[32], title[128];
+	char name[32], title[160];
 
 	page_put(page, "<section><h2>Calibration%s</h2><p class=\"lead\">%sImages in up to %d groups with equal numbers of those that show the finding, from the lowest to the highest "
 		       "probability: on the dashed diagonal the model's probability (to the right) is the share that shows the finding (upwards); below it the model says too much, above "

@@ -47,22 +47,23 @@ static void put_rows(const struct report *r, struct page *page)
 {
 	char name[32];
 
-	page_put(page, "<div class=\"wide\"><table><thead><tr><th></th><th class=\"n\" colspan=\"4\">Specificity of %d&nbsp;%%</th><th class=\"n\" colspan=\"4\">Sensitivity of "
-		       "%d&nbsp;%%</th></tr>\n<tr><th>Finding</th>", AIM_PERCENT, AIM_PERCENT);
+	report_table(page, "Thresholds of every finding and what they do", "");
+	page_put(page, "<tr><td></td><th scope=\"colgroup\" class=\"n\" colspan=\"4\">Specificity of %d&nbsp;%%</th><th scope=\"colgroup\" class=\"n\" colspan=\"4\">Sensitivity of "
+		       "%d&nbsp;%%</th></tr>\n<tr><th scope=\"col\">Finding</th>", AIM_PERCENT, AIM_PERCENT);
 	for (int aim = 0; aim < AIMS; aim++)
-		page_put(page, "<th class=\"n\">Threshold</th><th class=\"n\">%s</th><th class=\"n\">PPV</th><th class=\"n\">NPV</th>", aim == AIM_SPECIFICITY ? "Sensitivity" : "Specificity");
+		page_put(page, "<th scope=\"col\" class=\"n\">Threshold</th><th scope=\"col\" class=\"n\">%s</th><th scope=\"col\" class=\"n\">PPV</th><th scope=\"col\" class=\"n\">NPV</th>", aim == AIM_SPECIFICITY ? "Sensitivity" : "Specificity");
 	page_put(page, "</tr></thead><tbody>\n");
 	for (int f = 0; f < FINDINGS; f++) {
 		const struct operating_point *at = r->a.curves[f].at;
 
 		if (isnan(at[0].threshold))
 			continue;
-		page_put(page, "<tr><td>%s</td>", finding_title(f, name));
+		page_put(page, "<tr><th scope=\"row\">%s</th>", finding_title(f, name));
 		for (int aim = 0; aim < AIMS; aim++)
 			put_point(page, &at[aim], (enum aim)aim);
 		page_put(page, "</tr>\n");
 	}
-	page_put(page, "</tbody></table></div>\n");
+	page_put(page, "%s", report_table_end);
 }
 
 void report_operating(const struct report *r, struct page *page)

@@ -37,6 +37,10 @@ double report_skill(const struct report_model *m, int *of);
 /* For cJSON_free(); NULL without memory. */
 char *report_json(const struct report *r);
 
+/* Opens a table up to its head, which scrolls sideways where it is wider than the window. class: of the table, "": none */
+void report_table(struct page *page, const char *caption, const char *class);
+extern const char report_table_end[];
+
 void report_headline(const struct report *r, struct page *page);
 void report_notes(const struct report *r, struct page *page);
 void report_findings(const struct report *r, struct page *page);

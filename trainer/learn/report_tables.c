@@ -6,6 +6,15 @@
 #include "learn/report_parts.h"
 #include "learn/svg.h"
 
+/* Who hears the page is told the table's name, who uses the keyboard can scroll it. */
+void report_table(struct page *page, const char *caption, const char *class)
+{
+	page_put(page, "<p class=\"hint\">Where the table is wider than the window, it scrolls sideways.</p>\n<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"%s\">"
+		       "<table%s%s%s><caption>%s</caption><thead>", caption, *class ? " class=\"" : "", class, *class ? "\"" : "", caption);
+}
+
+const char report_table_end[] = "</tbody></table></div>\n";
+
 /* A row's interval on a common scale. */
 struct scale {
 	double low, high;
@@ -52,14 +61,29 @@ static void put_interval(const struct plot *p, const char *class, const struct i
 	plot_dot(p, class, v->value, y, 3.2);
 }
 
+/* "0.812, interval 0.790 to 0.834" */
+static const char *told(const struct interval *v, int sign, char text[64])
+{
+	const char *with = sign ? "%+.4f, interval %+.4f to %+.4f" : "%.3f, interval %.3f to %.3f", *without = sign ? "%+.4f, no interval" : "%.3f, no interval";
+
+	if (isnan(v->low))
+		snprintf(text, 64, without, v->value);
+	else
+		snprintf(text, 64, with, v->value, v->low, v->high);
+	return text;
+}
+
 static void put_forest(const struct report *r, struct page *page, const struct scale *s, const struct interval *a, const struct interval *b, double oracle)
 {
 	struct plot p = forest(page, s, 18);
-	char title[96];
+	char title[160], one[64], two[64];
 
 	page_put(page, "<td class=\"forest\">");
 	if (!isnan(a->value)) {
-		snprintf(title, sizeof title, isnan(a->low) ? "%.3f" : "%.3f, interval %.3f to %.3f", a->value, a->low, a->high);
+		if (r->in->other)
+			snprintf(title, sizeof title, "AUROC of A %s; of B %s", told(a, 0, one), told(b, 0, two));
+		else
+			snprintf(title, sizeof title, "AUROC %s", told(a, 0, one));
 		plot_begin(&p, title);
 		put_grid(&p, s, 0.5);
 		if (!isnan(oracle))
@@ -82,6 +106,11 @@ static void put_value(struct page *page, const struct interval *v)
 		page_put(page, "<td class=\"n\">%.3f <small>%.3f&#8211;%.3f</small></td>", v->value, v->low, v->high);
 }
 
+static void put_bare(struct page *page, double value)
+{
+	page_put(page, isnan(value) ? "<td class=\"n soft\">n/a</td>" : "<td class=\"n\">%.3f</td>", value);
+}
+
 static void put_finding(const struct report *r, struct page *page, int f, const struct scale *s)
 {
 	const struct curves *c = &r->a.curves[f];
@@ -89,9 +118,9 @@ static void put_finding(const struct report *r, struct page *page, int f, const 
 	char name[32];
 	size_t known = c->positives + c->negatives;
 
-	page_put(page, "<tr><td>%s</td><td class=\"n\">", finding_title(f, name));
+	page_put(page, "<tr><th scope=\"row\">%s</th><td class=\"n\">", finding_title(f, name));
 	page_count(page, c->positives);
-	page_put(page, c->positives && r->a.table.positive_patients[f] < FEW_POSITIVES ? " <span class=\"warn\" title=\"of few patients\">!</span></td>" : "</td>");
+	page_put(page, c->positives && r->a.table.positive_patients[f] < FEW_POSITIVES ? " <span class=\"warn\">!</span></td>" : "</td>");
 	if (known)
 		page_put(page, "<td class=\"n soft\">%.*f&nbsp;%%</td>", (double)c->positives / (double)known < 0.01 ? 2 : 1,
 			 100 * (double)c->positives / (double)known);
@@ -102,6 +131,8 @@ static void put_finding(const struct report *r, struct page *page, int f, const 
 	if (r->in->other)
 		put_value(page, &r->b.table.class[f]);
 	put_value(page, &c->average_precision);
+	if (r->in->other)
+		put_bare(page, r->b.curves[f].average_precision.value);
 	page_put(page, "</tr>\n");
 }
 
@@ -115,6 +146,21 @@ static void widen(struct scale *s, const struct auroc_table *t)
 	}
 }
 
+/* name in the heads of its columns, one for A and one for B where there are two. */
+static void put_heads(const struct report *r, struct page *page, const char *name, int other)
+{
+	page_put(page, "<th scope=\"col\" class=\"n\">%s%s</th>", name, !r->in->other ? "" : other ? " <span class=\"kb\">B</span>" : " <span class=\"ka\">A</span>");
+}
+
+static int has_few(const struct auroc_table *t)
+{
+	int few = 0;
+
+	for (int f = 0; f < FINDINGS; f++)
+		few += t->positives[f] && t->positive_patients[f] < FEW_POSITIVES;
+	return few;
+}
+
 void report_findings(const struct report *r, struct page *page)
 {
 	struct scale s = { 0.5, 1, 6 };
@@ -123,19 +169,32 @@ void report_findings(const struct report *r, struct page *page)
 	if (r->in->other)
 		widen(&s, &r->b.table);
 	s.ticks = (int)lround(10 * (s.high - s.low)) + 1;
-	page_put(page, "<section><h2>Findings</h2><p class=\"lead\">AUROC and average precision (AP) with 95&nbsp;%% intervals.%s</p>\n<div class=\"wide\"><table><thead><tr>"
-		       "<th>Finding</th><th class=\"n\">Images<br>with it</th><th class=\"n\">Share</th><th class=\"n\">AUROC%s</th><th class=\"forest\">",
-		 report_oracle(r) ? " The upright stroke is the best AUROC that these synthetic images allow." : "", r->in->other ? " <span class=\"ka\">A</span>" : "");
+	page_put(page, "<section><h2>Findings</h2><p class=\"lead\">AUROC and average precision (AP) with 95&nbsp;%% intervals.%s%s", r->in->other ?
+		       " A is this model, B the one it is compared with." : "", report_oracle(r) ?
+		       " The upright stroke is the best AUROC that these synthetic images allow." : "");
+	if (has_few(&r->a.table))
+		page_put(page, " <span class=\"warn\">!</span> Images of fewer than %d patients.", FEW_POSITIVES);
+	page_put(page, "</p>\n");
+	report_table(page, "AUROC and average precision of every finding", "");
+	page_put(page, "<tr><th scope=\"col\">Finding</th><th scope=\"col\" class=\"n\">Images<br>with it</th><th scope=\"col\" class=\"n\">Share</th>");
+	put_heads(r, page, "AUROC", 0);
+	page_put(page, "<th scope=\"col\" class=\"forest\">");
 	put_scale(page, &s, 0.5);
-	page_put(page, "</th>%s<th class=\"n\">AP</th></tr></thead><tbody>\n", r->in->other ? "<th class=\"n\">AUROC <span class=\"kb\">B</span></th>" : "");
+	page_put(page, "</th>");
+	if (r->in->other)
+		put_heads(r, page, "AUROC", 1);
+	put_heads(r, page, "AP", 0);
+	if (r->in->other)
+		put_heads(r, page, "AP", 1);
+	page_put(page, "</tr></thead><tbody>\n");
 	for (int f = 0; f < FINDINGS; f++)
 		put_finding(r, page, f, &s);
-	page_put(page, "<tr class=\"mean\"><td>Mean of %d</td><td></td><td></td>", r->a.table.counted);
+	page_put(page, "<tr class=\"mean\"><th scope=\"row\">Mean of %d</th><td></td><td></td>", r->a.table.counted);
 	put_value(page, &r->a.table.mean);
 	put_forest(r, page, &s, &r->a.table.mean, &r->b.table.mean, NAN);
 	if (r->in->other)
 		put_value(page, &r->b.table.mean);
-	page_put(page, "<td></td></tr>\n</tbody></table></div></section>\n");
+	page_put(page, "%s<td></td></tr>\n%s</section>\n", r->in->other ? "<td></td>" : "", report_table_end);
 }
 
 /* ---- comparison ------------------------------------------------------------------------------------- */
@@ -158,8 +217,9 @@ static void put_difference(struct page *page, const char *name, const struct pai
 	struct plot plot = forest(page, s, 18);
 	const struct interval *d = &p->difference;
 	const char *class = !isnan(d->low) && d->high < 0 ? "a" : "b";
+	char title[96], text[64];
 
-	page_put(page, is_mean ? "<tr class=\"mean\"><td>%s</td>" : "<tr><td>%s</td>", name);
+	page_put(page, is_mean ? "<tr class=\"mean\"><th scope=\"row\">%s</th>" : "<tr><th scope=\"row\">%s</th>", name);
 	if (isnan(d->value)) {
 		page_put(page, "<td class=\"n soft\">n/a</td><td class=\"forest\"></td><td></td><td></td><td></td></tr>\n");
 		return;
@@ -170,7 +230,8 @@ static void put_difference(struct page *page, const char *name, const struct pai
 	else
 		page_put(page, " <small>%+.4f to %+.4f</small>", d->low, d->high);
 	page_put(page, "</td><td class=\"forest\">");
-	plot_begin(&plot, "difference and interval");
+	snprintf(title, sizeof title, "B minus A %s", told(d, 1, text));
+	plot_begin(&plot, title);
 	put_grid(&plot, s, 0);
 	put_interval(&plot, class, d, 0.5);
 	plot_end(&plot);
@@ -208,14 +269,16 @@ void report_comparison(const struct report *r, struct page *page)
 	page_count(page, c->n);
 	page_put(page, " images of ");
 	page_count(page, c->patients);
-	page_put(page, " patients.</p>\n<div class=\"wide\"><table><thead><tr><th>Finding</th><th class=\"n\">AUROC of B minus A</th><th class=\"forest\">");
+	page_put(page, " patients.</p>\n");
+	report_table(page, "Differences in AUROC between B and A", "");
+	page_put(page, "<tr><th scope=\"col\">Finding</th><th scope=\"col\" class=\"n\">AUROC of B minus A</th><th scope=\"col\" class=\"forest\">");
 	put_scale(page, &s, 0);
-	page_put(page, "</th><th class=\"n\">p</th><th class=\"n\">p, Holm</th><th class=\"n\">p, DeLong</th></tr></thead><tbody>\n");
+	page_put(page, "</th><th scope=\"col\" class=\"n\">p</th><th scope=\"col\" class=\"n\">p, Holm</th><th scope=\"col\" class=\"n\">p, DeLong</th></tr></thead><tbody>\n");
 	for (int f = 0; f < FINDINGS; f++)
 		put_difference(page, finding_title(f, name), &c->finding[f], &s, 0);
 	put_difference(page, "Mean", &c->mean, &s, 1);
-	page_put(page, "</tbody></table></div><p class=\"lead\">p: from resampled patients. Holm: corrected for the number of findings looked at. DeLong: the usual paired test, which "
-		       "takes all images for independent.");
+	page_put(page, "%s<p class=\"lead\">p: from resampled patients. Holm: corrected for the number of findings looked at. DeLong: the usual paired test, which "
+		       "takes all images for independent.", report_table_end);
 	if (!comparison_can_show(c))
 		page_put(page, " With so few resamples no finding can be shown to differ: --resamples=%d or more.", 40 * c->tested - 1);
 	page_put(page, "</p></section>\n");

@@ -235,7 +235,9 @@ static void put_places(const cJSON *start, struct page *page)
 
 	if (cJSON_GetArraySize(places) == 0)
 		return;
-	page_put(page, "<div class=\"wide\"><table class=\"narrow\"><thead><tr><th class=\"n\">Rank</th><th>Host</th><th>GPU</th><th>CPUs</th><th class=\"n\">Threads</th></tr></thead><tbody>\n");
+	report_table(page, "Where every rank ran", "narrow");
+	page_put(page, "<tr><th scope=\"col\" class=\"n\">Rank</th><th scope=\"col\">Host</th><th scope=\"col\">GPU</th><th scope=\"col\">CPUs</th><th scope=\"col\" class=\"n\">Threads</th>"
+		       "</tr></thead><tbody>\n");
 	cJSON_ArrayForEach(row, places) {
 		const char *host = json_get_text(row, "host"), *gpu = json_get_text(row, "gpu"), *cpus = json_get_text(row, "cpus");
 
@@ -243,7 +245,7 @@ static void put_places(const cJSON *start, struct page *page)
 
 		if (isnan(rank) || isnan(threads))
 			continue;
-		page_put(page, "<tr><td class=\"n\">%.0f</td><td>", rank);
+		page_put(page, "<tr><th scope=\"row\" class=\"n\">%.0f</th><td>", rank);
 		page_text(page, host ? host : "");
 		page_put(page, "</td><td>");
 		page_text(page, gpu && *gpu ? gpu : "none");
@@ -251,7 +253,7 @@ static void put_places(const cJSON *start, struct page *page)
 		page_text(page, cpus ? cpus : "");
 		page_put(page, "</td><td class=\"n\">%.0f</td></tr>\n", threads);
 	}
-	page_put(page, "</tbody></table></div>\n");
+	page_put(page, "%s", report_table_end);
 }
 
 static void put_rate(struct page *page, double rate, double ranks)
