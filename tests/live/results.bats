@@ -80,6 +80,44 @@ refuses() { # CODE "WORDS" COMMAND…
 	grep -q 'Leak not checked.*the other model, B,' said.html
 }
 
+@test "so few resamples that nothing can be shown say so, and what they cannot go below is marked" {
+	python3 - <<-'END'
+		import random
+		random.seed(5)
+		rows = open("1.csv").read().splitlines()
+		head = next(i for i, row in enumerate(rows) if row.startswith("id,"))
+		for name, noise in (("good.csv", 0.3), ("poor.csv", 3)):
+		    with open(name, "w") as f:
+		        for i in range(600):
+		            labels = [int(random.random() < 0.3) for _ in range(14)]
+		            logits = [2 * l + noise * random.gauss(0, 1) for l in labels]
+		            if i == 0:
+		                print(rows[head], file=f)
+		                random.seed(6)
+		            print(f"{i:08d}_000.png", i, "test", *labels, *logits, sep=",", file=f)
+	END
+	python3 - <<-'END'
+		a, b = (open(n).read().splitlines() for n in ("good.csv", "poor.csv"))
+		with open("poor.csv", "w") as f: # of the same labels
+		    for x, y in zip(a, b):
+		        print(",".join(x.split(",")[:17] + y.split(",")[17:]), file=f)
+	END
+	chexnet compare poor.csv good.csv --resamples 100 >few.out
+	cat few.out
+	grep -E '^Edema .* <=0\.020  <=0\.277' few.out
+	grep -F -- '--resamples=559 or more' few.out
+	tail -n 1 few.out | grep -F 'so few resamples cannot show'
+	chexnet compare poor.csv good.csv --resamples 559 >enough.out
+	tail -n 1 enough.out
+	tail -n 1 enough.out | grep -F '; 14 of 14 findings differ'
+	chexnet compare poor.csv good.csv --resamples 100 --json >few.json
+	[ "$(grep -c '"p_is_bound":.true' few.json)" -eq 15 ]
+	# the split that chose the weights is not new to them
+	chexnet eval --data set --split val --weights run1/model.safetensors --threads 1 --resamples 0 | grep '^validation split: weights are chosen on these images'
+	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 >tested
+	[ "$(grep -c 'weights are chosen' tested)" -eq 0 ]
+}
+
 @test "weighted positives: progress is that of the weighted loss, and what is no probability is not called one" {
 	chexnet train --data set "${SMALL[@]}" --pos-weight balanced --steps 30 --eval-every 10 --output weighted >weighted.out
 	least=$(grep '"split":"val"' weighted/log.jsonl | grep -o '"weighted_loss":[0-9.]*' | cut -d: -f2 | sort -g | head -n 1)
