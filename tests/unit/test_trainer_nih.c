@@ -115,6 +115,27 @@ static void findings_by_every_spelling(void **state)
 			    "Emphysema, Fibrosis, Pleural_Thickening, Hernia");
 }
 
+/* What the table was called by who copied it says nothing of its labels. */
+static void a_table_of_another_name_is_of_either_year(void **state)
+{
+	static const struct {
+		const char *name, *generation;
+	} cases[] = { { "Data_Entry_2017.csv", "2017" }, { "Data_Entry_2017_v2020.csv", "2020" }, { "table.csv", "2017 or 2020" } };
+	static const char rows[] = "Image Index,Finding Labels,Patient ID\n00000001_000.png,Mass,1\n";
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		const char *table = scratch_path(cases[i].name);
+		struct error e = { 0 };
+		struct nih n;
+
+		scratch_write(table, rows, sizeof rows - 1);
+		assert_int_equal(nih_open_tables(&n, table, NULL, NULL, &e), 0);
+		assert_string_equal(n.generation, cases[i].generation);
+		nih_close(&n);
+	}
+}
+
 static int with_lists(struct nih *n, const char *train, const char *test, struct error *e)
 {
 	const char *table = scratch_path("Data_Entry_2017.csv"), *a = scratch_path("a.txt"), *b = scratch_path("b.txt");
@@ -132,7 +153,7 @@ static void lists_without_a_last_newline(void **state)
 	struct nih n;
 	struct error e;
 	assert_int_equal(with_lists(&n, "00000001_000.png\n00000001_001.png", "00000002_000.png", &e), 0);
-	assert_int_equal(n.generation, 2017);
+	assert_string_equal(n.generation, "2017");
 	assert_int_equal(n.images[1].list, NIH_TRAIN_VAL);
 	assert_int_equal(n.images[2].list, NIH_TEST);
 	assert_int_equal(n.unlisted, 0);
@@ -204,7 +225,7 @@ static void the_whole_of_chestxray14_has_the_published_counts(void **state)
 		fail_msg("%s", e.text);
 	assert_int_equal(n.count, 112120);
 	assert_int_equal(n.patients, 30805);
-	assert_int_equal(n.generation, 2020);
+	assert_string_equal(n.generation, "2020");
 	assert_int_equal(n.unlisted, 0);
 	for (size_t i = 0; i < n.count; i++)
 		for (int f = 0; f < FINDINGS; f++)
@@ -270,6 +291,7 @@ int main(void)
 		cmocka_unit_test(labels_are_exact),
 		cmocka_unit_test(names_and_patients_are_checked_against_each_other),
 		cmocka_unit_test(findings_by_every_spelling),
+		cmocka_unit_test(a_table_of_another_name_is_of_either_year),
 		cmocka_unit_test(lists_without_a_last_newline),
 		cmocka_unit_test(the_whole_of_chestxray14_has_the_published_counts),
 		cmocka_unit_test(real_images_are_prepared),

@@ -161,6 +161,14 @@ static int count_patients(struct nih *n, struct error *e)
 	return 0;
 }
 
+/* NIH's names are Data_Entry_2017.csv and Data_Entry_2017_v2020.csv; columns and rows are the same in both. */
+static const char *generation_of(const char *table)
+{
+	const char *name = strrchr(table, '/') ? strrchr(table, '/') : table;
+
+	return strstr(name, "2020") ? "2020" : strstr(name, "2017") ? "2017" : "2017 or 2020";
+}
+
 static int read_table(struct nih *n, struct error *e)
 {
 	struct csv c;
@@ -172,7 +180,7 @@ static int read_table(struct nih *n, struct error *e)
 	if (rc)
 		return rc;
 	n->hash = hash_bytes(n->hash, c.text, c.size);
-	n->generation = strstr(strrchr(n->table, '/') ? strrchr(n->table, '/') : n->table, "2020") ? 2020 : 2017;
+	n->generation = generation_of(n->table);
 	rc = read_columns(&c, &columns, e);
 	while (!rc && (rc = csv_next(&c, e)) > 0) {
 		if (n->count == room) {

@@ -20,7 +20,7 @@ struct nih_image {
 
 struct nih {
 	char directory[FILE_PATH], table[FILE_PATH];
-	int generation;            /* 2017 or 2020 */
+	const char *generation;    /* of the labels: "2017" or "2020", "2017 or 2020" where the table's name does not tell */
 	struct nih_image *images;  /* in the table's order */
 	struct nih_image **by_id;  /* sorted */
 	size_t count, patients;

@@ -102,7 +102,7 @@ static int open_nih(struct origin *o, const char *directory, enum split_policy p
 	if (!rc)
 		rc = read_oracle(o, n, e);
 	snprintf(o->policy, sizeof o->policy, "%s", split_policy_names[policy]);
-	snprintf(o->name, sizeof o->name, o->oracle ? "synthetic" : "ChestX-ray14, labels of %d", n->generation);
+	snprintf(o->name, sizeof o->name, o->oracle ? "synthetic" : "ChestX-ray14, labels of %s", n->generation);
 	if (rc)
 		origin_close(o);
 	return rc;
@@ -141,7 +141,7 @@ int origin_table(struct origin *o, const char *table, const char *reference, con
 		o->split[i] = divided.has_lists ? (uint8_t)(image ? of_list[image->list] : SPLIT_NONE) : SPLIT_TRAIN;
 		o->unlisted += o->split[i] == SPLIT_NONE;
 	}
-	snprintf(o->name, sizeof o->name, "label table of %d without images", n.generation);
+	snprintf(o->name, sizeof o->name, "label table of %s without images", n.generation);
 	nih_close(&n);
 	nih_close(&divided);
 	if (rc)
