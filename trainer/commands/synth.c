@@ -8,6 +8,7 @@
 #include "commands/stop.h"
 #include "data/synth_tree.h"
 #include "data/thumbnail.h"
+#include "learn/few.h"
 
 struct conf {
 	uint64_t seed, images;
@@ -43,11 +44,15 @@ static void print_tree(const struct conf *conf, const struct synth_report *r)
 {
 	printf("%s: %zu synthetic X-rays of %d x %d, contrast %g\n", conf->out, r->images[0] + r->images[1], conf->size, conf->size, conf->contrast);
 	printf("  train_val %zu images, %zu patients; test %zu images, %zu patients\n", r->images[0], r->patients[0], r->images[1], r->patients[1]);
-	printf("  %-20s %10s  oracle AUROC on the test list\n", "", "positives");
+	printf("  %-20s %10s %10s  oracle AUROC on the test list\n", "positives:", "of all", "test list");
 	for (int f = 0; f < FINDINGS; f++) {
-		printf("  %-20s %10zu  ", finding_names[f], r->positives[f]);
+		printf("  %-20s %10zu %10zu  ", finding_names[f], r->positives[f], r->test_positives[f]);
 		if (isnan(r->oracle[f]))
 			printf("n/a\n");
+		else if (r->test_positives[f] < LEAST_POSITIVES)
+			printf("%.3f (too few for a standard error)\n", r->oracle[f]);
+		else if (r->se[f] < 0.0005)
+			printf("%.3f (standard error < 0.001)\n", r->oracle[f]);
 		else
 			printf("%.3f (standard error %.3f)\n", r->oracle[f], r->se[f]);
 	}

@@ -198,18 +198,18 @@ static int measure(const struct tree *t, struct error *e)
 	int counted = 0, rc = score && positive ? 0 : fail(e, EXIT_INTERNAL, "no memory for the oracle's scores");
 
 	for (int f = 0; !rc && f < FINDINGS; f++) {
-		size_t n = 0, positives = 0;
+		size_t n = 0, *positives = &r->test_positives[f];
 		for (size_t i = 0; i < t->conf->images; i++) {
 			int label = t->cases[i].sample.labels >> f & 1;
 			r->positives[f] += (size_t)label;
 			if (!in_test(t, i))
 				continue;
 			positive[n] = (uint8_t)label;
-			positives += (size_t)label;
+			*positives += (size_t)label;
 			score[n++] = t->ratio[i * FINDINGS + (size_t)f];
 		}
 		r->oracle[f] = auroc(score, positive, n);
-		r->se[f] = isnan(r->oracle[f]) ? NAN : standard_error(r->oracle[f], positives, n - positives);
+		r->se[f] = isnan(r->oracle[f]) ? NAN : standard_error(r->oracle[f], *positives, n - *positives);
 		if (!isnan(r->oracle[f])) {
 			r->oracle_mean += r->oracle[f];
 			counted++;
@@ -269,6 +269,7 @@ static int write_oracle(const struct tree *t, struct error *e)
 		cJSON *item = cJSON_AddObjectToObject(findings, finding_names[f]);
 		cJSON_AddNumberToObject(item, "prevalence", prevalence[f]);
 		cJSON_AddNumberToObject(item, "positives", (double)r->positives[f]);
+		cJSON_AddNumberToObject(item, "test_positives", (double)r->test_positives[f]);
 		add_value(item, "oracle_auroc", r->oracle[f]);
 		add_value(item, "standard_error", r->se[f]);
 		cJSON_AddNumberToObject(item, "ceiling_of_clear_signs", synth_ceiling(c, prevalence[f]));
