@@ -31,8 +31,13 @@ teardown() { cluster_logs; }
 	echo "$output"
 	[ "$status" -eq 70 ]
 	[[ $output == *"PROBLEM  GPU        ranks 0 and 1 on n1 both have GPU GPU-1: one process per GPU"* ]]
-	[[ $output == *"warning  CPUs       ranks 0 and 1 on n1 may both run on CPU "* ]]
+	[[ $output == *"warning  CPUs       ranks 0 and 1 on n1 may both run on CPU "*": srun --hvd --hvd-bind=gpu gives each its own"* ]]
 	[[ $output == *"1 problem, "* ]]
+	# on one socket ranks overlap because the policy is socket
+	run in_cluster srun -Q -N1 -n2 -O --gpus=1 --gpu-bind=socket --hvd --hvd-bind=share "$BUILD/chexnet" doctor
+	echo "$output"
+	[[ $output != *"may both run on CPU"* ]]
+	[[ $output == *"ok       world      2 ranks on 1 node"* ]]
 }
 
 @test "data that one node does not have end it with the name and 65" {

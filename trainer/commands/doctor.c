@@ -93,9 +93,11 @@ static void check_pair(struct doctor *d, int a, int b, int *sharing)
 		return;
 	if (*p->gpu && strcmp(p->gpu, q->gpu) == 0)
 		say(d, VERDICT_PROBLEM, "GPU", "ranks %d and %d on %s both have GPU %s: one process per GPU (srun --gpu-bind=socket --hvd)", a, b, p->host, p->gpu);
-	int cpu = shared_cpu(p, q);
+	/* the tasks of a socket or of a NUMA node are meant to overlap where the plugin has placed them so */
+	const char *policy = getenv("HVD_POLICY");
+	int cpu = policy && (!strcmp(policy, "socket") || !strcmp(policy, "numa")) ? -1 : shared_cpu(p, q);
 	if (cpu >= 0 && !(*sharing)++)
-		say(d, VERDICT_WARNING, "CPUs", "ranks %d and %d on %s may both run on CPU %d, so their threads are divided: srun --gpu-bind=socket --hvd "
+		say(d, VERDICT_WARNING, "CPUs", "ranks %d and %d on %s may both run on CPU %d, so their threads are divided: srun --hvd --hvd-bind=gpu "
 		    "gives each its own", a, b, p->host, cpu);
 }
 
