@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "cores.h"
 #include "models.h"
 #include "text.h"
 
@@ -93,6 +94,34 @@ char *explain_idle(const struct node *node, const struct request *r, const struc
 	return buf;
 }
 
+/* The GPU that a task is farthest from. */
+static int farthest_device(const struct node *node, const struct request *r, const struct task_plan *task)
+{
+	const struct cpuset *cpus = cpuset_empty(&task->cpus) ? &r->allowed : &task->cpus;
+	int farthest = task->device[0], distance = 0;
+
+	for (int i = 0; i < task->devices; i++) {
+		int gpu = r->device[task->device[i]], here = gpu < 0 ? 0 : gpu_distance(node, cpus, gpu);
+		if (here > distance) {
+			distance = here;
+			farthest = task->device[i];
+		}
+	}
+	return farthest;
+}
+
+/* What brings a core near this GPU. */
+static const char *nearer(const struct node *node, const struct request *r, const struct task_plan *task, int gpu)
+{
+	if (r->fixed)
+		return "leave out --cpu-bind";
+	if (gpu >= 0 && gpu_distance(node, &r->job, gpu) < task->distance)
+		return "the job has more cores than this step, also there: type -c N, the CPUs of each task";
+	if (r->cpus_by_task)
+		return "give the job more cores with a larger -c, or whole nodes with sbatch --exclusive";
+	return "give the job more cores with --cpus-per-gpu=N, or whole nodes with sbatch --exclusive";
+}
+
 char *explain_distance(const struct node *node, const struct request *r, const struct plan *plan, int task, char *buf, size_t size)
 {
 	const struct task_plan *p = &plan->task[task];
@@ -101,9 +130,10 @@ char *explain_distance(const struct node *node, const struct request *r, const s
 	buf[0] = '\0';
 	if (p->distance <= 0)
 		return buf;
+	int device = farthest_device(node, r, p);
 	text_add(&t, "no core %s GPU %s, so its data travels between %s: ", p->distance == 1 ? "of the NUMA node of" : "on the socket of",
-		device_name(node, r, p->device[0]), p->distance == 1 ? "NUMA nodes" : "sockets");
-	text_add(&t, r->fixed ? "leave out --cpu-bind" : "give the job more cores with --cpus-per-gpu=N, or whole nodes with sbatch --exclusive");
+		device_name(node, r, device), p->distance == 1 ? "NUMA nodes" : "sockets");
+	text_add(&t, "%s", nearer(node, r, p, r->device[device]));
 	return buf;
 }
 

@@ -89,6 +89,8 @@ struct request {
 	int device[STEP_MAX_DEVICES];   /* [devices] index into node.gpu; -1: a GPU of unknown place */
 	const char *instance[STEP_MAX_DEVICES]; /* [devices] "MIG-…" where a part of a GPU is meant; NULL: a whole one. The caller's */
 	struct cpuset allowed;          /* CPUs of the step */
+	struct cpuset job;              /* CPUs of its whole job here, for advice only; empty: not known */
+	bool cpus_by_task;              /* the job's CPUs came with tasks (-c), for advice only */
 	const struct cpuset *fixed;     /* [tasks] masks that must stay as they are; NULL: the plan chooses */
 };
 

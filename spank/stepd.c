@@ -72,6 +72,18 @@ static struct cpuset cpus_of_cores(const struct node *node, const struct cpuset 
 	return cpus;
 }
 
+/* Empty where Slurm does not say. */
+static struct cpuset cpus_of_item(spank_t spank, const struct node *node, spank_item_t item)
+{
+	char *list = NULL;
+	struct cpuset cores, cpus = { 0 };
+
+	if (spank_get_item(spank, item, &list) != ESPANK_SUCCESS || !list || cpulist_parse(list, &cores))
+		return cpus;
+	cpus = cpus_of_cores(node, &cores);
+	return cpuset_and(&cpus, &node->allowed);
+}
+
 /* CPUs of the step; of the job where Slurm does not say. Empty, and the step has failed, where neither is known: other
  * jobs may be on the rest of the machine. */
 static struct cpuset capture_cpus(spank_t spank, const struct node *node)
@@ -79,12 +91,7 @@ static struct cpuset capture_cpus(spank_t spank, const struct node *node)
 	static const spank_item_t items[] = { S_JOB_ALLOC_CORES, S_STEP_ALLOC_CORES, S_JOB_ALLOC_CORES };
 
 	for (size_t i = step.options.whole_job ? 0 : 1; i < sizeof items / sizeof *items; i++) {
-		char *list = NULL;
-		struct cpuset cores;
-		if (spank_get_item(spank, items[i], &list) != ESPANK_SUCCESS || !list || cpulist_parse(list, &cores))
-			continue;
-		struct cpuset cpus = cpus_of_cores(node, &cores);
-		cpus = cpuset_and(&cpus, &node->allowed);
+		struct cpuset cpus = cpus_of_item(spank, node, items[i]);
 		if (!cpuset_empty(&cpus))
 			return cpus;
 	}
@@ -133,7 +140,7 @@ static void name_device_files(void)
 static void fill_request(spank_t spank, int tasks)
 {
 	struct request *r = step.request;
-	char hint[64];
+	char hint[64], each[64];
 
 	*r = (struct request){
 		.tasks = tasks,
@@ -143,6 +150,8 @@ static void fill_request(spank_t spank, int tasks)
 		.share = step.options.share || step.options.keep_gpus || step.options.by_site,
 		.gpus_per_task = step.options.gpus_per_task,
 		.allowed = capture_cpus(spank, step.node),
+		.job = cpus_of_item(spank, step.node, S_JOB_ALLOC_CORES),
+		.cpus_by_task = spank_getenv(spank, "SLURM_CPUS_PER_TASK", each, sizeof each) == ESPANK_SUCCESS,
 	};
 	step_name_devices();
 	if (!options_given(&step.options, "smt") && job_variable(spank, "SLURM_HINT", hint, sizeof hint) && !strcmp(hint, "nomultithread"))
@@ -218,6 +227,9 @@ void step_warn_distance(spank_t spank, int speaker)
 	char line[EXPLAIN_LINE];
 	int far = 0, first = -1;
 
+	/* the policy none asks to be left alone */
+	if (step.options.policy == POLICY_NONE)
+		return;
 	for (int t = 0; t < step.plan.tasks; t++)
 		if (step.plan.task[t].distance > 0) {
 			far++;
@@ -228,13 +240,28 @@ void step_warn_distance(spank_t spank, int speaker)
 			explain_distance(step.node, step.request, &step.plan, first, line, sizeof line));
 }
 
+/* What gives all GPUs to tasks; "" where no number of tasks or of GPUs does. */
+static const char *idle_cure(spank_t spank, char *buf, size_t size)
+{
+	const struct request *r = step.request;
+	const int groups = r->devices / r->gpus_per_task;
+
+	buf[0] = '\0';
+	if (r->devices % r->gpus_per_task || r->tasks >= groups)
+		return buf;
+	int n = snprintf(buf, size, ": type %s%d", step_number(spank, S_JOB_NNODES) == 1 ? "-n " : "--ntasks-per-node=", groups);
+	if (r->devices % r->tasks == 0)
+		snprintf(buf + n, size - (size_t)n, ", or --hvd-bind=gpus-per-task=%d", r->devices / r->tasks);
+	return buf;
+}
+
 static void print_warnings(spank_t spank)
 {
-	char line[EXPLAIN_LINE];
+	char line[EXPLAIN_LINE], cure[128];
 
 	step_warn_distance(spank, -1);
 	if (*explain_idle(step.node, step.request, &step.plan, line, sizeof line))
-		slurm_spank_log("hvd: %s: %s", step.host, line);
+		slurm_spank_log("hvd: %s: %s%s", step.host, line, idle_cure(spank, cure, sizeof cure));
 }
 
 static void report(spank_t spank, const char *note)

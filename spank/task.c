@@ -121,7 +121,7 @@ static struct task_plan *plan_in_task(spank_t spank, int local)
 	if (step.options.verbose)
 		slurm_spank_log("hvd: rank %u on %s: %s", global_rank(spank, local), step.host,
 			explain_task(step.node, step.request, &step.plan, index, line, sizeof line));
-	if (step.options.by_site)
+	if (step.options.by_site || step.options.policy == POLICY_NONE)
 		return &step.plan.task[index];
 	if (!step.options.keep_gpus)
 		step_warn_distance(spank, local);

@@ -219,7 +219,10 @@ refused() { # TEXT: exit 64 and exactly this line
 	run srun --gpus=2 --gpu-bind socket "$SHOW"
 	echo "$output"
 	grep -q '^task 0 of 1: gpus=GPU-' <<<"$output"
-	grep -q '^hvd: n1: no task uses GPU 0000:' <<<"$output"
+	grep -q '^hvd: n1: no task uses GPU 0000:1b:00.0: type -n 2, or --hvd-bind=gpus-per-task=2$' <<<"$output"
+	run srun -N2 --gpus-per-node=2 --gpu-bind socket "$SHOW"
+	echo "$output"
+	[ "$(grep -c ': type --ntasks-per-node=2, or --hvd-bind=gpus-per-task=2$' <<<"$output")" -eq 2 ]
 }
 
 @test "the application's own --gpu-bind=socket arrives untouched" {

@@ -377,6 +377,15 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	[ "$(wc -l <<<"$cpus")" -eq 16 ]
 }
 
+@test "cores that the job has and the step does not: the cure is -c" {
+	run in_cluster salloc -Q -N1 --gpus=4 --cpus-per-gpu=4 srun -Q --exact --gpus=4 --hvd --hvd-bind=gpus-per-task=2 bash -c "$look"
+	echo "$output"
+	[ "$(grep -c 'no core on the socket.*: the job has more cores than this step, also there: type -c N' <<<"$output")" -eq 1 ]
+	run in_cluster salloc -Q -N1 --gpus=4 --cpus-per-gpu=4 srun -Q --exact -c8 --gpus=4 --hvd --hvd-bind=gpus-per-task=2 bash -c "$look"
+	echo "$output"
+	! grep -q 'no core' <<<"$output"
+}
+
 tasks_of_nodes() { # "2 2": how many tasks each node has
 	echo "$output"
 	[ "$status" -eq 0 ]

@@ -335,6 +335,20 @@ static void the_policy_none_leaves_gpus_where_numbers_differ(void **state)
 	assert_null(strstr(record->task[0].variables, two));
 	assert_int_equal(run_step("hide-gpus,none,gpus-per-task=2", 4, 0), 64);
 	assert_int_equal(run_step("on,hide-gpus,none", 4, 0), 64);
+	/* who asks to be left alone hears nothing of CPUs that are far */
+	strcpy(step_cores, "0");
+	assert_int_equal(run_step("hide-gpus,none", 4, 0), 0);
+	assert_int_equal(record->lines, 0);
+	assert_int_equal(run_step("hide-gpus,none", 2, 0), 0);
+	assert_int_equal(record->lines, 0);
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	assert_int_equal(record->lines, 1);
+	assert_non_null(strstr(record->line, "--cpus-per-gpu=N"));
+	spank_setenv(NULL, "SLURM_CPUS_PER_TASK", "1", 1);
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	assert_non_null(strstr(record->line, "with a larger -c, or"));
+	spank_unsetenv(NULL, "SLURM_CPUS_PER_TASK");
+	strcpy(step_cores, "0-7");
 	visible = NULL;
 	unsets_visible = false;
 }

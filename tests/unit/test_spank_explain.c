@@ -104,6 +104,35 @@ static void a_line_fits_its_buffer(void **state)
 	plan_free(&plan);
 }
 
+/* Two GPUs on the first socket and one on the second, all of one task, and cores of the first socket only. */
+static void the_farthest_gpu_is_named_with_what_helps(void **state)
+{
+	static const int where[] = { 0, 0, 1 };
+	struct plan plan;
+	(void)state;
+
+	make_machine(2, 1, 2, 1, where, 3, false);
+	ask_for(1, POLICY_SOCKET, ORDER_SPREAD);
+	request->gpus_per_task = 3;
+	request->allowed = node->package[0].cpus;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	static const char far[] = "no core on the socket of GPU 0000:03:00.0, so its data travels between sockets: ";
+	struct { struct cpuset job; bool by_task; const char *cure; } cases[] = {
+		{ { { 0 } }, false, "give the job more cores with --cpus-per-gpu=N, or whole nodes with sbatch --exclusive" },
+		{ request->allowed, false, "give the job more cores with --cpus-per-gpu=N, or whole nodes with sbatch --exclusive" },
+		{ request->allowed, true, "give the job more cores with a larger -c, or whole nodes with sbatch --exclusive" },
+		{ node->allowed, true, "the job has more cores than this step, also there: type -c N, the CPUs of each task" },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		request->job = cases[i].job;
+		request->cpus_by_task = cases[i].by_task;
+		explain_distance(node, request, &plan, 0, line, sizeof line);
+		assert_memory_equal(line, far, sizeof far - 1);
+		assert_string_equal(line + sizeof far - 1, cases[i].cure);
+	}
+	plan_free(&plan);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -111,6 +140,7 @@ int main(void)
 		cmocka_unit_test(the_slower_of_different_gpus_is_named),
 		cmocka_unit_test(json_is_as_in_the_contract),
 		cmocka_unit_test(a_line_fits_its_buffer),
+		cmocka_unit_test(the_farthest_gpu_is_named_with_what_helps),
 	};
 	return cmocka_run_group_tests(tests, prepare, release);
 }
