@@ -137,6 +137,36 @@ static void read_words(struct step_words *w, int component, int group)
 	w->share = options->share || w->ntasks_per_gpu;
 }
 
+struct lack {
+	const char *host;
+	int tasks, need, cpus; /* tasks there, CPUs that each needs, CPUs that are there */
+	int all;               /* tasks of the step */
+	bool counted;          /* the CPUs are one node's, or the same on all */
+	bool by_task;          /* the job was asked for with -c, which takes no --cpus-per-gpu beside it */
+	int cpus_per_gpu;      /* to ask for; 0: there are no GPUs */
+};
+
+/* Fewer CPUs for each task help where there is one for each; else the job has to be larger. */
+static void refuse_cpus(const struct lack *l, int gpus)
+{
+	char what[128], cure[128], line[640];
+
+	if (gpus && l->cpus < l->tasks)
+		snprintf(what, sizeof what, "%d GPU%s", gpus, gpus == 1 ? "" : "s");
+	else
+		snprintf(what, sizeof what, "%d task%s of %d CPU%s", l->tasks, l->tasks == 1 ? "" : "s", l->need, l->need == 1 ? "" : "s");
+	if (l->cpus >= l->tasks && l->counted)
+		snprintf(cure, sizeof cure, "type -c %d", l->cpus / l->tasks);
+	else if (l->cpus >= l->tasks)
+		snprintf(cure, sizeof cure, "type a smaller -c");
+	else if (l->cpus_per_gpu)
+		snprintf(cure, sizeof cure, "%s #SBATCH --cpus-per-gpu=%d%s", l->by_task ? "write" : "add", l->cpus_per_gpu, l->by_task ? " in place of --cpus-per-task" : "");
+	else
+		snprintf(cure, sizeof cure, "the job needs #SBATCH --ntasks=%d --cpus-per-task=%d", l->all, l->need);
+	snprintf(line, sizeof line, "%s: %s but %d CPU%s: %s", l->host, what, l->cpus, l->cpus == 1 ? "" : "s", cure);
+	client_refuse(line);
+}
+
 /* Slurm's own message about this names neither the node nor the cure. */
 static void check_cpus(const struct step_words *w, const struct step_size *size, int tasks, int component, int group)
 {
@@ -145,7 +175,7 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 	/* without a number for each node, Slurm puts tasks where CPUs are */
 	bool alike = size->per_node || w->ntasks_per_node;
 	int position = 0, cpus = !counts ? -1 : alike ? smallest_count(counts, &position) : sum_of_largest(counts, size->nodes), per_node, need = each && atoi(each) > 0 ? atoi(each) : 1;
-	char host[256], first[256], line[512];
+	char host[256], first[256];
 
 	if (is_other_job(component) || cpus < 0 || size->nodes < 1 || tasks < 1 || said(component, "overcommit") || getenv("SLURM_OVERCOMMIT") || !nodelist)
 		return;
@@ -156,13 +186,12 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 		snprintf(host, sizeof host, "%d node%s", size->nodes, size->nodes == 1 ? "" : "s");
 	else
 		slurm_host(nodelist, alike ? position : -1, host, sizeof host);
-	if (size->gpus > 0)
-		snprintf(line, sizeof line, "%s: %d GPU%s but %d CPU%s: add #SBATCH --cpus-per-gpu=%d", host, per_node * w->group, per_node * w->group == 1 ? "" : "s",
-			cpus, cpus == 1 ? "" : "s", slurm_cpus_per_gpu(slurm_host(nodelist, position, first, sizeof first), need > 8 ? need : 8));
-	else
-		snprintf(line, sizeof line, "%s: %d task%s of %d CPU%s but %d CPU%s: add #SBATCH --cpus-per-task=%d", host, per_node, per_node == 1 ? "" : "s",
-			need, need == 1 ? "" : "s", cpus, cpus == 1 ? "" : "s", need);
-	client_refuse(line);
+	const struct lack lack = {
+		.host = host, .tasks = per_node, .need = need, .cpus = cpus, .all = tasks, .counted = alike || size->nodes == 1,
+		.by_task = group_variable("SLURM_CPUS_PER_TASK", group) != NULL,
+		.cpus_per_gpu = size->gpus > 0 ? slurm_cpus_per_gpu(slurm_host(nodelist, position, first, sizeof first), need > 8 ? need : 8) : 0,
+	};
+	refuse_cpus(&lack, size->gpus > 0 && !w->share ? per_node * w->group : 0);
 }
 
 /* A step without GPUs has one task per package, as far as there are CPUs for them. */
@@ -219,6 +248,18 @@ static void drop_words_for_all(void)
 	unsetenv("SLURM_GRES");
 }
 
+/* Where --hvd is the job's, a step that is no training may have nothing to do with it. */
+static void refuse_size(const char *refusal)
+{
+	bool typed = false;
+	char line[512];
+
+	for (int c = 0; c < scan->components; c++)
+		typed |= said(c, "hvd") != NULL;
+	snprintf(line, sizeof line, "%s%s", refusal, typed ? "" : strchr(refusal, ':') ? ", or --hvd=off" : ": type --hvd=off to do without");
+	client_refuse(line);
+}
+
 /* Sets the tasks of one component, in one group of a heterogeneous job or else group -1, as far as Slurm is not to decide. */
 static void size_step(int component, int group)
 {
@@ -227,7 +268,7 @@ static void size_step(int component, int group)
 
 	read_words(&words, component, group);
 	if (step_size(&words, &size))
-		client_refuse(size.refusal);
+		refuse_size(size.refusal);
 	if (!size.gpus && !words.ntasks && !words.ntasks_per_node && !words.ntasks_per_other) {
 		words.packages_per_node = packages_for_tasks(component, group);
 		step_size(&words, &size);

@@ -72,6 +72,11 @@ refused() { # TEXT: exit 64 and exactly this line
 	refused '2 tasks but 4 GPUs: type -n 4, or --hvd-bind=gpus-per-task=2'
 	run srun --gpus=1 --hvd --hvd-bind=gpus-per-task=2 "$SHOW"
 	refused 'gpus-per-task=2 but 1 GPU'
+	# where the job says --hvd, not every step of it is a training
+	run in_cluster env SLURM_HVD=backend=cpu srun -Q -n1 --gpus=2 "$SHOW"
+	refused '1 task but 2 GPUs: type -n 2, or --hvd-bind=gpus-per-task=2, or --hvd=off'
+	run in_cluster env SLURM_HVD=backend=cpu srun -Q --gpus=1 --hvd-bind=gpus-per-task=2 "$SHOW"
+	refused 'gpus-per-task=2 but 1 GPU: type --hvd=off to do without'
 	run srun -N2 --gpus-per-socket=1 --sockets-per-node=2 --hvd "$SHOW"
 	refused 'how many GPUs this step has is not known here: type -n N, one task for each GPU'
 }
@@ -202,6 +207,16 @@ refused() { # TEXT: exit 64 and exactly this line
 	in_cluster sbatch -Q -W -N2 --gpus-per-node=2 --cpus-per-gpu=1 -o "$SCRATCH/out" --wrap "srun -Q --hvd $SHOW"
 	output=$(cat "$SCRATCH/out") status=0
 	one_gpu_each 4
+	# beside -c, sbatch takes no --cpus-per-gpu
+	in_cluster sbatch -Q -W --gpus-per-node=2 -c1 -o "$SCRATCH/out" --wrap "srun -Q --hvd $SHOW"  || true
+	[ "$(cat "$SCRATCH/out")" = 'hvd: n1: 2 GPUs but 1 CPU: write #SBATCH --cpus-per-gpu=1 in place of --cpus-per-task' ]
+	# what the job has suffices for fewer CPUs a task
+	run in_cluster salloc -Q -N1 --gpus=2 --cpus-per-gpu=1 srun -Q -c2 --hvd "$SHOW"
+	refused 'n1: 2 tasks of 2 CPUs but 2 CPUs: type -c 1'
+	run in_cluster salloc -Q -N2 --gpus-per-node=2 --cpus-per-gpu=1 srun -Q -c8 --hvd "$SHOW"
+	refused 'n1: 2 tasks of 8 CPUs but 2 CPUs: type -c 1'
+	run in_cluster salloc -Q -N1 -n1 srun -Q -n2 --hvd "$SHOW"
+	refused 'n1: 2 tasks of 1 CPU but 1 CPU: the job needs #SBATCH --ntasks=2 --cpus-per-task=1'
 	# the CPUs of a node that the step does not have do not count
 	run in_cluster salloc -Q -N2 -n2 --gpus-per-node=2 srun -Q -N1 --gpus=2 --hvd "$SHOW"
 	refused '1 node: 2 GPUs but 1 CPU: add #SBATCH --cpus-per-gpu=1'
