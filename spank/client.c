@@ -119,10 +119,21 @@ static const char *said_once(const char *option)
 	return value;
 }
 
+/* The words of --hvd-bind that a value of --gpu-bind, "[verbose,]socket", stands for; NULL where it is Slurm's. */
+static const char *alias_of(const char *gpu_bind)
+{
+	const bool verbose = gpu_bind && !strncmp(gpu_bind, "verbose,", 8);
+	const char *type = verbose ? gpu_bind + 8 : gpu_bind;
+
+	/* the second form is what #SBATCH lines can say: Slurm takes it for "none" */
+	if (!type || !client.site->aliases || (strcmp(type, "socket") && strcmp(type, "none:socket")))
+		return NULL;
+	return verbose ? "socket,verbose" : "socket";
+}
+
 static bool is_alias(const char *gpu_bind)
 {
-	/* the second form is what #SBATCH lines can say: Slurm takes it for "none" */
-	return gpu_bind && client.site->aliases && (!strcmp(gpu_bind, "socket") || !strcmp(gpu_bind, "none:socket"));
+	return alias_of(gpu_bind) != NULL;
 }
 
 /* Replaces the option's word (and its value, if that is a word of its own). */
@@ -191,23 +202,29 @@ static const char *spelt(const char *name, int at, char *buf, size_t size)
 	return getenv(buf);
 }
 
+static void take_alias(const char *words)
+{
+	client.alias |= words != NULL;
+	if (words)
+		parse_or_refuse(SCOPE_BIND, "--gpu-bind", words);
+}
+
 static void read_alias(void)
 {
 	const char *value = said_anywhere("gpu-bind"), *variable = gpu_bind_variable();
 
 	for (int c = 0; c < client.scan.components; c++)
-		client.alias |= is_alias(said(c, "gpu-bind"));
+		take_alias(alias_of(said(c, "gpu-bind")));
 	for (int i = -1; i < SPELLINGS; i++) {
 		char name[64];
-		if (!is_alias(spelt(variable, i, name, sizeof name)))
+		const char *words = alias_of(spelt(variable, i, name, sizeof name));
+		if (!words)
 			continue;
 		unsetenv(name); /* Slurm would refuse it, even beside a value on the command line */
-		client.alias |= !value;
+		take_alias(value ? NULL : words);
 		if (!value && !client.steps)
-			client_set(INHERITED "hvd_bind", "socket", false);
+			client_set(INHERITED "hvd_bind", words, false);
 	}
-	if (client.alias)
-		parse_or_refuse(SCOPE_BIND, "--gpu-bind", "socket");
 }
 
 /* Command line, else what sbatch or salloc were given, else SLURM_HVD and SLURM_HVD_BIND. */
@@ -479,7 +496,7 @@ int client_leave_for_job(void)
 
 	/* from a script's #SBATCH line, which no plugin sees; up to 23.02 Slurm itself hands it on to the sruns */
 	if (is_alias(gpu_bind))
-		client_set(INHERITED "hvd_bind", "socket", false);
+		client_set(INHERITED "hvd_bind", alias_of(gpu_bind), false);
 	/* `opt` is each component in turn. The script's environment is made after the first, and of the others only those of a
 	 * command line are known by then, not those of #SBATCH hetjob */
 	for (int c = 0; c < ARGV_MAX_COMPONENTS; c++) {

@@ -221,7 +221,10 @@ static int set_item(struct options *o, int scopes, const char *name, char *item,
 	}
 	for (int r = 0; r < ROWS; r++)
 		if (*fields >> r & 1 && rows[r].field == row->field) {
-			snprintf(error, size, "%s: '%s' and '%s' exclude each other: say one of them once", name, rows[r].key, row->key);
+			if (&rows[r] == row)
+				snprintf(error, size, "%s: '%s' is given twice", name, row->key);
+			else
+				snprintf(error, size, "%s: '%s' and '%s' exclude each other: say one of them once", name, rows[r].key, row->key);
 			return -1;
 		}
 	if (set_value(o, row, name, value, error, size))

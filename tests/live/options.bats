@@ -230,6 +230,17 @@ refused() { # TEXT: exit 64 and exactly this line
 	run srun -n2 --gpus=2 --gpu-bind=socket "$SHOW"
 	one_gpu_each 2
 	[ "$(grep -c 'mpi=none policy=socket' <<<"$output")" -eq 2 ]
+	# Slurm's own form is [verbose,]<type>
+	for words in --gpu-bind=verbose,socket '--gpu-bind verbose,none:socket'; do
+		# shellcheck disable=SC2086
+		run srun -n2 --gpus=2 $words "$SHOW"
+		echo "$output"
+		[ "$(grep -c '^hvd: rank [01] on n1: GPU 0000:' <<<"$output")" -eq 2 ]
+		output=$(grep '^task' <<<"$output")
+		one_gpu_each 2
+	done
+	run in_cluster env SALLOC_GPU_BIND=verbose,socket salloc -Q -n2 --gpus=2 srun -Q "$SHOW"
+	[ "$(grep -c '^hvd: rank [01] on n1: GPU 0000:' <<<"$output")" -eq 2 ]
 	# one task as Slurm would start, and the other GPU is named
 	run srun --gpus=2 --gpu-bind socket "$SHOW"
 	echo "$output"
@@ -380,6 +391,8 @@ refused() { # TEXT: exit 64 and exactly this line
 	refused "--hvd-bind: unknown key 'sockets', the nearest known one is 'socket'"
 	run in_cluster sbatch -Q --hvd=dead=1 --wrap true
 	refused "--hvd: unknown key 'dead', the nearest known one is 'deadline'"
+	run srun --gpus=1 --hvd=deadline=5,deadline=6 "$SHOW"
+	refused "--hvd: 'deadline' is given twice"
 	run in_cluster salloc -Q --hvd-bind=socket,numa true
 	refused "--hvd-bind: 'socket' and 'numa' exclude each other: say one of them once"
 	printf '%s\n' '#!/bin/bash' '#SBATCH --hvd=bakend=cpu' true >"$SCRATCH/job"

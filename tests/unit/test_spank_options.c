@@ -80,7 +80,7 @@ static void errors_name_key_and_cure(void **state)
 	rejects(SCOPE_HVD, "off=1", "--hvd: off takes no value");
 	rejects(SCOPE_HVD, "trace=", "--hvd: trace=…: 1 to 1023 printable characters expected");
 	rejects(SCOPE_BIND, "socket,numa", "--hvd-bind: 'socket' and 'numa' exclude each other: say one of them once");
-	rejects(SCOPE_BIND, "share,share", "--hvd-bind: 'share' and 'share' exclude each other: say one of them once");
+	rejects(SCOPE_BIND, "share,share", "--hvd-bind: 'share' is given twice");
 	rejects(SCOPE_BIND, "socket,,share", "--hvd-bind: unknown key '', the nearest known one is 'gpu'");
 	rejects(SCOPE_BIND, "gpus-per-task=65", "--hvd-bind: gpus-per-task=65: a number from 1 to 64 expected");
 	rejects(SCOPE_HVD, "trace=a\nb", "--hvd: longer than 4095 characters, or with control characters in it");
