@@ -174,6 +174,18 @@ static int step_number(spank_t spank, spank_item_t item)
 	return spank_get_item(spank, item, &n) == ESPANK_SUCCESS ? (int)n : 1;
 }
 
+/* Where two nodes have different numbers of GPUs, and the step as many tasks as both together: the tasks of the first node, so many
+ * that -m plane= puts the others on the second; 0 where that does not help. */
+static int tasks_of_first(spank_t spank, int here, int all)
+{
+	uint32_t node = 0;
+
+	if (!step.options.hvd || step_number(spank, S_JOB_NNODES) != 2 || spank_get_item(spank, S_JOB_NODEID, &node) != ESPANK_SUCCESS)
+		return 0;
+	int first = node ? all - here : here;
+	return first < all && first > all - first ? first : 0;
+}
+
 /* With --hvd, one task per GPU is the rule; srun refuses where it can count, the node where only it can. Without, no more
  * tasks than GPUs. */
 static int check_counts(spank_t spank)
@@ -191,10 +203,12 @@ static int check_counts(spank_t spank)
 	else if (all == groups * nodes)
 		snprintf(cure, sizeof cure, ": type --ntasks-per-node=%d", groups);
 	else {
-		/* a node does not see how many GPUs the others have */
-		int n = snprintf(cure, sizeof cure, ": type -n %d --ntasks-per-node=%d if all nodes have %d GPU%s", groups * nodes, groups, r->devices, r->devices == 1 ? "" : "s");
+		/* a node does not see how many GPUs the others have; but of two it can tell, since srun has counted the tasks of both */
+		const int first = tasks_of_first(spank, groups, all);
+		int n = first ? snprintf(cure, sizeof cure, ": type -m plane=%d", first) :
+			snprintf(cure, sizeof cure, ": type -n %d --ntasks-per-node=%d if all nodes have %d GPU%s", groups * nodes, groups, r->devices, r->devices == 1 ? "" : "s");
 		if (all % nodes == 0)
-			snprintf(cure + n, sizeof cure - (size_t)n, ", else %s --gpus-per-node=%d --ntasks-per-node=%d",
+			snprintf(cure + n, sizeof cure - (size_t)n, ", %s %s --gpus-per-node=%d --ntasks-per-node=%d", first ? "or" : "else",
 				step.options.whole_job ? "type" : "submit the job with", all / nodes * r->gpus_per_task, all / nodes);
 	}
 	if (r->gpus_per_task > 1)

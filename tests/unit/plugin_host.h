@@ -39,7 +39,7 @@ static struct record {
 } *record;
 
 static int tasks, local_task, fail_at; /* fail_at: which call fails, 0 none */
-static uint32_t step_id, step_nodes = 1, step_tasks; /* the whole step's; 0 tasks: Slurm does not say */
+static uint32_t step_id, step_nodes = 1, step_node, step_tasks; /* the whole step's; 0 tasks: Slurm does not say */
 static int confined = -1;              /* the local task that may open no GPU */
 static char step_cores[16] = "0-7";    /* as Slurm counts them */
 static const char *visible;            /* CUDA_VISIBLE_DEVICES as Slurm sets it; NULL: the numbers of the first GPUs */
@@ -191,6 +191,7 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 	va_end(args);
 	switch (item) {
 	case S_JOB_ID: *(uint32_t *)out = 42; break;
+	case S_JOB_NODEID: *(uint32_t *)out = step_node; break;
 	case S_JOB_NNODES: *(uint32_t *)out = step_nodes; break;
 	case S_JOB_TOTAL_TASK_COUNT: *(uint32_t *)out = step_tasks; break;
 	case S_JOB_STEPID: *(uint32_t *)out = step_id; break;

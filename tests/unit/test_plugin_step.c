@@ -309,6 +309,11 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	assert_non_null(strstr(record->line, " on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, else type --gpus-per-node=6 --ntasks-per-node=3, or"));
 	assert_int_equal(run_step(pairs, 4, 0), 64);
 	assert_non_null(strstr(record->line, " on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, else submit the job with --gpus-per-node=6 --ntasks-per-node=3, or"));
+	/* of two nodes, the second here, the first has the GPUs of four tasks: in blocks of four, two are left for this one */
+	step_node = 1;
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_non_null(strstr(record->line, " on this node: type -m plane=4, or submit the job with --gpus-per-node=6 --ntasks-per-node=3, or"));
+	step_node = 0;
 	step_tasks = 5;
 	assert_int_equal(run_step(pairs, 4, 0), 64);
 	assert_non_null(strstr(record->line, " but 4 GPUs on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, or --hvd-bind=share"));
