@@ -80,6 +80,18 @@ refuses() { # CODE "WORDS" COMMAND…
 	grep -q 'Leak not checked.*the other model, B,' said.html
 }
 
+@test "a finding that hardly a patient shows has no interval, and the validation line says how many are rare" {
+	chexnet synth --out rare-tree --images 160 --size 32 >rare.out
+	chexnet prepare nih rare-tree rare --size 32 >>rare.out
+	chexnet train --data rare "${SMALL[@]}" --resamples 100 --steps 4 --eval-every 2 --output rare-run >>rare.out
+	cat rare.out
+	grep -E '^validation after step 2: mean AUROC 0\.[0-9]{4} \(.*[0-9]+ of 14 findings, [0-9]+ of them in fewer than 10 patients\), loss' rare.out
+	grep -E '^Mass +[1-4] [01]\.[0-9]{4}  n/a \(too few\) +[01]\.[0-9]{4}  few positives$' rare.out
+	chexnet report --predictions rare-run/test.csv --out rare.html --json rare.json
+	grep -q 'n/a (too few)' rare.html
+	[ "$(grep -c 'promise more than they can keep' rare.html)" -eq 0 ]
+}
+
 @test "so few resamples that nothing can be shown say so, and what they cannot go below is marked" {
 	python3 - <<-'END'
 		import random

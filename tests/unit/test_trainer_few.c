@@ -147,6 +147,11 @@ static void a_perfect_ranking_is_not_sure(void **state)
 	assert_close(t.class[0].high, 1, 0);
 	assert_true(t.class[0].low > 0.7 && t.class[0].low < 0.95);
 	assert_close(t.mean.low, t.class[0].low, 1e-9);
+	uint8_t positive[12 + NEGATIVES];
+
+	for (size_t i = 0; i < 12 + NEGATIVES; i++)
+		positive[i] = i < 12;
+	assert_true(isnan(auroc_delong(score, positive, 12 + NEGATIVES).low));
 }
 
 /* Newcombe 2006, part 2: his equation, solved by trying every value. */

@@ -87,6 +87,8 @@ struct interval auroc_delong(const float *score, const uint8_t *positive, size_t
 	if (pos > 1 && neg > 1) {
 		variance = (square10 - sum10 * sum10 / m) / (m - 1) / m + (square01 - sum01 * sum01 / k) / (k - 1) / k;
 		r.se = sqrt(fmax(variance, 0));
+	}
+	if (r.se > 0) { /* of a perfect ranking it knows nothing: an interval of no width would be none */
 		r.low = fmax(r.value - 1.959963984540054 * r.se, 0);
 		r.high = fmin(r.value + 1.959963984540054 * r.se, 1);
 	}

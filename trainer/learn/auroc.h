@@ -37,7 +37,7 @@ struct auroc_table {
 double auroc(const float *score, const uint8_t *positive, size_t n);
 
 /* The same with DeLong's standard error and Wald interval (DeLong, DeLong and Clarke-Pearson 1988, by mid-ranks as in Sun
- * and Xu 2014). It takes all images for independent. */
+ * and Xu 2014). It takes all images for independent; without a spread there is no interval. */
 struct interval auroc_delong(const float *score, const uint8_t *positive, size_t n);
 
 /* AUROC of every class and their mean with 95 % intervals: percentiles of `resamples` resamples of whole patients, and what few.h says

@@ -326,7 +326,7 @@ void report_notes(const struct report *r, struct page *page)
 		page_put(page, "<li class=\"is-warn\"><b>Synthetic images.</b> Drawn by a program: the numbers show that training works, nothing about radiographs.</li>\n");
 	put_split_notes(about, synthetic, page);
 	if (r->in->predictions->has_patients && r->a.table.patients < FEW_PATIENTS)
-		page_put(page, "<li class=\"is-warn\"><b>Few patients.</b> %zu are not enough for firm numbers: read the intervals, not the values.</li>\n", r->a.table.patients);
+		page_put(page, "<li class=\"is-warn\"><b>Few patients.</b> Firm numbers take more than %zu: read the intervals, not the values.</li>\n", r->a.table.patients);
 	if (!r->in->predictions->has_patients)
 		page_put(page, "<li class=\"is-warn\"><b>No patients are named.</b> Every image counts as a patient of its own, so the intervals may be too narrow.</li>\n");
 	if (log && other_run(about, log->start))

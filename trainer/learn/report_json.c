@@ -18,7 +18,7 @@ static void put_interval(cJSON *o, const char *name, const struct interval *v)
 }
 
 /* The interval that takes all images for independent, beside the one over patients. */
-static void put_delong(cJSON *o, const struct predictions *p, int f)
+static void put_delong(cJSON *o, const struct predictions *p, int f, int too_few)
 {
 	float *score = malloc((p->n + 1) * sizeof *score);
 	uint8_t *positive = malloc(p->n + 1);
@@ -26,6 +26,8 @@ static void put_delong(cJSON *o, const struct predictions *p, int f)
 	if (score && positive) {
 		struct interval delong = auroc_delong(score, positive, predictions_of(p, f, score, positive));
 
+		if (too_few)
+			delong.low = delong.high = delong.se = NAN;
 		put_interval(o, "auroc_delong", &delong);
 	}
 	free(score);
@@ -52,7 +54,7 @@ static cJSON *finding(const struct report_model *m, const struct predictions *p,
 	json_number(o, "positive_patients", (double)m->table.positive_patients[f]);
 	json_number(o, "negatives", (double)m->table.negatives[f]);
 	put_interval(o, "auroc", &m->table.class[f]);
-	put_delong(o, p, f);
+	put_delong(o, p, f, isnan(m->table.class[f].low));
 	put_interval(o, "average_precision", &m->curves[f].average_precision);
 	json_number(o, "ece", c->ece);
 	json_number(o, "brier", c->brier);
