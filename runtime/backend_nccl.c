@@ -356,6 +356,7 @@ static int nccl_recover(struct hvd *h)
 		status = s->nc.ncclCommShrink && s->nc.ncclCommRevoke ? shrink(h, s) : HVD_EBACKEND;
 	if (status == HVD_EBACKEND && h->world.size > 1 && !s->endless)
 		status = open_communicator(h, s);
+	stamps_retire(h, s->stamps);
 	if (!status) /* updates of before the loss are still to see the stop word */
 		status = waited(h, s, s->program, "what was queued before the loss");
 	return status;

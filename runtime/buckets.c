@@ -344,10 +344,12 @@ int hvd_plan_finish(struct hvd_plan *p)
 	double begin = now();
 	int status = p->h->world.size == 1 ? 0 : p->h->backend->join ? p->h->backend->join(p->h) : queue_wait(p->h, p->last);
 	p->exposed = now() - begin;
+	if (status)
+		return status;
 	trace_add(p->h, TRACE_WAIT, begin, begin + p->exposed, p->h->step, 0, p->floats * sizeof(float));
 	p->step++;
 	p->h->step++;
-	if (!status && p->by_measurement && p->step == WARM_UP + MEASURED)
+	if (p->by_measurement && p->step == WARM_UP + MEASURED)
 		status = cut_by_measurement(p);
 	return status;
 }

@@ -206,6 +206,7 @@ struct step {
 	double ready, end;             /* of the last gradient; of the step; 0: not seen */
 	double waited, busy;           /* in hvd_plan_finish(); in all-reduces */
 	double input, aside;           /* in marks named input; in those that are no part of a step */
+	bool there;                    /* the rank has the end of this step or of a later one: it was not yet lost */
 };
 
 /* Into every ranks-th of s, from the first on. */
@@ -235,33 +236,40 @@ static void read_steps(const struct trace_file *f, struct step *s, uint32_t firs
 }
 
 struct sums {
-	int steps;
+	int steps, left_out, shares; /* shares: ranks, summed over the steps */
 	double whole, compute, input, late, exposed, busy, aside; /* nanoseconds, over all steps and ranks */
 	int *last;        /* [ranks] steps in which a rank was the last to be ready */
 	double *by;       /* [ranks] how much later than the mean of the others */
 };
 
-/* step[steps][ranks]; the first step of the range has no beginning and is left out. */
+/* step[steps][ranks]; the first step of the range has no beginning and is left out, and so are those that a rank has not whole: lost in
+ * them, or recovering before them. */
 static void sum_up(const struct traces *t, const struct step *step, uint32_t steps, uint32_t first, bool each, struct sums *s)
 {
 	for (uint32_t k = 1; k < steps; k++) {
 		const struct step *before = &step[(size_t)(k - 1) * (size_t)t->n], *this = before + t->n; /* [ranks] */
-		int last = 0;
-		bool whole = true;
+		int last = 0, ranks = 0;
+		bool whole = true, any = false;
 		double mean = 0;
 		for (int r = 0; r < t->n; r++) {
-			whole &= this[r].end > 0 && this[r].ready > 0 && before[r].end > 0;
-			last = this[r].ready > this[last].ready ? r : last;
-			mean += this[r].ready;
+			any |= this[r].end > 0;
+			whole &= !this[r].there || (this[r].end > 0 && this[r].ready > 0 && before[r].end > 0);
+			last = this[r].there && (!this[last].there || this[r].ready > this[last].ready) ? r : last;
+			mean += this[r].there ? this[r].ready : 0;
+			ranks += this[r].there;
 		}
+		s->left_out += any && !whole;
 		if (!whole)
 			continue;
-		double latest = this[last].ready, by = t->n > 1 ? latest - (mean - latest) / (t->n - 1) : 0;
+		double latest = this[last].ready, by = ranks > 1 ? latest - (mean - latest) / (ranks - 1) : 0;
 		s->steps++;
+		s->shares += ranks;
 		s->last[last]++;
 		s->by[last] += by;
 		for (int r = 0; r < t->n; r++) {
 			const struct step *p = &this[r];
+			if (!p->there)
+				continue;
 			double late = latest - p->ready < p->waited ? latest - p->ready : p->waited;
 			double took = p->end - before[r].end - p->aside;
 			s->whole += took;
@@ -285,7 +293,7 @@ static void print_share(const char *what, double part, double whole, double unit
 
 static void print_sums(const struct traces *t, const struct sums *s)
 {
-	double unit = 1e-6 / s->steps / t->n; /* milliseconds a step */
+	double unit = 1e-6 / s->shares; /* milliseconds a step */
 	int last = 0;
 	for (int r = 1; r < t->n; r++)
 		last = s->last[r] > s->last[last] ? r : last;
@@ -327,11 +335,15 @@ static int summary(const struct traces *t, bool each)
 	}
 	for (int i = 0; i < t->n; i++)
 		read_steps(t->file[i], &step[i], least, steps, t->n);
+	for (size_t n = (size_t)t->n, all = steps * n, i = all; i-- > 0;)
+		step[i].there = step[i].end > 0 || (i + n < all && step[i + n].there);
 	sum_up(t, step, steps, least, each, &s);
 	if (s.steps)
 		print_sums(t, &s);
 	else
 		printf("%d ranks, no two whole steps\n", t->n);
+	if (s.left_out)
+		printf("%d steps left out, which not every rank has from beginning to end: a rank was lost, or a trace's first steps are overwritten\n", s.left_out);
 	free(step);
 	free(s.last);
 	free(s.by);

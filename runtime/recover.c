@@ -82,15 +82,19 @@ static bool may_go_on(const struct mesh *m, const uint8_t *fate)
 }
 
 /* Members, links, windows and memory of the world that is left, on every rank or on none: the last step is a gathering, and
- * a rank that fails after it is a death in the new world. */
+ * a rank that fails after it is a death in the new world. In the trace, steps go on after the furthest rank's, with a gap. */
 static int rebuild(struct hvd *h, const uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
 	if (!mesh_shrink(m, fate, m->rounds))
 		return HVD_EPEER;
 	int status = h->backend->recover(h);
+	uint32_t *steps = calloc((size_t)m->members, sizeof *steps);
 	if (!status)
-		status = mesh_all_well(m, true);
+		status = steps ? mesh_gather(m, &h->step, sizeof h->step, steps) : HVD_ESYS;
+	for (int w = 0; !status && w < m->members; w++)
+		h->step = steps[w] >= h->step ? steps[w] + 1 : h->step;
+	free(steps);
 	return explain(h, status);
 }
 

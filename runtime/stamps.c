@@ -47,6 +47,14 @@ CUresult stamp_bucket(struct hvd *h, const struct driver *cu, struct stamp **sta
 	return s ? cu->cuLaunchHostFunc(stream, end ? reduced : ready, s) : CUDA_SUCCESS;
 }
 
+void stamps_retire(struct hvd *h, struct stamp *stamps)
+{
+	for (struct stamp *s = stamps; s; s = s->next) {
+		h->step = s->step > h->step ? s->step : h->step;
+		s->bucket = UINT32_MAX; /* nobody looks for it any more */
+	}
+}
+
 void stamps_free(struct stamp **stamps)
 {
 	while (*stamps) {

@@ -440,6 +440,57 @@ static void a_loss_at_the_end_of_a_recovery_is_in_the_stop_word(void **state)
 	assert_int_equal(status[0], 0);
 }
 
+/* Rank 3 dies in step 30 of 100, which rank 0 has taken for itself. */
+static void train_with_a_trace(void *arg)
+{
+	struct training t = { .plan = NULL };
+	const struct hvd_tensor tensors[] = { { "a", PARAMETERS / 2 }, { "b", PARAMETERS / 2 } };
+	struct hvd_conf conf = quick_conf();
+	uint32_t steps[RANKS_MAX];
+	conf.on_death = 1;
+	conf.trace = arg;
+	int status = hvd_init_from(&t.h, &conf, meet);
+	works(t.h, status);
+	works(t.h, hvd_plan_open(t.h, &t.plan, tensors, 2, 4096));
+	t.gradient = hvd_plan_slab(t.plan);
+	while (t.step < 100) {
+		if (t.step == 30 && meeting_rank == 3)
+			kill(getpid(), SIGKILL);
+		t.h->step += t.step == 30 && !meeting_rank && hvd_world(t.h)->size == 4;
+		if (!reduce_gradients(&t)) {
+			t.step++;
+			continue;
+		}
+		works(t.h, hvd_recover(t.h));
+		works(t.h, hvd_allgather(t.h, &t.h->step, steps, 1, HVD_I32));
+		for (int r = 0; r < hvd_world(t.h)->size; r++)
+			must(steps[r] == 32);
+	}
+	hvd_plan_close(t.plan);
+	works(t.h, hvd_close(t.h));
+}
+
+static void the_trace_of_survivors_is_summed_up_to_the_last_step(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	char folder[1024], command[2100], first[200] = "", line[200] = "";
+	unsetenv("SLURM_JOB_ID");
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	spawn_ranks("aabb", train_with_a_trace, folder, status);
+	meeting_over();
+	for (int r = 0; r < 3; r++)
+		assert_int_equal(status[r], 0);
+	snprintf(command, sizeof command, "${BUILD:-build}/hvd-trace %s; rm -r %s", folder, folder);
+	FILE *f = popen(command, "r");
+	assert_true(f && fgets(first, sizeof first, f));
+	while (fgets(line, sizeof line, f))
+		;
+	pclose(f);
+	assert_non_null(strstr(first, "4 ranks, 98 steps, ")); /* 1 to 29, and 31 to 99: step 30 lies around the recovery */
+	assert_non_null(strstr(line, "1 steps left out"));
+}
+
 static void without_continue_there_is_no_recovery(void **state)
 {
 	(void)state;
@@ -462,6 +513,7 @@ int main(void)
 		cmocka_unit_test(memory_cannot_be_shared_with_a_dead_rank_and_that_is_its_death),
 		cmocka_unit_test(survivors_that_were_in_different_calls_meet_again),
 		cmocka_unit_test(a_loss_at_the_end_of_a_recovery_is_in_the_stop_word),
+		cmocka_unit_test(the_trace_of_survivors_is_summed_up_to_the_last_step),
 		cmocka_unit_test(without_continue_there_is_no_recovery),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
