@@ -81,7 +81,8 @@ HVD_API const struct hvd_world *hvd_world(const struct hvd *h);
 /* Node name (as PMIx knows it) of a rank; owned by h. NULL: there is no such rank. */
 HVD_API const char *hvd_host(const struct hvd *h, int rank);
 
-/* One line about the last failure on this handle: rank, host, call, time. Never NULL. */
+/* One line about the last failure on this handle: rank, host, call, time. Never NULL. Whom it calls lost has its number of the start,
+ * also after hvd_recover(); hvd_lost() and all other numbers are those of the world as it is now. */
 HVD_API const char *hvd_error(const struct hvd *h);
 
 /* The lost rank that this one noticed first, after HVD_EPEER, or -1. */

@@ -74,6 +74,7 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 		return fail(h, HVD_EINVAL, "hvd_split: no such color: %d", color);
 	int32_t mine = color == HVD_SPLIT_NODE ? h->world.node : color == HVD_SPLIT_ACROSS ? h->world.local_rank : color;
 	int32_t *colors = calloc((size_t)h->world.size, sizeof *colors);
+	mesh_doing(h->mesh, DOING_SPLIT, 0);
 	struct hvd_conf conf = h->conf;
 	conf.backend = h->backend == &backend_nccl ? "nccl" : "cpu";
 	conf.trace = NULL;
@@ -102,6 +103,7 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 		}
 	}
 	h->splits++;
+	mesh_doing(h->mesh, DOING_COMPUTE, 0);
 	free(colors);
 	return status;
 }

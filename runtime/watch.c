@@ -33,7 +33,7 @@ static void end_silent_locked(struct mesh *m, int rank);
 
 static void describe(const struct activity *a, char text[64])
 {
-	static const char *const words[] = { "starting", "in hvd_recover", "computing", "in hvd_plan_open", "in hvd_alloc" };
+	static const char *const words[] = { "starting", "in hvd_recover", "computing", "in hvd_plan_open", "in hvd_alloc", "in hvd_split" };
 	if (a->what == DOING_BUCKET)
 		snprintf(text, 64, "all-reducing bucket %u for %.2f s", a->index, a->seconds);
 	else if (a->what < DOING_BUCKET)
@@ -77,9 +77,11 @@ static void compose(struct mesh *m, int rank, enum cause cause, int reporter, co
 		snprintf(rest, room, "was given up by the others%s: %s; it was %s", said, reasons[cause], here);
 	} else {
 		struct peer *p = &m->peer[rank];
+		char heard[112] = "never heard of";
 		describe(&p->doing, there);
-		snprintf(rest, room, "lost rank %d on %.32s%s: %s; heard of %.1f s ago, %s; rank %d was %s", rank, p->host, said, reasons[cause],
-			 now() - p->heard, there, m->rank, here);
+		if (p->heard > 0) /* there was a link to it */
+			snprintf(heard, sizeof heard, "heard of %.1f s ago, %s", now() - p->heard, there);
+		snprintf(rest, room, "lost rank %d on %.32s%s: %s; %s; rank %d was %s", rank, p->host, said, reasons[cause], heard, m->rank, here);
 	}
 }
 

@@ -189,6 +189,30 @@ static void a_plain_exit_is_named_to_ranks_that_compute(void **state)
 	meeting_over();
 }
 
+/* Its link may still be on its way when another rank says that it is lost. */
+static void hear_of_a_loss_early(void *arg)
+{
+	struct hvd *h = open_world(20);
+	(void)arg;
+	atomic_store(&h->mesh->armed, false);
+	wait_at(0, 2);
+	if (meeting_rank == 0) {
+		pthread_mutex_lock(&h->mesh->lock);
+		h->mesh->peer[1].heard = 0;
+		fault_locked(h->mesh, HVD_EPEER, 1, CAUSE_CLOSED, -1, NULL);
+		pthread_mutex_unlock(&h->mesh->lock);
+		must(strstr(h->mesh->fault, "lost rank 1 on node-a: it died, or ended without hvd_close(); never heard of; rank 0 was computing"));
+	}
+	wait_at(1, 2);
+	hvd_close(h);
+}
+
+static void a_loss_of_who_was_never_heard_is_told_so(void **state)
+{
+	(void)state;
+	run_ranks("aa", hear_of_a_loss_early, NULL);
+}
+
 static void leave_early(void *arg)
 {
 	struct hvd *h = open_world(5);
@@ -440,6 +464,7 @@ int main(void)
 		cmocka_unit_test(a_stopped_rank_is_noticed_and_ended_by_one_of_its_node),
 		cmocka_unit_test(a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel),
 		cmocka_unit_test(a_plain_exit_is_named_to_ranks_that_compute),
+		cmocka_unit_test(a_loss_of_who_was_never_heard_is_told_so),
 		cmocka_unit_test(a_goodbye_is_no_death_unless_others_still_wait),
 		cmocka_unit_test(ranks_that_call_different_collectives_are_told),
 		cmocka_unit_test(a_missing_rank_is_named_by_all),

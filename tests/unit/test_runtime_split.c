@@ -151,6 +151,9 @@ static void die_in_a_split(void *arg)
 	double begin = now();
 	must(hvd_split(h, color, &part) == HVD_EPEER && !part && hvd_lost(h) == *victim);
 	must(now() - begin < h->conf.deadline / 2);
+	char was[64];
+	snprintf(was, sizeof was, "rank %d was in hvd_split for ", meeting_rank);
+	must(strstr(hvd_error(h), was));
 	recover_and_split(h, color);
 }
 
