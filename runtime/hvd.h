@@ -47,7 +47,7 @@ struct hvd_world {
 	const char *backend;        /* "single", "cpu" or "nccl" */
 };
 
-/* What hvd_init() takes; hvd_conf_default() fills it from HVD_* in the environment, which srun --hvd sets. Strings are read until hvd_close(). */
+/* What hvd_init() takes; hvd_conf_default() fills it from HVD_* in the environment, some of which srun --hvd sets. Strings are read until hvd_close(). */
 struct hvd_conf {
 	size_t size;              /* sizeof(struct hvd_conf) */
 	const char *backend;      /* HVD_BACKEND: "auto" (default), "cpu", "nccl" */
@@ -175,7 +175,8 @@ HVD_API double hvd_plan_exposed(const struct hvd_plan *p);
 HVD_API void hvd_plan_close(struct hvd_plan *p);
 
 /* ---- trace ---------------------------------------------------------------------------------------
- * With conf.trace each rank records what it does in a file of its own, which hvd-trace merges. A span of the program's own
+ * With conf.trace each rank records what it does in a file of its own, which hvd-trace merges. Steps are those of one plan: of two
+ * that take turns, hvd-trace would take both for one. A span of the program's own
  * ends now and began at `since`, which an earlier call returned (a call with name NULL only returns the time):
  *     double t = hvd_mark(h, NULL, 0);
  *     … read images …      t = hvd_mark(h, "input", t);
