@@ -715,6 +715,27 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	refuses 70 "no/way: cannot be made: No such file" chexnet train --data set "${SMALL[@]}" --steps 1 --output no/way
 }
 
+@test "a file of another kind, or another model's predictions, is not written over" {
+	cp tree/Data_Entry_2017*.csv labels.csv
+	cp labels.csv labels.kept
+	eval=(chexnet eval --data set --threads 1 --resamples 0)
+	refuses 64 "labels.csv no file of predictions" "${eval[@]}" --weights run1/model.safetensors --predictions labels.csv
+	refuses 64 "labels.csv no file of predictions" chexnet ensemble labels.csv 1.csv 2.csv
+	refuses 64 "labels.csv no table of a spread" chexnet ensemble fine.csv 1.csv 2.csv --spread labels.csv
+	refuses 64 "labels.csv no HTML page" chexnet report --predictions 1.csv --resamples 100 --out labels.csv
+	refuses 64 "labels.csv no JSON object" chexnet report --predictions 1.csv --resamples 100 --json labels.csv
+	refuses 64 "labels.csv no SVG picture" chexnet bench data set --seconds 0.1 --svg labels.csv
+	refuses 64 "labels.csv no log of JSON objects" chexnet train --data set "${SMALL[@]}" --steps 1 --output logged --log-json labels.csv
+	cmp labels.csv labels.kept
+	cp run1/test.csv first.csv
+	refuses 64 "first.csv run1/model.safetensors not --weights" "${eval[@]}" --weights run2/model.safetensors --predictions first.csv
+	cmp first.csv run1/test.csv
+	# one's own are
+	ln -s "$PWD/run1" same
+	"${eval[@]}" --weights same/model.safetensors --predictions first.csv >/dev/null
+	for time in 1 2; do chexnet report --predictions 1.csv --resamples 100 --out twice.html --json twice.json >/dev/null; done
+}
+
 @test "nothing that is read is written over, and no model's predictions by an ensemble" {
 	cp 1.csv kept.csv
 	cp 1.csv third.csv

@@ -137,7 +137,7 @@ static int race(const struct conf *conf, const char *path, struct error *e)
 		.seconds = conf->seconds, .seed = conf->seed, .svg = conf->svg, .json = conf->json,
 	};
 
-	return data_race(&r, e);
+	return output_replaces(conf->svg, "<svg", "SVG picture", e) ? -e->code : data_race(&r, e);
 }
 
 static int run_word(const struct conf *conf, const char *word, const char *path, struct error *e)

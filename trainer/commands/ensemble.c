@@ -147,6 +147,8 @@ static int check_outputs(const struct ensemble_conf *conf, const struct members 
 		output_spares(argv[1], argv[2 + k], e);
 		output_spares(conf->spread, argv[2 + k], e);
 	}
+	output_replaces(conf->spread, "id,Atelectasis_mean,", "table of a spread", e);
+	output_replaces(argv[1], "# ", "file of predictions", e);
 	if (!e->code && predictions_read(&old, argv[1], &none) == 0 && strncmp(old.about.command, "chexnet ensemble", 16) != 0)
 		fail(e, EXIT_USAGE, "%s: holds a model's predictions and would be replaced: OUT comes first, then each FILE", argv[1]);
 	predictions_free(&old);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "commands/commands.h"
 #include "commands/network_options.h"
@@ -75,13 +76,29 @@ static int mask_labels(struct eval *v, uint64_t *hash, struct error *e)
 	return -e->code;
 }
 
+/* Predictions of other weights stay: --predictions is what report reads and eval writes. */
+static int check_output(const struct eval_conf *conf, struct error *e)
+{
+	struct predictions old = { 0 };
+	struct error none = { 0 }, same = { 0 };
+	struct stat st;
+
+	if (output_spares(conf->predictions, conf->weights, e) || output_replaces(conf->predictions, "# rows=", "file of predictions", e))
+		return -e->code;
+	if (stat(conf->predictions, &st) == 0 && S_ISREG(st.st_mode) && predictions_read(&old, conf->predictions, &none) == 0 && *old.about.checkpoint && output_spares(old.about.checkpoint, conf->weights, &same) == 0)
+		fail(e, EXIT_USAGE, "%s: holds the predictions of %s, which is not --weights, and would be replaced: choose another name", conf->predictions,
+		     old.about.checkpoint);
+	predictions_free(&old);
+	return e->code ? -e->code : output_check(conf->predictions, e);
+}
+
 static int open_data(struct eval *v, struct error *e)
 {
 	const char *directory = v->conf->data;
 	uint64_t mask_hash = 0;
 
-	if (v->conf->predictions && world_speaks(&v->world) && output_spares(v->conf->predictions, v->conf->weights, e) == 0)
-		output_check(v->conf->predictions, e);
+	if (v->conf->predictions && world_speaks(&v->world))
+		check_output(v->conf, e);
 	if (!e->code && dataset_open(&v->data, directory, split_words[v->conf->split], e) == 0 && dataset_has(directory, "train"))
 		dataset_open(&v->train, directory, "train", e);
 	if (!e->code && dataset_count(v->data) == 0)

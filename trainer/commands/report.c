@@ -109,6 +109,8 @@ static int check_outputs(const struct report_conf *conf, struct error *e)
 		output_spares(conf->out, read[i], e);
 		output_spares(conf->json, read[i], e);
 	}
+	output_replaces(conf->out, "<!DOCTYPE html>", "HTML page", e);
+	output_replaces(conf->json, "{", "JSON object", e);
 	return -e->code;
 }
 

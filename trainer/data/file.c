@@ -196,6 +196,22 @@ int output_spares(const char *path, const char *other, struct error *e)
 	return same ? fail(e, EXIT_USAGE, "%s: would be written over %s: choose another name", path, strcmp(path, other) ? other : "itself") : 0;
 }
 
+int output_replaces(const char *path, const char *start, const char *kind, struct error *e)
+{
+	char text[64];
+	size_t length = strlen(start);
+	struct stat st;
+
+	if (!path || stat(path, &st) || !S_ISREG(st.st_mode) || is_standard_output(&st))
+		return 0;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, length < sizeof text ? length : sizeof text);
+
+	if (fd >= 0)
+		close(fd);
+	return n > 0 && memcmp(text, start, (size_t)n) != 0 ? fail(e, EXIT_USAGE, "%s: is there and no %s, so it is not written over: choose another name", path, kind) : 0;
+}
+
 int output_open(struct output_file *out, const char *path, struct error *e)
 {
 	if (output_place(out, path, e))

@@ -44,6 +44,10 @@ int output_check(const char *path, struct error *e);
 /* EXIT_USAGE where the file to be written is `other`, which is read or written too; either may be NULL. */
 int output_spares(const char *path, const char *other, struct error *e);
 
+/* EXIT_USAGE where a file is there that is not empty and begins otherwise than one of this kind: it is somebody's, and is not replaced. `kind`, in
+ * words, is for the error line; path may be NULL. */
+int output_replaces(const char *path, const char *start, const char *kind, struct error *e);
+
 /* EXIT_INTERNAL for everything that goes wrong while writing: no permission, no space. */
 int output_open(struct output_file *out, const char *path, struct error *e);
 int output_write(struct output_file *out, const void *data, size_t size, struct error *e);
