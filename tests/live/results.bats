@@ -350,6 +350,7 @@ for m in rows:
 	# judged on images of the other kind, and of its own
 	local data told
 	while read -r run data told; do
+		rm -f judged.csv
 		chexnet eval --data $data --weights $run/model.safetensors --threads 1 --resamples 0 --predictions judged.csv >judged
 		chexnet report --predictions judged.csv --resamples 100 --out judged.html
 		echo "$run on $data: $(grep -c '^other images than in training: ' judged) $(grep -c 'Other images than in training' judged.html)"
