@@ -3,13 +3,14 @@
  *
  *     cudnn-plans h200|a100|t4    asks for a described device: needs no GPU
  *     cudnn-plans live            builds the plans on the GPU that is there
+ *     cudnn-plans time [h200|…]   times the first plans of each convolution (cudnn_time.h); of a described device it only counts them
  *
  * One line a convolution; the last line is a JSON object. Exit 1 where a needed plan is missing. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cuda/cudnn.h"
+#include "cudnn_time.h"
 #include "engine/cuda/devices.h"
 
 /* DenseNet-121's kinds of convolution at 224², on slices of a block's buffer as the engine keeps them, and ResNet-50's others. */
@@ -51,9 +52,11 @@ int main(int argc, char **argv)
 	struct gpu_sheet sheet = { 0 };
 	struct error e = { 0 };
 	char json[2048] = "";
-	int live = argc == 2 && !strcmp(argv[1], "live"), asked = 0, missing = 0;
-	if (argc != 2 || (!live && gpu_sheet_find(&sheet, argv[1], &e))) {
-		fprintf(stderr, "usage: cudnn-plans h200|a100|t4|live%s%s\n", e.code ? ": " : "", e.text);
+	const int timing = argc >= 2 && !strcmp(argv[1], "time");
+	const char *device = argc == 2 + timing ? argv[1 + timing] : timing && argc == 2 ? "live" : "";
+	int live = !strcmp(device, "live"), asked = 0, missing = 0;
+	if (!live && gpu_sheet_find(&sheet, device, &e)) {
+		fprintf(stderr, "usage: cudnn-plans [time] h200|a100|t4|live%s%s\n", e.code ? ": " : "", e.text);
 		return EXIT_USAGE;
 	}
 	gpu_sheet_json(&sheet, json, sizeof json);
@@ -61,6 +64,11 @@ int main(int argc, char **argv)
 	if (cudnn_open(&cudnn, live ? NULL : json, &e)) {
 		printf("{\"note\": \"%s\"}\n", e.text);
 		return e.code;
+	}
+	if (timing) {
+		const int status = cudnn_time(cudnn, live, 60);
+		cudnn_close(cudnn);
+		return status;
 	}
 	for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
 		for (int precision = PRECISION_FP32; precision <= PRECISION_FP16; precision++)

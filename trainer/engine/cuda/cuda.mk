@@ -95,9 +95,10 @@ HAVE_CUDNN  := $(if $(NVCC),$(call has_header,cudnn_graph.h,-I$(CUDA_HOME)/inclu
 $(BUILD)/obj/trainer/engine/cuda/%.o: PART_CFLAGS = -Itrainer -isystem $(CUDA_HOME)/include -fvisibility=hidden
 $(BUILD)/obj/tests/gpu/%.o: PART_CFLAGS = -Itrainer
 CUDA_C      := trainer/engine/cuda/cudnn.c trainer/engine/cuda/devices.c trainer/engine/cuda/library.c
-$(BUILD)/gpu/cudnn-plans: $(call objects,tests/gpu/cudnn_plans.c $(CUDA_C) trainer/error.c)
+$(BUILD)/obj/tests/gpu/cudnn_time.o: PART_CFLAGS = -Itrainer -isystem $(CUDA_HOME)/include
+$(BUILD)/gpu/cudnn-plans: $(call objects,tests/gpu/cudnn_plans.c tests/gpu/cudnn_time.c $(CUDA_C) trainer/error.c)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl
+	$(NVCC) -o $@ $^ -ldl
 ifneq ($(NVCC),)
 ifneq ($(HAVE_CUDNN),y)
 LEFT_OUT += "CUDA engine's cuDNN convolutions: no cudnn_graph.h in CUDA_HOME (cuDNN 9)"

@@ -32,8 +32,7 @@ struct cudnn {
 };
 
 struct cudnn_plan {
-	int chosen;
-	descriptor plan;      /* NULL for a described device: it can be counted on, not run */
+	descriptor plan; /* NULL for a described device: it can be counted on, not run */
 	size_t workspace;
 };
 
@@ -291,14 +290,16 @@ int cudnn_offers(struct cudnn *c, const struct cudnn_convolution *v, int *count,
 	return rc;
 }
 
-/* 0 and plan->chosen set where the device can run this configuration; a described one is believed to. */
+/* 0 and *plan where the device can run this configuration; a described one is believed to. */
 static int build(struct cudnn *c, descriptor config, struct cudnn_plan *plan)
 {
 	int64_t workspace = 0, one = 0;
+	plan->plan = NULL;
 	if (!c->handle) {
-		plan->chosen = c->get(config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &one, &workspace) == CUDNN_STATUS_SUCCESS;
+		if (c->get(config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &one, &workspace) != CUDNN_STATUS_SUCCESS)
+			return -1;
 		plan->workspace = (size_t)workspace;
-		return plan->chosen ? 0 : -1;
+		return 0;
 	}
 	if (c->make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan->plan) != CUDNN_STATUS_SUCCESS)
 		return -1;
@@ -307,40 +308,48 @@ static int build(struct cudnn *c, descriptor config, struct cudnn_plan *plan)
 	    c->finalize(plan->plan) == CUDNN_STATUS_SUCCESS &&
 	    c->get(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &one, &workspace) == CUDNN_STATUS_SUCCESS) {
 		plan->workspace = (size_t)workspace;
-		plan->chosen = 1;
 		return 0;
 	}
 	c->drop(plan->plan);
-	plan->plan = NULL;
 	return -1;
 }
 
-int cudnn_plan_make(struct cudnn *c, const struct cudnn_convolution *v, struct cudnn_plan **plan, struct error *e)
+int cudnn_plans_make(struct cudnn *c, const struct cudnn_convolution *v, int most, struct cudnn_plan **plans, int *count, struct error *e)
 {
 	struct question q = { 0 };
-	*plan = calloc(1, sizeof **plan);
-	if (!*plan)
-		return fail(e, EXIT_INTERNAL, "no memory for a cuDNN plan");
+	struct cudnn_plan plan = { 0 };
 	int offered = 0, rc = make_graph(c, &q, v, e);
-	for (int m = 0; m < N_MODES && !rc && !(*plan)->chosen; m++) {
+	*count = 0;
+	for (int m = 0; m < N_MODES && !rc && *count == 0; m++) {
 		rc = ask_heuristics(c, &q, modes[m], e);
 		offered += q.offered;
-		for (int i = 0; i < q.offered && !(*plan)->chosen; i++)
-			if (acceptable(c, q.configs[i], v->precision))
-				build(c, q.configs[i], *plan);
+		for (int i = 0; i < q.offered && *count < most && !rc; i++) {
+			if (!acceptable(c, q.configs[i], v->precision) || build(c, q.configs[i], &plan))
+				continue;
+			plans[*count] = malloc(sizeof plan);
+			if (plans[*count])
+				*plans[(*count)++] = plan;
+			else
+				rc = fail(e, EXIT_INTERNAL, "no memory for a cuDNN plan");
+		}
 		drop_answer(c, &q);
 	}
-	if (!rc && !(*plan)->chosen) {
+	if (!rc && *count == 0) {
 		static const char *const pass[] = { "forward", "data gradient", "weight gradient" };
 		rc = fail(e, EXIT_INTERNAL, "cuDNN %zu has no deterministic %s of a %dx%d convolution %d -> %d on %dx%d maps, %d of them (%d plans offered)", c->version(),
 		          pass[v->pass], v->kernel, v->kernel, v->c_in, v->c_out, v->h_in, v->h_in, v->images, offered);
 	}
 	drop_question(c, &q);
-	if (rc) {
-		free(*plan);
-		*plan = NULL;
-	}
+	while (rc && *count > 0)
+		cudnn_plan_free(c, plans[--*count]);
 	return rc;
+}
+
+int cudnn_plan_make(struct cudnn *c, const struct cudnn_convolution *v, struct cudnn_plan **plan, struct error *e)
+{
+	int count;
+	*plan = NULL;
+	return cudnn_plans_make(c, v, 1, plan, &count, e);
 }
 
 void cudnn_plan_free(struct cudnn *c, struct cudnn_plan *plan)

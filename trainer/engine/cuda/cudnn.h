@@ -41,6 +41,8 @@ int cudnn_offers(struct cudnn *cudnn, const struct cudnn_convolution *c, int *co
 
 /* Builds the first of them that the device can run. */
 int cudnn_plan_make(struct cudnn *cudnn, const struct cudnn_convolution *c, struct cudnn_plan **plan, struct error *e);
+/* Builds the first `most` of them that the device can run, into plans[]; *count: how many there are. */
+int cudnn_plans_make(struct cudnn *cudnn, const struct cudnn_convolution *c, int most, struct cudnn_plan **plans, int *count, struct error *e);
 void cudnn_plan_free(struct cudnn *cudnn, struct cudnn_plan *plan);
 size_t cudnn_plan_workspace(const struct cudnn_plan *plan);
 
