@@ -194,11 +194,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 			UNROLL for (int n = 0; n < S::W_N_TILES; n++)
 				UNROLL for (int half = 0; half < 2; half++) {
 					const int k = w_row + m * 16 + half * 8 + lane / 4, column = column0 + w_column + n * 8 + 2 * (lane % 4);
-					if (k < p.c_out && column < p.c_in) {
-						float *to = p.partial_weight + ((size_t)split * p.c_out + k) * p.c_in + column;
-						to[0] = dweight[m][n][2 * half];
-						to[1] = dweight[m][n][2 * half + 1];
-					}
+					if (k < p.c_out && column < p.c_in)
+						*(float_pair *)(p.partial_weight + ((size_t)split * p.c_out + k) * p.c_in + column) = { { dweight[m][n][2 * half], dweight[m][n][2 * half + 1] } };
 				}
 	}
 	if (!S::DATA)

@@ -171,11 +171,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	UNROLL for (int n = 0; n < S::N / 8; n++)
 		UNROLL for (int i = 0; i < 2; i++) {
 			const int k = group * 64 + my_row + i * 8, column = column0 + n * 8 + 2 * quarter;
-			if (k < p.c_out && column < p.c_in) {
-				float *to = p.partial_weight + ((size_t)split * p.c_out + k) * p.c_in + column;
-				to[0] = dweight[n][2 * i];
-				to[1] = dweight[n][2 * i + 1];
-			}
+			if (k < p.c_out && column < p.c_in)
+				*(float_pair *)(p.partial_weight + ((size_t)split * p.c_out + k) * p.c_in + column) = { { dweight[n][2 * i], dweight[n][2 * i + 1] } };
 		}
 	sync_block(); /* nobody reads x any more */
 	float *sums = (float *)stage;

@@ -7,6 +7,11 @@
 
 enum { VECTOR = 8 }; /* 16-bit elements in a 16-byte copy */
 
+/* Two floats that are written at once. */
+struct alignas(8) float_pair {
+	float v[2];
+};
+
 /* 16 bytes as four registers. */
 struct alignas(16) vector16 {
 	uint32_t word[4];
