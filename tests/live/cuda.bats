@@ -61,6 +61,15 @@ needs_python() {
 	[ "$status" -eq 1 ] && [[ $output == *": MOV R"*"(writes what is read by HGMMA"* ]]
 }
 
+@test "a look through machine code says where there is none of sm_90a" {
+	mkdir -p "$scratch/tools"
+	printf '#!/bin/sh\n' | tee "$scratch/tools/cuobjdump" >"$scratch/tools/nvdisasm"
+	chmod +x "$scratch"/tools/*
+	PATH=$(realpath "$scratch/tools"):$PATH run tests/cuda/wgmma_sass "$scratch/sass" tests/run
+	echo "$output"
+	[ "$status" -eq 0 ] && [[ $output == '{"skipped": "no machine code of sm_90a'* ]]
+}
+
 @test "plans of cuDNN that cannot be run are replaced and told; a kernel's fault is not put down to them" {
 	[ -x "$BUILD/tests/test_cuda_ptx_network" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
 	PTX_CUDNN_FAILS=2 run "$BUILD/tests/test_cuda_ptx_network" check gradients
