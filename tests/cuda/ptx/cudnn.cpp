@@ -107,8 +107,12 @@ void cudnn_close(struct cudnn *)
 {
 }
 
-int cudnn_plan_make(struct cudnn *, const struct cudnn_convolution *c, struct cudnn_plan **plan, struct error *)
+/* Weight gradients of 16-bit maps in 16 bits only, as cuDNN 9 offers them. */
+int cudnn_plan_make(struct cudnn *, const struct cudnn_convolution *c, struct cudnn_plan **plan, struct error *e)
 {
+	*plan = nullptr;
+	if (c->weight_fp32 && (c->precision == PRECISION_BF16 || c->precision == PRECISION_FP16))
+		return fail(e, EXIT_INTERNAL, "cuDNN: no weight gradient in fp32 of 16-bit maps");
 	*plan = new cudnn_plan{ *c };
 	return 0;
 }
