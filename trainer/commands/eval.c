@@ -266,7 +266,8 @@ const struct command command_eval = {
 	.description = "Scores every image of a split exactly once over all tasks of the job step and prints the AUROC of each finding with an interval from "
 		       "resampled patients. A finding without positives is n/a and not part of the mean. Resamples that lack another finding altogether are "
 		       "left out of the mean's interval, which is not given where a tenth or less is left, or fewer than 40. A finding that fewer than 5 patients show, or fewer than 5 do not, has no interval. "
-		       "Where patients are few otherwise (fewer than 5 expected on either side of the AUROC, of those that the images speak of), resamples promise too much: the interval is "
+		       "Where the patients with it, or without it, times the AUROC's distance from 0 or 1 make less than 5, "
+		       "resamples promise too much: the interval is "
 		       "Newcombe's (2006, method 5), and the mean's is widened by it.",
 	.options = options,
 	.run = run,
