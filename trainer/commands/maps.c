@@ -125,7 +125,7 @@ int maps_point(struct maps *m, int row, const char *path, const int original[2],
 	if (boxes_fit(&m->boxes, file_name(path), original[0], original[1], e) < 0)
 		return -e->code;
 	for (int f = 0; f < FINDINGS; f++)
-		if (findings >> f & 1) {
+		if ((findings & ~m->untrained) >> f & 1) {
 			struct cam cam = make_map(m, row, f);
 
 			pointing_add(&m->pointing, &m->boxes, file_name(path), f, of_image(m, cam.peak_x), of_image(m, cam.peak_y), original[0], original[1]);
@@ -133,21 +133,21 @@ int maps_point(struct maps *m, int row, const char *path, const int original[2],
 	return 0;
 }
 
-static int most_probable(const float *logits)
+static int most_probable(const float *logits, uint32_t untrained)
 {
-	int most = 0;
+	int most = -1;
 
-	for (int f = 1; f < FINDINGS; f++)
-		if (logits[f] > logits[most])
+	for (int f = 0; f < FINDINGS; f++)
+		if (!(untrained >> f & 1) && (most < 0 || logits[f] > logits[most]))
 			most = f;
-	return most;
+	return most < 0 ? 0 : most;
 }
 
 int maps_write(struct maps *m, int row, const char *path, const uint8_t *gray, const float *logits, struct shown *s, struct error *e)
 {
 	struct stem stem = stem_of(path);
 
-	s->finding = m->finding < 0 ? most_probable(logits) : m->finding;
+	s->finding = m->finding < 0 ? most_probable(logits, m->untrained) : m->finding;
 	if (path_join(s->file, e, "%s/%.*s.%s.png", m->directory, stem.length, stem.name, finding_names[s->finding]) < 0)
 		return -e->code;
 	struct cam cam = make_map(m, row, s->finding);

@@ -46,6 +46,7 @@ struct predictor {
 	int source_size;
 	enum crops crops;
 	char trained_on[sizeof ((struct checkpoint_notes *)0)->trained_on]; /* "": not known */
+	uint32_t untrained; /* findings of which these weights saw no label */
 	uint8_t *pixels; /* [BATCH][source_size][source_size] */
 	struct maps maps; /* zeroes where nothing is to be shown */
 };
@@ -86,6 +87,21 @@ static int load_engine(struct predictor *p, const struct predict_conf *conf, con
 	return e->code ? -e->code : 0;
 }
 
+/* A number for what was never learnt looks like any other. */
+static int leave_out_untrained(struct predictor *p, const struct predict_conf *conf, uint32_t untrained, struct error *e)
+{
+	int shown = conf->finding ? finding_index(conf->finding, (int)strlen(conf->finding)) : -1;
+	char names[FINDING_HINT];
+
+	p->untrained = p->maps.untrained = untrained;
+	findings_write(names, sizeof names, untrained, ", ");
+	if (shown >= 0 && untrained >> shown & 1)
+		return fail(e, EXIT_USAGE, "--finding=%s: %s was trained without labels of it (%s)", conf->finding, conf->weights, names);
+	if (untrained)
+		fprintf(stderr, "chexnet predict: n/a: %s: these weights were trained without labels of %s\n", names, untrained & (untrained - 1) ? "them" : "it");
+	return 0;
+}
+
 /* Whoever sees percentages beside findings may take them for a diagnosis. */
 static void say_what_it_is(const struct checkpoint_notes *notes)
 {
@@ -117,7 +133,7 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 	else if (net_plan_make(&p->plan, &net, e) == 0 && engine_layout_make(&p->layout, &p->plan, e) == 0 && load_engine(p, conf, c, e) == 0 &&
 		 (conf->maps || conf->boxes))
 		maps_open(&p->maps, conf->maps, conf->finding, conf->boxes, &p->plan, p->engine, &p->engine_error, p->source_size, BATCH, e);
-	if (!e->code)
+	if (!e->code && leave_out_untrained(p, conf, notes.untrained, e) == 0)
 		say_what_it_is(&notes);
 	checkpoint_close(c);
 	return e->code ? -e->code : 0;
@@ -179,9 +195,9 @@ static double probability(float logit)
 	return 1 / (1 + exp(-(double)logit));
 }
 
-static void add_json(cJSON *list, const char *path, const float *logits, const char *trained_on, const struct shown *s, const struct error *e)
+static void add_json(cJSON *list, const char *path, const float *logits, const struct predictor *p, const struct shown *s, const struct error *e)
 {
-	cJSON *row = cJSON_CreateObject(), *probabilities, *raw;
+	cJSON *row = cJSON_CreateObject(), *probabilities, *raw, *untrained;
 
 	cJSON_AddItemToArray(list, row);
 	cJSON_AddStringToObject(row, "image", path);
@@ -192,10 +208,14 @@ static void add_json(cJSON *list, const char *path, const float *logits, const c
 	probabilities = cJSON_AddObjectToObject(row, "probabilities");
 	raw = cJSON_AddObjectToObject(row, "logits");
 	for (int f = 0; f < FINDINGS; f++) {
-		json_number(probabilities, finding_names[f], probability(logits[f]));
+		json_number(probabilities, finding_names[f], p->untrained >> f & 1 ? NAN : probability(logits[f]));
 		json_number(raw, finding_names[f], logits[f]);
 	}
-	json_text(row, "trained_on", trained_on);
+	untrained = p->untrained ? cJSON_AddArrayToObject(row, "untrained") : NULL;
+	for (int f = 0; f < FINDINGS; f++)
+		if (p->untrained >> f & 1)
+			cJSON_AddItemToArray(untrained, cJSON_CreateString(finding_names[f]));
+	json_text(row, "trained_on", p->trained_on);
 	cJSON_AddStringToObject(row, "notice", "for research, not a medical device");
 	if (*s->file) {
 		cJSON *map = cJSON_AddObjectToObject(row, "map");
@@ -210,20 +230,26 @@ static void add_json(cJSON *list, const char *path, const float *logits, const c
 	}
 }
 
-static void print_rows(const char *path, const float *logits)
+static void print_rows(const char *path, const float *logits, uint32_t untrained)
 {
-	int order[FINDINGS];
+	int order[FINDINGS], n = 0;
 
 	for (int f = 0; f < FINDINGS; f++) {
-		int at = f;
+		int at = n;
 
+		if (untrained >> f & 1)
+			continue;
+		n++;
 		for (; at > 0 && logits[order[at - 1]] < logits[f]; at--)
 			order[at] = order[at - 1];
 		order[at] = f;
 	}
 	printf("%s\n", path);
-	for (int i = 0; i < FINDINGS; i++)
+	for (int i = 0; i < n; i++)
 		printf("  %-20s %.4f\n", finding_names[order[i]], probability(logits[order[i]]));
+	for (int f = 0; f < FINDINGS; f++)
+		if (untrained >> f & 1)
+			printf("  %-20s n/a\n", finding_names[f]);
 }
 
 static int all_finite(const float *logits)
@@ -269,9 +295,9 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 		if (p->maps.directory && !bad[i].code && maps_write(&p->maps, at[i], paths[i], p->pixels + (size_t)at[i] * pixels, logits[at[i]], &shown, e) < 0)
 			return -e->code;
 		if (json)
-			add_json(list, paths[i], logits[at[i] < BATCH ? at[i] : 0], p->trained_on, &shown, &bad[i]);
+			add_json(list, paths[i], logits[at[i] < BATCH ? at[i] : 0], p, &shown, &bad[i]);
 		else if (!bad[i].code)
-			print_rows(paths[i], logits[at[i]]);
+			print_rows(paths[i], logits[at[i]], p->untrained);
 		if (!json && *shown.file)
 			printf("  map %s\n", shown.file);
 	}
