@@ -115,6 +115,7 @@ bats_require_minimum_version 1.5.0
 	first=$(sed -n 2p bad/Data_Entry_2017_v2020.csv | cut -d, -f1)
 	truncate -s 300 "bad/images/$first"
 	refuses 65 "bad/images/$first: PNG: truncated at byte" chexnet prepare nih bad out
+	[[ $stderr == *" (chexnet audit names all such images)" ]]
 	: >"bad/images/$first"
 	refuses 65 "bad/images/$first: an empty file" chexnet prepare nih bad out
 	echo '<html>404</html>' >"bad/images/$first"

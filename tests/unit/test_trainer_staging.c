@@ -161,12 +161,31 @@ static int as_it_was(void **state)
 	return 0;
 }
 
+static void what_a_killed_run_left_is_named(void **state)
+{
+	(void)state;
+	static const char *const names[] = { "killed/set.partial-aB3xYz", "killed/set.partial-short", "killed/other.partial-aB3xYz", "killed/set.replaced-aB3xYz" };
+	char *told, wanted[FILE_PATH + 200];
+	struct error e = { 0 };
+
+	assert_int_equal(mkdir(scratch_path("killed"), 0777), 0);
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		assert_int_equal(mkdir(scratch_path("%s", names[i]), 0777), 0);
+	const char *path = scratch_path("killed/set");
+
+	assert_int_equal(replace_telling(path, "first", &told, &e), 0);
+	snprintf(wanted, sizeof wanted, "chexnet: %s.partial-aB3xYz: a run that was killed left it, if none is at work on it: remove it then\n", path);
+	assert_string_equal(told, wanted);
+	free(told);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(it_takes_its_name_and_replaces_on_any_file_system, as_it_was),
 		cmocka_unit_test_teardown(what_was_published_meanwhile_stays, as_it_was),
 		cmocka_unit_test_teardown(what_cannot_be_replaced_comes_back, as_it_was),
+		cmocka_unit_test(what_a_killed_run_left_is_named),
 	};
 
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -41,9 +41,10 @@ static uint8_t *encode(const struct job *job, const uint8_t *pixels, size_t *siz
 static int make_square(const struct job *job, size_t index, int thread, struct error *e)
 {
 	struct image decoded;
+	struct error why = { 0 };
 
-	if (job->origin->decode(job->origin, index, job->decoder[thread], &decoded, e))
-		return -e->code;
+	if (job->origin->decode(job->origin, index, job->decoder[thread], &decoded, &why))
+		return fail(e, (enum exit_code)why.code, "%.900s%s", why.text, why.code == EXIT_DATA ? " (chexnet audit names all such images)" : "");
 	return resize_area(decoded.pixels, decoded.width, decoded.height, job->square[thread], job->conf->size, e);
 }
 

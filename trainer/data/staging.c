@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/staging.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,6 +27,24 @@ static int check_existing(struct staging *s, int overwrite, const char *mark, st
 	return 0;
 }
 
+/* What a run that was killed, and could not clean up, has left may be many gigabytes. */
+static void name_leftovers(const struct staging *s)
+{
+	const char *slash = strrchr(s->path, '/'), *name = slash ? slash + 1 : s->path;
+	size_t length = strlen(name);
+	char parent[FILE_PATH];
+
+	snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - s->path) + 1 : 0, s->path);
+	DIR *directory = opendir(slash ? parent : ".");
+	const struct dirent *entry;
+
+	while (directory && (entry = readdir(directory)))
+		if (strncmp(entry->d_name, name, length) == 0 && strncmp(entry->d_name + length, ".partial-", 9) == 0 && strlen(entry->d_name) == length + 15)
+			fprintf(stderr, "chexnet: %s%s: a run that was killed left it, if none is at work on it: remove it then\n", parent, entry->d_name);
+	if (directory)
+		closedir(directory);
+}
+
 int staging_open(struct staging *s, const char *path, int overwrite, const char *mark, struct error *e)
 {
 	size_t length = strlen(path);
@@ -38,6 +57,7 @@ int staging_open(struct staging *s, const char *path, int overwrite, const char 
 		s->partial[0] = '\0';
 		return -e->code;
 	}
+	name_leftovers(s);
 	if (!mkdtemp(s->partial)) {
 		s->partial[0] = '\0';
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", s->path, strerror(errno));
