@@ -107,7 +107,7 @@ HVD_API const uint32_t *hvd_stop_word(const struct hvd *h);
 /* Sub-worlds: ranks that give the same color (0 or more) become a world of their own, in the order of their ranks. Collective.
  * HVD_SPLIT_NODE: the ranks of each node; HVD_SPLIT_ACROSS: those with the same local rank; HVD_SPLIT_NONE: in none, *out is NULL.
  * Every call works on it but hvd_recover(): after a death close it, recover the world it came from, and split that again.
- * A world is closed after its sub-worlds (HVD_EINVAL). */
+ * A rank that dies in hvd_split() is lost to this world (HVD_EPEER). A world is closed after its sub-worlds (HVD_EINVAL). */
 enum { HVD_SPLIT_NONE = -1, HVD_SPLIT_NODE = -2, HVD_SPLIT_ACROSS = -3 };
 HVD_API int hvd_split(struct hvd *h, int color, struct hvd **out);
 
