@@ -44,9 +44,11 @@ static void begin_pass(struct hvd_plan *p)
 	p->begun = p->filled = 0;
 }
 
-/* In a world that has just been formed. */
-static void begin_anew(struct hvd_plan *p)
+/* In a world that has just been formed a step begins anew: survivors may be one apart. */
+static void follow_world(struct hvd_plan *p)
 {
+	if (p->epoch == p->h->world.epoch)
+		return;
 	if (!p->from_file)
 		p->buckets = plan_fill(p->bytes, p->tensors, p->bucket_bytes ? p->bucket_bytes : BUCKET_BYTES, p->statistics, p->cut);
 	p->by_measurement &= p->h->world.size > 1;
@@ -56,13 +58,6 @@ static void begin_anew(struct hvd_plan *p)
 	p->step = 0;
 	p->period = 0;
 	memset(p->ready, 0, (size_t)p->tensors * sizeof *p->ready);
-}
-
-/* Survivors may be a step apart. */
-static void follow_world(struct hvd_plan *p)
-{
-	if (p->epoch != p->h->world.epoch)
-		begin_anew(p);
 }
 
 static uint64_t hash(uint64_t h, const void *data, size_t n)
@@ -204,7 +199,7 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 		status = cut_from_file(p);
 	if (status)
 		return status;
-	begin_anew(p);
+	follow_world(p);
 	p->slab = hvd_alloc(h, p->floats * sizeof(float));
 	if (!p->slab)
 		return h->mesh->failed ? h->mesh->failed : HVD_ESYS;
@@ -216,7 +211,7 @@ int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor 
 	struct hvd_plan *p = *out = n < 1 ? NULL : calloc(1, sizeof *p);
 	if (!p)
 		return n < 1 ? fail(h, HVD_EINVAL, "hvd_plan_open: no tensors") : fail(h, HVD_ESYS, "hvd_plan_open: no memory");
-	*p = (struct hvd_plan){ .h = h, .tensors = n, .every = 1, .bucket_bytes = bucket_bytes,
+	*p = (struct hvd_plan){ .h = h, .tensors = n, .every = 1, .epoch = h->world.epoch - 1, .bucket_bytes = bucket_bytes,
 				.by_measurement = !bucket_bytes && n > 1 && h->world.size > 1 && !h->backend->post,
 				.statistics = !strcmp(tensors[n - 1].name, "statistics") };
 	mesh_doing(h->mesh, DOING_PLAN, 0);
@@ -342,7 +337,7 @@ int hvd_plan_finish(struct hvd_plan *p)
 	if (p->pass)
 		return 0;
 	double begin = now();
-	int status = p->h->world.size == 1 ? 0 : p->h->backend->join ? p->h->backend->join(p->h) : queue_wait(p->h, p->last);
+	int status = p->h->world.size == 1 ? 0 : p->h->backend->join ? p->h->backend->join(p->h) : hvd_wait(p->h, p->last);
 	p->exposed = now() - begin;
 	if (status)
 		return status;

@@ -321,13 +321,3 @@ long hvd_start_allgather(struct hvd *h, const void *in, void *out, size_t n, enu
 {
 	return queue_post(h, ALLGATHER);
 }
-
-int hvd_test(struct hvd *h, long request)
-{
-	return queue_test(h, request);
-}
-
-int hvd_wait(struct hvd *h, long request)
-{
-	return queue_wait(h, request);
-}

@@ -109,7 +109,7 @@ static int check_number(struct hvd *h, long number)
 	return known ? 0 : fail(h, HVD_EINVAL, "no such request: %ld", number);
 }
 
-int queue_test(struct hvd *h, long number)
+int hvd_test(struct hvd *h, long number)
 {
 	int status = check_number(h, number);
 	if (status)
@@ -123,7 +123,7 @@ int queue_test(struct hvd *h, long number)
 	return status ? status : 1;
 }
 
-int queue_wait(struct hvd *h, long number)
+int hvd_wait(struct hvd *h, long number)
 {
 	int status = check_number(h, number);
 	return status ? status : wait_for(h, number);

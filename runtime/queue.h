@@ -8,10 +8,6 @@
 
 /* Hands the collective to the communication thread and returns its number (>= 0), or a failure. Does not wait for other ranks. */
 long queue_post(struct hvd *h, const struct op *op);
-/* 1: through; 0: not yet; or a failure. */
-int queue_test(struct hvd *h, long number);
-/* Until the collective with this number, and all before it, are through. */
-int queue_wait(struct hvd *h, long number);
 /* Posts and waits. */
 int queue_run(struct hvd *h, const struct op *op);
 /* Until nothing is in flight. */
