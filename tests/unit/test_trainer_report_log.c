@@ -110,11 +110,23 @@ static void a_log_of_another_model_is_noticed(void **state)
 	(void)state;
 	in.log = &log;
 	assert_true(log.mixed);
-	for (int other = 0; other < 2; other++) {
-		strcpy(p.about.model, other ? "densenet169" : "densenet121");
+	cJSON_AddStringToObject(log.start, "command", "chexnet train --seed=1");
+	static const struct {
+		const char *model, *command;
+		int other;
+	} cases[] = {
+		{ "densenet121", "chexnet train --seed=1", 0 },
+		{ "densenet121", "chexnet train --seed=2", 1 },
+		{ "densenet121", "chexnet eval --weights=elsewhere", 0 }, /* no log tells of it */
+		{ "densenet121", "", 0 },
+		{ "densenet169", "chexnet train --seed=1", 1 },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		strcpy(p.about.model, cases[i].model);
+		strcpy(p.about.command, cases[i].command);
 		struct page page = make(&in);
 
-		assert_int_equal(strstr(page.text, "may be of another run") != NULL, other);
+		assert_int_equal(strstr(page.text, "may be of another run") != NULL, cases[i].other);
 		free(page.text);
 	}
 	train_log_free(&log);

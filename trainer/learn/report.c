@@ -303,7 +303,9 @@ static int differs(const char *a, const char *b)
 
 static int other_run(const struct provenance *about, const cJSON *start)
 {
-	return differs(about->model, json_get_text(start, "model")) || differs(about->policy, json_get_text(start, "split_policy"));
+	int by_a_training = strncmp(about->command, "chexnet train", 13) == 0; /* and not by eval, of which no log tells */
+
+	return (by_a_training && differs(about->command, json_get_text(start, "command"))) || differs(about->model, json_get_text(start, "model")) || differs(about->policy, json_get_text(start, "split_policy"));
 }
 
 void report_notes(const struct report *r, struct page *page)
@@ -330,7 +332,7 @@ void report_notes(const struct report *r, struct page *page)
 	if (!r->in->predictions->has_patients)
 		page_put(page, "<li class=\"is-warn\"><b>No patients are named.</b> Every image counts as a patient of its own, so the intervals may be too narrow.</li>\n");
 	if (log && other_run(about, log->start))
-		page_put(page, "<li class=\"is-warn\"><b>The training log may be of another run:</b> model or split policy are not those of the predictions.</li>\n");
+		page_put(page, "<li class=\"is-warn\"><b>The training log may be of another run:</b> model, split policy or command are not those of the predictions.</li>\n");
 	if (log && log->starts && !log->end)
 		page_put(page, "<li class=\"is-warn\"><b>The training log has no end.</b> The run was cut off or is still going on.</li>\n");
 	put_rare(r, page);
