@@ -208,7 +208,7 @@ static void summarise(const struct resampling *r, const double *replicates, int 
 {
 	const struct scores *s = r->s;
 	double values[32], se[32];
-	int few[32] = { 0 };
+	int few[32] = { 0 }, without = 0;
 
 	t->counted = 0;
 	for (int c = 0; c < s->classes; c++) {
@@ -220,13 +220,15 @@ static void summarise(const struct resampling *r, const double *replicates, int 
 		se[c] = t->class[c].se;
 		if (resamples)
 			few[c] = judge_class(t, c, r->ranking[c].effective);
+		without += !isnan(values[c]) && isnan(t->class[c].low);
 	}
 	t->mean.value = auroc_mean(t, values);
 	for (int b = 0; b < resamples; b++) {
 		column[b] = auroc_mean(t, replicates + (size_t)b * (size_t)s->classes);
 		t->left_out += t->counted && isnan(column[b]);
 	}
-	interval_set(&t->mean, column, enough_left(resamples, t->left_out) ? (size_t)resamples : 0);
+	t->mostly_few = resamples && 2 * without > t->counted;
+	interval_set(&t->mean, column, enough_left(resamples, t->left_out) && !t->mostly_few ? (size_t)resamples : 0);
 	for (int c = 0; c < s->classes && !isnan(t->mean.low); c++)
 		if (few[c])
 			interval_add(&t->mean, &t->rough[c], se[c], t->counted);

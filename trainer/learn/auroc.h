@@ -29,6 +29,7 @@ struct auroc_table {
 	struct interval mean; /* over the classes that have both positives and negatives */
 	int counted;          /* how many those are */
 	int left_out;         /* resamples that lack one of those, whose mean would be of others; the interval is NAN where a tenth or less is left, or fewer than 40 */
+	int mostly_few;       /* most of those have no interval of their own: the mean has none, either */
 	size_t patients;
 };
 

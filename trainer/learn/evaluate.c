@@ -244,7 +244,9 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 	snprintf(mean, sizeof mean, "mean of %d of %d", ev->table.counted, FINDINGS);
 	print_row(mean, &ev->table.mean, 0, ev->has_oracle ? ev->oracle_mean : NAN, out);
 	fputc('\n', out);
-	if (ev->table.left_out)
+	if (ev->table.mostly_few)
+		fprintf(out, "no interval of the mean: most of its findings are too few for one\n");
+	else if (ev->table.left_out)
 		fprintf(out, isnan(ev->table.mean.low) ? "no interval of the mean: %d of %d resamples lack a finding\n" :
 			"the mean's interval leaves out %d of %d resamples, which lack a finding\n", ev->table.left_out, conf->resamples);
 	fflush(out);

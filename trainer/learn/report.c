@@ -370,7 +370,9 @@ void report_provenance(const struct report *r, struct page *page)
 		       "seed %llu; where patients with a finding are few, an AUROC's interval is Newcombe's (2006, method 5) and the mean's is widened by it, and differences are "
 		       "spread by Student's quantile; with fewer than %d there is none. Bands hold at each point by itself. Calibration's bars are Wilson's intervals, which take all images for independent. "
 		       "ECE uses %d bins of equal width.", in->resamples, (unsigned long long)in->seed, LEAST_POSITIVES, ECE_BINS);
-	if (r->a.table.left_out)
+	if (r->a.table.mostly_few)
+		page_put(page, " Most of the findings are too few for an interval, so the mean has none.");
+	else if (r->a.table.left_out)
 		page_put(page, " %d of the resamples lack a finding and are no part of the mean's interval%s.", r->a.table.left_out,
 			 isnan(r->a.table.mean.low) ? ", of which too few are left" : "");
 	page_put(page, "</p>\n<dl>\n");
