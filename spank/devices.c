@@ -77,21 +77,22 @@ int gpu_by_address(const struct node *node, const char *pci)
 
 /* Slurm numbers GPUs in the order of gres.conf's lines or of their device files, or in bus order where NVML told it, and counts each
  * instance of a divided one; refuse where these differ and nobody says which it is, and where a device number is not known at all
- * take bus order. */
+ * take bus order. Slurm's numbers have no gaps: where those of the device files do, or a GPU is missing here, they are not Slurm's. */
 static int gpu_by_number(const struct node *node, enum numbers numbers, int number, bool *in_doubt)
 {
 	int by_minor = -1;
-	bool minors = node->gpus > 0, divided = false;
+	bool minors = node->gpus > 0, divided = false, gap = false;
 
 	for (int g = 0; g < node->gpus; g++) {
 		minors &= node->gpu[g].minor >= 0;
+		gap |= node->gpu[g].minor >= node->gpus;
 		if (node->gpu[g].minor == number)
 			by_minor = g;
 		divided |= (numbers == NUMBERS_MINOR ? node->gpu[g].minor : g) <= number && node->gpu[g].divided;
 	}
 	*in_doubt = divided || (numbers == NUMBERS_UNKNOWN && number < node->gpus && minors && by_minor != number);
 	if (numbers == NUMBERS_MINOR && minors)
-		return by_minor;
+		return gap ? -1 : by_minor;
 	return number < node->gpus ? number : -1;
 }
 
@@ -131,6 +132,10 @@ static int from_numbers(const struct node *node, enum numbers numbers, bool rela
 		const int minor = out->gpu[i] < 0 ? -1 : node->gpu[out->gpu[i]].minor;
 		if (in_doubt && (minor < 0 || minor == number || numbers)) {
 			snprintf(error, size, "Slurm may mean another one by GPU %d, since GPUs before it are divided into instances: divide all of this node's, or none", number);
+			return -1;
+		}
+		if (out->gpu[i] < 0 && number >= 0 && number < node->gpus) {
+			snprintf(error, size, "which one is Slurm's GPU %d is not known by numbers=minor, since the numbers of this node's /dev/nvidia files have a gap: hvd-map selfcheck tells what to write", number);
 			return -1;
 		}
 		if (out->gpu[i] < 0) {

@@ -57,6 +57,15 @@ static enum numbers numbers_of(const struct node *node, const struct gres_conf *
 	return lines_follow(node, conf, NUMBERS_BUS) ? NUMBERS_BUS : lines_follow(node, conf, NUMBERS_MINOR) ? NUMBERS_MINOR : NUMBERS_UNKNOWN;
 }
 
+/* Slurm counts by position: device files whose numbers have a gap, or do not start at 0, do not tell its numbers. */
+static bool have_gap(const struct node *node)
+{
+	bool gap = false;
+	for (int g = 0; g < node->gpus; g++)
+		gap |= node->gpu[g].minor >= node->gpus;
+	return gap;
+}
+
 /* The plugin has to number GPUs as Slurm does. Returns 1 if something has to be changed for that. */
 static int check_numbers(const struct node *node, const struct gres_conf *conf, enum numbers said, FILE *out)
 {
@@ -74,8 +83,10 @@ static int check_numbers(const struct node *node, const struct gres_conf *conf, 
 			fprintf(out, "GPU %s is number %d on the bus and /dev/nvidia%d\n", node->gpu[g].at.pci, g, node->gpu[g].minor);
 		}
 	}
-	if (slurm == NUMBERS_UNKNOWN) {
-		fprintf(out, "WRONG: Slurm numbers the GPUs in the order of these lines: write one for each, in bus order:");
+	const bool gap = slurm == NUMBERS_MINOR && have_gap(node);
+	if (slurm == NUMBERS_UNKNOWN || gap) {
+		fprintf(out, gap ? "WRONG: Slurm numbers the GPUs by device file, whose numbers have a gap: write lines without AutoDetect, one for each, in bus order:" :
+			"WRONG: Slurm numbers the GPUs in the order of these lines: write one for each, in bus order:");
 		for (int g = 0; g < node->gpus; g++)
 			fprintf(out, "%s File=/dev/nvidia%d", g ? "," : "", node->gpu[g].minor);
 		fprintf(out, "%s\n", in_order ? "" : ", and numbers=bus in plugstack.conf");

@@ -157,6 +157,24 @@ static void doubts_are_refused(void **state)
 	numbers = NUMBERS_UNKNOWN;
 }
 
+/* Slurm's numbers count from 0 without a gap; where the device files' do not, Slurm's 2 is not /dev/nvidia2. */
+static void device_numbers_with_a_gap_are_not_slurms(void **state)
+{
+	static const int minors[][4] = { { 0, 2, 3, 4 }, { 1, 2, 3, 4 }, { 2, 5, 0, 1 } };
+	char line[256];
+	(void)state;
+	numbers = NUMBERS_MINOR;
+	for (size_t i = 0; i < sizeof minors / sizeof *minors; i++)
+		for (int number = 0; number < 4; number++) {
+			const char text[] = { (char)('0' + number), '\0' };
+			machine(minors[i][0], minors[i][1], minors[i][2], minors[i][3], true);
+			snprintf(line, sizeof line, "which one is Slurm's GPU %d is not known by numbers=minor, since the numbers of this node's /dev/nvidia files have a gap: "
+				"hvd-map selfcheck tells what to write", number);
+			refuses(text, "0", line);
+		}
+	numbers = NUMBERS_UNKNOWN;
+}
+
 static void any_list_has_an_answer(void **state)
 {
 	static const char *const pieces[] = { "0", "1", "3", ",", "GPU-", "0aaaaaaa", "MIG-", "/", "-", " ", "99999", "\xff" };
@@ -374,6 +392,7 @@ int main(void)
 		cmocka_unit_test(numbers_behind_a_divided_gpu_are_in_doubt),
 		cmocka_unit_test(names_stay_as_they_are),
 		cmocka_unit_test(doubts_are_refused),
+		cmocka_unit_test(device_numbers_with_a_gap_are_not_slurms),
 		cmocka_unit_test(any_list_has_an_answer),
 		cmocka_unit_test(information_files),
 		cmocka_unit_test(pci_addresses),

@@ -133,6 +133,29 @@ static void device_numbers_in_another_order_than_the_bus(void **state)
 	numbers = NUMBERS_UNKNOWN;
 }
 
+/* Slurm numbers by position, so that these numbers are not its own. */
+static void device_numbers_with_a_gap(void **state)
+{
+	static const char *const by_file[] = { "AutoDetect=nvidia\n", "Name=gpu File=/dev/nvidia[0,2-3]\n" };
+	(void)state;
+	make_machine();
+	node->gpus = 3;
+	node->gpu[2] = node->gpu[1];
+	for (int g = 0; g < 3; g++) {
+		node->gpu[g].minor = (int[]){ 2, 3, 0 }[g];
+		node->gpu[g].at.package = -1;
+	}
+	for (numbers = NUMBERS_UNKNOWN; numbers <= NUMBERS_MINOR; numbers++) {
+		for (size_t i = 0; i < sizeof by_file / sizeof *by_file; i++) {
+			assert_int_equal(check(by_file[i]), 1);
+			assert_non_null(strstr(printed, "by device file, whose numbers have a gap: write lines without AutoDetect, one for each, in bus order: "
+				"File=/dev/nvidia2, File=/dev/nvidia3, File=/dev/nvidia0, and numbers=bus in plugstack.conf\n"));
+		}
+		assert_int_equal(check("Name=gpu File=/dev/nvidia2\nName=gpu File=/dev/nvidia3\nName=gpu File=/dev/nvidia0\n"), numbers != NUMBERS_BUS);
+	}
+	numbers = NUMBERS_UNKNOWN;
+}
+
 static void bad_lines_are_named(void **state)
 {
 	(void)state;
@@ -174,6 +197,7 @@ int main(void)
 		cmocka_unit_test(differences_are_named_with_their_cure),
 		cmocka_unit_test(another_order_of_the_lines_is_wrong),
 		cmocka_unit_test(device_numbers_in_another_order_than_the_bus),
+		cmocka_unit_test(device_numbers_with_a_gap),
 		cmocka_unit_test(bad_lines_are_named),
 		cmocka_unit_test(the_picture_names_every_gpu_and_task),
 	};
