@@ -28,7 +28,8 @@ static struct {
 	struct options asked;       /* of that, what was said for this command, without the site's defaults */
 	bool alias;                 /* --gpu-bind=socket was said */
 	bool bind;                  /* a binding is in force */
-	bool binds_gpus, leaves_gpus; /* of the components with GPUs, one binds them in Slurm's words, one does not */
+	bool binds_gpus;              /* a component binds GPUs in Slurm's words */
+	bool binds_own, leaves_own;   /* of the components with GPUs, one does so, one does not */
 } client;
 
 /* glibc hands main's own argv to constructors: what is changed in it here is what Slurm will read. */
@@ -340,7 +341,8 @@ static void read_gpu_choice(int component, int group)
 	const bool binds = binds_gpus(component, group);
 
 	client.binds_gpus |= binds;
-	client.leaves_gpus |= !binds && client_has_gpus(component, group);
+	client.binds_own |= binds && client_may_have_gpus(component, group);
+	client.leaves_own |= !binds && client_has_gpus(component, group);
 }
 
 static void keep_choices(void)
@@ -350,9 +352,10 @@ static void keep_choices(void)
 	tell_nodes("keep-cpus", is_choice(cpus ? cpus : environment_choice("SLURM_CPU_BIND", "SLURM_CPU_BIND_TYPE")));
 	tell_nodes("keep-memory", is_choice(memory ? memory : environment_choice("SLURM_MEM_BIND", "SLURM_MEM_BIND_TYPE")));
 	client_each_component(&client.scan, read_gpu_choice);
-	refuse_if(client.binds_gpus && client.leaves_gpus && !client.options.by_site,
+	refuse_if(client.binds_own && client.leaves_own && !client.options.by_site,
 		"--gpu-bind differs between the components of one command: start them as separate steps");
-	tell_nodes("keep-gpus", client.binds_gpus);
+	/* where no GPU is seen here, the job may have some that the nodes see */
+	tell_nodes("keep-gpus", client.binds_own || (client.binds_gpus && !client.leaves_own));
 }
 
 /* What the user said in Slurm's words, and only srun sees; our own words beat them. */

@@ -314,7 +314,7 @@ void client_each_component(const struct argv_scan *command_line, void (*use)(int
 
 static bool has_gpus(const struct step_words *w)
 {
-	return gpus_of_each_task(w) || w->gpus || w->gpus_per_node || w->gpus_per_socket || w->gres;
+	return gpus_of_each_task(w) || w->gpus || w->gpus_per_node || w->gpus_per_socket || (w->gres && count_gres_gpus(w->gres));
 }
 
 bool client_has_gpus(int component, int group)
@@ -323,6 +323,14 @@ bool client_has_gpus(int component, int group)
 
 	gpu_words(&words, component, group);
 	return has_gpus(&words);
+}
+
+bool client_may_have_gpus(int component, int group)
+{
+	struct step_words words = { 0 };
+
+	gpu_words(&words, component, group);
+	return has_gpus(&words) || (words.hidden_gpus && !names_gpus(component));
 }
 
 void client_read_groups(const struct argv_scan *command_line, bool fixed, int *gpus_per_task, bool *share)

@@ -35,6 +35,8 @@ const char *client_text(const char *text);
 void client_each_component(const struct argv_scan *command_line, void (*use)(int component, int group));
 /* Whether the component is known to have GPUs. Within client_each_component(). */
 bool client_has_gpus(int component, int group);
+/* The same where GPUs of its job that nothing here counts may be its own. */
+bool client_may_have_gpus(int component, int group);
 /* What the user said of GPUs in Slurm's words and the nodes cannot see: GPUs of each task (--gpus-per-task; 0 not said; one
  * number holds for all components, unless it is `fixed` in our words), and whether tasks share them (--ntasks-per-gpu). */
 void client_read_groups(const struct argv_scan *command_line, bool fixed, int *gpus_per_task, bool *share);

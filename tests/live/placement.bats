@@ -167,6 +167,16 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	run in_cluster srun -Q -N1 -n2 --gpus=2 --gpu-bind=map_gpu:1,0 --hvd-bind=socket bash -c "$look" : -N1 -n1 true
 	echo "$output"
 	[ "$(tasks | cut -d' ' -f3,5)" = $'0 1\n1 0' ]
+	# a component without GPUs has nothing to agree on, whatever it says
+	run in_cluster srun -Q -N1 -n2 --gpus=2 --gpu-bind=socket bash -c "$look" : -N1 -n1 --gpu-bind=closest true
+	echo "$output"
+	tasks_are_near_their_gpus 2
+	run in_cluster srun -Q -N1 -n1 --gpu-bind=closest true : -N1 -n2 --gpus=2 --gpu-bind=socket bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 2
+	run in_cluster salloc -Q -N2 -n4 --gres=gpu:2 srun -Q -N1 -n2 --gpu-bind=socket bash -c "$look" : -N1 -n1 --gres=none --gpu-bind=closest true
+	echo "$output"
+	tasks_are_near_their_gpus 2
 }
 
 @test "a task gets the variables of the contract" {
