@@ -258,12 +258,15 @@ void step_warn_distance(spank_t spank, int speaker)
 static const char *idle_cure(spank_t spank, char *buf, size_t size)
 {
 	const struct request *r = step.request;
-	const int groups = r->devices / r->gpus_per_task;
+	const int groups = r->devices / r->gpus_per_task, nodes = step_number(spank, S_JOB_NNODES);
 
 	buf[0] = '\0';
 	if (r->devices % r->gpus_per_task || r->tasks >= groups)
 		return buf;
-	int n = snprintf(buf, size, ": type %s%d", step_number(spank, S_JOB_NNODES) == 1 ? "-n " : "--ntasks-per-node=", groups);
+	int n = snprintf(buf, size, ": type -n %d", groups * nodes);
+	/* a -n that stays beats --ntasks-per-node, and alone -n lets Slurm fill the first node */
+	if (nodes > 1)
+		n += snprintf(buf + n, size - (size_t)n, " --ntasks-per-node=%d", groups);
 	if (r->devices % r->tasks == 0)
 		snprintf(buf + n, size - (size_t)n, ", or --hvd-bind=gpus-per-task=%d", r->devices / r->tasks);
 	return buf;

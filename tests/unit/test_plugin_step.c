@@ -323,6 +323,23 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	step_tasks = 0;
 }
 
+/* srun keeps the -n that was typed beside an --ntasks-per-node: both have to be said. */
+static void idle_gpus_come_with_what_uses_them(void **state)
+{
+	(void)state;
+	visible = "GPU-c0de0000-0000-4000-8000-000000000000,GPU-c0de0000-0000-4000-8000-000000000001,"
+		"GPU-c0de0000-0000-4000-8000-000000000002,GPU-c0de0000-0000-4000-8000-000000000003";
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	assert_non_null(strstr(record->line, ": type -n 4, or --hvd-bind=gpus-per-task=2"));
+	step_nodes = 2;
+	step_tasks = 4;
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	assert_non_null(strstr(record->line, ": type -n 8 --ntasks-per-node=4, or --hvd-bind=gpus-per-task=2"));
+	visible = NULL;
+	step_nodes = 1;
+	step_tasks = 0;
+}
+
 /* Placement only: what ran without us runs with --hvd-bind=none. */
 static void the_policy_none_leaves_gpus_where_numbers_differ(void **state)
 {
@@ -428,6 +445,7 @@ int main(void)
 		cmocka_unit_test(a_default_of_the_site_never_speaks),
 		cmocka_unit_test(cores_of_another_machine_are_refused),
 		cmocka_unit_test(a_refusal_names_what_helps_this_step),
+		cmocka_unit_test(idle_gpus_come_with_what_uses_them),
 		cmocka_unit_test(the_policy_none_leaves_gpus_where_numbers_differ),
 		cmocka_unit_test(a_refusal_ends_the_step_if_others_wait),
 		cmocka_unit_test(a_refusal_of_one_task_ends_the_others),
