@@ -33,11 +33,17 @@ teardown() { cluster_logs; }
 	[[ $output == *"PROBLEM  GPU        ranks 0 and 1 on n1 both have GPU GPU-1: one process per GPU"* ]]
 	[[ $output == *"warning  CPUs       ranks 0 and 1 on n1 may both run on CPU "*": srun --hvd --hvd-bind=gpu gives each its own"* ]]
 	[[ $output == *"1 problem, "* ]]
-	# on one socket ranks overlap because the policy is socket
-	run in_cluster srun -Q -N1 -n2 -O --gpus=1 --gpu-bind=socket --hvd --hvd-bind=share "$BUILD/chexnet" doctor
+	# on one socket ranks overlap because the policy is socket, as long as there is a CPU for each
+	run in_cluster srun -Q --mpi=pmix -N1 -n2 --cpu-bind=none env HVD_POLICY=socket "$BUILD/chexnet" doctor
 	echo "$output"
 	[[ $output != *"may both run on CPU"* ]]
-	[[ $output == *"ok       world      2 ranks on 1 node"* ]]
+	[[ $output == *"ok       CPUs       ranks on one socket share its CPUs, as the policy means"* ]]
+	run in_cluster srun -Q -N1 -n2 -O --gpus=1 --gpu-bind=socket --hvd --hvd-bind=share "$BUILD/chexnet" doctor
+	echo "$output"
+	[[ $output == *"warning  CPUs       ranks 0 and 1 on n1 may both run on CPU "*": ask for more CPUs a rank (a larger -c)"* ]]
+	run in_cluster srun -Q -O --mpi=pmix -N1 -n2 --cpu-bind=none env HVD_POLICY=gpu "$BUILD/chexnet" doctor
+	echo "$output"
+	[[ $output == *"warning  CPUs       ranks 0 and 1 on n1 may both run on CPU "*": ask for more CPUs a rank (a larger -c)"* ]]
 }
 
 @test "data that one node does not have end it with the name and 65" {

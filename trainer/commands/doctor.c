@@ -84,26 +84,59 @@ static int shared_cpu(const struct place *a, const struct place *b)
 	return -1;
 }
 
+/* 1 if more ranks may run on the CPUs of this one than there are CPUs. */
+static int is_crowded(const struct world *w, int rank)
+{
+	const struct place *p = &w->places[rank];
+	int cpus = 0, ranks = 0;
+
+	for (int i = 0; i < PLACE_CPUS / 64; i++)
+		cpus += __builtin_popcountll(p->cpus[i]);
+	for (int other = 0; other < w->at->size; other++)
+		ranks += strcmp(p->host, w->places[other].host) == 0 && shared_cpu(p, &w->places[other]) >= 0;
+	return ranks > cpus;
+}
+
+/* What the plugin's policy calls the CPUs that its tasks are meant to share; NULL where each is meant to have its own. */
+static const char *shared_domain(void)
+{
+	const char *policy = getenv("HVD_POLICY");
+
+	if (policy && strcmp(policy, "socket") == 0)
+		return "socket";
+	return policy && strcmp(policy, "numa") == 0 ? "NUMA node" : NULL;
+}
+
+struct sharing {
+	int meant, wrong; /* pairs of ranks */
+};
+
 /* Two ranks of a node: not on one GPU, and better not on one CPU. */
-static void check_pair(struct doctor *d, int a, int b, int *sharing)
+static void check_pair(struct doctor *d, int a, int b, struct sharing *sharing)
 {
 	const struct place *p = &d->world.places[a], *q = &d->world.places[b];
+	const char *policy = getenv("HVD_POLICY");
 
 	if (strcmp(p->host, q->host) != 0)
 		return;
 	if (*p->gpu && strcmp(p->gpu, q->gpu) == 0)
 		say(d, VERDICT_PROBLEM, "GPU", "ranks %d and %d on %s both have GPU %s: one process per GPU (srun --gpu-bind=socket --hvd)", a, b, p->host, p->gpu);
-	/* the tasks of a socket or of a NUMA node are meant to overlap where the plugin has placed them so */
-	const char *policy = getenv("HVD_POLICY");
-	int cpu = policy && (!strcmp(policy, "socket") || !strcmp(policy, "numa")) ? -1 : shared_cpu(p, q);
-	if (cpu >= 0 && !(*sharing)++)
-		say(d, VERDICT_WARNING, "CPUs", "ranks %d and %d on %s may both run on CPU %d, so their threads are divided: srun --hvd --hvd-bind=gpu "
-		    "gives each its own", a, b, p->host, cpu);
+	int cpu = shared_cpu(p, q);
+	if (cpu < 0)
+		return;
+	/* no policy makes CPUs */
+	const int few = is_crowded(&d->world, a) || is_crowded(&d->world, b) || (policy && strcmp(policy, "gpu") == 0);
+	if (shared_domain() && !few)
+		sharing->meant++;
+	else if (!sharing->wrong++)
+		say(d, VERDICT_WARNING, "CPUs", "ranks %d and %d on %s may both run on CPU %d, so their threads are divided: %s", a, b, p->host, cpu,
+		    policy && few ? "ask for more CPUs a rank (a larger -c)" : "srun --hvd --hvd-bind=gpu gives each its own");
 }
 
 static void check_places(struct doctor *d)
 {
-	int without = 0, mute = -1, sharing = 0, n = d->world.at->size;
+	int without = 0, mute = -1, n = d->world.at->size;
+	struct sharing sharing = { 0 };
 
 	for (int a = 0; a < n; a++) {
 		const struct place *p = &d->world.places[a];
@@ -123,7 +156,11 @@ static void check_places(struct doctor *d)
 		    d->world.places[mute].gpu);
 	else
 		say(d, VERDICT_OK, "GPU", "one a rank, and a driver answers for each");
-	if (!sharing && n > 1)
+	if (sharing.wrong || n == 1)
+		return;
+	if (sharing.meant)
+		say(d, VERDICT_OK, "CPUs", "ranks on one %s share its CPUs, as the policy means", shared_domain());
+	else
 		say(d, VERDICT_OK, "CPUs", "no two ranks share one");
 }
 
