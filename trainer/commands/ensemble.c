@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "commands/commands.h"
 #include "data/file.h"
@@ -141,6 +142,7 @@ static int check_outputs(const struct ensemble_conf *conf, const struct members 
 {
 	struct predictions old = { 0 };
 	struct error none = { 0 };
+	struct stat st;
 
 	output_spares(conf->spread, argv[1], e);
 	for (int k = 0; !e->code && k < m->n; k++) {
@@ -148,8 +150,8 @@ static int check_outputs(const struct ensemble_conf *conf, const struct members 
 		output_spares(conf->spread, argv[2 + k], e);
 	}
 	output_replaces(conf->spread, "id,Atelectasis_mean,", "table of a spread", e);
-	output_replaces(argv[1], "# ", "file of predictions", e);
-	if (!e->code && predictions_read(&old, argv[1], &none) == 0 && strncmp(old.about.command, "chexnet ensemble", 16) != 0)
+	output_replaces(argv[1], "# rows=", "file of predictions", e);
+	if (!e->code && stat(argv[1], &st) == 0 && S_ISREG(st.st_mode) && predictions_read(&old, argv[1], &none) == 0 && strncmp(old.about.command, "chexnet ensemble", 16) != 0)
 		fail(e, EXIT_USAGE, "%s: holds a model's predictions and would be replaced: OUT comes first, then each FILE", argv[1]);
 	predictions_free(&old);
 	return -e->code;

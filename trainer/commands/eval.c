@@ -86,8 +86,8 @@ static int check_output(const struct eval_conf *conf, struct error *e)
 	if (output_spares(conf->predictions, conf->weights, e) || output_replaces(conf->predictions, "# rows=", "file of predictions", e))
 		return -e->code;
 	if (stat(conf->predictions, &st) == 0 && S_ISREG(st.st_mode) && predictions_read(&old, conf->predictions, &none) == 0 && *old.about.checkpoint && output_spares(old.about.checkpoint, conf->weights, &same) == 0)
-		fail(e, EXIT_USAGE, "%s: holds the predictions of %s, which is not --weights, and would be replaced: choose another name", conf->predictions,
-		     old.about.checkpoint);
+		fail(e, EXIT_USAGE, "%s: holds predictions noted as of %s, and --weights is %s: remove it or choose another name", conf->predictions,
+		     old.about.checkpoint, conf->weights);
 	predictions_free(&old);
 	return e->code ? -e->code : output_check(conf->predictions, e);
 }
@@ -139,7 +139,7 @@ static void leave_out_untrained(struct eval *v)
 	char names[FINDING_HINT];
 
 	if (mask.findings && label_mask_apply(&mask, v->data) && world_speaks(&v->world))
-		fprintf(stderr, "chexnet eval: not judged: %s: these weights were trained without labels of %s\n",
+		fprintf(stderr, "chexnet eval: not judged: %s: the last training of these weights had no labels of %s\n",
 			findings_write(names, sizeof names, mask.findings, ", "), mask.findings & (mask.findings - 1) ? "them" : "it");
 }
 

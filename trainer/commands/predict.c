@@ -93,12 +93,12 @@ static int leave_out_untrained(struct predictor *p, const struct predict_conf *c
 	int shown = conf->finding ? finding_index(conf->finding, (int)strlen(conf->finding)) : -1;
 	char names[FINDING_HINT];
 
-	p->untrained = p->maps.untrained = untrained;
+	p->untrained = untrained;
 	findings_write(names, sizeof names, untrained, ", ");
 	if (shown >= 0 && untrained >> shown & 1)
-		return fail(e, EXIT_USAGE, "--finding=%s: %s was trained without labels of it (%s)", conf->finding, conf->weights, names);
+		return fail(e, EXIT_USAGE, "--finding=%s: the last training of %s had no labels of it (%s)", conf->finding, conf->weights, names);
 	if (untrained)
-		fprintf(stderr, "chexnet predict: n/a: %s: these weights were trained without labels of %s\n", names, untrained & (untrained - 1) ? "them" : "it");
+		fprintf(stderr, "chexnet predict: n/a: %s: the last training of these weights had no labels of %s\n", names, untrained & (untrained - 1) ? "them" : "it");
 	return 0;
 }
 
@@ -131,9 +131,10 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 	else if (!p->decoder || !p->pixels)
 		fail(e, EXIT_INTERNAL, "no memory");
 	else if (net_plan_make(&p->plan, &net, e) == 0 && engine_layout_make(&p->layout, &p->plan, e) == 0 && load_engine(p, conf, c, e) == 0 &&
-		 (conf->maps || conf->boxes))
+		 leave_out_untrained(p, conf, notes.untrained, e) == 0 && (conf->maps || conf->boxes))
 		maps_open(&p->maps, conf->maps, conf->finding, conf->boxes, &p->plan, p->engine, &p->engine_error, p->source_size, BATCH, e);
-	if (!e->code && leave_out_untrained(p, conf, notes.untrained, e) == 0)
+	p->maps.untrained = p->untrained;
+	if (!e->code)
 		say_what_it_is(&notes);
 	checkpoint_close(c);
 	return e->code ? -e->code : 0;

@@ -110,7 +110,7 @@ static int check_outputs(const struct report_conf *conf, struct error *e)
 		output_spares(conf->json, read[i], e);
 	}
 	output_replaces(conf->out, "<!DOCTYPE html>", "HTML page", e);
-	output_replaces(conf->json, "{", "JSON object", e);
+	output_replaces(conf->json, "{\n\t\"predictions\"", "report's JSON object", e);
 	return -e->code;
 }
 

@@ -69,6 +69,40 @@ static int mask_labels(struct train *t, struct error *e)
 	return labels ? 0 : fail(e, EXIT_DATA, "--mask=%s: none of its labels is in the data", t->conf->mask);
 }
 
+/* Findings of which no image's label is known. */
+static uint32_t without_labels(const struct dataset *d)
+{
+	uint32_t known = 0;
+
+	for (size_t i = 0; i < dataset_count(d); i++)
+		known |= dataset_samples(d)[i].known;
+	return ~known & ((1u << FINDINGS) - 1);
+}
+
+/* What the weights learned from: these images, and before them those of the training that they come from. */
+static void note_source(struct train *t, const struct train_start *s)
+{
+	const char *before = s->from_file ? s->notes.trained_on : "", *now = dataset_source(t->train);
+	size_t n = strlen(before), tail = strlen(now);
+	const int room = (int)(sizeof t->at.trained_on - tail - sizeof ", then ");
+
+	if (n >= tail && strcmp(before + n - tail, now) == 0)
+		snprintf(t->at.trained_on, sizeof t->at.trained_on, "%s", before);
+	else
+		snprintf(t->at.trained_on, sizeof t->at.trained_on, "%.*s%s%s", room, before, n ? ", then " : "", now);
+}
+
+/* What the network is not taught is not judged either, as eval does not. */
+static void leave_out_untrained(struct train *t)
+{
+	const struct label_mask mask = { .findings = without_labels(t->train) };
+
+	if (mask.findings && t->val)
+		label_mask_apply(&mask, t->val);
+	if (mask.findings && t->test)
+		label_mask_apply(&mask, t->test);
+}
+
 /* Decides which splits are decoded once and kept, and puts it into words. */
 static void keep_in_memory(struct train *t)
 {
@@ -103,6 +137,7 @@ static int setup_data(struct train *t, struct error *e)
 		mask_labels(t, e);
 	if (world_agree(t->world, e) < 0)
 		return -e->code;
+	leave_out_untrained(t);
 	keep_in_memory(t);
 	uint64_t hash = dataset_pixel_hash(t->train) ^ (t->val ? 3 * dataset_pixel_hash(t->val) : 0) ^ (t->test ? 5 * dataset_pixel_hash(t->test) : 0);
 
@@ -200,29 +235,6 @@ static int fill_model(struct train *t, const struct checkpoint *c, struct train_
 	if (model_put(&t->model, &t->values, e) == 0)
 		model_put_steps(&t->model, &t->at, e);
 	return world_agree(t->world, e);
-}
-
-/* Findings of which no image's label is known. */
-static uint32_t without_labels(const struct dataset *d)
-{
-	uint32_t known = 0;
-
-	for (size_t i = 0; i < dataset_count(d); i++)
-		known |= dataset_samples(d)[i].known;
-	return ~known & ((1u << FINDINGS) - 1);
-}
-
-/* What the weights learned from: these images, and before them those of the training that they come from. */
-static void note_source(struct train *t, const struct train_start *s)
-{
-	const char *before = s->from_file ? s->notes.trained_on : "", *now = dataset_source(t->train);
-	size_t n = strlen(before), tail = strlen(now);
-	const int room = (int)(sizeof t->at.trained_on - tail - sizeof ", then ");
-
-	if (n >= tail && strcmp(before + n - tail, now) == 0)
-		snprintf(t->at.trained_on, sizeof t->at.trained_on, "%s", before);
-	else
-		snprintf(t->at.trained_on, sizeof t->at.trained_on, "%.*s%s%s", room, before, n ? ", then " : "", now);
 }
 
 static int share_start(struct train *t, struct train_start *s, struct error *e)

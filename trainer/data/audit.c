@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "data/hash.h"
+#include "learn/few.h"
 
 const char *const audit_kind_names[] = { "leak", "labels", "duplicates", "dropped", "images", "counts" };
 
@@ -315,6 +316,8 @@ static void check_counts(struct audit *a)
 			size_t p = a->positives[s][f], n = a->images[s] - p;
 			if (p == 0 || n == 0)
 				say(a, AUDIT_COUNTS, 0, p, "%s: no %s: its AUROC is not defined in %s", finding_names[f], p ? "negatives" : "positives", split_names[s]);
+			else if (p < LEAST_POSITIVES && s != SPLIT_TRAIN)
+				say(a, AUDIT_COUNTS, 0, p, "%s: %zu positive%s in %s: too few for an interval of its AUROC", finding_names[f], p, p > 1 ? "s" : "", split_names[s]);
 			else if (p < 30 && s != SPLIT_TRAIN)
 				say(a, AUDIT_COUNTS, 0, p, "%s: %zu positives in %s: the 95 %% interval of an AUROC of 0.85 is about +-%.2f", finding_names[f], p,
 				    split_names[s], half_width(p, n));

@@ -202,14 +202,14 @@ int output_replaces(const char *path, const char *start, const char *kind, struc
 	size_t length = strlen(start);
 	struct stat st;
 
-	if (!path || stat(path, &st) || !S_ISREG(st.st_mode) || is_standard_output(&st))
-		return 0;
+	if (!path || strncmp(path, "/dev/", 5) == 0 || stat(path, &st) || !S_ISREG(st.st_mode) || st.st_size == 0 || is_standard_output(&st))
+		return 0; /* a stream that was opened by whoever started the program is there to be written to */
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? 0 : read(fd, text, length < sizeof text ? length : sizeof text);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, length < sizeof text ? length : sizeof text);
 
 	if (fd >= 0)
 		close(fd);
-	return n > 0 && memcmp(text, start, (size_t)n) != 0 ? fail(e, EXIT_USAGE, "%s: is there and no %s, so it is not written over: choose another name", path, kind) : 0;
+	return n < 0 || memcmp(text, start, (size_t)n) != 0 ? fail(e, EXIT_USAGE, "%s: is there and no %s, so it is left as it is: choose another name", path, kind) : 0;
 }
 
 int output_open(struct output_file *out, const char *path, struct error *e)

@@ -91,6 +91,8 @@ struct interval auroc_delong(const float *score, const uint8_t *positive, size_t
 	if (r.se > 0) { /* of a perfect ranking it knows nothing: an interval of no width would be none */
 		r.low = fmax(r.value - 1.959963984540054 * r.se, 0);
 		r.high = fmin(r.value + 1.959963984540054 * r.se, 1);
+	} else {
+		r.se = NAN;
 	}
 	return r;
 }

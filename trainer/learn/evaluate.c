@@ -247,7 +247,7 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 	if (ev->table.mostly_few)
 		fprintf(out, "no interval of the mean: most of its findings are too few for one\n");
 	else if (ev->table.left_out)
-		fprintf(out, isnan(ev->table.mean.low) ? "no interval of the mean: %d of %d resamples lack a finding\n" :
+		fprintf(out, isnan(ev->table.mean.low) ? "no interval of the mean: %d of %d resamples lack a finding, and too few are left\n" :
 			"the mean's interval leaves out %d of %d resamples, which lack a finding\n", ev->table.left_out, conf->resamples);
 	fflush(out);
 }

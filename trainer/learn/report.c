@@ -204,19 +204,24 @@ static int put_list(const struct report *r, struct page *page, int (*is)(const s
 	return n;
 }
 
+static int is_unlabelled(const struct auroc_table *t, int f)
+{
+	return t->positives[f] + t->negatives[f] == 0;
+}
+
 static int is_absent(const struct auroc_table *t, int f)
 {
-	return isnan(t->class[f].value);
+	return isnan(t->class[f].value) && !is_unlabelled(t, f);
 }
 
 static int is_too_rare(const struct auroc_table *t, int f)
 {
-	return !is_absent(t, f) && isnan(t->class[f].low);
+	return !isnan(t->class[f].value) && isnan(t->class[f].low);
 }
 
 static int is_rare(const struct auroc_table *t, int f)
 {
-	return !is_absent(t, f) && !is_too_rare(t, f) && t->positive_patients[f] < FEW_POSITIVES;
+	return !isnan(t->class[f].value) && !is_too_rare(t, f) && t->positive_patients[f] < FEW_POSITIVES;
 }
 
 static void put_rare(const struct report *r, struct page *page)
@@ -226,6 +231,8 @@ static void put_rare(const struct report *r, struct page *page)
 			 LEAST_POSITIVES, LEAST_POSITIVES);
 	if (put_list(r, page, is_rare, "Few patients with it"))
 		page_put(page, ": %d to %d patients each. The intervals allow for that, and are wide.</li>\n", LEAST_POSITIVES, FEW_POSITIVES - 1);
+	if (put_list(r, page, is_unlabelled, "Not judged"))
+		page_put(page, ": no label of it is known here, or the weights were trained without any (--mask). The mean is over %d of %d findings.</li>\n", r->a.table.counted, FINDINGS);
 	if (put_list(r, page, is_absent, "Not part of the mean"))
 		page_put(page, ": this split lacks images with it or without it. The mean is over %d of %d findings.</li>\n", r->a.table.counted, FINDINGS);
 }

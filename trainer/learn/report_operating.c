@@ -37,7 +37,7 @@ static void put_left_out(const struct report *r, struct page *page)
 	int n = 0;
 
 	for (int f = 0; f < FINDINGS; f++)
-		if (isnan(r->a.curves[f].at[0].threshold))
+		if (isnan(r->a.curves[f].at[0].threshold) && r->a.table.positives[f] + r->a.table.negatives[f] > 0)
 			page_put(page, "%s%s", n++ ? ", " : "<p class=\"lead\">Not for findings that too few patients show, or do not: ", finding_title(f, name));
 	if (n)
 		page_put(page, " (fewer than %d).</p>\n", AIM_LEAST);

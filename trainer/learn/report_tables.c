@@ -161,6 +161,14 @@ static int has_few(const struct auroc_table *t)
 	return few;
 }
 
+static int same_findings(const struct report *r)
+{
+	for (int f = 0; f < FINDINGS; f++)
+		if (isnan(r->a.table.class[f].value) != isnan(r->b.table.class[f].value))
+			return 0;
+	return 1;
+}
+
 void report_findings(const struct report *r, struct page *page)
 {
 	struct scale s = { 0.5, 1, 6 };
@@ -189,11 +197,19 @@ void report_findings(const struct report *r, struct page *page)
 	page_put(page, "</tr></thead><tbody>\n");
 	for (int f = 0; f < FINDINGS; f++)
 		put_finding(r, page, f, &s);
-	page_put(page, "<tr class=\"mean\"><th scope=\"row\">Mean of %d</th><td></td><td></td>", r->a.table.counted);
-	put_value(page, &r->a.table.mean);
-	put_forest(r, page, &s, &r->a.table.mean, &r->b.table.mean, NAN);
+	struct interval a = r->a.table.mean, b = r->b.table.mean;
+	int of = r->a.table.counted;
+
+	if (r->in->other && !same_findings(r)) { /* means over different findings are not to be compared */
+		a = (struct interval){ r->comparison.mean.a, NAN, NAN, NAN };
+		b = (struct interval){ r->comparison.mean.b, NAN, NAN, NAN };
+		of = r->comparison.counted;
+	}
+	page_put(page, "<tr class=\"mean\"><th scope=\"row\">Mean of %d</th><td></td><td></td>", of);
+	put_value(page, &a);
+	put_forest(r, page, &s, &a, &b, NAN);
 	if (r->in->other)
-		put_value(page, &r->b.table.mean);
+		put_value(page, &b);
 	page_put(page, "%s<td></td></tr>\n%s</section>\n", r->in->other ? "<td></td>" : "", report_table_end);
 }
 
