@@ -138,6 +138,11 @@ needs_python() {
 		    call(out, item("own:a", "import sys; print('chexnet: no such engine', file=sys.stderr); print(); sys.exit(70)", 9))
 		    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().split("\n")[:-1]]
 		    assert rows[-1]["why"] == "exit status 70: chexnet: no such engine", rows[-1]
+		    # of what PyTorch says, the error, not the advice after it; also after a part of a result
+		    advice = "print('torch.OutOfMemoryError: CUDA out of memory.\\n  Tried\\n\\nSet TORCHDYNAMO_VERBOSE=1 for more', file=sys.stderr); sys.exit(1)"
+		    call(out, item("eager:b", "import sys; " + advice, 9), item("eager:c", "import sys; print('{\"images_per_s\": 5, \"partial\": true}'); " + advice, 9))
+		    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().split("\n")[:-1]]
+		    assert [r["why"] for r in rows[-2:]] == 2 * ["exit status 1: torch.OutOfMemoryError: CUDA out of memory."], rows[-2:]
 	END
 	echo "$output"
 	[ "$status" -eq 0 ]
