@@ -194,9 +194,10 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 	if (!status)
 		status = agree(h, tensors, n, p->bucket_bytes, hashes);
 	free(hashes);
+	if (status)
+		return status;
 	choose_file(p);
-	if (!status)
-		status = cut_from_file(p);
+	status = cut_from_file(p);
 	if (status)
 		return status;
 	follow_world(p);
@@ -311,7 +312,7 @@ int hvd_plan_ready(struct hvd_plan *p, int i)
 	float *data = p->slab + p->begun;
 	size_t n = p->filled - p->begun;
 	p->begun = p->filled;
-	if (p->h->trace && !p->h->backend->post) { /* a device says so itself */
+	if (p->h->trace && (!p->h->backend->post || p->h->world.size == 1)) { /* a device says so itself */
 		double t = now();
 		trace_add(p->h, TRACE_READY, t, t, p->h->step, (uint32_t)p->next_bucket, n * sizeof *data);
 	}
@@ -330,6 +331,7 @@ int hvd_plan_ready(struct hvd_plan *p, int i)
 
 int hvd_plan_finish(struct hvd_plan *p)
 {
+	follow_world(p);
 	if (p->next_tensor != p->tensors)
 		return fail(p->h, HVD_EINVAL, "hvd_plan_finish: gradient %d of %d was not declared ready", p->next_tensor, p->tensors);
 	begin_pass(p);

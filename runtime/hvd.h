@@ -81,8 +81,8 @@ HVD_API const struct hvd_world *hvd_world(const struct hvd *h);
 /* Node name (as PMIx knows it) of a rank; owned by h. NULL: there is no such rank. */
 HVD_API const char *hvd_host(const struct hvd *h, int rank);
 
-/* One line about the last failure on this handle: rank, host, call, time. Never NULL. Whom it calls lost has its number of the start,
- * also after hvd_recover(); hvd_lost() and all other numbers are those of the world as it is now. */
+/* One line about the last failure on this handle: rank, host, call, time. Never NULL. Who is lost, and whose collectives differ, is called by
+ * the number of the start, also after hvd_recover(); hvd_lost() and lines about plans have those of the world as it is now. */
 HVD_API const char *hvd_error(const struct hvd *h);
 
 /* The lost rank that this one noticed first, after HVD_EPEER, or -1. */
@@ -91,7 +91,7 @@ HVD_API int hvd_lost(const struct hvd *h);
 /* After HVD_EPEER, with on_death continue: the survivors agree on who is left and become a smaller world, with new ranks
  * and a higher epoch. Collective among them. Memory of hvd_alloc() and plans stay, as this rank left them: ranks may
  * be one step apart, so the caller takes parameters and optimiser state from the rank that got furthest, all of them or (where
- * that rank is lost meanwhile) none, and repeats the step that failed. HVD_EBOOT: this rank was given up by the others, or too few are left to be sure that nobody else
+ * that rank is lost meanwhile) none, and repeats the step that failed. Requests of before are none any more (HVD_EINVAL). HVD_EBOOT: this rank was given up by the others, or too few are left to be sure that nobody else
  * goes on. Steps that are to survive a death need `srun --kill-on-bad-exit=0 --no-kill`, which --hvd=on_death=continue sets. */
 HVD_API int hvd_recover(struct hvd *h);
 
@@ -107,7 +107,8 @@ HVD_API const uint32_t *hvd_stop_word(const struct hvd *h);
 /* Sub-worlds: ranks that give the same color (0 or more) become a world of their own, in the order of their ranks. Collective.
  * HVD_SPLIT_NODE: the ranks of each node; HVD_SPLIT_ACROSS: those with the same local rank; HVD_SPLIT_NONE: in none, *out is NULL.
  * Every call works on it but hvd_recover(): after a death close it, recover the world it came from, and split that again.
- * A rank that dies in hvd_split() is lost to this world (HVD_EPEER). A world is closed after its sub-worlds (HVD_EINVAL). */
+ * A rank that dies in hvd_split() or in the sub-world is lost to this world (HVD_EPEER); one that only closes the sub-world early is not, and there
+ * is nothing to recover. A world is closed after its sub-worlds (HVD_EINVAL). */
 enum { HVD_SPLIT_NONE = -1, HVD_SPLIT_NODE = -2, HVD_SPLIT_ACROSS = -3 };
 HVD_API int hvd_split(struct hvd *h, int color, struct hvd **out);
 

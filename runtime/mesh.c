@@ -174,6 +174,8 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 	m->peer = calloc((size_t)m->size, sizeof *m->peer);
 	m->cards = calloc((size_t)m->size, sizeof *m->cards);
 	m->member = calloc((size_t)m->size, sizeof *m->member);
+	for (int i = 0; m->peer && i < m->size; i++)
+		m->peer[i].fd = -1;
 	m->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	m->alarm = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (!m->peer || !m->cards || !m->member || m->wake < 0 || m->alarm < 0)

@@ -12,6 +12,7 @@ struct queue {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	long posted, completed, device; /* numbers of the last ones; device: on device memory */
+	long forgotten;                 /* up to which none is asked for any more */
 	int status; /* of the first collective that failed; those after it fail alike */
 	bool stop;
 	pthread_t thread;
@@ -105,7 +106,7 @@ long queue_post(struct hvd *h, const struct op *op)
 /* Of those that were started, not a failure's number. */
 static int check_number(struct hvd *h, long number)
 {
-	bool known = h->queue && number > 0 && number <= h->queue->posted;
+	bool known = h->queue && number > h->queue->forgotten && number <= h->queue->posted;
 	return known ? 0 : fail(h, HVD_EINVAL, "no such request: %ld", number);
 }
 
@@ -149,8 +150,10 @@ int queue_run(struct hvd *h, const struct op *op)
 
 void queue_reset(struct hvd *h)
 {
-	if (h->queue)
-		h->queue->status = 0;
+	if (!h->queue)
+		return;
+	h->queue->status = 0;
+	h->queue->forgotten = h->queue->posted; /* nobody can say any more which of them failed */
 }
 
 void queue_close(struct hvd *h)

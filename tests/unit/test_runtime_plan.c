@@ -280,14 +280,19 @@ static void accumulate_in_changing_worlds(void *arg)
 	works(h, hvd_plan_ready(p, 1));
 	works(h, hvd_plan_finish(p));
 	works(h, hvd_plan_accumulate(p, 3));
+	float sum = 1;
+	long request = hvd_start_allreduce(h, &sum, &sum, 1, HVD_F32, HVD_SUM);
 	works(h, hvd_plan_ready(p, 0));
+	works(h, hvd_plan_ready(p, 1));
 	works(h, hvd_barrier(h));
 	if (meeting_rank == 1)
 		raise(SIGKILL);
 	while (!*hvd_stop_word(h))
 		usleep(1000);
 	works(h, hvd_recover(h));
-	works(h, hvd_plan_accumulate(p, 2)); /* the step that was begun is no more */
+	must(hvd_plan_finish(p) == HVD_EINVAL); /* the step that was begun is no more, … */
+	works(h, hvd_plan_accumulate(p, 2));
+	must(hvd_wait(h, request) == HVD_EINVAL && strstr(hvd_error(h), "no such request")); /* … and nor are requests */
 	hvd_plan_close(p);
 	works(h, hvd_close(h));
 }
