@@ -5,7 +5,8 @@
 
 #include "engine/cuda/cudnn.h"
 
-/* Prints a line a convolution and, of what is known until then every few of them ("partial": true), a JSON object; begins none after `seconds`. Not live: plans of a described device, which are counted and not timed. */
+/* Prints a line a convolution and, of what is known until then every few of them ("partial": true), a JSON object; begins none after
+ * `seconds`. Not live: plans of a described device, which are counted and not timed. */
 int cudnn_time(struct cudnn *cudnn, int live, double seconds);
 
 #endif

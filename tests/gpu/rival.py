@@ -9,15 +9,15 @@ A step is forward, loss, backward and fused Adam on the resident batch of random
 and channels_last with cudnn.benchmark. Modes:
 
     eager               as it is usually run: each kernel is launched by Python
-    graph               the same kernels, captured once with the optimiser's and replayed as one CUDA graph, as chexnet's step is
+    graph               the same step, captured once with the optimiser's kernels and replayed as one CUDA graph, as chexnet's step is
     default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs
                         torch.compile's; those that capture graphs have one for forward and one for backward, and the optimiser outside
     graph-MODE          torch.compile's MODE, captured whole with the optimiser
 
-cudnn.benchmark times ten plans for each convolution in eager mode, which is PyTorch's default, and all that there are in the others (--plans). On the
-CPU, where there is nothing to capture, graph is eager and graph-MODE is MODE.
+cudnn.benchmark times ten plans for each convolution in eager mode, which is PyTorch's default, and all that there are in the others; with --plans 10 those
+choose among the same, and the difference is the mode's alone. On the CPU, where there is nothing to capture, graph is eager and graph-MODE is MODE.
 
-Prints a JSON object; before it, after the warm-up and about every 50 steps, what is known until then, with "partial": true.
+Prints a JSON object; before it, after the first step, the warm-up and about every 50 steps, what is known until then, with "partial": true.
 """
 import argparse
 import json
@@ -252,6 +252,7 @@ def main():
 
     row["first_loss"] = step().item()
     row["first_step_s"] = time.perf_counter() - start
+    tell([], partial=True, of="first step")
     if capture:
         step = captured(step, net)
         row["captured_s"] = time.perf_counter() - start

@@ -171,6 +171,10 @@ needs_python() {
 		place = {item.key: i for i, item in enumerate(made)}
 		for later in ("graph:densenet121:16", "graph:densenet121:256"):
 		    assert max(place["own:densenet121:16"], place["eager:densenet121:16"], place["check:one"]) < place[later] < place["time:one"]
+		# as one graph with a choice among eager's plans first; looking through all of cuDNN's plans takes minutes
+		plans = {item.key: item.command[item.command.index("--plans") + 1] if "--plans" in item.command else "" for item in made}
+		for graph in ("graph:densenet121:16", "graph:densenet121:256", "graph:resnet50:256"):
+		    assert (plans[graph], plans[graph + ":all-plans"]) == ("10", "") and place[graph + ":all-plans"] > place["time:one"]
 		assert place["time:one"] < place["compile:graph-default:16"] < place["compile:max-autotune:256"] and place["probe:sass"] > place["compile:max-autotune:512"]
 	END
 	echo "$output"
@@ -183,10 +187,11 @@ needs_python() {
 	for mode in eager graph; do
 		run --separate-stderr "$python" tests/gpu/rival.py --device cpu --image-size 32 --blocks 1,1 --batch 2 --steps 60 --warmup 1 --mode $mode
 		echo "$output $stderr"
-		[ "$status" -eq 0 ] && [ ${#lines[@]} -eq 3 ]
-		[[ ${lines[0]} == *'"steps": 1, '*'"partial": true, "of": "warm-up"}' && ${lines[1]} == *'"steps": 50, '*'"partial": true}' ]]
-		[[ ${lines[2]} == *'"steps": 60, '* && ${lines[2]} != *partial* ]]
-		losses+=("$(sed 's/.*"first_loss": \([0-9.]*\),.*"last_loss": \([0-9.]*\).*/\1 \2/' <<<"${lines[2]}")")
+		[ "$status" -eq 0 ] && [ ${#lines[@]} -eq 4 ]
+		[[ ${lines[0]} == *'"first_step_s": '*'"partial": true, "of": "first step"}' && ${lines[0]} != *images_per_s* ]]
+		[[ ${lines[1]} == *'"steps": 1, '*'"partial": true, "of": "warm-up"}' && ${lines[2]} == *'"steps": 50, '*'"partial": true}' ]]
+		[[ ${lines[3]} == *'"steps": 60, '* && ${lines[3]} != *partial* ]]
+		losses+=("$(sed 's/.*"first_loss": \([0-9.]*\),.*"last_loss": \([0-9.]*\).*/\1 \2/' <<<"${lines[3]}")")
 	done
 	[ "${losses[0]}" = "${losses[1]}" ]
 }
