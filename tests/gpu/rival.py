@@ -173,6 +173,7 @@ def captured(step, net, warm=5):
     for parameter in net.parameters():
         parameter.grad = None
     graph = torch.cuda.CUDAGraph()
+    torch.cuda.reset_peak_memory_stats()  # replays allocate nothing: what a step takes is what its capture takes
     with torch.cuda.graph(graph):
         loss = step()
 
@@ -259,7 +260,7 @@ def main():
     tell(timed(args, step, args.warmup, lambda times: None), partial=True, of="warm-up")
     if args.device == "cuda":
         row.update(device=torch.cuda.get_device_name(), cudnn=torch.backends.cudnn.version())
-        if not capture:  # whose steps allocate no more
+        if not capture:  # which has its peak
             torch.cuda.reset_peak_memory_stats()
     else:
         row.update(device="cpu", threads=torch.get_num_threads())
