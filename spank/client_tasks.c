@@ -167,6 +167,18 @@ static void refuse_cpus(const struct lack *l, int gpus)
 	client_refuse(line);
 }
 
+static bool says_one_thread(const char *threads, const char *hint)
+{
+	return (threads && !strcmp(threads, "1")) || strcasestr(hint ? hint : "", "nomultithread");
+}
+
+/* One thread of each core, typed in a job that counts them all: how many of its CPUs that leaves is not known here. */
+static bool leaves_threads(int component, int group)
+{
+	return says_one_thread(said(component, "threads-per-core"), said(component, "hint")) &&
+		!says_one_thread(group_variable("SLURM_THREADS_PER_CORE", group), group_variable("SLURM_HINT", group));
+}
+
 /* Slurm's own message about this names neither the node nor the cure. */
 static void check_cpus(const struct step_words *w, const struct step_size *size, int tasks, int component, int group)
 {
@@ -187,7 +199,8 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 	else
 		slurm_host(nodelist, alike ? position : -1, host, sizeof host);
 	const struct lack lack = {
-		.host = host, .tasks = per_node, .need = need, .cpus = cpus, .all = tasks, .counted = alike || size->nodes == 1,
+		.host = host, .tasks = per_node, .need = need, .cpus = cpus, .all = tasks,
+		.counted = (alike || size->nodes == 1) && !leaves_threads(component, group),
 		.by_task = group_variable("SLURM_CPUS_PER_TASK", group) != NULL,
 		.cpus_per_gpu = size->gpus > 0 ? slurm_cpus_per_gpu(slurm_host(nodelist, position, first, sizeof first), need > 8 ? need : 8) : 0,
 	};

@@ -215,6 +215,14 @@ refused() { # TEXT: exit 64 and exactly this line
 	refused 'n1: 2 tasks of 2 CPUs but 2 CPUs: type -c 1'
 	run in_cluster salloc -Q -N2 --gpus-per-node=2 --cpus-per-gpu=1 srun -Q -c8 --hvd "$SHOW"
 	refused 'n1: 2 tasks of 8 CPUs but 2 CPUs: type -c 1'
+	# one thread of each core, where the job counts threads: which -c fits is not known
+	local one
+	for one in --hint=nomultithread --threads-per-core=1; do
+		run in_cluster salloc -Q -N1 --gpus=2 --cpus-per-gpu=1 srun -Q -c2 $one --hvd "$SHOW"
+		refused 'n1: 2 tasks of 2 CPUs but 2 CPUs: type a smaller -c'
+		run in_cluster salloc -Q -N1 -n2 --gpus=2 $one srun -Q -c2 $one --hvd "$SHOW"
+		refused 'n1: 2 tasks of 2 CPUs but 2 CPUs: type -c 1'
+	done
 	run in_cluster salloc -Q -N1 -n1 srun -Q -n2 --hvd "$SHOW"
 	refused 'n1: 2 tasks of 1 CPU but 1 CPU: the job needs #SBATCH --ntasks=2 --cpus-per-task=1'
 	# the CPUs of a node that the step does not have do not count
