@@ -358,11 +358,23 @@ static void keep_choices(void)
 	tell_nodes("keep-gpus", client.binds_own || (client.binds_gpus && !client.leaves_own));
 }
 
+/* What is typed beats the job's, of which the nodes see SLURM_HINT. srun makes --hint=nomultithread --threads-per-core=1, and
+ * leaves the nodes no SLURM_HINT. NULL where nothing is said. */
+static const char *smt_in_words_of_slurm(void)
+{
+	const char *threads = said_anywhere("threads-per-core"), *hint = said_anywhere("hint"), *of_job = getenv("SLURM_THREADS_PER_CORE");
+
+	if (!threads && strcasestr(hint ? hint : "", "multithread"))
+		threads = strcasestr(hint, "nomultithread") ? "1" : "2";
+	if (threads)
+		return strcmp(threads, "1") ? "smt=on" : "smt=off";
+	return of_job && !strcmp(of_job, "1") ? "smt=off" : NULL;
+}
+
 /* What the user said in Slurm's words, and only srun sees; our own words beat them. */
 static void keep_words_of_slurm(void)
 {
 	struct options *o = &client.options;
-	const char *threads = said_anywhere("threads-per-core"), *hint = said_anywhere("hint");
 	char word[32], error[256];
 	bool fixed = options_given(&client.asked, "gpus-per-task"), share;
 	int each;
@@ -371,12 +383,8 @@ static void keep_words_of_slurm(void)
 	snprintf(word, sizeof word, "gpus-per-task=%d", each);
 	if (each && !fixed && options_parse(o, SCOPE_BIND, "--gpus-per-task", word, error, sizeof error))
 		client_refuse(error);
-	/* srun makes it --threads-per-core=1, and leaves the nodes no SLURM_HINT */
-	if (!threads && strcasestr(hint ? hint : "", "nomultithread"))
-		threads = "1";
-	if (!threads)
-		threads = getenv("SLURM_THREADS_PER_CORE");
-	if (threads && !strcmp(threads, "1") && !options_given(&client.asked, "smt") && options_parse(o, SCOPE_BIND, "--threads-per-core", "smt=off", error, sizeof error))
+	const char *smt = smt_in_words_of_slurm();
+	if (smt && !options_given(&client.asked, "smt") && options_parse(o, SCOPE_BIND, "--threads-per-core", smt, error, sizeof error))
 		client_refuse(error);
 	if (share && options_parse(o, SCOPE_BIND, "--ntasks-per-gpu", "share", error, sizeof error))
 		client_refuse(error);

@@ -359,6 +359,20 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 4 ]
 	run in_cluster srun -Q -N1 --exclusive --gpus=4 --hint=nomultithread --hvd --hvd-bind=smt=on bash -c "$look"
 	[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 8 ]
+	# what is typed beats what the job was submitted with
+	local job typed
+	for job in --hint=nomultithread --threads-per-core=1; do
+		run in_cluster salloc -Q -N1 -n4 --exclusive --gpus=4 $job srun -Q --hvd bash -c "$look"
+		[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 4 ]
+		run in_cluster salloc -Q -N1 -n4 --exclusive --gpus=4 $job srun -Q --hint=multithread --hvd bash -c "$look"
+		echo "$job: $output"
+		[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 8 ]
+	done
+	for typed in --hint=multithread --threads-per-core=2; do
+		run in_cluster env SLURM_HINT=nomultithread srun -Q -N1 --exclusive --gpus=4 $typed --hvd bash -c "$look"
+		echo "$typed: $output"
+		[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 8 ]
+	done
 }
 
 @test "share: two tasks on each GPU, each on its socket" {
