@@ -49,11 +49,20 @@ static bool lines_follow(const struct node *node, const struct gres_conf *conf, 
 	return true;
 }
 
+/* True if the device files have the order of the bus, be it with gaps. */
+static bool minors_ascend(const struct node *node)
+{
+	for (int g = 1; g < node->gpus; g++)
+		if (node->gpu[g].minor < node->gpu[g - 1].minor)
+			return false;
+	return true;
+}
+
 /* How Slurm counts with this gres.conf; NUMBERS_UNKNOWN: in the order of lines that follow neither. */
 static enum numbers numbers_of(const struct node *node, const struct gres_conf *conf)
 {
 	if (conf->autodetect)
-		return conf->by_file ? NUMBERS_MINOR : NUMBERS_BUS;
+		return conf->by_file && !minors_ascend(node) ? NUMBERS_MINOR : NUMBERS_BUS;
 	return lines_follow(node, conf, NUMBERS_BUS) ? NUMBERS_BUS : lines_follow(node, conf, NUMBERS_MINOR) ? NUMBERS_MINOR : NUMBERS_UNKNOWN;
 }
 

@@ -153,6 +153,14 @@ static void device_numbers_with_a_gap(void **state)
 		}
 		assert_int_equal(check("Name=gpu File=/dev/nvidia2\nName=gpu File=/dev/nvidia3\nName=gpu File=/dev/nvidia0\n"), numbers != NUMBERS_BUS);
 	}
+	/* a gap alone leaves the order of the bus */
+	node->gpu[0].minor = 1;
+	node->gpu[1].minor = 2;
+	node->gpu[2].minor = 3;
+	for (numbers = NUMBERS_UNKNOWN; numbers <= NUMBERS_MINOR; numbers++) {
+		assert_int_equal(check(by_file[0]), numbers != NUMBERS_BUS);
+		assert_int_equal(strstr(printed, "write numbers=bus in plugstack.conf") != NULL, numbers != NUMBERS_BUS);
+	}
 	numbers = NUMBERS_UNKNOWN;
 }
 
