@@ -96,12 +96,18 @@ double random_normal()
 }
 
 #ifdef __CUDACC__
-int sets_beyond_cache(double bytes)
+/* Bytes of the device's second-level cache. */
+static double cache_bytes()
 {
 	int device = 0, cache = 0;
 	if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device) != cudaSuccess || cache <= 0)
 		cache = 64 << 20;
-	return (int)std::fmin(std::fmax(std::ceil(4.0 * cache / bytes), 1), 32);
+	return cache;
+}
+
+int sets_beyond_cache(double bytes)
+{
+	return (int)std::fmin(std::fmax(std::ceil(4 * cache_bytes() / bytes), 1), 32);
 }
 
 /* Times graphs on a stream of its own; nothing is freed, as a process times one case. */
@@ -185,8 +191,9 @@ static void check_timing(const kernel_case &)
 	const std::vector<float> got = runs.download();
 	if (!(us > 0) || got[0] < 30 || got[1] != got[0] || got[2] != got[0])
 		give_up("%g us a launch; the sets were run %g, %g and %g times", us, got[0], got[1], got[2]);
-	if (sets_beyond_cache(1e12) != 1 || sets_beyond_cache(16e6) < 8)
-		give_up("%d sets of 16 MB, %d of 1 TB", sets_beyond_cache(16e6), sets_beyond_cache(1e12));
+	const double cache = cache_bytes();
+	if (sets_beyond_cache(1e12) != 1 || sets_beyond_cache(cache) != 4 || sets_beyond_cache(cache / 100) != 32)
+		give_up("with %g MB of cache, %d sets as large as that, %d of 1 TB", cache / 1e6, sets_beyond_cache(cache), sets_beyond_cache(1e12));
 }
 
 void report_rate(double us, double bytes)

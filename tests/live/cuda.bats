@@ -70,6 +70,16 @@ needs_python() {
 	[ "$status" -eq 0 ] && [[ $output == '{"skipped": "no machine code of sm_90a'* ]]
 }
 
+@test "maps are rotated over four times the second-level cache, however large a GPU has it" {
+	[ -x "$BUILD/tests/test_cuda_ptx_kernels" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
+	local cache
+	for cache in 4194304 6291456 41943040; do # T4, V100, A100
+		PTX_CACHE=$cache run "$BUILD/tests/test_cuda_ptx_kernels" check timing
+		echo "$output"
+		[ "$status" -eq 0 ]
+	done
+}
+
 @test "plans of cuDNN that cannot be run are replaced and told; a kernel's fault is not put down to them" {
 	[ -x "$BUILD/tests/test_cuda_ptx_network" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
 	PTX_CUDNN_FAILS=2 run "$BUILD/tests/test_cuda_ptx_network" check gradients

@@ -322,6 +322,7 @@ cudaError_t cudaSetDevice(int device)
 	return result(device ? cudaErrorInvalidDevice : cudaSuccess);
 }
 
+/* PTX_CACHE: bytes of the second-level cache. */
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int)
 {
 	switch ((int)attribute) {
@@ -329,7 +330,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 		*value = (int)ptx::machine.sms;
 		return cudaSuccess;
 	case cudaDevAttrL2CacheSize:
-		*value = 60 << 20;
+		*value = getenv("PTX_CACHE") ? atoi(getenv("PTX_CACHE")) : 60 << 20;
 		return cudaSuccess;
 	case cudaDevAttrMaxSharedMemoryPerBlockOptin:
 		*value = (int)ptx::machine.shared_most;
