@@ -208,6 +208,12 @@ assert row["untrained"] == ["Mass", "Hernia"] and [k for k, v in row["probabilit
 	grep -q '^mean of 13 of 14 ' "$SCRATCH/single.out"
 	run --separate-stderr -64 "$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/data" --output "$SCRATCH/no" --mask Hernja
 	[[ $stderr == *'--mask=Hernja: unknown finding "Hernja" (did you mean Hernia?)'* ]]
+	# without a label to learn from, a finding is not judged by training either, as it is not by eval
+	sed 's/$/,Edema/' "$SCRATCH/tree/train_val_list.txt" >"$SCRATCH/mask.csv"
+	train untaught --steps 1 --batch 64 --mask "file:$SCRATCH/mask.csv"
+	grep -qE '^Edema +0 +n/a  no label is known' "$SCRATCH/untaught.out"
+	"$BUILD/chexnet" eval --weights "$SCRATCH/untaught/model.safetensors" --data "$SCRATCH/data" --threads 1 --resamples 0 2>/dev/null >"$SCRATCH/eval.out"
+	[ "$(grep '^mean of 13 of 14 ' "$SCRATCH/eval.out")" = "$(grep '^mean of 13 of 14 ' "$SCRATCH/untaught.out")" ]
 	echo "$test,Efusion" >"$SCRATCH/mask.csv"
 	run --separate-stderr -65 "$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/data" --output "$SCRATCH/no" --mask "file:$SCRATCH/mask.csv"
 	[[ $stderr == *'mask.csv:1: unknown finding "Efusion"'* ]]

@@ -733,6 +733,15 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	cp run1/test.csv first.csv
 	refuses 64 "first.csv run1/model.safetensors not --weights" "${eval[@]}" --weights run2/model.safetensors --predictions first.csv
 	cmp first.csv run1/test.csv
+	for file in "# notes" '{"a":1}'; do
+		echo "$file" >mine.txt
+		refuses 64 "mine.txt no file of predictions" chexnet ensemble mine.txt 1.csv 2.csv
+		refuses 64 "mine.txt no report's JSON object" chexnet report --predictions 1.csv --resamples 100 --json mine.txt
+	done
+	# a log that a file system cut off is one's own
+	chexnet train --data set "${SMALL[@]}" --steps 1 --output zeroed >/dev/null
+	head -c 100 /dev/zero >zeroed/log.jsonl
+	chexnet train --data set "${SMALL[@]}" --steps 2 --output zeroed --resume auto >/dev/null
 	# one's own are
 	ln -s "$PWD/run1" same
 	"${eval[@]}" --weights same/model.safetensors --predictions first.csv >/dev/null

@@ -231,10 +231,27 @@ static void hear_that_one_left(void *arg)
 	works(h, hvd_close(h));
 }
 
+static void close_while_another_waits(void *arg)
+{
+	struct hvd *h = open_world(1), *part;
+	(void)arg;
+	works(h, hvd_split(h, 0, &part));
+	works(h, hvd_barrier(h));
+	if (meeting_rank)
+		hvd_close(part);
+	else
+		must(hvd_barrier(part) == HVD_EPEER);
+	works(h, hvd_barrier(h));
+	if (!meeting_rank)
+		hvd_close(part);
+	works(h, hvd_close(h));
+}
+
 static void who_closes_a_sub_world_is_not_lost_to_the_world(void **state)
 {
 	(void)state;
 	run_ranks("aaa", hear_that_one_left, NULL);
+	run_ranks("ab", close_while_another_waits, NULL);
 }
 
 /* Rank 0 comes last to the second world: the card that the others find is that of the first. */
