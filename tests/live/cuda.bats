@@ -158,6 +158,24 @@ needs_python() {
 	[ "$status" -eq 0 ]
 }
 
+@test "the device script says whether PyTorch was read beside the probes, could not be, or took too long" {
+	needs_python
+	run python3 - "$scratch" <<-'END'
+		import importlib.machinery, importlib.util, pathlib, sys, types
+		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
+		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
+		loader.exec_module(run)
+		python = pathlib.Path(sys.argv[1]) / "python"
+		for code, seconds in ("exit 0", 60), ("exit 1", 60), ("exec sleep 60", 0.1):
+		    python.write_text("#!/bin/sh\n" + code + "\n")
+		    python.chmod(0o755)
+		    run.Reader(types.SimpleNamespace(python=str(python.resolve())), [run.Item("eager:a", [run.HERE / "rival.py"], 9)]).wait(run.time.monotonic() + seconds)
+	END
+	echo "$output"
+	[ "$status" -eq 0 ] && [ ${#lines[@]} -eq 3 ]
+	[[ ${lines[0]} == "PyTorch was read in "* && ${lines[1]} == "PyTorch cannot be imported (exit status 1): "* && ${lines[2]} == "PyTorch was not read in "* ]]
+}
+
 @test "the device script: one call has room for all that is wanted most, whatever it takes, and nothing needs more than its stage has" {
 	needs_python
 	mkdir -p "$scratch/bin/gpu"
