@@ -119,20 +119,19 @@ static void recover(struct training *t, int status)
 static void train_on(struct training *t, double end)
 {
 	static float all[RANKS_MAX * VALUES];
-	int status;
-	for (int32_t more = 1; more;) {
-		status = train_step(t);
-		more = t->step < STEPS || now() < end;
-		if (!status) /* all stop after the same step */
+	bool gathered = false;
+	while (!gathered) {
+		int32_t more = t->step < STEPS || now() < end;
+		int status = train_step(t);
+		if (!status) /* all stop after the same step … */
 			status = hvd_allreduce(t->h, &more, &more, 1, HVD_I32, HVD_MAX);
-		if (status) {
+		if (!status && !more)
+			status = hvd_allgather(t->h, t->value, all, VALUES, HVD_F32);
+		gathered = !status && !more;
+		if (status) /* … but where a rank died in the word about it, some may not have heard: nobody stops then */
 			recover(t, status);
-			more = 1;
-		}
 	}
 	/* the survivors' parameters are the same, bit for bit, and every step is in them once */
-	while ((status = hvd_allgather(t->h, t->value, all, VALUES, HVD_F32)))
-		recover(t, status);
 	for (int r = 0; r < hvd_world(t->h)->size; r++)
 		must(!memcmp(all + (size_t)r * VALUES, t->value, sizeof t->value));
 	for (int i = PARAMETERS; i < VALUES; i++)
