@@ -213,7 +213,8 @@ steps_made() { [ "$(grep -cs '"event":"step"' "$SCRATCH/read/log.jsonl")" -ge "$
 
 @test "a log that finds no more room is given up with the reason, and the training goes on" {
 	[ -d "$SCRATCH/signs" ] || prepared signs --images 2500
-	run --separate-stderr -0 bash -c "ulimit -f 512; (echo {}; head -c 520997 /dev/zero) >$SCRATCH/short.json; exec $BUILD/chexnet train ${NETWORK[*]} --data $SCRATCH/signs \
+	echo '{"a":1}' >"$SCRATCH/short.json"
+	run --separate-stderr -0 bash -c "ulimit -f 512; head -c 520992 /dev/zero >>$SCRATCH/short.json; exec $BUILD/chexnet train ${NETWORK[*]} --data $SCRATCH/signs \
 		--resamples 0 --steps 40 --output $SCRATCH/short --log-json $SCRATCH/short.json"
 	[ "$stderr" = "chexnet: the JSON log cannot be written any more: File too large" ]
 	[ -e "$SCRATCH/short/model.safetensors" ]
