@@ -85,7 +85,8 @@ static int check_output(const struct eval_conf *conf, struct error *e)
 
 	if (output_spares(conf->predictions, conf->weights, e) || output_replaces(conf->predictions, "# rows=", "file of predictions", e))
 		return -e->code;
-	if (stat(conf->predictions, &st) == 0 && S_ISREG(st.st_mode) && predictions_read(&old, conf->predictions, &none) == 0 && *old.about.checkpoint && output_spares(old.about.checkpoint, conf->weights, &same) == 0)
+	if (stat(conf->predictions, &st) == 0 && S_ISREG(st.st_mode) && predictions_read(&old, conf->predictions, &none) == 0 &&
+	    *old.about.checkpoint && output_spares(old.about.checkpoint, conf->weights, &same) == 0)
 		fail(e, EXIT_USAGE, "%s: holds predictions noted as of %s, and --weights is %s: remove it or choose another name", conf->predictions,
 		     old.about.checkpoint, conf->weights);
 	predictions_free(&old);

@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 
 #include "data/hash.h"
-#include "learn/few.h"
 
 const char *const audit_kind_names[] = { "leak", "labels", "duplicates", "dropped", "images", "counts" };
 

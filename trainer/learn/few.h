@@ -7,12 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "data/findings.h"
 #include "learn/resample.h"
 
-enum {
-	LEAST_POSITIVES = 5, /* patients with a finding, and without it, that an interval, or a p-value, needs */
-	FEW_POSITIVES = 10,  /* below it intervals are so wide that hardly anything is shown */
-};
+enum { FEW_POSITIVES = 10 }; /* patients with a finding: below, intervals are so wide that hardly anything is shown */
 
 /* How many patients with one image each say as much as these, when the images of one patient all say the same (Kish 1965):
  * the square of the sum over the sum of squares. images: [patients] of each */
