@@ -135,6 +135,34 @@ static void it_does_so_for_other_shapes_too(void **state)
 			}
 }
 
+/* Three findings, of 4 patients each up to `few`, of 40 the others. */
+static void a_mean_of_mostly_few_has_no_interval(void **state)
+{
+	static float scores[NEGATIVES][3];
+	static uint32_t carried[NEGATIVES];
+
+	(void)state;
+	for (int few = 0; few <= 3; few++) {
+		struct scores s = { .n = NEGATIVES, .classes = 3, .logits = scores[0], .labels = carried };
+		struct auroc_table t;
+
+		random_state = 7;
+		for (int i = 0; i < NEGATIVES; i++) {
+			carried[i] = 0;
+			for (int c = 0; c < 3; c++) {
+				int with = i < (c < few ? 4 : 40);
+
+				carried[i] |= (uint32_t)with << c;
+				scores[i][c] = (float)(normal() + with);
+			}
+		}
+		assert_int_equal(auroc_bootstrap(&s, 200, 1, &t, NULL), 0);
+		assert_int_equal(t.counted, 3);
+		assert_int_equal(isnan(t.mean.low), few >= 2);
+		assert_int_equal(t.mostly_few, few >= 2);
+	}
+}
+
 static void a_perfect_ranking_is_not_sure(void **state)
 {
 	(void)state;
@@ -307,6 +335,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_interval_holds_the_truth_where_it_is_given),
 		cmocka_unit_test(it_does_so_for_other_shapes_too),
+		cmocka_unit_test(a_mean_of_mostly_few_has_no_interval),
 		cmocka_unit_test(a_perfect_ranking_is_not_sure),
 		cmocka_unit_test(newcombes_interval_equals_its_definition),
 		cmocka_unit_test(differences_are_spread_by_students_quantiles),
