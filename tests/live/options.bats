@@ -371,13 +371,15 @@ refused() { # TEXT: exit 64 and exactly this line
 
 @test "in salloc's own shell, which Slurm starts without MPI, --hvd means PMIx" {
 	need_pmix
-	command -v script >/dev/null || skip "no script(1) to type from"
+	command -v script >/dev/null || skip "no script(1) for a terminal"
 	local conf
 	conf=$(cat "$CLUSTER/etc/slurm.conf")
 	echo 'LaunchParameters=use_interactive_step' >>"$CLUSTER/etc/slurm.conf"
-	printf '%s\n' 'echo "shell $SLURM_MPI_TYPE"' "srun -Q --gpus=2 --gpu-bind=socket --hvd $SHOW" "srun -Q --mpi=none --gpus=2 --hvd $SHOW chosen" \
-		"sbatch -Q -W -n2 --gpus=2 -o $SCRATCH/out --wrap 'srun -Q --hvd $SHOW batch'" >"$SCRATCH/typed"
-	echo "bash $SCRATCH/typed </dev/null; exit" | in_cluster script -qc 'salloc -Q -n2 --gpus=2' /dev/null >"$SCRATCH/seen"
+	printf '%s\n' '#!/bin/bash' 'echo "shell $SLURM_MPI_TYPE"' "srun -Q --gpus=2 --gpu-bind=socket --hvd $SHOW" "srun -Q --mpi=none --gpus=2 --hvd $SHOW chosen" \
+		"sbatch -Q -W -n2 --gpus=2 -o $SCRATCH/out --wrap 'srun -Q --hvd $SHOW batch'" >"$SCRATCH/shell"
+	chmod +x "$SCRATCH/shell"
+	# salloc starts $SHELL, which need not be set here
+	in_cluster script -qc "SHELL=$SCRATCH/shell salloc -Q -n2 --gpus=2" /dev/null </dev/null >"$SCRATCH/seen"
 	echo "$conf" >"$CLUSTER/etc/slurm.conf"
 	tr -d '\r' <"$SCRATCH/seen"
 	cat "$SCRATCH/out"
