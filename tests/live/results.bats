@@ -532,6 +532,22 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	[ "$(grep -c ' was .* and is .* now' <<<"$output")" -eq 4 ]
 }
 
+@test "a training that is over is judged once more with the options of then, and with no others" {
+	over=("${SMALL[@]}" --steps 1000 --patience 1 --eval-every 1 --output over) # long before
+	chexnet train --data set "${over[@]}" --learning-rate 0 >/dev/null
+	cp over/test.csv over.csv
+	refuses 64 "over: after step --learning-rate=0.1 (0 then) give the options of then, a larger --patience," chexnet train --data set "${over[@]}" \
+		--learning-rate 0.1 --resume auto
+	refuses 64 "run1: after 12, --steps=4 (12 then) more --steps or --epochs," chexnet train --data set --model densenet --growth 4 --blocks 1,1 \
+		--image-size 32 --no-augment --steps 4 --batch 8 --learning-rate 1e-3 --threads 1 --output run1 --resume auto
+	refuses 64 "run1: --batch=4 (8 then)" chexnet train --data set --model densenet --growth 4 --blocks 1,1 \
+		--image-size 32 --no-augment --steps 12 --batch 4 --learning-rate 1e-3 --threads 1 --output run1 --resume auto
+	cmp over/test.csv over.csv
+	run chexnet train --data set "${over[@]}" --learning-rate 0 --resume auto
+	[ "$status" -eq 0 ]
+	grep -q '^mean of' <<<"$output"
+}
+
 @test "weights of another network than --model's are refused, and the same one may be named" {
 	refuses 64 "run1/model.safetensors --model=densenet --growth=4 --init-channels=8 --blocks=1,1, --model=resnet50: leave" chexnet train --data set \
 		--model resnet50 --weights run1/model.safetensors --output other

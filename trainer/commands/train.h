@@ -90,6 +90,8 @@ int train_read_options(const struct command *c, int argc, char **argv, struct tr
 void train_note_options(const struct train_conf *conf, char *text, size_t size);
 /* A line for each of them that is another one than in `before`, a checkpoint's; "" has none. */
 void train_tell_changes(struct run_log *log, const char *before, const char *options);
+/* The same in one line: "--learning-rate=0.001 (0.0001 then), …". */
+void train_list_changes(const char *before, const char *options, char *text, size_t size);
 
 /* SIGTERM, SIGUSR1, SIGINT and SIGHUP save and stop; SIGPIPE and SIGXFSZ are ignored. */
 void train_catch_signals(void);
@@ -125,6 +127,8 @@ void train_set_schedule(struct train *t);
 
 /* Steps until the end, a signal or the time limit. 0: the end, EXIT_RESUMABLE: stopped and saved, negative: failed. */
 int train_steps(struct train *t, struct error *e);
+/* Whether no step is left, or no patience. */
+int train_is_over(const struct train *t);
 
 /* Takes the best weights, judges them on the test split, writes model.safetensors. Return values as train_steps(). */
 int train_finish(struct train *t, struct error *e);

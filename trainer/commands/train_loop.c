@@ -259,7 +259,7 @@ static int out_of_patience(const struct train *t)
 	return t->conf->patience && t->at.stale >= t->conf->patience;
 }
 
-static int finished(const struct train *t)
+int train_is_over(const struct train *t)
 {
 	return t->at.step >= t->schedule.steps || out_of_patience(t);
 }
@@ -299,7 +299,7 @@ static int after_step(struct train *t, struct error *e)
 		hvd_mark(t->world->hvd, "validation", mark);
 	if (rc > 0)
 		return stop_early(t, e);
-	if (rc == 0 && t->at.step > 0 && (finished(t) || due(t->at.step, t->conf->checkpoint_every, train_epoch_steps(t))))
+	if (rc == 0 && t->at.step > 0 && (train_is_over(t) || due(t->at.step, t->conf->checkpoint_every, train_epoch_steps(t))))
 		rc = train_save(t, e);
 	return rc;
 }
@@ -321,7 +321,7 @@ static int all_steps(struct train *t, uint64_t *own, uint64_t *all, struct error
 	double begin = now();
 	int rc = validation_due(t) ? after_step(t, e) : 0; /* of a resumed run that stopped before it, or in it */
 
-	while (rc < 0 || (rc == 0 && !finished(t))) {
+	while (rc < 0 || (rc == 0 && !train_is_over(t))) {
 		if (rc < 0) {
 			flight.n = 0; /* its memory goes with the loader */
 			if (train_recover(t, e) < 0)

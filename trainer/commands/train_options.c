@@ -61,13 +61,35 @@ static const char *value_in(const char *line, const char *name, int *length)
 	return NULL;
 }
 
+/* The values of the i-th noted option in two lines. Whether both have it, and another one each. */
+static int changed(size_t i, const char *before, const char *options, char was[64], char is[64])
+{
+	int n_was, n_is;
+	const char *old = value_in(before, noted[i], &n_was), *new = value_in(options, noted[i], &n_is);
+
+	if (!old || !new)
+		return 0;
+	snprintf(was, 64, "%.*s", n_was, old);
+	snprintf(is, 64, "%.*s", n_is, new);
+	return strcmp(was, is) != 0;
+}
+
 void train_tell_changes(struct run_log *log, const char *before, const char *options)
 {
-	for (size_t i = 0; i < sizeof noted / sizeof noted[0]; i++) {
-		int was, is;
-		const char *old = value_in(before, noted[i], &was), *new = value_in(options, noted[i], &is);
+	char was[64], is[64];
 
-		if (old && new && (was != is || strncmp(old, new, (size_t)is)))
-			log_say(log, "--%s was %.*s and is %.*s now", noted[i], was, old, is, new);
-	}
+	for (size_t i = 0; i < sizeof noted / sizeof noted[0]; i++)
+		if (changed(i, before, options, was, is))
+			log_say(log, "--%s was %s and is %s now", noted[i], was, is);
+}
+
+void train_list_changes(const char *before, const char *options, char *text, size_t size)
+{
+	char was[64], is[64];
+	size_t used = 0;
+
+	*text = '\0';
+	for (size_t i = 0; i < sizeof noted / sizeof noted[0] && used < size; i++)
+		if (changed(i, before, options, was, is))
+			used += (size_t)snprintf(text + used, size - used, "%s--%s=%s (%s then)", used ? ", " : "", noted[i], is, was);
 }

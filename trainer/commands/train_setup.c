@@ -237,6 +237,97 @@ static int fill_model(struct train *t, const struct checkpoint *c, struct train_
 	return world_agree(t->world, e);
 }
 
+/* --epochs count images: where the global batch was another one before, other steps are left than its steps would leave. --steps count
+ * steps, whatever their size. */
+void train_set_schedule(struct train *t)
+{
+	const struct train_conf *conf = t->conf;
+	double epoch = (double)dataset_count(t->train) / t->at.global_batch;
+	uint64_t steps = conf->steps ? conf->steps : (uint64_t)(conf->epochs * epoch + 0.999999);
+	double rest = conf->epochs * epoch - (double)t->at.position / t->at.global_batch;
+	uint64_t left = rest > 0 ? (uint64_t)(rest + 0.999999) : 0;
+
+	if (steps == 0) {
+		steps = 1;
+		left = t->at.step == 0;
+	}
+	if (conf->steps)
+		left = steps > t->at.step ? steps - t->at.step : 0;
+	t->schedule = (struct schedule){
+		.rate = conf->rate,
+		.scaling = (enum scaling)conf->scaling,
+		.base_batch = conf->base_batch,
+		.global_batch = t->at.global_batch,
+		.warmup = (uint64_t)(conf->warmup_epochs * epoch + 0.5),
+		.decay = (enum decay)conf->decay,
+		.factor = t->at.rate_factor,
+		.steps = t->at.step + left,
+		.moved = (int64_t)(t->at.step + left - steps),
+	};
+	if (t->schedule.warmup > steps / 2)
+		t->schedule.warmup = steps / 2;
+}
+
+static void restore_state(struct train *t, const struct checkpoint_notes *then)
+{
+	t->at.seed = then->seed;
+	t->at.window = then->window;
+	t->at.position = then->position;
+	t->at.step = then->step;
+	t->at.validated = then->validated;
+	t->at.best_auroc = then->best_auroc;
+	t->at.best_step = then->best_step;
+	if (checkpoint_balanced(then) == checkpoint_balanced(&t->at)) { /* else it is of another objective */
+		t->at.best_loss = then->best_loss;
+		t->at.stale = then->stale;
+	}
+	t->at.rate_factor = then->rate_factor;
+	t->at.skipped = then->skipped;
+	if (t->conf->dynamic_loss_scale) { /* a fixed one is what the options say */
+		t->at.loss_scale = then->loss_scale;
+		t->at.scale_good = then->scale_good;
+	}
+}
+
+static void say_resumed(struct train *t, const struct checkpoint_notes *then)
+{
+	const struct train_conf *conf = t->conf;
+
+	log_say(&t->log, "resumes at step %llu, position %llu, seed %llu", (unsigned long long)t->at.step, (unsigned long long)t->at.position,
+		(unsigned long long)t->at.seed);
+	if (t->at.seed != conf->seed && conf->seed_typed)
+		log_say(&t->log, "the seed stays that of the checkpoint, not --seed=%llu", (unsigned long long)conf->seed);
+	if (conf->network.image_size && conf->network.image_size != t->network.image_size)
+		log_say(&t->log, "the network's images stay those of the checkpoint, %d pixels a side, not --image-size=%d", t->network.image_size, conf->network.image_size);
+	if (t->at.window != conf->shuffle_window)
+		log_say(&t->log, "the order of images stays that of the checkpoint, not --shuffle-window=%d", conf->shuffle_window);
+	if (t->at.global_batch != then->global_batch)
+		log_say(&t->log, "the global batch was %d and is %d now", then->global_batch, t->at.global_batch);
+	if (t->at.batch != then->batch)
+		log_say(&t->log, "the micro-batch was %d and is %d now: batch normalisation sees other groups", then->batch, t->at.batch);
+	train_tell_changes(&t->log, then->options, t->at.options);
+}
+
+/* Where nothing is left to train, the results would name options that nothing was learnt with. */
+static int check_rest(struct train *t, const struct checkpoint_notes *then, struct error *e)
+{
+	char changes[640];
+	size_t used;
+
+	train_list_changes(then->options, t->at.options, changes, 600);
+	used = strlen(changes);
+	if (t->at.batch != then->batch)
+		snprintf(changes + used, sizeof changes - used, "%s--batch=%d (%d then)", used ? ", " : "", t->at.batch, then->batch);
+	if (!*changes || !train_is_over(t)) {
+		say_resumed(t, then);
+		return 0;
+	}
+	fail(e, EXIT_USAGE, "%.200s: its training is over after step %llu, so %s would change nothing: give the options of then, %s, or --weights=FILE and "
+	     "another --output to train anew", t->output, (unsigned long long)t->at.step, changes,
+	     t->at.step < t->schedule.steps ? "a larger --patience" : "more --steps or --epochs");
+	return world_agree(t->world, e);
+}
+
 static int share_start(struct train *t, struct train_start *s, struct error *e)
 {
 	if (hvd_broadcast(t->world->hvd, s, sizeof *s, HVD_U8, 0) < 0)
@@ -274,39 +365,10 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 		log_say(&t->log, "LEAK: these weights were trained on splits that share patients: every result says so");
 	if (s->from_file && !s->resume && s->notes.unchecked)
 		log_say(&t->log, "leak not checked: patients are not compared with those that these weights were trained on; every result says so");
-	if (!s->resume)
-		return 0;
-	t->at.seed = s->notes.seed;
-	t->at.window = s->notes.window;
-	t->at.position = s->notes.position;
-	t->at.step = s->notes.step;
-	t->at.validated = s->notes.validated;
-	t->at.best_auroc = s->notes.best_auroc;
-	t->at.best_step = s->notes.best_step;
-	if (checkpoint_balanced(&s->notes) == checkpoint_balanced(&t->at)) { /* else it is of another objective */
-		t->at.best_loss = s->notes.best_loss;
-		t->at.stale = s->notes.stale;
-	}
-	t->at.rate_factor = s->notes.rate_factor;
-	t->at.skipped = s->notes.skipped;
-	if (conf->dynamic_loss_scale) { /* a fixed one is what the options say */
-		t->at.loss_scale = s->notes.loss_scale;
-		t->at.scale_good = s->notes.scale_good;
-	}
-	log_say(&t->log, "resumes at step %llu, position %llu, seed %llu", (unsigned long long)t->at.step, (unsigned long long)t->at.position,
-		(unsigned long long)t->at.seed);
-	if (t->at.seed != conf->seed && conf->seed_typed)
-		log_say(&t->log, "the seed stays that of the checkpoint, not --seed=%llu", (unsigned long long)conf->seed);
-	if (conf->network.image_size && conf->network.image_size != t->network.image_size)
-		log_say(&t->log, "the network's images stay those of the checkpoint, %d pixels a side, not --image-size=%d", t->network.image_size, conf->network.image_size);
-	if (t->at.window != conf->shuffle_window)
-		log_say(&t->log, "the order of images stays that of the checkpoint, not --shuffle-window=%d", conf->shuffle_window);
-	if (t->at.global_batch != s->notes.global_batch)
-		log_say(&t->log, "the global batch was %d and is %d now", s->notes.global_batch, t->at.global_batch);
-	if (t->at.batch != s->notes.batch)
-		log_say(&t->log, "the micro-batch was %d and is %d now: batch normalisation sees other groups", s->notes.batch, t->at.batch);
-	train_tell_changes(&t->log, s->notes.options, t->at.options);
-	return 0;
+	if (s->resume)
+		restore_state(t, &s->notes);
+	train_set_schedule(t);
+	return s->resume ? check_rest(t, &s->notes, e) : 0;
 }
 
 static int setup_model(struct train *t, struct error *e)
@@ -324,37 +386,6 @@ static int setup_model(struct train *t, struct error *e)
 }
 
 /* ---- stream ------------------------------------------------------------------------------------------ */
-
-/* --epochs count images: where the global batch was another one before, other steps are left than its steps would leave. --steps count
- * steps, whatever their size. */
-void train_set_schedule(struct train *t)
-{
-	const struct train_conf *conf = t->conf;
-	double epoch = (double)dataset_count(t->train) / t->at.global_batch;
-	uint64_t steps = conf->steps ? conf->steps : (uint64_t)(conf->epochs * epoch + 0.999999);
-	double rest = conf->epochs * epoch - (double)t->at.position / t->at.global_batch;
-	uint64_t left = rest > 0 ? (uint64_t)(rest + 0.999999) : 0;
-
-	if (steps == 0) {
-		steps = 1;
-		left = t->at.step == 0;
-	}
-	if (conf->steps)
-		left = steps > t->at.step ? steps - t->at.step : 0;
-	t->schedule = (struct schedule){
-		.rate = conf->rate,
-		.scaling = (enum scaling)conf->scaling,
-		.base_batch = conf->base_batch,
-		.global_batch = t->at.global_batch,
-		.warmup = (uint64_t)(conf->warmup_epochs * epoch + 0.5),
-		.decay = (enum decay)conf->decay,
-		.factor = t->at.rate_factor,
-		.steps = t->at.step + left,
-		.moved = (int64_t)(t->at.step + left - steps),
-	};
-	if (t->schedule.warmup > steps / 2)
-		t->schedule.warmup = steps / 2;
-}
 
 /* Decoding needs few cores beside the ones that compute. */
 static int decode_threads(const struct train *t)
@@ -406,7 +437,6 @@ int train_setup(struct train *t, struct world *world, const struct train_conf *c
 		return -e->code;
 	if (conf->resident && keep_images(t, e) < 0)
 		return -e->code;
-	train_set_schedule(t);
 	if (train_open_loader(t, e) < 0)
 		return -e->code;
 	t->first_step = t->saved = t->at.step;
