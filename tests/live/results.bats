@@ -327,6 +327,49 @@ for m in rows:
 '
 }
 
+# A network that sees 24 of 32 pixels.
+windowed() {
+	[ -e narrow/model.safetensors ] ||
+		chexnet train --data set --model densenet --growth 4 --blocks 1,1 --image-size 24 --steps 2 --batch 8 --resamples 0 --threads 1 --output narrow >/dev/null
+}
+
+draw() { # WIDTH HEIGHT: a PNG of gray that rises to the right
+	python3 -c 'import struct, sys, zlib
+def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+w, h = int(sys.argv[1]), int(sys.argv[2])
+sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 8, 0, 0, 0, 0)) +
+    chunk(b"IDAT", zlib.compress((b"\0" + bytes(3 * x for x in range(w))) * h)) + chunk(b"IEND", b""))' "$1" "$2"
+}
+
+@test "what the network sees of an image is told: in a line, in JSON, in the map and in the report" {
+	windowed
+	draw 60 40 >sixty.png || skip "no python3 to draw it"
+	run --separate-stderr chexnet predict --weights narrow/model.safetensors --threads 1 --maps framed --json sixty.png
+	echo "$stderr"
+	[ "$status" -eq 0 ]
+	[[ $stderr == *"); the network sees the middle 75 % of each side of an image"* ]]
+	python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["map"]["window"])' <<<"$output" | tee seen
+	[ "$(cat seen)" = "{'x': 7.5, 'y': 5, 'width': 45, 'height': 30}" ]
+	grep -aq ' image=60x40 window=7.5,5,45,30' framed/sixty.*.png
+	run --separate-stderr chexnet predict --weights narrow/model.safetensors --threads 1 --crops ten sixty.png
+	[[ $stderr != *"the network sees"* ]]
+	chexnet report --predictions narrow/test.csv --pictures framed --resamples 100 --out framed.html
+	grep -q 'sees only what is within the white frame, the middle 75&nbsp;% of each side: of the rest, 44&nbsp;% of the image, a map says nothing' framed.html
+	run ! grep -q 'do not say which part' framed.html
+	# a picture of a version that did not tell, and one of a network that sees everything
+	python3 -c 'import re, struct, sys, zlib
+data = open(sys.argv[1], "rb").read()
+at = data.index(b"tEXt") - 4
+size = struct.unpack(">I", data[at:at + 4])[0]
+text = re.sub(rb" image=.*", b"", data[at + 4:at + 8 + size])
+sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text)) + data[at + 12 + size:])' framed/sixty.*.png >old.png
+	mkdir both && mv old.png both/
+	chexnet predict --weights run1/model.safetensors --threads 1 --maps both sixty.png >/dev/null
+	chexnet report --predictions narrow/test.csv --pictures both --resamples 100 --out both.html
+	grep -q 'The network sees the whole of each image' both.html
+	grep -q '>1 of these pictures do not say which part of the image the network saw' both.html
+}
+
 @test "weights know what they learned from, and are not judged on other images without a word" {
 	sed 's/"source":[^,]*,/"source": "ChestX-ray14, labels of 2020",/' set/manifest.json >manifest
 	cp -r set nih && mv manifest nih/manifest.json

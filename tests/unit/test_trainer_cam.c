@@ -193,7 +193,36 @@ static void the_picture_is_warm_where_the_evidence_is(void **state)
 
 	assert_true(peak[0] > 180 && peak[1] < 100 && peak[2] < 100);
 	assert_true(away[0] == 100 && away[1] == 100 && away[2] == 100);
-	assert_true(margin[0] == 100 && margin[1] == 100 && margin[2] == 100);
+	assert_true(margin[0] == 50 && margin[1] == 50 && margin[2] == 50);
+}
+
+/* What the network did not see is told from what it saw and found nothing in: in gray too, over black as over white, and only outside of it. */
+static void a_frame_holds_what_the_network_sees(void **state)
+{
+	static uint8_t wide_gray[512 * 512], wide[3 * 512 * 512];
+	static const struct {
+		int size, window, thick;
+	} cases[] = { { 48, 40, 1 }, { 256, 224, 1 }, { 512, 448, 2 }, { 512, 510, 1 }, { 48, 48, 0 } };
+	float feature[4] = { 0, 0, 0, 0 }, weight = 1, cells[4];
+
+	(void)state;
+	for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+		int size = cases[k].size, window = cases[k].window, margin = (size - window) / 2, thick = cases[k].thick;
+		const struct cam_grid grid = { .side = 2, .first = window / 4.0, .pitch = window / 2.0 };
+		struct cam cam = cam_make(feature, 1, &grid, &weight, cells);
+
+		for (int i = 0; i < size * size; i++)
+			wide_gray[i] = i % size < size / 2 ? 0 : 240;
+		cam_overlay(&cam, wide_gray, size, window, wide);
+		for (int y = 0; y < size; y++)
+			for (int x = 0; x < size; x++) {
+				const uint8_t *p = wide + 3 * (y * size + x), was = wide_gray[y * size + x];
+				int out = margin - (x < y ? x : y), beyond = (x > y ? x : y) - (margin + window - 1), far = out > beyond ? out : beyond;
+
+				assert_true(p[0] == p[1] && p[1] == p[2]);
+				assert_int_equal(p[0], far <= 0 ? was : far <= thick ? 255 : was / 2);
+			}
+	}
 }
 
 /* A map is not scaled up to its own maximum: what hardly adds to the logit hardly has a colour. */
@@ -236,8 +265,8 @@ static void where_no_cell_is_nothing_is_coloured(void **state)
 		for (int x = 0; x < SIZE; x++) {
 			int covered = x >= 4 && y >= 4 && x < 4 + 23 && y < 4 + 23;
 
-			assert_int_equal(rgb[3 * (y * SIZE + x)] > 150, covered);
-			assert_true(covered || rgb[3 * (y * SIZE + x)] == 100);
+			assert_int_equal(rgb[3 * (y * SIZE + x)] > rgb[3 * (y * SIZE + x) + 2] + 50, covered);
+			assert_true(covered || rgb[3 * (y * SIZE + x)] == 50 || rgb[3 * (y * SIZE + x)] == 255);
 		}
 }
 
@@ -247,7 +276,7 @@ static void without_evidence_the_picture_is_the_image(void **state)
 	const char *build = getenv("BUILD");
 	char path[512];
 	float feature[4] = { 0, -1, -2, -3 }, weight = 1, cells[4];
-	const struct cam_grid grid = { .side = 2, .first = 10, .pitch = 20 };
+	const struct cam_grid grid = { .side = 2, .first = 12, .pitch = 24 };
 	struct cam cam = cam_make(feature, 1, &grid, &weight, cells);
 	struct error e = { 0 };
 	struct mapped_file file;
@@ -255,7 +284,7 @@ static void without_evidence_the_picture_is_the_image(void **state)
 
 	for (int i = 0; i < SIZE * SIZE; i++)
 		gray[i] = (uint8_t)(i * 7);
-	cam_overlay(&cam, gray, SIZE, WINDOW, rgb);
+	cam_overlay(&cam, gray, SIZE, SIZE, rgb); /* no rim */
 	snprintf(path, sizeof path, "%s/tests/cam-%ld.png", build ? build : "build", (long)getpid());
 	assert_int_equal(cam_write_png(path, rgb, SIZE, NULL, &e), 0);
 	assert_int_equal(file_map(&file, path, &e), 0);
@@ -285,7 +314,8 @@ static size_t write_and_read(const struct cam_about *about, char **file)
 
 static void a_picture_says_what_it_shows(void **state)
 {
-	const struct cam_about about = { .finding = 3, .probability = 0.17, .raised = 0.41, .side = 2 };
+	struct cam_about about = { .finding = 3, .probability = 0.17, .raised = 0.41, .side = 2,
+				   .window = { .image_width = 2500, .image_height = 2048, .x = 156.25, .y = 128, .width = 2187.5, .height = 1792 } };
 	struct cam_about read;
 	char *file, *text;
 
@@ -300,6 +330,7 @@ static void a_picture_says_what_it_shows(void **state)
 	assert_int_equal(read.side, 2);
 	assert_close(read.probability, 0.17, 1e-6);
 	assert_close(read.raised, 0.41, 1e-6);
+	assert_memory_equal(&read.window, &about.window, sizeof read.window);
 	for (size_t cut = 0; cut < 100; cut++) /* within the chunk */
 		assert_int_equal(cam_read_about(file, cut, &read), 0);
 	/* what does not hold is not believed: a damaged chunk, and one that says anything */
@@ -308,6 +339,11 @@ static void a_picture_says_what_it_shows(void **state)
 		text++;
 	text[2] = '7';
 	assert_int_equal(cam_read_about(file, size, &read), 0);
+	free(file);
+	about.window.width *= 2; /* more than the image has */
+	size = write_and_read(&about, &file);
+	assert_int_equal(cam_read_about(file, size, &read), 1);
+	assert_int_equal(read.window.image_width, 0);
 	free(file);
 }
 
@@ -320,6 +356,7 @@ int main(void)
 		cmocka_unit_test(little_evidence_has_little_colour),
 		cmocka_unit_test(a_picture_says_what_it_shows),
 		cmocka_unit_test(where_no_cell_is_nothing_is_coloured),
+		cmocka_unit_test(a_frame_holds_what_the_network_sees),
 		cmocka_unit_test(the_picture_is_warm_where_the_evidence_is),
 		cmocka_unit_test(without_evidence_the_picture_is_the_image),
 	};

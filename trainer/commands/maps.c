@@ -143,7 +143,16 @@ static int most_probable(const float *logits, uint32_t untrained)
 	return most < 0 ? 0 : most;
 }
 
-int maps_write(struct maps *m, int row, const char *path, const uint8_t *gray, const float *logits, struct shown *s, struct error *e)
+/* The square that the window was cut from was made of the whole image, whatever its sides. */
+static struct cam_window window_in(const struct maps *m, const int original[2])
+{
+	double begin = of_image(m, 0), share = of_image(m, m->plan->image_size) - begin;
+
+	return (struct cam_window){ .image_width = original[0], .image_height = original[1], .x = begin * original[0], .y = begin * original[1],
+				    .width = share * original[0], .height = share * original[1] };
+}
+
+int maps_write(struct maps *m, int row, const char *path, const int original[2], const uint8_t *gray, const float *logits, struct shown *s, struct error *e)
 {
 	struct stem stem = stem_of(path);
 
@@ -157,9 +166,10 @@ int maps_write(struct maps *m, int row, const char *path, const uint8_t *gray, c
 	s->peak = cam.peak;
 	s->raised = cam.raised;
 	s->cells = cam.grid.side;
+	s->window = window_in(m, original);
 	cam_overlay(&cam, gray, m->source_size, m->plan->image_size, m->rgb);
 	struct cam_about about = { .finding = s->finding, .probability = 1 / (1 + exp(-(double)logits[s->finding])), .raised = cam.raised,
-				   .side = cam.grid.side };
+				   .side = cam.grid.side, .window = s->window };
 
 	return cam_write_png(s->file, m->rgb, m->source_size, &about, e);
 }

@@ -31,6 +31,7 @@ struct shown {
 	double x, y; /* of the strongest evidence, as a share of the image's sides; NAN where nothing speaks for the finding */
 	double peak, raised; /* as in struct cam */
 	int cells;   /* a side */
+	struct cam_window window;
 };
 
 /* EXIT_USAGE where two of the images would have the same overlay: they are named for their images. */
@@ -45,7 +46,7 @@ void maps_close(struct maps *m);
 /* Scores the boxes of the image in row `row` of the batch. original: its width and height. */
 int maps_point(struct maps *m, int row, const char *path, const int original[2], struct error *e);
 
-/* Writes DIR/IMAGE.FINDING.png for the image in row `row` of the batch. gray: [source_size][source_size]. */
-int maps_write(struct maps *m, int row, const char *path, const uint8_t *gray, const float *logits, struct shown *s, struct error *e);
+/* Writes DIR/IMAGE.FINDING.png for the image in row `row` of the batch. original: its width and height. gray: [source_size][source_size]. */
+int maps_write(struct maps *m, int row, const char *path, const int original[2], const uint8_t *gray, const float *logits, struct shown *s, struct error *e);
 
 #endif

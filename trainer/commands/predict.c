@@ -103,11 +103,14 @@ static int leave_out_untrained(struct predictor *p, const struct predict_conf *c
 }
 
 /* Whoever sees percentages beside findings may take them for a diagnosis. */
-static void say_what_it_is(const struct checkpoint_notes *notes)
+static void say_what_it_is(const struct predictor *p, const struct checkpoint_notes *notes)
 {
-	fprintf(stderr, "chexnet predict: for research, not a medical device: %s the training set's prevalence and labels (%s%s)\n",
+	fprintf(stderr, "chexnet predict: for research, not a medical device: %s the training set's prevalence and labels (%s%s)",
 		checkpoint_balanced(notes) ? "the numbers go by" : "these are probabilities under", *notes->trained_on ? notes->trained_on : "the weights do not say of which images",
 		source_is_synthetic(notes->trained_on) ? ": drawn by a program, so they say nothing about radiographs" : "");
+	if (p->crops == CROPS_NONE && p->plan.image_size < p->source_size)
+		fprintf(stderr, "; the network sees the middle %.3g %% of each side of an image", 100.0 * p->plan.image_size / p->source_size);
+	fprintf(stderr, "\n");
 }
 
 static int predictor_open(struct predictor *p, const struct predict_conf *conf, struct error *e)
@@ -135,7 +138,7 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 		maps_open(&p->maps, conf->maps, conf->finding, conf->boxes, &p->plan, p->engine, &p->engine_error, p->source_size, BATCH, e);
 	p->maps.untrained = p->untrained;
 	if (!e->code)
-		say_what_it_is(&notes);
+		say_what_it_is(p, &notes);
 	checkpoint_close(c);
 	return e->code ? -e->code : 0;
 }
@@ -196,6 +199,23 @@ static double probability(float logit)
 	return 1 / (1 + exp(-(double)logit));
 }
 
+static void add_map(cJSON *map, const struct shown *s)
+{
+	cJSON_AddStringToObject(map, "finding", finding_names[s->finding]);
+	cJSON_AddStringToObject(map, "file", s->file);
+	json_number(map, "x", s->x);
+	json_number(map, "y", s->y);
+	json_number(map, "peak", s->peak);
+	json_number(map, "raised", s->raised);
+	json_number(map, "cells", s->cells);
+	cJSON *window = cJSON_AddObjectToObject(map, "window");
+
+	json_number(window, "x", s->window.x);
+	json_number(window, "y", s->window.y);
+	json_number(window, "width", s->window.width);
+	json_number(window, "height", s->window.height);
+}
+
 static void add_json(cJSON *list, const char *path, const float *logits, const struct predictor *p, const struct shown *s, const struct error *e)
 {
 	cJSON *row = cJSON_CreateObject(), *probabilities, *raw, *untrained;
@@ -218,17 +238,8 @@ static void add_json(cJSON *list, const char *path, const float *logits, const s
 			cJSON_AddItemToArray(untrained, cJSON_CreateString(finding_names[f]));
 	json_text(row, "trained_on", p->trained_on);
 	cJSON_AddStringToObject(row, "notice", "for research, not a medical device");
-	if (*s->file) {
-		cJSON *map = cJSON_AddObjectToObject(row, "map");
-
-		cJSON_AddStringToObject(map, "finding", finding_names[s->finding]);
-		cJSON_AddStringToObject(map, "file", s->file);
-		json_number(map, "x", s->x);
-		json_number(map, "y", s->y);
-		json_number(map, "peak", s->peak);
-		json_number(map, "raised", s->raised);
-		json_number(map, "cells", s->cells);
-	}
+	if (*s->file)
+		add_map(cJSON_AddObjectToObject(row, "map"), s);
 }
 
 static void print_rows(const char *path, const float *logits, uint32_t untrained)
@@ -293,7 +304,7 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 
 		if (p->maps.boxes.n && !bad[i].code && maps_point(&p->maps, at[i], paths[i], original[i], e) < 0)
 			return -e->code;
-		if (p->maps.directory && !bad[i].code && maps_write(&p->maps, at[i], paths[i], p->pixels + (size_t)at[i] * pixels, logits[at[i]], &shown, e) < 0)
+		if (p->maps.directory && !bad[i].code && maps_write(&p->maps, at[i], paths[i], original[i], p->pixels + (size_t)at[i] * pixels, logits[at[i]], &shown, e) < 0)
 			return -e->code;
 		if (json)
 			add_json(list, paths[i], logits[at[i] < BATCH ? at[i] : 0], p, &shown, &bad[i]);
@@ -355,10 +366,12 @@ const struct command command_predict = {
 	.summary = "probabilities of the 14 findings for PNG or JPEG files",
 	.description = "Prints the probability of each finding for every image. For research; not a medical device: a probability holds under the prevalence and the labels of the "
 		       "training set, which a line on standard error names. Bones are to be light: an inverted image is scored like any other. Images go through the same decoding and resizing as in preparation. An image that "
-		       "cannot be read is named and the others are scored all the same; the exit code is then 65. Every task of a job step scores all the images. --maps writes overlays that "
-		       "chexnet report --pictures takes: colours are full where all coloured cells together add 2 or more to the finding's logit, and fainter where they add less. In the \"map\" of --json, "
+		       "cannot be read is named and the others are scored all the same; the exit code is then 65. Every task of a job step scores all the images. The network sees the middle of an image: a "
+		       "window that is to the whole as training's --image-size is to the prepared images (by default 7/8 of each side), so its rim has no part in the "
+		       "probabilities (only with --crops=ten it has), and none in a map. --maps writes overlays that "
+		       "chexnet report --pictures takes: a white frame holds that window, and where the image is darkened no colour can be; colours are full where all coloured cells together add 2 or more to the finding's logit, and fainter where they add less. In the \"map\" of --json, "
 		       "x and y are the middle of the strongest cell as shares of the image's sides (null where no cell speaks for the finding), peak is what it adds to the logit, "
-		       "raised what all that speak for the finding add, cells their number a side.",
+		       "raised what all that speak for the finding add, cells their number a side, window what the network sees, in pixels of the given image.",
 	.options = options,
 	.run = run,
 };

@@ -65,8 +65,6 @@ static double sample(const struct cam *cam, double x, double y)
 {
 	x = (x - cam->grid.first) / cam->grid.pitch;
 	y = (y - cam->grid.first) / cam->grid.pitch;
-	if (x < -0.5 || y < -0.5 || x > cam->grid.side - 0.5 || y > cam->grid.side - 0.5)
-		return 0;
 	int x0 = (int)(x + 1) - 1, y0 = (int)(y + 1) - 1; /* floor for x > -1 */
 	double fx = x - x0, fy = y - y0;
 
@@ -84,6 +82,24 @@ static void colour(double t, uint8_t gray, uint8_t *rgb)
 	rgb[2] = (uint8_t)((1 - cover) * gray + 0.5);
 }
 
+/* Whether a cell is there, so that there may be a colour. */
+static int covered(const struct cam_grid *grid, int window, double x, double y)
+{
+	double first = grid->first - grid->pitch / 2, end = first + grid->side * grid->pitch;
+
+	return x > 0 && y > 0 && x < window && y < window && x >= first && y >= first && x <= end && y <= end;
+}
+
+/* In the rim, so that it hides nothing that the network saw; a 256th of the side, since one of a thousand pixels would not be seen. */
+static int framed(int x, int y, int window, int margin, int size)
+{
+	int thick = size < 384 ? 1 : (size + 128) / 256, out;
+
+	thick = thick < margin ? thick : margin;
+	out = x < 0 || y < 0 || x >= window || y >= window;
+	return out && x >= -thick && y >= -thick && x < window + thick && y < window + thick;
+}
+
 void cam_overlay(const struct cam *cam, const uint8_t *gray, int size, int window, uint8_t *rgb)
 {
 	int margin = (size - window) / 2;
@@ -91,12 +107,15 @@ void cam_overlay(const struct cam *cam, const uint8_t *gray, int size, int windo
 
 	for (int y = 0; y < size; y++)
 		for (int x = 0; x < size; x++) {
-			int wx = x - margin, wy = y - margin;
-			double t = 0;
+			int wx = x - margin, wy = y - margin, in = covered(&cam->grid, window, wx + 0.5, wy + 0.5);
+			uint8_t shade = gray[y * size + x];
+			double t = in && strongest > 0 ? strength * sample(cam, wx + 0.5, wy + 0.5) / strongest : 0;
 
-			if (strongest > 0 && wx >= 0 && wy >= 0 && wx < window && wy < window)
-				t = strength * sample(cam, wx + 0.5, wy + 0.5) / strongest;
-			colour(t > 0 ? t : 0, gray[y * size + x], rgb + 3 * (y * size + x));
+			if (framed(wx, wy, window, margin, size))
+				shade = 255;
+			else if (!in)
+				shade /= 2;
+			colour(t > 0 ? t : 0, shade, rgb + 3 * (y * size + x));
 		}
 }
 
@@ -104,15 +123,18 @@ void cam_overlay(const struct cam *cam, const uint8_t *gray, int size, int windo
 
 static const char keyword[] = "chexnet-map";
 
-enum { ABOUT_ROOM = 128 };
+enum { ABOUT_ROOM = 256 };
 
 static int describe(spng_ctx *png, const struct cam_about *about, char text[ABOUT_ROOM])
 {
 	struct spng_text chunk = { .type = SPNG_TEXT, .text = text };
+	const struct cam_window *w = &about->window;
+	int n = snprintf(text, ABOUT_ROOM, "finding=%s p=%.6g raised=%.6g cells=%d", finding_names[about->finding], about->probability, about->raised, about->side);
 
+	if (w->image_width)
+		n += snprintf(text + n, ABOUT_ROOM - (size_t)n, " image=%dx%d window=%.7g,%.7g,%.7g,%.7g", w->image_width, w->image_height, w->x, w->y, w->width, w->height);
 	memcpy(chunk.keyword, keyword, sizeof keyword);
-	chunk.length = (size_t)snprintf(text, ABOUT_ROOM, "finding=%s p=%.6g raised=%.6g cells=%d", finding_names[about->finding], about->probability, about->raised,
-					about->side);
+	chunk.length = (size_t)n;
 	return spng_set_text(png, &chunk, 1);
 }
 
@@ -142,6 +164,21 @@ int cam_write_png(const char *path, const uint8_t *rgb, int size, const struct c
 	return rc;
 }
 
+/* What earlier versions did not write. */
+static struct cam_window understand_window(const char *text)
+{
+	struct cam_window w;
+	const char *at = strstr(text, " image=");
+	double loose = 1e-3; /* of a pixel: digits that were not written */
+
+	if (!at || sscanf(at, " image=%dx%d window=%lf,%lf,%lf,%lf", &w.image_width, &w.image_height, &w.x, &w.y, &w.width, &w.height) != 6)
+		return (struct cam_window){ 0 };
+	int holds = w.image_width > 0 && w.image_height > 0 && w.x >= 0 && w.y >= 0 && w.width > 0 && w.height > 0 && w.x + w.width <= w.image_width + loose &&
+		    w.y + w.height <= w.image_height + loose;
+
+	return holds ? w : (struct cam_window){ 0 };
+}
+
 /* Whoever wrote the file may have written anything. */
 static int understand(const char *text, struct cam_about *about)
 {
@@ -150,6 +187,7 @@ static int understand(const char *text, struct cam_about *about)
 	if (sscanf(text, "finding=%31s p=%lf raised=%lf cells=%d", name, &about->probability, &about->raised, &about->side) != 4)
 		return 0;
 	about->finding = finding_index(name, (int)strlen(name));
+	about->window = understand_window(text);
 	return about->finding >= 0 && about->probability >= 0 && about->probability <= 1 && about->raised >= 0 && isfinite(about->raised) && about->side > 0 &&
 	       about->side < 1000;
 }

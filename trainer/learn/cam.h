@@ -39,9 +39,15 @@ struct cam cam_make(const float *features, int channels, const struct cam_grid *
 #define CAM_FULL 2.0
 
 /* The map in warm colours over the gray image [size][size]; its window of `window` pixels lies in the middle. rgb: [size][size][3].
- * The strongest cell has the strongest colour, full where raised is CAM_FULL or more; without positive evidence, and where no cell is, nothing
- * is coloured. */
+ * The strongest cell has the strongest colour, full where raised is CAM_FULL or more; without positive evidence nothing is coloured. Where no
+ * cell is nothing can be, and the image is half as bright; a white frame runs round the window, which is all that the network saw. */
 void cam_overlay(const struct cam *cam, const uint8_t *gray, int size, int window, uint8_t *rgb);
+
+/* What the network sees of an image, in that image's own pixels. */
+struct cam_window {
+	int image_width, image_height; /* 0: not told */
+	double x, y, width, height;
+};
 
 /* What a picture of a map says about itself, in a tEXt chunk. */
 struct cam_about {
@@ -49,6 +55,7 @@ struct cam_about {
 	double probability; /* of the finding, for the image */
 	double raised;      /* as in struct cam */
 	int side;           /* cells */
+	struct cam_window window;
 };
 
 /* Writes [size][size][3] as a PNG file. about NULL: it says nothing. */

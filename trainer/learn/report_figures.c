@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Small multiples: ROC, precision-recall and calibration of every finding; pictures. */
+ * Small multiples: ROC, precision-recall and calibration of every finding. */
 #include <math.h>
 #include <stdio.h>
 
-#include "learn/cam.h"
 #include "learn/report_parts.h"
 #include "learn/svg.h"
 
@@ -188,77 +187,4 @@ void report_calibration(const struct report *r, struct page *page)
 		page_put(page, "</figure>\n");
 	}
 	page_put(page, "</div></section>\n");
-}
-
-/* "1.3-fold": a factor of the odds. */
-static void put_fold(struct page *page, double logits)
-{
-	double fold = exp(logits);
-
-	if (fold > 1000)
-		page_put(page, "more than 1000-fold");
-	else
-		page_put(page, "%.*f-fold", fold < 9.95 ? 1 : 0, fold);
-}
-
-/* Below a picture, and for those who cannot see it. */
-static void put_map(struct page *page, const struct cam_about *about)
-{
-	char name[32];
-	double p = about->probability;
-
-	page_put(page, "%s, p %s %.3f; map of %d \xC3\x97 %d cells, ", finding_title(about->finding, name), p < 0.001 ? "&lt;" : p > 0.999 ? "&gt;" : "=",
-		 p < 0.001 ? 0.001 : p > 0.999 ? 0.999 : p, about->side, about->side);
-	if (about->raised > 0) {
-		page_put(page, "the coloured ones raise the odds ");
-		put_fold(page, about->raised);
-	} else {
-		page_put(page, "none raises the odds");
-	}
-}
-
-static void put_picture(struct page *page, const struct report_picture *picture, const struct cam_about *about)
-{
-	page_put(page, "<figure><figcaption><b>");
-	page_text(page, picture->name);
-	page_put(page, "</b>");
-	if (about) {
-		page_put(page, "<span>");
-		put_map(page, about);
-		page_put(page, "</span>");
-	}
-	page_put(page, "</figcaption><img alt=\"");
-	page_text(page, picture->name);
-	if (about) {
-		page_put(page, ": ");
-		put_map(page, about);
-	}
-	page_put(page, "\" src=\"");
-	page_data(page, "image/png", picture->png, picture->size);
-	page_put(page, "\"></figure>\n");
-}
-
-void report_pictures(const struct report *r, struct page *page)
-{
-	size_t silent = 0;
-
-	if (r->in->n_pictures == 0)
-		return;
-	page_put(page, "<section><h2>Where the model looks</h2><p class=\"lead\">Colour marks places that raised the probability of the finding that is named, the warmest the place "
-		       "that raised it most in that image. Colours are full where all such places together raise the odds at least ");
-	put_fold(page, CAM_FULL);
-	page_put(page, ", and fainter where they add less. A cell sums up what the network saw in it and around it, and colours are smoothed from cell to cell, so their edges "
-		       "outline nothing. A model that cannot tell a finding has such places too: look at its AUROC first. A warm place is not a diagnosis.</p>"
-		       "<div class=\"multiples\">\n");
-	for (size_t i = 0; i < r->in->n_pictures; i++) {
-		struct cam_about about;
-		int told = cam_read_about(r->in->pictures[i].png, r->in->pictures[i].size, &about);
-
-		put_picture(page, &r->in->pictures[i], told ? &about : NULL);
-		silent += !told;
-	}
-	page_put(page, "</div>\n");
-	if (silent)
-		page_put(page, "<p class=\"lead\">Pictures without a probability are none that this version of chexnet predict --maps made: nobody says what their colours stand for.</p>\n");
-	page_put(page, "</section>\n");
 }

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Pictures of activation maps: what their colours and frames stand for. */
+#include <math.h>
+#include <stdio.h>
+
+#include "learn/cam.h"
+#include "learn/report_parts.h"
+
+/* "1.3-fold": a factor of the odds. */
+static void put_fold(struct page *page, double logits)
+{
+	double fold = exp(logits);
+
+	if (fold > 1000)
+		page_put(page, "more than 1000-fold");
+	else
+		page_put(page, "%.*f-fold", fold < 9.95 ? 1 : 0, fold);
+}
+
+/* Below a picture, and for those who cannot see it. */
+static void put_map(struct page *page, const struct cam_about *about)
+{
+	char name[32];
+	double p = about->probability;
+
+	page_put(page, "%s, p %s %.3f; map of %d \xC3\x97 %d cells, ", finding_title(about->finding, name), p < 0.001 ? "&lt;" : p > 0.999 ? "&gt;" : "=",
+		 p < 0.001 ? 0.001 : p > 0.999 ? 0.999 : p, about->side, about->side);
+	if (about->raised > 0) {
+		page_put(page, "the coloured ones raise the odds ");
+		put_fold(page, about->raised);
+	} else {
+		page_put(page, "none raises the odds");
+	}
+}
+
+static void put_picture(struct page *page, const struct report_picture *picture, const struct cam_about *about)
+{
+	page_put(page, "<figure><figcaption><b>");
+	page_text(page, picture->name);
+	page_put(page, "</b>");
+	if (about) {
+		page_put(page, "<span>");
+		put_map(page, about);
+		page_put(page, "</span>");
+	}
+	page_put(page, "</figcaption><img alt=\"");
+	page_text(page, picture->name);
+	if (about) {
+		page_put(page, ": ");
+		put_map(page, about);
+	}
+	page_put(page, "\" src=\"");
+	page_data(page, "image/png", picture->png, picture->size);
+	page_put(page, "\"></figure>\n");
+}
+
+/* Shares of the image's sides that the network sees, the least and the most of all pictures that tell. 0: none tells. */
+static int window_shares(const struct report_input *in, double share[2])
+{
+	struct cam_about about;
+	int told = 0;
+
+	for (size_t i = 0; i < in->n_pictures; i++) {
+		const struct report_picture *p = &in->pictures[i];
+
+		if (!cam_read_about(p->png, p->size, &about) || !about.window.image_width)
+			continue;
+		double side = about.window.width / about.window.image_width;
+
+		share[0] = told ? fmin(share[0], side) : side;
+		share[1] = told ? fmax(share[1], side) : side;
+		told++;
+	}
+	return told;
+}
+
+/* What is outside the network's window looks as if it had been found to be nothing. */
+static void put_window(const struct report_input *in, struct page *page)
+{
+	double share[2];
+
+	if (!window_shares(in, share))
+		return;
+	int several = share[1] - share[0] > 0.0005;
+
+	if (share[0] > 0.9995) {
+		page_put(page, "The network sees the whole of each image");
+	} else {
+		page_put(page, "The network sees only what is within the white frame, the middle %.3g", 100 * share[0]);
+		if (several)
+			page_put(page, " to %.3g", 100 * share[1]);
+		page_put(page, "&nbsp;%% of each side: of the rest, %s%.0f&nbsp;%% of the image, a map says nothing", several ? "up to " : "", 100 * (1 - share[0] * share[0]));
+	}
+	page_put(page, ". Where a picture is darkened there can be no colour, and the want of one means nothing. ");
+}
+
+void report_pictures(const struct report *r, struct page *page)
+{
+	size_t silent = 0, unframed = 0;
+
+	if (r->in->n_pictures == 0)
+		return;
+	page_put(page, "<section><h2>Where the model looks</h2><p class=\"lead\">Colour marks places that raised the probability of the finding that is named, the warmest the place "
+		       "that raised it most in that image. Colours are full where all such places together raise the odds at least ");
+	put_fold(page, CAM_FULL);
+	page_put(page, ", and fainter where they add less. ");
+	put_window(r->in, page);
+	page_put(page, "A cell sums up what the network saw in it and around it, and colours are smoothed from cell to cell, so their edges "
+		       "outline nothing. A model that cannot tell a finding has such places too: look at its AUROC first. A warm place is not a diagnosis.</p>"
+		       "<div class=\"multiples\">\n");
+	for (size_t i = 0; i < r->in->n_pictures; i++) {
+		struct cam_about about;
+		int told = cam_read_about(r->in->pictures[i].png, r->in->pictures[i].size, &about);
+
+		put_picture(page, &r->in->pictures[i], told ? &about : NULL);
+		silent += !told;
+		unframed += told && !about.window.image_width;
+	}
+	page_put(page, "</div>\n");
+	if (silent)
+		page_put(page, "<p class=\"lead\">Pictures without a probability are none that this version of chexnet predict --maps made: nobody says what their colours stand for.</p>\n");
+	if (unframed)
+		page_put(page, "<p class=\"lead\">%zu of these pictures do not say which part of the image the network saw, as an earlier version made them: near their edges the want of a "
+			       "colour may mean nothing.</p>\n", unframed);
+	page_put(page, "</section>\n");
+}
