@@ -205,6 +205,32 @@ bats_require_minimum_version 1.5.0
 	[ "$(cat set/file)" = mine ]
 }
 
+@test "--overwrite removes nothing that the command did not make" {
+	for kind in png packed; do
+		chexnet prepare nih tree set --size 32 --format $kind --overwrite >/dev/null
+	done
+	run chexnet prepare nih tree set --size 32 --shards 3 --overwrite
+	[ "$status" -eq 0 ]
+	[ "$(ls set)" = "$(chexnet prepare nih tree again --size 32 --shards 3 >/dev/null && ls again)" ]
+	mkdir -p set/run7
+	echo thesis >set/run7/log.jsonl
+	refuses 64 "set: holds run7 too, which this command does not make, and is not replaced" chexnet prepare nih tree set --overwrite --size 32
+	[ "$(cat set/run7/log.jsonl)" = thesis ]
+	rm -r set/run7
+	refuses 64 "set: what is read lies in it (set)" chexnet prepare tfrecord set set --overwrite --size 16
+	mkdir -p bad/run7
+	echo '{"name":"x"}' >bad/manifest.json
+	refuses 64 "bad: its manifest.json is of something else" chexnet prepare nih tree bad --overwrite --size 32
+	[ -d bad/run7 ]
+	chexnet synth --images 5 --size 16 --out drawn >/dev/null
+	chexnet synth --images 4 --size 16 --out drawn --overwrite >/dev/null
+	[ "$(find drawn/images -type f | wc -l)" = 4 ]
+	echo mine >drawn/images/mine.png
+	refuses 64 "drawn: holds images/mine.png too" chexnet synth --images 5 --size 16 --out drawn --overwrite
+	[ "$(cat drawn/images/mine.png)" = mine ]
+	rm -rf again drawn
+}
+
 @test "an interrupted preparation leaves nothing" {
 	for signal in TERM HUP; do
 		env --default-signal=HUP chexnet synth --images 3000 --size 96 --out out &

@@ -165,6 +165,10 @@ static void preparing_twice_gives_the_same_bytes_and_another_seed_another_order(
 	conf.out = tree; /* not ours to replace */
 	assert_int_equal(prepare_tree(tree, &conf, &r, &e), -EXIT_USAGE);
 	assert_non_null(strstr(e.text, "was not made by this command"));
+	e.code = 0;
+	conf.out = conf.source = prepared; /* whole, but what is read lies there */
+	assert_int_equal(prepare_tree(tree, &conf, &r, &e), -EXIT_USAGE);
+	assert_non_null(strstr(e.text, "what is read lies in it"));
 }
 
 static void jpeg_keeps_the_pixels_nearly(void **state)

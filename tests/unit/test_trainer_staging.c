@@ -15,10 +15,13 @@ int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 
 static int flags_fail_with; /* errno of a rename with flags; 0: they are known */
+static const char *comes_in; /* a file that somebody makes just before a rename with flags, or NULL */
 static int renames_left;    /* of those without flags, until one of them fails; 0: none does */
 
 int __wrap_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags)
 {
+	if (flags && comes_in)
+		scratch_write(comes_in, "thesis", 6);
 	if (flags && flags_fail_with) {
 		errno = flags_fail_with;
 		return -1;
@@ -35,15 +38,37 @@ int __wrap_rename(const char *from, const char *to)
 	return __real_rename(from, to);
 }
 
-/* A directory `path` that holds one file, "mark", with `text`; returns as staging_commit() does. */
+static const char *const own[] = { "mark", "text", "images/", "images/+([0-9])", NULL };
+static const struct staging_kind kind = { "mark", "made_by", "test ", own };
+static const char marked[] = "{\"made_by\":\"test 1\"}";
+
+static void put(const char *directory, const char *name, const char *text)
+{
+	char path[FILE_PATH + 32];
+
+	snprintf(path, sizeof path, "%s/%s", directory, name);
+	scratch_write(path, text, strlen(text));
+}
+
+/* Puts all that a directory of the kind may hold into it, with `text` in the file of that name. */
+static void fill(const char *directory, const char *text)
+{
+	char images[FILE_PATH + 8];
+
+	snprintf(images, sizeof images, "%s/images", directory);
+	assert_int_equal(mkdir(images, 0777), 0);
+	put(images, "7", "seven");
+	put(directory, "mark", marked);
+	put(directory, "text", text);
+}
+
+/* A directory `path` of the kind with `text`; returns as staging_commit() does. */
 static int publish(const char *path, const char *text, int overwrite, struct error *e)
 {
 	struct staging s;
-	char mark[FILE_PATH + 8];
 
-	assert_int_equal(staging_open(&s, path, overwrite, "mark", e), 0);
-	snprintf(mark, sizeof mark, "%s/mark", s.partial);
-	assert_int_equal(file_put(mark, text, strlen(text), e), 0);
+	assert_int_equal(staging_open(&s, path, overwrite, &kind, NULL, e), 0);
+	fill(s.partial, text);
 	int rc = staging_commit(&s, e);
 
 	staging_discard(&s);
@@ -70,12 +95,12 @@ static int replace_telling(const char *path, const char *text, char **told, stru
 
 static void holds(const char *path, const char *expected)
 {
-	char mark[FILE_PATH + 8], *text;
+	char file[FILE_PATH + 8], *text;
 	struct error e = { 0 };
 	size_t size;
 
-	snprintf(mark, sizeof mark, "%s/mark", path);
-	assert_int_equal(file_read(&text, &size, mark, &e), 0);
+	snprintf(file, sizeof file, "%s/text", path);
+	assert_int_equal(file_read(&text, &size, file, &e), 0);
 	assert_string_equal(text, expected);
 	free(text);
 }
@@ -119,7 +144,7 @@ static void what_was_published_meanwhile_stays(void **state)
 		struct error e = { 0 };
 
 		flags_fail_with = refusals[i];
-		assert_int_equal(staging_open(&s, path, 0, "mark", &e), 0);
+		assert_int_equal(staging_open(&s, path, 0, &kind, NULL, &e), 0);
 		assert_int_equal(publish(path, "other", 0, &e), 0);
 		assert_int_equal(staging_commit(&s, &e), -EXIT_INTERNAL);
 		staging_discard(&s);
@@ -158,6 +183,7 @@ static int as_it_was(void **state)
 {
 	(void)state;
 	flags_fail_with = renames_left = 0;
+	comes_in = NULL;
 	return 0;
 }
 
@@ -179,6 +205,104 @@ static void what_a_killed_run_left_is_named(void **state)
 	free(told);
 }
 
+static void what_the_command_does_not_make_keeps_it_from_being_replaced(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *name, *text, *words; /* text NULL: a directory */
+	} cases[] = {
+		{ "thesis.tex", "thesis", "holds thesis.tex too, which this command does not make" },
+		{ "run7", NULL, "holds run7 too" },
+		{ "images/seven", "thesis", "holds images/seven too" },
+		{ "images/8", NULL, "holds images/8 too" },
+		{ "mark", "{\"made_by\":\"another test\"}", "its mark is of something else" },
+		{ "mark", "{\"name\":\"x\"}", "its mark is of something else" },
+		{ "mark", "made_by", "its mark is of something else" },
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		const char *path = scratch_path("theirs%zu", i), *entry = scratch_path("theirs%zu/%s", i, cases[i].name);
+		struct staging s;
+		struct error e = { 0 };
+
+		assert_int_equal(mkdir(path, 0777), 0);
+		fill(path, "first");
+		if (cases[i].text)
+			scratch_write(entry, cases[i].text, strlen(cases[i].text));
+		else
+			assert_int_equal(mkdir(entry, 0777), 0);
+		assert_int_equal(staging_open(&s, path, 1, &kind, NULL, &e), -EXIT_USAGE);
+		assert_non_null(strstr(e.text, cases[i].words));
+		holds(path, "first");
+		assert_int_equal(access(entry, F_OK), 0);
+	}
+}
+
+static void what_came_in_meanwhile_is_kept(void **state)
+{
+	(void)state;
+	const char *path = scratch_path("busy"), *thesis = scratch_path("busy/thesis.tex");
+	struct staging s;
+	struct error e = { 0 };
+
+	assert_int_equal(publish(path, "first", 0, &e), 0);
+	assert_int_equal(staging_open(&s, path, 1, &kind, NULL, &e), 0);
+	fill(s.partial, "second");
+	scratch_write(thesis, "thesis", 6);
+	assert_int_equal(staging_commit(&s, &e), -EXIT_USAGE);
+	staging_discard(&s);
+	assert_non_null(strstr(e.text, "holds thesis.tex too"));
+	holds(path, "first");
+	assert_int_equal(access(thesis, F_OK), 0);
+}
+
+static void what_came_in_at_the_last_moment_is_set_aside(void **state)
+{
+	(void)state;
+	for (int plainly = 0; plainly < 2; plainly++) {
+		const char *path = scratch_path("late%d", plainly), *said;
+		char *told, kept[FILE_PATH + 64], thesis[FILE_PATH];
+		struct error e = { 0 };
+
+		snprintf(thesis, sizeof thesis, "%s", scratch_path("late%d/thesis.tex", plainly));
+		assert_int_equal(publish(path, "first", 0, &e), 0);
+		comes_in = thesis;
+		flags_fail_with = plainly ? EINVAL : 0;
+		assert_int_equal(replace_telling(path, "second", &told, &e), 0);
+		comes_in = NULL;
+		holds(path, "second");
+		said = strstr(told, "which this command does not make: that is in ");
+		assert_non_null(said);
+		said += 45;
+		assert_non_null(strstr(said, ".replaced-"));
+		snprintf(kept, sizeof kept, "%.*s/thesis.tex", (int)strcspn(said, " "), said);
+		assert_int_equal(access(kept, F_OK), 0);
+		free(told);
+	}
+}
+
+static void what_is_read_is_not_replaced(void **state)
+{
+	(void)state;
+	const char *path = scratch_path("read"), *link = scratch_path("link"), *images = scratch_path("link/images"), *beside = scratch_path("read2");
+	const char *const inside[] = { path, link, images };
+	struct staging s;
+	struct error e = { 0 };
+
+	assert_int_equal(publish(path, "first", 0, &e), 0);
+	assert_int_equal(symlink("read", link), 0);
+	assert_int_equal(mkdir(beside, 0777), 0);
+	for (size_t i = 0; i < sizeof inside / sizeof inside[0]; i++) {
+		e = (struct error){ 0 };
+		assert_int_equal(staging_open(&s, path, 1, &kind, inside[i], &e), -EXIT_USAGE);
+		assert_non_null(strstr(e.text, "what is read lies in it"));
+	}
+	e = (struct error){ 0 };
+	assert_int_equal(staging_open(&s, path, 1, &kind, beside, &e), 0);
+	staging_discard(&s);
+	holds(path, "first");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -186,6 +310,10 @@ int main(void)
 		cmocka_unit_test_teardown(what_was_published_meanwhile_stays, as_it_was),
 		cmocka_unit_test_teardown(what_cannot_be_replaced_comes_back, as_it_was),
 		cmocka_unit_test(what_a_killed_run_left_is_named),
+		cmocka_unit_test(what_the_command_does_not_make_keeps_it_from_being_replaced),
+		cmocka_unit_test(what_came_in_meanwhile_is_kept),
+		cmocka_unit_test_teardown(what_came_in_at_the_last_moment_is_set_aside, as_it_was),
+		cmocka_unit_test(what_is_read_is_not_replaced),
 	};
 
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

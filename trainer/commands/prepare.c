@@ -19,7 +19,7 @@ static const struct option options[] = {
 	OPTION(CHOICE, struct conf, encoding, "format", "FORMAT", "png",
 	       "how images are stored: png (exact), jpeg (smaller, quality 95), packed (pixels, fastest to read)", .choices = encoding_names),
 	OPTION(INT, struct conf, shards, "shards", "N", "0", "files a split; 0: 400 images a file", .min = 0, .max = 99999),
-	OPTION(FLAG, struct conf, overwrite, "overwrite", NULL, NULL, "replace OUT where an earlier preparation made it"),
+	OPTION(FLAG, struct conf, overwrite, "overwrite", NULL, NULL, "replace OUT where an earlier preparation made it and nothing else is in it"),
 	OPTION_GROUP("Who is in which split"),
 	OPTION(STRING, struct conf, split, "split", "POLICY", "official",
 	       "official: NIH's lists, a tenth of the training patients for validation; chexnet: 70/10/20 % of the patients; "
@@ -85,7 +85,7 @@ static int run(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	struct prepare_conf p = { .out = argv[3], .size = conf.size, .encoding = (enum encoding)conf.encoding, .shards = conf.shards,
+	struct prepare_conf p = { .out = argv[3], .source = argv[2], .size = conf.size, .encoding = (enum encoding)conf.encoding, .shards = conf.shards,
 				  .seed = conf.seed, .threads = conf.threads, .overwrite = conf.overwrite, .stop = &stop_asked };
 	stop_at_signals();
 	if (strcmp(argv[1], "nih") == 0)

@@ -20,7 +20,7 @@ struct conf {
 static const struct option options[] = {
 	OPTION_GROUP("What to do"),
 	OPTION(STRING, struct conf, out, "out", "DIR", NULL, "write a directory in NIH's layout; it appears when it is complete"),
-	OPTION(FLAG, struct conf, overwrite, "overwrite", NULL, NULL, "replace DIR where this command made it"),
+	OPTION(FLAG, struct conf, overwrite, "overwrite", NULL, NULL, "replace DIR where this command made it and nothing else is in it"),
 	OPTION(STRING, struct conf, check, "check", "PREPARED", NULL,
 	       "fit a logistic regression on 8 x 8 thumbnails of a prepared set (\"builtin\": of the built-in one): an honest task leaves it near 0.5"),
 	OPTION_GROUP("The images"),

@@ -13,7 +13,7 @@
 #include "utf8.h"
 
 enum { VERSION = 1, MAX_SHARDS = 99999 };
-static const char FORMAT[] = "chexnet-prepared";
+const char manifest_format[] = "chexnet-prepared";
 static const double MAX_IMAGES = 1e10;
 
 const char *const encoding_names[] = { "png", "jpeg", "packed", NULL };
@@ -55,7 +55,7 @@ int manifest_write(const struct manifest *m, const char *directory, struct error
 	char path[FILE_PATH];
 	cJSON *o = cJSON_CreateObject();
 
-	cJSON_AddStringToObject(o, "format", FORMAT);
+	cJSON_AddStringToObject(o, "format", manifest_format);
 	cJSON_AddNumberToObject(o, "version", VERSION);
 	cJSON_AddStringToObject(o, "made_by", "chexnet " HVD_VERSION);
 	cJSON_AddNumberToObject(o, "image_size", m->size);
@@ -159,7 +159,7 @@ static int read_all(const struct reader *r, const cJSON *o, struct manifest *m)
 	char text[64];
 	double version = 0, size = 0;
 
-	if (read_string(r, o, "format", text, sizeof text) || strcmp(text, FORMAT) != 0)
+	if (read_string(r, o, "format", text, sizeof text) || strcmp(text, manifest_format) != 0)
 		return fail(r->e, EXIT_DATA, "%s: not the manifest of a prepared data set", r->path);
 	if (read_number(r, o, "version", 1, 1e9, &version))
 		return -EXIT_DATA;

@@ -23,6 +23,8 @@ struct manifest {
 	} split[SPLITS];
 };
 
+extern const char manifest_format[]; /* its "format" */
+
 int manifest_write(const struct manifest *m, const char *directory, struct error *e);
 
 /* EXIT_DATA when there is none, or one that this program cannot use: other findings, a later version, numbers out of range. */

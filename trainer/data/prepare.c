@@ -327,12 +327,15 @@ static void describe(const struct job *job)
 	snprintf(m->source, sizeof m->source, "%s", job->origin->name);
 }
 
+static const char *const own[] = { "manifest.json", "@(train|val|test)-+([0-9])-of-+([0-9])", "@(train|val|test).cxp", NULL };
+static const struct staging_kind kind = { "manifest.json", "format", manifest_format, own };
+
 int prepare(const struct prepare_conf *conf, const struct origin *origin, struct prepare_report *report, struct error *e)
 {
 	struct job job = { .conf = conf, .origin = origin, .report = report, .threads = conf->threads ? conf->threads : omp_get_max_threads() };
 
 	memset(report, 0, sizeof *report);
-	int rc = staging_open(&job.staging, conf->out, conf->overwrite, "manifest.json", e);
+	int rc = staging_open(&job.staging, conf->out, conf->overwrite, &kind, conf->source, e);
 	if (!rc)
 		rc = make_workers(&job, e);
 	if (!rc)

@@ -12,6 +12,7 @@ enum { PREPARE_JPEG_QUALITY = 95, PREPARE_SHARD = 400 /* records, unless told */
 
 struct prepare_conf {
 	const char *out;
+	const char *source;      /* directory that the origin reads, which OUT may not replace; or NULL */
 	int size;                /* side of the stored squares, pixels */
 	enum encoding encoding;
 	int shards;              /* of each split; 0: of PREPARE_SHARD records */

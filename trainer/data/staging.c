@@ -1,30 +1,110 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/staging.h"
 
+#include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
+#include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int check_existing(struct staging *s, int overwrite, const char *mark, struct error *e)
+static int is_own(const struct staging_kind *kind, const char *name, int directory)
+{
+	char entry[FILE_PATH + 1];
+
+	snprintf(entry, sizeof entry, "%s%s", name, directory ? "/" : "");
+	for (const char *const *own = kind->own; *own; own++)
+		if (fnmatch(*own, entry, FNM_EXTMATCH | FNM_PATHNAME) == 0)
+			return 1;
+	return 0;
+}
+
+/* Looks for an entry that is not of the kind: its name below the directory, or "". With `removing`, the others go on the way, and the
+ * directory where nothing is left in it. */
+static void find_foreign(const char *directory, const struct staging_kind *kind, int removing, char foreign[FILE_PATH])
+{
+	char *const roots[] = { (char *)directory, NULL };
+	FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | (removing ? 0 : FTS_COMFOLLOW), NULL);
+	FTSENT *entry;
+
+	*foreign = '\0';
+	while (tree && (entry = fts_read(tree))) {
+		int is_directory = entry->fts_info == FTS_D || entry->fts_info == FTS_DP;
+		const char *name = entry->fts_level ? entry->fts_path + strlen(directory) + 1 : "";
+		int own = entry->fts_level == 0 || ((is_directory || entry->fts_info == FTS_F) && is_own(kind, name, is_directory));
+
+		if (!own && !*foreign)
+			snprintf(foreign, FILE_PATH, "%s", name);
+		if (!own && entry->fts_info == FTS_D)
+			fts_set(tree, entry, FTS_SKIP);
+		if (own && removing && entry->fts_info != FTS_D)
+			remove(entry->fts_path);
+	}
+	if (tree)
+		fts_close(tree);
+}
+
+/* Whether the mark says that this command made the directory. */
+static int has_mark(const struct staging_kind *kind, const char *file)
+{
+	struct error none = { 0 };
+	size_t size;
+	char *text;
+
+	if (file_read(&text, &size, file, &none))
+		return 0;
+	cJSON *object = cJSON_ParseWithLength(text, size);
+	const char *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, kind->key));
+	int made = value && strncmp(value, kind->begins, strlen(kind->begins)) == 0;
+
+	cJSON_Delete(object);
+	free(text);
+	return made;
+}
+
+static int holds(const char *directory, const char *path)
+{
+	char *a = realpath(directory, NULL), *b = realpath(path, NULL);
+	size_t length = a ? strlen(a) : 0;
+	int inside = a && b && strncmp(a, b, length) == 0 && (b[length] == '/' || b[length] == '\0');
+
+	free(a);
+	free(b);
+	return inside;
+}
+
+static int check_foreign(const struct staging *s, struct error *e)
+{
+	char foreign[FILE_PATH];
+
+	find_foreign(s->path, s->kind, 0, foreign);
+	return *foreign ? fail(e, EXIT_USAGE, "%s: holds %s too, which this command does not make, and is not replaced: move that away first", s->path, foreign) : 0;
+}
+
+static int check_existing(struct staging *s, int overwrite, const char *source, struct error *e)
 {
 	struct stat st;
 	char file[FILE_PATH];
 
 	if (lstat(s->path, &st))
 		return 0;
-	if (path_join(file, e, "%s/%s", s->path, mark))
+	if (path_join(file, e, "%s/%s", s->path, s->kind->mark))
 		return -e->code;
 	if (!overwrite)
 		return fail(e, EXIT_USAGE, "%s: exists already (--overwrite replaces it)", s->path);
 	if (stat(file, &st))
-		return fail(e, EXIT_USAGE, "%s: holds no %s, so it was not made by this command and is not replaced", s->path, mark);
+		return fail(e, EXIT_USAGE, "%s: holds no %s, so it was not made by this command and is not replaced", s->path, s->kind->mark);
+	if (!has_mark(s->kind, file))
+		return fail(e, EXIT_USAGE, "%s: its %s is of something else, so it was not made by this command and is not replaced", s->path, s->kind->mark);
+	if (source && holds(s->path, source))
+		return fail(e, EXIT_USAGE, "%s: what is read lies in it (%s), so it is not replaced: choose another place", s->path, source);
 	s->replaces = 1;
-	return 0;
+	return check_foreign(s, e);
 }
 
 /* What a run that was killed, and could not clean up, has left may be many gigabytes. */
@@ -45,15 +125,15 @@ static void name_leftovers(const struct staging *s)
 		closedir(directory);
 }
 
-int staging_open(struct staging *s, const char *path, int overwrite, const char *mark, struct error *e)
+int staging_open(struct staging *s, const char *path, int overwrite, const struct staging_kind *kind, const char *source, struct error *e)
 {
 	size_t length = strlen(path);
 
-	*s = (struct staging){ 0 };
+	*s = (struct staging){ .kind = kind };
 	while (length > 1 && path[length - 1] == '/')
 		length--;
 	if (path_join(s->path, e, "%.*s", (int)length, path) || path_join(s->partial, e, "%s.partial-XXXXXX", s->path) ||
-	    check_existing(s, overwrite, mark, e)) {
+	    check_existing(s, overwrite, source, e)) {
 		s->partial[0] = '\0';
 		return -e->code;
 	}
@@ -103,6 +183,19 @@ static int take_name(struct staging *s, struct error *e)
 	return fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", s->path, strerror(errno));
 }
 
+/* Of the old directory, at s->partial, only what the command makes: what came into it at the last moment is kept. */
+static void remove_replaced(const struct staging *s)
+{
+	char foreign[FILE_PATH], kept[FILE_PATH + 16];
+
+	find_foreign(s->partial, s->kind, 1, foreign);
+	if (!*foreign)
+		return;
+	snprintf(kept, sizeof kept, "%s.replaced%s", s->path, strrchr(s->partial, '-'));
+	fprintf(stderr, "chexnet: %s: what it replaced held %s too, which this command does not make: that is in %s now\n", s->path, foreign,
+		rename(s->partial, kept) ? s->partial : kept);
+}
+
 int staging_commit(struct staging *s, struct error *e)
 {
 	char parent[FILE_PATH];
@@ -110,10 +203,10 @@ int staging_commit(struct staging *s, struct error *e)
 
 	if (path_join(parent, e, "%.*s", slash ? (int)(slash - s->path) + 1 : 1, slash ? s->path : ".") || directory_sync(s->partial, e))
 		return -e->code;
-	if (take_name(s, e))
+	if ((s->replaces && check_foreign(s, e)) || take_name(s, e))
 		return -e->code;
 	if (s->replaces)
-		directory_remove(s->partial);
+		remove_replaced(s);
 	s->partial[0] = '\0';
 	return directory_sync(parent, e);
 }

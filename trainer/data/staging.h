@@ -5,17 +5,26 @@
 
 #include "data/file.h"
 
+/* The directories that a command makes, to know one by. */
+struct staging_kind {
+	const char *mark;         /* a file of JSON that each has, */
+	const char *key, *begins; /* and how the text of a key in it begins */
+	const char *const *own;   /* NULL-terminated patterns of fnmatch(3), extended, for all that it may hold; a directory's end in '/' */
+};
+
 struct staging {
 	char path[FILE_PATH];    /* where it will be */
 	char partial[FILE_PATH]; /* where it is filled */
+	const struct staging_kind *kind;
 	int replaces;            /* path exists and may go */
 };
 
-/* Makes the temporary directory. An existing path is refused (EXIT_USAGE) unless overwrite is set and it holds the file `mark`,
- * which shows that this program made it. */
-int staging_open(struct staging *s, const char *path, int overwrite, const char *mark, struct error *e);
+/* Makes the temporary directory. An existing path is refused (EXIT_USAGE) unless overwrite is set and it is of this kind, with nothing
+ * else in it, and does not hold `source`, which is read meanwhile (NULL: nothing is). */
+int staging_open(struct staging *s, const char *path, int overwrite, const struct staging_kind *kind, const char *source, struct error *e);
 
-/* Syncs the directory and gives it its name; what was there before is removed afterwards. */
+/* Syncs the directory and gives it its name; what was there before is removed afterwards. EXIT_USAGE where something that is not of
+ * the kind has come into it since staging_open(). */
 int staging_commit(struct staging *s, struct error *e);
 void staging_discard(struct staging *s); /* removes the temporary directory; harmless after a commit */
 

@@ -305,13 +305,17 @@ static int write_tree(struct tree *t, int threads, const volatile sig_atomic_t *
 	return 0;
 }
 
+static const char *const own[] = { "oracle.json", "oracle.csv", "Data_Entry_2017_v2020.csv", "BBox_List_2017.csv", "train_val_list.txt",
+				   "test_list.txt", "images/", "images/+([0-9])_+([0-9]).png", NULL };
+static const struct staging_kind kind = { "oracle.json", "made_by", "chexnet ", own };
+
 int synth_tree(const struct synth_conf *conf, const char *out, int overwrite, int threads, const volatile sig_atomic_t *stop,
 	       struct synth_report *report, struct error *e)
 {
 	struct tree t = { .conf = conf, .report = report };
 
 	memset(report, 0, sizeof *report);
-	int rc = staging_open(&t.staging, out, overwrite, "oracle.json", e);
+	int rc = staging_open(&t.staging, out, overwrite, &kind, NULL, e);
 	if (!rc)
 		rc = write_tree(&t, threads ? threads : omp_get_max_threads(), stop, e);
 	if (!rc)
