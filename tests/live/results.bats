@@ -513,6 +513,24 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	[[ $output != *'"logits"'* ]]
 }
 
+@test "a small probability is printed with as many digits as a large one, so that a threshold of a few thousandths decides" {
+	cp run1/model.safetensors small.safetensors
+	header=$(od -An -t u8 -N 8 small.safetensors)
+	bias=$(head -c $((header + 8)) small.safetensors | grep -ao '"classifier.bias":{[^}]*' | sed 's/.*"data_offsets":\[\([0-9]*\).*/\1/')
+	printf '\0\0\300\300\0\0\100\301' | dd of=small.safetensors bs=1 seek=$((header + 8 + bias)) conv=notrunc status=none # -6 and -12
+	LC_ALL=C sed -i 's/"crc32c":/"crc32x":/' small.safetensors
+	predict=(chexnet predict --weights small.safetensors --engine cpu --threads 1)
+	image=$(find tree/images -name '*.png' | head -n 1)
+	"${predict[@]}" "$image" >small.out
+	cat small.out
+	grep -qE '^  Atelectasis +0\.00[0-9]{4}$' small.out
+	grep -qE '^  Cardiomegaly +[0-9]\.[0-9]{3}e-0[56]$' small.out
+	grep -qE '^  Hernia +0\.[1-9][0-9]{3}$' small.out
+	"${predict[@]}" --json "$image" | sed -n '/"probabilities"/,/}/s/.*"\([A-Z][a-z_A-Z]*\)":[^0-9]*\([-+0-9.e]*\).*/\1 \2/p' >small.all
+	[ "$(wc -l <small.all)" -eq 14 ]
+	awk 'NR == FNR { p[$1] = $2; next } $1 in p { d = $2 / p[$1] - 1; n++; if (d > 0.0005 || d < -0.0005) bad++ } END { exit !(n == 14 && !bad) }' small.all small.out
+}
+
 @test "an image that may not be read is named, and the others are scored" {
 	local user=()
 	if [ "$(id -u)" = 0 ]; then

@@ -148,12 +148,116 @@ static void the_report_shows_them_and_says_where_they_come_from(void **state)
 	predictions_free(&p);
 }
 
+/* The cell that begins at *at, and what is printed in it; *at is set behind it. */
+static double cell(const char **at)
+{
+	const char *text = strchr(strstr(*at, "<td"), '>') + 1;
+
+	*at = text;
+	return strncmp(text, "n/a", 3) == 0 ? NAN : strtod(text, NULL);
+}
+
+/* Scores lie so near to each other that three digits of a threshold flag other images. */
+static void what_a_printed_threshold_promises_it_does(void **state)
+{
+	struct predictions p = draw(9000, 0);
+	struct report_input in = input(&p);
+	struct page page = { 0 };
+	struct error e = { 0 };
+	char *json;
+	int longer = 0;
+
+	(void)state;
+	in.resamples = 3;
+	for (size_t i = 0; i < p.n * FINDINGS; i++) /* from probabilities of 1 in 10,000 to those near 1 */
+		p.logits[i] = 3 * p.logits[i] + (float)(i % FINDINGS) - 2;
+	assert_int_equal(report_make(&page, &json, &in, &e), 0);
+	const char *section = strstr(page.text, "<h2>Operating points"), *object = json;
+
+	for (int f = 0; f < FINDINGS; f++) {
+		char title[32];
+
+		snprintf(title, sizeof title, "scope=\"row\">%s", finding_names[f]);
+		title[strcspn(title, "_")] = '\0';
+		const char *at = strstr(section, title);
+
+		object = strstr(object, "\"operating_points\"");
+		for (int aim = 0; aim < AIMS; aim++) {
+			double threshold = cell(&at), left, ppv, npv;
+			int digits = (int)strcspn(at, "<");
+			struct tally t = { 0 };
+
+			left = cell(&at);
+			ppv = cell(&at);
+			npv = cell(&at);
+			for (size_t i = 0; i < p.n; i++) {
+				int positive = p.samples[i].labels >> f & 1, flagged = 1 / (1 + exp(-(double)p.logits[i * FINDINGS + (size_t)f])) >= threshold;
+
+				*(flagged ? (positive ? &t.tp : &t.fp) : (positive ? &t.fn : &t.tn)) += 1;
+			}
+			assert_true(aim == AIM_SPECIFICITY ? 10 * t.tn >= 9 * (t.tn + t.fp) : 10 * t.tp >= 9 * (t.tp + t.fn));
+			assert_close(left, aim == AIM_SPECIFICITY ? t.tp / (t.tp + t.fn) : t.tn / (t.tn + t.fp), 0.0005001);
+			assert_close(ppv, t.tp / (t.tp + t.fp), 0.0005001);
+			assert_close(npv, t.tn / (t.tn + t.fn), 0.0005001);
+			object = strstr(object, "\"threshold\"");
+			object += strlen("\"threshold\":\t");
+			assert_close(strtod(object, NULL), threshold, 0); /* one number in both */
+			longer += digits > (threshold < 0.1 ? 6 : 5);
+		}
+	}
+	printf("# %d of %d thresholds need more than three digits\n", longer, FINDINGS * AIMS);
+	assert_true(longer > FINDINGS);
+	free(json);
+	free(page.text);
+	predictions_free(&p);
+}
+
+static double logit(double p)
+{
+	return log(p / (1 - p));
+}
+
+/* One score for all images: nothing can be flagged at a specificity of 90 %; and no number parts probabilities that are one to double precision. */
+static void a_threshold_that_no_probability_says_is_none(void **state)
+{
+	struct predictions p = draw(900, 0);
+	struct report_input in = input(&p);
+	struct page page = { 0 };
+	struct error e = { 0 };
+	char *json;
+
+	(void)state;
+	for (size_t i = 0; i < p.n; i++)
+		p.logits[i * FINDINGS] = 1;
+	assert_int_equal(report_make(&page, &json, &in, &e), 0);
+	const char *at = strstr(strstr(page.text, "<h2>Operating points"), "scope=\"row\">Atelectasis"), *point = strstr(json, "\"specificity_90\"");
+
+	assert_true(isnan(cell(&at)));
+	assert_int_equal(strncmp(strstr(point, "\"threshold\""), "\"threshold\":\tnull", 17), 0);
+	point = strstr(json, "\"sensitivity_90\"");
+	assert_int_equal(strncmp(strstr(point, "\"threshold\""), "\"threshold\":\t0.731", 18), 0);
+	free(json);
+	free(page.text);
+	predictions_free(&p);
+	int digits;
+
+	assert_true(isnan(operating_probability(&(struct operating_point){ .threshold = 41, .below = 40 }, &digits)));
+	assert_close(operating_probability(&(struct operating_point){ .threshold = 0, .below = -INFINITY }, &digits), 0.5, 0);
+	assert_int_equal(digits, 3);
+	assert_close(operating_probability(&(struct operating_point){ .threshold = logit(0.00178056), .below = logit(0.001779) }, &digits), 0.00178, 0);
+	assert_int_equal(digits, 3);
+	assert_close(operating_probability(&(struct operating_point){ .threshold = logit(0.00178056), .below = logit(0.0017803) }, &digits), 0.0017805, 0);
+	assert_int_equal(digits, 5);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(thresholds_equal_their_definition),
 		cmocka_unit_test(their_intervals_hold_the_truth),
 		cmocka_unit_test(the_report_shows_them_and_says_where_they_come_from),
+		cmocka_unit_test(what_a_printed_threshold_promises_it_does),
+		cmocka_unit_test(a_threshold_that_no_probability_says_is_none),
 	};
 
 	omp_set_num_threads(1); /* small work: threads would only wait for each other */

@@ -257,8 +257,11 @@ static void print_rows(const char *path, const float *logits, uint32_t untrained
 		order[at] = f;
 	}
 	printf("%s\n", path);
-	for (int i = 0; i < n; i++)
-		printf("  %-20s %.4f\n", finding_names[order[i]], probability(logits[order[i]]));
+	for (int i = 0; i < n; i++) {
+		double p = probability(logits[order[i]]);
+
+		printf(p < 0.1 ? "  %-20s %#.4g\n" : "  %-20s %.4f\n", finding_names[order[i]], p); /* a rare finding's threshold is a few thousandths */
+	}
 	for (int f = 0; f < FINDINGS; f++)
 		if (untrained >> f & 1)
 			printf("  %-20s n/a\n", finding_names[f]);
@@ -364,7 +367,7 @@ const struct command command_predict = {
 	.min_operands = 1,
 	.max_operands = MAX_IMAGES,
 	.summary = "probabilities of the 14 findings for PNG or JPEG files",
-	.description = "Prints the probability of each finding for every image. For research; not a medical device: a probability holds under the prevalence and the labels of the "
+	.description = "Prints the probability of each finding for every image, with --json to its last digit. For research; not a medical device: a probability holds under the prevalence and the labels of the "
 		       "training set, which a line on standard error names. Bones are to be light: an inverted image is scored like any other. Images go through the same decoding and resizing as in preparation. An image that "
 		       "cannot be read is named and the others are scored all the same; the exit code is then 65. Every task of a job step scores all the images. The network sees the middle of an image: a "
 		       "window that is to the whole as training's --image-size is to the prepared images (by default 7/8 of each side), so its rim has no part in the "

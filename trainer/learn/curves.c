@@ -2,6 +2,7 @@
 #include "learn/curves.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,13 +39,13 @@ static struct interval value_only(double value)
 	return (struct interval){ value, NAN, NAN, NAN };
 }
 
-/* flagged, all: negatives, positives */
-static struct operating_point operate(double threshold, const uint64_t flagged[2], const uint64_t all[2])
+/* cut: the threshold and what is below it. flagged, all: negatives, positives */
+static struct operating_point operate(const double cut[2], const uint64_t flagged[2], const uint64_t all[2])
 {
 	const double fp = (double)flagged[0], tp = (double)flagged[1], tn = (double)(all[0] - flagged[0]), fn = (double)(all[1] - flagged[1]);
 
 	return (struct operating_point){
-		.threshold = threshold, .sensitivity = value_only(tp / (tp + fn)), .specificity = value_only(tn / (tn + fp)),
+		.threshold = cut[0], .below = cut[1], .sensitivity = value_only(tp / (tp + fn)), .specificity = value_only(tn / (tn + fp)),
 		.ppv = tp + fp > 0 ? tp / (tp + fp) : NAN, .npv = tn + fn > 0 ? tn / (tn + fn) : NAN,
 	};
 }
@@ -55,7 +56,7 @@ static void read_curves(const struct entry *e, size_t n, const uint16_t *weight,
 {
 	uint64_t all[2] = { 0, 0 }, now[2] = { 0, 0 }, from[2] = { 0, 0 }; /* negatives, positives */
 	uint64_t roc = 0, pr = 0, least = 0, flagged[AIMS][2] = { { 0 } }; /* least: positives that a sensitivity asks for */
-	double sum = 0, threshold[AIMS] = { INFINITY, INFINITY };
+	double sum = 0, cut[AIMS][2] = { { INFINITY, INFINITY }, { INFINITY, INFINITY } };
 
 	for (size_t i = 0; i < n; i++)
 		all[e[i].positive] += weight ? weight[e[i].patient] : 1;
@@ -80,7 +81,8 @@ static void read_curves(const struct entry *e, size_t n, const uint16_t *weight,
 		}
 		for (int aim = 0; aim < AIMS; aim++)
 			if (aim == AIM_SPECIFICITY ? now[0] * 100 <= all[0] * (100 - AIM_PERCENT) : now[1] >= least && from[1] < least) {
-				threshold[aim] = e[i].score;
+				cut[aim][0] = e[i].score;
+				cut[aim][1] = i + 1 < n ? e[i + 1].score : -INFINITY;
 				memcpy(flagged[aim], now, sizeof now);
 			}
 		from[0] = now[0];
@@ -89,7 +91,7 @@ static void read_curves(const struct entry *e, size_t n, const uint16_t *weight,
 	for (; all[0] && roc < CURVE_GRID; roc++)
 		r->roc[roc] = 1;
 	for (int aim = 0; aim < AIMS; aim++)
-		r->at[aim] = operate(threshold[aim], flagged[aim], all);
+		r->at[aim] = operate(cut[aim], flagged[aim], all);
 	r->average_precision = all[1] ? sum / (double)all[1] : NAN;
 }
 
@@ -212,7 +214,7 @@ static int add_bands(const struct entry *e, size_t n, size_t patients, int resam
 
 static struct operating_point no_point(void)
 {
-	return (struct operating_point){ NAN, value_only(NAN), value_only(NAN), NAN, NAN };
+	return (struct operating_point){ NAN, NAN, value_only(NAN), value_only(NAN), NAN, NAN };
 }
 
 int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struct curves *out)
@@ -268,6 +270,30 @@ void curves_judge(struct curves *curves, const struct auroc_table *t, int c)
 		else if (!isnan(left->low) && !resamples_tell(left->value, t->effective[c]))
 			interval_of_share(left, t->effective[c]);
 	}
+}
+
+/* Cuts digits off. */
+static double rounded_down(double p, int digits)
+{
+	char text[40];
+
+	snprintf(text, sizeof text, "%.20e", p);
+	char *exponent = strchr(text, 'e');
+
+	memmove(text + digits + 1, exponent, strlen(exponent) + 1); /* behind the digits and their point */
+	return strtod(text, NULL);
+}
+
+double operating_probability(const struct operating_point *at, int *digits)
+{
+	const double p = 1 / (1 + exp(-at->threshold)), below = 1 / (1 + exp(-at->below));
+
+	if (isinf(at->threshold) || !(p > below))
+		return NAN;
+	for (*digits = 3; *digits < 17; ++*digits)
+		if (rounded_down(p, *digits) > below)
+			return rounded_down(p, *digits);
+	return p;
 }
 
 void curves_free(struct curves *c)

@@ -20,6 +20,7 @@ struct curve {
 /* A threshold chosen on these images, and what it does on them: scores of it or more are flagged. */
 struct operating_point {
 	double threshold;                /* a score; infinite: nothing may be flagged; NAN: too few patients, and all others are NAN too */
+	double below;                    /* the greatest score that is not flagged; -infinite: all are */
 	struct interval sensitivity, specificity; /* the one that was not aimed at has the 95 % interval */
 	double ppv, npv;                 /* share of the flagged that are positive, of the others that are negative; NAN: there are none */
 };
@@ -49,6 +50,10 @@ int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struc
 /* Takes back what the patients behind class c are too few for: interval, bands and operating points; and widens the intervals of the
  * latter where resamples do not tell (few.h). */
 void curves_judge(struct curves *curves, const struct auroc_table *t, int c);
+
+/* The threshold as a probability: rounded down to as few significant digits, but three or more, as flag the same images. NAN where no
+ * number does: nothing may be flagged, or the probabilities at the threshold and below it are one to double precision. */
+double operating_probability(const struct operating_point *at, int *digits);
 void curves_free(struct curves *c);
 
 #endif

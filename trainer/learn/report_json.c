@@ -38,7 +38,9 @@ static void put_operating(cJSON *o, const char *name, const struct operating_poi
 {
 	cJSON *x = cJSON_AddObjectToObject(o, name);
 
-	json_number(x, "threshold", 1 / (1 + exp(-at->threshold)));
+	int digits;
+
+	json_number(x, "threshold", operating_probability(at, &digits));
 	put_interval(x, "sensitivity", &at->sensitivity);
 	put_interval(x, "specificity", &at->specificity);
 	json_number(x, "ppv", at->ppv);

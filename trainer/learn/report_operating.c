@@ -17,11 +17,13 @@ static void put_share(struct page *page, double share)
 static void put_point(struct page *page, const struct operating_point *at, enum aim aim)
 {
 	const struct interval *left = aim == AIM_SPECIFICITY ? &at->sensitivity : &at->specificity;
+	int digits;
+	double threshold = operating_probability(at, &digits);
 
-	if (isinf(at->threshold))
+	if (isnan(threshold))
 		page_put(page, "<td class=\"n soft\">n/a</td>");
 	else
-		page_put(page, "<td class=\"n\">%#.3g</td>", 1 / (1 + exp(-at->threshold)));
+		page_put(page, "<td class=\"n\">%#.*g</td>", digits, threshold);
 	page_put(page, "<td class=\"n\">%.3f", left->value);
 	if (!isnan(left->low))
 		page_put(page, " <small>%.3f&#8211;%.3f</small>", left->low, left->high);
@@ -74,7 +76,7 @@ void report_operating(const struct report *r, struct page *page)
 		n += !isnan(r->a.curves[f].at[0].threshold);
 	page_put(page, "<section><h2>Operating points%s</h2>", r->in->other ? " of A" : "");
 	if (n) {
-		page_put(page, "<p class=\"lead\">An image is flagged where the probability is the threshold or more. Of the images that show the finding the sensitivity is flagged, of the others "
+		page_put(page, "<p class=\"lead\">An image is flagged where the probability is the threshold, as it is printed, or more. Of the images that show the finding the sensitivity is flagged, of the others "
 			       "the specificity is not. PPV: the share of the flagged images that show it; NPV: the share of the others that do not; both hold where the finding is as common as "
 			       "here. Sensitivity and specificity with 95&nbsp;%% intervals.</p>\n<p class=\"lead\"><b>These thresholds were chosen on the images that they are judged on, which "
 			       "flatters them.</b> ");
