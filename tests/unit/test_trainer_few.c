@@ -163,6 +163,33 @@ static void a_mean_of_mostly_few_has_no_interval(void **state)
 	}
 }
 
+/* One score for all images: every resample says 0.5, and none how sure that is. */
+static void scores_that_are_all_alike_are_not_sure(void **state)
+{
+	enum { N = 100 };
+	struct scores s = { .n = N, .classes = 2, .logits = score, .labels = labels };
+	struct auroc_table t;
+
+	(void)state;
+	for (int i = 0; i < N; i++) {
+		labels[i] = i % 2 * 3u;
+		score[2 * i] = score[2 * i + 1] = 1;
+	}
+	assert_int_equal(auroc_bootstrap(&s, 200, 1, &t, NULL), 0);
+	struct interval newcombe = { .value = 0.5 };
+
+	interval_of_few(&newcombe, 50, 50);
+	for (int c = 0; c < 2; c++) {
+		assert_close(t.class[c].value, 0.5, 0);
+		assert_close(t.class[c].low, newcombe.low, 1e-12);
+		assert_close(t.class[c].high, newcombe.high, 1e-12);
+		assert_close(t.class[c].se, newcombe.se, 1e-12);
+	}
+	assert_true(newcombe.low > 0.3 && newcombe.low < 0.42);
+	assert_close(0.5 - t.mean.low, (0.5 - newcombe.low) / sqrt(2), 1e-12);
+	assert_close(t.mean.high - 0.5, (newcombe.high - 0.5) / sqrt(2), 1e-12);
+}
+
 static void a_perfect_ranking_is_not_sure(void **state)
 {
 	(void)state;
@@ -336,6 +363,7 @@ int main(void)
 		cmocka_unit_test(an_interval_holds_the_truth_where_it_is_given),
 		cmocka_unit_test(it_does_so_for_other_shapes_too),
 		cmocka_unit_test(a_mean_of_mostly_few_has_no_interval),
+		cmocka_unit_test(scores_that_are_all_alike_are_not_sure),
 		cmocka_unit_test(a_perfect_ranking_is_not_sure),
 		cmocka_unit_test(newcombes_interval_equals_its_definition),
 		cmocka_unit_test(differences_are_spread_by_students_quantiles),

@@ -32,6 +32,7 @@ static void it_says_what_the_measures_say(void **state)
 	assert_present(page.text, "Pleural Thickening");
 	assert_present(page.text, "<dd>300</dd>"); /* patients */
 	assert_present(page.text, "Wilson's intervals, which take all images for independent");
+	assert_present(page.text, "make less than 5: there an operating point's interval is Wilson's (1927) and an AUROC's is Newcombe's");
 	assert_present(page.text, "at each rate of false alarms by itself");
 	score_arrays_free(&a);
 	free(page.text);
@@ -127,6 +128,53 @@ static void twelve_images_of_one_patient_are_few(void **state)
 	predictions_free(&p);
 }
 
+/* The mean's interval allows for findings without one where there is an interval of the mean. */
+static void no_interval_is_said_to_allow_for_anything_where_there_is_none(void **state)
+{
+	static const char too_few[] = "Such a value may be anything, so it has no interval", allows[] = "so it has no interval; the mean's interval allows for it.";
+	struct predictions p = draw(900, 0);
+	struct report_input in = input(&p);
+
+	(void)state;
+	for (int first = FINDINGS - 1; first >= 0; first -= FINDINGS - 1) {
+		for (size_t i = 0; i < p.n; i++) /* those from the first on are four patients' */
+			p.samples[i].labels = (p.samples[i].labels & ((1u << first) - 1)) | (i < 12 ? 0x3FFFu << first & 0x3FFF : 0);
+		struct page page = make(&in);
+
+		assert_present(page.text, too_few);
+		(first ? assert_present : assert_absent)(page.text, allows);
+		(first ? assert_present : assert_absent)(page.text, "95&nbsp;% interval <b>");
+		free(page.text);
+	}
+	predictions_free(&p);
+}
+
+/* Of 300 patients, and nobody errs. */
+static void a_perfect_ranking_is_not_called_one_of_few(void **state)
+{
+	struct predictions p = draw(900, 0);
+	struct report_input in = input(&p);
+
+	(void)state;
+	for (size_t i = 0; i < p.n; i++)
+		p.logits[i * FINDINGS] = (float)(uniform() + 2 * (p.samples[i].labels & 1));
+	struct page page = make(&in);
+
+	assert_present(page.text, "1.000 <small>n/a (all resamples agree)</small>");
+	assert_absent(page.text, "(too few)");
+	free(page.text);
+	predictions_free(&p);
+}
+
+static int occurrences(const char *text, const char *what)
+{
+	int n = 0;
+
+	for (; (text = strstr(text, what)); text++)
+		n++;
+	return n;
+}
+
 /* What is wrong with B is said like what is wrong with A. */
 static void the_other_models_leak_and_split_are_told(void **state)
 {
@@ -153,6 +201,11 @@ static void the_other_models_leak_and_split_are_told(void **state)
 	q.about.leaked = -1;
 	page = make(&in);
 	assert_present(page.text, "those that the other model, B, was trained on");
+	free(page.text);
+	for (size_t i = 0; i < q.n; i++)
+		q.samples[i].known &= 0x1FFF; /* not Hernia */
+	page = make(&in);
+	assert_int_equal(occurrences(strstr(page.text, ">Mean of 13<"), "<small>of those that both have</small>"), 2);
 	free(page.text);
 	predictions_free(&p);
 	predictions_free(&q);
@@ -206,15 +259,6 @@ static void on_paper_tables_are_whole(void **state)
 	assert_non_null(strstr(print, "svg{min-width:0}"));
 	free(page.text);
 	predictions_free(&p);
-}
-
-static int occurrences(const char *text, const char *what)
-{
-	int n = 0;
-
-	for (; (text = strstr(text, what)); text++)
-		n++;
-	return n;
 }
 
 static void who_cannot_see_it_is_told(void **state)
@@ -453,6 +497,8 @@ int main(void)
 		cmocka_unit_test(it_says_what_the_measures_say),
 		cmocka_unit_test(it_warns_of_what_the_numbers_cannot_carry),
 		cmocka_unit_test(twelve_images_of_one_patient_are_few),
+		cmocka_unit_test(no_interval_is_said_to_allow_for_anything_where_there_is_none),
+		cmocka_unit_test(a_perfect_ranking_is_not_called_one_of_few),
 		cmocka_unit_test(the_other_models_leak_and_split_are_told),
 		cmocka_unit_test(ticks_of_a_scale_are_told_apart),
 		cmocka_unit_test(on_paper_tables_are_whole),

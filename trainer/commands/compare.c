@@ -235,7 +235,7 @@ const struct command command_compare = {
 	.description = "A and B are files that chexnet eval --predictions wrote for the same images. Prints, for each finding and for the mean, both AUROCs and their "
 		       "difference with a 95 % interval and a p-value from resampled patients, Holm's correction for the number of findings, and DeLong's paired test. Resamples that lack a finding "
 		       "altogether are no part of the mean's interval and p; where a tenth or less is left, or fewer than 40, there is neither. Differences are spread by Student's "
-		       "quantile for the patients with a finding, which matters where they are few; with fewer than 5 there is neither interval nor p. <= marks a p-value that so many resamples cannot go below.",
+		       "quantile for the patients with a finding or without it, whichever are fewer, which matters where they are few; with fewer than 5 there is neither interval nor p. <= marks a p-value that so many resamples cannot go below.",
 	.options = options,
 	.run = run,
 };

@@ -267,9 +267,8 @@ const struct command command_eval = {
 	.description = "Scores every image of a split exactly once over all tasks of the job step and prints the AUROC of each finding with an interval from "
 		       "resampled patients. A finding without positives is n/a and not part of the mean. Resamples that lack another finding altogether are "
 		       "left out of the mean's interval, which is not given where a tenth or less is left, or fewer than 40. A finding that fewer than 5 patients show, or fewer than 5 do not, has no interval. "
-		       "Where the patients with it, or without it, times the AUROC's distance from 0 or 1 make less than 5, "
-		       "resamples promise too much: the interval is "
-		       "Newcombe's (2006, method 5), and the mean's is widened by it.",
+		       "Where the effective patients with it, or without it (the square of the sum of their images over the sum of the squares), times the AUROC's distance from 0 or 1 make less than 5, "
+		       "or all resamples agree, resamples promise too much: the interval is Newcombe's (2006, method 5), and the mean's is widened by it.",
 	.options = options,
 	.run = run,
 };

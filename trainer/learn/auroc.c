@@ -190,7 +190,7 @@ double auroc_mean(const struct auroc_table *t, const double *replicate)
 static int judge_class(struct auroc_table *t, int c, const double effective[2])
 {
 	struct interval *r = &t->class[c];
-	int few = !isnan(r->value) && !resamples_tell(r->value, fmin(effective[0], effective[1]));
+	int few = !isnan(r->value) && (r->se == 0 || !resamples_tell(r->value, fmin(effective[0], effective[1])));
 
 	if (few)
 		interval_of_few(r, effective[1], effective[0]);

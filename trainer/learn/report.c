@@ -227,8 +227,8 @@ static int is_rare(const struct auroc_table *t, int f)
 static void put_rare(const struct report *r, struct page *page)
 {
 	if (put_list(r, page, is_too_rare, "Too few to judge"))
-		page_put(page, ": fewer than %d patients show it, or fewer than %d do not. Such a value may be anything, so it has no interval; the mean's interval allows for it.</li>\n",
-			 LEAST_POSITIVES, LEAST_POSITIVES);
+		page_put(page, ": fewer than %d patients show it, or fewer than %d do not. Such a value may be anything, so it has no interval%s.</li>\n", LEAST_POSITIVES,
+			 LEAST_POSITIVES, isnan(r->a.table.mean.low) ? "" : "; the mean's interval allows for it");
 	if (put_list(r, page, is_rare, "Few patients with it"))
 		page_put(page, ": %d to %d patients each. The intervals allow for that, and are wide.</li>\n", LEAST_POSITIVES, FEW_POSITIVES - 1);
 	if (put_list(r, page, is_unlabelled, "Not judged"))
@@ -374,9 +374,11 @@ void report_provenance(const struct report *r, struct page *page)
 
 	page_put(page, "<section><h2>Where these numbers come from</h2><p class=\"lead\">Every image of the split counts once. AUROC is the Mann-Whitney statistic, ties count one half; "
 		       "average precision is the sum over thresholds without interpolation. Intervals and bands are percentiles over %d resamples of whole patients, "
-		       "seed %llu; where patients with a finding are few, an AUROC's interval is Newcombe's (2006, method 5) and the mean's is widened by it, and differences are "
-		       "spread by Student's quantile; with fewer than %d there is none. Bands hold at each point by itself. Calibration's bars are Wilson's intervals, which take all images for independent. "
-		       "ECE uses %d bins of equal width.", in->resamples, (unsigned long long)in->seed, LEAST_POSITIVES, ECE_BINS);
+		       "seed %llu. These promise too much where all agree, and where the effective patients with a finding, times the value's distance from 0 or 1, make less than %d: there an operating "
+		       "point's interval is Wilson's (1927) and an AUROC's is Newcombe's (2006, method 5), of an AUROC also where the effective patients without the finding are so few, and the mean's is "
+		       "widened by it. Effective are as many as say as much with one image each: (\xCE\xA3n)\xC2\xB2/\xCE\xA3n\xC2\xB2 of patients with n images. Differences are spread by Student's "
+		       "quantile. With fewer than %d patients there is no interval. Bands hold at each point by itself. Calibration's bars are Wilson's intervals, which take all images for independent. "
+		       "ECE uses %d bins of equal width.", in->resamples, (unsigned long long)in->seed, LEAST_EXPECTED, LEAST_POSITIVES, ECE_BINS);
 	if (r->a.table.mostly_few)
 		page_put(page, " Most of the findings are too few for an interval, so the mean has none.");
 	else if (r->a.table.left_out)

@@ -96,12 +96,15 @@ static void put_forest(const struct report *r, struct page *page, const struct s
 	page_put(page, "</td>");
 }
 
-static void put_value(struct page *page, const struct interval *v)
+/* Why a value has no interval. */
+static const char too_few[] = "n/a (too few)", all_agree[] = "n/a (all resamples agree)", other_findings[] = "of those that both have";
+
+static void put_value(struct page *page, const struct interval *v, const char *why_none)
 {
 	if (isnan(v->value))
 		page_put(page, "<td class=\"n soft\">n/a</td>");
 	else if (isnan(v->low))
-		page_put(page, "<td class=\"n\">%.3f <small>n/a (too few)</small></td>", v->value);
+		page_put(page, "<td class=\"n\">%.3f <small>%s</small></td>", v->value, why_none);
 	else
 		page_put(page, "<td class=\"n\">%.3f <small>%.3f&#8211;%.3f</small></td>", v->value, v->low, v->high);
 }
@@ -126,11 +129,11 @@ static void put_finding(const struct report *r, struct page *page, int f, const 
 			 100 * (double)c->positives / (double)known);
 	else
 		page_put(page, "<td class=\"n soft\">n/a</td>");
-	put_value(page, &r->a.table.class[f]);
+	put_value(page, &r->a.table.class[f], too_few);
 	put_forest(r, page, s, &r->a.table.class[f], &r->b.table.class[f], oracle ? oracle[f] : NAN);
 	if (r->in->other)
-		put_value(page, &r->b.table.class[f]);
-	put_value(page, &c->average_precision);
+		put_value(page, &r->b.table.class[f], too_few);
+	put_value(page, &c->average_precision, isnan(r->a.table.class[f].low) ? too_few : all_agree);
 	if (r->in->other)
 		put_bare(page, r->b.curves[f].average_precision.value);
 	page_put(page, "</tr>\n");
@@ -199,17 +202,19 @@ void report_findings(const struct report *r, struct page *page)
 		put_finding(r, page, f, &s);
 	struct interval a = r->a.table.mean, b = r->b.table.mean;
 	int of = r->a.table.counted;
+	const char *why_none = too_few;
 
 	if (r->in->other && !same_findings(r)) { /* means over different findings are not to be compared */
 		a = (struct interval){ r->comparison.mean.a, NAN, NAN, NAN };
 		b = (struct interval){ r->comparison.mean.b, NAN, NAN, NAN };
 		of = r->comparison.counted;
+		why_none = other_findings;
 	}
 	page_put(page, "<tr class=\"mean\"><th scope=\"row\">Mean of %d</th><td></td><td></td>", of);
-	put_value(page, &a);
+	put_value(page, &a, why_none);
 	put_forest(r, page, &s, &a, &b, NAN);
 	if (r->in->other)
-		put_value(page, &b);
+		put_value(page, &b, why_none);
 	page_put(page, "%s<td></td></tr>\n%s</section>\n", r->in->other ? "<td></td>" : "", report_table_end);
 }
 
