@@ -95,6 +95,22 @@ bats_require_minimum_version 1.5.0
 	refuses 64 "--split=chexnet is for nih: TFRecords keep the splits of their files" chexnet prepare tfrecord good out --split chexnet
 }
 
+@test "without validation images the last weights are taken, which is said, and what goes by validations is refused" {
+	tail -n +2 tree/Data_Entry_2017_v2020.csv | cut -d, -f1 | awk '{ print $0 "," ($0 < "00000005" ? "test" : "train") }' >two.csv
+	chexnet prepare nih tree set --size 32 --split file:two.csv >/dev/null
+	small=(chexnet train --data set --model densenet --growth 4 --blocks 1,1 --batch 8 --steps 2 --resamples 0 --threads 1)
+	refuses 64 "--patience=3 counts validations, and set has no val images" "${small[@]}" --output out --patience 3
+	refuses 64 "--decay=plateau goes by the validation loss, and set has no val images" "${small[@]}" --output out --preset chexnet2017
+	run --separate-stderr "${small[@]}" --output run
+	[ "$status" -eq 0 ]
+	[ "$(grep -c "^no validation split: the last step's weights are taken$" <<<"$output")" = 1 ]
+	run chexnet audit set
+	[ "$status" -eq 0 ]
+	[[ $output == *"note (counts): no val images: "* ]]
+	run chexnet audit good
+	[[ $output != *"no val images"* ]]
+}
+
 @test "an unknown finding" {
 	spoil
 	sed -i '4s/^\([^,]*\),[^,]*/\1,Efusion/' bad/Data_Entry_2017_v2020.csv

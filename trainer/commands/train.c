@@ -173,7 +173,7 @@ const struct command command_train = {
 	.summary = "train a network on all tasks of a job step, or on this machine",
 	.description = "Trains a network. In a job step every task is a rank; gradients are averaged over all ranks while the backward pass runs. The order of "
 		       "images depends on the seed alone, so 1 rank accumulating 4 micro-batches and 4 ranks see the same images in the same steps. Each epoch "
-		       "the validation split is scored and the best weights are kept; at the end they are judged on the test split and written to "
+		       "the validation split is scored and the best weights are kept, the last ones where there is none; at the end they are judged on the test split and written to "
 		       "OUTPUT/model.safetensors. SIGTERM, SIGUSR1, SIGINT and SIGHUP save a checkpoint and end with exit code 75.",
 	.options = train_options,
 	.advice = knob_advice,

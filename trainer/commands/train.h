@@ -167,6 +167,11 @@ void tell_end(struct train *t, int code, const char *reason);
 /* Collective: --batch=auto becomes the largest that fits, and one that does not fit is refused with both numbers. */
 int train_settle_batch(struct train *t, int resumed_batch, struct error *e);
 
+static inline int train_validates(const struct train *t)
+{
+	return t->val && dataset_count(t->val) > 0;
+}
+
 static inline uint64_t train_epoch_steps(const struct train *t)
 {
 	uint64_t n = dataset_count(t->train), batch = (uint64_t)t->at.global_batch;

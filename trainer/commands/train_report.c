@@ -107,6 +107,8 @@ void tell_start(struct train *t)
 	print_split(t, t->train);
 	print_split(t, t->val);
 	print_split(t, t->test);
+	if (!train_validates(t))
+		log_say(&t->log, "no validation split: the last step's weights are taken");
 	say_order(t);
 	log_say(&t->log, "%s", t->memory);
 	if (*t->masked)

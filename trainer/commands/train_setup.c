@@ -42,6 +42,20 @@ static int check_leak(struct train *t, const struct dataset *a, const struct dat
 		    "patient, or --allow-leak to train all the same and stamp every result", shared, dataset_split(a), dataset_split(b), example);
 }
 
+/* Validations decide more than when to save: what was asked of them is not left undone without a word. */
+static int check_validation(struct train *t, struct error *e)
+{
+	const char *data = t->conf->data ? t->conf->data : "the built-in data";
+
+	if (train_validates(t))
+		return 0;
+	if (t->conf->patience)
+		return fail(e, EXIT_USAGE, "--patience=%d counts validations, and %s has no val images: prepare it with some, or --patience=0", t->conf->patience, data);
+	if (t->conf->decay == DECAY_PLATEAU)
+		return fail(e, EXIT_USAGE, "--decay=plateau goes by the validation loss, and %s has no val images: prepare it with some, or take another --decay", data);
+	return 0;
+}
+
 /* Makes labels unknown before anybody counts them. */
 static int mask_labels(struct train *t, struct error *e)
 {
@@ -133,7 +147,7 @@ static int setup_data(struct train *t, struct error *e)
 {
 	if (open_datasets(t, e) == 0 && check_leak(t, t->train, t->val, e) == 0 && check_leak(t, t->train, t->test, e) == 0)
 		check_leak(t, t->val, t->test, e);
-	if (!e->code)
+	if (!e->code && check_validation(t, e) == 0)
 		mask_labels(t, e);
 	if (world_agree(t->world, e) < 0)
 		return -e->code;

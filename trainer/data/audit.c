@@ -308,8 +308,10 @@ static double half_width(size_t positives, size_t negatives)
 	return 1.96 * sqrt((auc * (1 - auc) + (p - 1) * (q1 - auc * auc) + (n - 1) * (q2 - auc * auc)) / (p * n));
 }
 
-static void check_counts(struct audit *a)
+static void check_counts(struct audit *a, const struct origin *o)
 {
+	if (o->decode && a->images[SPLIT_TRAIN] && !a->images[SPLIT_VAL]) /* a table alone is not divided so far */
+		say(a, AUDIT_COUNTS, 0, 0, "no val images: a training takes the weights of its last step, not of its best, and refuses --patience and --decay=plateau");
 	for (int s = 0; s < SPLITS; s++)
 		for (int f = 0; f < FINDINGS && a->images[s]; f++) {
 			size_t p = a->positives[s][f], n = a->images[s] - p;
@@ -358,7 +360,7 @@ int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *
 		check_duplicates(a, o, looks);
 		free(looks);
 	}
-	check_counts(a);
+	check_counts(a, o);
 	return 0;
 }
 
