@@ -124,6 +124,8 @@ kill_rank() {
 	for line in n1 n2; do
 		grep -E "on $line lost rank $1 on $node" "$WORK/$name.err"
 	done
+	# an end like any other in the log, which is rank 0's
+	[ "$1" = 0 ] || grep -E '^\{"event":"end","time":[0-9]+\.[0-9]+,"code":70,"step":[0-9]+,"reason":"[^"]*lost rank '"$1"' on [^"]*","output":"[^"]*/'"$name"'"\}$' "$WORK/$name.json"
 	wait_for 5 nobody_left "$name"
 }
 

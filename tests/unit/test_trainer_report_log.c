@@ -4,6 +4,8 @@
 
 #include <omp.h>
 
+#include "learn/log.h"
+
 static struct train_log read_log(const char *text)
 {
 	struct error e = { 0 };
@@ -199,6 +201,28 @@ static void every_cut_log_is_reported_on_without_harm(void **state)
 	predictions_free(&p);
 }
 
+/* What the thread that reports a lost rank writes is what cJSON reads: quotes, control characters and cut-off UTF-8 too. */
+static void a_text_that_is_escaped_without_memory_is_read_back(void **state)
+{
+	static const char text[] = "lost \"rank 2\" of C:\\n1\t\x01, caf\xc3\xa9 \xc3";
+	char escaped[200], line[256], little[12];
+
+	(void)state;
+	snprintf(line, sizeof line, "{\"reason\":\"%s\"}", json_escape(escaped, sizeof escaped, text));
+	cJSON *o = cJSON_Parse(line);
+	const char *read = cJSON_GetStringValue(cJSON_GetObjectItem(o, "reason"));
+
+	assert_non_null(read);
+	assert_string_equal(read, "lost \"rank 2\" of C:\\n1\t\x01, caf\xc3\xa9 ?");
+	cJSON_Delete(o);
+	for (size_t size = sizeof "\\u0000"; size <= sizeof little; size++) { /* cut off between characters, never in an escape */
+		memset(little, '#', sizeof little);
+		json_escape(little, size, "\x01\x01\x01");
+		assert_string_equal(little, "\\u0001");
+		assert_true(size == sizeof little || little[size] == '#');
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -209,6 +233,7 @@ int main(void)
 		cmocka_unit_test(images_with_an_oracle_are_synthetic_even_without_a_log),
 		cmocka_unit_test(a_file_without_events_is_refused),
 		cmocka_unit_test(every_cut_log_is_reported_on_without_harm),
+		cmocka_unit_test(a_text_that_is_escaped_without_memory_is_read_back),
 	};
 
 	omp_set_num_threads(1); /* small work: threads would only wait for each other */

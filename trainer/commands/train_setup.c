@@ -462,6 +462,7 @@ int train_setup(struct train *t, struct world *world, const struct train_conf *c
 
 void train_close(struct train *t)
 {
+	world_on_lost_log(-1, NULL, NULL);
 	loader_close(t->loader);
 	model_values_free(&t->values);
 	model_close(&t->model);

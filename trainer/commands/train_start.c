@@ -107,7 +107,7 @@ int train_open_logs(struct train *t, struct error *e)
 	snprintf(path, sizeof path, "%s/log.jsonl", t->output);
 	if (output_replaces(t->conf->log_json, "{\"", "log of JSON objects", e) < 0 || log_events_to(&t->log, t->conf->log_json ? t->conf->log_json : path, e) < 0)
 		return -e->code;
-	world_on_lost_log(t->log.json);
+	world_on_lost_log(t->log.json, &t->at.step, t->output);
 	snprintf(path, sizeof path, "%s/tensorboard", t->output);
 	return t->conf->tensorboard ? events_open(&t->events, path, e) : 0;
 }

@@ -187,6 +187,30 @@ void json_whole(cJSON *object, const char *key, uint64_t value)
 	cJSON_AddRawToObject(object, key, digits);
 }
 
+char *json_escape(char *to, size_t size, const char *text)
+{
+	static const char hex[] = "0123456789abcdef";
+	size_t n = 0;
+
+	for (; *text && n + sizeof "\\u0000" <= size; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (c == '"' || c == '\\')
+			to[n++] = '\\';
+		if (c >= ' ') {
+			to[n++] = *text;
+		} else {
+			memcpy(to + n, "\\u00", 4);
+			to[n + 4] = hex[c >> 4];
+			to[n + 5] = hex[c & 15];
+			n += 6;
+		}
+	}
+	to[n] = '\0';
+	utf8_mend(to);
+	return to;
+}
+
 const char *clock_text(double seconds, char text[32])
 {
 	long s = seconds > 0 && seconds < 1e8 ? lround(seconds) : 0;

@@ -4,6 +4,7 @@
 #define LEARN_LOG_H
 
 #include <cjson/cJSON.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "error.h"
@@ -38,6 +39,10 @@ void json_text(cJSON *object, const char *key, const char *text);
 
 /* Adds a whole number with all its digits; cJSON's own are those of a double. */
 void json_whole(cJSON *object, const char *key, uint64_t value);
+
+/* A text as it stands between the quotes of a JSON string, cut off where it does not fit; calls nothing and takes no memory, for a thread
+ * that cannot wait. Returns `to`. */
+char *json_escape(char *to, size_t size, const char *text);
 
 /* "1:02:03", "4:05" */
 const char *clock_text(double seconds, char text[32]);

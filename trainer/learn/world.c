@@ -5,13 +5,20 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "data/hash.h"
+#include "learn/log.h"
 
 /* ---- a lost rank ------------------------------------------------------------------------------------- */
 
-static int lost_log = -1;
+/* Where the "end" event of a process that lost a rank goes. */
+static struct {
+	_Atomic int fd; /* written last */
+	const uint64_t *step;
+	char output[8192]; /* escaped */
+} lost_log = { .fd = -1 };
 
 /* The end of one task may be the end of the step (KillOnBadExit, or a PMIx client that is not finalised): Slurm then
  * drops what it has not passed on yet. Without this pause the line was lost in every second try. */
@@ -21,28 +28,41 @@ static void let_line_travel(void)
 		usleep(300000);
 }
 
-void world_on_lost_log(int fd)
+void world_on_lost_log(int fd, const uint64_t *step, const char *output)
 {
-	lost_log = fd;
+	lost_log.fd = -1;
+	lost_log.step = step;
+	json_escape(lost_log.output, sizeof lost_log.output, output ? output : "");
+	lost_log.fd = fd;
+}
+
+/* As tell_end() writes it. */
+static void write_end(int fd, const char *line)
+{
+	static char text[sizeof lost_log.output + 2048];
+	char reason[1600];
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	int size = snprintf(text, sizeof text, "{\"event\":\"end\",\"time\":%lld.%03ld,\"code\":%d,\"step\":%llu,\"reason\":\"%s\",\"output\":\"%s\"}\n",
+			    (long long)t.tv_sec, t.tv_nsec / 1000000, EXIT_INTERNAL, (unsigned long long)*lost_log.step,
+			    json_escape(reason, sizeof reason, line), lost_log.output);
+
+	if (write(fd, text, (size_t)size) < 0)
+		_exit(EXIT_INTERNAL);
 }
 
 /* Runs in libhvd's watching thread while the main thread may be anywhere: only write() and _exit(). */
 static void on_lost(void *arg, const char *line)
 {
 	const struct world *w = arg;
-	char text[1400], safe[600];
-	size_t n = 0;
-	int size = snprintf(text, sizeof text, "%schexnet %s: %s\n", isatty(STDERR_FILENO) ? "\n" : "", w->command, line);
+	char text[1400];
+	int fd = lost_log.fd, size = snprintf(text, sizeof text, "%schexnet %s: %s\n", isatty(STDERR_FILENO) ? "\n" : "", w->command, line);
 
 	if (write(STDERR_FILENO, text, (size_t)size) < 0)
 		_exit(EXIT_INTERNAL);
-	for (; *line && n + 2 < sizeof safe; line++)
-		if (*line != '"' && *line != '\\' && (unsigned char)*line >= ' ')
-			safe[n++] = *line;
-	safe[n] = '\0';
-	size = snprintf(text, sizeof text, "{\"event\":\"end\",\"code\":%d,\"reason\":\"%s\"}\n", EXIT_INTERNAL, safe);
-	if (lost_log >= 0 && write(lost_log, text, (size_t)size) < 0)
-		_exit(EXIT_INTERNAL);
+	if (fd >= 0)
+		write_end(fd, line);
 	_exit(EXIT_INTERNAL);
 }
 

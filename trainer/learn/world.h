@@ -77,7 +77,8 @@ void world_print_places(const struct world *w, FILE *out);
 void cpu_list(const uint64_t cpus[PLACE_CPUS / 64], char *text, size_t size);
 
 /* Prepared for the moment when a rank is lost: the line goes to stderr after the end of a live progress line, and as an
- * "end" event to the JSON log at `fd`, and the process ends with EXIT_INTERNAL. */
-void world_on_lost_log(int fd);
+ * "end" event like any other to the JSON log at `fd`, with what *step, which has to stay, is then; and the process ends with EXIT_INTERNAL.
+ * -1: to no log from now on. */
+void world_on_lost_log(int fd, const uint64_t *step, const char *output);
 
 #endif
