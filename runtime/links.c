@@ -2,10 +2,13 @@
  * Forming links: all connections, both ways, in one poll loop.
  *
  * The handshake has four frames of fixed size. Nothing that a stranger sends is used for more than a comparison:
- *   connector  HELLO    magic, from, to, nonce C
+ *   connector  HELLO    magic, from, to, nonce C, MAC(secret, "hello" HELLO)
  *   acceptor   REPLY    nonce S, MAC(secret, "reply"   HELLO S)
  *   connector  PROOF             MAC(secret, "proof"   HELLO S)
- *   acceptor   WELCOME           MAC(secret, "welcome" HELLO S)  */
+ *   acceptor   WELCOME           MAC(secret, "welcome" HELLO S)
+ *
+ * Whoever connects and has not said HELLO gives way to the next one when places are out, so that a crowd of strangers cannot keep
+ * the ranks from being heard. */
 #include "links.h"
 
 #include "siphash.h"
@@ -34,12 +37,12 @@ struct hello {
 
 enum frame { HELLO, REPLY, PROOF, WELCOME, DONE };
 
-#define MAC_BYTES 16 /* the last ones of all but HELLO */
+#define MAC_BYTES 16 /* the last ones of each */
 
 static const struct {
 	size_t bytes;
 	const char *label;
-} frames[] = { [HELLO] = { sizeof(struct hello), "" }, [REPLY] = { 32, "reply" }, [PROOF] = { 16, "proof" }, [WELCOME] = { 16, "welcome" } };
+} frames[] = { [HELLO] = { sizeof(struct hello) + MAC_BYTES, "hello" }, [REPLY] = { 32, "reply" }, [PROOF] = { 16, "proof" }, [WELCOME] = { 16, "welcome" } };
 
 struct shake {
 	int fd;
@@ -47,7 +50,7 @@ struct shake {
 	struct link *link; /* NULL: accepted, not yet known whose */
 	enum frame frame;
 	size_t moved; /* bytes of this frame */
-	uint8_t bytes[sizeof(struct hello)];
+	uint8_t bytes[sizeof(struct hello) + MAC_BYTES];
 	struct hello hello;
 	uint8_t nonce[16];
 	double until, retry; /* retry: when to connect again, fd -1 until then */
@@ -97,7 +100,6 @@ static int prepare(const struct former *f, struct shake *s)
 		if (getrandom(s->hello.nonce, 16, 0) != 16)
 			return -1;
 		memcpy(s->bytes, &s->hello, sizeof s->hello);
-		return 0;
 	}
 	if (s->frame == REPLY && getrandom(s->nonce, 16, 0) != 16)
 		return -1;
@@ -123,17 +125,16 @@ static struct link *expected(const struct former *f, const struct hello *h)
 static bool acceptable(const struct former *f, struct shake *s)
 {
 	uint8_t want[MAC_BYTES], differ = 0;
-	if (s->frame == HELLO) {
+	if (s->frame == HELLO)
 		memcpy(&s->hello, s->bytes, sizeof s->hello);
-		s->link = expected(f, &s->hello);
-		return s->link;
-	}
 	if (s->frame == REPLY)
 		memcpy(s->nonce, s->bytes, 16);
 	authenticate(f, s, want);
 	for (int i = 0; i < MAC_BYTES; i++) /* takes as long whatever differs */
 		differ |= want[i] ^ mac_of(s)[i];
-	return !differ;
+	if (!differ && s->frame == HELLO)
+		s->link = expected(f, &s->hello);
+	return !differ && s->link;
 }
 
 static void tell_of_stranger(struct links *l, int fd)
@@ -261,15 +262,31 @@ static int connected(struct former *f, struct shake *s)
 	return 0;
 }
 
-static void accept_from(struct former *f, int listener, double t)
+/* Where an accepted connection can go: a free place, or that of the stranger who has been silent longest. NULL: ranks have them all. */
+static struct shake *place(const struct former *f)
 {
+	struct shake *oldest = NULL;
 	for (int i = 0; i < f->shakes; i++) {
 		struct shake *s = &f->shake[i];
-		if (s->outgoing || s->fd >= 0)
-			continue;
-		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (!s->outgoing && s->fd < 0)
+			return s;
+		if (!s->outgoing && s->frame == HELLO && (!oldest || s->until < oldest->until))
+			oldest = s;
+	}
+	return oldest;
+}
+
+static void accept_from(struct former *f, int listener, double t)
+{
+	for (int i = 0; i < STRANGERS_MAX; i++) {
+		struct shake *s = place(f);
+		int fd = s ? accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
 		if (fd < 0)
 			return;
+		if (s->fd >= 0) {
+			tell_of_stranger(f->l, s->fd);
+			drop(f, s, t);
+		}
 		*s = (struct shake){ .fd = fd, .until = t + STRANGER_SECONDS };
 		if (prepare(f, s) || advance(f, s))
 			drop(f, s, t);
@@ -296,7 +313,7 @@ static int loop(struct former *f, struct pollfd *p, double until)
 		double t = now();
 		if (t > until)
 			return HVD_EBOOT;
-		int n = 0, strangers = 0;
+		int n = 0;
 		for (int i = 0; i < f->shakes; i++, n++) {
 			struct shake *s = &f->shake[i];
 			if (s->outgoing && s->link->fd < 0 && s->fd < 0 && t >= s->retry) {
@@ -305,10 +322,10 @@ static int loop(struct former *f, struct pollfd *p, double until)
 					return status;
 			}
 			p[n] = (struct pollfd){ .fd = s->fd, .events = s->fd >= 0 && (s->connecting || sending(s)) ? POLLOUT : POLLIN };
-			strangers += !s->outgoing && s->fd >= 0;
 		}
+		bool room = place(f);
 		for (int i = 0; i < 3; i++, n++)
-			p[n] = (struct pollfd){ .fd = strangers < STRANGERS_MAX ? f->l->listener[i] : -1, .events = POLLIN };
+			p[n] = (struct pollfd){ .fd = room ? f->l->listener[i] : -1, .events = POLLIN };
 		p[n++] = (struct pollfd){ .fd = f->l->above, .events = POLLIN };
 		p[n++] = (struct pollfd){ .fd = f->l->alarm, .events = POLLIN };
 		if (poll(p, (nfds_t)n, 50) < 0 && errno != EINTR)

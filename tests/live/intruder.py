@@ -10,8 +10,8 @@ import socket
 import struct
 import sys
 
-MAGIC = b"hvd1\1\2\3\4"
-HELLO, REPLY, PROOF = 32, 32, 16
+MAGIC = b"hvd2\1\2\3\4"
+HELLO, REPLY, PROOF = 48, 32, 16
 TOLD_SECONDS = 10
 
 
@@ -51,7 +51,7 @@ def receive(s, count):
 
 
 def hung_up_on(address, hello, proof):
-    """Whether the acceptor, asked with this HELLO, answers it and then takes no proof."""
+    """Whether the acceptor, asked with this HELLO, does not answer it, or answers and then takes no proof."""
     with socket.create_connection(address, TOLD_SECONDS) as s:
         s.sendall(hello)
         reply = receive(s, REPLY)
@@ -84,7 +84,7 @@ def main():
     attempts = {
         "no secret": lambda: hung_up_on(address, hello, b"\0" * PROOF),
         "its own answer": lambda: hung_up_on(address, hello, None),
-        "a wrong secret": lambda: hung_up_on(address, hello[:16] + b"\7" * 16, b"\7" * PROOF),
+        "a wrong secret": lambda: hung_up_on(address, hello[:16] + b"\7" * 32, b"\7" * PROOF),
         "a replayed handshake": lambda: hung_up_on(address, hello, proof),
         "garbage": lambda: garbage(address),
     }
