@@ -335,16 +335,17 @@ jobs_run() { # NAME NUMBER
 	# shellcheck disable=SC2016
 	HVD_TRACE=$SCRATCH/trace run step -N2 -n4 --ntasks-per-node=2 bash -c '
 		[ "$SLURM_PROCID" != 0 ] || (until grep -q "^step 30:" "$1.0" 2>/dev/null; do sleep 0.1; done; kill -9 $$) &
-		exec "$0" 100000 $((20 + 60 * (SLURM_PROCID == 2))) >"$1.$SLURM_PROCID"' "$EXAMPLES/gradients" "$SCRATCH/steps"
+		exec "$0" 100000 $((20 + 130 * (SLURM_PROCID == 2))) >"$1.$SLURM_PROCID"' "$EXAMPLES/gradients" "$SCRATCH/steps"
 	ls "$SCRATCH/trace"
 	run "$BUILD/hvd-trace" --each --output "$SCRATCH/timeline.json" "$SCRATCH/trace"
 	echo "$output" | tail -n 12
 	[ "$status" -eq 0 ]
 	[ "$(grep -c '^step' <<<"$output")" -ge 20 ]
-	[ "$(grep -c '^step.*last to be ready rank 2 on n2' <<<"$output")" -ge "$(($(grep -c '^step' <<<"$output") - 1))" ]
+	# where another program of this machine holds a rank up for longer than that, it is that rank that is named
+	[ "$(grep -c '^step.*last to be ready rank 2 on n2' <<<"$output")" -ge "$(($(grep -c '^step' <<<"$output") * 9 / 10))" ]
 	grep -q '^bottleneck: rank 2 on n2 is late' <<<"$output"
-	# a step is 20 ms of sleep on three ranks and 80 on the fourth: 35 ms a rank, and what the three wait for it
-	awk '/^  computing / { compute = $2 } /^  waiting for late ranks / { late = $5 } END { exit !(compute > 34 && late > 30) }' <<<"$output"
+	# a step is 20 ms of sleep on three ranks and 150 on the fourth: 52 ms a rank, and what the three wait for it
+	awk '/^  computing / { compute = $2 } /^  waiting for late ranks / { late = $5 } END { exit !(compute > 52 && late > 30) }' <<<"$output"
 	grep -q '"name":"ALLREDUCE"' "$SCRATCH/timeline.json"
 	[ "$(grep -c process_name "$SCRATCH/timeline.json")" -eq 4 ]
 	! command -v python3 >/dev/null || python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$SCRATCH/timeline.json"
