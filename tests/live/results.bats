@@ -370,6 +370,29 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 	grep -q '>1 of these pictures do not say which part of the image the network saw' both.html
 }
 
+@test "a window that the maps' cells do not cover is told before the training, and where maps are asked for" {
+	narrow() { chexnet train --data set --model densenet --growth 4 --blocks 1,1 --batch 8 --resamples 0 --threads 1 --no-augment "$@"; }
+	told="activation maps will not reach the last 5 of 28 columns and rows: 28 is no multiple of their cells' 8 pixels, --image-size=24 and 32 are"
+	image=$(find tree/images -name '*.png' | head -n 1)
+	narrow --image-size 28 --steps 1 --output odd >odd.out
+	[ "$(grep -cx -- "$told" odd.out)" -eq 1 ]
+	narrow --steps 1 --output even >even.out
+	grep -q ', 24 pixels of 32; ' even.out
+	run ! grep 'activation maps' even.out
+	# what is resumed keeps its window, which cannot be helped any more
+	narrow --steps 2 --resume auto --output odd >odd.out
+	grep -q ', 28 pixels of 32; ' odd.out
+	run ! grep 'activation maps' odd.out
+	for what in "odd 1" "even 0"; do
+		read -r weights times <<<"$what"
+		run --separate-stderr chexnet predict --weights "$weights/model.safetensors" --threads 1 --maps "$weights-maps" "$image"
+		echo "$stderr"
+		[ "$(grep -c "the maps' cells do not reach the last 5 of the 28 columns and rows that the network sees, as 28 is no multiple of their 8 pixels" <<<"$stderr")" -eq "$times" ]
+		run --separate-stderr chexnet predict --weights "$weights/model.safetensors" --threads 1 "$image"
+		[[ $stderr != *"cells"* ]]
+	done
+}
+
 @test "weights know what they learned from, and are not judged on other images without a word" {
 	sed 's/"source":[^,]*,/"source": "ChestX-ray14, labels of 2020",/' set/manifest.json >manifest
 	cp -r set nih && mv manifest nih/manifest.json

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "commands/network_options.h"
 #include "data/file.h"
 #include "data/image.h"
 #include "engine/engine.h"
@@ -75,9 +76,10 @@ static void cells_lie_where_the_strides_put_them(void **state)
 		const char *model;
 		int size, side;
 		double first;
+		int uncovered;
 	} cases[] = {
-		{ "densenet121", 224, 7, 14.5 }, { "densenet121", 112, 3, 14.5 }, { "densenet121", 280, 8, 14.5 }, { "densenet121", 64, 2, 14.5 },
-		{ "resnet50", 224, 7, 0.5 }, { "resnet50", 112, 4, 0.5 }, { "resnet50", 280, 9, 0.5 },
+		{ "densenet121", 224, 7, 14.5, 1 }, { "densenet121", 112, 3, 14.5, 17 }, { "densenet121", 280, 8, 14.5, 25 }, { "densenet121", 64, 2, 14.5, 1 },
+		{ "resnet50", 224, 7, 0.5, 15 }, { "resnet50", 112, 4, 0.5, 0 }, { "resnet50", 280, 9, 0.5, 7 },
 	};
 	struct error e = { 0 };
 
@@ -91,7 +93,27 @@ static void cells_lie_where_the_strides_put_them(void **state)
 
 		assert_int_equal(grid.side, cases[i].side);
 		assert_true(grid.pitch == 32 && grid.first == cases[i].first);
+		assert_int_equal(cam_uncovered(&grid, cases[i].size), cases[i].uncovered);
 		net_plan_free(&plan);
+	}
+}
+
+static void a_default_window_is_covered_by_cells_where_one_is_near(void **state)
+{
+	static const int cases[][4] = { /* prepared; window of a DenseNet of four blocks, of one of two, of a ResNet */
+		{ 256, 224, 224, 224 }, { 320, 288, 280, 280 }, { 384, 352, 336, 336 }, { 512, 448, 448, 448 }, { 128, 112, 112, 112 }, { 96, 80, 88, 80 },
+		{ 64, 56, 56, 56 }, { 32, 24, 24, 24 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct network deep = { .model = "densenet121", .classes = 14 }, resnet = { .model = "resnet50", .classes = 14 },
+			       small = { .model = "densenet", .classes = 14, .growth = 4, .n_blocks = 2, .block = { 1, 1 } }, none = { .model = "vgg16", .classes = 14 };
+
+		assert_int_equal(default_image_size(&deep, cases[i][0]), cases[i][1]);
+		assert_int_equal(default_image_size(&small, cases[i][0]), cases[i][2]);
+		assert_int_equal(default_image_size(&resnet, cases[i][0]), cases[i][3]);
+		assert_int_equal(default_image_size(&none, cases[i][0]), cases[i][0] * 7 / 64 * 8);
 	}
 }
 
@@ -352,6 +374,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_mean_of_the_map_is_the_logit_without_its_bias),
 		cmocka_unit_test(cells_lie_where_the_strides_put_them),
+		cmocka_unit_test(a_default_window_is_covered_by_cells_where_one_is_near),
 		cmocka_unit_test(cells_answer_to_what_lies_at_their_centre),
 		cmocka_unit_test(little_evidence_has_little_colour),
 		cmocka_unit_test(a_picture_says_what_it_shows),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "data/findings.h"
+#include "learn/cam.h"
 
 const char *const engine_choices[] = { "auto", "cpu", "reference", "cuda", NULL };
 const char *const engine_others[] = { "gpu", "cuda", NULL };
@@ -44,7 +45,28 @@ int threads_from_options(const struct engine_options *o, const struct world *w)
 	return o->threads ? o->threads : w->places[w->at->rank].threads;
 }
 
-int default_image_size(int source_size)
+/* Pixels of the window from one of a DenseNet's last cells to the next; 0: it is none, or there is no such network, as will be said when it is
+ * made. */
+static int densenet_pitch(const struct network *n, int image_size)
 {
+	struct net_conf conf = network_conf(n);
+	struct net_plan plan;
+	struct error ignored = { 0 };
+
+	conf.image_size = image_size;
+	if (net_plan_make(&plan, &conf, &ignored) < 0)
+		return 0;
+	int pitch = plan.family == NET_DENSENET ? (int)cam_grid_of(&plan).pitch : 0;
+
+	net_plan_free(&plan);
+	return pitch;
+}
+
+int default_image_size(const struct network *n, int source_size)
+{
+	int pitch = densenet_pitch(n, source_size), even = pitch ? (source_size * 7 / 8 + pitch / 2) / pitch * pitch : 0;
+
+	if (16 * even >= 13 * source_size && 16 * even <= 15 * source_size)
+		return even;
 	return source_size * 7 / 8 / 8 * 8;
 }

@@ -113,6 +113,20 @@ static void say_what_it_is(const struct predictor *p, const struct checkpoint_no
 	fprintf(stderr, "\n");
 }
 
+/* An even picture would hide it. */
+static void say_uncovered(const struct predictor *p)
+{
+	int window = p->plan.image_size, pitch = (int)p->maps.grid.pitch, n = cam_uncovered(&p->maps.grid, window);
+	char why[64] = "";
+
+	if (n < CAM_UNCOVERED)
+		return;
+	if (p->plan.family == NET_DENSENET) /* a ResNet's end before multiples too */
+		snprintf(why, sizeof why, ", as %d is no multiple of their %d pixels", window, pitch);
+	fprintf(stderr, "chexnet predict: the maps' cells do not reach the last %d of the %d columns and rows that the network sees%s: these are darkened, and evidence in them moves "
+			"to the cells before\n", n, window, why);
+}
+
 static int predictor_open(struct predictor *p, const struct predict_conf *conf, struct error *e)
 {
 	struct checkpoint *c;
@@ -139,6 +153,8 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 	p->maps.untrained = p->untrained;
 	if (!e->code)
 		say_what_it_is(p, &notes);
+	if (!e->code && p->maps.features)
+		say_uncovered(p);
 	checkpoint_close(c);
 	return e->code ? -e->code : 0;
 }
@@ -370,7 +386,7 @@ const struct command command_predict = {
 	.description = "Prints the probability of each finding for every image, with --json to its last digit. For research; not a medical device: a probability holds under the prevalence and the labels of the "
 		       "training set, which a line on standard error names. Bones are to be light: an inverted image is scored like any other. Images go through the same decoding and resizing as in preparation. An image that "
 		       "cannot be read is named and the others are scored all the same; the exit code is then 65. Every task of a job step scores all the images. The network sees the middle of an image: a "
-		       "window that is to the whole as training's --image-size is to the prepared images (by default 7/8 of each side), so its rim has no part in the "
+		       "window that is to the whole as training's --image-size is to the prepared images (by default about 7/8 of each side), so its rim has no part in the "
 		       "probabilities (only with --crops=ten it has), and none in a map. --maps writes overlays that "
 		       "chexnet report --pictures takes: a white frame holds that window, and where the image is darkened no colour can be; colours are full where all coloured cells together add 2 or more to the finding's logit, and fainter where they add less. In the \"map\" of --json, "
 		       "x and y are the middle of the strongest cell as shares of the image's sides (null where no cell speaks for the finding), peak is what it adds to the logit, "

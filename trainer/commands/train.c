@@ -31,7 +31,7 @@ const struct option train_options[] = {
 	       .min = -1, .max = 1 << 24),
 	OPTION(FLAG, struct train_conf, resident, "resident", NULL, NULL,
 	       "CUDA: decode all training images before the first step and keep them in the GPU's memory"),
-	NETWORK_OPTIONS(struct train_conf, network, "0", 0, "side of the square that enters the network; 0: 7/8 of the prepared images (224 of 256). The cells of a DenseNet's activation maps cover multiples of 32"),
+	NETWORK_OPTIONS(struct train_conf, network, "0", 0, "side of the square that enters the network; 0: 7/8 of the prepared images (224 of 256), or close to it the multiple of 32 that the cells of a DenseNet's activation maps cover (of 4, 8 or 16 where it has fewer blocks)"),
 	OPTION(STRING, struct train_conf, weights, "weights", "FILE", NULL, "safetensors file to start from; it brings its network"),
 	ENGINE_OPTIONS(struct train_conf, engine),
 	OPTION(INT, struct train_conf, batch, "batch", "N|auto", "16",

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "learn/cam.h"
+
 enum { REPORT_SECONDS = 2 };
 
 static const char *const scaling_words[] = { "", " scaled by its square root", " scaled linearly" };
@@ -89,6 +91,21 @@ static void say_order(struct train *t)
 			window, files, dataset_count(t->train) * window / files, (double)dataset_stored(t->train) / 1e6 * (double)window / (double)files);
 }
 
+/* What maps will not show is better known before the training. A resumed one cannot help it, nor a ResNet, whose cells end before multiples too. */
+static void say_uncovered(struct train *t)
+{
+	struct cam_grid grid = cam_grid_of(&t->model.plan);
+	int size = t->network.image_size, pitch = (int)grid.pitch, below = size / pitch * pitch, n = cam_uncovered(&grid, size);
+	char above[32] = " is";
+
+	if (t->at.step || t->model.plan.family != NET_DENSENET || n < CAM_UNCOVERED)
+		return;
+	if (below + pitch <= t->at.source_size)
+		snprintf(above, sizeof above, " and %d are", below + pitch);
+	log_say(&t->log, "activation maps will not reach the last %d of %d columns and rows: %d is no multiple of their cells' %d pixels, --image-size=%d%s", n, size, size,
+		pitch, below, above);
+}
+
 void tell_start(struct train *t)
 {
 	const struct hvd_world *w = t->world->at;
@@ -104,6 +121,7 @@ void tell_start(struct train *t)
 	log_say(&t->log, "%s, %zu parameters, %d pixels of %d; %s; %s; %d gradient buckets; %.0f MiB", t->model.plan.model, t->model.plan.n_weights,
 		t->network.image_size, t->at.source_size, engine_describe(t->model.engine), t->at.precision, hvd_plan_buckets(t->model.buckets),
 		(double)(engine_memory(t->model.engine) + loader_memory(t->loader)) / 1048576);
+	say_uncovered(t);
 	print_split(t, t->train);
 	print_split(t, t->val);
 	print_split(t, t->test);

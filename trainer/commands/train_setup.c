@@ -180,7 +180,7 @@ static int settle_sizes(struct train *t, const struct train_start *s, struct err
 	int source = dataset_image_size(t->train);
 
 	if (!t->network.image_size)
-		t->network.image_size = default_image_size(source);
+		t->network.image_size = default_image_size(&t->network, source);
 	if (t->network.image_size > source)
 		fail(e, EXIT_USAGE, "--image-size=%d: the prepared images have %d pixels a side; prepare larger ones", t->network.image_size, source);
 	if (world_agree(t->world, e) < 0)

@@ -29,6 +29,18 @@ struct cam_grid cam_grid_of(const struct net_plan *plan)
 	return grid;
 }
 
+static double end_of(const struct cam_grid *grid)
+{
+	return grid->first + (grid->side - 0.5) * grid->pitch;
+}
+
+int cam_uncovered(const struct cam_grid *grid, int window)
+{
+	int n = window - (int)(end_of(grid) + 0.5); /* a pixel belongs where its centre is */
+
+	return n > 0 ? n : 0;
+}
+
 struct cam cam_make(const float *features, int channels, const struct cam_grid *grid, const float *weight, float *cells)
 {
 	struct cam cam = { .grid = *grid, .cells = cells };
@@ -85,7 +97,7 @@ static void colour(double t, uint8_t gray, uint8_t *rgb)
 /* Whether a cell is there, so that there may be a colour. */
 static int covered(const struct cam_grid *grid, int window, double x, double y)
 {
-	double first = grid->first - grid->pitch / 2, end = first + grid->side * grid->pitch;
+	double first = grid->first - grid->pitch / 2, end = end_of(grid);
 
 	return x > 0 && y > 0 && x < window && y < window && x >= first && y >= first && x <= end && y <= end;
 }

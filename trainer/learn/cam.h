@@ -21,6 +21,11 @@ struct cam_grid {
 
 struct cam_grid cam_grid_of(const struct net_plan *plan);
 
+/* Columns at the right of a window, and rows at its lower edge, that lie under no cell: no map colours them, and what is there counts for the
+ * cells before. 0 or 1 of a DenseNet's window that is a multiple of the pitch. */
+int cam_uncovered(const struct cam_grid *grid, int window);
+enum { CAM_UNCOVERED = 2 }; /* fewer are not worth a word */
+
 struct cam {
 	struct cam_grid grid;
 	const float *cells;    /* [side][side] evidence; positive speaks for the finding */
