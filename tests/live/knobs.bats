@@ -179,7 +179,7 @@ predict_threads() {
 	echo "$output $stderr"
 	[[ $stderr == *"n/a: Mass, Hernia: the last training of these weights had no labels of them"* ]]
 	[ "$(grep -cE '^  (Mass|Hernia) +n/a$' <<<"$output")" -eq 2 ]
-	[ "$(grep -cE '^  [A-Z][a-z_T]+ +0\.[0-9]{4}$' <<<"$output")" -eq 12 ]
+	[ "$(grep -cE '^  [A-Z][a-z_T]+ +[0-9]\.[0-9]{3,}(e-[0-9]+)?$' <<<"$output")" -eq 12 ]
 	"$BUILD/chexnet" predict --weights "$SCRATCH/masked/model.safetensors" --threads 1 --json "$image" 2>/dev/null | python3 -c '
 import json, sys
 row = json.load(sys.stdin)[0]
