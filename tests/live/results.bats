@@ -203,6 +203,11 @@ refuses() { # CODE "WORDS" COMMAND…
 	done
 	head -c -3 1.csv >cut.csv
 	refuses 65 "cut.csv line $(wc -l <1.csv) no end copied" chexnet compare 1.csv cut.csv
+	awk -F, -v OFS=, 'NR == 5 { $2 += 1000 } 1' 1.csv >patient.csv
+	for command in "compare 1.csv patient.csv" "ensemble out.csv 1.csv patient.csv" "report --predictions 1.csv --compare patient.csv --out bad.html"; do
+		# shellcheck disable=SC2086 # words
+		refuses 65 "image $(sed -n '5s/,.*//p' 1.csv) patient $(sed -n 5p 1.csv | cut -d, -f2) 1.csv $(sed -n 5p patient.csv | cut -d, -f2) patient.csv" chexnet $command
+	done
 	refuses 65 "1.csv no event OUTPUT/log.jsonl" chexnet report --predictions 1.csv --log 1.csv --out bad.html
 	refuses 65 "nowhere.csv" chexnet compare 1.csv nowhere.csv
 	refuses 64 "--predictions" chexnet report --out bad.html

@@ -221,7 +221,7 @@ static void a_model_does_not_differ_from_itself(void **state)
 	assert_close(c.finding[2].difference.se, 0, 0);
 }
 
-static void only_shared_images_count_and_labels_must_agree(void **state)
+static void only_shared_images_count_and_labels_and_patients_must_agree(void **state)
 {
 	struct pair p;
 	struct comparison c;
@@ -240,6 +240,11 @@ static void only_shared_images_count_and_labels_must_agree(void **state)
 	assert_int_equal(compare_predictions(&c, &p.a, &p.b, "a.csv", "b.csv", 10, 1, &e), -EXIT_DATA);
 	assert_string_equal(e.text, "image 00000019_001.png: Edema is 1 in a.csv and 0 in b.csv: these are predictions for different labels");
 
+	e = (struct error){ 0 };
+	p.sa[76].patient = 4;
+	assert_int_equal(compare_predictions(&c, &p.a, &p.b, "a.csv", "b.csv", 10, 1, &e), -EXIT_DATA);
+	assert_string_equal(e.text, "image 00000019_000.png: of patient 4 in a.csv and of patient 19 in b.csv: these are predictions for different images");
+	p.a.has_patients = 0; /* nobody says so then */
 	p.sa[77].known &= ~(1u << 9); /* what a does not know cannot contradict b */
 	assert_int_equal(compare(&p, 10).n, IMAGES - 32);
 
@@ -292,7 +297,7 @@ int main(void)
 		cmocka_unit_test(resampling_patients_keeps_its_promise_where_delongs_test_cannot),
 		cmocka_unit_test(a_better_model_is_found),
 		cmocka_unit_test(a_model_does_not_differ_from_itself),
-		cmocka_unit_test(only_shared_images_count_and_labels_must_agree),
+		cmocka_unit_test(only_shared_images_count_and_labels_and_patients_must_agree),
 		cmocka_unit_test(holms_correction_equals_its_definition),
 	};
 

@@ -13,6 +13,7 @@ struct set {
 	float logits[MEMBERS][IMAGES][FINDINGS];
 	struct predictions p[MEMBERS];
 	struct spread spread[IMAGES * FINDINGS];
+	double alone[MEMBERS][FINDINGS];
 };
 static const char *const paths[] = { "one.csv", "two.csv", "three.csv" };
 
@@ -49,7 +50,7 @@ static void averages_by_hand(void **state)
 
 	(void)state;
 	make(&s);
-	assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_PROBABILITIES, &e), 0);
+	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_PROBABILITIES, &e), 0);
 	assert_close(1 / (1 + exp(-out.logits[3])), 0.3, 1e-7);
 	assert_close(out.logits[0], 0, 0);
 	assert_close(out.logits[FINDINGS], 50, 1e-5); /* not infinite, though 1 - p is below what a double near 1 can hold */
@@ -65,7 +66,7 @@ static void averages_by_hand(void **state)
 	assert_close(sum.log_range, log(6) / 2, 1e-6);
 	predictions_free(&out);
 
-	assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
+	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
 	assert_close(out.logits[3], (log(1.0 / 9) + log(0.25) + log(1.5)) / 3, 1e-6);
 	predictions_free(&out);
 }
@@ -84,7 +85,7 @@ static void one_member_that_saw_the_patients_is_enough(void **state)
 		for (int m = 0; m < MEMBERS; m++)
 			s.p[m].about.leaked = cases[i][m];
 		s.p[1].about.leaky = i & 1;
-		assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
+		assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
 		assert_int_equal(out.about.leaked, cases[i][3]);
 		assert_int_equal(out.about.leaky, i & 1);
 		predictions_free(&out);
@@ -100,21 +101,21 @@ static void other_images_and_other_labels_are_refused(void **state)
 	(void)state;
 	make(&s);
 	strcpy(s.samples[1][0].id, "z.png");
-	assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), -EXIT_DATA);
+	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), -EXIT_DATA);
 	assert_string_equal(e.text, "two.csv: image x.png is missing; one.csv has it");
 	predictions_free(&out);
 
 	make(&s);
 	e = (struct error){ 0 };
 	s.p[0].n = 1;
-	assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), -EXIT_DATA);
+	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), -EXIT_DATA);
 	assert_string_equal(e.text, "two.csv has 2 images, one.csv has 1: an ensemble needs the same");
 	predictions_free(&out);
 
 	make(&s);
 	e = (struct error){ 0 };
 	s.samples[2][0].labels = 1u << 13;
-	assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), -EXIT_DATA);
+	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), -EXIT_DATA);
 	assert_non_null(strstr(e.text, "Hernia is 0 in one.csv and 1 in three.csv"));
 	predictions_free(&out);
 }
@@ -129,9 +130,77 @@ static void labels_are_those_that_all_members_know(void **state)
 	make(&s);
 	s.samples[2][1].known = 0x1FFF; /* x.png */
 	s.samples[0][1].known = 0x3FFE; /* y.png */
-	assert_int_equal(ensemble_make(&out, s.spread, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
+	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
 	assert_int_equal(out.samples[0].known, 0x1FFF);
 	assert_int_equal(out.samples[1].known, 0x3FFE);
+	predictions_free(&out);
+}
+
+/* Patients of whichever member names them, and those that name others are refused, also where the first member names none. */
+static void patients_are_those_that_any_member_names(void **state)
+{
+	struct set s;
+	struct predictions out;
+	struct error e = { 0 };
+
+	(void)state;
+	make(&s);
+	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
+	assert_int_equal(out.has_patients, 0);
+	predictions_free(&out);
+	s.p[2].has_patients = 1;
+	s.samples[2][1].patient = 7; /* x.png */
+	s.samples[2][0].patient = 8;
+	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
+	assert_true(out.has_patients && out.samples[0].patient == 7 && out.samples[1].patient == 8);
+	predictions_free(&out);
+	s.p[1].has_patients = 1;
+	s.samples[1][0].patient = 7;
+	s.samples[1][1].patient = 9;
+	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), -EXIT_DATA);
+	assert_string_equal(e.text, "image y.png: of patient 9 in two.csv and of patient 8 in three.csv: these are predictions for different images");
+	predictions_free(&out);
+	e = (struct error){ 0 };
+	s.p[0].has_patients = 1;
+	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), -EXIT_DATA);
+	assert_string_equal(e.text, "image x.png: of patient 0 in one.csv and of patient 7 in two.csv: these are predictions for different images");
+	predictions_free(&out);
+}
+
+/* Labels that one member's file lacks judge no member: otherwise the first would be wrong once in six, and the ensemble never. */
+static void members_are_judged_on_the_labels_of_the_ensemble(void **state)
+{
+	enum { N = 5 };
+	struct sample samples[2][N] = { 0 };
+	float logits[2][N][FINDINGS] = { 0 };
+	struct predictions p[2] = { { .n = N, .samples = samples[0], .logits = &logits[0][0][0] }, { .n = N, .samples = samples[1], .logits = &logits[1][0][0] } }, out;
+	struct spread spread[N * FINDINGS];
+	double alone[2][FINDINGS];
+	struct error e = { 0 };
+
+	(void)state;
+	for (int i = 0; i < N; i++) {
+		for (int m = 0; m < 2; m++) { /* the second lists its images backwards */
+			int at = m ? N - 1 - i : i;
+
+			snprintf(samples[m][at].id, SAMPLE_ID, "%d.png", i);
+			samples[m][at].labels = i < 2;
+			samples[m][at].known = 0x3FFF;
+			logits[m][at][0] = m ? 0 : (float)-i;
+		}
+	}
+	logits[0][4][0] = -0.5f; /* between both positives */
+	struct sample *unknown = &samples[1][0];
+
+	assert_int_equal(ensemble_make(&out, spread, alone, p, paths, 2, ENSEMBLE_LOGITS, &e), 0);
+	assert_close(alone[0][0], 5.0 / 6, 1e-12);
+	assert_close(alone[1][0], 0.5, 0);
+	assert_true(isnan(alone[0][1]));
+	predictions_free(&out);
+	unknown->known = 0x3FFE;
+	assert_int_equal(ensemble_make(&out, spread, alone, p, paths, 2, ENSEMBLE_LOGITS, &e), 0);
+	assert_close(alone[0][0], 1, 0);
+	assert_close(alone[1][0], 0.5, 0);
 	predictions_free(&out);
 }
 
@@ -141,6 +210,8 @@ int main(void)
 		cmocka_unit_test(averages_by_hand),
 		cmocka_unit_test(one_member_that_saw_the_patients_is_enough),
 		cmocka_unit_test(labels_are_those_that_all_members_know),
+		cmocka_unit_test(patients_are_those_that_any_member_names),
+		cmocka_unit_test(members_are_judged_on_the_labels_of_the_ensemble),
 		cmocka_unit_test(other_images_and_other_labels_are_refused),
 	};
 

@@ -29,6 +29,7 @@ static const struct option options[] = {
 struct members {
 	int n;
 	struct predictions p[MAX_MEMBERS];
+	double auroc[MAX_MEMBERS][FINDINGS]; /* of each on the ensemble's labels */
 };
 
 static double auroc_in(const struct predictions *p, int f, float *score, uint8_t *positive)
@@ -80,11 +81,9 @@ static int print_table(const struct members *m, const struct predictions *out, c
 		double low = INFINITY, high = -INFINITY, whole = auroc_in(out, f, score, positive);
 
 		for (int k = 0; k < m->n; k++) {
-			double value = auroc_in(&m->p[k], f, score, positive);
-
-			low = fmin(low, value);
-			high = fmax(high, value);
-			sum[k] += isnan(whole) ? 0 : value;
+			low = fmin(low, m->auroc[k][f]);
+			high = fmax(high, m->auroc[k][f]);
+			sum[k] += isnan(whole) ? 0 : m->auroc[k][f];
 		}
 		sum[MAX_MEMBERS] += isnan(whole) ? 0 : whole;
 		counted += !isnan(whole);
@@ -164,7 +163,7 @@ static int make(const struct ensemble_conf *conf, struct members *m, char **argv
 
 	if (!spread)
 		return fail(e, EXIT_INTERNAL, "no memory for %zu images", m->p[0].n);
-	ensemble_make(&out, spread, m->p, (const char *const *)argv + 2, m->n, (enum ensemble_average)conf->average, e);
+	ensemble_make(&out, spread, m->auroc, m->p, (const char *const *)argv + 2, m->n, (enum ensemble_average)conf->average, e);
 	snprintf(out.about.command, sizeof out.about.command, "chexnet ensemble --average=%s %s", average_choices[conf->average], argv[1]);
 	for (int k = 0; k < m->n; k++) {
 		size_t used = strlen(out.about.command);

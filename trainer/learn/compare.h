@@ -34,7 +34,7 @@ int comparison_can_show(const struct comparison *c);
 struct interval delong_difference(const float *a, const float *b, const uint8_t *positive, size_t n, double *p);
 
 /* Compares on the images that both have; a label counts where both know it. Paths are for the error line. EXIT_DATA: no image
- * in common, or labels that differ. */
+ * in common, or labels or patients that differ. */
 int compare_predictions(struct comparison *c, const struct predictions *a, const struct predictions *b, const char *a_path,
 			const char *b_path, int resamples, uint64_t seed, struct error *e);
 

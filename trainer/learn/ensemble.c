@@ -101,16 +101,58 @@ static int match_members(size_t *row, const struct predictions *members, const c
 	return 0;
 }
 
-int ensemble_make(struct predictions *out, struct spread *spread, const struct predictions *members, const char *const *paths, int k,
+/* Of the first member that names them; predictions_match() held all against member 0, which may name none. */
+static int take_patients(struct predictions *out, const size_t *row, const struct predictions *members, const char *const *paths, int k, struct error *e)
+{
+	int first = 0;
+
+	while (first < k - 1 && !members[first].has_patients)
+		first++;
+	out->has_patients = members[first].has_patients;
+	for (size_t i = 0; i < out->n; i++) {
+		const size_t at = row[(size_t)first * out->n + i];
+
+		for (int m = first + 1; m < k; m++)
+			if (predictions_agree(&members[first], at, &members[m], row[(size_t)m * out->n + i], paths[first], paths[m], e))
+				return -e->code;
+		out->samples[i].patient = members[first].samples[at].patient;
+	}
+	return 0;
+}
+
+static void average_members(struct predictions *out, struct spread *spread, const size_t *row, const struct predictions *members, int k, enum ensemble_average average, float *logits)
+{
+	for (size_t i = 0; i < out->n; i++)
+		for (int f = 0; f < FINDINGS; f++) {
+			for (int m = 0; m < k; m++)
+				logits[m] = members[m].logits[row[(size_t)m * out->n + i] * FINDINGS + (size_t)f];
+			out->logits[i * FINDINGS + (size_t)f] = (float)(average == ENSEMBLE_LOGITS ? mean_of_logits(logits, k) : logit_of_mean(logits, k));
+			spread[i * FINDINGS + (size_t)f] = spread_of(logits, k);
+		}
+}
+
+/* score, positive: room for out->n */
+static double judge_alone(const struct predictions *out, const struct predictions *member, const size_t *row, int f, float *score, uint8_t *positive)
+{
+	size_t n = predictions_of(out, f, score, positive), at = 0;
+
+	for (size_t i = 0; i < out->n; i++)
+		if (out->samples[i].known >> f & 1)
+			score[at++] = member->logits[row[i] * FINDINGS + (size_t)f];
+	return auroc(score, positive, n);
+}
+
+int ensemble_make(struct predictions *out, struct spread *spread, double (*alone)[FINDINGS], const struct predictions *members, const char *const *paths, int k,
 		  enum ensemble_average average, struct error *e)
 {
 	size_t n = members[0].n;
 	size_t *row = malloc(((size_t)k * n + 1) * sizeof *row);
-	float *logits = malloc((size_t)k * sizeof *logits);
+	float *logits = malloc(((size_t)k + n) * sizeof *logits);
+	uint8_t *positive = malloc(n + 1);
 
 	*out = (struct predictions){ .about = members[0].about, .n = n, .samples = malloc((n + 1) * sizeof *out->samples),
-				     .logits = malloc((n * FINDINGS + 1) * sizeof *out->logits), .has_patients = members[0].has_patients };
-	if (!row || !logits || !out->samples || !out->logits)
+				     .logits = malloc((n * FINDINGS + 1) * sizeof *out->logits) };
+	if (!row || !logits || !positive || !out->samples || !out->logits)
 		fail(e, EXIT_INTERNAL, "no memory for %d members of %zu images", k, n);
 	else
 		match_members(row, members, paths, k, e);
@@ -118,18 +160,17 @@ int ensemble_make(struct predictions *out, struct spread *spread, const struct p
 		out->samples[i] = members[0].samples[i];
 		for (int m = 1; m < k; m++)
 			out->samples[i].known &= members[m].samples[row[(size_t)m * n + i]].known;
-		for (int f = 0; f < FINDINGS; f++) {
-			for (int m = 0; m < k; m++)
-				logits[m] = members[m].logits[row[(size_t)m * n + i] * FINDINGS + (size_t)f];
-			out->logits[i * FINDINGS + (size_t)f] =
-				(float)(average == ENSEMBLE_LOGITS ? mean_of_logits(logits, k) : logit_of_mean(logits, k));
-			spread[i * FINDINGS + (size_t)f] = spread_of(logits, k);
-		}
 	}
-	if (!e->code)
+	if (!e->code && take_patients(out, row, members, paths, k, e) == 0) {
+		average_members(out, spread, row, members, k, average, logits);
+		for (int m = 0; m < k; m++)
+			for (int f = 0; f < FINDINGS; f++)
+				alone[m][f] = judge_alone(out, &members[m], row + (size_t)m * n, f, logits, positive);
 		describe(&out->about, members, paths, k);
+	}
 	free(row);
 	free(logits);
+	free(positive);
 	return e->code ? -e->code : 0;
 }
 

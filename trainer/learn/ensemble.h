@@ -19,9 +19,10 @@ struct spread_summary { /* of one finding, means over images */
 	double log_range; /* ln(high / low) */
 };
 
-/* out: the average of k members (2 or more), in the first one's order, as logits, with the labels that all of them know; freed with predictions_free(), on errors too.
- * spread: [n of the first][FINDINGS]. Paths are for the error line: EXIT_DATA when the members do not speak of the same images and labels. */
-int ensemble_make(struct predictions *out, struct spread *spread, const struct predictions *members, const char *const *paths, int k,
+/* out: the average of k members (2 or more), in the first one's order, as logits, with the labels that all of them know and the patients that any of them names;
+ * freed with predictions_free(), on errors too. spread: [n of the first][FINDINGS]. alone: [k][FINDINGS] AUROC of each member on the same labels as out's.
+ * Paths are for the error line: EXIT_DATA when the members do not speak of the same images, patients and labels. */
+int ensemble_make(struct predictions *out, struct spread *spread, double (*alone)[FINDINGS], const struct predictions *members, const char *const *paths, int k,
 		  enum ensemble_average average, struct error *e);
 
 struct spread_summary spread_summarise(const struct predictions *ensemble, const struct spread *spread, int finding);

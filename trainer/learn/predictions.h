@@ -61,9 +61,13 @@ void score_arrays_free(struct score_arrays *a);
 size_t predictions_of(const struct predictions *p, int finding, float *score, uint8_t *positive);
 
 /* Finds a's images in b by id: row[i] (room for a->n) is the row of b that speaks of a's row i, or PREDICTIONS_NONE. Returns how many
- * there are. An image whose known labels differ between both is refused: -EXIT_DATA, with the names a_path and b_path in the line. */
+ * there are. Images are refused as by predictions_agree(). */
 #define PREDICTIONS_NONE ((size_t)-1)
 long predictions_match(const struct predictions *a, const struct predictions *b, const char *a_path, const char *b_path, size_t *row,
 		       struct error *e);
+
+/* Whether a's row i and b's row j, of one image, name the same patient where both name one, and the same labels where both know them.
+ * Otherwise -EXIT_DATA, with the names a_path and b_path in the line. */
+int predictions_agree(const struct predictions *a, size_t i, const struct predictions *b, size_t j, const char *a_path, const char *b_path, struct error *e);
 
 #endif

@@ -14,16 +14,20 @@ static int by_id(const void *a, const void *b)
 	return strcmp(((const struct name *)a)->id, ((const struct name *)b)->id);
 }
 
-static int check_labels(const struct sample *a, const struct sample *b, const char *a_path, const char *b_path, struct error *e)
+int predictions_agree(const struct predictions *a, size_t i, const struct predictions *b, size_t j, const char *a_path, const char *b_path, struct error *e)
 {
-	uint32_t differ = (a->labels ^ b->labels) & a->known & b->known;
+	const struct sample *x = &a->samples[i], *y = &b->samples[j];
+	uint32_t differ = (x->labels ^ y->labels) & x->known & y->known;
 
+	if (a->has_patients && b->has_patients && x->patient != y->patient)
+		return fail(e, EXIT_DATA, "image %s: of patient %u in %s and of patient %u in %s: these are predictions for different images", x->id, x->patient, a_path,
+			    y->patient, b_path);
 	if (!differ)
 		return 0;
 	int f = __builtin_ctz(differ);
 
-	return fail(e, EXIT_DATA, "image %s: %s is %u in %s and %u in %s: these are predictions for different labels", a->id, finding_names[f],
-		    a->labels >> f & 1, a_path, b->labels >> f & 1, b_path);
+	return fail(e, EXIT_DATA, "image %s: %s is %u in %s and %u in %s: these are predictions for different labels", x->id, finding_names[f],
+		    x->labels >> f & 1, a_path, y->labels >> f & 1, b_path);
 }
 
 long predictions_match(const struct predictions *a, const struct predictions *b, const char *a_path, const char *b_path, size_t *row,
@@ -42,7 +46,7 @@ long predictions_match(const struct predictions *a, const struct predictions *b,
 
 		row[i] = at ? at->row : PREDICTIONS_NONE;
 		if (at)
-			found = check_labels(&a->samples[i], &b->samples[at->row], a_path, b_path, e) ? -e->code : found + 1;
+			found = predictions_agree(a, i, b, at->row, a_path, b_path, e) ? -e->code : found + 1;
 	}
 	free(names);
 	return found;
