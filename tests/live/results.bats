@@ -79,6 +79,12 @@ refuses() { # CODE "WORDS" COMMAND…
 	chexnet compare 1.csv unchecked.csv --resamples 100 >said
 	grep 'leak not checked: .*those that B was trained on' said
 	chexnet report --predictions 1.csv --compare unchecked.csv --resamples 100 --out said.html
+	# both commands say the same without being told how often to draw
+	chexnet compare 1.csv 2.csv --json | sed -n '/"images"/,$p' >compared.json
+	chexnet report --predictions 1.csv --compare 2.csv --json all.json
+	sed -n '/"comparison"/,$p' all.json | sed -n '/"images"/,/^\t}/s/^\t//p' >reported.json
+	[ "$(grep -c p_holm reported.json)" -eq 15 ]
+	diff <(sed 's/},*$/}/' compared.json) <(sed 's/},*$/}/' reported.json)
 	grep -q 'Leak not checked.*the other model, B,' said.html
 }
 

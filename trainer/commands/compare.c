@@ -15,7 +15,7 @@ struct compare_conf {
 };
 
 static const struct option options[] = {
-	OPTION(INT, struct compare_conf, resamples, "resamples", "N", "2000", "bootstrap resamples of patients; the smallest p-value is 2/(N+1)",
+	OPTION(INT, struct compare_conf, resamples, "resamples", "N", RESAMPLES_DEFAULT, "bootstrap resamples of patients; the smallest p-value is 2/(N+1)",
 	       .min = 100, .max = 100000),
 	OPTION(U64, struct compare_conf, seed, "seed", "N", "1", "of the resamples"),
 	OPTION(FLAG, struct compare_conf, json, "json", NULL, NULL, "print one JSON object instead of the table"),
@@ -153,50 +153,17 @@ static void print_table(const struct comparison *c, const struct predictions *a,
 	print_verdict(c);
 }
 
-static cJSON *paired_json(const struct paired *p)
-{
-	cJSON *o = cJSON_CreateObject();
-
-	json_number(o, "positives", (double)p->positives);
-	json_number(o, "positive_patients", (double)p->positive_patients);
-	json_number(o, "negatives", (double)p->negatives);
-	json_number(o, "a", p->a);
-	json_number(o, "b", p->b);
-	json_number(o, "difference", p->difference.value);
-	json_number(o, "low", p->difference.low);
-	json_number(o, "high", p->difference.high);
-	json_number(o, "se", p->difference.se);
-	json_number(o, "p", p->p);
-	json_number(o, "p_holm", p->p_holm);
-	cJSON_AddBoolToObject(o, "p_is_bound", p->p_bound);
-	cJSON_AddBoolToObject(o, "holm_is_bound", p->p_holm_bound);
-	json_number(o, "p_delong", p->p_delong);
-	return o;
-}
-
 static void print_json(const struct comparison *c, const struct predictions *a, const struct predictions *b, char *const *path)
 {
 	cJSON *o = cJSON_CreateObject();
 
 	cJSON_AddStringToObject(o, "a", path[0]);
 	cJSON_AddStringToObject(o, "b", path[1]);
-	json_number(o, "images", (double)c->n);
-	json_number(o, "patients", (double)c->patients);
-	json_number(o, "only_a", (double)c->only_a);
-	json_number(o, "only_b", (double)c->only_b);
-	json_number(o, "counted", c->counted);
-	json_number(o, "tested", c->tested);
-	json_number(o, "p_floor", c->p_floor);
-	json_number(o, "mean_resamples_left_out", c->left_out);
 	cJSON_AddBoolToObject(o, "leak_a", a->about.leaked > 0 || a->about.leaky);
 	cJSON_AddBoolToObject(o, "leak_b", b->about.leaked > 0 || b->about.leaky);
 	json_number(o, "leaked_patients_a", a->about.leaked < 0 ? NAN : (double)a->about.leaked);
 	json_number(o, "leaked_patients_b", b->about.leaked < 0 ? NAN : (double)b->about.leaked);
-	cJSON_AddItemToObject(o, "mean", paired_json(&c->mean));
-	cJSON *findings = cJSON_AddObjectToObject(o, "findings");
-
-	for (int f = 0; f < FINDINGS; f++)
-		cJSON_AddItemToObject(findings, finding_names[f], paired_json(&c->finding[f]));
+	comparison_json(c, o);
 	char *text = utf8_mend(cJSON_Print(o));
 
 	puts(text ? text : "null");

@@ -32,7 +32,7 @@ static const struct option options[] = {
 	OPTION(CHOICE, struct eval_conf, crops, "crops", "NAME", "none", "ten: mean probability over corners and middle, each also mirrored", .choices = crops_choices),
 	OPTION(INT, struct eval_conf, batch, "batch", "N", "16", "images at a time and rank", .min = 1, .max = 4096),
 	OPTION(INT, struct eval_conf, decode_threads, "decode-threads", "N", "1", "threads that decode images", .min = 1, .max = 256),
-	OPTION(INT, struct eval_conf, resamples, "resamples", "N", "1000", "bootstrap resamples of patients behind each interval; 0: none", .min = 0, .max = 100000),
+	OPTION(INT, struct eval_conf, resamples, "resamples", "N", RESAMPLES_DEFAULT, "bootstrap resamples of patients behind each interval; 0: none", .min = 0, .max = 100000),
 	OPTION(U64, struct eval_conf, seed, "seed", "N", "1", "of the resamples"),
 	OPTION(FLAG, struct eval_conf, json, "json", NULL, NULL, "print one JSON object instead of the table"),
 	OPTION(STRING, struct eval_conf, predictions, "predictions", "FILE", NULL, "write every image's labels and logits as CSV"),

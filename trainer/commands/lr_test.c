@@ -22,7 +22,7 @@ static const struct option instead[] = {
 	       .min = 1, .max = 1 << 20),
 	OPTION(STRING, struct train_conf, output, "output", "DIR", NULL, "needed: the trainings write to DIR/none and DIR/RULE"),
 	OPTION(STRING, struct train_conf, resume, "resume", "FILE|auto", "auto", "auto: a test that was stopped goes on where it was; FILE: both go on from this checkpoint"),
-	OPTION(INT, struct train_conf, resamples, "resamples", "N", "1000",
+	OPTION(INT, struct train_conf, resamples, "resamples", "N", RESAMPLES_DEFAULT,
 	       "bootstrap resamples of patients behind each interval; the comparison makes 100 at least, each training's table none with 0", .min = 0, .max = 100000),
 	OPTION_DROPPED("log-json"),
 	OPTIONS_END

@@ -28,11 +28,11 @@ static const struct option options[] = {
 	OPTION(STRING, struct report_conf, log, "log", "FILE", NULL, "what a training wrote: OUTPUT/log.jsonl, or its --log-json"),
 	OPTION(STRING, struct report_conf, compare, "compare", "FILE", NULL, "a second model's predictions for the same images"),
 	OPTION(STRING, struct report_conf, pictures, "pictures", "DIR", NULL, "show the PNG files of DIR, in the order of their names (32 and 3 MiB at most)"),
-	OPTION(INT, struct report_conf, resamples, "resamples", "N", "1000", "bootstrap resamples of patients behind each interval", .min = 100, .max = 100000),
+	OPTION(INT, struct report_conf, resamples, "resamples", "N", RESAMPLES_DEFAULT, "bootstrap resamples of patients behind each interval", .min = 100, .max = 100000),
 	OPTION(U64, struct report_conf, seed, "seed", "N", "1", "of the resamples"),
 	OPTION_GROUP("Where"),
 	OPTION(STRING, struct report_conf, out, "out", "FILE", NULL, "HTML file to write"),
-	OPTION(STRING, struct report_conf, json, "json", "FILE", NULL, "write AUROC, average precision, operating points and calibration as a JSON object"),
+	OPTION(STRING, struct report_conf, json, "json", "FILE", NULL, "write AUROC, average precision, operating points, calibration and the comparison, as chexnet compare --json has it, as a JSON object"),
 	OPTION(STRING, struct report_conf, tensorboard, "tensorboard", "DIR", NULL, "write the log's course, the precision-recall curves and the pictures as TensorBoard events"),
 	OPTIONS_END
 };

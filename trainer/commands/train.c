@@ -71,7 +71,7 @@ const struct option train_options[] = {
 	OPTION(INT, struct train_conf, keep, "keep", "N", "2",
 	       "checkpoints that stay; later ones than that which --resume went back to, and their best.safetensors, are called .abandoned (.abandoned-2, …), and stay too", .min = 1, .max = 10000),
 	OPTION(INT, struct train_conf, eval_every, "eval-every", "STEPS", "0", "steps between validations; 0: an epoch", .min = 0, .max = 1 << 30),
-	OPTION(INT, struct train_conf, resamples, "resamples", "N", "1000", "bootstrap resamples of patients behind each interval; 0: none", .min = 0, .max = 100000),
+	OPTION(INT, struct train_conf, resamples, "resamples", "N", RESAMPLES_DEFAULT, "bootstrap resamples of patients behind each interval; 0: none", .min = 0, .max = 100000),
 	OPTION(REAL, struct train_conf, max_seconds, "max-seconds", "S", "0", "stop after the step in which this time is over, save, end with 75; 0: no limit",
 	       .min = 0, .max = 1e8),
 	OPTION(STRING, struct train_conf, log_json, "log-json", "FILE", NULL, "append events, one JSON object a line; without it OUTPUT/log.jsonl"),

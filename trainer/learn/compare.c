@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "learn/log.h"
+
 /* ---- DeLong ----------------------------------------------------------------------------------------- */
 
 struct entry {
@@ -346,4 +348,44 @@ int compare_predictions(struct comparison *c, const struct predictions *a, const
 	pairing_free(&s);
 	free(row);
 	return e->code ? -e->code : 0;
+}
+
+/* ---- for programs ----------------------------------------------------------------------------------- */
+
+static cJSON *paired_json(const struct paired *p)
+{
+	cJSON *o = cJSON_CreateObject();
+
+	json_number(o, "positives", (double)p->positives);
+	json_number(o, "positive_patients", (double)p->positive_patients);
+	json_number(o, "negatives", (double)p->negatives);
+	json_number(o, "a", p->a);
+	json_number(o, "b", p->b);
+	json_number(o, "difference", p->difference.value);
+	json_number(o, "low", p->difference.low);
+	json_number(o, "high", p->difference.high);
+	json_number(o, "se", p->difference.se);
+	json_number(o, "p", p->p);
+	json_number(o, "p_holm", p->p_holm);
+	cJSON_AddBoolToObject(o, "p_is_bound", p->p_bound);
+	cJSON_AddBoolToObject(o, "holm_is_bound", p->p_holm_bound);
+	json_number(o, "p_delong", p->p_delong);
+	return o;
+}
+
+void comparison_json(const struct comparison *c, cJSON *object)
+{
+	json_number(object, "images", (double)c->n);
+	json_number(object, "patients", (double)c->patients);
+	json_number(object, "only_a", (double)c->only_a);
+	json_number(object, "only_b", (double)c->only_b);
+	json_number(object, "counted", c->counted);
+	json_number(object, "tested", c->tested);
+	json_number(object, "p_floor", c->p_floor);
+	json_number(object, "mean_resamples_left_out", c->left_out);
+	cJSON_AddItemToObject(object, "mean", paired_json(&c->mean));
+	cJSON *findings = cJSON_AddObjectToObject(object, "findings");
+
+	for (int f = 0; f < FINDINGS; f++)
+		cJSON_AddItemToObject(findings, finding_names[f], paired_json(&c->finding[f]));
 }

@@ -3,6 +3,8 @@
 #ifndef LEARN_COMPARE_H
 #define LEARN_COMPARE_H
 
+#include <cjson/cJSON.h>
+
 #include "learn/predictions.h"
 
 struct paired {
@@ -37,5 +39,8 @@ struct interval delong_difference(const float *a, const float *b, const uint8_t 
  * in common, or labels or patients that differ. */
 int compare_predictions(struct comparison *c, const struct predictions *a, const struct predictions *b, const char *a_path,
 			const char *b_path, int resamples, uint64_t seed, struct error *e);
+
+/* Every number of a comparison; null where it is not defined. */
+void comparison_json(const struct comparison *c, cJSON *object);
 
 #endif

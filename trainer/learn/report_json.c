@@ -112,8 +112,10 @@ char *report_json(const struct report *r)
 
 	json_number(o, "mean_brier_skill", report_skill(&r->a, &of));
 	json_number(o, "mean_brier_skill_of", of);
-	if (r->in->other)
+	if (r->in->other) {
 		put_other(cJSON_AddObjectToObject(o, "compared_with"), r->in->other_path, &r->in->other->about);
+		comparison_json(&r->comparison, cJSON_AddObjectToObject(o, "comparison"));
+	}
 	findings = cJSON_AddObjectToObject(o, "findings");
 	for (int f = 0; f < FINDINGS; f++)
 		cJSON_AddItemToObject(findings, finding_names[f], finding(&r->a, r->in->predictions, f));

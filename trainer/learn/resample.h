@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define RESAMPLES_DEFAULT "1000" /* of every command's --resamples, so that all print one interval, and one p-value, of the same predictions */
+
 struct interval {
 	double value, low, high; /* estimate and 95 % interval; NAN where it is not defined */
 	double se;               /* standard error */
