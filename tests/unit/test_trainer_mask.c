@@ -69,7 +69,9 @@ static void a_file_masks_the_images_it_names(void **state)
 	char text[300];
 	snprintf(text, sizeof text, "%s,Mass|Hernia\r\n%s,All\n99999999_000.png,Edema\n", s[7].id, s[3].id);
 	struct label_mask m = read_mask(mask_file(text));
+	assert_int_equal(label_mask_unused(&m), 3);
 	assert_int_equal(label_mask_apply(&m, d), 2 + FINDINGS);
+	assert_int_equal(label_mask_unused(&m), 1);
 	for (size_t i = 0; i < dataset_count(d); i++)
 		assert_int_equal(s[i].known, i == 3 ? 0 : (1 << FINDINGS) - 1 - (i == 7 ? 1 << 4 | 1 << 13 : 0));
 	struct label_mask other = read_mask("Mass");

@@ -142,6 +142,10 @@ static void wrong_labels_are_named(void **state)
 	assert_int_equal(parse_with_labels(list, sizeof list, &x, &e), 0);
 	assert_int_equal(example_labels(&x, NULL, &labels, &known, &e), -EXIT_DATA);
 	assert_string_equal(e.text, "image/label: value 3 is 2, not 0 or 1");
+	x.label[3] = -1; /* CheXpert's uncertain ones */
+	e = (struct error){ 0 };
+	assert_int_equal(example_labels(&x, NULL, &labels, &known, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "value 3 is -1, not 0 or 1: one that is uncertain or not known is 0, and so is its label/known, or --mask=file:"));
 }
 
 static void missing_repeated_and_mistyped_keys_are_named(void **state)

@@ -136,7 +136,7 @@ static int find_network(struct eval *v, struct checkpoint **c, struct error *e)
 /* What the network says of a finding that it was not trained on is no prediction, and is not judged as one. */
 static void leave_out_untrained(struct eval *v)
 {
-	const struct label_mask mask = { .findings = v->notes.untrained };
+	struct label_mask mask = { .findings = v->notes.untrained };
 	char names[FINDING_HINT];
 
 	if (mask.findings && label_mask_apply(&mask, v->data) && world_speaks(&v->world))

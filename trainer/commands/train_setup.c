@@ -61,7 +61,7 @@ static int mask_labels(struct train *t, struct error *e)
 {
 	struct dataset *const sets[] = { t->train, t->val, t->test };
 	struct label_mask mask;
-	size_t labels = 0;
+	size_t labels = 0, unused;
 	int used;
 
 	snprintf(t->mask, sizeof t->mask, "none");
@@ -77,6 +77,10 @@ static int mask_labels(struct train *t, struct error *e)
 		if (sets[i])
 			used += snprintf(t->masked + used, sizeof t->masked - (size_t)used, "%s %s %zu", i ? "," : "", dataset_split(sets[i]), n);
 	}
+	unused = label_mask_unused(&mask);
+	if (unused)
+		snprintf(t->masked + used, sizeof t->masked - (size_t)used, "; %zu row%s image%s of no split", unused, unused == 1 ? " names an" : "s name",
+			 unused == 1 ? "" : "s");
 	t->mask_hash = mask.hash;
 	snprintf(t->mask, sizeof t->mask, "%016llx", (unsigned long long)mask.hash);
 	label_mask_free(&mask);
@@ -109,7 +113,7 @@ static void note_source(struct train *t, const struct train_start *s)
 /* What the network is not taught is not judged either, as eval does not. */
 static void leave_out_untrained(struct train *t)
 {
-	const struct label_mask mask = { .findings = without_labels(t->train) };
+	struct label_mask mask = { .findings = without_labels(t->train) };
 
 	if (mask.findings && t->val)
 		label_mask_apply(&mask, t->val);

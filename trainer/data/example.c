@@ -262,7 +262,8 @@ int example_labels(const struct example *x, const int order[FINDINGS], uint32_t 
 			named |= 1u << f;
 		}
 		if (x->label[i] != 0 && x->label[i] != 1)
-			return fail(why, EXIT_DATA, "image/label: value %d is %lld, not 0 or 1", i, (long long)x->label[i]);
+			return fail(why, EXIT_DATA, "image/label: value %d is %lld, not 0 or 1%s", i, (long long)x->label[i],
+				    x->label[i] == -1 ? ": one that is uncertain or not known is 0, and so is its label/known, or --mask=file:PATH names it" : "");
 		if (x->n_known && x->known[i] != 0 && x->known[i] != 1)
 			return fail(why, EXIT_DATA, "label/known: value %d is %lld, not 0 or 1", i, (long long)x->known[i]);
 		*labels |= (uint32_t)x->label[i] << f;

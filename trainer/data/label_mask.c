@@ -87,7 +87,7 @@ void label_mask_free(struct label_mask *m)
 	*m = (struct label_mask){ 0 };
 }
 
-size_t label_mask_apply(const struct label_mask *m, struct dataset *d)
+size_t label_mask_apply(struct label_mask *m, struct dataset *d)
 {
 	struct label_mask_row key = { 0 };
 	size_t masked = 0;
@@ -95,10 +95,21 @@ size_t label_mask_apply(const struct label_mask *m, struct dataset *d)
 	for (size_t i = 0; i < d->count; i++) {
 		struct sample *s = &d->samples[i];
 		memcpy(key.id, s->id, SAMPLE_ID);
-		const struct label_mask_row *row = m->n ? bsearch(&key, m->rows, m->n, sizeof *m->rows, by_id) : NULL;
+		struct label_mask_row *row = m->n ? bsearch(&key, m->rows, m->n, sizeof *m->rows, by_id) : NULL;
 		uint32_t bits = s->known & (m->findings | (row ? row->findings : 0));
+		if (row)
+			row->used = 1;
 		masked += (size_t)__builtin_popcount(bits);
 		s->known &= ~bits;
 	}
 	return masked;
+}
+
+size_t label_mask_unused(const struct label_mask *m)
+{
+	size_t unused = 0;
+
+	for (size_t i = 0; i < m->n; i++)
+		unused += !m->rows[i].used;
+	return unused;
 }

@@ -10,6 +10,7 @@ struct label_mask {
 	struct label_mask_row {
 		char id[SAMPLE_ID];
 		uint32_t findings;
+		int used; /* label_mask_apply() saw its image */
 	} *rows;           /* [n] of single images, sorted by id */
 	size_t n;
 	uint64_t hash;
@@ -21,6 +22,8 @@ int label_mask_read(struct label_mask *m, const char *text, struct error *e);
 void label_mask_free(struct label_mask *m);
 
 /* Makes those labels of d unknown; returns how many were known before. The data set's hash stays: these are the same data. */
-size_t label_mask_apply(const struct label_mask *m, struct dataset *d);
+size_t label_mask_apply(struct label_mask *m, struct dataset *d);
+/* Rows whose image is in none of the data sets that it was applied to. */
+size_t label_mask_unused(const struct label_mask *m);
 
 #endif
