@@ -122,6 +122,34 @@ static void what_is_written_is_read_back_bit_for_bit(void **state)
 	predictions_free(&q);
 }
 
+static void any_name_that_fits_on_a_line_comes_back(void **state)
+{
+	static const char *const names[] = { "\"", "\"quoted\".png", "a \"b\", c.png", "6\" film.png", "patient00001/study1/view1_frontal.jpg", "\xC3\xA9 .png" };
+	struct predictions p = three(), q;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		struct sample named[3] = { samples[0], samples[1], samples[2] };
+		struct error e = { 0 };
+
+		strcpy(named[1].id, names[i]);
+		p.samples = named;
+		assert_int_equal(predictions_write(path, &p, &e), 0);
+		assert_int_equal(predictions_read(&q, path, &e), 0);
+		assert_string_equal(q.samples[1].id, names[i]);
+		assert_int_equal(q.samples[1].patient, 13);
+		predictions_free(&q);
+		memset(named[1].id, '"', SAMPLE_ID - 1); /* the longest line */
+		named[1].id[SAMPLE_ID - 1] = '\0';
+		assert_int_equal(predictions_write(path, &p, &e), 0);
+		assert_int_equal(predictions_read(&q, path, &e), 0);
+		assert_string_equal(q.samples[1].id, named[1].id);
+		predictions_free(&q);
+		strcpy(named[1].id, "two\nlines.png");
+		assert_int_equal(predictions_write(path, &p, &e), -EXIT_DATA);
+	}
+}
+
 static void an_unknown_label_leaves_its_image_out_of_that_finding_only(void **state)
 {
 	struct predictions p = three();
@@ -173,6 +201,7 @@ static struct error reading_with(const char *from, const char *to)
 
 static void bad_files_are_refused_by_line_and_column(void **state)
 {
+	static char longer[SAMPLE_ID + 1];
 	static const struct {
 		const char *from, *to, *says;
 	} cases[] = {
@@ -188,10 +217,12 @@ static void bad_files_are_refused_by_line_and_column(void **state)
 		{ "\"a, b.png\"", "\"a\" b.png", "quotation mark" },
 		{ "rows=3", "rows=4", "rows=4 and there are 3" },
 		{ "rows=3", "rows=2", "rows=2 and there are 3" },
-		{ "00000013_000.png", "a-name-that-is-longer-than-thirty-one-bytes.png", "line 3, column id" },
+		{ "00000013_000.png", longer, "line 3, column id: longer than an image's name" },
+		{ "00000013_000.png", "", "line 3, column id: must not be empty" },
 	};
 
 	(void)state;
+	memset(longer, 'n', SAMPLE_ID);
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct error e = reading_with(cases[i].from, cases[i].to);
 
@@ -262,6 +293,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(drawings_and_radiographs_are_told_apart),
 		cmocka_unit_test(what_is_written_is_read_back_bit_for_bit),
+		cmocka_unit_test(any_name_that_fits_on_a_line_comes_back),
 		cmocka_unit_test(an_unknown_label_leaves_its_image_out_of_that_finding_only),
 		cmocka_unit_test(a_logit_that_is_not_a_number_is_refused_and_nothing_is_written),
 		cmocka_unit_test(bad_files_are_refused_by_line_and_column),

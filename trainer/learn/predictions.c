@@ -148,15 +148,33 @@ static int write_header(struct output_file *out, struct error *e)
 	return rc ? rc : write_text(out, "\n", e);
 }
 
+/* With a comma: quoted where it has to be (RFC 4180). */
+static int put_id(char line[LINE_ROOM], const char *id)
+{
+	int n = 0, quoted = strpbrk(id, ",\"") != NULL;
+
+	if (quoted)
+		line[n++] = '"';
+	for (; *id; id++) {
+		line[n++] = *id;
+		if (*id == '"')
+			line[n++] = '"';
+	}
+	if (quoted)
+		line[n++] = '"';
+	line[n++] = ',';
+	return n;
+}
+
 static int write_row(struct output_file *out, const struct predictions *p, size_t i, struct error *e)
 {
 	const struct sample *s = &p->samples[i];
 	char line[LINE_ROOM];
 	int n;
 
-	if (strpbrk(s->id, "\"\r\n"))
-		return fail(e, EXIT_DATA, "image %s: a name with a quotation mark or a line end cannot be written to %s", s->id, out->path);
-	n = snprintf(line, sizeof line, strchr(s->id, ',') ? "\"%s\"," : "%s,", s->id);
+	if (strpbrk(s->id, "\r\n"))
+		return fail(e, EXIT_DATA, "image %s: a name with a line end cannot be written to %s", s->id, out->path);
+	n = put_id(line, s->id);
 	if (p->has_patients)
 		n += snprintf(line + n, sizeof line - (size_t)n, "%u", s->patient);
 	n += snprintf(line + n, sizeof line - (size_t)n, ",%s", p->about.split);
@@ -326,7 +344,7 @@ static int read_row(struct reader *r, struct predictions *p, size_t i, struct er
 	const char *part = c->split < 0 ? "" : r->field[c->split];
 
 	if (snprintf(s->id, sizeof s->id, "%s", r->field[c->id]) >= (int)sizeof s->id || !s->id[0])
-		return bad(r, e, "must be 1 to 31 bytes", "id", r->field[c->id]);
+		return bad(r, e, *s->id ? "longer than an image's name" : "must not be empty", "id", r->field[c->id]);
 	if (i == 0)
 		snprintf(p->about.split, sizeof p->about.split, "%s", part);
 	else if (strcmp(part, p->about.split))
