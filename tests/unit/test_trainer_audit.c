@@ -144,7 +144,7 @@ static void the_same_pixels_under_another_name_and_odd_images_are_found(void **s
 	struct origin o = open_tree(tree);
 	struct synth_report r;
 	struct error e = { 0 };
-	char spoiled[FILE_PATH], a[FILE_PATH + 64], b[FILE_PATH + 64];
+	char spoiled[FILE_PATH], a[FILE_PATH + 8 + SAMPLE_ID], b[FILE_PATH + 8 + SAMPLE_ID];
 	size_t train = 0, test = 0, flat = 5, broken = 9;
 	snprintf(spoiled, sizeof spoiled, "%s", scratch_path("spoiled"));
 	assert_int_equal(synth_tree(&synth, spoiled, 0, 2, NULL, &r, &e), 0);

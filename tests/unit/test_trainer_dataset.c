@@ -440,11 +440,12 @@ static void write_records(const char *directory, const char *name, const int ord
 	snprintf(path, sizeof path, "%s/%s", directory, name);
 	assert_int_equal(tfrecord_create(&w, path, &e), 0);
 	for (size_t i = first; i < first + n; i++) {
-		struct example x = { .height = -1, .width = -1, .patient = -1, .n_label = FINDINGS };
+		const char *id = cases[i].sample.id;
+		struct example x = { .height = -1, .width = -1, .patient = strchr(id, '/') ? (int64_t)cases[i].sample.patient : -1, .n_label = FINDINGS };
 		synth_draw(&synth, &cases[i], work, drawn, NULL, NULL);
 		uint8_t *png = encode_png(drawn, 48, 48, 1, &x.encoded.size);
 		x.encoded.data = png;
-		x.filename = (struct span){ (const uint8_t *)cases[i].sample.id, strlen(cases[i].sample.id) };
+		x.filename = (struct span){ (const uint8_t *)id, strlen(id) };
 		for (int k = 0; k < FINDINGS; k++)
 			x.label[k] = cases[i].sample.labels >> order[k] & 1;
 		x.n_name = named ? FINDINGS : 0;
@@ -588,6 +589,91 @@ static void the_reference_trainers_records_are_read_and_their_label_order_found(
 	free(cases);
 }
 
+static int never_decoded(const struct origin *o, size_t i, struct decoder *d, struct image *image, struct error *e)
+{
+	(void)o, (void)i, (void)d, (void)image;
+	return fail(e, EXIT_INTERNAL, "an image was decoded");
+}
+
+static void names_keep_their_folders_where_they_come_twice_without(void **state)
+{
+	(void)state;
+	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
+	static const struct {
+		const char *names[4], *ids[4], *refused; /* the fourth is a validation image */
+	} sets[] = {
+		{ { "images/a.png", "images/b.png", "more/c.png", "images_001/00000007_000.png" }, { "a.png", "b.png", "c.png", "00000007_000.png" }, NULL },
+		{ { "CheXpert-v1.0/train/patient00001/study1/view1_frontal.jpg", "CheXpert-v1.0/train/patient00002/study1/view1_frontal.jpg", "more/c.png",
+		    "images_001/00000007_000.png" },
+		  { "CheXpert-v1.0/train/patient00001/study1/view1_frontal.jpg", "CheXpert-v1.0/train/patient00002/study1/view1_frontal.jpg", "more/c.png",
+		    "00000007_000.png" }, NULL },
+		{ { "train/a.png", "train/b.png", "train/c.png", "val/a.png" }, { "train/a.png", "train/b.png", "train/c.png", "val/a.png" }, NULL },
+		{ { "x/a.png", "x/b.png", "x/a.png", "x/c.png" }, { "x/a.png", "x/b.png", "x/a.png", "x/c.png" },
+		  "two images called x/a.png are in the train split" },
+	};
+
+	for (size_t k = 0; k < sizeof sets / sizeof sets[0]; k++) {
+		struct synth_case *cases = synth_plan(&synth);
+		char directory[FILE_PATH], out[FILE_PATH];
+		struct error e = { 0 };
+		struct origin o;
+		struct prepare_report r;
+
+		snprintf(directory, sizeof directory, "%s", scratch_path("folders%zu", k));
+		snprintf(out, sizeof out, "%s", scratch_path("folders%zu-prepared", k));
+		struct prepare_conf conf = prepare_to(out);
+		mkdir(directory, 0777);
+		for (int i = 0; i < 4; i++)
+			snprintf(cases[i].sample.id, SAMPLE_ID, "%s", sets[k].names[i]);
+		write_records(directory, "train-00000-of-00001", own, 0, 3, cases, 1);
+		write_records(directory, "val-00000-of-00001", own, 3, 1, cases, 1);
+		if (origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e))
+			fail_msg("%s", e.text);
+		for (int i = 0; i < 4; i++)
+			assert_string_equal(o.samples[i].id, sets[k].ids[i]);
+		if (sets[k].refused)
+			o.decode = never_decoded;
+		if (prepare(&conf, &o, &r, &e) != (sets[k].refused ? -EXIT_DATA : 0) || (sets[k].refused && !strstr(e.text, sets[k].refused)))
+			fail_msg("%s", e.text);
+		if (!sets[k].refused) {
+			struct dataset *d = open_split(out, "train");
+			assert_int_equal(dataset_count(d), 3);
+			dataset_close(d);
+		}
+		if (strlen(sets[k].ids[0]) > 16) {
+			conf.out = scratch_path("folders-packed");
+			conf.encoding = ENCODING_PACKED;
+			o.decode = never_decoded;
+			assert_int_equal(prepare(&conf, &o, &r, &e), -EXIT_USAGE);
+			assert_non_null(strstr(e.text, "--format=packed has room for names of 16 bytes, not for CheXpert-v1.0/"));
+		}
+		origin_close(&o);
+		free(cases);
+	}
+}
+
+static void a_name_that_fits_on_no_line_is_refused_where_it_is_read(void **state)
+{
+	(void)state;
+	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
+	static const char *const names[] = { "images/two\nlines.png", "images/cr\r.png" };
+	struct synth_case *cases = synth_plan(&synth);
+	char directory[FILE_PATH];
+
+	snprintf(directory, sizeof directory, "%s", scratch_path("lines"));
+	mkdir(directory, 0777);
+	for (int i = 0; i < 2; i++) {
+		struct origin o;
+		struct error e = { 0 };
+
+		snprintf(cases[i].sample.id, SAMPLE_ID, "%s", names[i]);
+		write_records(directory, "train-00000-of-00001", own, (size_t)i, 1, cases, 1);
+		assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), -EXIT_DATA);
+		assert_non_null(strstr(e.text, "train-00000-of-00001: record 0 at byte 0: image/filename: a NUL or a line end in the name"));
+	}
+	free(cases);
+}
+
 static void leaky_trees_are_seen(void **state)
 {
 	(void)state;
@@ -627,6 +713,8 @@ int main(void)
 		cmocka_unit_test(records_with_and_without_names_of_labels_are_not_mixed),
 		cmocka_unit_test(a_copy_without_all_of_its_files_is_refused),
 		cmocka_unit_test(a_patient_with_the_number_0_leaks_too),
+		cmocka_unit_test(names_keep_their_folders_where_they_come_twice_without),
+		cmocka_unit_test(a_name_that_fits_on_no_line_is_refused_where_it_is_read),
 		cmocka_unit_test(leaky_trees_are_seen),
 	};
 	return cmocka_run_group_tests(tests, set_up, scratch_remove);

@@ -107,7 +107,9 @@ static void what_is_wrong_is_named(void **state)
 	assert_int_equal(headed.n, 1);
 	label_mask_free(&headed);
 	refused(mask_file("00000001_000.png\n"), EXIT_DATA, "mask.csv:1: 1 columns, not two");
-	refused(mask_file("a name that is much longer than the name of any image,Mass\n"), EXIT_DATA, "is no image name");
+	char longer[SAMPLE_ID + 16];
+	snprintf(longer, sizeof longer, "%0*d,Mass\n", SAMPLE_ID, 7);
+	refused(mask_file(longer), EXIT_DATA, "is no image name");
 }
 
 /* Gradient of the classifier's row for class c, as a sum of magnitudes. */

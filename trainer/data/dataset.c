@@ -10,6 +10,31 @@
 #include "data/source.h"
 #include "data/synth.h"
 
+int sample_name(char id[SAMPLE_ID], const void *name, size_t size, struct error *why)
+{
+	if (size == 0 || size >= SAMPLE_ID)
+		return fail(why, EXIT_DATA, "image/filename: %zu bytes, not 1 to %d", size, SAMPLE_ID - 1);
+	if (memchr(name, '\0', size) || memchr(name, '\n', size) || memchr(name, '\r', size))
+		return fail(why, EXIT_DATA, "image/filename: a NUL or a line end in the name \"%.*s\"", (int)size, (const char *)name);
+	memset(id, 0, SAMPLE_ID);
+	memcpy(id, name, size);
+	return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	return strcmp((*(const struct sample *const *)a)->id, (*(const struct sample *const *)b)->id);
+}
+
+const struct sample *sample_twin(const struct sample **samples, size_t n)
+{
+	qsort(samples, n, sizeof *samples, by_id);
+	for (size_t i = 1; i < n; i++)
+		if (strcmp(samples[i]->id, samples[i - 1]->id) == 0)
+			return samples[i];
+	return NULL;
+}
+
 void dataset_seal(struct dataset *d)
 {
 	uint64_t h = hash_u64(0, d->count);

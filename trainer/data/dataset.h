@@ -15,17 +15,23 @@
 #include "data/findings.h"
 #include "error.h"
 
-enum { SAMPLE_ID = 32 };
+enum { SAMPLE_ID = 128 }; /* CheXpert's and MIMIC-CXR's names are paths of up to 100 bytes */
 
 enum split { SPLIT_TRAIN, SPLIT_VAL, SPLIT_TEST, SPLITS, SPLIT_NONE = SPLITS };
 extern const char *const split_names[SPLITS]; /* "train", "val", "test" */
 int split_index(const char *name);            /* -1: no split is called that */
 
 struct sample {
-	char id[SAMPLE_ID];     /* "00000001_000.png" */
+	char id[SAMPLE_ID];     /* "00000001_000.png"; fits on a line */
 	uint32_t patient;
 	uint32_t labels, known; /* bit f: finding f present; known */
 };
+
+/* Takes a record's image/filename as its id. EXIT_DATA, the reason alone in *why, where it is none. */
+int sample_name(char id[SAMPLE_ID], const void *name, size_t size, struct error *why);
+
+/* Sorts samples by their ids. One whose id another one has too, or NULL. */
+const struct sample *sample_twin(const struct sample **samples, size_t n);
 
 struct dataset; /* one split, open for reading; thread-safe */
 

@@ -37,14 +37,12 @@ static int decode(struct decode_team *t, const struct decode_job *job, struct de
 	struct example x;
 
 	int rc = example_parse(r->data, r->size, &x, &why);
-	if (!rc && (x.filename.size == 0 || x.filename.size >= SAMPLE_ID))
-		rc = fail(&why, EXIT_DATA, "image/filename: %zu bytes, not 1 to %d", x.filename.size, SAMPLE_ID - 1);
+	if (!rc)
+		rc = sample_name(job->id, x.filename.data, x.filename.size, &why);
 	if (!rc)
 		rc = decode_square(d, x.encoded.data, x.encoded.size, job->pixels, t->size, &why);
 	if (rc)
 		return fail(e, why.code, "%s: record %zu at byte %zu: %s", r->path, r->number, r->offset, why.text);
-	memset(job->id, 0, SAMPLE_ID);
-	memcpy(job->id, x.filename.data, x.filename.size);
 	atomic_fetch_add(&t->decoded, 1);
 	return 0;
 }

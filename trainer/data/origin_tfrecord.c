@@ -27,6 +27,7 @@ struct foreign {
 	struct place {
 		int file;
 		size_t record, offset;
+		struct span name; /* in the file */
 	} *places; /* [count] */
 	size_t room;
 	int named;  /* records carry label/names */
@@ -63,23 +64,23 @@ static int decode_foreign(const struct origin *o, size_t i, struct decoder *d, s
 	return 0;
 }
 
-/* NIH's names begin with the patient. */
+/* NIH's names begin with the patient, and are unique without their folders. */
+static int is_nih_name(const char *id)
+{
+	return strlen(id) == 16 && strspn(id, "0123456789") == 8;
+}
+
+/* The sample's name without folders, and its patient. */
 static int read_identity(const struct example *x, struct sample *s, struct error *why)
 {
 	const uint8_t *name = x->filename.data, *slash = x->filename.size ? memrchr(name, '/', x->filename.size) : NULL;
-	size_t size = x->filename.size;
+	size_t folders = slash ? (size_t)(slash + 1 - name) : 0;
 
-	if (slash) {
-		size -= (size_t)(slash + 1 - name);
-		name = slash + 1;
-	}
-	if (size == 0 || size >= SAMPLE_ID || memchr(name, '\0', size))
-		return fail(why, EXIT_DATA, "image/filename: %zu bytes, not 1 to %d", size, SAMPLE_ID - 1);
-	memcpy(s->id, name, size);
-	s->id[size] = '\0';
+	if (sample_name(s->id, name + folders, x->filename.size - folders, why))
+		return -why->code;
 	if (x->patient > UINT32_MAX)
 		return fail(why, EXIT_DATA, "patient/id: out of range");
-	if (x->patient < 0 && (size != 16 || strspn(s->id, "0123456789") != 8))
+	if (x->patient < 0 && !is_nih_name(s->id))
 		return fail(why, EXIT_DATA, "no patient/id, and image/filename \"%s\" is no NIH name that would tell it", s->id);
 	s->patient = x->patient >= 0 ? (uint32_t)x->patient : (uint32_t)strtoul(s->id, NULL, 10);
 	return 0;
@@ -123,7 +124,7 @@ static int index_file(struct origin *o, struct foreign *f, int file, enum split 
 			break;
 		}
 		f->named = x.n_name != 0;
-		o->hash = hash_u64(hash_bytes(o->hash, s->id, strlen(s->id)), s->labels);
+		p.name = x.filename;
 		o->split[o->count] = split;
 		f->places[o->count++] = p;
 		p.record++;
@@ -172,6 +173,29 @@ static int index_split(struct origin *o, struct foreign *f, const char *director
 	}
 	globfree(&g);
 	return rc;
+}
+
+/* Where names come twice without their folders (CheXpert's: patient00001/study1/view1_frontal.jpg), all but NIH's are told with them. */
+static int name_samples(struct origin *o, const struct foreign *f, struct error *e)
+{
+	const struct sample **sorted = malloc(o->count * sizeof *sorted);
+	struct error why = { 0 };
+
+	if (!sorted)
+		return fail(e, EXIT_INTERNAL, "no memory for %zu records", o->count);
+	for (size_t i = 0; i < o->count; i++)
+		sorted[i] = &o->samples[i];
+	int twice = sample_twin(sorted, o->count) != NULL;
+	free(sorted);
+	for (size_t i = 0; i < o->count; i++) {
+		struct sample *s = &o->samples[i];
+		const struct place *p = &f->places[i];
+
+		if (twice && !is_nih_name(s->id) && sample_name(s->id, p->name.data, p->name.size, &why))
+			return fail_at(e, f, p, &why);
+		o->hash = hash_u64(hash_bytes(o->hash, s->id, strlen(s->id)), s->labels);
+	}
+	return 0;
 }
 
 /* Moves label i to bit order[i]. */
@@ -270,6 +294,8 @@ int origin_tfrecord(struct origin *o, const char *directory, enum label_order or
 		rc = fail(e, EXIT_DATA, "%s: no train-…-of-…, val-…-of-… or test-…-of-… files", directory);
 	if (!rc && o->count == 0)
 		rc = fail(e, EXIT_DATA, "%s: %d files without a record", directory, f->n_files);
+	if (!rc)
+		rc = name_samples(o, f, e);
 	if (!rc)
 		rc = set_order(o, f, order, table, e);
 	snprintf(o->policy, sizeof o->policy, "as in the records");

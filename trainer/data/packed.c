@@ -11,7 +11,7 @@
 #include "data/source.h"
 
 enum { PIECE = 400 /* images that are read together where files are: as in a TFRecord file */ };
-enum { VERSION = 1, PACKED_ID = 16, NAME = 24, ENTRY = 32, ALIGN = 4096 };
+enum { VERSION = 1, NAME = 24, ENTRY = 32, ALIGN = 4096 };
 enum { AT_VERSION = 8, AT_SIDE = 12, AT_IMAGES = 16, AT_PIXELS = 24, AT_SOURCE = 32, AT_NAMES = 40, AT_CRC = AT_NAMES + FINDINGS * NAME + 4,
        HEADER = AT_CRC + 4 };
 static const char MAGIC[] = "CXPACK1\n";
@@ -202,7 +202,7 @@ static int read_entries(struct dataset *d, const struct packed *p, struct error 
 		s->patient = (uint32_t)get(entry + 16, 4);
 		s->labels = (uint32_t)get(entry + 20, 2);
 		s->known = (uint32_t)get(entry + 22, 2);
-		if ((s->labels | s->known) >> FINDINGS || !s->id[0])
+		if ((s->labels | s->known) >> FINDINGS || !s->id[0] || strpbrk(s->id, "\r\n"))
 			return fail(e, EXIT_DATA, "%s: record %zu at byte %zu: labels %#x, known %#x, name \"%s\"", p->path, i, HEADER + i * ENTRY,
 				    s->labels, s->known, s->id);
 	}

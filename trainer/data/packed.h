@@ -14,6 +14,8 @@
 #include "data/dataset.h"
 #include "data/file.h"
 
+enum { PACKED_ID = 16 /* bytes of an id, at most */ };
+
 struct packed_writer {
 	struct output_file out;
 	int side;

@@ -213,6 +213,33 @@ static int write_split(const struct job *job, enum split split, struct error *e)
 	return rc;
 }
 
+/* Training takes no split with a name twice, and a packed file none that is longer than NIH's: to be told before the work. */
+static int check_names(const struct job *job, struct error *e)
+{
+	const struct origin *o = job->origin;
+	const struct sample **sorted = malloc((o->count + 1) * sizeof *sorted), *twin = NULL, *longest = NULL;
+	int s;
+
+	if (!sorted)
+		return fail(e, EXIT_INTERNAL, "no memory for %zu images", o->count);
+	for (s = 0; s < SPLITS && !twin; s++) {
+		size_t n = 0;
+		for (size_t i = 0; i < o->count; i++)
+			if (o->split[i] == s) {
+				sorted[n++] = &o->samples[i];
+				if (strlen(o->samples[i].id) > PACKED_ID)
+					longest = &o->samples[i];
+			}
+		twin = sample_twin(sorted, n);
+	}
+	free(sorted);
+	if (twin)
+		return fail(e, EXIT_DATA, "%s: two images called %s are in the %s split, and a name tells one image", o->name, twin->id, split_names[s - 1]);
+	if (longest && job->conf->encoding == ENCODING_PACKED)
+		return fail(e, EXIT_USAGE, "--format=packed has room for names of %d bytes, not for %s: --format=png", PACKED_ID, longest->id);
+	return 0;
+}
+
 struct membership {
 	uint32_t patient;
 	uint8_t split;
@@ -338,6 +365,8 @@ int prepare(const struct prepare_conf *conf, const struct origin *origin, struct
 	int rc = staging_open(&job.staging, conf->out, conf->overwrite, &kind, conf->source, e);
 	if (!rc)
 		rc = make_workers(&job, e);
+	if (!rc)
+		rc = check_names(&job, e);
 	if (!rc)
 		rc = count_all(&job, e);
 	if (!rc)

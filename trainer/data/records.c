@@ -51,14 +51,13 @@ static int read_sample(const struct tfrecord *record, int size, struct sample *s
 	*sample = (struct sample){ 0 };
 	if (example_parse(record->data, record->size, &x, why) || example_labels(&x, NULL, &sample->labels, &sample->known, why))
 		return -why->code;
-	if (x.filename.size == 0 || x.filename.size >= SAMPLE_ID || memchr(x.filename.data, '\0', x.filename.size))
-		return fail(why, EXIT_DATA, "image/filename: %zu bytes, not 1 to %d", x.filename.size, SAMPLE_ID - 1);
+	if (sample_name(sample->id, x.filename.data, x.filename.size, why))
+		return -why->code;
 	if (x.patient < 0 || x.patient > UINT32_MAX)
 		return fail(why, EXIT_DATA, "patient/id: %s", x.patient == -1 ? "is not there" : "out of range");
 	if (x.height != size || x.width != size)
 		return fail(why, EXIT_DATA, "image/height and image/width: %lld x %lld where the manifest says %d", (long long)x.width,
 			    (long long)x.height, size);
-	memcpy(sample->id, x.filename.data, x.filename.size);
 	sample->patient = (uint32_t)x.patient;
 	return 0;
 }
@@ -166,26 +165,17 @@ static int join_shards(struct dataset *d, struct records *r, size_t expected, co
 	return 0;
 }
 
-static int by_id(const void *a, const void *b)
-{
-	return strcmp((*(const struct sample *const *)a)->id, (*(const struct sample *const *)b)->id);
-}
-
 static int check_unique(const struct dataset *d, const char *directory, struct error *e)
 {
 	const struct sample **sorted = malloc((d->count + 1) * sizeof(struct sample *));
-	int rc = 0;
 
 	if (!sorted)
 		return fail(e, EXIT_INTERNAL, "no memory for %zu samples", d->count);
 	for (size_t i = 0; i < d->count; i++)
 		sorted[i] = &d->samples[i];
-	qsort(sorted, d->count, sizeof(struct sample *), by_id);
-	for (size_t i = 1; i < d->count && !rc; i++)
-		if (strcmp(sorted[i]->id, sorted[i - 1]->id) == 0)
-			rc = fail(e, EXIT_DATA, "%s: image %s is twice in the %s split", directory, sorted[i]->id, d->split);
+	const struct sample *twin = sample_twin(sorted, d->count);
 	free(sorted);
-	return rc;
+	return twin ? fail(e, EXIT_DATA, "%s: image %s is twice in the %s split", directory, twin->id, d->split) : 0;
 }
 
 static int open_shards(struct dataset *d, struct records *r, const char *directory, enum split split, const struct manifest *m, struct error *e)
