@@ -677,9 +677,10 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 		[[ $output == *"resumes at step 6, "* ]]
 		cmp hurt/checkpoint-00000009.safetensors sound/checkpoint-00000009.safetensors
 	done
-	# what is saved on the way back is kept, and the damaged one does not come after it
+	# what is saved on the way back is kept, and the damaged one does not come after it; what a killed training half wrote goes
 	rm -rf hurt && cp -r sound hurt
 	truncate -s 3000 hurt/checkpoint-00000009.safetensors
+	touch hurt/checkpoint-00000009.safetensors.partial-0123abcd
 	run train --resume auto --output hurt --keep 1 --checkpoint-every 1 --max-seconds 1e-6
 	[ "$status" -eq 75 ]
 	ls hurt

@@ -59,6 +59,32 @@ static void the_latest_checkpoint_is_found_and_old_ones_go(void **state)
 	assert_int_equal(e.code, 0);
 }
 
+static void what_killed_trainings_left_half_written_goes_and_nothing_else(void **state)
+{
+	(void)state;
+	static const char *const ours[] = { "checkpoint-00000050.safetensors.partial-0123abcd", "best.safetensors.partial-ffffffff",
+					    "model.safetensors.partial-00000000", "checkpoint-123456789.safetensors.new.partial-09afbbbb" };
+	static const char *const others[] = { "checkpoint-00000050.safetensors.partial", "checkpoint-00000050.safetensors.partial-backup",
+					      "checkpoint-.safetensors.partial-0123abcd", "best.safetensors.partial-0123abcde", "model.safetensors.partial-0123abcg",
+					      "thesis.partial-0123abcd", "my-best.safetensors.partial-0123abcd", "checkpoint-00000050.safetensors" };
+	enum { OURS = sizeof ours / sizeof ours[0], OTHERS = sizeof others / sizeof others[0] };
+	char name[700];
+
+	for (int i = 0; i < OURS + OTHERS; i++) {
+		snprintf(name, sizeof name, "%s/%s", directory, i < OURS ? ours[i] : others[i - OURS]);
+		fclose(fopen(name, "w"));
+	}
+	snprintf(name, sizeof name, "%s/best.safetensors.partial-00000000", directory);
+	assert_int_equal(symlink(others[0], name), 0);
+	checkpoint_sweep(directory);
+	assert_int_equal(files_in_directory(), OTHERS + 1);
+	for (int i = 0; i < OURS; i++) {
+		snprintf(name, sizeof name, "%s/%s", directory, ours[i]);
+		assert_int_equal(access(name, F_OK), -1);
+	}
+	checkpoint_sweep("no/such/directory");
+}
+
 static void what_is_set_aside_replaces_nothing_on_any_file_system(void **state)
 {
 	(void)state;
@@ -136,6 +162,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(the_latest_checkpoint_is_found_and_old_ones_go, empty_directory),
+		cmocka_unit_test_teardown(what_killed_trainings_left_half_written_goes_and_nothing_else, empty_directory),
 		cmocka_unit_test_teardown(what_is_set_aside_replaces_nothing_on_any_file_system, empty_directory),
 		cmocka_unit_test_teardown(a_checkpoint_of_a_left_course_is_set_aside_by_a_whole_one_only, empty_directory),
 	};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Mapped files that somebody cuts while they are read; and where written ones go. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -183,6 +184,92 @@ static void a_link_keeps_its_place_and_its_file_is_replaced(void **state)
 	assert_holds(file, "new");
 }
 
+static int entries(const char *directory)
+{
+	struct dirent **found;
+	int n = scandir(directory, &found, NULL, NULL);
+
+	assert_true(n >= 2); /* . and .. */
+	for (int i = 0; i < n; i++)
+		free(found[i]);
+	free(found);
+	return n - 2;
+}
+
+/* Notes, a link that somebody planted, a pipe: none of them is a file that this program was asked to write. */
+static void what_has_a_name_like_a_half_written_file_is_left_alone(void **state)
+{
+	(void)state;
+	char directory[FILE_PATH], notes[FILE_PATH + 32], link[FILE_PATH + 32], pipe[FILE_PATH + 32], victim[FILE_PATH + 32], out[FILE_PATH + 32];
+	struct error e = { 0 };
+	struct stat st;
+
+	snprintf(directory, sizeof directory, "%s", scratch_path("beside"));
+	assert_int_equal(mkdir(directory, 0777), 0);
+	snprintf(victim, sizeof victim, "%s/victim", directory);
+	snprintf(notes, sizeof notes, "%s/a.html.partial", directory);
+	snprintf(link, sizeof link, "%s/b.html.partial", directory);
+	snprintf(pipe, sizeof pipe, "%s/c.html.partial", directory);
+	scratch_write(notes, "notes", 5);
+	scratch_write(victim, "all", 3);
+	assert_int_equal(symlink("victim", link), 0);
+	assert_int_equal(mkfifo(pipe, 0600), 0);
+	for (const char *name = "abc"; *name; name++) {
+		snprintf(out, sizeof out, "%s/%c.html", directory, *name);
+		assert_int_equal(output_check(out, &e), 0);
+		assert_int_equal(file_write(out, "page", 4, &e), 0);
+		assert_int_equal(lstat(out, &st), 0);
+		assert_true(S_ISREG(st.st_mode));
+		assert_holds(out, "page");
+	}
+	assert_holds(notes, "notes");
+	assert_holds(victim, "all");
+	assert_int_equal(lstat(link, &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_int_equal(entries(directory), 7);
+}
+
+static void two_runs_that_write_the_same_file_leave_one_of_the_two_whole(void **state)
+{
+	(void)state;
+	const char *directory = scratch_path("two"), *path = scratch_path("two/out");
+	struct output_file first, second, third;
+	struct error e = { 0 };
+
+	assert_int_equal(mkdir(directory, 0777), 0);
+	assert_int_equal(output_open(&first, path, &e), 0);
+	assert_int_equal(output_write(&first, "first, the longer one", 21, &e), 0);
+	assert_int_equal(output_flush(&first, &e), 0);
+	assert_int_equal(output_open(&second, path, &e), 0);
+	assert_int_equal(output_write(&second, "second", 6, &e), 0);
+	assert_int_equal(output_open(&third, path, &e), 0);
+	assert_int_equal(output_commit(&first, &e), 0);
+	assert_holds(path, "first, the longer one");
+	output_discard(&third);
+	assert_int_equal(output_commit(&second, &e), 0);
+	assert_holds(path, "second");
+	assert_int_equal(entries(directory), 1);
+}
+
+static void a_written_file_is_as_public_as_the_umask_says(void **state)
+{
+	(void)state;
+	static const mode_t masks[] = { 0, 022, 077 };
+	const char *path = scratch_path("public");
+	struct error e = { 0 };
+	struct stat st;
+	mode_t old = umask(0);
+
+	for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) {
+		umask(masks[i]);
+		int rc = file_write(path, "x", 1, &e) || stat(path, &st);
+
+		umask(old);
+		assert_int_equal(rc, 0);
+		assert_int_equal(st.st_mode & 0777, 0666 & ~masks[i]);
+	}
+}
+
 /* A rename would leave a file where a device or a pipe was: for root, /dev/null. */
 static void what_is_no_file_is_written_to_directly(void **state)
 {
@@ -246,6 +333,9 @@ int main(void)
 		cmocka_unit_test(a_cut_file_is_named_with_the_byte_that_was_wanted),
 		cmocka_unit_test(other_bus_errors_stay_what_they_are),
 		cmocka_unit_test(a_link_keeps_its_place_and_its_file_is_replaced),
+		cmocka_unit_test(what_has_a_name_like_a_half_written_file_is_left_alone),
+		cmocka_unit_test(two_runs_that_write_the_same_file_leave_one_of_the_two_whole),
+		cmocka_unit_test(a_written_file_is_as_public_as_the_umask_says),
 		cmocka_unit_test(what_is_no_file_is_written_to_directly),
 		cmocka_unit_test(what_was_printed_and_what_is_written_share_standard_output),
 		cmocka_unit_test(a_directory_is_refused_before_work_is_done),

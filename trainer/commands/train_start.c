@@ -78,9 +78,12 @@ int train_claim_output(struct train *t, struct error *e)
 	}
 	if (e->code)
 		return -e->code;
-	if (why)
+	if (why) {
 		log_say(&t->log, "%s: cannot be locked (%s): see to it that no other training writes to %s", path, strerror(why), t->output);
-	else if (ftruncate(t->lock, 0) || pwrite(t->lock, self, strlen(self), 0) < 0)
+		return 0;
+	}
+	checkpoint_sweep(t->output);
+	if (ftruncate(t->lock, 0) || pwrite(t->lock, self, strlen(self), 0) < 0)
 		return 0; /* a full disk: whose it is is told to nobody */
 	return 0;
 }

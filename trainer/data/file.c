@@ -9,10 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { OUTPUT_BUFFER = 1 << 18 };
+
+#define PARTIAL ".partial-%08x" /* no word, so that checkpoint_sweep() takes nobody's */
 
 /* A name without a file is the input's fault. What a file server, a limit or a permission keeps back may be whole. */
 static enum exit_code fault_of(int why)
@@ -149,14 +152,25 @@ static int output_place(struct output_file *out, const char *path, struct error 
 		return path_join(out->path, e, "%s", path);
 	}
 	if (path_join(out->path, e, "%s", real ? real : path) == 0)
-		path_join(out->partial, e, "%s.partial", out->path);
+		path_join(out->partial, e, "%s" PARTIAL, out->path, 0u);
 	free(real);
 	return -e->code;
 }
 
-static int open_partial(const struct output_file *out)
+/* A new file: what has a name like it, a link above all, is somebody's, and another run may write the same output now. */
+static int open_partial(struct output_file *out)
 {
-	return open(out->partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	size_t length = strlen(out->path);
+	unsigned any;
+	int fd;
+
+	do {
+		if (getrandom(&any, sizeof any, 0) < 0)
+			return -1;
+		snprintf(out->partial + length, sizeof out->partial - length, PARTIAL, any);
+		fd = open(out->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	} while (fd < 0 && errno == EEXIST);
+	return fd;
 }
 
 static int open_directly(const struct output_file *out)

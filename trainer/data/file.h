@@ -27,9 +27,9 @@ void file_unmap(struct mapped_file *file);
 /* The whole file in memory of its own, with a NUL behind it; to be freed. Errors as file_open_regular(). */
 int file_read(char **text, size_t *size, const char *path, struct error *e);
 
-/* A file being written: PATH.partial until output_commit() has synced it and renamed it to PATH. Where PATH is a link, the file
- * behind it is replaced and the link stays. What is no file (a device, a pipe), and the file that is standard output, is written
- * to directly. */
+/* A file being written: PATH.partial-, with eight hexadecimal digits of its own, until output_commit() has synced it and renamed it to PATH.
+ * Where PATH is a link, the file behind it is replaced and the link stays. What is no file (a device, a pipe), and the file that is standard
+ * output, is written to directly. */
 struct output_file {
 	int fd;
 	char path[FILE_PATH], partial[FILE_PATH]; /* partial "": written to directly */

@@ -102,5 +102,7 @@ int checkpoint_write_beside(const char *path, const struct net_plan *plan, const
 			    struct error *e);
 /* Removes all but the `keep` latest checkpoints up to `step` from DIR. Later ones, which a run went back behind, are neither counted nor removed. */
 void checkpoint_prune(const char *directory, int keep, uint64_t step);
+/* Removes the half-written checkpoints and models of trainings that were killed. For who holds DIR alone. */
+void checkpoint_sweep(const char *directory);
 
 #endif

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,4 +154,21 @@ void checkpoint_prune(const char *directory, int keep, uint64_t step)
 	}
 	if (n >= 0)
 		free(entries);
+}
+
+void checkpoint_sweep(const char *directory)
+{
+	static const char digit[] = "[0-9a-f]";
+	char pattern[160] = "@(checkpoint-+([0-9])|best|model).safetensors?(.new).partial-";
+	DIR *d = opendir(directory);
+	const struct dirent *entry;
+	struct stat st;
+
+	for (int i = 0; i < 8; i++)
+		strcat(pattern, digit);
+	while (d && (entry = readdir(d)))
+		if (fnmatch(pattern, entry->d_name, FNM_EXTMATCH) == 0 && fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+			unlinkat(dirfd(d), entry->d_name, 0);
+	if (d)
+		closedir(d);
 }

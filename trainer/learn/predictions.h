@@ -41,7 +41,7 @@ struct predictions {
 	int has_patients;       /* 0: the file names none, and every image counts as a patient of its own */
 };
 
-/* Writes PATH (PATH.partial until it is complete). Borrows everything; a logit that is not finite is refused by the image's
+/* Writes PATH (another name beside it until it is complete). Borrows everything; a logit that is not finite is refused by the image's
  * name. EXIT_DATA for that, EXIT_INTERNAL when the file cannot be written. */
 int predictions_write(const char *path, const struct predictions *p, struct error *e);
 
