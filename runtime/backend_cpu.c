@@ -13,7 +13,6 @@
 #define WINDOW (1u << 20)   /* bytes of a rank's window, … */
 #define BEFORE 4096u        /* … which lie behind its page */
 #define SMALL (64u << 10)   /* bytes up to which one lane is enough */
-#define TAG_REGION 0x40000000u
 
 struct cpu {
 	struct team team; /* this rank's, of `count` */
@@ -22,7 +21,6 @@ struct cpu {
 	struct chain chain;
 	struct region *window, *regions; /* regions: of hvd_alloc() */
 	uint8_t **local;                 /* [team.count] scratch */
-	uint32_t serial;
 };
 
 /* ---- the world's shape ---------------------------------------------------------------------------- */
@@ -105,7 +103,6 @@ static int cpu_open(struct hvd *h)
 	links = wanted_links(m, teams, c->count, link);
 	free(teams);
 	c->chain = (struct chain){ .prev = -1, .next = -1 };
-	c->serial = m->rounds << 12; /* tags of before the last death do not come again */
 	c->local = calloc((size_t)c->team.count, sizeof *c->local);
 	int status = c->local ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", c->team.count);
 	if (!status && (status = mesh_link(m, h->conf.interface, link, links, why)))
@@ -113,22 +110,21 @@ static int cpu_open(struct hvd *h)
 	if (!status)
 		status = chain_open(&c->chain, m, link, links, c->count);
 	if (!status)
-		status = region_open(&c->window, m, &c->team, TAG_REGION | c->serial++, BEFORE + WINDOW);
+		status = region_open(&c->window, m, &c->team, mesh_tag(m), BEFORE + WINDOW);
 	return status;
 }
 
-/* Memory of hvd_alloc() in a new team. A death around hvd_alloc() or hvd_free() may leave some ranks with a region that others have not: it
- * becomes memory of this rank alone. */
+/* Memory of hvd_alloc() in a new world. A death around hvd_alloc() or hvd_free() may leave some ranks with a region that others have not, on this
+ * node or another: it becomes memory of each rank alone. */
 static int share_regions(struct mesh *m, struct cpu *c)
 {
-	uint32_t most = 0, n = 0, *counts = calloc((size_t)m->members, sizeof *counts), *tags = NULL;
+	uint32_t most = 0, n = 0, *counts = calloc((size_t)m->members, sizeof *counts);
 	for (const struct region *r = c->regions; r; r = r->next)
 		n++;
 	int status = counts ? mesh_gather(m, &n, sizeof n, counts) : HVD_ESYS;
 	for (int w = 0; !status && w < m->members; w++)
 		most = counts[w] > most ? counts[w] : most;
-	uint32_t *mine = calloc(most + 1, sizeof *mine);
-	tags = calloc((size_t)m->members * most + 1, sizeof *tags);
+	uint64_t *mine = calloc(most + 1, sizeof *mine), *tags = calloc((size_t)m->members * most + 1, sizeof *tags);
 	if (!mine || !tags)
 		status = HVD_ESYS;
 	n = 0;
@@ -137,11 +133,11 @@ static int share_regions(struct mesh *m, struct cpu *c)
 	if (!status && most)
 		status = mesh_gather(m, mine, most * sizeof *mine, tags);
 	for (struct region *r = c->regions; r && !status; r = r->next) {
-		int have = 0; /* ranks of the team */
-		for (size_t i = (size_t)c->team.first * most; i < (size_t)(c->team.first + c->team.count) * most; i++)
+		int have = 0; /* ranks */
+		for (size_t i = 0; i < (size_t)m->members * most; i++)
 			have += tags[i] == r->tag;
-		if (have == c->team.count)
-			status = region_share(r, m, &c->team, TAG_REGION | c->serial++);
+		if (have == m->members)
+			status = region_share(r, m, &c->team, mesh_tag(m));
 		else
 			region_keep(r);
 	}
@@ -170,7 +166,7 @@ static void *cpu_alloc(struct hvd *h, size_t bytes)
 {
 	struct cpu *c = h->state;
 	struct region *r;
-	if (region_open(&r, h->mesh, &c->team, TAG_REGION | c->serial++, bytes))
+	if (region_open(&r, h->mesh, &c->team, mesh_tag(h->mesh), bytes))
 		return NULL;
 	r->next = c->regions;
 	c->regions = r;
@@ -215,10 +211,11 @@ static int reduce_in_team(struct cpu *c, uint8_t *const *part, const struct op *
 	return 0;
 }
 
-static struct notice notice_of(struct cpu *c, const struct op *op, size_t n, uint64_t place)
+static struct notice notice_of(struct cpu *c, const struct op *op, size_t n, const struct region *r, size_t place)
 {
 	return (struct notice){
 		.stamp = { .sequence = c->chain.sequence++, .n = n, .kind = op->kind, .type = op->type, .op = op->op, .root = (uint32_t)op->root, .narrow = op->narrow },
+		.region = r->tag,
 		.place = place,
 		.bucket = (uint64_t)(int64_t)op->bucket,
 	};
@@ -227,7 +224,7 @@ static struct notice notice_of(struct cpu *c, const struct op *op, size_t n, uin
 /* All-reduces n elements that lie `place` bytes into region r, on every rank. */
 static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t place, size_t n, const struct op *op)
 {
-	struct notice notice = notice_of(c, op, n, place ^ (uint64_t)r->tag << 40);
+	struct notice notice = notice_of(c, op, n, r, place);
 	int status = team_enter(h->mesh, &c->team, c->window, &notice);
 	if (status)
 		return status;
@@ -248,7 +245,7 @@ static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t p
 static struct region *region_of(const struct cpu *c, const void *p, size_t bytes)
 {
 	for (struct region *r = c->regions; r; r = r->next)
-		if (r->count == c->team.count && (const uint8_t *)p >= r->part[c->team.me] && (const uint8_t *)p + bytes <= r->part[c->team.me] + r->bytes)
+		if (r->shared && (const uint8_t *)p >= r->part[c->team.me] && (const uint8_t *)p + bytes <= r->part[c->team.me] + r->bytes)
 			return r;
 	return NULL;
 }

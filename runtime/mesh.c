@@ -17,8 +17,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
-#define TAG_GATHER 0x80000000u
-
 /* What rank 0 publishes. */
 struct invitation {
 	struct card card;
@@ -53,10 +51,9 @@ static int different(struct mesh *m)
 	return mesh_fault(m, HVD_EMISMATCH, "and others call different collectives");
 }
 
-/* Of an exchange, the same on all members. */
-static uint32_t next_tag(struct mesh *m)
+uint64_t mesh_tag(struct mesh *m)
 {
-	return TAG_GATHER | (m->gathers++ & 0x7fffffff);
+	return ++m->tags;
 }
 
 /* Forms links. A failure says why, or which are missing; boot: of ranks that have no card yet, or NULL. */
@@ -223,7 +220,7 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 }
 
 /* The cards of those at the other ends, who have new listeners, as this rank has. */
-static int trade_cards(struct mesh *m, uint32_t tag, const struct card *mine, const struct link *link, int n)
+static int trade_cards(struct mesh *m, uint64_t tag, const struct card *mine, const struct link *link, int n)
 {
 	for (int i = 0; i < n; i++)
 		mesh_send(m, link[i].rank, tag, mine, sizeof *mine, -1);
@@ -242,7 +239,7 @@ static int trade_cards(struct mesh *m, uint32_t tag, const struct card *mine, co
 int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, char *why)
 {
 	struct links l;
-	uint32_t tag = next_tag(m);
+	uint64_t tag = mesh_tag(m);
 	if (!n)
 		return 0;
 	int status = links_listen(&l, m->rank, m->peer[m->rank].host, interface, true, why);
@@ -273,6 +270,19 @@ static bool unsent(struct mesh *m)
 	return any;
 }
 
+static void drop_older(struct peer *p, uint64_t tag)
+{
+	for (struct message **at = &p->inbox; *at;) {
+		struct message *found = *at;
+		if (found->tag < tag) {
+			*at = found->next;
+			message_free(found);
+		} else {
+			at = &found->next;
+		}
+	}
+}
+
 void mesh_close(struct mesh *m)
 {
 	if (!m->peer)
@@ -293,11 +303,7 @@ void mesh_close(struct mesh *m)
 			close(p->fd);
 		for (int k = 0; k < p->passes; k++)
 			close(p->passed[k]);
-		while (p->inbox) {
-			struct message *next = p->inbox->next;
-			message_free(p->inbox);
-			p->inbox = next;
-		}
+		drop_older(p, UINT64_MAX);
 		free(p->in.payload);
 		free(p->out.bytes);
 	}
@@ -353,7 +359,7 @@ static enum cause send_with_descriptor(struct mesh *m, struct peer *p, const str
 	return CAUSE_LATE;
 }
 
-int mesh_send(struct mesh *m, int to, uint32_t tag, const void *data, size_t bytes, int fd)
+int mesh_send(struct mesh *m, int to, uint64_t tag, const void *data, size_t bytes, int fd)
 {
 	struct wire_header header = { .kind = WIRE_DATA, .tag = tag, .bytes = (uint32_t)bytes, .carries_fd = fd >= 0 };
 	struct peer *p = &m->peer[to];
@@ -369,7 +375,7 @@ int mesh_send(struct mesh *m, int to, uint32_t tag, const void *data, size_t byt
 	return status;
 }
 
-static struct message *take(struct peer *p, uint32_t tag)
+static struct message *take(struct peer *p, uint64_t tag)
 {
 	for (struct message **at = &p->inbox; *at; at = &(*at)->next) {
 		struct message *found = *at;
@@ -381,7 +387,7 @@ static struct message *take(struct peer *p, uint32_t tag)
 	return NULL;
 }
 
-struct message *mesh_receive(struct mesh *m, int from, uint32_t tag, double until)
+struct message *mesh_receive(struct mesh *m, int from, uint64_t tag, double until)
 {
 	struct peer *p = &m->peer[from];
 	struct timespec t = moment(until);
@@ -401,7 +407,7 @@ struct message *mesh_receive(struct mesh *m, int from, uint32_t tag, double unti
 	return found;
 }
 
-struct message *mesh_receive_despite(struct mesh *m, int from, uint32_t tag, double until)
+struct message *mesh_receive_despite(struct mesh *m, int from, uint64_t tag, double until)
 {
 	struct peer *p = &m->peer[from];
 	struct timespec t = moment(until);
@@ -427,7 +433,7 @@ void message_free(struct message *message)
 int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all)
 {
 	uint8_t *table = all;
-	uint32_t tag = next_tag(m);
+	uint64_t tag = mesh_tag(m);
 	double until = now() + m->deadline;
 	memcpy(table + (size_t)m->me * bytes, mine, bytes);
 	if (m->me) {
@@ -479,6 +485,7 @@ bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round)
 		if (i == m->rank)
 			m->me = m->members;
 		p->member = fate[i] == ALIVE;
+		drop_older(p, (uint64_t)round << 32);
 		if (fate[i] == ALIVE)
 			m->member[m->members++] = i;
 		else if (p->fd >= 0)
@@ -486,7 +493,7 @@ bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round)
 	}
 	if (all) {
 		m->lost = -1;
-		m->gathers = round << 12;
+		m->tags = (uint64_t)round << 32;
 		atomic_store(&m->sequence, (uint64_t)round << 32);
 		atomic_store(&m->failed, 0);
 		m->told = false;

@@ -34,7 +34,8 @@ enum cause {
 
 struct message {
 	struct message *next;
-	uint32_t tag, bytes;
+	uint64_t tag;
+	uint32_t bytes;
 	int fd; /* -1: none */
 	uint8_t *data;
 };
@@ -101,7 +102,8 @@ struct mesh {
 	_Atomic uint32_t what, index;
 	_Atomic uint64_t sequence;
 	_Atomic double since;
-	uint32_t gathers, rounds; /* numbers of the next gathering, the next round of an agreement */
+	uint32_t rounds; /* of agreements so far */
+	uint64_t tags;   /* the last that was drawn: the round of the world's agreement << 32, and a count */
 };
 
 struct hvd_conf;
@@ -113,12 +115,14 @@ int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, c
 void mesh_close(struct mesh *m);
 void mesh_free(struct mesh *m);
 
+/* Of an exchange: all members draw one, also those that have no part in it, and nobody ever draws it again. */
+uint64_t mesh_tag(struct mesh *m);
 /* Never waits (descriptors excepted). fd -1: none; only to ranks of this node. */
-int mesh_send(struct mesh *m, int to, uint32_t tag, const void *data, size_t bytes, int fd);
+int mesh_send(struct mesh *m, int to, uint64_t tag, const void *data, size_t bytes, int fd);
 /* The next message with this tag; the caller frees it with message_free(). NULL: there is a fault now. */
-struct message *mesh_receive(struct mesh *m, int from, uint32_t tag, double until);
+struct message *mesh_receive(struct mesh *m, int from, uint64_t tag, double until);
 /* The same, but a fault does not matter. NULL: this rank is gone, or given up now because nothing came. */
-struct message *mesh_receive_despite(struct mesh *m, int from, uint32_t tag, double until);
+struct message *mesh_receive_despite(struct mesh *m, int from, uint64_t tag, double until);
 void message_free(struct message *message);
 /* all: [members][bytes]. */
 int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all);
@@ -133,7 +137,7 @@ int mesh_lose(struct mesh *m, int rank, enum cause cause);
 int mesh_late(struct mesh *m, int suspect);
 
 /* The members with fate ALIVE are the world now, and there is no fault any more, unless one of them died meanwhile (returns
- * false). Ranks that were given up hear of it. Numbers of messages begin anew, after `round`. */
+ * false). Ranks that were given up hear of it. Tags begin anew, with `round`; messages of exchanges before it are dropped. */
 bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round);
 
 void mesh_doing(struct mesh *m, enum doing what, uint32_t index);

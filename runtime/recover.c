@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TAG_ROUND 0x20000000u
-
 /* fate[rank] of every rank, as this one sees it now. */
 static void see(struct mesh *m, uint8_t *fate)
 {
@@ -43,7 +41,7 @@ static int agree(struct mesh *m, double deadline, uint8_t *fate)
 	if (!seen)
 		return HVD_ESYS;
 	while (!settled) {
-		uint32_t tag = TAG_ROUND | m->rounds++;
+		uint64_t tag = (uint64_t)++m->rounds << 32; /* mesh_tag() counts from 1 */
 		double until = now() + deadline;
 		settled = true;
 		see(m, fate);
@@ -146,7 +144,6 @@ int hvd_recover(struct hvd *h)
 	if (status)
 		return status;
 	h->world.epoch = m->rounds;
-	h->splits = m->rounds << 12; /* some may have been in a split, others not yet */
 	describe_world(h);
 	queue_reset(h);
 	__atomic_store_n(h->stop, 0, __ATOMIC_SEQ_CST);

@@ -21,7 +21,7 @@ static int out_of_memory(struct mesh *m, size_t bytes)
 	return mesh_fault(m, HVD_ESYS, "has no memory for a shared part of %zu bytes: %s", bytes, strerror(errno));
 }
 
-static int receive_part(struct region *r, struct mesh *m, const struct team *t, int i, uint32_t tag)
+static int receive_part(struct region *r, struct mesh *m, const struct team *t, int i, uint64_t tag)
 {
 	struct message *message = mesh_receive(m, m->member[t->first + i], tag, now() + m->deadline);
 	uint64_t theirs = 0;
@@ -40,7 +40,7 @@ static int receive_part(struct region *r, struct mesh *m, const struct team *t, 
 }
 
 /* This rank's part goes to the others of the team, theirs come. */
-static int exchange(struct region *r, struct mesh *m, const struct team *t, uint32_t tag)
+static int exchange(struct region *r, struct mesh *m, const struct team *t, uint64_t tag)
 {
 	uint64_t size = r->bytes;
 	int status = 0;
@@ -53,7 +53,7 @@ static int exchange(struct region *r, struct mesh *m, const struct team *t, uint
 	return status;
 }
 
-int region_open(struct region **out, struct mesh *m, const struct team *t, uint32_t tag, size_t bytes)
+int region_open(struct region **out, struct mesh *m, const struct team *t, uint64_t tag, size_t bytes)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	struct region *r = calloc(1, sizeof *r + (size_t)m->size * sizeof r->part[0]);
@@ -61,6 +61,7 @@ int region_open(struct region **out, struct mesh *m, const struct team *t, uint3
 	if (!r)
 		return HVD_ESYS;
 	r->tag = tag;
+	r->shared = true;
 	r->count = t->count;
 	r->me = t->me;
 	r->bytes = !bytes ? page : bytes > SIZE_MAX - page ? bytes : (bytes + page - 1) / page * page;
@@ -90,16 +91,18 @@ void region_keep(struct region *r)
 	r->part[r->me] = NULL;
 	unmap(r);
 	memset(r->part, 0, (size_t)r->count * sizeof r->part[0]);
+	r->shared = false;
 	r->count = 1;
 	r->me = 0;
 	r->part[0] = mine;
 }
 
-int region_share(struct region *r, struct mesh *m, const struct team *t, uint32_t tag)
+int region_share(struct region *r, struct mesh *m, const struct team *t, uint64_t tag)
 {
 	uint8_t *mine = r->part[r->me];
 	region_keep(r);
 	r->part[0] = NULL;
+	r->shared = true;
 	r->count = t->count;
 	r->me = t->me;
 	r->part[r->me] = mine;

@@ -8,21 +8,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TAG_SPLIT 0x04000000u
-
 static int split_publish(struct boot *b, const void *card, size_t bytes, char *why)
 {
 	struct hvd *child = b->state, *h = child->parent;
 	(void)why;
 	for (int i = 1; i < b->size; i++)
-		mesh_send(h->mesh, child->of_parent[i], TAG_SPLIT | h->splits, card, bytes, -1);
+		mesh_send(h->mesh, child->of_parent[i], child->invitation, card, bytes, -1);
 	return 0;
 }
 
 static int split_lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
 {
 	struct hvd *child = b->state, *h = child->parent;
-	struct message *message = mesh_receive(h->mesh, child->of_parent[0], TAG_SPLIT | h->splits, until);
+	struct message *message = mesh_receive(h->mesh, child->of_parent[0], child->invitation, until);
 	bool right = message && message->bytes == bytes;
 	if (right)
 		memcpy(card, message->data, bytes);
@@ -82,6 +80,7 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 	mesh_doing(h->mesh, DOING_SPLIT, 0);
 	if (!status)
 		status = explain(h, mesh_gather(h->mesh, &mine, sizeof mine, colors));
+	uint64_t invitation = mesh_tag(h->mesh);
 	if (!status && mine != HVD_SPLIT_NONE) {
 		struct boot boot = { .publish = split_publish, .lookup = split_lookup, .host_of = split_host_of, .alarm = &h->mesh->alarm };
 		status = handle_new(out, &conf);
@@ -90,6 +89,7 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 			status = HVD_ESYS;
 		if (!status) {
 			child->parent = h;
+			child->invitation = invitation;
 			h->children++;
 			boot.state = child;
 			gather_members(child, &boot, colors);
@@ -102,7 +102,6 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 			*out = NULL;
 		}
 	}
-	h->splits++;
 	mesh_doing(h->mesh, DOING_COMPUTE, 0);
 	free(colors);
 	return status;

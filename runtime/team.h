@@ -9,7 +9,7 @@
 /* What the ranks of a team must agree on before they touch each other's memory. */
 struct notice {
 	struct stamp stamp;
-	uint64_t place, bucket; /* of the data in shared memory */
+	uint64_t region, place, bucket; /* of the data in shared memory */
 };
 
 /* What the ranks of a team see of each other. */

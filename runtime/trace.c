@@ -12,25 +12,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TAG_CLOCK 0x08000000u
 #define PINGS 8
 
 /* This rank's clock against rank 0's: the answer that came back soonest tells it best. Rank 0 answers one after the other. */
 static int align_clocks(struct hvd *h, struct trace_file *t)
 {
 	struct mesh *m = h->mesh;
+	uint64_t tag = mesh_tag(m);
 	double best = 1e9;
 	for (int i = 0; i < (m->rank ? PINGS : PINGS * (m->size - 1)); i++) {
 		int peer = m->rank ? 0 : 1 + i / PINGS;
 		double sent = now(), theirs;
 		if (m->rank)
-			mesh_send(m, 0, TAG_CLOCK, &sent, sizeof sent, -1);
-		struct message *message = mesh_receive(m, peer, TAG_CLOCK, now() + m->deadline);
+			mesh_send(m, 0, tag, &sent, sizeof sent, -1);
+		struct message *message = mesh_receive(m, peer, tag, now() + m->deadline);
 		if (!message)
 			return explain(h, m->failed);
 		double received = now();
 		if (!m->rank)
-			mesh_send(m, peer, TAG_CLOCK, &received, sizeof received, -1);
+			mesh_send(m, peer, tag, &received, sizeof received, -1);
 		else if (message->bytes == sizeof theirs && received - sent < best) {
 			memcpy(&theirs, message->data, sizeof theirs);
 			best = received - sent;

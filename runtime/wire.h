@@ -17,7 +17,9 @@ enum wire_kind {
 };
 
 struct wire_header {
-	uint32_t kind, tag, bytes, carries_fd;
+	uint64_t tag;
+	uint32_t bytes;
+	uint16_t kind, carries_fd;
 };
 
 struct wire_reader {

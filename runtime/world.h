@@ -30,7 +30,7 @@ struct hvd {
 	uint64_t staged;           /* bytes that collectives copied because they lay outside of hvd_alloc() */
 	struct hvd *parent;        /* of which this is a sub-world; NULL: none */
 	int *of_parent;            /* [size] numbers in the parent's mesh */
-	uint32_t splits;
+	uint64_t invitation;       /* tag of the message in the parent's mesh that brings this sub-world together */
 	int children; /* open sub-worlds */
 	_Atomic bool closing; /* from now on the back end's close() ends what hangs on the device, not its stop() */
 };

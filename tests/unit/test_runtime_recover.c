@@ -349,35 +349,47 @@ static void memory_cannot_be_shared_with_a_dead_rank_and_that_is_its_death(void 
 	}
 }
 
-/* Rank 2 dies while rank 0 has already freed what rank 1 still has, and rank 1 is in a split that rank 0 has not come to: what is there on
- * both is shared again, and the next split meets. */
+/* p[i] becomes the sum over all ranks, in place; n floats. */
+static void sum_in_place(struct hvd *h, float *p, int n)
+{
+	const int size = hvd_world(h)->size;
+	for (int i = 0; i < n; i++)
+		p[i] = (float)(i % 1000 + hvd_world(h)->rank);
+	works(h, hvd_allreduce(h, p, p, (size_t)n, HVD_F32, HVD_SUM));
+	for (int i = 0; i < n; i++)
+		must(p[i] == (float)(size * (i % 1000) + size * (size - 1) / 2));
+}
+
+/* The last rank dies while rank 0 has already freed what the others still have, and they are in a split that rank 0 has not come to: what all
+ * have is shared again, and the next split meets. */
 static void lose_in_different_calls(void *arg)
 {
+	enum { FLOATS = 300000 }; /* more than one piece */
 	struct training t = { .h = NULL };
 	struct hvd *part;
 	(void)arg;
 	open_training(&t, 3);
-	float *kept = hvd_alloc(t.h, 4096), *freed = hvd_alloc(t.h, 4096);
+	float *kept = hvd_alloc(t.h, FLOATS * sizeof *kept), *freed = hvd_alloc(t.h, FLOATS * sizeof *freed);
 	must(kept && freed);
 	all_arrive();
-	if (meeting_rank == 2)
+	if (meeting_rank == (int)strlen(meeting_hosts) - 1)
 		kill(getpid(), SIGKILL);
-	if (meeting_rank == 0)
+	if (meeting_rank == 0) {
 		hvd_free(t.h, freed);
+		freed = malloc(FLOATS * sizeof *freed);
+		must(freed);
+	}
 	must((meeting_rank ? hvd_split(t.h, 0, &part) : hvd_barrier(t.h)) == HVD_EPEER);
 	works(t.h, hvd_recover(t.h));
-	must(hvd_world(t.h)->size == 2);
-	for (int i = 0; i < 1024; i++)
-		kept[i] = (float)(i + 1000 * meeting_rank);
+	must(hvd_world(t.h)->size == (int)strlen(meeting_hosts) - 1);
 	const uint64_t staged = t.h->staged;
-	works(t.h, hvd_allreduce(t.h, kept, kept, 1024, HVD_F32, HVD_SUM));
+	sum_in_place(t.h, kept, FLOATS);
 	must(t.h->staged == staged); /* it is reduced where it is */
-	for (int i = 0; i < 1024; i++)
-		must(kept[i] == (float)(2 * i + 1000));
-	if (meeting_rank) {
-		memset(freed, 1, 4096); /* is memory like any other now */
+	sum_in_place(t.h, freed, FLOATS); /* is memory like any other now, on every node */
+	if (meeting_rank)
 		hvd_free(t.h, freed);
-	}
+	else
+		free(freed);
 	works(t.h, hvd_split(t.h, 0, &part));
 	works(part, hvd_close(part));
 	hvd_plan_close(t.plan);
@@ -387,11 +399,72 @@ static void lose_in_different_calls(void *arg)
 static void survivors_that_were_in_different_calls_meet_again(void **state)
 {
 	(void)state;
-	int status[RANKS_MAX];
-	spawn_ranks("aaa", lose_in_different_calls, NULL, status);
-	meeting_over();
-	assert_int_equal(status[0], 0);
-	assert_int_equal(status[1], 0);
+	static const char *const hosts[] = { "aaa", "abc", "aabbb" };
+	for (int i = 0; i < 3; i++) {
+		int status[RANKS_MAX];
+		spawn_ranks(hosts[i], lose_in_different_calls, NULL, status);
+		meeting_over();
+		for (size_t r = 0; r + 1 < strlen(hosts[i]); r++)
+			assert_int_equal(status[r], 0);
+	}
+}
+
+/* Rank 1 dies in an exchange, for which rank 0 has rank 2's message already, after more exchanges than tags had numbers for once. None of those
+ * after the recovery may take that message for theirs. */
+static void lose_in_a_late_exchange(void *arg)
+{
+	enum { BEFORE = 4096 + 20, AFTER = 40 };
+	const bool memory = arg;
+	struct training t = { .h = NULL };
+	open_training(&t, 20);
+	struct mesh *m = t.h->mesh;
+	for (int i = 0; i < BEFORE && memory; i++) {
+		void *p = hvd_alloc(t.h, 4096);
+		must(p);
+		hvd_free(t.h, p);
+	}
+	for (int i = 0; i < BEFORE && !memory; i++)
+		works(t.h, hvd_plan_accumulate(t.plan, 1));
+	for (bool came = meeting_rank; !came; usleep(100)) {
+		pthread_mutex_lock(&m->lock);
+		came = m->peer[2].inbox;
+		pthread_mutex_unlock(&m->lock);
+	}
+	if (meeting_rank < 2)
+		wait_at(0, 2);
+	if (meeting_rank == 1)
+		kill(getpid(), SIGKILL);
+	if (memory)
+		must(!hvd_alloc(t.h, 4096));
+	else
+		must(hvd_plan_accumulate(t.plan, 3) == HVD_EPEER);
+	works(t.h, hvd_recover(t.h));
+	pthread_mutex_lock(&m->lock);
+	for (const struct message *message = m->peer[meeting_rank ? 0 : 2].inbox; message; message = message->next)
+		must(message->tag >> 32 == m->rounds); /* the other may be ahead */
+	pthread_mutex_unlock(&m->lock);
+	for (int i = 0; i < AFTER && !memory; i++)
+		works(t.h, hvd_plan_accumulate(t.plan, 2));
+	for (int i = 0; i < AFTER && memory; i++) {
+		float *p = hvd_alloc(t.h, 4096);
+		must(p);
+		sum_in_place(t.h, p, 1024);
+		hvd_free(t.h, p);
+	}
+	hvd_plan_close(t.plan);
+	works(t.h, hvd_close(t.h));
+}
+
+static void messages_of_before_a_death_are_not_taken_for_later_ones(void **state)
+{
+	(void)state;
+	for (int memory = 0; memory < 2; memory++) {
+		int status[RANKS_MAX];
+		spawn_ranks("aaa", lose_in_a_late_exchange, memory ? state : NULL, status);
+		meeting_over();
+		assert_int_equal(status[0], 0);
+		assert_int_equal(status[2], 0);
+	}
 }
 
 static struct hvd *recovering; /* of a test in which rank 1 dies when all have recovered, before hvd_recover() returns */
@@ -514,6 +587,7 @@ int main(void)
 		cmocka_unit_test(ranks_given_up_in_one_recovery_do_not_count_in_the_next),
 		cmocka_unit_test(memory_cannot_be_shared_with_a_dead_rank_and_that_is_its_death),
 		cmocka_unit_test(survivors_that_were_in_different_calls_meet_again),
+		cmocka_unit_test(messages_of_before_a_death_are_not_taken_for_later_ones),
 		cmocka_unit_test(a_loss_at_the_end_of_a_recovery_is_in_the_stop_word),
 		cmocka_unit_test(the_trace_of_survivors_is_summed_up_to_the_last_step),
 		cmocka_unit_test(without_continue_there_is_no_recovery),
