@@ -404,6 +404,34 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 	done
 }
 
+@test "of weights that do not say how large their images were, a size is assumed with a word, or given" {
+	python3 "$BATS_TEST_DIRNAME/forget_notes.py" run1/model.safetensors unsaid 14 || skip "no Python here"
+	image=$(find tree/images -name '*.png' | head -n 1)
+	size=(--resize 32 --image-size 32)
+	for weights in unsaid/model.safetensors run1/model.safetensors; do # the same, and what the others say themselves may be typed
+		chexnet predict --weights $weights --engine cpu --threads 1 "${size[@]}" --json "$image" 2>words | grep -A 14 '"logits"' >"$(dirname $weights).logits"
+		run ! grep 'does not say how large' words
+		chexnet eval --data set --weights $weights --image-size 32 --threads 1 --resamples 0 --json 2>words | grep -A 2 '"mean"' >"$(dirname $weights).mean"
+		run ! grep 'does not say how large' words
+	done
+	[ "$(wc -l <unsaid.logits)" -eq 15 ] && [ "$(wc -l <unsaid.mean)" -eq 3 ]
+	diff unsaid.logits run1.logits
+	diff unsaid.mean run1.mean
+	chexnet predict --weights unsaid/model.safetensors --threads 1 "$image" 2>words >/dev/null
+	grep -q 'unsaid/model.safetensors does not say how large its images were: they are made 256 pixels a side here, of which the network sees the middle 224 (' words
+	chexnet predict --weights unsaid/model.safetensors --threads 1 --image-size 28 "$image" 2>words >/dev/null
+	grep -q 'they are made 32 pixels a side here, of which the network sees the middle 28 (' words
+	refuses 64 "--resize=64: the network sees 224 pixels" chexnet predict --weights unsaid/model.safetensors --resize 64 "$image"
+	refuses 64 "--image-size=28: run1/model.safetensors says 32 itself" chexnet predict --weights run1/model.safetensors --image-size 28 "$image"
+	refuses 64 "--resize=64: run1/model.safetensors says 32 itself" chexnet predict --weights run1/model.safetensors --resize 64 "$image"
+	refuses 64 "--image-size=28: run1/model.safetensors says 32 itself" chexnet eval --data set --weights run1/model.safetensors --image-size 28
+	refuses 64 "unsaid/model.safetensors does not say how many 224 a side 32 --image-size=PIXELS" chexnet eval --data set --weights unsaid/model.safetensors
+	chexnet prepare nih tree wide --size 240 >/dev/null
+	chexnet eval --data wide --split val --weights unsaid/model.safetensors --threads 1 --resamples 0 2>words >/dev/null
+	grep -q 'unsaid/model.safetensors does not say how large its images were: the network sees the middle 224 of 240 pixels a side (' words
+	refuses 64 "--image-size=64: the prepared images have 32 pixels" chexnet eval --data set --weights unsaid/model.safetensors --image-size 64
+}
+
 @test "weights know what they learned from, and are not judged on other images without a word" {
 	sed 's/"source":[^,]*,/"source": "ChestX-ray14, labels of 2020",/' set/manifest.json >manifest
 	cp -r set nih && mv manifest nih/manifest.json

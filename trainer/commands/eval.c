@@ -15,7 +15,7 @@
 
 struct eval_conf {
 	const char *weights, *data, *mask, *predictions;
-	int split, batch, decode_threads, resamples, json, crops;
+	int split, batch, decode_threads, resamples, json, crops, image_size;
 	uint64_t seed;
 	struct engine_options engine;
 };
@@ -29,6 +29,9 @@ static const struct option options[] = {
 	OPTION(CHOICE, struct eval_conf, split, "split", "NAME", "test", "what is scored", .choices = split_words),
 	OPTION(STRING, struct eval_conf, mask, "mask", "FINDINGS|file:PATH", NULL,
 	       "labels that are not judged: findings with commas between them, or rows of image,Mass|Hernia (All: all of an image's)"),
+	OPTION(INT, struct eval_conf, image_size, "image-size", "PIXELS", "0",
+	       "for weights that another program saved: side of the square in the middle of the images that the network sees; 0: what the weights say, else 224",
+	       .min = 0, .max = 1024),
 	OPTION(CHOICE, struct eval_conf, crops, "crops", "NAME", "none", "ten: mean probability over corners and middle, each also mirrored", .choices = crops_choices),
 	OPTION(INT, struct eval_conf, batch, "batch", "N", "16", "images at a time and rank", .min = 1, .max = 4096),
 	OPTION(INT, struct eval_conf, decode_threads, "decode-threads", "N", "1", "threads that decode images", .min = 1, .max = 256),
@@ -111,6 +114,27 @@ static int open_data(struct eval *v, struct error *e)
 	return world_same(&v->world, dataset_pixel_hash(v->data) ^ 7 * mask_hash, "the data set", "give every node the same --data, prepared with the same --format, and the same --mask", e);
 }
 
+/* The part of an image that the network sees: as the weights say, or --image-size where they do not; else 224 pixels a side, which is said. */
+static int settle_window(struct eval *v, struct error *e)
+{
+	int source = dataset_image_size(v->data), size = size_of_weights(v->conf->weights, "image-size", v->notes.image_size, v->conf->image_size, e);
+
+	if (size < 0)
+		return size;
+	v->network.image_size = size ? size : v->network.image_size;
+	if (v->network.image_size > source && v->notes.image_size)
+		return fail(e, EXIT_DATA, "the network takes %d pixels a side, the prepared images have %d", size, source);
+	if (v->network.image_size > source && size)
+		return fail(e, EXIT_USAGE, "--image-size=%d: the prepared images have %d pixels a side", size, source);
+	if (v->network.image_size > source)
+		return fail(e, EXIT_USAGE, "%s does not say how many pixels its network takes, and %d a side are more than the %d of the prepared images: --image-size=PIXELS",
+			    v->conf->weights, v->network.image_size, source);
+	if (!size && world_speaks(&v->world))
+		fprintf(stderr, "chexnet eval: %s does not say how large its images were: the network sees the middle %d of %d pixels a side (--image-size=PIXELS)\n",
+			v->conf->weights, v->network.image_size, source);
+	return 0;
+}
+
 /* Rank 0 reads the file; *c stays open for the tensors. */
 static int find_network(struct eval *v, struct checkpoint **c, struct error *e)
 {
@@ -128,8 +152,8 @@ static int find_network(struct eval *v, struct checkpoint **c, struct error *e)
 	else if (v->notes.source_size && v->notes.source_size != dataset_image_size(v->data))
 		fail(e, EXIT_DATA, "%s was trained on images of %d pixels a side and these have %d, so it would see another part of them: chexnet prepare --size=%d",
 		     v->conf->weights, v->notes.source_size, dataset_image_size(v->data), v->notes.source_size);
-	else if (v->network.image_size > dataset_image_size(v->data))
-		fail(e, EXIT_DATA, "the network takes %d pixels a side, the prepared images have %d", v->network.image_size, dataset_image_size(v->data));
+	else
+		settle_window(v, e);
 	return world_agree(&v->world, e);
 }
 
@@ -174,13 +198,16 @@ static int open_model(struct eval *v, struct error *e)
 static int write_predictions(const struct eval *v, const struct evaluation *ev, struct error *e)
 {
 	struct provenance about = { .leaked = v->leaked, .leaky = v->notes.leaky };
+	char size[32] = "";
 
 	snprintf(about.model, sizeof about.model, "%s", v->network.model);
 	snprintf(about.checkpoint, sizeof about.checkpoint, "%s", v->conf->weights);
 	snprintf(about.trained_on, sizeof about.trained_on, "%s", v->notes.trained_on);
 	snprintf(about.pos_weight, sizeof about.pos_weight, "%s", checkpoint_balanced(&v->notes) ? v->notes.pos_weight : "");
-	snprintf(about.command, sizeof about.command, "chexnet eval --weights=%s --data=%s --split=%s --crops=%s", v->conf->weights,
-		 v->conf->data ? v->conf->data : "", split_words[v->conf->split], crops_choices[v->conf->crops]);
+	if (v->conf->image_size)
+		snprintf(size, sizeof size, " --image-size=%d", v->conf->image_size);
+	snprintf(about.command, sizeof about.command, "chexnet eval --weights=%s --data=%s --split=%s --crops=%s%s", v->conf->weights,
+		 v->conf->data ? v->conf->data : "", split_words[v->conf->split], crops_choices[v->conf->crops], size);
 	return evaluation_write(ev, v->data, v->conf->predictions, about, e);
 }
 

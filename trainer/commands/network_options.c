@@ -45,6 +45,13 @@ int threads_from_options(const struct engine_options *o, const struct world *w)
 	return o->threads ? o->threads : w->places[w->at->rank].threads;
 }
 
+int size_of_weights(const char *path, const char *option, int noted, int typed, struct error *e)
+{
+	if (noted && typed && noted != typed)
+		return fail(e, EXIT_USAGE, "--%s=%d: %s says %d itself: leave the option out", option, typed, path, noted);
+	return noted ? noted : typed;
+}
+
 /* Pixels of the window from one of a DenseNet's last cells to the next; 0: it is none, or there is no such network, as will be said when it is
  * made. */
 static int densenet_pitch(const struct network *n, int image_size)

@@ -21,7 +21,7 @@ enum { MAX_IMAGES = 1 << 20, BATCH = 8 };
 
 struct predict_conf {
 	const char *weights, *maps, *finding, *boxes;
-	int json, crops;
+	int json, crops, image_size, resize;
 	struct engine_options engine;
 };
 
@@ -29,6 +29,10 @@ static const struct option options[] = {
 	OPTION(STRING, struct predict_conf, weights, "weights", "FILE", NULL, "safetensors file: a checkpoint, a model, or torchvision's names"),
 	OPTION(STRING, struct predict_conf, maps, "maps", "DIR", NULL, "write for every image a PNG that shows where the evidence lies (class activation map)"),
 	OPTION(STRING, struct predict_conf, finding, "finding", "NAME", NULL, "the finding that --maps shows; without it the most probable one of each image"),
+	OPTION(INT, struct predict_conf, resize, "resize", "PIXELS", "0",
+	       "for weights that another program saved: side of the square that images are made; 0: what the weights say, else 8/7 of --image-size", .min = 0, .max = 4096),
+	OPTION(INT, struct predict_conf, image_size, "image-size", "PIXELS", "0",
+	       "for such weights: side of the square in its middle that the network sees; 0: what the weights say, else 224", .min = 0, .max = 1024),
 	OPTION(CHOICE, struct predict_conf, crops, "crops", "NAME", "none", "ten: mean probability over corners and middle, each also mirrored", .choices = crops_choices),
 	OPTION(STRING, struct predict_conf, boxes, "boxes", "FILE", NULL, "NIH's BBox_List_2017.csv: score the maps of these images in the pointing game"),
 	OPTION(FLAG, struct predict_conf, json, "json", NULL, NULL, "print a JSON array, one object an image"),
@@ -53,10 +57,23 @@ struct predictor {
 
 /* ---- opening ----------------------------------------------------------------------------------------- */
 
-/* Side that training images had before the window was cut: as noted, else in the proportion of 256 to 224. */
-static int source_size_of(const struct checkpoint_notes *notes, int image_size)
+/* How large images are made, and the window that is cut of them: as the weights say, or the options where they do not; else in the proportion of
+ * 256 to 224, which is said. */
+static int settle_sizes(struct predictor *p, const struct predict_conf *conf, const struct checkpoint_notes *notes, struct net_conf *net, struct error *e)
 {
-	return notes->source_size >= image_size ? notes->source_size : image_size * 8 / 7;
+	int image = size_of_weights(conf->weights, "image-size", notes->image_size, conf->image_size, e);
+	int source = size_of_weights(conf->weights, "resize", notes->source_size, conf->resize, e);
+
+	if (e->code)
+		return -e->code;
+	net->image_size = image ? image : net->image_size;
+	p->source_size = source >= net->image_size || conf->resize ? source : net->image_size * 8 / 7;
+	if (p->source_size < net->image_size)
+		return fail(e, EXIT_USAGE, "--resize=%d: the network sees %d pixels a side: more, or a smaller --image-size", conf->resize, net->image_size);
+	if (!image || !source)
+		fprintf(stderr, "chexnet predict: %s does not say how large its images were: they are made %d pixels a side here, of which the network sees the middle %d "
+				"(--resize=PIXELS, --image-size=PIXELS)\n", conf->weights, p->source_size, net->image_size);
+	return 0;
 }
 
 static int load_engine(struct predictor *p, const struct predict_conf *conf, const struct checkpoint *c, struct error *e)
@@ -139,10 +156,10 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 		fprintf(stderr, "chexnet predict: warning: these weights were trained with --pos-weight=balanced: their probabilities rank images, and are far above "
 				"the share that shows a finding\n");
 	snprintf(p->trained_on, sizeof p->trained_on, "%s", notes.trained_on);
-	p->source_size = source_size_of(&notes, net.image_size);
 	p->crops = (enum crops)conf->crops;
 	p->decoder = decoder_new();
-	p->pixels = malloc((size_t)BATCH * (size_t)p->source_size * (size_t)p->source_size);
+	if (settle_sizes(p, conf, &notes, &net, e) == 0)
+		p->pixels = malloc((size_t)BATCH * (size_t)p->source_size * (size_t)p->source_size);
 	if (net.classes != FINDINGS)
 		fail(e, EXIT_DATA, "%s has %d outputs, not the %d findings", conf->weights, net.classes, FINDINGS);
 	else if (!p->decoder || !p->pixels)

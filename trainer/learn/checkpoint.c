@@ -260,6 +260,7 @@ static void read_notes(const struct checkpoint *c, struct checkpoint_notes *note
 		.window = (int)note_u64(c, "shuffle_window", 10),
 		.window_layout = note_u64(c, "window_layout", 16),
 		.source_size = (int)note_u64(c, "source_size", 10),
+		.image_size = (int)note_u64(c, "image_size", 10),
 		.leaky = leak && strncmp(leak, "yes", 3) == 0,
 		.unchecked = !leak || (strcmp(leak, "yes, checked") != 0 && strcmp(leak, "no") != 0), /* "yes", of earlier versions, was either */
 		.best_auroc = note_real(c, "best_auroc"),
