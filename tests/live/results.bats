@@ -46,6 +46,14 @@ refuses() { # CODE "WORDS" COMMAND…
 	chexnet report --predictions 1.csv --resamples 100 --out alone.html
 	grep -q 'Synthetic images' alone.html
 	grep -q 'chexnet report --predictions 1.csv' r.html
+	# of how many patients, wherever these are not as many as images
+	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 >printed
+	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 --json | tr -d '\t,' |
+		sed -n 's/^"\([A-Z][a-z_A-Z]*\)":{$/\1/p; s/^"positive\(_patients\|s\)":\([0-9]*\)$/\2/p' | paste - - - |
+		awk '{ print $1, $2, $2 == $3 ? "" : "of " $3 " patients" }' >told
+	cat printed told
+	[ "$(grep -c patients told)" -gt 7 ]
+	diff told <(sed -n '/^finding/,/^mean/{//!p}' printed | awk '{ print $1, $2, match($0, /of [0-9]+ patients?$/) ? substr($0, RSTART) : "" }')
 	[ "$(grep -c '://' r.html)" -eq 0 ]
 	[ "$(stat -c %s r.html)" -lt 5000000 ]
 }

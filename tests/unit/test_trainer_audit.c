@@ -127,6 +127,67 @@ static void a_dropped_tail_is_found(void **state)
 	origin_close(&o);
 }
 
+static const char *note_of(const char *words)
+{
+	for (int i = 0; i < audit.n_items; i++)
+		if (!audit.items[i].problem && strstr(audit.items[i].text, words))
+			return audit.items[i].text;
+	fail_msg("no note says \"%s\"", words);
+	return NULL;
+}
+
+/* As chexnet eval judges a finding. */
+static void a_rare_finding_is_counted_by_patients(void **state)
+{
+	(void)state;
+	static const struct {
+		size_t images, alike; /* of one patient */
+		const char *says;
+	} cases[] = {
+		{ 5, 2, "Hernia: 5 positives of 4 patients in test: too few for an interval of its AUROC" },
+		{ 4, 1, "Hernia: 4 positives in test: too few for an interval of its AUROC" },
+		{ 3, 3, "Hernia: 3 positives of 1 patient in test: too few for an interval of its AUROC" },
+		{ 6, 2, "Hernia: 6 positives of 5 patients in test: the 95 % interval of an AUROC of 0.85 is about +-0.2" },
+		{ 31, 2, NULL },
+	};
+	for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+		struct origin o = open_tree(tree);
+		size_t test = 0;
+		for (size_t i = 0; i < o.count; i++) {
+			o.samples[i].labels &= 0x1FFF;
+			if (o.split[i] != SPLIT_TEST)
+				continue;
+			o.samples[i].labels |= (uint32_t)(test < cases[c].images) << 13;
+			o.samples[i].patient = 100000 + (uint32_t)(test < cases[c].alike ? 0 : test);
+			test++;
+		}
+		assert_true(test > 40);
+		run_audit(&o, 0);
+		assert_int_equal(audit.positives[SPLIT_TEST][13], cases[c].images);
+		assert_int_equal(audit.positive_patients[SPLIT_TEST][13], cases[c].images - cases[c].alike + 1);
+		assert_int_equal(audit.negative_patients[SPLIT_TEST][13], test - cases[c].images);
+		if (cases[c].says)
+			note_of(cases[c].says);
+		for (int i = 0; !cases[c].says && i < audit.n_items; i++)
+			assert_null(strstr(audit.items[i].text, "Hernia: 31"));
+		origin_close(&o);
+	}
+}
+
+/* Of a finding that nearly everybody has, those without it are the few. */
+static void those_without_a_finding_may_be_the_few(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	size_t test = 0;
+	for (size_t i = 0; i < o.count; i++)
+		if (o.split[i] == SPLIT_TEST)
+			o.samples[i].labels = (o.samples[i].labels & ~1u) | (test++ >= 1);
+	run_audit(&o, 0);
+	note_of("Atelectasis: 1 negative in test: too few for an interval of its AUROC");
+	origin_close(&o);
+}
+
 static void copy_file(const char *from, const char *to)
 {
 	char *bytes;
@@ -229,6 +290,8 @@ int main(void)
 		cmocka_unit_test(two_swapped_labels_are_named),
 		cmocka_unit_test(some_wrong_labels_are_counted),
 		cmocka_unit_test(a_dropped_tail_is_found),
+		cmocka_unit_test(a_rare_finding_is_counted_by_patients),
+		cmocka_unit_test(those_without_a_finding_may_be_the_few),
 		cmocka_unit_test(the_same_pixels_under_another_name_and_odd_images_are_found),
 		cmocka_unit_test(prepared_sets_of_every_format_are_audited),
 		cmocka_unit_test(a_file_wise_shuffle_is_told_from_a_global_one),

@@ -59,9 +59,11 @@ static void print_json(const char *path, const struct origin *o, const struct au
 		cJSON *split = cJSON_AddObjectToObject(splits, split_names[s]);
 		cJSON_AddNumberToObject(split, "images", (double)a->images[s]);
 		cJSON_AddNumberToObject(split, "patients", (double)a->patients_of[s]);
-		cJSON *positives = cJSON_AddObjectToObject(split, "positives");
-		for (int f = 0; f < FINDINGS; f++)
+		cJSON *positives = cJSON_AddObjectToObject(split, "positives"), *patients = cJSON_AddObjectToObject(split, "positive_patients");
+		for (int f = 0; f < FINDINGS; f++) {
 			cJSON_AddNumberToObject(positives, finding_names[f], (double)a->positives[s][f]);
+			cJSON_AddNumberToObject(patients, finding_names[f], (double)a->positive_patients[s][f]);
+		}
 	}
 	cJSON_AddNumberToObject(object, "problems", a->problems);
 	cJSON *items = cJSON_AddArrayToObject(object, "items");

@@ -40,7 +40,7 @@ static void name(struct names *n, const char *id)
 }
 
 struct membership {
-	uint32_t patient;
+	uint32_t patient, labels;
 	uint8_t split;
 };
 
@@ -52,7 +52,28 @@ static int by_patient(const void *x, const void *y)
 	return a->split - b->split;
 }
 
-/* For every pair of splits: patients in both, and how much of the smaller split's images is theirs. */
+/* One patient's n images. images: [SPLITS], set to how many are in each */
+static void count_patient(struct audit *a, const struct membership *m, size_t n, size_t images[SPLITS])
+{
+	uint32_t with[SPLITS] = { 0 }, without[SPLITS] = { 0 };
+
+	memset(images, 0, SPLITS * sizeof *images);
+	for (size_t i = 0; i < n; i++) {
+		images[m[i].split]++;
+		with[m[i].split] |= m[i].labels;
+		without[m[i].split] |= ~m[i].labels;
+	}
+	a->patients++;
+	for (int s = 0; s < SPLITS; s++) {
+		a->patients_of[s] += images[s] > 0;
+		for (int f = 0; f < FINDINGS; f++) {
+			a->positive_patients[s][f] += with[s] >> f & 1;
+			a->negative_patients[s][f] += without[s] >> f & 1;
+		}
+	}
+}
+
+/* Counts patients; for every pair of splits: those in both, and how much of the smaller split's images is theirs. */
 static int check_leak(struct audit *a, const struct origin *o, struct error *e)
 {
 	struct membership *m = malloc((o->count + 1) * sizeof *m);
@@ -63,15 +84,13 @@ static int check_leak(struct audit *a, const struct origin *o, struct error *e)
 		return fail(e, EXIT_INTERNAL, "no memory for %zu images", o->count);
 	for (size_t i = 0; i < o->count; i++)
 		if (o->split[i] < SPLITS)
-			m[n++] = (struct membership){ o->samples[i].patient, o->split[i] };
+			m[n++] = (struct membership){ o->samples[i].patient, o->samples[i].labels, o->split[i] };
 	qsort(m, n, sizeof *m, by_patient);
 	for (size_t i = 0, end; i < n; i = end) {
-		size_t images[SPLITS] = { 0 };
-		for (end = i; end < n && m[end].patient == m[i].patient; end++)
-			images[m[end].split]++;
-		a->patients++;
-		for (int s = 0; s < SPLITS; s++)
-			a->patients_of[s] += images[s] > 0;
+		size_t images[SPLITS];
+		for (end = i + 1; end < n && m[end].patient == m[i].patient;)
+			end++;
+		count_patient(a, m + i, end - i, images);
 		for (int s = 0; s < SPLITS; s++)
 			for (int t = s + 1; t < SPLITS; t++)
 				if (images[s] && images[t]) {
@@ -301,11 +320,27 @@ static void check_images(struct audit *a, const struct origin *o, const struct l
 		say(a, AUDIT_IMAGES, 0, empty.count, "%zu images are nearly black or white: %s", empty.count, empty.text);
 }
 
-/* Half of the 95 % interval that an AUROC of 0.85 has with so many positives (Hanley and McNeil 1982). */
+/* Half of the 95 % interval that an AUROC of 0.85 has with so many patients of each (Hanley and McNeil 1982). */
 static double half_width(size_t positives, size_t negatives)
 {
 	double auc = 0.85, q1 = auc / (2 - auc), q2 = 2 * auc * auc / (1 + auc), p = (double)positives, n = (double)negatives;
 	return 1.96 * sqrt((auc * (1 - auc) + (p - 1) * (q1 - auc * auc) + (n - 1) * (q2 - auc * auc)) / (p * n));
+}
+
+/* A finding that a split has and has not: judged by its patients, as chexnet eval does. */
+static void check_patients(struct audit *a, int s, int f)
+{
+	size_t with = a->positive_patients[s][f], without = a->negative_patients[s][f], fewer = with < without ? with : without;
+	size_t images = with <= without ? a->positives[s][f] : a->images[s] - a->positives[s][f];
+	char many[80];
+
+	snprintf(many, sizeof many, images == fewer ? "%zu %s%s" : "%zu %s%s of %zu patient%s", images, with <= without ? "positive" : "negative", images == 1 ? "" : "s", fewer,
+		 fewer == 1 ? "" : "s");
+	if (fewer < LEAST_POSITIVES)
+		say(a, AUDIT_COUNTS, 0, fewer, "%s: %s in %s: too few for an interval of its AUROC", finding_names[f], many, split_names[s]);
+	else if (fewer < 30)
+		say(a, AUDIT_COUNTS, 0, fewer, "%s: %s in %s: the 95 %% interval of an AUROC of 0.85 is about +-%.2f", finding_names[f], many, split_names[s],
+		    half_width(with, without));
 }
 
 static void check_counts(struct audit *a, const struct origin *o)
@@ -317,11 +352,8 @@ static void check_counts(struct audit *a, const struct origin *o)
 			size_t p = a->positives[s][f], n = a->images[s] - p;
 			if (p == 0 || n == 0)
 				say(a, AUDIT_COUNTS, 0, p, "%s: no %s: its AUROC is not defined in %s", finding_names[f], p ? "negatives" : "positives", split_names[s]);
-			else if (p < LEAST_POSITIVES && s != SPLIT_TRAIN)
-				say(a, AUDIT_COUNTS, 0, p, "%s: %zu positive%s in %s: too few for an interval of its AUROC", finding_names[f], p, p > 1 ? "s" : "", split_names[s]);
-			else if (p < 30 && s != SPLIT_TRAIN)
-				say(a, AUDIT_COUNTS, 0, p, "%s: %zu positives in %s: the 95 %% interval of an AUROC of 0.85 is about +-%.2f", finding_names[f], p,
-				    split_names[s], half_width(p, n));
+			else if (s != SPLIT_TRAIN)
+				check_patients(a, s, f);
 		}
 }
 

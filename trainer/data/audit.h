@@ -19,7 +19,8 @@ struct audit_item {
 enum { AUDIT_ITEMS = 64 };
 
 struct audit {
-	size_t images[SPLITS], patients_of[SPLITS], patients, positives[SPLITS][FINDINGS];
+	size_t images[SPLITS], patients_of[SPLITS], patients, positives[SPLITS][FINDINGS]; /* positives: images */
+	size_t positive_patients[SPLITS][FINDINGS], negative_patients[SPLITS][FINDINGS];   /* who have at least one of them */
 	struct audit_item items[AUDIT_ITEMS];
 	int n_items, problems;
 };

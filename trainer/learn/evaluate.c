@@ -206,14 +206,17 @@ static void print_finding(const struct evaluation *ev, int f, int resampled, FIL
 {
 	const struct auroc_table *t = &ev->table;
 	const size_t patients = t->positive_patients[f], positives = t->positives[f];
+	const int few = patients < FEW_POSITIVES && resampled && !isnan(t->class[f].value);
 	char name[64];
 
 	snprintf(name, sizeof name, "%-20s %7zu", finding_names[f], positives);
 	print_row(name, &t->class[f], resampled, ev->has_oracle ? ev->oracle[f] : NAN, out);
 	if (positives + t->negatives[f] == 0)
 		fprintf(out, "  no label is known");
-	else if (patients < FEW_POSITIVES && resampled && !isnan(t->class[f].value))
-		fprintf(out, positives < FEW_POSITIVES ? "  few positives" : "  few positives: of %zu patient%s", patients, patients == 1 ? "" : "s");
+	if (few)
+		fprintf(out, "  few positives");
+	if (patients != positives)
+		fprintf(out, "%s of %zu patient%s", few ? ":" : " ", patients, patients == 1 ? "" : "s");
 	fputc('\n', out);
 }
 
