@@ -41,7 +41,7 @@ problems() { grep -c PROBLEM <<<"$output" || true; }
 	audit full.csv leaky_train_val.txt leaky_test.txt
 	[ "$status" -eq 65 ]
 	[ "$(problems)" = 1 ]
-	[[ $output == *"PROBLEM (leak): 1 patients are in both train and test (patient 1 is one): 1 of 25597 test images are theirs"* ]]
+	[[ $output == *"PROBLEM (leak): 1 patient is in both train and test (patient 1 is one): 1 of 25597 test images are theirs"* ]]
 }
 
 @test "the reference trainer's swap of two findings is named" {

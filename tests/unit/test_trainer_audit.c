@@ -78,7 +78,7 @@ static void a_leak_is_found_with_its_patient(void **state)
 		}
 	run_audit(&o, 0);
 	char expected[80];
-	snprintf(expected, sizeof expected, "1 patients are in both train and test (patient %u is one)", patient);
+	snprintf(expected, sizeof expected, "1 patient is in both train and test (patient %u is one)", patient);
 	assert_int_equal(find(AUDIT_LEAK, expected)->count, 1);
 	assert_int_equal(audit.problems, 1);
 	origin_close(&o);

@@ -255,6 +255,39 @@ static void only_shared_images_count_and_labels_and_patients_must_agree(void **s
 	assert_string_equal(e.text, "a.csv and b.csv have no image in common");
 }
 
+/* Of five patients each, spread by Student's quantile: no difference of two AUROCs is above 1. */
+static void an_interval_stays_within_what_a_difference_can_be(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	draw(&p, 0);
+	p.a.n = 10 * REPEATS;
+	for (int i = 0; i < 10 * REPEATS; i++) {
+		struct sample *s = &p.sa[i];
+		float *a = &p.la[i][2], *b = &p.lb[IMAGES - 1 - i][2];
+		int sick = i < 5 * REPEATS;
+
+		s->labels = p.sb[IMAGES - 1 - i].labels = (uint32_t)sick << 2;
+		*a = (float)(i / REPEATS % 5 == 4 ? -!sick : !sick); /* a ranks one patient of ten rightly, b all */
+		*b = (float)sick;
+	}
+	struct comparison c = compare(&p, 200);
+
+	assert_close(c.finding[2].difference.value, 0.8, 1e-12);
+	assert_close(c.finding[2].difference.high, 1, 0);
+	assert_close(c.mean.difference.high, 1, 0);
+	for (int i = 0; i < 10 * REPEATS; i++) { /* the other way round */
+		float a = p.la[i][2];
+
+		p.la[i][2] = p.lb[IMAGES - 1 - i][2];
+		p.lb[IMAGES - 1 - i][2] = a;
+	}
+	c = compare(&p, 200);
+	assert_close(c.finding[2].difference.low, -1, 0);
+	assert_close(c.mean.difference.low, -1, 0);
+}
+
 /* The largest of rank-weighted p-values up to and including a finding's own. */
 static void holms_correction_equals_its_definition(void **state)
 {
@@ -298,6 +331,7 @@ int main(void)
 		cmocka_unit_test(a_better_model_is_found),
 		cmocka_unit_test(a_model_does_not_differ_from_itself),
 		cmocka_unit_test(only_shared_images_count_and_labels_and_patients_must_agree),
+		cmocka_unit_test(an_interval_stays_within_what_a_difference_can_be),
 		cmocka_unit_test(holms_correction_equals_its_definition),
 	};
 

@@ -4,6 +4,8 @@
 
 #include <omp.h>
 
+#include "learn/cam.h"
+
 /* ---- the claims ------------------------------------------------------------------------------------- */
 
 static void it_says_what_the_measures_say(void **state)
@@ -197,6 +199,12 @@ static void the_other_models_leak_and_split_are_told(void **state)
 	assert_present(page.text, "<b>Leak.</b> The other model, B, was trained on images of 7 patients");
 	assert_present(page.text, "Patients in training of B</dt><dd><span class=\"bad\">");
 	assert_present(page.text, "A from test, policy official; B from test, policy chexnet.");
+	assert_present(page.text, "7 patients</span> were trained on");
+	free(page.text);
+	q.about.leaked = 1;
+	page = make(&in);
+	assert_present(page.text, "on images of 1 patient of this split");
+	assert_present(page.text, "1 patient</span> was trained on");
 	free(page.text);
 	q.about.leaked = -1;
 	page = make(&in);
@@ -294,6 +302,38 @@ static void who_cannot_see_it_is_told(void **state)
 	free(page.text);
 	predictions_free(&p);
 	predictions_free(&q);
+}
+
+static void a_map_says_how_many_fold_it_raises_the_odds(void **state)
+{
+	static const struct {
+		double fold;
+		const char *says;
+	} cases[] = { { 1.0005, "raise the odds less than 1.01-fold" }, { 1.0051, "raise the odds 1.01-fold" }, { 1.09, "raise the odds 1.09-fold" },
+		      { 1.11, "raise the odds 1.1-fold" }, { 7.4, "raise the odds 7.4-fold" }, { 12.3, "raise the odds 12-fold" }, { 2000, "raise the odds more than 1000-fold" } };
+	struct predictions p = draw(60, 0);
+	struct report_input in = input(&p);
+	const uint8_t rgb[3] = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct cam_about about = { .finding = 3, .probability = 0.17, .raised = log(cases[i].fold), .side = 2 };
+		struct error e = { 0 };
+		char picture[700], *png;
+		size_t size;
+
+		snprintf(picture, sizeof picture, "%s/map.png", directory);
+		assert_int_equal(cam_write_png(picture, rgb, 1, &about, &e), 0);
+		assert_int_equal(file_read(&png, &size, picture, &e), 0);
+		in.pictures = &(struct report_picture){ "map", png, size };
+		in.n_pictures = 1;
+		struct page page = make(&in);
+
+		assert_present(page.text, cases[i].says);
+		free(page.text);
+		free(png);
+	}
+	predictions_free(&p);
 }
 
 static void names_cannot_break_out_of_the_page(void **state)
@@ -503,6 +543,7 @@ int main(void)
 		cmocka_unit_test(ticks_of_a_scale_are_told_apart),
 		cmocka_unit_test(on_paper_tables_are_whole),
 		cmocka_unit_test(who_cannot_see_it_is_told),
+		cmocka_unit_test(a_map_says_how_many_fold_it_raises_the_odds),
 		cmocka_unit_test(names_cannot_break_out_of_the_page),
 		cmocka_unit_test(bytes_that_are_no_utf_8_become_question_marks),
 		cmocka_unit_test(with_nothing_to_judge_it_still_stands),

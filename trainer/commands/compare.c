@@ -63,13 +63,18 @@ static const char *either(int a, int b)
 	return a && b ? "either model" : a ? "A" : "B";
 }
 
+static const char *named(const char *text)
+{
+	return *text ? text : "not named";
+}
+
 static void print_warnings(const struct predictions *a, const struct predictions *b, const struct comparison *c)
 {
 	if (c->only_a || c->only_b)
 		printf("left out: %zu images that only A has, %zu that only B has\n", c->only_a, c->only_b);
 	if (strcmp(a->about.policy, b->about.policy) || strcmp(a->about.split, b->about.split))
-		printf("careful: A speaks of the %s split of %s, B of the %s split of %s\n", a->about.split, a->about.policy, b->about.split,
-		       b->about.policy);
+		printf("careful: A and B come from different splits: A from %s, policy %s; B from %s, policy %s\n", named(a->about.split), named(a->about.policy), named(b->about.split),
+		       named(b->about.policy));
 	const int leaky_a = a->about.leaky && a->about.leaked <= 0, leaky_b = b->about.leaky && b->about.leaked <= 0;
 
 	if (a->about.leaked > 0 || b->about.leaked > 0)
@@ -139,7 +144,7 @@ static void print_table(const struct comparison *c, const struct predictions *a,
 {
 	char mean[64];
 
-	printf("A %s\nB %s\n%zu images of %zu patients in both\n", path[0], path[1], c->n, c->patients);
+	printf("A %s\nB %s\n%zu images of %zu patient%s in both\n", path[0], path[1], c->n, c->patients, c->patients == 1 ? "" : "s");
 	print_warnings(a, b, c);
 	printf("\n%-20s %7s %7s %7s  %8s  %-18s  %7s  %7s  %7s\n", "finding", "n+", "A", "B", "B - A", "95 % interval", "p", "p Holm", "DeLong");
 	for (int f = 0; f < FINDINGS; f++)

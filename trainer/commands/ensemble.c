@@ -173,7 +173,7 @@ static int make(const struct ensemble_conf *conf, struct members *m, char **argv
 	if (!e->code && predictions_write(argv[1], &out, e) == 0 && (!conf->spread || write_spread(conf->spread, &out, spread, e) == 0)) {
 		printf("%d members, %zu images, average of %s: %s\n", m->n, out.n, average_choices[conf->average], argv[1]);
 		if (out.about.leaked > 0)
-			printf("LEAK: a member was trained on %ld patients of this split\n", out.about.leaked);
+			printf("LEAK: a member was trained on %ld patient%s of this split\n", out.about.leaked, out.about.leaked == 1 ? "" : "s");
 		else if (out.about.leaky)
 			printf("LEAK: a member was trained on splits that share patients (--allow-leak)\n");
 		if (out.about.leaked < 0)

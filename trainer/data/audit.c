@@ -103,8 +103,8 @@ static int check_leak(struct audit *a, const struct origin *o, struct error *e)
 	for (int s = 0; s < SPLITS; s++)
 		for (int t = s + 1; t < SPLITS; t++)
 			if (shared[s][t])
-				say(a, AUDIT_LEAK, 1, shared[s][t], "%zu patients are in both %s and %s (patient %u is one): %zu of %zu %s images are theirs (%.0f %%)",
-				    shared[s][t], split_names[s], split_names[t], example[s][t], theirs[s][t], a->images[t], split_names[t],
+				say(a, AUDIT_LEAK, 1, shared[s][t], "%zu patient%s in both %s and %s (patient %u is one): %zu of %zu %s images are theirs (%.0f %%)",
+				    shared[s][t], shared[s][t] == 1 ? " is" : "s are", split_names[s], split_names[t], example[s][t], theirs[s][t], a->images[t], split_names[t],
 				    100.0 * (double)theirs[s][t] / (double)a->images[t]);
 	return 0;
 }

@@ -151,6 +151,10 @@ static void judge(struct paired *p, double *d, int resamples)
 	p->p = k ? fmin(1, 2.0 * ((below < above ? below : above) + 1) / (k + 1)) : NAN;
 	p->p_bound = k && (!below || !above);
 	interval_set(&p->difference, d, (size_t)resamples);
+	if (!isnan(p->difference.low)) { /* what is spread may leave what a difference can be */
+		p->difference.low = fmax(p->difference.low, -1);
+		p->difference.high = fmin(p->difference.high, 1);
+	}
 }
 
 /* Column f of the differences of every resample; FINDINGS: of the mean, over the findings that t counts. */

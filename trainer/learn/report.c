@@ -95,7 +95,7 @@ static void put_leak(struct page *page, long leaked)
 	else if (leaked < 0)
 		page_put(page, "<dd><span class=\"warn\">! not checked</span></dd>");
 	else
-		page_put(page, "<dd><span class=\"bad\">&#10007; %ld patients</span> were trained on</dd>", leaked);
+		page_put(page, "<dd><span class=\"bad\">&#10007; %ld patient%s</span> %s trained on</dd>", leaked, leaked == 1 ? "" : "s", leaked == 1 ? "was" : "were");
 }
 
 double report_skill(const struct report_model *m, int *of)
@@ -241,8 +241,8 @@ static void put_rare(const struct report *r, struct page *page)
 static void put_leak_notes(const struct provenance *about, const char *model, struct page *page)
 {
 	if (about->leaked > 0)
-		page_put(page, "<li class=\"is-bad\"><b>Leak.</b> The %s was trained on images of %ld patients of this split: its numbers say nothing about new patients.</li>\n",
-			 model, about->leaked);
+		page_put(page, "<li class=\"is-bad\"><b>Leak.</b> The %s was trained on images of %ld patient%s of this split: its numbers say nothing about new patients.</li>\n",
+			 model, about->leaked, about->leaked == 1 ? "" : "s");
 	else if (about->leaky)
 		page_put(page, "<li class=\"is-bad\"><b>Leak.</b> The %s was trained on splits that share patients (--allow-leak): what chose its weights may flatter it.</li>\n", model);
 	if (about->leaked < 0)

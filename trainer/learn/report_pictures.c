@@ -13,8 +13,10 @@ static void put_fold(struct page *page, double logits)
 
 	if (fold > 1000)
 		page_put(page, "more than 1000-fold");
+	else if (fold < 1.005)
+		page_put(page, "less than 1.01-fold");
 	else
-		page_put(page, "%.*f-fold", fold < 9.95 ? 1 : 0, fold);
+		page_put(page, "%.*f-fold", fold < 1.095 ? 2 : fold < 9.95 ? 1 : 0, fold);
 }
 
 /* Below a picture, and for those who cannot see it. */
