@@ -3,10 +3,13 @@
 #include "planner.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define FIRST_LINE "hvd plan 1: %d gradients, hash %" SCNx64 ", %d buckets; the last gradient of each\n"
@@ -22,9 +25,23 @@ static int read_cut(FILE *f, int n, int *last, int buckets)
 	return read;
 }
 
+/* A regular file only: for the writer of a pipe a whole world would wait. NULL and errno, 0: something else. */
+static FILE *open_plan(const char *path)
+{
+	struct stat st = { 0 };
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	bool file = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode);
+	FILE *f = file ? fdopen(fd, "r") : NULL;
+	if (!f && fd >= 0) {
+		close(fd);
+		errno = 0;
+	}
+	return f;
+}
+
 int plan_read(const char *path, uint64_t hash, int n, int *last, int *ranks, char *why)
 {
-	FILE *f = fopen(path, "r");
+	FILE *f = open_plan(path);
 	int gradients = 0, buckets = 0;
 	uint64_t theirs = 0;
 	if (!f && errno == ENOENT)
@@ -35,21 +52,34 @@ int plan_read(const char *path, uint64_t hash, int n, int *last, int *ranks, cha
 	if (whole && fscanf(f, " measured by %d ranks", &gradients) == 1)
 		*ranks = gradients;
 	if (!f)
-		snprintf(why, WHY_BYTES, "%.200s: %s", path, strerror(errno));
+		snprintf(why, WHY_BYTES, "%.200s: %s", path, errno ? strerror(errno) : "not a regular file: name another");
 	else if (plan && !ours)
-		snprintf(why, WHY_BYTES, "%.200s is the plan of other gradients (%d of them, here %d): remove it", path, gradients, n);
+		snprintf(why, WHY_BYTES, "%.200s is the plan of other gradients (%d of them, here %d): name another file, or remove it", path, gradients, n);
 	else
-		snprintf(why, WHY_BYTES, "%.200s is no plan, or a damaged one: remove it", path);
+		snprintf(why, WHY_BYTES, "%.200s is no plan, or a damaged one: name another file, or remove it if it is an old plan", path);
 	if (f)
 		fclose(f);
 	return whole ? buckets : -1;
 }
 
+/* Beside the plan, under a name that nobody has. */
+static FILE *open_fresh(char *fresh, size_t size, const char *path)
+{
+	unsigned any;
+	int fd;
+	do {
+		if (getrandom(&any, sizeof any, 0) < 0)
+			return NULL;
+		snprintf(fresh, size, "%.4000s.new-%08x", path, any);
+		fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	} while (fd < 0 && errno == EEXIST);
+	return fd < 0 ? NULL : fdopen(fd, "w");
+}
+
 int plan_write(const char *path, uint64_t hash, int n, const int *last, int buckets, const struct profile *measured, char *why)
 {
 	char fresh[4096];
-	snprintf(fresh, sizeof fresh, "%.4000s.new", path);
-	FILE *f = fopen(fresh, "w");
+	FILE *f = open_fresh(fresh, sizeof fresh, path);
 	if (f) {
 		fprintf(f, "hvd plan 1: %d gradients, hash %" PRIx64 ", %d buckets; the last gradient of each\n", n, hash, buckets);
 		for (int b = 0; b < buckets; b++)

@@ -2,6 +2,8 @@
  * Gradient buckets: the mean is that of a serial program whatever the cut, and ranks must declare the same. */
 #include "tests/unit/runtime_world.h"
 
+#include <sys/stat.h>
+
 enum { TENSORS = 30 };
 
 static float gradient(int rank, int step, size_t i)
@@ -380,8 +382,23 @@ static void a_cut_is_written_down_and_taken_from_the_file(void **state)
 	run_ranks("abc", follow_the_file, &steps);
 	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "other gradients");
 	assert_int_equal(truncate(path, 60), 0);
-	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "damaged");
+	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "damaged one: name another file, or remove it if it is an old plan");
 	unlink(path);
+}
+
+static void what_is_no_file_is_no_plan_and_nobody_waits_for_it(void **state)
+{
+	(void)state;
+	static char path[1024];
+	assert_true(close(mkstemp(temporary_name(path, sizeof path))) == 0 && unlink(path) == 0);
+	settings.plan = path;
+	assert_int_equal(mkfifo(path, 0600), 0);
+	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "not a regular file: name another");
+	unlink(path);
+	settings.plan = "/dev/null";
+	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "/dev/null: not a regular file");
+	settings.plan = "/";
+	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "/: not a regular file");
 }
 
 static void open_and_close(void *arg)
@@ -616,6 +633,7 @@ int main(void)
 		cmocka_unit_test(gradients_of_several_passes_are_averaged_once),
 		cmocka_unit_test(all_ranks_accumulate_alike_also_after_a_death),
 		cmocka_unit_test_teardown(a_cut_is_written_down_and_taken_from_the_file, forget_settings),
+		cmocka_unit_test_teardown(what_is_no_file_is_no_plan_and_nobody_waits_for_it, forget_settings),
 		cmocka_unit_test_teardown(only_a_cut_that_was_measured_or_asked_for_is_written_down, forget_settings),
 		cmocka_unit_test_teardown(a_world_that_lost_ranks_leaves_the_plan_file_alone, forget_settings),
 		cmocka_unit_test_teardown(a_cut_for_another_number_of_ranks_is_told, forget_settings),

@@ -108,7 +108,11 @@ static int open_buckets(struct model *m, size_t bucket_bytes, struct error *e)
 		return fail(e, EXIT_INTERNAL, "no memory for %d gradients", m->layout.n_groups);
 	for (int g = 0; g < m->layout.n_groups; g++)
 		tensors[g] = (struct hvd_tensor){ m->layout.groups[g].name, m->layout.groups[g].count };
-	if (hvd_plan_open(m->world->hvd, &m->buckets, tensors, m->layout.n_groups, bucket_bytes) < 0)
+	int opened = hvd_plan_open(m->world->hvd, &m->buckets, tensors, m->layout.n_groups, bucket_bytes);
+
+	if (opened == HVD_EMISMATCH) /* most often of the file that HVD_PLAN names */
+		rc = fail(e, EXIT_DATA, "%s", hvd_error(m->world->hvd));
+	else if (opened < 0)
 		rc = world_fail(m->world, e);
 	else
 		m->signals = hvd_plan_slab(m->buckets) + last->offset + 2 * m->plan.n_bn_channels + 1;
