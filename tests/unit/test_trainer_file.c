@@ -75,6 +75,12 @@ static void a_file_that_may_be_whole_is_not_called_bad(void **state)
 	e = (struct error){ 0 };
 	assert_int_equal(file_open_regular(scratch, &size, &e), -EXIT_DATA);
 	assert_non_null(strstr(e.text, "not a regular file"));
+	assert_int_equal(mkfifo(scratch_path("unwritten"), 0600), 0);
+	e = (struct error){ 0 };
+	alarm(60); /* for a writer it would wait for ever */
+	assert_int_equal(file_open_regular(scratch_path("unwritten"), &size, &e), -EXIT_DATA);
+	alarm(0);
+	assert_non_null(strstr(e.text, "not a regular file"));
 }
 
 static void map_two_and_cut(const char *path)

@@ -26,7 +26,7 @@ static enum exit_code fault_of(int why)
 int file_open_regular(const char *path, size_t *size, struct error *e)
 {
 	struct stat st;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* for a pipe's writer nobody waits: it is refused below */
 
 	if (fd < 0)
 		return fail(e, fault_of(errno), "%s: cannot be read: %s", path, strerror(errno));

@@ -67,9 +67,10 @@ static void end_last_line(int json, const char *path)
 
 int log_events_to(struct run_log *l, const char *path, struct error *e)
 {
-	l->json = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	l->json = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
 	if (l->json < 0)
-		return fail(e, EXIT_INTERNAL, "%s: the log cannot be written: %s", path, strerror(errno));
+		return fail(e, EXIT_INTERNAL, "%s: the log cannot be written: %s", path, errno == ENXIO ? "nobody reads that pipe: start its reader first" : strerror(errno));
+	fcntl(l->json, F_SETFL, O_APPEND); /* only the opening does not wait: a slow reader gets whole lines */
 	end_last_line(l->json, path);
 	return 0;
 }
