@@ -88,15 +88,14 @@ static int lost(struct hvd *h)
 
 /* At the deadline a rank that has begun fewer collectives is lost. Where none has, or while the world is formed, recovered or closed, nobody knows
  * whose device it is that hangs. */
-static int not_through(struct hvd *h, const char *what, double *until)
+static int not_through(struct hvd *h, const char *what, double until)
 {
 	struct mesh *m = h->mesh;
-	if (now() > *until) {
+	if (lived() > until) {
 		bool known = m->watching && atomic_load(&m->what) >= DOING_COMPUTE;
 		if (!known || mesh_late(m, -1) > 0)
 			return fail(h, HVD_EBACKEND, "rank %d on %.32s: NCCL: %s is not through within %.3g s%s", h->world.rank,
 				    hvd_host(h, h->world.rank), what, h->conf.deadline, known ? ", and no rank is behind" : "");
-		*until = now() + h->conf.deadline; /* if this process stood still */
 	}
 	usleep(50);
 	return lost(h);
@@ -105,8 +104,8 @@ static int not_through(struct hvd *h, const char *what, double *until)
 /* *comm is through with what it was asked for; its kernels may still run. */
 static int settled(struct hvd *h, struct nccl *s, ncclComm_t *comm, const char *what, ncclResult_t rc)
 {
-	for (double until = now() + h->conf.deadline; rc == ncclInProgress;) {
-		int status = not_through(h, what, &until);
+	for (double until = lived() + h->conf.deadline; rc == ncclInProgress;) {
+		int status = not_through(h, what, until);
 		if (status)
 			return status;
 		pthread_mutex_lock(&s->use);
@@ -125,8 +124,8 @@ static int waited(struct hvd *h, struct nccl *s, CUstream stream, const char *wh
 	s->cu.cuStreamIsCapturing(stream, &capturing);
 	if (capturing)
 		return fail(h, HVD_EINVAL, "a graph that is being captured cannot wait for %s (HVD_SYNC=1 waits for every collective)", what);
-	for (double until = now() + h->conf.deadline; (rc = s->cu.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY;) {
-		int status = not_through(h, what, &until);
+	for (double until = lived() + h->conf.deadline; (rc = s->cu.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY;) {
+		int status = not_through(h, what, until);
 		if ((s->hung = status))
 			return status;
 	}
@@ -160,7 +159,7 @@ static bool ended(struct hvd *h, struct nccl *s, ncclComm_t comm)
 		free(e);
 		return false;
 	}
-	for (double until = now() + h->conf.deadline; !e->through && now() < until;)
+	for (double until = lived() + h->conf.deadline; !e->through && lived() < until;)
 		usleep(1000);
 	s->endless = !e->through;
 	if (s->endless)
@@ -317,8 +316,8 @@ static void nccl_look(void *arg)
 	if (!rc || rc == ncclInProgress)
 		s->broken = 0;
 	else if (!s->broken)
-		s->broken = now();
-	else if (now() - s->broken > h->conf.deadline)
+		s->broken = lived();
+	else if (lived() - s->broken > h->conf.deadline)
 		mesh_fault(h->mesh, HVD_EBACKEND, "hears from NCCL: %s; %.160s", s->nc.ncclGetErrorString(rc), s->nc.ncclGetLastError(NULL));
 }
 
@@ -498,7 +497,7 @@ static bool overlaps(const struct hvd *h, const struct op *op)
 /* NCCL may hear of a lost rank, as of a broken connection, before the watching thread says which one it is. */
 static int explained(struct hvd *h, int status)
 {
-	for (double until = now() + 1; !atomic_load(&h->mesh->failed) && now() < until;)
+	for (double until = lived() + 1; !atomic_load(&h->mesh->failed) && lived() < until;)
 		usleep(1000);
 	int gone = lost(h);
 	return gone ? gone : status;

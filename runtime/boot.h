@@ -19,7 +19,7 @@ struct boot {
 	const int *alarm; /* readable: give up, with HVD_EPEER; NULL: none */
 	/* 0 or HVD_EBOOT with the reason in why[WHY_BYTES] */
 	int (*publish)(struct boot *b, const void *card, size_t bytes, char *why);
-	/* Rank 0's card; waits until `until` (CLOCK_MONOTONIC seconds). */
+	/* Rank 0's card; waits until `until` (of lived()). */
 	int (*lookup)(struct boot *b, void *card, size_t bytes, double until, char *why);
 	void (*host_of)(struct boot *b, int rank, char host[HOST_BYTES]);
 	void (*finish)(struct boot *b); /* may be NULL */

@@ -175,7 +175,6 @@ static void answer(pmix_status_t status, pmix_value_t *v, void *data)
 /* One Get of rank 0's card. PMIX_ERR_TIMEOUT: not answered by `until`, which is the end of it. */
 static pmix_status_t ask(struct pmix *p, void *card, size_t *bytes, double until)
 {
-	struct timespec t = moment(until);
 	pmix_proc_t zero;
 	name_process(p, 0, &zero);
 	pmix_info_t anew = { .key = PMIX_GET_REFRESH_CACHE, .value = { .type = PMIX_BOOL, .data.flag = true } };
@@ -185,8 +184,8 @@ static pmix_status_t ask(struct pmix *p, void *card, size_t *bytes, double until
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&p->get.lock);
-	while (!p->get.done && pthread_cond_timedwait(&p->get.arrived, &p->get.lock, &t) == 0)
-		;
+	while (!p->get.done && lived() < until)
+		condition_wait(&p->get.arrived, &p->get.lock);
 	rc = p->get.done ? p->get.status : PMIX_ERR_TIMEOUT;
 	memcpy(card, p->get.card, p->get.bytes < *bytes ? p->get.bytes : *bytes);
 	*bytes = p->get.bytes;
@@ -197,7 +196,7 @@ static pmix_status_t ask(struct pmix *p, void *card, size_t *bytes, double until
 static int lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
 {
 	struct pmix *p = b->state;
-	double begin = now(), shortcut = begin + (until - begin < 4 ? (until - begin) / 4 : 1);
+	double begin = lived(), shortcut = begin + (until - begin < 4 ? (until - begin) / 4 : 1);
 	char host[HOST_BYTES];
 	size_t got = bytes;
 	if (p->node.name[0] && p->node.listener < 0 && node_ask(&p->node, card, bytes, shortcut))
@@ -218,14 +217,14 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 	}
 	p->asked = true;
 	/* A Get that reaches the node's server between rank 0's connection and its Commit is answered NOT-FOUND. */
-	while ((rc = ask(p, card, &got, until)) == PMIX_ERR_NOT_FOUND && now() < until) {
+	while ((rc = ask(p, card, &got, until)) == PMIX_ERR_NOT_FOUND && lived() < until) {
 		got = bytes;
 		usleep(2000);
 	}
 	if (rc == PMIX_ERR_TIMEOUT || rc == PMIX_ERR_NOT_FOUND) {
 		host_of(b, 0, host);
 		return refuse(why, HVD_EBOOT, "rank 0 on %.32s did not join within %.0f s (not started, ended early, or not calling hvd_init)", host,
-			      now() - begin);
+			      lived() - begin);
 	}
 	if (rc)
 		return unusable(p, "getting rank 0's card", rc, why);

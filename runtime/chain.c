@@ -131,7 +131,7 @@ static int idle(struct chain *c, const struct stream *const s[4], double since)
 	int failed = atomic_load(&c->mesh->failed);
 	if (failed)
 		return failed;
-	if (now() - since > c->mesh->deadline)
+	if (lived() - since > c->mesh->deadline)
 		return mesh_late(c->mesh, s[0]->blocked ? c->prev_rank : c->next >= 0 ? c->next_rank : c->prev_rank);
 	return 0;
 }
@@ -221,13 +221,13 @@ int chain_reduce(struct chain *c, const struct stamp *stamp, uint8_t *const *par
 		.down_out = stream(c->prev, c->prev_rank, true, n * a->size, stamp),
 	};
 	const struct stream *all[4] = { &r.up_in, &r.down_in, &r.up_out, &r.down_out };
-	for (double since = now();;) {
+	for (double since = lived();;) {
 		size_t before = r.done;
 		int status = reduce_round(&r);
 		if (status || (through(all[0]) && through(all[1]) && through(all[2]) && through(all[3])))
 			return status;
 		if (r.done > before)
-			since = now();
+			since = lived();
 		else if ((status = idle(c, all, since)))
 			return status;
 	}

@@ -310,7 +310,7 @@ static int serve(struct former *f, struct shake *s, short events, double t)
 static int loop(struct former *f, struct pollfd *p, double until)
 {
 	while (f->open) {
-		double t = now();
+		double t = lived();
 		if (t > until)
 			return HVD_EBOOT;
 		int n = 0;
@@ -330,7 +330,7 @@ static int loop(struct former *f, struct pollfd *p, double until)
 		p[n++] = (struct pollfd){ .fd = f->l->alarm, .events = POLLIN };
 		if (poll(p, (nfds_t)n, 50) < 0 && errno != EINTR)
 			return HVD_ESYS;
-		t = now();
+		t = lived();
 		if (p[n - 1].revents || p[n - 2].revents)
 			return p[n - 2].revents ? HVD_EPEER : HVD_EBOOT;
 		for (int i = 0; i < f->shakes; i++) {

@@ -41,7 +41,7 @@ static void attach(struct mesh *m, int rank, int fd)
 		options(m, fd);
 	pthread_mutex_lock(&m->lock);
 	m->peer[rank].fd = fd;
-	m->peer[rank].heard = now();
+	m->peer[rank].heard = lived();
 	pthread_mutex_unlock(&m->lock);
 	eventfd_write(m->wake, 1);
 }
@@ -145,8 +145,8 @@ static int join(struct mesh *m, struct boot *boot, struct links *l, double until
 		refused |= l->refused;
 		l->refused = false;
 		status = find_host(m, boot, l, until, why);
-	} while (l->refused && now() < until && !usleep(10000));
-	if (status && refused && now() >= until)
+	} while (l->refused && lived() < until && !usleep(10000));
+	if (status && refused && lived() >= until)
 		return refuse(why, status, "rank 0 on %.32s does not answer within %.3g s: nobody listens at its address (HVD_IFACE: no loopback, and the same network on all nodes)",
 			      m->cards[0].host, m->deadline);
 	return status;
@@ -196,7 +196,7 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, char *why)
 {
 	struct links l = { .listener = { -1, -1, -1 } };
-	double until = now() + conf->deadline;
+	double until = lived() + conf->deadline;
 	int status = prepare(m, boot, conf, why);
 	if (m->size == 1)
 		return status;
@@ -225,7 +225,7 @@ static int trade_cards(struct mesh *m, uint64_t tag, const struct card *mine, co
 	for (int i = 0; i < n; i++)
 		mesh_send(m, link[i].rank, tag, mine, sizeof *mine, -1);
 	for (int i = 0; i < n; i++) {
-		struct message *message = mesh_receive(m, link[i].rank, tag, now() + m->deadline);
+		struct message *message = mesh_receive(m, link[i].rank, tag, lived() + m->deadline);
 		bool right = message && message->bytes == sizeof *mine;
 		if (right)
 			memcpy(&m->cards[link[i].rank], message->data, sizeof *mine);
@@ -249,7 +249,7 @@ int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, c
 		status = trade_cards(m, tag, &l.card, link, n);
 	}
 	if (!status)
-		status = form(m, NULL, &l, link, n, now() + m->deadline, why);
+		status = form(m, NULL, &l, link, n, lived() + m->deadline, why);
 	else if (atomic_load(&m->failed))
 		refuse(why, status, "%s", m->fault);
 	for (int i = 0; i < n; i++)
@@ -294,7 +294,7 @@ void mesh_close(struct mesh *m)
 		peer_post(&m->peer[i], &(struct wire_header){ .kind = WIRE_BYE }, NULL);
 	}
 	pthread_mutex_unlock(&m->lock);
-	for (double until = now() + PATIENCE; unsent(m) && now() < until;)
+	for (double until = lived() + PATIENCE; unsent(m) && lived() < until;)
 		usleep(1000);
 	watch_stop(m);
 	for (int i = 0; i < m->size; i++) {
@@ -346,7 +346,7 @@ static enum cause send_with_descriptor(struct mesh *m, struct peer *p, const str
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof fd);
 	memcpy(CMSG_DATA(c), &fd, sizeof fd);
-	for (double until = now() + 5; now() < until;) {
+	for (double until = lived() + 5; lived() < until;) {
 		peer_flush(p);
 		if (p->out.begin == p->out.end && sendmsg(p->fd, &message, MSG_NOSIGNAL) >= 0)
 			return CAUSE_NONE;
@@ -390,18 +390,15 @@ static struct message *take(struct peer *p, uint64_t tag)
 struct message *mesh_receive(struct mesh *m, int from, uint64_t tag, double until)
 {
 	struct peer *p = &m->peer[from];
-	struct timespec t = moment(until);
 	struct message *found;
-	bool late = false;
 	pthread_mutex_lock(&m->lock);
 	while (!(found = take(p, tag)) && !atomic_load(&m->failed)) {
 		if (p->left)
 			fault_locked(m, HVD_EPEER, from, CAUSE_LEFT, -1, NULL);
-		else if (late && !late_locked(m, from)) {
-			t = moment(now() + m->deadline);
-			late = false;
-		} else if (!late)
-			late = pthread_cond_timedwait(&m->changed, &m->lock, &t) == ETIMEDOUT;
+		else if (lived() > until)
+			late_locked(m, from);
+		else
+			condition_wait(&m->changed, &m->lock);
 	}
 	pthread_mutex_unlock(&m->lock);
 	return found;
@@ -410,12 +407,13 @@ struct message *mesh_receive(struct mesh *m, int from, uint64_t tag, double unti
 struct message *mesh_receive_despite(struct mesh *m, int from, uint64_t tag, double until)
 {
 	struct peer *p = &m->peer[from];
-	struct timespec t = moment(until);
 	struct message *found;
 	pthread_mutex_lock(&m->lock);
 	while (!(found = take(p, tag)) && p->fd >= 0 && p->fate == ALIVE)
-		if (pthread_cond_timedwait(&m->changed, &m->lock, &t) == ETIMEDOUT && p->fate == ALIVE)
+		if (lived() > until)
 			p->fate = UNHEARD;
+		else
+			condition_wait(&m->changed, &m->lock);
 	pthread_mutex_unlock(&m->lock);
 	return found;
 }
@@ -434,7 +432,7 @@ int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all)
 {
 	uint8_t *table = all;
 	uint64_t tag = mesh_tag(m);
-	double until = now() + m->deadline;
+	double until = lived() + m->deadline;
 	memcpy(table + (size_t)m->me * bytes, mine, bytes);
 	if (m->me) {
 		mesh_send(m, m->member[0], tag, mine, bytes, -1);

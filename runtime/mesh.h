@@ -53,7 +53,7 @@ struct peer {
 	bool left;       /* said goodbye */
 	bool silent;     /* given up without a sign of life: stopped, or out of reach */
 	enum fate fate;
-	double heard;    /* when the last byte came */
+	double heard;    /* when the last byte came, of lived() */
 	struct activity doing;
 	struct wire_reader in;
 	int passed[4], passes; /* descriptors that arrived before their message */
@@ -69,9 +69,6 @@ struct mesh {
 	int rank, size;
 	int *member, members, me; /* member[w]: the mesh's number of the world's rank w; me: this rank's w */
 	double deadline;
-	/* By the watcher: when it last looked, and when it found that this whole process had stood still (scontrol suspend); forgiven: which
-	 * `looked` a wait made up for before the watcher could. */
-	double looked, awoke, forgiven;
 	uint8_t secret[16];
 	struct peer *peer; /* [size] */
 	struct card *cards;
@@ -119,7 +116,7 @@ void mesh_free(struct mesh *m);
 uint64_t mesh_tag(struct mesh *m);
 /* Never waits (descriptors excepted). fd -1: none; only to ranks of this node. */
 int mesh_send(struct mesh *m, int to, uint64_t tag, const void *data, size_t bytes, int fd);
-/* The next message with this tag; the caller frees it with message_free(). NULL: there is a fault now. */
+/* The next message with this tag, by `until` of lived(); the caller frees it with message_free(). NULL: there is a fault now. */
 struct message *mesh_receive(struct mesh *m, int from, uint64_t tag, double until);
 /* The same, but a fault does not matter. NULL: this rank is gone, or given up now because nothing came. */
 struct message *mesh_receive_despite(struct mesh *m, int from, uint64_t tag, double until);
@@ -132,8 +129,7 @@ int mesh_all_well(struct mesh *m, bool well);
 /* Record a fault (the first one stays), tell every rank, and wake whoever waits: this rank … (the text goes on), or `rank` is lost. Return the recorded status. */
 int mesh_fault(struct mesh *m, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int mesh_lose(struct mesh *m, int rank, enum cause cause);
-/* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is (-1: nobody, returns 1). 0: this process stood
- * still meanwhile, and the wait goes on. */
+/* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is (-1: nobody, returns 1). */
 int mesh_late(struct mesh *m, int suspect);
 
 /* The members with fate ALIVE are the world now, and there is no fault any more, unless one of them died meanwhile (returns

@@ -71,7 +71,7 @@ bool node_ask(const struct node *n, void *card, size_t bytes, double until)
 	uint8_t answer[CARD_BYTES_MAX];
 	useconds_t pause = 200;
 	double t;
-	while ((t = now()) < until) {
+	while ((t = lived()) < until) {
 		int fd = reach(n);
 		if (fd < 0 && errno != ECONNREFUSED && errno != EAGAIN)
 			return false;

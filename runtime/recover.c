@@ -42,7 +42,7 @@ static int agree(struct mesh *m, double deadline, uint8_t *fate)
 		return HVD_ESYS;
 	while (!settled) {
 		uint64_t tag = (uint64_t)++m->rounds << 32; /* mesh_tag() counts from 1 */
-		double until = now() + deadline;
+		double until = lived() + deadline;
 		settled = true;
 		see(m, fate);
 		for (int i = 0; i < m->size; i++)

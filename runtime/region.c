@@ -23,7 +23,7 @@ static int out_of_memory(struct mesh *m, size_t bytes)
 
 static int receive_part(struct region *r, struct mesh *m, const struct team *t, int i, uint64_t tag)
 {
-	struct message *message = mesh_receive(m, m->member[t->first + i], tag, now() + m->deadline);
+	struct message *message = mesh_receive(m, m->member[t->first + i], tag, lived() + m->deadline);
 	uint64_t theirs = 0;
 	int status = 0;
 	if (!message)

@@ -36,7 +36,7 @@ static int check(struct mesh *m, int late, double since)
 	pthread_mutex_unlock(&m->lock);
 	if (left)
 		return mesh_lose(m, late, CAUSE_LEFT);
-	return now() - since > m->deadline ? mesh_late(m, late) : 0;
+	return lived() - since > m->deadline ? mesh_late(m, late) : 0;
 }
 
 int team_barrier(struct mesh *m, const struct team *t, const struct region *pages)
@@ -61,7 +61,7 @@ int team_barrier(struct mesh *m, const struct team *t, const struct region *page
 #endif
 	}
 	int status = 0;
-	double since = now();
+	double since = lived();
 	atomic_fetch_add(&p->sleepers, 1);
 	while (!status && atomic_load(&p->generation) == generation) {
 		syscall(SYS_futex, &p->generation, FUTEX_WAIT, generation, &slice, NULL, 0);

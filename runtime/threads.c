@@ -12,6 +12,27 @@ void condition_init(pthread_cond_t *c)
 	pthread_condattr_destroy(&monotonic);
 }
 
+void condition_wait(pthread_cond_t *c, pthread_mutex_t *lock)
+{
+	double t = now() + LOOK_MS * 1e-3;
+	pthread_cond_timedwait(c, lock, &(struct timespec){ .tv_sec = (time_t)t, .tv_nsec = (long)((t - (double)(time_t)t) * 1e9) });
+}
+
+double lived(void)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static double asked, still; /* asked: when last, by whatever thread; still: for how long this process stood still */
+	const double longest = 0.5; /* between two questions of a process that runs */
+	pthread_mutex_lock(&lock);
+	double t = now();
+	if (asked > 0 && t - asked > longest)
+		still += t - asked - longest;
+	asked = t;
+	t -= still;
+	pthread_mutex_unlock(&lock);
+	return t;
+}
+
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
 {
 	sigset_t all, old;

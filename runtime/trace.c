@@ -25,7 +25,7 @@ static int align_clocks(struct hvd *h, struct trace_file *t)
 		double sent = now(), theirs;
 		if (m->rank)
 			mesh_send(m, 0, tag, &sent, sizeof sent, -1);
-		struct message *message = mesh_receive(m, peer, tag, now() + m->deadline);
+		struct message *message = mesh_receive(m, peer, tag, lived() + m->deadline);
 		if (!message)
 			return explain(h, m->failed);
 		double received = now();

@@ -80,7 +80,7 @@ static void compose(struct mesh *m, int rank, enum cause cause, int reporter, co
 		char heard[112] = "never heard of";
 		describe(&p->doing, there);
 		if (p->heard > 0) /* there was a link to it */
-			snprintf(heard, sizeof heard, "heard of %.1f s ago, %s", now() - p->heard, there);
+			snprintf(heard, sizeof heard, "heard of %.1f s ago, %s", lived() - p->heard, there);
 		snprintf(rest, room, "lost rank %d on %.32s%s: %s; %s; rank %d was %s", rank, p->host, said, reasons[cause], heard, m->rank, here);
 	}
 }
@@ -146,21 +146,8 @@ int mesh_lose(struct mesh *m, int rank, enum cause cause)
 	return status;
 }
 
-/* A wait that this process slept through says nothing about the others, who may just have awoken too. */
-static bool stood_still(struct mesh *m)
-{
-	double t = now();
-	if (t - m->looked > m->deadline / 4 && (m->looked < m->forgiven || m->looked > m->forgiven)) {
-		m->forgiven = m->looked;
-		m->awoke = t;
-	}
-	return t - m->awoke < m->deadline;
-}
-
 int late_locked(struct mesh *m, int suspect)
 {
-	if (stood_still(m))
-		return 0;
 	uint64_t least = atomic_load(&m->sequence);
 	for (int i = 0; i < m->size; i++) {
 		struct peer *p = &m->peer[i];
@@ -172,7 +159,7 @@ int late_locked(struct mesh *m, int suspect)
 	if (suspect < 0)
 		return m->failed ? m->failed : 1; /* meanwhile, by another rank's word */
 	const struct peer *p = &m->peer[suspect];
-	enum cause cause = p->left ? CAUSE_LEFT : now() - p->heard > m->deadline / 2 ? CAUSE_SILENT : CAUSE_LATE;
+	enum cause cause = p->left ? CAUSE_LEFT : lived() - p->heard > m->deadline / 2 ? CAUSE_SILENT : CAUSE_LATE;
 	return fault_locked(m, HVD_EPEER, suspect, cause, -1, NULL);
 }
 
@@ -322,7 +309,7 @@ static int read_link(struct mesh *m, int from, uint8_t buffer[READ_BYTES])
 			errno = 0;
 		if (n <= 0)
 			return -1;
-		p->heard = now();
+		p->heard = lived();
 		for (ssize_t used = 0; used < n;) {
 			bool complete;
 			long k = wire_take(&p->in, buffer + used, (size_t)(n - used), &complete);
@@ -444,15 +431,14 @@ static void *watch(void *arg)
 	struct mesh *m = arg;
 	struct pollfd *p = calloc((size_t)m->size + 1, sizeof *p);
 	uint8_t *buffer = malloc(READ_BYTES);
-	double interval = beat_interval(m), next_beat = 0, last = now();
+	double interval = beat_interval(m), next_beat = 0;
 	bool ended = false, stop = !p || !buffer;
 	while (!stop) {
 		eventfd_t count;
-		double t = now();
+		double t = lived(), pause = (next_beat - t) * 1e3;
 		int n = poll_links(m, p);
-		if (poll(p, (nfds_t)n, t < next_beat ? (int)((next_beat - t) * 1e3) + 1 : 0) < 0 && errno != EINTR)
+		if (poll(p, (nfds_t)n, pause < 0 ? 0 : pause < LOOK_MS ? (int)pause + 1 : LOOK_MS) < 0 && errno != EINTR)
 			break;
-		t = now();
 		pthread_mutex_lock(&m->lock);
 		if (p[m->size].revents)
 			eventfd_read(m->wake, &count);
@@ -464,13 +450,8 @@ static void *watch(void *arg)
 				peer_flush(q);
 			if ((p[i].revents & (POLLIN | POLLHUP | POLLERR)) && read_link(m, i, buffer))
 				end_of_link(m, i);
-			if (t - last > 3 * interval)
-				q->heard = t; /* this process itself was stopped: its view of the others is old */
 		}
-		if (t - last > m->deadline / 4)
-			m->awoke = t;
-		m->looked = last = t;
-		look_for_silence(m, t);
+		look_for_silence(m, t); /* as it was before the links were read: a thread that was held up since then blames nobody */
 		bool due = t >= next_beat;
 		if (due) {
 			beat(m);
@@ -497,16 +478,14 @@ static void *watch(void *arg)
 
 int watch_start(struct mesh *m)
 {
-	m->looked = now();
-	m->awoke = m->looked - m->deadline;
 	m->watching = !thread_start(&m->watcher, watch, m);
 	return m->watching ? 0 : HVD_ESYS;
 }
 
 bool watch_told(struct mesh *m)
 {
-	for (double until = now() + m->deadline; m->on_fault && atomic_load(&m->failed) && !m->told; usleep(1000))
-		if (now() > until)
+	for (double until = lived() + m->deadline; m->on_fault && atomic_load(&m->failed) && !m->told; usleep(1000))
+		if (lived() > until)
 			return false;
 	return true;
 }

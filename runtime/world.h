@@ -42,13 +42,14 @@ static inline double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* A moment of now() for pthread_cond_timedwait() on a condition of condition_init(). */
-static inline struct timespec moment(double t)
-{
-	return (struct timespec){ .tv_sec = (time_t)t, .tv_nsec = (long)((t - (double)(time_t)t) * 1e9) };
-}
+/* now(), less the time that this process stood still (SIGSTOP, scontrol suspend). Every deadline is told in it: a wait that this process slept
+ * through says nothing about the others, who may just have awoken too. Whoever waits asks at least every LOOK_MS. */
+double lived(void);
+#define LOOK_MS 200
 
 void condition_init(pthread_cond_t *c);
+/* Waits for the condition, and no longer than LOOK_MS. */
+void condition_wait(pthread_cond_t *c, pthread_mutex_t *lock);
 /* A thread to which no signal is delivered: they are for the program's own. Returns 0 or an error number. */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 

@@ -47,7 +47,7 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 {
 	(void)b;
 	while (meeting->card[world].bytes != bytes) {
-		if (now() > until) {
+		if (lived() > until) {
 			snprintf(why, WHY_BYTES, "rank 0 did not join");
 			return HVD_EBOOT;
 		}

@@ -45,7 +45,7 @@ static inline int meeting_lookup(struct boot *b, void *card, size_t bytes, doubl
 {
 	(void)b;
 	while (!meeting->published) {
-		if (now() > until) {
+		if (lived() > until) {
 			snprintf(why, WHY_BYTES, "rank 0 did not join");
 			return HVD_EBOOT;
 		}

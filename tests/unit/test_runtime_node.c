@@ -22,7 +22,7 @@ static struct node meeting_place(void)
 static void *ask(void *arg)
 {
 	uint64_t card = 0;
-	return (void *)(uintptr_t)(node_ask(arg, &card, sizeof card, now() + 10) ? card : 0);
+	return (void *)(uintptr_t)(node_ask(arg, &card, sizeof card, lived() + 10) ? card : 0);
 }
 
 static void whoever_asks_before_there_is_a_card_waits_for_it(void **state)
@@ -57,7 +57,7 @@ static void nobody_answers_and_the_time_is_kept(void **state)
 	double begin = now();
 	assert_false(node_ask(&other, &card, sizeof card, begin + 0.1));
 	node_listen(&n); /* … and never serves */
-	assert_false(node_ask(&other, &card, sizeof card, now() + 0.1));
+	assert_false(node_ask(&other, &card, sizeof card, lived() + 0.1));
 	assert_true(now() - begin < 5);
 	node_close(&n);
 }
@@ -69,7 +69,7 @@ static void a_card_of_another_size_is_none(void **state)
 	uint64_t card;
 	node_listen(&n);
 	node_serve(&n, "short", 5);
-	assert_false(node_ask(&other, &card, sizeof card, now() + 10));
+	assert_false(node_ask(&other, &card, sizeof card, lived() + 10));
 	node_close(&n);
 }
 
