@@ -34,7 +34,7 @@ static void warm_up_rises_to_the_peak_in_equal_steps(void **state)
 static void cosine_falls_from_peak_to_the_final_share(void **state)
 {
 	(void)state;
-	struct schedule s = { .rate = 1, .base_batch = 1, .global_batch = 1, .warmup = 5, .decay = DECAY_COSINE, .steps = 106, .final_share = 0.01 };
+	struct schedule s = { .rate = 1, .base_batch = 1, .global_batch = 1, .warmup = 5, .decay = DECAY_COSINE, .steps = 105, .final_share = 0.01 };
 
 	assert_close(schedule_rate(&s, 5), 1, 1e-15);
 	assert_close(schedule_rate(&s, 55), 0.505, 1e-12); /* half way */
@@ -42,6 +42,8 @@ static void cosine_falls_from_peak_to_the_final_share(void **state)
 	assert_close(schedule_rate(&s, 500), 0.01, 1e-12);
 	for (uint64_t i = 5; i < 105; i++)
 		assert_true(schedule_rate(&s, i + 1) < schedule_rate(&s, i));
+	s.final_share = 0; /* PyTorch's CosineAnnealingLR(T_max=100): the last of the 100 steps still moves the weights */
+	assert_close(schedule_rate(&s, 104), 0.5 * (1 + cos(0.99 * M_PI)), 1e-12);
 }
 
 static void a_plateau_scales_what_follows_the_warm_up(void **state)

@@ -30,9 +30,9 @@ double schedule_rate(const struct schedule *s, uint64_t step)
 		return peak * (double)(step + 1) / (double)s->warmup;
 	if (s->decay == DECAY_PLATEAU && s->factor > 0)
 		return peak * s->factor;
-	if (s->decay != DECAY_COSINE || steps <= s->warmup + 1)
+	if (s->decay != DECAY_COSINE || steps <= s->warmup)
 		return peak;
-	double done = (double)(step - s->warmup) / (double)(steps - 1 - s->warmup);
+	double done = (double)(step - s->warmup) / (double)(steps - s->warmup);
 	if (done > 1)
 		done = 1;
 	return peak * (s->final_share + (1 - s->final_share) * 0.5 * (1 + cos(3.14159265358979323846 * done)));

@@ -14,7 +14,7 @@ struct schedule {
 	int base_batch, global_batch;
 	uint64_t warmup;       /* steps in which the rate rises linearly to its full height */
 	enum decay decay;
-	uint64_t steps;        /* of the whole run; cosine reaches final_share * rate at the last */
+	uint64_t steps;        /* of the whole run; cosine reaches final_share * rate behind the last, as PyTorch's with T_max = steps - warmup */
 	int64_t moved;         /* step k has the rate of step k - moved of a run that had this global batch all along */
 	double final_share;
 	double factor;         /* 1, and a tenth of it each time validation finds no progress (plateau); 0 counts as 1 */
