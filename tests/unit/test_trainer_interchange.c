@@ -156,6 +156,36 @@ static void check_rewritten(const char *golden)
 	close_model(c, &plan, &v);
 }
 
+/* The state of a model inside DistributedDataParallel and torch.compile, and of one of whose tensors only some carry such a name. */
+static void names_behind_pytorchs_wrappers_are_those_of_the_model(void **state)
+{
+	static struct tensor tensors[400];
+	static const char golden[] = "tests/golden/torchvision-14.safetensors", *const prefixes[] = { "module.", "_orig_mod.", "_orig_mod.module." };
+	struct safetensors *theirs;
+	struct checkpoint *c;
+	struct error e = { 0 };
+	const char *path = scratch_path("wrapped.safetensors");
+
+	(void)state;
+	assert_int_equal(safetensors_open(&theirs, golden, &e), 0);
+	int n = safetensors_count(theirs);
+
+	assert_in_range(n, 1, 400);
+	for (int k = 0; k < 3; k++) {
+		for (int i = 0; i < n; i++) {
+			tensors[i] = *safetensors_at(theirs, i);
+			snprintf(tensors[i].name, sizeof tensors[i].name, "%s%s", prefixes[k], safetensors_at(theirs, i)->name);
+		}
+		assert_int_equal(safetensors_write(path, tensors, n, NULL, 0, &e), 0);
+		check_logits(path, "logits");
+	}
+	tensors[n - 1] = *safetensors_at(theirs, n - 1);
+	assert_int_equal(safetensors_write(path, tensors, n, NULL, 0, &e), 0);
+	assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "neither a DenseNet"));
+	safetensors_close(theirs);
+}
+
 static void what_we_write_is_what_pytorch_wrote(void **state)
 {
 	(void)state;
@@ -225,6 +255,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_model_that_pytorch_wrote_gives_pytorch_s_logits),
 		cmocka_unit_test(a_head_of_1000_outputs_gives_way_to_ours_and_the_rest_is_taken),
+		cmocka_unit_test(names_behind_pytorchs_wrappers_are_those_of_the_model),
 		cmocka_unit_test(what_we_write_is_what_pytorch_wrote),
 		cmocka_unit_test(events_are_those_that_tensorboard_has_read),
 	};

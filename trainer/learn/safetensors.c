@@ -287,6 +287,30 @@ static int read_header(struct safetensors *f, struct error *e)
 	return check_names(f, e) || check_cover(f, 8 + length, e) || check_sum(f, 8 + length, e) ? -e->code : 0;
 }
 
+static int all_begin_with(const struct safetensors *f, const char *prefix)
+{
+	for (int i = 0; i < f->n; i++)
+		if (strncmp(f->tensors[i].name, prefix, strlen(prefix)) != 0)
+			return 0;
+	return f->n > 0;
+}
+
+/* A model may have been wrapped more than once. */
+static void unwrap_names(struct safetensors *f)
+{
+	static const char *const prefixes[] = { "module.", "_orig_mod.", NULL };
+
+	for (const char *const *p = prefixes; *p;) {
+		if (!all_begin_with(f, *p)) {
+			p++;
+			continue;
+		}
+		for (int i = 0; i < f->n; i++)
+			memmove(f->tensors[i].name, f->tensors[i].name + strlen(*p), strlen(f->tensors[i].name + strlen(*p)) + 1);
+		p = prefixes;
+	}
+}
+
 int safetensors_open(struct safetensors **out, const char *path, struct error *e)
 {
 	struct safetensors *f = calloc(1, sizeof *f);
@@ -299,8 +323,8 @@ int safetensors_open(struct safetensors **out, const char *path, struct error *e
 	if (file_map(&f->file, path, e) == 0) {
 		if (f->file.size < 10)
 			fail(e, EXIT_DATA, "%s: not a safetensors file (%zu bytes)", path, f->file.size);
-		else
-			read_header(f, e);
+		else if (read_header(f, e) == 0)
+			unwrap_names(f);
 	}
 	if (e->code) {
 		safetensors_close(f);

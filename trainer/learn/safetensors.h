@@ -33,7 +33,8 @@ int safetensors_write(const char *path, const struct tensor *tensors, int n, con
 struct safetensors;
 
 /* Maps a file and checks all of it: length, header, types, shapes, that the tensors cover the data once and without holes,
- * that no name comes twice, and the checksum where one is noted. EXIT_DATA names what is wrong. */
+ * that no name comes twice, and the checksum where one is noted. EXIT_DATA names what is wrong. What PyTorch's wrappers put before every
+ * name, "module." of DistributedDataParallel and "_orig_mod." of torch.compile, is left out of them. */
 int safetensors_open(struct safetensors **f, const char *path, struct error *e);
 void safetensors_close(struct safetensors *f);
 
