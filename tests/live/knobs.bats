@@ -124,6 +124,10 @@ predict_threads() {
 @test "another trainer's word for a knob is answered with ours" {
 	run --separate-stderr -64 "$BUILD/chexnet" train --use_fp16
 	[[ $stderr == *"here --precision=bf16"* ]]
+	run --separate-stderr -64 "$BUILD/chexnet" train --lr 1e-3
+	[[ $stderr == *"that is PyTorch's; here --learning-rate=RATE"* ]]
+	run --separate-stderr -64 "$BUILD/chexnet" train --nproc-per-node=2
+	[[ $stderr == *"that is torchrun's; here srun --hvd"* ]]
 	run --separate-stderr -64 "$BUILD/chexnet" train --ParallelGraph
 	[[ $stderr == *"refused"* ]]
 	run --separate-stderr -64 "$BUILD/chexnet" bench --variable_update=parameter_server
@@ -135,7 +139,7 @@ predict_threads() {
 @test "bench --ablate: a row for every knob, a gain where there is a switch" {
 	"$BUILD/chexnet" bench --ablate --model densenet --growth 4 --blocks 1,1 --image-size 32 --batch 4 --steps 1 --rounds 1 --data "$SCRATCH/data" >"$SCRATCH/ablate.out"
 	cat "$SCRATCH/ablate.out"
-	rows=$(grep -cE '^(PaddlePaddle|tf_cnn_benchmarks|reference trainer) ' "$SCRATCH/ablate.out")
+	rows=$(grep -cE '^(PaddlePaddle|tf_cnn_benchmarks|reference trainer|PyTorch|torchrun) ' "$SCRATCH/ablate.out")
 	[ "$rows" = "$(grep -c '^	KNOB(' trainer/commands/knobs.c)" ]
 	[ "$(grep -cE ' [0-9.]+x \([0-9.]+ to [0-9.]+\) ' "$SCRATCH/ablate.out")" = "$(grep -cE '^	KNOB\(.*, (THREADS|PREFETCH|DATA|MERGE|BF16|FETCH|BUCKETS|BATCH),' trainer/commands/knobs.c)" ]
 }

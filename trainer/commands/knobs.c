@@ -60,13 +60,27 @@ const struct knob knobs[] = {
 	     "none, sqrt or linear; of accuracy, not of speed: chexnet lr-test says which won"),
 	KNOB("reference trainer", "auto_batch", "--batch=auto", NOTHING,
 	     "the largest that fits; one that does not fit is refused before the first step, with both numbers"),
+	KNOB("PyTorch", "lr", "--learning-rate=RATE", NOTHING,
+	     "of accuracy, not of speed: for a global batch up to --base-batch, above it grows as --scaling says"),
+	KNOB("torchrun", "nproc_per_node", "srun --hvd", NOTHING,
+	     "one process for each GPU of the job step, on all of its nodes"),
 	{ .theirs = NULL },
 };
+
+/* torchrun and others take a hyphen for an underscore. */
+static int same_name(const char *theirs, const char *name, size_t length)
+{
+	size_t i = 0;
+
+	while (i < length && theirs[i] && (theirs[i] == name[i] || (theirs[i] == '_' && name[i] == '-')))
+		i++;
+	return i == length && !theirs[i];
+}
 
 const char *knob_advice(const char *name, size_t length, char *text, size_t size)
 {
 	for (const struct knob *k = knobs; k->theirs; k++)
-		if (strlen(k->theirs) == length && strncmp(k->theirs, name, length) == 0) {
+		if (same_name(k->theirs, name, length)) {
 			snprintf(text, size, "that is %s's; here %s%s%s", k->guide, k->ours, *k->ours ? ": " : "", k->why);
 			return text;
 		}
