@@ -262,7 +262,11 @@ INSTALL_DATA    := install -m 644
 # the loader's cache, which only root may write: programs linked with -lhvd look there
 LIBRARIES_CHANGED = [ -n "$(DESTDIR)" ] || PATH=$$PATH:/sbin:/usr/sbin ldconfig 2>/dev/null || true
 
+# for all to read, whatever the caller's umask: one plugstack.conf.d/hvd.conf that users cannot read stops every srun
 install: all
+	umask 022 && $(MAKE) --no-print-directory install-files
+
+install-files:
 	install -d "$(DESTDIR)$(bindir)" "$(DESTDIR)$(libdir)" "$(DESTDIR)$(includedir)" "$(DESTDIR)$(slurm_plugindir)" \
 	           "$(DESTDIR)$(mandir)/man1" "$(DESTDIR)$(mandir)/man3" "$(DESTDIR)$(mandir)/man8" "$(DESTDIR)$(prefix)/share/slurm-hvd"
 	for p in hvd-map hvd-bench hvd-trace chexnet; do if [ -e $(BUILD)/$$p ]; then $(INSTALL_PROGRAM) $(BUILD)/$$p "$(DESTDIR)$(bindir)/"; fi; done
@@ -273,7 +277,7 @@ install: all
 	  install -d "$(DESTDIR)$(prefix)/share/bash-completion/completions" && \
 	  $(BUILD)/chexnet --completion >"$(DESTDIR)$(prefix)/share/bash-completion/completions/chexnet"; fi
 	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do if [ -e $$m ]; then $(INSTALL_DATA) $$m "$(DESTDIR)$(mandir)/man$${m##*.}/"; fi; done
-	cp -r etc contrib/sbatch "$(DESTDIR)$(prefix)/share/slurm-hvd/"
+	cp -r etc contrib/sbatch "$(DESTDIR)$(prefix)/share/slurm-hvd/" && chmod -R u=rwX,go=rX "$(DESTDIR)$(prefix)/share/slurm-hvd"
 	@$(LIBRARIES_CHANGED)
 	@echo 'Next: copy $(prefix)/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf to $(sysconfdir)/slurm/plugstack.conf.d/ (README.md, "For admins")'
 

@@ -228,14 +228,14 @@ static void read_alias(void)
 	}
 }
 
-/* Command line, else what sbatch or salloc were given, else SLURM_HVD and SLURM_HVD_BIND. */
-static const char *text_of(const char *option, const char *inherited, const char *variable, bool inherit)
+/* Command line, else what sbatch or salloc were given, else SLURM_HVD and SLURM_HVD_BIND. *name: what the user called it. */
+static const char *text_of(const char *option, const char *inherited, const char *variable, bool inherit, const char **name)
 {
 	const char *text = said_once(option);
 	if (!text && inherit)
 		text = getenv(inherited);
-	if (!text && inherit && client.steps)
-		text = getenv(variable);
+	if (!text && inherit && client.steps && (text = getenv(variable)))
+		*name = variable;
 	if (text && text == getenv(variable) && !*text) /* empty is as good as unset */
 		return NULL;
 	return text ? client_text(text) : NULL;
@@ -243,19 +243,20 @@ static const char *text_of(const char *option, const char *inherited, const char
 
 static void read_options(void)
 {
-	const char *hvd = text_of("hvd", INHERITED "hvd", "SLURM_HVD", true);
+	const char *hvd_name = "--hvd", *bind_name = "--hvd-bind";
+	const char *hvd = text_of("hvd", INHERITED "hvd", "SLURM_HVD", true, &hvd_name);
 
 	client.asked = options_default();
 	client.options = client.site->defaults;
 	if (hvd)
-		parse_or_refuse(SCOPE_HVD, "--hvd", hvd);
+		parse_or_refuse(SCOPE_HVD, hvd_name, hvd);
 	client.options.hvd = hvd && !client.asked.off;
 
 	read_alias();
 	/* --hvd=off on this command also drops a binding that was inherited with it */
-	const char *bind = text_of("hvd-bind", INHERITED "hvd_bind", "SLURM_HVD_BIND", !client.asked.off);
+	const char *bind = text_of("hvd-bind", INHERITED "hvd_bind", "SLURM_HVD_BIND", !client.asked.off, &bind_name);
 	if (bind)
-		parse_or_refuse(SCOPE_BIND, "--hvd-bind", bind);
+		parse_or_refuse(SCOPE_BIND, bind_name, bind);
 	client.bind = bind || client.alias || client.options.hvd;
 	if (!client.bind && client.site->enable == ENABLE_ALWAYS && !client.asked.off) {
 		client.bind = true;
@@ -411,18 +412,26 @@ static void drop_inherited(void)
 	unsetenv(STEP_VARIABLE);
 }
 
-/* Slurm leaves the variable also in a batch script whose job asked for MPS, and in the tasks of a step that did. */
-static bool runs_mps(void)
+/* Whether the step, or the job that it is of, asks Slurm for this kind of gres. */
+static bool asks_for(const char *kind)
 {
 	static const char *const asking[] = { "SLURM_GRES", "SLURM_STEP_GRES", GRES_VARIABLE, "SLURM_TRES_PER_TASK" };
-	const char *gres = said_anywhere("gres"), *tres = said_anywhere("tres-per-task"), *in_step = getenv("SLURM_STEP_ID");
-	bool asks = (gres && strstr(gres, "mps")) || (tres && strstr(tres, "mps"));
+	const char *gres = said_anywhere("gres"), *tres = said_anywhere("tres-per-task");
+	bool asks = (gres && strstr(gres, kind)) || (tres && strstr(tres, kind));
 
 	/* and those of the groups of a heterogeneous job */
 	for (char **entry = environ; *entry; entry++)
 		for (size_t i = 0; i < sizeof asking / sizeof *asking; i++)
-			asks |= !strncmp(*entry, asking[i], strlen(asking[i])) && strstr(*entry, "mps");
-	return getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") && !asks && !(in_step && strtoul(in_step, NULL, 10) < SLURM_MAX_NORMAL_STEP_ID);
+			asks |= !strncmp(*entry, asking[i], strlen(asking[i])) && strstr(*entry, kind);
+	return asks;
+}
+
+/* Slurm leaves the variable also in a batch script whose job asked for MPS, and in the tasks of a step that did. */
+static bool runs_mps(void)
+{
+	const char *in_step = getenv("SLURM_STEP_ID");
+
+	return getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") && !asks_for("mps") && !(in_step && strtoul(in_step, NULL, 10) < SLURM_MAX_NORMAL_STEP_ID);
 }
 
 /* Each can be a job of its own. A node that refuses its tasks ends only its own job; srun ends all of them. */
@@ -452,7 +461,8 @@ static void prepare_step(void)
 	keep_choices();
 	if (!o->by_site)
 		keep_words_of_slurm();
-	if (!o->by_site && !o->keep_gpus) {
+	/* slurmstepd 22.05 crashes where a binding is asked for with shards or MPS, which are left to Slurm anyway */
+	if (!o->by_site && !o->keep_gpus && !asks_for("shard") && !asks_for("mps")) {
 		bind_no_gpus();
 		tell_nodes("hide-gpus", true);
 	}

@@ -64,29 +64,39 @@ bool hostlist_has(const char *list, const char *host)
 	}
 }
 
-/* "/dev/nvidia3" or "/dev/nvidia[0-3,5]" to minors; "0-3,5" is the kernel's own list form. */
+/* "/dev/nvidia3" or "/dev/nvidia[0-3,5]", or several of them with commas between, to minors; "0-3,5" is the kernel's own list form. */
 static int file_minors(const char *file, struct cpuset *minors)
 {
 	static const char prefix[] = "/dev/nvidia";
 	char list[256];
-	size_t n = sizeof prefix - 1;
+	struct cpuset some;
 
-	if (strncmp(file, prefix, n))
-		return -1;
-	file += n;
-	if (*file == '[') {
-		size_t len = strcspn(file, "]");
-		if (file[len] != ']' || file[len + 1] || len >= sizeof list)
+	*minors = (struct cpuset){ 0 };
+	for (;;) {
+		if (strncmp(file, prefix, sizeof prefix - 1))
 			return -1;
-		snprintf(list, sizeof list, "%.*s", (int)len - 1, file + 1);
-		file = list;
+		file += sizeof prefix - 1;
+		const bool many = *file == '[';
+		file += many;
+		size_t n = strcspn(file, many ? "]" : ",");
+		if (!n || n >= sizeof list || (many && file[n] != ']'))
+			return -1;
+		snprintf(list, sizeof list, "%.*s", (int)n, file);
+		if (cpulist_parse(list, &some))
+			return -1;
+		*minors = cpuset_or(minors, &some);
+		file += n + many;
+		if (!*file)
+			return 0;
+		if (*file++ != ',')
+			return -1;
 	}
-	return *file ? cpulist_parse(file, minors) : -1;
 }
 
 /* ---- lines --------------------------------------------------------------------------------------- */
 
-/* The value of KEY= in the line, up to the next space, into buf; false if it is not there. Keys are of any case. */
+/* The value of KEY= in the line, up to the next space, into buf without quotation marks; false if it is not there. Keys are of
+ * any case. */
 static bool value_of(const char *line, const char *key, char *buf, size_t size)
 {
 	size_t n = strlen(key);
@@ -95,7 +105,9 @@ static bool value_of(const char *line, const char *key, char *buf, size_t size)
 			p++;
 		size_t len = strcspn(p, " \t\r\n");
 		if (len > n && !strncasecmp(p, key, n) && p[n] == '=') {
-			snprintf(buf, size, "%.*s", (int)(len - n - 1), p + n + 1);
+			const char *value = p + n + 1;
+			const bool quoted = *value == '"';
+			snprintf(buf, size, "%.*s", (int)(quoted ? strcspn(value + 1, "\"") : len - n - 1), value + quoted);
 			return true;
 		}
 		p += len;
@@ -124,7 +136,9 @@ static int add_line(const char *line, int number, struct gres_conf *out, char *e
 			snprintf(error, size, "line %d: more than %d GPUs", number, GRES_MAX_GPUS);
 			return -1;
 		}
-		out->gpu[out->gpus++] = (struct gres_gpu){ .minor = m, .line = number, .has_cores = has_cores, .cores = set };
+		struct gres_gpu *gpu = &out->gpu[out->gpus++];
+		*gpu = (struct gres_gpu){ .minor = m, .line = number, .has_cores = has_cores, .cores = set };
+		value_of(line, "Type", gpu->type, sizeof gpu->type);
 	}
 	return 0;
 }
@@ -135,22 +149,40 @@ static void read_autodetect(const char *value, struct gres_conf *out)
 	out->by_file = !strcasecmp(value, "nvidia");
 }
 
+/* Copies the line that starts at p, with those that a \ at its end joins to it, less its remark. Returns where the next one starts. */
+static const char *take_line(const char *p, char *line, size_t size, int *lines)
+{
+	size_t have = 0;
+
+	for (bool more = true; more; p += *p == '\n') {
+		size_t len = strcspn(p, "\n");
+		more = len && p[len - 1] == '\\' && p[len];
+		have += (size_t)snprintf(line + have, size - have, "%.*s", (int)(len - more), p);
+		if (have >= size)
+			have = size - 1;
+		p += len;
+		++*lines;
+	}
+	line[strcspn(line, "#")] = '\0';
+	return p;
+}
+
 int gres_conf_parse(const char *text, const char *node_name, struct gres_conf *out, char *error, size_t size)
 {
 	char line[4096], value[512];
-	int number = 0;
+	int lines = 0;
 
 	*out = (struct gres_conf){ 0 };
-	for (const char *p = text; *p; p += *p == '\n') {
-		size_t len = strcspn(p, "\n");
-		number++;
-		snprintf(line, sizeof line, "%.*s", (int)(len < sizeof line ? len : sizeof line - 1), p);
-		line[strcspn(line, "#")] = '\0';
-		p += len;
+	for (const char *p = text; *p;) {
+		const int number = lines + 1;
+		p = take_line(p, line, sizeof line, &lines);
+		const char *word = line + strspn(line, " \t");
 		if (value_of(line, "NodeName", value, sizeof value) && !hostlist_has(value, node_name))
 			continue;
 		if (value_of(line, "AutoDetect", value, sizeof value))
 			read_autodetect(value, out);
+		if (!out->unread && (!strncasecmp(word, "include ", 8) || value_of(line, "MultipleFiles", value, sizeof value)))
+			out->unread = number;
 		if (value_of(line, "Name", value, sizeof value) && !strcasecmp(value, "gpu") && add_line(line, number, out, error, size))
 			return -1;
 	}

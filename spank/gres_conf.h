@@ -12,6 +12,7 @@ enum { GRES_MAX_GPUS = 64 };
 struct gres_gpu {
 	int minor;           /* N of /dev/nvidiaN */
 	int line;            /* of the file, from 1 */
+	char type[32];       /* Type=, or "" */
 	bool has_cores;
 	struct cpuset cores; /* Cores=, in Slurm's numbers */
 };
@@ -19,6 +20,7 @@ struct gres_gpu {
 struct gres_conf {
 	bool autodetect; /* the driver is asked, so lines are not needed */
 	bool by_file;    /* AutoDetect=nvidia: Slurm then counts GPUs by the names of their files, else in bus order */
+	int unread;      /* the first line that this reader leaves to Slurm (include, MultipleFiles=), from 1; 0: none */
 	int gpus;
 	struct gres_gpu gpu[GRES_MAX_GPUS];
 };

@@ -349,7 +349,12 @@ static int set_site(struct site *site, const char *key, const char *value, char 
 
 	switch (choice_index(site_keys, key)) {
 	case 0:
-		return options_parse(&site->defaults, SCOPE_HVD, "plugstack.conf: hvd", value, error, size);
+		if (options_parse(&site->defaults, SCOPE_HVD, "plugstack.conf: hvd", value, error, size))
+			return -1;
+		n = site->defaults.off ? -1 : 0;
+		if (n)
+			snprintf(error, size, "plugstack.conf: hvd=off switches nothing off: write enable=never");
+		return n;
 	case 1:
 		return options_parse(&site->defaults, SCOPE_BIND, "plugstack.conf: hvd-bind", value, error, size);
 	case 2:

@@ -3,6 +3,8 @@
 
 #include "cores.h"
 
+#include <string.h>
+
 static const struct gpu *gpu_with_minor(const struct node *node, int minor)
 {
 	for (int g = 0; g < node->gpus; g++)
@@ -109,6 +111,23 @@ static int check_numbers(const struct node *node, const struct gres_conf *conf, 
 	return 1;
 }
 
+/* Slurm numbers GPUs of several types in the order of the types in slurm.conf, which is not read here. */
+static void tell_types(const struct gres_conf *conf, FILE *out)
+{
+	bool several = false;
+	for (int i = 1; i < conf->gpus; i++)
+		several |= strcmp(conf->gpu[i].type, conf->gpu[0].type) != 0;
+	if (!several)
+		return;
+	fprintf(out, "several types: Slurm numbers the GPUs in the order of the node's Gres= in slurm.conf, which is not checked here: let it say Gres=");
+	for (int i = 0, first = 0; i < conf->gpus; i++)
+		if (i + 1 == conf->gpus || strcmp(conf->gpu[i].type, conf->gpu[i + 1].type)) {
+			fprintf(out, "%sgpu%s%s:%d", first ? "," : "", *conf->gpu[i].type ? ":" : "", conf->gpu[i].type, i + 1 - first);
+			first = i + 1;
+		}
+	fprintf(out, "\n");
+}
+
 int selfcheck(const struct node *node, const struct gres_conf *conf, enum numbers numbers, FILE *out)
 {
 	int wrong = 0;
@@ -119,11 +138,15 @@ int selfcheck(const struct node *node, const struct gres_conf *conf, enum number
 		fprintf(out, "gres.conf asks the driver (AutoDetect): what its lines leave out is right by itself\n");
 	for (int i = 0; i < conf->gpus; i++)
 		wrong += check_gpu(node, &conf->gpu[i], out);
-	if (!conf->autodetect && conf->gpus < node->gpus) {
+	tell_types(conf, out);
+	if (conf->unread)
+		fprintf(out, "line %d: include and MultipleFiles= are not read here: whether every GPU has a line, and the right number, is not checked\n", conf->unread);
+	else if (!conf->autodetect && conf->gpus < node->gpus) {
 		fprintf(out, "WRONG: gres.conf names %d GPU%s, and there are %d\n", conf->gpus, conf->gpus == 1 ? "" : "s", node->gpus);
 		wrong++;
 	}
-	wrong += check_numbers(node, conf, numbers, out);
+	if (!conf->unread)
+		wrong += check_numbers(node, conf, numbers, out);
 	fprintf(out, wrong ? "%d thing%s to change\n" : "nothing to change\n", wrong, wrong == 1 ? "" : "s");
 	return wrong;
 }

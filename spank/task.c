@@ -118,7 +118,9 @@ static struct task_plan *plan_in_task(spank_t spank, int local)
 	if (rc)
 		return NULL;
 	int index = step.options.keep_gpus ? 0 : local;
-	if (step.options.verbose)
+	if (step.options.verbose && local == step.site->verbose_max)
+		slurm_spank_log("hvd: %s: no line for further tasks (verbose-max=%d in plugstack.conf)", step.host, step.site->verbose_max);
+	if (step.options.verbose && local < step.site->verbose_max)
 		slurm_spank_log("hvd: rank %u on %s: %s", global_rank(spank, local), step.host,
 			explain_task(step.node, step.request, &step.plan, index, line, sizeof line));
 	if (step.options.by_site || step.options.policy == POLICY_NONE)
@@ -178,10 +180,11 @@ static bool may_open_gpus(const struct task_plan *task)
 {
 	for (int i = 0; i < task->devices && !step.options.keep_gpus; i++) {
 		int gpu = step.request->device[task->device[i]];
-		char line[128];
+		char line[256];
 		if (gpu < 0 || !*step.device_file[gpu] || !access(step.device_file[gpu], R_OK | W_OK) || errno != EPERM)
 			continue;
-		snprintf(line, sizeof line, "GPU %s is %s, which this task may not open: is gres.conf right?", step.node->gpu[gpu].at.pci, step.device_file[gpu]);
+		snprintf(line, sizeof line, "GPU %s is %s, which this task may not open: is gres.conf right, and do its types follow each other as in Gres= of slurm.conf?",
+			step.node->gpu[gpu].at.pci, step.device_file[gpu]);
 		step_fail(EXIT_INTERNAL, line);
 		return false;
 	}

@@ -176,6 +176,15 @@ refused() { # TEXT: exit 64 and exactly this line
 	done
 }
 
+@test "where shards or MPS are asked for, Slurm is given no binding" {
+	local words
+	for words in none= SLURM_HVD_GRES=gpu:1,shard:2 SLURM_HVD_GRES=mps:50; do
+		run in_cluster env "$words" srun -vv -n1 --gpus=1 --hvd true
+		[ "$status" -eq 0 ]
+		[ "$words: $(grep -c 'gpu-bind  *: none' <<<"$output")" = "$words: $([ "$words" = none= ] && echo 1 || echo 0)" ]
+	done
+}
+
 @test "an empty SLURM_HVD or SLURM_HVD_BIND asks for nothing" {
 	run in_cluster env SLURM_HVD= SLURM_HVD_BIND= srun -Q --gpus=2 "$SHOW"
 	[ "$output" = 'task 0 of 1: gpus=0,1 mpi=none policy=none args=' ]
@@ -403,6 +412,8 @@ refused() { # TEXT: exit 64 and exactly this line
 	refused "--hvd-bind: unknown key 'sockets', the nearest known one is 'socket'"
 	run in_cluster sbatch -Q --hvd=dead=1 --wrap true
 	refused "--hvd: unknown key 'dead', the nearest known one is 'deadline'"
+	run in_cluster env SLURM_HVD=on_deth=continue srun -Q --gpus=1 "$SHOW"
+	refused "SLURM_HVD: unknown key 'on_deth', the nearest known one is 'on_death'"
 	run srun --gpus=1 --hvd=deadline=5,deadline=6 "$SHOW"
 	refused "--hvd: 'deadline' is given twice"
 	run in_cluster salloc -Q --hvd-bind=socket,numa true

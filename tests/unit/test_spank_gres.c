@@ -164,6 +164,25 @@ static void device_numbers_with_a_gap(void **state)
 	numbers = NUMBERS_UNKNOWN;
 }
 
+static void lines_are_read_as_slurm_reads_them(void **state)
+{
+	(void)state;
+	make_machine();
+	assert_int_equal(check("Name=gpu \\\n\tFile=/dev/nvidia0 \\\nCores=0-1 # of socket 0\nName=gpu File=\"/dev/nvidia1\" Cores=2-3"), 0);
+	assert_non_null(strstr(printed, "line 1, /dev/nvidia0: "));
+	assert_non_null(strstr(printed, "line 4, /dev/nvidia1: "));
+	assert_int_equal(check("Name=gpu File=/dev/nvidia0,/dev/nvidia1"), 2); /* no Cores= */
+	assert_non_null(strstr(printed, "line 1, /dev/nvidia1: WRONG"));
+	assert_int_equal(check("Name=gpu File=/dev/nvidia[0],/dev/nvidia[1]"), 2);
+	assert_int_equal(check("Name=gpu File=/dev/nvidia0 Cores=0-1\ninclude gpus.conf\n"), 0);
+	assert_non_null(strstr(printed, "line 2: include and MultipleFiles= are not read here"));
+	assert_int_equal(check("Name=gpu File=/dev/nvidia0 Cores=0-1\n"), 1);
+	assert_int_equal(check("Name=gpu Type=b File=/dev/nvidia0 Cores=0-1\nName=gpu Type=a File=/dev/nvidia1 Cores=2-3\n"), 0);
+	assert_non_null(strstr(printed, "let it say Gres=gpu:b:1,gpu:a:1\n"));
+	assert_int_equal(check("Name=gpu Type=b File=/dev/nvidia0 Cores=0-1\nName=gpu Type=b File=/dev/nvidia1 Cores=2-3\n"), 0);
+	assert_null(strstr(printed, "types"));
+}
+
 static void bad_lines_are_named(void **state)
 {
 	(void)state;
@@ -206,7 +225,7 @@ int main(void)
 		cmocka_unit_test(another_order_of_the_lines_is_wrong),
 		cmocka_unit_test(device_numbers_in_another_order_than_the_bus),
 		cmocka_unit_test(device_numbers_with_a_gap),
-		cmocka_unit_test(bad_lines_are_named),
+		cmocka_unit_test(lines_are_read_as_slurm_reads_them), cmocka_unit_test(bad_lines_are_named),
 		cmocka_unit_test(the_picture_names_every_gpu_and_task),
 	};
 	return cmocka_run_group_tests(tests, prepare, release);
