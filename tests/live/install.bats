@@ -37,7 +37,8 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 @test "an installed chexnet finds its CUDA engine; after make uninstall that is gone too" {
 	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "libchexnet_cuda.so is not built (no nvcc)"
 	staged() { env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" "$1" DESTDIR="$SCRATCH/staged" prefix=/opt/hvd slurm_plugindir=/opt/hvd/slurm; }
-	staged install
+	(umask 077 && staged install)
+	[ -z "$(find "$SCRATCH/staged" ! -perm -o=r)" ] # for all users, whatever root's umask
 	# the memory of a training on a GPU that need not be here: the CUDA engine's answer
 	run "$SCRATCH/staged/opt/hvd/bin/chexnet" bench --plan --gpu=h200 --batch=4
 	echo "$output"

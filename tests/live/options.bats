@@ -365,7 +365,7 @@ refused() { # TEXT: exit 64 and exactly this line
 	echo "$output" | grep '^HVD_\|^OMP\|^CUDA' || true
 	[ "$status" -eq 0 ]
 	grep -q '^CUDA_VISIBLE_DEVICES=0,1$' <<<"$output"
-	! grep -Eq '^(HVD_(GPU|CPUS|NUMA|NIC|POLICY|THREADS)|OMP_NUM_THREADS|SLURM_HVD_STEP)=' <<<"$output"
+	! grep -Eq '^(HVD_(GPU|CPUS|NUMA|NIC|POLICY|THREADS)|OMP_NUM_THREADS|SLURM_HVD_STEP)=' <<<"$output" || false
 }
 
 @test "the user's MPI type and an inherited choice win" {
@@ -400,7 +400,7 @@ refused() { # TEXT: exit 64 and exactly this line
 
 @test "on_death=continue: the step outlives a task" {
 	run srun -n2 --gpus=2 -K1 --hvd bash -c 'if [ "$SLURM_PROCID" = 0 ]; then exit 3; fi; sleep 1; echo survived'
-	! grep -q survived <<<"$output"
+	! grep -q survived <<<"$output" || false
 	run srun -n2 --gpus=2 --hvd=on_death=continue bash -c 'echo "bad-exit ${SLURM_KILL_BAD_EXIT-unset} no-kill ${SLURM_NO_KILL-unset}"'
 	[ "$(sort -u <<<"$output")" = 'bad-exit 0 no-kill set' ]
 }
