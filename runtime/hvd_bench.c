@@ -5,7 +5,9 @@
 #include "predict.h"
 #include "transport.h"
 
+#include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -304,6 +306,14 @@ static int options(int argc, char **argv, struct settings *s)
 	return EXIT_USAGE;
 }
 
+static int printed(int status)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return status;
+	fprintf(stderr, "hvd-bench: what was printed is not complete: %s\n", strerror(errno));
+	return status ? status : EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
 	double begin = now();
@@ -312,9 +322,10 @@ int main(int argc, char **argv)
 	if (status)
 		return status;
 	if (s.predict)
-		return print_prediction(&s);
+		return printed(print_prediction(&s));
 	struct hvd *h;
 	char log[64];
+	signal(SIGXFSZ, SIG_IGN); /* shared memory counts as a file: then an error says so */
 	setenv("HVD_SYNC", "1", 1); /* a collective has taken what the device needs for it */
 	if (s.transports)
 		log_to(log);
@@ -345,5 +356,5 @@ int main(int argc, char **argv)
 		status = report_transports(h, log);
 	if (hvd_close(h) && !status)
 		status = EXIT_FAILED;
-	return status;
+	return printed(status);
 }

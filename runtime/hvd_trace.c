@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { EXIT_USAGE = 64, EXIT_DATA = 65 };
+enum { EXIT_USAGE = 64, EXIT_DATA = 65, EXIT_INTERNAL = 70 };
+
+#define TIMELINE "[{\"ph\":\"M\"," /* how one begins */
 
 struct traces {
 	const struct trace_file **file; /* [n], by rank */
@@ -39,7 +42,7 @@ static double aligned(const struct trace_file *f, uint64_t t)
 static int add_file(struct traces *t, const char *path)
 {
 	struct stat s;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &s)) {
 		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
 		return EXIT_DATA;
@@ -175,26 +178,50 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 	}
 }
 
+/* An old timeline may be replaced; what else is there is somebody's work. */
+static int is_timeline(const char *path)
+{
+	struct stat s;
+	char begin[sizeof TIMELINE] = "";
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return errno == ENOENT;
+	ssize_t n = fstat(fd, &s) || !S_ISREG(s.st_mode) ? -1 : read(fd, begin, sizeof begin - 1);
+	close(fd);
+	return n == 0 || (n > 0 && !strcmp(begin, TIMELINE));
+}
+
 static int timeline(const struct traces *t, const char *path)
 {
 	double zero = 1e300;
-	FILE *out = fopen(path, "w");
+	char partial[4096];
+	if (!is_timeline(path)) {
+		fprintf(stderr, "hvd-trace: %s is there and no timeline: name another file, or remove it first\n", path);
+		return EXIT_USAGE;
+	}
+	int fd = (size_t)snprintf(partial, sizeof partial, "%s.XXXXXX", path) < sizeof partial ? mkostemp(partial, O_CLOEXEC) : -1;
+	FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
 	if (!out) {
 		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
-		return EXIT_DATA;
+		return EXIT_INTERNAL;
 	}
 	for (int i = 0; i < t->n; i++)
 		for (uint64_t k = 0; k < records_of(t->file[i]); k++) {
 			double begin = aligned(t->file[i], t->file[i]->record[k].begin);
 			zero = begin < zero && t->file[i]->record[k].kind ? begin : zero;
 		}
-	fprintf(out, "[{\"ph\":\"M\",\"pid\":0,\"name\":\"trace\",\"args\":{\"ranks\":%d}}", t->n);
+	fprintf(out, TIMELINE "\"pid\":0,\"name\":\"trace\",\"args\":{\"ranks\":%d}}", t->n);
 	for (int i = 0; i < t->n; i++)
 		timeline_of(out, t->file[i], zero);
 	fprintf(out, "\n]\n");
-	if (fclose(out)) {
+	const mode_t mask = umask(0);
+	umask(mask);
+	bool bad = fflush(out) || ferror(out) || fchmod(fd, 0666 & ~mask);
+	bad |= fclose(out) != 0;
+	if (bad || rename(partial, path)) {
 		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
-		return EXIT_DATA;
+		unlink(partial);
+		return EXIT_INTERNAL;
 	}
 	return 0;
 }
@@ -385,8 +412,13 @@ int main(int argc, char **argv)
 	}
 	if (!status)
 		status = put_in_order(&t);
+	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error like others */
 	if (!status)
 		status = summary(&t, each);
+	if (!status && (fflush(stdout) || ferror(stdout))) {
+		fprintf(stderr, "hvd-trace: what was printed is not complete: %s\n", strerror(errno));
+		status = EXIT_INTERNAL;
+	}
 	if (!status && output)
 		status = timeline(&t, output);
 	for (int i = 0; i < t.n; i++)

@@ -36,6 +36,7 @@ struct hello {
 };
 
 enum frame { HELLO, REPLY, PROOF, WELCOME, DONE };
+enum { ABOVE = 3, ALARM, FIXED }; /* places in poll(): the listeners, then these, then handshakes */
 
 #define MAC_BYTES 16 /* the last ones of each */
 
@@ -45,7 +46,7 @@ static const struct {
 } frames[] = { [HELLO] = { sizeof(struct hello) + MAC_BYTES, "hello" }, [REPLY] = { 32, "reply" }, [PROOF] = { 16, "proof" }, [WELCOME] = { 16, "welcome" } };
 
 struct shake {
-	int fd;
+	int fd, polled; /* polled: its place in poll() */
 	bool outgoing, connecting;
 	struct link *link; /* NULL: accepted, not yet known whose */
 	enum frame frame;
@@ -276,13 +277,16 @@ static struct shake *place(const struct former *f)
 	return oldest;
 }
 
-static void accept_from(struct former *f, int listener, double t)
+static int accept_from(struct former *f, int listener, double t)
 {
 	for (int i = 0; i < STRANGERS_MAX; i++) {
 		struct shake *s = place(f);
 		int fd = s ? accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
+		if (s && fd < 0 && (errno == EMFILE || errno == ENFILE))
+			return refuse(f->why, HVD_ESYS, "rank %d on %s may not open as many files as it has ranks to hear: raise its limit (ulimit -n)",
+				      f->l->rank, f->l->card.host);
 		if (fd < 0)
-			return;
+			return 0;
 		if (s->fd >= 0) {
 			tell_of_stranger(f->l, s->fd);
 			drop(f, s, t);
@@ -291,6 +295,7 @@ static void accept_from(struct former *f, int listener, double t)
 		if (prepare(f, s) || advance(f, s))
 			drop(f, s, t);
 	}
+	return 0;
 }
 
 static int serve(struct former *f, struct shake *s, short events, double t)
@@ -313,34 +318,40 @@ static int loop(struct former *f, struct pollfd *p, double until)
 		double t = lived();
 		if (t > until)
 			return HVD_EBOOT;
-		int n = 0;
-		for (int i = 0; i < f->shakes; i++, n++) {
+		int n = FIXED; /* poll() takes no more places than files may be open, used or not */
+		for (int i = 0; i < f->shakes; i++) {
 			struct shake *s = &f->shake[i];
 			if (s->outgoing && s->link->fd < 0 && s->fd < 0 && t >= s->retry) {
 				int status = reach(f, s, t);
 				if (status)
 					return status;
 			}
-			p[n] = (struct pollfd){ .fd = s->fd, .events = s->fd >= 0 && (s->connecting || sending(s)) ? POLLOUT : POLLIN };
+			if (s->fd < 0)
+				continue;
+			s->polled = n;
+			p[n++] = (struct pollfd){ .fd = s->fd, .events = s->connecting || sending(s) ? POLLOUT : POLLIN };
 		}
 		bool room = place(f);
-		for (int i = 0; i < 3; i++, n++)
-			p[n] = (struct pollfd){ .fd = room ? f->l->listener[i] : -1, .events = POLLIN };
-		p[n++] = (struct pollfd){ .fd = f->l->above, .events = POLLIN };
-		p[n++] = (struct pollfd){ .fd = f->l->alarm, .events = POLLIN };
+		for (int i = 0; i < ABOVE; i++)
+			p[i] = (struct pollfd){ .fd = room ? f->l->listener[i] : -1, .events = POLLIN };
+		p[ABOVE] = (struct pollfd){ .fd = f->l->above, .events = POLLIN };
+		p[ALARM] = (struct pollfd){ .fd = f->l->alarm, .events = POLLIN };
 		if (poll(p, (nfds_t)n, 50) < 0 && errno != EINTR)
-			return HVD_ESYS;
+			return refuse(f->why, HVD_ESYS, "rank %d on %s cannot wait for %d connections: %s", f->l->rank, f->l->card.host, n - FIXED, strerror(errno));
 		t = lived();
-		if (p[n - 1].revents || p[n - 2].revents)
-			return p[n - 2].revents ? HVD_EPEER : HVD_EBOOT;
+		if (p[ALARM].revents || p[ABOVE].revents)
+			return p[ABOVE].revents ? HVD_EPEER : HVD_EBOOT;
 		for (int i = 0; i < f->shakes; i++) {
-			int status = f->shake[i].fd >= 0 && f->shake[i].fd == p[i].fd ? serve(f, &f->shake[i], p[i].revents, t) : 0;
+			struct shake *s = &f->shake[i];
+			int status = s->fd >= 0 && s->fd == p[s->polled].fd ? serve(f, s, p[s->polled].revents, t) : 0;
 			if (status)
 				return status;
 		}
-		for (int i = 0; i < 3; i++)
-			if (p[f->shakes + i].revents)
-				accept_from(f, f->l->listener[i], t);
+		for (int i = 0; i < ABOVE; i++) {
+			int status = p[i].revents ? accept_from(f, f->l->listener[i], t) : 0;
+			if (status)
+				return status;
+		}
 	}
 	return 0;
 }
@@ -349,7 +360,7 @@ int links_form(struct links *l, struct link *link, int n, const struct card *car
 {
 	struct former f = { .l = l, .link = link, .links = n, .cards = cards, .shakes = n + STRANGERS_MAX, .why = why };
 	f.shake = calloc((size_t)f.shakes, sizeof *f.shake);
-	struct pollfd *p = calloc((size_t)f.shakes + 5, sizeof *p);
+	struct pollfd *p = calloc((size_t)f.shakes + FIXED, sizeof *p);
 	int status = f.shake && p ? 0 : HVD_ESYS;
 	why[0] = 0;
 	for (int i = 0; !status && i < f.shakes; i++) {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * hvd-map: what the plugin would do on this machine, or on one described in a file. The same code, without Slurm. */
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "devices.h"
@@ -247,11 +249,29 @@ static int run_selfcheck(const struct node *node, const struct arguments *a)
 	return wrong ? EXIT_DATA : 0;
 }
 
+/* An old picture may be replaced; what else is there is somebody's work. */
+static bool is_picture(const char *path)
+{
+	char begin[5] = "";
+	struct stat s;
+	FILE *f = stat(path, &s) || !S_ISREG(s.st_mode) ? NULL : fopen(path, "r");
+	size_t n = f ? fread(begin, 1, sizeof begin - 1, f) : 0;
+
+	if (f)
+		fclose(f);
+	return f ? !n || !strcmp(begin, "<svg") : access(path, F_OK) != 0;
+}
+
 static void write_svg(const char *path, const struct node *node, const struct request *r, const struct plan *plan)
 {
 	char line[512];
-	FILE *f = fopen(path, "w");
 
+	if (!is_picture(path)) {
+		snprintf(line, sizeof line, "%.400s is there and no SVG: name another file, or remove it first", path);
+		die(EXIT_USAGE, line);
+	}
+	signal(SIGXFSZ, SIG_IGN);
+	FILE *f = fopen(path, "w");
 	if (f)
 		draw_svg(f, node, r, plan);
 	if (!f || fclose(f)) {

@@ -125,6 +125,12 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	[ "$(grep -c '>GPU 0000:' "$SCRATCH/node.svg")" -eq 4 ]
 	[ "$(grep -c 'task [0-3]: GPU' "$SCRATCH/node.svg")" -eq 4 ]
 	[[ $(tail -n 1 "$SCRATCH/node.svg") == '</svg>' ]]
+	map --svg "$SCRATCH/node.svg" >/dev/null
+	echo precious >"$SCRATCH/thesis"
+	run map --svg "$SCRATCH/thesis"
+	[ "$status" -eq 64 ]
+	[[ $output == *"thesis is there and no SVG: name another file, or remove it first"* ]]
+	[ "$(cat "$SCRATCH/thesis")" = precious ]
 }
 
 @test "every option stands in the usage and in the manual's synopsis" {

@@ -352,6 +352,15 @@ jobs_run() { # NAME NUMBER
 	# a rank twice, or ranks of worlds of other sizes, are not one step; a rank that is not there is told
 	local first
 	first=$(echo "$SCRATCH"/trace/*-rank00000.hvdtrace)
+	# the timeline replaces an older one, and nothing else
+	"$BUILD/hvd-trace" --output "$SCRATCH/timeline.json" "$SCRATCH/trace" >/dev/null
+	for precious in "$first" "$SCRATCH/steps.0" "$SCRATCH"; do
+		run "$BUILD/hvd-trace" --output "$precious" "$SCRATCH/trace"
+		[ "$status" -eq 64 ]
+		[[ $output == *"hvd-trace: $precious is there and no timeline: name another file, or remove it first" ]]
+	done
+	run bash -c '"$0" "$1" >/dev/full' "$BUILD/hvd-trace" "$SCRATCH/trace"
+	[ "$status" -eq 70 ]
 	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$first"
 	[ "$status" -eq 65 ]
 	[ "$output" = "hvd-trace: traces of several job steps: rank 0 of 4 is followed by rank 0 of 4. Name those of one" ]
@@ -401,6 +410,9 @@ jobs_run() { # NAME NUMBER
 	run "$BUILD/hvd-bench" -S 3
 	[ "$status" -eq 64 ]
 	[ "$output" = "hvd-bench: --step is for --predict FILE, which is not given" ]
+	mkfifo "$SCRATCH/fifo"
+	run timeout 20 "$BUILD/hvd-trace" "$SCRATCH/fifo"
+	[ "$status" -eq 65 ]
 	run "$BUILD/hvd-trace"
 	[ "$status" -eq 64 ]
 	[ "$output" = "hvd-trace: no DIRECTORY or FILE of traces is named: hvd-trace --help" ]

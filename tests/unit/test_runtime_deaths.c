@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -381,6 +382,29 @@ static void a_crowd_of_strangers_keeps_no_rank_out(void **state)
 	close(log);
 }
 
+static void join_with_few_files(void *arg)
+{
+	(void)arg;
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	conf.deadline = meeting_rank ? 2 : 60;
+	if (meeting_rank == 0) {
+		int fd = dup(0);
+		must(fd >= 0 && !close(fd));
+		must(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ (rlim_t)fd + 9, (rlim_t)fd + 9 })); /* its own, and not those of seven links */
+	}
+	int status = hvd_init_from(&h, &conf, meet);
+	must(meeting_rank || (status == HVD_ESYS && strstr(hvd_error(h), "ulimit -n")));
+	hvd_close(h);
+	_exit(0);
+}
+
+static void a_rank_that_may_open_too_few_files_says_so_at_once(void **state)
+{
+	(void)state;
+	run_ranks("aaaaaaaa", join_with_few_files, NULL);
+}
+
 /* As a rank does that hears of a death while it forms links. */
 static void join_beside_connections_that_end(void *arg)
 {
@@ -489,6 +513,7 @@ int main(void)
 		cmocka_unit_test(a_missing_rank_is_named_by_all),
 		cmocka_unit_test(a_connection_that_ends_without_a_word_is_no_stranger),
 		cmocka_unit_test(strangers_are_ignored_and_reported_once), cmocka_unit_test(a_crowd_of_strangers_keeps_no_rank_out),
+		cmocka_unit_test(a_rank_that_may_open_too_few_files_says_so_at_once),
 		cmocka_unit_test(where_there_is_ipv4_all_links_use_it),
 		cmocka_unit_test(a_network_without_ipv4_will_do),
 	};
