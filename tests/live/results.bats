@@ -250,23 +250,25 @@ refuses() { # CODE "WORDS" COMMAND…
 	local model=run1/model.safetensors
 	for command in "predict --weights pipe tree/images/$(sed -n '3s/,.*//p' 1.csv)" "predict --engine cpu --weights $model pipe" "report --predictions pipe --out x.html" \
 		"report --predictions 1.csv --log pipe --out x.html" "compare 1.csv pipe" "ensemble out.csv 1.csv pipe" "audit --table pipe tree" \
-		"prepare nih tree out --size 32 --split file:pipe" "eval --data set --weights pipe" "train --data set ${SMALL[*]} --steps 1 --output idle --resume pipe" \
-		"train --data set ${SMALL[*]} --steps 1 --output idle --mask file:pipe"; do
+		"prepare nih tree out --size 32 --split file:pipe" "eval --data set --weights pipe" "train --data set ${SMALL[*]} --steps 1 --output waits --resume pipe" \
+		"train --data set ${SMALL[*]} --steps 1 --output waits --mask file:pipe"; do
 		# shellcheck disable=SC2086 # words
 		refuses 65 "pipe regular file" timeout 60 chexnet $command
 	done
-	refuses 65 "HVD_PLAN pipe regular file" env HVD_PLAN=pipe timeout 60 chexnet train --data set "${SMALL[@]}" --steps 1 --output idle
-	refuses 65 "HVD_PLAN 1.csv name another file" env HVD_PLAN=1.csv timeout 60 chexnet train --data set "${SMALL[@]}" --steps 1 --output idle
+	refuses 65 "HVD_PLAN pipe regular file" env HVD_PLAN=pipe timeout 60 chexnet train --data set "${SMALL[@]}" --steps 1 --output waits
+	refuses 65 "HVD_PLAN 1.csv name another file" env HVD_PLAN=1.csv timeout 60 chexnet train --data set "${SMALL[@]}" --steps 1 --output waits
 }
 
 @test "the JSON log goes to a pipe that somebody reads, and without a reader nobody waits for one" {
 	rm -f pipe && mkfifo pipe
-	refuses 70 "pipe nobody reads" timeout 60 chexnet train --data set "${SMALL[@]}" --steps 1 --output alone --log-json pipe
-	cat <>pipe >events &
-	chexnet train --data set "${SMALL[@]}" --steps 1 --output heard --log-json pipe >/dev/null
-	wait_for 20 grep -q '"event":"end"' events
+	refuses 70 "pipe nobody reads" timeout 60 chexnet train --data set "${SMALL[@]}" --steps 1 --output waits --log-json pipe
+	exec 8<>pipe # open before the training is
+	cat <&8 >heard.jsonl &
+	chexnet train --data set "${SMALL[@]}" --steps 1 --output waits --log-json pipe >/dev/null
+	wait_for 20 grep -q '"event":"end"' heard.jsonl
 	kill %1
-	grep -q '"event":"start"' events
+	exec 8<&-
+	grep -q '"event":"start"' heard.jsonl
 }
 
 @test "a place that cannot be written to is named before the scoring" {
