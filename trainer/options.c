@@ -255,14 +255,15 @@ static int read_option(const struct command *command, int argc, char **argv, int
 
 static int check_operands(const struct command *command, int n, char **argv, struct error *e)
 {
-	if (n > command->max_operands)
-		return fail(e, EXIT_USAGE, "%s: not expected here; usage: chexnet %s [--OPTION…]%s%s", argv[command->max_operands + 1],
-			    command->name, command->operands ? " " : "", command->operands ? command->operands : "");
-	if (n < command->min_operands)
-		return fail(e, EXIT_USAGE, "something is missing; usage: chexnet %s [--OPTION…] %s", command->name, command->operands);
+	const char *space = command->operands ? " " : "", *operands = command->operands ? command->operands : "";
+
 	for (int i = 1; i <= n; i++)
 		if (!*argv[i])
-			return fail(e, EXIT_USAGE, "an empty word, as from a variable that is not set; usage: chexnet %s [--OPTION…] %s", command->name, command->operands);
+			return fail(e, EXIT_USAGE, "an empty word, as from a variable that is not set; usage: chexnet %s [--OPTION…]%s%s", command->name, space, operands);
+	if (n > command->max_operands)
+		return fail(e, EXIT_USAGE, "%s: not expected here; usage: chexnet %s [--OPTION…]%s%s", argv[command->max_operands + 1], command->name, space, operands);
+	if (n < command->min_operands)
+		return fail(e, EXIT_USAGE, "something is missing; usage: chexnet %s [--OPTION…]%s%s", command->name, space, operands);
 	return 0;
 }
 

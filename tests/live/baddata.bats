@@ -203,6 +203,11 @@ bats_require_minimum_version 1.5.0
 @test "a file that grows beyond its limit" {
 	# RLIMIT_FSIZE of 20 KB, as a quota would have it
 	refuses 70 "File too large" bash -c 'ulimit -f 20; exec chexnet prepare nih tree out --size 64'
+	mkdir bad
+	refuses 70 "File too large" env TMPDIR=bad bash -c 'ulimit -f 1; exec chexnet bench data --ours --ranks 1'
+	[ -z "$(ls -A bad)" ]
+	refuses 70 "File too large" bash -c 'ulimit -f 1; exec chexnet predict --help >bad/printed'
+	[ "$(ls bad)" = printed ]
 }
 
 @test "unknown option, command and source" {

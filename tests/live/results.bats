@@ -990,6 +990,8 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	refuses 64 "--batch=AUTO number, or auto" chexnet train --batch AUTO --output idle
 	refuses 65 "--pictures=set .png predict --maps" chexnet report --predictions 1.csv --pictures set --out idle
 	refuses 64 "empty word" chexnet prepare nih tree ""
+	refuses 64 "train: an empty word [--OPTION…]" chexnet ""
+	refuses 64 "audit: an empty word" chexnet audit tree ""
 	[ ! -e idle ]
 	chexnet bench --intervals --json | grep -q '^{"findings":14,.*"mean":{"auroc":0\.[0-9]*,"low":0\.[0-9]*,"high":0\.[0-9]*}}$'
 }

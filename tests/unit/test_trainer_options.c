@@ -153,6 +153,7 @@ static void values_that_mean_nothing_are_refused(void **state)
 	refused(READ("--blocks=2,,2"), "--blocks=2,,2: must be 1 to 8 whole numbers with commas between them");
 	refused(READ("--blocks=1,2,3,4,5,6,7,8,9"), "--blocks=1,2,3,4,5,6,7,8,9: must be 1 to 8 whole numbers with commas between them");
 	refused(READ("--blocks=2,65"), "--blocks=2,65: must be between 1 and 64");
+	refused(READ("a", "b", "c", ""), "an empty word, as from a variable that is not set; usage: chexnet train [--OPTION…] IMAGE…");
 	refused(READ("a", "b", "c", "d"), "d: not expected here; usage: chexnet train [--OPTION…] IMAGE…");
 }
 

@@ -203,11 +203,13 @@ static int make_own_data(struct race *r, const char *directory, struct error *e)
 		make_data(directory, told);
 		_exit(told->code);
 	}
-	int status = -1;
+	int status = -1, why = errno;
 	if (pid > 0)
 		next_end(&status);
 	if (told->code)
 		return fail(e, told->code, "%s", told->text);
+	if (pid < 0 || WIFSIGNALED(status))
+		return fail(e, EXIT_INTERNAL, "images cannot be made in %s: %s", directory, pid < 0 ? strerror(why) : strsignal(WTERMSIG(status)));
 	return status ? fail(e, EXIT_INTERNAL, "images cannot be made in %s", directory) : 0;
 }
 

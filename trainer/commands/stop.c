@@ -19,5 +19,4 @@ void stop_at_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 	if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* not under nohup */
 		sigaction(SIGHUP, &action, NULL);
-	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is then an error like any other, and what was written is removed */
 }

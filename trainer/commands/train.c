@@ -99,7 +99,6 @@ void train_catch_signals(void)
 	if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
 		sigaction(SIGHUP, &gentle, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is then an error like any other */
 	sigaction(SIGTERM, &gentle, NULL);
 	sigaction(SIGUSR1, &gentle, NULL);
 	sigaction(SIGINT, &once, NULL);

@@ -93,7 +93,7 @@ void train_tell_changes(struct run_log *log, const char *before, const char *opt
 /* The same in one line: "--learning-rate=0.001 (0.0001 then), …". */
 void train_list_changes(const char *before, const char *options, char *text, size_t size);
 
-/* SIGTERM, SIGUSR1, SIGINT and SIGHUP save and stop; SIGPIPE and SIGXFSZ are ignored. */
+/* SIGTERM, SIGUSR1, SIGINT and SIGHUP save and stop; SIGPIPE is ignored. */
 void train_catch_signals(void);
 
 /* A whole training; collective. Returns the exit code; the error has been told. */
