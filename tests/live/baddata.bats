@@ -175,14 +175,32 @@ bats_require_minimum_version 1.5.0
 	refuses 65 "CRC mismatch" chexnet train --data set --model densenet --growth 4 --blocks 1,1 --image-size 32 --steps 1 --engine reference --output out
 }
 
+# Sets user: words before a command that make it one of somebody whom permissions stop.
+be_nobody() {
+	user=()
+	[ "$(id -u)" -eq 0 ] || return 0
+	command -v setpriv >/dev/null || skip "setpriv is not installed, and permissions do not stop root"
+	user=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+	"${user[@]}" test -r "$SCRATCH/tree/test_list.txt" || skip "user 65534 cannot reach $SCRATCH"
+}
+
+@test "a directory that may not be read is not called absent, or no data set" {
+	be_nobody
+	cp -r good set
+	spoil
+	chmod 600 set # what is in it cannot be reached,
+	chmod 300 bad # and what is in this not listed
+	for command in "audit" "eval --weights none --data" "data bench"; do
+		# shellcheck disable=SC2086 # words
+		refuses 70 "set/manifest.json: cannot be read: Permission denied" "${user[@]}" "$BUILD/chexnet" $command set
+	done
+	refuses 70 "bad: cannot be listed: Permission denied" "${user[@]}" "$BUILD/chexnet" prepare nih bad out
+	refuses 70 "bad: cannot be listed: Permission denied" "${user[@]}" "$BUILD/chexnet" prepare tfrecord bad out
+	chmod 700 set bad
+}
+
 @test "no write permission" {
-	if [ "$(id -u)" -eq 0 ]; then
-		command -v setpriv >/dev/null || skip "setpriv is not installed, and root may write everywhere"
-		user=(setpriv --reuid=65534 --regid=65534 --clear-groups)
-		"${user[@]}" test -r "$SCRATCH/tree/test_list.txt" || skip "user 65534 cannot reach $SCRATCH"
-	else
-		user=()
-	fi
+	be_nobody
 	mkdir -p shut
 	chmod 555 shut
 	refuses 70 "shut/out: cannot be made: Permission denied" "${user[@]}" "$BUILD/chexnet" prepare nih tree shut/out

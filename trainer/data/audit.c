@@ -401,11 +401,13 @@ int audit_open(struct origin *o, const char *path, struct error *e)
 	char file[FILE_PATH];
 	struct stat st;
 
-	if (stat(path, &st) || !S_ISDIR(st.st_mode))
+	int there = path_there(path, e);
+
+	if (there == 0 || (there > 0 && stat(path, &st) == 0 && !S_ISDIR(st.st_mode)))
 		return fail(e, EXIT_DATA, "%s: no such directory", path);
-	if (path_join(file, e, "%s/manifest.json", path))
+	if (there < 0 || path_join(file, e, "%s/manifest.json", path) || (there = path_there(file, e)) < 0)
 		return -e->code;
-	if (stat(file, &st) == 0)
+	if (there)
 		return origin_prepared(o, path, e);
 	if (origin_tfrecord(o, path, LABELS_CHEXNET, NULL, e) == 0)
 		return 0;

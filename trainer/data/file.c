@@ -43,6 +43,15 @@ int file_open_regular(const char *path, size_t *size, struct error *e)
 	return fd;
 }
 
+int path_there(const char *path, struct error *e)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0)
+		return 1;
+	return errno == ENOENT || errno == ENOTDIR ? 0 : fail(e, fault_of(errno), "%s: cannot be read: %s", path, strerror(errno));
+}
+
 int file_read(char **text, size_t *size, const char *path, struct error *e)
 {
 	size_t have = 0, want;
@@ -118,7 +127,12 @@ int path_pattern(char pattern[FILE_PATH], const char *directory, const char *nam
 {
 	char plain[2 * FILE_PATH];
 	size_t n = 0;
+	int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
+	if (fd >= 0)
+		close(fd);
+	else if (errno != ENOENT && errno != ENOTDIR) /* glob() would find nothing in it, and not say why */
+		return fail(e, EXIT_INTERNAL, "%s: cannot be listed: %s", directory, strerror(errno));
 	for (const char *c = directory; *c && n < sizeof plain - 2; c++) {
 		if (strchr("*?[\\", *c))
 			plain[n++] = '\\';

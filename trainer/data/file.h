@@ -70,7 +70,10 @@ int file_fetch(const char *path, uint64_t offset, uint64_t size, struct error *e
 /* snprintf() into a path buffer of FILE_PATH bytes; EXIT_USAGE when it does not fit. */
 int path_join(char path[FILE_PATH], struct error *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* DIRECTORY/NAMES for glob(): what is special in the directory's own name means itself. */
+/* Whether something is there: 1 or 0, or negative where that cannot be told: no permission, a file server that does not answer. */
+int path_there(const char *path, struct error *e);
+
+/* DIRECTORY/NAMES for glob(): what is special in the directory's own name means itself. EXIT_INTERNAL where it is there and cannot be listed. */
 int path_pattern(char pattern[FILE_PATH], const char *directory, const char *names, struct error *e);
 
 int directory_make(const char *path, struct error *e);

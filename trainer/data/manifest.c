@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "data/image.h"
 #include "data/resize.h"
@@ -192,16 +191,15 @@ int manifest_read(struct manifest *m, const char *directory, struct error *e)
 	char path[FILE_PATH], *text;
 	const char *end;
 	size_t size;
-	struct stat st;
 
 	memset(m, 0, sizeof *m);
 	if (path_join(path, e, "%s/manifest.json", directory))
 		return -e->code;
-	if (stat(directory, &st))
+	if (path_there(directory, e) == 0)
 		return fail(e, EXIT_DATA, "%s: no such directory", directory);
-	if (stat(path, &st))
+	if (!e->code && path_there(path, e) == 0)
 		return fail(e, EXIT_DATA, "%s: no manifest.json: not a prepared data set (chexnet prepare nih DIR OUT makes one)", directory);
-	if (file_read(&text, &size, path, e))
+	if (e->code || file_read(&text, &size, path, e))
 		return -e->code;
 	cJSON *o = cJSON_ParseWithLengthOpts(text, size + 1, &end, 1);
 	struct reader r = { path, e };
