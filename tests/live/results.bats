@@ -420,6 +420,35 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 	grep -q '>1 of these pictures do not say which part of the image the network saw' both.html
 }
 
+@test "maps of another model are marked, whichever command scored and from whichever file" {
+	windowed
+	image=$(find tree/images -name '*.png' | head -n 1)
+	chexnet predict --weights run1/model.safetensors --threads 1 --maps ours "$image" >/dev/null
+	hash=$(grep -aoE 'weights_hash=[0-9a-f]{16}' ours/*.png)
+	[[ $hash =~ ^weights_hash=[0-9a-f]{16}$ ]]
+	for scored in 1.csv run1/test.csv; do
+		grep -q "^# .* $hash " $scored
+		run --separate-stderr chexnet report --predictions $scored --pictures ours --resamples 100 --out ours.html --json ours.json
+		[ "$status" -eq 0 ] && [ -z "$stderr" ]
+		grep -q "<dd><code>${hash#*=}</code>" ours.html
+		grep -q "\"weights_hash\":.*\"${hash#*=}\"" ours.json
+		run ! grep -qE 'another model|it is not known' ours.html
+	done
+	cp -r ours mixed
+	chexnet predict --weights narrow/model.safetensors --threads 1 --maps mixed --finding Mass "$image" >/dev/null
+	for where in --out=mixed.html --tensorboard=mixed-events; do
+		run --separate-stderr chexnet report --predictions 1.csv --pictures mixed --resamples 100 "$where"
+		[ "$status" -eq 0 ]
+		[ "$stderr" = "chexnet report: warning: 1 of the 2 pictures in mixed were made with other weights than 1.csv" ]
+	done
+	grep -q "<b>Maps of another model.</b> 1 of the 2 pictures" mixed.html
+	[ "$(grep -c "a map of another model than these predictions'" mixed.html)" -eq 1 ]
+	sed '1s/ weights_hash=[0-9a-f]*//' 1.csv >silent.csv
+	run --separate-stderr chexnet report --predictions silent.csv --pictures ours --resamples 100 --out silent.html
+	[ -z "$stderr" ]
+	grep -q 'Of 1 of these pictures it is not known whether this model made them' silent.html
+}
+
 @test "a window that the maps' cells do not cover is told before the training, and where maps are asked for" {
 	narrow() { chexnet train --data set --model densenet --growth 4 --blocks 1,1 --batch 8 --resamples 0 --threads 1 --no-augment "$@"; }
 	told="activation maps will not reach the last 5 of 28 columns and rows: 28 is no multiple of their cells' 8 pixels, --image-size=24 and 32 are"

@@ -337,7 +337,8 @@ static size_t write_and_read(const struct cam_about *about, char **file)
 static void a_picture_says_what_it_shows(void **state)
 {
 	struct cam_about about = { .finding = 3, .probability = 0.17, .raised = 0.41, .side = 2,
-				   .window = { .image_width = 2500, .image_height = 2048, .x = 156.25, .y = 128, .width = 2187.5, .height = 1792 } };
+				   .window = { .image_width = 2500, .image_height = 2048, .x = 156.25, .y = 128, .width = 2187.5, .height = 1792 },
+				   .weights_hash = "00c0ffee00c0ffee" };
 	struct cam_about read;
 	char *file, *text;
 
@@ -353,6 +354,7 @@ static void a_picture_says_what_it_shows(void **state)
 	assert_close(read.probability, 0.17, 1e-6);
 	assert_close(read.raised, 0.41, 1e-6);
 	assert_memory_equal(&read.window, &about.window, sizeof read.window);
+	assert_string_equal(read.weights_hash, about.weights_hash);
 	for (size_t cut = 0; cut < 100; cut++) /* within the chunk */
 		assert_int_equal(cam_read_about(file, cut, &read), 0);
 	/* what does not hold is not believed: a damaged chunk, and one that says anything */
@@ -363,9 +365,11 @@ static void a_picture_says_what_it_shows(void **state)
 	assert_int_equal(cam_read_about(file, size, &read), 0);
 	free(file);
 	about.window.width *= 2; /* more than the image has */
+	strcpy(about.weights_hash, "../../etc/passwd");
 	size = write_and_read(&about, &file);
 	assert_int_equal(cam_read_about(file, size, &read), 1);
 	assert_int_equal(read.window.image_width, 0);
+	assert_string_equal(read.weights_hash, "");
 	free(file);
 }
 

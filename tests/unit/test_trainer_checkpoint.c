@@ -55,6 +55,47 @@ static void everything_comes_back(void **state)
 	net_plan_free(&again);
 }
 
+static void weights_have_a_hash_of_their_own_whichever_file_holds_them(void **state)
+{
+	(void)state;
+	struct net_plan plan;
+	struct model_values v, read;
+	struct checkpoint *c;
+	struct error e = { 0 };
+	char hash[WEIGHTS_HASH], again[WEIGHTS_HASH];
+
+	make_small_net(&plan, 14);
+	make_values(&v, &plan, 1);
+	model_values_hash(hash, &v, &plan);
+	assert_int_equal(strlen(hash), 16);
+	for (int moments = 1; moments >= 0; moments--) {
+		struct model_values out = v;
+		struct checkpoint_notes notes = example;
+
+		notes.step += (uint64_t)moments;
+		if (!moments)
+			out.moment1 = out.moment2 = NULL;
+		assert_int_equal(checkpoint_write(path, &plan, &out, &notes, &e), 0);
+		assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), 0);
+		assert_int_equal(model_values_alloc(&read, &plan, 0, &e), 0);
+		assert_int_equal(checkpoint_load(c, &plan, &read, NULL, &e), 0);
+		model_values_hash(again, &read, &plan);
+		assert_string_equal(again, hash);
+		model_values_free(&read);
+		checkpoint_close(c);
+	}
+	float *const changed[] = { v.params, v.params + plan.n_weights - 1, v.mean, v.variance + plan.n_bn_channels - 1 };
+
+	for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++) {
+		*changed[i] = nextafterf(*changed[i], 100);
+		model_values_hash(again, &v, &plan);
+		assert_string_not_equal(again, hash);
+		strcpy(hash, again);
+	}
+	model_values_free(&v);
+	net_plan_free(&plan);
+}
+
 static void what_is_known_of_a_leak_comes_back(void **state)
 {
 	(void)state;
@@ -500,6 +541,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(everything_comes_back, empty_directory),
+		cmocka_unit_test_teardown(weights_have_a_hash_of_their_own_whichever_file_holds_them, empty_directory),
 		cmocka_unit_test_teardown(what_is_known_of_a_leak_comes_back, empty_directory),
 		cmocka_unit_test_teardown(a_leak_of_an_earlier_version_is_not_checked, empty_directory),
 		cmocka_unit_test_teardown(a_plain_model_carries_torchvisions_names_only, empty_directory),

@@ -92,6 +92,25 @@ static void one_member_that_saw_the_patients_is_enough(void **state)
 	}
 }
 
+/* Whoever asks whether weights are among the members' must not be told no for want of a member's word. */
+static void an_ensemble_knows_the_weights_of_all_members_or_none(void **state)
+{
+	(void)state;
+	for (int silent = 0; silent <= MEMBERS; silent++) {
+		struct set s;
+		struct predictions out;
+		struct error e = { 0 };
+
+		make(&s);
+		for (int m = 0; m < MEMBERS; m++)
+			if (m != silent)
+				snprintf(s.p[m].about.weights_hash, sizeof s.p[m].about.weights_hash, "000000000000000%d", m);
+		assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
+		assert_string_equal(out.about.weights_hash, silent < MEMBERS ? "" : "0000000000000000,0000000000000001,0000000000000002");
+		predictions_free(&out);
+	}
+}
+
 static void other_images_and_other_labels_are_refused(void **state)
 {
 	struct set s;
@@ -212,6 +231,7 @@ int main(void)
 		cmocka_unit_test(labels_are_those_that_all_members_know),
 		cmocka_unit_test(patients_are_those_that_any_member_names),
 		cmocka_unit_test(members_are_judged_on_the_labels_of_the_ensemble),
+		cmocka_unit_test(an_ensemble_knows_the_weights_of_all_members_or_none),
 		cmocka_unit_test(other_images_and_other_labels_are_refused),
 	};
 

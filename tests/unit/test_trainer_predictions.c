@@ -51,6 +51,7 @@ static struct predictions three(void)
 	strcpy(p.about.source, "ChestX-ray14, labels of 2020");
 	strcpy(p.about.split, "test");
 	strcpy(p.about.checkpoint, "my run/100%41/best.safetensors");
+	strcpy(p.about.weights_hash, "00c0ffee00c0ffee,0123456789abcdef");
 	p.about.has_oracle = 1;
 	for (int f = 0; f < FINDINGS; f++)
 		p.about.oracle[f] = f % 4 == 1 ? NAN : 0.5 + f / 32.0;
@@ -112,6 +113,7 @@ static void what_is_written_is_read_back_bit_for_bit(void **state)
 			assert_close(q.about.oracle[f], p.about.oracle[f], 1e-6);
 	assert_string_equal(q.about.model, p.about.model);
 	assert_string_equal(q.about.checkpoint, p.about.checkpoint);
+	assert_string_equal(q.about.weights_hash, p.about.weights_hash);
 	assert_string_equal(q.about.command, p.about.command);
 	assert_string_equal(q.about.policy, "official");
 	assert_string_equal(q.about.trained_on, p.about.trained_on);

@@ -202,6 +202,7 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 
 	snprintf(about.model, sizeof about.model, "%s", v->network.model);
 	snprintf(about.checkpoint, sizeof about.checkpoint, "%s", v->conf->weights);
+	model_values_hash(about.weights_hash, &v->values, &v->model.plan);
 	snprintf(about.trained_on, sizeof about.trained_on, "%s", v->notes.trained_on);
 	snprintf(about.pos_weight, sizeof about.pos_weight, "%s", checkpoint_balanced(&v->notes) ? v->notes.pos_weight : "");
 	if (v->conf->image_size)

@@ -171,5 +171,7 @@ int maps_write(struct maps *m, int row, const char *path, const int original[2],
 	struct cam_about about = { .finding = s->finding, .probability = 1 / (1 + exp(-(double)logits[s->finding])), .raised = cam.raised,
 				   .side = cam.grid.side, .window = s->window };
 
+	snprintf(about.weights_hash, sizeof about.weights_hash, "%s", m->weights_hash);
+
 	return cam_write_png(s->file, m->rgb, m->source_size, &about, e);
 }

@@ -51,6 +51,7 @@ struct predictor {
 	enum crops crops;
 	char trained_on[sizeof ((struct checkpoint_notes *)0)->trained_on]; /* "": not known */
 	uint32_t untrained; /* findings of which these weights saw no label */
+	char weights_hash[WEIGHTS_HASH];
 	uint8_t *pixels; /* [BATCH][source_size][source_size] */
 	struct maps maps; /* zeroes where nothing is to be shown */
 };
@@ -100,6 +101,7 @@ static int load_engine(struct predictor *p, const struct predict_conf *conf, con
 	     engine_put(p->engine, ENGINE_RUNNING_MEAN, 0, v.mean, p->plan.n_bn_channels) < 0 ||
 	     engine_put(p->engine, ENGINE_RUNNING_VAR, 0, v.variance, p->plan.n_bn_channels) < 0))
 		fail(e, EXIT_INTERNAL, "%s", p->engine_error.text);
+	model_values_hash(p->weights_hash, &v, &p->plan);
 	model_values_free(&v);
 	return e->code ? -e->code : 0;
 }
@@ -168,6 +170,7 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 		 leave_out_untrained(p, conf, notes.untrained, e) == 0 && (conf->maps || conf->boxes))
 		maps_open(&p->maps, conf->maps, conf->finding, conf->boxes, &p->plan, p->engine, &p->engine_error, p->source_size, BATCH, e);
 	p->maps.untrained = p->untrained;
+	p->maps.weights_hash = p->weights_hash;
 	if (!e->code)
 		say_what_it_is(p, &notes);
 	if (!e->code && p->maps.features)

@@ -27,7 +27,7 @@ static const struct option options[] = {
 	OPTION(STRING, struct report_conf, predictions, "predictions", "FILE", NULL, "what chexnet eval --predictions wrote, or a training: OUTPUT/test.csv"),
 	OPTION(STRING, struct report_conf, log, "log", "FILE", NULL, "what a training wrote: OUTPUT/log.jsonl, or its --log-json"),
 	OPTION(STRING, struct report_conf, compare, "compare", "FILE", NULL, "a second model's predictions for the same images"),
-	OPTION(STRING, struct report_conf, pictures, "pictures", "DIR", NULL, "show the PNG files of DIR, in the order of their names (32 and 3 MiB at most)"),
+	OPTION(STRING, struct report_conf, pictures, "pictures", "DIR", NULL, "show the PNG files of DIR, in the order of their names (32 and 3 MiB at most); maps that other weights than those of --predictions made are marked"),
 	OPTION(INT, struct report_conf, resamples, "resamples", "N", RESAMPLES_DEFAULT, "bootstrap resamples of patients behind each interval", .min = 100, .max = 100000),
 	OPTION(U64, struct report_conf, seed, "seed", "N", "1", "of the resamples"),
 	OPTION_GROUP("Where"),
@@ -161,14 +161,28 @@ static int write_page(const struct page *page, const char *path, struct error *e
 	return 0;
 }
 
-static int write_report(const struct sources *s, const struct report_conf *conf, struct error *e)
+static struct report_input input_of(const struct sources *s, const struct report_conf *conf)
 {
-	struct report_input in = {
+	return (struct report_input){
 		.predictions = &s->predictions, .other = conf->compare ? &s->other : NULL, .log = conf->log ? &s->log : NULL,
 		.path = conf->predictions, .other_path = conf->compare, .log_path = conf->log,
 		.command = s->command, .date = s->date, .resamples = conf->resamples, .seed = conf->seed,
 		.pictures = s->pictures.picture, .n_pictures = s->pictures.n,
 	};
+}
+
+static void warn_of_pictures(const struct sources *s, const struct report_conf *conf)
+{
+	struct report_input in = input_of(s, conf);
+	size_t foreign = report_foreign_pictures(&in);
+
+	if (foreign)
+		fprintf(stderr, "chexnet report: warning: %zu of the %zu pictures in %s were made with other weights than %s\n", foreign, in.n_pictures, conf->pictures, conf->predictions);
+}
+
+static int write_report(const struct sources *s, const struct report_conf *conf, struct error *e)
+{
+	struct report_input in = input_of(s, conf);
 	struct page page = { 0 };
 	char *json = NULL;
 
@@ -298,6 +312,7 @@ static int run(int argc, char **argv)
 		fail(&e, EXIT_INTERNAL, "no memory");
 	else if (check(&conf, &e) == 0 && read_sources(s, &conf, &e) == 0) {
 		note_command(s, argc, argv);
+		warn_of_pictures(s, &conf);
 		if (conf.out || conf.json)
 			write_report(s, &conf, &e);
 		if (!e.code && conf.tensorboard)

@@ -150,6 +150,7 @@ static int write_predictions(struct train *t, const struct evaluation *ev, struc
 	if (world_speaks(t->world)) {
 		snprintf(about.model, sizeof about.model, "%s", t->model.plan.model);
 		snprintf(about.checkpoint, sizeof about.checkpoint, "%.900s/model.safetensors", t->output);
+		model_values_hash(about.weights_hash, &t->values, &t->model.plan); /* as write_model() wrote them */
 		snprintf(about.command, sizeof about.command, "%s", t->conf->command);
 		snprintf(about.trained_on, sizeof about.trained_on, "%s", t->at.trained_on);
 		snprintf(about.pos_weight, sizeof about.pos_weight, "%s", t->conf->pos_weight ? t->at.pos_weight : "");

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "error.h"
+#include "learn/checkpoint.h"
 #include "net/plan.h"
 
 /* Where a network's last cells lie in its window. A cell stands for half a pitch on each side of its centre, the middle of the pixels that can
@@ -61,6 +62,7 @@ struct cam_about {
 	double raised;      /* as in struct cam */
 	int side;           /* cells */
 	struct cam_window window;
+	char weights_hash[WEIGHTS_HASH]; /* of the network; "": not told */
 };
 
 /* Writes [size][size][3] as a PNG file. about NULL: it says nothing. */

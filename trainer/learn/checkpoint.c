@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "data/findings.h"
+#include "data/hash.h"
 #include "learn/safetensors.h"
 
 struct checkpoint {
@@ -86,6 +87,19 @@ static int describe_all(const struct net_plan *plan, const struct model_values *
 			if (tensors)
 				describe_param(&tensors[n], &plan->params[i], moment_prefix[m], m ? v->moment2 : v->moment1);
 	return n;
+}
+
+void model_values_hash(char text[WEIGHTS_HASH], const struct model_values *v, const struct net_plan *plan)
+{
+	uint64_t hash = 0;
+
+	for (int i = 0; i < plan->n_params; i++)
+		hash = hash_bytes(hash, v->params + plan->params[i].offset, plan->params[i].count * sizeof(float));
+	for (int i = 0; i < plan->n_bns; i++) {
+		hash = hash_bytes(hash, v->mean + plan->bns[i].offset, (size_t)plan->bns[i].channels * sizeof(float));
+		hash = hash_bytes(hash, v->variance + plan->bns[i].offset, (size_t)plan->bns[i].channels * sizeof(float));
+	}
+	snprintf(text, WEIGHTS_HASH, "%016" PRIx64, hash);
 }
 
 /* ---- writing ---------------------------------------------------------------------------------------- */

@@ -20,6 +20,11 @@ struct model_values {
 int model_values_alloc(struct model_values *v, const struct net_plan *plan, int with_moments, struct error *e);
 void model_values_free(struct model_values *v);
 
+/* What a network computes with, parameters and running statistics, as 16 hexadecimal digits: which file they are in, with which moments and
+ * notes, makes no difference. */
+enum { WEIGHTS_HASH = 17 };
+void model_values_hash(char text[WEIGHTS_HASH], const struct model_values *v, const struct net_plan *plan);
+
 /* What a file says beside its tensors. Resuming needs seed, position, step and bucket_bytes, and data_hash to be sure that the
  * stream is the same. */
 struct checkpoint_notes {

@@ -58,6 +58,22 @@ static void keep_if_equal(char *text, size_t room, const char *other, const char
 		snprintf(text, room, "%s", otherwise);
 }
 
+/* Of all members, or of none: who looks for weights among them must know all. */
+static void list_weights(struct provenance *about, const struct predictions *members, int k)
+{
+	size_t used = 0, room = sizeof about->weights_hash;
+
+	for (int m = 0; m < k; m++) {
+		const char *hash = members[m].about.weights_hash;
+
+		if (!*hash || used + strlen(hash) + 2 > room) {
+			about->weights_hash[0] = '\0';
+			return;
+		}
+		used += (size_t)snprintf(about->weights_hash + used, room - used, "%s%s", m ? "," : "", hash);
+	}
+}
+
 static void describe(struct provenance *about, const struct predictions *members, const char *const *paths, int k)
 {
 	size_t used = (size_t)snprintf(about->checkpoint, sizeof about->checkpoint, "average of %d:", k);
@@ -79,6 +95,7 @@ static void describe(struct provenance *about, const struct predictions *members
 		if (about->leaked != x->leaked)
 			about->leaked = about->leaked > 0 || x->leaked > 0 ? (about->leaked > x->leaked ? about->leaked : x->leaked) : -1;
 	}
+	list_weights(about, members, k);
 	snprintf(about->version, sizeof about->version, "%s", HVD_VERSION);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A file of predictions: what a network said about every image of a split, and what is needed to judge it.
  *
- *   # rows=25596 model=densenet121 checkpoint=run/best.safetensors data=00c0ffee00c0ffee policy=official version=0.1.0 trained_on=synthetic source=synthetic command=chexnet%20eval leak=0
+ *   # rows=25596 model=densenet121 checkpoint=run/best.safetensors weights_hash=0123456789abcdef data=00c0ffee00c0ffee policy=official version=0.1.0 trained_on=synthetic source=synthetic command=chexnet%20eval leak=0
  *   id,patient,split,Atelectasis_label,…,Hernia_label,Atelectasis_logit,…,Hernia_logit
  *   00000013_000.png,13,test,0,…,,-2.1972246,…
  *
@@ -19,6 +19,7 @@
 struct provenance {
 	char model[64];        /* "densenet121" */
 	char checkpoint[1024]; /* file of the weights, or what was averaged */
+	char weights_hash[1200]; /* model_values_hash(), of several members with a comma between */
 	char data[64];         /* dataset_hash() as 16 hexadecimal digits */
 	char policy[64];       /* how patients were divided into splits: dataset_split_policy() */
 	char split[16];        /* "test" */

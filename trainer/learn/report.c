@@ -342,6 +342,11 @@ void report_notes(const struct report *r, struct page *page)
 		page_put(page, "<li class=\"is-warn\"><b>The training log may be of another run:</b> model, split policy or command are not those of the predictions.</li>\n");
 	if (log && log->starts && !log->end)
 		page_put(page, "<li class=\"is-warn\"><b>The training log has no end.</b> The run was cut off or is still going on.</li>\n");
+	size_t foreign = report_foreign_pictures(r->in);
+
+	if (foreign)
+		page_put(page, "<li class=\"is-warn\"><b>Maps of another model.</b> %zu of the %zu pictures were made with other weights than these predictions: they show where that model "
+			       "looks, and say nothing about this one.</li>\n", foreign, r->in->n_pictures);
 	put_rare(r, page);
 	if (!synthetic)
 		page_put(page, "<li>The labels of ChestX-ray14 were mined from report texts, and radiologists who looked again found many of them wrong. A model can be no better than "
@@ -389,6 +394,7 @@ void report_provenance(const struct report *r, struct page *page)
 	put_row(page, "made by", about->command);
 	put_row(page, "chexnet version", about->version);
 	put_row(page, "Weights", about->checkpoint);
+	put_row(page, "their hash", about->weights_hash);
 	put_row(page, "trained on", about->trained_on);
 	put_row(page, "Images", about->source);
 	put_row(page, "Data hash", about->data);
@@ -396,6 +402,7 @@ void report_provenance(const struct report *r, struct page *page)
 		put_row(page, "Compared with (B)", in->other_path);
 		put_row(page, "made by", in->other->about.command);
 		put_row(page, "Weights of B", in->other->about.checkpoint);
+		put_row(page, "their hash", in->other->about.weights_hash);
 		put_row(page, "trained on", in->other->about.trained_on);
 		put_row(page, "Data hash of B", in->other->about.data);
 	}

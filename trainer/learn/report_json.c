@@ -82,6 +82,7 @@ static void put_other(cJSON *o, const char *path, const struct provenance *about
 {
 	cJSON_AddStringToObject(o, "predictions", path);
 	cJSON_AddStringToObject(o, "checkpoint", about->checkpoint);
+	json_text(o, "weights_hash", about->weights_hash);
 	cJSON_AddStringToObject(o, "split", about->split);
 	cJSON_AddStringToObject(o, "split_policy", about->policy);
 	json_text(o, "trained_on", about->trained_on);
@@ -96,6 +97,7 @@ char *report_json(const struct report *r)
 	cJSON_AddStringToObject(o, "predictions", r->in->path);
 	cJSON_AddStringToObject(o, "model", about->model);
 	cJSON_AddStringToObject(o, "checkpoint", about->checkpoint);
+	json_text(o, "weights_hash", about->weights_hash);
 	cJSON_AddStringToObject(o, "data", about->data);
 	cJSON_AddStringToObject(o, "split", about->split);
 	cJSON_AddStringToObject(o, "split_policy", about->policy);

@@ -35,7 +35,50 @@ static void put_map(struct page *page, const struct cam_about *about)
 	}
 }
 
-static void put_picture(struct page *page, const struct report_picture *picture, const struct cam_about *about)
+/* ---- whose maps -------------------------------------------------------------------------------------- */
+
+enum maker { MAKER_UNKNOWN, MAKER_A, MAKER_MEMBER_OF_A, MAKER_B, MAKER_OTHER };
+
+/* Whether these weights are, or are among, those of the predictions. */
+static int made_with(const struct predictions *p, const char *hash)
+{
+	return p && strstr(p->about.weights_hash, hash) != NULL;
+}
+
+static enum maker maker_of(const struct report_input *in, const struct cam_about *about)
+{
+	const struct predictions *a = in->predictions, *b = in->other;
+
+	if (!*about->weights_hash)
+		return MAKER_UNKNOWN;
+	if (made_with(a, about->weights_hash))
+		return strchr(a->about.weights_hash, ',') ? MAKER_MEMBER_OF_A : MAKER_A;
+	if (made_with(b, about->weights_hash))
+		return MAKER_B;
+	return *a->about.weights_hash && (!b || *b->about.weights_hash) ? MAKER_OTHER : MAKER_UNKNOWN;
+}
+
+size_t report_foreign_pictures(const struct report_input *in)
+{
+	struct cam_about about;
+	size_t n = 0;
+
+	for (size_t i = 0; i < in->n_pictures; i++)
+		n += cam_read_about(in->pictures[i].png, in->pictures[i].size, &about) && maker_of(in, &about) == MAKER_OTHER;
+	return n;
+}
+
+static void put_maker(struct page *page, enum maker maker)
+{
+	if (maker == MAKER_MEMBER_OF_A)
+		page_put(page, "<span>a map of one of the averaged models</span>");
+	else if (maker == MAKER_B)
+		page_put(page, "<span class=\"warn\">a map of the other model, B</span>");
+	else if (maker == MAKER_OTHER)
+		page_put(page, "<span class=\"warn\">a map of another model than these predictions'</span>");
+}
+
+static void put_picture(struct page *page, const struct report_picture *picture, const struct cam_about *about, enum maker maker)
 {
 	page_put(page, "<figure><figcaption><b>");
 	page_text(page, picture->name);
@@ -44,6 +87,7 @@ static void put_picture(struct page *page, const struct report_picture *picture,
 		page_put(page, "<span>");
 		put_map(page, about);
 		page_put(page, "</span>");
+		put_maker(page, maker);
 	}
 	page_put(page, "</figcaption><img alt=\"");
 	page_text(page, picture->name);
@@ -55,6 +99,8 @@ static void put_picture(struct page *page, const struct report_picture *picture,
 	page_data(page, "image/png", picture->png, picture->size);
 	page_put(page, "\"></figure>\n");
 }
+
+/* ---- what they show ---------------------------------------------------------------------------------- */
 
 /* Shares of the image's sides that the network sees, the least and the most of all pictures that tell. 0: none tells. */
 static int window_shares(const struct report_input *in, double share[2])
@@ -98,7 +144,7 @@ static void put_window(const struct report_input *in, struct page *page)
 
 void report_pictures(const struct report *r, struct page *page)
 {
-	size_t silent = 0, unframed = 0;
+	size_t silent = 0, unframed = 0, unknown = 0;
 
 	if (r->in->n_pictures == 0)
 		return;
@@ -114,13 +160,18 @@ void report_pictures(const struct report *r, struct page *page)
 		struct cam_about about;
 		int told = cam_read_about(r->in->pictures[i].png, r->in->pictures[i].size, &about);
 
-		put_picture(page, &r->in->pictures[i], told ? &about : NULL);
+		enum maker maker = told ? maker_of(r->in, &about) : MAKER_UNKNOWN;
+
+		put_picture(page, &r->in->pictures[i], told ? &about : NULL, maker);
+		unknown += told && maker == MAKER_UNKNOWN;
 		silent += !told;
 		unframed += told && !about.window.image_width;
 	}
 	page_put(page, "</div>\n");
 	if (silent)
 		page_put(page, "<p class=\"lead\">Pictures without a probability are none that this version of chexnet predict --maps made: nobody says what their colours stand for.</p>\n");
+	if (unknown)
+		page_put(page, "<p class=\"lead\">Of %zu of these pictures it is not known whether this model made them: they, or the predictions, do not say with which weights.</p>\n", unknown);
 	if (unframed)
 		page_put(page, "<p class=\"lead\">%zu of these pictures do not say which part of the image the network saw, as an earlier version made them: near their edges the want of a "
 			       "colour may mean nothing.</p>\n", unframed);

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Activation maps in the report: it says whose they are, and what the network saw. */
+#include "tests/unit/report_page.h"
+
+#include "learn/cam.h"
+
+enum { SIDE = 16 };
+
+#define ONE "0123456789abcdef"
+#define TWO "fedcba9876543210"
+
+/* The PNG file of a map of these weights ("": it does not say) that sees `seen` of 1000 pixels a side; to be freed. */
+static struct report_picture draw_map(const char *weights_hash, int seen)
+{
+	static const uint8_t rgb[3 * SIDE * SIDE];
+	struct cam_about about = { .finding = 2, .probability = 0.25, .raised = 0.5, .side = 7 };
+	struct report_picture picture = { .name = "image" };
+	struct error e = { 0 };
+	char file[sizeof directory + 16], *data;
+
+	if (seen)
+		about.window = (struct cam_window){ 1000, 1000, (1000 - seen) / 2, (1000 - seen) / 2, seen, seen };
+	snprintf(about.weights_hash, sizeof about.weights_hash, "%s", weights_hash);
+	snprintf(file, sizeof file, "%s/map.png", directory);
+	if (cam_write_png(file, rgb, SIDE, &about, &e) || file_read(&data, &picture.size, file, &e))
+		fail_msg("%s", e.text);
+	picture.png = data;
+	return picture;
+}
+
+static void maps_of_another_model_are_marked(void **state)
+{
+	static const char foreign[] = "Maps of another model.</b> 1 of the 1 pictures", caption[] = "a map of another model than these predictions'",
+			  member[] = "a map of one of the averaged models", of_b[] = "a map of the other model, B", unknown[] = "Of 1 of these pictures it is not known";
+	static const struct {
+		const char *picture, *a, *b; /* b NULL: nothing is compared */
+		const char *says, *too;
+	} cases[] = {
+		{ ONE, ONE, NULL, NULL, NULL },
+		{ ONE, TWO, NULL, foreign, caption },
+		{ ONE, "", NULL, unknown, NULL },
+		{ "", ONE, NULL, unknown, NULL },
+		{ ONE, TWO "," ONE, NULL, member, NULL },
+		{ "0000000000000000", TWO "," ONE, NULL, foreign, caption },
+		{ ONE, ONE, TWO, NULL, NULL },
+		{ TWO, ONE, TWO, of_b, NULL },
+		{ "0000000000000000", ONE, TWO, foreign, caption },
+		{ TWO, ONE, "", unknown, NULL },
+	};
+	static const char *const all[] = { foreign, caption, member, of_b, unknown };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct predictions p = draw(60, 0), q = draw(60, 0);
+		struct report_input in = input(&p);
+		struct report_picture picture = draw_map(cases[i].picture, 875);
+
+		strcpy(p.about.weights_hash, cases[i].a);
+		memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
+		if (cases[i].b) {
+			strcpy(q.about.weights_hash, cases[i].b);
+			in.other = &q;
+			in.other_path = "b.csv";
+		}
+		in.pictures = &picture;
+		in.n_pictures = 1;
+		struct page page = make(&in);
+
+		assert_sound(&page);
+		for (size_t w = 0; w < sizeof all / sizeof all[0]; w++) {
+			int expected = all[w] == cases[i].says || all[w] == cases[i].too;
+
+			if ((strstr(page.text, all[w]) != NULL) != expected)
+				fail_msg("case %zu: \"%s\" is %s", i, all[w], expected ? "missing" : "there");
+		}
+		assert_int_equal(report_foreign_pictures(&in), cases[i].says == foreign);
+		free(page.text);
+		free((void *)(uintptr_t)picture.png);
+		predictions_free(&p);
+		predictions_free(&q);
+	}
+}
+
+static void what_the_network_sees_is_said_from_the_pictures(void **state)
+{
+	static const char unsaid[] = "of these pictures do not say which part";
+	static const struct {
+		int seen[2];
+		const char *says;
+	} cases[] = {
+		{ { 875, 875 }, "the middle 87.5&nbsp;% of each side: of the rest, 23&nbsp;% of the image, a map says nothing" },
+		{ { 900, 875 }, "the middle 87.5 to 90&nbsp;% of each side: of the rest, up to 23&nbsp;% of the image, a map says nothing" },
+		{ { 1000, 1000 }, "The network sees the whole of each image. Where a picture is darkened" },
+		{ { 0, 750 }, "the middle 75&nbsp;% of each side" },
+		{ { 0, 0 }, NULL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct predictions p = draw(60, 0);
+		struct report_input in = input(&p);
+		struct report_picture pictures[] = { draw_map(ONE, cases[i].seen[0]), draw_map(ONE, cases[i].seen[1]) };
+
+		in.pictures = pictures;
+		in.n_pictures = 2;
+		struct page page = make(&in);
+
+		assert_sound(&page);
+		if (cases[i].says)
+			assert_present(page.text, cases[i].says);
+		else
+			assert_absent(page.text, "The network sees");
+		if (cases[i].seen[0])
+			assert_absent(page.text, unsaid);
+		else
+			assert_present(page.text, unsaid);
+		free(page.text);
+		for (int k = 0; k < 2; k++)
+			free((void *)(uintptr_t)pictures[k].png);
+		predictions_free(&p);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(maps_of_another_model_are_marked),
+		cmocka_unit_test(what_the_network_sees_is_said_from_the_pictures),
+	};
+	return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
