@@ -193,6 +193,11 @@ refuses() { # CODE "WORDS" COMMAND…
 	[ "$(sed -n 2p both.csv)" = "$(sed -n 2p 1.csv)" ]
 	[ "$(wc -l <spread.csv)" -eq $(($(wc -l <1.csv) - 1)) ]
 	chexnet compare 1.csv both.csv --resamples 100 >/dev/null
+	# any name comes through
+	for n in 1 2; do sed '3s/^[^,]*/"a ""6"", b.png"/' $n.csv >odd$n.csv; done
+	chexnet ensemble odd.csv odd1.csv odd2.csv --spread odd-spread.csv >/dev/null
+	[[ $(sed -n 3p odd.csv) == '"a ""6"", b.png",'* ]]
+	[[ $(sed -n 2p odd-spread.csv) == '"a ""6"", b.png",'* ]]
 }
 
 @test "TensorBoard gets an event file with its name" {

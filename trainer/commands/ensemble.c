@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "commands/commands.h"
+#include "data/csv.h"
 #include "data/file.h"
 #include "learn/ensemble.h"
 
@@ -107,7 +108,7 @@ static int print_table(const struct members *m, const struct predictions *out, c
 static int write_spread(const char *path, const struct predictions *out, const struct spread *spread, struct error *e)
 {
 	struct output_file file;
-	char text[256];
+	char text[2 * SAMPLE_ID + 256];
 	int rc = output_open(&file, path, e);
 
 	if (rc)
@@ -123,8 +124,10 @@ static int write_spread(const char *path, const struct predictions *out, const s
 		const struct spread *s = &spread[i];
 		int n = 0;
 
-		if (i % FINDINGS == 0)
-			n = snprintf(text, sizeof text, strchr(out->samples[i / FINDINGS].id, ',') ? "\n\"%s\"" : "\n%s", out->samples[i / FINDINGS].id);
+		if (i % FINDINGS == 0) {
+			text[n++] = '\n';
+			n += csv_quote(text + n, out->samples[i / FINDINGS].id);
+		}
 		n += snprintf(text + n, sizeof text - (size_t)n, ",%.6g,%.6g,%.6g,%.6g", 1 / (1 + exp(-(double)out->logits[i])), s->sd, s->low, s->high);
 		rc = output_write(&file, text, (size_t)n, e);
 	}

@@ -89,6 +89,23 @@ int csv_next(struct csv *c, struct error *e)
 	}
 }
 
+int csv_quote(char *field, const char *text)
+{
+	int n = 0, quoted = strpbrk(text, ",\"") != NULL;
+
+	if (quoted)
+		field[n++] = '"';
+	for (; *text; text++) {
+		field[n++] = *text;
+		if (*text == '"')
+			field[n++] = '"';
+	}
+	if (quoted)
+		field[n++] = '"';
+	field[n] = '\0';
+	return n;
+}
+
 int csv_names_columns(const struct csv *c)
 {
 	return c->line == 1 && (strcasecmp(c->field[0], "image") == 0 || strcmp(c->field[0], "Image Index") == 0);

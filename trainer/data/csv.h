@@ -26,6 +26,9 @@ void csv_close(struct csv *c);
 /* 1: a row, 0: end, -EXIT_DATA: FILE:LINE and the reason. Empty lines are passed over. */
 int csv_next(struct csv *c, struct error *e);
 
+/* Writes a text without line ends as a field, quoted where it has to be: at most twice its length and three bytes. Returns its length. */
+int csv_quote(char *field, const char *text);
+
 /* In files of image,WHAT rows: whether this is a first row that only says so, as pandas writes one. */
 int csv_names_columns(const struct csv *c);
 

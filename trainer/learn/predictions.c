@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/csv.h"
 #include "data/file.h"
 
 enum { MAX_COLUMNS = 256, LINE_ROOM = 1024 };
@@ -148,24 +149,6 @@ static int write_header(struct output_file *out, struct error *e)
 	return rc ? rc : write_text(out, "\n", e);
 }
 
-/* With a comma: quoted where it has to be (RFC 4180). */
-static int put_id(char line[LINE_ROOM], const char *id)
-{
-	int n = 0, quoted = strpbrk(id, ",\"") != NULL;
-
-	if (quoted)
-		line[n++] = '"';
-	for (; *id; id++) {
-		line[n++] = *id;
-		if (*id == '"')
-			line[n++] = '"';
-	}
-	if (quoted)
-		line[n++] = '"';
-	line[n++] = ',';
-	return n;
-}
-
 static int write_row(struct output_file *out, const struct predictions *p, size_t i, struct error *e)
 {
 	const struct sample *s = &p->samples[i];
@@ -174,7 +157,8 @@ static int write_row(struct output_file *out, const struct predictions *p, size_
 
 	if (strpbrk(s->id, "\r\n"))
 		return fail(e, EXIT_DATA, "image %s: a name with a line end cannot be written to %s", s->id, out->path);
-	n = put_id(line, s->id);
+	n = csv_quote(line, s->id);
+	line[n++] = ',';
 	if (p->has_patients)
 		n += snprintf(line + n, sizeof line - (size_t)n, "%u", s->patient);
 	n += snprintf(line + n, sizeof line - (size_t)n, ",%s", p->about.split);
