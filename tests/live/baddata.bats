@@ -271,6 +271,7 @@ be_nobody() {
 }
 
 @test "an interrupted preparation leaves nothing" {
+	# it ends by the signal, as the shell tells with 128 and its number
 	for signal in TERM HUP; do
 		env --default-signal=HUP chexnet synth --images 3000 --size 96 --out out &
 		pid=$!
@@ -281,9 +282,30 @@ be_nobody() {
 		kill -$signal $pid
 		status=0
 		wait $pid || status=$?
-		[ "$status" -eq 70 ]
+		[ "$status" -eq $((128 + $(kill -l $signal))) ]
 		leaves_nothing
 	done
+}
+
+@test "a place in a directory that is not there is named" {
+	refuses 64 "nodir/x/y: cannot be made: there is no directory nodir/x" chexnet prepare nih tree nodir/x/y
+	refuses 64 "tree/test_list.txt/y: cannot be made: there is no directory tree/test_list.txt" chexnet prepare nih tree tree/test_list.txt/y
+	refuses 64 "nodir/y: cannot be made: there is no directory nodir" chexnet synth --images 5 --out nodir/y
+}
+
+@test "one at a time makes a directory" {
+	chexnet synth --images 100000 --size 96 --out out 3>&- &
+	pid=$!
+	for _ in $(seq 200); do
+		compgen -G "out.partial-*/images" >/dev/null && break
+		sleep 0.05
+	done
+	run --separate-stderr chexnet prepare nih tree out --size 32
+	kill -TERM $pid
+	wait $pid || true
+	[ "$status" -eq 64 ]
+	[[ $stderr == "chexnet prepare: out: another chexnet is making it ($(hostname), process $pid)" ]]
+	leaves_nothing
 }
 
 @test "the good set is good" {

@@ -235,7 +235,7 @@ refuses() { # CODE "WORDS" COMMAND…
 	refuses 65 "1.csv no event OUTPUT/log.jsonl" chexnet report --predictions 1.csv --log 1.csv --out bad.html
 	refuses 65 "nowhere.csv" chexnet compare 1.csv nowhere.csv
 	refuses 64 "--predictions" chexnet report --out bad.html
-	refuses 70 "nowhere/r.html" chexnet report --predictions 1.csv --resamples 100 --out nowhere/r.html
+	refuses 64 "nowhere/r.html" chexnet report --predictions 1.csv --resamples 100 --out nowhere/r.html
 	[ ! -e bad.html ] && [ ! -e out.csv ]
 }
 
@@ -279,11 +279,11 @@ refuses() { # CODE "WORDS" COMMAND…
 @test "a place that cannot be written to is named before the scoring" {
 	mkdir -p taken
 	run --separate-stderr chexnet eval --data set --weights nowhere.safetensors --predictions taken
-	[ "$status" -eq 70 ]
-	[ "$stderr" = "chexnet eval: taken: cannot be written: Is a directory" ]
+	[ "$status" -eq 64 ]
+	[ "$stderr" = "chexnet eval: taken: is a directory, not a place for a file" ]
 	run --separate-stderr chexnet eval --data set --weights nowhere.safetensors --predictions nowhere/p.csv
-	[ "$status" -eq 70 ]
-	[ "$stderr" = "chexnet eval: nowhere/p.csv: cannot be written: No such file or directory" ]
+	[ "$status" -eq 64 ]
+	[ "$stderr" = "chexnet eval: nowhere/p.csv: cannot be made: there is no directory nowhere" ]
 }
 
 @test "where the predictions find no space, the table is printed all the same" {
@@ -925,10 +925,10 @@ SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --b
 	[[ $output == *"notyet can be written to from every rank"* ]]
 	[ ! -e notyet ]
 	run --separate-stderr chexnet doctor --threads 1 --output 1.csv
-	[ "$status" -eq 70 ]
+	[ "$status" -eq 64 ]
 	[[ $stderr == *" 1.csv: cannot be written to: Not a directory" ]]
-	refuses 70 "1.csv: cannot be written to: Not a directory" chexnet train --data set "${SMALL[@]}" --steps 1 --output 1.csv
-	refuses 70 "no/way: cannot be made: No such file" chexnet train --data set "${SMALL[@]}" --steps 1 --output no/way
+	refuses 64 "1.csv: cannot be written to: Not a directory" chexnet train --data set "${SMALL[@]}" --steps 1 --output 1.csv
+	refuses 64 "no/way: cannot be made: there is no directory no" chexnet train --data set "${SMALL[@]}" --steps 1 --output no/way
 }
 
 @test "a file of another kind, or another model's predictions, is not written over" {

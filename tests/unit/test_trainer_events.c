@@ -360,7 +360,7 @@ static void a_directory_that_cannot_be_made_is_named(void **state)
 
 	(void)state;
 	snprintf(nowhere, sizeof nowhere, "%s/missing/deeper", directory);
-	assert_int_equal(events_open(&ev, nowhere, &e), -EXIT_INTERNAL);
+	assert_int_equal(events_open(&ev, nowhere, &e), -EXIT_USAGE);
 	assert_null(ev);
 	assert_non_null(strstr(e.text, nowhere));
 }

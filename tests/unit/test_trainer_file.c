@@ -330,6 +330,11 @@ static void a_directory_is_refused_before_work_is_done(void **state)
 	assert_int_equal(output_open(&out, scratch, &again), -EXIT_INTERNAL);
 	assert_int_equal(output_check(scratch_path("nowhere/file"), &nowhere), -EXIT_INTERNAL);
 	assert_non_null(strstr(nowhere.text, "nowhere/file: cannot be written: No such file"));
+	e = again = (struct error){ 0 };
+	assert_int_equal(output_replaces(scratch, "#", "table", &e), -EXIT_USAGE);
+	assert_non_null(strstr(e.text, "is a directory"));
+	assert_int_equal(output_replaces(scratch_path("nowhere/file"), "#", "table", &again), -EXIT_USAGE);
+	assert_non_null(strstr(again.text, "nowhere/file: cannot be made: there is no directory "));
 }
 
 int main(void)

@@ -145,10 +145,70 @@ static void what_was_published_meanwhile_stays(void **state)
 
 		flags_fail_with = refusals[i];
 		assert_int_equal(staging_open(&s, path, 0, &kind, NULL, &e), 0);
-		assert_int_equal(publish(path, "other", 0, &e), 0);
-		assert_int_equal(staging_commit(&s, &e), -EXIT_INTERNAL);
+		assert_int_equal(mkdir(path, 0777), 0);
+		fill(path, "other");
+		assert_int_equal(staging_commit(&s, &e), -EXIT_USAGE);
+		assert_non_null(strstr(e.text, "somebody has made it meanwhile"));
 		staging_discard(&s);
 		holds(path, "other");
+	}
+}
+
+static void one_at_a_time_makes_a_directory(void **state)
+{
+	(void)state;
+	const char *parent = scratch_path("two"), *path = scratch_path("two/set");
+	char self[32];
+	struct staging first, second;
+	struct error e = { 0 };
+
+	assert_int_equal(mkdir(parent, 0777), 0);
+	assert_int_equal(staging_open(&first, path, 0, &kind, NULL, &e), 0);
+	assert_int_equal(staging_open(&second, path, 1, &kind, NULL, &e), -EXIT_USAGE);
+	snprintf(self, sizeof self, ", process %d)", (int)getpid());
+	assert_non_null(strstr(e.text, "another chexnet is making it ("));
+	assert_non_null(strstr(e.text, self));
+	staging_discard(&second);
+	fill(first.partial, "first");
+	e = (struct error){ 0 };
+	assert_int_equal(staging_commit(&first, &e), 0);
+	staging_discard(&first);
+	holds_it_alone(parent);
+	assert_int_equal(publish(path, "second", 1, &e), 0);
+	holds_it_alone(parent);
+}
+
+static void what_its_owner_removes_meanwhile_is_in_nobodys_way(void **state)
+{
+	(void)state;
+	const char *parent = scratch_path("removed"), *path = scratch_path("removed/set");
+	struct staging s;
+	struct error e = { 0 };
+
+	assert_int_equal(mkdir(parent, 0777), 0);
+	assert_int_equal(publish(path, "first", 0, &e), 0);
+	assert_int_equal(staging_open(&s, path, 1, &kind, NULL, &e), 0);
+	fill(s.partial, "second");
+	directory_remove(path);
+	assert_int_equal(staging_commit(&s, &e), 0);
+	staging_discard(&s);
+	holds(path, "second");
+	holds_it_alone(parent);
+}
+
+static void a_directory_without_one_around_it_is_refused(void **state)
+{
+	(void)state;
+	const char *const places[] = { scratch_path("nowhere/x/y"), scratch_path("file/y") }, *file = scratch_path("file");
+	struct staging s;
+
+	scratch_write(file, "x", 1);
+	for (size_t i = 0; i < 2; i++) {
+		struct error e = { 0 };
+
+		assert_int_equal(staging_open(&s, places[i], 0, &kind, NULL, &e), -EXIT_USAGE);
+		assert_non_null(strstr(e.text, i ? "/file/y: cannot be made: there is no directory " : "/nowhere/x/y: cannot be made: there is no directory "));
+		staging_discard(&s);
 	}
 }
 
@@ -309,6 +369,9 @@ int main(void)
 		cmocka_unit_test_teardown(it_takes_its_name_and_replaces_on_any_file_system, as_it_was),
 		cmocka_unit_test_teardown(what_was_published_meanwhile_stays, as_it_was),
 		cmocka_unit_test_teardown(what_cannot_be_replaced_comes_back, as_it_was),
+		cmocka_unit_test(one_at_a_time_makes_a_directory),
+		cmocka_unit_test(what_its_owner_removes_meanwhile_is_in_nobodys_way),
+		cmocka_unit_test(a_directory_without_one_around_it_is_refused),
 		cmocka_unit_test(what_a_killed_run_left_is_named),
 		cmocka_unit_test(what_the_command_does_not_make_keeps_it_from_being_replaced),
 		cmocka_unit_test(what_came_in_meanwhile_is_kept),

@@ -297,7 +297,7 @@ static int check_output(struct doctor *d, struct error *e)
 	struct error why = { 0 };
 
 	if (directory_check(d->conf->output, &why) < 0)
-		fail(e, EXIT_INTERNAL, "on %s %s", hvd_host(d->world.hvd, d->world.at->rank), why.text);
+		fail(e, (enum exit_code)why.code, "on %s %s", hvd_host(d->world.hvd, d->world.at->rank), why.text);
 	if (world_agree(&d->world, e) < 0)
 		return -e->code;
 	say(d, VERDICT_OK, "output", "%s can be written to from every rank", d->conf->output);

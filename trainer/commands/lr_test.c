@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * chexnet lr-test: is the learning rate to grow with the global batch? Two trainings that differ in nothing else say so. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "commands/commands.h"
 #include "commands/knobs.h"
@@ -63,9 +61,7 @@ static int make_directories(struct lr_test *l, struct error *e)
 {
 	if (path_join(l->arm[0], e, "%s/none", l->conf.output) < 0 || path_join(l->arm[1], e, "%s/%s", l->conf.output, rule_words[l->conf.scaling]) < 0)
 		return -e->code;
-	if (world_speaks(&l->world) && mkdir(l->conf.output, 0777) && errno != EEXIST)
-		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", l->conf.output, strerror(errno));
-	return 0;
+	return world_speaks(&l->world) ? directory_ensure(l->conf.output, e) : 0;
 }
 
 static void print_verdict(const struct lr_test *l, const struct comparison *c)

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/maps.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 /* ---- names ------------------------------------------------------------------------------------------- */
 
@@ -87,8 +85,8 @@ int maps_open(struct maps *m, const char *directory, const char *finding, const 
 		return fail(e, EXIT_INTERNAL, "no memory for maps");
 	if (engine_get(engine, ENGINE_PARAMS, classifier->offset, m->weight, classifier->count) < 0)
 		return fail(e, EXIT_INTERNAL, "%s", engine_error->text);
-	if (directory && mkdir(directory, 0777) && errno != EEXIST)
-		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", directory, strerror(errno));
+	if (directory && directory_ensure(directory, e))
+		return -e->code;
 	return boxes ? boxes_read(&m->boxes, boxes, e) : 0;
 }
 

@@ -102,7 +102,11 @@ static int run(int argc, char **argv)
 	if (rc == 0)
 		print_report(&p, &origin, &report);
 	origin_close(&origin);
-	return rc ? report_error(&command_prepare, &e) : EXIT_DONE;
+	if (rc == 0)
+		return EXIT_DONE;
+	rc = report_error(&command_prepare, &e);
+	stop_as_asked();
+	return rc;
 }
 
 const struct command command_prepare = {
@@ -115,7 +119,7 @@ const struct command command_prepare = {
 		"nih: DIR holds Data_Entry_2017*.csv, train_val_list.txt, test_list.txt and the images in images/ or images_001/ to images_012/. "
 		"tfrecord: DIR holds train-*-of-*, val-*-of-* and test-*-of-* files as the reference trainer or TensorFlow writes them, with "
 		"image/encoded, image/label (14 of 0 or 1) and image/filename; a label with a 0 in label/known (14) is not known: neither learnt nor judged. They keep their splits. An image goes by its file name, or where files in two folders share one, by its path. "
-		"OUT gets manifest.json and files with the images in a seeded random order; it appears when it is complete and not before. "
+		"OUT gets manifest.json and files with the images in a seeded random order; it appears when it is complete and not before; a signal that stops the command leaves nothing behind. "
 		"Images are reduced by area averaging. --split official and chexnet never put a patient in two splits; of a file's division that does, prepare warns and training refuses it.",
 	.options = options,
 	.run = run,

@@ -7,8 +7,13 @@ volatile sig_atomic_t stop_asked;
 
 static void on_signal(int number)
 {
-	(void)number;
-	stop_asked = 1;
+	stop_asked = number;
+}
+
+void stop_as_asked(void)
+{
+	if (stop_asked)
+		raise(stop_asked);
 }
 
 void stop_at_signals(void)

@@ -128,7 +128,11 @@ static int run(int argc, char **argv)
 		check_thumbnails(conf.check, &e);
 	else if (!conf.out)
 		check_thumbnails(conf.check, &e);
-	return e.code ? report_error(&command_synth, &e) : EXIT_DONE;
+	if (!e.code)
+		return EXIT_DONE;
+	rc = report_error(&command_synth, &e);
+	stop_as_asked();
+	return rc;
 }
 
 const struct command command_synth = {

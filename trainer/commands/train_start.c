@@ -3,11 +3,9 @@
 #include "commands/train.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,23 +37,6 @@ static int earlier_run(const char *holder, const char *self)
 	return there && run && strncmp(there, here, (size_t)(run + 6 - here)) == 0 && strcmp(there, here) != 0;
 }
 
-/* 0: t->lock is held, EWOULDBLOCK: another has it, other errors: the file system does not lock. */
-static int try_lock(struct train *t, const char *path, struct error *e)
-{
-	struct stat st;
-
-	do {
-		if (t->lock >= 0)
-			close(t->lock);
-		t->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-		if (t->lock < 0)
-			return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(errno));
-		if (flock(t->lock, LOCK_EX | LOCK_NB))
-			return errno;
-	} while (fstat(t->lock, &st) == 0 && st.st_nlink == 0); /* its holder was just ending */
-	return 0;
-}
-
 int train_claim_output(struct train *t, struct error *e)
 {
 	char path[4200], self[300], holder[300] = "";
@@ -64,7 +45,7 @@ int train_claim_output(struct train *t, struct error *e)
 
 	snprintf(path, sizeof path, "%s/lock", t->output);
 	describe_self(t, self, sizeof self);
-	while ((why = try_lock(t, path, e)) == EWOULDBLOCK && now() - begin < CLAIM_SECONDS)
+	while ((why = file_lock(&t->lock, path, e)) == EWOULDBLOCK && now() - begin < CLAIM_SECONDS)
 		usleep(100000);
 	if (why == EWOULDBLOCK) {
 		ssize_t n = pread(t->lock, holder, sizeof holder - 1, 0);
@@ -74,7 +55,7 @@ int train_claim_output(struct train *t, struct error *e)
 			return fail(e, EXIT_USAGE, "%s: another training writes to it (%s): --output=DIR chooses another place; if that one's node went down, "
 				    "remove %s", t->output, holder, path);
 		unlink(path);
-		why = try_lock(t, path, e);
+		why = file_lock(&t->lock, path, e);
 	}
 	if (e->code)
 		return -e->code;
@@ -92,13 +73,8 @@ void train_release_output(struct train *t)
 {
 	char path[4200];
 
-	if (t->lock < 0)
-		return;
 	snprintf(path, sizeof path, "%s/lock", t->output);
-	if (flock(t->lock, LOCK_EX | LOCK_NB) == 0) /* it is ours, not one that was only looked at */
-		unlink(path);
-	close(t->lock);
-	t->lock = -1;
+	file_unlock(&t->lock, path);
 }
 
 /* ---- where it starts --------------------------------------------------------------------------------- */
@@ -136,9 +112,9 @@ static int make_output(struct train *t, struct error *e)
 
 	if (t->conf->output)
 		snprintf(t->output, sizeof t->output, "%s", t->conf->output);
-	if (t->conf->output ? mkdir(t->output, 0777) && errno != EEXIST : make_dated(t->output, sizeof t->output))
+	if (!t->conf->output && make_dated(t->output, sizeof t->output))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", t->output, strerror(errno));
-	if (directory_check(t->output, e) < 0)
+	if (directory_ensure(t->output, e) < 0 || directory_check(t->output, e) < 0)
 		return -e->code;
 	if (train_claim_output(t, e) < 0)
 		return -e->code;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -213,6 +214,20 @@ int output_check(const char *path, struct error *e)
 	return 0;
 }
 
+/* EXIT_USAGE where there is no directory for what path names. */
+static int check_parent(const char *path, struct error *e)
+{
+	struct stat st;
+	char copy[FILE_PATH];
+
+	if (path_join(copy, e, "%s", path))
+		return -e->code;
+	const char *parent = dirname(copy);
+	int missing = stat(parent, &st) ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(st.st_mode);
+
+	return missing ? fail(e, EXIT_USAGE, "%s: cannot be made: there is no directory %s", path, parent) : 0;
+}
+
 int output_spares(const char *path, const char *other, struct error *e)
 {
 	struct stat a, b;
@@ -230,7 +245,13 @@ int output_replaces(const char *path, const char *start, const char *kind, struc
 	size_t length = strlen(start);
 	struct stat st;
 
-	if (!path || strncmp(path, "/dev/", 5) == 0 || stat(path, &st) || !S_ISREG(st.st_mode) || st.st_size == 0 || is_standard_output(&st))
+	if (!path || strncmp(path, "/dev/", 5) == 0)
+		return 0;
+	if (stat(path, &st))
+		return errno == ENOENT || errno == ENOTDIR ? check_parent(path, e) : 0;
+	if (S_ISDIR(st.st_mode))
+		return fail(e, EXIT_USAGE, "%s: is a directory, not a place for a file", path);
+	if (!S_ISREG(st.st_mode) || st.st_size == 0 || is_standard_output(&st))
 		return 0; /* a stream that was opened by whoever started the program is there to be written to */
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, text, length < sizeof text ? length : sizeof text);
@@ -380,6 +401,14 @@ int directory_make(const char *path, struct error *e)
 	return 0;
 }
 
+int directory_ensure(const char *path, struct error *e)
+{
+	if (mkdir(path, 0777) == 0 || errno == EEXIST)
+		return 0;
+	int why = errno;
+	return check_parent(path, e) ? -e->code : fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", path, strerror(why));
+}
+
 int directory_check(const char *path, struct error *e)
 {
 	struct stat st;
@@ -388,11 +417,14 @@ int directory_check(const char *path, struct error *e)
 	if (path_join(parent, e, "%s", path))
 		return -e->code;
 	if (stat(path, &st) == 0) {
-		errno = ENOTDIR;
-		if (!S_ISDIR(st.st_mode) || access(path, W_OK | X_OK))
-			return fail(e, EXIT_INTERNAL, "%s: cannot be written to: %s", path, strerror(errno));
-		return 0;
+		if (!S_ISDIR(st.st_mode))
+			return fail(e, EXIT_USAGE, "%s: cannot be written to: %s", path, strerror(ENOTDIR));
+		return access(path, W_OK | X_OK) ? fail(e, EXIT_INTERNAL, "%s: cannot be written to: %s", path, strerror(errno)) : 0;
 	}
+	int why = errno;
+	if (check_parent(path, e))
+		return -e->code;
+	errno = why;
 	if (errno != ENOENT || access(dirname(parent), W_OK | X_OK))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", path, strerror(errno));
 	return 0;
@@ -434,6 +466,32 @@ int filesystem_sync(const char *path, struct error *e)
 	}
 	close(fd);
 	return 0;
+}
+
+int file_lock(int *fd, const char *path, struct error *e)
+{
+	struct stat st;
+
+	do {
+		if (*fd >= 0)
+			close(*fd);
+		*fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+		if (*fd < 0)
+			return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(errno));
+		if (flock(*fd, LOCK_EX | LOCK_NB))
+			return errno;
+	} while (fstat(*fd, &st) == 0 && st.st_nlink == 0); /* its holder was just ending */
+	return 0;
+}
+
+void file_unlock(int *fd, const char *path)
+{
+	if (*fd < 0)
+		return;
+	if (flock(*fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) /* it is ours, not one that was only looked at */
+		unlink(path);
+	close(*fd);
+	*fd = -1;
 }
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)

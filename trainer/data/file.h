@@ -44,8 +44,8 @@ int output_check(const char *path, struct error *e);
 /* EXIT_USAGE where the file to be written is `other`, which is read or written too; either may be NULL. */
 int output_spares(const char *path, const char *other, struct error *e);
 
-/* EXIT_USAGE where a file is there that is not empty and begins otherwise than one of this kind: it is somebody's, and is not replaced. `kind`, in
- * words, is for the error line; path may be NULL. */
+/* EXIT_USAGE where a file is there that is not empty and begins otherwise than one of this kind: it is somebody's, and is not replaced; and
+ * where a directory is, or none for it. `kind`, in words, is for the error line; path may be NULL. */
 int output_replaces(const char *path, const char *start, const char *kind, struct error *e);
 
 /* EXIT_INTERNAL for everything that goes wrong while writing: no permission, no space. */
@@ -77,8 +77,16 @@ int path_there(const char *path, struct error *e);
 int path_pattern(char pattern[FILE_PATH], const char *directory, const char *names, struct error *e);
 
 int directory_make(const char *path, struct error *e);
-/* Whether files can be made in a directory, or where it is not there yet, whether it can be made. EXIT_INTERNAL. */
+/* The same where it is not there yet. EXIT_USAGE where the directory around it is not there, EXIT_INTERNAL for all else. */
+int directory_ensure(const char *path, struct error *e);
+/* Whether files can be made in a directory, or where it is not there yet, whether it can be made. EXIT_USAGE where path is no directory,
+ * or the one around it is not there, EXIT_INTERNAL without the permission. */
 int directory_check(const char *path, struct error *e);
+/* Takes an exclusive lock on a file, which is made where it is not there, and keeps its descriptor in *fd, of which one before is closed.
+ * 0: it is held, EWOULDBLOCK: another process has it, other errors: the file system does not lock; negative: there can be no file. */
+int file_lock(int *fd, const char *path, struct error *e);
+/* Closes it, and removes the file unless another process holds the lock; sets *fd to -1, which it may be before. */
+void file_unlock(int *fd, const char *path);
 int directory_sync(const char *path, struct error *e);
 /* The same for the directory that a file is in. */
 int parent_sync(const char *path, struct error *e);

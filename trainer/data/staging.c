@@ -125,28 +125,73 @@ static void name_leftovers(const struct staging *s)
 		closedir(directory);
 }
 
-int staging_open(struct staging *s, const char *path, int overwrite, const struct staging_kind *kind, const char *source, struct error *e)
+/* That two commands make one directory would be found out when the later one is done. Where the file system does not lock, it is. */
+static int claim(struct staging *s, struct error *e)
 {
-	size_t length = strlen(path);
+	char path[FILE_PATH], self[300] = "", holder[300] = "";
 
-	*s = (struct staging){ .kind = kind };
-	while (length > 1 && path[length - 1] == '/')
-		length--;
-	if (path_join(s->path, e, "%.*s", (int)length, path) || path_join(s->partial, e, "%s.partial-XXXXXX", s->path) ||
-	    check_existing(s, overwrite, source, e)) {
-		s->partial[0] = '\0';
+	if (path_join(path, e, "%s.partial-lock", s->path))
 		return -e->code;
+	int why = file_lock(&s->lock, path, e);
+	if (why == EWOULDBLOCK) {
+		ssize_t n = pread(s->lock, holder, sizeof holder - 1, 0);
+		holder[n > 0 ? n : 0] = '\0';
+		return fail(e, EXIT_USAGE, "%s: another chexnet is making it (%s)", s->path, holder);
 	}
-	name_leftovers(s);
-	if (!mkdtemp(s->partial)) {
-		s->partial[0] = '\0';
+	gethostname(self, 256);
+	snprintf(self + strlen(self), 32, ", process %d", (int)getpid());
+	if (why == 0 && (ftruncate(s->lock, 0) || pwrite(s->lock, self, strlen(self), 0) < 0))
+		return 0; /* a full disk: whose it is is told to nobody */
+	return -e->code;
+}
+
+static void release(struct staging *s)
+{
+	char path[FILE_PATH + 16];
+
+	snprintf(path, sizeof path, "%s.partial-lock", s->path);
+	file_unlock(&s->lock, path);
+}
+
+static int make_partial(struct staging *s, struct error *e)
+{
+	char path[FILE_PATH];
+
+	if (path_join(path, e, "%s.partial-XXXXXX", s->path))
+		return -e->code;
+	if (!mkdtemp(path))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", s->path, strerror(errno));
-	}
+	strcpy(s->partial, path);
 	/* mkdtemp() makes it private; the result is as public as any directory of this user */
 	mode_t mask = umask(0);
 	umask(mask);
 	chmod(s->partial, 0777 & ~mask);
 	return 0;
+}
+
+int staging_open(struct staging *s, const char *path, int overwrite, const struct staging_kind *kind, const char *source, struct error *e)
+{
+	size_t length = strlen(path);
+
+	*s = (struct staging){ .kind = kind, .lock = -1 };
+	while (length > 1 && path[length - 1] == '/')
+		length--;
+	if (path_join(s->path, e, "%.*s", (int)length, path) || check_existing(s, overwrite, source, e) || (!s->replaces && directory_check(s->path, e)))
+		return -e->code;
+	if (claim(s, e) == 0 && check_existing(s, overwrite, source, e) == 0) { /* once more: the holder of a moment ago may have made it */
+		name_leftovers(s);
+		make_partial(s, e);
+	}
+	if (e->code)
+		release(s);
+	return -e->code;
+}
+
+static int refused_name(const struct staging *s, struct error *e)
+{
+	if (errno == EEXIST || errno == ENOTEMPTY)
+		return fail(e, EXIT_USAGE, "%s: somebody has made it meanwhile, and it is not replaced", s->path);
+	return fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", s->path, strerror(errno));
 }
 
 /* For file systems whose rename knows no flags (NFS, GlusterFS, older ZFS): a directory that was published meanwhile is not empty and
@@ -156,7 +201,7 @@ static int rename_plainly(struct staging *s, struct error *e)
 	char aside[FILE_PATH];
 
 	if (!s->replaces)
-		return rename(s->partial, s->path) ? fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", s->path, strerror(errno)) : 0;
+		return rename(s->partial, s->path) ? refused_name(s, e) : 0;
 	if (path_join(aside, e, "%s.replaced%s", s->path, strrchr(s->partial, '-')))
 		return -e->code;
 	fprintf(stderr, "chexnet: %s: its file system cannot swap directories: the old one is called %s until the new one, %s, has taken its name\n", s->path, aside,
@@ -180,7 +225,7 @@ static int take_name(struct staging *s, struct error *e)
 		return 0;
 	if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)
 		return rename_plainly(s, e);
-	return fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", s->path, strerror(errno));
+	return refused_name(s, e);
 }
 
 /* Of the old directory, at s->partial, only what the command makes: what came into it at the last moment is kept. */
@@ -200,7 +245,9 @@ int staging_commit(struct staging *s, struct error *e)
 {
 	char parent[FILE_PATH];
 	const char *slash = strrchr(s->path, '/');
+	struct stat st;
 
+	s->replaces = s->replaces && (lstat(s->path, &st) == 0 || errno != ENOENT); /* not what its owner has removed meanwhile */
 	if (path_join(parent, e, "%.*s", slash ? (int)(slash - s->path) + 1 : 1, slash ? s->path : ".") || directory_sync(s->partial, e))
 		return -e->code;
 	if ((s->replaces && check_foreign(s, e)) || take_name(s, e))
@@ -216,4 +263,5 @@ void staging_discard(struct staging *s)
 	if (s->partial[0])
 		directory_remove(s->partial);
 	s->partial[0] = '\0';
+	release(s);
 }

@@ -17,15 +17,17 @@ struct staging {
 	char partial[FILE_PATH]; /* where it is filled */
 	const struct staging_kind *kind;
 	int replaces;            /* path exists and may go */
+	int lock;                /* descriptor of PATH.partial-lock, or -1: one at a time */
 };
 
 /* Makes the temporary directory. An existing path is refused (EXIT_USAGE) unless overwrite is set and it is of this kind, with nothing
- * else in it, and does not hold `source`, which is read meanwhile (NULL: nothing is). */
+ * else in it, and does not hold `source`, which is read meanwhile (NULL: nothing is). So is one that another process is at work on, and
+ * one in a directory that is not there. */
 int staging_open(struct staging *s, const char *path, int overwrite, const struct staging_kind *kind, const char *source, struct error *e);
 
 /* Syncs the directory and gives it its name; what was there before is removed afterwards. EXIT_USAGE where something that is not of
  * the kind has come into it since staging_open(). */
 int staging_commit(struct staging *s, struct error *e);
-void staging_discard(struct staging *s); /* removes the temporary directory; harmless after a commit */
+void staging_discard(struct staging *s); /* in the end, also after a commit: removes what is left of the temporary directory */
 
 #endif

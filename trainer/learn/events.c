@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -171,8 +170,8 @@ int events_open(struct events **events, const char *directory, struct error *e)
 	gethostname(host, sizeof host - 1);
 	ev->fd = -1;
 	rc = path_join(ev->path, e, "%s/events.out.tfevents.%010lld.%s.%d", directory, (long long)time(NULL), host, (int)getpid());
-	if (!rc && mkdir(directory, 0777) && errno != EEXIST)
-		rc = fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", directory, strerror(errno));
+	if (!rc)
+		rc = directory_ensure(directory, e);
 	if (!rc) {
 		ev->fd = open(ev->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 		rc = ev->fd < 0 ? fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", ev->path, strerror(errno)) : append_version(ev, e);
