@@ -32,6 +32,11 @@ problems() { grep -c PROBLEM <<<"$output" || true; }
 	grep -qx '  train   86524 images,  28008 patients' <<<"$output"
 	grep -qx '  test    25596 images,   2797 patients' <<<"$output"
 	[ "$(problems)" = 0 ]
+	# of Edema's patients most lie in bed; whether the table is PATH or --table
+	[[ $output == *"note (shortcuts): Edema: 88 % of the images with it are AP views, of the others 39 %: "* ]]
+	[ "$(grep -c 'AP views' <<<"$output")" = 1 ]
+	[[ $output == *"note (shortcuts): not looked at: age, sex, "* ]]
+	"$BUILD/chexnet" audit full.csv | grep -F 'note (shortcuts): Edema: 88 % '
 }
 
 @test "one image of a training patient on the test list is a leak, with patient and share" {

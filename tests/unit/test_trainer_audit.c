@@ -188,6 +188,37 @@ static void those_without_a_finding_may_be_the_few(void **state)
 	origin_close(&o);
 }
 
+/* Whether the views come with the images or from the table. */
+static void a_finding_that_the_view_tells_is_named(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	size_t with = 0, ap = 0;
+	struct error e = { 0 };
+	struct audit_conf conf = { .threads = 2 };
+
+	for (size_t i = 0; i < o.count; i++) { /* all with Effusion are AP, and every third of the others */
+		int effusion = i % 4 == 0;
+		o.samples[i].labels = (o.samples[i].labels & ~4u) | (uint32_t)effusion << 2;
+		o.view[i] = effusion || i % 3 == 0 ? 'A' : 'P';
+		with += (size_t)effusion;
+		ap += !effusion && o.view[i] == 'A';
+	}
+	char expected[160];
+	snprintf(expected, sizeof expected, "Effusion: 100 %% of the images with it are AP views, of the others %.0f %%: a model may tell it by the view",
+		 100.0 * (double)ap / (double)(o.count - with));
+	assert_int_equal(audit_run(&audit, &o, &conf, &e), 0);
+	note_of(expected);
+	note_of("not looked at: age, sex, and the time");
+	run_audit(&o, 0); /* the table says that all are PA */
+	for (int i = 0; i < audit.n_items; i++)
+		assert_null(strstr(audit.items[i].text, "AP views"));
+	memset(o.view, 0, o.count);
+	assert_int_equal(audit_run(&audit, &o, &conf, &e), 0);
+	note_of("not looked at: the view, AP or PA, which NIH's table tells (--table), age, sex");
+	origin_close(&o);
+}
+
 static void copy_file(const char *from, const char *to)
 {
 	char *bytes;
@@ -291,6 +322,7 @@ int main(void)
 		cmocka_unit_test(some_wrong_labels_are_counted),
 		cmocka_unit_test(a_dropped_tail_is_found),
 		cmocka_unit_test(a_rare_finding_is_counted_by_patients),
+		cmocka_unit_test(a_finding_that_the_view_tells_is_named),
 		cmocka_unit_test(those_without_a_finding_may_be_the_few),
 		cmocka_unit_test(the_same_pixels_under_another_name_and_odd_images_are_found),
 		cmocka_unit_test(prepared_sets_of_every_format_are_audited),

@@ -29,6 +29,7 @@ static void expect_one_row(const char *text)
 	assert_string_equal(n.images[0].sample.id, "00000001_000.png");
 	assert_int_equal(n.images[0].sample.patient, 1);
 	assert_int_equal(n.images[0].sample.labels, 1 << 1 | 1 << 12);
+	assert_int_equal(n.images[0].view, strstr(text, "View Position") ? 'P' : 0);
 	nih_close(&n);
 }
 

@@ -158,8 +158,8 @@ const struct command command_audit = {
 	.summary = "tell what is wrong with a data set",
 	.description =
 		"Each PATH is a prepared data set, a directory as NIH publishes it, TFRecords of the reference trainer, or a label table alone. Looks for patients in two "
-		"splits, labels in another order than the table's, duplicates by name and by pixels, images that are missing, broken or odd, and "
-		"findings too rare to be judged. A PATH that cannot be read is named and the others are audited all the same. Ends with 65 when there is a problem.",
+		"splits, labels in another order than the table's, duplicates by name and by pixels, images that are missing, broken or odd, "
+		"findings too rare to be judged, and those that the view, AP or PA, tells alone. A PATH that cannot be read is named and the others are audited all the same. Ends with 65 when there is a problem.",
 	.options = options,
 	.run = run,
 };

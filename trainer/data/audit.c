@@ -11,7 +11,7 @@
 
 #include "data/hash.h"
 
-const char *const audit_kind_names[] = { "leak", "labels", "duplicates", "dropped", "images", "counts" };
+const char *const audit_kind_names[] = { "leak", "labels", "duplicates", "dropped", "images", "counts", "shortcuts" };
 
 __attribute__((format(printf, 5, 6))) static void say(struct audit *a, enum audit_kind kind, int problem, size_t count, const char *format, ...)
 {
@@ -357,6 +357,33 @@ static void check_counts(struct audit *a, const struct origin *o)
 		}
 }
 
+/* What a model may read instead of a finding: patients who lie in bed are taken from front to back. n: NULL: no table but the origin's own */
+static void check_shortcuts(struct audit *a, const struct origin *o, const struct nih *n)
+{
+	size_t images[FINDINGS][2] = { { 0 } }, ap[FINDINGS][2] = { { 0 } }, told = 0; /* of those without a finding, and with it */
+
+	for (size_t i = 0; i < o->count; i++) {
+		const struct nih_image *row = n ? nih_find(n, o->samples[i].id) : NULL;
+		char view = row ? row->view : o->view ? o->view[i] : 0;
+		told += view != 0;
+		for (int f = 0; view && f < FINDINGS; f++) {
+			int with = o->samples[i].labels >> f & 1;
+			images[f][with]++;
+			ap[f][with] += view == 'A';
+		}
+	}
+	for (int f = 0; f < FINDINGS; f++) {
+		if (images[f][0] < 30 || images[f][1] < 30)
+			continue;
+		double without = (double)ap[f][0] / (double)images[f][0], with = (double)ap[f][1] / (double)images[f][1];
+		if (fabs(with - without) > 0.3)
+			say(a, AUDIT_SHORTCUTS, 0, images[f][1], "%s: %.0f %% of the images with it are AP views, of the others %.0f %%: a model may tell it by the view", finding_names[f],
+			    100 * with, 100 * without);
+	}
+	say(a, AUDIT_SHORTCUTS, 0, 0, "not looked at: %sage, sex, and the time between images, which a model may read instead of a finding too",
+	    told ? "" : "the view, AP or PA, which NIH's table tells (--table), ");
+}
+
 int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *conf, struct error *e)
 {
 	struct nih n;
@@ -379,10 +406,13 @@ int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *
 		if (nih_open_tables(&n, conf->table, conf->train_val_list, conf->test_list, e))
 			return -e->code;
 		check_labels(a, o, &n);
+		check_shortcuts(a, o, &n);
 		int rc = conf->train_val_list ? check_dropped(a, o, &n, e) : 0;
 		nih_close(&n);
 		if (rc)
 			return rc;
+	} else {
+		check_shortcuts(a, o, NULL);
 	}
 	if (conf->pixels && o->decode) {
 		struct look *looks = look_at_all(o, threads, e);

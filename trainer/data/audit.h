@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What is wrong with a data set: shared patients, labels in another order, duplicates, rows that are missing, odd images,
- * findings too rare to judge. */
+ * findings too rare to judge, or told by the view alone. */
 #ifndef DATA_AUDIT_H
 #define DATA_AUDIT_H
 
 #include "data/origin.h"
 
-enum audit_kind { AUDIT_LEAK, AUDIT_LABELS, AUDIT_DUPLICATES, AUDIT_DROPPED, AUDIT_IMAGES, AUDIT_COUNTS };
+enum audit_kind { AUDIT_LEAK, AUDIT_LABELS, AUDIT_DUPLICATES, AUDIT_DROPPED, AUDIT_IMAGES, AUDIT_COUNTS, AUDIT_SHORTCUTS };
 extern const char *const audit_kind_names[]; /* "leak", … */
 
 struct audit_item {

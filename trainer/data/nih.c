@@ -14,8 +14,8 @@
 
 /* A column's place in a data row. The header names "OriginalImage[Width,Height]" without quotes, so commas within brackets
  * do not end a name; whether the data has one field or two there is seen by the number of fields. */
-enum { WANTED = 3 };
-static const char *const wanted[WANTED] = { "Image Index", "Finding Labels", "Patient ID" };
+enum { VIEW = 3, NEEDED = 3, WANTED };
+static const char *const wanted[WANTED] = { "Image Index", "Finding Labels", "Patient ID", [VIEW] = "View Position" };
 
 struct columns {
 	int narrow[WANTED], wide[WANTED]; /* field of a wanted column when bracketed names stand for one field, or for several */
@@ -57,7 +57,7 @@ static int read_columns(struct csv *c, struct columns *columns, struct error *e)
 	if (rc == 0)
 		return fail(e, EXIT_DATA, "%s: empty", c->path);
 	int n = join_header(c, names, widths);
-	*columns = (struct columns){ .narrow = { -1, -1, -1 }, .n_narrow = n };
+	*columns = (struct columns){ .narrow = { -1, -1, -1, -1 }, .n_narrow = n };
 	for (int i = 0; i < n; i++) {
 		for (int w = 0; w < WANTED; w++)
 			if (strcmp(names[i], wanted[w]) == 0) {
@@ -68,7 +68,7 @@ static int read_columns(struct csv *c, struct columns *columns, struct error *e)
 		size_t used = strlen(list);
 		snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
 	}
-	for (int w = 0; w < WANTED; w++)
+	for (int w = 0; w < NEEDED; w++)
 		if (columns->narrow[w] < 0)
 			return fail(e, EXIT_DATA, "%s: no column \"%s\" (there are: %s)", c->path, wanted[w], list);
 	return 0;
@@ -86,7 +86,7 @@ static int row_fields(const struct csv *c, const struct columns *columns, const 
 			return fail(e, EXIT_DATA, "%s:%zu: %d fields where the header has %d", c->path, c->line, n, columns->n_wide);
 	}
 	for (int w = 0; w < WANTED; w++)
-		field[w] = c->field[wide ? columns->wide[w] : columns->narrow[w]];
+		field[w] = columns->narrow[w] < 0 ? "" : c->field[wide ? columns->wide[w] : columns->narrow[w]];
 	return 0;
 }
 
@@ -197,6 +197,8 @@ static int read_table(struct nih *n, struct error *e)
 		rc = row_fields(&c, &columns, field, e);
 		if (!rc)
 			rc = read_sample(&c, field, &image->sample, e);
+		if (!rc && (strcmp(field[VIEW], "AP") == 0 || strcmp(field[VIEW], "PA") == 0))
+			image->view = field[VIEW][0];
 	}
 	csv_close(&c);
 	if (!rc && n->count == 0)

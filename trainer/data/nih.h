@@ -16,6 +16,7 @@ struct nih_image {
 	struct sample sample;
 	int folder;         /* index into folders; -1: no file */
 	enum nih_list list;
+	char view;          /* 'A': from front to back, as of who lies in bed (AP); 'P': PA; 0: the table does not tell */
 };
 
 struct nih {

@@ -13,6 +13,7 @@ void origin_close(struct origin *o)
 		o->close(o->state);
 	free(o->samples);
 	free(o->split);
+	free(o->view);
 	free(o->oracle);
 	memset(o, 0, sizeof *o);
 }
@@ -35,6 +36,20 @@ static int decode_nih(const struct origin *o, size_t i, struct decoder *d, struc
 	int rc = decode_image(d, file.data, file.size, image, &why);
 	file_unmap(&file);
 	return rc ? fail(e, why.code, "%s: %s", path, why.text) : 0;
+}
+
+static int take_samples(struct origin *o, const struct nih *n, struct error *e)
+{
+	o->samples = malloc(n->count * sizeof *o->samples);
+	o->split = malloc(n->count);
+	o->view = malloc(n->count);
+	if (!o->samples || !o->split || !o->view)
+		return fail(e, EXIT_INTERNAL, "no memory for %zu images", n->count);
+	for (size_t i = 0; i < n->count; i++) {
+		o->samples[i] = n->images[i].sample;
+		o->view[i] = n->images[i].view;
+	}
+	return 0;
 }
 
 /* Scores of a synthetic tree's oracle, where the directory has them. */
@@ -90,11 +105,7 @@ static int open_nih(struct origin *o, const char *directory, enum split_policy p
 	o->count = n->count;
 	o->hash = n->hash;
 	o->extra = n->extra;
-	o->samples = malloc(n->count * sizeof *o->samples);
-	o->split = malloc(n->count);
-	int rc = o->samples && o->split ? 0 : fail(e, EXIT_INTERNAL, "no memory for %zu images", n->count);
-	for (size_t i = 0; !rc && i < n->count; i++)
-		o->samples[i] = n->images[i].sample;
+	int rc = take_samples(o, n, e);
 	if (!rc)
 		rc = split_file ? nih_divide_file(n, split_file, o->split, e) : nih_divide(n, policy, seed, o->split, e);
 	for (size_t i = 0; !rc && i < n->count; i++)
@@ -132,12 +143,9 @@ int origin_table(struct origin *o, const char *table, const char *reference, con
 	}
 	o->count = n.count;
 	o->hash = n.hash;
-	o->samples = malloc(n.count * sizeof *o->samples);
-	o->split = malloc(n.count);
-	int rc = o->samples && o->split ? 0 : fail(e, EXIT_INTERNAL, "no memory for %zu images", n.count);
+	int rc = take_samples(o, &n, e);
 	for (size_t i = 0; !rc && i < n.count; i++) {
 		const struct nih_image *image = nih_find(&divided, n.images[i].sample.id);
-		o->samples[i] = n.images[i].sample;
 		o->split[i] = divided.has_lists ? (uint8_t)(image ? of_list[image->list] : SPLIT_NONE) : SPLIT_TRAIN;
 		o->unlisted += o->split[i] == SPLIT_NONE;
 	}

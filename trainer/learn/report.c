@@ -349,7 +349,8 @@ void report_notes(const struct report *r, struct page *page)
 			       "looks, and say nothing about this one.</li>\n", foreign, r->in->n_pictures);
 	put_rare(r, page);
 	if (!synthetic)
-		page_put(page, "<li>The labels of ChestX-ray14 were mined from report texts, and radiologists who looked again found many of them wrong. A model can be no better than "
+		page_put(page, "<li>Not looked at: the view (AP or PA), age, sex, and the time between images. A model that reads these instead of a finding may have these numbers too "
+			       "(chexnet audit tells which findings the view alone gives away).</li>\n<li>The labels of ChestX-ray14 were mined from report texts, and radiologists who looked again found many of them wrong. A model can be no better than "
 			       "the labels it is judged by. For research; not a medical device.</li>\n");
 	page_put(page, "</ul>\n");
 }
