@@ -13,7 +13,8 @@ struct queue {
 	pthread_cond_t changed;
 	long posted, completed, device; /* numbers of the last ones; device: on device memory */
 	long forgotten;                 /* up to which none is asked for any more */
-	int status; /* of the first collective that failed; those after it fail alike */
+	long failed;                    /* the first collective that failed, 0: none; … */
+	int status;                     /* … those after it fail alike */
 	bool stop;
 	pthread_t thread;
 };
@@ -49,8 +50,11 @@ static void *consume(void *arg)
 		if (!status)
 			status = run(h, &q->op[q->completed % LENGTH]);
 		pthread_mutex_lock(&q->lock);
-		q->status = status;
 		q->completed++;
+		if (status && !q->status) {
+			q->status = status;
+			q->failed = q->completed;
+		}
 		pthread_cond_broadcast(&q->changed);
 	}
 	pthread_mutex_unlock(&q->lock);
@@ -78,7 +82,7 @@ static int wait_for(struct hvd *h, long number)
 	pthread_mutex_lock(&q->lock);
 	while (q->completed < number)
 		pthread_cond_wait(&q->changed, &q->lock);
-	int status = q->status;
+	int status = number < q->failed ? 0 : q->status;
 	pthread_mutex_unlock(&q->lock);
 	return explain(h, status);
 }
@@ -152,7 +156,7 @@ void queue_reset(struct hvd *h)
 {
 	if (!h->queue)
 		return;
-	h->queue->status = 0;
+	h->queue->failed = h->queue->status = 0;
 	h->queue->forgotten = h->queue->posted; /* nobody can say any more which of them failed */
 }
 

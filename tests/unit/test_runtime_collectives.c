@@ -414,6 +414,35 @@ static void requests_run_in_order_and_can_be_waited_for(void **state)
 	run_ranks("aab", start_many, NULL);
 }
 
+/* The second differs between the ranks: it and the third fail, the first has not. */
+static void fail_the_second(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	float value[3] = { 1, 1, 1 };
+	long request[3];
+	(void)arg;
+	conf.on_death = 1; /* nobody ends the process */
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	request[0] = hvd_start_allreduce(h, &value[0], &value[0], 1, HVD_F32, HVD_SUM);
+	works(h, hvd_barrier(h));
+	request[1] = hvd_start_allreduce(h, &value[1], &value[1], 1, HVD_F32, hvd_world(h)->rank ? HVD_MAX : HVD_MIN);
+	request[2] = hvd_start_allreduce(h, &value[2], &value[2], 1, HVD_F32, HVD_SUM);
+	must(hvd_wait(h, request[2]) == HVD_EMISMATCH && hvd_wait(h, request[1]) == HVD_EMISMATCH && hvd_test(h, request[1]) == HVD_EMISMATCH);
+	works(h, hvd_wait(h, request[0]));
+	must(hvd_test(h, request[0]) == 1 && value[0] == (float)hvd_world(h)->size);
+	must(hvd_barrier(h) == HVD_EMISMATCH);
+	hvd_close(h);
+}
+
+static void a_failure_is_none_of_the_requests_before_it(void **state)
+{
+	(void)state;
+	run_ranks("aa", fail_the_second, NULL);
+	run_ranks("ab", fail_the_second, NULL);
+}
+
 static void barrier_waits(void *arg)
 {
 	struct hvd *h;
@@ -477,6 +506,7 @@ int main(void)
 		cmocka_unit_test(broadcast_and_allgather_copy_every_byte),
 		cmocka_unit_test(scattered_exchanged_and_unequal_blocks_arrive),
 		cmocka_unit_test(requests_run_in_order_and_can_be_waited_for),
+		cmocka_unit_test(a_failure_is_none_of_the_requests_before_it),
 		cmocka_unit_test(nobody_passes_a_barrier_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
