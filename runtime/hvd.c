@@ -11,7 +11,7 @@ int fail(struct hvd *h, int status, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
-	vsnprintf(h->error, sizeof h->error, format, args);
+	vsnprintf(error_line(h), ERROR_BYTES, format, args);
 	va_end(args);
 	return status;
 }

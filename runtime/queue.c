@@ -15,6 +15,7 @@ struct queue {
 	long forgotten;                 /* up to which none is asked for any more */
 	long failed;                    /* the first collective that failed, 0: none; … */
 	int status;                     /* … those after it fail alike */
+	char error[ERROR_BYTES];        /* its line, for those that ask for it or a later one */
 	bool stop;
 	pthread_t thread;
 };
@@ -61,6 +62,11 @@ static void *consume(void *arg)
 	return NULL;
 }
 
+char *error_line(struct hvd *h)
+{
+	return h->queue && pthread_equal(h->queue->thread, pthread_self()) ? h->queue->error : h->error;
+}
+
 static int start(struct hvd *h)
 {
 	struct queue *q = calloc(1, sizeof *q);
@@ -84,6 +90,8 @@ static int wait_for(struct hvd *h, long number)
 		pthread_cond_wait(&q->changed, &q->lock);
 	int status = number < q->failed ? 0 : q->status;
 	pthread_mutex_unlock(&q->lock);
+	if (status && q->error[0])
+		fail(h, status, "%s", q->error);
 	return explain(h, status);
 }
 
@@ -156,7 +164,7 @@ void queue_reset(struct hvd *h)
 {
 	if (!h->queue)
 		return;
-	h->queue->failed = h->queue->status = 0;
+	h->queue->failed = h->queue->status = h->queue->error[0] = 0;
 	h->queue->forgotten = h->queue->posted; /* nobody can say any more which of them failed */
 }
 

@@ -11,12 +11,14 @@
 #include <stdbool.h>
 #include <time.h>
 
+#define ERROR_BYTES 512
+
 struct backend;
 
 struct hvd {
 	struct hvd_world world;
 	struct hvd_conf conf;
-	char error[512];
+	char error[ERROR_BYTES];
 	const struct backend *backend;
 	void *state;  /* of the back end for host memory */
 	void *device; /* of the NCCL back end */

@@ -96,6 +96,11 @@ static void read_where_it_writes(void *arg)
 	works(h, hvd_reduce_scatter(h, p, p + 200, 100, HVD_F32, HVD_SUM));
 	works(h, hvd_alltoall(h, p, p + 200, 100, HVD_F32));
 	works(h, hvd_allgather(h, host, host, 2, HVD_F32));
+	long request = hvd_start_allgather(h, p, p, 100, HVD_F32); /* the thread's line is not the program's before it asks */
+	must(hvd_wait(h, request + 1) == HVD_EINVAL && strstr(hvd_error(h), "no such request"));
+	must(hvd_wait(h, request) == HVD_EINVAL && strstr(hvd_error(h), "overlap"));
+	must(hvd_wait(h, request + 1) == HVD_EINVAL && strstr(hvd_error(h), "no such request"));
+	must(hvd_test(h, request) == HVD_EINVAL && strstr(hvd_error(h), "overlap"));
 	works(h, hvd_close(h));
 }
 
