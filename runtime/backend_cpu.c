@@ -21,6 +21,7 @@ struct cpu {
 	struct chain chain;
 	struct region *window, *regions; /* regions: of hvd_alloc() */
 	uint8_t **local;                 /* [team.count] scratch */
+	struct stamp call;               /* that is being run; its pieces have their own sequence and size */
 };
 
 /* ---- the world's shape ---------------------------------------------------------------------------- */
@@ -211,20 +212,12 @@ static int reduce_in_team(struct cpu *c, uint8_t *const *part, const struct op *
 	return 0;
 }
 
-static struct notice notice_of(struct cpu *c, const struct op *op, size_t n, const struct region *r, size_t place)
-{
-	return (struct notice){
-		.stamp = { .sequence = c->chain.sequence++, .n = n, .kind = op->kind, .type = op->type, .op = op->op, .root = (uint32_t)op->root, .narrow = op->narrow },
-		.region = r->tag,
-		.place = place,
-		.bucket = (uint64_t)(int64_t)op->bucket,
-	};
-}
-
 /* All-reduces n elements that lie `place` bytes into region r, on every rank. */
 static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t place, size_t n, const struct op *op)
 {
-	struct notice notice = notice_of(c, op, n, r, place);
+	struct notice notice = { .stamp = c->call, .region = r->tag, .place = place, .bucket = (uint64_t)(int64_t)op->bucket };
+	notice.stamp.sequence = c->chain.sequence++;
+	notice.stamp.piece = n;
 	int status = team_enter(h->mesh, &c->team, c->window, &notice);
 	if (status)
 		return status;
@@ -237,7 +230,7 @@ static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t p
 	if (c->count == 1)
 		reduce_in_team(c, c->local, op, n);
 	else if (lane < lanes)
-		status = chain_reduce(&c->chain, &notice.stamp, c->local, c->team.count, lane, slice(n, lane + 1, lanes) - begin,
+		status = chain_reduce(&c->chain, &notice.stamp, op, c->local, c->team.count, lane, slice(n, lane + 1, lanes) - begin,
 				      op->op == HVD_AVG ? h->world.size : 1);
 	return status ? status : team_barrier(h->mesh, &c->team, c->window);
 }
@@ -327,7 +320,6 @@ static int merge(struct hvd *h, struct cpu *c, const struct op *op, const uint8_
 static int allgather(struct hvd *h, struct cpu *c, const struct op *op)
 {
 	size_t size = type_size(op->type), begin = 0, end = 0, total = 0;
-	struct op shaped = *op;
 	uint32_t shape = 0; /* of all blocks, which the ranks compare as they do the root of a broadcast */
 	for (int r = 0; r < h->world.size; r++) {
 		begin = r == h->world.rank ? total : begin;
@@ -335,11 +327,13 @@ static int allgather(struct hvd *h, struct cpu *c, const struct op *op)
 		end = r == h->world.rank ? total : end;
 		shape = (shape ^ (uint32_t)(total / size)) * 0x01000193; /* FNV-1, by words */
 	}
-	shaped.root = (int)(shape >> 1);
+	c->call.root = shape;
+	if (op->blocks && (size_t)h->world.size * op->blocks[0] * size != total)
+		c->call.n = total / size;
 	const void *own = op->in;
 	if (op->in == op->out && end > begin) /* before other blocks come where it lies */
 		own = memmove((uint8_t *)op->out + begin, op->in, end - begin);
-	return merge(h, c, &shaped, own, begin, end, total);
+	return merge(h, c, op, own, begin, end, total);
 }
 
 /* An all-gather, of which each rank keeps what is for it. */
@@ -359,6 +353,8 @@ static int alltoall(struct hvd *h, struct cpu *c, const struct op *op)
 static int cpu_run(struct hvd *h, const struct op *op)
 {
 	struct cpu *c = h->state;
+	c->call = (struct stamp){ .n = op->blocks ? op->blocks[0] : op->n, .kind = op->kind, .type = op->type, .op = op->op, .root = (uint32_t)op->root,
+				  .narrow = op->narrow };
 	switch (op->kind) {
 	case OP_ALLREDUCE:
 		return allreduce(h, c, op);

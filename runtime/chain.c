@@ -82,7 +82,7 @@ int calls_differ(struct mesh *m, const struct stamp *a, const struct stamp *b, i
 {
 	const char *more = a->kind != b->kind || a->n != b->n || a->type != b->type ? "" : a->root != b->root ? a->kind == OP_ALLGATHER ? ", with blocks of other sizes" : ", with another root" :
 			   a->op != b->op ? ", with another operation" : a->sequence != b->sequence ? ", after other calls" :
-			   ", in another place of hvd_alloc()'s memory";
+			   ", in another place of hvd_alloc()'s memory, or not in it";
 	return mesh_fault(m, HVD_EMISMATCH, "calls %s of %llu %s, rank %d calls %s of %llu %s%s", op_name(a->kind), (unsigned long long)a->n,
 			  type_name((enum hvd_type)(a->type % 8)), rank, op_name(b->kind), (unsigned long long)b->n, type_name((enum hvd_type)(b->type % 8)), more);
 }
@@ -208,9 +208,9 @@ static int reduce_round(struct reduction *r)
 	return status;
 }
 
-int chain_reduce(struct chain *c, const struct stamp *stamp, uint8_t *const *part, int parts, int mine, size_t n, int divisor)
+int chain_reduce(struct chain *c, const struct stamp *stamp, const struct op *op, uint8_t *const *part, int parts, int mine, size_t n, int divisor)
 {
-	const struct arithmetic *a = arithmetic((enum hvd_type)stamp->type, (enum hvd_op)stamp->op, stamp->narrow);
+	const struct arithmetic *a = arithmetic(op->type, op->op, op->narrow);
 	size_t chunk = CHAIN_PIECE / a->running;
 	struct reduction r = {
 		.chain = c, .stamp = stamp, .math = a, .part = part, .parts = parts, .mine = mine, .divisor = divisor,

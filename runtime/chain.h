@@ -21,9 +21,9 @@ struct chain {
 	uint64_t sequence;
 };
 
-/* What both ends of a link must agree on. */
+/* What both ends of a link must agree on: the call, as the program made it, and how much of it moves now. */
 struct stamp {
-	uint64_t sequence, n;
+	uint64_t sequence, n, piece; /* n: elements of the call; piece: of what moves, which may be bytes */
 	uint32_t kind, type, op, root, narrow, pad;
 };
 
@@ -34,7 +34,7 @@ int calls_differ(struct mesh *m, const struct stamp *mine, const struct stamp *t
 int chain_open(struct chain *c, struct mesh *m, const struct link *link, int links, int segments);
 void chain_close(struct chain *c);
 
-/* part[parts]: n elements of each rank of this segment, in rank order; all receive the result. */
-int chain_reduce(struct chain *c, const struct stamp *stamp, uint8_t *const *part, int parts, int mine, size_t n, int divisor);
+/* part[parts]: n elements of each rank of this segment, in rank order; all receive the result. The sum is that of op's type and operation. */
+int chain_reduce(struct chain *c, const struct stamp *stamp, const struct op *op, uint8_t *const *part, int parts, int mine, size_t n, int divisor);
 
 #endif

@@ -91,7 +91,7 @@ HVD_API int hvd_lost(const struct hvd *h);
 /* After HVD_EPEER, with on_death continue: the survivors agree on who is left and become a smaller world, with new ranks
  * and a higher epoch. Collective among them. Memory of hvd_alloc() and plans stay, as this rank left them: ranks may
  * be one step apart, so the caller takes parameters and optimiser state from the rank that got furthest, all of them or (where
- * that rank is lost meanwhile) none, and repeats the step that failed. Requests of before are none any more (HVD_EINVAL). HVD_EBOOT: this rank was given up by the others, or too few are left to be sure that nobody else
+ * that rank is lost meanwhile) none, and repeats the step that failed. What another rank has freed, or did not get, is memory like any other. Requests of before are none any more (HVD_EINVAL). HVD_EBOOT: this rank was given up by the others, or too few are left to be sure that nobody else
  * goes on. Steps that are to survive a death need `srun --kill-on-bad-exit=0 --no-kill`, which --hvd=on_death=continue sets. */
 HVD_API int hvd_recover(struct hvd *h);
 
@@ -121,7 +121,7 @@ HVD_API void hvd_free(struct hvd *h, void *p);
 HVD_API int hvd_copy(struct hvd *h, void *to, const void *from, size_t bytes);
 
 /* Collectives over n elements; in and out may be equal (in device memory: of hvd_allreduce() only; others refuse buffers that overlap). A NaN of any rank is the least and the most on
- * host memory. Sums run in rank order, so equal inputs give equal
+ * host memory. Where hvd_allreduce() has in == out in memory of hvd_alloc(), it has so on all ranks, at the same place. Sums run in rank order, so equal inputs give equal
  * bits on every rank, every run and every back end of the CPU. Under "nccl", device memory is ordered with conf.stream
  * (the call returns before the device is through), and host memory goes through the CPU. */
 HVD_API int hvd_allreduce(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op);

@@ -227,9 +227,15 @@ static void not_a_number_is_least_and_most_whoever_has_it(void **state)
 	run_ranks("abc", not_a_number, NULL);
 }
 
-/* The message must say in what the ranks differ; arg: 'r'oot, 'o'peration, 'b'locks, 'p'lace or other 'm'emory. */
+enum { LARGE = 300000 }; /* floats, more than one piece */
+
+/* The message must say in what the ranks differ; arg: 'r'oot, 'o'peration, 'b'locks, 'n'umber, 'p'lace or other 'm'emory. */
 static void calls_that_differ(void *arg)
 {
+	static const char *const words[] = { ['r'] = "with another root", ['o'] = "with another operation", ['b'] = "calls an all-gather of 4 f32, with blocks of other sizes",
+					     ['n'] = "calls a broadcast of 300000 f32", ['p'] = "calls an all-reduce of 300000 f32, in another place of hvd_alloc()'s memory",
+					     ['m'] = "in another place of hvd_alloc()'s memory" };
+	static float own[LARGE];
 	struct hvd *h;
 	struct hvd_conf conf = quick_conf();
 	const char what = *(const char *)arg;
@@ -238,16 +244,17 @@ static void calls_that_differ(void *arg)
 	works(h, status);
 	all_arrive();
 	const bool odd = hvd_world(h)->rank % 2;
-	float own[4] = { 0 }, *slab = hvd_alloc(h, sizeof own), *other = hvd_alloc(h, sizeof own);
+	float *slab = hvd_alloc(h, sizeof own), *other = hvd_alloc(h, sizeof own);
 	must(slab && other);
 	works(h, hvd_barrier(h));
 	float *p = what == 'p' && odd ? slab : what == 'm' ? odd ? slab : other : own;
 	const size_t blocks[] = { odd ? 1 : 3, odd ? 3 : 1 };
 	status = what == 'r' ? hvd_broadcast(h, own, 4, HVD_F32, odd) :
+		 what == 'n' ? hvd_broadcast(h, own, odd ? LARGE : LARGE - 1, HVD_F32, 0) :
 		 what == 'b' ? hvd_allgatherv(h, slab, own, blocks, HVD_F32) :
-			       hvd_allreduce(h, p, p, 4, HVD_F32, what == 'o' && odd ? HVD_MAX : HVD_SUM);
+			       hvd_allreduce(h, p, p, LARGE, HVD_F32, what == 'o' && odd ? HVD_MAX : HVD_SUM);
 	must(status == HVD_EMISMATCH);
-	must(strstr(hvd_error(h), what == 'r' ? "with another root" : what == 'b' ? "with blocks of other sizes" : what == 'o' ? "with another operation" : "in another place of hvd_alloc()'s memory"));
+	must(strstr(hvd_error(h), words[(int)what]));
 	hvd_close(h);
 }
 
@@ -257,7 +264,10 @@ static void a_call_that_differs_is_told_by_its_difference(void **state)
 	run_ranks("ab", calls_that_differ, "r"); /* over a link */
 	run_ranks("ab", calls_that_differ, "o");
 	run_ranks("ab", calls_that_differ, "b");
+	run_ranks("ab", calls_that_differ, "n");
+	run_ranks("ab", calls_that_differ, "p");
 	run_ranks("aa", calls_that_differ, "r");
+	run_ranks("aa", calls_that_differ, "n");
 	run_ranks("aa", calls_that_differ, "b");
 	run_ranks("aa", calls_that_differ, "o");
 	run_ranks("aa", calls_that_differ, "p");
