@@ -439,7 +439,7 @@ int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all)
 		struct message *message = mesh_receive(m, m->member[0], tag, until + PATIENCE);
 		if (!message)
 			return atomic_load(&m->failed);
-		bool right = message->bytes == bytes * (size_t)m->members;
+		bool right = message->bytes == bytes * (size_t)m->members && message->fd < 0;
 		if (right)
 			memcpy(table, message->data, message->bytes);
 		message_free(message);
@@ -449,7 +449,7 @@ int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all)
 		struct message *message = mesh_receive(m, m->member[w], tag, until);
 		if (!message)
 			return atomic_load(&m->failed);
-		bool right = message->bytes == bytes;
+		bool right = message->bytes == bytes && message->fd < 0;
 		if (right)
 			memcpy(table + (size_t)w * bytes, message->data, bytes);
 		message_free(message);

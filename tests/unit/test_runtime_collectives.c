@@ -3,6 +3,7 @@
 #include "tests/unit/runtime_world.h"
 
 #include <math.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 static const char *const layouts[] = { "aa", "ab", "aaaa", "aabb", "aaab", "abbb", "abab", "abcd", "aabbcc", "aaabbc" };
@@ -424,6 +425,64 @@ static void requests_run_in_order_and_can_be_waited_for(void **state)
 	run_ranks("aab", start_many, NULL);
 }
 
+/* One allocates while the other splits: their messages are not taken for each other's. */
+static void allocate_or_split(void *arg)
+{
+	struct hvd *h, *part;
+	struct hvd_conf conf = quick_conf();
+	conf.on_death = 1; /* nobody ends the process */
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	all_arrive();
+	if (meeting_rank == *(const int *)arg)
+		must(!hvd_alloc(h, 4096));
+	else
+		must(hvd_split(h, 0, &part) == HVD_EMISMATCH);
+	must(h->mesh->failed == HVD_EMISMATCH);
+	must(strstr(hvd_error(h), "different collectives") || strstr(hvd_error(h), "allocates shared memory where rank"));
+	hvd_close(h);
+}
+
+static void an_allocation_meets_no_other_call(void **state)
+{
+	(void)state;
+	for (int who = 0; who < 2; who++)
+		run_ranks("aa", allocate_or_split, &who);
+}
+
+/* Rank 1 has one descriptor left, which its own part takes. */
+static void allocate_without_descriptors(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	struct rlimit files;
+	(void)arg;
+	conf.on_death = 1; /* nobody ends the process */
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	all_arrive();
+	int next = dup(0);
+	must(!close(next) && !getrlimit(RLIMIT_NOFILE, &files));
+	files.rlim_cur = (rlim_t)next + 1;
+	must(meeting_rank == 0 || !setrlimit(RLIMIT_NOFILE, &files));
+	for (bool came = meeting_rank; !came; usleep(100)) {
+		pthread_mutex_lock(&h->mesh->lock);
+		came = h->mesh->peer[1].inbox;
+		pthread_mutex_unlock(&h->mesh->lock);
+	}
+	must(!hvd_alloc(h, 4096) || !meeting_rank); /* rank 0 has all it needs */
+	while (!h->mesh->failed)
+		usleep(1000);
+	must(hvd_barrier(h) == HVD_ESYS && strstr(hvd_error(h), "rank 1 on node-a has no descriptor left for the shared memory of rank 0"));
+	hvd_close(h);
+}
+
+static void memory_for_which_descriptors_lack_says_so(void **state)
+{
+	(void)state;
+	run_ranks("aa", allocate_without_descriptors, NULL);
+}
+
 /* The second differs between the ranks: it and the third fail, the first has not. */
 static void fail_the_second(void *arg)
 {
@@ -517,6 +576,8 @@ int main(void)
 		cmocka_unit_test(scattered_exchanged_and_unequal_blocks_arrive),
 		cmocka_unit_test(requests_run_in_order_and_can_be_waited_for),
 		cmocka_unit_test(a_failure_is_none_of_the_requests_before_it),
+		cmocka_unit_test(an_allocation_meets_no_other_call),
+		cmocka_unit_test(memory_for_which_descriptors_lack_says_so),
 		cmocka_unit_test(nobody_passes_a_barrier_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
