@@ -361,12 +361,14 @@ int hvd_plan_accumulate(struct hvd_plan *p, int k)
 	if (!(all = calloc((size_t)h->world.size, sizeof *all)))
 		return fail(h, HVD_ESYS, "no memory for %d ranks", h->world.size);
 	status = queue_drain(h);
+	mesh_doing(h->mesh, DOING_ACCUMULATE, 0);
 	if (!status)
 		status = explain(h, mesh_gather(h->mesh, &k, sizeof k, all));
 	for (int r = 1; !status && r < h->world.size; r++)
 		if (all[r] != all[0])
 			status = fail(h, HVD_EMISMATCH, "hvd_plan_accumulate: rank %d on %.32s takes %d passes a step, rank 0 takes %d", r, hvd_host(h, r), all[r], all[0]);
 	free(all);
+	mesh_doing(h->mesh, DOING_COMPUTE, 0);
 	p->every = status ? p->every : k;
 	return status;
 }

@@ -15,7 +15,7 @@
 enum op_kind { OP_ALLREDUCE, OP_BROADCAST, OP_ALLGATHER, OP_REDUCE_SCATTER, OP_ALLTOALL, OP_BARRIER };
 const char *op_name(unsigned kind);
 
-enum doing { DOING_START, DOING_RECOVER, DOING_COMPUTE, DOING_PLAN, DOING_ALLOC, DOING_SPLIT, DOING_BUCKET, DOING_OP /* + enum op_kind */ };
+enum doing { DOING_START, DOING_RECOVER, DOING_COMPUTE, DOING_PLAN, DOING_ALLOC, DOING_SPLIT, DOING_ACCUMULATE, DOING_BUCKET, DOING_OP /* + enum op_kind */ };
 
 /* What a rank is doing, as it tells the others in every sign of life. */
 struct activity {

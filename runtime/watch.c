@@ -33,7 +33,8 @@ static void end_silent_locked(struct mesh *m, int rank);
 
 static void describe(const struct activity *a, char text[64])
 {
-	static const char *const words[] = { "starting", "in hvd_recover", "computing", "in hvd_plan_open", "in hvd_alloc", "in hvd_split" };
+	static const char *const words[] = { "starting", "in hvd_recover", "computing", "in hvd_plan_open", "in hvd_alloc", "in hvd_split",
+					     "in hvd_plan_accumulate" };
 	if (a->what == DOING_BUCKET)
 		snprintf(text, 64, "all-reducing bucket %u for %.2f s", a->index, a->seconds);
 	else if (a->what < DOING_BUCKET)
