@@ -161,22 +161,34 @@ static int print_prediction(const struct settings *s)
 
 /* ---- transports ----------------------------------------------------------------------------------- */
 
-/* Before NCCL reads its environment. */
-static void log_to(char path[64])
+static char log_path[] = "/tmp/hvd-bench.XXXXXX"; /* of what NCCL says */
+
+static void remove_log(void)
 {
-	snprintf(path, 64, "/tmp/hvd-bench.%d.nccl", (int)getpid());
+	unlink(log_path);
+}
+
+/* Before NCCL reads its environment. */
+static int open_log(void)
+{
+	int fd = mkstemp(log_path);
+	if (fd < 0 || close(fd) || atexit(remove_log)) {
+		perror("hvd-bench: /tmp");
+		return -1;
+	}
 	setenv("NCCL_DEBUG", "INFO", 1);
 	setenv("NCCL_DEBUG_SUBSYS", "INIT", 1);
-	setenv("NCCL_DEBUG_FILE", path, 1);
+	setenv("NCCL_DEBUG_FILE", log_path, 1);
+	return 0;
 }
 
 /* The pairs that this rank's log tells of; [*n], the caller's. */
-static struct pair *read_log(const char *path, int64_t *n)
+static struct pair *read_log(int64_t *n)
 {
 	char line[1024];
 	struct pair *pairs = NULL;
 	size_t room = 0;
-	FILE *f = fopen(path, "r");
+	FILE *f = fopen(log_path, "r");
 	for (*n = 0; f && fgets(line, sizeof line, f);) {
 		if ((size_t)*n == room) {
 			struct pair *more = realloc(pairs, (room = 2 * room + 64) * sizeof *pairs);
@@ -188,18 +200,17 @@ static struct pair *read_log(const char *path, int64_t *n)
 	}
 	if (f)
 		fclose(f);
-	unlink(path);
 	return pairs;
 }
 
-static int report_transports(struct hvd *h, const char *path)
+static int report_transports(struct hvd *h)
 {
 	const struct hvd_world *w = hvd_world(h);
 	const size_t size = (size_t)w->size;
 	int64_t mine;
 	int32_t node = w->node, *nodes = calloc(size, sizeof *nodes);
 	size_t *bytes = calloc(size, sizeof *bytes), own, all = 0;
-	struct pair *pairs = read_log(path, &mine), *of_all = NULL;
+	struct pair *pairs = read_log(&mine), *of_all = NULL;
 	own = (size_t)mine * sizeof *pairs;
 	int status = !nodes || !bytes || hvd_allgather(h, &node, nodes, 1, HVD_I32) || hvd_allgather(h, &own, bytes, 1, HVD_U64);
 	for (size_t r = 0; !status && r < size; r++)
@@ -324,11 +335,10 @@ int main(int argc, char **argv)
 	if (s.predict)
 		return printed(print_prediction(&s));
 	struct hvd *h;
-	char log[64];
 	signal(SIGXFSZ, SIG_IGN); /* shared memory counts as a file: then an error says so */
 	setenv("HVD_SYNC", "1", 1); /* a collective has taken what the device needs for it */
-	if (s.transports)
-		log_to(log);
+	if (s.transports && open_log())
+		return EXIT_FAILED;
 	status = hvd_init(&h, NULL);
 	if (status) {
 		failed(h, "hvd_init");
@@ -353,7 +363,7 @@ int main(int argc, char **argv)
 	if (!s.startup_only)
 		status = table(h, &s);
 	if (s.transports && !status)
-		status = report_transports(h, log);
+		status = report_transports(h);
 	if (hvd_close(h) && !status)
 		status = EXIT_FAILED;
 	return printed(status);
