@@ -66,6 +66,17 @@ static int wanted_links(const struct mesh *m, const struct team *teams, int coun
 	return n;
 }
 
+/* All but the memory of hvd_alloc(). */
+static void leave_mesh(struct cpu *c)
+{
+	if (c->window)
+		region_close(c->window);
+	c->window = NULL;
+	chain_close(&c->chain);
+	free(c->local);
+	c->local = NULL;
+}
+
 static void cpu_close(struct hvd *h)
 {
 	struct cpu *c = h->state;
@@ -76,34 +87,26 @@ static void cpu_close(struct hvd *h)
 		region_close(c->regions);
 		c->regions = next;
 	}
-	if (c->window)
-		region_close(c->window);
-	chain_close(&c->chain);
-	free(c->local);
+	leave_mesh(c);
 	free(c);
 	h->state = NULL;
 }
 
-static int cpu_open(struct hvd *h)
+static int enter_mesh(struct hvd *h, struct cpu *c)
 {
 	struct mesh *m = h->mesh;
-	struct cpu *c = calloc(1, sizeof *c);
 	struct team *teams = calloc((size_t)m->size, sizeof *teams);
 	struct link link[2];
 	char why[WHY_BYTES] = "";
 	int links;
-	h->state = c;
-	if (!c || !teams) {
-		free(teams);
+	if (!teams)
 		return fail(h, HVD_ESYS, "no memory for %d ranks", m->size);
-	}
 	c->count = find_teams(m, teams);
 	c->lanes = lanes_of(teams, c->count);
 	c->team = teams[team_of(teams, m->me)];
 	c->team.me = m->me - c->team.first;
 	links = wanted_links(m, teams, c->count, link);
 	free(teams);
-	c->chain = (struct chain){ .prev = -1, .next = -1 };
 	c->local = calloc((size_t)c->team.count, sizeof *c->local);
 	int status = c->local ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", c->team.count);
 	if (!status && (status = mesh_link(m, h->conf.interface, link, links, why)))
@@ -115,24 +118,38 @@ static int cpu_open(struct hvd *h)
 	return status;
 }
 
+static int cpu_open(struct hvd *h)
+{
+	struct cpu *c = h->state = calloc(1, sizeof *c);
+	if (!c)
+		return fail(h, HVD_ESYS, "no memory for %d ranks", h->mesh->size);
+	c->chain = (struct chain){ .prev = -1, .next = -1 };
+	return enter_mesh(h, c);
+}
+
 /* Memory of hvd_alloc() in a new world. A death around hvd_alloc() or hvd_free() may leave some ranks with a region that others have not, on this
  * node or another: it becomes memory of each rank alone. */
-static int share_regions(struct mesh *m, struct cpu *c)
+static int share_regions(struct hvd *h, struct cpu *c)
 {
-	uint32_t most = 0, n = 0, *counts = calloc((size_t)m->members, sizeof *counts);
+	struct mesh *m = h->mesh;
+	uint32_t most = 0, n = 0;
 	for (const struct region *r = c->regions; r; r = r->next)
 		n++;
-	int status = counts ? mesh_gather(m, &n, sizeof n, counts) : HVD_ESYS;
+	int status;
+	uint32_t *counts = gathered(h, &n, sizeof n, &status);
 	for (int w = 0; !status && w < m->members; w++)
 		most = counts[w] > most ? counts[w] : most;
-	uint64_t *mine = calloc(most + 1, sizeof *mine), *tags = calloc((size_t)m->members * most + 1, sizeof *tags);
-	if (!mine || !tags)
-		status = HVD_ESYS;
+	free(counts);
+	if (status || !most)
+		return status;
+	uint64_t *mine = calloc(most, sizeof *mine), *tags = NULL;
 	n = 0;
-	for (const struct region *r = c->regions; r && !status; r = r->next)
+	for (const struct region *r = c->regions; r && mine; r = r->next)
 		mine[n++] = r->tag;
-	if (!status && most)
-		status = mesh_gather(m, mine, most * sizeof *mine, tags);
+	if (mine)
+		tags = gathered(h, mine, most * sizeof *mine, &status);
+	else
+		status = fail(h, HVD_ESYS, "no memory for %u shared parts", most);
 	for (struct region *r = c->regions; r && !status; r = r->next) {
 		int have = 0; /* ranks */
 		for (size_t i = 0; i < (size_t)m->members * most; i++)
@@ -142,7 +159,6 @@ static int share_regions(struct mesh *m, struct cpu *c)
 		else
 			region_keep(r);
 	}
-	free(counts);
 	free(mine);
 	free(tags);
 	return status;
@@ -151,24 +167,18 @@ static int share_regions(struct mesh *m, struct cpu *c)
 /* In a new mesh: links and windows are new, memory of hvd_alloc() stays. After a failure it can be tried again. */
 static int cpu_recover(struct hvd *h)
 {
-	struct cpu *old = h->state;
-	struct region *regions = old->regions;
-	old->regions = NULL;
-	cpu_close(h);
-	int status = cpu_open(h);
 	struct cpu *c = h->state;
-	if (!c)
-		return status;
-	c->regions = regions;
-	return status ? status : share_regions(h->mesh, c);
+	leave_mesh(c);
+	int status = enter_mesh(h, c);
+	return status ? status : share_regions(h, c);
 }
 
 static void *cpu_alloc(struct hvd *h, size_t bytes)
 {
 	struct cpu *c = h->state;
 	struct region *r;
-	if (region_open(&r, h->mesh, &c->team, mesh_tag(h->mesh), bytes))
-		return NULL;
+	if (atomic_load(&h->mesh->failed) || region_open(&r, h->mesh, &c->team, mesh_tag(h->mesh), bytes))
+		return NULL; /* also where nobody shares it: the others may be at another call */
 	r->next = c->regions;
 	c->regions = r;
 	return r->part[c->team.me];

@@ -245,17 +245,16 @@ static int adopt(struct hvd *h, struct nccl *s, int status)
 static int open_communicator(struct hvd *h, struct nccl *s)
 {
 	const int size = h->world.size, rank = h->world.rank;
-	ncclUniqueId id = { .internal = { 0 } }, *all = calloc((size_t)size, sizeof *all);
+	ncclUniqueId id = { .internal = { 0 } };
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-	int status = all ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", size);
+	int status = 0;
 	int ids = s->nc.ncclCommInitRankScalable && size > 2 * RANKS_AN_ID ? size / RANKS_AN_ID : 1;
 	config.blocking = 0;
-	if (!status && rank < ids) {
+	if (rank < ids) {
 		ncclResult_t rc = s->nc.ncclGetUniqueId(&id);
 		status = rc ? nccl_failed(h, s, "ncclGetUniqueId", rc) : 0;
 	}
-	if (!status)
-		status = mesh_gather(h->mesh, &id, sizeof id, all);
+	ncclUniqueId *all = status ? NULL : gathered(h, &id, sizeof id, &status);
 	if (!status)
 		status = settled(h, s, &s->fresh, "forming the communicator",
 				 ids > 1 ? s->nc.ncclCommInitRankScalable(&s->fresh, size, rank, ids, all, &config)
@@ -321,6 +320,18 @@ static void nccl_look(void *arg)
 		mesh_fault(h->mesh, HVD_EBACKEND, "hears from NCCL: %s; %.160s", s->nc.ncclGetErrorString(rc), s->nc.ncclGetLastError(NULL));
 }
 
+/* 0 if all members are well, HVD_EBACKEND if one is not, or a fault. */
+static int all_well(struct hvd *h, bool well)
+{
+	uint8_t mine = !well;
+	int status;
+	uint8_t *all = gathered(h, &mine, sizeof mine, &status);
+	for (int w = 0; !status && w < h->mesh->members; w++)
+		status = all[w] ? HVD_EBACKEND : 0;
+	free(all);
+	return status;
+}
+
 /* The revoked communicator without the ranks that are no members any more. Returns 0 if all ranks succeeded. Ranks that were linked with a lost one
  * keep NCCL's error of it and cannot shrink; others would wait for them there. */
 static int shrink(struct hvd *h, struct nccl *s)
@@ -333,12 +344,12 @@ static int shrink(struct hvd *h, struct nccl *s)
 		else
 			excluded[gone++] = i;
 	}
-	int status = mesh_all_well(m, excluded && s->comm && !settled(h, s, &s->comm, "ending collectives", ncclInProgress));
+	int status = all_well(h, excluded && s->comm && !settled(h, s, &s->comm, "ending collectives", ncclInProgress));
 	if (!status) { /* success only means that it has begun: the old one's state says when the new one is there */
 		pthread_mutex_lock(&s->use); /* nccl_look() would take what is half made for ready */
 		ncclResult_t rc = s->nc.ncclCommShrink(s->comm, excluded, gone, &s->fresh, NULL, 0);
 		pthread_mutex_unlock(&s->use);
-		status = mesh_all_well(m, !settled(h, s, &s->comm, "shrinking", rc ? rc : ncclInProgress) && s->fresh);
+		status = all_well(h, !settled(h, s, &s->comm, "shrinking", rc ? rc : ncclInProgress) && s->fresh);
 	}
 	free(excluded);
 	return adopt(h, s, status);

@@ -109,10 +109,8 @@ static int name_difference(struct hvd *h, const struct declaration *d, const str
 static int agree(struct hvd *h, const struct hvd_tensor *tensors, int n, size_t bucket_bytes, const uint64_t *hashes)
 {
 	struct declaration mine = { .hash = hashes[n - 1], .bucket_bytes = bucket_bytes, .tensors = n };
-	struct declaration *all = calloc((size_t)h->world.size, sizeof *all);
-	int status = all ? queue_drain(h) : fail(h, HVD_ESYS, "no memory for %d ranks", h->world.size);
-	if (!status)
-		status = explain(h, mesh_gather(h->mesh, &mine, sizeof mine, all));
+	int status = queue_drain(h);
+	struct declaration *all = status ? NULL : gathered(h, &mine, sizeof mine, &status);
 	bool same = true;
 	for (int r = 1; !status && r < h->world.size; r++)
 		same &= !memcmp(&all[r], &all[0], sizeof *all);
@@ -354,16 +352,12 @@ int hvd_plan_finish(struct hvd_plan *p)
 int hvd_plan_accumulate(struct hvd_plan *p, int k)
 {
 	struct hvd *h = p->h;
-	int *all = NULL, status;
 	follow_world(p);
 	if (k < 1 || p->next_tensor || p->pass)
 		return fail(h, HVD_EINVAL, "hvd_plan_accumulate: %d passes a step%s", k, k < 1 ? "" : ", in the middle of one");
-	if (!(all = calloc((size_t)h->world.size, sizeof *all)))
-		return fail(h, HVD_ESYS, "no memory for %d ranks", h->world.size);
-	status = queue_drain(h);
+	int status = queue_drain(h);
 	mesh_doing(h->mesh, DOING_ACCUMULATE, 0);
-	if (!status)
-		status = explain(h, mesh_gather(h->mesh, &k, sizeof k, all));
+	int *all = status ? NULL : gathered(h, &k, sizeof k, &status);
 	for (int r = 1; !status && r < h->world.size; r++)
 		if (all[r] != all[0])
 			status = fail(h, HVD_EMISMATCH, "hvd_plan_accumulate: rank %d on %.32s takes %d passes a step, rank 0 takes %d", r, hvd_host(h, r), all[r], all[0]);

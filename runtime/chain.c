@@ -55,7 +55,7 @@ int chain_open(struct chain *c, struct mesh *m, const struct link *link, int lin
 	if (!links)
 		return 0;
 	c->ring = malloc((size_t)CHAIN_PIECE * SLOTS);
-	return c->ring ? 0 : HVD_ESYS;
+	return c->ring ? 0 : mesh_fault(m, HVD_ESYS, "has no memory for sums between nodes");
 }
 
 void chain_close(struct chain *c)

@@ -62,12 +62,10 @@ int choose_backend(struct hvd *h)
 {
 	const char *wish = h->conf.backend ? h->conf.backend : "auto";
 	struct offer mine = { .deadline = h->conf.deadline, .on_death = h->conf.on_death, .wire = h->conf.wire };
-	struct offer *all = calloc((size_t)h->world.size, sizeof *all);
-	if (!all)
-		return fail(h, HVD_ESYS, "no memory for %d ranks", h->world.size);
 	snprintf(mine.backend, sizeof mine.backend, "%s", wish);
 	mine.nccl = strcmp(wish, "cpu") ? nccl_usable(mine.why) : 0;
-	int status = mesh_gather(h->mesh, &mine, sizeof mine, all);
+	int status;
+	struct offer *all = gathered(h, &mine, sizeof mine, &status);
 	for (int r = 1; !status && r < h->world.size; r++)
 		status = settings_differ(h, all, r);
 	if (!status)

@@ -32,6 +32,16 @@ int explain(struct hvd *h, int status)
 	return status;
 }
 
+void *gathered(struct hvd *h, const void *mine, size_t bytes, int *status)
+{
+	void *all = calloc((size_t)h->mesh->members, bytes);
+	*status = all ? explain(h, mesh_gather(h->mesh, mine, bytes, all)) : fail(h, HVD_ESYS, "no memory for %d ranks", h->mesh->members);
+	if (!*status)
+		return all;
+	free(all);
+	return NULL;
+}
+
 static const struct {
 	const char *name;
 	size_t size;

@@ -359,10 +359,10 @@ static int loop(struct former *f, struct pollfd *p, double until)
 int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why)
 {
 	struct former f = { .l = l, .link = link, .links = n, .cards = cards, .shakes = n + STRANGERS_MAX, .why = why };
+	why[0] = 0;
 	f.shake = calloc((size_t)f.shakes, sizeof *f.shake);
 	struct pollfd *p = calloc((size_t)f.shakes + FIXED, sizeof *p);
-	int status = f.shake && p ? 0 : HVD_ESYS;
-	why[0] = 0;
+	int status = f.shake && p ? 0 : refuse(why, HVD_ESYS, "no memory for %d links", n);
 	for (int i = 0; !status && i < f.shakes; i++) {
 		f.shake[i].fd = -1;
 		if (i < n && link[i].outgoing) {
@@ -373,7 +373,7 @@ int links_form(struct links *l, struct link *link, int n, const struct card *car
 	}
 	if (!status)
 		status = loop(&f, p, until);
-	for (int i = 0; f.shake && i < f.shakes; i++)
+	for (int i = 0; f.shake && p && i < f.shakes; i++)
 		if (f.shake[i].fd >= 0)
 			close(f.shake[i].fd);
 	free(f.shake);

@@ -461,16 +461,6 @@ int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all)
 	return 0;
 }
 
-int mesh_all_well(struct mesh *m, bool well)
-{
-	uint8_t mine = !well, *all = calloc((size_t)m->members, 1);
-	int status = all ? mesh_gather(m, &mine, sizeof mine, all) : HVD_ESYS;
-	for (int w = 0; !status && w < m->members; w++)
-		status = all[w] ? HVD_EBACKEND : 0;
-	free(all);
-	return status;
-}
-
 bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round)
 {
 	eventfd_t count;

@@ -123,8 +123,6 @@ struct message *mesh_receive_despite(struct mesh *m, int from, uint64_t tag, dou
 void message_free(struct message *message);
 /* all: [members][bytes]. */
 int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all);
-/* 0 if all members are well, HVD_EBACKEND if one is not, or a fault. */
-int mesh_all_well(struct mesh *m, bool well);
 
 /* Record a fault (the first one stays), tell every rank, and wake whoever waits: this rank … (the text goes on), or `rank` is lost. Return the recorded status. */
 int mesh_fault(struct mesh *m, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));

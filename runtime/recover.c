@@ -87,12 +87,12 @@ static int rebuild(struct hvd *h, const uint8_t *fate)
 	if (!mesh_shrink(m, fate, m->rounds))
 		return HVD_EPEER;
 	int status = h->backend->recover(h);
-	uint32_t *steps = calloc((size_t)m->members, sizeof *steps);
-	if (!status)
-		status = steps ? mesh_gather(m, &h->step, sizeof h->step, steps) : HVD_ESYS;
+	uint32_t *steps = status ? NULL : gathered(h, &h->step, sizeof h->step, &status);
 	for (int w = 0; !status && w < m->members; w++)
 		h->step = steps[w] >= h->step ? steps[w] + 1 : h->step;
 	free(steps);
+	if (status == HVD_ESYS && !atomic_load(&m->failed)) /* no call finds a world here, and the others wait for this rank */
+		status = mesh_fault(m, status, "cannot go on: %s", h->error);
 	return explain(h, status);
 }
 

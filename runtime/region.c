@@ -63,7 +63,7 @@ int region_open(struct region **out, struct mesh *m, const struct team *t, uint6
 	struct region *r = calloc(1, sizeof *r + (size_t)m->size * sizeof r->part[0]);
 	int status = 0;
 	if (!r)
-		return HVD_ESYS;
+		return out_of_memory(m, bytes);
 	r->tag = tag;
 	r->shared = true;
 	r->count = t->count;

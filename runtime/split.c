@@ -71,15 +71,13 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 	if (color < HVD_SPLIT_ACROSS)
 		return fail(h, HVD_EINVAL, "hvd_split: no such color: %d", color);
 	int32_t mine = color == HVD_SPLIT_NODE ? h->world.node : color == HVD_SPLIT_ACROSS ? h->world.local_rank : color;
-	int32_t *colors = calloc((size_t)h->world.size, sizeof *colors);
 	struct hvd_conf conf = h->conf;
 	conf.backend = h->backend == &backend_nccl ? "nccl" : "cpu";
 	conf.trace = NULL;
 	conf.on_lost = NULL;
-	int status = colors ? queue_drain(h) : fail(h, HVD_ESYS, "hvd_split: no memory for %d ranks", h->world.size);
+	int status = queue_drain(h);
 	mesh_doing(h->mesh, DOING_SPLIT, 0);
-	if (!status)
-		status = explain(h, mesh_gather(h->mesh, &mine, sizeof mine, colors));
+	int32_t *colors = status ? NULL : gathered(h, &mine, sizeof mine, &status);
 	uint64_t invitation = mesh_tag(h->mesh);
 	if (!status && mine != HVD_SPLIT_NONE) {
 		struct boot boot = { .publish = split_publish, .lookup = split_lookup, .host_of = split_host_of, .alarm = &h->mesh->alarm };

@@ -56,12 +56,11 @@ static void name_file(const struct hvd *h, uint32_t world, char path[4096])
 /* A later world of the step, or the step of a requeued job, leaves the traces of those before alone: it has the first number that no rank's files have. */
 static int number_world(struct hvd *h, char path[4096])
 {
-	uint32_t mine = 1, *all = calloc((size_t)h->world.size, sizeof *all);
-	int status = all ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", h->world.size);
+	uint32_t mine = 1;
+	int status;
 	for (name_file(h, mine, path); !access(path, F_OK); name_file(h, mine, path))
 		mine++;
-	if (!status)
-		status = explain(h, mesh_gather(h->mesh, &mine, sizeof mine, all));
+	uint32_t *all = gathered(h, &mine, sizeof mine, &status);
 	for (int r = 0; !status && r < h->world.size; r++)
 		mine = all[r] > mine ? all[r] : mine;
 	name_file(h, mine, path);

@@ -60,6 +60,9 @@ int fail(struct hvd *h, int status, const char *format, ...) __attribute__((form
 /* Of a call that returned `status`: where the mesh has a fault, that is the line. Returns `status`. */
 int explain(struct hvd *h, int status);
 
+/* What every rank of the world gives: [size][bytes], the caller's. NULL: *status says why, and the line is recorded. Collective. */
+void *gathered(struct hvd *h, const void *mine, size_t bytes, int *status);
+
 /* world.rank, size, local and node numbers, from the mesh. */
 void describe_world(struct hvd *h);
 void arm(struct hvd *h);

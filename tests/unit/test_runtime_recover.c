@@ -2,6 +2,7 @@
  * With on_death continue, survivors go on: no hang, equal parameters, no step lost, and never two worlds. */
 #include "tests/unit/runtime_world.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <time.h>
 
@@ -468,6 +469,61 @@ static void messages_of_before_a_death_are_not_taken_for_later_ones(void **state
 	}
 }
 
+static _Thread_local int callocs_left = -1; /* until one fails; -1: none does */
+
+void *__wrap_calloc(size_t n, size_t size);
+void *__real_calloc(size_t n, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	if (callocs_left < 0 || callocs_left--)
+		return __real_calloc(n, size);
+	errno = ENOMEM;
+	return NULL;
+}
+
+/* Rank 2 dies, and in the recovery rank 0's allocation number *arg fails, if there are so many. */
+static void recover_without_memory(void *arg)
+{
+	struct training t = { .h = NULL };
+	open_training(&t, 20);
+	float *p = hvd_alloc(t.h, 4096);
+	must(p);
+	all_arrive();
+	if (meeting_rank == 2)
+		kill(getpid(), SIGKILL);
+	while (!*hvd_stop_word(t.h))
+		usleep(1000);
+	callocs_left = meeting_rank ? -1 : *(const int *)arg;
+	int status = hvd_recover(t.h);
+	bool failed = !meeting_rank && callocs_left < 0;
+	callocs_left = -1;
+	if (failed)
+		must(status == HVD_ESYS && strstr(hvd_error(t.h), "no memory") && hvd_allreduce(t.h, p, p, 100, HVD_F32, HVD_SUM) && !hvd_alloc(t.h, 8));
+	else
+		must(!status || (meeting_rank && status == HVD_ESYS));
+	meeting->place[1] += failed;
+	hvd_free(t.h, p);
+	hvd_plan_close(t.plan);
+	hvd_close(t.h);
+}
+
+static void a_recovery_without_memory_ends_and_leaves_nothing_that_crashes(void **state)
+{
+	(void)state;
+	static const char *const hosts[] = { "aaa", "abc" };
+	for (int i = 0; i < 2; i++)
+		for (int k = 0, failed = 1; failed; k++) {
+			int status[RANKS_MAX];
+			spawn_ranks(hosts[i], recover_without_memory, &k, status);
+			failed = meeting->place[1];
+			meeting_over();
+			assert_int_equal(status[0], 0);
+			assert_int_equal(status[1], 0);
+			assert_true(failed || k > 5);
+		}
+}
+
 static struct hvd *recovering; /* of a test in which rank 1 dies when all have recovered, before hvd_recover() returns */
 
 void __wrap_queue_reset(struct hvd *h);
@@ -589,6 +645,7 @@ int main(void)
 		cmocka_unit_test(memory_cannot_be_shared_with_a_dead_rank_and_that_is_its_death),
 		cmocka_unit_test(survivors_that_were_in_different_calls_meet_again),
 		cmocka_unit_test(messages_of_before_a_death_are_not_taken_for_later_ones),
+		cmocka_unit_test(a_recovery_without_memory_ends_and_leaves_nothing_that_crashes),
 		cmocka_unit_test(a_loss_at_the_end_of_a_recovery_is_in_the_stop_word),
 		cmocka_unit_test(the_trace_of_survivors_is_summed_up_to_the_last_step),
 		cmocka_unit_test(without_continue_there_is_no_recovery),
