@@ -218,6 +218,22 @@ be_nobody() {
 	refuses 70 "No space left on device" unshare --mount bash -c "$in_tiny" - chexnet synth --images 200 --size 64 --out tiny/out
 }
 
+@test "doctor says that there is no room for checkpoints, on a full disk and on a small one" {
+	unshare --mount true 2>/dev/null || skip "no right to mount a small file system"
+	mkdir -p tiny
+	local in_tiny='mount -t tmpfs -o size=100k none tiny && head -c $0 /dev/zero >tiny/full && chexnet doctor --output $1; status=$?; rm tiny/full; ls -A tiny; exit $status'
+	chexnet doctor --output made-later | grep -q 'output     made-later can be written to from every rank'
+	for place in tiny tiny/new; do
+		refuses 70 "tiny/chexnet-doctor: writing failed after 0 bytes: No space left on device" unshare --mount bash -c "$in_tiny" 100k $place
+		[[ $output != *full* ]]
+		run unshare --mount bash -c "$in_tiny" 1k $place
+		echo "$output"
+		[ "$status" -eq 0 ]
+		[[ $output == *"warning  output     $place can be written to from every rank, and has room for 0 MB: DenseNet-121's checkpoints take 307 MB"* ]]
+		[[ ${lines[-1]} == "0 problems, "* ]] # nothing is left in it
+	done
+}
+
 @test "a file that grows beyond its limit" {
 	# RLIMIT_FSIZE of 20 KB, as a quota would have it
 	refuses 70 "File too large" bash -c 'ulimit -f 20; exec chexnet prepare nih tree out --size 64'

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * chexnet doctor: what is wrong with a job step, found in seconds and before a long run. */
+#include <errno.h>
+#include <libgen.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,7 +16,8 @@
 #include "data/dataset.h"
 #include "data/file.h"
 
-enum { PROBE_BATCH = 4, PROBE_SIZE = 32, REDUCTIONS = 5 };
+enum { PROBE_BATCH = 4, PROBE_SIZE = 32, PROBE_BYTES = 1 << 16, REDUCTIONS = 5 };
+enum { DENSENET_121 = 6968206 }; /* its parameters, with 14 findings */
 
 struct conf {
 	const char *data, *output;
@@ -23,7 +27,7 @@ struct conf {
 static const struct option options[] = {
 	OPTION_GROUP("What a run will use"),
 	OPTION(STRING, struct conf, data, "data", "DIR", NULL, "prepared data set: opened on every rank, and one image decoded"),
-	OPTION(STRING, struct conf, output, "output", "DIR", NULL, "directory for checkpoints: every rank must be able to write there"),
+	OPTION(STRING, struct conf, output, "output", "DIR", NULL, "directory for checkpoints: every rank must be able to write there, and DenseNet-121's to find room"),
 	ENGINE_OPTIONS(struct conf, engine),
 	OPTIONS_END
 };
@@ -169,7 +173,7 @@ static void check_places(struct doctor *d)
 /* The gradients of DenseNet-121: 27.9 MB of whole numbers, so that every sum is exact. */
 static int check_reduction(struct doctor *d, struct error *e)
 {
-	const size_t n = 6968206;
+	const size_t n = DENSENET_121;
 	int size = d->world.at->size, rank = d->world.at->rank;
 	float *values, *slab; /* the host's, and the device's where there is one */
 	double best = INFINITY;
@@ -292,15 +296,46 @@ static int check_data(struct doctor *d, struct error *e)
 	return e->code ? -e->code : 0;
 }
 
+/* Who may write may still have no room: some bytes are brought to disk, and removed again. */
+static int probe_room(const char *directory, struct error *e)
+{
+	char path[FILE_PATH], bytes[PROBE_BYTES];
+	struct output_file out;
+
+	memset(bytes, 'x', sizeof bytes);
+	if (path_join(path, e, "%s/chexnet-doctor", directory) || output_open(&out, path, e))
+		return -e->code;
+	if (output_write(&out, bytes, sizeof bytes, e) == 0 && output_flush(&out, e) == 0 && fsync(out.fd))
+		fail(e, EXIT_INTERNAL, "%s: cannot be brought to disk: %s", path, strerror(errno));
+	output_discard(&out);
+	return -e->code;
+}
+
 static int check_output(struct doctor *d, struct error *e)
 {
+	/* parameters and two moments of the two checkpoints that stay and of the next one; the best and the last weights */
+	const double wanted = (3 * 3 + 2) * 4.0 * DENSENET_121;
+	const char *there = d->conf->output;
+	char parent[FILE_PATH];
 	struct error why = { 0 };
+	struct statvfs room;
 
-	if (directory_check(d->conf->output, &why) < 0)
+	if (path_join(parent, &why, "%s", there) == 0 && directory_check(there, &why) == 0) {
+		if (access(there, F_OK)) /* a training will make it */
+			there = dirname(parent);
+		probe_room(there, &why);
+	}
+	if (why.code)
 		fail(e, (enum exit_code)why.code, "on %s %s", hvd_host(d->world.hvd, d->world.at->rank), why.text);
 	if (world_agree(&d->world, e) < 0)
 		return -e->code;
-	say(d, VERDICT_OK, "output", "%s can be written to from every rank", d->conf->output);
+	double left = statvfs(there, &room) == 0 ? (double)room.f_bavail * (double)room.f_frsize : INFINITY;
+
+	if (left < wanted)
+		say(d, VERDICT_WARNING, "output", "%s can be written to from every rank, and has room for %.0f MB: DenseNet-121's checkpoints take %.0f MB", d->conf->output,
+		    1e-6 * left, 1e-6 * wanted);
+	else
+		say(d, VERDICT_OK, "output", "%s can be written to from every rank", d->conf->output);
 	return 0;
 }
 
