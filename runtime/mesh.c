@@ -172,7 +172,7 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 	m->cards = calloc((size_t)m->size, sizeof *m->cards);
 	m->member = calloc((size_t)m->size, sizeof *m->member);
 	for (int i = 0; m->peer && i < m->size; i++)
-		m->peer[i].fd = -1;
+		m->peer[i].fd = m->peer[i].in.fd = -1;
 	m->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	m->alarm = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (!m->peer || !m->cards || !m->member || m->wake < 0 || m->alarm < 0)
@@ -181,7 +181,6 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 	m->me = m->rank;
 	for (int i = 0; i < m->size; i++) {
 		snprintf(m->peer[i].host, HOST_BYTES, "%s", i == m->rank ? boot->host : "an unknown node");
-		m->peer[i].fd = -1;
 		m->peer[i].member = true;
 		m->member[i] = i;
 	}
@@ -301,10 +300,8 @@ void mesh_close(struct mesh *m)
 		struct peer *p = &m->peer[i];
 		if (p->fd >= 0)
 			close(p->fd);
-		for (int k = 0; k < p->passes; k++)
-			close(p->passed[k]);
 		drop_older(p, UINT64_MAX);
-		free(p->in.payload);
+		wire_free(&p->in);
 		free(p->out.bytes);
 	}
 	close(m->wake);
@@ -361,7 +358,7 @@ static enum cause send_with_descriptor(struct mesh *m, struct peer *p, const str
 
 int mesh_send(struct mesh *m, int to, uint64_t tag, const void *data, size_t bytes, int fd)
 {
-	struct wire_header header = { .kind = WIRE_DATA, .tag = tag, .bytes = (uint32_t)bytes, .carries_fd = fd >= 0 };
+	struct wire_header header = { .kind = WIRE_DATA, .tag = tag, .bytes = (uint32_t)bytes };
 	struct peer *p = &m->peer[to];
 	int status = 0;
 	atomic_fetch_add(&m->sent, 1);

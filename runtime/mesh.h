@@ -56,7 +56,6 @@ struct peer {
 	double heard;    /* when the last byte came, of lived() */
 	struct activity doing;
 	struct wire_reader in;
-	int passed[4], passes; /* descriptors that arrived before their message */
 	struct {
 		uint8_t *bytes;
 		size_t begin, end, room;

@@ -18,7 +18,6 @@
 
 #define EXIT_LOST_PEER 70 /* EX_SOFTWARE of sysexits.h */
 #define OUTBOX_MAX (64u << 20)
-#define READ_BYTES (64u << 10)
 
 struct fault_notice {
 	int32_t status, rank;
@@ -223,11 +222,7 @@ static int file_message(struct peer *p)
 		return -1;
 	message->tag = p->in.header.tag;
 	message->bytes = p->in.header.bytes;
-	message->fd = -1;
-	if (p->in.header.carries_fd && p->passes) {
-		message->fd = p->passed[0];
-		memmove(p->passed, p->passed + 1, (size_t)--p->passes * sizeof p->passed[0]);
-	}
+	message->fd = p->in.fd;
 	message->data = wire_next(&p->in);
 	while (*end)
 		end = &(*end)->next;
@@ -274,51 +269,20 @@ static int handle(struct mesh *m, int from)
 	return 0;
 }
 
-static ssize_t receive(struct peer *p, uint8_t *buffer, size_t room)
-{
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct iovec part = { buffer, room };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes };
-	ssize_t n = recvmsg(p->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (n <= 0)
-		return n;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-		int fd;
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		memcpy(&fd, CMSG_DATA(c), sizeof fd);
-		if (p->passes < (int)(sizeof p->passed / sizeof p->passed[0]))
-			p->passed[p->passes++] = fd;
-		else
-			close(fd);
-	}
-	return n;
-}
-
 /* Returns -1 when the link is at its end; errno 0: the other end was closed. */
-static int read_link(struct mesh *m, int from, uint8_t buffer[READ_BYTES])
+static int read_link(struct mesh *m, int from)
 {
 	struct peer *p = &m->peer[from];
 	for (;;) {
-		ssize_t n = receive(p, buffer, READ_BYTES);
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			return 0;
-		if (n == 0)
-			errno = 0;
-		if (n <= 0)
+		int whole = wire_read(&p->in, p->fd);
+		if (whole < 0)
 			return -1;
 		p->heard = lived();
-		for (ssize_t used = 0; used < n;) {
-			bool complete;
-			long k = wire_take(&p->in, buffer + used, (size_t)(n - used), &complete);
-			if (k < 0 || (complete && handle(m, from))) {
-				errno = 0;
-				return -1;
-			}
-			used += k;
+		if (!whole)
+			return 0;
+		if (handle(m, from)) {
+			errno = 0;
+			return -1;
 		}
 	}
 }
@@ -431,9 +395,8 @@ static void *watch(void *arg)
 {
 	struct mesh *m = arg;
 	struct pollfd *p = calloc((size_t)m->size + 1, sizeof *p);
-	uint8_t *buffer = malloc(READ_BYTES);
 	double interval = beat_interval(m), next_beat = 0;
-	bool ended = false, stop = !p || !buffer;
+	bool ended = false, stop = !p;
 	while (!stop) {
 		eventfd_t count;
 		double t = lived(), pause = (next_beat - t) * 1e3;
@@ -449,7 +412,7 @@ static void *watch(void *arg)
 				continue;
 			if (p[i].revents & POLLOUT)
 				peer_flush(q);
-			if ((p[i].revents & (POLLIN | POLLHUP | POLLERR)) && read_link(m, i, buffer))
+			if ((p[i].revents & (POLLIN | POLLHUP | POLLERR)) && read_link(m, i))
 				end_of_link(m, i);
 		}
 		look_for_silence(m, t); /* as it was before the links were read: a thread that was held up since then blames nobody */
@@ -473,7 +436,6 @@ static void *watch(void *arg)
 			on_beat(m->on_fault_arg);
 	}
 	free(p);
-	free(buffer);
 	return NULL;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Messages on an authenticated link between two ranks: a fixed header, then the payload. */
+ * Messages on an authenticated link between two ranks: a fixed header, with which a descriptor may come, then the payload. */
 #ifndef HVD_RUNTIME_WIRE_H
 #define HVD_RUNTIME_WIRE_H
 
@@ -18,8 +18,7 @@ enum wire_kind {
 
 struct wire_header {
 	uint64_t tag;
-	uint32_t bytes;
-	uint16_t kind, carries_fd;
+	uint32_t kind, bytes;
 };
 
 struct wire_reader {
@@ -27,14 +26,16 @@ struct wire_reader {
 	size_t have;      /* bytes of the message so far, header included */
 	size_t room;      /* of payload, which serves one message after the other until it is given away */
 	uint8_t *payload;
+	int fd;           /* that came with the message; -1: none */
 };
 
-/* Takes up to n bytes. Returns how many were used, or -1 if they are no message of ours (or memory is out).
- * *complete: reader->header and reader->payload hold a message; wire_next() must be called before more bytes. */
-long wire_take(struct wire_reader *reader, const void *bytes, size_t n, bool *complete);
-/* Gives the payload to the caller (may be NULL when empty) and starts the next message. */
+/* Reads what has come at `from`, into place, up to the end of one message. 1: reader->header, payload and fd hold a message, after which
+ * wire_next() or wire_skip() must be called; 0: it is not all there yet. -1: the end, or no message of ours (errno 0), or an error. */
+int wire_read(struct wire_reader *reader, int from);
+/* Gives payload (may be NULL when empty) and fd to the caller and starts the next message. */
 uint8_t *wire_next(struct wire_reader *reader);
 /* Starts the next message. */
 void wire_skip(struct wire_reader *reader);
+void wire_free(struct wire_reader *reader);
 
 #endif

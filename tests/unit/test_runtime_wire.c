@@ -5,7 +5,10 @@
 #include "runtime/siphash.h"
 #include "runtime/wire.h"
 
+#include <errno.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 static void siphash_gives_the_reference_vectors(void **state)
 {
@@ -37,37 +40,26 @@ static void siphash_gives_the_reference_vectors(void **state)
 /* Feeds bytes in cuts of any size; returns the number of complete messages, or -1 if the bytes were refused. */
 static int feed(const uint8_t *bytes, size_t n, unsigned *random, size_t *payload_bytes)
 {
-	struct wire_reader r = { 0 };
-	int messages = 0;
+	struct wire_reader r = { .fd = -1 };
+	int messages = 0, link[2], whole = 0;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, link), 0);
 	*payload_bytes = 0;
-	for (size_t at = 0; at < n;) {
-		size_t cut = 1 + (size_t)rand_r(random) % (n - at);
-		/* its own allocation: a byte read beyond it is found by AddressSanitizer */
-		uint8_t *piece = malloc(cut);
-		memcpy(piece, bytes + at, cut);
-		for (size_t used = 0; used < cut;) {
-			bool complete;
-			long k = wire_take(&r, piece + used, cut - used, &complete);
-			if (k < 0) {
-				free(piece);
-				free(r.payload);
-				return -1;
-			}
-			used += (size_t)k;
-			if (complete) {
-				*payload_bytes += r.header.bytes;
-				messages++;
-				if (messages % 2)
-					free(wire_next(&r));
-				else
-					wire_skip(&r);
-			}
+	for (size_t at = 0, cut; at < n && whole >= 0; at += cut) {
+		cut = 1 + (size_t)rand_r(random) % (n - at);
+		assert_int_equal(send(link[0], bytes + at, cut, 0), cut);
+		while ((whole = wire_read(&r, link[1])) > 0) {
+			*payload_bytes += r.header.bytes;
+			messages++;
+			if (messages % 2)
+				free(wire_next(&r));
+			else
+				wire_skip(&r);
 		}
-		free(piece);
-		at += cut;
 	}
-	free(r.payload);
-	return messages;
+	wire_free(&r);
+	close(link[0]);
+	close(link[1]);
+	return whole < 0 ? -1 : messages;
 }
 
 static void messages_survive_any_cut(void **state)
@@ -111,11 +103,61 @@ static void garbage_is_refused_or_waits_for_more(void **state)
 	assert_int_equal(feed((const uint8_t *)&huge, sizeof huge, &random, &got), -1);
 }
 
+/* Every third message brings the descriptor of a pipe, which holds its number; those before and after it wait at the link, too. */
+static void a_descriptor_comes_with_its_message(void **state)
+{
+	(void)state;
+	enum { MESSAGES = 30 };
+	struct wire_reader r = { .fd = -1 };
+	int link[2], hole[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, link), 0);
+	for (uint8_t i = 0; i < MESSAGES; i++) {
+		union {
+			struct cmsghdr align;
+			char bytes[CMSG_SPACE(sizeof(int))];
+		} control = { .bytes = { 0 } };
+		struct wire_header header = { .kind = WIRE_DATA, .tag = i, .bytes = i };
+		uint8_t payload[MESSAGES] = { 0 };
+		struct iovec parts[2] = { { &header, sizeof header }, { payload, i } };
+		struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+		if (i % 3 == 0) {
+			assert_int_equal(pipe(hole), 0);
+			assert_int_equal(write(hole[1], &i, 1), 1);
+			message.msg_control = control.bytes;
+			message.msg_controllen = sizeof control.bytes;
+			*CMSG_FIRSTHDR(&message) = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int)) };
+			memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &hole[0], sizeof(int));
+		}
+		assert_int_equal(sendmsg(link[0], &message, 0), sizeof header + i);
+		if (i % 3 == 0) {
+			close(hole[0]);
+			close(hole[1]);
+		}
+	}
+	for (uint8_t i = 0, number; i < MESSAGES; i++) {
+		assert_int_equal(wire_read(&r, link[1]), 1);
+		assert_true(r.header.tag == i && r.header.bytes == i);
+		assert_int_equal(r.fd >= 0, i % 3 == 0);
+		if (r.fd >= 0) {
+			assert_int_equal(read(r.fd, &number, 1), 1);
+			assert_int_equal(number, i);
+		}
+		wire_skip(&r); /* closes it */
+		assert_int_equal(r.fd, -1);
+	}
+	assert_int_equal(wire_read(&r, link[1]), 0);
+	close(link[0]);
+	assert_true(wire_read(&r, link[1]) == -1 && !errno);
+	close(link[1]);
+	wire_free(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(siphash_gives_the_reference_vectors),
 		cmocka_unit_test(messages_survive_any_cut),
+		cmocka_unit_test(a_descriptor_comes_with_its_message),
 		cmocka_unit_test(garbage_is_refused_or_waits_for_more),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
