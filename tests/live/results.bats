@@ -360,6 +360,16 @@ refuses() { # CODE "WORDS" COMMAND…
 	[ "$status" -eq 0 ]
 	[ "$(ls names)" = $'1.2.840.10008.Mass.png\n1.2.840.10009.Mass.png\nfrontal.Mass.png' ]
 	refuses 64 "--finding=Mass --maps" chexnet predict --weights run1/model.safetensors --finding Mass a/frontal.png
+	# nor those of an earlier call; the same image's may be made anew, by other weights too
+	cp names/frontal.Mass.png frontal.map
+	mass=(chexnet predict --engine cpu --threads 1 --maps names --finding Mass)
+	refuses 64 "names/frontal.Mass.png: map of another image, not of b/frontal.png --maps=DIR" "${mass[@]}" --weights run1/model.safetensors b/frontal.png
+	cmp names/frontal.Mass.png frontal.map
+	"${mass[@]}" --weights run2/model.safetensors a/frontal.png >/dev/null
+	run ! cmp names/frontal.Mass.png frontal.map
+	cp b/frontal.png names/frontal.Mass.png
+	refuses 64 "names/frontal.Mass.png: no map of this command" "${mass[@]}" --weights run1/model.safetensors a/frontal.png
+	cmp names/frontal.Mass.png b/frontal.png
 }
 
 @test "a map's place is none where nothing speaks for the finding, and its figures are told" {

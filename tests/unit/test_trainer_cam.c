@@ -338,7 +338,7 @@ static void a_picture_says_what_it_shows(void **state)
 {
 	struct cam_about about = { .finding = 3, .probability = 0.17, .raised = 0.41, .side = 2,
 				   .window = { .image_width = 2500, .image_height = 2048, .x = 156.25, .y = 128, .width = 2187.5, .height = 1792 },
-				   .weights_hash = "00c0ffee00c0ffee" };
+				   .weights_hash = "00c0ffee00c0ffee", .image_hash = "0123456789abcdef" };
 	struct cam_about read;
 	char *file, *text;
 
@@ -355,6 +355,7 @@ static void a_picture_says_what_it_shows(void **state)
 	assert_close(read.raised, 0.41, 1e-6);
 	assert_memory_equal(&read.window, &about.window, sizeof read.window);
 	assert_string_equal(read.weights_hash, about.weights_hash);
+	assert_string_equal(read.image_hash, about.image_hash);
 	for (size_t cut = 0; cut < 100; cut++) /* within the chunk */
 		assert_int_equal(cam_read_about(file, cut, &read), 0);
 	/* what does not hold is not believed: a damaged chunk, and one that says anything */

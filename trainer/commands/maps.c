@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/maps.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 /* ---- names ------------------------------------------------------------------------------------------- */
 
@@ -116,17 +118,17 @@ static double of_image(const struct maps *m, double pixels)
 	return (margin + pixels) / m->source_size;
 }
 
-int maps_point(struct maps *m, int row, const char *path, const int original[2], struct error *e)
+int maps_point(struct maps *m, int row, const char *path, const struct original *original, struct error *e)
 {
 	uint32_t findings = boxes_findings(&m->boxes, file_name(path));
 
-	if (boxes_fit(&m->boxes, file_name(path), original[0], original[1], e) < 0)
+	if (boxes_fit(&m->boxes, file_name(path), original->width, original->height, e) < 0)
 		return -e->code;
 	for (int f = 0; f < FINDINGS; f++)
 		if ((findings & ~m->untrained) >> f & 1) {
 			struct cam cam = make_map(m, row, f);
 
-			pointing_add(&m->pointing, &m->boxes, file_name(path), f, of_image(m, cam.peak_x), of_image(m, cam.peak_y), original[0], original[1]);
+			pointing_add(&m->pointing, &m->boxes, file_name(path), f, of_image(m, cam.peak_x), of_image(m, cam.peak_y), original->width, original->height);
 		}
 	return 0;
 }
@@ -142,15 +144,34 @@ static int most_probable(const float *logits, uint32_t untrained)
 }
 
 /* The square that the window was cut from was made of the whole image, whatever its sides. */
-static struct cam_window window_in(const struct maps *m, const int original[2])
+static struct cam_window window_in(const struct maps *m, const struct original *original)
 {
 	double begin = of_image(m, 0), share = of_image(m, m->plan->image_size) - begin;
 
-	return (struct cam_window){ .image_width = original[0], .image_height = original[1], .x = begin * original[0], .y = begin * original[1],
-				    .width = share * original[0], .height = share * original[1] };
+	return (struct cam_window){ .image_width = original->width, .image_height = original->height, .x = begin * original->width, .y = begin * original->height,
+				    .width = share * original->width, .height = share * original->height };
 }
 
-int maps_write(struct maps *m, int row, const char *path, const int original[2], const uint8_t *gray, const float *logits, struct shown *s, struct error *e)
+/* An earlier map of the same image may be replaced, by that of other weights too. Earlier versions did not tell of which image theirs was. */
+static int check_place(const char *file, const char *path, const struct cam_about *about, struct error *e)
+{
+	struct mapped_file map;
+	struct stat st;
+	struct cam_about there = { 0 };
+
+	if (stat(file, &st) || !S_ISREG(st.st_mode) || st.st_size == 0)
+		return 0;
+	if (file_map(&map, file, e) < 0)
+		return -e->code;
+	if (!cam_read_about(map.data, map.size, &there))
+		fail(e, EXIT_USAGE, "%s: is there and no map of this command, so it is left as it is: choose another --maps=DIR", file);
+	else if (*there.image_hash && strcmp(there.image_hash, about->image_hash) != 0)
+		fail(e, EXIT_USAGE, "%s: is the map of another image, not of %s, so it is left as it is: choose another --maps=DIR, or give the image another name", file, path);
+	file_unmap(&map);
+	return e->code ? -e->code : 0;
+}
+
+int maps_write(struct maps *m, int row, const char *path, const struct original *original, const uint8_t *gray, const float *logits, struct shown *s, struct error *e)
 {
 	struct stem stem = stem_of(path);
 
@@ -170,6 +191,6 @@ int maps_write(struct maps *m, int row, const char *path, const int original[2],
 				   .side = cam.grid.side, .window = s->window };
 
 	snprintf(about.weights_hash, sizeof about.weights_hash, "%s", m->weights_hash);
-
-	return cam_write_png(s->file, m->rgb, m->source_size, &about, e);
+	snprintf(about.image_hash, sizeof about.image_hash, "%016" PRIx64, original->hash);
+	return check_place(s->file, path, &about, e) < 0 ? -e->code : cam_write_png(s->file, m->rgb, m->source_size, &about, e);
 }

@@ -25,6 +25,12 @@ struct maps {
 	uint8_t *rgb;          /* [source_size][source_size][3] */
 };
 
+/* An image as it was read, before it was resized. */
+struct original {
+	int width, height;
+	uint64_t hash; /* of its file */
+};
+
 /* What an overlay shows of an image. */
 struct shown {
 	int finding;
@@ -44,10 +50,11 @@ int maps_open(struct maps *m, const char *directory, const char *finding, const 
 	      const struct error *engine_error, int source_size, int batch, struct error *e);
 void maps_close(struct maps *m);
 
-/* Scores the boxes of the image in row `row` of the batch. original: its width and height. */
-int maps_point(struct maps *m, int row, const char *path, const int original[2], struct error *e);
+/* Scores the boxes of the image in row `row` of the batch. */
+int maps_point(struct maps *m, int row, const char *path, const struct original *original, struct error *e);
 
-/* Writes DIR/IMAGE.FINDING.png for the image in row `row` of the batch. original: its width and height. gray: [source_size][source_size]. */
-int maps_write(struct maps *m, int row, const char *path, const int original[2], const uint8_t *gray, const float *logits, struct shown *s, struct error *e);
+/* Writes DIR/IMAGE.FINDING.png for the image in row `row` of the batch. gray: [source_size][source_size]. EXIT_USAGE where that
+ * is there and shows another image, or is no map. */
+int maps_write(struct maps *m, int row, const char *path, const struct original *original, const uint8_t *gray, const float *logits, struct shown *s, struct error *e);
 
 #endif

@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "data/file.h"
 #include "data/findings.h"
+#include "data/hash.h"
 #include "data/image.h"
 #include "data/resize.h"
 #include "learn/crops.h"
@@ -27,7 +28,7 @@ struct predict_conf {
 
 static const struct option options[] = {
 	OPTION(STRING, struct predict_conf, weights, "weights", "FILE", NULL, "safetensors file: a checkpoint, a model, or torchvision's names"),
-	OPTION(STRING, struct predict_conf, maps, "maps", "DIR", NULL, "write for every image a PNG that shows where the evidence lies (class activation map)"),
+	OPTION(STRING, struct predict_conf, maps, "maps", "DIR", NULL, "write for every image a PNG that shows where the evidence lies (class activation map); one of another image of the same name stays, which is an error"),
 	OPTION(STRING, struct predict_conf, finding, "finding", "NAME", NULL, "the finding that --maps shows; without it the most probable one of each image"),
 	OPTION(INT, struct predict_conf, resize, "resize", "PIXELS", "0",
 	       "for weights that another program saved: side of the square that images are made; 0: what the weights say, else 8/7 of --image-size", .min = 0, .max = 4096),
@@ -192,7 +193,7 @@ static void predictor_close(struct predictor *p)
 
 /* ---- images ------------------------------------------------------------------------------------------ */
 
-static int read_image(struct predictor *p, const char *path, uint8_t *pixels, int original[2], struct error *e)
+static int read_image(struct predictor *p, const char *path, uint8_t *pixels, struct original *original, struct error *e)
 {
 	struct mapped_file file;
 	struct image image = { 0 };
@@ -204,8 +205,7 @@ static int read_image(struct predictor *p, const char *path, uint8_t *pixels, in
 		fail(e, (enum exit_code)why.code, "%s: %s", path, why.text);
 	else if (resize_area(image.pixels, image.width, image.height, pixels, p->source_size, &why) < 0)
 		fail(e, (enum exit_code)why.code, "%s: %s", path, why.text);
-	original[0] = image.width;
-	original[1] = image.height;
+	*original = (struct original){ .width = image.width, .height = image.height, .hash = p->maps.directory ? hash_bytes(0, file.data, file.size) : 0 };
 	file_unmap(&file);
 	return e->code ? -e->code : 0;
 }
@@ -219,9 +219,9 @@ static void warn_if_blank(const char *path, const uint8_t *pixels, size_t n)
 }
 
 /* The square that the network sees is made of any image; of these it shows something else than a radiograph does. */
-static void warn_of_shape(const char *path, const int original[2], int input)
+static void warn_of_shape(const char *path, const struct original *original, int input)
 {
-	int width = original[0], height = original[1], longer = width > height ? width : height, shorter = width > height ? height : width;
+	int width = original->width, height = original->height, longer = width > height ? width : height, shorter = width > height ? height : width;
 
 	if (longer > 2 * shorter)
 		fprintf(stderr, "chexnet predict: warning: %s: %d x %d pixels are stretched into a square: its probabilities are those of a distorted image\n", path, width, height);
@@ -317,11 +317,12 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 	size_t pixels = (size_t)p->source_size * (size_t)p->source_size;
 	struct error bad[BATCH] = { 0 };
 	float logits[BATCH][FINDINGS];
-	int good = 0, at[BATCH], original[BATCH][2], worst = 0;
+	struct original original[BATCH];
+	int good = 0, at[BATCH], worst = 0;
 
 	for (int i = 0; i < n; i++) {
 		at[i] = good;
-		if (read_image(p, paths[i], p->pixels + (size_t)good * pixels, original[i], &bad[i]) == 0)
+		if (read_image(p, paths[i], p->pixels + (size_t)good * pixels, &original[i], &bad[i]) == 0)
 			good++;
 	}
 	struct engine_batch batch = { .count = good, .pixels = p->pixels };
@@ -337,13 +338,13 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 			fprintf(stderr, "chexnet predict: %s\n", bad[i].text);
 		} else {
 			warn_if_blank(paths[i], p->pixels + (size_t)at[i] * pixels, pixels);
-			warn_of_shape(paths[i], original[i], p->plan.image_size);
+			warn_of_shape(paths[i], &original[i], p->plan.image_size);
 		}
 		worst = bad[i].code > worst ? bad[i].code : worst;
 
-		if (p->maps.boxes.n && !bad[i].code && maps_point(&p->maps, at[i], paths[i], original[i], e) < 0)
+		if (p->maps.boxes.n && !bad[i].code && maps_point(&p->maps, at[i], paths[i], &original[i], e) < 0)
 			return -e->code;
-		if (p->maps.directory && !bad[i].code && maps_write(&p->maps, at[i], paths[i], original[i], p->pixels + (size_t)at[i] * pixels, logits[at[i]], &shown, e) < 0)
+		if (p->maps.directory && !bad[i].code && maps_write(&p->maps, at[i], paths[i], &original[i], p->pixels + (size_t)at[i] * pixels, logits[at[i]], &shown, e) < 0)
 			return -e->code;
 		if (json)
 			add_json(list, paths[i], logits[at[i] < BATCH ? at[i] : 0], p, &shown, &bad[i]);

@@ -147,6 +147,8 @@ static int describe(spng_ctx *png, const struct cam_about *about, char text[ABOU
 		n += snprintf(text + n, ABOUT_ROOM - (size_t)n, " image=%dx%d window=%.7g,%.7g,%.7g,%.7g", w->image_width, w->image_height, w->x, w->y, w->width, w->height);
 	if (*about->weights_hash)
 		n += snprintf(text + n, ABOUT_ROOM - (size_t)n, " weights_hash=%s", about->weights_hash);
+	if (*about->image_hash)
+		n += snprintf(text + n, ABOUT_ROOM - (size_t)n, " image_hash=%s", about->image_hash);
 	memcpy(chunk.keyword, keyword, sizeof keyword);
 	chunk.length = (size_t)n;
 	return spng_set_text(png, &chunk, 1);
@@ -193,13 +195,13 @@ static struct cam_window understand_window(const char *text)
 	return holds ? w : (struct cam_window){ 0 };
 }
 
-static void understand_weights(const char *text, char hash[WEIGHTS_HASH])
+/* key: with a space before it and an equals sign behind it. */
+static void understand_hash(const char *text, const char *key, char *hash, size_t size)
 {
-	static const char key[] = " weights_hash=";
 	const char *at = strstr(text, key);
-	size_t n = at ? strspn(at + sizeof key - 1, "0123456789abcdef") : 0;
+	size_t n = at ? strspn(at + strlen(key), "0123456789abcdef") : 0;
 
-	snprintf(hash, WEIGHTS_HASH, "%s", n == WEIGHTS_HASH - 1 ? at + sizeof key - 1 : "");
+	snprintf(hash, size, "%s", n == size - 1 ? at + strlen(key) : "");
 }
 
 /* Whoever wrote the file may have written anything. */
@@ -211,7 +213,8 @@ static int understand(const char *text, struct cam_about *about)
 		return 0;
 	about->finding = finding_index(name, (int)strlen(name));
 	about->window = understand_window(text);
-	understand_weights(text, about->weights_hash);
+	understand_hash(text, " weights_hash=", about->weights_hash, sizeof about->weights_hash);
+	understand_hash(text, " image_hash=", about->image_hash, sizeof about->image_hash);
 	return about->finding >= 0 && about->probability >= 0 && about->probability <= 1 && about->raised >= 0 && isfinite(about->raised) && about->side > 0 &&
 	       about->side < 1000;
 }

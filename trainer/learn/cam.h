@@ -55,6 +55,8 @@ struct cam_window {
 	double x, y, width, height;
 };
 
+enum { IMAGE_HASH = 17 }; /* 16 hexadecimal digits */
+
 /* What a picture of a map says about itself, in a tEXt chunk. */
 struct cam_about {
 	int finding;
@@ -63,6 +65,7 @@ struct cam_about {
 	int side;           /* cells */
 	struct cam_window window;
 	char weights_hash[WEIGHTS_HASH]; /* of the network; "": not told */
+	char image_hash[IMAGE_HASH];     /* of the image's file; "": not told */
 };
 
 /* Writes [size][size][3] as a PNG file. about NULL: it says nothing. */
