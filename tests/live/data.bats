@@ -58,6 +58,22 @@ race() { "$BUILD/chexnet" bench data --seconds 0.1 --batch 8 "$@"; }
 	[ -z "$(ls -A "$SCRATCH/tmp")" ]
 }
 
+has_children() { [ "$(pgrep -c -P "$1")" -ge "$2" ]; }
+is_gone() { ! grep -qs '^State:.[^ZX]' "/proc/$1/status"; }
+is_empty() { [ -z "$(ls -A "$1")" ]; }
+
+@test "bench data: where its parent is killed, ranks end, and the images made for them go" {
+	for children in 1 2; do # the one that makes the images; the ranks
+		TMPDIR=$SCRATCH/tmp "$BUILD/chexnet" bench data --ours --ranks 2 --seconds 300 >/dev/null 2>&1 3>&- &
+		pid=$!
+		wait_for 60 has_children $pid $children
+		ranks=$(pgrep -P $pid)
+		kill -KILL $pid
+		for rank in $ranks; do wait_for 60 is_gone "$rank"; done
+		wait_for 60 is_empty "$SCRATCH/tmp"
+	done
+}
+
 @test "bench data refuses what it cannot compare, with one line" {
 	run --separate-stderr -65 race nowhere
 	[[ $stderr == "chexnet data: nowhere: no such directory" ]]

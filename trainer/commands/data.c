@@ -189,7 +189,7 @@ const struct command command_data = {
 		"explain prints the steps of the reference article's two pipelines and of this program's; with DIR it counts how often a batch holds "
 		"several images of one patient. bench reads DIR, a prepared data set or a directory that prepare takes, for some seconds. "
 		"With --old, --new or --ours it runs those pipelines over several numbers of ranks, on DIR, prepared as TFRecords, or on synthetic "
-		"X-rays made for the occasion. --old and --new are this program's own versions of the article's steps over its own readers and decoders.",
+		"X-rays made for the occasion, in chexnet-race-… of TMPDIR, which goes with the last of its processes. --old and --new are this program's own versions of the article's steps over its own readers and decoders.",
 	.options = options,
 	.run = run,
 };

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -44,6 +45,7 @@ struct race {
 	struct board *board;
 	struct manifest manifest;
 	const char *directory;
+	const char *own; /* of images made for the occasion: goes at the end; or NULL */
 	cpu_set_t cpus;
 	struct rate_cell cell[SEQUENCES][OPTION_INTS_MAX];
 };
@@ -117,6 +119,26 @@ static void run_rank(const struct race *r, enum sequence_kind kind, int rank, in
 
 /* ---- processes --------------------------------------------------------------------------------------- */
 
+/* fork(); the child ends with its parent, also where that is killed. */
+static pid_t start_child(void)
+{
+	pid_t parent = getpid(), pid = fork();
+
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		stop |= getppid() != parent; /* it was gone before that was asked for */
+	}
+	return pid;
+}
+
+/* What a parent that is gone would have removed goes with its children. */
+static void end_child(const struct race *r, pid_t parent, int code)
+{
+	if (r->own && getppid() != parent)
+		directory_remove(r->own);
+	_exit(code);
+}
+
 /* The next process to end: its number, and how it went; 0: there is none. */
 static pid_t next_end(int *status)
 {
@@ -137,10 +159,10 @@ static int run_ranks(struct race *r, enum sequence_kind kind, int ranks, struct 
 	memset(board, 0, sizeof *board);
 	fflush(NULL);
 	for (int rank = 0; rank < ranks; rank++) {
-		pid_t pid = fork();
+		pid_t parent = getpid(), pid = start_child();
 		if (pid == 0) {
 			run_rank(r, kind, rank, ranks);
-			_exit(board->rank[rank].e.code);
+			end_child(r, parent, board->rank[rank].e.code);
 		}
 		if (pid < 0) {
 			fail(e, EXIT_INTERNAL, "rank %d cannot be started: %s", rank, strerror(errno));
@@ -198,10 +220,10 @@ static int make_own_data(struct race *r, const char *directory, struct error *e)
 	struct error *told = &r->board->rank[0].e;
 
 	fflush(NULL);
-	pid_t pid = fork();
+	pid_t parent = getpid(), pid = start_child();
 	if (pid == 0) {
 		make_data(directory, told);
-		_exit(told->code);
+		end_child(r, parent, told->code);
 	}
 	int status = -1, why = errno;
 	if (pid > 0)
@@ -371,6 +393,7 @@ static int run_on_own_data(struct race *r, struct error *e)
 	if (!mkdtemp(directory))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", directory, strerror(errno));
 	r->directory = data;
+	r->own = directory;
 	int rc = path_join(data, e, "%s/data", directory);
 	if (!rc)
 		rc = make_own_data(r, directory, e);
