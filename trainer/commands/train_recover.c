@@ -39,17 +39,18 @@ static int share_state(struct train *t, struct error *e)
 	return model_put_steps(&t->model, &t->at, e);
 }
 
-/* Rank 0 may be another process now. */
-static int move_logs(struct train *t, struct error *e)
+/* Rank 0 may be another process now. A log that only the lost one could write, as into a pipe of its node, is not worth the training. */
+static void move_logs(struct train *t)
 {
 	if (!world_speaks(t->world) || t->log.speaks)
-		return 0;
-	struct error claim = { 0 };
+		return;
+	struct error claim = { 0 }, logs = { 0 };
 
 	log_open(&t->log, 1);
 	if (train_claim_output(t, &claim) < 0) /* the lost rank may only be stopped, or a file server keep its lock for a while */
 		log_say(&t->log, "%s", claim.text);
-	return train_open_logs(t, e);
+	if (train_open_logs(t, &logs) < 0)
+		log_say(&t->log, "%s: the training goes on without it", logs.text);
 }
 
 static void tell(struct train *t, const char *lost)
@@ -80,8 +81,8 @@ static int go_on(struct train *t, struct error *e)
 	train_set_schedule(t);
 	for (int s = 0; s < SIGNALS; s++)
 		t->model.own[s] = t->model.heard[s] = 0;
-	move_logs(t, e);
-	return train_open_loader(t, e); /* agrees on errors of both */
+	move_logs(t);
+	return train_open_loader(t, e);
 }
 
 /* A GPU may be a step behind what it was given when the loss stopped it, or have made one that this rank counts as failed: steps and

@@ -329,6 +329,7 @@ static void say_resumed(struct train *t, const struct checkpoint_notes *then)
 /* Where nothing is left to train, the results would name options that nothing was learnt with. */
 static int check_rest(struct train *t, const struct checkpoint_notes *then, struct error *e)
 {
+	const int given = strcmp(t->conf->resume, "auto") != 0;
 	char changes[640];
 	size_t used;
 
@@ -341,7 +342,7 @@ static int check_rest(struct train *t, const struct checkpoint_notes *then, stru
 		return 0;
 	}
 	fail(e, EXIT_USAGE, "%.200s: its training is over after step %llu, so %s would change nothing: give the options of then, %s, or --weights=FILE and "
-	     "another --output to train anew", t->output, (unsigned long long)t->at.step, changes,
+	     "another --output to train anew", given ? t->conf->resume : t->output, (unsigned long long)t->at.step, changes,
 	     t->at.step < t->schedule.steps ? "a larger --patience" : "more --steps or --epochs");
 	return world_agree(t->world, e);
 }

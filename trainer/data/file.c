@@ -29,6 +29,8 @@ int file_open_regular(const char *path, size_t *size, struct error *e)
 	struct stat st;
 	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* for a pipe's writer nobody waits: it is refused below */
 
+	if (fd < 0 && errno == EWOULDBLOCK) /* a file server's client holds a lease of it, and gives that up for whoever waits */
+		fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return fail(e, fault_of(errno), "%s: cannot be read: %s", path, strerror(errno));
 	if (fstat(fd, &st)) {

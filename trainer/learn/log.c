@@ -65,11 +65,27 @@ static void end_last_line(int json, const char *path)
 	close(fd);
 }
 
+/* A pipe's reader may be started right after this. */
+static int open_log(const char *path)
+{
+	int fd;
+	struct stat st;
+
+	for (int wait = 0; wait < 100; wait++) {
+		fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
+		if (fd >= 0 || errno != ENXIO || stat(path, &st) || !S_ISFIFO(st.st_mode))
+			return fd;
+		poll(NULL, 0, 50);
+	}
+	errno = EPIPE;
+	return -1;
+}
+
 int log_events_to(struct run_log *l, const char *path, struct error *e)
 {
-	l->json = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
+	l->json = open_log(path);
 	if (l->json < 0)
-		return fail(e, EXIT_INTERNAL, "%s: the log cannot be written: %s", path, errno == ENXIO ? "nobody reads that pipe: start its reader first" : strerror(errno));
+		return fail(e, EXIT_INTERNAL, "%s: the log cannot be written: %s", path, errno == EPIPE ? "nobody reads that pipe: start its reader first" : strerror(errno));
 	fcntl(l->json, F_SETFL, O_APPEND); /* only the opening does not wait: a slow reader gets whole lines */
 	end_last_line(l->json, path);
 	return 0;
