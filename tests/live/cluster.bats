@@ -69,10 +69,14 @@ nothing_left() {
 }
 
 @test "a node crashes and comes back" {
-	hvd_cluster crash 2
+	hvd_cluster crash n2
 	in_cluster scontrol update nodename=n2 state=down reason=test
 	run ! hvd_cluster node 2 true
 	[[ $output == *"node 2 is not running"* ]]
+	for name in 3 n3 n two; do
+		run -64 hvd_cluster crash "$name"
+		[[ $output == "hvd-cluster: no node $name: there are n1 to n2"* ]]
+	done
 	hvd_cluster boot 2
 	wait_for 20 nodes_are_idle 2
 	run -0 in_cluster srun -Q -w n2 -N1 hostname
