@@ -230,6 +230,59 @@ static void copy_file(const char *from, const char *to)
 	free(bytes);
 }
 
+static void draw(const char *directory, const char *id, int width, int height)
+{
+	char path[FILE_PATH + 8 + SAMPLE_ID];
+	uint8_t *pixels = malloc((size_t)width * (size_t)height);
+	size_t size;
+	for (int i = 0; i < width * height; i++)
+		pixels[i] = (uint8_t)(7 * i);
+	uint8_t *png = encode_png(pixels, width, height, 1, &size);
+	snprintf(path, sizeof path, "%s/images/%s", directory, id);
+	scratch_write(path, png, size);
+	free(png);
+	free(pixels);
+}
+
+static void images_too_small_or_far_from_square_are_told_by_audit_and_prepare(void **state)
+{
+	(void)state;
+	enum { LARGE = 224 };
+	struct synth_conf large = synth;
+	struct synth_report r;
+	struct prepare_report prepared;
+	struct error e = { 0 };
+	char odd[FILE_PATH], out[FILE_PATH], words[200 + 2 * SAMPLE_ID];
+	snprintf(odd, sizeof odd, "%s", scratch_path("odd"));
+	snprintf(out, sizeof out, "%s", scratch_path("odd-prepared"));
+	large.images = 30;
+	large.size = LARGE;
+	assert_int_equal(synth_tree(&large, odd, 0, 2, NULL, &r, &e), 0);
+	struct origin o = open_tree(odd);
+	draw(odd, o.samples[3].id, 3, 5);
+	draw(odd, o.samples[7].id, 900, 449);
+	draw(odd, o.samples[9].id, LARGE, LARGE - 1);
+	struct audit_conf conf = { .pixels = 1, .threads = 2 };
+	assert_int_equal(audit_run(&audit, &o, &conf, &e), 0);
+	snprintf(words, sizeof words, "1 image is far from square, and would be stretched into one: %s", o.samples[7].id);
+	note_of(words);
+	snprintf(words, sizeof words, "2 images have fewer than the 224 pixels a side that CheXNet sees: what was finer is lost: %s, %s", o.samples[3].id, o.samples[9].id);
+	note_of(words);
+
+	struct prepare_conf to = { .out = out, .size = LARGE - 1, .threads = 2 };
+	assert_int_equal(prepare(&to, &o, &prepared, &e), 0);
+	assert_int_equal(prepared.stretched.count, 1);
+	assert_string_equal(prepared.stretched.text, o.samples[7].id);
+	assert_int_equal(prepared.enlarged.count, 1);
+	assert_string_equal(prepared.enlarged.text, o.samples[3].id);
+	origin_close(&o);
+	struct origin p = open_tree(out); /* squares that were asked for are as they should be */
+	assert_int_equal(audit_run(&audit, &p, &conf, &e), 0);
+	for (int i = 0; i < audit.n_items; i++)
+		assert_true(audit.items[i].kind != AUDIT_IMAGES);
+	origin_close(&p);
+}
+
 static void the_same_pixels_under_another_name_and_odd_images_are_found(void **state)
 {
 	(void)state;
@@ -324,6 +377,7 @@ int main(void)
 		cmocka_unit_test(a_rare_finding_is_counted_by_patients),
 		cmocka_unit_test(a_finding_that_the_view_tells_is_named),
 		cmocka_unit_test(those_without_a_finding_may_be_the_few),
+		cmocka_unit_test(images_too_small_or_far_from_square_are_told_by_audit_and_prepare),
 		cmocka_unit_test(the_same_pixels_under_another_name_and_odd_images_are_found),
 		cmocka_unit_test(prepared_sets_of_every_format_are_audited),
 		cmocka_unit_test(a_file_wise_shuffle_is_told_from_a_global_one),

@@ -221,11 +221,12 @@ static void warn_if_blank(const char *path, const uint8_t *pixels, size_t n)
 /* The square that the network sees is made of any image; of these it shows something else than a radiograph does. */
 static void warn_of_shape(const char *path, const struct original *original, int input)
 {
-	int width = original->width, height = original->height, longer = width > height ? width : height, shorter = width > height ? height : width;
+	int width = original->width, height = original->height;
+	enum image_shape shape = image_shape(width, height, input);
 
-	if (longer > 2 * shorter)
+	if (shape == SHAPE_STRETCHED)
 		fprintf(stderr, "chexnet predict: warning: %s: %d x %d pixels are stretched into a square: its probabilities are those of a distorted image\n", path, width, height);
-	else if (shorter < input)
+	else if (shape == SHAPE_ENLARGED)
 		fprintf(stderr, "chexnet predict: warning: %s: %d x %d pixels, and the network sees %d a side: what was finer is lost, and its probabilities may be off\n", path, width,
 			height, input);
 }

@@ -58,6 +58,12 @@ static void print_report(const struct prepare_conf *conf, const struct origin *o
 		fprintf(stderr, "chexnet prepare: warning: %zu image files have no row in the table and are left out\n", o->extra);
 	if (o->unlisted)
 		fprintf(stderr, "chexnet prepare: warning: %zu images are in no list and are left out\n", o->unlisted);
+	if (r->stretched.count)
+		fprintf(stderr, "chexnet prepare: warning: %zu image%s far from square, and stretched into one: %s\n", r->stretched.count,
+			r->stretched.count == 1 ? " is" : "s are", r->stretched.text);
+	if (r->enlarged.count)
+		fprintf(stderr, "chexnet prepare: warning: %zu image%s fewer than %d pixels a side and %s enlarged: what was finer is lost: %s\n", r->enlarged.count,
+			r->enlarged.count == 1 ? " has" : "s have", conf->size, r->enlarged.count == 1 ? "is" : "are", r->enlarged.text);
 	if (r->leaked)
 		fprintf(stderr, "chexnet prepare: warning: %zu patients are in more than one split (%u is one): training will refuse this\n",
 			r->leaked, r->leak_example);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "data/hash.h"
+#include "data/resize.h"
 
 const char *const audit_kind_names[] = { "leak", "labels", "duplicates", "dropped", "images", "counts", "shortcuts" };
 
@@ -23,20 +24,6 @@ __attribute__((format(printf, 5, 6))) static void say(struct audit *a, enum audi
 	vsnprintf(item->text, sizeof item->text, format, args);
 	va_end(args);
 	a->problems += problem;
-}
-
-/* A list of the first few names, for a message. */
-struct names {
-	char text[5 * (SAMPLE_ID + 2) + 8];
-	size_t used, count;
-};
-
-static void name(struct names *n, const char *id)
-{
-	if (n->count++ < 5)
-		n->used += (size_t)snprintf(n->text + n->used, sizeof n->text - n->used, "%s%s", n->used ? ", " : "", id);
-	else if (n->count == 6)
-		snprintf(n->text + n->used, sizeof n->text - n->used, ", …");
 }
 
 struct membership {
@@ -117,7 +104,7 @@ static int by_id(const void *x, const void *y)
 static int check_names(struct audit *a, const struct origin *o, struct error *e)
 {
 	const struct sample **sorted = malloc((o->count + 1) * sizeof(struct sample *));
-	struct names twice = { 0 };
+	struct sample_names twice = { 0 };
 
 	if (!sorted)
 		return fail(e, EXIT_INTERNAL, "no memory for %zu images", o->count);
@@ -126,7 +113,7 @@ static int check_names(struct audit *a, const struct origin *o, struct error *e)
 	qsort(sorted, o->count, sizeof(struct sample *), by_id);
 	for (size_t i = 1; i < o->count; i++)
 		if (strcmp(sorted[i]->id, sorted[i - 1]->id) == 0)
-			name(&twice, sorted[i]->id);
+			sample_names_add(&twice, sorted[i]->id);
 	free(sorted);
 	if (twice.count)
 		say(a, AUDIT_DUPLICATES, 1, twice.count, "%zu names come twice: %s", twice.count, twice.text);
@@ -178,7 +165,7 @@ static void check_labels(struct audit *a, const struct origin *o, const struct n
 static int check_dropped(struct audit *a, const struct origin *o, const struct nih *n, struct error *e)
 {
 	uint8_t *present = calloc(n->count + 1, 1);
-	struct names missing[2] = { { .count = 0 }, { .count = 0 } };
+	struct sample_names missing[2] = { { .count = 0 }, { .count = 0 } };
 	size_t listed[2] = { 0 };
 
 	if (!present)
@@ -193,7 +180,7 @@ static int check_dropped(struct audit *a, const struct origin *o, const struct n
 			int test = n->images[i].list == NIH_TEST;
 			listed[test]++;
 			if (!present[i])
-				name(&missing[test], n->images[i].sample.id);
+				sample_names_add(&missing[test], n->images[i].sample.id);
 		}
 	for (int t = 0; t < 2; t++)
 		if (missing[t].count && missing[t].count < listed[t])
@@ -291,23 +278,27 @@ static void check_duplicates(struct audit *a, const struct origin *o, struct loo
 		say(a, AUDIT_DUPLICATES, 1, same, "%zu images have the pixels of another one, %zu of them in another split (%s)", same, across, first);
 }
 
+enum { NETWORK_SIDE = 224 /* pixels a side that CheXNet sees unless told */ };
+
 static void check_images(struct audit *a, const struct origin *o, const struct look *looks)
 {
-	struct names constant = { 0 }, inverted = { 0 }, empty = { 0 };
+	struct sample_names constant = { 0 }, inverted = { 0 }, empty = { 0 }, shapes[SHAPE_ENLARGED + 1] = { { .count = 0 } };
 	size_t bad = 0;
 
 	for (size_t i = 0; i < o->count; i++) {
 		const struct look *l = &looks[i];
 		const char *id = o->samples[l->index].id;
+		if (!l->error.code && !o->side)
+			sample_names_add(&shapes[image_shape(l->width, l->height, NETWORK_SIDE)], id);
 		if (l->error.code) {
 			if (bad++ < 10)
 				say(a, AUDIT_IMAGES, 1, 1, "%.380s", l->error.text);
 		} else if (l->low == l->high) {
-			name(&constant, id);
+			sample_names_add(&constant, id);
 		} else if (l->border > 170 && l->border > l->mean + 30) {
-			name(&inverted, id);
+			sample_names_add(&inverted, id);
 		} else if (l->mean < 8 || l->mean > 247) {
-			name(&empty, id);
+			sample_names_add(&empty, id);
 		}
 	}
 	if (bad > 10)
@@ -318,6 +309,13 @@ static void check_images(struct audit *a, const struct origin *o, const struct l
 		say(a, AUDIT_IMAGES, 0, inverted.count, "%zu images look inverted (a bright border around a dark body): %s", inverted.count, inverted.text);
 	if (empty.count)
 		say(a, AUDIT_IMAGES, 0, empty.count, "%zu images are nearly black or white: %s", empty.count, empty.text);
+	const struct sample_names *stretched = &shapes[SHAPE_STRETCHED], *enlarged = &shapes[SHAPE_ENLARGED];
+	if (stretched->count)
+		say(a, AUDIT_IMAGES, 0, stretched->count, "%zu image%s far from square, and would be stretched into one: %s", stretched->count,
+		    stretched->count == 1 ? " is" : "s are", stretched->text);
+	if (enlarged->count)
+		say(a, AUDIT_IMAGES, 0, enlarged->count, "%zu image%s fewer than the %d pixels a side that CheXNet sees: what was finer is lost: %s", enlarged->count,
+		    enlarged->count == 1 ? " has" : "s have", NETWORK_SIDE, enlarged->text);
 }
 
 /* Half of the 95 % interval that an AUROC of 0.85 has with so many patients of each (Hanley and McNeil 1982). */

@@ -2,6 +2,7 @@
 #include "data/dataset.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,14 @@ const struct sample *sample_twin(const struct sample **samples, size_t n)
 		if (strcmp(samples[i]->id, samples[i - 1]->id) == 0)
 			return samples[i];
 	return NULL;
+}
+
+void sample_names_add(struct sample_names *n, const char *id)
+{
+	if (n->count++ < 5)
+		n->used += (size_t)snprintf(n->text + n->used, sizeof n->text - n->used, "%s%s", n->used ? ", " : "", id);
+	else if (n->count == 6)
+		snprintf(n->text + n->used, sizeof n->text - n->used, ", …");
 }
 
 void dataset_seal(struct dataset *d)

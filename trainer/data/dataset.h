@@ -33,6 +33,13 @@ int sample_name(char id[SAMPLE_ID], const void *name, size_t size, struct error 
 /* Sorts samples by their ids. One whose id another one has too, or NULL. */
 const struct sample *sample_twin(const struct sample **samples, size_t n);
 
+/* A list of the first few ids, for a message; of zeros where it begins. */
+struct sample_names {
+	char text[5 * (SAMPLE_ID + 2) + 8];
+	size_t used, count; /* count: of all that were added */
+};
+void sample_names_add(struct sample_names *n, const char *id);
+
 struct dataset; /* one split, open for reading; thread-safe */
 
 /* split: "train", "val" or "test". Checks every record's frame and CRC once, builds the index. directory NULL: the built-in

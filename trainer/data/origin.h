@@ -13,6 +13,7 @@ struct origin {
 	size_t count;
 	struct sample *samples;     /* [count], owned */
 	uint8_t *split;             /* [count] enum split, owned */
+	int side;                   /* pixels a side of the squares of a prepared set; 0: images as they came */
 	char *view;                 /* [count] as in struct nih_image, owned, or NULL: not told */
 	float *oracle;              /* [count][FINDINGS] scores of a synthetic tree, owned, or NULL */
 	char name[64], policy[32];

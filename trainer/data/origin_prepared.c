@@ -63,6 +63,7 @@ int origin_prepared(struct origin *o, const char *directory, struct error *e)
 		memset(o->split + p->first[s], s, n);
 	}
 	if (!rc) {
+		o->side = m.size;
 		o->hash = m.source_hash;
 		snprintf(o->name, sizeof o->name, "%s", m.source);
 		snprintf(o->policy, sizeof o->policy, "%s", m.policy);

@@ -24,6 +24,7 @@ struct job {
 	int threads;
 	struct decoder **decoder;  /* [threads] */
 	uint8_t **square;        /* [threads][size * size] */
+	uint8_t *shape;          /* [count] enum image_shape, of those that were decoded */
 	struct staging staging;
 };
 
@@ -45,6 +46,7 @@ static int make_square(const struct job *job, size_t index, int thread, struct e
 
 	if (job->origin->decode(job->origin, index, job->decoder[thread], &decoded, &why))
 		return fail(e, (enum exit_code)why.code, "%.900s%s", why.text, why.code == EXIT_DATA ? " (chexnet audit names all such images)" : "");
+	job->shape[index] = (uint8_t)image_shape(decoded.width, decoded.height, job->conf->size);
 	return resize_area(decoded.pixels, decoded.width, decoded.height, job->square[thread], job->conf->size, e);
 }
 
@@ -320,13 +322,14 @@ static int make_workers(struct job *job, struct error *e)
 
 	job->decoder = calloc(n, sizeof(struct decoder *));
 	job->square = calloc(n, sizeof(uint8_t *));
+	job->shape = calloc(job->origin->count + 1, 1);
 	for (size_t t = 0; job->decoder && job->square && t < n; t++) {
 		job->decoder[t] = decoder_new();
 		job->square[t] = malloc(bytes);
 		if (!job->decoder[t] || !job->square[t])
 			return fail(e, EXIT_INTERNAL, "no memory for thread %zu", t);
 	}
-	return job->decoder && job->square ? 0 : fail(e, EXIT_INTERNAL, "no memory for %zu threads", n);
+	return job->decoder && job->square && job->shape ? 0 : fail(e, EXIT_INTERNAL, "no memory for %zu threads", n);
 }
 
 static void free_job(struct job *job)
@@ -339,7 +342,15 @@ static void free_job(struct job *job)
 	}
 	free(job->decoder);
 	free(job->square);
+	free(job->shape);
 	staging_discard(&job->staging);
+}
+
+static void name_shapes(const struct job *job)
+{
+	for (size_t i = 0; i < job->origin->count; i++)
+		if (job->shape[i] != SHAPE_FINE)
+			sample_names_add(job->shape[i] == SHAPE_STRETCHED ? &job->report->stretched : &job->report->enlarged, job->origin->samples[i].id);
 }
 
 static void describe(const struct job *job)
@@ -380,6 +391,8 @@ int prepare(const struct prepare_conf *conf, const struct origin *origin, struct
 		rc = manifest_write(&report->manifest, job.staging.partial, e);
 	if (!rc)
 		rc = staging_commit(&job.staging, e);
+	if (!rc)
+		name_shapes(&job);
 	free_job(&job);
 	return rc;
 }

@@ -28,6 +28,7 @@ struct prepare_report {
 	size_t leaked;           /* patients in more than one split: NIH's own lists have none */
 	uint32_t leak_example;
 	uint64_t bytes;          /* written */
+	struct sample_names stretched, enlarged; /* images of which the square shows something else than a radiograph (data/resize.h) */
 };
 
 int prepare(const struct prepare_conf *conf, const struct origin *origin, struct prepare_report *report, struct error *e);

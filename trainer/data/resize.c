@@ -124,3 +124,10 @@ int resize_area(const uint8_t *in, int width, int height, uint8_t *out, int size
 	free(sum);
 	return rc;
 }
+
+enum image_shape image_shape(int width, int height, int size)
+{
+	int longer = width > height ? width : height, shorter = width > height ? height : width;
+
+	return longer > 2 * shorter ? SHAPE_STRETCHED : shorter < size ? SHAPE_ENLARGED : SHAPE_FINE;
+}
