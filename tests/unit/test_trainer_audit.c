@@ -188,6 +188,67 @@ static void those_without_a_finding_may_be_the_few(void **state)
 	origin_close(&o);
 }
 
+static void no_item_says(const char *words)
+{
+	for (int i = 0; i < audit.n_items; i++)
+		if (strstr(audit.items[i].text, words))
+			fail_msg("\"%s\" is said: %s", words, audit.items[i].text);
+}
+
+/* Neither with a finding nor without it: as chexnet eval counts them. */
+static void a_label_that_is_not_known_counts_for_nothing(void **state)
+{
+	(void)state;
+	static const struct {
+		size_t positives, negatives; /* that are known in the test split, of Hernia, each of another patient */
+		const char *says;
+	} cases[] = {
+		{ 35, 3, "Hernia: 3 negatives in test: too few for an interval of its AUROC" },
+		{ 35, 0, "Hernia: no negatives: its AUROC is not defined in test" },
+		{ 0, 3, "Hernia: no positives: its AUROC is not defined in test" },
+		{ 0, 0, "Hernia: no label is known in test" },
+		{ 35, 30, NULL },
+	};
+	for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+		struct origin o = open_tree(tree);
+		size_t test = 0, positives = cases[c].positives, told = positives + cases[c].negatives;
+		for (size_t i = 0; i < o.count; i++) {
+			uint32_t hernia = 1u << 13;
+			o.split[i] = SPLIT_TEST;
+			o.samples[i].labels = (o.samples[i].labels & ~hernia) | (test < positives || (test >= told && test % 2) ? hernia : 0);
+			o.samples[i].known &= test < told ? ~0u : ~hernia;
+			o.samples[i].patient = 100000 + (uint32_t)test++;
+		}
+		assert_true(test > told + 2);
+		run_audit(&o, 0);
+		assert_int_equal(audit.positives[SPLIT_TEST][13], positives);
+		assert_int_equal(audit.negatives[SPLIT_TEST][13], cases[c].negatives);
+		assert_int_equal(audit.positive_patients[SPLIT_TEST][13], positives);
+		assert_int_equal(audit.negative_patients[SPLIT_TEST][13], cases[c].negatives);
+		if (cases[c].says)
+			note_of(cases[c].says);
+		for (int i = 0; !cases[c].says && i < audit.n_items; i++)
+			assert_false(strstr(audit.items[i].text, "Hernia:") && strstr(audit.items[i].text, "test"));
+		origin_close(&o);
+	}
+}
+
+static void a_label_that_is_not_known_differs_from_no_table(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	for (size_t i = 0; i < o.count; i++)
+		if (i % 2) {
+			o.samples[i].labels = 0;
+			o.samples[i].known = 1; /* Atelectasis alone */
+		}
+	for (size_t i = 0; i < o.count; i++)
+		o.samples[i].labels ^= i < 2 ? 1u << 4 : 0; /* of one image it is known */
+	run_audit(&o, 0);
+	find(AUDIT_LABELS, "Mass differs from the table in 1 of 200 images");
+	origin_close(&o);
+}
+
 /* Whether the views come with the images or from the table. */
 static void a_finding_that_the_view_tells_is_named(void **state)
 {
@@ -211,11 +272,45 @@ static void a_finding_that_the_view_tells_is_named(void **state)
 	note_of(expected);
 	note_of("not looked at: age, sex, and the time");
 	run_audit(&o, 0); /* the table says that all are PA */
-	for (int i = 0; i < audit.n_items; i++)
-		assert_null(strstr(audit.items[i].text, "AP views"));
+	no_item_says("AP views");
+	for (size_t i = 0; i < o.count; i++) /* of an image that is not AP it is not known */
+		o.samples[i].known &= o.view[i] == 'A' ? ~0u : ~4u;
+	assert_int_equal(audit_run(&audit, &o, &conf, &e), 0);
+	no_item_says("Effusion: 100 %");
+	origin_close(&o);
+}
+
+static void a_view_that_is_not_looked_at_is_said(void **state)
+{
+	static const char hint[] = "not looked at: the view, AP or PA, which NIH's table tells (--table), age, sex", none[] = "not looked at: the view, AP or PA, age, sex",
+			  few[] = "not looked at: the view, AP or PA, since no finding has 30 images with it and 30 without that tell theirs, age, sex";
+	struct error e = { 0 };
+	struct audit_conf conf = { .threads = 2 }, with_table = { .threads = 2, .table = scratch_path("without-view.csv") };
+	struct origin o = open_tree(tree);
+	char *table = NULL;
+	size_t size = 0;
+
+	(void)state;
+	FILE *f = open_memstream(&table, &size);
+	fputs("Image Index,Finding Labels,Follow-up #,Patient ID\n", f);
+	for (size_t i = 0; i < o.count; i++)
+		fprintf(f, "%s,No Finding,0,%u\n", o.samples[i].id, o.samples[i].patient);
+	fclose(f);
+	scratch_write(with_table.table, table, size);
+	free(table);
+	memset(o.view + 58, 0, o.count - 58); /* 58: no finding can have 30 images on both sides */
+	assert_int_equal(audit_run(&audit, &o, &conf, &e), 0);
+	note_of(few);
 	memset(o.view, 0, o.count);
 	assert_int_equal(audit_run(&audit, &o, &conf, &e), 0);
-	note_of("not looked at: the view, AP or PA, which NIH's table tells (--table), age, sex");
+	note_of(hint);
+	if (audit_run(&audit, &o, &with_table, &e)) /* this table tells of no view */
+		fail_msg("%s", e.text);
+	note_of(none);
+	for (size_t i = 0; i < o.count; i++) /* another source's names: NIH's table has no row for them */
+		snprintf(o.samples[i].id, sizeof o.samples[i].id, "patient%05zu-view1.jpg", i);
+	assert_int_equal(audit_run(&audit, &o, &conf, &e), 0);
+	note_of(none);
 	origin_close(&o);
 }
 
@@ -375,7 +470,10 @@ int main(void)
 		cmocka_unit_test(some_wrong_labels_are_counted),
 		cmocka_unit_test(a_dropped_tail_is_found),
 		cmocka_unit_test(a_rare_finding_is_counted_by_patients),
+		cmocka_unit_test(a_label_that_is_not_known_counts_for_nothing),
+		cmocka_unit_test(a_label_that_is_not_known_differs_from_no_table),
 		cmocka_unit_test(a_finding_that_the_view_tells_is_named),
+		cmocka_unit_test(a_view_that_is_not_looked_at_is_said),
 		cmocka_unit_test(those_without_a_finding_may_be_the_few),
 		cmocka_unit_test(images_too_small_or_far_from_square_are_told_by_audit_and_prepare),
 		cmocka_unit_test(the_same_pixels_under_another_name_and_odd_images_are_found),

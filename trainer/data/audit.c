@@ -27,7 +27,7 @@ __attribute__((format(printf, 5, 6))) static void say(struct audit *a, enum audi
 }
 
 struct membership {
-	uint32_t patient, labels;
+	uint32_t patient, labels, known;
 	uint8_t split;
 };
 
@@ -47,8 +47,8 @@ static void count_patient(struct audit *a, const struct membership *m, size_t n,
 	memset(images, 0, SPLITS * sizeof *images);
 	for (size_t i = 0; i < n; i++) {
 		images[m[i].split]++;
-		with[m[i].split] |= m[i].labels;
-		without[m[i].split] |= ~m[i].labels;
+		with[m[i].split] |= m[i].labels & m[i].known;
+		without[m[i].split] |= ~m[i].labels & m[i].known;
 	}
 	a->patients++;
 	for (int s = 0; s < SPLITS; s++) {
@@ -71,7 +71,7 @@ static int check_leak(struct audit *a, const struct origin *o, struct error *e)
 		return fail(e, EXIT_INTERNAL, "no memory for %zu images", o->count);
 	for (size_t i = 0; i < o->count; i++)
 		if (o->split[i] < SPLITS)
-			m[n++] = (struct membership){ o->samples[i].patient, o->samples[i].labels, o->split[i] };
+			m[n++] = (struct membership){ o->samples[i].patient, o->samples[i].labels, o->samples[i].known, o->split[i] };
 	qsort(m, n, sizeof *m, by_patient);
 	for (size_t i = 0, end; i < n; i = end) {
 		size_t images[SPLITS];
@@ -120,10 +120,12 @@ static int check_names(struct audit *a, const struct origin *o, struct error *e)
 	return 0;
 }
 
-/* Every finding against the table's column of the same name, and when they differ, against all others. */
+/* Every finding against the table's column of the same name, and when they differ, against all others. A label that is not known here differs
+ * from none. */
 static void check_labels(struct audit *a, const struct origin *o, const struct nih *n)
 {
-	size_t both[FINDINGS][FINDINGS] = { { 0 } }, here[FINDINGS] = { 0 }, there[FINDINGS] = { 0 }, matched = 0, unknown = 0;
+	size_t both[FINDINGS][FINDINGS] = { { 0 } }, there[FINDINGS][FINDINGS] = { { 0 } }; /* [here][in the table] */
+	size_t here[FINDINGS] = { 0 }, known[FINDINGS] = { 0 }, matched = 0, unknown = 0;
 
 	for (size_t i = 0; i < o->count; i++) {
 		const struct nih_image *image = nih_find(n, o->samples[i].id);
@@ -133,10 +135,14 @@ static void check_labels(struct audit *a, const struct origin *o, const struct n
 		}
 		matched++;
 		for (int f = 0; f < FINDINGS; f++) {
+			if (!(o->samples[i].known >> f & 1))
+				continue;
+			known[f]++;
 			here[f] += o->samples[i].labels >> f & 1;
-			there[f] += image->sample.labels >> f & 1;
-			for (int g = 0; g < FINDINGS; g++)
+			for (int g = 0; g < FINDINGS; g++) {
+				there[f][g] += image->sample.labels >> g & 1;
 				both[f][g] += (o->samples[i].labels >> f & 1) & (image->sample.labels >> g & 1);
+			}
 		}
 	}
 	if (unknown)
@@ -145,19 +151,19 @@ static void check_labels(struct audit *a, const struct origin *o, const struct n
 	if (matched < o->count / 10)
 		return;
 	for (int f = 0; f < FINDINGS; f++) {
-		size_t differ = here[f] + there[f] - 2 * both[f][f];
+		size_t differ = here[f] + there[f][f] - 2 * both[f][f];
 		int best = f;
 		for (int g = 0; g < FINDINGS; g++)
-			if (here[f] + there[g] && here[f] + there[best] &&
-			    (double)both[f][g] / (double)(here[f] + there[g]) > (double)both[f][best] / (double)(here[f] + there[best]))
+			if (here[f] + there[f][g] && here[f] + there[f][best] &&
+			    (double)both[f][g] / (double)(here[f] + there[f][g]) > (double)both[f][best] / (double)(here[f] + there[f][best]))
 				best = g;
-		size_t differ_best = here[f] + there[best] - 2 * both[f][best];
+		size_t differ_best = here[f] + there[f][best] - 2 * both[f][best];
 		if (best != f && differ_best < differ / 2)
 			say(a, AUDIT_LABELS, 1, differ, "what is called %s here is %s in the table (F1 %.3f against %.3f): the label order is another one",
-			    finding_names[f], finding_names[best], 2.0 * (double)both[f][best] / (double)(here[f] + there[best]),
-			    2.0 * (double)both[f][f] / (double)(here[f] + there[f]));
+			    finding_names[f], finding_names[best], 2.0 * (double)both[f][best] / (double)(here[f] + there[f][best]),
+			    2.0 * (double)both[f][f] / (double)(here[f] + there[f][f]));
 		else if (differ)
-			say(a, AUDIT_LABELS, differ > matched / 1000, differ, "%s differs from the table in %zu of %zu images", finding_names[f], differ, matched);
+			say(a, AUDIT_LABELS, differ > known[f] / 1000, differ, "%s differs from the table in %zu of %zu images", finding_names[f], differ, known[f]);
 	}
 }
 
@@ -329,7 +335,7 @@ static double half_width(size_t positives, size_t negatives)
 static void check_patients(struct audit *a, int s, int f)
 {
 	size_t with = a->positive_patients[s][f], without = a->negative_patients[s][f], fewer = with < without ? with : without;
-	size_t images = with <= without ? a->positives[s][f] : a->images[s] - a->positives[s][f];
+	size_t images = with <= without ? a->positives[s][f] : a->negatives[s][f];
 	char many[80];
 
 	snprintf(many, sizeof many, images == fewer ? "%zu %s%s" : "%zu %s%s of %zu patient%s", images, with <= without ? "positive" : "negative", images == 1 ? "" : "s", fewer,
@@ -347,27 +353,39 @@ static void check_counts(struct audit *a, const struct origin *o)
 		say(a, AUDIT_COUNTS, 0, 0, "no val images: a training takes the weights of its last step, not of its best, and refuses --patience and --decay=plateau");
 	for (int s = 0; s < SPLITS; s++)
 		for (int f = 0; f < FINDINGS && a->images[s]; f++) {
-			size_t p = a->positives[s][f], n = a->images[s] - p;
-			if (p == 0 || n == 0)
+			size_t p = a->positives[s][f], n = a->negatives[s][f];
+			if (p + n == 0)
+				say(a, AUDIT_COUNTS, 0, 0, "%s: no label is known in %s", finding_names[f], split_names[s]);
+			else if (p == 0 || n == 0)
 				say(a, AUDIT_COUNTS, 0, p, "%s: no %s: its AUROC is not defined in %s", finding_names[f], p ? "negatives" : "positives", split_names[s]);
 			else if (s != SPLIT_TRAIN)
 				check_patients(a, s, f);
 		}
 }
 
+/* "00000001_000.png": NIH's table may tell more of these. */
+static int nih_names(const struct origin *o)
+{
+	static const char digits[] = "0123456789";
+	const char *id = o->count ? o->samples[0].id : "";
+
+	return strspn(id, digits) == 8 && id[8] == '_' && strspn(id + 9, digits) == 3 && strcmp(id + 12, ".png") == 0;
+}
+
 /* What a model may read instead of a finding: patients who lie in bed are taken from front to back. n: NULL: no table but the origin's own */
 static void check_shortcuts(struct audit *a, const struct origin *o, const struct nih *n)
 {
 	size_t images[FINDINGS][2] = { { 0 } }, ap[FINDINGS][2] = { { 0 } }, told = 0; /* of those without a finding, and with it */
+	int compared = 0;
 
 	for (size_t i = 0; i < o->count; i++) {
 		const struct nih_image *row = n ? nih_find(n, o->samples[i].id) : NULL;
 		char view = row ? row->view : o->view ? o->view[i] : 0;
 		told += view != 0;
 		for (int f = 0; view && f < FINDINGS; f++) {
-			int with = o->samples[i].labels >> f & 1;
-			images[f][with]++;
-			ap[f][with] += view == 'A';
+			int with = o->samples[i].labels >> f & 1, known = o->samples[i].known >> f & 1;
+			images[f][with] += (size_t)known;
+			ap[f][with] += (size_t)(known && view == 'A');
 		}
 	}
 	for (int f = 0; f < FINDINGS; f++) {
@@ -377,9 +395,12 @@ static void check_shortcuts(struct audit *a, const struct origin *o, const struc
 		if (fabs(with - without) > 0.3)
 			say(a, AUDIT_SHORTCUTS, 0, images[f][1], "%s: %.0f %% of the images with it are AP views, of the others %.0f %%: a model may tell it by the view", finding_names[f],
 			    100 * with, 100 * without);
+		compared = 1;
 	}
 	say(a, AUDIT_SHORTCUTS, 0, 0, "not looked at: %sage, sex, and the time between images, which a model may read instead of a finding too",
-	    told ? "" : "the view, AP or PA, which NIH's table tells (--table), ");
+	    compared ? "" :
+	    told ? "the view, AP or PA, since no finding has 30 images with it and 30 without that tell theirs, " :
+	    !n && nih_names(o) ? "the view, AP or PA, which NIH's table tells (--table), " : "the view, AP or PA, ");
 }
 
 int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *conf, struct error *e)
@@ -392,7 +413,8 @@ int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *
 		if (o->split[i] < SPLITS) {
 			a->images[o->split[i]]++;
 			for (int f = 0; f < FINDINGS; f++)
-				a->positives[o->split[i]][f] += o->samples[i].labels >> f & 1;
+				if (o->samples[i].known >> f & 1)
+					(o->samples[i].labels >> f & 1 ? a->positives : a->negatives)[o->split[i]][f]++;
 		}
 	if (o->extra)
 		say(a, AUDIT_DROPPED, 0, o->extra, "%zu image files have no row in the table", o->extra);

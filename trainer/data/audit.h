@@ -19,8 +19,9 @@ struct audit_item {
 enum { AUDIT_ITEMS = 64 };
 
 struct audit {
-	size_t images[SPLITS], patients_of[SPLITS], patients, positives[SPLITS][FINDINGS]; /* positives: images */
-	size_t positive_patients[SPLITS][FINDINGS], negative_patients[SPLITS][FINDINGS];   /* who have at least one of them */
+	size_t images[SPLITS], patients_of[SPLITS], patients;
+	size_t positives[SPLITS][FINDINGS], negatives[SPLITS][FINDINGS];                 /* images; those whose label is not known are neither */
+	size_t positive_patients[SPLITS][FINDINGS], negative_patients[SPLITS][FINDINGS]; /* who have at least one of them */
 	struct audit_item items[AUDIT_ITEMS];
 	int n_items, problems;
 };
