@@ -138,6 +138,20 @@ bats_require_minimum_version 1.5.0
 	refuses 65 "bad/images/$first: a web page, not an image" chexnet prepare nih bad out
 }
 
+@test "one patient, or one image, is not told as several" {
+	# the second image of a patient is the test split, the others are for training
+	tail -n +2 tree/Data_Entry_2017_v2020.csv | awk -F, '{ twice = !found && $4 == before; found += twice; before = $4; print $1 "," (twice ? "test" : "train") }' >one.csv
+	[ "$(grep -c ',test$' one.csv)" = 1 ]
+	run --separate-stderr chexnet prepare nih tree set --size 32 --split file:one.csv
+	echo "$output $stderr"
+	[ "$status" -eq 0 ]
+	[[ $stderr == *"warning: 1 patient is in more than one split ("* ]]
+	grep -qx '  test        1 image,       1 patient,  1 file' <<<"$output"
+	run chexnet audit set
+	grep -qx '  test        1 image,       1 patient' <<<"$output"
+	refuses 65 "1 patient is both in train and in test (the first: " chexnet train --data set --model densenet --growth 4 --blocks 1,1 --steps 2 --threads 1 --output out
+}
+
 @test "audit names every path that it cannot read, and goes on with the rest" {
 	spoil
 	sed -i '1s/Patient ID/Patient/' bad/Data_Entry_2017_v2020.csv

@@ -27,9 +27,9 @@ static const struct option options[] = {
 
 static void print_text(const char *path, const struct origin *o, const struct audit *a)
 {
-	printf("%s: %s, split %s: %zu images, %zu patients\n", path, o->name, o->policy, o->count, a->patients);
+	printf("%s: %s, split %s: %zu image%s, %zu patient%s\n", path, o->name, o->policy, o->count, o->count == 1 ? "" : "s", a->patients, a->patients == 1 ? "" : "s");
 	for (int s = 0; s < SPLITS; s++)
-		printf("  %-5s %7zu images, %6zu patients\n", split_names[s], a->images[s], a->patients_of[s]);
+		printf("  %-5s %7zu image%-2s %6zu patient%s\n", split_names[s], a->images[s], a->images[s] == 1 ? "," : "s,", a->patients_of[s], a->patients_of[s] == 1 ? "" : "s");
 	for (int problem = 1; problem >= 0; problem--)
 		for (int i = 0; i < a->n_items; i++)
 			if (a->items[i].problem == problem)

@@ -41,8 +41,8 @@ static void print_report(const struct prepare_conf *conf, const struct origin *o
 	printf("%s: %s, split %s, %d x %d %s, %.1f MB\n", conf->out, m->source, m->policy, m->size, m->size, encoding_names[m->encoding],
 	       (double)r->bytes / 1e6);
 	for (int s = 0; s < SPLITS; s++)
-		printf("  %-5s %7zu images, %6zu patients, %d file%s\n", split_names[s], m->split[s].images, m->split[s].patients,
-		       m->split[s].shards, m->split[s].shards == 1 ? "" : "s");
+		printf("  %-5s %7zu image%-2s %6zu patient%-2s %d file%s\n", split_names[s], m->split[s].images, m->split[s].images == 1 ? "," : "s,",
+		       m->split[s].patients, m->split[s].patients == 1 ? "," : "s,", m->split[s].shards, m->split[s].shards == 1 ? "" : "s");
 	printf("  %-20s %9s %9s %9s   %% with the finding\n", "", split_names[0], split_names[1], split_names[2]);
 	for (int f = 0; f < FINDINGS; f++) {
 		printf("  %-20s", finding_names[f]);
@@ -65,8 +65,8 @@ static void print_report(const struct prepare_conf *conf, const struct origin *o
 		fprintf(stderr, "chexnet prepare: warning: %zu image%s fewer than %d pixels a side and %s enlarged: what was finer is lost: %s\n", r->enlarged.count,
 			r->enlarged.count == 1 ? " has" : "s have", conf->size, r->enlarged.count == 1 ? "is" : "are", r->enlarged.text);
 	if (r->leaked)
-		fprintf(stderr, "chexnet prepare: warning: %zu patients are in more than one split (%u is one): training will refuse this\n",
-			r->leaked, r->leak_example);
+		fprintf(stderr, "chexnet prepare: warning: %zu patient%s in more than one split (%u is one): training will refuse this\n",
+			r->leaked, r->leaked == 1 ? " is" : "s are", r->leak_example);
 }
 
 static int open_nih(struct origin *o, const struct conf *conf, const char *directory, struct error *e)

@@ -38,8 +38,8 @@ static int check_leak(struct train *t, const struct dataset *a, const struct dat
 	t->leak = 1;
 	if (t->conf->allow_leak)
 		return 0;
-	return fail(e, EXIT_DATA, "%zu patients are both in %s and in %s (the first: %u), so results would flatter the network: divide the data by "
-		    "patient, or --allow-leak to train all the same and stamp every result", shared, dataset_split(a), dataset_split(b), example);
+	return fail(e, EXIT_DATA, "%zu patient%s both in %s and in %s (the first: %u), so results would flatter the network: divide the data by "
+		    "patient, or --allow-leak to train all the same and stamp every result", shared, shared == 1 ? " is" : "s are", dataset_split(a), dataset_split(b), example);
 }
 
 /* Validations decide more than when to save: what was asked of them is not left undone without a word. */
