@@ -228,7 +228,7 @@ static int take_name(struct staging *s, struct error *e)
 	return refused_name(s, e);
 }
 
-/* Of the old directory, at s->partial, only what the command makes: what came into it at the last moment is kept. */
+/* Of the old directory, at s->partial, only what the command makes: what came into it meanwhile is kept. */
 static void remove_replaced(const struct staging *s)
 {
 	char foreign[FILE_PATH], kept[FILE_PATH + 16];
@@ -250,10 +250,10 @@ int staging_commit(struct staging *s, struct error *e)
 	s->replaces = s->replaces && (lstat(s->path, &st) == 0 || errno != ENOENT); /* not what its owner has removed meanwhile */
 	if (path_join(parent, e, "%.*s", slash ? (int)(slash - s->path) + 1 : 1, slash ? s->path : ".") || directory_sync(s->partial, e))
 		return -e->code;
-	if ((s->replaces && check_foreign(s, e)) || take_name(s, e))
+	if (take_name(s, e))
 		return -e->code;
 	if (s->replaces)
-		remove_replaced(s);
+		remove_replaced(s); /* what came into the old one since staging_open() is no reason to throw hours of work away: it is kept */
 	s->partial[0] = '\0';
 	return directory_sync(parent, e);
 }

@@ -25,8 +25,8 @@ struct staging {
  * one in a directory that is not there. */
 int staging_open(struct staging *s, const char *path, int overwrite, const struct staging_kind *kind, const char *source, struct error *e);
 
-/* Syncs the directory and gives it its name; what was there before is removed afterwards. EXIT_USAGE where something that is not of
- * the kind has come into it since staging_open(). */
+/* Syncs the directory and gives it its name; what was there before is removed afterwards. What is not of the kind and has come
+ * into that since staging_open() is kept, as PATH.replaced-XXXXXX, and named on standard error. */
 int staging_commit(struct staging *s, struct error *e);
 void staging_discard(struct staging *s); /* in the end, also after a commit: removes what is left of the temporary directory */
 
