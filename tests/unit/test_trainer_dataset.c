@@ -607,8 +607,13 @@ static void names_keep_their_folders_where_they_come_twice_without(void **state)
 		    "images_001/00000007_000.png" },
 		  { "CheXpert-v1.0/train/patient00001/study1/view1_frontal.jpg", "CheXpert-v1.0/train/patient00002/study1/view1_frontal.jpg", "more/c.png",
 		    "00000007_000.png" }, NULL },
-		{ { "train/a.png", "train/b.png", "train/c.png", "val/a.png" }, { "train/a.png", "train/b.png", "train/c.png", "val/a.png" }, NULL },
-		{ { "x/a.png", "x/b.png", "x/a.png", "x/c.png" }, { "x/a.png", "x/b.png", "x/a.png", "x/c.png" },
+		/* as sets were prepared before names kept folders: unique in their splits */
+		{ { "/x/train/a.png", "/x/train/b.png", "/x/train/c.png", "/x/val/a.png" }, { "a.png", "b.png", "c.png", "a.png" }, NULL },
+		{ { "/mnt/x/p1/a.png", "/mnt/x/p2/a.png", "/mnt/x/p3/a.png", "/mnt/x/p4/c.png" }, { "p1/a.png", "p2/a.png", "p3/a.png", "p4/c.png" }, NULL },
+		{ { "site0/20230100_000.png", "site1/20230100_000.png", "site1/20230100_001.png", "site0/20230100_002.png" },
+		  { "site0/20230100_000.png", "site1/20230100_000.png", "site1/20230100_001.png", "site0/20230100_002.png" }, NULL },
+		{ { "p1/a.png", "p2/a.png", "x/a.png", "x/00000007_000.png" }, { "p1/a.png", "p2/a.png", "x/a.png", "00000007_000.png" }, NULL },
+		{ { "x/a.png", "x/b.png", "x/a.png", "y/c.png" }, { "x/a.png", "x/b.png", "x/a.png", "y/c.png" },
 		  "two images called x/a.png are in the train split" },
 	};
 
@@ -631,6 +636,7 @@ static void names_keep_their_folders_where_they_come_twice_without(void **state)
 			fail_msg("%s", e.text);
 		for (int i = 0; i < 4; i++)
 			assert_string_equal(o.samples[i].id, sets[k].ids[i]);
+		assert_int_equal(*o.twin != '\0', strchr(sets[k].ids[0], '/') != NULL);
 		if (sets[k].refused)
 			o.decode = never_decoded;
 		if (prepare(&conf, &o, &r, &e) != (sets[k].refused ? -EXIT_DATA : 0) || (sets[k].refused && !strstr(e.text, sets[k].refused)))
@@ -640,7 +646,7 @@ static void names_keep_their_folders_where_they_come_twice_without(void **state)
 			assert_int_equal(dataset_count(d), 3);
 			dataset_close(d);
 		}
-		if (strlen(sets[k].ids[0]) > 16) {
+		if (strlen(sets[k].ids[0]) > 30) {
 			conf.out = scratch_path("folders-packed");
 			conf.encoding = ENCODING_PACKED;
 			o.decode = never_decoded;
@@ -650,6 +656,33 @@ static void names_keep_their_folders_where_they_come_twice_without(void **state)
 		origin_close(&o);
 		free(cases);
 	}
+}
+
+static uint64_t hash_below(const char *folder)
+{
+	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
+	static const char *const names[] = { "p1/a.png", "p2/a.png" };
+	struct synth_case *cases = synth_plan(&synth);
+	const char *directory = scratch_path("mounted");
+	struct error e = { 0 };
+	struct origin o;
+
+	for (int i = 0; i < 2; i++)
+		snprintf(cases[i].sample.id, SAMPLE_ID, "%s/%s", folder, names[i]);
+	mkdir(directory, 0777);
+	write_records(directory, "train-00000-of-00001", own, 0, 2, cases, 1);
+	if (origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e))
+		fail_msg("%s", e.text);
+	uint64_t hash = o.hash;
+	origin_close(&o);
+	free(cases);
+	return hash;
+}
+
+static void where_a_set_was_mounted_is_in_no_name(void **state)
+{
+	(void)state;
+	assert_int_equal(hash_below("/data/x"), hash_below("/mnt/server/data/x"));
 }
 
 static void a_name_that_fits_on_no_line_is_refused_where_it_is_read(void **state)
@@ -714,6 +747,7 @@ int main(void)
 		cmocka_unit_test(a_copy_without_all_of_its_files_is_refused),
 		cmocka_unit_test(a_patient_with_the_number_0_leaks_too),
 		cmocka_unit_test(names_keep_their_folders_where_they_come_twice_without),
+		cmocka_unit_test(where_a_set_was_mounted_is_in_no_name),
 		cmocka_unit_test(a_name_that_fits_on_no_line_is_refused_where_it_is_read),
 		cmocka_unit_test(leaky_trees_are_seen),
 	};

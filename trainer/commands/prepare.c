@@ -53,6 +53,8 @@ static void print_report(const struct prepare_conf *conf, const struct origin *o
 				printf(" %9s", "-");
 		printf("\n");
 	}
+	if (*o->twin)
+		printf("  two images of a split are called %s, so names keep the folders that tell images apart\n", o->twin);
 	fflush(stdout);
 	if (o->extra)
 		fprintf(stderr, "chexnet prepare: warning: %zu image files have no row in the table and are left out\n", o->extra);
@@ -124,7 +126,7 @@ const struct command command_prepare = {
 	.description =
 		"nih: DIR holds Data_Entry_2017*.csv, train_val_list.txt, test_list.txt and the images in images/ or images_001/ to images_012/. "
 		"tfrecord: DIR holds train-*-of-*, val-*-of-* and test-*-of-* files as the reference trainer or TensorFlow writes them, with "
-		"image/encoded, image/label (14 of 0 or 1) and image/filename; a label with a 0 in label/known (14) is not known: neither learnt nor judged. They keep their splits. An image goes by its file name, or where files in two folders share one, by its path. "
+		"image/encoded, image/label (14 of 0 or 1) and image/filename; a label with a 0 in label/known (14) is not known: neither learnt nor judged. They keep their splits. An image goes by its file name, or where two of a split share one, by its path below the folders that all are in. "
 		"OUT gets manifest.json and files with the images in a seeded random order; it appears when it is complete and not before; a signal that stops the command leaves nothing behind. "
 		"Images are reduced by area averaging. --split official and chexnet never put a patient in two splits; of a file's division that does, prepare warns and training refuses it.",
 	.options = options,

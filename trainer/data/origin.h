@@ -17,6 +17,7 @@ struct origin {
 	char *view;                 /* [count] as in struct nih_image, owned, or NULL: not told */
 	float *oracle;              /* [count][FINDINGS] scores of a synthetic tree, owned, or NULL */
 	char name[64], policy[32];
+	char twin[SAMPLE_ID];       /* a file name that two images of a split share, for which names keep folders; "": none does */
 	uint64_t hash;              /* of what the labels came from */
 	size_t extra, unlisted;     /* files without a row; rows in no list: left out */
 	void *state;

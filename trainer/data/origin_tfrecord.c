@@ -64,7 +64,7 @@ static int decode_foreign(const struct origin *o, size_t i, struct decoder *d, s
 	return 0;
 }
 
-/* NIH's names begin with the patient, and are unique without their folders. */
+/* NIH's names begin with the patient. */
 static int is_nih_name(const char *id)
 {
 	return strlen(id) == 16 && strspn(id, "0123456789") == 8;
@@ -175,27 +175,73 @@ static int index_split(struct origin *o, struct foreign *f, const char *director
 	return rc;
 }
 
-/* Where names come twice without their folders (CheXpert's: patient00001/study1/view1_frontal.jpg), all but NIH's are told with them. */
+/* An image whose name another one of its split has too, among all of them or those with NIH's names alone, or NULL. */
+static const struct sample *find_twin(const struct origin *o, const struct sample **sorted, int nih_alone)
+{
+	const struct sample *twin = NULL;
+
+	for (int split = 0; split < SPLITS && !twin; split++) {
+		size_t n = 0;
+		for (size_t i = 0; i < o->count; i++)
+			if (o->split[i] == split && (!nih_alone || is_nih_name(o->samples[i].id)))
+				sorted[n++] = &o->samples[i];
+		twin = sample_twin(sorted, n);
+	}
+	return twin;
+}
+
+/* The length of the folders that two names begin with, with the slash behind them. */
+static size_t shared_folders(const struct span *name, const struct span *other)
+{
+	size_t shared = 0;
+
+	for (size_t i = 0; i < name->size && i < other->size && name->data[i] == other->data[i]; i++)
+		if (name->data[i] == '/')
+			shared = i + 1;
+	return shared;
+}
+
+/* Gives names their folders back, less those that all have: where a set lies on a machine does not tell its images apart. */
+static int name_with_folders(struct origin *o, const struct foreign *f, int nih_too, struct error *e)
+{
+	const struct span *first = NULL;
+	size_t shared = SIZE_MAX;
+	struct error why = { 0 };
+
+	for (size_t i = 0; i < o->count; i++) {
+		const struct span *name = &f->places[i].name;
+
+		if (!nih_too && is_nih_name(o->samples[i].id))
+			continue;
+		first = first ? first : name;
+		size_t here = shared_folders(name, first);
+		shared = here < shared ? here : shared;
+	}
+	for (size_t i = 0; i < o->count; i++) {
+		const struct place *p = &f->places[i];
+
+		if ((nih_too || !is_nih_name(o->samples[i].id)) && sample_name(o->samples[i].id, p->name.data + shared, p->name.size - shared, &why))
+			return fail_at(e, f, p, &why);
+	}
+	return 0;
+}
+
+/* Names without folders stay where they tell the images of each split apart, and NIH's where they do so among themselves. Others
+ * (CheXpert's: patient00001/study1/view1_frontal.jpg) are told with folders. */
 static int name_samples(struct origin *o, const struct foreign *f, struct error *e)
 {
 	const struct sample **sorted = malloc(o->count * sizeof *sorted);
-	struct error why = { 0 };
 
 	if (!sorted)
 		return fail(e, EXIT_INTERNAL, "no memory for %zu records", o->count);
-	for (size_t i = 0; i < o->count; i++)
-		sorted[i] = &o->samples[i];
-	int twice = sample_twin(sorted, o->count) != NULL;
+	const struct sample *twin = find_twin(o, sorted, 0);
+	if (twin)
+		memcpy(o->twin, twin->id, sizeof o->twin);
+	int rc = twin ? name_with_folders(o, f, find_twin(o, sorted, 1) != NULL, e) : 0;
 	free(sorted);
-	for (size_t i = 0; i < o->count; i++) {
-		struct sample *s = &o->samples[i];
-		const struct place *p = &f->places[i];
-
-		if (twice && !is_nih_name(s->id) && sample_name(s->id, p->name.data, p->name.size, &why))
-			return fail_at(e, f, p, &why);
-		o->hash = hash_u64(hash_bytes(o->hash, s->id, strlen(s->id)), s->labels);
-	}
-	return 0;
+	for (size_t i = 0; i < o->count; i++)
+		o->hash = hash_u64(hash_bytes(o->hash, o->samples[i].id, strlen(o->samples[i].id)), o->samples[i].labels);
+	return rc;
 }
 
 /* Moves label i to bit order[i]. */
@@ -220,7 +266,8 @@ int label_order_infer(const struct sample *samples, size_t count, const struct n
 	uint32_t taken = 0;
 
 	for (size_t i = 0; i < count; i++) {
-		const struct nih_image *image = nih_find(n, samples[i].id);
+		const char *slash = strrchr(samples[i].id, '/');
+		const struct nih_image *image = nih_find(n, slash ? slash + 1 : samples[i].id);
 		if (!image)
 			continue;
 		matched++;
