@@ -274,6 +274,23 @@ refuses() { # CODE "WORDS" COMMAND…
 	grep -q '"event":"end"' heard.jsonl
 }
 
+@test "a JSON log that is removed during a training is missed, in one line" {
+	chexnet train --data set "${SMALL[@]}" --steps 1000000 --checkpoint-every 1 --output unlogged >/dev/null 2>unlogged.err 3>&- &
+	local pid=$!
+	wait_for 60 test -s unlogged/log.jsonl
+	rm unlogged/log.jsonl
+	wait_for 60 grep -q 'somebody removed the JSON log' unlogged.err
+	local then status=0
+	then=$(cd unlogged && echo checkpoint-*)
+	later() { [ "$(cd unlogged && echo checkpoint-*)" != "$then" ]; }
+	wait_for 60 later
+	kill -TERM $pid
+	wait $pid || status=$?
+	cat unlogged.err
+	[ "$status" -eq 75 ]
+	[ "$(grep -c 'JSON log' unlogged.err)" -eq 1 ]
+}
+
 @test "a place that cannot be written to is named before the scoring" {
 	mkdir -p taken
 	run --separate-stderr chexnet eval --data set --weights nowhere.safetensors --predictions taken

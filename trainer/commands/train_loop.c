@@ -244,6 +244,7 @@ int train_save(struct train *t, struct error *e)
 			if (event)
 				cJSON_AddStringToObject(event, "path", path);
 			log_write(&t->log, event);
+			log_check(&t->log);
 		}
 	}
 	if (world_agree(t->world, e) < 0) /* here the others wait for the one that writes */

@@ -91,6 +91,16 @@ int log_events_to(struct run_log *l, const char *path, struct error *e)
 	return 0;
 }
 
+void log_check(struct run_log *l)
+{
+	struct stat st;
+
+	if (l->json < 0 || l->removed || fstat(l->json, &st) || !S_ISREG(st.st_mode) || st.st_nlink)
+		return;
+	l->removed = 1;
+	fprintf(stderr, "chexnet: somebody removed the JSON log while it is written: what it held is lost, and so is what it is told from now on\n");
+}
+
 void log_close(struct run_log *l)
 {
 	log_end_live(l);

@@ -14,11 +14,14 @@ struct run_log {
 	int live;    /* stdout is a terminal: progress rewrites one line */
 	int shown;   /* a live line is on the screen */
 	int json;    /* file descriptor or -1 */
+	int removed; /* its file has no name any more, which was told */
 };
 
 void log_open(struct run_log *l, int speaks);
 /* Events are appended to PATH from now on, one object a line. */
 int log_events_to(struct run_log *l, const char *path, struct error *e);
+/* Says once that the file of events was removed, which no write() does. */
+void log_check(struct run_log *l);
 void log_close(struct run_log *l);
 
 /* A line that stays. */
