@@ -329,9 +329,10 @@ void mesh_doing(struct mesh *m, enum doing what, uint32_t index)
 		atomic_fetch_add_explicit(&m->sequence, 1, memory_order_relaxed);
 }
 
-/* Returns CAUSE_NONE, or why it cannot be sent. */
-static enum cause send_with_descriptor(struct mesh *m, struct peer *p, const struct wire_header *header, const void *data, int fd)
+/* Returns 0 or a fault. */
+static int send_with_descriptor(struct mesh *m, int to, const struct wire_header *header, const void *data, int fd)
 {
+	struct peer *p = &m->peer[to];
 	union {
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(sizeof(int))];
@@ -343,31 +344,31 @@ static enum cause send_with_descriptor(struct mesh *m, struct peer *p, const str
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof fd);
 	memcpy(CMSG_DATA(c), &fd, sizeof fd);
-	for (double until = lived() + 5; lived() < until;) {
+	for (double until = lived() + m->deadline; !atomic_load(&m->failed);) {
 		peer_flush(p);
 		if (p->out.begin == p->out.end && sendmsg(p->fd, &message, MSG_NOSIGNAL) >= 0)
-			return CAUSE_NONE;
-		if (errno != EAGAIN && errno != EINTR && errno != ETOOMANYREFS)
-			return CAUSE_CLOSED;
+			return 0;
+		if (errno != EAGAIN && errno != EINTR && errno != ETOOMANYREFS) /* here, before the watcher may have noticed */
+			return fault_locked(m, HVD_EPEER, to, CAUSE_CLOSED, -1, NULL);
+		if (lived() > until)
+			return late_locked(m, to);
 		pthread_mutex_unlock(&m->lock); /* the others wait for this rank to take theirs */
 		usleep(1000);
 		pthread_mutex_lock(&m->lock);
 	}
-	return CAUSE_LATE;
+	return m->failed;
 }
 
 int mesh_send(struct mesh *m, int to, uint64_t tag, const void *data, size_t bytes, int fd)
 {
 	struct wire_header header = { .kind = WIRE_DATA, .tag = tag, .bytes = (uint32_t)bytes };
-	struct peer *p = &m->peer[to];
 	int status = 0;
 	atomic_fetch_add(&m->sent, 1);
 	pthread_mutex_lock(&m->lock);
-	enum cause cause = p->left ? CAUSE_LEFT : CAUSE_CLOSED;
 	if (fd < 0)
-		peer_post(p, &header, data);
-	else if (p->fd < 0 || (cause = send_with_descriptor(m, p, &header, data, fd))) /* here, before the watcher may have noticed */
-		status = fault_locked(m, HVD_EPEER, to, cause, -1, NULL);
+		peer_post(&m->peer[to], &header, data);
+	else
+		status = send_with_descriptor(m, to, &header, data, fd);
 	pthread_mutex_unlock(&m->lock);
 	return status;
 }
