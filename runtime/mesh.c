@@ -165,6 +165,8 @@ static int exchange_cards(struct mesh *m, const struct card *mine, char *why)
 static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_conf *conf, char *why)
 {
 	*m = (struct mesh){ .rank = boot->rank, .size = boot->size, .deadline = conf->deadline, .wake = -1, .alarm = -1, .lost = -1 };
+	m->still = now() - lived();
+	m->awoke = -m->deadline;
 	pthread_mutex_init(&m->lock, NULL);
 	condition_init(&m->changed);
 	mesh_doing(m, DOING_START, 0);
@@ -264,7 +266,7 @@ static bool unsent(struct mesh *m)
 	bool any = false;
 	pthread_mutex_lock(&m->lock);
 	for (int i = 0; i < m->size && !atomic_load(&m->failed); i++)
-		any |= m->peer[i].fd >= 0 && m->peer[i].out.begin < m->peer[i].out.end;
+		any |= m->peer[i].fd >= 0 && m->peer[i].member && m->peer[i].out.begin < m->peer[i].out.end;
 	pthread_mutex_unlock(&m->lock);
 	return any;
 }
@@ -470,11 +472,10 @@ bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round)
 		all &= fate[i] != ALIVE || (p->fate == ALIVE && !p->left);
 		if (i == m->rank)
 			m->me = m->members;
-		p->member = fate[i] == ALIVE;
 		drop_older(p, (uint64_t)round << 32);
 		if (fate[i] == ALIVE)
 			m->member[m->members++] = i;
-		else if (p->fd >= 0)
+		else if (p->member)
 			dismiss_locked(m, i);
 	}
 	if (all) {

@@ -43,13 +43,13 @@ struct message {
 enum fate {
 	ALIVE,
 	DEAD,    /* its link is closed: it will not go on by itself */
-	UNHEARD, /* given up; it may well be alive somewhere */
+	UNHEARD, /* given up, or gone when this process awoke: it may well be alive somewhere, or have gone on */
 };
 
 struct peer {
 	char host[HOST_BYTES];
 	int fd;          /* -1: this rank itself, or the link is closed */
-	bool member;     /* of the world as it is now */
+	bool member;     /* of the world as it is now; others hear that they are none, and nothing more */
 	bool left;       /* said goodbye */
 	bool silent;     /* given up without a sign of life: stopped, or out of reach */
 	enum fate fate;
@@ -68,6 +68,7 @@ struct mesh {
 	int rank, size;
 	int *member, members, me; /* member[w]: the mesh's number of the world's rank w; me: this rank's w */
 	double deadline;
+	double still, awoke; /* for how long this process has stood still so far; when it did for long last, of lived() */
 	uint8_t secret[16];
 	struct peer *peer; /* [size] */
 	struct card *cards;

@@ -94,6 +94,16 @@ static void wake_waiting(struct mesh *m)
 	eventfd_write(m->wake, 1);
 }
 
+/* This process stood still, less than a deadline ago: a link that has ended may be one of which the other end let go before. */
+static bool just_awoke(struct mesh *m)
+{
+	double t = lived(), still = now() - t;
+	if (still - m->still > m->deadline / 4)
+		m->awoke = t;
+	m->still = still;
+	return t - m->awoke < m->deadline;
+}
+
 int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int reporter, const char *text)
 {
 	int before = atomic_load(&m->failed);
@@ -101,7 +111,8 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 		cause = CAUSE_LEFT; /* a data link ended after its goodbye */
 	bool news = rank >= 0 && rank != m->rank && m->peer[rank].fate == ALIVE;
 	if (news) {
-		m->peer[rank].fate = cause == CAUSE_CLOSED || cause == CAUSE_LEFT ? DEAD : UNHEARD;
+		bool ended = cause == CAUSE_LEFT || (cause == CAUSE_CLOSED && (reporter >= 0 || !just_awoke(m)));
+		m->peer[rank].fate = ended ? DEAD : UNHEARD;
 		m->peer[rank].silent = cause == CAUSE_SILENT;
 	}
 	if (rank >= 0 && !m->peer[rank].member)
@@ -182,13 +193,20 @@ void peer_flush(struct peer *p)
 		p->out.begin += (size_t)n;
 	}
 	p->out.begin = p->out.end = 0;
+	if (p->fd >= 0 && !p->member)
+		shutdown(p->fd, SHUT_WR); /* it has been told all */
 }
 
 void peer_post(struct peer *p, const struct wire_header *header, const void *data)
 {
 	size_t more = sizeof *header + header->bytes;
-	if (p->fd < 0)
+	if (p->fd < 0 || !p->member)
 		return;
+	if (p->out.end + more > p->out.room && p->out.begin) {
+		p->out.end -= p->out.begin;
+		memmove(p->out.bytes, p->out.bytes + p->out.begin, p->out.end);
+		p->out.begin = 0;
+	}
 	if (p->out.end + more > p->out.room) {
 		size_t room = p->out.end + more + 4096;
 		uint8_t *bytes = room <= OUTBOX_MAX ? realloc(p->out.bytes, room) : NULL;
@@ -204,15 +222,16 @@ void peer_post(struct peer *p, const struct wire_header *header, const void *dat
 	peer_flush(p);
 }
 
-/* A rank that may be alive is told that the others go on without it; it is no longer listened to. */
+/* A rank that may be alive is told that the others go on without it; it is no longer listened to. Where it stands still its link may be
+ * full, so the watcher keeps that until all is said. */
 void dismiss_locked(struct mesh *m, int rank)
 {
 	struct peer *p = &m->peer[rank];
 	struct fault_notice body = { HVD_EPEER, rank, CAUSE_LATE, m->rank, "" };
 	peer_post(p, &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof body }, &body);
 	end_silent_locked(m, rank);
-	close(p->fd);
-	p->fd = -1;
+	p->member = false;
+	peer_flush(p);
 }
 
 static int file_message(struct peer *p)
@@ -247,7 +266,7 @@ static void heed_fault(struct mesh *m, const uint8_t *payload, size_t bytes)
 static int handle(struct mesh *m, int from)
 {
 	struct peer *p = &m->peer[from];
-	switch (p->in.header.kind) {
+	switch (p->member ? p->in.header.kind : 0) { /* who is none is not listened to */
 	case WIRE_DATA:
 		if (file_message(p))
 			return -1;
@@ -404,6 +423,7 @@ static void *watch(void *arg)
 		if (poll(p, (nfds_t)n, pause < 0 ? 0 : pause < LOOK_MS ? (int)pause + 1 : LOOK_MS) < 0 && errno != EINTR)
 			break;
 		pthread_mutex_lock(&m->lock);
+		just_awoke(m); /* is asked before anything is read */
 		if (p[m->size].revents)
 			eventfd_read(m->wake, &count);
 		for (int i = 0; i < m->size; i++) {

@@ -2,6 +2,8 @@
  * Ranks that stand still and come back (SIGSTOP, scontrol suspend): no healthy rank is lost by it, and there are never two worlds. */
 #include "tests/unit/runtime_world.h"
 
+#include <sys/socket.h>
+
 static struct hvd *open_world(double deadline)
 {
 	struct hvd *h;
@@ -23,6 +25,16 @@ static void beside_the_ranks(void (*body)(void))
 	_exit(0);
 }
 
+/* The last rank stands still: nobody waits for it for ever. */
+static void continue_the_last_at_the_end(void)
+{
+	int last = (int)strlen(meeting_hosts) - 1;
+	for (int r = 0; r < last; r++)
+		while (!meeting->pid[r] || !kill(meeting->pid[r], 0))
+			usleep(1000);
+	kill(meeting->pid[last], SIGCONT);
+}
+
 /* All threads of another rank stand still. */
 static bool stopped(int rank)
 {
@@ -34,7 +46,15 @@ static bool stopped(int rank)
 	return state == 'T';
 }
 
-/* More than the link to a rank that stands still can hold, as after an hour of beats. */
+/* Links hold little from now on. */
+static void stand_still(struct mesh *m)
+{
+	for (int i = 0; i < m->size; i++)
+		setsockopt(m->peer[i].fd, SOL_SOCKET, SO_RCVBUF, &(int){ 1 }, sizeof(int));
+	raise(SIGSTOP);
+}
+
+/* More than the link to a rank that stands still can hold, as after hours of beats. */
 static void fill_link(struct mesh *m, int rank)
 {
 	struct peer *p = &m->peer[rank];
@@ -42,7 +62,8 @@ static void fill_link(struct mesh *m, int rank)
 	while (!stopped(rank))
 		usleep(1000);
 	pthread_mutex_lock(&m->lock);
-	while (p->out.begin == p->out.end)
+	setsockopt(p->fd, SOL_SOCKET, SO_SNDBUF, &(int){ 1 }, sizeof(int));
+	while (p->out.end - p->out.begin < 1u << 20)
 		peer_post(p, &(struct wire_header){ .kind = WIRE_BEAT, .bytes = sizeof mine }, &mine);
 	pthread_mutex_unlock(&m->lock);
 }
@@ -108,9 +129,10 @@ double __wrap_lived(void)
 static void share_with_a_stopped_rank(void *arg)
 {
 	(void)arg;
+	beside_the_ranks(continue_the_last_at_the_end);
 	struct hvd *h = open_world(20);
 	if (meeting_rank)
-		raise(SIGSTOP);
+		stand_still(h->mesh);
 	fill_link(h->mesh, 1);
 	hurried = __real_lived();
 	void *memory = hvd_alloc(h, 4096);
@@ -129,11 +151,67 @@ static void memory_is_shared_within_the_deadline_and_no_sooner(void **state)
 	assert_int_equal(status[0], 0);
 }
 
+/* Rank 2 stands still, and the others go on without it, at the deadline or at once. What they tell it lies behind more beats than its links can hold. */
+static struct hvd *leave_rank_2_behind(bool at_once)
+{
+	beside_the_ranks(continue_the_last_at_the_end);
+	struct hvd *h = open_world(2);
+	if (meeting_rank == 2) {
+		stand_still(h->mesh);
+		while (!*hvd_stop_word(h))
+			usleep(1000);
+		must(hvd_recover(h) == HVD_EBOOT);
+		return h;
+	}
+	fill_link(h->mesh, 2);
+	must((at_once ? mesh_lose(h->mesh, 2, CAUSE_LATE) : hvd_barrier(h)) == HVD_EPEER);
+	works(h, hvd_recover(h));
+	must(hvd_world(h)->size == 2);
+	return h;
+}
+
+static void awake_beside_the_others(void *arg)
+{
+	(void)arg;
+	struct hvd *h = leave_rank_2_behind(true);
+	if (meeting_rank == 2)
+		must(strstr(hvd_error(h), "the others gave it up"));
+	else
+		works(h, hvd_barrier(h));
+	if (meeting_rank == 0)
+		kill(meeting->pid[2], SIGCONT);
+	wait_at(0, 3);
+	hvd_close(h);
+}
+
+static void a_rank_that_was_given_up_hears_of_it_behind_a_full_link(void **state)
+{
+	(void)state;
+	run_ranks("aaa", awake_beside_the_others, NULL);
+}
+
+static void awake_after_the_others(void *arg)
+{
+	(void)arg;
+	struct hvd *h = leave_rank_2_behind(false);
+	if (meeting_rank == 2)
+		must(strstr(hvd_error(h), "more ranks are out of reach than are left"));
+	hvd_close(h);
+}
+
+static void a_rank_that_awakes_when_all_others_have_ended_does_not_go_on_alone(void **state)
+{
+	(void)state;
+	run_ranks("aab", awake_after_the_others, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_recovery_that_is_suspended_for_longer_than_the_deadline_loses_no_rank),
 		cmocka_unit_test(memory_is_shared_within_the_deadline_and_no_sooner),
+		cmocka_unit_test(a_rank_that_was_given_up_hears_of_it_behind_a_full_link),
+		cmocka_unit_test(a_rank_that_awakes_when_all_others_have_ended_does_not_go_on_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
