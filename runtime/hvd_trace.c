@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -178,31 +179,46 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 	}
 }
 
-/* An old timeline may be replaced; what else is there is somebody's work. */
-static int is_timeline(const char *path)
+/* An old timeline may be replaced; another file with something in it is somebody's work. *mode: of the old one. */
+static int may_write(const char *path, mode_t *mode)
 {
 	struct stat s;
 	char begin[sizeof TIMELINE] = "";
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		return errno == ENOENT;
-	ssize_t n = fstat(fd, &s) || !S_ISREG(s.st_mode) ? -1 : read(fd, begin, sizeof begin - 1);
-	close(fd);
-	return n == 0 || (n > 0 && !strcmp(begin, TIMELINE));
+	if (stat(path, &s) || !S_ISREG(s.st_mode) || !s.st_size)
+		return 1;
+	*mode = s.st_mode & 0777;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, begin, sizeof begin - 1);
+	if (fd >= 0)
+		close(fd);
+	return n > 0 && !strcmp(begin, TIMELINE);
 }
 
-static int timeline(const struct traces *t, const char *path)
+/* A file gets another name until it is whole; pipes and devices are written into. *partial: that name, or "". */
+static FILE *open_timeline(const char *path, char partial[4096], mode_t mode)
+{
+	struct stat s;
+	*partial = 0;
+	if (!stat(path, &s) && !S_ISREG(s.st_mode))
+		return fopen(path, "w");
+	int fd = (size_t)snprintf(partial, 4096, "%s.XXXXXX", path) < 4096 ? mkostemp(partial, O_CLOEXEC) : -1;
+	return fd < 0 || fchmod(fd, mode) ? NULL : fdopen(fd, "w");
+}
+
+static int timeline(const struct traces *t, const char *given)
 {
 	double zero = 1e300;
-	char partial[4096];
-	if (!is_timeline(path)) {
-		fprintf(stderr, "hvd-trace: %s is there and no timeline: name another file, or remove it first\n", path);
+	char partial[4096], link[PATH_MAX];
+	const char *path = realpath(given, link) ? link : given; /* a link stays one */
+	mode_t mask = umask(0), mode = 0666 & ~mask;
+	umask(mask);
+	if (!may_write(path, &mode)) {
+		fprintf(stderr, "hvd-trace: %s is there and no timeline: name another file, or remove it first\n", given);
 		return EXIT_USAGE;
 	}
-	int fd = (size_t)snprintf(partial, sizeof partial, "%s.XXXXXX", path) < sizeof partial ? mkostemp(partial, O_CLOEXEC) : -1;
-	FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
+	FILE *out = open_timeline(path, partial, mode);
 	if (!out) {
-		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
+		fprintf(stderr, "hvd-trace: %s: %s\n", given, strerror(errno));
 		return EXIT_INTERNAL;
 	}
 	for (int i = 0; i < t->n; i++)
@@ -214,13 +230,12 @@ static int timeline(const struct traces *t, const char *path)
 	for (int i = 0; i < t->n; i++)
 		timeline_of(out, t->file[i], zero);
 	fprintf(out, "\n]\n");
-	const mode_t mask = umask(0);
-	umask(mask);
-	bool bad = fflush(out) || ferror(out) || fchmod(fd, 0666 & ~mask);
+	bool bad = fflush(out) || ferror(out);
 	bad |= fclose(out) != 0;
-	if (bad || rename(partial, path)) {
-		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
-		unlink(partial);
+	if (bad || (*partial && rename(partial, path))) {
+		fprintf(stderr, "hvd-trace: %s: %s\n", given, strerror(errno));
+		if (*partial)
+			unlink(partial);
 		return EXIT_INTERNAL;
 	}
 	return 0;

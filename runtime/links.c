@@ -249,6 +249,7 @@ static int reach(struct former *f, struct shake *s, double t)
 	}
 	s->connecting = true;
 	s->frame = HELLO;
+	memset(s->nonce, 0, sizeof s->nonce); /* that of an acceptor before */
 	return prepare(f, s);
 }
 
@@ -263,34 +264,49 @@ static int connected(struct former *f, struct shake *s)
 	return 0;
 }
 
-/* Where an accepted connection can go: a free place, or that of the stranger who has been silent longest. NULL: ranks have them all. */
-static struct shake *place(const struct former *f)
+/* The stranger who has been silent longest, or NULL. */
+static struct shake *oldest_stranger(const struct former *f)
 {
 	struct shake *oldest = NULL;
 	for (int i = 0; i < f->shakes; i++) {
 		struct shake *s = &f->shake[i];
-		if (!s->outgoing && s->fd < 0)
-			return s;
-		if (!s->outgoing && s->frame == HELLO && (!oldest || s->until < oldest->until))
+		if (!s->outgoing && s->fd >= 0 && s->frame == HELLO && (!oldest || s->until < oldest->until))
 			oldest = s;
 	}
 	return oldest;
 }
 
+/* Where an accepted connection can go: a free place, or that of a stranger. NULL: ranks have them all. */
+static struct shake *place(const struct former *f)
+{
+	for (int i = 0; i < f->shakes; i++)
+		if (!f->shake[i].outgoing && f->shake[i].fd < 0)
+			return &f->shake[i];
+	return oldest_stranger(f);
+}
+
+static void send_away(struct former *f, struct shake *s, double t)
+{
+	tell_of_stranger(f->l, s->fd);
+	drop(f, s, t);
+}
+
 static int accept_from(struct former *f, int listener, double t)
 {
 	for (int i = 0; i < STRANGERS_MAX; i++) {
-		struct shake *s = place(f);
+		struct shake *s = place(f), *stranger = oldest_stranger(f);
 		int fd = s ? accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
-		if (s && fd < 0 && (errno == EMFILE || errno == ENFILE))
-			return refuse(f->why, HVD_ESYS, "rank %d on %s may not open as many files as it has ranks to hear: raise its limit (ulimit -n)",
-				      f->l->rank, f->l->card.host);
+		if (s && fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+			if (!stranger)
+				return refuse(f->why, HVD_ESYS, "rank %d on %s may not open as many files as it has ranks to hear: raise its limit (ulimit -n)",
+					      f->l->rank, f->l->card.host);
+			send_away(f, stranger, t);
+			continue;
+		}
 		if (fd < 0)
 			return 0;
-		if (s->fd >= 0) {
-			tell_of_stranger(f->l, s->fd);
-			drop(f, s, t);
-		}
+		if (s->fd >= 0)
+			send_away(f, s, t);
 		*s = (struct shake){ .fd = fd, .until = t + STRANGER_SECONDS };
 		if (prepare(f, s) || advance(f, s))
 			drop(f, s, t);

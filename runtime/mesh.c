@@ -326,7 +326,7 @@ void mesh_doing(struct mesh *m, enum doing what, uint32_t index)
 {
 	atomic_store_explicit(&m->index, index, memory_order_relaxed);
 	atomic_store_explicit(&m->what, what, memory_order_relaxed);
-	atomic_store_explicit(&m->since, now(), memory_order_relaxed);
+	atomic_store_explicit(&m->since, lived(), memory_order_relaxed);
 	if (what > DOING_COMPUTE)
 		atomic_fetch_add_explicit(&m->sequence, 1, memory_order_relaxed);
 }

@@ -116,7 +116,7 @@ static bool read_measurements(FILE *f, struct profile *p)
 
 int profile_read(const char *path, struct profile *p, char *why)
 {
-	FILE *f = fopen(path, "r");
+	FILE *f = open_plan(path);
 	int *last = NULL, buckets = 0;
 	uint64_t hash;
 	*p = (struct profile){ .n = 0 };
@@ -128,7 +128,7 @@ int profile_read(const char *path, struct profile *p, char *why)
 	}
 	bool whole = last && p->bytes && p->ready && read_cut(f, p->n, last, buckets) == buckets && read_measurements(f, p);
 	if (!f)
-		snprintf(why, WHY_BYTES, "%.200s: %s", path, strerror(errno));
+		snprintf(why, WHY_BYTES, "%.200s: %s", path, errno ? strerror(errno) : "not a regular file");
 	else
 		snprintf(why, WHY_BYTES, "%.200s holds no measurements: it is what a training with HVD_PLAN leaves that found no such file", path);
 	free(last);

@@ -48,7 +48,7 @@ struct activity own_activity(struct mesh *m)
 		.what = atomic_load(&m->what),
 		.index = atomic_load(&m->index),
 		.sequence = atomic_load(&m->sequence),
-		.seconds = now() - atomic_load(&m->since),
+		.seconds = lived() - atomic_load(&m->since),
 	};
 }
 

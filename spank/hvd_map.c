@@ -249,24 +249,26 @@ static int run_selfcheck(const struct node *node, const struct arguments *a)
 	return wrong ? EXIT_DATA : 0;
 }
 
-/* An old picture may be replaced; what else is there is somebody's work. */
-static bool is_picture(const char *path)
+/* An old picture may be replaced; another file with something in it is somebody's work. */
+static bool may_write(const char *path)
 {
 	char begin[5] = "";
 	struct stat s;
-	FILE *f = stat(path, &s) || !S_ISREG(s.st_mode) ? NULL : fopen(path, "r");
-	size_t n = f ? fread(begin, 1, sizeof begin - 1, f) : 0;
 
+	if (stat(path, &s) || !S_ISREG(s.st_mode) || !s.st_size)
+		return true;
+	FILE *f = fopen(path, "r");
+	size_t n = f ? fread(begin, 1, sizeof begin - 1, f) : 0;
 	if (f)
 		fclose(f);
-	return f ? !n || !strcmp(begin, "<svg") : access(path, F_OK) != 0;
+	return n && !strcmp(begin, "<svg");
 }
 
 static void write_svg(const char *path, const struct node *node, const struct request *r, const struct plan *plan)
 {
 	char line[512];
 
-	if (!is_picture(path)) {
+	if (!may_write(path)) {
 		snprintf(line, sizeof line, "%.400s is there and no SVG: name another file, or remove it first", path);
 		die(EXIT_USAGE, line);
 	}

@@ -354,11 +354,16 @@ jobs_run() { # NAME NUMBER
 	first=$(echo "$SCRATCH"/trace/*-rank00000.hvdtrace)
 	# the timeline replaces an older one, and nothing else
 	"$BUILD/hvd-trace" --output "$SCRATCH/timeline.json" "$SCRATCH/trace" >/dev/null
-	for precious in "$first" "$SCRATCH/steps.0" "$SCRATCH"; do
+	for precious in "$first" "$SCRATCH/steps.0"; do
 		run "$BUILD/hvd-trace" --output "$precious" "$SCRATCH/trace"
 		[ "$status" -eq 64 ]
 		[[ $output == *"hvd-trace: $precious is there and no timeline: name another file, or remove it first" ]]
 	done
+	chmod 600 "$SCRATCH/timeline.json"
+	ln -s timeline.json "$SCRATCH/link.json"
+	"$BUILD/hvd-trace" --output "$SCRATCH/link.json" "$SCRATCH/trace" >/dev/null
+	[ -L "$SCRATCH/link.json" ] && [ "$(stat -c %a "$SCRATCH/timeline.json")" = 600 ]
+	"$BUILD/hvd-trace" --output /dev/stderr "$SCRATCH/trace" 2>&1 >/dev/null | cmp - "$SCRATCH/timeline.json"
 	run bash -c '"$0" "$1" >/dev/full' "$BUILD/hvd-trace" "$SCRATCH/trace"
 	[ "$status" -eq 70 ]
 	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$first"
@@ -413,6 +418,8 @@ jobs_run() { # NAME NUMBER
 	mkfifo "$SCRATCH/fifo"
 	run timeout 20 "$BUILD/hvd-trace" "$SCRATCH/fifo"
 	[ "$status" -eq 65 ]
+	run timeout 20 "$BUILD/hvd-bench" --predict "$SCRATCH/fifo"
+	[ "$output" = "hvd-bench: $SCRATCH/fifo: not a regular file" ]
 	run "$BUILD/hvd-trace"
 	[ "$status" -eq 64 ]
 	[ "$output" = "hvd-trace: no DIRECTORY or FILE of traces is named: hvd-trace --help" ]

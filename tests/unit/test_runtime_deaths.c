@@ -6,6 +6,8 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -358,13 +360,22 @@ static void join_among_strangers(void *arg)
 	works(h, hvd_close(h));
 }
 
+static void allow_more_files(int more)
+{
+	int fd = dup(0);
+	must(fd >= 0 && !close(fd));
+	must(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ (rlim_t)(fd + more), (rlim_t)(fd + more) }));
+}
+
 /* More silent connections than there are places, each of which may stay silent for two seconds: the deadline would not do. */
 #define CROWD 600
 static void join_behind_a_crowd(void *arg)
 {
-	const int *log = arg;
+	const int *files = arg;
 	if (meeting_rank == 0)
-		must(dup2(*log, STDERR_FILENO) == STDERR_FILENO);
+		must(freopen("/dev/null", "w", stderr));
+	if (meeting_rank == 0 && *files)
+		allow_more_files(*files);
 	if (meeting_rank == 1) {
 		while (!meeting->published)
 			usleep(1000);
@@ -377,9 +388,77 @@ static void join_behind_a_crowd(void *arg)
 static void a_crowd_of_strangers_keeps_no_rank_out(void **state)
 {
 	(void)state;
-	int log = memfd_create("stderr of rank 0", 0);
-	run_ranks("ab", join_behind_a_crowd, &log);
-	close(log);
+	for (int files = 0; files <= 40; files += 40) /* also where files are fewer than places */
+		run_ranks("ab", join_behind_a_crowd, &files);
+}
+
+/* The first connection is answered wrongly, and ends; those that follow reach rank 0. */
+static void *answer_wrongly_once(void *arg)
+{
+	const int *listener = arg;
+	uint8_t bytes[4096] = { 0 };
+	for (bool first = true;; first = false) {
+		int in = accept(*listener, NULL, NULL), out = knock();
+		struct pollfd p[2] = { { .fd = in, .events = POLLIN }, { .fd = out, .events = POLLIN } };
+		must(in >= 0);
+		if (first)
+			must(recv(in, bytes, 48, MSG_WAITALL) == 48 && send(in, bytes, 32, MSG_NOSIGNAL) == 32);
+		for (ssize_t n = !first; n > 0;) {
+			must(poll(p, 2, -1) > 0);
+			int from = p[0].revents ? 0 : 1;
+			n = recv(p[from].fd, bytes, sizeof bytes, 0);
+			if (n > 0)
+				send(p[!from].fd, bytes, (size_t)n, MSG_NOSIGNAL);
+		}
+		close(in);
+		close(out);
+	}
+	return NULL;
+}
+
+static int detour = -1;
+
+static int look_up_the_detour(struct boot *b, void *card, size_t bytes, double until, char *why)
+{
+	struct sockaddr_in at;
+	socklen_t size = sizeof at;
+	must(!getsockname(detour, (void *)&at, &size));
+	int status = meeting_lookup(b, card, bytes, until, why);
+	((struct card *)card)->v4.sin_port = at.sin_port;
+	return status;
+}
+
+static int meet_by_the_detour(struct boot *b, char *why)
+{
+	int status = meet(b, why);
+	if (meeting_rank == 1)
+		b->lookup = look_up_the_detour;
+	return status;
+}
+
+static void join_after_a_wrong_answer(void *arg)
+{
+	(void)arg;
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	pthread_t thread;
+	if (meeting_rank == 1) {
+		while (!meeting->published)
+			usleep(1000);
+		detour = listen_at(&at, sizeof at, SOCK_STREAM);
+		must(detour >= 0 && !pthread_create(&thread, NULL, answer_wrongly_once, &detour));
+	}
+	int status = hvd_init_from(&h, &conf, meet_by_the_detour);
+	works(h, status);
+	works(h, hvd_barrier(h));
+	_exit(0);
+}
+
+static void a_handshake_that_breaks_is_begun_anew(void **state)
+{
+	(void)state;
+	run_ranks("ab", join_after_a_wrong_answer, NULL);
 }
 
 static void join_with_few_files(void *arg)
@@ -387,12 +466,9 @@ static void join_with_few_files(void *arg)
 	(void)arg;
 	struct hvd *h;
 	struct hvd_conf conf = quick_conf();
-	conf.deadline = meeting_rank ? 2 : 60;
-	if (meeting_rank == 0) {
-		int fd = dup(0);
-		must(fd >= 0 && !close(fd));
-		must(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ (rlim_t)fd + 9, (rlim_t)fd + 9 })); /* its own, and not those of seven links */
-	}
+	conf.deadline = meeting_rank ? 4 : 60;
+	if (meeting_rank == 0)
+		allow_more_files(9); /* its own, and not those of seven links */
 	int status = hvd_init_from(&h, &conf, meet);
 	must(meeting_rank || (status == HVD_ESYS && strstr(hvd_error(h), "ulimit -n")));
 	hvd_close(h);
@@ -513,7 +589,7 @@ int main(void)
 		cmocka_unit_test(a_missing_rank_is_named_by_all),
 		cmocka_unit_test(a_connection_that_ends_without_a_word_is_no_stranger),
 		cmocka_unit_test(strangers_are_ignored_and_reported_once), cmocka_unit_test(a_crowd_of_strangers_keeps_no_rank_out),
-		cmocka_unit_test(a_rank_that_may_open_too_few_files_says_so_at_once),
+		cmocka_unit_test(a_handshake_that_breaks_is_begun_anew), cmocka_unit_test(a_rank_that_may_open_too_few_files_says_so_at_once),
 		cmocka_unit_test(where_there_is_ipv4_all_links_use_it),
 		cmocka_unit_test(a_network_without_ipv4_will_do),
 	};
