@@ -334,7 +334,7 @@ be_nobody() {
 	kill -TERM $pid
 	wait $pid || true
 	[ "$status" -eq 64 ]
-	[[ $stderr == "chexnet prepare: out: another chexnet is making it ($(hostname), process $pid)" ]]
+	[[ $stderr == "chexnet prepare: out: another chexnet is making it ($(hostname), process $pid); if that one's node went down, remove out.partial-lock" ]]
 	leaves_nothing
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "data/staging.h"
@@ -280,7 +281,8 @@ static void what_the_command_does_not_make_keeps_it_from_being_replaced(void **s
 		{ "images/8", NULL, "holds images/8 too" },
 		{ "mark", "{\"made_by\":\"another test\"}", "its mark is of something else" },
 		{ "mark", "{\"name\":\"x\"}", "its mark is of something else" },
-		{ "mark", "made_by", "its mark is of something else" },
+		{ "mark", "{\"made_by\":\"te", "its mark cannot be understood" },
+		{ "mark", "", "its mark cannot be understood" },
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -353,6 +355,108 @@ static void what_is_read_is_not_replaced(void **state)
 	holds(path, "first");
 }
 
+/* "set/.", "link" and "link/" stand for a directory: that is replaced where it lies, and the link stays one to it. */
+static void what_a_name_stands_for_is_replaced(void **state)
+{
+	(void)state;
+	static const char *const names[] = { "alias", "alias/", "elsewhere/set/.", "elsewhere/set/images/.." };
+	const char *link = scratch_path("alias"), *parent = scratch_path("elsewhere"), *path = scratch_path("elsewhere/set");
+	struct error e = { 0 };
+	struct stat st;
+
+	assert_int_equal(mkdir(parent, 0777), 0);
+	assert_int_equal(publish(path, "first", 0, &e), 0);
+	assert_int_equal(symlink("elsewhere/set", link), 0);
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		char text[8], name[FILE_PATH];
+
+		snprintf(text, sizeof text, "%zu", i);
+		snprintf(name, sizeof name, "%s/%s", scratch, names[i]);
+		if (publish(name, text, 1, &e))
+			fail_msg("%s", e.text);
+		holds(path, text);
+		holds_it_alone(parent);
+		assert_int_equal(lstat(link, &st), 0);
+		assert_true(S_ISLNK(st.st_mode));
+	}
+}
+
+/* Becomes a user whom permissions stop, where that is possible. */
+static void be_nobody(void)
+{
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(chmod(scratch, 0755), 0);
+	assert_int_equal(seteuid(65534), 0);
+	if (faccessat(AT_FDCWD, scratch, X_OK, AT_EACCESS)) {
+		assert_int_equal(seteuid(0), 0);
+		skip();
+	}
+}
+
+/* A group's directory. */
+static void anothers_lock_file_keeps_nobody_out_unless_it_is_held(void **state)
+{
+	(void)state;
+	static const mode_t modes[] = { 0644, 0600 };
+	const char *parent = scratch_path("group"), *path = scratch_path("group/set"), *lock = scratch_path("group/set.partial-lock");
+
+	assert_int_equal(mkdir(parent, 0777), 0);
+	assert_int_equal(chmod(parent, 0777), 0);
+	for (int i = 0; i < 4; i++) {
+		int held = i & 1, readable = i < 2;
+		struct staging s;
+		struct error e = { 0 };
+
+		scratch_write(lock, "", 0);
+		assert_int_equal(chmod(lock, modes[!readable]), 0);
+		int fd = open(lock, O_RDONLY | O_CLOEXEC);
+		if (held)
+			assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+		be_nobody();
+		int rc = staging_open(&s, path, 0, &kind, NULL, &e);
+		staging_discard(&s);
+		assert_int_equal(seteuid(0), 0);
+		close(fd);
+		if (readable && !held)
+			assert_int_equal(rc, 0);
+		else if (readable)
+			assert_non_null(strstr(e.text, "/group/set: another chexnet is making it; if that one's node went down, remove "));
+		else
+			assert_non_null(strstr(e.text, "/group/set.partial-lock: cannot be locked: Permission denied: it is another user's: remove it if "));
+		assert_int_equal(access(lock, F_OK), readable && !held ? -1 : 0);
+		unlink(lock);
+	}
+}
+
+static void what_may_not_be_read_is_not_called_somebody_elses(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *entry, *words; /* which is closed to the user */
+	} cases[] = {
+		{ "", "mark: cannot be read: Permission denied" },
+		{ "mark", "mark: cannot be read: Permission denied" },
+		{ "images", "images: cannot be listed: Permission denied" },
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		const char *path = scratch_path("closed%zu", i);
+		struct staging s;
+		struct error e = { 0 };
+
+		assert_int_equal(publish(path, "first", 0, &e), 0);
+		assert_int_equal(chmod(scratch_path("closed%zu/%s", i, cases[i].entry), 0), 0);
+		be_nobody();
+		int rc = staging_open(&s, path, 1, &kind, NULL, &e);
+		staging_discard(&s);
+		assert_int_equal(seteuid(0), 0);
+		assert_int_equal(rc, -EXIT_INTERNAL);
+		if (!strstr(e.text, cases[i].words))
+			fail_msg("%s", e.text);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -366,6 +470,9 @@ int main(void)
 		cmocka_unit_test(what_the_command_does_not_make_keeps_it_from_being_replaced),
 		cmocka_unit_test_teardown(what_came_in_meanwhile_is_set_aside, as_it_was),
 		cmocka_unit_test(what_is_read_is_not_replaced),
+		cmocka_unit_test(what_a_name_stands_for_is_replaced),
+		cmocka_unit_test(anothers_lock_file_keeps_nobody_out_unless_it_is_held),
+		cmocka_unit_test(what_may_not_be_read_is_not_called_somebody_elses),
 	};
 
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

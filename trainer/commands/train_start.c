@@ -52,8 +52,8 @@ int train_claim_output(struct train *t, struct error *e)
 
 		holder[n > 0 ? n : 0] = '\0';
 		if (!earlier_run(holder, self))
-			return fail(e, EXIT_USAGE, "%s: another training writes to it (%s): --output=DIR chooses another place; if that one's node went down, "
-				    "remove %s", t->output, holder, path);
+			return fail(e, EXIT_USAGE, "%s: another training writes to it%s%s%s: --output=DIR chooses another place; if that one's node went down, "
+				    "remove %s", t->output, *holder ? " (" : "", holder, *holder ? ")" : "", path);
 		unlink(path);
 		why = file_lock(&t->lock, path, e);
 	}

@@ -83,7 +83,8 @@ int directory_ensure(const char *path, struct error *e);
  * or the one around it is not there, EXIT_INTERNAL without the permission. */
 int directory_check(const char *path, struct error *e);
 /* Takes an exclusive lock on a file, which is made where it is not there, and keeps its descriptor in *fd, of which one before is closed.
- * 0: it is held, EWOULDBLOCK: another process has it, other errors: the file system does not lock; negative: there can be no file. */
+ * 0: it is held, EWOULDBLOCK: another process has it, other errors: the file system does not lock; negative: there can be no file,
+ * or it is another user's and may not even be read. */
 int file_lock(int *fd, const char *path, struct error *e);
 /* Closes it, and removes the file unless another process holds the lock; sets *fd to -1, which it may be before. */
 void file_unlock(int *fd, const char *path);

@@ -25,20 +25,23 @@ static int is_own(const struct staging_kind *kind, const char *name, int directo
 }
 
 /* Looks for an entry that is not of the kind: its name below the directory, or "". With `removing`, the others go on the way, and the
- * directory where nothing is left in it. */
-static void find_foreign(const char *directory, const struct staging_kind *kind, int removing, char foreign[FILE_PATH])
+ * directory where nothing is left in it. Returns errno where one cannot be listed, which *foreign is then. */
+static int find_foreign(const char *directory, const struct staging_kind *kind, int removing, char foreign[FILE_PATH])
 {
 	char *const roots[] = { (char *)directory, NULL };
 	FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | (removing ? 0 : FTS_COMFOLLOW), NULL);
 	FTSENT *entry;
+	int unread = 0;
 
 	*foreign = '\0';
 	while (tree && (entry = fts_read(tree))) {
-		int is_directory = entry->fts_info == FTS_D || entry->fts_info == FTS_DP;
+		int is_directory = entry->fts_info == FTS_D || entry->fts_info == FTS_DP || entry->fts_info == FTS_DNR;
 		const char *name = entry->fts_level ? entry->fts_path + strlen(directory) + 1 : "";
 		int own = entry->fts_level == 0 || ((is_directory || entry->fts_info == FTS_F) && is_own(kind, name, is_directory));
 
-		if (!own && !*foreign)
+		if (entry->fts_info == FTS_DNR)
+			unread = entry->fts_errno;
+		if (entry->fts_info == FTS_DNR || (!own && !*foreign))
 			snprintf(foreign, FILE_PATH, "%s", name);
 		if (!own && entry->fts_info == FTS_D)
 			fts_set(tree, entry, FTS_SKIP);
@@ -47,24 +50,35 @@ static void find_foreign(const char *directory, const struct staging_kind *kind,
 	}
 	if (tree)
 		fts_close(tree);
+	return unread;
 }
 
-/* Whether the mark says that this command made the directory. */
-static int has_mark(const struct staging_kind *kind, const char *file)
+/* That the mark says that this command made the directory. What keeps it from being read says nothing about whose it is. */
+static int check_mark(const struct staging *s, struct error *e)
 {
-	struct error none = { 0 };
+	char file[FILE_PATH], *text;
+	struct error why = { 0 };
 	size_t size;
-	char *text;
 
-	if (file_read(&text, &size, file, &none))
-		return 0;
+	if (path_join(file, e, "%s/%s", s->path, s->kind->mark))
+		return -e->code;
+	int there = path_there(file, e);
+	if (there < 0)
+		return there;
+	if (!there)
+		return fail(e, EXIT_USAGE, "%s: holds no %s, so it was not made by this command and is not replaced", s->path, s->kind->mark);
+	if (file_read(&text, &size, file, &why))
+		return fail(e, why.code == EXIT_INTERNAL ? EXIT_INTERNAL : EXIT_USAGE, "%s, so that %s is not replaced", why.text, s->path);
 	cJSON *object = cJSON_ParseWithLength(text, size);
-	const char *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, kind->key));
-	int made = value && strncmp(value, kind->begins, strlen(kind->begins)) == 0;
+	const char *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, s->kind->key));
 
+	if (!object)
+		fail(e, EXIT_USAGE, "%s: its %s cannot be understood, so nothing tells that this command made it, and it is not replaced", s->path, s->kind->mark);
+	else if (!value || strncmp(value, s->kind->begins, strlen(s->kind->begins)) != 0)
+		fail(e, EXIT_USAGE, "%s: its %s is of something else, so it was not made by this command and is not replaced", s->path, s->kind->mark);
 	cJSON_Delete(object);
 	free(text);
-	return made;
+	return -e->code;
 }
 
 static int holds(const char *directory, const char *path)
@@ -82,25 +96,22 @@ static int check_foreign(const struct staging *s, struct error *e)
 {
 	char foreign[FILE_PATH];
 
-	find_foreign(s->path, s->kind, 0, foreign);
+	int unread = find_foreign(s->path, s->kind, 0, foreign);
+	if (unread)
+		return fail(e, EXIT_INTERNAL, "%s/%s: cannot be listed: %s", s->path, foreign, strerror(unread));
 	return *foreign ? fail(e, EXIT_USAGE, "%s: holds %s too, which this command does not make, and is not replaced: move that away first", s->path, foreign) : 0;
 }
 
 static int check_existing(struct staging *s, int overwrite, const char *source, struct error *e)
 {
 	struct stat st;
-	char file[FILE_PATH];
 
 	if (lstat(s->path, &st))
 		return 0;
-	if (path_join(file, e, "%s/%s", s->path, s->kind->mark))
-		return -e->code;
 	if (!overwrite)
 		return fail(e, EXIT_USAGE, "%s: exists already (--overwrite replaces it)", s->path);
-	if (stat(file, &st))
-		return fail(e, EXIT_USAGE, "%s: holds no %s, so it was not made by this command and is not replaced", s->path, s->kind->mark);
-	if (!has_mark(s->kind, file))
-		return fail(e, EXIT_USAGE, "%s: its %s is of something else, so it was not made by this command and is not replaced", s->path, s->kind->mark);
+	if (check_mark(s, e))
+		return -e->code;
 	if (source && holds(s->path, source))
 		return fail(e, EXIT_USAGE, "%s: what is read lies in it (%s), so it is not replaced: choose another place", s->path, source);
 	s->replaces = 1;
@@ -136,7 +147,8 @@ static int claim(struct staging *s, struct error *e)
 	if (why == EWOULDBLOCK) {
 		ssize_t n = pread(s->lock, holder, sizeof holder - 1, 0);
 		holder[n > 0 ? n : 0] = '\0';
-		return fail(e, EXIT_USAGE, "%s: another chexnet is making it (%s)", s->path, holder);
+		return fail(e, EXIT_USAGE, "%s: another chexnet is making it%s%s%s; if that one's node went down, remove %s", s->path, *holder ? " (" : "", holder,
+			    *holder ? ")" : "", path);
 	}
 	gethostname(self, 256);
 	snprintf(self + strlen(self), 32, ", process %d", (int)getpid());
@@ -169,14 +181,30 @@ static int make_partial(struct staging *s, struct error *e)
 	return 0;
 }
 
-int staging_open(struct staging *s, const char *path, int overwrite, const struct staging_kind *kind, const char *source, struct error *e)
+/* What the name stands for, as it was given where that can be replaced: a link, and `.`, cannot. */
+static int set_path(struct staging *s, const char *path, struct error *e)
 {
 	size_t length = strlen(path);
+	struct stat st;
 
-	*s = (struct staging){ .kind = kind, .lock = -1 };
 	while (length > 1 && path[length - 1] == '/')
 		length--;
-	if (path_join(s->path, e, "%.*s", (int)length, path) || check_existing(s, overwrite, source, e) || (!s->replaces && directory_check(s->path, e)))
+	if (path_join(s->path, e, "%.*s", (int)length, path))
+		return -e->code;
+	const char *slash = strrchr(s->path, '/'), *name = slash ? slash + 1 : s->path;
+	int stands_for = strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (lstat(s->path, &st) == 0 && S_ISLNK(st.st_mode));
+	char *real = stands_for ? realpath(s->path, NULL) : NULL;
+
+	if (real)
+		path_join(s->path, e, "%s", real);
+	free(real);
+	return -e->code;
+}
+
+int staging_open(struct staging *s, const char *path, int overwrite, const struct staging_kind *kind, const char *source, struct error *e)
+{
+	*s = (struct staging){ .kind = kind, .lock = -1 };
+	if (set_path(s, path, e) || check_existing(s, overwrite, source, e) || (!s->replaces && directory_check(s->path, e)))
 		return -e->code;
 	if (claim(s, e) == 0 && check_existing(s, overwrite, source, e) == 0) { /* once more: the holder of a moment ago may have made it */
 		name_leftovers(s);

@@ -22,7 +22,8 @@ struct staging {
 
 /* Makes the temporary directory. An existing path is refused (EXIT_USAGE) unless overwrite is set and it is of this kind, with nothing
  * else in it, and does not hold `source`, which is read meanwhile (NULL: nothing is). So is one that another process is at work on, and
- * one in a directory that is not there. */
+ * one in a directory that is not there. A link to a directory, and `.`, stand for what they name: that is replaced, where it lies. EXIT_INTERNAL
+ * where permissions or a file server keep back whose it is. */
 int staging_open(struct staging *s, const char *path, int overwrite, const struct staging_kind *kind, const char *source, struct error *e);
 
 /* Syncs the directory and gives it its name; what was there before is removed afterwards. What is not of the kind and has come
