@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "commands/commands.h"
+#include "data/partials.h"
 
 const struct command *const commands[] = {
 	&command_train, &command_eval, &command_predict, &command_prepare, &command_data, &command_audit, &command_synth, &command_bench,
@@ -95,5 +96,6 @@ int main(int argc, char **argv)
 {
 	fill_standard_files();
 	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is then an error like any other: a line says so, and what was half written goes */
+	partials_go_with_signals();
 	return end(run_command(argc, argv));
 }

@@ -63,12 +63,13 @@ static void what_killed_trainings_left_half_written_goes_and_nothing_else(void *
 {
 	(void)state;
 	static const char *const ours[] = { "checkpoint-00000050.safetensors.partial-0123abcd", "best.safetensors.partial-ffffffff",
-					    "model.safetensors.partial-00000000", "checkpoint-123456789.safetensors.new.partial-09afbbbb" };
+					    "model.safetensors.partial-00000000", "checkpoint-123456789.safetensors.new.partial-09afbbbb",
+					    "test.csv.partial-01234567" };
 	static const char *const others[] = { "checkpoint-00000050.safetensors.partial", "checkpoint-00000050.safetensors.partial-backup",
 					      "checkpoint-.safetensors.partial-0123abcd", "best.safetensors.partial-0123abcde", "model.safetensors.partial-0123abcg",
-					      "thesis.partial-0123abcd", "my-best.safetensors.partial-0123abcd", "checkpoint-00000050.safetensors" };
+					      "thesis.partial-0123abcd", "test.csv.new.partial-0123abcd", "my-best.safetensors.partial-0123abcd", "checkpoint-00000050.safetensors" };
 	enum { OURS = sizeof ours / sizeof ours[0], OTHERS = sizeof others / sizeof others[0] };
-	char name[700];
+	char name[700], found[FILE_NAME];
 
 	for (int i = 0; i < OURS + OTHERS; i++) {
 		snprintf(name, sizeof name, "%s/%s", directory, i < OURS ? ours[i] : others[i - OURS]);
@@ -76,13 +77,16 @@ static void what_killed_trainings_left_half_written_goes_and_nothing_else(void *
 	}
 	snprintf(name, sizeof name, "%s/best.safetensors.partial-00000000", directory);
 	assert_int_equal(symlink(others[0], name), 0);
-	checkpoint_sweep(directory);
+	assert_int_equal(checkpoint_sweep(directory, 0, found), OURS);
+	assert_int_equal(files_in_directory(), OURS + OTHERS + 1);
+	assert_int_equal(checkpoint_sweep(directory, 1, found), OURS);
+	assert_non_null(strstr(found, ".partial-"));
 	assert_int_equal(files_in_directory(), OTHERS + 1);
 	for (int i = 0; i < OURS; i++) {
 		snprintf(name, sizeof name, "%s/%s", directory, ours[i]);
 		assert_int_equal(access(name, F_OK), -1);
 	}
-	checkpoint_sweep("no/such/directory");
+	assert_int_equal(checkpoint_sweep("no/such/directory", 1, found), 0);
 }
 
 static void what_is_set_aside_replaces_nothing_on_any_file_system(void **state)

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "data/file.h"
+#include "data/partials.h"
 #include "scratch.h"
 
 enum { PAGES = 4 };
@@ -257,6 +258,52 @@ static void two_runs_that_write_the_same_file_leave_one_of_the_two_whole(void **
 	assert_int_equal(entries(directory), 1);
 }
 
+static void write_and_end(const char *path, int number)
+{
+	struct output_file out, done;
+	struct error e = { 0 };
+	pid_t pid;
+	int status;
+
+	partials_go_with_signals();
+	if (file_write(path, "old", 3, &e) || output_open(&done, scratch_path("ended/done"), &e) || output_commit(&done, &e) || output_open(&out, path, &e) ||
+	    output_write(&out, "new", 3, &e))
+		_exit(1);
+	pid = fork(); /* a child's end is none of the file */
+	if (pid == 0) {
+		raise(number);
+		_exit(2);
+	}
+	waitpid(pid, &status, 0);
+	if (access(out.partial, F_OK))
+		_exit(3);
+	raise(number);
+	_exit(4);
+}
+
+static void a_signal_that_ends_the_program_leaves_nothing_half_written(void **state)
+{
+	(void)state;
+	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGPIPE };
+	const char *directory = scratch_path("ended"), *path = scratch_path("ended/out");
+	int status;
+
+	assert_int_equal(mkdir(directory, 0777), 0);
+	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+		pid_t pid = fork();
+
+		if (pid == 0) {
+			signal(numbers[i], SIG_DFL);
+			write_and_end(path, numbers[i]);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status));
+		assert_int_equal(WTERMSIG(status), numbers[i]);
+		assert_int_equal(entries(directory), 2);
+		assert_holds(path, "old");
+	}
+}
+
 static void a_written_file_is_as_public_as_the_umask_says(void **state)
 {
 	(void)state;
@@ -346,6 +393,7 @@ int main(void)
 		cmocka_unit_test(a_link_keeps_its_place_and_its_file_is_replaced),
 		cmocka_unit_test(what_has_a_name_like_a_half_written_file_is_left_alone),
 		cmocka_unit_test(two_runs_that_write_the_same_file_leave_one_of_the_two_whole),
+		cmocka_unit_test(a_signal_that_ends_the_program_leaves_nothing_half_written),
 		cmocka_unit_test(a_written_file_is_as_public_as_the_umask_says),
 		cmocka_unit_test(what_is_no_file_is_written_to_directly),
 		cmocka_unit_test(what_was_printed_and_what_is_written_share_standard_output),

@@ -39,7 +39,7 @@ static int earlier_run(const char *holder, const char *self)
 
 int train_claim_output(struct train *t, struct error *e)
 {
-	char path[4200], self[300], holder[300] = "";
+	char path[4200], self[300], holder[300] = "", half[FILE_NAME];
 	double begin = now();
 	int why;
 
@@ -60,10 +60,13 @@ int train_claim_output(struct train *t, struct error *e)
 	if (e->code)
 		return -e->code;
 	if (why) {
-		log_say(&t->log, "%s: cannot be locked (%s): see to it that no other training writes to %s", path, strerror(why), t->output);
+		int left = checkpoint_sweep(t->output, 0, half);
+
+		log_say(&t->log, "%s: cannot be locked (%s): see to it that no other training writes to %s%s%s%s", path, strerror(why), t->output,
+			left ? ", and remove what killed ones left there half-written: " : "", left ? half : "", left > 1 ? " and others like it" : "");
 		return 0;
 	}
-	checkpoint_sweep(t->output);
+	checkpoint_sweep(t->output, 1, half);
 	if (ftruncate(t->lock, 0) || pwrite(t->lock, self, strlen(self), 0) < 0)
 		return 0; /* a full disk: whose it is is told to nobody */
 	return 0;

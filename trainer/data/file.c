@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/partials.h"
+
 enum { OUTPUT_BUFFER = 1 << 18 };
 
 #define PARTIAL ".partial-%08x" /* no word, so that checkpoint_sweep() takes nobody's */
@@ -187,7 +189,19 @@ static int open_partial(struct output_file *out)
 		snprintf(out->partial + length, sizeof out->partial - length, PARTIAL, any);
 		fd = open(out->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	} while (fd < 0 && errno == EEXIST);
+	if (fd >= 0)
+		partials_add(out->partial);
 	return fd;
+}
+
+/* With `remove`, the file goes; otherwise it has its name. */
+static void forget_partial(const struct output_file *out, int remove)
+{
+	if (!*out->partial)
+		return;
+	if (remove)
+		unlink(out->partial);
+	partials_forget(out->partial);
 }
 
 static int open_directly(const struct output_file *out)
@@ -211,7 +225,7 @@ int output_check(const char *path, struct error *e)
 		return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(errno));
 	if (out.fd >= 0) {
 		close(out.fd);
-		unlink(out.partial);
+		forget_partial(&out, 1);
 	}
 	return 0;
 }
@@ -351,8 +365,7 @@ int output_commit(struct output_file *out, struct error *e)
 	out->fd = -1;
 	if (!rc && *out->partial && rename(out->partial, out->path))
 		rc = fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", out->path, strerror(errno));
-	if (rc && *out->partial)
-		unlink(out->partial);
+	forget_partial(out, rc != 0);
 	free(out->buffer);
 	out->buffer = NULL;
 	return rc;
@@ -364,8 +377,7 @@ void output_discard(struct output_file *out)
 		return;
 	if (out->fd >= 0)
 		close(out->fd);
-	if (*out->partial)
-		unlink(out->partial);
+	forget_partial(out, 1);
 	free(out->buffer);
 	*out = (struct output_file){ .fd = -1 };
 }

@@ -8,7 +8,7 @@
 
 #include "error.h"
 
-enum { FILE_PATH = 4096 };
+enum { FILE_PATH = 4096, FILE_NAME = 256 };
 
 struct mapped_file {
 	const uint8_t *data; /* NULL for an empty file */
@@ -28,6 +28,7 @@ void file_unmap(struct mapped_file *file);
 int file_read(char **text, size_t *size, const char *path, struct error *e);
 
 /* A file being written: PATH.partial-, with eight hexadecimal digits of its own, until output_commit() has synced it and renamed it to PATH.
+ * Until then the struct is not moved.
  * Where PATH is a link, the file behind it is replaced and the link stays. What is no file (a device, a pipe), and the file that is standard
  * output, is written to directly. */
 struct output_file {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "data/file.h"
+#include "data/partials.h"
 
 /* A mapped file, for the handler: it may run at any time, so whatever it finds in the list is whole. */
 struct mapping {
@@ -37,6 +38,7 @@ static void on_lost_page(int signal, siginfo_t *info, void *context)
 			continue;
 		int n = snprintf(line, sizeof line, "chexnet: %s: byte %zu cannot be read any more: the file was cut, or its storage failed\n", m->path,
 				 (size_t)(at - m->data));
+		partials_remove();
 		if (write(STDERR_FILENO, line, (size_t)n) < 0)
 			_exit(EXIT_INTERNAL);
 		_exit(EXIT_DATA);

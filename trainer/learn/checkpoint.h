@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "data/file.h"
 #include "error.h"
 #include "net/plan.h"
 
@@ -108,7 +109,8 @@ int checkpoint_write_beside(const char *path, const struct net_plan *plan, const
 			    struct error *e);
 /* Removes all but the `keep` latest checkpoints up to `step` from DIR. Later ones, which a run went back behind, are neither counted nor removed. */
 void checkpoint_prune(const char *directory, int keep, uint64_t step);
-/* Removes the half-written checkpoints and models of trainings that were killed. For who holds DIR alone. */
-void checkpoint_sweep(const char *directory);
+/* Finds the half-written checkpoints, models and predictions of trainings that were killed, and with `removing`, for who holds DIR alone,
+ * removes them. Returns how many there are, with the name of one. */
+int checkpoint_sweep(const char *directory, int removing, char name[FILE_NAME]);
 
 #endif

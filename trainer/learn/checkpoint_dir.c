@@ -156,19 +156,25 @@ void checkpoint_prune(const char *directory, int keep, uint64_t step)
 		free(entries);
 }
 
-void checkpoint_sweep(const char *directory)
+int checkpoint_sweep(const char *directory, int removing, char name[FILE_NAME])
 {
 	static const char digit[] = "[0-9a-f]";
-	char pattern[160] = "@(checkpoint-+([0-9])|best|model).safetensors?(.new).partial-";
+	char pattern[176] = "@(@(checkpoint-+([0-9])|best|model).safetensors?(.new)|test.csv).partial-";
 	DIR *d = opendir(directory);
 	const struct dirent *entry;
 	struct stat st;
+	int found = 0;
 
 	for (int i = 0; i < 8; i++)
 		strcat(pattern, digit);
 	while (d && (entry = readdir(d)))
-		if (fnmatch(pattern, entry->d_name, FNM_EXTMATCH) == 0 && fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
-			unlinkat(dirfd(d), entry->d_name, 0);
+		if (fnmatch(pattern, entry->d_name, FNM_EXTMATCH) == 0 && fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) {
+			if (removing)
+				unlinkat(dirfd(d), entry->d_name, 0);
+			snprintf(name, FILE_NAME, "%s", entry->d_name);
+			found++;
+		}
 	if (d)
 		closedir(d);
+	return found;
 }
