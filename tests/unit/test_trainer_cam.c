@@ -117,6 +117,22 @@ static void a_default_window_is_covered_by_cells_where_one_is_near(void **state)
 	}
 }
 
+static void a_window_of_other_images_is_followed_by_one_that_shows_about_as_much(void **state)
+{
+	static const int cases[][5] = { /* window, of images of; images now; window of a DenseNet, of a ResNet */
+		{ 224, 256, 320, 288, 280 }, { 224, 256, 128, 112, 112 }, { 112, 128, 256, 224, 224 }, { 256, 256, 320, 320, 320 }, { 120, 128, 256, 256, 240 },
+		{ 250, 256, 272, 256, 264 }, { 31, 32, 48, 40, 40 }, { 128, 256, 320, 160, 160 }, { 200, 256, 320, 256, 248 }, { 245, 250, 250, 240, 240 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct network deep = { .model = "densenet121", .classes = 14 }, resnet = { .model = "resnet50", .classes = 14 };
+
+		assert_int_equal(image_size_like(&deep, cases[i][0], cases[i][1], cases[i][2]), cases[i][3]);
+		assert_int_equal(image_size_like(&resnet, cases[i][0], cases[i][1], cases[i][2]), cases[i][4]);
+	}
+}
+
 enum { BAR = 4, WIDE = 110, MOST_CELLS = 14 };
 
 /* The mean column, in pixels, of the cells that a bright bar with its middle at x changes. */
@@ -224,7 +240,7 @@ static void a_frame_holds_what_the_network_sees(void **state)
 	static uint8_t wide_gray[512 * 512], wide[3 * 512 * 512];
 	static const struct {
 		int size, window, thick;
-	} cases[] = { { 48, 40, 1 }, { 256, 224, 1 }, { 512, 448, 2 }, { 512, 510, 1 }, { 48, 48, 0 } };
+	} cases[] = { { 48, 40, 1 }, { 256, 224, 1 }, { 512, 448, 2 }, { 512, 510, 1 }, { 48, 48, 0 }, { 48, 47, 1 }, { 512, 511, 1 }, { 512, 509, 2 }, { 512, 449, 2 } };
 	float feature[4] = { 0, 0, 0, 0 }, weight = 1, cells[4];
 
 	(void)state;
@@ -380,6 +396,7 @@ int main(void)
 		cmocka_unit_test(the_mean_of_the_map_is_the_logit_without_its_bias),
 		cmocka_unit_test(cells_lie_where_the_strides_put_them),
 		cmocka_unit_test(a_default_window_is_covered_by_cells_where_one_is_near),
+		cmocka_unit_test(a_window_of_other_images_is_followed_by_one_that_shows_about_as_much),
 		cmocka_unit_test(cells_answer_to_what_lies_at_their_centre),
 		cmocka_unit_test(little_evidence_has_little_colour),
 		cmocka_unit_test(a_picture_says_what_it_shows),

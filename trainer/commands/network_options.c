@@ -2,6 +2,7 @@
 #include "commands/network_options.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "data/findings.h"
@@ -69,11 +70,16 @@ static int densenet_pitch(const struct network *n, int image_size)
 	return pitch;
 }
 
+int image_size_like(const struct network *n, int window, int of, int source_size)
+{
+	int like = source_size * window / of, pitch = densenet_pitch(n, source_size), even = pitch ? (like + pitch / 2) / pitch * pitch : 0;
+
+	if (even && even <= source_size && 16 * abs(even * of - source_size * window) <= source_size * of)
+		return even;
+	return like / 8 * 8;
+}
+
 int default_image_size(const struct network *n, int source_size)
 {
-	int pitch = densenet_pitch(n, source_size), even = pitch ? (source_size * 7 / 8 + pitch / 2) / pitch * pitch : 0;
-
-	if (16 * even >= 13 * source_size && 16 * even <= 15 * source_size)
-		return even;
-	return source_size * 7 / 8 / 8 * 8;
+	return image_size_like(n, 7, 8, source_size);
 }

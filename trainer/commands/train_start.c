@@ -369,7 +369,7 @@ int train_find_start(struct train *t, struct train_start *s, struct checkpoint *
 	int then = s->notes.source_size, here = dataset_image_size(t->train);
 
 	if (then && then != here && !t->conf->network.image_size)
-		log_say(&t->log, "its images had %d pixels a side and these have %d: --image-size=%d would show as much of them as its %d did", then, here,
-			s->network.image_size * here / then / 8 * 8, s->network.image_size);
+		log_say(&t->log, "its images had %d pixels a side and these have %d: --image-size=%d would show about as much of them as its %d did", then, here,
+			image_size_like(&s->network, s->network.image_size, then, here), s->network.image_size);
 	return 0;
 }

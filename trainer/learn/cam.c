@@ -102,12 +102,13 @@ static int covered(const struct cam_grid *grid, int window, double x, double y)
 	return x > 0 && y > 0 && x < window && y < window && x >= first && y >= first && x <= end && y <= end;
 }
 
-/* In the rim, so that it hides nothing that the network saw; a 256th of the side, since one of a thousand pixels would not be seen. */
-static int framed(int x, int y, int window, int margin, int size)
+/* In the rim, so that it hides nothing that the network saw; a 256th of the side, since one of a thousand pixels would not be seen. rim: of the
+ * right and lower edge, a pixel wider than the others where the difference is odd. */
+static int framed(int x, int y, int window, int rim, int size)
 {
 	int thick = size < 384 ? 1 : (size + 128) / 256, out;
 
-	thick = thick < margin ? thick : margin;
+	thick = thick < rim ? thick : rim;
 	out = x < 0 || y < 0 || x >= window || y >= window;
 	return out && x >= -thick && y >= -thick && x < window + thick && y < window + thick;
 }
@@ -123,7 +124,7 @@ void cam_overlay(const struct cam *cam, const uint8_t *gray, int size, int windo
 			uint8_t shade = gray[y * size + x];
 			double t = in && strongest > 0 ? strength * sample(cam, wx + 0.5, wy + 0.5) / strongest : 0;
 
-			if (framed(wx, wy, window, margin, size))
+			if (framed(wx, wy, window, size - window - margin, size))
 				shade = 255;
 			else if (!in)
 				shade /= 2;
