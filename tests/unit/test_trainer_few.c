@@ -335,6 +335,20 @@ static void equals_are_found_equal_where_patients_are_few(void **state)
 	}
 }
 
+static void none_of_so_many_begins_at_zero(void **state)
+{
+	(void)state;
+	for (int n = 1; n < 3000; n++) {
+		struct interval none = { .value = 0 }, all = { .value = 1 };
+
+		interval_of_share(&none, n);
+		interval_of_share(&all, n);
+		assert_true(none.low == 0 && none.high > 0 && all.low < 1 && all.high == 1); /* 3.84 / (n + 3.84) by Wilson's formula */
+		assert_close(none.high, 3.8414588 / (n + 3.8414588), 1e-6);
+		assert_close(all.low, 1 - none.high, 1e-12);
+	}
+}
+
 /* Both rank perfectly: that they do so in every resample too is no proof that they are equal. */
 static void two_perfect_rankings_show_no_difference_and_no_equality(void **state)
 {
@@ -363,6 +377,7 @@ int main(void)
 		cmocka_unit_test(an_interval_holds_the_truth_where_it_is_given),
 		cmocka_unit_test(it_does_so_for_other_shapes_too),
 		cmocka_unit_test(a_mean_of_mostly_few_has_no_interval),
+		cmocka_unit_test(none_of_so_many_begins_at_zero),
 		cmocka_unit_test(scores_that_are_all_alike_are_not_sure),
 		cmocka_unit_test(a_perfect_ranking_is_not_sure),
 		cmocka_unit_test(newcombes_interval_equals_its_definition),

@@ -59,8 +59,8 @@ void interval_of_share(struct interval *r, double n)
 	double middle = (r->value + z * z / (2 * n)) / (1 + z * z / n);
 	double half = z * sqrt(r->value * (1 - r->value) / n + z * z / (4 * n * n)) / (1 + z * z / n);
 
-	r->low = fmax(middle - half, 0);
-	r->high = fmin(middle + half, 1);
+	r->low = r->value > 0 ? fmax(middle - half, 0) : 0; /* what is rounded off may leave 1e-18 */
+	r->high = r->value < 1 ? fmin(middle + half, 1) : 1;
 	set_error(r);
 }
 
