@@ -114,6 +114,7 @@ static void twelve_images_of_one_patient_are_few(void **state)
 	assert_absent(strstr(page.text, "<h2>Calibration"), "slope <span class=\"ka\">-");
 	assert_present(strstr(page.text, "<h2>Calibration"), "slope n/a");
 	assert_present(page.text, "<small>n/a (too few)</small>");
+	assert_present(strstr(page.text, "<tr class=\"mean\">"), "<small>n/a (too few resamples left)</small>"); /* of 50, a third lack Hernia */
 	const char *hernia = strstr(json, "\"Hernia\"");
 
 	assert_non_null(hernia);
@@ -193,13 +194,18 @@ static void the_other_models_leak_and_split_are_told(void **state)
 	assert_absent(page.text, "Leak");
 	assert_absent(page.text, "different splits");
 	free(page.text);
+	*q.about.policy = 0;
+	page = make(&in);
+	assert_present(page.text, "<b>Whether A and B come from the same split is not known:</b> A from test, policy official; B from test, policy not named.");
+	assert_absent(page.text, "different splits");
+	free(page.text);
 	q.about.leaked = 7;
 	strcpy(q.about.policy, "chexnet");
 	page = make(&in);
 	assert_sound(&page);
 	assert_present(page.text, "<b>Leak.</b> The other model, B, was trained on images of 7 patients");
 	assert_present(page.text, "Patients in training of B</dt><dd><span class=\"bad\">");
-	assert_present(page.text, "A from test, policy official; B from test, policy chexnet.");
+	assert_present(page.text, "<b>A and B come from different splits:</b> A from test, policy official; B from test, policy chexnet.");
 	assert_present(page.text, "7 patients</span> were trained on");
 	free(page.text);
 	q.about.leaked = 1;

@@ -72,9 +72,12 @@ static void print_warnings(const struct predictions *a, const struct predictions
 {
 	if (c->only_a || c->only_b)
 		printf("left out: %zu images that only A has, %zu that only B has\n", c->only_a, c->only_b);
-	if (strcmp(a->about.policy, b->about.policy) || strcmp(a->about.split, b->about.split))
-		printf("careful: A and B come from different splits: A from %s, policy %s; B from %s, policy %s\n", named(a->about.split), named(a->about.policy), named(b->about.split),
-		       named(b->about.policy));
+	const int splits = splits_differ(&a->about, &b->about);
+
+	if (splits)
+		printf("careful: %s: A from %s, policy %s; B from %s, policy %s\n",
+		       splits > 0 ? "A and B come from different splits" : "whether A and B come from the same split is not known", named(a->about.split), named(a->about.policy),
+		       named(b->about.split), named(b->about.policy));
 	const int leaky_a = a->about.leaky && a->about.leaked <= 0, leaky_b = b->about.leaky && b->about.leaked <= 0;
 
 	if (a->about.leaked > 0 || b->about.leaked > 0)

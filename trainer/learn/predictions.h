@@ -71,4 +71,7 @@ long predictions_match(const struct predictions *a, const struct predictions *b,
  * Otherwise -EXIT_DATA, with the names a_path and b_path in the line. */
 int predictions_agree(const struct predictions *a, size_t i, const struct predictions *b, size_t j, const char *a_path, const char *b_path, struct error *e);
 
+/* 1: the two come from different splits, -1: one names a split or a policy and the other does not, 0: neither. */
+int splits_differ(const struct provenance *a, const struct provenance *b);
+
 #endif

@@ -51,3 +51,15 @@ long predictions_match(const struct predictions *a, const struct predictions *b,
 	free(names);
 	return found;
 }
+
+static int names_differ(const char *a, const char *b)
+{
+	return strcmp(a, b) == 0 ? 0 : *a && *b ? 1 : -1;
+}
+
+int splits_differ(const struct provenance *a, const struct provenance *b)
+{
+	int split = names_differ(a->split, b->split), policy = names_differ(a->policy, b->policy);
+
+	return split > 0 || policy > 0 ? 1 : split < 0 || policy < 0 ? -1 : 0;
+}

@@ -275,9 +275,11 @@ static void put_named(struct page *page, const char *name)
 
 static void put_other_split(const struct provenance *a, const struct provenance *b, struct page *page)
 {
-	if (strcmp(a->split, b->split) == 0 && strcmp(a->policy, b->policy) == 0)
+	int differ = splits_differ(a, b);
+
+	if (!differ)
 		return;
-	page_put(page, "<li class=\"is-warn\"><b>A and B come from different splits:</b> A from ");
+	page_put(page, "<li class=\"is-warn\"><b>%s:</b> A from ", differ > 0 ? "A and B come from different splits" : "Whether A and B come from the same split is not known");
 	put_named(page, a->split);
 	page_put(page, ", policy ");
 	put_named(page, a->policy);

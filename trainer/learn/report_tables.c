@@ -97,7 +97,8 @@ static void put_forest(const struct report *r, struct page *page, const struct s
 }
 
 /* Why a value has no interval. */
-static const char too_few[] = "n/a (too few)", all_agree[] = "n/a (all resamples agree)", other_findings[] = "of those that both have";
+static const char too_few[] = "n/a (too few)", all_agree[] = "n/a (all resamples agree)", few_left[] = "n/a (too few resamples left)",
+		  other_findings[] = "of those that both have";
 
 static void put_value(struct page *page, const struct interval *v, const char *why_none)
 {
@@ -172,6 +173,12 @@ static int same_findings(const struct report *r)
 	return 1;
 }
 
+/* Resamples that lack a finding are no part of the mean's interval. */
+static const char *why_no_mean(const struct auroc_table *t)
+{
+	return t->left_out && !t->mostly_few ? few_left : too_few;
+}
+
 void report_findings(const struct report *r, struct page *page)
 {
 	struct scale s = { 0.5, 1, 6 };
@@ -202,19 +209,19 @@ void report_findings(const struct report *r, struct page *page)
 		put_finding(r, page, f, &s);
 	struct interval a = r->a.table.mean, b = r->b.table.mean;
 	int of = r->a.table.counted;
-	const char *why_none = too_few;
+	const char *why_a = why_no_mean(&r->a.table), *why_b = why_no_mean(&r->b.table);
 
 	if (r->in->other && !same_findings(r)) { /* means over different findings are not to be compared */
 		a = (struct interval){ r->comparison.mean.a, NAN, NAN, NAN };
 		b = (struct interval){ r->comparison.mean.b, NAN, NAN, NAN };
 		of = r->comparison.counted;
-		why_none = other_findings;
+		why_a = why_b = other_findings;
 	}
 	page_put(page, "<tr class=\"mean\"><th scope=\"row\">Mean of %d</th><td></td><td></td>", of);
-	put_value(page, &a, why_none);
+	put_value(page, &a, why_a);
 	put_forest(r, page, &s, &a, &b, NAN);
 	if (r->in->other)
-		put_value(page, &b, why_none);
+		put_value(page, &b, why_b);
 	page_put(page, "%s<td></td></tr>\n%s</section>\n", r->in->other ? "<td></td>" : "", report_table_end);
 }
 
