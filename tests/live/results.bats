@@ -89,6 +89,10 @@ refuses() { # CODE "WORDS" COMMAND…
 	[ "$(grep -c careful said)" -eq 0 ]
 	sed '1s/ policy=[a-z]*//; s/,test,/,val,/' 2.csv >unnamed.csv
 	chexnet compare unnamed.csv 1.csv --resamples 100 | grep -x 'careful: A and B come from different splits: A from val, policy not named; B from test, policy official'
+	sed '1s/ policy=[a-z]*//' 2.csv >unnamed.csv
+	chexnet compare unnamed.csv 1.csv --resamples 100 >said
+	grep -x 'careful: whether A and B come from the same split is not known: A from test, policy not named; B from test, policy official' said
+	run ! grep 'different splits' said
 	sed '1s/rows=[0-9]* //; 3,$s/,[0-9]*,test/,1,test/' 1.csv >one.csv
 	chexnet compare one.csv one.csv --resamples 100 | grep -E '^[0-9]+ images of 1 patient in both$'
 	chexnet report --predictions 1.csv --compare unchecked.csv --resamples 100 --out said.html
@@ -108,6 +112,10 @@ refuses() { # CODE "WORDS" COMMAND…
 	cat rare.out
 	grep -E '^validation after step 2: mean AUROC 0\.[0-9]{4} \(.*[0-9]+ of 14 findings, [0-9]+ of them in fewer than 10 patients\), loss' rare.out
 	grep -E '^Mass +[1-4] [01]\.[0-9]{4}  n/a \(too few\) +[01]\.[0-9]{4}  few positives$' rare.out
+	for resamples in 0 100; do
+		chexnet eval --data rare --weights rare-run/model.safetensors --threads 1 --resamples $resamples >rare.eval
+		[ "$(grep -c '^few patients: read the intervals' rare.eval)" -eq $((resamples > 0)) ]
+	done
 	chexnet report --predictions rare-run/test.csv --out rare.html --json rare.json
 	grep -q 'n/a (too few)' rare.html
 	[ "$(grep -c 'promise more than they can keep' rare.html)" -eq 0 ]
@@ -434,7 +442,7 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	run --separate-stderr chexnet predict --weights narrow/model.safetensors --threads 1 --crops ten sixty.png
 	[[ $stderr != *"the network sees"* ]]
 	chexnet report --predictions narrow/test.csv --pictures framed --resamples 100 --out framed.html
-	grep -q 'sees only what is within the white frame, the middle 75&nbsp;% of each side: of the rest, 44&nbsp;% of the image, a map says nothing' framed.html
+	grep -q 'A map shows only what is within the white frame, the middle 75&nbsp;% of each side: of the rest, 44&nbsp;% of the image, it says nothing' framed.html
 	run ! grep -q 'do not say which part' framed.html
 	# a picture of a version that did not tell, and one of a network that sees everything
 	python3 -c 'import re, struct, sys, zlib
@@ -446,7 +454,7 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 	mkdir both && mv old.png both/
 	chexnet predict --weights run1/model.safetensors --threads 1 --maps both sixty.png >/dev/null
 	chexnet report --predictions narrow/test.csv --pictures both --resamples 100 --out both.html
-	grep -q 'The network sees the whole of each image' both.html
+	grep -q 'A map shows the whole of each image' both.html
 	grep -q '>1 of these pictures do not say which part of the image the network saw' both.html
 }
 
@@ -496,7 +504,11 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 		read -r weights times <<<"$what"
 		run --separate-stderr chexnet predict --weights "$weights/model.safetensors" --threads 1 --maps "$weights-maps" "$image"
 		echo "$stderr"
-		[ "$(grep -c "the maps' cells do not reach the last 5 of the 28 columns and rows that the network sees, as 28 is no multiple of their 8 pixels" <<<"$stderr")" -eq "$times" ]
+		[ "$(grep -c "the maps' cells do not reach the last 5 of the 28 columns and rows that the network sees, as 28 is no multiple of their 8 pixels: these are darkened, and evidence" <<<"$stderr")" -eq "$times" ]
+		printf 'Image Index,Finding Label,Bbox [x,y,w,h],,,\n%s,Mass,8,8,8,8,,,\n' "${image##*/}" >one-box.csv
+		run --separate-stderr chexnet predict --weights "$weights/model.safetensors" --threads 1 --boxes one-box.csv "$image"
+		echo "$stderr"
+		[ "$(grep -c "as 28 is no multiple of their 8 pixels: evidence in them moves to the cells before" <<<"$stderr")" -eq "$times" ]
 		run --separate-stderr chexnet predict --weights "$weights/model.safetensors" --threads 1 "$image"
 		[[ $stderr != *"cells"* ]]
 	done
@@ -709,7 +721,7 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	refuses 65 "run1/model.safetensors 32 48 --size=32" chexnet eval --data larger --weights run1/model.safetensors
 	run chexnet train --data larger --weights run1/model.safetensors --steps 1 --batch 8 --resamples 0 --threads 1 --output tuned
 	[ "$status" -eq 0 ]
-	[[ $output == *"--image-size=48 would show as much of them as its 32 did"* ]]
+	[[ $output == *"--image-size=48 would show about as much of them as its 32 did"* ]]
 	chexnet eval --data larger --weights tuned/model.safetensors --threads 1 --resamples 0 >/dev/null
 }
 

@@ -138,6 +138,7 @@ static void the_report_shows_them_and_says_where_they_come_from(void **state)
 	assert_non_null(section);
 	assert_present(section, "Not for findings that too few patients show, or do not: Hernia (fewer than 20).");
 	assert_present(section, "chosen on the images that they are judged on");
+	assert_present(section, "A threshold is n/a where too many images have the same probability");
 	const char *hernia = strstr(json, "\"Hernia\""), *points = strstr(hernia, "\"operating_points\""), *edema = strstr(json, "\"Edema\"");
 
 	assert_non_null(points);

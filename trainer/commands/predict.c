@@ -143,8 +143,8 @@ static void say_uncovered(const struct predictor *p)
 		return;
 	if (p->plan.family == NET_DENSENET) /* a ResNet's end before multiples too */
 		snprintf(why, sizeof why, ", as %d is no multiple of their %d pixels", window, pitch);
-	fprintf(stderr, "chexnet predict: the maps' cells do not reach the last %d of the %d columns and rows that the network sees%s: these are darkened, and evidence in them moves "
-			"to the cells before\n", n, window, why);
+	fprintf(stderr, "chexnet predict: the maps' cells do not reach the last %d of the %d columns and rows that the network sees%s: %sevidence in them moves to the cells "
+			"before\n", n, window, why, p->maps.directory ? "these are darkened, and " : "");
 }
 
 static int predictor_open(struct predictor *p, const struct predict_conf *conf, struct error *e)

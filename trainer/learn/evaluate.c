@@ -239,7 +239,7 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 		fprintf(out, "validation split: weights are chosen on these images, so the numbers may flatter the model a little\n");
 	else if (strcmp(dataset_split(d), "train") == 0)
 		fprintf(out, "training images: the numbers say how well the model remembers, not how well it reads\n");
-	if (ev->table.patients < 200)
+	if (ev->table.patients < 200 && conf->resamples)
 		fprintf(out, "few patients: read the intervals, not the values\n");
 	fprintf(out, "%-20s %7s %6s  %-14s%s\n", "finding", "n+", "AUROC", conf->resamples ? "95 % interval" : "", ev->has_oracle ? "  oracle" : "");
 	for (int f = 0; f < FINDINGS; f++)

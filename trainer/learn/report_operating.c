@@ -78,7 +78,7 @@ void report_operating(const struct report *r, struct page *page)
 	if (n) {
 		page_put(page, "<p class=\"lead\">An image is flagged where the probability is the threshold, as it is printed, or more. Of the images that show the finding the sensitivity is flagged, of the others "
 			       "the specificity is not. PPV: the share of the flagged images that show it; NPV: the share of the others that do not; both hold where the finding is as common as "
-			       "here. Sensitivity and specificity with 95&nbsp;%% intervals.</p>\n<p class=\"lead\"><b>These thresholds were chosen on the images that they are judged on, which "
+			       "here. Sensitivity and specificity with 95&nbsp;%% intervals. A threshold is n/a where too many images have the same probability for any to part them so.</p>\n<p class=\"lead\"><b>These thresholds were chosen on the images that they are judged on, which "
 			       "flatters them.</b> ");
 		page_put(page, strcmp(r->in->predictions->about.split, "val") == 0 ? "What they do for new patients, the test split shows.</p>\n" :
 			       "For use, choose thresholds on the validation split (chexnet eval --split val, and a report on that), and judge them on the test split.</p>\n");

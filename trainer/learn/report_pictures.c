@@ -37,7 +37,7 @@ static void put_map(struct page *page, const struct cam_about *about)
 
 /* ---- whose maps -------------------------------------------------------------------------------------- */
 
-enum maker { MAKER_UNKNOWN, MAKER_A, MAKER_MEMBER_OF_A, MAKER_B, MAKER_OTHER };
+enum maker { MAKER_UNKNOWN, MAKER_A, MAKER_MEMBER_OF_A, MAKER_B, MAKER_MEMBER_OF_B, MAKER_OTHER };
 
 /* Whether these weights are, or are among, those of the predictions. */
 static int made_with(const struct predictions *p, const char *hash)
@@ -54,7 +54,7 @@ static enum maker maker_of(const struct report_input *in, const struct cam_about
 	if (made_with(a, about->weights_hash))
 		return strchr(a->about.weights_hash, ',') ? MAKER_MEMBER_OF_A : MAKER_A;
 	if (made_with(b, about->weights_hash))
-		return MAKER_B;
+		return strchr(b->about.weights_hash, ',') ? MAKER_MEMBER_OF_B : MAKER_B;
 	return *a->about.weights_hash && (!b || *b->about.weights_hash) ? MAKER_OTHER : MAKER_UNKNOWN;
 }
 
@@ -74,6 +74,8 @@ static void put_maker(struct page *page, enum maker maker)
 		page_put(page, "<span>a map of one of the averaged models</span>");
 	else if (maker == MAKER_B)
 		page_put(page, "<span class=\"warn\">a map of the other model, B</span>");
+	else if (maker == MAKER_MEMBER_OF_B)
+		page_put(page, "<span class=\"warn\">a map of one of the models that B averages</span>");
 	else if (maker == MAKER_OTHER)
 		page_put(page, "<span class=\"warn\">a map of another model than these predictions'</span>");
 }
@@ -102,7 +104,7 @@ static void put_picture(struct page *page, const struct report_picture *picture,
 
 /* ---- what they show ---------------------------------------------------------------------------------- */
 
-/* Shares of the image's sides that the network sees, the least and the most of all pictures that tell. 0: none tells. */
+/* Shares of the image's sides that maps show, the least and the most of all pictures that tell. 0: none tells. */
 static int window_shares(const struct report_input *in, double share[2])
 {
 	struct cam_about about;
@@ -122,7 +124,7 @@ static int window_shares(const struct report_input *in, double share[2])
 	return told;
 }
 
-/* What is outside the network's window looks as if it had been found to be nothing. */
+/* What is outside the window looks as if it had been found to be nothing. Probabilities of ten crops go by it too, maps do not. */
 static void put_window(const struct report_input *in, struct page *page)
 {
 	double share[2];
@@ -132,12 +134,12 @@ static void put_window(const struct report_input *in, struct page *page)
 	int several = share[1] - share[0] > 0.0005;
 
 	if (share[0] > 0.9995) {
-		page_put(page, "The network sees the whole of each image");
+		page_put(page, "A map shows the whole of each image");
 	} else {
-		page_put(page, "The network sees only what is within the white frame, the middle %.3g", 100 * share[0]);
+		page_put(page, "A map shows only what is within the white frame, the middle %.3g", 100 * share[0]);
 		if (several)
 			page_put(page, " to %.3g", 100 * share[1]);
-		page_put(page, "&nbsp;%% of each side: of the rest, %s%.0f&nbsp;%% of the image, a map says nothing", several ? "up to " : "", 100 * (1 - share[0] * share[0]));
+		page_put(page, "&nbsp;%% of each side: of the rest, %s%.0f&nbsp;%% of the image, it says nothing", several ? "up to " : "", 100 * (1 - share[0] * share[0]));
 	}
 	page_put(page, ". Where a picture is darkened there can be no colour, and the want of one means nothing. ");
 }
