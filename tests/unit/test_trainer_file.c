@@ -25,6 +25,20 @@ int __wrap_fstat(int fd, struct stat *st)
 	return fstat_fails_with ? -1 : __real_fstat(fd, st);
 }
 
+int __real_open(const char *path, int flags, mode_t mode);
+int __wrap_open(const char *path, int flags, mode_t mode);
+
+static int ends_while_made; /* a signal that comes while a new file is made; 0: none does */
+
+int __wrap_open(const char *path, int flags, mode_t mode)
+{
+	int fd = __real_open(path, flags, mode);
+
+	if (ends_while_made && flags & O_EXCL)
+		raise(ends_while_made);
+	return fd;
+}
+
 /* Runs `child` with its standard error in a file; what it wrote, and how it ended. */
 static void run_child(void (*child)(const char *path), const char *path, char words[512], int *status)
 {
@@ -281,6 +295,17 @@ static void write_and_end(const char *path, int number)
 	_exit(4);
 }
 
+static void end_while_it_is_made(const char *path, int number)
+{
+	struct output_file out;
+	struct error e = { 0 };
+
+	partials_go_with_signals();
+	ends_while_made = number;
+	output_open(&out, path, &e);
+	_exit(4);
+}
+
 static void a_signal_that_ends_the_program_leaves_nothing_half_written(void **state)
 {
 	(void)state;
@@ -289,16 +314,17 @@ static void a_signal_that_ends_the_program_leaves_nothing_half_written(void **st
 	int status;
 
 	assert_int_equal(mkdir(directory, 0777), 0);
-	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+	for (size_t i = 0; i < 2 * sizeof numbers / sizeof numbers[0]; i++) {
+		int number = numbers[i / 2];
 		pid_t pid = fork();
 
 		if (pid == 0) {
-			signal(numbers[i], SIG_DFL);
-			write_and_end(path, numbers[i]);
+			signal(number, SIG_DFL);
+			(i % 2 ? end_while_it_is_made : write_and_end)(path, number);
 		}
 		assert_int_equal(waitpid(pid, &status, 0), pid);
 		assert_true(WIFSIGNALED(status));
-		assert_int_equal(WTERMSIG(status), numbers[i]);
+		assert_int_equal(WTERMSIG(status), number);
 		assert_int_equal(entries(directory), 2);
 		assert_holds(path, "old");
 	}

@@ -187,10 +187,13 @@ static int open_partial(struct output_file *out)
 		if (getrandom(&any, sizeof any, 0) < 0)
 			return -1;
 		snprintf(out->partial + length, sizeof out->partial - length, PARTIAL, any);
+		partials_add(out->partial);
 		fd = open(out->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		if (fd < 0)
+			partials_forget(out->partial);
 	} while (fd < 0 && errno == EEXIST);
 	if (fd >= 0)
-		partials_add(out->partial);
+		partials_made(out->partial);
 	return fd;
 }
 

@@ -11,6 +11,8 @@ enum { ROOM = 64 };
 static _Atomic(const char *) partials[ROOM];
 static _Atomic pid_t owner; /* a child of ours has them too, and they are not its own */
 
+static _Atomic int ending;      /* a signal has come, perhaps to another thread */
+
 void partials_add(const char *path)
 {
 	atomic_store(&owner, getpid());
@@ -30,6 +32,15 @@ void partials_forget(const char *path)
 	}
 }
 
+void partials_made(const char *path)
+{
+	if (!atomic_load(&ending))
+		return; /* whoever ends the process sees the file, which is there already */
+	unlink(path);
+	for (;;)
+		pause();
+}
+
 void partials_remove(void)
 {
 	if (atomic_load(&owner) != getpid())
@@ -43,6 +54,7 @@ void partials_remove(void)
 
 static void on_signal(int number)
 {
+	atomic_store(&ending, 1);
 	partials_remove();
 	raise(number); /* as soon as this returns the process ends by it: SA_RESETHAND */
 }

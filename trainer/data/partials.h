@@ -7,8 +7,10 @@
  * do. A command that sets a handler of its own afterwards has its own way. */
 void partials_go_with_signals(void);
 
-/* `path` stays where it is until partials_forget(). What there is no room for, with more than 64 at once, is left where a signal comes. Thread-safe. */
+/* To be called before the file is made, after it was, and when it has its name or is gone: a signal that comes while open() is at work, or to
+ * another thread, finds it. `path` stays where it is meanwhile. With more than 64 at once, others are left where a signal comes. Thread-safe. */
 void partials_add(const char *path);
+void partials_made(const char *path);
 void partials_forget(const char *path);
 
 /* Removes them; may be called from a signal handler. */
