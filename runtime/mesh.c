@@ -260,13 +260,13 @@ int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, c
 	return status;
 }
 
-/* What the others still wait for; a failed world sends nothing more. */
-static bool unsent(struct mesh *m)
+/* Somebody who was told goodbye has not read it yet and closed the other end in turn; a failed world tells nothing more. */
+static bool unread(struct mesh *m)
 {
 	bool any = false;
 	pthread_mutex_lock(&m->lock);
 	for (int i = 0; i < m->size && !atomic_load(&m->failed); i++)
-		any |= m->peer[i].fd >= 0 && m->peer[i].member && m->peer[i].out.begin < m->peer[i].out.end;
+		any |= m->peer[i].fd >= 0 && m->peer[i].fate == ALIVE;
 	pthread_mutex_unlock(&m->lock);
 	return any;
 }
@@ -293,9 +293,11 @@ void mesh_close(struct mesh *m)
 	for (int i = 0; i < m->size && !atomic_load(&m->failed); i++) {
 		peer_post(&m->peer[i], &(struct wire_header){ .kind = WIRE_BEAT, .bytes = sizeof mine }, &mine);
 		peer_post(&m->peer[i], &(struct wire_header){ .kind = WIRE_BYE }, NULL);
+		m->peer[i].member = false;
+		peer_flush(&m->peer[i]);
 	}
 	pthread_mutex_unlock(&m->lock);
-	for (double until = lived() + PATIENCE; unsent(m) && lived() < until;)
+	for (double until = lived() + PATIENCE; unread(m) && lived() < until;) /* what is on its way is lost with a link that is closed before */
 		usleep(1000);
 	watch_stop(m);
 	for (int i = 0; i < m->size; i++) {

@@ -310,6 +310,7 @@ static void end_of_link(struct mesh *m, int rank)
 {
 	struct peer *p = &m->peer[rank];
 	bool unreachable = errno && errno != ECONNRESET; /* a link that timed out says nothing of the process */
+	shutdown(p->fd, SHUT_RDWR); /* a process that the program has forked may have it, too */
 	close(p->fd);
 	p->fd = -1;
 	if (!p->left)

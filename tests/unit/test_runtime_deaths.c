@@ -249,6 +249,38 @@ static void a_goodbye_is_no_death_unless_others_still_wait(void **state)
 	run_ranks("aab", leave_early, &needed);
 }
 
+/* Rank 1's watching thread is held up while rank 0 says goodbye. */
+static void leave_unread(void *arg)
+{
+	(void)arg;
+	struct hvd *h = open_world(20);
+	struct mesh *m = h->mesh;
+	if (meeting_rank == 0) {
+		wait_at(0, 2);
+		works(h, hvd_close(h));
+		meeting->place[1]++;
+		return;
+	}
+	struct pollfd link = { .fd = m->peer[0].fd, .events = POLLRDHUP };
+	pthread_mutex_lock(&m->lock);
+	wait_at(0, 2);
+	must(poll(&link, 1, -1) == 1);
+	usleep(100000); /* long enough to close the link */
+	must(!meeting->place[1]);
+	pthread_mutex_unlock(&m->lock);
+	while (!meeting->place[1])
+		usleep(1000);
+	must(m->peer[0].left);
+	works(h, hvd_close(h));
+}
+
+static void a_goodbye_has_been_read_when_its_link_is_closed(void **state)
+{
+	(void)state;
+	run_ranks("aa", leave_unread, NULL);
+	run_ranks("ab", leave_unread, NULL);
+}
+
 static void call_something_else(void *arg)
 {
 	const char *how = arg;
@@ -585,6 +617,7 @@ int main(void)
 		cmocka_unit_test(a_plain_exit_is_named_to_ranks_that_compute),
 		cmocka_unit_test(a_loss_of_who_was_never_heard_is_told_so),
 		cmocka_unit_test(a_goodbye_is_no_death_unless_others_still_wait),
+		cmocka_unit_test(a_goodbye_has_been_read_when_its_link_is_closed),
 		cmocka_unit_test(ranks_that_call_different_collectives_are_told),
 		cmocka_unit_test(a_missing_rank_is_named_by_all),
 		cmocka_unit_test(a_connection_that_ends_without_a_word_is_no_stranger),
