@@ -386,8 +386,9 @@ static void end_process(struct mesh *m)
 		m->on_lost(m->on_lost_arg, line);
 		return;
 	}
-	if (write(STDERR_FILENO, line, (size_t)n) < 0)
-		_exit(EXIT_LOST_PEER);
+	struct pollfd out = { .fd = STDERR_FILENO, .events = POLLOUT };
+	if (poll(&out, 1, (int)(PATIENCE * 1e3)) < 1 || write(STDERR_FILENO, line, (size_t)n) < 0)
+		_exit(EXIT_LOST_PEER); /* nobody reads it */
 	_exit(EXIT_LOST_PEER);
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/links.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -190,6 +191,33 @@ static void a_plain_exit_is_named_to_ranks_that_compute(void **state)
 		assert_non_null(strstr(meeting->text[r], "was computing"));
 	}
 	meeting_over();
+}
+
+static void lose_a_rank_where_nobody_reads(void *arg)
+{
+	int ends[2];
+	(void)arg;
+	struct hvd *h = open_world(20);
+	if (meeting_rank == 1) {
+		wait_at(0, 2);
+		_exit(0);
+	}
+	must(!pipe2(ends, O_NONBLOCK));
+	while (write(ends[1], h->error, sizeof h->error) > 0)
+		;
+	must(!fcntl(ends[1], F_SETFL, 0) && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+	wait_at(0, 2);
+	for (;;)
+		pause();
+}
+
+static void a_line_that_nobody_reads_keeps_no_rank(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("aa", lose_a_rank_where_nobody_reads, NULL, status);
+	meeting_over();
+	assert_true(WIFEXITED(status[0]) && WEXITSTATUS(status[0]) == 70);
 }
 
 /* Its link may still be on its way when another rank says that it is lost. */
@@ -615,6 +643,7 @@ int main(void)
 		cmocka_unit_test(a_stopped_rank_is_noticed_and_ended_by_one_of_its_node),
 		cmocka_unit_test(a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel),
 		cmocka_unit_test(a_plain_exit_is_named_to_ranks_that_compute),
+		cmocka_unit_test(a_line_that_nobody_reads_keeps_no_rank),
 		cmocka_unit_test(a_loss_of_who_was_never_heard_is_told_so),
 		cmocka_unit_test(a_goodbye_is_no_death_unless_others_still_wait),
 		cmocka_unit_test(a_goodbye_has_been_read_when_its_link_is_closed),
