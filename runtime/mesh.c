@@ -413,7 +413,7 @@ struct message *mesh_receive_despite(struct mesh *m, int from, uint64_t tag, dou
 	pthread_mutex_lock(&m->lock);
 	while (!(found = take(p, tag)) && p->fd >= 0 && p->fate == ALIVE)
 		if (lived() > until)
-			p->fate = UNHEARD;
+			give_up_locked(m, from);
 		else
 			condition_wait(&m->changed, &m->lock);
 	pthread_mutex_unlock(&m->lock);

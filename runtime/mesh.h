@@ -147,6 +147,7 @@ void peer_flush(struct peer *p);
 void peer_post(struct peer *p, const struct wire_header *header, const void *data);
 struct activity own_activity(struct mesh *m);
 int late_locked(struct mesh *m, int suspect);
+int give_up_locked(struct mesh *m, int rank);
 int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int reporter, const char *text);
 
 #endif

@@ -157,6 +157,13 @@ int mesh_lose(struct mesh *m, int rank, enum cause cause)
 	return status;
 }
 
+int give_up_locked(struct mesh *m, int rank)
+{
+	const struct peer *p = &m->peer[rank];
+	enum cause cause = p->left ? CAUSE_LEFT : lived() - p->heard > m->deadline / 2 ? CAUSE_SILENT : CAUSE_LATE;
+	return fault_locked(m, HVD_EPEER, rank, cause, -1, NULL);
+}
+
 int late_locked(struct mesh *m, int suspect)
 {
 	uint64_t least = atomic_load(&m->sequence);
@@ -169,9 +176,7 @@ int late_locked(struct mesh *m, int suspect)
 	}
 	if (suspect < 0)
 		return m->failed ? m->failed : 1; /* meanwhile, by another rank's word */
-	const struct peer *p = &m->peer[suspect];
-	enum cause cause = p->left ? CAUSE_LEFT : lived() - p->heard > m->deadline / 2 ? CAUSE_SILENT : CAUSE_LATE;
-	return fault_locked(m, HVD_EPEER, suspect, cause, -1, NULL);
+	return give_up_locked(m, suspect);
 }
 
 int mesh_late(struct mesh *m, int suspect)

@@ -151,6 +151,39 @@ static void memory_is_shared_within_the_deadline_and_no_sooner(void **state)
 	assert_int_equal(status[0], 0);
 }
 
+/* Rank 0 dies; ranks 1 and 2 have begun to recover when rank 3 stands still. */
+static void stand_still_in_a_recovery(void *arg)
+{
+	(void)arg;
+	beside_the_ranks(continue_the_last_at_the_end);
+	struct hvd *h = open_world(2);
+	const struct peer *peer = h->mesh->peer;
+	if (meeting_rank == 0)
+		_exit(0);
+	if (meeting_rank == 3) {
+		while (peer[1].doing.what != DOING_RECOVER || peer[2].doing.what != DOING_RECOVER)
+			usleep(1000);
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	works(h, hvd_recover(h));
+	must(hvd_world(h)->size == 2);
+	works(h, hvd_close(h));
+}
+
+static void a_rank_that_stands_still_in_a_recovery_is_ended_by_one_of_its_node(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("aaaa", stand_still_in_a_recovery, NULL, status);
+	meeting_over();
+	assert_int_equal(status[1], 0);
+	assert_int_equal(status[2], 0);
+	assert_true(WIFSIGNALED(status[3]) && WTERMSIG(status[3]) == SIGKILL);
+}
+
 /* Rank 2 stands still, and the others go on without it, at the deadline or at once. What they tell it lies behind more beats than its links can hold. */
 static struct hvd *leave_rank_2_behind(bool at_once)
 {
@@ -210,6 +243,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_recovery_that_is_suspended_for_longer_than_the_deadline_loses_no_rank),
 		cmocka_unit_test(memory_is_shared_within_the_deadline_and_no_sooner),
+		cmocka_unit_test(a_rank_that_stands_still_in_a_recovery_is_ended_by_one_of_its_node),
 		cmocka_unit_test(a_rank_that_was_given_up_hears_of_it_behind_a_full_link),
 		cmocka_unit_test(a_rank_that_awakes_when_all_others_have_ended_does_not_go_on_alone),
 	};
