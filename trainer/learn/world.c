@@ -2,6 +2,7 @@
 #include "learn/world.h"
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,8 @@ static struct {
 	char output[8192]; /* escaped */
 } lost_log = { .fd = -1 };
 
+enum { PATIENCE_MS = 3000 }; /* as libhvd's own line waits for its reader */
+
 /* The end of one task may be the end of the step (KillOnBadExit, or a PMIx client that is not finalised): Slurm then
  * drops what it has not passed on yet. Without this pause the line was lost in every second try. */
 static void let_line_travel(void)
@@ -36,6 +39,15 @@ void world_on_lost_log(int fd, const uint64_t *step, const char *output)
 	lost_log.fd = fd;
 }
 
+/* A pipe that nobody reads keeps no rank from ending. */
+static void write_soon(int fd, const char *text, int size)
+{
+	struct pollfd out = { .fd = fd, .events = POLLOUT };
+
+	if (size > 0 && poll(&out, 1, PATIENCE_MS) == 1 && write(fd, text, (size_t)size) < 0)
+		return;
+}
+
 /* As tell_end() writes it. */
 static void write_end(int fd, const char *line)
 {
@@ -48,19 +60,17 @@ static void write_end(int fd, const char *line)
 			    (long long)t.tv_sec, t.tv_nsec / 1000000, EXIT_INTERNAL, (unsigned long long)*lost_log.step,
 			    json_escape(reason, sizeof reason, line), lost_log.output);
 
-	if (write(fd, text, (size_t)size) < 0)
-		_exit(EXIT_INTERNAL);
+	write_soon(fd, text, size);
 }
 
-/* Runs in libhvd's watching thread while the main thread may be anywhere: only write() and _exit(). */
+/* Runs in libhvd's watching thread while the main thread may be anywhere: only poll(), write() and _exit(). */
 static void on_lost(void *arg, const char *line)
 {
 	const struct world *w = arg;
 	char text[1400];
 	int fd = lost_log.fd, size = snprintf(text, sizeof text, "%schexnet %s: %s\n", isatty(STDERR_FILENO) ? "\n" : "", w->command, line);
 
-	if (write(STDERR_FILENO, text, (size_t)size) < 0)
-		_exit(EXIT_INTERNAL);
+	write_soon(STDERR_FILENO, text, size);
 	if (fd >= 0)
 		write_end(fd, line);
 	_exit(EXIT_INTERNAL);
