@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+# What a model says of single images: probabilities, activation maps, and the words that go with what it cannot see.
+
+load trained
+
+@test "maps of images with the same name do not take each other's place" {
+	mkdir -p a b
+	first=$(find tree/images -name '*.png' | sort | head -n 1)
+	cp "$first" a/frontal.png
+	cp "$(find tree/images -name '*.png' | sort | sed -n 2p)" b/frontal.png
+	cp "$first" b/1.2.840.10008.png
+	cp "$first" b/1.2.840.10009.PNG
+	refuses 64 "a/frontal.png b/frontal.png both" chexnet predict --weights run1/model.safetensors --threads 1 --maps names a/frontal.png "$first" b/frontal.png
+	[ ! -e names ]
+	run chexnet predict --weights run1/model.safetensors --threads 1 --maps names --finding Mass b/1.2.840.10008.png b/1.2.840.10009.PNG a/frontal.png a/frontal.png
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(ls names)" = $'1.2.840.10008.Mass.png\n1.2.840.10009.Mass.png\nfrontal.Mass.png' ]
+	refuses 64 "--finding=Mass --maps" chexnet predict --weights run1/model.safetensors --finding Mass a/frontal.png
+	# nor those of an earlier call; the same image's may be made anew, by other weights too
+	cp names/frontal.Mass.png frontal.map
+	mass=(chexnet predict --engine cpu --threads 1 --maps names --finding Mass)
+	refuses 64 "names/frontal.Mass.png: map of another image, not of b/frontal.png --maps=DIR" "${mass[@]}" --weights run1/model.safetensors b/frontal.png
+	cmp names/frontal.Mass.png frontal.map
+	"${mass[@]}" --weights run2/model.safetensors a/frontal.png >/dev/null
+	run ! cmp names/frontal.Mass.png frontal.map
+	cp b/frontal.png names/frontal.Mass.png
+	refuses 64 "names/frontal.Mass.png: no map of this command" "${mass[@]}" --weights run1/model.safetensors a/frontal.png
+	cmp names/frontal.Mass.png b/frontal.png
+}
+
+@test "a map's place is none where nothing speaks for the finding, and its figures are told" {
+	python3 -c 'import json' 2>/dev/null || skip "no python3 to read the JSON"
+	find "$PWD/tree/images" -name '*.png' | sort | head -n 40 >some
+	for finding in Effusion Nodule Hernia; do
+		xargs chexnet predict --weights run1/model.safetensors --threads 1 --maps evidence --finding $finding --json <some 2>/dev/null
+	done | python3 -c '
+import json, sys
+text, rows, decoder = sys.stdin.read().strip(), [], json.JSONDecoder()
+while text:
+    found, end = decoder.raw_decode(text)
+    rows, text = rows + [row["map"] for row in found], text[end:].strip()
+silent = [m for m in rows if m["peak"] <= 0]
+print(len(rows), "maps,", len(silent), "without evidence, peaks from", min(m["peak"] for m in rows), "to", max(m["peak"] for m in rows))
+assert len(rows) == 120 and 0 < len(silent) < 120
+for m in rows:
+    assert m["cells"] == 4 and (m["x"] is None) == (m["y"] is None) == (m["peak"] <= 0), m
+    assert max(m["peak"], 0) <= m["raised"] <= 16 * max(m["peak"], 0) and (m["x"] is None or 0 < m["x"] < 1), m
+'
+}
+
+# A network that sees 24 of 32 pixels.
+windowed() {
+	[ -e narrow/model.safetensors ] ||
+		chexnet train --data set --model densenet --growth 4 --blocks 1,1 --image-size 24 --steps 2 --batch 8 --resamples 0 --threads 1 --output narrow >/dev/null
+}
+
+draw() { # WIDTH HEIGHT: a PNG of gray that rises to the right
+	python3 -c 'import struct, sys, zlib
+def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+w, h = int(sys.argv[1]), int(sys.argv[2])
+sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 8, 0, 0, 0, 0)) +
+    chunk(b"IDAT", zlib.compress((b"\0" + bytes(3 * x for x in range(w))) * h)) + chunk(b"IEND", b""))' "$1" "$2"
+}
+
+@test "what the network sees of an image is told: in a line, in JSON, in the map and in the report" {
+	windowed
+	draw 60 40 >sixty.png || skip "no python3 to draw it"
+	run --separate-stderr chexnet predict --weights narrow/model.safetensors --threads 1 --maps framed --json sixty.png
+	echo "$stderr"
+	[ "$status" -eq 0 ]
+	[[ $stderr == *"); the network sees the middle 75 % of each side of an image"* ]]
+	python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["map"]["window"])' <<<"$output" | tee seen
+	[ "$(cat seen)" = "{'x': 7.5, 'y': 5, 'width': 45, 'height': 30}" ]
+	grep -aq ' image=60x40 window=7.5,5,45,30' framed/sixty.*.png
+	run --separate-stderr chexnet predict --weights narrow/model.safetensors --threads 1 --crops ten sixty.png
+	[[ $stderr != *"the network sees"* ]]
+	chexnet report --predictions narrow/test.csv --pictures framed --resamples 100 --out framed.html
+	grep -q 'A map shows only what is within the white frame, the middle 75&nbsp;% of each side: of the rest, 44&nbsp;% of the image, it says nothing' framed.html
+	run ! grep -q 'do not say which part' framed.html
+	# a picture of a version that did not tell, and one of a network that sees everything
+	python3 -c 'import re, struct, sys, zlib
+data = open(sys.argv[1], "rb").read()
+at = data.index(b"tEXt") - 4
+size = struct.unpack(">I", data[at:at + 4])[0]
+text = re.sub(rb" image=.*", b"", data[at + 4:at + 8 + size])
+sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text)) + data[at + 12 + size:])' framed/sixty.*.png >old.png
+	mkdir both && mv old.png both/
+	chexnet predict --weights run1/model.safetensors --threads 1 --maps both sixty.png >/dev/null
+	chexnet report --predictions narrow/test.csv --pictures both --resamples 100 --out both.html
+	grep -q 'A map shows the whole of each image' both.html
+	grep -q '>1 of these pictures do not say which part of the image the network saw' both.html
+}
+
+@test "maps of another model are marked, whichever command scored and from whichever file" {
+	windowed
+	image=$(find tree/images -name '*.png' | head -n 1)
+	chexnet predict --weights run1/model.safetensors --threads 1 --maps ours "$image" >/dev/null
+	hash=$(grep -aoE 'weights_hash=[0-9a-f]{16}' ours/*.png)
+	[[ $hash =~ ^weights_hash=[0-9a-f]{16}$ ]]
+	for scored in 1.csv run1/test.csv; do
+		grep -q "^# .* $hash " $scored
+		run --separate-stderr chexnet report --predictions $scored --pictures ours --resamples 100 --out ours.html --json ours.json
+		[ "$status" -eq 0 ] && [ -z "$stderr" ]
+		grep -q "<dd><code>${hash#*=}</code>" ours.html
+		grep -q "\"weights_hash\":.*\"${hash#*=}\"" ours.json
+		run ! grep -qE 'another model|it is not known' ours.html
+	done
+	cp -r ours mixed
+	chexnet predict --weights narrow/model.safetensors --threads 1 --maps mixed --finding Mass "$image" >/dev/null
+	for where in --out=mixed.html --tensorboard=mixed-events; do
+		run --separate-stderr chexnet report --predictions 1.csv --pictures mixed --resamples 100 "$where"
+		[ "$status" -eq 0 ]
+		[ "$stderr" = "chexnet report: warning: 1 of the 2 pictures in mixed were made with other weights than 1.csv" ]
+	done
+	grep -q "<b>Maps of another model.</b> 1 of the 2 pictures" mixed.html
+	[ "$(grep -c "a map of another model than these predictions'" mixed.html)" -eq 1 ]
+	sed '1s/ weights_hash=[0-9a-f]*//' 1.csv >silent.csv
+	run --separate-stderr chexnet report --predictions silent.csv --pictures ours --resamples 100 --out silent.html
+	[ -z "$stderr" ]
+	grep -q 'Of 1 of these pictures it is not known whether this model made them' silent.html
+}
+
+@test "a window that the maps' cells do not cover is told before the training, and where maps are asked for" {
+	narrow() { chexnet train --data set --model densenet --growth 4 --blocks 1,1 --batch 8 --resamples 0 --threads 1 --no-augment "$@"; }
+	told="activation maps will not reach the last 5 of 28 columns and rows: 28 is no multiple of their cells' 8 pixels, --image-size=24 and 32 are"
+	image=$(find tree/images -name '*.png' | head -n 1)
+	narrow --image-size 28 --steps 1 --output odd >odd.out
+	[ "$(grep -cx -- "$told" odd.out)" -eq 1 ]
+	narrow --steps 1 --output even >even.out
+	grep -q ', 24 pixels of 32; ' even.out
+	run ! grep 'activation maps' even.out
+	# what is resumed keeps its window, which cannot be helped any more
+	narrow --steps 2 --resume auto --output odd >odd.out
+	grep -q ', 28 pixels of 32; ' odd.out
+	run ! grep 'activation maps' odd.out
+	for what in "odd 1" "even 0"; do
+		read -r weights times <<<"$what"
+		run --separate-stderr chexnet predict --weights "$weights/model.safetensors" --threads 1 --maps "$weights-maps" "$image"
+		echo "$stderr"
+		[ "$(grep -c "the maps' cells do not reach the last 5 of the 28 columns and rows that the network sees, as 28 is no multiple of their 8 pixels: these are darkened, and evidence" <<<"$stderr")" -eq "$times" ]
+		printf 'Image Index,Finding Label,Bbox [x,y,w,h],,,\n%s,Mass,8,8,8,8,,,\n' "${image##*/}" >one-box.csv
+		run --separate-stderr chexnet predict --weights "$weights/model.safetensors" --threads 1 --boxes one-box.csv "$image"
+		echo "$stderr"
+		[ "$(grep -c "as 28 is no multiple of their 8 pixels: evidence in them moves to the cells before" <<<"$stderr")" -eq "$times" ]
+		run --separate-stderr chexnet predict --weights "$weights/model.safetensors" --threads 1 "$image"
+		[[ $stderr != *"cells"* ]]
+	done
+}
+
+@test "of weights that do not say how large their images were, a size is assumed with a word, or given" {
+	python3 "$BATS_TEST_DIRNAME/forget_notes.py" run1/model.safetensors unsaid 14 || skip "no Python here"
+	image=$(find tree/images -name '*.png' | head -n 1)
+	size=(--resize 32 --image-size 32)
+	for weights in unsaid/model.safetensors run1/model.safetensors; do # the same, and what the others say themselves may be typed
+		chexnet predict --weights $weights --engine cpu --threads 1 "${size[@]}" --json "$image" 2>words | grep -A 14 '"logits"' >"$(dirname $weights).logits"
+		run ! grep 'does not say how large' words
+		chexnet eval --data set --weights $weights --image-size 32 --threads 1 --resamples 0 --json 2>words | grep -A 2 '"mean"' >"$(dirname $weights).mean"
+		run ! grep 'does not say how large' words
+	done
+	[ "$(wc -l <unsaid.logits)" -eq 15 ] && [ "$(wc -l <unsaid.mean)" -eq 3 ]
+	diff unsaid.logits run1.logits
+	diff unsaid.mean run1.mean
+	chexnet predict --weights unsaid/model.safetensors --threads 1 "$image" 2>words >/dev/null
+	grep -q 'unsaid/model.safetensors does not say how large its images were: they are made 256 pixels a side here, of which the network sees the middle 224 (' words
+	chexnet predict --weights unsaid/model.safetensors --threads 1 --image-size 28 "$image" 2>words >/dev/null
+	grep -q 'they are made 32 pixels a side here, of which the network sees the middle 28 (' words
+	refuses 64 "--resize=64: the network sees 224 pixels" chexnet predict --weights unsaid/model.safetensors --resize 64 "$image"
+	refuses 64 "--image-size=28: run1/model.safetensors says 32 itself" chexnet predict --weights run1/model.safetensors --image-size 28 "$image"
+	refuses 64 "--resize=64: run1/model.safetensors says 32 itself" chexnet predict --weights run1/model.safetensors --resize 64 "$image"
+	refuses 64 "--image-size=28: run1/model.safetensors says 32 itself" chexnet eval --data set --weights run1/model.safetensors --image-size 28
+	refuses 64 "unsaid/model.safetensors does not say how many 224 a side 32 --image-size=PIXELS" chexnet eval --data set --weights unsaid/model.safetensors
+	chexnet prepare nih tree wide --size 240 >/dev/null
+	chexnet eval --data wide --split val --weights unsaid/model.safetensors --threads 1 --resamples 0 2>words >/dev/null
+	grep -q 'unsaid/model.safetensors does not say how large its images were: the network sees the middle 224 of 240 pixels a side (' words
+	refuses 64 "--image-size=64: the prepared images have 32 pixels" chexnet eval --data set --weights unsaid/model.safetensors --image-size 64
+}
+
+@test "weights know what they learned from, and are not judged on other images without a word" {
+	sed 's/"source":[^,]*,/"source": "ChestX-ray14, labels of 2020",/' set/manifest.json >manifest
+	cp -r set nih && mv manifest nih/manifest.json
+	chexnet train --data nih "${SMALL[@]}" --steps 2 --output nih-run >/dev/null
+	chexnet train --data nih "${SMALL[@]}" --steps 2 --weights run1/model.safetensors --output nih-tuned >/dev/null
+	chexnet train --data nih "${SMALL[@]}" --steps 3 --resume auto --output nih-tuned >/dev/null
+	forgot=$(python3 "$BATS_TEST_DIRNAME/forget_notes.py" run1/model.safetensors forgot 14 && echo yes)
+	image=$(find tree/images -name '*.png' | head -n 1)
+	local run trained
+	while IFS='|' read -r run trained; do
+		run --separate-stderr chexnet predict --weights $run/model.safetensors --engine cpu --threads 1 "$image"
+		echo "$stderr"
+		[ "$stderr" = "chexnet predict: for research, not a medical device: these are probabilities under the training set's prevalence and labels ($trained)" ]
+	done <<-'END'
+		run1|synthetic: drawn by a program, so they say nothing about radiographs
+		nih-run|ChestX-ray14, labels of 2020
+		nih-tuned|synthetic, then ChestX-ray14, labels of 2020
+	END
+	[ "$forgot" != yes ] || chexnet predict --weights forgot/model.safetensors --threads 1 "$image" 2>&1 >/dev/null | grep -F '(the weights do not say of which images)'
+	chexnet predict --weights run1/model.safetensors --threads 1 --json "$image" 2>/dev/null | tr -d '\t' >told.json
+	grep -qx '"trained_on":"synthetic",' told.json
+	grep -qx '"notice":"for research, not a medical device"' told.json
+	# judged on images of the other kind, and of its own
+	local data told
+	while read -r run data told; do
+		rm -f judged.csv
+		chexnet eval --data $data --weights $run/model.safetensors --threads 1 --resamples 0 --predictions judged.csv >judged
+		chexnet report --predictions judged.csv --resamples 100 --out judged.html
+		echo "$run on $data: $(grep -c '^other images than in training: ' judged) $(grep -c 'Other images than in training' judged.html)"
+		[ "$(grep -c '^other images than in training: ' judged) $(grep -c 'Other images than in training' judged.html)" = "$told $told" ]
+	done <<-END
+		run1 nih 1
+		run1 set 0
+		nih-run set 1
+		nih-run nih 0
+		nih-tuned nih 0
+		nih-tuned set 1
+	END
+	chexnet eval --data nih --weights run1/model.safetensors --threads 1 --resamples 0 --json | tr -d '\t' >judged.json
+	grep -qx '"trained_on":"synthetic",' judged.json
+	grep -qx '"source":"ChestX-ray14, labels of 2020",' judged.json
+}
+
+@test "a file name that is not UTF-8 leaves JSON and HTML valid" {
+	python3 -c 'import json' 2>/dev/null || skip "no python3 to read the JSON"
+	name=$(printf 'b\303\344d')
+	mkdir -p "$name" && cp "$(find tree/images -name '*.png' | head -n 1)" "$name/$name.png"
+	cp run1/model.safetensors "$name/$name.safetensors" && cp 1.csv "$name/$name.csv"
+	cp -r set "$name/set" && cp -r tree "$name/tree"
+	valid() { "$@" 2>/dev/null | python3 -c 'import json, sys
+for line in sys.stdin.buffer if sys.argv[1] == "lines" else [sys.stdin.buffer.read()]: json.loads(line.decode())' "${lines:-one}"; }
+	chexnet predict --weights "$name/$name.safetensors" --threads 1 --maps "$name/maps" "$name/$name.png" >/dev/null
+	valid chexnet predict --weights "$name/$name.safetensors" --threads 1 --maps "$name/maps" --json "$name/$name.png" "$name/none.png"
+	valid chexnet eval --data "$name/set" --weights "$name/$name.safetensors" --threads 1 --resamples 0 --json
+	valid chexnet compare "$name/$name.csv" 1.csv --resamples 100 --json
+	lines=lines valid chexnet audit --json "$name/set" "$name/tree"
+	chexnet prepare nih "$name/tree" "$name/again" --size 32 >/dev/null
+	valid cat "$name/again/manifest.json"
+	chexnet train --data "$name/again" --model densenet --growth 4 --blocks 1,1 --steps 2 --batch 8 --resamples 0 --threads 1 --output "$name/run" >/dev/null
+	lines=lines valid cat "$name/run/log.jsonl"
+	chexnet report --predictions "$name/$name.csv" --log "$name/run/log.jsonl" --pictures "$name/maps" --resamples 100 --out "$name/r.html" --json "$name/r.json" >/dev/null
+	valid cat "$name/r.json"
+	python3 -c 'import sys; open(sys.argv[1], encoding="utf-8").read()' "$name/r.html"
+}
+
+@test "an image of one colour is scored, and a line says that nothing is to be seen in it" {
+	image=$(find tree/images -name '*.png' | head -n 1)
+	for gray in 0 77 255; do
+		python3 -c 'import struct, sys, zlib
+def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+rows = (b"\0" + bytes([int(sys.argv[1])]) * 40) * 40
+sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 40, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' \
+			$gray >gray$gray.png || skip "no python3 to draw it"
+		run --separate-stderr chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 "$image" gray$gray.png
+		[ "$status" -eq 0 ]
+		[ "$(grep -c '^  Hernia' <<<"$output")" -eq 2 ]
+		[ "$(sed 1d <<<"$stderr")" = "chexnet predict: warning: gray$gray.png: every pixel is of the same gray, $gray of 255: nothing is to be seen, and its probabilities mean nothing" ]
+	done
+}
+
+@test "images too small for the network or far from square are scored, and a line says what is wrong with them" {
+	gray_png() { # WIDTH HEIGHT
+		python3 -c 'import struct, sys, zlib
+def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+width, height = map(int, sys.argv[1:])
+rows = b"".join(b"\0" + bytes((7 * x + 5 * y) % 256 for x in range(width)) for y in range(height))
+sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' \
+			"$@" >"shape$1x$2.png" || skip "no python3 to draw it"
+	}
+	local shape
+	while read -r shape words; do
+		gray_png ${shape/x/ }
+		run --separate-stderr chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 "shape$shape.png"
+		echo "$status $stderr"
+		[ "$status" -eq 0 ]
+		[ "$(grep -c '^  Hernia' <<<"$output")" -eq 1 ]
+		stderr=$(grep -v '^chexnet predict: for research, ' <<<"$stderr" || true)
+		[[ -n $words || -z $stderr ]]
+		[[ -z $words || $stderr == "chexnet predict: warning: shape$shape.png: ${shape/x/ x } $words"* ]]
+		[ "$(grep -c . <<<"$stderr")" -le 1 ]
+	done <<-'END'
+		32x32
+		64x32
+		40x33
+		2x2 pixels, and the network sees 32 a side
+		31x60 pixels, and the network sees 32 a side
+		5000x20 pixels are stretched into a square
+		33x67 pixels are stretched into a square
+	END
+	head -c 128 /dev/zero >scan.dcm && printf DICM >>scan.dcm
+	refuses 65 "scan.dcm DICOM PNG window MONOCHROME1" chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 scan.dcm
+}
+
+@test "weights that make no number make no probability" {
+	cp run1/model.safetensors nan.safetensors
+	header=$(od -An -t u8 -N 8 nan.safetensors)
+	bias=$(head -c $((header + 8)) nan.safetensors | grep -ao '"classifier.bias":{[^}]*' | sed 's/.*"data_offsets":\[\([0-9]*\).*/\1/')
+	printf '\0\0\300\177' | dd of=nan.safetensors bs=1 seek=$((header + 8 + bias)) conv=notrunc status=none
+	refuses 65 "nan.safetensors: damaged, or saved again by another program: the CRC-32C of its notes and tensors" chexnet eval --data set --weights nan.safetensors
+	LC_ALL=C sed -i 's/"crc32c":/"crc32x":/' nan.safetensors
+	refuses 70 ".png: the network's output is not a number" chexnet predict --weights nan.safetensors --engine cpu --threads 1 --json "$(find tree/images -name '*.png' | head -n 1)"
+	[[ $output == *'"error"'* ]]
+	[[ $output != *'"logits"'* ]]
+}
+
+@test "a small probability is printed with as many digits as a large one, so that a threshold of a few thousandths decides" {
+	cp run1/model.safetensors small.safetensors
+	header=$(od -An -t u8 -N 8 small.safetensors)
+	bias=$(head -c $((header + 8)) small.safetensors | grep -ao '"classifier.bias":{[^}]*' | sed 's/.*"data_offsets":\[\([0-9]*\).*/\1/')
+	printf '\0\0\300\300\0\0\100\301' | dd of=small.safetensors bs=1 seek=$((header + 8 + bias)) conv=notrunc status=none # -6 and -12
+	LC_ALL=C sed -i 's/"crc32c":/"crc32x":/' small.safetensors
+	predict=(chexnet predict --weights small.safetensors --engine cpu --threads 1)
+	image=$(find tree/images -name '*.png' | head -n 1)
+	"${predict[@]}" "$image" >small.out
+	cat small.out
+	grep -qE '^  Atelectasis +0\.00[0-9]{4}$' small.out
+	grep -qE '^  Cardiomegaly +[0-9]\.[0-9]{3}e-0[56]$' small.out
+	grep -qE '^  Hernia +0\.[1-9][0-9]{3}$' small.out
+	"${predict[@]}" --json "$image" | sed -n '/"probabilities"/,/}/s/.*"\([A-Z][a-z_A-Z]*\)":[^0-9]*\([-+0-9.e]*\).*/\1 \2/p' >small.all
+	[ "$(wc -l <small.all)" -eq 14 ]
+	awk 'NR == FNR { p[$1] = $2; next } $1 in p { d = $2 / p[$1] - 1; n++; if (d > 0.0005 || d < -0.0005) bad++ } END { exit !(n == 14 && !bad) }' small.all small.out
+}
+
+@test "an image that may not be read is named, and the others are scored" {
+	local user=()
+	if [ "$(id -u)" = 0 ]; then
+		command -v setpriv >/dev/null || skip "setpriv is not installed, and root may read everything"
+		user=(setpriv --bounding-set=-all --inh-caps=-all)
+	fi
+	mapfile -t images < <(find "$PWD/tree/images" -name '*.png' | head -n 2)
+	cp "${images[0]}" secret.png
+	chmod 000 secret.png
+	refuses 65 "secret.png cannot be read: Permission denied" "${user[@]}" chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 secret.png "${images[1]}"
+	[[ $output == "${images[1]}"* ]]
+}
+
+@test "images of another size than the training's are not scored through the wrong window" {
+	chexnet prepare nih tree larger --size 48 >/dev/null
+	refuses 65 "run1/model.safetensors 32 48 --size=32" chexnet eval --data larger --weights run1/model.safetensors
+	run chexnet train --data larger --weights run1/model.safetensors --steps 1 --batch 8 --resamples 0 --threads 1 --output tuned
+	[ "$status" -eq 0 ]
+	[[ $output == *"--image-size=48 would show about as much of them as its 32 did"* ]]
+	chexnet eval --data larger --weights tuned/model.safetensors --threads 1 --resamples 0 >/dev/null
+}

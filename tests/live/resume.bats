@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+# A training that goes on from its checkpoints: the same course, another one, after damage, on a full disk, and when it was over.
+
+load trained
+
+@test "a training resumed into another directory ends with a model, whichever step was the best" {
+	chexnet train --data set "${SMALL[@]}" --steps 600 --eval-every 200 --learning-rate 1e-2 --output early >/dev/null
+	# what follows is no better: its rate takes the network apart
+	run chexnet train --data set "${SMALL[@]}" --steps 610 --eval-every 5 --learning-rate 3 --decay constant --resume early/checkpoint-00000600.safetensors --output late
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ -s late/model.safetensors ]
+	[[ $output == *"takes the weights of step "[246]"00, the best on the validation split"* ]]
+	cmp early/best.safetensors late/best.safetensors
+	[ "$(grep -ao '"step":"[0-9]*"' late/model.safetensors)" = "$(grep -ao '"step":"[0-9]*"' late/best.safetensors)" ]
+	mkdir alone
+	cp early/checkpoint-00000600.safetensors alone/
+	run chexnet train --data set "${SMALL[@]}" --steps 610 --eval-every 5 --learning-rate 3 --decay constant --resume alone/checkpoint-00000600.safetensors --output later
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ -s later/model.safetensors ]
+	[[ $output == *", the best so far, are gone: the best is looked for from here on"* ]]
+}
+
+@test "moments of one optimizer are not taken for another's" {
+	chexnet train --data set "${SMALL[@]}" --steps 2 --output adam >/dev/null
+	refuses 64 "adam/checkpoint-00000002.safetensors --optimizer=adam sgd --weights=" chexnet train --data set "${SMALL[@]}" --steps 4 --output adam --resume auto \
+		--optimizer sgd
+	chexnet train --data set "${SMALL[@]}" --steps 4 --output adam --resume auto >/dev/null
+}
+
+@test "what a resumed training learns with otherwise than before is said, and what goes on is" {
+	run chexnet train --data set "${SMALL[@]}" --steps 4 --output changed --max-seconds 1e-6
+	[ "$status" -eq 75 ]
+	[[ $output == *"all saved: the same command with --output=changed --resume=auto goes on"* ]]
+	run chexnet train --data set "${SMALL[@]}" --steps 6 --output changed --resume auto --learning-rate 2e-3 --pos-weight balanced --augment
+	[ "$status" -eq 0 ]
+	for line in "--augment was no and is yes now" "--steps was 4 and is 6 now" "--learning-rate was 0.0001 and is 0.002 now" "--pos-weight was none and is balanced now"; do
+		grep -qx -- "$line" <<<"$output"
+	done
+	[ "$(grep -c ' was .* and is .* now' <<<"$output")" -eq 4 ]
+}
+
+@test "a training that is over is judged once more with the options of then, and with no others" {
+	over=("${SMALL[@]}" --steps 1000 --patience 1 --eval-every 1 --output over) # long before
+	chexnet train --data set "${over[@]}" --learning-rate 0 >/dev/null
+	cp over/test.csv over.csv
+	refuses 64 "over: after step --learning-rate=0.1 (0 then) give the options of then, a larger --patience," chexnet train --data set "${over[@]}" \
+		--learning-rate 0.1 --resume auto
+	refuses 64 "run1: after 12, --steps=4 (12 then) more --steps or --epochs," chexnet train --data set --model densenet --growth 4 --blocks 1,1 \
+		--image-size 32 --no-augment --steps 4 --batch 8 --learning-rate 1e-3 --threads 1 --output run1 --resume auto
+	refuses 64 "run1: --batch=4 (8 then)" chexnet train --data set --model densenet --growth 4 --blocks 1,1 \
+		--image-size 32 --no-augment --steps 12 --batch 4 --learning-rate 1e-3 --threads 1 --output run1 --resume auto
+	checkpoint=$(echo run1/checkpoint-*12.safetensors) # what is resumed from is named, where it is not --output's
+	refuses 64 "$checkpoint: 12, --batch=4" chexnet train --data set --model densenet --growth 4 --blocks 1,1 \
+		--image-size 32 --no-augment --steps 12 --batch 4 --learning-rate 1e-3 --threads 1 --output elsewhere --resume "$checkpoint"
+	cmp over/test.csv over.csv
+	run chexnet train --data set "${over[@]}" --learning-rate 0 --resume auto
+	[ "$status" -eq 0 ]
+	grep -q '^mean of' <<<"$output"
+}
+
+@test "--resume=auto goes back to the checkpoint before a damaged one, and says so; a named one stays an error" {
+	train() { chexnet train --data set "${SMALL[@]}" --steps 9 --checkpoint-every 3 --keep 3 "$@"; }
+	train --output sound >/dev/null
+	for damage in "truncate -s 3000" "truncate -s 0" "truncate -s -1" "sed -i s/adam.exp_avg.features.conv0/adam.exp_avg.features.conv1/" \
+		'sed -i s/"position"/"posit1on"/'; do
+		rm -rf hurt && cp -r sound hurt
+		$damage hurt/checkpoint-00000009.safetensors
+		run --separate-stderr train --resume hurt/checkpoint-00000009.safetensors --output hurt
+		[ "$status" -eq 65 ]
+		run --separate-stderr train --resume auto --output hurt --keep 1
+		echo "$damage: $output $stderr"
+		[ "$status" -eq 0 ]
+		[ "$(grep -c 'resume=auto' <<<"$output")" -eq 1 ]
+		[[ $output == *"hurt/checkpoint-00000009.safetensors"*": --resume=auto goes back to hurt/checkpoint-00000006.safetensors"* ]]
+		[[ $output == *"resumes at step 6, "* ]]
+		cmp hurt/checkpoint-00000009.safetensors sound/checkpoint-00000009.safetensors
+	done
+	# what is saved on the way back is kept, and the damaged one does not come after it; what a killed training half wrote goes
+	rm -rf hurt && cp -r sound hurt
+	truncate -s 3000 hurt/checkpoint-00000009.safetensors
+	touch hurt/checkpoint-00000009.safetensors.partial-0123abcd
+	run train --resume auto --output hurt --keep 1 --checkpoint-every 1 --max-seconds 1e-6
+	[ "$status" -eq 75 ]
+	ls hurt
+	[[ $(cd hurt && echo checkpoint-*) == checkpoint-0000000[78].safetensors\ checkpoint-00000009.safetensors.abandoned ]]
+	[[ $output == *"1 checkpoint after step 6, where this training went on, and best.safetensors are called .safetensors.abandoned"* ]] # of the same course
+	truncate -s 3000 hurt/checkpoint-*
+	refuses 65 "hurt/checkpoint-0000000 whole --output=DIR" chexnet train --data set "${SMALL[@]}" --steps 9 --resume auto --output hurt
+}
+
+@test "a training that went back to an earlier checkpoint goes on from there, not from what it left" {
+	train() { chexnet train --data set "${SMALL[@]}" --steps 12 --checkpoint-every 4 --keep 9 --output branch "$@"; }
+	train >/dev/null
+	run train --resume branch/checkpoint-00000004.safetensors --learning-rate 1e-2 --max-seconds 1e-6
+	echo "$output"
+	[ "$status" -eq 75 ]
+	[ "$(grep -c '^2 checkpoints after step 4, where this training went on, and best.safetensors are called .safetensors.abandoned (.abandoned-2, …) from now on$' <<<"$output")" -eq 1 ]
+	run train --resume auto
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"resumes at step "[56]", "* ]]
+	[[ $output != *"where this training went on"* ]]
+	[ -e branch/checkpoint-00000012.safetensors.abandoned ]
+	# what it left, but has no checkpoint of its own for yet, is left all the same, and where it left stays
+	rm -r branch && train >/dev/null
+	cp -r branch full
+	run train --resume branch/checkpoint-00000004.safetensors --learning-rate 1e-2 --checkpoint-every 10 --keep 2 --steps 10
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(cd branch && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000008.safetensors.abandoned checkpoint-00000010.safetensors checkpoint-00000012.safetensors.abandoned" ]
+	cmp full/checkpoint-00000008.safetensors branch/checkpoint-00000008.safetensors.abandoned
+	truncate -s 3000 branch/checkpoint-00000010.safetensors
+	run train --resume auto --steps 11
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"resumes at step 4, "* ]]
+	# back once more: what was set aside before stays too
+	cp full/checkpoint-00000012.safetensors branch/
+	run train --resume branch/checkpoint-00000004.safetensors --steps 5
+	[ "$status" -eq 0 ]
+	cmp full/checkpoint-00000012.safetensors branch/checkpoint-00000012.safetensors.abandoned-2
+	[ -e branch/checkpoint-00000012.safetensors.abandoned ]
+	# a step that both courses save at: what it left is not replaced, and what it saves itself is there
+	rm -r branch && cp -r full branch
+	run train --resume branch/checkpoint-00000004.safetensors --learning-rate 1e-2 --steps 8
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c '^2 checkpoints after step 4, where this training went on, are called .safetensors.abandoned (.abandoned-2, …) from now on$' <<<"$output")" -eq 1 ]
+	[ "$(cd branch && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000008.safetensors checkpoint-00000008.safetensors.abandoned checkpoint-00000012.safetensors.abandoned" ]
+	cmp full/checkpoint-00000008.safetensors branch/checkpoint-00000008.safetensors.abandoned
+	run cmp full/checkpoint-00000008.safetensors branch/checkpoint-00000008.safetensors
+	[ "$status" -eq 1 ]
+	run train --resume auto --steps 9
+	[[ $output == *"resumes at step 8, "* ]]
+	[[ $output != *"where this training went on"* ]]
+	# its own one is replaced: here after a validation that falls due at once
+	rm -r branch && mkdir branch && cp full/checkpoint-00000004.safetensors branch
+	train --resume auto --eval-every 4 --steps 5 >/dev/null
+	[ "$(cd branch && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000005.safetensors" ]
+	run cmp full/checkpoint-00000004.safetensors branch/checkpoint-00000004.safetensors
+	[ "$status" -eq 1 ]
+}
+
+@test "where a disk is full, a training that went back leaves all that was saved in its place" {
+	[ -e full/checkpoint-00000004.safetensors ] || chexnet train --data set "${SMALL[@]}" --steps 12 --checkpoint-every 4 --keep 9 --output full >/dev/null
+	for every in 10 4; do # 4: the left course has what is to be saved
+		rm -rf fuller && cp -r full fuller
+		rm fuller/log.jsonl
+		# shellcheck disable=SC2016 # that shell's words
+		run --separate-stderr bash -c 'ulimit -f 16; exec "$@"' - chexnet train --data set "${SMALL[@]}" --steps 12 --checkpoint-every $every --eval-every 99 --keep 2 \
+			--output fuller --resume fuller/checkpoint-00000004.safetensors
+		echo "$output $stderr"
+		[ "$status" -eq 70 ]
+		[[ $stderr == *"fuller/checkpoint-0000"*"File too large"* ]]
+		[ "$(cd fuller && echo checkpoint-*)" = "$(cd full && echo checkpoint-*)" ]
+		cmp full/checkpoint-00000008.safetensors fuller/checkpoint-00000008.safetensors
+	done
+	[ "$(cd full && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000008.safetensors checkpoint-00000012.safetensors" ]
+}
+
+@test "the best weights of a course that was left are not taken for another's, and stay with it" {
+	train() { chexnet train --data set "${SMALL[@]}" --eval-every 8 --checkpoint-every 4 --keep 9 --output forked "$@"; }
+	train --steps 8 >/dev/null
+	cp -r forked straight
+	rm forked/log.jsonl
+	# another validation of step 8, and no room for the checkpoint after it
+	room=$((($(stat -c %s straight/best.safetensors) + 4096) / 1024))
+	# shellcheck disable=SC2016 # that shell's words
+	run --separate-stderr bash -c "ulimit -f $room"'; exec "$@"' - chexnet train --data set "${SMALL[@]}" --steps 12 --eval-every 8 --checkpoint-every 4 --keep 9 --output forked \
+		--resume forked/checkpoint-00000004.safetensors --learning-rate 1e-2
+	echo "$output $stderr"
+	[ "$status" -eq 70 ]
+	[[ $stderr == *"forked/checkpoint-00000008.safetensors"*"File too large"* ]]
+	[ "$(grep -ao '"best_step":"8"' forked/best.safetensors)" ]
+	[ "$(grep -c "^forked/best.safetensors, .* is called .safetensors.abandoned (.abandoned-2, …) from now on$" <<<"$output")" -eq 1 ]
+	cmp straight/best.safetensors forked/best.safetensors.abandoned
+	run train --resume auto --steps 9
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"resumes at step 8, "* ]]
+	[[ $output == *"the weights of step 8, the best so far, are gone: "* ]]
+	# a checkpoint that comes before a validation leaves them too, and so do the best weights that are brought with one
+	rm -r forked && cp -r straight forked
+	run train --resume forked/checkpoint-00000004.safetensors --learning-rate 1e-2 --checkpoint-every 5 --steps 6
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c '^1 checkpoint after step 4, where this training went on, and best.safetensors are called .safetensors.abandoned' <<<"$output")" -eq 1 ]
+	cmp straight/best.safetensors forked/best.safetensors.abandoned
+	rm -r forked && train --steps 10 --learning-rate 1e-2 >/dev/null
+	cp forked/best.safetensors best.kept
+	train --resume straight/checkpoint-00000008.safetensors --steps 9 >/dev/null
+	cmp best.kept forked/best.safetensors.abandoned
+	# its own ones are replaced
+	rm -r forked && cp -r straight forked
+	train --resume auto --learning-rate 1e-2 --eval-every 1 --steps 30 >/dev/null
+	run cmp straight/best.safetensors forked/best.safetensors
+	[ "$status" -eq 1 ]
+	[ ! -e forked/best.safetensors.abandoned ]
+}
+
+@test "best weights that cannot be read just now are not called gone, and nothing is written over them" {
+	chexnet train --data set "${SMALL[@]}" --steps 4 --eval-every 2 --output asleep >/dev/null
+	mv asleep/best.safetensors best.kept
+	# a socket answers open() as a file server that is away does: with an error that says nothing of what is there
+	(cd asleep && python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("best.safetensors")')
+	refuses 70 "asleep/best.safetensors: cannot be read: remove or move it" chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output asleep --resume auto
+	[ -S asleep/best.safetensors ]
+	# those of another directory are in nobody's way
+	run chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output awake --resume asleep/checkpoint-00000004.safetensors
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"asleep/best.safetensors: cannot be read: "*": the best weights are looked for from here on"* ]]
+	[ -s awake/best.safetensors ]
+	mv best.kept asleep/best.safetensors
+	chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output asleep --resume auto >/dev/null
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Other people's TFRecords as a source of images: their labels' order, their names, and what is refused. */
+#include "data/example.h"
+#include "data/prepare.h"
+#include "data/synth_tree.h"
+#include "data/tfrecord.h"
+#include "scratch.h"
+
+static char tree[FILE_PATH];
+static struct synth_conf synth = SYNTH_BUILTIN;
+
+static struct prepare_conf prepare_to(const char *out)
+{
+	return (struct prepare_conf){ .out = out, .size = 32, .shards = 2, .seed = 7 };
+}
+
+static int set_up(void **state)
+{
+	struct synth_report r;
+	struct error e = { 0 };
+
+	if (scratch_make(state))
+		return -1;
+	synth.images = 120;
+	synth.size = 48;
+	snprintf(tree, sizeof tree, "%s", scratch_path("tree"));
+	if (synth_tree(&synth, tree, 0, 2, NULL, &r, &e))
+		fprintf(stderr, "%s\n", e.text);
+	return e.code ? -1 : 0;
+}
+
+/* The reference trainer's files: three keys, labels in an order of its own that is not written down, unless `named`. */
+static void write_records(const char *directory, const char *name, const int order[FINDINGS], size_t first, size_t n, const struct synth_case *cases,
+			  int named)
+{
+	struct tfrecord_writer w;
+	struct bytes b = { 0 };
+	struct error e = { 0 };
+	char path[FILE_PATH + 64];
+	float *work = malloc(SYNTH_WORK * 48 * 48 * sizeof *work);
+	uint8_t drawn[48 * 48];
+	snprintf(path, sizeof path, "%s/%s", directory, name);
+	assert_int_equal(tfrecord_create(&w, path, &e), 0);
+	for (size_t i = first; i < first + n; i++) {
+		const char *id = cases[i].sample.id;
+		struct example x = { .height = -1, .width = -1, .patient = strchr(id, '/') ? (int64_t)cases[i].sample.patient : -1, .n_label = FINDINGS };
+		synth_draw(&synth, &cases[i], work, drawn, NULL, NULL);
+		uint8_t *png = encode_png(drawn, 48, 48, 1, &x.encoded.size);
+		x.encoded.data = png;
+		x.filename = (struct span){ (const uint8_t *)id, strlen(id) };
+		for (int k = 0; k < FINDINGS; k++)
+			x.label[k] = cases[i].sample.labels >> order[k] & 1;
+		x.n_name = named ? FINDINGS : 0;
+		for (int k = 0; k < x.n_name; k++)
+			x.name[k] = (struct span){ (const uint8_t *)finding_names[order[k]], strlen(finding_names[order[k]]) };
+		assert_int_equal(example_write(&b, &x), 0);
+		assert_int_equal(tfrecord_append(&w, b.data, b.size, &e), 0);
+		free(png);
+	}
+	assert_int_equal(tfrecord_commit(&w, &e), 0);
+	free(b.data);
+	free(work);
+}
+
+static void write_foreign(const char *directory, const char *name, const int order[FINDINGS], size_t first, size_t n, const struct synth_case *cases)
+{
+	write_records(directory, name, order, first, n, cases, 0);
+}
+
+static void records_with_and_without_names_of_labels_are_not_mixed(void **state)
+{
+	(void)state;
+	static const int dell[FINDINGS] = { 1, 10, 2, 13, 5, 7, 0, 12, 4, 9, 8, 3, 11, 6 };
+	struct synth_case *cases = synth_plan(&synth);
+	char directory[FILE_PATH];
+	snprintf(directory, sizeof directory, "%s", scratch_path("mixed"));
+	mkdir(directory, 0777);
+	for (int named = 0; named < 2; named++) {
+		struct error e = { 0 };
+		struct origin o;
+		write_records(directory, "train-00000-of-00002", dell, 0, 10, cases, named);
+		write_records(directory, "train-00001-of-00002", dell, 10, 10, cases, named);
+		assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), 0);
+		origin_close(&o);
+		write_records(directory, "train-00001-of-00002", dell, 10, 10, cases, !named);
+		assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), -EXIT_DATA);
+		assert_non_null(strstr(e.text, "train-00001-of-00002: record 0 at byte 0: label/names: "));
+	}
+	free(cases);
+}
+
+static void a_copy_without_all_of_its_files_is_refused(void **state)
+{
+	(void)state;
+	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
+	struct synth_case *cases = synth_plan(&synth);
+	struct origin o;
+	struct error e = { 0 }, more = { 0 };
+	char directory[FILE_PATH];
+	snprintf(directory, sizeof directory, "%s", scratch_path("part"));
+	mkdir(directory, 0777);
+	write_records(directory, "train-00000-of-00003", own, 0, 5, cases, 1);
+	write_records(directory, "train-00002-of-00003", own, 5, 5, cases, 1);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "2 train-…-of-… files, and the name of train-00000-of-00003 says 3"));
+	write_records(directory, "train-00001-of-00003", own, 10, 5, cases, 1);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &more), 0);
+	assert_int_equal(o.count, 15);
+	origin_close(&o);
+	free(cases);
+}
+
+/* NIH's numbers begin at 1, others' at 0. */
+static void a_patient_with_the_number_0_leaks_too(void **state)
+{
+	(void)state;
+	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
+	struct synth_case *cases = synth_plan(&synth);
+	struct origin o;
+	struct prepare_report r;
+	struct prepare_conf conf = prepare_to(scratch_path("zero-prepared"));
+	struct error e = { 0 };
+	char directory[FILE_PATH];
+	snprintf(directory, sizeof directory, "%s", scratch_path("zero"));
+	mkdir(directory, 0777);
+	for (int i = 0; i < 3; i++)
+		snprintf(cases[i].sample.id, sizeof cases[i].sample.id, "%08d_%03d.png", i == 1 ? 7 : 0, i);
+	write_records(directory, "train-00000-of-00001", own, 0, 2, cases, 1);
+	write_records(directory, "val-00000-of-00001", own, 2, 1, cases, 1);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), 0);
+	if (prepare(&conf, &o, &r, &e))
+		fail_msg("%s", e.text);
+	origin_close(&o);
+	assert_int_equal(r.leaked, 1);
+	assert_int_equal(r.leak_example, 0);
+	free(cases);
+}
+
+static void the_reference_trainers_records_are_read_and_their_label_order_found(void **state)
+{
+	(void)state;
+	static const int dell[FINDINGS] = { 1, 10, 2, 13, 5, 7, 0, 12, 4, 9, 8, 3, 11, 6 };
+	struct synth_case *cases = synth_plan(&synth);
+	struct origin o;
+	struct error e = { 0 };
+	char directory[FILE_PATH], table[FILE_PATH + 64];
+	snprintf(directory, sizeof directory, "%s", scratch_path("foreign"));
+	snprintf(table, sizeof table, "%s/Data_Entry_2017_v2020.csv", tree);
+	mkdir(directory, 0777);
+	write_foreign(directory, "train-00000-of-00002", dell, 0, 50, cases);
+	write_foreign(directory, "train-00001-of-00002", dell, 50, 40, cases);
+	write_foreign(directory, "val-00000-of-00001", dell, 90, 30, cases);
+	for (enum label_order order = LABELS_DELL; order <= LABELS_INFER; order++) {
+		if (origin_tfrecord(&o, directory, order, table, &e))
+			fail_msg("%s", e.text);
+		assert_int_equal(o.count, 120);
+		size_t wrong = 0;
+		for (size_t i = 0; i < o.count; i++) {
+			assert_string_equal(o.samples[i].id, cases[i].sample.id);
+			assert_int_equal(o.samples[i].patient, cases[i].sample.patient);
+			assert_int_equal(o.split[i], i < 90 ? SPLIT_TRAIN : SPLIT_VAL);
+			wrong += o.samples[i].labels != cases[i].sample.labels;
+		}
+		assert_true(order == LABELS_CHEXNET ? wrong > 50 : wrong == 0);
+		origin_close(&o);
+	}
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_INFER, NULL, &e), -EXIT_USAGE);
+
+	/* one label column that is another's copy, and labels that agree with nothing */
+	int twice[FINDINGS];
+	memcpy(twice, dell, sizeof twice);
+	twice[3] = twice[4];
+	write_foreign(directory, "train-00000-of-00002", twice, 0, 50, cases);
+	write_foreign(directory, "train-00001-of-00002", twice, 50, 40, cases);
+	e.code = 0;
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_INFER, table, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "agrees with no finding of"));
+
+	/* and all the way to training's files */
+	struct prepare_report r;
+	struct prepare_conf conf = prepare_to(scratch_path("from-foreign"));
+	write_foreign(directory, "train-00000-of-00002", dell, 0, 50, cases);
+	write_foreign(directory, "train-00001-of-00002", dell, 50, 40, cases);
+	e.code = 0;
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_DELL, NULL, &e), 0);
+	if (prepare(&conf, &o, &r, &e))
+		fail_msg("%s", e.text);
+	origin_close(&o);
+	assert_int_equal(r.manifest.split[SPLIT_TRAIN].images, 90);
+	assert_true(r.leaked == 0 || r.leaked == 1); /* the cut at 90 may fall between a patient's images */
+	free(cases);
+}
+
+static int never_decoded(const struct origin *o, size_t i, struct decoder *d, struct image *image, struct error *e)
+{
+	(void)o, (void)i, (void)d, (void)image;
+	return fail(e, EXIT_INTERNAL, "an image was decoded");
+}
+
+static void names_keep_their_folders_where_they_come_twice_without(void **state)
+{
+	(void)state;
+	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
+	static const struct {
+		const char *names[4], *ids[4], *refused; /* the fourth is a validation image */
+	} sets[] = {
+		{ { "images/a.png", "images/b.png", "more/c.png", "images_001/00000007_000.png" }, { "a.png", "b.png", "c.png", "00000007_000.png" }, NULL },
+		{ { "CheXpert-v1.0/train/patient00001/study1/view1_frontal.jpg", "CheXpert-v1.0/train/patient00002/study1/view1_frontal.jpg", "more/c.png",
+		    "images_001/00000007_000.png" },
+		  { "CheXpert-v1.0/train/patient00001/study1/view1_frontal.jpg", "CheXpert-v1.0/train/patient00002/study1/view1_frontal.jpg", "more/c.png",
+		    "00000007_000.png" }, NULL },
+		/* as sets were prepared before names kept folders: unique in their splits */
+		{ { "/x/train/a.png", "/x/train/b.png", "/x/train/c.png", "/x/val/a.png" }, { "a.png", "b.png", "c.png", "a.png" }, NULL },
+		{ { "/mnt/x/p1/a.png", "/mnt/x/p2/a.png", "/mnt/x/p3/a.png", "/mnt/x/p4/c.png" }, { "p1/a.png", "p2/a.png", "p3/a.png", "p4/c.png" }, NULL },
+		{ { "site0/20230100_000.png", "site1/20230100_000.png", "site1/20230100_001.png", "site0/20230100_002.png" },
+		  { "site0/20230100_000.png", "site1/20230100_000.png", "site1/20230100_001.png", "site0/20230100_002.png" }, NULL },
+		{ { "p1/a.png", "p2/a.png", "x/a.png", "x/00000007_000.png" }, { "p1/a.png", "p2/a.png", "x/a.png", "00000007_000.png" }, NULL },
+		{ { "x/a.png", "x/b.png", "x/a.png", "y/c.png" }, { "x/a.png", "x/b.png", "x/a.png", "y/c.png" },
+		  "two images called x/a.png are in the train split" },
+	};
+
+	for (size_t k = 0; k < sizeof sets / sizeof sets[0]; k++) {
+		struct synth_case *cases = synth_plan(&synth);
+		char directory[FILE_PATH], out[FILE_PATH];
+		struct error e = { 0 };
+		struct origin o;
+		struct prepare_report r;
+
+		snprintf(directory, sizeof directory, "%s", scratch_path("folders%zu", k));
+		snprintf(out, sizeof out, "%s", scratch_path("folders%zu-prepared", k));
+		struct prepare_conf conf = prepare_to(out);
+		mkdir(directory, 0777);
+		for (int i = 0; i < 4; i++)
+			snprintf(cases[i].sample.id, SAMPLE_ID, "%s", sets[k].names[i]);
+		write_records(directory, "train-00000-of-00001", own, 0, 3, cases, 1);
+		write_records(directory, "val-00000-of-00001", own, 3, 1, cases, 1);
+		if (origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e))
+			fail_msg("%s", e.text);
+		for (int i = 0; i < 4; i++)
+			assert_string_equal(o.samples[i].id, sets[k].ids[i]);
+		assert_int_equal(*o.twin != '\0', strchr(sets[k].ids[0], '/') != NULL);
+		if (sets[k].refused)
+			o.decode = never_decoded;
+		if (prepare(&conf, &o, &r, &e) != (sets[k].refused ? -EXIT_DATA : 0) || (sets[k].refused && !strstr(e.text, sets[k].refused)))
+			fail_msg("%s", e.text);
+		if (!sets[k].refused) {
+			struct dataset *d;
+			if (dataset_open(&d, out, "train", &e))
+				fail_msg("%s", e.text);
+			assert_int_equal(dataset_count(d), 3);
+			dataset_close(d);
+		}
+		if (strlen(sets[k].ids[0]) > 30) {
+			conf.out = scratch_path("folders-packed");
+			conf.encoding = ENCODING_PACKED;
+			o.decode = never_decoded;
+			assert_int_equal(prepare(&conf, &o, &r, &e), -EXIT_USAGE);
+			assert_non_null(strstr(e.text, "--format=packed has room for names of 16 bytes, not for CheXpert-v1.0/"));
+		}
+		origin_close(&o);
+		free(cases);
+	}
+}
+
+static uint64_t hash_below(const char *folder)
+{
+	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
+	static const char *const names[] = { "p1/a.png", "p2/a.png" };
+	struct synth_case *cases = synth_plan(&synth);
+	const char *directory = scratch_path("mounted");
+	struct error e = { 0 };
+	struct origin o;
+
+	for (int i = 0; i < 2; i++)
+		snprintf(cases[i].sample.id, SAMPLE_ID, "%s/%s", folder, names[i]);
+	mkdir(directory, 0777);
+	write_records(directory, "train-00000-of-00001", own, 0, 2, cases, 1);
+	if (origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e))
+		fail_msg("%s", e.text);
+	uint64_t hash = o.hash;
+	origin_close(&o);
+	free(cases);
+	return hash;
+}
+
+static void where_a_set_was_mounted_is_in_no_name(void **state)
+{
+	(void)state;
+	assert_int_equal(hash_below("/data/x"), hash_below("/mnt/server/data/x"));
+}
+
+static void a_name_that_fits_on_no_line_is_refused_where_it_is_read(void **state)
+{
+	(void)state;
+	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
+	static const char *const names[] = { "images/two\nlines.png", "images/cr\r.png" };
+	struct synth_case *cases = synth_plan(&synth);
+	char directory[FILE_PATH];
+
+	snprintf(directory, sizeof directory, "%s", scratch_path("lines"));
+	mkdir(directory, 0777);
+	for (int i = 0; i < 2; i++) {
+		struct origin o;
+		struct error e = { 0 };
+
+		snprintf(cases[i].sample.id, SAMPLE_ID, "%s", names[i]);
+		write_records(directory, "train-00000-of-00001", own, (size_t)i, 1, cases, 1);
+		assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), -EXIT_DATA);
+		assert_non_null(strstr(e.text, "train-00000-of-00001: record 0 at byte 0: image/filename: a NUL or a line end in the name"));
+	}
+	free(cases);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(records_with_and_without_names_of_labels_are_not_mixed),
+		cmocka_unit_test(a_copy_without_all_of_its_files_is_refused),
+		cmocka_unit_test(a_patient_with_the_number_0_leaks_too),
+		cmocka_unit_test(the_reference_trainers_records_are_read_and_their_label_order_found),
+		cmocka_unit_test(names_keep_their_folders_where_they_come_twice_without),
+		cmocka_unit_test(where_a_set_was_mounted_is_in_no_name),
+		cmocka_unit_test(a_name_that_fits_on_no_line_is_refused_where_it_is_read),
+	};
+	return cmocka_run_group_tests(tests, set_up, scratch_remove);
+}
