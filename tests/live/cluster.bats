@@ -133,6 +133,8 @@ nothing_left() {
 	[[ ${lines[-1]} == *"nodes of 256 CPUs need CPUs 0-255"*"--shim" ]]
 	run -0 --separate-stderr other run --plugin none --shim --cores 8 --threads 2 srun -Q -N1 -n4 -c4 bash -c 'taskset -cp $$ | sed "s/.*: //"'
 	[ "$(sort <<<"$output" | xargs)" = "0,1,16,17 2,3,18,19 4,5,20,21 6,7,22,23" ]
+	run -1 other up --plugin none --shim --cgroup v2
+	[[ ${lines[-1]} == *"--cgroup v2 with --shim: a pretended CPU cannot be put into a cpuset; leave out one of them" ]]
 }
 
 @test "with control groups a step may open only its own GPUs" {

@@ -481,6 +481,12 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(sort <<<"$output")" = $'0 61\n1 61' ]
 	run srun --gpus=2 --hvd=deadline=5 --hvd-bind=ids=uuid bash -c 'echo "$CUDA_VISIBLE_DEVICES $HVD_DEADLINE"'
 	[ "$(grep -c '^GPU-.* 5$' <<<"$output")" -eq 2 ]
+	# where tasks are placed one by one, as those that the user has bound are, lines have the same limit
+	echo "$stack verbose-max=1" >"$CLUSTER/etc/plugstack.conf"
+	run srun -n2 --gpus=2 --cpu-bind=none --hvd --hvd-bind=verbose true
+	echo "$output"
+	[ "$(grep -c 'hvd: rank [01] on n1: ' <<<"$output")" -eq 1 ]
+	grep -q 'no line for further tasks (verbose-max=1 in plugstack.conf)' <<<"$output"
 	echo "$stack aliases=off" >"$CLUSTER/etc/plugstack.conf"
 	run srun --gpus=1 --gpu-bind=socket true
 	[ "$status" -ne 0 ]

@@ -137,6 +137,22 @@ kill_rank() {
 	done
 }
 
+@test "a rank whose standard error is a pipe that nobody reads ends, too, when another is lost" {
+	mkfifo "$WORK/full"
+	# shellcheck disable=SC2016
+	in_cluster srun -Q -O --mpi=pmix -N1 -n2 --kill-on-bad-exit=0 bash -c '
+		exec 7<>"$1"
+		[ "$SLURM_PROCID" != 1 ] || { dd if=/dev/zero bs=4096 count=16 >&7 2>/dev/null; exec 2>&7; }
+		shift && exec "$@"' - "$WORK/full" "$BUILD/chexnet" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/unread" \
+		--log-json "$WORK/unread.json" --steps 1000000 --batch 4 >"$WORK/unread.out" 2>"$WORK/unread.err" 3>&- &
+	srun=$!
+	wait_for 20 reached unread 3
+	kill -9 "$(pid_of_rank 0 unread)"
+	wait_for 20 nobody_left unread
+	wait $srun || true
+	grep -q 'task 1: Exited with exit code 70' "$WORK/unread.err"
+}
+
 # survive RANK: kills it; the other three finish the job
 survive() {
 	local name=live$1

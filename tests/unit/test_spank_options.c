@@ -133,7 +133,7 @@ static void given_keys_travel_to_tasks(void **state)
 static void arguments_of_plugstack_conf(void **state)
 {
 	char *good[] = { "hvd=deadline=60", "hvd-bind=numa,verbose", "enable=always", "aliases=off", "topology=/etc/hvd/a,b.xml", "proc=/etc/hvd/proc", "verbose-max=3", "numbers=minor" };
-	char *bad[] = { "enable=always", "toplogy=/x" }, *relative[] = { "proc=here" }, *value[] = { "aliases=maybe" }, *nested[] = { "hvd-bind=sockets" };
+	char *bad[] = { "enable=always", "toplogy=/x" }, *relative[] = { "proc=here" }, *off[] = { "hvd=off" }, *value[] = { "aliases=maybe" }, *nested[] = { "hvd-bind=sockets" };
 	char *several[] = { "bogus=1", "verbose-max=2", "enable=maybe" };
 	struct site site;
 	(void)state;
@@ -168,6 +168,8 @@ static void arguments_of_plugstack_conf(void **state)
 	assert_int_equal(site.verbose_max, 2);
 	assert_int_equal(site_parse(&site, 3, several, error, 20), -1);
 	assert_int_equal(strlen(error), 19);
+	assert_int_equal(site_parse(&site, 1, off, error, sizeof error), -1);
+	assert_string_equal(error, "plugstack.conf: hvd=off switches nothing off: write enable=never");
 }
 
 /* Any text has an answer, an error is one line, and what is accepted reads back. */
