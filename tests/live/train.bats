@@ -181,6 +181,18 @@ survive() {
 	survive 0
 }
 
+@test "a JSON log that the next rank 0 cannot write is given up, and not the training" {
+	HVD_ON_DEATH=continue train chexnet nolog "-N2 -n2 --kill-on-bad-exit=0 --no-kill" --steps 400 --batch 8 --eval-every 1000 --checkpoint-every 1000 3>&- &
+	srun=$!
+	wait_for 20 reached nolog 20
+	rm "$WORK/nolog.json" && mkdir "$WORK/nolog.json"
+	kill -9 "$(pid_of_rank 0 nolog)"
+	wait $srun || true
+	[ "$(cat "$WORK/nolog.status")" = 137 ]
+	grep "nolog.json.*: the training goes on without it" "$WORK/nolog.out"
+	grep -q '^mean of [0-9]* of 14 ' "$WORK/nolog.out"
+}
+
 @test "a checkpoint whose writer died before others heard of it is still the training's own" {
 	HVD_ON_DEATH=continue train tests/wrap_checkpoint_prune own "-N2 -n2 --kill-on-bad-exit=0 --no-kill" --steps 20 --batch 8 --checkpoint-every 5 --keep 9 || true
 	grep -E "^1 rank goes on at step 10, " "$WORK/own.out"
