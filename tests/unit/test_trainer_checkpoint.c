@@ -395,6 +395,30 @@ static void other_formats_are_called_by_their_names(void **state)
 	}
 }
 
+/* The length of a header may be the first bytes of another format's file: 0x0280 is how a pickle begins. */
+static void a_header_of_any_length_is_read(void **state)
+{
+	(void)state;
+	static const size_t lengths[] = { 632, 640, 648, 640 + 65536 };
+	static char file[8 + 640 + 65536];
+	static const char header[] = "{\"__metadata__\":{\"a\":\"b\"}}";
+
+	for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+		uint64_t length = lengths[i];
+		struct safetensors *f;
+		struct error e = { 0 };
+
+		memset(file, ' ', sizeof file);
+		memcpy(file, &length, 8);
+		memcpy(file + 8, header, sizeof header - 1);
+		write_file(file, 8 + length);
+		safetensors_open(&f, path, &e);
+		assert_string_equal(e.text, "");
+		assert_string_equal(safetensors_note(f, "a"), "b");
+		safetensors_close(f);
+	}
+}
+
 /* A size that is noted decides how much memory is asked for. */
 static void sizes_beyond_reason_are_refused_by_name(void **state)
 {
@@ -552,6 +576,7 @@ int main(void)
 		cmocka_unit_test_teardown(weights_that_went_wrong_are_not_written, empty_directory),
 		cmocka_unit_test_teardown(damaged_headers_are_refused_by_name, empty_directory),
 		cmocka_unit_test_teardown(other_formats_are_called_by_their_names, empty_directory),
+		cmocka_unit_test_teardown(a_header_of_any_length_is_read, empty_directory),
 		cmocka_unit_test_teardown(sizes_beyond_reason_are_refused_by_name, empty_directory),
 		cmocka_unit_test_teardown(no_cut_and_no_flipped_bit_goes_wrong, empty_directory),
 		cmocka_unit_test_teardown(a_changed_note_is_refused, empty_directory),
