@@ -63,12 +63,33 @@ static void limits_of_version_1_hold(void **state)
 	assert_int_equal(memory_available(), 1500000);
 }
 
+/* What was read and written before in the same job, as by prepare, fills the group and goes when memory is asked for. */
+static void pages_of_files_leave_room(void **state)
+{
+	(void)state;
+	has("proc/self/cgroup", "0::/slurm/job_2\n");
+	has("sys/fs/cgroup/slurm/job_2/memory.max", "3000000\n");
+	has("sys/fs/cgroup/slurm/job_2/memory.current", "2990000\n");
+	has("sys/fs/cgroup/slurm/job_2/memory.stat", "anon 490000\nfile 2500000\ninactive_anon 490000\ninactive_file 1500000\nactive_file 1000000\n");
+	assert_int_equal(memory_available(), 2510000);
+	/* version 1 has two of each: of the group alone, and of all below it */
+	has("proc/self/cgroup", "4:memory:/slurm/job_3\n");
+	has("sys/fs/cgroup/memory/slurm/job_3/memory.limit_in_bytes", "1400000\n");
+	has("sys/fs/cgroup/memory/slurm/job_3/memory.usage_in_bytes", "1390000\n");
+	has("sys/fs/cgroup/memory/slurm/job_3/memory.stat", "inactive_file 1\nactive_file 2\ntotal_inactive_file 900000\ntotal_active_file 90000\n");
+	assert_int_equal(memory_available(), 1000000);
+	/* the two numbers are not of the same moment */
+	has("sys/fs/cgroup/memory/slurm/job_3/memory.stat", "total_inactive_file 1400000\n");
+	assert_int_equal(memory_available(), 1400000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_a_limit_it_is_the_machines),
 		cmocka_unit_test(limits_of_version_2_hold),
 		cmocka_unit_test(limits_of_version_1_hold),
+		cmocka_unit_test(pages_of_files_leave_room),
 	};
 
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -22,45 +22,66 @@ static long long number_in(const char *directory, const char *name)
 	return value;
 }
 
-/* A line like "MemAvailable:  123 kB" of a file, in bytes; 0: there is none. */
-static long long kib_in(const char *path, const char *format)
+/* The number in a line like "MemAvailable:  123 kB" of a file; 0: there is none. */
+static long long line_in(const char *path, const char *format)
 {
 	char line[256];
-	long long kib = 0;
+	long long value = 0;
 	FILE *f = fopen(path, "r");
 
 	while (f && fgets(line, sizeof line, f))
-		if (sscanf(line, format, &kib) == 1)
+		if (sscanf(line, format, &value) == 1)
 			break;
 	if (f)
 		fclose(f);
-	return kib * 1024;
+	return value;
 }
 
 /* What the machine has, or what `ulimit -v` leaves of the address space. */
 static long long machine_available(void)
 {
-	long long available = kib_in("/proc/meminfo", "MemAvailable: %lld kB"), left;
+	long long available = 1024 * line_in("/proc/meminfo", "MemAvailable: %lld kB"), left;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
 		return available;
-	left = (long long)limit.rlim_cur - kib_in("/proc/self/status", "VmSize: %lld kB");
+	left = (long long)limit.rlim_cur - 1024 * line_in("/proc/self/status", "VmSize: %lld kB");
 	return left < available ? (left > 1 ? left : 1) : available;
 }
 
-/* A limit of any group from `path` up to `root` holds: what it leaves, where that is less. */
-static long long least_left(const char *root, const char *path, const char *limit_name, const char *used_name, long long least)
+/* The files of a version of cgroups, and the lines of its memory.stat that tell the pages of files, of all groups below. */
+struct version {
+	const char *root, *limit, *used, *files[2];
+};
+
+static const struct version version_1 = { "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+					  { "total_inactive_file %lld", "total_active_file %lld" } };
+static const struct version version_2 = { "/sys/fs/cgroup", "memory.max", "memory.current", { "inactive_file %lld", "active_file %lld" } };
+
+/* What a group has in use and keeps. Pages of files count as used, and go when memory is asked for: after a preparation of ten gigabytes in the
+ * same job they fill any limit. */
+static long long held_in(const char *directory, const struct version *v)
+{
+	char stat[PATH_MAX + 64];
+	long long used = number_in(directory, v->used);
+
+	snprintf(stat, sizeof stat, "%s/memory.stat", directory);
+	used -= line_in(stat, v->files[0]) + line_in(stat, v->files[1]);
+	return used > 0 ? used : 0;
+}
+
+/* A limit of any group from `path` up to the root holds: what it leaves, where that is less. */
+static long long least_left(const struct version *v, const char *path, long long least)
 {
 	char directory[PATH_MAX];
 
-	snprintf(directory, sizeof directory, "%s%s", root, path);
+	snprintf(directory, sizeof directory, "%s%s", v->root, path);
 	for (;;) {
-		long long limit = number_in(directory, limit_name), used = number_in(directory, used_name);
+		long long limit = number_in(directory, v->limit), held = limit >= 0 ? held_in(directory, v) : 0;
 
-		if (limit >= 0 && limit - used < least)
-			least = limit > used ? limit - used : 0;
-		if (strlen(directory) <= strlen(root))
+		if (limit >= 0 && limit - held < least)
+			least = limit > held ? limit - held : 0;
+		if (strlen(directory) <= strlen(v->root))
 			return least;
 		*strrchr(directory, '/') = '\0';
 	}
@@ -91,9 +112,9 @@ size_t memory_available(void)
 		*controllers++ = *path++ = '\0';
 		path[strcspn(path, "\n")] = '\0';
 		if (*controllers == '\0')
-			least = least_left("/sys/fs/cgroup", path, "memory.max", "memory.current", least);
+			least = least_left(&version_2, path, least);
 		else if (has_word(controllers, "memory"))
-			least = least_left("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes", least);
+			least = least_left(&version_1, path, least);
 	}
 	if (f)
 		fclose(f);

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 /* Bytes: what the machine has available (MemAvailable), or less where a cgroup around this process sets a limit,
- * or RLIMIT_AS leaves less. 0: cannot be told. */
+ * or RLIMIT_AS leaves less; pages of files, which the kernel gives up when asked, are there to be taken. 0: cannot be told. */
 size_t memory_available(void);
 
 #endif
