@@ -72,6 +72,20 @@ static struct cpuset cpus_of_cores(const struct node *node, const struct cpuset 
 	return cpus;
 }
 
+/* What slurmstepd itself makes of a list of cores, for its own cpusets: only it knows whether slurm.conf counts cores as the machine
+ * does, or each hardware thread as one ("CPUs=16" and nothing else). It takes the machine's CPUs to be numbered without gaps. */
+static bool cpus_as_slurm(const struct node *node, char *list, struct cpuset *cpus)
+{
+	int (*translate)(char *, char **) = (int (*)(char *, char **))dlsym(RTLD_DEFAULT, "xcpuinfo_abs_to_mac");
+	char *text = NULL;
+
+	for (int i = 0; i < node->pus; i++)
+		if (node->pu[i].cpu >= node->pus)
+			return false;
+	/* Slurm frees the text with an allocator of its own: some bytes are left to the end of the process */
+	return translate && translate(list, &text) == SLURM_SUCCESS && text && !cpulist_parse(text, cpus);
+}
+
 /* Empty where Slurm does not say. */
 static struct cpuset cpus_of_item(spank_t spank, const struct node *node, spank_item_t item)
 {
@@ -80,7 +94,8 @@ static struct cpuset cpus_of_item(spank_t spank, const struct node *node, spank_
 
 	if (spank_get_item(spank, item, &list) != ESPANK_SUCCESS || !list || cpulist_parse(list, &cores))
 		return cpus;
-	cpus = cpus_of_cores(node, &cores);
+	if (!cpus_as_slurm(node, list, &cpus) && cpuset_next(&cores, node->cores) < 0)
+		cpus = cpus_of_cores(node, &cores);
 	return cpuset_and(&cpus, &node->allowed);
 }
 

@@ -42,6 +42,7 @@ static int tasks, local_task, fail_at; /* fail_at: which call fails, 0 none */
 static uint32_t step_id, step_nodes = 1, step_node, step_tasks; /* the whole step's; 0 tasks: Slurm does not say */
 static int confined = -1;              /* the local task that may open no GPU */
 static char step_cores[16] = "0-7";    /* as Slurm counts them */
+static const char *step_cpus;          /* what slurmstepd makes of its cores; NULL: it has no such function */
 static const char *visible;            /* CUDA_VISIBLE_DEVICES as Slurm sets it; NULL: the numbers of the first GPUs */
 static bool armed;                     /* calls are the plugin's, not this program's */
 static char entries[NAMES][VALUE];      /* "NAME=value"; empty: free */
@@ -339,15 +340,27 @@ static int count_kill(void)
 	return 0;
 }
 
+/* slurmstepd's own translation of a list of cores. */
+static int translate_cores(char *cores, char **cpus)
+{
+	assert_string_equal(cores, step_cores);
+	*cpus = strdup(step_cpus);
+	return *cpus ? 0 : -1;
+}
+
 void *__real_dlsym(void *library, const char *name);
 void *__wrap_dlsym(void *library, const char *name);
 void *__wrap_dlsym(void *library, const char *name)
 {
 	const bool fails_now = fails();
 	void *symbol = fails_now ? NULL : library == &driver ? driver_symbol(name) : __real_dlsym(library, name), *counting = NULL;
-	int (*count)(void *) = count_load, (*kill_step)(void) = count_kill;
+	int (*count)(void *) = count_load, (*kill_step)(void) = count_kill, (*translate)(char *, char **) = translate_cores;
 	if (!fails_now && !strcmp(name, "slurm_kill_job_step")) {
 		memcpy(&counting, &kill_step, sizeof counting);
+		return counting;
+	}
+	if (!fails_now && step_cpus && !strcmp(name, "xcpuinfo_abs_to_mac")) {
+		memcpy(&counting, &translate, sizeof counting);
 		return counting;
 	}
 	if (!symbol || strcmp(name, "hwloc_topology_load"))

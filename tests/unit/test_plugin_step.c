@@ -290,6 +290,27 @@ static void cores_of_another_machine_are_refused(void **state)
 	assert_int_equal(CPU_COUNT(&record->task[0].cpus), 2);
 	assert_true(CPU_ISSET(4, &record->task[0].cpus) && CPU_ISSET(6, &record->task[0].cpus));
 	assert_true(CPU_ISSET(1, &record->task[1].cpus) && CPU_ISSET(3, &record->task[1].cpus));
+	/* some of them are not here */
+	strcpy(step_cores, "4-8");
+	assert_int_equal(run_step(words, 2, 0), 70);
+	strcpy(step_cores, "0-7");
+}
+
+/* slurm.conf can count each hardware thread as a core: then the third of them is not this machine's third core. */
+static void cores_are_those_that_slurm_means(void **state)
+{
+	(void)state;
+	strcpy(step_cores, "2-5");
+	step_cpus = "1-2,5-6";
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	assert_non_null(strstr(record->task[0].variables, "HVD_CPUS=2,6\n"));
+	assert_non_null(strstr(record->task[1].variables, "HVD_CPUS=1,5\n"));
+	strcpy(step_cores, "0-15");
+	step_cpus = "0-7";
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	assert_non_null(strstr(record->task[1].variables, "HVD_CPUS=1,3,5,7\n"));
+	step_cpus = NULL;
+	strcpy(step_cores, "0-7");
 }
 
 /* What -n says of the whole step does not tell where the tasks go. */
@@ -444,6 +465,7 @@ int main(void)
 		cmocka_unit_test(no_failing_call_does_harm),
 		cmocka_unit_test(a_default_of_the_site_never_speaks),
 		cmocka_unit_test(cores_of_another_machine_are_refused),
+		cmocka_unit_test(cores_are_those_that_slurm_means),
 		cmocka_unit_test(a_refusal_names_what_helps_this_step),
 		cmocka_unit_test(idle_gpus_come_with_what_uses_them),
 		cmocka_unit_test(the_policy_none_leaves_gpus_where_numbers_differ),
