@@ -83,10 +83,13 @@ static int open_log(const char *path)
 
 int log_events_to(struct run_log *l, const char *path, struct error *e)
 {
+	struct stat st;
+
 	l->json = open_log(path);
 	if (l->json < 0)
 		return fail(e, EXIT_INTERNAL, "%s: the log cannot be written: %s", path, errno == EPIPE ? "nobody reads that pipe: start its reader first" : strerror(errno));
-	fcntl(l->json, F_SETFL, O_APPEND); /* only the opening does not wait: a slow reader gets whole lines */
+	if (fstat(l->json, &st) || !S_ISFIFO(st.st_mode)) /* of a pipe, log_write() waits for its reader, and not for ever */
+		fcntl(l->json, F_SETFL, O_APPEND);
 	end_last_line(l->json, path);
 	return 0;
 }
@@ -95,7 +98,7 @@ void log_check(struct run_log *l)
 {
 	struct stat st;
 
-	if (l->json < 0 || l->removed || fstat(l->json, &st) || !S_ISREG(st.st_mode) || st.st_nlink)
+	if (l->json < 0 || l->given_up || l->removed || fstat(l->json, &st) || !S_ISREG(st.st_mode) || st.st_nlink)
 		return;
 	l->removed = 1;
 	fprintf(stderr, "chexnet: somebody removed the JSON log while it is written: what it held is lost, and so is what it is told from now on\n");
@@ -154,7 +157,7 @@ cJSON *log_event(const struct run_log *l, const char *name)
 {
 	struct timespec t;
 
-	if (l->json < 0)
+	if (l->json < 0 || l->given_up)
 		return NULL;
 	clock_gettime(CLOCK_REALTIME, &t);
 	cJSON *event = cJSON_CreateObject();
@@ -163,12 +166,32 @@ cJSON *log_event(const struct run_log *l, const char *name)
 	return event;
 }
 
-/* One write(), as the thread that reports a lost rank appends to the same file; where that falls short, the next says why. */
-static ssize_t write_line(int fd, const char *line, size_t size)
+/* Whether a full pipe takes more before `end`. */
+static int wait_for_reader(int fd, double end)
 {
-	ssize_t done = write(fd, line, size);
+	struct pollfd out = { .fd = fd, .events = POLLOUT };
+	const double left = end - now();
 
-	return done >= 0 && (size_t)done < size ? write(fd, line + done, size - (size_t)done) : done;
+	if (left > 0 && poll(&out, 1, (int)(1000 * left) + 1) != 0)
+		return 1;
+	errno = ETIMEDOUT;
+	return 0;
+}
+
+/* One write() where that does, as the thread that reports a lost rank appends to the same file. */
+static int write_line(int fd, const char *line, size_t size)
+{
+	const double end = now() + LOG_PATIENCE;
+
+	while (size) {
+		ssize_t done = write(fd, line, size);
+
+		if (done < 0 && errno != EINTR && !(errno == EAGAIN && wait_for_reader(fd, end)))
+			return -1;
+		line += done > 0 ? done : 0;
+		size -= done > 0 ? (size_t)done : 0;
+	}
+	return 0;
 }
 
 void log_write(struct run_log *l, cJSON *event)
@@ -180,10 +203,12 @@ void log_write(struct run_log *l, cJSON *event)
 		return;
 	size_t n = strlen(text);
 	text[n] = '\n';
-	if (l->json >= 0 && write_line(l->json, text, n + 1) < 0) {
-		fprintf(stderr, "chexnet: the JSON log cannot be written any more: %s\n", strerror(errno));
-		close(l->json);
-		l->json = -1;
+	if (l->json >= 0 && !l->given_up && write_line(l->json, text, n + 1) < 0) {
+		if (errno == ETIMEDOUT)
+			fprintf(stderr, "chexnet: the JSON log goes into a pipe that is full, and nobody read it for %d s: the run goes on without it\n", LOG_PATIENCE);
+		else
+			fprintf(stderr, "chexnet: the JSON log cannot be written any more: %s\n", strerror(errno));
+		l->given_up = 1;
 	}
 	cJSON_free(text);
 }

@@ -14,6 +14,7 @@ struct run_log {
 	int live;    /* stdout is a terminal: progress rewrites one line */
 	int shown;   /* a live line is on the screen */
 	int json;    /* file descriptor or -1 */
+	int given_up; /* it cannot be written any more, which was told; it stays open, as the thread that reports lost ranks may be about to write */
 	int removed; /* its file has no name any more, which was told */
 };
 
@@ -33,7 +34,8 @@ void log_end_live(struct run_log *l);
 
 /* An object {"event": name, "time": seconds since 1970} to add to; NULL where nobody reads it: cJSON takes that well. */
 cJSON *log_event(const struct run_log *l, const char *name);
-/* Writes and frees it. */
+/* Writes and frees it. A pipe's reader is waited for, for LOG_PATIENCE seconds a line. What cannot be written is told, and the log is given up. */
+enum { LOG_PATIENCE = 10 };
 void log_write(struct run_log *l, cJSON *event);
 
 /* Adds a number, null where it is not finite; a text, null where it is "". */
