@@ -28,11 +28,11 @@ struct row {
 
 static const struct row rows[] = {
 	{ SCOPE_HVD, "off", WORD, AT(off), 1, NULL, 0, 0, "switch off an --hvd that the batch script or the environment gave" },
-	{ SCOPE_HVD, "on_death", CHOICE, AT(on_death), 0, "abort|continue", 0, 0, "when a rank dies: end the job, or go on with the others" },
-	{ SCOPE_HVD, "deadline", NUMBER, AT(deadline), 0, NULL, 1, 86400, "seconds without a sign of life after which a rank counts as dead" },
-	{ SCOPE_HVD, "backend", CHOICE, AT(backend), 0, "auto|nccl|cpu", 0, 0, "what carries the collectives" },
+	{ SCOPE_HVD, "on_death", CHOICE, AT(on_death), 0, "abort|continue", 0, 0, "when a rank dies: end the job (default), or go on with the others" },
+	{ SCOPE_HVD, "deadline", NUMBER, AT(deadline), 0, NULL, 1, 86400, "seconds without a sign of life after which a rank counts as dead (60)" },
+	{ SCOPE_HVD, "backend", CHOICE, AT(backend), 0, "auto|nccl|cpu", 0, 0, "what carries the collectives; auto (default): NCCL where every rank can use a GPU, the CPU where none can" },
 	{ SCOPE_HVD, "trace", TEXT, AT(trace), 0, NULL, 0, 1024, "directory for the ranks' traces" },
-	{ SCOPE_HVD, "iface", TEXT, AT(iface), 0, NULL, 0, 64, "network interface of the control connections" },
+	{ SCOPE_HVD, "iface", TEXT, AT(iface), 0, NULL, 0, 64, "network interface of the control connections (the first that is up)" },
 
 	{ SCOPE_BIND, "socket", WORD, AT(policy), POLICY_SOCKET, NULL, 0, 0, "all CPUs of the GPU's socket" },
 	{ SCOPE_BIND, "numa", WORD, AT(policy), POLICY_NUMA, NULL, 0, 0, "all CPUs of the GPU's NUMA node" },
@@ -63,7 +63,7 @@ enum { ROWS = sizeof rows / sizeof *rows, KEY_MAX = 64 };
 
 struct options options_default(void)
 {
-	return (struct options){ .gpus_per_task = 1, .deadline = 30 };
+	return (struct options){ .gpus_per_task = 1 };
 }
 
 static int *number_at(const struct options *o, const struct row *row)
@@ -214,6 +214,10 @@ static int set_item(struct options *o, int scopes, const char *name, char *item,
 		*value++ = '\0';
 	const struct row *row = strlen(item) < KEY_MAX ? find_row(scopes, item) : NULL;
 
+	if (!row && strlen(item) < KEY_MAX && find_row(SCOPE_HVD | SCOPE_BIND, item)) {
+		snprintf(error, size, "%s: '%s' is a word of %s", name, item, scopes & SCOPE_HVD ? "--hvd-bind" : "--hvd");
+		return -1;
+	}
 	if (!row) {
 		item[strnlen(item, KEY_MAX - 1)] = '\0';
 		snprintf(error, size, "%s: unknown key '%s', the nearest known one is '%s'", name, item, nearest_key(scopes, item));
@@ -327,6 +331,22 @@ void options_describe(int scopes, void (*line)(const char *text, void *data), vo
 		snprintf(text, sizeof text, "  %-24s %s", word, rows[r].help);
 		line(text, data);
 	}
+}
+
+static void print_line(const char *text, void *out)
+{
+	fprintf(out, "%s\n", text);
+}
+
+bool options_help(int scope, const char *text, FILE *out)
+{
+	if (!text || strcmp(text, "help"))
+		return false;
+	fprintf(out, scope == SCOPE_HVD ? "--hvd[=KEY=VALUE,…]: one task per GPU, joined into one data-parallel world. Keys:\n" :
+		"--hvd-bind=WORD,…: CPUs, memory and NIC near each task's GPU. Words:\n");
+	options_describe(scope, print_line, out);
+	fprintf(out, "The manual page spank_hvd(8) says more.\n");
+	return true;
 }
 
 /* ---- plugstack.conf ------------------------------------------------------------------------------ */

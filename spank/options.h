@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "placement.h"
 
@@ -82,7 +83,10 @@ void options_export(const struct options *o, void (*use)(const char *name, const
  * read are in *site all the same, so that a misspelt word stops nobody's job. */
 int site_parse(struct site *site, int argc, char *const argv[], char *error, size_t size);
 
-/* Writes one "  KEY=VALUE   what it does" line per key, for help and man page. */
+/* Writes one "  KEY=VALUE   what it does" line per key. */
 void options_describe(int scopes, void (*line)(const char *text, void *data), void *data);
+
+/* Where text is "help", writes these lines of one scope under a heading and returns true. */
+bool options_help(int scope, const char *text, FILE *out);
 
 #endif

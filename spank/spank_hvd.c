@@ -16,11 +16,11 @@ static int check_bind(int value, const char *text, int remote);
 
 static struct spank_option hvd_option = {
 	.name = "hvd", .arginfo = "key=value,…", .has_arg = 2, .val = 1, .cb = check_hvd,
-	.usage = "one task per GPU, joined into one data-parallel world; keys in spank_hvd(8)",
+	.usage = "one task per GPU, joined into one data-parallel world (see \"--hvd=help\", and spank_hvd(8))",
 };
 static struct spank_option bind_option = {
 	.name = "hvd-bind", .arginfo = "policy,…", .has_arg = 1, .val = 2, .cb = check_bind,
-	.usage = "socket, numa, gpu or none: CPUs, memory and NIC near each task's GPU (also --gpu-bind=socket)",
+	.usage = "socket, numa, gpu or none: CPUs, memory and NIC near each task's GPU (also --gpu-bind=socket; see \"--hvd-bind=help\")",
 };
 
 /* Runs once per component of a heterogeneous command line, and again on the nodes; the value itself is read elsewhere. */

@@ -423,6 +423,28 @@ refused() { # TEXT: exit 64 and exactly this line
 	refused "--hvd: unknown key 'bakend', the nearest known one is 'backend'"
 }
 
+@test "--hvd=help and --hvd-bind=help list the words, as Slurm's --cpu-bind=help does" {
+	local word words
+	run srun --hvd=help "$SHOW"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -cE '^  (off|on_death=abort\|continue|deadline=N|backend=auto\|nccl\|cpu|trace=NAME|iface=NAME) ' <<<"$output")" -eq 6 ]
+	if grep '^task' <<<"$output"; then false; fi
+	run in_cluster sbatch --hvd-bind=help --wrap true
+	[ "$status" -eq 0 ]
+	[ "$(grep -cE '^  (socket|numa|gpu|none|verbose) ' <<<"$output")" -eq 5 ]
+	if grep 'Submitted' <<<"$output"; then false; fi
+	# each word that is listed is understood, and in the manual
+	for word in hvd hvd-bind; do
+		run srun "--$word=help" "$SHOW"
+		words=$(sed -n 's/^  \([a-z_-]*\).*/\1/p' <<<"$output")
+		[ "$(wc -l <<<"$words")" -gt 5 ]
+		for words in $words; do
+			sed 's/\\//g' "$TOP/spank/spank_hvd.8" | grep -qE "^\.(B|BR|BI)( .*[^a-z_-])? ?\"?$words([^a-z_-]|\$)" || { echo "$words is not in the manual"; false; }
+		done
+	done
+}
+
 @test "heterogeneous steps: each component has its own count, and keeps its own arguments" {
 	without_mpi
 	run srun -N1 --gpus=2 --gpu-bind=socket --hvd "$SHOW" a --gpu-bind=socket : -N1 --gpus=1 --hvd "$SHOW" b --gpu-bind=socket
