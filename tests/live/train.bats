@@ -200,6 +200,17 @@ survive() {
 	run ! grep abandoned "$WORK/own.out"
 }
 
+@test "a training that stopped early stays unfinished where a rank dies before its end" {
+	HVD_ON_DEATH=continue train tests/wrap_tell_summary early "-N2 -n2 --kill-on-bad-exit=0 --no-kill" --steps 1000000 --max-seconds 1 --batch 8 || true
+	grep "^stopped at step .* all saved" "$WORK/early.out"
+	grep -E '"event":"end".*"code":75,' "$WORK/early.json"
+	[ ! -e "$WORK/early/model.safetensors" ]
+	# one whose steps are all made is judged by the others
+	HVD_ON_DEATH=continue train tests/wrap_tell_summary whole "-N2 -n2 --kill-on-bad-exit=0 --no-kill" --steps 10 --batch 8 || true
+	grep -E '"event":"end".*"code":0,' "$WORK/whole.json"
+	[ -e "$WORK/whole/model.safetensors" ]
+}
+
 @test "a rank that never starts is named within the deadline" {
 	begin=$SECONDS
 	run --separate-stderr in_cluster env HVD_DEADLINE=4 srun -Q --mpi=pmix --kill-on-bad-exit=1 -N2 -n2 bash -c \

@@ -112,12 +112,15 @@ int train_run(struct world *world, const struct train_conf *conf)
 
 	if (rc == 0)
 		rc = train_steps(&t, &e);
+	const int stopped = rc == EXIT_RESUMABLE;
+
 	if (rc >= 0 && tell_summary(&t, &e) < 0)
 		rc = -e.code;
 	if (rc == 0)
 		rc = train_finish(&t, &e);
-	while (rc < 0 && t.loader && train_recover(&t, &e) == 0)
-		rc = train_finish(&t, &e);
+	/* a loss before the last step is train_steps()'s, and what it could not mend is no end to be judged */
+	while (rc < 0 && t.loader && (stopped || train_is_over(&t)) && train_recover(&t, &e) == 0)
+		rc = stopped ? EXIT_RESUMABLE : train_finish(&t, &e);
 	if (rc < 0)
 		rc = world_end(world, &e);
 	tell_end(&t, rc, e.code ? e.text : rc == EXIT_RESUMABLE ? "stopped early" : "done");
