@@ -208,8 +208,10 @@ be_nobody() {
 		# shellcheck disable=SC2086 # words
 		refuses 70 "set/manifest.json: cannot be read: Permission denied" "${user[@]}" "$BUILD/chexnet" $command set
 	done
-	refuses 70 "bad: cannot be listed: Permission denied" "${user[@]}" "$BUILD/chexnet" prepare nih bad out
-	refuses 70 "bad: cannot be listed: Permission denied" "${user[@]}" "$BUILD/chexnet" prepare tfrecord bad out
+	mkdir -m 777 anyones
+	refuses 70 "bad: cannot be listed: Permission denied" "${user[@]}" "$BUILD/chexnet" prepare nih bad anyones/out
+	refuses 70 "bad: cannot be listed: Permission denied" "${user[@]}" "$BUILD/chexnet" prepare tfrecord bad anyones/out
+	rmdir anyones # and nothing is left in it
 	chmod 700 set bad
 }
 
@@ -321,6 +323,14 @@ be_nobody() {
 	refuses 64 "nodir/x/y: cannot be made: there is no directory nodir/x" chexnet prepare nih tree nodir/x/y
 	refuses 64 "tree/test_list.txt/y: cannot be made: there is no directory tree/test_list.txt" chexnet prepare nih tree tree/test_list.txt/y
 	refuses 64 "nodir/y: cannot be made: there is no directory nodir" chexnet synth --images 5 --out nodir/y
+}
+
+@test "what is wrong with OUT is told before the source is read, which may take an hour" {
+	cp -r good set
+	printf cut >set/train-00000-of-00001
+	refuses 64 "good: exists already" chexnet prepare tfrecord set good
+	refuses 64 "there is no directory nodir" chexnet prepare tfrecord set nodir/out
+	refuses 65 "set/train-00000-of-00001: record 0 at byte 0: truncated" chexnet prepare tfrecord set out
 }
 
 @test "one at a time makes a directory" {

@@ -80,10 +80,10 @@ static void records_with_and_without_names_of_labels_are_not_mixed(void **state)
 		struct origin o;
 		write_records(directory, "train-00000-of-00002", dell, 0, 10, cases, named);
 		write_records(directory, "train-00001-of-00002", dell, 10, 10, cases, named);
-		assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), 0);
+		assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e), 0);
 		origin_close(&o);
 		write_records(directory, "train-00001-of-00002", dell, 10, 10, cases, !named);
-		assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), -EXIT_DATA);
+		assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e), -EXIT_DATA);
 		assert_non_null(strstr(e.text, "train-00001-of-00002: record 0 at byte 0: label/names: "));
 	}
 	free(cases);
@@ -101,10 +101,10 @@ static void a_copy_without_all_of_its_files_is_refused(void **state)
 	mkdir(directory, 0777);
 	write_records(directory, "train-00000-of-00003", own, 0, 5, cases, 1);
 	write_records(directory, "train-00002-of-00003", own, 5, 5, cases, 1);
-	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), -EXIT_DATA);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e), -EXIT_DATA);
 	assert_non_null(strstr(e.text, "2 train-…-of-… files, and the name of train-00000-of-00003 says 3"));
 	write_records(directory, "train-00001-of-00003", own, 10, 5, cases, 1);
-	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &more), 0);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &more), 0);
 	assert_int_equal(o.count, 15);
 	origin_close(&o);
 	free(cases);
@@ -127,7 +127,7 @@ static void a_patient_with_the_number_0_leaks_too(void **state)
 		snprintf(cases[i].sample.id, sizeof cases[i].sample.id, "%08d_%03d.png", i == 1 ? 7 : 0, i);
 	write_records(directory, "train-00000-of-00001", own, 0, 2, cases, 1);
 	write_records(directory, "val-00000-of-00001", own, 2, 1, cases, 1);
-	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), 0);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e), 0);
 	if (prepare(&conf, &o, &r, &e))
 		fail_msg("%s", e.text);
 	origin_close(&o);
@@ -151,7 +151,7 @@ static void the_reference_trainers_records_are_read_and_their_label_order_found(
 	write_foreign(directory, "train-00001-of-00002", dell, 50, 40, cases);
 	write_foreign(directory, "val-00000-of-00001", dell, 90, 30, cases);
 	for (enum label_order order = LABELS_DELL; order <= LABELS_INFER; order++) {
-		if (origin_tfrecord(&o, directory, order, table, &e))
+		if (origin_tfrecord(&o, directory, order, table, NULL, &e))
 			fail_msg("%s", e.text);
 		assert_int_equal(o.count, 120);
 		size_t wrong = 0;
@@ -164,7 +164,7 @@ static void the_reference_trainers_records_are_read_and_their_label_order_found(
 		assert_true(order == LABELS_CHEXNET ? wrong > 50 : wrong == 0);
 		origin_close(&o);
 	}
-	assert_int_equal(origin_tfrecord(&o, directory, LABELS_INFER, NULL, &e), -EXIT_USAGE);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_INFER, NULL, NULL, &e), -EXIT_USAGE);
 
 	/* one label column that is another's copy, and labels that agree with nothing */
 	int twice[FINDINGS];
@@ -173,7 +173,7 @@ static void the_reference_trainers_records_are_read_and_their_label_order_found(
 	write_foreign(directory, "train-00000-of-00002", twice, 0, 50, cases);
 	write_foreign(directory, "train-00001-of-00002", twice, 50, 40, cases);
 	e.code = 0;
-	assert_int_equal(origin_tfrecord(&o, directory, LABELS_INFER, table, &e), -EXIT_DATA);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_INFER, table, NULL, &e), -EXIT_DATA);
 	assert_non_null(strstr(e.text, "agrees with no finding of"));
 
 	/* and all the way to training's files */
@@ -182,7 +182,7 @@ static void the_reference_trainers_records_are_read_and_their_label_order_found(
 	write_foreign(directory, "train-00000-of-00002", dell, 0, 50, cases);
 	write_foreign(directory, "train-00001-of-00002", dell, 50, 40, cases);
 	e.code = 0;
-	assert_int_equal(origin_tfrecord(&o, directory, LABELS_DELL, NULL, &e), 0);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_DELL, NULL, NULL, &e), 0);
 	if (prepare(&conf, &o, &r, &e))
 		fail_msg("%s", e.text);
 	origin_close(&o);
@@ -234,7 +234,7 @@ static void names_keep_their_folders_where_they_come_twice_without(void **state)
 			snprintf(cases[i].sample.id, SAMPLE_ID, "%s", sets[k].names[i]);
 		write_records(directory, "train-00000-of-00001", own, 0, 3, cases, 1);
 		write_records(directory, "val-00000-of-00001", own, 3, 1, cases, 1);
-		if (origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e))
+		if (origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e))
 			fail_msg("%s", e.text);
 		for (int i = 0; i < 4; i++)
 			assert_string_equal(o.samples[i].id, sets[k].ids[i]);
@@ -275,7 +275,7 @@ static uint64_t hash_below(const char *folder)
 		snprintf(cases[i].sample.id, SAMPLE_ID, "%s/%s", folder, names[i]);
 	mkdir(directory, 0777);
 	write_records(directory, "train-00000-of-00001", own, 0, 2, cases, 1);
-	if (origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e))
+	if (origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e))
 		fail_msg("%s", e.text);
 	uint64_t hash = o.hash;
 	origin_close(&o);
@@ -305,15 +305,36 @@ static void a_name_that_fits_on_no_line_is_refused_where_it_is_read(void **state
 
 		snprintf(cases[i].sample.id, SAMPLE_ID, "%s", names[i]);
 		write_records(directory, "train-00000-of-00001", own, (size_t)i, 1, cases, 1);
-		assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &e), -EXIT_DATA);
+		assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e), -EXIT_DATA);
 		assert_non_null(strstr(e.text, "train-00000-of-00001: record 0 at byte 0: image/filename: a NUL or a line end in the name"));
 	}
+	free(cases);
+}
+
+static void a_signal_ends_the_reading(void **state)
+{
+	(void)state;
+	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
+	static const volatile sig_atomic_t stop = 1, go = 0;
+	struct synth_case *cases = synth_plan(&synth);
+	struct origin o;
+	struct error e = { 0 }, more = { 0 };
+	char directory[FILE_PATH];
+
+	snprintf(directory, sizeof directory, "%s", scratch_path("stopped"));
+	mkdir(directory, 0777);
+	write_records(directory, "train-00000-of-00001", own, 0, 5, cases, 1);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &stop, &e), -EXIT_INTERNAL);
+	assert_string_equal(e.text, "interrupted; nothing is left behind");
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &go, &more), 0);
+	origin_close(&o);
 	free(cases);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_signal_ends_the_reading),
 		cmocka_unit_test(records_with_and_without_names_of_labels_are_not_mixed),
 		cmocka_unit_test(a_copy_without_all_of_its_files_is_refused),
 		cmocka_unit_test(a_patient_with_the_number_0_leaks_too),

@@ -83,11 +83,45 @@ static int open_nih(struct origin *o, const struct conf *conf, const char *direc
 	return fail(e, EXIT_USAGE, "--split=%s: there are official, chexnet and file:PATH", conf->split);
 }
 
+static int open_source(struct origin *o, const struct conf *conf, const char *kind, const char *directory, struct error *e)
+{
+	if (strcmp(kind, "nih") == 0)
+		return open_nih(o, conf, directory, e);
+	return origin_tfrecord(o, directory, (enum label_order)conf->order, conf->table, &stop_asked, e);
+}
+
+static int check_words(const struct conf *conf, const char *kind, struct error *e)
+{
+	int tfrecord = strcmp(kind, "tfrecord") == 0;
+
+	if (!tfrecord && strcmp(kind, "nih") != 0)
+		return fail(e, EXIT_USAGE, "%s: no such source; there are nih and tfrecord", kind);
+	if (tfrecord && strcmp(conf->split, "official") != 0)
+		return fail(e, EXIT_USAGE, "--split=%s is for nih: TFRecords keep the splits of their files", conf->split);
+	return 0;
+}
+
+/* What is wrong with OUT is told before the source is read, all of which a set of TFRecords is. */
+static int prepare_source(const struct conf *conf, const char *kind, const struct prepare_conf *p, struct error *e)
+{
+	struct origin origin;
+	struct prepare_report report;
+	struct staging staging;
+	int rc = prepare_claim(p, &staging, e);
+
+	if (!rc && (rc = open_source(&origin, conf, kind, p->source, e)) == 0) {
+		rc = prepare_claimed(p, &staging, &origin, &report, e);
+		if (!rc)
+			print_report(p, &origin, &report);
+		origin_close(&origin);
+	}
+	staging_discard(&staging);
+	return rc;
+}
+
 static int run(int argc, char **argv)
 {
 	struct conf conf = { 0 };
-	struct origin origin;
-	struct prepare_report report;
 	struct error e = { 0 };
 	int n, rc = options_read(&command_prepare, argc, argv, &conf, &n);
 
@@ -96,21 +130,7 @@ static int run(int argc, char **argv)
 	struct prepare_conf p = { .out = argv[3], .source = argv[2], .size = conf.size, .encoding = (enum encoding)conf.encoding, .shards = conf.shards,
 				  .seed = conf.seed, .threads = conf.threads, .overwrite = conf.overwrite, .stop = &stop_asked };
 	stop_at_signals();
-	if (strcmp(argv[1], "nih") == 0)
-		rc = open_nih(&origin, &conf, argv[2], &e);
-	else if (strcmp(argv[1], "tfrecord") == 0 && strcmp(conf.split, "official") != 0)
-		rc = fail(&e, EXIT_USAGE, "--split=%s is for nih: TFRecords keep the splits of their files", conf.split);
-	else if (strcmp(argv[1], "tfrecord") == 0)
-		rc = origin_tfrecord(&origin, argv[2], (enum label_order)conf.order, conf.table, &e);
-	else
-		rc = fail(&e, EXIT_USAGE, "%s: no such source; there are nih and tfrecord", argv[1]);
-	if (rc < 0)
-		return report_error(&command_prepare, &e);
-	rc = prepare(&p, &origin, &report, &e);
-	if (rc == 0)
-		print_report(&p, &origin, &report);
-	origin_close(&origin);
-	if (rc == 0)
+	if (check_words(&conf, argv[1], &e) == 0 && prepare_source(&conf, argv[1], &p, &e) == 0)
 		return EXIT_DONE;
 	rc = report_error(&command_prepare, &e);
 	stop_as_asked();

@@ -459,7 +459,7 @@ int audit_open(struct origin *o, const char *path, struct error *e)
 		return -e->code;
 	if (there)
 		return origin_prepared(o, path, e);
-	if (origin_tfrecord(o, path, LABELS_CHEXNET, NULL, e) == 0)
+	if (origin_tfrecord(o, path, LABELS_CHEXNET, NULL, NULL, e) == 0)
 		return 0;
 	if (!strstr(e->text, "no train-"))
 		return -e->code;

@@ -3,6 +3,8 @@
 #ifndef DATA_ORIGIN_H
 #define DATA_ORIGIN_H
 
+#include <signal.h>
+
 #include "data/image.h"
 #include "data/nih.h"
 
@@ -33,8 +35,9 @@ int origin_nih_file(struct origin *o, const char *directory, const char *split_f
 
 /* A directory of TFRecord files train-…, val-…, test-… (or validation-…) with the keys of the reference trainer, image/encoded,
  * image/label and image/filename, as they are divided there. `order` says what label i stands for; LABELS_INFER compares with
- * the NIH label table `table` and refuses when less than 99.9 % of the labels agree with any assignment. */
-int origin_tfrecord(struct origin *o, const char *directory, enum label_order order, const char *table, struct error *e);
+ * the NIH label table `table` and refuses when less than 99.9 % of the labels agree with any assignment. All records are read; `stop`, set by
+ * a signal, ends that with EXIT_INTERNAL; NULL: nothing does. */
+int origin_tfrecord(struct origin *o, const char *directory, enum label_order order, const char *table, const volatile sig_atomic_t *stop, struct error *e);
 
 /* A label table alone, to be audited: no images. `reference` is the table whose images the two lists divide (NULL: this one); an
  * image that it does not know is in no split, and without lists all are for training. */

@@ -31,6 +31,7 @@ struct foreign {
 	} *places; /* [count] */
 	size_t room;
 	int named;  /* records carry label/names */
+	const volatile sig_atomic_t *stop;
 };
 
 static void close_foreign(void *state)
@@ -112,6 +113,8 @@ static int index_file(struct origin *o, struct foreign *f, int file, enum split 
 	if (file_map(&current->map, current->path, e))
 		return -e->code;
 	while ((rc = tfrecord_at(current->map.data, current->map.size, p.offset, &record, &why)) > 0) {
+		if (f->stop && *f->stop)
+			return fail(e, EXIT_INTERNAL, "interrupted; nothing is left behind");
 		if (grow(o, f, e))
 			return -e->code;
 		struct sample *s = &o->samples[o->count];
@@ -321,7 +324,7 @@ static int set_order(struct origin *o, const struct foreign *f, enum label_order
 	return rc;
 }
 
-int origin_tfrecord(struct origin *o, const char *directory, enum label_order order, const char *table, struct error *e)
+int origin_tfrecord(struct origin *o, const char *directory, enum label_order order, const char *table, const volatile sig_atomic_t *stop, struct error *e)
 {
 	static const struct {
 		const char *prefix;
@@ -335,6 +338,7 @@ int origin_tfrecord(struct origin *o, const char *directory, enum label_order or
 		o->close = NULL;
 		return fail(e, EXIT_INTERNAL, "no memory");
 	}
+	f->stop = stop;
 	for (size_t k = 0; !rc && k < sizeof kinds / sizeof kinds[0]; k++)
 		rc = index_split(o, f, directory, kinds[k].prefix, kinds[k].split, e);
 	if (!rc && f->n_files == 0)

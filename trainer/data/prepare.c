@@ -13,7 +13,6 @@
 #include "data/packed.h"
 #include "data/random.h"
 #include "data/resize.h"
-#include "data/staging.h"
 #include "data/tfrecord.h"
 #include "learn/auroc.h"
 
@@ -25,7 +24,7 @@ struct job {
 	struct decoder **decoder;  /* [threads] */
 	uint8_t **square;        /* [threads][size * size] */
 	uint8_t *shape;          /* [count] enum image_shape, of those that were decoded */
-	struct staging staging;
+	struct staging *staging;
 };
 
 /* Records made ahead of the writer, so that all threads decode while the order stays. */
@@ -102,7 +101,7 @@ static int next_shard(struct split_writer *w, struct error *e)
 	}
 	if (w->shard == w->shards)
 		return 0;
-	if (shard_path(path, w->job->staging.partial, w->split, w->shard, w->shards, e) || tfrecord_create(&w->file, path, e))
+	if (shard_path(path, w->job->staging->partial, w->split, w->shard, w->shards, e) || tfrecord_create(&w->file, path, e))
 		return -e->code;
 	w->open = 1;
 	return 0;
@@ -115,7 +114,7 @@ static int writer_open(struct split_writer *w, size_t count, struct error *e)
 
 	if (conf->encoding == ENCODING_PACKED) {
 		w->shards = 1;
-		if (packed_path(path, w->job->staging.partial, w->split, e) ||
+		if (packed_path(path, w->job->staging->partial, w->split, e) ||
 		    packed_create(&w->packed, path, conf->size, count, w->job->origin->hash, e))
 			return -e->code;
 		w->open = 1;
@@ -343,7 +342,6 @@ static void free_job(struct job *job)
 	free(job->decoder);
 	free(job->square);
 	free(job->shape);
-	staging_discard(&job->staging);
 }
 
 static void name_shapes(const struct job *job)
@@ -368,14 +366,17 @@ static void describe(const struct job *job)
 static const char *const own[] = { "manifest.json", "@(train|val|test)-+([0-9])-of-+([0-9])", "@(train|val|test).cxp", NULL };
 static const struct staging_kind kind = { "manifest.json", "format", manifest_format, own };
 
-int prepare(const struct prepare_conf *conf, const struct origin *origin, struct prepare_report *report, struct error *e)
+int prepare_claim(const struct prepare_conf *conf, struct staging *staging, struct error *e)
 {
-	struct job job = { .conf = conf, .origin = origin, .report = report, .threads = conf->threads ? conf->threads : omp_get_max_threads() };
+	return staging_open(staging, conf->out, conf->overwrite, &kind, conf->source, e);
+}
+
+int prepare_claimed(const struct prepare_conf *conf, struct staging *staging, const struct origin *origin, struct prepare_report *report, struct error *e)
+{
+	struct job job = { .conf = conf, .origin = origin, .report = report, .staging = staging, .threads = conf->threads ? conf->threads : omp_get_max_threads() };
 
 	memset(report, 0, sizeof *report);
-	int rc = staging_open(&job.staging, conf->out, conf->overwrite, &kind, conf->source, e);
-	if (!rc)
-		rc = make_workers(&job, e);
+	int rc = make_workers(&job, e);
 	if (!rc)
 		rc = check_names(&job, e);
 	if (!rc)
@@ -388,11 +389,22 @@ int prepare(const struct prepare_conf *conf, const struct origin *origin, struct
 			rc = measure_oracle(&job, (enum split)s, e);
 	}
 	if (!rc)
-		rc = manifest_write(&report->manifest, job.staging.partial, e);
+		rc = manifest_write(&report->manifest, staging->partial, e);
 	if (!rc)
-		rc = staging_commit(&job.staging, e);
+		rc = staging_commit(staging, e);
 	if (!rc)
 		name_shapes(&job);
 	free_job(&job);
+	return rc;
+}
+
+int prepare(const struct prepare_conf *conf, const struct origin *origin, struct prepare_report *report, struct error *e)
+{
+	struct staging staging;
+	int rc = prepare_claim(conf, &staging, e);
+
+	if (!rc)
+		rc = prepare_claimed(conf, &staging, origin, report, e);
+	staging_discard(&staging);
 	return rc;
 }

@@ -7,6 +7,7 @@
 
 #include "data/manifest.h"
 #include "data/origin.h"
+#include "data/staging.h"
 
 enum { PREPARE_JPEG_QUALITY = 95, PREPARE_SHARD = 400 /* records, unless told */ };
 
@@ -31,6 +32,14 @@ struct prepare_report {
 	struct sample_names stretched, enlarged; /* images of which the square shows something else than a radiograph (data/resize.h) */
 };
 
+/* Takes conf->out for this preparation, as staging_open(): to be done before the origin is opened, which reads the whole of a set of TFRecords.
+ * staging_discard() in the end, also where it fails. */
+int prepare_claim(const struct prepare_conf *conf, struct staging *staging, struct error *e);
+
+/* Fills what was claimed and gives it its name. */
+int prepare_claimed(const struct prepare_conf *conf, struct staging *staging, const struct origin *origin, struct prepare_report *report, struct error *e);
+
+/* Both. */
 int prepare(const struct prepare_conf *conf, const struct origin *origin, struct prepare_report *report, struct error *e);
 
 #endif
