@@ -388,6 +388,9 @@ int stepd_user_init(spank_t spank, const struct site *site)
 		step.refused = NULL;
 	if (options_parse(&step.options, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, STEP_VARIABLE, text, error, sizeof error))
 		step_fail(EXIT_USAGE, error);
+	/* no task is to see it, nor to hand it to a step that it starts */
+	else if (spank_unsetenv(spank, STEP_VARIABLE) != ESPANK_SUCCESS)
+		step_fail(EXIT_INTERNAL, "a variable cannot be set for the tasks");
 	else if (!is_special_step(spank))
 		make_plan(spank);
 	return 0;

@@ -249,7 +249,6 @@ void variables_prepare(spank_t spank)
 	if (step.options.hvd)
 		options_export(&step.options, export_key, &e);
 	/* what must not reach a step that a task may start */
-	e.failed |= spank_unsetenv(spank, STEP_VARIABLE) != ESPANK_SUCCESS;
 	e.failed |= step.options.hide_gpus && (spank_unsetenv(spank, "SLURM_GPU_BIND") != ESPANK_SUCCESS || spank_unsetenv(spank, "SLURM_TRES_BIND") != ESPANK_SUCCESS);
 	if (e.failed)
 		step_fail(EXIT_INTERNAL, "a variable cannot be set for the tasks");

@@ -524,7 +524,7 @@ refused() { # TEXT: exit 64 and exactly this line
 	run srun -n1 --gpus=2 "$SHOW"
 	[ "$output" = 'task 0 of 1: gpus=0,1 mpi=none policy=none args=' ]
 	# and one without a GPU is none of ours
-	run srun -n2 bash -c 'echo "${HVD_POLICY-none} ${HVD_CPUS-none} ${OMP_NUM_THREADS-none}"'
-	[ "$output" = $'none none none\nnone none none' ]
+	run srun -n2 bash -c 'echo "${HVD_POLICY-none} ${HVD_CPUS-none} ${OMP_NUM_THREADS-none} ${SLURM_HVD_STEP-none}"'
+	[ "$output" = $'none none none none\nnone none none none' ]
 	echo "$stack" >"$CLUSTER/etc/plugstack.conf"
 }
