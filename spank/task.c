@@ -20,25 +20,43 @@ enum { PREFERRED_MANY = 5 /* MPOL_PREFERRED_MANY, Linux 5.15 */ };
 
 /* ---- choices of the user, which only the task can see ---------------------------------------------- */
 
+/* Confined devices can be told from the task: it may not open those that are not the step's. */
+static bool may_open(int gpu)
+{
+	return !*step.device_file[gpu] || !access(step.device_file[gpu], R_OK | W_OK) || errno != EPERM;
+}
+
+/* The node's GPUs that this task may open, where it may not open all of them, as Slurm numbers them; "" where it may. */
+static char *openable_gpus(enum numbers numbers, char *list, size_t size)
+{
+	bool confined = false;
+
+	*list = '\0';
+	for (int g = 0; g < step.node->gpus; g++) {
+		size_t n = strlen(list);
+		if (!*step.device_file[g] || !may_open(g))
+			confined = true;
+		else
+			snprintf(list + n, size - n, "%s%d", n ? "," : "", numbers == NUMBERS_MINOR ? step.node->gpu[g].minor : g);
+	}
+	if (!confined)
+		*list = '\0';
+	return list;
+}
+
 /* The GPUs that Slurm bound this task to. Where the task may not open all of the node's devices, numbers count among
  * those it may open. */
 static int bound_devices(spank_t spank, struct step_devices *out, char *error, size_t size)
 {
 	static char visible[LONG_VALUE];
-	char openable[STEP_MAX_DEVICES * 6] = "";
-	bool confined = false;
-
-	for (int g = 0; g < step.node->gpus; g++) {
-		size_t n = strlen(openable);
-		if (!*step.device_file[g] || (access(step.device_file[g], R_OK | W_OK) && errno == EPERM))
-			confined = true;
-		else
-			snprintf(openable + n, sizeof openable - n, "%s%d", n ? "," : "", step.site->numbers == NUMBERS_MINOR ? step.node->gpu[g].minor : g);
-	}
+	char openable[STEP_MAX_DEVICES * 6];
+	const enum numbers numbers = (enum numbers)step.site->numbers;
 	const char *list = job_variable(spank, "CUDA_VISIBLE_DEVICES", visible, sizeof visible);
+
+	openable_gpus(numbers, openable, sizeof openable);
 	if (!list && step.options.hide_gpus && *step.visible)
 		list = step.visible;
-	return step_devices(step.node, (enum numbers)step.site->numbers, confined && *openable ? openable : NULL, list, step.options.ids == IDS_INDEX, out, error, size);
+	return step_devices(step.node, numbers, *openable ? openable : NULL, list, step.options.ids == IDS_INDEX, out, error, size);
 }
 
 /* Slurm lists what it bound the tasks of the node to, as masks "0x1,0x2" or as CPUs "0,1"; with fewer entries than
@@ -175,20 +193,43 @@ static bool slurm_bound_gpus(spank_t spank)
 	return !step.options.hide_gpus && job_variable(spank, "SLURMD_TRES_BIND", bind, sizeof bind) && !strstr(bind, "none");
 }
 
-/* Confined devices can be told from the task: a GPU that it may not open is not the one Slurm gave the step. */
-static bool may_open_gpus(const struct task_plan *task)
+/* The first of the step's GPUs that this task may not open; -1 none, or GPUs are not given by number. */
+static int closed_gpu(void)
 {
-	for (int i = 0; i < task->devices && !step.options.keep_gpus; i++) {
-		int gpu = step.request->device[task->device[i]];
-		char line[256];
-		if (gpu < 0 || !*step.device_file[gpu] || !access(step.device_file[gpu], R_OK | W_OK) || errno != EPERM)
-			continue;
-		snprintf(line, sizeof line, "GPU %s is %s, which this task may not open: is gres.conf right, and do its types follow each other as in Gres= of slurm.conf?",
-			step.node->gpu[gpu].at.pci, step.device_file[gpu]);
-		step_fail(EXIT_INTERNAL, line);
-		return false;
+	bool known = !step.options.keep_gpus;
+	int closed = -1;
+
+	for (int d = step.devices.count - 1; d >= 0; d--) {
+		known &= step.devices.gpu[d] >= 0 && !is_instance(step.devices.token[d]);
+		if (known && !may_open(step.devices.gpu[d]))
+			closed = step.devices.gpu[d];
 	}
-	return true;
+	return known ? closed : -1;
+}
+
+/* Slurm numbers GPUs of several types in the order of Gres= in slurm.conf, and lets the step open those that it means: where these
+ * are others, and as many, every task of the node sees the same ones and plans with them. */
+static int plan_with_open_gpus(int local)
+{
+	static struct step_devices open;
+	char list[STEP_MAX_DEVICES * 6], error[512], line[640];
+	const int closed = closed_gpu();
+
+	if (closed < 0)
+		return 0;
+	if (!*openable_gpus(NUMBERS_BUS, list, sizeof list) ||
+	    step_devices(step.node, NUMBERS_BUS, list, step.visible, step.options.ids == IDS_INDEX, &open, error, sizeof error) || open.count != step.devices.count) {
+		snprintf(line, sizeof line, "GPU %s is %s, which this task may not open: is gres.conf right, and do its types follow each other as in Gres= of slurm.conf?",
+			step.node->gpu[closed].at.pci, step.device_file[closed]);
+		step_fail(EXIT_INTERNAL, line);
+		return -1;
+	}
+	if (local == 0 && !step.options.by_site)
+		slurm_spank_log("hvd: %s: GPU %s is not this step's, whatever was said of it: tasks get those that they may open (do the types in gres.conf follow each other as in Gres= of slurm.conf?)",
+			step.host, step.node->gpu[closed].at.pci);
+	step.devices = open;
+	step.per_task = true;
+	return 0;
 }
 
 /* One task a node tells who else is on the step's GPUs: in a step for training, or where the user wants to know. */
@@ -231,9 +272,11 @@ static void bind_task(spank_t spank)
 		if (local == 0 && !step.options.by_site)
 			slurm_spank_log("hvd: %s: Slurm has bound GPUs to tasks by itself: they stay, and CPUs follow them", step.host);
 	}
+	if (plan_with_open_gpus(local))
+		return;
 	name_other_users(local);
 	const struct task_plan *task = step.per_task ? plan_in_task(spank, local) : &step.plan.task[local];
-	if (!step.broken && task && may_open_gpus(task))
+	if (!step.broken && task)
 		apply(spank, local, task);
 }
 

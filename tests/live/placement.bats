@@ -327,6 +327,27 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	done
 }
 
+@test "types in another order in slurm.conf than in gres.conf: tasks get the GPUs that Slurm lets them open" {
+	[ "$(id -u)" = 0 ] || skip "control groups need root"
+	cluster_again --cgroup v1 || skip "no usable cgroup v1 here"
+	local gpu='echo "task $HVD_GPU $HVD_CPUS"; for n in 0 1; do { : <"/dev/nvidia$n"; } 2>&1 | sed "s/.*: /open $n /"; done' type
+	sed -i 's/Gres=gpu:2/Gres=gpu:b:1,gpu:a:1/' "$CLUSTER/etc/slurm.conf"
+	printf 'Name=gpu Type=%s File=/dev/nvidia%s Cores=%s\n' a 0 0 b 1 1 >"$CLUSTER/etc/gres.conf"
+	for n in 1 2; do hvd_cluster crash $n; done
+	in_cluster sh -c 'pid=$(cat /run/slurm/slurmctld.pid); kill $pid; while kill -0 $pid 2>/dev/null; do sleep 0.1; done; slurmctld -c'
+	for n in 1 2; do hvd_cluster boot $n; done
+	wait_for 20 nodes_are_idle 2
+	for type in a b; do
+		run in_cluster srun -Q -w n1 --gres=gpu:$type:1 --hvd bash -c "$gpu"
+		echo "$output"
+		[ "$status" -eq 0 ]
+		grep -q "^hvd: n1: GPU 0000:$([ $type = a ] && echo 1b || echo 15):00.0 is not this step's, whatever was said of it" <<<"$output"
+		[ "$(tasks)" = "task 0000:$([ $type = a ] && echo '15:00.0 0' || echo '1b:00.0 1')" ]
+		grep -q "^open $([ $type = a ] && echo 0 || echo 1) No such device" <<<"$output"
+		grep -q "^open $([ $type = a ] && echo 1 || echo 0) Operation not permitted" <<<"$output"
+	done
+}
+
 @test "GPU numbers and core numbers the other way round: identity would be wrong" {
 	cluster_again --gpu-order reverse
 	run in_cluster srun -Q -N2 --gpus-per-node=2 --gpu-bind=socket --hvd bash -c "$look"

@@ -41,6 +41,7 @@ static struct record {
 static int tasks, local_task, fail_at; /* fail_at: which call fails, 0 none */
 static uint32_t step_id, step_nodes = 1, step_node, step_tasks; /* the whole step's; 0 tasks: Slurm does not say */
 static int confined = -1;              /* the local task that may open no GPU */
+static const char *closed = "";        /* N of each /dev/nvidiaN that no task may open */
 static char step_cores[16] = "0-7";    /* as Slurm counts them */
 static const char *step_cpus;          /* what slurmstepd makes of its cores; NULL: it has no such function */
 static const char *visible;            /* CUDA_VISIBLE_DEVICES as Slurm sets it; NULL: the numbers of the first GPUs */
@@ -235,7 +236,7 @@ int __wrap_access(const char *path, int mode)
 {
 	if (fails())
 		return -1;
-	if (!now || local_task != confined)
+	if (!now || (local_task != confined && !strchr(closed, path[strlen(path) - 1])))
 		return __real_access(path, mode);
 	errno = EPERM;
 	return -1;

@@ -437,6 +437,32 @@ static void a_refusal_of_one_task_ends_the_others(void **state)
 	spank_unsetenv(NULL, "SLURM_STEP_NUM_TASKS");
 }
 
+/* Where slurm.conf has the types of GPUs in another order than gres.conf, Slurm's numbers are not the bus's; what it lets tasks
+ * open is right. */
+static void gpus_that_tasks_may_open_are_the_steps(void **state)
+{
+	static const char *const steps[] = { "hide-gpus,socket", "by-site,socket" };
+	(void)state;
+	for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
+		closed = "0134567";
+		assert_int_equal(run_step(steps[s], 1, 0), 0);
+		assert_int_equal(record->lines, s ? 0 : 1);
+		if (!s)
+			assert_non_null(strstr(record->line, "is not this step's, whatever was said of it"));
+		assert_non_null(strstr(record->task[0].variables, "CUDA_VISIBLE_DEVICES=GPU-c0de0000-0000-4000-8000-000000000002\n"));
+		assert_true(on_socket(0, &record->task[0].cpus));
+		closed = "024567"; /* of the first two numbers, 0 and 1, one is right */
+		assert_int_equal(run_step(steps[s], 2, 0), 0);
+		assert_non_null(strstr(record->task[0].variables, "CUDA_VISIBLE_DEVICES=GPU-c0de0000-0000-4000-8000-000000000001\n"));
+		assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=GPU-c0de0000-0000-4000-8000-000000000003\n"));
+		assert_true(on_socket(1, &record->task[0].cpus) && on_socket(1, &record->task[1].cpus));
+		/* Slurm lets a step open as many as it gives it */
+		closed = "014567";
+		assert_int_equal(run_step(steps[s], 1, 0), s ? 0 : 70);
+	}
+	closed = "";
+}
+
 /* A step without our words, a batch script, and an interactive shell are left alone. */
 static void other_steps_are_left_alone(void **state)
 {
@@ -471,6 +497,7 @@ int main(void)
 		cmocka_unit_test(the_policy_none_leaves_gpus_where_numbers_differ),
 		cmocka_unit_test(a_refusal_ends_the_step_if_others_wait),
 		cmocka_unit_test(a_refusal_of_one_task_ends_the_others),
+		cmocka_unit_test(gpus_that_tasks_may_open_are_the_steps),
 		cmocka_unit_test(other_steps_are_left_alone),
 	};
 	return cmocka_run_group_tests(tests_of_steps, make_machine_files, remove_machine_files);
