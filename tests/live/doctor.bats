@@ -46,6 +46,29 @@ teardown() { cluster_logs; }
 	[[ $output == *"warning  CPUs       ranks 0 and 1 on n1 may both run on CPU "*": ask for more CPUs a rank (a larger -c)"* ]]
 }
 
+@test "HVD_THREADS that is no number of threads is refused, by every command and once" {
+	for threads in junk 8x 0 -3 1.5 1e1 99999 99999999999999999999 " "; do
+		for command in "doctor" "bench" "predict --weights none image.png"; do
+			# shellcheck disable=SC2086
+			HVD_THREADS=$threads run --separate-stderr -64 "$BUILD/chexnet" $command
+			[ "$stderr" = "chexnet ${command%% *}: HVD_THREADS=$threads: must be a whole number from 1 to 1024; srun --hvd sets it to a task's share of its CPUs" ]
+		done
+	done
+	# shellcheck disable=SC2016
+	run --separate-stderr -64 in_cluster srun -Q -O --mpi=pmix -N2 -n4 bash -c '[ "$SLURM_PROCID" != 2 ] || export HVD_THREADS=x; exec "$0" doctor' "$BUILD/chexnet"
+	[ "$(grep -c 'chexnet doctor: rank 2 on n2: HVD_THREADS=x: must be a whole number' <<<"$stderr")" = 1 ]
+	[ "$(grep -c chexnet <<<"$stderr")" = 1 ]
+	for threads in 1 "" +1; do
+		HVD_THREADS=$threads run -0 "$BUILD/chexnet" doctor
+		[[ $output != *" threads on "* ]]
+	done
+	# more threads than CPUs make a run crawl
+	HVD_THREADS=7 run -0 taskset -c 0 "$BUILD/chexnet" doctor
+	[[ $output == *"warning  CPUs       rank 0 on "*" computes with 7 threads on 1 CPU, as HVD_THREADS says"* ]]
+	run -0 taskset -c 0 "$BUILD/chexnet" doctor --threads 8
+	[[ $output == *" computes with 8 threads on 1 CPU, as --threads says"* ]]
+}
+
 @test "data that one node does not have end it with the name and 65" {
 	# shellcheck disable=SC2016
 	run in_cluster srun -Q -O --mpi=pmix -N2 -n2 bash -c '[ "$SLURM_PROCID" = 0 ] || set -- "$1" "$1.gone"; exec "$0" doctor --data "${2:-$1}"' \

@@ -88,14 +88,21 @@ static int shared_cpu(const struct place *a, const struct place *b)
 	return -1;
 }
 
+static int count_cpus(const struct place *p)
+{
+	int cpus = 0;
+
+	for (int i = 0; i < PLACE_CPUS / 64; i++)
+		cpus += __builtin_popcountll(p->cpus[i]);
+	return cpus;
+}
+
 /* 1 if more ranks may run on the CPUs of this one than there are CPUs. */
 static int is_crowded(const struct world *w, int rank)
 {
 	const struct place *p = &w->places[rank];
-	int cpus = 0, ranks = 0;
+	int cpus = count_cpus(p), ranks = 0;
 
-	for (int i = 0; i < PLACE_CPUS / 64; i++)
-		cpus += __builtin_popcountll(p->cpus[i]);
 	for (int other = 0; other < w->at->size; other++)
 		ranks += strcmp(p->host, w->places[other].host) == 0 && shared_cpu(p, &w->places[other]) >= 0;
 	return ranks > cpus;
@@ -135,6 +142,21 @@ static void check_pair(struct doctor *d, int a, int b, struct sharing *sharing)
 	else if (!sharing->wrong++)
 		say(d, VERDICT_WARNING, "CPUs", "ranks %d and %d on %s may both run on CPU %d, so their threads are divided: %s", a, b, p->host, cpu,
 		    policy && few ? "ask for more CPUs a rank (a larger -c)" : "srun --hvd --hvd-bind=gpu gives each its own");
+}
+
+/* Threads that wait for each other's CPUs are slower than fewer of them. */
+static void check_threads(struct doctor *d)
+{
+	for (int r = 0; r < d->world.at->size; r++) {
+		const struct place *p = &d->world.places[r];
+		const int asked = d->conf->engine.threads, threads = asked ? asked : p->threads, cpus = count_cpus(p);
+
+		if (cpus && threads > cpus) {
+			say(d, VERDICT_WARNING, "CPUs", "rank %d on %s computes with %d threads on %d CPU%s, as %s says: no more threads than CPUs", r, p->host, threads, cpus,
+			    cpus == 1 ? "" : "s", asked ? "--threads" : "HVD_THREADS");
+			return;
+		}
+	}
 }
 
 static void check_places(struct doctor *d)
@@ -348,6 +370,7 @@ static int doctor(const struct conf *conf, struct error *e)
 	if (world_open(&d.world, "doctor", e) == 0) {
 		check_world(&d);
 		check_places(&d);
+		check_threads(&d);
 		if (check_reduction(&d, e) == 0 && check_engine(&d, e) == 0 && (!conf->data || check_data(&d, e) == 0) &&
 		    (!conf->output || check_output(&d, e) == 0) && world_speaks(&d.world))
 			printf("%d problem%s, %d warning%s\n", d.problems, d.problems == 1 ? "" : "s", d.warnings, d.warnings == 1 ? "" : "s");

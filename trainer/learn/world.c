@@ -112,14 +112,28 @@ static int has_cpu(const struct place *p, int c)
 	return p->cpus[c / 64] >> (c % 64) & 1;
 }
 
-/* HVD_THREADS, or a rank's CPUs, each divided by the number of the node's ranks that may run there. */
+enum { MOST_THREADS = PLACE_CPUS };
+
+/* What HVD_THREADS says; 0: nothing. */
+static int given_threads(struct error *e)
+{
+	const char *text = getenv("HVD_THREADS");
+	char *end;
+
+	if (!text || !*text)
+		return 0;
+	long n = strtol(text, &end, 10);
+
+	if (*end || n < 1 || n > MOST_THREADS)
+		return fail(e, EXIT_USAGE, "HVD_THREADS=%s: must be a whole number from 1 to %d; srun --hvd sets it to a task's share of its CPUs", text, MOST_THREADS);
+	return (int)n;
+}
+
+/* A rank's CPUs, each divided by the number of the node's ranks that may run there. */
 static int thread_share(const struct world *w, int rank)
 {
-	const char *given = getenv("HVD_THREADS");
 	double share = 0;
 
-	if (given && atoi(given) > 0)
-		return atoi(given);
 	for (int c = 0; c < PLACE_CPUS; c++) {
 		int sharers = 0;
 
@@ -142,10 +156,12 @@ static int gather_places(struct world *w, struct error *e)
 	find_place(hvd_host(w->hvd, w->at->rank), &own);
 	if (hvd_allgather(w->hvd, &own, w->places, sizeof own, HVD_U8) < 0)
 		return world_fail(w, e);
-	own.threads = thread_share(w, w->at->rank);
+	own.threads = given_threads(e);
+	if (own.threads == 0)
+		own.threads = thread_share(w, w->at->rank);
 	if (hvd_allgather(w->hvd, &own, w->places, sizeof own, HVD_U8) < 0)
 		return world_fail(w, e);
-	return 0;
+	return world_agree(w, e);
 }
 
 void cpu_list(const uint64_t cpus[PLACE_CPUS / 64], char *text, size_t size)
@@ -215,8 +231,10 @@ int world_alone(struct world *w, const char *command, struct error *e)
 		return fail(e, EXIT_INTERNAL, "no memory");
 	gethostname(host, sizeof host - 1);
 	find_place(host, w->places);
-	w->places->threads = thread_share(w, 0);
-	return 0;
+	w->places->threads = given_threads(e);
+	if (w->places->threads == 0)
+		w->places->threads = thread_share(w, 0);
+	return e->code ? -e->code : 0;
 }
 
 void world_close(struct world *w)
@@ -304,6 +322,8 @@ int world_agree(struct world *w, struct error *e)
 	if (first < w->at->size) {
 		if (own && !w->told)
 			print_own(w, e, words);
+		else if (!own)
+			snprintf(e->text, sizeof e->text, "rank %d on %s failed, and its line on standard error says why", first, hvd_host(w->hvd, first));
 		e->code = (int)(words[first] >> 32);
 		w->told = 1;
 	}
