@@ -73,8 +73,10 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["map"]["window"])' <<<"$output" | tee seen
 	[ "$(cat seen)" = "{'x': 7.5, 'y': 5, 'width': 45, 'height': 30}" ]
 	grep -aq ' image=60x40 window=7.5,5,45,30' framed/sixty.*.png
-	run --separate-stderr chexnet predict --weights narrow/model.safetensors --threads 1 --crops ten sixty.png
+	run ! grep -aq ' crops=' framed/sixty.*.png
+	run --separate-stderr chexnet predict --weights narrow/model.safetensors --threads 1 --maps cropped --crops ten sixty.png
 	[[ $stderr != *"the network sees"* ]]
+	grep -aq ' crops=ten image=60x40 ' cropped/sixty.*.png
 	chexnet report --predictions narrow/test.csv --pictures framed --resamples 100 --out framed.html
 	grep -q 'A map shows only what is within the white frame, the middle 75&nbsp;% of each side: of the rest, 44&nbsp;% of the image, it says nothing' framed.html
 	run ! grep -q 'do not say which part' framed.html

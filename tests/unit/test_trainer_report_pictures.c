@@ -10,10 +10,10 @@ enum { SIDE = 16 };
 #define TWO "fedcba9876543210"
 
 /* The PNG file of a map of these weights ("": it does not say) that sees `seen` of 1000 pixels a side; to be freed. */
-static struct report_picture draw_map(const char *weights_hash, int seen)
+static struct report_picture draw_map_of(const char *weights_hash, int seen, int ten_crops)
 {
 	static const uint8_t rgb[3 * SIDE * SIDE];
-	struct cam_about about = { .finding = 2, .probability = 0.25, .raised = 0.5, .side = 7 };
+	struct cam_about about = { .finding = 2, .probability = 0.25, .ten_crops = ten_crops, .raised = 0.5, .side = 7 };
 	struct report_picture picture = { .name = "image" };
 	struct error e = { 0 };
 	char file[sizeof directory + 16], *data;
@@ -26,6 +26,30 @@ static struct report_picture draw_map(const char *weights_hash, int seen)
 		fail_msg("%s", e.text);
 	picture.png = data;
 	return picture;
+}
+
+static struct report_picture draw_map(const char *weights_hash, int seen)
+{
+	return draw_map_of(weights_hash, seen, 0);
+}
+
+static void a_probability_of_ten_crops_is_told_from_that_of_the_map(void **state)
+{
+	(void)state;
+	for (int ten = 0; ten < 2; ten++) {
+		struct predictions p = draw(60, 0);
+		struct report_input in = input(&p);
+		struct report_picture picture = draw_map_of(ONE, 875, ten);
+
+		in.pictures = &picture;
+		in.n_pictures = 1;
+		struct page page = make(&in);
+
+		assert_present(page.text, ten ? "Effusion, p = 0.250 of ten crops; map of the middle one, 7 " : "Effusion, p = 0.250; map of 7 ");
+		free(page.text);
+		free((void *)(uintptr_t)picture.png);
+		predictions_free(&p);
+	}
 }
 
 static void maps_of_another_model_are_marked(void **state)
@@ -128,6 +152,7 @@ static void what_the_network_sees_is_said_from_the_pictures(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_probability_of_ten_crops_is_told_from_that_of_the_map),
 		cmocka_unit_test(maps_of_another_model_are_marked),
 		cmocka_unit_test(what_the_network_sees_is_said_from_the_pictures),
 	};

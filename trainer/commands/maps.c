@@ -188,7 +188,7 @@ int maps_write(struct maps *m, int row, const char *path, const struct original 
 	s->window = window_in(m, original);
 	cam_overlay(&cam, gray, m->source_size, m->plan->image_size, m->rgb);
 	struct cam_about about = { .finding = s->finding, .probability = 1 / (1 + exp(-(double)logits[s->finding])), .raised = cam.raised,
-				   .side = cam.grid.side, .window = s->window };
+				   .ten_crops = m->ten_crops, .side = cam.grid.side, .window = s->window };
 
 	snprintf(about.weights_hash, sizeof about.weights_hash, "%s", m->weights_hash);
 	snprintf(about.image_hash, sizeof about.image_hash, "%016" PRIx64, original->hash);

@@ -14,6 +14,7 @@ struct maps {
 	struct pointing pointing;
 	int finding;           /* of the overlays; -1: the most probable one */
 	uint32_t untrained;    /* findings of which no map is made; to be set after opening */
+	int ten_crops;         /* the logits are those of ten crops, which every overlay tells; to be set after opening */
 	const char *weights_hash; /* told in every overlay; to be set after opening */
 	const struct net_plan *plan;
 	int source_size;       /* side of the squares that the window is cut from, pixels */

@@ -70,16 +70,24 @@ static int densenet_pitch(const struct network *n, int image_size)
 	return pitch;
 }
 
+/* The side that a DenseNet's cells cover and that shows about as much as `window` of `of`; 0: there is none. */
+static int covered_like(const struct network *n, int window, int of, int source_size)
+{
+	int pitch = densenet_pitch(n, source_size), even = pitch ? (source_size * window / of + pitch / 2) / pitch * pitch : 0;
+
+	return even <= source_size && 16 * abs(even * of - source_size * window) <= source_size * of ? even : 0;
+}
+
 int image_size_like(const struct network *n, int window, int of, int source_size)
 {
-	int like = source_size * window / of, pitch = densenet_pitch(n, source_size), even = pitch ? (like + pitch / 2) / pitch * pitch : 0;
+	int even = covered_like(n, window, of, source_size);
 
-	if (even && even <= source_size && 16 * abs(even * of - source_size * window) <= source_size * of)
-		return even;
-	return like / 8 * 8;
+	return even ? even : (source_size * window + of / 2) / of;
 }
 
 int default_image_size(const struct network *n, int source_size)
 {
-	return image_size_like(n, 7, 8, source_size);
+	int even = covered_like(n, 7, 8, source_size);
+
+	return even ? even : source_size * 7 / 8 / 8 * 8;
 }

@@ -56,8 +56,8 @@ int size_of_weights(const char *path, const char *option, int noted, int typed, 
  * would be too wide or too narrow (of 128 pixels, 96 or 128): then, and in a ResNet, whose cells cover no multiple, 7/8, a multiple of 8 (112). */
 int default_image_size(const struct network *n, int source_size);
 
-/* The same for a window that shows about as much of them as one of `window` pixels of images of `of`: no more than a sixteenth of the image off,
- * else the multiple of 8 below. */
+/* The same for a window that shows about as much of them as one of `window` pixels of images of `of`: of a DenseNet no more than a sixteenth of
+ * the image off, else as much to the pixel. */
 int image_size_like(const struct network *n, int window, int of, int source_size);
 
 #endif

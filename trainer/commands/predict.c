@@ -171,6 +171,7 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 		 leave_out_untrained(p, conf, notes.untrained, e) == 0 && (conf->maps || conf->boxes))
 		maps_open(&p->maps, conf->maps, conf->finding, conf->boxes, &p->plan, p->engine, &p->engine_error, p->source_size, BATCH, e);
 	p->maps.untrained = p->untrained;
+	p->maps.ten_crops = p->crops == CROPS_TEN;
 	p->maps.weights_hash = p->weights_hash;
 	if (!e->code)
 		say_what_it_is(p, &notes);

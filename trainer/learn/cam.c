@@ -144,6 +144,8 @@ static int describe(spng_ctx *png, const struct cam_about *about, char text[ABOU
 	const struct cam_window *w = &about->window;
 	int n = snprintf(text, ABOUT_ROOM, "finding=%s p=%.6g raised=%.6g cells=%d", finding_names[about->finding], about->probability, about->raised, about->side);
 
+	if (about->ten_crops)
+		n += snprintf(text + n, ABOUT_ROOM - (size_t)n, " crops=ten");
 	if (w->image_width)
 		n += snprintf(text + n, ABOUT_ROOM - (size_t)n, " image=%dx%d window=%.7g,%.7g,%.7g,%.7g", w->image_width, w->image_height, w->x, w->y, w->width, w->height);
 	if (*about->weights_hash)
@@ -213,6 +215,7 @@ static int understand(const char *text, struct cam_about *about)
 	if (sscanf(text, "finding=%31s p=%lf raised=%lf cells=%d", name, &about->probability, &about->raised, &about->side) != 4)
 		return 0;
 	about->finding = finding_index(name, (int)strlen(name));
+	about->ten_crops = strstr(text, " crops=ten") != NULL;
 	about->window = understand_window(text);
 	understand_hash(text, " weights_hash=", about->weights_hash, sizeof about->weights_hash);
 	understand_hash(text, " image_hash=", about->image_hash, sizeof about->image_hash);

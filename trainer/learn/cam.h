@@ -61,6 +61,7 @@ enum { IMAGE_HASH = 17 }; /* 16 hexadecimal digits */
 struct cam_about {
 	int finding;
 	double probability; /* of the finding, for the image */
+	int ten_crops;      /* that is the mean over ten windows (learn/crops.h), and the map is of the middle one */
 	double raised;      /* as in struct cam */
 	int side;           /* cells */
 	struct cam_window window;
