@@ -29,7 +29,8 @@ nothing_left() {
 	in_cluster srun -Q -w n1 -N1 touch /tmp/mine /dev/shm/mine
 	run -0 in_cluster srun -Q -w n1 -N1 ls /tmp/mine /dev/shm/mine
 	run -0 in_cluster srun -Q -w n2 -N1 bash -c "test ! -e /tmp/mine && test ! -e /dev/shm/mine && ls '$TOP/Makefile'"
-	[ ! -e /tmp/mine ] && [ ! -e /dev/shm/mine ]
+	[ ! -e /tmp/mine ]
+	[ ! -e /dev/shm/mine ]
 }
 
 @test "GPUs are generic resources with a device node each" {
@@ -65,7 +66,8 @@ nothing_left() {
 @test "the ordinary user exists inside, and may run jobs" {
 	run -0 in_cluster --user srun -Q -N2 bash -c 'id -un; echo $HOME; touch $HOME/$(hostname)'
 	[ "$(sort -u <<<"$output" | xargs)" = "$CLUSTER/home hvd" ]
-	[ -e "$CLUSTER/home/n1" ] && [ -e "$CLUSTER/home/n2" ]
+	[ -e "$CLUSTER/home/n1" ]
+	[ -e "$CLUSTER/home/n2" ]
 }
 
 @test "a node crashes and comes back" {
@@ -118,7 +120,8 @@ nothing_left() {
 	[ "$output" = "hvd-cluster: already up in $CLUSTER (hvd-cluster down)" ]
 	mkdir "$SCRATCH/full" && touch "$SCRATCH/full/precious"
 	run -1 other --dir "$SCRATCH/full" up --plugin none
-	[[ $output == *"$SCRATCH/full is in use for something else"* ]] && [ -e "$SCRATCH/full/precious" ]
+	[[ $output == *"$SCRATCH/full is in use for something else"* ]]
+	[ -e "$SCRATCH/full/precious" ]
 }
 
 @test "wrong usage is one line and exit status 64" {

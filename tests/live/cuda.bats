@@ -58,7 +58,8 @@ needs_python() {
 	[[ $output != *skipped* ]] || skip "$(sed 's/.*: "//; s/"}//' <<<"$output")"
 	# it sees one that does
 	run awk -f tests/cuda/wgmma_sass.awk <(sed '/HGMMA.* R[0-9]*, R[0-9]*, .*gsb0/ { p; s/HGMMA[^ ]* R[0-9]*, \(R[0-9]*\),.*/MOV \1, RZ ;/; }' "$scratch/sass/code.sass")
-	[ "$status" -eq 1 ] && [[ $output == *": MOV R"*"(writes what is read by HGMMA"* ]]
+	[ "$status" -eq 1 ]
+	[[ $output == *": MOV R"*"(writes what is read by HGMMA"* ]]
 }
 
 @test "a look through machine code says where there is none of sm_90a" {
@@ -67,7 +68,8 @@ needs_python() {
 	chmod +x "$scratch"/tools/*
 	PATH=$(realpath "$scratch/tools"):$PATH run tests/cuda/wgmma_sass "$scratch/sass" tests/run
 	echo "$output"
-	[ "$status" -eq 0 ] && [[ $output == '{"skipped": "no machine code of sm_90a'* ]]
+	[ "$status" -eq 0 ]
+	[[ $output == '{"skipped": "no machine code of sm_90a'* ]]
 }
 
 @test "maps are rotated over four times the second-level cache, however large a GPU has it" {
@@ -89,7 +91,8 @@ needs_python() {
 	[[ $output == *", 9 convolutions by slow kernels; densenet"* ]]
 	PTX_FAULT=1 PTX_CUDNN_FAILS=2 run "$BUILD/tests/test_cuda_ptx_network" check gradients
 	echo "$output"
-	[ "$status" -eq 1 ] && [[ $output != *"slow kernel"* ]]
+	[ "$status" -eq 1 ]
+	[[ $output != *"slow kernel"* ]]
 }
 
 @test "where the engine does not open, each of its device tests ends with the reason" {
@@ -172,7 +175,8 @@ needs_python() {
 		    run.Reader(types.SimpleNamespace(python=str(python.resolve())), [run.Item("eager:a", [run.HERE / "rival.py"], 9)]).wait(run.time.monotonic() + seconds)
 	END
 	echo "$output"
-	[ "$status" -eq 0 ] && [ ${#lines[@]} -eq 3 ]
+	[ "$status" -eq 0 ]
+	[ ${#lines[@]} -eq 3 ]
 	[[ ${lines[0]} == "PyTorch was read in "* && ${lines[1]} == "PyTorch cannot be imported (exit status 1): "* && ${lines[2]} == "PyTorch was not read in "* ]]
 }
 
@@ -216,7 +220,8 @@ needs_python() {
 	for mode in eager graph; do
 		run --separate-stderr "$python" tests/gpu/rival.py --device cpu --image-size 32 --blocks 1,1 --batch 2 --steps 60 --warmup 1 --mode $mode
 		echo "$output $stderr"
-		[ "$status" -eq 0 ] && [ ${#lines[@]} -eq 4 ]
+		[ "$status" -eq 0 ]
+		[ ${#lines[@]} -eq 4 ]
 		[[ ${lines[0]} == *'"first_step_s": '*'"partial": true, "of": "first step"}' && ${lines[0]} != *images_per_s* ]]
 		[[ ${lines[1]} == *'"steps": 1, '*'"partial": true, "of": "warm-up"}' && ${lines[2]} == *'"steps": 50, '*'"partial": true}' ]]
 		[[ ${lines[3]} == *'"steps": 60, '* && ${lines[3]} != *partial* ]]
@@ -254,7 +259,8 @@ needs_python() {
 	wait "$pid" || true
 	local rows all
 	rows=$(wc -l <"$scratch/rows.jsonl") all=$("$BUILD/gpu/gpu-kernels-cpu" list check | grep -c '^conv1x1_forward')
-	[ "$rows" -ge 1 ] && [ "$all" -ge 4 ]
+	[ "$rows" -ge 1 ]
+	[ "$all" -ge 4 ]
 	printf '{"key": "cut in the mid' >>"$scratch/rows.jsonl"
 	run tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent check:conv1x1_forward
 	echo "$output"
@@ -394,7 +400,8 @@ software_losses() {
 	for image in 1 2 3; do
 		read -r difference levels < <(picture_difference "$scratch/cpu/0000000${image}_000.Effusion.png" "$scratch/cuda/0000000${image}_000.Effusion.png")
 		echo "image $image: pictures differ by at most $difference of 255, $levels levels"
-		[ "$difference" -le 1 ] && [ "$levels" -gt 50 ]
+		[ "$difference" -le 1 ]
+		[ "$levels" -gt 50 ]
 	done
 	python3 -c 'import json, sys
 a, b = (json.load(open(f)) for f in sys.argv[1:])
@@ -422,20 +429,25 @@ with_memory() { # BYTES OPTION…
 	[ "$images" -gt 200 ]
 
 	with_memory 1000000 --batch 2
-	[ "$status" -eq 64 ] && [[ $output =~ --batch=2\ needs\ ([0-9]+)\ MiB\ and\ there\ are\ 1\ MiB.*not\ even\ one\ image\ fits ]]
+	[ "$status" -eq 64 ]
+	[[ $output =~ --batch=2\ needs\ ([0-9]+)\ MiB\ and\ there\ are\ 1\ MiB.*not\ even\ one\ image\ fits ]]
 	alone=${BASH_REMATCH[1]}
 	with_memory 1000000 --batch 2 --resident
-	[ "$status" -eq 64 ] && [[ $output =~ --batch=2\ needs\ ([0-9]+)\ MiB,\ ([0-9]+)\ MiB\ of\ them\ for\ the\ $images\ images.*1\ MiB.*without\ --resident ]]
+	[ "$status" -eq 64 ]
+	[[ $output =~ --batch=2\ needs\ ([0-9]+)\ MiB,\ ([0-9]+)\ MiB\ of\ them\ for\ the\ $images\ images.*1\ MiB.*without\ --resident ]]
 	both=${BASH_REMATCH[1]} resident=${BASH_REMATCH[2]}
-	[ "$resident" -ge $((images * 128 * 128 / 1048576)) ] && [ "$resident" -le $((images * 128 * 128 / 1048576 + 1)) ]
-	[ $((both - alone - resident)) -le 1 ] && [ $((alone + resident - both)) -le 1 ]
+	[ "$resident" -ge $((images * 128 * 128 / 1048576)) ]
+	[ "$resident" -le $((images * 128 * 128 / 1048576 + 1)) ]
+	[ $((both - alone - resident)) -le 1 ]
+	[ $((alone + resident - both)) -le 1 ]
 
 	# a GPU with room for the engine and half of the images
 	local between=$(((alone + resident / 2) * 1048576 / 9 * 10))
 	with_memory $between --batch 2
 	[ "$status" -eq 0 ]
 	with_memory $between --batch 2 --resident
-	[ "$status" -eq 64 ] && [[ $output == *"--batch=2 needs $both MiB, $resident MiB of them"* ]]
+	[ "$status" -eq 64 ]
+	[[ $output == *"--batch=2 needs $both MiB, $resident MiB of them"* ]]
 	with_memory $((4 * between)) --batch 2 --resident
 	[ "$status" -eq 0 ]
 }
@@ -449,7 +461,8 @@ with_memory() { # BYTES OPTION…
 	fed=$(planned largest_batch "${one[@]}") kept=$(planned largest_batch "${one[@]}" --resident)
 	echo "$fed images, $kept beside the resident ones of $(planned resident_mib "${one[@]}" --resident) MiB"
 	[ "$(planned resident_mib "${one[@]}")" = 0 ]
-	[ "$kept" -ge 1 ] && [ "$kept" -lt "$fed" ]
+	[ "$kept" -ge 1 ]
+	[ "$kept" -lt "$fed" ]
 	# as many as take the room of the images, but for cuDNN's workspace, which grows in steps
 	awk "BEGIN { d = ($fed - $kept) * $(planned image_mib "${one[@]}") / $(planned resident_mib "${one[@]}" --resident); exit !(d > 0.5 && d < 1.6) }"
 	[ "$(planned fits "${one[@]}" --resident --batch "$kept")" = true ]
@@ -478,7 +491,8 @@ with_memory() { # BYTES OPTION…
 		asked=$((asked + 1))
 		sed '/^# Slurm/,$d; /^#/d' tests/gpu/packages | tr ' ' '\n' | grep -qxF "$package" || { echo "$library is of $package, which tests/gpu/packages lacks"; missing=1; }
 	done < <(ldd "$BUILD/chexnet" | sed -n 's/.* => \(\/[^ ]*\).*/\1/p')
-	[ "$asked" -ge 6 ] && [ $missing -eq 0 ]
+	[ "$asked" -ge 6 ]
+	[ $missing -eq 0 ]
 }
 
 @test "what is carried to a machine with a GPU stays below 64 MiB: programs, packages and the tree" {
@@ -530,7 +544,8 @@ planned() { # JSON-KEY OPTION…
 		auto=$(planned auto_batch --gpu $gpu --precision $precision)
 		echo "$gpu: $largest, auto $auto"
 		[ "$largest" -ge 1 ]
-		[ "$auto" -le "$largest" ] && { [ "$auto" = 256 ] || [ $((2 * auto)) -gt "$largest" ]; }
+		[ "$auto" -le "$largest" ]
+		[ "$auto" = 256 ] || [ $((2 * auto)) -gt "$largest" ]
 		[ "$largest" -gt 4096 ] || [ "$(planned fits --gpu $gpu --precision $precision --batch "$largest")" = true ]
 		[ "$largest" -ge 4096 ] || [ "$(planned fits --gpu $gpu --precision $precision --batch $((largest + 1)))" = false ]
 	done
@@ -546,9 +561,11 @@ planned() { # JSON-KEY OPTION…
 		awk '/MiB/ && !/total/ && !/GiB/ { for (i = 2; i <= NF; i++) if ($i ~ /^MiB/) { sum += $(i - 1); break } } / total / { total = $2; exit } END { exit !(total > 0 && sum - total < 0.3 && total - sum < 0.3) }' <<<"$output"
 	done
 	run "$BUILD/chexnet" bench --plan --gpu t4 --precision bf16
-	[ "$status" -eq 64 ] && [[ $output == *"Tesla T4"*"no bf16"* ]]
+	[ "$status" -eq 64 ]
+	[[ $output == *"Tesla T4"*"no bf16"* ]]
 	run "$BUILD/chexnet" bench --plan --gpu nonsense
-	[ "$status" -eq 64 ] && [[ $output == *"h200"*"GiB"* ]]
+	[ "$status" -eq 64 ]
+	[[ $output == *"h200"*"GiB"* ]]
 	run "$BUILD/chexnet" bench --gpu h200
 	[ "$status" -eq 64 ]
 }
@@ -580,11 +597,14 @@ plans() { # DEVICE [WORD]: `cudnn-plans WORD DEVICE`
 	[ "$(grep -c '(plan 1 of [2-8])$' <<<"$output")" -ge 70 ]
 	# what is known is told on the way, DenseNet's few first
 	parts=$(sed -n 's/.*"timed": \([0-9]*\),.*"densenet121_first_ms": \(0\.[0-9]*\),.*"partial": true}$/\1 \2/p' <<<"$output")
-	[ "$(wc -l <<<"$parts")" -ge 10 ] && [[ $parts == $'5 0.005\n10 0.010\n15 0.011\n'* ]]
+	[ "$(wc -l <<<"$parts")" -ge 10 ]
+	[[ $parts == $'5 0.005\n10 0.010\n15 0.011\n'* ]]
 	# those without a plan, as most have none in bf16 there, are not among the timed ones
 	run env LD_LIBRARY_PATH="$scratch:$(dirname "$(realpath "$scratch/libcuda.so.1")")" "$BUILD/gpu/cudnn-plans" time t4
 	echo "$output" | cut -c 1-300
-	[[ ${lines[-1]} =~ '"timed": '([0-9]+)', "without": '([0-9]+)', "left": 0,' ]] && [ $((BASH_REMATCH[1] + BASH_REMATCH[2])) -eq 79 ] && [ "${BASH_REMATCH[2]}" -ge 50 ]
+	[[ ${lines[-1]} =~ '"timed": '([0-9]+)', "without": '([0-9]+)', "left": 0,' ]]
+	[ $((BASH_REMATCH[1] + BASH_REMATCH[2])) -eq 79 ]
+	[ "${BASH_REMATCH[2]}" -ge 50 ]
 }
 
 @test "cuDNN offers a deterministic plan for every convolution of the engine on an A100" {

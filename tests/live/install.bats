@@ -27,7 +27,7 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 		"${CC:-gcc}" -std=gnu11 -Wall -Wextra -Werror -I"$PREFIX/include" "$TOP/contrib/examples/mean.c" -L"$PREFIX/lib" -lhvd -o "$SCRATCH/mean"
 		"$SCRATCH/mean"
 		make -s -C "$TOP" uninstall prefix="$PREFIX" slurm_plugindir="$PREFIX/slurm" >/dev/null
-		! ldconfig -p | grep libhvd
+		if ldconfig -p | grep libhvd; then exit 1; fi
 		find "$PREFIX" ! -type d'
 	echo "$output"
 	[ "$status" -eq 0 ]

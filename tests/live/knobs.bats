@@ -45,7 +45,8 @@ losses() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([0-9.]*\).*/
 		ulimit -v 600000
 		train little --batch auto --steps 1 --growth 192 --image-size 32
 		batch=$(sed -n 's/^--batch=auto: \([0-9]*\) images.*/\1/p' "$SCRATCH/little.out")
-		[ "$batch" -ge 1 ] && [ "$batch" -lt 256 ]
+		[ "$batch" -ge 1 ]
+		[ "$batch" -lt 256 ]
 	)
 }
 
@@ -115,7 +116,8 @@ predict_threads() {
 	three=$(predict_threads HVD_THREADS=3)
 	all=$(predict_threads -u HVD_THREADS)
 	echo "threads: $one, $three, $all"
-	[ $((three - one)) -eq 2 ] && [ $((all - one)) -eq $(($(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) - 1)) ]
+	[ $((three - one)) -eq 2 ]
+	[ $((all - one)) -eq $(($(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) - 1)) ]
 	grep -qx 'chexnet predict: no GPU here: the CPU computes' "$SCRATCH/waiting.out"
 	run --separate-stderr -70 env CUDA_VISIBLE_DEVICES= "$BUILD/chexnet" predict --weights "$SCRATCH/plain/model.safetensors" --engine cuda "$SCRATCH/pipe"
 	[[ $stderr == *"--engine=cuda: rank 0 on "*" sees no GPU"* ]]
@@ -146,6 +148,7 @@ predict_threads() {
 
 @test "KNOBS.md says of every knob what bench --ablate says" {
 	sed -n 's/^	     "\(.*\)"),$/\1/p' trainer/commands/knobs.c >"$SCRATCH/why"
+	[ -s "$SCRATCH/why" ]
 	[ "$(wc -l <"$SCRATCH/why")" = "$(grep -c '^	KNOB(' trainer/commands/knobs.c)" ]
 	while read -r why; do grep -qF "| $why |" trainer/KNOBS.md; done <"$SCRATCH/why"
 }
@@ -217,6 +220,7 @@ assert row["untrained"] == ["Mass", "Hernia"] and [k for k, v in row["probabilit
 	run ! grep 'of no split' "$SCRATCH/untaught.out"
 	grep -qE '^Edema +0 +n/a  no label is known' "$SCRATCH/untaught.out"
 	"$BUILD/chexnet" eval --weights "$SCRATCH/untaught/model.safetensors" --data "$SCRATCH/data" --threads 1 --resamples 0 2>/dev/null >"$SCRATCH/eval.out"
+	grep '^mean of 13 of 14 ' "$SCRATCH/eval.out"
 	[ "$(grep '^mean of 13 of 14 ' "$SCRATCH/eval.out")" = "$(grep '^mean of 13 of 14 ' "$SCRATCH/untaught.out")" ]
 	echo "$test,Efusion" >"$SCRATCH/mask.csv"
 	run --separate-stderr -65 "$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/data" --output "$SCRATCH/no" --mask "file:$SCRATCH/mask.csv"

@@ -134,10 +134,12 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 }
 
 @test "every option stands in the usage and in the manual's synopsis" {
-	local option usage synopsis
+	local option options usage synopsis
 	usage=$("$BUILD/hvd-map" --help | sed '/^ *hvd-map selfcheck/,$d')
 	synopsis=$(sed -n '/^\.SH SYNOPSIS/,/selfcheck$/{s/\\//g;p}' "$TOP/spank/hvd-map.1")
-	for option in $("$BUILD/hvd-map" --help | sed -n 's/^  \(--[a-z-]*\) .*/\1/p' | grep -v '^--version\|^--gres\|^--numbers'); do
+	options=$("$BUILD/hvd-map" --help | sed -n 's/^  \(--[a-z-]*\) .*/\1/p' | grep -v '^--version\|^--gres\|^--numbers')
+	[ "$(wc -l <<<"$options")" -ge 6 ]
+	for option in $options; do
 		echo "$option"
 		[[ $usage == *"[$option"* && $synopsis == *"[ $option"* ]]
 	done

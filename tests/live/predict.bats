@@ -103,7 +103,8 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 	for scored in 1.csv run1/test.csv; do
 		grep -q "^# .* $hash " $scored
 		run --separate-stderr chexnet report --predictions $scored --pictures ours --resamples 100 --out ours.html --json ours.json
-		[ "$status" -eq 0 ] && [ -z "$stderr" ]
+		[ "$status" -eq 0 ]
+		[ -z "$stderr" ]
 		grep -q "<dd><code>${hash#*=}</code>" ours.html
 		grep -q "\"weights_hash\":.*\"${hash#*=}\"" ours.json
 		run ! grep -qE 'another model|it is not known' ours.html
@@ -160,7 +161,8 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 		chexnet eval --data set --weights $weights --image-size 32 --threads 1 --resamples 0 --json 2>words | grep -A 2 '"mean"' >"$(dirname $weights).mean"
 		run ! grep 'does not say how large' words
 	done
-	[ "$(wc -l <unsaid.logits)" -eq 15 ] && [ "$(wc -l <unsaid.mean)" -eq 3 ]
+	[ "$(wc -l <unsaid.logits)" -eq 15 ]
+	[ "$(wc -l <unsaid.mean)" -eq 3 ]
 	diff unsaid.logits run1.logits
 	diff unsaid.mean run1.mean
 	chexnet predict --weights unsaid/model.safetensors --threads 1 "$image" 2>words >/dev/null

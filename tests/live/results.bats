@@ -36,7 +36,8 @@ load trained
 	sed -n 's/^    \(chexnet \(predict\|report\) .*\)/\1/p' "$TOP/README.md" >typed/lines
 	cat typed/lines
 	[ "$(wc -l <typed/lines)" -eq 2 ]
-	(cd typed && bash -e lines) | tee typed/predicted
+	(cd typed && bash -e lines) >typed/predicted
+	cat typed/predicted
 	grep -q '<img[^>]* src="data:image/png;base64,' typed/report.html
 	grep -oE '<img alt="image\.[^"]*"' typed/report.html | tee typed/alt
 	grep -qE '^<img alt="image\.([A-Z][a-z_A-Z]*): [A-Z][a-z A-Z]*, p = 0\.[0-9]{3}; map of 4 × 4 cells, (the coloured ones raise the odds (less than )?[0-9.]+-fold|none raises the odds)"$' typed/alt
@@ -214,7 +215,8 @@ load trained
 	refuses 65 "nowhere.csv" chexnet compare 1.csv nowhere.csv
 	refuses 64 "--predictions" chexnet report --out bad.html
 	refuses 64 "nowhere/r.html" chexnet report --predictions 1.csv --resamples 100 --out nowhere/r.html
-	[ ! -e bad.html ] && [ ! -e out.csv ]
+	[ ! -e bad.html ]
+	[ ! -e out.csv ]
 }
 
 @test "predictions go to standard output, a pipe or a device, and leave them what they are" {
@@ -313,7 +315,8 @@ load trained
 	echo "$output $stderr"
 	[ "${lines[1]}" = 0 ]
 	[ "$stderr" = "chexnet: nobody reads standard output any more: the run goes on, and its JSON log tells how" ]
-	[ -s unread/model.safetensors ] && [ -s unread/test.csv ]
+	[ -s unread/model.safetensors ]
+	[ -s unread/test.csv ]
 	grep -q '"event":"end".*"code":0' unread/log.jsonl
 }
 
@@ -431,7 +434,8 @@ load trained
 	refuses 64 "1.csv itself" chexnet report --predictions 2.csv --compare 1.csv --json 1.csv
 	refuses 64 "spare.html itself" chexnet report --predictions 1.csv --out spare.html --json spare.html
 	refuses 64 "model.safetensors itself" chexnet eval --data set --weights run1/model.safetensors --predictions run1/model.safetensors
-	[ ! -e spare.csv ] && [ ! -e spare.html ]
+	[ ! -e spare.csv ]
+	[ ! -e spare.html ]
 	cmp kept.csv 1.csv
 	cmp kept.csv third.csv
 	# an earlier ensemble's file is its own to replace

@@ -12,6 +12,7 @@ load trained
 	[ -s late/model.safetensors ]
 	[[ $output == *"takes the weights of step "[246]"00, the best on the validation split"* ]]
 	cmp early/best.safetensors late/best.safetensors
+	grep -ao '"step":"[0-9]*"' late/model.safetensors
 	[ "$(grep -ao '"step":"[0-9]*"' late/model.safetensors)" = "$(grep -ao '"step":"[0-9]*"' late/best.safetensors)" ]
 	mkdir alone
 	cp early/checkpoint-00000600.safetensors alone/

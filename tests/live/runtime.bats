@@ -362,7 +362,8 @@ jobs_run() { # NAME NUMBER
 	chmod 600 "$SCRATCH/timeline.json"
 	ln -s timeline.json "$SCRATCH/link.json"
 	"$BUILD/hvd-trace" --output "$SCRATCH/link.json" "$SCRATCH/trace" >/dev/null
-	[ -L "$SCRATCH/link.json" ] && [ "$(stat -c %a "$SCRATCH/timeline.json")" = 600 ]
+	[ -L "$SCRATCH/link.json" ]
+	[ "$(stat -c %a "$SCRATCH/timeline.json")" = 600 ]
 	"$BUILD/hvd-trace" --output /dev/stderr "$SCRATCH/trace" 2>&1 >/dev/null | cmp - "$SCRATCH/timeline.json"
 	run bash -c '"$0" --start-up >/dev/full' "$BUILD/hvd-bench"
 	[ "$status" -eq 70 ]

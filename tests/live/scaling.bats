@@ -93,9 +93,11 @@ checked() {
 
 @test "what it cannot measure it refuses, once" {
 	scaling "-N1 -n2" --batch 2 --data "$SCRATCH/data" --softmax
-	[ "$status" -eq 64 ] && [ "$(grep -c 14 <<<"$stderr")" = 1 ]
+	[ "$status" -eq 64 ]
+	[ "$(grep -c 14 <<<"$stderr")" = 1 ]
 	scaling "-N1 -n2" --batch 2 --data "$SCRATCH/data" --image-size 64
-	[ "$status" -eq 64 ] && [[ $stderr == *"32 pixels a side"* ]]
+	[ "$status" -eq 64 ]
+	[[ $stderr == *"32 pixels a side"* ]]
 	scaling "-N1 -n2" --batch 2 --data "$SCRATCH/nowhere"
 	[ "$status" -eq 65 ]
 	scaling "-N1 -n2" --batch 2 --ablate
