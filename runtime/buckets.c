@@ -109,8 +109,8 @@ static int name_difference(struct hvd *h, const struct declaration *d, const str
 static int agree(struct hvd *h, const struct hvd_tensor *tensors, int n, size_t bucket_bytes, const uint64_t *hashes)
 {
 	struct declaration mine = { .hash = hashes[n - 1], .bucket_bytes = bucket_bytes, .tensors = n };
-	int status = queue_drain(h);
-	struct declaration *all = status ? NULL : gathered(h, &mine, sizeof mine, &status);
+	int status;
+	struct declaration *all = gathered(h, &mine, sizeof mine, &status);
 	bool same = true;
 	for (int r = 1; !status && r < h->world.size; r++)
 		same &= !memcmp(&all[r], &all[0], sizeof *all);
@@ -213,8 +213,10 @@ int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor 
 	*p = (struct hvd_plan){ .h = h, .tensors = n, .every = 1, .epoch = h->world.epoch - 1, .bucket_bytes = bucket_bytes,
 				.by_measurement = !bucket_bytes && n > 1 && h->world.size > 1 && !h->backend->post,
 				.statistics = !strcmp(tensors[n - 1].name, "statistics") };
+	int status = queue_drain(h);
 	mesh_doing(h->mesh, DOING_PLAN, 0);
-	int status = prepare(p, tensors);
+	if (!status)
+		status = prepare(p, tensors);
 	if (status) {
 		hvd_plan_close(p);
 		*out = NULL;

@@ -46,11 +46,6 @@ static void attach(struct mesh *m, int rank, int fd)
 	eventfd_write(m->wake, 1);
 }
 
-static int different(struct mesh *m)
-{
-	return mesh_fault(m, HVD_EMISMATCH, "and others call different collectives");
-}
-
 uint64_t mesh_tag(struct mesh *m)
 {
 	return ++m->tags;
@@ -225,16 +220,10 @@ static int trade_cards(struct mesh *m, uint64_t tag, const struct card *mine, co
 {
 	for (int i = 0; i < n; i++)
 		mesh_send(m, link[i].rank, tag, mine, sizeof *mine, -1);
-	for (int i = 0; i < n; i++) {
-		struct message *message = mesh_receive(m, link[i].rank, tag, lived() + m->deadline);
-		bool right = message && message->bytes == sizeof *mine;
-		if (right)
-			memcpy(&m->cards[link[i].rank], message->data, sizeof *mine);
-		message_free(message);
-		if (!right)
-			return message ? different(m) : atomic_load(&m->failed);
-	}
-	return 0;
+	int status = 0;
+	for (int i = 0; !status && i < n; i++)
+		status = mesh_receive(m, link[i].rank, tag, &m->cards[link[i].rank], sizeof *mine, NULL, lived() + m->deadline);
+	return status;
 }
 
 int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, char *why)
@@ -269,6 +258,15 @@ static bool unread(struct mesh *m)
 		any |= m->peer[i].fd >= 0 && m->peer[i].fate == ALIVE;
 	pthread_mutex_unlock(&m->lock);
 	return any;
+}
+
+static void message_free(struct message *message)
+{
+	if (message && message->fd >= 0)
+		close(message->fd);
+	if (message)
+		free(message->data);
+	free(message);
 }
 
 static void drop_older(struct peer *p, uint64_t tag)
@@ -365,7 +363,7 @@ static int send_with_descriptor(struct mesh *m, int to, const struct wire_header
 
 int mesh_send(struct mesh *m, int to, uint64_t tag, const void *data, size_t bytes, int fd)
 {
-	struct wire_header header = { .kind = WIRE_DATA, .tag = tag, .bytes = (uint32_t)bytes };
+	struct wire_header header = { .kind = WIRE_DATA, .what = (uint16_t)atomic_load(&m->what), .tag = tag, .bytes = (uint32_t)bytes };
 	int status = 0;
 	atomic_fetch_add(&m->sent, 1);
 	pthread_mutex_lock(&m->lock);
@@ -389,10 +387,25 @@ static struct message *take(struct peer *p, uint64_t tag)
 	return NULL;
 }
 
-struct message *mesh_receive(struct mesh *m, int from, uint64_t tag, double until)
+/* Takes the message apart. False: it is another one than the caller waits for; message NULL: there is none. */
+static bool unpack(struct mesh *m, struct message *message, void *data, size_t bytes, int *fd)
+{
+	bool right = message && message->what == atomic_load(&m->what) && message->bytes == bytes;
+	if (right && bytes)
+		memcpy(data, message->data, bytes);
+	if (right && fd) {
+		*fd = message->fd;
+		message->fd = -1;
+	}
+	message_free(message);
+	return right;
+}
+
+int mesh_receive(struct mesh *m, int from, uint64_t tag, void *data, size_t bytes, int *fd, double until)
 {
 	struct peer *p = &m->peer[from];
 	struct message *found;
+	char here[48], there[48];
 	pthread_mutex_lock(&m->lock);
 	while (!(found = take(p, tag)) && !atomic_load(&m->failed)) {
 		if (p->left)
@@ -403,68 +416,50 @@ struct message *mesh_receive(struct mesh *m, int from, uint64_t tag, double unti
 			condition_wait(&m->changed, &m->lock);
 	}
 	pthread_mutex_unlock(&m->lock);
-	return found;
+	if (!found)
+		return atomic_load(&m->failed);
+	name_activity(atomic_load(&m->what), 0, here);
+	name_activity(found->what, 0, there);
+	return unpack(m, found, data, bytes, fd) ? 0 : mesh_fault(m, HVD_EMISMATCH, "is %s where rank %d is %s", here, from, there);
 }
 
-struct message *mesh_receive_despite(struct mesh *m, int from, uint64_t tag, double until)
+bool mesh_receive_despite(struct mesh *m, int from, uint64_t tag, void *data, size_t bytes, double until)
 {
 	struct peer *p = &m->peer[from];
 	struct message *found;
 	pthread_mutex_lock(&m->lock);
-	while (!(found = take(p, tag)) && p->fd >= 0 && p->fate == ALIVE)
+	while (!(found = take(p, tag)) && p->fd >= 0 && p->fate == ALIVE && !m->given_up)
 		if (lived() > until)
 			give_up_locked(m, from);
 		else
 			condition_wait(&m->changed, &m->lock);
 	pthread_mutex_unlock(&m->lock);
-	return found;
-}
-
-void message_free(struct message *message)
-{
-	if (message && message->fd >= 0)
-		close(message->fd);
-	if (message)
-		free(message->data);
-	free(message);
+	return unpack(m, found, data, bytes, NULL);
 }
 
 /* Through the first member: 2 (members - 1) messages. */
 int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all)
 {
+	const size_t whole = bytes * (size_t)m->members;
 	uint8_t *table = all;
 	uint64_t tag = mesh_tag(m);
 	double until = lived() + m->deadline;
+	int status = 0;
 	memcpy(table + (size_t)m->me * bytes, mine, bytes);
 	if (m->me) {
 		mesh_send(m, m->member[0], tag, mine, bytes, -1);
-		struct message *message = mesh_receive(m, m->member[0], tag, until + PATIENCE);
-		if (!message)
-			return atomic_load(&m->failed);
-		bool right = message->bytes == bytes * (size_t)m->members && message->fd < 0;
-		if (right)
-			memcpy(table, message->data, message->bytes);
-		message_free(message);
-		return right ? 0 : different(m);
+		return mesh_receive(m, m->member[0], tag, table, whole, NULL, until + PATIENCE);
 	}
-	for (int w = 1; w < m->members; w++) {
-		struct message *message = mesh_receive(m, m->member[w], tag, until);
-		if (!message)
-			return atomic_load(&m->failed);
-		bool right = message->bytes == bytes && message->fd < 0;
-		if (right)
-			memcpy(table + (size_t)w * bytes, message->data, bytes);
-		message_free(message);
-		if (!right)
-			return different(m);
-	}
-	for (int w = 1; w < m->members; w++)
-		mesh_send(m, m->member[w], tag, table, bytes * (size_t)m->members, -1);
-	return 0;
+	for (int w = 1; !status && w < m->members; w++)
+		status = mesh_receive(m, m->member[w], tag, table + (size_t)w * bytes, bytes, NULL, until);
+	for (int w = 1; !status && w < m->members; w++)
+		mesh_send(m, m->member[w], tag, table, whole, -1);
+	return status;
 }
 
-bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round)
+bool mesh_shrink(struct mesh *m, const uint8_t *fate)
 {
+	const uint64_t round = (uint64_t)m->rounds << 32;
 	eventfd_t count;
 	bool all = true;
 	pthread_mutex_lock(&m->lock);
@@ -474,7 +469,7 @@ bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round)
 		all &= fate[i] != ALIVE || (p->fate == ALIVE && !p->left);
 		if (i == m->rank)
 			m->me = m->members;
-		drop_older(p, (uint64_t)round << 32);
+		drop_older(p, round);
 		if (fate[i] == ALIVE)
 			m->member[m->members++] = i;
 		else if (p->member)
@@ -482,8 +477,8 @@ bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round)
 	}
 	if (all) {
 		m->lost = -1;
-		m->tags = (uint64_t)round << 32;
-		atomic_store(&m->sequence, (uint64_t)round << 32);
+		m->tags = round;
+		atomic_store(&m->sequence, round);
 		atomic_store(&m->failed, 0);
 		m->told = false;
 		eventfd_read(m->alarm, &count);

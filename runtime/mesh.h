@@ -30,12 +30,13 @@ enum cause {
 	CAUSE_SILENT,   /* no sign of life for the deadline */
 	CAUSE_LATE,     /* alive, but did not take part in a collective within the deadline */
 	CAUSE_LEFT,     /* closed its handle while others wait for it */
+	CAUSE_GARBLED,  /* sent what is no message */
 };
 
 struct message {
 	struct message *next;
 	uint64_t tag;
-	uint32_t bytes;
+	uint32_t what, bytes; /* what: the call that the sender was in, enum doing */
 	int fd; /* -1: none */
 	uint8_t *data;
 };
@@ -52,6 +53,7 @@ struct peer {
 	bool member;     /* of the world as it is now; others hear that they are none, and nothing more */
 	bool left;       /* said goodbye */
 	bool silent;     /* given up without a sign of life: stopped, or out of reach */
+	bool garbled;    /* sent what is no message: nothing more that it sends is believed */
 	enum fate fate;
 	double heard;    /* when the last byte came, of lived() */
 	struct activity doing;
@@ -116,11 +118,11 @@ void mesh_free(struct mesh *m);
 uint64_t mesh_tag(struct mesh *m);
 /* Never waits (descriptors excepted). fd -1: none; only to ranks of this node. */
 int mesh_send(struct mesh *m, int to, uint64_t tag, const void *data, size_t bytes, int fd);
-/* The next message with this tag, by `until` of lived(); the caller frees it with message_free(). NULL: there is a fault now. */
-struct message *mesh_receive(struct mesh *m, int from, uint64_t tag, double until);
-/* The same, but a fault does not matter. NULL: this rank is gone, or given up now because nothing came. */
-struct message *mesh_receive_despite(struct mesh *m, int from, uint64_t tag, double until);
-void message_free(struct message *message);
+/* What that rank sent with this tag, in the same call and of the same size, by `until` of lived(). *fd: the descriptor that came with it, the
+ * caller's, or -1; fd NULL: none is wanted. Returns 0 or the fault that there is now. */
+int mesh_receive(struct mesh *m, int from, uint64_t tag, void *data, size_t bytes, int *fd, double until);
+/* The same, but a fault does not matter. False: this rank is gone, or given up now because nothing came, or this one is. */
+bool mesh_receive_despite(struct mesh *m, int from, uint64_t tag, void *data, size_t bytes, double until);
 /* all: [members][bytes]. */
 int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all);
 
@@ -131,8 +133,8 @@ int mesh_lose(struct mesh *m, int rank, enum cause cause);
 int mesh_late(struct mesh *m, int suspect);
 
 /* The members with fate ALIVE are the world now, and there is no fault any more, unless one of them died meanwhile (returns
- * false). Ranks that were given up hear of it. Tags begin anew, with `round`; messages of exchanges before it are dropped. */
-bool mesh_shrink(struct mesh *m, const uint8_t *fate, uint32_t round);
+ * false). Ranks that were given up hear of it. Tags begin anew, with the round of the agreement; messages of exchanges before it are dropped. */
+bool mesh_shrink(struct mesh *m, const uint8_t *fate);
 
 void mesh_doing(struct mesh *m, enum doing what, uint32_t index);
 
@@ -146,6 +148,8 @@ void dismiss_locked(struct mesh *m, int rank);
 void peer_flush(struct peer *p);
 void peer_post(struct peer *p, const struct wire_header *header, const void *data);
 struct activity own_activity(struct mesh *m);
+/* "in hvd_split" */
+void name_activity(uint32_t what, uint32_t index, char text[48]);
 int late_locked(struct mesh *m, int suspect);
 int give_up_locked(struct mesh *m, int rank);
 int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int reporter, const char *text);

@@ -51,12 +51,10 @@ static int agree(struct mesh *m, double deadline, uint8_t *fate)
 		for (int i = 0; i < m->size; i++) {
 			if (i == m->rank || fate[i] != ALIVE)
 				continue;
-			struct message *message = mesh_receive_despite(m, i, tag, until);
-			bool same = message && message->bytes == (uint32_t)m->size && same_ranks(m, fate, message->data);
-			if (message && message->bytes == (uint32_t)m->size)
-				merge(m, message->data);
-			message_free(message);
-			settled &= same;
+			bool heard = mesh_receive_despite(m, i, tag, seen, (size_t)m->size, until);
+			settled &= heard && same_ranks(m, fate, seen);
+			if (heard)
+				merge(m, seen);
 		}
 		see(m, seen);
 		settled &= !memcmp(seen, fate, (size_t)m->size);
@@ -84,7 +82,7 @@ static bool may_go_on(const struct mesh *m, const uint8_t *fate)
 static int rebuild(struct hvd *h, const uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
-	if (!mesh_shrink(m, fate, m->rounds))
+	if (!mesh_shrink(m, fate))
 		return HVD_EPEER;
 	int status = h->backend->recover(h);
 	uint32_t *steps = status ? NULL : gathered(h, &h->step, sizeof h->step, &status);

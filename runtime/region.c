@@ -24,22 +24,18 @@ static int out_of_memory(struct mesh *m, size_t bytes)
 static int receive_part(struct region *r, struct mesh *m, const struct team *t, int i, uint64_t tag)
 {
 	const int from = m->member[t->first + i];
-	struct message *message = mesh_receive(m, from, tag, lived() + m->deadline);
-	uint64_t theirs = 0;
-	int status = 0;
-	if (!message)
-		return atomic_load(&m->failed);
-	if (message->bytes == sizeof theirs)
-		memcpy(&theirs, message->data, sizeof theirs);
-	if (message->bytes != sizeof theirs)
-		status = mesh_fault(m, HVD_EMISMATCH, "allocates shared memory where rank %d does something else", from);
-	else if (theirs != r->bytes)
+	uint64_t theirs;
+	int fd = -1, status = mesh_receive(m, from, tag, &theirs, sizeof theirs, &fd, lived() + m->deadline);
+	if (status)
+		return status;
+	if (theirs != r->bytes)
 		status = mesh_fault(m, HVD_EMISMATCH, "allocates %zu shared bytes where rank %d allocates %llu", r->bytes, from, (unsigned long long)theirs);
-	else if (message->fd < 0)
+	else if (fd < 0)
 		status = mesh_fault(m, HVD_ESYS, "has no descriptor left for the shared memory of rank %d: too many files are open (ulimit -n)", from);
-	else if (!(r->part[i] = map(message->fd, r->bytes)))
+	else if (!(r->part[i] = map(fd, r->bytes)))
 		status = out_of_memory(m, r->bytes);
-	message_free(message);
+	if (fd >= 0)
+		close(fd);
 	return status;
 }
 

@@ -20,14 +20,8 @@ static int split_publish(struct boot *b, const void *card, size_t bytes, char *w
 static int split_lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
 {
 	struct hvd *child = b->state, *h = child->parent;
-	struct message *message = mesh_receive(h->mesh, child->of_parent[0], child->invitation, until);
-	bool right = message && message->bytes == bytes;
-	if (right)
-		memcpy(card, message->data, bytes);
-	else
-		refuse(why, HVD_EBOOT, "hvd_split: %s", message ? "rank 0 runs another version of libhvd" : h->mesh->fault);
-	message_free(message);
-	return right ? 0 : HVD_EBOOT;
+	int status = mesh_receive(h->mesh, child->of_parent[0], child->invitation, card, bytes, NULL, until);
+	return status ? refuse(why, HVD_EBOOT, "hvd_split: %s", h->mesh->fault) : 0;
 }
 
 static void split_host_of(struct boot *b, int rank, char host[HOST_BYTES])

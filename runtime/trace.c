@@ -25,19 +25,17 @@ static int align_clocks(struct hvd *h, struct trace_file *t)
 		double sent = now(), theirs;
 		if (m->rank)
 			mesh_send(m, 0, tag, &sent, sizeof sent, -1);
-		struct message *message = mesh_receive(m, peer, tag, lived() + m->deadline);
-		if (!message)
-			return explain(h, m->failed);
+		int status = mesh_receive(m, peer, tag, &theirs, sizeof theirs, NULL, lived() + m->deadline);
+		if (status)
+			return explain(h, status);
 		double received = now();
 		if (!m->rank)
 			mesh_send(m, peer, tag, &received, sizeof received, -1);
-		else if (message->bytes == sizeof theirs && received - sent < best) {
-			memcpy(&theirs, message->data, sizeof theirs);
+		else if (received - sent < best) {
 			best = received - sent;
 			t->offset = (int64_t)((theirs - (sent + received) / 2) * 1e9);
 			t->within = (int64_t)(best / 2 * 1e9);
 		}
-		message_free(message);
 	}
 	if (llabs(t->offset) <= t->within)
 		t->offset = 0; /* one clock: ranks of one machine */

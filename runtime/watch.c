@@ -30,16 +30,14 @@ static void end_silent_locked(struct mesh *m, int rank);
 
 /* ---- words ---------------------------------------------------------------------------------------- */
 
-static void describe(const struct activity *a, char text[64])
+void name_activity(uint32_t what, uint32_t index, char text[48])
 {
 	static const char *const words[] = { "starting", "in hvd_recover", "computing", "in hvd_plan_open", "in hvd_alloc", "in hvd_split",
 					     "in hvd_plan_accumulate" };
-	if (a->what == DOING_BUCKET)
-		snprintf(text, 64, "all-reducing bucket %u for %.2f s", a->index, a->seconds);
-	else if (a->what < DOING_BUCKET)
-		snprintf(text, 64, "%s for %.2f s", words[a->what], a->seconds);
+	if (what == DOING_BUCKET)
+		snprintf(text, 48, "all-reducing bucket %u", index);
 	else
-		snprintf(text, 64, "in %s for %.2f s", op_name(a->what - DOING_OP), a->seconds);
+		snprintf(text, 48, "%s%s", what < DOING_BUCKET ? "" : "in ", what < DOING_BUCKET ? words[what] : op_name(what - DOING_OP));
 }
 
 struct activity own_activity(struct mesh *m)
@@ -58,13 +56,14 @@ static const char *const reasons[] = {
 	[CAUSE_SILENT] = "no sign of life (stopped, or its node is gone)",
 	[CAUSE_LATE] = "alive, but it did not come along within the deadline",
 	[CAUSE_LEFT] = "it called hvd_close() while others wait for it",
+	[CAUSE_GARBLED] = "what it sent is no message of libhvd's (damaged on the way, or in its memory)",
 };
 
 static void compose(struct mesh *m, int rank, enum cause cause, int reporter, const char *text)
 {
-	char here[64], there[64], said[64] = "";
+	char here[48], there[48], said[64] = "";
 	struct activity mine = own_activity(m);
-	describe(&mine, here);
+	name_activity(mine.what, mine.index, here);
 	int speaker = rank < 0 && reporter >= 0 ? reporter : m->rank;
 	int used = snprintf(m->fault, sizeof m->fault, "rank %d on %.32s ", speaker, m->peer[speaker].host);
 	char *rest = m->fault + used;
@@ -74,14 +73,15 @@ static void compose(struct mesh *m, int rank, enum cause cause, int reporter, co
 	if (rank < 0) {
 		snprintf(rest, room, "%s", text);
 	} else if (rank == m->rank) {
-		snprintf(rest, room, "was given up by the others%s: %s; it was %s", said, reasons[cause], here);
+		snprintf(rest, room, "was given up by the others%s: %s; it was %s for %.2f s", said, reasons[cause], here, mine.seconds);
 	} else {
 		struct peer *p = &m->peer[rank];
 		char heard[112] = "never heard of";
-		describe(&p->doing, there);
+		name_activity(p->doing.what, p->doing.index, there);
 		if (p->heard > 0) /* there was a link to it */
-			snprintf(heard, sizeof heard, "heard of %.1f s ago, %s", lived() - p->heard, there);
-		snprintf(rest, room, "lost rank %d on %.32s%s: %s; %s; rank %d was %s", rank, p->host, said, reasons[cause], heard, m->rank, here);
+			snprintf(heard, sizeof heard, "heard of %.1f s ago, %s for %.2f s", lived() - p->heard, there, p->doing.seconds);
+		snprintf(rest, room, "lost rank %d on %.32s%s: %s; %s; rank %d was %s for %.2f s", rank, p->host, said, reasons[cause], heard, m->rank, here,
+			 mine.seconds);
 	}
 }
 
@@ -245,6 +245,7 @@ static int file_message(struct peer *p)
 	if (!message)
 		return -1;
 	message->tag = p->in.header.tag;
+	message->what = p->in.header.what;
 	message->bytes = p->in.header.bytes;
 	message->fd = p->in.fd;
 	message->data = wire_next(&p->in);
@@ -254,35 +255,32 @@ static int file_message(struct peer *p)
 	return 0;
 }
 
-static void heed_fault(struct mesh *m, const uint8_t *payload, size_t bytes)
+static void heed_fault(struct mesh *m, const uint8_t *payload)
 {
 	struct fault_notice n;
-	if (bytes != sizeof n)
-		return;
-	memcpy(&n, payload, bytes);
+	memcpy(&n, payload, sizeof n);
 	n.text[sizeof n.text - 1] = 0;
 	int rank = n.rank >= 0 && n.rank < m->size ? n.rank : -1;
 	int reporter = n.reporter >= 0 && n.reporter < m->size ? n.reporter : 0;
 	if (rank == m->rank)
 		atomic_store(&m->given_up, true);
-	fault_locked(m, n.status < 0 ? n.status : HVD_EPEER, rank, n.cause <= CAUSE_LEFT ? n.cause : CAUSE_NONE, reporter, n.text);
+	fault_locked(m, n.status < 0 ? n.status : HVD_EPEER, rank, n.cause <= CAUSE_GARBLED ? n.cause : CAUSE_NONE, reporter, n.text);
 }
 
 static int handle(struct mesh *m, int from)
 {
 	struct peer *p = &m->peer[from];
-	switch (p->member ? p->in.header.kind : 0) { /* who is none is not listened to */
+	switch (p->member && !p->garbled ? p->in.header.kind : 0) { /* who is none is not listened to */
 	case WIRE_DATA:
 		if (file_message(p))
 			return -1;
 		pthread_cond_broadcast(&m->changed);
 		return 0;
 	case WIRE_BEAT:
-		if (p->in.header.bytes == sizeof p->doing)
-			memcpy(&p->doing, p->in.payload, sizeof p->doing);
+		memcpy(&p->doing, p->in.payload, sizeof p->doing);
 		break;
 	case WIRE_FAULT:
-		heed_fault(m, p->in.payload, p->in.header.bytes);
+		heed_fault(m, p->in.payload);
 		break;
 	case WIRE_BYE:
 		p->left = true;
@@ -293,32 +291,41 @@ static int handle(struct mesh *m, int from)
 	return 0;
 }
 
+static bool well_formed(const struct wire_header *h)
+{
+	return h->kind == WIRE_BEAT ? h->bytes == sizeof(struct activity) : h->kind != WIRE_FAULT || h->bytes == sizeof(struct fault_notice);
+}
+
 /* Returns -1 when the link is at its end; errno 0: the other end was closed. */
 static int read_link(struct mesh *m, int from)
 {
 	struct peer *p = &m->peer[from];
 	for (;;) {
 		int whole = wire_read(&p->in, p->fd);
-		if (whole < 0)
+		if (whole < 0 && errno != EPROTO)
 			return -1;
 		p->heard = lived();
 		if (!whole)
 			return 0;
-		if (handle(m, from)) {
-			errno = 0;
-			return -1;
+		if (whole < 0 || !well_formed(&p->in.header)) { /* the rank itself may be well, and hears of it */
+			fault_locked(m, HVD_EPEER, from, CAUSE_GARBLED, -1, NULL);
+			p->garbled = true;
 		}
+		if (whole > 0 && handle(m, from))
+			return -1;
 	}
 }
 
 static void end_of_link(struct mesh *m, int rank)
 {
 	struct peer *p = &m->peer[rank];
-	bool unreachable = errno && errno != ECONNRESET; /* a link that timed out says nothing of the process */
+	bool memory = errno == ENOMEM, unreachable = errno && errno != ECONNRESET; /* a link that timed out says nothing of the process */
 	shutdown(p->fd, SHUT_RDWR); /* a process that the program has forked may have it, too */
 	close(p->fd);
 	p->fd = -1;
-	if (!p->left)
+	if (memory)
+		fault_locked(m, HVD_ESYS, -1, CAUSE_NONE, -1, "has no memory for what others tell it");
+	else if (!p->left)
 		fault_locked(m, HVD_EPEER, rank, unreachable ? CAUSE_SILENT : CAUSE_CLOSED, -1, NULL);
 	else
 		p->fate = DEAD;

@@ -50,11 +50,17 @@ int wire_read(struct wire_reader *r, int from)
 				  : receive(r, from, r->payload + (r->have - head), head + r->header.bytes - r->have);
 		if (n < 0)
 			return errno == EAGAIN || errno == EINTR ? 0 : -1;
+		errno = 0;
+		if (!n)
+			return -1;
 		r->have += (size_t)n;
-		if (!n || (heads && r->have == head && (!plausible(&r->header) || !make_room(r)))) {
-			errno = 0;
+		if (heads && r->have == head && !plausible(&r->header)) {
+			r->have = 0;
+			errno = EPROTO;
 			return -1;
 		}
+		if (heads && r->have == head && !make_room(r))
+			return -1;
 	}
 	return 1;
 }

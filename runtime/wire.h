@@ -10,7 +10,7 @@
 #define WIRE_PAYLOAD_MAX (8u << 20)
 
 enum wire_kind {
-	WIRE_DATA = 1,  /* for mesh_receive(), by tag */
+	WIRE_DATA = 1,  /* for mesh_receive(), by tag; what: the call that the sender is in */
 	WIRE_BEAT = 2,  /* the sender lives; payload: struct activity */
 	WIRE_FAULT = 3, /* the sender gives up, or names a lost rank */
 	WIRE_BYE = 4,   /* the sender closes its handle: the end of the link that follows is no death */
@@ -18,7 +18,8 @@ enum wire_kind {
 
 struct wire_header {
 	uint64_t tag;
-	uint32_t kind, bytes;
+	uint16_t kind, what; /* enum doing */
+	uint32_t bytes;
 };
 
 struct wire_reader {
@@ -30,7 +31,8 @@ struct wire_reader {
 };
 
 /* Reads what has come at `from`, into place, up to the end of one message. 1: reader->header, payload and fd hold a message, after which
- * wire_next() or wire_skip() must be called; 0: it is not all there yet. -1: the end, or no message of ours (errno 0), or an error. */
+ * wire_next() or wire_skip() must be called; 0: it is not all there yet. -1: the end (errno 0), no message of ours (EPROTO; what follows is read as another),
+ * or an error. */
 int wire_read(struct wire_reader *reader, int from);
 /* Gives payload (may be NULL when empty) and fd to the caller and starts the next message. */
 uint8_t *wire_next(struct wire_reader *reader);

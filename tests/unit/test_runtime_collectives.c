@@ -425,29 +425,48 @@ static void requests_run_in_order_and_can_be_waited_for(void **state)
 	run_ranks("aab", start_many, NULL);
 }
 
-/* One allocates while the other splits: their messages are not taken for each other's. */
-static void allocate_or_split(void *arg)
+/* One splits while the other allocates, or agrees on a number of the same size: their messages are not taken for each other's. */
+struct call {
+	int rank;
+	bool allocates;
+};
+
+static void split_or_not(void *arg)
 {
+	static const struct hvd_tensor tensor = { "a", 100 };
+	const struct call *other = arg;
 	struct hvd *h, *part;
+	struct hvd_plan *p;
+	char want[100];
 	struct hvd_conf conf = quick_conf();
 	conf.on_death = 1; /* nobody ends the process */
 	int status = hvd_init_from(&h, &conf, meet);
 	works(h, status);
+	works(h, hvd_plan_open(h, &p, &tensor, 1, 0));
 	all_arrive();
-	if (meeting_rank == *(const int *)arg)
+	if (meeting_rank != other->rank)
+		must(hvd_split(h, 0, &part) == HVD_EMISMATCH);
+	else if (other->allocates)
 		must(!hvd_alloc(h, 4096));
 	else
-		must(hvd_split(h, 0, &part) == HVD_EMISMATCH);
+		must(hvd_plan_accumulate(p, 1) == HVD_EMISMATCH);
 	must(h->mesh->failed == HVD_EMISMATCH);
-	must(strstr(hvd_error(h), "different collectives") || strstr(hvd_error(h), "allocates shared memory where rank"));
+	const char *name = other->allocates ? "hvd_alloc" : "hvd_plan_accumulate";
+	for (int r = 0; r < 2; r++) { /* whichever noticed it first */
+		snprintf(want, sizeof want, "rank %d on node-a is in %s where rank %d is in %s", r, r == other->rank ? name : "hvd_split", !r,
+			 r == other->rank ? "hvd_split" : name);
+		meeting->note[meeting_rank] += strstr(hvd_error(h), want) != NULL;
+	}
+	must(meeting->note[meeting_rank] == 1);
+	hvd_plan_close(p);
 	hvd_close(h);
 }
 
-static void an_allocation_meets_no_other_call(void **state)
+static void an_exchange_meets_none_of_another_call(void **state)
 {
 	(void)state;
-	for (int who = 0; who < 2; who++)
-		run_ranks("aa", allocate_or_split, &who);
+	for (int i = 0; i < 4; i++)
+		run_ranks("aa", split_or_not, &(struct call){ i / 2, i % 2 });
 }
 
 /* Rank 1 has one descriptor left, which its own part takes. */
@@ -576,7 +595,7 @@ int main(void)
 		cmocka_unit_test(scattered_exchanged_and_unequal_blocks_arrive),
 		cmocka_unit_test(requests_run_in_order_and_can_be_waited_for),
 		cmocka_unit_test(a_failure_is_none_of_the_requests_before_it),
-		cmocka_unit_test(an_allocation_meets_no_other_call),
+		cmocka_unit_test(an_exchange_meets_none_of_another_call),
 		cmocka_unit_test(memory_for_which_descriptors_lack_says_so),
 		cmocka_unit_test(nobody_passes_a_barrier_alone),
 	};

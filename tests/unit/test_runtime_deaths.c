@@ -193,6 +193,43 @@ static void a_plain_exit_is_named_to_ranks_that_compute(void **state)
 	meeting_over();
 }
 
+/* Rank 1 sends rank 0 what is no message, and is well otherwise. */
+static void send_garbage(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	char want[100];
+	conf.on_death = 1;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	all_arrive();
+	if (meeting_rank == 1) {
+		pthread_mutex_lock(&h->mesh->lock);
+		must(send(h->mesh->peer[0].fd, arg, 2 * sizeof(struct wire_header), MSG_NOSIGNAL) == 2 * sizeof(struct wire_header));
+		pthread_mutex_unlock(&h->mesh->lock);
+	}
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	snprintf(want, sizeof want, meeting_rank == 1 ? "rank 1 on node-%c was given up by the others%s: what it sent is no message" :
+					"lost rank 1 on node-%c%s: what it sent is no message", meeting_hosts[1], meeting_rank ? " (says rank 0)" : "");
+	must(hvd_barrier(h) == HVD_EPEER && strstr(hvd_error(h), want));
+	must(hvd_recover(h) == (meeting_rank == 1 ? HVD_EBOOT : 0)); /* never two worlds */
+	must(meeting_rank == 1 ? strstr(hvd_error(h), "the others gave it up") != NULL : hvd_world(h)->size == 2);
+	hvd_close(h);
+}
+
+static void a_message_that_is_none_is_not_taken_for_a_death(void **state)
+{
+	(void)state;
+	const struct wire_header huge[2] = { { .kind = WIRE_DATA, .bytes = WIRE_PAYLOAD_MAX + 1 } };
+	const struct wire_header short_beat[2] = { { .kind = WIRE_BEAT, .bytes = sizeof(struct wire_header) } };
+	const struct wire_header empty_fault[2] = { { .kind = WIRE_FAULT }, { .kind = WIRE_BYE } }; /* nor is the goodbye behind it believed */
+	run_ranks("aaa", send_garbage, (void *)(uintptr_t) "GET / HTTP/1.0\r\n\r\n and more of it");
+	run_ranks("aaa", send_garbage, (void *)(uintptr_t)huge);
+	run_ranks("abc", send_garbage, (void *)(uintptr_t)short_beat);
+	run_ranks("abc", send_garbage, (void *)(uintptr_t)empty_fault);
+}
+
 static void lose_a_rank_where_nobody_reads(void *arg)
 {
 	int ends[2];
@@ -643,6 +680,7 @@ int main(void)
 		cmocka_unit_test(a_stopped_rank_is_noticed_and_ended_by_one_of_its_node),
 		cmocka_unit_test(a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel),
 		cmocka_unit_test(a_plain_exit_is_named_to_ranks_that_compute),
+		cmocka_unit_test(a_message_that_is_none_is_not_taken_for_a_death),
 		cmocka_unit_test(a_line_that_nobody_reads_keeps_no_rank),
 		cmocka_unit_test(a_loss_of_who_was_never_heard_is_told_so),
 		cmocka_unit_test(a_goodbye_is_no_death_unless_others_still_wait),

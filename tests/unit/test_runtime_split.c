@@ -145,6 +145,7 @@ static void die_in_a_split(void *arg)
 	int32_t color = 0, colors[4];
 	all_arrive();
 	if (meeting_rank == *victim) {
+		mesh_doing(h->mesh, DOING_SPLIT, 0);
 		works(h, mesh_gather(h->mesh, &color, sizeof color, colors));
 		kill(getpid(), SIGKILL);
 	}
