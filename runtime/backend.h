@@ -34,7 +34,7 @@ struct backend {
 	/* Where not NULL, buckets are ordered by the device instead of the communication thread: one bucket; all of a step. */
 	int (*post)(struct hvd *h, const struct op *op);
 	int (*join)(struct hvd *h);
-	/* A rank is lost and the stop word says so (in the watching thread; may be NULL): whatever runs on a device must end. */
+	/* A rank is lost and the stop word says so (in the watching thread, so it does not wait; may be NULL): whatever runs on a device must end. */
 	void (*stop)(struct hvd *h);
 	void (*look)(void *h); /* the same thread, at every sign of life; may be NULL */
 	/* h->mesh is a new one, of the survivors. After a failure it can be tried again. */

@@ -35,7 +35,10 @@ struct nccl {
 	CUcontext context;
 	const struct backend *host; /* for host memory */
 	ncclComm_t comm, fresh; /* fresh: being formed; NCCL may write there until the one that it comes from has ended */
-	bool endless;           /* an abort has not come back: it may use all of it */
+	ncclComm_t dying;       /* that is being aborted, by the executor */
+	pthread_t executor;
+	_Atomic bool dead;      /* the abort has come back … */
+	bool endless;           /* … has not within the deadline: it may use all of it */
 	pthread_mutex_t use; /* of comm: the watching thread may take it away, NULL then */
 	double broken;       /* since when NCCL has an error, 0: it has none */
 	int *member, members; /* of comm: numbers in the mesh */
@@ -133,39 +136,31 @@ static int waited(struct hvd *h, struct nccl *s, CUstream stream, const char *wh
 	return rc ? cuda_failed(h, s, what, rc) : 0;
 }
 
-struct ending {
-	ncclResult_t (*abort)(ncclComm_t);
-	ncclComm_t comm;
-	_Atomic bool through;
-};
-
-static void *end_communicator(void *arg)
+static void *execute(void *arg)
 {
-	struct ending *e = arg;
-	e->abort(e->comm);
-	e->through = true;
+	struct nccl *s = arg;
+	s->nc.ncclCommAbort(s->dying);
+	s->dead = true;
 	return NULL;
 }
 
-/* An abort waits for graphs that hold collectives; here, only until the deadline. Returns whether it came back. */
+/* An abort waits for graphs that hold collectives, so it has a thread of its own. */
+static void begin_abort(struct nccl *s, ncclComm_t comm)
+{
+	s->dying = comm;
+	s->dead = false;
+	s->endless = thread_start(&s->executor, execute, s);
+}
+
+/* Aborts comm; NULL: whatever nccl_stop() has begun to abort. Returns whether that came back by the deadline. */
 static bool ended(struct hvd *h, struct nccl *s, ncclComm_t comm)
 {
-	struct ending *e = malloc(sizeof *e);
-	pthread_t thread;
-	if (e)
-		*e = (struct ending){ s->nc.ncclCommAbort, comm, false };
-	s->endless = !e || thread_start(&thread, end_communicator, e);
-	if (s->endless) {
-		free(e);
-		return false;
-	}
-	for (double until = lived() + h->conf.deadline; !e->through && lived() < until;)
-		usleep(1000);
-	s->endless = !e->through;
-	if (s->endless)
-		pthread_detach(thread);
-	else if (!pthread_join(thread, NULL))
-		free(e);
+	if (comm)
+		begin_abort(s, comm);
+	for (double until = lived() + h->conf.deadline; s->dying && !s->dead && !s->endless; usleep(1000))
+		s->endless = lived() > until;
+	if (s->dying && !s->endless && !pthread_join(s->executor, NULL))
+		s->dying = NULL;
 	return !s->endless;
 }
 
@@ -228,8 +223,9 @@ static int adopt(struct hvd *h, struct nccl *s, int status)
 	ncclComm_t old = s->comm;
 	s->comm = NULL;
 	pthread_mutex_unlock(&s->use);
-	if (old && !ended(h, s, old))
-		status = abort_hangs(h);
+	if (!ended(h, s, old))
+		status = fail(h, HVD_EBACKEND, "hvd_recover: ending the collectives on the device does not come back within %.3g s (graphs that hold some are destroyed before)",
+			      h->conf.deadline);
 	pthread_mutex_lock(&s->use);
 	status = status ? status : lost(h);
 	s->comm = status ? NULL : s->fresh;
@@ -283,21 +279,18 @@ static int nccl_open(struct hvd *h)
 
 /* ---- a lost rank ---------------------------------------------------------------------------------- */
 
-/* By the watching thread. An abort frees the communicator; one that is only revoked can be shrunk. */
+/* By the watching thread, which has more to do than to wait. An abort frees the communicator; one that is only revoked can be shrunk. */
 static void nccl_stop(struct hvd *h)
 {
 	struct nccl *s = h->device;
-	ncclComm_t aborted = NULL;
 	pthread_mutex_lock(&s->use);
 	if (s->comm && s->nc.ncclCommRevoke && s->nc.ncclCommShrink) {
 		s->nc.ncclCommRevoke(s->comm, 0);
-	} else {
-		aborted = s->comm;
+	} else if (s->comm) {
+		begin_abort(s, s->comm);
 		s->comm = NULL;
 	}
 	pthread_mutex_unlock(&s->use);
-	if (aborted)
-		s->nc.ncclCommAbort(aborted);
 }
 
 /* By the watching thread, at every sign of life: while a graph runs, nobody else would hear of a broken connection. A rank that is gone is named
@@ -604,15 +597,14 @@ static void release(struct nccl *s)
 static void nccl_close(struct hvd *h)
 {
 	struct nccl *s = h->device;
-	bool through = true;
 	if (!s)
 		return;
-	if (s->comm && atomic_load(&h->mesh->failed))
-		through = ended(h, s, s->comm);
-	else if (s->comm && (through = !settled(h, s, &s->comm, "closing", s->nc.ncclCommFinalize(s->comm))))
+	const bool failed = atomic_load(&h->mesh->failed);
+	bool through = ended(h, s, failed ? s->comm : NULL);
+	if (s->comm && !failed && (through = !settled(h, s, &s->comm, "closing", s->nc.ncclCommFinalize(s->comm))))
 		s->nc.ncclCommDestroy(s->comm);
 	s->comm = NULL; /* what is registered went with it */
-	if (through && !s->endless) /* else a graph still holds collectives, or a rank died while closing: an abort and frees would wait for them */
+	if (through) /* else a graph still holds collectives, or a rank died while closing: an abort and frees would wait for them */
 		release(s);
 	if (s->host->close)
 		s->host->close(h);

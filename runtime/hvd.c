@@ -91,7 +91,7 @@ static void fault_noticed(void *arg)
 	if (h->parent)
 		split_fault(h);
 	__atomic_store_n(h->stop, 1, __ATOMIC_SEQ_CST);
-	if (h->backend->stop && !h->closing) /* last: it may not come back */
+	if (h->backend->stop)
 		h->backend->stop(h);
 }
 
@@ -186,9 +186,7 @@ int hvd_close(struct hvd *h)
 	queue_close(h);
 	if (h->mesh) {
 		status = atomic_load(&h->mesh->failed);
-		h->closing = true;
-		if (!watch_told(h->mesh))
-			return status; /* that thread may use all of it for ever */
+		watch_told(h->mesh);
 		mesh_close(h->mesh);
 	}
 	if (h->backend->close)

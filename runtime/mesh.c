@@ -168,11 +168,12 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 	m->peer = calloc((size_t)m->size, sizeof *m->peer);
 	m->cards = calloc((size_t)m->size, sizeof *m->cards);
 	m->member = calloc((size_t)m->size, sizeof *m->member);
+	m->polled = calloc((size_t)m->size + 1, sizeof *m->polled);
 	for (int i = 0; m->peer && i < m->size; i++)
 		m->peer[i].fd = m->peer[i].in.fd = -1;
 	m->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	m->alarm = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (!m->peer || !m->cards || !m->member || m->wake < 0 || m->alarm < 0)
+	if (!m->peer || !m->cards || !m->member || !m->polled || m->wake < 0 || m->alarm < 0)
 		return refuse(why, HVD_ESYS, "no memory or descriptors for %d ranks", m->size);
 	m->members = m->size;
 	m->me = m->rank;
@@ -319,6 +320,7 @@ void mesh_free(struct mesh *m)
 	free(m->peer);
 	free(m->cards);
 	free(m->member);
+	free(m->polled);
 	free(m);
 }
 

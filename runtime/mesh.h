@@ -31,6 +31,7 @@ enum cause {
 	CAUSE_LATE,     /* alive, but did not take part in a collective within the deadline */
 	CAUSE_LEFT,     /* closed its handle while others wait for it */
 	CAUSE_GARBLED,  /* sent what is no message */
+	CAUSE_UNABLE,   /* said so itself: it could not recover */
 };
 
 struct message {
@@ -77,6 +78,7 @@ struct mesh {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t watcher;
+	struct pollfd *polled; /* [size + 1], the watcher's */
 	bool watching, stop;
 	int wake;  /* eventfd: the watcher looks at its links anew */
 	int alarm; /* eventfd: readable while there is a fault */
@@ -138,8 +140,8 @@ bool mesh_shrink(struct mesh *m, const uint8_t *fate);
 
 void mesh_doing(struct mesh *m, enum doing what, uint32_t index);
 
-/* Waits until on_fault has returned of the fault there is, if there is one; false: it has not by the deadline. */
-bool watch_told(struct mesh *m);
+/* Waits until on_fault has returned of the fault there is, if there is one. */
+void watch_told(struct mesh *m);
 
 /* watch.c; the lock is held */
 int watch_start(struct mesh *m);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* fate[rank] of every rank, as this one sees it now. */
 static void see(struct mesh *m, uint8_t *fate)
@@ -78,7 +79,8 @@ static bool may_go_on(const struct mesh *m, const uint8_t *fate)
 }
 
 /* Members, links, windows and memory of the world that is left, on every rank or on none: the last step is a gathering, and
- * a rank that fails after it is a death in the new world. In the trace, steps go on after the furthest rank's, with a gap. */
+ * a rank that fails after it is a death in the new world. In the trace, steps go on after the furthest rank's, with a gap.
+ * HVD_EPEER: another rank is lost. Other failures are this rank's own: the others, who wait for it, hear that they go on without it. */
 static int rebuild(struct hvd *h, const uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
@@ -89,23 +91,20 @@ static int rebuild(struct hvd *h, const uint8_t *fate)
 	for (int w = 0; !status && w < m->members; w++)
 		h->step = steps[w] >= h->step ? steps[w] + 1 : h->step;
 	free(steps);
-	if (status == HVD_ESYS && !atomic_load(&m->failed)) /* no call finds a world here, and the others wait for this rank */
-		status = mesh_fault(m, status, "cannot go on: %s", h->error);
-	return explain(h, status);
-}
-
-int abort_hangs(struct hvd *h)
-{
-	return fail(h, HVD_EBACKEND, "hvd_recover: ending the collectives on the device does not come back within %.3g s (graphs that hold some are destroyed before)",
-		    h->conf.deadline);
+	for (double until = lived() + PATIENCE; status == HVD_EBOOT && !atomic_load(&m->failed) && lived() < until;)
+		usleep(1000); /* for the death that is behind it, maybe */
+	if (status && atomic_load(&m->failed))
+		return explain(h, atomic_load(&m->failed));
+	if (status)
+		mesh_lose(m, m->rank, CAUSE_UNABLE);
+	return status;
 }
 
 static int agree_on_survivors(struct hvd *h, uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
 	const char *host = m->peer[m->rank].host;
-	if (!watch_told(m)) /* that thread reads what the others say */
-		return abort_hangs(h);
+	watch_told(m);
 	int status = m->given_up ? 0 : agree(m, h->conf.deadline, fate);
 	if (status)
 		return fail(h, status, "hvd_recover: no memory");
@@ -130,13 +129,11 @@ int hvd_recover(struct hvd *h)
 	queue_drain(h);
 	mesh_doing(m, DOING_RECOVER, 0);
 	uint8_t *fate = calloc((size_t)m->size, 1);
-	int status = fate ? 0 : fail(h, HVD_ESYS, "hvd_recover: no memory");
-	for (bool whole = false; !status && !whole;) {
+	int status = fate ? HVD_EPEER : fail(h, HVD_ESYS, "hvd_recover: no memory");
+	while (status == HVD_EPEER) {
 		status = agree_on_survivors(h, fate);
-		int rebuilt = status ? status : rebuild(h, fate);
-		whole = !rebuilt;
-		if (rebuilt && rebuilt != HVD_EPEER && rebuilt != HVD_EBOOT)
-			status = rebuilt; /* not another death */
+		if (!status)
+			status = rebuild(h, fate);
 	}
 	free(fate);
 	if (status)

@@ -57,6 +57,7 @@ static const char *const reasons[] = {
 	[CAUSE_LATE] = "alive, but it did not come along within the deadline",
 	[CAUSE_LEFT] = "it called hvd_close() while others wait for it",
 	[CAUSE_GARBLED] = "what it sent is no message of libhvd's (damaged on the way, or in its memory)",
+	[CAUSE_UNABLE] = "it cannot go on",
 };
 
 static void compose(struct mesh *m, int rank, enum cause cause, int reporter, const char *text)
@@ -109,9 +110,11 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 	int before = atomic_load(&m->failed);
 	if (rank >= 0 && cause == CAUSE_CLOSED && m->peer[rank].left)
 		cause = CAUSE_LEFT; /* a data link ended after its goodbye */
+	if (rank == m->rank)
+		atomic_store(&m->given_up, true);
 	bool news = rank >= 0 && rank != m->rank && m->peer[rank].fate == ALIVE;
 	if (news) {
-		bool ended = cause == CAUSE_LEFT || (cause == CAUSE_CLOSED && (reporter >= 0 || !just_awoke(m)));
+		bool ended = cause == CAUSE_LEFT || cause == CAUSE_UNABLE || (cause == CAUSE_CLOSED && (reporter >= 0 || !just_awoke(m)));
 		m->peer[rank].fate = ended ? DEAD : UNHEARD;
 		m->peer[rank].silent = cause == CAUSE_SILENT;
 	}
@@ -262,9 +265,7 @@ static void heed_fault(struct mesh *m, const uint8_t *payload)
 	n.text[sizeof n.text - 1] = 0;
 	int rank = n.rank >= 0 && n.rank < m->size ? n.rank : -1;
 	int reporter = n.reporter >= 0 && n.reporter < m->size ? n.reporter : 0;
-	if (rank == m->rank)
-		atomic_store(&m->given_up, true);
-	fault_locked(m, n.status < 0 ? n.status : HVD_EPEER, rank, n.cause <= CAUSE_GARBLED ? n.cause : CAUSE_NONE, reporter, n.text);
+	fault_locked(m, n.status < 0 ? n.status : HVD_EPEER, rank, n.cause <= CAUSE_UNABLE ? n.cause : CAUSE_NONE, reporter, n.text);
 }
 
 static int handle(struct mesh *m, int from)
@@ -427,15 +428,14 @@ static int poll_links(struct mesh *m, struct pollfd *p)
 static void *watch(void *arg)
 {
 	struct mesh *m = arg;
-	struct pollfd *p = calloc((size_t)m->size + 1, sizeof *p);
+	struct pollfd *p = m->polled;
 	double interval = beat_interval(m), next_beat = 0;
-	bool ended = false, stop = !p;
+	bool ended = false, stop = false;
 	while (!stop) {
 		eventfd_t count;
 		double t = lived(), pause = (next_beat - t) * 1e3;
 		int n = poll_links(m, p);
-		if (poll(p, (nfds_t)n, pause < 0 ? 0 : pause < LOOK_MS ? (int)pause + 1 : LOOK_MS) < 0 && errno != EINTR)
-			break;
+		poll(p, (nfds_t)n, pause < 0 ? 0 : pause < LOOK_MS ? (int)pause + 1 : LOOK_MS);
 		pthread_mutex_lock(&m->lock);
 		just_awoke(m); /* is asked before anything is read */
 		if (p[m->size].revents)
@@ -469,7 +469,6 @@ static void *watch(void *arg)
 		if (on_beat)
 			on_beat(m->on_fault_arg);
 	}
-	free(p);
 	return NULL;
 }
 
@@ -479,12 +478,10 @@ int watch_start(struct mesh *m)
 	return m->watching ? 0 : HVD_ESYS;
 }
 
-bool watch_told(struct mesh *m)
+void watch_told(struct mesh *m)
 {
-	for (double until = lived() + m->deadline; m->on_fault && atomic_load(&m->failed) && !m->told; usleep(1000))
-		if (lived() > until)
-			return false;
-	return true;
+	while (m->on_fault && atomic_load(&m->failed) && !m->told)
+		usleep(1000);
 }
 
 void watch_stop(struct mesh *m)

@@ -34,7 +34,6 @@ struct hvd {
 	int *of_parent;            /* [size] numbers in the parent's mesh */
 	uint64_t invitation;       /* tag of the message in the parent's mesh that brings this sub-world together */
 	int children; /* open sub-worlds */
-	_Atomic bool closing; /* from now on the back end's close() ends what hangs on the device, not its stop() */
 };
 
 static inline double now(void)
@@ -66,8 +65,6 @@ void *gathered(struct hvd *h, const void *mine, size_t bytes, int *status);
 /* world.rank, size, local and node numbers, from the mesh. */
 void describe_world(struct hvd *h);
 void arm(struct hvd *h);
-/* HVD_EBACKEND: what ends collectives on the device waits for graphs. */
-int abort_hangs(struct hvd *h);
 
 /* What a program filled in may be wrong: `why` says what. */
 int conf_check(const struct hvd_conf *conf, char why[256]);

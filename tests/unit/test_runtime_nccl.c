@@ -444,7 +444,7 @@ static void closing_with_a_graph_ends_at_the_deadline(void **state)
 	run_ranks("ab", forget_a_graph, NULL);
 }
 
-/* NCCL's abort waits for it, in the watching thread or after a shrink; neither recovering nor closing does. */
+/* NCCL's abort waits for it, from the loss on or after a shrink; neither recovering nor closing does. */
 enum { RECOVER_OLD, RECOVER, CLOSE };
 static void recover_with_a_graph(void *arg)
 {
@@ -463,7 +463,8 @@ static void recover_with_a_graph(void *arg)
 		usleep(1000);
 	must(way == CLOSE || hvd_recover(h) == HVD_EBACKEND);
 	must(way == CLOSE || strstr(hvd_error(h), "ending the collectives on the device does not come back within 2 s"));
-	must(hvd_close(h) == (way == RECOVER ? 0 : HVD_EPEER) && device[0]);
+	must(way == CLOSE || (hvd_recover(h) == HVD_EBOOT && strstr(hvd_error(h), " stops: the others gave it up and go on without it")));
+	must(hvd_close(h) == HVD_EPEER && device[0]);
 	_exit(0);
 }
 
@@ -473,6 +474,47 @@ static void recovering_with_a_graph_ends_at_the_deadline(void **state)
 	for (int way = RECOVER_OLD; way <= CLOSE; way++) {
 		int status[RANKS_MAX];
 		spawn_ranks("abc", recover_with_a_graph, &way, status);
+		meeting_over();
+		assert_int_equal(status[0], 0);
+		assert_int_equal(status[2], 0);
+	}
+}
+
+/* Rank 1 dies. Rank 0's graphs keep its communicator from ending, for longer than the deadline: it gives signs of life, and the others wait, if it destroys
+ * them before it recovers; else they hear that they go on without it. */
+static void recover_beside_a_graph(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	const bool destroyed = *(const bool *)arg;
+	old_nccl = true;
+	conf.deadline = 2;
+	conf.on_death = 1;
+	struct hvd *h = open_world(conf);
+	must(hvd_alloc(h, 400));
+	graph_left = !meeting_rank;
+	all_arrive();
+	if (meeting_rank == 1)
+		raise(SIGKILL);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	if (destroyed)
+		usleep(3000000);
+	wait_at(0, 2);
+	graph_left &= !destroyed;
+	must(h->mesh->peer[meeting_rank ? 0 : 2].fate == ALIVE);
+	must(hvd_recover(h) == (graph_left ? HVD_EBACKEND : 0));
+	must(graph_left || hvd_world(h)->size == (destroyed ? 2 : 1));
+	must(!graph_left || hvd_recover(h) == HVD_EBOOT);
+	hvd_close(h);
+	_exit(0);
+}
+
+static void a_graph_of_one_rank_keeps_no_other(void **state)
+{
+	(void)state;
+	for (int destroyed = 0; destroyed < 2; destroyed++) {
+		int status[RANKS_MAX];
+		spawn_ranks("abc", recover_beside_a_graph, &(bool){ destroyed }, status);
 		meeting_over();
 		assert_int_equal(status[0], 0);
 		assert_int_equal(status[2], 0);
@@ -579,6 +621,7 @@ int main(void)
 		cmocka_unit_test(the_last_rank_goes_on_and_closes),
 		cmocka_unit_test(closing_with_a_graph_ends_at_the_deadline),
 		cmocka_unit_test(recovering_with_a_graph_ends_at_the_deadline),
+		cmocka_unit_test(a_graph_of_one_rank_keeps_no_other),
 		cmocka_unit_test(a_loss_while_closing_with_a_graph_does_not_keep_it_from_ending),
 		cmocka_unit_test(a_rank_late_in_a_sub_world_is_lost_in_the_world_whatever_its_graphs),
 		cmocka_unit_test(an_abort_that_waits_for_graphs_does_not_keep_a_process_from_ending),

@@ -524,6 +524,38 @@ static void a_recovery_without_memory_ends_and_leaves_nothing_that_crashes(void 
 		}
 }
 
+/* Rank 2 dies, and those that are left cannot form the link between their nodes. */
+static void recover_without_a_link(void *arg)
+{
+	struct training t = { .h = NULL };
+	(void)arg;
+	open_training(&t, 1);
+	all_arrive();
+	if (meeting_rank == 2)
+		kill(getpid(), SIGKILL);
+	while (!*hvd_stop_word(t.h))
+		usleep(1000);
+	t.h->mesh->secret[0] ^= (uint8_t)meeting_rank;
+	must(freopen("/dev/null", "w", stderr)); /* each is a stranger to the other */
+	meeting->note[meeting_rank] = hvd_recover(t.h);
+	snprintf(meeting->text[meeting_rank], sizeof meeting->text[0], "%s", hvd_error(t.h));
+	hvd_plan_close(t.plan);
+	hvd_close(t.h);
+}
+
+static void where_no_link_can_be_formed_a_recovery_ends(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("abc", recover_without_a_link, NULL, status);
+	int first = meeting->note[0] ? 0 : 1; /* the other may go on, alone */
+	assert_true(status[0] == 0 && status[1] == 0);
+	assert_int_equal(meeting->note[first], HVD_EBOOT);
+	assert_non_null(strstr(meeting->text[first], "did not answer within 1 s"));
+	assert_true(!meeting->note[!first] || meeting->note[!first] == HVD_EBOOT);
+	meeting_over();
+}
+
 static struct hvd *recovering; /* of a test in which rank 1 dies when all have recovered, before hvd_recover() returns */
 
 void __wrap_queue_reset(struct hvd *h);
@@ -646,6 +678,7 @@ int main(void)
 		cmocka_unit_test(survivors_that_were_in_different_calls_meet_again),
 		cmocka_unit_test(messages_of_before_a_death_are_not_taken_for_later_ones),
 		cmocka_unit_test(a_recovery_without_memory_ends_and_leaves_nothing_that_crashes),
+		cmocka_unit_test(where_no_link_can_be_formed_a_recovery_ends),
 		cmocka_unit_test(a_loss_at_the_end_of_a_recovery_is_in_the_stop_word),
 		cmocka_unit_test(the_trace_of_survivors_is_summed_up_to_the_last_step),
 		cmocka_unit_test(without_continue_there_is_no_recovery),
