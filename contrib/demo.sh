@@ -128,7 +128,7 @@ mean_auroc() { # of the last table of the job's output
 # A number that looks like a result needs the sentence that says what it is worth.
 tell_worth() {
 	local images
-	images=$(sed -n 's/^AUROC on the test split.*: \([0-9]*\) images.*/\1/p' "$work/job.out" | tail -n 1)
+	images=$(sed -n 's/^AUROC on the test split.*: \([0-9]*\) image.*/\1/p' "$work/job.out" | tail -n 1)
 	if [ "${images:-0}" -lt 1000 ]; then
 		echo "on $images test images an AUROC means nothing: this shows that the way from files to numbers works"
 	else

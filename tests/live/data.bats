@@ -58,6 +58,14 @@ race() { "$BUILD/chexnet" bench data --seconds 0.1 --batch 8 "$@"; }
 	[ -z "$(ls -A "$SCRATCH/tmp")" ]
 }
 
+@test "bench data: an empty TMPDIR is none" {
+	[ "$(id -u)" = 0 ] || skip "only root can tell, who may write to /"
+	mkdir -p private
+	TMPDIR='' unshare --mount bash -c 'mount --bind private /tmp && chmod 777 /tmp && exec setpriv --reuid=65534 --regid=65534 --clear-groups "$0" bench data --ours --ranks 1 --seconds 0.1' \
+		"$BUILD/chexnet"
+	[ -z "$(ls -A private)" ]
+}
+
 has_children() { [ "$(pgrep -c -P "$1")" -ge "$2" ]; }
 is_gone() { ! grep -qs '^State:.[^ZX]' "/proc/$1/status"; }
 is_empty() { [ -z "$(ls -A "$1")" ]; }

@@ -322,6 +322,21 @@ static void holms_correction_equals_its_definition(void **state)
 	}
 }
 
+static void a_p_value_is_never_shown_as_zero(void **state)
+{
+	static const struct {
+		double p;
+		int bound;
+		const char *text;
+	} cases[] = { { 1, 0, "1.000" }, { 0.042, 0, "0.042" }, { 0.0005, 0, "0.001" }, { 0.0004999, 0, "<0.001" }, { 2e-5, 1, "<0.001" }, { 0, 0, "<0.001" },
+		      { 2.0 / 1001, 1, "<=0.002" }, { NAN, 0, "" }, { NAN, 1, "" } };
+	char text[16];
+	(void)state;
+
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+		assert_string_equal(p_text(cases[i].p, cases[i].bound, text), cases[i].text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -332,6 +347,7 @@ int main(void)
 		cmocka_unit_test(a_model_does_not_differ_from_itself),
 		cmocka_unit_test(only_shared_images_count_and_labels_and_patients_must_agree),
 		cmocka_unit_test(an_interval_stays_within_what_a_difference_can_be),
+		cmocka_unit_test(a_p_value_is_never_shown_as_zero),
 		cmocka_unit_test(holms_correction_equals_its_definition),
 	};
 

@@ -281,6 +281,34 @@ static int time_intervals(const struct bench_conf *conf)
 	return rc == 0 ? EXIT_DONE : EXIT_INTERNAL;
 }
 
+/* Each way to measure has options of its own, and those of another would do nothing. */
+static int check(const struct bench_conf *conf, struct error *e)
+{
+	if (conf->rounds_typed && !conf->ablate && !conf->scaling)
+		return fail(e, EXIT_USAGE, "--rounds=%d is for --ablate and --scaling", conf->rounds);
+	if (conf->source_size && conf->source_size < conf->network.image_size)
+		return fail(e, EXIT_USAGE, "--source-size=%d is smaller than --image-size=%d", conf->source_size, conf->network.image_size);
+	if (conf->scaling + conf->ablate + conf->plan + conf->intervals > 1)
+		return fail(e, EXIT_USAGE, "--scaling, --ablate, --plan and --intervals: one at a time");
+	if (conf->ablate && conf->json)
+		return fail(e, EXIT_USAGE, "--ablate prints a table, without --json");
+	if (conf->ablate && (conf->softmax || conf->classes != FINDINGS))
+		return fail(e, EXIT_USAGE, "--ablate trains on images with %d findings: not with --softmax or other --classes", FINDINGS);
+	if (conf->forward && (conf->ablate || conf->plan || conf->intervals))
+		return fail(e, EXIT_USAGE, "--forward: %s", conf->intervals ? "--intervals runs no network" : conf->plan ? "--plan is of a training" : "--ablate measures training steps");
+	if (conf->resident && (conf->ablate || conf->intervals))
+		return fail(e, EXIT_USAGE, "--resident: %s", conf->ablate ? "the sides of --ablate are fed from host memory" : "--intervals runs no network");
+	if (check_network_options(&conf->network, e) < 0)
+		return -e->code;
+	if (conf->source_size && (conf->ablate || ((conf->scaling || conf->plan) && conf->data)))
+		return fail(e, EXIT_USAGE, "--source-size=%d: the images of %s are as large as they were prepared", conf->source_size, conf->data ? "--data" : "--ablate");
+	if (conf->data && !conf->scaling && !conf->ablate && !conf->plan)
+		return fail(e, EXIT_USAGE, "--data=%s is for --scaling, --ablate and --plan: without them the pixels are random", conf->data);
+	if (conf->gpu && !conf->plan)
+		return fail(e, EXIT_USAGE, "--gpu=%s is for --plan", conf->gpu);
+	return 0;
+}
+
 static int run(int argc, char **argv)
 {
 	struct bench_conf conf = { 0 };
@@ -290,29 +318,11 @@ static int run(int argc, char **argv)
 		return bench_data(argc, argv);
 	int rc = options_parse(&command_bench, argc, argv, &conf, NULL, &e);
 
-	if (rc == 0 && conf.rounds_typed && !conf.ablate && !conf.scaling)
-		rc = fail(&e, EXIT_USAGE, "--rounds=%d is for --ablate and --scaling", conf.rounds);
-	if (rc == 0 && conf.intervals)
-		return time_intervals(&conf);
-	if (rc == 0 && conf.source_size && conf.source_size < conf.network.image_size)
-		rc = fail(&e, EXIT_USAGE, "--source-size=%d is smaller than --image-size=%d", conf.source_size, conf.network.image_size);
-	if (rc == 0 && conf.scaling + conf.ablate + conf.plan > 1)
-		rc = fail(&e, EXIT_USAGE, "--scaling, --ablate and --plan: one at a time");
-	if (rc == 0 && conf.ablate && conf.json)
-		rc = fail(&e, EXIT_USAGE, "--ablate prints a table, without --json");
 	if (rc == 0)
-		rc = check_network_options(&conf.network, &e);
-	if (rc == 0 && (conf.scaling || conf.plan) && conf.data && conf.source_size)
-		rc = fail(&e, EXIT_USAGE, "--source-size=%d: the images of --data are as large as they were prepared", conf.source_size);
-	if (rc == 0 && conf.data && !conf.scaling && !conf.ablate && !conf.plan)
-		rc = fail(&e, EXIT_USAGE, "--data=%s is for --scaling, --ablate and --plan: without them the pixels are random", conf.data);
-	if (rc == 0 && conf.gpu && !conf.plan)
-		rc = fail(&e, EXIT_USAGE, "--gpu=%s is for --plan", conf.gpu);
-	if (rc == 0 && conf.plan)
-		return plan(&conf);
+		rc = check(&conf, &e);
 	if (rc != 0)
 		return rc < 0 ? world_refuse("bench", &e) : EXIT_DONE;
-	return bench(&conf, &e);
+	return conf.intervals ? time_intervals(&conf) : conf.plan ? plan(&conf) : bench(&conf, &e);
 }
 
 const struct command command_bench = {

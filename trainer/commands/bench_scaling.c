@@ -248,8 +248,9 @@ static void print_table(const struct scaling *s)
 	const struct model_conf *m = &s->conf->model;
 	const int n = s->conf->rounds * s->conf->steps;
 
-	printf("%s, %s; %d pixels, batch %d a rank, %s; images/s of the median of %d round%s of %d steps, ms of the median step\n", m->network.model, s->engine,
-	       m->network.image_size, m->batch, s->conf->forward ? "forward" : "training", s->conf->rounds, s->conf->rounds == 1 ? "" : "s", s->conf->steps);
+	printf("%s, %s; %d pixels, batch %d a rank, %s; images/s of the median of %d round%s of %d step%s, ms of the median step\n", m->network.model, s->engine,
+	       m->network.image_size, m->batch, s->conf->forward ? "forward" : "training", s->conf->rounds, s->conf->rounds == 1 ? "" : "s", s->conf->steps,
+	       s->conf->steps == 1 ? "" : "s");
 	if (s->n_rows > 1)
 		printf("The ranks that a row leaves out sleep: few ranks have the clock, the caches, memory and links of a node for themselves, so an\n"
 		       "efficiency below 100 %% is what ranks take from each other there, and not communication alone.\n");

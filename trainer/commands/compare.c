@@ -25,15 +25,9 @@ static const struct option options[] = {
 /* bound: no more than */
 static void print_p(double p, int bound)
 {
-	char text[32];
+	char text[16];
 
-	if (isnan(p))
-		snprintf(text, sizeof text, "%s", "");
-	else if (p < 0.0005)
-		snprintf(text, sizeof text, "<0.001");
-	else
-		snprintf(text, sizeof text, "%s%.3f", bound ? "<=" : "", p);
-	printf("  %7s", text);
+	printf("  %7s", p_text(p, bound, text));
 }
 
 static void print_row(const char *name, const struct paired *p, int is_mean)
@@ -71,7 +65,7 @@ static const char *named(const char *text)
 static void print_warnings(const struct predictions *a, const struct predictions *b, const struct comparison *c)
 {
 	if (c->only_a || c->only_b)
-		printf("left out: %zu images that only A has, %zu that only B has\n", c->only_a, c->only_b);
+		printf("left out: %zu image%s that only A has, %zu that only B has\n", c->only_a, c->only_a == 1 ? "" : "s", c->only_b);
 	const int splits = splits_differ(&a->about, &b->about);
 
 	if (splits)
@@ -147,7 +141,7 @@ static void print_table(const struct comparison *c, const struct predictions *a,
 {
 	char mean[64];
 
-	printf("A %s\nB %s\n%zu images of %zu patient%s in both\n", path[0], path[1], c->n, c->patients, c->patients == 1 ? "" : "s");
+	printf("A %s\nB %s\n%zu image%s of %zu patient%s in both\n", path[0], path[1], c->n, c->n == 1 ? "" : "s", c->patients, c->patients == 1 ? "" : "s");
 	print_warnings(a, b, c);
 	printf("\n%-20s %7s %7s %7s  %8s  %-18s  %7s  %7s  %7s\n", "finding", "n+", "A", "B", "B - A", "95 % interval", "p", "p Holm", "DeLong");
 	for (int f = 0; f < FINDINGS; f++)

@@ -111,7 +111,7 @@ static int bench(const struct conf *conf, const char *path, struct error *e)
 		return -e->code;
 	double rate = (double)r.images / r.seconds, core = (double)r.images / r.cpu_seconds;
 	if (!conf->json) {
-		printf("%s: %s: %zu images in %.2f s with %d thread%s: %.0f images/s, %.0f a CPU second\n", path, what, r.images, r.seconds,
+		printf("%s: %s: %zu image%s in %.2f s with %d thread%s: %.0f images/s, %.0f a CPU second\n", path, what, r.images, r.images == 1 ? "" : "s", r.seconds,
 		       conf->threads, conf->threads == 1 ? "" : "s", rate, core);
 		return 0;
 	}
@@ -137,7 +137,9 @@ static int race(const struct conf *conf, const char *path, struct error *e)
 		.seconds = conf->seconds, .seed = conf->seed, .svg = conf->svg, .json = conf->json,
 	};
 
-	return output_replaces(conf->svg, "<svg", "SVG picture", e) ? -e->code : data_race(&r, e);
+	if (output_replaces(conf->svg, "<svg", "SVG picture", e) || (conf->svg && output_check(conf->svg, e)))
+		return -e->code;
+	return data_race(&r, e);
 }
 
 static int run_word(const struct conf *conf, const char *word, const char *path, struct error *e)

@@ -388,7 +388,7 @@ static int run_on_own_data(struct race *r, struct error *e)
 	const char *tmp = getenv("TMPDIR");
 	char directory[FILE_PATH], data[FILE_PATH];
 
-	if (path_join(directory, e, "%s/chexnet-race-XXXXXX", tmp ? tmp : "/tmp"))
+	if (path_join(directory, e, "%s/chexnet-race-XXXXXX", tmp && *tmp ? tmp : "/tmp"))
 		return -e->code;
 	if (!mkdtemp(directory))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", directory, strerror(errno));

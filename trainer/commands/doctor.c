@@ -312,8 +312,8 @@ static int check_data(struct doctor *d, struct error *e)
 	if (dataset_open(&data, d->conf->data, "train", e) == 0)
 		decode_one(data, e);
 	if (world_agree(&d->world, e) == 0 && world_same(&d->world, dataset_pixel_hash(data), "the data set", "give every node the same --data, prepared with the same --format", e) == 0)
-		say(d, VERDICT_OK, "data", "%s: %zu training images of %zu patients, %s; opened and one image decoded on every rank in %.2f s",
-		    d->conf->data, dataset_count(data), dataset_patients(data), dataset_describe(data), seconds() - begin);
+		say(d, VERDICT_OK, "data", "%s: %zu training image%s of %zu patient%s, %s; opened and one image decoded on every rank in %.2f s",
+		    d->conf->data, dataset_count(data), dataset_count(data) == 1 ? "" : "s", dataset_patients(data), dataset_patients(data) == 1 ? "" : "s", dataset_describe(data), seconds() - begin);
 	dataset_close(data);
 	return e->code ? -e->code : 0;
 }

@@ -148,6 +148,9 @@ static int check_outputs(const struct ensemble_conf *conf, const struct members 
 
 	output_spares(conf->spread, argv[1], e);
 	for (int k = 0; !e->code && k < m->n; k++) {
+		for (int i = 0; !e->code && i < k; i++)
+			if (strcmp(argv[2 + i], argv[2 + k]) == 0)
+				fail(e, EXIT_USAGE, "%s: is given twice, and would count for two models", argv[2 + k]);
 		output_spares(argv[1], argv[2 + k], e);
 		output_spares(conf->spread, argv[2 + k], e);
 	}
@@ -156,7 +159,9 @@ static int check_outputs(const struct ensemble_conf *conf, const struct members 
 	if (!e->code && stat(argv[1], &st) == 0 && S_ISREG(st.st_mode) && predictions_read(&old, argv[1], &none) == 0 && strncmp(old.about.command, "chexnet ensemble", 16) != 0)
 		fail(e, EXIT_USAGE, "%s: holds a model's predictions and would be replaced: OUT comes first, then each FILE", argv[1]);
 	predictions_free(&old);
-	return -e->code;
+	if (!e->code)
+		output_check(argv[1], e);
+	return e->code || !conf->spread ? -e->code : output_check(conf->spread, e);
 }
 
 static int make(const struct ensemble_conf *conf, struct members *m, char **argv, struct error *e)
@@ -174,7 +179,7 @@ static int make(const struct ensemble_conf *conf, struct members *m, char **argv
 		snprintf(out.about.command + used, sizeof out.about.command - used, " %s", argv[2 + k]);
 	}
 	if (!e->code && predictions_write(argv[1], &out, e) == 0 && (!conf->spread || write_spread(conf->spread, &out, spread, e) == 0)) {
-		printf("%d members, %zu images, average of %s: %s\n", m->n, out.n, average_choices[conf->average], argv[1]);
+		printf("%d members, %zu image%s, average of %s: %s\n", m->n, out.n, out.n == 1 ? "" : "s", average_choices[conf->average], argv[1]);
 		if (out.about.leaked > 0)
 			printf("LEAK: a member was trained on %ld patient%s of this split\n", out.about.leaked, out.about.leaked == 1 ? "" : "s");
 		else if (out.about.leaky)

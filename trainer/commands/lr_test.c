@@ -68,17 +68,18 @@ static void print_verdict(const struct lr_test *l, const struct comparison *c)
 {
 	const struct interval *d = &c->mean.difference;
 	const char *rule = rule_words[l->conf.scaling];
+	char p[16];
 
 	if (!c->counted) {
-		printf("\nno winner: no finding has both positives and negatives among the %zu test images\n", c->n);
+		printf("\nno winner: no finding has both positives and negatives among the %zu test image%s\n", c->n, c->n == 1 ? "" : "s");
 		return;
 	}
 	if (isnan(d->low)) {
-		printf("\nno winner: the %zu patients are too few for an interval\n", c->patients);
+		printf("\nno winner: %zu patient%s too few for an interval\n", c->patients, c->patients == 1 ? " is" : "s are");
 		return;
 	}
 	printf("\nlearning-rate test on %zu images of %zu patients: mean AUROC %.4f without scaling, %.4f with %s scaling; difference %+.4f, 95 %% interval %+.4f "
-	       "to %+.4f, p %.3f\n", c->n, c->patients, c->mean.a, c->mean.b, rule, d->value, d->low, d->high, c->mean.p);
+	       "to %+.4f, p %s\n", c->n, c->patients, c->mean.a, c->mean.b, rule, d->value, d->low, d->high, p_text(c->mean.p, c->mean.p_bound, p));
 	if (d->low > 0)
 		printf("%s scaling won\n", rule);
 	else if (d->high < 0)

@@ -57,9 +57,11 @@ static void print_report(const struct prepare_conf *conf, const struct origin *o
 		printf("  two images of a split are called %s, so names keep the folders that tell images apart\n", o->twin);
 	fflush(stdout);
 	if (o->extra)
-		fprintf(stderr, "chexnet prepare: warning: %zu image files have no row in the table and are left out\n", o->extra);
+		fprintf(stderr, "chexnet prepare: warning: %zu image file%s no row in the table and %s left out\n", o->extra, o->extra == 1 ? " has" : "s have",
+			o->extra == 1 ? "is" : "are");
 	if (o->unlisted)
-		fprintf(stderr, "chexnet prepare: warning: %zu images are in no list and are left out\n", o->unlisted);
+		fprintf(stderr, "chexnet prepare: warning: %zu image%s in no list and %s left out\n", o->unlisted, o->unlisted == 1 ? " is" : "s are",
+			o->unlisted == 1 ? "is" : "are");
 	if (r->stretched.count)
 		fprintf(stderr, "chexnet prepare: warning: %zu image%s far from square, and stretched into one: %s\n", r->stretched.count,
 			r->stretched.count == 1 ? " is" : "s are", r->stretched.text);

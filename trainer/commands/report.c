@@ -111,7 +111,9 @@ static int check_outputs(const struct report_conf *conf, struct error *e)
 	}
 	output_replaces(conf->out, "<!DOCTYPE html>", "HTML page", e);
 	output_replaces(conf->json, "{\n\t\"predictions\"", "report's JSON object", e);
-	return -e->code;
+	if (!e->code && conf->out)
+		output_check(conf->out, e);
+	return e->code || !conf->json ? -e->code : output_check(conf->json, e);
 }
 
 static int read_sources(struct sources *s, const struct report_conf *conf, struct error *e)
@@ -125,7 +127,8 @@ static int read_sources(struct sources *s, const struct report_conf *conf, struc
 	if (conf->pictures && read_pictures(&s->pictures, conf->pictures, e))
 		return -e->code;
 	if (s->log.skipped)
-		fprintf(stderr, "chexnet report: %s: %zu lines are no events and are left out\n", conf->log, s->log.skipped);
+		fprintf(stderr, "chexnet report: %s: %zu line%s no event%s and %s left out\n", conf->log, s->log.skipped, s->log.skipped == 1 ? " is" : "s are",
+			s->log.skipped == 1 ? "" : "s", s->log.skipped == 1 ? "is" : "are");
 	return 0;
 }
 
@@ -295,6 +298,8 @@ static int check(const struct report_conf *conf, struct error *e)
 		return fail(e, EXIT_USAGE, "--predictions=FILE is needed: chexnet eval --predictions writes it, and a training OUTPUT/test.csv");
 	if (!conf->predictions && !conf->log)
 		return fail(e, EXIT_USAGE, "--predictions=FILE or --log=FILE is needed");
+	if (conf->compare && !conf->out && !conf->json)
+		return fail(e, EXIT_USAGE, "--compare=%s is for --out and --json: TensorBoard gets one model's curves", conf->compare);
 	return check_outputs(conf, e);
 }
 

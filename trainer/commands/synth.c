@@ -42,8 +42,12 @@ static const struct option options[] = {
 
 static void print_tree(const struct conf *conf, const struct synth_report *r)
 {
-	printf("%s: %zu synthetic X-rays of %d x %d, contrast %g\n", conf->out, r->images[0] + r->images[1], conf->size, conf->size, conf->contrast);
-	printf("  train_val %zu images, %zu patients; test %zu images, %zu patients\n", r->images[0], r->patients[0], r->images[1], r->patients[1]);
+	const size_t *images = r->images, *patients = r->patients;
+
+	printf("%s: %zu synthetic X-ray%s of %d x %d, contrast %g\n", conf->out, images[0] + images[1], images[0] + images[1] == 1 ? "" : "s", conf->size, conf->size,
+	       conf->contrast);
+	printf("  train_val %zu image%s, %zu patient%s; test %zu image%s, %zu patient%s\n", images[0], images[0] == 1 ? "" : "s", patients[0], patients[0] == 1 ? "" : "s",
+	       images[1], images[1] == 1 ? "" : "s", patients[1], patients[1] == 1 ? "" : "s");
 	printf("  %-20s %10s %10s  oracle AUROC on the test list\n", "positives:", "of all", "test list");
 	for (int f = 0; f < FINDINGS; f++) {
 		printf("  %-20s %10zu %10zu  ", finding_names[f], r->positives[f], r->test_positives[f]);
@@ -61,7 +65,7 @@ static void print_tree(const struct conf *conf, const struct synth_report *r)
 	else
 		printf("  mean oracle AUROC %.3f\n", r->oracle_mean);
 	if (r->leaked)
-		printf("  %zu patients are on both lists, as asked: training will refuse this\n", r->leaked);
+		printf("  %zu patient%s on both lists, as asked: training will refuse this\n", r->leaked, r->leaked == 1 ? " is" : "s are");
 }
 
 static int write_tree(const struct conf *conf, struct error *e)
@@ -94,8 +98,8 @@ static int check_thumbnails(const char *check, struct error *e)
 		rc = thumbnail_fit(train, test, &fit, e);
 	if (!rc) {
 		const double *oracle = dataset_oracle(test);
-		printf("logistic regression on %d x %d thumbnails: %zu training, %zu %s images\n", THUMBNAIL_SIDE, THUMBNAIL_SIDE,
-		       dataset_count(train), dataset_count(test), split);
+		printf("logistic regression on %d x %d thumbnails: %zu training, %zu %s image%s\n", THUMBNAIL_SIDE, THUMBNAIL_SIDE,
+		       dataset_count(train), dataset_count(test), split, dataset_count(test) == 1 ? "" : "s");
 		printf("  %-20s thumbnail%s\n", "AUROC", oracle ? "    oracle" : "");
 		for (int f = 0; f < FINDINGS; f++) {
 			printf("  %-20s", finding_names[f]);

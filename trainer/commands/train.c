@@ -148,6 +148,8 @@ int train_read_options(const struct command *c, int argc, char **argv, struct tr
 	if (rc == 0 && (conf->loss_scale > 0 || conf->dynamic_loss_scale) && conf->engine.precision != PRECISION_FP16)
 		rc = fail(e, EXIT_USAGE, "--%s is for --precision=fp16: elsewhere gradients have the range of fp32 and need none",
 			  conf->dynamic_loss_scale ? "dynamic-loss-scale" : "loss-scale");
+	if (rc == 0 && conf->weights && conf->resume && strcmp(conf->resume, "auto") != 0)
+		rc = fail(e, EXIT_USAGE, "--resume=%s goes on with the weights of that checkpoint, --weights=%s starts anew from these: give one of them", conf->resume, conf->weights);
 	free(words);
 	return rc;
 }
@@ -160,6 +162,8 @@ static int run(int argc, char **argv)
 	char command[2000];
 	int rc = train_read_options(&command_train, argc, argv, &conf, command, sizeof command, &e);
 
+	if (rc == 0 && conf.resume && strcmp(conf.resume, "auto") == 0 && !conf.output)
+		rc = fail(&e, EXIT_USAGE, "--resume=auto looks in --output=DIR, which is not given");
 	if (rc != 0)
 		return rc < 0 ? world_refuse("train", &e) : EXIT_DONE;
 	train_catch_signals();

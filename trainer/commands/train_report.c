@@ -27,7 +27,7 @@ static int shares_patients(const struct train *t, const struct dataset *d)
 static void print_split(struct train *t, const struct dataset *d)
 {
 	if (d)
-		log_say(&t->log, "  %-5s %7zu images, split policy %s%s", dataset_split(d), dataset_count(d), dataset_split_policy(d),
+		log_say(&t->log, "  %-5s %7zu image%s, split policy %s%s", dataset_split(d), dataset_count(d), dataset_count(d) == 1 ? "" : "s", dataset_split_policy(d),
 			shares_patients(t, d) ? ", LEAK: shares patients with another split" : "");
 }
 
@@ -85,7 +85,7 @@ static void say_order(struct train *t)
 	size_t files = dataset_shards(t->train, &first), window = (size_t)t->at.window < files ? (size_t)t->at.window : files;
 
 	if (!t->at.window)
-		log_say(&t->log, "order: keyed permutation of all %zu training images", dataset_count(t->train));
+		log_say(&t->log, "order: keyed permutation of all %zu training image%s", dataset_count(t->train), dataset_count(t->train) == 1 ? "" : "s");
 	else
 		log_say(&t->log, "order: shuffle windows of %zu of %zu files, about %zu images and %.1f MB each; files are read front to back, one window ahead",
 			window, files, dataset_count(t->train) * window / files, (double)dataset_stored(t->train) / 1e6 * (double)window / (double)files);
@@ -131,9 +131,10 @@ void tell_start(struct train *t)
 	log_say(&t->log, "%s", t->memory);
 	if (*t->masked)
 		log_say(&t->log, "%s", t->masked);
-	log_say(&t->log, "global batch %d = %d rank%s x %d micro-batch%s of %d; learning rate %g%s; %" PRIu64 " steps, seed %" PRIu64 "; output %s",
+	log_say(&t->log, "global batch %d = %d rank%s x %d micro-batch%s of %d; learning rate %g%s; %" PRIu64 " step%s, seed %" PRIu64 "; output %s",
 		t->at.global_batch, w->size, w->size == 1 ? "" : "s", conf->accumulate, conf->accumulate == 1 ? "" : "es", conf->batch,
-		schedule_peak(&t->schedule), schedule_peak(&t->schedule) > conf->rate ? scaling_words[conf->scaling] : "", t->schedule.steps, t->at.seed,
+		schedule_peak(&t->schedule), schedule_peak(&t->schedule) > conf->rate ? scaling_words[conf->scaling] : "", t->schedule.steps,
+		t->schedule.steps == 1 ? "" : "s", t->at.seed,
 		t->output);
 	if (t->at.step >= t->schedule.steps)
 		log_say(&t->log, "all its steps are done already: nothing is trained, the model is judged once more");
@@ -274,8 +275,8 @@ int tell_summary(struct train *t, struct error *e)
 	double rate = (double)t->total.images / seconds;
 	cJSON *event = log_event(&t->log, "summary");
 
-	log_say(&t->log, "%" PRIu64 " steps, %" PRIu64 " images in %.1f s: %.1f images/s; waiting for input %.1f %%, for communication %.1f %% (mean over ranks)",
-		steps, t->total.images, seconds, rate, 100 * shares[0], 100 * shares[1]);
+	log_say(&t->log, "%" PRIu64 " step%s, %" PRIu64 " image%s in %.1f s: %.1f images/s; waiting for input %.1f %%, for communication %.1f %% (mean over ranks)",
+		steps, steps == 1 ? "" : "s", t->total.images, t->total.images == 1 ? "" : "s", seconds, rate, 100 * shares[0], 100 * shares[1]);
 	json_number(event, "steps", (double)steps);
 	json_number(event, "images", (double)t->total.images);
 	json_number(event, "seconds", seconds);

@@ -116,7 +116,7 @@ static int make_output(struct train *t, struct error *e)
 	if (t->conf->output)
 		snprintf(t->output, sizeof t->output, "%s", t->conf->output);
 	if (!t->conf->output && make_dated(t->output, sizeof t->output))
-		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", t->output, strerror(errno));
+		return fail(e, EXIT_INTERNAL, "%s: cannot be made here: %s: --output=DIR chooses another place", t->output, strerror(errno));
 	if (directory_ensure(t->output, e) < 0 || directory_check(t->output, e) < 0)
 		return -e->code;
 	if (train_claim_output(t, e) < 0)
@@ -184,8 +184,6 @@ static int choose_file(struct train *t, char *path, size_t size, int *resume, st
 	*path = '\0';
 	*resume = asked != NULL;
 	if (asked && strcmp(asked, "auto") == 0) {
-		if (!t->conf->output)
-			return fail(e, EXIT_USAGE, "--resume=auto looks in --output=DIR, which is not given");
 		int found = latest_whole(t, path, size, e);
 
 		if (found == 0)

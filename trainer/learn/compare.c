@@ -2,6 +2,7 @@
 #include "learn/compare.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -326,6 +327,17 @@ static void correct(struct comparison *c)
 int comparison_can_show(const struct comparison *c)
 {
 	return c->tested * c->p_floor <= 0.05;
+}
+
+const char *p_text(double p, int bound, char text[16])
+{
+	if (isnan(p))
+		*text = '\0';
+	else if (p < 0.0005)
+		snprintf(text, 16, "<0.001");
+	else
+		snprintf(text, 16, "%s%.3f", bound ? "<=" : "", p);
+	return text;
 }
 
 int compare_predictions(struct comparison *c, const struct predictions *a, const struct predictions *b, const char *a_path,

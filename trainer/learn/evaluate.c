@@ -225,7 +225,7 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 	const struct dataset *d = conf->dataset;
 	char mean[64];
 
-	fprintf(out, "\nAUROC on the %s split (policy %s): %zu images of %zu patient%s, loss %.4f%s\n", dataset_split(d), dataset_split_policy(d), ev->n,
+	fprintf(out, "\nAUROC on the %s split (policy %s): %zu image%s of %zu patient%s, loss %.4f%s\n", dataset_split(d), dataset_split_policy(d), ev->n, ev->n == 1 ? "" : "s",
 		ev->table.patients, ev->table.patients == 1 ? "" : "s", ev->loss, conf->crops == CROPS_TEN ? ", ten crops" : "");
 	if (conf->leaked < 0)
 		fprintf(out, "leak not checked: patients of this split are not compared with all those that the weights were trained on\n");
