@@ -13,6 +13,7 @@
 #include <slurm/slurm.h>
 
 #include "cpulist.h"
+#include "slurm_nodes.h"
 #include "tres_bind.h"
 
 /* Where Slurm itself keeps a plugin's option for the sruns of a job. */
@@ -345,7 +346,8 @@ static void read_gpu_choice(int component, int group)
 
 	client.binds_gpus |= binds;
 	client.binds_own |= binds && client_may_have_gpus(component, group);
-	client.leaves_own |= !binds && client_has_gpus(component, group);
+	/* nobody asked what only the site wants to be bound, nor is Slurm asked for it */
+	client.leaves_own |= !binds && !client.options.by_site && client_has_gpus(component, group);
 }
 
 static void keep_choices(void)
@@ -417,7 +419,7 @@ static void drop_inherited(void)
 /* Whether the step, or the job that it is of, asks Slurm for this kind of gres. */
 static bool asks_for(const char *kind)
 {
-	static const char *const asking[] = { "SLURM_GRES", "SLURM_STEP_GRES", GRES_VARIABLE, "SLURM_TRES_PER_TASK" };
+	static const char *const asking[] = { "SLURM_GRES", "SLURM_STEP_GRES", "SLURM_TRES_PER_TASK" };
 	const char *gres = said_anywhere("gres"), *tres = said_anywhere("tres-per-task");
 	bool asks = (gres && strstr(gres, kind)) || (tres && strstr(tres, kind));
 
@@ -425,7 +427,7 @@ static bool asks_for(const char *kind)
 	for (char **entry = environ; *entry; entry++)
 		for (size_t i = 0; i < sizeof asking / sizeof *asking; i++)
 			asks |= !strncmp(*entry, asking[i], strlen(asking[i])) && strstr(*entry, kind);
-	return asks;
+	return asks || slurm_job_asks_for(kind);
 }
 
 /* Slurm leaves the variable also in a batch script whose job asked for MPS, and in the tasks of a step that did. */
@@ -514,25 +516,10 @@ int client_leave_for_job(void)
 {
 	char *(*get)(void *, const char *) = (char *(*)(void *, const char *))dlsym(RTLD_DEFAULT, "slurm_option_get");
 	void *opt = dlsym(RTLD_DEFAULT, "opt");
-	char *gres = get && opt ? get(opt, "gres") : NULL;
 	char *gpu_bind = get && opt ? get(opt, "gpu-bind") : NULL;
 
 	/* from a script's #SBATCH line, which no plugin sees; up to 23.02 Slurm itself hands it on to the sruns */
 	if (is_alias(gpu_bind))
 		client_set(INHERITED "hvd_bind", alias_of(gpu_bind), false);
-	/* `opt` is each component in turn. The script's environment is made after the first, and of the others only those of a
-	 * command line are known by then, not those of #SBATCH hetjob */
-	for (int c = 0; c < ARGV_MAX_COMPONENTS; c++) {
-		char name[64];
-		snprintf(name, sizeof name, GRES_VARIABLE "_HET_GROUP_%d", c);
-		if (client.scan.components > 1 && said(c, "gres"))
-			client_set(name, said(c, "gres"), true);
-		else
-			unsetenv(name);
-	}
-	if (client.scan.components == 1 && gres && *gres && strcmp(gres, "unset"))
-		client_set(GRES_VARIABLE, gres, true);
-	else
-		unsetenv(GRES_VARIABLE);
 	return 0;
 }

@@ -92,6 +92,11 @@ static const char *gpu_word(int i, int component, int group, bool on_command_lin
 	return on_command_line || (here && (i == GRES || strstr(here, "gres"))) ? here : group_variable(source[i].variable, group);
 }
 
+static bool has_gpus(const struct step_words *w)
+{
+	return gpus_of_each_task(w) || w->gpus || w->gpus_per_node || w->gpus_per_socket || (w->gres && count_gres_gpus(w->gres));
+}
+
 static void gpu_words(struct step_words *w, int component, int group)
 {
 	bool on_command_line = names_gpus(component);
@@ -100,10 +105,10 @@ static void gpu_words(struct step_words *w, int component, int group)
 		*(const char **)((char *)w + source[i].field) = gpu_word(i, component, group, on_command_line);
 	if (!on_command_line && !w->gres)
 		w->gres = group_variable("SLURM_GRES", group);
-	/* of a script's components only the first one's is known */
-	if (!on_command_line && !w->gres)
-		w->gres = group > 0 && getenv("SLURM_HET_SIZE") ? own_variable(GRES_VARIABLE, group) : group_variable(GRES_VARIABLE, group);
-	w->hidden_gpus = is_other_job(component) || (getenv("SLURM_JOB_ID") && (getenv("SLURM_JOB_GPUS") || getenv("SLURM_GPUS_ON_NODE")));
+	bool known = true;
+	if (!on_command_line && !w->gres && !has_gpus(w) && !is_other_job(component))
+		w->gres = slurm_job_gres(group, &known);
+	w->hidden_gpus = !known || is_other_job(component) || (getenv("SLURM_JOB_ID") && (getenv("SLURM_JOB_GPUS") || getenv("SLURM_GPUS_ON_NODE")));
 }
 
 /* As many nodes as --nodelist names; NULL: no list, or one that is in a file. */
@@ -323,11 +328,6 @@ void client_each_component(const struct argv_scan *command_line, void (*use)(int
 	scan = command_line;
 	for (int c = 0; c < scan->components; c++)
 		for_each_group(c, use);
-}
-
-static bool has_gpus(const struct step_words *w)
-{
-	return gpus_of_each_task(w) || w->gpus || w->gpus_per_node || w->gpus_per_socket || (w->gres && count_gres_gpus(w->gres));
 }
 
 bool client_has_gpus(int component, int group)

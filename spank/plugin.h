@@ -11,8 +11,6 @@
 
 /* What srun decided, as text of the option grammar. SLURM_ variables reach the node even with --export=NONE. */
 #define STEP_VARIABLE "SLURM_HVD_STEP"
-/* What sbatch and salloc leave for the sruns of the job: the GPUs of --gres, which Slurm does not pass on. */
-#define GRES_VARIABLE "SLURM_HVD_GRES"
 
 enum { EXIT_USAGE = 64 };
 
@@ -20,7 +18,7 @@ enum { EXIT_USAGE = 64 };
 
 /* Reads the command line before Slurm does and prepares the step. Returns 0; wrong usage ends the client. */
 int client_init(const struct site *site);
-/* In sbatch and salloc, once Slurm has read everything: leaves what the job's sruns need in the environment. */
+/* In sbatch and salloc, once Slurm has read everything, also a script's lines: leaves our word of them for the job's sruns. */
 int client_leave_for_job(void);
 /* Prints the line and ends the client with status 64, before anything has been asked of Slurm. */
 void client_refuse(const char *line) __attribute__((noreturn));

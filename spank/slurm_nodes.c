@@ -108,3 +108,57 @@ int slurm_cpus_per_gpu(const char *node, int otherwise)
 	free_nodes(nodes);
 	return answer;
 }
+
+/* ---- the job that this client is in ---------------------------------------------------------------- */
+
+static job_info_msg_t *load_job(uint32_t job)
+{
+	__typeof__(slurm_load_job) *load = (__typeof__(slurm_load_job) *)slurm_function("slurm_load_job");
+	job_info_msg_t *jobs = NULL;
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+	slurm_step_id_t id = SLURM_STEP_ID_INITIALIZER;
+	id.job_id = job;
+#else
+	uint32_t id = job;
+#endif
+	return load && load(&jobs, id, SHOW_ALL | SHOW_LOCAL) == SLURM_SUCCESS ? jobs : NULL;
+}
+
+/* All components of a heterogeneous job. Kept to the end of the process. */
+static const job_info_msg_t *own_job(void)
+{
+	static const job_info_msg_t *jobs;
+	static bool asked;
+	const char *id = getenv("SLURM_JOB_ID");
+
+	if (!asked && id)
+		jobs = load_job((uint32_t)strtoul(id, NULL, 10));
+	asked = true;
+	return jobs;
+}
+
+const char *slurm_job_gres(int group, bool *known)
+{
+	const job_info_msg_t *jobs = own_job();
+
+	*known = !getenv("SLURM_JOB_ID");
+	for (uint32_t i = 0; jobs && i < jobs->record_count; i++) {
+		const slurm_job_info_t *job = &jobs->job_array[i];
+		/* several components of a command can be in one ordinary job */
+		if (jobs->record_count > 1 && job->het_job_offset != (uint32_t)(group < 0 ? 0 : group))
+			continue;
+		*known = true;
+		return job->tres_per_node && *job->tres_per_node ? job->tres_per_node : NULL;
+	}
+	return NULL;
+}
+
+bool slurm_job_asks_for(const char *kind)
+{
+	const job_info_msg_t *jobs = own_job();
+	bool asks = false;
+
+	for (uint32_t i = 0; jobs && i < jobs->record_count; i++)
+		asks |= jobs->job_array[i].tres_per_node && strstr(jobs->job_array[i].tres_per_node, kind);
+	return asks;
+}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The few questions about nodes that a client asks Slurm, each one answered by a number even where Slurm cannot. */
+ * The few questions about nodes, and about its own job, that a client asks Slurm; all have an answer even where Slurm has none. */
 #ifndef SPANK_SLURM_NODES_H
 #define SPANK_SLURM_NODES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Packages of every node in the list, or of every node of the cluster with NULL; 0 if they differ or cannot be had. */
@@ -16,5 +17,12 @@ char *slurm_host(const char *nodelist, int position, char *buf, size_t size);
 
 /* How many different names are in "n[1-2],m3"; 0 where it cannot be taken apart. */
 int slurm_hosts(const char *nodelist);
+
+/* What the job that this client is in, or one group of it if it is heterogeneous, else -1, asked for on each node: "gres:gpu:2".
+ * NULL: nothing, or, with *known false, Slurm does not say. Slurm does not pass on --gres, so the controller is asked, once. */
+const char *slurm_job_gres(int group, bool *known);
+
+/* Whether the job, any group of it, asked for this kind of gres on its nodes. */
+bool slurm_job_asks_for(const char *kind);
 
 #endif

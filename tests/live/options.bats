@@ -169,7 +169,7 @@ refused() { # TEXT: exit 64 and exactly this line
 	run in_cluster env CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 SLURM_STEP_ID=4294967290 srun -Q --gpus=1 --hvd "$SHOW"
 	one_gpu_each 1
 	# Slurm's own: of the job, of a component of it, or of the step that this srun is in
-	for slurm in SLURM_HVD_GRES=mps:50 SLURM_HVD_GRES_HET_GROUP_1=mps:50 SLURM_STEP_ID=0; do
+	for slurm in SLURM_GRES_HET_GROUP_1=mps:50 SLURM_STEP_ID=0; do
 		run in_cluster env CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 $slurm srun -Q --gpus=1 --hvd "$SHOW"
 		echo "$slurm: $output"
 		[[ $output == 'task 0 of 1: gpus=0 '* ]]
@@ -178,7 +178,7 @@ refused() { # TEXT: exit 64 and exactly this line
 
 @test "where shards or MPS are asked for, Slurm is given no binding" {
 	local words
-	for words in none= SLURM_HVD_GRES=gpu:1,shard:2 SLURM_HVD_GRES=mps:50; do
+	for words in none= SLURM_GRES_HET_GROUP_1=gpu:1,shard:2 SLURM_GRES_HET_GROUP_1=mps:50; do
 		run in_cluster env "$words" srun -vv -n1 --gpus=1 --hvd true
 		[ "$status" -eq 0 ]
 		[ "$words: $(grep -c 'gpu-bind  *: none' <<<"$output")" = "$words: $([ "$words" = none= ] && echo 1 || echo 0)" ]
@@ -357,6 +357,14 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(grep -c '^gres/gpu:single:1 [01]' <<<"$output")" -eq 2 ]
 	run in_cluster env SALLOC_GPU_BIND=socket salloc -Q -N1 --gpus=2 -n2 srun -Q "$SHOW"
 	one_gpu_each 2
+	# the controller knows them; a job without our words finds no word of ours
+	in_cluster sbatch -Q -W -N1 -n2 --gres=gpu:2 -o "$SCRATCH/out" --wrap "env; srun -Q --hvd $SHOW"
+	output=$(grep '^task' "$SCRATCH/out") status=0
+	one_gpu_each 2
+	! grep '^SLURM_HVD' "$SCRATCH/out" || false
+	# a controller that cannot be asked: nothing is guessed
+	run in_cluster salloc -Q -N1 -c2 --gres=gpu:2 env SLURM_JOB_ID=4711 srun -Q --hvd "$SHOW"
+	refused 'how many GPUs this step has is not known here: type -n N, one task for each GPU'
 }
 
 @test "a step inside a task does not inherit its placement" {

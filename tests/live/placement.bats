@@ -17,6 +17,15 @@ cluster_again() {
 	hvd_cluster up --owner "$BATS_ROOT_PID" "$@"
 }
 
+# For words of slurm.conf and gres.conf that are read at the start only.
+start_slurm_again() {
+	local n
+	for n in 1 2; do hvd_cluster crash $n; done
+	in_cluster sh -c 'pid=$(cat /run/slurm/slurmctld.pid); kill $pid; while kill -0 $pid 2>/dev/null; do sleep 0.1; done; slurmctld -c'
+	for n in 1 2; do hvd_cluster boot $n; done
+	wait_for 20 nodes_are_idle 2
+}
+
 # What a task sees, a line: host, local rank, its CPUs, its GPUs. The number of threads comes from the variable.
 # shellcheck disable=SC2016
 look='echo "task $(hostname) $SLURM_LOCALID $(taskset -cp $$ | sed "s/.*: //") ${CUDA_VISIBLE_DEVICES-unset}"'
@@ -121,15 +130,17 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	tasks_are_near_their_gpus 3
 }
 
-@test "heterogeneous job: components of #SBATCH lines whose GPUs srun cannot know are refused, not miscounted" {
+@test "heterogeneous job: each component of #SBATCH lines has its own --gres" {
 	without_mpi
 	printf '%s\n' '#!/bin/bash' '#SBATCH -Q -N1 -c2 --gres=gpu:1' '#SBATCH hetjob' '#SBATCH -N1 --cpus-per-gpu=1 --gres=gpu:2' \
-		"srun -Q --het-group=0 --hvd bash -c '${look//\'/\'\\\'\'}'" 'srun -Q --het-group=1 --hvd true; echo "status $?"' >"$SCRATCH/job"
-	in_cluster sbatch -W -o "$SCRATCH/out" "$SCRATCH/job"
-	output=$(cat "$SCRATCH/out")
-	echo "$output"
-	tasks_are_near_their_gpus 1
-	[ "$(grep -v ^task <<<"$output")" = $'hvd: how many GPUs this step has is not known here: type -n N, one task for each GPU\nstatus 64' ]
+		"for g in \$1; do srun -Q --het-group=\$g --hvd bash -c '${look//\'/\'\\\'\'}'; done" >"$SCRATCH/job"
+	local groups
+	for groups in 0=1 1=2 0,1=3; do
+		in_cluster sbatch -W -o "$SCRATCH/out" "$SCRATCH/job" "${groups%=*}"
+		output=$(cat "$SCRATCH/out")
+		echo "$output"
+		tasks_are_near_their_gpus "${groups#*=}"
+	done
 }
 
 @test "heterogeneous job: GPUs that its words bind to tasks stay" {
@@ -333,10 +344,7 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	local gpu='echo "task $HVD_GPU $HVD_CPUS"; for n in 0 1; do { : <"/dev/nvidia$n"; } 2>&1 | sed "s/.*: /open $n /"; done' type
 	sed -i 's/Gres=gpu:2/Gres=gpu:b:1,gpu:a:1/' "$CLUSTER/etc/slurm.conf"
 	printf 'Name=gpu Type=%s File=/dev/nvidia%s Cores=%s\n' a 0 0 b 1 1 >"$CLUSTER/etc/gres.conf"
-	for n in 1 2; do hvd_cluster crash $n; done
-	in_cluster sh -c 'pid=$(cat /run/slurm/slurmctld.pid); kill $pid; while kill -0 $pid 2>/dev/null; do sleep 0.1; done; slurmctld -c'
-	for n in 1 2; do hvd_cluster boot $n; done
-	wait_for 20 nodes_are_idle 2
+	start_slurm_again
 	for type in a b; do
 		run in_cluster srun -Q -w n1 --gres=gpu:$type:1 --hvd bash -c "$gpu"
 		echo "$output"
@@ -346,6 +354,20 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 		grep -q "^open $([ $type = a ] && echo 0 || echo 1) No such device" <<<"$output"
 		grep -q "^open $([ $type = a ] && echo 1 || echo 0) Operation not permitted" <<<"$output"
 	done
+}
+
+@test "shards, also those of salloc: Slurm is given no binding, and the GPUs stay" {
+	cluster_again
+	sed -i 's/Gres=gpu:2/Gres=gpu:2,shard:4/; s/GresTypes=gpu/GresTypes=gpu,shard/' "$CLUSTER/etc/slurm.conf"
+	echo 'Name=shard Count=4' >>"$CLUSTER/etc/gres.conf"
+	start_slurm_again
+	run in_cluster salloc -Q -N1 --gres=gpu:1 srun -vv -n1 --hvd-bind=socket true
+	[ "$(grep -c 'gpu-bind  *: none' <<<"$output")" -eq 1 ]
+	run in_cluster salloc -Q -N1 --gres=shard:2 srun -vv -n1 --hvd-bind=socket bash -c 'echo "task ${SLURM_SHARDS_ON_NODE-none}"'
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(tasks)" = 'task 2' ]
+	[ "$(grep -c 'gpu-bind  *: none' <<<"$output")" -eq 0 ]
 }
 
 @test "GPU numbers and core numbers the other way round: identity would be wrong" {
