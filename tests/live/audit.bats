@@ -35,8 +35,22 @@ problems() { grep -c PROBLEM <<<"$output" || true; }
 	# of Edema's patients most lie in bed; whether the table is PATH or --table
 	[[ $output == *"note (shortcuts): Edema: 88 % of the images with it are AP views, of the others 39 %: "* ]]
 	[ "$(grep -c 'AP views' <<<"$output")" = 1 ]
-	[[ $output == *"note (shortcuts): not looked at: age, sex, "* ]]
+	[[ $output == *"note (shortcuts): not looked at: tubes, drains "* ]]
 	"$BUILD/chexnet" audit full.csv | grep -F 'note (shortcuts): Edema: 88 % '
+}
+
+@test "what age, sex and the number of the image alone tell is measured, and all of it is in the JSON" {
+	# by an AUROC in Python from the same table: view and Edema 0.745, age and Hernia 0.772, number and Pneumothorax 0.701, sex and Hernia 0.4288
+	audit full.csv
+	[[ $output == *"note (shortcuts): Hernia: the median age is 62 years in the images with it and 49 in the others: "* ]]
+	[[ $output == *"note (shortcuts): Pneumothorax: the median follow-up number is 9 in the images with it and 3 in the others: "* ]]
+	[[ $output == *"of at most 0.75 (the view (AP or PA), Edema), 0.77 (age, Hernia), 0.57 (sex, Hernia), 0.70 (follow-up number, Pneumothorax)"* ]]
+	run "$BUILD/chexnet" audit --json full.csv
+	[ "$status" -eq 0 ]
+	[[ $output == *'"auroc_of_column_alone":{"view":{'*'"Edema":0.745'*'"age":{'*'"Hernia":0.772'* ]]
+	[[ $output == *'"sex":{'*'"Hernia":0.428'*'"follow_up":{'*'"Pneumothorax":0.701'* ]]
+	# 11,559 of the 112,120 images have it
+	[[ $output == *'"positives":{"Atelectasis":11559,'*'"negatives":{"Atelectasis":100561,'*'"negative_patients":{"Atelectasis":'* ]]
 }
 
 @test "one image of a training patient on the test list is a leak, with patient and share" {

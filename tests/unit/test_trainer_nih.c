@@ -29,7 +29,7 @@ static void expect_one_row(const char *text)
 	assert_string_equal(n.images[0].sample.id, "00000001_000.png");
 	assert_int_equal(n.images[0].sample.patient, 1);
 	assert_int_equal(n.images[0].sample.labels, 1 << 1 | 1 << 12);
-	assert_int_equal(n.images[0].view, strstr(text, "View Position") ? 'P' : 0);
+	assert_int_equal(n.images[0].facts.view, strstr(text, "View Position") ? 'P' : 0);
 	nih_close(&n);
 }
 
@@ -63,6 +63,36 @@ static void columns_are_found_by_name(void **state)
 	expect_refusal("", "empty");
 	expect_refusal(HEADER_2020, "a header but no rows");
 	expect_refusal(HEADER_2020 "00000001_000.png,Mass,0\n", ":2: 3 fields where the header has 11");
+}
+
+/* The table of 2017 writes ages with a unit and has some that are none; what cannot be read is not told, and no error. */
+static void age_sex_and_follow_up_are_read_as_both_tables_write_them(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *row; /* Follow-up #, Patient Age, Patient Gender */
+		struct nih_facts facts;
+	} cases[] = {
+		{ "0,57,M", { .sex = 'M', .age = 57, .follow_up = 0 } },    { "12,058Y,F", { .sex = 'F', .age = 58, .follow_up = 12 } },
+		{ "3,006M,M", { .sex = 'M', .age = 0.5f, .follow_up = 3 } }, { "3,000D,M", { .sex = 'M', .age = 0, .follow_up = 3 } },
+		{ "1,414,F", { .sex = 'F', .age = -1, .follow_up = 1 } },   { ",,", { .age = -1, .follow_up = -1 } },
+		{ "-1,-5,m", { .age = -1, .follow_up = -1 } },		    { "x,nan,O", { .age = -1, .follow_up = -1 } },
+		{ "99999999999,57 years,MF", { .age = -1, .follow_up = -1 } },
+	};
+	static const char *const sex[] = { "Patient Gender", "Patient Sex" };
+	for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+		struct nih n;
+		struct error e;
+		char text[300];
+		const struct nih_facts *want = &cases[i / 2].facts;
+		snprintf(text, sizeof text, "Image Index,Finding Labels,Patient ID,Follow-up #,Patient Age,%s\n00000001_000.png,Mass,1,%s\n", sex[i % 2], cases[i / 2].row);
+		if (table_text(&n, text, &e))
+			fail_msg("%s", e.text);
+		const struct nih_facts *got = &n.images[0].facts;
+		if (got->view || got->sex != want->sex || got->age != want->age || got->follow_up != want->follow_up)
+			fail_msg("%s: sex %d, age %g, follow-up %d", cases[i / 2].row, got->sex, (double)got->age, got->follow_up);
+		nih_close(&n);
+	}
 }
 
 static void marks_line_ends_and_quotes(void **state)
@@ -288,6 +318,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(both_generations_and_their_headers),
 		cmocka_unit_test(columns_are_found_by_name),
+		cmocka_unit_test(age_sex_and_follow_up_are_read_as_both_tables_write_them),
 		cmocka_unit_test(marks_line_ends_and_quotes),
 		cmocka_unit_test(labels_are_exact),
 		cmocka_unit_test(names_and_patients_are_checked_against_each_other),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * chexnet audit: what is wrong with a data set. */
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -46,6 +47,28 @@ static void print_object(cJSON *object)
 	cJSON_Delete(object);
 }
 
+static void add_counts(cJSON *object, const char *name, const size_t counts[FINDINGS])
+{
+	cJSON *list = cJSON_AddObjectToObject(object, name);
+
+	for (int f = 0; f < FINDINGS; f++)
+		cJSON_AddNumberToObject(list, finding_names[f], (double)counts[f]);
+}
+
+/* The AUROC of each column alone; null where it was not compared. */
+static void add_shortcuts(cJSON *object, const struct shortcuts *s)
+{
+	cJSON *all = cJSON_AddObjectToObject(object, "auroc_of_column_alone");
+
+	for (int column = 0; column < SHORTCUTS; column++) {
+		cJSON *list = cJSON_AddObjectToObject(all, shortcut_names[column]);
+		for (int f = 0; f < FINDINGS; f++) {
+			double auroc = s->of[column][f].auroc;
+			cJSON_AddItemToObject(list, finding_names[f], isnan(auroc) ? cJSON_CreateNull() : cJSON_CreateNumber(auroc));
+		}
+	}
+}
+
 static void print_json(const char *path, const struct origin *o, const struct audit *a)
 {
 	cJSON *object = cJSON_CreateObject();
@@ -59,12 +82,12 @@ static void print_json(const char *path, const struct origin *o, const struct au
 		cJSON *split = cJSON_AddObjectToObject(splits, split_names[s]);
 		cJSON_AddNumberToObject(split, "images", (double)a->images[s]);
 		cJSON_AddNumberToObject(split, "patients", (double)a->patients_of[s]);
-		cJSON *positives = cJSON_AddObjectToObject(split, "positives"), *patients = cJSON_AddObjectToObject(split, "positive_patients");
-		for (int f = 0; f < FINDINGS; f++) {
-			cJSON_AddNumberToObject(positives, finding_names[f], (double)a->positives[s][f]);
-			cJSON_AddNumberToObject(patients, finding_names[f], (double)a->positive_patients[s][f]);
-		}
+		add_counts(split, "positives", a->positives[s]);
+		add_counts(split, "negatives", a->negatives[s]);
+		add_counts(split, "positive_patients", a->positive_patients[s]);
+		add_counts(split, "negative_patients", a->negative_patients[s]);
 	}
+	add_shortcuts(object, &a->shortcuts);
 	cJSON_AddNumberToObject(object, "problems", a->problems);
 	cJSON *items = cJSON_AddArrayToObject(object, "items");
 	for (int i = 0; i < a->n_items; i++) {
@@ -159,7 +182,7 @@ const struct command command_audit = {
 	.description =
 		"Each PATH is a prepared data set, a directory as NIH publishes it, TFRecords of the reference trainer, or a label table alone. Looks for patients in two "
 		"splits, labels in another order than the table's, duplicates by name and by pixels, images that are missing, broken or odd, "
-		"findings too rare to be judged, and those that the view, AP or PA, tells alone. A PATH that cannot be read is named and the others are audited all the same. Ends with 65 when there is a problem.",
+		"findings too rare to be judged, and those that the view (AP or PA), age, sex or follow-up number alone would tell. A PATH that cannot be read is named and the others are audited all the same. Ends with 65 when there is a problem.",
 	.options = options,
 	.run = run,
 };

@@ -14,7 +14,7 @@
 
 const char *const audit_kind_names[] = { "leak", "labels", "duplicates", "dropped", "images", "counts", "shortcuts" };
 
-__attribute__((format(printf, 5, 6))) static void say(struct audit *a, enum audit_kind kind, int problem, size_t count, const char *format, ...)
+void audit_say(struct audit *a, enum audit_kind kind, int problem, size_t count, const char *format, ...)
 {
 	struct audit_item *item = &a->items[a->n_items < AUDIT_ITEMS ? a->n_items++ : AUDIT_ITEMS - 1];
 	va_list args;
@@ -90,7 +90,7 @@ static int check_leak(struct audit *a, const struct origin *o, struct error *e)
 	for (int s = 0; s < SPLITS; s++)
 		for (int t = s + 1; t < SPLITS; t++)
 			if (shared[s][t])
-				say(a, AUDIT_LEAK, 1, shared[s][t], "%zu patient%s in both %s and %s (patient %u is one): %zu of %zu %s images are theirs (%.0f %%)",
+				audit_say(a, AUDIT_LEAK, 1, shared[s][t], "%zu patient%s in both %s and %s (patient %u is one): %zu of %zu %s images are theirs (%.0f %%)",
 				    shared[s][t], shared[s][t] == 1 ? " is" : "s are", split_names[s], split_names[t], example[s][t], theirs[s][t], a->images[t], split_names[t],
 				    100.0 * (double)theirs[s][t] / (double)a->images[t]);
 	return 0;
@@ -116,7 +116,7 @@ static int check_names(struct audit *a, const struct origin *o, struct error *e)
 			sample_names_add(&twice, sorted[i]->id);
 	free(sorted);
 	if (twice.count)
-		say(a, AUDIT_DUPLICATES, 1, twice.count, "%zu names come twice: %s", twice.count, twice.text);
+		audit_say(a, AUDIT_DUPLICATES, 1, twice.count, "%zu names come twice: %s", twice.count, twice.text);
 	return 0;
 }
 
@@ -146,7 +146,7 @@ static void check_labels(struct audit *a, const struct origin *o, const struct n
 		}
 	}
 	if (unknown)
-		say(a, AUDIT_LABELS, 0, unknown, "%zu of %zu images have no row in %s%s", unknown, o->count, n->table,
+		audit_say(a, AUDIT_LABELS, 0, unknown, "%zu of %zu images have no row in %s%s", unknown, o->count, n->table,
 		    matched < o->count / 10 ? ": another data set's table, not compared" : "");
 	if (matched < o->count / 10)
 		return;
@@ -159,11 +159,11 @@ static void check_labels(struct audit *a, const struct origin *o, const struct n
 				best = g;
 		size_t differ_best = here[f] + there[f][best] - 2 * both[f][best];
 		if (best != f && differ_best < differ / 2)
-			say(a, AUDIT_LABELS, 1, differ, "what is called %s here is %s in the table (F1 %.3f against %.3f): the label order is another one",
+			audit_say(a, AUDIT_LABELS, 1, differ, "what is called %s here is %s in the table (F1 %.3f against %.3f): the label order is another one",
 			    finding_names[f], finding_names[best], 2.0 * (double)both[f][best] / (double)(here[f] + there[f][best]),
 			    2.0 * (double)both[f][f] / (double)(here[f] + there[f][f]));
 		else if (differ)
-			say(a, AUDIT_LABELS, differ > known[f] / 1000, differ, "%s differs from the table in %zu of %zu images", finding_names[f], differ, known[f]);
+			audit_say(a, AUDIT_LABELS, differ > known[f] / 1000, differ, "%s differs from the table in %zu of %zu images", finding_names[f], differ, known[f]);
 	}
 }
 
@@ -190,10 +190,10 @@ static int check_dropped(struct audit *a, const struct origin *o, const struct n
 		}
 	for (int t = 0; t < 2; t++)
 		if (missing[t].count && missing[t].count < listed[t])
-			say(a, AUDIT_DROPPED, 1, missing[t].count, "%zu of the %zu images on the official %s list are missing: %s", missing[t].count, listed[t],
+			audit_say(a, AUDIT_DROPPED, 1, missing[t].count, "%zu of the %zu images on the official %s list are missing: %s", missing[t].count, listed[t],
 			    t ? "test" : "train_val", missing[t].text);
 		else if (missing[t].count)
-			say(a, AUDIT_DROPPED, 0, missing[t].count, "none of the official %s list is here", t ? "test" : "train_val");
+			audit_say(a, AUDIT_DROPPED, 0, missing[t].count, "none of the official %s list is here", t ? "test" : "train_val");
 	free(present);
 	return 0;
 }
@@ -281,7 +281,7 @@ static void check_duplicates(struct audit *a, const struct origin *o, struct loo
 		across += (size_t)apart;
 	}
 	if (same)
-		say(a, AUDIT_DUPLICATES, 1, same, "%zu images have the pixels of another one, %zu of them in another split (%s)", same, across, first);
+		audit_say(a, AUDIT_DUPLICATES, 1, same, "%zu images have the pixels of another one, %zu of them in another split (%s)", same, across, first);
 }
 
 enum { NETWORK_SIDE = 224 /* pixels a side that CheXNet sees unless told */ };
@@ -298,7 +298,7 @@ static void check_images(struct audit *a, const struct origin *o, const struct l
 			sample_names_add(&shapes[image_shape(l->width, l->height, NETWORK_SIDE)], id);
 		if (l->error.code) {
 			if (bad++ < 10)
-				say(a, AUDIT_IMAGES, 1, 1, "%.380s", l->error.text);
+				audit_say(a, AUDIT_IMAGES, 1, 1, "%.380s", l->error.text);
 		} else if (l->low == l->high) {
 			sample_names_add(&constant, id);
 		} else if (l->border > 170 && l->border > l->mean + 30) {
@@ -308,19 +308,19 @@ static void check_images(struct audit *a, const struct origin *o, const struct l
 		}
 	}
 	if (bad > 10)
-		say(a, AUDIT_IMAGES, 1, bad, "%zu images cannot be decoded in all", bad);
+		audit_say(a, AUDIT_IMAGES, 1, bad, "%zu images cannot be decoded in all", bad);
 	if (constant.count)
-		say(a, AUDIT_IMAGES, 1, constant.count, "%zu images are of one gray value: %s", constant.count, constant.text);
+		audit_say(a, AUDIT_IMAGES, 1, constant.count, "%zu images are of one gray value: %s", constant.count, constant.text);
 	if (inverted.count)
-		say(a, AUDIT_IMAGES, 0, inverted.count, "%zu images look inverted (a bright border around a dark body): %s", inverted.count, inverted.text);
+		audit_say(a, AUDIT_IMAGES, 0, inverted.count, "%zu images look inverted (a bright border around a dark body): %s", inverted.count, inverted.text);
 	if (empty.count)
-		say(a, AUDIT_IMAGES, 0, empty.count, "%zu images are nearly black or white: %s", empty.count, empty.text);
+		audit_say(a, AUDIT_IMAGES, 0, empty.count, "%zu images are nearly black or white: %s", empty.count, empty.text);
 	const struct sample_names *stretched = &shapes[SHAPE_STRETCHED], *enlarged = &shapes[SHAPE_ENLARGED];
 	if (stretched->count)
-		say(a, AUDIT_IMAGES, 0, stretched->count, "%zu image%s far from square, and would be stretched into one: %s", stretched->count,
+		audit_say(a, AUDIT_IMAGES, 0, stretched->count, "%zu image%s far from square, and would be stretched into one: %s", stretched->count,
 		    stretched->count == 1 ? " is" : "s are", stretched->text);
 	if (enlarged->count)
-		say(a, AUDIT_IMAGES, 0, enlarged->count, "%zu image%s fewer than the %d pixels a side that CheXNet sees: what was finer is lost: %s", enlarged->count,
+		audit_say(a, AUDIT_IMAGES, 0, enlarged->count, "%zu image%s fewer than the %d pixels a side that CheXNet sees: what was finer is lost: %s", enlarged->count,
 		    enlarged->count == 1 ? " has" : "s have", NETWORK_SIDE, enlarged->text);
 }
 
@@ -341,66 +341,26 @@ static void check_patients(struct audit *a, int s, int f)
 	snprintf(many, sizeof many, images == fewer ? "%zu %s%s" : "%zu %s%s of %zu patient%s", images, with <= without ? "positive" : "negative", images == 1 ? "" : "s", fewer,
 		 fewer == 1 ? "" : "s");
 	if (fewer < LEAST_POSITIVES)
-		say(a, AUDIT_COUNTS, 0, fewer, "%s: %s in %s: too few for an interval of its AUROC", finding_names[f], many, split_names[s]);
+		audit_say(a, AUDIT_COUNTS, 0, fewer, "%s: %s in %s: too few for an interval of its AUROC", finding_names[f], many, split_names[s]);
 	else if (fewer < 30)
-		say(a, AUDIT_COUNTS, 0, fewer, "%s: %s in %s: the 95 %% interval of an AUROC of 0.85 is about +-%.2f", finding_names[f], many, split_names[s],
+		audit_say(a, AUDIT_COUNTS, 0, fewer, "%s: %s in %s: the 95 %% interval of an AUROC of 0.85 is about +-%.2f", finding_names[f], many, split_names[s],
 		    half_width(with, without));
 }
 
 static void check_counts(struct audit *a, const struct origin *o)
 {
 	if (o->decode && a->images[SPLIT_TRAIN] && !a->images[SPLIT_VAL]) /* a table alone is not divided so far */
-		say(a, AUDIT_COUNTS, 0, 0, "no val images: a training takes the weights of its last step, not of its best, and refuses --patience and --decay=plateau");
+		audit_say(a, AUDIT_COUNTS, 0, 0, "no val images: a training takes the weights of its last step, not of its best, and refuses --patience and --decay=plateau");
 	for (int s = 0; s < SPLITS; s++)
 		for (int f = 0; f < FINDINGS && a->images[s]; f++) {
 			size_t p = a->positives[s][f], n = a->negatives[s][f];
 			if (p + n == 0)
-				say(a, AUDIT_COUNTS, 0, 0, "%s: no label is known in %s", finding_names[f], split_names[s]);
+				audit_say(a, AUDIT_COUNTS, 0, 0, "%s: no label is known in %s", finding_names[f], split_names[s]);
 			else if (p == 0 || n == 0)
-				say(a, AUDIT_COUNTS, 0, p, "%s: no %s: its AUROC is not defined in %s", finding_names[f], p ? "negatives" : "positives", split_names[s]);
+				audit_say(a, AUDIT_COUNTS, 0, p, "%s: no %s: its AUROC is not defined in %s", finding_names[f], p ? "negatives" : "positives", split_names[s]);
 			else if (s != SPLIT_TRAIN)
 				check_patients(a, s, f);
 		}
-}
-
-/* "00000001_000.png": NIH's table may tell more of these. */
-static int nih_names(const struct origin *o)
-{
-	static const char digits[] = "0123456789";
-	const char *id = o->count ? o->samples[0].id : "";
-
-	return strspn(id, digits) == 8 && id[8] == '_' && strspn(id + 9, digits) == 3 && strcmp(id + 12, ".png") == 0;
-}
-
-/* What a model may read instead of a finding: patients who lie in bed are taken from front to back. n: NULL: no table but the origin's own */
-static void check_shortcuts(struct audit *a, const struct origin *o, const struct nih *n)
-{
-	size_t images[FINDINGS][2] = { { 0 } }, ap[FINDINGS][2] = { { 0 } }, told = 0; /* of those without a finding, and with it */
-	int compared = 0;
-
-	for (size_t i = 0; i < o->count; i++) {
-		const struct nih_image *row = n ? nih_find(n, o->samples[i].id) : NULL;
-		char view = row ? row->view : o->view ? o->view[i] : 0;
-		told += view != 0;
-		for (int f = 0; view && f < FINDINGS; f++) {
-			int with = o->samples[i].labels >> f & 1, known = o->samples[i].known >> f & 1;
-			images[f][with] += (size_t)known;
-			ap[f][with] += (size_t)(known && view == 'A');
-		}
-	}
-	for (int f = 0; f < FINDINGS; f++) {
-		if (images[f][0] < 30 || images[f][1] < 30)
-			continue;
-		double without = (double)ap[f][0] / (double)images[f][0], with = (double)ap[f][1] / (double)images[f][1];
-		if (fabs(with - without) > 0.3)
-			say(a, AUDIT_SHORTCUTS, 0, images[f][1], "%s: %.0f %% of the images with it are AP views, of the others %.0f %%: a model may tell it by the view", finding_names[f],
-			    100 * with, 100 * without);
-		compared = 1;
-	}
-	say(a, AUDIT_SHORTCUTS, 0, 0, "not looked at: %sage, sex, and the time between images, which a model may read instead of a finding too",
-	    compared ? "" :
-	    told ? "the view, AP or PA, since no finding has 30 images with it and 30 without that tell theirs, " :
-	    !n && nih_names(o) ? "the view, AP or PA, which NIH's table tells (--table), " : "the view, AP or PA, ");
 }
 
 int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *conf, struct error *e)
@@ -417,22 +377,23 @@ int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *
 					(o->samples[i].labels >> f & 1 ? a->positives : a->negatives)[o->split[i]][f]++;
 		}
 	if (o->extra)
-		say(a, AUDIT_DROPPED, 0, o->extra, "%zu image files have no row in the table", o->extra);
+		audit_say(a, AUDIT_DROPPED, 0, o->extra, "%zu image files have no row in the table", o->extra);
 	if (o->unlisted)
-		say(a, AUDIT_DROPPED, 0, o->unlisted, "%zu images are in no list", o->unlisted);
+		audit_say(a, AUDIT_DROPPED, 0, o->unlisted, "%zu images are in no list", o->unlisted);
 	if (check_leak(a, o, e) || check_names(a, o, e))
 		return -e->code;
 	if (conf->table) {
 		if (nih_open_tables(&n, conf->table, conf->train_val_list, conf->test_list, e))
 			return -e->code;
 		check_labels(a, o, &n);
-		check_shortcuts(a, o, &n);
-		int rc = conf->train_val_list ? check_dropped(a, o, &n, e) : 0;
+		int rc = audit_shortcuts(a, o, &n, e);
+		if (!rc && conf->train_val_list)
+			rc = check_dropped(a, o, &n, e);
 		nih_close(&n);
 		if (rc)
 			return rc;
-	} else {
-		check_shortcuts(a, o, NULL);
+	} else if (audit_shortcuts(a, o, NULL, e)) {
+		return -e->code;
 	}
 	if (conf->pixels && o->decode) {
 		struct look *looks = look_at_all(o, threads, e);

@@ -14,8 +14,10 @@
 
 /* A column's place in a data row. The header names "OriginalImage[Width,Height]" without quotes, so commas within brackets
  * do not end a name; whether the data has one field or two there is seen by the number of fields. */
-enum { VIEW = 3, NEEDED = 3, WANTED };
-static const char *const wanted[WANTED] = { "Image Index", "Finding Labels", "Patient ID", [VIEW] = "View Position" };
+enum { VIEW = 3, AGE, SEX, FOLLOW_UP, NEEDED = 3, WANTED = FOLLOW_UP + 1 };
+static const char *const wanted[WANTED] = { "Image Index", "Finding Labels", "Patient ID", [VIEW] = "View Position", [AGE] = "Patient Age",
+					    [SEX] = "Patient Gender", [FOLLOW_UP] = "Follow-up #" };
+static const char other_sex[] = "Patient Sex"; /* as some copies of the table of 2020 say */
 
 struct columns {
 	int narrow[WANTED], wide[WANTED]; /* field of a wanted column when bracketed names stand for one field, or for several */
@@ -57,10 +59,12 @@ static int read_columns(struct csv *c, struct columns *columns, struct error *e)
 	if (rc == 0)
 		return fail(e, EXIT_DATA, "%s: empty", c->path);
 	int n = join_header(c, names, widths);
-	*columns = (struct columns){ .narrow = { -1, -1, -1, -1 }, .n_narrow = n };
+	*columns = (struct columns){ .n_narrow = n };
+	for (int w = 0; w < WANTED; w++)
+		columns->narrow[w] = -1;
 	for (int i = 0; i < n; i++) {
 		for (int w = 0; w < WANTED; w++)
-			if (strcmp(names[i], wanted[w]) == 0) {
+			if (strcmp(names[i], wanted[w]) == 0 || (w == SEX && strcmp(names[i], other_sex) == 0)) {
 				columns->narrow[w] = i;
 				columns->wide[w] = columns->n_wide;
 			}
@@ -118,6 +122,32 @@ static int read_sample(const struct csv *c, const char *const field[WANTED], str
 	if (findings_read(field[1], '|', "No Finding", &s->labels, &why))
 		return fail(e, EXIT_DATA, "%s:%zu: %s", c->path, c->line, why.text);
 	return 0;
+}
+
+/* "58", or as in 2017 "058Y", "011M" and "004D" for months and days. */
+static float read_age(const char *text)
+{
+	char *unit;
+	float age = strtof(text, &unit);
+
+	if (unit == text || *text == '-' || (*unit && (unit[1] || !strchr("YMD", *unit))))
+		return -1;
+	age /= *unit == 'M' ? 12 : *unit == 'D' ? 365.25f : 1;
+	return age <= 120 ? age : -1;
+}
+
+/* What is missing, or written otherwise, is not told: labels and patients do not depend on it. */
+static struct nih_facts read_facts(const char *const field[WANTED])
+{
+	const char *view = field[VIEW], *sex = field[SEX], *number = field[FOLLOW_UP];
+	size_t digits = strspn(number, "0123456789");
+
+	return (struct nih_facts){
+		.view = strcmp(view, "AP") == 0 || strcmp(view, "PA") == 0 ? view[0] : 0,
+		.sex = strcmp(sex, "M") == 0 || strcmp(sex, "F") == 0 ? sex[0] : 0,
+		.age = read_age(field[AGE]),
+		.follow_up = digits && digits < 9 && !number[digits] ? atoi(number) : -1,
+	};
 }
 
 static int by_id(const void *a, const void *b)
@@ -197,8 +227,8 @@ static int read_table(struct nih *n, struct error *e)
 		rc = row_fields(&c, &columns, field, e);
 		if (!rc)
 			rc = read_sample(&c, field, &image->sample, e);
-		if (!rc && (strcmp(field[VIEW], "AP") == 0 || strcmp(field[VIEW], "PA") == 0))
-			image->view = field[VIEW][0];
+		if (!rc)
+			image->facts = read_facts(field);
 	}
 	csv_close(&c);
 	if (!rc && n->count == 0)

@@ -12,11 +12,19 @@ enum split_policy { SPLIT_OFFICIAL, SPLIT_CHEXNET, SPLIT_FILE };
 
 extern const char *const split_policy_names[]; /* "official", "chexnet", "file", NULL */
 
+/* What a table tells of an image besides its findings. */
+struct nih_facts {
+	char view;     /* 'A': from front to back, as of who lies in bed (AP); 'P': PA; 0: not told */
+	char sex;      /* 'M', 'F'; 0: not told */
+	float age;     /* years; negative: not told, or no age (the table of 2017 has 414 years) */
+	int follow_up; /* number of the image among its patient's, from 0; negative: not told */
+};
+
 struct nih_image {
 	struct sample sample;
 	int folder;         /* index into folders; -1: no file */
 	enum nih_list list;
-	char view;          /* 'A': from front to back, as of who lies in bed (AP); 'P': PA; 0: the table does not tell */
+	struct nih_facts facts;
 };
 
 struct nih {

@@ -16,7 +16,7 @@ struct origin {
 	struct sample *samples;     /* [count], owned */
 	uint8_t *split;             /* [count] enum split, owned */
 	int side;                   /* pixels a side of the squares of a prepared set; 0: images as they came */
-	char *view;                 /* [count] as in struct nih_image, owned, or NULL: not told */
+	struct nih_facts *facts;    /* [count] owned, or NULL: none are told */
 	float *oracle;              /* [count][FINDINGS] scores of a synthetic tree, owned, or NULL */
 	char name[64], policy[32];
 	char twin[SAMPLE_ID];       /* a file name that two images of a split share, for which names keep folders; "": none does */

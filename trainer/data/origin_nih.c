@@ -13,7 +13,7 @@ void origin_close(struct origin *o)
 		o->close(o->state);
 	free(o->samples);
 	free(o->split);
-	free(o->view);
+	free(o->facts);
 	free(o->oracle);
 	memset(o, 0, sizeof *o);
 }
@@ -42,12 +42,12 @@ static int take_samples(struct origin *o, const struct nih *n, struct error *e)
 {
 	o->samples = malloc(n->count * sizeof *o->samples);
 	o->split = malloc(n->count);
-	o->view = malloc(n->count);
-	if (!o->samples || !o->split || !o->view)
+	o->facts = malloc(n->count * sizeof *o->facts);
+	if (!o->samples || !o->split || !o->facts)
 		return fail(e, EXIT_INTERNAL, "no memory for %zu images", n->count);
 	for (size_t i = 0; i < n->count; i++) {
 		o->samples[i] = n->images[i].sample;
-		o->view[i] = n->images[i].view;
+		o->facts[i] = n->images[i].facts;
 	}
 	return 0;
 }
