@@ -16,6 +16,13 @@ SCRATCH=$BUILD/tests/tmp/live_$(basename "$BATS_TEST_FILENAME" .bats)
 CLUSTER=$SCRATCH/cluster
 export BUILD TOP SHARED SCRATCH CLUSTER
 
+# Up to release 1.8 bats takes a skip in setup_file for a failure of the file; tests/run counts all its tests as skipped where it finds this line.
+eval "bats_$(declare -f skip)"
+skip() {
+	[ -n "${BATS_TEST_NUMBER:-}" ] || echo "# SKIP all: ${1:-}" >&3
+	bats_skip "$@"
+}
+
 hvd_cluster() { "$TOP/contrib/cluster/hvd-cluster" --dir "$CLUSTER" "$@"; }
 
 # The plugin as it was built, or the reason why this file's tests cannot run.
