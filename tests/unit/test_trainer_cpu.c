@@ -312,6 +312,36 @@ static void taps_show_the_reference_s_activations(void **state)
 }
 
 /* Not to be taken for a ReLU's zero on the way. */
+/* Its E[x²] - mean² over three micro-batches may be below 0 by rounding, of which there is no root. */
+static void a_channel_that_does_not_vary_keeps_evaluations_finite(void **state)
+{
+	(void)state;
+	static const enum engine_variant variants[] = { VARIANT_BEST, VARIANT_BEST, VARIANT_PORTABLE };
+	struct net_conf conf = { .model = "densenet", .image_size = 32, .classes = 3, .growth = 4, .init_channels = 8, .n_blocks = 2, .block = { 1, 1 } };
+	enum { STEPS = 150, MICROS = 3 };
+	struct net n;
+
+	make_net(&n, &conf, 2, 1);
+	for (size_t i = 0; i < 8; i++) { /* the first normalisation says the same of every pixel */
+		n.params[n.plan.params[net_param_find(&n.plan, "features.norm0.weight")].offset + i] = 0;
+		n.params[n.plan.params[net_param_find(&n.plan, "features.norm0.bias")].offset + i] = 1000.1f + 37.7f * (float)i;
+	}
+	for (int v = 0; v < 3; v++) {
+		struct engine *engine = open_engine(&n, v ? ENGINE_CPU : ENGINE_REFERENCE, PRECISION_FP32, variants[v], 1);
+		float logits[6];
+		uint64_t token;
+
+		for (int step = 0; step < STEPS * MICROS; step++)
+			assert_int_equal(engine_train(engine, &n.batch, step % MICROS, MICROS, 0, &token), 0);
+		assert_int_equal(engine_forward(engine, &n.batch, logits, NULL, &token), 0);
+		for (int i = 0; i < 6; i++)
+			if (!isfinite(logits[i]))
+				fail_msg("engine %d: logit %d is %f", v, i, logits[i]);
+		engine_close(engine);
+	}
+	free_net(&n);
+}
+
 static void a_weight_that_is_not_a_number_shows_in_the_loss(void **state)
 {
 	static const struct {
@@ -346,6 +376,7 @@ int main(void)
 	static struct net_conf small_resnet = { .model = "resnet", .image_size = 40, .classes = 6, .init_channels = 6, .n_blocks = 2, .block = { 1, 2 } };
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(gradients_match_the_fp64_reference),
+		cmocka_unit_test(a_channel_that_does_not_vary_keeps_evaluations_finite),
 		cmocka_unit_test(channel_counts_that_fill_no_vector),
 		cmocka_unit_test(colour_images_and_odd_sizes),
 		cmocka_unit_test(residual_networks_match_the_fp64_reference),
