@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The bucket planner against all cuts there are, and against the fixed plans that others use. */
+ * The bucket planner against all cuts there are, and against the fixed plans that others use; and the file of a plan. */
 #include "tests/unit/test.h"
 
 #include "runtime/boot.h"
 #include "runtime/planner.h"
 
+#include <glob.h>
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -104,14 +105,15 @@ static void a_line_is_found(void **state)
 	assert_true(cost.latency >= 0 && cost.per_byte >= 0);
 }
 
+/* What is written is beside the plan, under another name, until it is whole. */
 static void a_plan_that_has_no_room_leaves_nothing(void **state)
 {
 	(void)state;
-	char path[1024], fresh[1040], why[WHY_BYTES];
+	char path[1024], beside[1040], why[WHY_BYTES];
 	int last[2000], fd = mkstemp(temporary_name(path, sizeof path));
 	assert_true(fd >= 0);
 	close(fd);
-	snprintf(fresh, sizeof fresh, "%s.new", path);
+	snprintf(beside, sizeof beside, "%s.*", path);
 	for (int i = 0; i < 2000; i++)
 		last[i] = i;
 	struct rlimit before, small;
@@ -124,8 +126,57 @@ static void a_plan_that_has_no_room_leaves_nothing(void **state)
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 	assert_int_equal(status, -1);
 	assert_non_null(strstr(why, "File too large"));
-	assert_int_equal(access(fresh, F_OK), -1);
+	glob_t left;
+	assert_int_equal(glob(beside, 0, NULL, &left), GLOB_NOMATCH);
 	assert_int_equal(unlink(path), 0); /* what was there stays */
+}
+
+/* Four gradients, the first line's hash as it should be. */
+static int read_text(const char *text, char *why)
+{
+	char path[1024];
+	int last[4], ranks = 0, fd = mkstemp(temporary_name(path, sizeof path));
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	int buckets = plan_read(path, 7, 4, last, &ranks, why);
+	unlink(path);
+	return buckets;
+}
+
+static void a_damaged_plan_is_none(void **state)
+{
+	(void)state;
+	static const char *const damaged[] = {
+		"", "hvd plan 2: 4 gradients, hash 7, 2 buckets; the last gradient of each\n1\n3\n",
+		"hvd plan 1: 4 gradients, hash 7, 2 buckets; the last gradient of each\n1\n", /* cut short */
+		"hvd plan 1: 4 gradients, hash 7, 2 buckets; the last gradient of each\n1\n4\n", /* beyond the last */
+		"hvd plan 1: 4 gradients, hash 7, 2 buckets; the last gradient of each\n1\n2\n", /* one that nobody would sum */
+		"hvd plan 1: 4 gradients, hash 7, 3 buckets; the last gradient of each\n2\n2\n3\n", /* twice */
+		"hvd plan 1: 4 gradients, hash 7, 3 buckets; the last gradient of each\n2\n1\n3\n",
+		"hvd plan 1: 4 gradients, hash 7, 2 buckets; the last gradient of each\n-1\n3\n",
+		"hvd plan 1: 4 gradients, hash 7, 0 buckets; the last gradient of each\n",
+		"hvd plan 1: 4 gradients, hash 7, 5 buckets; the last gradient of each\n0\n1\n2\n3\n4\n",
+	};
+	char why[WHY_BYTES];
+	assert_int_equal(read_text("hvd plan 1: 4 gradients, hash 7, 2 buckets; the last gradient of each\n0\n3\n", why), 2);
+	for (size_t i = 0; i < sizeof damaged / sizeof damaged[0]; i++) {
+		assert_int_equal(read_text(damaged[i], why), -1);
+		assert_non_null(strstr(why, "is no plan, or a damaged one"));
+	}
+	assert_int_equal(read_text("hvd plan 1: 4 gradients, hash 8, 2 buckets; the last gradient of each\n0\n3\n", why), -1);
+	assert_non_null(strstr(why, "other gradients (4 of them, here 4)"));
+	assert_int_equal(read_text("hvd plan 1: 5 gradients, hash 7, 1 buckets; the last gradient of each\n4\n", why), -1);
+	assert_non_null(strstr(why, "other gradients (5 of them, here 4)"));
+}
+
+static void a_place_where_no_file_can_be_is_told(void **state)
+{
+	(void)state;
+	char why[WHY_BYTES];
+	int last = 0;
+	assert_int_equal(plan_write("/no such directory/plan", 7, 1, &last, 1, &(struct profile){ .n = 0 }, why), -1);
+	assert_string_equal(why, "cannot write /no such directory/plan: No such file or directory");
 }
 
 int main(void)
@@ -135,6 +186,8 @@ int main(void)
 		cmocka_unit_test(it_hides_what_fixed_buckets_do_not),
 		cmocka_unit_test(a_line_is_found),
 		cmocka_unit_test(a_plan_that_has_no_room_leaves_nothing),
+		cmocka_unit_test(a_damaged_plan_is_none),
+		cmocka_unit_test(a_place_where_no_file_can_be_is_told),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

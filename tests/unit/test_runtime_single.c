@@ -83,9 +83,65 @@ static void settings_of_the_program_are_looked_at_too(void **state)
 	}
 	conf = good, conf.on_death = 2;
 	settings_are_refused(conf, "on_death");
+	conf = good, conf.deadline = 86401;
+	settings_are_refused(conf, "deadline");
+	conf = good, conf.deadline = 86400, conf.on_death = -1;
+	settings_are_refused(conf, "on_death");
 	conf = good, conf.wire = HVD_I32;
 	settings_are_refused(conf, "wire");
 	settings_are_refused((struct hvd_conf){ .size = sizeof conf }, "hvd_conf_default");
+}
+
+/* NULL: nothing is set; otherwise NAME=VALUE. Returns the settings, or why there are none. */
+static struct hvd_conf conf_with(const char *setting, char why[256])
+{
+	struct hvd_conf conf;
+	char name[32] = "";
+	if (setting) {
+		memcpy(name, setting, strcspn(setting, "="));
+		setenv(name, strchr(setting, '=') + 1, 1);
+	}
+	memset(why, 0, 256);
+	int status = hvd_conf_default(&conf, why);
+	unsetenv(name);
+	assert_int_equal(status, *why ? HVD_EINVAL : 0);
+	return conf;
+}
+
+static void settings_of_the_environment_are_read_or_refused(void **state)
+{
+	(void)state;
+	char why[256];
+	static const char *const none[] = { NULL, "HVD_BACKEND=", "HVD_ON_DEATH=", "HVD_WIRE=", "HVD_SYNC=", "HVD_DEADLINE=", "HVD_PLAN=", "HVD_TRACE=", "HVD_IFACE=",
+					    "HVD_BACKEND=auto", "HVD_ON_DEATH=abort", "HVD_WIRE=f32", "HVD_SYNC=0", "HVD_DEADLINE=60" };
+	for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+		struct hvd_conf conf = conf_with(none[i], why);
+		assert_string_equal(conf.backend, "auto");
+		assert_true(conf.deadline == 60 && conf.on_death == 0 && conf.wire == HVD_F32 && conf.sync == 0);
+		assert_true(!conf.plan && !conf.trace && !conf.interface && conf.size == sizeof conf);
+	}
+	assert_string_equal(conf_with("HVD_BACKEND=cpu", why).backend, "cpu");
+	assert_string_equal(conf_with("HVD_BACKEND=nccl", why).backend, "nccl");
+	assert_int_equal(conf_with("HVD_ON_DEATH=continue", why).on_death, 1);
+	assert_int_equal(conf_with("HVD_WIRE=bf16", why).wire, HVD_BF16);
+	assert_int_equal(conf_with("HVD_SYNC=1", why).sync, 1);
+	assert_true(conf_with("HVD_DEADLINE=1", why).deadline == 1 && !*why);
+	assert_true(conf_with("HVD_DEADLINE=86400", why).deadline == 86400 && !*why);
+
+	static const char *const wrong[][2] = {
+		{ "HVD_BACKEND=gloo", "HVD_BACKEND=gloo: must be one of auto cpu nccl" },
+		{ "HVD_ON_DEATH=pray", "HVD_ON_DEATH=pray: must be one of abort continue" },
+		{ "HVD_WIRE=f16", "HVD_WIRE=f16: must be one of f32 bf16" },
+		{ "HVD_SYNC=yes", "HVD_SYNC=yes: must be one of 0 1" },
+		{ "HVD_DEADLINE=0.9", "HVD_DEADLINE=0.9: must be seconds, from 1 to 86400" },
+		{ "HVD_DEADLINE=86400.5", "HVD_DEADLINE=86400.5: must be seconds, from 1 to 86400" },
+		{ "HVD_DEADLINE=60s", "HVD_DEADLINE=60s: must be seconds, from 1 to 86400" },
+		{ "HVD_DEADLINE=nan", "HVD_DEADLINE=nan: must be seconds, from 1 to 86400" },
+	};
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+		conf_with(wrong[i][0], why);
+		assert_string_equal(why, wrong[i][1]);
+	}
 }
 
 static void a_node_that_did_not_place_its_tasks_is_named(void **state)
@@ -196,6 +252,7 @@ int main(void)
 		cmocka_unit_test(every_call_works_without_a_step),
 		cmocka_unit_test(wrong_arguments_are_refused_with_a_reason),
 		cmocka_unit_test(settings_of_the_program_are_looked_at_too),
+		cmocka_unit_test(settings_of_the_environment_are_read_or_refused),
 		cmocka_unit_test(a_node_that_did_not_place_its_tasks_is_named),
 		cmocka_unit_test(only_a_request_that_was_started_can_be_waited_for),
 		cmocka_unit_test(threads_of_the_program_may_have_small_stacks),

@@ -6,6 +6,7 @@
 #include "runtime/wire.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -152,12 +153,66 @@ static void a_descriptor_comes_with_its_message(void **state)
 	wire_free(&r);
 }
 
+static int open_descriptors(void)
+{
+	int n = 0;
+	for (int fd = 0; fd < 256; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* Nothing stays open of what a peer sends along, whoever wants it or not. */
+static void descriptors_that_nobody_takes_are_closed(void **state)
+{
+	(void)state;
+	struct wire_reader r = { .fd = -1 };
+	struct wire_header header = { .kind = WIRE_DATA };
+	int link[2], before;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, link), 0);
+	before = open_descriptors();
+	for (int half = 0; half < 2; half++) { /* one with either half of a header */
+		union {
+			struct cmsghdr align;
+			char bytes[CMSG_SPACE(sizeof(int))];
+		} control = { .bytes = { 0 } };
+		struct iovec part = { (char *)&header + half * sizeof header / 2, sizeof header / 2 };
+		struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes };
+		*CMSG_FIRSTHDR(&message) = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int)) };
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &link[0], sizeof(int));
+		assert_int_equal(sendmsg(link[0], &message, 0), sizeof header / 2);
+		assert_int_equal(wire_read(&r, link[1]), half);
+	}
+	assert_true(r.fd >= 0);
+	assert_int_equal(open_descriptors(), before + 1);
+	wire_free(&r);
+	assert_int_equal(open_descriptors(), before);
+	close(link[0]);
+	close(link[1]);
+}
+
+/* A link that breaks is an end with a reason, not one that may still bring something. */
+static void a_broken_link_ends_with_its_reason(void **state)
+{
+	(void)state;
+	struct wire_reader r = { .fd = -1 };
+	int link[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, link), 0);
+	assert_int_equal(write(link[1], "unread", 6), 6);
+	close(link[0]); /* with something unread: a reset */
+	assert_int_equal(wire_read(&r, link[1]), -1);
+	assert_int_equal(errno, ECONNRESET);
+	close(link[1]);
+	wire_free(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(siphash_gives_the_reference_vectors),
 		cmocka_unit_test(messages_survive_any_cut),
 		cmocka_unit_test(a_descriptor_comes_with_its_message),
+		cmocka_unit_test(descriptors_that_nobody_takes_are_closed),
+		cmocka_unit_test(a_broken_link_ends_with_its_reason),
 		cmocka_unit_test(garbage_is_refused_or_waits_for_more),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
