@@ -61,6 +61,18 @@ bats_require_minimum_version 1.5.0
 	rm -rf 'nih[v2]*\' 'set[1]' 'set[2]'
 }
 
+@test "of two label tables none is chosen by its name, but NIH's own two" {
+	spoil
+	sed '2,$s/,[^,]*,/,Hernia,/' bad/Data_Entry_2017_v2020.csv >bad/Data_Entry_2017.csv
+	chexnet prepare nih bad out --size 32 | grep -x ' *Mass .*[1-9].*' # the corrected one's
+	rm -r out
+	mv bad/Data_Entry_2017.csv bad/Data_Entry_2017_v2020_old.csv
+	refuses 65 "bad/Data_Entry_2017_v2020.csv and bad/Data_Entry_2017_v2020_old.csv: two label tables" chexnet prepare nih bad out
+	rm bad/Data_Entry_2017_v2020.csv
+	chexnet prepare nih bad out --size 32 | grep -x ' *Hernia  *100.00  *100.00  *100.00'
+	rm -r out
+}
+
 @test "a table without a needed column" {
 	spoil
 	sed -i '1s/Patient ID/Patient/' bad/Data_Entry_2017_v2020.csv

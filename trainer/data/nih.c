@@ -305,7 +305,32 @@ void nih_close(struct nih *n)
 	*n = (struct nih){ 0 };
 }
 
-/* The label table of a directory: Data_Entry_2017*.csv, the corrected one where there are both. */
+/* Of a directory's Data_Entry_2017*.csv the only one, or of NIH's two the corrected one. Somebody's own beside another is not chosen by its name:
+ * its labels are others. */
+static int choose_table(const glob_t *g, char path[FILE_PATH], struct error *e)
+{
+	static const char *const published[] = { "/Data_Entry_2017.csv", "/Data_Entry_2017_v2020.csv" }; /* the better one is the later one */
+	const char *best = NULL, *own = NULL;
+	int rank = -1;
+
+	for (size_t i = 0; i < g->gl_pathc; i++) {
+		const char *table = g->gl_pathv[i], *name = strrchr(table, '/');
+		int is = strcmp(name, published[0]) == 0 ? 0 : strcmp(name, published[1]) == 0 ? 1 : -1;
+		if (is < 0 && own)
+			return fail(e, EXIT_DATA, "%s and %s: two label tables: move the one that is not meant away", own, table);
+		if (is < 0)
+			own = table;
+		else if (is > rank) {
+			best = table;
+			rank = is;
+		}
+	}
+	if (own && best)
+		return fail(e, EXIT_DATA, "%s and %s: two label tables: move the one that is not meant away", best, own);
+	best = best ? best : own;
+	return path_join(path, e, "%s", best);
+}
+
 static int find_table(const char *directory, char path[FILE_PATH], struct error *e)
 {
 	glob_t g;
@@ -322,7 +347,7 @@ static int find_table(const char *directory, char path[FILE_PATH], struct error 
 	if (glob(pattern, 0, NULL, &g) || g.gl_pathc == 0)
 		rc = fail(e, EXIT_DATA, "%s: no Data_Entry_2017*.csv: not NIH's layout", directory);
 	else
-		rc = path_join(path, e, "%s", g.gl_pathv[g.gl_pathc - 1]); /* sorted: …_v2020 comes last */
+		rc = choose_table(&g, path, e);
 	globfree(&g);
 	return rc;
 }
