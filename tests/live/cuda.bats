@@ -577,7 +577,7 @@ plans() { # DEVICE [WORD]: `cudnn-plans WORD DEVICE`
 	stubs=$(find "${CUDA_HOME:-/usr/local/cuda}/" -follow -path '*stubs/libcuda.so' 2>/dev/null | head -n 1)
 	[ -n "$stubs" ] || skip "no stub of libcuda.so in the CUDA toolkit"
 	ln -sf "$stubs" "$scratch/libcuda.so.1"
-	run env LD_LIBRARY_PATH="$scratch:$(dirname "$stubs")" "$BUILD/gpu/cudnn-plans" ${2:+"$2"} "$1"
+	run env LD_LIBRARY_PATH="$scratch:$(dirname "$stubs"):${LD_LIBRARY_PATH:-}" "$BUILD/gpu/cudnn-plans" ${2:+"$2"} "$1"
 	[[ $output != *"libcudnn.so.9 is not"* ]] || skip "no libcudnn.so.9"
 	echo "$output"
 	[ "$status" -eq 0 ]
@@ -586,6 +586,19 @@ plans() { # DEVICE [WORD]: `cudnn-plans WORD DEVICE`
 
 @test "cuDNN offers a deterministic plan for every convolution of the engine on an H200" {
 	plans h200
+}
+
+@test "cuDNN's parts are taken from the folder of the one that was found, whatever LD_LIBRARY_PATH has" {
+	local parts=$scratch/another part libraries
+	mkdir -p "$parts"
+	for part in graph ops cnn heuristic engines_precompiled engines_runtime_compiled; do # of no use to anybody
+		"${CC:-gcc}" -shared -Wl,-soname,libcudnn_$part.so.9 -o "$parts/libcudnn_$part.so.9" -x c /dev/null || skip "no compiler for stand-ins of cuDNN's parts"
+	done
+	libraries=$(dirname "$(find "${CUDA_HOME:-/usr/local/cuda}/" -follow -name libcudnn.so.9 2>/dev/null | head -n 1)")
+	[ "$libraries" != . ] || skip "no libcudnn.so.9 in the CUDA toolkit"
+	mkdir -p "$scratch/home"
+	ln -s "$libraries" "$scratch/home/lib"
+	CUDNN_HOME=$(realpath "$scratch/home") LD_LIBRARY_PATH=$(realpath "$parts") plans h200
 }
 
 @test "several plans of each convolution can be timed, the engine's first, for the whole of ResNet-50" {

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,11 +44,31 @@ struct question {
 	int offered; /* configs that the heuristics returned */
 };
 
+/* libcudnn.so.9 opens its parts by name when it first needs them, and those in LD_LIBRARY_PATH, which come before its own folder, may be another
+ * version's: it then ends the program. What is loaded already is not looked for. */
+static void load_parts(void *library)
+{
+	static const char *const parts[] = { "graph", "ops", "cnn", "heuristic", "engines_precompiled", "engines_runtime_compiled" };
+	void *function = dlsym(library, "cudnnGetVersion");
+	Dl_info shim;
+	char path[4096];
+
+	if (!function || !dladdr(function, &shim) || !strrchr(shim.dli_fname, '/'))
+		return;
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+		const int folder = (int)(strrchr(shim.dli_fname, '/') - shim.dli_fname);
+
+		if (snprintf(path, sizeof path, "%.*s/libcudnn_%s.so.9", folder, shim.dli_fname, parts[i]) < (int)sizeof path)
+			dlopen(path, RTLD_LAZY | RTLD_LOCAL); /* one that is not there is for cuDNN to miss */
+	}
+}
+
 static int load(struct cudnn *c, struct error *e)
 {
 	c->library = library_open("libcudnn.so.9", e);
 	if (!c->library)
 		return -e->code;
+	load_parts(c->library);
 	const struct {
 		const char *name;
 		void *function;
