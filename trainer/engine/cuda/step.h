@@ -98,11 +98,12 @@ template <class T> struct step {
 	/* of the micro-batch */
 	int training, micro, micros;
 
-	/* f(large_tiles()), f(wgmma_tiles()) or f(small_tiles()), which also serve maps that would leave most multiprocessors without a tile. */
+	/* f(large_tiles()), f(wgmma_tiles()) or f(small_tiles()); f(few_tiles()) of maps that would leave most multiprocessors without a tile. */
 	template <class F> auto with_tiles(const dense_block &b, F f) const
 	{
-		const bool few = pixels(b.side) <= 64L * sms && b.side < small_tiles::SIDES_BELOW;
-		return small || few ? f(small_tiles()) : wgmma && b.side < wgmma_tiles::SIDES_BELOW ? f(wgmma_tiles()) : f(large_tiles());
+		if (pixels(b.side) <= 64L * sms && b.side < few_tiles::SIDES_BELOW)
+			return f(few_tiles());
+		return small ? f(small_tiles()) : wgmma && b.side < wgmma_tiles::SIDES_BELOW ? f(wgmma_tiles()) : f(large_tiles());
 	}
 
 	void run(int code)
