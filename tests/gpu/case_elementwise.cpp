@@ -287,8 +287,11 @@ double logistic_loss(double x, int positive)
 
 template <class T> void check_head(const kernel_case &)
 {
-	const int images = 5, map = 9, channels = 72, pitch = 80, classes = 14;
-	for (int softmax = 0; softmax < 2; softmax++) {
+	static const struct {
+		int images, map, channels, pitch, classes, softmax;
+	} shapes[] = { { 5, 9, 72, 80, 14, 0 }, { 5, 9, 72, 80, 14, 1 }, { 1, 4, 8, 8, 2, 1 }, { 43, 4, 40, 48, 130, 1 } }; /* the last: more images than the loss has warps, classes that share images */
+	for (const auto &s : shapes) {
+		const int images = s.images, map = s.map, channels = s.channels, pitch = s.pitch, classes = s.classes, softmax = s.softmax;
 		const std::vector<T> x = random_numbers<T>((size_t)(images * map * pitch), 0.2, 1);
 		const std::vector<float> scale = random_numbers<float>(channels, 1, 0.3), bias = random_numbers<float>(channels, 0, 0.3);
 		const std::vector<float> weight = random_numbers<float>((size_t)(classes * channels), 0, 0.3), offset = random_numbers<float>(classes, 0, 2);
@@ -306,11 +309,11 @@ template <class T> void check_head(const kernel_case &)
 		device_array<uint32_t> dlabels(labels), dknown(known);
 		device_array<float> pooled((size_t)(images * channels)), logits((size_t)(images * classes)), dlogits((size_t)(images * classes)), loss(1), scales(std::vector<float>{ 4, 0.5f });
 		device_array<float> grad_weight(weight.size()), grad_bias(classes), dpooled((size_t)(images * channels));
-		const unsigned pool_blocks = (unsigned)(images * channels / 8 + HEAD_THREADS - 1) / HEAD_THREADS, logit_blocks = (unsigned)(images * classes * 32 + HEAD_THREADS - 1) / HEAD_THREADS;
+		const unsigned pool_blocks = (unsigned)(images * channels / 8 + HEAD_THREADS - 1) / HEAD_THREADS;
 		check_device(launch(head_pool_kernel<T>, pool_blocks, HEAD_THREADS, 0, nullptr, { dx, dscale, dbias, pooled, images, map, channels, pitch }), "head_pool");
-		check_device(launch(head_logits_kernel, logit_blocks, HEAD_THREADS, 0, nullptr, { pooled, dweight, doffset, logits, images, channels, classes }), "head_logits");
+		check_device(head_logits_launch({ pooled, dweight, doffset, logits, images, channels, classes }, nullptr), "head_logits");
 		const head_loss l = { logits, dlabels, softmax ? (uint32_t *)nullptr : dknown, dimage, softmax ? (float *)nullptr : dpos, dlogits, loss, scales, 0.5f, images, classes, softmax, 0 };
-		check_device(launch(head_loss_kernel, 1, HEAD_THREADS, HEAD_THREADS * sizeof(float), nullptr, l), "head_loss");
+		check_device(head_loss_launch(l, nullptr), "head_loss");
 		check_device(head_backward_launch({ dlogits, pooled, dweight, grad_weight, grad_bias, dpooled, scales + 1, 0.5f, images, channels, classes, 0 }, nullptr), "head_backward");
 
 		const std::vector<float> got_logits = logits.download(), got_dlogits = dlogits.download(), got_loss = loss.download(), got_dpooled = dpooled.download();

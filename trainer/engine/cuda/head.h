@@ -40,30 +40,48 @@ template <class T> KERNEL THREADS(HEAD_THREADS, 1) head_pool_kernel(const head_p
 	store8(p.pooled + (size_t)image * (size_t)p.channels + channel, total);
 }
 
-/* logits[image][class] = bias + weight · pooled; a warp a logit. */
+/* logits[image][class] = bias + weight · pooled; a warp has one class of `rows` images, which share what is read of its weight. */
 struct head_logits {
 	const float *pooled, *weight, *bias; /* [images][channels], [classes][channels], [classes] */
 	float *logits;                       /* [images][classes] */
 	int images, channels, classes;
 };
 
-KERNEL THREADS(HEAD_THREADS, 1) head_logits_kernel(const head_logits p)
+template <int rows> KERNEL THREADS(HEAD_THREADS, 1) head_logits_kernel(const head_logits p)
 {
 	begin_kernel();
 	const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32;
-	if (i >= p.images * p.classes)
+	const int k = i % p.classes, first = i / p.classes * rows, left = p.images - first;
+	if (left <= 0)
 		return; /* whole warps leave together */
-	const float *x = p.pooled + (size_t)(i / p.classes) * (size_t)p.channels, *w = p.weight + (size_t)(i % p.classes) * (size_t)p.channels;
-	float sum = 0;
-	for (int c = lane; c < p.channels; c += 32)
-		sum = fmaf(x[c], w[c], sum);
-	for (int mask = 16; mask; mask /= 2)
-		sum += shuffle_xor(sum, mask);
-	if (lane == 0)
-		p.logits[i] = sum + p.bias[i % p.classes];
+	const float *w = p.weight + (size_t)k * (size_t)p.channels, *x[rows];
+	float sum[rows] = {};
+	UNROLL for (int r = 0; r < rows; r++)
+		x[r] = p.pooled + (size_t)(first + (r < left ? r : 0)) * (size_t)p.channels;
+	UNROLL_PAIR for (int c = lane; c < p.channels; c += 32)
+		UNROLL for (int r = 0; r < rows; r++)
+			sum[r] = fmaf(x[r][c], w[c], sum[r]);
+	UNROLL for (int r = 0; r < rows; r++) {
+		for (int mask = 16; mask; mask /= 2)
+			sum[r] += shuffle_xor(sum[r], mask);
+		if (lane == 0 && r < left)
+			p.logits[(size_t)(first + r) * (size_t)p.classes + (size_t)k] = sum[r] + p.bias[k];
+	}
 }
 
-/* Mean loss over images (and classes, for BCE) with its gradient. One block, so that the sum has one order. */
+template <int rows> int head_logits_of(const head_logits &p, device_stream stream)
+{
+	const long threads = 32L * ((p.images + rows - 1) / rows) * p.classes;
+	return launch(head_logits_kernel<rows>, (unsigned)((threads + HEAD_THREADS - 1) / HEAD_THREADS), HEAD_THREADS, 0, stream, p);
+}
+
+/* With few classes there is little to share, and more warps are sooner through. */
+inline int head_logits_launch(const head_logits &p, device_stream stream)
+{
+	return p.classes < 64 ? head_logits_of<1>(p, stream) : head_logits_of<8>(p, stream);
+}
+
+/* Mean loss over images (and classes, for BCE) with its gradient. One block, so that the sum has one order; with softmax a warp takes an image. */
 struct head_loss {
 	const float *logits;      /* [images][classes] */
 	const uint32_t *labels;   /* BCE: bits; softmax: class */
@@ -93,31 +111,45 @@ DEVICE float bce_element(const head_loss &p, int image, int k, float *gradient)
 	return weight * ((positive ? (x < 0 ? -x : 0) : (x > 0 ? x : 0)) + log1p_exp(x));
 }
 
+/* A warp's image; every lane gets its loss. */
 DEVICE float softmax_image(const head_loss &p, int image, float scale)
 {
-	const float *x = p.logits + image * p.classes;
+	const int lane = (int)threadIdx.x % 32;
+	const float *x = p.logits + (size_t)image * (size_t)p.classes;
 	const float weight = p.weight ? p.weight[image] : 1;
 	float most = x[0], sum = 0;
-	for (int k = 1; k < p.classes; k++)
+	for (int k = lane; k < p.classes; k += 32)
 		most = x[k] > most ? x[k] : most;
-	for (int k = 0; k < p.classes; k++)
+	for (int mask = 16; mask; mask /= 2) {
+		const float other = shuffle_xor(most, mask);
+		most = other > most ? other : most;
+	}
+	for (int k = lane; k < p.classes; k += 32)
 		sum += expf(x[k] - most);
-	for (int k = 0; k < p.classes; k++)
-		p.dlogits[image * p.classes + k] = scale * weight * (expf(x[k] - most) / sum - (float)((uint32_t)k == p.labels[image]));
+	for (int mask = 16; mask; mask /= 2)
+		sum += shuffle_xor(sum, mask);
+	for (int k = lane; k < p.classes; k += 32)
+		p.dlogits[(size_t)image * (size_t)p.classes + (size_t)k] = scale * weight * (expf(x[k] - most) / sum - (float)((uint32_t)k == p.labels[image]));
 	return weight * (most + logf(sum) - x[p.labels[image]]);
 }
 
-KERNEL THREADS(HEAD_THREADS, 1) head_loss_kernel(const head_loss p)
+enum { LOSS_THREADS = 1024, LOSS_BYTES = LOSS_THREADS * 4 };
+
+KERNEL THREADS(LOSS_THREADS, 1) head_loss_kernel(const head_loss p)
 {
 	begin_kernel();
-	float *sums = (float *)shared_memory(); /* [HEAD_THREADS] */
+	float *sums = (float *)shared_memory(); /* [LOSS_THREADS] */
+	double *parts = (double *)shared_memory(), part = 0; /* [32], in the same place */
 	const int t = (int)threadIdx.x, count = p.softmax ? p.images : p.images * p.classes;
 	const float scale = (p.loss_scale ? *p.loss_scale : 1) / (float)count;
 	float sum = 0;
-	for (int i = t; i < count; i += HEAD_THREADS) {
-		if (p.softmax) {
-			sum += softmax_image(p, i, scale);
-		} else {
+	if (p.softmax) {
+		for (int i = t / 32; i < count; i += LOSS_THREADS / 32) {
+			const float loss = softmax_image(p, i, scale);
+			sum += t % 32 ? 0 : loss;
+		}
+	} else {
+		for (int i = t; i < count; i += LOSS_THREADS) {
 			float gradient;
 			sum += bce_element(p, i / p.classes, i % p.classes, &gradient);
 			p.dlogits[i] = scale * gradient;
@@ -125,15 +157,25 @@ KERNEL THREADS(HEAD_THREADS, 1) head_loss_kernel(const head_loss p)
 	}
 	sums[t] = sum;
 	sync_block();
+	for (int i = t; t < 32 && i < LOSS_THREADS; i += 32)
+		part += sums[i];
+	sync_block();
+	if (t < 32)
+		parts[t] = part;
+	sync_block();
 	if (t)
 		return;
-	double total = 0;
-	for (int i = 0; i < HEAD_THREADS; i++)
-		total += sums[i];
-	p.loss[0] = (p.accumulate ? p.loss[0] : 0) + p.factor * (float)(total / count);
+	for (int i = 1; i < 32; i++)
+		part += parts[i];
+	p.loss[0] = (p.accumulate ? p.loss[0] : 0) + p.factor * (float)(part / count);
 }
 
-/* Gradients of the classifier into the slab, and of the pool. Threads: classes × channels, classes, images × channels. */
+inline int head_loss_launch(const head_loss &p, device_stream stream)
+{
+	return launch(head_loss_kernel, 1, LOSS_THREADS, LOSS_BYTES, stream, p);
+}
+
+/* Gradients of the classifier into the slab, and of the pool. */
 struct head_backward {
 	const float *dlogits, *pooled, *weight;
 	float *grad_weight, *grad_bias, *dpooled;
@@ -142,42 +184,79 @@ struct head_backward {
 	int images, channels, classes, accumulate;
 };
 
+enum { HEAD_WARPS = HEAD_THREADS / 32, HEAD_ROWS = HEAD_WARPS, HEAD_COLUMNS = 32, HEAD_BYTES = HEAD_WARPS * HEAD_ROWS * HEAD_COLUMNS * 4 };
+
+/* out[row][column] = sum over j of left[row][j] · right[j][column]. A block has HEAD_ROWS × HEAD_COLUMNS of them, each warp a share of the js for all: a
+ * value of `right` serves all rows. The shares are added in the warps' order. */
+struct head_product {
+	const float *left, *right;      /* right: [js][pitch], ones from column `pitch` on */
+	size_t row_step, j_step, pitch; /* of left */
+	int rows, columns, js;
+
+	HD int blocks() const
+	{
+		return (rows + HEAD_ROWS - 1) / HEAD_ROWS * ((columns + HEAD_COLUMNS - 1) / HEAD_COLUMNS);
+	}
+	/* What thread t has of block `block`: false where there is nothing. */
+	DEVICE bool of(int block, int *row, int *column, float *product) const
+	{
+		float *shared = (float *)shared_memory(); /* [HEAD_WARPS][HEAD_ROWS][HEAD_COLUMNS] */
+		const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, across = (columns + HEAD_COLUMNS - 1) / HEAD_COLUMNS;
+		const int row0 = block / across * HEAD_ROWS, c = block % across * HEAD_COLUMNS + lane, end = (int)((long)js * (warp + 1) / HEAD_WARPS);
+		const bool ones = (size_t)c >= pitch;
+		const float *from[HEAD_ROWS], *at = right + (ones ? 0 : c);
+		float sum[HEAD_ROWS] = {};
+		UNROLL for (int r = 0; r < HEAD_ROWS; r++)
+			from[r] = left + (size_t)(row0 + r < rows ? row0 + r : row0) * row_step;
+		for (int j = (int)((long)js * warp / HEAD_WARPS); j < end; j++) {
+			const float value = ones ? 1 : at[(size_t)j * pitch];
+			UNROLL for (int r = 0; r < HEAD_ROWS; r++)
+				sum[r] = fmaf(from[r][(size_t)j * j_step], value, sum[r]);
+		}
+		UNROLL for (int r = 0; r < HEAD_ROWS; r++)
+			shared[(warp * HEAD_ROWS + r) * HEAD_COLUMNS + lane] = sum[r];
+		sync_block();
+		*row = row0 + warp;
+		*column = c;
+		*product = shared[warp * HEAD_COLUMNS + lane];
+		for (int w = 1; w < HEAD_WARPS; w++)
+			*product += shared[(w * HEAD_ROWS + warp) * HEAD_COLUMNS + lane];
+		return *row < rows && c < columns;
+	}
+};
+
+/* Of the classifier: a class's bias is the weight of a channel that is always 1. */
+HD head_product head_weight_product(const head_backward &p)
+{
+	return { p.dlogits, p.pooled, 1, (size_t)p.classes, (size_t)p.channels, p.classes, p.channels + 1, p.images };
+}
+
+HD head_product head_pool_product(const head_backward &p)
+{
+	return { p.dlogits, p.weight, (size_t)p.classes, 1, (size_t)p.channels, p.images, p.channels, p.classes };
+}
+
 KERNEL THREADS(HEAD_THREADS, 1) head_backward_kernel(const head_backward p)
 {
 	begin_kernel();
-	long i = (long)blockIdx.x * blockDim.x + threadIdx.x;
-	const long weights = (long)p.classes * p.channels;
-	const float factor = p.factor * (p.unscale ? *p.unscale : 1);
-	if (i < weights) {
-		const int k = (int)(i / p.channels), c = (int)(i % p.channels);
-		float sum = 0;
-		for (int n = 0; n < p.images; n++)
-			sum = fmaf(p.dlogits[n * p.classes + k], p.pooled[(size_t)n * (size_t)p.channels + (size_t)c], sum);
-		p.grad_weight[i] = (p.accumulate ? p.grad_weight[i] : 0) + factor * sum;
+	const head_product weights = head_weight_product(p), pool = head_pool_product(p);
+	const int block = (int)blockIdx.x, of_weights = weights.blocks();
+	int row, column;
+	float sum;
+	if (block >= of_weights) {
+		if (pool.of(block - of_weights, &row, &column, &sum))
+			p.dpooled[(size_t)row * (size_t)p.channels + (size_t)column] = sum;
 		return;
 	}
-	i -= weights;
-	if (i < p.classes) {
-		float sum = 0;
-		for (int n = 0; n < p.images; n++)
-			sum += p.dlogits[n * p.classes + i];
-		p.grad_bias[i] = (p.accumulate ? p.grad_bias[i] : 0) + factor * sum;
+	if (!weights.of(block, &row, &column, &sum))
 		return;
-	}
-	i -= p.classes;
-	if (i < (long)p.images * p.channels) {
-		const int n = (int)(i / p.channels), c = (int)(i % p.channels);
-		float sum = 0;
-		for (int k = 0; k < p.classes; k++)
-			sum = fmaf(p.dlogits[n * p.classes + k], p.weight[(size_t)k * (size_t)p.channels + (size_t)c], sum);
-		p.dpooled[i] = sum;
-	}
+	float *to = column < p.channels ? p.grad_weight + (size_t)row * (size_t)p.channels + (size_t)column : p.grad_bias + row;
+	*to = (p.accumulate ? *to : 0) + p.factor * (p.unscale ? *p.unscale : 1) * sum;
 }
 
 inline int head_backward_launch(const head_backward &p, device_stream stream)
 {
-	const long threads = (long)p.classes * p.channels + p.classes + (long)p.images * p.channels;
-	return launch(head_backward_kernel, (unsigned)((threads + HEAD_THREADS - 1) / HEAD_THREADS), HEAD_THREADS, 0, stream, p);
+	return launch(head_backward_kernel, (unsigned)(head_weight_product(p).blocks() + head_pool_product(p).blocks()), HEAD_THREADS, HEAD_BYTES, stream, p);
 }
 
 #endif

@@ -347,7 +347,7 @@ template <class T> struct step {
 			rc = launch(head_pool_kernel<T>, (unsigned)(n * channels / 8 + HEAD_THREADS - 1) / HEAD_THREADS, HEAD_THREADS, 0, stream, pool);
 		const head_logits l = { m.pooled, m.weights + net.classifier_weight, m.weights + net.classifier_bias, m.logits, n, channels, net.classes };
 		if (!rc)
-			rc = launch(head_logits_kernel, (unsigned)(n * net.classes * 32 + HEAD_THREADS - 1) / HEAD_THREADS, HEAD_THREADS, 0, stream, l);
+			rc = head_logits_launch(l, stream);
 	}
 	void forward_blocks()
 	{
@@ -377,7 +377,7 @@ template <class T> struct step {
 		const head_loss l = { m.logits, m.labels, softmax ? nullptr : m.known, m.image_weight, softmax ? nullptr : m.pos_weight, m.dlogits, loss(),
 			              m.loss_scale ? &m.loss_scale->scale : nullptr, factor(), n, net.classes, softmax, micro != 0 };
 		if (!rc)
-			rc = launch(head_loss_kernel, 1, HEAD_THREADS, HEAD_THREADS * sizeof(float), stream, l);
+			rc = head_loss_launch(l, stream);
 		const head_backward h = { m.dlogits, m.pooled, m.weights + net.classifier_weight, m.slab + net.classifier_weight, m.slab + net.classifier_bias, m.dpooled,
 			                  unscale(), factor(), n, net.features, net.classes, micro != 0 };
 		if (!rc)
