@@ -30,9 +30,7 @@ struct pmix {
 	bool asked;   /* … and of those that an earlier program of the step formed: nobody listens there, and the card is asked for once more */
 	bool refresh; /* … of rank 0's server, not of this node's, which remembers */
 	struct {
-		pthread_mutex_t lock;
-		pthread_cond_t arrived;
-		bool done;
+		_Atomic bool done;
 		pmix_status_t status;
 		size_t bytes;
 		uint8_t card[CARD_BYTES_MAX];
@@ -161,15 +159,12 @@ static int publish(struct boot *b, const void *card, size_t bytes, char *why)
 static void answer(pmix_status_t status, pmix_value_t *v, void *data)
 {
 	struct pmix *p = data;
-	pthread_mutex_lock(&p->get.lock);
 	p->get.status = status;
 	if (!status && v && v->type == PMIX_BYTE_OBJECT && v->data.bo.size <= sizeof p->get.card) {
 		p->get.bytes = v->data.bo.size;
 		memcpy(p->get.card, v->data.bo.bytes, p->get.bytes);
 	}
 	p->get.done = true;
-	pthread_cond_signal(&p->get.arrived);
-	pthread_mutex_unlock(&p->get.lock);
 }
 
 /* One Get of rank 0's card. PMIX_ERR_TIMEOUT: not answered by `until`, which is the end of it. */
@@ -181,16 +176,13 @@ static pmix_status_t ask(struct pmix *p, void *card, size_t *bytes, double until
 	p->get.done = false;
 	p->get.bytes = 0;
 	pmix_status_t rc = p->PMIx_Get_nb(&zero, p->key, &anew, p->refresh, answer, p);
-	if (rc)
-		return rc;
-	pthread_mutex_lock(&p->get.lock);
-	while (!p->get.done && lived() < until)
-		condition_wait(&p->get.arrived, &p->get.lock);
-	rc = p->get.done ? p->get.status : PMIX_ERR_TIMEOUT;
+	while (!rc && !p->get.done && lived() < until)
+		usleep(200);
+	if (rc || !p->get.done)
+		return rc ? rc : PMIX_ERR_TIMEOUT;
 	memcpy(card, p->get.card, p->get.bytes < *bytes ? p->get.bytes : *bytes);
 	*bytes = p->get.bytes;
-	pthread_mutex_unlock(&p->get.lock);
-	return rc;
+	return p->get.status;
 }
 
 static int lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
@@ -241,8 +233,6 @@ static void finish(struct boot *b)
 	node_close(&p->node);
 	if (p->open)
 		p->PMIx_Finalize(NULL, 0);
-	pthread_cond_destroy(&p->get.arrived);
-	pthread_mutex_destroy(&p->get.lock);
 	free(p); /* the library stays mapped: its threads may be on their way out */
 }
 
@@ -280,8 +270,6 @@ static int boot_from_pmix(struct boot *b, char *why)
 	snprintf(p->key, sizeof p->key, "hvd.card.%u", worlds++);
 	p->node.listener = -1;
 	pthread_mutex_init(&p->node.lock, NULL);
-	pthread_mutex_init(&p->get.lock, NULL);
-	condition_init(&p->get.arrived);
 	b->publish = publish;
 	b->lookup = lookup;
 	b->host_of = host_of;
