@@ -97,7 +97,6 @@ static int enter_mesh(struct hvd *h, struct cpu *c)
 	struct mesh *m = h->mesh;
 	struct team *teams = calloc((size_t)m->size, sizeof *teams);
 	struct link link[2];
-	char why[WHY_BYTES] = "";
 	int links;
 	if (!teams)
 		return fail(h, HVD_ESYS, "no memory for %d ranks", m->size);
@@ -109,8 +108,8 @@ static int enter_mesh(struct hvd *h, struct cpu *c)
 	free(teams);
 	c->local = calloc((size_t)c->team.count, sizeof *c->local);
 	int status = c->local ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", c->team.count);
-	if (!status && (status = mesh_link(m, h->conf.interface, link, links, why)))
-		fail(h, status, "%s", why);
+	if (!status)
+		status = mesh_link(m, h->conf.interface, link, links, h->error);
 	if (!status)
 		status = chain_open(&c->chain, m, link, links, c->count);
 	if (!status)
@@ -123,7 +122,7 @@ static int cpu_open(struct hvd *h)
 	struct cpu *c = h->state = calloc(1, sizeof *c);
 	if (!c)
 		return fail(h, HVD_ESYS, "no memory for %d ranks", h->mesh->size);
-	c->chain = (struct chain){ .prev = -1, .next = -1 };
+	c->chain = (struct chain){ .prev.fd = -1, .next.fd = -1 };
 	return enter_mesh(h, c);
 }
 

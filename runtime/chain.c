@@ -41,17 +41,9 @@ struct reduction {
 
 int chain_open(struct chain *c, struct mesh *m, const struct link *link, int links, int segments)
 {
-	*c = (struct chain){ .mesh = m, .prev = -1, .next = -1, .links = segments - 1 };
-	for (int i = 0; i < links; i++) {
-		const struct link *k = &link[i];
-		if (k->rank < m->rank) {
-			c->prev = k->fd;
-			c->prev_rank = k->rank;
-		} else {
-			c->next = k->fd;
-			c->next_rank = k->rank;
-		}
-	}
+	*c = (struct chain){ .mesh = m, .prev.fd = -1, .next.fd = -1, .links = segments - 1 };
+	for (int i = 0; i < links; i++)
+		*(link[i].rank < m->rank ? &c->prev : &c->next) = link[i];
 	if (!links)
 		return 0;
 	c->ring = malloc((size_t)CHAIN_PIECE * SLOTS);
@@ -60,17 +52,17 @@ int chain_open(struct chain *c, struct mesh *m, const struct link *link, int lin
 
 void chain_close(struct chain *c)
 {
-	if (c->prev >= 0)
-		close(c->prev);
-	if (c->next >= 0)
-		close(c->next);
+	if (c->prev.fd >= 0)
+		close(c->prev.fd);
+	if (c->next.fd >= 0)
+		close(c->next.fd);
 	free(c->ring);
-	*c = (struct chain){ .prev = -1, .next = -1 };
+	*c = (struct chain){ .prev.fd = -1, .next.fd = -1 };
 }
 
-static struct stream stream(int fd, int rank, bool sends, size_t total, const struct stamp *stamp)
+static struct stream stream(const struct link *k, bool sends, size_t total, const struct stamp *stamp)
 {
-	return (struct stream){ .fd = fd, .rank = rank, .sends = sends, .used = fd >= 0, .total = total, .stamp = *stamp };
+	return (struct stream){ .fd = k->fd, .rank = k->rank, .sends = sends, .used = k->fd >= 0, .total = total, .stamp = *stamp };
 }
 
 static bool through(const struct stream *s)
@@ -132,7 +124,7 @@ static int idle(struct chain *c, const struct stream *const s[4], double since)
 	if (failed)
 		return failed;
 	if (lived() - since > c->mesh->deadline)
-		return mesh_late(c->mesh, s[0]->blocked ? c->prev_rank : c->next >= 0 ? c->next_rank : c->prev_rank);
+		return mesh_late(c->mesh, s[0]->blocked || c->next.fd < 0 ? c->prev.rank : c->next.rank);
 	return 0;
 }
 
@@ -215,10 +207,10 @@ int chain_reduce(struct chain *c, const struct stamp *stamp, const struct op *op
 	struct reduction r = {
 		.chain = c, .stamp = stamp, .math = a, .part = part, .parts = parts, .mine = mine, .divisor = divisor,
 		.n = n, .chunk = chunk, .chunks = (n + chunk - 1) / chunk, .window = (size_t)c->links * WINDOW / a->running,
-		.up_in = stream(c->prev, c->prev_rank, false, n * a->running, stamp),
-		.up_out = stream(c->next, c->next_rank, true, n * a->running, stamp),
-		.down_in = stream(c->next, c->next_rank, false, n * a->size, stamp),
-		.down_out = stream(c->prev, c->prev_rank, true, n * a->size, stamp),
+		.up_in = stream(&c->prev, false, n * a->running, stamp),
+		.up_out = stream(&c->next, true, n * a->running, stamp),
+		.down_in = stream(&c->next, false, n * a->size, stamp),
+		.down_out = stream(&c->prev, true, n * a->size, stamp),
 	};
 	const struct stream *all[4] = { &r.up_in, &r.down_in, &r.up_out, &r.down_out };
 	for (double since = lived();;) {

@@ -14,10 +14,9 @@
 
 struct chain {
 	struct mesh *mesh;
-	int prev, next;           /* sockets; -1: first, last segment */
-	int prev_rank, next_rank; /* at the other end */
-	int links;                /* of the whole chain */
-	uint8_t *ring;            /* running sums in transit */
+	struct link prev, next; /* fd -1: first, last segment */
+	int links;              /* of the whole chain */
+	uint8_t *ring;          /* running sums in transit */
 	uint64_t sequence;
 };
 

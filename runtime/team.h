@@ -1,10 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Ranks that share memory: entering and leaving a collective together. */
+ * Ranks that share memory: consecutive ranks on one node, each with a part of every region that the others can read and write, and
+ * how they enter and leave a collective together.
+ * A part is a memfd that travels over the mesh's Unix sockets: it needs no room in /dev/shm and leaves no name behind. */
 #ifndef HVD_RUNTIME_TEAM_H
 #define HVD_RUNTIME_TEAM_H
 
 #include "chain.h"
-#include "region.h"
+
+struct team {
+	int first, count; /* world ranks first … first + count - 1 */
+	int me;           /* this rank's place */
+};
+
+struct region {
+	struct region *next;
+	uint64_t tag;  /* of its creation: the same on all ranks */
+	bool shared;   /* all ranks of the world have it */
+	size_t bytes;  /* of a part */
+	int fd;        /* of this rank's part */
+	int count, me; /* of the team */
+	uint8_t *part[]; /* [count], with room for all ranks: where nodes take turns, a death can make a team larger */
+};
+
+/* Collective within the team. tag: of mesh_tag(). */
+int region_open(struct region **out, struct mesh *m, const struct team *t, uint64_t tag, size_t bytes);
+/* The same memory in another team: this rank's part stays where it is, with its contents. After a failure it can be tried again. */
+int region_share(struct region *r, struct mesh *m, const struct team *t, uint64_t tag);
+/* Lets go of the other parts: it is memory of this rank alone. */
+void region_keep(struct region *r);
+void region_close(struct region *r);
 
 /* What the ranks of a team must agree on before they touch each other's memory. */
 struct notice {
