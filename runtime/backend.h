@@ -36,7 +36,7 @@ struct backend {
 	int (*join)(struct hvd *h);
 	/* A rank is lost and the stop word says so (in the watching thread, so it does not wait; may be NULL): whatever runs on a device must end. */
 	void (*stop)(struct hvd *h);
-	void (*look)(void *h); /* the same thread, at every sign of life; may be NULL */
+	void (*look)(struct hvd *h); /* the same thread, at every sign of life; may be NULL */
 	/* h->mesh is a new one, of the survivors. After a failure it can be tried again. */
 	int (*recover)(struct hvd *h);
 };

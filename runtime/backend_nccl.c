@@ -295,9 +295,8 @@ static void nccl_stop(struct hvd *h)
 
 /* By the watching thread, at every sign of life: while a graph runs, nobody else would hear of a broken connection. A rank that is gone is named
  * by the deadline. */
-static void nccl_look(void *arg)
+static void nccl_look(struct hvd *h)
 {
-	struct hvd *h = arg;
 	struct nccl *s = h->device;
 	ncclResult_t rc = ncclSuccess;
 	if (pthread_mutex_trylock(&s->use))

@@ -84,10 +84,8 @@ void describe_world(struct hvd *h)
 	}
 }
 
-/* In the watching thread, as soon as there is a fault. */
-static void fault_noticed(void *arg)
+void fault_noticed(struct hvd *h)
 {
-	struct hvd *h = arg;
 	if (h->parent)
 		split_fault(h);
 	__atomic_store_n(h->stop, 1, __ATOMIC_SEQ_CST);
@@ -101,11 +99,7 @@ void arm(struct hvd *h)
 	struct mesh *m = h->mesh;
 	mesh_doing(m, DOING_COMPUTE, 0);
 	pthread_mutex_lock(&m->lock);
-	m->on_lost = h->conf.on_lost;
-	m->on_lost_arg = h->conf.on_lost_arg;
-	m->on_fault = fault_noticed;
-	m->on_beat = h->backend->look;
-	m->on_fault_arg = h;
+	m->owner = h;
 	atomic_store(&m->armed, !h->conf.on_death && !h->parent);
 	pthread_mutex_unlock(&m->lock);
 }
@@ -113,10 +107,9 @@ void arm(struct hvd *h)
 /* All ranks know each other, and agree on the back end. */
 static int form_world(struct hvd *h, struct boot *boot)
 {
-	char why[WHY_BYTES] = "";
-	int status = mesh_open(h->mesh, boot, &h->conf, why);
+	int status = mesh_open(h->mesh, boot, &h->conf, h->error);
 	if (status)
-		return fail(h, status, "%s", why);
+		return status;
 	describe_world(h);
 	if (h->world.size > 1) {
 		h->backend = &backend_cpu;
@@ -161,12 +154,10 @@ int handle_form(struct hvd *h, struct boot *boot)
 int hvd_init_from(struct hvd **out, const struct hvd_conf *conf, int (*find)(struct boot *, char *))
 {
 	struct boot boot;
-	char why[WHY_BYTES] = "";
 	int status = handle_new(out, conf);
-	if (status)
-		return status;
-	status = find(&boot, why);
-	return status ? fail(*out, status, "%s", why) : handle_form(*out, &boot);
+	if (!status)
+		status = find(&boot, (*out)->error);
+	return status ? status : handle_form(*out, &boot);
 }
 
 int hvd_init(struct hvd **h, const struct hvd_conf *conf)

@@ -14,8 +14,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 
 /* What rank 0 publishes. */
 struct invitation {
@@ -24,21 +22,9 @@ struct invitation {
 	int32_t size, pad;
 };
 
-/* Of control links only: a data link whose reader was suspended is no dead one. */
-static void options(const struct mesh *m, int fd)
-{
-	int one = 1, ms = (int)(m->deadline * 1e3), idle = m->deadline > 6 ? (int)m->deadline / 3 : 2;
-	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
-	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
-}
-
 /* From now on the watcher reads this link. */
 static void attach(struct mesh *m, int rank, int fd)
 {
-	if (strncmp(m->cards[rank].host, m->cards[m->rank].host, HOST_BYTES)) /* not a Unix socket */
-		options(m, fd);
 	pthread_mutex_lock(&m->lock);
 	m->peer[rank].fd = fd;
 	m->peer[rank].heard = lived();
@@ -348,33 +334,28 @@ static int send_with_descriptor(struct mesh *m, int to, const struct wire_header
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof fd);
 	memcpy(CMSG_DATA(c), &fd, sizeof fd);
-	for (double until = lived() + m->deadline; !atomic_load(&m->failed);) {
-		peer_flush(p);
-		if (p->out.begin == p->out.end && sendmsg(p->fd, &message, MSG_NOSIGNAL) >= 0)
-			return 0;
-		if (errno != EAGAIN && errno != EINTR && errno != ETOOMANYREFS) /* here, before the watcher may have noticed */
-			return fault_locked(m, HVD_EPEER, to, CAUSE_CLOSED, -1, NULL);
-		if (lived() > until)
-			return late_locked(m, to);
-		pthread_mutex_unlock(&m->lock); /* the others wait for this rank to take theirs */
-		usleep(1000);
+	for (double until = lived() + m->deadline; !atomic_load(&m->failed) && lived() < until; usleep(1000)) {
 		pthread_mutex_lock(&m->lock);
+		peer_flush(p);
+		bool sent = p->out.begin == p->out.end && sendmsg(p->fd, &message, MSG_NOSIGNAL) >= 0;
+		bool broken = !sent && errno != EAGAIN && errno != EINTR && errno != ETOOMANYREFS; /* here, before the watcher may have noticed */
+		pthread_mutex_unlock(&m->lock);
+		if (sent || broken)
+			return sent ? 0 : mesh_lose(m, to, CAUSE_CLOSED);
 	}
-	return m->failed;
+	return mesh_late(m, to);
 }
 
 int mesh_send(struct mesh *m, int to, uint64_t tag, const void *data, size_t bytes, int fd)
 {
 	struct wire_header header = { .kind = WIRE_DATA, .what = (uint16_t)atomic_load(&m->what), .tag = tag, .bytes = (uint32_t)bytes };
-	int status = 0;
 	atomic_fetch_add(&m->sent, 1);
+	if (fd >= 0)
+		return send_with_descriptor(m, to, &header, data, fd);
 	pthread_mutex_lock(&m->lock);
-	if (fd < 0)
-		peer_post(&m->peer[to], &header, data);
-	else
-		status = send_with_descriptor(m, to, &header, data, fd);
+	peer_post(&m->peer[to], &header, data);
 	pthread_mutex_unlock(&m->lock);
-	return status;
+	return 0;
 }
 
 static struct message *take(struct peer *p, uint64_t tag)
@@ -409,17 +390,12 @@ int mesh_receive(struct mesh *m, int from, uint64_t tag, void *data, size_t byte
 	struct message *found;
 	char here[48], there[48];
 	pthread_mutex_lock(&m->lock);
-	while (!(found = take(p, tag)) && !atomic_load(&m->failed)) {
-		if (p->left)
-			fault_locked(m, HVD_EPEER, from, CAUSE_LEFT, -1, NULL);
-		else if (lived() > until)
-			late_locked(m, from);
-		else
-			condition_wait(&m->changed, &m->lock);
-	}
+	while (!(found = take(p, tag)) && !atomic_load(&m->failed) && !p->left && lived() < until)
+		condition_wait(&m->changed, &m->lock);
+	bool left = p->left;
 	pthread_mutex_unlock(&m->lock);
 	if (!found)
-		return atomic_load(&m->failed);
+		return left ? mesh_lose(m, from, CAUSE_LEFT) : mesh_late(m, from);
 	name_activity(atomic_load(&m->what), 0, here);
 	name_activity(found->what, 0, there);
 	return unpack(m, found, data, bytes, fd) ? 0 : mesh_fault(m, HVD_EMISMATCH, "is %s where rank %d is %s", here, from, there);
@@ -430,12 +406,11 @@ bool mesh_receive_despite(struct mesh *m, int from, uint64_t tag, void *data, si
 	struct peer *p = &m->peer[from];
 	struct message *found;
 	pthread_mutex_lock(&m->lock);
-	while (!(found = take(p, tag)) && p->fd >= 0 && p->fate == ALIVE && !m->given_up)
-		if (lived() > until)
-			give_up_locked(m, from);
-		else
-			condition_wait(&m->changed, &m->lock);
+	while (!(found = take(p, tag)) && p->fd >= 0 && p->fate == ALIVE && !m->given_up && lived() < until)
+		condition_wait(&m->changed, &m->lock);
 	pthread_mutex_unlock(&m->lock);
+	if (!found && lived() >= until)
+		mesh_lose(m, from, CAUSE_LATE);
 	return unpack(m, found, data, bytes, NULL);
 }
 

@@ -89,16 +89,11 @@ struct mesh {
 	_Atomic bool given_up; /* the others go on without this rank */
 	char fault[WHY_BYTES + 200];
 
-	void (*on_fault)(void *arg); /* called once a fault, by the watcher */
-	void (*on_beat)(void *arg);  /* with every sign of life; may be NULL */
-	void *on_fault_arg;
-	_Atomic bool told; /* on_fault has returned */
+	struct hvd *owner; /* hears of faults from the watcher, once the world is formed; NULL: nobody yet */
+	_Atomic bool told; /* it has heard of the one there is */
 	_Atomic uint64_t sent; /* messages of mesh_send() so far */
 
-	/* End the process when a rank is lost? Set once the world is formed. */
-	_Atomic bool armed;
-	void (*on_lost)(void *arg, const char *line);
-	void *on_lost_arg;
+	_Atomic bool armed; /* the process ends when a rank is lost; once the world is formed */
 
 	_Atomic uint32_t what, index;
 	_Atomic uint64_t sequence;
@@ -131,7 +126,7 @@ int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all);
 /* Record a fault (the first one stays), tell every rank, and wake whoever waits: this rank … (the text goes on), or `rank` is lost. Return the recorded status. */
 int mesh_fault(struct mesh *m, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int mesh_lose(struct mesh *m, int rank, enum cause cause);
-/* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is (-1: nobody, returns 1). */
+/* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is (-1: nobody, returns 1), or there is a fault by now. */
 int mesh_late(struct mesh *m, int suspect);
 
 /* The members with fate ALIVE are the world now, and there is no fault any more, unless one of them died meanwhile (returns
@@ -140,7 +135,7 @@ bool mesh_shrink(struct mesh *m, const uint8_t *fate);
 
 void mesh_doing(struct mesh *m, enum doing what, uint32_t index);
 
-/* Waits until on_fault has returned of the fault there is, if there is one. */
+/* Waits until the owner has heard of the fault there is, if there is one. */
 void watch_told(struct mesh *m);
 
 /* watch.c; the lock is held */
@@ -152,8 +147,6 @@ void peer_post(struct peer *p, const struct wire_header *header, const void *dat
 struct activity own_activity(struct mesh *m);
 /* "in hvd_split" */
 void name_activity(uint32_t what, uint32_t index, char text[48]);
-int late_locked(struct mesh *m, int suspect);
-int give_up_locked(struct mesh *m, int rank);
 int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int reporter, const char *text);
 
 #endif

@@ -16,26 +16,23 @@ static void see(struct mesh *m, uint8_t *fate)
 	pthread_mutex_unlock(&m->lock);
 }
 
-static void merge(struct mesh *m, const uint8_t *theirs)
+/* What another rank misses is missing here, too. Returns whether both miss the same. */
+static bool merge(struct mesh *m, const uint8_t *fate, const uint8_t *theirs)
 {
+	bool same = true;
 	pthread_mutex_lock(&m->lock);
-	for (int i = 0; i < m->size; i++)
+	for (int i = 0; i < m->size; i++) {
+		same &= (fate[i] == ALIVE) == (theirs[i] == ALIVE);
 		if (i != m->rank && m->peer[i].fate == ALIVE && theirs[i] != ALIVE)
 			m->peer[i].fate = theirs[i] == DEAD ? DEAD : UNHEARD;
+	}
 	pthread_mutex_unlock(&m->lock);
-}
-
-static bool same_ranks(const struct mesh *m, const uint8_t *a, const uint8_t *b)
-{
-	for (int i = 0; i < m->size; i++)
-		if ((a[i] == ALIVE) != (b[i] == ALIVE))
-			return false;
-	return true;
+	return same;
 }
 
 /* Rounds in which every rank tells all others whom it misses, until a round brings nothing new: then all that are left
  * have said the same. A rank that dies in the last round is noticed while the new mesh is formed. */
-static int agree(struct mesh *m, double deadline, uint8_t *fate)
+static int agree(struct mesh *m, uint8_t *fate)
 {
 	uint8_t *seen = calloc((size_t)m->size, 1);
 	bool settled = false;
@@ -43,20 +40,15 @@ static int agree(struct mesh *m, double deadline, uint8_t *fate)
 		return HVD_ESYS;
 	while (!settled) {
 		uint64_t tag = (uint64_t)++m->rounds << 32; /* mesh_tag() counts from 1 */
-		double until = lived() + deadline;
+		double until = lived() + m->deadline;
 		settled = true;
 		see(m, fate);
 		for (int i = 0; i < m->size; i++)
 			if (i != m->rank && fate[i] == ALIVE)
 				mesh_send(m, i, tag, fate, (size_t)m->size, -1);
-		for (int i = 0; i < m->size; i++) {
-			if (i == m->rank || fate[i] != ALIVE)
-				continue;
-			bool heard = mesh_receive_despite(m, i, tag, seen, (size_t)m->size, until);
-			settled &= heard && same_ranks(m, fate, seen);
-			if (heard)
-				merge(m, seen);
-		}
+		for (int i = 0; i < m->size; i++)
+			if (i != m->rank && fate[i] == ALIVE)
+				settled &= mesh_receive_despite(m, i, tag, seen, (size_t)m->size, until) && merge(m, fate, seen);
 		see(m, seen);
 		settled &= !memcmp(seen, fate, (size_t)m->size);
 	}
@@ -105,7 +97,7 @@ static int agree_on_survivors(struct hvd *h, uint8_t *fate)
 	struct mesh *m = h->mesh;
 	const char *host = m->peer[m->rank].host;
 	watch_told(m);
-	int status = m->given_up ? 0 : agree(m, h->conf.deadline, fate);
+	int status = m->given_up ? 0 : agree(m, fate);
 	if (status)
 		return fail(h, status, "hvd_recover: no memory");
 	if (m->given_up)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The watching thread: reads every control link, sends signs of life, and says which rank is lost. */
-#include "mesh.h"
-
-#include "world.h"
+#include "backend.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -108,8 +106,10 @@ static bool just_awoke(struct mesh *m)
 int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int reporter, const char *text)
 {
 	int before = atomic_load(&m->failed);
-	if (rank >= 0 && cause == CAUSE_CLOSED && m->peer[rank].left)
+	if (rank >= 0 && (cause == CAUSE_CLOSED || cause == CAUSE_LATE) && m->peer[rank].left)
 		cause = CAUSE_LEFT; /* a data link ended after its goodbye */
+	else if (cause == CAUSE_LATE && reporter < 0 && lived() - m->peer[rank].heard > m->deadline / 2)
+		cause = CAUSE_SILENT;
 	if (rank == m->rank)
 		atomic_store(&m->given_up, true);
 	bool news = rank >= 0 && rank != m->rank && m->peer[rank].fate == ALIVE;
@@ -160,16 +160,10 @@ int mesh_lose(struct mesh *m, int rank, enum cause cause)
 	return status;
 }
 
-int give_up_locked(struct mesh *m, int rank)
-{
-	const struct peer *p = &m->peer[rank];
-	enum cause cause = p->left ? CAUSE_LEFT : lived() - p->heard > m->deadline / 2 ? CAUSE_SILENT : CAUSE_LATE;
-	return fault_locked(m, HVD_EPEER, rank, cause, -1, NULL);
-}
-
-int late_locked(struct mesh *m, int suspect)
+int mesh_late(struct mesh *m, int suspect)
 {
 	uint64_t least = atomic_load(&m->sequence);
+	pthread_mutex_lock(&m->lock);
 	for (int i = 0; i < m->size; i++) {
 		struct peer *p = &m->peer[i];
 		if (i != m->rank && p->member && (p->fate == ALIVE || p->left) && p->doing.sequence < least) {
@@ -177,15 +171,7 @@ int late_locked(struct mesh *m, int suspect)
 			suspect = i;
 		}
 	}
-	if (suspect < 0)
-		return m->failed ? m->failed : 1; /* meanwhile, by another rank's word */
-	return give_up_locked(m, suspect);
-}
-
-int mesh_late(struct mesh *m, int suspect)
-{
-	pthread_mutex_lock(&m->lock);
-	int status = late_locked(m, suspect);
+	int failed = atomic_load(&m->failed), status = failed ? failed : suspect < 0 ? 1 : fault_locked(m, HVD_EPEER, suspect, CAUSE_LATE, -1, NULL);
 	pthread_mutex_unlock(&m->lock);
 	return status;
 }
@@ -394,9 +380,9 @@ static void end_process(struct mesh *m)
 {
 	char line[sizeof m->fault + 8];
 	int n = snprintf(line, sizeof line, "hvd: %s\n", m->fault);
-	if (m->on_lost) {
+	if (m->owner->conf.on_lost) {
 		line[n - 1] = 0;
-		m->on_lost(m->on_lost_arg, line);
+		m->owner->conf.on_lost(m->owner->conf.on_lost_arg, line);
 		return;
 	}
 	struct pollfd out = { .fd = STDERR_FILENO, .events = POLLOUT };
@@ -455,19 +441,19 @@ static void *watch(void *arg)
 			beat(m);
 			next_beat = t + interval;
 		}
-		bool fault = m->failed && !m->told && m->on_fault, lost = m->failed == HVD_EPEER && m->armed && !ended;
+		struct hvd *h = m->owner;
+		bool fault = m->failed && !m->told && h, lost = m->failed == HVD_EPEER && m->armed && !ended;
 		ended |= lost;
-		void (*on_beat)(void *) = due ? m->on_beat : NULL;
 		stop = m->stop;
 		pthread_mutex_unlock(&m->lock);
 		if (lost) /* first: what ends collectives on a device may wait for the program */
 			end_process(m);
 		if (fault) {
-			m->on_fault(m->on_fault_arg);
+			fault_noticed(h);
 			m->told = true;
 		}
-		if (on_beat)
-			on_beat(m->on_fault_arg);
+		if (due && h && h->backend->look)
+			h->backend->look(h);
 	}
 	return NULL;
 }
@@ -480,7 +466,7 @@ int watch_start(struct mesh *m)
 
 void watch_told(struct mesh *m)
 {
-	while (m->on_fault && atomic_load(&m->failed) && !m->told)
+	while (m->owner && atomic_load(&m->failed) && !m->told)
 		usleep(1000);
 }
 

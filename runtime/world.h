@@ -65,6 +65,8 @@ void *gathered(struct hvd *h, const void *mine, size_t bytes, int *status);
 /* world.rank, size, local and node numbers, from the mesh. */
 void describe_world(struct hvd *h);
 void arm(struct hvd *h);
+/* In the watching thread, as soon as there is a fault. */
+void fault_noticed(struct hvd *h);
 
 /* What a program filled in may be wrong: `why` says what. */
 int conf_check(const struct hvd_conf *conf, char why[256]);
