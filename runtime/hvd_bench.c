@@ -238,9 +238,9 @@ static int size_option(const char *text, size_t *bytes)
 	return 0;
 }
 
-static int usage(FILE *to, int status)
+static int usage(void)
 {
-	fprintf(to, "usage: srun --hvd hvd-bench [OPTION…]\n"
+	return printf("usage: srun --hvd hvd-bench [OPTION…]\n"
 		    "       hvd-bench --predict FILE [--step MS]\n"
 		    "Latency and bandwidth of collectives between all tasks of a job step, each result checked.\n\n"
 		    "  -b, --from BYTES      smallest message (default 256; K, M, G)\n"
@@ -252,8 +252,7 @@ static int usage(FILE *to, int status)
 		    "  -p, --predict FILE    no measurement: what a training would be slowed down by communication on 16, 64 and 1,024 GPUs;\n"
 		    "                        FILE: what HVD_PLAN left of one that ran on CPUs\n"
 		    "  -S, --step MS         with --predict: time of a step on one GPU (default: as measured in FILE)\n"
-		    "  -h, --help\n");
-	return status;
+		    "  -h, --help; --version\n") < 0;
 }
 
 static int options(int argc, char **argv, struct settings *s)
@@ -263,16 +262,14 @@ static int options(int argc, char **argv, struct settings *s)
 		{ "rounds", required_argument, NULL, 'n' }, { "collective", required_argument, NULL, 'c' },
 		{ "start-up", no_argument, NULL, 's' },     { "transports", no_argument, NULL, 't' },
 		{ "predict", required_argument, NULL, 'p' }, { "step", required_argument, NULL, 'S' },
-		{ "help", no_argument, NULL, 'h' },         { 0 },
+		{ "help", no_argument, NULL, 'h' },         { "version", no_argument, NULL, 'V' }, { 0 },
 	};
 	for (int c; (c = getopt_long(argc, argv, "b:e:n:c:stp:S:h", table_of, NULL)) != -1;) {
 		const char *want = NULL, *const size = "4 to 1e18 bytes (K, M, G)";
 		switch (c) {
 		case 'b':
-			want = size_option(optarg, &s->from) ? size : NULL;
-			break;
 		case 'e':
-			want = size_option(optarg, &s->to) ? size : NULL;
+			want = size_option(optarg, c == 'b' ? &s->from : &s->to) ? size : NULL;
 			break;
 		case 'n':
 			want = number(optarg) >= 1 && number(optarg) <= ROUNDS_MAX ? NULL : "1 to 10,000";
@@ -296,9 +293,11 @@ static int options(int argc, char **argv, struct settings *s)
 			want = s->step > 0 && s->step < 1e6 ? NULL : "milliseconds, above 0 and below 1e9";
 			break;
 		case 'h':
-			exit(usage(stdout, 0));
+			exit(usage());
+		case 'V':
+			exit(puts("hvd-bench " HVD_VERSION) < 0);
 		default:
-			return usage(stderr, EXIT_USAGE);
+			return fputs("hvd-bench: hvd-bench --help lists the options\n", stderr), EXIT_USAGE;
 		}
 		if (want) {
 			const char *name = argv[optind - 1] == optarg ? argv[optind - 2] : "";

@@ -392,30 +392,30 @@ static int summary(const struct traces *t, bool each)
 	return 0;
 }
 
-static int usage(FILE *to, int status)
+static int usage(void)
 {
-	fprintf(to, "usage: hvd-trace [OPTION…] DIRECTORY|FILE…\n"
+	return printf("usage: hvd-trace [OPTION…] DIRECTORY|FILE…\n"
 		    "What a step's time goes to, from the traces that ranks left in DIRECTORY (srun --hvd=trace=DIRECTORY).\n\n"
 		    "  -o, --output FILE   also write the timeline of all ranks, for ui.perfetto.dev or chrome://tracing\n"
 		    "  -e, --each          one line a step: which rank was the last to be ready\n"
-		    "  -h, --help\n");
-	return status;
+		    "  -h, --help; --version\n") < 0;
 }
 
 int main(int argc, char **argv)
 {
 	static const struct option table[] = {
-		{ "output", required_argument, NULL, 'o' }, { "each", no_argument, NULL, 'e' }, { "help", no_argument, NULL, 'h' }, { 0 },
+		{ "output", required_argument, NULL, 'o' }, { "each", no_argument, NULL, 'e' }, { "help", no_argument, NULL, 'h' },
+		{ "version", no_argument, NULL, 'V' }, { 0 },
 	};
 	struct traces t = { 0 };
 	const char *output = NULL;
 	bool each = false;
 	int status = 0;
 	for (int c; (c = getopt_long(argc, argv, "o:eh", table, NULL)) != -1;) {
-		if (c == 'h')
-			return usage(stdout, 0);
+		if (c == 'h' || c == 'V')
+			return c == 'h' ? usage() : puts("hvd-trace " HVD_VERSION) < 0;
 		if (c == '?')
-			return usage(stderr, EXIT_USAGE);
+			return fputs("hvd-trace: hvd-trace --help lists the options\n", stderr), EXIT_USAGE;
 		output = c == 'o' ? optarg : output;
 		each |= c == 'e';
 	}

@@ -58,7 +58,7 @@ static void option_sentence(const struct option *o, char *text, size_t size)
 static void option_heading(const struct option *o, char *text, size_t size)
 {
 	if (o->type == OPTION_FLAG)
-		snprintf(text, size, o->standard && strcmp(o->standard, "yes") == 0 ? "--no-%s" : "--%s", o->name);
+		snprintf(text, size, o->standard && strcmp(o->standard, "yes") == 0 ? "--[no-]%s" : "--%s", o->name);
 	else
 		snprintf(text, size, "--%s=%s", o->name, o->argument);
 }
@@ -138,7 +138,7 @@ static void man_command(const struct command *c, FILE *out)
 }
 
 static const char man_head[] =
-	".TH CHEXNET 1 \"\" \"slurm-hvd " HVD_VERSION "\" \"User commands\"\n"
+	".TH CHEXNET 1 2026-11-23 \"slurm-hvd " HVD_VERSION "\" \"User commands\"\n"
 	".SH NAME\n"
 	"chexnet \\- train and use CheXNet, a DenseNet\\-121 for 14 findings on chest X\\-rays\n"
 	".SH SYNOPSIS\n"
@@ -165,11 +165,54 @@ static const char man_tail[] =
 	".SH ENVIRONMENT\n"
 	".TP\n.B HVD_THREADS\nCPU threads of this rank, from 1 to 1024, as \\fBsrun \\-\\-hvd\\fR sets it; \\fB\\-\\-threads\\fR wins.\n"
 	".TP\n.B HVD_GPU\\fR, \\fBCUDA_VISIBLE_DEVICES\nThe GPU of this rank, as shown in the placement table.\n"
-	".TP\n.B HVD_DEADLINE\\fR, \\fBHVD_BACKEND\\fR, \\fBHVD_IFACE\\fR, \\fBHVD_TRACE\\fR, \\fBHVD_ON_DEATH\nSee \\fBlibhvd\\fR.\n"
+	".TP\n.B HVD_POLICY\nThe placement's policy: whether \\fBdoctor\\fR takes CPUs that ranks share for meant.\n"
+	".TP\n.B HVD_DEADLINE\\fR, \\fBHVD_BACKEND\\fR, \\fBHVD_IFACE\\fR, \\fBHVD_TRACE\\fR, \\fBHVD_ON_DEATH\\fR, \\fBHVD_PLAN\\fR, \\fBHVD_WIRE\\fR, \\fBHVD_SYNC\n"
+	"See \\fBlibhvd\\fR(3).\n"
+	".TP\n.B CUDNN_HOME\\fR, \\fBNCCL_HOME\\fR, \\fBCUDA_HOME\nWhere the libraries of the CUDA engine are looked for after the program's own directory. Then come the system's, /usr/local/cuda, and the\n"
+	"wheels of the Python environment: VIRTUAL_ENV, or where python3 in PATH is.\n"
+	".TP\n.B TMPDIR\nWhere \\fBbench data\\fR makes its images (/tmp).\n"
+	".TP\n.B CHEXNET_GRAPHS\\fR, \\fBCHEXNET_FUSED\\fR, \\fBCHEXNET_EARLY\\fR, \\fBCHEXNET_WGMMA\n"
+	"For work on the CUDA engine. GRAPHS=0: every step is enqueued anew, to find what goes wrong in one. FUSED=BITS[:FIRST\\-LAST]: fused kernels of a dense layer (1: 1x1 forward, 2:\n"
+	"1x1 backward, 4: 3x3 forward, 8: 3x3 backward) in those layers. EARLY=1: kernels are launched before the one before has ended. WGMMA=1: kernels for the tensor cores of sm_90a.\n"
+	"None of them was measured on a GPU yet.\n"
+	".SH FILES\n"
+	"What a training leaves in \\fB\\-\\-output\\fR:\n"
+	".TP\n.I model.safetensors\nThe weights that were judged, when the training is at its end; \\fIbest.safetensors\\fR: the best so far, by mean AUROC on the validation split.\n"
+	".TP\n.I checkpoint\\-STEP.safetensors\nAll that \\fB\\-\\-resume\\fR needs; the last \\fB\\-\\-keep\\fR of them.\n"
+	".TP\n.I test.csv\nLabels and logits of the test split's images, as \\fBeval \\-\\-predictions\\fR writes them: a comment with their origin, column names (id, patient, split, FINDING_label, FINDING_logit),\n"
+	"a row an image.\n"
+	".TP\n.I log.jsonl\nEvents, one JSON object a line, unless \\fB\\-\\-log\\-json\\fR names another file; see below.\n"
+	".TP\n.I tensorboard/\nWith \\fB\\-\\-tensorboard\\fR.\n"
+	".TP\n.I lock\nWhile the training runs: a second one in the same directory is refused.\n"
+	".SH JSON\n"
+	"Keys may be added; a reader skips those that it does not know. null: not known, or not defined. AUROCs are objects of auroc, the ends of the 95 % interval low and high, and the\n"
+	"bootstrap's standard error se; findings have positives, positive_patients, negatives and, on synthetic images, oracle as well.\n"
+	".TP\n.B log.jsonl\nEach object has event and time (seconds since 1970). start: version, command, model, engine, global_batch, seed, steps, and places, for each rank host, gpu, cpus and threads, among\n"
+	"others; step: step and position (images before it), loss, lr, images_per_s, input_share and communication_share of the step's time; eval: split, images, patients, loss, mean, findings;\n"
+	"checkpoint: path; recovered: ranks, reason; summary: steps, images, seconds, images_per_s; end: code (the exit status), reason.\n"
+	".TP\n.B eval\nweights, model, split, images, patients, loss, mean, findings, leak (whether patients of the training are in the split) and leak_checked.\n"
+	".TP\n.B predict\nAn array with an object an image: image, and error, or probabilities and logits by finding, and map.\n"
+	".TP\n.B bench\nimages_per_s, step_ms (median, min, p10, p90, max), exposed_ms, and what was measured: model, engine, precision, batch, image_size, ranks and more. With \\fB\\-\\-scaling\\fR, scaling is an array\n"
+	"with an object for each number of ranks.\n"
+	".SH EXAMPLES\n"
+	"From NIH's files to a report:\n"
+	".PP\n.nf\n"
+	"    chexnet prepare nih /data/ChestX\\-ray14 /data/nih256\n"
+	"    srun \\-\\-gpu\\-bind=socket \\-\\-hvd chexnet doctor \\-\\-data /data/nih256\n"
+	"    srun \\-\\-gpu\\-bind=socket \\-\\-hvd chexnet train \\-\\-data /data/nih256 \\-\\-output run1 \\-\\-resume auto\n"
+	"    chexnet predict \\-\\-weights run1/model.safetensors \\-\\-maps maps image.png\n"
+	"    chexnet report \\-\\-predictions run1/test.csv \\-\\-log run1/log.jsonl \\-\\-pictures maps \\-\\-out report.html\n"
+	".fi\n.PP\n"
+	"A try without data, in seconds:\n"
+	".PP\n.nf\n"
+	"    chexnet \\-\\-model densenet \\-\\-growth 8 \\-\\-blocks 2,2,2 \\-\\-epochs 1 \\-\\-output try\n"
+	".fi\n"
 	".SH SEE ALSO\n"
 	".BR srun (1),\n"
 	".BR hvd\\-map (1),\n"
-	".BR libhvd (3)\n";
+	".BR hvd\\-trace (1),\n"
+	".BR libhvd (3),\n"
+	".BR spank_hvd (8)\n";
 
 void options_man_page(const struct command *const *commands, FILE *out)
 {
@@ -193,7 +236,7 @@ void options_completion(const struct command *const *commands, FILE *out)
 			if (!o || o->type == OPTION_HEADING)
 				continue;
 			if (o->type != OPTION_CHOICE)
-				fprintf(out, "--%s%s ", o->name, o->type == OPTION_FLAG ? "" : "=");
+				fprintf(out, "--%s%s%s ", o->type == OPTION_FLAG && o->standard ? "no-" : "", o->name, o->type == OPTION_FLAG ? "" : "=");
 			for (int i = 0; o->type == OPTION_CHOICE && o->choices[i]; i++)
 				fprintf(out, "--%s=%s ", o->name, o->choices[i]);
 		}
