@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The reference article's old and new approach in tf.data itself, step by step as `chexnet data explain` prints them: one rank of
+# Dell's old and new approach in tf.data itself, step by step as `chexnet data explain` prints them: one rank of
 # tests/bench/data_pipelines.sh, with one decoding thread as ours have.
 #
 #   python data_article.py DIR SECONDS RANK RANKS MEETING

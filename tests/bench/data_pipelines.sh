@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The reference article's old approach, its new approach and this program's loader on the same TFRecords, over 1, 2 and 4 ranks of one
+# Dell's old approach, its new approach and this program's loader on the same TFRecords, over 1, 2 and 4 ranks of one
 # decode thread each: images a second of all ranks together, and images decoded for one that is used. Medians; all take turns within
 # each round. Old and new are there twice: as this program's own versions of the article's steps, with our reader and our decoder, so
 # that only the order of the steps differs; and, where a Python has TensorFlow, as the article has them, in tf.data (data_article.py).

@@ -57,7 +57,7 @@ def bytes_feature(*values):
 
 
 def write_with_tensorflow(path, rows, encoded):
-    """The reference trainer's three keys, labels in its order."""
+    """Dell's trainer's three keys, labels in its order."""
     with tf.io.TFRecordWriter(str(path)) as out:
         for name, found in rows:
             label = [int(f in found) for f in DELL]

@@ -63,7 +63,7 @@ problems() { grep -c PROBLEM <<<"$output" || true; }
 	[[ $output == *"PROBLEM (leak): 1 patient is in both train and test (patient 1 is one): 1 of 25597 test images are theirs"* ]]
 }
 
-@test "the reference trainer's swap of two findings is named" {
+@test "Dell's trainer's swap of two findings is named" {
 	sed 's/Pneumothorax/@/g; s/Pneumonia/Pneumothorax/g; s/@/Pneumonia/g' full.csv >swapped.csv
 	audit swapped.csv
 	[ "$status" -eq 65 ]

@@ -90,7 +90,7 @@ static void two_swapped_labels_are_named(void **state)
 {
 	(void)state;
 	struct origin o = open_tree(tree);
-	for (size_t i = 0; i < o.count; i++) { /* the reference trainer's table: Pneumonia and Pneumothorax */
+	for (size_t i = 0; i < o.count; i++) { /* Dell's trainer's table: Pneumonia and Pneumothorax */
 		uint32_t l = o.samples[i].labels, a = l >> 6 & 1, b = l >> 7 & 1;
 		o.samples[i].labels = (l & ~(3u << 6)) | a << 7 | b << 6;
 	}

@@ -29,7 +29,7 @@ static int set_up(void **state)
 	return e.code ? -1 : 0;
 }
 
-/* The reference trainer's files: three keys, labels in an order of its own that is not written down, unless `named`. */
+/* Dell's trainer's files: three keys, labels in an order of its own that is not written down, unless `named`. */
 static void write_records(const char *directory, const char *name, const int order[FINDINGS], size_t first, size_t n, const struct synth_case *cases,
 			  int named)
 {

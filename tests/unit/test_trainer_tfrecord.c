@@ -190,7 +190,7 @@ static void names_decide_over_the_order_of_labels(void **state)
 	struct error e = { 0 };
 	uint32_t labels, known;
 	memset(x.label, 0, sizeof x.label);
-	struct span swap = x.name[6]; /* the two that the reference trainer's table exchanges */
+	struct span swap = x.name[6]; /* the two that Dell's trainer's table exchanges */
 	x.name[6] = x.name[7];
 	x.name[7] = swap;
 	x.label[6] = 1;
@@ -265,7 +265,7 @@ static void read_golden(const char *name, char **bytes, size_t *size)
 static void tensorflows_file_is_read_and_ours_stays_what_tensorflow_reads(void **state)
 {
 	(void)state;
-	/* Pneumonia and Hernia in the reference trainer's order: 13 and 3 */
+	/* Pneumonia and Hernia in Dell's trainer's order: 13 and 3 */
 	static const int order[FINDINGS] = { 1, 10, 2, 13, 5, 7, 0, 12, 4, 9, 8, 3, 11, 6 };
 	static const uint32_t expected[] = { 1u << 6 | 1u << 13, 0 };
 	char *bytes;

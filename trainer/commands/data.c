@@ -29,7 +29,7 @@ static const struct option options[] = {
 	OPTION(INT, struct conf, batch, "batch", "N", "64", "explain: batch in which images of the same patient are counted; bench: of a rank", .min = 2, .max = 4096),
 	OPTION(U64, struct conf, seed, "seed", "N", "1", "seed of the order"),
 	OPTION_GROUP("bench of pipelines against each other (chexnet bench data: all three)"),
-	OPTION(FLAG, struct conf, old, "old", NULL, NULL, "the reference article's old approach, eight steps: every rank decodes all images"),
+	OPTION(FLAG, struct conf, old, "old", NULL, NULL, "Dell's old approach, eight steps: every rank decodes all images"),
 	OPTION(FLAG, struct conf, new, "new", NULL, NULL, "its new approach, ten steps: files are dealt out to the ranks"),
 	OPTION(FLAG, struct conf, ours, "ours", NULL, NULL, "the pipeline that trains here"),
 	OPTION(INTS, struct conf, ranks, "ranks", "LIST", "1,2,4", "processes that share the images, each with --threads of its own", .min = 1, .max = 64),
@@ -52,7 +52,7 @@ static int explain(const struct conf *conf, const char *path, struct error *e)
 	struct origin o;
 	struct shuffle_quality q;
 
-	print_steps(SEQUENCE_OLD, "the reference article's old approach, eight steps");
+	print_steps(SEQUENCE_OLD, "Dell's old approach, eight steps");
 	print_steps(SEQUENCE_NEW, "its new approach, ten steps");
 	print_steps(SEQUENCE_OURS, "here");
 	printf("chexnet bench data runs them against each other\n");
@@ -188,10 +188,10 @@ const struct command command_data = {
 	.max_operands = 2,
 	.summary = "explain how images reach the network, or measure how fast",
 	.description =
-		"explain prints the steps of the reference article's two pipelines and of this program's; with DIR it counts how often a batch holds "
+		"explain prints the steps of the two pipelines that Dell published for CheXNet, its old and its new approach, and of this program's; with DIR it counts how often a batch holds "
 		"several images of one patient. bench reads DIR, a prepared data set or a directory that prepare takes, for some seconds. "
 		"With --old, --new or --ours it runs those pipelines over several numbers of ranks, on DIR, prepared as TFRecords, or on synthetic "
-		"X-rays made for the occasion, in chexnet-race-… of TMPDIR, which goes with the last of its processes. --old and --new are this program's own versions of the article's steps over its own readers and decoders.",
+		"X-rays made for the occasion, in chexnet-race-… of TMPDIR, which goes with the last of its processes. --old and --new are this program's own versions of Dell's steps over its own readers and decoders.",
 	.options = options,
 	.run = run,
 };

@@ -238,7 +238,7 @@ static int make_own_data(struct race *r, const char *directory, struct error *e)
 /* ---- telling ----------------------------------------------------------------------------------------- */
 
 static const char disclaimer[] =
-	"old and new are this program's own versions of the reference article's steps, on the same files and decoders as ours; no TensorFlow took part";
+	"old and new are this program's own versions of Dell's steps, on the same files and decoders as ours; no TensorFlow took part";
 
 static const char *what_text(const struct race *r, char text[240])
 {
@@ -332,7 +332,7 @@ static void put_key(const struct race *r, struct page *page)
 	}
 }
 
-/* The reference article's figure with the numbers of this machine; needs no other file. */
+/* The figure of Dell's article with the numbers of this machine; needs no other file. */
 static int write_picture(const struct race *r, struct error *e)
 {
 	struct page page = { 0 };

@@ -21,7 +21,7 @@ enum ablation {
 
 struct knob {
 	const char *theirs, *ours;  /* names; ours "": there is none */
-	const char *guide;          /* "PaddlePaddle", "tf_cnn_benchmarks", "reference trainer", "PyTorch", "torchrun" */
+	const char *guide;          /* "PaddlePaddle", "tf_cnn_benchmarks", "Dell", "PyTorch", "torchrun" */
 	enum ablation ablation;
 	const char *why;            /* what it does here, or why there is none; half a sentence */
 };

@@ -27,7 +27,7 @@ static const struct option options[] = {
 	OPTION(U64, struct conf, seed, "seed", "N", "1", "chooses the validation patients and the order of records"),
 	OPTION_GROUP("What labels stand for in TFRecords that do not name them"),
 	OPTION(CHOICE, struct conf, order, "label-order", "ORDER", "infer",
-	       "dell: the reference trainer's; chexnet: this program's; infer: by comparison with --table", .choices = label_order_names),
+	       "dell: that of Dell's trainer (ai-radiologist); chexnet: this program's; infer: by comparison with --table", .choices = label_order_names),
 	OPTION(STRING, struct conf, table, "table", "FILE", NULL, "NIH's label table, Data_Entry_2017_v2020.csv"),
 	OPTION_GROUP("How"),
 	OPTION(INT, struct conf, threads, "threads", "N", "0", "threads that decode; 0: as many as there are CPUs", .min = 0, .max = 1024),
@@ -147,7 +147,7 @@ const struct command command_prepare = {
 	.summary = "turn chest X-rays as NIH publishes them, or TFRecords, into files for training",
 	.description =
 		"nih: DIR holds Data_Entry_2017*.csv, train_val_list.txt, test_list.txt and the images in images/ or images_001/ to images_012/. "
-		"tfrecord: DIR holds train-*-of-*, val-*-of-* and test-*-of-* files as the reference trainer or TensorFlow writes them, with "
+		"tfrecord: DIR holds train-*-of-*, val-*-of-* and test-*-of-* files as Dell's trainer or TensorFlow writes them, with "
 		"image/encoded, image/label (14 of 0 or 1) and image/filename; a label with a 0 in label/known (14) is not known: neither learnt nor judged. They keep their splits. An image goes by its file name, or where two of a split share one, by its path below the folders that all are in. "
 		"OUT gets manifest.json and files with the images in a seeded random order; it appears when it is complete and not before; a signal that stops the command leaves nothing behind. "
 		"Images are reduced by area averaging. --split official and chexnet never put a patient in two splits; of a file's division that does, prepare warns and training refuses it.",

@@ -33,7 +33,7 @@ int origin_nih(struct origin *o, const char *directory, enum split_policy policy
 /* The same, divided by nih_divide_file(). */
 int origin_nih_file(struct origin *o, const char *directory, const char *split_file, struct error *e);
 
-/* A directory of TFRecord files train-…, val-…, test-… (or validation-…) with the keys of the reference trainer, image/encoded,
+/* A directory of TFRecord files train-…, val-…, test-… (or validation-…) with the keys of Dell's trainer, image/encoded,
  * image/label and image/filename, as they are divided there. `order` says what label i stands for; LABELS_INFER compares with
  * the NIH label table `table` and refuses when less than 99.9 % of the labels agree with any assignment. All records are read; `stop`, set by
  * a signal, ends that with EXIT_INTERNAL; NULL: nothing does. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * TFRecords of other programs. The reference trainer's files carry 14 labels without saying what they stand for. */
+ * TFRecords of other programs. Dell's trainer's files carry 14 labels without saying what they stand for. */
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>

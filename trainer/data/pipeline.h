@@ -20,7 +20,7 @@ int rate_of_decoding(struct rate *r, const struct origin *o, int size, int threa
 /* Mean number of pairs of images of the same patient in a batch, over one epoch. */
 struct shuffle_quality {
 	double keyed;     /* order_sample(), which this program uses */
-	/* The reference article's, one rank, files of 256 records in the order of names, a shuffle buffer of 500: one file after the
+	/* Dell's, one rank, files of 256 records in the order of names, a shuffle buffer of 500: one file after the
 	 * other; ten read in turn. */
 	double old, new;
 	double chance;    /* expected of a uniform shuffle */

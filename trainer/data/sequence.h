@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Input pipelines to be compared: the reference article's "old approach" and "new approach", step by step, and this program's
+ * Input pipelines to be compared: Dell's "old approach" and "new approach", step by step, and this program's
  * loader. All three read the same files with the same decoders and give gray uint8, so what differs is the order of the steps. */
 #ifndef DATA_SEQUENCE_H
 #define DATA_SEQUENCE_H

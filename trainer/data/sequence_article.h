@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The reference article's "old approach" and "new approach" as sequence.h runs them: files read front to back, threads that hand
+ * Dell's "old approach" and "new approach" as sequence.h runs them: files read front to back, threads that hand
  * items on, a shuffle buffer of 500. */
 #ifndef DATA_SEQUENCE_ARTICLE_H
 #define DATA_SEQUENCE_ARTICLE_H
