@@ -4,6 +4,7 @@
 load helpers
 
 setup_file() {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
 	rm -rf "$SCRATCH"
 	mkdir -p "$SCRATCH"
 	export PATH="$BUILD:$PATH" OMP_NUM_THREADS=1

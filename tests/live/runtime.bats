@@ -5,6 +5,7 @@
 load helpers
 
 setup_file() {
+	[ -e "$BUILD/libhvd.so" ] || skip "libhvd.so is not built (no PMIx headers)"
 	cluster_up --plugin none
 	export EXAMPLES=$BUILD/examples
 }

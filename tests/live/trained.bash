@@ -8,6 +8,7 @@ bats_require_minimum_version 1.5.0
 SMALL=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --batch 8 --resamples 0 --threads 1)
 
 setup_file() {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
 	rm -rf "$SCRATCH"
 	mkdir -p "$SCRATCH"
 	cd "$SCRATCH" || return 1
