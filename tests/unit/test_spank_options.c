@@ -88,6 +88,19 @@ static void errors_name_key_and_cure(void **state)
 	rejects(SCOPE_HVD, "trace=a\nb", "--hvd: longer than 4095 characters, or with control characters in it");
 }
 
+static void texts_are_as_long_as_their_field_has_room(void **state)
+{
+	char text[2048];
+	(void)state;
+	snprintf(text, sizeof text, "trace=%01023d,iface=%063d", 7, 7);
+	struct options o = parsed(SCOPE_HVD, text);
+	assert_true(strlen(o.trace) == 1023 && strlen(o.iface) == 63);
+	snprintf(text, sizeof text, "trace=%01024d", 7);
+	rejects(SCOPE_HVD, text, "--hvd: trace=…: 1 to 1023 printable characters expected");
+	snprintf(text, sizeof text, "iface=%064d", 7);
+	rejects(SCOPE_HVD, text, "--hvd: iface=…: 1 to 63 printable characters expected");
+}
+
 static void later_texts_replace_keys_of_earlier_ones(void **state)
 {
 	struct options o = parsed(SCOPE_BIND, "numa,ids=index");
@@ -205,6 +218,7 @@ int main(void)
 		cmocka_unit_test(every_key_of_bind),
 		cmocka_unit_test(no_text_is_no_key),
 		cmocka_unit_test(errors_name_key_and_cure),
+		cmocka_unit_test(texts_are_as_long_as_their_field_has_room),
 		cmocka_unit_test(later_texts_replace_keys_of_earlier_ones),
 		cmocka_unit_test(what_is_printed_reads_back),
 		cmocka_unit_test(given_keys_travel_to_tasks),

@@ -38,7 +38,8 @@ static void check_masks(const struct plan *plan)
 		}
 		assert_false(cpuset_empty(&p->cpus));
 		assert_true(cpuset_within(&p->cpus, &request->allowed));
-		assert_true(cpuset_within(&p->numa, &p->numa) && (node->numas == 0 || !cpuset_empty(&p->numa)));
+		struct cpuset memory = memory_of(node, &p->cpus);
+		assert_true(cpuset_equal(&p->numa, &memory) && (node->numas == 0 || !cpuset_empty(&p->numa)));
 		if (p->devices) {
 			int possible = gpu_distance(node, &request->allowed, request->device[p->device[0]]);
 			/* disjoint pieces of too few cores may miss the near one; whole domains never do */

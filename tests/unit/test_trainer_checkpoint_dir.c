@@ -26,8 +26,15 @@ static void the_latest_checkpoint_is_found_and_old_ones_go(void **state)
 		checkpoint_path(name, sizeof name, directory, step);
 		fclose(fopen(name, "w"));
 	}
-	snprintf(name, sizeof name, "%s/checkpoint-99999999999.safetensors.partial", directory);
-	fclose(fopen(name, "w"));
+	/* names that are no checkpoint's: never the latest, and never removed or set aside */
+	static const char *const others[] = { "checkpoint-99999999999.safetensors.partial", "checkpoint-x99999999.safetensors", "checkpoint-+99999999999.safetensors",
+					      "checkpoint- 99999999999.safetensors", "checkpoint-.safetensors", "left-course99999999999.safetensors" };
+	enum { OTHERS = sizeof others / sizeof others[0] };
+
+	for (int i = 0; i < OTHERS; i++) {
+		snprintf(name, sizeof name, "%s/%s", directory, others[i]);
+		fclose(fopen(name, "w"));
+	}
 	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 1);
 	checkpoint_path(name, sizeof name, directory, 100000005);
 	assert_string_equal(found, name);
@@ -40,11 +47,11 @@ static void the_latest_checkpoint_is_found_and_old_ones_go(void **state)
 	step = 5;
 	assert_int_equal(checkpoint_below(found, sizeof found, directory, &step, &e), 0);
 	checkpoint_prune(directory, 1, 40000005); /* of a run that went back behind the later ones */
-	assert_int_equal(files_in_directory(), 5);
+	assert_int_equal(files_in_directory(), 4 + OTHERS);
 	checkpoint_path(name, sizeof name, directory, 40000005);
 	assert_int_equal(access(name, F_OK), 0);
 	checkpoint_prune(directory, 2, 100000005);
-	assert_int_equal(files_in_directory(), 3);
+	assert_int_equal(files_in_directory(), 2 + OTHERS);
 	checkpoint_path(name, sizeof name, directory, 80000005);
 	assert_int_equal(access(name, F_OK), 0);
 	step = UINT64_MAX;
@@ -53,10 +60,22 @@ static void the_latest_checkpoint_is_found_and_old_ones_go(void **state)
 	assert_int_equal(checkpoint_abandon(directory, step - 1, step, &e), 0);
 	assert_int_equal(checkpoint_abandon(directory, step - 1, 0, &e), 1);
 	assert_int_equal(access(found, F_OK), -1);
-	assert_int_equal(checkpoint_abandon(directory, 0, 0, &e), files_in_directory() - 2);
+	assert_int_equal(checkpoint_abandon(directory, 0, 0, &e), 1);
+	for (int i = 0; i < OTHERS; i++) {
+		snprintf(name, sizeof name, "%s/%s", directory, others[i]);
+		assert_int_equal(access(name, F_OK), 0);
+	}
 	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 0);
 	assert_int_equal(checkpoint_latest(found, sizeof found, "no/such/directory", &e), 0);
+	checkpoint_prune("no/such/directory", 1, 0);
 	assert_int_equal(e.code, 0);
+	assert_int_equal(checkpoint_abandon("no/such/directory", 0, 0, &e), -EXIT_INTERNAL);
+	assert_non_null(strstr(e.text, "no/such/directory: No such file"));
+	e = (struct error){ 0 };
+	assert_int_equal(checkpoint_latest(found, sizeof found, path, &e), 0); /* not there either */
+	fclose(fopen(path, "w"));
+	assert_int_equal(checkpoint_latest(found, sizeof found, path, &e), -EXIT_INTERNAL);
+	assert_non_null(strstr(e.text, ": Not a directory"));
 }
 
 static void what_killed_trainings_left_half_written_goes_and_nothing_else(void **state)
