@@ -123,6 +123,19 @@ static int from_names(const struct node *node, struct step_devices *out, char *e
 	return 0;
 }
 
+/* Whether the numbers, of which gpu[] is bus order's reading, mean the same GPUs by device file. */
+static bool same_either_way(const struct node *node, const struct step_devices *d)
+{
+	bool same = true;
+	for (int i = 0; i < d->count; i++) {
+		bool found = false;
+		for (int k = 0; k < d->count; k++)
+			found |= node->gpu[d->gpu[k]].minor == small_number(d->token[i]);
+		same &= found;
+	}
+	return same || d->count == node->gpus;
+}
+
 static int from_numbers(const struct node *node, enum numbers numbers, bool relative, bool want_index, struct step_devices *out, char *error, size_t size)
 {
 	for (int i = 0; i < out->count; i++) {
@@ -142,17 +155,17 @@ static int from_numbers(const struct node *node, enum numbers numbers, bool rela
 			snprintf(error, size, "the step has GPU '%s', but this node shows %d GPU%s", out->token[i], node->gpus, node->gpus == 1 ? "" : "s");
 			return -1;
 		}
-		if (in_doubt) {
+		if (in_doubt && !out->in_doubt)
 			snprintf(error, size, "GPU %d is /dev/nvidia%d by bus order, and Slurm may mean another one: hvd-map selfcheck tells which numbers=… plugstack.conf needs",
 				number, minor);
-			return -1;
-		}
+		out->in_doubt |= in_doubt;
 		for (int k = 0; k < i; k++)
 			if (out->gpu[k] == out->gpu[i]) {
 				snprintf(error, size, "the step has GPU %d twice", number);
 				return -1;
 			}
 	}
+	out->in_doubt &= !same_either_way(node, out);
 	for (int i = 0; i < out->count; i++)
 		out->no_uuid |= !want_index && !node->gpu[out->gpu[i]].uuid[0];
 	out->by_index = want_index || out->no_uuid;
@@ -169,7 +182,7 @@ int step_devices(const struct node *node, enum numbers numbers, const char *glob
 {
 	bool names;
 
-	out->by_index = out->no_uuid = out->unplaced = false;
+	out->by_index = out->no_uuid = out->unplaced = out->in_doubt = false;
 	if (visible && (!strcmp(visible, "NoDevFiles") || !strcmp(visible, "-1")))
 		visible = NULL;
 	names = visible && small_number((char[2]){ visible[0], '\0' }) < 0;

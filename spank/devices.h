@@ -20,6 +20,7 @@ struct step_devices {
 	bool by_index;                              /* tokens are numbers in bus order */
 	bool no_uuid;                               /* UUIDs were wanted, but the driver gives none */
 	bool unplaced;                              /* some gpu[] is -1 */
+	bool in_doubt;                              /* gpu[] is one way to read the numbers, and Slurm may mean another one: error says so */
 };
 
 /* global: SLURM_STEP_GPUS, numbers that hold for the whole node; visible: CUDA_VISIBLE_DEVICES as Slurm (or, in a step

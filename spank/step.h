@@ -21,8 +21,9 @@ struct step {
 	char host[256];
 	struct options options;
 	char visible[LONG_VALUE];     /* CUDA_VISIBLE_DEVICES as Slurm set it for the step; empty: it did not */
-	bool per_task;                /* the user chose CPUs or GPUs, or only the driver knows where the GPUs are: the task sees it */
+	bool per_task;                /* the user chose CPUs or GPUs, or where the GPUs are, or which, is seen in the task only */
 	struct step_devices devices;
+	char doubt[512];              /* what is told where devices stay in doubt: the tasks may see which they are */
 	struct node *node;
 	char device_file[NODE_MAX_GPUS][24]; /* of node->gpu[]; empty: not known */
 	struct request *request;
@@ -44,7 +45,7 @@ void step_warn_distance(spank_t spank, int speaker);
 /* Global rank of a local task. */
 uint32_t global_rank(spank_t spank, int local);
 
-/* One line to the user's terminal; from here on the tasks end with this status instead of running unbound. Where only
+/* One line to the user's terminal, or NULL where another task says it; from here on the tasks end with this status instead of running unbound. Where only
  * the site wanted a binding they run as if the plugin were not there, without a word. */
 void step_fail(int status, const char *line);
 

@@ -29,7 +29,8 @@ void step_fail(int status, const char *line)
 	/* a default of the site must not stop anybody's step, nor talk to people who asked for nothing */
 	if (step.options.by_site)
 		return;
-	slurm_spank_log("hvd: %s: %s", step.host, line);
+	if (line)
+		slurm_spank_log("hvd: %s: %s", step.host, line);
 	step.failure = status;
 	if (step.refused)
 		*step.refused = true;
@@ -127,10 +128,9 @@ static int capture_devices(spank_t spank)
 	static char global[LONG_VALUE];
 	const char *numbers = job_variable(spank, "SLURM_STEP_GPUS", global, sizeof global);
 	const char *names = job_variable(spank, "CUDA_VISIBLE_DEVICES", step.visible, sizeof step.visible);
-	char error[512];
 
-	if (!step.broken && step_devices(step.node, (enum numbers)step.site->numbers, numbers, names, step.options.ids == IDS_INDEX, &step.devices, error, sizeof error))
-		step_fail(EXIT_INTERNAL, error);
+	if (!step.broken && step_devices(step.node, (enum numbers)step.site->numbers, numbers, names, step.options.ids == IDS_INDEX, &step.devices, step.doubt, sizeof step.doubt))
+		step_fail(EXIT_INTERNAL, step.doubt);
 	return step.broken ? -1 : 0;
 }
 
@@ -310,7 +310,7 @@ static void report(spank_t spank, const char *note)
 		slurm_spank_log("hvd: %s: no UUIDs from the driver: GPUs are named by index", step.host);
 	if (step.options.overlap && step.request->devices && global_rank(spank, 0) == 0)
 		slurm_spank_log("hvd: --overlap: other steps of this job may be using the same GPUs");
-	if (*explain_mixture(step.node, step.request, &step.plan, line, sizeof line))
+	if (!step.devices.in_doubt && *explain_mixture(step.node, step.request, &step.plan, line, sizeof line))
 		slurm_spank_log("hvd: %s: %s", step.host, line);
 	if (!step.per_task)
 		print_warnings(spank);
@@ -343,7 +343,7 @@ static void make_plan(spank_t spank)
 		return;
 	if (leaves_gpus((int)tasks))
 		step.options.keep_gpus = 1;
-	step.per_task = step.options.keep_cpus || step.options.keep_gpus || step.devices.unplaced;
+	step.per_task = step.options.keep_cpus || step.options.keep_gpus || step.devices.unplaced || step.devices.in_doubt;
 	fill_request(spank, (int)tasks);
 	if (step.broken || check_counts(spank))
 		return;

@@ -26,8 +26,8 @@ static bool may_open(int gpu)
 	return !*step.device_file[gpu] || !access(step.device_file[gpu], R_OK | W_OK) || errno != EPERM;
 }
 
-/* The node's GPUs that this task may open, where it may not open all of them, as Slurm numbers them; "" where it may. */
-static char *openable_gpus(enum numbers numbers, char *list, size_t size)
+/* The node's GPUs that this task may open, in bus order "0,2", where it may not open all of them; "" where it may. */
+static char *openable_gpus(char *list, size_t size)
 {
 	bool confined = false;
 
@@ -37,7 +37,7 @@ static char *openable_gpus(enum numbers numbers, char *list, size_t size)
 		if (!*step.device_file[g] || !may_open(g))
 			confined = true;
 		else
-			snprintf(list + n, size - n, "%s%d", n ? "," : "", numbers == NUMBERS_MINOR ? step.node->gpu[g].minor : g);
+			snprintf(list + n, size - n, "%s%d", n ? "," : "", g);
 	}
 	if (!confined)
 		*list = '\0';
@@ -50,13 +50,14 @@ static int bound_devices(spank_t spank, struct step_devices *out, char *error, s
 {
 	static char visible[LONG_VALUE];
 	char openable[STEP_MAX_DEVICES * 6];
-	const enum numbers numbers = (enum numbers)step.site->numbers;
 	const char *list = job_variable(spank, "CUDA_VISIBLE_DEVICES", visible, sizeof visible);
+	const bool confined = *openable_gpus(openable, sizeof openable);
 
-	openable_gpus(numbers, openable, sizeof openable);
 	if (!list && step.options.hide_gpus && *step.visible)
 		list = step.visible;
-	return step_devices(step.node, numbers, *openable ? openable : NULL, list, step.options.ids == IDS_INDEX, out, error, size);
+	int rc = step_devices(step.node, confined ? NUMBERS_BUS : (enum numbers)step.site->numbers, confined ? openable : NULL, list,
+		step.options.ids == IDS_INDEX, out, error, size);
+	return rc || out->in_doubt ? -1 : 0;
 }
 
 /* Slurm lists what it bound the tasks of the node to, as masks "0x1,0x2" or as CPUs "0,1"; with fewer entries than
@@ -196,7 +197,7 @@ static bool slurm_bound_gpus(spank_t spank)
 /* The first of the step's GPUs that this task may not open; -1 none, or GPUs are not given by number. */
 static int closed_gpu(void)
 {
-	bool known = !step.options.keep_gpus;
+	bool known = true;
 	int closed = -1;
 
 	for (int d = step.devices.count - 1; d >= 0; d--) {
@@ -207,27 +208,28 @@ static int closed_gpu(void)
 	return known ? closed : -1;
 }
 
-/* Slurm numbers GPUs of several types in the order of Gres= in slurm.conf, and lets the step open those that it means: where these
- * are others, and as many, every task of the node sees the same ones and plans with them. */
+/* What Slurm lets the tasks of a step open are its GPUs, however Slurm numbers them: those of several types in the order of Gres= in
+ * slurm.conf, or of device files that are not in bus order. Every task of the node sees the same ones and plans with them. */
 static int plan_with_open_gpus(int local)
 {
 	static struct step_devices open;
 	char list[STEP_MAX_DEVICES * 6], error[512], line[640];
 	const int closed = closed_gpu();
 
-	if (closed < 0)
+	if (step.options.keep_gpus || (closed < 0 && !step.devices.in_doubt))
 		return 0;
-	if (!*openable_gpus(NUMBERS_BUS, list, sizeof list) ||
+	if (!*openable_gpus(list, sizeof list) ||
 	    step_devices(step.node, NUMBERS_BUS, list, step.visible, step.options.ids == IDS_INDEX, &open, error, sizeof error) || open.count != step.devices.count) {
 		snprintf(line, sizeof line, "GPU %s is %s, which this task may not open: is gres.conf right, and do its types follow each other as in Gres= of slurm.conf?",
-			step.node->gpu[closed].at.pci, step.device_file[closed]);
-		step_fail(EXIT_INTERNAL, line);
+			closed < 0 ? "" : step.node->gpu[closed].at.pci, closed < 0 ? "" : step.device_file[closed]);
+		step_fail(EXIT_INTERNAL, !step.devices.in_doubt ? line : local == 0 ? step.doubt : NULL);
 		return -1;
 	}
-	if (local == 0 && !step.options.by_site)
-		slurm_spank_log("hvd: %s: GPU %s is not this step's, whatever was said of it: tasks get those that they may open (do the types in gres.conf follow each other as in Gres= of slurm.conf?)",
+	if (local == 0 && !step.devices.in_doubt && !step.options.by_site)
+		slurm_spank_log("hvd: %s: GPU %s is not this step's, whatever was said of it: tasks get those that they may open (hvd-map selfcheck tells how Slurm numbers them)",
 			step.host, step.node->gpu[closed].at.pci);
 	step.devices = open;
+	step_name_devices();
 	step.per_task = true;
 	return 0;
 }

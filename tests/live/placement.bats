@@ -312,14 +312,26 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	[ "$(tasks)" = $'task n1 0 1 1\ntask n1 1 0 0' ]
 }
 
-@test "device numbers in another order than the bus: refused, until plugstack.conf says how Slurm counts" {
+@test "device numbers in another order than the bus: what tasks may open tells, or plugstack.conf says how Slurm counts" {
 	[ "$(id -u)" = 0 ] || skip "control groups need root"
-	cluster_again --cgroup v1 --inventory minors=1,0 || skip "no usable cgroup v1 here"
-	local gpu='echo "task $HVD_GPU"; for n in 0 1; do { : <"/dev/nvidia$n"; } 2>&1 | sed "s/.*: /open $n /"; done' numbers
-	run in_cluster srun -Q -w n1 -n1 --gpus=1 --hvd bash -c "$gpu"
+	cluster_again --gpus 4 --inventory minors=3,2,1,0
+	run in_cluster srun -Q -N1 -w n1 -n2 --gpus=2 --hvd true
 	echo "$output"
 	[ "$status" -eq 70 ]
-	grep -q 'GPU 0 is /dev/nvidia1 by bus order, and Slurm may mean another one: hvd-map selfcheck tells' <<<"$output"
+	[ "$(grep '^hvd' <<<"$output")" = 'hvd: n1: GPU 0 is /dev/nvidia3 by bus order, and Slurm may mean another one: hvd-map selfcheck tells which numbers=… plugstack.conf needs' ]
+	# all of them are the same ones in any order
+	run in_cluster srun -Q -N1 -w n1 -n2 --gpus=4 --hvd --hvd-bind=gpus-per-task=2 bash -c 'echo "task $SLURM_PROCID $HVD_GPU"'
+	[ "$(tasks)" = $'task 0 0000:15:00.0,0000:1b:00.0\ntask 1 0000:21:00.0,0000:27:00.0' ]
+	cluster_again --cgroup v1 --inventory minors=1,0 || skip "no usable cgroup v1 here"
+	local gpu='echo "task $HVD_GPU"; for n in 0 1; do { : <"/dev/nvidia$n"; } 2>&1 | sed "s/.*: /open $n /"; done' numbers order
+	for order in "" -r; do
+		sort $order -o "$CLUSTER/etc/gres.conf" "$CLUSTER/etc/gres.conf"
+		in_cluster scontrol reconfigure
+		wait_for 15 nodes_are_idle 2
+		run in_cluster srun -Q -w n1 -n1 --gpus=1 --hvd bash -c "$gpu"
+		echo "$output"
+		[ "$(tasks)" = "task 0000:$(grep -q '^open 1 No such' <<<"$output" && echo 15 || echo 1b):00.0" ]
+	done
 	for numbers in bus minor; do
 		sed -i "s|\( numbers=.*\)*$| numbers=$numbers|" "$CLUSTER/etc/plugstack.conf"
 		[ $numbers = bus ] || sort -o "$CLUSTER/etc/gres.conf" "$CLUSTER/etc/gres.conf"

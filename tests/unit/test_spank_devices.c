@@ -51,7 +51,7 @@ static enum numbers numbers; /* as plugstack.conf says */
 static void translates(const char *global, const char *visible, bool index, const char *gpus, const char *tokens)
 {
 	char have_gpus[64] = "", have_tokens[512] = "";
-	if (step_devices(node, numbers, global, visible, index, step, error, sizeof error))
+	if (step_devices(node, numbers, global, visible, index, step, error, sizeof error) || step->in_doubt)
 		fail_msg("%s", error);
 	for (int i = 0; i < step->count; i++) {
 		sprintf(have_gpus + strlen(have_gpus), "%s%d", i ? "," : "", step->gpu[i]);
@@ -127,7 +127,7 @@ static void names_stay_as_they_are(void **state)
 	translates("0", "MIG-2f1c2a8e-5d6f-5b0c-9d0e-0123456789ab", false, "-1", "MIG-2f1c2a8e-5d6f-5b0c-9d0e-0123456789ab");
 }
 
-static void doubts_are_refused(void **state)
+static void doubts_are_told(void **state)
 {
 	(void)state;
 	machine(0, 1, 2, 3, true);
@@ -140,8 +140,21 @@ static void doubts_are_refused(void **state)
 	refuses(NULL, "GPU-0aaaaaaa", "the step has GPU 'GPU-0aaaaaaa', which this node's driver does not show"); /* two begin so */
 	/* device numbers in another order than the bus: which one does Slurm mean? */
 	machine(1, 0, 2, 3, true);
-	refuses("0", "0", "GPU 0 is /dev/nvidia1 by bus order, and Slurm may mean another one: hvd-map selfcheck tells which numbers=… plugstack.conf needs");
+	static const char *const doubtful[] = { "0", "1", "0,2", "3,1", "0,2,3" };
+	for (size_t i = 0; i < sizeof doubtful / sizeof *doubtful; i++) {
+		assert_int_equal(step_devices(node, numbers, doubtful[i], "0", false, step, error, sizeof error), 0);
+		assert_true(step->in_doubt);
+		assert_non_null(strstr(error, "by bus order, and Slurm may mean another one: hvd-map selfcheck tells which numbers=… plugstack.conf needs"));
+	}
+	/* the same ones, whichever it is */
 	translates("2", "2", false, "2", "GPU-1aaaaaaa-0000-0000-0000-000000000002");
+	translates("0,1", "0,1", false, "0,1", "GPU-0aaaaaaa-0000-0000-0000-000000000000,GPU-0aaaaaaa-0000-0000-0000-000000000001");
+	translates("2,0,1,3", "0,1,2,3", true, "2,0,1,3", "2,0,1,3");
+	assert_false(step->in_doubt);
+	machine(1, 2, 3, 4, true);
+	translates("0,1,2,3", "0,1,2,3", true, "0,1,2,3", "0,1,2,3");
+	assert_false(step->in_doubt);
+	machine(1, 0, 2, 3, true);
 	/* the site says which */
 	numbers = NUMBERS_BUS;
 	translates("0,1", "0,1", false, "0,1", "GPU-0aaaaaaa-0000-0000-0000-000000000000,GPU-0aaaaaaa-0000-0000-0000-000000000001");
@@ -189,7 +202,7 @@ static void any_list_has_an_answer(void **state)
 				strcat(text[k], pieces[(unsigned)rand_r(&seed) % (sizeof pieces / sizeof *pieces)]);
 		error[0] = '\0';
 		int rc = step_devices(node, (enum numbers)(i / 2 % 3), i % 3 ? text[0] : NULL, text[1], i % 2, step, error, sizeof error);
-		assert_true(rc ? error[0] && !step->count : step->count >= 0);
+		assert_true(rc ? error[0] && !step->count : step->count >= 0 && (!step->in_doubt || error[0]));
 		for (int d = 0; d < step->count; d++)
 			assert_true(step->gpu[d] >= -1 && step->gpu[d] < 4 && step->token[d][0]);
 	}
@@ -391,7 +404,7 @@ int main(void)
 		cmocka_unit_test(numbers_as_numbers),
 		cmocka_unit_test(numbers_behind_a_divided_gpu_are_in_doubt),
 		cmocka_unit_test(names_stay_as_they_are),
-		cmocka_unit_test(doubts_are_refused),
+		cmocka_unit_test(doubts_are_told),
 		cmocka_unit_test(device_numbers_with_a_gap_are_not_slurms),
 		cmocka_unit_test(any_list_has_an_answer),
 		cmocka_unit_test(information_files),
