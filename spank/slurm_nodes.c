@@ -137,15 +137,23 @@ static const job_info_msg_t *own_job(void)
 	return jobs;
 }
 
+/* What Slurm answers holds all components of a heterogeneous job, and for the last task of an array the others that still run. */
+static bool is_own(const slurm_job_info_t *job, uint32_t id, int group)
+{
+	const bool het = job->het_job_id && job->het_job_id != NO_VAL;
+	/* several components of a command can be in one ordinary job */
+	return het ? job->het_job_offset == (uint32_t)(group < 0 ? 0 : group) : job->job_id == id;
+}
+
 const char *slurm_job_gres(int group, bool *known)
 {
 	const job_info_msg_t *jobs = own_job();
+	const char *id = getenv("SLURM_JOB_ID");
 
-	*known = !getenv("SLURM_JOB_ID");
-	for (uint32_t i = 0; jobs && i < jobs->record_count; i++) {
+	*known = !id;
+	for (uint32_t i = 0; id && jobs && i < jobs->record_count; i++) {
 		const slurm_job_info_t *job = &jobs->job_array[i];
-		/* several components of a command can be in one ordinary job */
-		if (jobs->record_count > 1 && job->het_job_offset != (uint32_t)(group < 0 ? 0 : group))
+		if (!is_own(job, (uint32_t)strtoul(id, NULL, 10), group))
 			continue;
 		*known = true;
 		return job->tres_per_node && *job->tres_per_node ? job->tres_per_node : NULL;

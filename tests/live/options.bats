@@ -119,8 +119,10 @@ refused() { # TEXT: exit 64 and exactly this line
 	one_gpu_each 1
 	# a component that names none has the job's
 	without_mpi
-	run in_cluster salloc -Q -N2 --gpus-per-node=2 --cpus-per-gpu=1 srun -Q --gpus=1 --hvd "$SHOW" : "$SHOW"
-	one_gpu_each 3
+	for words in --gpus-per-node=2 --gres=gpu:2; do
+		run in_cluster salloc -Q -N2 $words --cpus-per-gpu=1 srun -Q --gpus=1 --hvd "$SHOW" : "$SHOW"
+		one_gpu_each 3
+	done
 	run in_cluster salloc -Q -N1 -n2 --gpus=2 : -N1 -n2 --gpus-per-node=2 srun -Q --het-group=0 -n1 --gpus=1 --hvd "$SHOW" : --het-group=1 "$SHOW"
 	one_gpu_each 3
 }

@@ -273,11 +273,15 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 }
 
 @test "job arrays and overlapping steps" {
-	in_cluster sbatch -Q -W --array=0-2 -N1 -n2 --gpus=2 -o "$SCRATCH/array-%a" --wrap "srun -Q --hvd bash -c '${look//\'/\'\\\'\'}'"
-	for n in 0 1 2; do
-		output=$(cat "$SCRATCH/array-$n")
-		echo "$output"
-		tasks_are_near_their_gpus 2
+	local words
+	for words in "-n2 --gpus=2" "-c2 --gres=gpu:2"; do
+		# shellcheck disable=SC2086
+		in_cluster sbatch -Q -W --array=0-2 -N1 $words -o "$SCRATCH/array-%a" --wrap "srun -Q --hvd bash -c '${look//\'/\'\\\'\'}; sleep 1'"
+		for n in 0 1 2; do
+			output=$(cat "$SCRATCH/array-$n")
+			echo "$words: $output"
+			tasks_are_near_their_gpus 2
+		done
 	done
 	run in_cluster salloc -Q -N1 -n2 --gpus=2 bash -c "for n in 1 2; do srun -Q --overlap --hvd bash -c '${look//\'/\'\\\'\'}; sleep 1' & done; wait"
 	echo "$output"
