@@ -82,9 +82,10 @@ int calls_differ(struct mesh *m, const struct stamp *a, const struct stamp *b, i
 /* A broken data link is noticed on the control link too, which names the cause; give it a moment. */
 static int broken(struct chain *c, int rank)
 {
-	struct pollfd p = { .fd = c->mesh->alarm, .events = POLLIN };
-	poll(&p, 1, 2000);
-	return mesh_lose(c->mesh, rank, CAUSE_CLOSED);
+	for (double until = lived() + 2; !atomic_load(&c->mesh->failed) && lived() < until;) /* whatever signals come */
+		usleep(1000);
+	int failed = atomic_load(&c->mesh->failed);
+	return failed ? failed : mesh_lose(c->mesh, rank, CAUSE_CLOSED);
 }
 
 /* Moves what the socket takes or has; the other end's stamp must be the same. Returns 0 or a fault. */

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <time.h>
 
 static struct hvd *open_world(double deadline)
@@ -281,6 +282,44 @@ static void a_loss_of_who_was_never_heard_is_told_so(void **state)
 	run_ranks("aa", hear_of_a_loss_early, NULL);
 }
 
+static void go_on(int signal)
+{
+	(void)signal;
+}
+
+/* The link for data between the two ranks ends, and a moment later rank 1 says why, while signals come to rank 0. */
+static void end_a_data_link(void *arg)
+{
+	(void)arg;
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	struct itimerval often = { .it_interval = { .tv_usec = 20000 }, .it_value = { .tv_usec = 20000 } };
+	float x = 1;
+	conf.on_death = 1;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	all_arrive();
+	if (meeting_rank == 0) {
+		must(!sigaction(SIGALRM, &(struct sigaction){ .sa_handler = go_on }, NULL) && !setitimer(ITIMER_REAL, &often, NULL));
+		must(hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM) == HVD_ESYS && strstr(hvd_error(h), "rank 1 on node-b has had enough"));
+	} else {
+		for (int fd = 3; fd < 64; fd++)
+			if (fd != h->mesh->peer[0].fd)
+				shutdown(fd, SHUT_RDWR); /* of all others, only sockets */
+		while (h->mesh->peer[0].doing.what != DOING_OP + OP_ALLREDUCE)
+			usleep(1000);
+		mesh_fault(h->mesh, HVD_ESYS, "has had enough");
+	}
+	wait_at(0, 2);
+	hvd_close(h);
+}
+
+static void a_data_link_that_ends_is_explained_by_the_control_link_whatever_signals_come(void **state)
+{
+	(void)state;
+	run_ranks("ab", end_a_data_link, NULL);
+}
+
 static void leave_early(void *arg)
 {
 	struct hvd *h = open_world(5);
@@ -546,9 +585,11 @@ static void join_after_a_wrong_answer(void *arg)
 		detour = listen_at(&at, sizeof at, SOCK_STREAM);
 		must(detour >= 0 && !pthread_create(&thread, NULL, answer_wrongly_once, &detour));
 	}
+	conf.on_death = 1; /* rank 0 may see that rank 1 has ended */
 	int status = hvd_init_from(&h, &conf, meet_by_the_detour);
 	works(h, status);
 	works(h, hvd_barrier(h));
+	wait_at(0, 2);
 	_exit(0);
 }
 
@@ -685,6 +726,7 @@ int main(void)
 		cmocka_unit_test(a_loss_of_who_was_never_heard_is_told_so),
 		cmocka_unit_test(a_goodbye_is_no_death_unless_others_still_wait),
 		cmocka_unit_test(a_goodbye_has_been_read_when_its_link_is_closed),
+		cmocka_unit_test(a_data_link_that_ends_is_explained_by_the_control_link_whatever_signals_come),
 		cmocka_unit_test(ranks_that_call_different_collectives_are_told),
 		cmocka_unit_test(a_missing_rank_is_named_by_all),
 		cmocka_unit_test(a_connection_that_ends_without_a_word_is_no_stranger),
