@@ -26,43 +26,36 @@ struct cpu {
 
 /* ---- the world's shape ---------------------------------------------------------------------------- */
 
-static int find_teams(const struct mesh *m, struct team *teams)
+/* Ranks from `first` on that are on one node. */
+static int run_from(const struct mesh *m, int first)
 {
-	int count = 0;
-	for (int r = 0; r < m->members; r++) {
-		if (r && !strcmp(m->peer[m->member[r]].host, m->peer[m->member[r - 1]].host))
-			teams[count - 1].count++;
-		else
-			teams[count++] = (struct team){ .first = r, .count = 1 };
+	int n = 1;
+	while (first + n < m->members && !strcmp(m->peer[m->member[first + n]].host, m->peer[m->member[first]].host))
+		n++;
+	return n;
+}
+
+/* Returns how many links this rank serves: to the ranks of the same lane in the team before and in the one after. */
+static int find_teams(struct cpu *c, const struct mesh *m, struct link link[2])
+{
+	int before = -1, after = -1, n = 0;
+	c->count = 0;
+	c->lanes = LANES_MAX;
+	for (int first = 0, k; first < m->members; first += k) {
+		k = run_from(m, first);
+		c->count++;
+		c->lanes = k < c->lanes ? k : c->lanes;
+		if (first + k <= m->me)
+			before = first;
+		else if (first <= m->me)
+			c->team = (struct team){ .first = first, .count = k, .me = m->me - first };
+		else if (after < 0)
+			after = first;
 	}
-	return count;
-}
-
-static int lanes_of(const struct team *teams, int count)
-{
-	int lanes = LANES_MAX;
-	for (int i = 0; i < count; i++)
-		lanes = teams[i].count < lanes ? teams[i].count : lanes;
-	return lanes;
-}
-
-static int team_of(const struct team *teams, int rank)
-{
-	int i = 0;
-	while (rank >= teams[i].first + teams[i].count)
-		i++;
-	return i;
-}
-
-/* Of the links to the team before and the one after: to the rank of the same lane. Returns how many. */
-static int wanted_links(const struct mesh *m, const struct team *teams, int count, struct link link[2])
-{
-	int own = team_of(teams, m->me), lane = m->me - teams[own].first, n = 0;
-	bool served = lane < lanes_of(teams, count);
-	if (served && own > 0)
-		link[n++] = (struct link){ m->member[teams[own - 1].first + lane], true, -1 };
-	if (served && own + 1 < count)
-		link[n++] = (struct link){ m->member[teams[own + 1].first + lane], false, -1 };
+	if (c->team.me < c->lanes && before >= 0)
+		link[n++] = (struct link){ m->member[before + c->team.me], true, -1 };
+	if (c->team.me < c->lanes && after >= 0)
+		link[n++] = (struct link){ m->member[after + c->team.me], false, -1 };
 	return n;
 }
 
@@ -95,17 +88,8 @@ static void cpu_close(struct hvd *h)
 static int enter_mesh(struct hvd *h, struct cpu *c)
 {
 	struct mesh *m = h->mesh;
-	struct team *teams = calloc((size_t)m->size, sizeof *teams);
 	struct link link[2];
-	int links;
-	if (!teams)
-		return fail(h, HVD_ESYS, "no memory for %d ranks", m->size);
-	c->count = find_teams(m, teams);
-	c->lanes = lanes_of(teams, c->count);
-	c->team = teams[team_of(teams, m->me)];
-	c->team.me = m->me - c->team.first;
-	links = wanted_links(m, teams, c->count, link);
-	free(teams);
+	const int links = find_teams(c, m, link);
 	c->local = calloc((size_t)c->team.count, sizeof *c->local);
 	int status = c->local ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", c->team.count);
 	if (!status)

@@ -386,8 +386,8 @@ static void end_process(struct mesh *m)
 		return;
 	}
 	struct pollfd out = { .fd = STDERR_FILENO, .events = POLLOUT };
-	if (poll(&out, 1, (int)(PATIENCE * 1e3)) < 1 || write(STDERR_FILENO, line, (size_t)n) < 0)
-		_exit(EXIT_LOST_PEER); /* nobody reads it */
+	if (poll(&out, 1, (int)(PATIENCE * 1e3)) == 1) /* else nobody reads it */
+		n = (int)write(STDERR_FILENO, line, (size_t)n);
 	_exit(EXIT_LOST_PEER);
 }
 
