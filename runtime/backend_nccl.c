@@ -497,15 +497,6 @@ static bool overlaps(const struct hvd *h, const struct op *op)
 	return (gathers || reduces || op->kind == OP_ALLTOALL) && (in == out || (in < out + (reduces ? one : all) && out < in + (gathers ? one : all)));
 }
 
-/* NCCL may hear of a lost rank, as of a broken connection, before the watching thread says which one it is. */
-static int explained(struct hvd *h, int status)
-{
-	for (double until = lived() + 1; !atomic_load(&h->mesh->failed) && lived() < until;)
-		usleep(1000);
-	int gone = lost(h);
-	return gone ? gone : status;
-}
-
 static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream stream)
 {
 	const char *what = op->bucket >= 0 ? "a bucket" : op_name(op->kind);
@@ -525,8 +516,8 @@ static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream 
 	int status = settled(h, s, &s->comm, what, rc);
 	if (!status && h->conf.sync)
 		status = waited(h, s, stream, what);
-	if (status == HVD_EBACKEND)
-		status = explained(h, status);
+	if (status == HVD_EBACKEND && mesh_reason(h->mesh)) /* NCCL hears of a broken connection before it is known whose */
+		status = lost(h);
 	nvtxRangePop();
 	return status;
 }

@@ -79,12 +79,10 @@ int calls_differ(struct mesh *m, const struct stamp *a, const struct stamp *b, i
 			  type_name((enum hvd_type)(a->type % 8)), rank, op_name(b->kind), (unsigned long long)b->n, type_name((enum hvd_type)(b->type % 8)), more);
 }
 
-/* A broken data link is noticed on the control link too, which names the cause; give it a moment. */
+/* A broken data link is noticed on the control link too, which names the cause. */
 static int broken(struct chain *c, int rank)
 {
-	for (double until = lived() + 2; !atomic_load(&c->mesh->failed) && lived() < until;) /* whatever signals come */
-		usleep(1000);
-	int failed = atomic_load(&c->mesh->failed);
+	int failed = mesh_reason(c->mesh);
 	return failed ? failed : mesh_lose(c->mesh, rank, CAUSE_CLOSED);
 }
 

@@ -129,6 +129,9 @@ int mesh_lose(struct mesh *m, int rank, enum cause cause);
 /* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is (-1: nobody, returns 1), or there is a fault by now. */
 int mesh_late(struct mesh *m, int suspect);
 
+/* The fault that is behind a failure of a link or a device; it may become known a moment later. 0: none. */
+int mesh_reason(struct mesh *m);
+
 /* The members with fate ALIVE are the world now, and there is no fault any more, unless one of them died meanwhile (returns
  * false). Ranks that were given up hear of it. Tags begin anew, with the round of the agreement; messages of exchanges before it are dropped. */
 bool mesh_shrink(struct mesh *m, const uint8_t *fate);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* fate[rank] of every rank, as this one sees it now. */
 static void see(struct mesh *m, uint8_t *fate)
@@ -83,13 +82,10 @@ static int rebuild(struct hvd *h, const uint8_t *fate)
 	for (int w = 0; !status && w < m->members; w++)
 		h->step = steps[w] >= h->step ? steps[w] + 1 : h->step;
 	free(steps);
-	for (double until = lived() + PATIENCE; status == HVD_EBOOT && !atomic_load(&m->failed) && lived() < until;)
-		usleep(1000); /* for the death that is behind it, maybe */
-	if (status && atomic_load(&m->failed))
-		return explain(h, atomic_load(&m->failed));
-	if (status)
+	int reason = !status ? 0 : status == HVD_EBOOT ? mesh_reason(m) : atomic_load(&m->failed);
+	if (status && !reason)
 		mesh_lose(m, m->rank, CAUSE_UNABLE);
-	return status;
+	return reason ? explain(h, reason) : status;
 }
 
 static int agree_on_survivors(struct hvd *h, uint8_t *fate)

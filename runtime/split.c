@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static int split_publish(struct boot *b, const void *card, size_t bytes, char *why)
 {
@@ -53,9 +52,7 @@ static int loss_above(struct hvd *h, struct hvd *child, int status)
 	bool lost = child && child->parent && atomic_load(&child->mesh->failed) == HVD_EPEER;
 	if (lost && child->mesh->cause != CAUSE_CLOSED) /* by a rank that gave up, maybe: its death would close the link above, too */
 		split_fault(child);
-	for (double until = lived() + PATIENCE; (lost || status == HVD_EBOOT) && !atomic_load(&h->mesh->failed) && lived() < until;)
-		usleep(1000);
-	int failed = atomic_load(&h->mesh->failed);
+	int failed = lost || status == HVD_EBOOT ? mesh_reason(h->mesh) : atomic_load(&h->mesh->failed);
 	return failed ? explain(h, failed) : status == HVD_EPEER ? HVD_EBOOT : status;
 }
 

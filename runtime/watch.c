@@ -176,6 +176,13 @@ int mesh_late(struct mesh *m, int suspect)
 	return status;
 }
 
+int mesh_reason(struct mesh *m)
+{
+	for (double until = lived() + PATIENCE; !atomic_load(&m->failed) && lived() < until;)
+		usleep(1000);
+	return atomic_load(&m->failed);
+}
+
 /* ---- one link ------------------------------------------------------------------------------------- */
 
 void peer_flush(struct peer *p)
