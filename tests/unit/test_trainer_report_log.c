@@ -201,6 +201,34 @@ static void every_cut_log_is_reported_on_without_harm(void **state)
 	predictions_free(&p);
 }
 
+static void numbers_beyond_reason_are_none(void **state)
+{
+	static const char text[] =
+		"{\"event\":\"start\",\"ranks\":1e999,\"nodes\":-1e999,\"global_batch\":1e999,\"seed\":1,\"places\":[{\"rank\":1e999,\"threads\":1}]}\n"
+		"{\"event\":\"step\",\"step\":1e999,\"loss\":0.9}\n"
+		"{\"event\":\"step\",\"step\":1,\"loss\":1e999,\"lr\":1e999,\"images_per_s\":-1e999,\"time\":1e999}\n"
+		"{\"event\":\"step\",\"step\":2,\"loss\":0.5}\n"
+		"{\"event\":\"eval\",\"step\":2,\"split\":\"val\",\"loss\":-1e999,\"mean\":{\"auroc\":1e999,\"low\":-1e999,\"high\":1e999}}\n"
+		"{\"event\":\"recovered\",\"ranks\":1e999,\"step\":1e999,\"global_batch\":1e999}\n"
+		"{\"event\":\"summary\",\"images\":-64,\"seconds\":3,\"images_per_s\":20,\"input_share\":1e999,\"communication_share\":1e999}\n";
+	struct predictions p = draw(60, 0);
+	struct report_input in = input(&p);
+	struct train_log log = read_log(text);
+
+	(void)state;
+	assert_int_equal(log.n_steps, 2);
+	in.log = &log;
+	struct page page = make(&in);
+
+	assert_sound(&page);
+	assert_absent(page.text, " inf");
+	assert_absent(page.text, "-inf");
+	assert_absent(page.text, "18,446,744"); /* -64 as a count */
+	free(page.text);
+	train_log_free(&log);
+	predictions_free(&p);
+}
+
 /* What the thread that reports a lost rank writes is what cJSON reads: quotes, control characters and cut-off UTF-8 too. */
 static void a_text_that_is_escaped_without_memory_is_read_back(void **state)
 {
@@ -233,6 +261,7 @@ int main(void)
 		cmocka_unit_test(images_with_an_oracle_are_synthetic_even_without_a_log),
 		cmocka_unit_test(a_file_without_events_is_refused),
 		cmocka_unit_test(every_cut_log_is_reported_on_without_harm),
+		cmocka_unit_test(numbers_beyond_reason_are_none),
 		cmocka_unit_test(a_text_that_is_escaped_without_memory_is_read_back),
 	};
 

@@ -283,7 +283,7 @@ void report_speed(const struct report *r, struct page *page)
 		page_put(page, "The log has no summary: the run did not reach its end.");
 	else
 		put_rate(page, rate, log->lost_since ? NAN : ranks);
-	if (!isnan(images) && !isnan(seconds)) {
+	if (images >= 0 && images < 1e18 && !isnan(seconds)) {
 		page_put(page, ": ");
 		page_count(page, (size_t)images);
 		page_put(page, seconds < 120 ? " images in %.0f s" : seconds < 7200 ? " images in %.1f minutes" : " images in %.1f hours",

@@ -12,7 +12,7 @@ double json_get_number(const cJSON *object, const char *key)
 {
 	const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
 
-	return cJSON_IsNumber(item) ? item->valuedouble : NAN;
+	return cJSON_IsNumber(item) && isfinite(item->valuedouble) ? item->valuedouble : NAN; /* 1e999 is read as infinite */
 }
 
 const char *json_get_text(const cJSON *object, const char *key)

@@ -40,7 +40,7 @@ struct train_log {
 int train_log_read(struct train_log *log, const char *path, struct error *e);
 void train_log_free(struct train_log *log);
 
-/* object[key] as a number or a text; NAN and NULL where there is none. object may be NULL. */
+/* object[key] as a finite number or a text; NAN and NULL where there is none. object may be NULL. */
 double json_get_number(const cJSON *object, const char *key);
 const char *json_get_text(const cJSON *object, const char *key);
 
