@@ -124,6 +124,19 @@ bats_require_minimum_version 1.5.0
 	[[ $output != *"no val images"* ]]
 }
 
+@test "validation images of which no label is known choose nothing, which is said, and what goes by validations is refused" {
+	chexnet prepare nih tree unlabelled --size 32 --split chexnet >/dev/null
+	grep -aoE '[0-9]{8}_[0-9]{3}\.png' unlabelled/val-* | sort -u | sed 's/$/,All/; 1i image,labels' >all.csv
+	[ "$(wc -l <all.csv)" -gt 1 ]
+	small=(chexnet train --data unlabelled --mask file:all.csv --model densenet --growth 4 --blocks 1,1 --batch 8 --steps 3 --eval-every 1 --resamples 0 --threads 1)
+	refuses 64 "--patience=1 counts validations, and of unlabelled no val label is known" "${small[@]}" --output out --patience 1
+	refuses 64 "--decay=plateau goes by the validation loss, and of unlabelled no val label is known" "${small[@]}" --output out --decay plateau
+	run --separate-stderr "${small[@]}" --output blind
+	[ "$status" -eq 0 ]
+	[ "$(grep -c "^no label of the validation split is known: the last step's weights are taken$" <<<"$output")" = 1 ]
+	[[ $output != *"nan"* && $output != *"validation after"* ]]
+}
+
 @test "an unknown finding" {
 	spoil
 	sed -i '4s/^\([^,]*\),[^,]*/\1,Efusion/' bad/Data_Entry_2017_v2020.csv

@@ -48,6 +48,7 @@ struct train {
 	struct world *world;
 	struct run_log log;
 	struct dataset *train, *val, *test; /* val, test: NULL where the data set has none */
+	int validates;            /* val has a label that is known, by which weights can be chosen */
 	char memory[400];         /* what is kept in memory, in words */
 	char masked[260];         /* which labels --mask leaves out, in words */
 	uint64_t mask_hash;
@@ -166,11 +167,6 @@ void tell_end(struct train *t, int code, const char *reason);
 
 /* Collective: --batch=auto becomes the largest that fits, and one that does not fit is refused with both numbers. */
 int train_settle_batch(struct train *t, int resumed_batch, struct error *e);
-
-static inline int train_validates(const struct train *t)
-{
-	return t->val && dataset_count(t->val) > 0;
-}
 
 static inline uint64_t train_epoch_steps(const struct train *t)
 {

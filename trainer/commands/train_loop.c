@@ -269,7 +269,7 @@ static int validation_due(const struct train *t)
 {
 	int last = t->at.step == t->schedule.steps;
 
-	return train_validates(t) && t->at.step > 0 && t->at.validated != t->at.step &&
+	return t->validates && t->at.step > 0 && t->at.validated != t->at.step &&
 	       (last || due(t->at.step, t->conf->eval_every, train_epoch_steps(t)));
 }
 

@@ -125,8 +125,8 @@ void tell_start(struct train *t)
 	print_split(t, t->train);
 	print_split(t, t->val);
 	print_split(t, t->test);
-	if (!train_validates(t))
-		log_say(&t->log, "no validation split: the last step's weights are taken");
+	if (!t->validates)
+		log_say(&t->log, "%s: the last step's weights are taken", t->val && dataset_count(t->val) ? "no label of the validation split is known" : "no validation split");
 	say_order(t);
 	log_say(&t->log, "%s", t->memory);
 	if (*t->masked)

@@ -46,13 +46,16 @@ static int check_leak(struct train *t, const struct dataset *a, const struct dat
 static int check_validation(struct train *t, struct error *e)
 {
 	const char *data = t->conf->data ? t->conf->data : "the built-in data";
+	const int unknown = t->val && dataset_count(t->val);
+	const char *lacks = unknown ? "no val label is known" : "has no val images";
+	const char *cure = unknown ? "leave --mask out" : "prepare it with some";
 
-	if (train_validates(t))
+	if (t->validates)
 		return 0;
 	if (t->conf->patience)
-		return fail(e, EXIT_USAGE, "--patience=%d counts validations, and %s has no val images: prepare it with some, or --patience=0", t->conf->patience, data);
+		return fail(e, EXIT_USAGE, "--patience=%d counts validations, and %s%s %s: %s, or --patience=0", t->conf->patience, unknown ? "of " : "", data, lacks, cure);
 	if (t->conf->decay == DECAY_PLATEAU)
-		return fail(e, EXIT_USAGE, "--decay=plateau goes by the validation loss, and %s has no val images: prepare it with some, or take another --decay", data);
+		return fail(e, EXIT_USAGE, "--decay=plateau goes by the validation loss, and %s%s %s: %s, or take another --decay", unknown ? "of " : "", data, lacks, cure);
 	return 0;
 }
 
@@ -151,11 +154,13 @@ static int setup_data(struct train *t, struct error *e)
 {
 	if (open_datasets(t, e) == 0 && check_leak(t, t->train, t->val, e) == 0 && check_leak(t, t->train, t->test, e) == 0)
 		check_leak(t, t->val, t->test, e);
-	if (!e->code && check_validation(t, e) == 0)
-		mask_labels(t, e);
+	if (!e->code && mask_labels(t, e) == 0) {
+		leave_out_untrained(t);
+		t->validates = t->val && without_labels(t->val) != (1u << FINDINGS) - 1;
+		check_validation(t, e);
+	}
 	if (world_agree(t->world, e) < 0)
 		return -e->code;
-	leave_out_untrained(t);
 	keep_in_memory(t);
 	uint64_t hash = dataset_pixel_hash(t->train) ^ (t->val ? 3 * dataset_pixel_hash(t->val) : 0) ^ (t->test ? 5 * dataset_pixel_hash(t->test) : 0);
 
