@@ -272,20 +272,21 @@ install-files:
 	install -d "$(DESTDIR)$(bindir)" "$(DESTDIR)$(libdir)" "$(DESTDIR)$(includedir)" "$(DESTDIR)$(slurm_plugindir)" \
 	           "$(DESTDIR)$(mandir)/man1" "$(DESTDIR)$(mandir)/man3" "$(DESTDIR)$(mandir)/man8" "$(DESTDIR)$(prefix)/share/slurm-hvd"
 	for p in hvd-map hvd-bench hvd-trace chexnet; do if [ -e $(BUILD)/$$p ]; then $(INSTALL_PROGRAM) $(BUILD)/$$p "$(DESTDIR)$(bindir)/"; fi; done
-	if [ -e $(BUILD)/libhvd.so.0 ]; then $(INSTALL_DATA) $(BUILD)/libhvd.so.0 "$(DESTDIR)$(libdir)/" && ln -sf libhvd.so.0 "$(DESTDIR)$(libdir)/libhvd.so" && $(INSTALL_DATA) runtime/hvd.h "$(DESTDIR)$(includedir)/"; fi
+	if [ -e $(BUILD)/libhvd.so.0 ]; then $(INSTALL_DATA) $(BUILD)/libhvd.so.0 "$(DESTDIR)$(libdir)/" && ln -sf libhvd.so.0 "$(DESTDIR)$(libdir)/libhvd.so" && $(INSTALL_DATA) runtime/hvd.h "$(DESTDIR)$(includedir)/" && \
+	  install -d "$(DESTDIR)$(libdir)/pkgconfig" && sed 's|@VERSION@|$(VERSION)|; s|@includedir@|$(includedir)|; s|@libdir@|$(libdir)|' runtime/libhvd.pc.in >"$(DESTDIR)$(libdir)/pkgconfig/libhvd.pc"; fi
 	if [ -e $(BUILD)/libchexnet_cuda.so ]; then $(INSTALL_DATA) $(BUILD)/libchexnet_cuda.so "$(DESTDIR)$(libdir)/"; fi
 	if [ -e $(BUILD)/spank_hvd.so ]; then $(INSTALL_DATA) $(BUILD)/spank_hvd.so "$(DESTDIR)$(slurm_plugindir)/"; fi
 	if [ -e $(BUILD)/chexnet ]; then $(BUILD)/chexnet --man-page >"$(DESTDIR)$(mandir)/man1/chexnet.1" && \
 	  install -d "$(DESTDIR)$(prefix)/share/bash-completion/completions" && \
 	  $(BUILD)/chexnet --completion >"$(DESTDIR)$(prefix)/share/bash-completion/completions/chexnet"; fi
 	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do if [ -e $$m ]; then $(INSTALL_DATA) $$m "$(DESTDIR)$(mandir)/man$${m##*.}/"; fi; done
-	cp -r etc contrib/sbatch "$(DESTDIR)$(prefix)/share/slurm-hvd/" && chmod -R u=rwX,go=rX "$(DESTDIR)$(prefix)/share/slurm-hvd"
+	cp -r etc contrib/sbatch contrib/examples "$(DESTDIR)$(prefix)/share/slurm-hvd/" && chmod -R u=rwX,go=rX "$(DESTDIR)$(prefix)/share/slurm-hvd"
 	@$(LIBRARIES_CHANGED)
 	@echo 'Next: copy $(prefix)/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf to $(sysconfdir)/slurm/plugstack.conf.d/ (README.md, "For admins")'
 
 uninstall:
 	rm -f "$(DESTDIR)$(bindir)"/{hvd-map,hvd-bench,hvd-trace,chexnet} "$(DESTDIR)$(libdir)"/{libhvd.so{,.0},libchexnet_cuda.so} \
-	      "$(DESTDIR)$(includedir)/hvd.h" "$(DESTDIR)$(slurm_plugindir)/spank_hvd.so"
+	      "$(DESTDIR)$(includedir)/hvd.h" "$(DESTDIR)$(libdir)/pkgconfig/libhvd.pc" "$(DESTDIR)$(slurm_plugindir)/spank_hvd.so"
 	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do rm -f "$(DESTDIR)$(mandir)/man$${m##*.}/$${m##*/}"; done
 	rm -f "$(DESTDIR)$(mandir)/man1/chexnet.1" "$(DESTDIR)$(prefix)/share/bash-completion/completions/chexnet"
 	rm -rf "$(DESTDIR)$(prefix)/share/slurm-hvd"

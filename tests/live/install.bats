@@ -26,6 +26,12 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 		make -s -C "$TOP" install prefix="$PREFIX" slurm_plugindir="$PREFIX/slurm" >/dev/null
 		"${CC:-gcc}" -std=gnu11 -Wall -Wextra -Werror -I"$PREFIX/include" "$TOP/contrib/examples/mean.c" -L"$PREFIX/lib" -lhvd -o "$SCRATCH/mean"
 		"$SCRATCH/mean"
+		! command -v pkg-config >/dev/null || export PKG_CONFIG_PATH="$PREFIX/lib/pkgconfig"
+		for p in "$PREFIX"/share/slurm-hvd/examples/*.c; do
+			command -v pkg-config >/dev/null || break
+			"${CC:-gcc}" -std=gnu11 -Wall -Wextra -Werror "$p" $(pkg-config --cflags --libs libhvd) -o "$SCRATCH/example"
+			[ "$(pkg-config --modversion libhvd)" = "$("$PREFIX/bin/hvd-bench" --version | cut -d" " -f2)" ]
+		done
 		make -s -C "$TOP" uninstall prefix="$PREFIX" slurm_plugindir="$PREFIX/slurm" >/dev/null
 		if ldconfig -p | grep libhvd; then exit 1; fi
 		find "$PREFIX" ! -type d'
