@@ -233,8 +233,10 @@ static int run_selfcheck(const struct node *node, const struct arguments *a)
 	char *text = read_whole_file(path, false, &length, error, sizeof error);
 	struct gres_conf *conf = calloc(1, sizeof *conf);
 
-	if (!text)
-		die(EXIT_DATA, error);
+	if (!text) {
+		snprintf(line, sizeof line, "%.500s%s", error, a->gres ? "" : ": name yours with --gres FILE");
+		die(EXIT_DATA, line);
+	}
 	gethostname(host, sizeof host - 1);
 	host[strcspn(host, ".")] = '\0';
 	if (!conf)

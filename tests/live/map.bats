@@ -117,6 +117,10 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	[ "$status" -eq 65 ]
 	[ "$(grep -c ': on its socket$' <<<"$output")" -eq 2 ]
 	[ "$(grep -c 'has Cores=3-7, but its socket has the cores 4-7: write Cores=4-7$' <<<"$output")" -eq 2 ]
+	[ ! -e /etc/slurm/gres.conf ] && [ ! -e /run/slurm/conf/gres.conf ] || return 0
+	SLURM_CONF='' run map selfcheck
+	[ "$status" -eq 65 ]
+	[[ $output == *"hvd-map: /etc/slurm/gres.conf: No such file or directory: name yours with --gres FILE" ]]
 }
 
 @test "a picture of node and tasks" {
