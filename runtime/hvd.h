@@ -4,8 +4,8 @@
  *
  * A program started by `srun --hvd` calls hvd_init() and is a rank of a world that has the size of the
  * step. PMIx is used only to find the other ranks and is finalised before hvd_init() returns; from then
- * on the ranks talk over an authenticated TCP mesh of their own, and reduce over shared memory and TCP
- * (CPU back end) or NCCL.
+ * on the ranks talk over an authenticated mesh of their own (Unix sockets in a node, TCP between nodes), and reduce over
+ * shared memory and TCP (CPU back end) or NCCL.
  *
  * Every call returns 0 (or a request number >= 0) on success and a negative HVD_E… on failure;
  * hvd_error() then says which rank, which call and for how long. No call blocks for ever: a rank that

@@ -25,6 +25,18 @@ static enum exit_code fault_of(int why)
 	return why == ENOENT || why == ENOTDIR || why == ELOOP || why == ENAMETOOLONG ? EXIT_DATA : EXIT_INTERNAL;
 }
 
+/* A directory that a training left is what people have in hand when a command wants one of its files. */
+static int refuse_kind(const char *path, mode_t mode, struct error *e)
+{
+	char log[FILE_PATH];
+
+	if (!S_ISDIR(mode))
+		return fail(e, EXIT_DATA, "%s: not a regular file", path);
+	if ((size_t)snprintf(log, sizeof log, "%s/log.jsonl", path) < sizeof log && access(log, F_OK) == 0)
+		return fail(e, EXIT_DATA, "%s: a training's directory: name model.safetensors, test.csv or log.jsonl in it", path);
+	return fail(e, EXIT_DATA, "%s: a directory, not a file", path);
+}
+
 int file_open_regular(const char *path, size_t *size, struct error *e)
 {
 	struct stat st;
@@ -41,7 +53,7 @@ int file_open_regular(const char *path, size_t *size, struct error *e)
 	}
 	if (!S_ISREG(st.st_mode)) {
 		close(fd);
-		return fail(e, EXIT_DATA, "%s: not a regular file", path);
+		return refuse_kind(path, st.st_mode, e);
 	}
 	*size = (size_t)st.st_size;
 	return fd;
