@@ -51,6 +51,16 @@ options_of_help() { "$BUILD/$1" --help | sed -n '/^ *-/p' | grep -oE -- '^ *(-[a
 	done <"$SCRATCH/variables"
 }
 
+@test "each function of hvd.h is in libhvd(3) with the same parameters, and exported" {
+	# int hvd_wait(struct hvd *h, long request); as one line each
+	sed -n 's/^HVD_API //p' "$TOP/runtime/hvd.h" | sort >"$SCRATCH/declared"
+	[ "$(wc -l <"$SCRATCH/declared")" -gt 30 ]
+	sed -n '/^\.SH SYNOPSIS/,/^\.SH DESC/s/^\.BI //p' "$SCRATCH/libhvd.3" | sed 's/\\//g; s/" \([^"]*\) "/\1/g; s/"//g; s/ \([a-z_]*\[256\]\) );$/\1);/; s/ );$/);/' | sort >"$SCRATCH/promised"
+	diff <(tr -d ' ' <"$SCRATCH/declared") <(tr -d ' ' <"$SCRATCH/promised")
+	[ -e "$BUILD/libhvd.so" ] || skip "libhvd.so is not built (no PMIx headers)"
+	diff <(nm -D --defined-only "$BUILD/libhvd.so" | sed -n 's/.* T //p' | sort) <(grep -o 'hvd_[a-z_]*(' "$SCRATCH/declared" | tr -d '(' | sort)
+}
+
 @test "the words of plugstack.conf are in the manual page and in hvd.conf" {
 	local word words
 	words=$(sed -n 's/^static const char \*const site_keys = "\(.*\)";/\1/p' "$TOP/spank/options.c" | tr '|' ' ')
