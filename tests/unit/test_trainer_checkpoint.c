@@ -16,13 +16,19 @@ static void everything_comes_back(void **state)
 	struct checkpoint_notes notes;
 	struct net_conf net;
 	struct checkpoint *c;
+	struct safetensors *file;
 	struct error e = { 0 };
 
 	make_small_net(&plan, 14);
 	make_values(&out, &plan, 1);
 	assert_int_equal(checkpoint_write(path, &plan, &out, &example, &e), 0);
+	assert_int_equal(safetensors_open(&file, path, &e), 0);
+	assert_string_equal(safetensors_note(file, "model"), "densenet");
+	assert_string_equal(safetensors_note(file, "blocks"), "2,3");
+	safetensors_close(file);
 	assert_int_equal(checkpoint_open(&c, path, &net, &notes, &e), 0);
 	assert_true(checkpoint_resumable(c));
+	assert_int_equal(notes.untrained, 1 << 3 | 1 << 13);
 	assert_true(notes.seed == example.seed && notes.position == example.position && notes.step == example.step);
 	assert_true(notes.data_hash == example.data_hash);
 	assert_int_equal(notes.global_batch, 64);

@@ -116,6 +116,12 @@ static void without_positives_or_negatives_there_is_no_auroc(void **state)
 	assert_int_equal(t.negatives[1], 4);
 	assert_int_equal(t.counted, 1);
 	assert_close(t.mean.value, 0.75, 1e-15);
+	s.labels = (uint32_t[]){ 1, 0, 0, 2 }; /* the lowest score of one class, the highest of the other */
+	assert_int_equal(auroc_bootstrap(&s, 100, 1, &t, NULL), 0);
+	for (int c = 0; c < 2; c++) {
+		assert_true(t.positives[c] == 1 && t.negatives[c] == 3 && t.positive_patients[c] == 1 && t.negative_patients[c] == 3);
+		assert_close(t.class[c].value, c, 0);
+	}
 	assert_true(isnan(auroc(logits, (uint8_t[]){ 1, 1 }, 2)));
 }
 

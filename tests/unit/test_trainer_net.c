@@ -172,6 +172,11 @@ static void unusable_configurations_are_refused_by_name(void **state)
 		{ { .model = "densenet", .image_size = 64, .classes = 14, .growth = -1, .n_blocks = 1, .block = { 1 } }, "growth -1" },
 		{ { .model = "resnet", .image_size = 64, .classes = 14, .n_blocks = 2, .block = { 2, 65 } }, "block 2" },
 		{ { .model = "resnet", .image_size = 64, .classes = 14, .init_channels = -1, .n_blocks = 1, .block = { 1 } }, "-1 initial" },
+		{ { .model = "densenet", .image_size = 64, .classes = 14, .growth = 257, .n_blocks = 1, .block = { 1 } }, "growth 257" },
+		{ { .model = "densenet", .image_size = 64, .classes = 14, .init_channels = 1025, .n_blocks = 1, .block = { 1 } }, "1025 initial" },
+		{ { .model = "densenet", .image_size = 64, .classes = 14 }, "0 blocks" },
+		{ { .model = "densenet", .image_size = 4097, .classes = 14, .n_blocks = 1, .block = { 1 } }, "image size 4097" },
+		{ { .model = "densenet", .image_size = 64, .classes = 65537, .n_blocks = 1, .block = { 1 } }, "65537 classes" },
 		{ { .model = "resnet51", .image_size = 64, .classes = 14 }, "unknown model resnet51" },
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -180,6 +185,50 @@ static void unusable_configurations_are_refused_by_name(void **state)
 		assert_int_equal(net_plan_make(&plan, &bad[i].conf, &e), -EXIT_USAGE);
 		assert_non_null(strstr(e.text, bad[i].word));
 	}
+	struct net_plan plan; /* the largest of everything */
+	make(&plan, &(struct net_conf){ .model = "densenet", .image_size = 4096, .classes = 65536, .growth = 256, .init_channels = 1024, .n_blocks = 1, .block = { 1 } });
+	assert_string_equal(plan.model, "densenet");
+	net_plan_free(&plan);
+}
+
+static void images_are_refused_or_leave_something_at_every_layer(void **state)
+{
+	(void)state;
+	static const char *const models[] = { "densenet121", "resnet50" };
+	for (int m = 0; m < 2; m++) {
+		int refused = 0;
+		for (int size = 1; size <= 70; size++) {
+			struct net_conf conf = { .model = models[m], .image_size = size, .classes = 14 };
+			struct net_plan plan;
+			struct error e = { 0 };
+			if (net_plan_make(&plan, &conf, &e)) {
+				refused = size;
+				continue;
+			}
+			for (int l = 0; l < plan.n_layers; l++)
+				assert_true(plan.layers[l].h_out >= 1);
+			net_plan_free(&plan);
+		}
+		printf("# %s: %d pixels are too few\n", models[m], refused);
+		assert_true(refused < 32);
+	}
+}
+
+/* No two alike, none following from the one before, and of the right shape. */
+static void check_normal(const float *w, size_t n, double deviation)
+{
+	double pairs = 0, fourth = 0, inside = 0;
+	for (size_t i = 0; i + 1 < n; i += 2) {
+		pairs += (double)w[i] * w[i + 1];
+		assert_true(w[i] != w[i + 1]);
+	}
+	for (size_t i = 0; i < n; i++) {
+		fourth += pow(w[i] / deviation, 4);
+		inside += fabs(w[i]) < 0.67449 * deviation; /* half of them */
+	}
+	assert_true(fabs(pairs / (double)(n / 2) / (deviation * deviation)) < 5 / sqrt((double)(n / 2)));
+	assert_true(fabs(fourth / (double)n - 3) < 5 * sqrt(96 / (double)n));
+	assert_true(fabs(inside / (double)n - 0.5) < 2.5 / sqrt((double)n));
 }
 
 static void initial_weights_are_torchvisions_and_keyed(void **state)
@@ -191,6 +240,7 @@ static void initial_weights_are_torchvisions_and_keyed(void **state)
 	for (int c = 0; c < 14; c++)
 		prevalence[c] = 0.01 * (c + 1);
 	prevalence[3] = 0;
+	prevalence[4] = 1;
 	float *w = malloc(plan.n_weights * sizeof *w), *again = malloc(plan.n_weights * sizeof *w);
 	net_init(&plan, 7, prevalence, w);
 	net_init(&plan, 7, prevalence, again);
@@ -208,13 +258,20 @@ static void initial_weights_are_torchvisions_and_keyed(void **state)
 	assert_true(fabs(sum / n) < 5 * deviation / sqrt(n));
 	assert_true(fabs(square / n / (deviation * deviation) - 1) < 5 * sqrt(2 / n));
 	assert_true(same < 10);
+	check_normal(w + p->offset, p->count, deviation);
 
 	p = &plan.params[net_param_find(&plan, "classifier.weight")];
-	for (size_t i = p->offset; i < p->offset + p->count; i++)
+	sum = square = 0;
+	for (size_t i = p->offset; i < p->offset + p->count; i++) {
 		assert_true(fabsf(w[i]) <= 1 / sqrtf(1024));
+		sum += w[i];
+		square += (double)w[i] * w[i];
+	}
+	n = (double)p->count; /* uniform: a third of the bound's square */
+	assert_true(fabs(sum / n) < 5 / sqrt(3 * 1024 * n) && fabs(square / n * 3 * 1024 - 1) < 5 * sqrt(0.8 / n));
 	p = &plan.params[net_param_find(&plan, "classifier.bias")];
 	assert_true(fabs(w[p->offset] - log(0.01 / 0.99)) < 1e-6);
-	assert_true(isfinite(w[p->offset + 3]));
+	assert_true(fabs(w[p->offset + 3] - log(1e-4)) < 1e-3 && fabs(w[p->offset + 4] + log(1e-4)) < 1e-3);
 	assert_true(again[p->offset] == 0);
 	p = &plan.params[net_param_find(&plan, "features.norm0.weight")];
 	assert_true(w[p->offset] == 1 && w[p->offset + p->count] == 0);
@@ -231,6 +288,9 @@ static void initial_weights_are_torchvisions_and_keyed(void **state)
 	for (size_t i = p->offset; i < p->offset + p->count; i++)
 		square += (double)w[i] * w[i];
 	assert_true(fabs(square / (double)p->count * 256 / 2 - 1) < 5 * sqrt(2 / (double)p->count));
+	p = &plan.params[net_param_find(&plan, "fc.weight")];
+	for (size_t i = p->offset; i < p->offset + p->count; i++)
+		assert_true(fabsf(w[i]) <= 1 / sqrtf(2048)); /* fan in, here too */
 	free(w);
 	net_plan_free(&plan);
 }
@@ -244,6 +304,7 @@ int main(void)
 		cmocka_unit_test(parameters_tile_the_flat_array_in_order),
 		cmocka_unit_test(layers_join_without_a_gap),
 		cmocka_unit_test(unusable_configurations_are_refused_by_name),
+		cmocka_unit_test(images_are_refused_or_leave_something_at_every_layer),
 		cmocka_unit_test(initial_weights_are_torchvisions_and_keyed),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -58,6 +58,7 @@ static void columns_are_found_by_name(void **state)
 {
 	(void)state;
 	expect_one_row("Patient ID,OriginalImage[Width,Height],Finding Labels,Image Index\n1,10,20,Cardiomegaly|Pleural_Thickening,00000001_000.png\n");
+	expect_refusal("Patient ID,Finding Labels\n1,Mass\n", "no column \"Image Index\"");
 	expect_refusal("Image Index,Finding Labels,Follow-up #\n00000001_000.png,Mass,0\n",
 		       "no column \"Patient ID\" (there are: Image Index, Finding Labels, Follow-up #)");
 	expect_refusal("", "empty");
@@ -196,6 +197,8 @@ static void lists_without_a_last_newline(void **state)
 	assert_non_null(strstr(e.text, "a.txt:1: image \"00000009_000.png\" has no row in"));
 	assert_int_equal(with_lists(&n, "00000001_000.png", "\n00000001_000.png", &e), -EXIT_DATA);
 	assert_non_null(strstr(e.text, "b.txt:2: image 00000001_000.png is in both lists"));
+	assert_int_equal(with_lists(&n, "00000001_000.png\n00000001_000.png\n", "", &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "a.txt:2: image 00000001_000.png comes twice"));
 }
 
 /* Unpacks FILE.gz of the shared sample into the scratch directory. */
