@@ -138,6 +138,8 @@ static void doubts_are_told(void **state)
 	refuses("x", "0", "the step has GPU 'x', but this node shows 4 GPUs");
 	refuses(NULL, "GPU-ffffffff", "the step has GPU 'GPU-ffffffff', which this node's driver does not show");
 	refuses(NULL, "GPU-0aaaaaaa", "the step has GPU 'GPU-0aaaaaaa', which this node's driver does not show"); /* two begin so */
+	node->gpus = 1; /* what begins every name is none */
+	refuses(NULL, "GPU-", "the step has GPU 'GPU-', which this node's driver does not show");
 	/* device numbers in another order than the bus: which one does Slurm mean? */
 	machine(1, 0, 2, 3, true);
 	static const char *const doubtful[] = { "0", "1", "0,2", "3,1", "0,2,3" };

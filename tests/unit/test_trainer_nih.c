@@ -190,6 +190,9 @@ static void lists_without_a_last_newline(void **state)
 	assert_int_equal(n.images[2].list, NIH_TEST);
 	assert_int_equal(n.unlisted, 0);
 	nih_close(&n);
+	assert_int_equal(with_lists(&n, "00000001_000.png\r00000001_001.png\r", "00000002_000.png\r\n", &e), 0); /* carriage returns alone */
+	assert_int_equal(n.unlisted, 0);
+	nih_close(&n);
 	assert_int_equal(with_lists(&n, "00000001_000.png\n", "", &e), 0);
 	assert_int_equal(n.unlisted, 2);
 	nih_close(&n);
