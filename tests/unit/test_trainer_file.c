@@ -223,6 +223,33 @@ static int entries(const char *directory)
 }
 
 /* Notes, a link that somebody planted, a pipe: none of them is a file that this program was asked to write. */
+static void a_link_to_what_is_not_there_yet_keeps_its_place_too(void **state)
+{
+	(void)state;
+	const char *directory = scratch_path("far"), *link = scratch_path("first"), *round = scratch_path("round");
+	struct error e = { 0 }, loop = { 0 }, gone = { 0 };
+	struct stat st;
+
+	assert_int_equal(mkdir(directory, 0777), 0);
+	assert_int_equal(symlink("far/second", link), 0);
+	assert_int_equal(symlink("third", scratch_path("far/second")), 0);
+	assert_int_equal(output_check(link, &e), 0);
+	assert_int_equal(file_write(link, "new", 3, &e), 0);
+	assert_int_equal(lstat(link, &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_int_equal(lstat(scratch_path("far/third"), &st), 0);
+	assert_true(S_ISREG(st.st_mode));
+	assert_holds(link, "new");
+	assert_int_equal(symlink("round", round), 0);
+	assert_int_equal(file_write(round, "new", 3, &loop), -EXIT_INTERNAL);
+	assert_non_null(strstr(loop.text, "round: cannot be written: Too many levels of symbolic links"));
+	assert_int_equal(lstat(round, &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_int_equal(symlink("nowhere/file", scratch_path("lost")), 0);
+	assert_int_equal(output_check(scratch_path("lost"), &gone), -EXIT_INTERNAL);
+	assert_non_null(strstr(gone.text, "lost: cannot be written: No such file or directory"));
+}
+
 static void what_has_a_name_like_a_half_written_file_is_left_alone(void **state)
 {
 	(void)state;
@@ -422,6 +449,7 @@ int main(void)
 		cmocka_unit_test(a_cut_file_is_named_with_the_byte_that_was_wanted),
 		cmocka_unit_test(other_bus_errors_stay_what_they_are),
 		cmocka_unit_test(a_link_keeps_its_place_and_its_file_is_replaced),
+		cmocka_unit_test(a_link_to_what_is_not_there_yet_keeps_its_place_too),
 		cmocka_unit_test(what_has_a_name_like_a_half_written_file_is_left_alone),
 		cmocka_unit_test(two_runs_that_write_the_same_file_leave_one_of_the_two_whole),
 		cmocka_unit_test(a_signal_that_ends_the_program_leaves_nothing_half_written),

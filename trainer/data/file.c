@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <libgen.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -165,26 +164,36 @@ static int is_standard_output(const struct stat *st)
 	return fstat(STDOUT_FILENO, &out) == 0 && out.st_dev == st->st_dev && out.st_ino == st->st_ino;
 }
 
-/* Says where the bytes go. A rename would put a file in a device's or a link's place. */
+/* What a link stands for, also where that is not there yet: a rename would put the file in the link's place. */
+static int follow_links(char path[FILE_PATH], struct error *e)
+{
+	char target[FILE_PATH], next[FILE_PATH];
+	ssize_t n;
+
+	for (int links = 0; (n = readlink(path, target, sizeof target - 1)) >= 0; links++) {
+		const char *slash = strrchr(path, '/');
+		target[n] = '\0';
+		if (links == 40) /* as the kernel does */
+			return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(ELOOP));
+		if (path_join(next, e, "%.*s%s", *target == '/' || !slash ? 0 : (int)(slash - path) + 1, path, target))
+			return -e->code;
+		strcpy(path, next);
+	}
+	return 0;
+}
+
+/* Says where the bytes go. A rename would put a file in a device's place. */
 static int output_place(struct output_file *out, const char *path, struct error *e)
 {
 	struct stat st;
-	char *real = NULL;
+	int there = stat(path, &st) == 0;
 
 	*out = (struct output_file){ .fd = -1 };
-	if (stat(path, &st)) {
-		st.st_mode = S_IFREG;
-	} else if (S_ISDIR(st.st_mode)) {
+	if (there && S_ISDIR(st.st_mode))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(EISDIR));
-	} else if (S_ISREG(st.st_mode) && !is_standard_output(&st)) {
-		real = realpath(path, NULL);
-	} else {
-		return path_join(out->path, e, "%s", path);
-	}
-	if (path_join(out->path, e, "%s", real ? real : path) == 0)
-		path_join(out->partial, e, "%s" PARTIAL, out->path, 0u);
-	free(real);
-	return -e->code;
+	if (path_join(out->path, e, "%s", path) || (there && (!S_ISREG(st.st_mode) || is_standard_output(&st))) || follow_links(out->path, e))
+		return -e->code;
+	return path_join(out->partial, e, "%s" PARTIAL, out->path, 0u);
 }
 
 /* A new file: what has a name like it, a link above all, is somebody's, and another run may write the same output now. */
@@ -422,13 +431,6 @@ int file_put(const char *path, const void *data, size_t size, struct error *e)
 	return rc;
 }
 
-int directory_make(const char *path, struct error *e)
-{
-	if (mkdir(path, 0777))
-		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", path, strerror(errno));
-	return 0;
-}
-
 int directory_ensure(const char *path, struct error *e)
 {
 	if (mkdir(path, 0777) == 0 || errno == EEXIST)
@@ -456,54 +458,4 @@ int directory_check(const char *path, struct error *e)
 	if (errno != ENOENT || access(dirname(parent), W_OK | X_OK))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", path, strerror(errno));
 	return 0;
-}
-
-int directory_sync(const char *path, struct error *e)
-{
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	if (fd < 0 || fsync(fd)) {
-		int why = errno;
-		if (fd >= 0)
-			close(fd);
-		return fail(e, EXIT_INTERNAL, "%s: cannot be brought to disk: %s", path, strerror(why));
-	}
-	close(fd);
-	return 0;
-}
-
-int parent_sync(const char *path, struct error *e)
-{
-	char directory[FILE_PATH];
-	const char *slash = strrchr(path, '/');
-
-	if (path_join(directory, e, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".") < 0)
-		return -e->code;
-	return directory_sync(directory, e);
-}
-
-int filesystem_sync(const char *path, struct error *e)
-{
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	if (fd < 0 || syncfs(fd)) {
-		int why = errno;
-		if (fd >= 0)
-			close(fd);
-		return fail(e, EXIT_INTERNAL, "%s: cannot be brought to disk: %s", path, strerror(why));
-	}
-	close(fd);
-	return 0;
-}
-
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st, (void)type, (void)ftw;
-	remove(path);
-	return 0;
-}
-
-void directory_remove(const char *path)
-{
-	nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
