@@ -357,6 +357,31 @@ static void a_column_that_is_not_looked_at_is_said(void **state)
 	origin_close(&o);
 }
 
+static void without_lists_patients_are_divided_as_prepare_would(void **state)
+{
+	(void)state;
+	struct origin o;
+	struct error e = { 0 };
+	char list[FILE_PATH + 64], away[FILE_PATH + 64], other[FILE_PATH + 64], aside[FILE_PATH + 64];
+
+	snprintf(list, sizeof list, "%s/test_list.txt", tree);
+	snprintf(away, sizeof away, "%s/list.away", tree);
+	snprintf(other, sizeof other, "%s/train_val_list.txt", tree);
+	snprintf(aside, sizeof aside, "%s/other.away", tree);
+	assert_int_equal(rename(list, away), 0);
+	assert_int_equal(audit_open(&o, tree, &e), -EXIT_DATA); /* one of the two is missing */
+	assert_non_null(strstr(e.text, "are not both there"));
+	assert_int_equal(rename(other, aside), 0);
+	o = open_tree(tree);
+	assert_int_equal(rename(away, list), 0);
+	assert_int_equal(rename(aside, other), 0);
+	assert_string_equal(o.policy, "chexnet");
+	run_audit(&o, 0);
+	assert_true(audit.images[SPLIT_VAL] > 0 && audit.images[SPLIT_TEST] > audit.images[SPLIT_VAL]);
+	assert_int_equal(audit.problems, 0);
+	origin_close(&o);
+}
+
 static int no_image(const struct origin *o, size_t i, struct decoder *d, struct image *image, struct error *e)
 {
 	(void)d, (void)image;
@@ -481,10 +506,10 @@ static void the_same_pixels_under_another_name_and_odd_images_are_found(void **s
 	scratch_write(a, "<html>", 6);
 	struct origin s = open_tree(spoiled);
 	run_audit(&s, 1);
-	const struct audit_item *item = find(AUDIT_DUPLICATES, "1 images have the pixels of another one, 1 of them in another split");
+	const struct audit_item *item = find(AUDIT_DUPLICATES, "1 image has the pixels of another one, 1 of them in another split");
 	assert_non_null(strstr(item->text, o.samples[train].id));
 	assert_non_null(strstr(item->text, o.samples[test].id));
-	assert_non_null(strstr(find(AUDIT_IMAGES, "1 images are of one gray value")->text, o.samples[flat].id));
+	assert_non_null(strstr(find(AUDIT_IMAGES, "1 image is of one gray value")->text, o.samples[flat].id));
 	assert_non_null(strstr(find(AUDIT_IMAGES, "a web page, not an image")->text, o.samples[broken].id));
 	assert_int_equal(audit.problems, 3);
 	origin_close(&s);
@@ -551,6 +576,7 @@ int main(void)
 		cmocka_unit_test(a_finding_that_age_sex_or_follow_up_tells_is_named),
 		cmocka_unit_test(a_column_that_is_not_looked_at_is_said),
 		cmocka_unit_test(every_problem_is_in_the_list),
+		cmocka_unit_test(without_lists_patients_are_divided_as_prepare_would),
 		cmocka_unit_test(those_without_a_finding_may_be_the_few),
 		cmocka_unit_test(images_too_small_or_far_from_square_are_told_by_audit_and_prepare),
 		cmocka_unit_test(the_same_pixels_under_another_name_and_odd_images_are_found),

@@ -136,6 +136,33 @@ static void a_patient_with_the_number_0_leaks_too(void **state)
 	free(cases);
 }
 
+/* Of three images with a finding and one without it two are known, one of each: prepare's share is a half. */
+static void a_label_that_is_not_known_is_in_no_share(void **state)
+{
+	(void)state;
+	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
+	struct synth_case *cases = synth_plan(&synth);
+	struct origin o;
+	struct prepare_report r;
+	struct prepare_conf conf = prepare_to(scratch_path("share-prepared"));
+	struct error e = { 0 };
+	char directory[FILE_PATH];
+	snprintf(directory, sizeof directory, "%s", scratch_path("share"));
+	mkdir(directory, 0777);
+	for (int i = 0; i < 4; i++)
+		cases[i].sample.labels = i < 3 ? 1u << 4 : 0;
+	write_records(directory, "train-00000-of-00001", own, 0, 4, cases, 1);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e), 0);
+	o.samples[0].known = o.samples[1].known = ~(1u << 4) & ((1u << FINDINGS) - 1);
+	if (prepare(&conf, &o, &r, &e))
+		fail_msg("%s", e.text);
+	origin_close(&o);
+	assert_int_equal(r.known[SPLIT_TRAIN][4], 2);
+	assert_int_equal(r.positives[SPLIT_TRAIN][4], 1);
+	assert_int_equal(r.known[SPLIT_TRAIN][5], 4);
+	free(cases);
+}
+
 static void the_reference_trainers_records_are_read_and_their_label_order_found(void **state)
 {
 	(void)state;
@@ -338,6 +365,7 @@ int main(void)
 		cmocka_unit_test(records_with_and_without_names_of_labels_are_not_mixed),
 		cmocka_unit_test(a_copy_without_all_of_its_files_is_refused),
 		cmocka_unit_test(a_patient_with_the_number_0_leaks_too),
+		cmocka_unit_test(a_label_that_is_not_known_is_in_no_share),
 		cmocka_unit_test(the_reference_trainers_records_are_read_and_their_label_order_found),
 		cmocka_unit_test(names_keep_their_folders_where_they_come_twice_without),
 		cmocka_unit_test(where_a_set_was_mounted_is_in_no_name),

@@ -116,7 +116,7 @@ static int check_names(struct audit *a, const struct origin *o, struct error *e)
 			sample_names_add(&twice, sorted[i]->id);
 	free(sorted);
 	if (twice.count)
-		audit_say(a, AUDIT_DUPLICATES, 1, twice.count, "%zu names come twice: %s", twice.count, twice.text);
+		audit_say(a, AUDIT_DUPLICATES, 1, twice.count, "%zu name%s twice: %s", twice.count, twice.count == 1 ? " comes" : "s come", twice.text);
 	return 0;
 }
 
@@ -190,8 +190,8 @@ static int check_dropped(struct audit *a, const struct origin *o, const struct n
 		}
 	for (int t = 0; t < 2; t++)
 		if (missing[t].count && missing[t].count < listed[t])
-			audit_say(a, AUDIT_DROPPED, 1, missing[t].count, "%zu of the %zu images on the official %s list are missing: %s", missing[t].count, listed[t],
-			    t ? "test" : "train_val", missing[t].text);
+			audit_say(a, AUDIT_DROPPED, 1, missing[t].count, "%zu of the %zu images on the official %s list %s missing: %s", missing[t].count, listed[t],
+			    t ? "test" : "train_val", missing[t].count == 1 ? "is" : "are", missing[t].text);
 		else if (missing[t].count)
 			audit_say(a, AUDIT_DROPPED, 0, missing[t].count, "none of the official %s list is here", t ? "test" : "train_val");
 	free(present);
@@ -275,13 +275,13 @@ static void check_duplicates(struct audit *a, const struct origin *o, struct loo
 		if (looks[i].error.code || looks[i - 1].error.code || looks[i].hash != looks[i - 1].hash)
 			continue;
 		size_t x = looks[i - 1].index, y = looks[i].index;
-		int apart = o->split[x] != o->split[y];
+		int apart = o->split[x] != o->split[y] && o->split[x] < SPLITS && o->split[y] < SPLITS;
 		if (same++ == 0 || (apart && across == 0))
 			snprintf(first, sizeof first, "%s and %s%s", o->samples[x].id, o->samples[y].id, apart ? " in two splits" : "");
 		across += (size_t)apart;
 	}
 	if (same)
-		audit_say(a, AUDIT_DUPLICATES, 1, same, "%zu images have the pixels of another one, %zu of them in another split (%s)", same, across, first);
+		audit_say(a, AUDIT_DUPLICATES, 1, same, "%zu image%s the pixels of another one, %zu of them in another split (%s)", same, same == 1 ? " has" : "s have", across, first);
 }
 
 enum { NETWORK_SIDE = 224 /* pixels a side that CheXNet sees unless told */ };
@@ -310,11 +310,12 @@ static void check_images(struct audit *a, const struct origin *o, const struct l
 	if (bad > 10)
 		audit_say(a, AUDIT_IMAGES, 1, bad, "%zu images cannot be decoded in all", bad);
 	if (constant.count)
-		audit_say(a, AUDIT_IMAGES, 1, constant.count, "%zu images are of one gray value: %s", constant.count, constant.text);
+		audit_say(a, AUDIT_IMAGES, 1, constant.count, "%zu image%s of one gray value: %s", constant.count, constant.count == 1 ? " is" : "s are", constant.text);
 	if (inverted.count)
-		audit_say(a, AUDIT_IMAGES, 0, inverted.count, "%zu images look inverted (a bright border around a dark body): %s", inverted.count, inverted.text);
+		audit_say(a, AUDIT_IMAGES, 0, inverted.count, "%zu image%s inverted (a bright border around a dark body): %s", inverted.count, inverted.count == 1 ? " looks" : "s look",
+			  inverted.text);
 	if (empty.count)
-		audit_say(a, AUDIT_IMAGES, 0, empty.count, "%zu images are nearly black or white: %s", empty.count, empty.text);
+		audit_say(a, AUDIT_IMAGES, 0, empty.count, "%zu image%s nearly black or white: %s", empty.count, empty.count == 1 ? " is" : "s are", empty.text);
 	const struct sample_names *stretched = &shapes[SHAPE_STRETCHED], *enlarged = &shapes[SHAPE_ENLARGED];
 	if (stretched->count)
 		audit_say(a, AUDIT_IMAGES, 0, stretched->count, "%zu image%s far from square, and would be stretched into one: %s", stretched->count,
@@ -377,9 +378,9 @@ int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *
 					(o->samples[i].labels >> f & 1 ? a->positives : a->negatives)[o->split[i]][f]++;
 		}
 	if (o->extra)
-		audit_say(a, AUDIT_DROPPED, 0, o->extra, "%zu image files have no row in the table", o->extra);
+		audit_say(a, AUDIT_DROPPED, 0, o->extra, "%zu image file%s no row in the table", o->extra, o->extra == 1 ? " has" : "s have");
 	if (o->unlisted)
-		audit_say(a, AUDIT_DROPPED, 0, o->unlisted, "%zu images are in no list", o->unlisted);
+		audit_say(a, AUDIT_DROPPED, 0, o->unlisted, "%zu image%s in no list", o->unlisted, o->unlisted == 1 ? " is" : "s are");
 	if (check_leak(a, o, e) || check_names(a, o, e))
 		return -e->code;
 	if (conf->table) {
@@ -407,6 +408,14 @@ int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *
 	return 0;
 }
 
+static int list_there(const char *directory, const char *name)
+{
+	char path[FILE_PATH];
+	struct error e = { 0 };
+
+	return path_join(path, &e, "%s/%s", directory, name) == 0 && path_there(path, &e) != 0;
+}
+
 int audit_open(struct origin *o, const char *path, struct error *e)
 {
 	char file[FILE_PATH];
@@ -425,5 +434,7 @@ int audit_open(struct origin *o, const char *path, struct error *e)
 	if (!strstr(e->text, "no train-"))
 		return -e->code;
 	*e = (struct error){ 0 };
-	return origin_nih(o, path, SPLIT_OFFICIAL, 1, e);
+	/* with one list of the two the other is missing; with none patients are divided as prepare --split=chexnet does */
+	int lists = list_there(path, "train_val_list.txt") || list_there(path, "test_list.txt");
+	return origin_nih(o, path, lists ? SPLIT_OFFICIAL : SPLIT_CHEXNET, 1, e);
 }

@@ -267,8 +267,11 @@ static int count_all(const struct job *job, struct error *e)
 		if (job->origin->split[i] == SPLIT_NONE)
 			continue;
 		m[n++] = (struct membership){ job->origin->samples[i].patient, job->origin->split[i] };
-		for (int f = 0; f < FINDINGS; f++)
-			r->positives[job->origin->split[i]][f] += job->origin->samples[i].labels >> f & 1;
+		for (int f = 0; f < FINDINGS; f++) {
+			int known = job->origin->samples[i].known >> f & 1;
+			r->known[job->origin->split[i]][f] += (size_t)known;
+			r->positives[job->origin->split[i]][f] += (size_t)known & job->origin->samples[i].labels >> f;
+		}
 	}
 	if (n == 0) {
 		free(m);

@@ -25,7 +25,7 @@ struct prepare_conf {
 
 struct prepare_report {
 	struct manifest manifest;
-	size_t positives[SPLITS][FINDINGS];
+	size_t positives[SPLITS][FINDINGS], known[SPLITS][FINDINGS]; /* images; positives: of those whose label is known */
 	size_t leaked;           /* patients in more than one split: NIH's own lists have none */
 	uint32_t leak_example;
 	uint64_t bytes;          /* written */
