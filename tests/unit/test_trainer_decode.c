@@ -321,6 +321,15 @@ static void turned_jpegs_are_refused(void **state)
 		assert_int_equal(decode_image(decoder, file, size + SEGMENT, &image, &e), 0);
 		*value = 8;
 		expect_refusal(file, size + SEGMENT, "Exif orientation, 8,");
+		uint8_t *filled = malloc(size + SEGMENT + 3); /* bytes of ones may stand before any marker (T.81, B.1.1.2) */
+		memcpy(filled, file, 2);
+		memset(filled + 2, 0xFF, 3);
+		memcpy(filled + 5, file + 2, size + SEGMENT - 2);
+		expect_refusal(filled, size + SEGMENT + 3, "Exif orientation, 8,");
+		filled[3 + (value - file)] = 1;
+		struct error sound = { 0 };
+		assert_int_equal(decode_image(decoder, filled, size + SEGMENT + 3, &image, &sound), 0);
+		free(filled);
 		for (int cut = 3; cut < 2 + SEGMENT; cut++) {
 			uint8_t *part = malloc((size_t)cut);
 			struct error why = { 0 };

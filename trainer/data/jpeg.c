@@ -34,6 +34,10 @@ static int check_segments(const uint8_t *file, size_t size, struct error *why)
 	const uint8_t *p = file + 2, *end = file + size;
 
 	while (end - p >= 4 && p[0] == 0xFF && p[1] != 0xDA) {
+		if (p[1] == 0xFF) { /* any number of these may stand before a marker */
+			p++;
+			continue;
+		}
 		size_t length = (size_t)p[2] << 8 | p[3];
 
 		if (length < 2 || (size_t)(end - p - 2) < length)
