@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,61 +61,46 @@ static float sample(int rank, size_t i)
 	return (float)(x & 0xffffff) / 8388608.0f * (float)(1 + x % 1000);
 }
 
-static float serial_sum(int size, size_t i)
+/* Against the serial sum of so many ranks, in rank order. */
+static size_t wrong_elements(const float *p, size_t n, int ranks, float tolerance)
 {
-	float sum = sample(0, i);
-	for (int r = 1; r < size; r++)
-		sum += sample(r, i);
-	return sum;
-}
-
-/* The CPU back end gives the serial sum in rank order, bit for bit; NCCL chooses its own order. */
-static size_t wrong_elements(const float *p, size_t n, const struct hvd_world *w, const char *what)
-{
-	float tolerance = !strcmp(what, "allreduce") && !strcmp(w->backend, "nccl") ? 1e-5f : 0;
 	size_t wrong = 0;
 	for (size_t i = 0; i < n; i++) {
-		float want = !strcmp(what, "allreduce") ? serial_sum(w->size, i) : sample(0, i);
+		float want = sample(0, i);
+		for (int r = 1; r < ranks; r++)
+			want += sample(r, i);
 		wrong += !(p[i] >= want - want * tolerance && p[i] <= want + want * tolerance);
 	}
 	return wrong;
-}
-
-static int once(struct hvd *h, float *p, size_t n, const char *what)
-{
-	return !strcmp(what, "allreduce") ? hvd_allreduce(h, p, p, n, HVD_F32, HVD_SUM) : hvd_broadcast(h, p, n, HVD_F32, 0);
 }
 
 /* One line of the table. p is reduced, mine the host's side of it. algbw: bytes per second of the result; busbw: what a link carries, as in nccl-tests. */
 static int measure(struct hvd *h, float *p, float *mine, size_t bytes, const struct settings *s, double *seconds)
 {
 	const struct hvd_world *w = hvd_world(h);
+	const bool sums = !strcmp(s->what, "allreduce");
+	const float tolerance = sums && !strcmp(w->backend, "nccl") ? 1e-5f : 0; /* it chooses its own order; the CPU back end gives every bit */
 	size_t n = bytes / sizeof(float), wrong = 0;
 	int rounds = s->rounds ? s->rounds : bytes <= 65536 ? 200 : bytes <= 4u << 20 ? 20 : 7;
 	for (int k = -2; k < rounds; k++) {
 		for (size_t i = 0; i < n; i++)
 			mine[i] = sample(w->rank, i);
-		if (mine != p && hvd_copy(h, p, mine, bytes))
-			return failed(h, "copy to the device");
-		if (hvd_barrier(h))
-			return failed(h, "barrier");
+		if ((mine != p && hvd_copy(h, p, mine, bytes)) || hvd_barrier(h))
+			return failed(h, "before a round");
 		double begin = now();
-		if (once(h, p, n, s->what))
+		if (sums ? hvd_allreduce(h, p, p, n, HVD_F32, HVD_SUM) : hvd_broadcast(h, p, n, HVD_F32, 0))
 			return failed(h, s->what);
 		if (k >= 0)
 			seconds[k] = now() - begin;
-		if (hvd_barrier(h)) /* nobody computes while others still reduce */
-			return failed(h, "barrier");
-		if (mine != p && hvd_copy(h, mine, p, bytes))
-			return failed(h, "copy from the device");
-		wrong += wrong_elements(mine, n, w, s->what);
+		if (hvd_barrier(h) || (mine != p && hvd_copy(h, mine, p, bytes))) /* nobody computes while others still reduce */
+			return failed(h, "after a round");
+		wrong += wrong_elements(mine, n, sums ? w->size : 1, tolerance);
 	}
 	if (hvd_allreduce(h, seconds, seconds, (size_t)rounds, HVD_F64, HVD_MAX))
 		return failed(h, "allreduce");
 	qsort(seconds, (size_t)rounds, sizeof *seconds, ascending);
 	double t = seconds[rounds / 2], algbw = (double)bytes / t * 1e-9;
-	double factor = !strcmp(s->what, "allreduce") ? 2.0 * (w->size - 1) / w->size : 1;
-	double all_wrong = (double)wrong;
+	double factor = sums ? 2.0 * (w->size - 1) / w->size : 1, all_wrong = (double)wrong;
 	if (hvd_allreduce(h, &all_wrong, &all_wrong, 1, HVD_F64, HVD_SUM))
 		return failed(h, "allreduce");
 	if (w->rank == 0)
