@@ -2,10 +2,10 @@
  * Forming links: all connections, both ways, in one poll loop.
  *
  * The handshake has four frames of fixed size. Nothing that a stranger sends is used for more than a comparison:
- *   connector  HELLO    magic, from, to, nonce C, MAC(secret, "hello" HELLO)
- *   acceptor   REPLY    nonce S, MAC(secret, "reply"   HELLO S)
- *   connector  PROOF             MAC(secret, "proof"   HELLO S)
- *   acceptor   WELCOME           MAC(secret, "welcome" HELLO S)
+ *   connector  HELLO    magic, from, to, nonce C, MAC(secret, 0 HELLO)
+ *   acceptor   REPLY    nonce S, MAC(secret, 1 HELLO S)
+ *   connector  PROOF             MAC(secret, 2 HELLO S)
+ *   acceptor   WELCOME           MAC(secret, 3 HELLO S)
  *
  * Whoever connects and has not said HELLO gives way to the next one when places are out, so that a crowd of strangers cannot keep
  * the ranks from being heard. */
@@ -40,10 +40,7 @@ enum { ABOVE = 3, ALARM, FIXED }; /* places in poll(): the listeners, then these
 
 #define MAC_BYTES 16 /* the last ones of each */
 
-static const struct {
-	size_t bytes;
-	const char *label;
-} frames[] = { [HELLO] = { sizeof(struct hello) + MAC_BYTES, "hello" }, [REPLY] = { 32, "reply" }, [PROOF] = { 16, "proof" }, [WELCOME] = { 16, "welcome" } };
+static const size_t frame_bytes[] = { [HELLO] = sizeof(struct hello) + MAC_BYTES, [REPLY] = 32, [PROOF] = 16, [WELCOME] = 16 };
 
 struct shake {
 	int fd, polled; /* polled: its place in poll() */
@@ -70,18 +67,17 @@ struct former {
 static void authenticate(const struct former *f, const struct shake *s, uint8_t mac[MAC_BYTES])
 {
 	struct {
-		char label[8];
+		uint64_t frame;
 		struct hello hello;
 		uint8_t nonce[16];
-	} text = { .hello = s->hello };
-	memcpy(text.label, frames[s->frame].label, strlen(frames[s->frame].label));
+	} text = { .frame = s->frame, .hello = s->hello };
 	memcpy(text.nonce, s->nonce, sizeof text.nonce);
 	siphash128(f->l->secret, &text, sizeof text, mac);
 }
 
 static uint8_t *mac_of(struct shake *s)
 {
-	return s->bytes + frames[s->frame].bytes - MAC_BYTES;
+	return s->bytes + frame_bytes[s->frame] - MAC_BYTES;
 }
 
 static bool sending(const struct shake *s)
@@ -165,7 +161,7 @@ static void drop(struct former *f, struct shake *s, double t)
 static int advance(struct former *f, struct shake *s)
 {
 	while (s->frame != DONE) {
-		size_t left = frames[s->frame].bytes - s->moved;
+		size_t left = frame_bytes[s->frame] - s->moved;
 		ssize_t n = sending(s) ? send(s->fd, s->bytes + s->moved, left, MSG_NOSIGNAL) : recv(s->fd, s->bytes + s->moved, left, 0);
 		if (n < 0)
 			return errno == EAGAIN || errno == EINTR ? 0 : -1;
