@@ -177,7 +177,8 @@ int hvd_close(struct hvd *h)
 	queue_close(h);
 	if (h->mesh) {
 		status = atomic_load(&h->mesh->failed);
-		watch_told(h->mesh);
+		if (!watch_told(h->mesh))
+			return status; /* that thread may use all of it for ever */
 		mesh_close(h->mesh);
 	}
 	if (h->backend->close)

@@ -91,8 +91,10 @@ HVD_API int hvd_lost(const struct hvd *h);
 /* After HVD_EPEER, with on_death continue: the survivors agree on who is left and become a smaller world, with new ranks
  * and a higher epoch. Collective among them. Memory of hvd_alloc() and plans stay, as this rank left them: ranks may
  * be one step apart, so the caller takes parameters and optimiser state from the rank that got furthest, all of them or (where
- * that rank is lost meanwhile) none, and repeats the step that failed. What another rank has freed, or did not get, is memory like any other. Requests of before are none any more (HVD_EINVAL). HVD_EBOOT: this rank was given up by the others, or too few are left to be sure that nobody else
- * goes on. Steps that are to survive a death need `srun --kill-on-bad-exit=0 --no-kill`, which --hvd=on_death=continue sets. */
+ * that rank is lost meanwhile) none, and repeats the step that failed. What another rank has freed, or did not get, is memory like any other.
+ * Requests of before are none any more (HVD_EINVAL). HVD_EBOOT: this rank was given up by the others, or too few are left to be sure that
+ * nobody else goes on. Where this rank alone cannot recover, as with HVD_EBACKEND, the others go on without it. Steps that are to survive a death
+ * need `srun --kill-on-bad-exit=0 --no-kill`, which --hvd=on_death=continue sets. */
 HVD_API int hvd_recover(struct hvd *h);
 
 /* The cudaStream_t that collectives on device memory are ordered with: conf.stream, or the one that libhvd made. The program computes on

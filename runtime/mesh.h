@@ -138,8 +138,8 @@ bool mesh_shrink(struct mesh *m, const uint8_t *fate);
 
 void mesh_doing(struct mesh *m, enum doing what, uint32_t index);
 
-/* Waits until the owner has heard of the fault there is, if there is one. */
-void watch_told(struct mesh *m);
+/* Waits until the owner has heard of the fault there is, if there is one; false: conf.on_lost() keeps it from that, for longer than the deadline. */
+bool watch_told(struct mesh *m);
 
 /* watch.c; the lock is held */
 int watch_start(struct mesh *m);

@@ -471,10 +471,12 @@ int watch_start(struct mesh *m)
 	return m->watching ? 0 : HVD_ESYS;
 }
 
-void watch_told(struct mesh *m)
+bool watch_told(struct mesh *m)
 {
-	while (m->owner && atomic_load(&m->failed) && !m->told)
-		usleep(1000);
+	for (double until = lived() + m->deadline; m->owner && atomic_load(&m->failed) && !m->told; usleep(1000))
+		if (lived() > until)
+			return false;
+	return true;
 }
 
 void watch_stop(struct mesh *m)

@@ -160,6 +160,38 @@ static void note_line(void *arg, const char *line)
 	_exit(3);
 }
 
+static void note_line_for_ever(void *arg, const char *line)
+{
+	(void)arg, (void)line;
+	meeting->place[1]++;
+	for (;;)
+		pause();
+}
+
+static void close_while_the_line_is_noted(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.deadline = 1;
+	conf.on_lost = note_line_for_ever;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	all_arrive();
+	if (meeting_rank == 1)
+		_exit(0);
+	while (!meeting->place[1])
+		usleep(1000);
+	must(hvd_close(h) == HVD_EPEER);
+	_exit(0);
+}
+
+static void a_program_that_does_not_come_back_from_on_lost_can_close(void **state)
+{
+	(void)state;
+	run_ranks("aa", close_while_the_line_is_noted, NULL);
+}
+
 static void compute_while_rank_2_exits(void *arg)
 {
 	struct hvd *h;
@@ -723,6 +755,7 @@ int main(void)
 		cmocka_unit_test(a_plain_exit_is_named_to_ranks_that_compute),
 		cmocka_unit_test(a_message_that_is_none_is_not_taken_for_a_death),
 		cmocka_unit_test(a_line_that_nobody_reads_keeps_no_rank),
+		cmocka_unit_test(a_program_that_does_not_come_back_from_on_lost_can_close),
 		cmocka_unit_test(a_loss_of_who_was_never_heard_is_told_so),
 		cmocka_unit_test(a_goodbye_is_no_death_unless_others_still_wait),
 		cmocka_unit_test(a_goodbye_has_been_read_when_its_link_is_closed),
