@@ -213,6 +213,54 @@ static void a_kill_at_any_instant_of_a_split_is_survived(void **state)
 	}
 }
 
+/* Splits one after the other, and a recovery after each loss, while two ranks are killed, each after a time of its own. */
+static void split_through_two_kills(void *arg)
+{
+	const int *victim = arg, *after = victim + 2;
+	struct hvd *h = open_world(1), *part;
+	int64_t more = 1;
+	all_arrive();
+	for (int v = 0; v < 2; v++)
+		if (meeting_rank == victim[v] && !fork()) {
+			usleep((useconds_t)after[v]);
+			kill(getppid(), SIGKILL);
+			_exit(0);
+		}
+	double end = now() + 0.15;
+	for (int i = 0; more; i++) {
+		int status = hvd_split(h, i % 2 ? 0 : HVD_SPLIT_ACROSS, &part);
+		if (!status)
+			status = hvd_barrier(part);
+		must(!status || status == HVD_EPEER);
+		hvd_close(part);
+		more = now() < end;
+		if (!status)
+			status = hvd_allreduce(h, &more, &more, 1, HVD_I64, HVD_MAX);
+		for (double until = now() + 10; status && !*hvd_stop_word(h);)
+			must(now() < until); /* what broke the sub-world is soon known above */
+		more |= status;
+		if (status)
+			works(h, hvd_recover(h));
+	}
+	works(h, hvd_close(h));
+}
+
+static void two_kills_at_any_instants_of_splits_and_recoveries_are_survived(void **state)
+{
+	(void)state;
+	static const char *const layouts[] = { "aaaa", "aabb", "abab", "abcde" };
+	unsigned seed = (unsigned)time(NULL), random = seed;
+	printf("# seed %u\n", seed);
+	for (int i = 0; i < 30; i++) {
+		int n = (int)strlen(layouts[i % 4]), first = rand_r(&random) % n, at = rand_r(&random) % 60000;
+		int status[RANKS_MAX], victim[] = { first, (first + 1 + rand_r(&random) % (n - 1)) % n, at, at + rand_r(&random) % 30000 };
+		spawn_ranks(layouts[i % 4], split_through_two_kills, victim, status);
+		meeting_over();
+		for (int r = 0; r < n; r++)
+			assert_int_equal(status[r], r == victim[0] || r == victim[1] ? SIGKILL : 0);
+	}
+}
+
 /* Rank 1's word that rank 0 has closed the sub-world comes to rank 2 before rank 0's own goodbye. */
 static void hear_that_one_left(void *arg)
 {
@@ -321,6 +369,7 @@ int main(void)
 		cmocka_unit_test(a_death_in_a_sub_world_is_one_of_the_world),
 		cmocka_unit_test(a_death_in_a_split_is_one_of_the_world),
 		cmocka_unit_test(a_kill_at_any_instant_of_a_split_is_survived),
+		cmocka_unit_test(two_kills_at_any_instants_of_splits_and_recoveries_are_survived),
 		cmocka_unit_test(who_closes_a_sub_world_is_not_lost_to_the_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
