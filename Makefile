@@ -4,7 +4,7 @@
 #   make deps       list the packages that are missing (make deps INSTALL=1 installs them)
 #   make demo       private two-node Slurm cluster, synthetic chest X-rays, one training job
 #   make check      all the tests (SAN=1: with AddressSanitizer and UBSan)
-#   make fuzz       every parser of foreign bytes for SECONDS_EACH (default 60) seconds, with sanitizers
+#   make fuzz       every parser of foreign bytes for SECONDS_EACH (default 60) seconds, those of the runtime together, with sanitizers
 #   make bench      the measurements behind every performance claim
 #   make install    into DESTDIR and prefix; the plugin goes to Slurm's plugin directory
 #
