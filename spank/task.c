@@ -44,6 +44,25 @@ static char *openable_gpus(char *list, size_t size)
 	return list;
 }
 
+/* Of the openable GPUs those that numbers count among them, "1" of "2,3": tasks that share their step's devices
+ * (--gres-flags=allow-task-sharing) may open more than their own. */
+static void keep_numbered(char *openable, size_t size, const char *numbers)
+{
+	struct cpuset wanted, open, kept = { 0 };
+	int position = 0;
+
+	if (!numbers || cpulist_parse(numbers, &wanted) || cpulist_parse(openable, &open) || cpuset_next(&wanted, cpuset_count(&open)) >= 0)
+		return;
+	for (int g = cpuset_next(&open, 0); g >= 0; g = cpuset_next(&open, g + 1))
+		if (cpuset_has(&wanted, position++))
+			cpuset_add(&kept, g);
+	*openable = '\0';
+	for (int g = cpuset_next(&kept, 0); g >= 0; g = cpuset_next(&kept, g + 1)) {
+		size_t n = strlen(openable);
+		snprintf(openable + n, size - n, "%s%d", n ? "," : "", g);
+	}
+}
+
 /* The GPUs that Slurm bound this task to. Where the task may not open all of the node's devices, numbers count among
  * those it may open. */
 static int bound_devices(spank_t spank, struct step_devices *out, char *error, size_t size)
@@ -55,6 +74,8 @@ static int bound_devices(spank_t spank, struct step_devices *out, char *error, s
 
 	if (!list && step.options.hide_gpus && *step.visible)
 		list = step.visible;
+	if (confined)
+		keep_numbered(openable, sizeof openable, list);
 	int rc = step_devices(step.node, confined ? NUMBERS_BUS : (enum numbers)step.site->numbers, confined ? openable : NULL, list,
 		step.options.ids == IDS_INDEX, out, error, size);
 	return rc || out->in_doubt ? -1 : 0;

@@ -463,6 +463,27 @@ static void gpus_that_tasks_may_open_are_the_steps(void **state)
 	closed = "";
 }
 
+/* Of a step's devices, which all of its tasks may open, Slurm's numbers say which are the task's. */
+static void numbers_of_a_task_count_among_what_it_may_open(void **state)
+{
+	static const char *const numbers[] = { "0", "1", "0,1", "1,0", "2" };
+	static const char *const gpus[] = { "0000:21:00.0", "0000:27:00.0", "0000:21:00.0,0000:27:00.0", "0000:21:00.0,0000:27:00.0", "0000:21:00.0,0000:27:00.0" };
+	(void)state;
+	closed = "014567";
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+		char line[64];
+		visible = numbers[i];
+		assert_int_equal(run_step("keep-gpus,socket", 1, 0), 0);
+		snprintf(line, sizeof line, "HVD_GPU=%s\n", gpus[i]);
+		if (!strstr(record->task[0].variables, line))
+			fail_msg("%s: %s", numbers[i], record->task[0].variables);
+		snprintf(line, sizeof line, "CUDA_VISIBLE_DEVICES=%s\n", numbers[i]);
+		assert_non_null(strstr(record->task[0].variables, line));
+	}
+	visible = NULL;
+	closed = "";
+}
+
 /* A step without our words, a batch script, and an interactive shell are left alone. */
 static void other_steps_are_left_alone(void **state)
 {
@@ -498,6 +519,7 @@ int main(void)
 		cmocka_unit_test(a_refusal_ends_the_step_if_others_wait),
 		cmocka_unit_test(a_refusal_of_one_task_ends_the_others),
 		cmocka_unit_test(gpus_that_tasks_may_open_are_the_steps),
+		cmocka_unit_test(numbers_of_a_task_count_among_what_it_may_open),
 		cmocka_unit_test(other_steps_are_left_alone),
 	};
 	return cmocka_run_group_tests(tests_of_steps, make_machine_files, remove_machine_files);
