@@ -379,9 +379,43 @@ static void stem(void **state)
 	free(images);
 }
 
+enum { UPDATED = 1 << 14 };
+
+/* Weights, then the moments of Adam, then those of SGD, after an update each. */
+static void update(const struct cpu_kernels *kernels, float after[4][UPDATED])
+{
+	const struct adam_step step = { .beta1 = 0.9f, .beta2 = 0.999f, .decay = 1e-5f, .rate = 1.1e-4f, .correction = 3.3f, .epsilon = 1e-8f };
+	static float gradient[UPDATED];
+	noise_state = 5;
+	for (int i = 0; i < UPDATED; i++) {
+		gradient[i] = (float)(noise() * exp(-20 * fabs(noise())));
+		after[0][i] = (float)noise();
+		after[1][i] = after[3][i] = (float)(0.3 * noise() * gradient[i]);
+		after[2][i] = gradient[i] * gradient[i];
+	}
+	kernels->adam(UPDATED, gradient, after[0], after[1], after[2], &step);
+	kernels->sgd(UPDATED, gradient, after[0], after[3], 0.01f, 0.9f, 1e-3f);
+}
+
+/* Ranks update their own copies: on nodes with and without AVX-512 these stay one model only if no bit differs. */
+static void updates_are_the_same_bits_on_every_processor(void **state)
+{
+	(void)state;
+	static float portable[4][UPDATED], best[4][UPDATED];
+	if (cpu_kernels_best() == &cpu_kernels_portable)
+		skip_because("this processor has no other kernels than those in plain C");
+	update(&cpu_kernels_portable, portable);
+	update(cpu_kernels_best(), best);
+	for (int k = 0; k < 4; k++)
+		for (int i = 0; i < UPDATED; i++)
+			if (memcmp(&portable[k][i], &best[k][i], sizeof(float)) != 0)
+				fail_msg("array %d, value %d: %.9g and %.9g", k, i, portable[k][i], best[k][i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(updates_are_the_same_bits_on_every_processor),
 		cmocka_unit_test(dense_layers),
 		cmocka_unit_test(transitions),
 		cmocka_unit_test(stem),
