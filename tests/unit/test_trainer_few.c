@@ -234,6 +234,42 @@ static void newcombes_interval_equals_its_definition(void **state)
 	}
 }
 
+/* What resamples know of a member is in the mean's interval already; the rest of the member's is added, a share of it, in squares. */
+static void a_mean_is_widened_by_what_resamples_do_not_know(void **state)
+{
+	(void)state;
+	const double z = 1.959963984540054;
+	const struct interval before = { .value = 0.8, .low = 0.7, .high = 0.85 }, member = { .value = 0.6, .low = 0.3, .high = 0.8 };
+	for (int known = 0; known < 2; known++) {
+		struct interval mean = before;
+		double less = known ? z * 0.05 : 0;
+
+		interval_add(&mean, &member, known ? 0.05 : NAN, 4);
+		assert_close(mean.value, 0.8, 0);
+		assert_close(mean.low, 0.8 - sqrt(0.1 * 0.1 + (0.3 * 0.3 - less * less) / 16), 1e-12);
+		assert_close(mean.high, 0.8 + sqrt(0.05 * 0.05 + (0.2 * 0.2 - less * less) / 16), 1e-12);
+		assert_close(mean.se, (mean.high - mean.low) / (2 * z), 1e-12);
+	}
+	struct interval mean = before;
+	interval_add(&mean, &member, 1, 4); /* resamples know more than there is */
+	assert_true(fabs(mean.low - before.low) < 1e-12 && fabs(mean.high - before.high) < 1e-12);
+	mean = (struct interval){ .value = 0.99, .low = 0.98, .high = 1 };
+	interval_add(&mean, &(struct interval){ .value = 0.5, .low = 0, .high = 1 }, 0, 1);
+	assert_close(mean.high, 1, 0);
+	mean = (struct interval){ .value = 0.01, .low = 0, .high = 0.02 };
+	interval_add(&mean, &(struct interval){ .value = 0.5, .low = 0, .high = 1 }, 0, 1);
+	assert_close(mean.low, 0, 0);
+	for (int way = 0; way < 2; way++) {
+		struct interval r = { .value = 0.9 };
+
+		if (way)
+			interval_of_share(&r, 20);
+		else
+			interval_of_few(&r, 5, 80);
+		assert_close(r.se, (r.high - r.low) / (2 * z), 1e-12);
+	}
+}
+
 /* 0.975 quantiles of Student's distribution, as every table has them. */
 static void differences_are_spread_by_students_quantiles(void **state)
 {
@@ -381,6 +417,7 @@ int main(void)
 		cmocka_unit_test(scores_that_are_all_alike_are_not_sure),
 		cmocka_unit_test(a_perfect_ranking_is_not_sure),
 		cmocka_unit_test(newcombes_interval_equals_its_definition),
+		cmocka_unit_test(a_mean_is_widened_by_what_resamples_do_not_know),
 		cmocka_unit_test(differences_are_spread_by_students_quantiles),
 		cmocka_unit_test(the_mean_of_rare_findings_holds_the_truth_too),
 		cmocka_unit_test(equals_are_found_equal_where_patients_are_few),
