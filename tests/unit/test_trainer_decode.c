@@ -160,6 +160,29 @@ static void the_other_kinds_of_png(void **state)
 	expect(file, size, gray);
 }
 
+/* The palette has four entries. libspng takes an index beyond them for black. */
+static void a_colour_that_no_palette_has_is_refused(void **state)
+{
+	(void)state;
+	uint8_t index[W * H], gray[W * H], packed[H * ((W + 1) / 2)] = { 0 };
+	size_t size, half = (W + 1) / 2;
+
+	for (int i = 0; i < W * H; i++) {
+		index[i] = (uint8_t)(i % 4), gray[i] = (uint8_t)(60 * (i % 4));
+		packed[(size_t)(i / W) * half + (size_t)(i % W) / 2] |= (uint8_t)(index[i] << (i % W % 2 ? 0 : 4));
+	}
+	uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_INDEXED, 4, 0, packed, sizeof packed, &size);
+	expect(file, size, gray);
+	packed[2 * half + 18] = 9 << 4; /* the last pixel of a row, which half fills its byte */
+	file = spng_file(W, H, SPNG_COLOR_TYPE_INDEXED, 4, 0, packed, sizeof packed, &size);
+	expect_refusal(file, size, "PNG: pixel 36,2 has colour 9 of a palette of 4");
+	free(file);
+	index[W * H - 1] = 4;
+	file = spng_file(W, H, SPNG_COLOR_TYPE_INDEXED, 8, 0, index, sizeof index, &size);
+	expect_refusal(file, size, "PNG: pixel 36,22 has colour 4 of a palette of 4");
+	free(file);
+}
+
 static void sixteen_bits_that_hold_twelve_are_refused(void **state)
 {
 	(void)state;
@@ -627,6 +650,7 @@ int main(void)
 		cmocka_unit_test(rows_of_mixed_filters_and_any_size),
 		cmocka_unit_test(our_own_pngs_gray_and_rgba),
 		cmocka_unit_test(the_other_kinds_of_png),
+		cmocka_unit_test(a_colour_that_no_palette_has_is_refused),
 		cmocka_unit_test(sixteen_bits_that_hold_twelve_are_refused),
 		cmocka_unit_test(colour_and_transparency_are_refused),
 		cmocka_unit_test(every_cut_and_every_flipped_byte_of_a_png_is_found),

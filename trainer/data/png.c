@@ -12,7 +12,7 @@ enum { SIGNATURE = 8, CHUNK = 12, IHDR_SIZE = 13, FIRST_IDAT = SIGNATURE + CHUNK
 /* Radiographs are noise to a compressor: level 6 takes three times as long for 2 % less. */
 enum { PNG_LEVEL = 2 };
 
-enum { COLOUR_GRAY = 0, COLOUR_RGBA = 6 };
+enum { COLOUR_GRAY = 0, COLOUR_PALETTE = 3, COLOUR_RGBA = 6 };
 
 static uint32_t read_u32(const uint8_t *p)
 {
@@ -121,23 +121,54 @@ static int check_range(const uint8_t *gray, size_t pixels, struct error *why)
 		    "full range first");
 }
 
-static int decode_general(struct decoder *d, const uint8_t *file, size_t size, const struct header *h, struct image *image, struct error *why)
+/* libspng takes an index beyond the palette for black. raw: the indices as they are stored, rows of whole bytes. */
+static int check_indices(const struct header *h, const uint8_t *raw, uint32_t entries, struct error *why)
 {
-	size_t width = h->width, height = h->height, bytes = 4 * width * height;
+	size_t depth = (size_t)h->depth, row = ((size_t)h->width * depth + 7) / 8;
 
-	if (scratch_reserve(&d->raw, bytes, why) || scratch_reserve(&d->gray, width * height, why))
-		return -why->code;
+	for (size_t y = 0; y < h->height; y++)
+		for (size_t x = 0; x < h->width; x++) {
+			unsigned index = raw[y * row + x * depth / 8] >> (8 - depth - x * depth % 8) & ((1u << depth) - 1);
+			if (index >= entries)
+				return fail(why, EXIT_DATA, "PNG: pixel %zu,%zu has colour %u of a palette of %u", x, y, index, entries);
+		}
+	return 0;
+}
+
+/* A whole file with libspng into *raw; *palette: entries of its palette. */
+static int decode_with_spng(const uint8_t *file, size_t size, int format, struct scratch *raw, uint32_t *palette, struct error *why)
+{
 	spng_ctx *ctx = spng_ctx_new(0);
+	struct spng_plte plte;
+
 	if (!ctx)
 		return fail(why, EXIT_INTERNAL, "no memory for a PNG decoder");
 	spng_set_image_limits(ctx, IMAGE_MAX_SIDE, IMAGE_MAX_SIDE);
 	spng_set_chunk_limits(ctx, 1 << 24, 1 << 26);
+	size_t bytes = 0;
 	int rc = spng_set_png_buffer(ctx, file, size);
 	if (!rc)
-		rc = spng_decode_image(ctx, d->raw.data, bytes, SPNG_FMT_RGBA8, SPNG_DECODE_TRNS);
+		rc = spng_decoded_image_size(ctx, format, &bytes);
+	if (!rc && scratch_reserve(raw, bytes, why) == 0)
+		rc = spng_decode_image(ctx, raw->data, bytes, format, format == SPNG_FMT_RAW ? 0 : SPNG_DECODE_TRNS);
+	*palette = spng_get_plte(ctx, &plte) ? 0 : plte.n_entries;
 	spng_ctx_free(ctx);
-	if (rc)
-		return fail(why, EXIT_DATA, "PNG: %s", spng_strerror(rc));
+	return why->code ? -why->code : rc ? fail(why, EXIT_DATA, "PNG: %s", spng_strerror(rc)) : 0;
+}
+
+static int decode_general(struct decoder *d, const uint8_t *file, size_t size, const struct header *h, struct image *image, struct error *why)
+{
+	size_t width = h->width, height = h->height;
+	uint32_t palette;
+
+	if (scratch_reserve(&d->gray, width * height, why))
+		return -why->code;
+	/* less than 8 bits and interlaced, libspng 0.7.3 gives others than are stored */
+	int readable = h->colour == COLOUR_PALETTE && (h->depth == 8 || !h->interlace);
+	if (readable && (decode_with_spng(file, size, SPNG_FMT_RAW, &d->raw, &palette, why) || check_indices(h, d->raw.data, palette, why)))
+		return -why->code;
+	if (decode_with_spng(file, size, SPNG_FMT_RGBA8, &d->raw, &palette, why))
+		return -why->code;
 	if (to_gray(d->raw.data, d->gray.data, width, height, why) || (h->depth == 16 && check_range(d->gray.data, width * height, why)))
 		return -why->code;
 	*image = (struct image){ (int)width, (int)height, d->gray.data };
