@@ -352,6 +352,24 @@ passes() { # NAME
 	[ "$(cat "$WORK/dead.status")" = 75 ]
 }
 
+@test "where the file server lends no locks, a line says what to see to, and nothing of another training is removed" {
+	local line="$WORK/free/lock: cannot be locked (No locks available): see to it that no other training writes to $WORK/free"
+	run -0 "$BUILD/tests/wrap_file_lock" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/free" --steps 2 --batch 4
+	[ "$(grep -c "cannot be locked" <<<"$output")" = 1 ]
+	grep -Fqx "$line" <<<"$output"
+	# what may be another one's that is at work
+	touch "$WORK/free/best.safetensors.partial-01234567"
+	run -0 "$BUILD/tests/wrap_file_lock" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/free" --steps 4 --batch 4 --resume auto
+	grep -Fqx "$line, and remove what killed ones left there half-written: best.safetensors.partial-01234567" <<<"$output"
+	touch "$WORK/free/test.csv.partial-01234567"
+	run -0 "$BUILD/tests/wrap_file_lock" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/free" --steps 6 --batch 4 --resume auto
+	grep -E "left there half-written: (best.safetensors|test.csv).partial-01234567 and others like it$" <<<"$output"
+	[ "$(find "$WORK/free" -name "*.partial-*" | wc -l)" = 2 ]
+	# one that has the lock tidies up
+	"$BUILD/chexnet" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/free" --steps 8 --batch 4 --resume auto
+	[ "$(find "$WORK/free" -name "*.partial-*" | wc -l)" = 0 ]
+}
+
 @test "a log whose last line was cut short loses nothing but that line" {
 	train chexnet torn "-N1 -n1" --steps 4 --batch 4 --seed 7
 	printf '{"event":"step","ti' >>"$WORK/torn.json"
