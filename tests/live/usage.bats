@@ -1,0 +1,37 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What the commands of chexnet make of odd words, places and numbers.
+load trained
+
+@test "a place that nothing may be written to is named before anything is computed, and no other file is written" {
+	mkdir -p locked
+	chmod 555 locked
+	local user=()
+	if [ "$(id -u)" = 0 ]; then
+		command -v setpriv >/dev/null || skip "setpriv is not installed, and permissions do not stop root"
+		user=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+		chmod 777 .
+	fi
+	refuses 70 "locked/x.svg: Permission denied" "${user[@]}" "$BUILD/chexnet" bench data set --seconds 3600 --ranks 1 --svg locked/x.svg
+	refuses 70 "locked/x.html: Permission denied" "${user[@]}" "$BUILD/chexnet" report --predictions 1.csv --json first --out locked/x.html
+	refuses 70 "locked/x.json: Permission denied" "${user[@]}" "$BUILD/chexnet" report --predictions 1.csv --out first --json locked/x.json
+	refuses 70 "locked/x.csv: Permission denied" "${user[@]}" "$BUILD/chexnet" ensemble first 1.csv 2.csv --spread locked/x.csv
+	[ ! -e first ]
+	cd locked
+	refuses 70 "chexnet- cannot be made here: Permission denied: --output=DIR" "${user[@]}" "$BUILD/chexnet" train --data ../set "${SMALL[@]}"
+}
+
+@test "one is one: no plural, and a member of an ensemble counts once" {
+	chexnet synth --out lone --images 1 --size 32 | tee told
+	grep -qx "lone: 1 synthetic X-ray of 32 x 32, contrast 1" told
+	grep -qx "  train_val 1 image, 1 patient; test 0 images, 0 patients" told
+	chexnet prepare nih lone loneset --size 32 >/dev/null
+	chexnet train --data loneset "${SMALL[@]}" --batch 1 --steps 1 --output lonerun | tee told
+	grep -qx "  train       1 image, split policy official" told
+	grep -qx "order: keyed permutation of all 1 training image" told
+	grep -q " 1 step, seed 1; " told
+	grep -q "^1 step, 1 image in " told
+	chexnet doctor --data loneset | grep -q ": 1 training image of 1 patient, "
+	refuses 64 "1.csv: twice" chexnet ensemble twice 1.csv 2.csv 1.csv
+	[ ! -e twice ]
+}
