@@ -41,6 +41,24 @@ static int unknown_command(const char *word)
 	return EXIT_USAGE;
 }
 
+static const struct command *find(const char *name)
+{
+	for (int i = 0; i < N_COMMANDS; i++)
+		if (strcmp(name, commands[i]->name) == 0)
+			return commands[i];
+	return NULL;
+}
+
+static int help_of(const char *name)
+{
+	const struct command *c = find(name);
+
+	if (!c)
+		return unknown_command(name);
+	options_help(c, stdout);
+	return EXIT_DONE;
+}
+
 /* A caller may have closed standard input, output or error: the next file opened would take its number, and get what is printed. */
 static void fill_standard_files(void)
 {
@@ -68,6 +86,8 @@ static int run_command(int argc, char **argv)
 {
 	const char *first = argc > 1 ? argv[1] : "";
 
+	if (strcmp(first, "help") == 0 && argc > 2)
+		return help_of(argv[2]);
 	if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 || strcmp(first, "help") == 0) {
 		usage(stdout);
 		return EXIT_DONE;
@@ -86,10 +106,9 @@ static int run_command(int argc, char **argv)
 	}
 	if (first[0] == '\0' || first[0] == '-')
 		return command_train.run(argc, argv);
-	for (int i = 0; i < N_COMMANDS; i++)
-		if (strcmp(first, commands[i]->name) == 0)
-			return commands[i]->run(argc - 1, argv + 1);
-	return unknown_command(first);
+	const struct command *c = find(first);
+
+	return c ? c->run(argc - 1, argv + 1) : unknown_command(first);
 }
 
 int main(int argc, char **argv)

@@ -50,6 +50,9 @@ const char *nearest_name(const char *word, size_t length, const char *const *can
 		/* a word that is only begun counts as one edit away */
 		if (length >= 2 && length < size && strncmp(word, candidates[i], length) == 0)
 			distance = 1;
+		/* and one that says more ("evaluate", "batch-size") as two */
+		else if (size >= 3 && size < length && distance > 2 && strncmp(word, candidates[i], size) == 0)
+			distance = 2;
 		if (distance < smallest) {
 			smallest = distance;
 			nearest = candidates[i];
@@ -222,6 +225,21 @@ static int set_typed(const struct option *o, const char *text, void *conf, struc
 	return set_value(o, text, conf, e);
 }
 
+/* Whether a word is an option of this command, with or without a value. */
+static int is_option(const struct command *command, const char *word)
+{
+	if (strncmp(word, "--", 2) != 0)
+		return 0;
+	const char *name = word + 2;
+	size_t length = strcspn(name, "=");
+
+	if (option_of(command, find(command->options, name, length)))
+		return 1;
+	const struct option *o = length > 3 && strncmp(name, "no-", 3) == 0 ? option_of(command, find(command->options, name + 3, length - 3)) : NULL;
+
+	return o && o->type == OPTION_FLAG;
+}
+
 /* Reads the option at argv[i]; returns how many words it took, or negative. */
 static int read_option(const struct command *command, int argc, char **argv, int i, void *conf, struct error *e)
 {
@@ -232,7 +250,9 @@ static int read_option(const struct command *command, int argc, char **argv, int
 
 	if (!o && length > 3 && strncmp(name, "no-", 3) == 0) {
 		o = option_of(command, find(command->options, name + 3, length - 3));
-		if (o && o->type == OPTION_FLAG && !value) {
+		if (o && o->type == OPTION_FLAG && value)
+			return fail(e, EXIT_USAGE, "--no-%s takes no value; --%s switches it on", o->name, o->name);
+		if (o && o->type == OPTION_FLAG) {
 			set_typed(o, "no", conf, e);
 			return 1;
 		}
@@ -250,6 +270,8 @@ static int read_option(const struct command *command, int argc, char **argv, int
 		return set_typed(o, value, conf, e) < 0 ? -EXIT_USAGE : 1;
 	if (i + 1 >= argc)
 		return fail(e, EXIT_USAGE, "--%s needs a value: --%s=%s", o->name, o->name, o->argument);
+	if (is_option(command, argv[i + 1])) /* as where a variable is not set: the option would be lost too */
+		return fail(e, EXIT_USAGE, "--%s needs a value, and %s is an option; --%s=%s if that is meant", o->name, argv[i + 1], o->name, argv[i + 1]);
 	return set_typed(o, argv[i + 1], conf, e) < 0 ? -EXIT_USAGE : 2;
 }
 

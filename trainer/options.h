@@ -61,7 +61,7 @@ struct command {
 };
 
 /* Sets every target in *conf (zeroed by the caller) to its default, then reads argv[1…]. Words that are no options are
- * moved to argv[1 … *n_operands]; "--" ends the options. Returns 0; 1 when --help was asked for and printed;
+ * moved to argv[1 … *n_operands]; "--" ends the options. A value that is the name of an option is given as --name=value. Returns 0; 1 when --help was asked for and printed;
  * -EXIT_USAGE with the nearest known name in *e. */
 int options_parse(const struct command *command, int argc, char **argv, void *conf, int *n_operands, struct error *e);
 

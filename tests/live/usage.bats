@@ -35,3 +35,18 @@ load trained
 	refuses 64 "1.csv: twice" chexnet ensemble twice 1.csv 2.csv 1.csv
 	[ ! -e twice ]
 }
+
+@test "help of a command, and a word that is nearly one" {
+	diff <(chexnet help eval) <(chexnet eval --help)
+	diff <(chexnet help) <(chexnet --help)
+	refuses 64 "evaluate; mean eval?" chexnet evaluate
+	refuses 64 "trian; mean train?" chexnet help trian
+}
+
+@test "a variable that is not set does not take the next option with it" {
+	# shellcheck disable=SC2086,SC2154 # that is what happens
+	refuses 64 "--output --no-augment option" chexnet train --data set --output $UNSET --no-augment
+	# shellcheck disable=SC2086,SC2154
+	refuses 64 "--data --output=idle option" chexnet train --data $UNSET --output=idle
+	[ ! -e idle ] && [ ! -e --no-augment ]
+}

@@ -134,6 +134,8 @@ static void a_misspelt_option_is_answered_with_the_nearest(void **state)
 	refused(READ("--prec=bf16"), "unknown option --prec; did you mean --precision?");
 	refused(READ("--horse"), "unknown option --horse; chexnet train --help lists them");
 	refused(READ("--no-batch"), "unknown option --no-batch; chexnet train --help lists them");
+	refused(READ("--batch-size=3"), "unknown option --batch-size; did you mean --batch?");
+	refused(READ("--learning-rates=3"), "unknown option --learning-rates; did you mean --learning-rate?");
 	refused(READ("-b"), "unknown option -b; options have long names: chexnet train --help");
 }
 
@@ -146,6 +148,11 @@ static void values_that_mean_nothing_are_refused(void **state)
 	refused(READ("--batch=0"), "--batch=0: must be between 1 and 4096");
 	refused(READ("--batch"), "--batch needs a value: --batch=N");
 	refused(READ("--data="), "--data: must not be empty");
+	refused(READ("--no-flip=yes"), "--no-flip takes no value; --flip switches it on");
+	refused(READ("--data", "--batch", "3"), "--data needs a value, and --batch is an option; --data=--batch if that is meant");
+	refused(READ("--data", "--batch=3"), "--data needs a value, and --batch=3 is an option; --data=--batch=3 if that is meant");
+	refused(READ("--data", "--no-flip"), "--data needs a value, and --no-flip is an option; --data=--no-flip if that is meant");
+	assert_string_equal(READ("--data=--no-flip").conf.data, "--no-flip");
 	refused(READ("--flip=yes"), "--flip takes no value; --no-flip switches it off");
 	refused(READ("--seed=-1"), "--seed=-1: must be a whole number that is not negative");
 	refused(READ("--learning-rate=nan"), "--learning-rate=nan: must be a number");
