@@ -82,6 +82,24 @@ is_empty() { [ -z "$(ls -A "$1")" ]; }
 	done
 }
 
+@test "bench data: a signal to it alone ends it at once, by that signal, with all that it started, and nothing stays" {
+	local signal pid
+	for signal in INT:130 TERM:143 HUP:129; do
+		for children in 1 2; do # the one that makes the images; the ranks
+			# a shell without job control would have SIGINT ignored
+			TMPDIR=$SCRATCH/tmp env --default-signal=INT "$BUILD/chexnet" bench data --ours --ranks 2 --seconds 300 2>told 3>&- &
+			pid=$!
+			wait_for 60 has_children $pid $children
+			kill -"${signal%:*}" $pid
+			status=0
+			wait $pid || status=$?
+			[ "$status" = "${signal#*:}" ]
+			grep -E "^chexnet data: interrupted" told
+			is_empty "$SCRATCH/tmp"
+		done
+	done
+}
+
 @test "bench data refuses what it cannot compare, with one line" {
 	run --separate-stderr -65 race nowhere
 	[[ $stderr == "chexnet data: nowhere: no such directory" ]]

@@ -30,7 +30,10 @@ load trained
 	grep -qx "  train       1 image, split policy official" told
 	grep -qx "order: keyed permutation of all 1 training image" told
 	grep -q " 1 step, seed 1; " told
+	grep -qx "no test split: nothing judges the model in the end" told
 	grep -q "^1 step, 1 image in " told
+	chexnet train --data loneset "${SMALL[@]}" --batch 1 --steps 1 --output lonerun --resume auto | tee told
+	grep -qx "all its steps are done already: nothing is trained, the model is written once more" told
 	chexnet doctor --data loneset | grep -q ": 1 training image of 1 patient, "
 	refuses 64 "1.csv: twice" chexnet ensemble twice 1.csv 2.csv 1.csv
 	[ ! -e twice ]

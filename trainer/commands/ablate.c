@@ -245,9 +245,9 @@ int ablate(struct world *w, const struct ablate_conf *conf, struct error *e)
 		run.conf = &own;
 	}
 	if (world_agree(w, e) == 0 && world_speaks(w)) {
-		printf("%s, %d pixels, batch %d, %d rank%s, %d threads; %s; gain: median (least to most) of %d interleaved rounds, times faster\n",
+		printf("%s, %d pixels, batch %d, %d rank%s, %d thread%s; %s; gain: median (least to most) of %d interleaved round%s, times faster\n",
 		       own.model.network.model, own.model.network.image_size, own.model.batch, w->at->size, w->at->size == 1 ? "" : "s", own.model.threads,
-		       dataset_describe(run.data), conf->rounds);
+		       own.model.threads == 1 ? "" : "s", dataset_describe(run.data), conf->rounds, conf->rounds == 1 ? "" : "s");
 		print_row(&(struct knob){ .guide = "guide", .theirs = "their name", .ours = "ours", .why = "" }, "gain");
 	}
 	for (const struct knob *k = knobs; k->theirs && !e->code; k++)

@@ -271,8 +271,9 @@ static int time_intervals(const struct bench_conf *conf)
 		       "\"mean\":{\"auroc\":%.17g,\"low\":%.17g,\"high\":%.17g}}\n", FINDINGS, IMAGES, PATIENTS, RESAMPLES, seconds[RUNS / 2], omp_get_max_threads(),
 		       table.mean.value, table.mean.low, table.mean.high);
 	else if (rc == 0)
-		printf("intervals: %d findings x %d images of %d patients x %d resamples in %.3f s (median of %d; %d threads); mean AUROC %.4f, %.4f to %.4f\n", FINDINGS,
-		       IMAGES, PATIENTS, RESAMPLES, seconds[RUNS / 2], RUNS, omp_get_max_threads(), table.mean.value, table.mean.low, table.mean.high);
+		printf("intervals: %d findings x %d images of %d patients x %d resamples in %.3f s (median of %d; %d thread%s); mean AUROC %.4f, %.4f to %.4f\n", FINDINGS,
+		       IMAGES, PATIENTS, RESAMPLES, seconds[RUNS / 2], RUNS, omp_get_max_threads(), omp_get_max_threads() == 1 ? "" : "s", table.mean.value, table.mean.low,
+		       table.mean.high);
 	else
 		fprintf(stderr, "chexnet bench: no memory\n");
 	free(logits);

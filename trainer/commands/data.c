@@ -7,6 +7,7 @@
 
 #include "commands/commands.h"
 #include "commands/data_race.h"
+#include "commands/stop.h"
 #include "data/audit.h"
 #include "data/manifest.h"
 #include "data/pipeline.h"
@@ -155,6 +156,15 @@ static int run_word(const struct conf *conf, const char *word, const char *path,
 	return path ? bench(conf, path, e) : fail(e, EXIT_USAGE, "bench takes a directory");
 }
 
+static int end(int rc, const struct error *e)
+{
+	if (rc == 0)
+		return EXIT_DONE;
+	rc = report_error(&command_data, e);
+	stop_as_asked();
+	return rc;
+}
+
 static int run(int argc, char **argv)
 {
 	struct conf conf = { 0 };
@@ -163,7 +173,7 @@ static int run(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	return run_word(&conf, argv[1], n > 1 ? argv[2] : NULL, &e) ? report_error(&command_data, &e) : EXIT_DONE;
+	return end(run_word(&conf, argv[1], n > 1 ? argv[2] : NULL, &e), &e);
 }
 
 int bench_data(int argc, char **argv)
@@ -178,7 +188,7 @@ int bench_data(int argc, char **argv)
 		return rc;
 	if (!conf.old && !conf.new && !conf.ours)
 		conf.old = conf.new = conf.ours = 1;
-	return race(&conf, n > 1 ? argv[2] : NULL, &e) ? report_error(&command_data, &e) : EXIT_DONE;
+	return end(race(&conf, n > 1 ? argv[2] : NULL, &e), &e);
 }
 
 const struct command command_data = {

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "commands/stop.h"
 #include "data/file.h"
 #include "data/manifest.h"
 #include "data/prepare.h"
@@ -50,12 +51,20 @@ struct race {
 	struct rate_cell cell[SEQUENCES][OPTION_INTS_MAX];
 };
 
-static volatile sig_atomic_t stop;
+/* Those that have not ended; 0: an entry that is free. Whoever ends the command tells its parent alone, and it tells them. */
+static volatile pid_t children[MAX_RANKS];
+
+static void tell_children(void)
+{
+	for (int i = 0; i < MAX_RANKS; i++)
+		if (children[i] > 0)
+			kill(children[i], SIGTERM);
+}
 
 static void on_signal(int number)
 {
-	(void)number;
-	stop = 1;
+	stop_asked = number;
+	tell_children();
 }
 
 static double seconds_now(void)
@@ -100,7 +109,7 @@ static void run_rank(const struct race *r, enum sequence_kind kind, int rank, in
 	if (sequence_open(&s, &conf, e) || sequence_next(s, &b, e))
 		return;
 	atomic_fetch_add(&board->ready, 1);
-	while (!stop && !atomic_load(&board->failed) && (!counts || now - begin < r->conf->seconds)) {
+	while (!stop_asked && !atomic_load(&board->failed) && (!counts || now - begin < r->conf->seconds)) {
 		if (sequence_next(s, &b, e))
 			return;
 		now = seconds_now();
@@ -125,9 +134,19 @@ static pid_t start_child(void)
 	pid_t parent = getpid(), pid = fork();
 
 	if (pid == 0) {
+		memset((void *)children, 0, sizeof children);
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
-		stop |= getppid() != parent; /* it was gone before that was asked for */
+		if (getppid() != parent) /* it was gone before that was asked for */
+			stop_asked = SIGTERM;
+		return 0;
 	}
+	for (int i = 0; i < MAX_RANKS && pid > 0; i++)
+		if (!children[i]) {
+			children[i] = pid;
+			break;
+		}
+	if (stop_asked)
+		tell_children(); /* the signal came before it was on the list */
 	return pid;
 }
 
@@ -147,6 +166,9 @@ static pid_t next_end(int *status)
 	while ((pid = waitpid(-1, status, 0)) < 0)
 		if (errno != EINTR)
 			return 0;
+	for (int i = 0; i < MAX_RANKS; i++)
+		if (children[i] == pid)
+			children[i] = 0;
 	return pid;
 }
 
@@ -187,7 +209,7 @@ static int run_ranks(struct race *r, enum sequence_kind kind, int ranks, struct 
 	if (died)
 		fail(e, EXIT_INTERNAL, "a rank of --%s was killed", sequence_names[kind]);
 	cell->decoded = images ? (double)decoded / (double)images : 0;
-	if (stop)
+	if (stop_asked)
 		fail(e, EXIT_INTERNAL, "interrupted");
 	return -e->code;
 }
@@ -203,12 +225,12 @@ static void make_data(const char *directory, struct error *e)
 	struct prepare_report prepared;
 	struct origin origin;
 	char tree[FILE_PATH], out[FILE_PATH];
-	struct prepare_conf conf = { .out = out, .size = OWN_SIZE, .encoding = ENCODING_JPEG, .shards = OWN_SHARDS, .seed = 1, .stop = &stop };
+	struct prepare_conf conf = { .out = out, .size = OWN_SIZE, .encoding = ENCODING_JPEG, .shards = OWN_SHARDS, .seed = 1, .stop = &stop_asked };
 
 	synth.images = OWN_IMAGES;
 	synth.size = OWN_SIZE;
 	if (path_join(tree, e, "%s/tree", directory) || path_join(out, e, "%s/data", directory) ||
-	    synth_tree(&synth, tree, 0, 0, &stop, &report, e) || origin_nih(&origin, tree, SPLIT_OFFICIAL, 1, e))
+	    synth_tree(&synth, tree, 0, 0, &stop_asked, &report, e) || origin_nih(&origin, tree, SPLIT_OFFICIAL, 1, e))
 		return;
 	prepare(&conf, &origin, &prepared, e);
 	origin_close(&origin);
@@ -406,7 +428,7 @@ static int run_on_own_data(struct race *r, struct error *e)
 int data_race(const struct race_conf *conf, struct error *e)
 {
 	struct race r = { .conf = conf, .directory = conf->directory };
-	struct sigaction action = { .sa_handler = on_signal };
+	struct sigaction action = { .sa_handler = on_signal }, hangup;
 
 	for (int i = 0; i < conf->ranks.n; i++)
 		if (conf->ranks.value[i] > MAX_RANKS)
@@ -418,7 +440,12 @@ int data_race(const struct race_conf *conf, struct error *e)
 		return fail(e, EXIT_INTERNAL, "no memory");
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, NULL, &hangup);
+	if (hangup.sa_handler != SIG_IGN) /* not under nohup */
+		sigaction(SIGHUP, &action, NULL);
 	int rc = conf->directory ? run_all(&r, e) : run_on_own_data(&r, e);
 	munmap(r.board, sizeof *r.board);
+	if (stop_asked)
+		signal(stop_asked, SIG_DFL); /* for stop_as_asked() */
 	return rc;
 }

@@ -127,6 +127,8 @@ void tell_start(struct train *t)
 	print_split(t, t->test);
 	if (!t->validates)
 		log_say(&t->log, "%s: the last step's weights are taken", t->val && dataset_count(t->val) ? "no label of the validation split is known" : "no validation split");
+	if (!t->test || !dataset_count(t->test))
+		log_say(&t->log, "no test split: nothing judges the model in the end");
 	say_order(t);
 	log_say(&t->log, "%s", t->memory);
 	if (*t->masked)
@@ -137,7 +139,7 @@ void tell_start(struct train *t)
 		t->schedule.steps == 1 ? "" : "s", t->at.seed,
 		t->output);
 	if (t->at.step >= t->schedule.steps)
-		log_say(&t->log, "all its steps are done already: nothing is trained, the model is judged once more");
+		log_say(&t->log, "all its steps are done already: nothing is trained, the model is %s once more", t->test && dataset_count(t->test) ? "judged" : "written");
 }
 
 void tell_step(struct train *t, const uint64_t *hashes, int n_hashes)
