@@ -16,6 +16,10 @@ load trained
 	refuses 70 "locked/x.html: Permission denied" "${user[@]}" "$BUILD/chexnet" report --predictions 1.csv --json first --out locked/x.html
 	refuses 70 "locked/x.json: Permission denied" "${user[@]}" "$BUILD/chexnet" report --predictions 1.csv --out first --json locked/x.json
 	refuses 70 "locked/x.csv: Permission denied" "${user[@]}" "$BUILD/chexnet" ensemble first 1.csv 2.csv --spread locked/x.csv
+	refuses 64 "1.csv: Not a directory" chexnet predict --engine cpu --weights run1/model.safetensors --maps 1.csv tree/images/00000001_000.png
+	[ -z "$output" ]
+	refuses 70 "locked: Permission denied" "${user[@]}" "$BUILD/chexnet" predict --engine cpu --weights run1/model.safetensors --maps locked tree/images/00000001_000.png
+	[ -z "$output" ]
 	[ ! -e first ]
 	cd locked
 	refuses 70 "chexnet- cannot be made here: Permission denied: --output=DIR" "${user[@]}" "$BUILD/chexnet" train --data ../set "${SMALL[@]}"

@@ -87,7 +87,7 @@ int maps_open(struct maps *m, const char *directory, const char *finding, const 
 		return fail(e, EXIT_INTERNAL, "no memory for maps");
 	if (engine_get(engine, ENGINE_PARAMS, classifier->offset, m->weight, classifier->count) < 0)
 		return fail(e, EXIT_INTERNAL, "%s", engine_error->text);
-	if (directory && directory_ensure(directory, e))
+	if (directory && (directory_ensure(directory, e) || directory_check(directory, e)))
 		return -e->code;
 	return boxes ? boxes_read(&m->boxes, boxes, e) : 0;
 }
