@@ -61,15 +61,19 @@ int model_choose_engine(const struct world *w, enum engine_choice choice, enum e
 
 const char *model_fallback(const struct world *w, enum engine_choice choice)
 {
-	int gpus = 0;
+	const char *wish = getenv("HVD_BACKEND");
+	int gpus = 0, drivers = 0, wished = wish && *wish && strcmp(wish, "auto") != 0;
 
-	if (choice != CHOOSE_AUTO)
-		return NULL;
 	for (int r = 0; r < w->at->size; r++) {
-		if (w->places[r].driver)
-			return NULL;
+		drivers += w->places[r].driver;
 		gpus += *w->places[r].gpu != '\0';
 	}
+	if (drivers && (choice == CHOOSE_AUTO || choice == CHOOSE_CUDA))
+		return w->at->size > 1 && !wished && strcmp(w->at->backend, "nccl") != 0
+			       ? "NCCL is not used: what the GPUs have to add up goes through host memory, which is slow; HVD_BACKEND=nccl says what is missing"
+			       : NULL;
+	if (choice != CHOOSE_AUTO)
+		return NULL;
 	return gpus ? "no CUDA driver answers on any rank, GPUs or not: the CPU computes" : "no GPU here: the CPU computes";
 }
 

@@ -63,7 +63,7 @@ struct model {
  * ranks. */
 int model_choose_engine(const struct world *w, enum engine_choice choice, enum engine_kind *kind, struct error *e);
 
-/* Why `auto` became the CPU, for the line that a fallback owes its user; NULL where there is nothing to say. */
+/* Why `auto` became the CPU, or libhvd's `auto` host memory, for the line that a fallback owes its user; NULL where there is nothing to say. */
 const char *model_fallback(const struct world *w, enum engine_choice choice);
 
 /* Collective; errors are agreed. */
