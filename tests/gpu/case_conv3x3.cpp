@@ -373,6 +373,7 @@ void add_conv3x3_cases(std::vector<kernel_case> &cases)
 	add_data<bf16, conv3x3_data_wgmma_shape>(cases, "4");             /* wgmma; y and dz between memory and registers */
 	add_weight<bf16, conv3x3_weight_shape<128>>(cases, "1");
 	add_weight<bf16, conv3x3_weight_shape<64>>(cases, "2");           /* half the tile: two blocks' worth of shared memory is left to the cache */
+	add_weight<bf16, conv3x3_weight_shape<128, 3>>(cases, "3");       /* three blocks share the taps: for maps that make few tiles */
 	add_forward<fp16, conv3x3_forward_shape<128, 32, 2>>(cases, "1");
 	add_forward<fp16, conv3x3_forward_wgmma_shape>(cases, "4");
 	add_data<fp16, conv3x3_data_shape<128, 32, 64>>(cases, "1");

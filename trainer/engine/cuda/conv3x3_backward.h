@@ -23,7 +23,7 @@ template <class T> struct conv3x3_backward {
 	const float *scale, *bias, *mean, *rstd; /* [c_in] */
 	T *dz;                        /* [pixels][c_in] */
 	float *partial_sums;          /* [blocks][2][c_in]: dbeta, dgamma */
-	float *partial_weight;        /* [blocks][c_out][9][c_in] */
+	float *partial_weight;        /* [parts][c_out][9][c_in] */
 	long pixels;                  /* images · side² */
 	int side, pitch, c_in, c_out; /* multiples of 8 but side; c_in <= 128, c_out <= 32 */
 };
@@ -194,12 +194,14 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(co
 
 /* ---- dW ------------------------------------------------------------------------------------------- */
 
-/* The whole [128][9][32] lies in the registers of a block: a warp has 32 channels and 16 of every tap's columns. */
-template <int rows> struct conv3x3_weight_shape {
+/* The whole [128][9][32] lies in the registers of a block: a warp has 32 channels and 16 of every tap's columns. GROUPS: or of so many blocks, each with
+ * its share of the taps, for maps that would leave most multiprocessors without a block. */
+template <int rows, int groups = 1> struct conv3x3_weight_shape {
 	enum {
 		WGMMA = 0, ROWS = rows, SIDES_BELOW = rows, WARPS = 8, THREADS = 32 * WARPS, W_ROWS = 32, M_TILES = W_ROWS / 16, W_COLUMNS = 16, N_TILES = W_COLUMNS / 8,
-		ROW_WARPS = TAP_CHANNELS / W_ROWS, TILE_BYTES = rows * TAP_CHANNELS * 2, Z_TILES = 2
+		ROW_WARPS = TAP_CHANNELS / W_ROWS, TILE_BYTES = rows * TAP_CHANNELS * 2, Z_TILES = 2, GROUPS = groups, GROUP_TAPS = TAPS / groups
 	};
+	static_assert(TAPS % groups == 0, "as many taps for each block");
 	typedef dy_line<rows, THREADS> dy;
 
 	static HD size_t shared_bytes()
@@ -216,7 +218,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(
 	unsigned char *memory = shared_memory();
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
 	const int w_row = warp % S::ROW_WARPS * S::W_ROWS, w_column = warp / S::ROW_WARPS * S::W_COLUMNS;
-	const pixel_line<S::ROWS> l(p.pixels, p.side);
+	const int first_tap = (int)blockIdx.x % S::GROUPS * S::GROUP_TAPS, part = (int)blockIdx.x / S::GROUPS;
+	const pixel_line<S::ROWS> l(p.pixels, p.side, S::GROUPS);
 	const typename S::dy dy(memory + S::Z_TILES * S::TILE_BYTES, p);
 
 	auto prefetch = [&](int i) {
@@ -232,7 +235,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(
 	for (int j = 0; j < l.lead; j++)
 		dy.template correct<T>(j);
 
-	float dweight[S::M_TILES][TAPS * S::N_TILES][4] = {};
+	float dweight[S::M_TILES][S::GROUP_TAPS * S::N_TILES][4] = {};
 	SERIAL for (int i = 0; i < l.tiles; i++) {
 		unsigned char *z = memory + i % S::Z_TILES * S::TILE_BYTES;
 		const int channel = t % tile128::CHUNKS * VECTOR;
@@ -256,10 +259,10 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(
 			uint32_t left[S::M_TILES][4];
 			UNROLL for (int m = 0; m < S::M_TILES; m++) /* z transposed: rows are channels, columns pixels */
 				load_matrices_transposed(left[m], tile128::chunk(z, m16 * 16 + lane % 8 + lane / 16 * 8, (w_row + m * 16) / 8 + lane / 8 % 2));
-			UNROLL for (int tap = 0; tap < TAPS; tap++) {
+			UNROLL for (int tap = 0; tap < S::GROUP_TAPS; tap++) {
 				uint32_t right[4];
 				int turn;
-				const unsigned char *from = dy.row(l, place, inside, tap, &turn);
+				const unsigned char *from = dy.row(l, place, inside, first_tap + tap, &turn);
 				load_matrices_transposed(right, from + (((w_column / 8 + lane / 16) ^ turn) << 4));
 				UNROLL for (int m = 0; m < S::M_TILES; m++) {
 					multiply_add<T>(dweight[m][tap * 2], left[m], right[0], right[1]);
@@ -270,12 +273,12 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(
 	}
 
 	UNROLL for (int m = 0; m < S::M_TILES; m++)
-		UNROLL for (int tap = 0; tap < TAPS; tap++)
+		UNROLL for (int tap = 0; tap < S::GROUP_TAPS; tap++)
 			UNROLL for (int n = 0; n < S::N_TILES; n++)
 				UNROLL for (int j = 0; j < 4; j++) {
 					const int c = w_row + m * 16 + j / 2 * 8 + lane / 4, column = w_column + n * 8 + 2 * (lane % 4) + j % 2;
 					if (c < p.c_in && column < p.c_out)
-						p.partial_weight[(((size_t)blockIdx.x * p.c_out + column) * TAPS + tap) * p.c_in + c] = dweight[m][tap * 2 + n][j];
+						p.partial_weight[(((size_t)part * p.c_out + column) * TAPS + first_tap + tap) * p.c_in + c] = dweight[m][tap * 2 + n][j];
 				}
 #endif
 }
@@ -292,9 +295,10 @@ template <class T, class S> int conv3x3_data_launch(const conv3x3_backward<T> &p
 	return conv3x3_data_run(S(), p, blocks, stream);
 }
 
+/* blocks: parts of the weight's gradient. */
 template <class T, class S> int conv3x3_weight_launch(const conv3x3_backward<T> &p, unsigned blocks, device_stream stream)
 {
-	return launch(conv3x3_weight_kernel<T, S>, blocks, S::THREADS, S::shared_bytes(), stream, p);
+	return launch(conv3x3_weight_kernel<T, S>, blocks * S::GROUPS, S::THREADS, S::shared_bytes(), stream, p);
 }
 
 #endif

@@ -42,6 +42,7 @@ struct small_tiles {
 struct few_tiles : small_tiles {
 	typedef conv1x1_forward_shape<64, 3, false> forward_1x1;
 	typedef forward_1x1 resident_1x1; /* a block has one tile */
+	typedef conv3x3_weight_shape<128, 3> weight_3x3; /* a third of the products for each block, and of the sums that it writes */
 };
 
 #endif
