@@ -7,20 +7,26 @@
 #include "device.h"
 #include "gate.h"
 
-enum { BN_THREADS = 128, MERGE_CHANNELS = 32, MERGE_WARPS = 16, MERGE_THREADS = 32 * MERGE_WARPS, MERGE_BYTES = MERGE_WARPS * 2 * MERGE_CHANNELS * 8 };
+enum { BN_THREADS = 128, MERGE_CHANNELS = 32, MERGE_WARPS = 16, MERGE_THREADS = 32 * MERGE_WARPS, MERGE_BYTES = MERGE_WARPS * 2 * MERGE_CHANNELS * 8,
+       MERGE_DEPTH = 9 /* parts that a warp waits for at once: all of them where there are 132, as many as an H200 has multiprocessors */ };
 
 /* There are up to SUM_BLOCKS parts, and one thread a channel would wait for one load after the other, a hundred microseconds for each of
  * DenseNet-121's 240 merges. Block `block` merges 32 channels: warp w adds parts w, w + MERGE_WARPS, …; then the first warp adds the warps' sums, in
  * their order. True where *channel's sums are there. */
-DEVICE bool merge_parts(const float *partial, int parts, int stride, int channels, int block, int *channel, double (&sum)[2])
+template <int depth> DEVICE bool merge_parts(const float *partial, int parts, int stride, int channels, int block, int *channel, double (&sum)[2])
 {
 	double *shared = (double *)shared_memory(); /* [MERGE_WARPS][2][MERGE_CHANNELS] */
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, c = block * MERGE_CHANNELS + lane;
 	sum[0] = sum[1] = 0;
 	if (c < channels)
-		UNROLL_FOUR for (int part = warp; part < parts; part += MERGE_WARPS) {
-			sum[0] += partial[(size_t)part * 2 * (size_t)stride + (size_t)c];
-			sum[1] += partial[((size_t)part * 2 + 1) * (size_t)stride + (size_t)c];
+		SERIAL for (int first = warp; first < parts; first += depth * MERGE_WARPS) {
+			float value[depth][2];
+			UNROLL for (int i = 0; i < depth; i++)
+				UNROLL for (int which = 0; which < 2; which++)
+					value[i][which] = first + i * MERGE_WARPS < parts ? partial[((size_t)(first + i * MERGE_WARPS) * 2 + (size_t)which) * (size_t)stride + (size_t)c] : 0;
+			UNROLL for (int i = 0; i < depth; i++)
+				UNROLL for (int which = 0; which < 2; which++)
+					sum[which] += value[i][which];
 		}
 	UNROLL for (int which = 0; which < 2; which++)
 		shared[(warp * 2 + which) * MERGE_CHANNELS + lane] = sum[which];
@@ -98,7 +104,7 @@ KERNEL THREADS(MERGE_THREADS, 1) bn_statistics_kernel(const bn_statistics p)
 			scale_channel(p.next, c);
 		return;
 	}
-	if (!merge_parts(p.partial, p.parts, p.stride, p.channels, (int)blockIdx.x, &c, sum))
+	if (!merge_parts<MERGE_DEPTH>(p.partial, p.parts, p.stride, p.channels, (int)blockIdx.x, &c, sum))
 		return;
 	const double mean = sum[0] / p.pixels, mean_square = sum[1] / p.pixels, variance = mean_square - mean * mean;
 	p.mean[c] = (float)mean;
@@ -155,11 +161,11 @@ struct bn_backward_sums {
 	int from, due;
 };
 
-DEVICE void merge_backward(const bn_backward_sums &p, int block)
+template <int depth> DEVICE void merge_backward(const bn_backward_sums &p, int block)
 {
 	double sum[2];
 	int c;
-	if (!merge_parts(p.partial, p.parts, p.channels, p.channels, block, &c, sum))
+	if (!merge_parts<depth>(p.partial, p.parts, p.channels, p.channels, block, &c, sum))
 		return;
 	const double beta = sum[0], gamma = sum[1];
 	const float factor = p.factor * (p.unscale ? *p.unscale : 1);
@@ -186,7 +192,7 @@ DEVICE void merge_backward(const bn_backward_sums &p, int block)
 KERNEL THREADS(MERGE_THREADS, 1) bn_backward_sums_kernel(const bn_backward_sums p)
 {
 	begin_kernel();
-	merge_backward(p, (int)blockIdx.x);
+	merge_backward<MERGE_DEPTH>(p, (int)blockIdx.x);
 }
 
 inline int bn_backward_sums_launch(const bn_backward_sums &p, device_stream stream)
