@@ -182,7 +182,7 @@ survive() {
 }
 
 @test "a JSON log that the next rank 0 cannot write is given up, and not the training" {
-	HVD_ON_DEATH=continue train chexnet nolog "-N2 -n2 --kill-on-bad-exit=0 --no-kill" --steps 400 --batch 8 --eval-every 1000 --checkpoint-every 1000 3>&- &
+	HVD_ON_DEATH=continue train chexnet nolog "-N2 -n2 --kill-on-bad-exit=0 --no-kill" --steps 4000 --batch 8 --eval-every 1000 --checkpoint-every 1000 3>&- &
 	srun=$!
 	wait_for 20 reached nolog 20
 	rm "$WORK/nolog.json" && mkdir "$WORK/nolog.json"
