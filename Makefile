@@ -195,7 +195,7 @@ $(BUILD)/tests/test_runtime_recover: private LDFLAGS += -Wl,--wrap=queue_reset,-
 $(BUILD)/tests/test_trainer_window: private LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_chk
 $(BUILD)/tests/test_trainer_staging: private LDFLAGS += -Wl,--wrap=renameat2,--wrap=rename
 $(BUILD)/tests/test_trainer_checkpoint_dir: private LDFLAGS += -Wl,--wrap=renameat2
-$(BUILD)/tests/test_trainer_file: private LDFLAGS += -Wl,--wrap=fstat,--wrap=open
+$(BUILD)/tests/test_trainer_file: private LDFLAGS += -Wl,--wrap=stat,--wrap=fstat,--wrap=open
 $(BUILD)/tests/test_trainer_memory: private LDFLAGS += -Wl,--wrap=fopen
 $(BUILD)/tests/test_trainer_log: private LDFLAGS += -Wl,--wrap=poll,--wrap=__poll_chk
 $(BUILD)/tests/test_trainer_sequence: private LDFLAGS += -Wl,--wrap=pthread_create

@@ -25,6 +25,17 @@ int __wrap_fstat(int fd, struct stat *st)
 	return fstat_fails_with ? -1 : __real_fstat(fd, st);
 }
 
+int __real_stat(const char *path, struct stat *st);
+int __wrap_stat(const char *path, struct stat *st);
+
+static int stat_fails_with; /* errno; 0: it does not */
+
+int __wrap_stat(const char *path, struct stat *st)
+{
+	errno = stat_fails_with;
+	return stat_fails_with ? -1 : __real_stat(path, st);
+}
+
 int __real_open(const char *path, int flags, mode_t mode);
 int __wrap_open(const char *path, int flags, mode_t mode);
 
@@ -222,7 +233,6 @@ static int entries(const char *directory)
 	return n - 2;
 }
 
-/* Notes, a link that somebody planted, a pipe: none of them is a file that this program was asked to write. */
 static void a_link_to_what_is_not_there_yet_keeps_its_place_too(void **state)
 {
 	(void)state;
@@ -250,6 +260,47 @@ static void a_link_to_what_is_not_there_yet_keeps_its_place_too(void **state)
 	assert_non_null(strstr(gone.text, "lost: cannot be written: No such file or directory"));
 }
 
+/* In a directory where everybody may write, as /tmp, Linux says EACCES of other users' links (fs.protected_symlinks). */
+static void a_link_that_the_kernel_refuses_is_not_followed(void **state)
+{
+	(void)state;
+	const char *mine = scratch_path("notes"), *planted = scratch_path("planted");
+	struct error checked = { 0 }, written = { 0 };
+
+	scratch_write(mine, "mine", 4);
+	assert_int_equal(symlink("notes", planted), 0);
+	stat_fails_with = EACCES;
+	output_check(planted, &checked);
+	file_write(planted, "new", 3, &written);
+	stat_fails_with = 0;
+	assert_holds(mine, "mine");
+	assert_int_equal(checked.code, EXIT_INTERNAL);
+	assert_non_null(strstr(written.text, "planted: cannot be written: Permission denied"));
+}
+
+/* As a program that starts this one hands over its temporary files. */
+static void an_open_file_without_a_name_is_written_to(void **state)
+{
+	(void)state;
+	const char *directory = scratch_path("nameless"), *file = scratch_path("nameless/file");
+	char open_file[64], text[16] = "";
+	struct error e = { 0 };
+
+	assert_int_equal(mkdir(directory, 0777), 0);
+	scratch_write(file, "of before", 9);
+	int fd = open(file, O_RDWR);
+	assert_true(fd >= 0);
+	assert_int_equal(unlink(file), 0);
+	snprintf(open_file, sizeof open_file, "/dev/fd/%d", fd);
+	assert_int_equal(output_check(open_file, &e), 0);
+	assert_int_equal(file_write(open_file, "new", 3, &e), 0);
+	assert_int_equal(pread(fd, text, sizeof text - 1, 0), 3);
+	assert_string_equal(text, "new");
+	close(fd);
+	assert_int_equal(entries(directory), 0);
+}
+
+/* Notes, a link that somebody planted, a pipe: none of them is a file that this program was asked to write. */
 static void what_has_a_name_like_a_half_written_file_is_left_alone(void **state)
 {
 	(void)state;
@@ -450,6 +501,8 @@ int main(void)
 		cmocka_unit_test(other_bus_errors_stay_what_they_are),
 		cmocka_unit_test(a_link_keeps_its_place_and_its_file_is_replaced),
 		cmocka_unit_test(a_link_to_what_is_not_there_yet_keeps_its_place_too),
+		cmocka_unit_test(a_link_that_the_kernel_refuses_is_not_followed),
+		cmocka_unit_test(an_open_file_without_a_name_is_written_to),
 		cmocka_unit_test(what_has_a_name_like_a_half_written_file_is_left_alone),
 		cmocka_unit_test(two_runs_that_write_the_same_file_leave_one_of_the_two_whole),
 		cmocka_unit_test(a_signal_that_ends_the_program_leaves_nothing_half_written),

@@ -182,17 +182,20 @@ static int follow_links(char path[FILE_PATH], struct error *e)
 	return 0;
 }
 
-/* Says where the bytes go. A rename would put a file in a device's place. */
+/* Says where the bytes go. A rename would put a file in a device's place, and would not reach an open file that has no name any more, of which
+ * /dev/fd/N tells none. A link that the kernel does not follow, as one that another user left in /tmp, is not followed here either. */
 static int output_place(struct output_file *out, const char *path, struct error *e)
 {
 	struct stat st;
 	int there = stat(path, &st) == 0;
 
 	*out = (struct output_file){ .fd = -1 };
-	if (there && S_ISDIR(st.st_mode))
-		return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(EISDIR));
+	if (there ? S_ISDIR(st.st_mode) : errno != ENOENT)
+		return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(there ? EISDIR : errno));
 	if (path_join(out->path, e, "%s", path) || (there && (!S_ISREG(st.st_mode) || is_standard_output(&st))) || follow_links(out->path, e))
 		return -e->code;
+	if (there && strcmp(out->path, path) != 0 && lstat(out->path, &st))
+		return path_join(out->path, e, "%s", path);
 	return path_join(out->partial, e, "%s" PARTIAL, out->path, 0u);
 }
 
@@ -232,7 +235,7 @@ static int open_directly(const struct output_file *out)
 	struct stat st;
 
 	if (stat(out->path, &st) || !is_standard_output(&st))
-		return open(out->path, O_WRONLY | O_CLOEXEC);
+		return open(out->path, O_WRONLY | O_TRUNC | O_CLOEXEC);
 	fflush(stdout); /* what was printed before comes before */
 	return fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 }
