@@ -16,7 +16,7 @@ struct shortcuts {
 		double auroc;         /* of the column alone; over one half: AP views, the old, men, late images have the finding more often. NAN: not compared */
 		size_t images;        /* with the finding that tell the column */
 		double with, without; /* share of AP views or of men, median of years or follow-up numbers */
-		int notable;          /* 0.15 and more than three standard errors of chance away from one half */
+		int notable;          /* 0.15 and more than three standard errors of chance, an image a patient, away from one half */
 	} of[SHORTCUTS][FINDINGS];
 };
 
