@@ -153,9 +153,14 @@ static void doubts_are_told(void **state)
 	translates("0,1", "0,1", false, "0,1", "GPU-0aaaaaaa-0000-0000-0000-000000000000,GPU-0aaaaaaa-0000-0000-0000-000000000001");
 	translates("2,0,1,3", "0,1,2,3", true, "2,0,1,3", "2,0,1,3");
 	assert_false(step->in_doubt);
-	machine(1, 2, 3, 4, true);
-	translates("0,1,2,3", "0,1,2,3", true, "0,1,2,3", "0,1,2,3");
-	assert_false(step->in_doubt);
+	/* as many as are left are not the step's where one is missing, or where instances count */
+	machine(0, 1, 2, 4, true);
+	assert_int_equal(step_devices(node, numbers, "0,1,2,3", "0,1,2,3", false, step, error, sizeof error), 0);
+	assert_true(step->in_doubt);
+	machine(0, 1, 3, 2, true);
+	node->gpu[0].divided = true;
+	assert_int_equal(step_devices(node, numbers, "2,3", "0,1", false, step, error, sizeof error), 0);
+	assert_true(step->in_doubt);
 	machine(1, 0, 2, 3, true);
 	/* the site says which */
 	numbers = NUMBERS_BUS;
