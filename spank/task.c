@@ -215,16 +215,16 @@ static bool slurm_bound_gpus(spank_t spank)
 	return !step.options.hide_gpus && job_variable(spank, "SLURMD_TRES_BIND", bind, sizeof bind) && !strstr(bind, "none");
 }
 
-/* The first of the step's GPUs that this task may not open; -1 none, or GPUs are not given by number. */
-static int closed_gpu(void)
+/* The first of these GPUs that this task may not open; -1 none, or GPUs are not given by number. */
+static int closed_gpu(const struct step_devices *d)
 {
 	bool known = true;
 	int closed = -1;
 
-	for (int d = step.devices.count - 1; d >= 0; d--) {
-		known &= step.devices.gpu[d] >= 0 && !is_instance(step.devices.token[d]);
-		if (known && !may_open(step.devices.gpu[d]))
-			closed = step.devices.gpu[d];
+	for (int i = d->count - 1; i >= 0; i--) {
+		known &= d->gpu[i] >= 0 && !is_instance(d->token[i]);
+		if (known && !may_open(d->gpu[i]))
+			closed = d->gpu[i];
 	}
 	return known ? closed : -1;
 }
@@ -235,12 +235,14 @@ static int plan_with_open_gpus(int local)
 {
 	static struct step_devices open;
 	char list[STEP_MAX_DEVICES * 6], error[512], line[640];
-	const int closed = closed_gpu();
+	const int closed = closed_gpu(&step.devices);
 
 	if (step.options.keep_gpus || (closed < 0 && !step.devices.in_doubt))
 		return 0;
+	/* names, which stay as they are, can be of closed ones */
 	if (!*openable_gpus(list, sizeof list) ||
-	    step_devices(step.node, NUMBERS_BUS, list, step.visible, step.options.ids == IDS_INDEX, &open, error, sizeof error) || open.count != step.devices.count) {
+	    step_devices(step.node, NUMBERS_BUS, list, step.visible, step.options.ids == IDS_INDEX, &open, error, sizeof error) ||
+	    open.count != step.devices.count || closed_gpu(&open) >= 0) {
 		snprintf(line, sizeof line, "GPU %s is %s, which this task may not open: is gres.conf right, and do its types follow each other as in Gres= of slurm.conf?",
 			closed < 0 ? "" : step.node->gpu[closed].at.pci, closed < 0 ? "" : step.device_file[closed]);
 		step_fail(EXIT_INTERNAL, !step.devices.in_doubt ? line : local == 0 ? step.doubt : NULL);
