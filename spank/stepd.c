@@ -348,7 +348,7 @@ static void make_plan(spank_t spank)
 	if (step.broken || check_counts(spank))
 		return;
 	/* a task that Slurm gives several GPUs may want them all, and one without needs nothing: unasked, only the plain case is bound */
-	if (step.options.by_site && (!step.request->devices || (step.request->tasks != step.request->devices && !step.per_task)))
+	if (step.options.by_site && (!step.request->devices || (step.request->tasks != step.request->devices && !step.options.keep_gpus)))
 		return;
 	if (place_tasks(step.node, step.request, &step.plan)) {
 		step_fail(EXIT_USAGE, step.plan.refusal);

@@ -460,7 +460,30 @@ static void gpus_that_tasks_may_open_are_the_steps(void **state)
 		closed = "014567";
 		assert_int_equal(run_step(steps[s], 1, 0), s ? 0 : 70);
 	}
+	/* a name means one GPU only */
+	visible = "GPU-c0de0000-0000-4000-8000-000000000000";
+	closed = "0134567";
+	assert_int_equal(run_step("hide-gpus,socket", 1, 0), 70);
+	assert_non_null(strstr(record->line, "which this task may not open"));
+	visible = NULL;
 	closed = "";
+}
+
+/* Unasked, a task that Slurm gives several GPUs keeps them, also where only the task can see which they are, or which CPUs. */
+static void unasked_a_task_keeps_all_its_gpus(void **state)
+{
+	static const char *const names[] = { "GPU-c0de0000-0000-4000-8000-000000000000,GPU-c0de0000-0000-4000-8000-000000000002", "MIG-1b000000,MIG-15000000" };
+	static const char *const steps[] = { "by-site,socket", "by-site,socket,keep-cpus" };
+	(void)state;
+	for (size_t i = 0; i < 4; i++) {
+		char all[128];
+		visible = names[i / 2];
+		snprintf(all, sizeof all, "CUDA_VISIBLE_DEVICES=%s\n", visible);
+		assert_int_equal(run_step(steps[i % 2], 1, 0), 0);
+		if (!strstr(record->task[0].variables, all))
+			fail_msg("%s:\n%s", steps[i % 2], record->task[0].variables);
+	}
+	visible = NULL;
 }
 
 /* Of a step's devices, which all of its tasks may open, Slurm's numbers say which are the task's. */
@@ -519,6 +542,7 @@ int main(void)
 		cmocka_unit_test(a_refusal_ends_the_step_if_others_wait),
 		cmocka_unit_test(a_refusal_of_one_task_ends_the_others),
 		cmocka_unit_test(gpus_that_tasks_may_open_are_the_steps),
+		cmocka_unit_test(unasked_a_task_keeps_all_its_gpus),
 		cmocka_unit_test(numbers_of_a_task_count_among_what_it_may_open),
 		cmocka_unit_test(other_steps_are_left_alone),
 	};
