@@ -128,6 +128,8 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 	m->cause = cause;
 	compose(m, rank, cause, reporter, text);
 	struct fault_notice body = { status, rank, cause, reporter >= 0 ? reporter : m->rank, "" };
+	if (status == HVD_ESYS && reporter < 0 && m->what == DOING_RECOVER) /* the others can go on without what this rank lacks */
+		body = (struct fault_notice){ HVD_EPEER, m->rank, CAUSE_UNABLE, m->rank, "" };
 	snprintf(body.text, sizeof body.text, "%s", text ? text : "");
 	struct wire_header header = { .kind = WIRE_FAULT, .bytes = sizeof body };
 	for (int i = 0; i < m->size; i++)

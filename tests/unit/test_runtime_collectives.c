@@ -469,6 +469,32 @@ static void an_exchange_meets_none_of_another_call(void **state)
 		run_ranks("aa", split_or_not, &(struct call){ i / 2, i % 2 });
 }
 
+/* All together is more than one message may hold. */
+static void gather_much(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	const size_t bytes = *(const size_t *)arg;
+	int status = hvd_init_from(&h, &conf, meet), size = (int)strlen(meeting_hosts);
+	works(h, status);
+	uint8_t *mine = malloc(bytes), *all = malloc(bytes * (size_t)size);
+	must(mine && all);
+	memset(mine, 'a' + meeting_rank, bytes);
+	works(h, mesh_gather(h->mesh, mine, bytes, all));
+	for (size_t i = 0; i < bytes * (size_t)size; i++)
+		must(all[i] == 'a' + i / bytes);
+	free(mine);
+	free(all);
+	works(h, hvd_close(h));
+}
+
+static void what_all_ranks_give_may_be_more_than_a_message_holds(void **state)
+{
+	(void)state;
+	run_ranks("aab", gather_much, &(size_t){ WIRE_PAYLOAD_MAX / 3 + 1 });
+	run_ranks("abc", gather_much, &(size_t){ WIRE_PAYLOAD_MAX });
+}
+
 /* Rank 1 has one descriptor left, which its own part takes. */
 static void allocate_without_descriptors(void *arg)
 {
@@ -596,6 +622,7 @@ int main(void)
 		cmocka_unit_test(requests_run_in_order_and_can_be_waited_for),
 		cmocka_unit_test(a_failure_is_none_of_the_requests_before_it),
 		cmocka_unit_test(an_exchange_meets_none_of_another_call),
+		cmocka_unit_test(what_all_ranks_give_may_be_more_than_a_message_holds),
 		cmocka_unit_test(memory_for_which_descriptors_lack_says_so),
 		cmocka_unit_test(nobody_passes_a_barrier_alone),
 	};

@@ -501,7 +501,7 @@ static void recover_without_memory(void *arg)
 	if (failed)
 		must(status == HVD_ESYS && strstr(hvd_error(t.h), "no memory") && hvd_allreduce(t.h, p, p, 100, HVD_F32, HVD_SUM) && !hvd_alloc(t.h, 8));
 	else
-		must(!status || (meeting_rank && status == HVD_ESYS));
+		works(t.h, status); /* nobody stops for what another lacks */
 	meeting->place[1] += failed;
 	hvd_free(t.h, p);
 	hvd_plan_close(t.plan);
