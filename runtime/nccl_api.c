@@ -14,7 +14,7 @@ int nccl_bind(struct api *nc, char why[128])
 	static const char *const newer[] = { "ncclCommInitRankScalable", "ncclCommRevoke", "ncclCommShrink" };
 	void *library = library_open("libnccl.so.2", homes);
 	if (!library) {
-		snprintf(why, 128, "%.120s", dlerror());
+		snprintf(why, 128, "%.80s; of Python's wheels: NCCL_HOME=.../nvidia/nccl", dlerror());
 		return -1;
 	}
 	const char *missing = library_bind(library, names, COUNT(names), nc);

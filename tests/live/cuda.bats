@@ -601,6 +601,34 @@ plans() { # DEVICE [WORD]: `cudnn-plans WORD DEVICE`
 	CUDNN_HOME=$(realpath "$scratch/home") LD_LIBRARY_PATH=$(realpath "$parts") plans h200
 }
 
+@test "cuDNN among Python's wheels is found, in an environment of its own and where Debian's and Ubuntu's Python has them" {
+	local folder
+	cat >"$scratch/find.c" <<-'E'
+		#include <stdio.h>
+		#include "engine/cuda/library.h"
+		int main(void)
+		{
+			struct error e = { 0 };
+			void *library = library_open("libof_a_wheel.so.9", &e);
+			puts(library ? "found" : e.text);
+			return !library;
+		}
+	E
+	"${CC:-gcc}" -D_GNU_SOURCE -Itrainer -o "$scratch/find" "$scratch/find.c" trainer/engine/cuda/library.c trainer/error.c -ldl || skip "no compiler"
+	mkdir -p "$scratch/env/bin"
+	printf '#!/bin/sh\n' >"$scratch/env/bin/python3"
+	chmod +x "$scratch/env/bin/python3"
+	for folder in lib/python3.12/site-packages local/lib/python3.12/dist-packages; do
+		mkdir -p "$scratch/env/$folder/nvidia/cudnn/lib"
+		"${CC:-gcc}" -shared -o "$scratch/env/$folder/nvidia/cudnn/lib/libof_a_wheel.so.9" -x c /dev/null
+		PATH=$(realpath "$scratch/env/bin"):$PATH run --separate-stderr "$scratch/find"
+		[ "$output" = found ]
+		rm -r "${scratch:?}/env/${folder%%/*}"
+	done
+	PATH=$(realpath "$scratch/env/bin"):$PATH run "$scratch/find"
+	[ "$status" -eq 1 ] && [[ $output == *"Python environment's wheels"* ]]
+}
+
 @test "several plans of each convolution can be timed, the engine's first, for the whole of ResNet-50" {
 	plans h200 time
 	# a plan that is the n-th takes n µs there

@@ -101,13 +101,58 @@ static void nccl_goes_as_far_as_the_driver_lets_it(void **state)
 #endif
 }
 
-int main(void)
+/* What nccl_bind() says in a program of its own, which has `folder` in LD_LIBRARY_PATH. */
+static void ask_in_another(const char *folder, char line[256])
 {
+	char self[512] = "", command[2048];
+	assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+	snprintf(command, sizeof command, "unset NCCL_HOME CUDA_HOME; LD_LIBRARY_PATH=%s:$LD_LIBRARY_PATH ASAN_OPTIONS=detect_leaks=0 '%s' bind", folder, self);
+	FILE *told = popen(command, "r");
+	assert_non_null(told);
+	assert_non_null(fgets(line, 256, told));
+	assert_int_equal(pclose(told), 0);
+}
+
+static void nccl_that_is_not_found_is_told_with_the_wheels_place(void **state)
+{
+	(void)state;
+#ifdef HAVE_NCCL
+	char folder[] = "/tmp/choice.XXXXXX", path[64], line[256];
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/libnccl.so.2", folder);
+	FILE *empty = fopen(path, "w"); /* so that the system's, if it has one, is not found either */
+	assert_non_null(empty);
+	fclose(empty);
+	ask_in_another(folder, line);
+	unlink(path);
+	rmdir(folder);
+	assert_non_null(strstr(line, "libnccl.so.2"));
+	assert_non_null(strstr(line, "; of Python's wheels: NCCL_HOME=.../nvidia/nccl\n"));
+#else
+	skip_because("built without nccl.h");
+#endif
+}
+
+static int bind_alone(void)
+{
+	char why[128] = "found";
+#ifdef HAVE_NCCL
+	struct api nc;
+	nccl_bind(&nc, why);
+#endif
+	return puts(why) < 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], "bind"))
+		return bind_alone();
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nccl_without_a_gpu_is_a_clean_error_on_every_rank),
 		cmocka_unit_test(auto_without_gpus_is_the_cpu),
 		cmocka_unit_test(ranks_with_different_settings_do_not_start),
 		cmocka_unit_test(nccl_goes_as_far_as_the_driver_lets_it),
+		cmocka_unit_test(nccl_that_is_not_found_is_told_with_the_wheels_place),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

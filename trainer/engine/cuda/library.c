@@ -43,11 +43,18 @@ static void *beside_program(const char *name)
 	return open_in(path, "", name);
 }
 
-/* NVIDIA's wheels unpack to site-packages/nvidia/PART/lib; the environment is where python3 in PATH is. */
+/* NVIDIA's wheels unpack to site-packages/nvidia/PART/lib; Debian's and Ubuntu's own Python has what pip installs in a folder of another name. */
+static void *in_environment(const char *folder, const char *name)
+{
+	void *library = open_in(folder, "lib/python3*/site-packages/nvidia/*/lib/", name);
+	return library ? library : open_in(folder, "local/lib/python3*/dist-packages/nvidia/*/lib/", name);
+}
+
+/* The environment is where python3 in PATH is. */
 static void *in_wheels(const char *name)
 {
-	const char *wheels = "lib/python3*/site-packages/nvidia/*/lib/", *environment = getenv("VIRTUAL_ENV"), *path = getenv("PATH");
-	void *library = open_in(environment, wheels, name);
+	const char *path = getenv("PATH");
+	void *library = in_environment(getenv("VIRTUAL_ENV"), name);
 	for (const char *from = path; from && *from && !library;) {
 		size_t length = strcspn(from, ":");
 		char folder[PATH_MAX], python[PATH_MAX + 16];
@@ -58,7 +65,7 @@ static void *in_wheels(const char *name)
 			char *slash = strrchr(folder, '/');
 			if (slash && slash != folder && access(python, X_OK) == 0) {
 				*slash = '\0';
-				library = open_in(folder, wheels, name);
+				library = in_environment(folder, name);
 			}
 		}
 		from += length + (from[length] == ':');
