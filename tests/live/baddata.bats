@@ -135,6 +135,8 @@ bats_require_minimum_version 1.5.0
 	[ "$status" -eq 0 ]
 	[ "$(grep -c "^no label of the validation split is known: the last step's weights are taken$" <<<"$output")" = 1 ]
 	[[ $output != *"nan"* && $output != *"validation after"* ]]
+	python3 "$BATS_TEST_DIRNAME/forget_labels.py" unlabelled/val-* || skip "no Python here"
+	refuses 64 "of unlabelled no val label is known: prepare it with some, or --patience=0" chexnet train --data unlabelled --output out --patience 1
 }
 
 @test "an unknown finding" {

@@ -48,7 +48,7 @@ static int check_validation(struct train *t, struct error *e)
 	const char *data = t->conf->data ? t->conf->data : "the built-in data";
 	const int unknown = t->val && dataset_count(t->val);
 	const char *lacks = unknown ? "no val label is known" : "has no val images";
-	const char *cure = unknown ? "leave --mask out" : "prepare it with some";
+	const char *cure = unknown && t->conf->mask ? "leave --mask out" : "prepare it with some";
 
 	if (t->validates)
 		return 0;
