@@ -137,12 +137,44 @@ static void a_slow_reader_gets_whole_lines(void **state)
 	close(reader);
 }
 
+/* As of `chexnet train --log-json /dev/stdout >FILE`, and of a job whose output goes into a file. */
+static void a_log_into_the_file_of_standard_output_loses_no_line(void **state)
+{
+	const char *path = scratch_path("both");
+	struct error e = { 0 };
+	struct run_log log;
+	char *text;
+	size_t size, lines = 0;
+
+	(void)state;
+	fflush(stdout);
+	int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666), standard = dup(STDOUT_FILENO);
+	dup2(file, STDOUT_FILENO);
+	close(file);
+	log_open(&log, 1);
+	log_events_to(&log, "/dev/stdout", &e);
+	for (int i = 0; i < 5; i++) {
+		log_say(&log, "a line that is printed");
+		write_event(&log, 10);
+	}
+	log_close(&log);
+	dup2(standard, STDOUT_FILENO);
+	close(standard);
+	assert_int_equal(e.code, 0);
+	assert_int_equal(file_read(&text, &size, path, &e), 0);
+	for (const char *c = text; (c = strstr(c, "a line that is printed\n{\"event\":\"step\",")); c++)
+		lines++;
+	free(text);
+	assert_int_equal(lines, 5);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_log_that_nobody_reads_any_more_is_given_up_and_its_descriptor_is_nobody_elses),
 		cmocka_unit_test(a_reader_that_stopped_keeps_the_training_waiting_for_so_long_and_no_longer),
 		cmocka_unit_test(a_slow_reader_gets_whole_lines),
+		cmocka_unit_test(a_log_into_the_file_of_standard_output_loses_no_line),
 	};
 
 	signal(SIGPIPE, SIG_IGN); /* as train does */

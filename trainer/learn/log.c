@@ -81,6 +81,24 @@ static int open_log(const char *path)
 	return -1;
 }
 
+/* Where the log is to go into the file that standard output or standard error goes into: what is printed, at that one's place in the file, would be
+ * written over it. They share their place instead. */
+static int share_standard(int fd)
+{
+	struct stat st, standard;
+
+	for (int s = STDOUT_FILENO; s <= STDERR_FILENO; s++) {
+		if (fstat(fd, &st) || !S_ISREG(st.st_mode) || fstat(s, &standard) || st.st_dev != standard.st_dev || st.st_ino != standard.st_ino)
+			continue;
+		int shared = fcntl(s, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+
+		if (shared >= 0)
+			close(fd);
+		return shared >= 0 ? shared : fd;
+	}
+	return fd;
+}
+
 int log_events_to(struct run_log *l, const char *path, struct error *e)
 {
 	struct stat st;
@@ -88,6 +106,7 @@ int log_events_to(struct run_log *l, const char *path, struct error *e)
 	l->json = open_log(path);
 	if (l->json < 0)
 		return fail(e, EXIT_INTERNAL, "%s: the log cannot be written: %s", path, errno == EPIPE ? "nobody reads that pipe: start its reader first" : strerror(errno));
+	l->json = share_standard(l->json);
 	if (fstat(l->json, &st) || !S_ISFIFO(st.st_mode)) /* of a pipe, log_write() waits for its reader, and not for ever */
 		fcntl(l->json, F_SETFL, O_APPEND);
 	end_last_line(l->json, path);
