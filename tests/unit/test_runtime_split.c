@@ -176,10 +176,11 @@ static void split_until_a_kill(void *arg)
 	const int *victim = arg;
 	struct hvd *h = open_world(1), *part;
 	int status = 0, color;
+	const pid_t self = getpid(); /* a rank that has failed meanwhile has left its children to a stranger */
 	all_arrive();
 	if (meeting_rank == victim[0] && !fork()) {
 		usleep((useconds_t)victim[1]);
-		kill(getppid(), SIGKILL);
+		kill(self, SIGKILL);
 		_exit(0);
 	}
 	for (int i = 0; !status; i++) {
@@ -219,11 +220,12 @@ static void split_through_two_kills(void *arg)
 	const int *victim = arg, *after = victim + 2;
 	struct hvd *h = open_world(1), *part;
 	int64_t more = 1;
+	const pid_t self = getpid();
 	all_arrive();
 	for (int v = 0; v < 2; v++)
 		if (meeting_rank == victim[v] && !fork()) {
 			usleep((useconds_t)after[v]);
-			kill(getppid(), SIGKILL);
+			kill(self, SIGKILL);
 			_exit(0);
 		}
 	double end = now() + 0.15;
