@@ -599,6 +599,19 @@ plans() { # DEVICE [WORD]: `cudnn-plans WORD DEVICE`
 	mkdir -p "$scratch/home"
 	ln -s "$libraries" "$scratch/home/lib"
 	CUDNN_HOME=$(realpath "$scratch/home") LD_LIBRARY_PATH=$(realpath "$parts") plans h200
+	# those of later versions
+	rm "$scratch/home/lib"
+	mkdir "$scratch/home/lib"
+	ln -s "$libraries"/libcudnn*.so.9 "$scratch/home/lib/"
+	for part in ext engines_tensor_ir; do
+		rm -f "$scratch/home/lib/libcudnn_$part.so.9"
+		echo "#include <stdio.h>
+			__attribute__((constructor)) static void tell(void) { fputs(\"loaded: $part\\n\", stderr); }" |
+			"${CC:-gcc}" -shared -fPIC -o "$scratch/home/lib/libcudnn_$part.so.9" -x c -
+	done
+	CUDNN_HOME=$(realpath "$scratch/home") run "$BUILD/gpu/cudnn-plans" h200
+	grep -x 'loaded: ext' <<<"$output"
+	grep -x 'loaded: engines_tensor_ir' <<<"$output"
 }
 
 @test "cuDNN among Python's wheels is found, in an environment of its own and where Debian's and Ubuntu's Python has them" {

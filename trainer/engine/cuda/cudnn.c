@@ -48,7 +48,7 @@ struct question {
  * version's: it then ends the program. What is loaded already is not looked for. */
 static void load_parts(void *library)
 {
-	static const char *const parts[] = { "graph", "ops", "cnn", "heuristic", "engines_precompiled", "engines_runtime_compiled" };
+	static const char *const parts[] = { "graph", "ext", "ops", "cnn", "heuristic", "engines_precompiled", "engines_runtime_compiled", "engines_tensor_ir" };
 	void *function = dlsym(library, "cudnnGetVersion");
 	Dl_info shim;
 	char path[4096];
@@ -59,7 +59,7 @@ static void load_parts(void *library)
 		const int folder = (int)(strrchr(shim.dli_fname, '/') - shim.dli_fname);
 
 		if (snprintf(path, sizeof path, "%.*s/libcudnn_%s.so.9", folder, shim.dli_fname, parts[i]) < (int)sizeof path)
-			dlopen(path, RTLD_LAZY | RTLD_LOCAL); /* one that is not there is for cuDNN to miss */
+			dlopen(path, RTLD_LAZY | RTLD_LOCAL); /* two came after 9.19; one that is not there is for cuDNN to miss */
 	}
 }
 
