@@ -3,6 +3,7 @@
  * Slurm's own check, set what the step needs through the variables that Slurm reads next. */
 #include "plugin.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -244,6 +245,22 @@ static const char *text_of(const char *option, const char *inherited, const char
 	return text ? client_text(text) : NULL;
 }
 
+/* The user's own variable of a key holds before plugstack.conf's word, as with Slurm's; the command line's holds before both. */
+static void prefer_own(const char *name, const char *value, void *data)
+{
+	const char *own = getenv(name);
+	char word[2048], error[512];
+
+	(void)value, (void)data;
+	if (!own || !*own)
+		return;
+	snprintf(word, sizeof word, "%s=%s", name + strlen("HVD_"), own);
+	for (char *c = word; *c != '='; c++)
+		*c = (char)tolower((unsigned char)*c);
+	if (options_parse(&client.options, SCOPE_HVD, name, word, error, sizeof error))
+		client_refuse(error);
+}
+
 static void read_options(void)
 {
 	const char *hvd_name = "--hvd", *bind_name = "--hvd-bind";
@@ -251,8 +268,10 @@ static void read_options(void)
 
 	client.asked = options_default();
 	client.options = client.site->defaults;
-	if (hvd)
+	if (hvd) {
+		options_export(&client.site->defaults, prefer_own, NULL);
 		parse_or_refuse(SCOPE_HVD, hvd_name, hvd);
+	}
 	client.options.hvd = hvd && !client.asked.off;
 
 	read_alias();

@@ -514,6 +514,14 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(sort <<<"$output")" = $'0 61\n1 61' ]
 	run srun --gpus=2 --hvd=deadline=5 --hvd-bind=ids=uuid bash -c 'echo "$CUDA_VISIBLE_DEVICES $HVD_DEADLINE"'
 	[ "$(grep -c '^GPU-.* 5$' <<<"$output")" -eq 2 ]
+	# the user's own variable holds before the site's word, and the command line before both
+	run in_cluster env HVD_DEADLINE=7 srun -Q --export=NONE --gpus=2 --hvd /bin/bash -c 'echo "$CUDA_VISIBLE_DEVICES $HVD_DEADLINE"'
+	[ "$(sort <<<"$output")" = $'0 7\n1 7' ]
+	run in_cluster env HVD_DEADLINE=7 srun -Q --gpus=1 --hvd=deadline=5 bash -c 'echo "$HVD_DEADLINE"'
+	[ "$output" = 5 ]
+	run in_cluster env HVD_DEADLINE=soon srun -Q --gpus=1 --hvd true
+	[ "$status" -eq 64 ]
+	[[ $output == 'hvd: HVD_DEADLINE: deadline=soon: '* ]]
 	# where tasks are placed one by one, as those that the user has bound are, lines have the same limit
 	echo "$stack verbose-max=1" >"$CLUSTER/etc/plugstack.conf"
 	run srun -n2 --gpus=2 --cpu-bind=none --hvd --hvd-bind=verbose true
