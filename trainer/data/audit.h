@@ -40,7 +40,7 @@ struct audit_conf {
 int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *conf, struct error *e);
 
 /* Its parts: adds an item, or where there are too many, puts it in the last one's place; compares findings with the other columns of n, or of
- * the origin's own table (NULL). */
+ * the origin's own, of which n (or NULL) takes none away. */
 void audit_say(struct audit *a, enum audit_kind kind, int problem, size_t count, const char *format, ...) __attribute__((format(printf, 5, 6)));
 int audit_shortcuts(struct audit *a, const struct origin *o, const struct nih *n, struct error *e);
 

@@ -78,6 +78,13 @@ static void say_shortcuts(struct audit *a, const struct origin *o, int table)
 	    *none && !table && nih_names(o) ? "which NIH's table tells (--table), " : "", few, *few ? "since no finding has 30 images with it and 30 without that tell theirs, " : "");
 }
 
+/* What a table tells, and what it does not as own does: somebody's own labels come without the other columns. */
+static struct nih_facts add_facts(const struct nih_facts *table, const struct nih_facts *own)
+{
+	return (struct nih_facts){ .view = table->view ? table->view : own->view, .sex = table->sex ? table->sex : own->sex,
+				   .age = table->age >= 0 ? table->age : own->age, .follow_up = table->follow_up >= 0 ? table->follow_up : own->follow_up };
+}
+
 int audit_shortcuts(struct audit *a, const struct origin *o, const struct nih *n, struct error *e)
 {
 	static const struct nih_facts untold = { .age = -1, .follow_up = -1 };
@@ -86,7 +93,8 @@ int audit_shortcuts(struct audit *a, const struct origin *o, const struct nih *n
 
 	for (size_t i = 0; !rc && i < o->count; i++) {
 		const struct nih_image *row = n ? nih_find(n, o->samples[i].id) : NULL;
-		facts[i] = row ? row->facts : o->facts ? o->facts[i] : untold;
+		const struct nih_facts *own = o->facts ? &o->facts[i] : &untold;
+		facts[i] = row ? add_facts(&row->facts, own) : *own;
 	}
 	if (!rc)
 		rc = shortcuts_measure(&a->shortcuts, o->samples, facts, o->count, e);

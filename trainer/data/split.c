@@ -66,7 +66,7 @@ static size_t part(size_t patients, double share)
 int nih_divide(const struct nih *n, enum split_policy policy, uint64_t seed, uint8_t *split, struct error *e)
 {
 	if (policy == SPLIT_OFFICIAL && !n->has_lists)
-		return fail(e, EXIT_DATA, "%s: train_val_list.txt and test_list.txt, of the official split, are not both there (--split chexnet divides without them)",
+		return fail(e, EXIT_DATA, "%s: train_val_list.txt and test_list.txt, of the official split, are not both there (prepare --split chexnet divides without them)",
 			    n->directory);
 	struct lot *lots = malloc((n->count + 1) * sizeof *lots);
 	if (!lots)
