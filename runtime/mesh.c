@@ -81,8 +81,8 @@ static int same_version(const struct card *a, int rank_a, const struct card *b, 
 {
 	if (!memcmp(a->magic, b->magic, sizeof a->magic) && !strncmp(a->version, b->version, sizeof a->version))
 		return 0;
-	return refuse(why, HVD_EBOOT, "rank %d on %.32s has libhvd %.24s, rank %d on %.32s has %.24s: install one version on all nodes", rank_a,
-		      a->host, a->version, rank_b, b->host, b->version);
+	return refuse(why, HVD_EBOOT, "rank %d on %.32s has libhvd %.24s (%.4s), rank %d on %.32s has %.24s (%.4s): install one version on all nodes", rank_a,
+		      a->host, a->version, a->magic, rank_b, b->host, b->version, b->magic);
 }
 
 /* Rank 0: everybody connects. Those that do hear of those that do not. */

@@ -747,6 +747,38 @@ static void a_network_without_ipv4_will_do(void **state)
 	assert_int_equal(status, 0);
 }
 
+static int lookup_of_before(struct boot *b, void *card, size_t bytes, double until, char *why)
+{
+	int status = meeting_lookup(b, card, bytes, until, why);
+	memcpy(card, "hvd0", 4);
+	return status;
+}
+
+static int meet_one_of_before(struct boot *b, char *why)
+{
+	meet(b, why);
+	b->lookup = lookup_of_before;
+	return 0;
+}
+
+static void join_one_of_before(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.deadline = meeting_rank ? 20 : 1;
+	must(hvd_init_from(&h, &conf, meet_one_of_before) == HVD_EBOOT);
+	must(!meeting_rank || strstr(hvd_error(h), "rank 1 on node-b has libhvd " HVD_VERSION " (hvd3), rank 0 on node-a has " HVD_VERSION " (hvd0): install one"));
+	hvd_close(h);
+}
+
+/* Two builds that call themselves the same, but speak differently. */
+static void a_library_of_another_protocol_is_told_by_it(void **state)
+{
+	(void)state;
+	run_ranks("ab", join_one_of_before, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -763,6 +795,7 @@ int main(void)
 		cmocka_unit_test(a_data_link_that_ends_is_explained_by_the_control_link_whatever_signals_come),
 		cmocka_unit_test(ranks_that_call_different_collectives_are_told),
 		cmocka_unit_test(a_missing_rank_is_named_by_all),
+		cmocka_unit_test(a_library_of_another_protocol_is_told_by_it),
 		cmocka_unit_test(a_connection_that_ends_without_a_word_is_no_stranger),
 		cmocka_unit_test(strangers_are_ignored_and_reported_once), cmocka_unit_test(a_crowd_of_strangers_keeps_no_rank_out),
 		cmocka_unit_test(a_handshake_that_breaks_is_begun_anew), cmocka_unit_test(a_rank_that_may_open_too_few_files_says_so_at_once),
