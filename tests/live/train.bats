@@ -208,6 +208,26 @@ survive() {
 	[ -e "$WORK/whole/model.safetensors" ]
 }
 
+# part_ways NAME MARK [OPTION…]: a rank dies while the last save is agreed on, of which one survivor has heard and the other has not
+part_ways() {
+	TEST_MARK=$2 HVD_ON_DEATH=continue HVD_DEADLINE=10 train tests/wrap_world_agree "$1" "-N1 -n3 --kill-on-bad-exit=0 --no-kill" --batch 8 --checkpoint-every 100000 \
+		--eval-every 100000 "${@:3}" || true
+	cat "$WORK/$1.err"
+	[ "$(cat "$WORK/$1.status")" = 137 ]
+	[ "$(grep -c "^2 ranks go on at step" "$WORK/$1.out")" = 1 ]
+	run ! grep -E "different|differs|rank 0 on|rank 1 on" "$WORK/$1.err"
+}
+
+@test "survivors of a death in the last save end together, also where only some had heard that all is saved" {
+	part_ways whole validation --steps 10
+	grep -E '"event":"end".*"code":0,' "$WORK/whole.json"
+	[ -e "$WORK/whole/model.safetensors" ]
+	part_ways early micro-batch --steps 1000000 --max-seconds 0.001
+	grep -E '"event":"end".*"code":75,' "$WORK/early.json"
+	[ "$(sed -n 's/^stopped at step \([0-9]*\) .*/\1/p' "$WORK/early.out" | sort -u)" = "$(sed -n 's/^2 ranks go on at step \([0-9]*\),.*/\1/p' "$WORK/early.out")" ]
+	[ ! -e "$WORK/early/model.safetensors" ]
+}
+
 @test "a rank that never starts is named within the deadline" {
 	begin=$SECONDS
 	run --separate-stderr in_cluster env HVD_DEADLINE=4 srun -Q --mpi=pmix --kill-on-bad-exit=1 -N2 -n2 bash -c \

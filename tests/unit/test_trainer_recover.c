@@ -17,7 +17,7 @@ void __wrap_train_set_schedule(struct train *t);
 
 /* What every rank has, and how this one fares. */
 static struct {
-	uint64_t step[RANKS];
+	uint64_t step[RANKS], stage[RANKS];
 	struct model_values values[RANKS];
 	struct checkpoint_notes at[RANKS];
 	struct train *own;
@@ -35,9 +35,10 @@ static float *part(const struct model_values *v, int i)
 int __wrap_hvd_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type)
 {
 	(void)h;
-	assert_true(n == 1 && type == HVD_U64);
-	memcpy(out, play.step, sizeof play.step);
-	memcpy((uint64_t *)out + play.own->world->at->rank, in, sizeof play.step[0]);
+	assert_true(n == 2 && type == HVD_U64);
+	for (int r = 0; r < RANKS; r++)
+		memcpy((uint64_t *)out + 2 * r, (uint64_t[]){ play.step[r], play.stage[r] }, 2 * sizeof(uint64_t));
+	memcpy((uint64_t *)out + 2 * play.own->world->at->rank, in, 2 * sizeof(uint64_t));
 	return 0;
 }
 
@@ -189,6 +190,31 @@ static void everybody_takes_the_furthest_state(void **state)
 		}
 }
 
+/* Where one has heard that all is saved and another not, it is for all of them, also where these have another state to give. */
+static void what_one_knows_to_be_saved_is_saved_for_all(void **state)
+{
+	static const uint64_t steps[RANKS] = { 5, 5, 5 };
+	(void)state;
+	for (int knows = 0; knows < RANKS; knows++)
+		for (int rank = 0; rank < RANKS; rank++) {
+			struct net n;
+			struct train t;
+			struct error e = { 0 };
+			set_up(&n, &t, rank, steps);
+			play.stage[knows] = TRAIN_MADE;
+			t.stage = play.stage[rank];
+			play.lost_at = 5;
+			assert_true(train_recover(&t, &e) < 0);
+			assert_int_equal(t.stage, play.stage[rank]);
+			play.worlds = 1;
+			play.lost_at = NEVER;
+			assert_int_equal(train_recover(&t, &e), 0);
+			assert_int_equal(t.stage, TRAIN_MADE);
+			assert_state(&t, 0);
+			tear_down(&n, &t);
+		}
+}
+
 /* Whichever of the messages the next loss comes in: the state is this rank's own until it holds all of the new one. */
 static void a_second_loss_leaves_the_state_as_it_was(void **state)
 {
@@ -230,6 +256,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(everybody_takes_the_furthest_state),
+		cmocka_unit_test(what_one_knows_to_be_saved_is_saved_for_all),
 		cmocka_unit_test(a_second_loss_leaves_the_state_as_it_was),
 		cmocka_unit_test(a_state_that_arrives_with_another_hash_is_refused),
 	};

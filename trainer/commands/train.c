@@ -104,6 +104,14 @@ void train_catch_signals(void)
 	sigaction(SIGINT, &once, NULL);
 }
 
+/* What follows the last step, or the last before it stops early. Return values as train_steps(). */
+static int end_run(struct train *t, int rc, struct error *e)
+{
+	if (tell_summary(t, e) < 0)
+		return -e->code;
+	return rc == 0 ? train_finish(t, e) : rc;
+}
+
 int train_run(struct world *world, const struct train_conf *conf)
 {
 	struct train t;
@@ -112,15 +120,11 @@ int train_run(struct world *world, const struct train_conf *conf)
 
 	if (rc == 0)
 		rc = train_steps(&t, &e);
-	const int stopped = rc == EXIT_RESUMABLE;
-
-	if (rc >= 0 && tell_summary(&t, &e) < 0)
-		rc = -e.code;
-	if (rc == 0)
-		rc = train_finish(&t, &e);
-	/* a loss before the last step is train_steps()'s, and what it could not mend is no end to be judged */
-	while (rc < 0 && t.loader && (stopped || train_is_over(&t)) && train_recover(&t, &e) == 0)
-		rc = stopped ? EXIT_RESUMABLE : train_finish(&t, &e);
+	if (rc >= 0)
+		rc = end_run(&t, rc, &e);
+	/* a loss before is train_steps()'s, and what it could not mend is no end to be judged */
+	while (rc < 0 && t.loader && t.stage >= TRAIN_STOPPED && train_recover(&t, &e) == 0)
+		rc = end_run(&t, t.stage == TRAIN_STOPPED ? EXIT_RESUMABLE : 0, &e);
 	if (rc < 0)
 		rc = world_end(world, &e);
 	tell_end(&t, rc, e.code ? e.text : rc == EXIT_RESUMABLE ? "stopped early" : "done");

@@ -35,6 +35,14 @@ extern const char *const optimizer_choices[];
 
 enum { TRAIN_SLOTS = 4 }; /* micro-batches in the loader's ring */
 
+/* How far a training is. When a rank is lost, one survivor may have heard that all have saved and another not: they take the furthest of theirs. */
+enum train_stage {
+	TRAIN_STEPS,
+	TRAIN_STOPPING, /* to be saved, and to go on another day */
+	TRAIN_STOPPED,
+	TRAIN_MADE,     /* all its steps, and saved */
+};
+
 /* Seconds and images since some moment, on this rank. */
 struct tally {
 	double begin;           /* now() */
@@ -60,6 +68,8 @@ struct train {
 	struct loader *loader;
 	struct schedule schedule;
 	struct checkpoint_notes at; /* where the run is; what a checkpoint says */
+	uint64_t stage;           /* enum train_stage */
+	int summed;               /* the summary has been told */
 	uint64_t first_step;      /* of this process */
 	uint64_t saved;           /* step of its last checkpoint; first_step before that: what OUTPUT holds of later ones is of a course that it left */
 	char output[4096];

@@ -283,8 +283,10 @@ static void raise_signals(struct train *t, double begin)
 
 static int stop_early(struct train *t, struct error *e)
 {
+	t->stage = TRAIN_STOPPING;
 	if (train_save(t, e) < 0)
 		return -e->code;
+	t->stage = TRAIN_STOPPED;
 	log_say(&t->log, "stopped at step %llu of %llu, all saved: the same command with --output=%s --resume=auto goes on", (unsigned long long)t->at.step,
 		(unsigned long long)t->schedule.steps, t->output);
 	return EXIT_RESUMABLE;
@@ -303,6 +305,22 @@ static int after_step(struct train *t, struct error *e)
 	if (rc == 0 && t->at.step > 0 && (train_is_over(t) || due(t->at.step, t->conf->checkpoint_every, train_epoch_steps(t))))
 		rc = train_save(t, e);
 	return rc;
+}
+
+/* What was not done by all when a rank was lost. Return values as step_and_after(). */
+static int catch_up(struct train *t, struct error *e)
+{
+	switch ((enum train_stage)t->stage) {
+	case TRAIN_STEPS:
+		return after_step(t, e);
+	case TRAIN_STOPPING:
+		return stop_early(t, e);
+	case TRAIN_STOPPED:
+		return EXIT_RESUMABLE;
+	case TRAIN_MADE:
+		return 0;
+	}
+	return 0;
 }
 
 /* 0, EXIT_RESUMABLE, or negative. */
@@ -327,7 +345,7 @@ static int all_steps(struct train *t, uint64_t *own, uint64_t *all, struct error
 			flight.n = 0; /* its memory goes with the loader */
 			if (train_recover(t, e) < 0)
 				return -e->code;
-			rc = after_step(t, e); /* where it was not done by all */
+			rc = catch_up(t, e);
 		} else {
 			raise_signals(t, begin);
 			rc = step_and_after(t, &flight, own, all, e);
@@ -335,6 +353,7 @@ static int all_steps(struct train *t, uint64_t *own, uint64_t *all, struct error
 	}
 	if (rc > 0)
 		return rc;
+	t->stage = TRAIN_MADE;
 	if (out_of_patience(t))
 		log_say(&t->log, "%d validation%s without a lower %sloss: training ends here (--patience)", t->at.stale, t->at.stale == 1 ? "" : "s",
 			t->conf->pos_weight ? "weighted " : "");

@@ -5,20 +5,27 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Survivors may be one step apart: the first of those that got furthest has the state that all take. */
-static int find_furthest(struct train *t, int *root, struct error *e)
+/* Survivors may be one step apart: the first of those that got furthest has the state that all take. They may also differ in whether the last
+ * save was everybody's: where one knows that it was, it was. */
+static int find_furthest(struct train *t, int *root, uint64_t *stage, struct error *e)
 {
-	uint64_t *steps = calloc((size_t)t->world->at->size, sizeof *steps);
+	struct {
+		uint64_t step, stage;
+	} own = { t->at.step, t->stage }, *all = calloc((size_t)t->world->at->size, sizeof *all);
 
 	*root = 0;
-	if (!steps)
+	*stage = t->stage;
+	if (!all)
 		return fail(e, EXIT_INTERNAL, "no memory");
-	if (hvd_allgather(t->world->hvd, &t->at.step, steps, 1, HVD_U64) < 0)
+	if (hvd_allgather(t->world->hvd, &own, all, 2, HVD_U64) < 0)
 		world_fail(t->world, e);
-	for (int r = 1; r < t->world->at->size; r++)
-		if (steps[r] > steps[*root])
+	for (int r = 0; r < t->world->at->size; r++) {
+		if (all[r].step > all[*root].step)
 			*root = r;
-	free(steps);
+		if (all[r].stage > *stage)
+			*stage = all[r].stage;
+	}
+	free(all);
 	return e->code ? -e->code : 0;
 }
 
@@ -27,15 +34,17 @@ static int find_furthest(struct train *t, int *root, struct error *e)
 static int share_state(struct train *t, struct error *e)
 {
 	struct checkpoint_notes at = t->at;
+	uint64_t stage;
 	int root;
 
-	if (find_furthest(t, &root, e) < 0 || model_get_steps(&t->model, &at, e) < 0)
+	if (find_furthest(t, &root, &stage, e) < 0 || model_get_steps(&t->model, &at, e) < 0)
 		return -e->code;
 	if (hvd_broadcast(t->world->hvd, &at, sizeof at, HVD_U8, root) < 0)
 		return world_fail(t->world, e);
 	if (model_get(&t->model, &t->values, e) < 0 || model_share(&t->model, root, &t->values, e) < 0 || model_put(&t->model, &t->values, e) < 0)
 		return -e->code;
 	t->at = at;
+	t->stage = stage;
 	return model_put_steps(&t->model, &t->at, e);
 }
 

@@ -272,8 +272,9 @@ int tell_summary(struct train *t, struct error *e)
 
 	if (hvd_allreduce(t->world->hvd, shares, shares, 5, HVD_F64, HVD_AVG) < 0)
 		return world_fail(t->world, e);
-	if (steps == 0)
+	if (steps == 0 || t->summed)
 		return 0;
+	t->summed = 1;
 	double rate = (double)t->total.images / seconds;
 	cJSON *event = log_event(&t->log, "summary");
 
