@@ -234,6 +234,20 @@ static void bad_files_are_refused_by_line_and_column(void **state)
 	}
 }
 
+static void a_trainings_log_is_called_one(void **state)
+{
+	static const char log[] = "{\"event\":\"start\",\"time\":1.5}\n{\"event\":\"end\",\"time\":2,\"code\":0}\n";
+	struct error e = { 0 };
+	struct predictions p;
+
+	(void)state;
+	assert_int_equal(file_write(path, log, strlen(log), &e), 0);
+	assert_int_equal(predictions_read(&p, path, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, path));
+	assert_non_null(strstr(e.text, "a training's log, not predictions"));
+	predictions_free(&p);
+}
+
 static void files_of_other_programs_need_only_the_columns(void **state)
 {
 	struct error e = { 0 };
@@ -299,6 +313,7 @@ int main(void)
 		cmocka_unit_test(an_unknown_label_leaves_its_image_out_of_that_finding_only),
 		cmocka_unit_test(a_logit_that_is_not_a_number_is_refused_and_nothing_is_written),
 		cmocka_unit_test(bad_files_are_refused_by_line_and_column),
+		cmocka_unit_test(a_trainings_log_is_called_one),
 		cmocka_unit_test(files_of_other_programs_need_only_the_columns),
 		cmocka_unit_test(every_cut_file_is_refused),
 	};

@@ -430,6 +430,8 @@ int predictions_read(struct predictions *p, const char *path, struct error *e)
 	r.next = strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? text + 3 : text;
 	while (!rc && (line = next_line(&r)) && *line == '#')
 		read_provenance(&p->about, &r.rows, line);
+	if (!rc && line && strncmp(line, "{\"event\":", 9) == 0)
+		rc = fail(e, EXIT_DATA, "%s: a training's log, not predictions, which it wrote to OUTPUT/test.csv", path);
 	if (!rc)
 		rc = line ? read_header(&r, line, e) : fail(e, EXIT_DATA, "%s: empty", path);
 	if (!rc)
