@@ -20,6 +20,24 @@ static void a_larger_global_batch_scales_the_rate_as_asked(void **state)
 	assert_close(schedule_peak(&s), 1e-4, 1e-18);
 }
 
+static void a_global_batch_that_no_int_counts_is_refused(void **state)
+{
+	struct error e = { 0 };
+
+	(void)state;
+	assert_int_equal(schedule_global_batch(16, 4, 8, &e), 512);
+	assert_int_equal(schedule_global_batch(4096, 4096, 127, &e), 4096 * 4096 * 127);
+	assert_int_equal(e.code, 0);
+	for (int ranks = 128; ranks <= 1024; ranks *= 2) {
+		char text[64];
+
+		snprintf(text, sizeof text, "--batch=4096 x --accumulate=4096 x %d ranks", ranks);
+		assert_int_equal(schedule_global_batch(4096, 4096, ranks, &e), -EXIT_USAGE);
+		assert_non_null(strstr(e.text, text));
+		e = (struct error){ 0 };
+	}
+}
+
 static void warm_up_rises_to_the_peak_in_equal_steps(void **state)
 {
 	(void)state;
@@ -84,6 +102,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_larger_global_batch_scales_the_rate_as_asked),
+		cmocka_unit_test(a_global_batch_that_no_int_counts_is_refused),
 		cmocka_unit_test(warm_up_rises_to_the_peak_in_equal_steps),
 		cmocka_unit_test(cosine_falls_from_peak_to_the_final_share),
 		cmocka_unit_test(a_plateau_scales_what_follows_the_warm_up),

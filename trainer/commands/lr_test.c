@@ -43,8 +43,10 @@ struct lr_test {
 static int check(const struct lr_test *l, struct error *e)
 {
 	const struct train_conf *conf = &l->conf;
-	int global = conf->batch * conf->accumulate * l->world.at->size;
+	int global = schedule_global_batch(conf->batch, conf->accumulate, l->world.at->size, e);
 
+	if (global < 0)
+		return global;
 	if (!conf->output)
 		return fail(e, EXIT_USAGE, "--output=DIR is needed: both models go into it");
 	if (conf->scaling == SCALING_NONE)

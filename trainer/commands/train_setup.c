@@ -361,12 +361,15 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 	t->network = s->network;
 	if (settle_sizes(t, s, e) < 0)
 		return -e->code;
+	const int global_batch = schedule_global_batch(conf->batch, conf->accumulate, t->world->at->size, e);
+	if (global_batch < 0)
+		return world_agree(t->world, e);
 	weigh_positives(t);
 	memcpy(t->output, s->output, sizeof t->output);
 	t->at = (struct checkpoint_notes){
 		.seed = conf->seed,
 		.data_hash = dataset_hash(t->train),
-		.global_batch = conf->batch * conf->accumulate * t->world->at->size,
+		.global_batch = global_batch,
 		.batch = conf->batch,
 		.window = conf->shuffle_window,
 		.window_layout = window_layout(t->train),

@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "learn/schedule.h"
 
+#include <limits.h>
 #include <math.h>
+
+int schedule_global_batch(int batch, int accumulate, int ranks, struct error *e)
+{
+	if ((int64_t)batch * accumulate > INT_MAX / ranks)
+		return fail(e, EXIT_USAGE, "--batch=%d x --accumulate=%d x %d rank%s: no more than %d images a step", batch, accumulate, ranks, ranks == 1 ? "" : "s", INT_MAX);
+	return batch * accumulate * ranks;
+}
 
 double schedule_peak(const struct schedule *s)
 {

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "error.h"
+
 enum scaling { SCALING_NONE, SCALING_SQRT, SCALING_LINEAR };
 enum decay { DECAY_CONSTANT, DECAY_COSINE, DECAY_PLATEAU /* constant times `factor` */ };
 
@@ -19,6 +21,9 @@ struct schedule {
 	double final_share;
 	double factor;         /* 1, and a tenth of it each time validation finds no progress (plateau); 0 counts as 1 */
 };
+
+/* Images of an optimiser step; EXIT_USAGE where they are more than an int counts. */
+int schedule_global_batch(int batch, int accumulate, int ranks, struct error *e);
 
 /* Rate after scaling, without warm-up and decay: times sqrt(k) or k for a global batch of k * base_batch, k > 1
  * (Krizhevsky 2014; Goyal et al. 2017). A smaller batch leaves the rate alone. */
