@@ -15,6 +15,7 @@ SHARED=${SHARED:-$TOP/../shared}
 SCRATCH=$BUILD/tests/tmp/live_$(basename "$BATS_TEST_FILENAME" .bats)
 CLUSTER=$SCRATCH/cluster
 export BUILD TOP SHARED SCRATCH CLUSTER
+export PYTHONDONTWRITEBYTECODE=1 # nothing beside the sources
 
 # Up to release 1.8 bats takes a skip in setup_file for a failure of the file; tests/run counts all its tests as skipped where it finds this line.
 eval "bats_$(declare -f skip)"

@@ -17,11 +17,11 @@ int directory_make(const char *path, struct error *e)
 	return 0;
 }
 
-int directory_sync(const char *path, struct error *e)
+static int sync_by(int (*sync_it)(int fd), const char *path, struct error *e)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	if (fd < 0 || fsync(fd)) {
+	if (fd < 0 || sync_it(fd)) {
 		int why = errno;
 		if (fd >= 0)
 			close(fd);
@@ -29,6 +29,16 @@ int directory_sync(const char *path, struct error *e)
 	}
 	close(fd);
 	return 0;
+}
+
+int directory_sync(const char *path, struct error *e)
+{
+	return sync_by(fsync, path, e);
+}
+
+int filesystem_sync(const char *path, struct error *e)
+{
+	return sync_by(syncfs, path, e);
 }
 
 int parent_sync(const char *path, struct error *e)
@@ -39,20 +49,6 @@ int parent_sync(const char *path, struct error *e)
 	if (path_join(directory, e, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".") < 0)
 		return -e->code;
 	return directory_sync(directory, e);
-}
-
-int filesystem_sync(const char *path, struct error *e)
-{
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	if (fd < 0 || syncfs(fd)) {
-		int why = errno;
-		if (fd >= 0)
-			close(fd);
-		return fail(e, EXIT_INTERNAL, "%s: cannot be brought to disk: %s", path, strerror(why));
-	}
-	close(fd);
-	return 0;
 }
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
