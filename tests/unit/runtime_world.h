@@ -159,4 +159,16 @@ static inline void run_ranks(const char *hosts, void (*body)(void *), void *arg)
 	assert_int_equal(bad, 0);
 }
 
+/* Of a rank, where all ranks have come; with so many seconds as the deadline. */
+static inline struct hvd *join_within(double deadline)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	conf.deadline = deadline;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	all_arrive();
+	return h;
+}
+
 #endif

@@ -117,8 +117,8 @@ static void nccl_that_is_not_found_is_told_with_the_wheels_place(void **state)
 {
 	(void)state;
 #ifdef HAVE_NCCL
-	char folder[] = "/tmp/choice.XXXXXX", path[64], line[256];
-	assert_non_null(mkdtemp(folder));
+	char folder[512], path[600], line[256];
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
 	snprintf(path, sizeof path, "%s/libnccl.so.2", folder);
 	FILE *empty = fopen(path, "w"); /* so that the system's, if it has one, is not found either */
 	assert_non_null(empty);

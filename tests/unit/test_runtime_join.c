@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A world is formed: without who does not come, whatever strangers do, over IPv4 or IPv6, and with one protocol. */
+#include "tests/unit/runtime_world.h"
+
+#include "runtime/links.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+static void stay_away(void *arg)
+{
+	const int *missing = arg;
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	conf.deadline = 1;
+	if (meeting_rank == *missing)
+		_exit(0);
+	double begin = now();
+	int status = hvd_init_from(&h, &conf, meet);
+	must(status == HVD_EBOOT && now() - begin < 1 + 4);
+	char want[64];
+	snprintf(want, sizeof want, "rank %d", *missing);
+	must(strstr(hvd_error(h), want) && strstr(hvd_error(h), "did not join"));
+	hvd_close(h);
+}
+
+static void a_missing_rank_is_named_by_all(void **state)
+{
+	(void)state;
+	for (int missing = 0; missing < 3; missing++)
+		run_ranks("aab", stay_away, &missing);
+}
+
+/* ---- strangers ------------------------------------------------------------------------------------ */
+
+static int knock(void)
+{
+	const struct card *card = (const void *)meeting->card;
+	struct sockaddr_in a = card->v4;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	must(fd >= 0 && !connect(fd, (void *)&a, sizeof a));
+	return fd;
+}
+
+/* As rank 1, but without the secret: no answer. What can be done with a HELLO overheard: tests/live/intruder.py */
+static void forge(void)
+{
+	struct {
+		char magic[8];
+		uint32_t from, to;
+		uint8_t nonce[16], mac[16];
+	} hello = { .magic = CARD_MAGIC, .from = 1 };
+	char byte;
+	memcpy(hello.magic, CARD_MAGIC, sizeof hello.magic);
+	int fd = knock();
+	must(send(fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
+	must(recv(fd, &byte, 1, 0) <= 0);
+	close(fd);
+}
+
+static void join_among_strangers(void *arg)
+{
+	int half_open[20];
+	const int *log = arg;
+	if (meeting_rank == 0)
+		must(dup2(*log, STDERR_FILENO) == STDERR_FILENO);
+	if (meeting_rank == 1) {
+		while (!meeting->published)
+			usleep(1000);
+		for (int i = 0; i < 20; i++)
+			half_open[i] = knock();
+		forge();
+		int fd = knock();
+		for (int i = 0; i < 1000; i++)
+			if (send(fd, "GET / HTTP/1.0\r\n\r\n garbage", 27, MSG_NOSIGNAL) < 0)
+				break;
+		char byte;
+		must(recv(fd, &byte, 1, 0) <= 0);
+		close(fd);
+		for (int i = 0; i < 100; i++)
+			close(knock());
+	}
+	struct hvd *h = join_within(20);
+	float x = 1;
+	works(h, hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM));
+	must(x == 3);
+	if (meeting_rank == 1) { /* the world stands: nobody listens any more */
+		const struct card *card = (const void *)meeting->card;
+		struct sockaddr_in a = card->v4;
+		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		must(connect(fd, (void *)&a, sizeof a) && errno == ECONNREFUSED);
+		for (int i = 0; i < 20; i++)
+			close(half_open[i]);
+	}
+	works(h, hvd_close(h));
+}
+
+static void allow_more_files(int more)
+{
+	int fd = dup(0);
+	must(fd >= 0 && !close(fd));
+	must(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ (rlim_t)(fd + more), (rlim_t)(fd + more) }));
+}
+
+/* More silent connections than there are places, each of which may stay silent for two seconds: the deadline would not do. */
+#define CROWD 600
+static void join_behind_a_crowd(void *arg)
+{
+	const int *files = arg;
+	if (meeting_rank == 0)
+		must(freopen("/dev/null", "w", stderr));
+	if (meeting_rank == 0 && *files)
+		allow_more_files(*files);
+	if (meeting_rank == 1) {
+		while (!meeting->published)
+			usleep(1000);
+		for (int i = 0; i < CROWD; i++)
+			knock(); /* open until this process ends */
+	}
+	works(NULL, hvd_close(join_within(10)));
+}
+
+static void a_crowd_of_strangers_keeps_no_rank_out(void **state)
+{
+	(void)state;
+	for (int files = 0; files <= 40; files += 40) /* also where files are fewer than places */
+		run_ranks("ab", join_behind_a_crowd, &files);
+}
+
+/* The first connection is answered wrongly, and ends; those that follow reach rank 0. */
+static void *answer_wrongly_once(void *arg)
+{
+	const int *listener = arg;
+	uint8_t bytes[4096] = { 0 };
+	for (bool first = true;; first = false) {
+		int in = accept(*listener, NULL, NULL), out = knock();
+		struct pollfd p[2] = { { .fd = in, .events = POLLIN }, { .fd = out, .events = POLLIN } };
+		must(in >= 0);
+		if (first)
+			must(recv(in, bytes, 48, MSG_WAITALL) == 48 && send(in, bytes, 32, MSG_NOSIGNAL) == 32);
+		for (ssize_t n = !first; n > 0;) {
+			must(poll(p, 2, -1) > 0);
+			int from = p[0].revents ? 0 : 1;
+			n = recv(p[from].fd, bytes, sizeof bytes, 0);
+			if (n > 0)
+				send(p[!from].fd, bytes, (size_t)n, MSG_NOSIGNAL);
+		}
+		close(in);
+		close(out);
+	}
+	return NULL;
+}
+
+static int detour = -1;
+
+static int look_up_the_detour(struct boot *b, void *card, size_t bytes, double until, char *why)
+{
+	struct sockaddr_in at;
+	socklen_t size = sizeof at;
+	must(!getsockname(detour, (void *)&at, &size));
+	int status = meeting_lookup(b, card, bytes, until, why);
+	((struct card *)card)->v4.sin_port = at.sin_port;
+	return status;
+}
+
+static int meet_by_the_detour(struct boot *b, char *why)
+{
+	int status = meet(b, why);
+	if (meeting_rank == 1)
+		b->lookup = look_up_the_detour;
+	return status;
+}
+
+static void join_after_a_wrong_answer(void *arg)
+{
+	(void)arg;
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	pthread_t thread;
+	if (meeting_rank == 1) {
+		while (!meeting->published)
+			usleep(1000);
+		detour = listen_at(&at, sizeof at, SOCK_STREAM);
+		must(detour >= 0 && !pthread_create(&thread, NULL, answer_wrongly_once, &detour));
+	}
+	conf.on_death = 1; /* rank 0 may see that rank 1 has ended */
+	int status = hvd_init_from(&h, &conf, meet_by_the_detour);
+	works(h, status);
+	works(h, hvd_barrier(h));
+	wait_at(0, 2);
+	_exit(0);
+}
+
+static void a_handshake_that_breaks_is_begun_anew(void **state)
+{
+	(void)state;
+	run_ranks("ab", join_after_a_wrong_answer, NULL);
+}
+
+static void join_with_few_files(void *arg)
+{
+	(void)arg;
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	conf.deadline = meeting_rank ? 4 : 60;
+	if (meeting_rank == 0)
+		allow_more_files(9); /* its own, and not those of seven links */
+	int status = hvd_init_from(&h, &conf, meet);
+	must(meeting_rank || (status == HVD_ESYS && strstr(hvd_error(h), "ulimit -n")));
+	hvd_close(h);
+	_exit(0);
+}
+
+static void a_rank_that_may_open_too_few_files_says_so_at_once(void **state)
+{
+	(void)state;
+	run_ranks("aaaaaaaa", join_with_few_files, NULL);
+}
+
+/* As a rank does that hears of a death while it forms links. */
+static void join_beside_connections_that_end(void *arg)
+{
+	const int *log = arg;
+	if (meeting_rank == 0)
+		must(dup2(*log, STDERR_FILENO) == STDERR_FILENO);
+	if (meeting_rank == 1) {
+		while (!meeting->published)
+			usleep(1000);
+		for (int i = 0; i < 100; i++)
+			close(knock());
+	}
+	works(NULL, hvd_close(join_within(20)));
+}
+
+static void a_connection_that_ends_without_a_word_is_no_stranger(void **state)
+{
+	(void)state;
+	char line[512];
+	int log = memfd_create("stderr of rank 0", 0);
+	run_ranks("ab", join_beside_connections_that_end, &log);
+	assert_int_equal(pread(log, line, sizeof line, 0), 0);
+	close(log);
+}
+
+static void strangers_are_ignored_and_reported_once(void **state)
+{
+	(void)state;
+	char line[512];
+	int lines = 0, log = memfd_create("stderr of rank 0", 0);
+	run_ranks("abb", join_among_strangers, &log);
+	FILE *f = fdopen(log, "r");
+	assert_non_null(f);
+	rewind(f);
+	while (fgets(line, sizeof line, f)) {
+		lines++;
+		assert_non_null(strstr(line, "ignored a connection from 127.0.0.1"));
+	}
+	fclose(f);
+	assert_int_equal(lines, 1);
+}
+
+/* ---- IPv6 ----------------------------------------------------------------------------------------- */
+
+static void sum_once(void *arg)
+{
+	struct hvd *h = join_within(5);
+	float x = 1;
+	(void)arg;
+	works(h, hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM));
+	must(x == 3 && !h->mesh->cards[0].v4.sin_family && h->mesh->cards[0].v6.sin6_family == AF_INET6);
+	works(h, hvd_close(h));
+}
+
+/* All links between nodes, whatever their number: IPv6 may not be routed. */
+static void look_at_links(void *arg)
+{
+	struct hvd *h = join_within(5);
+	(void)arg;
+	for (int i = 0; i < h->mesh->size; i++) {
+		struct sockaddr_storage a = { 0 };
+		socklen_t size = sizeof a;
+		if (i != h->mesh->rank)
+			must(!getsockname(h->mesh->peer[i].fd, (void *)&a, &size) && a.ss_family == AF_INET);
+	}
+	wait_at(0, h->mesh->size);
+	works(h, hvd_close(h));
+}
+
+static void where_there_is_ipv4_all_links_use_it(void **state)
+{
+	(void)state;
+	run_ranks("abcdef", look_at_links, NULL);
+}
+
+static void a_network_without_ipv4_will_do(void **state)
+{
+	(void)state;
+	pid_t pid = fork();
+	if (!pid) { /* a network of its own, with ::1 only */
+		if (unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET))
+			_exit(77);
+		if (system("ip link set lo up && ip addr del 127.0.0.1/8 dev lo") || system("ip -6 addr show lo | grep -q ::1"))
+			_exit(77);
+		int status[RANKS_MAX];
+		spawn_ranks("aab", sum_once, NULL, status);
+		_exit(status[0] || status[1] || status[2]);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip_because("no network namespace with IPv6 to be had here");
+	assert_int_equal(status, 0);
+}
+
+/* ---- another build --------------------------------------------------------------------------------- */
+
+static int lookup_of_before(struct boot *b, void *card, size_t bytes, double until, char *why)
+{
+	int status = meeting_lookup(b, card, bytes, until, why);
+	memcpy(card, "hvd0", 4);
+	return status;
+}
+
+static int meet_one_of_before(struct boot *b, char *why)
+{
+	meet(b, why);
+	b->lookup = lookup_of_before;
+	return 0;
+}
+
+static void join_one_of_before(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.deadline = meeting_rank ? 20 : 1;
+	must(hvd_init_from(&h, &conf, meet_one_of_before) == HVD_EBOOT);
+	must(!meeting_rank || strstr(hvd_error(h), "rank 1 on node-b has libhvd " HVD_VERSION " (hvd3), rank 0 on node-a has " HVD_VERSION " (hvd0): install one"));
+	hvd_close(h);
+}
+
+/* Two builds that call themselves the same, but speak differently. */
+static void a_library_of_another_protocol_is_told_by_it(void **state)
+{
+	(void)state;
+	run_ranks("ab", join_one_of_before, NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_missing_rank_is_named_by_all),
+		cmocka_unit_test(a_library_of_another_protocol_is_told_by_it),
+		cmocka_unit_test(a_connection_that_ends_without_a_word_is_no_stranger),
+		cmocka_unit_test(strangers_are_ignored_and_reported_once),
+		cmocka_unit_test(a_crowd_of_strangers_keeps_no_rank_out),
+		cmocka_unit_test(a_handshake_that_breaks_is_begun_anew),
+		cmocka_unit_test(a_rank_that_may_open_too_few_files_says_so_at_once),
+		cmocka_unit_test(where_there_is_ipv4_all_links_use_it),
+		cmocka_unit_test(a_network_without_ipv4_will_do),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
