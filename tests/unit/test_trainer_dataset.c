@@ -3,20 +3,12 @@
 #include <math.h>
 
 #include "data/crc32c.h"
-#include "data/prepare.h"
 #include "data/random.h"
 #include "data/resize.h"
-#include "data/synth_tree.h"
-#include "scratch.h"
+#include "small_tree.h"
 
-static char tree[FILE_PATH], prepared[FILE_PATH];
-static struct synth_conf synth = SYNTH_BUILTIN;
+static char prepared[FILE_PATH];
 static struct prepare_report report;
-
-static struct prepare_conf prepare_to(const char *out)
-{
-	return (struct prepare_conf){ .out = out, .size = 32, .shards = 2, .seed = 7 };
-}
 
 static int prepare_tree(const char *source, const struct prepare_conf *conf, struct prepare_report *r, struct error *e)
 {
@@ -30,16 +22,13 @@ static int prepare_tree(const char *source, const struct prepare_conf *conf, str
 
 static int set_up(void **state)
 {
-	struct synth_report r;
 	struct error e = { 0 };
-	if (scratch_make(state))
+
+	if (small_tree(state))
 		return -1;
-	synth.images = 120;
-	synth.size = 48;
-	snprintf(tree, sizeof tree, "%s", scratch_path("tree"));
 	snprintf(prepared, sizeof prepared, "%s", scratch_path("prepared"));
 	struct prepare_conf conf = prepare_to(prepared);
-	if (synth_tree(&synth, tree, 0, 2, NULL, &r, &e) || prepare_tree(tree, &conf, &report, &e)) {
+	if (prepare_tree(tree, &conf, &report, &e)) {
 		fprintf(stderr, "%s\n", e.text);
 		return -1;
 	}

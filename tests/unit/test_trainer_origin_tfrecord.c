@@ -1,32 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Other people's TFRecords as a source of images: their labels' order, their names, and what is refused. */
 #include "data/example.h"
-#include "data/prepare.h"
-#include "data/synth_tree.h"
 #include "data/tfrecord.h"
-#include "scratch.h"
+#include "small_tree.h"
 
-static char tree[FILE_PATH];
-static struct synth_conf synth = SYNTH_BUILTIN;
+/* Orders of labels: this program's, and that of Dell's trainer. */
+static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
+static const int dell[FINDINGS] = { 1, 10, 2, 13, 5, 7, 0, 12, 4, 9, 8, 3, 11, 6 };
 
-static struct prepare_conf prepare_to(const char *out)
+static void make_directory(char directory[FILE_PATH], const char *name)
 {
-	return (struct prepare_conf){ .out = out, .size = 32, .shards = 2, .seed = 7 };
-}
-
-static int set_up(void **state)
-{
-	struct synth_report r;
-	struct error e = { 0 };
-
-	if (scratch_make(state))
-		return -1;
-	synth.images = 120;
-	synth.size = 48;
-	snprintf(tree, sizeof tree, "%s", scratch_path("tree"));
-	if (synth_tree(&synth, tree, 0, 2, NULL, &r, &e))
-		fprintf(stderr, "%s\n", e.text);
-	return e.code ? -1 : 0;
+	snprintf(directory, FILE_PATH, "%s", scratch_path("%s", name));
+	mkdir(directory, 0777);
 }
 
 /* Dell's trainer's files: three keys, labels in an order of its own that is not written down, unless `named`. */
@@ -70,11 +55,9 @@ static void write_foreign(const char *directory, const char *name, const int ord
 static void records_with_and_without_names_of_labels_are_not_mixed(void **state)
 {
 	(void)state;
-	static const int dell[FINDINGS] = { 1, 10, 2, 13, 5, 7, 0, 12, 4, 9, 8, 3, 11, 6 };
 	struct synth_case *cases = synth_plan(&synth);
 	char directory[FILE_PATH];
-	snprintf(directory, sizeof directory, "%s", scratch_path("mixed"));
-	mkdir(directory, 0777);
+	make_directory(directory, "mixed");
 	for (int named = 0; named < 2; named++) {
 		struct error e = { 0 };
 		struct origin o;
@@ -92,13 +75,11 @@ static void records_with_and_without_names_of_labels_are_not_mixed(void **state)
 static void a_copy_without_all_of_its_files_is_refused(void **state)
 {
 	(void)state;
-	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
 	struct synth_case *cases = synth_plan(&synth);
 	struct origin o;
 	struct error e = { 0 }, more = { 0 };
 	char directory[FILE_PATH];
-	snprintf(directory, sizeof directory, "%s", scratch_path("part"));
-	mkdir(directory, 0777);
+	make_directory(directory, "part");
 	write_records(directory, "train-00000-of-00003", own, 0, 5, cases, 1);
 	write_records(directory, "train-00002-of-00003", own, 5, 5, cases, 1);
 	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e), -EXIT_DATA);
@@ -114,15 +95,13 @@ static void a_copy_without_all_of_its_files_is_refused(void **state)
 static void a_patient_with_the_number_0_leaks_too(void **state)
 {
 	(void)state;
-	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
 	struct synth_case *cases = synth_plan(&synth);
 	struct origin o;
 	struct prepare_report r;
 	struct prepare_conf conf = prepare_to(scratch_path("zero-prepared"));
 	struct error e = { 0 };
 	char directory[FILE_PATH];
-	snprintf(directory, sizeof directory, "%s", scratch_path("zero"));
-	mkdir(directory, 0777);
+	make_directory(directory, "zero");
 	for (int i = 0; i < 3; i++)
 		snprintf(cases[i].sample.id, sizeof cases[i].sample.id, "%08d_%03d.png", i == 1 ? 7 : 0, i);
 	write_records(directory, "train-00000-of-00001", own, 0, 2, cases, 1);
@@ -140,15 +119,13 @@ static void a_patient_with_the_number_0_leaks_too(void **state)
 static void a_label_that_is_not_known_is_in_no_share(void **state)
 {
 	(void)state;
-	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
 	struct synth_case *cases = synth_plan(&synth);
 	struct origin o;
 	struct prepare_report r;
 	struct prepare_conf conf = prepare_to(scratch_path("share-prepared"));
 	struct error e = { 0 };
 	char directory[FILE_PATH];
-	snprintf(directory, sizeof directory, "%s", scratch_path("share"));
-	mkdir(directory, 0777);
+	make_directory(directory, "share");
 	for (int i = 0; i < 4; i++)
 		cases[i].sample.labels = i < 3 ? 1u << 4 : 0;
 	write_records(directory, "train-00000-of-00001", own, 0, 4, cases, 1);
@@ -166,14 +143,12 @@ static void a_label_that_is_not_known_is_in_no_share(void **state)
 static void the_reference_trainers_records_are_read_and_their_label_order_found(void **state)
 {
 	(void)state;
-	static const int dell[FINDINGS] = { 1, 10, 2, 13, 5, 7, 0, 12, 4, 9, 8, 3, 11, 6 };
 	struct synth_case *cases = synth_plan(&synth);
 	struct origin o;
 	struct error e = { 0 };
 	char directory[FILE_PATH], table[FILE_PATH + 64];
-	snprintf(directory, sizeof directory, "%s", scratch_path("foreign"));
+	make_directory(directory, "foreign");
 	snprintf(table, sizeof table, "%s/Data_Entry_2017_v2020.csv", tree);
-	mkdir(directory, 0777);
 	write_foreign(directory, "train-00000-of-00002", dell, 0, 50, cases);
 	write_foreign(directory, "train-00001-of-00002", dell, 50, 40, cases);
 	write_foreign(directory, "val-00000-of-00001", dell, 90, 30, cases);
@@ -227,7 +202,6 @@ static int never_decoded(const struct origin *o, size_t i, struct decoder *d, st
 static void names_keep_their_folders_where_they_come_twice_without(void **state)
 {
 	(void)state;
-	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
 	static const struct {
 		const char *names[4], *ids[4], *refused; /* the fourth is a validation image */
 	} sets[] = {
@@ -291,7 +265,6 @@ static void names_keep_their_folders_where_they_come_twice_without(void **state)
 
 static uint64_t hash_below(const char *folder)
 {
-	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
 	static const char *const names[] = { "p1/a.png", "p2/a.png" };
 	struct synth_case *cases = synth_plan(&synth);
 	const char *directory = scratch_path("mounted");
@@ -319,13 +292,11 @@ static void where_a_set_was_mounted_is_in_no_name(void **state)
 static void a_name_that_fits_on_no_line_is_refused_where_it_is_read(void **state)
 {
 	(void)state;
-	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
 	static const char *const names[] = { "images/two\nlines.png", "images/cr\r.png" };
 	struct synth_case *cases = synth_plan(&synth);
 	char directory[FILE_PATH];
 
-	snprintf(directory, sizeof directory, "%s", scratch_path("lines"));
-	mkdir(directory, 0777);
+	make_directory(directory, "lines");
 	for (int i = 0; i < 2; i++) {
 		struct origin o;
 		struct error e = { 0 };
@@ -341,15 +312,13 @@ static void a_name_that_fits_on_no_line_is_refused_where_it_is_read(void **state
 static void a_signal_ends_the_reading(void **state)
 {
 	(void)state;
-	static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
 	static const volatile sig_atomic_t stop = 1, go = 0;
 	struct synth_case *cases = synth_plan(&synth);
 	struct origin o;
 	struct error e = { 0 }, more = { 0 };
 	char directory[FILE_PATH];
 
-	snprintf(directory, sizeof directory, "%s", scratch_path("stopped"));
-	mkdir(directory, 0777);
+	make_directory(directory, "stopped");
 	write_records(directory, "train-00000-of-00001", own, 0, 5, cases, 1);
 	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, &stop, &e), -EXIT_INTERNAL);
 	assert_string_equal(e.text, "interrupted; nothing is left behind");
@@ -371,5 +340,5 @@ int main(void)
 		cmocka_unit_test(where_a_set_was_mounted_is_in_no_name),
 		cmocka_unit_test(a_name_that_fits_on_no_line_is_refused_where_it_is_read),
 	};
-	return cmocka_run_group_tests(tests, set_up, scratch_remove);
+	return cmocka_run_group_tests(tests, small_tree, scratch_remove);
 }
