@@ -24,11 +24,8 @@ spoil() { cp -r tree bad; }
 
 # The exit code, one line on stderr that says all of the words, and no trace of OUT.
 refuses() { # CODE "WORDS" COMMAND…
-	local code=$1 words=$2
-	shift 2
-	run --separate-stderr "$@"
-	echo "status $status, stderr: $stderr"
-	[ "$status" -eq "$code" ]
+	local words=$2
+	ends_with "$1" "${@:3}"
 	[ "${#stderr_lines[@]}" -eq 1 ]
 	[[ $stderr == *"$words"* ]]
 	leaves_nothing

@@ -121,3 +121,12 @@ leftovers() { # DIR
 cluster_logs() {
 	[ -n "${BATS_TEST_COMPLETED:-}" ] || [ -n "${BATS_TEST_SKIPPED:-}" ] || tail -n 8 "$CLUSTER"/log/*.log 2>/dev/null
 }
+
+# ends_with CODE COMMAND…: runs it, with $stderr apart, and wants that exit code.
+ends_with() {
+	local code=$1
+	shift
+	run --separate-stderr "$@"
+	echo "status $status, stderr: $stderr"
+	[ "$status" -eq "$code" ]
+}

@@ -27,11 +27,8 @@ teardown_file() { rm -rf "$SCRATCH"; }
 setup() { cd "$SCRATCH" || return 1; }
 
 refuses() { # CODE "WORDS" COMMAND…
-	local code=$1 words=$2
-	shift 2
-	run --separate-stderr "$@"
-	echo "status $status, stderr: $stderr"
-	[ "$status" -eq "$code" ]
+	local words=$2
+	ends_with "$1" "${@:3}"
 	stderr=$(grep -v '^chexnet predict: for research, ' <<<"$stderr")
 	[ "$(grep -c . <<<"$stderr")" -eq 1 ]
 	for word in $words; do [[ $stderr == *"$word"* ]]; done
