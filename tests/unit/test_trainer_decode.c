@@ -23,11 +23,14 @@ static int tear_down(void **state)
 	return scratch_remove(state);
 }
 
+static int interlace; /* of what spng_file() makes */
+
 /* A PNG of any kind by libspng, to be freed. */
 static uint8_t *spng_file(int width, int height, int colour, int depth, int filters, const void *pixels, size_t bytes, size_t *size)
 {
 	spng_ctx *ctx = spng_ctx_new(SPNG_CTX_ENCODER);
-	struct spng_ihdr ihdr = { .width = (uint32_t)width, .height = (uint32_t)height, .bit_depth = (uint8_t)depth, .color_type = (uint8_t)colour };
+	struct spng_ihdr ihdr = { .width = (uint32_t)width, .height = (uint32_t)height, .bit_depth = (uint8_t)depth, .color_type = (uint8_t)colour,
+				   .interlace_method = (uint8_t)interlace };
 	int rc;
 	spng_set_option(ctx, SPNG_ENCODE_TO_BUFFER, 1);
 	assert_int_equal(spng_set_ihdr(ctx, &ihdr), 0);
@@ -164,23 +167,43 @@ static void the_other_kinds_of_png(void **state)
 static void a_colour_that_no_palette_has_is_refused(void **state)
 {
 	(void)state;
-	uint8_t index[W * H], gray[W * H], packed[H * ((W + 1) / 2)] = { 0 };
-	size_t size, half = (W + 1) / 2;
+	for (int i = 0; i < 4; i++) {
+		uint8_t indices[W * H] = { 0 }, gray[W * H];
+		size_t size, depth = i / 2 ? 8 : 4, row = (W * depth + 7) / 8;
 
-	for (int i = 0; i < W * H; i++) {
-		index[i] = (uint8_t)(i % 4), gray[i] = (uint8_t)(60 * (i % 4));
-		packed[(size_t)(i / W) * half + (size_t)(i % W) / 2] |= (uint8_t)(index[i] << (i % W % 2 ? 0 : 4));
+		interlace = i % 2;
+		for (size_t y = 0; y < H; y++)
+			for (size_t x = 0; x < W; x++) {
+				indices[y * row + x * depth / 8] |= (uint8_t)(x % 4 << (8 - depth - x * depth % 8));
+				gray[y * W + x] = (uint8_t)(60 * (x % 4));
+			}
+		uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_INDEXED, (int)depth, 0, indices, row * H, &size);
+		expect(file, size, gray);
+		indices[3 * row - 1] = depth == 8 ? 4 : 9 << 4; /* the last pixel of a row, which half fills its byte */
+		file = spng_file(W, H, SPNG_COLOR_TYPE_INDEXED, (int)depth, 0, indices, row * H, &size);
+		expect_refusal(file, size, "PNG: pixel 36,2 has a colour beyond the 4 of its palette");
+		free(file);
 	}
-	uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_INDEXED, 4, 0, packed, sizeof packed, &size);
-	expect(file, size, gray);
-	packed[2 * half + 18] = 9 << 4; /* the last pixel of a row, which half fills its byte */
-	file = spng_file(W, H, SPNG_COLOR_TYPE_INDEXED, 4, 0, packed, sizeof packed, &size);
-	expect_refusal(file, size, "PNG: pixel 36,2 has colour 9 of a palette of 4");
-	free(file);
-	index[W * H - 1] = 4;
-	file = spng_file(W, H, SPNG_COLOR_TYPE_INDEXED, 8, 0, index, sizeof index, &size);
-	expect_refusal(file, size, "PNG: pixel 36,22 has colour 4 of a palette of 4");
-	free(file);
+	interlace = 0;
+}
+
+/* There is one of each. */
+static void other_ways_of_compressing_and_filtering_are_refused(void **state)
+{
+	(void)state;
+	static const char *const says[] = { "PNG: invalid compression method", "PNG: invalid filter method" };
+	uint8_t pixels[W * H] = { 0 };
+	size_t size;
+
+	for (int i = 0; i < 2; i++) {
+		uint8_t *file = encode_png(pixels, W, H, 1, &size);
+		file[26 + i] = 1;
+		uint32_t crc = libdeflate_crc32(0, file + 12, 17);
+		for (int k = 0; k < 4; k++)
+			file[29 + k] = (uint8_t)(crc >> (24 - 8 * k));
+		expect_refusal(file, size, says[i]);
+		free(file);
+	}
 }
 
 static void sixteen_bits_that_hold_twelve_are_refused(void **state)
@@ -651,6 +674,7 @@ int main(void)
 		cmocka_unit_test(our_own_pngs_gray_and_rgba),
 		cmocka_unit_test(the_other_kinds_of_png),
 		cmocka_unit_test(a_colour_that_no_palette_has_is_refused),
+		cmocka_unit_test(other_ways_of_compressing_and_filtering_are_refused),
 		cmocka_unit_test(sixteen_bits_that_hold_twelve_are_refused),
 		cmocka_unit_test(colour_and_transparency_are_refused),
 		cmocka_unit_test(every_cut_and_every_flipped_byte_of_a_png_is_found),

@@ -27,7 +27,10 @@ static void write_u32(uint8_t *p, uint32_t v)
 
 struct header {
 	uint32_t width, height;
-	int depth, colour, interlace;
+	int depth, colour;
+	int plain; /* no interlace, and the only ways of compressing and filtering that there are */
+	int transparent;
+	size_t palette, entries; /* where its colours begin, and how many there are */
 };
 
 static int read_header(const uint8_t *file, size_t size, struct header *h, struct error *why)
@@ -41,18 +44,17 @@ static int read_header(const uint8_t *file, size_t size, struct header *h, struc
 	if (libdeflate_crc32(0, p + 4, 4 + IHDR_SIZE) != read_u32(p + 8 + IHDR_SIZE))
 		return fail(why, EXIT_DATA, "PNG: CRC mismatch in its header");
 	p += 8;
-	*h = (struct header){ read_u32(p), read_u32(p + 4), p[8], p[9], p[12] };
+	*h = (struct header){ read_u32(p), read_u32(p + 4), p[8], p[9], .plain = !p[10] && !p[11] && !p[12] };
 	return check_size(h->width, h->height, why);
 }
 
-/* Walks all chunks, checks their CRCs and puts the image data together in d->packed; tells whether there is transparency. */
-static int collect(struct decoder *d, const uint8_t *file, size_t size, size_t *packed, int *transparent, struct error *why)
+/* Walks all chunks, checks their CRCs and puts the image data together in d->packed; finds palette and transparency. */
+static int collect(struct decoder *d, const uint8_t *file, size_t size, struct header *h, size_t *packed, struct error *why)
 {
 	size_t at = SIGNATURE;
 	int ended = 0;
 
 	*packed = 0;
-	*transparent = 0;
 	if (scratch_reserve(&d->packed, size, why))
 		return -why->code;
 	while (!ended) {
@@ -68,7 +70,11 @@ static int collect(struct decoder *d, const uint8_t *file, size_t size, size_t *
 		}
 		if (memcmp(type, "eXIf", 4) == 0 && check_upright("PNG", type + 4, length, why) < 0)
 			return -why->code;
-		*transparent |= memcmp(type, "tRNS", 4) == 0;
+		if (memcmp(type, "PLTE", 4) == 0) {
+			h->palette = at + 8;
+			h->entries = length / 3;
+		}
+		h->transparent |= memcmp(type, "tRNS", 4) == 0;
 		ended = memcmp(type, "IEND", 4) == 0;
 		at += CHUNK + (size_t)length;
 	}
@@ -121,25 +127,10 @@ static int check_range(const uint8_t *gray, size_t pixels, struct error *why)
 		    "full range first");
 }
 
-/* libspng takes an index beyond the palette for black. raw: the indices as they are stored, rows of whole bytes. */
-static int check_indices(const struct header *h, const uint8_t *raw, uint32_t entries, struct error *why)
-{
-	size_t depth = (size_t)h->depth, row = ((size_t)h->width * depth + 7) / 8;
-
-	for (size_t y = 0; y < h->height; y++)
-		for (size_t x = 0; x < h->width; x++) {
-			unsigned index = raw[y * row + x * depth / 8] >> (8 - depth - x * depth % 8) & ((1u << depth) - 1);
-			if (index >= entries)
-				return fail(why, EXIT_DATA, "PNG: pixel %zu,%zu has colour %u of a palette of %u", x, y, index, entries);
-		}
-	return 0;
-}
-
-/* A whole file with libspng into *raw; *palette: entries of its palette. */
-static int decode_with_spng(const uint8_t *file, size_t size, int format, struct scratch *raw, uint32_t *palette, struct error *why)
+/* A whole file with libspng, to RGBA in d->raw. */
+static int decode_with_spng(struct decoder *d, const uint8_t *file, size_t size, int flags, struct error *why)
 {
 	spng_ctx *ctx = spng_ctx_new(0);
-	struct spng_plte plte;
 
 	if (!ctx)
 		return fail(why, EXIT_INTERNAL, "no memory for a PNG decoder");
@@ -148,26 +139,36 @@ static int decode_with_spng(const uint8_t *file, size_t size, int format, struct
 	size_t bytes = 0;
 	int rc = spng_set_png_buffer(ctx, file, size);
 	if (!rc)
-		rc = spng_decoded_image_size(ctx, format, &bytes);
-	if (!rc && scratch_reserve(raw, bytes, why) == 0)
-		rc = spng_decode_image(ctx, raw->data, bytes, format, format == SPNG_FMT_RAW ? 0 : SPNG_DECODE_TRNS);
-	*palette = spng_get_plte(ctx, &plte) ? 0 : plte.n_entries;
+		rc = spng_decoded_image_size(ctx, SPNG_FMT_RGBA8, &bytes);
+	if (!rc && scratch_reserve(&d->raw, bytes, why) == 0)
+		rc = spng_decode_image(ctx, d->raw.data, bytes, SPNG_FMT_RGBA8, flags);
 	spng_ctx_free(ctx);
 	return why->code ? -why->code : rc ? fail(why, EXIT_DATA, "PNG: %s", spng_strerror(rc)) : 0;
+}
+
+/* libspng takes an index beyond the palette for black: what is black even where every colour of the palette is white has one. */
+static int check_indices(struct decoder *d, const uint8_t *file, size_t size, const struct header *h, struct error *why)
+{
+	uint8_t *white = d->packed.data + h->palette;
+
+	memcpy(d->packed.data, file, size);
+	memset(white, 255, 3 * h->entries);
+	write_u32(white + 3 * h->entries, libdeflate_crc32(0, white - 4, 4 + 3 * h->entries));
+	if (decode_with_spng(d, d->packed.data, size, 0, why))
+		return -why->code;
+	for (size_t i = 0; i < (size_t)h->width * h->height; i++)
+		if (d->raw.data[4 * i] == 0)
+			return fail(why, EXIT_DATA, "PNG: pixel %zu,%zu has a colour beyond the %zu of its palette", i % h->width, i / h->width, h->entries);
+	return 0;
 }
 
 static int decode_general(struct decoder *d, const uint8_t *file, size_t size, const struct header *h, struct image *image, struct error *why)
 {
 	size_t width = h->width, height = h->height;
-	uint32_t palette;
 
 	if (scratch_reserve(&d->gray, width * height, why))
 		return -why->code;
-	/* less than 8 bits and interlaced, libspng 0.7.3 gives others than are stored */
-	int readable = h->colour == COLOUR_PALETTE && (h->depth == 8 || !h->interlace);
-	if (readable && (decode_with_spng(file, size, SPNG_FMT_RAW, &d->raw, &palette, why) || check_indices(h, d->raw.data, palette, why)))
-		return -why->code;
-	if (decode_with_spng(file, size, SPNG_FMT_RGBA8, &d->raw, &palette, why))
+	if ((h->entries && h->colour == COLOUR_PALETTE && check_indices(d, file, size, h, why)) || decode_with_spng(d, file, size, SPNG_DECODE_TRNS, why))
 		return -why->code;
 	if (to_gray(d->raw.data, d->gray.data, width, height, why) || (h->depth == 16 && check_range(d->gray.data, width * height, why)))
 		return -why->code;
@@ -179,11 +180,10 @@ int decode_png(struct decoder *d, const uint8_t *file, size_t size, struct image
 {
 	struct header h = { 0 };
 	size_t packed;
-	int transparent;
 
-	if (read_header(file, size, &h, why) || collect(d, file, size, &packed, &transparent, why))
+	if (read_header(file, size, &h, why) || collect(d, file, size, &h, &packed, why))
 		return -why->code;
-	if (h.depth == 8 && h.colour == COLOUR_GRAY && h.interlace == 0 && !transparent)
+	if (h.depth == 8 && h.colour == COLOUR_GRAY && h.plain && !h.transparent)
 		return decode_gray8(d, &h, packed, image, why);
 	return decode_general(d, file, size, &h, image, why);
 }
