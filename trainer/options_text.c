@@ -163,7 +163,7 @@ static const char man_tail[] =
 	".TP\n.B 70\nA rank was lost, memory or disk space is missing, or an internal error.\n"
 	".TP\n.B 75\nStopped early (signal or time budget) with everything saved; \\fB\\-\\-resume=auto\\fR goes on.\n"
 	".SH ENVIRONMENT\n"
-	".TP\n.B HVD_THREADS\nCPU threads of this rank, from 1 to 1024, as \\fBsrun \\-\\-hvd\\fR sets it; \\fB\\-\\-threads\\fR wins.\n"
+	".TP\n.B HVD_THREADS\nCPU threads of this rank, from 1 to 8192, as \\fBsrun \\-\\-hvd\\fR sets it; \\fB\\-\\-threads\\fR wins.\n"
 	".TP\n.B HVD_GPU\\fR, \\fBCUDA_VISIBLE_DEVICES\nThe GPU of this rank, as shown in the placement table.\n"
 	".TP\n.B HVD_POLICY\nThe placement's policy: whether \\fBdoctor\\fR takes CPUs that ranks share for meant.\n"
 	".TP\n.B HVD_DEADLINE\\fR, \\fBHVD_BACKEND\\fR, \\fBHVD_IFACE\\fR, \\fBHVD_TRACE\\fR, \\fBHVD_ON_DEATH\\fR, \\fBHVD_PLAN\\fR, \\fBHVD_WIRE\\fR, \\fBHVD_SYNC\n"

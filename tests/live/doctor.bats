@@ -51,7 +51,7 @@ teardown() { cluster_logs; }
 		for command in "doctor" "bench" "predict --weights none image.png"; do
 			# shellcheck disable=SC2086
 			HVD_THREADS=$threads run --separate-stderr -64 "$BUILD/chexnet" $command
-			[ "$stderr" = "chexnet ${command%% *}: HVD_THREADS=$threads: must be a whole number from 1 to 1024; srun --hvd sets it to a task's share of its CPUs" ]
+			[ "$stderr" = "chexnet ${command%% *}: HVD_THREADS=$threads: must be a whole number from 1 to 8192; srun --hvd sets it to a task's share of its CPUs" ]
 		done
 	done
 	# shellcheck disable=SC2016

@@ -47,7 +47,7 @@ struct race {
 	struct manifest manifest;
 	const char *directory;
 	const char *own; /* of images made for the occasion: goes at the end; or NULL */
-	cpu_set_t cpus;
+	cpu_set_t cpus[8]; /* 8192 CPUs: as many as a kernel can have */
 	struct rate_cell cell[SEQUENCES][OPTION_INTS_MAX];
 };
 
@@ -80,15 +80,15 @@ static double seconds_now(void)
 /* A rank's threads get CPUs one after the other; ranks share them when there are too few. */
 static void take_cpus(const struct race *r, int rank)
 {
-	int n = CPU_COUNT(&r->cpus), threads = r->conf->threads;
-	cpu_set_t own;
+	int n = CPU_COUNT_S(sizeof r->cpus, r->cpus), threads = r->conf->threads;
+	cpu_set_t own[8];
 
-	CPU_ZERO(&own);
+	CPU_ZERO_S(sizeof own, own);
 	for (int t = 0; t < threads; t++)
-		for (int cpu = 0, k = (rank * threads + t) % n; cpu < CPU_SETSIZE; cpu++)
-			if (CPU_ISSET(cpu, &r->cpus) && k-- == 0)
-				CPU_SET(cpu, &own);
-	sched_setaffinity(0, sizeof own, &own);
+		for (int cpu = 0, k = (rank * threads + t) % n; cpu < 8 * CPU_SETSIZE; cpu++)
+			if (CPU_ISSET_S(cpu, sizeof own, r->cpus) && k-- == 0)
+				CPU_SET_S(cpu, sizeof own, own);
+	sched_setaffinity(0, sizeof own, own);
 }
 
 /* Takes batches as fast as they come; counts from when every rank has one. */
@@ -268,8 +268,8 @@ static const char *what_text(const struct race *r, char text[240])
 
 	snprintf(text, 240, "%zu %simages of %d x %d as %s in %d TFRecord files, read from memory; a rank is a process of %d decode thread%s, batch %d; %d CPU%s",
 		 m->split[SPLIT_TRAIN].images, r->conf->directory ? "" : "synthetic ", m->size, m->size, m->encoding == ENCODING_JPEG ? "JPEG" : "PNG",
-		 m->split[SPLIT_TRAIN].shards, r->conf->threads, r->conf->threads == 1 ? "" : "s", r->conf->batch, CPU_COUNT(&r->cpus),
-		 CPU_COUNT(&r->cpus) == 1 ? "" : "s");
+		 m->split[SPLIT_TRAIN].shards, r->conf->threads, r->conf->threads == 1 ? "" : "s", r->conf->batch, CPU_COUNT_S(sizeof r->cpus, r->cpus),
+		 CPU_COUNT_S(sizeof r->cpus, r->cpus) == 1 ? "" : "s");
 	return text;
 }
 
@@ -288,7 +288,7 @@ static void print_table(const struct race *r)
 		for (int k = 0; k < SEQUENCES; k++)
 			if (r->conf->run[k])
 				printf(" %10.0f (%.1f)", r->cell[k][i].images_per_s, r->cell[k][i].decoded);
-		printf("%s\n", ranks->value[i] * r->conf->threads > CPU_COUNT(&r->cpus) ? "  ranks share CPUs" : "");
+		printf("%s\n", ranks->value[i] * r->conf->threads > CPU_COUNT_S(sizeof r->cpus, r->cpus) ? "  ranks share CPUs" : "");
 	}
 }
 
@@ -433,7 +433,7 @@ int data_race(const struct race_conf *conf, struct error *e)
 	for (int i = 0; i < conf->ranks.n; i++)
 		if (conf->ranks.value[i] > MAX_RANKS)
 			return fail(e, EXIT_USAGE, "--ranks: at most %d", MAX_RANKS);
-	if (sched_getaffinity(0, sizeof r.cpus, &r.cpus))
+	if (sched_getaffinity(0, sizeof r.cpus, r.cpus))
 		return fail(e, EXIT_INTERNAL, "sched_getaffinity: %s", strerror(errno));
 	r.board = mmap(NULL, sizeof *r.board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (r.board == MAP_FAILED)

@@ -96,15 +96,11 @@ static int cuda_driver_answers(void)
 static void find_place(const char *host, struct place *p)
 {
 	const char *gpu = getenv("HVD_GPU"), *visible = getenv("CUDA_VISIBLE_DEVICES");
-	cpu_set_t set;
 
 	*p = (struct place){ .driver = cuda_driver_answers() };
 	snprintf(p->host, sizeof p->host, "%s", host);
 	snprintf(p->gpu, sizeof p->gpu, "%s", gpu && *gpu ? gpu : visible ? visible : "");
-	if (sched_getaffinity(0, sizeof set, &set) == 0)
-		for (int c = 0; c < PLACE_CPUS && c < CPU_SETSIZE; c++)
-			if (CPU_ISSET(c, &set))
-				p->cpus[c / 64] |= UINT64_C(1) << (c % 64);
+	sched_getaffinity(0, sizeof p->cpus, (cpu_set_t *)p->cpus);
 }
 
 static int has_cpu(const struct place *p, int c)

@@ -8,7 +8,7 @@
 #include "error.h"
 #include "hvd.h"
 
-enum { PLACE_CPUS = 1024, PLACE_TEXT = 64 };
+enum { PLACE_CPUS = 8192, PLACE_TEXT = 64 }; /* as many CPUs as a kernel can have: it gives no mask to who has room for less than its own */
 
 /* Where a rank runs. */
 struct place {
