@@ -439,14 +439,14 @@ static void drop_inherited(void)
 static bool asks_for(const char *kind)
 {
 	static const char *const asking[] = { "SLURM_GRES", "SLURM_STEP_GRES", "SLURM_TRES_PER_TASK" };
-	const char *gres = said_anywhere("gres"), *tres = said_anywhere("tres-per-task");
+	const char *gres = said_anywhere("gres"), *tres = said_anywhere("tres-per-task"), *job = said_anywhere("jobid");
 	bool asks = (gres && strstr(gres, kind)) || (tres && strstr(tres, kind));
 
 	/* and those of the groups of a heterogeneous job */
 	for (char **entry = environ; *entry; entry++)
 		for (size_t i = 0; i < sizeof asking / sizeof *asking; i++)
 			asks |= !strncmp(*entry, asking[i], strlen(asking[i])) && strstr(*entry, kind);
-	return asks || slurm_job_asks_for(kind);
+	return asks || slurm_job_asks_for(job ? job : getenv("SLURM_JOB_ID"), kind);
 }
 
 /* Slurm leaves the variable also in a batch script whose job asked for MPS, and in the tasks of a step that did. */

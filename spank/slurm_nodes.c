@@ -109,7 +109,7 @@ int slurm_cpus_per_gpu(const char *node, int otherwise)
 	return answer;
 }
 
-/* ---- the job that this client is in ---------------------------------------------------------------- */
+/* ---- the job that a step is started in ------------------------------------------------------------- */
 
 static job_info_msg_t *load_job(uint32_t job)
 {
@@ -124,12 +124,11 @@ static job_info_msg_t *load_job(uint32_t job)
 	return load && load(&jobs, id, SHOW_ALL | SHOW_LOCAL) == SLURM_SUCCESS ? jobs : NULL;
 }
 
-/* All components of a heterogeneous job. Kept to the end of the process. */
-static const job_info_msg_t *own_job(void)
+/* All components of a heterogeneous job. Kept to the end of the process, which starts its steps in one job. */
+static const job_info_msg_t *job_of_step(const char *id)
 {
 	static const job_info_msg_t *jobs;
 	static bool asked;
-	const char *id = getenv("SLURM_JOB_ID");
 
 	if (!asked && id)
 		jobs = load_job((uint32_t)strtoul(id, NULL, 10));
@@ -147,8 +146,8 @@ static bool is_own(const slurm_job_info_t *job, uint32_t id, int group)
 
 const char *slurm_job_gres(int group, bool *known)
 {
-	const job_info_msg_t *jobs = own_job();
 	const char *id = getenv("SLURM_JOB_ID");
+	const job_info_msg_t *jobs = job_of_step(id);
 
 	*known = !id;
 	for (uint32_t i = 0; id && jobs && i < jobs->record_count; i++) {
@@ -161,10 +160,10 @@ const char *slurm_job_gres(int group, bool *known)
 	return NULL;
 }
 
-bool slurm_job_asks_for(const char *kind)
+bool slurm_job_asks_for(const char *id, const char *kind)
 {
-	const job_info_msg_t *jobs = own_job();
-	bool asks = false;
+	const job_info_msg_t *jobs = job_of_step(id);
+	bool asks = id && !jobs;
 
 	for (uint32_t i = 0; jobs && i < jobs->record_count; i++)
 		asks |= jobs->job_array[i].tres_per_node && strstr(jobs->job_array[i].tres_per_node, kind);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The few questions about nodes, and about its own job, that a client asks Slurm; all have an answer even where Slurm has none. */
+ * The few questions about nodes, and about the job of its step, that a client asks Slurm; all have an answer even where Slurm has none. */
 #ifndef SPANK_SLURM_NODES_H
 #define SPANK_SLURM_NODES_H
 
@@ -22,7 +22,7 @@ int slurm_hosts(const char *nodelist);
  * NULL: nothing, or, with *known false, Slurm does not say. Slurm does not pass on --gres, so the controller is asked, once. */
 const char *slurm_job_gres(int group, bool *known);
 
-/* Whether the job, any group of it, asked for this kind of gres on its nodes. */
-bool slurm_job_asks_for(const char *kind);
+/* Whether the job of this id (NULL: none), any group of it, asked for this kind of gres on its nodes; true also where Slurm does not say. */
+bool slurm_job_asks_for(const char *id, const char *kind);
 
 #endif

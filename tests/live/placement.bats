@@ -384,6 +384,14 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	[ "$status" -eq 0 ]
 	[ "$(tasks)" = 'task 2' ]
 	[ "$(grep -c 'gpu-bind  *: none' <<<"$output")" -eq 0 ]
+	# a job that Slurm does not describe, and one that this srun is not in
+	echo 'int slurm_load_job() { return -1; }' | "${CC:-gcc}" -x c -shared -fPIC -o "$CLUSTER/etc/silent.so" -
+	run in_cluster salloc -Q -N1 -n2 --gres=shard:2 env LD_PRELOAD="$CLUSTER/etc/silent.so" srun -n2 --hvd-bind=socket bash -c 'echo "task ${SLURM_SHARDS_ON_NODE-none}"'
+	echo "$output"
+	[ "$(tasks)" = $'task 2\ntask 2' ]
+	run in_cluster salloc -Q -N1 -n2 --gres=shard:2 bash -c 'env -u SLURM_JOB_ID srun --jobid="$SLURM_JOB_ID" -n2 --hvd-bind=socket bash -c "echo task \$SLURM_SHARDS_ON_NODE"'
+	echo "$output"
+	[ "$(tasks)" = $'task 2\ntask 2' ]
 }
 
 @test "GPU numbers and core numbers the other way round: identity would be wrong" {
