@@ -283,6 +283,18 @@ static void write_quickly(const char *text, size_t size)
 	fclose(f);
 }
 
+/* With SAN=1: nothing is read beyond its end. */
+static void a_file_that_ends_within_its_first_line_is_refused(void **state)
+{
+	struct error e = { 0 };
+	struct predictions p;
+
+	(void)state;
+	write_quickly("# leaky=y", 9);
+	assert_int_equal(predictions_read(&p, path, &e), -EXIT_DATA);
+	predictions_free(&p);
+}
+
 static void every_cut_file_is_refused(void **state)
 {
 	struct error e = { 0 };
@@ -315,6 +327,7 @@ int main(void)
 		cmocka_unit_test(bad_files_are_refused_by_line_and_column),
 		cmocka_unit_test(a_trainings_log_is_called_one),
 		cmocka_unit_test(files_of_other_programs_need_only_the_columns),
+		cmocka_unit_test(a_file_that_ends_within_its_first_line_is_refused),
 		cmocka_unit_test(every_cut_file_is_refused),
 	};
 

@@ -124,7 +124,7 @@ static void read_provenance(struct provenance *about, long *rows, const char *li
 				unescape((char *)about + keys[k].at, keys[k].room, text, value);
 		if (key == 4 && memcmp(p, "leak=", 5) == 0 && isdigit((unsigned char)*text))
 			about->leaked = strtol(text, NULL, 10);
-		if (key == 5 && memcmp(p, "leaky=yes", 9) == 0 && value == 3)
+		if (key == 5 && value == 3 && memcmp(p, "leaky=yes", 9) == 0)
 			about->leaky = 1;
 		if (key == 4 && memcmp(p, "rows=", 5) == 0 && isdigit((unsigned char)*text))
 			*rows = strtol(text, NULL, 10);
