@@ -21,6 +21,8 @@ enum { EXIT_USAGE = 64, EXIT_DATA = 65, EXIT_INTERNAL = 70 };
 
 #define TIMELINE "[{\"ph\":\"M\"," /* how one begins */
 
+#define SPAN (2 * TRACE_RECORDS) /* steps that a file can be about: each leaves records, and a recovery a gap */
+
 struct traces {
 	const struct trace_file **file; /* [n], by rank */
 	int n;
@@ -30,6 +32,24 @@ static uint64_t records_of(const struct trace_file *f)
 {
 	uint64_t n = atomic_load(&f->written);
 	return n < TRACE_RECORDS ? n : TRACE_RECORDS;
+}
+
+/* None where a part of it is missing, as after a machine's end with a page that was not written. */
+static uint32_t kind_of(const struct trace_record *r)
+{
+	return r->begin && r->end >= r->begin ? r->kind : TRACE_NONE;
+}
+
+/* Widens [*least, *most], which is empty where *most is less, by the steps of a file's records of a kind, or of any with TRACE_NONE. */
+static void steps_of(const struct trace_file *f, enum trace_kind kind, uint32_t *least, uint32_t *most)
+{
+	for (uint64_t k = 0; k < records_of(f); k++) {
+		uint32_t is = kind_of(&f->record[k]), step = f->record[k].step;
+		if (!is || (kind && is != kind))
+			continue;
+		*least = step < *least ? step : *least;
+		*most = step > *most ? step : *most;
+	}
 }
 
 /* Nanoseconds of rank 0's clock. */
@@ -53,6 +73,13 @@ static int add_file(struct traces *t, const char *path)
 	if (f == MAP_FAILED || memcmp(f->magic, TRACE_MAGIC, sizeof f->magic)) {
 		fprintf(stderr, "hvd-trace: %s: not a trace of this version of libhvd (%zu bytes expected, %lld found)\n", path, sizeof *f,
 			(long long)s.st_size);
+		return EXIT_DATA;
+	}
+	uint32_t least = UINT32_MAX, most = 0;
+	steps_of(f, TRACE_NONE, &least, &most);
+	least = most < least ? most : least;
+	if (f->rank >= f->size || !memchr(f->host, 0, sizeof f->host) || most - least > SPAN) {
+		fprintf(stderr, "hvd-trace: %s: damaged: rank %u of %u, steps %u to %u\n", path, f->rank, f->size, least, most);
 		return EXIT_DATA;
 	}
 	t->file = realloc(t->file, ((size_t)t->n + 1) * sizeof *t->file);
@@ -110,8 +137,9 @@ static int put_in_order(struct traces *t)
 {
 	qsort(t->file, (size_t)t->n, sizeof *t->file, by_rank);
 	for (int i = 1; i < t->n; i++)
-		if (t->file[i]->rank == t->file[i - 1]->rank || t->file[i]->size != t->file[0]->size) {
-			fprintf(stderr, "hvd-trace: traces of several job steps: rank %u of %u is followed by rank %u of %u. Name those of one\n",
+		if (t->file[i]->rank == t->file[i - 1]->rank || t->file[i]->size != t->file[0]->size ||
+		    memcmp(t->file[i]->world, t->file[0]->world, sizeof t->file[0]->world)) {
+			fprintf(stderr, "hvd-trace: traces of several job steps: rank %u of %u is followed by another's rank %u of %u. Name those of one\n",
 				t->file[i - 1]->rank, t->file[i - 1]->size, t->file[i]->rank, t->file[i]->size);
 			return EXIT_DATA;
 		}
@@ -156,7 +184,7 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 	for (uint64_t i = written - n; i < written; i++) {
 		const struct trace_record *r = &f->record[i % TRACE_RECORDS];
 		double begin = (double)r->begin, end = (double)r->end;
-		switch (r->kind) {
+		switch (kind_of(r)) {
 		case TRACE_READY:
 			if (r->index < 1024)
 				ready[r->index] = begin;
@@ -224,7 +252,7 @@ static int timeline(const struct traces *t, const char *given)
 	for (int i = 0; i < t->n; i++)
 		for (uint64_t k = 0; k < records_of(t->file[i]); k++) {
 			double begin = aligned(t->file[i], t->file[i]->record[k].begin);
-			zero = begin < zero && t->file[i]->record[k].kind ? begin : zero;
+			zero = begin < zero && kind_of(&t->file[i]->record[k]) ? begin : zero;
 		}
 	fprintf(out, TIMELINE "\"pid\":0,\"name\":\"trace\",\"args\":{\"ranks\":%d}}", t->n);
 	for (int i = 0; i < t->n; i++)
@@ -256,18 +284,19 @@ static void read_steps(const struct trace_file *f, struct step *s, uint32_t firs
 {
 	for (uint64_t i = 0; i < records_of(f); i++) {
 		const struct trace_record *r = &f->record[i];
-		if (r->step < first || r->step - first >= steps)
+		uint32_t kind = kind_of(r);
+		if (!kind || r->step < first || r->step - first >= steps)
 			continue;
 		struct step *p = &s[(size_t)(r->step - first) * (size_t)ranks];
 		double begin = aligned(f, r->begin), end = aligned(f, r->end);
-		if (r->kind == TRACE_READY)
+		if (kind == TRACE_READY)
 			p->ready = begin > p->ready ? begin : p->ready;
-		else if (r->kind == TRACE_BUCKET)
+		else if (kind == TRACE_BUCKET)
 			p->busy += end - begin;
-		else if (r->kind == TRACE_WAIT) {
+		else if (kind == TRACE_WAIT) {
 			p->end = end;
 			p->waited = end - begin;
-		} else if (r->kind == TRACE_MARK) {
+		} else if (kind == TRACE_MARK) {
 			const char *name = f->name[r->index % TRACE_NAMES];
 			if (!strcmp(name, "input"))
 				p->input += end - begin;
@@ -363,11 +392,9 @@ static int summary(const struct traces *t, bool each)
 {
 	uint32_t least = UINT32_MAX, most = 0;
 	for (int i = 0; i < t->n; i++)
-		for (uint64_t k = 0; k < records_of(t->file[i]); k++)
-			if (t->file[i]->record[k].kind == TRACE_WAIT) {
-				least = t->file[i]->record[k].step < least ? t->file[i]->record[k].step : least;
-				most = t->file[i]->record[k].step > most ? t->file[i]->record[k].step : most;
-			}
+		steps_of(t->file[i], TRACE_WAIT, &least, &most);
+	if (most > least && most - least > SPAN) /* a rank was lost long ago: of its time the others' files hold nothing */
+		least = most - SPAN;
 	uint32_t steps = most >= least ? most - least + 1 : 0;
 	struct step *step = calloc((size_t)steps * (size_t)t->n + 1, sizeof *step);
 	struct sums s = { .last = calloc((size_t)t->n, sizeof *s.last), .by = calloc((size_t)t->n, sizeof *s.by) };

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TRACE_MAGIC "hvdtrc1"
+#define TRACE_MAGIC "hvdtrc2"
 #define TRACE_RECORDS (1u << 18) /* the last ones are kept */
 #define TRACE_NAMES 64
 #define TRACE_NAME_BYTES 32
@@ -28,6 +28,7 @@ struct trace_record {
 
 struct trace_file {
 	char magic[8], host[64];
+	uint8_t world[16]; /* one for all its ranks, and another for every world */
 	uint32_t rank, size;
 	int64_t offset;  /* nanoseconds to add for rank 0's clock … */
 	int64_t within;  /* … which is true within this */

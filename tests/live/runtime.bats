@@ -372,7 +372,7 @@ jobs_run() { # NAME NUMBER
 	[ "$status" -eq 70 ]
 	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$first"
 	[ "$status" -eq 65 ]
-	[ "$output" = "hvd-trace: traces of several job steps: rank 0 of 4 is followed by rank 0 of 4. Name those of one" ]
+	[ "$output" = "hvd-trace: traces of several job steps: rank 0 of 4 is followed by another's rank 0 of 4. Name those of one" ]
 	rm "$first"
 	run "$BUILD/hvd-trace" "$SCRATCH/trace"
 	[ "$status" -eq 0 ]
@@ -385,7 +385,7 @@ jobs_run() { # NAME NUMBER
 	grep -qx 'hvd-trace: taking step local.0.2; 1 files of other steps or worlds left out' <<<"$output"
 	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$SCRATCH/one"
 	[ "$status" -eq 65 ]
-	[[ $output == *"rank 0 of 1 is followed by rank 1 of 4. Name those of one"* ]]
+	[[ $output == *"rank 0 of 1 is followed by another's rank 1 of 4. Name those of one"* ]]
 }
 
 @test "a trace that has no room ends with a line, and not with a signal" {

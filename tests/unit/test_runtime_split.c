@@ -2,6 +2,7 @@
  * Sub-worlds: who is in them, sums in them, and a death in one. */
 #include "tests/unit/runtime_world.h"
 
+#include <fcntl.h>
 #include <time.h>
 
 static const char *trace; /* directory; NULL: none */
@@ -362,12 +363,45 @@ static void a_second_world_leaves_the_first_ones_trace_alone(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
+/* Writes a number over four bytes of a file, runs hvd-trace on both, and expects it to refuse them with these words. */
+static void expect_refused(const char *folder, const char *other, const char *damaged, size_t at, uint32_t number, const char *says)
+{
+	char text[3000], path[1200];
+	snprintf(path, sizeof path, "%s/%s", folder, damaged);
+	int fd = open(path, O_WRONLY);
+	assert_int_equal(pwrite(fd, &number, sizeof number, (off_t)at), sizeof number);
+	close(fd);
+	snprintf(text, sizeof text, "${BUILD:-build}/hvd-trace %s/%s %s 2>&1", folder, other, path);
+	FILE *f = popen(text, "r");
+	text[f ? fread(text, 1, sizeof text - 1, f) : 0] = 0;
+	assert_int_equal(WEXITSTATUS(pclose(f)), 65);
+	if (!strstr(text, says))
+		fail_msg("%s", text);
+}
+
+static void traces_of_two_worlds_and_damaged_ones_are_refused(void **state)
+{
+	(void)state;
+	const char *first = "local.0-rank00000.hvdtrace", *second = "local.0-rank00001.hvdtrace", *later = "local.0.2-rank00001.hvdtrace";
+	const size_t step = offsetof(struct trace_file, record[0].step), rank = offsetof(struct trace_file, rank);
+	char folder[1024], command[1100];
+	unsetenv("SLURM_JOB_ID");
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	run_ranks("ab", form_two, folder);
+	expect_refused(folder, first, later, rank, 1, "traces of several job steps: rank 0 of 2 is followed by another's rank 1 of 2");
+	expect_refused(folder, first, second, rank, 2, "local.0-rank00001.hvdtrace: damaged: rank 2 of 2");
+	expect_refused(folder, later, first, step, 4000000000, "local.0-rank00000.hvdtrace: damaged: rank 0 of 2, steps 0 to 4000000000");
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ranks_form_worlds_by_node_across_nodes_and_by_color),
 		cmocka_unit_test(one_world_can_follow_another),
 		cmocka_unit_test(a_second_world_leaves_the_first_ones_trace_alone),
+		cmocka_unit_test(traces_of_two_worlds_and_damaged_ones_are_refused),
 		cmocka_unit_test(a_death_in_a_sub_world_is_one_of_the_world),
 		cmocka_unit_test(a_death_in_a_split_is_one_of_the_world),
 		cmocka_unit_test(a_kill_at_any_instant_of_a_split_is_survived),
