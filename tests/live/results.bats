@@ -211,6 +211,9 @@ load trained
 		# shellcheck disable=SC2086 # words
 		refuses 65 "image $(sed -n '5s/,.*//p' 1.csv) patient $(sed -n 5p 1.csv | cut -d, -f2) 1.csv $(sed -n 5p patient.csv | cut -d, -f2) patient.csv" chexnet $command
 	done
+	refuses 65 "patient 1.csv" chexnet report --predictions 1.csv --thresholds 1.csv --out bad.html
+	refuses 64 "--thresholds=1.csv --out --json" chexnet report --predictions 1.csv --thresholds 1.csv --tensorboard events
+	refuses 64 "2.csv" chexnet report --predictions 1.csv --thresholds 2.csv --out 2.csv
 	refuses 65 "1.csv no event OUTPUT/log.jsonl" chexnet report --predictions 1.csv --log 1.csv --out bad.html
 	refuses 65 "nowhere.csv" chexnet compare 1.csv nowhere.csv
 	refuses 64 "--predictions" chexnet report --out bad.html

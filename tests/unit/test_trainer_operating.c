@@ -138,6 +138,7 @@ static void the_report_shows_them_and_says_where_they_come_from(void **state)
 	assert_non_null(section);
 	assert_present(section, "Not for findings that too few patients show, or do not: Hernia (fewer than 20).");
 	assert_present(section, "chosen on the images that they are judged on");
+	assert_present(section, "chexnet eval --split val --predictions FILE, and --thresholds FILE in this command");
 	assert_present(section, "A threshold is n/a where too many images have the same probability");
 	const char *hernia = strstr(json, "\"Hernia\""), *points = strstr(hernia, "\"operating_points\""), *edema = strstr(json, "\"Edema\"");
 
@@ -251,6 +252,164 @@ static void a_threshold_that_no_probability_says_is_none(void **state)
 	assert_int_equal(digits, 5);
 }
 
+/* ---- thresholds that other patients chose ------------------------------------------------------------ */
+
+/* As draw(), of other patients. */
+static struct predictions draw_others(size_t n, int empty)
+{
+	struct predictions p = draw(n, empty);
+
+	for (size_t i = 0; i < n; i++) {
+		snprintf(p.samples[i].id, SAMPLE_ID, "other-%08zu.png", i);
+		p.samples[i].patient += 1000000;
+	}
+	strcpy(p.about.split, "val");
+	return p;
+}
+
+static void thresholds_of_others_are_judged_as_they_are_printed(void **state)
+{
+	struct predictions judged = draw(3000, 0), others = draw_others(2400, 1);
+	struct report_input in = input(&judged), theirs = input(&others);
+	struct page page = { 0 }, page_of_theirs = make(&theirs);
+	struct error e = { 0 };
+	char *json;
+
+	(void)state;
+	in.thresholds = &others;
+	in.thresholds_path = "val.csv";
+	assert_int_equal(report_make(&page, &json, &in, &e), 0);
+	assert_sound(&page);
+	const char *section = strstr(page.text, "<h2>Operating points"), *chosen = strstr(page_of_theirs.text, "<h2>Operating points");
+
+	assert_present(section, "chosen on 2,400 other images (split val), and none of their patients is judged here");
+	assert_present(section, "Chosen for a sensitivity of 90&nbsp;%");
+	assert_present(section, "Hernia (fewer than 20 where thresholds were chosen)");
+	assert_absent(section, "flatters");
+	assert_present(chosen, "give this file to its report as --thresholds");
+	assert_present(page.text, "<dt>Thresholds chosen on</dt><dd><code>val.csv");
+	assert_non_null(strstr(json, "\"thresholds_chosen_on\":\t{\n\t\t\"predictions\":\t\"val.csv\",\n\t\t\"split\":\t\"val\",\n\t\t\"images\":\t2400,\n\t\t\"patients\":\t800"));
+	for (int f = 0; f < FINDINGS - 1; f++) {
+		char title[32];
+
+		snprintf(title, sizeof title, "scope=\"row\">%s", finding_names[f]);
+		title[strcspn(title, "_")] = '\0';
+		const char *at = strstr(section, title), *from = strstr(chosen, title);
+
+		for (int aim = 0; aim < AIMS; aim++) {
+			double threshold = cell(&at);
+			struct tally t = { 0 };
+
+			assert_close(threshold, cell(&from), 0);
+			for (int column = 0; column < 3; column++)
+				cell(&from);
+			for (size_t i = 0; i < judged.n; i++) {
+				int positive = judged.samples[i].labels >> f & 1, flagged = 1 / (1 + exp(-(double)judged.logits[i * FINDINGS + (size_t)f])) >= threshold;
+
+				*(flagged ? (positive ? &t.tp : &t.fp) : (positive ? &t.fn : &t.tn)) += 1;
+			}
+			assert_close(cell(&at), t.tp / (t.tp + t.fn), 0.0005001);
+			assert_int_equal(strncmp(at + 5, "<br><small>", 11), 0);
+			assert_close(cell(&at), t.tn / (t.tn + t.fp), 0.0005001);
+			assert_int_equal(strncmp(at + 5, "<br><small>", 11), 0);
+			assert_close(cell(&at), t.tp / (t.tp + t.fp), 0.0005001);
+			assert_close(cell(&at), t.tn / (t.tn + t.fn), 0.0005001);
+		}
+	}
+	free(json);
+	free(page.text);
+	free(page_of_theirs.text);
+	predictions_free(&judged);
+	predictions_free(&others);
+}
+
+/* Three images a patient, all with one score: intervals that took them for independent would hold the truth in three rounds of four. */
+static void intervals_of_a_given_threshold_hold_the_truth(void **state)
+{
+	enum { ROUNDS = 200, NEGATIVES = 300, IMAGES = 3 };
+	static float score[IMAGES * (NEGATIVES + 80)];
+	static uint32_t label[IMAGES * (NEGATIVES + 80)], patient[IMAGES * (NEGATIVES + 80)];
+
+	(void)state;
+	for (int positives = 5; positives <= 80; positives *= 4)
+		for (int k = 0; k < 3; k++) {
+			struct operating_point given = { .threshold = 1, .below = -INFINITY };
+			int digits, held[2] = { 0 };
+			double effect = quantile_of_normal(k == 0 ? 0.6 : k == 1 ? 0.9 : 0.98) + 1, at = logit(operating_probability(&given, &digits));
+			double truth[2] = { 0.5 * erfc((at - effect) / sqrt(2)), 1 - 0.5 * erfc(at / sqrt(2)) };
+			size_t n = IMAGES * ((size_t)positives + NEGATIVES);
+
+			for (int round = 0; round < ROUNDS; round++) {
+				struct operating_point judged = given;
+
+				for (size_t i = 0; i < n; i++) {
+					patient[i] = (uint32_t)(i / IMAGES);
+					label[i] = patient[i] < (uint32_t)positives;
+					score[i] = i % IMAGES ? score[i - 1] : (float)(normal() + effect * label[i]);
+				}
+				struct scores s = { .n = n, .classes = 1, .logits = score, .labels = label, .patient = patient };
+
+				assert_int_equal(operating_judge(&judged, &s, 0, 200, (uint64_t)round), 0);
+				held[0] += judged.sensitivity.low <= truth[0] && truth[0] <= judged.sensitivity.high;
+				held[1] += judged.specificity.low <= truth[1] && truth[1] <= judged.specificity.high;
+			}
+			printf("# %d positive patients, sensitivity %.3f: %d, specificity %.3f: %d of %d\n", positives, truth[0], held[0], truth[1], held[1], ROUNDS);
+			assert_true(held[0] > 0.88 * ROUNDS && held[1] > 0.88 * ROUNDS);
+		}
+}
+
+static void without_patients_enough_a_given_threshold_has_no_interval(void **state)
+{
+	const float score[] = { 2, 2, 2, -2, 3, -3, -3, -3 };
+	const uint32_t label[] = { 1, 1, 1, 1, 0, 0, 0, 0 };
+	struct scores s = { .n = 8, .classes = 1, .logits = score, .labels = label };
+	struct operating_point at = { .threshold = 0, .below = -INFINITY }, none = { .threshold = 41, .below = 40 };
+
+	(void)state;
+	assert_int_equal(operating_judge(&at, &s, 0, 100, 1), 0);
+	assert_close(at.threshold, 0, 0);
+	assert_close(at.sensitivity.value, 0.75, 0);
+	assert_close(at.ppv, 0.75, 0);
+	assert_true(isnan(at.sensitivity.low) && isnan(at.specificity.high));
+	assert_int_equal(operating_judge(&none, &s, 0, 100, 1), 0);
+	assert_true(isnan(none.sensitivity.value) && isnan(none.specificity.value) && isnan(none.ppv) && isnan(none.npv));
+}
+
+static void refuses(const struct report_input *in, const char *why)
+{
+	struct page page = { 0 };
+	struct error e = { 0 };
+
+	assert_int_equal(report_make(&page, NULL, in, &e), -EXIT_DATA);
+	if (!strstr(e.text, why))
+		fail_msg("%s, not: %s", why, e.text);
+	free(page.text);
+}
+
+static void thresholds_of_the_same_patients_or_of_another_model_are_refused(void **state)
+{
+	struct predictions judged = draw(300, 0), others = draw_others(300, 0);
+	struct report_input in = input(&judged);
+
+	(void)state;
+	in.thresholds = &others;
+	in.thresholds_path = "val.csv";
+	others.samples[17].patient = judged.samples[30].patient;
+	refuses(&in, "patient 10 is in a.csv and in val.csv");
+	others.has_patients = 0; /* then only images tell */
+	struct page page = make(&in);
+
+	assert_present(page.text, "chosen on 300 other images (split val); whether of other patients, the files do not say");
+	free(page.text);
+	others.samples[17] = judged.samples[30];
+	refuses(&in, "a.csv and val.csv have 1 image in common");
+	strcpy(judged.about.weights_hash, "0123456789abcdef");
+	strcpy(others.about.weights_hash, "0123456789abcdee");
+	refuses(&in, "a.csv and val.csv come from different weights");
+	predictions_free(&judged);
+	predictions_free(&others);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -259,6 +418,10 @@ int main(void)
 		cmocka_unit_test(the_report_shows_them_and_says_where_they_come_from),
 		cmocka_unit_test(what_a_printed_threshold_promises_it_does),
 		cmocka_unit_test(a_threshold_that_no_probability_says_is_none),
+		cmocka_unit_test(thresholds_of_others_are_judged_as_they_are_printed),
+		cmocka_unit_test(intervals_of_a_given_threshold_hold_the_truth),
+		cmocka_unit_test(without_patients_enough_a_given_threshold_has_no_interval),
+		cmocka_unit_test(thresholds_of_the_same_patients_or_of_another_model_are_refused),
 	};
 
 	omp_set_num_threads(1); /* small work: threads would only wait for each other */

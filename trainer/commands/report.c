@@ -17,7 +17,7 @@
 enum { MAX_PICTURES = 32, MAX_PICTURE_BYTES = 3 << 20, COMMAND_ROOM = 4096 };
 
 struct report_conf {
-	const char *predictions, *compare, *log, *out, *json, *tensorboard, *pictures;
+	const char *predictions, *thresholds, *compare, *log, *out, *json, *tensorboard, *pictures;
 	int resamples;
 	uint64_t seed;
 };
@@ -25,6 +25,7 @@ struct report_conf {
 static const struct option options[] = {
 	OPTION_GROUP("What to show"),
 	OPTION(STRING, struct report_conf, predictions, "predictions", "FILE", NULL, "what chexnet eval --predictions wrote, or a training: OUTPUT/test.csv"),
+	OPTION(STRING, struct report_conf, thresholds, "thresholds", "FILE", NULL, "the same model's predictions for other patients, as of eval --split val: operating points are chosen on these, and judged on --predictions"),
 	OPTION(STRING, struct report_conf, log, "log", "FILE", NULL, "what a training wrote: OUTPUT/log.jsonl, or its --log-json"),
 	OPTION(STRING, struct report_conf, compare, "compare", "FILE", NULL, "a second model's predictions for the same images"),
 	OPTION(STRING, struct report_conf, pictures, "pictures", "DIR", NULL, "show the PNG files of DIR, in the order of their names (32 and 3 MiB at most); maps that other weights than those of --predictions made are marked"),
@@ -44,7 +45,7 @@ struct pictures {
 };
 
 struct sources {
-	struct predictions predictions, other;
+	struct predictions predictions, thresholds, other;
 	struct train_log log;
 	struct pictures pictures;
 	char command[COMMAND_ROOM], date[64];
@@ -102,7 +103,7 @@ static int read_pictures(struct pictures *p, const char *directory, struct error
 
 static int check_outputs(const struct report_conf *conf, struct error *e)
 {
-	const char *const read[] = { conf->predictions, conf->compare, conf->log };
+	const char *const read[] = { conf->predictions, conf->thresholds, conf->compare, conf->log };
 
 	output_spares(conf->json, conf->out, e);
 	for (size_t i = 0; i < sizeof read / sizeof read[0]; i++) {
@@ -120,6 +121,8 @@ static int read_sources(struct sources *s, const struct report_conf *conf, struc
 {
 	if (conf->predictions && predictions_read(&s->predictions, conf->predictions, e))
 		return -e->code;
+	if (conf->thresholds && predictions_read(&s->thresholds, conf->thresholds, e))
+		return -e->code;
 	if (conf->compare && predictions_read(&s->other, conf->compare, e))
 		return -e->code;
 	if (conf->log && train_log_read(&s->log, conf->log, e))
@@ -135,6 +138,7 @@ static int read_sources(struct sources *s, const struct report_conf *conf, struc
 static void free_sources(struct sources *s)
 {
 	predictions_free(&s->predictions);
+	predictions_free(&s->thresholds);
 	predictions_free(&s->other);
 	train_log_free(&s->log);
 	for (size_t i = 0; i < s->pictures.n; i++) {
@@ -168,7 +172,8 @@ static struct report_input input_of(const struct sources *s, const struct report
 {
 	return (struct report_input){
 		.predictions = &s->predictions, .other = conf->compare ? &s->other : NULL, .log = conf->log ? &s->log : NULL,
-		.path = conf->predictions, .other_path = conf->compare, .log_path = conf->log,
+		.thresholds = conf->thresholds ? &s->thresholds : NULL,
+		.path = conf->predictions, .other_path = conf->compare, .thresholds_path = conf->thresholds, .log_path = conf->log,
 		.command = s->command, .date = s->date, .resamples = conf->resamples, .seed = conf->seed,
 		.pictures = s->pictures.picture, .n_pictures = s->pictures.n,
 	};
@@ -300,6 +305,8 @@ static int check(const struct report_conf *conf, struct error *e)
 		return fail(e, EXIT_USAGE, "--predictions=FILE or --log=FILE is needed");
 	if (conf->compare && !conf->out && !conf->json)
 		return fail(e, EXIT_USAGE, "--compare=%s is for --out and --json: TensorBoard gets one model's curves", conf->compare);
+	if (conf->thresholds && !conf->out && !conf->json)
+		return fail(e, EXIT_USAGE, "--thresholds=%s is for --out and --json: TensorBoard gets no operating points", conf->thresholds);
 	return check_outputs(conf, e);
 }
 

@@ -296,6 +296,107 @@ double operating_probability(const struct operating_point *at, int *digits)
 	return p;
 }
 
+/* ---- thresholds that other patients chose ------------------------------------------------------------ */
+
+struct tally {
+	uint32_t *all[2], *flagged[2]; /* [patients] their negative and positive images, and the flagged ones of those */
+};
+
+static int count_images(struct tally *t, const struct scores *s, int c, const uint32_t *number, double threshold)
+{
+	for (int k = 0; k < 2; k++) { /* no more patients than images */
+		t->all[k] = calloc(s->n + 1, sizeof *t->all[k]);
+		t->flagged[k] = calloc(s->n + 1, sizeof *t->flagged[k]);
+		if (!t->all[k] || !t->flagged[k])
+			return -1;
+	}
+	for (size_t i = 0; i < s->n; i++) {
+		const int positive = s->labels[i] >> c & 1;
+
+		if (s->known && !(s->known[i] >> c & 1))
+			continue;
+		t->all[positive][number[i]]++;
+		t->flagged[positive][number[i]] += 1 / (1 + exp(-(double)s->logits[i * (size_t)s->classes + (size_t)c])) >= threshold;
+	}
+	return 0;
+}
+
+/* weight: [patients], NULL: everybody once */
+static struct operating_point point_of(const struct operating_point *chosen, const struct tally *t, size_t patients, const uint16_t *weight)
+{
+	uint64_t all[2] = { 0, 0 }, flagged[2] = { 0, 0 };
+
+	for (int k = 0; k < 2; k++)
+		for (size_t p = 0; p < patients; p++) {
+			all[k] += (uint64_t)t->all[k][p] * (weight ? weight[p] : 1);
+			flagged[k] += (uint64_t)t->flagged[k][p] * (weight ? weight[p] : 1);
+		}
+	return operate((const double[]){ chosen->threshold, chosen->below }, flagged, all);
+}
+
+/* Of the share of images that so many patients have. */
+static void bound_share(struct interval *share, const uint32_t *images, size_t patients, double *column, int resamples)
+{
+	const double effective = patients_effective(images, patients);
+	size_t with = 0;
+
+	for (size_t p = 0; p < patients; p++)
+		with += images[p] > 0;
+	if (with < LEAST_POSITIVES)
+		return;
+	if (resamples_tell(share->value, effective))
+		interval_set(share, column, (size_t)resamples);
+	else
+		interval_of_share(share, effective);
+}
+
+static int judge_tally(struct operating_point *at, const struct tally *t, size_t patients, int resamples, uint64_t seed)
+{
+	double *sensitivity = malloc(((size_t)resamples + 1) * sizeof *sensitivity), *specificity = malloc(((size_t)resamples + 1) * sizeof *specificity);
+	uint16_t *weight = malloc((patients + 1) * sizeof *weight);
+	const int rc = sensitivity && specificity && weight ? 0 : -1;
+
+	for (int b = 0; rc == 0 && b < resamples; b++) {
+		patients_draw(weight, patients, seed, b);
+		struct operating_point drawn = point_of(at, t, patients, weight);
+
+		sensitivity[b] = drawn.sensitivity.value;
+		specificity[b] = drawn.specificity.value;
+	}
+	if (rc == 0) {
+		*at = point_of(at, t, patients, NULL);
+		bound_share(&at->sensitivity, t->all[1], patients, sensitivity, resamples);
+		bound_share(&at->specificity, t->all[0], patients, specificity, resamples);
+	}
+	free(sensitivity);
+	free(specificity);
+	free(weight);
+	return rc;
+}
+
+int operating_judge(struct operating_point *at, const struct scores *s, int c, int resamples, uint64_t seed)
+{
+	uint32_t *number = malloc((s->n + 1) * sizeof *number);
+	struct tally t = { 0 };
+	int digits, rc = number ? 0 : -1;
+	double threshold = operating_probability(at, &digits);
+
+	if (isnan(threshold)) {
+		at->sensitivity = at->specificity = value_only(NAN);
+		at->ppv = at->npv = NAN;
+	} else if (rc == 0) {
+		long patients = patients_number(s->patient, s->n, number);
+
+		rc = patients < 0 || count_images(&t, s, c, number, threshold) ? -1 : judge_tally(at, &t, (size_t)patients, resamples, seed);
+	}
+	for (int k = 0; k < 2; k++) {
+		free(t.all[k]);
+		free(t.flagged[k]);
+	}
+	free(number);
+	return rc;
+}
+
 void curves_free(struct curves *c)
 {
 	free(c->roc.points);

@@ -17,11 +17,11 @@ struct curve {
 	double low[CURVE_GRID], high[CURVE_GRID]; /* 95 % band of y at x = i / (CURVE_GRID - 1); NAN: none */
 };
 
-/* A threshold chosen on these images, and what it does on them: scores of it or more are flagged. */
+/* A threshold, and what it does: scores of it or more are flagged. */
 struct operating_point {
 	double threshold;                /* a score; infinite: nothing may be flagged; NAN: too few patients, and all others are NAN too */
 	double below;                    /* the greatest score that is not flagged; -infinite: all are */
-	struct interval sensitivity, specificity; /* the one that was not aimed at has the 95 % interval */
+	struct interval sensitivity, specificity; /* of a threshold chosen on the same images only the one that was not aimed at has a 95 % interval */
 	double ppv, npv;                 /* share of the flagged that are positive, of the others that are negative; NAN: there are none */
 };
 
@@ -50,6 +50,10 @@ int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struc
 /* Takes back what the patients behind class c are too few for: interval, bands and operating points; and widens the intervals of the
  * latter where resamples do not tell (few.h). */
 void curves_judge(struct curves *curves, const struct auroc_table *t, int c);
+
+/* Judges a threshold that other patients chose, as operating_probability() prints it, on class c of these images: both shares get
+ * intervals, from LEAST_POSITIVES patients on. All but the threshold is NAN where no probability says it. Returns 0, or -1 without memory. */
+int operating_judge(struct operating_point *at, const struct scores *s, int c, int resamples, uint64_t seed);
 
 /* The threshold as a probability: rounded down to as few significant digits, but three or more, as flag the same images. NAN where no
  * number does: nothing may be flagged, or the probabilities at the threshold and below it are one to double precision. */

@@ -74,11 +74,29 @@ static void forget(struct report_model *m)
 		curves_free(&m->curves[f]);
 }
 
+/* Puts the operating points that other patients chose in place of those that the judged ones did. */
+static int judge_thresholds(struct report *r)
+{
+	const struct report_input *in = r->in;
+
+	if (measure(&r->chosen, in->thresholds, 0, 0, in->seed))
+		return -1;
+	for (int f = 0; f < FINDINGS; f++)
+		for (int aim = 0; aim < AIMS; aim++) {
+			r->a.curves[f].at[aim] = r->chosen.curves[f].at[aim];
+			if (operating_judge(&r->a.curves[f].at[aim], &r->a.arrays.scores, f, in->resamples, in->seed))
+				return -1;
+		}
+	return 0;
+}
+
 static int measure_all(struct report *r, struct error *e)
 {
 	const struct report_input *in = r->in;
 
-	if (measure(&r->a, in->predictions, in->resamples, in->resamples, in->seed) ||
+	if (in->thresholds && report_check_thresholds(in, e))
+		return -e->code;
+	if (measure(&r->a, in->predictions, in->resamples, in->resamples, in->seed) || (in->thresholds && judge_thresholds(r)) ||
 	    (in->other && measure(&r->b, in->other, in->resamples, 0, in->seed)))
 		return fail(e, EXIT_INTERNAL, "no memory for the curves of %zu images", in->predictions->n);
 	if (in->other)
@@ -401,6 +419,10 @@ void report_provenance(const struct report *r, struct page *page)
 	put_row(page, "trained on", about->trained_on);
 	put_row(page, "Images", about->source);
 	put_row(page, "Data hash", about->data);
+	if (in->thresholds) {
+		put_row(page, "Thresholds chosen on", in->thresholds_path);
+		put_row(page, "made by", in->thresholds->about.command);
+	}
 	if (in->other) {
 		put_row(page, "Compared with (B)", in->other_path);
 		put_row(page, "made by", in->other->about.command);
@@ -467,6 +489,7 @@ int report_make(struct page *page, char **json, const struct report_input *in, s
 	}
 	forget(&r->a);
 	forget(&r->b);
+	forget(&r->chosen);
 	free(r);
 	return e->code ? -e->code : 0;
 }

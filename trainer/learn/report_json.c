@@ -114,6 +114,15 @@ char *report_json(const struct report *r)
 
 	json_number(o, "mean_brier_skill", report_skill(&r->a, &of));
 	json_number(o, "mean_brier_skill_of", of);
+	if (r->in->thresholds) {
+		const struct predictions *chosen = r->in->thresholds;
+		cJSON *x = cJSON_AddObjectToObject(o, "thresholds_chosen_on");
+
+		cJSON_AddStringToObject(x, "predictions", r->in->thresholds_path);
+		cJSON_AddStringToObject(x, "split", chosen->about.split);
+		json_number(x, "images", (double)chosen->n);
+		json_number(x, "patients", (double)r->chosen.table.patients);
+	}
 	if (r->in->other) {
 		put_other(cJSON_AddObjectToObject(o, "compared_with"), r->in->other_path, &r->in->other->about);
 		comparison_json(&r->comparison, cJSON_AddObjectToObject(o, "comparison"));

@@ -20,6 +20,7 @@ struct report_model {
 struct report {
 	const struct report_input *in;
 	struct report_model a, b; /* b: of in->other */
+	struct report_model chosen; /* of in->thresholds */
 	struct comparison comparison;
 };
 
@@ -33,6 +34,9 @@ const double *report_oracle(const struct report *r);
 
 /* Mean Brier skill over the findings of FEW_POSITIVES patients or more, and how many those are; NAN: none. */
 double report_skill(const struct report_model *m, int *of);
+
+/* Whether in->thresholds are of the same model and of other patients than in->predictions; else -EXIT_DATA. */
+int report_check_thresholds(const struct report_input *in, struct error *e);
 
 /* For cJSON_free(); NULL without memory. */
 char *report_json(const struct report *r);
