@@ -278,11 +278,9 @@ static int cut_by_measurement(struct hvd_plan *p)
 		struct cost careful = m.cost;
 		careful.per_byte *= MARGIN;
 		m.step = mean[m.n + 2] > mean[m.n - 1] ? mean[m.n + 2] : mean[m.n - 1];
-		int buckets = plan_cut(m.ready, m.bytes, m.n, &careful, BUCKETS_MAX < m.n ? BUCKETS_MAX : m.n, p->cut, &through);
-		if (buckets)
-			p->buckets = buckets;
+		p->buckets = plan_cut(m.ready, m.bytes, m.n, &careful, BUCKETS_MAX < m.n ? BUCKETS_MAX : m.n, p->cut, &through);
 		m.cost.latency += m.cost.per_byte * m.cost.hops * m.cost.piece; /* the file has a line: that of large buckets */
-		status = keep_cut(p, &m);
+		status = p->buckets ? keep_cut(p, &m) : fail(p->h, HVD_ESYS, "no memory for a cut of %d tensors", m.n);
 	}
 	free(mean);
 	return status;

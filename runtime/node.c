@@ -3,7 +3,6 @@
 
 #include "world.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -25,20 +24,13 @@ void node_listen(struct node *n)
 static void *serve(void *arg)
 {
 	struct node *n = arg;
-	for (;;) {
-		int fd = accept4(n->listener, NULL, NULL, SOCK_CLOEXEC);
-		if (fd < 0 && errno == EINVAL)
-			return NULL; /* node_close() */
-		if (fd < 0) {
-			usleep(1000);
-			continue;
-		}
+	for (int fd; (fd = accept4(n->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0; close(fd)) { /* until node_close() */
 		pthread_mutex_lock(&n->lock);
-		if (same_user(fd) && send(fd, n->card, n->bytes, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-			errno = 0; /* it has gone, and asks again */
+		if (same_user(fd))
+			send(fd, n->card, n->bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
 		pthread_mutex_unlock(&n->lock);
-		close(fd);
 	}
+	return NULL;
 }
 
 void node_serve(struct node *n, const void *card, size_t bytes)
@@ -53,42 +45,31 @@ void node_serve(struct node *n, const void *card, size_t bytes)
 		n->serving = !thread_start(&n->server, serve, n);
 }
 
-/* Returns a connected socket, or -1; errno ECONNREFUSED, EAGAIN: try again. */
+/* Returns a connected socket, or -1. */
 static int reach(const struct node *n)
 {
 	struct sockaddr_un a;
 	socklen_t size = unix_address(n->name, &a);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int error = fd < 0 || connect(fd, (void *)&a, size) ? errno : same_user(fd) ? 0 : EPERM;
-	if (error && fd >= 0)
+	if (fd >= 0 && (connect(fd, (void *)&a, size) || !same_user(fd))) {
 		close(fd);
-	errno = error;
-	return error ? -1 : fd;
+		fd = -1;
+	}
+	return fd;
 }
 
 bool node_ask(const struct node *n, void *card, size_t bytes, double until)
 {
-	uint8_t answer[CARD_BYTES_MAX];
-	useconds_t pause = 200;
 	double t;
-	while ((t = lived()) < until) {
-		int fd = reach(n);
-		if (fd < 0 && errno != ECONNREFUSED && errno != EAGAIN)
-			return false;
-		if (fd >= 0) {
-			struct pollfd p = { .fd = fd, .events = POLLIN };
-			poll(&p, 1, (int)((until - t) * 1e3) + 1);
-			ssize_t got = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
-			close(fd);
-			if (got > 0 && (size_t)got != bytes)
-				return false;
-			if (got > 0) {
-				memcpy(card, answer, bytes);
-				return true;
-			}
-		}
-		usleep(pause);
-		pause = pause < 5000 ? 2 * pause : pause;
+	for (useconds_t pause = 100; (t = lived()) < until; usleep(pause += pause < 5000 ? pause : 0)) {
+		struct pollfd p = { .fd = reach(n), .events = POLLIN };
+		if (p.fd < 0)
+			continue;
+		poll(&p, 1, (int)((until - t) * 1e3) + 1);
+		ssize_t got = recv(p.fd, card, bytes, MSG_DONTWAIT | MSG_TRUNC);
+		close(p.fd);
+		if (got == (ssize_t)bytes)
+			return true;
 	}
 	return false;
 }
@@ -101,6 +82,4 @@ void node_close(struct node *n)
 	if (n->serving)
 		pthread_join(n->server, NULL);
 	close(n->listener);
-	n->listener = -1;
-	n->serving = false;
 }

@@ -27,7 +27,7 @@ struct node {
 void node_listen(struct node *n);
 /* The first rank: the card to hand out from now on. */
 void node_serve(struct node *n, const void *card, size_t bytes);
-/* The others: false if nobody of this user gives a card of that size until then. */
+/* The others: false, and anything in card, if nobody of this user gives a card of that size until then. */
 bool node_ask(const struct node *n, void *card, size_t bytes, double until);
 void node_close(struct node *n);
 

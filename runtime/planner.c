@@ -46,7 +46,6 @@ int plan_cut(const double *ready, const size_t *bytes, int n, const struct cost 
 	size_t row = (size_t)n + 1;
 	double *best = malloc(((size_t)most + 1) * row * sizeof *best), *before = calloc(row, sizeof *before);
 	int *from = malloc(((size_t)most + 1) * row * sizeof *from), buckets = 0;
-	*through = 0;
 	if (!best || !from || !before)
 		goto out;
 	for (int j = 0; j < n; j++)

@@ -37,26 +37,19 @@ bool cpuset_empty(const struct cpuset *s)
 
 bool cpuset_equal(const struct cpuset *a, const struct cpuset *b)
 {
-	for (int i = 0; i < CPUSET_WORDS; i++)
-		if (a->word[i] != b->word[i])
-			return false;
-	return true;
+	return !memcmp(a, b, sizeof *a);
 }
 
 bool cpuset_intersects(const struct cpuset *a, const struct cpuset *b)
 {
-	for (int i = 0; i < CPUSET_WORDS; i++)
-		if (a->word[i] & b->word[i])
-			return true;
-	return false;
+	struct cpuset both = cpuset_and(a, b);
+	return !cpuset_empty(&both);
 }
 
 bool cpuset_within(const struct cpuset *a, const struct cpuset *b)
 {
-	for (int i = 0; i < CPUSET_WORDS; i++)
-		if (a->word[i] & ~b->word[i])
-			return false;
-	return true;
+	struct cpuset both = cpuset_and(a, b);
+	return cpuset_equal(&both, a);
 }
 
 int cpuset_next(const struct cpuset *s, int from)
@@ -143,7 +136,7 @@ int cpumask_parse(const char *text, size_t len, struct cpuset *out)
 	bool any = false;
 
 	*out = (struct cpuset){ 0 };
-	if (len >= 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) {
+	if (len >= 2 && !strncmp(text, "0x", 2)) {
 		text += 2;
 		len -= 2;
 	}

@@ -4,28 +4,22 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char gpu[] = "gres/gpu:";
-enum { GPU = sizeof gpu - 1 };
+static const char gpu[] = "gres/gpu:", verbose[] = "verbose,";
 
-static bool begins(const char *text, size_t length, const char *word)
+static bool begins(const char *text, const char *word)
 {
-	return length >= strlen(word) && !strncmp(text, word, strlen(word));
+	return !strncmp(text, word, strlen(word));
 }
 
 bool tres_binds_gpus(const char *text)
 {
 	for (; *text; text += *text == '+') {
-		size_t n = strcspn(text, "+");
-		if (begins(text, n, gpu)) {
-			const char *how = text + GPU;
-			size_t length = n - GPU;
-			if (begins(how, length, "verbose,")) {
-				how += 8;
-				length -= 8;
-			}
-			return !begins(how, length, "per_task") && !begins(how, length, "none:socket");
+		if (begins(text, gpu)) {
+			text += strlen(gpu);
+			text += begins(text, verbose) ? strlen(verbose) : 0;
+			return !begins(text, "per_task") && !begins(text, "none:socket");
 		}
-		text += n;
+		text += strcspn(text, "+");
 	}
 	return false;
 }
@@ -36,7 +30,7 @@ char *tres_bind_no_gpus(const char *text, char *buf, size_t size)
 
 	for (; *text; text += *text == '+') {
 		int n = (int)strcspn(text, "+");
-		if (n && used < (int)size && !begins(text, (size_t)n, gpu))
+		if (n && used < (int)size && !begins(text, gpu))
 			used += snprintf(buf + used, size - (size_t)used, "+%.*s", n, text);
 		text += n;
 	}

@@ -469,7 +469,7 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 }
 
 @test "cores that the job has and the step does not: the cure is -c" {
-	run in_cluster salloc -Q -N1 --gpus=4 --cpus-per-gpu=4 srun -Q --exact --gpus=4 --hvd --hvd-bind=gpus-per-task=2 bash -c "$look"
+	run in_cluster salloc -Q -N1 --gpus=4 --cpus-per-gpu=4 srun -Q --exact -c1 --gpus=4 --hvd --hvd-bind=gpus-per-task=2 bash -c "$look"
 	echo "$output"
 	[ "$(grep -c 'no core on the socket.*: the job has more cores than this step, also there: type -c N' <<<"$output")" -eq 1 ]
 	run in_cluster salloc -Q -N1 --gpus=4 --cpus-per-gpu=4 srun -Q --exact -c8 --gpus=4 --hvd --hvd-bind=gpus-per-task=2 bash -c "$look"

@@ -5,10 +5,12 @@
 #include "runtime/node.h"
 #include "runtime/world.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct node meeting_place(void)
@@ -49,6 +51,55 @@ static void whoever_asks_before_there_is_a_card_waits_for_it(void **state)
 	node_close(&n);
 }
 
+static void who_is_done_leaves_the_name_to_others(void **state)
+{
+	(void)state;
+	struct node n = meeting_place(), next = n;
+	uint64_t card = 1;
+	node_listen(&n);
+	node_serve(&n, &card, sizeof card);
+	node_close(&n);
+	node_listen(&next);
+	assert_true(next.listener >= 0);
+	node_close(&next);
+}
+
+/* Whoever has the card may speak as a rank. */
+static void another_user_gets_no_card_and_none_is_taken_from_one(void **state)
+{
+	(void)state;
+	struct node n = meeting_place(), other = n;
+	uint64_t card = 1;
+	int status, ready[2];
+	if (geteuid())
+		skip_because("only root can be another user");
+	node_listen(&n);
+	node_serve(&n, &card, sizeof card);
+	pid_t child = fork();
+	if (!child)
+		_exit(seteuid(65534) || node_ask(&other, &card, sizeof card, lived() + 0.3));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	node_close(&n);
+
+	assert_int_equal(pipe(ready), 0);
+	child = fork();
+	if (!child) {
+		struct node theirs = other;
+		if (seteuid(65534))
+			_exit(1);
+		node_listen(&theirs);
+		node_serve(&theirs, &card, sizeof card);
+		_exit(write(ready[1], "", 1) != 1 || pause());
+	}
+	assert_int_equal(read(ready[0], &status, 1), 1);
+	assert_false(node_ask(&other, &card, sizeof card, lived() + 0.3));
+	kill(child, SIGKILL);
+	waitpid(child, &status, 0);
+	close(ready[0]);
+	close(ready[1]);
+}
+
 static void nobody_answers_and_the_time_is_kept(void **state)
 {
 	(void)state;
@@ -69,7 +120,9 @@ static void a_card_of_another_size_is_none(void **state)
 	uint64_t card;
 	node_listen(&n);
 	node_serve(&n, "short", 5);
-	assert_false(node_ask(&other, &card, sizeof card, lived() + 10));
+	assert_false(node_ask(&other, &card, sizeof card, lived() + 0.1));
+	node_serve(&n, "a longer one", 12);
+	assert_false(node_ask(&other, &card, sizeof card, lived() + 0.1));
 	node_close(&n);
 }
 
@@ -92,6 +145,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(whoever_asks_before_there_is_a_card_waits_for_it),
+		cmocka_unit_test(who_is_done_leaves_the_name_to_others),
+		cmocka_unit_test(another_user_gets_no_card_and_none_is_taken_from_one),
 		cmocka_unit_test(nobody_answers_and_the_time_is_kept),
 		cmocka_unit_test(a_card_of_another_size_is_none),
 		cmocka_unit_test(a_name_that_is_taken_is_left_alone),

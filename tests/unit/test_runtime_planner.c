@@ -105,6 +105,43 @@ static void a_line_is_found(void **state)
 	assert_true(cost.latency >= 0 && cost.per_byte >= 0);
 }
 
+static void among_equal_cuts_the_one_with_the_fewest_buckets_is_taken(void **state)
+{
+	(void)state;
+	const double ready[4] = { 0.1, 0.1, 0.1, 0.1 };
+	const size_t bytes[4] = { 1, 20, 300, 4000 };
+	const struct cost cost = { .per_byte = 1e-9 };
+	double through;
+	int last[4];
+	assert_int_equal(plan_cut(ready, bytes, 4, &cost, 4, last, &through), 1);
+}
+
+/* Least squares of what the line is wrong by, as a share of each measurement: there no change of either number helps. */
+static void the_line_is_the_best_in_relative_terms(void **state)
+{
+	(void)state;
+	const double bytes[5] = { 4096, 65536, 262144, 524288, 2097152 }, seconds[5] = { 60e-6, 170e-6, 620e-6, 1000e-6, 4500e-6 };
+	struct cost cost = plan_fit(bytes, seconds, 5, 2, 131072);
+	double along_latency = 0, along_byte = 0, share = 0;
+	for (int i = 0; i < 5; i++) {
+		double x = bytes[i] + 2 * (bytes[i] < 131072 ? bytes[i] : 131072), wrong = (cost.latency + cost.per_byte * x) / seconds[i] - 1;
+		along_latency += wrong / seconds[i];
+		along_byte += wrong * x / seconds[i];
+		share += fabs(wrong);
+	}
+	assert_true(cost.latency > 0 && share > 0.1);
+	assert_true(fabs(along_latency) * 1e-6 < 1e-9 && fabs(along_byte) * 1e-9 < 1e-9);
+}
+
+static void what_no_line_explains_costs_nothing(void **state)
+{
+	(void)state;
+	const double same[2] = { 4096, 4096 }, seconds[2] = { 1e-4, 3e-4 }, bytes[2] = { 1e6, 2e6 }, steep[2] = { 1e-3, 1e-2 };
+	struct cost cost = plan_fit(same, seconds, 2, 0, 0);
+	assert_true(cost.per_byte == 0 && cost.latency > 1e-4 && cost.latency < 3e-4);
+	assert_true(plan_fit(bytes, steep, 2, 0, 0).latency == 0);
+}
+
 /* What is written is beside the plan, under another name, until it is whole. */
 static void a_plan_that_has_no_room_leaves_nothing(void **state)
 {
@@ -185,6 +222,9 @@ int main(void)
 		cmocka_unit_test(no_cut_is_better),
 		cmocka_unit_test(it_hides_what_fixed_buckets_do_not),
 		cmocka_unit_test(a_line_is_found),
+		cmocka_unit_test(among_equal_cuts_the_one_with_the_fewest_buckets_is_taken),
+		cmocka_unit_test(the_line_is_the_best_in_relative_terms),
+		cmocka_unit_test(what_no_line_explains_costs_nothing),
 		cmocka_unit_test(a_plan_that_has_no_room_leaves_nothing),
 		cmocka_unit_test(a_damaged_plan_is_none),
 		cmocka_unit_test(a_place_where_no_file_can_be_is_told),

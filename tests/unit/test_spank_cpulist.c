@@ -30,6 +30,7 @@ static void lists(void **state)
 	reads("8,0,3,1,2", "0-3,8");
 	reads(" 0-1, 4095\n", "0-1,4095");
 	reads("0-6:2", "0,2,4,6");
+	reads("5-5,7-8:1", "5,7-8");
 	reads("63-64", "63-64");
 	rejects(",");
 	rejects("0,");
@@ -55,7 +56,14 @@ static void masks(void **state)
 	assert_string_equal(cpulist_print(&s, buf, sizeof buf), "31-32");
 	assert_int_equal(cpumask_parse("0x", 2, &s), -1);
 	assert_int_equal(cpumask_parse("", 0, &s), -1);
-	assert_int_equal(cpumask_parse("0xg", 3, &s), -1);
+	assert_int_equal(cpumask_parse("0xg1", 4, &s), -1);
+	assert_true(cpuset_empty(&s));
+	/* as many digits as a set has room for, and one more */
+	char digits[CPUSET_MAX / 4 + 2];
+	memset(digits, '8', sizeof digits);
+	assert_int_equal(cpumask_parse(digits, sizeof digits - 2, &s), 0);
+	assert_true(cpuset_count(&s) == CPUSET_MAX / 4 && cpuset_has(&s, CPUSET_MAX - 1));
+	assert_int_equal(cpumask_parse(digits, sizeof digits - 1, &s), -1);
 }
 
 static void bindings_as_slurm_lists_them(void **state)
@@ -68,7 +76,11 @@ static void bindings_as_slurm_lists_them(void **state)
 	assert_string_equal(cpulist_print(&mask[2], buf, sizeof buf), "0-1");
 	assert_int_equal(cpu_bind_masks("map_cpu:", "7,0x10", mask, 3), 0);
 	assert_string_equal(cpulist_print(&mask[1], buf, sizeof buf), "16");
+	assert_int_equal(cpu_bind_masks("map_cpu:", "0,4095", mask, 2), 0);
+	assert_true(cpuset_has(&mask[0], 0) && cpuset_has(&mask[1], 4095));
+	assert_int_equal(cpu_bind_masks("map_cpu:", "4096", mask, 1), -1);
 	assert_int_equal(cpu_bind_masks("map_cpu:", "7,x", mask, 3), -1);
+	assert_int_equal(cpu_bind_masks("map_cpu:", "7x", mask, 1), -1);
 	assert_int_equal(cpu_bind_masks("mask_cpu:", "", mask, 1), -1);
 	assert_int_equal(cpu_bind_masks("none", "0x1", mask, 1), -1);
 	assert_int_equal(cpu_bind_masks(NULL, "0x1", mask, 1), -1);
@@ -102,7 +114,11 @@ static void random_sets(void **state)
 		struct cpuset both = cpuset_and(&a, &b), either = cpuset_or(&a, &b);
 		assert_true(cpuset_within(&both, &a) && cpuset_within(&b, &either));
 		assert_int_equal(cpuset_count(&both) + cpuset_count(&either), cpuset_count(&a) + cpuset_count(&b));
-		assert_int_equal(cpuset_intersects(&a, &b), !cpuset_empty(&both));
+		assert_int_equal(cpuset_intersects(&a, &b), cpuset_count(&both) > 0);
+		assert_int_equal(cpuset_empty(&a), cpuset_count(&a) == 0);
+		assert_int_equal(cpuset_within(&a, &b), cpuset_count(&both) == cpuset_count(&a));
+		cpuset_add(&b, 300 + i);
+		assert_false(cpuset_equal(&a, &b) || cpuset_within(&b, &a));
 		for (int n = cpuset_next(&a, 0); n >= 0; n = cpuset_next(&a, n + 1))
 			count++;
 		assert_int_equal(count, cpuset_count(&a));

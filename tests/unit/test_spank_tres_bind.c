@@ -25,8 +25,12 @@ static void other_resources_keep_their_binding(void **state)
 	assert_string_equal(tres_bind_no_gpus("gres/gpu:per_task:1", buf, sizeof buf), "gres/gpu:none");
 	assert_string_equal(tres_bind_no_gpus("gres/nic:closest+gres/gpu:per_task:2+gres/x:none", buf, sizeof buf), "gres/gpu:none+gres/nic:closest+gres/x:none");
 	assert_string_equal(tres_bind_no_gpus("", buf, sizeof buf), "gres/gpu:none");
-	assert_null(tres_bind_no_gpus("gres/nic:closest", buf, 20));
-	assert_null(tres_bind_no_gpus("gres/nic:closest", buf, 5));
+	assert_string_equal(tres_bind_no_gpus("gres/x:none", buf, sizeof "gres/gpu:none+gres/x:none"), "gres/gpu:none+gres/x:none");
+	for (size_t size = 1; size < sizeof "gres/gpu:none+gres/x:none"; size++) {
+		memset(buf, '#', sizeof buf);
+		assert_null(tres_bind_no_gpus("gres/x:none", buf, size));
+		assert_int_equal(buf[size], '#');
+	}
 }
 
 int main(void)
