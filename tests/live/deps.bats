@@ -26,7 +26,10 @@ setup_file() {
 @test "--list names the missing package and the command that installs it" {
 	run -0 without /usr/include/cjson "$TOP/contrib/deps.sh" --list
 	case ${lines[1]} in
-	*apt-get*) [ "${lines[0]}" = "missing: libcjson-dev" ] && [ "${lines[1]}" = "as root: apt-get install --no-install-recommends libcjson-dev" ] ;;
+	*apt-get*)
+		[ "${lines[0]}" = "missing: libcjson-dev" ]
+		[ "${lines[1]}" = "as root: apt-get install --no-install-recommends libcjson-dev" ]
+		;;
 	*) [ "${lines[0]}" = "missing: cjson-devel" ] ;;
 	esac
 }

@@ -5,6 +5,7 @@
 # Not seen here: a real driver's answers, its time, and instances that CUDA opens (tests/gpu needs a GPU for that).
 
 load helpers
+bats_require_minimum_version 1.5.0
 
 setup_file() {
 	need_plugin
@@ -39,13 +40,13 @@ other=MIG-1b000000-5555-5666-8777-888888888888
 	grep -qx "hvd: n1: GPU 0000:1b:00.0 already holds memory of sleep (pid $(cat "$NVML_USER"), uid $(id -u), 5.0 GiB)" <<<"$output"
 	[ "$(grep -c 'already holds' <<<"$output")" -eq 1 ]
 	# placement alone does not ask the driver, unless the user wants to know
-	run in_cluster srun -Q -n2 --gpus=2 --hvd-bind=socket true
+	run -0 in_cluster srun -Q -n2 --gpus=2 --hvd-bind=socket true
 	[ -z "$output" ]
 	run in_cluster srun -Q -n2 --gpus=2 --hvd-bind=socket,verbose true
 	grep -q "already holds memory of sleep" <<<"$output"
 	hvd_cluster node 1 kill "$(cat "$NVML_USER")"
 	rm "$NVML_USER"
-	run in_cluster srun -Q --gpus=2 --hvd true
+	run -0 in_cluster srun -Q --gpus=2 --hvd true
 	[ -z "$output" ]
 }
 

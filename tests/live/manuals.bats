@@ -35,7 +35,8 @@ options_of_help() { "$BUILD/$1" --help | sed -n '/^ *-/p' | grep -oE -- '^ *(-[a
 		run -0 "$BUILD/$program" --version
 		[[ $output == "$program "[0-9]* ]]
 		run -64 "$BUILD/$program" --frobnicate
-		[ "${#lines[@]}" -eq 2 ] && [[ ${lines[1]} == "$program: $program --help lists the options" ]]
+		[ "${#lines[@]}" -eq 2 ]
+		[[ ${lines[1]} == "$program: $program --help lists the options" ]]
 	done
 }
 

@@ -74,7 +74,7 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	[ "$(cat seen)" = "{'x': 7.5, 'y': 5, 'width': 45, 'height': 30}" ]
 	grep -aq ' image=60x40 window=7.5,5,45,30' framed/sixty.*.png
 	run ! grep -aq ' crops=' framed/sixty.*.png
-	run --separate-stderr chexnet predict --weights narrow/model.safetensors --threads 1 --maps cropped --crops ten sixty.png
+	run -0 --separate-stderr chexnet predict --weights narrow/model.safetensors --threads 1 --maps cropped --crops ten sixty.png
 	[[ $stderr != *"the network sees"* ]]
 	grep -aq ' crops=ten image=60x40 ' cropped/sixty.*.png
 	chexnet report --predictions narrow/test.csv --pictures framed --resamples 100 --out framed.html
@@ -119,7 +119,7 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 	grep -q "<b>Maps of another model.</b> 1 of the 2 pictures" mixed.html
 	[ "$(grep -c "a map of another model than these predictions'" mixed.html)" -eq 1 ]
 	sed '1s/ weights_hash=[0-9a-f]*//' 1.csv >silent.csv
-	run --separate-stderr chexnet report --predictions silent.csv --pictures ours --resamples 100 --out silent.html
+	run -0 --separate-stderr chexnet report --predictions silent.csv --pictures ours --resamples 100 --out silent.html
 	[ -z "$stderr" ]
 	grep -q 'Of 1 of these pictures it is not known whether this model made them' silent.html
 }
@@ -146,7 +146,7 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 		run --separate-stderr chexnet predict --weights "$weights/model.safetensors" --threads 1 --boxes one-box.csv "$image"
 		echo "$stderr"
 		[ "$(grep -c "as 28 is no multiple of their 8 pixels: evidence in them moves to the cells before" <<<"$stderr")" -eq "$times" ]
-		run --separate-stderr chexnet predict --weights "$weights/model.safetensors" --threads 1 "$image"
+		run -0 --separate-stderr chexnet predict --weights "$weights/model.safetensors" --threads 1 "$image"
 		[[ $stderr != *"cells"* ]]
 	done
 }

@@ -28,6 +28,53 @@ load trained
 	[ "$(stat -c %s r.html)" -lt 5000000 ]
 }
 
+@test "what eval says of a split is what the tree's own tables and the logits give when counted" {
+	local split list
+	for split in test train; do
+		chexnet eval --data set --split $split --weights run1/model.safetensors --threads 1 --resamples 0 --json --predictions counted.csv >counted.json
+		LC_ALL=C awk '
+			function won(score, f,    i, j, sum) { # of pairs of an image with the finding and one without
+				sum = 0
+				for (i in shown) for (j in shown)
+					if (index(finding[i], "|" f "|") && !index(finding[j], "|" f "|")) sum += score[i, f] > score[j, f] ? 1 : score[i, f] == score[j, f] ? 0.5 : 0
+				return sum
+			}
+			FNR == 1 { file++ }
+			file == 1 && FNR > 1 { split($0, a, ","); finding[a[1]] = "|" a[2] "|"; patient[a[1]] = a[4] }
+			file == 2 { n = split($0, a, ","); for (k = 1; k <= n; k++) if (FNR == 1) { column[k] = a[k] } else oracle[a[1], column[k]] = a[k] }
+			file == 3 && FNR > 1 {
+				n = split($0, a, ",")
+				for (k = 1; k <= n; k++)
+					if (FNR == 2) { name[k] = a[k] } else if (sub(/_logit$/, "", name[k]) || k in place) { place[k]; logit[a[1], name[k]] = a[k]; order[name[k]] }
+				if (FNR > 2) shown[a[1]]
+			}
+			END {
+				for (i in shown) { images++; if (!seen[patient[i]]++) patients++ }
+				for (f in order) {
+					p = pp = 0
+					for (i in shown) {
+						z = logit[i, f]
+						if (index(finding[i], "|" f "|")) { p++; if (!has[f, patient[i]]++) pp++; z = -z }
+						loss += (z > 0 ? z + log(1 + exp(-z)) : log(1 + exp(z))) / images / 14
+					}
+					auroc = won(logit, f) / p / (images - p); ceiling = won(oracle, f) / p / (images - p)
+					mean += auroc / 14; best += ceiling / 14
+					printf "%s positives %d\n%s positive_patients %d\n%s negatives %d\n%s auroc %.9f\n%s oracle %.9f\n", f, p, f, pp, f, images - p, f, auroc, f, ceiling
+				}
+				printf "images %d\npatients %d\nloss %.9f\nmean auroc %.9f\nmean oracle %.9f\nmean of 14\n", images, patients, loss, mean, best
+			}' tree/Data_Entry_2017_v2020.csv tree/oracle.csv counted.csv | sort >counted
+		LC_ALL=C awk -F'"' '
+			/\{$/ { of = $2 == "" || $2 == "findings" ? "" : $2 " "; next }
+			/}/ { of = "" }
+			$2 ~ /^(images|patients|loss|auroc|oracle|positives|positive_patients|negatives|of)$/ {
+				gsub(/[^-0-9.e]/, "", $3); print of $2, $2 ~ /^(loss|auroc|oracle)$/ ? sprintf("%.9f", $3) : $3 }' counted.json | sort >said
+		diff counted said
+		[ "$(wc -l <said)" -eq $((5 * 14 + 6)) ]
+		list=tree/test_list.txt
+		if [ $split = test ]; then diff <(sort $list) <(sed '1,2d; s/,.*//' counted.csv | sort); else [ -z "$(sed '1,2d; s/,.*//' counted.csv | grep -Fxf $list)" ]; fi
+	done
+}
+
 @test "README's lines for one image and for the report work as they are typed, and the report shows the map" {
 	mkdir -p typed/run1
 	cp run1/model.safetensors run1/test.csv typed/run1

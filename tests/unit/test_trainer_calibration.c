@@ -67,22 +67,43 @@ static void wilsons_interval_gives_the_published_figures(void **state)
 	}
 }
 
-/* With two distinct logits the regression passes through both observed shares. */
-static void slope_and_intercept_in_closed_form(void **state)
+/* With two distinct logits the regression passes through both observed shares, and what a patient's images do to either share they do to its
+ * logit: an error of the slope that needs no matrix. Newton's own step from a slope of 1 leads away from the fit where logits are far out. */
+static void slope_intercept_and_error_in_closed_form(void **state)
 {
-	float logits[100];
-	uint8_t positive[100];
+	static const float at[][2] = { { -3, 1 }, { -10, 6 }, { 2, 12 }, { -9, -5 } };
+	enum { N = 100, LOW = 60, PATIENTS = 30 };
+	float logits[N];
+	uint8_t positive[N];
+	uint32_t patient[N];
 
 	(void)state;
-	for (int i = 0; i < 100; i++) {
-		logits[i] = i < 60 ? -3 : 1;
-		positive[i] = i < 60 ? i < 12 : i < 90; /* 12 of 60 and 30 of 40 */
-	}
-	struct calibration c = of(logits, positive, 100);
-	double low = log(12.0 / 48), high = log(30.0 / 10);
+	for (size_t k = 0; k < sizeof at / sizeof at[0]; k++)
+		for (int grouped = 0; grouped < 2; grouped++) {
+			const double share[2] = { 12.0 / 60, 30.0 / 40 }, weight[2] = { LOW * share[0] * (1 - share[0]), (N - LOW) * share[1] * (1 - share[1]) };
+			const double low = log(share[0] / (1 - share[0])), high = log(share[1] / (1 - share[1])), run = at[k][1] - at[k][0];
+			double influence[N] = { 0 }, variance = 0;
+			struct calibration c;
 
-	assert_close(c.slope.value, (high - low) / 4, 1e-9);
-	assert_close(c.intercept, high - c.slope.value, 1e-9);
+			for (int i = 0; i < N; i++) {
+				int side = i >= LOW;
+
+				logits[i] = at[k][side];
+				positive[i] = i < LOW ? i < 12 : i < 90; /* 12 of 60 and 30 of 40 */
+				patient[i] = (uint32_t)(grouped ? i * i % PATIENTS : i);
+				influence[patient[i]] += (side ? 1 : -1) * (positive[i] - share[side]) / weight[side] / run;
+			}
+			for (int i = 0; i < N; i++)
+				variance += influence[i] * influence[i];
+			assert_int_equal(calibration_of(logits, positive, grouped ? patient : NULL, N, &c), 0);
+			assert_close(c.slope.value, (high - low) / run, 1e-8);
+			assert_close(c.intercept, high - c.slope.value * at[k][1], 1e-7);
+			assert_close(c.slope.se, sqrt(variance), 1e-6 * sqrt(variance));
+			assert_close(c.slope.low, c.slope.value - 1.959964 * c.slope.se, 1e-6);
+			assert_close(c.slope.high, c.slope.value + 1.959964 * c.slope.se, 1e-6);
+			if (!grouped) /* and so by the usual formula for a difference of two log odds */
+				assert_close(c.slope.se, sqrt(1 / weight[0] + 1 / weight[1]) / run, 1e-6);
+		}
 }
 
 static void a_network_that_is_twice_too_sure_has_slope_one_half(void **state)
@@ -197,7 +218,7 @@ int main(void)
 		cmocka_unit_test(error_and_brier_score_by_hand),
 		cmocka_unit_test(a_certain_probability_is_in_the_last_bin),
 		cmocka_unit_test(wilsons_interval_gives_the_published_figures),
-		cmocka_unit_test(slope_and_intercept_in_closed_form),
+		cmocka_unit_test(slope_intercept_and_error_in_closed_form),
 		cmocka_unit_test(a_network_that_is_twice_too_sure_has_slope_one_half),
 		cmocka_unit_test(groups_of_a_rare_finding_tell_its_probabilities_apart),
 		cmocka_unit_test(copies_of_images_add_no_certainty_to_the_slope),

@@ -223,10 +223,150 @@ static void members_are_judged_on_the_labels_of_the_ensemble(void **state)
 	predictions_free(&out);
 }
 
+/* Pairs of a positive and a negative image, one after the other. */
+static double pairs_won(const float *score, const int *positive, int n)
+{
+	double won = 0, pairs = 0;
+
+	for (int i = 0; i < n; i++)
+		for (int j = 0; j < n; j++)
+			if (positive[i] == 1 && positive[j] == 0) {
+				won += score[i] > score[j] ? 1 : score[i] == score[j] ? 0.5 : 0;
+				pairs++;
+			}
+	return won / pairs;
+}
+
+/* Three files in different orders, with labels missing here and there: everything that is said of an image is about that image. */
+static void every_finding_of_every_image_is_counted_by_hand(void **state)
+{
+	enum { N = 41 };
+	static const int stride[MEMBERS] = { 1, 7, 30 };
+	static struct sample samples[MEMBERS][N];
+	static float logits[MEMBERS][N][FINDINGS];
+	struct predictions p[MEMBERS], out;
+	struct spread spread[N * FINDINGS];
+	double alone[MEMBERS][FINDINGS];
+	struct error e = { 0 };
+	uint32_t seed = 5;
+
+	(void)state;
+	for (int m = 0; m < MEMBERS; m++)
+		p[m] = (struct predictions){ .n = N, .samples = samples[m], .logits = &logits[m][0][0] };
+	for (int i = 0; i < N; i++) {
+		uint32_t labels = (seed = seed * 1664525 + 1013904223) >> 12 & 0x3FFF;
+
+		for (int m = 0; m < MEMBERS; m++) {
+			int at = i * stride[m] % N;
+
+			snprintf(samples[m][at].id, SAMPLE_ID, "%d.png", i);
+			samples[m][at].known = 0x3FFF & ~(1u << ((seed = seed * 1664525 + 1013904223) >> 27));
+			samples[m][at].labels = labels & samples[m][at].known;
+			for (int f = 0; f < FINDINGS; f++)
+				logits[m][at][f] = (float)((int)((seed = seed * 1664525 + 1013904223) >> 28) - 8) / 2;
+		}
+	}
+	for (int average = 0; average < 2; average++) {
+		assert_int_equal(ensemble_make(&out, spread, alone, p, paths, MEMBERS, average ? ENSEMBLE_LOGITS : ENSEMBLE_PROBABILITIES, &e), 0);
+		for (int f = 0; f < FINDINGS; f++) {
+			float score[MEMBERS][N];
+			int positive[N];
+			double sd = 0, variation = 0, range = 0;
+
+			for (int i = 0; i < N; i++) {
+				double z[MEMBERS], q[MEMBERS], pair = 0;
+				const struct spread *x = &spread[i * FINDINGS + f];
+
+				assert_string_equal(out.samples[i].id, samples[0][i].id);
+				positive[i] = (int)(samples[0][i].labels >> f & 1);
+				for (int m = 0; m < MEMBERS; m++) {
+					int at = i * stride[m] % N;
+
+					score[m][i] = logits[m][at][f];
+					z[m] = score[m][i];
+					q[m] = 1 / (1 + exp(-z[m]));
+					if (!(samples[m][at].known >> f & 1))
+						positive[i] = -1;
+				}
+				assert_int_equal(out.samples[i].known >> f & 1, positive[i] >= 0);
+				if (positive[i] >= 0)
+					assert_int_equal(out.samples[i].labels >> f & 1, positive[i]);
+				double mean = (q[0] + q[1] + q[2]) / 3, said = average ? (z[0] + z[1] + z[2]) / 3 : log(mean / (1 - mean));
+
+				assert_close(out.logits[i * FINDINGS + f], said, 1e-6);
+				/* a variance is half the mean squared difference of two */
+				for (int a = 0; a < MEMBERS; a++)
+					for (int b = 0; b < a; b++)
+						pair += (q[a] - q[b]) * (q[a] - q[b]) / 6;
+				assert_close(x->sd, sqrt(pair), 1e-12);
+				assert_close(x->low, fmin(q[0], fmin(q[1], q[2])), 1e-12);
+				assert_close(x->high, fmax(q[0], fmax(q[1], q[2])), 1e-12);
+				sd += x->sd / N;
+				variation += x->sd * (1 + exp(-said)) / N;
+				range += log(x->high / x->low) / N;
+			}
+			for (int m = 0; m < MEMBERS; m++)
+				assert_close(alone[m][f], pairs_won(score[m], positive, N), 1e-12);
+			struct spread_summary sum = spread_summarise(&out, spread, f);
+
+			assert_close(sum.sd, sd, 1e-12);
+			assert_close(sum.variation, variation, 1e-6);
+			assert_close(sum.log_range, range, 1e-12);
+		}
+		predictions_free(&out);
+	}
+}
+
+/* What a reader of the averaged file is told about where it comes from: a word that is not true of all members is not said of them. */
+static void where_an_ensemble_comes_from_is_true_of_all_members(void **state)
+{
+	struct set s;
+	struct predictions out;
+	struct error e = { 0 };
+
+	(void)state;
+	for (int odd = -1; odd < MEMBERS; odd++) {
+		make(&s);
+		for (int m = 0; m < MEMBERS; m++) {
+			struct provenance *about = &s.p[m].about;
+			const char *word = m == odd ? "another" : "one";
+
+			for (size_t k = 0; k < 7; k++)
+				strcpy((char *[]){ about->model, about->data, about->policy, about->trained_on, about->source, about->pos_weight, about->split }[k], word);
+			if (m != 1)
+				snprintf(about->checkpoint, sizeof about->checkpoint, "%d.safetensors", m);
+		}
+		assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
+		const struct provenance *about = &out.about;
+
+		assert_string_equal(about->checkpoint, "average of 3: 0.safetensors two.csv 2.safetensors");
+		assert_string_equal(about->version, HVD_VERSION);
+		assert_string_equal(about->model, odd < 0 ? "one" : "several");
+		assert_string_equal(about->data, odd < 0 ? "one" : "");
+		assert_string_equal(about->policy, odd < 0 ? "one" : "several");
+		assert_string_equal(about->trained_on, odd < 0 ? "one" : "several");
+		assert_string_equal(about->source, odd < 0 ? "one" : "");
+		assert_string_equal(about->pos_weight, odd < 0 ? "one" : "some members");
+		assert_string_equal(about->split, odd < 0 ? "one" : "mixed");
+		predictions_free(&out);
+	}
+	/* names that do not all fit are cut, and weights of which some do not fit are not named */
+	for (int m = 0; m < MEMBERS; m++) {
+		memset(s.p[m].about.checkpoint, 'c', sizeof s.p[m].about.checkpoint - 1);
+		memset(s.p[m].about.weights_hash, 'a', m < 2 ? sizeof s.p[m].about.weights_hash / 2 - 1 : 1);
+	}
+	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
+	assert_int_equal(strlen(out.about.checkpoint), sizeof out.about.checkpoint - 1);
+	assert_string_equal(out.about.weights_hash, "");
+	predictions_free(&out);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(averages_by_hand),
+		cmocka_unit_test(every_finding_of_every_image_is_counted_by_hand),
+		cmocka_unit_test(where_an_ensemble_comes_from_is_true_of_all_members),
 		cmocka_unit_test(one_member_that_saw_the_patients_is_enough),
 		cmocka_unit_test(labels_are_those_that_all_members_know),
 		cmocka_unit_test(patients_are_those_that_any_member_names),

@@ -16,6 +16,10 @@ static void a_larger_global_batch_scales_the_rate_as_asked(void **state)
 	assert_close(schedule_peak(&s), 2e-4, 1e-18);
 	s.scaling = SCALING_LINEAR;
 	assert_close(schedule_peak(&s), 4e-4, 1e-18);
+	s.global_batch = 96; /* half as large again */
+	assert_close(schedule_peak(&s), 1.5e-4, 1e-18);
+	s.scaling = SCALING_SQRT;
+	assert_close(schedule_peak(&s), 1e-4 * sqrt(1.5), 1e-18);
 	s.global_batch = 16; /* smaller than the base: unchanged */
 	assert_close(schedule_peak(&s), 1e-4, 1e-18);
 }
@@ -57,6 +61,7 @@ static void cosine_falls_from_peak_to_the_final_share(void **state)
 	assert_close(schedule_rate(&s, 5), 1, 1e-15);
 	assert_close(schedule_rate(&s, 55), 0.505, 1e-12); /* half way */
 	assert_close(schedule_rate(&s, 105), 0.01, 1e-12);
+	assert_close(schedule_rate(&s, 130), 0.01, 1e-12); /* and does not rise again */
 	assert_close(schedule_rate(&s, 500), 0.01, 1e-12);
 	for (uint64_t i = 5; i < 105; i++)
 		assert_true(schedule_rate(&s, i + 1) < schedule_rate(&s, i));
