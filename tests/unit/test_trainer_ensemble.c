@@ -73,7 +73,7 @@ static void averages_by_hand(void **state)
 
 static void one_member_that_saw_the_patients_is_enough(void **state)
 {
-	static const long cases[][4] = { { 0, 0, 0, 0 }, { 0, 5, 0, 5 }, { -1, 5, 9, 9 }, { 0, -1, 0, -1 }, { -1, -1, -1, -1 }, { 4, 0, -1, 4 } };
+	static const long cases[][4] = { { 0, 0, 0, 0 }, { 0, 5, 0, 5 }, { -1, 5, 9, 9 }, { 0, -1, 0, -1 }, { -1, -1, -1, -1 }, { 4, 0, -1, 4 }, { 0, 1, 0, 1 }, { 1, -1, 0, 1 } };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -118,11 +118,14 @@ static void other_images_and_other_labels_are_refused(void **state)
 	struct error e = { 0 };
 
 	(void)state;
-	make(&s);
-	strcpy(s.samples[1][0].id, "z.png");
-	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), -EXIT_DATA);
-	assert_string_equal(e.text, "two.csv: image x.png is missing; one.csv has it");
-	predictions_free(&out);
+	for (int i = 0; i < IMAGES; i++) {
+		make(&s);
+		e = (struct error){ 0 };
+		strcpy(s.samples[1][i].id, "z.png");
+		assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), -EXIT_DATA);
+		assert_string_equal(e.text, i ? "two.csv: image y.png is missing; one.csv has it" : "two.csv: image x.png is missing; one.csv has it");
+		predictions_free(&out);
+	}
 
 	make(&s);
 	e = (struct error){ 0 };

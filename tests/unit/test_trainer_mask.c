@@ -80,6 +80,32 @@ static void a_file_masks_the_images_it_names(void **state)
 	dataset_close(d);
 }
 
+/* They make the head's bias and the weights of --pos-weight: an image whose label is not known counts neither as with nor as without the finding. */
+static void shares_of_positives_are_of_known_labels(void **state)
+{
+	(void)state;
+	struct dataset *d = open_data();
+	const struct sample *s = dataset_samples(d);
+	size_t n = dataset_count(d);
+	char text[60 * 40] = "";
+	double share[FINDINGS];
+	for (size_t i = 0; i < n; i++)
+		sprintf(text + strlen(text), "%s,Edema%s\n", s[i].id, i % 3 ? "" : "|Effusion");
+	struct label_mask m = read_mask(mask_file(text));
+	label_mask_apply(&m, d);
+	dataset_prevalence(d, share);
+	for (int f = 0; f < FINDINGS; f++) {
+		int with = 0, without = 0;
+		for (size_t i = 0; i < n; i++)
+			if (f != 9 && !(f == 2 && i % 3 == 0))
+				*(s[i].labels & 1u << f ? &with : &without) += 1;
+		assert_close(share[f], f == 9 ? 0 : (double)with / (with + without), 1e-15);
+	}
+	assert_true(share[2] > 0 && share[2] < 1);
+	label_mask_free(&m);
+	dataset_close(d);
+}
+
 static void refused(const char *text, int code, const char *words)
 {
 	struct label_mask m;
@@ -199,6 +225,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_list_masks_every_image),
 		cmocka_unit_test(a_file_masks_the_images_it_names),
+		cmocka_unit_test(shares_of_positives_are_of_known_labels),
 		cmocka_unit_test(what_is_wrong_is_named),
 		cmocka_unit_test(a_masked_finding_has_no_gradient),
 		cmocka_unit_test(the_mean_auroc_leaves_a_masked_finding_out),

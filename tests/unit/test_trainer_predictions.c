@@ -316,6 +316,32 @@ static void every_cut_file_is_refused(void **state)
 	assert_int_equal(refused, size);
 }
 
+/* What compare and the report warn of: 1 only where both files name something, and name different things. */
+static void splits_differ_where_both_are_named(void **state)
+{
+	static const struct {
+		const char *split[2], *policy[2];
+		int differ;
+	} cases[] = {
+		{ { "test", "test" }, { "official", "official" }, 0 }, { { "test", "val" }, { "official", "official" }, 1 },
+		{ { "test", "test" }, { "official", "chexnet" }, 1 },  { { "test", "" }, { "official", "official" }, -1 },
+		{ { "test", "test" }, { "", "official" }, -1 },        { { "", "test" }, { "official", "chexnet" }, 1 },
+		{ { "", "" }, { "", "" }, 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+		for (int turned = 0; turned < 2; turned++) {
+			struct provenance a = { 0 }, b = { 0 };
+
+			strcpy(a.split, cases[i].split[turned]);
+			strcpy(b.split, cases[i].split[!turned]);
+			strcpy(a.policy, cases[i].policy[turned]);
+			strcpy(b.policy, cases[i].policy[!turned]);
+			assert_int_equal(splits_differ(&a, &b), cases[i].differ);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -328,6 +354,7 @@ int main(void)
 		cmocka_unit_test(a_trainings_log_is_called_one),
 		cmocka_unit_test(files_of_other_programs_need_only_the_columns),
 		cmocka_unit_test(a_file_that_ends_within_its_first_line_is_refused),
+		cmocka_unit_test(splits_differ_where_both_are_named),
 		cmocka_unit_test(every_cut_file_is_refused),
 	};
 
