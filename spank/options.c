@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "devices.h"
+
 enum kind {
 	WORD,   /* key alone; the field becomes .value */
 	CHOICE, /* key=one of .words; the field becomes its index */
@@ -102,19 +104,35 @@ static int edit_distance(const char *a, const char *b)
 }
 
 /* Half a word is nearer than any other word of that length. */
-static const char *nearest_key(int scopes, const char *key)
+static const char *nearest_key(int scopes, const char *key, int *distance)
 {
 	const char *best = "";
-	int least = KEY_MAX;
+	*distance = KEY_MAX;
 	for (int r = 0; r < ROWS; r++) {
 		bool part = strlen(key) > 1 && !strncmp(key, rows[r].key, strlen(key));
-		int d = !(rows[r].scope & scopes) ? KEY_MAX : part ? 1 : edit_distance(key, rows[r].key);
-		if (d < least) {
-			least = d;
+		int d = !(rows[r].scope & scopes) ? KEY_MAX : smaller(edit_distance(key, rows[r].key), part ? 1 : KEY_MAX);
+		if (d < *distance) {
+			*distance = d;
 			best = rows[r].key;
 		}
 	}
 	return best;
+}
+
+/* A word of the other option that is mistyped by a letter or two is meant, where none of this option's is as near. */
+static int refuse_key(int scopes, const char *name, const char *key, char *error, size_t size)
+{
+	const char *other = scopes & SCOPE_HVD ? "--hvd-bind" : "--hvd";
+	int distance, of_all;
+	const char *nearest = nearest_key(scopes, key, &distance), *any = nearest_key(SCOPE_HVD | SCOPE_BIND, key, &of_all);
+
+	if (!strcmp(any, key))
+		snprintf(error, size, "%s: '%s' is a word of %s", name, key, other);
+	else if (of_all < distance && of_all <= 2)
+		snprintf(error, size, "%s: unknown key '%s'; '%s' is a word of %s", name, key, any, other);
+	else
+		snprintf(error, size, "%s: unknown key '%s', the nearest known one is '%s'", name, key, nearest);
+	return -1;
 }
 
 /* Index of the word in "a|b|c", or -1. */
@@ -214,14 +232,9 @@ static int set_item(struct options *o, int scopes, const char *name, char *item,
 		*value++ = '\0';
 	const struct row *row = strlen(item) < KEY_MAX ? find_row(scopes, item) : NULL;
 
-	if (!row && strlen(item) < KEY_MAX && find_row(SCOPE_HVD | SCOPE_BIND, item)) {
-		snprintf(error, size, "%s: '%s' is a word of %s", name, item, scopes & SCOPE_HVD ? "--hvd-bind" : "--hvd");
-		return -1;
-	}
 	if (!row) {
 		item[strnlen(item, KEY_MAX - 1)] = '\0';
-		snprintf(error, size, "%s: unknown key '%s', the nearest known one is '%s'", name, item, nearest_key(scopes, item));
-		return -1;
+		return refuse_key(scopes, name, item, error, size);
 	}
 	for (int r = 0; r < ROWS; r++)
 		if (*fields >> r & 1 && rows[r].field == row->field) {
@@ -352,6 +365,7 @@ bool options_help(int scope, const char *text, FILE *out)
 /* ---- plugstack.conf ------------------------------------------------------------------------------ */
 
 static const char *const site_keys = "hvd|hvd-bind|enable|aliases|topology|proc|verbose-max|numbers";
+enum site_key { SITE_HVD, SITE_HVD_BIND, SITE_ENABLE, SITE_ALIASES, SITE_TOPOLOGY, SITE_PROC, SITE_VERBOSE_MAX, SITE_NUMBERS }; /* in this order */
 
 static int set_site_text(char *field, size_t room, const char *key, const char *value, char *error, size_t size)
 {
@@ -363,49 +377,54 @@ static int set_site_text(char *field, size_t room, const char *key, const char *
 	return -1;
 }
 
+/* `first`: what the first of the choices stands for. */
+static int set_site_choice(int *field, const char *choices, int first, const char *value)
+{
+	const int n = choice_index(choices, value);
+
+	if (n < 0)
+		return -1;
+	*field = first + n;
+	return 0;
+}
+
 static int set_site(struct site *site, const char *key, const char *value, char *error, size_t size)
 {
-	int n = -1;
+	int rc = 0;
 
 	switch (choice_index(site_keys, key)) {
-	case 0:
+	case SITE_HVD:
 		if (options_parse(&site->defaults, SCOPE_HVD, "plugstack.conf: hvd", value, error, size))
 			return -1;
-		n = site->defaults.off ? -1 : 0;
-		if (n)
-			snprintf(error, size, "plugstack.conf: hvd=off switches nothing off: write enable=never");
-		return n;
-	case 1:
+		if (!site->defaults.off)
+			return 0;
+		snprintf(error, size, "plugstack.conf: hvd=off switches nothing off: write enable=never");
+		return -1;
+	case SITE_HVD_BIND:
 		return options_parse(&site->defaults, SCOPE_BIND, "plugstack.conf: hvd-bind", value, error, size);
-	case 2:
-		n = choice_index("option|always|never", value);
-		if (n >= 0)
-			site->enable = n;
-		break;
-	case 3:
-		n = choice_index("off|on", value);
-		if (n >= 0)
-			site->aliases = n;
-		break;
-	case 4:
+	case SITE_TOPOLOGY:
 		return set_site_text(site->topology, sizeof site->topology, key, value, error, size);
-	case 5:
+	case SITE_PROC:
 		return set_site_text(site->proc, sizeof site->proc, key, value, error, size);
-	case 6:
-		n = parse_number(value, 0, 100000, &site->verbose_max) ? 0 : -1;
+	case SITE_ENABLE:
+		rc = set_site_choice(&site->enable, "option|always|never", ENABLE_OPTION, value);
 		break;
-	case 7:
-		n = choice_index("bus|minor", value);
-		if (n >= 0)
-			site->numbers = n + 1;
+	case SITE_ALIASES:
+		rc = set_site_choice(&site->aliases, "off|on", 0, value);
+		break;
+	case SITE_NUMBERS:
+		rc = set_site_choice(&site->numbers, "bus|minor", NUMBERS_BUS, value);
+		break;
+	case SITE_VERBOSE_MAX:
+		rc = parse_number(value, 0, 100000, &site->verbose_max) ? 0 : -1;
 		break;
 	default:
 		snprintf(error, size, "plugstack.conf: unknown key '%.64s'; known are %s", key, site_keys);
 		return -1;
 	}
-	if (n < 0)
+	if (rc)
 		snprintf(error, size, "plugstack.conf: %s=%.64s is not understood", key, value);
-	return n < 0 ? -1 : 0;
+	return rc;
 }
 
 int site_parse(struct site *site, int argc, char *const argv[], char *error, size_t size)

@@ -71,6 +71,8 @@ static void errors_name_key_and_cure(void **state)
 	rejects(SCOPE_HVD, "dead", "--hvd: unknown key 'dead', the nearest known one is 'deadline'");
 	rejects(SCOPE_HVD, "socket", "--hvd: 'socket' is a word of --hvd-bind");
 	rejects(SCOPE_BIND, "trace=x", "--hvd-bind: 'trace' is a word of --hvd");
+	rejects(SCOPE_HVD, "verbos", "--hvd: unknown key 'verbos'; 'verbose' is a word of --hvd-bind");
+	rejects(SCOPE_BIND, "on_deth=continue", "--hvd-bind: unknown key 'on_deth'; 'on_death' is a word of --hvd");
 	rejects(SCOPE_HVD, "by-site", "--hvd: unknown key 'by-site', the nearest known one is 'deadline'");
 	rejects(SCOPE_BIND, "nume", "--hvd-bind: unknown key 'nume', the nearest known one is 'numa'");
 	rejects(SCOPE_HVD, "on_death=maybe", "--hvd: on_death=maybe: abort|continue expected");
