@@ -68,7 +68,8 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 				   "b.png,Infiltrate,100,200,50,100,,,\n"
 				   "a.png,Effusion,0,0,512,512\n"
 				   "a.png,Effusion,900,900,100,100\n"
-				   "a.png,Mass,-0.5,10,20,20\n";
+				   "a.png,Mass,-0.5,10,20,20\n"
+				   "d.png,Nodule,0,0,1000,900\nd.png,Nodule,0,100,1000,900\n"; /* over each other */
 	const char *path = scratch_path("boxes.csv");
 	struct boxes b;
 	struct pointing p = { 0 };
@@ -77,7 +78,7 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 
 	scratch_write(path, list, sizeof list - 1);
 	assert_int_equal(boxes_read(&b, path, &e), 0);
-	assert_int_equal(b.n, 4);
+	assert_int_equal(b.n, 6);
 	assert_int_equal(boxes_findings(&b, "a.png"), 1u << effusion | 1u << finding_index("Mass", 4));
 	assert_int_equal(boxes_findings(&b, "c.png"), 0);
 	pointing_add(&p, &b, "a.png", effusion, 0.25, 0.25, 1024, 1024);    /* in the first box */
@@ -93,6 +94,10 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 	assert_int_equal(p.hits[effusion], 2);
 	assert_close(s.chance, 3 * share + 2 * small, 1e-12);
 	assert_close(s.z, (3 - s.chance) / sqrt(3 * share * (1 - share) + 2 * small * (1 - small)), 1e-12);
+	pointing_add(&p, &b, "d.png", finding_index("Nodule", 6), 0.5, 0.5, 1000, 1000); /* no miss is left to chance, and none to be had */
+	s = pointing_total(&p);
+	assert_close(s.chance, 3 * share + 2 * small + 1, 1e-12);
+	assert_close(s.z, (3 - 3 * share - 2 * small) / sqrt(3 * share * (1 - share) + 2 * small * (1 - small)), 1e-12);
 	assert_int_equal(boxes_fit(&b, "a.png", 1024, 1024, &e), 0);
 	assert_int_equal(boxes_fit(&b, "c.png", 10, 10, &e), 0);
 	assert_int_equal(boxes_fit(&b, "a.png", 1024, 512, &e), -EXIT_DATA);

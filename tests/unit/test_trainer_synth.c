@@ -73,6 +73,33 @@ static void labels_have_the_asked_prevalence(void **state)
 	assert_close(wanted[3], 0.5, 0);
 }
 
+/* It stands in files of predictions and checkpoints for which images these were: nothing that is said of any of them may change unnoticed. */
+static void a_data_set_s_hash_is_of_every_word_on_every_image(void **state)
+{
+	(void)state;
+	struct synth_conf c = small(40, 16, 1);
+	struct dataset *d;
+	struct error e = { 0 };
+	assert_int_equal(dataset_open_synthetic(&d, &c, "train", &e), 0);
+	const uint64_t hash = dataset_hash(d);
+	for (size_t i = 0; i < d->count; i++)
+		for (int what = 0; what < 2 * FINDINGS + 2; what++) {
+			struct sample *s = &d->samples[i], before = *s;
+			if (what < 2 * FINDINGS)
+				*(what < FINDINGS ? &s->labels : &s->known) ^= 1u << what % FINDINGS;
+			else if (what == 2 * FINDINGS)
+				s->patient ^= 1;
+			else
+				s->id[0] ^= 1;
+			dataset_seal(d);
+			assert_int_not_equal(dataset_hash(d), hash);
+			*s = before;
+		}
+	dataset_seal(d);
+	assert_int_equal(dataset_hash(d), hash);
+	dataset_close(d);
+}
+
 /* A split's pixels do not depend on who draws them. */
 static void threads_do_not_change_the_pixels(void **state)
 {
@@ -327,6 +354,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_same_seed_gives_the_same_images_in_any_order),
 		cmocka_unit_test(labels_have_the_asked_prevalence),
+		cmocka_unit_test(a_data_set_s_hash_is_of_every_word_on_every_image),
 		cmocka_unit_test(threads_do_not_change_the_pixels),
 		cmocka_unit_test(a_mirrored_or_brighter_sign_is_no_easier),
 		cmocka_unit_test(the_oracle_is_one_half_without_contrast),
