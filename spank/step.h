@@ -42,8 +42,9 @@ void step_name_devices(void);
  * `speaker`, a local task; -1: whoever calls says it. For plans of the whole node. */
 void step_warn_distance(spank_t spank, int speaker);
 
-/* Global rank of a local task. */
-uint32_t global_rank(spank_t spank, int local);
+/* "rank 3" of a local task. Slurm counts within a component, while SLURM_PROCID goes on through all that a step joins: "rank 3 of its component". */
+enum { RANK_NAME = 40 };
+const char *rank_name(spank_t spank, int local, char text[RANK_NAME]);
 
 /* One line to the user's terminal, or NULL where another task says it; from here on the tasks end with this status instead of running unbound. Where only
  * the site wanted a binding they run as if the plugin were not there, without a word. */

@@ -234,26 +234,35 @@ static int check_counts(spank_t spank)
 	return -1;
 }
 
-uint32_t global_rank(spank_t spank, int local)
+static uint32_t global_rank(spank_t spank, int local)
 {
 	uint32_t rank = (uint32_t)local;
 	spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, (uint32_t)local, &rank);
 	return rank;
 }
 
+const char *rank_name(spank_t spank, int local, char text[RANK_NAME])
+{
+	char all[16];
+	const bool joined = job_variable(spank, "SLURM_STEP_NUM_TASKS", all, sizeof all) && atoi(all) > step_number(spank, S_JOB_TOTAL_TASK_COUNT);
+
+	snprintf(text, RANK_NAME, "rank %u%s", global_rank(spank, local), joined ? " of its component" : "");
+	return text;
+}
+
 static void print_table(spank_t spank)
 {
-	char line[EXPLAIN_LINE];
+	char line[EXPLAIN_LINE], rank[RANK_NAME];
 
 	for (int t = 0; t < step.plan.tasks && t < step.site->verbose_max; t++)
-		slurm_spank_log("hvd: rank %u on %s: %s", global_rank(spank, t), step.host, explain_task(step.node, step.request, &step.plan, t, line, sizeof line));
+		slurm_spank_log("hvd: %s on %s: %s", rank_name(spank, t, rank), step.host, explain_task(step.node, step.request, &step.plan, t, line, sizeof line));
 	if (step.plan.tasks > step.site->verbose_max)
 		slurm_spank_log("hvd: %s: %d more tasks (verbose-max=%d in plugstack.conf)", step.host, step.plan.tasks - step.site->verbose_max, step.site->verbose_max);
 }
 
 void step_warn_distance(spank_t spank, int speaker)
 {
-	char line[EXPLAIN_LINE];
+	char line[EXPLAIN_LINE], rank[RANK_NAME];
 	int far = 0, first = -1;
 
 	/* the policy none asks to be left alone */
@@ -265,7 +274,7 @@ void step_warn_distance(spank_t spank, int speaker)
 			first = first < 0 ? t : first;
 		}
 	if (far && (speaker < 0 || speaker == first))
-		slurm_spank_log("hvd: rank %u%s on %s: %s", global_rank(spank, first), far > 1 ? " and others" : "", step.host,
+		slurm_spank_log("hvd: %s%s on %s: %s", rank_name(spank, first, rank), far > 1 ? " and others" : "", step.host,
 			explain_distance(step.node, step.request, &step.plan, first, line, sizeof line));
 }
 

@@ -150,7 +150,7 @@ static int plan_again(spank_t spank, struct plan *plan)
 
 static struct task_plan *plan_in_task(spank_t spank, int local)
 {
-	char line[EXPLAIN_LINE];
+	char line[EXPLAIN_LINE], rank[RANK_NAME];
 	int rc;
 
 	plan_free(&step.plan);
@@ -161,14 +161,14 @@ static struct task_plan *plan_in_task(spank_t spank, int local)
 	if (step.options.verbose && local == step.site->verbose_max)
 		slurm_spank_log("hvd: %s: no line for further tasks (verbose-max=%d in plugstack.conf)", step.host, step.site->verbose_max);
 	if (step.options.verbose && local < step.site->verbose_max)
-		slurm_spank_log("hvd: rank %u on %s: %s", global_rank(spank, local), step.host,
+		slurm_spank_log("hvd: %s on %s: %s", rank_name(spank, local, rank), step.host,
 			explain_task(step.node, step.request, &step.plan, index, line, sizeof line));
 	if (step.options.by_site || step.options.policy == POLICY_NONE)
 		return &step.plan.task[index];
 	if (!step.options.keep_gpus)
 		step_warn_distance(spank, local);
 	else if (*explain_distance(step.node, step.request, &step.plan, index, line, sizeof line))
-		slurm_spank_log("hvd: rank %u on %s: %s", global_rank(spank, local), step.host, line);
+		slurm_spank_log("hvd: %s on %s: %s", rank_name(spank, local, rank), step.host, line);
 	return &step.plan.task[index];
 }
 

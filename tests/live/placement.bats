@@ -114,9 +114,10 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 
 @test "heterogeneous job: the tasks of each component are near that component's GPUs" {
 	without_mpi
-	run in_cluster salloc -Q -N1 -n2 --gpus=2 : -N1 -n1 -c2 --gpus=1 srun -Q --het-group=0,1 --hvd bash -c "$look"
+	run in_cluster salloc -Q -N1 -n2 --gpus=2 : -N1 -n1 -c2 --gpus=1 srun -Q --het-group=0,1 --hvd --hvd-bind=verbose bash -c "$look"
 	echo "$output"
 	tasks_are_near_their_gpus 3
+	[ "$(grep -o 'hvd: rank . of its component' <<<"$output" | cut -d' ' -f3 | sort | xargs)" = '0 0 1' ]
 	[ "$(tasks | cut -d' ' -f2 | uniq -c | awk '{ print $1 }' | sort | xargs)" = '1 2' ]
 	run in_cluster srun -Q -N1 -n1 --gpus=1 --hvd bash -c "$look" : -N1 -n2 --gpus=2 bash -c "$look"
 	echo "$output"
