@@ -192,42 +192,45 @@ static void check_places(struct doctor *d)
 
 /* ---- communication ------------------------------------------------------------------------------------ */
 
+/* One all-reduce of slab, the world's memory, filled from and read back into `values`, the host's; n of each. Shortens *best to the seconds that
+ * it took, and adds the wrong sums to *wrong. */
+static int reduce_once(struct hvd *hvd, int rank, int size, float *slab, float *values, size_t n, double *best, int64_t *wrong)
+{
+	for (size_t i = 0; i < n; i++)
+		values[i] = (float)(i % 1000 + (size_t)rank);
+	if (hvd_copy(hvd, slab, values, n * sizeof *slab) < 0 || hvd_barrier(hvd) < 0)
+		return -1;
+	double begin = seconds();
+
+	if (hvd_allreduce(hvd, slab, slab, n, HVD_F32, HVD_SUM) < 0 || hvd_copy(hvd, values, slab, sizeof *slab) < 0) /* the device is through */
+		return -1;
+	*best = fmin(*best, seconds() - begin);
+	if (hvd_copy(hvd, values, slab, n * sizeof *slab) < 0)
+		return -1;
+	for (size_t i = 0; i < n; i++)
+		*wrong += values[i] != (float)((i % 1000) * (size_t)size + (size_t)(size * (size - 1) / 2));
+	return 0;
+}
+
 /* The gradients of DenseNet-121: 27.9 MB of whole numbers, so that every sum is exact. */
 static int check_reduction(struct doctor *d, struct error *e)
 {
 	const size_t n = DENSENET_121;
 	int size = d->world.at->size, rank = d->world.at->rank;
-	float *values, *slab; /* the host's, and the device's where there is one */
 	double best = INFINITY;
 	int64_t wrong = 0;
 	int rc = 0;
 
 	if (size == 1)
 		return 0;
-	slab = hvd_alloc(d->world.hvd, n * sizeof *slab);
-	values = slab ? malloc(n * sizeof *values) : NULL;
+	float *slab = hvd_alloc(d->world.hvd, n * sizeof *slab), *values = slab ? malloc(n * sizeof *values) : NULL;
+
 	if (!values) {
 		hvd_free(d->world.hvd, slab);
 		return slab ? fail(e, EXIT_INTERNAL, "no memory for %zu gradients", n) : world_fail(&d->world, e);
 	}
-	for (int run = 0; run < REDUCTIONS && rc >= 0; run++) {
-		for (size_t i = 0; i < n; i++)
-			values[i] = (float)(i % 1000 + (size_t)rank);
-		rc = hvd_copy(d->world.hvd, slab, values, n * sizeof *slab);
-		if (rc >= 0)
-			rc = hvd_barrier(d->world.hvd);
-		double begin = seconds();
-
-		if (rc >= 0)
-			rc = hvd_allreduce(d->world.hvd, slab, slab, n, HVD_F32, HVD_SUM);
-		if (rc >= 0)
-			rc = hvd_copy(d->world.hvd, values, slab, sizeof *slab); /* the device is through */
-		best = fmin(best, seconds() - begin);
-		if (rc >= 0)
-			rc = hvd_copy(d->world.hvd, values, slab, n * sizeof *slab);
-		for (size_t i = 0; i < n && rc >= 0; i++)
-			wrong += values[i] != (float)((i % 1000) * (size_t)size + (size_t)(size * (size - 1) / 2));
-	}
+	for (int run = 0; run < REDUCTIONS && rc >= 0; run++)
+		rc = reduce_once(d->world.hvd, rank, size, slab, values, n, &best, &wrong);
 	if (rc >= 0)
 		rc = hvd_allreduce(d->world.hvd, &wrong, &wrong, 1, HVD_I64, HVD_SUM);
 	hvd_free(d->world.hvd, slab);
