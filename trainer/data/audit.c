@@ -120,51 +120,73 @@ static int check_names(struct audit *a, const struct origin *o, struct error *e)
 	return 0;
 }
 
+/* Positives of the images that both know. */
+struct label_counts {
+	size_t here[FINDINGS], known[FINDINGS], matched; /* known: labels here; matched: images */
+	size_t there[FINDINGS][FINDINGS], both[FINDINGS][FINDINGS]; /* [here][in the table] */
+};
+
+static void count_labels(struct label_counts *c, const struct sample *here, uint32_t there)
+{
+	for (int f = 0; f < FINDINGS; f++) {
+		if (!(here->known >> f & 1))
+			continue;
+		c->known[f]++;
+		c->here[f] += here->labels >> f & 1;
+		for (int g = 0; g < FINDINGS; g++) {
+			c->there[f][g] += there >> g & 1;
+			c->both[f][g] += (here->labels >> f & 1) & (there >> g & 1);
+		}
+	}
+}
+
+/* How well finding f here is finding g of the table. */
+static double f1(const struct label_counts *c, int f, int g)
+{
+	return 2.0 * (double)c->both[f][g] / (double)(c->here[f] + c->there[f][g]);
+}
+
+static size_t labels_that_differ(const struct label_counts *c, int f, int g)
+{
+	return c->here[f] + c->there[f][g] - 2 * c->both[f][g];
+}
+
+static void compare_finding(struct audit *a, const struct label_counts *c, int f)
+{
+	const size_t differ = labels_that_differ(c, f, f);
+	int best = f;
+
+	for (int g = 0; g < FINDINGS; g++)
+		if (f1(c, f, g) > f1(c, f, best)) /* NAN where neither has any: not better */
+			best = g;
+	if (best != f && labels_that_differ(c, f, best) < differ / 2)
+		audit_say(a, AUDIT_LABELS, 1, differ, "what is called %s here is %s in the table (F1 %.3f against %.3f): the label order is another one",
+		    finding_names[f], finding_names[best], f1(c, f, best), f1(c, f, f));
+	else if (differ)
+		audit_say(a, AUDIT_LABELS, differ > c->known[f] / 1000, differ, "%s differs from the table in %zu of %zu images", finding_names[f], differ, c->known[f]);
+}
+
 /* Every finding against the table's column of the same name, and when they differ, against all others. A label that is not known here differs
  * from none. */
 static void check_labels(struct audit *a, const struct origin *o, const struct nih *n)
 {
-	size_t both[FINDINGS][FINDINGS] = { { 0 } }, there[FINDINGS][FINDINGS] = { { 0 } }; /* [here][in the table] */
-	size_t here[FINDINGS] = { 0 }, known[FINDINGS] = { 0 }, matched = 0, unknown = 0;
+	struct label_counts counts = { .matched = 0 };
 
 	for (size_t i = 0; i < o->count; i++) {
 		const struct nih_image *image = nih_find(n, o->samples[i].id);
-		if (!image) {
-			unknown++;
+		if (!image)
 			continue;
-		}
-		matched++;
-		for (int f = 0; f < FINDINGS; f++) {
-			if (!(o->samples[i].known >> f & 1))
-				continue;
-			known[f]++;
-			here[f] += o->samples[i].labels >> f & 1;
-			for (int g = 0; g < FINDINGS; g++) {
-				there[f][g] += image->sample.labels >> g & 1;
-				both[f][g] += (o->samples[i].labels >> f & 1) & (image->sample.labels >> g & 1);
-			}
-		}
+		counts.matched++;
+		count_labels(&counts, &o->samples[i], image->sample.labels);
 	}
+	const size_t unknown = o->count - counts.matched;
+	const int another = counts.matched < o->count / 10;
+
 	if (unknown)
 		audit_say(a, AUDIT_LABELS, 0, unknown, "%zu of %zu images have no row in %s%s", unknown, o->count, n->table,
-		    matched < o->count / 10 ? ": another data set's table, not compared" : "");
-	if (matched < o->count / 10)
-		return;
-	for (int f = 0; f < FINDINGS; f++) {
-		size_t differ = here[f] + there[f][f] - 2 * both[f][f];
-		int best = f;
-		for (int g = 0; g < FINDINGS; g++)
-			if (here[f] + there[f][g] && here[f] + there[f][best] &&
-			    (double)both[f][g] / (double)(here[f] + there[f][g]) > (double)both[f][best] / (double)(here[f] + there[f][best]))
-				best = g;
-		size_t differ_best = here[f] + there[f][best] - 2 * both[f][best];
-		if (best != f && differ_best < differ / 2)
-			audit_say(a, AUDIT_LABELS, 1, differ, "what is called %s here is %s in the table (F1 %.3f against %.3f): the label order is another one",
-			    finding_names[f], finding_names[best], 2.0 * (double)both[f][best] / (double)(here[f] + there[f][best]),
-			    2.0 * (double)both[f][f] / (double)(here[f] + there[f][f]));
-		else if (differ)
-			audit_say(a, AUDIT_LABELS, differ > known[f] / 1000, differ, "%s differs from the table in %zu of %zu images", finding_names[f], differ, known[f]);
-	}
+		    another ? ": another data set's table, not compared" : "");
+	for (int f = 0; f < FINDINGS && !another; f++)
+		compare_finding(a, &counts, f);
 }
 
 /* Images of the official lists that are missing here; and file sizes that tell of a cut-off remainder. */
