@@ -129,27 +129,57 @@ static void what_is_known_of_a_leak_comes_back(void **state)
 	net_plan_free(&plan);
 }
 
-/* Earlier versions said "yes" also of clean data behind leaky weights, whose patients nobody compared. */
-static void a_leak_of_an_earlier_version_is_not_checked(void **state)
+/* Opens a file of a network's least tensors and this note. */
+static int open_with_note(const char *key, const char *value, struct checkpoint_notes *notes, struct error *e)
 {
-	(void)state;
 	static const char *const names[] = { "features.conv0.weight", "features.denseblock1.denselayer1.conv1.weight",
 					     "features.denseblock1.denselayer1.conv2.weight", "classifier.weight" };
-	static const struct tensor_note leak = { "leak", "yes" };
+	const struct tensor_note note = { key, value };
 	float three[3] = { 1, 2, 3 };
 	struct tensor tensors[4];
-	struct checkpoint_notes notes;
 	struct checkpoint *c;
-	struct error e = { 0 };
 
 	for (int i = 0; i < 4; i++) {
 		tensors[i] = (struct tensor){ .type = TENSOR_F32, .ndim = 1, .shape = { 3 }, .data = three, .bytes = sizeof three };
 		snprintf(tensors[i].name, sizeof tensors[i].name, "%s", names[i]);
 	}
-	assert_int_equal(safetensors_write(path, tensors, 4, &leak, 1, &e), 0);
-	assert_int_equal(checkpoint_open(&c, path, NULL, &notes, &e), 0);
-	assert_true(notes.leaky && notes.unchecked);
+	assert_int_equal(safetensors_write(path, tensors, 4, &note, 1, e), 0);
+	int rc = checkpoint_open(&c, path, NULL, notes, e);
+
 	checkpoint_close(c);
+	return rc;
+}
+
+/* Earlier versions said "yes" also of clean data behind leaky weights, whose patients nobody compared. */
+static void a_leak_of_an_earlier_version_is_not_checked(void **state)
+{
+	(void)state;
+	struct checkpoint_notes notes;
+	struct error e = { 0 };
+
+	assert_int_equal(open_with_note("leak", "yes", &notes, &e), 0);
+	assert_true(notes.leaky && notes.unchecked);
+}
+
+/* As an editor leaves them: a training would go on from somewhere else. */
+static void notes_that_are_no_numbers_are_refused_by_name(void **state)
+{
+	(void)state;
+	static const struct tensor_note wrong[] = { { "position", "40 images" }, { "step", "" }, { "seed", "-1" }, { "validated", "18446744073709551616" },
+						    { "batch", "4294967300" }, { "data_hash", "0x12g" }, { "rate_factor", "0,1" }, { "best_loss", "" } };
+	struct checkpoint_notes notes;
+	char says[64];
+
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+		struct error e = { 0 };
+
+		assert_int_equal(open_with_note(wrong[i].key, wrong[i].value, &notes, &e), -EXIT_DATA);
+		snprintf(says, sizeof says, ": its %s is \"%s\"", wrong[i].key, wrong[i].value);
+		if (!strstr(e.text, says))
+			fail_msg("%s", e.text);
+	}
+	struct error e = { 0 };
+	assert_int_equal(open_with_note("best_loss", "nan", &notes, &e), 0); /* what no image has labels for */
 }
 
 static void a_plain_model_carries_torchvisions_names_only(void **state)
@@ -574,6 +604,7 @@ int main(void)
 		cmocka_unit_test_teardown(weights_have_a_hash_of_their_own_whichever_file_holds_them, empty_directory),
 		cmocka_unit_test_teardown(what_is_known_of_a_leak_comes_back, empty_directory),
 		cmocka_unit_test_teardown(a_leak_of_an_earlier_version_is_not_checked, empty_directory),
+		cmocka_unit_test_teardown(notes_that_are_no_numbers_are_refused_by_name, empty_directory),
 		cmocka_unit_test_teardown(a_plain_model_carries_torchvisions_names_only, empty_directory),
 		cmocka_unit_test_teardown(another_classifier_is_an_error_or_a_fresh_head, empty_directory),
 		cmocka_unit_test_teardown(a_missing_and_a_foreign_tensor_are_named, empty_directory),

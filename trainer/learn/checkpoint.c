@@ -2,7 +2,10 @@
 #include "learn/checkpoint.h"
 
 #include <assert.h>
+#include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,6 +21,7 @@ struct checkpoint {
 	char path[4096];
 	char model[32];
 	int classes;
+	const char *wrong; /* a note that holds no number, or too large a one, where one has to be; NULL: none */
 };
 
 static const char moment_prefix[2][24] = { "adam.exp_avg.", "adam.exp_avg_sq." };
@@ -236,18 +240,38 @@ int checkpoint_write(const char *path, const struct net_plan *plan, const struct
 
 /* ---- reading ---------------------------------------------------------------------------------------- */
 
-static uint64_t note_u64(const struct checkpoint *c, const char *key, int base)
+static uint64_t note_u64(struct checkpoint *c, const char *key, int base)
 {
 	const char *text = safetensors_note(c->file, key);
+	char *end;
 
-	return text ? strtoull(text, NULL, base) : 0;
+	if (!text)
+		return 0;
+	errno = 0;
+	uint64_t value = strtoull(text, &end, base);
+	if (!isxdigit((unsigned char)*text) || *end || errno)
+		c->wrong = key;
+	return value;
 }
 
-static double note_real(const struct checkpoint *c, const char *key)
+static int note_int(struct checkpoint *c, const char *key)
+{
+	uint64_t value = note_u64(c, key, 10);
+
+	if (value > INT_MAX)
+		c->wrong = key;
+	return (int)value;
+}
+
+static double note_real(struct checkpoint *c, const char *key)
 {
 	const char *text = safetensors_note(c->file, key);
+	char *end;
+	double value = text ? strtod(text, &end) : 0;
 
-	return text ? strtod(text, NULL) : 0;
+	if (text && (end == text || *end))
+		c->wrong = key;
+	return value;
 }
 
 static void copy_note(const struct checkpoint *c, const char *key, char *out, size_t size)
@@ -257,7 +281,7 @@ static void copy_note(const struct checkpoint *c, const char *key, char *out, si
 	snprintf(out, size, "%s", text ? text : "");
 }
 
-static void read_notes(const struct checkpoint *c, struct checkpoint_notes *notes)
+static int read_notes(struct checkpoint *c, struct checkpoint_notes *notes, struct error *e)
 {
 	const char *leak = safetensors_note(c->file, "leak"), *untrained = safetensors_note(c->file, "untrained");
 	struct error ignored = { 0 };
@@ -268,19 +292,19 @@ static void read_notes(const struct checkpoint *c, struct checkpoint_notes *note
 		.step = note_u64(c, "step", 10),
 		.validated = note_u64(c, safetensors_note(c->file, "validated") ? "validated" : "step", 10),
 		.data_hash = note_u64(c, "data_hash", 16),
-		.global_batch = (int)note_u64(c, "global_batch", 10),
-		.batch = (int)note_u64(c, "batch", 10),
-		.bucket_bytes = (int)note_u64(c, "bucket_bytes", 10),
-		.window = (int)note_u64(c, "shuffle_window", 10),
+		.global_batch = note_int(c, "global_batch"),
+		.batch = note_int(c, "batch"),
+		.bucket_bytes = note_int(c, "bucket_bytes"),
+		.window = note_int(c, "shuffle_window"),
 		.window_layout = note_u64(c, "window_layout", 16),
-		.source_size = (int)note_u64(c, "source_size", 10),
-		.image_size = (int)note_u64(c, "image_size", 10),
+		.source_size = note_int(c, "source_size"),
+		.image_size = note_int(c, "image_size"),
 		.leaky = leak && strncmp(leak, "yes", 3) == 0,
 		.unchecked = !leak || (strcmp(leak, "yes, checked") != 0 && strcmp(leak, "no") != 0), /* "yes", of earlier versions, was either */
 		.best_auroc = note_real(c, "best_auroc"),
 		.best_step = note_u64(c, "best_step", 10),
 		.best_loss = note_real(c, "best_loss"),
-		.stale = (int)note_u64(c, "stale", 10),
+		.stale = note_int(c, "stale"),
 		.rate_factor = note_real(c, "rate_factor"),
 		.loss_scale = note_real(c, "loss_scale"),
 		.scale_good = note_u64(c, "scale_good", 10),
@@ -297,6 +321,7 @@ static void read_notes(const struct checkpoint *c, struct checkpoint_notes *note
 	copy_note(c, "options", notes->options, sizeof notes->options);
 	copy_note(c, "trained_on", notes->trained_on, sizeof notes->trained_on);
 	copy_note(c, "optimizer", notes->optimizer, sizeof notes->optimizer);
+	return c->wrong ? fail(e, EXIT_DATA, "%s: its %s is \"%.40s\", not a number that it can be", c->path, c->wrong, safetensors_note(c->file, c->wrong)) : 0;
 }
 
 static int dim(const struct checkpoint *c, const char *name, int d)
@@ -307,7 +332,7 @@ static int dim(const struct checkpoint *c, const char *name, int d)
 }
 
 /* Memory is asked for by these, so a damaged one is named here. */
-static int check_size(const struct checkpoint *c, const char *key, uint64_t least, struct error *e)
+static int check_size(struct checkpoint *c, const char *key, uint64_t least, struct error *e)
 {
 	const char *text = safetensors_note(c->file, key);
 	uint64_t size = note_u64(c, key, 10);
@@ -352,7 +377,7 @@ static int recognise_network(struct checkpoint *c, struct net_conf *net, struct 
 		    memcmp(net->block, known[i].block, sizeof net->block) == 0)
 			net->model = known[i].model;
 	if (safetensors_note(c->file, "image_size"))
-		net->image_size = (int)note_u64(c, "image_size", 10);
+		net->image_size = note_int(c, "image_size");
 	return check_size(c, "image_size", 1, e) < 0 ? -e->code : check_size(c, "source_size", 0, e);
 }
 
@@ -376,14 +401,12 @@ int checkpoint_open(struct checkpoint **out, const char *path, struct net_conf *
 	if (!c)
 		return fail(e, EXIT_INTERNAL, "%s: no memory", path);
 	snprintf(c->path, sizeof c->path, "%s", path);
-	if (safetensors_open(&c->file, path, e) || recognise_network(c, &found, e) || check_findings(c, e)) {
+	if (safetensors_open(&c->file, path, e) || recognise_network(c, &found, e) || check_findings(c, e) || (notes && read_notes(c, notes, e))) {
 		checkpoint_close(c);
 		return -e->code;
 	}
 	if (net)
 		*net = found;
-	if (notes)
-		read_notes(c, notes);
 	*out = c;
 	return 0;
 }
