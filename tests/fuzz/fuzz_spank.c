@@ -82,7 +82,9 @@ static void lists_and_counts(char *text)
 	cpumask_parse(text, strlen(text), &set);
 	cpu_bind_masks("map_cpu:", text, masks, 3);
 	cpu_bind_masks("mask_cpu:", text, masks, 3);
-	check(count_gpus(text) >= -1 && count_gres_gpus(text) >= -1 && count_nodes(text) >= 0 && smallest_count(text, &position) >= -1, "a count");
+	check(count_gpus(text) >= -1 && count_gres_gpus(text) >= -1 && count_nodes(text) >= 0 && smallest_count(text, &position) >= -1 &&
+	      sum_of_largest(text, 3) >= -1, "a count");
+	check(!without_gpus(text, printed, sizeof printed) || !*printed || count_gres_gpus(printed) <= 0, "no GPU is left");
 }
 
 static void driver_files(char *text)

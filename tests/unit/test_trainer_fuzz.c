@@ -20,8 +20,10 @@
 #include "data/source.h"
 #include "data/tfrecord.h"
 #include "learn/checkpoint.h"
+#include "learn/pointing.h"
 #include "learn/predictions.h"
 #include "learn/safetensors.h"
+#include "learn/train_log.h"
 #include "net/plan.h"
 #include "scratch.h"
 
@@ -366,6 +368,43 @@ static void predictions(void **state)
 	free(text);
 }
 
+static void parse_boxes(const uint8_t *data, size_t size)
+{
+	struct boxes b;
+	struct error e = { 0 };
+	says_why(boxes_read(&b, memory_file(data, size), &e), &e);
+	boxes_free(&b);
+}
+
+static void boxes(void **state)
+{
+	(void)state;
+	static char text[] = "Image Index,Finding Label,Bbox [x,y,w,h],,,\n00000001_000.png,Mass,225.1,547,86.7,79.2,,,\n00000002_000.png,Infiltrate,6,5,4,3e1\n";
+	struct input in = { (uint8_t *)text, strlen(text) };
+	feed("boxes", &in, 1, parse_boxes);
+}
+
+static void parse_log(const uint8_t *data, size_t size)
+{
+	struct train_log log;
+	struct error e = { 0 };
+	int rc = train_log_read(&log, memory_file(data, size), &e);
+	says_why(rc, &e);
+	for (size_t i = 1; rc == 0 && i < log.n_steps; i++)
+		assert_true(log.steps[i].step > log.steps[i - 1].step);
+	train_log_free(&log);
+}
+
+static void logs(void **state)
+{
+	(void)state;
+	static char text[] = "{\"event\":\"start\",\"time\":1.5,\"seed\":7,\"global_batch\":4}\n{\"event\":\"step\",\"step\":1,\"loss\":0.5}\n"
+			     "{\"event\":\"eval\",\"split\":\"val\",\"step\":1,\"mean\":{\"auroc\":0.5},\"findings\":{\"Mass\":{\"oracle\":0.9}}}\n"
+			     "{\"event\":\"recovered\",\"ranks\":2}\n{\"event\":\"step\",\"step\":1,\"loss\":1e-3}\n{\"event\":\"end\",\"code\":0}\n";
+	struct input in = { (uint8_t *)text, strlen(text) };
+	feed("logs", &in, 1, parse_log);
+}
+
 /* As a training does that starts from a file: its network, its notes, its tensors. */
 static void load_checkpoint(const char *path)
 {
@@ -392,13 +431,33 @@ static void load_checkpoint(const char *path)
 	checkpoint_close(c);
 }
 
+/* Makes the checksum what the error says that it is; 0: that is not what is wrong. */
+static int mend_tensors(uint8_t *data, size_t size, const struct error *e)
+{
+	const char *is = strstr(e->text, "notes and tensors is ");
+	uint8_t *noted = is ? memmem(data, size, "\"crc32c\":\"", 10) : NULL;
+	if (!noted || noted + 18 > data + size)
+		return 0;
+	memcpy(noted + 10, is + 21, 8);
+	return 1;
+}
+
 static void parse_tensors(const uint8_t *data, size_t size)
 {
 	const char *path = memory_file(data, size);
+	uint8_t *mended = malloc(size + 1);
 	struct safetensors *f;
 	struct error e = { 0 };
 	int rc = safetensors_open(&f, path, &e);
 	says_why(rc, &e);
+	memcpy(mended, data, size);
+	if (rc && mend_tensors(mended, size, &e)) {
+		memory_file(mended, size);
+		e = (struct error){ 0 };
+		rc = safetensors_open(&f, path, &e);
+		says_why(rc, &e);
+	}
+	free(mended);
 	if (rc)
 		return;
 	for (int i = 0; i < safetensors_count(f); i++) {
@@ -476,7 +535,19 @@ static void manifests(void **state)
 	free(text);
 }
 
-static void parse_packed(const uint8_t *data, size_t size)
+/* Makes the CRCs of header and entries right again. */
+static void mend_packed(uint8_t *data, size_t size)
+{
+	enum { HEADER = 384, ENTRIES = 3 * 32 };
+	const size_t from[] = { 0, HEADER }, to[] = { HEADER - 4, HEADER + ENTRIES };
+	for (int i = 0; i < 2 && to[i] + 4 <= size; i++) {
+		uint32_t crc = crc32c(0, data + from[i], to[i] - from[i]);
+		for (int k = 0; k < 4; k++)
+			data[to[i] + (size_t)k] = (uint8_t)(crc >> 8 * k);
+	}
+}
+
+static void read_packed(const uint8_t *data, size_t size)
 {
 	struct dataset *d = calloc(1, sizeof *d);
 	struct error e = { 0 };
@@ -487,7 +558,19 @@ static void parse_packed(const uint8_t *data, size_t size)
 	for (size_t i = 0; !rc && i < 3; i++)
 		rc = dataset_read(d, i, &none, pixels, &e);
 	says_why(rc, &e);
+	for (size_t i = 0; d->shards && i < 3; i++)
+		assert_int_equal((d->samples[i].labels | d->samples[i].known) >> FINDINGS, 0);
 	dataset_close(d);
+}
+
+static void parse_packed(const uint8_t *data, size_t size)
+{
+	uint8_t *mended = malloc(size + 1);
+	read_packed(data, size);
+	memcpy(mended, data, size);
+	mend_packed(mended, size);
+	read_packed(mended, size);
+	free(mended);
 }
 
 static void packed(void **state)
@@ -516,7 +599,8 @@ int main(void)
 		cmocka_unit_test(examples), cmocka_unit_test(records),   cmocka_unit_test(images),
 		cmocka_unit_test(tables),   cmocka_unit_test(lists),     cmocka_unit_test(divisions),
 		cmocka_unit_test(masks),    cmocka_unit_test(manifests), cmocka_unit_test(packed),
-		cmocka_unit_test(predictions), cmocka_unit_test(checkpoints),
+		cmocka_unit_test(predictions), cmocka_unit_test(checkpoints), cmocka_unit_test(boxes),
+		cmocka_unit_test(logs),
 	};
 	if (getenv("TEST_FUZZ_ONLY"))
 		cmocka_set_test_filter(getenv("TEST_FUZZ_ONLY"));
