@@ -37,7 +37,7 @@ static int agree(struct mesh *m, uint8_t *fate)
 	bool settled = false;
 	if (!seen)
 		return HVD_ESYS;
-	while (!settled) {
+	while (!settled && !m->given_up) {
 		uint64_t tag = (uint64_t)++m->rounds << 32; /* mesh_tag() counts from 1 */
 		double until = lived() + m->deadline;
 		settled = true;
@@ -113,7 +113,7 @@ int hvd_recover(struct hvd *h)
 	if (!h->conf.on_death)
 		return fail(h, HVD_EINVAL, "hvd_recover: on_death is abort (srun --hvd=on_death=continue)");
 	if (m->failed != HVD_EPEER)
-		return fail(h, HVD_EMISMATCH, "hvd_recover: no rank is lost: %s", m->fault);
+		return fail(h, m->failed, "hvd_recover: no rank is lost: %s", m->fault);
 	queue_drain(h);
 	mesh_doing(m, DOING_RECOVER, 0);
 	uint8_t *fate = calloc((size_t)m->size, 1);

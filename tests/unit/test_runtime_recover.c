@@ -498,10 +498,13 @@ static void recover_without_memory(void *arg)
 	int status = hvd_recover(t.h);
 	bool failed = !meeting_rank && callocs_left < 0;
 	callocs_left = -1;
-	if (failed)
+	if (failed) {
 		must(status == HVD_ESYS && strstr(hvd_error(t.h), "no memory") && hvd_allreduce(t.h, p, p, 100, HVD_F32, HVD_SUM) && !hvd_alloc(t.h, 8));
-	else
+		status = hvd_recover(t.h); /* there is memory again; where the others have heard that there was none, that stays so */
+		must(!status || status == HVD_EBOOT || (status == HVD_ESYS && strstr(hvd_error(t.h), "no memory")));
+	} else {
 		works(t.h, status); /* nobody stops for what another lacks */
+	}
 	meeting->place[1] += failed;
 	hvd_free(t.h, p);
 	hvd_plan_close(t.plan);
@@ -655,6 +658,59 @@ static void the_trace_of_survivors_is_summed_up_to_the_last_step(void **state)
 	assert_int_equal(strncmp(line, "1 steps left out", 16), 0);
 }
 
+static struct hvd *open_quarrel(double deadline)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	conf.on_death = 1;
+	conf.deadline = deadline;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	all_arrive();
+	return h;
+}
+
+/* Rank 3 dies, and rank 1 recovers; rank 0, which has not noticed that yet, gives rank 1 up, and rank 2 computes. */
+static void be_given_up_while_recovering(void *arg)
+{
+	struct hvd *h = open_quarrel(20);
+	struct mesh *m = h->mesh;
+	(void)arg;
+	if (meeting_rank == 0) {
+		pthread_mutex_lock(&m->lock);
+		wait_at(0, 4);
+		while (!meeting->place[1])
+			usleep(1000);
+		usleep(100000); /* it has sent what it misses, and waits for the others */
+		fault_locked(m, HVD_EPEER, 1, CAUSE_LATE, -1, NULL);
+		pthread_mutex_unlock(&m->lock);
+	} else {
+		wait_at(0, 4);
+	}
+	if (meeting_rank == 3)
+		_exit(0);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	if (meeting_rank == 1) {
+		meeting->place[1]++;
+		must(hvd_recover(h) == HVD_EBOOT);
+		must(m->rounds <= 2);
+		meeting->place[2]++;
+	} else {
+		for (double end = now() + 2; meeting_rank == 2 && !meeting->place[2] && now() < end;)
+			usleep(1000);
+		works(h, hvd_recover(h));
+		must(hvd_world(h)->size == 2);
+	}
+	hvd_close(h);
+}
+
+static void a_rank_that_is_given_up_while_it_recovers_asks_nobody_any_more(void **state)
+{
+	(void)state;
+	run_ranks("aaaa", be_given_up_while_recovering, NULL);
+}
+
 static void without_continue_there_is_no_recovery(void **state)
 {
 	(void)state;
@@ -681,6 +737,7 @@ int main(void)
 		cmocka_unit_test(where_no_link_can_be_formed_a_recovery_ends),
 		cmocka_unit_test(a_loss_at_the_end_of_a_recovery_is_in_the_stop_word),
 		cmocka_unit_test(the_trace_of_survivors_is_summed_up_to_the_last_step),
+		cmocka_unit_test(a_rank_that_is_given_up_while_it_recovers_asks_nobody_any_more),
 		cmocka_unit_test(without_continue_there_is_no_recovery),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
