@@ -79,11 +79,11 @@ int calls_differ(struct mesh *m, const struct stamp *a, const struct stamp *b, i
 			  type_name((enum hvd_type)(a->type % 8)), rank, op_name(b->kind), (unsigned long long)b->n, type_name((enum hvd_type)(b->type % 8)), more);
 }
 
-/* A broken data link is noticed on the control link too, which names the cause. */
+/* If a death broke it, that is noticed on the control link too, which names the cause. */
 static int broken(struct chain *c, int rank)
 {
 	int failed = mesh_reason(c->mesh);
-	return failed ? failed : mesh_lose(c->mesh, rank, CAUSE_CLOSED);
+	return failed ? failed : mesh_lose(c->mesh, rank, CAUSE_CUT);
 }
 
 /* Moves what the socket takes or has; the other end's stamp must be the same. Returns 0 or a fault. */

@@ -56,6 +56,6 @@ int links_listen(struct links *l, int rank, const char *host, const char *interf
 int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why);
 void links_close(struct links *l);
 
-#define CARD_MAGIC "hvd3\1\2\3\4"
+#define CARD_MAGIC "hvd4\1\2\3\4"
 
 #endif

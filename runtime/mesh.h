@@ -31,7 +31,9 @@ enum cause {
 	CAUSE_LATE,     /* alive, but did not take part in a collective within the deadline */
 	CAUSE_LEFT,     /* closed its handle while others wait for it */
 	CAUSE_GARBLED,  /* sent what is no message */
+	CAUSE_CUT,      /* alive, but its link for data broke */
 	CAUSE_UNABLE,   /* said so itself: it could not recover */
+	CAUSE_DISMISSED, /* the others have settled that they go on without it */
 };
 
 struct message {
@@ -86,7 +88,7 @@ struct mesh {
 	_Atomic int failed; /* status of the fault, 0: none */
 	_Atomic int lost;   /* rank, -1: none */
 	enum cause cause;   /* of the fault */
-	_Atomic bool given_up; /* the others go on without this rank */
+	_Atomic bool given_up; /* others go on without this rank */
 	char fault[WHY_BYTES + 200];
 
 	struct hvd *owner; /* hears of faults from the watcher, once the world is formed; NULL: nobody yet */

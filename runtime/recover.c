@@ -96,9 +96,10 @@ static int agree_on_survivors(struct hvd *h, uint8_t *fate)
 	int status = m->given_up ? 0 : agree(m, fate);
 	if (status)
 		return fail(h, status, "hvd_recover: no memory");
-	if (m->given_up)
+	bool may = may_go_on(m, fate);
+	if (m->given_up || (!may && m->lost == m->rank))
 		return fail(h, HVD_EBOOT, "rank %d on %.32s stops: the others gave it up and go on without it", m->rank, host);
-	if (!may_go_on(m, fate))
+	if (!may)
 		return fail(h, HVD_EBOOT, "rank %d on %.32s stops: more ranks are out of reach than are left, and may be going on", m->rank, host);
 	return 0;
 }

@@ -55,7 +55,9 @@ static const char *const reasons[] = {
 	[CAUSE_LATE] = "alive, but it did not come along within the deadline",
 	[CAUSE_LEFT] = "it called hvd_close() while others wait for it",
 	[CAUSE_GARBLED] = "what it sent is no message of libhvd's (damaged on the way, or in its memory)",
+	[CAUSE_CUT] = "alive, but its link for data broke",
 	[CAUSE_UNABLE] = "it cannot go on",
+	[CAUSE_DISMISSED] = "they go on without it",
 };
 
 static void compose(struct mesh *m, int rank, enum cause cause, int reporter, const char *text)
@@ -106,12 +108,10 @@ static bool just_awoke(struct mesh *m)
 int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int reporter, const char *text)
 {
 	int before = atomic_load(&m->failed);
-	if (rank >= 0 && (cause == CAUSE_CLOSED || cause == CAUSE_LATE) && m->peer[rank].left)
+	if (rank >= 0 && (cause == CAUSE_CLOSED || cause == CAUSE_CUT || cause == CAUSE_LATE) && m->peer[rank].left)
 		cause = CAUSE_LEFT; /* a data link ended after its goodbye */
 	else if (cause == CAUSE_LATE && reporter < 0 && lived() - m->peer[rank].heard > m->deadline / 2)
 		cause = CAUSE_SILENT;
-	if (rank == m->rank)
-		atomic_store(&m->given_up, true);
 	bool news = rank >= 0 && rank != m->rank && m->peer[rank].fate == ALIVE;
 	if (news) {
 		bool ended = cause == CAUSE_LEFT || cause == CAUSE_UNABLE || (cause == CAUSE_CLOSED && (reporter >= 0 || !just_awoke(m)));
@@ -132,7 +132,7 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 		body = (struct fault_notice){ HVD_EPEER, m->rank, CAUSE_UNABLE, m->rank, "" };
 	snprintf(body.text, sizeof body.text, "%s", text ? text : "");
 	struct wire_header header = { .kind = WIRE_FAULT, .bytes = sizeof body };
-	for (int i = 0; i < m->size; i++)
+	for (int i = 0; i < m->size && (rank != m->rank || reporter < 0); i++)
 		peer_post(&m->peer[i], &header, &body);
 	if (news && m->armed) /* before the program hears of it, and ends */
 		end_silent_locked(m, rank);
@@ -157,6 +157,8 @@ int mesh_fault(struct mesh *m, int status, const char *format, ...)
 int mesh_lose(struct mesh *m, int rank, enum cause cause)
 {
 	pthread_mutex_lock(&m->lock);
+	if (rank == m->rank)
+		m->given_up = true;
 	int status = fault_locked(m, HVD_EPEER, rank, cause, -1, NULL);
 	pthread_mutex_unlock(&m->lock);
 	return status;
@@ -230,7 +232,7 @@ void peer_post(struct peer *p, const struct wire_header *header, const void *dat
 void dismiss_locked(struct mesh *m, int rank)
 {
 	struct peer *p = &m->peer[rank];
-	struct fault_notice body = { HVD_EPEER, rank, CAUSE_LATE, m->rank, "" };
+	struct fault_notice body = { HVD_EPEER, rank, CAUSE_DISMISSED, m->rank, "" };
 	peer_post(p, &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof body }, &body);
 	end_silent_locked(m, rank);
 	p->member = false;
@@ -253,14 +255,22 @@ static int file_message(struct peer *p)
 	return 0;
 }
 
-static void heed_fault(struct mesh *m, const uint8_t *payload)
+/* Of two that accuse each other one is enough to lose: the others believe the one that they hear first, and the two have lost each other. */
+static void heed_fault(struct mesh *m, int from)
 {
 	struct fault_notice n;
-	memcpy(&n, payload, sizeof n);
+	struct peer *p = &m->peer[from];
+	memcpy(&n, p->in.payload, sizeof n);
 	n.text[sizeof n.text - 1] = 0;
 	int rank = n.rank >= 0 && n.rank < m->size ? n.rank : -1;
 	int reporter = n.reporter >= 0 && n.reporter < m->size ? n.reporter : 0;
-	fault_locked(m, n.status < 0 ? n.status : HVD_EPEER, rank, n.cause <= CAUSE_UNABLE ? n.cause : CAUSE_NONE, reporter, n.text);
+	if (p->fate != ALIVE && n.cause != CAUSE_DISMISSED)
+		return;
+	if (rank == m->rank && reporter == from && n.cause != CAUSE_DISMISSED)
+		p->fate = UNHEARD;
+	else if (rank == m->rank)
+		m->given_up = true;
+	fault_locked(m, n.status < 0 ? n.status : HVD_EPEER, rank, n.cause <= CAUSE_DISMISSED ? n.cause : CAUSE_NONE, reporter, n.text);
 }
 
 static int handle(struct mesh *m, int from)
@@ -276,7 +286,7 @@ static int handle(struct mesh *m, int from)
 		memcpy(&p->doing, p->in.payload, sizeof p->doing);
 		break;
 	case WIRE_FAULT:
-		heed_fault(m, p->in.payload);
+		heed_fault(m, from);
 		break;
 	case WIRE_BYE:
 		p->left = true;

@@ -341,7 +341,7 @@ static void join_one_of_before(void *arg)
 	(void)arg;
 	conf.deadline = meeting_rank ? 20 : 1;
 	must(hvd_init_from(&h, &conf, meet_one_of_before) == HVD_EBOOT);
-	must(!meeting_rank || strstr(hvd_error(h), "rank 1 on node-b has libhvd " HVD_VERSION " (hvd3), rank 0 on node-a has " HVD_VERSION " (hvd0): install one"));
+	must(!meeting_rank || strstr(hvd_error(h), "rank 1 on node-b has libhvd " HVD_VERSION " (hvd4), rank 0 on node-a has " HVD_VERSION " (hvd0): install one"));
 	hvd_close(h);
 }
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <time.h>
 
 enum { PARAMETERS = 20000, STEPS = 150, VALUES = PARAMETERS + STEPS, GAVE_UP = 9 };
@@ -670,6 +671,85 @@ static struct hvd *open_quarrel(double deadline)
 	return h;
 }
 
+/* What a rank of a quarrel ended with: as many as may be are left, and they are one world. */
+static void end_quarrel(struct hvd *h)
+{
+	int status = hvd_recover(h), left = (int)strlen(meeting_hosts) - 1;
+	must(status == HVD_EBOOT || (!status && hvd_world(h)->size == left));
+	meeting->note[meeting_rank] = 1 + !status;
+	hvd_close(h);
+}
+
+static void quarrel(const char *hosts, void (*body)(void *), void *arg)
+{
+	int status[RANKS_MAX], left = 0, n = (int)strlen(hosts);
+	spawn_ranks(hosts, body, arg, status);
+	for (int r = 0; r < n; r++) {
+		assert_int_equal(status[r], 0);
+		left += meeting->note[r] == 2;
+	}
+	meeting_over();
+	assert_int_equal(left, n - 1);
+}
+
+/* Ranks 0 and 1 each lose the other, and hear of it after that. */
+static void accuse_each_other(void *arg)
+{
+	struct hvd *h = open_quarrel(20);
+	(void)arg;
+	if (meeting_rank < 2) {
+		pthread_mutex_lock(&h->mesh->lock);
+		wait_at(0, 2);
+		fault_locked(h->mesh, HVD_EPEER, !meeting_rank, CAUSE_LATE, -1, NULL);
+		wait_at(1, 2);
+		pthread_mutex_unlock(&h->mesh->lock);
+	}
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	end_quarrel(h);
+}
+
+static void accuse_the_first(void *arg)
+{
+	struct hvd *h = open_quarrel(20);
+	if (meeting_rank == 1)
+		mesh_lose(h->mesh, 0, CAUSE_LATE);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	must(meeting_rank || arg || strstr(h->mesh->fault, "was given up by the others (says rank 1)"));
+	end_quarrel(h);
+}
+
+static void two_ranks_that_give_each_other_up_cost_one(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 5; i++) {
+		quarrel("ab", accuse_each_other, NULL);
+		quarrel("aaa", accuse_each_other, NULL);
+	}
+	quarrel("ab", accuse_the_first, NULL);
+	quarrel("abc", accuse_the_first, state);
+}
+
+/* The link for data between two ranks that are well ends. */
+static void lose_a_data_link(void *arg)
+{
+	struct hvd *h = open_quarrel(20);
+	float x = 1;
+	(void)arg;
+	for (int fd = 3; fd < 64 && meeting_rank; fd++)
+		if (fd != h->mesh->peer[0].fd)
+			shutdown(fd, SHUT_RDWR); /* of all others, only sockets */
+	must(hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM) == HVD_EPEER && strstr(hvd_error(h), "alive, but its link for data broke"));
+	end_quarrel(h);
+}
+
+static void a_data_link_that_breaks_is_no_death(void **state)
+{
+	(void)state;
+	quarrel("ab", lose_a_data_link, NULL);
+}
+
 /* Rank 3 dies, and rank 1 recovers; rank 0, which has not noticed that yet, gives rank 1 up, and rank 2 computes. */
 static void be_given_up_while_recovering(void *arg)
 {
@@ -737,6 +817,8 @@ int main(void)
 		cmocka_unit_test(where_no_link_can_be_formed_a_recovery_ends),
 		cmocka_unit_test(a_loss_at_the_end_of_a_recovery_is_in_the_stop_word),
 		cmocka_unit_test(the_trace_of_survivors_is_summed_up_to_the_last_step),
+		cmocka_unit_test(two_ranks_that_give_each_other_up_cost_one),
+		cmocka_unit_test(a_data_link_that_breaks_is_no_death),
 		cmocka_unit_test(a_rank_that_is_given_up_while_it_recovers_asks_nobody_any_more),
 		cmocka_unit_test(without_continue_there_is_no_recovery),
 	};
