@@ -156,9 +156,39 @@ needs_python() {
 		    call(out, item("eager:b", "import sys; " + advice, 9), item("eager:c", "import sys; print('{\"images_per_s\": 5, \"partial\": true}'); " + advice, 9))
 		    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().split("\n")[:-1]]
 		    assert [r["why"] for r in rows[-2:]] == 2 * ["exit status 1: torch.OutOfMemoryError: CUDA out of memory."], rows[-2:]
+		    # nothing that one item does or prints ends the call for the others; where one fails, what it noted is said, and not how far it came
+		    assert run.summary({"status": "failed", "result": {"worst_error": 0, "note": "misaligned address"}}) == "misaligned address"
+		    call(out, item("own:b", "print('{\"images_per_s\": null, \"note\": \"none\"}')", 9), item("own:c", "print('[]')", 9), limit=9)
+		    before, run.run_item = run.run_item, lambda *_: 1 / 0
+		    assert call(out, item("own:d", ok, 9))[-3:] == [("own:b", "ok"), ("own:c", "ok"), ("own:d", "failed")]
+		    run.run_item = before
 	END
 	echo "$output"
 	[ "$status" -eq 0 ]
+	[[ $output == *"own:b "*none* && $output == *"own:d "*"ZeroDivisionError"* ]]
+}
+
+@test "the device script finds the cases of programs whose libraries came along, and goes on where those cannot be unpacked" {
+	needs_python
+	mkdir -p "$scratch/build/gpu/debs" "$scratch/empty"
+	printf '#!/bin/sh\n[ -n "$LD_LIBRARY_PATH" ] && [ -z "${LD_LIBRARY_PATH##*/here}" ] && echo one\n' >"$scratch/build/gpu/gpu-engine"
+	chmod +x "$scratch/build/gpu/gpu-engine"
+	touch "$scratch/build/chexnet"
+	run python3 - "$scratch" <<-'END'
+		import importlib.machinery, importlib.util, os, pathlib, sys, types
+		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
+		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
+		loader.exec_module(run)
+		bin = pathlib.Path(sys.argv[1]) / "build/gpu"
+		args = types.SimpleNamespace(bin=bin, cpu=False, python="python3", libraries={"CHEXNET_LIBRARIES": "/nowhere/here"}, parts=[], inject=[])
+		keys = [item.key for item in run.items(args)]
+		assert "engine:one" in keys and "engine:nothing" not in keys, keys
+		os.environ["PATH"] = sys.argv[1] + "/empty"
+		assert run.unpacked_libraries(args) == {}
+	END
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"chexnet's libraries are not unpacked: "*ldd* ]]
 }
 
 @test "the device script says whether PyTorch was read beside the probes, could not be, or took too long" {
