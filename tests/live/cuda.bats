@@ -298,6 +298,20 @@ needs_python() {
 	[[ $output == *"$rows finished before, $((all - rows)) done now, 0 failed"* ]]
 }
 
+@test "the line where Slurm was never installed and there is only a loopback interface: all that it needs came along" {
+	[ "$(id -u)" -eq 0 ] || skip "needs root"
+	[ -e "$BUILD/spank_hvd.so" ] || skip "no spank_hvd.so"
+	run tests/gpu/line --fetch
+	[ "$status" -eq 0 ] || skip "no packages: $output"
+	# shellcheck disable=SC2016
+	run timeout 200 unshare --net sh -c 'ip link set lo up && exec tests/gpu/line --cpu --hide --limit 60 --args "$1"' sh \
+		"--engine cpu --model densenet --blocks 1,1 --epochs 1 --steps 3 --batch 4 --image-size 64"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"the machine's own Slurm is hidden"*"hvd: rank 0 on "*"3 steps, 12 images"* ]]
+	[[ ${lines[-1]} == '{"status": 0, "engine": "cpu: '* ]]
+}
+
 @test "a world of processes on one GPU, rehearsed: collectives, graphs with their all-reduces, and a death in the middle of one" {
 	[ -x "$BUILD/gpu/gpu-world-cpu" ] || skip "no nccl.h, or no PMIx: gpu-world-cpu was not built"
 	local what
