@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -15,13 +16,16 @@
 #include "ptx.h"
 
 struct CUstream_st {
-	bool captured = false; /* joined the capture that goes on */
+	uint64_t capture = 0;     /* the number of the one that it joined last */
+	std::set<size_t> newest;  /* steps of that capture which its next one comes after */
 };
 struct CUevent_st {
-	bool captured = false;
+	uint64_t capture = 0;     /* it was recorded in; 0: in none */
+	std::set<size_t> newest;
 };
 struct CUgraph_st {
 	std::vector<std::function<void()>> steps;
+	std::vector<std::set<size_t>> after; /* of each step: those right before it */
 };
 struct CUgraphExec_st {
 	std::vector<std::function<void()>> steps;
@@ -33,6 +37,7 @@ struct function {
 	ptx::module *home;
 	std::string name;
 	size_t shared_most = 0; /* cudaFuncSetAttribute(); 0: the default */
+	bool launched = false;
 };
 
 std::map<const void *, function> &functions()
@@ -42,8 +47,10 @@ std::map<const void *, function> &functions()
 }
 
 CUgraph_st *capture;
+uint64_t captures;   /* the number of the one that goes on, or of the last */
 cudaStream_t origin; /* of the capture */
 cudaError_t last_error;
+std::map<const char *, size_t> pinned;
 
 cudaError_t result(cudaError_t code)
 {
@@ -64,15 +71,47 @@ void not_in_capture(const char *call)
 		misuse(call, "while a stream is being captured");
 }
 
+bool is_captured(cudaStream_t stream)
+{
+	return capture && stream && stream->capture == captures;
+}
+
 cudaError_t enqueue(cudaStream_t stream, const std::function<void()> &what)
 {
 	if (capture && !stream)
 		misuse("a call on the default stream", "while a stream is being captured");
-	if (capture && stream->captured)
+	if (is_captured(stream)) {
+		capture->after.push_back(stream->newest);
+		stream->newest = { capture->steps.size() };
 		capture->steps.push_back(what);
-	else
+	} else {
 		what();
+	}
 	return cudaSuccess;
+}
+
+/* Does every step come before the end of the stream whose capture ends? */
+bool all_joined()
+{
+	std::vector<bool> seen(capture->steps.size());
+	std::vector<size_t> open(origin->newest.begin(), origin->newest.end());
+	size_t count = 0;
+	while (!open.empty()) {
+		const size_t step = open.back();
+		open.pop_back();
+		if (seen[step])
+			continue;
+		seen[step] = true;
+		count++;
+		open.insert(open.end(), capture->after[step].begin(), capture->after[step].end());
+	}
+	return count == capture->steps.size();
+}
+
+bool is_pinned(const void *p, size_t bytes)
+{
+	auto next = pinned.upper_bound((const char *)p);
+	return next != pinned.begin() && (--next, (const char *)p + bytes <= next->first + next->second);
 }
 
 /* ---- a fat binary: entries of machine code and PTX, of which PTX is taken ---- */
@@ -179,6 +218,9 @@ cudaError_t cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **arg
 		fprintf(stderr, "%s: refused: %s (%u blocks, %u threads, %zu bytes)\n", k->name.c_str(), why, grid.x, block.x, shared);
 		return result(cudaErrorInvalidConfiguration);
 	}
+	if (is_captured(stream) && !found->second.launched)
+		misuse(k->name.c_str(), "is launched for the first time in a capture, which is when its code would be loaded");
+	found->second.launched = true;
 	std::vector<uint8_t> params((const uint8_t *)args[0], (const uint8_t *)args[0] + k->param_bytes); /* every kernel of ours takes one struct */
 	return enqueue(stream, [=] { ptx::run(*k, grid.x, block.x, shared, params.data()); });
 }
@@ -256,12 +298,14 @@ cudaError_t cudaMallocHost(void **p, size_t bytes)
 {
 	not_in_capture("cudaMallocHost");
 	*p = malloc(bytes);
+	pinned[(char *)*p] = bytes;
 	return result(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaFreeHost(void *p)
 {
 	not_in_capture("cudaFreeHost");
+	pinned.erase((char *)p);
 	free(p);
 	return cudaSuccess;
 }
@@ -271,6 +315,10 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 	const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice, from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
 	if (bytes && kind != cudaMemcpyDefault && (ptx::memory_is_device(to) != to_device || ptx::memory_is_device(from) != from_device))
 		misuse("cudaMemcpy", "memory is not where the kind of the copy says");
+	if (is_captured(stream) && !(to_device || is_pinned(to, bytes)))
+		misuse("cudaMemcpy", "to host memory that is not pinned, in a capture");
+	if (is_captured(stream) && !(from_device || is_pinned(from, bytes)))
+		misuse("cudaMemcpy", "of host memory that is not pinned, in a capture");
 	return enqueue(stream, [=] { ptx::memory_copy(to, from, bytes); });
 }
 
@@ -362,14 +410,16 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+	if (is_captured(stream))
+		misuse("cudaStreamDestroy", "of a stream that is being captured");
 	delete stream;
 	return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-	if (capture && (!stream || stream->captured))
-		misuse("cudaStreamSynchronize", "while the stream is being captured");
+	(void)stream;
+	not_in_capture("cudaStreamSynchronize or a query");
 	return cudaSuccess;
 }
 
@@ -381,7 +431,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
 {
-	*status = stream && stream->captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+	*status = is_captured(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
 	return cudaSuccess;
 }
 
@@ -404,22 +454,32 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-	event->captured = capture && stream && stream->captured;
+	event->capture = is_captured(stream) ? captures : 0;
+	event->newest = event->capture ? stream->newest : std::set<size_t>();
 	return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
-	if (capture && event->captured && stream)
-		stream->captured = true;
-	else if (capture && stream && stream->captured && !event->captured)
+	if (event->capture && !(capture && event->capture == captures))
+		misuse("cudaStreamWaitEvent", "for an event that was recorded in a capture that has ended");
+	if (is_captured(stream) && !event->capture)
 		misuse("cudaStreamWaitEvent", "a captured stream waits for an event from outside the capture");
+	if (!event->capture)
+		return cudaSuccess;
+	if (!stream)
+		misuse("cudaStreamWaitEvent", "the default stream cannot join a capture");
+	if (!is_captured(stream))
+		stream->newest.clear();
+	stream->capture = captures;
+	stream->newest.insert(event->newest.begin(), event->newest.end());
 	return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-	if (event->captured)
+	not_in_capture("cudaEventSynchronize or a query");
+	if (event->capture)
 		misuse("cudaEventSynchronize", "the event was recorded in a capture");
 	return cudaSuccess;
 }
@@ -441,7 +501,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
 		misuse("cudaStreamBeginCapture", "a second capture, or the default stream");
 	capture = new CUgraph_st;
 	origin = stream;
-	stream->captured = true;
+	stream->capture = ++captures;
+	stream->newest.clear();
 	return cudaSuccess;
 }
 
@@ -449,7 +510,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
 	if (!capture || stream != origin)
 		misuse("cudaStreamEndCapture", "of a stream whose capture did not begin");
-	stream->captured = false;
+	if (!all_joined())
+		misuse("cudaStreamEndCapture", "a stream that joined the capture has work that nothing in the first one waits for");
 	*graph = capture;
 	capture = nullptr;
 	return cudaSuccess;
@@ -475,6 +537,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
+	not_in_capture("cudaGraphLaunch");
 	return enqueue(stream, [exec] {
 		for (const auto &step : exec->steps)
 			step();

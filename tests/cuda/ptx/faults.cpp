@@ -279,6 +279,77 @@ static void capture(void (*what)(cudaStream_t))
 	what(stream);
 }
 
+/* A second stream joins the capture of the first one, and a kernel runs there, which ran before. */
+static const work *forked_numbers;
+
+static void fork_to(cudaStream_t first, cudaStream_t second)
+{
+	cudaEvent_t fork;
+	if (cudaEventCreateWithFlags(&fork, cudaEventDisableTiming) || cudaEventRecord(fork, first) || cudaStreamWaitEvent(second, fork, 0) ||
+	    launch(exchange_kernel<true>, 1, THREADS_A_BLOCK, 400, second, *forked_numbers))
+		abort();
+}
+
+enum { NOT_JOINED, JOINED, JOINED_BEFORE_ITS_END, JOINED_THROUGH_A_THIRD };
+
+template <int how> static void forked_capture()
+{
+	const work p = numbers();
+	cudaStream_t first, second, third;
+	cudaEvent_t join;
+	cudaGraph_t graph;
+	forked_numbers = &p;
+	for (cudaStream_t *s : { &first, &second, &third })
+		if (cudaStreamCreateWithFlags(s, cudaStreamNonBlocking))
+			abort();
+	if (launch(exchange_kernel<true>, 1, THREADS_A_BLOCK, 400, first, p) || cudaEventCreateWithFlags(&join, cudaEventDisableTiming) ||
+	    cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal))
+		abort();
+	fork_to(first, second);
+	if (how == JOINED_THROUGH_A_THIRD) {
+		fork_to(second, third);
+		if (cudaEventRecord(join, third) || cudaStreamWaitEvent(first, join, 0))
+			abort();
+	} else if (how != NOT_JOINED && (cudaEventRecord(join, second) || cudaStreamWaitEvent(first, join, 0))) {
+		abort();
+	}
+	if (how == JOINED_BEFORE_ITS_END && launch(exchange_kernel<true>, 1, THREADS_A_BLOCK, 400, second, p))
+		abort();
+	if (cudaStreamEndCapture(first, &graph))
+		abort();
+	/* the other streams are as before, and what was recorded in the capture says nothing about them */
+	if (launch(exchange_kernel<true>, 1, THREADS_A_BLOCK, 400, second, p) || cudaStreamSynchronize(second))
+		abort();
+	if (how == JOINED)
+		cudaStreamWaitEvent(second, join, 0);
+}
+
+static void asked_in_a_capture(cudaStream_t)
+{
+	cudaEvent_t event;
+	if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) || cudaEventQuery(event))
+		abort();
+}
+
+static void copied_in_a_capture(cudaStream_t stream)
+{
+	static float *to, from[4];
+	cudaStreamCaptureStatus ours;
+	cudaGraph_t graph;
+	if (cudaStreamIsCapturing(stream, &ours) || ours != cudaStreamCaptureStatusActive || cudaStreamEndCapture(stream, &graph))
+		abort();
+	if (cudaMalloc((void **)&to, sizeof from) || (uintptr_t)to % 512 != 256 || cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal))
+		abort();
+	cudaMemcpyAsync(to, from, sizeof from, cudaMemcpyHostToDevice, stream);
+}
+
+static void first_in_a_capture()
+{
+	static const work p = numbers();
+	forked_numbers = &p;
+	capture([](cudaStream_t s) { launch(exchange_kernel<true>, 1, THREADS_A_BLOCK, 400, s, *forked_numbers); });
+}
+
 static const struct fault {
 	const char *claim, *told; /* NULL: nothing, it is right */
 	void (*run)();
@@ -310,7 +381,14 @@ static const struct fault {
 	{ "registers that change after wgmma.fence", "were changed since wgmma.fence", run_registers<TOO_LATE> },
 	{ "a matrix that begins amidst its swizzle", "does not begin with a pattern of its swizzle", run_product<AMIDST> },
 	{ "an allocation in a capture", "cudaMalloc: while a stream is being captured", [] { capture([](cudaStream_t) { numbers(); }); } },
-	{ "a wait in a capture", "cudaStreamSynchronize: while the stream is being captured", [] { capture([](cudaStream_t s) { device_wait(s); }); } },
+	{ "a wait in a capture", "cudaStreamSynchronize or a query: while a stream is being captured", [] { capture([](cudaStream_t s) { device_wait(s); }); } },
+	{ "a question about any event in a capture", "cudaEventSynchronize or a query: while a stream is being captured", [] { capture(asked_in_a_capture); } },
+	{ "a copy of pageable memory in a capture", "of host memory that is not pinned", [] { capture(copied_in_a_capture); } },
+	{ "a kernel that was never launched before its capture", "for the first time in a capture", first_in_a_capture },
+	{ "a stream that joins a capture and is not joined", "work that nothing in the first one waits for", forked_capture<NOT_JOINED> },
+	{ "a stream that was joined before its last work", "work that nothing in the first one waits for", forked_capture<JOINED_BEFORE_ITS_END> },
+	{ "a stream that is joined through a third one is right", NULL, forked_capture<JOINED_THROUGH_A_THIRD> },
+	{ "an event of a capture that has ended", "recorded in a capture that has ended", forked_capture<JOINED> },
 };
 
 /* What it writes to standard error; *status: as waitpid() gives it. */

@@ -135,9 +135,11 @@ const char *shared_place(const char *what, uint64_t address, size_t bytes)
 
 void *memory_allocate(size_t bytes)
 {
-	uint8_t *p = (uint8_t *)aligned_alloc(256, (bytes + 511) / 256 * 256);
+	/* at a multiple of 256 and of no more: that is all CUDA promises */
+	uint8_t *p = (uint8_t *)aligned_alloc(512, (bytes + 256 + 511) / 512 * 512);
 	if (!p)
 		return nullptr;
+	p += 256;
 	memset(p, 0xff, bytes);
 	allocations[(uintptr_t)p] = { bytes, std::vector<uint8_t>(bytes), (record *)calloc(bytes / GRAIN + 1, sizeof(record)), {}, {} };
 	return p;
@@ -150,7 +152,7 @@ bool memory_free(void *p)
 		return false;
 	free(it->second.records);
 	allocations.erase(it);
-	free(p);
+	free((uint8_t *)p - 256);
 	return true;
 }
 
