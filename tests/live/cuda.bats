@@ -233,6 +233,8 @@ needs_python() {
 		place = {item.key: i for i, item in enumerate(made)}
 		for later in ("graph:densenet121:16", "graph:densenet121:256"):
 		    assert max(place["own:densenet121:16"], place["eager:densenet121:16"], place["check:one"]) < place[later] < place["time:one"]
+		# nothing that may be left spinning on the device comes before what is timed for the ratios
+		assert max(place[key] for key in place if key.startswith(("own:densenet121:16", "eager:", "graph:")) and made[place[key]].wanted <= 2) < place["probe:nccl-graph"] < place["probe:nccl-abort"]
 		# as one graph with a choice among eager's plans first; looking through all of cuDNN's plans takes minutes
 		plans = {item.key: item.command[item.command.index("--plans") + 1] if "--plans" in item.command else "" for item in made}
 		for graph in ("graph:densenet121:16", "graph:densenet121:256", "graph:resnet50:256"):
