@@ -108,6 +108,14 @@ needs_python() {
 	done
 }
 
+@test "a driver that is older than the toolkit is told as that, and what to do about it" {
+	[ -e "$BUILD/libchexnet_cuda.so" ] && [ -e "$BUILD/cuda/libcuda.so.1" ] || skip "no nvcc: the engine was not built"
+	LD_LIBRARY_PATH=$BUILD/cuda run "$BUILD/chexnet" bench --engine cuda --model densenet121 --batch 2 --steps 1
+	echo "$output"
+	[ "$status" -eq 70 ]
+	[[ $output == *"looking at the device: there is no NVIDIA driver, or it is too old for CUDA 1"*", with which this was built: update it, or build with an older toolkit"* ]]
+}
+
 @test "the device script: what the call's end cuts is not taken for a hang, and nothing is repeated that failed just before" {
 	needs_python
 	run python3 - <<-'END'

@@ -53,8 +53,13 @@ inline int launch(void (*kernel)(Args), unsigned blocks, unsigned threads, size_
 	return cudaLaunchKernelExC(&how, (const void *)kernel, list);
 }
 
+#define DEVICE_WORDS_OF(number) #number
+#define DEVICE_WORDS(number) DEVICE_WORDS_OF(number)
+
 inline const char *device_error(int code)
 {
+	if (code == cudaErrorInsufficientDriver) /* also where the driver's library is missing or does not answer */
+		return "there is no NVIDIA driver, or it is too old for CUDA " DEVICE_WORDS(__CUDACC_VER_MAJOR__) "." DEVICE_WORDS(__CUDACC_VER_MINOR__) ", with which this was built: update it, or build with an older toolkit";
 	return cudaGetErrorString((cudaError_t)code);
 }
 
