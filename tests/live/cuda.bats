@@ -306,6 +306,9 @@ needs_python() {
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ $output == *"$rows finished before, $((all - rows)) done now, 0 failed"* ]]
+	run tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent check:conv1x1_forward
+	echo "$output"
+	[[ $output == *"$all finished before, 0 done now"* ]]
 }
 
 @test "the line where Slurm was never installed and there is only a loopback interface: all that it needs came along" {
