@@ -101,6 +101,7 @@ static void nccl_goes_as_far_as_the_driver_lets_it(void **state)
 #endif
 }
 
+#ifdef HAVE_NCCL
 /* What nccl_bind() says in a program of its own, which has `folder` in LD_LIBRARY_PATH. */
 static void ask_in_another(const char *folder, char line[256])
 {
@@ -112,6 +113,7 @@ static void ask_in_another(const char *folder, char line[256])
 	assert_non_null(fgets(line, 256, told));
 	assert_int_equal(pclose(told), 0);
 }
+#endif
 
 static void nccl_that_is_not_found_is_told_with_the_wheels_place(void **state)
 {
