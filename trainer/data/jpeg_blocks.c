@@ -130,8 +130,14 @@ end:
 	*s = a;
 }
 
-__attribute__((target_clones("arch=x86-64-v3", "default"))) int jpeg_blocks(const struct gray_tables *t, const struct frame *f, struct lane *lanes,
-									    int n_lanes, const int *n, int16_t *const *out)
+/* ThreadSanitizer begins its work after the loader has chosen among clones. */
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#define CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
+#else
+#define CLONES
+#endif
+
+CLONES int jpeg_blocks(const struct gray_tables *t, const struct frame *f, struct lane *lanes, int n_lanes, const int *n, int16_t *const *out)
 {
 	const struct huffman *dc = &t->code[0][f->dc], *ac = &t->code[1][f->ac];
 	struct state s[2] = { { 0 } };

@@ -70,7 +70,7 @@ static int read_columns(struct csv *c, struct columns *columns, struct error *e)
 			}
 		columns->n_wide += widths[i];
 		size_t used = strlen(list);
-		snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
+		snprintf(list + used, sizeof list - used, "%s%.127s", i ? ", " : "", names[i]);
 	}
 	for (int w = 0; w < NEEDED; w++)
 		if (columns->narrow[w] < 0)

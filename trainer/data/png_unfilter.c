@@ -300,8 +300,6 @@ AVX2 static void undo_two_bands(const uint8_t *in, const uint8_t *up, uint8_t *o
 		eight_steps_two(&b, t, 0);
 }
 
-#else
-enum { BAND = 0 };
 #endif
 
 /* One row alone: what is left below the last whole band. */
@@ -333,18 +331,19 @@ static void undo_row(const uint8_t *in, const uint8_t *up, uint8_t *out, size_t 
 int png_unfilter(const uint8_t *raw, size_t width, size_t height, uint8_t *out, struct error *why)
 {
 	const uint8_t *up = raw + height * (width + 1);
-	int two = 0;
 
 #if defined(__SSE2__)
-	two = __builtin_cpu_supports("avx2") != 0;
+	const int two = __builtin_cpu_supports("avx2") != 0;
 #endif
 
 	for (size_t y = 0; y < height; y++)
 		if (raw[y * (width + 1)] > 4)
 			return fail(why, EXIT_DATA, "PNG: row %zu has filter %d, which is none", y, raw[y * (width + 1)]);
 	for (size_t y = 0, rows; y < height; y += rows) {
-		rows = BAND && height - y >= BAND ? two && height - y >= 2 * BAND ? 2 * BAND : BAND : 1;
+		rows = 1;
 #if defined(__SSE2__)
+		if (height - y >= BAND)
+			rows = two && height - y >= 2 * BAND ? 2 * BAND : BAND;
 		if (rows == 2 * BAND)
 			undo_two_bands(raw + y * (width + 1), up, out + y * width, width);
 		else if (rows == BAND)
