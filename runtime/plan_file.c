@@ -109,9 +109,9 @@ static bool read_measurements(FILE *f, struct profile *p)
 	if (fscanf(f, MEASURED_LINE, &p->ranks, &p->step, &p->cost.latency, &p->cost.per_byte) != 4)
 		return false;
 	for (int i = 0; i < p->n; i++)
-		if (fscanf(f, "%zu %lf", &p->bytes[i], &p->ready[i]) != 2 || !(p->ready[i] >= (i ? p->ready[i - 1] : 0)))
+		if (fscanf(f, "%zu %lf", &p->bytes[i], &p->ready[i]) != 2 || p->bytes[i] >> 40 || !(p->ready[i] >= (i ? p->ready[i - 1] : 0)))
 			return false;
-	return p->ranks > 0 && p->cost.latency >= 0 && p->cost.per_byte >= 0 && p->step >= p->ready[p->n - 1] && p->step > 0 && p->step < 1e9;
+	return p->ranks > 0 && p->cost.latency >= 0 && p->cost.latency < 1e9 && p->cost.per_byte >= 0 && p->cost.per_byte < 1e9 && p->step >= p->ready[p->n - 1] && p->step > 0 && p->step < 1e9;
 }
 
 int profile_read(const char *path, struct profile *p, char *why)

@@ -160,10 +160,13 @@ static void measurements_that_cannot_be_are_none(void **state)
 	static const char *const wrong[] = {
 		CUT MEASURED "8 0.05\n8 0.04\n", /* ready before the one before it */
 		CUT MEASURED "8 -1\n8 0.04\n",   CUT MEASURED "8 0.05\n8 0.2\n", /* later than the step */
+		CUT MEASURED "-8 0.05\n8 0.06\n",
 		CUT MEASURED "8 0.05\n",         CUT MEASURED "8 nan\n8 0.05\n",
 		CUT "measured by 0 ranks: step 0.1 s, all-reduce 0.001 s + 1e-9 s a byte; bytes and seconds of each gradient\n8 0.05\n8 0.06\n",
 		CUT "measured by 2 ranks: step 0.1 s, all-reduce -1 s + 1e-9 s a byte; bytes and seconds of each gradient\n8 0.05\n8 0.06\n",
 		CUT "measured by 2 ranks: step 0.1 s, all-reduce 0.001 s + -1 s a byte; bytes and seconds of each gradient\n8 0.05\n8 0.06\n",
+		CUT "measured by 2 ranks: step 0.1 s, all-reduce inf s + 1e-9 s a byte; bytes and seconds of each gradient\n8 0.05\n8 0.06\n",
+		CUT "measured by 2 ranks: step 0.1 s, all-reduce 0.001 s + 1e300 s a byte; bytes and seconds of each gradient\n8 0.05\n8 0.06\n",
 		CUT "measured by 2 ranks: step 0 s, all-reduce 0.001 s + 1e-9 s a byte; bytes and seconds of each gradient\n8 0\n8 0\n",
 		CUT "measured by 2 ranks: step inf s, all-reduce 0.001 s + 1e-9 s a byte; bytes and seconds of each gradient\n8 0.05\n8 0.06\n",
 		"hvd plan 1: 2 gradients, hash 7, 2 buckets; the last gradient of each\n1\n1\n" MEASURED "8 0.05\n8 0.06\n",
