@@ -381,10 +381,11 @@ static void manifests_are_checked(void **state)
 		scratch_write(path, bad, (size_t)n);
 		expect_refusal(directory, "train", cases[i].reason);
 	}
-	assert_int_equal(dataset_has(prepared, "val"), 1);
-	assert_int_equal(dataset_has(directory, "val"), 0);
-	assert_int_equal(dataset_has(NULL, "test"), 1);
-	assert_int_equal(dataset_has(NULL, "tests"), 0);
+	struct error e = { 0 };
+	assert_int_equal(dataset_has(prepared, "val", &e), 1);
+	assert_int_equal(dataset_has(NULL, "test", &e), 1);
+	assert_int_equal(dataset_has(NULL, "tests", &e), 0);
+	assert_int_equal(dataset_has(directory, "val", &e), -EXIT_DATA); /* whether there are validation images is not known */
 }
 
 static void a_bad_image_inside_a_sound_record_is_named_when_it_is_read(void **state)

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * chexnet audit: what is wrong with a data set. */
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "commands/commands.h"
 #include "data/audit.h"
-#include "utf8.h"
+#include "json.h"
 
 struct conf {
 	const char *table, *train_val_list, *test_list;
@@ -38,15 +37,6 @@ static void print_text(const char *path, const struct origin *o, const struct au
 	printf("  %d problem%s\n", a->problems, a->problems == 1 ? "" : "s");
 }
 
-static void print_object(cJSON *object)
-{
-	char *text = utf8_mend(cJSON_PrintUnformatted(object));
-
-	puts(text ? text : "null");
-	cJSON_free(text);
-	cJSON_Delete(object);
-}
-
 static void add_counts(cJSON *object, const char *name, const size_t counts[FINDINGS])
 {
 	cJSON *list = cJSON_AddObjectToObject(object, name);
@@ -69,7 +59,7 @@ static void add_shortcuts(cJSON *object, const struct shortcuts *s)
 	}
 }
 
-static void print_json(const char *path, const struct origin *o, const struct audit *a)
+static void print_json(const char *path, const struct origin *o, const struct audit *a, struct error *e)
 {
 	cJSON *object = cJSON_CreateObject();
 
@@ -98,20 +88,23 @@ static void print_json(const char *path, const struct origin *o, const struct au
 		cJSON_AddStringToObject(item, "text", a->items[i].text);
 		cJSON_AddItemToArray(items, item);
 	}
-	print_object(object);
+	json_print(object, 0, e);
 }
 
 /* On stderr in both cases, so that a program that reads the objects has the line in its log too. */
 static int tell_unreadable(const char *path, int json, const struct error *e)
 {
+	struct error why = { 0 };
+
 	if (json) {
 		cJSON *object = cJSON_CreateObject();
 
 		cJSON_AddStringToObject(object, "path", path);
 		cJSON_AddStringToObject(object, "error", e->text);
-		print_object(object);
+		json_print(object, 0, &why);
 	}
-	return report_error(&command_audit, e);
+	report_error(&command_audit, e);
+	return why.code ? report_error(&command_audit, &why) : e->code;
 }
 
 static int open_path(struct origin *o, const char *path, const struct audit_conf *c, struct error *e)
@@ -132,7 +125,7 @@ static int audit_path(const char *path, const struct audit_conf *c, int json)
 
 	if (open_path(&o, path, c, &e) == 0) {
 		if (audit_run(&a, &o, c, &e) == 0)
-			(json ? print_json : print_text)(path, &o, &a);
+			json ? print_json(path, &o, &a, &e) : print_text(path, &o, &a);
 		origin_close(&o);
 	}
 	if (e.code)

@@ -13,6 +13,7 @@
 #include "commands/knobs.h"
 #include "commands/network_options.h"
 #include "data/random.h"
+#include "json.h"
 #include "learn/auroc.h"
 
 struct bench_conf {
@@ -110,7 +111,7 @@ static int judge_gpu(struct bench *b, struct error *e)
 	return world_agree(&b->world, e);
 }
 
-static void print_json(const struct bench *b, double images_per_s)
+static int print_json(const struct bench *b, double images_per_s, struct error *e)
 {
 	const struct bench_conf *conf = b->conf;
 	const struct bench_run *run = &b->run;
@@ -137,11 +138,7 @@ static void print_json(const struct bench *b, double images_per_s)
 	json_number(o, "memory_mib", (double)engine_memory(run->model.engine) / 1048576);
 	if (!conf->forward)
 		json_number(o, "loss", run->loss);
-	char *text = cJSON_PrintUnformatted(o);
-
-	puts(text ? text : "null");
-	cJSON_free(text);
-	cJSON_Delete(o);
+	return json_print(o, 0, e);
 }
 
 static int tell(struct bench *b, struct error *e)
@@ -159,10 +156,8 @@ static int tell(struct bench *b, struct error *e)
 
 	if (fallback)
 		fprintf(stderr, "chexnet bench: %s\n", fallback);
-	if (b->conf->json) {
-		print_json(b, rate);
-		return 0;
-	}
+	if (b->conf->json)
+		return print_json(b, rate, e);
 	printf("%s, %s, %s, %d pixels, %d rank%s x batch %d\n", run->model.plan.model, engine_describe(run->model.engine), precision_choices[b->conf->engine.precision],
 	       b->conf->network.image_size, ranks, ranks == 1 ? "" : "s", b->conf->batch);
 	printf("%.1f images/s; %s step median %.2f ms (10 %% %.2f, 90 %% %.2f); exposed communication %.2f ms\n", rate, b->conf->forward ? "forward" : "training",

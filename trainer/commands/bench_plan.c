@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "commands/network_options.h"
+#include "json.h"
 #include "learn/batch_memory.h"
 #include "learn/log.h"
 
@@ -19,7 +20,7 @@ struct plan {
 	int largest;
 };
 
-static void print_json(const struct plan *p)
+static void print_json(const struct plan *p, struct error *e)
 {
 	cJSON *o = cJSON_CreateObject();
 
@@ -44,11 +45,7 @@ static void print_json(const struct plan *p)
 	}
 	if (*p->room.note)
 		cJSON_AddStringToObject(o, "note", p->room.note);
-	char *text = cJSON_PrintUnformatted(o);
-
-	puts(text ? text : "null");
-	cJSON_free(text);
-	cJSON_Delete(o);
+	json_print(o, 0, e);
 }
 
 static void print_row(const char *what, double bytes, const char *remark)
@@ -90,7 +87,7 @@ int bench_plan(const struct net_conf *net, const struct model_conf *conf, const 
 	if (batch_memory_open(&p.memory, net, ENGINE_CUDA, conf, gpu, 0, resident, e) == 0 && batch_memory_bytes(&p.memory, conf->batch, &p.total, &p.room, e) == 0) {
 		p.budget = p.room.memory * (100 - BATCH_SPARE_PERCENT) / 100;
 		if (p.budget <= 0 || batch_memory_largest(&p.memory, p.budget, LARGEST, &p.largest, e) == 0)
-			(json ? print_json : print_text)(&p);
+			json ? print_json(&p, e) : print_text(&p);
 	}
 	batch_memory_close(&p.memory);
 	return e->code ? -e->code : 0;

@@ -9,7 +9,7 @@
 
 #include "commands/bench_run.h"
 #include "commands/network_options.h"
-#include "utf8.h"
+#include "json.h"
 
 enum input { INPUT_SYNTHETIC, INPUT_REAL, INPUTS };
 enum { DEPTH = 4, SIGNS = 4 }; /* slots of the loader's ring, as in training; signs of life in a deadline */
@@ -203,7 +203,7 @@ static cJSON *result_json(const struct scaling *s, const struct row *row, enum i
 	return o;
 }
 
-static void print_json(const struct scaling *s)
+static void print_json(const struct scaling *s, struct error *e)
 {
 	const struct model_conf *m = &s->conf->model;
 	cJSON *o = cJSON_CreateObject(), *rows;
@@ -236,11 +236,7 @@ static void print_json(const struct scaling *s)
 			cJSON_AddItemToObject(row, input_names[i], i == INPUT_REAL && !s->data ? cJSON_CreateNull() : result_json(s, r, i));
 		cJSON_AddItemToArray(rows, row);
 	}
-	char *text = utf8_mend(cJSON_PrintUnformatted(o));
-
-	puts(text ? text : "null");
-	cJSON_free(text);
-	cJSON_Delete(o);
+	json_print(o, 0, e);
 }
 
 static void print_table(const struct scaling *s)
@@ -268,7 +264,7 @@ static void print_table(const struct scaling *s)
 	}
 }
 
-static void tell(const struct scaling *s)
+static void tell(const struct scaling *s, struct error *e)
 {
 	const char *fallback = model_fallback(s->world, s->conf->model.engine);
 
@@ -279,7 +275,7 @@ static void tell(const struct scaling *s)
 		}
 	if (fallback)
 		fprintf(stderr, "chexnet bench: %s\n", fallback);
-	(s->conf->json ? print_json : print_table)(s);
+	s->conf->json ? print_json(s, e) : print_table(s);
 }
 
 /* ---- all of it --------------------------------------------------------------------------------------- */
@@ -330,7 +326,7 @@ int bench_scaling(struct world *w, const struct scaling_conf *conf, struct error
 			for (int i = 0; i < s.n_rows && !e->code; i++)
 				take_turn(&s, &s.rows[i], e);
 	if (!e->code && world_speaks(w))
-		tell(&s);
+		tell(&s, e);
 	for (int i = 0; i < s.n_rows; i++)
 		for (int k = 0; k < INPUTS; k++) {
 			free(s.rows[i].of[k].seconds);

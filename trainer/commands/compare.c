@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "commands/commands.h"
+#include "json.h"
 #include "learn/compare.h"
 #include "learn/log.h"
-#include "utf8.h"
 
 struct compare_conf {
 	int resamples, json;
@@ -155,7 +155,7 @@ static void print_table(const struct comparison *c, const struct predictions *a,
 	print_verdict(c);
 }
 
-static void print_json(const struct comparison *c, const struct predictions *a, const struct predictions *b, char *const *path)
+static void print_json(const struct comparison *c, const struct predictions *a, const struct predictions *b, char *const *path, struct error *e)
 {
 	cJSON *o = cJSON_CreateObject();
 
@@ -166,11 +166,7 @@ static void print_json(const struct comparison *c, const struct predictions *a, 
 	json_number(o, "leaked_patients_a", a->about.leaked < 0 ? NAN : (double)a->about.leaked);
 	json_number(o, "leaked_patients_b", b->about.leaked < 0 ? NAN : (double)b->about.leaked);
 	comparison_json(c, o);
-	char *text = utf8_mend(cJSON_Print(o));
-
-	puts(text ? text : "null");
-	cJSON_free(text);
-	cJSON_Delete(o);
+	json_print(o, 1, e);
 }
 
 static int run(int argc, char **argv)
@@ -186,7 +182,7 @@ static int run(int argc, char **argv)
 	if (predictions_read(&a, argv[1], &e) == 0 && predictions_read(&b, argv[2], &e) == 0 &&
 	    compare_predictions(&c, &a, &b, argv[1], argv[2], conf.resamples, conf.seed, &e) == 0) {
 		if (conf.json)
-			print_json(&c, &a, &b, argv + 1);
+			print_json(&c, &a, &b, argv + 1, &e);
 		else
 			print_table(&c, &a, &b, argv + 1, conf.resamples);
 	}

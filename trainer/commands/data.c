@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
  * chexnet data: the input pipeline explained, and measured. */
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,7 +10,7 @@
 #include "data/audit.h"
 #include "data/manifest.h"
 #include "data/pipeline.h"
-#include "utf8.h"
+#include "json.h"
 
 struct conf {
 	int threads, size, json, batch;
@@ -88,7 +87,7 @@ static int measure(const struct conf *conf, const char *path, struct rate *r, ch
 	if (path_join(manifest, e, "%s/manifest.json", path))
 		return -e->code;
 	if (stat(manifest, &st) == 0) {
-		if (dataset_open(&d, path, dataset_has(path, "train") ? "train" : "test", e))
+		if (dataset_open(&d, path, dataset_has(path, "train", e) ? "train" : "test", e))
 			return -e->code;
 		snprintf(what, 160, "%d x %d, %.120s", dataset_image_size(d), dataset_image_size(d), dataset_describe(d));
 		rc = rate_of_loader(r, d, conf->threads, conf->seconds, e);
@@ -124,11 +123,7 @@ static int bench(const struct conf *conf, const char *path, struct error *e)
 	cJSON_AddNumberToObject(o, "seconds", r.seconds);
 	cJSON_AddNumberToObject(o, "images_per_s", rate);
 	cJSON_AddNumberToObject(o, "images_per_cpu_s", core);
-	char *text = utf8_mend(cJSON_PrintUnformatted(o));
-	puts(text ? text : "null");
-	cJSON_free(text);
-	cJSON_Delete(o);
-	return 0;
+	return json_print(o, 0, e);
 }
 
 static int race(const struct conf *conf, const char *path, struct error *e)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/data_race.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,6 +19,7 @@
 #include "data/manifest.h"
 #include "data/prepare.h"
 #include "data/synth_tree.h"
+#include "json.h"
 #include "learn/page.h"
 #include "learn/svg.h"
 
@@ -292,7 +292,7 @@ static void print_table(const struct race *r)
 	}
 }
 
-static void print_json(const struct race *r)
+static void print_json(const struct race *r, struct error *e)
 {
 	const struct option_ints *ranks = &r->conf->ranks;
 	cJSON *o = cJSON_CreateObject();
@@ -311,10 +311,7 @@ static void print_json(const struct race *r)
 			cJSON_AddItemToArray(decoded, cJSON_CreateNumber(r->cell[k][i].decoded));
 		}
 	}
-	char *line = cJSON_PrintUnformatted(o);
-	puts(line ? line : "null");
-	cJSON_free(line);
-	cJSON_Delete(o);
+	json_print(o, 0, e);
 }
 
 /* One group of bars for each number of ranks. */
@@ -400,9 +397,11 @@ static int run_all(struct race *r, struct error *e)
 		for (int k = 0; k < SEQUENCES; k++)
 			if (conf->run[k] && run_ranks(r, (enum sequence_kind)k, conf->ranks.value[i], &r->cell[k][i], e))
 				return -e->code;
-	conf->json ? print_json(r) : print_table(r);
+	conf->json ? print_json(r, e) : print_table(r);
 	fflush(stdout);
-	return conf->svg ? write_picture(r, e) : 0;
+	if (conf->svg && !e->code)
+		write_picture(r, e);
+	return -e->code;
 }
 
 static int run_on_own_data(struct race *r, struct error *e)

@@ -10,8 +10,8 @@
 #include "commands/network_options.h"
 #include "data/file.h"
 #include "data/label_mask.h"
+#include "json.h"
 #include "learn/evaluate.h"
-#include "utf8.h"
 
 struct eval_conf {
 	const char *weights, *data, *mask, *predictions;
@@ -103,7 +103,7 @@ static int open_data(struct eval *v, struct error *e)
 
 	if (v->conf->predictions && world_speaks(&v->world))
 		check_output(v->conf, e);
-	if (!e->code && dataset_open(&v->data, directory, split_words[v->conf->split], e) == 0 && dataset_has(directory, "train"))
+	if (!e->code && dataset_open(&v->data, directory, split_words[v->conf->split], e) == 0 && dataset_has(directory, "train", e) > 0)
 		dataset_open(&v->train, directory, "train", e);
 	if (!e->code && dataset_count(v->data) == 0)
 		fail(e, EXIT_DATA, "%s: no image is in its %s split", directory ? directory : "the built-in X-rays", split_words[v->conf->split]);
@@ -212,10 +212,9 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 	return evaluation_write(ev, v->data, v->conf->predictions, about, e);
 }
 
-static void print_json(const struct eval *v, const struct evaluation *ev, const struct evaluation_conf *conf)
+static void print_json(const struct eval *v, const struct evaluation *ev, const struct evaluation_conf *conf, struct error *e)
 {
 	cJSON *object = cJSON_CreateObject();
-	char *text;
 
 	cJSON_AddStringToObject(object, "weights", v->conf->weights);
 	cJSON_AddStringToObject(object, "model", v->network.model);
@@ -223,10 +222,7 @@ static void print_json(const struct eval *v, const struct evaluation *ev, const 
 	json_number(object, "step", (double)v->notes.step);
 	json_number(object, "leaked_patients", v->leaked < 0 ? NAN : (double)v->leaked);
 	evaluation_json(ev, conf, object);
-	text = utf8_mend(cJSON_Print(object));
-	puts(text ? text : "null");
-	cJSON_free(text);
-	cJSON_Delete(object);
+	json_print(object, 1, e);
 }
 
 static int judge(struct eval *v, struct error *e)
@@ -239,7 +235,7 @@ static int judge(struct eval *v, struct error *e)
 
 	if (evaluate(&ev, &v->model, &conf, e) == 0 && world_speaks(&v->world)) {
 		if (v->conf->json)
-			print_json(v, &ev, &conf);
+			print_json(v, &ev, &conf, e);
 		else
 			evaluation_print(&ev, &conf, stdout);
 		if (v->conf->predictions)

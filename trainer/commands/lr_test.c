@@ -51,8 +51,10 @@ static int check(const struct lr_test *l, struct error *e)
 		return fail(e, EXIT_USAGE, "--output=DIR is needed: both models go into it");
 	if (conf->scaling == SCALING_NONE)
 		return fail(e, EXIT_USAGE, "--scaling=none is one side of the test already: name sqrt or linear as the other");
-	if (dataset_has(conf->data, "train") && !dataset_has(conf->data, "test"))
+	if (dataset_has(conf->data, "test", e) == 0)
 		return fail(e, EXIT_DATA, "%s: no image is in its test split, on which both trainings are compared", conf->data);
+	if (e->code)
+		return -e->code;
 	if (global <= conf->base_batch)
 		return fail(e, EXIT_USAGE, "the global batch of %d is not above --base-batch=%d, so the rate would be the same: give the batch that the rate was "
 			    "chosen for as --base-batch", global, conf->base_batch);

@@ -14,9 +14,9 @@
 #include "data/hash.h"
 #include "data/image.h"
 #include "data/resize.h"
+#include "json.h"
 #include "learn/crops.h"
 #include "learn/log.h"
-#include "utf8.h"
 
 enum { MAX_IMAGES = 1 << 20, BATCH = 8 };
 
@@ -368,15 +368,12 @@ static int predict(const struct predict_conf *conf, int n, char **paths, struct 
 		rc = predict_some(&p, conf->json, list, n - i < BATCH ? n - i : BATCH, paths + i, e);
 		worst = rc > worst ? rc : worst;
 	}
-	if (rc >= 0 && conf->json) {
-		char *text = utf8_mend(cJSON_Print(list));
-
-		puts(text ? text : "[]");
-		cJSON_free(text);
-	}
+	if (rc >= 0 && conf->json)
+		rc = json_print(list, 1, e);
+	else
+		cJSON_Delete(list);
 	if (rc >= 0 && conf->boxes)
 		pointing_print(&p.maps.pointing, conf->json ? stderr : stdout);
-	cJSON_Delete(list);
 	predictor_close(&p);
 	return rc < 0 ? rc : worst;
 }

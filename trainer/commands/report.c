@@ -248,8 +248,12 @@ static int put_curves(struct events *ev, const struct sources *s, struct error *
 
 		snprintf(tag, sizeof tag, "%s/%s", *p->about.split ? p->about.split : "predictions", finding_names[f]);
 		if (events_pr_curve(ev, tag, step, score, positive, n, e) == 0) {
+			double value = auroc(score, positive, n);
+
 			snprintf(tag, sizeof tag, "auroc/%s", finding_names[f]);
-			put_scalar(ev, tag, (double)step, auroc(score, positive, n), e);
+			if (value < 0)
+				fail(e, EXIT_INTERNAL, "no memory for %zu images", n);
+			put_scalar(ev, tag, (double)step, value, e);
 		}
 	}
 	free(score);

@@ -89,8 +89,8 @@ static int check_thumbnails(const char *check, struct error *e)
 	const char *directory = strcmp(check, "builtin") == 0 ? NULL : check;
 	struct dataset *train = NULL, *test = NULL;
 	struct thumbnail_fit fit;
-	const char *split = dataset_has(directory, "test") ? "test" : "val";
-	int rc = dataset_open(&train, directory, "train", e);
+	const char *split = dataset_has(directory, "test", e) ? "test" : "val";
+	int rc = e->code ? -e->code : dataset_open(&train, directory, "train", e);
 
 	if (!rc)
 		rc = dataset_open(&test, directory, split, e);

@@ -19,9 +19,11 @@ static int open_datasets(struct train *t, struct error *e)
 
 	if (dataset_open(&t->train, directory, "train", e) < 0)
 		return -e->code;
-	if (dataset_has(directory, "val") && dataset_open(&t->val, directory, "val", e) < 0)
-		return -e->code;
-	if (dataset_has(directory, "test") && dataset_open(&t->test, directory, "test", e) < 0)
+	if (dataset_has(directory, "val", e) > 0)
+		dataset_open(&t->val, directory, "val", e);
+	if (dataset_has(directory, "test", e) > 0)
+		dataset_open(&t->test, directory, "test", e);
+	if (e->code)
 		return -e->code;
 	if (dataset_count(t->train) == 0)
 		return fail(e, EXIT_DATA, "%s: its train split is empty", directory ? directory : "the built-in data");

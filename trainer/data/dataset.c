@@ -44,16 +44,32 @@ void sample_names_add(struct sample_names *n, const char *id)
 		snprintf(n->text + n->used, sizeof n->text - n->used, ", …");
 }
 
-void dataset_seal(struct dataset *d)
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	return x < y ? -1 : x > y;
+}
+
+int dataset_seal(struct dataset *d, struct error *e)
 {
 	uint64_t h = hash_u64(0, d->count);
 
+	d->patients = malloc((d->count + 1) * sizeof *d->patients);
+	if (!d->patients)
+		return fail(e, EXIT_INTERNAL, "no memory for the patients of %zu images", d->count);
+	for (size_t i = 0; i < d->count; i++)
+		d->patients[i] = d->samples[i].patient;
+	qsort(d->patients, d->count, sizeof *d->patients, by_number);
+	for (size_t i = 0; i < d->count; i++)
+		if (i == 0 || d->patients[i] != d->patients[d->n_patients - 1])
+			d->patients[d->n_patients++] = d->patients[i];
 	for (size_t i = 0; i < d->count; i++) {
 		const struct sample *s = &d->samples[i];
 		h = hash_bytes(h, s->id, strlen(s->id));
 		h = hash_u64(hash_u64(h, s->patient), (uint64_t)s->labels << 32 | s->known);
 	}
 	d->hash = hash_u64(h, (uint64_t)d->size);
+	return 0;
 }
 
 int dataset_open(struct dataset **d, const char *directory, const char *split, struct error *e)
@@ -67,15 +83,14 @@ int dataset_open(struct dataset **d, const char *directory, const char *split, s
 	return directory ? records_open(d, directory, (enum split)s, e) : dataset_open_synthetic(d, &builtin, split, e);
 }
 
-int dataset_has(const char *directory, const char *split)
+int dataset_has(const char *directory, const char *split, struct error *e)
 {
 	struct manifest m;
-	struct error e = { 0 };
 	int s = split_index(split);
 
 	if (s < 0 || !directory)
 		return s >= 0;
-	return manifest_read(&m, directory, &e) == 0 && m.split[s].images > 0;
+	return manifest_read(&m, directory, e) ? -e->code : m.split[s].images > 0;
 }
 
 void dataset_close(struct dataset *d)
@@ -85,6 +100,7 @@ void dataset_close(struct dataset *d)
 	if (d->close)
 		d->close(d->state);
 	free(d->samples);
+	free(d->patients);
 	free(d->shard_first);
 	free(d->kept);
 	free((void *)d->progress);
@@ -276,55 +292,26 @@ int dataset_fetch(const struct dataset *d, size_t shard, struct error *e)
 	return d->kept && i == end ? 0 : d->fetch(d, shard, e);
 }
 
-static int by_number(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-	return x < y ? -1 : x > y;
-}
-
-/* Sorted patients of a data set, each once; NULL without memory. */
-static uint32_t *patients_of(const struct dataset *d, size_t *n)
-{
-	uint32_t *list = malloc((d->count + 1) * sizeof *list);
-
-	*n = 0;
-	if (!list)
-		return NULL;
-	for (size_t i = 0; i < d->count; i++)
-		list[i] = d->samples[i].patient;
-	qsort(list, d->count, sizeof *list, by_number);
-	for (size_t i = 0; i < d->count; i++)
-		if (i == 0 || list[i] != list[i - 1])
-			list[(*n)++] = list[i];
-	return list;
-}
-
 size_t dataset_patients(const struct dataset *d)
 {
-	size_t n;
-
-	free(patients_of(d, &n));
-	return n;
+	return d->n_patients;
 }
 
 size_t dataset_leak(const struct dataset *a, const struct dataset *b, uint32_t *example)
 {
-	size_t na, nb, shared = 0;
-	uint32_t *pa = patients_of(a, &na), *pb = patients_of(b, &nb);
+	size_t shared = 0;
 
-	for (size_t i = 0, j = 0; i < na && j < nb;) {
-		if (pa[i] == pb[j]) {
+	for (size_t i = 0, j = 0; i < a->n_patients && j < b->n_patients;) {
+		if (a->patients[i] == b->patients[j]) {
 			if (shared++ == 0 && example)
-				*example = pa[i];
+				*example = a->patients[i];
 			i++, j++;
-		} else if (pa[i] < pb[j]) {
+		} else if (a->patients[i] < b->patients[j]) {
 			i++;
 		} else {
 			j++;
 		}
 	}
-	free(pa);
-	free(pb);
 	return shared;
 }
 

@@ -56,8 +56,8 @@ int dataset_image_size(const struct dataset *d); /* side of the stored squares, 
 const struct sample *dataset_samples(const struct dataset *d); /* [count], in record order */
 const char *dataset_split(const struct dataset *d);            /* "train" */
 const char *dataset_split_policy(const struct dataset *d);     /* "official", "chexnet", "synthetic" …: how patients were divided */
-/* 1 when the directory (NULL: built-in images) holds images of that split; 0 otherwise, also where there is no readable manifest. */
-int dataset_has(const char *directory, const char *split);
+/* 1 when the directory (NULL: built-in images) holds images of that split; 0 otherwise; negative where its manifest cannot be read. */
+int dataset_has(const char *directory, const char *split, struct error *e);
 const char *dataset_resize(const struct dataset *d);           /* how images were made from the originals: "area" … */
 const char *dataset_source(const struct dataset *d);           /* "synthetic", "ChestX-ray14, labels of 2020" …: as prepare found them */
 const char *dataset_stored_as(const struct dataset *d);        /* "exact" (PNG, packed, drawn) or "jpeg", whose pixels are others */

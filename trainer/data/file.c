@@ -18,8 +18,7 @@ enum { OUTPUT_BUFFER = 1 << 18 };
 
 #define PARTIAL ".partial-%08x" /* no word, so that checkpoint_sweep() takes nobody's */
 
-/* A name without a file is the input's fault. What a file server, a limit or a permission keeps back may be whole. */
-static enum exit_code fault_of(int why)
+enum exit_code fault_of(int why)
 {
 	return why == ENOENT || why == ENOTDIR || why == ELOOP || why == ENAMETOOLONG ? EXIT_DATA : EXIT_INTERNAL;
 }

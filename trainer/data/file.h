@@ -68,6 +68,9 @@ int file_put(const char *path, const void *data, size_t size, struct error *e);
  * where the file is gone or shorter. */
 int file_fetch(const char *path, uint64_t offset, uint64_t size, struct error *e);
 
+/* The exit code for an errno about a name: EXIT_DATA where nothing is there; what a file server, a limit or a permission keeps back may be whole. */
+enum exit_code fault_of(int why);
+
 /* snprintf() into a path buffer of FILE_PATH bytes; EXIT_USAGE when it does not fit. */
 int path_join(char path[FILE_PATH], struct error *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

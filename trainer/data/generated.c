@@ -70,14 +70,15 @@ static void measure_oracle(struct dataset *d)
 	uint8_t *positive = malloc(d->count + 1);
 
 	if (ratio && score && positive && ratios(d->state, d->count, ratio) == 0) {
+		d->has_oracle = 1;
 		for (int f = 0; f < FINDINGS; f++) {
 			for (size_t i = 0; i < d->count; i++) {
 				score[i] = ratio[i * FINDINGS + (size_t)f];
 				positive[i] = d->samples[i].labels >> f & 1;
 			}
 			d->oracle[f] = auroc(score, positive, d->count);
+			d->has_oracle &= !(d->oracle[f] < 0);
 		}
-		d->has_oracle = 1;
 	}
 	free(ratio);
 	free(score);
@@ -128,11 +129,10 @@ int dataset_open_synthetic(struct dataset **out, const struct synth_conf *conf, 
 	snprintf(d->split, sizeof d->split, "%s", split);
 	snprintf(d->policy, sizeof d->policy, "synthetic");
 	snprintf(d->source, sizeof d->source, "synthetic");
-	if (make(d, g, (enum split)s, e)) {
+	if (make(d, g, (enum split)s, e) || dataset_seal(d, e)) {
 		dataset_close(d);
 		return -e->code;
 	}
-	dataset_seal(d);
 	*out = d;
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/manifest.h"
 
-#include <cjson/cJSON.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "data/image.h"
 #include "data/resize.h"
-#include "utf8.h"
+#include "json.h"
 
 enum { VERSION = 1, MAX_SHARDS = 99999 };
 const char manifest_format[] = "chexnet-prepared";
@@ -70,8 +70,7 @@ int manifest_write(const struct manifest *m, const char *directory, struct error
 	cJSON *splits = cJSON_AddObjectToObject(o, "splits");
 	for (int s = 0; s < SPLITS; s++)
 		cJSON_AddItemToObject(splits, split_names[s], split_json(&m->split[s]));
-	char *text = utf8_mend(cJSON_Print(o));
-	cJSON_Delete(o);
+	char *text = json_finish(o, 1);
 	int rc = text ? path_join(path, e, "%s/manifest.json", directory) : fail(e, EXIT_INTERNAL, "no memory for a manifest");
 	if (!rc)
 		rc = file_write(path, text, strlen(text), e);
@@ -201,9 +200,11 @@ int manifest_read(struct manifest *m, const char *directory, struct error *e)
 		return fail(e, EXIT_DATA, "%s: no manifest.json: not a prepared data set (chexnet prepare nih DIR OUT makes one)", directory);
 	if (e->code || file_read(&text, &size, path, e))
 		return -e->code;
-	cJSON *o = cJSON_ParseWithLengthOpts(text, size + 1, &end, 1);
+	cJSON *o = json_parse(text, size + 1, 1, &end);
 	struct reader r = { path, e };
-	int rc = o ? read_all(&r, o, m) : fail(e, EXIT_DATA, "%s: not JSON at byte %zu", path, (size_t)(end - text));
+	int rc = o		 ? read_all(&r, o, m) :
+		 errno == ENOMEM ? fail(e, EXIT_INTERNAL, "%s: no memory to read it", path) :
+				   fail(e, EXIT_DATA, "%s: not JSON at byte %zu", path, (size_t)(end - text));
 	cJSON_Delete(o);
 	free(text);
 	return rc;

@@ -339,12 +339,15 @@ static int find_table(const char *directory, char path[FILE_PATH], struct error 
 	int rc = 0;
 
 	if (stat(directory, &st))
-		return fail(e, EXIT_DATA, "%s: %s", directory, strerror(errno));
+		return fail(e, fault_of(errno), "%s: %s", directory, strerror(errno));
 	if (!S_ISDIR(st.st_mode))
 		return fail(e, EXIT_DATA, "%s: not a directory", directory);
 	if (path_pattern(pattern, directory, "Data_Entry_2017*.csv", e))
 		return -e->code;
-	if (glob(pattern, 0, NULL, &g) || g.gl_pathc == 0)
+	int found = glob(pattern, 0, NULL, &g);
+	if (found && found != GLOB_NOMATCH)
+		return fail(e, EXIT_INTERNAL, "%s: cannot be listed: %s", directory, strerror(errno));
+	if (found || g.gl_pathc == 0)
 		rc = fail(e, EXIT_DATA, "%s: no Data_Entry_2017*.csv: not NIH's layout", directory);
 	else
 		rc = choose_table(&g, path, e);
@@ -367,8 +370,8 @@ static int scan_folder(struct nih *n, int folder, struct error *e)
 		return -e->code;
 	DIR *dir = opendir(path);
 	if (!dir)
-		return fail(e, EXIT_DATA, "%s: cannot be listed: %s", path, strerror(errno));
-	while ((entry = readdir(dir))) {
+		return fail(e, fault_of(errno), "%s: cannot be listed: %s", path, strerror(errno));
+	while (errno = 0, (entry = readdir(dir))) {
 		if (!has_png_suffix(entry->d_name))
 			continue;
 		struct nih_image *image = find(n, entry->d_name);
@@ -381,8 +384,9 @@ static int scan_folder(struct nih *n, int folder, struct error *e)
 			image->folder = folder;
 		}
 	}
+	int why = errno;
 	closedir(dir);
-	return 0;
+	return why ? fail(e, EXIT_INTERNAL, "%s: cannot be listed: %s", path, strerror(why)) : 0;
 }
 
 static int add_folders(struct nih *n, const char *pattern, struct error *e)
@@ -393,14 +397,17 @@ static int add_folders(struct nih *n, const char *pattern, struct error *e)
 
 	if (path_pattern(path, n->directory, pattern, e))
 		return -e->code;
-	if (glob(path, 0, NULL, &g))
-		return 0;
+	int found = glob(path, 0, NULL, &g);
+	if (found)
+		return found == GLOB_NOMATCH ? 0 : fail(e, EXIT_INTERNAL, "%s: cannot be listed: %s", n->directory, strerror(errno));
 	char(*grown)[256] = realloc(n->folders, ((size_t)n->n_folders + g.gl_pathc) * sizeof *grown);
 	int rc = grown ? 0 : fail(e, EXIT_INTERNAL, "no memory");
 	if (grown)
 		n->folders = grown;
 	for (size_t i = 0; !rc && i < g.gl_pathc; i++)
-		if (stat(g.gl_pathv[i], &st) == 0 && S_ISDIR(st.st_mode))
+		if (stat(g.gl_pathv[i], &st))
+			rc = fail(e, fault_of(errno), "%s: cannot be read: %s", g.gl_pathv[i], strerror(errno));
+		else if (S_ISDIR(st.st_mode))
 			snprintf(n->folders[n->n_folders++], sizeof n->folders[0], "%s", g.gl_pathv[i] + strlen(n->directory) + 1);
 	globfree(&g);
 	return rc;
@@ -428,14 +435,13 @@ int nih_open(struct nih *n, const char *directory, struct error *e)
 {
 	static const char *const patterns[] = { "images", "images_[0-9]*", "images_[0-9]*/images" };
 	char table[FILE_PATH], train_val[FILE_PATH], test[FILE_PATH];
-	struct stat st;
 
 	*n = (struct nih){ 0 };
 	if (find_table(directory, table, e) || path_join(train_val, e, "%s/train_val_list.txt", directory) ||
 	    path_join(test, e, "%s/test_list.txt", directory))
 		return -e->code;
-	int lists = stat(train_val, &st) == 0 && stat(test, &st) == 0;
-	if (nih_open_tables(n, table, lists ? train_val : NULL, lists ? test : NULL, e))
+	int lists = path_there(train_val, e) > 0 && path_there(test, e) > 0;
+	if (e->code || nih_open_tables(n, table, lists ? train_val : NULL, lists ? test : NULL, e))
 		return -e->code;
 	int rc = path_join(n->directory, e, "%s", directory);
 	for (size_t i = 0; !rc && i < sizeof patterns / sizeof patterns[0]; i++)

@@ -56,12 +56,11 @@ static int take_samples(struct origin *o, const struct nih *n, struct error *e)
 static int read_oracle(struct origin *o, const struct nih *n, struct error *e)
 {
 	char path[FILE_PATH], *end;
-	struct stat st;
 	struct csv c;
 	int column[FINDINGS], rc;
 	size_t rows = 0;
 
-	if (path_join(path, e, "%s/oracle.csv", n->directory) || stat(path, &st) != 0)
+	if (path_join(path, e, "%s/oracle.csv", n->directory) || path_there(path, e) <= 0)
 		return -e->code;
 	if (csv_open(&c, path, e))
 		return -e->code;

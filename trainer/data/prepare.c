@@ -182,6 +182,10 @@ static size_t *order_split(const struct job *job, enum split split, size_t *coun
 			table[n++] = i;
 	for (size_t i = 0; table && order && i < n; i++)
 		order[i] = table[order_sample(mix64(job->conf->seed + split), n, i)];
+	if (!table) {
+		free(order);
+		order = NULL;
+	}
 	free(table);
 	*count = n;
 	return order;
@@ -311,6 +315,8 @@ static int measure_oracle(const struct job *job, enum split split, struct error 
 				score[n++] = job->origin->oracle[i * FINDINGS + (size_t)f];
 			}
 		info->oracle[f] = auroc(score, positive, n);
+		if (info->oracle[f] < 0)
+			rc = fail(e, EXIT_INTERNAL, "no memory for the oracle's scores");
 	}
 	info->has_oracle = !rc;
 	free(score);

@@ -250,11 +250,10 @@ int records_open(struct dataset **out, const char *directory, enum split split, 
 	snprintf(d->source, sizeof d->source, "%s", m.source);
 	d->has_oracle = m.split[split].has_oracle;
 	memcpy(d->oracle, m.split[split].oracle, sizeof d->oracle);
-	if ((m.encoding == ENCODING_PACKED ? open_packed : open_records)(d, directory, split, &m, e)) {
+	if ((m.encoding == ENCODING_PACKED ? open_packed : open_records)(d, directory, split, &m, e) || dataset_seal(d, e)) {
 		dataset_close(d);
 		return -e->code;
 	}
-	dataset_seal(d);
 	*out = d;
 	return 0;
 }

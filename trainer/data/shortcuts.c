@@ -151,6 +151,8 @@ int shortcuts_measure(struct shortcuts *s, const struct sample *samples, const s
 				c.positive[c.n++] = samples[i].labels >> f & 1;
 			}
 			s->of[column][f] = compare(&c, (enum shortcut)column);
+			if (s->of[column][f].auroc < 0)
+				rc = fail(e, EXIT_INTERNAL, "no memory for %zu images", n);
 		}
 	}
 	compared_close(&c);

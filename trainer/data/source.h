@@ -27,6 +27,8 @@ struct dataset {
 
 	struct sample *samples; /* [count], owned */
 	size_t count;
+	uint32_t *patients; /* [n_patients] ascending, each once, owned */
+	size_t n_patients;
 	uint64_t *shard_first; /* [shards + 1] index of each shard's first sample, owned; NULL: none */
 	size_t shards;
 	uint64_t stored;       /* bytes of all shards */
@@ -44,7 +46,7 @@ struct dataset {
 /* A split of a prepared directory. */
 int records_open(struct dataset **d, const char *directory, enum split split, struct error *e);
 
-/* Sets hash from samples; to be called when they are complete. */
-void dataset_seal(struct dataset *d);
+/* Sets hash and patients from samples; to be called when they are complete. */
+int dataset_seal(struct dataset *d, struct error *e);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/staging.h"
+#include "json.h"
 
-#include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -69,10 +69,12 @@ static int check_mark(const struct staging *s, struct error *e)
 		return fail(e, EXIT_USAGE, "%s: holds no %s, so it was not made by this command and is not replaced", s->path, s->kind->mark);
 	if (file_read(&text, &size, file, &why))
 		return fail(e, why.code == EXIT_INTERNAL ? EXIT_INTERNAL : EXIT_USAGE, "%s, so that %s is not replaced", why.text, s->path);
-	cJSON *object = cJSON_ParseWithLength(text, size);
+	cJSON *object = json_parse(text, size, 0, NULL);
 	const char *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, s->kind->key));
 
-	if (!object)
+	if (!object && errno == ENOMEM)
+		fail(e, EXIT_INTERNAL, "%s: no memory to read its %s", s->path, s->kind->mark);
+	else if (!object)
 		fail(e, EXIT_USAGE, "%s: its %s cannot be understood, so nothing tells that this command made it, and it is not replaced", s->path, s->kind->mark);
 	else if (!value || strncmp(value, s->kind->begins, strlen(s->kind->begins)) != 0)
 		fail(e, EXIT_USAGE, "%s: its %s is of something else, so it was not made by this command and is not replaced", s->path, s->kind->mark);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/synth_tree.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <omp.h>
 #include <stdarg.h>
@@ -11,6 +10,7 @@
 
 #include "data/image.h"
 #include "data/staging.h"
+#include "json.h"
 #include "learn/auroc.h"
 
 /* One image in a hundred is RGBA, as in ChestX-ray14, so that readers meet that too. */
@@ -209,6 +209,8 @@ static int measure(const struct tree *t, struct error *e)
 			score[n++] = t->ratio[i * FINDINGS + (size_t)f];
 		}
 		r->oracle[f] = auroc(score, positive, n);
+		if (r->oracle[f] < 0)
+			rc = fail(e, EXIT_INTERNAL, "no memory for the oracle's scores");
 		r->se[f] = isnan(r->oracle[f]) ? NAN : standard_error(r->oracle[f], *positives, n - *positives);
 		if (!isnan(r->oracle[f])) {
 			r->oracle_mean += r->oracle[f];
@@ -275,8 +277,7 @@ static int write_oracle(const struct tree *t, struct error *e)
 		cJSON_AddNumberToObject(item, "ceiling_of_clear_signs", synth_ceiling(c, prevalence[f]));
 	}
 	add_value(o, "mean_oracle_auroc", r->oracle_mean);
-	char *text = cJSON_Print(o);
-	cJSON_Delete(o);
+	char *text = json_finish(o, 1);
 	int rc = text ? path_join(path, e, "%s/oracle.json", t->staging.partial) : fail(e, EXIT_INTERNAL, "no memory for oracle.json");
 	if (!rc)
 		rc = file_write(path, text, strlen(text), e);

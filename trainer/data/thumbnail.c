@@ -158,7 +158,7 @@ int thumbnail_fit(const struct dataset *train, const struct dataset *test, struc
 		double w[COLUMNS];
 		float *score = malloc((m + 1) * sizeof *score);
 		uint8_t *positive = malloc(m + 1);
-		fit->auroc[f] = NAN;
+		fit->auroc[f] = -1;
 		if (a && b && score && positive) {
 			fit_finding(train, a, f, w);
 			fit->auroc[f] = score_finding(test, b, f, w, score, positive);
@@ -166,6 +166,9 @@ int thumbnail_fit(const struct dataset *train, const struct dataset *test, struc
 		free(score);
 		free(positive);
 	}
+	for (int f = 0; f < FINDINGS; f++)
+		if (fit->auroc[f] < 0)
+			fail(e, EXIT_INTERNAL, "no memory for the scores of %zu images", m);
 	for (int f = 0; f < FINDINGS; f++)
 		if (!isnan(fit->auroc[f])) {
 			fit->mean += fit->auroc[f];

@@ -53,8 +53,10 @@ struct interval auroc_delong(const float *score, const uint8_t *positive, size_t
 	struct entry *e = sorted(score, n);
 	size_t pos = 0, neg = 0, seen_pos = 0, seen_neg = 0;
 
-	if (!e)
+	if (!e) {
+		r.value = -1;
 		return r;
+	}
 	for (size_t i = 0; i < n; i++)
 		pos += positive[i] != 0;
 	neg = n - pos;

@@ -34,7 +34,7 @@ struct auroc_table {
 };
 
 /* Probability that a random positive scores higher than a random negative, ties counting one half: the Mann-Whitney
- * statistic, by sorting. NAN without a positive or a negative. */
+ * statistic, by sorting. NAN without a positive or a negative, -1 without memory. */
 double auroc(const float *score, const uint8_t *positive, size_t n);
 
 /* The same with DeLong's standard error and Wald interval (DeLong, DeLong and Clarke-Pearson 1988, by mid-ranks as in Sun

@@ -181,8 +181,11 @@ int ensemble_make(struct predictions *out, struct spread *spread, double (*alone
 	if (!e->code && take_patients(out, row, members, paths, k, e) == 0) {
 		average_members(out, spread, row, members, k, average, logits);
 		for (int m = 0; m < k; m++)
-			for (int f = 0; f < FINDINGS; f++)
+			for (int f = 0; f < FINDINGS; f++) {
 				alone[m][f] = judge_alone(out, &members[m], row + (size_t)m * n, f, logits, positive);
+				if (alone[m][f] < 0)
+					fail(e, EXIT_INTERNAL, "no memory for %zu images", n);
+			}
 		describe(&out->about, members, paths, k);
 	}
 	free(row);

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "json.h"
 #include "utf8.h"
 
 double now(void)
@@ -215,9 +216,10 @@ static int write_line(int fd, const char *line, size_t size)
 
 void log_write(struct run_log *l, cJSON *event)
 {
-	char *text = event ? utf8_mend(cJSON_PrintUnformatted(event)) : NULL;
+	char *text = json_finish(event, 0);
 
-	cJSON_Delete(event);
+	if (!text && l->json >= 0 && !l->given_up)
+		fprintf(stderr, "chexnet: no memory for a line of the JSON log, which goes on without it\n");
 	if (!text)
 		return;
 	size_t n = strlen(text);

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "learn/log.h"
+#include "json.h"
 #include "learn/report_parts.h"
-#include "utf8.h"
 
 static void put_interval(cJSON *o, const char *name, const struct interval *v)
 {
@@ -29,6 +29,10 @@ static void put_delong(cJSON *o, const struct predictions *p, int f, int too_few
 		if (too_few)
 			delong.low = delong.high = delong.se = NAN;
 		put_interval(o, "auroc_delong", &delong);
+		if (delong.value < 0)
+			json_lacks();
+	} else {
+		json_lacks();
 	}
 	free(score);
 	free(positive);
@@ -130,8 +134,5 @@ char *report_json(const struct report *r)
 	findings = cJSON_AddObjectToObject(o, "findings");
 	for (int f = 0; f < FINDINGS; f++)
 		cJSON_AddItemToObject(findings, finding_names[f], finding(&r->a, r->in->predictions, f));
-	char *text = utf8_mend(cJSON_Print(o));
-
-	cJSON_Delete(o);
-	return text;
+	return json_finish(o, 1);
 }

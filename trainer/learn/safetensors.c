@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "learn/safetensors.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cjson/cJSON.h>
-
 #include "data/crc32c.h"
 #include "data/file.h"
+#include "json.h"
 
 static const struct {
 	const char *name;
@@ -74,10 +74,7 @@ static char *make_header(const struct tensor *tensors, int n, const struct tenso
 		at += tensors[i].bytes;
 		cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)at));
 	}
-	char *text = cJSON_PrintUnformatted(root);
-
-	cJSON_Delete(root);
-	return text;
+	return json_finish(root, 0);
 }
 
 static int write_body(struct output_file *out, const char *header, const struct tensor *tensors, int n, struct error *e)
@@ -269,9 +266,11 @@ static int read_header(struct safetensors *f, struct error *e)
 	memcpy(&length, f->file.data, 8);
 	if (length > longest_header || length > f->file.size - 8 || length < 2 || text[0] != '{')
 		return fail(e, EXIT_DATA, "%s: not a safetensors file (no header of %llu bytes at byte 8)", f->path, (unsigned long long)length);
-	f->header = cJSON_ParseWithLengthOpts(text, length, &end, 0);
+	f->header = json_parse(text, length, 0, &end);
+	if (!f->header && errno == ENOMEM)
+		return fail(e, EXIT_INTERNAL, "%s: no memory for the header", f->path);
 	if (!f->header)
-		return fail(e, EXIT_DATA, "%s: the header is not JSON (byte %td)", f->path, cJSON_GetErrorPtr() ? cJSON_GetErrorPtr() - text + 8 : 8);
+		return fail(e, EXIT_DATA, "%s: the header is not JSON (byte %td)", f->path, end - text + 8);
 	for (; end < text + length; end++)
 		if (*end != ' ')
 			return fail(e, EXIT_DATA, "%s: the header goes on after its JSON (byte %td)", f->path, end - text + 8);

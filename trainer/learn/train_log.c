@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "learn/train_log.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/file.h"
+#include "json.h"
 
 double json_get_number(const cJSON *object, const char *key)
 {
@@ -102,11 +104,13 @@ static void keep_seed(struct train_log *log, const char *line)
 
 static int keep(struct train_log *log, const char *line)
 {
-	cJSON *o = cJSON_Parse(line);
+	cJSON *o = json_parse(line, strlen(line), 0, NULL);
 	const char *event = json_get_text(o, "event");
 	int rc = 0;
 
-	if (!cJSON_IsObject(o) || !event) {
+	if (!o && errno == ENOMEM) {
+		rc = -1;
+	} else if (!cJSON_IsObject(o) || !event) {
 		log->skipped++;
 	} else if (strcmp(event, "step") == 0) {
 		rc = keep_step(log, o);
