@@ -86,7 +86,7 @@ static int run_command(int argc, char **argv)
 {
 	const char *first = argc > 1 ? argv[1] : "";
 
-	if (strcmp(first, "help") == 0 && argc > 2)
+	if (strcmp(first, "help") == 0 && argc > 2 && strcmp(argv[2], "help") != 0 && argv[2][0] != '-')
 		return help_of(argv[2]);
 	if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 || strcmp(first, "help") == 0) {
 		usage(stdout);

@@ -32,6 +32,8 @@ losses() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([0-9.]*\).*/
 		[[ $stderr =~ --batch=4096\ needs\ ([0-9]+)\ MiB\ and\ there\ are\ ([0-9]+)\ MiB.*([0-9]+)\ fit ]]
 		[ "${BASH_REMATCH[1]}" -gt "${BASH_REMATCH[2]}" ]
 		[ "${BASH_REMATCH[2]}" -lt 1500 ]
+		run --separate-stderr -64 "$BUILD/chexnet" bench --model densenet --growth 64 --blocks 2,2 --batch 4096 --image-size 32 --threads 1
+		[[ $stderr =~ --batch=4096\ needs\ [0-9]+\ MiB\ and\ there\ are\ [0-9]+\ MiB\ for\ this\ rank ]]
 	)
 	run ! grep -q '"event":"step"' "$SCRATCH/huge/log.jsonl"
 }

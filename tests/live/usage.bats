@@ -46,6 +46,8 @@ load trained
 @test "help of a command, and a word that is nearly one" {
 	diff <(chexnet help eval) <(chexnet eval --help)
 	diff <(chexnet help) <(chexnet --help)
+	diff <(chexnet help help) <(chexnet help --help)
+	diff <(chexnet help help) <(chexnet --help)
 	refuses 64 "evaluate; mean eval?" chexnet evaluate
 	refuses 64 "trian; mean train?" chexnet help trian
 }

@@ -15,6 +15,7 @@
 #include "data/random.h"
 #include "json.h"
 #include "learn/auroc.h"
+#include "learn/batch_memory.h"
 
 struct bench_conf {
 	struct network_options network;
@@ -85,6 +86,22 @@ static struct model_conf model_conf_of(const struct bench_conf *conf, const stru
 	return mc;
 }
 
+/* In host memory a batch that is too large would meet the kernel's out-of-memory killer; a GPU refuses it. */
+static int check_memory(struct bench *b, struct error *e)
+{
+	const struct model_conf *conf = &b->run.model_conf;
+	const struct net_conf net = network_conf(&conf->network);
+	struct batch_memory m = { 0 };
+	enum engine_kind kind;
+	double needed = 0, bytes = batch_memory_host(&b->world);
+
+	if (!b->conf->forward && bytes > 0 && model_choose_engine(&b->world, conf->engine, &kind, e) == 0 && kind != ENGINE_CUDA &&
+	    batch_memory_open(&m, &net, kind, conf, NULL, 1, 0, e) == 0 && batch_memory_bytes(&m, conf->batch, &needed, NULL, e) == 0 && needed > bytes)
+		fail(e, EXIT_USAGE, "--batch=%d needs %.0f MiB and there are %.0f MiB for this rank", conf->batch, needed / 1048576, bytes / 1048576);
+	batch_memory_close(&m);
+	return world_agree(&b->world, e);
+}
+
 static int open_bench(struct bench *b, struct error *e)
 {
 	const struct bench_conf *conf = b->conf;
@@ -93,7 +110,7 @@ static int open_bench(struct bench *b, struct error *e)
 		.world = &b->world, .model_conf = model_conf_of(conf, &b->world), .steps = conf->steps, .warmup = conf->warmup, .forward = conf->forward,
 		.resident = conf->resident, .seed = conf->seed,
 	};
-	if (bench_run_open(&b->run, e) < 0)
+	if (check_memory(b, e) < 0 || bench_run_open(&b->run, e) < 0)
 		return -e->code;
 	if (b->run.model.kind == ENGINE_CUDA)
 		b->run.gpu = gpu_meter_open(b->world.places[b->world.at->rank].gpu);

@@ -5,19 +5,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "data/memory.h"
 #include "learn/batch_memory.h"
 #include "learn/gpu_meter.h"
 
 /* Bytes for this rank's engine: its share of the node's memory, or what is free on its GPU. 0: nobody says. */
 static double budget(const struct train *t, enum engine_kind kind)
 {
-	const struct place *places = t->world->places, *own = &places[t->world->at->rank];
 	double bytes = 0;
-	int sharing = 0;
 
 	if (kind == ENGINE_CUDA) {
-		struct gpu_meter *m = gpu_meter_open(own->gpu);
+		struct gpu_meter *m = gpu_meter_open(t->world->places[t->world->at->rank].gpu);
 		struct gpu_reading r;
 
 		if (m && gpu_meter_read(m, &r) == 0)
@@ -25,9 +22,7 @@ static double budget(const struct train *t, enum engine_kind kind)
 		gpu_meter_close(m);
 		return bytes * (100 - BATCH_SPARE_PERCENT) / 100;
 	}
-	for (int r = 0; r < t->world->at->size; r++)
-		sharing += strcmp(places[r].host, own->host) == 0;
-	return (double)memory_available() * (100 - BATCH_SPARE_PERCENT) / 100 / sharing;
+	return batch_memory_host(t->world);
 }
 
 static int open_memory(struct train *t, enum engine_kind kind, struct batch_memory *m, struct error *e)

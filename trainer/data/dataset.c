@@ -54,9 +54,11 @@ int dataset_seal(struct dataset *d, struct error *e)
 {
 	uint64_t h = hash_u64(0, d->count);
 
-	d->patients = malloc((d->count + 1) * sizeof *d->patients);
-	if (!d->patients)
+	uint32_t *patients = realloc(d->patients, (d->count + 1) * sizeof *patients);
+	if (!patients)
 		return fail(e, EXIT_INTERNAL, "no memory for the patients of %zu images", d->count);
+	d->patients = patients;
+	d->n_patients = 0;
 	for (size_t i = 0; i < d->count; i++)
 		d->patients[i] = d->samples[i].patient;
 	qsort(d->patients, d->count, sizeof *d->patients, by_number);

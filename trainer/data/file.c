@@ -26,12 +26,14 @@ enum exit_code fault_of(int why)
 /* A directory that a training left is what people have in hand when a command wants one of its files. */
 static int refuse_kind(const char *path, mode_t mode, struct error *e)
 {
-	char log[FILE_PATH];
+	static const char *const marks[] = { "log.jsonl", "best.safetensors", "model.safetensors" }; /* the log may be elsewhere */
+	char mark[FILE_PATH];
 
 	if (!S_ISDIR(mode))
 		return fail(e, EXIT_DATA, "%s: not a regular file", path);
-	if ((size_t)snprintf(log, sizeof log, "%s/log.jsonl", path) < sizeof log && access(log, F_OK) == 0)
-		return fail(e, EXIT_DATA, "%s: a training's directory: name model.safetensors, test.csv or log.jsonl in it", path);
+	for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
+		if ((size_t)snprintf(mark, sizeof mark, "%s/%s", path, marks[i]) < sizeof mark && access(mark, F_OK) == 0)
+			return fail(e, EXIT_DATA, "%s: a training's directory: name model.safetensors, test.csv or log.jsonl in it", path);
 	return fail(e, EXIT_DATA, "%s: a directory, not a file", path);
 }
 

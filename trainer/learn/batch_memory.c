@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "learn/batch_memory.h"
 
+#include <string.h>
+
+#include "data/memory.h"
+
 static int measure_one(struct batch_memory *m, int batch, double *bytes, struct error *e)
 {
 	struct engine *engine;
@@ -137,4 +141,14 @@ int batch_memory_auto(int largest)
 	while (2 * batch <= largest && 2 * batch <= BATCH_AUTO_MOST)
 		batch *= 2;
 	return batch;
+}
+
+double batch_memory_host(const struct world *w)
+{
+	const struct place *own = &w->places[w->at->rank];
+	int sharing = 0;
+
+	for (int r = 0; r < w->at->size; r++)
+		sharing += strcmp(w->places[r].host, own->host) == 0;
+	return (double)memory_available() * (100 - BATCH_SPARE_PERCENT) / 100 / sharing;
 }

@@ -33,6 +33,9 @@ int batch_memory_bytes(struct batch_memory *m, int batch, double *bytes, struct 
 /* The largest batch up to `most` within `bytes`; 0: not even one. */
 int batch_memory_largest(struct batch_memory *m, double bytes, int most, int *batch, struct error *e);
 
+/* Bytes of host memory for this rank: its share of what is available, less BATCH_SPARE_PERCENT. 0: cannot be told. */
+double batch_memory_host(const struct world *w);
+
 /* What --batch=auto makes of it: the largest power of two up to BATCH_AUTO_MOST, at least 1. */
 int batch_memory_auto(int largest);
 
