@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include "learn/auroc.h"
+#include "learn/resample.h"
 
 static uint64_t random_state = 20240611;
 
@@ -317,6 +318,34 @@ static void threads_do_not_change_a_bit(void **state)
 	assert_memory_not_equal(one, four, sizeof one);
 }
 
+/* By the definition, pair by pair, and whatever the number of resamples: they are computed several at a time. Logits are rounded, so that there are ties. */
+static void every_resample_is_the_auroc_of_the_patients_drawn_in_it(void **state)
+{
+	(void)state;
+	enum { N = 300, EACH = 3, RESAMPLES = 37 };
+	static uint16_t weight[N / EACH];
+	double replicates[RESAMPLES];
+	struct scores s = simulate(&study, N, EACH, 0.5, 0.5);
+	struct auroc_table t;
+
+	for (int i = 0; i < N; i++)
+		study.logits[i] = roundf(study.logits[i] * 4);
+	assert_int_equal(auroc_bootstrap(&s, RESAMPLES, 5, &t, replicates), 0);
+	for (int b = 0; b < RESAMPLES; b++) {
+		double wins = 0, pairs = 0;
+
+		patients_draw(weight, N / EACH, 5, b);
+		for (int i = 0; i < N; i++)
+			for (int j = 0; j < N; j++)
+				if (study.labels[i] && !study.labels[j]) {
+					double w = (double)weight[i / EACH] * weight[j / EACH];
+					pairs += w;
+					wins += study.logits[i] > study.logits[j] ? w : study.logits[i] < study.logits[j] ? 0 : w / 2;
+				}
+		assert_close(replicates[b], wins / pairs, 1e-12);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -330,6 +359,7 @@ int main(void)
 		cmocka_unit_test(a_finding_of_one_patient_neither_looks_sure_nor_moves_the_mean),
 		cmocka_unit_test(the_mean_has_an_interval_of_its_own),
 		cmocka_unit_test(threads_do_not_change_a_bit),
+		cmocka_unit_test(every_resample_is_the_auroc_of_the_patients_drawn_in_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,31 +150,46 @@ static int rank_class(struct resampling *r, int c)
 	return 0;
 }
 
-/* Σ over positives of the weight of all negatives before it; the totals too. */
-static double weighted_u(const uint32_t *order, size_t n, const uint16_t *weight, uint64_t *pos, uint64_t *neg)
+/* Resamples are taken so many at a time: what a patient weighs in each lies side by side, and one pass over a ranking serves them all. */
+enum { LANES = 16 };
+
+typedef uint16_t lanes[LANES];
+
+/* u: Σ over positives of the weight of all negatives before it; the totals too. */
+static void weighted_u(const uint32_t *order, size_t n, const lanes *weight, uint64_t u[LANES], uint32_t pos[LANES], uint32_t neg[LANES])
 {
-	uint64_t below = 0, u = 0, positives = 0;
+	uint32_t below[LANES] = { 0 }, positives[LANES] = { 0 };
+	uint64_t sum[LANES] = { 0 };
 
 	for (size_t i = 0; i < n; i++) {
-		uint64_t w = weight[order[i] >> 1], p = -(uint64_t)(order[i] & 1);
+		const uint16_t *w = weight[order[i] >> 1];
 
-		u += (w & p) * below;
-		positives += w & p;
-		below += w & ~p;
+		if (order[i] & 1) {
+			for (int l = 0; l < LANES; l++) {
+				sum[l] += (uint64_t)w[l] * below[l];
+				positives[l] += w[l];
+			}
+		} else {
+			for (int l = 0; l < LANES; l++)
+				below[l] += w[l];
+		}
 	}
-	*pos = positives;
-	*neg = below;
-	return (double)u;
+	memcpy(u, sum, sizeof sum);
+	memcpy(pos, positives, sizeof positives);
+	memcpy(neg, below, sizeof below);
 }
 
-static double weighted_auroc(const struct ranking *k, const uint16_t *weight)
+static void weighted_auroc(const struct ranking *k, const lanes *weight, double auroc[LANES])
 {
-	uint64_t pos, neg;
-	double u = weighted_u(k->low, k->n, weight, &pos, &neg);
+	uint64_t u[LANES], high[LANES];
+	uint32_t pos[LANES], neg[LANES];
 
+	weighted_u(k->low, k->n, weight, u, pos, neg);
+	memcpy(high, u, sizeof u);
 	if (k->ties)
-		u = 0.5 * (u + weighted_u(k->high, k->n, weight, &pos, &neg));
-	return pos && neg ? u / ((double)pos * (double)neg) : NAN;
+		weighted_u(k->high, k->n, weight, high, pos, neg);
+	for (int l = 0; l < LANES; l++)
+		auroc[l] = pos[l] && neg[l] ? 0.5 * ((double)u[l] + (double)high[l]) / ((double)pos[l] * (double)neg[l]) : NAN;
 }
 
 double auroc_mean(const struct auroc_table *t, const double *replicate)
@@ -244,17 +259,29 @@ static int resample_all(const struct resampling *r, int resamples, uint64_t seed
 
 #pragma omp parallel reduction(| : failed)
 	{
-		uint16_t *weight = malloc((r->patients + 1) * sizeof *weight);
+		uint16_t *one = malloc((r->patients + 1) * sizeof *one);
+		lanes *weight = calloc(r->patients + 1, sizeof *weight);
 
-		failed |= !weight;
+		failed |= !one || !weight;
 #pragma omp for schedule(static)
-		for (int b = 0; b < resamples; b++) {
-			if (!weight)
+		for (int b = 0; b < resamples; b += LANES) {
+			int n = resamples - b < LANES ? resamples - b : LANES;
+			double auroc[LANES];
+
+			if (!one || !weight)
 				continue;
-			patients_draw(weight, r->patients, seed, b);
-			for (int c = 0; c < classes; c++)
-				replicates[(size_t)b * (size_t)classes + (size_t)c] = weighted_auroc(&r->ranking[c], weight);
+			for (int l = 0; l < n; l++) {
+				patients_draw(one, r->patients, seed, b + l);
+				for (size_t p = 0; p < r->patients; p++)
+					weight[p][l] = one[p];
+			}
+			for (int c = 0; c < classes; c++) {
+				weighted_auroc(&r->ranking[c], (const lanes *)weight, auroc);
+				for (int l = 0; l < n; l++)
+					replicates[(size_t)(b + l) * (size_t)classes + (size_t)c] = auroc[l];
+			}
 		}
+		free(one);
 		free(weight);
 	}
 	return failed ? -1 : 0;
@@ -276,7 +303,8 @@ static size_t count_patients(struct ranking *k, uint32_t side, uint32_t *images,
 /* The point estimate is the resample in which everybody is drawn once. */
 static int estimate(struct resampling *r, struct auroc_table *t)
 {
-	uint16_t *once = malloc((r->patients + 1) * sizeof *once);
+	lanes *once = malloc((r->patients + 1) * sizeof *once);
+	double auroc[LANES];
 	uint32_t *images = malloc((r->patients + 1) * sizeof *images);
 
 	if (!once || !images) {
@@ -285,7 +313,8 @@ static int estimate(struct resampling *r, struct auroc_table *t)
 		return -1;
 	}
 	for (size_t i = 0; i < r->patients; i++)
-		once[i] = 1;
+		for (int l = 0; l < LANES; l++)
+			once[i][l] = 1;
 	for (int c = 0; c < t->classes; c++) {
 		struct ranking *k = &r->ranking[c];
 
@@ -295,7 +324,8 @@ static int estimate(struct resampling *r, struct auroc_table *t)
 		t->positive_patients[c] = count_patients(k, 1, images, r->patients);
 		t->negative_patients[c] = count_patients(k, 0, images, r->patients);
 		t->effective[c] = k->effective[1];
-		t->class[c].value = weighted_auroc(k, once);
+		weighted_auroc(k, (const lanes *)once, auroc);
+		t->class[c].value = auroc[0];
 	}
 	free(once);
 	free(images);
