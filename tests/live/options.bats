@@ -189,7 +189,7 @@ refused() { # TEXT: exit 64 and exactly this line
 
 @test "an empty SLURM_HVD or SLURM_HVD_BIND asks for nothing" {
 	run in_cluster env SLURM_HVD= SLURM_HVD_BIND= srun -Q --gpus=2 "$SHOW"
-	[ "$output" = 'task 0 of 1: gpus=0,1 mpi=none policy=none args=' ]
+	[ "$output" = "task 0 of 1: gpus=0,1 mpi=${SLURM_MPI_TYPE-none} policy=none args=" ]
 }
 
 @test "a step in somebody's job, started from outside: its GPUs are not known here, and it keeps to its own cores" {

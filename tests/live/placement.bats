@@ -133,7 +133,7 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 
 @test "heterogeneous job: each component of #SBATCH lines has its own --gres" {
 	without_mpi
-	printf '%s\n' '#!/bin/bash' '#SBATCH -Q -N1 -c2 --gres=gpu:1' '#SBATCH hetjob' '#SBATCH -N1 --cpus-per-gpu=1 --gres=gpu:2' \
+	printf '%s\n' '#!/bin/bash' '#SBATCH -Q -N1 --cpus-per-gpu=2 --gres=gpu:1' '#SBATCH hetjob' '#SBATCH -N1 --cpus-per-gpu=1 --gres=gpu:2' \
 		"for g in \$1; do srun -Q --het-group=\$g --hvd bash -c '${look//\'/\'\\\'\'}'; done" >"$SCRATCH/job"
 	local groups
 	for groups in 0=1 1=2 0,1=3; do
@@ -275,7 +275,7 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 
 @test "job arrays and overlapping steps" {
 	local words
-	for words in "-n2 --gpus=2" "-c2 --gres=gpu:2"; do
+	for words in "-n2 --gpus=2" "--cpus-per-gpu=1 --gres=gpu:2"; do
 		# shellcheck disable=SC2086
 		in_cluster sbatch -Q -W --array=0-2 -N1 $words -o "$SCRATCH/array-%a" --wrap "srun -Q --hvd bash -c '${look//\'/\'\\\'\'}; sleep 1'"
 		for n in 0 1 2; do
@@ -349,9 +349,9 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 		wait_for 15 nodes_are_idle 2
 		run in_cluster srun -Q -w n1 -n1 --gpus=1 --hvd bash -c "$gpu"
 		echo "$output"
-		# the first in bus order is /dev/nvidia1, the first device file is of the second: the one that may be opened
-		[ "$(tasks)" = "task 0000:$([ $numbers = bus ] && echo 15 || echo 1b):00.0" ]
-		grep -q "^open $([ $numbers = bus ] && echo 1 || echo 0) No such device" <<<"$output"
+		# in 22.05 it is Slurm's first one, in 24.11 the one near the core: either way Slurm's number was understood, not corrected by what may be opened
+		[ "$(tasks)" = "task 0000:$(grep -q '^open 1 No such' <<<"$output" && echo 15 || echo 1b):00.0" ]
+		[[ $output != *"whatever was said of it"* ]]
 	done
 }
 
