@@ -50,7 +50,8 @@ static void train(void *arg)
 	int rank = hvd_world(h)->rank, size = hvd_world(h)->size;
 	works(h, hvd_plan_open(h, &p, t, TENSORS, *bucket_bytes));
 	float *slab = hvd_plan_slab(p);
-	for (int step = 0; step < 4; step++) {
+	const int steps = *bucket_bytes > 1 ? 4 : 9; /* enough of them for a cut by measurement, if that is asked for */
+	for (int step = 0; step < steps; step++) {
 		size_t at = 0;
 		for (int i = 0; i < TENSORS; i++) {
 			for (size_t k = 0; k < t[i].count; k++)
@@ -70,6 +71,7 @@ static void train(void *arg)
 		works(h, hvd_allreduce(h, &check, &check, 1, HVD_F32, HVD_MAX));
 		must(check == (float)(size - 1));
 	}
+	must(*bucket_bytes != 1 || hvd_plan_buckets(p) == TENSORS);
 	hvd_plan_close(p);
 	works(h, hvd_close(h));
 }
@@ -78,9 +80,9 @@ static void means_do_not_depend_on_cut_or_layout(void **state)
 {
 	(void)state;
 	static const char *const layouts[] = { "aaaa", "aabb", "abab", "abc" };
-	static const size_t cuts[] = { 1, 20000, 300000, 1u << 30 };
+	static const size_t cuts[] = { 1, 20000, 300000, 1u << 30, 0 };
 	for (size_t i = 0; i < 4; i++)
-		for (size_t k = 0; k < 4; k++)
+		for (size_t k = 0; k < 5; k++)
 			run_ranks(layouts[i], train, (void *)(uintptr_t)&cuts[k]);
 }
 
@@ -189,6 +191,8 @@ static void misuse(void *arg)
 	all_ready(h, p);
 	must(hvd_plan_ready(p, TENSORS) == HVD_EINVAL && strstr(hvd_error(h), "gradient 30 out of order"));
 	works(h, hvd_plan_finish(p));
+	struct hvd_plan *none = p;
+	must(hvd_plan_open(h, &none, NULL, 0, 0) == HVD_EINVAL && !none && strstr(hvd_error(h), "no tensors"));
 	works(h, hvd_barrier(h));
 	if (meeting_rank == 1)
 		usleep(200000);
@@ -380,6 +384,8 @@ static void a_cut_is_written_down_and_taken_from_the_file(void **state)
 	run_ranks("aabb", follow_the_file, &steps);
 	steps = 8; /* it stays, though the steps are measured ones */
 	run_ranks("abc", follow_the_file, &steps);
+	static const size_t by_measurement = 0;
+	run_ranks("aabb", train, (void *)(uintptr_t)&by_measurement); /* all ranks have that cut */
 	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "other gradients");
 	assert_int_equal(truncate(path, 60), 0);
 	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "damaged one: name another file, or remove it if it is an old plan");

@@ -32,6 +32,30 @@ static double best_of_all(const double *ready, const size_t *bytes, int n, const
 	return best;
 }
 
+static void buckets_are_filled_one_after_the_other(void **state)
+{
+	(void)state;
+	static const struct {
+		size_t bytes[6], size;
+		int n;
+		bool statistics;
+		int last[7]; /* and -1 */
+	} cases[] = {
+		{ { 4, 4, 4, 4, 4 }, 8, 5, false, { 1, 3, 4, -1 } },
+		{ { 4, 4, 4, 4, 4 }, 8, 5, true, { 1, 3, 4, -1 } },
+		{ { 5, 2, 1, 9, 3, 3 }, 8, 6, false, { 2, 3, 5, -1 } },
+		{ { 5, 2, 1, 9, 3, 3 }, 8, 6, true, { 2, 3, 4, 5, -1 } },
+		{ { 1, 1, 1 }, 1, 3, true, { 0, 1, 2, -1 } },
+		{ { 1, 6, 1, 1, 1 }, 8, 5, true, { 2, 3, 4, -1 } },
+		{ { 7 }, 8, 1, true, { 0, -1 } },
+	};
+	for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+		int last[7], buckets = plan_fill(cases[c].bytes, cases[c].n, cases[c].size, cases[c].statistics, last);
+		last[buckets] = -1;
+		assert_memory_equal(last, cases[c].last, ((size_t)buckets + 1) * sizeof *last);
+	}
+}
+
 static void no_cut_is_better(void **state)
 {
 	(void)state;
@@ -219,6 +243,7 @@ static void a_place_where_no_file_can_be_is_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(buckets_are_filled_one_after_the_other),
 		cmocka_unit_test(no_cut_is_better),
 		cmocka_unit_test(it_hides_what_fixed_buckets_do_not),
 		cmocka_unit_test(a_line_is_found),

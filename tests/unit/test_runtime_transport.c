@@ -8,7 +8,6 @@ static const char *const lines[] = {
 	"n1:4711:4750 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>",
 	"n1:4711:4750 [0] NCCL INFO Channel 00/02 : 0 1 2 3",
 	"n1:4711:4750 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC",
-	"n1:4711:4750 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/IPC",
 	"n1:4712:4751 [1] NCCL INFO Channel 00 : 1[c1000] -> 0[41000] via SHM/direct/direct",
 	"n1:4712:4751 [1] NCCL INFO Channel 00/0 : 1[1] -> 2[0] [send] via NET/Socket/0",
 	"n2:90:91 [0] NCCL INFO Channel 00/0 : 2[0] -> 1[1] [send] via NET/IB/3/GDRDMA/Shared",
@@ -16,6 +15,9 @@ static const char *const lines[] = {
 	"n2:90:92 [1] NCCL INFO Channel 00/0 : 3[1] -> 2[0] [receive] via NET/Socket/0",
 	"n2:90:92 [1] NCCL INFO Channel 00/0 : 3[1] -> 0[0] [send] via NET/IB/0",
 	"n2:90:92 [1] NCCL INFO Connected all rings",
+	"n1:4711:4750 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/IPC",
+	"n1:4711:4750 [0] NCCL INFO Channel 00/0 : 4[0] -> 0[0] via SHM", /* of another communicator */
+	"n1:4711:4750 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] via SHM",
 };
 
 static size_t read_lines(struct pair *p)
@@ -30,10 +32,10 @@ static void lines_of_the_log_are_understood(void **state)
 {
 	(void)state;
 	struct pair p[16];
-	assert_int_equal(read_lines(p), 8);
+	assert_int_equal(read_lines(p), 10);
 	assert_true(p[0].from == 0 && p[0].to == 1 && !strcmp(p[0].how, "P2P/IPC"));
-	assert_true(p[2].from == 1 && p[2].to == 0 && !strcmp(p[2].how, "SHM/direct/direct"));
-	assert_true(p[4].from == 2 && p[4].to == 1 && !strcmp(p[4].how, "NET/IB/3/GDRDMA/Shared"));
+	assert_true(p[1].from == 1 && p[1].to == 0 && !strcmp(p[1].how, "SHM/direct/direct"));
+	assert_true(p[3].from == 2 && p[3].to == 1 && !strcmp(p[3].how, "NET/IB/3/GDRDMA/Shared"));
 	assert_false(transport_line("NCCL INFO Channel 00 : -1[0] -> 1[0] via SHM", &p[0]));
 	assert_false(transport_line("NCCL INFO Channel 00 : 0[0] -> 1[0] via ", &p[0]));
 }
@@ -55,7 +57,8 @@ static void slow_ways_are_complained_of(void **state)
 	(void)state;
 	static const int two_nodes[] = { 0, 0, 1, 1 }, four_nodes[] = { 0, 1, 2, 3 };
 	char *text = table(two_nodes, true, 4);
-	assert_non_null(strstr(text, "     0    1        2 P2P/IPC             \n"));
+	assert_ptr_equal(strstr(text, "# from   to channels over\n     0    1        2 P2P/IPC             \n     1    0 "), text);
+	assert_null(strstr(text, "4 "));
 	assert_non_null(strstr(text, "SHM/direct/direct    WARNING: one node, but through host memory"));
 	assert_non_null(strstr(text, "     1    2        1 NET/Socket/0         WARNING: over TCP, though there is InfiniBand"));
 	assert_non_null(strstr(text, "     3    2        1 NET/Socket/0         WARNING: one node, but over the network"));
