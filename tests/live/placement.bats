@@ -529,9 +529,11 @@ tasks_of_nodes() { # "2 2": how many tasks each node has
 	# GPUs that come with CPUs do not follow the tasks: all nodes say the same, and it helps
 	run in_cluster srun -Q -N2 --gpus=4 --cpus-per-gpu=2 --hvd bash -c "$look"
 	echo "$output"
-	[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: type -m plane=3, or \(type [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'type --gpus-per-node=2 --ntasks-per-node=2' ]
-	run in_cluster srun -Q -N2 --gpus=4 --cpus-per-gpu=2 --hvd -m plane=3 bash -c "$look"
-	tasks_of_nodes '3 1'
+	if [ "$(tasks | wc -l)" -ne 4 ]; then # in Slurm 23.11 they do
+		[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: type -m plane=3, or \(type [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'type --gpus-per-node=2 --ntasks-per-node=2' ]
+		run in_cluster srun -Q -N2 --gpus=4 --cpus-per-gpu=2 --hvd -m plane=3 bash -c "$look"
+		tasks_of_nodes '3 1'
+	fi
 	run in_cluster salloc -Q -N2 --gpus=4 --exclusive srun -Q --hvd bash -c "$look"
 	echo "$output"
 	[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: type -m plane=3, or \(submit [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'submit the job with --gpus-per-node=2 --ntasks-per-node=2' ]
