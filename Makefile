@@ -86,7 +86,7 @@ RUNTIME_TOOLS := runtime/hvd_bench.c runtime/hvd_trace.c runtime/transport.c run
 RUNTIME_SRC := $(filter-out $(RUNTIME_TOOLS) $(if $(HAVE_NCCL),,runtime/backend_nccl.c runtime/nccl_api.c),$(wildcard runtime/*.c))
 
 TRAINER_SRC := $(filter-out trainer/chexnet.c,$(wildcard trainer/*.c trainer/commands/*.c trainer/net/*.c \
-               trainer/engine/*.c trainer/engine/reference/*.c trainer/engine/cpu/*.c trainer/data/*.c trainer/learn/*.c))
+               trainer/engine/*.c trainer/engine/reference/*.c trainer/engine/cpu/*.c trainer/engine/cuda/library.c trainer/data/*.c trainer/learn/*.c))
 
 TESTS_SRC   := $(wildcard tests/unit/test_*.c)
 
@@ -197,7 +197,7 @@ $(BUILD)/tests/test_trainer_staging: private LDFLAGS += -Wl,--wrap=renameat2,--w
 $(BUILD)/tests/test_trainer_checkpoint_dir: private LDFLAGS += -Wl,--wrap=renameat2
 $(BUILD)/tests/test_trainer_file: private LDFLAGS += -Wl,--wrap=stat,--wrap=fstat,--wrap=open
 $(BUILD)/tests/test_trainer_memory: private LDFLAGS += -Wl,--wrap=fopen
-$(BUILD)/tests/test_trainer_world: private LDFLAGS += -Wl,--wrap=sched_getaffinity
+$(BUILD)/tests/test_trainer_world: private LDFLAGS += -Wl,--wrap=sched_getaffinity,--wrap=dlopen,--wrap=dlsym
 $(BUILD)/tests/test_trainer_log: private LDFLAGS += -Wl,--wrap=poll,--wrap=__poll_chk
 $(BUILD)/tests/test_trainer_sequence: private LDFLAGS += -Wl,--wrap=pthread_create
 $(BUILD)/tests/test_trainer_recover: private LDFLAGS += $(addprefix -Wl$(,)--wrap=,hvd_allgather hvd_broadcast hvd_lost hvd_error world_recover world_same train_open_loader train_set_schedule)

@@ -169,7 +169,7 @@ static const char man_tail[] =
 	".TP\n.B HVD_DEADLINE\\fR, \\fBHVD_BACKEND\\fR, \\fBHVD_IFACE\\fR, \\fBHVD_TRACE\\fR, \\fBHVD_ON_DEATH\\fR, \\fBHVD_PLAN\\fR, \\fBHVD_WIRE\\fR, \\fBHVD_SYNC\n"
 	"See \\fBlibhvd\\fR(3).\n"
 	".TP\n.B CUDNN_HOME\\fR, \\fBNCCL_HOME\\fR, \\fBCUDA_HOME\nWhere the libraries of the CUDA engine are looked for after the program's own directory. Then come the system's, /usr/local/cuda, and the\n"
-	"wheels of the Python environment: VIRTUAL_ENV, or where python3 in PATH is. NCCL is libhvd's to find, in fewer places: see \\fBlibhvd\\fR(3).\n"
+	"wheels of the Python environment: VIRTUAL_ENV, or where python3 in PATH is.\n"
 	".TP\n.B TMPDIR\nWhere \\fBbench data\\fR makes its images (/tmp).\n"
 	".TP\n.B CHEXNET_GRAPHS\\fR, \\fBCHEXNET_FUSED\\fR, \\fBCHEXNET_EARLY\\fR, \\fBCHEXNET_WGMMA\n"
 	"For work on the CUDA engine. GRAPHS=0: every step is enqueued anew, to find what goes wrong in one. FUSED=BITS[:FIRST\\-LAST]: fused kernels of a dense layer (1: 1x1 forward, 2:\n"

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "data/hash.h"
+#include "engine/cuda/library.h"
 #include "learn/log.h"
 
 /* ---- a lost rank ------------------------------------------------------------------------------------- */
@@ -204,6 +205,9 @@ int world_open(struct world *w, const char *command, struct error *e)
 	w->deadline = conf.deadline;
 	conf.on_lost = on_lost;
 	conf.on_lost_arg = w;
+	/* libhvd takes the NCCL that is loaded; it does not look among Python's wheels itself */
+	if (strcmp(conf.backend, "cpu") && cuda_driver_answers())
+		library_open("libnccl.so.2", &(struct error){ 0 });
 	if (hvd_init(&w->hvd, &conf) < 0) {
 		fail(e, EXIT_INTERNAL, "%s", hvd_error(w->hvd));
 		world_close(w);
