@@ -20,7 +20,8 @@ else
 BUILD       ?= build
 endif
 
-prefix      ?= /usr/local
+# PREFIX is taken for it on the command line only: in the environment it often means something else
+prefix      ?= $(if $(filter command,$(origin PREFIX)),$(PREFIX),/usr/local)
 bindir      ?= $(prefix)/bin
 libdir      ?= $(prefix)/lib
 includedir  ?= $(prefix)/include

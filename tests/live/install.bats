@@ -40,6 +40,11 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 	[[ $output == "rank 0 of 1, "*" mean 0.000" ]]
 }
 
+@test "PREFIX on make's command line means prefix; in the environment it is somebody else's" {
+	[[ $(env -u MAKEFLAGS -u MAKELEVEL make -n -C "$TOP" install-files PREFIX=/opt/hvd) == *'"/opt/hvd/bin/"'* ]]
+	[[ $(env -u MAKEFLAGS -u MAKELEVEL PREFIX=/opt/hvd make -n -C "$TOP" install-files) == *'"/usr/local/bin/"'* ]]
+}
+
 @test "an installed chexnet finds its CUDA engine; after make uninstall that is gone too" {
 	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "libchexnet_cuda.so is not built (no nvcc)"
 	staged() { env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" "$1" DESTDIR="$SCRATCH/staged" prefix=/opt/hvd slurm_plugindir=/opt/hvd/slurm; }
