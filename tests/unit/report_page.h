@@ -88,7 +88,7 @@ static inline struct page make(const struct report_input *in)
 
 static inline int is_void(const char *name)
 {
-	static const char *const names[] = { "meta", "br", "img", "line", "circle", "polyline", "path" };
+	static const char *const names[] = { "meta", "br", "wbr", "img", "line", "circle", "polyline", "path" };
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		if (strcmp(names[i], name) == 0)

@@ -502,11 +502,12 @@ static void a_map_says_how_many_fold_it_raises_the_odds(void **state)
 		snprintf(picture, sizeof picture, "%s/map.png", directory);
 		assert_int_equal(cam_write_png(picture, rgb, 1, &about, &e), 0);
 		assert_int_equal(file_read(&png, &size, picture, &e), 0);
-		in.pictures = &(struct report_picture){ "map", png, size };
+		in.pictures = &(struct report_picture){ "a&b.2.Mass", png, size };
 		in.n_pictures = 1;
 		struct page page = make(&in);
 
 		assert_present(page.text, cases[i].says);
+		assert_present(page.text, "<b>a&amp;b.2<wbr>.Mass</b>");
 		free(page.text);
 		free(png);
 	}

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Pictures of activation maps: what their colours and frames stand for. */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "learn/cam.h"
 #include "learn/report_parts.h"
@@ -80,10 +82,25 @@ static void put_maker(struct page *page, enum maker maker)
 		page_put(page, "<span class=\"warn\">a map of another model than these predictions'</span>");
 }
 
+/* A name that is too long for a line breaks before the finding at its end. */
+static void put_name(struct page *page, const char *name)
+{
+	const char *last = strrchr(name, '.');
+	char image[NAME_MAX + 1];
+
+	if (last && (size_t)(last - name) < sizeof image) {
+		snprintf(image, sizeof image, "%.*s", (int)(last - name), name);
+		page_text(page, image);
+		page_put(page, "<wbr>");
+		name = last;
+	}
+	page_text(page, name);
+}
+
 static void put_picture(struct page *page, const struct report_picture *picture, const struct cam_about *about, enum maker maker)
 {
 	page_put(page, "<figure><figcaption><b>");
-	page_text(page, picture->name);
+	put_name(page, picture->name);
 	page_put(page, "</b>");
 	if (about) {
 		page_put(page, "<span>");
