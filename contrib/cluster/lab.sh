@@ -173,7 +173,7 @@ wait_for_nodes() { # CONTROLLER-PID
 	for ((try = 0; try < 600; try++)); do
 		[ ! -e "$DIR/state" ] || return 0
 		kill -0 "$1" 2>/dev/null || { report "slurmctld stopped"; return 0; }
-		if [ "$( (as_daemon sinfo -h -N -o %T) 2>/dev/null | grep -c '^idle$')" = "$NODES" ]; then
+		if [ "$( (as_daemon sinfo -h -N -o '%N %T') 2>/dev/null | sort -u | grep -c ' idle$')" = "$NODES" ]; then
 			report ok
 			return 0
 		fi

@@ -156,6 +156,12 @@ nothing_left() {
 	nothing_left
 }
 
+@test "run: partitions of one's own, as a site's lines have them" {
+	printf 'PartitionName=%s Nodes=n[1-2]\n' low high >"$SCRATCH/site.conf"
+	run -0 other --nodes 2 --conf "$SCRATCH/site.conf" run srun -Q -p high -N2 hostname
+	[ "$(sort <<<"$output" | tail -n 2 | xargs)" = "n1 n2" ]
+}
+
 @test "run: SIGTERM ends it all" {
 	"$TOP/contrib/cluster/hvd-cluster" --dir "$OTHER" run --plugin none bash -c "touch '$SCRATCH/started'; exec srun -Q -N2 sleep 100" 3>&- &
 	wait_for 20 test -e "$SCRATCH/started"
