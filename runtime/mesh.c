@@ -461,6 +461,7 @@ bool mesh_shrink(struct mesh *m, const uint8_t *fate)
 			dismiss_locked(m, i);
 	}
 	if (all) {
+		m->accused = false;
 		m->lost = -1;
 		m->tags = round;
 		atomic_store(&m->sequence, round);

@@ -89,6 +89,7 @@ struct mesh {
 	_Atomic int lost;   /* rank, -1: none */
 	enum cause cause;   /* of the fault */
 	_Atomic bool given_up; /* others go on without this rank */
+	bool accused;          /* another, whom this one gave up for that, has given this one up */
 	char fault[WHY_BYTES + 200];
 
 	struct hvd *owner; /* hears of faults from the watcher, once the world is formed; NULL: nobody yet */

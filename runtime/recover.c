@@ -55,18 +55,18 @@ static int agree(struct mesh *m, uint8_t *fate)
 	return 0;
 }
 
-/* Nobody else may go on too: where ranks were given up that may be alive, the majority goes on, or the half with the lowest rank. */
+/* Nobody else may go on too: where ranks were given up that may be alive, the majority goes on, or the half with the lowest rank. A rank that one of
+ * those accused counts the dead with them: they may have agreed to go on without it before they died. */
 static bool may_go_on(const struct mesh *m, const uint8_t *fate)
 {
-	int alive = 0, unheard = 0, lowest[3] = { m->size, m->size, m->size };
+	int count[2] = { 0, 0 }, lowest[2] = { m->size, m->size }; /* of the alive, and of the others */
 	for (int i = m->size - 1; i >= 0; i--) {
-		if (!m->peer[i].member)
-			continue; /* settled in an earlier recovery */
-		alive += fate[i] == ALIVE;
-		unheard += fate[i] == UNHEARD;
-		lowest[fate[i]] = i;
+		if (!m->peer[i].member || (fate[i] == DEAD && !m->accused))
+			continue; /* settled in an earlier recovery, or by its end */
+		count[fate[i] != ALIVE]++;
+		lowest[fate[i] != ALIVE] = i;
 	}
-	return !unheard || alive > unheard || (alive == unheard && lowest[ALIVE] < lowest[UNHEARD]);
+	return !count[1] || count[0] > count[1] || (count[0] == count[1] && lowest[0] < lowest[1]);
 }
 
 /* Members, links, windows and memory of the world that is left, on every rank or on none: the last step is a gathering, and

@@ -264,12 +264,14 @@ static void heed_fault(struct mesh *m, int from)
 	n.text[sizeof n.text - 1] = 0;
 	int rank = n.rank >= 0 && n.rank < m->size ? n.rank : -1;
 	int reporter = n.reporter >= 0 && n.reporter < m->size ? n.reporter : 0;
-	if (p->fate != ALIVE && n.cause != CAUSE_DISMISSED)
-		return;
-	if (rank == m->rank && reporter == from && n.cause != CAUSE_DISMISSED)
-		p->fate = UNHEARD;
-	else if (rank == m->rank)
+	if (rank == m->rank && n.cause != CAUSE_DISMISSED && (reporter == from || p->fate != ALIVE)) {
+		m->accused = true;
+		p->fate = p->fate == ALIVE ? UNHEARD : p->fate;
+	} else if (rank == m->rank) {
 		m->given_up = true;
+	} else if (p->fate != ALIVE) {
+		return;
+	}
 	fault_locked(m, n.status < 0 ? n.status : HVD_EPEER, rank, n.cause <= CAUSE_DISMISSED ? n.cause : CAUSE_NONE, reporter, n.text);
 }
 

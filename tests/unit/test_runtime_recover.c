@@ -731,6 +731,37 @@ static void two_ranks_that_give_each_other_up_cost_one(void **state)
 	quarrel("abc", accuse_the_first, state);
 }
 
+/* Rank 1 gives rank 0 up, and rank 2, which may have agreed to that, dies. */
+static void accuse_and_die(void *arg)
+{
+	struct hvd *h = open_quarrel(20);
+	struct mesh *m = h->mesh;
+	(void)arg;
+	if (meeting_rank == 2)
+		pthread_mutex_lock(&m->lock); /* it tells nobody what it hears */
+	wait_at(0, 3);
+	if (meeting_rank == 1)
+		mesh_lose(m, 0, CAUSE_LATE);
+	while (!meeting_rank && !m->failed)
+		usleep(1000);
+	wait_at(1, 3);
+	if (meeting_rank == 2)
+		kill(getpid(), SIGKILL);
+	while (m->peer[2].fate == ALIVE)
+		usleep(1000);
+	must(hvd_recover(h) == HVD_EBOOT);
+	hvd_close(h);
+}
+
+static void a_rank_that_another_gave_up_needs_the_majority_of_all(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("abc", accuse_and_die, NULL, status);
+	meeting_over();
+	assert_true(status[0] == 0 && status[1] == 0);
+}
+
 /* The link for data between two ranks that are well ends. */
 static void lose_a_data_link(void *arg)
 {
@@ -818,6 +849,7 @@ int main(void)
 		cmocka_unit_test(a_loss_at_the_end_of_a_recovery_is_in_the_stop_word),
 		cmocka_unit_test(the_trace_of_survivors_is_summed_up_to_the_last_step),
 		cmocka_unit_test(two_ranks_that_give_each_other_up_cost_one),
+		cmocka_unit_test(a_rank_that_another_gave_up_needs_the_majority_of_all),
 		cmocka_unit_test(a_data_link_that_breaks_is_no_death),
 		cmocka_unit_test(a_rank_that_is_given_up_while_it_recovers_asks_nobody_any_more),
 		cmocka_unit_test(without_continue_there_is_no_recovery),
