@@ -276,6 +276,13 @@ static struct look *look_at_all(const struct origin *o, int threads, struct erro
 		}
 		decoder_free(d);
 	}
+	for (size_t i = 0; i < o->count && !e->code; i++)
+		if (looks[i].error.code == EXIT_INTERNAL) /* what could not be looked at may be whole */
+			*e = looks[i].error;
+	if (e->code) {
+		free(looks);
+		return NULL;
+	}
 	return looks;
 }
 
