@@ -10,7 +10,7 @@ import socket
 import struct
 import sys
 
-MAGIC = b"hvd3\1\2\3\4"
+MAGIC = b"hvd4\1\2\3\4"
 HELLO, REPLY, PROOF = 48, 32, 16
 TOLD_SECONDS = 10
 
