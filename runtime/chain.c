@@ -79,13 +79,6 @@ int calls_differ(struct mesh *m, const struct stamp *a, const struct stamp *b, i
 			  type_name((enum hvd_type)(a->type % 8)), rank, op_name(b->kind), (unsigned long long)b->n, type_name((enum hvd_type)(b->type % 8)), more);
 }
 
-/* If a death broke it, that is noticed on the control link too, which names the cause. */
-static int broken(struct chain *c, int rank)
-{
-	int failed = mesh_reason(c->mesh);
-	return failed ? failed : mesh_lose(c->mesh, rank, CAUSE_CUT);
-}
-
 /* Moves what the socket takes or has; the other end's stamp must be the same. Returns 0 or a fault. */
 static int move(struct reduction *r, struct stream *s, void *data, size_t bytes)
 {
@@ -102,7 +95,7 @@ static int move(struct reduction *r, struct stream *s, void *data, size_t bytes)
 	ssize_t n = s->sends ? sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) : recvmsg(s->fd, &message, MSG_DONTWAIT);
 	s->blocked = n < 0 && (errno == EAGAIN || errno == EINTR);
 	if (n <= 0)
-		return s->blocked ? 0 : broken(r->chain, s->rank);
+		return s->blocked ? 0 : mesh_cut(r->chain->mesh, s->rank);
 	size_t of_stamp = (size_t)n < left ? (size_t)n : left;
 	s->stamped += of_stamp;
 	s->moved += (size_t)n - of_stamp;

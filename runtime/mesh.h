@@ -89,7 +89,7 @@ struct mesh {
 	_Atomic int lost;   /* rank, -1: none */
 	enum cause cause;   /* of the fault */
 	_Atomic bool given_up; /* others go on without this rank */
-	bool accused;          /* another, whom this one gave up for that, has given this one up */
+	_Atomic bool accused;  /* another, whom this one gave up for that, has given this one up */
 	char fault[WHY_BYTES + 200];
 
 	struct hvd *owner; /* hears of faults from the watcher, once the world is formed; NULL: nobody yet */
@@ -129,6 +129,8 @@ int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all);
 /* Record a fault (the first one stays), tell every rank, and wake whoever waits: this rank … (the text goes on), or `rank` is lost. Return the recorded status. */
 int mesh_fault(struct mesh *m, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int mesh_lose(struct mesh *m, int rank, enum cause cause);
+/* Another link to `rank` broke: if a death is behind it, the control link tells of that. Of two that live the lower one says it, so that they do not both accuse. */
+int mesh_cut(struct mesh *m, int rank);
 /* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is (-1: nobody, returns 1), or there is a fault by now. */
 int mesh_late(struct mesh *m, int suspect);
 

@@ -164,6 +164,14 @@ int mesh_lose(struct mesh *m, int rank, enum cause cause)
 	return status;
 }
 
+int mesh_cut(struct mesh *m, int rank)
+{
+	int failed = mesh_reason(m);
+	if (!failed && rank < m->rank)
+		failed = mesh_reason(m);
+	return failed ? failed : mesh_lose(m, rank, CAUSE_CUT);
+}
+
 int mesh_late(struct mesh *m, int suspect)
 {
 	uint64_t least = atomic_load(&m->sequence);
@@ -264,10 +272,11 @@ static void heed_fault(struct mesh *m, int from)
 	n.text[sizeof n.text - 1] = 0;
 	int rank = n.rank >= 0 && n.rank < m->size ? n.rank : -1;
 	int reporter = n.reporter >= 0 && n.reporter < m->size ? n.reporter : 0;
-	if (rank == m->rank && n.cause != CAUSE_DISMISSED && (reporter == from || p->fate != ALIVE)) {
+	bool me = rank == m->rank, final = me && (n.cause == CAUSE_CLOSED || n.cause == CAUSE_DISMISSED); /* who says that goes on in any case */
+	if (me && !final && (reporter == from || p->fate != ALIVE)) {
 		m->accused = true;
 		p->fate = p->fate == ALIVE ? UNHEARD : p->fate;
-	} else if (rank == m->rank) {
+	} else if (me) {
 		m->given_up = true;
 	} else if (p->fate != ALIVE) {
 		return;

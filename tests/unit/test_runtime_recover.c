@@ -720,6 +720,42 @@ static void accuse_the_first(void *arg)
 	end_quarrel(h);
 }
 
+/* Wrongly: rank 1 would go on without it whatever it does. */
+static void call_the_first_dead(void *arg)
+{
+	struct hvd *h = open_quarrel(20);
+	(void)arg;
+	if (meeting_rank == 1)
+		mesh_lose(h->mesh, 0, CAUSE_CLOSED);
+	while (!*hvd_stop_word(h) || (meeting_rank && !meeting->note[0]))
+		usleep(1000);
+	must(!meeting_rank || meeting->note[0] == 1);
+	end_quarrel(h);
+}
+
+/* Of two ranks that are well, the control link of a sub-world ends. */
+static void lose_a_link_of_a_sub_world(void *arg)
+{
+	struct hvd *h = open_quarrel(20), *child;
+	(void)arg;
+	works(h, hvd_split(h, 0, &child));
+	wait_at(0, 2);
+	if (meeting_rank)
+		shutdown(child->mesh->peer[0].fd, SHUT_RDWR);
+	while (!*hvd_stop_word(child) || !*hvd_stop_word(h))
+		usleep(1000);
+	must(strstr(h->mesh->fault, "alive, but its link for data broke"));
+	hvd_close(child);
+	end_quarrel(h);
+}
+
+static void a_rank_that_another_takes_for_dead_does_not_go_on_too(void **state)
+{
+	(void)state;
+	quarrel("ab", call_the_first_dead, NULL);
+	quarrel("ab", lose_a_link_of_a_sub_world, NULL);
+}
+
 static void two_ranks_that_give_each_other_up_cost_one(void **state)
 {
 	(void)state;
@@ -772,6 +808,7 @@ static void lose_a_data_link(void *arg)
 		if (fd != h->mesh->peer[0].fd)
 			shutdown(fd, SHUT_RDWR); /* of all others, only sockets */
 	must(hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM) == HVD_EPEER && strstr(hvd_error(h), "alive, but its link for data broke"));
+	must(strstr(hvd_error(h), meeting_rank ? "was given up by the others (says rank 0)" : "lost rank 1")); /* the two do not accuse each other */
 	end_quarrel(h);
 }
 
@@ -850,6 +887,7 @@ int main(void)
 		cmocka_unit_test(the_trace_of_survivors_is_summed_up_to_the_last_step),
 		cmocka_unit_test(two_ranks_that_give_each_other_up_cost_one),
 		cmocka_unit_test(a_rank_that_another_gave_up_needs_the_majority_of_all),
+		cmocka_unit_test(a_rank_that_another_takes_for_dead_does_not_go_on_too),
 		cmocka_unit_test(a_data_link_that_breaks_is_no_death),
 		cmocka_unit_test(a_rank_that_is_given_up_while_it_recovers_asks_nobody_any_more),
 		cmocka_unit_test(without_continue_there_is_no_recovery),
