@@ -51,3 +51,15 @@ everywhere() { # COMMAND…: writes to the directory it is in
 @test "compare" { everywhere chexnet compare --json ../run/test.csv ../other.csv --resamples 100; }
 @test "report" { everywhere chexnet report --predictions ../run/test.csv --log ../run/log.jsonl --compare ../other.csv --json r.json --resamples 100; }
 @test "bench" { everywhere chexnet bench --plan --gpu h200 --json --model densenet --growth 8 --init-channels 16 --blocks 2,2 --image-size 32; }
+
+@test "ensemble, whose files are whole before it prints, prints no AUROC that it had no memory for" {
+	local n
+	for ((n = 1; ; n++)); do
+		NO_MEMORY=$SCRATCH/calls NO_MEMORY_AT=$n LD_PRELOAD=$SCRATCH/nomemory.so run --separate-stderr chexnet ensemble mean.csv run/test.csv other.csv
+		[ "$status" -ne 0 ] || break
+		[ "$status" -eq 70 ]
+		[ "${#stderr_lines[@]}" -eq 1 ]
+		[[ $output != *-1.0* ]]
+	done
+	[ "$n" -gt 14 ]
+}

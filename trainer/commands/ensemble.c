@@ -81,8 +81,10 @@ static int print_table(const struct members *m, const struct predictions *out, c
 		struct spread_summary s = spread_summarise(out, spread, f);
 		double low = INFINITY, high = -INFINITY, whole = auroc_in(out, f, score, positive);
 
-		if (whole < 0)
+		if (whole < 0) {
 			fail(e, EXIT_INTERNAL, "no memory for %zu images", out->n);
+			break;
+		}
 		for (int k = 0; k < m->n; k++) {
 			low = fmin(low, m->auroc[k][f]);
 			high = fmax(high, m->auroc[k][f]);
