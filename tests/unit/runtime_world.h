@@ -159,16 +159,28 @@ static inline void run_ranks(const char *hosts, void (*body)(void *), void *arg)
 	assert_int_equal(bad, 0);
 }
 
-/* Of a rank, where all ranks have come; with so many seconds as the deadline. */
-static inline struct hvd *join_within(double deadline)
+static inline struct hvd *join_world(int on_death, double deadline)
 {
 	struct hvd *h;
 	struct hvd_conf conf = quick_conf();
+	conf.on_death = on_death;
 	conf.deadline = deadline;
 	int status = hvd_init_from(&h, &conf, meet);
 	works(h, status);
 	all_arrive();
 	return h;
+}
+
+/* Of a rank, where all ranks have come; with so many seconds as the deadline. */
+static inline struct hvd *join_within(double deadline)
+{
+	return join_world(0, deadline);
+}
+
+/* The same, of a world that goes on without lost ranks. */
+static inline struct hvd *join_to_survive(double deadline)
+{
+	return join_world(1, deadline);
 }
 
 #endif

@@ -659,18 +659,6 @@ static void the_trace_of_survivors_is_summed_up_to_the_last_step(void **state)
 	assert_int_equal(strncmp(line, "1 steps left out", 16), 0);
 }
 
-static struct hvd *open_quarrel(double deadline)
-{
-	struct hvd *h;
-	struct hvd_conf conf = quick_conf();
-	conf.on_death = 1;
-	conf.deadline = deadline;
-	int status = hvd_init_from(&h, &conf, meet);
-	works(h, status);
-	all_arrive();
-	return h;
-}
-
 /* What a rank of a quarrel ended with: as many as may be are left, and they are one world. */
 static void end_quarrel(struct hvd *h)
 {
@@ -695,7 +683,7 @@ static void quarrel(const char *hosts, void (*body)(void *), void *arg)
 /* Ranks 0 and 1 each lose the other, and hear of it after that. */
 static void accuse_each_other(void *arg)
 {
-	struct hvd *h = open_quarrel(20);
+	struct hvd *h = join_to_survive(20);
 	(void)arg;
 	if (meeting_rank < 2) {
 		pthread_mutex_lock(&h->mesh->lock);
@@ -711,7 +699,7 @@ static void accuse_each_other(void *arg)
 
 static void accuse_the_first(void *arg)
 {
-	struct hvd *h = open_quarrel(20);
+	struct hvd *h = join_to_survive(20);
 	if (meeting_rank == 1)
 		mesh_lose(h->mesh, 0, CAUSE_LATE);
 	while (!*hvd_stop_word(h))
@@ -723,7 +711,7 @@ static void accuse_the_first(void *arg)
 /* Wrongly: rank 1 would go on without it whatever it does. */
 static void call_the_first_dead(void *arg)
 {
-	struct hvd *h = open_quarrel(20);
+	struct hvd *h = join_to_survive(20);
 	(void)arg;
 	if (meeting_rank == 1)
 		mesh_lose(h->mesh, 0, CAUSE_CLOSED);
@@ -736,7 +724,7 @@ static void call_the_first_dead(void *arg)
 /* Of two ranks that are well, the control link of a sub-world ends. */
 static void lose_a_link_of_a_sub_world(void *arg)
 {
-	struct hvd *h = open_quarrel(20), *child;
+	struct hvd *h = join_to_survive(20), *child;
 	(void)arg;
 	works(h, hvd_split(h, 0, &child));
 	wait_at(0, 2);
@@ -770,7 +758,7 @@ static void two_ranks_that_give_each_other_up_cost_one(void **state)
 /* Rank 1 gives rank 0 up, and rank 2, which may have agreed to that, dies. */
 static void accuse_and_die(void *arg)
 {
-	struct hvd *h = open_quarrel(20);
+	struct hvd *h = join_to_survive(20);
 	struct mesh *m = h->mesh;
 	(void)arg;
 	if (meeting_rank == 2)
@@ -801,7 +789,7 @@ static void a_rank_that_another_gave_up_needs_the_majority_of_all(void **state)
 /* The link for data between two ranks that are well ends. */
 static void lose_a_data_link(void *arg)
 {
-	struct hvd *h = open_quarrel(20);
+	struct hvd *h = join_to_survive(20);
 	float x = 1;
 	(void)arg;
 	for (int fd = 3; fd < 64 && meeting_rank; fd++)
@@ -821,7 +809,7 @@ static void a_data_link_that_breaks_is_no_death(void **state)
 /* Rank 3 dies, and rank 1 recovers; rank 0, which has not noticed that yet, gives rank 1 up, and rank 2 computes. */
 static void be_given_up_while_recovering(void *arg)
 {
-	struct hvd *h = open_quarrel(20);
+	struct hvd *h = join_to_survive(20);
 	struct mesh *m = h->mesh;
 	(void)arg;
 	if (meeting_rank == 0) {

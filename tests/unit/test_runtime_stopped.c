@@ -4,18 +4,6 @@
 
 #include <sys/socket.h>
 
-static struct hvd *open_world(double deadline)
-{
-	struct hvd *h;
-	struct hvd_conf conf = quick_conf();
-	conf.on_death = 1;
-	conf.deadline = deadline;
-	int status = hvd_init_from(&h, &conf, meet);
-	works(h, status);
-	all_arrive();
-	return h;
-}
-
 /* Beside the ranks, and without links to them: in rank 0, before it has any. */
 static void beside_the_ranks(void (*body)(void))
 {
@@ -89,7 +77,7 @@ static void recover_while_suspended(void *arg)
 {
 	(void)arg;
 	beside_the_ranks(suspend_the_step);
-	struct hvd *h = open_world(SUSPENDED_DEADLINE);
+	struct hvd *h = join_to_survive(SUSPENDED_DEADLINE);
 	const struct peer *peer = h->mesh->peer;
 	if (meeting_rank == 3)
 		_exit(0);
@@ -130,7 +118,7 @@ static void share_with_a_stopped_rank(void *arg)
 {
 	(void)arg;
 	beside_the_ranks(continue_the_last_at_the_end);
-	struct hvd *h = open_world(20);
+	struct hvd *h = join_to_survive(20);
 	if (meeting_rank)
 		stand_still(h->mesh);
 	fill_link(h->mesh, 1);
@@ -156,7 +144,7 @@ static void stand_still_in_a_recovery(void *arg)
 {
 	(void)arg;
 	beside_the_ranks(continue_the_last_at_the_end);
-	struct hvd *h = open_world(2);
+	struct hvd *h = join_to_survive(2);
 	const struct peer *peer = h->mesh->peer;
 	if (meeting_rank == 0)
 		_exit(0);
@@ -188,7 +176,7 @@ static void a_rank_that_stands_still_in_a_recovery_is_ended_by_one_of_its_node(v
 static struct hvd *leave_rank_2_behind(bool at_once)
 {
 	beside_the_ranks(continue_the_last_at_the_end);
-	struct hvd *h = open_world(2);
+	struct hvd *h = join_to_survive(2);
 	if (meeting_rank == 2) {
 		stand_still(h->mesh);
 		while (!*hvd_stop_word(h))
