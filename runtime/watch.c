@@ -167,7 +167,10 @@ int mesh_lose(struct mesh *m, int rank, enum cause cause)
 int mesh_cut(struct mesh *m, int rank)
 {
 	int failed = mesh_reason(m);
-	if (!failed && rank < m->rank)
+	pthread_mutex_lock(&m->lock);
+	bool left = m->peer[rank].left; /* it accuses nobody any more */
+	pthread_mutex_unlock(&m->lock);
+	if (!failed && rank < m->rank && !left)
 		failed = mesh_reason(m);
 	return failed ? failed : mesh_lose(m, rank, CAUSE_CUT);
 }

@@ -800,10 +800,27 @@ static void lose_a_data_link(void *arg)
 	end_quarrel(h);
 }
 
+/* Its links for data end after its goodbye: nobody waits for what it could still say. */
+static void wait_for_one_that_left(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	float x = 1;
+	(void)arg;
+	if (!meeting_rank) {
+		works(h, hvd_close(h));
+		return;
+	}
+	double since = lived();
+	must(hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM) == HVD_EPEER && strstr(hvd_error(h), "it called hvd_close() while others wait for it"));
+	must(lived() - since < 1.8 * PATIENCE);
+	hvd_close(h);
+}
+
 static void a_data_link_that_breaks_is_no_death(void **state)
 {
 	(void)state;
 	quarrel("ab", lose_a_data_link, NULL);
+	run_ranks("ab", wait_for_one_that_left, NULL);
 }
 
 /* Rank 3 dies, and rank 1 recovers; rank 0, which has not noticed that yet, gives rank 1 up, and rank 2 computes. */
