@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Ranks that live and are given up by others: as few as may be are lost, and there are never two worlds. */
+#include "tests/unit/runtime_world.h"
+
+#include <sys/socket.h>
+
+/* What a rank of a quarrel ended with: as many as may be are left, and they are one world. */
+static void end_quarrel(struct hvd *h)
+{
+	int status = hvd_recover(h), left = (int)strlen(meeting_hosts) - 1;
+	must(status == HVD_EBOOT || (!status && hvd_world(h)->size == left));
+	meeting->note[meeting_rank] = 1 + !status;
+	hvd_close(h);
+}
+
+static void quarrel(const char *hosts, void (*body)(void *), void *arg)
+{
+	int status[RANKS_MAX], left = 0, n = (int)strlen(hosts);
+	spawn_ranks(hosts, body, arg, status);
+	for (int r = 0; r < n; r++) {
+		assert_int_equal(status[r], 0);
+		left += meeting->note[r] == 2;
+	}
+	meeting_over();
+	assert_int_equal(left, n - 1);
+}
+
+/* Ranks 0 and 1 each lose the other, and hear of it after that. */
+static void accuse_each_other(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	(void)arg;
+	if (meeting_rank < 2) {
+		pthread_mutex_lock(&h->mesh->lock);
+		wait_at(0, 2);
+		fault_locked(h->mesh, HVD_EPEER, !meeting_rank, CAUSE_LATE, -1, NULL);
+		wait_at(1, 2);
+		pthread_mutex_unlock(&h->mesh->lock);
+	}
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	end_quarrel(h);
+}
+
+static void accuse_the_first(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	if (meeting_rank == 1)
+		mesh_lose(h->mesh, 0, CAUSE_LATE);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	must(meeting_rank || arg || strstr(h->mesh->fault, "was given up by the others (says rank 1)"));
+	end_quarrel(h);
+}
+
+/* Wrongly: rank 1 would go on without it whatever it does. */
+static void call_the_first_dead(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	(void)arg;
+	if (meeting_rank == 1)
+		mesh_lose(h->mesh, 0, CAUSE_CLOSED);
+	while (!*hvd_stop_word(h) || (meeting_rank && !meeting->note[0]))
+		usleep(1000);
+	must(!meeting_rank || meeting->note[0] == 1);
+	end_quarrel(h);
+}
+
+/* Of two ranks that are well, the control link of a sub-world ends. */
+static void lose_a_link_of_a_sub_world(void *arg)
+{
+	struct hvd *h = join_to_survive(20), *child;
+	(void)arg;
+	works(h, hvd_split(h, 0, &child));
+	wait_at(0, 2);
+	if (meeting_rank)
+		shutdown(child->mesh->peer[0].fd, SHUT_RDWR);
+	while (!*hvd_stop_word(child) || !*hvd_stop_word(h))
+		usleep(1000);
+	must(strstr(h->mesh->fault, "alive, but its link for data broke"));
+	hvd_close(child);
+	end_quarrel(h);
+}
+
+static void a_rank_that_another_takes_for_dead_does_not_go_on_too(void **state)
+{
+	(void)state;
+	quarrel("ab", call_the_first_dead, NULL);
+	quarrel("ab", lose_a_link_of_a_sub_world, NULL);
+}
+
+static void two_ranks_that_give_each_other_up_cost_one(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 5; i++) {
+		quarrel("ab", accuse_each_other, NULL);
+		quarrel("aaa", accuse_each_other, NULL);
+	}
+	quarrel("ab", accuse_the_first, NULL);
+	quarrel("abc", accuse_the_first, state);
+}
+
+/* Rank 1 gives rank 0 up, and rank 2, which may have agreed to that, dies. */
+static void accuse_and_die(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	(void)arg;
+	if (meeting_rank == 2)
+		pthread_mutex_lock(&m->lock); /* it tells nobody what it hears */
+	wait_at(0, 3);
+	if (meeting_rank == 1)
+		mesh_lose(m, 0, CAUSE_LATE);
+	while (!meeting_rank && !m->failed)
+		usleep(1000);
+	wait_at(1, 3);
+	if (meeting_rank == 2)
+		kill(getpid(), SIGKILL);
+	while (m->peer[2].fate == ALIVE)
+		usleep(1000);
+	must(hvd_recover(h) == HVD_EBOOT);
+	hvd_close(h);
+}
+
+static void a_rank_that_another_gave_up_needs_the_majority_of_all(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("abc", accuse_and_die, NULL, status);
+	meeting_over();
+	assert_true(status[0] == 0 && status[1] == 0);
+}
+
+/* The link for data between two ranks that are well ends. */
+static void lose_a_data_link(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	float x = 1;
+	(void)arg;
+	for (int fd = 3; fd < 64 && meeting_rank; fd++)
+		if (fd != h->mesh->peer[0].fd)
+			shutdown(fd, SHUT_RDWR); /* of all others, only sockets */
+	must(hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM) == HVD_EPEER && strstr(hvd_error(h), "alive, but its link for data broke"));
+	must(strstr(hvd_error(h), meeting_rank ? "was given up by the others (says rank 0)" : "lost rank 1")); /* the two do not accuse each other */
+	end_quarrel(h);
+}
+
+/* Its links for data end after its goodbye: nobody waits for what it could still say. */
+static void wait_for_one_that_left(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	float x = 1;
+	(void)arg;
+	if (!meeting_rank) {
+		works(h, hvd_close(h));
+		return;
+	}
+	double since = lived();
+	must(hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM) == HVD_EPEER && strstr(hvd_error(h), "it called hvd_close() while others wait for it"));
+	must(lived() - since < 1.8 * PATIENCE);
+	hvd_close(h);
+}
+
+static void a_data_link_that_breaks_is_no_death(void **state)
+{
+	(void)state;
+	quarrel("ab", lose_a_data_link, NULL);
+	run_ranks("ab", wait_for_one_that_left, NULL);
+}
+
+/* Rank 3 dies, and rank 1 recovers; rank 0, which has not noticed that yet, gives rank 1 up, and rank 2 computes. */
+static void be_given_up_while_recovering(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	(void)arg;
+	if (meeting_rank == 0) {
+		pthread_mutex_lock(&m->lock);
+		wait_at(0, 4);
+		while (!meeting->place[1])
+			usleep(1000);
+		usleep(100000); /* it has sent what it misses, and waits for the others */
+		fault_locked(m, HVD_EPEER, 1, CAUSE_LATE, -1, NULL);
+		pthread_mutex_unlock(&m->lock);
+	} else {
+		wait_at(0, 4);
+	}
+	if (meeting_rank == 3)
+		_exit(0);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	if (meeting_rank == 1) {
+		meeting->place[1]++;
+		must(hvd_recover(h) == HVD_EBOOT);
+		must(m->rounds <= 2);
+		meeting->place[2]++;
+	} else {
+		for (double end = now() + 2; meeting_rank == 2 && !meeting->place[2] && now() < end;)
+			usleep(1000);
+		works(h, hvd_recover(h));
+		must(hvd_world(h)->size == 2);
+	}
+	hvd_close(h);
+}
+
+static void a_rank_that_is_given_up_while_it_recovers_asks_nobody_any_more(void **state)
+{
+	(void)state;
+	run_ranks("aaaa", be_given_up_while_recovering, NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(two_ranks_that_give_each_other_up_cost_one),
+		cmocka_unit_test(a_rank_that_another_gave_up_needs_the_majority_of_all),
+		cmocka_unit_test(a_rank_that_another_takes_for_dead_does_not_go_on_too),
+		cmocka_unit_test(a_data_link_that_breaks_is_no_death),
+		cmocka_unit_test(a_rank_that_is_given_up_while_it_recovers_asks_nobody_any_more),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
