@@ -2,7 +2,6 @@
  * The report: well-formed, self-contained, small, and honest about what the numbers cannot carry. */
 #include "tests/unit/report_page.h"
 
-#include <cjson/cJSON.h>
 #include <omp.h>
 
 #include "learn/cam.h"
@@ -90,188 +89,6 @@ static void it_warns_of_what_the_numbers_cannot_carry(void **state)
 		free(page.text);
 		predictions_free(&p);
 	}
-}
-
-static double number_of(const cJSON *object, const char *name, const char *part)
-{
-	const cJSON *x = cJSON_GetObjectItemCaseSensitive(object, name);
-
-	x = part ? cJSON_GetObjectItemCaseSensitive(x, part) : x;
-	assert_non_null(x);
-	return cJSON_IsNumber(x) ? x->valuedouble : NAN;
-}
-
-/* A finding's images with a known label. */
-struct shown {
-	int n, positive[400], patient[400];
-	double z[400], p[400];
-};
-
-/* AUROC and its standard error from the shares of the others that each image wins against (DeLong 1988), over all pairs. */
-static double area(const struct shown *s, double *se)
-{
-	double sum[2] = { 0 }, square[2] = { 0 }, count[2] = { 0 }, variance = 0;
-
-	for (int i = 0; i < s->n; i++)
-		count[s->positive[i]]++;
-	for (int i = 0; i < s->n; i++) {
-		double won = 0;
-
-		for (int j = 0; j < s->n; j++)
-			if (s->positive[i] != s->positive[j])
-				won += (s->z[i] > s->z[j] ? 1 : s->z[i] == s->z[j] ? 0.5 : 0) / count[s->positive[j]];
-		sum[s->positive[i]] += won;
-		square[s->positive[i]] += won * won;
-	}
-	for (int k = 0; k < 2; k++)
-		variance += (square[k] - sum[k] * sum[k] / count[k]) / (count[k] - 1) / count[k];
-	*se = sqrt(variance);
-	return sum[1] / count[1];
-}
-
-/* The share of positives among the images with an image's score or more, of all positives on average. */
-static double mean_precision(const struct shown *s)
-{
-	double mean = 0, positives = 0;
-
-	for (int i = 0; i < s->n; i++) {
-		double above[2] = { 0 };
-
-		for (int j = 0; j < s->n; j++)
-			above[s->positive[j]] += s->z[j] >= s->z[i];
-		mean += s->positive[i] * above[1] / (above[0] + above[1]);
-		positives += s->positive[i];
-	}
-	return mean / positives;
-}
-
-static void check_calibration(const cJSON *row, const struct shown *s)
-{
-	double bin[15] = { 0 }, brier = 0, ece = 0, share = 0, a = number_of(row, "calibration_intercept", NULL), b = number_of(row, "calibration_slope", NULL), rest[2] = { 0 };
-	double patient[134][2] = { { 0 } }, h[3] = { 0 }, variance = 0;
-
-	for (int i = 0; i < s->n; i++) {
-		double q = 1 / (1 + exp(-a - b * s->z[i])), left = s->positive[i] - q;
-
-		for (int k = 0; k < 3; k++)
-			h[k] += q * (1 - q) * pow(s->z[i], k);
-		patient[s->patient[i]][0] += left;
-		patient[s->patient[i]][1] += left * s->z[i];
-
-		bin[(int)(s->p[i] * 15)] += (s->positive[i] - s->p[i]) / s->n;
-		brier += (s->positive[i] - s->p[i]) * (s->positive[i] - s->p[i]) / s->n;
-		share += (double)s->positive[i] / s->n;
-		rest[0] += left;
-		rest[1] += left * s->z[i];
-	}
-	for (int k = 0; k < 15; k++)
-		ece += fabs(bin[k]);
-	assert_close(number_of(row, "ece", NULL), ece, 1e-9);
-	assert_close(number_of(row, "brier", NULL), brier, 1e-9);
-	assert_close(number_of(row, "brier_skill", NULL), 1 - brier / (share * (1 - share)), 1e-9);
-	assert_close(rest[0], 0, 1e-6); /* what makes the likelihood greatest */
-	assert_close(rest[1], 0, 1e-6);
-	for (int i = 0; i < 134; i++) { /* the slope's part of what leaving this patient out would move */
-		double moves = (h[0] * patient[i][1] - h[1] * patient[i][0]) / (h[0] * h[2] - h[1] * h[1]);
-
-		variance += moves * moves;
-	}
-	assert_close(number_of(row, "calibration_slope_low", NULL), b - 1.959964 * sqrt(variance), 1e-5);
-	assert_close(number_of(row, "calibration_slope_high", NULL), b + 1.959964 * sqrt(variance), 1e-5);
-}
-
-static int check_operating(const cJSON *row, const struct shown *s)
-{
-	static const char *const names[] = { "specificity_90", "sensitivity_90" };
-	int points = 0;
-
-	for (int k = 0; k < 2; k++) {
-		const cJSON *point = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(row, "operating_points"), names[k]);
-		double threshold = number_of(point, "threshold", NULL), n[2][2] = { { 0 } }; /* [flagged][positive] */
-
-		if (isnan(threshold))
-			continue;
-		for (int i = 0; i < s->n; i++)
-			n[s->p[i] >= threshold][s->positive[i]]++;
-		assert_close(number_of(point, "sensitivity", "value"), n[1][1] / (n[1][1] + n[0][1]), 1e-12);
-		assert_close(number_of(point, "specificity", "value"), n[0][0] / (n[0][0] + n[1][0]), 1e-12);
-		assert_close(number_of(point, "ppv", NULL), n[1][1] / (n[1][1] + n[1][0]), 1e-12);
-		assert_close(number_of(point, "npv", NULL), n[0][0] / (n[0][0] + n[0][1]), 1e-12);
-		assert_true(number_of(point, k ? "sensitivity" : "specificity", "value") >= 0.9);
-		points++;
-	}
-	return points;
-}
-
-/* What a paper takes over from report.json: of the right finding, of the images whose label is known, under the right name. */
-static void every_figure_in_the_json_is_counted_again(void **state)
-{
-	struct predictions p = draw(400, 0);
-	struct report_input in = input(&p);
-	struct page page = { 0 };
-	struct error e = { 0 };
-	char *text;
-	double mean = 0, skill = 0;
-	int points = 0;
-
-	(void)state;
-	for (size_t i = 0; i < p.n; i++) {
-		p.samples[i].known = 0x3FFF & ~(1u << (i * 5 % 31));
-		p.samples[i].labels &= p.samples[i].known;
-		for (int f = 0; f < FINDINGS; f++) /* some scores come more than once */
-			p.logits[i * FINDINGS + (size_t)f] = roundf(p.logits[i * FINDINGS + (size_t)f] * 50) / 50;
-	}
-	assert_int_equal(report_make(&page, &text, &in, &e), 0);
-	cJSON *json = cJSON_Parse(text);
-
-	for (int f = 0; f < FINDINGS; f++) {
-		const cJSON *row = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(json, "findings"), finding_names[f]);
-		struct shown s = { 0 };
-		int positives = 0, patients = 0;
-		double se;
-
-		assert_non_null(row);
-		for (size_t i = 0; i < p.n; i++) {
-			if (!(p.samples[i].known >> f & 1))
-				continue;
-			s.positive[s.n] = (int)(p.samples[i].labels >> f & 1);
-			s.z[s.n] = p.logits[i * FINDINGS + (size_t)f];
-			s.p[s.n] = 1 / (1 + exp(-s.z[s.n]));
-			s.patient[s.n] = (int)(i / 3);
-			positives += s.positive[s.n];
-			int earlier = 0;
-
-			for (size_t j = i / 3 * 3; j < i; j++) /* three images a patient */
-				earlier |= (int)(p.samples[j].labels >> f & 1);
-			patients += s.positive[s.n] && !earlier;
-			s.n++;
-		}
-		double auroc = area(&s, &se);
-
-		assert_close(number_of(row, "positives", NULL), positives, 0);
-		assert_close(number_of(row, "positive_patients", NULL), patients, 0);
-		assert_close(number_of(row, "negatives", NULL), s.n - positives, 0);
-		assert_close(number_of(row, "auroc", "value"), auroc, 1e-12);
-		assert_close(number_of(row, "auroc_delong", "value"), auroc, 1e-12);
-		assert_close(number_of(row, "auroc_delong", "se"), se, 1e-12);
-		assert_close(number_of(row, "average_precision", "value"), mean_precision(&s), 1e-12);
-		assert_true(number_of(row, "auroc", "low") < auroc && auroc < number_of(row, "auroc", "high"));
-		check_calibration(row, &s);
-		points += check_operating(row, &s);
-		mean += auroc / FINDINGS;
-		skill += number_of(row, "brier_skill", NULL) / FINDINGS;
-	}
-	assert_true(points > FINDINGS);
-	assert_close(number_of(json, "images", NULL), (double)p.n, 0);
-	assert_close(number_of(json, "patients", NULL), 134, 0);
-	assert_close(number_of(json, "counted", NULL), FINDINGS, 0);
-	assert_close(number_of(json, "mean_auroc", "value"), mean, 1e-12);
-	assert_close(number_of(json, "mean_brier_skill", NULL), skill, 1e-12);
-	assert_close(number_of(json, "mean_brier_skill_of", NULL), FINDINGS, 0);
-	cJSON_Delete(json);
-	free(text);
-	free(page.text);
-	predictions_free(&p);
 }
 
 static void twelve_images_of_one_patient_are_few(void **state)
@@ -727,7 +544,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_says_what_the_measures_say),
 		cmocka_unit_test(it_warns_of_what_the_numbers_cannot_carry),
-		cmocka_unit_test(every_figure_in_the_json_is_counted_again),
 		cmocka_unit_test(twelve_images_of_one_patient_are_few),
 		cmocka_unit_test(no_interval_is_said_to_allow_for_anything_where_there_is_none),
 		cmocka_unit_test(a_perfect_ranking_is_not_called_one_of_few),
