@@ -63,15 +63,20 @@ static void forge(void)
 	close(fd);
 }
 
+/* Of two ranks: rank 0 writes its errors to *log; true in rank 1, once rank 0 listens. */
+static bool beside_a_listener(const int *log)
+{
+	if (meeting_rank == 0)
+		must(dup2(*log, STDERR_FILENO) == STDERR_FILENO);
+	while (meeting_rank == 1 && !meeting->published)
+		usleep(1000);
+	return meeting_rank == 1;
+}
+
 static void join_among_strangers(void *arg)
 {
 	int half_open[20];
-	const int *log = arg;
-	if (meeting_rank == 0)
-		must(dup2(*log, STDERR_FILENO) == STDERR_FILENO);
-	if (meeting_rank == 1) {
-		while (!meeting->published)
-			usleep(1000);
+	if (beside_a_listener(arg)) {
 		for (int i = 0; i < 20; i++)
 			half_open[i] = knock();
 		forge();
@@ -226,12 +231,7 @@ static void a_rank_that_may_open_too_few_files_says_so_at_once(void **state)
 /* As a rank does that hears of a death while it forms links. */
 static void join_beside_connections_that_end(void *arg)
 {
-	const int *log = arg;
-	if (meeting_rank == 0)
-		must(dup2(*log, STDERR_FILENO) == STDERR_FILENO);
-	if (meeting_rank == 1) {
-		while (!meeting->published)
-			usleep(1000);
+	if (beside_a_listener(arg)) {
 		for (int i = 0; i < 100; i++)
 			close(knock());
 	}
