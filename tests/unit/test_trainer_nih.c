@@ -61,6 +61,8 @@ static void columns_are_found_by_name(void **state)
 	expect_refusal("Patient ID,Finding Labels\n1,Mass\n", "no column \"Image Index\"");
 	expect_refusal("Image Index,Finding Labels,Follow-up #\n00000001_000.png,Mass,0\n",
 		       "no column \"Patient ID\" (there are: Image Index, Finding Labels, Follow-up #)");
+	expect_refusal("Image Index,Finding Labels,Patient ID,Finding Labels\n00000001_000.png,Mass,1,Nodule\n", "columns 2 and 4 are both \"Finding Labels\"");
+	expect_refusal("Patient Sex,Image Index,Finding Labels,Patient ID,Patient Gender\nM,00000001_000.png,Mass,1,F\n", "columns 1 and 5 are both \"Patient Gender\"");
 	expect_refusal("", "empty");
 	expect_refusal(HEADER_2020, "a header but no rows");
 	expect_refusal(HEADER_2020 "00000001_000.png,Mass,0\n", ":2: 3 fields where the header has 11");

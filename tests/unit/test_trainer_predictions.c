@@ -209,6 +209,8 @@ static void bad_files_are_refused_by_line_and_column(void **state)
 	} cases[] = {
 		{ "id,", "name,", "no column \"id\"" },
 		{ "Edema_logit", "Oedema_logit", "no column \"Edema_logit\"" },
+		{ "Edema_logit", "Mass_logit", "two columns \"Mass_logit\"" },
+		{ ",split,", ",patient,", "two columns \"patient\"" },
 		{ "00000013_001.png,13,", "00000013_000.png,13,", "00000013_000.png comes twice" },
 		{ "00000013_001.png,13,", "00000013_001.png,,", "line 4, column patient" },
 		{ "00000013_001.png,13,", "00000013_001.png,-1,", "line 4, column patient" },

@@ -65,6 +65,8 @@ static int read_columns(struct csv *c, struct columns *columns, struct error *e)
 	for (int i = 0; i < n; i++) {
 		for (int w = 0; w < WANTED; w++)
 			if (strcmp(names[i], wanted[w]) == 0 || (w == SEX && strcmp(names[i], other_sex) == 0)) {
+				if (columns->narrow[w] >= 0)
+					return fail(e, EXIT_DATA, "%s: columns %d and %d are both \"%s\": leave the one that is meant", c->path, columns->narrow[w] + 1, i + 1, wanted[w]);
 				columns->narrow[w] = i;
 				columns->wide[w] = columns->n_wide;
 			}

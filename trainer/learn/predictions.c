@@ -268,38 +268,48 @@ static int split(struct reader *r, char *line, struct error *e)
 	}
 }
 
-static int column(const struct reader *r, int n, const char *name)
+static int find_column(const struct reader *r, const char *name, struct error *e)
 {
-	for (int i = 0; i < n; i++)
-		if (strcmp(r->field[i], name) == 0)
-			return i;
-	return -1;
+	int found = -1;
+
+	for (int i = 0; i < r->columns.n; i++) {
+		if (strcmp(r->field[i], name))
+			continue;
+		if (found >= 0)
+			fail(e, EXIT_DATA, "%s: line %zu: two columns \"%s\": leave the one that is meant", r->path, r->line, name);
+		found = i;
+	}
+	return found;
+}
+
+static int need_column(const struct reader *r, int finding, const char *what, struct error *e)
+{
+	char name[64];
+
+	snprintf(name, sizeof name, "%s_%s", finding_names[finding], what);
+	int found = find_column(r, name, e);
+	if (found < 0)
+		fail(e, EXIT_DATA, "%s: line %zu: no column \"%s\"", r->path, r->line, name);
+	return found;
 }
 
 static int read_header(struct reader *r, char *line, struct error *e)
 {
 	struct columns *c = &r->columns;
-	char name[64];
 
 	c->n = split(r, line, e);
 	if (c->n < 0)
 		return c->n;
-	c->id = column(r, c->n, "id");
-	c->patient = column(r, c->n, "patient");
-	c->split = column(r, c->n, "split");
+	c->id = find_column(r, "id", e);
+	c->patient = find_column(r, "patient", e);
+	c->split = find_column(r, "split", e);
 	if (c->id < 0)
 		return fail(e, EXIT_DATA, "%s: line %zu: no column \"id\"; is it a file that chexnet eval --predictions wrote?", r->path, r->line);
 	for (int f = 0; f < FINDINGS; f++) {
-		snprintf(name, sizeof name, "%s_label", finding_names[f]);
-		c->label[f] = column(r, c->n, name);
-		if (c->label[f] < 0)
-			return fail(e, EXIT_DATA, "%s: line %zu: no column \"%s\"", r->path, r->line, name);
-		snprintf(name, sizeof name, "%s_logit", finding_names[f]);
-		c->logit[f] = column(r, c->n, name);
-		if (c->logit[f] < 0)
-			return fail(e, EXIT_DATA, "%s: line %zu: no column \"%s\"", r->path, r->line, name);
+		c->label[f] = need_column(r, f, "label", e);
+		c->logit[f] = need_column(r, f, "logit", e);
 	}
-	return 0;
+	return e->code ? -e->code : 0;
 }
 
 static int read_patient(struct reader *r, struct predictions *p, struct sample *s, int first, struct error *e)
