@@ -49,7 +49,7 @@ everywhere() { # COMMAND…: writes to the directory it is in
 @test "audit" { everywhere chexnet audit --json ../tree --threads 1; }
 @test "eval" { everywhere chexnet eval --json --data ../set --weights ../run/model.safetensors --resamples 20 --threads 1; }
 @test "compare" { everywhere chexnet compare --json ../run/test.csv ../other.csv --resamples 100; }
-@test "report" { everywhere chexnet report --predictions ../run/test.csv --log ../run/log.jsonl --compare ../other.csv --json r.json --resamples 100; }
+@test "report" { everywhere chexnet report --predictions ../run/test.csv --log ../run/log.jsonl --compare ../other.csv --table ../tree/Data_Entry_2017_v2020.csv --json r.json --resamples 100; }
 @test "bench" {
 	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "libchexnet_cuda.so is not built (no nvcc)"
 	everywhere chexnet bench --plan --gpu h200 --json --model densenet --growth 8 --init-channels 16 --blocks 2,2 --image-size 32

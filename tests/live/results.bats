@@ -264,6 +264,11 @@ load trained
 		# shellcheck disable=SC2086 # words
 		refuses 65 "image $(sed -n '5s/,.*//p' 1.csv) patient $(sed -n 5p 1.csv | cut -d, -f2) 1.csv $(sed -n 5p patient.csv | cut -d, -f2) patient.csv" chexnet $command
 	done
+	refuses 65 "tree/test_list.txt no column Image" chexnet report --predictions 1.csv --table tree/test_list.txt --out bad.html
+	sed '/,/s/^0/9/' tree/Data_Entry_2017_v2020.csv | awk -F, -v OFS=, 'NR > 1 { $4 = substr($1, 1, 8) + 0 } 1' >others.csv
+	refuses 65 "others.csv no row any image 1.csv" chexnet report --predictions 1.csv --table others.csv --out bad.html
+	refuses 64 "--table=others.csv --out --json" chexnet report --predictions 1.csv --table others.csv --tensorboard events
+	refuses 64 "others.csv" chexnet report --predictions 1.csv --table others.csv --json others.csv
 	refuses 65 "patient 1.csv" chexnet report --predictions 1.csv --thresholds 1.csv --out bad.html
 	refuses 64 "--thresholds=1.csv --out --json" chexnet report --predictions 1.csv --thresholds 1.csv --tensorboard events
 	refuses 64 "2.csv" chexnet report --predictions 1.csv --thresholds 2.csv --out 2.csv
@@ -273,6 +278,26 @@ load trained
 	refuses 64 "nowhere/r.html" chexnet report --predictions 1.csv --resamples 100 --out nowhere/r.html
 	[ ! -e bad.html ]
 	[ ! -e out.csv ]
+}
+
+@test "the report counts patients and images of each sex, age and view as the label table has them" {
+	chexnet report --predictions 1.csv --table tree/Data_Entry_2017_v2020.csv --resamples 100 --out groups.html --json groups.json
+	awk -F, '
+		FNR == NR { if (/^0/) judged[$1]; next }
+		$1 in judged {
+			split("sex " ($6 == "F" ? "female" : "male") "|age " ($5 < 18 ? "0-17" : $5 < 40 ? "18-39" : $5 < 65 ? "40-64" : "65-") "|view " $7, groups, "|")
+			for (g in groups) { images[groups[g]]++; patients[groups[g]] += !seen[groups[g], $4]++ }
+		}
+		END { for (g in images) print g, images[g], patients[g] }' 1.csv tree/Data_Entry_2017_v2020.csv | sort >counted
+	cat counted
+	[ "$(wc -l <counted)" -gt 5 ]
+	python3 -c '
+import json
+for column, groups in json.load(open("groups.json"))["groups"].items():
+    for name, group in groups.items():
+        if group["images"]:
+            print(column, name, group["images"], group["patients"])' | sort | diff counted -
+	grep -q '<h2>Patients and groups</h2>' groups.html
 }
 
 @test "predictions go to standard output, a pipe or a device, and leave them what they are" {

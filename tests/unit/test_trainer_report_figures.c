@@ -186,10 +186,144 @@ static void every_figure_in_the_json_is_counted_again(void **state)
 	predictions_free(&p);
 }
 
+/* ---- patients and groups ---------------------------------------------------------------------------- */
+
+/* Image i's row: of men where i is odd, one year older with each image, two of three AP; image 9 has none, image 10 does not tell. */
+static void open_table(struct nih *table, struct predictions *p)
+{
+	struct error e = { 0 };
+	FILE *f = fopen(path, "w");
+
+	assert_non_null(f);
+	fputs("Image Index,Finding Labels,Patient ID,Patient Age,Patient Gender,View Position\n", f);
+	for (size_t i = 0; i < p->n; i++) {
+		snprintf(p->samples[i].id, SAMPLE_ID, "%08u_%03zu.png", p->samples[i].patient, i % 3);
+		if (i == 10)
+			fprintf(f, "%s,No Finding,%u,414,,\n", p->samples[i].id, p->samples[i].patient);
+		else if (i != 9)
+			fprintf(f, "%s,No Finding,%u,%zu,%s,%s\n", p->samples[i].id, p->samples[i].patient, i % 80, i % 2 ? "M" : "F", i % 3 ? "AP" : "PA");
+	}
+	fclose(f);
+	if (nih_open_tables(table, path, NULL, NULL, &e))
+		fail_msg("%s", e.text);
+}
+
+static int in_group(const char *column, const char *name, size_t i)
+{
+	static const char *const ages[] = { "0-17", "18-39", "40-64", "65-" };
+	static const size_t low[] = { 0, 18, 40, 65, 80 };
+
+	if (i == 9 || i == 10)
+		return 0;
+	for (int k = 0; k < 4; k++)
+		if (strcmp(name, ages[k]) == 0)
+			return i % 80 >= low[k] && i % 80 < low[k + 1];
+	return strcmp(name, strcmp(column, "sex") ? i % 3 ? "AP" : "PA" : i % 2 ? "male" : "female") == 0;
+}
+
+static void check_group(const cJSON *group, const char *column, const struct predictions *p)
+{
+	double images = 0, patients = 0, mean = 0, counted = 0, se;
+	uint32_t last = UINT32_MAX;
+
+	for (size_t i = 0; i < p->n; i++)
+		if (in_group(column, group->string, i)) {
+			images++;
+			patients += p->samples[i].patient != last;
+			last = p->samples[i].patient;
+		}
+	assert_close(number_of(group, "images", NULL), images, 0);
+	assert_close(number_of(group, "patients", NULL), patients, 0);
+	for (int f = 0; f < FINDINGS; f++) {
+		const cJSON *row = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(group, "findings"), finding_names[f]);
+		struct shown s = { 0 };
+		int positives = 0;
+
+		for (size_t i = 0; i < p->n; i++) {
+			if (!in_group(column, group->string, i) || !(p->samples[i].known >> f & 1))
+				continue;
+			s.positive[s.n] = (int)(p->samples[i].labels >> f & 1);
+			positives += s.positive[s.n];
+			s.z[s.n++] = p->logits[i * FINDINGS + (size_t)f];
+		}
+		assert_close(number_of(row, "positives", NULL), positives, 0);
+		assert_close(number_of(row, "negatives", NULL), s.n - positives, 0);
+		if (positives && positives < s.n) {
+			assert_close(number_of(row, "auroc", "value"), area(&s, &se), 1e-12);
+			mean += number_of(row, "auroc", "value");
+			counted++;
+		}
+	}
+	assert_close(number_of(group, "counted", NULL), counted, 0);
+	assert_close(number_of(group, "mean_auroc", "value"), mean / counted, 1e-12);
+}
+
+static void patients_and_findings_of_every_group_are_counted_again(void **state)
+{
+	struct predictions p = draw(400, 0);
+	struct nih table;
+	struct report_input in = input(&p);
+	struct page page = { 0 };
+	struct error e = { 0 };
+	char *text;
+	int groups = 0;
+	const cJSON *column, *group;
+
+	(void)state;
+	open_table(&table, &p);
+	in.table = &table;
+	for (size_t i = 0; i < p.n; i++) {
+		p.samples[i].known = 0x3FFF & ~(1u << (i * 5 % 31));
+		p.samples[i].labels &= p.samples[i].known;
+	}
+	assert_int_equal(report_make(&page, &text, &in, &e), 0);
+	cJSON *json = cJSON_Parse(text);
+
+	cJSON_ArrayForEach(column, cJSON_GetObjectItemCaseSensitive(json, "groups"))
+		cJSON_ArrayForEach(group, column) {
+			check_group(group, column->string, &p);
+			groups++;
+		}
+	assert_int_equal(groups, 8);
+	assert_sound(&page);
+	assert_present(page.text, "Not told: sex of 2 images, age of 2 images, view of 2 images.");
+	assert_present(page.text, "<th scope=\"row\">Female</th><td class=\"n\">132</td><td class=\"n\">199</td><td class=\"n soft\">49.8&nbsp;%</td>");
+	assert_present(page.text, "<li>Not looked at: the time between images.");
+	cJSON_Delete(json);
+	free(text);
+	free(page.text);
+	nih_close(&table);
+	predictions_free(&p);
+}
+
+static void a_table_of_other_images_is_refused(void **state)
+{
+	struct predictions p = draw(30, 0);
+	struct nih table;
+	struct report_input in = input(&p);
+	struct page page = { 0 };
+	struct error other = { 0 }, none = { 0 };
+
+	(void)state;
+	open_table(&table, &p);
+	in.table = &table;
+	p.samples[4].patient = 77;
+	assert_int_equal(report_make(&page, NULL, &in, &other), -EXIT_DATA);
+	assert_non_null(strstr(other.text, "image 00000001_001.png: of patient 77 in a.csv and of patient 1 in "));
+	for (size_t i = 0; i < p.n; i++)
+		p.samples[i].id[0] = 'x';
+	assert_int_equal(report_make(&page, NULL, &in, &none), -EXIT_DATA);
+	assert_non_null(strstr(none.text, "has no row for any image of a.csv"));
+	nih_close(&table);
+	predictions_free(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_figure_in_the_json_is_counted_again),
+		cmocka_unit_test(patients_and_findings_of_every_group_are_counted_again),
+		cmocka_unit_test(a_table_of_other_images_is_refused),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

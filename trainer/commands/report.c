@@ -17,7 +17,7 @@
 enum { MAX_PICTURES = 32, MAX_PICTURE_BYTES = 3 << 20, COMMAND_ROOM = 4096 };
 
 struct report_conf {
-	const char *predictions, *thresholds, *compare, *log, *out, *json, *tensorboard, *pictures;
+	const char *predictions, *thresholds, *compare, *table, *log, *out, *json, *tensorboard, *pictures;
 	int resamples;
 	uint64_t seed;
 };
@@ -28,12 +28,13 @@ static const struct option options[] = {
 	OPTION(STRING, struct report_conf, thresholds, "thresholds", "FILE", NULL, "the same model's predictions for other patients, as of eval --split val: operating points are chosen on these, and judged on --predictions"),
 	OPTION(STRING, struct report_conf, log, "log", "FILE", NULL, "what a training wrote: OUTPUT/log.jsonl, or its --log-json"),
 	OPTION(STRING, struct report_conf, compare, "compare", "FILE", NULL, "a second model's predictions for the same images"),
+	OPTION(STRING, struct report_conf, table, "table", "FILE", NULL, "NIH's label table (Data_Entry_2017*.csv): how many patients and images of each sex, age and view, with the findings and AUROC in each"),
 	OPTION(STRING, struct report_conf, pictures, "pictures", "DIR", NULL, "show the PNG files of DIR, in the order of their names (32 and 3 MiB at most); maps that other weights than those of --predictions made are marked"),
 	OPTION(INT, struct report_conf, resamples, "resamples", "N", RESAMPLES_DEFAULT, "bootstrap resamples of patients behind each interval", .min = 100, .max = 100000),
 	OPTION(U64, struct report_conf, seed, "seed", "N", "1", "of the resamples"),
 	OPTION_GROUP("Where"),
 	OPTION(STRING, struct report_conf, out, "out", "FILE", NULL, "HTML file to write"),
-	OPTION(STRING, struct report_conf, json, "json", "FILE", NULL, "write AUROC, average precision, operating points, calibration and the comparison, as chexnet compare --json has it, as a JSON object"),
+	OPTION(STRING, struct report_conf, json, "json", "FILE", NULL, "write AUROC, average precision, operating points, calibration, groups of patients and the comparison, as chexnet compare --json has it, as a JSON object"),
 	OPTION(STRING, struct report_conf, tensorboard, "tensorboard", "DIR", NULL, "write the log's course, the precision-recall curves and the pictures as TensorBoard events"),
 	OPTIONS_END
 };
@@ -46,6 +47,7 @@ struct pictures {
 
 struct sources {
 	struct predictions predictions, thresholds, other;
+	struct nih table;
 	struct train_log log;
 	struct pictures pictures;
 	char command[COMMAND_ROOM], date[64];
@@ -103,7 +105,7 @@ static int read_pictures(struct pictures *p, const char *directory, struct error
 
 static int check_outputs(const struct report_conf *conf, struct error *e)
 {
-	const char *const read[] = { conf->predictions, conf->thresholds, conf->compare, conf->log };
+	const char *const read[] = { conf->predictions, conf->thresholds, conf->compare, conf->table, conf->log };
 
 	output_spares(conf->json, conf->out, e);
 	for (size_t i = 0; i < sizeof read / sizeof read[0]; i++) {
@@ -125,6 +127,8 @@ static int read_sources(struct sources *s, const struct report_conf *conf, struc
 		return -e->code;
 	if (conf->compare && predictions_read(&s->other, conf->compare, e))
 		return -e->code;
+	if (conf->table && nih_open_tables(&s->table, conf->table, NULL, NULL, e))
+		return -e->code;
 	if (conf->log && train_log_read(&s->log, conf->log, e))
 		return -e->code;
 	if (conf->pictures && read_pictures(&s->pictures, conf->pictures, e))
@@ -140,6 +144,7 @@ static void free_sources(struct sources *s)
 	predictions_free(&s->predictions);
 	predictions_free(&s->thresholds);
 	predictions_free(&s->other);
+	nih_close(&s->table);
 	train_log_free(&s->log);
 	for (size_t i = 0; i < s->pictures.n; i++) {
 		free(s->pictures.name[i]);
@@ -171,7 +176,7 @@ static int write_page(const struct page *page, const char *path, struct error *e
 static struct report_input input_of(const struct sources *s, const struct report_conf *conf)
 {
 	return (struct report_input){
-		.predictions = &s->predictions, .other = conf->compare ? &s->other : NULL, .log = conf->log ? &s->log : NULL,
+		.predictions = &s->predictions, .other = conf->compare ? &s->other : NULL, .table = conf->table ? &s->table : NULL, .log = conf->log ? &s->log : NULL,
 		.thresholds = conf->thresholds ? &s->thresholds : NULL,
 		.path = conf->predictions, .other_path = conf->compare, .thresholds_path = conf->thresholds, .log_path = conf->log,
 		.command = s->command, .date = s->date, .resamples = conf->resamples, .seed = conf->seed,
@@ -311,6 +316,8 @@ static int check(const struct report_conf *conf, struct error *e)
 		return fail(e, EXIT_USAGE, "--compare=%s is for --out and --json: TensorBoard gets one model's curves", conf->compare);
 	if (conf->thresholds && !conf->out && !conf->json)
 		return fail(e, EXIT_USAGE, "--thresholds=%s is for --out and --json: TensorBoard gets no operating points", conf->thresholds);
+	if (conf->table && !conf->out && !conf->json)
+		return fail(e, EXIT_USAGE, "--table=%s is for --out and --json: TensorBoard gets no groups of patients", conf->table);
 	return check_outputs(conf, e);
 }
 
@@ -343,7 +350,7 @@ static int run(int argc, char **argv)
 const struct command command_report = {
 	.name = "report",
 	.summary = "show predictions and a training run as one HTML file, or in TensorBoard",
-	.description = "The HTML file holds everything it shows, in a light and a dark version: headline with interval, table of findings, ROC and precision-recall curves, "
+	.description = "The HTML file holds everything it shows, in a light and a dark version: headline with interval, table of findings, groups of patients (--table), ROC and precision-recall curves, "
 		       "operating points, calibration, a comparison with a second model, training curves, speed, provenance, and what to keep in mind when reading it.",
 	.options = options,
 	.run = run,

@@ -8,8 +8,7 @@
 
 const char *const shortcut_names[SHORTCUTS] = { "view", "age", "sex", "follow_up" };
 
-/* A column as a number; negative: it is not told. */
-static float value_of(const struct nih_facts *f, enum shortcut column)
+float shortcut_value(const struct nih_facts *f, enum shortcut column)
 {
 	switch (column) {
 	case SHORTCUT_VIEW:
@@ -139,11 +138,11 @@ int shortcuts_measure(struct shortcuts *s, const struct sample *samples, const s
 		rc = number_patients(&c, samples, n, e);
 	for (int column = 0; !rc && column < SHORTCUTS; column++) {
 		for (size_t i = 0; i < n; i++)
-			s->told[column] += value_of(&facts[i], (enum shortcut)column) >= 0;
+			s->told[column] += shortcut_value(&facts[i], (enum shortcut)column) >= 0;
 		for (int f = 0; f < FINDINGS; f++) {
 			c.n = 0;
 			for (size_t i = 0; i < n; i++) {
-				float value = value_of(&facts[i], (enum shortcut)column);
+				float value = shortcut_value(&facts[i], (enum shortcut)column);
 				if (value < 0 || !(samples[i].known >> f & 1))
 					continue;
 				c.values[c.n] = value;

@@ -6,6 +6,8 @@
 #include "data/nih.h"
 
 enum shortcut { SHORTCUT_VIEW, SHORTCUT_AGE, SHORTCUT_SEX, SHORTCUT_FOLLOW_UP, SHORTCUTS };
+/* A column as a number: 1 for AP and for men, 0 for PA and for women; negative: it is not told. */
+float shortcut_value(const struct nih_facts *f, enum shortcut column);
 extern const char *const shortcut_names[SHORTCUTS]; /* "view", "age", "sex", "follow_up" */
 
 enum { SHORTCUT_IMAGES = 30 /* with a finding, and without it, that tell the column: with fewer nothing is compared */ };

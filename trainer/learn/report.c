@@ -99,6 +99,8 @@ static int measure_all(struct report *r, struct error *e)
 	if (measure(&r->a, in->predictions, in->resamples, in->resamples, in->seed) || (in->thresholds && judge_thresholds(r)) ||
 	    (in->other && measure(&r->b, in->other, in->resamples, 0, in->seed)))
 		return fail(e, EXIT_INTERNAL, "no memory for the curves of %zu images", in->predictions->n);
+	if (in->table && report_measure_groups(r, e))
+		return -e->code;
 	if (in->other)
 		return compare_predictions(&r->comparison, in->predictions, in->other, in->path, in->other_path, in->resamples, in->seed, e);
 	return 0;
@@ -369,9 +371,9 @@ void report_notes(const struct report *r, struct page *page)
 			       "looks, and say nothing about this one.</li>\n", foreign, r->in->n_pictures);
 	put_rare(r, page);
 	if (!synthetic)
-		page_put(page, "<li>Not looked at: the view (AP or PA), age, sex, and the time between images. A model that reads these instead of a finding may have these numbers too "
+		page_put(page, "<li>Not looked at: %sthe time between images. A model that reads such things instead of a finding may have these numbers too "
 			       "(chexnet audit tells which findings the view alone gives away).</li>\n<li>The labels of ChestX-ray14 were mined from report texts, and radiologists who looked again found many of them wrong. A model can be no better than "
-			       "the labels it is judged by. For research; not a medical device.</li>\n");
+			       "the labels it is judged by. For research; not a medical device.</li>\n", r->in->table ? "" : "the view (AP or PA), age, sex (--table tells them), and ");
 	page_put(page, "</ul>\n");
 }
 
@@ -419,6 +421,7 @@ void report_provenance(const struct report *r, struct page *page)
 	put_row(page, "trained on", about->trained_on);
 	put_row(page, "Images", about->source);
 	put_row(page, "Data hash", about->data);
+	put_row(page, "Sex, age and view", in->table ? in->table->table : NULL);
 	if (in->thresholds) {
 		put_row(page, "Thresholds chosen on", in->thresholds_path);
 		put_row(page, "made by", in->thresholds->about.command);
@@ -458,6 +461,7 @@ static void put_page(const struct report *r, struct page *page)
 	page_put(page, "</title>\n<style>\n%s</style></head>\n<body><main>\n", report_style);
 	report_headline(r, page);
 	report_findings(r, page);
+	report_groups(r, page);
 	report_comparison(r, page);
 	report_roc(r, page);
 	report_pr(r, page);

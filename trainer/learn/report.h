@@ -4,6 +4,7 @@
 #ifndef LEARN_REPORT_H
 #define LEARN_REPORT_H
 
+#include "data/nih.h"
 #include "learn/page.h"
 #include "learn/predictions.h"
 #include "learn/train_log.h"
@@ -18,6 +19,7 @@ struct report_input {
 	const struct predictions *predictions;
 	const struct predictions *other; /* a second model on the same images; NULL: none */
 	const struct predictions *thresholds; /* the first model's for other patients, who choose the operating points; NULL: those who are judged do */
+	const struct nih *table;         /* sex, age and view of the images, by their names; NULL: not known */
 	const struct train_log *log;     /* of the training; NULL: none */
 	const char *path, *other_path, *thresholds_path, *log_path; /* for provenance and error lines; NULL: none */
 	const char *command;             /* that makes this report */
@@ -32,7 +34,7 @@ struct report_input {
 size_t report_foreign_pictures(const struct report_input *in);
 
 /* Appends the whole HTML file to *page. json: the same numbers as a JSON object, to be given to cJSON_free(); NULL: not wanted.
- * EXIT_DATA when `other` cannot be compared, or `thresholds` are of the same patients or another model; EXIT_INTERNAL without memory. */
+ * EXIT_DATA when `other` cannot be compared, `table` has none of the images, or `thresholds` are of the same patients or another model; EXIT_INTERNAL without memory. */
 int report_make(struct page *page, char **json, const struct report_input *in, struct error *e);
 
 #endif

@@ -7,7 +7,7 @@
 #include "json.h"
 #include "learn/report_parts.h"
 
-static void put_interval(cJSON *o, const char *name, const struct interval *v)
+void json_interval(cJSON *o, const char *name, const struct interval *v)
 {
 	cJSON *x = cJSON_AddObjectToObject(o, name);
 
@@ -28,7 +28,7 @@ static void put_delong(cJSON *o, const struct predictions *p, int f, int too_few
 
 		if (too_few)
 			delong.low = delong.high = delong.se = NAN;
-		put_interval(o, "auroc_delong", &delong);
+		json_interval(o, "auroc_delong", &delong);
 		if (delong.value < 0)
 			json_lacks();
 	} else {
@@ -45,8 +45,8 @@ static void put_operating(cJSON *o, const char *name, const struct operating_poi
 	int digits;
 
 	json_number(x, "threshold", operating_probability(at, &digits));
-	put_interval(x, "sensitivity", &at->sensitivity);
-	put_interval(x, "specificity", &at->specificity);
+	json_interval(x, "sensitivity", &at->sensitivity);
+	json_interval(x, "specificity", &at->specificity);
 	json_number(x, "ppv", at->ppv);
 	json_number(x, "npv", at->npv);
 }
@@ -59,9 +59,9 @@ static cJSON *finding(const struct report_model *m, const struct predictions *p,
 	json_number(o, "positives", (double)m->table.positives[f]);
 	json_number(o, "positive_patients", (double)m->table.positive_patients[f]);
 	json_number(o, "negatives", (double)m->table.negatives[f]);
-	put_interval(o, "auroc", &m->table.class[f]);
+	json_interval(o, "auroc", &m->table.class[f]);
 	put_delong(o, p, f, isnan(m->table.class[f].low));
-	put_interval(o, "average_precision", &m->curves[f].average_precision);
+	json_interval(o, "average_precision", &m->curves[f].average_precision);
 	json_number(o, "ece", c->ece);
 	json_number(o, "brier", c->brier);
 	json_number(o, "brier_skill", c->skill);
@@ -112,7 +112,7 @@ char *report_json(const struct report *r)
 	json_number(o, "patients", (double)r->a.table.patients);
 	json_number(o, "resamples", r->in->resamples);
 	json_number(o, "counted", r->a.table.counted);
-	put_interval(o, "mean_auroc", &r->a.table.mean);
+	json_interval(o, "mean_auroc", &r->a.table.mean);
 	json_number(o, "mean_resamples_left_out", r->a.table.left_out);
 	int of;
 
@@ -130,6 +130,10 @@ char *report_json(const struct report *r)
 	if (r->in->other) {
 		put_other(cJSON_AddObjectToObject(o, "compared_with"), r->in->other_path, &r->in->other->about);
 		comparison_json(&r->comparison, cJSON_AddObjectToObject(o, "comparison"));
+	}
+	if (r->in->table) {
+		cJSON_AddStringToObject(o, "table", r->in->table->table);
+		report_groups_json(r, cJSON_AddObjectToObject(o, "groups"));
 	}
 	findings = cJSON_AddObjectToObject(o, "findings");
 	for (int f = 0; f < FINDINGS; f++)

@@ -6,9 +6,10 @@
 #include "learn/calibration.h"
 #include "learn/compare.h"
 #include "learn/curves.h"
+#include "json.h"
 #include "learn/report.h"
 
-enum { FEW_PATIENTS = 200 };
+enum { FEW_PATIENTS = 200, REPORT_GROUPS = 8 };
 
 struct report_model {
 	struct score_arrays arrays;
@@ -17,11 +18,18 @@ struct report_model {
 	struct calibration calibration[FINDINGS];
 };
 
+/* Of the images of one sex, age or view. */
+struct report_group {
+	size_t images;
+	struct auroc_table table;
+};
+
 struct report {
 	const struct report_input *in;
 	struct report_model a, b; /* b: of in->other */
 	struct report_model chosen; /* of in->thresholds */
 	struct comparison comparison;
+	struct report_group group[REPORT_GROUPS]; /* where in->table tells */
 };
 
 extern const char report_style[]; /* CSS */
@@ -38,6 +46,12 @@ double report_skill(const struct report_model *m, int *of);
 /* Whether in->thresholds are of the same model and of other patients than in->predictions; else -EXIT_DATA. */
 int report_check_thresholds(const struct report_input *in, struct error *e);
 
+/* Fills r->group; -EXIT_DATA where in->table is of other images. */
+int report_measure_groups(struct report *r, struct error *e);
+void report_groups_json(const struct report *r, cJSON *o);
+
+void json_interval(cJSON *o, const char *name, const struct interval *v);
+
 /* For cJSON_free(); NULL without memory. */
 char *report_json(const struct report *r);
 
@@ -45,9 +59,15 @@ char *report_json(const struct report *r);
 void report_table(struct page *page, const char *caption, const char *class);
 extern const char report_table_end[];
 
+/* A cell with a value and its interval, or why it has none: report_too_few of a finding. */
+void report_value(struct page *page, const struct interval *v, const char *why_none);
+const char *report_no_mean(const struct auroc_table *t);
+extern const char report_too_few[];
+
 void report_headline(const struct report *r, struct page *page);
 void report_notes(const struct report *r, struct page *page);
 void report_findings(const struct report *r, struct page *page);
+void report_groups(const struct report *r, struct page *page);
 void report_comparison(const struct report *r, struct page *page);
 void report_roc(const struct report *r, struct page *page);
 void report_pr(const struct report *r, struct page *page);

@@ -97,10 +97,11 @@ static void put_forest(const struct report *r, struct page *page, const struct s
 }
 
 /* Why a value has no interval. */
-static const char too_few[] = "n/a (too few)", all_agree[] = "n/a (all resamples agree)", few_left[] = "n/a (too few resamples left)",
+const char report_too_few[] = "n/a (too few)";
+static const char all_agree[] = "n/a (all resamples agree)", few_left[] = "n/a (too few resamples left)",
 		  other_findings[] = "of those that both have";
 
-static void put_value(struct page *page, const struct interval *v, const char *why_none)
+void report_value(struct page *page, const struct interval *v, const char *why_none)
 {
 	if (isnan(v->value))
 		page_put(page, "<td class=\"n soft\">n/a</td>");
@@ -130,11 +131,11 @@ static void put_finding(const struct report *r, struct page *page, int f, const 
 			 100 * (double)c->positives / (double)known);
 	else
 		page_put(page, "<td class=\"n soft\">n/a</td>");
-	put_value(page, &r->a.table.class[f], too_few);
+	report_value(page, &r->a.table.class[f], report_too_few);
 	put_forest(r, page, s, &r->a.table.class[f], &r->b.table.class[f], oracle ? oracle[f] : NAN);
 	if (r->in->other)
-		put_value(page, &r->b.table.class[f], too_few);
-	put_value(page, &c->average_precision, isnan(r->a.table.class[f].low) ? too_few : all_agree);
+		report_value(page, &r->b.table.class[f], report_too_few);
+	report_value(page, &c->average_precision, isnan(r->a.table.class[f].low) ? report_too_few : all_agree);
 	if (r->in->other)
 		put_bare(page, r->b.curves[f].average_precision.value);
 	page_put(page, "</tr>\n");
@@ -174,9 +175,9 @@ static int same_findings(const struct report *r)
 }
 
 /* Resamples that lack a finding are no part of the mean's interval. */
-static const char *why_no_mean(const struct auroc_table *t)
+const char *report_no_mean(const struct auroc_table *t)
 {
-	return t->left_out && !t->mostly_few ? few_left : too_few;
+	return t->left_out && !t->mostly_few ? few_left : report_too_few;
 }
 
 void report_findings(const struct report *r, struct page *page)
@@ -209,7 +210,7 @@ void report_findings(const struct report *r, struct page *page)
 		put_finding(r, page, f, &s);
 	struct interval a = r->a.table.mean, b = r->b.table.mean;
 	int of = r->a.table.counted;
-	const char *why_a = why_no_mean(&r->a.table), *why_b = why_no_mean(&r->b.table);
+	const char *why_a = report_no_mean(&r->a.table), *why_b = report_no_mean(&r->b.table);
 
 	if (r->in->other && !same_findings(r)) { /* means over different findings are not to be compared */
 		a = (struct interval){ r->comparison.mean.a, NAN, NAN, NAN };
@@ -218,10 +219,10 @@ void report_findings(const struct report *r, struct page *page)
 		why_a = why_b = other_findings;
 	}
 	page_put(page, "<tr class=\"mean\"><th scope=\"row\">Mean of %d</th><td></td><td></td>", of);
-	put_value(page, &a, why_a);
+	report_value(page, &a, why_a);
 	put_forest(r, page, &s, &a, &b, NAN);
 	if (r->in->other)
-		put_value(page, &b, why_b);
+		report_value(page, &b, why_b);
 	page_put(page, "%s<td></td></tr>\n%s</section>\n", r->in->other ? "<td></td>" : "", report_table_end);
 }
 
