@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -83,8 +82,10 @@ static int add_file(struct traces *t, const char *path)
 		return EXIT_DATA;
 	}
 	t->file = realloc(t->file, ((size_t)t->n + 1) * sizeof *t->file);
-	if (!t->file)
-		return EXIT_DATA;
+	if (!t->file) {
+		fprintf(stderr, "hvd-trace: no memory for %d traces\n", t->n + 1);
+		return EXIT_INTERNAL;
+	}
 	t->file[t->n++] = f;
 	return 0;
 }
@@ -207,46 +208,30 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 	}
 }
 
-/* An old timeline may be replaced; another file with something in it is somebody's work. *mode: of the old one. */
-static int may_write(const char *path, mode_t *mode)
+/* An old timeline may be replaced; another file with something in it is somebody's work. */
+static bool may_write(const char *path)
 {
 	struct stat s;
 	char begin[sizeof TIMELINE] = "";
 	if (stat(path, &s) || !S_ISREG(s.st_mode) || !s.st_size)
-		return 1;
-	*mode = s.st_mode & 0777;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, begin, sizeof begin - 1);
-	if (fd >= 0)
-		close(fd);
-	return n > 0 && !strcmp(begin, TIMELINE);
+		return true;
+	FILE *f = fopen(path, "r");
+	bool ours = f && fgets(begin, sizeof begin, f) && !strcmp(begin, TIMELINE);
+	if (f)
+		fclose(f);
+	return ours;
 }
 
-/* A file gets another name until it is whole; pipes and devices are written into. *partial: that name, or "". */
-static FILE *open_timeline(const char *path, char partial[4096], mode_t mode)
-{
-	struct stat s;
-	*partial = 0;
-	if (!stat(path, &s) && !S_ISREG(s.st_mode))
-		return fopen(path, "w");
-	int fd = (size_t)snprintf(partial, 4096, "%s.XXXXXX", path) < 4096 ? mkostemp(partial, O_CLOEXEC) : -1;
-	return fd < 0 || fchmod(fd, mode) ? NULL : fdopen(fd, "w");
-}
-
-static int timeline(const struct traces *t, const char *given)
+static int timeline(const struct traces *t, const char *path)
 {
 	double zero = 1e300;
-	char partial[4096], link[PATH_MAX];
-	const char *path = realpath(given, link) ? link : given; /* a link stays one */
-	mode_t mask = umask(0), mode = 0666 & ~mask;
-	umask(mask);
-	if (!may_write(path, &mode)) {
-		fprintf(stderr, "hvd-trace: %s is there and no timeline: name another file, or remove it first\n", given);
+	if (!may_write(path)) {
+		fprintf(stderr, "hvd-trace: %s is there and no timeline: name another file, or remove it first\n", path);
 		return EXIT_USAGE;
 	}
-	FILE *out = open_timeline(path, partial, mode);
+	FILE *out = fopen(path, "w");
 	if (!out) {
-		fprintf(stderr, "hvd-trace: %s: %s\n", given, strerror(errno));
+		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
 		return EXIT_INTERNAL;
 	}
 	for (int i = 0; i < t->n; i++)
@@ -259,11 +244,8 @@ static int timeline(const struct traces *t, const char *given)
 		timeline_of(out, t->file[i], zero);
 	fprintf(out, "\n]\n");
 	bool bad = fflush(out) || ferror(out);
-	bad |= fclose(out) != 0;
-	if (bad || (*partial && rename(partial, path))) {
-		fprintf(stderr, "hvd-trace: %s: %s\n", given, strerror(errno));
-		if (*partial)
-			unlink(partial);
+	if (fclose(out) || bad) {
+		fprintf(stderr, "hvd-trace: %s is not complete: %s\n", path, strerror(errno));
 		return EXIT_INTERNAL;
 	}
 	return 0;
@@ -400,7 +382,7 @@ static int summary(const struct traces *t, bool each)
 	struct sums s = { .last = calloc((size_t)t->n, sizeof *s.last), .by = calloc((size_t)t->n, sizeof *s.by) };
 	if (!step || !s.last || !s.by) {
 		fprintf(stderr, "hvd-trace: no memory for %u steps\n", steps);
-		return EXIT_DATA;
+		return EXIT_INTERNAL;
 	}
 	for (int i = 0; i < t->n; i++)
 		read_steps(t->file[i], &step[i], least, steps, t->n);
