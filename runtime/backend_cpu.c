@@ -110,41 +110,31 @@ static int cpu_open(struct hvd *h)
 	return enter_mesh(h, c);
 }
 
-/* Memory of hvd_alloc() in a new world. A death around hvd_alloc() or hvd_free() may leave some ranks with a region that others have not, on this
- * node or another: it becomes memory of each rank alone. */
+/* Memory of hvd_alloc() in a new world, newest first. A death around hvd_alloc() or hvd_free() may leave some ranks with a region that others have
+ * not, on this node or another: it becomes memory of each rank alone. */
 static int share_regions(struct hvd *h, struct cpu *c)
 {
 	struct mesh *m = h->mesh;
-	uint32_t most = 0, n = 0;
-	for (const struct region *r = c->regions; r; r = r->next)
-		n++;
-	int status;
-	uint32_t *counts = gathered(h, &n, sizeof n, &status);
-	for (int w = 0; !status && w < m->members; w++)
-		most = counts[w] > most ? counts[w] : most;
-	free(counts);
-	if (status || !most)
-		return status;
-	uint64_t *mine = calloc(most, sizeof *mine), *tags = NULL;
-	n = 0;
-	for (const struct region *r = c->regions; r && mine; r = r->next)
-		mine[n++] = r->tag;
-	if (mine)
-		tags = gathered(h, mine, most * sizeof *mine, &status);
-	else
-		status = fail(h, HVD_ESYS, "no memory for %u shared parts", most);
-	for (struct region *r = c->regions; r && !status; r = r->next) {
-		int have = 0; /* ranks */
-		for (size_t i = 0; i < (size_t)m->members * most; i++)
-			have += tags[i] == r->tag;
+	struct region *r = c->regions;
+	for (;;) {
+		uint64_t mine = r ? r->tag : 0, newest = 0;
+		int have = 0, status; /* have: ranks */
+		uint64_t *tags = gathered(h, &mine, sizeof mine, &status);
+		for (int w = 0; !status && w < m->members; w++)
+			newest = tags[w] > newest ? tags[w] : newest;
+		for (int w = 0; !status && w < m->members; w++)
+			have += tags[w] == newest;
+		free(tags);
+		if (status || !newest)
+			return status;
 		if (have == m->members)
 			status = region_share(r, m, &c->team, mesh_tag(m));
-		else
+		else if (mine == newest)
 			region_keep(r);
+		if (status)
+			return status;
+		r = mine == newest ? r->next : r;
 	}
-	free(mine);
-	free(tags);
-	return status;
 }
 
 /* In a new mesh: links and windows are new, memory of hvd_alloc() stays. After a failure it can be tried again. */
@@ -242,32 +232,47 @@ static size_t clip(size_t x, size_t at, size_t n)
 	return x < at ? 0 : x - at < n ? x - at : n;
 }
 
-/* All-reduces `total` elements through the window; elements [begin, end) of the result go to out. */
-static int reduce_copies(struct hvd *h, struct cpu *c, const struct op *op, size_t total, size_t begin, size_t end)
+/* Reduces `total` elements through the window, or gathers bytes there: a copy is a sum in which all ranks but one give zeros. Those from `begin` to
+ * `end` are this rank's `own`; of every `row` of the result it keeps those from `first` on, `keep` of them. Of narrow ones all are its own, and it keeps all. */
+static int through_window(struct hvd *h, struct cpu *c, const struct op *op, const uint8_t *own, size_t begin, size_t end, size_t total, size_t row,
+			  size_t first, size_t keep)
 {
-	const size_t size = type_size(op->type), step = WINDOW / size;
+	const bool sums = op->kind == OP_ALLREDUCE || op->kind == OP_REDUCE_SCATTER;
+	const struct arithmetic *bf16 = arithmetic(HVD_BF16, HVD_SUM, 0);
+	const size_t size = sums ? type_size(op->type) : 1, step = WINDOW / size;
 	uint8_t *window = c->window->part[c->team.me] + BEFORE, *out = op->out;
-	const uint8_t *in = op->in;
 	struct op piece = *op;
 	size_t at = 0;
-	piece.type = op->narrow ? HVD_BF16 : op->type;
+	piece.type = op->narrow ? HVD_BF16 : sums ? op->type : HVD_U8;
 	do {
 		size_t n = total - at < step ? total - at : step, b = clip(begin, at, n), e = clip(end, at, n);
+		memset(window, 0, b * size);
 		if (op->narrow)
-			narrow(window, in + at * size, n);
-		else
-			memcpy(window, in + at * size, n * size);
+			bf16->store(window, own + at * size, n, 1);
+		else if (e > b)
+			memcpy(window + b * size, own + (at + b - begin) * size, (e - b) * size);
+		memset(window + e * size, 0, (n - e) * size);
 		int status = reduce_piece(h, c, c->window, BEFORE, n, &piece);
 		if (status)
 			return status;
-		if (op->narrow)
-			widen(out + at * size, window, n);
-		else
-			memcpy(out + (at + b - begin) * size, window + b * size, (e - b) * size);
-		h->staged += (n + e - b) * size;
+		h->staged += (e - b) * size;
+		for (size_t i = n ? at / row : 0; i * row < at + n; i++) {
+			size_t from = i * row + first, k = clip(from, at, n), to = clip(from + keep, at, n);
+			if (op->narrow)
+				bf16->load(out + at * size, window, n);
+			else if (to > k)
+				memcpy(out + (i * keep + (at + k - from)) * size, window + k * size, (to - k) * size);
+			h->staged += (to - k) * size;
+		}
 		at += n;
 	} while (at < total);
 	return 0;
+}
+
+/* Every rank keeps all of it. */
+static int keep_all(struct hvd *h, struct cpu *c, const struct op *op, const uint8_t *own, size_t begin, size_t end, size_t total)
+{
+	return through_window(h, c, op, own, begin, end, total, total, 0, total);
 }
 
 static int allreduce(struct hvd *h, struct cpu *c, const struct op *op)
@@ -275,39 +280,7 @@ static int allreduce(struct hvd *h, struct cpu *c, const struct op *op)
 	struct region *r = op->in == op->out && !op->narrow ? region_of(c, op->out, op->n * type_size(op->type)) : NULL;
 	if (r)
 		return reduce_piece(h, c, r, (size_t)((const uint8_t *)op->out - r->part[c->team.me]), op->n, op);
-	return reduce_copies(h, c, op, op->n, 0, op->n);
-}
-
-/* Bytes [begin, end) of the whole come from `own`, the others from other ranks: a copy is a sum in which all but one give zeros. Of every
- * `row` bytes this rank keeps those from `first` on, `keep` of them. */
-static int merge_rows(struct hvd *h, struct cpu *c, const struct op *op, const uint8_t *own, size_t begin, size_t end, size_t total, size_t row,
-		      size_t first, size_t keep)
-{
-	uint8_t *window = c->window->part[c->team.me] + BEFORE, *out = op->out;
-	struct op sum = *op;
-	sum.type = HVD_U8;
-	sum.op = HVD_SUM;
-	for (size_t at = 0; at < total; at += WINDOW) {
-		size_t n = total - at < WINDOW ? total - at : WINDOW, b = clip(begin, at, n), e = clip(end, at, n);
-		memset(window, 0, b);
-		if (e > b)
-			memcpy(window + b, own + (at + b - begin), e - b);
-		memset(window + e, 0, n - e);
-		int status = reduce_piece(h, c, c->window, BEFORE, n, &sum);
-		if (status)
-			return status;
-		for (size_t i = at / row; i * row < at + n; i++) {
-			size_t from = i * row + first, k = clip(from, at, n), to = clip(from + keep, at, n);
-			if (to > k)
-				memcpy(out + i * keep + (at + k - from), window + k, to - k);
-		}
-	}
-	return 0;
-}
-
-static int merge(struct hvd *h, struct cpu *c, const struct op *op, const uint8_t *own, size_t begin, size_t end, size_t total)
-{
-	return merge_rows(h, c, op, own, begin, end, total, total + 1, 0, total);
+	return keep_all(h, c, op, op->in, 0, op->n, op->n);
 }
 
 static int allgather(struct hvd *h, struct cpu *c, const struct op *op)
@@ -326,7 +299,7 @@ static int allgather(struct hvd *h, struct cpu *c, const struct op *op)
 	const void *own = op->in;
 	if (op->in == op->out && end > begin) /* before other blocks come where it lies */
 		own = memmove((uint8_t *)op->out + begin, op->in, end - begin);
-	return merge(h, c, op, own, begin, end, total);
+	return keep_all(h, c, op, own, begin, end, total);
 }
 
 /* An all-gather, of which each rank keeps what is for it. */
@@ -338,13 +311,14 @@ static int alltoall(struct hvd *h, struct cpu *c, const struct op *op)
 		return fail(h, HVD_ESYS, "hvd_alltoall: no memory for %zu bytes", row);
 	if (own)
 		memcpy(own, op->in, row);
-	int status = merge_rows(h, c, op, own ? own : op->in, rank * row, (rank + 1) * row, size * row, row, rank * block, block);
+	int status = through_window(h, c, op, own ? own : op->in, rank * row, (rank + 1) * row, size * row, row, rank * block, block);
 	free(own);
 	return status;
 }
 
 static int cpu_run(struct hvd *h, const struct op *op)
 {
+	const size_t ranks = (size_t)h->world.size;
 	struct cpu *c = h->state;
 	c->call = (struct stamp){ .n = op->blocks ? op->blocks[0] : op->n, .kind = op->kind, .type = op->type, .op = op->op, .root = (uint32_t)op->root,
 				  .narrow = op->narrow };
@@ -352,11 +326,11 @@ static int cpu_run(struct hvd *h, const struct op *op)
 	case OP_ALLREDUCE:
 		return allreduce(h, c, op);
 	case OP_BROADCAST:
-		return merge(h, c, op, op->in, 0, h->world.rank == op->root ? op->n * type_size(op->type) : 0, op->n * type_size(op->type));
+		return keep_all(h, c, op, op->in, 0, h->world.rank == op->root ? op->n * type_size(op->type) : 0, op->n * type_size(op->type));
 	case OP_ALLGATHER:
 		return allgather(h, c, op);
 	case OP_REDUCE_SCATTER:
-		return reduce_copies(h, c, op, op->n * (size_t)h->world.size, op->n * (size_t)h->world.rank, op->n * ((size_t)h->world.rank + 1));
+		return through_window(h, c, op, op->in, 0, op->n * ranks, op->n * ranks, op->n * ranks, op->n * (size_t)h->world.rank, op->n);
 	case OP_ALLTOALL:
 		return alltoall(h, c, op);
 	case OP_BARRIER:

@@ -130,13 +130,3 @@ const struct arithmetic *arithmetic(enum hvd_type type, enum hvd_op op, int narr
 	static const struct arithmetic thin = { 2, 2, load_thin, sum_thin, store_thin };
 	return narrow ? &thin : &table[type][op];
 }
-
-void narrow(void *bf16, const void *f32, size_t n)
-{
-	store_bf16(bf16, f32, n, 1);
-}
-
-void widen(void *f32, const void *bf16, size_t n)
-{
-	load_bf16(f32, bf16, n);
-}

@@ -17,8 +17,4 @@ struct arithmetic {
 /* narrow: running results of bf16 are bf16 themselves, rounded after every rank, so that they take 2 bytes on the way. */
 const struct arithmetic *arithmetic(enum hvd_type type, enum hvd_op op, int narrow);
 
-/* bf16[n] of f32[n], to nearest, and back */
-void narrow(void *bf16, const void *f32, size_t n);
-void widen(void *f32, const void *bf16, size_t n);
-
 #endif

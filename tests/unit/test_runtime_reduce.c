@@ -10,14 +10,14 @@
 static uint16_t narrowed(float f)
 {
 	uint16_t x;
-	narrow(&x, &f, 1);
+	arithmetic(HVD_BF16, HVD_SUM, 0)->store(&x, &f, 1, 1);
 	return x;
 }
 
 static float widened(uint16_t x)
 {
 	float f;
-	widen(&f, &x, 1);
+	arithmetic(HVD_BF16, HVD_SUM, 0)->load(&f, &x, 1);
 	return f;
 }
 
