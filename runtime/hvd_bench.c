@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * hvd-bench: start-up, latency and bandwidth of a world, with every result checked. */
-#include "boot.h"
-#include "hvd.h"
 #include "predict.h"
 #include "transport.h"
+#include "world.h"
 
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { EXIT_USAGE = 64, EXIT_DATA = 65, EXIT_FAILED = 70, ROUNDS_MAX = 10000 };
@@ -33,13 +29,6 @@ static double number(const char *text)
 	char *end;
 	double x = strtod(text, &end);
 	return end == text || *end ? -1 : x;
-}
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static int ascending(const void *a, const void *b)

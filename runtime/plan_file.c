@@ -3,7 +3,6 @@
 #include "planner.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,27 +15,27 @@
 #define MEASURED_LINE " measured by %d ranks: step %lf s, all-reduce %lf s + %lf s a byte; bytes and seconds of each gradient\n"
 #define GRADIENTS_MAX 1000000
 
-/* After the first line. Returns how many of the cut's numbers make sense. */
-static int read_cut(FILE *f, int n, int *last, int buckets)
+/* After the first line: does the cut make sense? last: [buckets], or NULL where nobody wants it. */
+static bool read_cut(FILE *f, int n, int *last, int buckets)
 {
-	int read = 0;
-	while (read < buckets && fscanf(f, "%d", &last[read]) == 1 && last[read] < n && last[read] > (read ? last[read - 1] : -1))
-		read++;
-	return read;
+	int before = -1, next;
+	for (int b = 0; b < buckets; b++, before = next) {
+		if (fscanf(f, "%d", &next) != 1 || next <= before || next >= n)
+			return false;
+		if (last)
+			last[b] = next;
+	}
+	return before == n - 1;
 }
 
 /* A regular file only: for the writer of a pipe a whole world would wait. NULL and errno, 0: something else. */
 static FILE *open_plan(const char *path)
 {
-	struct stat st = { 0 };
-	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	bool file = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode);
-	FILE *f = file ? fdopen(fd, "r") : NULL;
-	if (!f && fd >= 0) {
-		close(fd);
-		errno = 0;
-	}
-	return f;
+	struct stat st;
+	if (stat(path, &st) || S_ISREG(st.st_mode))
+		return fopen(path, "re");
+	errno = 0;
+	return NULL;
 }
 
 int plan_read(const char *path, uint64_t hash, int n, int *last, int *ranks, char *why)
@@ -48,7 +47,7 @@ int plan_read(const char *path, uint64_t hash, int n, int *last, int *ranks, cha
 		return 0;
 	bool plan = f && fscanf(f, FIRST_LINE, &gradients, &theirs, &buckets) == 3 && buckets > 0 && buckets <= gradients;
 	bool ours = plan && gradients == n && theirs == hash;
-	bool whole = ours && read_cut(f, n, last, buckets) == buckets && last[buckets - 1] == n - 1;
+	bool whole = ours && read_cut(f, n, last, buckets);
 	if (whole && fscanf(f, " measured by %d ranks", &gradients) == 1)
 		*ranks = gradients;
 	if (!f)
@@ -66,14 +65,10 @@ int plan_read(const char *path, uint64_t hash, int n, int *last, int *ranks, cha
 static FILE *open_fresh(char *fresh, size_t size, const char *path)
 {
 	unsigned any;
-	int fd;
-	do {
-		if (getrandom(&any, sizeof any, 0) < 0)
-			return NULL;
-		snprintf(fresh, size, "%.4000s.new-%08x", path, any);
-		fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	} while (fd < 0 && errno == EEXIST);
-	return fd < 0 ? NULL : fdopen(fd, "w");
+	if (getrandom(&any, sizeof any, 0) < 0)
+		return NULL;
+	snprintf(fresh, size, "%.4000s.new-%08x", path, any);
+	return fopen(fresh, "wxe");
 }
 
 int plan_write(const char *path, uint64_t hash, int n, const int *last, int buckets, const struct profile *measured, char *why)
@@ -117,21 +112,19 @@ static bool read_measurements(FILE *f, struct profile *p)
 int profile_read(const char *path, struct profile *p, char *why)
 {
 	FILE *f = open_plan(path);
-	int *last = NULL, buckets = 0;
+	int buckets = 0;
 	uint64_t hash;
 	*p = (struct profile){ .n = 0 };
 	bool plan = f && fscanf(f, FIRST_LINE, &p->n, &hash, &buckets) == 3 && buckets > 0 && buckets <= p->n && p->n <= GRADIENTS_MAX;
 	if (plan) {
-		last = calloc((size_t)buckets, sizeof *last);
 		p->bytes = calloc((size_t)p->n, sizeof *p->bytes);
 		p->ready = calloc((size_t)p->n, sizeof *p->ready);
 	}
-	bool whole = last && p->bytes && p->ready && read_cut(f, p->n, last, buckets) == buckets && read_measurements(f, p);
+	bool whole = p->bytes && p->ready && read_cut(f, p->n, NULL, buckets) && read_measurements(f, p);
 	if (!f)
 		snprintf(why, WHY_BYTES, "%.200s: %s", path, errno ? strerror(errno) : "not a regular file");
 	else
 		snprintf(why, WHY_BYTES, "%.200s holds no measurements: it is what a training with HVD_PLAN leaves that found no such file", path);
-	free(last);
 	if (f)
 		fclose(f);
 	return whole ? 0 : -1;
