@@ -284,8 +284,13 @@ static int check_operands(const struct command *command, int n, char **argv, str
 			return fail(e, EXIT_USAGE, "an empty word, as from a variable that is not set; usage: chexnet %s [--OPTION…]%s%s", command->name, space, operands);
 	if (n > command->max_operands)
 		return fail(e, EXIT_USAGE, "%s: not expected here; usage: chexnet %s [--OPTION…]%s%s", argv[command->max_operands + 1], command->name, space, operands);
-	if (n < command->min_operands)
-		return fail(e, EXIT_USAGE, "something is missing; usage: chexnet %s [--OPTION…]%s%s", command->name, space, operands);
+	if (n < command->min_operands) {
+		const char *missing = operands;
+
+		for (int i = 0; i < n; i++)
+			missing += strcspn(missing, " ") + 1;
+		return fail(e, EXIT_USAGE, "%.*s is missing; usage: chexnet %s [--OPTION…] %s", (int)strcspn(missing, " "), missing, command->name, operands);
+	}
 	return 0;
 }
 

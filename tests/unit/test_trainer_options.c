@@ -164,6 +164,24 @@ static void values_that_mean_nothing_are_refused(void **state)
 	refused(READ("a", "b", "c", "d"), "d: not expected here; usage: chexnet train [--OPTION…] IMAGE…");
 }
 
+static void the_operand_that_is_missing_is_named(void **state)
+{
+	static const struct command prepare = { .name = "prepare", .operands = "nih|tfrecord DIR OUT", .min_operands = 3, .max_operands = 3, .options = options };
+	static const char *const missing[] = { "nih|tfrecord", "DIR", "OUT" };
+	char *argv[] = { "prepare", "a", "b" };
+
+	(void)state;
+	for (int n = 0; n < 3; n++) {
+		struct conf conf;
+		struct error e = { 0 };
+		char expected[128];
+
+		assert_int_equal(options_parse(&prepare, 1 + n, argv, &conf, NULL, &e), -EXIT_USAGE);
+		snprintf(expected, sizeof expected, "%s is missing; usage: chexnet prepare [--OPTION…] nih|tfrecord DIR OUT", missing[n]);
+		assert_string_equal(e.text, expected);
+	}
+}
+
 static char *written_by(void (*write)(FILE *out))
 {
 	char *text = NULL;
@@ -253,6 +271,7 @@ int main(void)
 		cmocka_unit_test(what_was_typed_is_told_from_the_default),
 		cmocka_unit_test(flags_are_switched_on_and_off),
 		cmocka_unit_test(operands_keep_their_order_among_options),
+		cmocka_unit_test(the_operand_that_is_missing_is_named),
 		cmocka_unit_test(a_misspelt_option_is_answered_with_the_nearest),
 		cmocka_unit_test(values_that_mean_nothing_are_refused),
 		cmocka_unit_test(every_text_names_every_option),
