@@ -26,15 +26,15 @@ enum exit_code fault_of(int why)
 /* A directory that a training left is what people have in hand when a command wants one of its files. */
 static int refuse_kind(const char *path, mode_t mode, struct error *e)
 {
-	static const char *const marks[] = { "log.jsonl", "best.safetensors", "model.safetensors" }; /* the log may be elsewhere */
-	char mark[FILE_PATH];
+	static const char *const names[] = { "model.safetensors", "test.csv", "log.jsonl" };
+	char file[FILE_PATH], there[64] = "";
 
 	if (!S_ISDIR(mode))
 		return fail(e, EXIT_DATA, "%s: not a regular file", path);
-	for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
-		if ((size_t)snprintf(mark, sizeof mark, "%s/%s", path, marks[i]) < sizeof mark && access(mark, F_OK) == 0)
-			return fail(e, EXIT_DATA, "%s: a training's directory: name model.safetensors, test.csv or log.jsonl in it", path);
-	return fail(e, EXIT_DATA, "%s: a directory, not a file", path);
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if ((size_t)snprintf(file, sizeof file, "%s/%s", path, names[i]) < sizeof file && access(file, F_OK) == 0)
+			snprintf(there + strlen(there), sizeof there - strlen(there), "%s%s", *there ? " or " : "", names[i]);
+	return fail(e, EXIT_DATA, *there ? "%s: a directory, not a file: name %s in it" : "%s: a directory, not a file%s", path, there);
 }
 
 int file_open_regular(const char *path, size_t *size, struct error *e)
