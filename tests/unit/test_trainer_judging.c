@@ -71,6 +71,19 @@ static void ten_crops_are_the_mean_probability_of_ten_windows(void **state)
 	net_plan_free(&plan);
 }
 
+static void pointing_says(const struct pointing *p, const char *last_line)
+{
+	char *text;
+	size_t size;
+	FILE *f = open_memstream(&text, &size);
+
+	pointing_print(p, f);
+	fclose(f);
+	if (size < strlen(last_line) || strcmp(text + size - strlen(last_line), last_line) != 0)
+		fail_msg("\"%s\" does not end with \"%s\"", text, last_line);
+	free(text);
+}
+
 static void the_pointing_game_counts_hits_and_chance(void **state)
 {
 	(void)state;
@@ -108,6 +121,11 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 	s = pointing_total(&p);
 	assert_close(s.chance, 3 * share + 2 * small + 1, 1e-12);
 	assert_close(s.z, (3 - 3 * share - 2 * small) / sqrt(3 * share * (1 - share) + 2 * small * (1 - small)), 1e-12);
+	pointing_says(&p, "pointing game: 4 of 6 maps peak in a box of their finding, 1.8 by chance: 2.2 times as many, 2.9 standard deviations above\n");
+	p = (struct pointing){ 0 };
+	pointing_says(&p, "pointing game: none of these images has a box\n");
+	pointing_add(&p, &b, "d.png", finding_index("Nodule", 6), 0.5, 0.5, 1000, 1000);
+	pointing_says(&p, "pointing game: 1 of 1 maps peak in a box of their finding, 1.0 by chance\n");
 	assert_int_equal(boxes_fit(&b, "a.png", 1024, 1024, &e), 0);
 	assert_int_equal(boxes_fit(&b, "c.png", 10, 10, &e), 0);
 	assert_int_equal(boxes_fit(&b, "a.png", 1024, 512, &e), -EXIT_DATA);

@@ -170,6 +170,8 @@ void pointing_print(const struct pointing *p, FILE *out)
 	for (int f = 0; f < FINDINGS; f++)
 		if (p->maps[f])
 			fprintf(out, "%-20s %6d %6d %10.1f\n", finding_names[f], p->maps[f], p->hits[f], p->chance[f]);
-	fprintf(out, "pointing game: %d of %d maps peak in a box of their finding, %.1f by chance: %.1f times as many, %.1f standard deviations above\n",
-		s.hits, s.maps, s.chance, s.hits / s.chance, s.z);
+	fprintf(out, "pointing game: %d of %d maps peak in a box of their finding, %.1f by chance", s.hits, s.maps, s.chance);
+	if (!isnan(s.z))
+		fprintf(out, ": %.1f times as many, %.1f standard deviations above", s.hits / s.chance, s.z);
+	fputc('\n', out);
 }

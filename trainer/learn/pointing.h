@@ -40,7 +40,7 @@ struct pointing {
 /* Counts one map: its peak as a share of the image's sides (learn/cam.h), the image's size in pixels. */
 void pointing_add(struct pointing *p, const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, int width, int height);
 
-/* The sums over findings; z: how many standard deviations above chance, NAN without maps. */
+/* The sums over findings; z: how many standard deviations above chance, NAN where nothing is left to it. */
 struct pointing_sum {
 	int maps, hits;
 	double chance, z;
