@@ -197,6 +197,7 @@ $(BUILD)/tests/test_trainer_window: private LDFLAGS += -Wl,--wrap=pread,--wrap=_
 $(BUILD)/tests/test_trainer_staging: private LDFLAGS += -Wl,--wrap=renameat2,--wrap=rename
 $(BUILD)/tests/test_trainer_checkpoint_dir: private LDFLAGS += -Wl,--wrap=renameat2
 $(BUILD)/tests/test_trainer_file: private LDFLAGS += -Wl,--wrap=stat,--wrap=fstat,--wrap=open
+$(BUILD)/tests/test_trainer_decode: private LDFLAGS += -Wl,--wrap=spng_decode_image
 $(BUILD)/tests/test_trainer_memory: private LDFLAGS += -Wl,--wrap=fopen
 $(BUILD)/tests/test_trainer_world: private LDFLAGS += -Wl,--wrap=sched_getaffinity,--wrap=dlopen,--wrap=dlsym
 $(BUILD)/tests/test_trainer_log: private LDFLAGS += -Wl,--wrap=poll,--wrap=__poll_chk

@@ -23,6 +23,16 @@ static int tear_down(void **state)
 	return scratch_remove(state);
 }
 
+int __real_spng_decode_image(spng_ctx *ctx, void *out, size_t size, int format, int flags);
+int __wrap_spng_decode_image(spng_ctx *ctx, void *out, size_t size, int format, int flags);
+
+static int spng_fails_with;
+
+int __wrap_spng_decode_image(spng_ctx *ctx, void *out, size_t size, int format, int flags)
+{
+	return spng_fails_with ? spng_fails_with : __real_spng_decode_image(ctx, out, size, format, flags);
+}
+
 static int interlace; /* of what spng_file() makes */
 
 /* A PNG of any kind by libspng, to be freed. */
@@ -161,6 +171,27 @@ static void the_other_kinds_of_png(void **state)
 		index[i] = (uint8_t)(i % 4), gray[i] = (uint8_t)(60 * (i % 4));
 	file = spng_file(W, H, SPNG_COLOR_TYPE_INDEXED, 8, 0, index, sizeof index, &size);
 	expect(file, size, gray);
+}
+
+static void without_memory_an_image_is_not_called_damaged(void **state)
+{
+	static const int reasons[] = { SPNG_EMEM, SPNG_EZLIB_INIT };
+	uint16_t deep[W * H];
+	size_t size;
+
+	(void)state;
+	memset(deep, 170, sizeof deep);
+	uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_GRAYSCALE, 16, 0, deep, sizeof deep, &size);
+	for (int i = 0; i < 2; i++) {
+		struct image image;
+		struct error why = { 0 };
+
+		spng_fails_with = reasons[i];
+		assert_int_equal(decode_image(decoder, file, size, &image, &why), -EXIT_INTERNAL);
+		assert_string_equal(why.text, "no memory for a PNG decoder");
+	}
+	spng_fails_with = 0;
+	free(file);
 }
 
 /* The palette has four entries. libspng takes an index beyond them for black. */
@@ -673,6 +704,7 @@ int main(void)
 		cmocka_unit_test(rows_of_mixed_filters_and_any_size),
 		cmocka_unit_test(our_own_pngs_gray_and_rgba),
 		cmocka_unit_test(the_other_kinds_of_png),
+		cmocka_unit_test(without_memory_an_image_is_not_called_damaged),
 		cmocka_unit_test(a_colour_that_no_palette_has_is_refused),
 		cmocka_unit_test(other_ways_of_compressing_and_filtering_are_refused),
 		cmocka_unit_test(sixteen_bits_that_hold_twelve_are_refused),

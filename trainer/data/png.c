@@ -143,6 +143,8 @@ static int decode_with_spng(struct decoder *d, const uint8_t *file, size_t size,
 	if (!rc && scratch_reserve(&d->raw, bytes, why) == 0)
 		rc = spng_decode_image(ctx, d->raw.data, bytes, SPNG_FMT_RGBA8, flags);
 	spng_ctx_free(ctx);
+	if (rc == SPNG_EMEM || rc == SPNG_EZLIB_INIT)
+		return fail(why, EXIT_INTERNAL, "no memory for a PNG decoder");
 	return why->code ? -why->code : rc ? fail(why, EXIT_DATA, "PNG: %s", spng_strerror(rc)) : 0;
 }
 
