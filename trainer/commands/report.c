@@ -199,7 +199,7 @@ static int write_report(const struct sources *s, const struct report_conf *conf,
 	struct page page = { 0 };
 	char *json = NULL;
 
-	if (report_make(&page, &json, &in, e) == 0 && (!conf->out || write_page(&page, conf->out, e) == 0) && conf->json)
+	if (report_make(&page, conf->json ? &json : NULL, &in, e) == 0 && (!conf->out || write_page(&page, conf->out, e) == 0) && conf->json)
 		file_write(conf->json, json, strlen(json), e);
 	free(page.text);
 	cJSON_free(json);

@@ -16,11 +16,12 @@ static int ascending(const void *a, const void *b)
 }
 
 /* All but the largest 2 % of the steps' values fit below it: a spike at the start must not flatten the rest. */
-static double usual_top(const struct point *points, size_t n)
+static double usual_top(struct page *page, const struct point *points, size_t n)
 {
 	double *v = malloc((n + 1) * sizeof *v), top = 0;
 	size_t k = 0;
 
+	page->failed |= !v;
 	for (size_t i = 0; v && i < n; i++)
 		if (isfinite(points[i].y))
 			v[k++] = points[i].y;
@@ -71,9 +72,10 @@ static void put_loss(const struct train_log *log, struct page *page, struct poin
 	struct point *evals = malloc((log->n_evals + 1) * sizeof *evals);
 	double top;
 
+	page->failed |= !evals;
 	steps_of(log, LOSS, points);
 	smooth(smoothed, points, log->n_steps);
-	top = usual_top(points, log->n_steps);
+	top = usual_top(page, points, log->n_steps);
 	for (size_t i = 0; evals && i < log->n_evals; i++) {
 		evals[i] = (struct point){ log->evals[i].step, log->evals[i].loss };
 		top = fmax(top, isfinite(evals[i].y) ? evals[i].y : 0);
@@ -104,6 +106,7 @@ static void put_auroc(const struct train_log *log, struct page *page)
 	int memory = x && low && high && points;
 	char text[64];
 
+	page->failed |= !memory;
 	for (size_t i = 0; memory && i < n; i++) {
 		const struct interval *m = &log->evals[i].mean;
 
@@ -141,7 +144,7 @@ static void put_series(const struct train_log *log, struct page *page, enum seri
 	struct plot p = chart(log, page);
 
 	steps_of(log, which, points);
-	p.y1 = 1.1 * usual_top(points, log->n_steps);
+	p.y1 = 1.1 * usual_top(page, points, log->n_steps);
 	if (!(p.y1 > 0))
 		p.y1 = 1;
 	p.left = p.y1 < 0.01 ? 58 : 46;
