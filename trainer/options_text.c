@@ -160,7 +160,7 @@ static const char man_tail[] =
 	".TP\n.B 0\nDone.\n"
 	".TP\n.B 64\nUsage: an unknown option, an impossible combination, or a place to write to that is none.\n"
 	".TP\n.B 65\nThe input data are bad; the line names file, record and byte.\n"
-	".TP\n.B 70\nA rank was lost, memory or disk space is missing, or an internal error.\n"
+	".TP\n.B 70\nA rank was lost, memory, disk space or a permission is missing, or an internal error.\n"
 	".TP\n.B 75\nStopped early (signal or time budget) with everything saved; \\fB\\-\\-resume=auto\\fR goes on.\n"
 	".SH ENVIRONMENT\n"
 	".TP\n.B HVD_THREADS\nCPU threads of this rank, from 1 to 8192, as \\fBsrun \\-\\-hvd\\fR sets it; \\fB\\-\\-threads\\fR wins.\n"
