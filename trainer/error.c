@@ -3,16 +3,44 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+enum { WHOLE = 16384 /* three paths and what is said of them */ };
+
+static int continues(char byte)
+{
+	return ((unsigned char)byte & 0xC0) == 0x80;
+}
+
+/* A long path loses its middle, and not the reason behind it. */
+static void shorten(char *text, size_t room, const char *whole)
+{
+	static const char gap[] = "…";
+	size_t length = strlen(whole), head = length < room ? length : room / 2, tail;
+
+	while (head > 0 && head < length && continues(whole[head]))
+		head--;
+	memcpy(text, whole, head);
+	text[head] = '\0';
+	if (head == length)
+		return;
+	tail = length - (room - head - sizeof gap);
+	while (continues(whole[tail]))
+		tail++;
+	strcat(strcat(text, gap), whole + tail);
+}
 
 int fail(struct error *e, enum exit_code code, const char *format, ...)
 {
 	if (e->code)
 		return -e->code;
 	e->code = code;
+	char whole[WHOLE];
 	va_list args;
 	va_start(args, format);
-	vsnprintf(e->text, sizeof e->text, format, args);
+	vsnprintf(whole, sizeof whole, format, args);
 	va_end(args);
+	shorten(e->text, sizeof e->text, whole);
 	/* messages quote input: a control character in it must not break the line, or the terminal */
 	for (char *p = e->text; *p; p++)
 		if ((unsigned char)*p < ' ' || *p == 0x7F)

@@ -13,7 +13,7 @@ enum exit_code {
 
 struct error {
 	int code;       /* enum exit_code; 0: no error yet */
-	char text[1024]; /* what, where, what to do; no newline */
+	char text[1024]; /* what, where, what to do; no newline; of what is longer the middle is left out */
 };
 
 /* Records the first error only and returns -code, so that `return fail(e, …)` is one statement. Thread-safe only per struct. */

@@ -182,6 +182,30 @@ static void the_operand_that_is_missing_is_named(void **state)
 	}
 }
 
+static void a_long_path_loses_its_middle_and_not_the_reason(void **state)
+{
+	char path[4096];
+
+	(void)state;
+	for (size_t length = 1000; length < 1100; length++) { /* of two-byte letters that are cut nowhere */
+		struct error e = { 0 };
+
+		for (size_t i = 0; i < length; i++)
+			path[i] = i < length % 2 ? '/' : "é"[(i - length % 2) % 2];
+		path[length] = '\0';
+		fail(&e, EXIT_DATA, "%s: cannot be read: Permission denied", path);
+		assert_non_null(strstr(e.text, "é: cannot be read: Permission denied"));
+		assert_true(strlen(e.text) < sizeof e.text);
+		assert_int_equal(strstr(e.text, "é…é") != NULL, length + 35 > 1023);
+		assert_true(strstr(e.text, "…") || strlen(e.text) == length + 35);
+	}
+	struct error e = { 0 };
+	memset(path, 0xA9, sizeof path - 1); /* no UTF-8 */
+	path[sizeof path - 1] = '\0';
+	fail(&e, EXIT_DATA, "%s", path);
+	assert_true(strlen(e.text) < sizeof e.text);
+}
+
 static char *written_by(void (*write)(FILE *out))
 {
 	char *text = NULL;
@@ -272,6 +296,7 @@ int main(void)
 		cmocka_unit_test(flags_are_switched_on_and_off),
 		cmocka_unit_test(operands_keep_their_order_among_options),
 		cmocka_unit_test(the_operand_that_is_missing_is_named),
+		cmocka_unit_test(a_long_path_loses_its_middle_and_not_the_reason),
 		cmocka_unit_test(a_misspelt_option_is_answered_with_the_nearest),
 		cmocka_unit_test(values_that_mean_nothing_are_refused),
 		cmocka_unit_test(every_text_names_every_option),
