@@ -269,6 +269,10 @@ load trained
 	refuses 65 "others.csv no row any image 1.csv" chexnet report --predictions 1.csv --table others.csv --out bad.html
 	refuses 64 "--table=others.csv --out --json" chexnet report --predictions 1.csv --table others.csv --tensorboard events
 	refuses 64 "others.csv" chexnet report --predictions 1.csv --table others.csv --json others.csv
+	awk -F, -v OFS=, 'NR > 2 { $1 = "other" $1 } 1' 1.csv >hospital.csv # another's numbers may be the same
+	refuses 65 "patient 1.csv hospital.csv empty column \"patient\"" chexnet report --predictions 1.csv --thresholds hospital.csv --out bad.html
+	awk -F, -v OFS=, 'NR > 2 { $2 = "" } 1' hospital.csv >numberless.csv
+	chexnet report --predictions 1.csv --thresholds numberless.csv --resamples 100 --out numberless.html
 	refuses 65 "patient 1.csv" chexnet report --predictions 1.csv --thresholds 1.csv --out bad.html
 	refuses 64 "--thresholds=1.csv --out --json" chexnet report --predictions 1.csv --thresholds 1.csv --tensorboard events
 	refuses 64 "2.csv" chexnet report --predictions 1.csv --thresholds 2.csv --out 2.csv

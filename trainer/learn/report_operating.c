@@ -33,8 +33,8 @@ static int check_patients(const struct report_input *in, struct error *e)
 	qsort(theirs, t->n, sizeof *theirs, by_number);
 	for (size_t i = 0; i < p->n && !e->code; i++)
 		if (bsearch(&p->samples[i].patient, theirs, t->n, sizeof *theirs, by_number))
-			fail(e, EXIT_DATA, "patient %u is in %s and in %s: thresholds are judged on other patients than those that chose them", p->samples[i].patient,
-			     in->path, in->thresholds_path);
+			fail(e, EXIT_DATA, "patient %u is in %s and in %s: thresholds are judged on other patients than those that chose them (where the numbers in %s are "
+			     "other people's, empty its column \"patient\")", p->samples[i].patient, in->path, in->thresholds_path, in->thresholds_path);
 	free(theirs);
 	return e->code ? -e->code : 0;
 }
