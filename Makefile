@@ -191,6 +191,7 @@ $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lcmocka $(TRAINER_LIBS)
 
+$(BUILD)/tests/test_runtime_measured: private LDFLAGS += -Wl,--wrap=clock_gettime
 $(BUILD)/tests/test_runtime_stopped: private LDFLAGS += -Wl,--wrap=lived
 $(BUILD)/tests/test_runtime_recover: private LDFLAGS += -Wl,--wrap=queue_reset,--wrap=calloc
 $(BUILD)/tests/test_trainer_window: private LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_chk

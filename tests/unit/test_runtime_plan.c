@@ -252,8 +252,9 @@ static void accumulate(void *arg)
 					slab[i * 5000 + k] += (float)(meeting_rank + pass);
 				works(h, hvd_plan_ready(p, i));
 			}
-			must(pass == 0 || hvd_plan_accumulate(p, 2) == HVD_EINVAL);
+			must(hvd_plan_accumulate(p, 2) == HVD_EINVAL); /* in the middle of a pass … */
 			works(h, hvd_plan_finish(p));
+			must(pass == 2 || hvd_plan_accumulate(p, 2) == HVD_EINVAL); /* … or of a step */
 			must(pass == 2 || slab[7] == (float)(pass ? 2 * meeting_rank + 1 : meeting_rank));
 		}
 		must(slab[0] == 6 && slab[9999] == 6); /* mean of 3, 6 and 9 */
@@ -288,8 +289,11 @@ static void accumulate_in_changing_worlds(void *arg)
 	works(h, hvd_plan_accumulate(p, 3));
 	float sum = 1;
 	long request = hvd_start_allreduce(h, &sum, &sum, 1, HVD_F32, HVD_SUM);
-	works(h, hvd_plan_ready(p, 0));
-	works(h, hvd_plan_ready(p, 1));
+	for (int pass = 0; pass < 2; pass++) {
+		works(h, pass ? hvd_plan_finish(p) : 0);
+		works(h, hvd_plan_ready(p, 0));
+		works(h, hvd_plan_ready(p, 1));
+	}
 	works(h, hvd_barrier(h));
 	if (meeting_rank == 1)
 		raise(SIGKILL);

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a plan measures of a training: by a clock that goes only when the test says so. */
+#include "tests/unit/runtime_world.h"
+
+#include "runtime/planner.h"
+
+#include <math.h>
+
+enum { TENSORS = 3, WARM_UP = 3, MEASURED = 4 };
+
+static _Atomic time_t ahead;          /* seconds of this process's clock */
+static __thread struct timespec held; /* what this thread's clock says; 0: it goes on */
+static __thread time_t leap;          /* to be made after its next word */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *t);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
+{
+	int status = __real_clock_gettime(clock, t);
+	t->tv_sec += ahead;
+	if (held.tv_sec)
+		*t = held;
+	ahead += leap;
+	leap = 0;
+	return status;
+}
+
+/* A gradient that is ready so many seconds after the one before. */
+static int ready_after(struct hvd_plan *p, int i, time_t seconds)
+{
+	ahead += seconds;
+	if (!held.tv_sec)
+		clock_gettime(CLOCK_MONOTONIC, &held);
+	else
+		held.tv_sec += seconds;
+	return hvd_plan_ready(p, i);
+}
+
+/* Seconds: until b and c are ready, that the last all-reduce is waited for, and from then on to the next step. */
+static int step(struct hvd_plan *p, time_t b, time_t c, time_t waits, time_t rest)
+{
+	int status = ready_after(p, 0, 0);
+	if (!status)
+		status = ready_after(p, 1, b);
+	if (!status)
+		status = ready_after(p, 2, c);
+	held.tv_sec = 0;
+	leap = waits;
+	if (!status)
+		status = hvd_plan_finish(p);
+	leap = 0;
+	ahead += rest;
+	return status;
+}
+
+static struct hvd_plan *open_plan(struct hvd **h, const char *file, int on_death)
+{
+	static const struct hvd_tensor t[TENSORS] = { { "a", 1000 }, { "b", 1000 }, { "c", 1000 } };
+	struct hvd_conf conf = quick_conf();
+	struct hvd_plan *p;
+	conf.on_death = on_death;
+	conf.plan = file;
+	int status = hvd_init_from(h, &conf, meet);
+	works(*h, status);
+	works(*h, hvd_plan_open(*h, &p, t, TENSORS, 0));
+	return p;
+}
+
+/* Rank 1 is twice as slow as rank 0; the first steps are ten times as slow as the later ones. */
+static void measure(void *file)
+{
+	struct hvd *h;
+	struct hvd_plan *p = open_plan(&h, file, 0);
+	for (int k = 0; k < WARM_UP + MEASURED; k++) {
+		time_t slow = (meeting_rank + 1) * (k < WARM_UP ? 10 : 1);
+		works(h, step(p, 20 * slow, 40 * slow, 70, 100 * slow));
+	}
+	must(hvd_plan_buckets(p) == 2); /* what is ready last goes alone, and the rest together */
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void the_file_holds_what_the_measured_steps_took_without_waiting(void **state)
+{
+	(void)state;
+	static const double ready[TENSORS] = { 0, 30, 90 }; /* the mean over both ranks */
+	char path[1024], why[WHY_BYTES];
+	struct profile m;
+	assert_true(close(mkstemp(temporary_name(path, sizeof path))) == 0 && unlink(path) == 0);
+	run_ranks("ab", measure, path);
+	assert_int_equal(profile_read(path, &m, why), 0);
+	assert_true(m.n == TENSORS && m.ranks == 2);
+	for (int i = 0; i < TENSORS; i++)
+		assert_true(m.bytes[i] == 4000 && fabs(m.ready[i] - ready[i]) < 1e-6);
+	printf("# a step of %.3f s\n", m.step);
+	assert_true(fabs(m.step - 240) < 20); /* and what the calls themselves take */
+	free(m.bytes);
+	free(m.ready);
+	unlink(path);
+}
+
+/* Rank 1 dies when half of the steps are measured, in which c was late. From then on all gradients are ready at once. */
+static void measure_anew(void *arg)
+{
+	struct hvd *h;
+	struct hvd_plan *p = open_plan(&h, NULL, 1);
+	(void)arg;
+	for (int k = 0; k < WARM_UP + MEASURED / 2; k++)
+		works(h, step(p, 0, 100, 0, 0));
+	works(h, hvd_barrier(h));
+	if (meeting_rank == 1)
+		raise(SIGKILL);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	works(h, hvd_recover(h));
+	for (int k = 0; k < WARM_UP + MEASURED; k++)
+		works(h, step(p, 0, 0, 0, 0));
+	must(hvd_plan_buckets(p) == 1);
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void after_a_death_nothing_counts_that_was_measured_before(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("aab", measure_anew, NULL, status);
+	meeting_over();
+	assert_int_equal(status[0], 0);
+	assert_int_equal(status[2], 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_file_holds_what_the_measured_steps_took_without_waiting),
+		cmocka_unit_test(after_a_death_nothing_counts_that_was_measured_before),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
