@@ -84,7 +84,7 @@ SPANK_CORE  := $(filter-out spank/spank_hvd.c spank/client.c spank/client_tasks.
 SPANK_SRC   := $(filter-out spank/hvd_map.c spank/svg.c spank/selfcheck.c spank/gres_conf.c,$(wildcard spank/*.c))
 
 RUNTIME_TOOLS := runtime/hvd_bench.c runtime/hvd_trace.c runtime/transport.c runtime/predict.c
-RUNTIME_SRC := $(filter-out $(RUNTIME_TOOLS) $(if $(HAVE_NCCL),,runtime/backend_nccl.c runtime/nccl_api.c),$(wildcard runtime/*.c))
+RUNTIME_SRC := $(filter-out $(RUNTIME_TOOLS) $(if $(HAVE_NCCL),,runtime/backend_nccl.c runtime/nccl_api.c runtime/stamps.c),$(wildcard runtime/*.c))
 
 TRAINER_SRC := $(filter-out trainer/chexnet.c,$(wildcard trainer/*.c trainer/commands/*.c trainer/net/*.c \
                trainer/engine/*.c trainer/engine/reference/*.c trainer/engine/cpu/*.c trainer/engine/cuda/library.c trainer/data/*.c trainer/learn/*.c))

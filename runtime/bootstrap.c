@@ -59,12 +59,6 @@ static int unusable(const struct pmix *p, const char *what, pmix_status_t rc, ch
 		      (long)PMIX_VERSION_RELEASE);
 }
 
-static void name_process(const struct pmix *p, pmix_rank_t rank, pmix_proc_t *proc)
-{
-	*proc = p->me;
-	proc->rank = rank;
-}
-
 static void drop(pmix_value_t *v)
 {
 	if (v->type == PMIX_STRING)
@@ -76,9 +70,9 @@ static void drop(pmix_value_t *v)
 
 static uint32_t number(const struct pmix *p, const char *key, uint32_t otherwise)
 {
-	pmix_proc_t all;
+	pmix_proc_t all = p->me;
 	pmix_value_t *v;
-	name_process(p, PMIX_RANK_WILDCARD, &all);
+	all.rank = PMIX_RANK_WILDCARD;
 	if (p->PMIx_Get(&all, key, NULL, 0, &v))
 		return otherwise;
 	uint32_t n = v->type == PMIX_UINT32 ? v->data.uint32 : otherwise;
@@ -90,10 +84,10 @@ static uint32_t number(const struct pmix *p, const char *key, uint32_t otherwise
 static void host_of(struct boot *b, int rank, char host[HOST_BYTES])
 {
 	const struct pmix *p = b->state;
-	pmix_proc_t proc;
+	pmix_proc_t proc = p->me;
 	pmix_value_t *v;
 	const char *own = rank == b->rank ? getenv("SLURMD_NODENAME") : NULL; /* after a second PMIx_Init, PMIx does not know it */
-	name_process(p, (pmix_rank_t)rank, &proc);
+	proc.rank = (pmix_rank_t)rank;
 	snprintf(host, HOST_BYTES, "%s", own ? own : "an unknown node");
 	if (!p->open || p->PMIx_Get(&proc, PMIX_HOSTNAME, NULL, 0, &v))
 		return;
@@ -170,8 +164,8 @@ static void answer(pmix_status_t status, pmix_value_t *v, void *data)
 /* One Get of rank 0's card. PMIX_ERR_TIMEOUT: not answered by `until`, which is the end of it. */
 static pmix_status_t ask(struct pmix *p, void *card, size_t *bytes, double until)
 {
-	pmix_proc_t zero;
-	name_process(p, 0, &zero);
+	pmix_proc_t zero = p->me;
+	zero.rank = 0;
 	pmix_info_t anew = { .key = PMIX_GET_REFRESH_CACHE, .value = { .type = PMIX_BOOL, .data.flag = true } };
 	p->get.done = false;
 	p->get.bytes = 0;
