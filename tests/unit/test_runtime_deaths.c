@@ -187,10 +187,10 @@ static void compute_while_rank_2_exits(void *arg)
 	conf.on_lost = note_line;
 	int status = hvd_init_from(&h, &conf, meet);
 	works(h, status);
-	if (meeting_rank == 2) {
-		usleep(200000);
+	works(h, hvd_barrier(h)); /* which is over: nobody is in it any more */
+	all_arrive();
+	if (meeting_rank == 2)
 		_exit(0); /* a plain exit is a death too */
-	}
 	for (;;)
 		pause(); /* in no call of ours */
 }

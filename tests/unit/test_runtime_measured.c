@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a plan measures of a training: by a clock that goes only when the test says so. */
+ * What a plan measures of a training, by a clock that goes only when the test says so, and what its trace tells. */
 #include "tests/unit/runtime_world.h"
 
 #include "runtime/planner.h"
@@ -131,11 +131,54 @@ static void after_a_death_nothing_counts_that_was_measured_before(void **state)
 	assert_int_equal(status[2], 0);
 }
 
+/* Records of a kind and an index, from number `from` on. */
+static int records(const struct trace_file *t, uint64_t from, enum trace_kind kind, uint32_t index)
+{
+	int n = 0;
+	for (uint64_t i = from; i < t->written; i++)
+		n += t->record[i].kind == kind && t->record[i].index == index;
+	return n;
+}
+
+static void record(void *folder)
+{
+	static const struct hvd_tensor t[TENSORS] = { { "a", 1000 }, { "b", 1000 }, { "c", 1000 } };
+	struct hvd_conf conf = quick_conf();
+	struct hvd_plan *p;
+	struct hvd *h;
+	float x = 1;
+	conf.trace = folder;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	works(h, hvd_plan_open(h, &p, t, TENSORS, 1));
+	const uint64_t from = h->trace->written;
+	works(h, hvd_broadcast(h, &x, 1, HVD_F32, 0));
+	works(h, hvd_wait(h, hvd_start_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM)));
+	works(h, step(p, 0, 0, 0, 0));
+	for (uint32_t bucket = 0; bucket < TENSORS; bucket++)
+		must(records(h->trace, from, TRACE_READY, bucket) == 1 && records(h->trace, from, TRACE_BUCKET, bucket) == 1);
+	must(records(h->trace, from, TRACE_COLLECTIVE, OP_BROADCAST) == 1 && records(h->trace, from, TRACE_COLLECTIVE, OP_ALLREDUCE) == 1);
+	must(records(h->trace, from, TRACE_WAIT, 0) == 1 && h->trace->written == from + 2 * TENSORS + 3);
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void a_trace_tells_buckets_from_other_collectives(void **state)
+{
+	(void)state;
+	char folder[1024], command[1100];
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	run_ranks("ab", record, folder);
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_file_holds_what_the_measured_steps_took_without_waiting),
 		cmocka_unit_test(after_a_death_nothing_counts_that_was_measured_before),
+		cmocka_unit_test(a_trace_tells_buckets_from_other_collectives),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
