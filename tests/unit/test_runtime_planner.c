@@ -112,6 +112,31 @@ static void it_hides_what_fixed_buckets_do_not(void **state)
 	assert_true(exposed * 5 < exposed_fixed);
 }
 
+/* 400,000 tensors, for which trying every pair of ends takes an hour, and 800 that are 500 of those each. */
+static void very_many_tensors_are_cut_as_well_as_a_few(void **state)
+{
+	(void)state;
+	enum { FEW = 800, PARTS = 500, MANY = FEW * PARTS };
+	static double ready[MANY], ready_few[FEW];
+	static size_t bytes[MANY], bytes_few[FEW];
+	struct cost cost = { .latency = 0.2e-3, .per_byte = 1 / 1.5e9 };
+	double through, through_few;
+	int last[16];
+	for (int i = 0; i < MANY; i++) {
+		double at = (i + 1.0) / MANY;
+		bytes[i] = (size_t)(8e2 * exp(-8 * at)) + 40;
+		ready[i] = 0.06 * at * at * at;
+		bytes_few[i / PARTS] += bytes[i];
+		ready_few[i / PARTS] = ready[i];
+	}
+	int buckets = plan_cut(ready, bytes, MANY, &cost, 16, last, &through);
+	assert_int_equal(last[buckets - 1], MANY - 1);
+	assert_true(fabs(plan_through(ready, bytes, &cost, last, buckets) - through) < 1e-9);
+	plan_cut(ready_few, bytes_few, FEW, &cost, 16, last, &through_few);
+	printf("# exposed: %.3f ms of many, %.3f ms of few\n", (through - 0.06) * 1e3, (through_few - 0.06) * 1e3);
+	assert_true(fabs(through - through_few) < 0.1e-3);
+}
+
 static void a_line_is_found(void **state)
 {
 	(void)state;
@@ -246,6 +271,7 @@ int main(void)
 		cmocka_unit_test(buckets_are_filled_one_after_the_other),
 		cmocka_unit_test(no_cut_is_better),
 		cmocka_unit_test(it_hides_what_fixed_buckets_do_not),
+		cmocka_unit_test(very_many_tensors_are_cut_as_well_as_a_few),
 		cmocka_unit_test(a_line_is_found),
 		cmocka_unit_test(among_equal_cuts_the_one_with_the_fewest_buckets_is_taken),
 		cmocka_unit_test(the_line_is_the_best_in_relative_terms),
