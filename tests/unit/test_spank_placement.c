@@ -451,6 +451,56 @@ static void groups_of_gpus_stay_together(void **state)
 	plan_free(&plan);
 }
 
+static void pairs_are_made_inside_a_numa_node_first(void **state)
+{
+	/* four NUMA nodes in two packages: pairs by number would each lie in two nodes of one package */
+	static const int where[] = { 0, 1, 0, 1, 2, 3, 2, 3 };
+	struct plan plan;
+	(void)state;
+
+	make_machine(2, 2, 2, 1, where, 8, false);
+	ask_for(4, POLICY_NUMA, ORDER_SPREAD);
+	request->gpus_per_task = 2;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	for (int t = 0; t < 4; t++)
+		assert_int_equal(where[plan.task[t].device[0]], where[plan.task[t].device[1]]);
+	plan_free(&plan);
+}
+
+static void a_task_is_as_far_as_from_the_farthest_of_its_gpus(void **state)
+{
+	static const int where[] = { 0, 1, 2 };
+	struct plan plan;
+	(void)state;
+
+	make_machine(2, 2, 2, 1, where, 3, false);
+	ask_for(1, POLICY_SOCKET, ORDER_SPREAD);
+	request->gpus_per_task = 3;
+	request->allowed = node->numa[0].cpus;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	assert_int_equal(plan.task[0].distance, 2);
+	plan_free(&plan);
+}
+
+/* GPUs of unknown place, such as MIG instances without a driver to ask, come last, and are far from nothing; instances of one GPU keep Slurm's order. */
+static void gpus_of_unknown_place_come_last(void **state)
+{
+	static const int where[] = { 0, 1 }, devices[] = { -1, 1, 0, -1, 0 }, expected[] = { 2, 4, 1, 0, 3 };
+	struct plan plan;
+	(void)state;
+
+	make_machine(2, 1, 4, 1, where, 2, false);
+	ask_for(5, POLICY_SOCKET, ORDER_SPREAD);
+	request->devices = 5;
+	memcpy(request->device, devices, sizeof devices);
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	for (int t = 0; t < 5; t++) {
+		assert_int_equal(plan.task[t].device[0], expected[t]);
+		assert_int_equal(plan.task[t].distance, 0);
+	}
+	plan_free(&plan);
+}
+
 static void one_numa_node_over_two_packages(void **state)
 {
 	/* with memory interleaved by the firmware the package is what tells near from far */
@@ -481,6 +531,9 @@ int main(void)
 		cmocka_unit_test(nics_are_near_and_shared_out),
 		cmocka_unit_test(refusals_say_both_numbers),
 		cmocka_unit_test(groups_of_gpus_stay_together),
+		cmocka_unit_test(pairs_are_made_inside_a_numa_node_first),
+		cmocka_unit_test(a_task_is_as_far_as_from_the_farthest_of_its_gpus),
+		cmocka_unit_test(gpus_of_unknown_place_come_last),
 		cmocka_unit_test(one_numa_node_over_two_packages),
 	};
 	return cmocka_run_group_tests(tests, prepare, release);

@@ -103,6 +103,8 @@ static void gpus_and_cards_are_found_and_decoys_are_not(void **state)
 	assert_int_equal(gpu_at("0000:83:00.0")->at.numa, 3);
 	assert_int_equal(gpu_at("0000:83:00.0")->at.package, 1);
 	assert_int_equal(gpu_at("0000:83:00.0")->at.bridges, 4);
+	/* ranks follow the bus */
+	assert_true(gpu_at("0000:01:00.0")->at.order < gpu_at("0000:83:00.0")->at.order);
 	/* next to a whole socket: of no NUMA node */
 	assert_int_equal(gpu_at("0000:01:00.0")->at.numa, -1);
 	assert_int_equal(gpu_at("0000:01:00.0")->at.package, 0);
@@ -134,6 +136,115 @@ static void a_switch_brings_gpu_and_card_together(void **state)
 	plan_free(&plan);
 }
 
+static const struct nic *card_named(const char *name)
+{
+	for (int n = 0; n < node->nics; n++)
+		if (!strcmp(node->nic[n].name, name))
+			return &node->nic[n];
+	fail_msg("no card %s", name);
+	return NULL;
+}
+
+static void a_card_is_down_only_where_its_ports_say_so(void **state)
+{
+	static const int nowhere[1];
+	const char *longest = "an_adapter_with_32_letters_in_it", *way = "pci0000:00";
+	char sys[600], fits[32];
+	(void)state;
+
+	snprintf(sys, sizeof sys, "%s/ports", dir);
+	snprintf(fits, sizeof fits, "%.31s", longest);
+	make_machine(1, 1, 4, 1, nowhere, 0, false);
+	node->nics = 0;
+	for (int n = 1; n <= 5; n++) {
+		char pci[16];
+		snprintf(pci, sizeof pci, "0000:00:%02x.0", n);
+		device(sys, way, pci, "0x15b3", "0x020700", "0-3");
+	}
+	card(sys, way, "0000:00:01.0", "second_port", "1: DOWN");
+	write_file("4: ACTIVE", "%s/devices/%s/0000:00:01.0/infiniband/second_port/ports/2/state", sys, way);
+	card(sys, way, "0000:00:02.0", "last_port", "1: DOWN");
+	write_file("4: ACTIVE", "%s/devices/%s/0000:00:02.0/infiniband/last_port/ports/4/state", sys, way);
+	card(sys, way, "0000:00:03.0", "silent", "");
+	write_file("3: ARMED", "%s/devices/%s/0000:00:04.0/infiniband/armed/ports/2/state", sys, way);
+	/* names are kept whole or not at all */
+	card(sys, way, "0000:00:05.0", longest, "4: ACTIVE");
+	card(sys, way, "0000:00:05.0", fits, "4: ACTIVE");
+	assert_int_equal(read_pci_devices(sys, node), 0);
+	assert_int_equal(node->nics, 5);
+	assert_false(card_named("second_port")->down || card_named("last_port")->down || card_named("silent")->down || card_named(fits)->down);
+	assert_true(card_named("armed")->down);
+}
+
+/* Firmware that names no CPUs, or none that there are: near to all. */
+static void a_device_without_cpus_is_near_all_of_them(void **state)
+{
+	static const char *const cpus[] = { "0-1", "", "\n", "none" };
+	static const int nowhere[1];
+	char sys[600], pci[16];
+	(void)state;
+
+	snprintf(sys, sizeof sys, "%s/nowhere", dir);
+	make_machine(2, 1, 2, 1, nowhere, 0, false);
+	node->nics = 0;
+	for (int n = 0; n < 5; n++) {
+		snprintf(pci, sizeof pci, "0000:%02x:00.0", n + 1);
+		device(sys, "pci0000:00", pci, "0x10de", "0x030200", n < 4 ? cpus[n] : "");
+	}
+	snprintf(sys + strlen(sys), sizeof sys - strlen(sys), "/devices/pci0000:00/%s/local_cpulist", pci);
+	assert_int_equal(unlink(sys), 0);
+	snprintf(sys, sizeof sys, "%s/nowhere", dir);
+	assert_int_equal(read_pci_devices(sys, node), 0);
+	assert_int_equal(node->gpus, 5);
+	for (int g = 0; g < 5; g++) {
+		const struct locality *at = &node->gpu[g].at;
+		const bool first = !strcmp(at->pci, "0000:01:00.0");
+		assert_true(cpuset_equal(&at->cpus, first ? &node->package[0].cpus : &node->allowed));
+		assert_int_equal(at->package, first ? 0 : -1);
+	}
+}
+
+/* The directory that was being read has left the lowest number. */
+static int second_free_file(void)
+{
+	const int first = dup(0), second = dup(0);
+	close(first);
+	close(second);
+	return second;
+}
+
+/* More of everything than there is room for: cards and bridges beyond that are left out, GPUs never. */
+static void a_machine_beyond_all_limits_is_refused_and_no_file_stays_open(void **state)
+{
+	static const int nowhere[1];
+	char sys[600], way[256] = "pci0000:00", pci[16];
+	const int free_before = second_free_file();
+	(void)state;
+
+	snprintf(sys, sizeof sys, "%s/limits", dir);
+	make_machine(1, 1, 4, 1, nowhere, 0, false);
+	node->nics = 0;
+	for (int n = 0; n < NODE_MAX_NICS + 6; n++) {
+		snprintf(pci, sizeof pci, "0000:00:%02x.%d", n / 8, n % 8);
+		device(sys, "pci0000:00", pci, "0x15b3", "0x020700", "0-3");
+		card(sys, "pci0000:00", pci, pci + 5, "4: ACTIVE");
+	}
+	for (int n = 0; n < NODE_MAX_BRIDGES + 2; n++)
+		snprintf(way + strlen(way), sizeof way - strlen(way), "/0000:%02x:1f.0", n);
+	for (int n = 0; n < NODE_MAX_GPUS; n++) {
+		snprintf(pci, sizeof pci, "0001:%02x:00.0", n);
+		device(sys, way, pci, "0x10de", "0x030200", "0-3");
+	}
+	assert_int_equal(read_pci_devices(sys, node), 0);
+	assert_int_equal(node->nics, NODE_MAX_NICS);
+	assert_int_equal(node->gpus, NODE_MAX_GPUS);
+	assert_int_equal(node->gpu[0].at.bridges, NODE_MAX_BRIDGES);
+	device(sys, way, "0001:ff:00.0", "0x10de", "0x030200", "0-3");
+	node->gpus = node->nics = 0;
+	assert_int_equal(read_pci_devices(sys, node), -1);
+	assert_int_equal(second_free_file(), free_before);
+}
+
 static void a_machine_without_a_bus_has_no_devices(void **state)
 {
 	static const int nowhere[1];
@@ -149,6 +260,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(gpus_and_cards_are_found_and_decoys_are_not),
 		cmocka_unit_test(a_switch_brings_gpu_and_card_together),
+		cmocka_unit_test(a_card_is_down_only_where_its_ports_say_so),
+		cmocka_unit_test(a_device_without_cpus_is_near_all_of_them),
+		cmocka_unit_test(a_machine_beyond_all_limits_is_refused_and_no_file_stays_open),
 		cmocka_unit_test(a_machine_without_a_bus_has_no_devices),
 	};
 	return cmocka_run_group_tests(tests, begin, end);
