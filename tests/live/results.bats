@@ -434,7 +434,8 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	echo "$output"
 	[[ $output == "1 ranks, 11 steps, "* ]]
 	awk '/ ms +[0-9.]+ %$/ { sum += $(NF - 1) } END { exit !(sum > 99.7 && sum < 100.3) }' <<<"$output" # where the time went: all of it
-	awk '$1 == "input" && $(NF - 1) > 10 { found = 1 } END { exit !found }' <<<"$output" # drawing an X-ray takes about as long as this network
+	# drawing an X-ray takes about as long as this network, which sanitizers slow down
+	[ -n "${SAN:-}" ] || awk '$1 == "input" && $(NF - 1) > 10 { found = 1 } END { exit !found }' <<<"$output"
 	grep -q '^validations and checkpoints, not counted above: ' <<<"$output"
 	for name in input micro-batch validation checkpoint WAIT_FOR_DATA; do
 		echo "$name: $(grep -c "\"name\":\"$name\"" timeline.json)"
