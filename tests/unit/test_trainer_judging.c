@@ -133,6 +133,8 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 	boxes_free(&b);
 }
 
+#define NAME_63 "a-name-of-sixty-three-bytes-which-is-as-long-as-one-may-be.jpeg"
+
 static void a_box_list_that_is_none_is_named_with_its_line(void **state)
 {
 	(void)state;
@@ -143,6 +145,7 @@ static void a_box_list_that_is_none_is_named_with_its_line(void **state)
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Effusion,1,2,3\n", ":2: 5 fields" },
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Efusion,1,2,3,4\n", ":2: unknown finding \"Efusion\" (did you mean Effusion?)" },
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Effusion,1,2,3,4\na.png,Effusion,1,2,x,4\n", ":3: field 5 is \"x\"" },
+		{ "Image Index,Finding Label,Bbox [x,y,w,h]\n" NAME_63 ",Effusion,1,2,3,4\n" NAME_63 "e,Effusion,1,2,3,4\n", ":3: the image's name is too long" },
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Effusion,nan,2,3,4\n", ":2: field 3 is \"nan\"" },
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Effusion,1,2,-3,4\n", ":2: a box of -3 x 4 pixels" },
 	};

@@ -258,6 +258,30 @@ static void check_group(const cJSON *group, const char *column, const struct pre
 	assert_close(number_of(group, "mean_auroc", "value"), mean / counted, 1e-12);
 }
 
+/* The page's rows of a column of the table: of every finding, in every group, what the JSON says. */
+static void check_rows(const char *page, const cJSON *column)
+{
+	const cJSON *group;
+
+	for (int f = 0; f < FINDINGS; f++) {
+		char row[1024];
+		int n = snprintf(row, sizeof row, "<tr><th scope=\"row\">%s</th>", finding_names[f]);
+
+		for (char *c = row; *c; c++)
+			*c = *c == '_' ? ' ' : *c;
+		cJSON_ArrayForEach(group, column) {
+			const cJSON *of = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(group, "findings"), finding_names[f]);
+			double low = number_of(of, "auroc", "low");
+
+			n += snprintf(row + n, sizeof row - (size_t)n, "<td class=\"n\">%.0f</td><td class=\"n\">%.3f <small>", number_of(of, "positives", NULL), number_of(of, "auroc", "value"));
+			n += isnan(low) ? snprintf(row + n, sizeof row - (size_t)n, "n/a (too few)</small></td>") :
+					  snprintf(row + n, sizeof row - (size_t)n, "%.3f&#8211;%.3f</small></td>", low, number_of(of, "auroc", "high"));
+		}
+		snprintf(row + n, sizeof row - (size_t)n, "</tr>\n");
+		assert_present(page, row);
+	}
+}
+
 static void patients_and_findings_of_every_group_are_counted_again(void **state)
 {
 	struct predictions p = draw(400, 0);
@@ -279,15 +303,18 @@ static void patients_and_findings_of_every_group_are_counted_again(void **state)
 	assert_int_equal(report_make(&page, &text, &in, &e), 0);
 	cJSON *json = cJSON_Parse(text);
 
-	cJSON_ArrayForEach(column, cJSON_GetObjectItemCaseSensitive(json, "groups"))
+	cJSON_ArrayForEach(column, cJSON_GetObjectItemCaseSensitive(json, "groups")) {
 		cJSON_ArrayForEach(group, column) {
 			check_group(group, column->string, &p);
 			groups++;
 		}
+		check_rows(page.text, column);
+	}
 	assert_int_equal(groups, 8);
 	assert_sound(&page);
 	assert_present(page.text, "Not told: sex of 2 images, age of 2 images, view of 2 images.");
 	assert_present(page.text, "<th scope=\"row\">Female</th><td class=\"n\">132</td><td class=\"n\">199</td><td class=\"n soft\">49.8&nbsp;%</td>");
+	assert_present(page.text, "<tr><td></td><th scope=\"colgroup\" class=\"n\" colspan=\"2\">Female</th><th scope=\"colgroup\" class=\"n\" colspan=\"2\">Male</th></tr>");
 	assert_present(page.text, "<li>Not looked at: the time between images.");
 	cJSON_Delete(json);
 	free(text);
