@@ -21,7 +21,7 @@ struct cpu {
 	struct chain chain;
 	struct region *window, *regions; /* regions: of hvd_alloc() */
 	uint8_t **local;                 /* [team.count] scratch */
-	struct stamp call;               /* that is being run; its pieces have their own sequence and size */
+	struct stamp call;               /* that is being run; its pieces have their own size */
 };
 
 /* ---- the world's shape ---------------------------------------------------------------------------- */
@@ -199,7 +199,6 @@ static int reduce_in_team(struct cpu *c, uint8_t *const *part, const struct op *
 static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t place, size_t n, const struct op *op)
 {
 	struct notice notice = { .stamp = c->call, .region = r->tag, .place = place, .bucket = (uint64_t)(int64_t)op->bucket };
-	notice.stamp.sequence = c->chain.sequence++;
 	notice.stamp.piece = n;
 	int status = team_enter(h->mesh, &c->team, c->window, &notice);
 	if (status)

@@ -17,12 +17,11 @@ struct chain {
 	struct link prev, next; /* fd -1: first, last segment */
 	int links;              /* of the whole chain */
 	uint8_t *ring;          /* running sums in transit */
-	uint64_t sequence;
 };
 
 /* What both ends of a link must agree on: the call, as the program made it, and how much of it moves now. */
 struct stamp {
-	uint64_t sequence, n, piece; /* n: elements of the call; piece: of what moves, which may be bytes */
+	uint64_t n, piece; /* n: elements of the call; piece: of what moves, which may be bytes */
 	uint32_t kind, type, op, root, narrow, pad;
 };
 
