@@ -104,13 +104,15 @@ static void a_recovery_that_is_suspended_for_longer_than_the_deadline_loses_no_r
 /* ---- one of them ---------------------------------------------------------------------------------- */
 
 static _Atomic double hurried; /* since when a second counts for twenty; 0: it does not */
+static __thread double slow;   /* seconds that this thread's questions have taken; 0: they take none */
 
 double __wrap_lived(void);
 double __real_lived(void);
 
 double __wrap_lived(void)
 {
-	double t = __real_lived(), since = hurried;
+	double t = __real_lived() + slow, since = hurried;
+	slow += slow > 0;
 	return since > 0 ? since + 20 * (t - since) : t;
 }
 
@@ -137,6 +139,27 @@ static void memory_is_shared_within_the_deadline_and_no_sooner(void **state)
 	spawn_ranks("aa", share_with_a_stopped_rank, NULL, status);
 	meeting_over();
 	assert_int_equal(status[0], 0);
+}
+
+/* More than a hundred waits for the link, none of them long. */
+static void reduce_for_long(void *arg)
+{
+	enum { MANY = 8 << 20 };
+	(void)arg;
+	struct hvd *h = join_within(100);
+	float *p = hvd_alloc(h, MANY * sizeof *p);
+	must(p);
+	slow = 1;
+	works(h, hvd_allreduce(h, p, p, MANY, HVD_F32, HVD_SUM));
+	must(slow > 100);
+	slow = 0;
+	works(h, hvd_close(h));
+}
+
+static void an_all_reduce_that_goes_on_may_take_longer_than_the_deadline(void **state)
+{
+	(void)state;
+	run_ranks("ab", reduce_for_long, NULL);
 }
 
 /* Rank 0 dies; ranks 1 and 2 have begun to recover when rank 3 stands still. */
@@ -231,6 +254,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_recovery_that_is_suspended_for_longer_than_the_deadline_loses_no_rank),
 		cmocka_unit_test(memory_is_shared_within_the_deadline_and_no_sooner),
+		cmocka_unit_test(an_all_reduce_that_goes_on_may_take_longer_than_the_deadline),
 		cmocka_unit_test(a_rank_that_stands_still_in_a_recovery_is_ended_by_one_of_its_node),
 		cmocka_unit_test(a_rank_that_was_given_up_hears_of_it_behind_a_full_link),
 		cmocka_unit_test(a_rank_that_awakes_when_all_others_have_ended_does_not_go_on_alone),
