@@ -267,6 +267,22 @@ static struct predictions draw_others(size_t n, int empty)
 	return p;
 }
 
+/* The head of the section's table: what each of its two rows names. */
+static void assert_heads(const char *section, const char *groups, const char *columns)
+{
+	const char *body = strstr(section, "<tbody>");
+	char named[2][512] = { "", "" };
+
+	for (const char *at = section; (at = strstr(at, "<th scope=\"col")) && at < body; at++) {
+		char *of = named[strncmp(at, "<th scope=\"colgroup", 19) != 0];
+		const char *text = strchr(at, '>') + 1;
+
+		sprintf(of + strlen(of), "%.*s|", (int)strcspn(text, "<"), text);
+	}
+	assert_string_equal(named[0], groups);
+	assert_string_equal(named[1], columns);
+}
+
 static void thresholds_of_others_are_judged_as_they_are_printed(void **state)
 {
 	struct predictions judged = draw(3000, 0), others = draw_others(2400, 1);
@@ -283,7 +299,9 @@ static void thresholds_of_others_are_judged_as_they_are_printed(void **state)
 	const char *section = strstr(page.text, "<h2>Operating points"), *chosen = strstr(page_of_theirs.text, "<h2>Operating points");
 
 	assert_present(section, "chosen on 2,400 other images (split val), and none of their patients is judged here");
-	assert_present(section, "Chosen for a sensitivity of 90&nbsp;%");
+	assert_heads(section, "Chosen for a specificity of 90&nbsp;%|Chosen for a sensitivity of 90&nbsp;%|",
+		     "Finding|Threshold|Sensitivity|Specificity|PPV|NPV|Threshold|Sensitivity|Specificity|PPV|NPV|");
+	assert_heads(chosen, "Specificity of 90&nbsp;%|Sensitivity of 90&nbsp;%|", "Finding|Threshold|Sensitivity|PPV|NPV|Threshold|Specificity|PPV|NPV|");
 	assert_present(section, "Hernia (fewer than 20 where thresholds were chosen)");
 	assert_absent(section, "flatters");
 	assert_present(chosen, "give this file to its report as --thresholds");
@@ -396,6 +414,15 @@ static void thresholds_of_the_same_patients_or_of_another_model_are_refused(void
 	in.thresholds_path = "val.csv";
 	others.samples[17].patient = judged.samples[30].patient;
 	refuses(&in, "patient 10 is in a.csv and in val.csv");
+	others.samples[17].patient = others.samples[18].patient;
+	for (size_t i = 0; i < 300; i += 299) { /* one image of one patient, the first or the last */
+		uint32_t before = judged.samples[i].patient, theirs = others.samples[299 - i].patient;
+
+		judged.samples[i].patient = others.samples[299 - i].patient = 5000;
+		refuses(&in, "patient 5000 is in a.csv and in val.csv");
+		judged.samples[i].patient = before;
+		others.samples[299 - i].patient = theirs;
+	}
 	others.has_patients = 0; /* then only images tell */
 	struct page page = make(&in);
 
