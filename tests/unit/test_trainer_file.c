@@ -361,13 +361,13 @@ static void two_runs_that_write_the_same_file_leave_one_of_the_two_whole(void **
 
 static void write_and_end(const char *path, int number)
 {
-	struct output_file out, done;
+	struct output_file out, other, done;
 	struct error e = { 0 };
 	pid_t pid;
 	int status;
 
 	partials_go_with_signals();
-	if (file_write(path, "old", 3, &e) || output_open(&done, scratch_path("ended/done"), &e) || output_commit(&done, &e) || output_open(&out, path, &e) ||
+	if (file_write(path, "old", 3, &e) || output_open(&done, scratch_path("ended/done"), &e) || output_commit(&done, &e) || output_open(&other, scratch_path("ended/other"), &e) || output_open(&out, path, &e) ||
 	    output_write(&out, "new", 3, &e))
 		_exit(1);
 	pid = fork(); /* a child's end is none of the file */
