@@ -13,6 +13,13 @@ void *__libc_calloc(size_t n, size_t m);
 void *__libc_realloc(void *p, size_t n);
 void *__libc_memalign(size_t align, size_t n);
 
+/* AddressSanitizer's, where chexnet brings them along */
+void *__interceptor_malloc(size_t n) __attribute__((weak));
+void *__interceptor_calloc(size_t n, size_t m) __attribute__((weak));
+void *__interceptor_realloc(void *p, size_t n) __attribute__((weak));
+void *__interceptor_memalign(size_t align, size_t n) __attribute__((weak));
+#define GIVE(name, ...) (__interceptor_##name ? __interceptor_##name(__VA_ARGS__) : __libc_##name(__VA_ARGS__))
+
 static atomic_long calls;
 static long wanted = -1;
 
@@ -56,17 +63,17 @@ static int fails(const void *caller)
 
 void *malloc(size_t n)
 {
-	return fails(__builtin_return_address(0)) ? NULL : __libc_malloc(n);
+	return fails(__builtin_return_address(0)) ? NULL : GIVE(malloc, n);
 }
 
 void *calloc(size_t n, size_t m)
 {
-	return fails(__builtin_return_address(0)) ? NULL : __libc_calloc(n, m);
+	return fails(__builtin_return_address(0)) ? NULL : GIVE(calloc, n, m);
 }
 
 void *realloc(void *p, size_t n)
 {
-	return fails(__builtin_return_address(0)) ? NULL : __libc_realloc(p, n);
+	return fails(__builtin_return_address(0)) ? NULL : GIVE(realloc, p, n);
 }
 
 void *reallocarray(void *p, size_t n, size_t m)
@@ -77,10 +84,10 @@ void *reallocarray(void *p, size_t n, size_t m)
 		errno = ENOMEM;
 		return NULL;
 	}
-	return __libc_realloc(p, bytes);
+	return GIVE(realloc, p, bytes);
 }
 
 void *aligned_alloc(size_t align, size_t n)
 {
-	return fails(__builtin_return_address(0)) ? NULL : __libc_memalign(align, n);
+	return fails(__builtin_return_address(0)) ? NULL : GIVE(memalign, align, n);
 }
