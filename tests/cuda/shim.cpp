@@ -498,6 +498,11 @@ uint64_t group_matrix(const void *start, int panel_bytes)
 	return matrix_words((uint32_t)((const unsigned char *)start - block_memory), panel_bytes);
 }
 
+uint64_t group_plain(const void *start, int k_bytes, int mn_bytes)
+{
+	return plain_words((uint32_t)((const unsigned char *)start - block_memory), k_bytes, mn_bytes);
+}
+
 void shim_group_multiply(struct shim_group_product *product)
 {
 	meet_group(run_group_product, product);

@@ -83,17 +83,18 @@ struct shim_group_product {
 void shim_group_multiply(struct shim_group_product *product);
 void shim_group_wait(int left);
 uint64_t group_matrix(const void *start, int panel_bytes = 0);
+uint64_t group_plain(const void *start, int k_bytes, int mn_bytes);
 void group_commit();
 
 inline void async_fence()
 {
 }
 
-template <int n> inline void group_fence(float (&)[n][4])
+template <class A> inline void group_fence(A &)
 {
 }
 
-template <int left, int n> inline void group_wait(float (&)[n][4])
+template <int left, class A> inline void group_wait(A &)
 {
 	shim_group_wait(left);
 }

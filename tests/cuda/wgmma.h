@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The matrices of wgmma in shared memory, after the PTX manual ("Asynchronous warpgroup-level matrix shared memory layout"): what the shim and the
- * machine in software know of them. Only what the engine uses: 16-bit elements, the 128-byte swizzle. */
+ * machine in software know of them. Only what the engine uses: 16-bit elements, the 128-byte swizzle or none. */
 #ifndef TESTS_WGMMA_H
 #define TESTS_WGMMA_H
 
@@ -14,11 +14,25 @@ struct wgmma_matrix {
 	{
 		return (words & 0x3fff) << 4;
 	}
+	uint64_t leading() const
+	{
+		return (words >> 16 & 0x3fff) << 4;
+	}
+	uint64_t stride() const
+	{
+		return (words >> 32 & 0x3fff) << 4;
+	}
+	bool plain() const
+	{
+		return words >> 62 == 0;
+	}
 	/* NULL, or what is wrong with it. */
 	const char *wrong() const
 	{
+		if (plain())
+			return words >> 49 || !leading() || !stride() ? "wgmma: a matrix without swizzle has an offset, or no distance from eight to the next" : nullptr;
 		if (words >> 62 != 1)
-			return "wgmma: not the 128-byte swizzle";
+			return "wgmma: neither the 128-byte swizzle nor none";
 		if (words >> 49 & 7 || start() & (across ? 0x3ff : 0x380))
 			return "wgmma: the matrix does not begin with a pattern of its swizzle, at a multiple of 1024 bytes";
 		if (!across && (start() & 0x7f) > 128 - 32)
@@ -28,8 +42,10 @@ struct wgmma_matrix {
 	/* Byte address of an element. */
 	uint64_t element(int mn, int k) const
 	{
-		const uint64_t leading = (words >> 16 & 0x3fff) << 4, stride = (words >> 32 & 0x3fff) << 4, m = (uint64_t)mn, c = (uint64_t)k;
-		const uint64_t at = start() + (across ? m / 64 * leading + m % 64 * 2 + c % 8 * 128 + c / 8 * stride : m / 8 * stride + m % 8 * 128 + c * 2);
+		const uint64_t m = (uint64_t)mn, c = (uint64_t)k;
+		if (plain())
+			return start() + m / 8 * stride() + c / 8 * leading() + (across ? c % 8 * 16 + m % 8 * 2 : m % 8 * 16 + c % 8 * 2);
+		const uint64_t at = start() + (across ? m / 64 * leading() + m % 64 * 2 + c % 8 * 128 + c / 8 * stride() : m / 8 * stride() + m % 8 * 128 + c * 2);
 		return at ^ (at >> 7 & 7) << 4;
 	}
 };

@@ -147,6 +147,29 @@ template <int fault> KERNEL THREADS(WARPGROUP, 1) product_kernel(const work p)
 			p.other[threadIdx.x * 8 + i] = d[i][3];
 }
 
+/* The same of matrices without a swizzle, which begin anywhere: PLACES lines of 16 bytes for each eight columns. */
+enum { PLACES = 64 + 3, PLANE = PLACES * 16 };
+
+template <int k_bytes> KERNEL THREADS(WARPGROUP, 1) plain_kernel(const work p)
+{
+	begin_kernel();
+	unsigned char *matrix = shared_memory() + 3 * 16;
+	for (int i = (int)threadIdx.x; i < PANEL * PANEL; i += WARPGROUP)
+		((bf16 *)(matrix + i % PANEL / 8 * PLANE + i / PANEL * 16))[i % 8] = from_float<bf16>((float)(i / PANEL - i % PANEL % 7));
+	async_fence();
+	sync_block();
+	float d[8][4];
+	group_fence(d);
+	const uint64_t left = group_plain(matrix, k_bytes, 128), right = group_plain(matrix, 128, PLANE);
+	group_multiply<bf16, false, true>(d, left, right);
+	group_multiply_add<bf16, false, true>(d, further(left, 2 * PLACES), further(right, 16));
+	group_commit();
+	group_wait<0>(d);
+	if (threadIdx.x < 32)
+		UNROLL for (int i = 0; i < 8; i++)
+			p.other[threadIdx.x * 8 + i] = d[i][3];
+}
+
 static work numbers()
 {
 	work p = {};
@@ -246,11 +269,11 @@ template <int when> static void run_registers()
 			abort();
 }
 
-template <int fault> static void run_product()
+static void expect_product(void (*kernel)(work), size_t shared)
 {
 	work p = numbers();
 	float got[NUMBERS];
-	if (launch(product_kernel<fault>, 1, WARPGROUP, PANEL * PANEL * 2, nullptr, p) || device_download(got, p.other, sizeof got, nullptr))
+	if (launch(kernel, 1, WARPGROUP, shared, nullptr, p) || device_download(got, p.other, sizeof got, nullptr))
 		abort();
 	for (int t = 0; t < 32; t++)
 		for (int i = 0; i < 8; i++) {
@@ -261,6 +284,16 @@ template <int fault> static void run_product()
 			if (got[8 * t + i] != want)
 				abort();
 		}
+}
+
+template <int fault> static void run_product()
+{
+	expect_product(product_kernel<fault>, PANEL * PANEL * 2);
+}
+
+template <int k_bytes> static void run_plain()
+{
+	expect_product(plain_kernel<k_bytes>, 8 * PLANE);
 }
 
 static void without_permission()
@@ -380,6 +413,8 @@ static const struct fault {
 	{ "registers that change before their product was waited for", "registers that a product reads were changed", run_registers<TOO_EARLY> },
 	{ "registers that change after wgmma.fence", "were changed since wgmma.fence", run_registers<TOO_LATE> },
 	{ "a matrix that begins amidst its swizzle", "does not begin with a pattern of its swizzle", run_product<AMIDST> },
+	{ "a product of matrices without a swizzle is right", NULL, run_plain<PLANE> },
+	{ "a matrix without a swizzle whose columns all lie in one place", "no distance from eight to the next", run_plain<0> },
 	{ "an allocation in a capture", "cudaMalloc: while a stream is being captured", [] { capture([](cudaStream_t) { numbers(); }); } },
 	{ "a wait in a capture", "cudaStreamSynchronize or a query: while a stream is being captured", [] { capture([](cudaStream_t s) { device_wait(s); }); } },
 	{ "a question about any event in a capture", "cudaEventSynchronize or a query: while a stream is being captured", [] { capture(asked_in_a_capture); } },

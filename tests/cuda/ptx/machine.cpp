@@ -682,6 +682,8 @@ const std::unordered_map<std::string, entry> &table()
 		{ "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", { load_matrices<true>, flow::TOGETHER } },
 		{ "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", { multiply_add<bf16>, flow::TOGETHER } },
 		{ "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", { multiply_add<fp16>, flow::TOGETHER } },
+		{ "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16", { group_multiply<bf16>, flow::TOGETHER } },
+		{ "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16", { group_multiply<fp16>, flow::TOGETHER } },
 		{ "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", { group_multiply<bf16>, flow::TOGETHER } },
 		{ "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16", { group_multiply<fp16>, flow::TOGETHER } },
 		{ "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16", { group_multiply<bf16>, flow::TOGETHER } },

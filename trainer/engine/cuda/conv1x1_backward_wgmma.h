@@ -24,13 +24,6 @@ template <int stages> struct conv1x1_backward_wgmma_shape {
 	}
 };
 
-/* x is read in two ways: a warp's lanes have one chunk of 32 rows, or four chunks of eight. */
-DEVICE unsigned char *x_chunk(unsigned char *panel, int row, int chunk)
-{
-	const int turn = (row & 1) << 2 | (row >> 1 & 3);
-	return panel + row * 128 + ((chunk ^ turn) << 4);
-}
-
 template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_backward_wgmma_kernel(const conv1x1_backward<T> p)
 {
 	begin_kernel();

@@ -22,6 +22,19 @@ HD uint64_t matrix_words(uint32_t shared_address, int panel_bytes)
 	return (uint64_t)(shared_address >> 4 & 0x3fff) | (uint64_t)(panel_bytes >> 4) << 16 | eight_rows >> 4 << 32 | 1ull << 62;
 }
 
+/* Without a swizzle: lines of eight elements, 16 bytes, eight of them in a row; a matrix may begin at any of these. Along a row (a line is eight k of one m or n)
+ * `k_bytes` from there to the next eight k and `mn_bytes` to the next eight m or n; across (a line is eight m or n of one k) the same. */
+HD uint64_t plain_words(uint32_t shared_address, int k_bytes, int mn_bytes)
+{
+	return (uint64_t)(shared_address >> 4 & 0x3fff) | (uint64_t)(k_bytes >> 4) << 16 | (uint64_t)(mn_bytes >> 4) << 32;
+}
+
+/* The matrix that begins so many times 16 bytes after this one. */
+HD uint64_t further(uint64_t matrix, int lines)
+{
+	return (matrix & ~(uint64_t)0xffffffff) | ((uint32_t)matrix + (uint32_t)lines);
+}
+
 /* Of 32 columns of a product a thread has 2 q, 2 q + 1 of each eight (q: lane % 4). Where they are to be channels 8 q … 8 q + 7, which are 16 bytes in memory,
  * column 8 j + 2 q + e is channel 8 q + 2 j + e, and the columns of the right matrix lie in that order. */
 HD int column_channel(int column)
@@ -34,6 +47,13 @@ DEVICE void put_channels(unsigned char *panel, int row, int chunk, const vector1
 {
 	UNROLL for (int j = 0; j < 4; j++)
 		*(uint32_t *)(tile<PANEL>::chunk(panel, row, chunk / 4 * 4 + j) + chunk % 4 * 4) = channels.word[j];
+}
+
+/* A panel for threads that read it in two ways: a warp's lanes have one chunk of 32 rows, or four chunks of eight. wgmma does not know this one. */
+DEVICE unsigned char *x_chunk(unsigned char *panel, int row, int chunk)
+{
+	const int turn = (row & 1) << 2 | (row >> 1 & 3);
+	return panel + row * 128 + ((chunk ^ turn) << 4);
 }
 
 #ifdef __CUDACC__
@@ -76,6 +96,11 @@ DEVICE uint64_t group_matrix(const void *start, int panel_bytes = 0)
 	return matrix_words((uint32_t)__cvta_generic_to_shared(start), panel_bytes);
 }
 
+DEVICE uint64_t group_plain(const void *start, int k_bytes, int mn_bytes)
+{
+	return plain_words((uint32_t)__cvta_generic_to_shared(start), k_bytes, mn_bytes);
+}
+
 /* What this thread wrote to shared memory before it is there for products that begin after the next barrier. */
 DEVICE void async_fence()
 {
@@ -90,8 +115,14 @@ template <int n> DEVICE void in_registers(float (&sums)[n][4])
 			asm volatile("" : "+f"(sums[i][j]) :: "memory");
 }
 
+template <int m, int n> DEVICE void in_registers(float (&sums)[m][n][4])
+{
+	UNROLL for (int i = 0; i < m; i++)
+		in_registers(sums[i]);
+}
+
 /* Before the first product that adds to sums which this thread has touched, or uses their registers. */
-template <int n> DEVICE void group_fence(float (&sums)[n][4])
+template <class A> DEVICE void group_fence(A &sums)
 {
 	in_registers(sums);
 	WGMMA_ASM("wgmma.fence.sync.aligned;" ::: "memory");
@@ -103,7 +134,7 @@ DEVICE void group_commit()
 }
 
 /* Until all groups but the newest `left` are done; `sums` are those of one that is. */
-template <int left, int n> DEVICE void group_wait(float (&sums)[n][4])
+template <int left, class A> DEVICE void group_wait(A &sums)
 {
 	WGMMA_ASM("wgmma.wait_group.sync.aligned %0;" :: "n"(left) : "memory");
 	in_registers(sums);
@@ -112,7 +143,8 @@ template <int left, int n> DEVICE void group_wait(float (&sums)[n][4])
 #define SUMS(HOW, i) HOW(d[i][0]), HOW(d[i][1]), HOW(d[i][2]), HOW(d[i][3])
 #define FOUR_SUMS(HOW, i) SUMS(HOW, i), SUMS(HOW, i + 1), SUMS(HOW, i + 2), SUMS(HOW, i + 3)
 #define EIGHT_SUMS(HOW, i) FOUR_SUMS(HOW, i), FOUR_SUMS(HOW, i + 4)
-#define WORDS_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WORDS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define WORDS_32 WORDS_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WORDS_48 WORDS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define WORDS_64 WORDS_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 /* What a product reads of registers stays in these until it has been waited for: the compiler knows neither that it is still read, which this tells it
@@ -169,6 +201,9 @@ template <class T, bool a_across, bool b_across, int n8> DEVICE void group_multi
 
 /* The same with a in registers, warp w's rows as fragments of mma.m16n8k16; they must stay as they are until it is done: see still_needed(). None may be
  * on its way where a loop goes back to its start: ptxas (13.0, 13.5) forgets there that registers are still read, and gives them to others. */
+#define PRODUCT_32_OF(TYPE)                                                                                                            \
+	WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n32k16.f32." TYPE "." TYPE " {" WORDS_16 "}, {%16, %17, %18, %19}, %20, 1, 1, 1, %21;" \
+	          : FOUR_SUMS("+f", 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(b_across) : "memory")
 #define PRODUCT_96_OF(TYPE)                                                                                                            \
 	WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n96k16.f32." TYPE "." TYPE " {" WORDS_48 "}, {%48, %49, %50, %51}, %52, 1, 1, 1, %53;" \
 	          : EIGHT_SUMS("+f", 0), FOUR_SUMS("+f", 8) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(b_across) : "memory")
@@ -178,8 +213,12 @@ template <class T, bool a_across, bool b_across, int n8> DEVICE void group_multi
 
 template <class T, bool b_across, int n8> DEVICE void group_multiply_add(float (&d)[n8][4], const uint32_t (&a)[4], uint64_t b)
 {
-	static_assert(n8 == 12 || n8 == 16, "96 or 128 columns");
-	if constexpr (n8 == 12 && __is_same(T, bf16))
+	static_assert(n8 == 4 || n8 == 12 || n8 == 16, "32, 96 or 128 columns");
+	if constexpr (n8 == 4 && __is_same(T, bf16))
+		PRODUCT_32_OF("bf16");
+	else if constexpr (n8 == 4)
+		PRODUCT_32_OF("f16");
+	else if constexpr (n8 == 12 && __is_same(T, bf16))
 		PRODUCT_96_OF("bf16");
 	else if constexpr (n8 == 12)
 		PRODUCT_96_OF("f16");
@@ -191,12 +230,14 @@ template <class T, bool b_across, int n8> DEVICE void group_multiply_add(float (
 
 #undef PRODUCT_128_OF
 #undef PRODUCT_96_OF
+#undef PRODUCT_32_OF
 #undef PRODUCTS
 #undef PRODUCT_128
 #undef PRODUCT_64
 #undef WORDS_64
 #undef WORDS_48
 #undef WORDS_32
+#undef WORDS_16
 #undef EIGHT_SUMS
 #undef FOUR_SUMS
 #undef SUMS
