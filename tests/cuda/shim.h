@@ -43,6 +43,12 @@ void begin_kernel();
 void sync_block();
 float shuffle_xor(float value, int mask);
 float shuffle_from(float value, int from);
+
+inline int one_for_warp(int value)
+{
+	return value;
+}
+
 void load_matrices(uint32_t (&out)[4], const void *row);
 void load_matrices_transposed(uint32_t (&out)[4], const void *row);
 void copy_async(void *shared, const void *global, bool inside);

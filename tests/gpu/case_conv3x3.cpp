@@ -3,6 +3,7 @@
 #include "cases.h"
 #include "conv3x3_data_wgmma.h"
 #include "conv3x3_forward_wgmma.h"
+#include "conv3x3_joined_wgmma.h"
 #include "reduce.h"
 #include "weight_gradient.h"
 
@@ -25,8 +26,8 @@ struct shape {
 #ifdef __SANITIZE_ADDRESS__ /* a switch of lanes costs system calls there */
 const shape small_shapes[] = { { 3, 1, 8, 8, 8 }, { 2, 7, 40, 16, 24 } };
 #else
-/* 40 and 65: margins of more than one tile, of 64 and of 128 pixels */
-const shape small_shapes[] = { { 3, 1, 8, 8, 8 }, { 1, 2, 24, 16, 16 }, { 3, 7, 128, 32, 64 }, { 1, 31, 72, 8, 40 }, { 2, 14, 64, 24, 32 }, { 1, 40, 16, 8, 8 }, { 1, 65, 8, 8, 16 } };
+/* 40 and 65: margins of more than one tile, of 64 and of 128 pixels; 62: of a whole one of 128 on a line with zeros */
+const shape small_shapes[] = { { 3, 1, 8, 8, 8 }, { 1, 2, 24, 16, 16 }, { 3, 7, 128, 32, 64 }, { 1, 31, 72, 8, 40 }, { 2, 14, 64, 24, 32 }, { 1, 40, 16, 8, 8 }, { 1, 62, 8, 8, 8 }, { 1, 65, 8, 8, 16 } };
 #endif
 /* DenseNet-121's, a few images. */
 [[maybe_unused]] const shape real_shapes[] = { { 3, 56, 128, 32, 256 }, { 5, 28, 128, 32, 512 }, { 9, 14, 128, 32, 1024 }, { 17, 7, 128, 32, 1024 } };
@@ -143,14 +144,11 @@ template <class T> struct backward_run {
 	}
 };
 
-template <class T, class S> void check_data_shape(const shape &s, int most)
+template <class T> void expect_data(const layer<T> &l, const backward_run<T> &run, int parts)
 {
-	layer<T> l(s);
-	const int blocks = line_blocks(s.pixels(), S::ROWS, most);
-	backward_run<T> run(l, blocks);
+	const shape &s = l.s;
 	device_array<float> sums(2 * l.in);
-	check_device((conv3x3_data_launch<T, S>(run.arguments(s), (unsigned)blocks, nullptr)), "conv3x3_data");
-	check_device(reduce_partials_launch({ run.partial_sums, sums, 2 * l.in, 2 * l.in, blocks, 1, 0 }, nullptr), "reduce_partials");
+	check_device(reduce_partials_launch({ run.partial_sums, sums, 2 * l.in, 2 * l.in, parts, 1, 0 }, nullptr), "reduce_partials");
 
 	const std::vector<float> dy = l.dy(), totals = sums.download();
 	const std::vector<T> got = run.dz.download();
@@ -181,15 +179,12 @@ template <class T, class S> void check_data_shape(const shape &s, int most)
 	}
 }
 
-template <class T, class S> void check_weight_shape(const shape &s, int most)
+template <class T> void expect_weight(const layer<T> &l, const backward_run<T> &run, int parts)
 {
-	layer<T> l(s);
-	const int blocks = line_blocks(s.pixels(), S::ROWS, most);
+	const shape &s = l.s;
 	const size_t count = l.out * TAPS * l.in;
-	backward_run<T> run(l, blocks);
 	device_array<float> dweight(count);
-	check_device((conv3x3_weight_launch<T, S>(run.arguments(s), (unsigned)blocks, nullptr)), "conv3x3_weight");
-	check_device(reduce_partials_launch({ run.partial_weight, dweight, count, count, blocks, 1, 0 }, nullptr), "reduce_partials");
+	check_device(reduce_partials_launch({ run.partial_weight, dweight, count, count, parts, 1, 0 }, nullptr), "reduce_partials");
 
 	const std::vector<float> dy = l.dy(), z = l.activations(), got = dweight.download();
 	for (size_t n = 0; n < l.out; n++)
@@ -206,6 +201,34 @@ template <class T, class S> void check_weight_shape(const shape &s, int most)
 			for (size_t c = 0; c < l.in; c++)
 				expect_near(got[(n * TAPS + (size_t)tap) * l.in + c], want[c], ACCUMULATION * terms[c] + 1e-30, "dW[%zu][%d][%zu] of %ld×%d²", n, tap, c, s.images, s.side);
 		}
+}
+
+template <class T, class S> void check_data_shape(const shape &s, int most)
+{
+	const layer<T> l(s);
+	const int blocks = line_blocks(s.pixels(), S::ROWS, most);
+	const backward_run<T> run(l, blocks);
+	check_device((conv3x3_data_launch<T, S>(run.arguments(s), (unsigned)blocks, nullptr)), "conv3x3_data");
+	expect_data(l, run, blocks);
+}
+
+template <class T, class S> void check_weight_shape(const shape &s, int most)
+{
+	const layer<T> l(s);
+	const int blocks = line_blocks(s.pixels(), S::ROWS, most);
+	const backward_run<T> run(l, blocks);
+	check_device((conv3x3_weight_launch<T, S>(run.arguments(s), (unsigned)blocks, nullptr)), "conv3x3_weight");
+	expect_weight(l, run, blocks);
+}
+
+template <class T, class S> void check_joined_shape(const shape &s, int most)
+{
+	const layer<T> l(s);
+	const int parts = conv3x3_joined_parts(s.pixels(), s.side, s.c_in, most * S::halves(s.c_in));
+	const backward_run<T> run(l, parts);
+	check_device((conv3x3_joined_launch<T, S>(run.arguments(s), parts, nullptr)), "conv3x3_joined");
+	expect_data(l, run, parts);
+	expect_weight(l, run, parts);
 }
 
 /* check(shape, most blocks) on every shape that a tile of `rows` serves. */
@@ -235,6 +258,11 @@ template <class T, class S> void check_data(const kernel_case &)
 template <class T, class S> void check_weight(const kernel_case &)
 {
 	each_shape(S::SIDES_BELOW, check_weight_shape<T, S>);
+}
+
+template <class T, class S> void check_joined(const kernel_case &)
+{
+	each_shape(S::SIDES_BELOW, check_joined_shape<T, S>);
 }
 
 #ifdef __CUDACC__
@@ -330,6 +358,20 @@ template <class T, class S> void time_weight(const kernel_case &k)
 	report_rate(us, bytes);
 }
 
+template <class T, class S> void time_joined(const kernel_case &k)
+{
+	const shape &s = timed_shapes[k.number];
+	const double pixels = (double)s.pixels(), bytes = 2 * pixels * (2 * s.c_in + 2 * s.c_out);
+	const timed_backward<T> run(s, S::ROWS, bytes);
+	const int parts = conv3x3_joined_parts(s.pixels(), s.side, s.c_in, device_sms());
+	const double us = median_us((int)run.sets.size(), [&](int set, device_stream stream) {
+		check_device((conv3x3_joined_launch<T, S>(run.arguments(set), parts, stream)), "conv3x3_joined");
+		check_device(weight_gradient_launch({ run.partial_weight, run.dweight, nullptr, 1, s.c_out, s.c_in, s.c_in, TAPS, parts, 0 }, stream), "weight_gradient");
+	});
+	report("tflop_per_s", 2 * 2.0 * 9 * 128 * 32 * pixels / us * 1e-6);
+	report_rate(us, bytes);
+}
+
 #define TIMED(function) function
 #else
 #define TIMED(function) nullptr
@@ -359,6 +401,11 @@ template <class T, class S> void add_weight(std::vector<kernel_case> &cases, con
 	add(cases, std::string("conv3x3_weight:") + variant + ":" + type_name<T>(), check_weight<T, S>, std::is_same<T, bf16>::value ? TIMED((time_weight<T, S>)) : nullptr, S::WGMMA);
 }
 
+template <class T, class S> void add_joined(std::vector<kernel_case> &cases, const char *variant)
+{
+	add(cases, std::string("conv3x3_joined:") + variant + ":" + type_name<T>(), check_joined<T, S>, std::is_same<T, bf16>::value ? TIMED((time_joined<T, S>)) : nullptr, S::WGMMA);
+}
+
 } // namespace
 
 void add_conv3x3_cases(std::vector<kernel_case> &cases)
@@ -374,9 +421,11 @@ void add_conv3x3_cases(std::vector<kernel_case> &cases)
 	add_weight<bf16, conv3x3_weight_shape<128>>(cases, "1");
 	add_weight<bf16, conv3x3_weight_shape<64>>(cases, "2");           /* half the tile: two blocks' worth of shared memory is left to the cache */
 	add_weight<bf16, conv3x3_weight_shape<128, 3>>(cases, "3");       /* three blocks share the taps: for maps that make few tiles */
+	add_joined<bf16, conv3x3_joined_wgmma_shape>(cases, "1");         /* wgmma; dz and dW in one pass */
 	add_forward<fp16, conv3x3_forward_shape<128, 32, 2>>(cases, "1");
 	add_forward<fp16, conv3x3_forward_wgmma_shape>(cases, "4");
 	add_data<fp16, conv3x3_data_shape<128, 32, 64>>(cases, "1");
 	add_data<fp16, conv3x3_data_wgmma_shape>(cases, "4");
 	add_weight<fp16, conv3x3_weight_shape<128>>(cases, "1");
+	add_joined<fp16, conv3x3_joined_wgmma_shape>(cases, "1");
 }

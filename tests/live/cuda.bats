@@ -420,7 +420,7 @@ software_losses() {
 	[ -e "$BUILD/cuda/ptx90a/libchexnet_cuda.so" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
 	CHEXNET_WGMMA=1 software_losses ptx90a 2
 	local kernel
-	for kernel in conv1x1_backward_wgmma conv3x3_forward_wgmma conv3x3_data_wgmma 'conv1x1_forward_kernel<bf16, conv1x1_forward_shape<128, 4'; do
+	for kernel in conv1x1_backward_wgmma conv3x3_forward_wgmma conv3x3_joined_wgmma 'conv1x1_forward_kernel<bf16, conv1x1_forward_shape<128, 4'; do
 		grep -q "\"kernel\":\"void $kernel.*\"launches\":[1-9]" "$scratch/counts"
 	done
 }

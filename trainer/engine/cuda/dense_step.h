@@ -88,7 +88,12 @@ template <class T> void step<T>::separate_backward_3x3(int block, const dense_la
 
 template <class T> int step<T>::weight_blocks_3x3(const dense_block &b) const
 {
-	return with_tiles(b, [&](auto tiles) { return line_blocks(pixels(b.side), decltype(tiles)::weight_3x3::ROWS, sms); });
+	return with_tiles(b, [&](auto tiles) {
+		if constexpr (joined_3x3<decltype(tiles)>)
+			return conv3x3_joined_parts(pixels(b.side), b.side, net.bottleneck, sms);
+		else
+			return line_blocks(pixels(b.side), decltype(tiles)::weight_3x3::ROWS, sms);
+	});
 }
 
 template <class T> void step<T>::fused_backward_3x3(int block, const dense_layer &l, const T *y)
@@ -96,14 +101,21 @@ template <class T> void step<T>::fused_backward_3x3(int block, const dense_layer
 	const dense_block &b = net.block[block];
 	const long count = pixels(b.side);
 	const size_t at2 = l.bn2.statistics;
-	const int weight_blocks = weight_blocks_3x3(b), data_blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::data_3x3::ROWS, sms); });
+	const int weight_blocks = weight_blocks_3x3(b);
+	const int data_blocks = with_tiles(b, [&](auto tiles) { return joined_3x3<decltype(tiles)> ? weight_blocks : line_blocks(count, decltype(tiles)::data_3x3::ROWS, sms); });
 	if constexpr (sizeof(T) == 2) {
 		const conv3x3_backward<T> p = { m.gradient[block % 2] + l.c_in, m.map[block] + l.c_in, m.a, m.b, m.c, y, m.copy + l.conv2.copy, m.scale + at2, m.bias + at2, m.mean + at2,
 			                        m.rstd + at2, middle(block), m.sums, m.partial, count, b.side, b.channels, net.bottleneck, net.growth };
 		if (!rc)
-			rc = with_tiles(b, [&](auto tiles) { return conv3x3_weight_launch<T, typename decltype(tiles)::weight_3x3>(p, (unsigned)weight_blocks, stream); });
-		if (!rc)
-			rc = with_tiles(b, [&](auto tiles) { return conv3x3_data_launch<T, typename decltype(tiles)::data_3x3>(p, (unsigned)data_blocks, stream); });
+			rc = with_tiles(b, [&](auto tiles) {
+				typedef typename decltype(tiles)::weight_3x3 weight;
+				if constexpr (joined_3x3<decltype(tiles)>)
+					return conv3x3_joined_launch<T, weight>(p, weight_blocks, stream);
+				else if (int failed = conv3x3_weight_launch<T, weight>(p, (unsigned)weight_blocks, stream))
+					return failed;
+				else
+					return conv3x3_data_launch<T, typename decltype(tiles)::data_3x3>(p, (unsigned)data_blocks, stream);
+			});
 	}
 	backward_sums(private_sums(l.bn2, data_blocks, count), l.conv2, weight_blocks);
 }

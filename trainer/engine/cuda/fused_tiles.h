@@ -4,8 +4,10 @@
 #define CUDA_FUSED_TILES_H
 
 #include "conv1x1_backward_wgmma.h"
-#include "conv3x3_data_wgmma.h"
 #include "conv3x3_forward_wgmma.h"
+#include "conv3x3_joined_wgmma.h"
+
+#include <type_traits>
 
 /* For the 227 KiB of shared memory that a block has on an H100, and for the 163 on an A100. */
 struct large_tiles {
@@ -21,12 +23,12 @@ struct large_tiles {
 };
 /* For an H100's tensor cores (sm_90a). */
 struct wgmma_tiles : large_tiles {
-	enum { SIDES_BELOW = conv3x3_forward_wgmma_shape::SIDES_BELOW }; /* larger maps have large_tiles */
+	enum { SIDES_BELOW = conv3x3_joined_wgmma_shape::SIDES_BELOW }; /* larger maps have large_tiles */
 	typedef conv1x1_forward_shape<128, 4, false, 1, true> forward_1x1;
 	typedef conv1x1_forward_shape<128, 4, true, 1, true> resident_1x1;
 	typedef conv1x1_backward_wgmma_shape<3> backward_1x1;
 	typedef conv3x3_forward_wgmma_shape forward_3x3;
-	typedef conv3x3_data_wgmma_shape data_3x3;
+	typedef conv3x3_joined_wgmma_shape data_3x3, weight_3x3;
 };
 struct small_tiles {
 	enum { SIDES_BELOW = 64 };
@@ -44,5 +46,8 @@ struct few_tiles : small_tiles {
 	typedef forward_1x1 resident_1x1; /* a block has one tile */
 	typedef conv3x3_weight_shape<128, 3> weight_3x3; /* a third of the products for each block, and of the sums that it writes */
 };
+
+/* One kernel makes both gradients of the 3×3. */
+template <class tiles> constexpr bool joined_3x3 = std::is_same<typename tiles::data_3x3, typename tiles::weight_3x3>::value;
 
 #endif

@@ -58,6 +58,12 @@ DEVICE float shuffle_from(float value, int from)
 	return __shfl_sync(0xffffffffu, value, from);
 }
 
+/* A value that is the same for all lanes, and known to be. */
+DEVICE int one_for_warp(int value)
+{
+	return __shfl_sync(0xffffffffu, value, 0);
+}
+
 /* Four 8×8 matrices of 16-bit elements: lane 8i + r gives the address of row r (16 bytes) of matrix i and receives in
  * out[i] the pair at row lane / 4, columns 2 (lane % 4) and the next. */
 DEVICE void load_matrices(uint32_t (&out)[4], const void *row)
