@@ -35,7 +35,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	float *parameters = (float *)(weights + 2 * S::WEIGHT_PANEL_BYTES);
 	float *a = parameters, *b = a + 128, *c = b + 128, *scale = c + 128, *bias = scale + 128, *gamma = bias + 128;
 
-	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, group = t / WARPGROUP, quarter = lane % 4;
+	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, group = one_for_warp(t / WARPGROUP), quarter = lane % 4;
 	const int column_tiles = (p.c_in + S::N - 1) / S::N;
 	const int column0 = (int)blockIdx.x % column_tiles * S::N, split = (int)blockIdx.x / column_tiles;
 	const int tiles = (int)((p.pixels + S::ROWS - 1) / S::ROWS);
