@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Where a rank runs, on a node with more CPUs than a cpu_set_t has; and NCCL where libhvd finds it. */
+ * What ranks say when some of them fail; where a rank runs, on a node with more CPUs than a cpu_set_t has; and NCCL where libhvd finds it. */
 #include "scratch.h"
 
 #include <dlfcn.h>
@@ -105,12 +105,104 @@ static void nccl_of_a_wheel_is_loaded_before_libhvd_looks_for_it(void **state)
 	assert_non_null(strstr(opened, "/nvidia/nccl/lib/libnccl.so.2"));
 }
 
+/* ---- agreement on errors ---------------------------------------------------------------------------- */
+
+enum { RANKS = 3 };
+
+int __real_hvd_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type);
+int __wrap_hvd_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type);
+const char *__wrap_hvd_host(const struct hvd *h, int rank);
+
+static int rank_that_agrees = -1; /* of RANKS; -1: nothing is played */
+static uint64_t words[RANKS];     /* what each has brought */
+
+int __wrap_hvd_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type)
+{
+	if (rank_that_agrees < 0)
+		return __real_hvd_allgather(h, in, out, n, type);
+	assert_true(n == 1 && type == HVD_U64);
+	memcpy(&words[rank_that_agrees], in, sizeof words[0]);
+	memcpy(out, words, sizeof words);
+	return 0;
+}
+
+const char *__wrap_hvd_host(const struct hvd *h, int rank)
+{
+	static const char *const hosts[RANKS] = { "n1", "n1", "n2" };
+
+	(void)h;
+	return hosts[rank];
+}
+
+/* Each rank in turn, after a round in which its word has come to the others. told: what all of them print. */
+static void agree(const struct error own[RANKS], int codes[RANKS], char *told, char texts[RANKS][256])
+{
+	const char *path = scratch_path("told");
+	size_t size;
+	char *text;
+	struct error none = { 0 };
+	int standard_error = dup(STDERR_FILENO);
+
+	for (int round = 0; round < 2; round++) {
+		assert_non_null(freopen(path, "w", stderr));
+		for (int r = 0; r < RANKS; r++) {
+			struct hvd_world at = { .rank = r, .size = RANKS };
+			struct world w = { .at = &at, .command = "train" };
+			struct error e = own[r];
+
+			rank_that_agrees = r;
+			codes[r] = world_agree(&w, &e);
+			assert_int_equal(w.told, codes[r] != 0);
+			snprintf(texts[r], 256, "%.255s", e.text);
+		}
+	}
+	rank_that_agrees = -1;
+	fflush(stderr);
+	dup2(standard_error, STDERR_FILENO);
+	close(standard_error);
+	assert_int_equal(file_read(&text, &size, path, &none), 0);
+	snprintf(told, 512, "%s", text);
+	free(text);
+}
+
+static void an_error_is_said_once_with_the_ranks_that_it_is_of(void **state)
+{
+	static const struct {
+		struct error own[RANKS];
+		int code;
+		const char *told, *others; /* others: what is left to those that have none of their own */
+	} cases[] = {
+		{ { { 0 } }, 0, "", "" },
+		{ { { 65, "no a" }, { 65, "no a" }, { 65, "no a" } }, 65, "chexnet train: no a\n", NULL },
+		{ { { 0 }, { 65, "no a" }, { 0 } }, 65, "chexnet train: rank 1 on n1: no a\n", "rank 1 on n1 failed, and its line on standard error says why" },
+		{ { { 0 }, { 65, "no a" }, { 65, "no a" } }, 65, "chexnet train: rank 1 on n1: no a\n", "rank 1 on n1 failed, and its line on standard error says why" },
+		{ { { 70, "no b" }, { 0 }, { 65, "no a" } }, 70, "chexnet train: rank 0 on n1: no b\nchexnet train: rank 2 on n2: no a\n",
+		  "rank 0 on n1 failed, and its line on standard error says why" },
+		{ { { 65, "no a" }, { 70, "no a" }, { 65, "no a" } }, 65, "chexnet train: rank 0 on n1: no a\nchexnet train: rank 1 on n1: no a\n", NULL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		int codes[RANKS];
+		char told[512], texts[RANKS][256];
+
+		memset(words, 0, sizeof words);
+		agree(cases[i].own, codes, told, texts);
+		assert_string_equal(told, cases[i].told);
+		for (int r = 0; r < RANKS; r++) {
+			assert_int_equal(codes[r], -cases[i].code);
+			assert_string_equal(texts[r], cases[i].own[r].code ? cases[i].own[r].text : cases[i].others);
+		}
+	}
+}
+
 int main(void)
 {
 	unsetenv("HVD_THREADS");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_rank_has_the_threads_of_its_cpus),
 		cmocka_unit_test(what_the_step_gave_holds),
+		cmocka_unit_test_setup_teardown(an_error_is_said_once_with_the_ranks_that_it_is_of, scratch_make, scratch_remove),
 		cmocka_unit_test_setup_teardown(nccl_of_a_wheel_is_loaded_before_libhvd_looks_for_it, scratch_make, scratch_remove),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
