@@ -591,6 +591,41 @@ static void nobody_passes_a_barrier_alone(void **state)
 		run_ranks(layouts[i], barrier_waits, NULL);
 }
 
+static void allocate_other_sizes(void *arg)
+{
+	(void)arg;
+	struct hvd *h = join_to_survive(20);
+	must(!hvd_alloc(h, (size_t)sysconf(_SC_PAGESIZE) * (size_t)(1 + meeting_rank)));
+	must(strstr(hvd_error(h), " shared bytes where rank "));
+	hvd_close(h);
+}
+
+/* Ranks that are alone on their nodes could have memory for themselves: they get none. */
+static void allocate_after_a_death(void *arg)
+{
+	(void)arg;
+	struct hvd *h = join_to_survive(20);
+	if (meeting_rank == 2)
+		raise(SIGKILL);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	must(!hvd_alloc(h, 100) && strstr(hvd_error(h), "lost rank 2 on node-c"));
+	works(h, hvd_recover(h));
+	must(hvd_alloc(h, 100));
+	works(h, hvd_close(h));
+}
+
+static void memory_is_given_to_all_ranks_or_to_none(void **state)
+{
+	int status[RANKS_MAX];
+	(void)state;
+	run_ranks("aa", allocate_other_sizes, NULL);
+	spawn_ranks("abc", allocate_after_a_death, NULL, status);
+	meeting_over();
+	assert_int_equal(status[0], 0);
+	assert_int_equal(status[1], 0);
+}
+
 static void world_shape(void *arg)
 {
 	struct hvd *h;
@@ -618,6 +653,7 @@ static void ranks_are_grouped_by_node_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(memory_is_given_to_all_ranks_or_to_none),
 		cmocka_unit_test(ranks_are_grouped_by_node_name),
 		cmocka_unit_test(sums_are_the_serial_sums_on_every_layout),
 		cmocka_unit_test(shared_memory_is_reduced_in_place),
