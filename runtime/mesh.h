@@ -129,7 +129,7 @@ int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all);
 /* Record a fault (the first one stays), tell every rank, and wake whoever waits: this rank … (the text goes on), or `rank` is lost. Return the recorded status. */
 int mesh_fault(struct mesh *m, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int mesh_lose(struct mesh *m, int rank, enum cause cause);
-/* Another link to `rank` broke: if a death is behind it, the control link tells of that. Of two that live the lower one says it, so that they do not both accuse. */
+/* Another link to `rank` broke: if a death is behind it, the control link tells of that. Of two that live the lower one says it, or is asked to, so that they do not both accuse. */
 int mesh_cut(struct mesh *m, int rank);
 /* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is (-1: nobody, returns 1), or there is a fault by now. */
 int mesh_late(struct mesh *m, int suspect);

@@ -91,17 +91,13 @@ static int rebuild(struct hvd *h, const uint8_t *fate)
 static int agree_on_survivors(struct hvd *h, uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
-	const char *host = m->peer[m->rank].host;
 	watch_told(m);
 	int status = m->given_up ? 0 : agree(m, fate);
 	if (status)
 		return fail(h, status, "hvd_recover: no memory");
-	bool may = may_go_on(m, fate);
-	if (m->given_up || (!may && m->lost == m->rank))
-		return fail(h, HVD_EBOOT, "rank %d on %.32s stops: the others gave it up and go on without it", m->rank, host);
-	if (!may)
-		return fail(h, HVD_EBOOT, "rank %d on %.32s stops: more ranks are out of reach than are left, and may be going on", m->rank, host);
-	return 0;
+	bool may = may_go_on(m, fate), left = m->given_up || (!may && m->lost == m->rank);
+	return may && !left ? 0 : fail(h, HVD_EBOOT, "rank %d on %.32s stops: %s", m->rank, m->peer[m->rank].host, left ?
+		"the others gave it up and go on without it" : "more ranks are out of reach than are left, and may be going on");
 }
 
 int hvd_recover(struct hvd *h)

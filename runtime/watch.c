@@ -18,7 +18,7 @@
 #define OUTBOX_MAX (64u << 20)
 
 struct fault_notice {
-	int32_t status, rank;
+	int32_t status, rank; /* status 0: asks who it is for to give its sender up */
 	uint32_t cause;
 	int32_t reporter; /* who noticed it; the notice may come through others */
 	char text[WHY_BYTES];
@@ -166,12 +166,14 @@ int mesh_lose(struct mesh *m, int rank, enum cause cause)
 
 int mesh_cut(struct mesh *m, int rank)
 {
+	struct fault_notice question = { 0, rank, CAUSE_CUT, m->rank, "" };
 	int failed = mesh_reason(m);
 	pthread_mutex_lock(&m->lock);
-	bool left = m->peer[rank].left; /* it accuses nobody any more */
+	bool asks = !failed && rank < m->rank && !m->peer[rank].left; /* who left accuses nobody any more */
+	if (asks)
+		peer_post(&m->peer[rank], &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof question }, &question);
 	pthread_mutex_unlock(&m->lock);
-	if (!failed && rank < m->rank && !left)
-		failed = mesh_reason(m);
+	failed = asks ? mesh_reason(m) : failed;
 	return failed ? failed : mesh_lose(m, rank, CAUSE_CUT);
 }
 
@@ -276,13 +278,15 @@ static void heed_fault(struct mesh *m, int from)
 	int rank = n.rank >= 0 && n.rank < m->size ? n.rank : -1;
 	int reporter = n.reporter >= 0 && n.reporter < m->size ? n.reporter : 0;
 	bool me = rank == m->rank, final = me && (n.cause == CAUSE_CLOSED || n.cause == CAUSE_DISMISSED); /* who says that goes on in any case */
+	if (!n.status && !atomic_load(&m->failed))
+		fault_locked(m, HVD_EPEER, from, CAUSE_CUT, -1, NULL);
+	if (!n.status || (!me && p->fate != ALIVE))
+		return;
 	if (me && !final && (reporter == from || p->fate != ALIVE)) {
 		m->accused = true;
 		p->fate = p->fate == ALIVE ? UNHEARD : p->fate;
 	} else if (me) {
 		m->given_up = true;
-	} else if (p->fate != ALIVE) {
-		return;
 	}
 	fault_locked(m, n.status < 0 ? n.status : HVD_EPEER, rank, n.cause <= CAUSE_DISMISSED ? n.cause : CAUSE_NONE, reporter, n.text);
 }
