@@ -25,7 +25,7 @@ int check_op(struct hvd *h, const struct op *op);
 struct backend {
 	const char *name;
 	int (*open)(struct hvd *h);
-	void (*close)(struct hvd *h); /* also of what open() has not or only half done */
+	void (*close)(struct hvd *h); /* may be NULL */
 	void *(*alloc)(struct hvd *h, size_t bytes);
 	void (*free)(struct hvd *h, void *p);
 	int (*copy)(struct hvd *h, void *to, const void *from, size_t bytes); /* NULL: all memory is the host's */
@@ -41,7 +41,7 @@ struct backend {
 	int (*recover)(struct hvd *h);
 };
 
-extern const struct backend backend_cpu, backend_nccl;
+extern const struct backend backend_single, backend_cpu, backend_nccl;
 
 /* NCCL's version if a GPU, its driver and NCCL are there; otherwise 0, and `why` says what is not. */
 int nccl_usable(char why[128]);

@@ -596,7 +596,8 @@ static void nccl_close(struct hvd *h)
 	s->comm = NULL; /* what is registered went with it */
 	if (through) /* else a graph still holds collectives, or a rank died while closing: an abort and frees would wait for them */
 		release(s);
-	s->host->close(h);
+	if (s->host->close)
+		s->host->close(h);
 	h->device = NULL;
 	if (s->endless)
 		return;

@@ -99,7 +99,7 @@ void arm(struct hvd *h)
 	struct mesh *m = h->mesh;
 	mesh_doing(m, DOING_COMPUTE, 0);
 	pthread_mutex_lock(&m->lock);
-	m->owner = m->watching ? h : NULL;
+	m->owner = h;
 	atomic_store(&m->armed, !h->conf.on_death && !h->parent);
 	pthread_mutex_unlock(&m->lock);
 }
@@ -111,7 +111,10 @@ static int form_world(struct hvd *h, struct boot *boot)
 	if (status)
 		return status;
 	describe_world(h);
-	status = h->backend->open(h);
+	if (h->world.size > 1) {
+		h->backend = &backend_cpu;
+		status = h->backend->open(h);
+	}
 	return explain(h, status ? status : choose_backend(h)); /* and a barrier: every rank stands on its own feet */
 }
 
@@ -120,7 +123,7 @@ int handle_new(struct hvd **out, const struct hvd_conf *conf)
 	struct hvd *h = *out = calloc(1, sizeof *h);
 	if (!h)
 		return HVD_ESYS;
-	h->backend = &backend_cpu;
+	h->backend = &backend_single;
 	h->stop = &h->stop_word;
 	h->mesh = calloc(1, sizeof *h->mesh);
 	if (!h->mesh)
@@ -139,7 +142,7 @@ int handle_form(struct hvd *h, struct boot *boot)
 	int status = form_world(h, boot);
 	if (boot->finish) /* lets go of whoever brought the ranks together */
 		boot->finish(boot);
-	h->world.backend = h->world.size == 1 && h->backend == &backend_cpu ? "single" : h->backend->name;
+	h->world.backend = h->backend->name;
 	if (!status)
 		status = trace_open(h);
 	if (status)
@@ -178,7 +181,8 @@ int hvd_close(struct hvd *h)
 			return status; /* that thread may use all of it for ever */
 		mesh_close(h->mesh);
 	}
-	h->backend->close(h);
+	if (h->backend->close)
+		h->backend->close(h);
 	trace_close(h);
 	mesh_free(h->mesh);
 	free(h->of_parent);
