@@ -340,14 +340,8 @@ static void die(void *arg)
 static void survivors_stop_the_device_and_shrink(void **state)
 {
 	(void)state;
-	for (int way = REVOKED; way <= NOTICED; way++) {
-		int status[RANKS_MAX];
-		spawn_ranks("aab", die, &way, status);
-		meeting_over();
-		assert_int_equal(status[0], 0);
-		assert_int_equal(status[1], SIGKILL);
-		assert_int_equal(status[2], 0);
-	}
+	for (int way = REVOKED; way <= NOTICED; way++)
+		run_ranks_but(1, "aab", die, &way);
 }
 
 /* The others' shrinking waits for rank 2, which dies in it; when that is over, rank 3 dies, too. */

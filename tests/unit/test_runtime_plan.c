@@ -310,11 +310,7 @@ static void accumulate_in_changing_worlds(void *arg)
 static void all_ranks_accumulate_alike_also_after_a_death(void **state)
 {
 	(void)state;
-	int status[RANKS_MAX];
-	spawn_ranks("aab", accumulate_in_changing_worlds, NULL, status);
-	meeting_over();
-	assert_int_equal(status[0], 0);
-	assert_int_equal(status[2], 0);
+	run_ranks_but(1, "aab", accumulate_in_changing_worlds, NULL);
 }
 
 /* ---- the plan file -------------------------------------------------------------------------------- */
@@ -464,11 +460,7 @@ static void measure_beside_a_death(void *arg)
 
 static void die_in_step(int step)
 {
-	int status[RANKS_MAX];
-	spawn_ranks("aab", measure_beside_a_death, &step, status);
-	meeting_over();
-	assert_int_equal(status[0], 0);
-	assert_int_equal(status[2], 0);
+	run_ranks_but(1, "aab", measure_beside_a_death, &step);
 }
 
 static void a_world_that_lost_ranks_leaves_the_plan_file_alone(void **state)
