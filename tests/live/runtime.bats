@@ -368,6 +368,9 @@ jobs_run() { # NAME NUMBER
 	"$BUILD/hvd-trace" --output /dev/stderr "$SCRATCH/trace" 2>&1 >/dev/null | cmp - "$SCRATCH/timeline.json"
 	run bash -c '"$0" --start-up >/dev/full' "$BUILD/hvd-bench"
 	[ "$status" -eq 70 ]
+	run "$BUILD/hvd-trace" --output /dev/full "$SCRATCH/trace"
+	[ "$status" -eq 70 ]
+	grep -qx "hvd-trace: /dev/full is not complete: No space left on device" <<<"$output"
 	run bash -c '"$0" "$1" >/dev/full' "$BUILD/hvd-trace" "$SCRATCH/trace"
 	[ "$status" -eq 70 ]
 	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$first"
