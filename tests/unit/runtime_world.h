@@ -188,4 +188,15 @@ static inline struct hvd *join_to_survive(double deadline)
 	return join_world(1, deadline);
 }
 
+/* Where all ranks have come rank 1 dies, and the others go on. */
+static inline void go_on_without_rank_1(struct hvd *h)
+{
+	works(h, hvd_barrier(h));
+	if (meeting_rank == 1)
+		raise(SIGKILL);
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	works(h, hvd_recover(h));
+}
+
 #endif

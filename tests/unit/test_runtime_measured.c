@@ -108,12 +108,7 @@ static void measure_anew(void *arg)
 	(void)arg;
 	for (int k = 0; k < WARM_UP + MEASURED / 2; k++)
 		works(h, step(p, 0, 100, 0, 0));
-	works(h, hvd_barrier(h));
-	if (meeting_rank == 1)
-		raise(SIGKILL);
-	while (!*hvd_stop_word(h))
-		usleep(1000);
-	works(h, hvd_recover(h));
+	go_on_without_rank_1(h);
 	for (int k = 0; k < WARM_UP + MEASURED; k++)
 		works(h, step(p, 0, 0, 0, 0));
 	must(hvd_plan_buckets(p) == 1);

@@ -294,12 +294,7 @@ static void accumulate_in_changing_worlds(void *arg)
 		works(h, hvd_plan_ready(p, 0));
 		works(h, hvd_plan_ready(p, 1));
 	}
-	works(h, hvd_barrier(h));
-	if (meeting_rank == 1)
-		raise(SIGKILL);
-	while (!*hvd_stop_word(h))
-		usleep(1000);
-	works(h, hvd_recover(h));
+	go_on_without_rank_1(h);
 	must(hvd_plan_finish(p) == HVD_EINVAL); /* the step that was begun is no more, … */
 	works(h, hvd_plan_accumulate(p, 2));
 	must(hvd_wait(h, request) == HVD_EINVAL && strstr(hvd_error(h), "no such request")); /* … and nor are requests */
