@@ -274,8 +274,12 @@ int main(int argc, char **argv)
 	cases.erase(std::remove_if(cases.begin(), cases.end(), left_out), cases.end());
 	const char *chosen = getenv("SEED");
 	uint64_t seed = chosen ? strtoull(chosen, nullptr, 0) : (uint64_t)time(nullptr);
-	if (argc == 1)
-		return run_all(cases, seed);
+	if (argc == 3 && !strcmp(argv[1], "all")) {
+		const std::string begin = std::string(argv[2]) + ":";
+		cases.erase(std::remove_if(cases.begin(), cases.end(), [&](const kernel_case &c) { return (c.name + ":").compare(0, begin.size(), begin) != 0; }), cases.end());
+	}
+	if (argc == 1 || (argc == 3 && !strcmp(argv[1], "all")))
+		return cases.empty() ? 64 : run_all(cases, seed);
 	bool timing = argc == 3 && (!strcmp(argv[2], "time") || !strcmp(argv[1], "time"));
 	if (argc == 3 && !strcmp(argv[1], "list")) {
 		for (const kernel_case &c : cases)
@@ -306,6 +310,6 @@ int main(int argc, char **argv)
 		return 0;
 #endif
 	}
-	fprintf(stderr, "usage: gpu-kernels [list check|time | check NAME | time NAME | copy MB]\n");
+	fprintf(stderr, "usage: gpu-kernels [all KERNEL | list check|time | check NAME | time NAME | copy MB]\n");
 	return 64;
 }

@@ -221,10 +221,11 @@ needs_python() {
 @test "the device script: one call has room for all that is wanted most, whatever it takes, and nothing needs more than its stage has" {
 	needs_python
 	mkdir -p "$scratch/bin/gpu"
-	printf '#!/bin/sh\n[ "$1" = list ] && echo one\n' >"$scratch/bin/gpu/gpu-kernels"
+	printf '#!/bin/sh\n[ "$1" = list ] && echo one && echo two:1 && echo two:2\n' >"$scratch/bin/gpu/gpu-kernels"
 	chmod +x "$scratch/bin/gpu/gpu-kernels"
 	touch "$scratch/bin/chexnet"
-	run python3 - "$scratch/bin/gpu" <<-'END'
+	install -m 755 /dev/null "$scratch/bin/compute-sanitizer"
+	CUDA_HOME=$scratch run python3 - "$scratch/bin/gpu" <<-'END'
 		import collections, importlib.machinery, importlib.util, pathlib, sys, types
 		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
 		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
@@ -239,6 +240,9 @@ needs_python() {
 		print(most, sum(most.values()))
 		assert most["eager"] < run.BUDGET["eager"] + 1 and sum(most.values()) <= 560
 		place = {item.key: i for i, item in enumerate(made)}
+		# compute-sanitizer is the toolkit's, and a kernel that hangs costs its own time only
+		tail = {item.key: item.command[-2:] for item in made if item.command[0] == str(args.bin.parent / "compute-sanitizer")}
+		assert tail["sanitize:racecheck:one"] == ["all", "one"] and tail["sanitize:memcheck:two"] == ["all", "two"] and len(tail) == 9, tail
 		for later in ("graph:densenet121:16", "graph:densenet121:256"):
 		    assert max(place["own:densenet121:16"], place["eager:densenet121:16"], place["check:one"]) < place[later] < place["time:one"]
 		# nothing that may be left spinning on the device comes before what is timed for the ratios
