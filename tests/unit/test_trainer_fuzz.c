@@ -554,7 +554,7 @@ static void read_packed(const uint8_t *data, size_t size)
 	struct dataset_scratch none = { 0 };
 	uint8_t pixels[64];
 	d->size = 8;
-	int rc = packed_open(d, memory_file(data, size), 3, 8, 77, &e);
+	int rc = packed_open(d, memory_file(data, size), SPLIT_VAL, 3, 8, 77, &e);
 	for (size_t i = 0; !rc && i < 3; i++)
 		rc = dataset_read(d, i, &none, pixels, &e);
 	says_why(rc, &e);
@@ -582,7 +582,7 @@ static void packed(void **state)
 	uint8_t pixels[64] = { 9 };
 	struct input in;
 	char *text;
-	assert_int_equal(packed_create(&w, scratch_path("packed.cxp"), 8, 3, 77, &e), 0);
+	assert_int_equal(packed_create(&w, scratch_path("packed.cxp"), SPLIT_VAL, 8, 3, 77, &e), 0);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(packed_append(&w, &sample, pixels, &e), 0);
 	assert_int_equal(packed_commit(&w, &e), 0);

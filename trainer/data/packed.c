@@ -12,8 +12,8 @@
 
 enum { PIECE = 400 /* images that are read together where files are: as in a TFRecord file */ };
 enum { VERSION = 1, NAME = 24, ENTRY = 32, ALIGN = 4096 };
-enum { AT_VERSION = 8, AT_SIDE = 12, AT_IMAGES = 16, AT_PIXELS = 24, AT_SOURCE = 32, AT_NAMES = 40, AT_CRC = AT_NAMES + FINDINGS * NAME + 4,
-       HEADER = AT_CRC + 4 };
+enum { AT_VERSION = 8, AT_SIDE = 12, AT_IMAGES = 16, AT_PIXELS = 24, AT_SOURCE = 32, AT_NAMES = 40, AT_SPLIT = AT_NAMES + FINDINGS * NAME,
+       AT_CRC = AT_SPLIT + 4, HEADER = AT_CRC + 4 };
 static const char MAGIC[] = "CXPACK1\n";
 
 static void put(uint8_t *p, uint64_t value, int bytes)
@@ -36,25 +36,26 @@ static uint64_t pixels_at(uint64_t images)
 	return (HEADER + images * ENTRY + 4 + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static void make_header(uint8_t header[HEADER], int side, uint64_t images, uint64_t source_hash)
+static void make_header(uint8_t header[HEADER], const struct packed_writer *w)
 {
 	memset(header, 0, HEADER);
 	memcpy(header, MAGIC, 8);
 	put(header + AT_VERSION, VERSION, 4);
-	put(header + AT_SIDE, (uint64_t)side, 4);
-	put(header + AT_IMAGES, images, 8);
-	put(header + AT_PIXELS, pixels_at(images), 8);
-	put(header + AT_SOURCE, source_hash, 8);
+	put(header + AT_SIDE, (uint64_t)w->side, 4);
+	put(header + AT_IMAGES, w->images, 8);
+	put(header + AT_PIXELS, pixels_at(w->images), 8);
+	put(header + AT_SOURCE, w->source_hash, 8);
 	for (int f = 0; f < FINDINGS; f++)
 		memcpy(header + AT_NAMES + f * NAME, finding_names[f], strlen(finding_names[f]));
+	put(header + AT_SPLIT, w->split + 1, 4);
 	put(header + AT_CRC, crc32c(0, header, AT_CRC), 4);
 }
 
-int packed_create(struct packed_writer *w, const char *path, int side, size_t images, uint64_t source_hash, struct error *e)
+int packed_create(struct packed_writer *w, const char *path, enum split split, int side, size_t images, uint64_t source_hash, struct error *e)
 {
 	static const uint8_t zeros[ALIGN];
 
-	*w = (struct packed_writer){ .side = side, .images = images, .source_hash = source_hash };
+	*w = (struct packed_writer){ .side = side, .images = images, .source_hash = source_hash, .split = split };
 	w->entries = calloc(images + 1, ENTRY);
 	if (!w->entries)
 		return fail(e, EXIT_INTERNAL, "%s: no memory for %zu entries", path, images);
@@ -89,7 +90,7 @@ int packed_commit(struct packed_writer *w, struct error *e)
 	size_t entries = w->images * ENTRY;
 	int rc = w->written == w->images ? output_flush(&w->out, e) : fail(e, EXIT_INTERNAL, "%s: %zu of %zu images", w->out.path, w->written, w->images);
 
-	make_header(header, w->side, w->images, w->source_hash);
+	make_header(header, w);
 	put(crc, crc32c(0, w->entries, entries), 4);
 	if (!rc)
 		rc = output_write_at(&w->out, header, HEADER, 0, e);
@@ -162,7 +163,7 @@ static int make_pieces(struct dataset *d, struct error *e)
 	return 0;
 }
 
-static int check_header(const struct packed *p, size_t images, int side, uint64_t source_hash, struct error *e)
+static int check_header(const struct packed *p, enum split split, size_t images, int side, uint64_t source_hash, struct error *e)
 {
 	const uint8_t *h = p->file.data;
 
@@ -181,6 +182,8 @@ static int check_header(const struct packed *p, size_t images, int side, uint64_
 				    finding_names[f]);
 	if (get(h + AT_IMAGES, 8) != images || get(h + AT_SIDE, 4) != (uint64_t)side || get(h + AT_SOURCE, 8) != source_hash)
 		return fail(e, EXIT_DATA, "%s: not the file that the manifest describes: it comes from another preparation", p->path);
+	if (get(h + AT_SPLIT, 4) != 0 && get(h + AT_SPLIT, 4) != split + 1u)
+		return fail(e, EXIT_DATA, "%s: holds another split than %s: the file was renamed", p->path, split_names[split]);
 	uint64_t want = pixels_at(images) + images * (uint64_t)side * (uint64_t)side;
 	if (get(h + AT_PIXELS, 8) != pixels_at(images) || p->file.size != want)
 		return fail(e, EXIT_DATA, "%s: truncated or too long (want %llu, have %zu bytes)", p->path, (unsigned long long)want, p->file.size);
@@ -209,7 +212,7 @@ static int read_entries(struct dataset *d, const struct packed *p, struct error 
 	return 0;
 }
 
-int packed_open(struct dataset *d, const char *path, size_t images, int side, uint64_t source_hash, struct error *e)
+int packed_open(struct dataset *d, const char *path, enum split split, size_t images, int side, uint64_t source_hash, struct error *e)
 {
 	struct packed *p = calloc(1, sizeof *p);
 
@@ -220,7 +223,7 @@ int packed_open(struct dataset *d, const char *path, size_t images, int side, ui
 	d->read = read_packed;
 	d->fetch = fetch_piece;
 	d->mapped = 1;
-	if (path_join(p->path, e, "%s", path) || file_map(&p->file, path, e) || check_header(p, images, side, source_hash, e))
+	if (path_join(p->path, e, "%s", path) || file_map(&p->file, path, e) || check_header(p, split, images, side, source_hash, e))
 		return -e->code;
 	p->entries = p->file.data + HEADER;
 	p->pixels = p->file.data + pixels_at(images);

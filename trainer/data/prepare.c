@@ -115,7 +115,7 @@ static int writer_open(struct split_writer *w, size_t count, struct error *e)
 	if (conf->encoding == ENCODING_PACKED) {
 		w->shards = 1;
 		if (packed_path(path, w->job->staging->partial, w->split, e) ||
-		    packed_create(&w->packed, path, conf->size, count, w->job->origin->hash, e))
+		    packed_create(&w->packed, path, w->split, conf->size, count, w->job->origin->hash, e))
 			return -e->code;
 		w->open = 1;
 		return 0;

@@ -214,7 +214,7 @@ static int open_packed(struct dataset *d, const char *directory, enum split spli
 		d->samples = calloc(1, sizeof *d->samples);
 		return d->samples ? 0 : fail(e, EXIT_INTERNAL, "no memory");
 	}
-	if (packed_path(path, directory, split, e) || packed_open(d, path, m->split[split].images, m->size, m->source_hash, e) ||
+	if (packed_path(path, directory, split, e) || packed_open(d, path, split, m->split[split].images, m->size, m->source_hash, e) ||
 	    check_unique(d, directory, e))
 		return -e->code;
 	return 0;
