@@ -255,12 +255,12 @@ static void a_link_to_what_is_not_there_yet_keeps_its_place_too(void **state)
 	assert_true(S_ISREG(st.st_mode));
 	assert_holds(link, "new");
 	assert_int_equal(symlink("round", round), 0);
-	assert_int_equal(file_write(round, "new", 3, &loop), -EXIT_INTERNAL);
+	assert_int_equal(file_write(round, "new", 3, &loop), -EXIT_USAGE);
 	assert_non_null(strstr(loop.text, "round: cannot be written: Too many levels of symbolic links"));
 	assert_int_equal(lstat(round, &st), 0);
 	assert_true(S_ISLNK(st.st_mode));
 	assert_int_equal(symlink("nowhere/file", scratch_path("lost")), 0);
-	assert_int_equal(output_check(scratch_path("lost"), &gone), -EXIT_INTERNAL);
+	assert_int_equal(output_check(scratch_path("lost"), &gone), -EXIT_USAGE);
 	assert_non_null(strstr(gone.text, "lost: cannot be written: No such file or directory"));
 }
 
@@ -485,16 +485,35 @@ static void a_directory_is_refused_before_work_is_done(void **state)
 	struct output_file out;
 	struct error e = { 0 }, again = { 0 }, nowhere = { 0 };
 
-	assert_int_equal(output_check(scratch, &e), -EXIT_INTERNAL);
+	assert_int_equal(output_check(scratch, &e), -EXIT_USAGE);
 	assert_non_null(strstr(e.text, "Is a directory"));
-	assert_int_equal(output_open(&out, scratch, &again), -EXIT_INTERNAL);
-	assert_int_equal(output_check(scratch_path("nowhere/file"), &nowhere), -EXIT_INTERNAL);
+	assert_int_equal(output_open(&out, scratch, &again), -EXIT_USAGE);
+	assert_int_equal(output_check(scratch_path("nowhere/file"), &nowhere), -EXIT_USAGE);
 	assert_non_null(strstr(nowhere.text, "nowhere/file: cannot be written: No such file"));
 	e = again = (struct error){ 0 };
 	assert_int_equal(output_replaces(scratch, "#", "table", &e), -EXIT_USAGE);
 	assert_non_null(strstr(e.text, "is a directory"));
 	assert_int_equal(output_replaces(scratch_path("nowhere/file"), "#", "table", &again), -EXIT_USAGE);
 	assert_non_null(strstr(again.text, "nowhere/file: cannot be made: there is no directory "));
+}
+
+static void where_no_directory_can_be_made_another_place_is_to_be_named(void **state)
+{
+	(void)state;
+	char name[300];
+	static char deep[1500];
+	struct error none = { 0 }, length = { 0 }, checked = { 0 }, e = { 0 };
+
+	assert_int_equal(directory_ensure("", &none), -EXIT_USAGE); /* as root's /proc/x */
+	assert_string_equal(none.text, ": cannot be made: No such file or directory");
+	memset(name, 'x', sizeof name);
+	name[sizeof name - 1] = '\0';
+	assert_int_equal(directory_ensure(name, &length), -EXIT_USAGE);
+	assert_int_equal(directory_check(name, &checked), -EXIT_USAGE);
+	for (size_t n = 0; n + 8 < sizeof deep; n++)
+		deep[n] = n % 100 ? 'y' : '/';
+	assert_int_equal(directory_ensure(deep, &e), -EXIT_USAGE);
+	assert_non_null(strstr(e.text, "y: cannot be made: there is no directory /y"));
 }
 
 int main(void)
@@ -514,6 +533,7 @@ int main(void)
 		cmocka_unit_test(what_is_no_file_is_written_to_directly),
 		cmocka_unit_test(what_was_printed_and_what_is_written_share_standard_output),
 		cmocka_unit_test(a_directory_is_refused_before_work_is_done),
+		cmocka_unit_test(where_no_directory_can_be_made_another_place_is_to_be_named),
 	};
 
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

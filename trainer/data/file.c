@@ -165,6 +165,12 @@ static int is_standard_output(const struct stat *st)
 	return fstat(STDOUT_FILENO, &out) == 0 && out.st_dev == st->st_dev && out.st_ino == st->st_ino;
 }
 
+/* EXIT_USAGE where nothing can be made, as in /proc, or a name is too long; otherwise what is in the way may change. */
+static enum exit_code place_fault(int why)
+{
+	return fault_of(why) == EXIT_DATA || why == EISDIR ? EXIT_USAGE : EXIT_INTERNAL;
+}
+
 /* What a link stands for, also where that is not there yet: a rename would put the file in the link's place. */
 static int follow_links(char path[FILE_PATH], struct error *e)
 {
@@ -175,7 +181,7 @@ static int follow_links(char path[FILE_PATH], struct error *e)
 		const char *slash = strrchr(path, '/');
 		target[n] = '\0';
 		if (links == 40) /* as the kernel does */
-			return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(ELOOP));
+			return fail(e, EXIT_USAGE, "%s: cannot be written: %s", path, strerror(ELOOP));
 		if (path_join(next, e, "%.*s%s", *target == '/' || !slash ? 0 : (int)(slash - path) + 1, path, target))
 			return -e->code;
 		strcpy(path, next);
@@ -192,7 +198,7 @@ static int output_place(struct output_file *out, const char *path, struct error 
 
 	*out = (struct output_file){ .fd = -1 };
 	if (there ? S_ISDIR(st.st_mode) : errno != ENOENT)
-		return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(there ? EISDIR : errno));
+		return fail(e, place_fault(there ? EISDIR : errno), "%s: cannot be written: %s", path, strerror(there ? EISDIR : errno));
 	if (path_join(out->path, e, "%s", path) || (there && (!S_ISREG(st.st_mode) || is_standard_output(&st))) || follow_links(out->path, e))
 		return -e->code;
 	if (there && strcmp(out->path, path) != 0 && lstat(out->path, &st))
@@ -249,7 +255,7 @@ int output_check(const char *path, struct error *e)
 		return -e->code;
 	out.fd = *out.partial ? open_partial(&out) : -1;
 	if (*out.partial ? out.fd < 0 : access(out.path, W_OK))
-		return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(errno));
+		return fail(e, place_fault(errno), "%s: cannot be written: %s", path, strerror(errno));
 	if (out.fd >= 0) {
 		close(out.fd);
 		forget_partial(&out, 1);
@@ -268,7 +274,7 @@ static int check_parent(const char *path, struct error *e)
 	const char *parent = dirname(copy);
 	int missing = stat(parent, &st) ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(st.st_mode);
 
-	return missing ? fail(e, EXIT_USAGE, "%s: cannot be made: there is no directory %s", path, parent) : 0;
+	return missing ? fail(e, EXIT_USAGE, "%s: cannot be made: there is no directory %.400s", path, parent) : 0;
 }
 
 int output_spares(const char *path, const char *other, struct error *e)
@@ -440,7 +446,7 @@ int directory_ensure(const char *path, struct error *e)
 	if (mkdir(path, 0777) == 0 || errno == EEXIST)
 		return 0;
 	int why = errno;
-	return check_parent(path, e) ? -e->code : fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", path, strerror(why));
+	return check_parent(path, e) ? -e->code : fail(e, place_fault(why), "%s: cannot be made: %s", path, strerror(why));
 }
 
 int directory_check(const char *path, struct error *e)
@@ -460,6 +466,6 @@ int directory_check(const char *path, struct error *e)
 		return -e->code;
 	errno = why;
 	if (errno != ENOENT || access(dirname(parent), W_OK | X_OK))
-		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", path, strerror(errno));
+		return fail(e, place_fault(errno), "%s: cannot be made: %s", path, strerror(errno));
 	return 0;
 }
