@@ -171,14 +171,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	float *sums = (float *)stage;
 	put_column_sums<S::N>(sums, warp % S::ROW_WARPS, group * PANEL, dbeta, dgamma);
 	sync_block();
-	for (int i = t; i < S::N; i += S::THREADS) {
-		const int channel = column0 + column_channel(i);
-		if (channel < p.c_in) {
-			const float d = column_sum<S::N, S::ROW_WARPS>(sums, i), d_x = column_sum<S::N, S::ROW_WARPS>(sums, S::N + i);
-			p.partial_sums[(size_t)split * 2 * p.c_in + channel] = d;
-			p.partial_sums[((size_t)split * 2 + 1) * p.c_in + channel] = p.rstd[channel] * fmaf(-p.mean[channel], d, d_x);
-		}
-	}
+	write_norm_sums<S::N, S::ROW_WARPS, S::THREADS>(p, sums, split, column0);
 #endif
 }
 

@@ -121,14 +121,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_wgmma_ker
 
 	put_column_sums<S::N>(sums, warp, 0, dbeta, dgamma);
 	sync_block();
-	for (int i = t; i < S::N; i += S::THREADS) {
-		const int channel = column_channel(i);
-		if (channel < p.c_in) {
-			const float d = column_sum<S::N, S::ROW_WARPS>(sums, i), d_y = column_sum<S::N, S::ROW_WARPS>(sums, S::N + i);
-			p.partial_sums[(size_t)blockIdx.x * 2 * p.c_in + channel] = d;
-			p.partial_sums[((size_t)blockIdx.x * 2 + 1) * p.c_in + channel] = p.rstd[channel] * fmaf(-p.mean[channel], d, d_y);
-		}
-	}
+	write_norm_sums<S::N, S::ROW_WARPS, S::THREADS>(p, sums, (int)blockIdx.x, 0);
 #endif
 }
 

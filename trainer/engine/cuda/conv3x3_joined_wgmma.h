@@ -241,14 +241,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 				if (channel < p.c_in && out < p.c_out && !(group && tap == TAPS / 2))
 					p.partial_weight[(((size_t)part * p.c_out + out) * TAPS + (group ? TAPS - 1 - tap : tap)) * p.c_in + channel] = dweight[tap][n][j];
 			}
-	for (int i = t; i < S::CHANNELS; i += S::THREADS) {
-		const int channel = column0 + column_channel(i);
-		if (channel < p.c_in) {
-			const float d = column_sum<S::CHANNELS, S::WARPS>(sums, i), d_y = column_sum<S::CHANNELS, S::WARPS>(sums, S::CHANNELS + i);
-			p.partial_sums[(size_t)part * 2 * p.c_in + channel] = d;
-			p.partial_sums[((size_t)part * 2 + 1) * p.c_in + channel] = p.rstd[channel] * fmaf(-p.mean[channel], d, d_y);
-		}
-	}
+	write_norm_sums<S::CHANNELS, S::WARPS, S::THREADS>(p, sums, part, column0);
 #endif
 }
 

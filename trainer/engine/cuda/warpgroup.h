@@ -8,6 +8,7 @@
 #ifndef CUDA_WARPGROUP_H
 #define CUDA_WARPGROUP_H
 
+#include "column_sums.h"
 #include "device.h"
 #include "tile.h"
 
@@ -40,6 +41,19 @@ HD uint64_t further(uint64_t matrix, int lines)
 HD int column_channel(int column)
 {
 	return (column & ~31) + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
+}
+
+/* A block's part of dbeta and dgamma, of channels from `first` on, from put_column_sums()' sums of d and of d times what was normalized. */
+template <int width, int row_warps, int threads, class P> DEVICE void write_norm_sums(const P &p, const float *sums, int part, int first)
+{
+	for (int i = (int)threadIdx.x; i < width; i += threads) {
+		const int channel = first + column_channel(i);
+		if (channel < p.c_in) {
+			const float d = column_sum<width, row_warps>(sums, i), d_y = column_sum<width, row_warps>(sums, width + i);
+			p.partial_sums[(size_t)part * 2 * p.c_in + channel] = d;
+			p.partial_sums[((size_t)part * 2 + 1) * p.c_in + channel] = p.rstd[channel] * fmaf(-p.mean[channel], d, d_y);
+		}
+	}
 }
 
 /* Eight channels of a row of such a matrix: a word in each of four chunks. */
