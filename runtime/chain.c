@@ -103,9 +103,10 @@ static int move(struct reduction *r, struct stream *s, void *data, size_t bytes)
 	return other ? calls_differ(r->chain->mesh, r->stamp, &s->stamp, s->rank) : 0;
 }
 
-/* Sleeps until a socket can go on. */
-static int idle(struct chain *c, const struct stream *const s[4], double since)
+/* Sleeps until a socket can go on. Who comes before may wait for results of what comes after: it is late only if nothing is owed from there. */
+static int idle(const struct reduction *r, const struct stream *const s[4], double since)
 {
+	struct chain *c = r->chain;
 	struct pollfd p[5];
 	for (int i = 0; i < 4; i++)
 		p[i] = (struct pollfd){ .fd = s[i]->blocked ? s[i]->fd : -1, .events = s[i]->sends ? POLLOUT : POLLIN };
@@ -115,7 +116,7 @@ static int idle(struct chain *c, const struct stream *const s[4], double since)
 	if (failed)
 		return failed;
 	if (lived() - since > c->mesh->deadline)
-		return mesh_late(c->mesh, s[0]->blocked || c->next.fd < 0 ? c->prev.rank : c->next.rank);
+		return mesh_late(c->mesh, !through(&r->down_in) && r->summed * r->chunk * r->math->size > r->down_in.moved ? c->next.rank : c->prev.rank);
 	return 0;
 }
 
@@ -211,7 +212,7 @@ int chain_reduce(struct chain *c, const struct stamp *stamp, const struct op *op
 			return status;
 		if (r.done > before)
 			since = lived();
-		else if ((status = idle(c, all, since)))
+		else if ((status = idle(&r, all, since)))
 			return status;
 	}
 }
