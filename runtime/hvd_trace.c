@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -229,7 +230,11 @@ static int timeline(const struct traces *t, const char *path)
 		fprintf(stderr, "hvd-trace: %s is there and no timeline: name another file, or remove it first\n", path);
 		return EXIT_USAGE;
 	}
-	FILE *out = fopen(path, "w");
+	struct stat old;
+	char at[PATH_MAX], beside[PATH_MAX + 8], *real = !stat(path, &old) && S_ISREG(old.st_mode) && old.st_size ? realpath(path, at) : NULL;
+	snprintf(beside, sizeof beside, "%s.XXXXXX", real ? real : ""); /* until it is whole the old one stays */
+	int fd = real ? mkstemp(beside) : open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+	FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
 	if (!out) {
 		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
 		return EXIT_INTERNAL;
@@ -243,10 +248,10 @@ static int timeline(const struct traces *t, const char *path)
 	for (int i = 0; i < t->n; i++)
 		timeline_of(out, t->file[i], zero);
 	fprintf(out, "\n]\n");
-	bool bad = fflush(out) || ferror(out);
-	if (fclose(out) || bad) {
-		fprintf(stderr, "hvd-trace: %s is not complete: %s\n", path, strerror(errno));
-		return EXIT_INTERNAL;
+	bool bad = fflush(out) || ferror(out) || (real && fchmod(fd, old.st_mode & 0777));
+	if (fclose(out) || bad || (real && rename(beside, real))) {
+		fprintf(stderr, "hvd-trace: %s is not complete%s: %s\n", path, real ? ", the old one stays" : "", strerror(errno));
+		return real ? unlink(beside) : 0, EXIT_INTERNAL;
 	}
 	return 0;
 }

@@ -371,6 +371,13 @@ jobs_run() { # NAME NUMBER
 	run "$BUILD/hvd-trace" --output /dev/full "$SCRATCH/trace"
 	[ "$status" -eq 70 ]
 	grep -qx "hvd-trace: /dev/full is not complete: No space left on device" <<<"$output"
+	# an old timeline stays where the new one has no room
+	cp "$SCRATCH/timeline.json" "$SCRATCH/old.json"
+	run bash -c 'ulimit -f 4; exec "$0" --output "$1" "$2"' "$BUILD/hvd-trace" "$SCRATCH/link.json" "$SCRATCH/trace"
+	[ "$status" -eq 70 ]
+	grep -qx "hvd-trace: $SCRATCH/link.json is not complete, the old one stays: File too large" <<<"$output"
+	cmp "$SCRATCH/timeline.json" "$SCRATCH/old.json"
+	[ -z "$(compgen -G "$SCRATCH/timeline.json.*")" ]
 	run bash -c '"$0" "$1" >/dev/full' "$BUILD/hvd-trace" "$SCRATCH/trace"
 	[ "$status" -eq 70 ]
 	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$first"
