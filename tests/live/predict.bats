@@ -27,6 +27,11 @@ load trained
 	cp b/frontal.png names/frontal.Mass.png
 	refuses 64 "names/frontal.Mass.png: no map of this command" "${mass[@]}" --weights run1/model.safetensors a/frontal.png
 	cmp names/frontal.Mass.png b/frontal.png
+	# what could not be read for want of memory is not called something else
+	mv frontal.map names/frontal.Mass.png
+	refuses 70 "names/frontal.Mass.png: no memory" "$BUILD/tests/wrap_spng_get_text" "${mass[@]:1}" --weights run1/model.safetensors a/frontal.png
+	refuses 70 "no memory for a report" "$BUILD/tests/wrap_spng_get_text" report --predictions 1.csv --pictures names --resamples 100 --out names.html
+	[ ! -e names.html ]
 }
 
 @test "a map's place is none where nothing speaks for the finding, and its figures are told" {

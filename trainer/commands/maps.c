@@ -163,7 +163,11 @@ static int check_place(const char *file, const char *path, const struct cam_abou
 		return 0;
 	if (file_map(&map, file, e) < 0)
 		return -e->code;
-	if (!cam_read_about(map.data, map.size, &there))
+	int told = cam_read_about(map.data, map.size, &there);
+
+	if (told < 0)
+		fail(e, EXIT_INTERNAL, "%s: no memory to see what it is", file);
+	else if (!told)
 		fail(e, EXIT_USAGE, "%s: is there and no map of this command, so it is left as it is: choose another --maps=DIR", file);
 	else if (*there.image_hash && strcmp(there.image_hash, about->image_hash) != 0)
 		fail(e, EXIT_USAGE, "%s: is the map of another image, not of %s, so it is left as it is: choose another --maps=DIR, or give the image another name", file, path);

@@ -229,14 +229,14 @@ int cam_read_about(const void *file, size_t size, struct cam_about *about)
 	struct spng_text chunk[MOST_CHUNKS];
 	spng_ctx *png = spng_ctx_new(0);
 	uint32_t n = 0;
-	int found = 0;
+	int found = 0, rc;
 
 	if (!png)
-		return 0;
+		return -1;
 	spng_set_chunk_limits(png, 1 << 16, 1 << 20);
-	if (spng_set_png_buffer(png, file, size) == 0 && spng_get_text(png, NULL, &n) == 0 && n <= MOST_CHUNKS && spng_get_text(png, chunk, &n) == 0)
+	if ((rc = spng_set_png_buffer(png, file, size)) == 0 && (rc = spng_get_text(png, NULL, &n)) == 0 && n <= MOST_CHUNKS && (rc = spng_get_text(png, chunk, &n)) == 0)
 		for (uint32_t i = 0; i < n && !found; i++)
 			found = chunk[i].type == SPNG_TEXT && strcmp(chunk[i].keyword, keyword) == 0 && understand(chunk[i].text, about);
 	spng_ctx_free(png);
-	return found;
+	return rc == SPNG_EMEM ? -1 : found;
 }

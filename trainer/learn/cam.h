@@ -72,7 +72,7 @@ struct cam_about {
 /* Writes [size][size][3] as a PNG file. about NULL: it says nothing. */
 int cam_write_png(const char *path, const uint8_t *rgb, int size, const struct cam_about *about, struct error *e);
 
-/* 1: the PNG file in memory tells, 0: it does not, or is none. */
+/* 1: the PNG file in memory tells, 0: it does not, or is none; -1: no memory. */
 int cam_read_about(const void *png, size_t size, struct cam_about *about);
 
 #endif

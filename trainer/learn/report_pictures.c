@@ -66,7 +66,7 @@ size_t report_foreign_pictures(const struct report_input *in)
 	size_t n = 0;
 
 	for (size_t i = 0; i < in->n_pictures; i++)
-		n += cam_read_about(in->pictures[i].png, in->pictures[i].size, &about) && maker_of(in, &about) == MAKER_OTHER;
+		n += cam_read_about(in->pictures[i].png, in->pictures[i].size, &about) > 0 && maker_of(in, &about) == MAKER_OTHER;
 	return n;
 }
 
@@ -130,7 +130,7 @@ static int window_shares(const struct report_input *in, double share[2])
 	for (size_t i = 0; i < in->n_pictures; i++) {
 		const struct report_picture *p = &in->pictures[i];
 
-		if (!cam_read_about(p->png, p->size, &about) || !about.window.image_width)
+		if (cam_read_about(p->png, p->size, &about) <= 0 || !about.window.image_width)
 			continue;
 		double side = about.window.width / about.window.image_width;
 
@@ -177,8 +177,9 @@ void report_pictures(const struct report *r, struct page *page)
 		       "<div class=\"multiples\">\n");
 	for (size_t i = 0; i < r->in->n_pictures; i++) {
 		struct cam_about about;
-		int told = cam_read_about(r->in->pictures[i].png, r->in->pictures[i].size, &about);
+		int answer = cam_read_about(r->in->pictures[i].png, r->in->pictures[i].size, &about), told = answer > 0;
 
+		page->failed |= answer < 0;
 		enum maker maker = told ? maker_of(r->in, &about) : MAKER_UNKNOWN;
 
 		put_picture(page, &r->in->pictures[i], told ? &about : NULL, maker);
