@@ -125,8 +125,9 @@ typedef std::function<void(int set, device_stream stream)> timed_run;
 double median_us(int sets, const timed_run &run);
 /* How many sets of buffers there must be, of which a launch moves `bytes`, so that none is in the second-level cache when its turn comes. */
 int sets_beyond_cache(double bytes);
-/* GB/s (read + written) of a device-to-device copy of `bytes`. */
-double copy_rate(size_t bytes);
+/* GB/s (read + written) of a copy of `bytes` by a kernel, which is what kernels can reach; *by_driver, unless NULL: of the driver's own copy, which on an
+ * H200 gets two thirds of the memory's rate (NVIDIA/cccl#1672): shares of that would say too much. */
+double copy_rate(size_t bytes, double *by_driver);
 /* Reports median_us, gb_per_s for the bytes moved at least once, and the share of copy_rate(). */
 void report_rate(double us, double bytes);
 #endif

@@ -82,6 +82,16 @@ needs_python() {
 	done
 }
 
+@test "the copy that kernels are compared with is a kernel's own, and the driver's is told beside it" {
+	[ -x "$BUILD/tests/test_cuda_ptx_kernels" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
+	PTX_PROFILE=$scratch/counts run "$BUILD/tests/test_cuda_ptx_kernels" copy 1
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *'"worst_error": 0, "gb_per_s": '*', "driver_gb_per_s": '* ]]
+	cat "$scratch/counts"
+	grep -q '"kernel":"plain_copy_kernel.*"launches":[1-9]' "$scratch/counts"
+}
+
 @test "plans of cuDNN that cannot be run are replaced and told; a kernel's fault is not put down to them" {
 	[ -x "$BUILD/tests/test_cuda_ptx_network" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
 	PTX_CUDNN_FAILS=2 run "$BUILD/tests/test_cuda_ptx_network" check gradients
