@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <sys/mman.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -37,7 +38,9 @@ struct communicator {
 	std::vector<int> member; /* ranks as they were at first */
 	int rank;                /* among them */
 	uint64_t number;         /* (epoch << 32) of the last collective */
-	std::atomic<bool> broken;
+	std::atomic<bool> broken; /* what waits ends */
+	std::atomic<int> waiting; /* collectives that do */
+	std::atomic<bool> revoked;
 	bool gone;
 	communicator *child;     /* of a shrink that is not through; … */
 	ncclComm_t *to;          /* … where it goes then */
@@ -49,12 +52,12 @@ std::map<char *, size_t> device_memory;
 /* Until `there`, or the communicator is broken off: false. */
 template <class F> bool wait_for(communicator *c, F there)
 {
-	while (!there()) {
-		if (c->broken)
-			return false;
+	bool come;
+	c->waiting++;
+	while (!(come = there()) && !c->broken)
 		usleep(50);
-	}
-	return true;
+	c->waiting--;
+	return come;
 }
 
 /* Shows `bytes` to all members and lets take() look at theirs. */
@@ -231,7 +234,7 @@ ncclResult_t init(ncclComm_t *out, int size, ncclUniqueId id, int rank, ncclConf
 
 ncclResult_t state_of(ncclComm_t c, ncclResult_t *rc)
 {
-	*rc = !c ? ncclInvalidArgument : of(c)->child ? ncclInProgress : ncclSuccess;
+	*rc = !c ? ncclInvalidArgument : of(c)->child || (of(c)->revoked && of(c)->broken) ? ncclInProgress : ncclSuccess;
 	if (c && of(c)->child) {
 		*of(c)->to = (ncclComm_t)(void *)of(c)->child;
 		of(c)->child = nullptr;
@@ -340,9 +343,16 @@ ncclResult_t group_end()
 	return ncclInProgress;
 }
 
+/* As NCCL does: when all is through that hung, it takes its word back, and what is launched from then on, in a graph, waits for ever. */
 ncclResult_t break_off(ncclComm_t c, int)
 {
-	of(c)->broken = true;
+	of(c)->revoked = of(c)->broken = true;
+	std::thread([c] {
+		do
+			usleep(200000);
+		while (of(c)->waiting);
+		of(c)->broken = of(c)->gone;
+	}).detach();
 	return ncclInProgress;
 }
 
@@ -369,7 +379,7 @@ ncclResult_t shrink(ncclComm_t c, int *gone, int n, ncclComm_t *out, ncclConfig_
 /* NCCL itself waits there for the end of all graphs that hold its collectives, unless the communicator was revoked before. */
 ncclResult_t finalize(ncclComm_t c)
 {
-	if (of(c)->broken)
+	if (of(c)->revoked)
 		return ncclInvalidArgument;
 	if (of(c)->of_graphs.use_count() > 1)
 		misuse("a communicator is closed while a graph holds its collectives: it would wait for ever");
@@ -380,7 +390,7 @@ ncclResult_t end(ncclComm_t c)
 {
 	if (of(c)->gone)
 		misuse("a communicator ends twice");
-	if (!of(c)->broken)
+	if (!of(c)->revoked)
 		finalize(c);
 	delete of(c)->child; /* nobody will ask for it */
 	of(c)->child = nullptr;

@@ -391,6 +391,8 @@ void death()
 	note[NOTE_DRAIN_S] = now() - *killed;
 	if (!(*killed > begin && note[NOTE_DRAIN_S] > 0))
 		give_up("the step did not wait for the rank that was to be killed");
+	sleep(1); /* NCCL is through with what hung, and would not end what comes now: the step of a program that has not heard yet */
+	train(t, EAGER + 3);
 	uint64_t made;
 	fine(t, engine_made(t.g, &made), "engine_made");
 	if (hash_of(state(t)) != hash_of(before))

@@ -443,7 +443,12 @@ template <class T> int enqueue_or_replay(cuda_engine<T> *e, int announce, int mi
 			return rc ? rc : device_failed(e, code, "capturing a step");
 		e->n_graphs++;
 	}
-	return known ? device_failed(e, device_graph_launch(known->graph, e->s.stream), "replaying a step") : enqueue(e, announce, last);
+	if (!known)
+		return enqueue(e, announce, last);
+	/* After a loss NCCL ends what hangs on the device, and then no more: all-reduces that are launched later would wait for ever. The gate is closed anyway. */
+	if (e->stop && *e->stop)
+		return 0;
+	return device_failed(e, device_graph_launch(known->graph, e->s.stream), "replaying a step");
 }
 
 template <class T> int train(engine *base, const engine_batch *batch, int micro, int micros, double lr, uint64_t *token)
