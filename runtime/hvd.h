@@ -103,7 +103,8 @@ HVD_API int hvd_recover(struct hvd *h);
 HVD_API void *hvd_stream(const struct hvd *h);
 
 /* A word that becomes 1 when a rank is lost, before collectives on the device are broken off, and 0 again in hvd_recover(): a kernel
- * that writes weights reads it first and, if it is set, does nothing. Host memory that the device can read. */
+ * that writes weights reads it first and, if it is set, does nothing. Host memory that the device can read. No graph that holds collectives is
+ * launched while it is set: they would never end. */
 HVD_API const uint32_t *hvd_stop_word(const struct hvd *h);
 
 /* Sub-worlds: ranks that give the same color (0 or more) become a world of their own, in the order of their ranks. Collective.
