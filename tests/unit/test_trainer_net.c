@@ -295,6 +295,55 @@ static void initial_weights_are_torchvisions_and_keyed(void **state)
 	net_plan_free(&plan);
 }
 
+/* A seed stands for the same weights in every version, on every machine: those of the numbers' definition, up to rounding of libm. */
+static void a_seed_gives_weights_that_stay(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *name;
+		float first[4];
+	} known[] = {
+		{ "features.conv0.weight", { -0.0606007203f, -0.051832065f, 0.14714551f, -0.0408878922f } },
+		{ "classifier.weight", { 0.0038182952f, 0.00936163031f, -0.014480086f, -0.010044123f } },
+	};
+	struct net_plan plan;
+	make(&plan, &(struct net_conf){ .model = "densenet121", .image_size = 224, .classes = 14 });
+	float *w = malloc(plan.n_weights * sizeof *w);
+	net_init(&plan, 7, NULL, w);
+	for (size_t k = 0; k < sizeof known / sizeof known[0]; k++)
+		for (size_t i = 0; i < 4; i++) {
+			float got = w[plan.params[net_param_find(&plan, known[k].name)].offset + i];
+			if (!(fabsf(got - known[k].first[i]) <= 1e-6f * fabsf(got)))
+				fail_msg("%s[%zu]: %.9g, not %.9g", known[k].name, i, got, known[k].first[i]);
+		}
+	free(w);
+	net_plan_free(&plan);
+}
+
+/* No two layers begin alike, with one seed or with two. */
+static void every_layer_of_every_seed_begins_with_weights_of_its_own(void **state)
+{
+	(void)state;
+	enum { SEEDS = 20 };
+	struct net_plan plan;
+	make(&plan, &(struct net_conf){ .model = "densenet", .image_size = 64, .classes = 14, .growth = 8, .n_blocks = 2, .block = { 3, 3 } });
+	float *w = malloc(plan.n_weights * sizeof *w);
+	double first[SEEDS * 64];
+	int n = 0;
+	for (int seed = 0; seed < SEEDS; seed++) {
+		net_init(&plan, (uint64_t)seed, NULL, w);
+		for (int i = 0; i < plan.n_params; i++)
+			if (plan.params[i].kind == PARAM_CONV_WEIGHT) /* in units of its deviation */
+				first[n++] = w[plan.params[i].offset] * sqrt((double)plan.params[i].count / plan.params[i].shape[0]);
+	}
+	for (int i = 0; i < n; i++)
+		for (int j = 0; j < i; j++)
+			if (fabs(first[i] - first[j]) <= 1e-6 * fabs(first[i]))
+				fail_msg("convolutions %d and %d of %d seeds begin with the same %g", i, j, SEEDS, first[i]);
+	free(w);
+	net_plan_free(&plan);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -306,6 +355,8 @@ int main(void)
 		cmocka_unit_test(unusable_configurations_are_refused_by_name),
 		cmocka_unit_test(images_are_refused_or_leave_something_at_every_layer),
 		cmocka_unit_test(initial_weights_are_torchvisions_and_keyed),
+		cmocka_unit_test(a_seed_gives_weights_that_stay),
+		cmocka_unit_test(every_layer_of_every_seed_begins_with_weights_of_its_own),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
