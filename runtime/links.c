@@ -185,29 +185,29 @@ static int advance(struct former *f, struct shake *s)
 	return 0;
 }
 
-static bool same_host(const struct former *f, const struct card *c)
+static bool same_host(const struct links *l, const struct card *c)
 {
-	return !strncmp(c->host, f->l->card.host, sizeof c->host);
+	return !strncmp(c->host, l->card.host, sizeof c->host);
 }
 
 /* IPv4 where both have it. */
-static bool by_v4(const struct former *f, const struct card *c)
+static bool by_v4(const struct links *l, const struct card *c)
 {
-	return c->v4.sin_family && f->l->listener[1] >= 0;
+	return c->v4.sin_family && l->listener[1] >= 0;
 }
 
-static int socket_to(const struct former *f, const struct card *c)
+int links_connect(const struct links *l, const struct card *c)
 {
 	union any_address a;
 	socklen_t size;
-	if (same_host(f, c)) {
+	if (same_host(l, c)) {
 		size = unix_address(c->unix_name, &a.un);
-	} else if (by_v4(f, c)) {
+	} else if (by_v4(l, c)) {
 		a.v4 = c->v4;
 		size = sizeof a.v4;
 	} else {
 		a.v6 = c->v6;
-		a.v6.sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&a.v6.sin6_addr) ? f->l->scope : 0;
+		a.v6.sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&a.v6.sin6_addr) ? l->scope : 0;
 		size = sizeof a.v6;
 	}
 	int fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -225,7 +225,7 @@ static int unreachable(const struct former *f, const struct link *k, int error)
 	const struct card *c = &f->cards[k->rank];
 	f->l->refused = error == ECONNREFUSED;
 	char text[INET6_ADDRSTRLEN] = "its Unix socket";
-	bool local = same_host(f, c), v4 = by_v4(f, c);
+	bool local = same_host(f->l, c), v4 = by_v4(f->l, c);
 	if (!local)
 		inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? (const void *)&c->v4.sin_addr : &c->v6.sin6_addr, text, sizeof text);
 	return refuse(f->why, HVD_EBOOT, "rank %d on %s cannot reach rank %d on %s at %s%s%.0d: %s%s", f->l->rank, f->l->card.host, k->rank, c->host,
@@ -236,7 +236,7 @@ static int unreachable(const struct former *f, const struct link *k, int error)
 /* Starts or starts again an outgoing connection. */
 static int reach(struct former *f, struct shake *s, double t)
 {
-	s->fd = socket_to(f, &f->cards[s->link->rank]);
+	s->fd = links_connect(f->l, &f->cards[s->link->rank]);
 	if (s->fd < 0) {
 		if (errno != EAGAIN && errno != EADDRNOTAVAIL)
 			return unreachable(f, s->link, errno);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sockets between ranks, formed by a mutual proof of the world's secret. Ranks of one node talk over Unix
- * sockets, others over TCP on the chosen interface; listeners are open only while links are being formed. */
+ * sockets, others over TCP on the chosen interface. Only while links are being formed anything is taken from a listener. */
 #ifndef HVD_RUNTIME_LINKS_H
 #define HVD_RUNTIME_LINKS_H
 
@@ -55,6 +55,8 @@ int links_listen(struct links *l, int rank, const char *host, const char *interf
  * `why` is empty and the missing links have fd -1), or the alarm went off (likewise; HVD_EPEER: that of the world above). cards: [rank]. */
 int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why);
 void links_close(struct links *l);
+/* Begins to connect to whom that card is of. Returns a socket, or -1 with errno. */
+int links_connect(const struct links *l, const struct card *c);
 
 #define CARD_MAGIC "hvd4\1\2\3\4"
 

@@ -138,14 +138,17 @@ static int exchange_cards(struct mesh *m, const struct card *mine, char *why)
 {
 	if (mesh_gather(m, mine, sizeof *mine, m->cards))
 		return refuse(why, HVD_EBOOT, "%s", m->fault);
-	for (int i = 0; i < m->size; i++)
+	for (int i = 0; i < m->size; i++) {
+		m->peer[i].home = m->cards[i];
 		snprintf(m->peer[i].host, HOST_BYTES, "%.63s", m->cards[i].host);
+	}
 	return 0;
 }
 
 static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_conf *conf, char *why)
 {
-	*m = (struct mesh){ .rank = boot->rank, .size = boot->size, .deadline = conf->deadline, .wake = -1, .alarm = -1, .lost = -1 };
+	*m = (struct mesh){ .rank = boot->rank, .size = boot->size, .deadline = conf->deadline, .wake = -1, .alarm = -1, .lost = -1,
+			    .links.listener = { -1, -1, -1 } };
 	m->still = now() - lived();
 	m->awoke = -m->deadline;
 	pthread_mutex_init(&m->lock, NULL);
@@ -178,27 +181,27 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 
 int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, char *why)
 {
-	struct links l = { .listener = { -1, -1, -1 } };
+	struct links *l = &m->links;
 	double until = lived() + conf->deadline;
 	int status = prepare(m, boot, conf, why);
 	if (m->size == 1)
 		return status;
 	if (!status)
-		status = links_listen(&l, m->rank, boot->host, conf->interface, boot->nodes > 1, why);
+		status = links_listen(l, m->rank, boot->host, conf->interface, boot->nodes > 1, why);
 	if (!status)
 		status = watch_start(m);
 	if (!status) {
-		l.alarm = m->alarm;
-		l.above = boot->alarm ? *boot->alarm : -1;
-		m->cards[m->rank] = l.card;
-		status = m->rank == 0 ? host(m, boot, &l, until, why) : join(m, boot, &l, until, why);
+		l->alarm = m->alarm;
+		l->above = boot->alarm ? *boot->alarm : -1;
+		m->cards[m->rank] = l->card;
+		status = m->rank == 0 ? host(m, boot, l, until, why) : join(m, boot, l, until, why);
 	}
 	if (!status)
-		status = exchange_cards(m, &l.card, why);
+		status = exchange_cards(m, &l->card, why);
 	if (!status && m->rank)
-		status = form_control(m, NULL, &l, 1, m->size - 1, until, why);
-	memcpy(m->secret, l.secret, sizeof m->secret);
-	links_close(&l);
+		status = form_control(m, NULL, l, 1, m->size - 1, until, why);
+	if (status || !conf->on_death || boot->alarm)
+		links_close(l);
 	return status;
 }
 
@@ -221,7 +224,7 @@ int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, c
 		return 0;
 	int status = links_listen(&l, m->rank, m->peer[m->rank].host, interface, true, why);
 	if (!status) {
-		memcpy(l.secret, m->secret, sizeof l.secret);
+		memcpy(l.secret, m->links.secret, sizeof l.secret);
 		l.alarm = m->alarm;
 		status = trade_cards(m, tag, &l.card, link, n);
 	}
@@ -285,6 +288,7 @@ void mesh_close(struct mesh *m)
 	for (double until = lived() + PATIENCE; unread(m) && lived() < until;) /* what is on its way is lost with a link that is closed before */
 		usleep(1000);
 	watch_stop(m);
+	links_close(&m->links); /* before its links end: it will not go on */
 	for (int i = 0; i < m->size; i++) {
 		struct peer *p = &m->peer[i];
 		if (p->fd >= 0)
@@ -337,10 +341,9 @@ static int send_with_descriptor(struct mesh *m, int to, const struct wire_header
 	for (double until = lived() + m->deadline; !atomic_load(&m->failed) && lived() < until; usleep(1000)) {
 		pthread_mutex_lock(&m->lock);
 		peer_flush(p);
-		bool sent = p->out.begin == p->out.end && sendmsg(p->fd, &message, MSG_NOSIGNAL) >= 0;
-		bool broken = !sent && errno != EAGAIN && errno != EINTR && errno != ETOOMANYREFS; /* here, before the watcher may have noticed */
+		bool gone = p->fd < 0, sent = !gone && !p->knocking && p->out.begin == p->out.end && sendmsg(p->fd, &message, MSG_NOSIGNAL) >= 0;
 		pthread_mutex_unlock(&m->lock);
-		if (sent || broken)
+		if (sent || gone)
 			return sent ? 0 : mesh_lose(m, to, CAUSE_CLOSED);
 	}
 	return mesh_late(m, to);

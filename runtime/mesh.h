@@ -31,7 +31,7 @@ enum cause {
 	CAUSE_LATE,     /* alive, but did not take part in a collective within the deadline */
 	CAUSE_LEFT,     /* closed its handle while others wait for it */
 	CAUSE_GARBLED,  /* sent what is no message */
-	CAUSE_CUT,      /* alive, but its link for data broke */
+	CAUSE_CUT,      /* alive, but a link with it broke */
 	CAUSE_UNABLE,   /* said so itself: it could not recover */
 	CAUSE_DISMISSED, /* the others have settled that they go on without it */
 };
@@ -56,9 +56,11 @@ struct peer {
 	bool member;     /* of the world as it is now; others hear that they are none, and nothing more */
 	bool left;       /* said goodbye */
 	bool silent;     /* given up without a sign of life: stopped, or out of reach */
+	bool knocking;   /* the link has ended: fd connects to the listener at `home`, and that ends with the process */
 	bool garbled;    /* sent what is no message: nothing more that it sends is believed */
 	enum fate fate;
-	double heard;    /* when the last byte came, of lived() */
+	double heard;    /* when the last byte came, or it was knocked for, of lived() */
+	struct card home; /* where it listens as long as it lives, with on_death continue */
 	struct activity doing;
 	struct wire_reader in;
 	struct {
@@ -74,9 +76,9 @@ struct mesh {
 	int *member, members, me; /* member[w]: the mesh's number of the world's rank w; me: this rank's w */
 	double deadline;
 	double still, awoke; /* for how long this process has stood still so far; when it did for long last, of lived() */
-	uint8_t secret[16];
 	struct peer *peer; /* [size] */
 	struct card *cards;
+	struct links links; /* with on_death continue: who finds nobody listening there knows that this process is gone; else closed */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t watcher;

@@ -92,7 +92,7 @@ int trace_open(struct hvd *h)
 		return fail(h, HVD_ESYS, "HVD_TRACE: cannot map %.200s: %s", path, strerror(errno));
 	memcpy(t->magic, TRACE_MAGIC, sizeof t->magic);
 	snprintf(t->host, sizeof t->host, "%s", hvd_host(h, h->world.rank));
-	siphash128(h->mesh->secret, "trace", 5, t->world); /* which does not give the secret away */
+	siphash128(h->mesh->links.secret, "trace", 5, t->world); /* which does not give the secret away */
 	t->rank = (uint32_t)h->world.rank;
 	t->size = (uint32_t)h->world.size;
 	h->trace = t;

@@ -16,6 +16,7 @@
 
 #define EXIT_LOST_PEER 70 /* EX_SOFTWARE of sysexits.h */
 #define OUTBOX_MAX (64u << 20)
+#define MOMENT 1.0 /* seconds in which a process ends whose links have: a GPU takes its time */
 
 struct fault_notice {
 	int32_t status, rank; /* status 0: asks who it is for to give its sender up */
@@ -55,7 +56,7 @@ static const char *const reasons[] = {
 	[CAUSE_LATE] = "alive, but it did not come along within the deadline",
 	[CAUSE_LEFT] = "it called hvd_close() while others wait for it",
 	[CAUSE_GARBLED] = "what it sent is no message of libhvd's (damaged on the way, or in its memory)",
-	[CAUSE_CUT] = "alive, but its link for data broke",
+	[CAUSE_CUT] = "alive, but a link with it broke",
 	[CAUSE_UNABLE] = "it cannot go on",
 	[CAUSE_DISMISSED] = "they go on without it",
 };
@@ -218,7 +219,7 @@ void peer_flush(struct peer *p)
 void peer_post(struct peer *p, const struct wire_header *header, const void *data)
 {
 	size_t more = sizeof *header + header->bytes;
-	if (p->fd < 0 || !p->member)
+	if (p->fd < 0 || p->knocking || !p->member)
 		return;
 	if (p->out.end + more > p->out.room && p->out.begin) {
 		p->out.end -= p->out.begin;
@@ -340,17 +341,33 @@ static int read_link(struct mesh *m, int from)
 	}
 }
 
+/* A link may end between two that live, and both go on. Where they may, a process is known to be gone when nobody listens there any more, now or in a
+ * moment; one that ends later may have gone on before. */
 static void end_of_link(struct mesh *m, int rank)
 {
 	struct peer *p = &m->peer[rank];
-	bool memory = errno == ENOMEM, unreachable = errno && errno != ECONNRESET; /* a link that timed out says nothing of the process */
+	int error = errno;
+	bool late = p->knocking && lived() - p->heard > MOMENT;
+	bool knocks = m->owner && m->links.listener[0] >= 0 && !p->knocking && p->member && !p->left && p->fate == ALIVE && (!error || error == ECONNRESET);
+	if (p->knocking)
+		getsockopt(p->fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){ sizeof error });
 	shutdown(p->fd, SHUT_RDWR); /* a process that the program has forked may have it, too */
 	close(p->fd);
 	p->fd = -1;
+	if (knocks) {
+		p->knocking = true;
+		p->heard = lived();
+		p->out.begin = p->out.end = 0;
+		p->fd = links_connect(&m->links, &p->home);
+		error = errno;
+	}
+	bool memory = error == ENOMEM, unreachable = error && error != ECONNRESET && error != ECONNREFUSED; /* a link that timed out says nothing of the process */
+	if (p->fd >= 0)
+		return;
 	if (memory)
 		fault_locked(m, HVD_ESYS, -1, CAUSE_NONE, -1, "has no memory for what others tell it");
 	else if (!p->left)
-		fault_locked(m, HVD_EPEER, rank, unreachable ? CAUSE_SILENT : CAUSE_CLOSED, -1, NULL);
+		fault_locked(m, HVD_EPEER, rank, late ? CAUSE_CUT : unreachable ? CAUSE_SILENT : CAUSE_CLOSED, -1, NULL);
 	else
 		p->fate = DEAD;
 	pthread_cond_broadcast(&m->changed);
@@ -372,9 +389,12 @@ static void look_for_silence(struct mesh *m, double t)
 {
 	if (atomic_load(&m->what) == DOING_START)
 		return;
-	for (int i = 0; i < m->size; i++)
-		if (m->peer[i].fd >= 0 && !m->peer[i].left && t - m->peer[i].heard > m->deadline)
-			fault_locked(m, HVD_EPEER, i, CAUSE_SILENT, -1, NULL);
+	for (int i = 0; i < m->size; i++) {
+		const struct peer *p = &m->peer[i];
+		double patience = !p->knocking ? m->deadline : i > m->rank ? MOMENT : 2 * MOMENT; /* of two that are well, the lower one says it */
+		if (p->fd >= 0 && !p->left && t - p->heard > patience)
+			fault_locked(m, HVD_EPEER, i, p->knocking ? CAUSE_CUT : CAUSE_SILENT, -1, NULL);
+	}
 }
 
 /* A rank that stands still (SIGSTOP, a debugger) would keep the job step for ever: a rank of its node ends it, and where there is none, the
@@ -469,7 +489,7 @@ static void *watch(void *arg)
 				continue;
 			if (p[i].revents & POLLOUT)
 				peer_flush(q);
-			if ((p[i].revents & (POLLIN | POLLHUP | POLLERR)) && read_link(m, i))
+			if ((p[i].revents & (POLLIN | POLLHUP | POLLERR)) && (q->knocking || read_link(m, i)))
 				end_of_link(m, i);
 		}
 		look_for_silence(m, t); /* as it was before the links were read: a thread that was held up since then blames nobody */

@@ -77,7 +77,7 @@ static void lose_a_link_of_a_sub_world(void *arg)
 		shutdown(child->mesh->peer[0].fd, SHUT_RDWR);
 	while (!*hvd_stop_word(child) || !*hvd_stop_word(h))
 		usleep(1000);
-	must(strstr(h->mesh->fault, "alive, but its link for data broke"));
+	must(strstr(h->mesh->fault, "alive, but a link with it broke"));
 	hvd_close(child);
 	end_quarrel(h);
 }
@@ -87,6 +87,38 @@ static void a_rank_that_another_takes_for_dead_does_not_go_on_too(void **state)
 	(void)state;
 	quarrel("ab", call_the_first_dead, NULL);
 	quarrel("ab", lose_a_link_of_a_sub_world, NULL);
+}
+
+/* The control link between two ranks that are well ends for both, as by a firewall. */
+static void lose_a_control_link(void *arg)
+{
+	const int *pair = arg;
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	if (meeting_rank == pair[0]) {
+		pthread_mutex_lock(&m->lock);
+		must(!connect(m->peer[pair[1]].fd, &(struct sockaddr){ .sa_family = AF_UNSPEC }, sizeof(struct sockaddr)) || !shutdown(m->peer[pair[1]].fd, SHUT_RDWR));
+		pthread_mutex_unlock(&m->lock);
+	}
+	while (!*hvd_stop_word(h))
+		usleep(1000);
+	must(hvd_lost(h) == pair[1] || (meeting_rank == pair[1] && hvd_lost(h) == pair[0]));
+	must(strstr(h->mesh->fault, "alive, but a link with it broke"));
+	end_quarrel(h);
+	must(meeting->note[meeting_rank] == 1 + (meeting_rank != pair[1]));
+}
+
+static void two_ranks_that_lose_their_control_link_cost_the_higher_one(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *hosts;
+		int pair[2];
+	} worlds[] = { { "ab", { 0, 1 } }, { "aa", { 0, 1 } }, { "abc", { 0, 1 } }, { "aab", { 1, 2 } }, { "abcd", { 1, 3 } }, { "aabb", { 0, 1 } }, { "aabb", { 0, 2 } } };
+	for (int i = 0; i < 7; i++) {
+		int pair[2] = { worlds[i].pair[0], worlds[i].pair[1] };
+		quarrel(worlds[i].hosts, lose_a_control_link, pair);
+	}
 }
 
 static void two_ranks_that_give_each_other_up_cost_one(void **state)
@@ -142,7 +174,7 @@ static void lose_a_data_link(void *arg)
 	double since = lived();
 	while (arg && !meeting_rank && !*hvd_stop_word(h))
 		usleep(1000);
-	must(hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM) == HVD_EPEER && strstr(hvd_error(h), "alive, but its link for data broke"));
+	must(hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM) == HVD_EPEER && strstr(hvd_error(h), "alive, but a link with it broke"));
 	must(lived() - since < 1.8 * PATIENCE);
 	must(strstr(hvd_error(h), meeting_rank ? "was given up by the others (says rank 0)" : "lost rank 1")); /* the two do not accuse each other */
 	end_quarrel(h);
@@ -217,6 +249,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(two_ranks_that_give_each_other_up_cost_one),
+		cmocka_unit_test(two_ranks_that_lose_their_control_link_cost_the_higher_one),
 		cmocka_unit_test(a_rank_that_another_gave_up_needs_the_majority_of_all),
 		cmocka_unit_test(a_rank_that_another_takes_for_dead_does_not_go_on_too),
 		cmocka_unit_test(a_data_link_that_breaks_is_no_death),

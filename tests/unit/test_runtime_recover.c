@@ -538,7 +538,7 @@ static void recover_without_a_link(void *arg)
 		kill(getpid(), SIGKILL);
 	while (!*hvd_stop_word(t.h))
 		usleep(1000);
-	t.h->mesh->secret[0] ^= (uint8_t)meeting_rank;
+	t.h->mesh->links.secret[0] ^= (uint8_t)meeting_rank;
 	must(freopen("/dev/null", "w", stderr)); /* each is a stranger to the other */
 	meeting->note[meeting_rank] = hvd_recover(t.h);
 	snprintf(meeting->text[meeting_rank], sizeof meeting->text[0], "%s", hvd_error(t.h));
