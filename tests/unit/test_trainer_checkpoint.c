@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "learn/checkpoint.h"
+#include "learn/model.h"
 #include "learn/safetensors.h"
 
 static void everything_comes_back(void **state)
@@ -262,6 +263,19 @@ static void a_missing_and_a_foreign_tensor_are_named(void **state)
 	assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), -EXIT_DATA);
 	assert_null(c);
 	assert_non_null(strstr(e.text, "neither a DenseNet"));
+}
+
+/* As a command notes it, which opens the network later. */
+static void a_noted_network_is_the_one_that_was_asked_for(void **state)
+{
+	(void)state;
+	const struct net_conf conf = { .model = "densenet", .image_size = 96, .classes = 5, .growth = 4, .init_channels = 7, .n_blocks = 2, .block = { 2, 1 } };
+	const struct network noted = network_of(&conf);
+	struct net_conf again = network_conf(&noted);
+
+	assert_string_equal(again.model, conf.model);
+	again.model = conf.model;
+	assert_memory_equal(&again, &conf, sizeof again);
 }
 
 /* Written and read under torchvision's names; a head of another width starts afresh, nothing else may differ. */
@@ -616,7 +630,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_plain_model_carries_torchvisions_names_only, empty_directory),
 		cmocka_unit_test_teardown(another_classifier_is_an_error_or_a_fresh_head, empty_directory),
 		cmocka_unit_test_teardown(a_missing_and_a_foreign_tensor_are_named, empty_directory),
-		cmocka_unit_test_teardown(residual_networks_come_back_too, empty_directory),
+		cmocka_unit_test(a_noted_network_is_the_one_that_was_asked_for), cmocka_unit_test_teardown(residual_networks_come_back_too, empty_directory),
 		cmocka_unit_test_teardown(without_room_the_old_file_stays_and_nothing_else, empty_directory),
 		cmocka_unit_test_teardown(weights_that_went_wrong_are_not_written, empty_directory),
 		cmocka_unit_test_teardown(damaged_headers_are_refused_by_name, empty_directory),
