@@ -3,19 +3,19 @@
 #   make            build what can be built from what is installed, and say what is left out
 #   make deps       list the packages that are missing (make deps INSTALL=1 installs them)
 #   make demo       private two-node Slurm cluster, synthetic chest X-rays, one training job
-#   make check      all the tests (SAN=1: with AddressSanitizer and UBSan)
+#   make check      all the tests (SAN=1: with AddressSanitizer and UBSan; SAN=thread: with ThreadSanitizer and UBSan)
 #   make fuzz       every parser of foreign bytes for SECONDS_EACH (default 60) seconds, those of the runtime together, with sanitizers
 #   make bench      the measurements behind every performance claim
 #   make install    into DESTDIR and prefix; the plugin goes to Slurm's plugin directory
 #
-# Useful variables: BUILD, CC, CFLAGS, DEBUG=1, SAN=1, prefix, slurm_plugindir, CUDA_HOME.
+# Useful variables: BUILD, CC, CFLAGS, DEBUG=1, SAN=1|thread, prefix, slurm_plugindir, CUDA_HOME.
 
 SHELL       := /bin/bash
 MAKEFLAGS   += --no-builtin-rules
 VERSION     := 0.1.0
 
 ifdef SAN
-BUILD       ?= build/san
+BUILD       ?= build/$(if $(filter thread,$(SAN)),t)san
 else
 BUILD       ?= build
 endif
@@ -36,7 +36,8 @@ WARNINGS    := -Wall -Wextra -Werror -Wshadow -Wvla -Wstrict-prototypes -Wmissin
 HARDEN      := -fstack-protector-strong -fPIC $(if $(SAN)$(DEBUG),,-D_FORTIFY_SOURCE=2)
 HARDEN_LINK := -Wl,-z,relro,-z,now -Wl,-z,noexecstack
 , := ,
-SANITIZE    := $(if $(SAN),-fsanitize=address$(,)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+SANITIZER   := $(if $(filter thread,$(SAN)),thread,address)
+SANITIZE    := $(if $(SAN),-fsanitize=$(SANITIZER)$(,)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 ALL_CFLAGS   = -std=c11 -D_GNU_SOURCE -DHVD_VERSION='"$(VERSION)"' $(WARNINGS) $(HARDEN) $(CFLAGS) $(SANITIZE) -MMD -MP
 ALL_LDFLAGS  = $(HARDEN_LINK) $(SANITIZE) $(LDFLAGS)
 
@@ -123,13 +124,13 @@ $(BUILD)/obj/runtime/%.o: PART_CFLAGS = -fvisibility=hidden -pthread $(PMIX_CFLA
 $(BUILD)/obj/trainer/%.o: PART_CFLAGS = -Itrainer -Iruntime -pthread -fopenmp -O3 -Wno-psabi
 $(BUILD)/obj/tests/%.o:   PART_CFLAGS = -I. -Itrainer -Iruntime -Ispank $(if $(HAVE_NCCL),-DHAVE_NCCL=1 $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)) -pthread -fopenmp
 
-# Slurm's programs load the plugin, and they are not built with AddressSanitizer: SAN=1 gives it UBSan alone.
+# Slurm's programs load the plugin, and they are built without a sanitizer's library in front: the plugin has UBSan alone.
 PLUGIN_OBJECTS := $(if $(SAN),$(patsubst %.c,$(BUILD)/plugin/%.o,$(SPANK_SRC)),$(call objects,$(SPANK_SRC)))
 $(BUILD)/plugin/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(subst address$(,),,$(ALL_CFLAGS)) -fvisibility=hidden -c -o $@ $<
+	$(CC) $(subst $(SANITIZER)$(,),,$(ALL_CFLAGS)) -fvisibility=hidden -c -o $@ $<
 $(BUILD)/spank_hvd.so: $(PLUGIN_OBJECTS) spank/spank_hvd.lds
-	$(CC) $(subst address$(,),,$(ALL_LDFLAGS)) -shared -Wl,--version-script=spank/spank_hvd.lds -o $@ $(filter %.o,$^) -ldl
+	$(CC) $(subst $(SANITIZER)$(,),,$(ALL_LDFLAGS)) -shared -Wl,--version-script=spank/spank_hvd.lds -o $@ $(filter %.o,$^) -ldl
 
 $(BUILD)/hvd-map: $(call objects,spank/hvd_map.c $(SPANK_CORE))
 	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl
@@ -232,7 +233,7 @@ deps:
 # The packages may not be there yet when make reads this file: install, then start make anew.
 check:
 	contrib/deps.sh --install check
-	+$(MAKE) --no-print-directory $(if $(SAN),SAN=1) tests
+	+$(MAKE) --no-print-directory $(if $(SAN),SAN=$(SAN)) tests
 	BUILD=$(BUILD) SAN=$(SAN) tests/run
 
 demo:

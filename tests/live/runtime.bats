@@ -139,7 +139,7 @@ said.close()
 time.sleep(30)' "$job" "$held" 3>&- &
 	local holder=$!
 	wait_for 10 test -s "$held"
-	"${CC:-gcc}" -D_GNU_SOURCE -O1 ${SAN:+-fsanitize=address,undefined} -I"$TOP/runtime" -o "$SCRATCH/again" "$BATS_TEST_DIRNAME/again.c" -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
+	"${CC:-gcc}" -D_GNU_SOURCE -O1 ${SAN:+-fsanitize=${SAN/#1/address},undefined} -I"$TOP/runtime" -o "$SCRATCH/again" "$BATS_TEST_DIRNAME/again.c" -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
 	# the second program is told the first one's card, and has to ask again
 	# shellcheck disable=SC2016
 	HVD_DEADLINE=10 run step -N2 -n4 --ntasks-per-node=2 bash -c '"$0" 1 && "$0" 1' "$SCRATCH/again"
@@ -164,7 +164,7 @@ time.sleep(30)' "$job" "$held" 3>&- &
 
 @test "one world after the other, in one process and in several programs of a step" {
 	local nodes
-	"${CC:-gcc}" -D_GNU_SOURCE -O1 ${SAN:+-fsanitize=address,undefined} -I"$TOP/runtime" -o "$SCRATCH/again" "$BATS_TEST_DIRNAME/again.c" -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
+	"${CC:-gcc}" -D_GNU_SOURCE -O1 ${SAN:+-fsanitize=${SAN/#1/address},undefined} -I"$TOP/runtime" -o "$SCRATCH/again" "$BATS_TEST_DIRNAME/again.c" -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
 	for nodes in 1 2; do
 		# with the slow unwinder LeakSanitizer sees that what PMIx keeps is PMIx's
 		# shellcheck disable=SC2016

@@ -16,14 +16,15 @@ static struct hvd *world;         /* for the stand-in's collectives */
 static CUstream on[64];           /* the stream of each collective so far */
 static int collectives, registered, shrunk, ids_made;
 static _Atomic int stop_at_revoke;
-static bool old_nccl, no_stream, stuck;      /* without Revoke and Shrink; a collective never ends */
+static bool old_nccl, no_stream;  /* without Revoke and Shrink */
+static _Atomic bool stuck;        /* a collective never ends */
 static bool idle;                 /* collectives do nothing */
 static bool together;             /* such a one begins when all ranks are in it, and each has heard so of the others */
-static bool noticed;              /* the first communicator knows of a broken connection */
+static _Atomic bool noticed;              /* the first communicator knows of a broken connection */
 static bool none_registered, shrinks_for_ever; /* ncclCommRegister fails; a shrink is never through */
 static bool shrink_called;
 static int shrinking;             /* when so many are at it, rank 2 dies */
-static bool graph_left;           /* what ends a communicator never comes back */
+static _Atomic bool graph_left;           /* what ends a communicator never comes back */
 static double looks_late;         /* the stream is asked about for so long, and until a rank is lost */
 static _Atomic int asked;         /* how often a stream was */
 static int bucket_writes;                    /* looks at its stream until the last one is through */
@@ -34,7 +35,7 @@ static struct communicator {
 	int looks;                /* until its child is there */
 	ncclComm_t *child;        /* NCCL writes it there when a shrink is through; only the parent's state tells */
 } communicators[8];
-static int made;
+static _Atomic int made;
 
 static struct communicator *of(ncclComm_t c)
 {
@@ -96,7 +97,7 @@ static CUresult query(CUstream s)
 {
 	asked++;
 	if (queued && s == (CUstream)(uintptr_t)&program_stream) {
-		must(*hvd_stop_word(world));
+		must(stop_word(world));
 		return --queued ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 	}
 	if (bucket_writes && s == (CUstream)(uintptr_t)&own_stream)
@@ -283,7 +284,7 @@ static ncclResult_t sum(const void *in, void *out, size_t n, ncclDataType_t type
 	on[collectives++ % 64] = s;
 	bucket_writes = s == (CUstream)(uintptr_t)&own_stream ? 3 : bucket_writes;
 	for (int i = 0; together && i < world->mesh->size; i++)
-		while (i != meeting_rank && world->mesh->peer[i].doing.sequence < world->mesh->sequence)
+		while (i != meeting_rank && peer_now(world->mesh, i).doing.sequence < world->mesh->sequence)
 			usleep(1000);
 	if (stuck || idle)
 		return stuck ? ncclInProgress : ncclSuccess;
@@ -294,7 +295,7 @@ static ncclResult_t sum(const void *in, void *out, size_t n, ncclDataType_t type
 static ncclResult_t revoke_it(ncclComm_t c, int flags)
 {
 	struct communicator *s = of(c);
-	stop_at_revoke = (int)*hvd_stop_word(world);
+	stop_at_revoke = (int)stop_word(world);
 	const bool again = s->revoked;
 	s->revoked = true;
 	stuck = false;
@@ -331,7 +332,7 @@ static ncclResult_t abort_it(ncclComm_t c)
 	s->gone = true;
 	usleep(shrinks_for_ever ? 100000 : 0); /* somebody may use it meanwhile */
 	if (old_nccl) {
-		stop_at_revoke = (int)*hvd_stop_word(world);
+		stop_at_revoke = (int)stop_word(world);
 		stuck = false;
 	}
 	return ncclSuccess;

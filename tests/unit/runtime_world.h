@@ -188,13 +188,27 @@ static inline struct hvd *join_to_survive(double deadline)
 	return join_world(1, deadline);
 }
 
+/* The watching thread writes both. */
+static inline struct peer peer_now(struct mesh *m, int rank)
+{
+	pthread_mutex_lock(&m->lock);
+	struct peer p = m->peer[rank];
+	pthread_mutex_unlock(&m->lock);
+	return p;
+}
+
+static inline uint32_t stop_word(const struct hvd *h)
+{
+	return __atomic_load_n(hvd_stop_word(h), __ATOMIC_SEQ_CST);
+}
+
 /* Where all ranks have come rank 1 dies, and the others go on. */
 static inline void go_on_without_rank_1(struct hvd *h)
 {
 	works(h, hvd_barrier(h));
 	if (meeting_rank == 1)
 		raise(SIGKILL);
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	works(h, hvd_recover(h));
 }

@@ -37,7 +37,7 @@ static void accuse_each_other(void *arg)
 		wait_at(1, 2);
 		pthread_mutex_unlock(&h->mesh->lock);
 	}
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	end_quarrel(h);
 }
@@ -47,7 +47,7 @@ static void accuse_the_first(void *arg)
 	struct hvd *h = join_to_survive(20);
 	if (meeting_rank == 1)
 		mesh_lose(h->mesh, 0, CAUSE_LATE);
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	must(meeting_rank || arg || strstr(h->mesh->fault, "was given up by the others (says rank 1)"));
 	end_quarrel(h);
@@ -60,7 +60,7 @@ static void call_the_first_dead(void *arg)
 	(void)arg;
 	if (meeting_rank == 1)
 		mesh_lose(h->mesh, 0, CAUSE_CLOSED);
-	while (!*hvd_stop_word(h) || (meeting_rank && !meeting->note[0]))
+	while (!stop_word(h) || (meeting_rank && !meeting->note[0]))
 		usleep(1000);
 	must(!meeting_rank || meeting->note[0] == 1);
 	end_quarrel(h);
@@ -74,8 +74,8 @@ static void lose_a_link_of_a_sub_world(void *arg)
 	works(h, hvd_split(h, 0, &child));
 	wait_at(0, 2);
 	if (meeting_rank)
-		shutdown(child->mesh->peer[0].fd, SHUT_RDWR);
-	while (!*hvd_stop_word(child) || !*hvd_stop_word(h))
+		shutdown(peer_now(child->mesh, 0).fd, SHUT_RDWR);
+	while (!stop_word(child) || !stop_word(h))
 		usleep(1000);
 	must(strstr(h->mesh->fault, "alive, but a link with it broke"));
 	hvd_close(child);
@@ -148,7 +148,7 @@ static void accuse_and_die(void *arg)
 	wait_at(1, 3);
 	if (meeting_rank == 2)
 		kill(getpid(), SIGKILL);
-	while (m->peer[2].fate == ALIVE)
+	while (peer_now(m, 2).fate == ALIVE)
 		usleep(1000);
 	must(hvd_recover(h) == HVD_EBOOT);
 	hvd_close(h);
@@ -169,10 +169,10 @@ static void lose_a_data_link(void *arg)
 	struct hvd *h = join_to_survive(20);
 	float x = 1;
 	for (int fd = 3; fd < 64 && meeting_rank; fd++)
-		if (fd != h->mesh->peer[0].fd)
+		if (fd != peer_now(h->mesh, 0).fd)
 			shutdown(fd, SHUT_RDWR); /* of all others, only sockets */
 	double since = lived();
-	while (arg && !meeting_rank && !*hvd_stop_word(h))
+	while (arg && !meeting_rank && !stop_word(h))
 		usleep(1000);
 	must(hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM) == HVD_EPEER && strstr(hvd_error(h), "alive, but a link with it broke"));
 	must(lived() - since < 1.8 * PATIENCE);
@@ -223,7 +223,7 @@ static void be_given_up_while_recovering(void *arg)
 	}
 	if (meeting_rank == 3)
 		_exit(0);
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	if (meeting_rank == 1) {
 		meeting->place[1]++;

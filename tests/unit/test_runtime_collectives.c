@@ -607,7 +607,7 @@ static void allocate_after_a_death(void *arg)
 	struct hvd *h = join_to_survive(20);
 	if (meeting_rank == 2)
 		raise(SIGKILL);
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	must(!hvd_alloc(h, 100) && strstr(hvd_error(h), "lost rank 2 on node-c"));
 	works(h, hvd_recover(h));

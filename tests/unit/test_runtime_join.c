@@ -286,7 +286,7 @@ static void look_at_links(void *arg)
 		struct sockaddr_storage a = { 0 };
 		socklen_t size = sizeof a;
 		if (i != h->mesh->rank)
-			must(!getsockname(h->mesh->peer[i].fd, (void *)&a, &size) && a.ss_family == AF_INET);
+			must(!getsockname(peer_now(h->mesh, i).fd, (void *)&a, &size) && a.ss_family == AF_INET);
 	}
 	wait_at(0, h->mesh->size);
 	works(h, hvd_close(h));

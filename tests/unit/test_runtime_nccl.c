@@ -27,7 +27,7 @@ static void sums_and_buckets(void *arg)
 	works(h, hvd_allreduce(h, slab, slab, 10, HVD_F32, HVD_SUM));
 	must(slab[0] == 3 && on[9] == (CUstream)(uintptr_t)&program_stream);
 	works(h, hvd_allreduce(h, &host, &host, 1, HVD_F64, HVD_SUM)); /* host memory does not go to NCCL */
-	must(host == 3 && collectives == 10 && !*hvd_stop_word(h));
+	must(host == 3 && collectives == 10 && !stop_word(h));
 	float mine = (float)meeting_rank;
 	works(h, hvd_copy(h, slab, &mine, sizeof mine));
 	long request = hvd_start_allreduce(h, slab, slab, 1, HVD_F32, HVD_SUM); /* by a thread of libhvd's */
@@ -145,7 +145,7 @@ static void stay_away(void *arg)
 	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
 	stuck = true; /* as the first collective of its kind is, until all have connected */
 	if (meeting_rank == 1)
-		while (!*hvd_stop_word(h))
+		while (!stop_word(h))
 			usleep(1000);
 	must(hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM) == HVD_EPEER);
 	must(strstr(hvd_error(h), meeting_rank ? "was given up by the others" : "lost rank 1 on node-b: alive, but it did not come along within the deadline"));
@@ -193,7 +193,7 @@ static void wait_in_vain(void *arg)
 		must(hvd_copy(h, p, &one, sizeof one) == (stuck ? HVD_EBACKEND : 0));
 	must(!stuck || strstr(hvd_error(h), copies ? ": NCCL: a copy is not through within 1 s, and no rank" : ": NCCL: an all-reduce is not through within 1 s, and no rank"));
 	wait_at(0, 3);
-	must(!h->mesh->failed && !*hvd_stop_word(h));
+	must(!h->mesh->failed && !stop_word(h));
 	stuck = false;
 	works(h, hvd_close(h));
 }
@@ -224,7 +224,7 @@ static void be_behind(void *arg)
 		must(strstr(hvd_error(h), "lost rank 1 on node-a"));
 		looks_late = 0;
 	}
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	wait_at(1, 3);
 	hvd_close(h);
@@ -288,7 +288,7 @@ static void break_a_connection(void *arg)
 	struct hvd *h = open_world(conf);
 	double one = 1, begin = now();
 	noticed = meeting_rank == 1;
-	while (!*hvd_stop_word(h) && now() < begin + 10) /* in no call, as a program whose graph hangs */
+	while (!stop_word(h) && now() < begin + 10) /* in no call, as a program whose graph hangs */
 		usleep(1000);
 	must(hvd_allreduce(h, &one, &one, 1, HVD_F64, HVD_SUM) == HVD_EBACKEND);
 	must(strstr(hvd_error(h), "rank 1 on node-b ") && strstr(hvd_error(h), "hears from NCCL: a text"));
@@ -319,16 +319,16 @@ static void die(void *arg)
 		raise(SIGKILL);
 	must(hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM) == HVD_EPEER);
 	must(strstr(hvd_error(h), "lost rank 1 on node-a"));
-	for (double end = now() + 20; !*hvd_stop_word(h) && now() < end;) /* the watching thread is at it */
+	for (double end = now() + 20; !stop_word(h) && now() < end;) /* the watching thread is at it */
 		usleep(1000);
-	must(*hvd_stop_word(h) == 1);
+	must(stop_word(h) == 1);
 	ids_made = registered = 0;
 	queued = 20;
 	none_registered = way == ABORTED;
 	works(h, hvd_recover(h));
 	must(!queued);
 	must(stop_at_revoke == 1); /* the stop word comes first */
-	must(hvd_world(h)->size == 2 && *hvd_stop_word(h) == 0 && registered == 1);
+	must(hvd_world(h)->size == 2 && stop_word(h) == 0 && registered == 1);
 	must(way == REVOKED ? shrunk == 1 && !ids_made : !shrunk && ids_made == !meeting_rank);
 	p[0] = 1;
 	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
@@ -359,7 +359,7 @@ static void die_while_shrinking(void *arg)
 		raise(SIGKILL);
 	must(hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM) == HVD_EPEER);
 	works(h, hvd_recover(h));
-	must(hvd_world(h)->size == 2 && !*hvd_stop_word(h) && shrunk == 1);
+	must(hvd_world(h)->size == 2 && !stop_word(h) && shrunk == 1);
 	p[0] = 1;
 	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
 	must(p[0] == 2);
@@ -367,10 +367,10 @@ static void die_while_shrinking(void *arg)
 	wait_at(1, 2);
 	if (meeting_rank == 3)
 		raise(SIGKILL);
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	works(h, hvd_recover(h));
-	must(hvd_world(h)->size == 1 && !*hvd_stop_word(h) && !stuck);
+	must(hvd_world(h)->size == 1 && !stop_word(h) && !stuck);
 	works(h, hvd_close(h));
 }
 
@@ -395,7 +395,7 @@ static void go_on_alone(void *arg)
 	all_arrive();
 	if (meeting_rank == 1)
 		raise(SIGKILL);
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	works(h, hvd_recover(h));
 	must(hvd_world(h)->size == 1 && communicators[0].gone);
@@ -453,7 +453,7 @@ static void recover_with_a_graph(void *arg)
 	all_arrive();
 	if (meeting_rank == 1)
 		raise(SIGKILL);
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	must(way == CLOSE || hvd_recover(h) == HVD_EBACKEND);
 	must(way == CLOSE || strstr(hvd_error(h), "ending the collectives on the device does not come back within 2 s"));
@@ -489,13 +489,13 @@ static void recover_beside_a_graph(void *arg)
 	all_arrive();
 	if (meeting_rank == 1)
 		raise(SIGKILL);
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	if (destroyed)
 		usleep(3000000);
 	wait_at(0, 2);
 	graph_left &= !destroyed;
-	must(h->mesh->peer[meeting_rank ? 0 : 2].fate == ALIVE);
+	must(peer_now(h->mesh, meeting_rank ? 0 : 2).fate == ALIVE);
 	must(hvd_recover(h) == (graph_left ? HVD_EBACKEND : 0));
 	must(graph_left || hvd_world(h)->size == (destroyed ? 2 : 1));
 	must(!graph_left || hvd_recover(h) == HVD_EBOOT);
@@ -561,7 +561,7 @@ static void be_late_with_a_graph(void *arg)
 	all_arrive();
 	graph_left = stuck = true;
 	must(meeting_rank || hvd_allreduce(part, p, p, 100, HVD_F32, HVD_SUM) == HVD_EPEER);
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	must(hvd_lost(h) == 1);
 	_exit(0);

@@ -5,7 +5,7 @@
 
 #include <sys/syscall.h>
 
-#ifndef __SANITIZE_ADDRESS__ /* which has its own malloc */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which have their own malloc */
 
 static _Atomic long allocations;
 

@@ -146,7 +146,7 @@ static void disagree_later(void *arg)
 	all_arrive();
 	if (meeting_rank == 1)
 		raise(SIGKILL);
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	works(h, hvd_recover(h));
 	t.count += (size_t)hvd_world(h)->rank;

@@ -295,7 +295,7 @@ static void lose_two_unheard_then_one(void *arg)
 	wait_at(0, 3);
 	if (meeting_rank == 4)
 		kill(getpid(), SIGKILL);
-	while (!*hvd_stop_word(t.h))
+	while (!stop_word(t.h))
 		usleep(1000);
 	works(t.h, hvd_recover(t.h));
 	must(hvd_world(t.h)->size == 2);
@@ -321,7 +321,7 @@ static void share_with_the_dead(void *arg)
 	(void)arg;
 	open_training(&t, 20);
 	struct mesh *m = t.h->mesh;
-	struct pollfd link = { .fd = m->peer[1].fd };
+	struct pollfd link = { .fd = peer_now(m, 1).fd };
 	pthread_mutex_lock(&m->lock);
 	all_arrive();
 	if (meeting_rank == 1)
@@ -492,7 +492,7 @@ static void recover_without_memory(void *arg)
 	all_arrive();
 	if (meeting_rank == 2)
 		kill(getpid(), SIGKILL);
-	while (!*hvd_stop_word(t.h))
+	while (!stop_word(t.h))
 		usleep(1000);
 	callocs_left = meeting_rank ? -1 : *(const int *)arg;
 	int status = hvd_recover(t.h);
@@ -536,7 +536,7 @@ static void recover_without_a_link(void *arg)
 	all_arrive();
 	if (meeting_rank == 2)
 		kill(getpid(), SIGKILL);
-	while (!*hvd_stop_word(t.h))
+	while (!stop_word(t.h))
 		usleep(1000);
 	t.h->mesh->links.secret[0] ^= (uint8_t)meeting_rank;
 	must(freopen("/dev/null", "w", stderr)); /* each is a stranger to the other */
@@ -585,12 +585,12 @@ static void lose_at_the_end_of_a_recovery(void *arg)
 	all_arrive();
 	if (meeting_rank == 2)
 		kill(getpid(), SIGKILL);
-	while (!*hvd_stop_word(t.h))
+	while (!stop_word(t.h))
 		usleep(1000);
 	works(t.h, hvd_recover(t.h));
-	must(hvd_world(t.h)->size == 2 && *hvd_stop_word(t.h) == 1 && hvd_barrier(t.h) == HVD_EPEER);
+	must(hvd_world(t.h)->size == 2 && stop_word(t.h) == 1 && hvd_barrier(t.h) == HVD_EPEER);
 	works(t.h, hvd_recover(t.h));
-	must(hvd_world(t.h)->size == 1 && *hvd_stop_word(t.h) == 0);
+	must(hvd_world(t.h)->size == 1 && stop_word(t.h) == 0);
 	hvd_plan_close(t.plan);
 	works(t.h, hvd_close(t.h));
 }

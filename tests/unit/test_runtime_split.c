@@ -239,7 +239,7 @@ static void split_through_two_kills(void *arg)
 		more = now() < end;
 		if (!status)
 			status = hvd_allreduce(h, &more, &more, 1, HVD_I64, HVD_MAX);
-		for (double until = now() + 10; status && !*hvd_stop_word(h);)
+		for (double until = now() + 10; status && !stop_word(h);)
 			must(now() < until); /* what broke the sub-world is soon known above */
 		more |= status;
 		if (status)

@@ -38,7 +38,7 @@ static bool stopped(int rank)
 static void stand_still(struct mesh *m)
 {
 	for (int i = 0; i < m->size; i++)
-		setsockopt(m->peer[i].fd, SOL_SOCKET, SO_RCVBUF, &(int){ 1 }, sizeof(int));
+		setsockopt(peer_now(m, i).fd, SOL_SOCKET, SO_RCVBUF, &(int){ 1 }, sizeof(int));
 	raise(SIGSTOP);
 }
 
@@ -78,13 +78,12 @@ static void recover_while_suspended(void *arg)
 	(void)arg;
 	beside_the_ranks(suspend_the_step);
 	struct hvd *h = join_to_survive(SUSPENDED_DEADLINE);
-	const struct peer *peer = h->mesh->peer;
 	if (meeting_rank == 3)
 		_exit(0);
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	if (meeting_rank == 2) {
-		while (peer[0].doing.what != DOING_RECOVER || peer[1].doing.what != DOING_RECOVER)
+		while (peer_now(h->mesh, 0).doing.what != DOING_RECOVER || peer_now(h->mesh, 1).doing.what != DOING_RECOVER)
 			usleep(1000);
 		meeting->place[IN_RECOVERY]++;
 		while (!meeting->place[RESUMED])
@@ -168,16 +167,15 @@ static void stand_still_in_a_recovery(void *arg)
 	(void)arg;
 	beside_the_ranks(continue_the_last_at_the_end);
 	struct hvd *h = join_to_survive(2);
-	const struct peer *peer = h->mesh->peer;
 	if (meeting_rank == 0)
 		_exit(0);
 	if (meeting_rank == 3) {
-		while (peer[1].doing.what != DOING_RECOVER || peer[2].doing.what != DOING_RECOVER)
+		while (peer_now(h->mesh, 1).doing.what != DOING_RECOVER || peer_now(h->mesh, 2).doing.what != DOING_RECOVER)
 			usleep(1000);
 		raise(SIGSTOP);
 		_exit(0);
 	}
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	works(h, hvd_recover(h));
 	must(hvd_world(h)->size == 2);
@@ -202,7 +200,7 @@ static struct hvd *leave_rank_2_behind(bool at_once)
 	struct hvd *h = join_to_survive(2);
 	if (meeting_rank == 2) {
 		stand_still(h->mesh);
-		while (!*hvd_stop_word(h))
+		while (!stop_word(h))
 			usleep(1000);
 		must(hvd_recover(h) == HVD_EBOOT);
 		return h;
