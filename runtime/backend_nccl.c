@@ -80,7 +80,7 @@ static int nccl_failed(struct hvd *h, const struct nccl *s, const char *what, nc
 	int version = 0;
 	s->nc.ncclGetVersion(&version);
 	return fail(h, HVD_EBACKEND, "rank %d on %.32s: NCCL %d.%d.%d: %s: %s; %.160s", h->world.rank, hvd_host(h, h->world.rank), version / 10000,
-		    version / 100 % 100, version % 100, what, s->nc.ncclGetErrorString(rc), s->nc.ncclGetLastError(s->comm));
+		    version / 100 % 100, version % 100, what, s->nc.ncclGetErrorString(rc), s->nc.ncclGetLastError(NULL));
 }
 
 /* Nothing can be asked of a communicator once a rank is lost. */

@@ -85,6 +85,14 @@ static int same_version(const struct card *a, int rank_a, const struct card *b, 
 		      a->host, a->version, a->magic, rank_b, b->host, b->version, b->magic);
 }
 
+/* From that rank's card; the watcher may be naming it. */
+static void take_host(struct mesh *m, int rank)
+{
+	pthread_mutex_lock(&m->lock);
+	snprintf(m->peer[rank].host, HOST_BYTES, "%.63s", m->cards[rank].host);
+	pthread_mutex_unlock(&m->lock);
+}
+
 /* Rank 0: everybody connects. Those that do hear of those that do not. */
 static int host(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
 {
@@ -109,7 +117,7 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, double 
 		return status;
 	memcpy(l->secret, invitation.secret, sizeof l->secret);
 	m->cards[0] = invitation.card;
-	snprintf(m->peer[0].host, HOST_BYTES, "%.63s", invitation.card.host);
+	take_host(m, 0);
 	status = same_version(&l->card, m->rank, &m->cards[0], 0, why);
 	if (status)
 		return status;
@@ -140,7 +148,7 @@ static int exchange_cards(struct mesh *m, const struct card *mine, char *why)
 		return refuse(why, HVD_EBOOT, "%s", m->fault);
 	for (int i = 0; i < m->size; i++) {
 		m->peer[i].home = m->cards[i];
-		snprintf(m->peer[i].host, HOST_BYTES, "%.63s", m->cards[i].host);
+		take_host(m, i);
 	}
 	return 0;
 }
