@@ -27,8 +27,11 @@ int refuse(char why[WHY_BYTES], int status, const char *format, ...)
 
 int explain(struct hvd *h, int status)
 {
-	if (status && atomic_load(&h->mesh->failed))
+	if (status && atomic_load(&h->mesh->failed)) {
+		if (h->mesh->armed) /* the watcher ends the process, before the program does with a status of its own */
+			watch_told(h->mesh);
 		fail(h, status, "%s", h->mesh->fault);
+	}
 	return status;
 }
 

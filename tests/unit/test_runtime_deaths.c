@@ -179,6 +179,36 @@ static void a_program_that_does_not_come_back_from_on_lost_can_close(void **stat
 	run_ranks("aa", close_while_the_line_is_noted, NULL);
 }
 
+static void note_line_late(void *arg, const char *line)
+{
+	usleep(300000);
+	note_line(arg, line);
+}
+
+/* Its call fails before the line is out. */
+static void end_by_itself(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.on_lost = note_line_late;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	all_arrive();
+	if (meeting_rank == 0)
+		hvd_barrier(h);
+	_exit(0);
+}
+
+static void a_program_that_ends_when_a_call_fails_leaves_the_end_to_on_lost(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("aa", end_by_itself, NULL, status);
+	meeting_over();
+	assert_int_equal(WEXITSTATUS(status[0]), 3);
+}
+
 static void compute_while_rank_2_exits(void *arg)
 {
 	struct hvd *h;
@@ -228,7 +258,7 @@ static void send_garbage(void *arg)
 		must(send(h->mesh->peer[0].fd, arg, 2 * sizeof(struct wire_header), MSG_NOSIGNAL) == 2 * sizeof(struct wire_header));
 		pthread_mutex_unlock(&h->mesh->lock);
 	}
-	while (!*hvd_stop_word(h))
+	while (!stop_word(h))
 		usleep(1000);
 	snprintf(want, sizeof want, meeting_rank == 1 ? "rank 1 on node-%c was given up by the others%s: what it sent is no message" :
 					"lost rank 1 on node-%c%s: what it sent is no message", meeting_hosts[1], meeting_rank ? " (says rank 0)" : "");
@@ -323,9 +353,9 @@ static void end_a_data_link(void *arg)
 		must(hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM) == HVD_ESYS && strstr(hvd_error(h), "rank 1 on node-b has had enough"));
 	} else {
 		for (int fd = 3; fd < 64; fd++)
-			if (fd != h->mesh->peer[0].fd)
+			if (fd != peer_now(h->mesh, 0).fd)
 				shutdown(fd, SHUT_RDWR); /* of all others, only sockets */
-		while (h->mesh->peer[0].doing.what != DOING_OP + OP_ALLREDUCE)
+		while (peer_now(h->mesh, 0).doing.what != DOING_OP + OP_ALLREDUCE)
 			usleep(1000);
 		mesh_fault(h->mesh, HVD_ESYS, "has had enough");
 	}
@@ -384,7 +414,7 @@ static void leave_unread(void *arg)
 		meeting->place[1]++;
 		return;
 	}
-	struct pollfd link = { .fd = m->peer[0].fd, .events = POLLRDHUP };
+	struct pollfd link = { .fd = peer_now(m, 0).fd, .events = POLLRDHUP };
 	pthread_mutex_lock(&m->lock);
 	wait_at(0, 2);
 	must(poll(&link, 1, -1) == 1);
@@ -393,7 +423,7 @@ static void leave_unread(void *arg)
 	pthread_mutex_unlock(&m->lock);
 	while (!meeting->place[1])
 		usleep(1000);
-	must(m->peer[0].left);
+	must(peer_now(m, 0).left);
 	works(h, hvd_close(h));
 }
 
@@ -437,6 +467,7 @@ int main(void)
 		cmocka_unit_test(a_message_that_is_none_is_not_taken_for_a_death),
 		cmocka_unit_test(a_line_that_nobody_reads_keeps_no_rank),
 		cmocka_unit_test(a_program_that_does_not_come_back_from_on_lost_can_close),
+		cmocka_unit_test(a_program_that_ends_when_a_call_fails_leaves_the_end_to_on_lost),
 		cmocka_unit_test(a_loss_of_who_was_never_heard_is_told_so),
 		cmocka_unit_test(a_goodbye_is_no_death_unless_others_still_wait),
 		cmocka_unit_test(a_goodbye_has_been_read_when_its_link_is_closed),
