@@ -201,7 +201,7 @@ $(BUILD)/tests/test_trainer_checkpoint_dir: private LDFLAGS += -Wl,--wrap=rename
 $(BUILD)/tests/test_trainer_file: private LDFLAGS += -Wl,--wrap=stat,--wrap=fstat,--wrap=open
 $(BUILD)/tests/test_trainer_decode: private LDFLAGS += -Wl,--wrap=spng_decode_image
 $(BUILD)/tests/test_trainer_memory: private LDFLAGS += -Wl,--wrap=fopen
-$(BUILD)/tests/test_trainer_world: private LDFLAGS += -Wl,--wrap=hvd_allgather,--wrap=hvd_host,--wrap=sched_getaffinity,--wrap=dlopen,--wrap=dlsym
+$(BUILD)/tests/test_trainer_world: private LDFLAGS += -Wl,--wrap=hvd_allgather,--wrap=hvd_host,--wrap=sched_getaffinity,--wrap=dlopen,--wrap=dlsym,--wrap=hvd_init,--wrap=poll,--wrap=__poll_chk
 $(BUILD)/tests/test_trainer_log: private LDFLAGS += -Wl,--wrap=poll,--wrap=__poll_chk
 $(BUILD)/tests/test_trainer_sequence: private LDFLAGS += -Wl,--wrap=pthread_create
 $(BUILD)/tests/test_trainer_recover: private LDFLAGS += $(addprefix -Wl$(,)--wrap=,hvd_allgather hvd_broadcast hvd_lost hvd_error world_recover world_same train_open_loader train_set_schedule)

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What ranks say when some of them fail; where a rank runs, on a node with more CPUs than a cpu_set_t has; and NCCL where libhvd finds it. */
+ * What ranks say when some of them fail, and a rank that loses another; where a rank runs, on a node with more CPUs than a cpu_set_t has; and NCCL where libhvd finds it. */
 #include "scratch.h"
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 
 #include "learn/world.h"
 
@@ -196,6 +200,83 @@ static void an_error_is_said_once_with_the_ranks_that_it_is_of(void **state)
 	}
 }
 
+/* ---- a lost rank ------------------------------------------------------------------------------------- */
+
+static struct hvd_conf conf;
+static int log_fd = -1;
+static atomic_int at_the_log; /* the watching thread */
+
+int __real_hvd_init(struct hvd **h, const struct hvd_conf *c);
+int __wrap_hvd_init(struct hvd **h, const struct hvd_conf *c);
+int __real_poll(struct pollfd *fds, nfds_t n, int timeout);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout);
+int __wrap___poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room);
+
+int __wrap_hvd_init(struct hvd **h, const struct hvd_conf *c)
+{
+	conf = *c;
+	return __real_hvd_init(h, c);
+}
+
+/* A log that takes its time. */
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+	if (n == 1 && fds->fd == log_fd) {
+		at_the_log = 1;
+		usleep(300000);
+	}
+	return __real_poll(fds, n, timeout);
+}
+
+int __wrap___poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room)
+{
+	(void)room;
+	return __wrap_poll(fds, n, timeout);
+}
+
+static void *lose_a_rank(void *arg)
+{
+	conf.on_lost(conf.on_lost_arg, "lost rank 1");
+	return arg;
+}
+
+static void close_a_log_that_is_told(int log)
+{
+	struct error e = { 0 };
+	struct world w;
+	const uint64_t step = 7;
+	pthread_t watcher;
+
+	if (!freopen("/dev/null", "w", stderr) || world_open(&w, "test", &e))
+		_exit(1);
+	world_on_lost_log(log_fd = log, &step, "model");
+	if (pthread_create(&watcher, NULL, lose_a_rank, NULL))
+		_exit(1);
+	while (!at_the_log)
+		usleep(1000);
+	world_on_lost_log(-1, NULL, NULL);
+	close(log);
+	_exit(1);
+}
+
+static void a_log_is_not_closed_while_its_end_is_told(void **state)
+{
+	(void)state;
+	int ends[2], status;
+	char text[4096] = "";
+
+	assert_int_equal(pipe(ends), 0);
+	pid_t pid = fork();
+	if (!pid)
+		close_a_log_that_is_told(ends[1]);
+	close(ends[1]);
+	assert_true(read(ends[0], text, sizeof text - 1) >= 0);
+	close(ends[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(WEXITSTATUS(status), EXIT_INTERNAL);
+	assert_non_null(strstr(text, "\"code\":70,\"step\":7,\"reason\":\"lost rank 1\",\"output\":\"model\"}\n"));
+}
+
 int main(void)
 {
 	unsetenv("HVD_THREADS");
@@ -203,6 +284,7 @@ int main(void)
 		cmocka_unit_test(a_rank_has_the_threads_of_its_cpus),
 		cmocka_unit_test(what_the_step_gave_holds),
 		cmocka_unit_test_setup_teardown(an_error_is_said_once_with_the_ranks_that_it_is_of, scratch_make, scratch_remove),
+		cmocka_unit_test(a_log_is_not_closed_while_its_end_is_told),
 		cmocka_unit_test_setup_teardown(nccl_of_a_wheel_is_loaded_before_libhvd_looks_for_it, scratch_make, scratch_remove),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

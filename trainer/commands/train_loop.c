@@ -190,7 +190,7 @@ static int one_step(struct train *t, struct flight *f, uint64_t *own, uint64_t *
 	t->total.images += (uint64_t)t->at.global_batch;
 	t->recent.images += (uint64_t)t->at.global_batch;
 	t->at.position += (uint64_t)t->at.global_batch;
-	t->at.step++;
+	__atomic_store_n(&t->at.step, t->at.step + 1, __ATOMIC_RELAXED); /* the watching thread may tell it */
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +18,11 @@
 
 /* Where the "end" event of a process that lost a rank goes. */
 static struct {
-	_Atomic int fd; /* written last */
+	pthread_mutex_t lock; /* who tells the end keeps it: nobody closes the log meanwhile */
+	int fd;
 	const uint64_t *step;
 	char output[8192]; /* escaped */
-} lost_log = { .fd = -1 };
+} lost_log = { PTHREAD_MUTEX_INITIALIZER, .fd = -1 };
 
 enum { PATIENCE_MS = 3000 }; /* as libhvd's own line waits for its reader */
 
@@ -34,10 +36,11 @@ static void let_line_travel(void)
 
 void world_on_lost_log(int fd, const uint64_t *step, const char *output)
 {
-	lost_log.fd = -1;
+	pthread_mutex_lock(&lost_log.lock);
+	lost_log.fd = fd;
 	lost_log.step = step;
 	json_escape(lost_log.output, sizeof lost_log.output, output ? output : "");
-	lost_log.fd = fd;
+	pthread_mutex_unlock(&lost_log.lock);
 }
 
 /* A pipe that nobody reads keeps no rank from ending. */
@@ -50,7 +53,7 @@ static void write_soon(int fd, const char *text, int size)
 }
 
 /* As tell_end() writes it. */
-static void write_end(int fd, const char *line)
+static void write_end(const char *line)
 {
 	static char text[sizeof lost_log.output + 2048];
 	char reason[1600];
@@ -58,22 +61,23 @@ static void write_end(int fd, const char *line)
 
 	clock_gettime(CLOCK_REALTIME, &t);
 	int size = snprintf(text, sizeof text, "{\"event\":\"end\",\"time\":%lld.%03ld,\"code\":%d,\"step\":%llu,\"reason\":\"%s\",\"output\":\"%s\"}\n",
-			    (long long)t.tv_sec, t.tv_nsec / 1000000, EXIT_INTERNAL, (unsigned long long)*lost_log.step,
+			    (long long)t.tv_sec, t.tv_nsec / 1000000, EXIT_INTERNAL, (unsigned long long)__atomic_load_n(lost_log.step, __ATOMIC_RELAXED),
 			    json_escape(reason, sizeof reason, line), lost_log.output);
 
-	write_soon(fd, text, size);
+	write_soon(lost_log.fd, text, size);
 }
 
-/* Runs in libhvd's watching thread while the main thread may be anywhere: only poll(), write() and _exit(). */
+/* Runs in libhvd's watching thread while the main thread may be anywhere: only poll(), write() and _exit(), and a lock that is soon free. */
 static void on_lost(void *arg, const char *line)
 {
 	const struct world *w = arg;
 	char text[1400];
-	int fd = lost_log.fd, size = snprintf(text, sizeof text, "%schexnet %s: %s\n", isatty(STDERR_FILENO) ? "\n" : "", w->command, line);
+	int size = snprintf(text, sizeof text, "%schexnet %s: %s\n", isatty(STDERR_FILENO) ? "\n" : "", w->command, line);
 
 	write_soon(STDERR_FILENO, text, size);
-	if (fd >= 0)
-		write_end(fd, line);
+	pthread_mutex_lock(&lost_log.lock);
+	if (lost_log.fd >= 0)
+		write_end(line);
 	_exit(EXIT_INTERNAL);
 }
 
