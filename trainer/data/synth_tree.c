@@ -4,6 +4,7 @@
 #include <math.h>
 #include <omp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,24 +51,25 @@ static int write_image(const struct tree *t, size_t i, float *work, uint8_t *pix
 static int write_images(const struct tree *t, int threads, const volatile sig_atomic_t *stop, struct error *e)
 {
 	size_t floats = (size_t)t->conf->size * (size_t)t->conf->size;
+	atomic_int failed = 0;
 
 #pragma omp parallel num_threads(threads)
 	{
 		float *work = malloc(SYNTH_WORK * floats * sizeof *work);
 		uint8_t *pixels = malloc(floats);
-		int failed = 0;
 #pragma omp for schedule(dynamic, 8)
 		for (size_t i = 0; i < t->conf->images; i++) {
 			struct error mine = { 0 };
-			if (failed || e->code)
+			if (failed)
 				continue;
 			if (stop && *stop)
-				failed = fail(&mine, EXIT_INTERNAL, "interrupted; nothing is left behind");
+				fail(&mine, EXIT_INTERNAL, "interrupted; nothing is left behind");
 			else if (!work || !pixels)
-				failed = fail(&mine, EXIT_INTERNAL, "no memory to draw images");
+				fail(&mine, EXIT_INTERNAL, "no memory to draw images");
 			else
-				failed = write_image(t, i, work, pixels, &mine);
-			if (failed) {
+				write_image(t, i, work, pixels, &mine);
+			if (mine.code) {
+				failed = 1;
 #pragma omp critical
 				fail(e, mine.code, "%s", mine.text);
 			}
