@@ -333,6 +333,22 @@ static void what_is_no_image_is_called_by_its_name(void **state)
 	expect_refusal("\x89PNG\r\n\x1a\n", 8, "truncated in its header");
 }
 
+/* libjpeg-turbo calls it no error, and says no size. */
+static void a_jpeg_of_tables_alone_has_no_pixels(void **state)
+{
+	(void)state;
+	uint8_t pixels[16 * 16] = { 0 };
+	size_t size, at = 2;
+	uint8_t *file = encode_jpeg(pixels, 16, 16, 95, &size);
+	assert_non_null(file);
+	while (at + 4 < size && file[at + 1] != 0xC0)
+		at += 2 + (size_t)(file[at + 2] << 8 | file[at + 3]);
+	assert_int_equal(file[at + 1], 0xC0); /* the frame header */
+	file[at + 1] = 0xD9;
+	expect_refusal(file, at + 2, "an image of 0 x 0 pixels");
+	free(file);
+}
+
 static void jpegs(void **state)
 {
 	(void)state;
@@ -666,6 +682,7 @@ int main(void)
 		cmocka_unit_test(a_png_bomb_costs_nothing),
 		cmocka_unit_test(what_is_no_image_is_called_by_its_name),
 		cmocka_unit_test(jpegs),
+		cmocka_unit_test(a_jpeg_of_tables_alone_has_no_pixels),
 		cmocka_unit_test(turned_jpegs_are_refused),
 		cmocka_unit_test(turned_pngs_are_refused),
 		cmocka_unit_test(gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives),

@@ -51,7 +51,7 @@ static int check_segments(const uint8_t *file, size_t size, struct error *why)
 
 int decode_jpeg(struct decoder *d, const uint8_t *file, size_t size, struct image *image, struct error *why)
 {
-	int width, height, subsampling, colourspace;
+	int width = 0, height = 0, subsampling, colourspace; /* which a file of tables alone leaves as they are */
 
 	if (!d->jpeg)
 		return fail(why, EXIT_INTERNAL, "no memory for a JPEG decoder");
