@@ -85,14 +85,6 @@ static int same_version(const struct card *a, int rank_a, const struct card *b, 
 		      a->host, a->version, a->magic, rank_b, b->host, b->version, b->magic);
 }
 
-/* From that rank's card; the watcher may be naming it. */
-static void take_host(struct mesh *m, int rank)
-{
-	pthread_mutex_lock(&m->lock);
-	snprintf(m->peer[rank].host, HOST_BYTES, "%.63s", m->cards[rank].host);
-	pthread_mutex_unlock(&m->lock);
-}
-
 /* Rank 0: everybody connects. Those that do hear of those that do not. */
 static int host(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
 {
@@ -117,7 +109,9 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, double 
 		return status;
 	memcpy(l->secret, invitation.secret, sizeof l->secret);
 	m->cards[0] = invitation.card;
-	take_host(m, 0);
+	pthread_mutex_lock(&m->lock); /* the watcher may be naming it */
+	snprintf(m->peer[0].host, HOST_BYTES, "%.63s", invitation.card.host);
+	pthread_mutex_unlock(&m->lock);
 	status = same_version(&l->card, m->rank, &m->cards[0], 0, why);
 	if (status)
 		return status;
@@ -146,10 +140,12 @@ static int exchange_cards(struct mesh *m, const struct card *mine, char *why)
 {
 	if (mesh_gather(m, mine, sizeof *mine, m->cards))
 		return refuse(why, HVD_EBOOT, "%s", m->fault);
+	pthread_mutex_lock(&m->lock);
 	for (int i = 0; i < m->size; i++) {
 		m->peer[i].home = m->cards[i];
-		take_host(m, i);
+		snprintf(m->peer[i].host, HOST_BYTES, "%.63s", m->cards[i].host);
 	}
+	pthread_mutex_unlock(&m->lock);
 	return 0;
 }
 
