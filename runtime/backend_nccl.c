@@ -227,7 +227,7 @@ static int adopt(struct hvd *h, struct nccl *s, int status)
 		status = fail(h, HVD_EBACKEND, "hvd_recover: ending the collectives on the device does not come back within %.3g s (graphs that hold some are destroyed before)",
 			      h->conf.deadline);
 	pthread_mutex_lock(&s->use);
-	status = status ? status : lost(h);
+	status = status ? status : lost(h); /* which waits for nobody while the world is not armed, as here */
 	s->comm = status ? NULL : s->fresh;
 	pthread_mutex_unlock(&s->use);
 	if (status && s->fresh && !s->endless)

@@ -233,7 +233,11 @@ static int timeline(const struct traces *t, const char *path)
 	struct stat old;
 	char at[PATH_MAX], beside[PATH_MAX + 8], *real = !stat(path, &old) && S_ISREG(old.st_mode) && old.st_size ? realpath(path, at) : NULL;
 	snprintf(beside, sizeof beside, "%s.XXXXXX", real ? real : ""); /* until it is whole the old one stays */
-	int fd = real ? mkstemp(beside) : open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+	int fd = real ? mkstemp(beside) : -1;
+	if (fd < 0 && !(real && errno == ENOSPC)) { /* nothing may be made beside it */
+		real = NULL;
+		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+	}
 	FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
 	if (!out) {
 		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
@@ -248,7 +252,7 @@ static int timeline(const struct traces *t, const char *path)
 	for (int i = 0; i < t->n; i++)
 		timeline_of(out, t->file[i], zero);
 	fprintf(out, "\n]\n");
-	bool bad = fflush(out) || ferror(out) || (real && fchmod(fd, old.st_mode & 0777));
+	bool bad = fflush(out) || ferror(out) || (real && fchmod(fd, old.st_mode & 0777) && errno != EPERM);
 	if (fclose(out) || bad || (real && rename(beside, real))) {
 		fprintf(stderr, "hvd-trace: %s is not complete%s: %s\n", path, real ? ", the old one stays" : "", strerror(errno));
 		return real ? unlink(beside) : 0, EXIT_INTERNAL;

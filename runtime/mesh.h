@@ -56,10 +56,10 @@ struct peer {
 	bool member;     /* of the world as it is now; others hear that they are none, and nothing more */
 	bool left;       /* said goodbye */
 	bool silent;     /* given up without a sign of life: stopped, or out of reach */
-	bool knocking;   /* the link has ended: fd connects to the listener at `home`, and that ends with the process */
 	bool garbled;    /* sent what is no message: nothing more that it sends is believed */
 	enum fate fate;
-	double heard;    /* when the last byte came, or it was knocked for, of lived() */
+	double heard;    /* when the last byte came, of lived() */
+	double knocking; /* since when, of lived(): the link has ended, and fd connects to the listener at `home`, which ends with the process; 0: no */
 	struct card home; /* where it listens as long as it lives, with on_death continue */
 	struct activity doing;
 	struct wire_reader in;

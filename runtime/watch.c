@@ -347,7 +347,7 @@ static void end_of_link(struct mesh *m, int rank)
 {
 	struct peer *p = &m->peer[rank];
 	int error = errno;
-	bool late = p->knocking && lived() - p->heard > MOMENT;
+	bool late = p->knocking && lived() - p->knocking > MOMENT;
 	bool knocks = m->owner && m->links.listener[0] >= 0 && !p->knocking && p->member && !p->left && p->fate == ALIVE && (!error || error == ECONNRESET);
 	if (p->knocking)
 		getsockopt(p->fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){ sizeof error });
@@ -355,8 +355,7 @@ static void end_of_link(struct mesh *m, int rank)
 	close(p->fd);
 	p->fd = -1;
 	if (knocks) {
-		p->knocking = true;
-		p->heard = lived();
+		p->knocking = lived();
 		p->out.begin = p->out.end = 0;
 		p->fd = links_connect(&m->links, &p->home);
 		error = errno;
@@ -392,7 +391,7 @@ static void look_for_silence(struct mesh *m, double t)
 	for (int i = 0; i < m->size; i++) {
 		const struct peer *p = &m->peer[i];
 		double patience = !p->knocking ? m->deadline : i > m->rank ? MOMENT : 2 * MOMENT; /* of two that are well, the lower one says it */
-		if (p->fd >= 0 && !p->left && t - p->heard > patience)
+		if (p->fd >= 0 && !p->left && t - (p->knocking ? p->knocking : p->heard) > patience)
 			fault_locked(m, HVD_EPEER, i, p->knocking ? CAUSE_CUT : CAUSE_SILENT, -1, NULL);
 	}
 }

@@ -378,6 +378,13 @@ jobs_run() { # NAME NUMBER
 	grep -qx "hvd-trace: $SCRATCH/link.json is not complete, the old one stays: File too large" <<<"$output"
 	cmp "$SCRATCH/timeline.json" "$SCRATCH/old.json"
 	[ -z "$(compgen -G "$SCRATCH/timeline.json.*")" ]
+	# where nothing can be made beside it, it is written over
+	local long
+	long=$SCRATCH/$(printf '%0250d' 0)
+	echo >>"$SCRATCH/old.json"
+	cp "$SCRATCH/old.json" "$long"
+	"$BUILD/hvd-trace" --output "$long" "$SCRATCH/trace" >/dev/null
+	cmp "$long" "$SCRATCH/timeline.json"
 	run bash -c '"$0" "$1" >/dev/full' "$BUILD/hvd-trace" "$SCRATCH/trace"
 	[ "$status" -eq 70 ]
 	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$first"
