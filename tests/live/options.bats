@@ -409,7 +409,17 @@ refused() { # TEXT: exit 64 and exactly this line
 }
 
 @test "on_death=continue: the step outlives a task" {
-	run srun -n2 --gpus=2 -K1 --hvd bash -c 'if [ "$SLURM_PROCID" = 0 ]; then exit 3; fi; sleep 1; echo survived'
+	# the second task says that it runs: Slurm can lose the signal for one that it has not started yet
+	# shellcheck disable=SC2016
+	run srun -n2 --gpus=2 -K1 --hvd bash -c '
+		if [ "$SLURM_PROCID" = 0 ]; then
+			until [ -e "$1" ]; do sleep 0.1; done
+			exit 3
+		fi
+		touch "$1"
+		sleep 30
+		echo survived' bash "$SCRATCH/second"
+	echo "$output"
 	! grep -q survived <<<"$output" || false
 	[[ $status -eq 143 || $status -eq 137 ]] # the other task's, which a signal ended
 	run srun -n2 --gpus=2 --hvd=on_death=continue bash -c 'echo "bad-exit ${SLURM_KILL_BAD_EXIT-unset} no-kill ${SLURM_NO_KILL-unset}"'
