@@ -58,6 +58,9 @@ static struct baseline *baseline_of(struct engine *engine)
 
 static int dnnl_failed(struct baseline *b, const char *layer, const char *what, dnnl_status_t status)
 {
+	if (status == dnnl_unimplemented)
+		return fail(b->shared.base.error, EXIT_USAGE, "the baseline cannot run %s: oneDNN has no %s on this processor%s", layer, b->type == dnnl_bf16 ? "bf16" : "fp32",
+		            b->type == dnnl_bf16 ? "; it takes AVX-512" : "");
 	return status ? fail(b->shared.base.error, EXIT_INTERNAL, "oneDNN: %s: %s failed with status %d", layer, what, (int)status) : 0;
 }
 
