@@ -16,6 +16,8 @@ const struct cpu_kernels *cpu_kernels_best(void)
 	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
 	    __builtin_cpu_supports("avx512vl"))
 		return &cpu_kernels_avx512;
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+		return &cpu_kernels_avx2;
 #endif
 	return &cpu_kernels_portable;
 }
