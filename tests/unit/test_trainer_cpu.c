@@ -111,11 +111,15 @@ static void portable_kernels_match_the_fp64_reference(void **state)
 	check_against_reference(&(struct net_conf){ .model = "densenet", .image_size = 41, .classes = 5, .growth = 12, .n_blocks = 2, .block = { 2, 2 } }, 3, 1, VARIANT_PORTABLE);
 }
 
-/* The rival in the benchmark must compute the same thing. */
+/* The rival in the benchmark must compute the same thing. How the library rounds depends on the processor: for AVX2 its sums are longer. */
 static void baseline_of_library_primitives_matches_the_fp64_reference(void **state)
 {
 	(void)state;
-	check_against_reference(&(struct net_conf){ .model = "densenet", .image_size = 64, .classes = 14, .growth = 16, .n_blocks = 3, .block = { 2, 2, 2 } }, 4, 1, VARIANT_BASELINE);
+#if defined __x86_64__
+	if (!__builtin_cpu_supports("avx2"))
+		skip_because("the baseline's layout of activations takes AVX2, which this processor has not");
+#endif
+	check_to(2e-5, &(struct net_conf){ .model = "densenet", .image_size = 64, .classes = 14, .growth = 16, .n_blocks = 3, .block = { 2, 2, 2 } }, 4, 1, VARIANT_BASELINE);
 }
 
 /* A few steps of three micro-batches: parameters, moments and running statistics follow the reference's. */

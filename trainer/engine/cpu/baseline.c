@@ -233,14 +233,14 @@ static int open_pool(struct baseline *b, const struct net_layer *l, struct tenso
 	return rc ? -b->shared.base.error->code : 0;
 }
 
-/* Copies (or adds) channels between tensors of the same height: [n][blocks][pixels][16] in fp32, [n][pixels][c] in bf16. */
+/* Copies (or adds) channels between tensors of the same height: [n][blocks][pixels][8 or 16] in fp32, [n][pixels][c] in bf16. */
 static void copy_channels(const struct baseline *b, const struct net_layer *l, const void *from, int from_channels, int from_at, void *to,
                           int to_channels, int to_at, int channels)
 {
 	size_t size = b->type == dnnl_f32 ? 4 : 2, pixels = (size_t)(l->h_in * l->h_in);
 	int images = b->shared.base.conf.batch;
 	uint64_t t = profile_start(b->shared.profile);
-	if (b->format == dnnl_nChw16c) {
+	if (b->format != dnnl_nhwc) {
 #pragma omp parallel for num_threads(b->shared.threads)
 		for (int n = 0; n < images; n++)
 			memcpy((char *)to + ((size_t)n * (size_t)to_channels + (size_t)to_at) * pixels * size,
@@ -269,7 +269,7 @@ static void add_into(const struct baseline *b, size_t bytes, const void *from, v
 static void load_images(struct baseline *b, const struct engine_batch *batch)
 {
 	const struct engine_conf *conf = &b->shared.base.conf;
-	int size = conf->plan->image_size, images = conf->batch, blocked = b->format == dnnl_nChw16c;
+	int size = conf->plan->image_size, images = conf->batch, blocked = b->format != dnnl_nhwc;
 #pragma omp parallel for num_threads(b->shared.threads)
 	for (int n = 0; n < images; n++) {
 		struct augment a = engine_window(conf, batch, n);
@@ -458,7 +458,7 @@ static int open_tensor(struct baseline *b, int index, size_t *largest)
 	int c = l ? l->c_out : 3, h = l ? l->h_out : conf->plan->image_size;
 	if (l && l->op == OP_LINEAR)
 		return 0;
-	if (l && b->format == dnnl_nChw16c && c % LANES)
+	if (l && b->format != dnnl_nhwc && c % LANES)
 		return fail(b->shared.base.error, EXIT_USAGE, "the baseline needs channels in sixteens: %s has %d", l->name, c);
 	dnnl_format_tag_t format = index || b->format == dnnl_nhwc ? b->format : dnnl_nchw;
 	TRY(b, l ? l->name : "input", dnnl_memory_desc_init_by_tag(&t->desc, 4, (dnnl_dims_t){ conf->batch, c, h, h }, b->type, format));
@@ -530,7 +530,8 @@ int cpu_baseline_open(struct engine **engine, const struct engine_conf *conf, co
 	c->kernels = cpu_kernels_best();
 	c->threads = conf->threads ? conf->threads : omp_get_num_procs();
 	b->type = conf->precision == PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
-	b->format = conf->precision == PRECISION_BF16 ? dnnl_nhwc : dnnl_nChw16c; /* each the faster one for its type */
+	dnnl_format_tag_t blocked = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core ? dnnl_nChw16c : dnnl_nChw8c;
+	b->format = conf->precision == PRECISION_BF16 ? dnnl_nhwc : blocked; /* each the faster one for its type */
 	omp_set_num_threads(c->threads);
 	int rc = cpu_arrays_open(c);
 	b->tensors = rc ? NULL : cpu_alloc(c, (size_t)conf->plan->n_layers + 1, sizeof *b->tensors);
