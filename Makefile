@@ -231,14 +231,16 @@ deps:
 	contrib/deps.sh $(if $(INSTALL),--install,--list)
 
 # The packages may not be there yet when make reads this file: install, then start make anew.
+# A build of its own takes all cores, where the caller names no number of jobs.
+JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 check:
 	contrib/deps.sh --install check
-	+$(MAKE) --no-print-directory $(if $(SAN),SAN=$(SAN)) tests
+	+$(MAKE) --no-print-directory $(JOBS) $(if $(SAN),SAN=$(SAN)) tests
 	BUILD=$(BUILD) SAN=$(SAN) tests/run
 
 demo:
 	contrib/deps.sh --install demo
-	+$(MAKE) --no-print-directory all
+	+$(MAKE) --no-print-directory $(JOBS) all
 	BUILD=$(BUILD) DATA="$(DATA)" contrib/demo.sh
 
 SECONDS_EACH ?= 60
