@@ -27,9 +27,14 @@ int refuse(char why[WHY_BYTES], int status, const char *format, ...)
 
 int explain(struct hvd *h, int status)
 {
-	if (status && atomic_load(&h->mesh->failed)) {
-		if (h->mesh->armed) /* the watcher ends the process, before the program does with a status of its own */
-			watch_told(h->mesh);
+	struct hvd *top = h;
+	int failed = status ? atomic_load(&h->mesh->failed) : 0;
+	while (top->parent)
+		top = top->parent;
+	if (failed) {
+		/* The watcher ends the process, before the program does with a status of its own. Of a death a sub-world may hear first. */
+		if (top->mesh->armed && (top == h || (failed == HVD_EPEER && h->mesh->cause != CAUSE_LEFT && mesh_reason(top->mesh))))
+			watch_told(top->mesh);
 		fail(h, status, "%s", h->mesh->fault);
 	}
 	return status;

@@ -79,6 +79,37 @@ static void a_rank_killed_at_any_instant_ends_all_others(void **state)
 	}
 }
 
+static void toil_in_a_sub_world(void *arg)
+{
+	const struct scene *s = arg;
+	struct hvd *h = join_within(s->deadline), *all;
+	must(!hvd_split(h, 0, &all));
+	const pid_t self = getpid();
+	if (meeting_rank == s->victim && !fork()) {
+		usleep(s->after);
+		kill(self, s->signal);
+		_exit(0);
+	}
+	float value = 1;
+	while (!hvd_allreduce(all, &value, &value, 1, HVD_F32, HVD_SUM))
+		;
+	_exit(99); /* a status of the program's own: nobody would know what ended it */
+}
+
+/* Where the sub-world hears of the death first, its caller waits for the world's word and status all the same. */
+static void a_death_in_a_sub_world_ends_the_others_with_the_world_s_line(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 30; i++) {
+		struct scene s = { i % 4, SIGKILL, (useconds_t)(i % 7 * 1000), 20 };
+		int status[RANKS_MAX];
+		spawn_ranks(i % 2 ? "aabb" : "aaaa", toil_in_a_sub_world, &s, status);
+		for (int r = 0; r < 4; r++)
+			assert_true(r == s.victim || (WIFEXITED(status[r]) && WEXITSTATUS(status[r]) == 70));
+		meeting_over();
+	}
+}
+
 /* Nobody continues or kills the stopped rank but the others, so without them this would last for ever. */
 static void a_stopped_rank_is_noticed_and_ended_by_one_of_its_node(void **state)
 {
@@ -461,6 +492,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_rank_killed_at_any_instant_ends_all_others),
+		cmocka_unit_test(a_death_in_a_sub_world_ends_the_others_with_the_world_s_line),
 		cmocka_unit_test(a_stopped_rank_is_noticed_and_ended_by_one_of_its_node),
 		cmocka_unit_test(a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel),
 		cmocka_unit_test(a_plain_exit_is_named_to_ranks_that_compute),
