@@ -32,8 +32,9 @@ int explain(struct hvd *h, int status)
 	while (top->parent)
 		top = top->parent;
 	if (failed) {
-		/* The watcher ends the process, before the program does with a status of its own. Of a death a sub-world may hear first. */
-		if (top->mesh->armed && (top == h || (failed == HVD_EPEER && h->mesh->cause != CAUSE_LEFT && mesh_reason(top->mesh))))
+		/* The watcher ends the process, before the program does with a status of its own. Of a death a sub-world may hear first;
+		 * while that is being formed hvd_split() waits. */
+		if (top->mesh->armed && (top == h || (failed == HVD_EPEER && h->mesh->owner && h->mesh->cause != CAUSE_LEFT && mesh_reason(top->mesh))))
 			watch_told(top->mesh);
 		fail(h, status, "%s", h->mesh->fault);
 	}
