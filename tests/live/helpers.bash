@@ -69,12 +69,12 @@ cluster_down() {
 in_cluster() {
 	local who=()
 	[ "$1" != --user ] || { who=(--user) && shift; }
-	hvd_cluster exec "${who[@]}" timeout --kill-after=5 "${LIMIT:-60}" "$@"
+	hvd_cluster exec "${who[@]}" timeout --kill-after=5 "${LIMIT:-180}" "$@"
 }
 
 # wait_for SECONDS COMMAND…: until COMMAND succeeds
 wait_for() {
-	local deadline=$((SECONDS + $1))
+	local deadline=$((SECONDS + 3 * $1)) # for machines three times slower than where the number was chosen; nobody waits longer than it takes
 	shift
 	until "$@"; do
 		[ "$SECONDS" -lt "$deadline" ] || {
