@@ -207,7 +207,7 @@ $(BUILD)/tests/test_trainer_sequence: private LDFLAGS += -Wl,--wrap=pthread_crea
 $(BUILD)/tests/test_trainer_recover: private LDFLAGS += $(addprefix -Wl$(,)--wrap=,hvd_allgather hvd_broadcast hvd_lost hvd_error world_recover world_same train_open_loader train_set_schedule)
 
 # The CPU engine and its reference with double for float: what the algorithm does apart from rounding.
-FP64_SRC := $(filter-out %/baseline.c %/kernels_avx512.c %/kernels_avx2.c %/amx_processor.c %/amx_emulated.c %/amx_choice.c,$(wildcard trainer/error.c trainer/net/*.c trainer/engine/engine.c trainer/engine/layout.c \
+FP64_SRC := $(filter-out %/baseline.c %/kernels_avx512.c %/kernels_avx2.c %/kernels_neon.c %/amx_processor.c %/amx_emulated.c %/amx_choice.c,$(wildcard trainer/error.c trainer/net/*.c trainer/engine/engine.c trainer/engine/layout.c \
             trainer/engine/reference/*.c trainer/engine/cpu/*.c))
 $(BUILD)/fp64/%.o: %.c
 	@mkdir -p $(@D)

@@ -237,6 +237,8 @@ static int tables(const struct cpu_kernels *found[2])
 		found[n++] = &cpu_kernels_avx2;
 	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
 		found[n++] = &cpu_kernels_avx512;
+#elif defined __aarch64__
+	found[n++] = &cpu_kernels_neon;
 #endif
 	return n;
 }
@@ -264,7 +266,7 @@ static void vectors_compute_what_plain_c_does(void **state)
 						check_equal(&operations[o], what, &vectors[0], &vectors[1]);
 				}
 	if (n < 2)
-		printf("# left out: equal bits of AVX2 and AVX-512: this processor has %s alone\n", table[0]->name);
+		printf("# left out: equal bits of AVX2 and AVX-512: the processor has %s alone\n", table[0]->name);
 }
 
 /* Stored alone, so that nothing but the rounding can differ: half of these numbers lie between two of bf16. */

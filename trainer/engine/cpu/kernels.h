@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The CPU engine's inner loops. One source (kernels.inc, elementwise.inc) over a 16-lane vector, built as plain C,
- * for AVX2 and for AVX-512; the table is chosen at run time by CPU features.
+ * for AVX2, AVX-512 and NEON; the table is chosen at run time by CPU features.
  *
  * Activations are NHWC: pixel after pixel, `stride` elements apart, so that a slice of a dense block's buffer is a view.
  * "Packed" means [c / 16][pixel][16] fp32, channels padded with zeros to a multiple of 16, planes `plane` floats apart:
@@ -106,7 +106,7 @@ struct cpu_kernels {
 	} at[N_STORAGE];
 };
 
-extern const struct cpu_kernels cpu_kernels_portable, cpu_kernels_avx2, cpu_kernels_avx512;
+extern const struct cpu_kernels cpu_kernels_portable, cpu_kernels_avx2, cpu_kernels_avx512, cpu_kernels_neon;
 
 /* The best table for this machine. */
 const struct cpu_kernels *cpu_kernels_best(void);

@@ -18,6 +18,8 @@ const struct cpu_kernels *cpu_kernels_best(void)
 		return &cpu_kernels_avx512;
 	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
 		return &cpu_kernels_avx2;
+#elif defined __aarch64__
+	return &cpu_kernels_neon;
 #endif
 	return &cpu_kernels_portable;
 }

@@ -2,7 +2,7 @@
  * Sixteen floats in two AVX registers; vec_portable.h says what each function means. The results are those of AVX-512, bit for bit. */
 #ifndef VEC_H
 #define VEC_H
-#define VEC_HALVES 1 /* 16 registers: a tile is 6 x 16 */
+#define VEC_ROWS 6 /* of a tile, whose sums take 12 of the 16 registers */
 
 #include <immintrin.h>
 #include <stdint.h>
