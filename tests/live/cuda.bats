@@ -265,10 +265,50 @@ needs_python() {
 		for graph in ("graph:densenet121:16", "graph:densenet121:256", "graph:resnet50:256"):
 		    assert (plans[graph], plans[graph + ":all-plans"]) == ("10", "") and place[graph + ":all-plans"] > place["time:one"]
 		assert max(place["compile:reduce-overhead:256"], place["compile:graph-default:256"]) < min(place["time:one"], place["time:cudnn-plans"])
-		assert place["time:one"] < place["compile:graph-default:16"] < place["compile:max-autotune:256"] and place["probe:sass"] > place["compile:max-autotune:512"]
+		assert place["compile:graph-default:16"] < place["time:one"] < place["compile:max-autotune:256"] and place["probe:sass"] > place["compile:max-autotune:512"]
+		# what three calls are to bring; nothing of it behind what only explains a number
+		wanted = [place[key] for key in ("own:densenet121:256:wgmma", "own:densenet121:512", "compile:graph-default:256", "sanitize:memcheck:one", "feed:train", "compile:graph-default:16", "own:resnet50:256", "time:one")]
+		assert wanted == sorted(wanted) and place["ideal:card"] < place["own:densenet121:256:again"]
 	END
 	echo "$output"
 	[ "$status" -eq 0 ]
+}
+
+@test "the device script ends with a table: shares of the card's own ideal, and ratios of what was timed side by side" {
+	needs_python
+	run tests/gpu/ideal.py --copy 4300 --tflops 790 # an H200's: what the goals were written for
+	echo "$output"
+	[[ $output == *"densenet121 27259 images/s (28758 by bytes alone), resnet50 21679\"}" ]]
+	GPU_COPY_RATE='' run tests/gpu/ideal.py
+	[ "$status" -eq 64 ]
+	[[ $output == "ideal.py: no copy rate: "* ]]
+	run python3 - <<-'END'
+		import importlib.machinery, importlib.util
+		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
+		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
+		loader.exec_module(run)
+		row = lambda key, images_per_s, status="ok", **more: {"key": key, "status": status, "result": {"images_per_s": images_per_s, **more}}
+		rows = [{"key": "ideal:card", "status": "ok", "result": {"note": "at 3000 GB/s", "densenet121": {"images_per_s": 20000}}}, {"key": "probe:system", "status": "failed", "why": "SIGSEGV"},
+		        row("own:densenet121:256", 11000, memory_mib=4600), row("eager:densenet121:256", 3999, peak_memory_mb=1048.576), row("own:densenet121:256:again", 13000), row("eager:densenet121:256:again", 4001),
+		        row("graph:densenet121:256", 5000), row("compile:graph-default:256", 6000), row("own:densenet121:256:beside-graph-default", 15000), row("eager:densenet121:16", 9, "cut", partial=True),
+		        row("compile:graph-default:256:resnet50", 7000)]
+		print("\n".join(run.table(rows, "a card")))
+	END
+	echo "$output"
+	[ "${lines[0]}" = "a card: at 3000 GB/s" ]
+	[ "${lines[1]}" = "densenet121:256: own 12000 images/s, 4600 MiB; 60 % of the ideal; eager 4000, 1000 MiB: 3.00 times; graph 5000: 2.40 times; compile:graph-default 6000: 2.50 times" ]
+	[ "${lines[2]}" = "resnet50:256: compile:graph-default 7000" ]
+	[ ${#lines[@]} -eq 3 ]
+}
+
+@test "the device script does not begin on a GPU without the programs that it is to measure" {
+	needs_python
+	mkdir -p "$scratch/bin/gpu"
+	touch "$scratch/bin/gpu/gpu-kernels"
+	run tests/gpu/run --bin "$scratch/bin/gpu" --out "$scratch/out"
+	echo "$output"
+	[ "$status" -eq 64 ]
+	[[ $output == *"not here: "*"/bin/chexnet, "*"/bin/gpu/gpu-engine, "*": make all gpu"* && $output != *gpu-kernels* ]]
 }
 
 @test "PyTorch's step, eager and as one graph: tells what it knows before it is through, and the same losses" {
