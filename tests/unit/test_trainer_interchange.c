@@ -156,11 +156,26 @@ static void check_rewritten(const char *golden)
 	close_model(c, &plan, &v);
 }
 
-/* The state of a model inside DistributedDataParallel and torch.compile, and of one of whose tensors only some carry such a name. */
-static void names_behind_pytorchs_wrappers_are_those_of_the_model(void **state)
+/* `name` with a prefix before it, as programs of 2017 wrote it: "norm1" of a dense layer was "norm.1", and a sigmoid came after the classifier. */
+static void spell_as_in_2017(struct tensor *t, const char *prefix, const char *name)
+{
+	static const char *const spelled[][2] = { { ".norm1.", ".norm.1." }, { ".norm2.", ".norm.2." }, { ".conv1.", ".conv.1." }, { ".conv2.", ".conv.2." },
+						  { "classifier.", "classifier.0." } };
+	snprintf(t->name, sizeof t->name, "%s%s", prefix, name);
+	for (int k = 0; k < 5; k++) {
+		const char *at = strstr(name, spelled[k][0]);
+
+		if (at)
+			snprintf(t->name, sizeof t->name, "%s%.*s%s%s", prefix, (int)(at - name), name, spelled[k][1], at + strlen(spelled[k][0]));
+	}
+}
+
+/* The state of a model inside others and of early programs, and of one of whose tensors only some carry such a name. */
+static void names_of_wrapped_and_of_early_models_are_those_of_the_model(void **state)
 {
 	static struct tensor tensors[400];
-	static const char golden[] = "tests/golden/torchvision-14.safetensors", *const prefixes[] = { "module.", "_orig_mod.", "_orig_mod.module." };
+	static const char golden[] = "tests/golden/torchvision-14.safetensors";
+	static const char *const prefixes[] = { "module.", "_orig_mod.module.", "module.densenet121.", "", "module.densenet121." };
 	struct safetensors *theirs;
 	struct checkpoint *c;
 	struct error e = { 0 };
@@ -171,10 +186,13 @@ static void names_behind_pytorchs_wrappers_are_those_of_the_model(void **state)
 	int n = safetensors_count(theirs);
 
 	assert_in_range(n, 1, 400);
-	for (int k = 0; k < 3; k++) {
+	for (int k = 0; k < 5; k++) {
 		for (int i = 0; i < n; i++) {
 			tensors[i] = *safetensors_at(theirs, i);
-			snprintf(tensors[i].name, sizeof tensors[i].name, "%s%s", prefixes[k], safetensors_at(theirs, i)->name);
+			if (k < 3)
+				snprintf(tensors[i].name, sizeof tensors[i].name, "%s%s", prefixes[k], safetensors_at(theirs, i)->name);
+			else
+				spell_as_in_2017(&tensors[i], prefixes[k], safetensors_at(theirs, i)->name);
 		}
 		assert_int_equal(safetensors_write(path, tensors, n, NULL, 0, &e), 0);
 		check_logits(path, "logits");
@@ -255,7 +273,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_model_that_pytorch_wrote_gives_pytorch_s_logits),
 		cmocka_unit_test(a_head_of_1000_outputs_gives_way_to_ours_and_the_rest_is_taken),
-		cmocka_unit_test(names_behind_pytorchs_wrappers_are_those_of_the_model),
+		cmocka_unit_test(names_of_wrapped_and_of_early_models_are_those_of_the_model),
 		cmocka_unit_test(what_we_write_is_what_pytorch_wrote),
 		cmocka_unit_test(events_are_those_that_tensorboard_has_read),
 	};

@@ -293,7 +293,8 @@ static void check_float32(const struct subject *s, enum engine_variant variant)
 		worst = fmax(worst, fabs(loss[i] - g.loss[i]));
 	printf("# %s in fp32%s: losses within %.1e of PyTorch's in fp64, its own in fp32 %.1e\n", s->name,
 	       variant == VARIANT_PORTABLE ? ", plain C" : "", worst, g.own);
-	assert_close(loss[0], g.loss[0], fmax(1e-7, allowance() * g.own_first));
+	/* one sum's rounding: PyTorch's own for resnet50 was 1.5e-7 on one machine and 3.9e-7 on another */
+	assert_close(loss[0], g.loss[0], fmax(1e-6, allowance() * g.own_first));
 	assert_close(worst, 0, allowance() * g.own);
 	free_inputs(&in);
 }

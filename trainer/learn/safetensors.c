@@ -254,6 +254,44 @@ static int check_sum(const struct safetensors *f, uint64_t data_begin, struct er
 	return 0;
 }
 
+/* The length of what comes before every name, up to its first dot: of a model inside another one. 0: nothing does. */
+static size_t common_part(const struct safetensors *f)
+{
+	const char *dot = f->n > 1 ? strchr(f->tensors[0].name, '.') : NULL;
+	size_t length = dot ? (size_t)(dot + 1 - f->tensors[0].name) : 0;
+
+	for (int i = 1; i < f->n; i++)
+		if (strncmp(f->tensors[i].name, f->tensors[0].name, length) != 0)
+			return 0;
+	return length;
+}
+
+static void cut(char *at, size_t length)
+{
+	memmove(at, at + length, strlen(at + length) + 1);
+}
+
+/* A model may be inside others; early DenseNets of torchvision said ".norm.1."; a classifier with a sigmoid after it is the first of a sequence. */
+static void modernise_names(struct safetensors *f)
+{
+	static const struct {
+		const char *old;
+		size_t at, length; /* what is left out of it */
+	} spelled[] = { { ".norm.1.", 5, 1 }, { ".norm.2.", 5, 1 }, { ".conv.1.", 5, 1 }, { ".conv.2.", 5, 1 }, { "classifier.0.", 10, 2 } };
+	size_t length;
+
+	while ((length = common_part(f)) > 0)
+		for (int i = 0; i < f->n; i++)
+			cut(f->tensors[i].name, length);
+	for (int i = 0; i < f->n; i++)
+		for (size_t k = 0; k < sizeof spelled / sizeof spelled[0]; k++) {
+			char *found = strstr(f->tensors[i].name, spelled[k].old);
+
+			if (found)
+				cut(found + spelled[k].at, spelled[k].length);
+		}
+}
+
 static int read_header(struct safetensors *f, struct error *e)
 {
 	uint64_t length;
@@ -284,31 +322,8 @@ static int read_header(struct safetensors *f, struct error *e)
 			return rc;
 	}
 	qsort(f->tensors, (size_t)f->n, sizeof *f->tensors, by_data);
+	modernise_names(f);
 	return check_names(f, e) || check_cover(f, 8 + length, e) || check_sum(f, 8 + length, e) ? -e->code : 0;
-}
-
-static int all_begin_with(const struct safetensors *f, const char *prefix)
-{
-	for (int i = 0; i < f->n; i++)
-		if (strncmp(f->tensors[i].name, prefix, strlen(prefix)) != 0)
-			return 0;
-	return f->n > 0;
-}
-
-/* A model may have been wrapped more than once. */
-static void unwrap_names(struct safetensors *f)
-{
-	static const char *const prefixes[] = { "module.", "_orig_mod.", NULL };
-
-	for (const char *const *p = prefixes; *p;) {
-		if (!all_begin_with(f, *p)) {
-			p++;
-			continue;
-		}
-		for (int i = 0; i < f->n; i++)
-			memmove(f->tensors[i].name, f->tensors[i].name + strlen(*p), strlen(f->tensors[i].name + strlen(*p)) + 1);
-		p = prefixes;
-	}
 }
 
 int safetensors_open(struct safetensors **out, const char *path, struct error *e)
@@ -323,8 +338,8 @@ int safetensors_open(struct safetensors **out, const char *path, struct error *e
 	if (file_map(&f->file, path, e) == 0) {
 		if (f->file.size < 10)
 			fail(e, EXIT_DATA, "%s: not a safetensors file (%zu bytes)", path, f->file.size);
-		else if (read_header(f, e) == 0)
-			unwrap_names(f);
+		else
+			read_header(f, e);
 	}
 	if (e->code) {
 		safetensors_close(f);

@@ -33,8 +33,9 @@ int safetensors_write(const char *path, const struct tensor *tensors, int n, con
 struct safetensors;
 
 /* Maps a file and checks all of it: length, header, types, shapes, that the tensors cover the data once and without holes,
- * that no name comes twice, and the checksum where one is noted. EXIT_DATA names what is wrong. What PyTorch's wrappers put before every
- * name, "module." of DistributedDataParallel and "_orig_mod." of torch.compile, is left out of them. */
+ * that no name comes twice, and the checksum where one is noted. EXIT_DATA names what is wrong. What comes before every name up to
+ * a dot ("module." of DistributedDataParallel, "_orig_mod." of torch.compile, "densenet121." of a model inside another one) is left out,
+ * and torchvision's old names (norm.1) and those of a classifier with a sigmoid after it (classifier.0) are today's. */
 int safetensors_open(struct safetensors **f, const char *path, struct error *e);
 void safetensors_close(struct safetensors *f);
 
