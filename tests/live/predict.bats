@@ -156,16 +156,19 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 	done
 }
 
-@test "of weights that do not say how large their images were, a size is assumed with a word, or given" {
+@test "of weights that do not say how large their images were or what their outputs are, a size and the order are assumed with a word, or a size given" {
 	python3 "$BATS_TEST_DIRNAME/forget_notes.py" run1/model.safetensors unsaid 14 || skip "no Python here"
 	image=$(find tree/images -name '*.png' | head -n 1)
-	size=(--resize 32 --image-size 32)
+	size=(--resize 32 --image-size 32) ordered=
 	for weights in unsaid/model.safetensors run1/model.safetensors; do # the same, and what the others say themselves may be typed
 		chexnet predict --weights $weights --engine cpu --threads 1 "${size[@]}" --json "$image" 2>words | grep -A 14 '"logits"' >"$(dirname $weights).logits"
 		run ! grep 'does not say how large' words
+		! grep -q 'does not say which findings its outputs stand for: taken as Atelectasis, .*, Hernia, in this order' words || ordered+=" $weights"
 		chexnet eval --data set --weights $weights --image-size 32 --threads 1 --resamples 0 --json 2>words | grep -A 2 '"mean"' >"$(dirname $weights).mean"
 		run ! grep 'does not say how large' words
+		! grep -q 'chexnet eval: .* does not say which findings' words || ordered+=" $weights"
 	done
+	[ "$ordered" = " unsaid/model.safetensors unsaid/model.safetensors" ]
 	[ "$(wc -l <unsaid.logits)" -eq 15 ]
 	[ "$(wc -l <unsaid.mean)" -eq 3 ]
 	diff unsaid.logits run1.logits

@@ -174,6 +174,8 @@ static int open_model(struct eval *v, struct error *e)
 
 	if (find_network(v, &c, e) == 0) {
 		leave_out_untrained(v);
+		if (v->notes.unnamed && world_speaks(&v->world))
+			say_findings("eval", v->conf->weights);
 
 		struct model_conf conf = {
 			.network = v->network,

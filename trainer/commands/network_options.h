@@ -51,6 +51,9 @@ int threads_from_options(const struct engine_options *o, const struct world *w);
 /* The size that a file of weights notes, or where it does not, that which --OPTION was given; 0: neither says. Negative, EXIT_USAGE: they differ. */
 int size_of_weights(const char *path, const char *option, int noted, int typed, struct error *e);
 
+/* The line that COMMAND says of a file of weights that names no findings: its outputs are taken in this program's order. */
+void say_findings(const char *command, const char *path);
+
 /* Side of the network's window for images of source_size when --image-size is 0. A DenseNet's is the multiple of its last cells' pitch that is
  * nearest to 7/8 of them (of 32: 224 of 256, 288 of 320), so that activation maps cover the window. Where none lies from 13/16 to 15/16 the rim
  * would be too wide or too narrow (of 128 pixels, 96 or 128): then, and in a ResNet, whose cells cover no multiple, 7/8, a multiple of 8 (112). */

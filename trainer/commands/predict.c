@@ -173,6 +173,8 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 	p->maps.untrained = p->untrained;
 	p->maps.ten_crops = p->crops == CROPS_TEN;
 	p->maps.weights_hash = p->weights_hash;
+	if (!e->code && notes.unnamed)
+		say_findings("predict", conf->weights);
 	if (!e->code)
 		say_what_it_is(p, &notes);
 	if (!e->code && p->maps.features)

@@ -298,6 +298,7 @@ static int read_notes(struct checkpoint *c, struct checkpoint_notes *notes, stru
 		.window = note_int(c, "shuffle_window"),
 		.window_layout = note_u64(c, "window_layout", 16),
 		.source_size = note_int(c, "source_size"),
+		.unnamed = !safetensors_note(c->file, "findings"),
 		.image_size = note_int(c, "image_size"),
 		.leaky = leak && strncmp(leak, "yes", 3) == 0,
 		.unchecked = !leak || (strcmp(leak, "yes, checked") != 0 && strcmp(leak, "no") != 0), /* "yes", of earlier versions, was either */

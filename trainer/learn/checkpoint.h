@@ -39,6 +39,7 @@ struct checkpoint_notes {
 	uint64_t window_layout;        /* window_layout() of the training split where there are windows */
 	int bucket_bytes;              /* bound of a gradient bucket; 0: the runtime's default */
 	int source_size;               /* side of the prepared images, pixels */
+	int unnamed;                   /* whether a file that was opened does not say which findings its outputs stand for */
 	int image_size;                /* side of the network's window in them, as a file says that was opened; 0: it does not. What is written says the plan's */
 	int leaky;                     /* trained with --allow-leak on splits that share patients, now or before */
 	int unchecked;                 /* nobody knows on whom, before */
