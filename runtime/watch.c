@@ -121,22 +121,25 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 	}
 	if (rank >= 0 && !m->peer[rank].member)
 		return before ? before : HVD_EPEER; /* it is known, and the world goes on without it */
-	if (news && before)
-		wake_waiting(m);
-	if (before)
+	if (before && !news)
 		return before;
-	m->lost = rank;
-	m->cause = cause;
-	compose(m, rank, cause, reporter, text);
+	if (!before) {
+		m->lost = rank;
+		m->cause = cause;
+		compose(m, rank, cause, reporter, text);
+	}
 	struct fault_notice body = { status, rank, cause, reporter >= 0 ? reporter : m->rank, "" };
 	if (status == HVD_ESYS && reporter < 0 && m->what == DOING_RECOVER) /* the others can go on without what this rank lacks */
 		body = (struct fault_notice){ HVD_EPEER, m->rank, CAUSE_UNABLE, m->rank, "" };
 	snprintf(body.text, sizeof body.text, "%s", text ? text : "");
 	struct wire_header header = { .kind = WIRE_FAULT, .bytes = sizeof body };
+	/* A further loss may be one that others form a world with: they hear of it, but not that rank, with which others may yet go on. */
 	for (int i = 0; i < m->size && (rank != m->rank || reporter < 0); i++)
-		peer_post(&m->peer[i], &header, &body);
-	if (news && m->armed) /* before the program hears of it, and ends */
+		if (!before || i != rank)
+			peer_post(&m->peer[i], &header, &body);
+	if (news && !before && m->armed) /* before the program hears of it, and ends */
 		end_silent_locked(m, rank);
+	status = before ? before : status;
 	atomic_store(&m->failed, status);
 	wake_waiting(m);
 	return status;

@@ -90,17 +90,20 @@ static void a_rank_that_another_takes_for_dead_does_not_go_on_too(void **state)
 }
 
 /* The control link between two ranks that are well ends for both, as by a firewall. */
+static void end_control_link(struct mesh *m, int rank)
+{
+	pthread_mutex_lock(&m->lock);
+	must(!connect(m->peer[rank].fd, &(struct sockaddr){ .sa_family = AF_UNSPEC }, sizeof(struct sockaddr)) || !shutdown(m->peer[rank].fd, SHUT_RDWR));
+	pthread_mutex_unlock(&m->lock);
+}
+
 static void lose_a_control_link(void *arg)
 {
 	const int *pair = arg;
 	struct hvd *h = join_to_survive(20);
-	struct mesh *m = h->mesh;
-	if (meeting_rank == pair[0]) {
-		pthread_mutex_lock(&m->lock);
-		must(!connect(m->peer[pair[1]].fd, &(struct sockaddr){ .sa_family = AF_UNSPEC }, sizeof(struct sockaddr)) || !shutdown(m->peer[pair[1]].fd, SHUT_RDWR));
-		pthread_mutex_unlock(&m->lock);
-	}
-	while (!*hvd_stop_word(h))
+	if (meeting_rank == pair[0])
+		end_control_link(h->mesh, pair[1]);
+	while (!stop_word(h))
 		usleep(1000);
 	must(hvd_lost(h) == pair[1] || (meeting_rank == pair[1] && hvd_lost(h) == pair[0]));
 	must(strstr(h->mesh->fault, "alive, but a link with it broke"));
@@ -119,6 +122,32 @@ static void two_ranks_that_lose_their_control_link_cost_the_higher_one(void **st
 		int pair[2] = { worlds[i].pair[0], worlds[i].pair[1] };
 		quarrel(worlds[i].hosts, lose_a_control_link, pair);
 	}
+}
+
+/* Rank 2 may have agreed with both, and forms the new world. */
+static void lose_a_control_link_after_a_death(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	(void)arg;
+	if (meeting_rank == 3)
+		raise(SIGKILL);
+	while (!stop_word(h))
+		usleep(1000);
+	wait_at(0, 3);
+	double since = lived();
+	if (meeting_rank == 0)
+		end_control_link(h->mesh, 1);
+	must(hvd_recover(h) == (meeting_rank == 1 ? HVD_EBOOT : 0));
+	must(meeting_rank == 1 || hvd_world(h)->size == 2);
+	must(lived() - since < 10);
+	hvd_close(h);
+}
+
+static void a_link_that_ends_during_a_recovery_does_not_cost_a_deadline(void **state)
+{
+	(void)state;
+	run_ranks_but(3, "abcd", lose_a_control_link_after_a_death, NULL);
+	run_ranks_but(3, "aabb", lose_a_control_link_after_a_death, NULL);
 }
 
 static void two_ranks_that_give_each_other_up_cost_one(void **state)
@@ -250,6 +279,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(two_ranks_that_give_each_other_up_cost_one),
 		cmocka_unit_test(two_ranks_that_lose_their_control_link_cost_the_higher_one),
+		cmocka_unit_test(a_link_that_ends_during_a_recovery_does_not_cost_a_deadline),
 		cmocka_unit_test(a_rank_that_another_gave_up_needs_the_majority_of_all),
 		cmocka_unit_test(a_rank_that_another_takes_for_dead_does_not_go_on_too),
 		cmocka_unit_test(a_data_link_that_breaks_is_no_death),
