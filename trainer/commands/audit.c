@@ -158,7 +158,7 @@ static int run(int argc, char **argv)
 		return rc;
 	if (check_tables(&conf, &e) < 0)
 		return report_error(&command_audit, &e);
-	struct audit_conf c = { conf.table, conf.train_val_list, conf.test_list, conf.pixels, conf.threads };
+	struct audit_conf c = { conf.table, conf.train_val_list, conf.test_list, conf.pixels, conf.threads, "chexnet audit" };
 	for (int i = 1; i <= n; i++) {
 		rc = audit_path(argv[i], &c, conf.json);
 		worst = rc > worst ? rc : worst;

@@ -233,6 +233,7 @@ static int judge(struct eval *v, struct error *e)
 	struct evaluation_conf conf = {
 		.dataset = v->data, .decode_threads = v->conf->decode_threads, .resamples = v->conf->resamples, .seed = v->conf->seed,
 		.leaked = v->leaked, .leaky = v->notes.leaky, .trained_on = v->notes.trained_on, .crops = (enum crops)v->conf->crops,
+		.tell = "chexnet eval",
 	};
 
 	if (evaluate(&ev, &v->model, &conf, e) == 0 && world_speaks(&v->world)) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands/commands.h"
 #include "commands/maps.h"
@@ -17,6 +18,7 @@
 #include "json.h"
 #include "learn/crops.h"
 #include "learn/log.h"
+#include "progress.h"
 
 enum { MAX_IMAGES = 1 << 20, BATCH = 8 };
 
@@ -55,6 +57,7 @@ struct predictor {
 	char weights_hash[WEIGHTS_HASH];
 	uint8_t *pixels; /* [BATCH][source_size][source_size] */
 	struct maps maps; /* zeroes where nothing is to be shown */
+	struct progress progress;
 };
 
 /* ---- opening ----------------------------------------------------------------------------------------- */
@@ -214,19 +217,23 @@ static int read_image(struct predictor *p, const char *path, uint8_t *pixels, st
 }
 
 /* What a network says about a picture of nothing looks like any other answer. */
-static void warn_if_blank(const char *path, const uint8_t *pixels, size_t n)
+static void warn_if_blank(struct predictor *p, const char *path, const uint8_t *pixels)
 {
-	if (memcmp(pixels, pixels + 1, n - 1) == 0)
-		fprintf(stderr, "chexnet predict: warning: %s: every pixel is of the same gray, %d of 255: nothing is to be seen, and its probabilities mean nothing\n",
+	if (memcmp(pixels, pixels + 1, (size_t)p->source_size * (size_t)p->source_size - 1))
+		return;
+	progress_end(&p->progress);
+	fprintf(stderr, "chexnet predict: warning: %s: every pixel is of the same gray, %d of 255: nothing is to be seen, and its probabilities mean nothing\n",
 			path, pixels[0]);
 }
 
 /* The square that the network sees is made of any image; of these it shows something else than a radiograph does. */
-static void warn_of_shape(const char *path, const struct original *original, int input)
+static void warn_of_shape(struct predictor *p, const char *path, const struct original *original)
 {
-	int width = original->width, height = original->height;
+	int width = original->width, height = original->height, input = p->plan.image_size;
 	enum image_shape shape = image_shape(width, height, input);
 
+	if (shape != SHAPE_FINE)
+		progress_end(&p->progress);
 	if (shape == SHAPE_STRETCHED)
 		fprintf(stderr, "chexnet predict: warning: %s: %d x %d pixels are stretched into a square: its probabilities are those of a distorted image\n", path, width, height);
 	else if (shape == SHAPE_ENLARGED)
@@ -339,10 +346,11 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 		if (!bad[i].code && !all_finite(logits[at[i]]))
 			fail(&bad[i], EXIT_INTERNAL, "%s: the network's output is not a number", paths[i]);
 		if (bad[i].code) {
+			progress_end(&p->progress);
 			fprintf(stderr, "chexnet predict: %s\n", bad[i].text);
 		} else {
-			warn_if_blank(paths[i], p->pixels + (size_t)at[i] * pixels, pixels);
-			warn_of_shape(paths[i], &original[i], p->plan.image_size);
+			warn_if_blank(p, paths[i], p->pixels + (size_t)at[i] * pixels);
+			warn_of_shape(p, paths[i], &original[i]);
 		}
 		worst = bad[i].code > worst ? bad[i].code : worst;
 
@@ -366,10 +374,14 @@ static int predict(const struct predict_conf *conf, int n, char **paths, struct 
 	cJSON *list = cJSON_CreateArray();
 	int rc = predictor_open(&p, conf, e), worst = 0;
 
+	/* text on a terminal tells by itself */
+	progress_begin(&p.progress, conf->json || !isatty(STDOUT_FILENO) ? "chexnet predict" : NULL, (size_t)n);
 	for (int i = 0; rc >= 0 && i < n; i += BATCH) {
 		rc = predict_some(&p, conf->json, list, n - i < BATCH ? n - i : BATCH, paths + i, e);
 		worst = rc > worst ? rc : worst;
+		progress_tell(&p.progress, (size_t)(n - i < BATCH ? n : i + BATCH));
 	}
+	progress_end(&p.progress);
 	if (rc >= 0 && conf->json)
 		rc = json_print(list, 1, e);
 	else

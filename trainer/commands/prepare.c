@@ -130,7 +130,7 @@ static int run(int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	struct prepare_conf p = { .out = argv[3], .source = argv[2], .size = conf.size, .encoding = (enum encoding)conf.encoding, .shards = conf.shards,
-				  .seed = conf.seed, .threads = conf.threads, .overwrite = conf.overwrite, .stop = &stop_asked };
+				  .seed = conf.seed, .threads = conf.threads, .overwrite = conf.overwrite, .stop = &stop_asked, .tell = "chexnet prepare" };
 	stop_at_signals();
 	if (check_words(&conf, argv[1], &e) == 0 && prepare_source(&conf, argv[1], &p, &e) == 0)
 		return EXIT_DONE;

@@ -12,9 +12,11 @@ int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *
 		.leaked = checkpoint_leaked(&t->at, dataset_leak(d, t->train, NULL)), .leaky = t->at.leaky, .trained_on = t->at.trained_on,
 		.pos_weight = t->conf->pos_weight ? t->pos_weight : NULL,
 		.decode_threads = t->conf->decode_threads ? t->conf->decode_threads : 1,
+		.tell = d == t->test ? "chexnet train: test split" : "chexnet train: validation",
 	};
 	double begin = now();
 
+	log_end_live(&t->log);
 	if (evaluate(ev, &t->model, &conf, e) < 0)
 		return -e->code;
 	t->recent.begin += now() - begin; /* rates are those of training */
@@ -22,7 +24,6 @@ int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *
 	if (ev->stopped)
 		return 0;
 	tell_events_evaluation(t, ev, d);
-	log_end_live(&t->log);
 	cJSON *event = log_event(&t->log, "eval");
 
 	json_number(event, "step", (double)t->at.step);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <omp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "data/hash.h"
 #include "data/resize.h"
+#include "progress.h"
 
 const char *const audit_kind_names[] = { "leak", "labels", "duplicates", "dropped", "images", "counts", "shortcuts" };
 
@@ -254,14 +256,17 @@ static void look_at(struct look *l, const struct image *image)
 	l->border = (float)(edge / (double)edge_pixels);
 }
 
-static struct look *look_at_all(const struct origin *o, int threads, struct error *e)
+static struct look *look_at_all(const struct origin *o, const char *tell, int threads, struct error *e)
 {
 	struct look *looks = calloc(o->count + 1, sizeof *looks);
+	struct progress progress;
+	_Atomic size_t done = 0;
 
 	if (!looks) {
 		fail(e, EXIT_INTERNAL, "no memory for %zu images", o->count);
 		return NULL;
 	}
+	progress_begin(&progress, tell, o->count);
 #pragma omp parallel num_threads(threads)
 	{
 		struct decoder *d = decoder_new();
@@ -273,9 +278,13 @@ static struct look *look_at_all(const struct origin *o, int threads, struct erro
 				fail(&looks[i].error, EXIT_INTERNAL, "no memory for a decoder");
 			else if (o->decode(o, i, d, &image, &looks[i].error) == 0)
 				look_at(&looks[i], &image);
+			size_t so_far = ++done;
+			if (omp_get_thread_num() == 0)
+				progress_tell(&progress, so_far);
 		}
 		decoder_free(d);
 	}
+	progress_end(&progress);
 	for (size_t i = 0; i < o->count && !e->code; i++)
 		if (looks[i].error.code == EXIT_INTERNAL) /* what could not be looked at may be whole */
 			*e = looks[i].error;
@@ -426,7 +435,7 @@ int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *
 		return -e->code;
 	}
 	if (conf->pixels && o->decode) {
-		struct look *looks = look_at_all(o, threads, e);
+		struct look *looks = look_at_all(o, conf->tell, threads, e);
 		if (!looks)
 			return -e->code;
 		check_images(a, o, looks);

@@ -35,6 +35,7 @@ struct audit_conf {
 	const char *train_val_list, *test_list; /* to find what is missing; or NULL */
 	int pixels;              /* decode every image, where there are images */
 	int threads;             /* 0: those of the affinity mask */
+	const char *tell;        /* who says how far it is (progress.h), or NULL */
 };
 
 int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *conf, struct error *e);

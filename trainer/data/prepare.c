@@ -15,6 +15,7 @@
 #include "data/resize.h"
 #include "data/tfrecord.h"
 #include "learn/auroc.h"
+#include "progress.h"
 
 struct job {
 	const struct prepare_conf *conf;
@@ -25,6 +26,8 @@ struct job {
 	uint8_t **square;        /* [threads][size * size] */
 	uint8_t *shape;          /* [count] enum image_shape, of those that were decoded */
 	struct staging *staging;
+	struct progress progress;
+	size_t written;          /* images */
 };
 
 /* Records made ahead of the writer, so that all threads decode while the order stays. */
@@ -80,7 +83,7 @@ static int make_record(const struct job *job, size_t index, int thread, struct b
 
 /* Where the records of one split go: shards, or one packed file. */
 struct split_writer {
-	const struct job *job;
+	struct job *job;
 	enum split split;
 	struct tfrecord_writer file;
 	struct packed_writer packed;
@@ -156,7 +159,7 @@ static void writer_discard(struct split_writer *w)
 /* Makes records [first, first + n) of the order at once and writes them one after another. */
 static int write_window(struct split_writer *w, const size_t *order, size_t n, struct bytes *records, struct error *errors, struct error *e)
 {
-	const struct job *job = w->job;
+	struct job *job = w->job;
 
 #pragma omp parallel for schedule(dynamic) num_threads(job->threads)
 	for (size_t i = 0; i < n; i++) {
@@ -169,6 +172,8 @@ static int write_window(struct split_writer *w, const size_t *order, size_t n, s
 		if (writer_append(w, order[i], &records[i], e))
 			return -e->code;
 	}
+	job->written += n;
+	progress_tell(&job->progress, job->written);
 	return job->conf->stop && *job->conf->stop ? fail(e, EXIT_INTERNAL, "interrupted; nothing is left behind") : 0;
 }
 
@@ -191,7 +196,7 @@ static size_t *order_split(const struct job *job, enum split split, size_t *coun
 	return order;
 }
 
-static int write_split(const struct job *job, enum split split, struct error *e)
+static int write_split(struct job *job, enum split split, struct error *e)
 {
 	struct manifest_split *info = &job->report->manifest.split[split];
 	size_t count, window = (size_t)job->threads * WINDOW;
@@ -380,6 +385,15 @@ int prepare_claim(const struct prepare_conf *conf, struct staging *staging, stru
 	return staging_open(staging, conf->out, conf->overwrite, &kind, conf->source, e);
 }
 
+static size_t count_images(const struct origin *o)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < o->count; i++)
+		n += o->split[i] != SPLIT_NONE;
+	return n;
+}
+
 int prepare_claimed(const struct prepare_conf *conf, struct staging *staging, const struct origin *origin, struct prepare_report *report, struct error *e)
 {
 	struct job job = { .conf = conf, .origin = origin, .report = report, .staging = staging, .threads = conf->threads ? conf->threads : omp_get_max_threads() };
@@ -390,13 +404,16 @@ int prepare_claimed(const struct prepare_conf *conf, struct staging *staging, co
 		rc = check_names(&job, e);
 	if (!rc)
 		rc = count_all(&job, e);
-	if (!rc)
+	if (!rc) {
 		describe(&job);
+		progress_begin(&job.progress, conf->tell, count_images(origin));
+	}
 	for (int s = 0; !rc && s < SPLITS; s++) {
 		rc = write_split(&job, (enum split)s, e);
 		if (!rc && origin->oracle)
 			rc = measure_oracle(&job, (enum split)s, e);
 	}
+	progress_end(&job.progress);
 	if (!rc)
 		rc = manifest_write(&report->manifest, staging->partial, e);
 	if (!rc)

@@ -21,6 +21,7 @@ struct prepare_conf {
 	int threads;             /* 0: those of the affinity mask */
 	int overwrite;
 	const volatile sig_atomic_t *stop; /* set by a signal: give up and leave nothing; or NULL */
+	const char *tell;        /* who says how far it is (progress.h), or NULL */
 };
 
 struct prepare_report {

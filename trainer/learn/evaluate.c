@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "data/loader.h"
+#include "progress.h"
 
 /* ---- scoring ----------------------------------------------------------------------------------------- */
 
@@ -18,10 +19,11 @@ static int check_logits(const float *logits, const struct loader_batch *b, const
 }
 
 /* own: [share][FINDINGS], row k is sample rank + k * ranks. */
-static int score_own(struct model *m, const struct evaluation_conf *conf, struct loader *l, float *own, int *stopped, struct error *e)
+static int score_own(struct model *m, const struct evaluation_conf *conf, struct loader *l, struct progress *progress, float *own, int *stopped, struct error *e)
 {
 	const int rank = m->world->at->rank, ranks = m->world->at->size;
 	struct loader_batch b;
+	size_t done = 0;
 	double waited;
 	int more;
 
@@ -35,6 +37,8 @@ static int score_own(struct model *m, const struct evaluation_conf *conf, struct
 		if (check_logits(logits, &b, conf->dataset, e) < 0)
 			return -e->code;
 		loader_release(l, b.slot);
+		done += (size_t)b.batch.count * (size_t)ranks; /* the others are about as far */
+		progress_tell(progress, done < progress->total ? done : progress->total);
 		if (conf->stop && *conf->stop) {
 			*stopped = 1;
 			return 0;
@@ -53,8 +57,12 @@ static int run_loader(struct model *m, const struct evaluation_conf *conf, int b
 
 	if (loader_open(&l, &lc, e) < 0)
 		return -e->code;
-	int rc = score_own(m, conf, l, own, stopped, e);
+	struct progress progress;
 
+	progress_begin(&progress, world_speaks(m->world) ? conf->tell : NULL, dataset_count(conf->dataset));
+	int rc = score_own(m, conf, l, &progress, own, stopped, e);
+
+	progress_end(&progress);
 	loader_close(l);
 	return rc;
 }

@@ -1,0 +1,36 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Commands that say nothing until their end tell on a terminal how far they are, and take the line away.
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	rm -rf "$SCRATCH"
+	mkdir -p "$SCRATCH"
+	"$BUILD/chexnet" synth --out "$SCRATCH/tree" --size 32 --images 300 --prevalence-floor 0.1 >/dev/null
+}
+teardown_file() { rm -rf "$SCRATCH"; }
+setup() { cd "$SCRATCH" || return 1; }
+
+# told LINE COMMAND…: LINE, a pattern, is on standard error where that is a terminal, and cleared; elsewhere it is not
+told() {
+	local line=$1
+	shift
+	script -qec "$(printf '%q ' "$BUILD/chexnet" "$@") 2>&1 >out" /dev/null </dev/null >terminal
+	tr '\r' '\n' <terminal | grep -Eq "^.\[K$line images, [0-9:]+ left" || { echo "on the terminal:"; cat -v terminal; return 1; }
+	tr '\r' '\n' <terminal | grep -a "images, [0-9:]* left" -A1 | tail -1 | grep -q "^.\[K" || { echo "not cleared:"; cat -v terminal; return 1; }
+}
+
+@test "prepare, audit, train, eval and predict tell a terminal how far they are, and a file nothing before a minute is over" {
+	small="--engine cpu --threads 1"
+	told "chexnet prepare: [0-9]+ of 300" prepare nih tree data --size 32
+	told "chexnet audit: [0-9]+ of 300" audit data
+	told "chexnet train: validation: [0-9]+ of [0-9]+" train --data data --model densenet --growth 4 --init-channels 4 --blocks 1 --steps 2 --output run $small
+	tr '\r' '\n' <terminal | grep -aq "chexnet train: test split: [0-9]* of [0-9]* images"
+	told "chexnet eval: [0-9]+ of [0-9]+" eval --data data --weights run/model.safetensors $small
+	told "chexnet predict: [0-9]+ of 300" predict --json --weights run/model.safetensors $small tree/images/*.png
+	"$BUILD/chexnet" eval --data data --weights run/model.safetensors $small >/dev/null 2>errors
+	! grep -q left errors
+	grep -q "images of .* patients" <("$BUILD/chexnet" eval --data data --weights run/model.safetensors $small 2>&1)
+}
