@@ -187,24 +187,24 @@ $(BUILD)/tests/test_plugin_%: $(BUILD)/obj/tests/unit/test_plugin_%.o $(call obj
 $(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call objects,$(RUNTIME_SRC) runtime/transport.c runtime/predict.c)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -pthread -ldl -lrt -lm
-$(BUILD)/tests/test_runtime_nccl: private LDFLAGS += -Wl,--wrap=nccl_bind,--wrap=driver_bind
+$(BUILD)/tests/test_runtime_nccl: private override LDFLAGS += -Wl,--wrap=nccl_bind,--wrap=driver_bind
 $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call objects,$(TRAINER_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lcmocka $(TRAINER_LIBS)
 
-$(BUILD)/tests/test_runtime_measured: private LDFLAGS += -Wl,--wrap=clock_gettime
-$(BUILD)/tests/test_runtime_stopped: private LDFLAGS += -Wl,--wrap=lived
-$(BUILD)/tests/test_runtime_recover: private LDFLAGS += -Wl,--wrap=queue_reset,--wrap=calloc
-$(BUILD)/tests/test_trainer_window: private LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_chk
-$(BUILD)/tests/test_trainer_staging: private LDFLAGS += -Wl,--wrap=renameat2,--wrap=rename
-$(BUILD)/tests/test_trainer_checkpoint_dir: private LDFLAGS += -Wl,--wrap=renameat2
-$(BUILD)/tests/test_trainer_file: private LDFLAGS += -Wl,--wrap=stat,--wrap=fstat,--wrap=open
-$(BUILD)/tests/test_trainer_decode: private LDFLAGS += -Wl,--wrap=spng_decode_image
-$(BUILD)/tests/test_trainer_memory: private LDFLAGS += -Wl,--wrap=fopen
-$(BUILD)/tests/test_trainer_world: private LDFLAGS += -Wl,--wrap=hvd_allgather,--wrap=hvd_host,--wrap=sched_getaffinity,--wrap=dlopen,--wrap=dlsym,--wrap=hvd_init,--wrap=poll,--wrap=__poll_chk
-$(BUILD)/tests/test_trainer_log: private LDFLAGS += -Wl,--wrap=poll,--wrap=__poll_chk
-$(BUILD)/tests/test_trainer_sequence: private LDFLAGS += -Wl,--wrap=pthread_create
-$(BUILD)/tests/test_trainer_recover: private LDFLAGS += $(addprefix -Wl$(,)--wrap=,hvd_allgather hvd_broadcast hvd_lost hvd_error world_recover world_same train_open_loader train_set_schedule)
+$(BUILD)/tests/test_runtime_measured: private override LDFLAGS += -Wl,--wrap=clock_gettime
+$(BUILD)/tests/test_runtime_stopped: private override LDFLAGS += -Wl,--wrap=lived
+$(BUILD)/tests/test_runtime_recover: private override LDFLAGS += -Wl,--wrap=queue_reset,--wrap=calloc
+$(BUILD)/tests/test_trainer_window: private override LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_chk
+$(BUILD)/tests/test_trainer_staging: private override LDFLAGS += -Wl,--wrap=renameat2,--wrap=rename
+$(BUILD)/tests/test_trainer_checkpoint_dir: private override LDFLAGS += -Wl,--wrap=renameat2
+$(BUILD)/tests/test_trainer_file: private override LDFLAGS += -Wl,--wrap=stat,--wrap=fstat,--wrap=open
+$(BUILD)/tests/test_trainer_decode: private override LDFLAGS += -Wl,--wrap=spng_decode_image
+$(BUILD)/tests/test_trainer_memory: private override LDFLAGS += -Wl,--wrap=fopen
+$(BUILD)/tests/test_trainer_world: private override LDFLAGS += -Wl,--wrap=hvd_allgather,--wrap=hvd_host,--wrap=sched_getaffinity,--wrap=dlopen,--wrap=dlsym,--wrap=hvd_init,--wrap=poll,--wrap=__poll_chk
+$(BUILD)/tests/test_trainer_log: private override LDFLAGS += -Wl,--wrap=poll,--wrap=__poll_chk
+$(BUILD)/tests/test_trainer_sequence: private override LDFLAGS += -Wl,--wrap=pthread_create
+$(BUILD)/tests/test_trainer_recover: private override LDFLAGS += $(addprefix -Wl$(,)--wrap=,hvd_allgather hvd_broadcast hvd_lost hvd_error world_recover world_same train_open_loader train_set_schedule)
 
 # The CPU engine and its reference with double for float: what the algorithm does apart from rounding.
 FP64_SRC := $(filter-out %/baseline.c %/kernels_avx512.c %/kernels_avx2.c %/kernels_neon.c %/amx_processor.c %/amx_emulated.c %/amx_choice.c,$(wildcard trainer/error.c trainer/net/*.c trainer/engine/engine.c trainer/engine/layout.c \
@@ -220,7 +220,7 @@ include trainer/engine/cuda/cuda.mk
 
 # chexnet with a fault in it, for live tests: tests/live/wrap_FUNCTION.c stands in front of FUNCTION.
 WRAPS := $(if $(filter %/chexnet,$(TARGETS)),$(patsubst tests/live/%.c,$(BUILD)/tests/%,$(wildcard tests/live/wrap_*.c)))
-$(BUILD)/tests/wrap_world_agree: private LDFLAGS += -Wl,--wrap=hvd_mark
+$(BUILD)/tests/wrap_world_agree: private override LDFLAGS += -Wl,--wrap=hvd_mark
 $(BUILD)/tests/wrap_%: $(BUILD)/obj/tests/live/wrap_%.o $(call objects,trainer/chexnet.c $(TRAINER_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -Wl,--wrap=$* -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' $(TRAINER_LIBS)
