@@ -330,7 +330,6 @@ static void taps_show_the_reference_s_activations(void **state)
 	free_net(&n);
 }
 
-/* Not to be taken for a ReLU's zero on the way. */
 /* Its E[x²] - mean² over three micro-batches may be below 0 by rounding, of which there is no root. */
 static void a_channel_that_does_not_vary_keeps_evaluations_finite(void **state)
 {
@@ -361,6 +360,7 @@ static void a_channel_that_does_not_vary_keeps_evaluations_finite(void **state)
 	free_net(&n);
 }
 
+/* Not to be taken for a ReLU's zero on the way. */
 static void a_weight_that_is_not_a_number_shows_in_the_loss(void **state)
 {
 	static const struct {

@@ -462,6 +462,16 @@ static void turned_pngs_are_refused(void **state)
 	free(plain);
 }
 
+/* Whether JPEGs of one component go the fast way here: elsewhere libjpeg-turbo decodes them all. */
+static int fast_way_is_there(void)
+{
+#if defined __x86_64__
+	return __builtin_cpu_supports("avx2") != 0;
+#else
+	return 0;
+#endif
+}
+
 /* The fast way for one component against libjpeg-turbo: the same pixels, and nothing is taken that libjpeg-turbo warns about. */
 static void gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives(void **state)
 {
@@ -512,7 +522,7 @@ static void gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives(void **state)
 	unsetenv("TJ_RESTART");
 	unsetenv("TJ_OPTIMIZE");
 	tjDestroy(reference);
-	assert_int_equal(taken, sound); /* all sound ones go the fast way */
+	assert_int_equal(taken, fast_way_is_there() ? sound : 0); /* all sound ones go the fast way */
 }
 
 /* Coefficients that grow with the quantiser until 16 bits are not enough: taken with libjpeg-turbo's pixels, or left to it. */
@@ -542,7 +552,7 @@ static void gray_jpegs_beyond_the_range_are_left_to_libjpeg_turbo(void **state)
 			decoder->narrow = narrow;
 			int handled = decode_jpeg_gray(decoder, file, size, &image);
 			if (factors[f] == 1 || factors[f] == 255)
-				assert_int_equal(handled, factors[f] == 1);
+				assert_int_equal(handled, fast_way_is_there() && factors[f] == 1);
 			if (handled)
 				assert_memory_equal(image.pixels, expected, sizeof expected);
 		}

@@ -40,7 +40,7 @@ int decode_png(struct decoder *d, const uint8_t *file, size_t size, struct image
  * [height][width] have PNG_UNFILTER_BEYOND bytes more, which are read and mean nothing. -EXIT_DATA: a filter that is none. */
 enum { PNG_UNFILTER_BEYOND = 8 };
 int png_unfilter(const uint8_t *raw, size_t width, size_t height, uint8_t *out, struct error *why);
-/* 1: *image is there; 0: not a baseline JPEG of one component without a fault, and decode_jpeg() asks libjpeg-turbo. */
+/* 1: *image is there; 0: not a baseline JPEG of one component without a fault, or a processor without AVX2, and decode_jpeg() asks libjpeg-turbo. */
 int decode_jpeg_gray(struct decoder *d, const uint8_t *file, size_t size, struct image *image);
 int decode_jpeg(struct decoder *d, const uint8_t *file, size_t size, struct image *image, struct error *why);
 
