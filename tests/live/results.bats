@@ -13,6 +13,7 @@ load trained
 	echo "mean $mean"
 	grep -q "<div class=\"big\">$mean</div>" r.html
 	grep -q 'Synthetic images' r.html
+	grep '"event":"start"' log1.jsonl | grep -q '"threads":1}' # those of --threads, not this machine's share
 	chexnet report --predictions 1.csv --resamples 100 --out alone.html
 	grep -q 'Synthetic images' alone.html
 	grep -q 'chexnet report --predictions 1.csv' r.html

@@ -297,7 +297,7 @@ static void who_cannot_see_it_is_told(void **state)
 	assert_present(page.text, "AP <span class=\"ka\">A</span>");
 	assert_present(page.text, "AP <span class=\"kb\">B</span>");
 	assert_present(page.text, "<h2>Calibration of A</h2>");
-	assert_present(page.text, ">true positive rate</text>");
+	assert_present(page.text, ">sensitivity</text>");
 	assert_present(page.text, ">precision</text>");
 	assert_present(page.text, ">share that shows it</text>");
 	free(page.text);

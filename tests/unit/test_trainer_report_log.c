@@ -189,6 +189,7 @@ static void every_cut_log_is_reported_on_without_harm(void **state)
 			if (cut == sizeof resumed - 1) {
 				assert_present(page.text, "waiting for input 25.0&nbsp;%");
 				assert_present(page.text, "started 2 times");
+				assert_present(page.text, "95&nbsp;% interval shaded");
 				assert_present(page.text, "Synthetic images");
 			}
 			if (!log.end)
@@ -198,6 +199,26 @@ static void every_cut_log_is_reported_on_without_harm(void **state)
 		train_log_free(&log);
 	}
 	free(text);
+	predictions_free(&p);
+}
+
+static void intervals_that_a_log_lacks_are_not_said_to_be_shaded(void **state)
+{
+	struct predictions p = draw(30, 0);
+	struct report_input in = input(&p);
+	struct train_log log = read_log("{\"event\":\"start\"}\n{\"event\":\"eval\",\"step\":2,\"split\":\"val\",\"mean\":{\"auroc\":0.6,\"low\":null,\"high\":null}}\n");
+
+	(void)state;
+	in.log_path = path;
+	in.log = &log;
+	in.resamples = 2;
+	struct page page = make(&in);
+
+	assert_sound(&page);
+	assert_present(page.text, "Mean AUROC on the validation split");
+	assert_absent(page.text, "interval shaded");
+	free(page.text);
+	train_log_free(&log);
 	predictions_free(&p);
 }
 
@@ -261,6 +282,7 @@ int main(void)
 		cmocka_unit_test(images_with_an_oracle_are_synthetic_even_without_a_log),
 		cmocka_unit_test(a_file_without_events_is_refused),
 		cmocka_unit_test(every_cut_log_is_reported_on_without_harm),
+		cmocka_unit_test(intervals_that_a_log_lacks_are_not_said_to_be_shaded),
 		cmocka_unit_test(numbers_beyond_reason_are_none),
 		cmocka_unit_test(a_text_that_is_escaped_without_memory_is_read_back),
 	};

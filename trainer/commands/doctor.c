@@ -77,7 +77,7 @@ static void check_world(struct doctor *d)
 	else
 		say(d, VERDICT_OK, "world", "%d ranks on %d node%s, back end %s", at->size, at->nodes, at->nodes == 1 ? "" : "s", at->backend);
 	if (world_speaks(&d->world))
-		world_print_places(&d->world, stdout);
+		world_print_places(&d->world, d->conf->engine.threads, stdout);
 }
 
 static int shared_cpu(const struct place *a, const struct place *b)

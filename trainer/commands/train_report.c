@@ -72,7 +72,7 @@ static void start_event(struct train *t)
 		cJSON_AddStringToObject(row, "host", p->host);
 		cJSON_AddStringToObject(row, "gpu", p->gpu);
 		cJSON_AddStringToObject(row, "cpus", cpus);
-		json_number(row, "threads", p->threads);
+		json_number(row, "threads", t->conf->engine.threads ? t->conf->engine.threads : p->threads);
 		cJSON_AddItemToArray(places, row);
 	}
 	log_write(&t->log, event);
@@ -114,7 +114,7 @@ void tell_start(struct train *t)
 	start_event(t);
 	if (!t->log.speaks)
 		return;
-	world_print_places(t->world, stdout);
+	world_print_places(t->world, conf->engine.threads, stdout);
 	if (model_fallback(t->world, (enum engine_choice)conf->engine.engine))
 		log_say(&t->log, "%s", model_fallback(t->world, (enum engine_choice)conf->engine.engine));
 	log_say(&t->log, "%d rank%s on %d node%s, collectives: %s", w->size, w->size == 1 ? "" : "s", w->nodes, w->nodes == 1 ? "" : "s", w->backend);

@@ -74,8 +74,8 @@ void report_roc(const struct report *r, struct page *page)
 
 		if (isnan(r->a.table.class[f].value))
 			continue;
-		p.x_label = "false positive rate";
-		p.y_label = "true positive rate";
+		p.x_label = "1 − specificity";
+		p.y_label = "sensitivity";
 		put_caption(page, finding_title(f, name), "AUROC", r->a.table.class[f].value, r->in->other ? r->b.table.class[f].value : NAN, 3);
 		told(r, title, "ROC curve", name, "AUROC", r->a.table.class[f].value, r->b.table.class[f].value);
 		plot_begin(&p, title);

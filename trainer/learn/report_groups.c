@@ -149,7 +149,7 @@ static void put_column(const struct report *r, struct page *page, enum shortcut 
 	static const char *const captions[SHORTCUTS] = { [SHORTCUT_VIEW] = "Findings by view", [SHORTCUT_AGE] = "Findings by age", [SHORTCUT_SEX] = "Findings by sex" };
 	char name[32];
 
-	page_put(page, "<p>%s</p>\n", captions[column]);
+	page_put(page, "<h3>%s</h3>\n", captions[column]);
 	report_table(page, captions[column], "");
 	page_put(page, "<tr><td></td>");
 	for (int g = 0; g < REPORT_GROUPS; g++)

@@ -103,7 +103,7 @@ static void put_auroc(const struct train_log *log, struct page *page)
 	size_t n = log->n_evals, best = 0;
 	double *x = malloc((n + 1) * sizeof *x), *low = malloc((n + 1) * sizeof *low), *high = malloc((n + 1) * sizeof *high), bottom = 0.5;
 	struct point *points = malloc((n + 1) * sizeof *points);
-	int memory = x && low && high && points;
+	int memory = x && low && high && points, shaded = 0; /* none with --resamples=0 */
 	char text[64];
 
 	page->failed |= !memory;
@@ -113,13 +113,15 @@ static void put_auroc(const struct train_log *log, struct page *page)
 		points[i] = (struct point){ x[i] = log->evals[i].step, m->value };
 		low[i] = m->low;
 		high[i] = m->high;
+		shaded |= isfinite(m->low) && isfinite(m->high);
 		bottom = fmin(bottom, isnan(m->low) ? m->value : m->low);
 		if (!(m->value <= log->evals[best].mean.value))
 			best = i;
 	}
 	if (n && memory) {
 		p.y0 = fmax(floor(bottom * 10) / 10, 0);
-		page_put(page, "<figure><figcaption><b>Mean AUROC on the validation split</b><span>95&nbsp;%% interval shaded</span></figcaption>");
+		page_put(page, "<figure><figcaption><b>Mean AUROC on the validation split</b>%s</figcaption>",
+			 shaded ? "<span>95&nbsp;% interval shaded</span>" : "");
 		plot_begin(&p, "Mean AUROC on the validation split by step");
 		plot_band(&p, "b", x, low, high, n);
 		plot_line(&p, "b solid", points, n);

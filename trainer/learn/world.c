@@ -183,7 +183,7 @@ void cpu_list(const uint64_t cpus[PLACE_CPUS / 64], char *text, size_t size)
 	}
 }
 
-void world_print_places(const struct world *w, FILE *out)
+void world_print_places(const struct world *w, int threads, FILE *out)
 {
 	fprintf(out, "%5s  %-12s %-18s %-16s %s\n", "rank", "host", "GPU", "CPUs", "threads");
 	for (int r = 0; r < w->at->size; r++) {
@@ -191,7 +191,7 @@ void world_print_places(const struct world *w, FILE *out)
 		char cpus[256];
 
 		cpu_list(p->cpus, cpus, sizeof cpus);
-		fprintf(out, "%5d  %-12s %-18s %-16s %d\n", r, p->host, *p->gpu ? p->gpu : "none", cpus, p->threads);
+		fprintf(out, "%5d  %-12s %-18s %-16s %d\n", r, p->host, *p->gpu ? p->gpu : "none", cpus, threads ? threads : p->threads);
 	}
 }
 

@@ -70,8 +70,8 @@ int world_same(struct world *w, uint64_t value, const char *what, const char *cu
 /* Several values in one, for world_same(). */
 uint64_t world_hash(uint64_t seed, const void *data, size_t bytes);
 
-/* The table of ranks: host, GPU, CPUs, threads. */
-void world_print_places(const struct world *w, FILE *out);
+/* The table of ranks: host, GPU, CPUs, and the threads that each was given by --threads; 0: its share. */
+void world_print_places(const struct world *w, int threads, FILE *out);
 
 /* "0-3,8" */
 void cpu_list(const uint64_t cpus[PLACE_CPUS / 64], char *text, size_t size);
