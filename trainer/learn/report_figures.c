@@ -97,7 +97,7 @@ void report_pr(const struct report *r, struct page *page)
 	char name[32], title[160];
 
 	page_put(page, "<section><h2>Precision and recall</h2><p class=\"lead\">Of the images that the model flags, how many show the finding (upwards), when so many of "
-		       "all that show it are found (to the right). The dotted line is what guessing gives: the share of images with the finding. Rare findings stay low even "
+		       "all that show it are found (to the right). The dashed line is what guessing gives: the share of images with the finding. Rare findings stay low even "
 		       "with a good AUROC.</p>\n");
 	put_key(r, page);
 	page_put(page, "<div class=\"multiples\">\n");

@@ -53,6 +53,6 @@ const char report_style[] =
 	"code{font:.86em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;overflow-wrap:anywhere}\n"
 	"@media(max-width:46rem){.head{grid-template-columns:1fr;gap:1.2rem}main{padding:1.5rem 1rem 3rem}.charts{grid-template-columns:1fr}.hint{display:block}}\n"
 	/* On paper nothing can be scrolled: tables have to fit, with narrower charts of intervals. */
-	"@media print{main{max-width:none;padding:0}figure,tr,li{break-inside:avoid}h2,h3,.lead{break-after:avoid}body{font-size:12px}.hint{display:none}.wide{overflow:visible}table{font-size:.84rem}"
+	"@media print{main{max-width:none;padding:0}figure,tr,li,p{break-inside:avoid}h2,h3,.lead{break-after:avoid}body{font-size:12px}.hint{display:none}.wide{overflow:visible}table{font-size:.84rem}"
 	"td,th,tbody th{padding-right:.45rem}td.forest,th.forest{width:20%;padding-right:.5rem}td.forest svg,th.forest svg{min-width:0}"
-	".multiples{grid-template-columns:repeat(auto-fill,minmax(9.5rem,1fr))}}\n";
+	".charts{grid-template-columns:1fr 1fr}.multiples{grid-template-columns:repeat(auto-fill,minmax(9.5rem,1fr))}}\n";
