@@ -6,7 +6,7 @@
 #include "engine/cpu/cpu.h"
 #include "test.h"
 
-enum { PIXELS = 7, WIDE = 14, STRIDE = 72, PLANE = WIDE * WIDE * LANES, BLOCKS = 5, ROOM = 1 << 15, N_OUT = 6 };
+enum { PIXELS = 7, WIDE = 14, STRIDE = 72, PLANE = WIDE * WIDE * LANES, ROOM = 1 << 15, N_OUT = 6 };
 
 static const int channel_counts[] = { 1, 7, 8, 9, 16, 19, 33, 48, 65 };
 
@@ -269,6 +269,37 @@ static void vectors_compute_what_plain_c_does(void **state)
 		printf("# left out: equal bits of AVX2 and AVX-512: the processor has %s alone\n", table[0]->name);
 }
 
+/* Sums are kept for 512 channels at a time: more of them are what their slices are. */
+static void maps_of_many_channels_are_done_like_their_slices(void **state)
+{
+	(void)state;
+	enum { CHANNELS = 2 * 512 + 7, FEW = 3, SPACE = 1100 };
+	static struct result whole, slices;
+	const struct cpu_kernels *table[3] = { &cpu_kernels_portable };
+	int n = 1 + tables(table + 1);
+	ptrdiff_t plane = FEW * LANES;
+	const float *factor = input[2] + 4 * SPACE;
+	for (int k = 0; k < n; k++)
+		for (enum storage s = 0; s < N_STORAGE; s++) {
+			memcpy(whole.out[0], input[2], sizeof whole.out[0]);
+			memset(whole.out[1], 0, 3 * sizeof whole.out[1]);
+			memcpy(&slices, &whole, sizeof whole);
+			for (int c = 0; c < CHANNELS; c += LANES) {
+				int count = CHANNELS - c < LANES ? CHANNELS - c : LANES;
+				float *bn = input[2] + c;
+				const void *x = s == STORE_FP32 ? (const void *)(input[0] + c) : narrow[0] + c;
+				table[k]->at[s].bn_backward(FEW, count, input[1] + c, CHANNELS, x, CHANNELS, &(struct bn_vectors){ bn, bn + SPACE, bn + 2 * SPACE, bn + 3 * SPACE, NULL },
+				                            factor + c, 1, (struct grads){ slices.out[0] + c, CHANNELS, LANES }, slices.out[1] + c, slices.out[2] + c,
+				                            slices.out[3] + c / LANES * plane, plane);
+			}
+			float *bn = input[2];
+			table[k]->at[s].bn_backward(FEW, CHANNELS, input[1], CHANNELS, s == STORE_FP32 ? (const void *)input[0] : narrow[0], CHANNELS,
+			                            &(struct bn_vectors){ bn, bn + SPACE, bn + 2 * SPACE, bn + 3 * SPACE, NULL }, factor, 1,
+			                            (struct grads){ whole.out[0], CHANNELS, LANES }, whole.out[1], whole.out[2], whole.out[3], plane);
+			check_equal(&(struct operation){ .name = "bn_backward" }, table[k]->name, &whole, &slices);
+		}
+}
+
 /* Stored alone, so that nothing but the rounding can differ: half of these numbers lie between two of bf16. */
 static void bf16_is_rounded_to_even(void **state)
 {
@@ -322,6 +353,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(vectors_compute_what_plain_c_does),
+		cmocka_unit_test(maps_of_many_channels_are_done_like_their_slices),
 		cmocka_unit_test(bf16_is_rounded_to_even),
 		cmocka_unit_test(a_value_that_is_not_a_number_stays_one),
 	};
