@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include "learn/log.h"
+#include "learn/svg.h"
 
 static struct train_log read_log(const char *text)
 {
@@ -272,9 +273,67 @@ static void a_text_that_is_escaped_without_memory_is_read_back(void **state)
 	}
 }
 
+/* The points that a line of n points becomes in a picture where a unit is a unit, y upwards from 0 to 100; returns their number. */
+static size_t draw_line(const struct point *points, size_t n, double width, struct point *drawn)
+{
+	struct page page = { 0 };
+	struct plot p = { .page = &page, .width = width, .height = 100, .x1 = width, .y1 = 100 };
+	size_t k = 0;
+	int used = 0;
+
+	plot_line(&p, "a", points, n);
+	assert_false(page.failed);
+	const char *c = strstr(page.text, "points=\"") + strlen("points=\"");
+	for (; sscanf(c, "%lf,%lf%n", &drawn[k].x, &drawn[k].y, &used) == 2; k++) {
+		c += used;
+		drawn[k].y = 100 - drawn[k].y;
+	}
+	assert_int_equal(*c, '"');
+	free(page.text);
+	return k;
+}
+
+static void a_long_line_is_drawn_with_few_points_that_show_all_of_it(void **state)
+{
+	enum { N = 200000, WIDTH = 400 };
+	struct point *points = malloc(N * sizeof *points), *drawn = malloc(N * sizeof *drawn);
+	static const struct point spike[] = { { 10, 20 }, { 10.1, 90 }, { 10.2, 20.4 }, { 60, 20 } };
+	uint32_t random = 1;
+
+	(void)state;
+	assert_true(points && drawn);
+	for (int i = 0; i < N; i++) {
+		random = random * 1664525 + 1013904223;
+		points[i] = (struct point){ (double)WIDTH * i / N, i == N / 2 ? 95 : 10 + 70 * (random >> 8) / 16777216.0 };
+	}
+	points[N - 1].y = 45;
+	size_t n = draw_line(points, N, WIDTH, drawn);
+	assert_in_range(n, WIDTH, N / 10);
+	assert_close(drawn[n - 1].y, 45, 0.1);
+	for (int column = 0; column < WIDTH; column++) { /* each unit's lowest and highest */
+		double low = 100, high = 0, low_drawn = 100, high_drawn = 0;
+		for (int i = column * (N / WIDTH); i < (column + 1) * (N / WIDTH); i++) {
+			low = fmin(low, points[i].y);
+			high = fmax(high, points[i].y);
+		}
+		for (size_t k = 0; k < n; k++)
+			if (drawn[k].x >= column - 0.6 && drawn[k].x <= column + 1.6) {
+				low_drawn = fmin(low_drawn, drawn[k].y);
+				high_drawn = fmax(high_drawn, drawn[k].y);
+			}
+		assert_true(low_drawn < low + 0.6 && high_drawn > high - 0.6);
+	}
+	n = draw_line(spike, 4, WIDTH, drawn); /* the line leaves the spike from its foot */
+	assert_int_equal(n, 4);
+	assert_close(drawn[2].y, 20.4, 0.1);
+	free(points);
+	free(drawn);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_long_line_is_drawn_with_few_points_that_show_all_of_it),
 		cmocka_unit_test(lines_with_zeros_are_skipped_and_seeds_keep_their_digits),
 		cmocka_unit_test(a_resumed_run_counts_every_step_once_as_it_was_done_last),
 		cmocka_unit_test(ranks_that_were_lost_are_told_of),

@@ -30,7 +30,7 @@ double nice_top(double high);
 void plot_begin(const struct plot *p, const char *title);
 void plot_end(const struct plot *p);
 
-/* x ascending; points that move less than half a unit are left out, points outside the frame are drawn at its edge. */
+/* x ascending; points that change no half unit of the picture are left out, points outside the frame are drawn at its edge. */
 void plot_line(const struct plot *p, const char *class, const struct point *points, size_t n);
 /* Between low and high at the same n abscissas, in pieces where either is NAN. */
 void plot_band(const struct plot *p, const char *class, const double *x, const double *low, const double *high, size_t n);
