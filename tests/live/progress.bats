@@ -22,8 +22,9 @@ told() {
 	tr '\r' '\n' <terminal | grep -a "images, [0-9:]* left" -A1 | tail -1 | grep -q "^.\[K" || { echo "not cleared:"; cat -v terminal; return 1; }
 }
 
-@test "prepare, audit, train, eval and predict tell a terminal how far they are, and a file nothing before a minute is over" {
+@test "synth, prepare, audit, train, eval and predict tell a terminal how far they are, and a file nothing before a minute is over" {
 	small="--engine cpu --threads 1"
+	told "chexnet synth: [0-9]+ of 300" synth --out drawn --size 32 --images 300
 	told "chexnet prepare: [0-9]+ of 300" prepare nih tree data --size 32
 	told "chexnet audit: [0-9]+ of 300" audit data
 	told "chexnet train: validation: [0-9]+ of [0-9]+" train --data data --model densenet --growth 4 --init-channels 4 --blocks 1 --steps 2 --output run $small

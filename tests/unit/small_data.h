@@ -27,7 +27,7 @@ static inline int small_data(void **state, int side, int shards)
 	const char *tree = scratch_path("tree");
 	struct prepare_conf conf = { .out = prepared, .size = side, .shards = shards, .seed = 7 };
 	struct prepare_conf flat = { .out = packed, .size = side, .encoding = ENCODING_PACKED, .seed = 7 };
-	if (synth_tree(&synth, tree, 0, 2, NULL, &report, &e) || origin_nih(&origin, tree, SPLIT_OFFICIAL, 7, &e) ||
+	if (synth_tree(&synth, tree, 0, 2, NULL, NULL, &report, &e) || origin_nih(&origin, tree, SPLIT_OFFICIAL, 7, &e) ||
 	    prepare(&conf, &origin, &r, &e) || prepare(&flat, &origin, &r, &e)) {
 		fprintf(stderr, "%s\n", e.text);
 		return -1;

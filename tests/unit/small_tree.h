@@ -21,7 +21,7 @@ static inline int small_tree(void **state)
 	synth.images = 120;
 	synth.size = 48;
 	snprintf(tree, sizeof tree, "%s", scratch_path("tree"));
-	if (synth_tree(&synth, tree, 0, 2, NULL, &r, &e))
+	if (synth_tree(&synth, tree, 0, 2, NULL, NULL, &r, &e))
 		fprintf(stderr, "%s\n", e.text);
 	return e.code ? -1 : 0;
 }

@@ -23,7 +23,7 @@ static int set_up(void **state)
 	synth.images = IMAGES;
 	synth.size = SIDE;
 	snprintf(tree, sizeof tree, "%s", scratch_path("tree"));
-	return synth_tree(&synth, tree, 0, 2, NULL, &r, &e);
+	return synth_tree(&synth, tree, 0, 2, NULL, NULL, &r, &e);
 }
 
 static void run_audit(struct origin *o, int pixels)
@@ -492,7 +492,7 @@ static void images_too_small_or_far_from_square_are_told_by_audit_and_prepare(vo
 	snprintf(out, sizeof out, "%s", scratch_path("odd-prepared"));
 	large.images = 30;
 	large.size = LARGE;
-	assert_int_equal(synth_tree(&large, odd, 0, 2, NULL, &r, &e), 0);
+	assert_int_equal(synth_tree(&large, odd, 0, 2, NULL, NULL, &r, &e), 0);
 	struct origin o = open_tree(odd);
 	draw(odd, o.samples[3].id, 3, 5);
 	draw(odd, o.samples[7].id, 900, 449);
@@ -527,7 +527,7 @@ static void the_same_pixels_under_another_name_and_odd_images_are_found(void **s
 	char spoiled[FILE_PATH], a[FILE_PATH + 8 + SAMPLE_ID], b[FILE_PATH + 8 + SAMPLE_ID];
 	size_t train = 0, test = 0, flat = 5, broken = 9;
 	snprintf(spoiled, sizeof spoiled, "%s", scratch_path("spoiled"));
-	assert_int_equal(synth_tree(&synth, spoiled, 0, 2, NULL, &r, &e), 0);
+	assert_int_equal(synth_tree(&synth, spoiled, 0, 2, NULL, NULL, &r, &e), 0);
 	while (o.split[train] != SPLIT_TRAIN || train == flat || train == broken)
 		train++;
 	while (o.split[test] != SPLIT_TEST || test == flat || test == broken)

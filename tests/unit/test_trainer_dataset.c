@@ -462,7 +462,7 @@ static void leaky_trees_are_seen(void **state)
 	snprintf(source, sizeof source, "%s", scratch_path("leaky"));
 	snprintf(out, sizeof out, "%s", scratch_path("leaky-prepared"));
 	c.leaky = 1;
-	assert_int_equal(synth_tree(&c, source, 0, 2, NULL, &r, &e), 0);
+	assert_int_equal(synth_tree(&c, source, 0, 2, NULL, NULL, &r, &e), 0);
 	assert_true(r.leaked > 0);
 	struct prepare_conf conf = { .out = out, .size = 32, .seed = 1 };
 	assert_int_equal(prepare_tree(source, &conf, &p, &e), 0);

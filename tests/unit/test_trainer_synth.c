@@ -328,8 +328,8 @@ static void a_tree_is_the_same_for_any_number_of_threads(void **state)
 	char one[FILE_PATH], four[FILE_PATH];
 	snprintf(one, sizeof one, "%s", scratch_path("one"));
 	snprintf(four, sizeof four, "%s", scratch_path("four"));
-	assert_int_equal(synth_tree(&c, one, 0, 1, NULL, &r, &e), 0);
-	assert_int_equal(synth_tree(&c, four, 0, 4, NULL, &r, &e), 0);
+	assert_int_equal(synth_tree(&c, one, 0, 1, NULL, NULL, &r, &e), 0);
+	assert_int_equal(synth_tree(&c, four, 0, 4, NULL, NULL, &r, &e), 0);
 	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
 		char path[FILE_PATH + 64];
 		size_t m, n;
@@ -341,11 +341,11 @@ static void a_tree_is_the_same_for_any_number_of_threads(void **state)
 		assert_memory_equal(a, b, m);
 		free(a), free(b);
 	}
-	assert_int_equal(synth_tree(&c, one, 0, 1, NULL, &r, &e), -EXIT_USAGE);
+	assert_int_equal(synth_tree(&c, one, 0, 1, NULL, NULL, &r, &e), -EXIT_USAGE);
 	assert_non_null(strstr(e.text, "exists already"));
 	static const volatile sig_atomic_t stopped = 1;
 	e.code = 0;
-	assert_int_equal(synth_tree(&c, scratch_path("stopped"), 0, 2, &stopped, &r, &e), -EXIT_INTERNAL);
+	assert_int_equal(synth_tree(&c, scratch_path("stopped"), 0, 2, &stopped, NULL, &r, &e), -EXIT_INTERNAL);
 	assert_int_equal(access(scratch_path("stopped"), F_OK), -1);
 }
 

@@ -230,7 +230,7 @@ static void make_data(const char *directory, struct error *e)
 	synth.images = OWN_IMAGES;
 	synth.size = OWN_SIZE;
 	if (path_join(tree, e, "%s/tree", directory) || path_join(out, e, "%s/data", directory) ||
-	    synth_tree(&synth, tree, 0, 0, &stop_asked, &report, e) || origin_nih(&origin, tree, SPLIT_OFFICIAL, 1, e))
+	    synth_tree(&synth, tree, 0, 0, &stop_asked, NULL, &report, e) || origin_nih(&origin, tree, SPLIT_OFFICIAL, 1, e))
 		return;
 	prepare(&conf, &origin, &prepared, e);
 	origin_close(&origin);

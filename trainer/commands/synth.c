@@ -77,7 +77,7 @@ static int write_tree(const struct conf *conf, struct error *e)
 	};
 
 	stop_at_signals();
-	if (synth_tree(&c, conf->out, conf->overwrite, conf->threads, &stop_asked, &report, e))
+	if (synth_tree(&c, conf->out, conf->overwrite, conf->threads, &stop_asked, "chexnet synth", &report, e))
 		return -e->code;
 	print_tree(conf, &report);
 	return 0;

@@ -13,6 +13,7 @@
 #include "data/staging.h"
 #include "json.h"
 #include "learn/auroc.h"
+#include "progress.h"
 
 /* One image in a hundred is RGBA, as in ChestX-ray14, so that readers meet that too. */
 enum { RGBA_EVERY = 100 };
@@ -48,11 +49,14 @@ static int write_image(const struct tree *t, size_t i, float *work, uint8_t *pix
 	return rc;
 }
 
-static int write_images(const struct tree *t, int threads, const volatile sig_atomic_t *stop, struct error *e)
+static int write_images(const struct tree *t, int threads, const volatile sig_atomic_t *stop, const char *tell, struct error *e)
 {
 	size_t floats = (size_t)t->conf->size * (size_t)t->conf->size;
 	atomic_int failed = 0;
+	_Atomic size_t done = 0;
+	struct progress progress;
 
+	progress_begin(&progress, tell, t->conf->images);
 #pragma omp parallel num_threads(threads)
 	{
 		float *work = malloc(SYNTH_WORK * floats * sizeof *work);
@@ -73,10 +77,14 @@ static int write_images(const struct tree *t, int threads, const volatile sig_at
 #pragma omp critical
 				fail(e, mine.code, "%s", mine.text);
 			}
+			size_t so_far = ++done;
+			if (omp_get_thread_num() == 0)
+				progress_tell(&progress, so_far);
 		}
 		free(work);
 		free(pixels);
 	}
+	progress_end(&progress);
 	return -e->code;
 }
 
@@ -287,7 +295,7 @@ static int write_oracle(const struct tree *t, struct error *e)
 	return rc;
 }
 
-static int write_tree(struct tree *t, int threads, const volatile sig_atomic_t *stop, struct error *e)
+static int write_tree(struct tree *t, int threads, const volatile sig_atomic_t *stop, const char *tell, struct error *e)
 {
 	char path[FILE_PATH];
 	size_t n = t->conf->images;
@@ -298,7 +306,7 @@ static int write_tree(struct tree *t, int threads, const volatile sig_atomic_t *
 	t->n_boxes = calloc(n + 1, sizeof *t->n_boxes);
 	if (!t->cases || !t->ratio || !t->boxes || !t->n_boxes)
 		return fail(e, EXIT_INTERNAL, "no memory for %zu images", n);
-	if (path_join(path, e, "%s/images", t->staging.partial) || directory_make(path, e) || write_images(t, threads, stop, e) ||
+	if (path_join(path, e, "%s/images", t->staging.partial) || directory_make(path, e) || write_images(t, threads, stop, tell, e) ||
 	    filesystem_sync(path, e) || measure(t, e))
 		return -e->code;
 	count_patients(t);
@@ -312,7 +320,7 @@ static const char *const own[] = { "oracle.json", "oracle.csv", "Data_Entry_2017
 				   "test_list.txt", "images/", "images/+([0-9])_+([0-9]).png", NULL };
 static const struct staging_kind kind = { "oracle.json", "made_by", "chexnet ", own };
 
-int synth_tree(const struct synth_conf *conf, const char *out, int overwrite, int threads, const volatile sig_atomic_t *stop,
+int synth_tree(const struct synth_conf *conf, const char *out, int overwrite, int threads, const volatile sig_atomic_t *stop, const char *tell,
 	       struct synth_report *report, struct error *e)
 {
 	struct tree t = { .conf = conf, .report = report };
@@ -320,7 +328,7 @@ int synth_tree(const struct synth_conf *conf, const char *out, int overwrite, in
 	memset(report, 0, sizeof *report);
 	int rc = staging_open(&t.staging, out, overwrite, &kind, NULL, e);
 	if (!rc)
-		rc = write_tree(&t, threads ? threads : omp_get_max_threads(), stop, e);
+		rc = write_tree(&t, threads ? threads : omp_get_max_threads(), stop, tell, e);
 	if (!rc)
 		rc = staging_commit(&t.staging, e);
 	staging_discard(&t.staging);

@@ -16,8 +16,8 @@ struct synth_report {
 	size_t leaked;                     /* patients on both lists */
 };
 
-/* Writes the tree; it appears whole or not at all. threads 0: as many as there are CPUs. */
-int synth_tree(const struct synth_conf *conf, const char *out, int overwrite, int threads, const volatile sig_atomic_t *stop,
+/* Writes the tree; it appears whole or not at all. threads 0: as many as there are CPUs. tell: who says how far it is (progress.h), or NULL. */
+int synth_tree(const struct synth_conf *conf, const char *out, int overwrite, int threads, const volatile sig_atomic_t *stop, const char *tell,
 	       struct synth_report *report, struct error *e);
 
 #endif
