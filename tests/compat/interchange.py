@@ -114,6 +114,8 @@ def ours_to_them(chexnet):
     for name, options, make in (("densenet121", [], lambda: torchvision.models.densenet121(num_classes=14)),
                                 ("a small densenet", ["--model=densenet", "--growth=4", "--init-channels=8", "--blocks=1,1,1,1"],
                                  lambda: torchvision.models.DenseNet(num_classes=14, **SMALL)),
+                                ("a densenet of two blocks", ["--model=densenet", "--growth=4", "--init-channels=8", "--blocks=2,1"],
+                                 lambda: torchvision.models.DenseNet(4, (2, 1), 8, num_classes=14)),
                                 ("resnet50", ["--model=resnet50"], lambda: torchvision.models.resnet50(num_classes=14))):
         subprocess.run([chexnet, "train", *options, "--image-size=32", "--batch=8", "--steps=3", "--resamples=0", "--output=run"],
                        check=True, stdout=subprocess.DEVNULL)

@@ -50,6 +50,19 @@ static void densenet121_has_torchvisions_parameters(void **state)
 	net_plan_free(&plan);
 }
 
+static void the_last_norm_has_torchvisions_name_after_any_number_of_blocks(void **state)
+{
+	(void)state;
+	for (int blocks = 1; blocks <= NET_MAX_BLOCKS; blocks++) {
+		struct net_plan plan;
+
+		make(&plan, &(struct net_conf){ .model = "densenet", .image_size = 32, .classes = 14, .growth = 4, .init_channels = 8, .n_blocks = blocks, .block = { 1, 1, 1, 1 } });
+		assert_string_equal(plan.bns[plan.n_bns - 1].name, "features.norm5");
+		assert_string_equal(plan.params[plan.n_params - 4].name, "features.norm5.weight");
+		net_plan_free(&plan);
+	}
+}
+
 static void resnet50_has_torchvisions_parameters(void **state)
 {
 	(void)state;
@@ -348,6 +361,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(densenet121_has_torchvisions_parameters),
+		cmocka_unit_test(the_last_norm_has_torchvisions_name_after_any_number_of_blocks),
 		cmocka_unit_test(resnet50_has_torchvisions_parameters),
 		cmocka_unit_test(parameter_totals_of_the_family),
 		cmocka_unit_test(parameters_tile_the_flat_array_in_order),

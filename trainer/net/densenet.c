@@ -80,7 +80,7 @@ int net_build_densenet(struct net_builder *b, const struct net_conf *conf)
 			channels /= 2;
 		}
 	}
-	x = net_add_bn(b, OP_BN_RELU, x, "features.norm%d", plan->n_blocks + 1);
+	x = net_add_bn(b, OP_BN_RELU, x, "features.norm5"); /* so torchvision calls it after any number of blocks */
 	x = net_add_pool(b, OP_GLOBAL_AVGPOOL, x, 0, 0, 0, "avgpool");
 	net_add_linear(b, x, plan->classes, "classifier");
 	return b->status;
