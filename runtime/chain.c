@@ -115,8 +115,9 @@ static int idle(const struct reduction *r, const struct stream *const s[4], doub
 	int failed = atomic_load(&c->mesh->failed);
 	if (failed)
 		return failed;
+	bool owed = !through(&r->down_in) && (through(&r->up_in) || r->summed * r->chunk * r->math->size > r->down_in.moved);
 	if (lived() - since > c->mesh->deadline)
-		return mesh_late(c->mesh, !through(&r->down_in) && r->summed * r->chunk * r->math->size > r->down_in.moved ? c->next.rank : c->prev.rank);
+		return mesh_late(c->mesh, owed ? c->next.rank : c->prev.rank);
 	return 0;
 }
 

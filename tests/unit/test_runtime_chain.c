@@ -40,8 +40,8 @@ static int link_to(struct link *k, int rank, const struct end *end)
 	return fd[1];
 }
 
-/* Who is late for rank 1 of 0, 1 and 2 in an all-reduce. */
-static int late(struct end prev, struct end next)
+/* Who is late for rank 1 of 0, 1 and 2 in an all-reduce of n floats. */
+static int late_of(size_t n, struct end prev, struct end next)
 {
 	assert_int_equal(arithmetic(HVD_F32, HVD_SUM, 0)->running, sizeof(float));
 	static float data[MANY];
@@ -52,12 +52,17 @@ static int late(struct end prev, struct end next)
 	struct link link[2];
 	int ends[2] = { link_to(&link[0], 0, &prev), link_to(&link[1], 2, &next) };
 	assert_int_equal(chain_open(&c, &m, prev.there ? link : link + 1, prev.there + next.there, 3), 0);
-	assert_int_equal(chain_reduce(&c, &stamp, &sum, (uint8_t *[]){ (uint8_t *)data }, 1, 0, MANY, 1), HVD_EPEER);
+	assert_int_equal(chain_reduce(&c, &stamp, &sum, (uint8_t *[]){ (uint8_t *)data }, 1, 0, n, 1), HVD_EPEER);
 	chain_close(&c);
 	for (int i = 0; i < 2; i++)
 		if (ends[i] >= 0)
 			close(ends[i]);
 	return m.lost;
+}
+
+static int late(struct end prev, struct end next)
+{
+	return late_of(MANY, prev, next);
 }
 
 static void who_owes_something_is_late(void **state)
@@ -72,6 +77,11 @@ static void who_owes_something_is_late(void **state)
 	assert_int_equal(late((struct end){ true, .sent = MANY }, silent), 2);
 	assert_int_equal(late((struct end){ true, .sent = MANY }, (struct end){ true, .full = true, .sent = SILENT }), 2);
 	assert_int_equal(late((struct end){ true, .full = true, .sent = MANY }, (struct end){ true, .sent = MANY }), 0); /* it takes no result */
+	/* of a barrier there are stamps only */
+	assert_int_equal(late_of(0, silent, silent), 0);
+	assert_int_equal(late_of(0, (struct end){ .there = true }, silent), 2);
+	assert_int_equal(late_of(0, none, silent), 2);
+	assert_int_equal(late_of(0, silent, none), 0);
 	/* at the chain's ends there is only one */
 	assert_int_equal(late(none, silent), 2);
 	assert_int_equal(late(none, (struct end){ true, .full = true, .sent = SILENT }), 2);
