@@ -140,7 +140,7 @@ int handle_new(struct hvd **out, const struct hvd_conf *conf)
 	if (!conf)
 		return hvd_conf_default(&h->conf, h->error);
 	if (conf->size != sizeof *conf)
-		return fail(h, HVD_EINVAL, "hvd_init: struct hvd_conf has %zu bytes here, %zu in the caller: rebuild the program with this hvd.h",
+		return fail(h, HVD_EINVAL, "hvd_init: struct hvd_conf has %zu bytes here, %zu in the caller: fill it with hvd_conf_default(), and build the program with this hvd.h",
 			    sizeof *conf, conf->size);
 	h->conf = *conf;
 	return conf_check(conf, h->error);
@@ -266,6 +266,8 @@ int hvd_copy(struct hvd *h, void *to, const void *from, size_t bytes)
 int check_op(struct hvd *h, const struct op *op)
 {
 	const bool sums = op->kind == OP_ALLREDUCE || op->kind == OP_REDUCE_SCATTER;
+	if (!h->world.size)
+		return HVD_EINVAL; /* the line of hvd_init(), which failed, stays */
 	if ((unsigned)op->type >= sizeof types / sizeof types[0] || (unsigned)op->op > HVD_MAX)
 		return fail(h, HVD_EINVAL, "no such type or operation (%d, %d)", (int)op->type, (int)op->op);
 	if (sums && op->op == HVD_AVG && op->type > HVD_BF16)

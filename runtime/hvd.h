@@ -74,7 +74,8 @@ HVD_API int hvd_conf_default(struct hvd_conf *conf, char why[256]);
  * still valid for hvd_error() and hvd_close(). conf NULL: hvd_conf_default(). */
 HVD_API int hvd_init(struct hvd **h, const struct hvd_conf *conf);
 
-/* Says goodbye to the other ranks and frees everything; collective unless a rank is lost. h may be NULL. Plans are closed before. */
+/* Says goodbye to the other ranks and frees everything; collective unless a rank is lost. h may be NULL. Before, plans are closed
+ * and memory of hvd_alloc() is freed. */
 HVD_API int hvd_close(struct hvd *h);
 
 HVD_API const struct hvd_world *hvd_world(const struct hvd *h);

@@ -57,6 +57,8 @@ static void wrong_arguments_are_refused_with_a_reason(void **state)
 	assert_int_equal(hvd_conf_default(&conf, why), HVD_EINVAL);
 	assert_non_null(strstr(why, "HVD_DEADLINE=soon"));
 	assert_int_equal(hvd_init(&h, NULL), HVD_EINVAL);
+	assert_int_equal(hvd_allreduce(h, &x, &x, 1, HVD_I32, HVD_SUM), HVD_EINVAL); /* by a program that did not look */
+	assert_int_equal(hvd_start_broadcast(h, &x, 1, HVD_I32, 0), HVD_EINVAL);
 	assert_non_null(strstr(hvd_error(h), "HVD_DEADLINE=soon"));
 	hvd_close(h);
 	unsetenv("HVD_DEADLINE");
@@ -91,6 +93,7 @@ static void settings_of_the_program_are_looked_at_too(void **state)
 	conf = good, conf.wire = HVD_I32;
 	settings_are_refused(conf, "wire");
 	settings_are_refused((struct hvd_conf){ .size = sizeof conf }, "hvd_conf_default");
+	settings_are_refused((struct hvd_conf){ .size = 0 }, "hvd_conf_default");
 }
 
 /* NULL: nothing is set; otherwise NAME=VALUE. Returns the settings, or why there are none. */
@@ -220,7 +223,9 @@ static void sizes_beyond_memory_are_refused(void **state)
 	assert_null(p);
 	assert_int_equal(hvd_plan_open(h, &p, sum, 2, 0), HVD_EINVAL);
 	assert_null(hvd_alloc(h, SIZE_MAX));
-	assert_non_null(hvd_alloc(h, 100)); /* a program may ask for less */
+	void *less = hvd_alloc(h, 100); /* a program may ask for less */
+	assert_non_null(less);
+	hvd_free(h, less);
 	assert_int_equal(hvd_barrier(h), 0);
 	assert_int_equal(hvd_close(h), 0);
 }
