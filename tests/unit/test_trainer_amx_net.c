@@ -53,8 +53,11 @@ static void print_ratios(const char *name, double *ratios, int count, double *me
 /* Plain library primitives, or NULL where the library has none that multiply bf16 on this processor. */
 static struct engine *open_library(struct net *n)
 {
+	int avx512 = 0;
 #if defined __x86_64__
-	if (!__builtin_cpu_supports("avx512bw")) {
+	avx512 = __builtin_cpu_supports("avx512bw");
+#endif
+	if (!avx512) {
 		struct engine_conf conf = n->conf;
 		struct engine *engine;
 		conf.precision = PRECISION_BF16;
@@ -65,7 +68,6 @@ static struct engine *open_library(struct net *n)
 		n->error = (struct error){ 0 };
 		return NULL;
 	}
-#endif
 	return open_engine(n, ENGINE_CPU, PRECISION_BF16, VARIANT_BASELINE, 2);
 }
 
