@@ -19,6 +19,9 @@ BUILD       ?= build/$(if $(filter thread,$(SAN)),t)san
 else
 BUILD       ?= build
 endif
+ifneq ($(words $(BUILD)),1)
+$(error BUILD='$(BUILD)': make needs one path without spaces)
+endif
 
 # PREFIX is taken for it on the command line only: in the environment it often means something else
 prefix      ?= $(if $(filter command,$(origin PREFIX)),$(PREFIX),/usr/local)
@@ -75,6 +78,10 @@ LEFT_OUT += "chexnet: one of dnnl, turbojpeg, jpeglib, spng, libdeflate, cJSON i
 endif
 ifneq ($(HAVE_NCCL),y)
 LEFT_OUT += "NCCL back end of libhvd.so: no nccl.h (it comes with CUDA or libnccl-dev)"
+endif
+# without a compiler every header seems to be missing
+ifneq ($(call has_header,stdlib.h),y)
+LEFT_OUT := "everything: $(CC) cannot compile here (Debian: gcc libc6-dev)"
 endif
 
 # ---- parts ---------------------------------------------------------------------------------------

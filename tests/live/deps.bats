@@ -52,6 +52,13 @@ setup_file() {
 	[[ $output == "deps: missing: "*cjson* ]]
 }
 
+@test "make without a compiler says that, not that every header is missing; a BUILD of two words is refused in one line" {
+	run -0 env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" left-out CC=/nonexistent/gcc
+	[ "${lines[0]}" = "left out: everything: /nonexistent/gcc cannot compile here (Debian: gcc libc6-dev)" ]
+	run -2 env -u MAKEFLAGS -u MAKELEVEL make -C "$TOP" -s BUILD="$BATS_TEST_TMPDIR/b c" left-out
+	[[ ${#lines[@]} -eq 1 && $output == *"make needs one path without spaces"* ]]
+}
+
 @test "wrong usage: exit status 64" {
 	run -64 "$TOP/contrib/deps.sh"
 	run -64 "$TOP/contrib/deps.sh" --install everything
