@@ -206,6 +206,7 @@ time.sleep(30)' "$job" "$held" 3>&- &
 
 @test "an intruder is ignored, reported once, and the job goes on" {
 	command -v python3 >/dev/null || skip "python3 is not installed"
+	[ "$(id -u)" = 0 ] || skip "only root may listen on a node's cable, as the intruder does"
 	local go=$SCRATCH/go listening=$SCRATCH/listening out=$SCRATCH/intruder.out step
 	in_cluster python3 "$BATS_TEST_DIRNAME/intruder.py" v1 "$listening" >"$out" 2>&1 3>&- &
 	local intruder=$!
