@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# For tests of what is for a GPU, without one.
+
+setup() {
+	BUILD=${BUILD:-build}
+	scratch=$BUILD/tests/tmp/cuda.$$
+	mkdir -p "$scratch"
+	TMPDIR=$(realpath "$scratch") # of programs that are killed here, before they tidy up
+	export TMPDIR
+}
+
+teardown() {
+	rm -rf "$scratch"
+}
+
+needs_python() {
+	python3 -c 'import json, subprocess' 2>/dev/null || skip "no python3, in which the device script is written (it comes with PyTorch, its rival)"
+}

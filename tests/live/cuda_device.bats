@@ -1,0 +1,329 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The device script, tests/gpu/run, from end to end, and what it takes along to a machine with a GPU.
+
+bats_require_minimum_version 1.5.0
+load cuda
+
+@test "the device script: what the call's end cuts is not taken for a hang, and nothing is repeated that failed just before" {
+	needs_python
+	run python3 - <<-'END'
+		import importlib.machinery, importlib.util, json, pathlib, sys, tempfile, types
+		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
+		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
+		loader.exec_module(run)
+		python = lambda code: [sys.executable, "-c", code]
+		item = lambda key, code, limit, **more: run.Item(key, python(code), limit, need=0, **more)
+		ok, crash, wait = "print('{}')", "import os; os.abort()", "import time; time.sleep(60)"
+		def call(out, *made, limit=3):
+		    run.items = lambda args: list(made)
+		    args = types.SimpleNamespace(bin=pathlib.Path("/nonexistent/gpu"), cpu=True, list=False, stages=[], out=out, done=None, limit=limit)
+		    run.work(args, run.time.monotonic())
+		    return [(r["key"], r["status"]) for r in map(json.loads, (out / "rows.jsonl").read_text().split("\n")[:-1])]
+		with tempfile.TemporaryDirectory() as folder:
+		    out = pathlib.Path(folder)
+		    rows = call(out, item("own:a", crash, 9), item("own:a:again", ok, 9, after="own:a"), item("own:c", ok, 9), item("own:c:again", ok, 9, after="own:c"), item("own:long", wait, 9))
+		    assert rows == [("own:a", "failed"), ("own:c", "ok"), ("own:c:again", "ok"), ("own:long", "cut")], rows
+		    compiled = item("compile:b", ok, 9)
+		    compiled.beside = item("own:beside", ok, 9)
+		    rows = call(out, item("own:a", crash, 9), item("own:long", ok, 9), item("own:hang", wait, 1), compiled)[4:]
+		    assert rows == [("own:long", "ok"), ("own:hang", "timeout"), ("compile:b", "ok"), ("own:beside", "ok"), ("own:a", "failed")], rows
+		    # a ratio's other half that failed is made anew, with its first
+		    compiled.beside = item("own:broken", crash, 9)
+		    assert call(out, compiled)[9:] == [("compile:b", "ok"), ("own:broken", "failed")]
+		    assert call(out, compiled)[11:] == [("compile:b", "ok"), ("own:broken", "failed")]
+		    compiled.beside.command = python(ok)
+		    assert call(out, compiled)[13:] == [("compile:b", "ok"), ("own:broken", "ok")] and len(call(out, compiled)) == 15
+		with tempfile.TemporaryDirectory() as folder:
+		    out = pathlib.Path(folder)
+		    # what had told a part of its result when it was cut keeps that, and runs again; whole, it does not
+		    part = "import time; print('{\"images_per_s\": 5, \"partial\": true}', flush=True)"
+		    assert call(out, item("eager:a", part + "; time.sleep(60)", 9), limit=2) == [("eager:a", "cut")]
+		    assert call(out, item("eager:a", part, 9)) == [("eager:a", "cut"), ("eager:a", "failed")]
+		    assert call(out, item("eager:a", part + "; print('{\"images_per_s\": 7}')", 9))[2:] == [("eager:a", "ok")]
+		    assert len(call(out, item("eager:a", part + "; print('{\"images_per_s\": 7}')", 9))) == 3
+		    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().split("\n")[:-1]]
+		    assert [r["result"]["images_per_s"] for r in rows] == [5, 5, 7], rows
+		    # one that fails without a result says its last line
+		    call(out, item("own:a", "import sys; print('chexnet: no such engine', file=sys.stderr); print(); sys.exit(70)", 9))
+		    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().split("\n")[:-1]]
+		    assert rows[-1]["why"] == "exit status 70: chexnet: no such engine", rows[-1]
+		    # of what PyTorch says, the error, not the advice after it; also after a part of a result
+		    advice = "print('torch.OutOfMemoryError: CUDA out of memory.\\n  Tried\\n\\nSet TORCHDYNAMO_VERBOSE=1 for more', file=sys.stderr); sys.exit(1)"
+		    call(out, item("eager:b", "import sys; " + advice, 9), item("eager:c", "import sys; print('{\"images_per_s\": 5, \"partial\": true}'); " + advice, 9))
+		    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().split("\n")[:-1]]
+		    assert [r["why"] for r in rows[-2:]] == 2 * ["exit status 1: torch.OutOfMemoryError: CUDA out of memory."], rows[-2:]
+		    # nothing that one item does or prints ends the call for the others; where one fails, what it noted is said, and not how far it came
+		    assert run.summary({"status": "failed", "result": {"worst_error": 0, "note": "misaligned address"}}) == "misaligned address"
+		    call(out, item("own:b", "print('{\"images_per_s\": null, \"note\": \"none\"}')", 9), item("own:c", "print('[]')", 9), limit=9)
+		    before, run.run_item = run.run_item, lambda *_: 1 / 0
+		    assert call(out, item("own:d", ok, 9))[-3:] == [("own:b", "ok"), ("own:c", "ok"), ("own:d", "failed")]
+		    run.run_item = before
+	END
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"own:b "*none* && $output == *"own:d "*"ZeroDivisionError"* ]]
+}
+
+@test "the device script finds the cases of programs whose libraries came along, and goes on where those cannot be unpacked" {
+	needs_python
+	mkdir -p "$scratch/build/gpu/debs" "$scratch/empty"
+	printf '#!/bin/sh\n[ -n "$LD_LIBRARY_PATH" ] && [ -z "${LD_LIBRARY_PATH##*/here}" ] && echo one\n' >"$scratch/build/gpu/gpu-engine"
+	chmod +x "$scratch/build/gpu/gpu-engine"
+	touch "$scratch/build/chexnet"
+	run python3 - "$scratch" <<-'END'
+		import importlib.machinery, importlib.util, os, pathlib, sys, types
+		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
+		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
+		loader.exec_module(run)
+		bin = pathlib.Path(sys.argv[1]) / "build/gpu"
+		args = types.SimpleNamespace(bin=bin, cpu=False, python="python3", libraries={"CHEXNET_LIBRARIES": "/nowhere/here"}, parts=[], inject=[])
+		keys = [item.key for item in run.items(args)]
+		assert "engine:one" in keys and "engine:nothing" not in keys, keys
+		os.environ["PATH"] = sys.argv[1] + "/empty"
+		assert run.unpacked_libraries(args) == {}
+	END
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"chexnet's libraries are not unpacked: "*ldd* ]]
+}
+
+@test "the device script says whether PyTorch was read beside the probes, could not be, or took too long" {
+	needs_python
+	run python3 - "$scratch" <<-'END'
+		import importlib.machinery, importlib.util, pathlib, sys, types
+		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
+		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
+		loader.exec_module(run)
+		python = pathlib.Path(sys.argv[1]) / "python"
+		for code, seconds in ("exit 0", 60), ("exit 1", 60), ("exec sleep 60", 0.1):
+		    python.write_text("#!/bin/sh\n" + code + "\n")
+		    python.chmod(0o755)
+		    run.Reader(types.SimpleNamespace(python=str(python.resolve())), [run.Item("eager:a", [run.HERE / "rival.py"], 9)]).wait(run.time.monotonic() + seconds)
+	END
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ ${#lines[@]} -eq 3 ]
+	[[ ${lines[0]} == "PyTorch was read in "* && ${lines[1]} == "PyTorch cannot be imported (exit status 1): "* && ${lines[2]} == "PyTorch was not read in "* ]]
+}
+
+@test "the device script: one call has room for all that is wanted most, whatever it takes, and nothing needs more than its stage has" {
+	needs_python
+	mkdir -p "$scratch/bin/gpu"
+	printf '#!/bin/sh\n[ "$1" = list ] && echo one && echo two:1 && echo two:2\n' >"$scratch/bin/gpu/gpu-kernels"
+	chmod +x "$scratch/bin/gpu/gpu-kernels"
+	cp "$scratch/bin/gpu/gpu-kernels" "$scratch/bin/gpu/gpu-engine"
+	touch "$scratch/bin/chexnet"
+	install -m 755 /dev/null "$scratch/bin/compute-sanitizer"
+	CUDA_HOME=$scratch run python3 - "$scratch/bin/gpu" <<-'END'
+		import collections, importlib.machinery, importlib.util, pathlib, sys, types
+		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
+		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
+		loader.exec_module(run)
+		args = types.SimpleNamespace(bin=pathlib.Path(sys.argv[1]), cpu=False, python="python3", libraries={}, parts=[], inject=[])
+		made, most = run.items(args), collections.Counter()
+		for item in made:
+		    assert item.stage in run.BUDGET and item.need <= item.limit <= run.BUDGET[item.stage], (item.key, item.need, item.limit)
+		    if item.wanted <= 1 and item.stage in ("probe", "own", "eager"):
+		        most[item.stage] += item.limit
+		most = {stage: min(seconds, run.BUDGET[stage]) for stage, seconds in most.items()}
+		print(most, sum(most.values()))
+		assert most["eager"] < run.BUDGET["eager"] + 1 and sum(most.values()) <= 560
+		place = {item.key: i for i, item in enumerate(made)}
+		# compute-sanitizer is the toolkit's, and a kernel that hangs costs its own time only
+		tail = {item.key: item.command[-2:] for item in made if item.command[0] == str(args.bin.parent / "compute-sanitizer")}
+		assert tail["sanitize:racecheck:one"] == ["all", "one"] and tail["sanitize:memcheck:two"] == ["all", "two"] and len(tail) == 9, tail
+		# each batch once before one is repeated; what the engine computes before other rivals
+		assert max(place["own:densenet121:16"], place["eager:densenet121:16"]) < place["own:densenet121:256:again"] < place["eager:densenet121:256:again"] < place["check:one"] < place["engine:one"]
+		for later in ("graph:densenet121:16", "graph:densenet121:256"):
+		    assert max(place["own:densenet121:16"], place["eager:densenet121:16"], place["engine:one"]) < place[later] < place["time:one"]
+		# nothing that may be left spinning on the device comes before what is timed for the ratios
+		assert max(place[key] for key in place if key.startswith(("own:densenet121:16", "eager:", "graph:")) and made[place[key]].wanted <= 2) < place["probe:nccl-graph"] < place["probe:nccl-abort"]
+		# as one graph with a choice among eager's plans first; looking through all of cuDNN's plans takes minutes
+		plans = {item.key: item.command[item.command.index("--plans") + 1] if "--plans" in item.command else "" for item in made}
+		for graph in ("graph:densenet121:16", "graph:densenet121:256", "graph:resnet50:256"):
+		    assert (plans[graph], plans[graph + ":all-plans"]) == ("10", "") and place[graph + ":all-plans"] > place["time:one"]
+		assert max(place["compile:reduce-overhead:256"], place["compile:graph-default:256"]) < min(place["time:one"], place["time:cudnn-plans"])
+		assert place["compile:graph-default:16"] < place["time:one"] < place["compile:max-autotune:256"] and place["probe:sass"] > place["compile:max-autotune:512"]
+		# what three calls are to bring; nothing of it behind what only explains a number
+		wanted = [place[key] for key in ("own:densenet121:256:wgmma", "own:densenet121:512", "compile:graph-default:256", "sanitize:memcheck:one", "feed:train", "compile:graph-default:16", "own:resnet50:256", "time:one")]
+		assert wanted == sorted(wanted) and place["ideal:card"] < place["own:densenet121:256:again"]
+	END
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
+
+@test "the device script ends with a table: shares of the card's own ideal, and ratios of what was timed side by side" {
+	needs_python
+	run tests/gpu/ideal.py --copy 4300 --tflops 790 # an H200's: what the goals were written for
+	echo "$output"
+	[[ $output == *"densenet121 27259 images/s (28758 by bytes alone), resnet50 21679\"}" ]]
+	GPU_COPY_RATE='' run tests/gpu/ideal.py
+	[ "$status" -eq 64 ]
+	[[ $output == "ideal.py: no copy rate: "* ]]
+	run python3 - <<-'END'
+		import importlib.machinery, importlib.util
+		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
+		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
+		loader.exec_module(run)
+		row = lambda key, images_per_s, status="ok", **more: {"key": key, "status": status, "result": {"images_per_s": images_per_s, **more}}
+		rows = [{"key": "ideal:card", "status": "ok", "result": {"note": "at 3000 GB/s", "densenet121": {"images_per_s": 20000}}}, {"key": "probe:system", "status": "failed", "why": "SIGSEGV"},
+		        row("own:densenet121:256", 11000, memory_mib=4600), row("eager:densenet121:256", 3999, peak_memory_mb=1048.576), row("own:densenet121:256:again", 13000), row("eager:densenet121:256:again", 4001),
+		        row("graph:densenet121:256", 5000), row("compile:graph-default:256", 6000), row("own:densenet121:256:beside-graph-default", 15000), row("eager:densenet121:16", 9, "cut", partial=True),
+		        row("compile:graph-default:256:resnet50", 7000)]
+		print("\n".join(run.table(rows, "a card")))
+		print(run.table([row("own:densenet121:256:again", 8, memory_mib=3)], "a card")[1]) # its first run failed
+	END
+	echo "$output"
+	[ "${lines[0]}" = "a card: at 3000 GB/s" ]
+	[ "${lines[1]}" = "densenet121:256: own 12000 images/s, 4600 MiB; 60 % of the ideal; eager 4000, 1000 MiB: 3.00 times; graph 5000: 2.40 times; compile:graph-default 6000: 2.50 times" ]
+	[ "${lines[2]}" = "resnet50:256: compile:graph-default 7000" ]
+	[ "${lines[3]}" = "densenet121:256: own 8 images/s, 3 MiB" ]
+	[ ${#lines[@]} -eq 4 ]
+}
+
+@test "the device script does not begin on a GPU without the programs that it is to measure" {
+	needs_python
+	mkdir -p "$scratch/bin/gpu"
+	touch "$scratch/bin/gpu/gpu-kernels"
+	run tests/gpu/run --bin "$scratch/bin/gpu" --out "$scratch/out"
+	echo "$output"
+	[ "$status" -eq 64 ]
+	[[ $output == *"not here: "*"/bin/chexnet, "*"/bin/gpu/gpu-engine, "*": make all gpu"* && $output != *gpu-kernels* ]]
+}
+
+@test "PyTorch's step, eager and as one graph: tells what it knows before it is through, and the same losses" {
+	local python=${PYTHON:-python3} mode losses=()
+	"$python" -c 'import torch' 2>/dev/null || skip "no PyTorch in $python (PYTHON= names another)"
+	for mode in eager graph; do
+		run --separate-stderr "$python" tests/gpu/rival.py --device cpu --image-size 32 --blocks 1,1 --batch 2 --steps 60 --warmup 1 --mode $mode
+		echo "$output $stderr"
+		[ "$status" -eq 0 ]
+		[ ${#lines[@]} -eq 4 ]
+		[[ ${lines[0]} == *'"first_step_s": '*'"partial": true, "of": "first step"}' && ${lines[0]} != *images_per_s* ]]
+		[[ ${lines[1]} == *'"steps": 1, '*'"partial": true, "of": "warm-up"}' && ${lines[2]} == *'"steps": 50, '*'"partial": true}' ]]
+		[[ ${lines[3]} == *'"steps": 60, '* && ${lines[3]} != *partial* ]]
+		losses+=("$(sed 's/.*"first_loss": \([0-9.]*\),.*"last_loss": \([0-9.]*\).*/\1 \2/' <<<"${lines[3]}")")
+	done
+	[ "${losses[0]}" = "${losses[1]}" ]
+}
+
+@test "the device script names a crash and a hang, keeps what came before, and does not run it twice" {
+	needs_python
+	[ -x "$BUILD/gpu/gpu-kernels-cpu" ] || skip "no gpu-kernels-cpu in $BUILD/gpu"
+	run tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent --inject crash --inject hang --inject orphan \
+		probe check:statistics check:images check:injected-crash check:injected-hang check:injected-orphan
+	echo "$output"
+	[ "$status" -eq 1 ]
+	# a program whose child lives on, and holds its output, is through when it ends
+	grep -q '"key": "check:injected-orphan".*"status": "ok", "seconds": [0-4]\.' "$scratch/rows.jsonl"
+	grep -q '"key": "check:injected-crash".*"status": "failed".*"why": "SIGABRT: before the crash"' "$scratch/rows.jsonl"
+	grep -q '"key": "check:injected-hang".*"status": "timeout"' "$scratch/rows.jsonl"
+	[ "$(grep -c '"key": "check:.*"status": "ok"' "$scratch/rows.jsonl")" -eq 7 ]
+
+	run tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent probe check:statistics check:images
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"8 finished before, 0 done now"* ]]
+}
+
+@test "the device script that is killed leaves whole rows, and the next call goes on after them" {
+	needs_python
+	[ -x "$BUILD/gpu/gpu-kernels-cpu" ] || skip "no gpu-kernels-cpu in $BUILD/gpu"
+	tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent check:conv1x1_forward >"$scratch/first" &
+	local pid=$! tries=0
+	until [ -s "$scratch/rows.jsonl" ] || [ $((++tries)) -gt 300 ]; do sleep 0.1; done
+	kill -KILL "$pid"
+	wait "$pid" || true
+	local rows all
+	rows=$(wc -l <"$scratch/rows.jsonl") all=$("$BUILD/gpu/gpu-kernels-cpu" list check | grep -c '^conv1x1_forward')
+	[ "$rows" -ge 1 ]
+	[ "$all" -ge 4 ]
+	printf '{"key": "cut in the mid' >>"$scratch/rows.jsonl"
+	run tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent check:conv1x1_forward
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"$rows finished before, $((all - rows)) done now, 0 failed"* ]]
+	run tests/gpu/run --cpu --bin "$BUILD/gpu" --out "$scratch" --done /nonexistent check:conv1x1_forward
+	echo "$output"
+	[[ $output == *"$all finished before, 0 done now"* ]]
+}
+
+@test "the line where Slurm was never installed and there is only a loopback interface: all that it needs came along" {
+	[ "$(id -u)" -eq 0 ] || skip "needs root"
+	[ -e "$BUILD/spank_hvd.so" ] || skip "no spank_hvd.so"
+	[[ $TMPDIR != /usr/* ]] || skip "the build lies in /usr: nothing in there can be laid over it"
+	run tests/gpu/line --fetch
+	[ "$status" -eq 0 ] || skip "no packages: $output"
+	# shellcheck disable=SC2016
+	run timeout 200 unshare --net sh -c 'ip link set lo up && exec tests/gpu/line --cpu --hide --limit 60 --args "$1"' sh \
+		"--engine cpu --model densenet --blocks 1,1 --epochs 1 --steps 3 --batch 4 --image-size 64"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"the machine's own Slurm is hidden"*"hvd: rank 0 on "*"3 steps, 12 images"* ]]
+	[[ ${lines[-1]} == '{"status": 0, "engine": "cpu: '* ]]
+}
+
+@test "a world of processes on one GPU, rehearsed: collectives, graphs with their all-reduces, and a death in the middle of one" {
+	[ -x "$BUILD/gpu/gpu-world-cpu" ] || skip "no nccl.h, or no PMIx: gpu-world-cpu was not built"
+	local what
+	for what in "train 1" "sums 3" "train 2" "death 3" "death 2"; do
+		# shellcheck disable=SC2086
+		run timeout 150 "$BUILD/gpu/gpu-world-cpu" $what
+		echo "$what: $output"
+		[ "$status" -eq 0 ]
+		case $what in
+		train*) [[ $output == *'"same_bits": true, "host_asked": 3,'* ]] ;;
+		sums*) [[ $output == *"3 ranks: 39 collectives equal"* ]] ;;
+		death*) [[ $output == *"weights untouched, $((${what#death } - 1)) went on"* ]] ;;
+		esac
+	done
+}
+
+@test "the device machine gets every library that chexnet needs and that not every machine has" {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	command -v dpkg >/dev/null || skip "no dpkg: which package a library is of cannot be asked"
+	[ -z "${SAN:-}" ] || skip "a build with AddressSanitizer is carried nowhere"
+	local library package missing=0 asked=0
+	while read -r library; do
+		package=$(dpkg -S "*/$(basename "$(realpath "$library")")" 2>/dev/null | grep -F "$(dirname "$library")" | cut -d: -f1 | head -n 1)
+		case $package in libc6 | libgcc-s1 | libstdc++6 | zlib1g | '') continue ;; esac
+		asked=$((asked + 1))
+		sed '/^# Slurm/,$d; /^#/d' tests/gpu/packages | tr ' ' '\n' | grep -qxF "$package" || { echo "$library is of $package, which tests/gpu/packages lacks"; missing=1; }
+	done < <(ldd "$BUILD/chexnet" | sed -n 's/.* => \(\/[^ ]*\).*/\1/p')
+	[ "$asked" -ge 6 ]
+	[ $missing -eq 0 ]
+}
+
+@test "what is carried to a machine with a GPU stays below 64 MiB: programs, packages and the tree" {
+	[ -e "$BUILD/gpu/gpu-kernels" ] && [ -e "$BUILD/libchexnet_cuda.so" ] || skip "no nvcc: nothing was built for a GPU"
+	local programs tree packages=18000000 file
+	programs=$(for file in "$BUILD"/gpu/* "$BUILD"/{chexnet,libhvd.so.0,libchexnet_cuda.so,spank_hvd.so}; do [ ! -f "$file" ] || stat -c %s "$file"; done | awk '{ s += $1 } END { print s }')
+	tree=$(git ls-files -z 2>/dev/null | xargs -0 du -cb | awk 'END { print $1 }') || tree=4000000
+	echo "programs $programs, packages $packages, tree $tree bytes"
+	[ $((programs + packages + tree)) -lt $((62 << 20)) ]
+}
+
+@test "a changed program is measured again" {
+	needs_python
+	mkdir -p "$scratch/bin"
+	printf '#!/bin/sh\n[ "$1" = list ] && { [ "$2" = check ] && echo one; exit 0; }\necho "{\\"worst_error\\": 0.5}"\n' >"$scratch/bin/gpu-kernels-cpu"
+	chmod +x "$scratch/bin/gpu-kernels-cpu"
+	tests/gpu/run --cpu --bin "$scratch/bin" --out "$scratch" --done /nonexistent check
+	run tests/gpu/run --cpu --bin "$scratch/bin" --out "$scratch" --done /nonexistent check
+	[[ $output == *"1 finished before, 0 done now"* ]]
+	echo '# another' >>"$scratch/bin/gpu-kernels-cpu"
+	run tests/gpu/run --cpu --bin "$scratch/bin" --out "$scratch" --done /nonexistent check
+	[[ $output == *"0 finished before, 1 done now"* ]]
+}
+
+@test "a program that does not start on the device machine is a failure, not a stage without cases" {
+	needs_python
+	mkdir -p "$scratch/bin"
+	printf '#!/bin/sh\necho "error while loading shared libraries" >&2\nexit 127\n' >"$scratch/bin/gpu-kernels-cpu"
+	chmod +x "$scratch/bin/gpu-kernels-cpu"
+	run tests/gpu/run --cpu --bin "$scratch/bin" --out "$scratch" --done /nonexistent check
+	echo "$output"
+	[ "$status" -eq 1 ]
+	[[ $output == *"exit status 127"*"failed: check:nothing"* ]]
+}
