@@ -142,6 +142,7 @@ main() {
 	for program in chexnet spank_hvd.so libhvd.so; do
 		[ -e "$build/$program" ] || die "$build/$program is not built: make says why"
 	done
+	[[ $work =~ ^[A-Za-z0-9/._+@:=-]+$ ]] || die "$work: slurm.conf cannot hold this path, choose another: make demo BUILD=DIR"
 	if [ -n "${DATA:-}" ]; then
 		[ -d "$DATA" ] || die "DATA=$DATA: no such directory"
 		DATA=$(realpath "$DATA")
