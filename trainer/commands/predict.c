@@ -289,6 +289,12 @@ static void add_json(cJSON *list, const char *path, const float *logits, const s
 		add_map(cJSON_AddObjectToObject(row, "map"), s);
 }
 
+/* Four digits, and no exponent: a rare finding's threshold is a few thousandths. */
+static int decimals(double p)
+{
+	return p < 0.1 ? 3 - (int)floor(log10(fmax(p, 1e-9))) : 4;
+}
+
 static void print_rows(const char *path, const float *logits, uint32_t untrained)
 {
 	int order[FINDINGS], n = 0;
@@ -307,7 +313,7 @@ static void print_rows(const char *path, const float *logits, uint32_t untrained
 	for (int i = 0; i < n; i++) {
 		double p = probability(logits[order[i]]);
 
-		printf(p < 0.1 ? "  %-20s %#.4g\n" : "  %-20s %.4f\n", finding_names[order[i]], p); /* a rare finding's threshold is a few thousandths */
+		printf("  %-20s %.*f\n", finding_names[order[i]], decimals(p), p);
 	}
 	for (int f = 0; f < FINDINGS; f++)
 		if (untrained >> f & 1)
