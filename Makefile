@@ -194,6 +194,11 @@ $(BUILD)/tests/test_plugin_%: $(BUILD)/obj/tests/unit/test_plugin_%.o $(call obj
 $(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call objects,$(RUNTIME_SRC) runtime/transport.c runtime/predict.c)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -pthread -ldl -lrt -lm
+# The mesh on simulated links, in simulated time (tests/unit/simulation.h).
+SIMULATED := pthread_mutex_lock pthread_mutex_unlock pthread_cond_broadcast pthread_join clock_gettime usleep eventfd eventfd_write eventfd_read close shutdown poll send recvmsg getsockopt kill
+$(BUILD)/tests/test_runtime_histories: $(call objects,tests/unit/test_runtime_histories.c runtime/mesh.c runtime/watch.c runtime/recover.c runtime/wire.c)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(SIMULATED)) -o $@ $^ -lcmocka -lm
 $(BUILD)/tests/test_runtime_nccl: private override LDFLAGS += -Wl,--wrap=nccl_bind,--wrap=driver_bind
 $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call objects,$(TRAINER_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Worlds that go on after losses (on_death continue), through very many histories: ranks are killed or stand still, control links and links for data between
+ * live ranks break, two of these in each history, the second at any moment of what the first one set off. Whatever happens, there are never two worlds, and
+ * nobody waits without end. TEST_HISTORIES=N: so many of each kind; a failure names its seed, and TEST_SEED=SEED begins there. */
+#include "tests/unit/test.h"
+
+#include "tests/unit/simulation.h"
+
+#include <math.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum fault { KILL, FREEZE, RESET, CUT, FAULTS };
+static const char *const fault_names[] = { "kill", "freeze", "reset", "cut" };
+
+enum { FAULTS_A_HISTORY = 2, COMMITS_MAX = 512, MEMBERS = 1 << RANKS_MAX };
+#define DEADLINE 4.0
+#define QUIET (10 * DEADLINE) /* simulated seconds after the last fault in which everything has come to its end */
+
+/* What a rank does besides libhvd. */
+static struct program {
+	struct boot boot;
+	unsigned members; /* of its world, a bit each */
+	int step;         /* collectives in that world */
+	int cut_from;     /* its link for data with this one is broken, -1: none */
+	bool recovers;
+	double since;     /* it recovers */
+} programs[RANKS_MAX];
+
+static unsigned committed[COMMITS_MAX]; /* the members of each world in which a rank came out of a collective */
+static int commits, formed;
+static double longest; /* recovery of this history */
+static struct {
+	bool there;
+	unsigned char card[1024];
+} published;
+
+/* ---- what a rank does ------------------------------------------------------------------------------------- */
+
+static int publish(struct boot *b, const void *card, size_t bytes, char *why)
+{
+	(void)b;
+	(void)why;
+	if (bytes > sizeof published.card)
+		return HVD_EBOOT;
+	memcpy(published.card, card, bytes);
+	published.there = true;
+	return 0;
+}
+
+static int lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
+{
+	(void)b;
+	(void)until;
+	(void)why;
+	while (!published.there)
+		wait_until(FOR_TIME, simulated + 0.001);
+	memcpy(card, published.card, bytes);
+	return 0;
+}
+
+/* Neighbours exchange something, then all do. */
+static int rebuild_back_end(struct hvd *h)
+{
+	struct mesh *m = h->mesh;
+	uint64_t tag = mesh_tag(m);
+	int mine = 1, theirs, status = 0;
+	for (int w = m->me - 1; w <= m->me + 1; w += 2)
+		if (w >= 0 && w < m->members)
+			mesh_send(m, m->member[w], tag, &mine, sizeof mine, -1);
+	for (int w = m->me - 1; !status && w <= m->me + 1; w += 2)
+		if (w >= 0 && w < m->members)
+			status = mesh_receive(m, m->member[w], tag, &theirs, sizeof theirs, NULL, lived() + m->deadline);
+	if (!status)
+		free(gathered(h, &mine, sizeof mine, &status));
+	return status;
+}
+
+static const struct backend back_end = { .name = "cpu", .recover = rebuild_back_end };
+
+static unsigned members_of(const struct mesh *m)
+{
+	unsigned members = 0;
+	for (int w = 0; w < m->members; w++)
+		members |= 1u << m->member[w];
+	return members;
+}
+
+/* Done when all members of this rank's world have come as far, in that same world; through shared memory, so no message says so. */
+static int collective(int rank)
+{
+	struct program *p = &programs[rank];
+	struct mesh *m = &processes[rank].m;
+	double since = lived();
+	mesh_doing(m, DOING_OP, 0);
+	p->step++;
+	for (;;) {
+		int behind = -1, other = p->cut_from;
+		if (atomic_load(&m->failed))
+			return m->failed;
+		p->cut_from = -1;
+		if (other >= 0 && m->peer[other].member)
+			return mesh_cut(m, other);
+		for (int w = 0; w < m->members; w++) {
+			int r = m->member[w];
+			if (programs[r].members != p->members || processes[r].h.world.epoch != processes[rank].h.world.epoch || programs[r].step < p->step)
+				behind = r;
+		}
+		if (behind < 0)
+			break;
+		if (lived() - since > m->deadline)
+			return mesh_late(m, behind);
+		wait_until(FOR_TIME, simulated + 0.005 + share() * 0.03);
+	}
+	if (p->step <= 2 && commits < COMMITS_MAX)
+		committed[commits++] = p->members;
+	mesh_doing(m, DOING_COMPUTE, 0);
+	return 0;
+}
+
+static int recover(int rank)
+{
+	struct program *p = &programs[rank];
+	if (!below(3))
+		wait_until(FOR_TIME, simulated + share() * 0.05);
+	p->recovers = true;
+	p->since = simulated;
+	int status = hvd_recover(&processes[rank].h);
+	p->recovers = false;
+	longest = fmax(longest, simulated - p->since);
+	p->members = members_of(&processes[rank].m);
+	p->step = 0;
+	return status;
+}
+
+static void *run_program(void *arg)
+{
+	struct program *p = arg;
+	int rank = (int)(p - programs);
+	struct process *self = &processes[rank];
+	char why[WHY_BYTES];
+	int status = mesh_open(&self->m, &p->boot, &self->conf, why);
+	if (!status) {
+		describe_world(&self->h);
+		arm(&self->h);
+		p->members = members_of(&self->m);
+		formed++;
+	}
+	while (!status) {
+		status = collective(rank);
+		if (!status)
+			wait_until(FOR_TIME, simulated + 0.03 + share() * 0.1);
+		else
+			status = self->m.failed ? recover(rank) : status;
+	}
+	mesh_close(&self->m);
+	end_process_of(rank);
+	return NULL;
+}
+
+/* ---- a history ---------------------------------------------------------------------------------------------- */
+
+static void break_control_link(int a, int b)
+{
+	struct stream *s = stream_between(a, b);
+	for (int end = 0; end < 2; end++) {
+		if (s->held[end] && below(2))
+			s->held[end] = (size_t)below((int)s->held[end]); /* what was on its way is lost from there on */
+		if (!s->closed[0] && !s->closed[1])
+			s->error[end] = ECONNRESET;
+	}
+}
+
+static enum fault hurt(unsigned kinds)
+{
+	static const double times[4][2] = { { 0, 0.5 }, { 0.5, 3 }, { 3, 6 }, { 4, 14 } }; /* around what is a moment to the mesh, and around the deadline */
+	enum fault kind = (enum fault)below(FAULTS);
+	int a = below(ranks), b = (a + 1 + below(ranks - 1)) % ranks;
+	while (!(kinds >> kind & 1))
+		kind = (enum fault)below(FAULTS);
+	switch (kind) {
+	case KILL:
+		processes[a].killed = true;
+		end_process_of(a);
+		break;
+	case FREEZE: {
+		const double *t = times[below(4)];
+		processes[a].frozen = !processes[a].dead;
+		processes[a].thaws = simulated + t[0] + share() * (t[1] - t[0]);
+		break;
+	}
+	case RESET:
+		break_control_link(a, b);
+		break;
+	case CUT:
+		programs[a].cut_from = b;
+		programs[b].cut_from = a;
+		break;
+	case FAULTS:
+		break;
+	}
+	return kind;
+}
+
+static void begin_history(int count, uint64_t seed)
+{
+	begin_simulation(count, seed);
+	memset(programs, 0, sizeof programs);
+	published.there = false;
+	commits = formed = 0;
+	longest = 0;
+	int a_node = 1 << below(3); /* ranks of a node: one, two, four */
+	for (int r = 0; r < count; r++) {
+		struct process *p = &processes[r];
+		programs[r].boot = (struct boot){ .rank = r, .size = count, .nodes = 1, .publish = publish, .lookup = lookup };
+		snprintf(programs[r].boot.host, HOST_BYTES, "n%d", r / a_node);
+		programs[r].cut_from = -1;
+		p->conf = (struct hvd_conf){ .size = sizeof p->conf, .deadline = DEADLINE, .on_death = 1 };
+		p->h = (struct hvd){ .conf = p->conf, .mesh = &p->m, .backend = &back_end };
+		p->h.stop = &p->h.stop_word;
+		task(r, run_program, &programs[r]);
+	}
+	while (formed < count && one_step())
+		;
+}
+
+/* What must not be, or NULL. */
+static const char *verdict(void)
+{
+	for (int i = 0; i < commits; i++)
+		for (int k = 0; k < i; k++)
+			if (!(committed[i] & committed[k]))
+				return "two worlds";
+	for (int r = 0; r < ranks; r++)
+		if (!processes[r].dead && (programs[r].recovers || atomic_load(&processes[r].m.failed)))
+			return "a wait without end";
+	return NULL;
+}
+
+/* Runs one; text: what happened. Returns how many ranks go on at its end. */
+static int run_history(int count, uint64_t seed, unsigned kinds, char text[64])
+{
+	begin_history(count, seed);
+	int left = FAULTS_A_HISTORY, on = 0;
+	double at = simulated + 0.2 + share() * 0.2, last = at;
+	long steps = 0, when = -1; /* the second one comes at that step, or at `at` */
+	*text = 0;
+	while (simulated < last + QUIET && one_step()) {
+		steps++;
+		if (!left || (simulated < at && (when < 0 || steps < when)))
+			continue;
+		snprintf(text + strlen(text), 64 - strlen(text), "%s%s", *text ? ", " : "", fault_names[hurt(kinds)]);
+		left--;
+		last = simulated;
+		double q = share();
+		when = steps + (long)pow(10, share() * 4.5);
+		at = simulated + (q < 0.3 ? QUIET : q < 0.5 ? share() * 0.01 : q < 0.8 ? share() * 3 : share() * 12);
+	}
+	for (int r = 0; r < count; r++)
+		on += !processes[r].dead;
+	return on;
+}
+
+/* ---- tests -------------------------------------------------------------------------------------------------- */
+
+static uint64_t number(const char *variable, uint64_t otherwise)
+{
+	const char *text = getenv(variable);
+	return text ? strtoull(text, NULL, 0) : otherwise;
+}
+
+/* In a process of its own: dead ones of the simulation free nothing. limit: of a recovery, simulated seconds. */
+static void run_histories(int count, unsigned kinds, double limit)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	skip_because("sanitizers do not follow tasks from stack to stack");
+#endif
+	uint64_t n = number("TEST_HISTORIES", 500), first = number("TEST_SEED", 1000);
+	pid_t child = fork();
+	assert_int_not_equal(child, -1);
+	if (!child) {
+		int wrong = 0, went_on = 0, lost = 0;
+		char text[64];
+		for (uint64_t seed = first; seed < first + n; seed++) {
+			int on = run_history(count, seed, kinds, text);
+			const char *what = formed < count ? "no world" : verdict();
+			what = what ? what : longest > limit ? "a recovery that waits for a deadline" : NULL;
+			went_on += on;
+			lost += !on;
+			if (what && wrong++ < 5)
+				printf("# %d ranks, TEST_SEED=%llu (%s): %s; recovery %.2f s, %d go on\n", count, (unsigned long long)seed, text, what, longest, on);
+		}
+		printf("# %d ranks: %llu histories, %d wrong; %.2f ranks went on, in %d none\n", count, (unsigned long long)n, wrong, (double)went_on / (double)n, lost);
+		fflush(stdout);
+		_exit(wrong || 2 * went_on < (int)n); /* where hardly anybody ever goes on nothing is tested */
+	}
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+static void no_history_makes_two_worlds_or_a_wait_without_end(void **state)
+{
+	(void)state;
+	for (int count = 2; count <= 4; count++)
+		run_histories(count, 1 << KILL | 1 << FREEZE | 1 << RESET | 1 << CUT, INFINITY);
+}
+
+static void no_recovery_waits_for_a_deadline_where_every_live_rank_runs(void **state)
+{
+	(void)state;
+	for (int count = 3; count <= RANKS_MAX; count++)
+		run_histories(count, 1 << KILL | 1 << RESET | 1 << CUT, 0.9 * DEADLINE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(no_history_makes_two_worlds_or_a_wait_without_end),
+		cmocka_unit_test(no_recovery_waits_for_a_deadline_where_every_live_rank_runs),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
