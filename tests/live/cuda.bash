@@ -6,7 +6,7 @@ setup() {
 	scratch=$BUILD/tests/tmp/cuda.$$
 	mkdir -p "$scratch"
 	TMPDIR=$(realpath "$scratch") # of programs that are killed here, before they tidy up
-	export TMPDIR
+	export TMPDIR PYTHONDONTWRITEBYTECODE=1 # beside the device script
 }
 
 teardown() {
