@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "learn/log.h"
+#include "clock.h"
 
 enum { LIVE_SECONDS = 1, LOG_SECONDS = 60 };
 

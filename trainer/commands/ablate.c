@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "clock.h"
 #include "commands/bench_run.h"
 #include "commands/knobs.h"
 #include "data/loader.h"

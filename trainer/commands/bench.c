@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "commands/ablate.h"
 #include "commands/bench_plan.h"
 #include "commands/bench_run.h"

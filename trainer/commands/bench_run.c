@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "clock.h"
 #include "data/random.h"
 
 static int make_resident(struct bench_run *r, struct error *e)

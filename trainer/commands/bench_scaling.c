@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "commands/bench_run.h"
 #include "commands/network_options.h"
 #include "json.h"

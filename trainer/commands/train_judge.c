@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "clock.h"
+
 int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *ev, struct error *e)
 {
 	struct evaluation_conf conf = {

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 volatile sig_atomic_t train_stop;
 
 /* ---- one step ---------------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "learn/cam.h"
 
 enum { REPORT_SECONDS = 2 };

@@ -5,6 +5,7 @@
 #include <omp.h>
 #include <stdlib.h>
 
+#include "clock.h"
 #include "commands/train_resident.h"
 
 enum { CHUNK = 2048 }; /* images on their way at a time */

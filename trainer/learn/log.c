@@ -14,16 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "json.h"
 #include "utf8.h"
-
-double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* A reader of standard output may leave (| head, or the tee that the same Ctrl-C ended), a terminal may close. A run of days does not end
  * for that: what is printed from then on goes nowhere. Other failures, as of a full disk, are told at the end of the program. */
@@ -282,15 +275,4 @@ char *json_escape(char *to, size_t size, const char *text)
 	to[n] = '\0';
 	utf8_mend(to);
 	return to;
-}
-
-const char *clock_text(double seconds, char text[32])
-{
-	long s = seconds > 0 && seconds < 1e8 ? lround(seconds) : 0;
-
-	if (s >= 3600)
-		snprintf(text, 32, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-	else
-		snprintf(text, 32, "%ld:%02ld", s / 60, s % 60);
-	return text;
 }

@@ -49,9 +49,4 @@ void json_whole(cJSON *object, const char *key, uint64_t value);
  * that cannot wait. Returns `to`. */
 char *json_escape(char *to, size_t size, const char *text);
 
-/* "1:02:03", "4:05" */
-const char *clock_text(double seconds, char text[32]);
-
-double now(void); /* seconds, monotonic */
-
 #endif
