@@ -7,8 +7,8 @@
  *   connector  PROOF             MAC(secret, 2 HELLO S)
  *   acceptor   WELCOME           MAC(secret, 3 HELLO S)
  *
- * Whoever connects and has not said HELLO gives way to the next one when places are out, so that a crowd of strangers cannot keep
- * the ranks from being heard. */
+ * No clock tells strangers from ranks, which may be slow: whoever connects and has not said HELLO gives way to the next one when places are
+ * out, and who has, to the next one that says the same. So neither a crowd nor an old HELLO can keep the ranks from being heard. */
 #include "links.h"
 
 #include "siphash.h"
@@ -26,7 +26,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define STRANGER_SECONDS 2.0 /* an accepted connection has this long to prove itself */
 #define STRANGERS_MAX 64
 
 struct hello {
@@ -51,7 +50,7 @@ struct shake {
 	uint8_t bytes[sizeof(struct hello) + MAC_BYTES];
 	struct hello hello;
 	uint8_t nonce[16];
-	double until, retry; /* retry: when to connect again, fd -1 until then */
+	double since, retry; /* retry: when to connect again, fd -1 until then */
 };
 
 struct former {
@@ -148,13 +147,23 @@ static void tell_of_stranger(struct links *l, int fd)
 		l->rank, l->card.host, text);
 }
 
-static void drop(struct former *f, struct shake *s, double t)
+static void drop(struct former *f, struct shake *s)
 {
-	if (!s->outgoing && (s->moved || t > s->until)) /* a rank that hears of a death goes without a word */
+	if (!s->outgoing && s->moved) /* a rank that hears of a death goes without a word */
 		tell_of_stranger(f->l, s->fd);
 	close(s->fd);
 	s->fd = -1;
-	s->retry = t + 0.05;
+	s->retry = lived() + 0.05;
+}
+
+/* Of two accepted connections that say to be of the same rank the older one goes: a rank connects anew only when it has lost that. */
+static void supersede(struct former *f, const struct shake *s)
+{
+	for (int i = 0; i < f->shakes; i++) {
+		struct shake *older = &f->shake[i];
+		if (older != s && !older->outgoing && older->fd >= 0 && older->link == s->link)
+			drop(f, older);
+	}
 }
 
 /* Moves frames until the socket has no more to give or take. Returns 0, or -1: drop it. */
@@ -172,12 +181,12 @@ static int advance(struct former *f, struct shake *s)
 			continue;
 		if (!sending(s) && !acceptable(f, s))
 			return -1;
+		if (!s->outgoing && s->frame == HELLO)
+			supersede(f, s);
 		s->frame++;
 		if (s->frame != DONE && prepare(f, s))
 			return -1;
 	}
-	if (s->link->fd >= 0)
-		return -1;
 	setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int)); /* means nothing to a Unix socket */
 	s->link->fd = s->fd;
 	s->fd = -1;
@@ -266,7 +275,7 @@ static struct shake *oldest_stranger(const struct former *f)
 	struct shake *oldest = NULL;
 	for (int i = 0; i < f->shakes; i++) {
 		struct shake *s = &f->shake[i];
-		if (!s->outgoing && s->fd >= 0 && s->frame == HELLO && (!oldest || s->until < oldest->until))
+		if (!s->outgoing && s->fd >= 0 && s->frame == HELLO && (!oldest || s->since < oldest->since))
 			oldest = s;
 	}
 	return oldest;
@@ -281,13 +290,13 @@ static struct shake *place(const struct former *f)
 	return oldest_stranger(f);
 }
 
-static void send_away(struct former *f, struct shake *s, double t)
+static void send_away(struct former *f, struct shake *s)
 {
 	tell_of_stranger(f->l, s->fd);
-	drop(f, s, t);
+	drop(f, s);
 }
 
-static int accept_from(struct former *f, int listener, double t)
+static int accept_from(struct former *f, int listener)
 {
 	for (int i = 0; i < STRANGERS_MAX; i++) {
 		struct shake *s = place(f), *stranger = oldest_stranger(f);
@@ -296,32 +305,26 @@ static int accept_from(struct former *f, int listener, double t)
 			if (!stranger)
 				return refuse(f->why, HVD_ESYS, "rank %d on %s may not open as many files as it has ranks to hear: raise its limit (ulimit -n)",
 					      f->l->rank, f->l->card.host);
-			send_away(f, stranger, t);
+			send_away(f, stranger);
 			continue;
 		}
 		if (fd < 0)
 			return 0;
 		if (s->fd >= 0)
-			send_away(f, s, t);
-		*s = (struct shake){ .fd = fd, .until = t + STRANGER_SECONDS };
+			send_away(f, s);
+		*s = (struct shake){ .fd = fd, .since = lived() };
 		if (prepare(f, s) || advance(f, s))
-			drop(f, s, t);
+			drop(f, s);
 	}
 	return 0;
 }
 
-static int serve(struct former *f, struct shake *s, short events, double t)
+static int serve(struct former *f, struct shake *s)
 {
-	if (s->connecting && events) {
-		int status = connected(f, s);
-		if (status)
-			return status;
-	}
-	if (events && advance(f, s))
-		drop(f, s, t);
-	else if (!s->outgoing && s->fd >= 0 && t > s->until)
-		drop(f, s, t);
-	return 0;
+	int status = s->connecting ? connected(f, s) : 0;
+	if (!status && advance(f, s))
+		drop(f, s);
+	return status;
 }
 
 static int loop(struct former *f, struct pollfd *p, double until)
@@ -350,17 +353,16 @@ static int loop(struct former *f, struct pollfd *p, double until)
 		p[ALARM] = (struct pollfd){ .fd = f->l->alarm, .events = POLLIN };
 		if (poll(p, (nfds_t)n, 50) < 0 && errno != EINTR)
 			return refuse(f->why, HVD_ESYS, "rank %d on %s cannot wait for %d connections: %s", f->l->rank, f->l->card.host, n - FIXED, strerror(errno));
-		t = lived();
 		if (p[ALARM].revents || p[ABOVE].revents)
 			return p[ABOVE].revents ? HVD_EPEER : HVD_EBOOT;
 		for (int i = 0; i < f->shakes; i++) {
 			struct shake *s = &f->shake[i];
-			int status = s->fd >= 0 && s->fd == p[s->polled].fd ? serve(f, s, p[s->polled].revents, t) : 0;
+			int status = s->fd >= 0 && s->fd == p[s->polled].fd && p[s->polled].revents ? serve(f, s) : 0;
 			if (status)
 				return status;
 		}
 		for (int i = 0; i < ABOVE; i++) {
-			int status = p[i].revents ? accept_from(f, f->l->listener[i], t) : 0;
+			int status = p[i].revents ? accept_from(f, f->l->listener[i]) : 0;
 			if (status)
 				return status;
 		}
@@ -385,9 +387,13 @@ int links_form(struct links *l, struct link *link, int n, const struct card *car
 	}
 	if (!status)
 		status = loop(&f, p, until);
-	for (int i = 0; f.shake && p && i < f.shakes; i++)
-		if (f.shake[i].fd >= 0)
-			close(f.shake[i].fd);
+	for (int i = 0; f.shake && p && i < f.shakes; i++) {
+		struct shake *s = &f.shake[i];
+		if (s->fd >= 0 && !status && !advance(&f, s))
+			tell_of_stranger(l, s->fd); /* all ranks are there */
+		if (s->fd >= 0)
+			drop(&f, s);
+	}
 	free(f.shake);
 	free(p);
 	return status;

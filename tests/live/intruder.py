@@ -1,7 +1,8 @@
 """Someone on the network of a job that is still forming its world, who hears one rank join and has not the secret.
 
     intruder.py INTERFACE READY   listens to it; makes the file READY when it does; then, once a rank has joined over TCP,
-                              tries everything on the port it joined at, and prints a line for each attempt
+                              tries everything on the port it joined at, and prints a line for each attempt; after the
+                              last, the port scan, it waits until the world is formed, which ends its half-open connections
 
 Exits 0 if every attempt that can be answered was hung up on.
 """
@@ -93,10 +94,11 @@ def main():
         refused = attempt()
         right &= refused
         print(f"{name}: {'refused' if refused else 'TAKEN IN'}", flush=True)
-    for _ in range(100):  # a port scan
+    for _ in range(100):
         socket.create_connection(address, TOLD_SECONDS).close()
+    print("a port scan: no answer", flush=True)
     for s in half_open:
-        s.settimeout(TOLD_SECONDS)
+        s.settimeout(60)
         try:
             right &= receive(s, 1) == b""
         except ConnectionError:

@@ -217,8 +217,9 @@ time.sleep(30)' "$job" "$held" 3>&- &
 		for ((i = 0; i < 600 && SLURM_PROCID == 3; i++)); do [ ! -e "$1" ] || break; sleep 0.1; done
 		exec "$0"' "$EXAMPLES/mean" "$go" >"$SCRATCH/step.out" 2>&1 3>&- &
 	step=$!
-	wait $intruder || { cat "$out"; touch "$go"; wait $step; return 1; }
+	wait_for 30 grep -q "a port scan" "$out" || { cat "$out"; touch "$go"; wait $step; return 1; }
 	touch "$go"
+	wait $intruder || { cat "$out"; wait $step; return 1; }
 	wait $step || { cat "$SCRATCH/step.out"; return 1; }
 	cat "$out" "$SCRATCH/step.out"
 	[ "$(grep -c ': refused$' "$out")" -eq 5 ]

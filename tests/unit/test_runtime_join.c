@@ -73,6 +73,17 @@ static bool beside_a_listener(const int *log)
 	return meeting_rank == 1;
 }
 
+/* Of two ranks, of which rank 0 says nothing. */
+static void run_and_expect_no_line(void (*body)(void *))
+{
+	char line[512] = "";
+	int log = memfd_create("stderr of rank 0", 0);
+	run_ranks("ab", body, &log);
+	assert_int_not_equal(pread(log, line, sizeof line - 1, 0), -1);
+	assert_string_equal(line, "");
+	close(log);
+}
+
 static void join_among_strangers(void *arg)
 {
 	int half_open[20];
@@ -112,7 +123,7 @@ static void allow_more_files(int more)
 	must(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ (rlim_t)(fd + more), (rlim_t)(fd + more) }));
 }
 
-/* More silent connections than there are places, each of which may stay silent for two seconds: the deadline would not do. */
+/* More silent connections than there are places. */
 #define CROWD 600
 static void join_behind_a_crowd(void *arg)
 {
@@ -137,7 +148,8 @@ static void a_crowd_of_strangers_keeps_no_rank_out(void **state)
 		run_ranks("ab", join_behind_a_crowd, &files);
 }
 
-/* The first connection is answered wrongly, and ends; those that follow reach rank 0. */
+/* The first connection is answered wrongly, and ends; what it said is said again by a crowd. Those that follow reach rank 0, which hears nothing of them for
+ * as long as a rank waits for its core on a crowded node. */
 static void *answer_wrongly_once(void *arg)
 {
 	const int *listener = arg;
@@ -148,6 +160,10 @@ static void *answer_wrongly_once(void *arg)
 		must(in >= 0);
 		if (first)
 			must(recv(in, bytes, 48, MSG_WAITALL) == 48 && send(in, bytes, 32, MSG_NOSIGNAL) == 32);
+		for (int i = 0; first && i < CROWD; i++)
+			must(send(knock(), bytes, 48, MSG_NOSIGNAL) == 48);
+		if (!first)
+			usleep(2200000);
 		for (ssize_t n = !first; n > 0;) {
 			must(poll(p, 2, -1) > 0);
 			int from = p[0].revents ? 0 : 1;
@@ -183,14 +199,12 @@ static int meet_by_the_detour(struct boot *b, char *why)
 
 static void join_after_a_wrong_answer(void *arg)
 {
-	(void)arg;
+	const int *log = arg;
 	struct hvd *h;
 	struct hvd_conf conf = quick_conf();
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	pthread_t thread;
-	if (meeting_rank == 1) {
-		while (!meeting->published)
-			usleep(1000);
+	if (beside_a_listener(log)) {
 		detour = listen_at(&at, sizeof at, SOCK_STREAM);
 		must(detour >= 0 && !pthread_create(&thread, NULL, answer_wrongly_once, &detour));
 	}
@@ -202,10 +216,10 @@ static void join_after_a_wrong_answer(void *arg)
 	_exit(0);
 }
 
-static void a_handshake_that_breaks_is_begun_anew(void **state)
+static void a_handshake_that_breaks_is_begun_anew_and_a_slow_rank_is_no_stranger(void **state)
 {
 	(void)state;
-	run_ranks("ab", join_after_a_wrong_answer, NULL);
+	run_and_expect_no_line(join_after_a_wrong_answer);
 }
 
 static void join_with_few_files(void *arg)
@@ -241,10 +255,25 @@ static void join_beside_connections_that_end(void *arg)
 static void a_connection_that_ends_without_a_word_is_no_stranger(void **state)
 {
 	(void)state;
-	char line[512];
+	run_and_expect_no_line(join_beside_connections_that_end);
+}
+
+/* As long as the world is being formed; rank 0 cannot know that it is none before all have come. */
+static void join_beside_a_silent_one(void *arg)
+{
+	if (beside_a_listener(arg))
+		knock();
+	works(NULL, hvd_close(join_within(20)));
+}
+
+static void a_silent_stranger_is_reported_once_all_ranks_are_there(void **state)
+{
+	(void)state;
+	char line[512] = "";
 	int log = memfd_create("stderr of rank 0", 0);
-	run_ranks("ab", join_beside_connections_that_end, &log);
-	assert_int_equal(pread(log, line, sizeof line, 0), 0);
+	run_ranks("ab", join_beside_a_silent_one, &log);
+	assert_true(pread(log, line, sizeof line - 1, 0) > 0);
+	assert_non_null(strstr(line, "ignored a connection from 127.0.0.1"));
 	close(log);
 }
 
@@ -358,9 +387,10 @@ int main(void)
 		cmocka_unit_test(a_missing_rank_is_named_by_all),
 		cmocka_unit_test(a_library_of_another_protocol_is_told_by_it),
 		cmocka_unit_test(a_connection_that_ends_without_a_word_is_no_stranger),
+		cmocka_unit_test(a_silent_stranger_is_reported_once_all_ranks_are_there),
 		cmocka_unit_test(strangers_are_ignored_and_reported_once),
 		cmocka_unit_test(a_crowd_of_strangers_keeps_no_rank_out),
-		cmocka_unit_test(a_handshake_that_breaks_is_begun_anew),
+		cmocka_unit_test(a_handshake_that_breaks_is_begun_anew_and_a_slow_rank_is_no_stranger),
 		cmocka_unit_test(a_rank_that_may_open_too_few_files_says_so_at_once),
 		cmocka_unit_test(where_there_is_ipv4_all_links_use_it),
 		cmocka_unit_test(a_network_without_ipv4_will_do),
