@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "utf8.h"
 
@@ -47,6 +48,21 @@ int json_print(cJSON *object, int formatted, struct error *e)
 	if (!text)
 		return fail(e, EXIT_INTERNAL, "no memory for the JSON text");
 	puts(text);
+	cJSON_free(text);
+	return 0;
+}
+
+int json_print_next(cJSON *object, int *printed, struct error *e)
+{
+	cJSON *array = cJSON_CreateArray();
+
+	cJSON_AddItemToArray(array, object);
+	char *text = json_finish(array, 1);
+
+	if (!text)
+		return fail(e, EXIT_INTERNAL, "no memory for the JSON text");
+	printf("%s%.*s", *printed ? ", " : "[", (int)strlen(text) - 2, text + 1);
+	*printed = 1;
 	cJSON_free(text);
 	return 0;
 }

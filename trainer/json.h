@@ -20,6 +20,10 @@ void json_lacks(void);
 /* The same, printed on standard output. EXIT_INTERNAL without memory: then nothing is printed. */
 int json_print(cJSON *object, int formatted, struct error *e);
 
+/* The same for the next object of an array that is printed as it grows, "[{…}, {…}", of which the end, "]", is the caller's to print: without it
+ * no reader takes what is cut off for all. *printed: 0 before the first. */
+int json_print_next(cJSON *object, int *printed, struct error *e);
+
 /* What a text of `size` bytes says; whole: nothing follows it but a NUL, which counts. *end, which may be NULL: where it ends, or cannot be
  * understood. NULL with errno ENOMEM, or else EBADMSG. */
 cJSON *json_parse(const char *text, size_t size, int whole, const char **end);

@@ -68,6 +68,30 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
     chunk(b"IDAT", zlib.compress((b"\0" + bytes(3 * x for x in range(w))) * h)) + chunk(b"IEND", b""))' "$1" "$2"
 }
 
+@test "rows of JSON are printed as images are scored, and what ends before its time is no JSON" {
+	python3 -c 'import json' 2>/dev/null || skip "no python3 to read the JSON"
+	find tree/images -name '*.png' | sort | head -n 9 >nine
+	last=$(basename "$(tail -n 1 nine)" .png)
+	predict() { xargs chexnet predict --weights run1/model.safetensors --threads 1 --json --finding Mass --maps "$@" <nine; }
+	predict whole >whole.json 2>/dev/null
+	rows=$(python3 -c 'import json; print(len(json.load(open("whole.json"))))')
+	mkdir -p "stopped/$last.Mass.png"
+	! predict stopped >stopped.json 2>words || return 1
+	cat words
+	grep -q "^chexnet predict: stopped/$last.Mass.png: " words
+	python3 - "$rows" <<-'EOF'
+		import json, sys
+		whole, text = open("whole.json").read(), open("stopped.json").read()
+		assert sys.argv[1] == "9" and text.count('"image"') == 8 and whole.startswith(text.replace("stopped/", "whole/")), text
+		try:
+		    json.loads(text)
+		except ValueError:
+		    assert len(json.loads(text + "]")) == 8
+		else:
+		    sys.exit("what was cut off is taken for all")
+	EOF
+}
+
 @test "what the network sees of an image is told: in a line, in JSON, in the map and in the report" {
 	windowed
 	draw 60 40 >sixty.png || skip "no python3 to draw it"

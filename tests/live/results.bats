@@ -378,13 +378,20 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 
 @test "what is printed on a full disk is no success" {
 	[ -c /dev/full ] || skip "no /dev/full"
-	for command in "eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 --json" "compare 1.csv 2.csv --resamples 100" "predict --help"; do
+	for command in "eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 --json" "compare 1.csv 2.csv --resamples 100" "predict --help" "audit --json nowhere"; do
 		status=0
 		# shellcheck disable=SC2086
 		chexnet $command >/dev/full 2>told || status=$?
 		cat told
 		[ "$status" -eq 70 ]
 		[ "$(tail -n 1 told)" = "chexnet: what was printed is not complete: No space left on device" ]
+	done
+	# images that nobody would hear of are not scored
+	find tree/images -name '*.png' | head -n 8 >eight
+	for form in --json --no-json; do
+		# shellcheck disable=SC2046
+		refuses 70 "chexnet predict: what was printed is not complete: No space left on device" \
+			bash -c 'chexnet predict --engine cpu --weights run1/model.safetensors --threads 1 "$@" >/dev/full' - $form $(cat eight) none.png
 	done
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * chexnet predict: image files in, 14 probabilities each out. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static const struct option options[] = {
 	       "for such weights: side of the square in its middle that the network sees; 0: what the weights say, else 224", .min = 0, .max = 1024),
 	OPTION(CHOICE, struct predict_conf, crops, "crops", "NAME", "none", "ten: mean probability over corners and middle, each also mirrored", .choices = crops_choices),
 	OPTION(STRING, struct predict_conf, boxes, "boxes", "FILE", NULL, "NIH's BBox_List_2017.csv: score the maps of these images in the pointing game"),
-	OPTION(FLAG, struct predict_conf, json, "json", NULL, NULL, "print a JSON array, one object an image"),
+	OPTION(FLAG, struct predict_conf, json, "json", NULL, NULL, "print a JSON array, one object an image, each as soon as it is scored"),
 	ENGINE_OPTIONS(struct predict_conf, engine),
 	OPTIONS_END
 };
@@ -57,6 +58,7 @@ struct predictor {
 	char weights_hash[WEIGHTS_HASH];
 	uint8_t *pixels; /* [BATCH][source_size][source_size] */
 	struct maps maps; /* zeroes where nothing is to be shown */
+	int printed; /* rows of --json so far: none, or some */
 	struct progress progress;
 };
 
@@ -263,15 +265,14 @@ static void add_map(cJSON *map, const struct shown *s)
 	json_number(window, "height", s->window.height);
 }
 
-static void add_json(cJSON *list, const char *path, const float *logits, const struct predictor *p, const struct shown *s, const struct error *e)
+static cJSON *row_json(const char *path, const float *logits, const struct predictor *p, const struct shown *s, const struct error *e)
 {
 	cJSON *row = cJSON_CreateObject(), *probabilities, *raw, *untrained;
 
-	cJSON_AddItemToArray(list, row);
 	cJSON_AddStringToObject(row, "image", path);
 	if (e->code) {
 		cJSON_AddStringToObject(row, "error", e->text);
-		return;
+		return row;
 	}
 	probabilities = cJSON_AddObjectToObject(row, "probabilities");
 	raw = cJSON_AddObjectToObject(row, "logits");
@@ -287,6 +288,7 @@ static void add_json(cJSON *list, const char *path, const float *logits, const s
 	cJSON_AddStringToObject(row, "notice", "for research, not a medical device");
 	if (*s->file)
 		add_map(cJSON_AddObjectToObject(row, "map"), s);
+	return row;
 }
 
 /* Four digits, and no exponent: a rare finding's threshold is a few thousandths. */
@@ -329,7 +331,7 @@ static int all_finite(const float *logits)
 }
 
 /* Up to BATCH images; bad ones are told and leave a gap. Returns the worst exit code of an image, negative when the engine fails. */
-static int predict_some(struct predictor *p, int json, cJSON *list, int n, char **paths, struct error *e)
+static int predict_some(struct predictor *p, int json, int n, char **paths, struct error *e)
 {
 	size_t pixels = (size_t)p->source_size * (size_t)p->source_size;
 	struct error bad[BATCH] = { 0 };
@@ -364,34 +366,33 @@ static int predict_some(struct predictor *p, int json, cJSON *list, int n, char 
 			return -e->code;
 		if (p->maps.directory && !bad[i].code && maps_write(&p->maps, at[i], paths[i], &original[i], p->pixels + (size_t)at[i] * pixels, logits[at[i]], &shown, e) < 0)
 			return -e->code;
-		if (json)
-			add_json(list, paths[i], logits[at[i] < BATCH ? at[i] : 0], p, &shown, &bad[i]);
-		else if (!bad[i].code)
+		if (json && json_print_next(row_json(paths[i], logits[at[i]], p, &shown, &bad[i]), &p->printed, e) < 0)
+			return -e->code;
+		if (!json && !bad[i].code)
 			print_rows(paths[i], logits[at[i]], p->untrained);
 		if (!json && *shown.file)
 			printf("  map %s\n", shown.file);
 	}
+	if (fflush(stdout) || ferror(stdout)) /* hours of scoring would be for nothing */
+		return fail(e, EXIT_INTERNAL, "what was printed is not complete: %s", strerror(errno));
 	return worst;
 }
 
 static int predict(const struct predict_conf *conf, int n, char **paths, struct error *e)
 {
 	struct predictor p = { 0 };
-	cJSON *list = cJSON_CreateArray();
 	int rc = predictor_open(&p, conf, e), worst = 0;
 
 	/* text on a terminal tells by itself */
 	progress_begin(&p.progress, conf->json || !isatty(STDOUT_FILENO) ? "chexnet predict" : NULL, (size_t)n);
 	for (int i = 0; rc >= 0 && i < n; i += BATCH) {
-		rc = predict_some(&p, conf->json, list, n - i < BATCH ? n - i : BATCH, paths + i, e);
+		rc = predict_some(&p, conf->json, n - i < BATCH ? n - i : BATCH, paths + i, e);
 		worst = rc > worst ? rc : worst;
 		progress_tell(&p.progress, (size_t)(n - i < BATCH ? n : i + BATCH));
 	}
 	progress_end(&p.progress);
 	if (rc >= 0 && conf->json)
-		rc = json_print(list, 1, e);
-	else
-		cJSON_Delete(list);
+		puts("]");
 	if (rc >= 0 && conf->boxes)
 		pointing_print(&p.maps.pointing, conf->json ? stderr : stdout);
 	predictor_close(&p);
@@ -423,7 +424,7 @@ const struct command command_predict = {
 	.min_operands = 1,
 	.max_operands = MAX_IMAGES,
 	.summary = "probabilities of the 14 findings for PNG or JPEG files",
-	.description = "Prints the probability of each finding for every image, with --json to its last digit. For research; not a medical device: a probability holds under the prevalence and the labels of the "
+	.description = "Prints the probability of each finding for every image, with --json to its last digit: an array that ends with ] when all images have been tried, so that what was cut off is no JSON. For research; not a medical device: a probability holds under the prevalence and the labels of the "
 		       "training set, which a line on standard error names. Bones are to be light: an inverted image is scored like any other. Images go through the same decoding and resizing as in preparation. An image that "
 		       "cannot be read is named and the others are scored all the same; the exit code is then 65. Every task of a job step scores all the images. The network sees the middle of an image: a "
 		       "window that is to the whole as training's --image-size is to the prepared images (by default about 7/8 of each side), so its rim has no part in the "
