@@ -228,8 +228,26 @@ struct look {
 	size_t index;
 	float mean, border;
 	int low, high, width, height;
-	struct error error;
+	enum exit_code fault; /* 0: it could be looked at */
+	char *why;            /* the fault in words, NULL where there is none: of a hundred thousand images nearly all are whole */
 };
+
+_Static_assert(sizeof(struct look) <= 64, "a look is kept of every image");
+
+static void note_fault(struct look *l, const struct error *e)
+{
+	l->fault = (enum exit_code)e->code;
+	l->why = strdup(e->text);
+	if (!l->why)
+		l->fault = EXIT_INTERNAL;
+}
+
+static void forget_looks(struct look *looks, size_t n)
+{
+	for (size_t i = 0; looks && i < n; i++)
+		free(looks[i].why);
+	free(looks);
+}
 
 static void look_at(struct look *l, const struct image *image)
 {
@@ -273,11 +291,15 @@ static struct look *look_at_all(const struct origin *o, const char *tell, int th
 #pragma omp for schedule(dynamic, 4)
 		for (size_t i = 0; i < o->count; i++) {
 			struct image image;
+			struct error why = { 0 };
+
 			looks[i].index = i;
 			if (!d)
-				fail(&looks[i].error, EXIT_INTERNAL, "no memory for a decoder");
-			else if (o->decode(o, i, d, &image, &looks[i].error) == 0)
+				fail(&why, EXIT_INTERNAL, "no memory for a decoder");
+			else if (o->decode(o, i, d, &image, &why) == 0)
 				look_at(&looks[i], &image);
+			if (why.code)
+				note_fault(&looks[i], &why);
 			size_t so_far = ++done;
 			if (omp_get_thread_num() == 0)
 				progress_tell(&progress, so_far);
@@ -286,10 +308,10 @@ static struct look *look_at_all(const struct origin *o, const char *tell, int th
 	}
 	progress_end(&progress);
 	for (size_t i = 0; i < o->count && !e->code; i++)
-		if (looks[i].error.code == EXIT_INTERNAL) /* what could not be looked at may be whole */
-			*e = looks[i].error;
+		if (looks[i].fault == EXIT_INTERNAL) /* what could not be looked at may be whole */
+			fail(e, EXIT_INTERNAL, "%s", looks[i].why ? looks[i].why : "no memory");
 	if (e->code) {
-		free(looks);
+		forget_looks(looks, o->count);
 		return NULL;
 	}
 	return looks;
@@ -310,7 +332,7 @@ static void check_duplicates(struct audit *a, const struct origin *o, struct loo
 
 	qsort(looks, o->count, sizeof *looks, by_hash);
 	for (size_t i = 1; i < o->count; i++) {
-		if (looks[i].error.code || looks[i - 1].error.code || looks[i].hash != looks[i - 1].hash)
+		if (looks[i].fault || looks[i - 1].fault || looks[i].hash != looks[i - 1].hash)
 			continue;
 		size_t x = looks[i - 1].index, y = looks[i].index;
 		int apart = o->split[x] != o->split[y] && o->split[x] < SPLITS && o->split[y] < SPLITS;
@@ -332,11 +354,11 @@ static void check_images(struct audit *a, const struct origin *o, const struct l
 	for (size_t i = 0; i < o->count; i++) {
 		const struct look *l = &looks[i];
 		const char *id = o->samples[l->index].id;
-		if (!l->error.code && !o->side)
+		if (!l->fault && !o->side)
 			sample_names_add(&shapes[image_shape(l->width, l->height, NETWORK_SIDE)], id);
-		if (l->error.code) {
+		if (l->fault) {
 			if (bad++ < 10)
-				audit_say(a, AUDIT_IMAGES, 1, 1, "%.380s", l->error.text);
+				audit_say(a, AUDIT_IMAGES, 1, 1, "%.380s", l->why);
 		} else if (l->low == l->high) {
 			sample_names_add(&constant, id);
 		} else if (l->border > 170 && l->border > l->mean + 30) {
@@ -440,7 +462,7 @@ int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *
 			return -e->code;
 		check_images(a, o, looks);
 		check_duplicates(a, o, looks);
-		free(looks);
+		forget_looks(looks, o->count);
 	}
 	check_counts(a, o);
 	return 0;
