@@ -43,6 +43,9 @@ int explain(struct hvd *h, int status)
 
 void *gathered(struct hvd *h, const void *mine, size_t bytes, int *status)
 {
+	*status = HVD_EINVAL;
+	if (!h->world.size)
+		return NULL; /* the line of hvd_init(), which failed, stays */
 	void *all = calloc((size_t)h->mesh->members, bytes);
 	*status = all ? explain(h, mesh_gather(h->mesh, mine, bytes, all)) : fail(h, HVD_ESYS, "no memory for %d ranks", h->mesh->members);
 	if (!*status)
@@ -181,8 +184,6 @@ int hvd_close(struct hvd *h)
 		return 0;
 	if (h->children)
 		return fail(h, HVD_EINVAL, "hvd_close: %d sub-worlds are still open", h->children);
-	if (h->parent)
-		h->parent->children--;
 	queue_close(h);
 	if (h->mesh) {
 		status = atomic_load(&h->mesh->failed);
@@ -190,6 +191,8 @@ int hvd_close(struct hvd *h)
 			return status; /* that thread may use all of it for ever */
 		mesh_close(h->mesh);
 	}
+	if (h->parent) /* which that thread used, too */
+		h->parent->children--;
 	if (h->backend->close)
 		h->backend->close(h);
 	trace_close(h);

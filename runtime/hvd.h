@@ -60,8 +60,8 @@ struct hvd_conf {
 	int sync;                 /* HVD_SYNC: 1: wait for the device after every collective, to find which one fails */
 	void *stream;             /* cudaStream_t that collectives on device memory are ordered with; NULL: one of libhvd's, see hvd_stream() */
 	/* on_death abort: called once, from the watching thread, with the line that names the lost rank, before the device is told to stop. NULL: the line
-	 * goes to stderr and the process ends at once with _exit(70), whatever its other threads are doing. Calls that fail of the loss wait for it, a deadline long,
-	 * and on a sub-world up to 3 s more. */
+	 * goes to stderr and the process ends at once with _exit(70), whatever its other threads are doing. Calls that fail of the loss wait
+	 * for it, 6 s longer than a deadline at most, and on a sub-world up to 3 s more. */
 	void (*on_lost)(void *arg, const char *line);
 	void *on_lost_arg;
 };

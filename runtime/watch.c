@@ -525,7 +525,8 @@ int watch_start(struct mesh *m)
 
 bool watch_told(struct mesh *m)
 {
-	for (double until = lived() + m->deadline; m->owner && atomic_load(&m->failed) && !m->told; usleep(1000))
+	double until = lived() + m->deadline + 2 * PATIENCE; /* so long split_fault() may take */
+	for (; m->owner && atomic_load(&m->failed) && !m->told; usleep(1000))
 		if (lived() > until)
 			return false;
 	return true;

@@ -59,6 +59,12 @@ static void wrong_arguments_are_refused_with_a_reason(void **state)
 	assert_int_equal(hvd_init(&h, NULL), HVD_EINVAL);
 	assert_int_equal(hvd_allreduce(h, &x, &x, 1, HVD_I32, HVD_SUM), HVD_EINVAL); /* by a program that did not look */
 	assert_int_equal(hvd_start_broadcast(h, &x, 1, HVD_I32, 0), HVD_EINVAL);
+	struct hvd *part;
+	struct hvd_plan *plan;
+	assert_int_equal(hvd_split(h, HVD_SPLIT_NODE, &part), HVD_EINVAL);
+	assert_int_equal(hvd_plan_open(h, &plan, &(struct hvd_tensor){ .name = "w", .count = 1 }, 1, 0), HVD_EINVAL);
+	assert_null(part);
+	assert_null(plan);
 	assert_non_null(strstr(hvd_error(h), "HVD_DEADLINE=soon"));
 	hvd_close(h);
 	unsetenv("HVD_DEADLINE");

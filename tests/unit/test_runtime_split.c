@@ -3,6 +3,7 @@
 #include "tests/unit/runtime_world.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <time.h>
 
 static const char *trace; /* directory; NULL: none */
@@ -299,6 +300,27 @@ static void close_while_another_waits(void *arg)
 	works(h, hvd_close(h));
 }
 
+/* Of a link that ends between two that live the world above learns only after three seconds; the sub-world is closed at once. */
+static void close_after_a_broken_link(void *arg)
+{
+	struct hvd *h = join_to_survive(2), *part;
+	(void)arg;
+	works(h, hvd_split(h, 0, &part));
+	works(h, hvd_barrier(h));
+	if (meeting_rank == 1)
+		shutdown(peer_now(part->mesh, 0).fd, SHUT_RDWR);
+	while (!part->mesh->failed)
+		usleep(1000);
+	must(hvd_close(part) == HVD_EPEER && h->mesh->failed == HVD_EPEER);
+	hvd_close(h);
+}
+
+static void a_sub_world_is_closed_once_the_world_above_knows_what_broke_it(void **state)
+{
+	(void)state;
+	run_ranks("ab", close_after_a_broken_link, NULL);
+}
+
 static void who_closes_a_sub_world_is_not_lost_to_the_world(void **state)
 {
 	(void)state;
@@ -407,6 +429,7 @@ int main(void)
 		cmocka_unit_test(a_kill_at_any_instant_of_a_split_is_survived),
 		cmocka_unit_test(two_kills_at_any_instants_of_splits_and_recoveries_are_survived),
 		cmocka_unit_test(who_closes_a_sub_world_is_not_lost_to_the_world),
+		cmocka_unit_test(a_sub_world_is_closed_once_the_world_above_knows_what_broke_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
