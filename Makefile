@@ -279,8 +279,10 @@ bench: all $(BENCHES)
 
 # ---- installation --------------------------------------------------------------------------------
 slurm_plugindir ?= $(or $(shell scontrol show config 2>/dev/null | sed -n 's/^PluginDir *= *//p' | cut -d: -f1),$(firstword $(patsubst %/,%,$(dir $(wildcard /usr/lib/*/slurm-wlm/task_affinity.so /usr/lib64/slurm/task_affinity.so /usr/lib/slurm/task_affinity.so)))),$(libdir)/slurm)
-INSTALL_PROGRAM := install -m 755
-INSTALL_DATA    := install -m 644
+# MODE,FILE,DIRECTORY: the new file takes the old one's place in one move, since what starts at that moment needs a whole one
+place         = { to="$(DESTDIR)$(3)/$(notdir $(2))" && install -m $(1) $(2) "$$to.new" && mv -f "$$to.new" "$$to"; } || { rm -f "$$to.new"; exit 1; }
+# a plugin that lies elsewhere needs its whole path in plugstack.conf
+SLURMS_OWN    = $(wildcard $(slurm_plugindir)/select_*.so)
 # the loader's cache, which only root may write: programs linked with -lhvd look there
 LIBRARIES_CHANGED = [ -n "$(DESTDIR)" ] || PATH=$$PATH:/sbin:/usr/sbin ldconfig 2>/dev/null || true
 
@@ -291,16 +293,17 @@ install: all
 install-files:
 	install -d "$(DESTDIR)$(bindir)" "$(DESTDIR)$(libdir)" "$(DESTDIR)$(includedir)" "$(DESTDIR)$(slurm_plugindir)" \
 	           "$(DESTDIR)$(mandir)/man1" "$(DESTDIR)$(mandir)/man3" "$(DESTDIR)$(mandir)/man8" "$(DESTDIR)$(prefix)/share/slurm-hvd"
-	for p in hvd-map hvd-bench hvd-trace chexnet; do if [ -e $(BUILD)/$$p ]; then $(INSTALL_PROGRAM) $(BUILD)/$$p "$(DESTDIR)$(bindir)/"; fi; done
-	if [ -e $(BUILD)/libhvd.so.0 ]; then $(INSTALL_DATA) $(BUILD)/libhvd.so.0 "$(DESTDIR)$(libdir)/" && ln -sf libhvd.so.0 "$(DESTDIR)$(libdir)/libhvd.so" && $(INSTALL_DATA) runtime/hvd.h "$(DESTDIR)$(includedir)/" && \
+	for p in hvd-map hvd-bench hvd-trace chexnet; do if [ -e $(BUILD)/$$p ]; then $(call place,755,$(BUILD)/$$p,$(bindir)); fi; done
+	if [ -e $(BUILD)/libhvd.so.0 ]; then $(call place,644,$(BUILD)/libhvd.so.0,$(libdir)) && ln -sf libhvd.so.0 "$(DESTDIR)$(libdir)/libhvd.so" && $(call place,644,runtime/hvd.h,$(includedir)) && \
 	  install -d "$(DESTDIR)$(libdir)/pkgconfig" && sed 's|@VERSION@|$(VERSION)|; s|@includedir@|$(includedir)|; s|@libdir@|$(libdir)|' runtime/libhvd.pc.in >"$(DESTDIR)$(libdir)/pkgconfig/libhvd.pc"; fi
-	if [ -e $(BUILD)/libchexnet_cuda.so ]; then $(INSTALL_DATA) $(BUILD)/libchexnet_cuda.so "$(DESTDIR)$(libdir)/"; fi
-	if [ -e $(BUILD)/spank_hvd.so ]; then $(INSTALL_DATA) $(BUILD)/spank_hvd.so "$(DESTDIR)$(slurm_plugindir)/"; fi
+	if [ -e $(BUILD)/libchexnet_cuda.so ]; then $(call place,644,$(BUILD)/libchexnet_cuda.so,$(libdir)); fi
+	if [ -e $(BUILD)/spank_hvd.so ]; then $(call place,644,$(BUILD)/spank_hvd.so,$(slurm_plugindir)); fi
 	if [ -e $(BUILD)/chexnet ]; then $(BUILD)/chexnet --man-page >"$(DESTDIR)$(mandir)/man1/chexnet.1" && \
 	  install -d "$(DESTDIR)$(prefix)/share/bash-completion/completions" && \
 	  $(BUILD)/chexnet --completion >"$(DESTDIR)$(prefix)/share/bash-completion/completions/chexnet"; fi
-	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do if [ -e $$m ]; then $(INSTALL_DATA) $$m "$(DESTDIR)$(mandir)/man$${m##*.}/"; fi; done
+	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do if [ -e $$m ]; then install -m 644 $$m "$(DESTDIR)$(mandir)/man$${m##*.}/" || exit 1; fi; done
 	cp -r etc contrib/sbatch contrib/examples "$(DESTDIR)$(prefix)/share/slurm-hvd/" && chmod -R u=rwX,go=rX "$(DESTDIR)$(prefix)/share/slurm-hvd"
+	$(if $(SLURMS_OWN),,sed -i 's|^optional |&$(slurm_plugindir)/|' "$(DESTDIR)$(prefix)/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf")
 	@$(LIBRARIES_CHANGED)
 	@echo 'Next: copy $(prefix)/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf to $(sysconfdir)/slurm/plugstack.conf.d/ (README.md, "For admins")'
 

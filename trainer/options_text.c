@@ -89,7 +89,7 @@ void options_help(const struct command *command, FILE *out)
 	}
 }
 
-/* troff reads a leading dot or quote as a request and "-" as a hyphen. */
+/* troff reads a leading dot or quote as a request and "-" as a hyphen; in the locale C it has no "…". */
 static void print_troff(FILE *out, const char *text)
 {
 	for (const char *p = text; *p; p++) {
@@ -99,14 +99,17 @@ static void print_troff(FILE *out, const char *text)
 			fputs("\\-", out);
 		else if (*p == '\\')
 			fputs("\\e", out);
-		else
+		else if (strncmp(p, "…", sizeof "…" - 1) == 0) {
+			fputs("...", out);
+			p += sizeof "…" - 2;
+		} else
 			fputc(*p, out);
 	}
 }
 
 static void man_command(const struct command *c, FILE *out)
 {
-	fprintf(out, ".SS chexnet %s \\fR[\\fB\\-\\-\\fIoption\\fR…]", c->name);
+	fprintf(out, ".SS chexnet %s \\fR[\\fB\\-\\-\\fIoption\\fR...]", c->name);
 	if (c->operands) {
 		fputs(" \\fI", out);
 		print_troff(out, c->operands);
@@ -143,10 +146,10 @@ static const char man_head[] =
 	"chexnet \\- train and use CheXNet, a DenseNet\\-121 for 14 findings on chest X\\-rays\n"
 	".SH SYNOPSIS\n"
 	".B srun \\-\\-gpu\\-bind=socket \\-\\-hvd chexnet\n"
-	"[\\fB\\-\\-\\fIoption\\fR…]\n"
+	"[\\fB\\-\\-\\fIoption\\fR...]\n"
 	".br\n"
 	".B chexnet\n"
-	"\\fIcommand\\fR [\\fB\\-\\-\\fIoption\\fR…] [\\fIoperand\\fR…]\n"
+	"\\fIcommand\\fR [\\fB\\-\\-\\fIoption\\fR...] [\\fIoperand\\fR...]\n"
 	".SH DESCRIPTION\n"
 	"Without a command,\n"
 	".B chexnet\n"

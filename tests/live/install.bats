@@ -24,6 +24,8 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 		mount --bind "$SCRATCH/etc" /etc
 		mount --bind "$SCRATCH/cache" /var/cache
 		make -s -C "$TOP" install prefix="$PREFIX" slurm_plugindir="$PREFIX/slurm" >/dev/null
+		# no plugin of Slurm is there: the line needs the whole path
+		grep -qx "optional $PREFIX/slurm/spank_hvd.so" "$PREFIX/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf"
 		"${CC:-gcc}" -std=gnu11 -Wall -Wextra -Werror -I"$PREFIX/include" "$TOP/contrib/examples/mean.c" -L"$PREFIX/lib" -lhvd -o "$SCRATCH/mean"
 		"$SCRATCH/mean"
 		! command -v pkg-config >/dev/null || export PKG_CONFIG_PATH="$PREFIX/lib/pkgconfig"
@@ -40,9 +42,34 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 	[[ $output == "rank 0 of 1, "*" mean 0.000" ]]
 }
 
+@test "an installation that fails half-way leaves every old file as it was, and says that it failed" {
+	local file
+	staged() { env -u MAKEFLAGS -u MAKELEVEL PATH="$1$PATH" make -s -C "$TOP" install-files DESTDIR="$SCRATCH/twice" prefix=/opt/hvd slurm_plugindir=/opt/hvd/slurm; }
+	mkdir -p "$SCRATCH/bin" "$SCRATCH/twice/opt/hvd/slurm"
+	staged ""
+	cat >"$SCRATCH/bin/install" <<-'E'
+		#!/bin/bash
+		# a full disk: half of the file, and an error
+		real=/usr/bin/install from=${*: -2:1} to=${*: -1}
+		case $from in */"$BROKEN") ;; *) exec "$real" "$@" ;; esac
+		[ ! -d "$to" ] || to=$to/$BROKEN
+		head -c 1000 "$from" >"$to"
+		exit 1
+	E
+	chmod 755 "$SCRATCH/bin/install"
+	for file in slurm/spank_hvd.so lib/libhvd.so.0 bin/hvd-map; do
+		[ -e "$SCRATCH/twice/opt/hvd/$file" ] || continue
+		run env BROKEN="${file##*/}" bash -c "$(declare -f staged); staged '$SCRATCH/bin:'"
+		echo "$file: status $status: $output"
+		[ "$status" -ne 0 ]
+		cmp "$SCRATCH/twice/opt/hvd/$file" "$BUILD/${file##*/}"
+		[ -z "$(find "$SCRATCH/twice" -name '*.new')" ]
+	done
+}
+
 @test "PREFIX on make's command line means prefix; in the environment it is somebody else's" {
-	[[ $(env -u MAKEFLAGS -u MAKELEVEL make -n -C "$TOP" install-files PREFIX=/opt/hvd) == *'"/opt/hvd/bin/"'* ]]
-	[[ $(env -u MAKEFLAGS -u MAKELEVEL PREFIX=/opt/hvd make -n -C "$TOP" install-files) == *'"/usr/local/bin/"'* ]]
+	[[ $(env -u MAKEFLAGS -u MAKELEVEL make -n -C "$TOP" install-files PREFIX=/opt/hvd) == *'"/opt/hvd/bin" '* ]]
+	[[ $(env -u MAKEFLAGS -u MAKELEVEL PREFIX=/opt/hvd make -n -C "$TOP" install-files) == *'"/usr/local/bin" '* ]]
 }
 
 @test "an installed chexnet finds its CUDA engine; after make uninstall that is gone too" {

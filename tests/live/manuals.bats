@@ -85,7 +85,8 @@ options_of_help() { "$BUILD/$1" --help | sed -n '/^ *-/p' | grep -oE -- '^ *(-[a
 			[ -e "$SCRATCH/${name%(*}.$(tr -dc 0-9 <<<"$name")" ] || { echo "$name: no such page"; false; }
 		done
 		if command -v man >/dev/null; then
-			run -0 bash -c 'LC_ALL=C.UTF-8 man --warnings -l "$0" 2>&1 >/dev/null' "$page"
+			run -0 bash -c 'for locale in C.UTF-8 C; do LC_ALL=$locale man --warnings -l "$0" 2>&1 >/dev/null; done' "$page"
+			echo "$output"
 			[ -z "$output" ]
 		fi
 		if command -v mandoc >/dev/null; then mandoc -T lint -W warning "$page"; fi
