@@ -20,6 +20,7 @@
 # EXIT STATUS
 #     0, and the last line is `mean AUROC 0.xxx`; else 1
 set -u -o pipefail
+export LC_ALL=C # whose numbers have a point
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$(cd "$top" && realpath -m "${BUILD:-build}")
 work=$build/demo

@@ -201,15 +201,19 @@ nothing_left() {
 	nothing_left
 }
 
-# In namespaces of their own, everything that is there afterwards was left behind.
+# In namespaces of their own, with an empty /tmp and the source tree in /mnt, everything that is there afterwards was left behind.
 @test "no trace: processes, mounts, interfaces, files in /tmp, /dev/shm and /run" {
 	[ "$(id -u)" = 0 ] || skip "needs root to look"
+	local -x OTHER=/tmp/cluster.$$
 	run -0 --separate-stderr unshare --mount --pid --net --ipc --fork --kill-child --mount-proc bash -euc '
-		for d in /tmp /dev/shm /run; do case $TOP/ in $d/*) ;; *) mount -t tmpfs tmpfs $d ;; esac; done
+		mount --rbind "$TOP" /mnt
+		export BUILD=/mnt/none
+		cd /mnt
+		for d in /tmp /var/tmp /dev/shm /run; do mount -t tmpfs tmpfs $d; done
 		look() {
 			awk "{ print \"mount\", \$5 }" /proc/self/mountinfo
 			ls /sys/class/net
-			find /tmp /dev/shm /run /var/tmp -xdev -path "$TOP" -prune -o -print
+			find /tmp /dev/shm /run /var/tmp -xdev
 			for p in /proc/[0-9]*; do case $(<$p/comm) in bash) ;; *) echo "$p $(<$p/comm)" ;; esac; done
 		}
 		before=$(look)
@@ -225,12 +229,15 @@ nothing_left() {
 @test "an ordinary user has a cluster too, with PMIx and GPUs" {
 	[ "$(id -u)" = 0 ] || skip "the other tests are run by an ordinary user already"
 	mkdir "$SCRATCH/user" && chown 4243:4243 "$SCRATCH/user"
-	# bound to a place that any user may enter, whatever the directories above the source tree allow
+	# bound to places that any user may enter, whatever the directories above the source tree and the build allow
 	run -0 --separate-stderr unshare --mount bash -euc '
-		mount --rbind "$TOP" /mnt
+		mount -t tmpfs tmpfs /mnt
+		mkdir /mnt/tree /mnt/user
+		mount --rbind "$TOP" /mnt/tree
+		mount --bind "$SCRATCH/user" /mnt/user
 		cd /
-		exec setpriv --reuid 4243 --regid 4243 --clear-groups env HOME=/ BUILD="/mnt/${BUILD#"$TOP"/}" /mnt/contrib/cluster/hvd-cluster \
-			--dir "/mnt/${SCRATCH#"$TOP"/}/user/cluster" run --plugin none --gpus 4 --cgroup auto \
+		exec setpriv --reuid 4243 --regid 4243 --clear-groups env HOME=/ BUILD=/mnt/none /mnt/tree/contrib/cluster/hvd-cluster \
+			--dir /mnt/user/cluster run --plugin none --gpus 4 --cgroup auto \
 			srun -Q -N2 -n4 --mpi=pmix --gpus-per-task=1 bash -c "echo \$(hostname) \$(id -un) \$PMIX_RANK \$CUDA_VISIBLE_DEVICES"'
 	[ "$(sort <<<"$output" | xargs)" = "n1 hvd 0 0 n1 hvd 1 2 n2 hvd 2 0 n2 hvd 3 2" ]
 	[[ $stderr == "hvd-cluster: --cgroup auto: control groups need root; going on with --cgroup none, "* ]]
@@ -252,4 +259,30 @@ nothing_left() {
 		mount --bind /dev/null "$(command -v slurmctld || echo /usr/sbin/slurmctld)"
 		exec "$TOP/contrib/cluster/hvd-cluster" --dir "$OTHER" up --plugin none'
 	[ "$output" = "hvd-cluster: not installed: slurmctld (make deps INSTALL=1)" ]
+}
+
+# chexnet is a stand-in, all else is real: what the demo itself does, in a language whose numbers have a comma.
+@test "the demo from its first line to its last, where numbers have a comma" {
+	need_plugin
+	local demo=$SCRATCH/demo
+	mkdir "$demo"
+	printf '%s\n' LC_NUMERIC 'decimal_point ","' 'thousands_sep ""' 'grouping -1' 'END LC_NUMERIC' >"$demo/numbers"
+	localedef --no-archive --quiet --force -i "$demo/numbers" "$demo/comma" 2>/dev/null || true # of all its other parts it says that they are missing
+	cp "$BUILD/spank_hvd.so" "$demo"
+	: >"$demo/libhvd.so"
+	cat >"$demo/chexnet" <<-'END'
+		#!/bin/bash
+		case $1 in
+		prepare) mkdir "$4" ;;
+		train) [ "$SLURM_PROCID" != 0 ] || echo "mean of 14 of 14             0.8762  0.850 to 0.900  0.9000" ;;
+		esac
+	END
+	chmod +x "$demo/chexnet"
+	export LOCPATH=$demo LC_NUMERIC=comma
+	run -0 env -u LC_ALL bash -c 'printf %.1f 1,5'
+	[ "$output" = 1,5 ] || skip "localedef makes no language here: $output"
+	run -0 --separate-stderr env -u LC_ALL DATA= BUILD="$demo" "$TOP/contrib/demo.sh"
+	echo "$output"
+	[ "${lines[-1]}" = "mean AUROC 0.876" ]
+	[[ $stderr =~ nodes\ up\ in\ [0-9]+\ ms ]]
 }
