@@ -500,7 +500,7 @@ static void prepare_step(void)
 			set_unless("no-kill", "SLURM_NO_KILL", "set");
 		}
 	}
-	tell_nodes("on", o->hvd);
+	tell_nodes("joined", o->hvd);
 	tell_nodes("by-site", o->by_site);
 	/* srun --exclusive gives its step the cores of -c only, although nobody else can use the others */
 	tell_nodes("whole-job", !getenv("SLURM_JOB_ID") && !said_anywhere("jobid"));

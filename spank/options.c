@@ -29,6 +29,7 @@ struct row {
 #define AT(field) offsetof(struct options, field)
 
 static const struct row rows[] = {
+	{ SCOPE_HVD, "on", WORD, AT(off), 0, NULL, 0, 0, "what --hvd alone means, for SLURM_HVD=on" },
 	{ SCOPE_HVD, "off", WORD, AT(off), 1, NULL, 0, 0, "switch off an --hvd that the batch script or the environment gave" },
 	{ SCOPE_HVD, "on_death", CHOICE, AT(on_death), 0, "abort|continue", 0, 0, "when a rank dies: end the job (default), or go on with the others" },
 	{ SCOPE_HVD, "deadline", NUMBER, AT(deadline), 0, NULL, 1, 86400, "seconds without a sign of life after which a rank counts as dead (60)" },
@@ -50,7 +51,7 @@ static const struct row rows[] = {
 	{ SCOPE_BIND, "nic", CHOICE, AT(nic_hint), 1, "hint", 0, 0, "also tell NCCL and UCX which NIC is near" },
 	{ SCOPE_BIND, "verbose", WORD, AT(verbose), 1, NULL, 0, 0, "print a line per task" },
 
-	{ SCOPE_STEP, "on", WORD, AT(hvd), 1, NULL, 0, 0, "" },
+	{ SCOPE_STEP, "joined", WORD, AT(hvd), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "by-site", WORD, AT(by_site), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "keep-cpus", WORD, AT(keep_cpus), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "keep-gpus", WORD, AT(keep_gpus), 1, NULL, 0, 0, "" },
@@ -128,7 +129,7 @@ static int refuse_key(int scopes, const char *name, const char *key, char *error
 
 	if (!strcmp(any, key))
 		snprintf(error, size, "%s: '%s' is a word of %s", name, key, other);
-	else if (of_all < distance && of_all <= 2)
+	else if (of_all < distance && of_all <= 2 && of_all < (int)strlen(any))
 		snprintf(error, size, "%s: unknown key '%s'; '%s' is a word of %s", name, key, any, other);
 	else
 		snprintf(error, size, "%s: unknown key '%s', the nearest known one is '%s'", name, key, nearest);
@@ -396,9 +397,12 @@ static int set_site(struct site *site, const char *key, const char *value, char 
 	case SITE_HVD:
 		if (options_parse(&site->defaults, SCOPE_HVD, "plugstack.conf: hvd", value, error, size))
 			return -1;
-		if (!site->defaults.off)
+		if (options_given(&site->defaults, "on"))
+			snprintf(error, size, "plugstack.conf: hvd=on switches nothing on: steps join where their user says --hvd");
+		else if (site->defaults.off)
+			snprintf(error, size, "plugstack.conf: hvd=off switches nothing off: write enable=never");
+		else
 			return 0;
-		snprintf(error, size, "plugstack.conf: hvd=off switches nothing off: write enable=never");
 		return -1;
 	case SITE_HVD_BIND:
 		return options_parse(&site->defaults, SCOPE_BIND, "plugstack.conf: hvd-bind", value, error, size);

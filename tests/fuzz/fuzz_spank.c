@@ -113,7 +113,7 @@ static const struct target {
 	const char *examples[6]; /* the corpus: one of each form that the parser knows */
 } targets[] = {
 	{ "options", options_read_back, { "off", "on_death=continue,deadline=9,backend=cpu,trace=/t,iface=ib0", "socket,spread,smt=off,ids=index,gpus-per-task=4,share,nic=hint,verbose",
-		"numa,pack,smt=on,ids=uuid", "on,by-site,keep-cpus,keep-gpus,keep-memory,whole-job,hide-gpus,gpu,interleave", "none" } },
+		"numa,pack,smt=on,ids=uuid", "joined,by-site,keep-cpus,keep-gpus,keep-memory,whole-job,hide-gpus,gpu,interleave", "none" } },
 	{ "plugstack", plugstack_arguments, { "hvd=deadline=60 hvd-bind=numa,share enable=always aliases=off topology=/x proc=/y verbose-max=3", "enable=never", "aliases=on enable=option" } },
 	{ "gpus", gpu_lists, { "0,1,3 0,1,2", " GPU-0aaaaaaa,MIG-GPU-1aaaaaaa/7/0", "2", "0-3 MIG-2aaaaaaa" } },
 	{ "lists", lists_and_counts, { "0-3,8,10-12:2", "0x00000001,ffffffff", "1(x2),4", "gpu:a100:2(S:0-1),craynetwork:1", "0,1,2,0x3" } },

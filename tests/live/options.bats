@@ -187,7 +187,9 @@ refused() { # TEXT: exit 64 and exactly this line
 	done
 }
 
-@test "an empty SLURM_HVD or SLURM_HVD_BIND asks for nothing" {
+@test "SLURM_HVD=on is --hvd; an empty SLURM_HVD or SLURM_HVD_BIND asks for nothing" {
+	run in_cluster env SLURM_HVD=on srun -Q --gpus=2 "$SHOW"
+	one_gpu_each 2
 	run in_cluster env SLURM_HVD= SLURM_HVD_BIND= srun -Q --gpus=2 "$SHOW"
 	[ "$output" = "task 0 of 1: gpus=0,1 mpi=${SLURM_MPI_TYPE-none} policy=none args=" ]
 }
@@ -449,7 +451,7 @@ refused() { # TEXT: exit 64 and exactly this line
 	run srun --hvd=help "$SHOW"
 	echo "$output"
 	[ "$status" -eq 0 ]
-	[ "$(grep -cE '^  (off|on_death=abort\|continue|deadline=N|backend=auto\|nccl\|cpu|trace=NAME|iface=NAME) ' <<<"$output")" -eq 6 ]
+	[ "$(grep -cE '^  (on|off|on_death=abort\|continue|deadline=N|backend=auto\|nccl\|cpu|trace=NAME|iface=NAME) ' <<<"$output")" -eq 7 ]
 	if grep '^task' <<<"$output"; then false; fi
 	run in_cluster sbatch --hvd-bind=help --wrap true
 	[ "$status" -eq 0 ]

@@ -8,7 +8,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-static const char words[] = "on,hide-gpus,socket,verbose";
+static const char words[] = "joined,hide-gpus,socket,verbose";
 
 /* Even CPUs are socket 0, odd ones socket 1. */
 static bool on_socket(int socket, const cpu_set_t *cpus)
@@ -40,12 +40,12 @@ static void variables_do_not_depend_on_how_they_are_written(void **state)
 {
 	static struct outcome good[TASKS_MAX];
 	(void)state;
-	assert_int_equal(run_step("on,hide-gpus,gpu,nic=hint,deadline=9", TASKS_MAX, 0), 0);
+	assert_int_equal(run_step("joined,hide-gpus,gpu,nic=hint,deadline=9", TASKS_MAX, 0), 0);
 	memcpy(good, record->task, sizeof good);
 	assert_null(strstr(good[0].variables, "SLURM_HVD_"));
 	assert_non_null(strstr(good[0].variables, "HVD_DEADLINE=9\n"));
 	shows_a_copy = true;
-	assert_int_equal(run_step("on,hide-gpus,gpu,nic=hint,deadline=9", TASKS_MAX, 0), 0);
+	assert_int_equal(run_step("joined,hide-gpus,gpu,nic=hint,deadline=9", TASKS_MAX, 0), 0);
 	shows_a_copy = false;
 	for (int t = 0; t < TASKS_MAX; t++)
 		assert_string_equal(good[t].variables, record->task[t].variables);
@@ -56,7 +56,7 @@ static void variables_do_not_depend_on_how_they_are_written(void **state)
  * where only the task sees what the user bound it to. */
 static void tasks_set_no_variable(void **state)
 {
-	static const char *const steps[] = { "on,hide-gpus,gpu,nic=hint", "on,hide-gpus,keep-cpus,gpu,nic=hint", "on,keep-gpus,gpu,nic=hint" };
+	static const char *const steps[] = { "joined,hide-gpus,gpu,nic=hint", "joined,hide-gpus,keep-cpus,gpu,nic=hint", "joined,keep-gpus,gpu,nic=hint" };
 	(void)state;
 	for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
 		assert_int_equal(run_step(steps[s], TASKS_MAX, 0), 0);
@@ -78,7 +78,7 @@ static void a_gpu_in_use_is_named_with_its_user(void **state)
 {
 	(void)state;
 	driver_answers = true;
-	assert_int_equal(run_step("on,hide-gpus,socket", 2, 0), 0);
+	assert_int_equal(run_step("joined,hide-gpus,socket", 2, 0), 0);
 	assert_int_equal(record->lines, 1);
 	assert_non_null(strstr(record->line, "GPU 0000:15:00.0 already holds memory of "));
 	assert_non_null(strstr(record->line, "(pid 1, uid "));
@@ -88,7 +88,7 @@ static void a_gpu_in_use_is_named_with_its_user(void **state)
 	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
 	assert_int_equal(record->lines, 0);
 	driver_answers = false;
-	assert_int_equal(run_step("on,hide-gpus,socket", 2, 0), 0);
+	assert_int_equal(run_step("joined,hide-gpus,socket", 2, 0), 0);
 	assert_int_equal(record->lines, 0);
 }
 
@@ -117,7 +117,7 @@ static void mps_of_slurm_keeps_its_gpu_and_the_users_is_placed(void **state)
 	(void)state;
 	unsets_visible = true;
 	spank_setenv(NULL, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50", 1);
-	assert_int_equal(run_step("on,hide-gpus,own-mps,socket", 2, 0), 0);
+	assert_int_equal(run_step("joined,hide-gpus,own-mps,socket", 2, 0), 0);
 	assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=GPU-"));
 	assert_int_equal(run_step(words, 2, 0), 0);
 	assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=0,1\n"));
@@ -138,7 +138,7 @@ static void a_long_list_of_masks_is_read(void **state)
 		memcpy(list + i, i % 16 ? "0x00001," : "0x00002,", 9);
 	list[strlen(list) - 1] = '\0';
 	bind_list = list;
-	assert_int_equal(run_step("on,hide-gpus,keep-cpus,socket", 2, 0), 0);
+	assert_int_equal(run_step("joined,hide-gpus,keep-cpus,socket", 2, 0), 0);
 	assert_non_null(strstr(record->task[0].variables, "HVD_CPUS=1\n"));
 	assert_non_null(strstr(record->task[1].variables, "HVD_CPUS=0\n"));
 	bind_list = usual;
@@ -228,7 +228,7 @@ static bool same(const struct outcome *a, const struct outcome *b)
  * line, or it has ended with a status that says why. */
 static void no_failing_call_does_harm(void **state)
 {
-	static const char *const steps[] = { "on,hide-gpus,socket", "hide-gpus,gpu,nic=hint", "on,keep-cpus,socket", "keep-gpus,numa" };
+	static const char *const steps[] = { "joined,hide-gpus,socket", "hide-gpus,gpu,nic=hint", "joined,keep-cpus,socket", "keep-gpus,numa" };
 	static struct outcome good[2];
 	(void)state;
 
@@ -316,7 +316,7 @@ static void cores_are_those_that_slurm_means(void **state)
 /* What -n says of the whole step does not tell where the tasks go. */
 static void a_refusal_names_what_helps_this_step(void **state)
 {
-	static const char pairs[] = "on,hide-gpus,socket,gpus-per-task=2";
+	static const char pairs[] = "joined,hide-gpus,socket,gpus-per-task=2";
 	(void)state;
 	assert_int_equal(run_step(pairs, 4, 0), 64);
 	assert_non_null(strstr(record->line, ": 4 tasks with 2 GPUs each but 4 GPUs on this node: type -n 2, or"));
@@ -326,7 +326,7 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	assert_non_null(strstr(record->line, " on this node: type --ntasks-per-node=2, or"));
 	/* where the nodes differ, inside a job nothing that is typed helps */
 	step_tasks = 6;
-	assert_int_equal(run_step("on,hide-gpus,whole-job,socket,gpus-per-task=2", 4, 0), 64);
+	assert_int_equal(run_step("joined,hide-gpus,whole-job,socket,gpus-per-task=2", 4, 0), 64);
 	assert_non_null(strstr(record->line, " on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, else type --gpus-per-node=6 --ntasks-per-node=3, or"));
 	assert_int_equal(run_step(pairs, 4, 0), 64);
 	assert_non_null(strstr(record->line, " on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, else submit the job with --gpus-per-node=6 --ntasks-per-node=3, or"));
@@ -377,7 +377,7 @@ static void the_policy_none_leaves_gpus_where_numbers_differ(void **state)
 	assert_int_equal(run_step("hide-gpus,none,share", 4, 0), 0);
 	assert_null(strstr(record->task[0].variables, two));
 	assert_int_equal(run_step("hide-gpus,none,gpus-per-task=2", 4, 0), 64);
-	assert_int_equal(run_step("on,hide-gpus,none", 4, 0), 64);
+	assert_int_equal(run_step("joined,hide-gpus,none", 4, 0), 64);
 	/* who asks to be left alone hears nothing of CPUs that are far */
 	strcpy(step_cores, "0");
 	assert_int_equal(run_step("hide-gpus,none", 4, 0), 0);

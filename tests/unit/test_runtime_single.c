@@ -159,12 +159,12 @@ static void a_node_that_did_not_place_its_tasks_is_named(void **state)
 	(void)state;
 	struct hvd *h;
 	setenv("SLURMD_NODENAME", "n7", 1);
-	setenv("SLURM_HVD_STEP", "socket,on,hide-gpus", 1);
+	setenv("SLURM_HVD_STEP", "socket,joined,hide-gpus", 1);
 	assert_int_equal(hvd_init(&h, NULL), HVD_EBOOT);
 	assert_non_null(strstr(hvd_error(h), "n7 has no spank_hvd.so"));
 	hvd_close(h);
 	/* Slurm's own binding is in force */
-	setenv("SLURM_HVD_STEP", "socket,on,keep-gpus", 1);
+	setenv("SLURM_HVD_STEP", "socket,joined,keep-gpus", 1);
 	assert_int_equal(hvd_init(&h, NULL), 0);
 	hvd_close(h);
 	unsetenv("SLURM_HVD_STEP");

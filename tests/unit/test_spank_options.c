@@ -115,8 +115,8 @@ static void later_texts_replace_keys_of_earlier_ones(void **state)
 static void what_is_printed_reads_back(void **state)
 {
 	static const char *const texts[] = {
-		"off", "on_death=abort,deadline=86400,backend=nccl,trace=/a b/c=d,iface=eth0.12", "gpu,spread,smt=on,ids=uuid,gpus-per-task=64,share,nic=hint,verbose",
-		"on,keep-cpus,keep-gpus,keep-memory,whole-job,hide-gpus,by-site",
+		"on", "off", "on_death=abort,deadline=86400,backend=nccl,trace=/a b/c=d,iface=eth0.12", "gpu,spread,smt=on,ids=uuid,gpus-per-task=64,share,nic=hint,verbose",
+		"joined,keep-cpus,keep-gpus,keep-memory,whole-job,hide-gpus,by-site",
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -150,7 +150,7 @@ static void given_keys_travel_to_tasks(void **state)
 static void arguments_of_plugstack_conf(void **state)
 {
 	char *good[] = { "hvd=deadline=60", "hvd-bind=numa,verbose", "enable=always", "aliases=off", "topology=/etc/hvd/a,b.xml", "proc=/etc/hvd/proc", "verbose-max=3", "numbers=minor" };
-	char *bad[] = { "enable=always", "toplogy=/x" }, *relative[] = { "proc=here" }, *off[] = { "hvd=off" }, *value[] = { "aliases=maybe" }, *nested[] = { "hvd-bind=sockets" };
+	char *bad[] = { "enable=always", "toplogy=/x" }, *relative[] = { "proc=here" }, *off[] = { "hvd=off" }, *on[] = { "hvd=on" }, *value[] = { "aliases=maybe" }, *nested[] = { "hvd-bind=sockets" };
 	char *several[] = { "bogus=1", "verbose-max=2", "enable=maybe" };
 	struct site site;
 	(void)state;
@@ -187,12 +187,14 @@ static void arguments_of_plugstack_conf(void **state)
 	assert_int_equal(strlen(error), 19);
 	assert_int_equal(site_parse(&site, 1, off, error, sizeof error), -1);
 	assert_string_equal(error, "plugstack.conf: hvd=off switches nothing off: write enable=never");
+	assert_int_equal(site_parse(&site, 1, on, error, sizeof error), -1);
+	assert_string_equal(error, "plugstack.conf: hvd=on switches nothing on: steps join where their user says --hvd");
 }
 
 /* Any text has an answer, an error is one line, and what is accepted reads back. */
 static void any_text_has_an_answer(void **state)
 {
-	static const char *const pieces[] = { "off", "on_death", "=", ",", "continue", "deadline", "socket", "gpus-per-task", "9", "0", "trace", "/", "x", "\x80", "\n", " ", "share", "smt=off" };
+	static const char *const pieces[] = { "on", "off", "on_death", "=", ",", "continue", "deadline", "socket", "gpus-per-task", "9", "0", "trace", "/", "x", "\x80", "\n", " ", "share", "smt=off" };
 	unsigned seed = getenv("SEED") ? (unsigned)atoi(getenv("SEED")) : 99;
 	(void)state;
 	print_message("# SEED=%u\n", seed);
