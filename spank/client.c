@@ -214,12 +214,22 @@ static void take_alias(const char *words)
 		parse_or_refuse(SCOPE_BIND, "--gpu-bind", words);
 }
 
+/* Slurm 22.05 takes every word that begins with n for "none". */
+static void refuse_numa(const char *gpu_bind)
+{
+	const bool verbose = gpu_bind && !strncmp(gpu_bind, "verbose,", 8);
+
+	refuse_if(client.site->aliases && gpu_bind && !strcmp(gpu_bind + (verbose ? 8 : 0), "numa"), "--gpu-bind=numa: no word of Slurm's: type --hvd-bind=numa");
+}
+
 static void read_alias(void)
 {
 	const char *value = said_anywhere("gpu-bind"), *variable = gpu_bind_variable();
 
-	for (int c = 0; c < client.scan.components; c++)
+	for (int c = 0; c < client.scan.components; c++) {
+		refuse_numa(said(c, "gpu-bind"));
 		take_alias(alias_of(said(c, "gpu-bind")));
+	}
 	for (int i = -1; i < SPELLINGS; i++) {
 		char name[64];
 		const char *words = alias_of(spelt(variable, i, name, sizeof name));

@@ -346,6 +346,7 @@ static void make_plan(spank_t spank)
 		return;
 	}
 	name_device_files();
+	step.chosen_gpus = step.options.keep_gpus;
 	if (gpus_are_divided(spank))
 		step.options.keep_gpus = 1;
 	if (capture_devices(spank))

@@ -110,17 +110,26 @@ static void find_instances(void)
 	nvml_close(nvml);
 }
 
+/* Each rank of a world computes on the first GPU that it sees. `all`: the step's, of which this task sees `seen`; 0: none is hidden from it. */
+static void warn_same_gpus(int local, int tasks, int all, int seen)
+{
+	if (local == 0 && step.options.hvd && step.chosen_gpus && !step.options.share && seen != 1 && tasks > 1 && (seen ? seen : all) * tasks > all)
+		slurm_spank_log("hvd: %s: --gpu-bind, the step's or the job's, shows several of the %d GPUs to each of %d tasks: type --gpu-bind=socket to give each its own",
+			step.host, all, tasks);
+}
+
 /* CPUs near the GPUs that this task has; its share of them as if all tasks were alike. */
-static int follow_gpus(spank_t spank, struct plan *plan)
+static int follow_gpus(spank_t spank, int local, struct plan *plan)
 {
 	struct request *r = step.request;
 	char error[512];
-	int tasks = r->tasks, rc;
+	int tasks = r->tasks, all = step.devices.count, rc;
 
 	if (bound_devices(spank, &step.devices, error, sizeof error)) {
 		step_fail(EXIT_INTERNAL, error);
 		return -1;
 	}
+	warn_same_gpus(local, tasks, all, step.devices.count);
 	find_instances();
 	step_name_devices();
 	r->tasks = 1;
@@ -154,7 +163,7 @@ static struct task_plan *plan_in_task(spank_t spank, int local)
 	int rc;
 
 	plan_free(&step.plan);
-	rc = step.options.keep_gpus ? follow_gpus(spank, &step.plan) : plan_again(spank, &step.plan);
+	rc = step.options.keep_gpus ? follow_gpus(spank, local, &step.plan) : plan_again(spank, &step.plan);
 	if (rc)
 		return NULL;
 	int index = step.options.keep_gpus ? 0 : local;

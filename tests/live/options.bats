@@ -305,6 +305,32 @@ refused() { # TEXT: exit 64 and exactly this line
 	run srun -n1 --gpus=1 --gpu-bind=sockets "$SHOW"
 	[ "$status" -ne 0 ]
 	grep -q 'Invalid --gpu-bind argument: .*sockets' <<<"$output"
+	# a word of ours that Slurm 22.05 would take for none
+	run srun -n1 --gpus=1 --gpu-bind=verbose,numa "$SHOW"
+	refused '--gpu-bind=numa: no word of Slurm'"'s: type --hvd-bind=numa"
+}
+
+@test "a --gpu-bind that shows several GPUs to each rank of a world is told, once a node and with the cure" {
+	need_pmix
+	local line="hvd: n[12]: --gpu-bind, the step's or the job's, shows several of the 2 GPUs to each of 2 tasks: type --gpu-bind=socket to give each its own"
+	run srun -N2 --gpus-per-node=2 --gpu-bind=none --hvd "$SHOW"
+	echo "$output"
+	[ "$(grep -cx "$line" <<<"$output")" -eq 2 ]
+	[ "$(grep -c '^task' <<<"$output")" -eq 4 ]
+	run in_cluster sbatch -Q -W -N1 -n2 --gpus=2 --gpu-bind=closest -o "$SCRATCH/out" --wrap "srun -Q --hvd --cpu-bind=none $SHOW; srun -Q --hvd --gpu-bind=socket $SHOW"
+	cat "$SCRATCH/out"
+	[ "$status" -eq 0 ]
+	[ "$(grep -cx "$line" "$SCRATCH/out")" -eq 1 ]
+	[ "$(grep -c '^task . of 2: gpus=0,1 ' "$SCRATCH/out")" -eq 2 ]
+	[ "$(grep -c '^task . of 2: gpus=GPU-' "$SCRATCH/out")" -eq 2 ]
+	# a GPU each, placement alone, or wanted
+	for words in "--gpu-bind=map_gpu:1,0 --hvd" "--gpu-bind=none" "--gpu-bind=none --hvd --hvd-bind=share"; do
+		# shellcheck disable=SC2086
+		run srun -n2 --gpus=2 $words "$SHOW"
+		echo "$words: $output"
+		[ "$(grep -c '^task' <<<"$output")" -eq 2 ]
+		[[ $output != *"--gpu-bind, the step's"* ]]
+	done
 }
 
 @test "--hvd-bind=none without --hvd: CPUs stay, each task has its GPU, and verbose says it" {
