@@ -212,13 +212,13 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 	refuse_cpus(&lack, size->gpus > 0 && !w->share ? per_node * w->group : 0);
 }
 
-/* A step without GPUs has one task per package, as far as there are CPUs for them. */
-static int packages_for_tasks(int component, int group)
+/* A step without GPUs has one task per package, as far as there are CPUs for them. `have_gpus`: of such nodes some have GPUs. */
+static int packages_for_tasks(int component, int group, bool *have_gpus)
 {
 	if (is_other_job(component))
-		return slurm_packages_per_node(NULL);
+		return slurm_packages_per_node(NULL, have_gpus);
 	const char *counts = group_variable("SLURM_JOB_CPUS_PER_NODE", group);
-	int position, cpus = counts ? smallest_count(counts, &position) : -1, packages = slurm_packages_per_node(group_variable("SLURM_JOB_NODELIST", group));
+	int position, cpus = counts ? smallest_count(counts, &position) : -1, packages = slurm_packages_per_node(group_variable("SLURM_JOB_NODELIST", group), have_gpus);
 
 	return cpus > 0 && cpus < packages ? cpus : packages;
 }
@@ -278,6 +278,13 @@ static void refuse_size(const char *refusal)
 	client_refuse(line);
 }
 
+/* A step on CPUs is what few want where there are GPUs. */
+static void tell_no_gpus(void)
+{
+	fprintf(stderr, "hvd: %s no GPU, so its tasks compute on CPUs: for GPUs %s --gpus-per-node=N\n", getenv("SLURM_JOB_ID") ? "this job asked for" : "this asks for",
+		getenv("SLURM_JOB_ID") ? "add #SBATCH" : "type");
+}
+
 /* Sets the tasks of one component, in one group of a heterogeneous job or else group -1, as far as Slurm is not to decide. */
 static void size_step(int component, int group)
 {
@@ -288,8 +295,11 @@ static void size_step(int component, int group)
 	if (step_size(&words, &size))
 		refuse_size(size.refusal);
 	if (!size.gpus && !words.ntasks && !words.ntasks_per_node && !words.ntasks_per_other) {
-		words.packages_per_node = packages_for_tasks(component, group);
+		bool have_gpus;
+		words.packages_per_node = packages_for_tasks(component, group, &have_gpus);
 		step_size(&words, &size);
+		if (have_gpus && !names_gpus(component) && !is_other_job(component))
+			tell_no_gpus();
 		if (!size.tasks)
 			fprintf(stderr, "hvd: no GPU in this step, and how many sockets its nodes have is not known: one task per node\n");
 	}

@@ -77,11 +77,12 @@ static bool in_list(const char *nodelist, const char *name)
 	return found;
 }
 
-int slurm_packages_per_node(const char *nodelist)
+int slurm_packages_per_node(const char *nodelist, bool *have_gpus)
 {
 	node_info_msg_t *nodes = load_nodes();
 	int packages = -1;
 
+	*have_gpus = false;
 	for (uint32_t i = 0; nodes && i < nodes->record_count; i++) {
 		const node_info_t *n = &nodes->node_array[i];
 		if (!n->name || (nodelist && !in_list(nodelist, n->name)))
@@ -89,6 +90,7 @@ int slurm_packages_per_node(const char *nodelist)
 		/* a board is what holds sockets; nearly every node has one */
 		int here = n->sockets;
 		packages = packages < 0 || packages == here ? here : 0;
+		*have_gpus |= n->gres && count_gres_gpus(n->gres) > 0;
 	}
 	free_nodes(nodes);
 	return packages < 0 ? 0 : packages;

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Packages of every node in the list, or of every node of the cluster with NULL; 0 if they differ or cannot be had. */
-int slurm_packages_per_node(const char *nodelist);
+/* Packages of every node in the list, or of every node of the cluster with NULL; 0 if they differ or cannot be had. *have_gpus: one of them has GPUs. */
+int slurm_packages_per_node(const char *nodelist, bool *have_gpus);
 
 /* CPUs of the node divided by its GPUs, at least 1; `otherwise` where that cannot be had. */
 int slurm_cpus_per_gpu(const char *node, int otherwise);

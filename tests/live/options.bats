@@ -61,6 +61,17 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(grep -c '^task . of 4: gpus=none mpi=pmix' <<<"$output")" -eq 4 ]
 	run srun -N2 -n2 --hvd "$SHOW"
 	[ "$(grep -c '^task . of 2: gpus=none mpi=pmix' <<<"$output")" -eq 2 ]
+	# who says nothing of GPUs where there are some may have forgotten them
+	run srun --hvd true
+	[ "$output" = 'hvd: this asks for no GPU, so its tasks compute on CPUs: for GPUs type --gpus-per-node=N' ]
+	run in_cluster salloc -Q -N1 -n2 srun -Q --hvd --ntasks-per-node=2 true
+	[ "$output" = '' ]
+	run in_cluster salloc -Q -N1 srun -Q --hvd true
+	[ "$output" = 'hvd: this job asked for no GPU, so its tasks compute on CPUs: for GPUs add #SBATCH --gpus-per-node=N' ]
+	for words in -G0 --gres=none -n2; do
+		run srun --hvd $words true
+		[ "$output" = '' ]
+	done
 }
 
 @test "refusals carry both numbers, the -n to type, and status 64" {
