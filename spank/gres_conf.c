@@ -119,7 +119,7 @@ static int add_line(const char *line, int number, struct gres_conf *out, char *e
 {
 	char file[512], cores[512];
 	struct cpuset minors, set = { 0 };
-	bool has_cores = value_of(line, "Cores", cores, sizeof cores) || value_of(line, "CPUs", cores, sizeof cores);
+	const bool has_cores = (value_of(line, "Cores", cores, sizeof cores) || value_of(line, "CPUs", cores, sizeof cores)) && *cores;
 
 	if (!value_of(line, "File", file, sizeof file))
 		return 0;
@@ -143,9 +143,10 @@ static int add_line(const char *line, int number, struct gres_conf *out, char *e
 	return 0;
 }
 
+/* Other words than these two find no NVIDIA GPU. */
 static void read_autodetect(const char *value, struct gres_conf *out)
 {
-	out->autodetect = strcasecmp(value, "off") != 0;
+	out->autodetect = !strcasecmp(value, "nvml") || !strcasecmp(value, "nvidia");
 	out->by_file = !strcasecmp(value, "nvidia");
 }
 
@@ -170,6 +171,7 @@ static const char *take_line(const char *p, char *line, size_t size, int *lines)
 int gres_conf_parse(const char *text, const char *node_name, struct gres_conf *out, char *error, size_t size)
 {
 	char line[4096], value[512];
+	bool node_says = false; /* an AutoDetect= beside NodeName=, which holds before one for all nodes wherever that stands */
 	int lines = 0;
 
 	*out = (struct gres_conf){ 0 };
@@ -177,10 +179,13 @@ int gres_conf_parse(const char *text, const char *node_name, struct gres_conf *o
 		const int number = lines + 1;
 		p = take_line(p, line, sizeof line, &lines);
 		const char *word = line + strspn(line, " \t");
-		if (value_of(line, "NodeName", value, sizeof value) && !hostlist_has(value, node_name))
+		const bool for_node = value_of(line, "NodeName", value, sizeof value);
+		if (for_node && !hostlist_has(value, node_name))
 			continue;
-		if (value_of(line, "AutoDetect", value, sizeof value))
+		if (value_of(line, "AutoDetect", value, sizeof value) && (for_node || !node_says)) {
 			read_autodetect(value, out);
+			node_says = for_node;
+		}
 		if (!out->unread && (!strncasecmp(word, "include ", 8) || value_of(line, "MultipleFiles", value, sizeof value)))
 			out->unread = number;
 		if (value_of(line, "Name", value, sizeof value) && !strcasecmp(value, "gpu") && add_line(line, number, out, error, size))

@@ -13,13 +13,28 @@ static const struct gpu *gpu_with_minor(const struct node *node, int minor)
 	return NULL;
 }
 
-/* Returns 1 if the line of this GPU has to be changed. */
-static int check_gpu(const struct node *node, const struct gres_gpu *line, FILE *out)
+/* The line that has the same GPU before this entry; 0: none. slurmd does not start with both. */
+static int line_before(const struct gres_conf *conf, int entry)
 {
+	for (int i = 0; i < entry; i++)
+		if (conf->gpu[i].minor == conf->gpu[entry].minor)
+			return conf->gpu[i].line;
+	return 0;
+}
+
+/* Returns 1 if the line of this GPU has to be changed. */
+static int check_gpu(const struct node *node, const struct gres_conf *conf, int entry, FILE *out)
+{
+	const struct gres_gpu *line = &conf->gpu[entry];
 	const struct gpu *gpu = gpu_with_minor(node, line->minor);
+	const int before = line_before(conf, entry);
 	char have[512], want[512];
 
 	fprintf(out, "line %d, /dev/nvidia%d: ", line->line, line->minor);
+	if (before) {
+		fprintf(out, "WRONG: line %d has it already: take it out of one of them\n", before);
+		return 1;
+	}
 	if (!gpu) {
 		fprintf(out, "WRONG: the driver shows no such GPU\n");
 		return 1;
@@ -31,13 +46,18 @@ static int check_gpu(const struct node *node, const struct gres_gpu *line, FILE 
 	struct cpuset socket = cores_of(node, &node->package[gpu->at.package].cpus);
 	cpulist_print(&socket, want, sizeof want);
 	cpulist_print(&line->cores, have, sizeof have);
-	if (!line->has_cores)
-		fprintf(out, "WRONG: %s has no Cores=, so Slurm thinks it is near every core: write Cores=%s\n", gpu->at.pci, want);
-	else if (!cpuset_within(&line->cores, &socket))
-		fprintf(out, "WRONG: %s has Cores=%s, but its socket has the cores %s: write Cores=%s\n", gpu->at.pci, have, want, want);
-	else
+	if (!line->has_cores) {
+		/* the driver fills it in, or every core is on the only socket */
+		const bool right = conf->autodetect || node->packages == 1;
+		fprintf(out, right ? "%s, no Cores=: as good as Cores=%s\n" : "WRONG: %s has no Cores=, so Slurm thinks it is near every core: write Cores=%s\n", gpu->at.pci, want);
+		return !right;
+	}
+	const bool right = cpuset_within(&line->cores, &socket);
+	if (right)
 		fprintf(out, "%s, Cores=%s: on its socket\n", gpu->at.pci, have);
-	return !line->has_cores || !cpuset_within(&line->cores, &socket);
+	else
+		fprintf(out, "WRONG: %s has Cores=%s, but its socket has the cores %s: write Cores=%s\n", gpu->at.pci, have, want, want);
+	return !right;
 }
 
 /* ---- Slurm's numbers ------------------------------------------------------------------------------ */
@@ -137,7 +157,7 @@ int selfcheck(const struct node *node, const struct gres_conf *conf, enum number
 	if (conf->autodetect)
 		fprintf(out, "gres.conf asks the driver (AutoDetect): what its lines leave out is right by itself\n");
 	for (int i = 0; i < conf->gpus; i++)
-		wrong += check_gpu(node, &conf->gpu[i], out);
+		wrong += check_gpu(node, conf, i, out);
 	tell_types(conf, out);
 	if (conf->unread)
 		fprintf(out, "line %d: include and MultipleFiles= are not read here: whether every GPU has a line, and the right number, is not checked\n", conf->unread);

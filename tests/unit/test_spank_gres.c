@@ -83,6 +83,45 @@ static void differences_are_named_with_their_cure(void **state)
 	assert_non_null(strstr(printed, "gres.conf names 1 GPU, and there are 2"));
 	assert_int_equal(check("AutoDetect=nvml\n"), 0);
 	assert_int_equal(check("Name=gpu File=/dev/nvidia[0-1] Cores=0-1\nName=gpu File=/dev/nvidia7\n"), 2);
+	assert_int_equal(check("Name=gpu File=/dev/nvidia0 Cores=\nName=gpu File=/dev/nvidia1 Cores=2-3\n"), 1);
+	assert_non_null(strstr(printed, "line 1, /dev/nvidia0: WRONG: 0000:01:00.0 has no Cores="));
+	/* slurmd: "duplicate device file name" */
+	assert_int_equal(check("Name=gpu File=/dev/nvidia[0-1]\nName=gpu File=/dev/nvidia1 Cores=2-3\nAutoDetect=nvml\n"), 1);
+	assert_non_null(strstr(printed, "line 2, /dev/nvidia1: WRONG: line 1 has it already: take it out of one of them\n"));
+}
+
+static void cores_are_left_out_where_they_are_known(void **state)
+{
+	(void)state;
+	make_machine();
+	assert_int_equal(check("AutoDetect=nvml\nName=gpu Type=h100 File=/dev/nvidia[0-1]\n"), 0);
+	assert_non_null(strstr(printed, "line 2, /dev/nvidia1: 0000:02:00.0, no Cores=: as good as Cores=2-3\n"));
+	/* what stands there counts all the same */
+	assert_int_equal(check("AutoDetect=nvml\nName=gpu File=/dev/nvidia[0-1] Cores=0-1\n"), 1);
+	/* one socket */
+	node->packages = 1;
+	cpuset_add(&node->package[0].cpus, 2);
+	cpuset_add(&node->package[0].cpus, 3);
+	node->gpu[1].at.package = 0;
+	assert_int_equal(check("Name=gpu File=/dev/nvidia[0-1]\n"), 0);
+	assert_non_null(strstr(printed, "as good as Cores=0-3\n"));
+}
+
+/* gres.conf(5): what is said for a node holds before what is said for all; rsmi and the like find no NVIDIA GPU. */
+static void who_is_asked_for_the_gpus(void **state)
+{
+	static const char *const none[] = { "AutoDetect=off\n", "AutoDetect=rsmi\n", "NodeName=n[1-3] AutoDetect=off\nAutoDetect=nvml\n",
+		"AutoDetect=nvml\nNodeName=n[1-3] AutoDetect=off\n", "AutoDetect=off\nNodeName=n2 AutoDetect=nvml\n" };
+	static const char *const driver[] = { "AutoDetect=NVML\n", "AutoDetect=nvidia\n", "NodeName=n1 AutoDetect=nvml\nAutoDetect=off\n",
+		"AutoDetect=off\nNodeName=n1 AutoDetect=nvml\n", "AutoDetect=nvml\nNodeName=n2 AutoDetect=off\n" };
+	(void)state;
+	make_machine();
+	for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+		if (check(none[i]) != 1 || !strstr(printed, "gres.conf names 0 GPUs, and there are 2"))
+			fail_msg("%s: %s", none[i], printed);
+	for (size_t i = 0; i < sizeof driver / sizeof *driver; i++)
+		if (check(driver[i]) != 0)
+			fail_msg("%s: %s", driver[i], printed);
 }
 
 /* Without AutoDetect Slurm counts GPUs as the lines come. */
@@ -222,6 +261,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names_with_ranges),
 		cmocka_unit_test(differences_are_named_with_their_cure),
+		cmocka_unit_test(cores_are_left_out_where_they_are_known),
+		cmocka_unit_test(who_is_asked_for_the_gpus),
 		cmocka_unit_test(another_order_of_the_lines_is_wrong),
 		cmocka_unit_test(device_numbers_in_another_order_than_the_bus),
 		cmocka_unit_test(device_numbers_with_a_gap),
