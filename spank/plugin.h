@@ -47,6 +47,8 @@ void client_count_tasks(const struct argv_scan *command_line, const struct optio
 /* Before the tasks are forked; effective user the job's, real user root. Captures and plans. Always returns 0: what
  * goes wrong is remembered and told by the tasks. */
 int stepd_user_init(spank_t spank, const struct site *site);
+/* In slurmstepd, once for each task that was forked. After the last one nothing of one task's is left for TaskEpilog, which runs for all. */
+void stepd_task_forked(spank_t spank);
 /* In each task, as the user, after Slurm's own binding. Applies the plan; ends the task where that cannot be. */
 int stepd_task_init(spank_t spank);
 /* After each task of the node. Where one refused to run, ends the step: the others would wait for it. */

@@ -47,11 +47,24 @@ static int check_bind(int value, const char *text, int remote)
 	return check_text(SCOPE_BIND, "--hvd-bind", text, remote);
 }
 
+/* True the second time that a process comes somewhere: plugstack.conf has two lines of this library, as where a file is included twice. */
+static bool is_second_line(bool *called)
+{
+	const bool again = *called;
+	*called = true;
+	return again;
+}
+
 ENTRY int slurm_spank_init(spank_t spank, int argc, char *argv[])
 {
+	static bool called = false;
 	char error[512];
 	spank_context_t context = spank_context();
 
+	if (is_second_line(&called)) {
+		slurm_error("hvd: plugstack.conf has this plugin in two lines: the second one is ignored");
+		return 0;
+	}
 	if (site_parse(&site, argc, argv, error, sizeof error))
 		slurm_error("hvd: %s", error);
 	if (site.enable == ENABLE_NEVER || context == S_CTX_SLURMD || context == S_CTX_JOB_SCRIPT)
@@ -71,14 +84,25 @@ ENTRY int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 
 ENTRY int slurm_spank_user_init(spank_t spank, int argc, char *argv[])
 {
+	static bool called = false;
+
 	(void)argc, (void)argv;
-	return site.enable == ENABLE_NEVER ? 0 : stepd_user_init(spank, &site);
+	return site.enable == ENABLE_NEVER || is_second_line(&called) ? 0 : stepd_user_init(spank, &site);
 }
 
 ENTRY int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
 {
+	static bool called = false;
+
 	(void)argc, (void)argv;
-	return site.enable == ENABLE_NEVER ? 0 : stepd_task_init(spank);
+	return site.enable == ENABLE_NEVER || is_second_line(&called) ? 0 : stepd_task_init(spank);
+}
+
+ENTRY int slurm_spank_task_post_fork(spank_t spank, int argc, char *argv[])
+{
+	(void)argc, (void)argv;
+	stepd_task_forked(spank);
+	return 0;
 }
 
 ENTRY int slurm_spank_task_exit(spank_t spank, int argc, char *argv[])

@@ -406,6 +406,14 @@ int stepd_user_init(spank_t spank, const struct site *site)
 	return 0;
 }
 
+void stepd_task_forked(spank_t spank)
+{
+	static int forked;
+
+	if (++forked == step.plan.tasks)
+		variables_take_back(spank);
+}
+
 /* Tasks beside these `few` would wait in MPI_Init for those that were refused. The way of Slurm's own mpi/pmix. */
 static void end_step(spank_t spank, int few)
 {

@@ -596,3 +596,29 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$output" = $'none none none none\nnone none none none' ]
 	echo "$stack" >"$CLUSTER/etc/plugstack.conf"
 }
+
+@test "two lines of plugstack.conf for the plugin, as where a file is included twice: the first counts, and one line of srun says so" {
+	local stack
+	stack=$(cat "$CLUSTER/etc/plugstack.conf")
+	printf '%s\n' "$stack hvd-bind=ids=index" "$stack aliases=off" >"$CLUSTER/etc/plugstack.conf"
+	run srun -N2 --gpus-per-node=2 --gpu-bind=socket --hvd=deadline=5 bash -c 'echo "task $CUDA_VISIBLE_DEVICES $HVD_DEADLINE"'
+	echo "$stack" >"$CLUSTER/etc/plugstack.conf"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep '^task' <<<"$output" | sort)" = $'task 0 5\ntask 0 5\ntask 1 5\ntask 1 5' ]
+	[ "$(grep -v '^task' <<<"$output")" = 'srun: error: hvd: plugstack.conf has this plugin in two lines: the second one is ignored' ]
+}
+
+@test "TaskEpilog finds what holds for all tasks, and nothing of any one" {
+	# shellcheck disable=SC2016
+	printf '%s\n' '#!/bin/bash' "file=$CLUSTER/home/epilog.\$SLURM_PROCID" \
+		"env | grep -E '^(HVD_[^C]|HVD_CPUS|SLURM_HVD|NCCL_IB|OMP_NUM)' >\$file.new" 'mv $file.new $file' >"$SCRATCH/epilog"
+	chmod 755 "$SCRATCH/epilog"
+	run srun --gpus=2 --hvd=deadline=5 --hvd-bind=nic=hint --task-epilog="$SCRATCH/epilog" "$SHOW"
+	one_gpu_each 2
+	for rank in 0 1; do
+		wait_for 10 test -e "$CLUSTER/home/epilog.$rank"
+		cat "$CLUSTER/home/epilog.$rank"
+		[ "$(<"$CLUSTER/home/epilog.$rank")" = HVD_DEADLINE=5 ]
+	done
+}
