@@ -142,8 +142,21 @@ load trained
 		[ "$(grep -c '^few patients: read the intervals' rare.eval)" -eq $((resamples > 0)) ]
 	done
 	chexnet report --predictions rare-run/test.csv --out rare.html --json rare.json
-	grep -q 'n/a (too few)' rare.html
+	grep -q '(too few)' rare.html
 	[ "$(grep -c 'promise more than they can keep' rare.html)" -eq 0 ]
+	grep -q '! no interval: too few patients' rare.html
+	# without a finding as few say as little as with it
+	awk -F, '/^#/ || $3 != "test" { next } !$13 && n++ > 1 { print $1 ",Edema" }' 1.csv >mask.csv
+	for n in 1 2; do chexnet eval --data set --weights run$n/model.safetensors --threads 1 --resamples 20 --mask file:mask.csv --predictions few$n.csv >few.eval 2>/dev/null; done
+	grep -E '^Edema +[0-9]+ .*  few negatives$' few.eval
+	run ! grep -E '^Mass .* few ' few.eval
+	chexnet compare few1.csv few2.csv --resamples 100 >few.compared
+	chexnet ensemble both.csv few1.csv few2.csv >few.both
+	for said in few.compared few.both; do
+		grep -E '^Edema +[0-9]+ .*  few$' $said
+		run ! grep -E '^Mass .*  few$' $said
+		grep -q '^few: fewer than 10 patients with the finding, or without it' $said
+	done
 }
 
 @test "so few resamples that nothing can be shown say so, and what they cannot go below is marked" {

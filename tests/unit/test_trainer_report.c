@@ -103,6 +103,7 @@ static void twelve_images_of_one_patient_are_few(void **state)
 	for (size_t i = 0; i < 12; i++) { /* Hernia, which nobody else has */
 		p.samples[i].patient = 0;
 		p.samples[i].labels |= 1u << (FINDINGS - 1);
+		p.logits[i * FINDINGS + FINDINGS - 1] = 9;
 	}
 	assert_int_equal(report_make(&page, &json, &in, &e), 0);
 	assert_present(page.text, "<b>Too few to judge:</b> Hernia: fewer than 5 patients show it");
@@ -112,9 +113,8 @@ static void twelve_images_of_one_patient_are_few(void **state)
 	assert_present(page.text, "mean of 13 findings"); /* a finding of one patient says nothing of probabilities */
 	assert_absent(page.text, "percentage points");
 	assert_absent(strstr(page.text, "<h2>Calibration"), "slope <span class=\"ka\">-");
-	assert_present(strstr(page.text, "<h2>Calibration"), "slope n/a");
-	assert_present(page.text, "<small>n/a (too few)</small>");
-	assert_present(strstr(page.text, "<tr class=\"mean\">"), "<small>n/a (too few resamples left)</small>"); /* of 50, a third lack Hernia */
+	assert_present(page.text, "<td class=\"n soft\">1.000 <small>(too few)</small></td>");
+	assert_present(strstr(page.text, "<tr class=\"mean\">"), "<small>(too few resamples left)</small>"); /* of 50, a third lack Hernia */
 	const char *hernia = strstr(json, "\"Hernia\"");
 
 	assert_non_null(hernia);
@@ -132,10 +132,76 @@ static void twelve_images_of_one_patient_are_few(void **state)
 	predictions_free(&p);
 }
 
+/* One of the sections of curves: whether it has a panel of Atelectasis, and one of Mass, and which it names as missing. */
+static void assert_panels(const char *page, const char *heading, int atelectasis, int mass, const char *missing)
+{
+	const char *begin = strstr(page, heading);
+
+	assert_non_null(begin);
+	char *section = strndup(begin, (size_t)(strstr(begin, "</section>") - begin));
+
+	(atelectasis ? assert_present : assert_absent)(section, "<b>Atelectasis</b>");
+	(mass ? assert_present : assert_absent)(section, "<b>Mass</b>");
+	assert_present(section, missing);
+	assert_present(section, "<b>Edema</b>");
+	free(section);
+}
+
+/* Who has a finding, or has it not: whichever are fewer decide what is told of it, in every part of the page alike. */
+static void few_on_either_side_are_judged_alike(void **state)
+{
+	static const char *const told[] = { "ece", "brier_skill", "calibration_slope", "calibration_intercept" };
+	enum { MASS = 4 };
+
+	(void)state;
+	for (int rare = 0; rare < 2; rare++) {
+		struct predictions p = draw(900, 1), q = draw(900, 1);
+		struct report_input in = input(&p);
+		struct page page = { 0 };
+		struct error e = { 0 };
+		char *json;
+
+		for (size_t i = 0; i < p.n; i++) { /* patients have three images each: 4 show Atelectasis, or do not, and 9 Mass */
+			uint32_t few = (uint32_t)(p.samples[i].patient < p.samples[12].patient) | (uint32_t)(p.samples[i].patient < p.samples[27].patient) << MASS;
+
+			p.samples[i].labels = (p.samples[i].labels & ~(1u | 1u << MASS)) | ((rare ? few : ~few) & (1u | 1u << MASS));
+			q.samples[i] = p.samples[i];
+			p.logits[i * FINDINGS] = p.samples[i].labels & 1 ? 3 : -3;
+			q.logits[i * FINDINGS] = -p.logits[i * FINDINGS];
+		}
+		in.other = &q;
+		assert_int_equal(report_make(&page, &json, &in, &e), 0);
+		assert_panels(page.text, "<h2>ROC curves", 0, 1, "or do not: Atelectasis, Hernia (fewer than 5).");
+		assert_panels(page.text, "<h2>Precision and recall", 0, 1, "or do not: Atelectasis, Hernia (fewer than 5).");
+		assert_panels(page.text, "<h2>Calibration", 0, 0, "or do not: Atelectasis, Mass, Hernia (fewer than 10).");
+		assert_present(page.text, "<b>Few patients with it, or without it:</b> Mass: 5 to 9 patients each.");
+		assert_present(page.text, rare ? "<td class=\"n\">12 <span class=\"warn\">!" : "<td class=\"n\">888 <span class=\"warn\">!");
+		assert_present(page.text, rare ? "<td class=\"n\">27 <span class=\"warn\">!" : "<td class=\"n\">873 <span class=\"warn\">!");
+		assert_present(page.text, "<td class=\"n soft\">-1.0000 <small>(too few)</small>");
+		assert_present(strstr(page.text, "<h2>Is B better"), ">-1.0</text>"); /* the scale holds values without an interval too */
+		assert_absent(page.text, ">-0.0</text>");
+		for (int f = 0; f <= MASS; f += MASS) {
+			const char *row = strstr(strstr(json, "\"findings\":\t{\n\t\t\"Atelectasis"), f ? "\"Mass\"" : "\"Atelectasis\"");
+
+			for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+				char text[64];
+
+				snprintf(text, sizeof text, "\"%s\":\tnull,", told[i]);
+				assert_true(strstr(row, text) < strstr(row, "\"operating_points\""));
+			}
+			assert_true(strncmp(strstr(row, "\"brier\":\t"), "\"brier\":\tnull", 13));
+		}
+		free(json);
+		free(page.text);
+		predictions_free(&p);
+		predictions_free(&q);
+	}
+}
+
 /* The mean's interval allows for findings without one where there is an interval of the mean. */
 static void no_interval_is_said_to_allow_for_anything_where_there_is_none(void **state)
 {
-	static const char too_few[] = "Such a value may be anything, so it has no interval", allows[] = "so it has no interval; the mean's interval allows for it.";
+	static const char too_few[] = "Such a value may be anything, so it has no interval and no curve", allows[] = "so it has no interval and no curve; the mean's interval allows for it.";
 	struct predictions p = draw(900, 0);
 	struct report_input in = input(&p);
 
@@ -164,7 +230,7 @@ static void a_perfect_ranking_is_not_called_one_of_few(void **state)
 		p.logits[i * FINDINGS] = (float)(uniform() + 2 * (p.samples[i].labels & 1));
 	struct page page = make(&in);
 
-	assert_present(page.text, "1.000 <small>n/a (all resamples agree)</small>");
+	assert_present(page.text, "<td class=\"n\">1.000 <small>(all resamples agree)</small>");
 	assert_absent(page.text, "(too few)");
 	free(page.text);
 	predictions_free(&p);
@@ -305,7 +371,7 @@ static void who_cannot_see_it_is_told(void **state)
 		p.samples[i].labels &= ~1u | (uint32_t)(i < 18);
 	in.other = NULL;
 	page = make(&in);
-	assert_present(page.text, "<span class=\"warn\">!</span> Images of fewer than 10 patients.");
+	assert_present(page.text, "<span class=\"warn\">!</span> Fewer than 10 patients show it, or do not.");
 	free(page.text);
 	predictions_free(&p);
 	predictions_free(&q);
@@ -545,6 +611,7 @@ int main(void)
 		cmocka_unit_test(it_says_what_the_measures_say),
 		cmocka_unit_test(it_warns_of_what_the_numbers_cannot_carry),
 		cmocka_unit_test(twelve_images_of_one_patient_are_few),
+		cmocka_unit_test(few_on_either_side_are_judged_alike),
 		cmocka_unit_test(no_interval_is_said_to_allow_for_anything_where_there_is_none),
 		cmocka_unit_test(a_perfect_ranking_is_not_called_one_of_few),
 		cmocka_unit_test(the_other_models_leak_and_split_are_told),

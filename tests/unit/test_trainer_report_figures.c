@@ -273,8 +273,9 @@ static void check_rows(const char *page, const cJSON *column)
 			const cJSON *of = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(group, "findings"), finding_names[f]);
 			double low = number_of(of, "auroc", "low");
 
-			n += snprintf(row + n, sizeof row - (size_t)n, "<td class=\"n\">%.0f</td><td class=\"n\">%.3f <small>", number_of(of, "positives", NULL), number_of(of, "auroc", "value"));
-			n += isnan(low) ? snprintf(row + n, sizeof row - (size_t)n, "n/a (too few)</small></td>") :
+			n += snprintf(row + n, sizeof row - (size_t)n, "<td class=\"n\">%.0f</td><td class=\"n%s\">%.3f <small>", number_of(of, "positives", NULL), isnan(low) ? " soft" : "",
+				      number_of(of, "auroc", "value"));
+			n += isnan(low) ? snprintf(row + n, sizeof row - (size_t)n, "(too few)</small></td>") :
 					  snprintf(row + n, sizeof row - (size_t)n, "%.3f&#8211;%.3f</small></td>", low, number_of(of, "auroc", "high"));
 		}
 		snprintf(row + n, sizeof row - (size_t)n, "</tr>\n");

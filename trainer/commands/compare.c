@@ -30,6 +30,11 @@ static void print_p(double p, int bound)
 	printf("  %7s", p_text(p, bound, text));
 }
 
+static int is_few(const struct paired *p)
+{
+	return p->positive_patients < FEW_POSITIVES || p->negative_patients < FEW_POSITIVES;
+}
+
 static void print_row(const char *name, const struct paired *p, int is_mean)
 {
 	printf("%-20s", name);
@@ -49,7 +54,7 @@ static void print_row(const char *name, const struct paired *p, int is_mean)
 	print_p(p->p, p->p_bound);
 	print_p(is_mean ? NAN : p->p_holm, p->p_holm_bound);
 	print_p(p->p_delong, 0);
-	puts(!is_mean && p->positive_patients < FEW_POSITIVES ? "  few" : "");
+	puts(!is_mean && is_few(p) ? "  few" : "");
 }
 
 static const char *either(int a, int b)
@@ -125,11 +130,11 @@ static void print_few(const struct comparison *c)
 	for (int f = 0; f < FINDINGS; f++) {
 		const struct paired *p = &c->finding[f];
 
-		few += p->positives && p->positive_patients < FEW_POSITIVES;
+		few += !isnan(p->difference.value) && is_few(p);
 		without += !isnan(p->difference.value) && isnan(p->p);
 	}
 	if (few)
-		printf("few: positives of fewer than %d patients show hardly any difference\n", FEW_POSITIVES);
+		printf("few: fewer than %d patients with the finding, or without it, show hardly any difference\n", FEW_POSITIVES);
 	if (without)
 		printf("n/a (too few): fewer than %d patients with the finding or without it, or nothing that sets the models apart\n", LEAST_POSITIVES);
 	if (!comparison_can_show(c))

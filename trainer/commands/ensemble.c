@@ -9,6 +9,7 @@
 #include "commands/commands.h"
 #include "data/csv.h"
 #include "data/file.h"
+#include "learn/auroc.h"
 #include "learn/ensemble.h"
 
 enum { MAX_MEMBERS = 64 };
@@ -32,13 +33,6 @@ struct members {
 	struct predictions p[MAX_MEMBERS];
 	double auroc[MAX_MEMBERS][FINDINGS]; /* of each on the ensemble's labels */
 };
-
-static double auroc_in(const struct predictions *p, int f, float *score, uint8_t *positive)
-{
-	size_t n = predictions_of(p, f, score, positive);
-
-	return auroc(score, positive, n);
-}
 
 static int knows(const struct predictions *p, int f)
 {
@@ -65,48 +59,52 @@ static void say_what_is_not_judged(const struct members *m, const struct predict
 		putchar('\n');
 }
 
+static int judge(struct auroc_table *t, const struct predictions *out, struct error *e)
+{
+	struct score_arrays arrays;
+
+	if (predictions_scores(out, &arrays) || auroc_bootstrap(&arrays.scores, 0, 1, t, NULL))
+		fail(e, EXIT_INTERNAL, "no memory for %zu images", out->n);
+	score_arrays_free(&arrays);
+	return -e->code;
+}
+
 static int print_table(const struct members *m, const struct predictions *out, const struct spread *spread, struct error *e)
 {
-	float *score = malloc((out->n + 1) * sizeof *score);
-	uint8_t *positive = malloc(out->n + 1);
-	double sum[MAX_MEMBERS + 1] = { 0 };
-	int counted = 0;
+	struct auroc_table t;
+	double sum[MAX_MEMBERS] = { 0 };
+	int any_few = 0;
 
-	if (!score || !positive)
-		fail(e, EXIT_INTERNAL, "no memory for %zu images", out->n);
-	else
-		printf("%-20s %-16s %8s   %s\n%-20s %-16s %8s   %8s %8s %8s\n", "", "AUROC", "", "an image's probability, mean over images", "finding",
-		       "members", "ensemble", "sd", "sd/mean", "max/min");
-	for (int f = 0; !e->code && f < FINDINGS; f++) {
+	if (judge(&t, out, e))
+		return -e->code;
+	printf("%-20s %7s %-16s %8s   %s\n%-20s %7s %-16s %8s   %8s %8s %8s\n", "", "", "AUROC", "", "an image's probability, mean over images", "finding", "n+",
+	       "members", "ensemble", "sd", "sd/mean", "max/min");
+	for (int f = 0; f < FINDINGS; f++) {
 		struct spread_summary s = spread_summarise(out, spread, f);
-		double low = INFINITY, high = -INFINITY, whole = auroc_in(out, f, score, positive);
+		double low = INFINITY, high = -INFINITY, whole = t.class[f].value;
+		const int few = !isnan(whole) && auroc_patients(&t, f) < FEW_POSITIVES;
 
-		if (whole < 0) {
-			fail(e, EXIT_INTERNAL, "no memory for %zu images", out->n);
-			break;
-		}
 		for (int k = 0; k < m->n; k++) {
 			low = fmin(low, m->auroc[k][f]);
 			high = fmax(high, m->auroc[k][f]);
 			sum[k] += isnan(whole) ? 0 : m->auroc[k][f];
 		}
-		sum[MAX_MEMBERS] += isnan(whole) ? 0 : whole;
-		counted += !isnan(whole);
+		any_few |= few;
+		printf("%-20s %7zu", finding_names[f], t.positives[f]);
 		if (isnan(whole))
-			printf("%-20s %-16s %8s", finding_names[f], "n/a", "n/a");
+			printf(" %-16s %8s", "n/a", "n/a");
 		else
-			printf("%-20s %.4f to %.4f %8.4f", finding_names[f], low, high, whole);
-		printf("   %8.4f %8.3f %8.2f\n", s.sd, s.variation, exp(s.log_range));
+			printf(" %.4f to %.4f %8.4f", low, high, whole);
+		printf("   %8.4f %8.3f %8.2f%s\n", s.sd, s.variation, exp(s.log_range), few ? "  few" : "");
 	}
-	if (!e->code)
-		say_what_is_not_judged(m, out);
-	for (int k = 0; !e->code && counted && k < m->n; k++)
-		printf("mean AUROC of member %d: %.4f\n", k + 1, sum[k] / counted);
-	if (!e->code && counted)
-		printf("mean AUROC of the ensemble: %.4f (%d of %d findings)\n", sum[MAX_MEMBERS] / counted, counted, FINDINGS);
-	free(score);
-	free(positive);
-	return e->code ? -e->code : 0;
+	if (any_few)
+		printf("few: fewer than %d patients with the finding, or without it: its AUROC says hardly anything (chexnet report has the intervals)\n", FEW_POSITIVES);
+	say_what_is_not_judged(m, out);
+	for (int k = 0; t.counted && k < m->n; k++)
+		printf("mean AUROC of member %d: %.4f\n", k + 1, sum[k] / t.counted);
+	if (t.counted)
+		printf("mean AUROC of the ensemble: %.4f (%d of %d findings)\n", t.mean.value, t.counted, FINDINGS);
+	return 0;
 }
 
 static int write_spread(const char *path, const struct predictions *out, const struct spread *spread, struct error *e)

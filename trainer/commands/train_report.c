@@ -223,7 +223,7 @@ void tell_validation(struct train *t, const struct evaluation *ev)
 	int n_few = 0;
 
 	for (int f = 0; f < FINDINGS; f++)
-		n_few += !isnan(ev->table.class[f].value) && ev->table.positive_patients[f] < FEW_POSITIVES;
+		n_few += !isnan(ev->table.class[f].value) && auroc_patients(&ev->table, f) < FEW_POSITIVES;
 	if (n_few)
 		snprintf(few, sizeof few, ", %d of them in fewer than %d patients", n_few, FEW_POSITIVES);
 

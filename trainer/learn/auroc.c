@@ -192,6 +192,11 @@ static void weighted_auroc(const struct ranking *k, const lanes *weight, double 
 		auroc[l] = pos[l] && neg[l] ? 0.5 * ((double)u[l] + (double)high[l]) / ((double)pos[l] * (double)neg[l]) : NAN;
 }
 
+size_t auroc_patients(const struct auroc_table *t, int c)
+{
+	return t->positive_patients[c] < t->negative_patients[c] ? t->positive_patients[c] : t->negative_patients[c];
+}
+
 double auroc_mean(const struct auroc_table *t, const double *replicate)
 {
 	double sum = 0;
@@ -212,7 +217,7 @@ static int judge_class(struct auroc_table *t, int c, const double effective[2])
 	if (few)
 		interval_of_few(r, effective[1], effective[0]);
 	t->rough[c] = *r;
-	if (t->positive_patients[c] < LEAST_POSITIVES || t->negative_patients[c] < LEAST_POSITIVES)
+	if (auroc_patients(t, c) < LEAST_POSITIVES)
 		r->low = r->high = r->se = NAN;
 	return few;
 }

@@ -46,6 +46,9 @@ struct interval auroc_delong(const float *score, const uint8_t *positive, size_t
  * Returns 0, or -1 without memory. */
 int auroc_bootstrap(const struct scores *s, int resamples, uint64_t seed, struct auroc_table *table, double *replicates);
 
+/* Patients that class c has, or those that it has not, whichever are fewer: few.h says what so many tell. */
+size_t auroc_patients(const struct auroc_table *t, int c);
+
 /* The mean of one resample over the classes that the table counts, NAN where it lacks one. replicate: [classes] */
 double auroc_mean(const struct auroc_table *t, const double *replicate);
 

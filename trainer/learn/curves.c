@@ -265,7 +265,7 @@ void curves_judge(struct curves *curves, const struct auroc_table *t, int c)
 	for (int aim = 0; aim < AIMS; aim++) {
 		struct interval *left = left_of(curves->at, aim);
 
-		if (t->positive_patients[c] < AIM_LEAST || t->negative_patients[c] < AIM_LEAST)
+		if (auroc_patients(t, c) < AIM_LEAST)
 			curves->at[aim] = no_point();
 		else if (!isnan(left->low) && !resamples_tell(left->value, t->effective[c]))
 			interval_of_share(left, t->effective[c]);

@@ -215,7 +215,7 @@ static void print_finding(const struct evaluation *ev, int f, int resampled, FIL
 {
 	const struct auroc_table *t = &ev->table;
 	const size_t patients = t->positive_patients[f], positives = t->positives[f];
-	const int few = patients < FEW_POSITIVES && resampled && !isnan(t->class[f].value);
+	const int judged = resampled && !isnan(t->class[f].value), few = judged && patients < FEW_POSITIVES;
 	char name[64];
 
 	snprintf(name, sizeof name, "%-20s %7zu", finding_names[f], positives);
@@ -226,6 +226,8 @@ static void print_finding(const struct evaluation *ev, int f, int resampled, FIL
 		fprintf(out, "  few positives");
 	if (patients != positives)
 		fprintf(out, "%s of %zu patient%s", few ? ":" : " ", patients, patients == 1 ? "" : "s");
+	if (judged && !few && auroc_patients(t, f) < FEW_POSITIVES)
+		fprintf(out, "  few negatives");
 	fputc('\n', out);
 }
 

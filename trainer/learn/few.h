@@ -10,7 +10,11 @@
 #include "data/findings.h"
 #include "learn/resample.h"
 
-enum { FEW_POSITIVES = 10 }; /* patients with a finding: below, intervals are so wide that hardly anything is shown */
+/* What a finding is judged by goes with the patients that show it or those that do not, whichever are fewer. Below LEAST_POSITIVES (data/findings.h)
+ * AUROC and average precision are values alone, without interval, p-value or curve. Below FEW_POSITIVES intervals are so wide that hardly anything is
+ * shown, which a mark says, and probabilities are not judged: the share that they are held against is itself off by a third of it or more
+ * (1/sqrt(n)). Below AIM_LEAST (learn/curves.h) there is no operating point. */
+enum { FEW_POSITIVES = 10 };
 
 /* How many patients with one image each say as much as these, when the images of one patient all say the same (Kish 1965):
  * the square of the sum over the sum of squares. images: [patients] of each */

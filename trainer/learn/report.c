@@ -42,10 +42,9 @@ static int measure_calibration(struct report_model *m, const struct predictions 
 			if (p->samples[i].known >> f & 1)
 				patient[n++] = number[i];
 		rc = calibration_of(score, positive, patient, predictions_of(p, f, score, positive), c);
-		if (m->table.positive_patients[f] < FEW_POSITIVES) {
-			c->slope = (struct interval){ NAN, NAN, NAN, NAN };
-			c->intercept = NAN;
-		}
+		if (auroc_patients(&m->table, f) < FEW_POSITIVES)
+			*c = (struct calibration){ .n = c->n, .positives = c->positives, .ece = NAN, .brier = c->brier, .skill = NAN,
+						   .slope = { NAN, NAN, NAN, NAN }, .intercept = NAN };
 	}
 	free(score);
 	free(positive);
@@ -124,7 +123,7 @@ double report_skill(const struct report_model *m, int *of)
 
 	*of = 0;
 	for (int f = 0; f < FINDINGS; f++)
-		if (!isnan(m->calibration[f].skill) && m->table.positive_patients[f] >= FEW_POSITIVES) {
+		if (!isnan(m->calibration[f].skill)) {
 			sum += m->calibration[f].skill;
 			++*of;
 		}
@@ -198,6 +197,8 @@ void report_headline(const struct report *r, struct page *page)
 		page_put(page, "<div class=\"big\">%.3f</div><p>mean AUROC of %d findings", mean->value, r->a.table.counted);
 		if (!isnan(mean->low))
 			page_put(page, "<br>95&nbsp;%% interval <b>%.3f to %.3f</b>", mean->low, mean->high);
+		else if (r->in->resamples)
+			page_put(page, "<br><span class=\"warn\">! no interval: too few patients</span>");
 		page_put(page, "</p><p class=\"lead\">Of two images, one with a finding and one without, the model ranks the right one higher %.0f times in 100. "
 			       "Guessing would give 50.</p>", 100 * mean->value);
 	}
@@ -241,15 +242,15 @@ static int is_too_rare(const struct auroc_table *t, int f)
 
 static int is_rare(const struct auroc_table *t, int f)
 {
-	return !isnan(t->class[f].value) && !is_too_rare(t, f) && t->positive_patients[f] < FEW_POSITIVES;
+	return !isnan(t->class[f].value) && !is_too_rare(t, f) && auroc_patients(t, f) < FEW_POSITIVES;
 }
 
 static void put_rare(const struct report *r, struct page *page)
 {
 	if (put_list(r, page, is_too_rare, "Too few to judge"))
-		page_put(page, ": fewer than %d patients show it, or fewer than %d do not. Such a value may be anything, so it has no interval%s.</li>\n", LEAST_POSITIVES,
+		page_put(page, ": fewer than %d patients show it, or fewer than %d do not. Such a value may be anything, so it has no interval and no curve%s.</li>\n", LEAST_POSITIVES,
 			 LEAST_POSITIVES, isnan(r->a.table.mean.low) ? "" : "; the mean's interval allows for it");
-	if (put_list(r, page, is_rare, "Few patients with it"))
+	if (put_list(r, page, is_rare, "Few patients with it, or without it"))
 		page_put(page, ": %d to %d patients each. The intervals allow for that, and are wide.</li>\n", LEAST_POSITIVES, FEW_POSITIVES - 1);
 	if (put_list(r, page, is_unlabelled, "Not judged"))
 		page_put(page, ": no label of it is known here, or the weights were trained without any (--mask). The mean is over %d of %d findings.</li>\n", r->a.table.counted, FINDINGS);

@@ -31,18 +31,32 @@ static void put_caption(struct page *page, const char *name, const char *measure
 	page_put(page, "</span></figcaption>");
 }
 
-/* Findings without a curve are named in one line below the panels. */
-static void put_missing(const struct report *r, struct page *page)
+/* Findings of fewer than `least` patients have no panel, and are named in one line below the others. */
+static void put_missing(const struct report *r, struct page *page, int least)
 {
 	char name[32];
 	int n = 0;
 
 	for (int f = 0; f < FINDINGS; f++)
-		if (isnan(r->a.table.class[f].value))
-			page_put(page, "%s%s", n++ ? ", " : "<p class=\"lead\">Without both images that show it and images that do not, nothing can be drawn for: ",
-				 finding_title(f, name));
+		if (auroc_patients(&r->a.table, f) < (size_t)least)
+			page_put(page, "%s%s", n++ ? ", " : "<p class=\"lead\">Not for findings that too few patients show, or do not: ", finding_title(f, name));
 	if (n)
-		page_put(page, ".</p>\n");
+		page_put(page, " (fewer than %d).</p>\n", least);
+}
+
+/* Whether there is a panel; otherwise the section is only opened and closed, with what is missing. */
+static int any_panel(const struct report *r, struct page *page, const char *heading, int least)
+{
+	int n = 0;
+
+	for (int f = 0; f < FINDINGS; f++)
+		n += auroc_patients(&r->a.table, f) >= (size_t)least;
+	page_put(page, "<section><h2>%s</h2>", heading);
+	if (n == 0) {
+		put_missing(r, page, least);
+		page_put(page, "</section>\n");
+	}
+	return n;
 }
 
 static void put_key(const struct report *r, struct page *page)
@@ -64,7 +78,9 @@ void report_roc(const struct report *r, struct page *page)
 {
 	char name[32], title[160];
 
-	page_put(page, "<section><h2>ROC curves</h2><p class=\"lead\">Every threshold of the model is a point: to the right more false alarms, upwards more findings "
+	if (!any_panel(r, page, "ROC curves", LEAST_POSITIVES))
+		return;
+	page_put(page, "<p class=\"lead\">Every threshold of the model is a point: to the right more false alarms, upwards more findings "
 		       "found. The dashed diagonal is guessing; the shaded band holds, at each rate of false alarms by itself, 95 in 100 "
 		       "resamples of the patients; a whole curve leaves it more often.</p>\n");
 	put_key(r, page);
@@ -72,7 +88,7 @@ void report_roc(const struct report *r, struct page *page)
 	for (int f = 0; f < FINDINGS; f++) {
 		struct plot p = small_plot(page);
 
-		if (isnan(r->a.table.class[f].value))
+		if (auroc_patients(&r->a.table, f) < LEAST_POSITIVES)
 			continue;
 		p.x_label = "1 − specificity";
 		p.y_label = "sensitivity";
@@ -88,7 +104,7 @@ void report_roc(const struct report *r, struct page *page)
 		page_put(page, "</figure>\n");
 	}
 	page_put(page, "</div>\n");
-	put_missing(r, page);
+	put_missing(r, page, LEAST_POSITIVES);
 	page_put(page, "</section>\n");
 }
 
@@ -96,7 +112,9 @@ void report_pr(const struct report *r, struct page *page)
 {
 	char name[32], title[160];
 
-	page_put(page, "<section><h2>Precision and recall</h2><p class=\"lead\">Of the images that the model flags, how many show the finding (upwards), when so many of "
+	if (!any_panel(r, page, "Precision and recall", LEAST_POSITIVES))
+		return;
+	page_put(page, "<p class=\"lead\">Of the images that the model flags, how many show the finding (upwards), when so many of "
 		       "all that show it are found (to the right). The dashed line is what guessing gives: the share of images with the finding. Rare findings stay low even "
 		       "with a good AUROC.</p>\n");
 	put_key(r, page);
@@ -106,7 +124,7 @@ void report_pr(const struct report *r, struct page *page)
 		struct plot p = small_plot(page);
 		double share = (double)c->positives / (double)(c->positives + c->negatives);
 
-		if (isnan(r->a.table.class[f].value))
+		if (auroc_patients(&r->a.table, f) < LEAST_POSITIVES)
 			continue;
 		p.x_label = "recall";
 		p.y_label = "precision";
@@ -121,7 +139,9 @@ void report_pr(const struct report *r, struct page *page)
 		plot_end(&p);
 		page_put(page, "</figure>\n");
 	}
-	page_put(page, "</div></section>\n");
+	page_put(page, "</div>\n");
+	put_missing(r, page, LEAST_POSITIVES);
+	page_put(page, "</section>\n");
 }
 
 static void put_bins(const struct plot *p, const struct calibration *c)
@@ -156,15 +176,17 @@ void report_calibration(const struct report *r, struct page *page)
 {
 	char name[32], title[160];
 
-	page_put(page, "<section><h2>Calibration%s</h2><p class=\"lead\">%sImages in up to %d groups with equal numbers of those that show the finding, from the lowest to the highest "
+	if (!any_panel(r, page, r->in->other ? "Calibration of A" : "Calibration", FEW_POSITIVES))
+		return;
+	page_put(page, "<p class=\"lead\">%sImages in up to %d groups with equal numbers of those that show the finding, from the lowest to the highest "
 		       "probability: on the dashed diagonal the model's probability (to the right) is the share that shows the finding (upwards); below it the model says too much, above "
 		       "it too little. Bars are 95&nbsp;%% intervals that take all images for independent. The axes end where the data end.</p>\n",
-		 r->in->other ? " of A" : "", r->in->other ? "Of this model, A, alone. " : "", CALIBRATION_BINS);
+		 r->in->other ? "Of this model, A, alone. " : "", CALIBRATION_BINS);
 	page_put(page, "<p class=\"lead\">Skill: by what share the squared error is below that of saying the finding's share of every image (Brier skill); 0 is no better than that, "
 		       "below 0 worse. ECE: the distance between mean probability and share in %d bins of equal width, averaged over images; of a rare finding nearly all are in one bin, "
 		       "so any model that says its share has a small one. Slope, with a 95&nbsp;%% interval that takes a patient's images for one: below 1 probabilities are too extreme, above "
-		       "1 too timid, below 0 they rank the wrong way round; of fewer than %d patients there is none.</p>\n<div class=\"multiples\">\n",
-		 ECE_BINS, FEW_POSITIVES);
+		       "1 too timid, below 0 they rank the wrong way round.</p>\n<div class=\"multiples\">\n",
+		 ECE_BINS);
 	for (int f = 0; f < FINDINGS; f++) {
 		const struct calibration *c = &r->a.calibration[f];
 		struct plot p = small_plot(page);
@@ -186,5 +208,7 @@ void report_calibration(const struct report *r, struct page *page)
 		plot_end(&p);
 		page_put(page, "</figure>\n");
 	}
-	page_put(page, "</div></section>\n");
+	page_put(page, "</div>\n");
+	put_missing(r, page, FEW_POSITIVES);
+	page_put(page, "</section>\n");
 }

@@ -15,7 +15,7 @@ struct report_model {
 	struct score_arrays arrays;
 	struct auroc_table table;
 	struct curves curves[FINDINGS];
-	struct calibration calibration[FINDINGS];
+	struct calibration calibration[FINDINGS]; /* nothing but counts and brier where few.h forbids more */
 };
 
 /* Of the images of one sex, age or view. */
@@ -40,7 +40,7 @@ const char *finding_title(int finding, char text[32]);
 /* The best AUROC that synthetic images allow: NULL where the images are real, or nobody says. */
 const double *report_oracle(const struct report *r);
 
-/* Mean Brier skill over the findings of FEW_POSITIVES patients or more, and how many those are; NAN: none. */
+/* Mean Brier skill over the findings whose probabilities are judged (few.h), and how many those are; NAN: none. */
 double report_skill(const struct report_model *m, int *of);
 
 /* Whether in->thresholds are of the same model and of other patients than in->predictions; else -EXIT_DATA. */

@@ -36,7 +36,7 @@ static void put_scale(struct page *page, const struct scale *s, double reference
 
 	plot_begin(&p, "scale");
 	for (int i = 0; i < n; i++) {
-		snprintf(text, sizeof text, fabs(ticks[i]) < 1e-9 || reference != 0 ? "%.*f" : "%+.*f", digits, ticks[i]);
+		snprintf(text, sizeof text, fabs(ticks[i]) < 1e-9 || reference != 0 ? "%.*f" : "%+.*f", digits, fabs(ticks[i]) < 1e-9 ? 0 : ticks[i]);
 		plot_text(&p, "tick", "middle", ticks[i], 0, 0, -3, text);
 	}
 	plot_end(&p);
@@ -97,8 +97,8 @@ static void put_forest(const struct report *r, struct page *page, const struct s
 }
 
 /* Why a value has no interval. */
-const char report_too_few[] = "n/a (too few)";
-static const char all_agree[] = "n/a (all resamples agree)", few_left[] = "n/a (too few resamples left)",
+const char report_too_few[] = "(too few)";
+static const char all_agree[] = "(all resamples agree)", few_left[] = "(too few resamples left)",
 		  other_findings[] = "of those that both have";
 
 void report_value(struct page *page, const struct interval *v, const char *why_none)
@@ -106,7 +106,7 @@ void report_value(struct page *page, const struct interval *v, const char *why_n
 	if (isnan(v->value))
 		page_put(page, "<td class=\"n soft\">n/a</td>");
 	else if (isnan(v->low))
-		page_put(page, "<td class=\"n\">%.3f <small>%s</small></td>", v->value, why_none);
+		page_put(page, "<td class=\"n%s\">%.3f <small>%s</small></td>", why_none == report_too_few ? " soft" : "", v->value, why_none);
 	else
 		page_put(page, "<td class=\"n\">%.3f <small>%.3f&#8211;%.3f</small></td>", v->value, v->low, v->high);
 }
@@ -125,7 +125,7 @@ static void put_finding(const struct report *r, struct page *page, int f, const 
 
 	page_put(page, "<tr><th scope=\"row\">%s</th><td class=\"n\">", finding_title(f, name));
 	page_count(page, c->positives);
-	page_put(page, c->positives && r->a.table.positive_patients[f] < FEW_POSITIVES ? " <span class=\"warn\">!</span></td>" : "</td>");
+	page_put(page, known && auroc_patients(&r->a.table, f) < FEW_POSITIVES ? " <span class=\"warn\">!</span></td>" : "</td>");
 	if (known)
 		page_put(page, "<td class=\"n soft\">%.*f&nbsp;%%</td>", (double)c->positives / (double)known < 0.01 ? 2 : 1,
 			 100 * (double)c->positives / (double)known);
@@ -162,7 +162,7 @@ static int has_few(const struct auroc_table *t)
 	int few = 0;
 
 	for (int f = 0; f < FINDINGS; f++)
-		few += t->positives[f] && t->positive_patients[f] < FEW_POSITIVES;
+		few += t->positives[f] + t->negatives[f] > 0 && auroc_patients(t, f) < FEW_POSITIVES;
 	return few;
 }
 
@@ -192,7 +192,7 @@ void report_findings(const struct report *r, struct page *page)
 		       " A is this model, B the one it is compared with." : "", report_oracle(r) ?
 		       " The upright stroke is the best AUROC that these synthetic images allow." : "");
 	if (has_few(&r->a.table))
-		page_put(page, " <span class=\"warn\">!</span> Images of fewer than %d patients.", FEW_POSITIVES);
+		page_put(page, " <span class=\"warn\">!</span> Fewer than %d patients show it, or do not.", FEW_POSITIVES);
 	page_put(page, "</p>\n");
 	report_table(page, "AUROC and average precision of every finding", "");
 	page_put(page, "<tr><th scope=\"col\">Finding</th><th scope=\"col\" class=\"n\">Images<br>with it</th><th scope=\"col\" class=\"n\">Share</th>");
@@ -253,9 +253,9 @@ static void put_difference(struct page *page, const char *name, const struct pai
 		page_put(page, "<td class=\"n soft\">n/a</td><td class=\"forest\"></td><td></td><td></td><td></td></tr>\n");
 		return;
 	}
-	page_put(page, "<td class=\"n\">%+.4f", d->value);
+	page_put(page, "<td class=\"n%s\">%+.4f", isnan(d->low) ? " soft" : "", d->value);
 	if (isnan(d->low))
-		page_put(page, " <small>n/a (too few)</small>");
+		page_put(page, " <small>(too few)</small>");
 	else
 		page_put(page, " <small>%+.4f to %+.4f</small>", d->low, d->high);
 	page_put(page, "</td><td class=\"forest\">");
@@ -283,7 +283,9 @@ void report_comparison(const struct report *r, struct page *page)
 	for (int f = 0; f < FINDINGS; f++)
 		if (!isnan(c->finding[f].difference.low))
 			s.high = fmax(s.high, fmax(-c->finding[f].difference.low, c->finding[f].difference.high));
-	s.high = fmin(nice_top(s.high > 0 ? s.high : 0.01), 0.5);
+		else if (!isnan(c->finding[f].difference.value))
+			s.high = fmax(s.high, fabs(c->finding[f].difference.value));
+	s.high = fmin(nice_top(s.high > 0 ? s.high : 0.01), 1);
 	s.low = -s.high;
 	page_put(page, "<section><h2>Is B better than A?</h2><p>");
 	if (isnan(d->low))
