@@ -297,7 +297,7 @@ int boot_from_step(struct boot *b, char *why)
 
 	*b = (struct boot){ .size = 1, .nodes = 1 };
 	if (was_not_placed())
-		return refuse(why, HVD_EBOOT, "%s has no spank_hvd.so for its Slurm, which srun counted on, so its tasks are not placed: install it there, or start without --hvd and --hvd-bind",
+		return refuse(why, HVD_EBOOT, "%s does not load spank_hvd.so, which srun counted on, so its tasks are not placed: is it installed there for its Slurm, and in its plugstack.conf? Or start without --hvd and --hvd-bind",
 			      node ? node : "this node");
 	if (tasks == 1 || (tasks < 1 && !pmix)) {
 		if (node)

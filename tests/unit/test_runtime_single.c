@@ -161,7 +161,7 @@ static void a_node_that_did_not_place_its_tasks_is_named(void **state)
 	setenv("SLURMD_NODENAME", "n7", 1);
 	setenv("SLURM_HVD_STEP", "socket,joined,hide-gpus", 1);
 	assert_int_equal(hvd_init(&h, NULL), HVD_EBOOT);
-	assert_non_null(strstr(hvd_error(h), "n7 has no spank_hvd.so"));
+	assert_non_null(strstr(hvd_error(h), "n7 does not load spank_hvd.so, which srun counted on, so its tasks are not placed: is it installed there for its Slurm, and in its plugstack.conf?"));
 	hvd_close(h);
 	/* Slurm's own binding is in force */
 	setenv("SLURM_HVD_STEP", "socket,joined,keep-gpus", 1);
