@@ -198,6 +198,19 @@ refused() { # TEXT: exit 64 and exactly this line
 	done
 }
 
+@test "the manual's lines for PyTorch give each rank what env:// reads" {
+	need_pmix
+	mkdir -p "$SCRATCH/bin"
+	# shellcheck disable=SC2016
+	printf '%s\n' '#!/bin/bash' 'echo "task $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR:$MASTER_PORT ${CUDA_VISIBLE_DEVICES//[^,]} $*"' >"$SCRATCH/bin/python"
+	chmod 755 "$SCRATCH/bin/python"
+	(echo '#!/bin/bash' && sed -n 's/\\//g; /^ *export MASTER_ADDR/,/train.py/p' "$TOP/spank/spank_hvd.8") >"$SCRATCH/job"
+	cat "$SCRATCH/job"
+	run in_cluster env PATH="$SCRATCH/bin:$PATH" sbatch -Q -W -N2 --gpus-per-node=2 --cpus-per-gpu=1 -o "$SCRATCH/out" "$SCRATCH/job"
+	cat "$SCRATCH/out"
+	[ "$(sort "$SCRATCH/out")" = "$(printf 'task %d 4 0 n1:29500  train.py\n' 0 1 2 3)" ]
+}
+
 @test "SLURM_HVD=on is --hvd; an empty SLURM_HVD or SLURM_HVD_BIND asks for nothing" {
 	run in_cluster env SLURM_HVD=on srun -Q --gpus=2 "$SHOW"
 	one_gpu_each 2
