@@ -28,8 +28,9 @@
 		printf(__VA_ARGS__); \
 		printf("\n"); \
 		fflush(stdout); \
-		skip(); \
+		_skip(__FILE__, __LINE__); \
 	} while (0)
+#undef skip
 
 /* A name for mkstemp() and mkdtemp(), where generated files live. */
 static inline char *temporary_name(char *path, size_t size)
