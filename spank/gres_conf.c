@@ -174,14 +174,16 @@ int gres_conf_parse(const char *text, const char *node_name, struct gres_conf *o
 	bool node_says = false; /* an AutoDetect= beside NodeName=, which holds before one for all nodes wherever that stands */
 	int lines = 0;
 
-	*out = (struct gres_conf){ 0 };
+	*out = (struct gres_conf){ .node = node_name };
 	for (const char *p = text; *p;) {
 		const int number = lines + 1;
 		p = take_line(p, line, sizeof line, &lines);
 		const char *word = line + strspn(line, " \t");
 		const bool for_node = value_of(line, "NodeName", value, sizeof value);
-		if (for_node && !hostlist_has(value, node_name))
+		if (for_node && !hostlist_has(value, node_name)) {
+			out->for_others = true;
 			continue;
+		}
 		if (value_of(line, "AutoDetect", value, sizeof value) && (for_node || !node_says)) {
 			read_autodetect(value, out);
 			node_says = for_node;

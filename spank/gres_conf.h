@@ -20,6 +20,8 @@ struct gres_gpu {
 struct gres_conf {
 	bool autodetect; /* the driver is asked, so lines are not needed */
 	bool by_file;    /* AutoDetect=nvidia: Slurm then counts GPUs by the names of their files, else in bus order */
+	const char *node; /* name of the node that was asked for: the caller's text */
+	bool for_others; /* lines for other nodes were passed over */
 	int unread;      /* the first line that this reader leaves to Slurm (include, MultipleFiles=), from 1; 0: none */
 	int gpus;
 	struct gres_gpu gpu[GRES_MAX_GPUS];

@@ -229,6 +229,7 @@ static int run_selfcheck(const struct node *node, const struct arguments *a)
 {
 	char found[4096], error[512], line[600], host[256] = "";
 	const char *path = a->gres ? a->gres : find_gres_conf(found, sizeof found);
+	const char *name = getenv("SLURMD_NODENAME"); /* Slurm may call the node otherwise than it calls itself (NodeHostname=) */
 	size_t length;
 	char *text = read_whole_file(path, false, &length, error, sizeof error);
 	struct gres_conf *conf = calloc(1, sizeof *conf);
@@ -241,7 +242,7 @@ static int run_selfcheck(const struct node *node, const struct arguments *a)
 	host[strcspn(host, ".")] = '\0';
 	if (!conf)
 		die(EXIT_FAILURE, "out of memory");
-	if (gres_conf_parse(text, host, conf, error, sizeof error)) {
+	if (gres_conf_parse(text, name && *name ? name : host, conf, error, sizeof error)) {
 		snprintf(line, sizeof line, "%.80s, %s", path, error);
 		die(EXIT_DATA, line);
 	}

@@ -162,7 +162,10 @@ int selfcheck(const struct node *node, const struct gres_conf *conf, enum number
 	if (conf->unread)
 		fprintf(out, "line %d: include and MultipleFiles= are not read here: whether every GPU has a line, and the right number, is not checked\n", conf->unread);
 	else if (!conf->autodetect && conf->gpus < node->gpus) {
-		fprintf(out, "WRONG: gres.conf names %d GPU%s, and there are %d\n", conf->gpus, conf->gpus == 1 ? "" : "s", node->gpus);
+		fprintf(out, "WRONG: gres.conf names %d GPU%s, and there are %d", conf->gpus, conf->gpus == 1 ? "" : "s", node->gpus);
+		if (conf->for_others)
+			fprintf(out, ": it has lines for other nodes than %s; if that is not Slurm's name of this one, set SLURMD_NODENAME to it", conf->node);
+		fprintf(out, "\n");
 		wrong++;
 	}
 	if (!conf->unread)

@@ -111,12 +111,21 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 }
 
 @test "selfcheck finds gres.conf beside slurm.conf, and the wrong core" {
+	unset SLURMD_NODENAME
 	printf 'NodeName=%s Name=gpu File=/dev/nvidia[0,2] Cores=0-3\nName=gpu File=/dev/nvidia[1,3] Cores=3-7\n' "$(hostname -s)" >"$SCRATCH/gres.conf"
 	SLURM_CONF=$SCRATCH/slurm.conf run map selfcheck
 	echo "$output"
 	[ "$status" -eq 65 ]
 	[ "$(grep -c ': on its socket$' <<<"$output")" -eq 2 ]
 	[ "$(grep -c 'has Cores=3-7, but its socket has the cores 4-7: write Cores=4-7$' <<<"$output")" -eq 2 ]
+	# whom Slurm calls otherwise than its host name
+	printf 'NodeName=gpu[1-4] Name=gpu File=/dev/nvidia[0,2] Cores=0-3\nNodeName=gpu[1-4] Name=gpu File=/dev/nvidia[1,3] Cores=4-7\n' >"$SCRATCH/nodes.conf"
+	run map selfcheck --gres "$SCRATCH/nodes.conf"
+	[ "$status" -eq 65 ]
+	[ "${lines[0]}" = "WRONG: gres.conf names 0 GPUs, and there are 4: it has lines for other nodes than $(hostname -s); if that is not Slurm's name of this one, set SLURMD_NODENAME to it" ]
+	SLURMD_NODENAME=gpu3 run map selfcheck --gres "$SCRATCH/nodes.conf"
+	echo "$output"
+	[ "$(grep -c ': on its socket$' <<<"$output")" -eq 4 ]
 	[ ! -e /etc/slurm/gres.conf ] && [ ! -e /run/slurm/conf/gres.conf ] || return 0
 	SLURM_CONF='' run map selfcheck
 	[ "$status" -eq 65 ]
