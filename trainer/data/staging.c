@@ -138,10 +138,21 @@ static void name_leftovers(const struct staging *s)
 		closedir(directory);
 }
 
+/* Every task of a step runs the whole command, and where one that fails ends the step, none comes to an end. */
+static const char *step_advice(char *text, size_t size)
+{
+	const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+
+	*text = '\0';
+	if (tasks && atoi(tasks) > 1)
+		snprintf(text, size, "; this step has %d tasks where one is enough (srun -n1 --hvd=off)", atoi(tasks));
+	return text;
+}
+
 /* That two commands make one directory would be found out when the later one is done. Where the file system does not lock, it is. */
 static int claim(struct staging *s, struct error *e)
 {
-	char path[FILE_PATH], self[300] = "", holder[300] = "";
+	char path[FILE_PATH], self[300] = "", holder[300] = "", advice[96];
 
 	if (path_join(path, e, "%s.partial-lock", s->path))
 		return -e->code;
@@ -149,8 +160,8 @@ static int claim(struct staging *s, struct error *e)
 	if (why == EWOULDBLOCK) {
 		ssize_t n = pread(s->lock, holder, sizeof holder - 1, 0);
 		holder[n > 0 ? n : 0] = '\0';
-		return fail(e, EXIT_USAGE, "%s: another chexnet is making it%s%s%s; if that one's node went down, remove %s", s->path, *holder ? " (" : "", holder,
-			    *holder ? ")" : "", path);
+		return fail(e, EXIT_USAGE, "%s: another chexnet is making it%s%s%s%s; if that one's node went down, remove %s", s->path, *holder ? " (" : "", holder,
+			    *holder ? ")" : "", step_advice(advice, sizeof advice), path);
 	}
 	gethostname(self, 256);
 	snprintf(self + strlen(self), 32, ", process %d", (int)getpid());
