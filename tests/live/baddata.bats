@@ -371,7 +371,8 @@ be_nobody() {
 	wait $pid || true
 	[ "$status" -eq 64 ]
 	[[ $stderr == "chexnet prepare: out: another chexnet is making it ($(hostname), process $pid); if that one's node went down, remove out.partial-lock" ]]
-	grep -qF "process $pid); this step has 8 tasks where one is enough (srun -n1 --hvd=off); if that" step && rm step
+	grep -qF "process $pid); this step has 8 tasks where one is enough (srun -n1 --hvd=off); if that" step
+	rm step
 	leaves_nothing
 }
 
