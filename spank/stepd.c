@@ -381,6 +381,16 @@ static bool read_wishes(spank_t spank, char *text, int size)
 	return rc == ESPANK_SUCCESS && *text;
 }
 
+/* Words that this node does not know: between two installations srun's host can have a newer plugin. */
+static void refuse_wishes(const char *text, const char *error)
+{
+	char line[640];
+
+	step.options.by_site = strstr(text, "by-site") != NULL;
+	snprintf(line, sizeof line, "%s: is spank_hvd.so where srun runs another version than here?", error);
+	step_fail(EXIT_USAGE, line);
+}
+
 int stepd_user_init(spank_t spank, const struct site *site)
 {
 	static char text[LONG_VALUE];
@@ -397,7 +407,7 @@ int stepd_user_init(spank_t spank, const struct site *site)
 	if (step.refused == MAP_FAILED)
 		step.refused = NULL;
 	if (options_parse(&step.options, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, STEP_VARIABLE, text, error, sizeof error))
-		step_fail(EXIT_USAGE, error);
+		refuse_wishes(text, error);
 	/* no task is to see it, nor to hand it to a step that it starts */
 	else if (spank_unsetenv(spank, STEP_VARIABLE) != ESPANK_SUCCESS)
 		step_fail(EXIT_INTERNAL, "a variable cannot be set for the tasks");

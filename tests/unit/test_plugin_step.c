@@ -520,6 +520,19 @@ static void other_steps_are_left_alone(void **state)
 	assert_int_equal(record->loads, 0);
 }
 
+/* As from a newer plugin on srun's host. */
+static void words_of_another_version(void **state)
+{
+	(void)state;
+	assert_int_equal(run_step("hide-gpus,sockets", 2, 0), 64);
+	assert_int_equal(record->lines, 1);
+	assert_non_null(strstr(record->line, ": SLURM_HVD_STEP: unknown key 'sockets', the nearest known one is 'socket': is spank_hvd.so where srun runs another version than here?"));
+	/* whoever asked for nothing does not suffer */
+	assert_int_equal(run_step("by-site,sockets", 2, 0), 0);
+	assert_int_equal(record->lines, 0);
+	assert_false(record->task[0].bound);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests_of_steps[] = {
@@ -534,6 +547,7 @@ int main(void)
 		cmocka_unit_test(a_step_starts_nothing_and_loads_the_topology_once),
 		cmocka_unit_test(no_failing_call_does_harm),
 		cmocka_unit_test(a_default_of_the_site_never_speaks),
+		cmocka_unit_test(words_of_another_version),
 		cmocka_unit_test(cores_of_another_machine_are_refused),
 		cmocka_unit_test(cores_are_those_that_slurm_means),
 		cmocka_unit_test(a_refusal_names_what_helps_this_step),
