@@ -379,20 +379,28 @@ static int set_site_text(char *field, size_t room, const char *key, const char *
 }
 
 /* `first`: what the first of the choices stands for. */
-static int set_site_choice(int *field, const char *choices, int first, const char *value)
+static int set_site_choice(int *field, const char *choices, int first, const char *key, const char *value, char *error, size_t size)
 {
 	const int n = choice_index(choices, value);
 
-	if (n < 0)
+	if (n < 0) {
+		snprintf(error, size, "plugstack.conf: %s=%.64s: %s expected", key, value, choices);
 		return -1;
+	}
 	*field = first + n;
 	return 0;
 }
 
+static int set_site_number(int *field, int most, const char *key, const char *value, char *error, size_t size)
+{
+	if (parse_number(value, 0, most, field))
+		return 0;
+	snprintf(error, size, "plugstack.conf: %s=%.64s: a number from 0 to %d expected", key, value, most);
+	return -1;
+}
+
 static int set_site(struct site *site, const char *key, const char *value, char *error, size_t size)
 {
-	int rc = 0;
-
 	switch (choice_index(site_keys, key)) {
 	case SITE_HVD:
 		if (options_parse(&site->defaults, SCOPE_HVD, "plugstack.conf: hvd", value, error, size))
@@ -411,24 +419,17 @@ static int set_site(struct site *site, const char *key, const char *value, char 
 	case SITE_PROC:
 		return set_site_text(site->proc, sizeof site->proc, key, value, error, size);
 	case SITE_ENABLE:
-		rc = set_site_choice(&site->enable, "option|always|never", ENABLE_OPTION, value);
-		break;
+		return set_site_choice(&site->enable, "option|always|never", ENABLE_OPTION, key, value, error, size);
 	case SITE_ALIASES:
-		rc = set_site_choice(&site->aliases, "off|on", 0, value);
-		break;
+		return set_site_choice(&site->aliases, "off|on", 0, key, value, error, size);
 	case SITE_NUMBERS:
-		rc = set_site_choice(&site->numbers, "bus|minor", NUMBERS_BUS, value);
-		break;
+		return set_site_choice(&site->numbers, "bus|minor", NUMBERS_BUS, key, value, error, size);
 	case SITE_VERBOSE_MAX:
-		rc = parse_number(value, 0, 100000, &site->verbose_max) ? 0 : -1;
-		break;
+		return set_site_number(&site->verbose_max, 100000, key, value, error, size);
 	default:
 		snprintf(error, size, "plugstack.conf: unknown key '%.64s'; known are %s", key, site_keys);
 		return -1;
 	}
-	if (rc)
-		snprintf(error, size, "plugstack.conf: %s=%.64s is not understood", key, value);
-	return rc;
 }
 
 int site_parse(struct site *site, int argc, char *const argv[], char *error, size_t size)
