@@ -342,6 +342,8 @@ static void make_plan(spank_t spank)
 		return;
 	}
 	if (inventory_load(&source, step.node, note, sizeof note)) {
+		if (source.topology || source.proc)
+			snprintf(note + strlen(note), sizeof note - strlen(note), ": see topology= and proc= in plugstack.conf");
 		step_fail(EXIT_INTERNAL, note);
 		return;
 	}

@@ -94,7 +94,7 @@ step="srun -Q -n1 --gpus=1 --hvd --hvd-bind=verbose /bin/true"
 	run in_cluster srun -Q -n1 --gpus=1 --hvd true
 	echo "$output"
 	[ "$status" -eq 70 ]
-	grep -q 'hvd: n1: .*topology.xml is writable by others than its owner: chmod go-w' <<<"$output"
+	grep -q 'hvd: n1: .*topology.xml is writable by others than its owner: chmod go-w: see topology= and proc= in plugstack.conf$' <<<"$output"
 	run in_cluster srun -Q -n1 --gpus=1 true
 	[ "$status" -eq 0 ]
 	chmod 644 "$CLUSTER/topology.xml"
