@@ -132,6 +132,31 @@ predict_threads() {
 	[[ $stderr == *"that is PyTorch's; here --learning-rate=RATE"* ]]
 	run --separate-stderr -64 "$BUILD/chexnet" train --nproc-per-node=2
 	[[ $stderr == *"that is torchrun's; here srun --hvd"* ]]
+	# and PyTorch's, timm's and Lightning's, also where one of our options looks like it
+	while read -r theirs ours; do
+		run --separate-stderr -64 "$BUILD/chexnet" train --data /nowhere "--$theirs=1"
+		echo "$stderr"
+		[[ $stderr == "chexnet train: unknown option --$theirs: that is PyTorch's; here $ours"* ]]
+	done <<-'EOF'
+		AdamW --optimizer=adam: weight decay
+		adamw --optimizer=adam: weight decay
+		clip-grad no switch: gradients are not clipped
+		clip_grad_norm no switch: gradients are not clipped
+		label-smoothing no switch: labels are 0 or 1
+		dropout no switch: none
+		model-ema no switch: the weights of the step
+		lr-scheduler --decay=COURSE
+		workers --decode-threads=N
+		pin-memory no switch: slots that a GPU
+		fp16 --precision=bf16
+		arch --model=NAME
+		eps --momentum=BETA
+		tta eval --crops=ten
+		sync_bn no switch: a micro-batch
+		world-size srun --hvd: one process
+	EOF
+	run --separate-stderr -64 "$BUILD/chexnet" train --optimizer adamw
+	[[ $stderr == *"--optimizer=adamw: did you mean adam?"* ]]
 	run --separate-stderr -64 "$BUILD/chexnet" train --ParallelGraph
 	[[ $stderr == *"refused"* ]]
 	run --separate-stderr -64 "$BUILD/chexnet" bench --variable_update=parameter_server

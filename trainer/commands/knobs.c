@@ -70,9 +70,57 @@ const struct knob knobs[] = {
 	     "of accuracy, not of speed: safetensors of torchvision, timm or a reproduction; a head of another width starts afresh"),
 	KNOB("PyTorch", "freeze", "", NOTHING,
 	     "no switch: all layers learn, those of --weights too"),
+	KNOB("PyTorch", "AdamW", "--optimizer=adam", NOTHING,
+	     "weight decay is added to the gradient, as torch.optim.Adam does, and not of normalisation and biases"),
+	KNOB("PyTorch", "lr_scheduler", "--decay=COURSE", NOTHING,
+	     "cosine, plateau or constant, after --warmup-epochs"),
+	KNOB("PyTorch", "clip_grad_norm", "", NOTHING,
+	     "no switch: gradients are not clipped; a step of fp16 that overflows is skipped"),
+	KNOB("PyTorch", "label_smoothing", "", NOTHING,
+	     "no switch: labels are 0 or 1; those that are not known are left out (--mask)"),
+	KNOB("PyTorch", "class_weights", "--pos-weight=balanced", NOTHING,
+	     "positives of a finding weigh as much as its negatives; there is no focal loss"),
+	KNOB("PyTorch", "dropout", "", NOTHING,
+	     "no switch: none, as in torchvision's DenseNet unless told"),
+	KNOB("PyTorch", "betas", "--momentum=BETA", NOTHING,
+	     "the second is 0.999 and epsilon 1e-8, as torch.optim.Adam has them"),
+	KNOB("PyTorch", "ema", "", NOTHING,
+	     "no switch: the weights of the step that validates best count, no mean of several steps"),
+	KNOB("PyTorch", "early_stopping", "--patience=N", NOTHING,
+	     "validations without a lower loss; the best weights are kept"),
+	KNOB("PyTorch", "mixup", "--no-augment", NOTHING,
+	     "a random window, mirrored or not, is all the augmentation that there is"),
+	KNOB("PyTorch", "manual_seed", "--seed=N", NOTHING,
+	     "the same seed on as many ranks and threads gives the same bits"),
+	KNOB("PyTorch", "arch", "--model=NAME", NOTHING,
+	     "densenet121 is CheXNet's"),
+	KNOB("PyTorch", "device", "--engine=NAME", NOTHING,
+	     "cuda or cpu; which GPU it is, --hvd says"),
+	KNOB("PyTorch", "SyncBatchNorm", "", NOTHING,
+	     "no switch: a micro-batch is normalised by itself, and running statistics are the mean over all ranks"),
+	KNOB("PyTorch", "gradient_checkpointing", "", NOTHING,
+	     "no switch: --batch=auto takes what fits, --accumulate=N makes more of it"),
+	KNOB("PyTorch", "tta", "eval --crops=ten", NOTHING,
+	     "corners and middle, each also mirrored, of accuracy, not of speed"),
 	KNOB("torchrun", "nproc_per_node", "srun --hvd", NOTHING,
 	     "one process for each GPU of the job step, on all of its nodes"),
 	{ .theirs = NULL },
+};
+
+/* Other words for those, of PyTorch's own scripts, timm and Lightning. */
+static const struct {
+	const char *name, *theirs;
+} aliases[] = {
+	{ "adamw", "AdamW" }, { "scheduler", "lr_scheduler" }, { "sched", "lr_scheduler" }, { "step_size", "lr_scheduler" }, { "gamma", "lr_scheduler" },
+	{ "milestones", "lr_scheduler" }, { "clip_grad", "clip_grad_norm" }, { "grad_clip", "clip_grad_norm" }, { "max_grad_norm", "clip_grad_norm" },
+	{ "gradient_clip_val", "clip_grad_norm" }, { "smoothing", "label_smoothing" }, { "focal_loss", "class_weights" }, { "drop_rate", "dropout" },
+	{ "drop", "dropout" }, { "eps", "betas" }, { "model_ema", "ema" }, { "cutmix", "mixup" }, { "auto_augment", "mixup" },
+	{ "random_erasing", "mixup" }, { "deterministic", "manual_seed" }, { "backbone", "arch" }, { "sync_bn", "SyncBatchNorm" },
+	{ "sync_batchnorm", "SyncBatchNorm" }, { "workers", "num_workers" }, { "pin_memory", "use_pinned_memory" },
+	{ "prefetch_factor", "use_double_buffer" }, { "fp16", "use_fp16" }, { "half", "use_fp16" }, { "bf16", "amp" }, { "autocast", "amp" },
+	{ "compile", "xla" }, { "gradient_accumulation_steps", "batch_merge_repeat" }, { "print_freq", "fetch_list" }, { "log_interval", "fetch_list" },
+	{ "gpus", "nproc_per_node" }, { "nnodes", "nproc_per_node" }, { "world_size", "nproc_per_node" }, { "local_rank", "nproc_per_node" },
+	{ "dist_backend", "nproc_per_node" }, { "dist_url", "nproc_per_node" }, { "master_addr", "nproc_per_node" },
 };
 
 /* torchrun and others take a hyphen for an underscore. */
@@ -87,9 +135,13 @@ static int same_name(const char *theirs, const char *name, size_t length)
 
 const char *knob_advice(const char *name, size_t length, char *text, size_t size)
 {
+	const char *alias = NULL;
+
+	for (size_t i = 0; i < sizeof aliases / sizeof aliases[0] && !alias; i++)
+		alias = same_name(aliases[i].name, name, length) ? aliases[i].theirs : NULL;
 	for (const struct knob *k = knobs; k->theirs; k++)
-		if (same_name(k->theirs, name, length)) {
-			snprintf(text, size, "that is %s's; here %s%s%s", k->guide, k->ours, *k->ours ? ": " : "", k->why);
+		if (alias ? strcmp(k->theirs, alias) == 0 : same_name(k->theirs, name, length)) {
+			snprintf(text, size, "that is %s's; here %s%s%s", alias ? "PyTorch" : k->guide, k->ours, *k->ours ? ": " : "", k->why);
 			return text;
 		}
 	return NULL;
