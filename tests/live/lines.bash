@@ -29,6 +29,9 @@ anywhere=("-Q" "--quiet" "--comment=--gpu-bind=socket" "--comment${t}--gpu-bind=
 	"--chdir${t}/" "--chdi=/" "-t5" "-t${t}5" "--time${t}5" "-k" "--no-kill" "-c1" "-c${t}1" "--cpus-per-task=1" "-pall" "--partition${t}all"
 	"--nice" "--nice=3" "-Qk" "-Oc1" "-Oc${t}1" "-J${t}--hvd" "-J--hvd" "--job-name${t}--gpu-bind=socket" "--job-name=:" "--wckey${t}x" "-B${t}1" "-m${t}block"
 	"--switches=1" "--mail-user${t}--hvd-bind=none")
+if [ "$client" = salloc ]; then # that of Slurm 23.11 takes no --chdir in a later component
+	for i in "${!anywhere[@]}"; do case ${anywhere[i]} in -D* | --chdi*) unset "anywhere[i]" ;; esac; done
+fi
 only_srun=("-W${t}5" "-W5" "-K" "-K1" "--kill-on-bad-exit" "-u" "-i${t}none" "-inone" "--input=none" "-T${t}4" "--threads${t}4" "--propagate" "--propagate=NONE"
 	"-X" "--cpu-bind${t}none" "--overlap" "-uX" "--export=ALL" "--export${t}ALL" "-E" "--prolog${t}none")
 only_sbatch=("--open-mode=a" "--open-mode${t}append" "--parsable" "--no-requeue" "--requeue" "--export=ALL" "-i${t}/dev/null" "--propagate")
