@@ -305,7 +305,7 @@ install-files:
 	cp -r etc contrib/sbatch contrib/examples "$(DESTDIR)$(prefix)/share/slurm-hvd/" && chmod -R u=rwX,go=rX "$(DESTDIR)$(prefix)/share/slurm-hvd"
 	$(if $(SLURMS_OWN),,sed -i 's|^optional |&$(slurm_plugindir)/|' "$(DESTDIR)$(prefix)/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf")
 	@$(LIBRARIES_CHANGED)
-	@echo 'Next: copy $(prefix)/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf to $(sysconfdir)/slurm/plugstack.conf.d/ (README.md, "For admins")'
+	@[ ! -e $(BUILD)/spank_hvd.so ] || echo 'Next: copy $(prefix)/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf to $(sysconfdir)/slurm/plugstack.conf.d/ (README.md, "For admins")'
 
 uninstall:
 	rm -f "$(DESTDIR)$(bindir)"/{hvd-map,hvd-bench,hvd-trace,chexnet} "$(DESTDIR)$(libdir)"/{libhvd.so{,.0},libchexnet_cuda.so} \

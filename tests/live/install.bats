@@ -67,6 +67,20 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 	done
 }
 
+@test "without the plugin, which Slurm's headers are needed for, make install does not say to enable it" {
+	mkdir -p "$SCRATCH/part"
+	cp "$BUILD/hvd-map" "$SCRATCH/part/"
+	staged() { env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" install-files BUILD="$SCRATCH/part" DESTDIR="$SCRATCH/alone" prefix=/opt/hvd slurm_plugindir=/opt/hvd/slurm; }
+	run staged
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ -x "$SCRATCH/alone/opt/hvd/bin/hvd-map" ]
+	[ -z "$output" ]
+	: >"$SCRATCH/part/spank_hvd.so"
+	run staged
+	[ "$output" = 'Next: copy /opt/hvd/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf to /etc/slurm/plugstack.conf.d/ (README.md, "For admins")' ]
+}
+
 @test "PREFIX on make's command line means prefix; in the environment it is somebody else's" {
 	[[ $(env -u MAKEFLAGS -u MAKELEVEL make -n -C "$TOP" install-files PREFIX=/opt/hvd) == *'"/opt/hvd/bin" '* ]]
 	[[ $(env -u MAKEFLAGS -u MAKELEVEL PREFIX=/opt/hvd make -n -C "$TOP" install-files) == *'"/usr/local/bin" '* ]]
