@@ -102,7 +102,7 @@ nothing_left() {
 	[ "$(wc -l <"$SCRATCH/lines")" -eq 5 ]
 	while read -r line; do
 		words=${line/(cd build/(cd $SCRATCH/build}
-		words=${words//..\/contrib/$TOP/contrib}
+		words=${words//..\/contrib/\"$TOP\"/contrib}
 		words=${words/hvd-cluster /hvd-cluster --dir $OTHER }
 		run -0 timeout --kill-after=5 60 bash -c "$words" </dev/null 3>&-
 		case $line in

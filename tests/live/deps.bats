@@ -57,6 +57,9 @@ setup_file() {
 	[ "${lines[0]}" = "left out: everything: /nonexistent/gcc cannot compile here (Debian: gcc libc6-dev)" ]
 	run -2 env -u MAKEFLAGS -u MAKELEVEL make -C "$TOP" -s BUILD="$BATS_TEST_TMPDIR/b c" left-out
 	[[ ${#lines[@]} -eq 1 && $output == *"make needs one path without spaces"* ]]
+	# a build below a source tree whose own path has one: make needs no whole path, Slurm does
+	run -1 env BUILD="$BATS_TEST_TMPDIR/b c/build" "$TOP/tests/run" no_such_test
+	[[ ${#lines[@]} -eq 1 && $output == "tests/run: $BATS_TEST_TMPDIR/b c/build: slurm.conf cannot hold this path, choose another: make check BUILD=DIR" ]]
 }
 
 @test "wrong usage: exit status 64" {
