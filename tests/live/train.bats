@@ -430,6 +430,19 @@ passes() { # NAME
 	awk "BEGIN { d = $(auroc "$WORK/1.out") - $(auroc "$WORK/3.out"); exit !(d < 1e-6 && d > -1e-6) }"
 }
 
+@test "a rank with another seed, rate or network than rank 0 ends the training before its first step, with the option's name, once" {
+	local options row
+	# shellcheck disable=SC2016 # for the tasks' shells
+	for row in 'seed --seed $RANDOM$SLURM_PROCID' 'learning-rate --learning-rate 1e-$((SLURM_PROCID+3))' 'blocks --blocks 2,$((SLURM_PROCID+1))' 'augment $([ $SLURM_PROCID = 1 ] && echo --no-augment)'; do
+		options="${SMALL[*]} --data $SCRATCH/data --output $WORK/differs --steps 3 ${row#* }"
+		run --separate-stderr -64 in_cluster srun -Q -O --mpi=pmix -N1 -n2 bash -c "exec $BUILD/chexnet train $options"
+		[ "$(grep chexnet <<<"$stderr")" = "chexnet train: --${row%% *} is not on rank 1 what it is on rank 0: every rank needs the same (is it drawn or reckoned in each task?)" ]
+	done
+	[ ! -e "$WORK/differs" ]
+	# what may be a rank's own
+	run -0 in_cluster srun -Q -O --mpi=pmix -N1 -n2 bash -c "exec $BUILD/chexnet train ${SMALL[*]} --data $SCRATCH/data --output $WORK/own --steps 3 --threads \$((SLURM_PROCID+1)) --data-memory \$((9-SLURM_PROCID))"
+}
+
 @test "what is wrong with the command line or the data is said once" {
 	run --separate-stderr -64 in_cluster srun -Q -O --mpi=pmix -N1 -n4 "$BUILD/chexnet" train --bacth 3
 	[ "$(grep chexnet <<<"$stderr")" = "chexnet train: unknown option --bacth; did you mean --batch?" ]

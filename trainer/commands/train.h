@@ -104,6 +104,9 @@ void train_tell_changes(struct run_log *log, const char *before, const char *opt
 /* The same in one line: "--learning-rate=0.001 (0.0001 then), …". */
 void train_list_changes(const char *before, const char *options, char *text, size_t size);
 
+/* Collective: what the ranks were told alike, such as --seed, but not what each may have of its own, such as --threads. */
+int train_same_options(struct world *w, const struct train_conf *conf, struct error *e);
+
 /* SIGTERM, SIGUSR1, SIGINT and SIGHUP save and stop; SIGPIPE is ignored. */
 void train_catch_signals(void);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a checkpoint says of the options that a training learned with, so that one that goes on with others can say so. */
+ * What a checkpoint says of the options that a training learned with, so that one that goes on with others can say so; and that all ranks have the same. */
 #include "commands/train.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Batch, seed, window and image size have notes of their own, and are not only told. */
@@ -92,4 +93,52 @@ void train_list_changes(const char *before, const char *options, char *text, siz
 	for (size_t i = 0; i < sizeof noted / sizeof noted[0] && used < size; i++)
 		if (changed(i, before, options, was, is))
 			used += (size_t)snprintf(text + used, size - used, "%s--%s=%s (%s then)", used ? ", " : "", noted[i], is, was);
+}
+
+/* ---- the same on all ranks --------------------------------------------------------------------------- */
+
+/* Paths too may be a node's own. */
+static const char *const own[] = { "threads", "decode-threads", "data-memory", "tensorboard" };
+
+static uint64_t option_word(const struct option *o, const struct train_conf *conf)
+{
+	const void *value = (const char *)conf + o->target;
+
+	if (!o->name || o->type == OPTION_STRING)
+		return 0;
+	for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+		if (strcmp(o->name, own[i]) == 0)
+			return 0;
+	return world_hash(1, value, o->type == OPTION_INTS ? sizeof(struct option_ints) : o->type == OPTION_U64 || o->type == OPTION_REAL ? 8 : sizeof(int));
+}
+
+/* words: [ranks][n] of option_word(). */
+static int compare(const struct world *w, const uint64_t *words, size_t n, struct error *e)
+{
+	for (size_t i = 0; i < n; i++)
+		for (int r = 1; r < w->at->size; r++)
+			if (words[(size_t)r * n + i] != words[i])
+				return fail(e, EXIT_USAGE, "--%s is not on rank %d what it is on rank 0: every rank needs the same (is it drawn or reckoned in each task?)",
+					    train_options[i].name, r);
+	return 0;
+}
+
+int train_same_options(struct world *w, const struct train_conf *conf, struct error *e)
+{
+	size_t n = 0;
+
+	while (train_options[n].help)
+		n++;
+	uint64_t *words = calloc(n * (size_t)(w->at->size + 1), sizeof *words), *mine = words ? words + n * (size_t)w->at->size : NULL;
+
+	for (size_t i = 0; mine && i < n; i++)
+		mine[i] = option_word(&train_options[i], conf);
+	if (!words)
+		fail(e, EXIT_INTERNAL, "no memory");
+	else if (hvd_allgather(w->hvd, mine, words, n, HVD_U64) < 0)
+		world_fail(w, e);
+	else
+		compare(w, words, n, e);
+	free(words);
+	return e->code == EXIT_USAGE ? world_agree(w, e) : -e->code;
 }

@@ -462,7 +462,7 @@ int train_setup(struct train *t, struct world *world, const struct train_conf *c
 	log_open(&t->log, world_speaks(t->world));
 	if (!conf->data)
 		log_say(&t->log, "chexnet %s: no --data is given, so this trains on built-in synthetic X-rays", HVD_VERSION);
-	if (setup_data(t, e) < 0 || setup_model(t, e) < 0)
+	if (train_same_options(world, conf, e) < 0 || setup_data(t, e) < 0 || setup_model(t, e) < 0)
 		return -e->code;
 	if (conf->resident && keep_images(t, e) < 0)
 		return -e->code;
