@@ -107,6 +107,19 @@ static void say_uncovered(struct train *t)
 		pitch, below, above);
 }
 
+/* A batch script without srun starts one process, whatever the job has. In a step SLURM_NNODES is the step's. */
+static void say_lonely(struct train *t)
+{
+	const char *nodes = getenv("SLURM_NNODES"), *gpus = t->world->places[0].gpu;
+
+	if (t->world->at->size > 1 || !getenv("SLURM_JOB_ID"))
+		return;
+	if (nodes && atoi(nodes) > 1)
+		log_say(&t->log, "warning: one rank in a job of %s nodes: srun --gpu-bind=socket --hvd starts one for each GPU", nodes);
+	else if (strchr(gpus, ','))
+		log_say(&t->log, "warning: one rank, which computes on one of GPUs %s at most: srun --gpu-bind=socket --hvd starts one for each", gpus);
+}
+
 void tell_start(struct train *t)
 {
 	const struct hvd_world *w = t->world->at;
@@ -119,6 +132,7 @@ void tell_start(struct train *t)
 	if (model_fallback(t->world, (enum engine_choice)conf->engine.engine))
 		log_say(&t->log, "%s", model_fallback(t->world, (enum engine_choice)conf->engine.engine));
 	log_say(&t->log, "%d rank%s on %d node%s, collectives: %s", w->size, w->size == 1 ? "" : "s", w->nodes, w->nodes == 1 ? "" : "s", w->backend);
+	say_lonely(t);
 	log_say(&t->log, "%s, %zu parameters, %d pixels of %d; %s; %s; %d gradient buckets; %.0f MiB", t->model.plan.model, t->model.plan.n_weights,
 		t->network.image_size, t->at.source_size, engine_describe(t->model.engine), t->at.precision, hvd_plan_buckets(t->model.buckets),
 		(double)(engine_memory(t->model.engine) + loader_memory(t->loader)) / 1048576);
