@@ -56,6 +56,7 @@ struct peer {
 	bool member;     /* of the world as it is now; others hear that they are none, and nothing more */
 	bool left;       /* said goodbye */
 	bool silent;     /* given up without a sign of life: stopped, or out of reach */
+	bool broke;      /* the link ended with an error: what was said last may be lost */
 	bool garbled;    /* sent what is no message: nothing more that it sends is believed */
 	enum fate fate;
 	double heard;    /* when the last byte came, of lived() */
@@ -75,7 +76,7 @@ struct mesh {
 	int rank, size;
 	int *member, members, me; /* member[w]: the mesh's number of the world's rank w; me: this rank's w */
 	double deadline;
-	double still, awoke; /* for how long this process has stood still so far; when it did for long last, of lived() */
+	double still, awoke; /* for how long this process has stood still so far; when it did for a moment last, of lived() */
 	struct peer *peer; /* [size] */
 	struct card *cards;
 	struct links links; /* with on_death continue: who finds nobody listening there knows that this process is gone; else closed */

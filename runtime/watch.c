@@ -16,6 +16,7 @@
 
 #define EXIT_LOST_PEER 70 /* EX_SOFTWARE of sysexits.h */
 #define OUTBOX_MAX (64u << 20)
+#define UNREAD_BEATS 100 /* a Unix socket takes some 270 */
 #define MOMENT 1.0 /* seconds in which a process ends whose links have: a GPU takes its time */
 
 struct fault_notice {
@@ -96,11 +97,12 @@ static void wake_waiting(struct mesh *m)
 	eventfd_write(m->wake, 1);
 }
 
-/* This process stood still, less than a deadline ago: a link that has ended may be one of which the other end let go before. */
+/* This process stood still for a moment, less than a deadline ago: a link that broke may be one that the other end has given up. Who goes on without this
+ * rank says so before its link ends, but not on one that broke. */
 static bool just_awoke(struct mesh *m)
 {
 	double t = lived(), still = now() - t;
-	if (still - m->still > m->deadline / 4)
+	if (still - m->still > MOMENT / 2)
 		m->awoke = t;
 	m->still = still;
 	return t - m->awoke < m->deadline;
@@ -115,7 +117,7 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 		cause = CAUSE_SILENT;
 	bool news = rank >= 0 && rank != m->rank && m->peer[rank].fate == ALIVE;
 	if (news) {
-		bool ended = cause == CAUSE_LEFT || cause == CAUSE_UNABLE || (cause == CAUSE_CLOSED && (reporter >= 0 || !just_awoke(m)));
+		bool ended = cause == CAUSE_LEFT || cause == CAUSE_UNABLE || (cause == CAUSE_CLOSED && (reporter >= 0 || !m->peer[rank].broke || !just_awoke(m)));
 		m->peer[rank].fate = ended ? DEAD : UNHEARD;
 		m->peer[rank].silent = cause == CAUSE_SILENT;
 	}
@@ -352,7 +354,9 @@ static void end_of_link(struct mesh *m, int rank)
 	int error = errno;
 	bool late = p->knocking && lived() - p->knocking > MOMENT;
 	bool knocks = m->owner && m->links.listener[0] >= 0 && !p->knocking && p->member && !p->left && p->fate == ALIVE && (!error || error == ECONNRESET);
-	if (p->knocking)
+	if (!p->knocking)
+		p->broke = error;
+	else
 		getsockopt(p->fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){ sizeof error });
 	shutdown(p->fd, SHUT_RDWR); /* a process that the program has forked may have it, too */
 	close(p->fd);
@@ -377,12 +381,13 @@ static void end_of_link(struct mesh *m, int rank)
 
 /* ---- the thread ----------------------------------------------------------------------------------- */
 
-static void beat(struct mesh *m)
+/* Not so many that they fill a link whose other end stands still: the word that it is given up must find room there. */
+static void beat(struct mesh *m, double t, double interval)
 {
 	struct activity mine = own_activity(m);
 	struct wire_header header = { .kind = WIRE_BEAT, .bytes = sizeof mine };
 	for (int i = 0; i < m->size; i++)
-		if (m->peer[i].out.begin == m->peer[i].out.end)
+		if (m->peer[i].out.begin == m->peer[i].out.end && t - m->peer[i].heard < UNREAD_BEATS * interval)
 			peer_post(&m->peer[i], &header, &mine);
 }
 
@@ -393,7 +398,7 @@ static void look_for_silence(struct mesh *m, double t)
 		return;
 	for (int i = 0; i < m->size; i++) {
 		const struct peer *p = &m->peer[i];
-		double patience = !p->knocking ? m->deadline : i > m->rank ? MOMENT : 2 * MOMENT; /* of two that are well, the lower one says it */
+		double patience = !p->knocking ? m->deadline : i > m->rank ? 2 * MOMENT : 3 * MOMENT; /* of two that are well, the lower one says it */
 		if (p->fd >= 0 && !p->left && t - (p->knocking ? p->knocking : p->heard) > patience)
 			fault_locked(m, HVD_EPEER, i, p->knocking ? CAUSE_CUT : CAUSE_SILENT, -1, NULL);
 	}
@@ -497,7 +502,7 @@ static void *watch(void *arg)
 		look_for_silence(m, t); /* as it was before the links were read: a thread that was held up since then blames nobody */
 		bool due = t >= next_beat;
 		if (due) {
-			beat(m);
+			beat(m, t, interval);
 			next_beat = t + interval;
 		}
 		struct hvd *h = m->owner;

@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <ucontext.h>
 
-enum { RANKS_MAX = 5, TASKS_MAX = 2 * RANKS_MAX, LINKS_MAX = RANKS_MAX * (RANKS_MAX - 1) / 2, FDS = 256, FIRST_FD = 100000, LINK_BYTES = 64 << 10, STACK_BYTES = 128 << 10 };
+enum { RANKS_MAX = 5, TASKS_MAX = 2 * RANKS_MAX, LINKS_MAX = RANKS_MAX * (RANKS_MAX - 1) / 2, FDS = 256, FIRST_FD = 100000, LINK_BYTES = 6 << 10, STACK_BYTES = 128 << 10 };
 
 /* A stream between two ranks; end 0 is the lower one's. */
 static struct stream {

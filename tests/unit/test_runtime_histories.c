@@ -14,8 +14,8 @@ enum fault { KILL, FREEZE, RESET, CUT, FAULTS };
 static const char *const fault_names[] = { "kill", "freeze", "reset", "cut" };
 
 enum { FAULTS_A_HISTORY = 2, COMMITS_MAX = 512, MEMBERS = 1 << RANKS_MAX };
-#define DEADLINE 4.0
-#define QUIET (10 * DEADLINE) /* simulated seconds after the last fault in which everything has come to its end */
+static double deadline = 4;
+#define QUIET (10 * deadline) /* simulated seconds after the last fault in which everything has come to its end */
 
 /* What a rank does besides libhvd. */
 static struct program {
@@ -215,7 +215,7 @@ static void begin_history(int count, uint64_t seed)
 		programs[r].boot = (struct boot){ .rank = r, .size = count, .nodes = 1, .publish = publish, .lookup = lookup };
 		snprintf(programs[r].boot.host, HOST_BYTES, "n%d", r / a_node);
 		programs[r].cut_from = -1;
-		p->conf = (struct hvd_conf){ .size = sizeof p->conf, .deadline = DEADLINE, .on_death = 1 };
+		p->conf = (struct hvd_conf){ .size = sizeof p->conf, .deadline = deadline, .on_death = 1 };
 		p->h = (struct hvd){ .conf = p->conf, .mesh = &p->m, .backend = &back_end };
 		p->h.stop = &p->h.stop_word;
 		task(r, run_program, &programs[r]);
@@ -235,6 +235,12 @@ static const char *verdict(void)
 		if (!processes[r].dead && (programs[r].recovers || atomic_load(&processes[r].m.failed)))
 			return "a wait without end";
 	return NULL;
+}
+
+static void run_until(double t)
+{
+	while (simulated < t && one_step())
+		;
 }
 
 /* Runs one; text: what happened. Returns how many ranks go on at its end. */
@@ -261,6 +267,34 @@ static int run_history(int count, uint64_t seed, unsigned kinds, char text[64])
 	return on;
 }
 
+/* One rank stands still. Its links break, or are full of signs of life, so that it does not hear of what the others do; they end when it wakes, just before
+ * or a little later. Returns how many go on: one, which must know that they have not gone on without it. */
+static int run_awakening(int count, uint64_t seed, char text[64])
+{
+	begin_history(count, seed);
+	int still = below(count), on = 0;
+	bool breaks = below(2);
+	double at = simulated + 0.2 + share() * 0.2, wakes = at + share() * (breaks ? 3 : 3 * deadline);
+	run_until(at);
+	processes[still].frozen = true;
+	processes[still].thaws = wakes;
+	run_until(at + share() * 0.1);
+	for (int r = 0; breaks && r < count; r++)
+		if (r != still)
+			break_control_link(still, r);
+	run_until(wakes - 0.5 + share() * 3);
+	for (int r = 0; r < count; r++) {
+		processes[r].killed = r != still;
+		if (processes[r].killed)
+			end_process_of(r);
+	}
+	run_until(simulated + 3 * deadline);
+	for (int r = 0; r < count; r++)
+		on += !processes[r].dead;
+	snprintf(text, 64, "%s, %.1f s", breaks ? "reset" : "no reset", wakes - at);
+	return on;
+}
+
 /* ---- tests -------------------------------------------------------------------------------------------------- */
 
 static uint64_t number(const char *variable, uint64_t otherwise)
@@ -269,20 +303,20 @@ static uint64_t number(const char *variable, uint64_t otherwise)
 	return text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-/* In a process of its own: dead ones of the simulation free nothing. limit: of a recovery, simulated seconds. */
+/* In a process of its own: dead ones of the simulation free nothing. kinds 0: awakenings. limit: of a recovery, simulated seconds. */
 static void run_histories(int count, unsigned kinds, double limit)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 	skip_because("sanitizers do not follow tasks from stack to stack");
 #endif
-	uint64_t n = number("TEST_HISTORIES", 500), first = number("TEST_SEED", 1000);
+	uint64_t n = number("TEST_HISTORIES", kinds ? 500 : 250), first = number("TEST_SEED", 1000);
 	pid_t child = fork();
 	assert_int_not_equal(child, -1);
 	if (!child) {
 		int wrong = 0, went_on = 0, lost = 0;
 		char text[64];
 		for (uint64_t seed = first; seed < first + n; seed++) {
-			int on = run_history(count, seed, kinds, text);
+			int on = kinds ? run_history(count, seed, kinds, text) : run_awakening(count, seed, text);
 			const char *what = formed < count ? "no world" : verdict();
 			what = what ? what : longest > limit ? "a recovery that waits for a deadline" : NULL;
 			went_on += on;
@@ -292,7 +326,7 @@ static void run_histories(int count, unsigned kinds, double limit)
 		}
 		printf("# %d ranks: %llu histories, %d wrong; %.2f ranks went on, in %d none\n", count, (unsigned long long)n, wrong, (double)went_on / (double)n, lost);
 		fflush(stdout);
-		_exit(wrong || 2 * went_on < (int)n); /* where hardly anybody ever goes on nothing is tested */
+		_exit(wrong || (kinds && 2 * went_on < (int)n)); /* where hardly anybody ever goes on nothing is tested */
 	}
 	int status;
 	assert_int_equal(waitpid(child, &status, 0), child);
@@ -310,7 +344,15 @@ static void no_recovery_waits_for_a_deadline_where_every_live_rank_runs(void **s
 {
 	(void)state;
 	for (int count = 3; count <= RANKS_MAX; count++)
-		run_histories(count, 1 << KILL | 1 << RESET | 1 << CUT, 0.9 * DEADLINE);
+		run_histories(count, 1 << KILL | 1 << RESET | 1 << CUT, 0.9 * deadline);
+}
+
+static void who_wakes_when_the_others_have_gone_on_makes_no_second_world(void **state)
+{
+	(void)state;
+	deadline = 40;
+	for (int count = 2; count <= 3; count++)
+		run_histories(count, 0, INFINITY);
 }
 
 int main(void)
@@ -318,6 +360,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_history_makes_two_worlds_or_a_wait_without_end),
 		cmocka_unit_test(no_recovery_waits_for_a_deadline_where_every_live_rank_runs),
+		cmocka_unit_test(who_wakes_when_the_others_have_gone_on_makes_no_second_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
