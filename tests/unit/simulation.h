@@ -526,6 +526,7 @@ void arm(struct hvd *h)
 {
 	mesh_doing(h->mesh, DOING_COMPUTE, 0);
 	h->mesh->owner = h;
+	atomic_store(&h->mesh->armed, !h->conf.on_death);
 }
 
 int queue_drain(struct hvd *h)

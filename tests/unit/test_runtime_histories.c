@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Worlds that go on after losses (on_death continue), through very many histories: ranks are killed or stand still, control links and links for data between
+ * Worlds that go on after losses (on_death continue), or end of them (abort), through very many histories: ranks are killed or stand still, control links and links for data between
  * live ranks break, two of these in each history, the second at any moment of what the first one set off. Whatever happens, there are never two worlds, and
  * nobody waits without end. TEST_HISTORIES=N: so many of each kind; a failure names its seed, and TEST_SEED=SEED begins there. */
 #include "tests/unit/test.h"
@@ -13,7 +13,7 @@
 enum fault { KILL, FREEZE, RESET, CUT, FAULTS };
 static const char *const fault_names[] = { "kill", "freeze", "reset", "cut" };
 
-enum { FAULTS_A_HISTORY = 2, COMMITS_MAX = 512, MEMBERS = 1 << RANKS_MAX };
+enum { ABORT = 1 << FAULTS /* beside the kinds of faults: on_death abort */, FAULTS_A_HISTORY = 2, COMMITS_MAX = 512, MEMBERS = 1 << RANKS_MAX };
 static double deadline = 4;
 #define QUIET (10 * deadline) /* simulated seconds after the last fault in which everything has come to its end */
 
@@ -28,7 +28,7 @@ static struct program {
 } programs[RANKS_MAX];
 
 static unsigned committed[COMMITS_MAX]; /* the members of each world in which a rank came out of a collective */
-static int commits, formed;
+static int commits, formed, on_death;
 static double longest; /* recovery of this history */
 static struct {
 	bool there;
@@ -133,6 +133,15 @@ static int recover(int rank)
 	return status;
 }
 
+/* on_death abort: what the watcher does in the place of _exit(). */
+static void end_of_loss(void *arg, const char *line)
+{
+	(void)arg;
+	(void)line;
+	end_process_of(current);
+	wait_until(OVER, 0);
+}
+
 static void *run_program(void *arg)
 {
 	struct program *p = arg;
@@ -150,8 +159,10 @@ static void *run_program(void *arg)
 		status = collective(rank);
 		if (!status)
 			wait_until(FOR_TIME, simulated + 0.03 + share() * 0.1);
-		else
+		else if (on_death)
 			status = self->m.failed ? recover(rank) : status;
+		else
+			wait_until(FOR_TIME, simulated + 1); /* the watcher ends it */
 	}
 	mesh_close(&self->m);
 	end_process_of(rank);
@@ -215,7 +226,7 @@ static void begin_history(int count, uint64_t seed)
 		programs[r].boot = (struct boot){ .rank = r, .size = count, .nodes = 1, .publish = publish, .lookup = lookup };
 		snprintf(programs[r].boot.host, HOST_BYTES, "n%d", r / a_node);
 		programs[r].cut_from = -1;
-		p->conf = (struct hvd_conf){ .size = sizeof p->conf, .deadline = deadline, .on_death = 1 };
+		p->conf = (struct hvd_conf){ .size = sizeof p->conf, .deadline = deadline, .on_death = on_death, .on_lost = end_of_loss };
 		p->h = (struct hvd){ .conf = p->conf, .mesh = &p->m, .backend = &back_end };
 		p->h.stop = &p->h.stop_word;
 		task(r, run_program, &programs[r]);
@@ -234,6 +245,9 @@ static const char *verdict(void)
 	for (int r = 0; r < ranks; r++)
 		if (!processes[r].dead && (programs[r].recovers || atomic_load(&processes[r].m.failed)))
 			return "a wait without end";
+	for (int r = 0; !on_death && r < ranks; r++)
+		if (processes[r].dead != processes[0].dead)
+			return "some have ended";
 	return NULL;
 }
 
@@ -316,6 +330,7 @@ static void run_histories(int count, unsigned kinds, double limit)
 		int wrong = 0, went_on = 0, lost = 0;
 		char text[64];
 		for (uint64_t seed = first; seed < first + n; seed++) {
+			on_death = !(kinds & ABORT);
 			int on = kinds ? run_history(count, seed, kinds, text) : run_awakening(count, seed, text);
 			const char *what = formed < count ? "no world" : verdict();
 			what = what ? what : longest > limit ? "a recovery that waits for a deadline" : NULL;
@@ -326,7 +341,7 @@ static void run_histories(int count, unsigned kinds, double limit)
 		}
 		printf("# %d ranks: %llu histories, %d wrong; %.2f ranks went on, in %d none\n", count, (unsigned long long)n, wrong, (double)went_on / (double)n, lost);
 		fflush(stdout);
-		_exit(wrong || (kinds && 2 * went_on < (int)n)); /* where hardly anybody ever goes on nothing is tested */
+		_exit(wrong || (kinds && on_death && 2 * went_on < (int)n)); /* where hardly anybody ever goes on nothing is tested */
 	}
 	int status;
 	assert_int_equal(waitpid(child, &status, 0), child);
@@ -347,6 +362,13 @@ static void no_recovery_waits_for_a_deadline_where_every_live_rank_runs(void **s
 		run_histories(count, 1 << KILL | 1 << RESET | 1 << CUT, 0.9 * deadline);
 }
 
+static void with_on_death_abort_all_end_of_a_loss_or_none(void **state)
+{
+	(void)state;
+	for (int count = 2; count <= 4; count++)
+		run_histories(count, ABORT | 1 << KILL | 1 << FREEZE | 1 << RESET | 1 << CUT, INFINITY);
+}
+
 static void who_wakes_when_the_others_have_gone_on_makes_no_second_world(void **state)
 {
 	(void)state;
@@ -360,6 +382,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_history_makes_two_worlds_or_a_wait_without_end),
 		cmocka_unit_test(no_recovery_waits_for_a_deadline_where_every_live_rank_runs),
+		cmocka_unit_test(with_on_death_abort_all_end_of_a_loss_or_none),
 		cmocka_unit_test(who_wakes_when_the_others_have_gone_on_makes_no_second_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
