@@ -162,7 +162,7 @@ static void *run_program(void *arg)
 		else if (on_death)
 			status = self->m.failed ? recover(rank) : status;
 		else
-			wait_until(FOR_TIME, simulated + 1); /* the watcher ends it */
+			wait_until(OVER, 0); /* the watcher ends it */
 	}
 	mesh_close(&self->m);
 	end_process_of(rank);
