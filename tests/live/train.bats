@@ -443,14 +443,17 @@ passes() { # NAME
 	run -0 in_cluster srun -Q -O --mpi=pmix -N1 -n2 bash -c "exec $BUILD/chexnet train ${SMALL[*]} --data $SCRATCH/data --output $WORK/own --steps 3 --threads \$((SLURM_PROCID+1)) --data-memory \$((9-SLURM_PROCID))"
 }
 
-@test "a batch script that starts no step, and a rank that sees several GPUs, are told of srun --hvd" {
+@test "a batch script or a shell of salloc that starts no step, and a rank that sees several GPUs, are told of srun --hvd" {
 	local one="$BUILD/chexnet train ${SMALL[*]} --data $SCRATCH/data --output $WORK/lonely --resume auto --steps 1"
 	in_cluster sbatch -Q -W -N2 -o "$WORK/nodes" --wrap "$one"
 	in_cluster sbatch -Q -W -N1 --gpus=2 -o "$WORK/gpus" --wrap "$one"
 	in_cluster sbatch -Q -W -N2 --gpus-per-node=2 -o "$WORK/wanted" --wrap "srun -Q -N1 -n1 --gpus-per-node=1 $one"
-	cat "$WORK/nodes" "$WORK/gpus" "$WORK/wanted"
+	# shellcheck disable=SC2086
+	in_cluster salloc -Q -N1 $one >"$WORK/shell"
+	cat "$WORK/nodes" "$WORK/gpus" "$WORK/wanted" "$WORK/shell"
 	grep -qx 'warning: one rank in a job of 2 nodes: srun --gpu-bind=socket --hvd starts one for each GPU' "$WORK/nodes"
 	grep -qx 'warning: one rank, which computes on one of GPUs 0,1 at most: srun --gpu-bind=socket --hvd starts one for each' "$WORK/gpus"
+	grep -qx 'warning: one rank, and not on a node of this job: srun --gpu-bind=socket --hvd starts one there for each GPU' "$WORK/shell"
 	grep -qx '1 rank on 1 node, collectives: single' "$WORK/wanted"
 	[[ $(<"$WORK/wanted") != *"warning: one rank"* ]]
 }

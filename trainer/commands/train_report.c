@@ -107,14 +107,16 @@ static void say_uncovered(struct train *t)
 		pitch, below, above);
 }
 
-/* A batch script without srun starts one process, whatever the job has. In a step SLURM_NNODES is the step's. */
+/* A batch script without srun starts one process, whatever the job has, and salloc's shell is on no node of it. In a step SLURM_NNODES is the step's. */
 static void say_lonely(struct train *t)
 {
 	const char *nodes = getenv("SLURM_NNODES"), *gpus = t->world->places[0].gpu;
 
 	if (t->world->at->size > 1 || !getenv("SLURM_JOB_ID"))
 		return;
-	if (nodes && atoi(nodes) > 1)
+	if (!getenv("SLURMD_NODENAME"))
+		log_say(&t->log, "warning: one rank, and not on a node of this job: srun --gpu-bind=socket --hvd starts one there for each GPU");
+	else if (nodes && atoi(nodes) > 1)
 		log_say(&t->log, "warning: one rank in a job of %s nodes: srun --gpu-bind=socket --hvd starts one for each GPU", nodes);
 	else if (strchr(gpus, ','))
 		log_say(&t->log, "warning: one rank, which computes on one of GPUs %s at most: srun --gpu-bind=socket --hvd starts one for each", gpus);
