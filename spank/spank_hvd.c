@@ -61,7 +61,8 @@ ENTRY int slurm_spank_init(spank_t spank, int argc, char *argv[])
 	char error[512];
 	spank_context_t context = spank_context();
 
-	if (is_second_line(&called)) {
+	/* slurmd may read plugstack.conf again */
+	if (context != S_CTX_SLURMD && is_second_line(&called)) {
 		slurm_error("hvd: plugstack.conf has this plugin in two lines: the second one is ignored");
 		return 0;
 	}
