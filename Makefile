@@ -233,6 +233,7 @@ include trainer/engine/cuda/cuda.mk
 # chexnet with a fault in it, for live tests: tests/live/wrap_FUNCTION.c stands in front of FUNCTION.
 WRAPS := $(if $(filter %/chexnet,$(TARGETS)),$(patsubst tests/live/%.c,$(BUILD)/tests/%,$(wildcard tests/live/wrap_*.c)))
 $(BUILD)/tests/wrap_world_agree: private override LDFLAGS += -Wl,--wrap=hvd_mark
+$(BUILD)/tests/wrap_train_finish: private override LDFLAGS += -Wl,--wrap=model_train
 $(BUILD)/tests/wrap_%: $(BUILD)/obj/tests/live/wrap_%.o $(call objects,trainer/chexnet.c $(TRAINER_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -Wl,--wrap=$* -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' $(TRAINER_LIBS)

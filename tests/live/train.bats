@@ -76,6 +76,18 @@ nobody_left() { ! pgrep -f -- "--output $WORK/$1 " >/dev/null; }
 	done
 }
 
+@test "ranks end with the same weights, bit for bit" {
+	weights() { grep -oh '^weights of rank .*' "$WORK/$1.err" | sort -u; }
+	for n in 2 3 4; do
+		train tests/wrap_train_finish "bits$n" "-N$((1 + n % 2)) -n$n" --steps 20 --batch 8
+		weights "bits$n"
+		[ "$(weights "bits$n" | wc -l)" = "$n" ]
+		[ "$(weights "bits$n" | cut -d: -f2 | sort -u | wc -l)" = 1 ]
+	done
+	TEST_SPOIL=1 train tests/wrap_train_finish spoilt "-N1 -n2" --steps 20 --batch 8
+	[ "$(weights spoilt | cut -d: -f2 | sort -u | wc -l)" = 2 ]
+}
+
 @test "a stream that loses one sample does not pass for the same" {
 	train chexnet whole "-N1 -n1" --steps 6 --batch 8 --accumulate 4
 	train tests/wrap_order_sample lossy "-N1 -n1" --steps 6 --batch 8 --accumulate 4
