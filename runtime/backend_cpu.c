@@ -178,7 +178,7 @@ static size_t slice(size_t n, int i, int k)
 	return i == k ? n : n / 64 * (size_t)i / (size_t)k * 64;
 }
 
-static int reduce_in_team(struct cpu *c, uint8_t *const *part, const struct op *op, size_t n)
+static void reduce_in_team(struct cpu *c, uint8_t *const *part, const struct op *op, size_t n)
 {
 	const struct arithmetic *a = arithmetic(op->type, op->op, op->narrow);
 	double running[512]; /* 4 KiB: stays in the first-level cache, with as much of every part */
@@ -192,7 +192,6 @@ static int reduce_in_team(struct cpu *c, uint8_t *const *part, const struct op *
 		for (int r = 1; r < c->team.count; r++)
 			memcpy(part[r] + i * a->size, part[0] + i * a->size, k * a->size);
 	}
-	return 0;
 }
 
 /* All-reduces n elements that lie `place` bytes into region r, on every rank. */

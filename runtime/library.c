@@ -9,13 +9,12 @@
 void *library_open(const char *name, const char *const *homes)
 {
 	static const char *const folders[] = { "lib64", "lib" };
-	void *library = NULL;
 	for (; homes && *homes; homes++) {
 		const char *home = getenv(*homes);
 		for (int i = 0; home && i < 2; i++) {
 			char path[4096];
 			snprintf(path, sizeof path, "%s/%s/%s", home, folders[i], name);
-			library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+			void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 			if (library)
 				return library;
 		}
