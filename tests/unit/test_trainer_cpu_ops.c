@@ -412,6 +412,25 @@ static void updates_are_the_same_bits_on_every_processor(void **state)
 				fail_msg("array %d, value %d: %.9g and %.9g", k, i, portable[k][i], best[k][i]);
 }
 
+/* Sums of squares in fp32, of values far from the one that they are taken about, lose more than a small variance is. */
+static void a_variance_that_rounding_takes_below_0_is_0(void **state)
+{
+	(void)state;
+	struct stem *s = &e->stem;
+	const int parts = cpu_splits(e), pixels = s->h * s->h;
+	for (int i = 0; i < parts; i++) {
+		struct moments m = cpu_moments(e, i);
+		double n = (double)(part_start(i + 1, parts, BATCH) - part_start(i, parts, BATCH)) * pixels;
+		m.shift[0] = 0;
+		m.sum[0] = (float)(1000 * n);
+		m.square[0] = (float)(999999 * n); /* 1,000,000 less one millionth */
+	}
+	cpu_statistics_finish(e, &s->statistics, 0, 1, pixels);
+	assert_true(s->statistics.var[0] >= 0);
+	assert_true(fabs(s->statistics.inverse[0] * sqrt(BN_EPSILON) - 1) < 1e-6);
+	assert_true(fabs(s->statistics.offset[0] * sqrt(BN_EPSILON) + 1000) < 1e-2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -419,6 +438,7 @@ int main(void)
 		cmocka_unit_test(dense_layers),
 		cmocka_unit_test(transitions),
 		cmocka_unit_test(stem),
+		cmocka_unit_test(a_variance_that_rounding_takes_below_0_is_0),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, open_densenet121, close_densenet121);
