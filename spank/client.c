@@ -255,6 +255,21 @@ static const char *text_of(const char *option, const char *inherited, const char
 	return text ? client_text(text) : NULL;
 }
 
+/* A --hvd that names no key leaves those in force that the job or the environment gave. */
+static const char *keys_of_job(const char *hvd, const char **name)
+{
+	const char *job = getenv(INHERITED "hvd"), *own = getenv("SLURM_HVD");
+	const char *keys = job ? client_text(job) : own ? own : "";
+	struct options o = options_default();
+	char error[512];
+
+	if (!client.steps || !hvd || *hvd || (!options_parse(&o, SCOPE_HVD, "", keys, error, sizeof error) && o.off))
+		return hvd;
+	if (!job && own)
+		*name = "SLURM_HVD";
+	return keys;
+}
+
 /* The user's own variable of a key holds before plugstack.conf's word, as with Slurm's; the command line's holds before both. */
 static void prefer_own(const char *name, const char *value, void *data)
 {
@@ -274,7 +289,7 @@ static void prefer_own(const char *name, const char *value, void *data)
 static void read_options(void)
 {
 	const char *hvd_name = "--hvd", *bind_name = "--hvd-bind";
-	const char *hvd = text_of("hvd", INHERITED "hvd", "SLURM_HVD", true, &hvd_name);
+	const char *hvd = keys_of_job(text_of("hvd", INHERITED "hvd", "SLURM_HVD", true, &hvd_name), &hvd_name);
 
 	client.asked = options_default();
 	client.options = client.site->defaults;

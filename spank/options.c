@@ -29,7 +29,7 @@ struct row {
 #define AT(field) offsetof(struct options, field)
 
 static const struct row rows[] = {
-	{ SCOPE_HVD, "on", WORD, AT(off), 0, NULL, 0, 0, "what --hvd alone means, for SLURM_HVD=on" },
+	{ SCOPE_HVD, "on", WORD, AT(off), 0, NULL, 0, 0, "without any key: for SLURM_HVD=on, and where the batch script gave some" },
 	{ SCOPE_HVD, "off", WORD, AT(off), 1, NULL, 0, 0, "switch off an --hvd that the batch script or the environment gave" },
 	{ SCOPE_HVD, "on_death", CHOICE, AT(on_death), 0, "abort|continue", 0, 0, "when a rank dies: end the job (default), or go on with the others" },
 	{ SCOPE_HVD, "deadline", NUMBER, AT(deadline), 0, NULL, 1, 86400, "seconds without a sign of life after which a rank counts as dead (60)" },

@@ -397,6 +397,21 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(grep -c 'gpus=0,1 mpi=none policy=none' "$SCRATCH/out")" -eq 4 ]
 }
 
+@test "srun --hvd without keys keeps those of the batch script or of SLURM_HVD, with some or with on it has its own" {
+	need_pmix
+	# shellcheck disable=SC2016
+	local keys='printenv HVD_DEADLINE || echo none'
+	in_cluster sbatch -Q -W -N1 --gpus-per-node=1 --hvd=deadline=7 -o "$SCRATCH/out" \
+		--wrap "for hvd in --hvd --hvd=deadline=9 --hvd=on --hvd=off -Q; do srun -Q \$hvd bash -c '$keys'; done"
+	[ "$(xargs <"$SCRATCH/out")" = '7 9 none none 7' ]
+	run in_cluster env SLURM_HVD=deadline=5 srun -Q --gpus=1 --hvd bash -c "$keys"
+	[ "$output" = 5 ]
+	run in_cluster env SLURM_HVD=dedline=5 srun -Q --gpus=1 --hvd bash -c "$keys"
+	refused "SLURM_HVD: unknown key 'dedline', the nearest known one is 'deadline'"
+	run in_cluster env SLURM_HVD=off srun -Q --gpus=1 --hvd bash -c 'echo $HVD_POLICY'
+	[ "$output" = socket ]
+}
+
 @test "salloc, and the GPUs of its --gres" {
 	run in_cluster salloc -Q -N2 --gres=gpu:2 --cpus-per-gpu=1 srun -Q --hvd "$SHOW"
 	one_gpu_each 4
