@@ -323,7 +323,7 @@ static void run_histories(int count, unsigned kinds, double limit)
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 	skip_because("sanitizers do not follow tasks from stack to stack");
 #endif
-	uint64_t n = number("TEST_HISTORIES", kinds ? 500 : 250), first = number("TEST_SEED", 1000);
+	uint64_t n = number("TEST_HISTORIES", kinds && !(kinds & ABORT) ? 500 : 250), first = number("TEST_SEED", 1000);
 	pid_t child = fork();
 	assert_int_not_equal(child, -1);
 	if (!child) {
