@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# contrib/deps.sh: what it says and when; packages are hidden in a mount namespace, never removed.
+# contrib/deps.sh: what it says and when; packages are hidden in a mount namespace, never removed. And tests/run where it runs no tests.
 bats_require_minimum_version 1.5.0
 load helpers
 
@@ -65,4 +65,19 @@ setup_file() {
 @test "wrong usage: exit status 64" {
 	run -64 "$TOP/contrib/deps.sh"
 	run -64 "$TOP/contrib/deps.sh" --install everything
+}
+
+@test "tests/run heeds Ctrl-C at once, and what it ran has ended" {
+	local runner
+	mkdir -p "$BATS_TEST_TMPDIR/tests"
+	printf '%s\n' '#!/bin/bash' "echo \$\$ >'$BATS_TEST_TMPDIR/pid'" 'exec sleep 100' >"$BATS_TEST_TMPDIR/tests/test_sleeps"
+	chmod +x "$BATS_TEST_TMPDIR/tests/test_sleeps"
+	BUILD=$BATS_TEST_TMPDIR env --default-signal=INT "$TOP/tests/run" test_sleeps >"$BATS_TEST_TMPDIR/told" 2>&1 3>&- &
+	runner=$!
+	wait_for 20 test -s "$BATS_TEST_TMPDIR/pid"
+	kill -INT $runner
+	ended() { ! grep -qs '^State:.[^ZX]' /proc/$runner/status; }
+	wait_for 10 ended || { kill "$(<"$BATS_TEST_TMPDIR/pid")" && false; }
+	run -130 wait $runner
+	[ ! -e "/proc/$(<"$BATS_TEST_TMPDIR/pid")" ]
 }
