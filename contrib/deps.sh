@@ -128,7 +128,8 @@ install_missing() {
 	if ! apt install --no-install-recommends "${MISSING[@]}"; then
 		# the lists may be older than what the mirror still holds
 		if ! { apt update && apt install --no-install-recommends "${MISSING[@]}"; }; then
-			tail -n 15 "$LOG" >&2
+			# the first words say why, such as that there is no network; the last only what follows from it
+			{ grep '^[EW]: ' "$LOG" || tail -n 15 "$LOG"; } | awk '!seen[$0]++' | head -n 15 >&2
 			say "apt-get failed; everything it said is in $LOG"
 			return 1
 		fi

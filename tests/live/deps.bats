@@ -52,6 +52,19 @@ setup_file() {
 	[[ $output == "deps: missing: "*cjson* ]]
 }
 
+@test "apt-get fails: what it said first, each line once, and where the rest is" {
+	local bin=$BATS_TEST_TMPDIR/bin
+	mkdir "$bin"
+	printf '%s\n' '#!/bin/sh' 'case "$*" in *update*) echo "W: Failed to fetch http://mirror  Temporary failure resolving" ;;' \
+		'*) for i in 1 2 3 4 5 6 7 8 9; do echo "E: Unable to locate package $i"; done; exit 100 ;; esac' >"$bin/apt-get"
+	chmod +x "$bin/apt-get"
+	# where services are forbidden is a place of its own, too
+	TMPDIR=$BATS_TEST_TMPDIR run -1 without /usr/sbin bash -c 'mount -t tmpfs tmpfs /usr/include/cjson && PATH=$1:$PATH exec "$0" --install build' "$TOP/contrib/deps.sh" "$bin"
+	[ "${lines[1]}" = "W: Failed to fetch http://mirror  Temporary failure resolving" ] || [ "${lines[1]}" = "E: Unable to locate package 1" ]
+	[ "$(grep -c '^W: ' <<<"$output")" -eq 1 ]
+	[[ ${lines[11]} == "deps: apt-get failed; everything it said is in $BATS_TEST_TMPDIR/"* ]]
+}
+
 @test "make without a compiler says that, not that every header is missing; a BUILD of two words is refused in one line" {
 	run -0 env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" left-out CC=/nonexistent/gcc
 	[ "${lines[0]}" = "left out: everything: /nonexistent/gcc cannot compile here (Debian: gcc libc6-dev)" ]
