@@ -184,6 +184,7 @@ wait_for_nodes() { # CONTROLLER-PID
 
 # ---- nodes ----------------------------------------------------------------------------------------
 boot() { # NODE
+	umask 022 # as in `up`
 	report_failures
 	local node=n$1
 	[ ! -e "$DIR/pids/$node" ] || ! live_pid "$DIR/pids/$node" >/dev/null || die "$node is running"

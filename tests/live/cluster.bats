@@ -70,6 +70,13 @@ nothing_left() {
 	[ -e "$CLUSTER/home/n2" ]
 }
 
+@test "a caller with umask 077: the ordinary user runs jobs, and commands inside have that umask" {
+	umask 077
+	run -0 other --plugin none --user run bash -c 'umask; srun -Q -N2 id -un'
+	[ "$(xargs <<<"$output")" = "0077 hvd hvd" ]
+	nothing_left
+}
+
 @test "a node crashes and comes back" {
 	hvd_cluster crash n2
 	in_cluster scontrol update nodename=n2 state=down reason=test
