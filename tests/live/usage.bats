@@ -11,6 +11,7 @@ load trained
 		command -v setpriv >/dev/null || skip "setpriv is not installed, and permissions do not stop root"
 		user=(setpriv --reuid=65534 --regid=65534 --clear-groups)
 		chmod 777 .
+		"${user[@]}" "$BUILD/chexnet" --version >/dev/null 2>&1 || skip "user 65534 may not run $BUILD/chexnet"
 	fi
 	refuses 70 "locked/x.svg: Permission denied" "${user[@]}" "$BUILD/chexnet" bench data set --seconds 3600 --ranks 1 --svg locked/x.svg
 	refuses 70 "locked/x.html: Permission denied" "${user[@]}" "$BUILD/chexnet" report --predictions 1.csv --json first --out locked/x.html
