@@ -72,8 +72,13 @@ static bool through(const struct stream *s)
 
 int calls_differ(struct mesh *m, const struct stamp *a, const struct stamp *b, int rank)
 {
-	const char *more = a->kind != b->kind || a->n != b->n || a->type != b->type ? "" : a->root != b->root ? a->kind == OP_ALLGATHER ? ", with blocks of other sizes" : ", with another root" :
-			   a->op != b->op ? ", with another operation" : ", in another place of hvd_alloc()'s memory, or not in it";
+	const char *more = ", in another place of hvd_alloc()'s memory, or not in it";
+	if (a->kind != b->kind || a->n != b->n || a->type != b->type)
+		more = "";
+	else if (a->root != b->root)
+		more = a->kind == OP_ALLGATHER ? ", with blocks of other sizes" : ", with another root";
+	else if (a->op != b->op)
+		more = ", with another operation";
 	return mesh_fault(m, HVD_EMISMATCH, "calls %s of %llu %s, rank %d calls %s of %llu %s%s", op_name(a->kind), (unsigned long long)a->n,
 			  type_name((enum hvd_type)(a->type % 8)), rank, op_name(b->kind), (unsigned long long)b->n, type_name((enum hvd_type)(b->type % 8)), more);
 }
