@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * JPEG to gray pixels: those of libjpeg-turbo, whichever way they are decoded; turned, coloured or cut ones are refused by name. */
+#include "data/random.h"
+#include "decoding.h"
+
+/* libjpeg-turbo calls it no error, and says no size. */
+static void a_jpeg_of_tables_alone_has_no_pixels(void **state)
+{
+	(void)state;
+	uint8_t pixels[16 * 16] = { 0 };
+	size_t size, at = 2;
+	uint8_t *file = encode_jpeg(pixels, 16, 16, 95, &size);
+	assert_non_null(file);
+	while (at + 4 < size && file[at + 1] != 0xC0)
+		at += 2 + (size_t)(file[at + 2] << 8 | file[at + 3]);
+	assert_int_equal(file[at + 1], 0xC0); /* the frame header */
+	file[at + 1] = 0xD9;
+	expect_refusal(file, at + 2, "an image of 0 x 0 pixels");
+	free(file);
+}
+
+static void jpegs(void **state)
+{
+	(void)state;
+	enum { SIDE = 64 };
+	uint8_t pixels[SIDE * SIDE], rgb[SIDE * SIDE * 3];
+	struct image image;
+	struct error e = { 0 };
+	size_t size;
+	for (int i = 0; i < SIDE * SIDE; i++)
+		pixels[i] = (uint8_t)(128 + 100 * sin(i % SIDE * 0.2) * cos(i / SIDE * 0.15));
+	uint8_t *file = encode_jpeg(pixels, SIDE, SIDE, 95, &size);
+	assert_non_null(file);
+	assert_int_equal(decode_image(decoder, file, size, &image, &e), 0);
+	for (int i = 0; i < SIDE * SIDE; i++)
+		assert_in_range(image.pixels[i] + 10 - pixels[i], 0, 20);
+	for (size_t cut = 3; cut + 2 < size; cut += 7) { /* libjpeg would warn and fill with gray */
+		struct error why = { 0 };
+		if (decode_image(decoder, file, cut, &image, &why) != -EXIT_DATA)
+			fail_msg("a JPEG cut at %zu of %zu was not noticed", cut, size);
+	}
+	free(file);
+
+	tjhandle compress = tjInitCompress();
+	unsigned char *out = NULL;
+	unsigned long length = 0;
+	for (int i = 0; i < SIDE * SIDE; i++)
+		rgb[3 * i] = rgb[3 * i + 1] = rgb[3 * i + 2] = pixels[i];
+	assert_int_equal(tjCompress2(compress, rgb, SIDE, 0, SIDE, TJPF_RGB, &out, &length, TJSAMP_420, 95, 0), 0);
+	if (decode_image(decoder, out, length, &image, &e)) /* gray saved as colour */
+		fail_msg("%s", e.text);
+	for (int i = 0; i < SIDE * SIDE; i++)
+		rgb[3 * i] = 200;
+	assert_int_equal(tjCompress2(compress, rgb, SIDE, 0, SIDE, TJPF_RGB, &out, &length, TJSAMP_420, 95, 0), 0);
+	expect_refusal(out, length, "a colour image");
+	uint8_t cmyk[16 * 16 * 4] = { 0 };
+	assert_int_equal(tjCompress2(compress, cmyk, 16, 0, 16, TJPF_CMYK, &out, &length, TJSAMP_444, 95, 0), 0);
+	expect_refusal(out, length, "CMYK");
+	tjFree(out);
+	tjDestroy(compress);
+}
+
+/* A camera's or viewer's note in an APP1 segment of either byte order: all but "as it lies" is refused, and no damage to it is read beyond its end. */
+static void turned_jpegs_are_refused(void **state)
+{
+	(void)state;
+	enum { SIDE = 16, SEGMENT = 36 };
+	static const char big[] = "\xff\xe1\0\42Exif\0\0MM\0*\0\0\0\10\0\1\1\22\0\3\0\0\0\1\0\6\0\0\0\0\0\0",
+			  little[] = "\xff\xe1\0\42Exif\0\0II*\0\10\0\0\0\1\0\22\1\3\0\1\0\0\0\6\0\0\0\0\0\0\0";
+	uint8_t pixels[SIDE * SIDE] = { 0 };
+	size_t size;
+	struct image image;
+	uint8_t *plain = encode_jpeg(pixels, SIDE, SIDE, 95, &size);
+	for (int order = 0; order < 2; order++) {
+		uint8_t *file = malloc(size + SEGMENT), *value = file + 2 + 28 + (order == 0);
+		struct error e = { 0 };
+		memcpy(file, plain, 2);
+		memcpy(file + 2, order ? little : big, SEGMENT);
+		memcpy(file + 2 + SEGMENT, plain + 2, size - 2);
+		expect_refusal(file, size + SEGMENT, "Exif orientation, 6,");
+		*value = 1;
+		assert_int_equal(decode_image(decoder, file, size + SEGMENT, &image, &e), 0);
+		*value = 8;
+		expect_refusal(file, size + SEGMENT, "Exif orientation, 8,");
+		uint8_t *filled = malloc(size + SEGMENT + 3); /* bytes of ones may stand before any marker (T.81, B.1.1.2) */
+		memcpy(filled, file, 2);
+		memset(filled + 2, 0xFF, 3);
+		memcpy(filled + 5, file + 2, size + SEGMENT - 2);
+		expect_refusal(filled, size + SEGMENT + 3, "Exif orientation, 8,");
+		filled[3 + (value - file)] = 1;
+		struct error sound = { 0 };
+		assert_int_equal(decode_image(decoder, filled, size + SEGMENT + 3, &image, &sound), 0);
+		free(filled);
+		for (int cut = 3; cut < 2 + SEGMENT; cut++) {
+			uint8_t *part = malloc((size_t)cut);
+			struct error why = { 0 };
+			memcpy(part, file, (size_t)cut);
+			assert_true(decode_image(decoder, part, (size_t)cut, &image, &why) < 0);
+			free(part);
+		}
+		for (int at = 12; at < 2 + SEGMENT; at++) { /* wherever its directory is said to be */
+			uint8_t was = file[at];
+			struct error why = { 0 };
+			file[at] = 255;
+			decode_image(decoder, file, size + SEGMENT, &image, &why);
+			file[at] = was;
+		}
+		free(file);
+	}
+	free(plain);
+}
+
+/* Whether JPEGs of one component go the fast way here: elsewhere libjpeg-turbo decodes them all. */
+static int fast_way_is_there(void)
+{
+#if defined __x86_64__
+	return __builtin_cpu_supports("avx2") != 0;
+#else
+	return 0;
+#endif
+}
+
+/* The fast way for one component against libjpeg-turbo: the same pixels, and nothing is taken that libjpeg-turbo warns about. */
+static void gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives(void **state)
+{
+	(void)state;
+	struct stream s = stream_open(31, 0);
+	tjhandle reference = tjInitDecompress();
+	int sound = 0, taken = 0;
+	for (int round = 0; round < 6000; round++) {
+		int width = 1 + (int)(stream_bits(&s) % 70), height = 1 + (int)(stream_bits(&s) % 70), kind = (int)(stream_bits(&s) % 3);
+		static uint8_t pixels[70 * 70], expected[70 * 70];
+		for (int i = 0; i < width * height; i++)
+			pixels[i] = (uint8_t)(kind == 0 ? stream_bits(&s) : kind == 1 ? (uint32_t)(i % width * 3 + i / width * 2) + stream_bits(&s) % 8
+										      : (stream_bits(&s) % 40 == 0) * 255);
+		/* libjpeg-turbo's own switches: restart markers, tables of the picture's own */
+		static const char *const restart[6] = { "0", "3B", "1", "40B", "2", "5B" }; /* 40: more than are in memory at a time */
+		setenv("TJ_RESTART", restart[round % 6], 1);
+		setenv("TJ_OPTIMIZE", round % 5 == 1 ? "1" : "0", 1);
+		unsigned char *file = NULL;
+		unsigned long size = 0;
+		tjhandle compress = tjInitCompress(); /* a used one keeps the tables of the last picture */
+		assert_int_equal(tjCompress2(compress, pixels, width, 0, height, TJPF_GRAY, &file, &size, TJSAMP_GRAY, 1 + (int)(stream_bits(&s) % 100),
+					     TJFLAG_ACCURATEDCT), 0);
+		tjDestroy(compress);
+		int damaged = round / 6 % 2;
+		if (damaged)
+			file[stream_bits(&s) % size] ^= (uint8_t)(1 << stream_bits(&s) % 8);
+		for (int narrow = 0; narrow < 2; narrow++) {
+			decoder->narrow = narrow;
+			struct image image;
+			int handled = decode_jpeg_gray(decoder, file, size, &image);
+			sound += !damaged;
+			taken += !damaged && handled;
+			if (handled) {
+				assert_in_range(image.width, 1, damaged ? 65535 : width);
+				int w, h, sub, space, same_size = image.width == width && image.height == height;
+				if (tjDecompressHeader3(reference, file, size, &w, &h, &sub, &space))
+					fail_msg("round %d: taken, but libjpeg-turbo says %s", round, tjGetErrorStr2(reference));
+				assert_true(w == image.width && h == image.height);
+				if (same_size) {
+					if (tjDecompress2(reference, file, size, expected, width, 0, height, TJPF_GRAY, TJFLAG_ACCURATEDCT | TJFLAG_STOPONWARNING))
+						fail_msg("round %d: taken, but libjpeg-turbo says %s", round, tjGetErrorStr2(reference));
+					assert_memory_equal(image.pixels, expected, (size_t)width * (size_t)height);
+				}
+			}
+		}
+		tjFree(file);
+	}
+	unsetenv("TJ_RESTART");
+	unsetenv("TJ_OPTIMIZE");
+	tjDestroy(reference);
+	assert_int_equal(taken, fast_way_is_there() ? sound : 0); /* all sound ones go the fast way */
+}
+
+/* Coefficients that grow with the quantiser until 16 bits are not enough: taken with libjpeg-turbo's pixels, or left to it. */
+static void gray_jpegs_beyond_the_range_are_left_to_libjpeg_turbo(void **state)
+{
+	(void)state;
+	enum { WIDTH = 64 };
+	static const int factors[] = { 1, 2, 4, 8, 10, 13, 16, 20, 30, 60, 255 };
+	static uint8_t pixels[WIDTH * WIDTH], expected[WIDTH * WIDTH];
+	struct stream s = stream_open(41, 0);
+	tjhandle compress = tjInitCompress(), reference = tjInitDecompress();
+	unsigned char *file = NULL;
+	unsigned long size = 0;
+
+	for (int i = 0; i < WIDTH * WIDTH; i++)
+		pixels[i] = (uint8_t)(stream_bits(&s) % 2 * 255);
+	setenv("TJ_RESTART", "1", 1);
+	assert_int_equal(tjCompress2(compress, pixels, WIDTH, 0, WIDTH, TJPF_GRAY, &file, &size, TJSAMP_GRAY, 100, TJFLAG_ACCURATEDCT), 0);
+	unsetenv("TJ_RESTART");
+	uint8_t *quant = memmem(file, size, "\xFF\xDB\0\x43\0", 5);
+	assert_non_null(quant);
+	for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
+		memset(quant + 5, factors[f], 64);
+		assert_int_equal(tjDecompress2(reference, file, size, expected, WIDTH, 0, WIDTH, TJPF_GRAY, TJFLAG_ACCURATEDCT), 0);
+		for (int narrow = 0; narrow < 2; narrow++) {
+			struct image image;
+			decoder->narrow = narrow;
+			int handled = decode_jpeg_gray(decoder, file, size, &image);
+			if (factors[f] == 1 || factors[f] == 255)
+				assert_int_equal(handled, fast_way_is_there() && factors[f] == 1);
+			if (handled)
+				assert_memory_equal(image.pixels, expected, sizeof expected);
+		}
+	}
+	decoder->narrow = 0;
+	tjFree(file);
+	tjDestroy(compress);
+	tjDestroy(reference);
+}
+
+static void encoded_jpegs_have_a_marker_after_each_row_of_blocks(void **state)
+{
+	(void)state;
+	enum { ROWS = 5 };
+	static uint8_t pixels[8 * ROWS * 20];
+	size_t size;
+	int markers = 0;
+	uint8_t *file = encode_jpeg(pixels, 20, 8 * ROWS, 95, &size);
+	for (size_t i = 0; i + 1 < size; i++)
+		markers += file[i] == 0xFF && file[i + 1] == 0xD0 + markers % 8;
+	assert_int_equal(markers, ROWS - 1);
+	free(file);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(jpegs),
+		cmocka_unit_test(a_jpeg_of_tables_alone_has_no_pixels),
+		cmocka_unit_test(turned_jpegs_are_refused),
+		cmocka_unit_test(gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives),
+		cmocka_unit_test(gray_jpegs_beyond_the_range_are_left_to_libjpeg_turbo),
+		cmocka_unit_test(encoded_jpegs_have_a_marker_after_each_row_of_blocks),
+	};
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
