@@ -3,6 +3,10 @@
  * success. Nothing here may fail in slurmstepd before the task, since a failing init drains the node. */
 #include "plugin.h"
 
+#include <dlfcn.h>
+#include <link.h>
+#include <string.h>
+
 #pragma GCC visibility push(default)
 SPANK_PLUGIN(hvd, 1)
 #pragma GCC visibility pop
@@ -55,12 +59,38 @@ static bool is_second_line(bool *called)
 	return again;
 }
 
+/* The path of this file where another one of the plugin was loaded before it, as where an old copy stands in another directory; else NULL. */
+static const char *second_copy(void)
+{
+	struct link_map *map = NULL;
+	Dl_info info;
+
+	if (!dladdr1(&site, &info, (void **)&map, RTLD_DL_LINKMAP))
+		return NULL;
+	for (bool found = false; (map = map->l_prev);) {
+		void *library = *map->l_name ? dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+		const char *name = library ? dlsym(library, "plugin_name") : NULL;
+		found = name && !strcmp(name, plugin_name);
+		if (library)
+			dlclose(library);
+		if (found)
+			return info.dli_fname;
+	}
+	return NULL;
+}
+
 ENTRY int slurm_spank_init(spank_t spank, int argc, char *argv[])
 {
 	static bool called = false;
 	char error[512];
+	const char *copy = second_copy();
 	spank_context_t context = spank_context();
 
+	if (copy) {
+		site.enable = ENABLE_NEVER;
+		slurm_error("hvd: plugstack.conf has two copies of this plugin: %s is ignored", copy);
+		return 0;
+	}
 	/* slurmd may read plugstack.conf again */
 	if (context != S_CTX_SLURMD && is_second_line(&called)) {
 		slurm_error("hvd: plugstack.conf has this plugin in two lines: the second one is ignored");

@@ -637,6 +637,18 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(grep -v '^task' <<<"$output")" = 'srun: error: hvd: plugstack.conf has this plugin in two lines: the second one is ignored' ]
 }
 
+@test "two copies of the plugin in plugstack.conf: the first counts, and one line of srun names the other" {
+	local stack
+	stack=$(cat "$CLUSTER/etc/plugstack.conf")
+	mkdir -p "$SCRATCH/old"
+	cp "$BUILD/spank_hvd.so" "$SCRATCH/old"
+	printf '%s\n' "$stack" "${stack/"$BUILD"\//$SCRATCH/old/}" >"$CLUSTER/etc/plugstack.conf"
+	run srun -N2 --gpus-per-node=2 --gpu-bind=socket --hvd "$SHOW"
+	echo "$stack" >"$CLUSTER/etc/plugstack.conf"
+	one_gpu_each 4
+	[ "$(grep -v '^task' <<<"$output")" = "srun: error: hvd: plugstack.conf has two copies of this plugin: $SCRATCH/old/spank_hvd.so is ignored" ]
+}
+
 @test "TaskEpilog finds what holds for all tasks, and nothing of any one" {
 	# shellcheck disable=SC2016
 	printf '%s\n' '#!/bin/bash' "file=$CLUSTER/home/epilog.\$SLURM_PROCID" \
