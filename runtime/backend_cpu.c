@@ -110,6 +110,17 @@ static int cpu_open(struct hvd *h)
 	return enter_mesh(h, c);
 }
 
+/* A rank of this node was given up, and may be alive. */
+static bool given_up_here(struct mesh *m)
+{
+	bool any = false;
+	pthread_mutex_lock(&m->lock);
+	for (int i = 0; i < m->size; i++)
+		any |= m->peer[i].fate == UNHEARD && !strcmp(m->peer[i].host, m->peer[m->rank].host);
+	pthread_mutex_unlock(&m->lock);
+	return any;
+}
+
 /* Memory of hvd_alloc() in a new world, newest first. A death around hvd_alloc() or hvd_free() may leave some ranks with a region that others have
  * not, on this node or another: it becomes memory of each rank alone. */
 static int share_regions(struct hvd *h, struct cpu *c)
@@ -143,6 +154,8 @@ static int cpu_recover(struct hvd *h)
 	struct cpu *c = h->state;
 	leave_mesh(c);
 	int status = enter_mesh(h, c);
+	for (struct region *r = c->regions; !status && r && given_up_here(h->mesh); r = r->next)
+		status = region_renew(r, h->mesh);
 	return status ? status : share_regions(h, c);
 }
 

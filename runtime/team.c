@@ -23,6 +23,13 @@ static uint8_t *map(int fd, size_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+/* NULL: errno says why. *fd: -1, or the caller's to close. */
+static uint8_t *new_part(size_t bytes, int *fd)
+{
+	*fd = memfd_create("hvd", MFD_CLOEXEC);
+	return *fd < 0 || ftruncate(*fd, (off_t)bytes) ? NULL : map(*fd, bytes);
+}
+
 static int out_of_memory(struct mesh *m, size_t bytes)
 {
 	return mesh_fault(m, HVD_ESYS, "has no memory for a shared part of %zu bytes: %s", bytes, strerror(errno));
@@ -72,8 +79,8 @@ int region_open(struct region **out, struct mesh *m, const struct team *t, uint6
 	r->count = t->count;
 	r->me = t->me;
 	r->bytes = !bytes ? page : bytes > SIZE_MAX - page ? bytes : (bytes + page - 1) / page * page;
-	r->fd = memfd_create("hvd", MFD_CLOEXEC);
-	if (r->fd < 0 || ftruncate(r->fd, (off_t)r->bytes) || !(r->part[t->me] = map(r->fd, r->bytes)))
+	r->part[t->me] = new_part(r->bytes, &r->fd);
+	if (!r->part[t->me])
 		status = out_of_memory(m, r->bytes);
 	if (!status)
 		status = exchange(r, m, t, tag);
@@ -99,6 +106,20 @@ void region_keep(struct region *r)
 {
 	let_go(r);
 	r->shared = false;
+}
+
+int region_renew(struct region *r, struct mesh *m)
+{
+	int fd;
+	uint8_t *old = r->part[r->me], *part = new_part(r->bytes, &fd);
+	bool moved = part && mremap(memcpy(part, old, r->bytes), r->bytes, r->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, old) == old;
+	int status = moved ? 0 : out_of_memory(m, r->bytes), unused = moved ? r->fd : fd;
+	if (part && !moved)
+		munmap(part, r->bytes);
+	if (unused >= 0)
+		close(unused);
+	r->fd = moved ? fd : r->fd;
+	return status;
 }
 
 int region_share(struct region *r, struct mesh *m, const struct team *t, uint64_t tag)

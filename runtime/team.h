@@ -26,6 +26,8 @@ struct region {
 int region_open(struct region **out, struct mesh *m, const struct team *t, uint64_t tag, size_t bytes);
 /* The same memory in another team: this rank's part stays where it is, with its contents. After a failure it can be tried again. */
 int region_share(struct region *r, struct mesh *m, const struct team *t, uint64_t tag);
+/* This rank's part is in new memory, at the same place: who was given up and lives may write yet to what it shared. After a failure it can be tried again. */
+int region_renew(struct region *r, struct mesh *m);
 /* Lets go of the other parts: it is memory of this rank alone. */
 void region_keep(struct region *r);
 void region_close(struct region *r);

@@ -274,6 +274,51 @@ static void a_rank_that_is_given_up_while_it_recovers_asks_nobody_any_more(void 
 	run_ranks("aaaa", be_given_up_while_recovering, NULL);
 }
 
+/* Rank 0 waits for rank 1 in a sum in shared memory, gives it up, and goes on; only then rank 1 comes to that sum, and hears last that it was given up. */
+static void come_to_a_sum_too_late(void *arg)
+{
+	enum { N = 1 << 20 };
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	float *p = hvd_alloc(h, N * sizeof *p);
+	(void)arg;
+	must(p);
+	uint64_t begun = m->sequence;
+	for (int i = 0; i < N; i++)
+		p[i] = 1;
+	if (meeting_rank)
+		pthread_mutex_lock(&m->lock);
+	wait_at(0, 2);
+	if (meeting_rank)
+		wait_at(1, 2);
+	long sum = hvd_start_allreduce(h, p, p, N, HVD_F32, HVD_SUM);
+	while (m->sequence == begun)
+		usleep(1000);
+	usleep(50000); /* it is where they meet */
+	if (meeting_rank) {
+		wait_at(2, 2);
+		pthread_mutex_unlock(&m->lock);
+		must(hvd_wait(h, sum) == HVD_EPEER && hvd_recover(h) == HVD_EBOOT);
+	} else {
+		mesh_lose(m, 1, CAUSE_LATE);
+		must(hvd_wait(h, sum) == HVD_EPEER);
+		works(h, hvd_recover(h));
+		for (int i = 0; i < N; i++)
+			p[i] = 5;
+		wait_at(1, 2);
+		wait_at(2, 2);
+		for (int i = 0; i < N; i++)
+			must(p[i] > 4 && p[i] < 6);
+	}
+	hvd_close(h);
+}
+
+static void a_rank_that_was_given_up_leaves_the_others_memory_alone(void **state)
+{
+	(void)state;
+	run_ranks("aa", come_to_a_sum_too_late, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -284,6 +329,7 @@ int main(void)
 		cmocka_unit_test(a_rank_that_another_takes_for_dead_does_not_go_on_too),
 		cmocka_unit_test(a_data_link_that_breaks_is_no_death),
 		cmocka_unit_test(a_rank_that_is_given_up_while_it_recovers_asks_nobody_any_more),
+		cmocka_unit_test(a_rank_that_was_given_up_leaves_the_others_memory_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
