@@ -48,7 +48,7 @@ struct nccl {
 	CUevent ready, done;
 	uint32_t *stop;          /* mapped into the device */
 	struct memory *memory;
-	struct stamp *stamps;    /* of buckets, for the trace */
+	struct stamp *stamps;    /* for the trace */
 };
 
 static const ncclDataType_t nccl_types[] = {
@@ -549,20 +549,25 @@ static int nccl_post(struct hvd *h, const struct op *op)
 	if (!rc)
 		rc = s->cu.cuStreamWaitEvent(s->own, s->ready, 0);
 	if (!rc)
-		rc = stamp_bucket(h, &s->cu, &s->stamps, op, s->own, false);
+		rc = stamp(h, &s->cu, &s->stamps, op, s->own, false);
 	if (rc)
 		return cuda_failed(h, s, "ordering a bucket", rc);
 	status = enqueue(h, s, op, s->own);
-	rc = status ? CUDA_SUCCESS : stamp_bucket(h, &s->cu, &s->stamps, op, s->own, true);
+	rc = status ? CUDA_SUCCESS : stamp(h, &s->cu, &s->stamps, op, s->own, true);
 	return rc ? cuda_failed(h, s, "stamping a bucket", rc) : status;
 }
 
 static int nccl_join(struct hvd *h)
 {
-	const struct nccl *s = h->device;
+	static const struct op step = { .bucket = -1 };
+	struct nccl *s = h->device;
 	CUresult rc = s->cu.cuEventRecord(s->done, s->own);
 	if (!rc)
+		rc = stamp(h, &s->cu, &s->stamps, &step, s->program, false);
+	if (!rc)
 		rc = s->cu.cuStreamWaitEvent(s->program, s->done, 0);
+	if (!rc)
+		rc = stamp(h, &s->cu, &s->stamps, &step, s->program, true);
 	mesh_doing(h->mesh, DOING_COMPUTE, 0);
 	return rc ? cuda_failed(h, s, "joining the buckets", rc) : lost(h);
 }

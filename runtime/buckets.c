@@ -288,6 +288,12 @@ static int cut_by_measurement(struct hvd_plan *p)
 
 /* ---- a step --------------------------------------------------------------------------------------- */
 
+/* What a device reduces it stamps itself: it is not through when a call returns, and graphs make none. */
+static bool device_tells(const struct hvd *h)
+{
+	return h->backend->post && h->world.size > 1;
+}
+
 int hvd_plan_ready(struct hvd_plan *p, int i)
 {
 	follow_world(p);
@@ -310,7 +316,7 @@ int hvd_plan_ready(struct hvd_plan *p, int i)
 	float *data = p->slab + p->begun;
 	size_t n = p->filled - p->begun;
 	p->begun = p->filled;
-	if (p->h->trace && (!p->h->backend->post || p->h->world.size == 1)) { /* a device says so itself */
+	if (p->h->trace && !device_tells(p->h)) {
 		double t = now();
 		trace_add(p->h, TRACE_READY, t, t, p->h->step, (uint32_t)p->next_bucket, n * sizeof *data);
 	}
@@ -341,7 +347,8 @@ int hvd_plan_finish(struct hvd_plan *p)
 	p->exposed = now() - begin;
 	if (status)
 		return status;
-	trace_add(p->h, TRACE_WAIT, begin, begin + p->exposed, p->h->step, 0, p->floats * sizeof(float));
+	if (!device_tells(p->h))
+		trace_add(p->h, TRACE_WAIT, begin, begin + p->exposed, p->h->step, 0, p->floats * sizeof(float));
 	p->step++;
 	p->h->step++;
 	if (p->by_measurement && p->step == WARM_UP + MEASURED)

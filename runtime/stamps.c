@@ -3,26 +3,33 @@
 
 #include <stdlib.h>
 
+#define RETIRED (UINT32_MAX - 1) /* no number of a bucket */
+
 struct stamp {
 	struct stamp *next;
 	struct hvd *h;
-	uint32_t bucket, step; /* step: times that the bucket was reduced */
+	enum trace_kind kind;  /* TRACE_BUCKET, or TRACE_WAIT: of the end of a step */
+	uint32_t bucket, step; /* step: times that it was stamped */
 	uint64_t bytes;
 	double begin;
 };
 
-/* By a thread of the driver, which must not call CUDA. One bucket is reduced at a time, so nobody else has this stamp. */
-static void CUDA_CB ready(void *argument)
+/* By a thread of the driver, which must not call CUDA. A stream does one thing at a time, so nobody else has this stamp. A bucket begins when those
+ * before it are through: only the program's stream knows when the last gradient was there. */
+static void CUDA_CB begins(void *argument)
 {
 	struct stamp *s = argument;
 	s->begin = now();
-	trace_add(s->h, TRACE_READY, s->begin, s->begin, s->step, s->bucket, s->bytes);
+	if (s->kind == TRACE_WAIT)
+		trace_add(s->h, TRACE_READY, s->begin, s->begin, s->step, s->bucket, s->bytes);
 }
 
-static void CUDA_CB reduced(void *argument)
+static void CUDA_CB ends(void *argument)
 {
 	struct stamp *s = argument;
-	trace_add(s->h, TRACE_BUCKET, s->begin, now(), s->step++, s->bucket, s->bytes);
+	trace_add(s->h, s->kind, s->begin, now(), s->step++, s->bucket, s->bytes);
+	if (s->kind == TRACE_WAIT && s->step > s->h->step) /* of a graph: the program's calls do not count it */
+		s->h->step = s->step;
 }
 
 static struct stamp *stamp_of(struct hvd *h, struct stamp **stamps, const struct op *op)
@@ -31,7 +38,7 @@ static struct stamp *stamp_of(struct hvd *h, struct stamp **stamps, const struct
 	while (s && s->bucket != (uint32_t)op->bucket)
 		s = s->next;
 	if (!s && (s = calloc(1, sizeof *s))) {
-		*s = (struct stamp){ .next = *stamps, .h = h, .bucket = (uint32_t)op->bucket, .step = h->step };
+		*s = (struct stamp){ .next = *stamps, .h = h, .kind = op->bucket < 0 ? TRACE_WAIT : TRACE_BUCKET, .bucket = (uint32_t)op->bucket, .step = h->step };
 		*stamps = s;
 	}
 	if (s)
@@ -39,17 +46,17 @@ static struct stamp *stamp_of(struct hvd *h, struct stamp **stamps, const struct
 	return s;
 }
 
-CUresult stamp_bucket(struct hvd *h, const struct driver *cu, struct stamp **stamps, const struct op *op, CUstream stream, bool end)
+CUresult stamp(struct hvd *h, const struct driver *cu, struct stamp **stamps, const struct op *op, CUstream stream, bool end)
 {
 	struct stamp *s = h->trace ? stamp_of(h, stamps, op) : NULL;
-	return s ? cu->cuLaunchHostFunc(stream, end ? reduced : ready, s) : CUDA_SUCCESS;
+	return s ? cu->cuLaunchHostFunc(stream, end ? ends : begins, s) : CUDA_SUCCESS;
 }
 
 void stamps_retire(struct hvd *h, struct stamp *stamps)
 {
 	for (struct stamp *s = stamps; s; s = s->next) {
 		h->step = s->step > h->step ? s->step : h->step;
-		s->bucket = UINT32_MAX; /* nobody looks for it any more */
+		s->bucket = RETIRED; /* nobody looks for it any more */
 	}
 }
 

@@ -25,7 +25,7 @@ struct hvd {
 	struct mesh *mesh;
 	struct queue *queue;       /* collectives that a thread runs while the program computes */
 	struct trace_file *trace;  /* NULL: none */
-	uint32_t step;             /* of the plan, for the trace */
+	_Atomic uint32_t step;     /* of the plan, for the trace */
 	uint64_t planned;          /* hash of the first plan, whose cut conf.plan holds; 0: none yet */
 	void *stream; /* hvd_stream() */
 	uint32_t *stop, stop_word; /* stop: what kernels read, in memory that the device sees too */

@@ -90,7 +90,7 @@ void meeting_wait(int place, int n)
 		usleep(200);
 }
 
-int meeting_traced(const char *folder, int of, int *last_step)
+int meeting_traced(const char *folder, int of, int *steps)
 {
 	char path[300];
 	snprintf(path, sizeof path, "%s/local.0-rank%05d.hvdtrace", folder, of);
@@ -98,13 +98,11 @@ int meeting_traced(const char *folder, int of, int *last_step)
 	const struct trace_file *t = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *t, PROT_READ, MAP_SHARED, fd, 0);
 	if (t == MAP_FAILED)
 		return -1;
-	*last_step = -1;
+	*steps = 0;
 	for (uint64_t i = 0; i < t->written && i < TRACE_RECORDS; i++) {
 		const struct trace_record *r = &t->record[i];
-		if (r->kind != TRACE_BUCKET || r->end < r->begin)
-			continue;
-		reduced++;
-		*last_step = (int)r->step > *last_step ? (int)r->step : *last_step;
+		reduced += r->kind == TRACE_BUCKET && r->end >= r->begin;
+		*steps += r->kind == TRACE_WAIT && r->end >= r->begin && r->step == (uint32_t)*steps;
 	}
 	munmap((void *)(uintptr_t)t, sizeof *t);
 	close(fd);

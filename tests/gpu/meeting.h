@@ -20,8 +20,8 @@ int meeting_join(struct hvd **h, const struct hvd_conf *conf, int rank, int numb
 /* Waits in a rank until `ranks` of them came to this place (0 … 15). */
 void meeting_wait(int place, int ranks);
 
-/* All-reduces of buckets in a rank's trace in this folder, and their greatest step; -1: there is none. Removes it. */
-int meeting_traced(const char *folder, int rank, int *last_step);
+/* All-reduces of buckets in a rank's trace in this folder, and the steps whose end it has, one after the other; -1: there is none. Removes it. */
+int meeting_traced(const char *folder, int rank, int *steps);
 
 /* Sixteen numbers of each rank, for the process that forked them. */
 double *meeting_notes(int rank);

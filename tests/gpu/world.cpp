@@ -342,12 +342,12 @@ std::vector<float> trained(const char *backend, int number, const char *trace, i
 
 void training()
 {
-	int calls, reduced, unused, last_step = 0;
+	int calls, reduced, unused, steps = 0;
 	double ms, host_ms, error = 0, norm = 0;
 	const std::vector<float> device_all = trained("nccl", 0, folder, &calls, &reduced, &ms);
-	const int traced = meeting_traced(folder, rank, &last_step);
-	if (traced != reduced || (reduced && last_step != STEPS - 1))
-		give_up("the trace knows of %d buckets and of step %d: it should be %d and %d, replayed ones included", traced, last_step, reduced, STEPS - 1);
+	const int traced = meeting_traced(folder, rank, &steps);
+	if (traced != reduced || (reduced && steps != STEPS))
+		give_up("the trace knows of %d buckets and of %d steps: it should be %d and %d, replayed ones included", traced, steps, reduced, STEPS);
 	/* of a world of one there is nothing to reduce: it is run again */
 	const std::vector<float> host_all = trained(ranks > 1 ? "cpu" : "nccl", 1, nullptr, &unused, &unused, &host_ms);
 	for (size_t i = 0; i < host_all.size(); i++) {

@@ -87,6 +87,13 @@ static CUresult set_context(CUcontext c)
 	return CUDA_SUCCESS;
 }
 
+static CUresult (*call_back)(CUstream s, CUhostFn function, void *argument); /* NULL: nobody is called */
+
+static CUresult called_back(CUstream s, CUhostFn function, void *argument)
+{
+	return call_back ? call_back(s, function, argument) : CUDA_SUCCESS;
+}
+
 static CUresult a_stream(CUstream *s, unsigned flags, int priority)
 {
 	*s = (CUstream)(uintptr_t)(priority < 0 ? &own_stream : &program_stream);
@@ -193,6 +200,7 @@ int __wrap_driver_bind(struct driver *cu, char why[128])
 	PUT(cu->cuMemcpyDtoDAsync, copy);
 	PUT(cu->cuStreamCreateWithPriority, a_stream);
 	PUT(cu->cuStreamQuery, query);
+	PUT(cu->cuLaunchHostFunc, called_back);
 	PUT(cu->cuMemAlloc, allocate_plain);
 	PUT(cu->cuMemFree, release_plain);
 	PUT(cu->cuMemHostAlloc, host_alloc);

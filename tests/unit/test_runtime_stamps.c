@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the trace tells of a device: its own moments, in graphs as well, in which no call of libhvd comes by. */
+#ifdef HAVE_NCCL
+
+#include "tests/unit/nccl_world.h"
+
+enum { STEPS = 3 };
+
+/* What streams are to call, in order: a graph of one step. */
+static struct {
+	const void *stream;
+	CUhostFn function;
+	void *argument;
+} node[8];
+static int nodes;
+
+static CUresult keep(CUstream stream, CUhostFn function, void *argument)
+{
+	must(nodes < 8);
+	node[nodes].stream = stream;
+	node[nodes].function = function;
+	node[nodes++].argument = argument;
+	return CUDA_SUCCESS;
+}
+
+/* Records of a kind and a step. */
+static int records(const struct trace_file *t, enum trace_kind kind, uint32_t step)
+{
+	int n = 0;
+	for (uint64_t i = 0; i < t->written; i++)
+		n += t->record[i].kind == kind && t->record[i].step == step;
+	return n;
+}
+
+static void launch(void *folder)
+{
+	static const struct hvd_tensor t[] = { { "a", 100 }, { "b", 100 } };
+	struct hvd_conf conf = quick_conf();
+	struct hvd_plan *p;
+	conf.trace = folder;
+	struct hvd *h = open_world(conf);
+	works(h, hvd_plan_open(h, &p, t, 2, 1));
+	call_back = keep;
+	for (int i = 0; i < 2; i++)
+		works(h, hvd_plan_ready(p, i));
+	works(h, hvd_plan_finish(p));
+	must(nodes == 6); /* before and after each bucket, where those are; and the wait for both, where the program's kernels are */
+	for (int i = 0; i < nodes; i++)
+		must(node[i].stream == (i < 4 ? (const void *)&own_stream : (const void *)&program_stream));
+	for (uint32_t step = 0; step < STEPS; step++)
+		must(!records(h->trace, TRACE_BUCKET, step) && !records(h->trace, TRACE_READY, step) && !records(h->trace, TRACE_WAIT, step));
+	for (int step = 0; step < STEPS; step++)
+		for (int i = 0; i < nodes; i++) {
+			usleep(1000);
+			node[i].function(node[i].argument);
+		}
+	for (uint32_t step = 0; step < STEPS; step++) {
+		must(records(h->trace, TRACE_BUCKET, step) == 2);
+		must(records(h->trace, TRACE_READY, step) == 1 && records(h->trace, TRACE_WAIT, step) == 1);
+	}
+	const struct trace_record *last = &h->trace->record[h->trace->written - 1];
+	must(last->kind == TRACE_WAIT && last->end - last->begin >= 1000000 && last->begin == last[-1].begin);
+	hvd_mark(h, "input", hvd_mark(h, NULL, 0)); /* of the step that the device is at */
+	must(records(h->trace, TRACE_MARK, STEPS) == 1);
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void steps_of_a_graph_are_traced_like_others(void **state)
+{
+	(void)state;
+	char folder[1024], command[1100];
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	run_ranks("ab", launch, folder);
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(steps_of_a_graph_are_traced_like_others) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#else
+
+#include "tests/unit/test.h"
+
+static void without_nccl(void **state)
+{
+	(void)state;
+	skip_because("built without nccl.h");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(without_nccl) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#endif
