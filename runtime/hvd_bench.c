@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,27 +52,20 @@ static float sample(int rank, size_t i)
 	return (float)(x & 0xffffff) / 8388608.0f * (float)(1 + x % 1000);
 }
 
-/* Against the serial sum of so many ranks, in rank order. */
-static size_t wrong_elements(const float *p, size_t n, int ranks, float tolerance)
-{
-	size_t wrong = 0;
-	for (size_t i = 0; i < n; i++) {
-		float want = sample(0, i);
-		for (int r = 1; r < ranks; r++)
-			want += sample(r, i);
-		wrong += !(p[i] >= want - want * tolerance && p[i] <= want + want * tolerance);
-	}
-	return wrong;
-}
-
-/* One line of the table. p is reduced, mine the host's side of it. algbw: bytes per second of the result; busbw: what a link carries, as in nccl-tests. */
-static int measure(struct hvd *h, float *p, float *mine, size_t bytes, const struct settings *s, double *seconds)
+/* One line of the table. p is reduced, mine the host's side of it, want[s->to] what comes out. algbw: bytes per second of the result; busbw: what a
+ * link carries, as in nccl-tests. */
+static int measure(struct hvd *h, float *p, float *mine, float *want, size_t bytes, const struct settings *s, double *seconds)
 {
 	const struct hvd_world *w = hvd_world(h);
 	const bool sums = !strcmp(s->what, "allreduce");
 	const float tolerance = sums && !strcmp(w->backend, "nccl") ? 1e-5f : 0; /* it chooses its own order; the CPU back end gives every bit */
 	size_t n = bytes / sizeof(float), wrong = 0;
 	int rounds = s->rounds ? s->rounds : bytes <= 65536 ? 200 : bytes <= 4u << 20 ? 20 : 7;
+	for (size_t i = 0; i < n; i++) { /* the serial sum, in rank order */
+		want[i] = sample(0, i);
+		for (int r = 1; sums && r < w->size; r++)
+			want[i] += sample(r, i);
+	}
 	for (int k = -2; k < rounds; k++) {
 		for (size_t i = 0; i < n; i++)
 			mine[i] = sample(w->rank, i);
@@ -84,7 +78,8 @@ static int measure(struct hvd *h, float *p, float *mine, size_t bytes, const str
 			seconds[k] = now() - begin;
 		if (hvd_barrier(h) || (mine != p && hvd_copy(h, mine, p, bytes))) /* nobody computes while others still reduce */
 			return failed(h, "after a round");
-		wrong += wrong_elements(mine, n, sums ? w->size : 1, tolerance);
+		for (size_t i = 0; i < n; i++)
+			wrong += !(mine[i] >= want[i] - want[i] * tolerance && mine[i] <= want[i] + want[i] * tolerance);
 	}
 	if (hvd_allreduce(h, seconds, seconds, (size_t)rounds, HVD_F64, HVD_MAX))
 		return failed(h, "allreduce");
@@ -101,18 +96,21 @@ static int measure(struct hvd *h, float *p, float *mine, size_t bytes, const str
 
 static int table(struct hvd *h, const struct settings *s)
 {
-	float *p = hvd_alloc(h, s->to), *mine = hvd_stream(h) ? malloc(s->to) : p;
+	float *p = hvd_alloc(h, s->to), *mine = p && hvd_stream(h) ? malloc(s->to) : p, *want = p ? malloc(s->to) : NULL;
 	double *seconds = calloc(ROUNDS_MAX, sizeof *seconds);
-	int status = p && mine && seconds ? 0 : failed(h, "memory");
+	int status = !p ? failed(h, "memory") : mine && want && seconds ? 0 : EXIT_FAILED;
+	if (p && status)
+		fprintf(stderr, "hvd-bench: no memory for %zu bytes\n", s->to);
 	if (!status && hvd_world(h)->rank == 0)
 		printf("# %s of f32, slowest rank; median, least and most of the rounds; algbw and busbw in GB/s\n%12s %12s %10s %10s %10s %9s %9s %8s\n", s->what, "bytes",
 		       "elements", "time us", "least", "most", "algbw", "busbw", "wrong");
 	for (size_t bytes = s->from; !status && bytes <= s->to; bytes = bytes < s->to && bytes * 4 > s->to ? s->to : bytes * 4) {
-		status = measure(h, p, mine, bytes, s, seconds);
+		status = measure(h, p, mine, want, bytes, s, seconds);
 		if (bytes == s->to)
 			break;
 	}
 	free(seconds);
+	free(want);
 	if (mine != p)
 		free(mine);
 	hvd_free(h, p);
@@ -227,6 +225,27 @@ static int usage(void)
 		    "  -h, --help; --version\n") < 0;
 }
 
+/* Options are the same in every task of a step: the first one says what is wrong with them. */
+static bool first_task(void)
+{
+	const char *task = getenv("SLURM_PROCID");
+	return !task || !strcmp(task, "0");
+}
+
+static int refused(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int refused(const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	if (first_task()) {
+		fputs("hvd-bench: ", stderr);
+		vfprintf(stderr, format, args);
+		fputc('\n', stderr);
+	}
+	va_end(args);
+	return EXIT_USAGE;
+}
+
 static int options(int argc, char **argv, struct settings *s)
 {
 	static const struct option table_of[] = {
@@ -236,6 +255,7 @@ static int options(int argc, char **argv, struct settings *s)
 		{ "predict", required_argument, NULL, 'p' }, { "step", required_argument, NULL, 'S' },
 		{ "help", no_argument, NULL, 'h' },         { "version", no_argument, NULL, 'V' }, { 0 },
 	};
+	opterr = first_task();
 	for (int c; (c = getopt_long(argc, argv, "b:e:n:c:stp:S:h", table_of, NULL)) != -1;) {
 		const char *want = NULL, *const size = "4 to 1e18 bytes (K, M, G)";
 		switch (c) {
@@ -269,23 +289,18 @@ static int options(int argc, char **argv, struct settings *s)
 		case 'V':
 			exit(puts("hvd-bench " HVD_VERSION) < 0);
 		default:
-			return fputs("hvd-bench: hvd-bench --help lists the options\n", stderr), EXIT_USAGE;
+			return refused("hvd-bench --help lists the options");
 		}
 		if (want) {
 			const char *name = argv[optind - 1] == optarg ? argv[optind - 2] : "";
-			fprintf(stderr, "hvd-bench: %s%s%s: must be %s\n", name, *name ? " " : "", argv[optind - 1], want);
-			return EXIT_USAGE;
+			return refused("%s%s%s: must be %s", name, *name ? " " : "", argv[optind - 1], want);
 		}
 	}
 	if (optind < argc)
-		fprintf(stderr, "hvd-bench: %s: not expected here: hvd-bench --help lists the options\n", argv[optind]);
-	else if (s->step > 0 && !s->predict)
-		fprintf(stderr, "hvd-bench: --step is for --predict FILE, which is not given\n");
-	else if (s->from > s->to)
-		fprintf(stderr, "hvd-bench: --from %zu is more than --to %zu\n", s->from, s->to);
-	else
-		return 0;
-	return EXIT_USAGE;
+		return refused("%s: not expected here: hvd-bench --help lists the options", argv[optind]);
+	if (s->step > 0 && !s->predict)
+		return refused("--step is for --predict FILE, which is not given");
+	return s->from > s->to ? refused("--from %zu is more than --to %zu", s->from, s->to) : 0;
 }
 
 static int printed(int status)
@@ -306,6 +321,7 @@ int main(int argc, char **argv)
 	if (s.predict)
 		return printed(print_prediction(&s));
 	struct hvd *h;
+	setvbuf(stdout, NULL, _IOLBF, 0); /* a step that is ended half-way has its lines */
 	signal(SIGXFSZ, SIG_IGN); /* shared memory counts as a file: then an error says so */
 	setenv("HVD_SYNC", "1", 1); /* a collective has taken what the device needs for it */
 	if (s.transports && open_log())
@@ -329,8 +345,9 @@ int main(int argc, char **argv)
 	if (hvd_allreduce(h, slowest, slowest, 2, HVD_F64, HVD_MAX))
 		return failed(h, "allreduce");
 	if (w->rank == 0)
-		printf("# %d ranks on %d nodes, back end %s: world formed in %.1f ms, first all-reduce verified %.1f ms after main()\n", w->size, w->nodes,
-		       w->backend, slowest[0] * 1e3, slowest[1] * 1e3);
+		printf("# %d rank%s on %d node%s, back end %s: world formed in %.1f ms, first all-reduce verified %.1f ms after main()\n%s", w->size,
+		       w->size > 1 ? "s" : "", w->nodes, w->nodes > 1 ? "s" : "", w->backend, slowest[0] * 1e3, slowest[1] * 1e3,
+		       w->size > 1 ? "" : "# a rank alone sends nothing: srun --hvd -n RANKS hvd-bench measures\n");
 	if (!s.startup_only)
 		status = table(h, &s);
 	if (s.transports && !status)

@@ -416,6 +416,19 @@ jobs_run() { # NAME NUMBER
 	[[ $output == *"HVD_TRACE: cannot write /mnt/"*": No space left on device" ]]
 }
 
+@test "hvd-bench: a wrong option is named once a step, and lines come as they are measured" {
+	run step -n4 "$BUILD/hvd-bench" --rounds 0
+	echo "$output"
+	[ "$status" -eq 64 ]
+	[ "$(grep -c 'hvd-bench: --rounds 0: must be 1 to 10,000' <<<"$output")" -eq 1 ]
+	run step -n4 "$BUILD/hvd-bench" --nonsense
+	[ "$(grep -c "unrecognized option '--nonsense'" <<<"$output")" -eq 1 ]
+	run timeout 20 bash -c '"$0" --rounds 10000 | { read -r line; echo "$line"; }' "$BUILD/hvd-bench"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == "# 1 rank on 1 node, back end single: "* ]]
+}
+
 @test "hvd-bench: numbers that are none, or beyond reason, are refused with a line" {
 	local option range
 	while IFS=: read -r option range; do
