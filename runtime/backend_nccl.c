@@ -164,6 +164,16 @@ static bool ended(struct hvd *h, struct nccl *s, ncclComm_t comm)
 	return !s->endless;
 }
 
+/* What a call works with. A context is a thread's: libhvd's own, and others of the program's, begin without one. */
+static struct nccl *entered(struct hvd *h)
+{
+	struct nccl *s = h->device;
+	CUcontext context = NULL;
+	if (s && s->context && !s->cu.cuCtxGetCurrent(&context) && !context)
+		s->cu.cuCtxSetCurrent(s->context);
+	return s;
+}
+
 /* ---- opening -------------------------------------------------------------------------------------- */
 
 static int open_device(struct hvd *h, struct nccl *s)
@@ -349,7 +359,7 @@ static int shrink(struct hvd *h, struct nccl *s)
 
 static int nccl_recover(struct hvd *h)
 {
-	struct nccl *s = h->device;
+	struct nccl *s = entered(h);
 	int status = s->host->recover(h);
 	describe_world(h);
 	if (!status && h->world.size == 1)
@@ -380,7 +390,7 @@ static CUresult room_for(const struct nccl *s, struct memory *a, size_t bytes)
 
 static void *nccl_alloc(struct hvd *h, size_t bytes)
 {
-	struct nccl *s = h->device;
+	struct nccl *s = entered(h);
 	struct memory *a = calloc(1, sizeof *a);
 	CUresult rc = a ? room_for(s, a, bytes ? bytes : 1) : CUDA_ERROR_OUT_OF_MEMORY;
 	char what[64];
@@ -416,7 +426,7 @@ static void give_back(struct nccl *s, struct memory **at)
 
 static void nccl_free(struct hvd *h, void *p)
 {
-	struct nccl *s = h->device;
+	struct nccl *s = entered(h);
 	struct memory **at = &s->memory;
 	char error[sizeof h->error]; /* the caller asks for that of the call that failed before */
 	memcpy(error, h->error, sizeof error);
@@ -427,19 +437,10 @@ static void nccl_free(struct hvd *h, void *p)
 	memcpy(h->error, error, sizeof error);
 }
 
-/* A context is a thread's, and libhvd's own begin without one. */
-static void enter(const struct nccl *s)
-{
-	CUcontext context = NULL;
-	if (!s->cu.cuCtxGetCurrent(&context) && !context)
-		s->cu.cuCtxSetCurrent(s->context);
-}
-
 static bool on_device(struct hvd *h, const void *p)
 {
-	const struct nccl *s = h->device;
+	const struct nccl *s = entered(h);
 	CUmemorytype type = 0;
-	enter(s);
 	return p && !s->cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)p) && type == CU_MEMORYTYPE_DEVICE;
 }
 
@@ -532,7 +533,7 @@ static int nccl_run(struct hvd *h, const struct op *op)
 
 static int nccl_copy(struct hvd *h, void *to, const void *from, size_t bytes)
 {
-	struct nccl *s = h->device;
+	struct nccl *s = entered(h);
 	CUresult rc = s->cu.cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, s->program);
 	return rc ? cuda_failed(h, s, "a copy", rc) : waited(h, s, s->program, "a copy");
 }
@@ -540,7 +541,7 @@ static int nccl_copy(struct hvd *h, void *to, const void *from, size_t bytes)
 /* A bucket: after what the program's stream has done so far, beside what it does next. */
 static int nccl_post(struct hvd *h, const struct op *op)
 {
-	struct nccl *s = h->device;
+	struct nccl *s = entered(h);
 	int status = lost(h);
 	if (status)
 		return status;
@@ -560,7 +561,7 @@ static int nccl_post(struct hvd *h, const struct op *op)
 static int nccl_join(struct hvd *h)
 {
 	static const struct op step = { .bucket = -1 };
-	struct nccl *s = h->device;
+	struct nccl *s = entered(h);
 	CUresult rc = s->cu.cuEventRecord(s->done, s->own);
 	if (!rc)
 		rc = stamp(h, &s->cu, &s->stamps, &step, s->program, false);
@@ -591,7 +592,7 @@ static void release(struct nccl *s)
 
 static void nccl_close(struct hvd *h)
 {
-	struct nccl *s = h->device;
+	struct nccl *s = entered(h);
 	if (!s)
 		return;
 	const bool failed = atomic_load(&h->mesh->failed);

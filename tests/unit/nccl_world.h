@@ -94,6 +94,11 @@ static CUresult called_back(CUstream s, CUhostFn function, void *argument)
 	return call_back ? call_back(s, function, argument) : CUDA_SUCCESS;
 }
 
+static CUresult an_order(void)
+{
+	return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 static CUresult a_stream(CUstream *s, unsigned flags, int priority)
 {
 	*s = (CUstream)(uintptr_t)(priority < 0 ? &own_stream : &program_stream);
@@ -137,7 +142,7 @@ static CUresult where(void *type, CUpointer_attribute a, CUdeviceptr p)
 
 static CUresult set(CUdeviceptr p, unsigned char value, size_t n, CUstream s)
 {
-	if (s == (CUstream)(uintptr_t)&program_stream) /* no other is waited for */
+	if (current && s == (CUstream)(uintptr_t)&program_stream) /* no other is waited for */
 		memset((void *)(uintptr_t)p, value, n);
 	return CUDA_SUCCESS;
 }
@@ -197,6 +202,8 @@ int __wrap_driver_bind(struct driver *cu, char why[128])
 	PUT(cu->cuCtxSetCurrent, set_context);
 	PUT(cu->cuDevicePrimaryCtxRetain, context_of_device);
 	PUT(cu->cuMemcpyAsync, copy);
+	PUT(cu->cuEventRecord, an_order);
+	PUT(cu->cuStreamWaitEvent, an_order);
 	PUT(cu->cuMemcpyDtoDAsync, copy);
 	PUT(cu->cuStreamCreateWithPriority, a_stream);
 	PUT(cu->cuStreamQuery, query);

@@ -48,6 +48,39 @@ static void device_memory_goes_to_nccl_and_buckets_to_a_stream_of_their_own(void
 	no_stream = false;
 }
 
+static void *work(void *arg)
+{
+	static const struct hvd_tensor t = { "a", 100 };
+	struct hvd *h = arg;
+	struct hvd_plan *p;
+	float mine = (float)meeting_rank;
+	works(h, hvd_plan_open(h, &p, &t, 1, 0));
+	must(hvd_plan_slab(p)[99] == 0);
+	works(h, hvd_copy(h, hvd_plan_slab(p), &mine, sizeof mine));
+	current = NULL; /* as in a third one */
+	works(h, hvd_plan_ready(p, 0));
+	current = NULL;
+	works(h, hvd_plan_finish(p));
+	must(hvd_plan_slab(p)[0] == 0.5f);
+	hvd_plan_close(p);
+	return NULL;
+}
+
+static void work_in_a_thread(void *arg)
+{
+	struct hvd *h = open_world(quick_conf());
+	pthread_t thread;
+	(void)arg;
+	must(!pthread_create(&thread, NULL, work, h) && !pthread_join(thread, NULL));
+	works(h, hvd_close(h));
+}
+
+static void every_thread_of_the_program_may_use_the_handle(void **state)
+{
+	(void)state;
+	run_ranks("ab", work_in_a_thread, NULL);
+}
+
 /* Rank 0 is ready before the others have come to what it started on host memory. */
 static void start_beside_buckets(void *arg)
 {
@@ -601,6 +634,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(device_memory_goes_to_nccl_and_buckets_to_a_stream_of_their_own),
+		cmocka_unit_test(every_thread_of_the_program_may_use_the_handle),
 		cmocka_unit_test(ready_waits_for_no_collective_on_host_memory),
 		cmocka_unit_test(only_all_reduce_and_broadcast_work_in_place_on_a_device),
 		cmocka_unit_test(without_memory_of_nccl_buffers_are_plain_memory),
