@@ -170,16 +170,33 @@ int mesh_lose(struct mesh *m, int rank, enum cause cause)
 	return status;
 }
 
+/* rank: whose goodbye explains it, too; -1: nobody's. */
+static int reason(struct mesh *m, int rank)
+{
+	bool left = false;
+	for (double until = lived() + PATIENCE; !atomic_load(&m->failed) && !left && lived() < until; usleep(1000)) {
+		pthread_mutex_lock(&m->lock);
+		left = rank >= 0 && m->peer[rank].left;
+		pthread_mutex_unlock(&m->lock);
+	}
+	return atomic_load(&m->failed);
+}
+
+int mesh_reason(struct mesh *m)
+{
+	return reason(m, -1);
+}
+
 int mesh_cut(struct mesh *m, int rank)
 {
 	struct fault_notice question = { 0, rank, CAUSE_CUT, m->rank, "" };
-	int failed = mesh_reason(m);
+	int failed = reason(m, rank);
 	pthread_mutex_lock(&m->lock);
 	bool asks = !failed && rank < m->rank && !m->peer[rank].left; /* who left accuses nobody any more */
 	if (asks)
 		peer_post(&m->peer[rank], &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof question }, &question);
 	pthread_mutex_unlock(&m->lock);
-	failed = asks ? mesh_reason(m) : failed;
+	failed = asks ? reason(m, rank) : failed;
 	return failed ? failed : mesh_lose(m, rank, CAUSE_CUT);
 }
 
@@ -197,13 +214,6 @@ int mesh_late(struct mesh *m, int suspect)
 	int failed = atomic_load(&m->failed), status = failed ? failed : suspect < 0 ? 1 : fault_locked(m, HVD_EPEER, suspect, CAUSE_LATE, -1, NULL);
 	pthread_mutex_unlock(&m->lock);
 	return status;
-}
-
-int mesh_reason(struct mesh *m)
-{
-	for (double until = lived() + PATIENCE; !atomic_load(&m->failed) && lived() < until;)
-		usleep(1000);
-	return atomic_load(&m->failed);
 }
 
 /* ---- one link ------------------------------------------------------------------------------------- */
