@@ -77,6 +77,39 @@ static bool in_list(const char *nodelist, const char *name)
 	return found;
 }
 
+static bool is_named(const partition_info_t *partition, const char *names)
+{
+	size_t length = strlen(partition->name);
+
+	for (const char *p = names; p; p = strchr(p, ',')) {
+		p += *p == ',';
+		if (!strncmp(p, partition->name, length) && (!p[length] || p[length] == ','))
+			return true;
+	}
+	return !names && partition->flags & PART_FLAG_DEFAULT;
+}
+
+char *slurm_nodes_of_partitions(const char *names)
+{
+	__typeof__(slurm_load_partitions) *load = (__typeof__(slurm_load_partitions) *)slurm_function("slurm_load_partitions");
+	__typeof__(slurm_free_partition_info_msg) *give_back = (__typeof__(slurm_free_partition_info_msg) *)slurm_function("slurm_free_partition_info_msg");
+	partition_info_msg_t *partitions = NULL;
+	char *nodes = NULL;
+
+	if (!load || !give_back || load(0, &partitions, SHOW_ALL) != SLURM_SUCCESS)
+		return NULL;
+	for (uint32_t i = 0; i < partitions->record_count; i++) {
+		const partition_info_t *p = &partitions->partition_array[i];
+		char *both = NULL;
+		if (!p->name || !p->nodes || !is_named(p, names) || asprintf(&both, "%s%s%s", nodes ? nodes : "", nodes ? "," : "", p->nodes) < 0)
+			continue;
+		free(nodes);
+		nodes = both;
+	}
+	give_back(partitions);
+	return nodes;
+}
+
 int slurm_packages_per_node(const char *nodelist, bool *have_gpus)
 {
 	node_info_msg_t *nodes = load_nodes();

@@ -9,6 +9,9 @@
 /* Packages of every node in the list, or of every node of the cluster with NULL; 0 if they differ or cannot be had. *have_gpus: one of them has GPUs. */
 int slurm_packages_per_node(const char *nodelist, bool *have_gpus);
 
+/* The nodes "n[1-2],m3" of the partitions "a,b", or of the default one with NULL, for free(); NULL where they cannot be had. */
+char *slurm_nodes_of_partitions(const char *names);
+
 /* CPUs of the node divided by its GPUs, at least 1; `otherwise` where that cannot be had. */
 int slurm_cpus_per_gpu(const char *node, int otherwise);
 
