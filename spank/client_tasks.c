@@ -287,6 +287,27 @@ static void tell_no_gpus(void)
 		getenv("SLURM_JOB_ID") ? "add #SBATCH" : "type");
 }
 
+/* Where GPUs are asked for by task alone Slurm starts one task a node, and the other GPUs of a larger job stand idle. */
+static void tell_more_gpus(int component, int group)
+{
+	struct step_words step = { 0 }, job;
+	struct step_size here, all;
+	bool known;
+
+	read_words(&step, component, group);
+	if (!names_gpus(component) || !gpus_of_each_task(&step) || step.gpus || step.gpus_per_node || step.gpus_per_socket || step.gres || is_other_job(component) ||
+	    step.ntasks || step.ntasks_per_node || step.ntasks_per_gpu || step.ntasks_per_other)
+		return;
+	job = step;
+	job.nodes = group_variable("SLURM_JOB_NUM_NODES", group);
+	for (int i = 0; i < SOURCES; i++)
+		*(const char **)((char *)&job + source[i].field) = group_variable(source[i].variable, group);
+	if (!has_gpus(&job) && !(job.gres = group_variable("SLURM_GRES", group)))
+		job.gres = slurm_job_gres(group, &known);
+	if (!step_size(&step, &here) && !step_size(&job, &all) && all.nodes == here.nodes && all.tasks > here.tasks)
+		fprintf(stderr, "hvd: this step has %d GPU%s of its job's %d: for all of them type -n %d\n", here.gpus, here.gpus == 1 ? "" : "s", all.gpus, all.tasks);
+}
+
 /* Sets the tasks of one component, in one group of a heterogeneous job or else group -1, as far as Slurm is not to decide. */
 static void size_step(int component, int group)
 {
@@ -396,6 +417,8 @@ void client_count_tasks(const struct argv_scan *command_line, const struct optio
 	}
 	for (int c = 0; c < scan->components; c++)
 		named |= names_gpus(c) && (getenv("SLURM_JOB_ID") || said(c, "jobid"));
+	for (int c = 0; named && c < scan->components; c++)
+		for_each_group(c, tell_more_gpus);
 	for (int c = 0; named && c < scan->components; c++)
 		for_each_group(c, keep_words_of_job);
 	if (named && has_groups(0))

@@ -148,6 +148,22 @@ refused() { # TEXT: exit 64 and exactly this line
 	one_gpu_each 3
 }
 
+@test "GPUs asked for by task alone: a step that leaves some of its job's idle is told the -n for all of them" {
+	local told='hvd: this step has 2 GPUs of its job'"'"'s 4: for all of them type -n 4'
+	for job in --gpus-per-node=2 --gres=gpu:2 --gpus=4; do
+		run in_cluster salloc -Q -N2 --exclusive $job srun -Q --hvd --gpus-per-task=1 "$SHOW"
+		echo "$output"
+		[ "$(grep -c '^task . of 2: gpus=GPU-[^,]* ' <<<"$output")" -eq 2 ]
+		[ "$(grep -v '^task' <<<"$output")" = "$told" ]
+	done
+	# shellcheck disable=SC2016
+	run in_cluster salloc -Q -N2 --exclusive --gpus-per-node=2 bash -c 'for words in "--gpus-per-task=1 -n4" --gpus-per-task=2 "-N1 --gpus-per-task=1" "--gpus-per-task=1 --gpus=2"; do
+		srun -Q --hvd $words "$0"; done' "$SHOW"
+	echo "$output"
+	[ "$(grep -c '^task . of ' <<<"$output")" -eq 9 ]
+	[ "$(grep -v '^task' <<<"$output")" = '' ]
+}
+
 @test "a node is named once or twice: it is one node" {
 	run srun -w n1,n1 --gpus-per-node=2 --hvd "$SHOW"
 	one_gpu_each 2
