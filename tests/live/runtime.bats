@@ -6,7 +6,7 @@ load helpers
 
 setup_file() {
 	[ -e "$BUILD/libhvd.so" ] || skip "libhvd.so is not built (no PMIx headers)"
-	cluster_up --plugin none
+	cluster_up --plugin none --conf <(printf '%s\n' JobCompType=jobcomp/filetxt "JobCompLoc=$CLUSTER/log/jobs")
 	export EXAMPLES=$BUILD/examples
 }
 teardown_file() { cluster_down; }
@@ -246,6 +246,21 @@ time.sleep(30)' "$job" "$held" 3>&- &
 		done
 	done
 	nothing_left
+}
+
+@test "Slurm's record of a job has its survivors' status, also where its script goes on and ends well" {
+	rm -f "$SCRATCH"/steps.*
+	cat >"$SCRATCH/job" <<-EOF
+		#!/bin/bash
+		srun -O --mpi=pmix -N2 -n4 bash -c '
+			[ \$SLURM_PROCID != 1 ] || { until grep -qs ^step "$SCRATCH"/steps.*; do sleep 0.1; done; kill -9 \$\$; } &
+			exec "$EXAMPLES/gradients" 100000 >"$SCRATCH/steps.\$SLURM_PROCID"'
+		exit 0
+	EOF
+	ends_with 0 in_cluster sbatch -W -N2 -n4 -O --output=/dev/null "$SCRATCH/job"
+	wait_for 10 grep -q ExitCode= "$CLUSTER/log/jobs"
+	cat "$CLUSTER/log/jobs"
+	[[ $(tail -n 1 "$CLUSTER/log/jobs") == *" JobState=COMPLETED "*" DerivedExitCode=70:0 ExitCode=0:0"* ]]
 }
 
 @test "a stopped rank is named within the deadline" {
