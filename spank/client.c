@@ -534,6 +534,19 @@ static void prepare_step(void)
 	client_set(STEP_VARIABLE, options_print(o, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, text, sizeof text), true);
 }
 
+/* The daemons by which an mpirun starts its ranks hand on to all of a node's what they are given: one task's GPU, CPUs and threads. */
+static bool starts_daemons(void)
+{
+	static const char *const daemons[] = { "orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy", "pmi_proxy" };
+	const int at = client.scan.command[0];
+	const char *slash = at < client.argc ? strrchr(client.argv[at], '/') : NULL, *program = slash ? slash + 1 : at < client.argc ? client.argv[at] : "";
+	bool found = false;
+
+	for (size_t i = 0; i < sizeof daemons / sizeof *daemons; i++)
+		found |= !strcmp(program, daemons[i]);
+	return found;
+}
+
 int client_init(const struct site *site)
 {
 	client.site = site;
@@ -551,7 +564,7 @@ int client_init(const struct site *site)
 		return 0;
 	read_options();
 	rewrite_aliases();
-	if (client.steps && client.bind)
+	if (client.steps && client.bind && !starts_daemons())
 		prepare_step();
 	return 0;
 }

@@ -64,19 +64,6 @@ int slurm_hosts(const char *nodelist)
 	return hosts;
 }
 
-static bool in_list(const char *nodelist, const char *name)
-{
-	__typeof__(slurm_hostlist_create) *create = (__typeof__(slurm_hostlist_create) *)slurm_function("slurm_hostlist_create");
-	__typeof__(slurm_hostlist_find) *find = (__typeof__(slurm_hostlist_find) *)slurm_function("slurm_hostlist_find");
-	__typeof__(slurm_hostlist_destroy) *destroy = (__typeof__(slurm_hostlist_destroy) *)slurm_function("slurm_hostlist_destroy");
-	void *list = create && find && destroy ? create(nodelist) : NULL;
-	bool found = list && find(list, name) >= 0;
-
-	if (list)
-		destroy(list);
-	return found;
-}
-
 static bool is_named(const partition_info_t *partition, const char *names)
 {
 	size_t length = strlen(partition->name);
@@ -112,19 +99,25 @@ char *slurm_nodes_of_partitions(const char *names)
 
 int slurm_packages_per_node(const char *nodelist, bool *have_gpus)
 {
+	__typeof__(slurm_hostlist_create) *create = (__typeof__(slurm_hostlist_create) *)slurm_function("slurm_hostlist_create");
+	__typeof__(slurm_hostlist_find) *find = (__typeof__(slurm_hostlist_find) *)slurm_function("slurm_hostlist_find");
+	__typeof__(slurm_hostlist_destroy) *destroy = (__typeof__(slurm_hostlist_destroy) *)slurm_function("slurm_hostlist_destroy");
+	void *list = nodelist && create && find && destroy ? create(nodelist) : NULL;
 	node_info_msg_t *nodes = load_nodes();
 	int packages = -1;
 
 	*have_gpus = false;
 	for (uint32_t i = 0; nodes && i < nodes->record_count; i++) {
 		const node_info_t *n = &nodes->node_array[i];
-		if (!n->name || (nodelist && !in_list(nodelist, n->name)))
+		if (!n->name || (nodelist && (!list || find(list, n->name) < 0)))
 			continue;
 		/* a board is what holds sockets; nearly every node has one */
 		int here = n->sockets;
 		packages = packages < 0 || packages == here ? here : 0;
 		*have_gpus |= n->gres && count_gres_gpus(n->gres) > 0;
 	}
+	if (list)
+		destroy(list);
 	free_nodes(nodes);
 	return packages < 0 ? 0 : packages;
 }

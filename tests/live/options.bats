@@ -648,7 +648,16 @@ refused() { # TEXT: exit 64 and exactly this line
 	# and one without a GPU is none of ours
 	run srun -n2 bash -c 'echo "${HVD_POLICY-none} ${HVD_CPUS-none} ${OMP_NUM_THREADS-none} ${SLURM_HVD_STEP-none}"'
 	[ "$output" = $'none none none none\nnone none none none' ]
+	# what a daemon of mpirun's has all ranks of its node would have
+	cp "$SHOW" "$SCRATCH/orted"
+	run srun --gpus=1 "$SHOW"
+	one_gpu_each 1
+	run srun --gpus=1 "$SCRATCH/orted"
 	echo "$stack" >"$CLUSTER/etc/plugstack.conf"
+	[ "$output" = 'task 0 of 1: gpus=0 mpi=none policy=none args=' ]
+	# in a job with --hvd, too, where the number of these tasks would be refused
+	run in_cluster salloc -Q --hvd --gpus=2 -n2 srun -Q -n1 "$SCRATCH/orted"
+	[ "$output" = 'task 0 of 1: gpus=0,1 mpi=none policy=none args=' ]
 }
 
 @test "two lines of plugstack.conf for the plugin, as where a file is included twice: the first counts, and one line of srun says so" {
