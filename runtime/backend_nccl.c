@@ -368,9 +368,9 @@ static int nccl_recover(struct hvd *h)
 		status = s->nc.ncclCommShrink && s->nc.ncclCommRevoke ? shrink(h, s) : HVD_EBACKEND;
 	if (status == HVD_EBACKEND && h->world.size > 1 && !s->endless)
 		status = open_communicator(h, s);
-	stamps_retire(h, s->stamps);
 	if (!status) /* updates of before the loss are still to see the stop word */
 		status = waited(h, s, s->program, "what was queued before the loss");
+	stamps_retire(h, s->stamps);
 	return status;
 }
 
@@ -602,6 +602,8 @@ static void nccl_close(struct hvd *h)
 	s->comm = NULL; /* what is registered went with it */
 	if (through) /* else a graph still holds collectives, or a rank died while closing: an abort and frees would wait for them */
 		release(s);
+	else
+		stamps_retire(h, s->stamps);
 	if (s->host->close)
 		s->host->close(h);
 	h->device = NULL;

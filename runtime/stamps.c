@@ -3,11 +3,9 @@
 
 #include <stdlib.h>
 
-#define RETIRED (UINT32_MAX - 1) /* no number of a bucket */
-
 struct stamp {
 	struct stamp *next;
-	struct hvd *h;
+	struct hvd *_Atomic h; /* NULL: what still comes of it is of no step */
 	enum trace_kind kind;  /* TRACE_BUCKET, or TRACE_WAIT: of the end of a step */
 	uint32_t bucket, step; /* step: times that it was stamped */
 	uint64_t bytes;
@@ -19,23 +17,27 @@ struct stamp {
 static void CUDA_CB begins(void *argument)
 {
 	struct stamp *s = argument;
+	struct hvd *h = s->h;
 	s->begin = now();
-	if (s->kind == TRACE_WAIT)
-		trace_add(s->h, TRACE_READY, s->begin, s->begin, s->step, s->bucket, s->bytes);
+	if (h && s->kind == TRACE_WAIT)
+		trace_add(h, TRACE_READY, s->begin, s->begin, s->step, s->bucket, s->bytes);
 }
 
 static void CUDA_CB ends(void *argument)
 {
 	struct stamp *s = argument;
-	trace_add(s->h, s->kind, s->begin, now(), s->step++, s->bucket, s->bytes);
-	if (s->kind == TRACE_WAIT && s->step > s->h->step) /* of a graph: the program's calls do not count it */
-		s->h->step = s->step;
+	struct hvd *h = s->h;
+	if (!h)
+		return;
+	trace_add(h, s->kind, s->begin, now(), s->step++, s->bucket, s->bytes);
+	if (s->kind == TRACE_WAIT && s->step > h->step) /* of a graph: the program's calls do not count it */
+		h->step = s->step;
 }
 
 static struct stamp *stamp_of(struct hvd *h, struct stamp **stamps, const struct op *op)
 {
 	struct stamp *s = *stamps;
-	while (s && s->bucket != (uint32_t)op->bucket)
+	while (s && (s->bucket != (uint32_t)op->bucket || !s->h))
 		s = s->next;
 	if (!s && (s = calloc(1, sizeof *s))) {
 		*s = (struct stamp){ .next = *stamps, .h = h, .kind = op->bucket < 0 ? TRACE_WAIT : TRACE_BUCKET, .bucket = (uint32_t)op->bucket, .step = h->step };
@@ -56,7 +58,7 @@ void stamps_retire(struct hvd *h, struct stamp *stamps)
 {
 	for (struct stamp *s = stamps; s; s = s->next) {
 		h->step = s->step > h->step ? s->step : h->step;
-		s->bucket = RETIRED; /* nobody looks for it any more */
+		s->h = NULL;
 	}
 }
 

@@ -10,7 +10,8 @@ struct stamp; /* of a bucket, or of the end of a step; graphs hold its address *
 
 /* Enqueues the moment at which the all-reduce of `op` begins (end: at which the mean is there), or, with no bucket, the wait for all of a step. */
 CUresult stamp(struct hvd *h, const struct driver *cu, struct stamp **stamps, const struct op *op, CUstream stream, bool end);
-/* After a recovery steps go on after the last that any rank has seen, and stamps begin anew; graphs of before may still hold the old ones. */
+/* After a recovery steps go on after the last that any rank has seen, and stamps begin anew; graphs of before may still hold the old ones, as one
+ * that was not destroyed does after the end of h. */
 void stamps_retire(struct hvd *h, struct stamp *stamps);
 void stamps_free(struct stamp **stamps);
 

@@ -38,6 +38,7 @@ static void launch(void *folder)
 	struct hvd_conf conf = quick_conf();
 	struct hvd_plan *p;
 	conf.trace = folder;
+	conf.deadline = 1;
 	struct hvd *h = open_world(conf);
 	works(h, hvd_plan_open(h, &p, t, 2, 1));
 	call_back = keep;
@@ -63,7 +64,11 @@ static void launch(void *folder)
 	hvd_mark(h, "input", hvd_mark(h, NULL, 0)); /* of the step that the device is at */
 	must(records(h->trace, TRACE_MARK, STEPS) == 1);
 	hvd_plan_close(p);
-	works(h, hvd_close(h));
+	graph_left = true; /* and may run yet: hvd_close() gives up at the deadline */
+	hvd_close(h);
+	for (int i = 0; i < nodes; i++)
+		node[i].function(node[i].argument);
+	_exit(0); /* that is kept for it */
 }
 
 static void steps_of_a_graph_are_traced_like_others(void **state)
