@@ -91,9 +91,12 @@ static int add_file(struct traces *t, const char *path)
 	return 0;
 }
 
+/* local.0, outside of jobs, comes after every job's. */
 static int newest_first(const struct dirent **a, const struct dirent **b)
 {
-	return strverscmp((*b)->d_name, (*a)->d_name);
+	const char *x = (*a)->d_name, *y = (*b)->d_name;
+	int jobs = (*y <= '9') - (*x <= '9');
+	return jobs ? jobs : strverscmp(y, x);
 }
 
 static int is_trace(const struct dirent *d)
@@ -359,7 +362,7 @@ static void print_sums(const struct traces *t, const struct sums *s)
 	int last = 0;
 	for (int r = 1; r < t->n; r++)
 		last = s->last[r] > s->last[last] ? r : last;
-	printf("%d ranks, %d steps, %.2f ms a step\n", t->n, s->steps, s->whole * unit);
+	printf("%d rank%s, %d steps, %.2f ms a step\n", t->n, t->n > 1 ? "s" : "", s->steps, s->whole * unit);
 	print_share("computing", s->compute, s->whole, unit);
 	print_share("input", s->input, s->whole, unit);
 	print_share("waiting for late ranks", s->late, s->whole, unit);
@@ -401,7 +404,7 @@ static int summary(const struct traces *t, bool each)
 	if (s.steps)
 		print_sums(t, &s);
 	else
-		printf("%d ranks, no two whole steps\n", t->n);
+		printf("%d rank%s, no two whole steps\n", t->n, t->n > 1 ? "s" : "");
 	if (s.left_out)
 		printf("%d steps left out, which not every rank has from beginning to end: a rank was lost, or a trace's first steps are overwritten\n", s.left_out);
 	free(step);

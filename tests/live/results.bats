@@ -453,7 +453,7 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 		--threads 1 --output traced >/dev/null
 	run hvd-trace --output timeline.json trace
 	echo "$output"
-	[[ $output == "1 ranks, 11 steps, "* ]]
+	[[ $output == "1 rank, 11 steps, "* ]]
 	awk '/ ms +[0-9.]+ %$/ { sum += $(NF - 1) } END { exit !(sum > 99.7 && sum < 100.3) }' <<<"$output" # where the time went: all of it
 	awk '$1 == "input" && $(NF - 1) > 10 { found = 1 } END { exit !found }' <<<"$output"
 	grep -q '^validations and checkpoints, not counted above: ' <<<"$output"

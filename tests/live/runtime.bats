@@ -411,6 +411,9 @@ jobs_run() { # NAME NUMBER
 	run "$BUILD/hvd-trace" "$SCRATCH/trace"
 	[ "$status" -eq 0 ]
 	grep -qx "hvd-trace: 3 of the step's 4 ranks: the others' traces are not here" <<<"$output"
+	HVD_TRACE=$SCRATCH/trace "$BUILD/hvd-bench" --start-up # outside of the job
+	run "$BUILD/hvd-trace" "$SCRATCH/trace"
+	grep -q '^3 ranks, ' <<<"$output"
 	mkdir "$SCRATCH/one"
 	HVD_TRACE=$SCRATCH/one "$BUILD/hvd-bench" --start-up
 	HVD_TRACE=$SCRATCH/one "$BUILD/hvd-bench" --start-up

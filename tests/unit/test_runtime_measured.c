@@ -137,7 +137,7 @@ static void record(void *folder)
 	struct hvd_conf conf = quick_conf();
 	struct hvd_plan *p;
 	struct hvd *h;
-	float x = 1;
+	float x = 1, all[3];
 	conf.trace = folder;
 	int status = hvd_init_from(&h, &conf, meet);
 	works(h, status);
@@ -150,6 +150,8 @@ static void record(void *folder)
 		must(records(h->trace, from, TRACE_READY, bucket) == 1 && records(h->trace, from, TRACE_BUCKET, bucket) == 1);
 	must(records(h->trace, from, TRACE_COLLECTIVE, OP_BROADCAST) == 1 && records(h->trace, from, TRACE_COLLECTIVE, OP_ALLREDUCE) == 1);
 	must(records(h->trace, from, TRACE_WAIT, 0) == 1 && h->trace->written == from + 2 * TENSORS + 3);
+	works(h, hvd_allgatherv(h, all, all, (size_t[]){ 1, 2 }, HVD_F32));
+	must(h->trace->record[h->trace->written - 1].bytes == (uint32_t)(meeting_rank + 1) * sizeof x);
 	hvd_plan_close(p);
 	works(h, hvd_close(h));
 }
