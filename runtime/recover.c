@@ -103,12 +103,12 @@ static int agree_on_survivors(struct hvd *h, uint8_t *fate)
 int hvd_recover(struct hvd *h)
 {
 	struct mesh *m = h->mesh;
-	if (!atomic_load(&m->failed))
-		return fail(h, HVD_EINVAL, "hvd_recover: no rank is lost");
 	if (h->parent)
 		return fail(h, HVD_EINVAL, "hvd_recover: a sub-world ends with its rank: close it, recover the world, and split that again");
 	if (!h->conf.on_death)
 		return fail(h, HVD_EINVAL, "hvd_recover: on_death is abort (srun --hvd=on_death=continue)");
+	if (!mesh_reason(m)) /* a sub-world may have heard first */
+		return fail(h, HVD_EINVAL, "hvd_recover: no rank is lost");
 	if (m->failed != HVD_EPEER)
 		return fail(h, m->failed, "hvd_recover: no rank is lost: %s", m->fault);
 	queue_drain(h);

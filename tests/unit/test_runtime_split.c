@@ -322,6 +322,38 @@ static void a_sub_world_is_closed_once_the_world_above_knows_what_broke_it(void 
 	run_ranks("ab", close_after_a_broken_link, NULL);
 }
 
+/* Rank 2 dies. Rank 1 closes the sub-world that it has with rank 0, which hears of that before it hears of the death. */
+static void hear_of_a_death_last(void *arg)
+{
+	struct hvd *h = open_world(1), *part;
+	(void)arg;
+	works(h, hvd_split(h, meeting_rank / 2, &part));
+	if (!meeting_rank)
+		pthread_mutex_lock(&h->mesh->lock);
+	all_arrive();
+	if (meeting_rank == 2)
+		raise(SIGKILL);
+	if (meeting_rank) {
+		while (!stop_word(h))
+			usleep(1000);
+		hvd_close(part);
+	} else {
+		must(hvd_barrier(part) == HVD_EPEER && !h->mesh->failed);
+		hvd_close(part);
+		pthread_mutex_unlock(&h->mesh->lock);
+	}
+	works(h, hvd_recover(h));
+	must(hvd_world(h)->size == 2);
+	works(h, hvd_close(h));
+}
+
+static void a_recovery_waits_for_what_broke_the_sub_world(void **state)
+{
+	(void)state;
+	run_ranks_but(2, "aaa", hear_of_a_death_last, NULL);
+	run_ranks_but(2, "abc", hear_of_a_death_last, NULL);
+}
+
 static void who_closes_a_sub_world_is_not_lost_to_the_world(void **state)
 {
 	(void)state;
@@ -430,6 +462,7 @@ int main(void)
 		cmocka_unit_test(a_kill_at_any_instant_of_a_split_is_survived),
 		cmocka_unit_test(two_kills_at_any_instants_of_splits_and_recoveries_are_survived),
 		cmocka_unit_test(who_closes_a_sub_world_is_not_lost_to_the_world),
+		cmocka_unit_test(a_recovery_waits_for_what_broke_the_sub_world),
 		cmocka_unit_test(a_sub_world_is_closed_once_the_world_above_knows_what_broke_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
