@@ -83,15 +83,15 @@ ENTRY int slurm_spank_init(spank_t spank, int argc, char *argv[])
 {
 	static bool called = false;
 	char error[512];
-	const char *copy = second_copy();
 	spank_context_t context = spank_context();
+	/* slurmd may read plugstack.conf again, and find a newer file in the same place */
+	const char *copy = context == S_CTX_SLURMD ? NULL : second_copy();
 
 	if (copy) {
 		site.enable = ENABLE_NEVER;
 		slurm_error("hvd: plugstack.conf has two copies of this plugin: %s is ignored", copy);
 		return 0;
 	}
-	/* slurmd may read plugstack.conf again */
 	if (context != S_CTX_SLURMD && is_second_line(&called)) {
 		slurm_error("hvd: plugstack.conf has this plugin in two lines: the second one is ignored");
 		return 0;
