@@ -34,6 +34,7 @@ struct backend {
 	/* Where not NULL, buckets are ordered by the device instead of the communication thread: one bucket; all of a step. */
 	int (*post)(struct hvd *h, const struct op *op);
 	int (*join)(struct hvd *h);
+	double (*exposed)(struct hvd *h); /* seconds that the device waited in the last join that it is through with */
 	/* A rank is lost and the stop word says so (in the watching thread, so it does not wait; may be NULL): whatever runs on a device must end. */
 	void (*stop)(struct hvd *h);
 	void (*look)(struct hvd *h); /* the same thread, at every sign of life; may be NULL */

@@ -29,6 +29,8 @@ struct memory {
 	bool plain; /* the driver's, not NCCL's */
 };
 
+enum { READY, DONE, FROM, TO, EVENTS }; /* from FROM to TO the program's stream waits for buckets */
+
 struct nccl {
 	struct driver cu;
 	struct api nc;
@@ -45,7 +47,8 @@ struct nccl {
 	CUstream program, own;   /* own: buckets, at high priority */
 	bool made;               /* program is ours, too */
 	_Atomic bool hung;       /* the last wait for one of both was in vain */
-	CUevent ready, done;
+	CUevent event[EVENTS];
+	double exposed;          /* seconds from FROM to TO, when both were last known */
 	uint32_t *stop;          /* mapped into the device */
 	struct memory *memory;
 	struct stamp *stamps;    /* for the trace */
@@ -194,10 +197,8 @@ static int open_device(struct hvd *h, struct nccl *s)
 		rc = s->cu.cuStreamCreateWithPriority(&s->program, CU_STREAM_NON_BLOCKING, 0);
 		s->made = !rc;
 	}
-	if (!rc)
-		rc = s->cu.cuEventCreate(&s->ready, CU_EVENT_DISABLE_TIMING);
-	if (!rc)
-		rc = s->cu.cuEventCreate(&s->done, CU_EVENT_DISABLE_TIMING);
+	for (int e = 0; !rc && e < EVENTS; e++)
+		rc = s->cu.cuEventCreate(&s->event[e], e < FROM ? CU_EVENT_DISABLE_TIMING : CU_EVENT_DEFAULT);
 	if (!rc)
 		rc = s->cu.cuMemHostAlloc((void **)&s->stop, sizeof *s->stop, CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);
 	if (rc)
@@ -546,9 +547,9 @@ static int nccl_post(struct hvd *h, const struct op *op)
 	if (status)
 		return status;
 	mesh_doing(h->mesh, DOING_BUCKET, (uint32_t)op->bucket);
-	CUresult rc = s->cu.cuEventRecord(s->ready, s->program);
+	CUresult rc = s->cu.cuEventRecord(s->event[READY], s->program);
 	if (!rc)
-		rc = s->cu.cuStreamWaitEvent(s->own, s->ready, 0);
+		rc = s->cu.cuStreamWaitEvent(s->own, s->event[READY], 0);
 	if (!rc)
 		rc = stamp(h, &s->cu, &s->stamps, op, s->own, false);
 	if (rc)
@@ -562,15 +563,31 @@ static int nccl_join(struct hvd *h)
 {
 	static const struct op step = { .bucket = -1 };
 	struct nccl *s = entered(h);
-	CUresult rc = s->cu.cuEventRecord(s->done, s->own);
+	CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult rc = s->cu.cuEventRecord(s->event[DONE], s->own);
+	s->cu.cuStreamIsCapturing(s->program, &capturing);
+	const unsigned flag = capturing ? CU_EVENT_RECORD_EXTERNAL : CU_EVENT_RECORD_DEFAULT; /* else the graph would not record it */
 	if (!rc)
 		rc = stamp(h, &s->cu, &s->stamps, &step, s->program, false);
 	if (!rc)
-		rc = s->cu.cuStreamWaitEvent(s->program, s->done, 0);
+		rc = s->cu.cuEventRecordWithFlags(s->event[FROM], s->program, flag);
+	if (!rc)
+		rc = s->cu.cuStreamWaitEvent(s->program, s->event[DONE], 0);
+	if (!rc)
+		rc = s->cu.cuEventRecordWithFlags(s->event[TO], s->program, flag);
 	if (!rc)
 		rc = stamp(h, &s->cu, &s->stamps, &step, s->program, true);
 	mesh_doing(h->mesh, DOING_COMPUTE, 0);
 	return rc ? cuda_failed(h, s, "joining the buckets", rc) : lost(h);
+}
+
+static double nccl_exposed(struct hvd *h)
+{
+	struct nccl *s = entered(h);
+	float ms = -1;
+	if (!s->cu.cuEventElapsedTime(&ms, s->event[FROM], s->event[TO]) && ms >= 0) /* else the next step is under way */
+		s->exposed = ms * 1e-3;
+	return s->exposed;
 }
 
 static void release(struct nccl *s)
@@ -578,10 +595,9 @@ static void release(struct nccl *s)
 	while (s->memory)
 		give_back(s, &s->memory);
 	stamps_free(&s->stamps);
-	if (s->ready)
-		s->cu.cuEventDestroy(s->ready);
-	if (s->done)
-		s->cu.cuEventDestroy(s->done);
+	for (int e = 0; e < EVENTS; e++)
+		if (s->event[e])
+			s->cu.cuEventDestroy(s->event[e]);
 	if (s->own)
 		s->cu.cuStreamDestroy(s->own);
 	if (s->made)
@@ -625,6 +641,7 @@ const struct backend backend_nccl = {
 	.run = nccl_run,
 	.post = nccl_post,
 	.join = nccl_join,
+	.exposed = nccl_exposed,
 	.stop = nccl_stop,
 	.look = nccl_look,
 	.recover = nccl_recover,

@@ -381,7 +381,7 @@ int hvd_plan_buckets(const struct hvd_plan *p)
 
 double hvd_plan_exposed(const struct hvd_plan *p)
 {
-	return p->exposed;
+	return device_tells(p->h) ? p->h->backend->exposed(p->h) : p->exposed;
 }
 
 void hvd_plan_close(struct hvd_plan *p)

@@ -176,7 +176,8 @@ HVD_API int hvd_plan_finish(struct hvd_plan *p);
  * adds to what is in the slab. The mean is over ranks, not over passes. Collective. */
 HVD_API int hvd_plan_accumulate(struct hvd_plan *p, int k);
 HVD_API int hvd_plan_buckets(const struct hvd_plan *p);
-/* Seconds hvd_plan_finish() waited in the last step (communication that the backward pass did not hide). */
+/* Seconds hvd_plan_finish() waited in the last step (communication that the backward pass did not hide). With NCCL: seconds that the device
+ * waited, in the last step that it is through with, by hvd_plan_finish() or in a graph. */
 HVD_API double hvd_plan_exposed(const struct hvd_plan *p);
 HVD_API void hvd_plan_close(struct hvd_plan *p);
 

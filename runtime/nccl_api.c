@@ -36,7 +36,7 @@ static bool device_there(void)
 
 int driver_bind(struct driver *cu, char why[128])
 {
-	static const char *const names[] = { DRIVER_FUNCTIONS(LIBRARY_NAME) };
+	static const char *const names[] = { DRIVER_FUNCTIONS(LIBRARY_NAME) "cuEventElapsedTime" };
 	int devices = 0;
 	void *library = device_there() ? library_open("libcuda.so.1", NULL) : NULL;
 	if (!library) {

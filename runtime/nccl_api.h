@@ -13,7 +13,7 @@
 #define DRIVER_FUNCTIONS(F) \
 	F(cuInit) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDevicePrimaryCtxRetain) F(cuCtxGetCurrent) F(cuCtxSetCurrent) \
 	F(cuStreamCreateWithPriority) F(cuStreamDestroy) F(cuStreamWaitEvent) F(cuStreamQuery) F(cuStreamIsCapturing) F(cuEventCreate) \
-	F(cuEventRecord) F(cuEventDestroy) F(cuLaunchHostFunc) F(cuPointerGetAttribute) F(cuMemsetD8Async) F(cuMemcpyAsync) F(cuMemcpyDtoDAsync) F(cuMemAlloc) F(cuMemFree) \
+	F(cuEventRecord) F(cuEventRecordWithFlags) F(cuEventDestroy) F(cuLaunchHostFunc) F(cuPointerGetAttribute) F(cuMemsetD8Async) F(cuMemcpyAsync) F(cuMemcpyDtoDAsync) F(cuMemAlloc) F(cuMemFree) \
 	F(cuMemHostAlloc) F(cuMemFreeHost) F(cuGetErrorName)
 
 #define NCCL_FUNCTIONS(F) \
@@ -23,6 +23,8 @@
 
 struct driver {
 	DRIVER_FUNCTIONS(LIBRARY_MEMBER)
+	/* By its first name, that of every driver: what headers say is that of the newest only. */
+	CUresult (*cuEventElapsedTime)(float *, CUevent, CUevent);
 };
 
 struct api {

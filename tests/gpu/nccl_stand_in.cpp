@@ -48,6 +48,7 @@ struct communicator {
 };
 
 std::map<char *, size_t> device_memory;
+std::map<CUevent, double> moments; /* milliseconds */
 
 /* Until `there`, or the communicator is broken off: false. */
 template <class F> bool wait_for(communicator *c, F there)
@@ -455,6 +456,27 @@ CUresult record(CUevent event, CUstream s)
 	return (CUresult)device_event_record((device_event)(void *)event, of(s));
 }
 
+/* A moment that a graph, too, writes down, each time. */
+CUresult record_moment(CUevent event, CUstream s, unsigned flags)
+{
+	if (shim_is_captured(of(s)) != (flags == CU_EVENT_RECORD_EXTERNAL))
+		misuse("an event is recorded for a graph outside of one, or the other way round");
+	shim_put(of(s), [=] {
+		timespec t;
+		clock_gettime(CLOCK_MONOTONIC, &t);
+		moments[event] = (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+	});
+	return CUDA_SUCCESS;
+}
+
+CUresult elapsed(float *ms, CUevent from, CUevent to)
+{
+	if (!moments.count(from) || !moments.count(to))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*ms = (float)(moments[to] - moments[from]);
+	return CUDA_SUCCESS;
+}
+
 CUresult after(CUstream s, CUevent event, unsigned)
 {
 	return (CUresult)device_stream_after(of(s), (device_event)(void *)event);
@@ -520,7 +542,7 @@ extern "C" void *stand_in_function(const char *name)
 	static const std::map<std::string, void *> all = {
 		{ "cuDeviceGetCount", (void *)one_device }, { "cuCtxGetCurrent", (void *)a_context }, { "cuStreamCreateWithPriority", (void *)make_stream },
 		{ "cuStreamDestroy", (void *)free_stream }, { "cuStreamWaitEvent", (void *)after }, { "cuStreamQuery", (void *)query }, { "cuStreamIsCapturing", (void *)capturing }, { "cuLaunchHostFunc", (void *)call_back },
-		{ "cuEventCreate", (void *)make_event }, { "cuEventRecord", (void *)record }, { "cuEventDestroy", (void *)free_event }, { "cuPointerGetAttribute", (void *)where },
+		{ "cuEventCreate", (void *)make_event }, { "cuEventRecord", (void *)record }, { "cuEventDestroy", (void *)free_event }, { "cuEventRecordWithFlags", (void *)record_moment }, { "cuEventElapsedTime", (void *)elapsed }, { "cuPointerGetAttribute", (void *)where },
 		{ "cuMemsetD8Async", (void *)set }, { "cuMemcpyAsync", (void *)copy }, { "cuMemcpyDtoDAsync", (void *)copy }, { "cuMemHostAlloc", (void *)host_alloc }, { "cuMemFreeHost", (void *)host_free },
 		{ "ncclGetVersion", (void *)version }, { "ncclGetUniqueId", (void *)unique_id }, { "ncclCommInitRankConfig", (void *)init }, { "ncclCommGetAsyncError", (void *)state_of },
 		{ "ncclMemAlloc", (void *)allocate }, { "ncclMemFree", (void *)release }, { "ncclCommRegister", (void *)enlist }, { "ncclCommDeregister", (void *)delist }, { "ncclAllReduce", (void *)all_reduce },

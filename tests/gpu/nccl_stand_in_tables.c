@@ -8,7 +8,7 @@ int __wrap_nccl_bind(struct api *nc, char why[128]);
 
 int __wrap_driver_bind(struct driver *cu, char why[128])
 {
-	static const char *const names[] = { DRIVER_FUNCTIONS(LIBRARY_NAME) };
+	static const char *const names[] = { DRIVER_FUNCTIONS(LIBRARY_NAME) "cuEventElapsedTime" };
 	void **slot = (void *)cu;
 	(void)why;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

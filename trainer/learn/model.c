@@ -205,8 +205,10 @@ int model_train(struct model *m, const struct engine_batch *batch, int micro, in
 	int rc = engine_train(m->engine, batch, micro, micros, lr, token);
 
 	/* In host memory, so that nobody waits for a GPU, and outside of its graph. */
-	if (rc == 0 && m->apart && micro == micros - 1)
+	if (rc == 0 && m->apart && micro == micros - 1) {
 		rc = hvd_allreduce(m->world->hvd, m->own, m->heard, SIGNALS, HVD_F32, HVD_SUM);
+		m->exposed = hvd_plan_exposed(m->buckets); /* a graph does not ask on_finish() */
+	}
 	if (rc == 0)
 		return 0;
 	return *hvd_error(m->world->hvd) ? world_fail(m->world, e) : model_fail(m, e);
