@@ -216,10 +216,12 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 static int packages_for_tasks(int component, int group, bool *have_gpus)
 {
 	if (is_other_job(component))
-		return slurm_packages_per_node(NULL, have_gpus);
+		return slurm_packages_per_node(NULL, false, have_gpus);
 	const char *counts = group_variable("SLURM_JOB_CPUS_PER_NODE", group), *of_job = group_variable("SLURM_JOB_NODELIST", group);
-	char *of_partition = of_job ? NULL : slurm_nodes_of_partitions(said_or_set(component, "partition", "SLURM_PARTITION", group));
-	int position, cpus = counts ? smallest_count(counts, &position) : -1, packages = slurm_packages_per_node(of_job ? of_job : of_partition, have_gpus);
+	const char *partition = said_or_set(component, "partition", "SLURM_PARTITION", group);
+	char *of_partition = of_job ? NULL : slurm_nodes_of_partitions(partition);
+	/* who names no partition may have forgotten it with the GPUs */
+	int position, cpus = counts ? smallest_count(counts, &position) : -1, packages = slurm_packages_per_node(of_job ? of_job : of_partition, !of_job && !partition, have_gpus);
 
 	free(of_partition);
 	return cpus > 0 && cpus < packages ? cpus : packages;

@@ -97,7 +97,7 @@ char *slurm_nodes_of_partitions(const char *names)
 	return nodes;
 }
 
-int slurm_packages_per_node(const char *nodelist, bool *have_gpus)
+int slurm_packages_per_node(const char *nodelist, bool anywhere, bool *have_gpus)
 {
 	__typeof__(slurm_hostlist_create) *create = (__typeof__(slurm_hostlist_create) *)slurm_function("slurm_hostlist_create");
 	__typeof__(slurm_hostlist_find) *find = (__typeof__(slurm_hostlist_find) *)slurm_function("slurm_hostlist_find");
@@ -109,12 +109,12 @@ int slurm_packages_per_node(const char *nodelist, bool *have_gpus)
 	*have_gpus = false;
 	for (uint32_t i = 0; nodes && i < nodes->record_count; i++) {
 		const node_info_t *n = &nodes->node_array[i];
-		if (!n->name || (nodelist && (!list || find(list, n->name) < 0)))
-			continue;
+		const bool listed = n->name && (!nodelist || (list && find(list, n->name) >= 0));
+		*have_gpus |= (listed || anywhere) && n->gres && count_gres_gpus(n->gres) > 0;
 		/* a board is what holds sockets; nearly every node has one */
 		int here = n->sockets;
-		packages = packages < 0 || packages == here ? here : 0;
-		*have_gpus |= n->gres && count_gres_gpus(n->gres) > 0;
+		if (listed)
+			packages = packages < 0 || packages == here ? here : 0;
 	}
 	if (list)
 		destroy(list);

@@ -6,8 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Packages of every node in the list, or of every node of the cluster with NULL; 0 if they differ or cannot be had. *have_gpus: one of them has GPUs. */
-int slurm_packages_per_node(const char *nodelist, bool *have_gpus);
+/* Packages of every node in the list, or of every node of the cluster with NULL; 0 if they differ or cannot be had. *have_gpus: one of
+ * them, or with `anywhere` one of the cluster, has GPUs. */
+int slurm_packages_per_node(const char *nodelist, bool anywhere, bool *have_gpus);
 
 /* The nodes "n[1-2],m3" of the partitions "a,b", or of the default one with NULL, for free(); NULL where they cannot be had. */
 char *slurm_nodes_of_partitions(const char *names);

@@ -75,13 +75,15 @@ refused() { # TEXT: exit 64 and exactly this line
 }
 
 @test "without GPUs: sockets, and GPUs to tell of, are those of the partition's nodes" {
-	printf '%s\n' 'NodeName=c1 NodeAddr=198.18.0.99 Sockets=1 CPUs=1 State=DOWN' 'PartitionName=cpu Nodes=c1' 'PartitionName=gpu Nodes=n1' >"$SCRATCH/parts"
+	local told='hvd: this asks for no GPU, so its tasks compute on CPUs: for GPUs type --gpus-per-node=N'
+	printf '%s\n' 'NodeName=c1 NodeAddr=198.18.0.99 Sockets=1 CPUs=1 State=DOWN' 'PartitionName=cpu Nodes=c1 Default=YES' 'PartitionName=gpu Nodes=n1' >"$SCRATCH/parts"
 	# shellcheck disable=SC2016
 	run hvd_cluster --dir "$SCRATCH/parts.d" run --nodes 1 --conf "$SCRATCH/parts" env SLURM_MPI_TYPE=none bash -c 'srun -Q -p gpu --hvd "$0"
-		echo; SLURM_PARTITION=other srun -p cpu --hvd --test-only "$0" || true' "$SHOW"
+		echo cpu:; SLURM_PARTITION=gpu srun -p cpu --hvd --test-only "$0"; echo none named:; srun --hvd --test-only "$0"' "$SHOW"
 	echo "$output"
 	[ "$(grep -c '^task . of 2: gpus=none' <<<"$output")" -eq 2 ]
-	[ "$(grep '^hvd: ' <<<"$output")" = 'hvd: this asks for no GPU, so its tasks compute on CPUs: for GPUs type --gpus-per-node=N' ]
+	# who names no partition may have forgotten it with the GPUs
+	[ "$(grep '^hvd: \|:$' <<<"$output")" = "$told"$'\ncpu:\nnone named:\n'"$told" ]
 }
 
 @test "refusals carry both numbers, the -n to type, and status 64" {
