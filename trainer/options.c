@@ -198,6 +198,11 @@ const struct option *option_of(const struct command *command, const struct optio
 	return row;
 }
 
+const struct option *option_named(const struct command *command, const char *name, size_t length)
+{
+	return option_of(command, find(command->options, name, length));
+}
+
 static int unknown_option(const struct command *command, const char *name, size_t length, struct error *e)
 {
 	const char *candidates[MAX_CANDIDATES];
@@ -208,7 +213,7 @@ static int unknown_option(const struct command *command, const char *name, size_
 			candidates[n++] = o->name;
 
 	char text[256];
-	const char *advice = command->advice ? command->advice(name, length, text, sizeof text) : NULL;
+	const char *advice = command->advice ? command->advice(command, name, length, text, sizeof text) : NULL;
 
 	if (advice)
 		return fail(e, EXIT_USAGE, "unknown option --%.*s: %s", (int)length, name, advice);
@@ -233,9 +238,9 @@ static int is_option(const struct command *command, const char *word)
 	const char *name = word + 2;
 	size_t length = strcspn(name, "=");
 
-	if (option_of(command, find(command->options, name, length)))
+	if (option_named(command, name, length))
 		return 1;
-	const struct option *o = length > 3 && strncmp(name, "no-", 3) == 0 ? option_of(command, find(command->options, name + 3, length - 3)) : NULL;
+	const struct option *o = length > 3 && strncmp(name, "no-", 3) == 0 ? option_named(command, name + 3, length - 3) : NULL;
 
 	return o && o->type == OPTION_FLAG;
 }
@@ -246,10 +251,10 @@ static int read_option(const struct command *command, int argc, char **argv, int
 	const char *name = argv[i] + 2;
 	size_t length = strcspn(name, "=");
 	const char *value = name[length] ? name + length + 1 : NULL;
-	const struct option *o = option_of(command, find(command->options, name, length));
+	const struct option *o = option_named(command, name, length);
 
 	if (!o && length > 3 && strncmp(name, "no-", 3) == 0) {
-		o = option_of(command, find(command->options, name + 3, length - 3));
+		o = option_named(command, name + 3, length - 3);
 		if (o && o->type == OPTION_FLAG && value)
 			return fail(e, EXIT_USAGE, "--no-%s takes no value; --%s switches it on", o->name, o->name);
 		if (o && o->type == OPTION_FLAG) {

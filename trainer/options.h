@@ -56,7 +56,7 @@ struct command {
 	const struct option *options; /* up to OPTIONS_END */
 	const struct option *instead; /* of a command that shares another's options: rows for those of the same names, up to OPTIONS_END; or NULL */
 	/* What to say about an option that another program has, written to text, or NULL; may be NULL itself. */
-	const char *(*advice)(const char *name, size_t length, char *text, size_t size);
+	const char *(*advice)(const struct command *command, const char *name, size_t length, char *text, size_t size);
 	int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns an exit code */
 };
 
@@ -70,6 +70,9 @@ int options_read(const struct command *command, int argc, char **argv, void *con
 
 /* A row of command->options as this command has it; NULL: it does not. */
 const struct option *option_of(const struct command *command, const struct option *row);
+
+/* The option of that name, which need not end there; NULL: the command has none. */
+const struct option *option_named(const struct command *command, const char *name, size_t length);
 
 void options_help(const struct command *command, FILE *out);
 

@@ -155,6 +155,18 @@ predict_threads() {
 		sync_bn no switch: a micro-batch
 		world-size srun --hvd: one process
 	EOF
+	# by commands that judge and measure, too: what they lack is called training's
+	while read -r command theirs ours; do
+		run --separate-stderr -64 "$BUILD/chexnet" "$command" "--$theirs=1"
+		echo "$stderr"
+		[[ $stderr == "chexnet $command: unknown option --$theirs: that is PyTorch's; $ours"* ]]
+	done <<-'EOF'
+		eval num-workers here --decode-threads=N
+		eval early_stopping chexnet train has --patience=N
+		predict device here --engine=NAME
+		predict workers chexnet train has --decode-threads=N
+		bench workers chexnet train has --decode-threads=N
+	EOF
 	run --separate-stderr -64 "$BUILD/chexnet" train --optimizer adamw
 	[[ $stderr == *"--optimizer=adamw: did you mean adam?"* ]]
 	run --separate-stderr -64 "$BUILD/chexnet" train --ParallelGraph

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "commands/commands.h"
+#include "commands/knobs.h"
 #include "commands/network_options.h"
 #include "data/file.h"
 #include "data/label_mask.h"
@@ -297,5 +298,6 @@ const struct command command_eval = {
 		       "Where the effective patients with it, or without it (the square of the sum of their images over the sum of the squares), times the AUROC's distance from 0 or 1 make less than 5, "
 		       "or all resamples agree, resamples promise too much: the interval is Newcombe's (2006, method 5), and the mean's is widened by it.",
 	.options = options,
+	.advice = knob_advice,
 	.run = run,
 };

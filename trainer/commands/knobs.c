@@ -43,7 +43,7 @@ const struct knob knobs[] = {
 	KNOB("PaddlePaddle", "use_dynamic_loss_scaling", "--dynamic-loss-scale", GPU,
 	     "fp16 only: a step that overflows is skipped on every rank and halves the factor, 2,000 that do not double it"),
 	KNOB("tf_cnn_benchmarks", "batch_size", "--batch=N", BATCH,
-	     "images of a rank at a time; also the group of batch normalisation"),
+	     "images of a rank at a time; in training also the group of batch normalisation"),
 	KNOB("tf_cnn_benchmarks", "num_batches", "--steps=N", NOTHING,
 	     "how long a run is, no speed"),
 	KNOB("tf_cnn_benchmarks", "num_gpus", "srun --hvd", NOTHING,
@@ -67,7 +67,7 @@ const struct knob knobs[] = {
 	KNOB("PyTorch", "amp", "--precision=bf16", NOTHING,
 	     "convolutions alone, as autocast; bf16 needs no loss scaling"),
 	KNOB("PyTorch", "pretrained", "--weights=FILE", NOTHING,
-	     "of accuracy, not of speed: safetensors of torchvision, timm or a reproduction; a head of another width starts afresh"),
+	     "of accuracy, not of speed: safetensors of torchvision, timm or a reproduction; training starts a head of another width afresh"),
 	KNOB("PyTorch", "freeze", "", NOTHING,
 	     "no switch: all layers learn, those of --weights too"),
 	KNOB("PyTorch", "AdamW", "--optimizer=adam", NOTHING,
@@ -133,7 +133,12 @@ static int same_name(const char *theirs, const char *name, size_t length)
 	return i == length && !theirs[i];
 }
 
-const char *knob_advice(const char *name, size_t length, char *text, size_t size)
+static int is_of_training(const struct command *command, const char *ours)
+{
+	return strncmp(ours, "--", 2) == 0 && !option_named(command, ours + 2, strcspn(ours + 2, "="));
+}
+
+const char *knob_advice(const struct command *command, const char *name, size_t length, char *text, size_t size)
 {
 	const char *alias = NULL;
 
@@ -141,7 +146,7 @@ const char *knob_advice(const char *name, size_t length, char *text, size_t size
 		alias = same_name(aliases[i].name, name, length) ? aliases[i].theirs : NULL;
 	for (const struct knob *k = knobs; k->theirs; k++)
 		if (alias ? strcmp(k->theirs, alias) == 0 : same_name(k->theirs, name, length)) {
-			snprintf(text, size, "that is %s's; here %s%s%s", alias ? "PyTorch" : k->guide, k->ours, *k->ours ? ": " : "", k->why);
+			snprintf(text, size, "that is %s's; %s %s%s%s", alias ? "PyTorch" : k->guide, is_of_training(command, k->ours) ? "chexnet train has" : "here", k->ours, *k->ours ? ": " : "", k->why);
 			return text;
 		}
 	return NULL;

@@ -28,7 +28,8 @@ struct knob {
 
 extern const struct knob knobs[]; /* up to one without a name */
 
-/* What to say to somebody who types another trainer's option, "--use_fp16"; NULL: no guide knows it. For struct command. */
-const char *knob_advice(const char *name, size_t length, char *text, size_t size);
+/* What to say to somebody who types another trainer's option, "--use_fp16"; NULL: no guide knows it. An option that the command itself lacks is
+ * called one of chexnet train. For struct command. */
+const char *knob_advice(const struct command *command, const char *name, size_t length, char *text, size_t size);
 
 #endif

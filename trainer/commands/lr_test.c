@@ -26,11 +26,11 @@ static const struct option instead[] = {
 	OPTIONS_END
 };
 
-static const char *advice(const char *name, size_t length, char *text, size_t size)
+static const char *advice(const struct command *command, const char *name, size_t length, char *text, size_t size)
 {
 	if (length == 8 && strncmp(name, "log-json", 8) == 0)
 		return "each training writes its own, OUTPUT/none/log.jsonl and OUTPUT/RULE/log.jsonl";
-	return knob_advice(name, length, text, size);
+	return knob_advice(command, name, length, text, size);
 }
 
 struct lr_test {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "commands/commands.h"
+#include "commands/knobs.h"
 #include "commands/maps.h"
 #include "commands/network_options.h"
 #include "data/dataset.h"
@@ -31,6 +32,7 @@ struct predict_conf {
 
 static const struct option options[] = {
 	OPTION(STRING, struct predict_conf, weights, "weights", "FILE", NULL, "safetensors file: a checkpoint, a model, or torchvision's names"),
+	OPTION(STRING, struct predict_conf, weights, "checkpoint", "FILE", NULL, "the same as --weights"),
 	OPTION(STRING, struct predict_conf, maps, "maps", "DIR", NULL, "write for every image a PNG that shows where the evidence lies (class activation map); one of another image of the same name stays, which is an error"),
 	OPTION(STRING, struct predict_conf, finding, "finding", "NAME", NULL, "the finding that --maps shows; without it the most probable one of each image"),
 	OPTION(INT, struct predict_conf, resize, "resize", "PIXELS", "0",
@@ -433,5 +435,6 @@ const struct command command_predict = {
 		       "x and y are the middle of the strongest cell as shares of the image's sides (null where no cell speaks for the finding), peak is what it adds to the logit, "
 		       "raised what all that speak for the finding add, cells their number a side, window what the network sees, in pixels of the given image.",
 	.options = options,
+	.advice = knob_advice,
 	.run = run,
 };
