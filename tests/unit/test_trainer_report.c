@@ -37,6 +37,7 @@ static void it_says_what_the_measures_say(void **state)
 	assert_present(page.text, "make less than 5: there an operating point's interval is Wilson's (1927) and an AUROC's is Newcombe's");
 	assert_present(page.text, "Not looked at: the view (AP or PA), age, sex");
 	assert_present(page.text, "at each rate of false alarms by itself");
+	assert_present(page.text, "at each recall by itself");
 	score_arrays_free(&a);
 	free(page.text);
 	predictions_free(&p);
@@ -201,7 +202,7 @@ static void few_on_either_side_are_judged_alike(void **state)
 /* The mean's interval allows for findings without one where there is an interval of the mean. */
 static void no_interval_is_said_to_allow_for_anything_where_there_is_none(void **state)
 {
-	static const char too_few[] = "Such a value may be anything, so it has no interval and no curve", allows[] = "so it has no interval and no curve; the mean's interval allows for it.";
+	static const char too_few[] = "Such a value may be anything, so it has no interval and no curve", allows[] = "so it has no interval and no curve; the mean counts it as any other, and the mean's interval allows for it.";
 	struct predictions p = draw(900, 0);
 	struct report_input in = input(&p);
 
@@ -216,6 +217,20 @@ static void no_interval_is_said_to_allow_for_anything_where_there_is_none(void *
 		(first ? assert_present : assert_absent)(page.text, "95&nbsp;% interval <b>");
 		free(page.text);
 	}
+	predictions_free(&p);
+}
+
+static void one_finding_is_no_plural(void **state)
+{
+	struct predictions p = draw(300, FINDINGS - 1);
+	struct report_input in = input(&p);
+
+	(void)state;
+	struct page page = make(&in);
+
+	assert_present(page.text, "chest X-rays: 1 finding</h1>");
+	assert_absent(page.text, "1 findings");
+	free(page.text);
 	predictions_free(&p);
 }
 
@@ -613,6 +628,7 @@ int main(void)
 		cmocka_unit_test(twelve_images_of_one_patient_are_few),
 		cmocka_unit_test(few_on_either_side_are_judged_alike),
 		cmocka_unit_test(no_interval_is_said_to_allow_for_anything_where_there_is_none),
+		cmocka_unit_test(one_finding_is_no_plural),
 		cmocka_unit_test(a_perfect_ranking_is_not_called_one_of_few),
 		cmocka_unit_test(the_other_models_leak_and_split_are_told),
 		cmocka_unit_test(ticks_of_a_scale_are_told_apart),

@@ -190,11 +190,11 @@ void report_headline(const struct report *r, struct page *page)
 	page_text(page, r->in->date);
 	page_put(page, "</p><h1>");
 	page_text(page, *model ? model : "A model");
-	page_put(page, " on chest X-rays: %d findings</h1>\n<div class=\"head\"><div>", r->a.table.counted);
+	page_put(page, " on chest X-rays: %d finding%s</h1>\n<div class=\"head\"><div>", r->a.table.counted, r->a.table.counted == 1 ? "" : "s");
 	if (isnan(mean->value)) {
 		page_put(page, "<div class=\"big\">n/a</div><p>no finding has both images that show it and images that do not</p>");
 	} else {
-		page_put(page, "<div class=\"big\">%.3f</div><p>mean AUROC of %d findings", mean->value, r->a.table.counted);
+		page_put(page, "<div class=\"big\">%.3f</div><p>mean AUROC of %d finding%s", mean->value, r->a.table.counted, r->a.table.counted == 1 ? "" : "s");
 		if (!isnan(mean->low))
 			page_put(page, "<br>95&nbsp;%% interval <b>%.3f to %.3f</b>", mean->low, mean->high);
 		else if (r->in->resamples)
@@ -248,8 +248,8 @@ static int is_rare(const struct auroc_table *t, int f)
 static void put_rare(const struct report *r, struct page *page)
 {
 	if (put_list(r, page, is_too_rare, "Too few to judge"))
-		page_put(page, ": fewer than %d patients show it, or fewer than %d do not. Such a value may be anything, so it has no interval and no curve%s.</li>\n", LEAST_POSITIVES,
-			 LEAST_POSITIVES, isnan(r->a.table.mean.low) ? "" : "; the mean's interval allows for it");
+		page_put(page, ": fewer than %d patients show it, or fewer than %d do not. Such a value may be anything, so it has no interval and no curve; the mean counts it as any other%s.</li>\n",
+			 LEAST_POSITIVES, LEAST_POSITIVES, isnan(r->a.table.mean.low) ? "" : ", and the mean's interval allows for it");
 	if (put_list(r, page, is_rare, "Few patients with it, or without it"))
 		page_put(page, ": %d to %d patients each. The intervals allow for that, and are wide.</li>\n", LEAST_POSITIVES, FEW_POSITIVES - 1);
 	if (put_list(r, page, is_unlabelled, "Not judged"))
