@@ -25,7 +25,7 @@ struct calibration {
 	double brier;      /* mean squared error of the probability (Brier 1950) */
 	double skill;      /* 1 - brier / brier of the prevalence alone; NAN without positives or negatives */
 	struct interval slope; /* of a logistic regression of the label on the logit: 1 and 0 when calibrated (Cox 1958); NAN where the fit does not exist. */
-	double intercept;      /* The interval takes a patient's images for one (Liang and Zeger 1986) */
+	double intercept;      /* The interval takes a patient's images for one (Liang and Zeger 1986), and is spread as few.h says */
 };
 
 /* Of n images' logits. patient: [n] numbered from 0, or NULL: each image its own. Returns 0, or -1 without memory. */
