@@ -342,15 +342,17 @@ int hvd_plan_finish(struct hvd_plan *p)
 	p->pass = (p->pass + 1) % p->every;
 	if (p->pass)
 		return 0;
+	const uint32_t step = p->h->step; /* a device may be through with it, and count it, before this call is */
 	double begin = now();
 	int status = p->h->world.size == 1 ? 0 : p->h->backend->join ? p->h->backend->join(p->h) : hvd_wait(p->h, p->last);
 	p->exposed = now() - begin;
 	if (status)
 		return status;
 	if (!device_tells(p->h))
-		trace_add(p->h, TRACE_WAIT, begin, begin + p->exposed, p->h->step, 0, p->floats * sizeof(float));
+		trace_add(p->h, TRACE_WAIT, begin, begin + p->exposed, step, 0, p->floats * sizeof(float));
 	p->step++;
-	p->h->step++;
+	if (p->h->step == step)
+		p->h->step = step + 1;
 	if (p->by_measurement && p->step == WARM_UP + MEASURED)
 		status = cut_by_measurement(p);
 	return status;

@@ -23,6 +23,14 @@ static CUresult keep(CUstream stream, CUhostFn function, void *argument)
 	return CUDA_SUCCESS;
 }
 
+/* A device that is faster than the program. */
+static CUresult at_once(CUstream stream, CUhostFn function, void *argument)
+{
+	(void)stream;
+	function(argument);
+	return CUDA_SUCCESS;
+}
+
 /* Records of a kind and a step. */
 static int records(const struct trace_file *t, enum trace_kind kind, uint32_t step)
 {
@@ -63,6 +71,11 @@ static void launch(void *folder)
 	must(last->kind == TRACE_WAIT && last->end - last->begin >= 1000000 && last->begin == last[-1].begin);
 	hvd_mark(h, "input", hvd_mark(h, NULL, 0)); /* of the step that the device is at */
 	must(records(h->trace, TRACE_MARK, STEPS) == 1);
+	call_back = at_once;
+	for (int i = 0; i < 2; i++)
+		works(h, hvd_plan_ready(p, i));
+	works(h, hvd_plan_finish(p));
+	must(records(h->trace, TRACE_WAIT, STEPS) == 1 && h->step == STEPS + 1);
 	hvd_plan_close(p);
 	graph_left = true; /* and may run yet: hvd_close() gives up at the deadline */
 	hvd_close(h);
