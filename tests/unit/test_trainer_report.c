@@ -220,6 +220,24 @@ static void no_interval_is_said_to_allow_for_anything_where_there_is_none(void *
 	predictions_free(&p);
 }
 
+/* Another program's file, which has probabilities in the columns of logits. */
+static void probabilities_in_the_place_of_logits_are_told(void **state)
+{
+	struct predictions p = draw(300, 0);
+	struct report_input in = input(&p);
+
+	(void)state;
+	for (int probabilities = 0; probabilities < 2; probabilities++) {
+		for (size_t i = 0; probabilities && i < p.n * FINDINGS; i++)
+			p.logits[i] = 1 / (1 + expf(-p.logits[i]));
+		struct page page = make(&in);
+
+		(probabilities ? assert_present : assert_absent)(page.text, "<b>Probabilities for logits?</b>");
+		free(page.text);
+	}
+	predictions_free(&p);
+}
+
 static void one_finding_is_no_plural(void **state)
 {
 	struct predictions p = draw(300, FINDINGS - 1);
@@ -628,6 +646,7 @@ int main(void)
 		cmocka_unit_test(twelve_images_of_one_patient_are_few),
 		cmocka_unit_test(few_on_either_side_are_judged_alike),
 		cmocka_unit_test(no_interval_is_said_to_allow_for_anything_where_there_is_none),
+		cmocka_unit_test(probabilities_in_the_place_of_logits_are_told),
 		cmocka_unit_test(one_finding_is_no_plural),
 		cmocka_unit_test(a_perfect_ranking_is_not_called_one_of_few),
 		cmocka_unit_test(the_other_models_leak_and_split_are_told),

@@ -240,3 +240,15 @@ int calibration_of(const float *logits, const uint8_t *positive, const uint32_t 
 	free(room.images);
 	return 0;
 }
+
+int logits_like_probabilities(const float *logits, size_t n)
+{
+	int differ = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!(logits[i] >= 0 && logits[i] <= 1))
+			return 0;
+		differ |= logits[i] != logits[0];
+	}
+	return differ;
+}

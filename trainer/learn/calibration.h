@@ -31,4 +31,7 @@ struct calibration {
 /* Of n images' logits. patient: [n] numbered from 0, or NULL: each image its own. Returns 0, or -1 without memory. */
 int calibration_of(const float *logits, const uint8_t *positive, const uint32_t *patient, size_t n, struct calibration *c);
 
+/* Whether all of n logits, and not one number many times, are in 0 … 1: another program's probabilities, most likely. */
+int logits_like_probabilities(const float *logits, size_t n);
+
 #endif

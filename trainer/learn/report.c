@@ -347,6 +347,9 @@ void report_notes(const struct report *r, struct page *page)
 	page_put(page, "<ul class=\"notes\">\n");
 	put_leak_notes(about, "model", page);
 	put_weighted(about, "model", page);
+	if (logits_like_probabilities(r->in->predictions->logits, r->in->predictions->n * FINDINGS))
+		page_put(page, "<li class=\"is-bad\"><b>Probabilities for logits?</b> Every logit of the predictions is between 0 and 1. If they are probabilities p, calibration and thresholds "
+			       "here are wrong: the file takes log(p&#8239;/&#8239;(1&#8239;&#8722;&#8239;p)). AUROC and average precision go by the order alone.</li>\n");
 	put_other_images(about, "model", page);
 	if (r->in->other) {
 		put_other_images(&r->in->other->about, "other model, B,", page);
