@@ -18,11 +18,11 @@
 #include <sys/socket.h>
 #include <ucontext.h>
 
-enum { RANKS_MAX = 5, TASKS_MAX = 2 * RANKS_MAX, LINKS_MAX = RANKS_MAX * (RANKS_MAX - 1) / 2, FDS = 256, FIRST_FD = 100000, LINK_BYTES = 6 << 10, STACK_BYTES = 128 << 10 };
+enum { RANKS_MAX = 5, TASKS_MAX = 2 * RANKS_MAX, LINKS_MAX = 256, LISTENERS_MAX = 512, FDS = 256, FIRST_FD = 100000, LINK_BYTES = 6 << 10, STACK_BYTES = 128 << 10 };
 
 /* A stream between two ranks; end 0 is the lower one's. */
 static struct stream {
-	int rank[2];
+	int rank[2], listener; /* listener: at which it was formed; 0: it is their control link */
 	bool wanted[2], closed[2], shut[2];
 	int error[2];       /* what the next read says */
 	size_t held[2];     /* bytes that this end has not read yet */
@@ -64,7 +64,8 @@ static struct process {
 	double next_close;
 } processes[RANKS_MAX];
 
-static int ranks, tasks_there, running = -1, current, streams_there;
+static int ranks, tasks_there, running = -1, current, streams_there, listeners;
+static bool listener_closed[LISTENERS_MAX];
 static double simulated; /* seconds */
 static ucontext_t scheduler;
 static uint64_t dice;
@@ -335,8 +336,8 @@ static ssize_t refuse_with(int error)
 	return -1;
 }
 
-ssize_t __wrap_send(int fd, const void *bytes, size_t n, int flags);
-ssize_t __wrap_send(int fd, const void *bytes, size_t n, int flags)
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	(void)flags;
 	give_way();
@@ -345,13 +346,28 @@ ssize_t __wrap_send(int fd, const void *bytes, size_t n, int flags)
 		return refuse_with(EPIPE);
 	struct stream *s = d->stream;
 	int to = !d->end;
-	if (s->held[to] + n > LINK_BYTES)
+	size_t n = 0, room = LINK_BYTES - s->held[to];
+	for (size_t i = 0; i < message->msg_iovlen; i++)
+		n += message->msg_iov[i].iov_len;
+	if (!room || (n > room && !s->listener)) /* of a control link: all or nothing */
 		return refuse_with(EAGAIN);
+	n = n < room ? n : room;
 	if (n > 1 && !below(32))
 		n = 1 + (size_t)below((int)n - 1);
-	memcpy(s->bytes[to] + s->held[to], bytes, n);
-	s->held[to] += n;
+	for (size_t i = 0, left = n; left; i++) {
+		size_t k = message->msg_iov[i].iov_len < left ? message->msg_iov[i].iov_len : left;
+		memcpy(s->bytes[to] + s->held[to], message->msg_iov[i].iov_base, k);
+		s->held[to] += k;
+		left -= k;
+	}
 	return (ssize_t)n;
+}
+
+ssize_t __wrap_send(int fd, const void *bytes, size_t n, int flags);
+ssize_t __wrap_send(int fd, const void *bytes, size_t n, int flags)
+{
+	struct iovec part = { (void *)(uintptr_t)bytes, n };
+	return __wrap_sendmsg(fd, &(struct msghdr){ .msg_iov = &part, .msg_iovlen = 1 }, flags);
 }
 
 ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags);
@@ -363,12 +379,16 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags)
 	if (!d || d->kind != LINKED)
 		return refuse_with(EBADF);
 	struct stream *s = d->stream;
-	size_t n = message->msg_iov[0].iov_len, held = s->held[d->end];
-	if (held) {
-		n = n < held ? n : held;
-		memcpy(message->msg_iov[0].iov_base, s->bytes[d->end], n);
-		memmove(s->bytes[d->end], s->bytes[d->end] + n, held - n);
-		s->held[d->end] -= n;
+	size_t n = 0, held = s->held[d->end];
+	for (size_t i = 0; held && i < message->msg_iovlen; i++) {
+		size_t k = message->msg_iov[i].iov_len < held ? message->msg_iov[i].iov_len : held;
+		memcpy(message->msg_iov[i].iov_base, s->bytes[d->end] + n, k);
+		n += k;
+		held -= k;
+	}
+	if (n) {
+		memmove(s->bytes[d->end], s->bytes[d->end] + n, held);
+		s->held[d->end] = held;
 		return (ssize_t)n;
 	}
 	int error = s->error[d->end];
@@ -397,15 +417,24 @@ int __wrap_getsockopt(int fd, int level, int option, void *value, socklen_t *siz
 
 /* ---- forming links ---------------------------------------------------------------------------------- */
 
+/* At home, with listener 0, or for data, with one of its own. */
+static bool at_home(const struct links *l)
+{
+	return l == &processes[l->rank].m.links;
+}
+
 int links_listen(struct links *l, int rank, const char *host, const char *interface, bool tcp, char *why)
 {
 	(void)interface;
 	(void)tcp;
 	(void)why;
 	*l = (struct links){ .rank = rank, .listener = { 0, -1, -1 } };
+	l->scope = at_home(l) ? 0 : (unsigned)++listeners;
+	if (listeners == LISTENERS_MAX)
+		abort();
 	memcpy(l->card.magic, CARD_MAGIC, sizeof l->card.magic);
 	snprintf(l->card.host, sizeof l->card.host, "%s", host);
-	snprintf(l->card.unix_name, sizeof l->card.unix_name, "%d", rank);
+	snprintf(l->card.unix_name, sizeof l->card.unix_name, "%d.%u", rank, l->scope);
 	processes[rank].listens = true;
 	return 0;
 }
@@ -421,7 +450,10 @@ static void stop_listening(int rank)
 void links_close(struct links *l)
 {
 	l->listener[0] = -1;
-	stop_listening(current);
+	if (at_home(l))
+		stop_listening(current);
+	else
+		listener_closed[l->scope] = true;
 }
 
 /* Between nodes the refusal comes a moment later, by SO_ERROR. */
@@ -437,14 +469,16 @@ int links_connect(const struct links *l, const struct card *c)
 	return fd;
 }
 
-static struct stream *stream_between(int a, int b)
+static struct stream *stream_between(int a, int b, int listener)
 {
 	int low = a < b ? a : b, high = a < b ? b : a, i = 0;
-	while (i < streams_there && (streams[i].rank[0] != low || streams[i].rank[1] != high))
+	while (i < streams_there && (streams[i].rank[0] != low || streams[i].rank[1] != high || streams[i].listener != listener))
 		i++;
+	if (i == LINKS_MAX)
+		abort();
 	if (i == streams_there) {
 		uint8_t *bytes[2] = { streams[i].bytes[0], streams[i].bytes[1] };
-		streams[i] = (struct stream){ .rank = { low, high } };
+		streams[i] = (struct stream){ .rank = { low, high }, .listener = listener };
 		for (int end = 0; end < 2; end++)
 			streams[i].bytes[end] = bytes[end] ? bytes[end] : malloc(LINK_BYTES);
 		streams_there++;
@@ -452,26 +486,33 @@ static struct stream *stream_between(int a, int b)
 	return &streams[i];
 }
 
+/* Who gives up closes what the other end may have taken for formed. */
 int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why)
 {
-	int open = n;
-	(void)cards;
+	int open = n, status = 0;
 	why[0] = 0;
 	for (; open; wait_until(FOR_TIME, simulated + share() * 0.005)) {
 		if (lived() > until || events(l->alarm, POLLIN))
-			return HVD_EBOOT;
+			status = HVD_EBOOT;
 		open = 0;
 		for (int i = 0; i < n; i++) {
-			struct stream *s = stream_between(l->rank, link[i].rank);
-			int end = l->rank > link[i].rank;
-			s->wanted[end] = true;
-			if (link[i].fd < 0 && s->wanted[!end]) {
+			int listener = link[i].outgoing ? atoi(strchr(cards[link[i].rank].unix_name, '.') + 1) : (int)l->scope, end = l->rank > link[i].rank;
+			struct stream *s = stream_between(l->rank, link[i].rank, listener);
+			if (status && link[i].fd < 0)
+				s->closed[end] = true;
+			s->wanted[end] |= !status;
+			if (!status && link[i].fd < 0 && s->wanted[!end]) {
 				link[i].fd = new_descriptor(LINKED);
 				of(link[i].fd)->stream = s;
 				of(link[i].fd)->end = end;
+			} else if (!status && link[i].fd < 0 && link[i].outgoing && listener_closed[listener]) {
+				snprintf(why, WHY_BYTES, "nobody listens there");
+				status = HVD_EBOOT;
 			}
 			open += link[i].fd < 0;
 		}
+		if (status)
+			return status;
 	}
 	return 0;
 }
@@ -538,6 +579,12 @@ int queue_drain(struct hvd *h)
 void queue_reset(struct hvd *h)
 {
 	(void)h;
+}
+
+const char *type_name(enum hvd_type type)
+{
+	(void)type;
+	return "f32";
 }
 
 const char *op_name(unsigned kind)
@@ -671,7 +718,8 @@ static void begin_simulation(int count, uint64_t seed)
 	for (int i = 0; i < 10; i++)
 		draw();
 	simulated = 0;
-	tasks_there = streams_there = 0;
+	tasks_there = streams_there = listeners = 0;
+	memset(listener_closed, 0, sizeof listener_closed);
 	memset(descriptors, 0, sizeof descriptors);
 	memset(processes, 0, sizeof processes);
 }
