@@ -317,6 +317,7 @@ uninstall:
 	@$(LIBRARIES_CHANGED)
 
 clean:
-	rm -rf build
+	@case "$$(pwd -P)/" in "$$(realpath -m $(BUILD))"/*) echo "make clean: $(BUILD) holds the sources: nothing is removed" >&2; exit 1 ;; esac
+	rm -rf $(BUILD)
 
 -include $(shell find $(BUILD)/obj $(BUILD)/fp64 $(BUILD)/plugin -name '*.d' 2>/dev/null)

@@ -86,6 +86,28 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 	[[ $(env -u MAKEFLAGS -u MAKELEVEL PREFIX=/opt/hvd make -n -C "$TOP" install-files) == *'"/usr/local/bin" '* ]]
 }
 
+@test "make clean removes the directory that BUILD names and no other, and none that holds the sources" {
+	local tree="$SCRATCH/clean/tree"
+	mkdir -p "$tree/build/obj" "$tree/other/obj" "$tree/trainer/engine/cuda"
+	cp "$TOP/Makefile" "$tree/"
+	cp "$TOP/trainer/engine/cuda/cuda.mk" "$tree/trainer/engine/cuda/"
+	clean() { run env -u MAKEFLAGS -u MAKELEVEL -u BUILD make -s -C "$tree" clean "$@"; }
+	clean BUILD=other
+	[ "$status" -eq 0 ]
+	[ ! -e "$tree/other" ]
+	[ -d "$tree/build/obj" ]
+	for holds in . "$tree" ..; do
+		clean BUILD="$holds"
+		[ "$status" -ne 0 ]
+		[[ $output == *"make clean: $holds holds the sources: nothing is removed"* ]]
+		[ -e "$tree/Makefile" ]
+	done
+	clean
+	[ "$status" -eq 0 ]
+	[ ! -e "$tree/build" ]
+	[ -e "$tree/Makefile" ]
+}
+
 @test "an installed chexnet finds its CUDA engine; after make uninstall that is gone too" {
 	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "libchexnet_cuda.so is not built (no nvcc)"
 	staged() { env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" "$1" DESTDIR="$SCRATCH/staged" prefix=/opt/hvd slurm_plugindir=/opt/hvd/slurm; }
