@@ -84,30 +84,30 @@ template <class T, class S> void check_forward_shape(const shape &s, unsigned bl
 	device_array<float> scale(l.scale), bias(l.bias);
 	const unsigned tiles = (unsigned)((s.pixels + S::ROWS - 1) / S::ROWS);
 	blocks = blocks < tiles ? blocks : tiles;
-	device_array<float> partial((size_t)blocks * 256), sums(256);
+	device_array<float> partial((size_t)blocks * 256), totals(256);
 	conv1x1_forward<T> p = { x, weight, scale, bias, y, partial, s.pixels, s.pitch, s.c_in, s.c_out };
 	check_device((conv1x1_forward_launch<T, S>(p, blocks, nullptr)), "conv1x1_forward");
-	check_device(reduce_partials_launch({ partial, sums, 256, 256, (int)blocks, 1, 0 }, nullptr), "reduce_partials");
+	check_device(reduce_partials_launch({ partial, totals, 256, 256, (int)blocks, 1, 0 }, nullptr), "reduce_partials");
 
-	const std::vector<float> activations = l.activations(), totals = sums.download();
+	const size_t in = (size_t)s.c_in, out = (size_t)s.c_out;
+	const std::vector<float> activations = l.activations(), weights = transposed(l.weight, out, in), got_totals = totals.download();
 	const std::vector<T> got = y.download();
-	for (int n = 0; n < s.c_out; n++) {
-		double sum = 0, square = 0, magnitude = 0;
-		for (long m = 0; m < s.pixels; m++) {
-			double want = 0, terms = 0;
-			for (int c = 0; c < s.c_in; c++) {
-				double term = (double)activations[(size_t)m * (size_t)s.c_in + (size_t)c] * to_float(l.weight[(size_t)n * (size_t)s.c_in + (size_t)c]);
-				want += term;
-				terms += std::fabs(term);
-			}
-			double value = to_float(got[(size_t)m * (size_t)s.c_out + (size_t)n]);
-			expect_near(value, want, 1.001 * half_ulp<T>(want) + ACCUMULATION * terms, "y[%ld][%d] of %ld×%d×%d", m, n, s.pixels, s.c_in, s.c_out);
-			sum += value;
-			square += value * value;
-			magnitude += std::fabs(value);
+	sums sum(out), square(out);
+	for (size_t m = 0; m < (size_t)s.pixels; m++) {
+		sums want(out);
+		for (size_t c = 0; c < in; c++)
+			want.add(activations[m * in + c], &weights[c * out]);
+		for (size_t n = 0; n < out; n++) {
+			const double value = to_float(got[m * out + n]);
+			expect_near(value, want.value[n], 1.001 * half_ulp<T>(want.value[n]) + ACCUMULATION * want.terms[n], "y[%zu][%zu] of %ld×%d×%d", m, n, s.pixels, s.c_in, s.c_out);
+			sum.value[n] += value;
+			sum.terms[n] += std::fabs(value);
+			square.value[n] += value * value;
 		}
-		expect_near(totals[(size_t)n], sum, ACCUMULATION * magnitude + 1e-30, "sum[%d] of %ld pixels", n, s.pixels);
-		expect_near(totals[(size_t)n + 128], square, ACCUMULATION * square + 1e-30, "square[%d] of %ld pixels", n, s.pixels);
+	}
+	for (size_t n = 0; n < out; n++) {
+		expect_near(got_totals[n], sum.value[n], ACCUMULATION * sum.terms[n] + 1e-30, "sum[%zu] of %ld pixels", n, s.pixels);
+		expect_near(got_totals[n + 128], square.value[n], ACCUMULATION * square.value[n] + 1e-30, "square[%zu] of %ld pixels", n, s.pixels);
 	}
 }
 
@@ -119,25 +119,24 @@ template <class T, class S> void check_backward_shape(const shape &s, int splits
 	device_array<float> a(l.a), b(l.b), c(l.c), scale(l.scale), bias(l.bias), gamma(l.gamma), mean(l.mean), rstd(l.rstd);
 	const int tiles = (int)((s.pixels + S::ROWS - 1) / S::ROWS);
 	splits = splits < tiles ? splits : tiles;
-	device_array<float> partial_sums((size_t)splits * 2 * in), partial_weight((size_t)splits * out * in), sums(2 * in), dweight(out * in);
+	device_array<float> partial_sums((size_t)splits * 2 * in), partial_weight((size_t)splits * out * in), totals(2 * in), dweight(out * in);
 	conv1x1_backward<T> p = { dz, y, a, b, c, x, g, weight, scale, bias, gamma, mean, rstd, partial_sums, partial_weight,
 		                  s.pixels, s.pitch, s.c_in, s.c_out, splits };
 	check_device((conv1x1_backward_launch<T, S>(p, nullptr)), "conv1x1_backward");
-	check_device(reduce_partials_launch({ partial_sums, sums, 2 * in, 2 * in, splits, 1, 0 }, nullptr), "reduce_partials");
+	check_device(reduce_partials_launch({ partial_sums, totals, 2 * in, 2 * in, splits, 1, 0 }, nullptr), "reduce_partials");
 	check_device(reduce_partials_launch({ partial_weight, dweight, out * in, out * in, splits, 1, 0 }, nullptr), "reduce_partials");
 
-	const std::vector<float> dy = l.dy(), activations = l.activations(), totals = sums.download(), got_weight = dweight.download();
+	const std::vector<float> dy = l.dy(), activations = l.activations(), got_totals = totals.download(), got_weight = dweight.download();
 	const std::vector<T> got = g.download();
 	if (S::DATA) {
-		for (size_t column = 0; column < in; column++) {
-			double dbeta = 0, dgamma = 0, beta_terms = 0, gamma_terms = 0;
-			for (size_t m = 0; m < (size_t)s.pixels; m++) {
-				double d = 0, terms = 0;
-				for (size_t k = 0; k < out; k++) {
-					double term = (double)dy[m * out + k] * to_float(l.weight[k * in + column]);
-					d += term;
-					terms += std::fabs(term);
-				}
+		const std::vector<float> weights(transposed(l.weight, 1, out * in));
+		sums dbeta(in), dgamma(in);
+		for (size_t m = 0; m < (size_t)s.pixels; m++) {
+			sums row(in);
+			for (size_t k = 0; k < out; k++)
+				row.add(dy[m * out + k], &weights[k * in]);
+			for (size_t column = 0; column < in; column++) {
+				double d = row.value[column], terms = row.terms[column];
 				const float input = to_float(l.x[m * pitch + column]);
 				if (!(fmaf(input, l.scale[column], l.bias[column]) > 0))
 					d = terms = 0;
@@ -145,13 +144,15 @@ template <class T, class S> void check_backward_shape(const shape &s, int splits
 				expect_near(to_float(got[m * pitch + column]), want, 1.001 * half_ulp<T>(want) + ACCUMULATION * (1 + std::fabs(l.gamma[column])) * (terms + 1),
 				            "g[%zu][%zu] of %ld×%d×%d", m, column, s.pixels, s.c_in, s.c_out);
 				const double normal = ((double)input - l.mean[column]) * l.rstd[column];
-				dbeta += d;
-				dgamma += d * normal;
-				beta_terms += terms;
-				gamma_terms += terms * (std::fabs(normal) + 1);
+				dbeta.value[column] += d;
+				dbeta.terms[column] += terms;
+				dgamma.value[column] += d * normal;
+				dgamma.terms[column] += terms * (std::fabs(normal) + 1);
 			}
-			expect_near(totals[column], dbeta, ACCUMULATION * beta_terms + 1e-30, "dbeta[%zu] of %ld pixels", column, s.pixels);
-			expect_near(totals[in + column], dgamma, ACCUMULATION * gamma_terms + 1e-30, "dgamma[%zu] of %ld pixels", column, s.pixels);
+		}
+		for (size_t column = 0; column < in; column++) {
+			expect_near(got_totals[column], dbeta.value[column], ACCUMULATION * dbeta.terms[column] + 1e-30, "dbeta[%zu] of %ld pixels", column, s.pixels);
+			expect_near(got_totals[in + column], dgamma.value[column], ACCUMULATION * dgamma.terms[column] + 1e-30, "dgamma[%zu] of %ld pixels", column, s.pixels);
 		}
 		for (size_t m = 0; m < (size_t)s.pixels; m++)
 			for (size_t column = in; column < pitch; column++)
@@ -159,16 +160,13 @@ template <class T, class S> void check_backward_shape(const shape &s, int splits
 					give_up("g[%zu][%zu] belongs to a later layer and was written", m, column);
 	}
 	if (S::WEIGHT)
-		for (size_t k = 0; k < out; k++)
-			for (size_t column = 0; column < in; column++) {
-				double want = 0, terms = 0;
-				for (size_t m = 0; m < (size_t)s.pixels; m++) {
-					double term = (double)dy[m * out + k] * activations[m * in + column];
-					want += term;
-					terms += std::fabs(term);
-				}
-				expect_near(got_weight[k * in + column], want, ACCUMULATION * terms + 1e-30, "dW[%zu][%zu] of %ld×%d×%d", k, column, s.pixels, s.c_in, s.c_out);
-			}
+		for (size_t k = 0; k < out; k++) {
+			sums want(in);
+			for (size_t m = 0; m < (size_t)s.pixels; m++)
+				want.add(dy[m * out + k], &activations[m * in]);
+			for (size_t column = 0; column < in; column++)
+				expect_near(got_weight[k * in + column], want.value[column], ACCUMULATION * want.terms[column] + 1e-30, "dW[%zu][%zu] of %ld×%d×%d", k, column, s.pixels, s.c_in, s.c_out);
+		}
 }
 
 template <class T, class S> void check_forward(const kernel_case &)

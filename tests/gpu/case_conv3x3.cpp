@@ -56,10 +56,6 @@ template <class T> struct layer {
 		b = random_numbers<float>(out, 0, 0.1);
 		c = random_numbers<float>(out, 0, 0.1);
 	}
-	double w(size_t n, int tap, size_t channel) const
-	{
-		return to_float(weight[(n * TAPS + (size_t)tap) * in + channel]);
-	}
 	/* [pixels][in] */
 	std::vector<float> activations() const
 	{
@@ -96,33 +92,32 @@ template <class T, class S> void check_forward_shape(const shape &s, int most)
 	device_array<T> x(l.y), weight(l.weight), y(l.g);
 	device_array<float> scale(l.scale), bias(l.bias);
 	const int blocks = line_blocks(s.pixels(), S::ROWS, most);
-	device_array<float> partial((size_t)blocks * 64), sums(64);
+	device_array<float> partial((size_t)blocks * 64), totals(64);
 	const conv3x3_forward<T> p = { x, weight, scale, bias, y, partial, s.pixels(), s.side, s.pitch, s.c_in, s.c_out };
 	check_device((conv3x3_forward_launch<T, S>(p, (unsigned)blocks, nullptr)), "conv3x3_forward");
-	check_device(reduce_partials_launch({ partial, sums, 64, 64, blocks, 1, 0 }, nullptr), "reduce_partials");
+	check_device(reduce_partials_launch({ partial, totals, 64, 64, blocks, 1, 0 }, nullptr), "reduce_partials");
 
-	const std::vector<float> z = l.activations(), totals = sums.download();
+	const std::vector<float> z = l.activations(), weights = transposed(l.weight, l.out, TAPS * l.in), got_totals = totals.download();
 	const std::vector<T> got = y.download();
-	for (size_t n = 0; n < l.out; n++) {
-		double sum = 0, square = 0, magnitude = 0;
-		for (size_t m = 0; m < l.pixels; m++) {
-			double want = 0, terms = 0;
-			for (int tap = 0; tap < TAPS; tap++) {
-				const long q = l.neighbour(m, tap, 1);
-				for (size_t c = 0; q >= 0 && c < l.in; c++) {
-					const double term = z[(size_t)q * l.in + c] * l.w(n, tap, c);
-					want += term;
-					terms += std::fabs(term);
-				}
-			}
-			const double value = to_float(got[m * l.pitch + n]);
-			expect_near(value, want, 1.001 * half_ulp<T>(want) + ACCUMULATION * terms, "y[%zu][%zu] of %ld×%d²×%d", m, n, s.images, s.side, s.c_in);
-			sum += value;
-			square += value * value;
-			magnitude += std::fabs(value);
+	sums sum(l.out), square(l.out);
+	for (size_t m = 0; m < l.pixels; m++) {
+		sums want(l.out);
+		for (int tap = 0; tap < TAPS; tap++) {
+			const long q = l.neighbour(m, tap, 1);
+			for (size_t c = 0; q >= 0 && c < l.in; c++)
+				want.add(z[(size_t)q * l.in + c], &weights[((size_t)tap * l.in + c) * l.out]);
 		}
-		expect_near(totals[n], sum, ACCUMULATION * magnitude + 1e-30, "sum[%zu] of %ld×%d²", n, s.images, s.side);
-		expect_near(totals[n + 32], square, ACCUMULATION * square + 1e-30, "square[%zu] of %ld×%d²", n, s.images, s.side);
+		for (size_t n = 0; n < l.out; n++) {
+			const double value = to_float(got[m * l.pitch + n]);
+			expect_near(value, want.value[n], 1.001 * half_ulp<T>(want.value[n]) + ACCUMULATION * want.terms[n], "y[%zu][%zu] of %ld×%d²×%d", m, n, s.images, s.side, s.c_in);
+			sum.value[n] += value;
+			sum.terms[n] += std::fabs(value);
+			square.value[n] += value * value;
+		}
+	}
+	for (size_t n = 0; n < l.out; n++) {
+		expect_near(got_totals[n], sum.value[n], ACCUMULATION * sum.terms[n] + 1e-30, "sum[%zu] of %ld×%d²", n, s.images, s.side);
+		expect_near(got_totals[n + 32], square.value[n], ACCUMULATION * square.value[n] + 1e-30, "square[%zu] of %ld×%d²", n, s.images, s.side);
 	}
 	for (size_t i = 0; i < got.size(); i++)
 		if (i % l.pitch >= l.out && to_float(got[i]) == to_float(got[i]))
@@ -147,35 +142,35 @@ template <class T> struct backward_run {
 template <class T> void expect_data(const layer<T> &l, const backward_run<T> &run, int parts)
 {
 	const shape &s = l.s;
-	device_array<float> sums(2 * l.in);
-	check_device(reduce_partials_launch({ run.partial_sums, sums, 2 * l.in, 2 * l.in, parts, 1, 0 }, nullptr), "reduce_partials");
+	device_array<float> totals(2 * l.in);
+	check_device(reduce_partials_launch({ run.partial_sums, totals, 2 * l.in, 2 * l.in, parts, 1, 0 }, nullptr), "reduce_partials");
 
-	const std::vector<float> dy = l.dy(), totals = sums.download();
+	const std::vector<float> dy = l.dy(), weights = transposed(l.weight, 1, l.weight.size()), got_totals = totals.download();
 	const std::vector<T> got = run.dz.download();
-	for (size_t c = 0; c < l.in; c++) {
-		double dbeta = 0, dgamma = 0, beta_terms = 0, gamma_terms = 0;
-		for (size_t m = 0; m < l.pixels; m++) {
-			double d = 0, terms = 0;
-			for (int tap = 0; tap < TAPS; tap++) {
-				const long q = l.neighbour(m, tap, -1);
-				for (size_t n = 0; q >= 0 && n < l.out; n++) {
-					const double term = dy[(size_t)q * l.out + n] * l.w(n, tap, c);
-					d += term;
-					terms += std::fabs(term);
-				}
-			}
+	sums dbeta(l.in), dgamma(l.in);
+	for (size_t m = 0; m < l.pixels; m++) {
+		sums want(l.in);
+		for (int tap = 0; tap < TAPS; tap++) {
+			const long q = l.neighbour(m, tap, -1);
+			for (size_t n = 0; q >= 0 && n < l.out; n++)
+				want.add(dy[(size_t)q * l.out + n], &weights[(n * TAPS + (size_t)tap) * l.in]);
+		}
+		for (size_t c = 0; c < l.in; c++) {
+			double d = want.value[c], terms = want.terms[c];
 			const float input = to_float(l.y[m * l.in + c]);
 			if (!(fmaf(input, l.scale[c], l.bias[c]) > 0))
 				d = terms = 0;
 			expect_near(to_float(got[m * l.in + c]), d, 1.001 * half_ulp<T>(d) + ACCUMULATION * terms, "dz[%zu][%zu] of %ld×%d²×%d", m, c, s.images, s.side, s.c_out);
 			const double normal = ((double)input - l.mean[c]) * l.rstd[c];
-			dbeta += d;
-			dgamma += d * normal;
-			beta_terms += terms;
-			gamma_terms += terms * (std::fabs(normal) + 1);
+			dbeta.value[c] += d;
+			dbeta.terms[c] += terms;
+			dgamma.value[c] += d * normal;
+			dgamma.terms[c] += terms * (std::fabs(normal) + 1);
 		}
-		expect_near(totals[c], dbeta, ACCUMULATION * beta_terms + 1e-30, "dbeta[%zu] of %ld×%d²", c, s.images, s.side);
-		expect_near(totals[l.in + c], dgamma, ACCUMULATION * gamma_terms + 1e-30, "dgamma[%zu] of %ld×%d²", c, s.images, s.side);
+	}
+	for (size_t c = 0; c < l.in; c++) {
+		expect_near(got_totals[c], dbeta.value[c], ACCUMULATION * dbeta.terms[c] + 1e-30, "dbeta[%zu] of %ld×%d²", c, s.images, s.side);
+		expect_near(got_totals[l.in + c], dgamma.value[c], ACCUMULATION * dgamma.terms[c] + 1e-30, "dgamma[%zu] of %ld×%d²", c, s.images, s.side);
 	}
 }
 
@@ -189,17 +184,14 @@ template <class T> void expect_weight(const layer<T> &l, const backward_run<T> &
 	const std::vector<float> dy = l.dy(), z = l.activations(), got = dweight.download();
 	for (size_t n = 0; n < l.out; n++)
 		for (int tap = 0; tap < TAPS; tap++) {
-			std::vector<double> want(l.in), terms(l.in);
+			sums want(l.in);
 			for (size_t m = 0; m < l.pixels; m++) {
 				const long q = l.neighbour(m, tap, -1);
-				const double d = q < 0 ? 0 : dy[(size_t)q * l.out + n];
-				for (size_t c = 0; c < l.in; c++) {
-					want[c] += d * z[m * l.in + c];
-					terms[c] += std::fabs(d * z[m * l.in + c]);
-				}
+				if (q >= 0)
+					want.add(dy[(size_t)q * l.out + n], &z[m * l.in]);
 			}
 			for (size_t c = 0; c < l.in; c++)
-				expect_near(got[(n * TAPS + (size_t)tap) * l.in + c], want[c], ACCUMULATION * terms[c] + 1e-30, "dW[%zu][%d][%zu] of %ld×%d²", n, tap, c, s.images, s.side);
+				expect_near(got[(n * TAPS + (size_t)tap) * l.in + c], want.value[c], ACCUMULATION * want.terms[c] + 1e-30, "dW[%zu][%d][%zu] of %ld×%d²", n, tap, c, s.images, s.side);
 		}
 }
 

@@ -58,6 +58,28 @@ template <class T> std::vector<T> random_numbers(size_t count, double mean, doub
 	return v;
 }
 
+/* ---- references ---- */
+
+/* Sums in fp64, each with its terms' magnitudes: a sum in fp32 may be off by a part of those. */
+struct sums {
+	std::vector<double> value, terms;
+
+	explicit sums(size_t count) : value(count), terms(count)
+	{
+	}
+	/* A term for each: the factor times the row's. */
+	void add(double factor, const float *row);
+};
+
+/* [rows][columns] → [columns][rows] */
+template <class T> std::vector<float> transposed(const std::vector<T> &v, size_t rows, size_t columns)
+{
+	std::vector<float> t(v.size());
+	for (size_t i = 0; i < v.size(); i++)
+		t[i % columns * rows + i / columns] = to_float(v[i]);
+	return t;
+}
+
 /* Half a unit in the last place of T near x. */
 template <class T> double half_ulp(double x);
 template <> inline double half_ulp<bf16>(double x)
