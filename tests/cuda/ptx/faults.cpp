@@ -45,6 +45,37 @@ KERNEL THREADS(THREADS_A_BLOCK, 1) overwrite_kernel(const work p)
 	}
 }
 
+/* Thread 32 comes late to a place of which thread 0 touched the last two bytes, and no barrier is between. */
+enum { READS_WRITTEN, WRITES_WRITTEN, WRITES_READ, WRITES_READ_BY_BOTH };
+
+template <int what, class T> KERNEL THREADS(THREADS_A_BLOCK, 1) late_kernel(const work p)
+{
+	begin_kernel();
+	T *place = (T *)shared_memory();
+	unsigned short *last = (unsigned short *)(place + 1) - 1;
+	if (threadIdx.x == 0)
+		*place = *(const T *)p.data;
+	sync_block();
+	if (threadIdx.x == 0) {
+		if (what == READS_WRITTEN || what == WRITES_WRITTEN)
+			*last = 1;
+		else
+			p.other[0] = *last;
+	}
+	if (threadIdx.x != 32)
+		return;
+	float sum = 0;
+	SERIAL for (int i = 0; i < 3000; i++)
+		sum += *(const volatile float *)(p.data + i % 64);
+	p.other[1] = sum;
+	if (what == WRITES_READ_BY_BOTH)
+		p.other[2] = *last;
+	if (what == READS_WRITTEN)
+		*(T *)(p.other + 4) = *place;
+	else
+		*place = *(const T *)(p.data + 4);
+}
+
 /* Two tiles on their way, the first is used. */
 template <int left> KERNEL THREADS(THREADS_A_BLOCK, 1) copies_kernel(const work p)
 {
@@ -227,6 +258,17 @@ static void run_counts()
 	expect_counts(128, 16, 32, 4, 32);  /* eight lanes at a time, all in the same four banks */
 }
 
+static void run_freed()
+{
+	work p = numbers();
+	p.other = p.data; /* nothing else is touched between */
+	for (int i = 0; i < 2; i++) {
+		if (launch(exchange_kernel<true>, 1, THREADS_A_BLOCK, 4 * THREADS_A_BLOCK, nullptr, p))
+			exit(2);
+		device_free(p.data);
+	}
+}
+
 /* The left matrix in registers, which change while it is multiplied, or between the fence and that. */
 enum { IN_TIME, TOO_EARLY, TOO_LATE };
 
@@ -391,6 +433,13 @@ static const struct fault {
 	{ "wavefronts, conflicts and sectors are counted as banks and sectors lie", NULL, run_counts },
 	{ "a barrier that is missing", "race: ", [] { run(exchange_kernel<false>); } },
 	{ "memory that is written again too early", "race: ", [] { run(overwrite_kernel, 1, THREADS_A_BLOCK); } },
+	{ "a race for the last two of 16 bytes", "race: reads what thread 0 wrote", [] { run(late_kernel<READS_WRITTEN, float4>, 1, THREADS_A_BLOCK); } },
+	{ "a race for the last two of 8 bytes", "race: reads what thread 0 wrote", [] { run(late_kernel<READS_WRITTEN, float2>, 1, THREADS_A_BLOCK); } },
+	{ "a race for the last two of 4 bytes", "race: reads what thread 0 wrote", [] { run(late_kernel<READS_WRITTEN, float>, 1, THREADS_A_BLOCK); } },
+	{ "a race: written after written", "race: writes what thread 0 wrote", [] { run(late_kernel<WRITES_WRITTEN, float4>, 1, THREADS_A_BLOCK); } },
+	{ "a race: written after read", "race: writes what thread 0 read", [] { run(late_kernel<WRITES_READ, float4>, 1, THREADS_A_BLOCK); } },
+	{ "a race: written after the writer and another thread read", "race: writes what several threads read", [] { run(late_kernel<WRITES_READ_BY_BOTH, float4>, 1, THREADS_A_BLOCK); } },
+	{ "memory that was freed", "read of 4 bytes at", run_freed },
 	{ "a copy that is not waited for", "where a copy is on its way", [] { run(copies_kernel<2>, 1, THREADS_A_BLOCK, 512); } },
 	{ "blocks that write the same place", "race: writes what another block wrote", [] { run(between_blocks_kernel, 2); } },
 	{ "a write beyond the end", "write of 4 bytes at", [] { run(beyond_kernel); } },

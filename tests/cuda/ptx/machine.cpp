@@ -23,6 +23,7 @@ struct limits machine;
 uint64_t machine_launches, machine_instructions;
 
 typedef uint64_t lanes64[WARP];
+typedef std::array<uint32_t, WARP> lanes32;
 
 /* An asynchronous copy on its way. */
 struct coming {
@@ -40,8 +41,8 @@ struct group {
 /* A warp's 16 rows of a product of its warpgroup: what their sums will be, and what is read for them until then. */
 struct product {
 	const std::vector<int> *rows;
-	std::vector<uint32_t> sums[WARP];
-	std::vector<uint64_t> reads; /* addresses of pairs of bytes */
+	std::vector<lanes32> sums;
+	std::vector<uint64_t> reads; /* addresses of 16 bytes */
 	int group;
 	const int *registers;        /* the rows of its left matrix, or NULL */
 	uint32_t left[4][WARP];      /* what was there */
@@ -51,7 +52,7 @@ struct warp {
 	const kernel *k;
 	const uint8_t *params;
 	unsigned first_thread, block;
-	uint16_t step;         /* barriers passed */
+	uint16_t step;         /* from 1 on: the next with each barrier */
 	int at;                /* the next instruction of … */
 	uint32_t lanes, alive; /* … these, of all that have not ended */
 	bool waits;            /* at a barrier */
@@ -114,46 +115,52 @@ template <class T> uint64_t bits(T x)
 	return b;
 }
 
+/* f(lane) of these lanes: mostly all, a loop that the compiler makes vectors of. */
+template <class F> inline void each(uint32_t lanes, F f)
+{
+	if (lanes == 0xffffffff) {
+		for (int l = 0; l < WARP; l++)
+			f(l);
+		return;
+	}
+	for (int l = 0; l < WARP; l++)
+		if (lanes >> l & 1)
+			f(l);
+}
+
 template <class D, class T, class F> void unary(warp &w, const instruction &i, uint32_t lanes, F f)
 {
 	uint64_t *d = w.row(i.row[0]);
 	const uint64_t *a = w.row(i.row[1]);
-	for (int l = 0; l < WARP; l++)
-		if (lanes >> l & 1)
-			d[l] = bits<D>(f(value<T>(a[l])));
+	each(lanes, [=](int l) { d[l] = bits<D>(f(value<T>(a[l]))); });
 }
 
 template <class D, class T, class F> void binary(warp &w, const instruction &i, uint32_t lanes, F f)
 {
 	uint64_t *d = w.row(i.row[0]);
 	const uint64_t *a = w.row(i.row[1]), *b = w.row(i.row[2]);
-	for (int l = 0; l < WARP; l++)
-		if (lanes >> l & 1)
-			d[l] = bits<D>(f(value<T>(a[l]), value<T>(b[l])));
+	each(lanes, [=](int l) { d[l] = bits<D>(f(value<T>(a[l]), value<T>(b[l]))); });
 }
 
 template <class D, class T, class F> void ternary(warp &w, const instruction &i, uint32_t lanes, F f)
 {
 	uint64_t *d = w.row(i.row[0]);
 	const uint64_t *a = w.row(i.row[1]), *b = w.row(i.row[2]), *c = w.row(i.row[3]);
-	for (int l = 0; l < WARP; l++)
-		if (lanes >> l & 1)
-			d[l] = bits<D>(f(value<T>(a[l]), value<T>(b[l]), value<T>(c[l])));
-}
-
-template <class T, class F> void compare(warp &w, const instruction &i, uint32_t lanes, F f)
-{
-	const uint64_t *a = w.row(i.row[0]), *b = w.row(i.row[1]);
-	uint32_t &p = w.predicates[(size_t)i.predicate[0]];
-	for (int l = 0; l < WARP; l++)
-		if (lanes >> l & 1)
-			p = (p & ~(1u << l)) | (uint32_t)(f(value<T>(a[l]), value<T>(b[l])) ? 1 : 0) << l;
+	each(lanes, [=](int l) { d[l] = bits<D>(f(value<T>(a[l]), value<T>(b[l]), value<T>(c[l]))); });
 }
 
 void keep_predicate(warp &w, int p, uint32_t lanes, uint32_t value)
 {
 	uint32_t &old = w.predicates[(size_t)p];
 	old = (old & ~lanes) | (value & lanes);
+}
+
+template <class T, class F> void compare(warp &w, const instruction &i, uint32_t lanes, F f)
+{
+	const uint64_t *a = w.row(i.row[0]), *b = w.row(i.row[1]);
+	uint32_t p = 0;
+	each(lanes, [&](int l) { p |= (uint32_t)(f(value<T>(a[l]), value<T>(b[l])) ? 1 : 0) << l; });
+	keep_predicate(w, i.predicate[0], lanes, p);
 }
 
 template <class T> T divided(T a, T b)
@@ -180,9 +187,7 @@ template <class T, class F> void shift(warp &w, const instruction &i, uint32_t l
 {
 	uint64_t *d = w.row(i.row[0]);
 	const uint64_t *a = w.row(i.row[1]), *n = w.row(i.row[2]);
-	for (int l = 0; l < WARP; l++)
-		if (lanes >> l & 1)
-			d[l] = bits<T>(f(value<T>(a[l]), (uint32_t)n[l]));
+	each(lanes, [=](int l) { d[l] = bits<T>(f(value<T>(a[l]), (uint32_t)n[l])); });
 }
 
 float fused(float a, float b, float c, int mode)
@@ -207,9 +212,7 @@ template <class T, bool relu> void convert_pair(warp &w, const instruction &i, u
 		const float x = value<float>(w.row(i.row[from])[l]);
 		return (uint32_t)from_float<T>(relu && x <= 0 ? 0 : x).bits;
 	};
-	for (int l = 0; l < WARP; l++)
-		if (lanes >> l & 1)
-			d[l] = half(1, l) << 16 | half(2, l);
+	each(lanes, [=](int l) { d[l] = half(1, l) << 16 | half(2, l); });
 }
 
 /* ---- moves ---- */
@@ -217,31 +220,28 @@ template <class T, bool relu> void convert_pair(warp &w, const instruction &i, u
 /* mov d, a; mov {d0, d1}, a; mov d, {a0, a1} */
 template <int width> void move(warp &w, const instruction &i, uint32_t lanes)
 {
-	const bool whole = i.count == 2;
 	const int half = width / 2;
 	const uint64_t mask = half >= 64 ? ~0ull : (1ull << half) - 1;
-	const bool unpack = !whole && strchr(i.text, '{') < strchr(i.text, ',');
-	for (int l = 0; l < WARP; l++) {
-		if (!(lanes >> l & 1))
-			continue;
-		if (whole) {
-			w.row(i.row[0])[l] = w.row(i.row[1])[l];
-		} else if (unpack) {
-			const uint64_t a = w.row(i.row[2])[l];
-			w.row(i.row[0])[l] = a & mask;
-			w.row(i.row[1])[l] = a >> half & mask;
-		} else {
-			w.row(i.row[0])[l] = (w.row(i.row[1])[l] & mask) | (w.row(i.row[2])[l] & mask) << half;
-		}
-	}
+	uint64_t *d = w.row(i.row[0]), *next = w.row(i.row[1]);
+	const uint64_t *last = w.row(i.row[2]);
+	if (i.count == 2)
+		each(lanes, [=](int l) { d[l] = next[l]; });
+	else if (i.unpacks)
+		each(lanes, [=](int l) {
+			const uint64_t a = last[l];
+			d[l] = a & mask;
+			next[l] = a >> half & mask;
+		});
+	else
+		each(lanes, [=](int l) { d[l] = (next[l] & mask) | (last[l] & mask) << half; });
 }
 
 void select_row(warp &w, const instruction &i, uint32_t lanes)
 {
 	const uint32_t p = w.predicates[(size_t)i.predicate[0]];
-	for (int l = 0; l < WARP; l++)
-		if (lanes >> l & 1)
-			w.row(i.row[0])[l] = w.row(i.row[p >> l & 1 ? 1 : 2])[l];
+	uint64_t *d = w.row(i.row[0]);
+	const uint64_t *a = w.row(i.row[1]), *b = w.row(i.row[2]);
+	each(lanes, [=](int l) { d[l] = p >> l & 1 ? a[l] : b[l]; });
 }
 
 void permute_bytes(warp &w, const instruction &i, uint32_t lanes)
@@ -335,6 +335,17 @@ const uint64_t *count_access(warp &w, const instruction &i, uint32_t lanes)
 	return base;
 }
 
+/* memcpy() of a number whose width is known only now. */
+inline void copy_number(void *to, const void *from, unsigned width)
+{
+	switch (width) {
+	case 1: memcpy(to, from, 1); break;
+	case 2: memcpy(to, from, 2); break;
+	case 4: memcpy(to, from, 4); break;
+	default: memcpy(to, from, 8);
+	}
+}
+
 void load(warp &w, const instruction &i, uint32_t lanes)
 {
 	const uint64_t *base = count_access(w, i, lanes);
@@ -344,7 +355,7 @@ void load(warp &w, const instruction &i, uint32_t lanes)
 		const uint8_t *p = resolve(w, i, l, base[l] + (uint64_t)i.offset, nullptr);
 		for (int e = 0; e < i.count; e++) {
 			uint64_t x = 0;
-			memcpy(&x, p + e * i.width, i.width);
+			copy_number(&x, p + e * i.width, i.width);
 			if (i.is_signed && i.width < 8 && x >> (8 * i.width - 1) & 1)
 				x |= ~0ull << 8 * i.width;
 			w.row(i.row[e])[l] = x;
@@ -360,7 +371,7 @@ void store(warp &w, const instruction &i, uint32_t lanes)
 			continue;
 		uint8_t data[16];
 		for (int e = 0; e < i.count; e++)
-			memcpy(data + e * i.width, &w.row(i.row[e])[l], i.width);
+			copy_number(data + e * i.width, &w.row(i.row[e])[l], i.width);
 		memcpy(resolve(w, i, l, base[l] + (uint64_t)i.offset, data), data, (size_t)i.width * i.count);
 	}
 }
@@ -449,47 +460,80 @@ template <bool transposed> void load_matrices(warp &w, const instruction &i, uin
 		}
 }
 
+/* to_float(), with fp16's from a table, as it takes long. */
+inline float float_of(bf16 x)
+{
+	return to_float(x);
+}
+
+struct fp16_numbers {
+	float of[1 << 16];
+
+	fp16_numbers()
+	{
+		for (unsigned b = 0; b < 1 << 16; b++)
+			of[b] = to_float(fp16{ (uint16_t)b });
+	}
+} const fp16_table;
+
+inline float float_of(fp16 x)
+{
+	return fp16_table.of[x.bits];
+}
+
 /* mma.m16n8k16: d[16][8] = a[16][16] b[16][8] + c, with the fragments of the PTX manual. */
 template <class T> void multiply_add(warp &w, const instruction &i, uint32_t)
 {
-	float a[16][16], b[16][8], c[16][8];
+	typedef float eight __attribute__((vector_size(32)));
+	float a[16][16];
+	eight b[16], c[16];
 	if (tally)
 		tally->products++;
-	for (int l = 0; l < WARP; l++) {
-		const int r = l / 4, k = 2 * (l % 4);
-		for (int h = 0; h < 2; h++) {
-			for (int f = 0; f < 4; f++) { /* a0: rows r, a1: r + 8, a2 and a3: columns 8 on */
-				const uint32_t pair = (uint32_t)w.row(i.row[4 + f])[l];
-				a[r + 8 * (f & 1)][k + h + 8 * (f >> 1)] = to_float(T{ (uint16_t)(pair >> 16 * h) });
-			}
-			for (int f = 0; f < 2; f++)
-				b[k + h + 8 * f][r] = to_float(T{ (uint16_t)((uint32_t)w.row(i.row[8 + f])[l] >> 16 * h) });
-			for (int f = 0; f < 2; f++)
-				c[r + 8 * f][k + h] = value<float>(w.row(i.row[10 + 2 * f + h])[l]);
-		}
+	auto half = [](uint64_t pair, int h) { return float_of(T{ (uint16_t)(pair >> 16 * h) }); };
+	for (int f = 0; f < 4; f++) { /* a0: rows r, a1: r + 8, a2 and a3: columns 8 on */
+		const uint64_t *row = w.row(i.row[4 + f]);
+		for (int l = 0; l < WARP; l++)
+			for (int h = 0; h < 2; h++)
+				a[l / 4 + 8 * (f & 1)][2 * (l % 4) + h + 8 * (f >> 1)] = half(row[l], h);
+	}
+	for (int f = 0; f < 2; f++) {
+		const uint64_t *row = w.row(i.row[8 + f]);
+		for (int l = 0; l < WARP; l++)
+			for (int h = 0; h < 2; h++)
+				b[2 * (l % 4) + h + 8 * f][l / 4] = half(row[l], h);
+	}
+	for (int f = 0; f < 4; f++) {
+		const uint64_t *row = w.row(i.row[10 + f]);
+		for (int l = 0; l < WARP; l++)
+			c[l / 4 + 8 * (f >> 1)][2 * (l % 4) + (f & 1)] = value<float>(row[l]);
 	}
 	for (int r = 0; r < 16; r++)
 		for (int k = 0; k < 16; k++)
-			for (int n = 0; n < 8; n++)
-				c[r][n] += a[r][k] * b[k][n]; /* a product of 16-bit numbers is exact in 32 */
-	for (int l = 0; l < WARP; l++)
-		for (int f = 0; f < 4; f++)
-			w.row(i.row[f])[l] = bits(c[l / 4 + 8 * (f >> 1)][2 * (l % 4) + (f & 1)]);
+			c[r] += a[r][k] * b[k]; /* a product of 16-bit numbers is exact in 32 */
+	for (int f = 0; f < 4; f++) {
+		uint64_t *row = w.row(i.row[f]);
+		for (int l = 0; l < WARP; l++)
+			row[l] = bits(c[l / 4 + 8 * (f >> 1)][2 * (l % 4) + (f & 1)]);
+	}
 }
 
 /* ---- what four warps do together: each its 16 rows, in its own time ---- */
 
-/* One element that wgmma reads of shared memory. */
-template <class T> float group_element(warp &w, const instruction &i, const wgmma_matrix &m, int mn, int k, std::vector<uint64_t> &reads)
+/* What wgmma reads of shared memory: 16 k by `count` rows or columns from `first` on, eight elements that lie side by side at a time. */
+template <class T> void group_matrix(warp &w, const instruction &i, const wgmma_matrix &m, int first, int count, float *to, int next_mn, int next_k, std::vector<uint64_t> &reads)
 {
-	const uint64_t at = m.element(mn, k);
-	const char *wrong = shared_product_begins(at, 2, w.now(0));
-	if (wrong)
-		fault(w, i, 0, wrong);
-	reads.push_back(at);
-	T x;
-	memcpy(&x, shared_bytes() + at, 2);
-	return to_float(x);
+	for (int mn = 0; mn < count; mn += m.across ? 8 : 1)
+		for (int k = 0; k < 16; k += m.across ? 1 : 8) {
+			const uint64_t at = m.element(first + mn, k);
+			const char *wrong = shared_product_begins(at, 16, w.now(0));
+			if (wrong)
+				fault(w, i, 0, wrong);
+			reads.push_back(at);
+			T x[8];
+			memcpy(x, shared_bytes() + at, sizeof x);
+			for (int e = 0; e < 8; e++)
+				to[mn * next_mn + k * next_k + e * (m.across ? next_mn : next_k)] = float_of(x[e]);
+		}
 }
 
 void keep_fenced(warp &w, int row)
@@ -524,17 +568,18 @@ template <class T> void group_multiply(warp &w, const instruction &i, uint32_t)
 			wrong = "wgmma: lanes name different matrices";
 	if (wrong)
 		fault(w, i, 0, wrong);
-	product p = { &i.sums, {}, {}, w.product_groups, registers ? i.row : nullptr, {} };
+	product p = { &i.sums, std::vector<lanes32>(i.sums.size()), {}, w.product_groups, registers ? i.row : nullptr, {} };
+	p.reads.reserve(2 * (16 + (size_t)columns));
 	for (int r = 0; r < 4 && registers; r++)
 		std::copy_n(w.row(i.row[r]), (int)WARP, p.left[r]);
 	static float left[16][16], right[16][256], d[16][256];
-	for (int k = 0; k < 16; k++) {
+	if (registers)
 		for (int m = 0; m < 16; m++)
-			left[m][k] = registers ? to_float(T{ (uint16_t)(w.row(i.row[m / 8 + k / 8 * 2])[m % 8 * 4 + k % 8 / 2] >> 16 * (k % 2)) }) :
-			                         group_element<T>(w, i, a, first_row + m, k, p.reads);
-		for (int n = 0; n < columns; n++)
-			right[k][n] = group_element<T>(w, i, b, n, k, p.reads);
-	}
+			for (int k = 0; k < 16; k++)
+				left[m][k] = float_of(T{ (uint16_t)(w.row(i.row[m / 8 + k / 8 * 2])[m % 8 * 4 + k % 8 / 2] >> 16 * (k % 2)) });
+	else
+		group_matrix<T>(w, i, a, first_row, 16, left[0], 16, 1, p.reads);
+	group_matrix<T>(w, i, b, 0, columns, right[0], 1, 256, p.reads);
 	memset(d, 0, sizeof d);
 	for (int m = 0; m < 16; m++)
 		for (int k = 0; k < 16; k++)
@@ -544,13 +589,14 @@ template <class T> void group_multiply(warp &w, const instruction &i, uint32_t)
 	for (const product &other : w.products)
 		if ((*other.rows)[0] == i.sums[0])
 			before = &other;
-	for (int l = 0; l < WARP; l++)
-		for (size_t s = 0; s < i.sums.size(); s++) {
-			uint64_t &now = w.row(i.sums[s])[l];
-			const float sum = before ? value<float>(before->sums[l][s]) : value<float>(now);
-			p.sums[l].push_back(float_bits((add ? sum : 0) + d[wgmma_row(l, (int)s % 4)][wgmma_column(l, (int)s / 4, (int)s % 4)]));
-			now = float_bits(NAN);
+	for (size_t s = 0; s < i.sums.size(); s++) {
+		uint64_t *now = w.row(i.sums[s]);
+		for (int l = 0; l < WARP; l++) {
+			const float sum = before ? value<float>(before->sums[s][l]) : value<float>(now[l]);
+			p.sums[s][l] = float_bits((add ? sum : 0) + d[wgmma_row(l, (int)s % 4)][wgmma_column(l, (int)s / 4, (int)s % 4)]);
+			now[l] = float_bits(NAN);
 		}
+	}
 	for (int r : i.sums)
 		keep_fenced(w, r);
 	w.products.push_back(std::move(p));
@@ -586,15 +632,14 @@ void group_wait(warp &w, const instruction &i, uint32_t)
 		const product p = std::move(w.products[0]);
 		w.products.erase(w.products.begin());
 		for (uint64_t at : p.reads)
-			shared_product_ends(at, 2);
+			shared_product_ends(at, 16);
 		for (int r = 0; r < 4 && p.registers; r++)
 			for (int l = 0; l < WARP; l++)
 				if ((uint32_t)w.row(p.registers[r])[l] != p.left[r][l])
 					fault(w, i, l, "wgmma: registers that a product reads were changed before it was waited for");
 		if (std::none_of(w.products.begin(), w.products.end(), [&](const product &later) { return (*later.rows)[0] == (*p.rows)[0]; }))
-			for (int l = 0; l < WARP; l++)
-				for (size_t s = 0; s < p.rows->size(); s++)
-					w.row((*p.rows)[s])[l] = p.sums[l][s];
+			for (size_t s = 0; s < p.rows->size(); s++)
+				std::copy_n(p.sums[s].begin(), (int)WARP, w.row((*p.rows)[s]));
 	}
 	w.may_multiply = false;
 }
@@ -808,7 +853,7 @@ void prepare(warp &w, const grid &g, unsigned block, unsigned first)
 	w.params = g.params;
 	w.block = block;
 	w.first_thread = first;
-	w.step = 0;
+	w.step = 1;
 	w.at = 0;
 	w.alive = w.lanes = count == WARP ? 0xffffffff : (1u << count) - 1;
 	w.waits = false;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -32,14 +33,35 @@ struct allocation {
 std::map<uintptr_t, allocation> allocations;
 char words[200];
 
+/* What find() found last: mostly it is asked for the same again. */
+std::map<uintptr_t, allocation>::iterator last_found = allocations.end();
+
 allocation *find(const void *p, size_t bytes, uintptr_t *begin)
 {
-	auto next = allocations.upper_bound((uintptr_t)p);
-	if (next == allocations.begin())
-		return nullptr;
-	auto it = std::prev(next);
+	auto it = last_found;
+	if (it == allocations.end() || (uintptr_t)p - it->first >= it->second.bytes) {
+		auto next = allocations.upper_bound((uintptr_t)p);
+		if (next == allocations.begin())
+			return nullptr;
+		it = last_found = std::prev(next);
+	}
 	*begin = it->first;
 	return (uintptr_t)p + bytes <= it->first + it->second.bytes ? &it->second : nullptr;
+}
+
+/* Whether each of a few bytes is 1. */
+inline bool all_one(const uint8_t *p, size_t bytes)
+{
+	uint64_t words[2] = { 0x0101010101010101, 0x0101010101010101 };
+	if (bytes == 16)
+		memcpy(words, p, 16);
+	else if (bytes == 8)
+		memcpy(words, p, 8);
+	else if (bytes == 4)
+		memcpy(words, p, 4);
+	else
+		return std::all_of(p, p + bytes, [](uint8_t b) { return b == 1; });
+	return words[0] == 0x0101010101010101 && words[1] == 0x0101010101010101;
 }
 
 const char *outside(const char *what, const void *p, size_t bytes)
@@ -107,21 +129,47 @@ const char *may_write(record &r, const moment &now, bool same)
 	return nullptr;
 }
 
-/* ---- a block's ---- */
+/* ---- a block's: all that touch it are of one block and one launch ---- */
+
+/* A moment's rest; step 0: nobody. */
+struct touch {
+	uint16_t thread, step;
+
+	bool unordered(const touch &now) const
+	{
+		return (step == now.step) & (thread != now.thread);
+	}
+};
 
 /* When a thread last handed over to wgmma: in a step, and before that step's barrier. */
 struct handing {
-	uint64_t in_step, before;
+	uint32_t in_step, before;
 	uint16_t step;
 };
 
-std::vector<uint8_t> block;
-std::vector<record> block_records;
-std::vector<uint8_t> block_written, block_coming; /* coming: copies on their way to a byte */
-std::vector<uint16_t> block_multiplied;           /* [grains]: products that read it at the moment */
-std::vector<uint64_t> block_write_time;           /* [grains] */
-std::vector<handing> handed_over;                 /* [threads] */
-uint64_t block_time;
+enum : uint8_t { UNWRITTEN, WRITTEN, COMING /* a copy is on its way there */ };
+
+std::vector<uint8_t> block, block_state;
+std::vector<touch> block_writer, block_reader; /* [grains] */
+std::vector<uint16_t> block_multiplied;        /* [grains]: products that read it at the moment */
+std::vector<uint32_t> block_write_time;        /* [grains] */
+std::vector<handing> handed_over;              /* [threads] */
+uint32_t block_time;
+
+/* f(grains) with a number of them that the compiler knows, for the sizes that are many. */
+template <class F> inline auto with_grains(uint64_t address, size_t bytes, F f)
+{
+	const size_t n = (address + bytes - 1) / GRAIN + 1 - address / GRAIN;
+	return n == 8 ? f((size_t)8) : n == 4 ? f((size_t)4) : n == 2 ? f((size_t)2) : n == 1 ? f((size_t)1) : f(n);
+}
+
+const char *shared_race(const char *what, const char *before, const touch *then, const moment &now)
+{
+	const touch here = { now.thread, now.step };
+	while (!then->unordered(here))
+		then++;
+	return race(what, before, { now.launch, now.block, then->thread, then->step }, now);
+}
 
 const char *shared_place(const char *what, uint64_t address, size_t bytes)
 {
@@ -152,6 +200,7 @@ bool memory_free(void *p)
 		return false;
 	free(it->second.records);
 	allocations.erase(it);
+	last_found = allocations.end();
 	free((uint8_t *)p - 256);
 	return true;
 }
@@ -197,11 +246,11 @@ const char *memory_may_read(const void *p, size_t bytes, const moment &now, bool
 	const size_t at = (uintptr_t)p - begin;
 	if (tally)
 		count_once(a->read_in, *a, at, now.launch, &tally->sectors_read);
-	for (size_t i = 0; i < bytes; i++)
-		if (!a->written[at + i]) {
-			snprintf(words, sizeof words, "read of a byte that nobody wrote, %zu bytes after the start of an allocation of %zu", at + i, a->bytes);
-			return words;
-		}
+	if (!all_one(&a->written[at], bytes)) {
+		const size_t i = (size_t)(std::find(&a->written[at], &a->written[at] + bytes, 0) - a->written.data());
+		snprintf(words, sizeof words, "read of a byte that nobody wrote, %zu bytes after the start of an allocation of %zu", i, a->bytes);
+		return words;
+	}
 	const char *wrong = nullptr;
 	for (size_t g = at / GRAIN; !is_volatile && !wrong && g <= (at + bytes - 1) / GRAIN; g++)
 		wrong = may_read(a->records[g], now);
@@ -227,12 +276,13 @@ const char *memory_may_write(void *p, const void *data, size_t bytes, const mome
 
 void shared_begin(size_t bytes)
 {
+	const size_t grains = bytes / GRAIN + 1;
 	block.assign(bytes, 0xff);
-	block_records.assign(bytes / GRAIN + 1, record());
-	block_written.assign(bytes, 0);
-	block_coming.assign(bytes, 0);
-	block_multiplied.assign(bytes / GRAIN + 1, 0);
-	block_write_time.assign(bytes / GRAIN + 1, 0);
+	block_state.assign(bytes, UNWRITTEN);
+	block_writer.assign(grains, touch());
+	block_reader.assign(grains, touch());
+	block_multiplied.assign(grains, 0);
+	block_write_time.assign(grains, 0);
 	handed_over.assign(1024, handing());
 	block_time = 0;
 }
@@ -246,52 +296,78 @@ const char *shared_may_read(uint64_t address, size_t bytes, const moment &now)
 {
 	if (const char *wrong = shared_place("read", address, bytes))
 		return wrong;
-	for (size_t i = address; i < address + bytes; i++)
-		if (block_coming[i] || !block_written[i]) {
-			snprintf(words, sizeof words, "read of byte %zu of shared memory, %s", i, block_coming[i] ? "where a copy is on its way" : "that nobody wrote");
-			return words;
+	if (!all_one(&block_state[address], bytes)) {
+		size_t i = address;
+		while (block_state[i] == WRITTEN)
+			i++;
+		snprintf(words, sizeof words, "read of byte %zu of shared memory, %s", i, block_state[i] == COMING ? "where a copy is on its way" : "that nobody wrote");
+		return words;
+	}
+	const touch here = { now.thread, now.step };
+	const touch *writer = &block_writer[address / GRAIN];
+	touch *reader = &block_reader[address / GRAIN];
+	const bool wrong = with_grains(address, bytes, [&](size_t n) __attribute__((always_inline)) {
+		unsigned races = 0;
+		for (size_t g = 0; g < n; g++) {
+			races |= writer[g].unordered(here);
+			reader[g] = { reader[g].unordered(here) ? (uint16_t)MANY : here.thread, here.step };
 		}
-	const char *wrong = nullptr;
-	for (size_t g = address / GRAIN; !wrong && g <= (address + bytes - 1) / GRAIN; g++)
-		wrong = may_read(block_records[g], now);
-	return wrong;
+		return races != 0;
+	});
+	return wrong ? shared_race("reads", "wrote", writer, now) : nullptr;
 }
 
 const char *shared_may_write(uint64_t address, size_t bytes, const moment &now)
 {
 	if (const char *wrong = shared_place("write", address, bytes))
 		return wrong;
-	const char *wrong = nullptr;
 	for (size_t i = address; i < address + bytes; i++) {
-		if (block_coming[i]) {
+		if (block_state[i] == COMING) {
 			snprintf(words, sizeof words, "write to byte %zu of shared memory, where a copy is on its way", i);
 			return words;
 		}
-		block_written[i] = 1;
+		block_state[i] = WRITTEN;
 	}
 	block_time++;
-	for (size_t g = address / GRAIN; !wrong && g <= (address + bytes - 1) / GRAIN; g++) {
-		wrong = block_multiplied[g] ? "write to shared memory that wgmma reads, which nobody has waited for" : may_write(block_records[g], now, false);
-		block_write_time[g] = block_time;
-	}
-	return wrong;
+	const touch here = { now.thread, now.step };
+	const size_t first = address / GRAIN;
+	touch *writer = &block_writer[first];
+	const touch *reader = &block_reader[first];
+	const uint16_t *multiplied = &block_multiplied[first];
+	uint32_t *time = &block_write_time[first];
+	enum : unsigned { AFTER_WRITE = 1, AFTER_READ = 2, MULTIPLIED = 4 };
+	const unsigned wrong = with_grains(address, bytes, [&](size_t n) __attribute__((always_inline)) {
+		unsigned found = 0;
+		for (size_t g = 0; g < n; g++) {
+			found |= (multiplied[g] ? MULTIPLIED : 0u) | (writer[g].unordered(here) ? AFTER_WRITE : 0u) | (reader[g].unordered(here) ? AFTER_READ : 0u);
+			time[g] = block_time;
+		}
+		if (!found)
+			std::fill_n(writer, n, here);
+		return found;
+	});
+	if (wrong & MULTIPLIED)
+		return "write to shared memory that wgmma reads, which nobody has waited for";
+	if (wrong)
+		return wrong & AFTER_WRITE ? shared_race("writes", "wrote", writer, now) : shared_race("writes", "read", reader, now);
+	return nullptr;
 }
 
 const char *shared_copy_begins(uint64_t address, size_t bytes, const moment &now)
 {
 	const char *wrong = shared_may_write(address, bytes, now);
 	if (!wrong)
-		memset(&block_coming[address], 1, bytes);
+		memset(&block_state[address], COMING, bytes);
 	return wrong;
 }
 
 void shared_copy_lands(uint64_t address, const void *from, size_t bytes, const moment &now)
 {
 	memcpy(&block[address], from, bytes);
-	memset(&block_coming[address], 0, bytes);
+	memset(&block_state[address], WRITTEN, bytes);
 	block_time++;
 	for (size_t g = address / GRAIN; g <= (address + bytes - 1) / GRAIN; g++) {
-		block_records[g].writer = now;
+		block_writer[g] = { now.thread, now.step };
 		block_write_time[g] = block_time;
 	}
 }
@@ -303,7 +379,7 @@ const char *shared_product_begins(uint64_t address, size_t bytes, const moment &
 	if (const char *wrong = shared_may_read(address, bytes, reader))
 		return wrong;
 	for (size_t g = address / GRAIN; g <= (address + bytes - 1) / GRAIN; g++) {
-		const unsigned writer = block_records[g].writer.thread;
+		const unsigned writer = block_writer[g].thread;
 		const handing &h = handed_over[writer];
 		if ((h.step < now.step ? h.in_step : h.before) < block_write_time[g]) {
 			snprintf(words, sizeof words, "wgmma reads byte %zu of shared memory, which thread %u wrote and has not handed over (fence.proxy.async) before the barrier", g * GRAIN, writer);

@@ -10,7 +10,7 @@ namespace ptx {
 
 struct counts;
 
-/* Who touches memory, and when: a step begins with the block and with each of its barriers. */
+/* Who touches memory, and when: a step begins with the block, which is step 1, and with each of its barriers. */
 struct moment {
 	uint32_t launch, block;
 	uint16_t thread, step;

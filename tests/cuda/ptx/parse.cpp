@@ -221,6 +221,7 @@ void reader::instruct(const std::string &text, const std::string &whole)
 				for (const std::string &part : split(o.substr(1, o.size() - 2), ','))
 					i.sums.push_back(operand(part));
 			} else if (o[0] == '{') {
+				i.unpacks = rows == 0;
 				for (const std::string &part : split(o.substr(1, o.size() - 2), ','))
 					i.row[rows++] = operand(part);
 			} else if (o.compare(0, 2, "%p") == 0) {
