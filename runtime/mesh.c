@@ -291,6 +291,8 @@ void mesh_close(struct mesh *m)
 	pthread_mutex_unlock(&m->lock);
 	for (double until = lived() + PATIENCE; unread(m) && lived() < until;) /* what is on its way is lost with a link that is closed before */
 		usleep(1000);
+	while (!atomic_load(&m->failed) && lived() < m->parted + 1.5 * MOMENT) /* who finds nobody here before takes this rank for dead, and does the same work again */
+		usleep(1000);
 	watch_stop(m);
 	links_close(&m->links); /* before its links end: it will not go on */
 	for (int i = 0; i < m->size; i++) {

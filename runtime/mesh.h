@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #define PATIENCE 3.0 /* seconds that others wait longer than a rank that has something to say, so that it reaches them */
+#define MOMENT 1.0 /* seconds in which a process ends whose links have: a GPU takes its time */
 
 enum op_kind { OP_ALLREDUCE, OP_BROADCAST, OP_ALLGATHER, OP_REDUCE_SCATTER, OP_ALLTOALL, OP_BARRIER };
 const char *op_name(unsigned kind);
@@ -76,6 +77,7 @@ struct mesh {
 	int rank, size;
 	int *member, members, me; /* member[w]: the mesh's number of the world's rank w; me: this rank's w */
 	double deadline;
+	double parted; /* when a link last ended that is one of two ranks who may both live, of lived(): the other may knock here for a moment */
 	double still, awoke; /* for how long this process has stood still so far; when it did for a moment last, of lived() */
 	struct peer *peer; /* [size] */
 	struct card *cards;

@@ -17,7 +17,6 @@
 #define EXIT_LOST_PEER 70 /* EX_SOFTWARE of sysexits.h */
 #define OUTBOX_MAX (64u << 20)
 #define UNREAD_BEATS 100 /* a Unix socket takes some 270 */
-#define MOMENT 1.0 /* seconds in which a process ends whose links have: a GPU takes its time */
 
 struct fault_notice {
 	int32_t status, rank; /* status 0: asks who it is for to give its sender up */
@@ -119,6 +118,8 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 	if (news) {
 		bool ended = cause == CAUSE_LEFT || cause == CAUSE_UNABLE || (cause == CAUSE_CLOSED && (reporter >= 0 || !m->peer[rank].broke || !just_awoke(m)));
 		m->peer[rank].fate = ended ? DEAD : UNHEARD;
+		if (!ended && (m->peer[rank].knocking || m->peer[rank].fd < 0))
+			m->parted = m->peer[rank].knocking ? m->peer[rank].knocking : lived();
 		m->peer[rank].silent = cause == CAUSE_SILENT;
 	}
 	if (rank >= 0 && !m->peer[rank].member)
@@ -357,22 +358,22 @@ static int read_link(struct mesh *m, int from)
 }
 
 /* A link may end between two that live, and both go on. Where they may, a process is known to be gone when nobody listens there any more, now or in a
- * moment; one that ends later may have gone on before. */
+ * moment; one that ends later may have gone on before. What ends a knock may have ended only that, as what ended the link did. */
 static void end_of_link(struct mesh *m, int rank)
 {
 	struct peer *p = &m->peer[rank];
 	int error = errno;
 	bool late = p->knocking && lived() - p->knocking > MOMENT;
-	bool knocks = m->owner && m->links.listener[0] >= 0 && !p->knocking && p->member && !p->left && p->fate == ALIVE && (!error || error == ECONNRESET);
 	if (!p->knocking)
 		p->broke = error;
 	else
 		getsockopt(p->fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){ sizeof error });
+	bool knocks = m->owner && m->links.listener[0] >= 0 && !late && p->member && !p->left && p->fate == ALIVE && (!error || error == ECONNRESET);
 	shutdown(p->fd, SHUT_RDWR); /* a process that the program has forked may have it, too */
 	close(p->fd);
 	p->fd = -1;
 	if (knocks) {
-		p->knocking = lived();
+		p->knocking = p->knocking ? p->knocking : lived();
 		p->out.begin = p->out.end = 0;
 		p->fd = links_connect(&m->links, &p->home);
 		error = errno;

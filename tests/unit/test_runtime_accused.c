@@ -124,6 +124,50 @@ static void two_ranks_that_lose_their_control_link_cost_the_higher_one(void **st
 	}
 }
 
+/* Rank 0 gives rank 1 up when their link ends, goes on, and is through at once, while rank 1 still asks whether it is there. */
+static void be_through_soon_after(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	(void)arg;
+	if (!meeting_rank) {
+		pthread_mutex_lock(&m->lock);
+		must(!setsockopt(m->peer[1].fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 }, sizeof(struct linger)));
+		close(m->peer[1].fd); /* a reset for rank 1 */
+		m->peer[1].fd = -1;
+		fault_locked(m, HVD_EPEER, 1, CAUSE_SILENT, -1, NULL);
+		pthread_mutex_unlock(&m->lock);
+	}
+	while (!stop_word(h))
+		usleep(1000);
+	end_quarrel(h);
+}
+
+/* The control link is reset, and then what a rank asks with. */
+static void lose_a_knock(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	(void)arg;
+	if (!meeting_rank) {
+		end_control_link(h->mesh, 1);
+		int fd, listener = h->mesh->links.listener[1] >= 0 ? 1 : 2;
+		while ((fd = accept(h->mesh->links.listener[listener], NULL, NULL)) < 0)
+			usleep(1000);
+		must(!setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 }, sizeof(struct linger)));
+		close(fd);
+	}
+	while (!stop_word(h))
+		usleep(1000);
+	end_quarrel(h);
+}
+
+static void what_ends_a_link_twice_makes_no_second_world(void **state)
+{
+	(void)state;
+	quarrel("ab", be_through_soon_after, NULL);
+	quarrel("ab", lose_a_knock, NULL);
+}
+
 /* Rank 2 may have agreed with both, and forms the new world. */
 static void lose_a_control_link_after_a_death(void *arg)
 {
@@ -324,6 +368,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(two_ranks_that_give_each_other_up_cost_one),
 		cmocka_unit_test(two_ranks_that_lose_their_control_link_cost_the_higher_one),
+		cmocka_unit_test(what_ends_a_link_twice_makes_no_second_world),
 		cmocka_unit_test(a_link_that_ends_during_a_recovery_does_not_cost_a_deadline),
 		cmocka_unit_test(a_rank_that_another_gave_up_needs_the_majority_of_all),
 		cmocka_unit_test(a_rank_that_another_takes_for_dead_does_not_go_on_too),
