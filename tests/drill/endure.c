@@ -6,11 +6,14 @@
  *   endure DIRECTORY STEPS [VICTIM:SIGNAL:MICROSECONDS]…
  *
  * VICTIM gets SIGNAL so long after the world was formed, of which DIRECTORY/formed tells; a stopped one is killed five seconds
- * later. Each rank leaves in DIRECTORY/rank.RANK what it was told about deaths, and a line about its end. */
+ * later. Each rank leaves in DIRECTORY/rank.RANK what it was told about deaths, whether it stood still, and a line about its end. */
 #include <hvd.h>
 
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,8 +46,28 @@ static double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Whether this process stood still so long that the others may have gone on without it, as libhvd sees it: the machine is to blame. */
+static atomic_bool stood_still;
+
+static void *look_at_clock(void *unused)
+{
+	for (double before = now();; before = now()) {
+		usleep(20000);
+		if (now() - before > 0.9)
+			stood_still = true;
+	}
+	return unused;
+}
+
+static void tell_standstill(const struct training *t)
+{
+	if (stood_still)
+		fprintf(t->out ? t->out : stderr, "stood still for about a second or more\n");
+}
+
 static int give_up(struct training *t, const char *what)
 {
+	tell_standstill(t);
 	fprintf(t->out ? t->out : stderr, "gave up in %s: %s\n", what, hvd_error(t->h));
 	return 70;
 }
@@ -184,6 +207,7 @@ static void report(struct training *t, int size)
 	for (uint64_t s = 0; s < SAMPLES; s++)
 		wrong += t->parameters[WEIGHTS + s] != (s < t->at.position ? 1 : 0);
 	read_deaths(t, size);
+	tell_standstill(t);
 	fprintf(t->out, "end: ranks %d recoveries %d step %llu position %llu hash %016llx wrong %llu falling %d resumed_ms %.1f\n", hvd_world(t->h)->size,
 		t->recoveries, (unsigned long long)t->at.step, (unsigned long long)t->at.position, (unsigned long long)hash, (unsigned long long)wrong,
 		t->loss < t->first_loss, t->recoveries && t->died > 0 ? (t->resumed - t->died) * 1e3 : -1);
@@ -196,6 +220,7 @@ int main(int argc, char **argv)
 	struct hvd_tensor tensors[LAYERS + 1] = { [LAYERS] = { "statistics", SAMPLES } };
 	char path[4096], names[LAYERS][16];
 	int me = task ? atoi(task) : 0, killer = -1;
+	pthread_t clock;
 	t.directory = argc > 2 ? argv[1] : NULL;
 	if (argc < 3 || strtoull(argv[2], NULL, 10) * 4 * LOCAL_BATCH > SAMPLES)
 		return 64;
@@ -212,7 +237,7 @@ int main(int argc, char **argv)
 	if (!t.out)
 		return 70;
 	setvbuf(t.out, NULL, _IOLBF, 0);
-	if (hvd_init(&t.h, NULL))
+	if (pthread_create(&clock, NULL, look_at_clock, NULL) || hvd_init(&t.h, NULL))
 		return give_up(&t, "hvd_init");
 	int size = hvd_world(t.h)->size;
 	for (int i = 0; i < LAYERS; i++) {
