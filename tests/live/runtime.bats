@@ -73,6 +73,17 @@ nothing_left() {
 	table_is_right
 }
 
+@test "hvd-bench tells the start as the first rank sees it, and as the last" {
+	# shellcheck disable=SC2016
+	run step -n2 bash -c '[ $SLURM_PROCID = 0 ] || sleep 1; exec "$0" --start-up' "$BUILD/hvd-bench"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	awk '/verified/ && match($0, /verified [0-9.]+ ms after main\(\) of the first rank, [0-9.]+ of the last$/) {
+		split(substr($0, RSTART), word, " ")
+		late = word[2] > 900 && word[9] > 0 && word[2] - word[9] > 900
+	} END { exit !late }' <<<"$output"
+}
+
 @test "no step, and a step of one task without PMIx, are worlds of one" {
 	run env -u SLURM_STEP_NUM_TASKS -u PMIX_NAMESPACE "$EXAMPLES/mean"
 	[ "$status" -eq 0 ]
