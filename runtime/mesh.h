@@ -35,6 +35,7 @@ enum cause {
 	CAUSE_CUT,      /* alive, but a link with it broke */
 	CAUSE_UNABLE,   /* said so itself: it could not recover */
 	CAUSE_DISMISSED, /* the others have settled that they go on without it */
+	CAUSE_VANISHED, /* its link broke while this process stood still: it may have gone on before it ended */
 };
 
 struct message {
@@ -48,7 +49,7 @@ struct message {
 enum fate {
 	ALIVE,
 	DEAD,    /* its link is closed: it will not go on by itself */
-	UNHEARD, /* given up, or gone when this process awoke: it may well be alive somewhere, or have gone on */
+	UNHEARD, /* given up, or vanished: it may well be alive somewhere, or have gone on */
 };
 
 struct peer {

@@ -59,6 +59,7 @@ static const char *const reasons[] = {
 	[CAUSE_CUT] = "alive, but a link with it broke",
 	[CAUSE_UNABLE] = "it cannot go on",
 	[CAUSE_DISMISSED] = "they go on without it",
+	[CAUSE_VANISHED] = "it died, or ended without hvd_close(), while others stood still",
 };
 
 static void compose(struct mesh *m, int rank, enum cause cause, int reporter, const char *text)
@@ -114,13 +115,17 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 		cause = CAUSE_LEFT; /* a data link ended after its goodbye */
 	else if (cause == CAUSE_LATE && reporter < 0 && lived() - m->peer[rank].heard > m->deadline / 2)
 		cause = CAUSE_SILENT;
+	else if (cause == CAUSE_CLOSED && reporter < 0 && m->peer[rank].broke && m->links.listener[0] >= 0 && just_awoke(m))
+		cause = CAUSE_VANISHED;
+	bool ended = cause == CAUSE_LEFT || cause == CAUSE_UNABLE || cause == CAUSE_CLOSED;
 	bool news = rank >= 0 && rank != m->rank && m->peer[rank].fate == ALIVE;
 	if (news) {
-		bool ended = cause == CAUSE_LEFT || cause == CAUSE_UNABLE || (cause == CAUSE_CLOSED && (reporter >= 0 || !m->peer[rank].broke || !just_awoke(m)));
 		m->peer[rank].fate = ended ? DEAD : UNHEARD;
 		if (!ended && (m->peer[rank].knocking || m->peer[rank].fd < 0))
 			m->parted = m->peer[rank].knocking ? m->peer[rank].knocking : lived();
 		m->peer[rank].silent = cause == CAUSE_SILENT;
+	} else if (rank >= 0 && ended && (reporter >= 0 || !m->peer[rank].broke) && m->peer[rank].fate == UNHEARD) {
+		m->peer[rank].fate = DEAD; /* now it is known */
 	}
 	if (rank >= 0 && !m->peer[rank].member)
 		return before ? before : HVD_EPEER; /* it is known, and the world goes on without it */
@@ -305,7 +310,7 @@ static void heed_fault(struct mesh *m, int from)
 	} else if (me) {
 		m->given_up = true;
 	}
-	fault_locked(m, n.status < 0 ? n.status : HVD_EPEER, rank, n.cause <= CAUSE_DISMISSED ? n.cause : CAUSE_NONE, reporter, n.text);
+	fault_locked(m, n.status < 0 ? n.status : HVD_EPEER, rank, n.cause <= CAUSE_VANISHED ? n.cause : CAUSE_NONE, reporter, n.text);
 }
 
 static int handle(struct mesh *m, int from)

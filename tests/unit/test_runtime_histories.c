@@ -15,7 +15,7 @@
 enum fault { KILL, FREEZE, RESET, CUT, FAULTS };
 static const char *const fault_names[] = { "kill", "freeze", "reset", "cut" };
 
-enum { ABORT = 1 << FAULTS /* beside the kinds of faults: on_death abort */, FAULTS_A_HISTORY = 2, COMMITS_MAX = 512, GRADIENTS = 100, MEMBERS = 1 << RANKS_MAX };
+enum { ABORT = 1 << FAULTS /* beside the kinds of faults: on_death abort */, TOGETHER = ABORT << 1 /* all stand still, then two die */, FAULTS_A_HISTORY = 2, COMMITS_MAX = 512, GRADIENTS = 100, MEMBERS = 1 << RANKS_MAX };
 static double deadline = 4;
 #define QUIET (10 * deadline) /* simulated seconds after the last fault in which everything has come to its end */
 
@@ -327,31 +327,59 @@ static int run_history(int count, uint64_t seed, unsigned kinds, char text[64])
 	return on;
 }
 
-/* One rank stands still. Its links break, or are full of signs of life, so that it does not hear of what the others do; they end when it wakes, just before
- * or a little later. Returns how many go on: one, which must know that they have not gone on without it. */
+/* One rank stands still, or two. Their links break, or are full of signs of life, so that they do not hear of what the others do; those end when they wake,
+ * just before or a little later. Returns how many go on: of those that stood still, who must know that the others have not gone on without them. */
 static int run_awakening(int count, uint64_t seed, char text[64])
 {
 	begin_history(count, seed);
-	int still = below(count), on = 0;
+	int still = below(count), second = count > 3 && below(4) ? (still + 1 + below(count - 1)) % count : still, on = 0;
 	bool breaks = below(2);
 	double at = simulated + 0.2 + share() * 0.2, wakes = at + share() * (breaks ? 3 : 3 * deadline);
+	unsigned asleep = 1u << still | 1u << second;
 	run_until(at);
-	processes[still].frozen = true;
-	processes[still].thaws = wakes;
+	for (int r = 0; r < count; r++) {
+		processes[r].frozen = asleep >> r & 1;
+		processes[r].thaws = wakes + share() * 0.005;
+	}
 	run_until(at + share() * 0.1);
 	for (int r = 0; breaks && r < count; r++)
-		if (r != still)
-			break_link(stream_between(still, r, 0));
+		for (int q = 0; q < r; q++)
+			if ((asleep >> r ^ asleep >> q) & 1)
+				break_link(stream_between(q, r, 0));
 	run_until(wakes - 0.5 + share() * 3);
 	for (int r = 0; r < count; r++) {
-		processes[r].killed = r != still;
+		processes[r].killed = !(asleep >> r & 1);
 		if (processes[r].killed)
 			end_process_of(r);
 	}
 	run_until(simulated + 3 * deadline);
 	for (int r = 0; r < count; r++)
 		on += !processes[r].dead;
-	snprintf(text, 64, "%s, %.1f s", breaks ? "reset" : "no reset", wakes - at);
+	snprintf(text, 64, "%d and %d, %s, %.1f s", still, second, breaks ? "reset" : "no reset", wakes - at);
+	return on;
+}
+
+/* All ranks stand still, as on a machine that does. Two of them die about when they wake. */
+static int run_standstill(int count, uint64_t seed, char text[64])
+{
+	begin_history(count, seed);
+	int victim[2] = { below(count), below(count - 1) }, on = 0;
+	double at = simulated + 0.2 + share() * 0.2, wakes = at + 0.3 + share() * 2, t = wakes - 0.02;
+	victim[1] += victim[1] >= victim[0];
+	run_until(at);
+	for (int r = 0; r < count; r++) {
+		processes[r].frozen = true;
+		processes[r].thaws = wakes + share() * 0.005;
+	}
+	for (int i = 0; i < 2; i++) {
+		run_until(t += share() * 0.1);
+		processes[victim[i]].killed = true;
+		end_process_of(victim[i]);
+	}
+	run_until(simulated + 3 * deadline);
+	for (int r = 0; r < count; r++)
+		on += !processes[r].dead;
+	snprintf(text, 64, "%d and %d die, %.1f s", victim[0], victim[1], wakes - at);
 	return on;
 }
 
@@ -363,7 +391,7 @@ static uint64_t number(const char *variable, uint64_t otherwise)
 	return text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-/* In a process of its own: dead ones of the simulation free nothing. kinds 0: awakenings. limit: of a recovery, simulated seconds. */
+/* In a process of its own: dead ones of the simulation free nothing. kinds 0: awakenings, TOGETHER: standstills. limit: of a recovery, simulated seconds. */
 static void run_histories(int count, unsigned kinds, double limit)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -377,8 +405,10 @@ static void run_histories(int count, unsigned kinds, double limit)
 		char text[64];
 		for (uint64_t seed = first; seed < first + n; seed++) {
 			on_death = !(kinds & ABORT);
-			int on = kinds ? run_history(count, seed, kinds, text) : run_awakening(count, seed, text);
+			int on = kinds == TOGETHER ? run_standstill(count, seed, text) : kinds ? run_history(count, seed, kinds, text) : run_awakening(count, seed, text);
 			const char *what = formed < count ? "no world" : verdict();
+			if (!what && kinds == TOGETHER && on && on < count - 2)
+				what = "some go on, others stop";
 			what = what ? what : longest > limit ? "a recovery that waits for a deadline" : NULL;
 			costly += isfinite(limit) && on < count - FAULTS_A_HISTORY;
 			went_on += on;
@@ -416,11 +446,19 @@ static void with_on_death_abort_all_end_of_a_loss_or_none(void **state)
 		run_histories(count, ABORT | 1 << KILL | 1 << FREEZE | 1 << RESET | 1 << CUT, INFINITY);
 }
 
+static void who_stood_still_together_go_on_together_or_not_at_all(void **state)
+{
+	(void)state;
+	deadline = 4;
+	for (int count = 4; count <= RANKS_MAX; count++)
+		run_histories(count, TOGETHER, INFINITY);
+}
+
 static void who_wakes_when_the_others_have_gone_on_makes_no_second_world(void **state)
 {
 	(void)state;
 	deadline = 40;
-	for (int count = 2; count <= 3; count++)
+	for (int count = 2; count <= RANKS_MAX; count++)
 		run_histories(count, 0, INFINITY);
 }
 
@@ -430,6 +468,7 @@ int main(void)
 		cmocka_unit_test(no_history_makes_two_worlds_or_a_wait_without_end),
 		cmocka_unit_test(no_recovery_waits_for_a_deadline_where_every_live_rank_runs),
 		cmocka_unit_test(with_on_death_abort_all_end_of_a_loss_or_none),
+		cmocka_unit_test(who_stood_still_together_go_on_together_or_not_at_all),
 		cmocka_unit_test(who_wakes_when_the_others_have_gone_on_makes_no_second_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
