@@ -48,19 +48,25 @@ static double now(void)
 
 /* Whether this process stood still so long that the others may have gone on without it, as libhvd sees it: the machine is to blame. */
 static atomic_bool stood_still;
+static _Atomic double looked;
 
-static void *look_at_clock(void *unused)
+static void look_at_clock(void)
 {
-	for (double before = now();; before = now()) {
-		usleep(20000);
-		if (now() - before > 0.9)
-			stood_still = true;
-	}
+	if (now() - looked > 0.9)
+		stood_still = true;
+	looked = now();
+}
+
+static void *go_on_looking(void *unused)
+{
+	for (;; usleep(20000))
+		look_at_clock();
 	return unused;
 }
 
 static void tell_standstill(const struct training *t)
 {
+	look_at_clock();
 	if (stood_still)
 		fprintf(t->out ? t->out : stderr, "stood still for about a second or more\n");
 }
@@ -237,7 +243,8 @@ int main(int argc, char **argv)
 	if (!t.out)
 		return 70;
 	setvbuf(t.out, NULL, _IOLBF, 0);
-	if (pthread_create(&clock, NULL, look_at_clock, NULL) || hvd_init(&t.h, NULL))
+	looked = now();
+	if (pthread_create(&clock, NULL, go_on_looking, NULL) || hvd_init(&t.h, NULL))
 		return give_up(&t, "hvd_init");
 	int size = hvd_world(t.h)->size;
 	for (int i = 0; i < LAYERS; i++) {
