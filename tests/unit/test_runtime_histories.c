@@ -359,7 +359,7 @@ static int run_awakening(int count, uint64_t seed, char text[64])
 	return on;
 }
 
-/* All ranks stand still, as on a machine that does. Two of them die about when they wake. */
+/* All ranks stand still, as on a machine that does, or some. Two of all die about when those wake. */
 static int run_standstill(int count, uint64_t seed, char text[64])
 {
 	begin_history(count, seed);
@@ -367,8 +367,8 @@ static int run_standstill(int count, uint64_t seed, char text[64])
 	double at = simulated + 0.2 + share() * 0.2, wakes = at + 0.3 + share() * 2, t = wakes - 0.02;
 	victim[1] += victim[1] >= victim[0];
 	run_until(at);
-	for (int r = 0; r < count; r++) {
-		processes[r].frozen = true;
+	for (int r = 0, all = below(2); r < count; r++) {
+		processes[r].frozen = all || below(2);
 		processes[r].thaws = wakes + share() * 0.005;
 	}
 	for (int i = 0; i < 2; i++) {
