@@ -117,15 +117,13 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 		cause = CAUSE_SILENT;
 	else if (cause == CAUSE_CLOSED && reporter < 0 && m->peer[rank].broke && m->links.listener[0] >= 0 && just_awoke(m))
 		cause = CAUSE_VANISHED;
-	bool ended = cause == CAUSE_LEFT || cause == CAUSE_UNABLE || cause == CAUSE_CLOSED;
 	bool news = rank >= 0 && rank != m->rank && m->peer[rank].fate == ALIVE;
 	if (news) {
+		bool ended = cause == CAUSE_LEFT || cause == CAUSE_UNABLE || cause == CAUSE_CLOSED;
 		m->peer[rank].fate = ended ? DEAD : UNHEARD;
 		if (!ended && (m->peer[rank].knocking || m->peer[rank].fd < 0))
 			m->parted = m->peer[rank].knocking ? m->peer[rank].knocking : lived();
 		m->peer[rank].silent = cause == CAUSE_SILENT;
-	} else if (rank >= 0 && ended && (reporter >= 0 || !m->peer[rank].broke) && m->peer[rank].fate == UNHEARD) {
-		m->peer[rank].fate = DEAD; /* now it is known */
 	}
 	if (rank >= 0 && !m->peer[rank].member)
 		return before ? before : HVD_EPEER; /* it is known, and the world goes on without it */
