@@ -80,6 +80,17 @@ setup_file() {
 	run -64 "$TOP/contrib/deps.sh" --install everything
 }
 
+@test "tests/run runs nothing where a name is no test's, and says which" {
+	mkdir -p "$BATS_TEST_TMPDIR/tests"
+	printf '%s\n' '#!/bin/sh' 'echo 1..1' 'echo ok 1 - short' >"$BATS_TEST_TMPDIR/tests/test_short"
+	chmod 755 "$BATS_TEST_TMPDIR/tests/test_short"
+	run -0 env BUILD="$BATS_TEST_TMPDIR" "$TOP/tests/run" test_short
+	run -64 env BUILD="$BATS_TEST_TMPDIR" "$TOP/tests/run" test_short "live options"
+	[[ ${#lines[@]} -eq 1 && $output == "tests/run: no test here has live options in its name "* ]]
+	run -64 env BUILD="$BATS_TEST_TMPDIR" "$TOP/tests/run" no_such_test
+	[[ ${#lines[@]} -eq 1 && $output == "tests/run: no test here has no_such_test in its name "* ]]
+}
+
 @test "tests/run heeds Ctrl-C at once, and what it ran has ended" {
 	local runner
 	mkdir -p "$BATS_TEST_TMPDIR/tests"
