@@ -290,6 +290,13 @@ load trained
 	refuses 65 "patient 1.csv" chexnet report --predictions 1.csv --thresholds 1.csv --out bad.html
 	refuses 64 "--thresholds=1.csv --out --json" chexnet report --predictions 1.csv --thresholds 1.csv --tensorboard events
 	refuses 64 "2.csv" chexnet report --predictions 1.csv --thresholds 2.csv --out 2.csv
+	awk -F, -v OFS=, 'NR > 2 { for (i = 18; i <= 31; i++) $i = 1 / (1 + exp(-$i)) } 1' numberless.csv >probabilities.csv
+	refuses 65 "probabilities.csv between 0 and 1" chexnet ensemble out.csv 1.csv probabilities.csv
+	refuses 65 "probabilities.csv logit of it between 0 and 1" chexnet report --predictions 1.csv --thresholds probabilities.csv --out bad.html
+	refuses 65 "1.csv logit of probabilities.csv between 0 and 1" chexnet report --predictions probabilities.csv --thresholds 1.csv --out bad.html
+	run -0 --separate-stderr chexnet report --predictions probabilities.csv --resamples 100 --json probabilities.json
+	[[ ${#stderr_lines[@]} -eq 1 && $stderr == *"warning: every logit of probabilities.csv is between 0 and 1"* ]]
+	chexnet compare numberless.csv probabilities.csv --resamples 100 # AUROC goes by the order
 	refuses 65 "1.csv no event OUTPUT/log.jsonl" chexnet report --predictions 1.csv --log 1.csv --out bad.html
 	refuses 65 "nowhere.csv" chexnet compare 1.csv nowhere.csv
 	refuses 64 "--predictions" chexnet report --out bad.html

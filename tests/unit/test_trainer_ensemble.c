@@ -111,6 +111,26 @@ static void an_ensemble_knows_the_weights_of_all_members_or_none(void **state)
 	}
 }
 
+/* Another program's file; all numbers of a model between 0 and 1 are no logits. */
+static void a_member_with_probabilities_for_logits_is_refused(void **state)
+{
+	(void)state;
+	for (int negative = 0; negative < 2; negative++) {
+		struct set s;
+		struct predictions out;
+		struct error e = { 0 };
+
+		make(&s);
+		for (int i = 0; i < IMAGES; i++)
+			for (int f = 0; f < FINDINGS; f++)
+				s.logits[1][i][f] = i ? 0.7f : 0.1f;
+		s.logits[1][1][13] = negative ? -0.1f : 0;
+		ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e);
+		assert_string_equal(e.text, negative ? "" : "two.csv: every logit is between 0 and 1, as probabilities p are: write log(p / (1 - p)) in their place");
+		predictions_free(&out);
+	}
+}
+
 static void other_images_and_other_labels_are_refused(void **state)
 {
 	struct set s;
@@ -375,6 +395,7 @@ int main(void)
 		cmocka_unit_test(patients_are_those_that_any_member_names),
 		cmocka_unit_test(members_are_judged_on_the_labels_of_the_ensemble),
 		cmocka_unit_test(an_ensemble_knows_the_weights_of_all_members_or_none),
+		cmocka_unit_test(a_member_with_probabilities_for_logits_is_refused),
 		cmocka_unit_test(other_images_and_other_labels_are_refused),
 	};
 

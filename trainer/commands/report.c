@@ -10,6 +10,7 @@
 
 #include "commands/commands.h"
 #include "data/file.h"
+#include "learn/calibration.h"
 #include "learn/events.h"
 #include "learn/report.h"
 #include "utf8.h"
@@ -119,12 +120,20 @@ static int check_outputs(const struct report_conf *conf, struct error *e)
 	return e->code || !conf->json ? -e->code : output_check(conf->json, e);
 }
 
+static int looks_like_probabilities(const struct predictions *p)
+{
+	return logits_like_probabilities(p->logits, p->n * FINDINGS);
+}
+
 static int read_sources(struct sources *s, const struct report_conf *conf, struct error *e)
 {
 	if (conf->predictions && predictions_read(&s->predictions, conf->predictions, e))
 		return -e->code;
 	if (conf->thresholds && predictions_read(&s->thresholds, conf->thresholds, e))
 		return -e->code;
+	if (conf->thresholds && looks_like_probabilities(&s->predictions) != looks_like_probabilities(&s->thresholds))
+		return fail(e, EXIT_DATA, "--thresholds=%s: every logit of %s is between 0 and 1, as probabilities p are, and the other file's are not: write log(p / (1 - p)) in their place",
+			    conf->thresholds, looks_like_probabilities(&s->thresholds) ? "it" : conf->predictions);
 	if (conf->compare && predictions_read(&s->other, conf->compare, e))
 		return -e->code;
 	if (conf->table && nih_open_tables(&s->table, conf->table, NULL, NULL, e))
@@ -191,6 +200,12 @@ static void warn_of_pictures(const struct sources *s, const struct report_conf *
 
 	if (foreign)
 		fprintf(stderr, "chexnet report: warning: %zu of the %zu pictures in %s were made with other weights than %s\n", foreign, in.n_pictures, conf->pictures, conf->predictions);
+}
+
+static void warn_of_probabilities(const struct predictions *p, const char *path)
+{
+	if (looks_like_probabilities(p))
+		fprintf(stderr, "chexnet report: warning: every logit of %s is between 0 and 1: if they are probabilities p, calibration and thresholds are wrong, and log(p / (1 - p)) belongs there\n", path);
 }
 
 static int write_report(const struct sources *s, const struct report_conf *conf, struct error *e)
@@ -336,6 +351,7 @@ static int run(int argc, char **argv)
 	else if (check(&conf, &e) == 0 && read_sources(s, &conf, &e) == 0) {
 		note_command(s, argc, argv);
 		warn_of_pictures(s, &conf);
+		warn_of_probabilities(&s->predictions, conf.predictions);
 		if (conf.out || conf.json)
 			write_report(s, &conf, &e);
 		if (!e.code && conf.tensorboard)

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "learn/calibration.h"
+
 static double probability(double logit)
 {
 	return 1 / (1 + exp(-logit));
@@ -105,6 +107,8 @@ static int match_members(size_t *row, const struct predictions *members, const c
 	size_t n = members[0].n;
 
 	for (int m = 0; m < k; m++) {
+		if (logits_like_probabilities(members[m].logits, members[m].n * FINDINGS))
+			return fail(e, EXIT_DATA, "%s: every logit is between 0 and 1, as probabilities p are: write log(p / (1 - p)) in their place", paths[m]);
 		long found = predictions_match(&members[0], &members[m], paths[0], paths[m], row + (size_t)m * n, e);
 
 		if (found < 0)

@@ -21,7 +21,8 @@ struct spread_summary { /* of one finding, means over images */
 
 /* out: the average of k members (2 or more), in the first one's order, as logits, with the labels that all of them know and the patients that any of them names;
  * freed with predictions_free(), on errors too. spread: [n of the first][FINDINGS]. alone: [k][FINDINGS] AUROC of each member on the same labels as out's.
- * Paths are for the error line: EXIT_DATA when the members do not speak of the same images, patients and labels. */
+ * Paths are for the error line: EXIT_DATA when the members do not speak of the same images, patients and labels,
+ * or one has probabilities for logits. */
 int ensemble_make(struct predictions *out, struct spread *spread, double (*alone)[FINDINGS], const struct predictions *members, const char *const *paths, int k,
 		  enum ensemble_average average, struct error *e);
 
