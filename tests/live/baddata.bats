@@ -329,7 +329,7 @@ be_nobody() {
 
 @test "an interrupted preparation leaves nothing" {
 	# it ends by the signal, as the shell tells with 128 and its number
-	for signal in TERM HUP; do
+	for signal in TERM HUP USR1; do # the last is what #SBATCH --signal=USR1@120 sends to whatever command the job runs
 		env --default-signal=HUP chexnet synth --images 3000 --size 96 --out out &
 		pid=$!
 		for _ in $(seq 100); do
@@ -348,6 +348,8 @@ be_nobody() {
 	refuses 64 "nodir/x/y: cannot be made: there is no directory nodir/x" chexnet prepare nih tree nodir/x/y
 	refuses 64 "tree/test_list.txt/y: cannot be made: there is no directory tree/test_list.txt" chexnet prepare nih tree tree/test_list.txt/y
 	refuses 64 "nodir/y: cannot be made: there is no directory nodir" chexnet synth --images 5 --out nodir/y
+	refuses 64 "--split=file: names no file" chexnet prepare nih tree out --split=file:
+	refuses 64 "--mask=file: names no file" chexnet eval --data good --weights w.safetensors --mask=file:
 }
 
 @test "what is wrong with OUT is told before the source is read, which may take an hour" {

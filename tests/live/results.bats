@@ -501,6 +501,10 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	[[ $stderr == *" 1.csv: cannot be written to: Not a directory" ]]
 	refuses 64 "1.csv: cannot be written to: Not a directory" chexnet train --data set "${SMALL[@]}" --steps 1 --output 1.csv
 	refuses 64 "no/way: cannot be made: there is no directory no" chexnet train --data set "${SMALL[@]}" --steps 1 --output no/way
+	ln -s no/where dangling
+	refuses 64 "dangling: cannot be written to: a link to what is not there" chexnet train --data set "${SMALL[@]}" --steps 1 --output dangling
+	long=$(printf '%0100d/' $(seq 41)) # of a path that is cut, another directory would be made
+	refuses 64 "4095" chexnet train --data set "${SMALL[@]}" --steps 1 --output "$long"
 }
 
 @test "a file of another kind, or another model's predictions, is not written over" {
@@ -527,6 +531,13 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	chexnet train --data set "${SMALL[@]}" --steps 1 --output zeroed >/dev/null
 	head -c 100 /dev/zero >zeroed/log.jsonl
 	chexnet train --data set "${SMALL[@]}" --steps 2 --output zeroed --resume auto >/dev/null
+	# a finished training whose checkpoints were removed
+	cp -r run1 finished
+	rm finished/checkpoint-*
+	for resume in "" "--resume=auto"; do
+		refuses 64 "finished/model.safetensors is there already without a checkpoint --output=DIR" chexnet train --data set "${SMALL[@]}" --steps 1 --output finished $resume
+	done
+	cmp run1/model.safetensors finished/model.safetensors
 	# one's own are
 	ln -s "$PWD/run1" same
 	"${eval[@]}" --weights same/model.safetensors --predictions first.csv >/dev/null

@@ -155,6 +155,26 @@ static void images_with_an_oracle_are_synthetic_even_without_a_log(void **state)
 	predictions_free(&p);
 }
 
+static void a_log_of_synthetic_images_makes_no_others_synthetic(void **state)
+{
+	struct predictions p = draw(900, 0);
+	struct train_log log = read_log(resumed);
+	struct report_input in = input(&p);
+
+	(void)state;
+	in.log = &log;
+	for (int other = 0; other < 2; other++) {
+		strcpy(p.about.source, other ? "ChestX-ray14 2020" : "synthetic");
+		struct page page = make(&in);
+
+		assert_int_equal(strstr(page.text, "Synthetic images") == NULL, other);
+		assert_int_equal(strstr(page.text, "mined from report texts") != NULL, other);
+		free(page.text);
+	}
+	train_log_free(&log);
+	predictions_free(&p);
+}
+
 static void a_file_without_events_is_refused(void **state)
 {
 	struct error e = { 0 };
@@ -339,6 +359,7 @@ int main(void)
 		cmocka_unit_test(ranks_that_were_lost_are_told_of),
 		cmocka_unit_test(a_log_of_another_model_is_noticed),
 		cmocka_unit_test(images_with_an_oracle_are_synthetic_even_without_a_log),
+		cmocka_unit_test(a_log_of_synthetic_images_makes_no_others_synthetic),
 		cmocka_unit_test(a_file_without_events_is_refused),
 		cmocka_unit_test(every_cut_log_is_reported_on_without_harm),
 		cmocka_unit_test(intervals_that_a_log_lacks_are_not_said_to_be_shaded),

@@ -77,6 +77,8 @@ static int open_nih(struct origin *o, const struct conf *conf, const char *direc
 {
 	if (conf->table || conf->order != LABELS_INFER)
 		return fail(e, EXIT_USAGE, "--%s is for tfrecord: NIH's directory names its labels itself", conf->table ? "table" : "label-order");
+	if (strcmp(conf->split, "file:") == 0)
+		return fail(e, EXIT_USAGE, "--split=file: names no file");
 	if (strncmp(conf->split, "file:", 5) == 0)
 		return origin_nih_file(o, directory, conf->split + 5, e);
 	for (enum split_policy p = SPLIT_OFFICIAL; p < SPLIT_FILE; p++)

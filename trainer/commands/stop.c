@@ -22,6 +22,7 @@ void stop_at_signals(void)
 
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGUSR1, &action, NULL); /* as #SBATCH --signal=USR1@120 sends to whatever command the job runs */
 	if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* not under nohup */
 		sigaction(SIGHUP, &action, NULL);
 }

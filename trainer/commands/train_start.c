@@ -114,8 +114,8 @@ static int make_output(struct train *t, struct error *e)
 {
 	char latest[4200];
 
-	if (t->conf->output)
-		snprintf(t->output, sizeof t->output, "%s", t->conf->output);
+	if (t->conf->output && path_join(t->output, e, "%s", t->conf->output) < 0)
+		return -e->code;
 	if (!t->conf->output && make_dated(t->output, sizeof t->output))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made here: %s: --output=DIR chooses another place", t->output, strerror(errno));
 	if (directory_ensure(t->output, e) < 0 || directory_check(t->output, e) < 0)
@@ -126,6 +126,11 @@ static int make_output(struct train *t, struct error *e)
 
 	if (found > 0 && !t->conf->resume)
 		return fail(e, EXIT_USAGE, "%s is there already: --resume=auto goes on from it, --output=DIR chooses another place", latest);
+	if (found == 0) { /* checkpoints were removed, and what they led to is not: nothing of a finished training is written over */
+		snprintf(latest, sizeof latest, "%s/model.safetensors", t->output);
+		if (access(latest, F_OK) == 0)
+			return fail(e, EXIT_USAGE, "%s is there already, without a checkpoint to go on from: --output=DIR chooses another place", latest);
+	}
 	return found < 0 ? found : train_open_logs(t, e);
 }
 

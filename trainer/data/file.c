@@ -462,6 +462,8 @@ int directory_check(const char *path, struct error *e)
 		return access(path, W_OK | X_OK) ? fail(e, EXIT_INTERNAL, "%s: cannot be written to: %s", path, strerror(errno)) : 0;
 	}
 	int why = errno;
+	if (lstat(path, &st) == 0 && why == ENOENT)
+		return fail(e, EXIT_USAGE, "%s: cannot be written to: a link to what is not there", path);
 	if (check_parent(path, e))
 		return -e->code;
 	errno = why;

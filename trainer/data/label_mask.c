@@ -75,6 +75,8 @@ static int read_list(struct label_mask *m, const char *text, struct error *e)
 int label_mask_read(struct label_mask *m, const char *text, struct error *e)
 {
 	*m = (struct label_mask){ 0 };
+	if (strcmp(text, "file:") == 0)
+		return fail(e, EXIT_USAGE, "--mask=file: names no file");
 	int rc = strncmp(text, "file:", 5) == 0 ? read_file(m, text + 5, e) : read_list(m, text, e);
 	if (rc)
 		label_mask_free(m);

@@ -61,7 +61,7 @@ static void on_signal(int number)
 
 void partials_go_with_signals(void)
 {
-	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGPIPE };
+	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1 };
 	struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND }, before;
 
 	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)

@@ -42,11 +42,12 @@ void log_open(struct run_log *l, int speaks)
 	*l = (struct run_log){ .speaks = speaks, .live = isatty(STDOUT_FILENO), .json = -1 };
 }
 
-/* A full disk or a node that went down cuts a line short. The next one is not to be lost with it. */
+/* A full disk or a node that went down cuts a line short. It goes, as every line is an object that any reader takes; what else lacks its end gets one,
+ * and is not lost. */
 static void end_last_line(int json, const char *path)
 {
 	struct stat st;
-	char last = '\n';
+	char tail[1 << 16];
 
 	if (fstat(json, &st) || !S_ISREG(st.st_mode) || st.st_size == 0)
 		return;
@@ -54,9 +55,20 @@ static void end_last_line(int json, const char *path)
 
 	if (fd < 0)
 		return;
-	if (pread(fd, &last, 1, st.st_size - 1) == 1 && last != '\n' && write(json, "\n", 1) < 0)
-		fprintf(stderr, "chexnet: %s: %s\n", path, strerror(errno));
+	off_t from = st.st_size > (off_t)sizeof tail ? st.st_size - (off_t)sizeof tail : 0;
+	ssize_t n = pread(fd, tail, sizeof tail, from), line = n;
+
 	close(fd);
+	while (line > 0 && tail[line - 1] != '\n')
+		line--;
+	if (n <= 0 || line == n)
+		return;
+	cJSON *whole = json_parse(tail + line, (size_t)(n - line), 0, NULL);
+	int cut = !whole && errno == EBADMSG && tail[line] == '{' && (line || !from);
+
+	cJSON_Delete(whole);
+	if (cut ? ftruncate(json, from + line) : write(json, "\n", 1) < 0)
+		fprintf(stderr, "chexnet: %s: %s\n", path, strerror(errno));
 }
 
 /* A pipe's reader may be started right after this. */

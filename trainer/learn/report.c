@@ -22,7 +22,8 @@ const double *report_oracle(const struct report *r)
 {
 	const struct provenance *about = &r->in->predictions->about;
 
-	return about->has_oracle ? about->oracle : r->in->log && r->in->log->has_oracle ? r->in->log->oracle : NULL;
+	return about->has_oracle ? about->oracle :
+	       r->in->log && r->in->log->has_oracle && (!*about->source || source_is_synthetic(about->source)) ? r->in->log->oracle : NULL;
 }
 
 /* ---- the numbers ------------------------------------------------------------------------------------ */
