@@ -210,9 +210,12 @@ static void reduce_in_team(struct cpu *c, uint8_t *const *part, const struct op 
 /* All-reduces n elements that lie `place` bytes into region r, on every rank. */
 static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t place, size_t n, const struct op *op)
 {
-	struct notice notice = { .stamp = c->call, .region = r->tag, .place = place, .bucket = (uint64_t)(int64_t)op->bucket };
-	notice.stamp.piece = n;
-	int status = team_enter(h->mesh, &c->team, c->window, &notice);
+	struct stamp stamp = c->call;
+	stamp.piece = n;
+	stamp.region = r->tag;
+	stamp.place = place;
+	stamp.bucket = (uint64_t)(int64_t)op->bucket;
+	int status = team_enter(h->mesh, &c->team, c->window, &stamp);
 	if (status)
 		return status;
 	size_t size = type_size(op->type), begin = 0;
@@ -224,7 +227,7 @@ static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t p
 	if (c->count == 1)
 		reduce_in_team(c, c->local, op, n);
 	else if (lane < lanes)
-		status = chain_reduce(&c->chain, &notice.stamp, op, c->local, c->team.count, lane, slice(n, lane + 1, lanes) - begin,
+		status = chain_reduce(&c->chain, &stamp, op, c->local, c->team.count, lane, slice(n, lane + 1, lanes) - begin,
 				      op->op == HVD_AVG ? h->world.size : 1);
 	return status ? status : team_barrier(h->mesh, &c->team, c->window);
 }
@@ -320,7 +323,7 @@ static int alltoall(struct hvd *h, struct cpu *c, const struct op *op)
 	uint8_t *own = op->in == op->out ? malloc(row + 1) : NULL; /* blocks come where it lies */
 	if (op->in == op->out && !own)
 		return fail(h, HVD_ESYS, "hvd_alltoall: no memory for %zu bytes", row);
-	if (own)
+	if (own && row)
 		memcpy(own, op->in, row);
 	int status = through_window(h, c, op, own ? own : op->in, rank * row, (rank + 1) * row, size * row, row, rank * block, block);
 	free(own);

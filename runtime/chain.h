@@ -19,9 +19,10 @@ struct chain {
 	uint8_t *ring;          /* running sums in transit */
 };
 
-/* What both ends of a link must agree on: the call, as the program made it, and how much of it moves now. */
+/* What the ranks of a team, and both ends of a link between teams, must agree on: the call, as the program made it, and how much of it moves now. */
 struct stamp {
 	uint64_t n, piece; /* n: elements of the call; piece: of what moves, which may be bytes */
+	uint64_t region, place, bucket; /* of the data in shared memory */
 	uint32_t kind, type, op, root, narrow, pad;
 };
 

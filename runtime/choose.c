@@ -9,7 +9,7 @@
 struct offer {
 	char backend[8];
 	double deadline;
-	int32_t on_death, wire, nccl; /* nccl: its version, 0: no GPU for it */
+	int32_t on_death, wire, trace, nccl; /* nccl: its version, 0: no GPU for it */
 	char why[128];         /* why not */
 };
 
@@ -35,6 +35,8 @@ static int settings_differ(struct hvd *h, const struct offer *all, int r)
 		return fail(h, HVD_EMISMATCH, "rank %d on %.32s has another on_death than rank 0", r, host);
 	if (a->wire != b->wire)
 		return fail(h, HVD_EMISMATCH, "rank %d on %.32s has another HVD_WIRE than rank 0", r, host);
+	if (a->trace != b->trace)
+		return fail(h, HVD_EMISMATCH, "rank %d on %.32s has %s HVD_TRACE, rank 0 has %s", r, host, b->trace ? "an" : "no", a->trace ? "one" : "none");
 	if (a->nccl && b->nccl && a->nccl != b->nccl)
 		return fail(h, HVD_EMISMATCH, "rank %d on %.32s has NCCL %d, rank 0 has %d: install one version on all nodes", r, host, b->nccl, a->nccl);
 	return 0;
@@ -61,7 +63,7 @@ static int decide(struct hvd *h, const struct offer *all)
 int choose_backend(struct hvd *h)
 {
 	const char *wish = h->conf.backend ? h->conf.backend : "auto";
-	struct offer mine = { .deadline = h->conf.deadline, .on_death = h->conf.on_death, .wire = h->conf.wire };
+	struct offer mine = { .deadline = h->conf.deadline, .on_death = h->conf.on_death, .wire = h->conf.wire, .trace = h->conf.trace != NULL };
 	snprintf(mine.backend, sizeof mine.backend, "%s", wish);
 	mine.nccl = strcmp(wish, "cpu") ? nccl_usable(mine.why) : 0;
 	int status;

@@ -2,6 +2,7 @@
  * The one place where libhvd reads its settings from the environment. */
 #include "world.h"
 
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,11 @@ int hvd_conf_default(struct hvd_conf *conf, char why[256])
 	const char *deadline = setting("HVD_DEADLINE");
 	if (deadline) {
 		char *end;
+		locale_t c = newlocale(LC_NUMERIC_MASK, "C", NULL), own = uselocale(c); /* the program's may have another decimal point */
 		conf->deadline = strtod(deadline, &end);
+		uselocale(own);
+		if (c)
+			freelocale(c);
 		if (*end || !(conf->deadline >= 1 && conf->deadline <= 86400)) {
 			snprintf(why, 256, "HVD_DEADLINE=%.64s: must be seconds, from 1 to 86400", deadline);
 			return HVD_EINVAL;

@@ -2,10 +2,12 @@
  * The public calls: arguments are checked here, the back end does the work. */
 #include "queue.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int fail(struct hvd *h, int status, const char *format, ...)
 {
@@ -166,6 +168,10 @@ int handle_form(struct hvd *h, struct boot *boot)
 int hvd_init_from(struct hvd **out, const struct hvd_conf *conf, int (*find)(struct boot *, char *))
 {
 	struct boot boot;
+	int nowhere;
+	while ((nowhere = open("/dev/null", O_RDWR)) >= 0 && nowhere <= STDERR_FILENO) /* what is printed must not land in a descriptor of this library */
+		;
+	close(nowhere);
 	int status = handle_new(out, conf);
 	if (!status)
 		status = find(&boot, (*out)->error);
@@ -275,6 +281,11 @@ int check_op(struct hvd *h, const struct op *op)
 		return fail(h, HVD_EINVAL, "no such type or operation (%d, %d)", (int)op->type, (int)op->op);
 	if (sums && op->op == HVD_AVG && op->type > HVD_BF16)
 		return fail(h, HVD_EINVAL, "HVD_AVG is for floating-point types, not %s", type_name(op->type));
+	size_t most = op->n; /* of a block */
+	for (int r = 0; op->blocks && r < h->world.size; r++)
+		most = op->blocks[r] > most ? op->blocks[r] : most;
+	if (most > PTRDIFF_MAX / 8 / (size_t)h->world.size)
+		return fail(h, HVD_EINVAL, "no memory holds %zu elements of each of %d ranks", most, h->world.size);
 	if (op->root < 0 || op->root >= h->world.size)
 		return fail(h, HVD_EINVAL, "no such root: rank %d of %d", op->root, h->world.size);
 	return 0;

@@ -193,7 +193,7 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 	if (!status)
 		status = links_listen(l, m->rank, boot->host, conf->interface, boot->nodes > 1, why);
 	if (!status)
-		status = watch_start(m);
+		status = watch_start(m) ? refuse(why, HVD_ESYS, "%s: cannot start a thread: out of memory, or of threads (ulimit -v, -u)", boot->host) : 0;
 	if (!status) {
 		l->alarm = m->alarm;
 		l->above = boot->alarm ? *boot->alarm : -1;

@@ -3,6 +3,7 @@
 #include "planner.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +76,7 @@ int plan_write(const char *path, uint64_t hash, int n, const int *last, int buck
 {
 	char fresh[4096];
 	FILE *f = open_fresh(fresh, sizeof fresh, path);
+	locale_t c = newlocale(LC_NUMERIC_MASK, "C", NULL), own = uselocale(c); /* for numbers that any program reads */
 	if (f) {
 		fprintf(f, "hvd plan 1: %d gradients, hash %" PRIx64 ", %d buckets; the last gradient of each\n", n, hash, buckets);
 		for (int b = 0; b < buckets; b++)
@@ -86,6 +88,9 @@ int plan_write(const char *path, uint64_t hash, int n, const int *last, int buck
 		for (int i = 0; i < measured->n; i++)
 			fprintf(f, "%zu %.9f\n", measured->bytes[i], measured->ready[i]);
 	}
+	uselocale(own);
+	if (c)
+		freelocale(c);
 	bool written = f && !fflush(f) && !ferror(f) && !rename(fresh, path);
 	int error = errno;
 	if (f)

@@ -27,7 +27,9 @@ static uint8_t *map(int fd, size_t bytes)
 static uint8_t *new_part(size_t bytes, int *fd)
 {
 	*fd = memfd_create("hvd", MFD_CLOEXEC);
-	return *fd < 0 || ftruncate(*fd, (off_t)bytes) ? NULL : map(*fd, bytes);
+	int error = *fd < 0 ? errno : file_extend(*fd, bytes, false);
+	errno = error;
+	return error ? NULL : map(*fd, bytes);
 }
 
 static int out_of_memory(struct mesh *m, size_t bytes)
@@ -208,14 +210,14 @@ int team_barrier(struct mesh *m, const struct team *t, const struct region *page
 	return status;
 }
 
-int team_enter(struct mesh *m, const struct team *t, const struct region *pages, const struct notice *notice)
+int team_enter(struct mesh *m, const struct team *t, const struct region *pages, const struct stamp *stamp)
 {
 	struct page *mine = page(pages, t->me);
-	mine->notice = *notice;
+	mine->stamp = *stamp;
 	atomic_fetch_add(&mine->sequence, 1);
 	int status = team_barrier(m, t, pages);
 	for (int i = 0; !status && i < t->count; i++)
-		if (memcmp(&page(pages, i)->notice, notice, sizeof *notice))
-			status = calls_differ(m, &notice->stamp, &page(pages, i)->notice.stamp, m->member[t->first + i]);
+		if (memcmp(&page(pages, i)->stamp, stamp, sizeof *stamp))
+			status = calls_differ(m, stamp, &page(pages, i)->stamp, m->member[t->first + i]);
 	return status;
 }

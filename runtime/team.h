@@ -32,22 +32,16 @@ int region_renew(struct region *r, struct mesh *m);
 void region_keep(struct region *r);
 void region_close(struct region *r);
 
-/* What the ranks of a team must agree on before they touch each other's memory. */
-struct notice {
-	struct stamp stamp;
-	uint64_t region, place, bucket; /* of the data in shared memory */
-};
-
 /* What the ranks of a team see of each other. */
 struct page {
 	_Atomic uint32_t arrived, generation, sleepers; /* the barrier: on the first rank's page */
 	uint32_t pad;
 	_Atomic uint64_t sequence; /* collectives that this rank has entered */
-	struct notice notice;
+	struct stamp stamp;        /* of that one: they must agree on it before they touch each other's memory */
 };
 
 /* All ranks of the team are here, and call the same collective. pages: a region of the team, in which each part begins with a page. */
-int team_enter(struct mesh *m, const struct team *t, const struct region *pages, const struct notice *notice);
+int team_enter(struct mesh *m, const struct team *t, const struct region *pages, const struct stamp *stamp);
 /* All ranks of the team have come this far. */
 int team_barrier(struct mesh *m, const struct team *t, const struct region *pages);
 

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "world.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 void condition_init(pthread_cond_t *c)
 {
@@ -31,6 +34,19 @@ double lived(void)
 	t -= still;
 	pthread_mutex_unlock(&lock);
 	return t;
+}
+
+int file_extend(int fd, size_t bytes, bool reserve)
+{
+	sigset_t over, old;
+	sigemptyset(&over);
+	sigaddset(&over, SIGXFSZ);
+	pthread_sigmask(SIG_BLOCK, &over, &old);
+	int error = reserve ? posix_fallocate(fd, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes) ? errno : 0;
+	if (error == EFBIG && !sigismember(&old, SIGXFSZ))
+		sigtimedwait(&over, NULL, &(struct timespec){ 0 });
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return error;
 }
 
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)

@@ -78,7 +78,7 @@ int trace_open(struct hvd *h)
 	if (status)
 		return status;
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	int error = fd < 0 ? errno : posix_fallocate(fd, 0, sizeof(struct trace_file)); /* a full disk is said here, and no SIGBUS later */
+	int error = fd < 0 ? errno : file_extend(fd, sizeof(struct trace_file), true); /* a full disk is said here, and no SIGBUS later */
 	if (error) {
 		if (fd >= 0) {
 			unlink(path);

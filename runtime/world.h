@@ -33,7 +33,7 @@ struct hvd {
 	struct hvd *parent;        /* of which this is a sub-world; NULL: none */
 	int *of_parent;            /* [size] numbers in the parent's mesh */
 	uint64_t invitation;       /* tag of the message in the parent's mesh that brings this sub-world together */
-	int children; /* open sub-worlds */
+	_Atomic int children; /* open sub-worlds */
 };
 
 static inline double now(void)
@@ -53,6 +53,8 @@ void condition_init(pthread_cond_t *c);
 void condition_wait(pthread_cond_t *c, pthread_mutex_t *lock);
 /* A thread to which no signal is delivered: they are for the program's own. Returns 0 or an error number. */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+/* The file is that long; reserve: and its disk has room for it. Returns 0 or an error number: beyond the limit of ulimit -f EFBIG, and no signal. */
+int file_extend(int fd, size_t bytes, bool reserve);
 
 /* Records the line that hvd_error() returns; returns `status`. */
 int fail(struct hvd *h, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));

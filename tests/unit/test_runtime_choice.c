@@ -57,11 +57,12 @@ static void differ(void *arg)
 {
 	struct hvd *h;
 	struct hvd_conf conf = quick_conf();
-	(void)arg;
-	if (meeting_rank == 1)
+	if (meeting_rank == 1 && arg)
+		conf.trace = "/tmp";
+	else if (meeting_rank == 1)
 		conf.on_death = 1;
 	must(hvd_init_from(&h, &conf, meet) == HVD_EMISMATCH);
-	must(strstr(hvd_error(h), "rank 1 on node-a has another on_death"));
+	must(strstr(hvd_error(h), arg ? "rank 1 on node-a has an HVD_TRACE, rank 0 has none" : "rank 1 on node-a has another on_death"));
 	hvd_close(h);
 }
 
@@ -69,6 +70,7 @@ static void ranks_with_different_settings_do_not_start(void **state)
 {
 	(void)state;
 	run_ranks("aab", differ, NULL);
+	run_ranks("aab", differ, "trace");
 }
 
 static void nccl_goes_as_far_as_the_driver_lets_it(void **state)

@@ -270,6 +270,8 @@ static void a_call_that_differs_is_told_by_its_difference(void **state)
 	run_ranks("ab", calls_that_differ, "b");
 	run_ranks("ab", calls_that_differ, "n");
 	run_ranks("ab", calls_that_differ, "p");
+	run_ranks("ab", calls_that_differ, "m");
+	run_ranks("ab", calls_that_differ, "d");
 	run_ranks("aa", calls_that_differ, "r");
 	run_ranks("aa", calls_that_differ, "n");
 	run_ranks("aa", calls_that_differ, "b");
@@ -536,6 +538,34 @@ static void memory_for_which_descriptors_lack_says_so(void **state)
 	run_ranks("aa", allocate_without_descriptors, NULL);
 }
 
+/* Rank 1 may write no files as large as that (ulimit -f), which counts for shared memory, too. */
+static void allocate_beyond_a_limit(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	struct rlimit size;
+	(void)arg;
+	conf.on_death = 1; /* nobody ends the process */
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	all_arrive();
+	must(!getrlimit(RLIMIT_FSIZE, &size));
+	size.rlim_cur = 4096;
+	must(meeting_rank == 0 || !setrlimit(RLIMIT_FSIZE, &size));
+	hvd_alloc(h, 1 << 20);
+	while (!h->mesh->failed)
+		usleep(1000);
+	must(hvd_barrier(h) == HVD_ESYS && strstr(hvd_error(h), "rank 1 on node-a has no memory for a shared part of"));
+	must(strstr(hvd_error(h), "File too large"));
+	hvd_close(h);
+}
+
+static void memory_beyond_the_limit_on_files_ends_with_a_line_and_no_signal(void **state)
+{
+	(void)state;
+	run_ranks("aa", allocate_beyond_a_limit, NULL);
+}
+
 /* The second differs between the ranks: it and the third fail, the first has not. */
 static void fail_the_second(void *arg)
 {
@@ -668,6 +698,7 @@ int main(void)
 		cmocka_unit_test(an_exchange_meets_none_of_another_call),
 		cmocka_unit_test(what_all_ranks_give_may_be_more_than_a_message_holds),
 		cmocka_unit_test(memory_for_which_descriptors_lack_says_so),
+		cmocka_unit_test(memory_beyond_the_limit_on_files_ends_with_a_line_and_no_signal),
 		cmocka_unit_test(nobody_passes_a_barrier_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -242,6 +242,47 @@ static void a_rank_that_may_open_too_few_files_says_so_at_once(void **state)
 	run_ranks("aaaaaaaa", join_with_few_files, NULL);
 }
 
+static void join_without_threads(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	pthread_attr_t vast;
+	(void)arg;
+	conf.deadline = 4;
+	must(!pthread_attr_init(&vast) && !pthread_attr_setstacksize(&vast, 1UL << 50));
+	must(meeting_rank == 0 || !pthread_setattr_default_np(&vast));
+	int status = hvd_init_from(&h, &conf, meet);
+	must(meeting_rank == 0 || (status == HVD_ESYS && strstr(hvd_error(h), "node-a: cannot start a thread")));
+	_exit(0);
+}
+
+static void a_rank_that_may_start_no_thread_says_so(void **state)
+{
+	(void)state;
+	run_ranks("aa", join_without_threads, NULL);
+}
+
+/* A program whose standard files are closed: what it prints must not come to the library. */
+static void join_without_standard_files(void *arg)
+{
+	char name[32], leads[32];
+	(void)arg;
+	for (int fd = 0; fd < 3; fd++)
+		close(fd);
+	struct hvd *h = join_within(20);
+	for (int fd = 0; fd < 3; fd++) {
+		snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+		must(readlink(name, leads, sizeof leads) == 9 && !memcmp(leads, "/dev/null", 9));
+	}
+	works(h, hvd_close(h));
+}
+
+static void closed_standard_files_lead_nowhere(void **state)
+{
+	(void)state;
+	run_ranks("aa", join_without_standard_files, NULL);
+}
+
 /* As a rank does that hears of a death while it forms links. */
 static void join_beside_connections_that_end(void *arg)
 {
@@ -392,6 +433,8 @@ int main(void)
 		cmocka_unit_test(a_crowd_of_strangers_keeps_no_rank_out),
 		cmocka_unit_test(a_handshake_that_breaks_is_begun_anew_and_a_slow_rank_is_no_stranger),
 		cmocka_unit_test(a_rank_that_may_open_too_few_files_says_so_at_once),
+		cmocka_unit_test(a_rank_that_may_start_no_thread_says_so),
+		cmocka_unit_test(closed_standard_files_lead_nowhere),
 		cmocka_unit_test(where_there_is_ipv4_all_links_use_it),
 		cmocka_unit_test(a_network_without_ipv4_will_do),
 	};

@@ -3,9 +3,11 @@
 #include "tests/unit/test.h"
 
 #include "runtime/boot.h"
+#include "runtime/hvd.h"
 #include "runtime/planner.h"
 
 #include <glob.h>
+#include <locale.h>
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -256,6 +258,52 @@ static void a_damaged_plan_is_none(void **state)
 	assert_non_null(strstr(why, "other gradients (5 of them, here 4)"));
 }
 
+/* This program's numbers have a decimal comma from here on: of a locale that is made here, as a machine may have none but C. */
+static void take_a_decimal_comma(char folder[1024])
+{
+	char command[2400];
+	assert_non_null(mkdtemp(temporary_name(folder, 1024)));
+	snprintf(command, sizeof command,
+		 "cd '%s' && { printf '<code_set_name> X\nCHARMAP\n' && for i in $(seq 0 127); do printf '<U%%04X> \\x%%02x X\n' $i $i; done && echo END CHARMAP; } >X && "
+		 "printf 'LC_NUMERIC\ndecimal_point \"<U002C>\"\nthousands_sep \"\"\ngrouping -1\nEND LC_NUMERIC\n' >source && "
+		 "{ localedef -c -f \"$PWD/X\" -i source ./comma >told 2>&1; [ -s comma/LC_NUMERIC ] || cat told; }", folder);
+	assert_int_equal(system(command), 0);
+	setenv("LOCPATH", folder, 1);
+	assert_non_null(setlocale(LC_NUMERIC, "comma"));
+	snprintf(command, sizeof command, "%.1f", 0.5);
+	assert_string_equal(command, "0,5");
+}
+
+static void numbers_have_a_decimal_point_whatever_the_program_s_language(void **state)
+{
+	(void)state;
+	char folder[1024], path[1100], text[4096], why[WHY_BYTES] = "";
+	int last = 0;
+	size_t bytes = 4;
+	double ready = 0.25;
+	struct hvd_conf conf;
+	take_a_decimal_comma(folder);
+	setenv("HVD_DEADLINE", "2.5", 1);
+	int status = hvd_conf_default(&conf, why);
+	unsetenv("HVD_DEADLINE");
+	snprintf(path, sizeof path, "%s/plan", folder);
+	int wrote = plan_write(path, 7, 1, &last, 1, &(struct profile){ .n = 1, .ranks = 2, .step = 0.5, .bytes = &bytes, .ready = &ready }, text);
+	FILE *f = fopen(path, "r");
+	text[f ? fread(text, 1, sizeof text - 1, f) : 0] = 0;
+	if (f)
+		fclose(f);
+	assert_non_null(localeconv());
+	assert_string_equal(localeconv()->decimal_point, ","); /* the program's stays */
+	setlocale(LC_NUMERIC, "C");
+	snprintf(path, sizeof path, "rm -r '%s'", folder);
+	assert_int_equal(system(path), 0);
+	assert_int_equal(status, 0);
+	assert_true(conf.deadline == 2.5);
+	assert_int_equal(wrote, 0);
+	assert_non_null(strstr(text, "step 0.500000000 s"));
+	assert_non_null(strstr(text, "4 0.250000000\n"));
+}
+
 static void a_place_where_no_file_can_be_is_told(void **state)
 {
 	(void)state;
@@ -278,6 +326,7 @@ int main(void)
 		cmocka_unit_test(what_no_line_explains_costs_nothing),
 		cmocka_unit_test(a_plan_that_has_no_room_leaves_nothing),
 		cmocka_unit_test(a_damaged_plan_is_none),
+		cmocka_unit_test(numbers_have_a_decimal_point_whatever_the_program_s_language),
 		cmocka_unit_test(a_place_where_no_file_can_be_is_told),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

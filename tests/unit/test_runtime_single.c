@@ -231,6 +231,11 @@ static void sizes_beyond_memory_are_refused(void **state)
 #ifndef __SANITIZE_ADDRESS__ /* which reports that */
 	assert_null(hvd_alloc(h, SIZE_MAX));
 #endif
+	float value = 0;
+	const size_t vast = SIZE_MAX / 8;
+	assert_int_equal(hvd_allreduce(h, &value, &value, vast, HVD_F64, HVD_SUM), HVD_EINVAL); /* whose bytes, counted in 64 bits, are none */
+	assert_int_equal(hvd_allgatherv(h, &value, &value, &vast, HVD_F64), HVD_EINVAL);
+	assert_non_null(strstr(hvd_error(h), "no memory holds"));
 	void *less = hvd_alloc(h, 100); /* a program may ask for less */
 	assert_non_null(less);
 	hvd_free(h, less);

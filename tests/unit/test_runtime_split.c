@@ -301,6 +301,50 @@ static void close_while_another_waits(void *arg)
 	works(h, hvd_close(h));
 }
 
+/* The world above hears nothing of this rank's for a moment. */
+static void *hold(void *world)
+{
+	struct hvd *h = world;
+	usleep(2900000); /* of a deadline of three seconds */
+	pthread_mutex_lock(&h->mesh->lock);
+	for (int i = 0; i < 500 && !meeting->place[0]; i++)
+		usleep(1000);
+	pthread_mutex_unlock(&h->mesh->lock);
+	return NULL;
+}
+
+/* Rank 1 computes for longer than the deadline while the others wait for it in a sub-world: it is late, and neither silent nor killed. It is told so in
+ * the sub-world, before the world above knows, and passes that on. */
+static void come_late_to_a_sub_world(void *arg)
+{
+	struct hvd *h = join_to_survive(3), *all;
+	pthread_t holder;
+	(void)arg;
+	works(h, hvd_split(h, 0, &all));
+	works(all, hvd_barrier(all));
+	if (meeting_rank == 1) {
+		while (!h->mesh->failed)
+			usleep(1000);
+		meeting->place[0] = 1;
+		must(hvd_recover(h));
+		_exit(0);
+	}
+	must(!pthread_create(&holder, NULL, hold, h));
+	must(hvd_barrier(all) == HVD_EPEER && hvd_barrier(h) == HVD_EPEER);
+	must(strstr(hvd_error(h), ": alive, but it did not come along within the deadline"));
+	must(!pthread_join(holder, NULL));
+	hvd_close(all);
+	works(h, hvd_recover(h));
+	hvd_close(h);
+}
+
+static void who_is_late_in_a_sub_world_is_called_late_and_lives(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) /* which of two watchers is the first is chance */
+		run_ranks("aaa", come_late_to_a_sub_world, NULL);
+}
+
 /* Of a link that ends between two that live the world above learns only after three seconds; the sub-world is closed at once. */
 static void close_after_a_broken_link(void *arg)
 {
@@ -463,6 +507,7 @@ int main(void)
 		cmocka_unit_test(two_kills_at_any_instants_of_splits_and_recoveries_are_survived),
 		cmocka_unit_test(who_closes_a_sub_world_is_not_lost_to_the_world),
 		cmocka_unit_test(a_recovery_waits_for_what_broke_the_sub_world),
+		cmocka_unit_test(who_is_late_in_a_sub_world_is_called_late_and_lives),
 		cmocka_unit_test(a_sub_world_is_closed_once_the_world_above_knows_what_broke_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
