@@ -296,6 +296,7 @@ static void nccl_stop(struct hvd *h)
 	struct nccl *s = h->device;
 	pthread_mutex_lock(&s->use);
 	if (s->comm && s->nc.ncclCommRevoke && s->nc.ncclCommShrink) {
+		usleep(10000); /* NCCL ends what is on the device now; a launch that had not seen the stop word is then there */
 		s->nc.ncclCommRevoke(s->comm, 0);
 	} else if (s->comm) {
 		begin_abort(s, s->comm);
@@ -585,7 +586,9 @@ static double nccl_exposed(struct hvd *h)
 {
 	struct nccl *s = entered(h);
 	float ms = -1;
-	if (!s->cu.cuEventElapsedTime(&ms, s->event[FROM], s->event[TO]) && ms >= 0) /* else the next step is under way */
+	CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+	s->cu.cuStreamIsCapturing(s->program, &capturing); /* which a question about an event may spoil */
+	if (!capturing && !s->cu.cuEventElapsedTime(&ms, s->event[FROM], s->event[TO]) && ms >= 0) /* else the next step is under way */
 		s->exposed = ms * 1e-3;
 	return s->exposed;
 }

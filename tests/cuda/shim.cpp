@@ -620,6 +620,11 @@ void shim_put(device_stream stream, const std::function<void()> &what)
 	stream->steps++;
 }
 
+bool shim_captures()
+{
+	return shim_capturing;
+}
+
 bool shim_is_captured(device_stream stream)
 {
 	return stream && stream->captured;

@@ -155,6 +155,7 @@ struct shim_graph {
 };
 extern shim_graph *shim_capturing;
 bool shim_is_captured(device_stream stream);
+bool shim_captures(); /* any stream */
 extern int shim_replays;
 extern int shim_launches;
 

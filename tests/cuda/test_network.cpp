@@ -940,6 +940,9 @@ void refusals()
 	uneven.conf.source_size = 36;
 	if (chexnet_cuda_open(&g, &uneven.conf, &uneven.e) != -EXIT_USAGE || !strstr(uneven.e.text, "even size"))
 		wrong("maps of 9 x 9 before a transition: %s", uneven.e.text);
+	problem wide(small_net("densenet", 32, 256, 1024, { 5 }), 1, PRECISION_BF16);
+	if (chexnet_cuda_open(&g, &wide.conf, &wide.e) != -EXIT_USAGE || !strstr(wide.e.text, "at most 2048"))
+		wrong("2,304 channels: %s", wide.e.text);
 	problem p(densenet(8, { 1 }), 1, PRECISION_FP64);
 	if (chexnet_cuda_open(&g, &p.conf, &p.e) != -EXIT_USAGE)
 		wrong("fp64 was not refused");

@@ -219,7 +219,11 @@ int on_ready(void *context, int group)
 
 int on_finish(void *context)
 {
-	return hvd_plan_finish(((trainer *)context)->buckets);
+	trainer *t = (trainer *)context;
+	int rc = hvd_plan_finish(t->buckets);
+	if (rc >= 0)
+		hvd_plan_exposed(t->buckets); /* as chexnet asks, in the middle of a capture, too */
+	return rc;
 }
 
 void fine(trainer &t, int rc, const char *what)

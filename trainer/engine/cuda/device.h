@@ -224,6 +224,8 @@ inline int device_capture_end(device_stream stream, device_graph *graph)
 		code = cudaGraphInstantiate(graph, captured, 0);
 	if (captured)
 		cudaGraphDestroy(captured);
+	if (code != cudaSuccess)
+		cudaGetLastError(); /* or device_wait() would report it again, of what is done then */
 	return code;
 }
 

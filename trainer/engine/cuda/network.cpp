@@ -96,6 +96,7 @@ int walk_blocks(walk *w, int side, int channels)
 		}
 		walk_block(w, b, side, channels, w->plan->block[i]);
 		channels = b->channels;
+		w->good = w->good && channels <= PASS_MAX_CHANNELS;
 	}
 	w->bn(&net->head_bn);
 	net->last_side = side;
@@ -154,7 +155,7 @@ int network_make(network *net, const engine_conf *conf, error *e)
 	w.take(OP_GLOBAL_AVGPOOL);
 	const net_layer *classifier = w.take(OP_LINEAR);
 	if (!w.good)
-		return fail(e, EXIT_USAGE, "the CUDA engine computes DenseNets and ResNets whose channels are multiples of 8; layer %d of %s (%s) is something else", w.next, plan->model,
+		return fail(e, EXIT_USAGE, "the CUDA engine computes DenseNets and ResNets whose channels are multiples of 8 and at most 2048; layer %d of %s (%s) is something else", w.next, plan->model,
 		            w.next < plan->n_layers ? plan->layers[w.next].name : "the end");
 	net->classifier_param = classifier->weight;
 	net->classifier_weight = w.offset(classifier->weight);

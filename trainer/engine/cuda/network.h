@@ -119,7 +119,7 @@ template <class F> void each_normalisation(const network &net, F f)
 	}
 }
 
-/* EXIT_USAGE, with what is wrong, for a plan that this engine does not compute: channels in multiples of 8, even maps in DenseNets. */
+/* EXIT_USAGE, with what is wrong, for a plan that this engine does not compute: channels in multiples of 8 and at most 2048, even maps in DenseNets. */
 int network_make(network *net, const engine_conf *conf, error *e);
 
 /* Blocks of the update kernel: each stays within one parameter. */

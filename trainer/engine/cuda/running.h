@@ -67,6 +67,8 @@ template <class T> void close_engine(engine *base)
 	e->io.close();
 	if (e->device_memory)
 		device_free(e->device_memory);
+	e->s.conv = nullptr;
+	e->conv.reset(); /* before its stream */
 	if (e->s.stream && !base->conf.stream)
 		device_stream_free(e->s.stream);
 	delete e;
