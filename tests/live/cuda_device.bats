@@ -192,6 +192,51 @@ load cuda
 	[[ $output == *"not here: "*"/bin/chexnet, "*"/bin/gpu/gpu-engine, "*": make all gpu"* && $output != *gpu-kernels* ]]
 }
 
+@test "the device script does not begin on a GPU without the packages that chexnet may lack there" {
+	needs_python
+	mkdir -p "$scratch/bin/gpu"
+	for name in gpu/gpu-kernels gpu/gpu-engine gpu/gpu-probe gpu/gpu-world gpu/cudnn-plans chexnet libhvd.so.0 libchexnet_cuda.so spank_hvd.so; do touch "$scratch/bin/$name"; done
+	run tests/gpu/run --bin "$scratch/bin/gpu" --out "$scratch/out"
+	echo "$output"
+	[ "$status" -eq 64 ]
+	[[ $output == "tests/gpu/run: not here: packages: tests/gpu/line --fetch: "* ]]
+}
+
+@test "the device script: stages run as they are named, and ratios are of one card only" {
+	needs_python
+	run python3 - "$scratch" <<-'END'
+		import importlib.machinery, importlib.util, json, pathlib, sys, time, types
+		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
+		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
+		loader.exec_module(run)
+		scratch = pathlib.Path(sys.argv[1])
+		run.device_name = lambda args: "a card's name"
+		run.carried = lambda args: (1, [], True)
+		rate = lambda n: [sys.executable, "-c", "import json; print(json.dumps({'images_per_s': %d, 'memory_mib': 1, 'peak_memory_mb': 1}))" % n]
+		made = [run.Item("own:densenet121:256", rate(3000), 20), run.Item("eager:densenet121:256", rate(1000), 20, 1), run.Item("time:one", rate(1), 20, 2)]
+		run.items = lambda args: made
+		def call(card, stages=(), done=scratch / "done"):
+		    run.ask_smi = lambda field: card
+		    out = scratch / ("out." + str(time.monotonic_ns()))
+		    out.mkdir(parents=True)
+		    args = types.SimpleNamespace(bin=scratch, out=out, done=done, stages=stages, list=False, cpu=False, limit=60.0, python="python3", inject=[])
+		    assert run.work(args, time.monotonic()) == 0
+		    with open(scratch / "done", "a") as rows:
+		        rows.write((out / "rows.jsonl").read_text())
+		    return [json.loads(line)["key"].split(":")[0] for line in (out / "rows.jsonl").read_text().splitlines()]
+		assert call("one", ("time", "own")) == ["time", "own"]
+		assert call("one", ("eager",)) == ["eager"]  # whose table has the other call's row of this card
+		assert call("two") == []                     # nothing is left
+		made[0].command = rate(6000)                 # another program, on another card
+		assert call("two") == ["own", "eager"]
+	END
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c "^densenet121:256: own 3000 images/s, 1 MiB; eager 1000, 1 MiB: 3.00 times" <<<"$output")" -eq 1 ]
+	[ "$(grep -c "^densenet121:256: own 6000 images/s, 1 MiB; eager 1000, 1 MiB: 6.00 times" <<<"$output")" -eq 1 ]
+	[ "$(grep -c "^densenet121:256: .* times" <<<"$output")" -eq 2 ]
+}
+
 @test "PyTorch's step, eager and as one graph: tells what it knows before it is through, and the same losses" {
 	local python=${PYTHON:-python3} mode losses=()
 	"$python" -c 'import torch' 2>/dev/null || skip "no PyTorch in $python (PYTHON= names another)"
