@@ -89,14 +89,14 @@ class Bottleneck(nn.Module):
         return self.relu(y + (x if self.downsample is None else self.downsample(x)))
 
 
-def own_resnet50(classes):
+def own_resnet50(classes, width=64, blocks=(3, 4, 6, 3)):
     """torchvision's ResNet-50 (v1.5: the stride is in the 3x3) without torchvision."""
-    net = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
-    channels = 64
-    for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
-        for i in range(blocks):
-            net.append(Bottleneck(channels, width, 2 if i == 0 and stage > 0 else 1))
-            channels = 4 * width
+    net = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    channels = width
+    for stage, layers in enumerate(blocks):
+        for i in range(layers):
+            net.append(Bottleneck(channels, width << stage, 2 if i == 0 and stage > 0 else 1))
+            channels = 4 * width << stage
     return nn.Sequential(*net, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
 
 

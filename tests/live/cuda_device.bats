@@ -195,7 +195,7 @@ load cuda
 @test "the device script does not begin on a GPU without the packages that chexnet may lack there" {
 	needs_python
 	mkdir -p "$scratch/bin/gpu"
-	for name in gpu/gpu-kernels gpu/gpu-engine gpu/gpu-probe gpu/gpu-world gpu/cudnn-plans chexnet libhvd.so.0 libchexnet_cuda.so spank_hvd.so; do touch "$scratch/bin/$name"; done
+	for name in gpu/gpu-kernels gpu/gpu-engine gpu/gpu-parity gpu/gpu-probe gpu/gpu-world gpu/cudnn-plans chexnet libhvd.so.0 libchexnet_cuda.so spank_hvd.so; do touch "$scratch/bin/$name"; done
 	run tests/gpu/run --bin "$scratch/bin/gpu" --out "$scratch/out"
 	echo "$output"
 	[ "$status" -eq 64 ]
@@ -251,6 +251,27 @@ load cuda
 		losses+=("$(sed 's/.*"first_loss": \([0-9.]*\),.*"last_loss": \([0-9.]*\).*/\1 \2/' <<<"${lines[3]}")")
 	done
 	[ "${losses[0]}" = "${losses[1]}" ]
+}
+
+@test "the engine beside PyTorch: what they compute of a network, in fp32 and in bf16, and a gradient that is wrong is told" {
+	local python=${PYTHON:-python3} small=(--model small --size 32 --images 8 --steps 3 --device cpu)
+	[ -x "$BUILD/gpu/gpu-parity-cpu" ] || skip "gpu-parity-cpu was not built"
+	run "$BUILD/gpu/gpu-parity-cpu" small 32 8 2 "$scratch"
+	[ "$status" -eq 64 ]
+	"$python" -c 'import torch' 2>/dev/null || skip "no PyTorch in $python (PYTHON= names another)"
+	run --separate-stderr "$python" tests/gpu/parity.py "$BUILD/gpu/gpu-parity-cpu" "${small[@]}"
+	echo "$output $stderr"
+	[ "$status" -eq 0 ]
+	[[ $output == *'"note": "logits within '* ]]
+	# one of 160,014 values, once in each file
+	for file in fp32.logits fp32.gradients fp32.losses bf16.gradients; do
+		printf '#!/bin/sh\n"%s" "$@" && printf "\\0\\0\\200\\101" | dd of="$5/%s.f32" bs=4 conv=notrunc status=none\n' "$BUILD/gpu/gpu-parity-cpu" "$file" >"$scratch/damaged"
+		chmod +x "$scratch/damaged"
+		run --separate-stderr "$python" tests/gpu/parity.py "$scratch/damaged" "${small[@]}"
+		echo "$file: $status $output"
+		[ "$status" -eq 1 ]
+		[[ $output == *", at most "* ]]
+	done
 }
 
 @test "the device script names a crash and a hang, keeps what came before, and does not run it twice" {

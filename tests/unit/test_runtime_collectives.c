@@ -541,14 +541,9 @@ static void memory_for_which_descriptors_lack_says_so(void **state)
 /* Rank 1 may write no files as large as that (ulimit -f), which counts for shared memory, too. */
 static void allocate_beyond_a_limit(void *arg)
 {
-	struct hvd *h;
-	struct hvd_conf conf = quick_conf();
+	struct hvd *h = join_to_survive(20); /* nobody ends the process */
 	struct rlimit size;
 	(void)arg;
-	conf.on_death = 1; /* nobody ends the process */
-	int status = hvd_init_from(&h, &conf, meet);
-	works(h, status);
-	all_arrive();
 	must(!getrlimit(RLIMIT_FSIZE, &size));
 	size.rlim_cur = 4096;
 	must(meeting_rank == 0 || !setrlimit(RLIMIT_FSIZE, &size));

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Twenty steps of Adam beside PyTorch's: same weights, same batches. tests/golden/torch-NAME.json holds what PyTorch found;
  * tests/compat/torch_steps.py makes it, from the inputs that this program writes with TEST_TORCH_EXPORT=DIR. With
- * TEST_TORCH_GOLDEN=DIR the files are taken from there. Inputs come from integer arithmetic and square roots, which are the
- * same on every machine. */
+ * TEST_TORCH_GOLDEN=DIR the files are taken from there. */
 #include "test.h"
+#include "torch_inputs.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>
 
 #include "data/file.h"
-#include "data/random.h"
 #include "engine/engine.h"
 #include "learn/safetensors.h"
 
@@ -36,35 +35,6 @@ struct inputs {
 	uint64_t hash;
 };
 
-/* Uniform in ±width: no function whose last bit a library may round its own way. */
-static float spread(uint64_t key, size_t i, double width)
-{
-	return (float)(width * ((double)(mix64(key ^ i) >> 11) * 0x1p-52 - 1));
-}
-
-static void make_params(struct inputs *in)
-{
-	for (int p = 0; p < in->plan.n_params; p++) {
-		const struct net_param *param = &in->plan.params[p];
-		double fan_in = param->ndim > 1 ? (double)param->count / param->shape[0] : 1;
-
-		for (size_t i = 0; i < param->count; i++) {
-			float *w = &in->params[param->offset + i];
-
-			switch (param->kind) {
-			case PARAM_CONV_WEIGHT: /* He's variance */
-				*w = spread(mix64((uint64_t)p), i, sqrt(6 / fan_in));
-				break;
-			case PARAM_BN_WEIGHT:
-				*w = 1 + spread(mix64((uint64_t)p), i, 0.25);
-				break;
-			default:
-				*w = spread(mix64((uint64_t)p), i, 1 / sqrt(fan_in) / 4);
-			}
-		}
-	}
-}
-
 static void make_inputs(struct inputs *in, const struct subject *s)
 {
 	struct error e = { 0 };
@@ -74,13 +44,10 @@ static void make_inputs(struct inputs *in, const struct subject *s)
 	in->params = malloc(in->plan.n_weights * sizeof(float));
 	in->variance = malloc(in->plan.n_bn_channels * sizeof(float));
 	in->pixels = malloc(pixels);
-	make_params(in);
+	torch_params(&in->plan, in->params);
+	torch_images(in->pixels, pixels, in->labels, STEPS * BATCH, CLASSES);
 	for (size_t i = 0; i < in->plan.n_bn_channels; i++)
 		in->variance[i] = 1;
-	for (size_t i = 0; i < pixels; i++)
-		in->pixels[i] = (uint8_t)mix64(~i);
-	for (int i = 0; i < STEPS * BATCH; i++)
-		in->labels[i] = (int32_t)(mix64(~(uint64_t)i << 32) & mix64((uint64_t)i << 32) & ((1u << CLASSES) - 1));
 	in->hash = 0;
 	for (size_t i = 0; i < in->plan.n_weights; i++) {
 		uint32_t bits;

@@ -90,6 +90,16 @@ $(BUILD)/gpu/gpu-engine-cpu: $(BUILD)/tests/test_cuda_network
 	@mkdir -p $(@D)
 	$(carried)
 
+# What it computes of whole networks, for PyTorch to judge (parity.py).
+$(BUILD)/obj/tests/gpu/parity.o: PART_CFLAGS = -I. -Itrainer
+$(BUILD)/gpu/gpu-parity: $(call objects,tests/gpu/parity.c $(filter-out trainer/engine/cuda/%,$(CUDA_SHIM_C)))
+	@mkdir -p $(@D)
+	$(CC) -fopenmp -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -lm -ldl
+$(BUILD)/gpu/gpu-parity-cpu: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/cuda/shim.cpp tests/cuda/engine_shim.cpp trainer/engine/cuda/engine_cuda.cpp trainer/engine/cuda/network.cpp) \
+                             $(call objects,tests/gpu/parity.c $(filter-out %/cuda_load.c,$(CUDA_SHIM_C)))
+	@mkdir -p $(@D)
+	$(CXX) $(SANITIZE) $(if $(SAN),,-Wl,--strip-debug) -fopenmp -o $@ $^ -lm -ldl
+
 # cuDNN's headers are needed, the library is opened at run time.
 HAVE_CUDNN  := $(if $(NVCC),$(call has_header,cudnn_graph.h,-I$(CUDA_HOME)/include))
 $(BUILD)/obj/trainer/engine/cuda/%.o: PART_CFLAGS = -Itrainer -isystem $(CUDA_HOME)/include -fvisibility=hidden
@@ -154,13 +164,13 @@ endif
 
 .PHONY: gpu
 ifneq ($(SAN),)
-tests: $(BUILD)/gpu/gpu-kernels-cpu $(BUILD)/gpu/gpu-engine-cpu $(GPU_WORLD:%=$(BUILD)/gpu/%-cpu)
+tests: $(BUILD)/gpu/gpu-kernels-cpu $(BUILD)/gpu/gpu-engine-cpu $(BUILD)/gpu/gpu-parity-cpu $(GPU_WORLD:%=$(BUILD)/gpu/%-cpu)
 LEFT_OUT += "CUDA engine: not built with sanitizers"
 else ifneq ($(NVCC),)
 tests: gpu
-gpu: $(if $(HAVE_CUDNN),$(BUILD)/gpu/cudnn-plans) $(BUILD)/gpu/gpu-kernels $(BUILD)/gpu/gpu-probe $(BUILD)/gpu/gpu-kernels-cpu $(BUILD)/gpu/gpu-engine $(BUILD)/gpu/gpu-engine-cpu $(GPU_WORLD:%=$(BUILD)/gpu/%) $(GPU_WORLD:%=$(BUILD)/gpu/%-cpu)
+gpu: $(if $(HAVE_CUDNN),$(BUILD)/gpu/cudnn-plans) $(BUILD)/gpu/gpu-kernels $(BUILD)/gpu/gpu-probe $(BUILD)/gpu/gpu-kernels-cpu $(BUILD)/gpu/gpu-engine $(BUILD)/gpu/gpu-engine-cpu $(BUILD)/gpu/gpu-parity $(BUILD)/gpu/gpu-parity-cpu $(GPU_WORLD:%=$(BUILD)/gpu/%) $(GPU_WORLD:%=$(BUILD)/gpu/%-cpu)
 else
-tests: $(BUILD)/gpu/gpu-kernels-cpu $(BUILD)/gpu/gpu-engine-cpu
+tests: $(BUILD)/gpu/gpu-kernels-cpu $(BUILD)/gpu/gpu-engine-cpu $(BUILD)/gpu/gpu-parity-cpu
 LEFT_OUT += "CUDA engine: no nvcc (CUDA 13 toolkit; CUDA_HOME says where)"
 gpu:
 	@echo "no nvcc: set CUDA_HOME to a CUDA 13 toolkit" >&2; exit 1
