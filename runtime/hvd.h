@@ -71,7 +71,8 @@ HVD_API int hvd_conf_default(struct hvd_conf *conf, char why[256]);
 
 /* Forms the world; collective. A process that is not in a job step is a world of one. Once a world is closed, another can be formed, by the
  * same process or by the next program of the step. On failure *h is
- * still valid for hvd_error() and hvd_close(). conf NULL: hvd_conf_default(). */
+ * still valid for hvd_error() and hvd_close(). conf NULL: hvd_conf_default(). Of standard input, output and error, those that are closed lead to
+ * /dev/null from then on. */
 HVD_API int hvd_init(struct hvd **h, const struct hvd_conf *conf);
 
 /* Says goodbye to the other ranks and frees everything; collective unless a rank is lost. h may be NULL. Before, plans are closed

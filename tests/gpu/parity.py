@@ -42,7 +42,6 @@ class Subject:
     def __init__(self, args, folder):
         self.args = args
         self.shapes = [tuple(map(int, line.split()[1:])) for line in (folder / "parameters").read_text().splitlines()]
-        self.names = [line.split()[0] for line in (folder / "parameters").read_text().splitlines()]
         self.weights = read(folder / "weights.f32", torch.float32, -1).split([math.prod(shape) for shape in self.shapes])
         pixels = read(folder / "pixels.u8", torch.uint8, args.steps, args.images, 1, args.size, args.size)
         self.labels = (read(folder / "labels.i32", torch.int32, args.steps, args.images, 1) >> torch.arange(14) & 1).to(args.device)

@@ -7,11 +7,8 @@ load cuda
 
 @test "the device script: what the call's end cuts is not taken for a hang, and nothing is repeated that failed just before" {
 	needs_python
-	run python3 - <<-'END'
-		import importlib.machinery, importlib.util, json, pathlib, sys, tempfile, types
-		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
-		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
-		loader.exec_module(run)
+	run beside_device_script <<-'END'
+		import json, pathlib, sys, tempfile, types
 		python = lambda code: [sys.executable, "-c", code]
 		item = lambda key, code, limit, **more: run.Item(key, python(code), limit, need=0, **more)
 		ok, crash, wait = "print('{}')", "import os; os.abort()", "import time; time.sleep(60)"
@@ -71,11 +68,8 @@ load cuda
 	printf '#!/bin/sh\n[ -n "$LD_LIBRARY_PATH" ] && [ -z "${LD_LIBRARY_PATH##*/here}" ] && echo one\n' >"$scratch/build/gpu/gpu-engine"
 	chmod +x "$scratch/build/gpu/gpu-engine"
 	touch "$scratch/build/chexnet"
-	run python3 - "$scratch" <<-'END'
-		import importlib.machinery, importlib.util, os, pathlib, sys, types
-		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
-		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
-		loader.exec_module(run)
+	run beside_device_script "$scratch" <<-'END'
+		import os, pathlib, sys, types
 		bin = pathlib.Path(sys.argv[1]) / "build/gpu"
 		args = types.SimpleNamespace(bin=bin, cpu=False, python="python3", libraries={"CHEXNET_LIBRARIES": "/nowhere/here"}, parts=[], inject=[])
 		keys = [item.key for item in run.items(args)]
@@ -90,11 +84,8 @@ load cuda
 
 @test "the device script says whether PyTorch was read beside the probes, could not be, or took too long" {
 	needs_python
-	run python3 - "$scratch" <<-'END'
-		import importlib.machinery, importlib.util, pathlib, sys, types
-		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
-		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
-		loader.exec_module(run)
+	run beside_device_script "$scratch" <<-'END'
+		import pathlib, sys, types
 		python = pathlib.Path(sys.argv[1]) / "python"
 		for code, seconds in ("exit 0", 60), ("exit 1", 60), ("exec sleep 60", 0.1):
 		    python.write_text("#!/bin/sh\n" + code + "\n")
@@ -115,11 +106,8 @@ load cuda
 	cp "$scratch/bin/gpu/gpu-kernels" "$scratch/bin/gpu/gpu-engine"
 	touch "$scratch/bin/chexnet"
 	install -m 755 /dev/null "$scratch/bin/compute-sanitizer"
-	CUDA_HOME=$scratch run python3 - "$scratch/bin/gpu" <<-'END'
-		import collections, importlib.machinery, importlib.util, pathlib, sys, types
-		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
-		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
-		loader.exec_module(run)
+	CUDA_HOME=$scratch run beside_device_script "$scratch/bin/gpu" <<-'END'
+		import collections, pathlib, sys, types
 		args = types.SimpleNamespace(bin=pathlib.Path(sys.argv[1]), cpu=False, python="python3", libraries={}, parts=[], inject=[])
 		made, most = run.items(args), collections.Counter()
 		for item in made:
@@ -161,11 +149,7 @@ load cuda
 	GPU_COPY_RATE='' run tests/gpu/ideal.py
 	[ "$status" -eq 64 ]
 	[[ $output == "ideal.py: no copy rate: "* ]]
-	run python3 - <<-'END'
-		import importlib.machinery, importlib.util
-		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
-		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
-		loader.exec_module(run)
+	run beside_device_script <<-'END'
 		row = lambda key, images_per_s, status="ok", **more: {"key": key, "status": status, "result": {"images_per_s": images_per_s, **more}}
 		rows = [{"key": "ideal:card", "status": "ok", "result": {"note": "at 3000 GB/s", "densenet121": {"images_per_s": 20000}}}, {"key": "probe:system", "status": "failed", "why": "SIGSEGV"},
 		        row("own:densenet121:256", 11000, memory_mib=4600), row("eager:densenet121:256", 3999, peak_memory_mb=1048.576), row("own:densenet121:256:again", 13000), row("eager:densenet121:256:again", 4001),
@@ -204,11 +188,8 @@ load cuda
 
 @test "the device script: stages run as they are named, and ratios are of one card only" {
 	needs_python
-	run python3 - "$scratch" <<-'END'
-		import importlib.machinery, importlib.util, json, pathlib, sys, time, types
-		loader = importlib.machinery.SourceFileLoader("run", "tests/gpu/run")
-		run = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))
-		loader.exec_module(run)
+	run beside_device_script "$scratch" <<-'END'
+		import json, pathlib, sys, time, types
 		scratch = pathlib.Path(sys.argv[1])
 		run.device_name = lambda args: "a card's name"
 		run.carried = lambda args: (1, [], True)

@@ -138,6 +138,35 @@ static void a_slow_reader_gets_whole_lines(void **state)
 }
 
 /* As of `chexnet train --log-json /dev/stdout >FILE`, and of a job whose output goes into a file. */
+/* What stands in a log before and after the next training has opened it. */
+static void expect_begin(const char *before, const char *after)
+{
+	const char *path = scratch_path("cut");
+	struct run_log log;
+	struct error e = { 0 };
+	char text[200];
+
+	scratch_write(path, before, strlen(before));
+	log_open(&log, 0);
+	assert_int_equal(log_events_to(&log, path, &e), 0);
+	log_close(&log);
+	FILE *f = fopen(path, "r");
+	assert_non_null(f);
+	text[fread(text, 1, sizeof text - 1, f)] = '\0';
+	fclose(f);
+	assert_string_equal(text, after);
+}
+
+static void a_last_line_that_was_cut_goes_and_a_whole_one_is_ended(void **state)
+{
+	(void)state;
+	expect_begin("{\"a\":1}\n{\"b\":{\"c\":2}", "{\"a\":1}\n");
+	expect_begin("{\"a\"", "");
+	expect_begin("{\"a\":1}\n{\"b\":2}", "{\"a\":1}\n{\"b\":2}\n");
+	expect_begin("{\"a\":1}\n", "{\"a\":1}\n");
+	expect_begin("what chexnet printed", "what chexnet printed\n"); /* where standard output went into the same file */
+}
+
 static void a_log_into_the_file_of_standard_output_loses_no_line(void **state)
 {
 	const char *path = scratch_path("both");
@@ -174,6 +203,7 @@ int main(void)
 		cmocka_unit_test(a_log_that_nobody_reads_any_more_is_given_up_and_its_descriptor_is_nobody_elses),
 		cmocka_unit_test(a_reader_that_stopped_keeps_the_training_waiting_for_so_long_and_no_longer),
 		cmocka_unit_test(a_slow_reader_gets_whole_lines),
+		cmocka_unit_test(a_last_line_that_was_cut_goes_and_a_whole_one_is_ended),
 		cmocka_unit_test(a_log_into_the_file_of_standard_output_loses_no_line),
 	};
 
