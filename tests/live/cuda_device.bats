@@ -134,7 +134,7 @@ load cuda
 		assert max(place["compile:reduce-overhead:256"], place["compile:graph-default:256"]) < min(place["time:one"], place["time:cudnn-plans"])
 		assert place["compile:graph-default:16"] < place["time:one"] < place["compile:max-autotune:256"] and place["probe:sass"] > place["compile:max-autotune:512"]
 		# what three calls are to bring; nothing of it behind what only explains a number
-		wanted = [place[key] for key in ("own:densenet121:256:wgmma", "own:densenet121:512", "compile:graph-default:256", "sanitize:memcheck:one", "feed:train", "compile:graph-default:16", "own:resnet50:256", "time:one")]
+		wanted = [place[key] for key in ("own:densenet121:256:wgmma", "profile:time:densenet121:256", "own:densenet121:512", "compile:graph-default:256", "sanitize:memcheck:one", "feed:train", "compile:graph-default:16", "own:resnet50:256", "time:one")]
 		assert wanted == sorted(wanted) and place["ideal:card"] < place["own:densenet121:256:again"]
 	END
 	echo "$output"
@@ -166,6 +166,91 @@ load cuda
 	[ ${#lines[@]} -eq 4 ]
 }
 
+@test "a step's profile: kernels as CUPTI records them, and a timeline that is not whole is told" {
+	needs_python
+	[ -e "$BUILD/cuda/cupti/libcupti.so.13" ] || skip "no nvcc, or no cupti.h: libtimeline.so was not built"
+	cat >"$scratch/chexnet" <<-'END'
+		#!/usr/bin/env python3
+		import ctypes, json, os
+		if "NOT_LOADED" not in os.environ: # what CUDA's driver does
+		    ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]).InitializeInjection()
+		print(json.dumps({"images_per_s": 100.0, "batch": 2}))
+	END
+	chmod +x "$scratch/chexnet"
+	profile() { # NAME=VALUE… of the stand-in
+		run env LD_LIBRARY_PATH="$(realpath "$BUILD/cuda/cupti")" "$@" python3 tests/gpu/profile.py time "$BUILD/gpu/libtimeline.so" "$scratch/chexnet" bench
+		echo "$status $output"
+	}
+	profile CUPTI_STEPS=40 # of 10 µs, in which a loss takes 2, two merges 1 each, of which half a µs at once, and a fill 1
+	[ "$status" -eq 0 ]
+	python3 -c '
+import json, sys
+told = json.loads(sys.argv[1])
+assert (told["steps"], told["ms_per_step"], told["gap_share"], told["reductions_share"], told["launches"]) == (29, 0.01, 0.55, 0.2, 4), told
+assert [(k["name"], k["launches"], k["ms"]) for k in told["kernels"]] == [("head_loss_kernel", 1, 0.002), ("bn_statistics_kernel", 1, 0.001), ("layer_sums_kernel", 1, 0.001), ("fill", 1, 0.001)], told
+assert told["images_per_s"] == 100 and "merges in a fixed order 20.00 %" in told["note"]' "${lines[-1]}"
+	profile CUPTI_STEPS=1
+	[ "$status" -eq 1 ]
+	[[ ${lines[-1]} == *"head_loss_kernel 1 times among them: no whole step"* ]]
+	profile CUPTI_STEPS=40 CUPTI_DROPPED=1
+	[ "$status" -eq 1 ]
+	[[ ${lines[-1]} == *"records were dropped"* ]]
+	profile CUPTI_STEPS=40 NOT_LOADED=1
+	[ "$status" -eq 1 ]
+	[[ ${lines[-1]} == *"there is no CUDA driver"* ]]
+	profile CUPTI_REFUSES=1 # no failure: another machine may allow it
+	[ "$status" -eq 0 ]
+	[[ ${lines[-1]} == '{"skipped": "CUPTI records nothing: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"'* ]]
+}
+
+@test "a step's bytes: as hardware counters tell them, and a machine that keeps them to itself is told from a failure" {
+	needs_python
+	cat >"$scratch/ncu" <<-'END'
+		#!/usr/bin/env python3
+		import os, sys
+		[out] = [sys.argv[i + 1] for i, word in enumerate(sys.argv) if word == "--log-file"]
+		kind, unit = os.environ["KIND"], "Kbyte" if os.environ["KIND"] == "units" else "byte"
+		assert os.environ["CHEXNET_GRAPHS"] == "0" and sys.argv[-2:] == ["chexnet", "bench"]
+		with open(out, "w") as file:
+		    file.write("==PROF== Connected to process 7 (chexnet)\n")
+		    if kind == "refuses":
+		        file.write("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters\n")
+		        sys.exit(1)
+		    file.write('"ID","Kernel Name","dram__bytes_read.sum","dram__bytes_write.sum","gpu__time_duration.sum"\n"","","%s","%s","ns"\n' % (unit, unit))
+		    for step in range(1 if kind == "short" else 3):
+		        file.write('"%d","head_loss_kernel(head_loss)","1,000,000","0","1,000.0"\n' % (2 * step))
+		        file.write('"%d","void conv1x1_forward_kernel<__nv_bfloat16, tiles<(int)1, (bool)0>>(conv1x1_forward<T1>)","4,000,000","1,000,000","3,000.0"\n' % (2 * step + 1))
+		    if kind == "breaks":
+		        file.write("==ERROR== The application returned an error code (9).\n")
+		print('{"images_per_s": 3.0, "batch": 2}')
+		sys.exit(9 if kind == "breaks" else 0)
+	END
+	chmod +x "$scratch/ncu"
+	profile() { # KIND
+		KIND=$1 run python3 tests/gpu/profile.py bytes "$scratch/ncu" chexnet bench
+		echo "$status $output"
+	}
+	profile whole
+	[ "$status" -eq 0 ]
+	python3 -c '
+import json, sys
+told = json.loads(sys.argv[1])
+assert (told["steps"], told["mb_per_image"], told["ms_per_step"]) == (2, 3, 0.004), told
+assert [(k["name"], k["share"], k["mb"], k["gb_per_s"]) for k in told["kernels"]] == [("conv1x1_forward_kernel<__nv_bfloat16, tiles<(int)1, (bool)0>>", 0.75, 5, 1666.7), ("head_loss_kernel", 0.25, 1, 1000)], told' "${lines[-1]}"
+	profile short
+	[ "$status" -eq 1 ]
+	[[ ${lines[-1]} == *"no whole step"* ]]
+	profile units
+	[ "$status" -eq 1 ]
+	[[ ${lines[-1]} == *"ncu counts dram__bytes_read.sum in Kbyte"* ]]
+	profile breaks
+	[ "$status" -eq 1 ]
+	[[ ${lines[-1]} == *"ncu ended with 9: The application returned an error code (9)."* ]]
+	profile refuses
+	[ "$status" -eq 0 ]
+	[[ ${lines[-1]} == '{"skipped": "ncu: ERR_NVGPUCTRPERM'* ]]
+}
+
 @test "the device script does not begin on a GPU without the programs that it is to measure" {
 	needs_python
 	mkdir -p "$scratch/bin/gpu"
@@ -179,7 +264,7 @@ load cuda
 @test "the device script does not begin on a GPU without the packages that chexnet may lack there" {
 	needs_python
 	mkdir -p "$scratch/bin/gpu"
-	for name in gpu/gpu-kernels gpu/gpu-engine gpu/gpu-parity gpu/gpu-probe gpu/gpu-world gpu/cudnn-plans chexnet libhvd.so.0 libchexnet_cuda.so spank_hvd.so; do touch "$scratch/bin/$name"; done
+	for name in gpu/gpu-kernels gpu/gpu-engine gpu/gpu-parity gpu/gpu-probe gpu/gpu-world gpu/cudnn-plans gpu/libtimeline.so chexnet libhvd.so.0 libchexnet_cuda.so spank_hvd.so; do touch "$scratch/bin/$name"; done
 	run tests/gpu/run --bin "$scratch/bin/gpu" --out "$scratch/out"
 	echo "$output"
 	[ "$status" -eq 64 ]

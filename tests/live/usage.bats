@@ -58,5 +58,6 @@ load trained
 	refuses 64 "--output --no-augment option" chexnet train --data set --output $UNSET --no-augment
 	# shellcheck disable=SC2086,SC2154
 	refuses 64 "--data --output=idle option" chexnet train --data $UNSET --output=idle
-	[ ! -e idle ] && [ ! -e --no-augment ]
+	[ ! -e idle ]
+	[ ! -e --no-augment ]
 }

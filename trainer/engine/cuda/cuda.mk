@@ -100,6 +100,17 @@ $(BUILD)/gpu/gpu-parity-cpu: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/cuda/s
 	@mkdir -p $(@D)
 	$(CXX) $(SANITIZE) $(if $(SAN),,-Wl,--strip-debug) -fopenmp -o $@ $^ -lm -ldl
 
+# CUDA's driver loads it into a program whose kernels profile.py is to time; a stand-in for CUPTI, which it opens.
+HAVE_CUPTI  := $(if $(NVCC),$(call has_header,cupti.h,-I$(CUDA_HOME)/include))
+$(BUILD)/gpu/libtimeline.so: tests/gpu/timeline.cpp
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O2 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -isystem $(CUDA_HOME)/include -o $@ $< -ldl
+$(BUILD)/obj/tests/gpu/cupti_stand_in.o: PART_CFLAGS = -isystem $(CUDA_HOME)/include
+$(BUILD)/cuda/cupti/libcupti.so.13: $(BUILD)/obj/tests/gpu/cupti_stand_in.o
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ $^
+TIMELINE    := $(if $(HAVE_CUPTI),$(BUILD)/gpu/libtimeline.so)
+
 # cuDNN's headers are needed, the library is opened at run time.
 HAVE_CUDNN  := $(if $(NVCC),$(call has_header,cudnn_graph.h,-I$(CUDA_HOME)/include))
 $(BUILD)/obj/trainer/engine/cuda/%.o: PART_CFLAGS = -Itrainer -isystem $(CUDA_HOME)/include -fvisibility=hidden
@@ -110,6 +121,9 @@ $(BUILD)/gpu/cudnn-plans: $(call objects,tests/gpu/cudnn_plans.c tests/gpu/cudnn
 	@mkdir -p $(@D)
 	$(NVCC) -o $@ $^ -ldl
 ifneq ($(NVCC),)
+ifneq ($(HAVE_CUPTI),y)
+LEFT_OUT += "profiles of a GPU's steps: no cupti.h in CUDA_HOME"
+endif
 ifneq ($(HAVE_CUDNN),y)
 LEFT_OUT += "CUDA engine's cuDNN convolutions: no cudnn_graph.h in CUDA_HOME (cuDNN 9)"
 endif
@@ -167,8 +181,8 @@ ifneq ($(SAN),)
 tests: $(BUILD)/gpu/gpu-kernels-cpu $(BUILD)/gpu/gpu-engine-cpu $(BUILD)/gpu/gpu-parity-cpu $(GPU_WORLD:%=$(BUILD)/gpu/%-cpu)
 LEFT_OUT += "CUDA engine: not built with sanitizers"
 else ifneq ($(NVCC),)
-tests: gpu
-gpu: $(if $(HAVE_CUDNN),$(BUILD)/gpu/cudnn-plans) $(BUILD)/gpu/gpu-kernels $(BUILD)/gpu/gpu-probe $(BUILD)/gpu/gpu-kernels-cpu $(BUILD)/gpu/gpu-engine $(BUILD)/gpu/gpu-engine-cpu $(BUILD)/gpu/gpu-parity $(BUILD)/gpu/gpu-parity-cpu $(GPU_WORLD:%=$(BUILD)/gpu/%) $(GPU_WORLD:%=$(BUILD)/gpu/%-cpu)
+tests: gpu $(if $(HAVE_CUPTI),$(BUILD)/cuda/cupti/libcupti.so.13)
+gpu: $(if $(HAVE_CUDNN),$(BUILD)/gpu/cudnn-plans) $(TIMELINE) $(BUILD)/gpu/gpu-kernels $(BUILD)/gpu/gpu-probe $(BUILD)/gpu/gpu-kernels-cpu $(BUILD)/gpu/gpu-engine $(BUILD)/gpu/gpu-engine-cpu $(BUILD)/gpu/gpu-parity $(BUILD)/gpu/gpu-parity-cpu $(GPU_WORLD:%=$(BUILD)/gpu/%) $(GPU_WORLD:%=$(BUILD)/gpu/%-cpu)
 else
 tests: $(BUILD)/gpu/gpu-kernels-cpu $(BUILD)/gpu/gpu-engine-cpu $(BUILD)/gpu/gpu-parity-cpu
 LEFT_OUT += "CUDA engine: no nvcc (CUDA 13 toolkit; CUDA_HOME says where)"
