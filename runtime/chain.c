@@ -211,14 +211,16 @@ int chain_reduce(struct chain *c, const struct stamp *stamp, const struct op *op
 		.down_out = stream(&c->prev, true, n * a->size, stamp),
 	};
 	const struct stream *all[4] = { &r.up_in, &r.down_in, &r.up_out, &r.down_out };
-	for (double since = lived();;) {
+	for (double since = lived(), until = 0;;) {
 		size_t before = r.done;
 		int status = reduce_round(&r);
 		if (status || (through(all[0]) && through(all[1]) && through(all[2]) && through(all[3])))
 			return status;
-		if (r.done > before)
+		if (r.done > before) {
 			since = lived();
-		else if ((status = idle(&r, all, since)))
+			until = 0;
+		} else if (!look_again(&until) && (status = idle(&r, all, since))) {
 			return status;
+		}
 	}
 }

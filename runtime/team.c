@@ -13,8 +13,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SPINS 100 /* about 2 µs; more would steal the cores that the late rank needs */
-
 /* ---- memory ---------------------------------------------------------------------------------------- */
 
 static uint8_t *map(int fd, size_t bytes)
@@ -192,13 +190,9 @@ int team_barrier(struct mesh *m, const struct team *t, const struct region *page
 			syscall(SYS_futex, &p->generation, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 		return 0;
 	}
-	for (int i = 0; i < SPINS; i++) {
+	for (double until = 0; look_again(&until);)
 		if (atomic_load_explicit(&p->generation, memory_order_acquire) != generation)
 			return 0;
-#ifdef __x86_64__
-		__builtin_ia32_pause();
-#endif
-	}
 	int status = 0;
 	double since = lived();
 	atomic_fetch_add(&p->sleepers, 1);

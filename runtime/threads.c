@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -19,6 +20,19 @@ void condition_wait(pthread_cond_t *c, pthread_mutex_t *lock)
 {
 	double t = now() + LOOK_MS * 1e-3;
 	pthread_cond_timedwait(c, lock, &(struct timespec){ .tv_sec = (time_t)t, .tv_nsec = (long)((t - (double)(time_t)t) * 1e9) });
+}
+
+bool look_again(double *until)
+{
+	const double longest = 100e-6, alone = 5e-6; /* seconds; alone: what a yield takes at most where nobody else wants the core */
+	double begin = now();
+	*until = *until > 0 ? *until : begin + longest;
+	if (begin >= *until)
+		return false;
+	sched_yield();
+	if (now() - begin > alone)
+		*until = begin;
+	return true;
 }
 
 double lived(void)

@@ -7,7 +7,10 @@ dir=$BUILD/tests/tmp/bench_$(basename "$0" .sh)
 python=${PYTHON:-python3}
 
 enter_cluster() { # OPTION of hvd-cluster up…
-	[ -z "${BENCH_INSIDE:-}" ] || return 0
+	if [ -n "${BENCH_INSIDE:-}" ]; then
+		scontrol update PartitionName=all OverSubscribe=EXCLUSIVE # a job has all cores of its nodes: to one with --overcommit Slurm gives a single one, on both nodes the same
+		return
+	fi
 	command -v srun >/dev/null || { echo "left out: Slurm is not installed"; exit 0; }
 	[ -x "$BUILD/hvd-bench" ] || { echo "left out: $BUILD/hvd-bench is not built"; exit 0; }
 	rm -rf "$dir"

@@ -7,10 +7,14 @@ load helpers
 setup_file() {
 	[ -e "$BUILD/libhvd.so" ] || skip "libhvd.so is not built (no PMIx headers)"
 	cluster_up --plugin none --conf <(printf '%s\n' JobCompType=jobcomp/filetxt "JobCompLoc=$CLUSTER/log/jobs")
+	jobs_have EXCLUSIVE
 	export EXAMPLES=$BUILD/examples
 }
 teardown_file() { cluster_down; }
 teardown() { cluster_logs; }
+
+# EXCLUSIVE: all cores of their nodes; NO: with -O a single one.
+jobs_have() { in_cluster scontrol update PartitionName=all OverSubscribe="$1"; }
 
 step() { in_cluster srun -Q --mpi=pmix -O "$@"; }
 
@@ -288,7 +292,7 @@ jobs_run() { # NAME NUMBER
 }
 
 @test "jobs that are suspended for longer than the deadline go on when they are resumed" {
-	# with -O and no --ntasks-per-node a job takes one core of a node, so that both have room
+	jobs_have NO # so that both have room
 	HVD_DEADLINE=2 step -N2 -n4 --job-name suspended "$EXAMPLES/gradients" 10000000 0 >"$SCRATCH/suspended.out" 2>&1 3>&- &
 	local srun=$! jobs i
 	HVD_DEADLINE=2 step -N2 -n2 --job-name suspended "$BUILD/hvd-bench" -b 64M -e 64M -n 10000 >"$SCRATCH/heavy.out" 2>&1 3>&- & # links full of data
@@ -308,6 +312,7 @@ jobs_run() { # NAME NUMBER
 	for job in $jobs; do in_cluster scancel "$job"; done
 	wait $srun || true
 	wait $heavy || true
+	jobs_have EXCLUSIVE
 	nothing_left
 }
 
