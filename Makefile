@@ -204,7 +204,7 @@ $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lcmocka $(TRAINER_LIBS)
 
-$(BUILD)/tests/test_runtime_measured: private override LDFLAGS += -Wl,--wrap=clock_gettime
+$(BUILD)/tests/test_runtime_measured: private override LDFLAGS += -Wl,--wrap=clock_gettime,--wrap=sched_yield
 $(BUILD)/tests/test_runtime_stopped: private override LDFLAGS += -Wl,--wrap=lived
 $(BUILD)/tests/test_runtime_recover: private override LDFLAGS += -Wl,--wrap=queue_reset,--wrap=calloc
 $(BUILD)/tests/test_trainer_window: private override LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_chk

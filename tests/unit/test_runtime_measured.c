@@ -26,6 +26,16 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 	return status;
 }
 
+static __thread long yielded; /* ns for which others run when this thread gives way; 0: as long as they like */
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+
+int __wrap_sched_yield(void)
+{
+	held.tv_nsec += yielded;
+	return yielded ? 0 : __real_sched_yield();
+}
+
 /* A gradient that is ready so many seconds after the one before. */
 static int ready_after(struct hvd_plan *p, int i, time_t seconds)
 {
@@ -166,9 +176,31 @@ static void a_trace_tells_buckets_from_other_collectives(void **state)
 	assert_int_equal(system(command), 0);
 }
 
+static int looks(long ns)
+{
+	int n = 0;
+	double until = 0;
+	held = (struct timespec){ .tv_sec = 1000 };
+	yielded = ns;
+	while (look_again(&until))
+		n++;
+	assert_false(look_again(&until));
+	held.tv_sec = yielded = 0;
+	return n;
+}
+
+static void nobody_looks_for_long_before_sleeping_or_where_another_wants_the_core(void **state)
+{
+	(void)state;
+	const int alone = looks(1000);
+	assert_in_range(alone, 99, 101); /* 100 µs */
+	assert_int_equal(looks(20000), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nobody_looks_for_long_before_sleeping_or_where_another_wants_the_core),
 		cmocka_unit_test(the_file_holds_what_the_measured_steps_took_without_waiting),
 		cmocka_unit_test(after_a_death_nothing_counts_that_was_measured_before),
 		cmocka_unit_test(a_trace_tells_buckets_from_other_collectives),
