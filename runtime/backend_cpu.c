@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW (1u << 20)   /* bytes of a rank's window, … */
+#define WINDOW (1u << 20)   /* bytes of a rank's window, of two by turns, … */
 #define BEFORE 4096u        /* … which lie behind its page */
 #define SMALL (64u << 10)   /* bytes up to which one lane is enough */
+#define TINY 4096u          /* bytes up to which every rank of the only team makes the whole sum by itself */
 
 struct cpu {
 	struct team team; /* this rank's, of `count` */
@@ -21,6 +22,7 @@ struct cpu {
 	struct chain chain;
 	struct region *window, *regions; /* regions: of hvd_alloc() */
 	uint8_t **local;                 /* [team.count] scratch */
+	unsigned turn;                   /* of the windows */
 	struct stamp call;               /* that is being run; its pieces have their own size */
 };
 
@@ -97,7 +99,8 @@ static int enter_mesh(struct hvd *h, struct cpu *c)
 	if (!status)
 		status = chain_open(&c->chain, m, link, links, c->count);
 	if (!status)
-		status = region_open(&c->window, m, &c->team, mesh_tag(m), BEFORE + WINDOW);
+		status = region_open(&c->window, m, &c->team, mesh_tag(m), BEFORE + 2 * WINDOW);
+	c->turn = 0;
 	return status;
 }
 
@@ -207,15 +210,36 @@ static void reduce_in_team(struct cpu *c, uint8_t *const *part, const struct op 
 	}
 }
 
+/* All ranks of the team are at the n elements that lie `place` bytes into region r. */
+static int enter_piece(struct hvd *h, struct cpu *c, const struct region *r, size_t place, size_t n, const struct op *op, struct stamp *stamp)
+{
+	*stamp = c->call;
+	stamp->piece = n;
+	stamp->region = r->tag;
+	stamp->place = place;
+	stamp->bucket = (uint64_t)(int64_t)op->bucket;
+	return team_enter(h->mesh, &c->team, c->window, stamp);
+}
+
+/* The sum of n elements at that place in the window, TINY bytes at most: nobody waits for the others to have it, as the next piece lies in the other window. */
+static int reduce_alone(struct hvd *h, struct cpu *c, size_t place, size_t n, const struct op *op, uint8_t *sum)
+{
+	const struct arithmetic *a = arithmetic(op->type, op->op, op->narrow);
+	double running[TINY];
+	struct stamp stamp;
+	int status = enter_piece(h, c, c->window, place, n, op, &stamp);
+	for (int r = 0; !status && r < c->team.count; r++)
+		(r ? a->fold : a->load)(running, c->window->part[r] + place, n);
+	if (!status)
+		a->store(sum, running, n, op->op == HVD_AVG ? c->team.count : 1);
+	return status;
+}
+
 /* All-reduces n elements that lie `place` bytes into region r, on every rank. */
 static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t place, size_t n, const struct op *op)
 {
-	struct stamp stamp = c->call;
-	stamp.piece = n;
-	stamp.region = r->tag;
-	stamp.place = place;
-	stamp.bucket = (uint64_t)(int64_t)op->bucket;
-	int status = team_enter(h->mesh, &c->team, c->window, &stamp);
+	struct stamp stamp;
+	int status = enter_piece(h, c, r, place, n, op, &stamp);
 	if (status)
 		return status;
 	size_t size = type_size(op->type), begin = 0;
@@ -254,28 +278,31 @@ static int through_window(struct hvd *h, struct cpu *c, const struct op *op, con
 	const bool sums = op->kind == OP_ALLREDUCE || op->kind == OP_REDUCE_SCATTER;
 	const struct arithmetic *bf16 = arithmetic(HVD_BF16, HVD_SUM, 0);
 	const size_t size = sums ? type_size(op->type) : 1, step = WINDOW / size;
-	uint8_t *window = c->window->part[c->team.me] + BEFORE, *out = op->out;
+	uint8_t *out = op->out, alone[TINY];
 	struct op piece = *op;
 	size_t at = 0;
 	piece.type = op->narrow ? HVD_BF16 : sums ? op->type : HVD_U8;
 	do {
-		size_t n = total - at < step ? total - at : step, b = clip(begin, at, n), e = clip(end, at, n);
+		size_t n = total - at < step ? total - at : step, b = clip(begin, at, n), e = clip(end, at, n), place = BEFORE + c->turn++ % 2 * WINDOW;
+		uint8_t *window = c->window->part[c->team.me] + place;
 		memset(window, 0, b * size);
 		if (op->narrow)
 			bf16->store(window, own + at * size, n, 1);
 		else if (e > b)
 			memcpy(window + b * size, own + (at + b - begin) * size, (e - b) * size);
 		memset(window + e * size, 0, (n - e) * size);
-		int status = reduce_piece(h, c, c->window, BEFORE, n, &piece);
+		const bool tiny = c->count == 1 && n * size <= TINY;
+		const uint8_t *sum = tiny ? alone : window;
+		int status = tiny ? reduce_alone(h, c, place, n, &piece, alone) : reduce_piece(h, c, c->window, place, n, &piece);
 		if (status)
 			return status;
 		h->staged += (e - b) * size;
 		for (size_t i = n ? at / row : 0; i * row < at + n; i++) {
 			size_t from = i * row + first, k = clip(from, at, n), to = clip(from + keep, at, n);
 			if (op->narrow)
-				bf16->load(out + at * size, window, n);
+				bf16->load(out + at * size, sum, n);
 			else if (to > k)
-				memcpy(out + (i * keep + (at + k - from)) * size, window + k * size, (to - k) * size);
+				memcpy(out + (i * keep + (at + k - from)) * size, sum + k * size, (to - k) * size);
 			h->staged += (to - k) * size;
 		}
 		at += n;
@@ -291,7 +318,9 @@ static int keep_all(struct hvd *h, struct cpu *c, const struct op *op, const uin
 
 static int allreduce(struct hvd *h, struct cpu *c, const struct op *op)
 {
-	struct region *r = op->in == op->out && !op->narrow ? region_of(c, op->out, op->n * type_size(op->type)) : NULL;
+	const size_t bytes = op->n * type_size(op->type);
+	const bool copied = op->bucket < 0 && c->count == 1 && bytes <= TINY; /* sooner than what is in place, for which ranks meet twice */
+	struct region *r = op->in == op->out && !op->narrow && !copied ? region_of(c, op->out, bytes) : NULL;
 	if (r)
 		return reduce_piece(h, c, r, (size_t)((const uint8_t *)op->out - r->part[c->team.me]), op->n, op);
 	return keep_all(h, c, op, op->in, 0, op->n, op->n);
@@ -348,7 +377,7 @@ static int cpu_run(struct hvd *h, const struct op *op)
 	case OP_ALLTOALL:
 		return alltoall(h, c, op);
 	case OP_BARRIER:
-		return reduce_piece(h, c, c->window, BEFORE, 0, op);
+		return c->count == 1 ? team_enter(h->mesh, &c->team, c->window, &c->call) : reduce_piece(h, c, c->window, BEFORE, 0, op);
 	}
 	return HVD_EINVAL;
 }

@@ -207,11 +207,12 @@ int team_barrier(struct mesh *m, const struct team *t, const struct region *page
 int team_enter(struct mesh *m, const struct team *t, const struct region *pages, const struct stamp *stamp)
 {
 	struct page *mine = page(pages, t->me);
-	mine->stamp = *stamp;
+	const uint64_t turn = (atomic_load(&mine->sequence) + 1) % 2;
+	mine->stamp[turn] = *stamp;
 	atomic_fetch_add(&mine->sequence, 1);
 	int status = team_barrier(m, t, pages);
 	for (int i = 0; !status && i < t->count; i++)
-		if (memcmp(&page(pages, i)->stamp, stamp, sizeof *stamp))
-			status = calls_differ(m, stamp, &page(pages, i)->stamp, m->member[t->first + i]);
+		if (memcmp(&page(pages, i)->stamp[turn], stamp, sizeof *stamp))
+			status = calls_differ(m, stamp, &page(pages, i)->stamp[turn], m->member[t->first + i]);
 	return status;
 }

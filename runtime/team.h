@@ -37,10 +37,11 @@ struct page {
 	_Atomic uint32_t arrived, generation, sleepers; /* the barrier: on the first rank's page */
 	uint32_t pad;
 	_Atomic uint64_t sequence; /* collectives that this rank has entered */
-	struct stamp stamp;        /* of that one: they must agree on it before they touch each other's memory */
+	struct stamp stamp[2];     /* of that one and the one before, by turns: they must agree before they use each other's memory */
 };
 
-/* All ranks of the team are here, and call the same collective. pages: a region of the team, in which each part begins with a page. */
+/* All ranks of the team are here, and call the same collective; those before the last one are over on all of them. pages: a region of the team, in which each part
+ * begins with a page. */
 int team_enter(struct mesh *m, const struct team *t, const struct region *pages, const struct stamp *stamp);
 /* All ranks of the team have come this far. */
 int team_barrier(struct mesh *m, const struct team *t, const struct region *pages);

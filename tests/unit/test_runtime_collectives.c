@@ -61,6 +61,42 @@ static void sums_are_the_serial_sums_on_every_layout(void **state)
 		run_ranks(layouts[i], sums_of_every_size, NULL);
 }
 
+/* Small sums one behind the other, in which now one rank and now another comes late: nobody may use what is left of the sum before, nor what is there for the next. */
+static void sums_in_a_row(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	const int size = hvd_world(h)->size, rank = hvd_world(h)->rank;
+	enum { MOST = 1026 }; /* from below a page of them to above it */
+	static const size_t lengths[] = { 1, MOST, 17, 1024, 3, 2 };
+	float *slab = hvd_alloc(h, MOST * 4);
+	must(slab);
+	for (int round = 0; round < 3000; round++) {
+		const size_t n = lengths[round % 6];
+		for (size_t i = 0; i < n; i++)
+			slab[i] = (float)(round + rank);
+		if (round % (size + 3) == rank)
+			usleep(200);
+		works(h, hvd_allreduce(h, slab, slab, n, HVD_F32, HVD_SUM));
+		for (size_t i = 0; i < n; i++)
+			must(slab[i] == (float)(size * round + size * (size - 1) / 2));
+		if (round % 7 == 0)
+			works(h, hvd_barrier(h));
+	}
+	works(h, hvd_close(h));
+}
+
+static void small_sums_in_a_row_do_not_meet(void **state)
+{
+	(void)state;
+	run_ranks("aa", sums_in_a_row, NULL);
+	run_ranks("aaaa", sums_in_a_row, NULL);
+	run_ranks("aab", sums_in_a_row, NULL);
+}
+
 static void shared_memory_in_place(void *arg)
 {
 	struct hvd *h;
@@ -681,6 +717,7 @@ int main(void)
 		cmocka_unit_test(memory_is_given_to_all_ranks_or_to_none),
 		cmocka_unit_test(ranks_are_grouped_by_node_name),
 		cmocka_unit_test(sums_are_the_serial_sums_on_every_layout),
+		cmocka_unit_test(small_sums_in_a_row_do_not_meet),
 		cmocka_unit_test(shared_memory_is_reduced_in_place),
 		cmocka_unit_test(sums_larger_than_the_window_between_nodes_get_through),
 		cmocka_unit_test(every_type_and_operation_is_right),
