@@ -51,3 +51,4 @@ row "27.9 MB, one node" $BYTES 9 -N1 -n4
 row "27.9 MB, two nodes" $BYTES 9 -N2 -n4
 row "256 B, one node (goal 70)" 256 1000 -N1 -n4
 row "256 B, two nodes (goal 70)" 256 1000 -N2 -n4
+row "256 B, one node, 2 ranks" 256 1000 -N1 -n2
