@@ -40,7 +40,7 @@ struct page {
 	struct stamp stamp[2];     /* of that one and the one before, by turns: they must agree before they use each other's memory */
 };
 
-/* All ranks of the team are here, and call the same collective; those before the last one are over on all of them. pages: a region of the team, in which each part
+/* All ranks of the team are here, and call the same collective: what they called before is over on all of them. pages: a region of the team, in which each part
  * begins with a page. */
 int team_enter(struct mesh *m, const struct team *t, const struct region *pages, const struct stamp *stamp);
 /* All ranks of the team have come this far. */

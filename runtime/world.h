@@ -49,12 +49,13 @@ double lived(void);
 #define LOOK_MS 200
 
 void condition_init(pthread_cond_t *c);
+/* Waits for the condition, and no longer than LOOK_MS. */
+void condition_wait(pthread_cond_t *c, pthread_mutex_t *lock);
+
 /* Whether to look again at what should come soon, before sleeping: on a core that is idle until then it takes tens of µs to be woken. Only for so long, and only while
  * nobody else wants the core: if the late rank runs on it, whoever sleeps is woken sooner. *until: 0 at first. */
 bool look_again(double *until);
 
-/* Waits for the condition, and no longer than LOOK_MS. */
-void condition_wait(pthread_cond_t *c, pthread_mutex_t *lock);
 /* A thread to which no signal is delivered: they are for the program's own. Returns 0 or an error number. */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 /* The file is that long; reserve: and its disk has room for it. Returns 0 or an error number: beyond the limit of ulimit -f EFBIG, and no signal. */

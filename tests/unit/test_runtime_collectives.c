@@ -3,7 +3,6 @@
 #include "tests/unit/runtime_world.h"
 
 #include <math.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 static const char *const layouts[] = { "aa", "ab", "aaaa", "aabb", "aaab", "abbb", "abab", "abcd", "aabbcc", "aaabbc" };
@@ -64,17 +63,14 @@ static void sums_are_the_serial_sums_on_every_layout(void **state)
 /* Small sums one behind the other, in which now one rank and now another comes late: nobody may use what is left of the sum before, nor what is there for the next. */
 static void sums_in_a_row(void *arg)
 {
-	struct hvd *h;
-	struct hvd_conf conf = quick_conf();
 	(void)arg;
-	int status = hvd_init_from(&h, &conf, meet);
-	works(h, status);
+	struct hvd *h = join_within(20);
 	const int size = hvd_world(h)->size, rank = hvd_world(h)->rank;
 	enum { MOST = 1026 }; /* from below a page of them to above it */
 	static const size_t lengths[] = { 1, MOST, 17, 1024, 3, 2 };
 	float *slab = hvd_alloc(h, MOST * 4);
 	must(slab);
-	for (int round = 0; round < 3000; round++) {
+	for (int round = 0; round < 1000; round++) {
 		const size_t n = lengths[round % 6];
 		for (size_t i = 0; i < n; i++)
 			slab[i] = (float)(round + rank);
@@ -541,62 +537,6 @@ static void what_all_ranks_give_may_be_more_than_a_message_holds(void **state)
 	run_ranks("abc", gather_much, &(size_t){ WIRE_PAYLOAD_MAX });
 }
 
-/* Rank 1 has one descriptor left, which its own part takes. */
-static void allocate_without_descriptors(void *arg)
-{
-	struct hvd *h;
-	struct hvd_conf conf = quick_conf();
-	struct rlimit files;
-	(void)arg;
-	conf.on_death = 1; /* nobody ends the process */
-	int status = hvd_init_from(&h, &conf, meet);
-	works(h, status);
-	all_arrive();
-	int next = dup(0);
-	must(!close(next) && !getrlimit(RLIMIT_NOFILE, &files));
-	files.rlim_cur = (rlim_t)next + 1;
-	must(meeting_rank == 0 || !setrlimit(RLIMIT_NOFILE, &files));
-	for (bool came = meeting_rank; !came; usleep(100)) {
-		pthread_mutex_lock(&h->mesh->lock);
-		came = h->mesh->peer[1].inbox;
-		pthread_mutex_unlock(&h->mesh->lock);
-	}
-	must(!hvd_alloc(h, 4096) || !meeting_rank); /* rank 0 has all it needs */
-	while (!h->mesh->failed)
-		usleep(1000);
-	must(hvd_barrier(h) == HVD_ESYS && strstr(hvd_error(h), "rank 1 on node-a has no descriptor left for the shared memory of rank 0"));
-	hvd_close(h);
-}
-
-static void memory_for_which_descriptors_lack_says_so(void **state)
-{
-	(void)state;
-	run_ranks("aa", allocate_without_descriptors, NULL);
-}
-
-/* Rank 1 may write no files as large as that (ulimit -f), which counts for shared memory, too. */
-static void allocate_beyond_a_limit(void *arg)
-{
-	struct hvd *h = join_to_survive(20); /* nobody ends the process */
-	struct rlimit size;
-	(void)arg;
-	must(!getrlimit(RLIMIT_FSIZE, &size));
-	size.rlim_cur = 4096;
-	must(meeting_rank == 0 || !setrlimit(RLIMIT_FSIZE, &size));
-	hvd_alloc(h, 1 << 20);
-	while (!h->mesh->failed)
-		usleep(1000);
-	must(hvd_barrier(h) == HVD_ESYS && strstr(hvd_error(h), "rank 1 on node-a has no memory for a shared part of"));
-	must(strstr(hvd_error(h), "File too large"));
-	hvd_close(h);
-}
-
-static void memory_beyond_the_limit_on_files_ends_with_a_line_and_no_signal(void **state)
-{
-	(void)state;
-	run_ranks("aa", allocate_beyond_a_limit, NULL);
-}
-
 /* The second differs between the ranks: it and the third fail, the first has not. */
 static void fail_the_second(void *arg)
 {
@@ -652,41 +592,6 @@ static void nobody_passes_a_barrier_alone(void **state)
 		run_ranks(layouts[i], barrier_waits, NULL);
 }
 
-static void allocate_other_sizes(void *arg)
-{
-	(void)arg;
-	struct hvd *h = join_to_survive(20);
-	must(!hvd_alloc(h, (size_t)sysconf(_SC_PAGESIZE) * (size_t)(1 + meeting_rank)));
-	must(strstr(hvd_error(h), " shared bytes where rank "));
-	hvd_close(h);
-}
-
-/* Ranks that are alone on their nodes could have memory for themselves: they get none. */
-static void allocate_after_a_death(void *arg)
-{
-	(void)arg;
-	struct hvd *h = join_to_survive(20);
-	if (meeting_rank == 2)
-		raise(SIGKILL);
-	while (!stop_word(h))
-		usleep(1000);
-	must(!hvd_alloc(h, 100) && strstr(hvd_error(h), "lost rank 2 on node-c"));
-	works(h, hvd_recover(h));
-	must(hvd_alloc(h, 100));
-	works(h, hvd_close(h));
-}
-
-static void memory_is_given_to_all_ranks_or_to_none(void **state)
-{
-	int status[RANKS_MAX];
-	(void)state;
-	run_ranks("aa", allocate_other_sizes, NULL);
-	spawn_ranks("abc", allocate_after_a_death, NULL, status);
-	meeting_over();
-	assert_int_equal(status[0], 0);
-	assert_int_equal(status[1], 0);
-}
-
 static void world_shape(void *arg)
 {
 	struct hvd *h;
@@ -714,7 +619,6 @@ static void ranks_are_grouped_by_node_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(memory_is_given_to_all_ranks_or_to_none),
 		cmocka_unit_test(ranks_are_grouped_by_node_name),
 		cmocka_unit_test(sums_are_the_serial_sums_on_every_layout),
 		cmocka_unit_test(small_sums_in_a_row_do_not_meet),
@@ -729,8 +633,6 @@ int main(void)
 		cmocka_unit_test(a_failure_is_none_of_the_requests_before_it),
 		cmocka_unit_test(an_exchange_meets_none_of_another_call),
 		cmocka_unit_test(what_all_ranks_give_may_be_more_than_a_message_holds),
-		cmocka_unit_test(memory_for_which_descriptors_lack_says_so),
-		cmocka_unit_test(memory_beyond_the_limit_on_files_ends_with_a_line_and_no_signal),
 		cmocka_unit_test(nobody_passes_a_barrier_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Memory of hvd_alloc(): all ranks get it or none does, and who has no room for it says so. */
+#include "tests/unit/runtime_world.h"
+
+#include <sys/resource.h>
+
+static void allocate_other_sizes(void *arg)
+{
+	(void)arg;
+	struct hvd *h = join_to_survive(20);
+	must(!hvd_alloc(h, (size_t)sysconf(_SC_PAGESIZE) * (size_t)(1 + meeting_rank)));
+	must(strstr(hvd_error(h), " shared bytes where rank "));
+	hvd_close(h);
+}
+
+/* Ranks that are alone on their nodes could have memory for themselves: they get none. */
+static void allocate_after_a_death(void *arg)
+{
+	(void)arg;
+	struct hvd *h = join_to_survive(20);
+	if (meeting_rank == 2)
+		raise(SIGKILL);
+	while (!stop_word(h))
+		usleep(1000);
+	must(!hvd_alloc(h, 100) && strstr(hvd_error(h), "lost rank 2 on node-c"));
+	works(h, hvd_recover(h));
+	must(hvd_alloc(h, 100));
+	works(h, hvd_close(h));
+}
+
+static void memory_is_given_to_all_ranks_or_to_none(void **state)
+{
+	int status[RANKS_MAX];
+	(void)state;
+	run_ranks("aa", allocate_other_sizes, NULL);
+	spawn_ranks("abc", allocate_after_a_death, NULL, status);
+	meeting_over();
+	assert_int_equal(status[0], 0);
+	assert_int_equal(status[1], 0);
+}
+
+/* Rank 1 has one descriptor left, which its own part takes. */
+static void allocate_without_descriptors(void *arg)
+{
+	struct hvd *h = join_to_survive(20); /* nobody ends the process */
+	struct rlimit files;
+	(void)arg;
+	int next = dup(0);
+	must(!close(next) && !getrlimit(RLIMIT_NOFILE, &files));
+	files.rlim_cur = (rlim_t)next + 1;
+	must(meeting_rank == 0 || !setrlimit(RLIMIT_NOFILE, &files));
+	for (bool came = meeting_rank; !came; usleep(100)) {
+		pthread_mutex_lock(&h->mesh->lock);
+		came = h->mesh->peer[1].inbox;
+		pthread_mutex_unlock(&h->mesh->lock);
+	}
+	must(!hvd_alloc(h, 4096) || !meeting_rank); /* rank 0 has all it needs */
+	while (!h->mesh->failed)
+		usleep(1000);
+	must(hvd_barrier(h) == HVD_ESYS && strstr(hvd_error(h), "rank 1 on node-a has no descriptor left for the shared memory of rank 0"));
+	hvd_close(h);
+}
+
+static void memory_for_which_descriptors_lack_says_so(void **state)
+{
+	(void)state;
+	run_ranks("aa", allocate_without_descriptors, NULL);
+}
+
+/* Rank 1 may write no files as large as that (ulimit -f), which counts for shared memory, too. */
+static void allocate_beyond_a_limit(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	struct rlimit size;
+	(void)arg;
+	must(!getrlimit(RLIMIT_FSIZE, &size));
+	size.rlim_cur = 4096;
+	must(meeting_rank == 0 || !setrlimit(RLIMIT_FSIZE, &size));
+	hvd_alloc(h, 1 << 20);
+	while (!h->mesh->failed)
+		usleep(1000);
+	must(hvd_barrier(h) == HVD_ESYS && strstr(hvd_error(h), "rank 1 on node-a has no memory for a shared part of"));
+	must(strstr(hvd_error(h), "File too large"));
+	hvd_close(h);
+}
+
+static void memory_beyond_the_limit_on_files_ends_with_a_line_and_no_signal(void **state)
+{
+	(void)state;
+	run_ranks("aa", allocate_beyond_a_limit, NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(memory_is_given_to_all_ranks_or_to_none),
+		cmocka_unit_test(memory_for_which_descriptors_lack_says_so),
+		cmocka_unit_test(memory_beyond_the_limit_on_files_ends_with_a_line_and_no_signal),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
