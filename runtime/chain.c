@@ -12,8 +12,8 @@
 #define SLOTS 8            /* chunks in the ring */
 
 /* Bytes that may be on their way there and back, a link. Without a limit megabytes pile up in socket buffers, out of the caches, and
- * acknowledgements wait behind data: 4 MiB between two nodes of one machine took 6.8 to 11.1 ms, with 256 KiB 2.3, 2.6 and 7.2, with
- * 512 KiB 6.5 to 14 (medians of 9 rounds, three runs each, 2 ranks on 2 cores). Sums come back by whole chunks, so less than one would wait for ever. */
+ * acknowledgements wait behind data: 32 MiB by 4 ranks on two nodes of one machine took 54 to 57 ms, with 256 KiB 23 to 24, with 512 KiB 51 to 52
+ * (medians of three runs of 9 rounds, twice, 2 cores). Sums come back by whole chunks, so less than one would wait for ever. */
 #define WINDOW (256u << 10)
 _Static_assert(WINDOW >= CHAIN_PIECE, "the first chunk must get through");
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# chexnet bench --scaling on one node of the private cluster: a rank for each core (with --overcommit they would share one), pixels in
-# memory and prepared X-rays. RANKS=n NETWORK="--model …" choose others.
+# chexnet bench --scaling on one node of the private cluster: a rank for each core, pixels in memory and
+# prepared X-rays. RANKS=n NETWORK="--model …" choose others.
 set -eu
 # shellcheck source=tests/bench/cluster.bash
 . "$(dirname "${BASH_SOURCE[0]}")/cluster.bash"
