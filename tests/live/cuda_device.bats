@@ -71,7 +71,7 @@ load cuda
 	run beside_device_script "$scratch" <<-'END'
 		import os, pathlib, sys, types
 		bin = pathlib.Path(sys.argv[1]) / "build/gpu"
-		args = types.SimpleNamespace(bin=bin, cpu=False, python="python3", libraries={"CHEXNET_LIBRARIES": "/nowhere/here"}, parts=[], inject=[])
+		args = types.SimpleNamespace(bin=bin, cpu=False, python="python3", out=pathlib.Path("out"), libraries={"CHEXNET_LIBRARIES": "/nowhere/here"}, parts=[], inject=[])
 		keys = [item.key for item in run.items(args)]
 		assert "engine:one" in keys and "engine:nothing" not in keys, keys
 		os.environ["PATH"] = sys.argv[1] + "/empty"
@@ -108,7 +108,7 @@ load cuda
 	install -m 755 /dev/null "$scratch/bin/compute-sanitizer"
 	CUDA_HOME=$scratch run beside_device_script "$scratch/bin/gpu" <<-'END'
 		import collections, pathlib, sys, types
-		args = types.SimpleNamespace(bin=pathlib.Path(sys.argv[1]), cpu=False, python="python3", libraries={}, parts=[], inject=[])
+		args = types.SimpleNamespace(bin=pathlib.Path(sys.argv[1]), cpu=False, python="python3", out=pathlib.Path("out"), libraries={}, parts=[], inject=[])
 		made, most = run.items(args), collections.Counter()
 		for item in made:
 		    assert item.stage in run.BUDGET and item.need <= item.limit <= run.BUDGET[item.stage], (item.key, item.need, item.limit)
@@ -166,6 +166,13 @@ load cuda
 	[ ${#lines[@]} -eq 4 ]
 }
 
+@test "no script of the device stage hides a module of Python's: PyTorch imports profile, for one" {
+	needs_python
+	run python3 -c 'import pathlib, sys; print(*sorted({p.stem for p in pathlib.Path("tests/gpu").iterdir() if p.suffix == ".py"} & sys.stdlib_module_names))'
+	[ "$status" -eq 0 ]
+	[ -z "$output" ]
+}
+
 @test "a step's profile: kernels as CUPTI records them, and a timeline that is not whole is told" {
 	needs_python
 	[ -e "$BUILD/cuda/cupti/libcupti.so.13" ] || skip "no nvcc, or no cupti.h: libtimeline.so was not built"
@@ -178,11 +185,12 @@ load cuda
 	END
 	chmod +x "$scratch/chexnet"
 	profile() { # NAME=VALUE… of the stand-in
-		run env LD_LIBRARY_PATH="$(realpath "$BUILD/cuda/cupti")" "$@" python3 tests/gpu/profile.py time "$BUILD/gpu/libtimeline.so" "$scratch/chexnet" bench
+		run env LD_LIBRARY_PATH="$(realpath "$BUILD/cuda/cupti")" "$@" python3 tests/gpu/step_profile.py time "$BUILD/gpu/libtimeline.so" "$scratch/chexnet" bench
 		echo "$status $output"
 	}
-	profile CUPTI_STEPS=40 # of 10 µs, in which a loss takes 2, two merges 1 each, of which half a µs at once, and a fill 1
+	profile CUPTI_STEPS=40 STEP_OUT="$scratch/step" # of 10 µs, in which a loss takes 2, two merges 1 each, of which half a µs at once, and a fill 1
 	[ "$status" -eq 0 ]
+	[ "$(cut -d' ' -f1,3 "$scratch/step")" = $'2.00 head_loss_kernel\n1.00 bn_statistics_kernel\n1.00 layer_sums_kernel\n1.00 fill' ]
 	python3 -c '
 import json, sys
 told = json.loads(sys.argv[1])
@@ -227,7 +235,7 @@ assert told["images_per_s"] == 100 and "merges in a fixed order 20.00 %" in told
 	END
 	chmod +x "$scratch/ncu"
 	profile() { # KIND
-		KIND=$1 run python3 tests/gpu/profile.py bytes "$scratch/ncu" chexnet bench
+		KIND=$1 run python3 tests/gpu/step_profile.py bytes "$scratch/ncu" chexnet bench
 		echo "$status $output"
 	}
 	profile whole
@@ -285,7 +293,7 @@ assert [(k["name"], k["share"], k["mb"], k["gb_per_s"]) for k in told["kernels"]
 		    run.ask_smi = lambda field: card
 		    out = scratch / ("out." + str(time.monotonic_ns()))
 		    out.mkdir(parents=True)
-		    args = types.SimpleNamespace(bin=scratch, out=out, done=done, stages=stages, list=False, cpu=False, limit=60.0, python="python3", inject=[])
+		    args = types.SimpleNamespace(bin=scratch, out=out, done=done, stages=stages, list=False, cpu=False, limit=60.0, python="python3", out=pathlib.Path("out"), inject=[])
 		    assert run.work(args, time.monotonic()) == 0
 		    with open(scratch / "done", "a") as rows:
 		        rows.write((out / "rows.jsonl").read_text())

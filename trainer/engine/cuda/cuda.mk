@@ -100,7 +100,7 @@ $(BUILD)/gpu/gpu-parity-cpu: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/cuda/s
 	@mkdir -p $(@D)
 	$(CXX) $(SANITIZE) $(if $(SAN),,-Wl,--strip-debug) -fopenmp -o $@ $^ -lm -ldl
 
-# CUDA's driver loads it into a program whose kernels profile.py is to time; a stand-in for CUPTI, which it opens.
+# CUDA's driver loads it into a program whose kernels step_profile.py is to time; a stand-in for CUPTI, which it opens.
 HAVE_CUPTI  := $(if $(NVCC),$(call has_header,cupti.h,-I$(CUDA_HOME)/include))
 $(BUILD)/gpu/libtimeline.so: tests/gpu/timeline.cpp
 	@mkdir -p $(@D)

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a step's time goes, kernel by kernel: one JSON object.
 
-    tests/gpu/profile.py time build/gpu/libtimeline.so COMMAND…     begin and end of every kernel of the steps as they really run, in their graph
-    tests/gpu/profile.py bytes NCU COMMAND…                         what each kernel reads from the device's memory and writes there (hardware counters: not every machine has them)
+    tests/gpu/step_profile.py time build/gpu/libtimeline.so COMMAND…     begin and end of every kernel of the steps as they really run, in their graph
+    tests/gpu/step_profile.py bytes NCU COMMAND…                         what each kernel reads from the device's memory and writes there (hardware counters: not every machine has them)
 
 COMMAND is `chexnet bench … --json`. A step is from one loss to the next. gap_share: of it, while no kernel ran; reductions_share: of it, in kernels that merge in a fixed order what others
-left in parts. kernels: those that take longest, named as in the source, with launches and ms a step. images_per_s is the rate under the profiler. `bytes` launches kernels one by one: its
+left in parts. With STEP_OUT=FILE in the environment, `time` writes a step there, launch by launch. kernels: those that take longest, named as in the source, with launches and ms a step. images_per_s is the rate under the profiler. `bytes` launches kernels one by one: its
 times and rates are of kernels that run alone.
 """
 import csv
@@ -87,6 +87,16 @@ def summarise(events, bench):
             "launches": round(len(events) / steps, 1), "bytes_per_step": sum(moved.values()) / steps, "images_per_s": bench.get("images_per_s"), "batch": bench.get("batch"), "kernels": kernels}
 
 
+def write_last_step(path, events):
+    """Of events in their order: a line a launch, with the microseconds it took and those since the one before ended."""
+    losses = [i for i, e in enumerate(events) if base(e.name) == ONCE]
+    with open(path, "w") as file:
+        until = events[losses[-2]].begin
+        for e in events[losses[-2]:losses[-1]]:
+            file.write(f"{(e.end - e.begin) / 1000:.2f} {(e.begin - until) / 1000:.2f} {e.name}\n")
+            until = max(until, e.end)
+
+
 def time_of(library, command):
     with tempfile.TemporaryDirectory() as folder:
         path = folder + "/timeline"
@@ -104,7 +114,10 @@ def time_of(library, command):
     if end != "0":
         give_up(f"{end} records were dropped" if end else "the timeline has no end")
     words = [line.split(" ", 4) for line in lines]
-    s = summarise([Event(short(w[4]), int(w[0]), int(w[1]), 0) for w in words if len(w) == 5], bench)
+    events = [Event(short(w[4]), int(w[0]), int(w[1]), 0) for w in words if len(w) == 5]
+    s = summarise(events, bench)
+    if os.environ.get("STEP_OUT"):
+        write_last_step(os.environ["STEP_OUT"], events)
     s["note"] = f"{s['ms_per_step']:.3f} ms a step, {100 * s['gap_share']:.1f} % of it no kernel; merges in a fixed order {100 * s['reductions_share']:.2f} % (below 3 wanted); " + \
         ", ".join(f"{base(k['name'])} {100 * k['share']:.1f} %" for k in s["kernels"][:4])
     return s
