@@ -23,6 +23,7 @@
 #define THREADS(threads, blocks_per_sm)
 #define UNROLL
 #define UNROLL_FOUR
+#define UNROLL_EIGHT
 #define UNROLL_PAIR
 #define SERIAL
 #define HAVE_SM80 1

@@ -324,6 +324,7 @@ int main(int argc, char **argv)
 	add_conv3x3_cases(cases);
 	add_elementwise_cases(cases);
 	add_residual_cases(cases);
+	add_gray_cases(cases);
 #ifdef __CUDACC__
 	cases.push_back({ "timing", check_timing, nullptr, 0 });
 #endif

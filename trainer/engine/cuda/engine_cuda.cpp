@@ -27,6 +27,8 @@ template <class T> size_t partial_floats(const step<T> &s)
 		most = count > most ? count : most;
 	};
 	each_convolution(s.net, [&](const conv_place &c, int, int, bool) { one(c, 1); });
+	if (s.net.stem.fused & FUSED_BACKWARD)
+		one(s.net.stem, (size_t)s.stem_parts());
 	for (int i = 0; i < s.net.blocks; i++)
 		for (int l = 0; l < s.net.block[i].layers; l++) {
 			const dense_layer &layer = s.net.block[i].layer[l];
@@ -127,7 +129,7 @@ bool wgmma_wanted()
 	return wanted && atoi(wanted);
 }
 
-enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8 };
+enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8, CHOOSE_STEM = 16 };
 
 /* The fused kernels that fit into a block's shared memory and are made for this layer, as CHOOSE_… bits. */
 template <class tiles> int fitting(const network &net, const dense_block &b, const dense_layer &l, size_t shared)
@@ -139,7 +141,8 @@ template <class tiles> int fitting(const network &net, const dense_block &b, con
 }
 
 /* Fused kernels need 16-bit maps, tensor cores as of sm_80, as much shared memory as they ask for (an H100 and an A100 have it, an RTX 5090 has not),
- * a bottleneck of at most 128 channels, and for the 3×3 a growth of at most 32 and maps of less than a tile's pixels a side (128; 64).
+ * a bottleneck of at most 128 channels, and for the 3×3 a growth of at most 32 and maps of less than a tile's pixels a side (128; 64). The stem's take gray
+ * images and at most 64 filters.
  * CHEXNET_FUSED=BITS or BITS:FIRST-LAST chooses fewer: CHOOSE_… bits, and the dense layers, counted from 0, that have them.
  * CHEXNET_WGMMA=1: on sm_90 those that are written for its tensor cores, not measured yet (open_engine() refuses it where they cannot run). */
 template <class T> void choose_fused(step<T> *s, int capability, size_t shared)
@@ -148,7 +151,11 @@ template <class T> void choose_fused(step<T> *s, int capability, size_t shared)
 	int bits = ~0, first = 0, last = INT_MAX, number = 0;
 	if (chosen)
 		sscanf(chosen, "%d:%d-%d", &bits, &first, &last);
-	if (sizeof(T) != 2 || capability < 80 || s->net.bottleneck > TAP_CHANNELS)
+	if (sizeof(T) != 2 || capability < 80)
+		return;
+	if (bits & CHOOSE_STEM && s->net.gray && gray_fits(s->net.stem.h_in, s->net.stem.c_out, shared))
+		s->net.stem.fused = FUSED_FORWARD | FUSED_BACKWARD;
+	if (s->net.bottleneck > TAP_CHANNELS)
 		return;
 	s->shared = shared;
 	s->small = shared < large_tiles::forward_3x3::shared_bytes();

@@ -15,7 +15,7 @@
 
 #include "images.h"
 
-enum { STEM_TAPS = 7, GRAY_TAPS = 4, GRAY_BORDER = 3, GRAY_CHANNELS = 8, GRAY_THREADS = 128 };
+enum { STEM_TAPS = 7, GRAY_TAPS = 4, GRAY_BORDER = 3, GRAY_CHANNELS = 8, GRAY_COLUMNS = GRAY_TAPS * GRAY_TAPS * GRAY_CHANNELS, GRAY_THREADS = 128, UNFOLD_GROUPS = 8 };
 
 /* What a channel's weight counts in the gray value's and in the inside's. */
 struct gray_fold {
@@ -104,28 +104,34 @@ struct unfold_gradient {
 	int c_out, parts, accumulate;
 };
 
-KERNEL THREADS(GRAY_THREADS, 1) unfold_gradient_kernel(const unfold_gradient p)
+/* A block has a filter: its groups of threads add parts, each every eighth one, then their sums in their order. */
+KERNEL THREADS(UNFOLD_GROUPS *GRAY_COLUMNS, 1) unfold_gradient_kernel(const unfold_gradient p)
 {
 	begin_kernel();
-	const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x), row = 3 * STEM_TAPS * STEM_TAPS;
-	if (i >= p.c_out * row)
+	float *shared = (float *)shared_memory(); /* [UNFOLD_GROUPS][GRAY_COLUMNS] */
+	const int t = (int)threadIdx.x, out = (int)blockIdx.x;
+	float sum = 0;
+	UNROLL_EIGHT for (int part = t / GRAY_COLUMNS; part < p.parts; part += UNFOLD_GROUPS)
+		sum += p.partial[((size_t)part * (size_t)p.c_out + (size_t)out) * GRAY_COLUMNS + (size_t)(t % GRAY_COLUMNS)];
+	shared[t] = sum;
+	sync_block();
+	if (t >= 3 * STEM_TAPS * STEM_TAPS)
 		return;
-	const int out = i / row, c = i % row / (STEM_TAPS * STEM_TAPS), ky = i / STEM_TAPS % STEM_TAPS + 1, kx = i % STEM_TAPS + 1;
-	const int tap = ky / 2 * GRAY_TAPS + kx / 2, sub = ky % 2 * 2 + kx % 2;
-	const float *from = p.partial + ((size_t)(out * GRAY_TAPS * GRAY_TAPS + tap) * GRAY_CHANNELS + (size_t)(2 * sub));
+	const int c = t / (STEM_TAPS * STEM_TAPS), ky = t / STEM_TAPS % STEM_TAPS + 1, kx = t % STEM_TAPS + 1;
+	const float *at = shared + (ky / 2 * GRAY_TAPS + kx / 2) * GRAY_CHANNELS + 2 * (ky % 2 * 2 + kx % 2);
 	float gray = 0, inside = 0;
-	for (int part = 0; part < p.parts; part++) {
-		const float *at = from + (size_t)part * (size_t)(p.c_out * GRAY_TAPS * GRAY_TAPS * GRAY_CHANNELS);
-		gray += at[0];
-		inside += at[1];
+	for (int group = 0; group < UNFOLD_GROUPS; group++) {
+		gray += at[group * GRAY_COLUMNS];
+		inside += at[group * GRAY_COLUMNS + 1];
 	}
-	const float factor = p.factor * (p.unscale ? *p.unscale : 1), sum = fmaf(p.fold.gray[c], gray, p.fold.inside[c] * inside);
-	p.out[i] = (p.accumulate ? p.out[i] : 0) + factor * sum;
+	const float factor = p.factor * (p.unscale ? *p.unscale : 1), total = fmaf(p.fold.gray[c], gray, p.fold.inside[c] * inside);
+	float *to = p.out + (size_t)out * 3 * STEM_TAPS * STEM_TAPS + (size_t)t;
+	*to = (p.accumulate ? *to : 0) + factor * total;
 }
 
 inline int unfold_gradient_launch(const unfold_gradient &p, device_stream stream)
 {
-	return launch(unfold_gradient_kernel, (unsigned)(p.c_out * 3 * STEM_TAPS * STEM_TAPS + GRAY_THREADS - 1) / GRAY_THREADS, GRAY_THREADS, 0, stream, p);
+	return launch(unfold_gradient_kernel, (unsigned)p.c_out, UNFOLD_GROUPS * GRAY_COLUMNS, UNFOLD_GROUPS * GRAY_COLUMNS * sizeof(float), stream, p);
 }
 
 #endif

@@ -17,6 +17,7 @@
 #define THREADS(threads, blocks_per_sm) __launch_bounds__(threads, blocks_per_sm)
 #define UNROLL _Pragma("unroll")
 #define UNROLL_FOUR _Pragma("unroll 4")
+#define UNROLL_EIGHT _Pragma("unroll 8")
 #define UNROLL_PAIR _Pragma("unroll 2") /* full unrolling would keep every address in a register */
 /* Tensor cores with 16 × 8 × 16 products and asynchronous copies: the body of a kernel that needs them is left out before sm_80. */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800

@@ -11,7 +11,7 @@
 #include "bn_merge.h"
 #include "convolution.h"
 #include "fused_tiles.h"
-#include "gray_stem.h"
+#include "gray_convolution.h"
 #include "head.h"
 #include "images.h"
 #include "loss_scale.h"
@@ -302,12 +302,24 @@ template <class T> struct step {
 		}
 		pass(op, pixels(c->plan->image_size), STEM_CHANNELS);
 	}
+	void fused_forward_stem()
+	{
+		const long places = pixels(net.stem.h_in);
+		const int blocks = line_blocks(places, gray_forward_shape::ROWS, gray_forward_shape::BLOCKS_PER_SM * sms);
+		if constexpr (sizeof(T) == 2)
+			run(rc ? rc : gray_forward_launch<T>({ m.images, m.copy + net.stem.copy, m.stem, m.sums, places, net.stem.h_in, net.stem.c_out }, blocks, stream));
+		normalise(net.stem_bn, own_statistics(net.stem_bn), 0, net.stem.c_out, blocks, GRAY_FILTERS, pixels(net.stem_side));
+	}
 	void forward_stem()
 	{
 		const size_t at = net.stem_bn.statistics;
 		gather();
-		forward(net.stem, m.images, STEM_CHANNELS, m.stem, net.stem.c_out);
-		normalise_map(net.stem_bn, own_statistics(net.stem_bn), 0, net.stem.c_out, m.stem, net.stem.c_out, pixels(net.stem_side));
+		if (net.stem.fused & FUSED_FORWARD) {
+			fused_forward_stem();
+		} else {
+			forward(net.stem, m.images, STEM_CHANNELS, m.stem, net.stem.c_out);
+			normalise_map(net.stem_bn, own_statistics(net.stem_bn), 0, net.stem.c_out, m.stem, net.stem.c_out, pixels(net.stem_side));
+		}
 		const bool residual = net.family == NET_RESNET;
 		T *out = residual ? m.residual_in : m.map[0];
 		const int channels = net.stem.c_out, pitch = residual ? channels : net.block[0].channels;
@@ -413,16 +425,34 @@ template <class T> struct step {
 		const bn_relu_maxpool_backward<T> op = { m.stem, gradient, m.stem_place, m.stem_gradient, m.scale + at, m.bias + at, m.mean + at, m.rstd + at, net.stem_side, channels, pitch };
 		const int parts = pass(op, count, channels);
 		backward_sums(private_sums(net.stem_bn, parts, count));
-		pass(affine<T>{ m.stem_gradient, m.stem, m.a, m.b, m.c, channels, channels }, count, channels);
 		gather(); /* again: keeping the images would cost 0.2 MB each at 224², and four times that in color */
+		if (net.stem.fused & FUSED_BACKWARD) {
+			fused_backward_stem();
+			return;
+		}
+		pass(affine<T>{ m.stem_gradient, m.stem, m.a, m.b, m.c, channels, channels }, count, channels);
 		if (!net.gray) {
 			weight_gradient_of(net.stem, m.images, STEM_CHANNELS, m.stem_gradient, channels);
 			return;
 		}
 		if (!rc)
 			rc = conv->weight({ shape(net.stem, GRAY_CHANNELS, channels), m.images, nullptr, m.stem_gradient, nullptr, m.partial, 1 }, stream);
+		unfold_gradient_of(1);
+	}
+	int stem_parts() const
+	{
+		return line_blocks(pixels(net.stem.h_in), gray_weight_shape::ROWS, gray_weight_shape::BLOCKS_PER_SM * sms);
+	}
+	void fused_backward_stem()
+	{
+		if constexpr (sizeof(T) == 2)
+			run(rc ? rc : gray_weight_launch<T>({ m.images, m.stem_gradient, m.stem, m.a, m.b, m.c, m.partial, pixels(net.stem.h_in), net.stem.h_in, net.stem.c_out }, stem_parts(), stream));
+		unfold_gradient_of(stem_parts());
+	}
+	void unfold_gradient_of(int parts)
+	{
 		if (!rc)
-			rc = unfold_gradient_launch({ m.partial, m.slab + net.stem.weight, unscale(), gray_fold_make(), factor(), channels, 1, micro != 0 }, stream);
+			rc = unfold_gradient_launch({ m.partial, m.slab + net.stem.weight, unscale(), gray_fold_make(), factor(), net.stem.c_out, parts, micro != 0 }, stream);
 	}
 	template <class Ready> void backward_blocks(Ready ready)
 	{
