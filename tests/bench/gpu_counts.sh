@@ -4,7 +4,7 @@
 # two batches, whose difference is what an image costs. Counts are exact; the times beside them are only what an H200 would need at least,
 # resource by resource. A convolution by cuDNN counts as reading and writing its tensors once: the copy that it makes of a slice of a wider
 # buffer is left out (2.1 MB an image of DenseNet-121). MODEL, PRECISION, SMALL and LARGE (batches) choose; a machine of four multiprocessors, so that even small batches
-# keep each busy with more than one tile. PTX=ptx90a CHEXNET_WGMMA=1: with wgmma.
+# keep each busy with more than one tile. PTX=ptx90a: with wgmma.
 set -eu
 BUILD=${BUILD:-build} MODEL=${MODEL:-densenet121} PRECISION=${PRECISION:-bf16} SMALL=${SMALL:-2} LARGE=${LARGE:-4}
 if [ ! -e "$BUILD/cuda/ptx/libchexnet_cuda.so" ]; then

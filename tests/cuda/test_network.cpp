@@ -371,8 +371,9 @@ void fused_against_separate()
 	static const struct {
 		const char *what, *chosen;
 		size_t shared;
+		const char *wgmma = nullptr;
 	} choices[] = { { "separate", "0", 227 }, { "fused 1×1 forward", "1", 227 }, { "1×1 backward", "2", 227 }, { "3×3 forward", "4", 227 }, { "3×3 backward", "8", 227 }, { "stem", "16", 227 },
-		        { "all", "31", 227 }, { "in layers 1 to 3", "15:1-3", 227 }, { "small tiles", "31", 163 } };
+		        { "all", "31", 227 }, { "all without wgmma", "31", 227, "0" }, { "in layers 1 to 3", "15:1-3", 227 }, { "small tiles", "31", 163 } };
 	double separate = 0;
 	int launches = 0;
 	std::string text = "geometric mean of the gradients' relative errors";
@@ -380,6 +381,8 @@ void fused_against_separate()
 		if (failures)
 			break;
 		setenv("CHEXNET_FUSED", c.chosen, 1);
+		if (c.wgmma)
+			setenv("CHEXNET_WGMMA", c.wgmma, 1);
 #ifndef ON_DEVICE
 		shim_shared = c.shared * 1024;
 		shim_launches = 0;
@@ -388,6 +391,8 @@ void fused_against_separate()
 		run_backward(p, cuda);
 		const double error = failures ? 0 : geometric_mean_error(p, p.get(cuda, ENGINE_GRADS), want);
 		engine_close(cuda);
+		if (c.wgmma)
+			unsetenv("CHEXNET_WGMMA");
 		char part[96];
 		snprintf(part, sizeof part, "%s %s %.5f", &c == choices ? ":" : ",", c.what, error);
 		text += part;

@@ -26,7 +26,7 @@ software_losses() {
 	local kernel failed= pids=()
 	software_losses ptx 2 >"$scratch/said" 2>&1 3>&- & # a minute or two of one core each
 	pids+=($!)
-	CHEXNET_WGMMA=1 software_losses ptx90a 2 >"$scratch/said90a" 2>&1 3>&- &
+	software_losses ptx90a 2 >"$scratch/said90a" 2>&1 3>&- &
 	pids+=($!)
 	for pid in "${pids[@]}"; do
 		wait "$pid" || failed=1

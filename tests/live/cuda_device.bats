@@ -134,7 +134,7 @@ load cuda
 		assert max(place["compile:reduce-overhead:256"], place["compile:graph-default:256"]) < min(place["time:one"], place["time:cudnn-plans"])
 		assert place["compile:graph-default:16"] < place["time:one"] < place["compile:max-autotune:256"] and place["probe:sass"] > place["compile:max-autotune:512"]
 		# what three calls are to bring; nothing of it behind what only explains a number
-		wanted = [place[key] for key in ("own:densenet121:256:wgmma", "profile:time:densenet121:256", "own:densenet121:512", "compile:graph-default:256", "sanitize:memcheck:one", "feed:train", "compile:graph-default:16", "own:resnet50:256", "time:one")]
+		wanted = [place[key] for key in ("own:densenet121:256:mma", "profile:time:densenet121:256", "own:densenet121:512", "compile:graph-default:256", "sanitize:memcheck:one", "feed:train", "compile:graph-default:16", "own:resnet50:256", "time:one")]
 		assert wanted == sorted(wanted) and place["ideal:card"] < place["own:densenet121:256:again"]
 	END
 	echo "$output"
