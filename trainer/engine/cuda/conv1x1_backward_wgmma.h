@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * conv1x1_backward.h's pass on tensor cores that read shared memory by themselves (wgmma). Registers and instructions that mma.sync spends on its
- * operands are free: x is normalised once, by the threads, for both products' sake; the gradient of x stays in registers from memory to memory;
- * the weight's gradient is multiplied while the threads mask and add the gradient of x.
+ * operands are free: x is normalised once, by the threads, for both products' sake; the weight's gradient is multiplied while the threads ask for the next
+ * tiles, mask and add the gradient of x. With two warps a scheduler what counts is how long a thread takes for a tile: nothing branches, and no load is
+ * waited for at async_fence(), which waits for them all; so the gradient of x comes through shared memory, too.
  *
  * Warpgroup w has 64 of the tile's 128 channels of the gradient of x, and 64 of the 128 rows of the weight's. */
 #ifndef CUDA_CONV1X1_BACKWARD_WGMMA_H
@@ -13,7 +14,7 @@
 template <int stages> struct conv1x1_backward_wgmma_shape {
 	enum {
 		WGMMA = 1, ROWS = 64, STAGES = stages, DATA = 1, WEIGHT = 1, THREADS = 2 * WARPGROUP, WARPS = THREADS / 32, BLOCKS_PER_SM = 1, K = 128, N = 128,
-		PANEL_BYTES = ROWS * 128, TILE_BYTES = 2 * PANEL_BYTES, STAGE_BYTES = 3 * TILE_BYTES /* dz, y, x */, WEIGHT_PANEL_BYTES = K * 128,
+		PANEL_BYTES = ROWS * 128, TILE_BYTES = 2 * PANEL_BYTES, STAGE_BYTES = 4 * TILE_BYTES /* dz, y, x, g */, WEIGHT_PANEL_BYTES = K * 128,
 		N_TILES = PANEL / 8, ROW_WARPS = 4, PARAMETERS = 6 * 128
 	};
 	static_assert(ROW_WARPS * 2 * N * 4 <= STAGE_BYTES, "the sums go where the tiles were");
@@ -65,6 +66,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 				panel::load<S::ROWS, S::THREADS>(to + half * S::PANEL_BYTES, p.dz, (size_t)p.c_out, row, p.pixels, half * PANEL, p.c_out);
 				panel::load<S::ROWS, S::THREADS>(to + S::TILE_BYTES + half * S::PANEL_BYTES, p.y, (size_t)p.c_out, row, p.pixels, half * PANEL, p.c_out);
 				panel::load<S::ROWS, S::THREADS>(to + 2 * S::TILE_BYTES + half * S::PANEL_BYTES, p.x, (size_t)p.pitch, row, p.pixels, column0 + half * PANEL, p.c_in, x_chunk);
+				panel::load<S::ROWS, S::THREADS>(to + 3 * S::TILE_BYTES + half * S::PANEL_BYTES, p.g, (size_t)p.pitch, row, p.pixels, column0 + half * PANEL, p.c_in, x_chunk);
 			}
 		}
 		copies_commit();
@@ -72,20 +74,10 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	UNROLL for (int i = 0; i < S::STAGES - 1; i++)
 		prefetch(split + i * p.splits, i);
 
-	/* This thread's part of the gradient of x: two rows, eight channels of each 32. A tile's is on its way while the one before is used. */
+	/* This thread's part of the gradient of x: two rows, eight channels of each 32. */
 	const int my_row = warp % 4 * 16 + lane / 4, my_channel = group * PANEL + quarter * VECTOR;
 	T *const my_g = p.g + column0 + my_channel;
 	auto inside_g = [&](long row, int half) { return row < p.pixels && column0 + my_channel + half * 32 < p.c_in; };
-	vector16 g[2][2];
-	auto read_g = [&](int pixel_tile) {
-		UNROLL for (int i = 0; i < 4; i++) {
-			const long row = (long)pixel_tile * S::ROWS + my_row + i / 2 * 8;
-			g[i / 2][i % 2] = vector16{};
-			if (inside_g(row, i % 2))
-				g[i / 2][i % 2] = *(const vector16 *)(my_g + row * p.pitch + i % 2 * 32);
-		}
-	};
-	read_g(split);
 
 	float dbeta[S::N_TILES][2] = {}, dgamma[S::N_TILES][2] = {}; /* sums of d and of d · x; the latter's normalisation comes at the end */
 	float dweight[S::N / 8][4] = {};
@@ -94,8 +86,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	SERIAL for (int pixel_tile = split; pixel_tile < tiles; pixel_tile += p.splits) {
 		copies_wait<S::STAGES - 2>();
 		sync_block();
-		unsigned char *dy = stage + slot * S::STAGE_BYTES, *z = dy + S::TILE_BYTES, *x = z + S::TILE_BYTES;
-		prefetch(pixel_tile + (S::STAGES - 1) * p.splits, (slot + S::STAGES - 1) % S::STAGES);
+		unsigned char *dy = stage + slot * S::STAGE_BYTES, *z = dy + S::TILE_BYTES, *x = z + S::TILE_BYTES, *g = x + S::TILE_BYTES;
+		const int next_slot = (slot + S::STAGES - 1) % S::STAGES;
 		slot = (slot + 1) % S::STAGES;
 		const long row = (long)pixel_tile * S::ROWS;
 		const int rows = panel::rows_left(row, p.pixels, S::ROWS);
@@ -105,18 +97,25 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 			const int first = half * PANEL + warp * VECTOR;
 			const octet k = load8((const float *)a + first), l = load8((const float *)b + first), m = load8((const float *)c + first);
 			const octet s = load8((const float *)scale + first), h = load8((const float *)bias + first);
-			UNROLL for (int r = lane; r < S::ROWS; r += 32) {
-				vector16 *dz_chunk = (vector16 *)panel::chunk(dy + half * S::PANEL_BYTES, r, warp), *y_chunk = (vector16 *)panel::chunk(z + half * S::PANEL_BYTES, r, warp);
-				const vector16 x_words = *(const vector16 *)x_chunk(x + half * S::PANEL_BYTES, r, warp);
-				vector16 v = *dz_chunk, w = *y_chunk;
+			vector16 *dz_chunk[S::ROWS / 32], *y_chunk[S::ROWS / 32], v[S::ROWS / 32], w[S::ROWS / 32], x_words[S::ROWS / 32];
+			UNROLL for (int i = 0; i < S::ROWS / 32; i++) { /* all reads before the first write, which might be to the same place for all that the compiler knows */
+				const int r = lane + i * 32;
+				dz_chunk[i] = (vector16 *)panel::chunk(dy + half * S::PANEL_BYTES, r, warp);
+				y_chunk[i] = (vector16 *)panel::chunk(z + half * S::PANEL_BYTES, r, warp);
+				v[i] = *dz_chunk[i];
+				w[i] = *y_chunk[i];
+				x_words[i] = *(const vector16 *)x_chunk(x + half * S::PANEL_BYTES, r, warp);
+			}
+			UNROLL for (int i = 0; i < S::ROWS / 32; i++) {
+				const uint32_t keep = lane + i * 32 < rows ? ~0u : 0;
 				UNROLL for (int j = 0; j < 4; j++) {
-					float low = fmaf(k.v[2 * j], low_half<T>(v.word[j]), fmaf(l.v[2 * j], low_half<T>(w.word[j]), m.v[2 * j]));
-					float high = fmaf(k.v[2 * j + 1], high_half<T>(v.word[j]), fmaf(l.v[2 * j + 1], high_half<T>(w.word[j]), m.v[2 * j + 1]));
-					v.word[j] = r < rows ? pack<T>(low, high) : 0;
-					w.word[j] = normalise_relu<T>(x_words.word[j], s.v[2 * j], h.v[2 * j], s.v[2 * j + 1], h.v[2 * j + 1]);
+					const float low = fmaf(k.v[2 * j], low_half<T>(v[i].word[j]), fmaf(l.v[2 * j], low_half<T>(w[i].word[j]), m.v[2 * j]));
+					const float high = fmaf(k.v[2 * j + 1], high_half<T>(v[i].word[j]), fmaf(l.v[2 * j + 1], high_half<T>(w[i].word[j]), m.v[2 * j + 1]));
+					v[i].word[j] = pack<T>(low, high) & keep;
+					w[i].word[j] = normalise_relu<T>(x_words[i].word[j], s.v[2 * j], h.v[2 * j], s.v[2 * j + 1], h.v[2 * j + 1]);
 				}
-				*dz_chunk = v;
-				*y_chunk = w;
+				*dz_chunk[i] = v[i];
+				*y_chunk[i] = w[i];
 			}
 		}
 		async_fence();
@@ -133,6 +132,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		UNROLL for (int m16 = 0; m16 < S::ROWS / 16; m16++)
 			group_multiply_add<T, true, true>(dweight, group_matrix(dy + group * S::PANEL_BYTES + m16 * 16 * 128), group_matrix(z + m16 * 16 * 128, S::PANEL_BYTES));
 		group_commit();
+		prefetch(pixel_tile + (S::STAGES - 1) * p.splits, next_slot); /* where the tile before was, whose products are done */
 		group_wait<1>(product);
 
 		UNROLL for (int half = 0; half < 2; half++) {
@@ -141,7 +141,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 			UNROLL for (int i = 0; i < 2; i++) {
 				const int r = my_row + i * 8;
 				const vector16 x_words = *(const vector16 *)x_chunk(x + group * S::PANEL_BYTES, r, half * 4 + quarter);
-				vector16 &v = g[i][half];
+				vector16 v = *(const vector16 *)x_chunk(g + group * S::PANEL_BYTES, r, half * 4 + quarter);
 				UNROLL for (int j = 0; j < 4; j++) {
 					const int n = half * 4 + j;
 					const float x0 = low_half<T>(x_words.word[j]), x1 = high_half<T>(x_words.word[j]);
@@ -153,11 +153,11 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 					dgamma[n][0] = fmaf(d0, x0, dgamma[n][0]);
 					dgamma[n][1] = fmaf(d1, x1, dgamma[n][1]);
 				}
+				vector16 *to = (vector16 *)(my_g + (row + r) * p.pitch + half * 32);
 				if (inside_g(row + r, half))
-					*(vector16 *)(my_g + (row + r) * p.pitch + half * 32) = v;
+					*to = v;
 			}
 		}
-		read_g(pixel_tile + p.splits);
 		group_wait<0>(dweight);
 	}
 
