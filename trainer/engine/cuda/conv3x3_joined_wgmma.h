@@ -16,7 +16,7 @@
 struct conv3x3_joined_wgmma_shape {
 	enum {
 		WGMMA = 1, THREADS = 2 * WARPGROUP, WARPS = THREADS / 32, ROWS = 2 * 64, SIDES_BELOW = ROWS / 2 - 1 /* a tile and its margins are two groups */, CHANNELS = PANEL,
-		N_TILES = CHANNELS / 8, K_STEPS = ROWS / 16, HALF_TAPS = TAPS / 2 + 1, RING = RING_TILES * ROWS, BEHIND = ROWS /* the first group again: what a tile reads lies in one piece */,
+		N_TILES = CHANNELS / 8, K_STEPS = ROWS / 16, HALF_TAPS = TAPS / 2 + 1, RING = RING_TILES * ROWS, PIXELS = 2 * RING /* whose places are known */, BEHIND = ROWS /* the first group again: what a tile reads lies in one piece */,
 		PLANES = TAP_GROWTH / VECTOR, PLANE_BYTES = (RING + BEHIND) * 16 + 32 /* the same pixel of four planes in different banks */, PANEL_BYTES = TAP_GROWTH * 128,
 		X_BYTES = ROWS * TAP_GROWTH * 2, Y_BYTES = ROWS * 128, PARAMETERS = 3 * TAP_GROWTH + 2 * CHANNELS
 	};
@@ -24,7 +24,7 @@ struct conv3x3_joined_wgmma_shape {
 
 	static HD size_t shared_bytes()
 	{
-		return TAPS * PANEL_BYTES + 2 * Y_BYTES + 2 * X_BYTES + PLANES * PLANE_BYTES + PARAMETERS * sizeof(float) + RING * sizeof(int) + 2 * 4 * 2 * sizeof(uint32_t);
+		return TAPS * PANEL_BYTES + 2 * Y_BYTES + 2 * X_BYTES + PLANES * PLANE_BYTES + PARAMETERS * sizeof(float) + PIXELS * sizeof(int) + 2 * 4 * 2 * sizeof(uint32_t);
 	}
 	static HD int halves(int c_in)
 	{
@@ -52,8 +52,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 		return;
 	unsigned char *weights = shared_memory(), *y = weights + TAPS * S::PANEL_BYTES, *x = y + 2 * S::Y_BYTES, *planes = x + 2 * S::X_BYTES;
 	float *a = (float *)(planes + S::PLANES * S::PLANE_BYTES), *b = a + TAP_GROWTH, *c = b + TAP_GROWTH, *scale = c + TAP_GROWTH, *bias = scale + S::CHANNELS;
-	int *pixel_at = (int *)(bias + S::CHANNELS);         /* [RING] */
-	uint32_t *valid = (uint32_t *)(pixel_at + S::RING); /* [2][quarter][2]: of each 16 pixels a thread has two and, eight later, two; bits k and 16 + k of the k-th 16, and again 8 bits on */
+	int *pixel_at = (int *)(bias + S::CHANNELS);           /* [PIXELS] */
+	uint32_t *valid = (uint32_t *)(pixel_at + S::PIXELS); /* [2][quarter][2]: of each 16 pixels a thread has two and, eight later, two; bits k and 16 + k of the k-th 16, and again 8 bits on */
 
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, group = one_for_warp(t / WARPGROUP), quarter = lane % 4;
 	const int halves = S::halves(p.c_in), column0 = (int)blockIdx.x % halves * S::CHANNELS, part = (int)blockIdx.x / halves, parts = (int)gridDim.x / halves;
@@ -62,9 +62,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 	const int tiles = (int)(all * (part + 1) / parts - from), start = (int)from * S::ROWS - margin; /* group j: places from start + j · ROWS on */
 	auto find = [&](int j) {
 		if (t < S::ROWS)
-			pixel_at[(j * S::ROWS + t) & (S::RING - 1)] = pixel_of_line(start + j * S::ROWS + t, p.pixels, p.side);
+			pixel_at[(j * S::ROWS + t) & (S::PIXELS - 1)] = pixel_of_line(start + j * S::ROWS + t, p.pixels, p.side);
 	};
-	auto in_tile = [&](int i, int row) { return pixel_at[(i * S::ROWS + margin + row) & (S::RING - 1)]; };
+	auto in_tile = [&](int i, int row) { return pixel_at[(i * S::ROWS + margin + row) & (S::PIXELS - 1)]; };
 
 	for (int i = t; i < TAP_GROWTH; i += S::THREADS) {
 		a[i] = i < p.c_out ? p.a[i] : 0;
@@ -87,8 +87,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 	const int my_plane = t % S::PLANES, my_place = t / S::PLANES;
 	unsigned char *const my_dy = planes + my_plane * S::PLANE_BYTES + my_place * 16, *const my_x = x + t * 16;
 	auto slot = [](int j) { return (j & (RING_TILES - 1)) * S::ROWS; };
+	auto pixels_of = [&](int j) { return pixel_at + ((j * S::ROWS) & (S::PIXELS - 1)) + my_place; };
 	auto prefetch_dy = [&](int j) {
-		const int *const pixels = pixel_at + slot(j) + my_place;
+		const int *const pixels = pixels_of(j);
 		unsigned char *const to = my_dy + slot(j) * 16, *const beside = my_x + (j & 1) * S::X_BYTES;
 		UNROLL for (int row = 0; row < S::ROWS; row += S::THREADS / S::PLANES) {
 			const int pixel = pixels[row];
@@ -99,19 +100,24 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 		}
 	};
 	auto correct = [&](int j) {
-		const int *const pixels = pixel_at + slot(j) + my_place;
+		const int *const pixels = pixels_of(j);
 		unsigned char *const to = my_dy + slot(j) * 16, *const beside = my_x + (j & 1) * S::X_BYTES;
 		const octet k = load8((const float *)a + my_plane * VECTOR), l = load8((const float *)b + my_plane * VECTOR), m = load8((const float *)c + my_plane * VECTOR);
-		UNROLL for (int row = 0; row < S::ROWS; row += S::THREADS / S::PLANES) {
-			const uint32_t keep = pixels[row] >= 0 ? ~0u : 0;
-			vector16 v = *(const vector16 *)(to + row * 16);
-			const vector16 in = *(const vector16 *)(beside + row * S::PLANES * 16);
+		enum { MINE = S::ROWS * S::PLANES / S::THREADS, APART = S::ROWS / MINE };
+		vector16 v[MINE], in[MINE];
+		uint32_t keep[MINE];
+		UNROLL for (int i = 0; i < MINE; i++) {
+			keep[i] = pixels[i * APART] >= 0 ? ~0u : 0;
+			v[i] = *(const vector16 *)(to + i * APART * 16);
+			in[i] = *(const vector16 *)(beside + i * APART * S::PLANES * 16);
+		}
+		UNROLL for (int i = 0; i < MINE; i++) {
 			UNROLL for (int e = 0; e < 4; e++)
-				v.word[e] = pack<T>(fmaf(k.v[2 * e], low_half<T>(v.word[e]), fmaf(l.v[2 * e], low_half<T>(in.word[e]), m.v[2 * e])),
-				                    fmaf(k.v[2 * e + 1], high_half<T>(v.word[e]), fmaf(l.v[2 * e + 1], high_half<T>(in.word[e]), m.v[2 * e + 1]))) & keep;
-			*(vector16 *)(to + row * 16) = v;
+				v[i].word[e] = pack<T>(fmaf(k.v[2 * e], low_half<T>(v[i].word[e]), fmaf(l.v[2 * e], low_half<T>(in[i].word[e]), m.v[2 * e])),
+				                       fmaf(k.v[2 * e + 1], high_half<T>(v[i].word[e]), fmaf(l.v[2 * e + 1], high_half<T>(in[i].word[e]), m.v[2 * e + 1]))) & keep[i];
+			*(vector16 *)(to + i * APART * 16) = v[i];
 			if (slot(j) == 0)
-				*(vector16 *)(to + (row + S::RING) * 16) = v;
+				*(vector16 *)(to + (i * APART + S::RING) * 16) = v[i];
 		}
 	};
 	const int y_chunk = t % (S::CHANNELS / VECTOR), y_row = t / (S::CHANNELS / VECTOR);
@@ -122,15 +128,29 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 			copy_async(to + row * 128, p.y + (long)pixel * p.c_in + column0 + y_chunk * VECTOR, pixel >= 0 && column0 + y_chunk * VECTOR < p.c_in);
 		}
 	};
-	for (int j = 0; j < 3; j++)
+	auto find_valid = [&](int i) {
+		if (t < 4 * 2) {
+			uint32_t bits = 0;
+			UNROLL for (int k = 0; k < 2 * S::K_STEPS; k++)
+				bits |= (in_tile(i, k / 2 * 16 + t % 2 * 8 + t / 2 * 2 + k % 2) >= 0 ? 0x101u : 0u) << (k / 2 + k % 2 * 16);
+			valid[(i & 1) * 8 + t] = bits;
+		}
+	};
+	/* Tile i reads groups i and i + 1; while it is multiplied, group i + 2 is corrected and i + 3 is on its way. */
+	for (int j = 0; j < 4; j++)
 		find(j);
 	sync_block();
+	find_valid(0);
 	prefetch_dy(0);
 	prefetch_dy(1);
 	prefetch_y(0);
 	copies_commit();
 	copies_wait<0>();
 	correct(0);
+	correct(1);
+	if (tiles > 1)
+		prefetch_dy(2);
+	copies_commit();
 
 	const int z_row = warp % 4 * 16 + lane / 4; /* of dW: this thread's channels are this one and the eighth after it */
 	const float scale0 = scale[z_row], bias0 = bias[z_row], scale1 = scale[z_row + 8], bias1 = bias[z_row + 8];
@@ -147,21 +167,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 	float dweight[S::HALF_TAPS][TAP_GROWTH / 8][4] = {};
 	SERIAL for (int i = 0; i < tiles; i++) {
 		copies_wait<0>();
-		correct(i + 1);
-		if (t < 4 * 2) {
-			uint32_t bits = 0;
-			UNROLL for (int k = 0; k < 2 * S::K_STEPS; k++)
-				bits |= (in_tile(i, k / 2 * 16 + t % 2 * 8 + t / 2 * 2 + k % 2) >= 0 ? 0x101u : 0u) << (k / 2 + k % 2 * 16);
-			valid[(i & 1) * 8 + t] = bits;
-		}
 		async_fence();
 		sync_block(); /* and nobody reads the tile before any more */
-		if (i + 1 < tiles) {
-			prefetch_dy(i + 2);
-			prefetch_y(i + 1);
-			find(i + 3);
-		}
-		copies_commit();
 
 		const int place = slot(i) + margin, mirror = group ? -1 : 1; /* the other warpgroup has tap 8 - t of dW: as far away, the other way */
 		float product[S::N_TILES][4];
@@ -173,7 +180,19 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 			group_multiply_add<T, false, true>(product, dy_part(k), weight_part(k));
 		group_commit();
 
-		/* Meanwhile the activation, channels as rows. The middle tap has its first steps: the other warpgroup begins in the tile's middle. */
+		/* Meanwhile what comes is asked for, … */
+		if (i + 3 <= tiles)
+			prefetch_dy(i + 3);
+		if (i + 1 < tiles) {
+			prefetch_y(i + 1);
+			find(i + 4);
+			find_valid(i + 1);
+		}
+		copies_commit();
+		if (i + 2 <= tiles)
+			correct(i + 2);
+
+		/* … and the activation is made, channels as rows. The middle tap has its first steps: the other warpgroup begins in the tile's middle. */
 		unsigned char *tile_y = y + (i & 1) * S::Y_BYTES;
 		const uint32_t near = valid[(i & 1) * 8 + quarter * 2] >> group * 4, far = valid[(i & 1) * 8 + quarter * 2 + 1] >> group * 4;
 		uint32_t z[S::K_STEPS][4];
