@@ -67,17 +67,6 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	const int column0 = (int)blockIdx.x % column_tiles * S::N, split = (int)blockIdx.x / column_tiles;
 	const int tiles = (int)((p.pixels + S::ROWS - 1) / S::ROWS);
 
-	for (int i = t; i < 128; i += S::THREADS) {
-		const bool k_inside = i < p.c_out, inside = column0 + i < p.c_in;
-		a[i] = k_inside ? p.a[i] : 0;
-		b[i] = k_inside ? p.b[i] : 0;
-		c[i] = k_inside ? p.c[i] : 0;
-		scale[i] = inside ? p.scale[column0 + i] : 0;
-		bias[i] = inside ? p.bias[column0 + i] : 0;
-		gamma[i] = inside ? p.gamma[column0 + i] : 0;
-		rstd[i] = inside ? p.rstd[column0 + i] : 0;
-		shift[i] = inside ? -p.mean[column0 + i] * p.rstd[column0 + i] : 0;
-	}
 	if (S::DATA)
 		rows128::load<S::K, S::THREADS>(weights, p.weight, (size_t)p.c_in, 0, p.c_out, column0, p.c_in);
 
@@ -95,6 +84,17 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	};
 	UNROLL for (int i = 0; i < S::STAGES - 1; i++)
 		prefetch(split + i * p.splits, i);
+	for (int i = t; i < 128; i += S::THREADS) { /* while all that is on its way */
+		const bool k_inside = i < p.c_out, inside = column0 + i < p.c_in;
+		a[i] = k_inside ? p.a[i] : 0;
+		b[i] = k_inside ? p.b[i] : 0;
+		c[i] = k_inside ? p.c[i] : 0;
+		scale[i] = inside ? p.scale[column0 + i] : 0;
+		bias[i] = inside ? p.bias[column0 + i] : 0;
+		gamma[i] = inside ? p.gamma[column0 + i] : 0;
+		rstd[i] = inside ? p.rstd[column0 + i] : 0;
+		shift[i] = inside ? -p.mean[column0 + i] * p.rstd[column0 + i] : 0;
+	}
 
 	float dbeta[S::N_TILES][2] = {}, dgamma[S::N_TILES][2] = {};
 	float dweight[S::W_M_TILES][S::W_N_TILES][4] = {};
@@ -117,11 +117,12 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 			UNROLL for (int r = lane; r < S::ROWS; r += 32) {
 				vector16 *dz_chunk = (vector16 *)rows128::chunk(dy, r, chunk);
 				const vector16 y_chunk = *(const vector16 *)rows128::chunk(y, r, chunk);
+				const uint32_t keep = r < rows ? ~0u : 0; /* a mask, or each word is a branch */
 				vector16 v = *dz_chunk;
 				UNROLL for (int j = 0; j < 4; j++) {
 					float low = fmaf(k.v[2 * j], low_half<T>(v.word[j]), fmaf(l.v[2 * j], low_half<T>(y_chunk.word[j]), m.v[2 * j]));
 					float high = fmaf(k.v[2 * j + 1], high_half<T>(v.word[j]), fmaf(l.v[2 * j + 1], high_half<T>(y_chunk.word[j]), m.v[2 * j + 1]));
-					v.word[j] = r < rows ? pack<T>(low, high) : 0;
+					v.word[j] = pack<T>(low, high) & keep;
 				}
 				*dz_chunk = v;
 			}

@@ -15,7 +15,7 @@ template <int stages> struct conv1x1_backward_wgmma_shape {
 	enum {
 		WGMMA = 1, ROWS = 64, STAGES = stages, DATA = 1, WEIGHT = 1, THREADS = 2 * WARPGROUP, WARPS = THREADS / 32, BLOCKS_PER_SM = 1, K = 128, N = 128,
 		PANEL_BYTES = ROWS * 128, TILE_BYTES = 2 * PANEL_BYTES, STAGE_BYTES = 4 * TILE_BYTES /* dz, y, x, g */, WEIGHT_PANEL_BYTES = K * 128,
-		N_TILES = PANEL / 8, ROW_WARPS = 4, PARAMETERS = 6 * 128
+		N_TILES = PANEL / 8, ROW_WARPS = 4, PARAMETERS = 6 * 128, WEIGHT_ROWS = THREADS / (N / VECTOR) /* that all threads read at once */
 	};
 	static_assert(ROW_WARPS * 2 * N * 4 <= STAGE_BYTES, "the sums go where the tiles were");
 
@@ -41,22 +41,19 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	const int column0 = (int)blockIdx.x % column_tiles * S::N, split = (int)blockIdx.x / column_tiles;
 	const int tiles = (int)((p.pixels + S::ROWS - 1) / S::ROWS);
 
-	for (int i = t; i < 128; i += S::THREADS) {
-		const bool k_inside = i < p.c_out, inside = column0 + i < p.c_in;
-		a[i] = k_inside ? p.a[i] : 0;
-		b[i] = k_inside ? p.b[i] : 0;
-		c[i] = k_inside ? p.c[i] : 0;
-		scale[i] = inside ? p.scale[column0 + i] : 0;
-		bias[i] = inside ? p.bias[column0 + i] : 0;
-		gamma[i] = inside ? p.gamma[column0 + i] : 0;
+	/* What comes first is asked for before any of it is waited for. */
+	const int my_k = t / (S::N / VECTOR), my_chunk = t % (S::N / VECTOR);
+	vector16 weight[S::K / S::WEIGHT_ROWS];
+	UNROLL for (int i = 0; i < S::K / S::WEIGHT_ROWS; i++) {
+		const int k = my_k + i * S::WEIGHT_ROWS, column = column0 + my_chunk * VECTOR;
+		weight[i] = read_or_zeros(p.weight + (size_t)k * p.c_in + column, k < p.c_out && column < p.c_in);
 	}
-	SERIAL for (int i = t; i < S::K * S::N / VECTOR; i += S::THREADS) {
-		const int k = i / (S::N / VECTOR), chunk = i % (S::N / VECTOR), column = column0 + chunk * VECTOR;
-		vector16 v = {};
-		if (k < p.c_out && column < p.c_in)
-			v = *(const vector16 *)(p.weight + (size_t)k * p.c_in + column);
-		put_channels(weights + chunk / 8 * S::WEIGHT_PANEL_BYTES, k, chunk % 8, v);
-	}
+	load_floats<S::THREADS>(a, p.a, p.c_out, S::K);
+	load_floats<S::THREADS>(b, p.b, p.c_out, S::K);
+	load_floats<S::THREADS>(c, p.c, p.c_out, S::K);
+	load_floats<S::THREADS>(scale, p.scale + column0, p.c_in - column0, S::N);
+	load_floats<S::THREADS>(bias, p.bias + column0, p.c_in - column0, S::N);
+	load_floats<S::THREADS>(gamma, p.gamma + column0, p.c_in - column0, S::N);
 
 	auto prefetch = [&](int pixel_tile, int slot) {
 		if (pixel_tile < tiles) {
@@ -78,6 +75,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	const int my_row = warp % 4 * 16 + lane / 4, my_channel = group * PANEL + quarter * VECTOR;
 	T *const my_g = p.g + column0 + my_channel;
 	auto inside_g = [&](long row, int half) { return row < p.pixels && column0 + my_channel + half * 32 < p.c_in; };
+	UNROLL for (int i = 0; i < S::K / S::WEIGHT_ROWS; i++)
+		put_channels(weights + my_chunk / 8 * S::WEIGHT_PANEL_BYTES, my_k + i * S::WEIGHT_ROWS, my_chunk % 8, weight[i]);
 
 	float dbeta[S::N_TILES][2] = {}, dgamma[S::N_TILES][2] = {}; /* sums of d and of d · x; the latter's normalisation comes at the end */
 	float dweight[S::N / 8][4] = {};
@@ -161,6 +160,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		group_wait<0>(dweight);
 	}
 
+	const norm_sums<S::N, S::ROW_WARPS, S::THREADS> norm(p, column0);
 	UNROLL for (int n = 0; n < S::N / 8; n++)
 		UNROLL for (int i = 0; i < 2; i++) {
 			const int k = group * 64 + my_row + i * 8, column = column0 + n * 8 + 2 * quarter;
@@ -171,7 +171,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	float *sums = (float *)stage;
 	put_column_sums<S::N>(sums, warp % S::ROW_WARPS, group * PANEL, dbeta, dgamma);
 	sync_block();
-	write_norm_sums<S::N, S::ROW_WARPS, S::THREADS>(p, sums, split, column0);
+	norm.write(p, sums, split);
 #endif
 }
 

@@ -62,10 +62,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	const int my_tiles = (tiles - 1 - (int)blockIdx.x) / (int)gridDim.x + 1; /* blocks <= tiles */
 	const int steps = my_tiles * k_tiles;
 
-	for (int c = t; c < k_tiles * S::K; c += S::THREADS) {
-		scale[c] = c < p.c_in ? p.scale[c] : 0;
-		bias[c] = c < p.c_in ? p.bias[c] : 0;
-	}
+	load_floats<S::THREADS>(scale, p.scale, p.c_in, k_tiles * S::K);
+	load_floats<S::THREADS>(bias, p.bias, p.c_in, k_tiles * S::K);
 	if (S::RESIDENT)
 		for (int k = 0; k < k_tiles; k++)
 			tile<S::K>::template load<S::N, S::THREADS>(weights + k * S::WEIGHT_BYTES, p.weight, (size_t)p.c_in, 0, p.c_out, k * S::K, p.c_in);

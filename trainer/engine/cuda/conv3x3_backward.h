@@ -37,18 +37,15 @@ template <int ROWS, int THREADS_> struct dy_line {
 	unsigned char *ring, *x, *zeros;
 	float *coefficients; /* [3][TAP_GROWTH]: a, b, c */
 
-	/* There after a barrier. */
+	/* There after the wait for what is copied, and a barrier. */
 	template <class T> DEVICE dy_line(unsigned char *memory, const conv3x3_backward<T> &p)
 		: ring(memory), x(ring + RING_TILES * GROUP_BYTES), zeros(x + X_SLOTS * GROUP_BYTES), coefficients((float *)(zeros + ROW_BYTES))
 	{
-		const int t = (int)threadIdx.x;
-		if (t < TAP_GROWTH) {
-			coefficients[t] = t < p.c_out ? p.a[t] : 0;
-			coefficients[TAP_GROWTH + t] = t < p.c_out ? p.b[t] : 0;
-			coefficients[2 * TAP_GROWTH + t] = t < p.c_out ? p.c[t] : 0;
-		}
-		if (t < ROW_BYTES / 4)
-			((uint32_t *)zeros)[t] = 0;
+		load_floats<THREADS_>(coefficients, p.a, p.c_out, TAP_GROWTH);
+		load_floats<THREADS_>(coefficients + TAP_GROWTH, p.b, p.c_out, TAP_GROWTH);
+		load_floats<THREADS_>(coefficients + 2 * TAP_GROWTH, p.c, p.c_out, TAP_GROWTH);
+		if ((int)threadIdx.x < ROW_BYTES / 4)
+			((uint32_t *)zeros)[threadIdx.x] = 0;
 	}
 	template <class T> DEVICE void prefetch(const pixel_line<ROWS> &l, const conv3x3_backward<T> &p, int j) const
 	{
@@ -113,16 +110,16 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(co
 	const int row_warp = warp / S::COLUMN_WARPS, warp_row = row_warp * S::WARP_ROWS, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
 	const pixel_line<S::ROWS> l(p.pixels, p.side);
 	const typename S::dy dy(dy_memory, p);
-	for (int i = t; i < S::N; i += S::THREADS) {
+	load_taps<S::THREADS>(weights, p.weight, p.c_out, p.c_in);
+	for (int j = 0; j <= l.lead; j++)
+		dy.prefetch(l, p, j);
+	copies_commit();
+	for (int i = t; i < S::N; i += S::THREADS) { /* while all that is on its way */
 		scale[i] = i < p.c_in ? p.scale[i] : 0;
 		bias[i] = i < p.c_in ? p.bias[i] : 0;
 		rstd[i] = i < p.c_in ? p.rstd[i] : 0;
 		shift[i] = i < p.c_in ? -p.mean[i] * p.rstd[i] : 0;
 	}
-	load_taps<S::THREADS>(weights, p.weight, p.c_out, p.c_in);
-	for (int j = 0; j <= l.lead; j++)
-		dy.prefetch(l, p, j);
-	copies_commit();
 	copies_wait<0>();
 	sync_block();
 	for (int j = 0; j < l.lead; j++)

@@ -119,9 +119,10 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_wgmma_ker
 		read_y(row + S::ROWS);
 	}
 
+	const norm_sums<S::N, S::ROW_WARPS, S::THREADS> norm(p, 0);
 	put_column_sums<S::N>(sums, warp, 0, dbeta, dgamma);
 	sync_block();
-	write_norm_sums<S::N, S::ROW_WARPS, S::THREADS>(p, sums, (int)blockIdx.x, 0);
+	norm.write(p, sums, (int)blockIdx.x);
 #endif
 }
 

@@ -46,6 +46,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_kernel
 
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
 	const int k_group = warp / S::ROW_WARPS, row_warp = warp % S::ROW_WARPS, warp_row = row_warp * S::WARP_ROWS;
+	load_taps<S::THREADS>(weights, p.weight, p.c_out, p.c_in); /* while the rest is worked out */
 	const pixel_line<S::ROWS> l(p.pixels, p.side);
 
 	const int channel = t % tile128::CHUNKS * VECTOR;
@@ -62,7 +63,6 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_kernel
 		if (j <= l.tiles - 1 + l.lead)
 			tile128::load<S::ROWS, S::THREADS>(group(j), p.x, (size_t)p.c_in, l.start + (long)j * S::ROWS, p.pixels, 0, p.c_in);
 	};
-	load_taps<S::THREADS>(weights, p.weight, p.c_out, p.c_in);
 	for (int j = 0; j < l.lead; j++)
 		prefetch(j);
 	prefetch(l.lead);

@@ -36,6 +36,12 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 	float *edges = (float *)(zeros + S::ROW_BYTES); /* [warps][2][N]: d of the last row, left; of the first, right */
 
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, quarter = lane % 4;
+	/* Rows of a panel: left, middle and right of all outputs, whose order gives a thread 16 bytes of y (column_channel() is its own inverse). */
+	SERIAL for (int tap = 0; tap < TAPS; tap++)
+		UNROLL for (int half = 0; half < 2; half++)
+			panel::load<TAP_GROWTH, S::THREADS>(weights + tap / 3 * S::LINE_BYTES + half * S::PANEL_BYTES + tap % 3 * TAP_GROWTH * 128, p.weight + tap * p.c_in, (size_t)(TAPS * p.c_in), 0,
+			                                    p.c_out, half * PANEL, p.c_in, [](unsigned char *to, int r, int c) { return panel::chunk(to, column_channel(r), c); });
+
 	const long all = (p.pixels + S::ROWS - 1) / S::ROWS, from = all * blockIdx.x / gridDim.x;
 	const int tiles = (int)(all * (blockIdx.x + 1) / gridDim.x - from);
 	const long first = from * S::ROWS, start = first - 1 - p.side, end = p.pixels < first + (long)tiles * S::ROWS ? p.pixels : first + (long)tiles * S::ROWS;
@@ -54,11 +60,6 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 	auto prefetch = [&](int j) { tile128::load<S::PRODUCT_ROWS, S::THREADS>(group(j), p.x, (size_t)p.c_in, start + (long)j * S::PRODUCT_ROWS, p.pixels, 0, p.c_in); };
 	auto normalise = [&](int j) { normalise_chunks<S::PRODUCT_ROWS, S::THREADS, T>(group(j), scale, bias); };
 
-	/* Rows of a panel: left, middle and right of all outputs, whose order gives a thread 16 bytes of y (column_channel() is its own inverse). */
-	SERIAL for (int tap = 0; tap < TAPS; tap++)
-		UNROLL for (int half = 0; half < 2; half++)
-			panel::load<TAP_GROWTH, S::THREADS>(weights + tap / 3 * S::LINE_BYTES + half * S::PANEL_BYTES + tap % 3 * TAP_GROWTH * 128, p.weight + tap * p.c_in, (size_t)(TAPS * p.c_in), 0,
-			                                    p.c_out, half * PANEL, p.c_in, [](unsigned char *to, int r, int c) { return panel::chunk(to, column_channel(r), c); });
 	for (int j = 0; j <= last_group(0); j++)
 		prefetch(j);
 	copies_commit();
@@ -130,7 +131,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 					value[h][e] = (left[h] ? from_left[h] : 0) + product[S::N_TILES + n][2 * h + e] + (right[h] ? from_right[h] : 0);
 			}
 			UNROLL for (int h = 0; h < 2; h++) {
-				const uint32_t word = whole[h] ? pack<T>(value[h][0], value[h][1]) : 0;
+				const uint32_t word = pack<T>(value[h][0], value[h][1]) & (whole[h] ? ~0u : 0);
 				const float low = low_half<T>(word), high = high_half<T>(word);
 				y[h].word[n] = word;
 				sum[n][0] += low;

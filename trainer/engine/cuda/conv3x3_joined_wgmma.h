@@ -57,31 +57,28 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, group = one_for_warp(t / WARPGROUP), quarter = lane % 4;
 	const int halves = S::halves(p.c_in), column0 = (int)blockIdx.x % halves * S::CHANNELS, part = (int)blockIdx.x / halves, parts = (int)gridDim.x / halves;
-	const int whole = p.side + 1, margin = whole + 1;
-	const long all = (S::line(p.pixels, p.side) + S::ROWS - 1) / S::ROWS, from = all * part / parts;
-	const int tiles = (int)(all * (part + 1) / parts - from), start = (int)from * S::ROWS - margin; /* group j: places from start + j · ROWS on */
+
+	/* What comes first is asked for before any of it is waited for: a latency each, a dozen in a row, took as long as the rest of a launch of few tiles. Of the weights
+	 * a thread has eight channels of one output, all taps. */
+	static_assert(S::THREADS == TAP_GROWTH * S::CHANNELS / VECTOR, "all of a tap's weights at once");
+	const int my_chunk = t % (S::CHANNELS / VECTOR), my_output = t / (S::CHANNELS / VECTOR);
+	vector16 weight[TAPS];
+	UNROLL for (int tap = 0; tap < TAPS; tap++)
+		weight[tap] = read_or_zeros(p.weight + (my_output * TAPS + tap) * p.c_in + column0 + my_chunk * VECTOR, my_output < p.c_out && column0 + my_chunk * VECTOR < p.c_in);
+	load_floats<S::THREADS>(a, p.a, p.c_out, TAP_GROWTH);
+	load_floats<S::THREADS>(b, p.b, p.c_out, TAP_GROWTH);
+	load_floats<S::THREADS>(c, p.c, p.c_out, TAP_GROWTH);
+	load_floats<S::THREADS>(scale, p.scale + column0, p.c_in - column0, S::CHANNELS);
+	load_floats<S::THREADS>(bias, p.bias + column0, p.c_in - column0, S::CHANNELS);
+
+	/* Places are ints; and there are no more parts than 256, so that all · part is below 2^32. */
+	const unsigned whole = (unsigned)p.side + 1, all = ((unsigned)p.pixels / (unsigned)p.side / (unsigned)p.side * whole * whole + S::ROWS - 1) / S::ROWS, from = all * (unsigned)part / (unsigned)parts;
+	const int margin = (int)whole + 1, tiles = (int)(all * (unsigned)(part + 1) / (unsigned)parts - from), start = (int)from * S::ROWS - margin; /* group j: places from start + j · ROWS on */
 	auto find = [&](int j) {
 		if (t < S::ROWS)
 			pixel_at[(j * S::ROWS + t) & (S::PIXELS - 1)] = pixel_of_line(start + j * S::ROWS + t, p.pixels, p.side);
 	};
 	auto in_tile = [&](int i, int row) { return pixel_at[(i * S::ROWS + margin + row) & (S::PIXELS - 1)]; };
-
-	for (int i = t; i < TAP_GROWTH; i += S::THREADS) {
-		a[i] = i < p.c_out ? p.a[i] : 0;
-		b[i] = i < p.c_out ? p.b[i] : 0;
-		c[i] = i < p.c_out ? p.c[i] : 0;
-	}
-	for (int i = t; i < S::CHANNELS; i += S::THREADS) {
-		scale[i] = column0 + i < p.c_in ? p.scale[column0 + i] : 0;
-		bias[i] = column0 + i < p.c_in ? p.bias[column0 + i] : 0;
-	}
-	SERIAL for (int i = t; i < TAPS * TAP_GROWTH * S::CHANNELS / VECTOR; i += S::THREADS) {
-		const int chunk = i % (S::CHANNELS / VECTOR), n = i / (S::CHANNELS / VECTOR) % TAP_GROWTH, tap = i / (S::CHANNELS / VECTOR) / TAP_GROWTH, channel = column0 + chunk * VECTOR;
-		vector16 v = {};
-		if (n < p.c_out && channel < p.c_in)
-			v = *(const vector16 *)(p.weight + (size_t)(n * TAPS + tap) * p.c_in + channel);
-		put_channels(weights + tap * S::PANEL_BYTES, n, chunk, v);
-	}
 
 	/* g to where dy will be, x beside it; a thread has one chunk of two pixels. */
 	const int my_plane = t % S::PLANES, my_place = t / S::PLANES;
@@ -145,7 +142,10 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 	prefetch_dy(1);
 	prefetch_y(0);
 	copies_commit();
+	UNROLL for (int tap = 0; tap < TAPS; tap++)
+		put_channels(weights + tap * S::PANEL_BYTES, my_output, my_chunk, weight[tap]);
 	copies_wait<0>();
+	sync_block();
 	correct(0);
 	correct(1);
 	if (tiles > 1)
@@ -155,6 +155,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 	const int z_row = warp % 4 * 16 + lane / 4; /* of dW: this thread's channels are this one and the eighth after it */
 	const float scale0 = scale[z_row], bias0 = bias[z_row], scale1 = scale[z_row + 8], bias1 = bias[z_row + 8];
 	const int my_row = group * 64 + z_row, my_channel = quarter * VECTOR; /* of dz: this pixel and the eighth after it, eight channels of each 32 */
+	const int my_z = (int)(x_chunk(y, lane % 8 + lane / 16 * 8, warp % 4 * 2 + lane / 8 % 2) - y); /* every 16 rows the turn is the same */
 	const uint64_t dy_rows = group_plain(planes, S::PLANE_BYTES, 128), dy_across = group_plain(planes, 128, S::PLANE_BYTES), weight_start = group_matrix(weights);
 
 	octet my_scale[S::CHANNELS / 32], my_bias[S::CHANNELS / 32];
@@ -172,7 +173,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 
 		const int place = slot(i) + margin, mirror = group ? -1 : 1; /* the other warpgroup has tap 8 - t of dW: as far away, the other way */
 		float product[S::N_TILES][4];
-		const auto dy_part = [&](int k) { return further(dy_rows, place + group * 64 - tap_distance(k / 2, whole) + k % 2 * 2 * (S::PLANE_BYTES / 16)); };
+		const auto dy_part = [&](int k) { return further(dy_rows, place + group * 64 - tap_distance(k / 2, (int)whole) + k % 2 * 2 * (S::PLANE_BYTES / 16)); };
 		const auto weight_part = [&](int k) { return further(weight_start, (k / 2 * S::PANEL_BYTES + k % 2 * 16 * 128) / 16); };
 		group_fence(product);
 		group_multiply<T, false, true>(product, dy_part(0), weight_part(0));
@@ -199,7 +200,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 		UNROLL for (int k = 0; k < S::K_STEPS; k++) {
 			const int k16 = k ^ group * (S::K_STEPS / 2);
 			const uint32_t keep_near = (near >> k & 0x10001u) * 0xffffu, keep_far = (far >> k & 0x10001u) * 0xffffu;
-			load_matrices_transposed(z[k], x_chunk(tile_y, k16 * 16 + lane % 8 + lane / 16 * 8, warp % 4 * 2 + lane / 8 % 2));
+			load_matrices_transposed(z[k], tile_y + my_z + k16 * 16 * 128);
 			z[k][0] = normalise_relu<T>(z[k][0], scale0, bias0, scale0, bias0) & keep_near;
 			z[k][1] = normalise_relu<T>(z[k][1], scale1, bias1, scale1, bias1) & keep_near;
 			z[k][2] = normalise_relu<T>(z[k][2], scale0, bias0, scale0, bias0) & keep_far;
@@ -210,7 +211,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 		const int ahead = group * (S::ROWS / 2);
 		UNROLL for (int k = 0; k < S::K_STEPS; k++)
 			UNROLL for (int tap = 0; tap < S::HALF_TAPS - (k < S::K_STEPS / 2 ? 0 : 1); tap++)
-				group_multiply_add<T, true>(dweight[tap], z[k], further(dy_across, place - mirror * tap_distance(tap, whole) + (k < S::K_STEPS / 2 ? ahead : -ahead) + k * 16));
+				group_multiply_add<T, true>(dweight[tap], z[k], further(dy_across, place - mirror * tap_distance(tap, (int)whole) + (k < S::K_STEPS / 2 ? ahead : -ahead) + k * 16));
 		group_commit();
 		group_wait<1>(product);
 
@@ -238,6 +239,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 		still_needed(z);
 	}
 
+	const norm_sums<S::CHANNELS, S::WARPS, S::THREADS> norm(p, column0);
 	sync_block(); /* nobody reads y any more */
 	float *sums = (float *)y;
 	vector16 *middle = (vector16 *)(y + S::Y_BYTES); /* the other warpgroup's part of the middle tap: [TAP_GROWTH / 8][WARPGROUP] */
@@ -253,14 +255,15 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 			UNROLL for (int j = 0; j < 4; j++)
 				last[n][j] += bits_float(v.word[j]);
 		}
+	float *const my_weight = p.partial_weight + ((size_t)part * p.c_out + 2 * quarter) * TAPS * p.c_in + column0 + z_row;
 	UNROLL for (int tap = 0; tap < S::HALF_TAPS; tap++)
 		UNROLL for (int n = 0; n < TAP_GROWTH / 8; n++)
 			UNROLL for (int j = 0; j < 4; j++) {
-				const int channel = column0 + z_row + j / 2 * 8, out = n * 8 + 2 * quarter + j % 2;
-				if (channel < p.c_in && out < p.c_out && !(group && tap == TAPS / 2))
-					p.partial_weight[(((size_t)part * p.c_out + out) * TAPS + (group ? TAPS - 1 - tap : tap)) * p.c_in + channel] = dweight[tap][n][j];
+				const int channel = j / 2 * 8, out = n * 8 + j % 2;
+				if (column0 + z_row + channel < p.c_in && 2 * quarter + out < p.c_out && !(group && tap == TAPS / 2))
+					my_weight[(out * TAPS + (group ? TAPS - 1 - tap : tap)) * p.c_in + channel] = dweight[tap][n][j];
 			}
-	write_norm_sums<S::CHANNELS, S::WARPS, S::THREADS>(p, sums, part, column0);
+	norm.write(p, sums, part);
 #endif
 }
 

@@ -17,6 +17,12 @@ struct alignas(16) vector16 {
 	uint32_t word[4];
 };
 
+/* Eight elements; where !inside zeros, and nothing is read. */
+template <class T> DEVICE vector16 read_or_zeros(const T *from, bool inside)
+{
+	return inside ? *(const vector16 *)from : vector16{};
+}
+
 /* A row holds `columns` elements (32: 64 bytes, 64: 128, 128: 256); 16-byte chunk c of row r is stored at chunk c ^ turn(r), so that the same
  * chunk of any eight rows in sequence lies in eight different sets of banks. */
 template <int columns> struct tile {
@@ -84,5 +90,15 @@ template <int columns> struct tile {
 		return row_end - row < rows ? (int)(row_end - row) : rows;
 	}
 };
+
+/* Starts the copy of `count` floats and of zeros behind them, `room` in all: multiples of four. */
+template <int threads> DEVICE void load_floats(float *shared, const float *from, int count, int room)
+{
+	for (int first = 0; first < room; first += 4 * threads) {
+		const int i = first + 4 * (int)threadIdx.x;
+		if (i < room)
+			copy_async(shared + i, from + i, i < count);
+	}
+}
 
 #endif

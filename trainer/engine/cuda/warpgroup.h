@@ -43,18 +43,29 @@ HD int column_channel(int column)
 	return (column & ~31) + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
 }
 
-/* A block's part of dbeta and dgamma, of channels from `first` on, from put_column_sums()' sums of d and of d times what was normalized. */
-template <int width, int row_warps, int threads, class P> DEVICE void write_norm_sums(const P &p, const float *sums, int part, int first)
-{
-	for (int i = (int)threadIdx.x; i < width; i += threads) {
-		const int channel = first + column_channel(i);
-		if (channel < p.c_in) {
-			const float d = column_sum<width, row_warps>(sums, i), d_y = column_sum<width, row_warps>(sums, width + i);
-			p.partial_sums[(size_t)part * 2 * p.c_in + channel] = d;
-			p.partial_sums[((size_t)part * 2 + 1) * p.c_in + channel] = p.rstd[channel] * fmaf(-p.mean[channel], d, d_y);
-		}
+/* A block's part of dbeta and dgamma, of `width` channels from `first` on, from put_column_sums()' sums of d and of d times what was normalized. A thread
+ * has one channel or none; its mean and rstd are asked for when it is made. */
+template <int width, int row_warps, int threads> struct norm_sums {
+	static_assert(width <= threads, "a thread has one channel at most");
+	int channel;
+	float mean, rstd;
+
+	template <class P> DEVICE norm_sums(const P &p, int first)
+	{
+		const int i = (int)threadIdx.x;
+		channel = i < width && first + column_channel(i) < p.c_in ? first + column_channel(i) : -1;
+		mean = channel >= 0 ? p.mean[channel] : 0;
+		rstd = channel >= 0 ? p.rstd[channel] : 0;
 	}
-}
+	template <class P> DEVICE void write(const P &p, const float *sums, int part) const
+	{
+		if (channel < 0)
+			return;
+		const float d = column_sum<width, row_warps>(sums, (int)threadIdx.x), d_y = column_sum<width, row_warps>(sums, width + (int)threadIdx.x);
+		p.partial_sums[(size_t)part * 2 * p.c_in + channel] = d;
+		p.partial_sums[((size_t)part * 2 + 1) * p.c_in + channel] = rstd * fmaf(-mean, d, d_y);
+	}
+};
 
 /* Eight channels of a row of such a matrix: a word in each of four chunks. */
 DEVICE void put_channels(unsigned char *panel, int row, int chunk, const vector16 &channels)
