@@ -26,7 +26,7 @@ template <class T> size_t partial_floats(const step<T> &s)
 		const size_t count = parts * (size_t)c.c_out * (size_t)(c.kernel * c.kernel) * (size_t)c.c_padded;
 		most = count > most ? count : most;
 	};
-	each_convolution(s.net, [&](const conv_place &c, int, int, bool) { one(c, 1); });
+	each_convolution(s.net, [&](const conv_place &c, int, int, bool) { one(c, (size_t)s.weight_parts(c)); });
 	for (int i = 0; i < s.net.blocks; i++)
 		for (int l = 0; l < s.net.block[i].layers; l++) {
 			const dense_layer &layer = s.net.block[i].layer[l];
@@ -127,7 +127,7 @@ bool wgmma_wanted()
 	return wanted && atoi(wanted);
 }
 
-enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8 };
+enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8, CHOOSE_WEIGHT_1X1 = 16 };
 
 /* The fused kernels that fit into a block's shared memory and are made for this layer, as CHOOSE_… bits. */
 template <class tiles> int fitting(const network &net, const dense_block &b, const dense_layer &l, size_t shared)
@@ -138,30 +138,53 @@ template <class tiles> int fitting(const network &net, const dense_block &b, con
 	       (taps && tiles::data_3x3::shared_bytes() <= shared && tiles::weight_3x3::shared_bytes() <= shared ? CHOOSE_BACKWARD_3X3 : 0);
 }
 
-/* Fused kernels need 16-bit maps, tensor cores as of sm_80, as much shared memory as they ask for (an H100 and an A100 have it, an RTX 5090 has not),
- * a bottleneck of at most 128 channels, and for the 3×3 a growth of at most 32 and maps of less than a tile's pixels a side (128; 64).
- * CHEXNET_FUSED=BITS or BITS:FIRST-LAST chooses fewer: CHOOSE_… bits, and the dense layers, counted from 0, that have them.
- * CHEXNET_WGMMA=1: on sm_90 those that are written for its tensor cores, not measured yet (open_engine() refuses it where they cannot run). */
-template <class T> void choose_fused(step<T> *s, int capability, size_t shared)
+/* Fused kernels need as much shared memory as they ask for (an H100 and an A100 have it, an RTX 5090 has not), a bottleneck of at most 128 channels, and
+ * for the 3×3 a growth of at most 32 and maps of less than a tile's pixels a side (128; 64). */
+template <class T> void choose_fused(step<T> *s, int capability, int bits, int first, int last)
 {
-	const char *chosen = getenv("CHEXNET_FUSED");
-	int bits = ~0, first = 0, last = INT_MAX, number = 0;
-	if (chosen)
-		sscanf(chosen, "%d:%d-%d", &bits, &first, &last);
-	if (sizeof(T) != 2 || capability < 80 || s->net.bottleneck > TAP_CHANNELS)
+	int number = 0;
+	if (s->net.bottleneck > TAP_CHANNELS)
 		return;
-	s->shared = shared;
-	s->small = shared < large_tiles::forward_3x3::shared_bytes();
+	s->small = s->shared < large_tiles::forward_3x3::shared_bytes();
 	s->wgmma = !s->small && capability == 90 && wgmma_wanted();
 	for (int i = 0; i < s->net.blocks; i++)
 		for (int k = 0; k < s->net.block[i].layers; k++, number++) {
 			const dense_block &b = s->net.block[i];
 			dense_layer &l = s->net.block[i].layer[k];
-			const int all = s->small ? fitting<small_tiles>(s->net, b, l, shared) : s->wgmma && b.side < wgmma_tiles::SIDES_BELOW ? fitting<wgmma_tiles>(s->net, b, l, shared) : fitting<large_tiles>(s->net, b, l, shared);
+			const int all = s->small ? fitting<small_tiles>(s->net, b, l, s->shared) :
+			                s->wgmma && b.side < wgmma_tiles::SIDES_BELOW ? fitting<wgmma_tiles>(s->net, b, l, s->shared) : fitting<large_tiles>(s->net, b, l, s->shared);
 			const int taken = number < first || number > last ? 0 : all & bits;
 			l.conv1.fused = (taken & CHOOSE_FORWARD_1X1 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_1X1 ? FUSED_BACKWARD : 0);
 			l.conv2.fused = (taken & CHOOSE_FORWARD_3X3 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_3X3 ? FUSED_BACKWARD : 0);
 		}
+}
+
+/* Weights' gradients of 1×1 convolutions that are not fused: a DenseNet's transitions, most of a ResNet. */
+template <class T> void choose_weight(step<T> *s)
+{
+	if (weight_tiles::shared_bytes() > s->shared)
+		return;
+	each_convolution(s->net, [](conv_place &c, int, int, bool) {
+		if (c.kernel == 1 && c.pad == 0 && !(c.fused & FUSED_BACKWARD))
+			c.fused |= OWN_WEIGHT;
+	});
+}
+
+/* Kernels of our own beside the simplest need 16-bit maps and tensor cores as of sm_80.
+ * CHEXNET_FUSED=BITS or BITS:FIRST-LAST chooses fewer: CHOOSE_… bits, and the dense layers, counted from 0, that have the fused ones.
+ * CHEXNET_WGMMA=1: on sm_90 those that are written for its tensor cores, not measured yet (open_engine() refuses it where they cannot run). */
+template <class T> void choose_own(step<T> *s, int capability, size_t shared)
+{
+	const char *chosen = getenv("CHEXNET_FUSED");
+	int bits = ~0, first = 0, last = INT_MAX;
+	if (chosen)
+		sscanf(chosen, "%d:%d-%d", &bits, &first, &last);
+	if (sizeof(T) != 2 || capability < 80)
+		return;
+	s->shared = shared;
+	choose_fused(s, capability, bits, first, last);
+	if (bits & CHOOSE_WEIGHT_1X1)
+		choose_weight(s);
 }
 
 int supports(const engine_conf *conf, const char *device, int capability, error *err)
@@ -203,7 +226,7 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	launch_early = early && atoi(early) && device_has_warpgroups();
 	size_t workspace = 0;
 	if (!rc) {
-		choose_fused<T>(&e->s, capability, device_shared());
+		choose_own<T>(&e->s, capability, device_shared());
 #ifdef HAVE_CUDNN
 		rc = cudnn_convolver_make(&e->conv, e->s, nullptr, &workspace, err);
 #else
@@ -274,7 +297,7 @@ template <class T> int plan_engine(const engine_conf *conf, const gpu_sheet *she
 		rc = network_make(&s->net, conf, err);
 	if (rc)
 		return rc;
-	choose_fused<T>(s.get(), capability, sheet ? (size_t)sheet->shared : device_shared());
+	choose_own<T>(s.get(), capability, sheet ? (size_t)sheet->shared : device_shared());
 	arena a = {};
 	s->m.lay_out(&a, &s->net, conf, partial_floats(*s), ask_cudnn ? ask_workspace(*s, sheet, room) : 0, outside_slab(conf));
 	room->parameters = a.of_part[ARENA_PARAMETERS];

@@ -17,7 +17,7 @@ struct alignas(16) vector16 {
 	uint32_t word[4];
 };
 
-/* A row holds `columns` elements (32: 64 bytes, 64: 128, 128: 256); 16-byte chunk c of row r is stored at chunk c ^ turn(r), so that the same
+/* A row holds `columns` elements (32: 64 bytes, 64: 128, 128: 256, 256: 512); 16-byte chunk c of row r is stored at chunk c ^ turn(r), so that the same
  * chunk of any eight rows in sequence lies in eight different sets of banks. */
 template <int columns> struct tile {
 	enum { BYTES_A_ROW = 2 * columns, CHUNKS = columns / VECTOR };
