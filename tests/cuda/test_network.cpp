@@ -420,6 +420,46 @@ void fused_against_separate()
 		note = text;
 }
 
+/* A weight's gradient is nobody else's input: by the kernel of 1×1 convolutions and without it all gradients are the same, but for the order of its own sums. */
+void weights_in_parts_of(const net_conf &net, int images, double tolerance)
+{
+	problem p(net, images, PRECISION_FP16);
+	std::vector<float> gradients[2];
+	for (int own = 0; own < 2; own++) {
+		setenv("CHEXNET_FUSED", own ? "16" : "0", 1);
+		engine *cuda = p.open(0, PRECISION_FP16);
+		unsetenv("CHEXNET_FUSED");
+		run_backward(p, cuda);
+		gradients[own] = p.get(cuda, ENGINE_GRADS);
+		engine_close(cuda);
+	}
+	double worst = 0;
+	for (int i = 0; i < p.plan.n_params && !failures; i++) {
+		const net_param &param = p.plan.params[i];
+		const double error = relative(gradients[1], gradients[0], param.offset, param.count);
+		worst = error > worst ? error : worst;
+		if (!(error <= tolerance))
+			wrong("%s: gradient of %s: relative difference %.3g", net.model, param.name, error);
+	}
+	if (worst == 0)
+		wrong("%s: every bit as without: no such kernel ran", net.model);
+	char text[96];
+	snprintf(text, sizeof text, "%s%s: largest relative difference %.2e", note.empty() ? "" : "; ", net.model, worst);
+	if (!failures)
+		note += text;
+}
+
+void weights_in_parts()
+{
+#ifdef ON_DEVICE
+	const double tolerance = 1e-3; /* cuDNN may give a gradient in 16 bits only */
+#else
+	const double tolerance = 1e-5;
+#endif
+	weights_in_parts_of(densenet(8, { 2, 2, 1 }), MANY_TILES, tolerance);
+	weights_in_parts_of(resnet({ 1, 2, 1 }), 3, tolerance);
+}
+
 /* A weight that is not a number must show in the loss, and not be taken for a ReLU's zero on the way. */
 void nan_of(const net_conf &net, enum precision precision, const char *fused)
 {
@@ -1051,6 +1091,7 @@ const struct test {
 	{ "training", "accumulation, Adam, running statistics and evaluation follow the reference", fp32_training },
 	{ "maps", "class activation maps are the reference's, and their means the logits", activation_maps },
 	{ "fused", "fused bf16 kernels lose no more than the separate ones", fused_against_separate },
+	{ "weight", "weight gradients of 1×1 convolutions in parts are what they are without, but for their last bits", weights_in_parts },
 	{ "nan", "a weight that is not a number shows in the loss", nan_shows },
 	{ "fp16", "fp16 with a loss scale follows the reference", fp16_scaled },
 	{ "scale", "a dynamic loss scale skips what overflows, on all ranks, and goes on from a checkpoint", dynamic_scale },

@@ -46,7 +46,7 @@ const shape small_shapes[] = { { "", 1, 1, 1, 8, 8, 8, 8, 0 },        { "", 1, 1
 /* fp32 accumulation in any order: a few roundings of the sum of absolute terms. */
 const double ACCUMULATION = 4e-6;
 
-/* Random numbers in the first `channels` of each pixel; what lies behind them belongs to others: never to be read. */
+/* Random numbers in the first `channels` of each pixel; what lies behind them belongs to others, and no sum may have any of it. */
 template <class T> std::vector<T> random_map(long pixels, int channels, int pitch)
 {
 	std::vector<T> v = random_numbers<T>((size_t)pixels * (size_t)pitch, 0.1, 1);
@@ -180,7 +180,7 @@ template <class T, class S> void add(std::vector<kernel_case> &cases, const char
 void add_conv1x1_weight_cases(std::vector<kernel_case> &cases)
 {
 	add<bf16, weight_tiles>(cases, "1");
-	add<bf16, wide_weight_tiles>(cases, "2");   /* half as many reads of g; needs an A100's shared memory */
+	add<bf16, wide_weight_tiles>(cases, "2");   /* a quarter less to read for a product; needs the shared memory of an A100 */
 	add<bf16, narrow_weight_tiles>(cases, "3"); /* for few input channels … */
 	add<bf16, low_weight_tiles>(cases, "4");    /* … for few output channels … */
 	add<bf16, small_weight_tiles>(cases, "5");  /* … and for few of both */
