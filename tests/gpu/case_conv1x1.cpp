@@ -5,7 +5,6 @@
 #include "reduce.h"
 #include "weight_gradient.h"
 
-#include <memory>
 #include <type_traits>
 
 namespace {
@@ -199,28 +198,6 @@ template <class T, class S> void check_backward(const kernel_case &)
 /* Block 1's first and last layer, the middle of block 2: batch 256. */
 const shape timed_shapes[] = { { 256L * 3136, 64, 256, 128 }, { 256L * 3136, 224, 256, 128 }, { 256L * 784, 320, 512, 128 } };
 const char *const timed_names[] = { "b1l1", "b1l6", "b2l7" };
-
-/* Random numbers without a host copy of several gigabytes: a random megabyte, repeated. */
-template <class T> void fill_random(T *to, size_t count, double deviation)
-{
-	const std::vector<T> noise = random_numbers<T>((1 << 20) + 8, 0.1, deviation); /* an odd period against the rows' */
-	for (size_t at = 0; at < count; at += noise.size())
-		check_device(device_upload(to + at, noise.data(), (count - at < noise.size() ? count - at : noise.size()) * sizeof(T), nullptr), "upload");
-	check_device(device_wait(nullptr), "upload");
-}
-
-/* The maps of all sets; weights, coefficients and partial sums are the same for every set, as they are for every layer of a step. */
-template <class T> struct timed_maps {
-	std::vector<std::unique_ptr<device_array<T>>> arrays;
-
-	T *add(size_t count, bool filled)
-	{
-		arrays.emplace_back(new device_array<T>(count));
-		if (filled)
-			fill_random<T>(*arrays.back(), count, 1);
-		return *arrays.back();
-	}
-};
 
 template <class T, class S> void time_forward(const kernel_case &k)
 {

@@ -24,6 +24,7 @@ struct kernel_case {
 
 /* Every file of cases adds its own. */
 void add_conv1x1_cases(std::vector<kernel_case> &cases);
+void add_conv1x1_weight_cases(std::vector<kernel_case> &cases);
 void add_conv3x3_cases(std::vector<kernel_case> &cases);
 void add_elementwise_cases(std::vector<kernel_case> &cases);
 void add_residual_cases(std::vector<kernel_case> &cases);
@@ -142,6 +143,7 @@ private:
 
 #ifdef __CUDACC__
 #include <functional>
+#include <memory>
 /* Enqueues what is timed, on the buffers of a set that is counted from 0. */
 typedef std::function<void(int set, device_stream stream)> timed_run;
 /* Median microseconds of `run`, replayed as a CUDA graph of at least a millisecond in which the sets take turns. */
@@ -153,6 +155,28 @@ int sets_beyond_cache(double bytes);
 double copy_rate(size_t bytes, double *by_driver);
 /* Reports median_us, gb_per_s for the bytes moved at least once, and the share of copy_rate(). */
 void report_rate(double us, double bytes);
+
+/* Random numbers without a host copy of several gigabytes: a random megabyte, repeated. */
+template <class T> void fill_random(T *to, size_t count, double deviation)
+{
+	const std::vector<T> noise = random_numbers<T>((1 << 20) + 8, 0.1, deviation); /* an odd period against the rows' */
+	for (size_t at = 0; at < count; at += noise.size())
+		check_device(device_upload(to + at, noise.data(), (count - at < noise.size() ? count - at : noise.size()) * sizeof(T), nullptr), "upload");
+	check_device(device_wait(nullptr), "upload");
+}
+
+/* The maps of all sets; weights, coefficients and partial sums are the same for every set, as they are for every layer of a step. */
+template <class T> struct timed_maps {
+	std::vector<std::unique_ptr<device_array<T>>> arrays;
+
+	T *add(size_t count, bool filled)
+	{
+		arrays.emplace_back(new device_array<T>(count));
+		if (filled)
+			fill_random<T>(*arrays.back(), count, 1);
+		return *arrays.back();
+	}
+};
 #endif
 
 #endif

@@ -26,7 +26,7 @@ template <class T> size_t partial_floats(const step<T> &s)
 		const size_t count = parts * (size_t)c.c_out * (size_t)(c.kernel * c.kernel) * (size_t)c.c_padded;
 		most = count > most ? count : most;
 	};
-	each_convolution(s.net, [&](const conv_place &c, int, int, bool) { one(c, 1); });
+	each_convolution(s.net, [&](const conv_place &c, int, int, bool) { one(c, (size_t)s.weight_parts(c)); });
 	if (s.net.stem.fused & FUSED_BACKWARD)
 		one(s.net.stem, (size_t)s.stem_parts());
 	for (int i = 0; i < s.net.blocks; i++)
@@ -130,7 +130,7 @@ int wgmma_wanted()
 	return wanted ? atoi(wanted) != 0 : -1;
 }
 
-enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8, CHOOSE_STEM = 16 };
+enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8, CHOOSE_WEIGHT_1X1 = 16, CHOOSE_STEM = 32 };
 
 /* The fused kernels that fit into a block's shared memory and are made for this layer, as CHOOSE_… bits. */
 template <class tiles> int fitting(const network &net, const dense_block &b, const dense_layer &l, size_t shared)
@@ -141,35 +141,55 @@ template <class tiles> int fitting(const network &net, const dense_block &b, con
 	       (taps && tiles::data_3x3::shared_bytes() <= shared && tiles::weight_3x3::shared_bytes() <= shared ? CHOOSE_BACKWARD_3X3 : 0);
 }
 
-/* Fused kernels need 16-bit maps, tensor cores as of sm_80, as much shared memory as they ask for (an H100 and an A100 have it, an RTX 5090 has not),
- * a bottleneck of at most 128 channels, and for the 3×3 a growth of at most 32 and maps of less than a tile's pixels a side (128; 64). The stem's take gray
- * images and at most 64 filters.
- * CHEXNET_FUSED=BITS or BITS:FIRST-LAST chooses fewer: CHOOSE_… bits, and the dense layers, counted from 0, that have them.
- * warpgroups: what runs has those that are written for sm_90's tensor cores, 1.16 times as fast on an H200 at batch 256; CHEXNET_WGMMA=0 takes the others. */
-template <class T> void choose_fused(step<T> *s, int capability, size_t shared, bool warpgroups)
+/* Fused kernels need as much shared memory as they ask for (an H100 and an A100 have it, an RTX 5090 has not), a bottleneck of at most 128 channels, and
+ * for the 3×3 a growth of at most 32 and maps of less than a tile's pixels a side (128; 64). */
+template <class T> void choose_fused(step<T> *s, int capability, int bits, int first, int last, bool warpgroups)
 {
-	const char *chosen = getenv("CHEXNET_FUSED");
-	int bits = ~0, first = 0, last = INT_MAX, number = 0;
-	if (chosen)
-		sscanf(chosen, "%d:%d-%d", &bits, &first, &last);
-	if (sizeof(T) != 2 || capability < 80)
-		return;
-	if (bits & CHOOSE_STEM && s->net.gray && gray_fits(s->net.stem.h_in, s->net.stem.c_out, shared))
-		s->net.stem.fused = FUSED_FORWARD | FUSED_BACKWARD;
+	int number = 0;
 	if (s->net.bottleneck > TAP_CHANNELS)
 		return;
-	s->shared = shared;
-	s->small = shared < large_tiles::forward_3x3::shared_bytes();
+	s->small = s->shared < large_tiles::forward_3x3::shared_bytes();
 	s->wgmma = !s->small && capability == 90 && warpgroups && wgmma_wanted();
 	for (int i = 0; i < s->net.blocks; i++)
 		for (int k = 0; k < s->net.block[i].layers; k++, number++) {
 			const dense_block &b = s->net.block[i];
 			dense_layer &l = s->net.block[i].layer[k];
-			const int all = s->small ? fitting<small_tiles>(s->net, b, l, shared) : s->wgmma && b.side < wgmma_tiles::SIDES_BELOW ? fitting<wgmma_tiles>(s->net, b, l, shared) : fitting<large_tiles>(s->net, b, l, shared);
+			const int all = s->small ? fitting<small_tiles>(s->net, b, l, s->shared) :
+			                s->wgmma && b.side < wgmma_tiles::SIDES_BELOW ? fitting<wgmma_tiles>(s->net, b, l, s->shared) : fitting<large_tiles>(s->net, b, l, s->shared);
 			const int taken = number < first || number > last ? 0 : all & bits;
 			l.conv1.fused = (taken & CHOOSE_FORWARD_1X1 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_1X1 ? FUSED_BACKWARD : 0);
 			l.conv2.fused = (taken & CHOOSE_FORWARD_3X3 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_3X3 ? FUSED_BACKWARD : 0);
 		}
+}
+
+/* Weights' gradients of 1×1 convolutions that are not fused: a DenseNet's transitions, most of a ResNet. */
+template <class T> void choose_weight(step<T> *s)
+{
+	if (weight_tiles::shared_bytes() > s->shared)
+		return;
+	each_convolution(s->net, [](conv_place &c, int, int, bool) {
+		if (c.kernel == 1 && c.pad == 0 && !(c.fused & FUSED_BACKWARD))
+			c.fused |= OWN_WEIGHT;
+	});
+}
+
+/* Kernels of our own beside the simplest need 16-bit maps and tensor cores as of sm_80.
+ * CHEXNET_FUSED=BITS or BITS:FIRST-LAST chooses fewer: CHOOSE_… bits, and the dense layers, counted from 0, that have the fused ones.
+ * warpgroups: what runs has those that are written for sm_90's tensor cores, 1.16 times as fast on an H200 at batch 256; CHEXNET_WGMMA=0 takes the others. */
+template <class T> void choose_own(step<T> *s, int capability, size_t shared, bool warpgroups)
+{
+	const char *chosen = getenv("CHEXNET_FUSED");
+	int bits = ~0, first = 0, last = INT_MAX;
+	if (chosen)
+		sscanf(chosen, "%d:%d-%d", &bits, &first, &last);
+	if (sizeof(T) != 2 || capability < 80)
+		return;
+	s->shared = shared;
+	choose_fused(s, capability, bits, first, last, warpgroups);
+	if (bits & CHOOSE_WEIGHT_1X1)
+		choose_weight(s);
+	if (bits & CHOOSE_STEM && s->net.gray && gray_fits(s->net.stem.h_in, s->net.stem.c_out, shared))
+		s->net.stem.fused = FUSED_FORWARD | FUSED_BACKWARD;
 }
 
 int supports(const engine_conf *conf, const char *device, int capability, error *err)
@@ -212,7 +232,7 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	launch_early = early && atoi(early) && warpgroups;
 	size_t workspace = 0;
 	if (!rc) {
-		choose_fused<T>(&e->s, capability, device_shared(), warpgroups);
+		choose_own<T>(&e->s, capability, device_shared(), warpgroups);
 #ifdef HAVE_CUDNN
 		rc = cudnn_convolver_make(&e->conv, e->s, nullptr, &workspace, err);
 #else
@@ -283,7 +303,7 @@ template <class T> int plan_engine(const engine_conf *conf, const gpu_sheet *she
 		rc = network_make(&s->net, conf, err);
 	if (rc)
 		return rc;
-	choose_fused<T>(s.get(), capability, sheet ? (size_t)sheet->shared : device_shared(), true);
+	choose_own<T>(s.get(), capability, sheet ? (size_t)sheet->shared : device_shared(), true);
 	arena a = {};
 	s->m.lay_out(&a, &s->net, conf, partial_floats(*s), ask_cudnn ? ask_workspace(*s, sheet, room) : 0, outside_slab(conf));
 	room->parameters = a.of_part[ARENA_PARAMETERS];

@@ -11,7 +11,7 @@ extern "C" {
 #include "engine/backend.h"
 }
 
-enum { FUSED_FORWARD = 1, FUSED_BACKWARD = 2 };
+enum { FUSED_FORWARD = 1, FUSED_BACKWARD = 2, OWN_WEIGHT = 4 };
 enum { MAX_LAYERS = 64, STEM_CHANNELS = 8, SUM_BLOCKS = 1024, STAGING_SLOTS = 2 };
 
 /* A normalisation's parameters: floats from the start of the padded order, and of its statistics. */
@@ -25,7 +25,7 @@ struct conv_place {
 	int param;
 	size_t weight, copy;
 	int h_in, h_out, c_in, c_padded, c_out, kernel, stride, pad;
-	int fused;                      /* FUSED_… bits: passes of a dense layer that a kernel of our own takes, with the normalisations beside it */
+	int fused;                      /* passes that kernels of our own take, as bits: FUSED_… of a dense layer, with the normalisations beside it; OWN_WEIGHT: the weight's gradient alone */
 };
 
 /* What goes to the device with each micro-batch beside its pixels, in one copy: an update_step, then arrays of [batch] at these offsets. */
@@ -72,12 +72,12 @@ struct network {
 	size_t copy_count;              /* elements of all copies */
 };
 
-/* Every convolution: f(place, pitch of its input, pitch of its output, whether its input has a gradient). */
-template <class F> void each_convolution(const network &net, F f)
+/* Every convolution: f(place, pitch of its input, pitch of its output, whether its input has a gradient). N: network, or const. */
+template <class N, class F> void each_convolution(N &net, F f)
 {
 	f(net.stem, STEM_CHANNELS, net.stem.c_out, false);
 	for (int i = 0; i < net.blocks; i++) {
-		const dense_block &b = net.block[i];
+		auto &b = net.block[i];
 		if (i)
 			f(b.transition, net.block[i - 1].channels, b.channels, true);
 		for (int l = 0; l < b.layers; l++) {
@@ -86,8 +86,8 @@ template <class F> void each_convolution(const network &net, F f)
 		}
 	}
 	for (int i = 0; i < net.residuals; i++) {
-		const residual_block &b = net.residual[i];
-		for (const conv_place &c : b.conv)
+		auto &b = net.residual[i];
+		for (auto &c : b.conv)
 			f(c, c.c_in, c.c_out, true);
 		if (b.projected)
 			f(b.shortcut, b.c_in, b.c_out, true);

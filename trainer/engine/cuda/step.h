@@ -9,6 +9,7 @@
 
 #include "batchnorm.h"
 #include "bn_merge.h"
+#include "conv1x1_weight.h"
 #include "convolution.h"
 #include "fused_tiles.h"
 #include "gray_convolution.h"
@@ -20,7 +21,7 @@
 #include "residual.h"
 #include "weight_gradient.h"
 
-/* Who computes a convolution that no fused kernel takes: cuDNN on a device, convolution.h otherwise. */
+/* Who computes a convolution that no kernel of our own takes: cuDNN on a device, convolution.h otherwise. */
 template <class T> struct convolver {
 	virtual ~convolver() = default;
 	virtual int forward(const convolution<T> &c, device_stream stream) = 0;
@@ -41,7 +42,7 @@ template <class T, class F> void each_call(const step<T> &s, F f)
 			f(PASS_FORWARD, shape);
 		if (!(place.fused & FUSED_BACKWARD) && data)
 			f(PASS_DATA, shape);
-		if (!(place.fused & FUSED_BACKWARD))
+		if (!(place.fused & (FUSED_BACKWARD | OWN_WEIGHT)))
 			f(PASS_WEIGHT, shape);
 	});
 }
@@ -165,12 +166,27 @@ template <class T> struct step {
 	{
 		return { m.partial, m.slab + c.weight, unscale(), factor(), c.c_out, c.c_in, c.c_padded, c.kernel * c.kernel, parts, micro != 0 };
 	}
+	/* Of what weight_gradient_of() computes. */
+	int weight_parts(const conv_place &c) const
+	{
+		if (!(c.fused & OWN_WEIGHT))
+			return 1;
+		return with_weight_tiles(c.c_out, c.c_padded, shared, [&](auto tiles) { return conv1x1_weight_parts<decltype(tiles)>(pixels(c.h_out), c.c_out, c.c_padded, sms); });
+	}
 	void weight_gradient_of(const conv_place &c, const T *in, int in_pitch, const T *out_gradient, int out_pitch)
 	{
-		if (!rc)
+		const int parts = weight_parts(c);
+		if (c.fused & OWN_WEIGHT) {
+			if constexpr (sizeof(T) == 2) {
+				const conv1x1_weight<T> p = { out_gradient, in, m.partial, pixels(c.h_out), c.h_out, c.h_in, c.stride, out_pitch, in_pitch, c.c_out, c.c_padded, parts };
+				if (!rc)
+					rc = with_weight_tiles(c.c_out, c.c_padded, shared, [&](auto tiles) { return conv1x1_weight_launch<T, decltype(tiles)>(p, stream); });
+			}
+		} else if (!rc) {
 			rc = conv->weight({ shape(c, in_pitch, out_pitch), in, nullptr, out_gradient, nullptr, m.partial, 1 }, stream);
+		}
 		if (!rc)
-			rc = weight_gradient_launch(gradient_of(c, 1), stream);
+			rc = weight_gradient_launch(gradient_of(c, parts), stream);
 	}
 
 	/* ---- normalisations ---- */

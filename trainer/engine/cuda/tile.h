@@ -23,7 +23,7 @@ template <class T> DEVICE vector16 read_or_zeros(const T *from, bool inside)
 	return inside ? *(const vector16 *)from : vector16{};
 }
 
-/* A row holds `columns` elements (32: 64 bytes, 64: 128, 128: 256); 16-byte chunk c of row r is stored at chunk c ^ turn(r), so that the same
+/* A row holds `columns` elements (32: 64 bytes, 64: 128, 128: 256, 256: 512); 16-byte chunk c of row r is stored at chunk c ^ turn(r), so that the same
  * chunk of any eight rows in sequence lies in eight different sets of banks. */
 template <int columns> struct tile {
 	enum { BYTES_A_ROW = 2 * columns, CHUNKS = columns / VECTOR };
