@@ -89,10 +89,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	int i = 0; /* the step */
 	auto step = [&](int k) {
 		copies_wait<S::AHEAD - 1>();
-		if (S::WGMMA)
+		if (S::WGMMA && (!S::RESIDENT || i == 0)) /* of the weights: x goes through registers */
 			async_fence();
 		sync_block();
-		prefetch(i + S::AHEAD);
 		unsigned char *x = stage + i % S::STAGES * S::STAGE_BYTES;
 		unsigned char *w = S::RESIDENT ? weights + k * S::WEIGHT_BYTES : x + S::X_BYTES;
 		auto normalised = [&](uint32_t (&a)[4], int m, int k16) {
@@ -103,7 +102,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 				a[j] = normalise_relu<T>(a[j], scale[c], bias[c], scale[c + 1], bias[c + 1]);
 			}
 		};
-		i++;
+		const int ahead = i++ + S::AHEAD;
 		if constexpr (S::WGMMA) {
 			uint32_t next[S::K / 16][4];
 			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
@@ -114,7 +113,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
 				group_multiply_add<T, false>(product[0], held[k16], group_matrix(w + k16 * 32));
 			group_commit();
+			prefetch(ahead);
 		} else {
+			prefetch(ahead);
 			UNROLL_PAIR for (int k16 = 0; k16 < S::K / 16; k16++) {
 				uint32_t a[S::M_TILES][4];
 				UNROLL for (int m = 0; m < S::M_TILES; m++)

@@ -69,17 +69,19 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 		normalise(j);
 	sync_block();
 
+	unsigned inside;
+	int place;
+	auto find = [&](int i) { /* the pixel of tile i whose rows this lane names to load_matrices() */
+		const long named = first - 1 + (long)i * S::ROWS + warp * 16 + lane % 16;
+		inside = named < 0 ? 0 : taps_inside(named, p.pixels, p.side);
+		place = (int)(named - start);
+	};
+	find(0);
+
 	float sum[S::N_TILES][2] = {}, square[S::N_TILES][2] = {};
 	SERIAL for (int i = 0; i < tiles; i++) {
 		const int coming = i + 1 < tiles && last_group(i + 1) > last_group(i) ? last_group(i + 1) : 0;
-		if (coming)
-			prefetch(coming);
-		copies_commit();
-
 		const long row = first - 1 + (long)i * S::ROWS; /* of d's first */
-		const long named = row + warp * 16 + lane % 16; /* the pixel whose rows this lane names to load_matrices() */
-		const unsigned inside = named < 0 ? 0 : taps_inside(named, p.pixels, p.side);
-		const int place = (int)(named - start);
 		uint32_t held[S::K_STEPS][4]; /* z of the products on their way */
 		float product[3 * S::N_TILES][4] = {};
 		UNROLL for (int step = 0; step < 6; step++) { /* three rows of taps, two halves of the channels; unrolled, so that each has registers of its own */
@@ -94,6 +96,29 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 			UNROLL for (int k16 = 0; k16 < S::K_STEPS; k16++)
 				group_multiply_add<T, false>(product, held[k16], group_matrix(weights + line * S::LINE_BYTES + half * S::PANEL_BYTES + k16 * 32));
 			group_commit();
+			/* Beside the products: the next group is asked for with the first ones and normalised with the last ones. */
+			if (step == 0) {
+				if (coming)
+					prefetch(coming);
+				copies_commit();
+			}
+			if (step >= 4 && coming) {
+				copies_wait<0>();
+				if (step == 4)
+					normalise_chunks<S::PRODUCT_ROWS, S::THREADS, T, 0, 2>(group(coming), scale, bias);
+				else
+					normalise_chunks<S::PRODUCT_ROWS, S::THREADS, T, 1, 2>(group(coming), scale, bias);
+			}
+		}
+		find(i + 1);
+		bool left[2], right[2], whole[2];
+		UNROLL for (int h = 0; h < 2; h++) {
+			const int r = warp * 16 + h * 8 + lane / 4;
+			const long pixel = row + r;
+			const unsigned column = (unsigned)(pixel < 0 ? 0 : pixel) % (unsigned)p.side;
+			left[h] = column > 0;
+			right[h] = column + 1 < (unsigned)p.side;
+			whole[h] = r > 0 && r < S::PRODUCT_ROWS - 1 && pixel < end;
 		}
 		group_wait<0>(product);
 		still_needed(held);
@@ -110,15 +135,6 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 			}
 		sync_block();
 		const float *before = edges + (warp ? warp - 1 : 0) * 2 * S::N, *behind = edges + (warp + 1 < S::WARPS ? warp + 1 : warp) * 2 * S::N + S::N;
-		bool left[2], right[2], whole[2];
-		UNROLL for (int h = 0; h < 2; h++) {
-			const int r = warp * 16 + h * 8 + lane / 4;
-			const long pixel = row + r;
-			const unsigned column = (unsigned)(pixel < 0 ? 0 : pixel) % (unsigned)p.side;
-			left[h] = column > 0;
-			right[h] = column + 1 < (unsigned)p.side;
-			whole[h] = r > 0 && r < S::PRODUCT_ROWS - 1 && pixel < end;
-		}
 		vector16 y[2];
 		UNROLL for (int n = 0; n < S::N_TILES; n++) {
 			float value[2][2];
@@ -143,9 +159,6 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 		UNROLL for (int h = 0; h < 2; h++)
 			if (whole[h] && quarter * VECTOR < p.c_out)
 				*(vector16 *)(p.y + (row + warp * 16 + h * 8 + lane / 4) * (long)p.pitch + quarter * VECTOR) = y[h];
-		copies_wait<0>();
-		if (coming)
-			normalise(coming);
 		sync_block();
 	}
 
