@@ -59,16 +59,31 @@ struct bn_scale {
 	int accumulate, channels;
 };
 
+/* What a channel's scale is made of, beside its statistics: asked for before they are there. */
+struct gamma_beta {
+	float gamma, beta;
+
+	DEVICE gamma_beta(const bn_scale &p, int c) : gamma(p.gamma[c]), beta(p.beta[c])
+	{
+	}
+};
+
+DEVICE void put_scale(const bn_scale &p, int c, const gamma_beta &of, float mean, float rstd, const float *square)
+{
+	const float scale = of.gamma * rstd;
+	p.scale[c] = scale;
+	p.bias[c] = fmaf(-mean, scale, of.beta);
+	if (p.slab_mean) {
+		p.slab_mean[c] = (p.accumulate ? p.slab_mean[c] : 0) + p.factor * mean;
+		p.slab_square[c] = (p.accumulate ? p.slab_square[c] : 0) + p.factor * *square;
+	}
+}
+
 DEVICE void scale_channel(const bn_scale &p, int c)
 {
+	const gamma_beta of(p, c);
 	const float rstd = p.variance ? (float)(1 / sqrt((double)p.variance[c] + p.epsilon)) : p.rstd[c];
-	const float scale = p.gamma[c] * rstd;
-	p.scale[c] = scale;
-	p.bias[c] = fmaf(-p.mean[c], scale, p.beta[c]);
-	if (p.slab_mean) {
-		p.slab_mean[c] = (p.accumulate ? p.slab_mean[c] : 0) + p.factor * p.mean[c];
-		p.slab_square[c] = (p.accumulate ? p.slab_square[c] : 0) + p.factor * p.square[c];
-	}
+	put_scale(p, c, of, p.mean[c], rstd, p.square + c);
 }
 
 KERNEL THREADS(BN_THREADS, 1) bn_scale_kernel(const bn_scale p)
@@ -104,13 +119,16 @@ KERNEL THREADS(MERGE_THREADS, 1) bn_statistics_kernel(const bn_statistics p)
 			scale_channel(p.next, c);
 		return;
 	}
+	c = (int)blockIdx.x * MERGE_CHANNELS + (int)threadIdx.x % MERGE_CHANNELS;
+	const gamma_beta of(p.next, p.from + (c < p.channels ? c : 0));
 	if (!merge_parts<MERGE_DEPTH>(p.partial, p.parts, p.stride, p.channels, (int)blockIdx.x, &c, sum))
 		return;
 	const double mean = sum[0] / p.pixels, mean_square = sum[1] / p.pixels, variance = mean_square - mean * mean;
+	const float square = (float)mean_square, rstd = (float)(1 / sqrt((variance <= 0 ? 0 : variance) + p.epsilon));
 	p.mean[c] = (float)mean;
-	p.square[c] = (float)mean_square;
-	p.rstd[c] = (float)(1 / sqrt((variance <= 0 ? 0 : variance) + p.epsilon));
-	scale_channel(p.next, p.from + c);
+	p.square[c] = square;
+	p.rstd[c] = rstd;
+	put_scale(p.next, p.from + c, of, (float)mean, rstd, &square);
 }
 
 inline int bn_statistics_launch(const bn_statistics &p, device_stream stream)
@@ -164,7 +182,9 @@ struct bn_backward_sums {
 template <int depth> DEVICE void merge_backward(const bn_backward_sums &p, int block)
 {
 	double sum[2];
-	int c;
+	int c = block * MERGE_CHANNELS + (int)threadIdx.x % MERGE_CHANNELS;
+	const int asked = c < p.channels ? c : 0; /* before its sums are there */
+	const float gamma_of = p.gamma[asked], mean = p.mean[asked], rstd = p.rstd[asked], old1 = p.s1 && !p.first ? p.s1[asked] : 0, old2 = p.s1 && !p.first ? p.s2[asked] : 0;
 	if (!merge_parts<depth>(p.partial, p.parts, p.channels, p.channels, block, &c, sum))
 		return;
 	const double beta = sum[0], gamma = sum[1];
@@ -172,20 +192,20 @@ template <int depth> DEVICE void merge_backward(const bn_backward_sums &p, int b
 	p.grad_beta[c] = (p.accumulate ? p.grad_beta[c] : 0) + factor * (float)beta;
 	p.grad_gamma[c] = (p.accumulate ? p.grad_gamma[c] : 0) + factor * (float)gamma;
 	if (!p.s1) {
-		const double scale = (double)p.gamma[c] * p.rstd[c], slope = gamma * p.rstd[c] / p.pixels;
+		const double scale = (double)gamma_of * rstd, slope = gamma * rstd / p.pixels;
 		p.a[c] = (float)scale;
 		p.b[c] = (float)(-scale * slope);
-		p.c[c] = (float)(scale * (slope * p.mean[c] - beta / p.pixels));
+		p.c[c] = (float)(scale * (slope * mean - beta / p.pixels));
 		return;
 	}
-	const float s1 = (p.first ? 0 : p.s1[c]) + p.gamma[c] * (float)beta, s2 = (p.first ? 0 : p.s2[c]) + p.gamma[c] * (float)gamma;
+	const float s1 = old1 + gamma_of * (float)beta, s2 = old2 + gamma_of * (float)gamma;
 	p.s1[c] = s1;
 	p.s2[c] = s2;
 	if (c >= p.from && c < p.from + p.due) {
-		const double rstd = p.rstd[c], slope = rstd * s2 / p.pixels;
-		p.a[c - p.from] = (float)rstd;
+		const double slope = (double)rstd * s2 / p.pixels;
+		p.a[c - p.from] = rstd;
 		p.b[c - p.from] = (float)(-rstd * slope);
-		p.c[c - p.from] = (float)(rstd * (slope * p.mean[c] - s1 / p.pixels));
+		p.c[c - p.from] = (float)(rstd * (slope * mean - s1 / p.pixels));
 	}
 }
 
