@@ -139,7 +139,7 @@ template <class T> void check_bn_backward(const kernel_case &)
 			check_device(channel_pass_launch(op, (long)pixels, channels, partial, blocks, nullptr), "bn_relu_backward");
 		} else if (layer == 1) {
 			bn_relu_backward<T, GRADIENT_QUARTER, true> op = { dquarter, dx, g, scale, bias, dgamma, mean, rstd, channels, pitch, pitch, side / 2, first };
-			check_device(channel_pass_launch(op, (long)pixels, channels, partial, blocks, nullptr), "bn_relu_backward");
+			check_device(channel_pass_launch(op, (long)pixels / 4, channels, partial, blocks, nullptr), "bn_relu_backward");
 		} else {
 			bn_relu_backward<T, GRADIENT_GLOBAL, true> op = { dglobal, dx, g, scale, bias, dgamma, mean, rstd, channels, pitch, pitch, side, first };
 			check_device(channel_pass_launch(op, (long)pixels, channels, partial, blocks, nullptr), "bn_relu_backward");
@@ -196,7 +196,7 @@ template <class T> void check_bn_backward(const kernel_case &)
 
 template <class T> void check_maxpool(const kernel_case &)
 {
-	for (int side : { 4, 7 }) { /* even and odd maps */
+	for (int side : { 1, 2, 4, 7 }) { /* even and odd maps */
 		const int images = 2, channels = 16, pitch = 24, pooled = (side + 1) / 2, blocks = 3;
 		const size_t pixels = (size_t)(images * side * side), pooled_pixels = (size_t)(images * pooled * pooled);
 		const std::vector<T> x = random_numbers<T>(pixels * channels, 0, 1), gradient = random_numbers<T>(pooled_pixels * pitch, 0, 1);
@@ -208,7 +208,7 @@ template <class T> void check_maxpool(const kernel_case &)
 		device_array<uint8_t> place(pooled_pixels * channels);
 		device_array<float> dscale(scale), dbias(bias), dmean(mean), drstd(rstd), partial(blocks * 2 * channels), sums(2 * channels);
 		check_device(channel_pass_launch(bn_relu_maxpool<T>{ dx, out, place, dscale, dbias, side, channels, pitch }, (long)pooled_pixels, channels, nullptr, blocks, nullptr), "bn_relu_maxpool");
-		check_device(channel_pass_launch(bn_relu_maxpool_backward<T>{ dx, dgradient, place, dz, dscale, dbias, dmean, drstd, side, channels, pitch }, (long)pixels, channels,
+		check_device(channel_pass_launch(bn_relu_maxpool_backward<T>{ dx, dgradient, place, dz, dmean, drstd, side, channels, pitch }, (long)pooled_pixels, channels,
 		                                 partial, blocks, nullptr), "bn_relu_maxpool_backward");
 		check_device(reduce_partials_launch({ partial, sums, 2 * channels, 2 * channels, blocks, 1, 0 }, nullptr), "reduce_partials");
 		const std::vector<T> got = out.download(), got_dz = dz.download();
@@ -248,6 +248,19 @@ template <class T> void check_maxpool(const kernel_case &)
 			expect_near(totals[(size_t)channels + c], gamma, 1e-4, "side %d dgamma[%zu]", side, c);
 		}
 	}
+	/* NaN is greater than all, before it and behind it: the middle of a map of 3 × 3 is in every window */
+	std::vector<T> x = random_numbers<T>(9 * 8, 0, 1);
+	for (size_t c = 0; c < 8; c++)
+		x[4 * 8 + c] = from_float<T>(NAN);
+	device_array<T> dx(x), out(4 * 8);
+	device_array<uint8_t> place(4 * 8);
+	device_array<float> one(std::vector<float>(8, 1));
+	check_device(channel_pass_launch(bn_relu_maxpool<T>{ dx, out, place, one, one, 3, 8, 8 }, 4, 8, nullptr, 1, nullptr), "bn_relu_maxpool");
+	const std::vector<T> got = out.download();
+	const std::vector<uint8_t> got_place = place.download();
+	for (size_t i = 0; i < got.size(); i++)
+		if (value(got, i) == value(got, i) || got_place[i] != (i / 16 ? 2 : 8) - (i / 8 % 2 ? 2 : 0))
+			give_up("pooled pixel %zu beside NaN: %g of place %d", i / 8, value(got, i), got_place[i]);
 }
 
 template <class T> void check_images(const kernel_case &)
