@@ -139,7 +139,7 @@ template <class T> void check_bn_backward(const kernel_case &)
 			check_device(channel_pass_launch(op, (long)pixels, channels, partial, blocks, nullptr), "bn_relu_backward");
 		} else if (layer == 1) {
 			bn_relu_backward<T, GRADIENT_QUARTER, true> op = { dquarter, dx, g, scale, bias, dgamma, mean, rstd, channels, pitch, pitch, side / 2, first };
-			check_device(channel_pass_launch(op, (long)pixels, channels, partial, blocks, nullptr), "bn_relu_backward");
+			check_device(channel_pass_launch(op, (long)pixels / 4, channels, partial, blocks, nullptr), "bn_relu_backward");
 		} else {
 			bn_relu_backward<T, GRADIENT_GLOBAL, true> op = { dglobal, dx, g, scale, bias, dgamma, mean, rstd, channels, pitch, pitch, side, first };
 			check_device(channel_pass_launch(op, (long)pixels, channels, partial, blocks, nullptr), "bn_relu_backward");
@@ -196,7 +196,7 @@ template <class T> void check_bn_backward(const kernel_case &)
 
 template <class T> void check_maxpool(const kernel_case &)
 {
-	for (int side : { 4, 7 }) { /* even and odd maps */
+	for (int side : { 1, 2, 4, 7 }) { /* even and odd maps */
 		const int images = 2, channels = 16, pitch = 24, pooled = (side + 1) / 2, blocks = 3;
 		const size_t pixels = (size_t)(images * side * side), pooled_pixels = (size_t)(images * pooled * pooled);
 		const std::vector<T> x = random_numbers<T>(pixels * channels, 0, 1), gradient = random_numbers<T>(pooled_pixels * pitch, 0, 1);
@@ -208,7 +208,7 @@ template <class T> void check_maxpool(const kernel_case &)
 		device_array<uint8_t> place(pooled_pixels * channels);
 		device_array<float> dscale(scale), dbias(bias), dmean(mean), drstd(rstd), partial(blocks * 2 * channels), sums(2 * channels);
 		check_device(channel_pass_launch(bn_relu_maxpool<T>{ dx, out, place, dscale, dbias, side, channels, pitch }, (long)pooled_pixels, channels, nullptr, blocks, nullptr), "bn_relu_maxpool");
-		check_device(channel_pass_launch(bn_relu_maxpool_backward<T>{ dx, dgradient, place, dz, dscale, dbias, dmean, drstd, side, channels, pitch }, (long)pixels, channels,
+		check_device(channel_pass_launch(bn_relu_maxpool_backward<T>{ dx, dgradient, place, dz, dmean, drstd, side, channels, pitch }, (long)pooled_pixels, channels,
 		                                 partial, blocks, nullptr), "bn_relu_maxpool_backward");
 		check_device(reduce_partials_launch({ partial, sums, 2 * channels, 2 * channels, blocks, 1, 0 }, nullptr), "reduce_partials");
 		const std::vector<T> got = out.download(), got_dz = dz.download();
@@ -248,6 +248,19 @@ template <class T> void check_maxpool(const kernel_case &)
 			expect_near(totals[(size_t)channels + c], gamma, 1e-4, "side %d dgamma[%zu]", side, c);
 		}
 	}
+	/* NaN is greater than all, before it and behind it: the middle of a map of 3 × 3 is in every window */
+	std::vector<T> x = random_numbers<T>(9 * 8, 0, 1);
+	for (size_t c = 0; c < 8; c++)
+		x[4 * 8 + c] = from_float<T>(NAN);
+	device_array<T> dx(x), out(4 * 8);
+	device_array<uint8_t> place(4 * 8);
+	device_array<float> one(std::vector<float>(8, 1));
+	check_device(channel_pass_launch(bn_relu_maxpool<T>{ dx, out, place, one, one, 3, 8, 8 }, 4, 8, nullptr, 1, nullptr), "bn_relu_maxpool");
+	const std::vector<T> got = out.download();
+	const std::vector<uint8_t> got_place = place.download();
+	for (size_t i = 0; i < got.size(); i++)
+		if (value(got, i) == value(got, i) || got_place[i] != (i / 16 ? 2 : 8) - (i / 8 % 2 ? 2 : 0))
+			give_up("pooled pixel %zu beside NaN: %g of place %d", i / 8, value(got, i), got_place[i]);
 }
 
 template <class T> void check_images(const kernel_case &)
@@ -378,16 +391,29 @@ template <class T> void check_head(const kernel_case &)
 
 template <class T> void check_update(const kernel_case &)
 {
-	/* a convolution 6 × 3 × 3 × 3 padded to 8 input channels, a bias of 5, in padded order with a gap */
-	const weight_group groups[] = { { 0, 5, NO_COPY, 0, 0, 0, 0 }, { 16, 6 * 3 * 9, 0, 3, 8, 9, 1 } };
-	const size_t count = 16 + 176;
-	std::vector<uint32_t> block_group = { 0, 1 }, block_first = { 0, 0 };
+	/* In padded order, each group with a gap behind it: a bias, a convolution 6 × 3 × 3 × 3 padded to 8 input channels, a 1×1 that needs two blocks, a 1×1 whose
+	 * copy is padded. */
+	const struct {
+		weight_group group;
+		size_t outputs;
+	} all[] = { { { 0, 5, NO_COPY, 0, 0, 0, 0 }, 0 }, { { 16, 6 * 3 * 9, 0, 3, 8, 9, 1 }, 6 }, { { 192, 72 * 16, 6 * 9 * 8, 16, 16, 1, 1 }, 72 }, { { 1344, 6 * 3, 6 * 9 * 8 + 72 * 16, 3, 8, 1, 1 }, 6 } };
+	const size_t count = 1344 + 32, copies = 6 * 9 * 8 + 72 * 16 + 6 * 8;
+	std::vector<weight_group> groups;
+	std::vector<uint32_t> block_group, block_first;
+	for (const auto &one : all) {
+		for (uint32_t first = 0; first < one.group.count; first += UPDATE_BLOCK) {
+			block_group.push_back((uint32_t)groups.size());
+			block_first.push_back(first);
+		}
+		groups.push_back(one.group);
+	}
+	const unsigned blocks = (unsigned)block_group.size();
 	for (int sgd = 0; sgd < 2; sgd++) {
 		std::vector<float> weights = random_numbers<float>(count, 0, 1), gradients = random_numbers<float>(count, 0, 1);
 		device_array<float> w(weights), m(std::vector<float>(count, 0)), v(std::vector<float>(count, 0)), g(gradients);
-		device_array<weight_group> dgroups(std::vector<weight_group>(groups, groups + 2));
+		device_array<weight_group> dgroups(groups);
 		device_array<uint32_t> dblock_group(block_group), dblock_first(block_first);
-		device_array<T> copy(6 * 9 * 8);
+		device_array<T> copy(std::vector<T>(copies, from_float<T>(0)));
 		device_array<update_step> step(1);
 		device_array<step_gate> gate(std::vector<step_gate>(1));
 		update p = { w, m, v, g, dgroups, dblock_group, dblock_first, step, gate, (T *)copy, 0.9f, 0.999f, 1e-8f, 0.01f, sgd, 0 };
@@ -395,31 +421,50 @@ template <class T> void check_update(const kernel_case &)
 		for (int t = 1; t <= 3; t++) {
 			const update_step now = { 0.01f, 1 - std::pow(0.9f, (float)t), 1 - std::pow(0.999f, (float)t), 0.5f };
 			check_device(device_upload(step, &now, sizeof now, nullptr), "upload");
-			check_device(launch(update_kernel<T>, 2, UPDATE_THREADS, 0, nullptr, p), "update");
+			check_device(launch(update_kernel<T>, blocks, UPDATE_THREADS, 0, nullptr, p), "update");
 			for (const weight_group &group : groups)
 				for (size_t i = group.offset; i < group.offset + group.count; i++) {
 					const double gradient = 0.5 * gradients[i] + (group.decays ? 0.01 * want[i] : 0);
 					m1[i] = sgd ? 0.9 * m1[i] + gradient : 0.9 * m1[i] + 0.1 * gradient;
-					m2[i] = 0.999 * m2[i] + 0.001 * gradient * gradient;
+					m2[i] = sgd ? 0 : 0.999 * m2[i] + 0.001 * gradient * gradient;
 					want[i] -= sgd ? 0.01 * m1[i] : 0.01 * m1[i] / (1 - std::pow(0.9, t)) / (std::sqrt(m2[i] / (1 - std::pow(0.999, t))) + 1e-8);
 				}
 		}
-		const std::vector<float> got = w.download();
+		/* what lies between the groups stays as it was */
+		const std::vector<float> got = w.download(), got_m1 = m.download(), got_m2 = v.download();
 		const std::vector<T> got_copy = copy.download();
-		for (const weight_group &group : groups)
-			for (size_t i = group.offset; i < group.offset + group.count; i++)
-				expect_near(got[i], want[i], 2e-6 * (1 + std::fabs(want[i])) + 3e-6, "weight %zu, sgd %d", i, sgd);
-		for (size_t out = 0; out < 6; out++)
-			for (size_t c = 0; c < 3; c++)
-				for (size_t tap = 0; tap < 9; tap++)
-					expect_near(value(got_copy, (out * 9 + tap) * 8 + c), to_float(from_float<T>(got[16 + (out * 3 + c) * 9 + tap])), 1e-12, "copy of %zu, %zu, %zu", out, c, tap);
+		for (size_t i = 0; i < count; i++) {
+			expect_near(got[i], want[i], 2e-6 * (1 + std::fabs(want[i])) + 3e-6, "weight %zu, sgd %d", i, sgd);
+			expect_near(got_m1[i], m1[i], 1e-5 * std::fabs(m1[i]) + (m1[i] != 0 ? 1e-6 : 1e-30), "first moment %zu, sgd %d", i, sgd);
+			expect_near(got_m2[i], m2[i], 1e-4 * m2[i] + 1e-30, "second moment %zu, sgd %d", i, sgd); /* 1 - 0.999f is 0.001 to 2e-5 */
+		}
+		std::vector<double> want_copy(copies);
+		for (const auto &one : all)
+			for (size_t out = 0; out < one.outputs; out++)
+				for (size_t c = 0; c < one.group.c_in; c++)
+					for (size_t tap = 0; tap < one.group.taps; tap++)
+						want_copy[one.group.copy + (out * one.group.taps + tap) * one.group.c_padded + c] =
+							to_float(from_float<T>(got[one.group.offset + (out * one.group.c_in + c) * one.group.taps + tap]));
+		for (size_t i = 0; i < copies; i++)
+			expect_near(value(got_copy, i), want_copy[i], 1e-12, "copy %zu", i);
 
 		const step_gate closed = { 1, 0 };
 		check_device(device_upload(gate, &closed, sizeof closed, nullptr), "upload");
-		check_device(launch(update_kernel<T>, 2, UPDATE_THREADS, 0, nullptr, p), "update");
+		check_device(launch(update_kernel<T>, blocks, UPDATE_THREADS, 0, nullptr, p), "update");
 		const std::vector<float> after = w.download();
 		for (size_t i = 0; i < count; i++)
 			expect_near(after[i], got[i], 1e-30, "weight %zu behind a closed gate", i);
+		/* weights put by hand: only the copy, whatever the gate says of steps */
+		p.gate = nullptr;
+		p.copy_only = 1;
+		check_device(device_upload(w, weights.data(), count * sizeof(float), nullptr), "upload");
+		check_device(launch(update_kernel<T>, blocks, UPDATE_THREADS, 0, nullptr, p), "update");
+		const std::vector<float> put = w.download();
+		const std::vector<T> put_copy = copy.download();
+		for (size_t i = 0; i < count; i++)
+			expect_near(put[i], weights[i], 1e-30, "weight %zu put by hand", i);
+		for (size_t i = 0; i < 72 * 16; i++)
+			expect_near(value(put_copy, 6 * 9 * 8 + i), to_float(from_float<T>(weights[192 + i])), 1e-30, "copy of weight %zu put by hand", i);
 	}
 	/* the way back: gradients of the copy, in one part and in many, to the slab's order */
 	for (int parts : { 1, 2, 37 }) {

@@ -81,7 +81,7 @@ struct bn_state {
 };
 
 /* d = mask · gradient of the activation, the mask from the same fma as in forward; dbeta = sum of d, dgamma = sum of
- * d · (x - mean) · rstd. SHARED: g += gamma · d (g = gamma · d where first). Otherwise g = d. */
+ * d · (x - mean) · rstd. SHARED: g += gamma · d (g = gamma · d where first). Otherwise g = d. A walk over the map; QUARTER: over the pooled one. */
 template <class T, gradient_source source, bool shared> struct bn_relu_backward {
 	const void *gradient; /* T [pixels][gradient_pitch]; QUARTER: of the 2 × 2 mean; GLOBAL: float [images][channels] of the mean over a map */
 	const T *x;
@@ -101,38 +101,40 @@ template <class T, gradient_source source, bool shared> struct bn_relu_backward 
 	{
 		if (source == GRADIENT_FULL)
 			return load8((const T *)gradient + (size_t)pixel * gradient_pitch + channel);
-		octet v;
-		float factor;
-		if (source == GRADIENT_QUARTER) {
-			const map_pixel at = map_pixel_of(pixel, 2 * side);
-			v = load8((const T *)gradient + (((size_t)at.image * side + at.row / 2) * side + at.column / 2) * gradient_pitch + channel);
-			factor = 0.25f;
-		} else {
-			v = load8((const float *)gradient + (size_t)map_pixel_of(pixel, side).image * gradient_pitch + channel);
-			factor = 1.0f / (float)(side * side);
-		}
+		octet v = source == GRADIENT_QUARTER ? load8((const T *)gradient + (size_t)pixel * gradient_pitch + channel) :
+		                                       load8((const float *)gradient + (size_t)map_pixel_of(pixel, side).image * gradient_pitch + channel);
+		const float factor = source == GRADIENT_QUARTER ? 0.25f : 1.0f / (float)(side * side);
 		UNROLL for (int i = 0; i < 8; i++)
 			v.v[i] *= factor;
 		return v;
 	}
 	DEVICE void apply(const state &s, long pixel, int channel, octet (&sum)[2]) const
 	{
-		octet d = incoming(pixel, channel);
-		const octet in = load8(x + (size_t)pixel * pitch + channel);
-		UNROLL for (int i = 0; i < 8; i++) {
-			d.v[i] = fmaf(in.v[i], s.scale.v[i], s.bias.v[i]) > 0 ? d.v[i] : 0;
-			sum[0].v[i] += d.v[i];
-			sum[1].v[i] = fmaf(d.v[i], (in.v[i] - s.mean.v[i]) * s.rstd.v[i], sum[1].v[i]);
+		enum { COUNT = source == GRADIENT_QUARTER ? 4 : 1 }; /* pixels that share what comes in */
+		long at[COUNT] = { pixel };
+		if (source == GRADIENT_QUARTER) {
+			const map_pixel pooled = map_pixel_of(pixel, side);
+			UNROLL for (int p = 0; p < COUNT; p++)
+				at[p] = (((long)pooled.image * side + pooled.row) * 2 + p / 2) * 2 * side + 2 * pooled.column + p % 2;
 		}
-		T *to = g + (size_t)pixel * g_pitch + channel;
-		if (shared) {
-			octet old = {};
-			if (!first)
-				old = load8((const T *)to);
-			UNROLL for (int i = 0; i < 8; i++)
-				d.v[i] = fmaf(s.gamma.v[i], d.v[i], old.v[i]);
+		octet in[COUNT], old[COUNT] = {};
+		const octet coming = incoming(pixel, channel);
+		UNROLL for (int p = 0; p < COUNT; p++) {
+			in[p] = load8(x + (size_t)at[p] * pitch + channel);
+			if (shared)
+				old[p] = load8_or_zeros((const T *)g + (size_t)at[p] * g_pitch + channel, !first);
 		}
-		store8(to, d);
+		UNROLL for (int p = 0; p < COUNT; p++) {
+			octet d;
+			UNROLL for (int i = 0; i < 8; i++) {
+				d.v[i] = fmaf(in[p].v[i], s.scale.v[i], s.bias.v[i]) > 0 ? coming.v[i] : 0;
+				sum[0].v[i] += d.v[i];
+				sum[1].v[i] = fmaf(d.v[i], (in[p].v[i] - s.mean.v[i]) * s.rstd.v[i], sum[1].v[i]);
+				if (shared)
+					d.v[i] = fmaf(s.gamma.v[i], d.v[i], old[p].v[i]);
+			}
+			store8(g + (size_t)at[p] * g_pitch + channel, d);
+		}
 	}
 };
 

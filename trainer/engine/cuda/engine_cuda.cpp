@@ -48,7 +48,7 @@ void fill_update_tables(const network &net, const engine_conf *conf, std::vector
 		const engine_group &group = conf->layout->groups[g];
 		const net_param &p = plan->params[group.param];
 		(*groups)[(size_t)g] = { (uint32_t)group.offset, (uint32_t)p.count, NO_COPY, 0, 0, 0, (uint16_t)engine_decays(&p) };
-		for (uint32_t first = 0; first < p.count; first += UPDATE_THREADS) {
+		for (uint32_t first = 0; first < p.count; first += UPDATE_BLOCK) {
 			block_group->push_back((uint32_t)g);
 			block_first->push_back(first);
 		}

@@ -179,7 +179,7 @@ size_t update_blocks(const net_plan *plan)
 {
 	size_t blocks = 0;
 	for (int i = 0; i < plan->n_params; i++)
-		blocks += (plan->params[i].count + UPDATE_THREADS - 1) / UPDATE_THREADS;
+		blocks += (plan->params[i].count + UPDATE_BLOCK - 1) / UPDATE_BLOCK;
 	return blocks;
 }
 

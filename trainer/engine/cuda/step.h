@@ -429,7 +429,7 @@ template <class T> struct step {
 		data_gradient(b.transition, g, b.channels, m.back, before.channels);
 		const float *mean = m.block_mean[block - 1], *rstd = m.block_rstd[block - 1];
 		const int parts = pass(mask<GRADIENT_QUARTER, true>(b.transition_bn, m.back, before.channels, m.map[block - 1], before.channels, m.gradient[(block - 1) % 2], before.channels,
-		                                                    mean, rstd, b.side, 1), pixels(before.side), before.channels);
+		                                                    mean, rstd, b.side, 1), pixels(b.side), before.channels);
 		backward_sums(shared_sums(b.transition_bn, block - 1, before.layers, parts, true));
 	}
 	/* gradient: of the pool's output. */
@@ -438,8 +438,8 @@ template <class T> struct step {
 		const size_t at = net.stem_bn.statistics;
 		const long count = pixels(net.stem_side);
 		const int channels = net.stem.c_out;
-		const bn_relu_maxpool_backward<T> op = { m.stem, gradient, m.stem_place, m.stem_gradient, m.scale + at, m.bias + at, m.mean + at, m.rstd + at, net.stem_side, channels, pitch };
-		const int parts = pass(op, count, channels);
+		const bn_relu_maxpool_backward<T> op = { m.stem, gradient, m.stem_place, m.stem_gradient, m.mean + at, m.rstd + at, net.stem_side, channels, pitch };
+		const int parts = pass(op, pixels(net.first_side), channels);
 		backward_sums(private_sums(net.stem_bn, parts, count));
 		gather(); /* again: keeping the images would cost 0.2 MB each at 224², and four times that in color */
 		if (net.stem.fused & FUSED_BACKWARD) {

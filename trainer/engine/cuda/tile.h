@@ -17,7 +17,7 @@ struct alignas(16) vector16 {
 	uint32_t word[4];
 };
 
-/* Eight elements; where !inside zeros, and nothing is read. */
+/* 16 bytes; where !inside zeros, and nothing is read. */
 template <class T> DEVICE vector16 read_or_zeros(const T *from, bool inside)
 {
 	return inside ? *(const vector16 *)from : vector16{};

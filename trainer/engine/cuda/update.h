@@ -15,7 +15,7 @@ struct weight_group {
 	uint16_t decays;         /* takes part in weight decay */
 };
 
-enum { UPDATE_THREADS = 256 };
+enum { UPDATE_THREADS = 256, UPDATE_BLOCK = 4 * UPDATE_THREADS /* parameters of a block */ };
 enum : uint32_t { NO_COPY = 0xffffffffu };
 
 /* What changes from step to step; lives in device memory, so that a captured graph reads it anew. */
@@ -38,40 +38,83 @@ struct update {
 	int copy_only;                      /* weights were put by hand: only make the copy */
 };
 
-DEVICE float updated_weight(const update &p, const update_step &step, size_t i, int decays)
+/* As many in a row are a thread's: 16 bytes at a time, which a group's offset, its room and its copy's place allow (layout.c: whole vectors). */
+struct alignas(16) four_floats {
+	float v[4];
+};
+template <class T> struct alignas(4 * sizeof(T)) four_copies {
+	T v[4];
+};
+
+DEVICE void store4(float *to, const four_floats &x, uint32_t count)
 {
-	float weight = p.weights[i];
-	const float gradient = fmaf(decays ? p.weight_decay : 0, weight, step.gradient_factor * p.gradients[i]);
+	if (count >= 4)
+		*(four_floats *)to = x;
+	else
+		UNROLL for (uint32_t i = 0; i < 3; i++)
+			if (i < count)
+				to[i] = x.v[i];
+}
+
+DEVICE float updated_weight(const update &p, const update_step &step, int decays, float weight, float slab_gradient, float &moment1, float &moment2)
+{
+	const float gradient = fmaf(decays ? p.weight_decay : 0, weight, step.gradient_factor * slab_gradient);
 	if (p.sgd) {
-		p.moment1[i] = fmaf(p.beta1, p.moment1[i], gradient);
-		return fmaf(-step.rate, p.moment1[i], weight);
+		moment1 = fmaf(p.beta1, moment1, gradient);
+		return fmaf(-step.rate, moment1, weight);
 	}
-	const float m = fmaf(p.beta1, p.moment1[i], (1 - p.beta1) * gradient);
-	const float v = fmaf(p.beta2, p.moment2[i], (1 - p.beta2) * gradient * gradient);
-	p.moment1[i] = m;
-	p.moment2[i] = v;
-	return weight - step.rate * (m / step.correction1) / (sqrtf(v / step.correction2) + p.epsilon);
+	moment1 = fmaf(p.beta1, moment1, (1 - p.beta1) * gradient);
+	moment2 = fmaf(p.beta2, moment2, (1 - p.beta2) * gradient * gradient);
+	return weight - step.rate * (moment1 / step.correction1) / (sqrtf(moment2 / step.correction2) + p.epsilon);
+}
+
+template <class T> DEVICE void store_copy(T *copy, const weight_group &group, uint32_t j, const four_floats &weights, uint32_t count)
+{
+	const uint32_t taps = group.taps, row = group.c_in * taps;
+	if (taps == 1 && group.c_in == group.c_padded && count >= 4) { /* the same order */
+		*(four_copies<T> *)(copy + j) = { { from_float<T>(weights.v[0]), from_float<T>(weights.v[1]), from_float<T>(weights.v[2]), from_float<T>(weights.v[3]) } };
+		return;
+	}
+	uint32_t out = j / row, c = (j - out * row) / taps, tap = j - out * row - c * taps;
+	UNROLL for (uint32_t i = 0; i < 4; i++) {
+		if (i < count)
+			copy[(out * taps + tap) * group.c_padded + c] = from_float<T>(weights.v[i]);
+		if (++tap < taps)
+			continue;
+		tap = 0;
+		if (++c < group.c_in)
+			continue;
+		c = 0;
+		out++;
+	}
 }
 
 template <class T> KERNEL THREADS(UPDATE_THREADS, 1) update_kernel(const update p)
 {
 	begin_kernel();
-	if (p.gate && p.gate->closed)
-		return;
+	const update_step step = *p.step;
+	const uint32_t closed = p.gate ? p.gate->closed : 0; /* looked at when the group is there, too */
 	const weight_group group = p.groups[p.block_group[blockIdx.x]];
-	const uint32_t j = p.block_first[blockIdx.x] + threadIdx.x;
-	if (j >= group.count)
+	const uint32_t j = p.block_first[blockIdx.x] + threadIdx.x * 4;
+	if (closed || j >= group.count)
 		return;
+	const uint32_t count = group.count - j;
 	const size_t i = (size_t)group.offset + j;
-	float weight = p.weights[i];
+	four_floats weights = *(const four_floats *)(p.weights + i);
 	if (!p.copy_only) {
-		weight = updated_weight(p, *p.step, i, group.decays);
-		p.weights[i] = weight;
+		const four_floats gradients = *(const four_floats *)(p.gradients + i);
+		four_floats moment1 = *(const four_floats *)(p.moment1 + i), moment2 = {};
+		if (!p.sgd)
+			moment2 = *(const four_floats *)(p.moment2 + i);
+		UNROLL for (int k = 0; k < 4; k++)
+			weights.v[k] = updated_weight(p, step, group.decays, weights.v[k], gradients.v[k], moment1.v[k], moment2.v[k]);
+		store4(p.weights + i, weights, count);
+		store4(p.moment1 + i, moment1, count);
+		if (!p.sgd)
+			store4(p.moment2 + i, moment2, count);
 	}
-	if (group.copy != NO_COPY) {
-		const uint32_t row = (uint32_t)group.c_in * group.taps, out = j / row, c = j % row / group.taps, tap = j % group.taps;
-		((T *)p.copy)[group.copy + (out * group.taps + tap) * group.c_padded + c] = from_float<T>(weight);
-	}
+	if (group.copy != NO_COPY)
+		store_copy((T *)p.copy + group.copy, group, j, weights, count);
 }
 
 #endif

@@ -9,10 +9,11 @@ struct octet {
 	float v[8];
 };
 
-template <class T> DEVICE octet load8(const T *from)
+/* Where !inside zeros, and nothing is read. */
+template <class T> DEVICE octet load8_or_zeros(const T *from, bool inside)
 {
 	octet o;
-	const vector16 words = *(const vector16 *)from;
+	const vector16 words = read_or_zeros(from, inside);
 	UNROLL for (int i = 0; i < 4; i++) {
 		o.v[2 * i] = low_half<T>(words.word[i]);
 		o.v[2 * i + 1] = high_half<T>(words.word[i]);
@@ -20,15 +21,20 @@ template <class T> DEVICE octet load8(const T *from)
 	return o;
 }
 
-template <> DEVICE octet load8<float>(const float *from)
+template <> DEVICE octet load8_or_zeros<float>(const float *from, bool inside)
 {
 	octet o;
 	UNROLL for (int half = 0; half < 2; half++) {
-		const vector16 words = ((const vector16 *)from)[half];
+		const vector16 words = read_or_zeros(from + 4 * half, inside);
 		UNROLL for (int i = 0; i < 4; i++)
 			o.v[4 * half + i] = bits_float(words.word[i]);
 	}
 	return o;
+}
+
+template <class T> DEVICE octet load8(const T *from)
+{
+	return load8_or_zeros(from, true);
 }
 
 template <class T> DEVICE void store8(T *to, const octet &o)
