@@ -228,8 +228,8 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 		rc = network_make(&e->s.net, conf, err);
 	if (!rc)
 		rc = conf->stream ? 0 : device_failed(e, device_stream_make(&e->s.stream), "making a stream");
-	const char *early = getenv("CHEXNET_EARLY"); /* 1: early launches (device.h), where what runs waits for them; code for older GPUs does not, on no GPU */
-	launch_early = early && atoi(early) && warpgroups;
+	const char *early = getenv("CHEXNET_EARLY"); /* 0: no early launches (device.h), which only code that waits for them has; code for older GPUs does not, on no GPU */
+	launch_early = warpgroups && (!early || atoi(early));
 	size_t workspace = 0;
 	if (!rc) {
 		choose_own<T>(&e->s, capability, device_shared(), warpgroups);

@@ -128,19 +128,19 @@ template <class T> KERNEL THREADS(gray_forward_shape::THREADS, gray_forward_shap
 		UNROLL for (int m = 0; m < S::M_TILES; m++)
 			UNROLL for (int half = 0; half < 2; half++) {
 				const int pixel = output[(i & 1) * S::ROWS + warp_row + m * 16 + half * 8 + lane / 4];
-				if (pixel < 0)
-					continue;
+				const uint32_t keep = pixel < 0 ? 0 : ~0u;
 				vector16 v;
 				UNROLL for (int n = 0; n < S::N_TILES; n++) {
-					v.word[n] = pack<T>(product[m][n][2 * half], product[m][n][2 * half + 1]);
+					v.word[n] = pack<T>(product[m][n][2 * half], product[m][n][2 * half + 1]) & keep;
 					const float low = low_half<T>(v.word[n]), high = high_half<T>(v.word[n]);
 					sum[n][0] += low;
 					sum[n][1] += high;
 					square[n][0] = fmaf(low, low, square[n][0]);
 					square[n][1] = fmaf(high, high, square[n][1]);
 				}
-				if (filter < p.c_out)
-					*(vector16 *)(p.y + (size_t)pixel * (size_t)p.c_out + (size_t)filter) = v;
+				vector16 *to = (vector16 *)(p.y + (long)pixel * p.c_out + filter);
+				if (pixel >= 0 && filter < p.c_out)
+					*to = v;
 			}
 	}
 
@@ -165,7 +165,7 @@ template <class T> struct gray_weight {
 /* A warp has 32 filters and one row of four taps. */
 struct gray_weight_shape {
 	enum {
-		ROWS = 64, THREADS = 256, BLOCKS_PER_SM = 2, M_TILES = 2, TAP_PAIRS = GRAY_TAPS / 2, AHEAD = 2 /* tiles on their way */, STAGES = AHEAD + 1, TILE_BYTES = ROWS * GRAY_FILTERS * 2,
+		ROWS = 64, THREADS = 256, BLOCKS_PER_SM = 2, M_TILES = 2, TAP_PAIRS = GRAY_TAPS / 2, AHEAD = 2 /* tiles on their way */, STAGES = AHEAD + 1, MINE = ROWS * GRAY_FILTERS / VECTOR / THREADS /* chunks that a thread copies */, APART = ROWS / MINE, TILE_BYTES = ROWS * GRAY_FILTERS * 2,
 		OUTPUTS = 4 /* tiles whose pixels are known: those, and the one after them */
 	};
 	static_assert(THREADS / 32 == GRAY_FILTERS / 32 * GRAY_TAPS, "a warp for each");
@@ -186,7 +186,7 @@ template <class T> KERNEL THREADS(gray_weight_shape::THREADS, gray_weight_shape:
 	int *output = (int *)(ring + GRAY_RING * 16); /* [OUTPUTS][ROWS] */
 
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
-	const int filter0 = warp % 2 * 32, tap_row = warp / 2, chunk = t % tile64::CHUNKS;
+	const int filter0 = warp % 2 * 32, tap_row = warp / 2, chunk = t % tile64::CHUNKS, my_row = t / tile64::CHUNKS;
 	const gray_line<S::ROWS> l(p.places, p.side);
 	auto find = [&](int i) {
 		if (t < S::ROWS)
@@ -195,7 +195,8 @@ template <class T> KERNEL THREADS(gray_weight_shape::THREADS, gray_weight_shape:
 	auto prefetch = [&](int i) {
 		unsigned char *dz = stages + i % S::STAGES * 2 * S::TILE_BYTES, *y = dz + S::TILE_BYTES;
 		if (i < l.tiles)
-			UNROLL for (int r = t / tile64::CHUNKS; r < S::ROWS; r += S::THREADS / tile64::CHUNKS) {
+			UNROLL for (int k = 0; k < S::MINE; k++) {
+				const int r = my_row + k * S::APART;
 				const int pixel = output[i % S::OUTPUTS * S::ROWS + r];
 				const long at = (long)pixel * p.c_out + chunk * VECTOR;
 				const bool inside = pixel >= 0 && chunk * VECTOR < p.c_out;
@@ -224,14 +225,19 @@ template <class T> KERNEL THREADS(gray_weight_shape::THREADS, gray_weight_shape:
 		unsigned char *dy = stages + i % S::STAGES * 2 * S::TILE_BYTES, *y = dy + S::TILE_BYTES;
 		copies_wait<S::AHEAD - 1>();
 		/* dy in dz's place, the chunks that this thread copied */
-		UNROLL for (int r = t / tile64::CHUNKS; r < S::ROWS; r += S::THREADS / tile64::CHUNKS) {
-			const bool inside = output[i % S::OUTPUTS * S::ROWS + r] >= 0;
-			T *at = (T *)tile64::chunk(dy, r, chunk);
-			octet v = load8((const T *)at);
-			const octet in = load8((const T *)tile64::chunk(y, r, chunk));
-			UNROLL for (int k = 0; k < 8; k++)
-				v.v[k] = inside ? fmaf(a.v[k], v.v[k], fmaf(b.v[k], in.v[k], c.v[k])) : 0;
-			store8(at, v);
+		vector16 v[S::MINE], in[S::MINE];
+		uint32_t keep[S::MINE];
+		UNROLL for (int k = 0; k < S::MINE; k++) {
+			const int r = my_row + k * S::APART;
+			keep[k] = output[i % S::OUTPUTS * S::ROWS + r] < 0 ? 0 : ~0u;
+			v[k] = *(const vector16 *)tile64::chunk(dy, r, chunk);
+			in[k] = *(const vector16 *)tile64::chunk(y, r, chunk);
+		}
+		UNROLL for (int k = 0; k < S::MINE; k++) {
+			UNROLL for (int j = 0; j < 4; j++)
+				v[k].word[j] = pack<T>(fmaf(a.v[2 * j], low_half<T>(v[k].word[j]), fmaf(b.v[2 * j], low_half<T>(in[k].word[j]), c.v[2 * j])),
+				                       fmaf(a.v[2 * j + 1], high_half<T>(v[k].word[j]), fmaf(b.v[2 * j + 1], high_half<T>(in[k].word[j]), c.v[2 * j + 1]))) & keep[k];
+			*(vector16 *)tile64::chunk(dy, my_row + k * S::APART, chunk) = v[k];
 		}
 		sync_block(); /* and nobody reads the tile before any more */
 		prefetch(i + S::AHEAD);
