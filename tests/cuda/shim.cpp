@@ -435,7 +435,7 @@ unsigned char *shared_memory()
 	return block_memory;
 }
 
-void begin_kernel()
+void wait_for_writes()
 {
 	fibers[current].begun = true;
 }

@@ -40,7 +40,14 @@ void shim_seed(uint64_t seed);
 void shim_run(unsigned blocks, unsigned threads, size_t shared_bytes, const std::function<void()> &thread);
 
 unsigned char *shared_memory();
-void begin_kernel();
+void wait_for_writes();
+inline void begin_early_kernel()
+{
+}
+inline void begin_kernel()
+{
+	wait_for_writes();
+}
 void sync_block();
 float shuffle_xor(float value, int mask);
 float shuffle_from(float value, int from);

@@ -54,7 +54,7 @@ template <int rows, int stages, int warps, int data, int weight, int blocks_per_
 
 template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_backward_kernel(const conv1x1_backward<T> p)
 {
-	begin_kernel();
+	begin_early_kernel();
 #ifdef HAVE_SM80
 	typedef tile<128> rows128;
 	unsigned char *stage = shared_memory(), *weights = stage + S::STAGES * S::STAGE_BYTES;
@@ -69,6 +69,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 
 	if (S::DATA)
 		rows128::load<S::K, S::THREADS>(weights, p.weight, (size_t)p.c_in, 0, p.c_out, column0, p.c_in);
+	wait_for_writes();
 
 	auto prefetch = [&](int pixel_tile, int slot) {
 		if (pixel_tile < tiles) {

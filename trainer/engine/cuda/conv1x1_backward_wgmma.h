@@ -27,7 +27,7 @@ template <int stages> struct conv1x1_backward_wgmma_shape {
 
 template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_backward_wgmma_kernel(const conv1x1_backward<T> p)
 {
-	begin_kernel();
+	begin_early_kernel();
 #ifdef HAVE_SM80
 	if (!HAVE_WARPGROUPS)
 		return;
@@ -48,6 +48,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		const int k = my_k + i * S::WEIGHT_ROWS, column = column0 + my_chunk * VECTOR;
 		weight[i] = read_or_zeros(p.weight + (size_t)k * p.c_in + column, k < p.c_out && column < p.c_in);
 	}
+	wait_for_writes();
 	load_floats<S::THREADS>(a, p.a, p.c_out, S::K);
 	load_floats<S::THREADS>(b, p.b, p.c_out, S::K);
 	load_floats<S::THREADS>(c, p.c, p.c_out, S::K);

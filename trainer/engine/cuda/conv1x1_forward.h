@@ -46,7 +46,7 @@ template <int rows, int stages, bool resident, int blocks_per_sm = 1, bool wgmma
 
 template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_forward_kernel(const conv1x1_forward<T> p)
 {
-	begin_kernel();
+	begin_early_kernel();
 #ifdef HAVE_SM80
 	if (S::WGMMA && !HAVE_WARPGROUPS)
 		return;
@@ -62,11 +62,12 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	const int my_tiles = (tiles - 1 - (int)blockIdx.x) / (int)gridDim.x + 1; /* blocks <= tiles */
 	const int steps = my_tiles * k_tiles;
 
-	load_floats<S::THREADS>(scale, p.scale, p.c_in, k_tiles * S::K);
-	load_floats<S::THREADS>(bias, p.bias, p.c_in, k_tiles * S::K);
 	if (S::RESIDENT)
 		for (int k = 0; k < k_tiles; k++)
 			tile<S::K>::template load<S::N, S::THREADS>(weights + k * S::WEIGHT_BYTES, p.weight, (size_t)p.c_in, 0, p.c_out, k * S::K, p.c_in);
+	wait_for_writes();
+	load_floats<S::THREADS>(scale, p.scale, p.c_in, k_tiles * S::K);
+	load_floats<S::THREADS>(bias, p.bias, p.c_in, k_tiles * S::K);
 
 	/* Step i is channels (i % k_tiles) of this block's pixel tile (i / k_tiles). */
 	auto prefetch = [&](int i) {

@@ -100,7 +100,7 @@ template <int rows, int warp_rows, int warp_columns> struct conv3x3_data_shape {
 
 template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(const conv3x3_backward<T> p)
 {
-	begin_kernel();
+	begin_early_kernel();
 #ifdef HAVE_SM80
 	typedef tile<TAP_CHANNELS> tile128;
 	unsigned char *y = shared_memory(), *weights = y + S::TILE_BYTES, *dy_memory = weights + TAP_WEIGHT_BYTES;
@@ -109,8 +109,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(co
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
 	const int row_warp = warp / S::COLUMN_WARPS, warp_row = row_warp * S::WARP_ROWS, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
 	const pixel_line<S::ROWS> l(p.pixels, p.side);
-	const typename S::dy dy(dy_memory, p);
 	load_taps<S::THREADS>(weights, p.weight, p.c_out, p.c_in);
+	wait_for_writes();
+	const typename S::dy dy(dy_memory, p);
 	for (int j = 0; j <= l.lead; j++)
 		dy.prefetch(l, p, j);
 	copies_commit();

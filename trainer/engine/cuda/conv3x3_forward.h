@@ -38,7 +38,7 @@ template <int rows, int warp_rows, int k_groups> struct conv3x3_forward_shape {
 
 template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_kernel(const conv3x3_forward<T> p)
 {
-	begin_kernel();
+	begin_early_kernel();
 #ifdef HAVE_SM80
 	typedef tile<TAP_CHANNELS> tile128;
 	unsigned char *ring = shared_memory(), *weights = ring + RING_TILES * S::GROUP_BYTES, *zeros = weights + TAP_WEIGHT_BYTES;
@@ -48,6 +48,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_kernel
 	const int k_group = warp / S::ROW_WARPS, row_warp = warp % S::ROW_WARPS, warp_row = row_warp * S::WARP_ROWS;
 	load_taps<S::THREADS>(weights, p.weight, p.c_out, p.c_in); /* while the rest is worked out */
 	const pixel_line<S::ROWS> l(p.pixels, p.side);
+	wait_for_writes();
 
 	const int channel = t % tile128::CHUNKS * VECTOR;
 	octet scale = {}, bias = {};

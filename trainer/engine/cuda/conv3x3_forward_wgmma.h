@@ -26,7 +26,7 @@ struct conv3x3_forward_wgmma_shape {
 
 template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_kernel(const conv3x3_forward<T> p)
 {
-	begin_kernel();
+	begin_early_kernel();
 #ifdef HAVE_SM80
 	if (!HAVE_WARPGROUPS)
 		return;
@@ -48,6 +48,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 	/* The last group of 128 pixels, from `start` on, that tile i needs; it needs three at most. */
 	auto last_group = [&](int i) { return (i * S::ROWS + S::PRODUCT_ROWS + 2 * p.side - 1) / S::PRODUCT_ROWS; };
 
+	wait_for_writes();
 	const int channel = t % tile128::CHUNKS * VECTOR;
 	octet scale = {}, bias = {};
 	if (channel < p.c_in) {

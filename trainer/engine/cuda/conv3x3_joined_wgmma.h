@@ -46,7 +46,7 @@ DEVICE int pixel_of_line(int place, long pixels, int side)
 
 template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_kernel(const conv3x3_backward<T> p)
 {
-	begin_kernel();
+	begin_early_kernel();
 #ifdef HAVE_SM80
 	if (!HAVE_WARPGROUPS)
 		return;
@@ -65,6 +65,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 	vector16 weight[TAPS];
 	UNROLL for (int tap = 0; tap < TAPS; tap++)
 		weight[tap] = read_or_zeros(p.weight + (my_output * TAPS + tap) * p.c_in + column0 + my_chunk * VECTOR, my_output < p.c_out && column0 + my_chunk * VECTOR < p.c_in);
+	wait_for_writes();
 	load_floats<S::THREADS>(a, p.a, p.c_out, TAP_GROWTH);
 	load_floats<S::THREADS>(b, p.b, p.c_out, TAP_GROWTH);
 	load_floats<S::THREADS>(c, p.c, p.c_out, TAP_GROWTH);

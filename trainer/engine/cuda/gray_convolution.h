@@ -73,7 +73,7 @@ struct gray_forward_shape {
 
 template <class T> KERNEL THREADS(gray_forward_shape::THREADS, gray_forward_shape::BLOCKS_PER_SM) gray_forward_kernel(const gray_forward<T> p)
 {
-	begin_kernel();
+	begin_early_kernel();
 #ifdef HAVE_SM80
 	typedef gray_forward_shape S;
 	unsigned char *ring = shared_memory();
@@ -88,14 +88,6 @@ template <class T> KERNEL THREADS(gray_forward_shape::THREADS, gray_forward_shap
 			output[(i & 1) * S::ROWS + t] = gray_output(l.first + (long)i * S::ROWS + t, p.places, p.side);
 	};
 
-	for (int j = 0; j <= l.lead; j++)
-		l.prefetch(ring, p.map, p.places, j);
-	copies_commit();
-	for (int j = 1; j < S::AHEAD; j++) {
-		l.prefetch(ring, p.map, p.places, l.lead + j);
-		copies_commit();
-	}
-	find(0);
 	/* Columns in column_channel()'s order: a thread then has eight filters in a row of what it stores. */
 	uint32_t weight[S::K_STEPS][S::N_TILES][2];
 	UNROLL for (int n = 0; n < S::N_TILES; n++) {
@@ -105,7 +97,16 @@ template <class T> KERNEL THREADS(gray_forward_shape::THREADS, gray_forward_shap
 			UNROLL for (int half = 0; half < 2; half++)
 				weight[k][n][half] = filter < p.c_out ? from[k * 8 + half * 4] : 0;
 	}
+	wait_for_writes();
 
+	for (int j = 0; j <= l.lead; j++)
+		l.prefetch(ring, p.map, p.places, j);
+	copies_commit();
+	for (int j = 1; j < S::AHEAD; j++) {
+		l.prefetch(ring, p.map, p.places, l.lead + j);
+		copies_commit();
+	}
+	find(0);
 	float sum[S::N_TILES][2] = {}, square[S::N_TILES][2] = {};
 	const int filter = filter0 + quarter * VECTOR; /* and seven more */
 	SERIAL for (int i = 0; i < l.tiles; i++) {

@@ -33,13 +33,26 @@ DEVICE unsigned char *shared_memory()
 }
 
 /* The first thing that a kernel does: where launches are early (device.h) the next kernel may take its places from now on, and this one, which
- * took them before the kernel in front of it was through, waits until that one's writes are there. */
-DEVICE void begin_kernel()
+ * took them before the kernel in front of it was through, waits until that one's writes are there. Between the two halves a kernel may read what was there when its step
+ * began: the weights' copy, which then does not keep it waiting (step.h's first kernel is not early, so no step begins before the update is through). */
+DEVICE void begin_early_kernel()
 {
 #if __CUDA_ARCH__ >= 900
 	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+DEVICE void wait_for_writes()
+{
+#if __CUDA_ARCH__ >= 900
 	asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+DEVICE void begin_kernel()
+{
+	begin_early_kernel();
+	wait_for_writes();
 }
 
 DEVICE void sync_block()

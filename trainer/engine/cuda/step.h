@@ -329,7 +329,10 @@ template <class T> struct step {
 	void forward_stem()
 	{
 		const size_t at = net.stem_bn.statistics;
+		const unsigned early = launch_early;
+		launch_early = 0; /* a step begins when all before it is done: the update, for those that ask for weights at once (begin_early_kernel()) */
 		gather();
+		launch_early = early;
 		if (net.stem.fused & FUSED_FORWARD) {
 			fused_forward_stem();
 		} else {
