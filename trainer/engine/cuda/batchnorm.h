@@ -111,29 +111,30 @@ template <class T, gradient_source source, bool shared> struct bn_relu_backward 
 	DEVICE void apply(const state &s, long pixel, int channel, octet (&sum)[2]) const
 	{
 		enum { COUNT = source == GRADIENT_QUARTER ? 4 : 1 }; /* pixels that share what comes in */
-		long at[COUNT] = { pixel };
+		long own = pixel; /* the first of them */
 		if (source == GRADIENT_QUARTER) {
-			const map_pixel pooled = map_pixel_of(pixel, side);
-			UNROLL for (int p = 0; p < COUNT; p++)
-				at[p] = (((long)pooled.image * side + pooled.row) * 2 + p / 2) * 2 * side + 2 * pooled.column + p % 2;
+			const map_pixel at = map_pixel_of(pixel, side);
+			own = ((long)at.image * side + at.row) * 4 * side + 2 * at.column;
 		}
-		octet in[COUNT], old[COUNT] = {};
+		const T *const from = x + own * pitch + channel;
+		T *const g_own = g + own * g_pitch + channel;
+		octet in[COUNT];
 		const octet coming = incoming(pixel, channel);
+		UNROLL for (int p = 0; p < COUNT; p++)
+			in[p] = load8(from + (p / 2 * 2 * side + p % 2) * pitch);
 		UNROLL for (int p = 0; p < COUNT; p++) {
-			in[p] = load8(x + (size_t)at[p] * pitch + channel);
-			if (shared)
-				old[p] = load8_or_zeros((const T *)g + (size_t)at[p] * g_pitch + channel, !first);
-		}
-		UNROLL for (int p = 0; p < COUNT; p++) {
-			octet d;
+			T *const to = g_own + (p / 2 * 2 * side + p % 2) * g_pitch;
+			octet d, old = {};
+			if (shared && !first)
+				old = load8((const T *)to);
 			UNROLL for (int i = 0; i < 8; i++) {
 				d.v[i] = fmaf(in[p].v[i], s.scale.v[i], s.bias.v[i]) > 0 ? coming.v[i] : 0;
 				sum[0].v[i] += d.v[i];
 				sum[1].v[i] = fmaf(d.v[i], (in[p].v[i] - s.mean.v[i]) * s.rstd.v[i], sum[1].v[i]);
 				if (shared)
-					d.v[i] = fmaf(s.gamma.v[i], d.v[i], old[p].v[i]);
+					d.v[i] = fmaf(s.gamma.v[i], d.v[i], old.v[i]);
 			}
-			store8(g + (size_t)at[p] * g_pitch + channel, d);
+			store8(to, d);
 		}
 	}
 };

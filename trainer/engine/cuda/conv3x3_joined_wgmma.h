@@ -58,7 +58,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, group = one_for_warp(t / WARPGROUP), quarter = lane % 4;
 	const int halves = S::halves(p.c_in), column0 = (int)blockIdx.x % halves * S::CHANNELS, part = (int)blockIdx.x / halves, parts = (int)gridDim.x / halves;
 
-	/* What comes first is asked for before any of it is waited for: a latency each, a dozen in a row, took as long as the rest of a launch of few tiles. Of the weights
+	/* What comes first is asked for before any of it is waited for: a latency each, a dozen in a row, is long beside a launch of few tiles. Of the weights
 	 * a thread has eight channels of one output, all taps. */
 	static_assert(S::THREADS == TAP_GROWTH * S::CHANNELS / VECTOR, "all of a tap's weights at once");
 	const int my_chunk = t % (S::CHANNELS / VECTOR), my_output = t / (S::CHANNELS / VECTOR);

@@ -131,33 +131,33 @@ template <class T> struct bn_relu_maxpool_backward {
 	{
 		const int pooled = (side + 1) / 2;
 		const map_pixel at = map_pixel_of(pixel, pooled);
-		const size_t first = ((size_t)(at.image * side + 2 * at.row) * side + 2 * at.column) * channels + channel;
+		const size_t first = ((size_t)(at.image * side + 2 * at.row) * side + 2 * at.column) * channels + channel, window = (size_t)pixel;
 		octet in[4], g[4]; /* all on their way before the first is waited for */
 		places from[4];
 		bool inside[4];
 		UNROLL for (int k = 0; k < 4; k++) {
 			inside[k] = 2 * at.row + k / 2 < side && 2 * at.column + k % 2 < side; /* else nobody's greatest value is there */
-			in[k] = load8_or_zeros(x + first + (size_t)(k / 2 * side + k % 2) * channels, inside[k]);
+			in[k] = load8_or_zeros(x + first + (k / 2 * side + k % 2) * channels, inside[k]);
 		}
 		UNROLL for (int k = 0; k < 4; k++) {
-			const bool window = at.row + k / 2 < pooled && at.column + k % 2 < pooled; /* else there is no gradient */
-			const size_t number = (size_t)pixel + k / 2 * pooled + k % 2;
-			from[k] = window ? *(const places *)(place + number * channels + channel) : places{};
-			g[k] = load8_or_zeros(gradient + number * gradient_pitch + channel, window);
+			const bool exists = at.row + k / 2 < pooled && at.column + k % 2 < pooled; /* else there is no gradient */
+			const int further = k / 2 * pooled + k % 2;
+			from[k] = exists ? *(const places *)(place + window * channels + channel + further * channels) : places{};
+			g[k] = load8_or_zeros(gradient + window * gradient_pitch + channel + further * gradient_pitch, exists);
 		}
 		UNROLL for (int i = 0; i < 8; i++) /* channel by channel, or more is in registers at once than there are */
 			UNROLL for (int p = 0; p < 4; p++) {
 				float d = 0;
 				UNROLL for (int k = 0; k < 4; k++)
-					if (k / 2 <= p / 2 && k % 2 <= p % 2)
-						d += from[k].of(i) == (p / 2 - 2 * (k / 2) + 1) * 3 + p % 2 - 2 * (k % 2) + 1 ? g[k].v[i] : 0;
+					if (k / 2 <= p / 2 && k % 2 <= p % 2 && from[k].of(i) == (p / 2 - 2 * (k / 2) + 1) * 3 + p % 2 - 2 * (k % 2) + 1)
+						d += g[k].v[i];
 				sum[0].v[i] += d;
 				sum[1].v[i] = fmaf(d, (in[p].v[i] - s.mean.v[i]) * s.rstd.v[i], sum[1].v[i]);
 				in[p].v[i] = d;
 			}
 		UNROLL for (int p = 0; p < 4; p++)
 			if (inside[p])
-				store8(dz + first + (size_t)(p / 2 * side + p % 2) * channels, in[p]);
+				store8(dz + first + (p / 2 * side + p % 2) * channels, in[p]);
 	}
 };
 
