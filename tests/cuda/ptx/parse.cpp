@@ -226,8 +226,12 @@ void reader::instruct(const std::string &text, const std::string &whole)
 					i.row[rows++] = operand(part);
 			} else if (o.compare(0, 2, "%p") == 0) {
 				i.predicate[preds++] = predicate_of(o);
-			} else if (opcode == "mov.pred" && o == "0") {
+			} else if (opcode == "mov.pred" && (o == "0" || o == "-1")) {
+				if (o != "0")
+					i.run = find_action("not.pred", &i.flow);
 				i.predicate[preds++] = predicate_of("#0"); /* nobody writes it */
+			} else if (opcode == "mov.pred") {
+				give_up(k.name, whole);
 			} else if (o.find('|') != std::string::npos) {
 				i.row[rows++] = operand(o.substr(0, o.find('|')));
 				i.predicate[preds++] = predicate_of(o.substr(o.find('|') + 1));
