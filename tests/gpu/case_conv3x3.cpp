@@ -213,6 +213,16 @@ template <class T, class S> void check_weight_shape(const shape &s, int most)
 	expect_weight(l, run, blocks);
 }
 
+template <class T, class data, class weight> void check_both_shape(const shape &s, int most)
+{
+	const layer<T> l(s);
+	const int blocks = line_blocks(s.pixels(), data::ROWS, most), parts = line_blocks(s.pixels(), weight::ROWS, most);
+	const backward_run<T> run(l, blocks > parts ? blocks : parts);
+	check_device((conv3x3_both_launch<T, data, weight>(run.arguments(s), (unsigned)blocks, (unsigned)parts, nullptr)), "conv3x3_both");
+	expect_data(l, run, blocks);
+	expect_weight(l, run, parts);
+}
+
 template <class T, class S> void check_joined_shape(const shape &s, int most)
 {
 	const layer<T> l(s);
@@ -250,6 +260,11 @@ template <class T, class S> void check_data(const kernel_case &)
 template <class T, class S> void check_weight(const kernel_case &)
 {
 	each_shape(S::SIDES_BELOW, check_weight_shape<T, S>);
+}
+
+template <class T, class data, class weight> void check_both(const kernel_case &)
+{
+	each_shape((int)data::SIDES_BELOW < (int)weight::SIDES_BELOW ? (int)data::SIDES_BELOW : (int)weight::SIDES_BELOW, check_both_shape<T, data, weight>);
 }
 
 template <class T, class S> void check_joined(const kernel_case &)
@@ -414,6 +429,7 @@ void add_conv3x3_cases(std::vector<kernel_case> &cases)
 	add_weight<bf16, conv3x3_weight_shape<64>>(cases, "2");           /* half the tile: two blocks' worth of shared memory is left to the cache */
 	add_weight<bf16, conv3x3_weight_shape<128, 3>>(cases, "3");       /* three blocks share the taps: for maps that make few tiles */
 	add_joined<bf16, conv3x3_joined_wgmma_shape>(cases, "1");         /* wgmma; dz and dW in one pass */
+	add(cases, "conv3x3_both:1:bf16", check_both<bf16, conv3x3_data_shape<64, 32, 32>, conv3x3_weight_shape<128, 3>>, nullptr, false); /* as few_tiles has them */
 	add_forward<fp16, conv3x3_forward_shape<128, 32, 2>>(cases, "1");
 	add_forward<fp16, conv3x3_forward_wgmma_shape>(cases, "4");
 	add_data<fp16, conv3x3_data_shape<128, 32, 64>>(cases, "1");

@@ -35,10 +35,9 @@ template <int ROWS> struct pixel_line {
 	int side, tiles, lead;
 	long first, start; /* pixels: of tile 0, of group 0 */
 
-	/* share: blocks that walk along the same stretch, for each its part of what comes of it. */
-	DEVICE pixel_line(long pixels, int map_side, unsigned share = 1) : side(map_side)
+	/* Of block `block` of `blocks`. */
+	DEVICE pixel_line(long pixels, int map_side, unsigned block, unsigned blocks) : side(map_side)
 	{
-		const unsigned block = blockIdx.x / share, blocks = gridDim.x / share;
 		const long all = (pixels + ROWS - 1) / ROWS, from = all * block / blocks;
 		tiles = (int)(all * (block + 1) / blocks - from);
 		lead = (2 * (side + 1) + ROWS - 1) / ROWS;

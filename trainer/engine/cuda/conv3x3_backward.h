@@ -98,9 +98,9 @@ template <int rows, int warp_rows, int warp_columns> struct conv3x3_data_shape {
 	}
 };
 
-template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(const conv3x3_backward<T> p)
+/* The work of block `block` of `blocks`. */
+template <class T, class S> DEVICE void conv3x3_data(const conv3x3_backward<T> &p, unsigned block, unsigned blocks)
 {
-	begin_early_kernel();
 #ifdef HAVE_SM80
 	typedef tile<TAP_CHANNELS> tile128;
 	unsigned char *y = shared_memory(), *weights = y + S::TILE_BYTES, *dy_memory = weights + TAP_WEIGHT_BYTES;
@@ -108,7 +108,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(co
 
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
 	const int row_warp = warp / S::COLUMN_WARPS, warp_row = row_warp * S::WARP_ROWS, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
-	const pixel_line<S::ROWS> l(p.pixels, p.side);
+	const pixel_line<S::ROWS> l(p.pixels, p.side, block, blocks);
 	load_taps<S::THREADS>(weights, p.weight, p.c_out, p.c_in);
 	wait_for_writes();
 	const typename S::dy dy(dy_memory, p);
@@ -186,8 +186,14 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(co
 	sync_block();
 	for (int i = t; i < 2 * S::N; i += S::THREADS)
 		if (i % S::N < p.c_in)
-			p.partial_sums[((size_t)blockIdx.x * 2 + i / S::N) * p.c_in + i % S::N] = column_sum<S::N, S::ROW_WARPS>(sums, i);
+			p.partial_sums[((size_t)block * 2 + i / S::N) * p.c_in + i % S::N] = column_sum<S::N, S::ROW_WARPS>(sums, i);
 #endif
+}
+
+template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(const conv3x3_backward<T> p)
+{
+	begin_early_kernel();
+	conv3x3_data<T, S>(p, blockIdx.x, gridDim.x);
 }
 
 /* ---- dW ------------------------------------------------------------------------------------------- */
@@ -208,16 +214,16 @@ template <int rows, int groups = 1> struct conv3x3_weight_shape {
 	}
 };
 
-template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(const conv3x3_backward<T> p)
+template <class T, class S> DEVICE void conv3x3_weight(const conv3x3_backward<T> &p, unsigned block, unsigned blocks)
 {
-	begin_kernel();
+	wait_for_writes();
 #ifdef HAVE_SM80
 	typedef tile<TAP_CHANNELS> tile128;
 	unsigned char *memory = shared_memory();
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
 	const int w_row = warp % S::ROW_WARPS * S::W_ROWS, w_column = warp / S::ROW_WARPS * S::W_COLUMNS;
-	const int first_tap = (int)blockIdx.x % S::GROUPS * S::GROUP_TAPS, part = (int)blockIdx.x / S::GROUPS;
-	const pixel_line<S::ROWS> l(p.pixels, p.side, S::GROUPS);
+	const int first_tap = (int)block % S::GROUPS * S::GROUP_TAPS, part = (int)block / S::GROUPS;
+	const pixel_line<S::ROWS> l(p.pixels, p.side, block / S::GROUPS, blocks / S::GROUPS); /* which as many blocks share */
 	const typename S::dy dy(memory + S::Z_TILES * S::TILE_BYTES, p);
 
 	auto prefetch = [&](int i) {
@@ -279,6 +285,37 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(
 						p.partial_weight[(((size_t)part * p.c_out + column) * TAPS + first_tap + tap) * p.c_in + c] = dweight[m][tap * 2 + n][j];
 				}
 #endif
+}
+
+template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(const conv3x3_backward<T> p)
+{
+	begin_early_kernel();
+	conv3x3_weight<T, S>(p, blockIdx.x, gridDim.x);
+}
+
+/* ---- both, side by side ---------------------------------------------------------------------------- */
+
+/* For maps of so few tiles that either leaves half of the multiprocessors without work. */
+template <class T> struct conv3x3_both {
+	conv3x3_backward<T> p;
+	unsigned data_blocks; /* the first; the others have the weight */
+};
+
+template <class T, class data, class weight> KERNEL THREADS(data::THREADS, 1) conv3x3_both_kernel(const conv3x3_both<T> both)
+{
+	static_assert((int)data::THREADS == (int)weight::THREADS, "the same blocks");
+	begin_early_kernel();
+	if (blockIdx.x < both.data_blocks)
+		conv3x3_data<T, data>(both.p, blockIdx.x, both.data_blocks);
+	else
+		conv3x3_weight<T, weight>(both.p, blockIdx.x - both.data_blocks, gridDim.x - both.data_blocks);
+}
+
+/* Blocks of each as in the launches of one. */
+template <class T, class data, class weight> int conv3x3_both_launch(const conv3x3_backward<T> &p, unsigned data_blocks, unsigned parts, device_stream stream)
+{
+	const size_t most = data::shared_bytes() > weight::shared_bytes() ? data::shared_bytes() : weight::shared_bytes();
+	return launch(conv3x3_both_kernel<T, data, weight>, data_blocks + parts * weight::GROUPS, data::THREADS, most, stream, conv3x3_both<T>{ p, data_blocks });
 }
 
 template <class T, int... cut> int conv3x3_data_run(conv3x3_data_shape<cut...>, const conv3x3_backward<T> &p, unsigned blocks, device_stream stream)

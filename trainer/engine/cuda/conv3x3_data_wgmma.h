@@ -31,7 +31,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_wgmma_ker
 	float *scale = (float *)(dy_memory + S::dy::BYTES), *bias = scale + S::N, *sums = bias + S::N;
 
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, quarter = lane % 4;
-	const pixel_line<S::ROWS> l(p.pixels, p.side);
+	const pixel_line<S::ROWS> l(p.pixels, p.side, blockIdx.x, gridDim.x);
 	const typename S::dy dy(dy_memory, p);
 	for (int i = t; i < S::N; i += S::THREADS) {
 		scale[i] = i < p.c_in ? p.scale[i] : 0;

@@ -47,7 +47,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_kernel
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
 	const int k_group = warp / S::ROW_WARPS, row_warp = warp % S::ROW_WARPS, warp_row = row_warp * S::WARP_ROWS;
 	load_taps<S::THREADS>(weights, p.weight, p.c_out, p.c_in); /* while the rest is worked out */
-	const pixel_line<S::ROWS> l(p.pixels, p.side);
+	const pixel_line<S::ROWS> l(p.pixels, p.side, blockIdx.x, gridDim.x);
 	wait_for_writes();
 
 	const int channel = t % tile128::CHUNKS * VECTOR;
