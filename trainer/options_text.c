@@ -176,7 +176,7 @@ static const char man_tail[] =
 	".TP\n.B TMPDIR\nWhere \\fBbench data\\fR makes its images (/tmp).\n"
 	".TP\n.B CHEXNET_GRAPHS\\fR, \\fBCHEXNET_FUSED\\fR, \\fBCHEXNET_EARLY\\fR, \\fBCHEXNET_WGMMA\n"
 	"For work on the CUDA engine. GRAPHS=0: every step is enqueued anew, to find what goes wrong in one. FUSED=BITS[:FIRST\\-LAST]: fused kernels of a dense layer (1: 1x1 forward, 2:\n"
-	"1x1 backward, 4: 3x3 forward, 8: 3x3 backward) in those layers, 16: weight gradients of 1x1 convolutions that are not fused, and 32: the stem of gray images. EARLY=0: no kernel is\n"
+	"1x1 backward, 4: 3x3 forward, 8: 3x3 backward) in those layers, 16: weight gradients of 1x1 and 3x3 convolutions that are not fused, and 32: the stem of gray images. EARLY=0: no kernel is\n"
 	"launched before the one before has ended. WGMMA=0: none of those for the tensor cores of sm_90a, which are taken where they can run.\n"
 	".SH FILES\n"
 	"What a training leaves in \\fB\\-\\-output\\fR:\n"

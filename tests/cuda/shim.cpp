@@ -19,6 +19,7 @@
 
 struct shim_index threadIdx, blockIdx, blockDim, gridDim;
 size_t shim_shared = 227 * 1024;
+int shim_sms = 3; /* small and odd: blocks get unequal shares */
 
 namespace {
 

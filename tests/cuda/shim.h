@@ -154,6 +154,7 @@ typedef struct shim_stream *device_stream;
 
 /* What a block may have, an H100's; tests take others. */
 extern size_t shim_shared;
+extern int shim_sms;
 
 /* A graph is a list of what was enqueued, while it was captured, on the streams that take part: the one on which the capture began, and those
  * that since then waited for an event of one that does. As on a device the host cannot wait or allocate meanwhile, and all must have been joined with
@@ -210,7 +211,7 @@ int device_wait(device_stream stream);
 
 inline int device_sms()
 {
-	return 3; /* small and odd: blocks get unequal shares */
+	return shim_sms;
 }
 
 inline double device_memory()

@@ -321,7 +321,7 @@ int main(int argc, char **argv)
 {
 	std::vector<kernel_case> cases;
 	add_conv1x1_cases(cases);
-	add_conv1x1_weight_cases(cases);
+	add_conv_weight_cases(cases);
 	add_conv3x3_cases(cases);
 	add_elementwise_cases(cases);
 	add_residual_cases(cases);

@@ -24,7 +24,7 @@ struct kernel_case {
 
 /* Every file of cases adds its own. */
 void add_conv1x1_cases(std::vector<kernel_case> &cases);
-void add_conv1x1_weight_cases(std::vector<kernel_case> &cases);
+void add_conv_weight_cases(std::vector<kernel_case> &cases);
 void add_conv3x3_cases(std::vector<kernel_case> &cases);
 void add_elementwise_cases(std::vector<kernel_case> &cases);
 void add_residual_cases(std::vector<kernel_case> &cases);

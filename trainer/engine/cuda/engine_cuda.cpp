@@ -130,7 +130,7 @@ int wgmma_wanted()
 	return wanted ? atoi(wanted) != 0 : -1;
 }
 
-enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8, CHOOSE_WEIGHT_1X1 = 16, CHOOSE_STEM = 32 };
+enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8, CHOOSE_WEIGHT = 16, CHOOSE_STEM = 32 };
 
 /* The fused kernels that fit into a block's shared memory and are made for this layer, as CHOOSE_… bits. */
 template <class tiles> int fitting(const network &net, const dense_block &b, const dense_layer &l, size_t shared)
@@ -162,13 +162,15 @@ template <class T> void choose_fused(step<T> *s, int capability, int bits, int f
 		}
 }
 
-/* Weights' gradients of 1×1 convolutions that are not fused: a DenseNet's transitions, most of a ResNet. */
+/* Weights' gradients of 1×1 and 3×3 convolutions that are not fused: a DenseNet's transitions, most of a ResNet. Those of its last 3×3 are large enough to fill
+ * a GPU without parts. */
 template <class T> void choose_weight(step<T> *s)
 {
 	if (weight_tiles::shared_bytes() > s->shared)
 		return;
-	each_convolution(s->net, [](conv_place &c, int, int, bool) {
-		if (c.kernel == 1 && c.pad == 0 && !(c.fused & FUSED_BACKWARD))
+	each_convolution(s->net, [s](conv_place &c, int, int, bool) {
+		const bool taken = c.kernel == 1 || (c.kernel == 3 && conv_weight_gains(c.c_out, 9 * c.c_padded, s->sms));
+		if (taken && c.pad == c.kernel / 2 && !(c.fused & FUSED_BACKWARD))
 			c.fused |= OWN_WEIGHT;
 	});
 }
@@ -186,7 +188,7 @@ template <class T> void choose_own(step<T> *s, int capability, size_t shared, bo
 		return;
 	s->shared = shared;
 	choose_fused(s, capability, bits, first, last, warpgroups);
-	if (bits & CHOOSE_WEIGHT_1X1)
+	if (bits & CHOOSE_WEIGHT)
 		choose_weight(s);
 	if (bits & CHOOSE_STEM && s->net.gray && gray_fits(s->net.stem.h_in, s->net.stem.c_out, shared))
 		s->net.stem.fused = FUSED_FORWARD | FUSED_BACKWARD;

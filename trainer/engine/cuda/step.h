@@ -9,7 +9,7 @@
 
 #include "batchnorm.h"
 #include "bn_merge.h"
-#include "conv1x1_weight.h"
+#include "conv_weight.h"
 #include "convolution.h"
 #include "fused_tiles.h"
 #include "gray_convolution.h"
@@ -171,16 +171,17 @@ template <class T> struct step {
 	{
 		if (!(c.fused & OWN_WEIGHT))
 			return 1;
-		return with_weight_tiles(c.c_out, c.c_padded, shared, [&](auto tiles) { return conv1x1_weight_parts<decltype(tiles)>(pixels(c.h_out), c.c_out, c.c_padded, sms); });
+		const int columns = c.kernel * c.kernel * c.c_padded;
+		return with_weight_tiles(c.c_out, columns, shared, [&](auto tiles) { return conv_weight_parts<decltype(tiles)>(pixels(c.h_out), c.c_out, columns, sms); });
 	}
 	void weight_gradient_of(const conv_place &c, const T *in, int in_pitch, const T *out_gradient, int out_pitch)
 	{
 		const int parts = weight_parts(c);
 		if (c.fused & OWN_WEIGHT) {
 			if constexpr (sizeof(T) == 2) {
-				const conv1x1_weight<T> p = { out_gradient, in, m.partial, pixels(c.h_out), c.h_out, c.h_in, c.stride, out_pitch, in_pitch, c.c_out, c.c_padded, parts };
+				const conv_weight<T> p = { out_gradient, in, m.partial, pixels(c.h_out), c.h_out, c.h_in, c.kernel, c.stride, out_pitch, in_pitch, c.c_out, c.c_padded, parts };
 				if (!rc)
-					rc = with_weight_tiles(c.c_out, c.c_padded, shared, [&](auto tiles) { return conv1x1_weight_launch<T, decltype(tiles)>(p, stream); });
+					rc = with_weight_tiles(c.c_out, p.columns(), shared, [&](auto tiles) { return conv_weight_launch<T, decltype(tiles)>(p, stream); });
 			}
 		} else if (!rc) {
 			rc = conv->weight({ shape(c, in_pitch, out_pitch), in, nullptr, out_gradient, nullptr, m.partial, 1 }, stream);
