@@ -100,9 +100,9 @@ static void cells_lie_where_the_strides_put_them(void **state)
 
 static void a_default_window_is_covered_by_cells_where_one_is_near(void **state)
 {
-	static const int cases[][4] = { /* prepared; window of a DenseNet of four blocks, of one of two, of a ResNet */
-		{ 256, 224, 224, 224 }, { 320, 288, 280, 280 }, { 384, 352, 336, 336 }, { 512, 448, 448, 448 }, { 128, 112, 112, 112 }, { 96, 80, 88, 80 },
-		{ 64, 56, 56, 56 }, { 32, 24, 24, 24 },
+	static const int cases[][5] = { /* prepared; window of a DenseNet of four blocks, of one of two, of a ResNet; of the first on a GPU */
+		{ 256, 224, 224, 224, 224 }, { 320, 288, 280, 280, 288 }, { 384, 352, 336, 336, 352 }, { 512, 448, 448, 448, 448 }, { 128, 112, 112, 112, 128 }, { 96, 80, 88, 80, 96 },
+		{ 64, 56, 56, 56, 64 }, { 32, 24, 24, 24, 32 },
 	};
 
 	(void)state;
@@ -110,10 +110,11 @@ static void a_default_window_is_covered_by_cells_where_one_is_near(void **state)
 		struct network deep = { .model = "densenet121", .classes = 14 }, resnet = { .model = "resnet50", .classes = 14 },
 			       small = { .model = "densenet", .classes = 14, .growth = 4, .n_blocks = 2, .block = { 1, 1 } }, none = { .model = "vgg16", .classes = 14 };
 
-		assert_int_equal(default_image_size(&deep, cases[i][0]), cases[i][1]);
-		assert_int_equal(default_image_size(&small, cases[i][0]), cases[i][2]);
-		assert_int_equal(default_image_size(&resnet, cases[i][0]), cases[i][3]);
-		assert_int_equal(default_image_size(&none, cases[i][0]), cases[i][0] * 7 / 64 * 8);
+		assert_int_equal(default_image_size(&deep, cases[i][0], 0), cases[i][1]);
+		assert_int_equal(default_image_size(&deep, cases[i][0], 1), cases[i][4]);
+		assert_int_equal(default_image_size(&small, cases[i][0], 0), cases[i][2]);
+		assert_int_equal(default_image_size(&resnet, cases[i][0], 1), cases[i][3]);
+		assert_int_equal(default_image_size(&none, cases[i][0], 1), cases[i][0] * 7 / 64 * 8);
 	}
 }
 

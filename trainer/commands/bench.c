@@ -209,7 +209,7 @@ static int bench(const struct bench_conf *conf, struct error *e)
 {
 	struct bench b = { .conf = conf, .begin = now() };
 
-	if (world_open(&b.world, "bench", e) == 0) {
+	if (world_open(&b.world, "bench", model_on_cpu(conf->engine.engine), e) == 0) {
 		if (conf->ablate)
 			run_ablation(&b, e);
 		else if (conf->scaling)

@@ -370,7 +370,7 @@ static int doctor(const struct conf *conf, struct error *e)
 {
 	struct doctor d = { .conf = conf };
 
-	if (world_open(&d.world, "doctor", e) == 0) {
+	if (world_open(&d.world, "doctor", model_on_cpu(conf->engine.engine), e) == 0) {
 		check_world(&d);
 		check_places(&d);
 		check_threads(&d);

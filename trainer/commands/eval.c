@@ -261,7 +261,7 @@ static int eval(const struct eval_conf *conf, struct error *e)
 {
 	struct eval v = { .conf = conf };
 
-	if (world_open(&v.world, "eval", e) == 0 && open_data(&v, e) == 0 && open_model(&v, e) == 0) {
+	if (world_open(&v.world, "eval", model_on_cpu(conf->engine.engine), e) == 0 && open_data(&v, e) == 0 && open_model(&v, e) == 0) {
 		say_fallback(&v);
 		v.leaked = count_leaked(&v);
 		judge(&v, e);

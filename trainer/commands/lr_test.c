@@ -142,7 +142,7 @@ static int run(int argc, char **argv)
 	if (rc != 0)
 		return rc < 0 ? world_refuse("lr-test", &e) : EXIT_DONE;
 	train_catch_signals();
-	if (world_open(&l.world, "lr-test", &e) < 0)
+	if (world_open(&l.world, "lr-test", model_on_cpu(l.conf.engine.engine), &e) < 0)
 		return world_end(&l.world, &e);
 	rc = lr_test(&l, &e);
 	world_close(&l.world);

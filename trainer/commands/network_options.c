@@ -93,9 +93,13 @@ int image_size_like(const struct network *n, int window, int of, int source_size
 	return even ? even : (source_size * window + of / 2) / of;
 }
 
-int default_image_size(const struct network *n, int source_size)
+int default_image_size(const struct network *n, int source_size, int halving)
 {
-	int even = covered_like(n, 7, 8, source_size);
+	int even = covered_like(n, 7, 8, source_size), pitch = even || !halving ? 0 : densenet_pitch(n, source_size);
 
+	if (pitch) {
+		even = (source_size * 7 / 8 + pitch / 2) / pitch * pitch;
+		even -= even > source_size ? pitch : 0;
+	}
 	return even ? even : source_size * 7 / 8 / 8 * 8;
 }

@@ -56,8 +56,9 @@ void say_findings(const char *command, const char *path);
 
 /* Side of the network's window for images of source_size when --image-size is 0. A DenseNet's is the multiple of its last cells' pitch that is
  * nearest to 7/8 of them (of 32: 224 of 256, 288 of 320), so that activation maps cover the window. Where none lies from 13/16 to 15/16 the rim
- * would be too wide or too narrow (of 128 pixels, 96 or 128): then, and in a ResNet, whose cells cover no multiple, 7/8, a multiple of 8 (112). */
-int default_image_size(const struct network *n, int source_size);
+ * would be too wide or too narrow (of 128 pixels, 96 or 128): then, and in a ResNet, whose cells cover no multiple, 7/8, a multiple of 8 (112). halving: the engine
+ * halves a DenseNet's maps and has none of odd sides between two blocks, so it is the nearest multiple nevertheless, if there is one (64 of 64). */
+int default_image_size(const struct network *n, int source_size, int halving);
 
 /* The same for a window that shows about as much of them as one of `window` pixels of images of `of`: of a DenseNet no more than a sixteenth of
  * the image off, else as much to the pixel. */

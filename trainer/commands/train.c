@@ -171,7 +171,7 @@ static int run(int argc, char **argv)
 	if (rc != 0)
 		return rc < 0 ? world_refuse("train", &e) : EXIT_DONE;
 	train_catch_signals();
-	if (world_open(&world, "train", &e) < 0)
+	if (world_open(&world, "train", model_on_cpu(conf.engine.engine), &e) < 0)
 		return world_end(&world, &e);
 	rc = train_run(&world, &conf);
 	world_close(&world);

@@ -189,9 +189,10 @@ static void weigh_positives(struct train *t)
 static int settle_sizes(struct train *t, const struct train_start *s, struct error *e)
 {
 	int source = dataset_image_size(t->train);
+	enum engine_kind kind;
 
-	if (!t->network.image_size)
-		t->network.image_size = default_image_size(&t->network, source);
+	if (!t->network.image_size && model_choose_engine(t->world, (enum engine_choice)t->conf->engine.engine, &kind, e) == 0)
+		t->network.image_size = default_image_size(&t->network, source, kind == ENGINE_CUDA);
 	if (t->network.image_size > source)
 		fail(e, EXIT_USAGE, "--image-size=%d: the prepared images have %d pixels a side; prepare larger ones", t->network.image_size, source);
 	if (world_agree(t->world, e) < 0)

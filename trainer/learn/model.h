@@ -63,6 +63,12 @@ struct model {
  * ranks. */
 int model_choose_engine(const struct world *w, enum engine_choice choice, enum engine_kind *kind, struct error *e);
 
+/* For world_open(). */
+static inline int model_on_cpu(int choice)
+{
+	return choice == CHOOSE_CPU || choice == CHOOSE_REFERENCE;
+}
+
 /* Why `auto` became the CPU, or libhvd's `auto` host memory, for the line that a fallback owes its user; NULL where there is nothing to say. */
 const char *model_fallback(const struct world *w, enum engine_choice choice);
 

@@ -197,7 +197,7 @@ void world_print_places(const struct world *w, int threads, FILE *out)
 
 /* ---- the world --------------------------------------------------------------------------------------- */
 
-int world_open(struct world *w, const char *command, struct error *e)
+int world_open(struct world *w, const char *command, int on_cpu, struct error *e)
 {
 	struct hvd_conf conf;
 	char why[256];
@@ -205,6 +205,10 @@ int world_open(struct world *w, const char *command, struct error *e)
 	*w = (struct world){ .command = command };
 	if (hvd_conf_default(&conf, why) < 0)
 		return fail(e, EXIT_USAGE, "%s", why);
+	if (on_cpu && strcmp(conf.backend, "nccl") == 0)
+		return fail(e, EXIT_USAGE, "HVD_BACKEND=nccl adds up what is in a GPU's memory, and --engine says that the CPU computes: leave out one of them");
+	if (on_cpu)
+		conf.backend = "cpu";
 	w->continues = conf.on_death;
 	w->deadline = conf.deadline;
 	conf.on_lost = on_lost;
@@ -352,7 +356,7 @@ int world_refuse(const char *command, struct error *e)
 	struct world w;
 	struct error lonely = { 0 };
 
-	if (world_open(&w, command, &lonely) < 0) {
+	if (world_open(&w, command, 1, &lonely) < 0) {
 		fprintf(stderr, "chexnet %s: %s\n", command, e->text);
 		let_line_travel();
 		return e->code;

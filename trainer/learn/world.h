@@ -29,8 +29,9 @@ struct world {
 	struct place *places; /* [size] */
 };
 
-/* Opens the world and gathers the places; collective. */
-int world_open(struct world *w, const char *command, struct error *e);
+/* Opens the world and gathers the places; collective. on_cpu: the engine is one that computes on the CPU, GPU or not, so gradients are in host memory, which NCCL's back end
+ * does not give. */
+int world_open(struct world *w, const char *command, int on_cpu, struct error *e);
 void world_close(struct world *w);
 
 /* For a command that every task of a step does for itself: a world of this process, with no libhvd in it. Only `at`, `places` and `command` are set. */
