@@ -137,7 +137,7 @@ shim_train() { # NAME OPTION…
 	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
 	"$BUILD/chexnet" synth --images 40 --size 64 --out "$scratch/nih" >/dev/null # as large as the built-in ones
 	"$BUILD/chexnet" prepare --size 64 --format packed nih "$scratch/nih" "$scratch/data" >/dev/null
-	run env LD_LIBRARY_PATH="$BUILD/cuda" CUDA_VISIBLE_DEVICES=0 timeout 200 "$BUILD/cuda/chexnet" train --engine cuda --data "$scratch/data" --model densenet --growth 4 --blocks 1,1,1,1 --batch 2 --steps 1 --output "$scratch/model"
+	run env LD_LIBRARY_PATH="$BUILD/cuda" CUDA_VISIBLE_DEVICES=0 timeout 200 "$BUILD/cuda/chexnet" train --engine cuda --data "$scratch/data" --model densenet --growth 8 --blocks 2,2,2,2 --batch 2 --steps 1 --output "$scratch/model"
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ $output == *"cuda: CPU shim"* ]]
@@ -145,10 +145,10 @@ shim_train() { # NAME OPTION…
 
 @test "where there is a GPU and the CPU is to compute, gradients are not in its memory" {
 	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
-	mkdir "$scratch/nccl"
-	printf '#include <stdio.h>\n__attribute__((constructor)) static void told(void) { fputs("NCCL is opened\\n", stderr); }\n' | ${CC:-cc} -shared -fPIC -x c -o "$scratch/nccl/libnccl.so.2" -
+	mkdir -p "$scratch/nccl/lib"
+	printf '#include <stdio.h>\n__attribute__((constructor)) static void told(void) { fputs("NCCL is opened\\n", stderr); }\n' | ${CC:-cc} -shared -fPIC -x c -o "$scratch/nccl/lib/libnccl.so.2" -
 	step() { # OPTION…
-		run env LD_LIBRARY_PATH="$scratch/nccl:$BUILD/cuda" CUDA_VISIBLE_DEVICES=0 timeout 100 "$BUILD/cuda/chexnet" bench --model densenet --growth 4 --blocks 1,1 --image-size 32 --batch 2 --steps 1 "$@"
+		run env NCCL_HOME="$scratch/nccl" LD_LIBRARY_PATH="$BUILD/cuda" CUDA_VISIBLE_DEVICES=0 timeout 100 "$BUILD/cuda/chexnet" bench --model densenet --growth 16 --blocks 1,1 --image-size 32 --batch 2 --steps 1 "$@"
 		echo "$status $output"
 	}
 	step --engine cpu

@@ -293,7 +293,7 @@ assert [(k["name"], k["share"], k["mb"], k["gb_per_s"]) for k in told["kernels"]
 		    run.ask_smi = lambda field: card
 		    out = scratch / ("out." + str(time.monotonic_ns()))
 		    out.mkdir(parents=True)
-		    args = types.SimpleNamespace(bin=scratch, out=out, done=done, stages=stages, list=False, cpu=False, limit=60.0, python="python3", out=pathlib.Path("out"), inject=[])
+		    args = types.SimpleNamespace(bin=scratch, out=out, done=done, stages=stages, list=False, cpu=False, limit=60.0, python="python3", inject=[])
 		    assert run.work(args, time.monotonic()) == 0
 		    with open(scratch / "done", "a") as rows:
 		        rows.write((out / "rows.jsonl").read_text())

@@ -100,11 +100,11 @@ static void nccl_of_a_wheel_is_loaded_before_libhvd_looks_for_it(void **state)
 	scratch_write(scratch_path("%s/libnccl.so.2", folders[5]), "", 0);
 	setenv("VIRTUAL_ENV", scratch_path("."), 1);
 	setenv("HVD_BACKEND", "cpu", 1);
-	assert_int_equal(world_open(&w, "test", &e), 0);
+	assert_int_equal(world_open(&w, "test", 0, &e), 0);
 	world_close(&w);
 	assert_string_equal(opened, "");
 	unsetenv("HVD_BACKEND");
-	assert_int_equal(world_open(&w, "test", &e), 0);
+	assert_int_equal(world_open(&w, "test", 0, &e), 0);
 	world_close(&w);
 	assert_non_null(strstr(opened, "/nvidia/nccl/lib/libnccl.so.2"));
 }
@@ -247,7 +247,7 @@ static void close_a_log_that_is_told(int log)
 	const uint64_t step = 7;
 	pthread_t watcher;
 
-	if (!freopen("/dev/null", "w", stderr) || world_open(&w, "test", &e))
+	if (!freopen("/dev/null", "w", stderr) || world_open(&w, "test", 0, &e))
 		_exit(1);
 	world_on_lost_log(log_fd = log, &step, "model");
 	if (pthread_create(&watcher, NULL, lose_a_rank, NULL))

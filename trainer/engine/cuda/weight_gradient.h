@@ -86,13 +86,13 @@ struct layer_sums {
 	int weight_blocks;
 };
 
-KERNEL THREADS(MERGE_THREADS, 1) layer_sums_kernel(const layer_sums p)
+KERNEL THREADS(MERGE_THREADS, 3) layer_sums_kernel(const layer_sums p)
 {
 	begin_kernel();
 	if ((int)blockIdx.x < p.weight_blocks)
 		merge_weights(p.weight, (int)blockIdx.x);
 	else
-		merge_backward<2>(p.bn, (int)blockIdx.x - p.weight_blocks); /* the weights take longer, and want three blocks a multiprocessor: 40 registers, which come in eights */
+		merge_backward<2>(p.bn, (int)blockIdx.x - p.weight_blocks); /* the weights take longer, and want three blocks a multiprocessor, of which sm_75 has no more than two */
 }
 
 inline int layer_sums_launch(const weight_gradient &weight, const bn_backward_sums &bn, device_stream stream)
