@@ -119,8 +119,8 @@ template <class F> void each_shape(F check)
 		for (int most : { 1, 3 })
 			check(s, most);
 #ifdef __CUDACC__
-	check({ 4, 115, 64 }, 2 * device_sms());
-	check({ 1, GRAY_SIDES, 64 }, device_sms()); /* the longest stretch that a ring holds */
+	check({ 2, 115, 40 }, 2 * device_sms());
+	check({ 1, GRAY_SIDES, 8 }, device_sms()); /* the longest stretch that a ring holds */
 #endif
 }
 
