@@ -304,8 +304,8 @@ assert [(k["name"], k["share"], k["mb"], k["gb_per_s"]) for k in told["kernels"]
 		made[0].command = rate(6000)                 # another program, on another card
 		assert call("two") == ["own", "eager"]
 		made.append(run.Item("time:one:more", rate(1), 20, 3))
-		assert call("two", ("=time",)) == []         # no item is called that
-		assert call("two", ("=time:one:more",)) == ["time"]
+		assert call("three", ("=time",)) == []       # no item is called that
+		assert call("three", ("=time:one:more",)) == ["time"]
 	END
 	echo "$output"
 	[ "$status" -eq 0 ]
