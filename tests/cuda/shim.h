@@ -108,6 +108,10 @@ template <class A> inline void group_fence(A &)
 {
 }
 
+template <int n> inline void group_fence_read(uint32_t (&)[n][4])
+{
+}
+
 template <int left, class A> inline void group_wait(A &)
 {
 	shim_group_wait(left);

@@ -59,15 +59,15 @@ template <int ROWS> struct pixel_line {
 	}
 };
 
-/* In place, the chunks that this thread copied, or share SHARE of SHARES of them; scale and bias of their channels. Four are read before any is written, which might be to
- * the same place for all that the compiler knows. */
-template <int rows, int threads, class T, int share = 0, int shares = 1> DEVICE void normalise_chunks(unsigned char *base, const octet &scale, const octet &bias)
+/* In place, the chunks that this thread copied; scale and bias of their channels. Four are read before any is written, which might be to the same place for all that the
+ * compiler knows. */
+template <int rows, int threads, class T> DEVICE void normalise_chunks(unsigned char *base, const octet &scale, const octet &bias)
 {
 	typedef tile<TAP_CHANNELS> tile128;
-	constexpr int apart = tile128::stride<rows, threads>(), mine = rows / apart / shares, together = mine < 4 ? mine : 4;
-	static_assert(rows / apart % shares == 0 && mine % together == 0, "equal shares");
-	const int row = (int)threadIdx.x / tile128::CHUNKS + share * mine * apart, chunk = (int)threadIdx.x % tile128::CHUNKS;
-	SERIAL for (int first = 0; first < mine; first += together) {
+	constexpr int apart = tile128::stride<rows, threads>(), mine = rows / apart, together = mine < 4 ? mine : 4;
+	static_assert(mine % together == 0, "as many at a time");
+	const int row = (int)threadIdx.x / tile128::CHUNKS, chunk = (int)threadIdx.x % tile128::CHUNKS;
+	UNROLL for (int first = 0; first < mine; first += together) {
 		vector16 v[together];
 		UNROLL for (int i = 0; i < together; i++)
 			v[i] = *(const vector16 *)tile128::chunk(base, row + (first + i) * apart, chunk);

@@ -83,34 +83,29 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 	SERIAL for (int i = 0; i < tiles; i++) {
 		const int coming = i + 1 < tiles && last_group(i + 1) > last_group(i) ? last_group(i + 1) : 0;
 		const long row = first - 1 + (long)i * S::ROWS; /* of d's first */
-		uint32_t held[S::K_STEPS][4]; /* z of the products on their way */
+		uint32_t z[6][S::K_STEPS][4]; /* each product's own: none is waited for before the next begins */
 		float product[3 * S::N_TILES][4] = {};
 		UNROLL for (int step = 0; step < 6; step++) { /* three rows of taps, two halves of the channels; unrolled, so that each has registers of its own */
 			const int line = step / 2, half = step % 2, r = (place + (line - 1) * p.side) & (S::RING - 1);
 			const unsigned char *at = inside >> (3 * line + 1) & 1 ? ring + r * S::ROW_BYTES : zeros;
-			uint32_t next[S::K_STEPS][4];
 			UNROLL for (int k16 = 0; k16 < S::K_STEPS; k16++)
-				load_matrices(next[k16], at + (((half * 8 + k16 * 2 + lane / 16) ^ tile128::turn(r)) << 4));
-			group_wait<0>(product);
-			hold(held, next);
-			group_fence(product);
+				load_matrices(z[step][k16], at + (((half * 8 + k16 * 2 + lane / 16) ^ tile128::turn(r)) << 4));
+			if (step == 0)
+				group_fence(product);
+			group_fence_read(z[step]);
 			UNROLL for (int k16 = 0; k16 < S::K_STEPS; k16++)
-				group_multiply_add<T, false>(product, held[k16], group_matrix(weights + line * S::LINE_BYTES + half * S::PANEL_BYTES + k16 * 32));
+				group_multiply_add<T, false>(product, z[step][k16], group_matrix(weights + line * S::LINE_BYTES + half * S::PANEL_BYTES + k16 * 32));
 			group_commit();
-			/* Beside the products: the next group is asked for with the first ones and normalised with the last ones. */
 			if (step == 0) {
 				if (coming)
 					prefetch(coming);
 				copies_commit();
 			}
-			if (step >= 4 && coming) {
-				copies_wait<0>();
-				if (step == 4)
-					normalise_chunks<S::PRODUCT_ROWS, S::THREADS, T, 0, 2>(group(coming), scale, bias);
-				else
-					normalise_chunks<S::PRODUCT_ROWS, S::THREADS, T, 1, 2>(group(coming), scale, bias);
-			}
 		}
+		/* Beside the products: the next group is normalised. */
+		copies_wait<0>();
+		if (coming)
+			normalise(coming);
 		find(i + 1);
 		bool left[2], right[2], whole[2];
 		UNROLL for (int h = 0; h < 2; h++) {
@@ -122,7 +117,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 			whole[h] = r > 0 && r < S::PRODUCT_ROWS - 1 && pixel < end;
 		}
 		group_wait<0>(product);
-		still_needed(held);
+		UNROLL for (int step = 0; step < 6; step++)
+			still_needed(z[step]);
 
 		/* A warp's neighbours have the rows next to its own. */
 		float *mine = edges + warp * 2 * S::N;

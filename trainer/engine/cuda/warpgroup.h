@@ -153,6 +153,15 @@ template <class A> DEVICE void group_fence(A &sums)
 	WGMMA_ASM("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
+/* Before a product that reads what this thread has written to these registers; others that add to the same sums may be on their way. */
+template <int n> DEVICE void group_fence_read(uint32_t (&read)[n][4])
+{
+	UNROLL for (int i = 0; i < n; i++)
+		UNROLL for (int j = 0; j < 4; j++)
+			asm volatile("" : "+r"(read[i][j]) :: "memory");
+	WGMMA_ASM("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
 DEVICE void group_commit()
 {
 	WGMMA_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
