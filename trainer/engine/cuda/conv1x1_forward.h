@@ -8,8 +8,10 @@
 #ifndef CUDA_CONV1X1_FORWARD_H
 #define CUDA_CONV1X1_FORWARD_H
 
-#include "device.h"
+#include <type_traits>
+
 #include "column_sums.h"
+#include "device.h"
 #include "vector.h"
 #include "warpgroup.h"
 
@@ -84,11 +86,11 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	for (int i = 0; i < S::AHEAD; i++)
 		prefetch(i);
 
-	uint32_t held[S::WGMMA ? S::K / 16 : 1][4]; /* x, normalised, of the products on their way */
+	uint32_t z[2][S::WGMMA ? S::K / 16 : 1][4]; /* x, normalised, of the products on their way: of a turn's two steps */
 	float product[S::M_TILES][S::N_TILES][4];
 	float sum[S::N_TILES][2] = {}, square[S::N_TILES][2] = {};
 	int i = 0; /* the step */
-	auto step = [&](int k) {
+	auto step = [&](int k, auto second) { /* second: of a turn */
 		copies_wait<S::AHEAD - 1>();
 		if (S::WGMMA && (!S::RESIDENT || i == 0)) /* of the weights: x goes through registers */
 			async_fence();
@@ -105,14 +107,13 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		};
 		const int ahead = i++ + S::AHEAD;
 		if constexpr (S::WGMMA) {
-			uint32_t next[S::K / 16][4];
 			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
-				normalised(next[k16], 0, k16);
-			group_wait<0>(product[0]);
-			hold(held, next);
-			group_fence(product[0]);
+				normalised(z[second][k16], 0, k16);
+			if constexpr (!second)
+				group_fence(product[0]);
+			group_fence_read(z[second]);
 			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
-				group_multiply_add<T, false>(product[0], held[k16], group_matrix(w + k16 * 32));
+				group_multiply_add<T, false>(product[0], z[second][k16], group_matrix(w + k16 * 32));
 			group_commit();
 			prefetch(ahead);
 		} else {
@@ -139,12 +140,13 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 					product[m][n][j] = 0;
 		/* Two steps a turn, all products done at its end: see warpgroup.h on loops. */
 		SERIAL for (int k = 0; k < k_tiles; k += S::WGMMA ? 2 : 1) {
-			step(k);
+			step(k, std::false_type());
 			if constexpr (S::WGMMA) {
 				if (k + 1 < k_tiles)
-					step(k + 1);
+					step(k + 1, std::true_type());
 				group_wait<0>(product[0]);
-				still_needed(held);
+				still_needed(z[0]);
+				still_needed(z[1]);
 			}
 		}
 
