@@ -356,7 +356,7 @@ int world_refuse(const char *command, struct error *e)
 	struct world w;
 	struct error lonely = { 0 };
 
-	if (world_open(&w, command, 1, &lonely) < 0) {
+	if (world_open(&w, command, 0, &lonely) < 0) {
 		fprintf(stderr, "chexnet %s: %s\n", command, e->text);
 		let_line_travel();
 		return e->code;

@@ -270,7 +270,7 @@ static void run_freed()
 }
 
 /* The left matrix in registers, which change while it is multiplied, or between the fence and that. */
-enum { IN_TIME, TOO_EARLY, TOO_LATE };
+enum { IN_TIME, TOO_EARLY, TOO_LATE, NEXT_UNFENCED };
 
 template <int when> KERNEL THREADS(WARPGROUP, 1) registers_kernel(const work p)
 {
@@ -294,6 +294,13 @@ template <int when> KERNEL THREADS(WARPGROUP, 1) registers_kernel(const work p)
 			group_fence(d);
 		group_multiply_add<bf16, false>(d, left[0], group_matrix(matrix));
 		group_commit();
+		if (when == NEXT_UNFENCED) { /* whose sums are on their way, and its left matrix is new */
+			uint32_t other[4];
+			UNROLL for (int j = 0; j < 4; j++)
+				asm volatile("mov.b32 %0, %1;" : "=r"(other[j]) : "r"(next));
+			group_multiply_add<bf16, false>(d, other, group_matrix(matrix));
+			group_commit();
+		}
 	}
 	group_wait<0>(d);
 	p.other[threadIdx.x] = d[0][0];
@@ -460,6 +467,7 @@ static const struct fault {
 	{ "a product that is not waited for", "that nobody waited for", run_product<NOT_WAITED_FOR> },
 	{ "a product of registers is right", NULL, run_registers<IN_TIME> },
 	{ "registers that change before their product was waited for", "registers that a product reads were changed", run_registers<TOO_EARLY> },
+	{ "registers that no wgmma.fence came behind", "no wgmma.fence since the registers", run_registers<NEXT_UNFENCED> },
 	{ "registers that change after wgmma.fence", "were changed since wgmma.fence", run_registers<TOO_LATE> },
 	{ "a matrix that begins amidst its swizzle", "does not begin with a pattern of its swizzle", run_product<AMIDST> },
 	{ "a product of matrices without a swizzle is right", NULL, run_plain<PLANE> },

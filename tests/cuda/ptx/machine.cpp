@@ -563,6 +563,8 @@ template <class T> void group_multiply(warp &w, const instruction &i, uint32_t)
 	};
 	if (!wrong && (std::any_of(i.sums.begin(), i.sums.end(), changed) || (registers && std::any_of(i.row, i.row + 4, changed))))
 		wrong = "wgmma: registers that it uses were changed since wgmma.fence";
+	if (!wrong && registers && std::any_of(i.row, i.row + 4, [&](int r) { return !w.fenced.count(r); }))
+		wrong = "wgmma: no wgmma.fence since the registers that it reads were written";
 	for (int l = 0; l < WARP && !wrong; l++)
 		if ((!registers && w.row(i.row[0])[l] != a.words) || w.row(i.row[right_row])[l] != b.words)
 			wrong = "wgmma: lanes name different matrices";

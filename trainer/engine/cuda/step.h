@@ -324,7 +324,8 @@ template <class T> struct step {
 		const long places = pixels(net.stem.h_in);
 		const int blocks = line_blocks(places, gray_forward_shape::ROWS, gray_forward_shape::BLOCKS_PER_SM * sms);
 		if constexpr (sizeof(T) == 2)
-			run(rc ? rc : gray_forward_launch<T>({ m.images, m.copy + net.stem.copy, m.stem, m.sums, places, net.stem.h_in, net.stem.c_out }, blocks, stream));
+			if (!rc)
+				rc = gray_forward_launch<T>({ m.images, m.copy + net.stem.copy, m.stem, m.sums, places, net.stem.h_in, net.stem.c_out }, blocks, stream);
 		normalise(net.stem_bn, own_statistics(net.stem_bn), 0, net.stem.c_out, blocks, GRAY_FILTERS, pixels(net.stem_side));
 	}
 	void forward_stem()
@@ -466,7 +467,8 @@ template <class T> struct step {
 	void fused_backward_stem()
 	{
 		if constexpr (sizeof(T) == 2)
-			run(rc ? rc : gray_weight_launch<T>({ m.images, m.stem_gradient, m.stem, m.a, m.b, m.c, m.partial, pixels(net.stem.h_in), net.stem.h_in, net.stem.c_out }, stem_parts(), stream));
+			if (!rc)
+				rc = gray_weight_launch<T>({ m.images, m.stem_gradient, m.stem, m.a, m.b, m.c, m.partial, pixels(net.stem.h_in), net.stem.h_in, net.stem.c_out }, stem_parts(), stream);
 		unfold_gradient_of(stem_parts());
 	}
 	void unfold_gradient_of(int parts)
