@@ -2,6 +2,7 @@
  * The fused 1×1 convolution of a dense layer, forward and backward, in numbered variants. */
 #include "cases.h"
 #include "conv1x1_backward_wgmma.h"
+#include "merges.h"
 #include "reduce.h"
 #include "weight_gradient.h"
 
@@ -20,6 +21,7 @@ const shape small_shapes[] = { { 1, 8, 8, 8 }, { 70, 40, 48, 16 } };
 #else
 const shape small_shapes[] = { { 1, 8, 8, 8 }, { 49, 32, 64, 128 }, { 130, 72, 80, 16 }, { 300, 136, 160, 128 }, { 257, 200, 200, 64 } };
 #endif
+const shape widest = { 33, 1096, 1104, 8 }; /* channels beyond those that merging threads ask for ahead */
 /* DenseNet-121's, a few images: block 1 first and last layer, block 2, block 4. */
 [[maybe_unused]] const shape real_shapes[] = { { 3 * 3136, 64, 256, 128 }, { 2 * 3136, 224, 256, 128 }, { 5 * 784, 320, 512, 128 }, { 16 * 49, 992, 1024, 128 } };
 
@@ -76,7 +78,8 @@ template <class T> struct layer {
 /* fp32 accumulation in any order: a few roundings of the sum of absolute terms. */
 const double ACCUMULATION = 4e-6;
 
-template <class T, class S> void check_forward_shape(const shape &s, unsigned blocks)
+/* parts: of the statistics of its last 32 channels, which the kernel merges; 0: they are merged. */
+template <class T, class S> void check_forward_shape(const shape &s, unsigned blocks, int parts)
 {
 	layer<T> l(s);
 	device_array<T> x(l.x), weight(l.weight), y((size_t)s.pixels * (size_t)s.c_out);
@@ -85,7 +88,12 @@ template <class T, class S> void check_forward_shape(const shape &s, unsigned bl
 	blocks = blocks < tiles ? blocks : tiles;
 	device_array<float> partial((size_t)blocks * 256), totals(256);
 	conv1x1_forward<T> p = { x, weight, scale, bias, y, partial, s.pixels, s.pitch, s.c_in, s.c_out };
+	const unmerged_statistics unmerged(s.c_in, s.c_in < 32 ? s.c_in : 32, 32, parts);
+	if (parts)
+		p.merge = unmerged.arguments();
 	check_device((conv1x1_forward_launch<T, S>(p, blocks, nullptr)), "conv1x1_forward");
+	if (parts)
+		unmerged.expect(&l.scale, &l.bias);
 	check_device(reduce_partials_launch({ partial, totals, 256, 256, (int)blocks, 1, 0 }, nullptr), "reduce_partials");
 
 	const size_t in = (size_t)s.c_in, out = (size_t)s.c_out;
@@ -110,7 +118,8 @@ template <class T, class S> void check_forward_shape(const shape &s, unsigned bl
 	}
 }
 
-template <class T, class S> void check_backward_shape(const shape &s, int splits)
+/* parts: of the sums behind the convolution, which the kernel merges; 0: they are merged. */
+template <class T, class S> void check_backward_shape(const shape &s, int splits, int parts)
 {
 	layer<T> l(s);
 	const size_t in = (size_t)s.c_in, out = (size_t)s.c_out, pitch = (size_t)s.pitch;
@@ -121,7 +130,14 @@ template <class T, class S> void check_backward_shape(const shape &s, int splits
 	device_array<float> partial_sums((size_t)splits * 2 * in), partial_weight((size_t)splits * out * in), totals(2 * in), dweight(out * in);
 	conv1x1_backward<T> p = { dz, y, a, b, c, x, g, weight, scale, bias, gamma, mean, rstd, partial_sums, partial_weight,
 		                  s.pixels, s.pitch, s.c_in, s.c_out, splits };
+	const unmerged_gradients unmerged(s.c_out, parts);
+	if (parts) {
+		p.merge = unmerged.arguments();
+		unmerged.coefficients(&l.a, &l.b, &l.c);
+	}
 	check_device((conv1x1_backward_launch<T, S>(p, nullptr)), "conv1x1_backward");
+	if (parts)
+		unmerged.expect();
 	check_device(reduce_partials_launch({ partial_sums, totals, 2 * in, 2 * in, splits, 1, 0 }, nullptr), "reduce_partials");
 	check_device(reduce_partials_launch({ partial_weight, dweight, out * in, out * in, splits, 1, 0 }, nullptr), "reduce_partials");
 
@@ -171,25 +187,33 @@ template <class T, class S> void check_backward_shape(const shape &s, int splits
 template <class T, class S> void check_forward(const kernel_case &)
 {
 	for (const shape &s : small_shapes) {
-		check_forward_shape<T, S>(s, 1);
-		check_forward_shape<T, S>(s, 2);
+		check_forward_shape<T, S>(s, 1, 0);
+		check_forward_shape<T, S>(s, 2, 0);
+		check_forward_shape<T, S>(s, 2, 5);
+		check_forward_shape<T, S>(s, 3, 201);
 	}
+	if (S::shared_bytes(widest.c_in) < 227 * 1024)
+		check_forward_shape<T, S>(widest, 1, 3);
 #ifdef __CUDACC__
 	for (const shape &s : real_shapes)
 		if (S::shared_bytes(s.c_in) < 227 * 1024)
-			check_forward_shape<T, S>(s, (unsigned)device_sms());
+			for (int parts : { 0, device_sms() })
+				check_forward_shape<T, S>(s, (unsigned)device_sms(), parts);
 #endif
 }
 
 template <class T, class S> void check_backward(const kernel_case &)
 {
 	for (const shape &s : small_shapes) {
-		check_backward_shape<T, S>(s, 1);
-		check_backward_shape<T, S>(s, 3);
+		check_backward_shape<T, S>(s, 1, 0);
+		check_backward_shape<T, S>(s, 3, 0);
+		check_backward_shape<T, S>(s, 2, 5);
+		check_backward_shape<T, S>(s, 3, 201);
 	}
 #ifdef __CUDACC__
 	for (const shape &s : real_shapes)
-		check_backward_shape<T, S>(s, device_sms());
+		for (int parts : { 0, device_sms() })
+			check_backward_shape<T, S>(s, device_sms(), parts);
 #endif
 }
 

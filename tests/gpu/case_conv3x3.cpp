@@ -4,6 +4,7 @@
 #include "conv3x3_data_wgmma.h"
 #include "conv3x3_forward_wgmma.h"
 #include "conv3x3_joined_wgmma.h"
+#include "merges.h"
 #include "reduce.h"
 #include "weight_gradient.h"
 
@@ -86,15 +87,21 @@ template <class T> struct layer {
 /* fp32 accumulation in any order: a few roundings of the sum of absolute terms. */
 const double ACCUMULATION = 4e-6;
 
-template <class T, class S> void check_forward_shape(const shape &s, int most)
+/* parts: of the statistics of what it reads, which the kernel merges; 0: they are merged. */
+template <class T, class S> void check_forward_shape_of(const shape &s, int most, int parts)
 {
 	layer<T> l(s);
 	device_array<T> x(l.y), weight(l.weight), y(l.g);
 	device_array<float> scale(l.scale), bias(l.bias);
 	const int blocks = line_blocks(s.pixels(), S::ROWS, most);
 	device_array<float> partial((size_t)blocks * 64), totals(64);
-	const conv3x3_forward<T> p = { x, weight, scale, bias, y, partial, s.pixels(), s.side, s.pitch, s.c_in, s.c_out };
+	conv3x3_forward<T> p = { x, weight, scale, bias, y, partial, s.pixels(), s.side, s.pitch, s.c_in, s.c_out };
+	const unmerged_statistics unmerged(s.c_in, s.c_in, TAP_CHANNELS, parts);
+	if (parts)
+		p.merge = unmerged.arguments();
 	check_device((conv3x3_forward_launch<T, S>(p, (unsigned)blocks, nullptr)), "conv3x3_forward");
+	if (parts)
+		unmerged.expect(&l.scale, &l.bias);
 	check_device(reduce_partials_launch({ partial, totals, 64, 64, blocks, 1, 0 }, nullptr), "reduce_partials");
 
 	const std::vector<float> z = l.activations(), weights = transposed(l.weight, l.out, TAPS * l.in), got_totals = totals.download();
@@ -122,6 +129,12 @@ template <class T, class S> void check_forward_shape(const shape &s, int most)
 	for (size_t i = 0; i < got.size(); i++)
 		if (i % l.pitch >= l.out && to_float(got[i]) == to_float(got[i]))
 			give_up("y[%zu][%zu] belongs to a later layer and was written", i / l.pitch, i % l.pitch);
+}
+
+template <class T, class S> void check_forward_shape(const shape &s, int most)
+{
+	for (int parts : { 0, 5, most == 1 ? 201 : most })
+		check_forward_shape_of<T, S>(s, most, parts);
 }
 
 /* A layer on the device, with room for the results. */

@@ -30,6 +30,7 @@ template <class T> struct conv1x1_backward {
 	long pixels;
 	int pitch, c_in, c_out;      /* multiples of 8; c_out <= 128 */
 	int splits;                  /* blocks that share a column tile */
+	bn_backward_sums merge = {}; /* parts: a, b and c are made of these first; 0: they are there */
 };
 
 /* A block keeps one tile of 128 input channels and walks over pixel tiles of ROWS. DATA: gradient of x, of which a warp has WARP_ROWS
@@ -44,6 +45,7 @@ template <int rows, int stages, int warps, int data, int weight, int blocks_per_
 		PARAMETERS = 8 * 128
 	};
 	static_assert(STAGES >= 2, "the next tile is copied while this one is used");
+	static_assert((int)column_merge<THREADS>::ROOM <= (int)STAGE_BYTES, "sums are merged where the last stage's tile will be");
 	static_assert(COLUMN_WARPS >= 1 && WARP_COLUMNS % 16 == 0 && W_COLUMNS % 16 == 0, "every warp takes whole pairs of 8-column tiles");
 
 	static HD size_t shared_bytes()
@@ -86,7 +88,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	UNROLL for (int i = 0; i < S::STAGES - 1; i++)
 		prefetch(split + i * p.splits, i);
 	for (int i = t; i < 128; i += S::THREADS) { /* while all that is on its way */
-		const bool k_inside = i < p.c_out, inside = column0 + i < p.c_in;
+		const bool k_inside = i < p.c_out && !p.merge.parts, inside = column0 + i < p.c_in;
 		a[i] = k_inside ? p.a[i] : 0;
 		b[i] = k_inside ? p.b[i] : 0;
 		c[i] = k_inside ? p.c[i] : 0;
@@ -96,6 +98,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		rstd[i] = inside ? p.rstd[column0 + i] : 0;
 		shift[i] = inside ? -p.mean[column0 + i] * p.rstd[column0 + i] : 0;
 	}
+	if (p.merge.parts)
+		coefficients_in_place<S::THREADS>(p.merge, a, b, c, S::K, stage + (S::STAGES - 1) * S::STAGE_BYTES);
 
 	float dbeta[S::N_TILES][2] = {}, dgamma[S::N_TILES][2] = {};
 	float dweight[S::W_M_TILES][S::W_N_TILES][4] = {};

@@ -18,6 +18,7 @@ template <int stages> struct conv1x1_backward_wgmma_shape {
 		N_TILES = PANEL / 8, ROW_WARPS = 4, PARAMETERS = 6 * 128, WEIGHT_ROWS = THREADS / (N / VECTOR) /* that all threads read at once */
 	};
 	static_assert(ROW_WARPS * 2 * N * 4 <= STAGE_BYTES, "the sums go where the tiles were");
+	static_assert((int)column_merge<THREADS>::ROOM <= (int)STAGE_BYTES, "sums are merged where the last stage's tile will be");
 
 	static HD size_t shared_bytes()
 	{
@@ -49,9 +50,11 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		weight[i] = read_or_zeros(p.weight + (size_t)k * p.c_in + column, k < p.c_out && column < p.c_in);
 	}
 	wait_for_writes();
-	load_floats<S::THREADS>(a, p.a, p.c_out, S::K);
-	load_floats<S::THREADS>(b, p.b, p.c_out, S::K);
-	load_floats<S::THREADS>(c, p.c, p.c_out, S::K);
+	if (!p.merge.parts) {
+		load_floats<S::THREADS>(a, p.a, p.c_out, S::K);
+		load_floats<S::THREADS>(b, p.b, p.c_out, S::K);
+		load_floats<S::THREADS>(c, p.c, p.c_out, S::K);
+	}
 	load_floats<S::THREADS>(scale, p.scale + column0, p.c_in - column0, S::N);
 	load_floats<S::THREADS>(bias, p.bias + column0, p.c_in - column0, S::N);
 	load_floats<S::THREADS>(gamma, p.gamma + column0, p.c_in - column0, S::N);
@@ -78,6 +81,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	auto inside_g = [&](long row, int half) { return row < p.pixels && column0 + my_channel + half * 32 < p.c_in; };
 	UNROLL for (int i = 0; i < S::K / S::WEIGHT_ROWS; i++)
 		put_channels(weights + my_chunk / 8 * S::WEIGHT_PANEL_BYTES, my_k + i * S::WEIGHT_ROWS, my_chunk % 8, weight[i]);
+	if (p.merge.parts)
+		coefficients_in_place<S::THREADS>(p.merge, a, b, c, S::K, stage + (S::STAGES - 1) * S::STAGE_BYTES);
 
 	float dbeta[S::N_TILES][2] = {}, dgamma[S::N_TILES][2] = {}; /* sums of d and of d · x; the latter's normalisation comes at the end */
 	float dweight[S::N / 8][4] = {};

@@ -10,6 +10,7 @@
 
 #include <type_traits>
 
+#include "bn_merge.h"
 #include "column_sums.h"
 #include "device.h"
 #include "vector.h"
@@ -23,6 +24,7 @@ template <class T> struct conv1x1_forward {
 	float *partial;           /* [blocks][2][128]: each block's sums and sums of squares */
 	long pixels;
 	int x_pitch, c_in, c_out; /* multiples of 8; c_out <= 128 */
+	bn_statistics merge = {}; /* parts: scale and bias are made of these first; 0: they are there */
 };
 
 /* How the kernel is cut: ROWS pixels a tile, STAGES tiles of 64 channels in flight, weights kept in shared memory
@@ -38,6 +40,7 @@ template <int rows, int stages, bool resident, int blocks_per_sm = 1, bool wgmma
 		Y_BYTES = ROWS * N * 2
 	};
 	static_assert(!wgmma || rows == 2 * 64, "two warpgroups, 64 rows each");
+	static_assert((int)column_merge<THREADS>::ROOM <= (int)Y_BYTES, "sums are merged where y will be");
 
 	static HD size_t shared_bytes(int c_in)
 	{
@@ -68,8 +71,10 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		for (int k = 0; k < k_tiles; k++)
 			tile<S::K>::template load<S::N, S::THREADS>(weights + k * S::WEIGHT_BYTES, p.weight, (size_t)p.c_in, 0, p.c_out, k * S::K, p.c_in);
 	wait_for_writes();
-	load_floats<S::THREADS>(scale, p.scale, p.c_in, k_tiles * S::K);
-	load_floats<S::THREADS>(bias, p.bias, p.c_in, k_tiles * S::K);
+	if (!p.merge.parts) {
+		load_floats<S::THREADS>(scale, p.scale, p.c_in, k_tiles * S::K);
+		load_floats<S::THREADS>(bias, p.bias, p.c_in, k_tiles * S::K);
+	}
 
 	/* Step i is channels (i % k_tiles) of this block's pixel tile (i / k_tiles). */
 	auto prefetch = [&](int i) {
@@ -85,6 +90,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	};
 	for (int i = 0; i < S::AHEAD; i++)
 		prefetch(i);
+	if (p.merge.parts)
+		scale_in_place<4, S::THREADS>(p.merge, scale, bias, k_tiles * S::K, out);
 
 	uint32_t z[2][S::WGMMA ? S::K / 16 : 1][4]; /* x, normalised, of the products on their way: of a turn's two steps */
 	float product[S::M_TILES][S::N_TILES][4];

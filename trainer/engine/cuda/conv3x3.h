@@ -7,6 +7,7 @@
 #ifndef CUDA_CONV3X3_H
 #define CUDA_CONV3X3_H
 
+#include "bn_merge.h"
 #include "column_sums.h"
 #include "device.h"
 #include "vector.h"

@@ -19,7 +19,29 @@ template <class T> struct conv3x3_forward {
 	float *partial;               /* [blocks][2][32]: each block's sums and sums of squares */
 	long pixels;                  /* images · side² */
 	int side, pitch, c_in, c_out; /* multiples of 8 but side; c_in <= 128, c_out <= 32 */
+	bn_statistics merge = {};     /* parts: scale and bias are made of these first; 0: they are there */
 };
+
+/* Scale and bias of this thread's channels. room: merge_taps_room bytes of the block's memory that nobody needs before the next barrier. */
+template <int threads> constexpr int merge_taps_room = column_merge<threads>::ROOM + 2 * TAP_CHANNELS * 4;
+
+template <int threads, class T> DEVICE void scale_of_taps(const conv3x3_forward<T> &p, unsigned char *room, octet &scale, octet &bias)
+{
+	const int channel = (int)threadIdx.x % (TAP_CHANNELS / VECTOR) * VECTOR;
+	const float *scales = p.scale, *biases = p.bias;
+	scale = bias = {};
+	if (p.merge.parts) {
+		float *merged = (float *)(room + column_merge<threads>::ROOM);
+		scale_in_place<1, threads>(p.merge, merged, merged + TAP_CHANNELS, TAP_CHANNELS, room);
+		sync_block();
+		scales = merged;
+		biases = merged + TAP_CHANNELS;
+	}
+	if (channel < p.c_in) {
+		scale = load8(scales + channel);
+		bias = load8(biases + channel);
+	}
+}
 
 /* ROWS pixels a tile, WARP_ROWS a warp; K_GROUPS warps share a warp's pixels, each with its share of the channels. */
 template <int rows, int warp_rows, int k_groups> struct conv3x3_forward_shape {
@@ -29,6 +51,7 @@ template <int rows, int warp_rows, int k_groups> struct conv3x3_forward_shape {
 		GROUP_BYTES = rows * TAP_CHANNELS * 2, ROW_BYTES = TAP_CHANNELS * 2, SHARES = M_TILES * N_TILES * 4,
 		EXCHANGE_BYTES = (k_groups - 1) * SHARES * ROW_WARPS * 32 * 4
 	};
+	static_assert(merge_taps_room<THREADS> <= (int)GROUP_BYTES, "sums are merged where the last group of the ring will be");
 
 	static HD size_t shared_bytes()
 	{
@@ -50,12 +73,6 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_kernel
 	const pixel_line<S::ROWS> l(p.pixels, p.side, blockIdx.x, gridDim.x);
 	wait_for_writes();
 
-	const int channel = t % tile128::CHUNKS * VECTOR;
-	octet scale = {}, bias = {};
-	if (channel < p.c_in) {
-		scale = load8(p.scale + channel);
-		bias = load8(p.bias + channel);
-	}
 	for (int i = t; i < S::ROW_BYTES / 4; i += S::THREADS)
 		((uint32_t *)zeros)[i] = 0;
 
@@ -68,6 +85,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_kernel
 		prefetch(j);
 	prefetch(l.lead);
 	copies_commit();
+	octet scale, bias;
+	scale_of_taps<S::THREADS>(p, group(RING_TILES - 1), scale, bias); /* whose pixels are asked for behind the next barrier */
 	copies_wait<0>();
 	for (int j = 0; j < l.lead; j++)
 		normalise_chunks<S::ROWS, S::THREADS, T>(group(j), scale, bias);

@@ -17,6 +17,7 @@ struct conv3x3_forward_wgmma_shape {
 		SIDES_BELOW = PRODUCT_ROWS / 2, ROW_BYTES = TAP_CHANNELS * 2, GROUP_BYTES = PRODUCT_ROWS * ROW_BYTES, RING = RING_TILES * PRODUCT_ROWS,
 		PANEL_BYTES = 3 * TAP_GROWTH * 128, LINE_BYTES = 2 * PANEL_BYTES /* a row of taps */
 	};
+	static_assert(merge_taps_room<THREADS> <= (int)GROUP_BYTES, "sums are merged where the last group of the ring will be");
 
 	static HD size_t shared_bytes()
 	{
@@ -49,12 +50,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 	auto last_group = [&](int i) { return (i * S::ROWS + S::PRODUCT_ROWS + 2 * p.side - 1) / S::PRODUCT_ROWS; };
 
 	wait_for_writes();
-	const int channel = t % tile128::CHUNKS * VECTOR;
-	octet scale = {}, bias = {};
-	if (channel < p.c_in) {
-		scale = load8(p.scale + channel);
-		bias = load8(p.bias + channel);
-	}
+	octet scale, bias;
 	for (int i = t; i < S::ROW_BYTES / 4; i += S::THREADS)
 		((uint32_t *)zeros)[i] = 0;
 	auto group = [&](int j) { return ring + j % RING_TILES * S::GROUP_BYTES; };
@@ -64,6 +60,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 	for (int j = 0; j <= last_group(0); j++)
 		prefetch(j);
 	copies_commit();
+	scale_of_taps<S::THREADS>(p, group(RING_TILES - 1), scale, bias); /* whose pixels are asked for behind the next barrier */
 	copies_wait<0>();
 	async_fence();
 	for (int j = 0; j <= last_group(0); j++)

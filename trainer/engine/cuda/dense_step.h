@@ -30,7 +30,8 @@ template <class T> void step<T>::fused_forward(int block, const dense_layer &l, 
 	const long count = pixels(b.side);
 	const int blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_1x1::ROWS, sms); });
 	if constexpr (sizeof(T) == 2) {
-		const conv1x1_forward<T> p = { m.map[block], m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics, y, m.sums, count, b.channels, l.c_in, net.bottleneck };
+		const conv1x1_forward<T> p = { m.map[block], m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics, y, m.tile_sums[0], count, b.channels, l.c_in, net.bottleneck,
+			                       take_due() };
 		if (!rc)
 			rc = with_tiles(b, [&](auto tiles) {
 				typedef typename decltype(tiles)::resident_1x1 resident;
@@ -39,7 +40,7 @@ template <class T> void step<T>::fused_forward(int block, const dense_layer &l, 
 				               conv1x1_forward_launch<T, typename decltype(tiles)::forward_1x1>(p, (unsigned)blocks, stream);
 			});
 	}
-	normalise(l.bn2, own_statistics(l.bn2), 0, net.bottleneck, blocks, 128, count);
+	normalise_later(statistics_of(l.bn2, own_statistics(l.bn2), m.tile_sums[0], 0, net.bottleneck, blocks, 128, count));
 }
 
 template <class T> void step<T>::fused_forward_3x3(int block, int index, const T *y)
@@ -49,12 +50,12 @@ template <class T> void step<T>::fused_forward_3x3(int block, int index, const T
 	const long count = pixels(b.side);
 	const int blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_3x3::ROWS, sms); });
 	if constexpr (sizeof(T) == 2) {
-		const conv3x3_forward<T> p = { y, m.copy + l.conv2.copy, m.scale + l.bn2.statistics, m.bias + l.bn2.statistics, m.map[block] + l.c_in, m.sums, count, b.side, b.channels,
-			                       net.bottleneck, net.growth };
+		const conv3x3_forward<T> p = { y, m.copy + l.conv2.copy, m.scale + l.bn2.statistics, m.bias + l.bn2.statistics, m.map[block] + l.c_in, m.tile_sums[1], count, b.side,
+			                       b.channels, net.bottleneck, net.growth, take_due() };
 		if (!rc)
 			rc = with_tiles(b, [&](auto tiles) { return conv3x3_forward_launch<T, typename decltype(tiles)::forward_3x3>(p, (unsigned)blocks, stream); });
 	}
-	normalise(reader(block, index + 1), block_statistics(block), l.c_in, net.growth, blocks, TAP_GROWTH, count);
+	normalise_later(statistics_of(reader(block, index + 1), block_statistics(block), m.tile_sums[1], l.c_in, net.growth, blocks, TAP_GROWTH, count));
 }
 
 template <class T> void step<T>::backward_layer(int block, int index)
@@ -69,6 +70,18 @@ template <class T> void step<T>::backward_layer(int block, int index)
 		fused_backward(block, index, y);
 	else
 		separate_backward(block, index, y);
+}
+
+/* Is what the fused 3×3 leaves left to the fused 1×1: the sums of the normalisation between them, and the weight's parts, in front of its own? */
+template <class T> bool step<T>::leaves_sums(const dense_layer &l) const
+{
+	return in_place && l.conv1.fused & l.conv2.fused & FUSED_BACKWARD;
+}
+
+/* Floats of what it leaves. */
+template <class T> size_t step<T>::left_weight(const dense_block &b, const dense_layer &l) const
+{
+	return leaves_sums(l) ? (size_t)weight_blocks_3x3(b) * (size_t)l.conv2.c_out * TAPS * (size_t)l.conv2.c_padded : 0;
 }
 
 template <class T> void step<T>::separate_backward_3x3(int block, const dense_layer &l, const T *y)
@@ -105,7 +118,7 @@ template <class T> void step<T>::fused_backward_3x3(int block, const dense_layer
 	const int data_blocks = with_tiles(b, [&](auto tiles) { return joined_3x3<decltype(tiles)> ? weight_blocks : line_blocks(count, decltype(tiles)::data_3x3::ROWS, sms); });
 	if constexpr (sizeof(T) == 2) {
 		const conv3x3_backward<T> p = { m.gradient[block % 2] + l.c_in, m.map[block] + l.c_in, m.a, m.b, m.c, y, m.copy + l.conv2.copy, m.scale + at2, m.bias + at2, m.mean + at2,
-			                        m.rstd + at2, middle(block), m.sums, m.partial, count, b.side, b.channels, net.bottleneck, net.growth };
+			                        m.rstd + at2, middle(block), m.tile_sums[0], m.partial, count, b.side, b.channels, net.bottleneck, net.growth };
 		if (!rc)
 			rc = with_tiles(b, [&](auto tiles) {
 				typedef typename decltype(tiles)::weight_3x3 weight;
@@ -119,7 +132,12 @@ template <class T> void step<T>::fused_backward_3x3(int block, const dense_layer
 					return conv3x3_data_launch<T, typename decltype(tiles)::data_3x3>(p, (unsigned)data_blocks, stream);
 			});
 	}
-	backward_sums(private_sums(l.bn2, data_blocks, count), l.conv2, weight_blocks);
+	left = private_sums(l.bn2, data_blocks, count);
+	left.partial = m.tile_sums[0];
+	if (!leaves_sums(l)) {
+		backward_sums(left, gradient_of(l.conv2, weight_blocks));
+		left.parts = 0;
+	}
 }
 
 template <class T> void step<T>::separate_backward(int block, int index, const T *y)
@@ -147,14 +165,16 @@ template <class T> void step<T>::fused_backward(int block, int index, const T *y
 	const dense_block &b = net.block[block];
 	const dense_layer &l = b.layer[index];
 	const int splits = backward_splits(b, l.c_in);
+	const size_t behind = left_weight(b, l);
 	if constexpr (sizeof(T) == 2) {
 		const conv1x1_backward<T> p = { middle(block), y, m.a, m.b, m.c, m.map[block], m.gradient[block % 2], m.copy + l.conv1.copy, m.scale + l.bn1.statistics,
-			                        m.bias + l.bn1.statistics, m.weights + l.bn1.gamma, m.block_mean[block], m.block_rstd[block], m.sums, m.partial, pixels(b.side), b.channels,
-			                        l.c_in, net.bottleneck, splits };
+			                        m.bias + l.bn1.statistics, m.weights + l.bn1.gamma, m.block_mean[block], m.block_rstd[block], m.sums, m.partial + behind, pixels(b.side),
+			                        b.channels, l.c_in, net.bottleneck, splits, left };
 		if (!rc)
 			rc = with_tiles(b, [&](auto tiles) { return conv1x1_backward_launch<T, typename decltype(tiles)::backward_1x1>(p, stream); });
 	}
-	backward_sums(shared_sums(l.bn1, block, index, splits, false), l.conv1, splits);
+	backward_sums(shared_sums(l.bn1, block, index, splits, false), gradient_of(l.conv1, splits, behind), left.parts ? gradient_of(l.conv2, weight_blocks_3x3(b)) : weight_gradient{});
+	left.parts = 0;
 }
 
 #endif

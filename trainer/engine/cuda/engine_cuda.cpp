@@ -22,8 +22,8 @@ namespace {
 template <class T> size_t partial_floats(const step<T> &s)
 {
 	size_t most = 0;
-	auto one = [&](const conv_place &c, size_t parts) {
-		const size_t count = parts * (size_t)c.c_out * (size_t)(c.kernel * c.kernel) * (size_t)c.c_padded;
+	auto one = [&](const conv_place &c, size_t parts, size_t before = 0) {
+		const size_t count = before + parts * (size_t)c.c_out * (size_t)(c.kernel * c.kernel) * (size_t)c.c_padded;
 		most = count > most ? count : most;
 	};
 	each_convolution(s.net, [&](const conv_place &c, int, int, bool) { one(c, (size_t)s.weight_parts(c)); });
@@ -33,7 +33,7 @@ template <class T> size_t partial_floats(const step<T> &s)
 		for (int l = 0; l < s.net.block[i].layers; l++) {
 			const dense_layer &layer = s.net.block[i].layer[l];
 			if (layer.conv1.fused & FUSED_BACKWARD)
-				one(layer.conv1, (size_t)s.backward_splits(s.net.block[i], layer.c_in));
+				one(layer.conv1, (size_t)s.backward_splits(s.net.block[i], layer.c_in), s.left_weight(s.net.block[i], layer));
 			if (layer.conv2.fused & FUSED_BACKWARD)
 				one(layer.conv2, (size_t)s.weight_blocks_3x3(s.net.block[i]));
 		}
@@ -130,7 +130,7 @@ int wgmma_wanted()
 	return wanted ? atoi(wanted) != 0 : -1;
 }
 
-enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8, CHOOSE_WEIGHT = 16, CHOOSE_STEM = 32 };
+enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8, CHOOSE_WEIGHT = 16, CHOOSE_STEM = 32, CHOOSE_MERGE = 64 };
 
 /* The fused kernels that fit into a block's shared memory and are made for this layer, as CHOOSE_… bits. */
 template <class tiles> int fitting(const network &net, const dense_block &b, const dense_layer &l, size_t shared)
@@ -187,6 +187,7 @@ template <class T> void choose_own(step<T> *s, int capability, size_t shared, bo
 	if (sizeof(T) != 2 || capability < 80)
 		return;
 	s->shared = shared;
+	s->in_place = bits & CHOOSE_MERGE;
 	choose_fused(s, capability, bits, first, last, warpgroups);
 	if (bits & CHOOSE_WEIGHT)
 		choose_weight(s);

@@ -304,6 +304,8 @@ template <class T> void memory<T>::lay_out(arena *m, const network *net, const e
 	m->take(b, widest);
 	m->take(c, widest);
 	m->take(sums, (size_t)SUM_BLOCKS * 2 * (widest > 128 ? widest : 128));
+	for (float *&of : tile_sums)
+		m->take(of, (size_t)SUM_BLOCKS * 2 * 128);
 	m->take(partial, partial_floats);
 	m->take(pooled, n * (size_t)net->features);
 	m->take(logits, n * (size_t)net->classes);

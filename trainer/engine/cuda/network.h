@@ -166,6 +166,7 @@ template <class T> struct memory {
 	float *block_mean[NET_MAX_BLOCKS], *block_rstd[NET_MAX_BLOCKS], *block_square[NET_MAX_BLOCKS];
 	float *s1, *s2, *a, *b, *c;              /* [widest] */
 	float *sums;                             /* [SUM_BLOCKS][2][widest] */
+	float *tile_sums[2];                     /* [SUM_BLOCKS][2][128], of a fused 1×1 and 3×3, each of which merges the other's in place */
 	float *partial;                          /* a weight's gradient in parts */
 	float *pooled, *logits, *dlogits, *dpooled;
 	struct weight_group *groups;             /* [n_params] in the padded order, for the update */

@@ -95,9 +95,12 @@ template <class T> struct step {
 	int sms;
 	size_t shared;     /* memory of a block, bytes */
 	bool small, wgmma; /* the fused kernels' tiles are small_tiles; wgmma_tiles instead of large_tiles */
+	bool in_place;     /* a fused kernel merges the sums of the one before it */
 	int rc;            /* first failure, CUDA's code */
 	/* of the micro-batch */
 	int training, micro, micros;
+	bn_statistics due;     /* of what is forward so far, not merged yet; parts 0: none */
+	bn_backward_sums left; /* leaves_sums() */
 
 	/* f(large_tiles()), f(wgmma_tiles()) or f(small_tiles()); f(few_tiles()) of maps that would leave most multiprocessors without a tile. */
 	template <class F> auto with_tiles(const dense_block &b, F f) const
@@ -114,6 +117,7 @@ template <class T> struct step {
 	template <class Op> int pass(const Op &op, long pixels, int channels)
 	{
 		const int blocks = channel_pass_blocks(pixels, channels, 8 * sms < SUM_BLOCKS ? 8 * sms : SUM_BLOCKS);
+		settle();
 		if (!rc)
 			rc = channel_pass_launch(op, pixels, channels, m.sums, blocks, stream);
 		return blocks;
@@ -162,9 +166,9 @@ template <class T> struct step {
 			rc = conv->data({ shape(c, in_pitch, out_pitch), nullptr, m.copy + c.copy, out_gradient, in_gradient, nullptr, 1 }, stream);
 	}
 	/* From m.partial to the slab. */
-	weight_gradient gradient_of(const conv_place &c, int parts) const
+	weight_gradient gradient_of(const conv_place &c, int parts, size_t behind = 0) const
 	{
-		return { m.partial, m.slab + c.weight, unscale(), factor(), c.c_out, c.c_in, c.c_padded, c.kernel * c.kernel, parts, micro != 0 };
+		return { m.partial + behind, m.slab + c.weight, unscale(), factor(), c.c_out, c.c_in, c.c_padded, c.kernel * c.kernel, parts, micro != 0 };
 	}
 	/* Of what weight_gradient_of() computes. */
 	int weight_parts(const conv_place &c) const
@@ -211,19 +215,40 @@ template <class T> struct step {
 			 m.scale + at, m.bias + at, map.square, training ? statistics_slab() + at : nullptr, training ? statistics_slab() + bns + at : nullptr,
 			 factor(), 1e-5f, micro != 0, bn.channels };
 	}
-	/* Scale and bias of bn, into m.scale and m.bias, from the statistics of the map that it reads, of which channels [from, from + channels) are new:
+	/* What becomes scale and bias of bn, in m.scale and m.bias: the statistics of the map that it reads, of which channels [from, from + channels) are new:
 	 * their sums lie in `parts` parts of `stride` channels. */
-	void normalise(const bn_place &bn, const map_statistics &map, int from, int channels, int parts, int stride, long count)
+	bn_statistics statistics_of(const bn_place &bn, const map_statistics &map, const float *sums, int from, int channels, int parts, int stride, long count) const
 	{
-		const bn_statistics p = { m.sums, map.mean + from, map.rstd + from, map.square + from, (double)count, 1e-5f, parts, channels, stride, scale_of(bn, map), from };
+		return { sums, map.mean + from, map.rstd + from, map.square + from, (double)count, 1e-5f, parts, channels, stride, scale_of(bn, map), from };
+	}
+	void normalise(const bn_statistics &p)
+	{
 		if (!rc)
 			rc = training ? bn_statistics_launch(p, stream) : per_channel_launch(bn_scale_kernel, p.next, stream);
+	}
+	/* The next fused kernel merges them, anything else finds them merged: settle(). */
+	void normalise_later(const bn_statistics &p)
+	{
+		due = p;
+		if (!training || !in_place)
+			settle();
+	}
+	bn_statistics take_due()
+	{
+		const bn_statistics p = due;
+		due.parts = 0;
+		return p;
+	}
+	void settle()
+	{
+		if (due.parts)
+			normalise(take_due());
 	}
 	/* The same, with a pass over the new channels at x. */
 	void normalise_map(const bn_place &bn, const map_statistics &map, int from, int channels, const T *x, int pitch, long count)
 	{
 		const int parts = training ? pass(channel_sums<T>{ x, pitch }, count, channels) : 0;
-		normalise(bn, map, from, channels, parts, channels, count);
+		normalise(statistics_of(bn, map, m.sums, from, channels, parts, channels, count));
 	}
 	/* The normalisation that reads a block's map when `layers` of its layers are there. */
 	const bn_place &reader(int block, int layers) const
@@ -259,11 +284,11 @@ template <class T> struct step {
 		if (!rc)
 			rc = bn_backward_sums_launch(p, stream);
 	}
-	/* Both, of a fused layer. */
-	void backward_sums(const bn_backward_sums &p, const conv_place &c, int parts)
+	/* With weights' gradients, of a fused layer. */
+	void backward_sums(const bn_backward_sums &p, const weight_gradient &weight, const weight_gradient &second = {})
 	{
 		if (!rc)
-			rc = layer_sums_launch(gradient_of(c, parts), p, stream);
+			rc = layer_sums_launch(weight, second, p, stream);
 	}
 	/* The correction of gradient channels [from, from + channels) of a block that is due: from here on they are used up. */
 	void correct(int block, int from, int channels)
@@ -289,6 +314,8 @@ template <class T> struct step {
 	void fused_forward_3x3(int block, int index, const T *y);
 	void backward_layer(int block, int index);
 	void separate_backward_3x3(int block, const dense_layer &l, const T *y);
+	bool leaves_sums(const dense_layer &l) const;
+	size_t left_weight(const dense_block &b, const dense_layer &l) const;
 	int weight_blocks_3x3(const dense_block &b) const;
 	void fused_backward_3x3(int block, const dense_layer &l, const T *y);
 	void separate_backward(int block, int index, const T *y);
@@ -326,7 +353,7 @@ template <class T> struct step {
 		if constexpr (sizeof(T) == 2)
 			if (!rc)
 				rc = gray_forward_launch<T>({ m.images, m.copy + net.stem.copy, m.stem, m.sums, places, net.stem.h_in, net.stem.c_out }, blocks, stream);
-		normalise(net.stem_bn, own_statistics(net.stem_bn), 0, net.stem.c_out, blocks, GRAY_FILTERS, pixels(net.stem_side));
+		normalise(statistics_of(net.stem_bn, own_statistics(net.stem_bn), m.sums, 0, net.stem.c_out, blocks, GRAY_FILTERS, pixels(net.stem_side)));
 	}
 	void forward_stem()
 	{
@@ -373,6 +400,7 @@ template <class T> struct step {
 	}
 	void forward_head()
 	{
+		settle();
 		const int n = conf->batch, channels = net.features;
 		const last_map in = head_input();
 		const head_pool<T> pool = { in.x, in.scale, in.bias, m.pooled, n, net.last_side * net.last_side, channels, channels };
@@ -394,6 +422,7 @@ template <class T> struct step {
 	}
 	void forward_all()
 	{
+		due.parts = left.parts = 0;
 		forward_stem();
 		if (net.family == NET_RESNET)
 			residual_forward(*this);

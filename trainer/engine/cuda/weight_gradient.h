@@ -79,26 +79,29 @@ inline int weight_gradient_launch(const weight_gradient &p, device_stream stream
 	return launch(merge_weights_kernel, (unsigned)weight_blocks(p), MERGE_THREADS, MERGE_BYTES, stream, p);
 }
 
-/* Both, of a fused layer. */
+/* All that a fused layer leaves: one weight's gradient or two (the second has no parts), and a normalisation's sums. */
 struct layer_sums {
-	weight_gradient weight;
+	weight_gradient weight[2];
 	bn_backward_sums bn;
-	int weight_blocks;
+	int first, both; /* blocks of the first weight, of both */
 };
 
 KERNEL THREADS(MERGE_THREADS, 3) layer_sums_kernel(const layer_sums p)
 {
 	begin_kernel();
-	if ((int)blockIdx.x < p.weight_blocks)
-		merge_weights(p.weight, (int)blockIdx.x);
+	const int block = (int)blockIdx.x;
+	if (block >= p.both)
+		merge_backward<2>(p.bn, block - p.both); /* the weights take longer, and want three blocks a multiprocessor, of which sm_75 has no more than two */
+	else if (block >= p.first)
+		merge_weights(p.weight[1], block - p.first);
 	else
-		merge_backward<2>(p.bn, (int)blockIdx.x - p.weight_blocks); /* the weights take longer, and want three blocks a multiprocessor, of which sm_75 has no more than two */
+		merge_weights(p.weight[0], block);
 }
 
-inline int layer_sums_launch(const weight_gradient &weight, const bn_backward_sums &bn, device_stream stream)
+inline int layer_sums_launch(const weight_gradient &weight, const weight_gradient &second, const bn_backward_sums &bn, device_stream stream)
 {
-	const layer_sums p = { weight, bn, weight_blocks(weight) };
-	return launch(layer_sums_kernel, (unsigned)(p.weight_blocks + merge_blocks(bn.channels)), MERGE_THREADS, MERGE_BYTES, stream, p);
+	const int first = weight_blocks(weight), both = first + (second.parts ? weight_blocks(second) : 0);
+	return launch(layer_sums_kernel, (unsigned)(both + merge_blocks(bn.channels)), MERGE_THREADS, MERGE_BYTES, stream, layer_sums{ { weight, second }, bn, first, both });
 }
 
 static_assert(MERGE_BYTES == MERGE_WARPS * MERGE_WEIGHTS * sizeof(float), "both kinds of blocks ask for the same shared memory");
