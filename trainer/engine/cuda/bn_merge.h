@@ -284,8 +284,8 @@ template <int threads> struct column_merge {
 	}
 	DEVICE double sum(int column) const
 	{
-		double sum = sums[column];
-		for (int g = 1; g < groups; g++)
+		double sum = 0;
+		UNROLL_FOUR for (int g = 0; g < groups; g++)
 			sum += sums[g * columns + column];
 		return sum;
 	}

@@ -28,19 +28,16 @@ template <int threads> constexpr int merge_taps_room = column_merge<threads>::RO
 template <int threads, class T> DEVICE void scale_of_taps(const conv3x3_forward<T> &p, unsigned char *room, octet &scale, octet &bias)
 {
 	const int channel = (int)threadIdx.x % (TAP_CHANNELS / VECTOR) * VECTOR;
-	const float *scales = p.scale, *biases = p.bias;
-	scale = bias = {};
-	if (p.merge.parts) {
-		float *merged = (float *)(room + column_merge<threads>::ROOM);
-		scale_in_place<1, threads>(p.merge, merged, merged + TAP_CHANNELS, TAP_CHANNELS, room);
-		sync_block();
-		scales = merged;
-		biases = merged + TAP_CHANNELS;
+	if (!p.merge.parts) {
+		scale = load8_or_zeros(p.scale + channel, channel < p.c_in);
+		bias = load8_or_zeros(p.bias + channel, channel < p.c_in);
+		return;
 	}
-	if (channel < p.c_in) {
-		scale = load8(scales + channel);
-		bias = load8(biases + channel);
-	}
+	float *merged = (float *)(room + column_merge<threads>::ROOM);
+	scale_in_place<1, threads>(p.merge, merged, merged + TAP_CHANNELS, TAP_CHANNELS, room);
+	sync_block();
+	scale = load8((const float *)merged + channel);
+	bias = load8((const float *)merged + TAP_CHANNELS + channel);
 }
 
 /* ROWS pixels a tile, WARP_ROWS a warp; K_GROUPS warps share a warp's pixels, each with its share of the channels. */
