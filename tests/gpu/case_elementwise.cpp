@@ -29,7 +29,7 @@ struct map_shape {
 	int channels, pitch;
 };
 
-const map_shape maps[] = { { 1, 8, 8 }, { 37, 24, 64 }, { 500, 32, 40 }, { 130, 1024, 1024 } };
+const map_shape maps[] = { { 1, 8, 8 }, { 37, 24, 64 }, { 500, 32, 40 }, { 1300, 1000, 1024 } }; /* the last in more parts than are waited for at once */
 
 template <class T> void check_statistics(const kernel_case &)
 {
@@ -40,7 +40,7 @@ template <class T> void check_statistics(const kernel_case &)
 			if (i % pitch >= channels)
 				x[i] = from_float<T>(NAN);
 		device_array<T> dx(x);
-		const int blocks = channel_pass_blocks(s.pixels, s.channels, 5);
+		const int blocks = channel_pass_blocks(s.pixels, s.channels, s.pixels < 1000 ? 5 : 1000);
 		device_array<float> partial((size_t)blocks * 2 * channels);
 		check_device(channel_pass_launch(channel_sums<T>{ dx, s.pitch }, s.pixels, s.channels, partial, blocks, nullptr), "channel_sums");
 		/* the reader has as many channels before and behind these as they are */
@@ -467,13 +467,14 @@ template <class T> void check_update(const kernel_case &)
 			expect_near(value(put_copy, 6 * 9 * 8 + i), to_float(from_float<T>(weights[192 + i])), 1e-30, "copy of weight %zu put by hand", i);
 	}
 	/* the way back: gradients of the copy, in one part and in many, to the slab's order */
-	for (int parts : { 1, 2, 37 }) {
-		const size_t part = 6 * 9 * 8;
+	const size_t outputs = 62;
+	for (int parts : { 1, 2, 16, 37, 150 }) { /* by one warp, by two, by eight, by all of a block, which wait twice */
+		const size_t part = outputs * 9 * 8;
 		const std::vector<float> partial = random_numbers<float>((size_t)parts * part, 0, 1);
-		device_array<float> dpartial(partial), out(std::vector<float>(6 * 3 * 9, 10)), unscale(std::vector<float>(1, 0.25f));
-		check_device(weight_gradient_launch({ dpartial, out, unscale, 0.5f, 6, 3, 8, 9, parts, 1 }, nullptr), "weight_gradient");
+		device_array<float> dpartial(partial), out(std::vector<float>(outputs * 3 * 9, 10)), unscale(std::vector<float>(1, 0.25f));
+		check_device(weight_gradient_launch({ dpartial, out, unscale, 0.5f, (int)outputs, 3, 8, 9, parts, 1 }, nullptr), "weight_gradient");
 		const std::vector<float> got = out.download();
-		for (size_t k = 0; k < 6; k++)
+		for (size_t k = 0; k < outputs; k++)
 			for (size_t c = 0; c < 3; c++)
 				for (size_t tap = 0; tap < 9; tap++) {
 					double want = 0;

@@ -8,35 +8,43 @@
 #include "gate.h"
 #include "tile.h"
 
-enum { BN_THREADS = 128, MERGE_CHANNELS = 32, MERGE_WARPS = 16, MERGE_THREADS = 32 * MERGE_WARPS, MERGE_BYTES = MERGE_WARPS * 2 * MERGE_CHANNELS * 8,
-       MERGE_DEPTH = 9 /* parts that a warp waits for at once: all of them where there are 132, as many as an H200 has multiprocessors */ };
+enum { BN_THREADS = 128, MERGE_THREADS = 512, MERGE_CHANNELS = 8 /* 32 bytes of a part's row: a sector */, MERGE_ROWS = MERGE_THREADS / MERGE_CHANNELS, MERGE_COLUMNS = 2 * MERGE_CHANNELS,
+       MERGE_GROUPS = 8, MERGE_BYTES = (MERGE_ROWS + MERGE_GROUPS) * MERGE_COLUMNS * 8, MERGE_DEPTH = 8 /* parts that a thread waits for at once */ };
 
-/* There are up to SUM_BLOCKS parts, and one thread a channel would wait for one load after the other, a hundred microseconds for each of
- * DenseNet-121's 240 merges. Block `block` merges 32 channels: warp w adds parts w, w + MERGE_WARPS, …; then the first warp adds the warps' sums, in
- * their order. True where *channel's sums are there. */
+/* There are up to SUM_BLOCKS parts, and a thread a channel would wait for one load after the other, a hundred microseconds for each of a DenseNet-121's merges. Block
+ * `block` merges MERGE_CHANNELS channels: thread row r adds parts r, r + MERGE_ROWS, …, then rows are added in their order, by groups and the groups. True where *channel's
+ * sums are there. */
 template <int depth> DEVICE bool merge_parts(const float *partial, int parts, int stride, int channels, int block, int *channel, double (&sum)[2])
 {
-	double *shared = (double *)shared_memory(); /* [MERGE_WARPS][2][MERGE_CHANNELS] */
-	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, c = block * MERGE_CHANNELS + lane;
+	double *rows = (double *)shared_memory(), *groups = rows + MERGE_ROWS * MERGE_COLUMNS; /* [MERGE_ROWS], [MERGE_GROUPS] of [2][MERGE_CHANNELS] */
+	const int t = (int)threadIdx.x, column = t % MERGE_CHANNELS, row = t / MERGE_CHANNELS, c = block * MERGE_CHANNELS + column;
 	sum[0] = sum[1] = 0;
 	if (c < channels)
-		SERIAL for (int first = warp; first < parts; first += depth * MERGE_WARPS) {
+		SERIAL for (int first = row; first < parts; first += depth * MERGE_ROWS) {
 			float value[depth][2];
 			UNROLL for (int i = 0; i < depth; i++)
 				UNROLL for (int which = 0; which < 2; which++)
-					value[i][which] = first + i * MERGE_WARPS < parts ? partial[((size_t)(first + i * MERGE_WARPS) * 2 + (size_t)which) * (size_t)stride + (size_t)c] : 0;
+					value[i][which] = first + i * MERGE_ROWS < parts ? partial[((size_t)(first + i * MERGE_ROWS) * 2 + (size_t)which) * (size_t)stride + (size_t)c] : 0;
 			UNROLL for (int i = 0; i < depth; i++)
 				UNROLL for (int which = 0; which < 2; which++)
 					sum[which] += value[i][which];
 		}
 	UNROLL for (int which = 0; which < 2; which++)
-		shared[(warp * 2 + which) * MERGE_CHANNELS + lane] = sum[which];
+		rows[row * MERGE_COLUMNS + which * MERGE_CHANNELS + column] = sum[which];
 	sync_block();
-	if (warp || c >= channels)
+	if (t < MERGE_GROUPS * MERGE_COLUMNS) {
+		double total = 0;
+		UNROLL for (int i = 0; i < MERGE_ROWS / MERGE_GROUPS; i++)
+			total += rows[(t / MERGE_COLUMNS * (MERGE_ROWS / MERGE_GROUPS) + i) * MERGE_COLUMNS + t % MERGE_COLUMNS];
+		groups[t] = total;
+	}
+	sync_block();
+	if (t >= MERGE_CHANNELS || c >= channels)
 		return false;
-	for (int w = 1; w < MERGE_WARPS; w++)
+	sum[0] = sum[1] = 0;
+	UNROLL for (int g = 0; g < MERGE_GROUPS; g++)
 		UNROLL for (int which = 0; which < 2; which++)
-			sum[which] += shared[(w * 2 + which) * MERGE_CHANNELS + lane];
+			sum[which] += groups[g * MERGE_COLUMNS + which * MERGE_CHANNELS + column];
 	*channel = c;
 	return true;
 }

@@ -124,7 +124,7 @@ template <class T> void step<T>::fused_backward_3x3(int block, const dense_layer
 				typedef typename decltype(tiles)::weight_3x3 weight;
 				if constexpr (joined_3x3<decltype(tiles)>)
 					return conv3x3_joined_launch<T, weight>(p, weight_blocks, stream);
-				else if constexpr (std::is_same<decltype(tiles), few_tiles>::value)
+				else if constexpr (std::is_base_of<few_tiles, decltype(tiles)>::value)
 					return conv3x3_both_launch<T, typename few_tiles::data_3x3, weight>(p, (unsigned)data_blocks, (unsigned)weight_blocks, stream);
 				else if (int failed = conv3x3_weight_launch<T, weight>(p, (unsigned)weight_blocks, stream))
 					return failed;

@@ -102,11 +102,11 @@ template <class T> struct step {
 	bn_statistics due;     /* of what is forward so far, not merged yet; parts 0: none */
 	bn_backward_sums left; /* leaves_sums() */
 
-	/* f(large_tiles()), f(wgmma_tiles()) or f(small_tiles()); f(few_tiles()) of maps that would leave most multiprocessors without a tile. */
+	/* f(large_tiles()), f(wgmma_tiles()) or f(small_tiles()); f(few_tiles()) or f(few_wgmma_tiles()) of maps that would leave most multiprocessors without a tile. */
 	template <class F> auto with_tiles(const dense_block &b, F f) const
 	{
 		if (pixels(b.side) <= 64L * sms && b.side < few_tiles::SIDES_BELOW)
-			return f(few_tiles());
+			return wgmma ? f(few_wgmma_tiles()) : f(few_tiles());
 		return small ? f(small_tiles()) : wgmma && b.side < wgmma_tiles::SIDES_BELOW ? f(wgmma_tiles()) : f(large_tiles());
 	}
 

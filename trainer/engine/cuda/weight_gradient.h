@@ -6,7 +6,7 @@
 
 #include "bn_merge.h"
 
-enum { WEIGHT_THREADS = 256, WEIGHT_VECTOR = 4, MERGE_WEIGHTS = 32 * WEIGHT_VECTOR };
+enum { WEIGHT_THREADS = 256, WEIGHT_VECTOR = 4, MERGE_WARPS = MERGE_THREADS / 32, MERGE_WEIGHTS = 32 * WEIGHT_VECTOR, WEIGHT_DEPTH = 9 /* parts that a thread waits for at once */ };
 
 struct weight_gradient {
 	const float *partial; /* [parts][c_out][taps][c_padded] */
@@ -37,28 +37,47 @@ KERNEL THREADS(WEIGHT_THREADS, 1) weight_gradient_kernel(const weight_gradient p
 		p.put(i, p.partial[i]);
 }
 
-/* Of many: block `block` has MERGE_WEIGHTS of them. As merge_parts() does, warp w adds parts w, w + MERGE_WARPS, …, and the warps' sums are added
- * in their order. */
+/* Of many: MERGE_WEIGHTS of them are added by merge_team() warps, warp w of those parts w, w + team, …, and the warps' sums in their order. There are as many in a team
+ * as give a thread no more than it waits for at once: a quarter of a block that does four times the weights takes no longer. */
+HD int merge_team(int parts)
+{
+	int team = 1;
+	while (team < MERGE_WARPS && team * WEIGHT_DEPTH < parts)
+		team *= 2;
+	return team;
+}
+
+HD int block_weights(int parts)
+{
+	return MERGE_WEIGHTS * (MERGE_WARPS / merge_team(parts));
+}
+
+/* Block `block` has block_weights(). */
 DEVICE void merge_weights(const weight_gradient &p, int block)
 {
 	float *shared = (float *)shared_memory(); /* [MERGE_WARPS][MERGE_WEIGHTS] */
-	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, i = block * MERGE_WEIGHTS + lane * WEIGHT_VECTOR;
+	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, team = merge_team(p.parts), first = block * block_weights(p.parts), count = p.count();
+	const int i = first + warp / team * MERGE_WEIGHTS + lane * WEIGHT_VECTOR;
 	float sum[WEIGHT_VECTOR] = {};
-	if (i < p.count())
-		UNROLL_FOUR for (int part = warp; part < p.parts; part += MERGE_WARPS) {
-			const vector16 v = *(const vector16 *)(p.partial + (size_t)part * (size_t)p.count() + (size_t)i);
-			UNROLL for (int j = 0; j < WEIGHT_VECTOR; j++)
-				sum[j] += bits_float(v.word[j]);
+	if (i < count)
+		SERIAL for (int part = warp % team; part < p.parts; part += team * WEIGHT_DEPTH) {
+			vector16 v[WEIGHT_DEPTH];
+			UNROLL for (int k = 0; k < WEIGHT_DEPTH; k++)
+				v[k] = read_or_zeros(p.partial + (size_t)(part + k * team) * (size_t)count + (size_t)i, part + k * team < p.parts);
+			UNROLL for (int k = 0; k < WEIGHT_DEPTH; k++)
+				UNROLL for (int j = 0; j < WEIGHT_VECTOR; j++)
+					sum[j] += bits_float(v[k].word[j]);
 		}
 	UNROLL for (int j = 0; j < WEIGHT_VECTOR; j++)
 		shared[warp * MERGE_WEIGHTS + lane * WEIGHT_VECTOR + j] = sum[j];
 	sync_block();
-	if (t >= MERGE_WEIGHTS || block * MERGE_WEIGHTS + t >= p.count())
-		return;
-	float total = shared[t];
-	for (int w = 1; w < MERGE_WARPS; w++)
-		total += shared[w * MERGE_WEIGHTS + t];
-	p.put(block * MERGE_WEIGHTS + t, total);
+	SERIAL for (int to = t; to < block_weights(p.parts) && first + to < count; to += MERGE_THREADS) {
+		const float *from = shared + to / MERGE_WEIGHTS * team * MERGE_WEIGHTS + to % MERGE_WEIGHTS;
+		float total = from[0];
+		for (int w = 1; w < team; w++)
+			total += from[w * MERGE_WEIGHTS];
+		p.put(first + to, total);
+	}
 }
 
 KERNEL THREADS(MERGE_THREADS, 1) merge_weights_kernel(const weight_gradient p)
@@ -69,7 +88,7 @@ KERNEL THREADS(MERGE_THREADS, 1) merge_weights_kernel(const weight_gradient p)
 
 inline int weight_blocks(const weight_gradient &p)
 {
-	return (p.count() + MERGE_WEIGHTS - 1) / MERGE_WEIGHTS;
+	return (p.count() + block_weights(p.parts) - 1) / block_weights(p.parts);
 }
 
 inline int weight_gradient_launch(const weight_gradient &p, device_stream stream)
@@ -86,12 +105,12 @@ struct layer_sums {
 	int first, both; /* blocks of the first weight, of both */
 };
 
-KERNEL THREADS(MERGE_THREADS, 3) layer_sums_kernel(const layer_sums p)
+KERNEL THREADS(MERGE_THREADS, 2) layer_sums_kernel(const layer_sums p)
 {
 	begin_kernel();
 	const int block = (int)blockIdx.x;
 	if (block >= p.both)
-		merge_backward<2>(p.bn, block - p.both); /* the weights take longer, and want three blocks a multiprocessor, of which sm_75 has no more than two */
+		merge_backward<MERGE_DEPTH / 2>(p.bn, block - p.both);
 	else if (block >= p.first)
 		merge_weights(p.weight[1], block - p.first);
 	else
@@ -104,6 +123,6 @@ inline int layer_sums_launch(const weight_gradient &weight, const weight_gradien
 	return launch(layer_sums_kernel, (unsigned)(both + merge_blocks(bn.channels)), MERGE_THREADS, MERGE_BYTES, stream, layer_sums{ { weight, second }, bn, first, both });
 }
 
-static_assert(MERGE_BYTES == MERGE_WARPS * MERGE_WEIGHTS * sizeof(float), "both kinds of blocks ask for the same shared memory");
+static_assert(MERGE_BYTES >= MERGE_WARPS * MERGE_WEIGHTS * sizeof(float), "both kinds of blocks ask for the same shared memory");
 
 #endif
