@@ -311,7 +311,7 @@ void add_conv1x1_cases(std::vector<kernel_case> &cases)
 	add_forward<bf16, conv1x1_forward_shape<64, 3, false, 2>>(cases, "3");           /* smaller tiles, two blocks a multiprocessor */
 	add_forward<bf16, conv1x1_forward_shape<128, 4, false, 1, true>>(cases, "4");    /* wgmma, weights streamed */
 	add_forward<bf16, conv1x1_forward_shape<128, 4, true, 1, true>>(cases, "5");     /* wgmma, weights resident */
-	add_forward<bf16, conv1x1_forward_shape<64, 5, false>>(cases, "6");              /* smaller tiles, for maps that make few */
+	add_forward<bf16, conv1x1_forward_shape<64, 5, false, 1, false, 64>>(cases, "6"); /* smaller tiles, for maps that make few */
 	add_backward<fp16, conv1x1_backward_shape<64, 2, 16, true, true>>(cases, "1");
 	add_backward<fp16, conv1x1_backward_wgmma_shape<3>>(cases, "8");
 	add_forward<fp16, conv1x1_forward_shape<128, 3, false>>(cases, "1");

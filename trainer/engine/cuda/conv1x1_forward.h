@@ -21,25 +21,25 @@ template <class T> struct conv1x1_forward {
 	const T *weight;          /* [c_out][c_in] */
 	const float *scale, *bias; /* [c_in] */
 	T *y;                     /* [pixels][c_out] */
-	float *partial;           /* [blocks][2][128]: each block's sums and sums of squares */
+	float *partial;           /* [blocks][2][128]: sums and sums of squares of each block's pixels */
 	long pixels;
 	int x_pitch, c_in, c_out; /* multiples of 8; c_out <= 128 */
 	bn_statistics merge = {}; /* parts: scale and bias are made of these first; 0: they are there */
 };
 
-/* How the kernel is cut: ROWS pixels a tile, STAGES tiles of 64 channels in flight, weights kept in shared memory
+/* How the kernel is cut: ROWS pixels a tile of N output channels, so that 128 / N blocks share its pixels; STAGES tiles of 64 channels in flight, weights kept in shared memory
  * (RESIDENT, c_in <= 64 * what fits) or streamed beside x. WGMMA (128 rows): each warpgroup has 64 rows and all columns, so x is normalised once; every
  * other tile's while the tile before is multiplied, whose weights, where they are streamed, keep their stage until then. */
-template <int rows, int stages, bool resident, int blocks_per_sm = 1, bool wgmma = false> struct conv1x1_forward_shape {
+template <int rows, int stages, bool resident, int blocks_per_sm = 1, bool wgmma = false, int columns = 128> struct conv1x1_forward_shape {
 	enum {
-		WGMMA = wgmma, AHEAD = stages - 1 - (wgmma && !resident) /* tiles that are asked for before they are used */, ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = 256, BLOCKS_PER_SM = blocks_per_sm, N = 128, K = 64,
+		WGMMA = wgmma, AHEAD = stages - 1 - (wgmma && !resident) /* tiles that are asked for before they are used */, ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = 256, BLOCKS_PER_SM = blocks_per_sm, N = columns, SHARES = 128 / columns, K = 64,
 		COLUMN_WARPS = wgmma ? 1 : 2, ROW_WARPS = THREADS / 32 / COLUMN_WARPS,
 		WARP_ROWS = ROWS / ROW_WARPS, WARP_COLUMNS = N / COLUMN_WARPS, /* 32 × 64 for 128 rows */
 		M_TILES = WARP_ROWS / 16, N_TILES = WARP_COLUMNS / 8,
 		X_BYTES = ROWS * K * 2, WEIGHT_BYTES = N * K * 2, STAGE_BYTES = X_BYTES + (resident ? 0 : WEIGHT_BYTES),
 		Y_BYTES = ROWS * N * 2
 	};
-	static_assert(!wgmma || rows == 2 * 64, "two warpgroups, 64 rows each");
+	static_assert(!wgmma || (rows == 2 * 64 && columns == 128), "two warpgroups, 64 rows each");
 	static_assert((int)column_merge<THREADS>::ROOM <= (int)Y_BYTES, "sums are merged where y will be");
 
 	static HD size_t shared_bytes(int c_in)
@@ -63,13 +63,21 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
 	const int warp_row = warp / S::COLUMN_WARPS * S::WARP_ROWS, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
+	const int column0 = (int)blockIdx.x % S::SHARES * S::N, block = (int)blockIdx.x / S::SHARES, blocks = (int)gridDim.x / S::SHARES;
 	const int tiles = (int)((p.pixels + S::ROWS - 1) / S::ROWS);
-	const int my_tiles = (tiles - 1 - (int)blockIdx.x) / (int)gridDim.x + 1; /* blocks <= tiles */
+	const int my_tiles = (tiles - 1 - block) / blocks + 1; /* blocks <= tiles */
 	const int steps = my_tiles * k_tiles;
 
+	/* Of input channels k · K and on. */
+	auto load_weights = [&](unsigned char *to, int k) {
+		tile<S::K>::template load<S::N, S::THREADS>(to, p.weight, (size_t)p.c_in, column0, p.c_out, k * S::K, p.c_in);
+	};
 	if (S::RESIDENT)
 		for (int k = 0; k < k_tiles; k++)
-			tile<S::K>::template load<S::N, S::THREADS>(weights + k * S::WEIGHT_BYTES, p.weight, (size_t)p.c_in, 0, p.c_out, k * S::K, p.c_in);
+			load_weights(weights + k * S::WEIGHT_BYTES, k);
+	else
+		for (int i = 0; i < S::AHEAD && i < steps; i++)
+			load_weights(stage + i * S::STAGE_BYTES + S::X_BYTES, i % k_tiles);
 	wait_for_writes();
 	if (!p.merge.parts) {
 		load_floats<S::THREADS>(scale, p.scale, p.c_in, k_tiles * S::K);
@@ -77,19 +85,19 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 	}
 
 	/* Step i is channels (i % k_tiles) of this block's pixel tile (i / k_tiles). */
-	auto prefetch = [&](int i) {
+	auto prefetch = [&](int i, bool with_weights) {
 		if (i < steps) {
 			unsigned char *to = stage + i % S::STAGES * S::STAGE_BYTES;
-			long row = (long)((int)blockIdx.x + i / k_tiles * (int)gridDim.x) * S::ROWS;
+			long row = (long)(block + i / k_tiles * blocks) * S::ROWS;
 			int k = i % k_tiles;
 			tile<S::K>::template load<S::ROWS, S::THREADS>(to, p.x, (size_t)p.x_pitch, row, p.pixels, k * S::K, p.c_in);
-			if (!S::RESIDENT)
-				tile<S::K>::template load<S::N, S::THREADS>(to + S::X_BYTES, p.weight, (size_t)p.c_in, 0, p.c_out, k * S::K, p.c_in);
+			if (with_weights)
+				load_weights(to + S::X_BYTES, k);
 		}
 		copies_commit();
 	};
 	for (int i = 0; i < S::AHEAD; i++)
-		prefetch(i);
+		prefetch(i, false);
 	if (p.merge.parts)
 		scale_in_place<4, S::THREADS>(p.merge, scale, bias, k_tiles * S::K, out);
 
@@ -122,9 +130,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
 				group_multiply_add<T, false>(product[0], z[second][k16], group_matrix(w + k16 * 32));
 			group_commit();
-			prefetch(ahead);
+			prefetch(ahead, !S::RESIDENT);
 		} else {
-			prefetch(ahead);
+			prefetch(ahead, !S::RESIDENT);
 			UNROLL_PAIR for (int k16 = 0; k16 < S::K / 16; k16++) {
 				uint32_t a[S::M_TILES][4];
 				UNROLL for (int m = 0; m < S::M_TILES; m++)
@@ -140,7 +148,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 			}
 		}
 	};
-	SERIAL for (int pixel_tile = (int)blockIdx.x; pixel_tile < tiles; pixel_tile += (int)gridDim.x) {
+	SERIAL for (int pixel_tile = block; pixel_tile < tiles; pixel_tile += blocks) {
 		UNROLL for (int m = 0; m < S::M_TILES; m++)
 			UNROLL for (int n = 0; n < S::N_TILES; n++)
 				UNROLL for (int j = 0; j < 4; j++)
@@ -172,19 +180,19 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 					square[n][1] = fmaf(high, high, square[n][1]);
 				}
 		sync_block();
-		tile<S::N>::template store<S::ROWS, S::THREADS>(p.y, (size_t)p.c_out, row, p.pixels, 0, p.c_out, out);
+		tile<S::N>::template store<S::ROWS, S::THREADS>(p.y, (size_t)p.c_out, row, p.pixels, column0, p.c_out, out);
 	}
 
 	put_column_sums<S::N>(sums, warp / S::COLUMN_WARPS, warp_column, sum, square);
 	sync_block();
 	for (int c = t; c < 2 * S::N; c += S::THREADS)
-		p.partial[(size_t)blockIdx.x * 2 * S::N + c] = column_sum<S::N, S::ROW_WARPS>(sums, c);
+		p.partial[((size_t)block * 2 + c / S::N) * 128 + column0 + c % S::N] = column_sum<S::N, S::ROW_WARPS>(sums, c);
 #endif
 }
 
 template <class T, class S> int conv1x1_forward_launch(const conv1x1_forward<T> &p, unsigned blocks, device_stream stream)
 {
-	return launch(conv1x1_forward_kernel<T, S>, blocks, S::THREADS, S::shared_bytes(p.c_in), stream, p);
+	return launch(conv1x1_forward_kernel<T, S>, blocks * S::SHARES, S::THREADS, S::shared_bytes(p.c_in), stream, p);
 }
 
 #endif

@@ -40,9 +40,10 @@ struct small_tiles {
 	typedef conv3x3_weight_shape<128> weight_3x3;
 };
 /* For maps of few pixels, on any device. A step of the 1×1 forward, 64 channels of a tile, takes about as long as its pixels are many, and with few tiles
- * nothing else hides it: half the pixels on twice the multiprocessors. Each tile reads the weights anew, which only few tiles can afford. */
+ * nothing else hides it: half the pixels and half the output channels on four times the multiprocessors. Each tile reads the weights anew and each half of the channels the
+ * pixels, which only few tiles can afford. */
 struct few_tiles : small_tiles {
-	typedef conv1x1_forward_shape<64, 5, false> forward_1x1; /* a tile that nothing hides waits for the memory in each step: with five stages only for a quarter of the time */
+	typedef conv1x1_forward_shape<64, 5, false, 1, false, 64> forward_1x1; /* a tile that nothing hides waits for the memory in each step: with five stages only for a quarter of the time */
 	typedef forward_1x1 resident_1x1; /* a block has one tile */
 	typedef conv3x3_weight_shape<128, 3> weight_3x3; /* a third of the products for each block, and of the sums that it writes */
 };
