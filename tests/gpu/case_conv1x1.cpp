@@ -21,6 +21,8 @@ const shape small_shapes[] = { { 1, 8, 8, 8 }, { 70, 40, 48, 16 } };
 #else
 const shape small_shapes[] = { { 1, 8, 8, 8 }, { 49, 32, 64, 128 }, { 130, 72, 80, 16 }, { 300, 136, 160, 128 }, { 257, 200, 200, 64 } };
 #endif
+/* A transition's: what it reads is normalised already, more output channels than one block has, into a slice. */
+const shape wide_shapes[] = { { 70, 40, 48, 136 }, { 257, 136, 136, 264 } };
 const shape widest = { 33, 1096, 1104, 8 }; /* channels beyond those that merging threads ask for ahead */
 /* DenseNet-121's, a few images: block 1 first and last layer, block 2, block 4. */
 [[maybe_unused]] const shape real_shapes[] = { { 3 * 3136, 64, 256, 128 }, { 2 * 3136, 224, 256, 128 }, { 5 * 784, 320, 512, 128 }, { 16 * 49, 992, 1024, 128 } };
@@ -82,19 +84,26 @@ const double ACCUMULATION = 4e-6;
 template <class T, class S> void check_forward_shape(const shape &s, unsigned blocks, int parts)
 {
 	layer<T> l(s);
-	device_array<T> x(l.x), weight(l.weight), y((size_t)s.pixels * (size_t)s.c_out);
+	const bool transition = s.c_out > 128;
+	const int width = S::width(s.c_out), y_pitch = s.c_out + (transition ? 8 : 0);
+	if (transition) {
+		l.scale.assign(l.scale.size(), 1);
+		l.bias.assign(l.bias.size(), 0);
+	}
+	device_array<T> x(l.x), weight(l.weight), y((size_t)s.pixels * (size_t)y_pitch);
 	device_array<float> scale(l.scale), bias(l.bias);
 	const unsigned tiles = (unsigned)((s.pixels + S::ROWS - 1) / S::ROWS);
 	blocks = blocks < tiles ? blocks : tiles;
-	device_array<float> partial((size_t)blocks * 256), totals(256);
-	conv1x1_forward<T> p = { x, weight, scale, bias, y, partial, s.pixels, s.pitch, s.c_in, s.c_out };
+	device_array<float> partial((size_t)blocks * 2 * (size_t)width), totals(2 * (size_t)width);
+	conv1x1_forward<T> p = { x, weight, transition ? nullptr : (float *)scale, transition ? nullptr : (float *)bias, y, partial, s.pixels, s.pitch, s.c_in, s.c_out };
+	p.y_pitch = y_pitch;
 	const unmerged_statistics unmerged(s.c_in, s.c_in < 32 ? s.c_in : 32, 32, parts);
 	if (parts)
 		p.merge = unmerged.arguments();
 	check_device((conv1x1_forward_launch<T, S>(p, blocks, nullptr)), "conv1x1_forward");
 	if (parts)
 		unmerged.expect(&l.scale, &l.bias);
-	check_device(reduce_partials_launch({ partial, totals, 256, 256, (int)blocks, 1, 0 }, nullptr), "reduce_partials");
+	check_device(reduce_partials_launch({ partial, totals, 2 * (size_t)width, 2 * (size_t)width, (int)blocks, 1, 0 }, nullptr), "reduce_partials");
 
 	const size_t in = (size_t)s.c_in, out = (size_t)s.c_out;
 	const std::vector<float> activations = l.activations(), weights = transposed(l.weight, out, in), got_totals = totals.download();
@@ -105,7 +114,7 @@ template <class T, class S> void check_forward_shape(const shape &s, unsigned bl
 		for (size_t c = 0; c < in; c++)
 			want.add(activations[m * in + c], &weights[c * out]);
 		for (size_t n = 0; n < out; n++) {
-			const double value = to_float(got[m * out + n]);
+			const double value = to_float(got[m * (size_t)y_pitch + n]);
 			expect_near(value, want.value[n], 1.001 * half_ulp<T>(want.value[n]) + ACCUMULATION * want.terms[n], "y[%zu][%zu] of %ld×%d×%d", m, n, s.pixels, s.c_in, s.c_out);
 			sum.value[n] += value;
 			sum.terms[n] += std::fabs(value);
@@ -114,8 +123,12 @@ template <class T, class S> void check_forward_shape(const shape &s, unsigned bl
 	}
 	for (size_t n = 0; n < out; n++) {
 		expect_near(got_totals[n], sum.value[n], ACCUMULATION * sum.terms[n] + 1e-30, "sum[%zu] of %ld pixels", n, s.pixels);
-		expect_near(got_totals[n + 128], square.value[n], ACCUMULATION * square.value[n] + 1e-30, "square[%zu] of %ld pixels", n, s.pixels);
+		expect_near(got_totals[n + (size_t)width], square.value[n], ACCUMULATION * square.value[n] + 1e-30, "square[%zu] of %ld pixels", n, s.pixels);
 	}
+	for (size_t m = 0; m < (size_t)s.pixels; m++)
+		for (size_t n = out; n < (size_t)y_pitch; n++)
+			if (to_float(got[m * (size_t)y_pitch + n]) == to_float(got[m * (size_t)y_pitch + n]))
+				give_up("y[%zu][%zu] belongs to a layer and was written", m, n);
 }
 
 /* parts: of the sums behind the convolution, which the kernel merges; 0: they are merged. */
@@ -192,6 +205,8 @@ template <class T, class S> void check_forward(const kernel_case &)
 		check_forward_shape<T, S>(s, 2, 5);
 		check_forward_shape<T, S>(s, 3, 201);
 	}
+	for (const shape &s : wide_shapes)
+		check_forward_shape<T, S>(s, 2, 0);
 	if (S::shared_bytes(widest.c_in) < 227 * 1024)
 		check_forward_shape<T, S>(widest, 1, 3);
 #ifdef __CUDACC__

@@ -19,20 +19,21 @@
 template <class T> struct conv1x1_forward {
 	const T *x;               /* [pixels][x_pitch], the first c_in channels of each */
 	const T *weight;          /* [c_out][c_in] */
-	const float *scale, *bias; /* [c_in] */
-	T *y;                     /* [pixels][c_out] */
-	float *partial;           /* [blocks][2][128]: sums and sums of squares of each block's pixels */
+	const float *scale, *bias; /* [c_in]; NULL: 1 and 0 */
+	T *y;                     /* [pixels][y_pitch], the first c_out channels of each */
+	float *partial;           /* [blocks][2][S::width(c_out)]: sums and sums of squares of each block's pixels */
 	long pixels;
-	int x_pitch, c_in, c_out; /* multiples of 8; c_out <= 128 */
+	int x_pitch, c_in, c_out; /* multiples of 8 */
 	bn_statistics merge = {}; /* parts: scale and bias are made of these first; 0: they are there */
+	int y_pitch = c_out;
 };
 
-/* How the kernel is cut: ROWS pixels a tile of N output channels, so that 128 / N blocks share its pixels; STAGES tiles of 64 channels in flight, weights kept in shared memory
+/* How the kernel is cut: ROWS pixels a tile of N output channels, so that shares() blocks have the same pixels; STAGES tiles of 64 channels in flight, weights kept in shared memory
  * (RESIDENT, c_in <= 64 * what fits) or streamed beside x. WGMMA (128 rows): each warpgroup has 64 rows and all columns, so x is normalised once; every
  * other tile's while the tile before is multiplied, whose weights, where they are streamed, keep their stage until then. */
 template <int rows, int stages, bool resident, int blocks_per_sm = 1, bool wgmma = false, int columns = 128> struct conv1x1_forward_shape {
 	enum {
-		WGMMA = wgmma, AHEAD = stages - 1 - (wgmma && !resident) /* tiles that are asked for before they are used */, ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = 256, BLOCKS_PER_SM = blocks_per_sm, N = columns, SHARES = 128 / columns, K = 64,
+		WGMMA = wgmma, AHEAD = stages - 1 - (wgmma && !resident) /* tiles that are asked for before they are used */, ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = 256, BLOCKS_PER_SM = blocks_per_sm, N = columns, K = 64,
 		COLUMN_WARPS = wgmma ? 1 : 2, ROW_WARPS = THREADS / 32 / COLUMN_WARPS,
 		WARP_ROWS = ROWS / ROW_WARPS, WARP_COLUMNS = N / COLUMN_WARPS, /* 32 × 64 for 128 rows */
 		M_TILES = WARP_ROWS / 16, N_TILES = WARP_COLUMNS / 8,
@@ -42,6 +43,14 @@ template <int rows, int stages, bool resident, int blocks_per_sm = 1, bool wgmma
 	static_assert(!wgmma || (rows == 2 * 64 && columns == 128), "two warpgroups, 64 rows each");
 	static_assert((int)column_merge<THREADS>::ROOM <= (int)Y_BYTES, "sums are merged where y will be");
 
+	static HD int shares(int c_out)
+	{
+		return c_out <= 128 ? 128 / N : (c_out + N - 1) / N;
+	}
+	static HD int width(int c_out)
+	{
+		return shares(c_out) * N;
+	}
 	static HD size_t shared_bytes(int c_in)
 	{
 		size_t k_tiles = (size_t)(c_in + K - 1) / K;
@@ -63,7 +72,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
 	const int warp_row = warp / S::COLUMN_WARPS * S::WARP_ROWS, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
-	const int column0 = (int)blockIdx.x % S::SHARES * S::N, block = (int)blockIdx.x / S::SHARES, blocks = (int)gridDim.x / S::SHARES;
+	const int shares = S::shares(p.c_out), column0 = (int)blockIdx.x % shares * S::N, block = (int)blockIdx.x / shares, blocks = (int)gridDim.x / shares;
 	const int tiles = (int)((p.pixels + S::ROWS - 1) / S::ROWS);
 	const int my_tiles = (tiles - 1 - block) / blocks + 1; /* blocks <= tiles */
 	const int steps = my_tiles * k_tiles;
@@ -79,9 +88,13 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		for (int i = 0; i < S::AHEAD && i < steps; i++)
 			load_weights(stage + i * S::STAGE_BYTES + S::X_BYTES, i % k_tiles);
 	wait_for_writes();
-	if (!p.merge.parts) {
+	if (p.scale && !p.merge.parts) {
 		load_floats<S::THREADS>(scale, p.scale, p.c_in, k_tiles * S::K);
 		load_floats<S::THREADS>(bias, p.bias, p.c_in, k_tiles * S::K);
+	}
+	for (int c = t; !p.scale && c < k_tiles * S::K; c += S::THREADS) {
+		scale[c] = 1;
+		bias[c] = 0;
 	}
 
 	/* Step i is channels (i % k_tiles) of this block's pixel tile (i / k_tiles). */
@@ -180,19 +193,19 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 					square[n][1] = fmaf(high, high, square[n][1]);
 				}
 		sync_block();
-		tile<S::N>::template store<S::ROWS, S::THREADS>(p.y, (size_t)p.c_out, row, p.pixels, column0, p.c_out, out);
+		tile<S::N>::template store<S::ROWS, S::THREADS>(p.y, (size_t)p.y_pitch, row, p.pixels, column0, p.c_out, out);
 	}
 
 	put_column_sums<S::N>(sums, warp / S::COLUMN_WARPS, warp_column, sum, square);
 	sync_block();
 	for (int c = t; c < 2 * S::N; c += S::THREADS)
-		p.partial[((size_t)block * 2 + c / S::N) * 128 + column0 + c % S::N] = column_sum<S::N, S::ROW_WARPS>(sums, c);
+		p.partial[((size_t)block * 2 + c / S::N) * S::width(p.c_out) + column0 + c % S::N] = column_sum<S::N, S::ROW_WARPS>(sums, c);
 #endif
 }
 
 template <class T, class S> int conv1x1_forward_launch(const conv1x1_forward<T> &p, unsigned blocks, device_stream stream)
 {
-	return launch(conv1x1_forward_kernel<T, S>, blocks * S::SHARES, S::THREADS, S::shared_bytes(p.c_in), stream, p);
+	return launch(conv1x1_forward_kernel<T, S>, blocks * (unsigned)S::shares(p.c_out), S::THREADS, S::shared_bytes(p.c_in), stream, p);
 }
 
 #endif

@@ -24,23 +24,36 @@ template <class T> void step<T>::forward_layer(int block, int index)
 	}
 }
 
+template <class T> int step<T>::forward_1x1(const dense_block &b, const conv1x1_forward<T> &p)
+{
+	return with_tiles(b, [&](auto tiles) {
+		typedef typename decltype(tiles)::forward_1x1 streamed;
+		typedef typename decltype(tiles)::resident_1x1 resident;
+		const int most = sms / streamed::shares(p.c_out), blocks = line_blocks(p.pixels, streamed::ROWS, p.c_out <= 128 ? sms : most < 1 ? 1 : most);
+		const bool stays = resident::shared_bytes(p.c_in) <= shared && p.pixels > (long)resident::ROWS * blocks;
+		if constexpr (sizeof(T) == 2)
+			if (!rc)
+				rc = stays ? conv1x1_forward_launch<T, resident>(p, (unsigned)blocks, stream) : conv1x1_forward_launch<T, streamed>(p, (unsigned)blocks, stream);
+		return blocks;
+	});
+}
+
 template <class T> void step<T>::fused_forward(int block, const dense_layer &l, T *y)
 {
 	const dense_block &b = net.block[block];
 	const long count = pixels(b.side);
-	const int blocks = with_tiles(b, [&](auto tiles) { return line_blocks(count, decltype(tiles)::forward_1x1::ROWS, sms); });
-	if constexpr (sizeof(T) == 2) {
-		const conv1x1_forward<T> p = { m.map[block], m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics, y, m.tile_sums[0], count, b.channels, l.c_in, net.bottleneck,
-			                       take_due() };
-		if (!rc)
-			rc = with_tiles(b, [&](auto tiles) {
-				typedef typename decltype(tiles)::resident_1x1 resident;
-				const bool stays = resident::shared_bytes(l.c_in) <= shared && count > (long)resident::ROWS * blocks;
-				return stays ? conv1x1_forward_launch<T, resident>(p, (unsigned)blocks, stream) :
-				               conv1x1_forward_launch<T, typename decltype(tiles)::forward_1x1>(p, (unsigned)blocks, stream);
-			});
-	}
+	const int blocks = forward_1x1(b, { m.map[block], m.copy + l.conv1.copy, m.scale + l.bn1.statistics, m.bias + l.bn1.statistics, y, m.tile_sums[0], count, b.channels, l.c_in, net.bottleneck,
+	                                    take_due() });
 	normalise_later(statistics_of(l.bn2, own_statistics(l.bn2), m.tile_sums[0], 0, net.bottleneck, blocks, 128, count));
+}
+
+/* Behind pooled_activation(). */
+template <class T> void step<T>::fused_transition(int block)
+{
+	const dense_block &b = net.block[block];
+	const int from = net.block[block - 1].channels, width = with_tiles(b, [&](auto tiles) { return decltype(tiles)::forward_1x1::width(b.c_in); });
+	const int blocks = forward_1x1(b, { m.activation, m.copy + b.transition.copy, nullptr, nullptr, m.map[block], m.sums, pixels(b.side), from, from, b.c_in, {}, b.channels });
+	normalise(statistics_of(reader(block, 0), block_statistics(block), m.sums, 0, b.c_in, blocks, width, pixels(b.side)));
 }
 
 template <class T> void step<T>::fused_forward_3x3(int block, int index, const T *y)

@@ -150,16 +150,19 @@ template <class T> void choose_fused(step<T> *s, int capability, int bits, int f
 		return;
 	s->small = s->shared < large_tiles::forward_3x3::shared_bytes();
 	s->wgmma = !s->small && capability == 90 && warpgroups && wgmma_wanted();
-	for (int i = 0; i < s->net.blocks; i++)
-		for (int k = 0; k < s->net.block[i].layers; k++, number++) {
-			const dense_block &b = s->net.block[i];
-			dense_layer &l = s->net.block[i].layer[k];
+	for (int i = 0; i < s->net.blocks; i++) {
+		dense_block &b = s->net.block[i];
+		if (i && bits & CHOOSE_FORWARD_1X1 && number >= first && number <= last && s->with_tiles(b, [&](auto tiles) { return decltype(tiles)::forward_1x1::shared_bytes(b.transition.c_in); }) <= s->shared)
+			b.transition.fused |= FUSED_FORWARD;
+		for (int k = 0; k < b.layers; k++, number++) {
+			dense_layer &l = b.layer[k];
 			const int all = s->small ? fitting<small_tiles>(s->net, b, l, s->shared) :
 			                s->wgmma && b.side < wgmma_tiles::SIDES_BELOW ? fitting<wgmma_tiles>(s->net, b, l, s->shared) : fitting<large_tiles>(s->net, b, l, s->shared);
 			const int taken = number < first || number > last ? 0 : all & bits;
 			l.conv1.fused = (taken & CHOOSE_FORWARD_1X1 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_1X1 ? FUSED_BACKWARD : 0);
 			l.conv2.fused = (taken & CHOOSE_FORWARD_3X3 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_3X3 ? FUSED_BACKWARD : 0);
 		}
+	}
 }
 
 /* Weights' gradients of 1×1 and 3×3 convolutions that are not fused: a DenseNet's transitions, most of a ResNet. Those of its last 3×3 are large enough to fill

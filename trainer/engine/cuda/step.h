@@ -310,7 +310,10 @@ template <class T> struct step {
 	/* ---- dense layers: dense_step.h ---- */
 
 	void forward_layer(int block, int index);
+	/* The number of blocks that leave sums. */
+	int forward_1x1(const dense_block &b, const conv1x1_forward<T> &p);
 	void fused_forward(int block, const dense_layer &l, T *y);
+	void fused_transition(int block);
 	void fused_forward_3x3(int block, int index, const T *y);
 	void backward_layer(int block, int index);
 	void separate_backward_3x3(int block, const dense_layer &l, const T *y);
@@ -384,6 +387,10 @@ template <class T> struct step {
 	{
 		const dense_block &b = net.block[block];
 		pooled_activation(block);
+		if (b.transition.fused & FUSED_FORWARD) {
+			fused_transition(block);
+			return;
+		}
 		forward(b.transition, m.activation, net.block[block - 1].channels, m.map[block], b.channels);
 		normalise_slice(block, 0, 0, b.c_in);
 	}
