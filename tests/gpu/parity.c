@@ -5,7 +5,7 @@
  *
  * Writes into FOLDER: parameters (a line each: name and shape, in the order of weights.f32), weights.f32, pixels.u8 [STEPS][IMAGES][SIDE][SIDE], labels.i32 [STEPS][IMAGES];
  * and for each precision fp32 and bf16 logits.f32 [IMAGES][CLASSES] of the first batch with the first weights and running statistics of 0 and 1, gradients.f32
- * [GRADIENTS][weights] of the first batches, each at the first weights, and losses.f32 [STEPS] of a training with Adam. */
+ * [GRADIENTS][weights] of the first batches, each at the first weights, and losses.f32 [TRAININGS][STEPS] of trainings with Adam, of which training t begins with batch t. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "engine/backend.h"
 #include "tests/unit/torch_inputs.h"
 
-enum { CLASSES = 14, GRADIENTS = 3 };
+enum { CLASSES = 14, GRADIENTS = 3, TRAININGS = 4 };
 
 static const struct network {
 	const char *name;
@@ -45,6 +45,15 @@ _Noreturn __attribute__((format(printf, 1, 2))) static void give_up(const char *
 			*c = '\'';
 	printf("{\"note\": \"%s\"}\n", text);
 	exit(1);
+}
+
+/* With these weights, and running statistics of 0 and 1. *e is the engine's as long as it is open. */
+static struct engine *start(const struct engine_conf *c, const float *weights, const float *ones, struct error *e)
+{
+	struct engine *g;
+	if (engine_open(&g, ENGINE_CUDA, c, e) || engine_put(g, ENGINE_PARAMS, 0, weights, c->plan->n_weights) || engine_put(g, ENGINE_RUNNING_VAR, 0, ones, c->plan->n_bn_channels))
+		give_up("%s", e->text);
+	return g;
 }
 
 static void *allocate(size_t n, size_t size)
@@ -94,7 +103,7 @@ int main(int argc, char **argv)
 		give_up("%s", e.text);
 	const size_t image = (size_t)side * (size_t)side, count = (size_t)steps * (size_t)images;
 	float *weights = allocate(plan.n_weights, sizeof(float)), *gradients = allocate(GRADIENTS * plan.n_weights, sizeof(float));
-	float *ones = allocate(plan.n_bn_channels, sizeof(float)), *logits = allocate((size_t)images * CLASSES, sizeof(float)), losses[100];
+	float *ones = allocate(plan.n_bn_channels, sizeof(float)), *logits = allocate((size_t)images * CLASSES, sizeof(float)), losses[TRAININGS * 100];
 	uint8_t *pixels = allocate(count, image);
 	int32_t *labels = allocate(count, sizeof *labels);
 	torch_params(&plan, weights);
@@ -120,32 +129,34 @@ int main(int argc, char **argv)
 	for (int k = 0; k < 2; k++) {
 		struct engine_conf c = { .plan = &plan, .layout = &layout, .precision = precisions[k].precision, .optimizer = OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999,
 					 .epsilon = 1e-8, .weight_decay = 1e-4, .batch = images, .channels = 1, .source_size = side };
-		struct engine *g;
 		uint64_t token;
-		if (engine_open(&g, ENGINE_CUDA, &c, &e))
-			give_up("%s", e.text);
-		int failed = engine_put(g, ENGINE_PARAMS, 0, weights, plan.n_weights) || engine_put(g, ENGINE_RUNNING_VAR, 0, ones, plan.n_bn_channels);
+		struct engine *g = start(&c, weights, ones, &e);
 		struct engine_batch batch = { .count = images, .pixels = pixels, .labels = (const uint32_t *)labels };
-		failed = failed || engine_forward(g, &batch, logits, NULL, &token) || engine_done(g, token, 1) != 1;
-		for (int b = 0; b < steps && !failed; b++) { /* gradients first: they change nothing */
+		int failed = engine_forward(g, &batch, logits, NULL, &token) || engine_done(g, token, 1) != 1;
+		for (int b = 0; b < GRADIENTS && !failed; b++) { /* before the trainings: they change nothing */
 			batch.pixels = pixels + (size_t)b * (size_t)images * image;
 			batch.labels = (const uint32_t *)labels + b * images;
-			if (b < GRADIENTS)
-				failed = engine_backward(g, &batch) || engine_get(g, ENGINE_GRADS, 0, gradients + (size_t)b * plan.n_weights, plan.n_weights);
+			failed = engine_backward(g, &batch) || engine_get(g, ENGINE_GRADS, 0, gradients + (size_t)b * plan.n_weights, plan.n_weights);
 		}
-		for (int b = 0; b < steps && !failed; b++) {
-			double loss = 0;
-			batch.pixels = pixels + (size_t)b * (size_t)images * image;
-			batch.labels = (const uint32_t *)labels + b * images;
-			failed = engine_train(g, &batch, 0, 1, 1e-4, &token) || engine_done(g, token, 1) != 1 || engine_loss(g, &loss);
-			losses[b] = (float)loss;
+		for (int t = 0; t < TRAININGS && !failed; t++) {
+			if (t)
+				g = start(&c, weights, ones, &e);
+			for (int b = 0; b < steps && !failed; b++) {
+				const int from = (b + t) % steps;
+				double loss = 0;
+				batch.pixels = pixels + (size_t)from * (size_t)images * image;
+				batch.labels = (const uint32_t *)labels + from * images;
+				failed = engine_train(g, &batch, 0, 1, 1e-4, &token) || engine_done(g, token, 1) != 1 || engine_loss(g, &loss);
+				losses[t * steps + b] = (float)loss;
+			}
+			if (!failed)
+				engine_close(g);
 		}
 		if (failed)
 			give_up("%s%s", precisions[k].name, e.text);
-		engine_close(g);
 		put(folder, precisions[k].name, "logits.f32", logits, (size_t)images * CLASSES * sizeof(float));
 		put(folder, precisions[k].name, "gradients.f32", gradients, GRADIENTS * plan.n_weights * sizeof(float));
-		put(folder, precisions[k].name, "losses.f32", losses, (size_t)steps * sizeof(float));
+		put(folder, precisions[k].name, "losses.f32", losses, (size_t)(TRAININGS * steps) * sizeof(float));
 	}
 	return 0;
 }
