@@ -3,7 +3,7 @@
 #ifndef GPU_MERGES_H
 #define GPU_MERGES_H
 
-#include "bn_merge.h"
+#include "bn_channel.h"
 #include "cases.h"
 
 /* A normalisation of `all` channels whose last `fresh` ones have their statistics still in parts of `stride` channels. */

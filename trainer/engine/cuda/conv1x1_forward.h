@@ -10,7 +10,7 @@
 
 #include <type_traits>
 
-#include "bn_merge.h"
+#include "bn_in_place.h"
 #include "column_sums.h"
 #include "device.h"
 #include "vector.h"

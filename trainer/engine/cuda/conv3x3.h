@@ -7,7 +7,7 @@
 #ifndef CUDA_CONV3X3_H
 #define CUDA_CONV3X3_H
 
-#include "bn_merge.h"
+#include "bn_in_place.h"
 #include "column_sums.h"
 #include "device.h"
 #include "vector.h"

@@ -100,7 +100,7 @@ template <class T> struct step {
 	/* of the micro-batch */
 	int training, micro, micros;
 	bn_statistics due;     /* of what is forward so far, not merged yet; parts 0: none */
-	bn_backward_sums left; /* leaves_sums() */
+	bn_backward_sums left; /* of the 3×3 that was backward last, for its 1×1 to merge (leaves_sums()); parts 0: none */
 
 	/* f(large_tiles()), f(wgmma_tiles()) or f(small_tiles()); f(few_tiles()) or f(few_wgmma_tiles()) of maps that would leave most multiprocessors without a tile. */
 	template <class F> auto with_tiles(const dense_block &b, F f) const

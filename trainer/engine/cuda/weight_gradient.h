@@ -5,6 +5,7 @@
 #define CUDA_WEIGHT_GRADIENT_H
 
 #include "bn_merge.h"
+#include "tile.h"
 
 enum { WEIGHT_THREADS = 256, WEIGHT_VECTOR = 4, MERGE_WARPS = MERGE_THREADS / 32, MERGE_WEIGHTS = 32 * WEIGHT_VECTOR, WEIGHT_DEPTH = 9 /* parts that a thread waits for at once */ };
 
