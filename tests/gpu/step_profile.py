@@ -6,7 +6,7 @@
     tests/gpu/step_profile.py bytes NCU COMMAND…                         what each kernel reads from the device's memory and writes there (hardware counters: not every machine has them)
 
 COMMAND is `chexnet bench … --json`. A step is from one loss to the next. gap_share: of it, while no kernel ran; reductions_share: of it, in kernels that merge in a fixed order what others
-left in parts. With STEP_OUT=FILE in the environment, `time` writes a step there, launch by launch. kernels: those that take longest, named as in the source, with launches and ms a step. images_per_s is the rate under the profiler. `bytes` launches kernels one by one: its
+left in parts. A kernel that is launched early counts from the end of the one before it: until then it waits. With STEP_OUT=FILE in the environment, `time` writes a step there, launch by launch. kernels: those that take longest, named as in the source, with launches and ms a step. images_per_s is the rate under the profiler. `bytes` launches kernels one by one: its
 times and rates are of kernels that run alone.
 """
 import csv
@@ -76,9 +76,10 @@ def summarise(events, bench):
     count, ns, moved, busy, until = defaultdict(int), defaultdict(int), defaultdict(int), 0, 0
     for e in events:
         count[e.name] += 1
-        ns[e.name] += e.end - e.begin
+        alone = max(0, e.end - max(e.begin, until))  # one that is launched early waits beside the kernel before it
+        ns[e.name] += alone
         moved[e.name] += e.bytes
-        busy += max(0, e.end - max(e.begin, until))
+        busy += alone
         until = max(until, e.end)
     kernels = [{"name": name, "launches": round(count[name] / steps, 2), "ms": round(ns[name] / steps / 1e6, 5), "share": round(ns[name] / window, 5)} for name in sorted(ns, key=ns.get, reverse=True)]
     for k in kernels if any(moved.values()) else ():

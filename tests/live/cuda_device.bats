@@ -194,9 +194,9 @@ load cuda
 	python3 -c '
 import json, sys
 told = json.loads(sys.argv[1])
-assert (told["steps"], told["ms_per_step"], told["gap_share"], told["reductions_share"], told["launches"]) == (29, 0.01, 0.55, 0.2, 4), told
-assert [(k["name"], k["launches"], k["ms"]) for k in told["kernels"]] == [("head_loss_kernel", 1, 0.002), ("bn_statistics_kernel", 1, 0.001), ("layer_sums_kernel", 1, 0.001), ("fill", 1, 0.001)], told
-assert told["images_per_s"] == 100 and "merges in a fixed order 20.00 %" in told["note"]' "${lines[-1]}"
+assert (told["steps"], told["ms_per_step"], told["gap_share"], told["reductions_share"], told["launches"]) == (29, 0.01, 0.55, 0.15, 4), told
+assert [(k["name"], k["launches"], k["ms"]) for k in told["kernels"]] == [("head_loss_kernel", 1, 0.002), ("bn_statistics_kernel", 1, 0.001), ("fill", 1, 0.001), ("layer_sums_kernel", 1, 0.0005)], told
+assert told["images_per_s"] == 100 and "merges in a fixed order 15.00 %" in told["note"]' "${lines[-1]}"
 	profile CUPTI_STEPS=1
 	[ "$status" -eq 1 ]
 	[[ ${lines[-1]} == *"head_loss_kernel 1 times among them: no whole step"* ]]
