@@ -120,7 +120,7 @@ load cuda
 		place = {item.key: i for i, item in enumerate(made)}
 		# compute-sanitizer is the toolkit's, and a kernel that hangs costs its own time only
 		tail = {item.key: item.command[-2:] for item in made if item.command[0] == str(args.bin.parent / "compute-sanitizer")}
-		assert tail["sanitize:racecheck:one"] == ["all", "one"] and tail["sanitize:memcheck:two"] == ["all", "two"] and len(tail) == 9, tail
+		assert tail["sanitize:racecheck:one"] == ["check", "one"] and tail["sanitize:memcheck:two:1"] == ["check", "two:1"] and len(tail) == 12, tail
 		# each batch once before one is repeated; what the engine computes before other rivals
 		assert max(place["own:densenet121:16"], place["eager:densenet121:16"]) < place["own:densenet121:256:again"] < place["eager:densenet121:256:again"] < place["check:one"] < place["engine:one"]
 		for later in ("graph:densenet121:16", "graph:densenet121:256"):
