@@ -131,6 +131,7 @@ load cuda
 		plans = {item.key: item.command[item.command.index("--plans") + 1] if "--plans" in item.command else "" for item in made}
 		for graph in ("graph:densenet121:16", "graph:densenet121:256", "graph:resnet50:256"):
 		    assert (plans[graph], plans[graph + ":all-plans"]) == ("10", "") and place[graph + ":all-plans"] > place["time:one"]
+		assert plans["compile:graph-default:256"] == plans["compile:max-autotune:16:resnet50"] == "10"
 		assert max(place["compile:reduce-overhead:256"], place["compile:graph-default:256"]) < min(place["time:one"], place["time:cudnn-plans"])
 		assert place["compile:graph-default:16"] < place["time:one"] < place["compile:max-autotune:256"] and place["probe:sass"] > place["compile:max-autotune:512"]
 		# what three calls are to bring; nothing of it behind what only explains a number
