@@ -72,8 +72,9 @@ def summarise(events, bench):
     if len(losses) < 2:
         give_up(f"{len(events)} kernels, {ONCE} {len(losses)} times among them: no whole step")
     steps, window = len(losses) - 1, events[losses[-1]].begin - events[losses[0]].begin
+    until = max((e.end for e in events[:losses[0]]), default=0)
     events = events[losses[0]:losses[-1]]
-    count, ns, moved, busy, until = defaultdict(int), defaultdict(int), defaultdict(int), 0, 0
+    count, ns, moved, busy = defaultdict(int), defaultdict(int), defaultdict(int), 0
     for e in events:
         count[e.name] += 1
         alone = max(0, e.end - max(e.begin, until))  # one that is launched early waits beside the kernel before it
@@ -91,8 +92,8 @@ def summarise(events, bench):
 def write_last_step(path, events):
     """Of events in their order: a line a launch, with the microseconds it took and those since the one before ended."""
     losses = [i for i, e in enumerate(events) if base(e.name) == ONCE]
+    until = max(e.end for e in events[:losses[-2]])
     with open(path, "w") as file:
-        until = events[losses[-2]].begin
         for e in events[losses[-2]:losses[-1]]:
             file.write(f"{(e.end - e.begin) / 1000:.2f} {(e.begin - until) / 1000:.2f} {e.name}\n")
             until = max(until, e.end)
