@@ -28,19 +28,22 @@ template <class T> struct conv1x1_forward {
 	int y_pitch = c_out;
 };
 
-/* How the kernel is cut: ROWS pixels a tile of N output channels, so that shares() blocks have the same pixels; STAGES tiles of 64 channels in flight, weights kept in shared memory
- * (RESIDENT, c_in <= 64 * what fits) or streamed beside x. WGMMA (128 rows): each warpgroup has 64 rows and all columns, so x is normalised once; every
- * other tile's while the tile before is multiplied, whose weights, where they are streamed, keep their stage until then. */
+/* How the kernel is cut: ROWS pixels a tile of N output channels, so that shares() blocks have the same pixels; STAGES steps of STEP channels in flight, weights kept in shared memory
+ * (RESIDENT, c_in <= 64 * what fits) or streamed beside x. WGMMA: each warpgroup has 64 rows and all columns, so x is normalised once; every other step's while the
+ * step before is multiplied, whose weights, where they are streamed, keep their stage until then. Of 128 rows each of two has its half. Of 64, where weights are
+ * streamed, each has the same with its half of a step's channels (K_GROUPS), and the halves of the sums are added in the end; where they stay, a block is one warpgroup. */
 template <int rows, int stages, bool resident, int blocks_per_sm = 1, bool wgmma = false, int columns = 128> struct conv1x1_forward_shape {
 	enum {
-		WGMMA = wgmma, AHEAD = stages - 1 - (wgmma && !resident) /* tiles that are asked for before they are used */, ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = 256, BLOCKS_PER_SM = blocks_per_sm, N = columns, K = 64,
-		COLUMN_WARPS = wgmma ? 1 : 2, ROW_WARPS = THREADS / 32 / COLUMN_WARPS,
+		WGMMA = wgmma, AHEAD = stages - 1 - (wgmma && !resident) /* tiles that are asked for before they are used */, ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = wgmma && resident ? rows / 64 * WARPGROUP : 256, BLOCKS_PER_SM = blocks_per_sm, N = columns,
+		K_GROUPS = wgmma ? THREADS / WARPGROUP * 64 / rows : 1, K = 64 /* channels of a panel in shared memory */, STEP = K_GROUPS * K,
+		COLUMN_WARPS = wgmma ? 1 : 2, ROW_WARPS = THREADS / 32 / COLUMN_WARPS / K_GROUPS,
 		WARP_ROWS = ROWS / ROW_WARPS, WARP_COLUMNS = N / COLUMN_WARPS, /* 32 × 64 for 128 rows */
-		M_TILES = WARP_ROWS / 16, N_TILES = WARP_COLUMNS / 8,
-		X_BYTES = ROWS * K * 2, WEIGHT_BYTES = N * K * 2, STAGE_BYTES = X_BYTES + (resident ? 0 : WEIGHT_BYTES),
+		M_TILES = WARP_ROWS / 16, N_TILES = WARP_COLUMNS / 8, OWN_TILES = N_TILES / K_GROUPS /* of the sums, in the end */,
+		X_BYTES = ROWS * K * 2, WEIGHT_BYTES = N * K * 2, STAGE_BYTES = K_GROUPS * (X_BYTES + (resident ? 0 : WEIGHT_BYTES)),
 		Y_BYTES = ROWS * N * 2
 	};
-	static_assert(!wgmma || (rows == 2 * 64 && columns == 128), "two warpgroups, 64 rows each");
+	static_assert(!wgmma || ((rows == 2 * 64 || rows == 64) && columns == 128), "warpgroups of 64 rows each");
+	static_assert(K_GROUPS == 1 || (OWN_TILES * WARPGROUP * 16 == (int)Y_BYTES && K_GROUPS == 2), "half of the sums at a time change hands where y will be");
 	static_assert((int)column_merge<THREADS>::ROOM <= (int)Y_BYTES, "sums are merged where y will be");
 
 	static HD int shares(int c_out)
@@ -53,10 +56,34 @@ template <int rows, int stages, bool resident, int blocks_per_sm = 1, bool wgmma
 	}
 	static HD size_t shared_bytes(int c_in)
 	{
-		size_t k_tiles = (size_t)(c_in + K - 1) / K;
-		return STAGES * STAGE_BYTES + (resident ? k_tiles * WEIGHT_BYTES : 0) + Y_BYTES + 2 * k_tiles * K * sizeof(float) + ROW_WARPS * 2 * N * sizeof(float);
+		size_t k_steps = (size_t)(c_in + STEP - 1) / STEP;
+		return STAGES * STAGE_BYTES + (resident ? k_steps * WEIGHT_BYTES : 0) + Y_BYTES + 2 * k_steps * STEP * sizeof(float) + ROW_WARPS * 2 * N * sizeof(float);
 	}
 };
+
+/* Adds what the other warpgroup has of the same sums: of the columns in warpgroup 0's half first, then of those in 1's. Then a thread's first half of `product` is its own
+ * warpgroup's half of the columns. room: for half of the sums; nobody else uses it from the last barrier on, and it is free after this. */
+template <int n> DEVICE void join_halves(float (&product)[n][4], int group, unsigned char *room)
+{
+	vector16 *const passed = (vector16 *)room + (int)threadIdx.x % WARPGROUP; /* [n / 2][WARPGROUP] */
+	UNROLL for (int taker = 0; taker < 2; taker++) {
+		if (taker)
+			sync_block();
+		UNROLL for (int i = 0; i < n / 2; i++) {
+			const float *const v = product[taker * (n / 2) + i];
+			if (group != taker)
+				passed[i * WARPGROUP] = { { float_bits(v[0]), float_bits(v[1]), float_bits(v[2]), float_bits(v[3]) } };
+		}
+		sync_block();
+		if (group == taker)
+			UNROLL for (int i = 0; i < n / 2; i++) {
+				const vector16 v = passed[i * WARPGROUP];
+				UNROLL for (int j = 0; j < 4; j++)
+					product[i][j] = product[taker * (n / 2) + i][j] + bits_float(v.word[j]);
+			}
+	}
+	sync_block();
+}
 
 template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_forward_kernel(const conv1x1_forward<T> p)
 {
@@ -66,67 +93,70 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		return;
 	unsigned char *stage = shared_memory();
 	unsigned char *weights = stage + S::STAGES * S::STAGE_BYTES;
-	const int k_tiles = (p.c_in + S::K - 1) / S::K;
-	unsigned char *out = weights + (S::RESIDENT ? k_tiles * S::WEIGHT_BYTES : 0);
-	float *scale = (float *)(out + S::Y_BYTES), *bias = scale + k_tiles * S::K, *sums = bias + k_tiles * S::K;
+	const int k_steps = (p.c_in + S::STEP - 1) / S::STEP;
+	unsigned char *out = weights + (S::RESIDENT ? k_steps * S::WEIGHT_BYTES : 0);
+	float *scale = (float *)(out + S::Y_BYTES), *bias = scale + k_steps * S::STEP, *sums = bias + k_steps * S::STEP;
 
-	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
-	const int warp_row = warp / S::COLUMN_WARPS * S::WARP_ROWS, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
+	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, row_warp = warp / S::COLUMN_WARPS % S::ROW_WARPS, k_group = S::K_GROUPS > 1 ? one_for_warp(t / WARPGROUP) : 0;
+	const int warp_row = row_warp * S::WARP_ROWS, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
 	const int shares = S::shares(p.c_out), column0 = (int)blockIdx.x % shares * S::N, block = (int)blockIdx.x / shares, blocks = (int)gridDim.x / shares;
 	const int tiles = (int)((p.pixels + S::ROWS - 1) / S::ROWS);
 	const int my_tiles = (tiles - 1 - block) / blocks + 1; /* blocks <= tiles */
-	const int steps = my_tiles * k_tiles;
+	const int steps = my_tiles * k_steps;
 
-	/* Of input channels k · K and on. */
+	/* Of input channels k · STEP and on. */
 	auto load_weights = [&](unsigned char *to, int k) {
-		tile<S::K>::template load<S::N, S::THREADS>(to, p.weight, (size_t)p.c_in, column0, p.c_out, k * S::K, p.c_in);
+		UNROLL for (int g = 0; g < S::K_GROUPS; g++)
+			tile<S::K>::template load<S::N, S::THREADS>(to + g * S::WEIGHT_BYTES, p.weight, (size_t)p.c_in, column0, p.c_out, k * S::STEP + g * S::K, p.c_in);
 	};
 	if (S::RESIDENT)
-		for (int k = 0; k < k_tiles; k++)
+		for (int k = 0; k < k_steps; k++)
 			load_weights(weights + k * S::WEIGHT_BYTES, k);
 	else
 		for (int i = 0; i < S::AHEAD && i < steps; i++)
-			load_weights(stage + i * S::STAGE_BYTES + S::X_BYTES, i % k_tiles);
+			load_weights(stage + i * S::STAGE_BYTES + S::K_GROUPS * S::X_BYTES, i % k_steps);
 	wait_for_writes();
 	if (p.scale && !p.merge.parts) {
-		load_floats<S::THREADS>(scale, p.scale, p.c_in, k_tiles * S::K);
-		load_floats<S::THREADS>(bias, p.bias, p.c_in, k_tiles * S::K);
+		load_floats<S::THREADS>(scale, p.scale, p.c_in, k_steps * S::STEP);
+		load_floats<S::THREADS>(bias, p.bias, p.c_in, k_steps * S::STEP);
 	}
-	for (int c = t; !p.scale && c < k_tiles * S::K; c += S::THREADS) {
+	for (int c = t; !p.scale && c < k_steps * S::STEP; c += S::THREADS) {
 		scale[c] = 1;
 		bias[c] = 0;
 	}
 
-	/* Step i is channels (i % k_tiles) of this block's pixel tile (i / k_tiles). */
+	/* Step i is channels (i % k_steps) of this block's pixel tile (i / k_steps). */
 	auto prefetch = [&](int i, bool with_weights) {
 		if (i < steps) {
 			unsigned char *to = stage + i % S::STAGES * S::STAGE_BYTES;
-			long row = (long)(block + i / k_tiles * blocks) * S::ROWS;
-			int k = i % k_tiles;
-			tile<S::K>::template load<S::ROWS, S::THREADS>(to, p.x, (size_t)p.x_pitch, row, p.pixels, k * S::K, p.c_in);
+			long row = (long)(block + i / k_steps * blocks) * S::ROWS;
+			int k = i % k_steps;
+			UNROLL for (int g = 0; g < S::K_GROUPS; g++)
+				tile<S::K>::template load<S::ROWS, S::THREADS>(to + g * S::X_BYTES, p.x, (size_t)p.x_pitch, row, p.pixels, k * S::STEP + g * S::K, p.c_in);
 			if (with_weights)
-				load_weights(to + S::X_BYTES, k);
+				load_weights(to + S::K_GROUPS * S::X_BYTES, k);
 		}
 		copies_commit();
 	};
 	for (int i = 0; i < S::AHEAD; i++)
 		prefetch(i, false);
 	if (p.merge.parts)
-		scale_in_place<4, S::THREADS>(p.merge, scale, bias, k_tiles * S::K, out);
+		scale_in_place<4, S::THREADS>(p.merge, scale, bias, k_steps * S::STEP, out);
 
 	uint32_t z[2][S::WGMMA ? S::K / 16 : 1][4]; /* x, normalised, of the products on their way: of a turn's two steps */
 	float product[S::M_TILES][S::N_TILES][4];
-	float sum[S::N_TILES][2] = {}, square[S::N_TILES][2] = {};
+	const int own_column = warp_column + k_group * S::OWN_TILES * 8;
+	float sum[S::OWN_TILES][2] = {}, square[S::OWN_TILES][2] = {};
 	int i = 0; /* the step */
 	auto step = [&](int k, auto second) { /* second: of a turn */
 		copies_wait<S::AHEAD - 1>();
 		if (S::WGMMA && (!S::RESIDENT || i == 0)) /* of the weights: x goes through registers */
 			async_fence();
 		sync_block();
-		unsigned char *x = stage + i % S::STAGES * S::STAGE_BYTES;
-		unsigned char *w = S::RESIDENT ? weights + k * S::WEIGHT_BYTES : x + S::X_BYTES;
+		unsigned char *panels = stage + i % S::STAGES * S::STAGE_BYTES, *x = panels + k_group * S::X_BYTES;
+		unsigned char *w = S::RESIDENT ? weights + k * S::WEIGHT_BYTES : panels + S::K_GROUPS * S::X_BYTES + k_group * S::WEIGHT_BYTES;
 		auto normalised = [&](uint32_t (&a)[4], int m, int k16) {
-			const int channel = k * S::K + k16 * 16 + 2 * (lane % 4);
+			const int channel = k * S::STEP + k_group * S::K + k16 * 16 + 2 * (lane % 4);
 			load_matrices(a, tile<S::K>::chunk(x, warp_row + m * 16 + lane % 16, k16 * 2 + lane / 16));
 			UNROLL for (int j = 0; j < 4; j++) {
 				const int c = channel + j / 2 * 8;
@@ -167,10 +197,10 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 				UNROLL for (int j = 0; j < 4; j++)
 					product[m][n][j] = 0;
 		/* Two steps a turn, all products done at its end: see warpgroup.h on loops. */
-		SERIAL for (int k = 0; k < k_tiles; k += S::WGMMA ? 2 : 1) {
+		SERIAL for (int k = 0; k < k_steps; k += S::WGMMA ? 2 : 1) {
 			step(k, std::false_type());
 			if constexpr (S::WGMMA) {
-				if (k + 1 < k_tiles)
+				if (k + 1 < k_steps)
 					step(k + 1, std::true_type());
 				group_wait<0>(product[0]);
 				still_needed(z[0]);
@@ -178,11 +208,13 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 			}
 		}
 
+		if constexpr (S::K_GROUPS > 1)
+			join_halves(product[0], k_group, out);
 		const long row = (long)pixel_tile * S::ROWS;
 		UNROLL for (int m = 0; m < S::M_TILES; m++)
-			UNROLL for (int n = 0; n < S::N_TILES; n++)
+			UNROLL for (int n = 0; n < S::OWN_TILES; n++)
 				UNROLL for (int half = 0; half < 2; half++) {
-					const int r = warp_row + m * 16 + half * 8 + lane / 4, column = warp_column + n * 8 + 2 * (lane % 4);
+					const int r = warp_row + m * 16 + half * 8 + lane / 4, column = own_column + n * 8 + 2 * (lane % 4);
 					uint32_t word = pack<T>(product[m][n][2 * half], product[m][n][2 * half + 1]);
 					*tile<S::N>::pair(out, r, column) = word;
 					const uint32_t counted = row + r < p.pixels ? word : 0; /* rows beyond are relu(bias) · W, not zero */
@@ -196,7 +228,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		tile<S::N>::template store<S::ROWS, S::THREADS>(p.y, (size_t)p.y_pitch, row, p.pixels, column0, p.c_out, out);
 	}
 
-	put_column_sums<S::N>(sums, warp / S::COLUMN_WARPS, warp_column, sum, square);
+	put_column_sums<S::N>(sums, row_warp, own_column, sum, square);
 	sync_block();
 	for (int c = t; c < 2 * S::N; c += S::THREADS)
 		p.partial[((size_t)block * 2 + c / S::N) * S::width(p.c_out) + column0 + c % S::N] = column_sum<S::N, S::ROW_WARPS>(sums, c);
