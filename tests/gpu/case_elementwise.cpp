@@ -138,8 +138,14 @@ template <class T> void check_bn_backward(const kernel_case &)
 			bn_relu_backward<T, GRADIENT_FULL, true> op = { dfull, dx, g, scale, bias, dgamma, mean, rstd, channels, pitch, pitch, side, first };
 			check_device(channel_pass_launch(op, (long)pixels, channels, partial, blocks, nullptr), "bn_relu_backward");
 		} else if (layer == 1) {
-			bn_relu_backward<T, GRADIENT_QUARTER, true> op = { dquarter, dx, g, scale, bias, dgamma, mean, rstd, channels, pitch, pitch, side / 2, first };
+			device_array<T> pooled(pixels / 4 * (size_t)channels), again(pixels / 4 * (size_t)channels);
+			bn_relu_backward<T, GRADIENT_QUARTER, true> op = { dquarter, dx, g, scale, bias, dgamma, mean, rstd, channels, pitch, pitch, side / 2, first, again };
 			check_device(channel_pass_launch(op, (long)pixels / 4, channels, partial, blocks, nullptr), "bn_relu_backward");
+			const bn_relu<T, true> forward = { dx, pooled, scale, bias, pitch, channels, side / 2 };
+			check_device(channel_pass_launch(forward, (long)pixels / 4, channels, nullptr, blocks, nullptr), "bn_relu");
+			const std::vector<T> want_pooled = pooled.download(), got_pooled = again.download();
+			if (memcmp(want_pooled.data(), got_pooled.data(), got_pooled.size() * sizeof(T)))
+				give_up("the pooled activation that the backward pass makes again is another");
 		} else {
 			bn_relu_backward<T, GRADIENT_GLOBAL, true> op = { dglobal, dx, g, scale, bias, dgamma, mean, rstd, channels, pitch, pitch, side, first };
 			check_device(channel_pass_launch(op, (long)pixels, channels, partial, blocks, nullptr), "bn_relu_backward");

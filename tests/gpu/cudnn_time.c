@@ -22,9 +22,9 @@ static const struct shape {
 	int times, h_in, h_out, c_in, c_out, kernel, stride, pad, out_pitch;
 } shapes[] = {
 	{ DENSENET, "gray stem 4x4", 1, 115, 112, 8, 64, 4, 1, 0, 64 },
-	{ DENSENET, "transition 1", 1, 28, 28, 256, 128, 1, 1, 0, 512 },
-	{ DENSENET, "transition 2", 1, 14, 14, 512, 256, 1, 1, 0, 1024 },
-	{ DENSENET, "transition 3", 1, 7, 7, 1024, 512, 1, 1, 0, 1024 },
+	{ DENSENET, "transition 1", 1, 28, 28, 256, 128, 1, 1, 0, 128 },
+	{ DENSENET, "transition 2", 1, 14, 14, 512, 256, 1, 1, 0, 256 },
+	{ DENSENET, "transition 3", 1, 7, 7, 1024, 512, 1, 1, 0, 512 },
 	{ RESNET, "gray stem 4x4", 1, 115, 112, 8, 64, 4, 1, 0, 64 },
 	{ RESNET, "3x3 64", 3, 56, 56, 64, 64, 3, 1, 1, 64 },
 	{ RESNET, "3x3 128", 3, 28, 28, 128, 128, 3, 1, 1, 128 },

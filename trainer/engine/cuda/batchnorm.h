@@ -90,6 +90,7 @@ template <class T, gradient_source source, bool shared> struct bn_relu_backward 
 	int gradient_pitch, pitch, g_pitch;
 	int side;             /* of the pooled map (QUARTER), of the map (GLOBAL) */
 	int first;
+	T *activation = nullptr; /* QUARTER: [pooled pixels][channels], what bn_relu<T, true> makes of x; NULL: not wanted */
 	enum { SUMS = 1 };
 	typedef bn_state state;
 
@@ -118,7 +119,7 @@ template <class T, gradient_source source, bool shared> struct bn_relu_backward 
 		}
 		const T *const from = x + own * pitch + channel;
 		T *const g_own = g + own * g_pitch + channel;
-		octet in[COUNT];
+		octet in[COUNT], mean_activation = {};
 		const octet coming = incoming(pixel, channel);
 		UNROLL for (int p = 0; p < COUNT; p++)
 			in[p] = load8(from + (p / 2 * 2 * side + p % 2) * pitch);
@@ -128,7 +129,10 @@ template <class T, gradient_source source, bool shared> struct bn_relu_backward 
 			if (shared && !first)
 				old = load8((const T *)to);
 			UNROLL for (int i = 0; i < 8; i++) {
-				d.v[i] = fmaf(in[p].v[i], s.scale.v[i], s.bias.v[i]) > 0 ? coming.v[i] : 0;
+				const float z = fmaf(in[p].v[i], s.scale.v[i], s.bias.v[i]);
+				if (source == GRADIENT_QUARTER)
+					mean_activation.v[i] += 0.25f * (z <= 0 ? 0 : z);
+				d.v[i] = z > 0 ? coming.v[i] : 0;
 				sum[0].v[i] += d.v[i];
 				sum[1].v[i] = fmaf(d.v[i], (in[p].v[i] - s.mean.v[i]) * s.rstd.v[i], sum[1].v[i]);
 				if (shared)
@@ -136,6 +140,8 @@ template <class T, gradient_source source, bool shared> struct bn_relu_backward 
 			}
 			store8(to, d);
 		}
+		if (source == GRADIENT_QUARTER && activation)
+			store8(activation + (size_t)pixel * gradient_pitch + channel, mean_activation);
 	}
 };
 
@@ -149,7 +155,8 @@ template <class T> struct affine {
 	const T *x;
 	const float *a, *b, *c;
 	int g_pitch, pitch;
-	T *out = nullptr; /* like g; NULL: g itself */
+	T *out = nullptr; /* NULL: g itself */
+	int out_pitch = 0;
 	enum { SUMS = 0 };
 	typedef affine_state state;
 
@@ -159,12 +166,12 @@ template <class T> struct affine {
 	}
 	DEVICE void apply(const state &s, long pixel, int channel, octet (&)[2]) const
 	{
-		const size_t at = (size_t)pixel * g_pitch + channel;
-		octet v = load8((const T *)g + at);
+		T *const from = g + (size_t)pixel * g_pitch + channel;
+		octet v = load8((const T *)from);
 		const octet in = load8(x + (size_t)pixel * pitch + channel);
 		UNROLL for (int i = 0; i < 8; i++)
 			v.v[i] = fmaf(s.a.v[i], v.v[i], fmaf(s.b.v[i], in.v[i], s.c.v[i]));
-		store8((out ? out : g) + at, v);
+		store8(out ? out + (size_t)pixel * out_pitch + channel : from, v);
 	}
 };
 

@@ -26,7 +26,7 @@ template <class T> size_t partial_floats(const step<T> &s)
 		const size_t count = before + parts * (size_t)c.c_out * (size_t)(c.kernel * c.kernel) * (size_t)c.c_padded;
 		most = count > most ? count : most;
 	};
-	each_convolution(s.net, [&](const conv_place &c, int, int, bool) { one(c, (size_t)s.weight_parts(c)); });
+	each_convolution(s.net, [&](const conv_place &c, int, int, int, bool) { one(c, (size_t)s.weight_parts(c)); });
 	if (s.net.stem.fused & FUSED_BACKWARD)
 		one(s.net.stem, (size_t)s.stem_parts());
 	for (int i = 0; i < s.net.blocks; i++)
@@ -53,7 +53,7 @@ void fill_update_tables(const network &net, const engine_conf *conf, std::vector
 			block_first->push_back(first);
 		}
 	}
-	each_convolution(net, [&](const conv_place &c, int, int, bool) {
+	each_convolution(net, [&](const conv_place &c, int, int, int, bool) {
 		if (net.gray && c.param == net.stem.param)
 			return; /* fold_weight_kernel makes that copy */
 		weight_group &g = (*groups)[(size_t)(plan->n_params - 1 - c.param)];
@@ -171,7 +171,7 @@ template <class T> void choose_weight(step<T> *s)
 {
 	if (weight_tiles::shared_bytes() > s->shared)
 		return;
-	each_convolution(s->net, [s](conv_place &c, int, int, bool) {
+	each_convolution(s->net, [s](conv_place &c, int, int, int, bool) {
 		const bool taken = c.kernel == 1 || (c.kernel == 3 && conv_weight_gains(c.c_out, 9 * c.c_padded, s->sms));
 		if (taken && c.pad == c.kernel / 2 && !(c.fused & FUSED_BACKWARD))
 			c.fused |= OWN_WEIGHT;

@@ -72,25 +72,25 @@ struct network {
 	size_t copy_count;              /* elements of all copies */
 };
 
-/* Every convolution: f(place, pitch of its input, pitch of its output, whether its input has a gradient). N: network, or const. */
+/* Every convolution: f(place, pitch of its input, pitch of its output, of its output's gradient, whether its input has a gradient). N: network, or const. */
 template <class N, class F> void each_convolution(N &net, F f)
 {
-	f(net.stem, STEM_CHANNELS, net.stem.c_out, false);
+	f(net.stem, STEM_CHANNELS, net.stem.c_out, net.stem.c_out, false);
 	for (int i = 0; i < net.blocks; i++) {
 		auto &b = net.block[i];
 		if (i)
-			f(b.transition, net.block[i - 1].channels, b.channels, true);
+			f(b.transition, net.block[i - 1].channels, b.channels, b.c_in, true);
 		for (int l = 0; l < b.layers; l++) {
-			f(b.layer[l].conv1, b.layer[l].c_in, net.bottleneck, true);
-			f(b.layer[l].conv2, net.bottleneck, b.channels, true);
+			f(b.layer[l].conv1, b.layer[l].c_in, net.bottleneck, net.bottleneck, true);
+			f(b.layer[l].conv2, net.bottleneck, b.channels, b.channels, true);
 		}
 	}
 	for (int i = 0; i < net.residuals; i++) {
 		auto &b = net.residual[i];
 		for (auto &c : b.conv)
-			f(c, c.c_in, c.c_out, true);
+			f(c, c.c_in, c.c_out, c.c_out, true);
 		if (b.projected)
-			f(b.shortcut, b.c_in, b.c_out, true);
+			f(b.shortcut, b.c_in, b.c_out, b.c_out, true);
 	}
 }
 

@@ -45,7 +45,7 @@ template <class T> void residual_forward_block(step<T> &s, int i)
 template <class T> void residual_normalise_backward(step<T> &s, const bn_place &bn, int parts, int side, T *g, const T *y, T *out)
 {
 	s.backward_sums(s.private_sums(bn, parts, s.pixels(side)));
-	s.pass(affine<T>{ g, y, s.m.a, s.m.b, s.m.c, bn.channels, bn.channels, out }, s.pixels(side), bn.channels);
+	s.pass(affine<T>{ g, y, s.m.a, s.m.b, s.m.c, bn.channels, bn.channels, out, bn.channels }, s.pixels(side), bn.channels);
 }
 
 /* The data gradient of `c`, whose input was relu(bn(y)), back through both into g. */

@@ -36,14 +36,14 @@ enum convolution_pass { PASS_FORWARD, PASS_DATA, PASS_WEIGHT };
 /* Every convolution that a step asks its convolver for: f(pass, shape). */
 template <class T, class F> void each_call(const step<T> &s, F f)
 {
-	each_convolution(s.net, [&](const conv_place &place, int in_pitch, int out_pitch, bool data) {
-		const convolution_shape shape = s.shape(place, in_pitch, out_pitch);
+	each_convolution(s.net, [&](const conv_place &place, int in_pitch, int out_pitch, int gradient_pitch, bool data) {
+		const convolution_shape back = s.shape(place, in_pitch, gradient_pitch);
 		if (!(place.fused & FUSED_FORWARD))
-			f(PASS_FORWARD, shape);
+			f(PASS_FORWARD, s.shape(place, in_pitch, out_pitch));
 		if (!(place.fused & FUSED_BACKWARD) && data)
-			f(PASS_DATA, shape);
+			f(PASS_DATA, back);
 		if (!(place.fused & (FUSED_BACKWARD | OWN_WEIGHT)))
-			f(PASS_WEIGHT, shape);
+			f(PASS_WEIGHT, back);
 	});
 }
 
@@ -170,7 +170,7 @@ template <class T> struct step {
 	{
 		return { m.partial + behind, m.slab + c.weight, unscale(), factor(), c.c_out, c.c_in, c.c_padded, c.kernel * c.kernel, parts, micro != 0 };
 	}
-	/* Of what weight_gradient_of() computes. */
+	/* Of what weight_parts_of() computes. */
 	int weight_parts(const conv_place &c) const
 	{
 		if (!(c.fused & OWN_WEIGHT))
@@ -178,20 +178,24 @@ template <class T> struct step {
 		const int columns = c.kernel * c.kernel * c.c_padded;
 		return with_weight_tiles(c.c_out, columns, shared, [&](auto tiles) { return conv_weight_parts<decltype(tiles)>(pixels(c.h_out), c.c_out, columns, sms); });
 	}
-	void weight_gradient_of(const conv_place &c, const T *in, int in_pitch, const T *out_gradient, int out_pitch)
+	/* Into m.partial. */
+	void weight_parts_of(const conv_place &c, const T *in, int in_pitch, const T *out_gradient, int out_pitch)
 	{
-		const int parts = weight_parts(c);
 		if (c.fused & OWN_WEIGHT) {
 			if constexpr (sizeof(T) == 2) {
-				const conv_weight<T> p = { out_gradient, in, m.partial, pixels(c.h_out), c.h_out, c.h_in, c.kernel, c.stride, out_pitch, in_pitch, c.c_out, c.c_padded, parts };
+				const conv_weight<T> p = { out_gradient, in, m.partial, pixels(c.h_out), c.h_out, c.h_in, c.kernel, c.stride, out_pitch, in_pitch, c.c_out, c.c_padded, weight_parts(c) };
 				if (!rc)
 					rc = with_weight_tiles(c.c_out, p.columns(), shared, [&](auto tiles) { return conv_weight_launch<T, decltype(tiles)>(p, stream); });
 			}
 		} else if (!rc) {
 			rc = conv->weight({ shape(c, in_pitch, out_pitch), in, nullptr, out_gradient, nullptr, m.partial, 1 }, stream);
 		}
+	}
+	void weight_gradient_of(const conv_place &c, const T *in, int in_pitch, const T *out_gradient, int out_pitch)
+	{
+		weight_parts_of(c, in, in_pitch, out_gradient, out_pitch);
 		if (!rc)
-			rc = weight_gradient_launch(gradient_of(c, parts), stream);
+			rc = weight_gradient_launch(gradient_of(c, weight_parts(c)), stream);
 	}
 
 	/* ---- normalisations ---- */
@@ -284,17 +288,17 @@ template <class T> struct step {
 		if (!rc)
 			rc = bn_backward_sums_launch(p, stream);
 	}
-	/* With weights' gradients, of a fused layer. */
+	/* With weights' gradients. */
 	void backward_sums(const bn_backward_sums &p, const weight_gradient &weight, const weight_gradient &second = {})
 	{
 		if (!rc)
 			rc = layer_sums_launch(weight, second, p, stream);
 	}
-	/* The correction of gradient channels [from, from + channels) of a block that is due: from here on they are used up. */
-	void correct(int block, int from, int channels)
+	/* The correction of gradient channels [from, from + channels) of a block that is due: from here on they are used up. out: [pixels][channels]; NULL: in place. */
+	void correct(int block, int from, int channels, T *out = nullptr)
 	{
 		const dense_block &b = net.block[block];
-		pass(affine<T>{ m.gradient[block % 2] + from, m.map[block] + from, m.a, m.b, m.c, b.channels, b.channels }, pixels(b.side), channels);
+		pass(affine<T>{ m.gradient[block % 2] + from, m.map[block] + from, m.a, m.b, m.c, b.channels, b.channels, out, channels }, pixels(b.side), channels);
 	}
 	template <gradient_source source, bool shared>
 	bn_relu_backward<T, source, shared> mask(const bn_place &bn, const void *gradient, int gradient_pitch, const T *x, int pitch, T *g, int g_pitch, const float *mean, const float *rstd,
@@ -463,15 +467,16 @@ template <class T> struct step {
 	void backward_transition(int block)
 	{
 		const dense_block &b = net.block[block], &before = net.block[block - 1];
-		T *g = m.gradient[block % 2];
-		correct(block, 0, b.c_in);
-		pooled_activation(block);
-		weight_gradient_of(b.transition, m.activation, before.channels, g, b.channels);
-		data_gradient(b.transition, g, b.channels, m.back, before.channels);
+		const size_t pooled = (size_t)pixels(b.side) * (size_t)before.channels;
+		T *activation = m.activation, *back = activation + pooled, *g = back + pooled;
+		correct(block, 0, b.c_in, g); /* a cuDNN that is given a slice of a map copies it first */
+		data_gradient(b.transition, g, b.c_in, back, before.channels);
 		const float *mean = m.block_mean[block - 1], *rstd = m.block_rstd[block - 1];
-		const int parts = pass(mask<GRADIENT_QUARTER, true>(b.transition_bn, m.back, before.channels, m.map[block - 1], before.channels, m.gradient[(block - 1) % 2], before.channels,
-		                                                    mean, rstd, b.side, 1), pixels(b.side), before.channels);
-		backward_sums(shared_sums(b.transition_bn, block - 1, before.layers, parts, true));
+		auto op = mask<GRADIENT_QUARTER, true>(b.transition_bn, back, before.channels, m.map[block - 1], before.channels, m.gradient[(block - 1) % 2], before.channels, mean, rstd, b.side, 1);
+		op.activation = activation;
+		const int parts = pass(op, pixels(b.side), before.channels);
+		weight_parts_of(b.transition, activation, before.channels, g, b.c_in);
+		backward_sums(shared_sums(b.transition_bn, block - 1, before.layers, parts, true), gradient_of(b.transition, weight_parts(b.transition)));
 	}
 	/* gradient: of the pool's output. */
 	void backward_stem(const T *gradient, int pitch)
