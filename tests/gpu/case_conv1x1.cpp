@@ -320,7 +320,7 @@ void add_conv1x1_cases(std::vector<kernel_case> &cases)
 	add_backward<bf16, conv1x1_backward_shape<64, 2, 8, false, true>>(cases, "5");   /* … and weight only: two passes */
 	add_backward<bf16, conv1x1_backward_shape<32, 2, 8, true, false, 2>>(cases, "6"); /* data only, two blocks a multiprocessor */
 	add_backward<bf16, conv1x1_backward_shape<64, 2, 8, true, true, 1, 32>>(cases, "7"); /* 8 warps, 32 pixels each: the fewest reads of shared memory */
-	add_backward<bf16, conv1x1_backward_wgmma_shape<3>>(cases, "8"); /* tensor cores that read shared memory by themselves; needs sm_90a */
+	add_backward<bf16, conv1x1_backward_wgmma_shape<3>>(cases, "9"); /* tensor cores that read shared memory by themselves; needs sm_90a. 8 also read the activation there */
 	add_forward<bf16, conv1x1_forward_shape<128, 3, false>>(cases, "1");             /* weights streamed */
 	add_forward<bf16, conv1x1_forward_shape<128, 3, true>>(cases, "2");              /* weights resident */
 	add_forward<bf16, conv1x1_forward_shape<64, 3, false, 2>>(cases, "3");           /* smaller tiles, two blocks a multiprocessor */
@@ -331,7 +331,7 @@ void add_conv1x1_cases(std::vector<kernel_case> &cases)
 	add_forward<bf16, conv1x1_forward_shape<128, 5, false, 1, true>>(cases, "8");     /* 4 with a stage more */
 	add_forward<bf16, conv1x1_forward_shape<64, 3, true, 2, true>>(cases, "9");       /* wgmma, weights resident, two blocks a multiprocessor */
 	add_backward<fp16, conv1x1_backward_shape<64, 2, 16, true, true>>(cases, "1");
-	add_backward<fp16, conv1x1_backward_wgmma_shape<3>>(cases, "8");
+	add_backward<fp16, conv1x1_backward_wgmma_shape<3>>(cases, "9");
 	add_forward<fp16, conv1x1_forward_shape<128, 3, false>>(cases, "1");
 	add_forward<fp16, conv1x1_forward_shape<128, 4, true, 1, true>>(cases, "5");
 }

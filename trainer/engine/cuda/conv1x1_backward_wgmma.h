@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * conv1x1_backward.h's pass on tensor cores that read shared memory by themselves (wgmma). Registers and instructions that mma.sync spends on its
- * operands are free: x is normalised once, by the threads, for both products' sake; the weight's gradient is multiplied while the threads ask for the next
- * tiles, mask and add the gradient of x. With two warps a scheduler what counts is how long a thread takes for a tile: nothing branches, and no load is
- * waited for at async_fence(), which waits for them all; so the gradient of x comes through shared memory, too.
+ * conv1x1_backward.h's pass on tensor cores that read shared memory by themselves (wgmma). Of the weight's gradient channels are rows: x is normalised in registers, which are
+ * the left matrix, while the gradient of x is multiplied; so the activation is never written, and of both products only dy and the weight are read from shared memory,
+ * whose width is what this kernel needs most of. The weight's gradient is multiplied while the threads ask for the next tiles, mask and add the gradient of x. With two warps a
+ * scheduler what counts is how long a thread takes for a tile: nothing branches, and no load is waited for at async_fence(), which waits for them all; so the gradient of x comes
+ * through shared memory, too.
  *
- * Warpgroup w has 64 of the tile's 128 channels of the gradient of x, and 64 of the 128 rows of the weight's. */
+ * Warpgroup w has 64 of the tile's 128 channels, of both gradients. */
 #ifndef CUDA_CONV1X1_BACKWARD_WGMMA_H
 #define CUDA_CONV1X1_BACKWARD_WGMMA_H
 
@@ -15,7 +16,7 @@ template <int stages> struct conv1x1_backward_wgmma_shape {
 	enum {
 		WGMMA = 1, ROWS = 64, STAGES = stages, DATA = 1, WEIGHT = 1, THREADS = 2 * WARPGROUP, WARPS = THREADS / 32, BLOCKS_PER_SM = 1, K = 128, N = 128,
 		PANEL_BYTES = ROWS * 128, TILE_BYTES = 2 * PANEL_BYTES, STAGE_BYTES = 4 * TILE_BYTES /* dz, y, x, g */, WEIGHT_PANEL_BYTES = K * 128,
-		N_TILES = PANEL / 8, ROW_WARPS = 4, PARAMETERS = 6 * 128, WEIGHT_ROWS = THREADS / (N / VECTOR) /* that all threads read at once */
+		N_TILES = PANEL / 8, K_STEPS = ROWS / 16, ROW_WARPS = 4, PARAMETERS = 6 * 128, WEIGHT_ROWS = THREADS / (N / VECTOR) /* that all threads read at once */
 	};
 	static_assert(ROW_WARPS * 2 * N * 4 <= STAGE_BYTES, "the sums go where the tiles were");
 	static_assert((int)column_merge<THREADS>::ROOM <= (int)STAGE_BYTES, "sums are merged where the last stage's tile will be");
@@ -85,31 +86,30 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		coefficients_in_place<S::THREADS>(p.merge, a, b, c, S::K, stage + (S::STAGES - 1) * S::STAGE_BYTES);
 
 	float dbeta[S::N_TILES][2] = {}, dgamma[S::N_TILES][2] = {}; /* sums of d and of d · x; the latter's normalisation comes at the end */
-	float dweight[S::N / 8][4] = {};
+	float dweight[S::K / 8][4] = {};
+	const int z_row = warp % 4 * 16 + lane / 4; /* of the weight's gradient: this thread has this channel of the panel and the eighth after it */
+	const int my_z = (int)(x_chunk(stage, lane % 8 + lane / 16 * 8, warp % 4 * 2 + lane / 8 % 2) - stage); /* every 16 rows the turn is the same */
 	int slot = 0;
 
 	SERIAL for (int pixel_tile = split; pixel_tile < tiles; pixel_tile += p.splits) {
 		copies_wait<S::STAGES - 2>();
 		sync_block();
-		unsigned char *dy = stage + slot * S::STAGE_BYTES, *z = dy + S::TILE_BYTES, *x = z + S::TILE_BYTES, *g = x + S::TILE_BYTES;
+		unsigned char *dy = stage + slot * S::STAGE_BYTES, *y = dy + S::TILE_BYTES, *x = y + S::TILE_BYTES, *g = x + S::TILE_BYTES;
 		const int next_slot = (slot + S::STAGES - 1) % S::STAGES;
 		slot = (slot + 1) % S::STAGES;
 		const long row = (long)pixel_tile * S::ROWS;
 		const int rows = panel::rows_left(row, p.pixels, S::ROWS);
 
-		/* dy in dz's place, the activation in y's. A warp has the same eight channels of 32 pixels: their coefficients are the same word for all lanes. */
+		/* dy in dz's place. A warp has the same eight channels of 32 pixels: their coefficients are the same word for all lanes. */
 		UNROLL for (int half = 0; half < 2; half++) {
 			const int first = half * PANEL + warp * VECTOR;
 			const octet k = load8((const float *)a + first), l = load8((const float *)b + first), m = load8((const float *)c + first);
-			const octet s = load8((const float *)scale + first), h = load8((const float *)bias + first);
-			vector16 *dz_chunk[S::ROWS / 32], *y_chunk[S::ROWS / 32], v[S::ROWS / 32], w[S::ROWS / 32], x_words[S::ROWS / 32];
+			vector16 *dz_chunk[S::ROWS / 32], v[S::ROWS / 32], w[S::ROWS / 32];
 			UNROLL for (int i = 0; i < S::ROWS / 32; i++) { /* all reads before the first write, which might be to the same place for all that the compiler knows */
 				const int r = lane + i * 32;
 				dz_chunk[i] = (vector16 *)panel::chunk(dy + half * S::PANEL_BYTES, r, warp);
-				y_chunk[i] = (vector16 *)panel::chunk(z + half * S::PANEL_BYTES, r, warp);
 				v[i] = *dz_chunk[i];
-				w[i] = *y_chunk[i];
-				x_words[i] = *(const vector16 *)x_chunk(x + half * S::PANEL_BYTES, r, warp);
+				w[i] = *(const vector16 *)panel::chunk(y + half * S::PANEL_BYTES, r, warp);
 			}
 			UNROLL for (int i = 0; i < S::ROWS / 32; i++) {
 				const uint32_t keep = lane + i * 32 < rows ? ~0u : 0;
@@ -117,10 +117,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 					const float low = fmaf(k.v[2 * j], low_half<T>(v[i].word[j]), fmaf(l.v[2 * j], low_half<T>(w[i].word[j]), m.v[2 * j]));
 					const float high = fmaf(k.v[2 * j + 1], high_half<T>(v[i].word[j]), fmaf(l.v[2 * j + 1], high_half<T>(w[i].word[j]), m.v[2 * j + 1]));
 					v[i].word[j] = pack<T>(low, high) & keep;
-					w[i].word[j] = normalise_relu<T>(x_words[i].word[j], s.v[2 * j], h.v[2 * j], s.v[2 * j + 1], h.v[2 * j + 1]);
 				}
 				*dz_chunk[i] = v[i];
-				*y_chunk[i] = w[i];
 			}
 		}
 		async_fence();
@@ -129,13 +127,24 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		float product[S::N_TILES][4];
 		const auto dy_part = [&](int k16) { return group_matrix(dy + k16 / 4 * S::PANEL_BYTES + k16 % 4 * 32); };
 		const auto weight_part = [&](int k16) { return group_matrix(weights + group * S::WEIGHT_PANEL_BYTES + k16 * 16 * 128); };
-		group_fence(dweight);
+		group_fence(product);
 		group_multiply<T, false, true>(product, dy_part(0), weight_part(0));
 		UNROLL for (int k16 = 1; k16 < S::K / 16; k16++)
 			group_multiply_add<T, false, true>(product, dy_part(k16), weight_part(k16));
 		group_commit();
-		UNROLL for (int m16 = 0; m16 < S::ROWS / 16; m16++)
-			group_multiply_add<T, true, true>(dweight, group_matrix(dy + group * S::PANEL_BYTES + m16 * 16 * 128), group_matrix(z + m16 * 16 * 128, S::PANEL_BYTES));
+
+		/* Meanwhile the activation, channels as rows. That of pixels beyond the last is multiplied by zeros. */
+		const float scale0 = scale[group * PANEL + z_row], bias0 = bias[group * PANEL + z_row], scale1 = scale[group * PANEL + z_row + 8], bias1 = bias[group * PANEL + z_row + 8];
+		uint32_t z[S::K_STEPS][4];
+		UNROLL for (int k16 = 0; k16 < S::K_STEPS; k16++) {
+			load_matrices_transposed(z[k16], x + group * S::PANEL_BYTES + my_z + k16 * 16 * 128);
+			UNROLL for (int j = 0; j < 4; j++)
+				z[k16][j] = j % 2 ? normalise_relu<T>(z[k16][j], scale1, bias1, scale1, bias1) : normalise_relu<T>(z[k16][j], scale0, bias0, scale0, bias0);
+		}
+		group_fence(dweight);
+		group_fence_read(z);
+		UNROLL for (int k16 = 0; k16 < S::K_STEPS; k16++)
+			group_multiply_add<T, true>(dweight, z[k16], group_matrix(dy + k16 * 16 * 128, S::PANEL_BYTES));
 		group_commit();
 		prefetch(pixel_tile + (S::STAGES - 1) * p.splits, next_slot); /* where the tile before was, whose products are done */
 		group_wait<1>(product);
@@ -164,15 +173,15 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 			}
 		}
 		group_wait<0>(dweight);
+		still_needed(z);
 	}
 
 	const norm_sums<S::N, S::ROW_WARPS, S::THREADS> norm(p, column0);
-	UNROLL for (int n = 0; n < S::N / 8; n++)
-		UNROLL for (int i = 0; i < 2; i++) {
-			const int k = group * 64 + my_row + i * 8, column = column0 + n * 8 + 2 * quarter;
-			if (k < p.c_out && column < p.c_in)
-				*(float_pair *)(p.partial_weight + ((size_t)split * p.c_out + k) * p.c_in + column) = { { dweight[n][2 * i], dweight[n][2 * i + 1] } };
-		}
+	float *const my_weight = p.partial_weight + ((size_t)split * p.c_out + 2 * quarter) * p.c_in + column0 + group * PANEL + z_row;
+	UNROLL for (int n = 0; n < S::K / 8; n++)
+		UNROLL for (int j = 0; j < 4; j++)
+			if (n * 8 + 2 * quarter + j % 2 < p.c_out && column0 + group * PANEL + z_row + j / 2 * 8 < p.c_in)
+				my_weight[(size_t)(n * 8 + j % 2) * p.c_in + j / 2 * 8] = dweight[n][j];
 	sync_block(); /* nobody reads x any more */
 	float *sums = (float *)stage;
 	put_column_sums<S::N>(sums, warp % S::ROW_WARPS, group * PANEL, dbeta, dgamma);
