@@ -8,6 +8,7 @@
 #ifndef CUDA_SHIM_H
 #define CUDA_SHIM_H
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -51,6 +52,11 @@ inline void begin_kernel()
 void sync_block();
 float shuffle_xor(float value, int mask);
 float shuffle_from(float value, int from);
+
+inline double inverse_root(double value)
+{
+	return 1 / std::sqrt(value);
+}
 
 inline int one_for_warp(int value)
 {

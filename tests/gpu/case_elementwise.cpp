@@ -49,7 +49,7 @@ template <class T> void check_statistics(const kernel_case &)
 		device_array<float> gamma(gammas), beta(betas), all_mean(means), all_rstd(rstds), all_square(means), scale(3 * channels), bias(3 * channels);
 		float *mean = all_mean + channels, *rstd = all_rstd + channels, *square = all_square + channels;
 		const bn_scale next = { gamma, beta, all_mean, all_rstd, nullptr, scale, bias, all_square, nullptr, nullptr, 1, 1e-5f, 0, 3 * s.channels };
-		check_device(bn_statistics_launch({ partial, mean, rstd, square, (double)s.pixels, 1e-5f, blocks, s.channels, s.channels, next, s.channels }, nullptr), "bn_statistics");
+		check_device(bn_statistics_launch({ partial, mean, rstd, square, 1 / (double)s.pixels, 1e-5f, blocks, s.channels, s.channels, next, s.channels }, nullptr), "bn_statistics");
 		const std::vector<float> all[] = { all_mean.download(), all_rstd.download(), all_square.download() }, got_scale = scale.download(), got_bias = bias.download();
 		for (size_t c = 0; c < 3 * channels; c++) {
 			if (c < channels || c >= 2 * channels)
@@ -122,12 +122,12 @@ template <class T> void check_bn_backward(const kernel_case &)
 		device_array<float> dgamma(gamma), dbeta(beta), scale(channels), bias(channels);
 		const bn_scale next = { dgamma, dbeta, mean, rstd, nullptr, scale, bias, square, nullptr, nullptr, 1, 1e-5f, 0, channels };
 		if (layer == 0)
-			check_device(bn_statistics_launch({ partial, mean, rstd, square, (double)pixels, 1e-5f, blocks, channels, channels, next, 0 }, nullptr), "bn_statistics");
+			check_device(bn_statistics_launch({ partial, mean, rstd, square, 1 / (double)pixels, 1e-5f, blocks, channels, channels, next, 0 }, nullptr), "bn_statistics");
 		else
 			check_device(per_channel_launch(bn_scale_kernel, next, nullptr), "bn_scale");
 		const int first = layer == 0;
 		auto finish = [&](float *to, float *sums1, float *sums2, float *ca, float *cb, float *cc) {
-			check_device(bn_backward_sums_launch({ partial, dgamma, mean, rstd, to, to + channels, sums1, sums2, ca, cb, cc, nullptr, (double)pixels, 1, 0, first, blocks, channels,
+			check_device(bn_backward_sums_launch({ partial, dgamma, mean, rstd, to, to + channels, sums1, sums2, ca, cb, cc, nullptr, 1 / (double)pixels, 1, 0, first, blocks, channels,
 			                                       0, layer == layers - 1 ? channels : 0 }, nullptr), "bn_backward_sums");
 		};
 		if (layer == 0) {
@@ -328,8 +328,7 @@ template <class T> void check_head(const kernel_case &)
 		device_array<uint32_t> dlabels(labels), dknown(known);
 		device_array<float> pooled((size_t)(images * channels)), logits((size_t)(images * classes)), dlogits((size_t)(images * classes)), loss(1), scales(std::vector<float>{ 4, 0.5f });
 		device_array<float> grad_weight(weight.size()), grad_bias(classes), dpooled((size_t)(images * channels));
-		const unsigned pool_blocks = (unsigned)(images * channels / 8 + HEAD_THREADS - 1) / HEAD_THREADS;
-		check_device(launch(head_pool_kernel<T>, pool_blocks, HEAD_THREADS, 0, nullptr, { dx, dscale, dbias, pooled, images, map, channels, pitch }), "head_pool");
+		check_device(head_pool_launch(head_pool<T>{ dx, dscale, dbias, pooled, images, map, channels, pitch }, nullptr), "head_pool");
 		check_device(head_logits_launch({ pooled, dweight, doffset, logits, images, channels, classes }, nullptr), "head_logits");
 		const head_loss l = { logits, dlabels, softmax ? (uint32_t *)nullptr : dknown, dimage, softmax ? (float *)nullptr : dpos, dlogits, loss, scales, 0.5f, images, classes, softmax, 0 };
 		check_device(head_loss_launch(l, nullptr), "head_loss");

@@ -19,7 +19,7 @@ public:
 	bn_statistics arguments() const
 	{
 		const bn_scale next = { gamma, beta, mean, rstd, nullptr, scale, bias, square, slab, slab + all, 0.25f, EPSILON, 1, (int)all };
-		return { partial, mean + from, rstd + from, square + from, (double)parts, EPSILON, (int)parts, (int)fresh, (int)stride, next, (int)from };
+		return { partial, mean + from, rstd + from, square + from, 1 / (double)parts, EPSILON, (int)parts, (int)fresh, (int)stride, next, (int)from };
 	}
 	/* After the kernel: what it kept must be right, and its scale and bias are what the rest is judged by. */
 	void expect(std::vector<float> *got_scale, std::vector<float> *got_bias) const
@@ -75,7 +75,7 @@ public:
 	}
 	bn_backward_sums arguments() const
 	{
-		return { partial, gamma, mean, rstd, slab, slab + channels, nullptr, nullptr, nullptr, nullptr, nullptr, unscale, PIXELS, 0.5f, 1, 0, (int)parts, (int)channels, 0, 0 };
+		return { partial, gamma, mean, rstd, slab, slab + channels, nullptr, nullptr, nullptr, nullptr, nullptr, unscale, 1 / PIXELS, 0.5f, 1, 0, (int)parts, (int)channels, 0, 0 };
 	}
 	void coefficients(std::vector<float> *a, std::vector<float> *b, std::vector<float> *c) const
 	{

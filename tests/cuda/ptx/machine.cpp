@@ -692,6 +692,16 @@ struct entry {
 	COMPARE("setp.leu." SUFFIX, T, !(a > b)), COMPARE("setp.gtu." SUFFIX, T, !(a <= b)), COMPARE("setp.geu." SUFFIX, T, !(a < b)), \
 	COMPARE("setp.num." SUFFIX, T, a == a && b == b), COMPARE("setp.nan." SUFFIX, T, a != a || b != b)
 
+/* As inexact as a GPU's approximation may be: two bits. */
+float coarse(float value)
+{
+	uint32_t bits;
+	memcpy(&bits, &value, sizeof bits);
+	bits &= ~3u;
+	memcpy(&value, &bits, sizeof value);
+	return value;
+}
+
 const std::unordered_map<std::string, entry> &table()
 {
 	static const std::unordered_map<std::string, entry> entries = {
@@ -706,7 +716,7 @@ const std::unordered_map<std::string, entry> &table()
 		BINARY("mul.hi.s32", int32_t, (int32_t)((int64_t)a * b >> 32)), BINARY("mul.hi.u32", uint32_t, (uint32_t)((uint64_t)a * b >> 32)),
 		BINARY("mul.hi.s64", int64_t, (int64_t)((__int128)a * b >> 64)), BINARY("mul.hi.u64", uint64_t, (uint64_t)((unsigned __int128)a * b >> 64)),
 		TERNARY("fma.rm.f32", float, fused(a, b, c, FE_DOWNWARD)), BINARY("add.rz.f32", float, fused(a, 1, b, FE_TOWARDZERO)),
-		UNARY("ex2.approx.ftz.f32", float, float, std::exp2(a)), UNARY("rcp.approx.ftz.f64", double, double, 1 / a),
+		UNARY("rsqrt.approx.f32", float, float, coarse(1 / std::sqrt(a))), UNARY("ex2.approx.ftz.f32", float, float, std::exp2(a)), UNARY("rcp.approx.ftz.f64", double, double, 1 / a),
 		UNARY("cvt.s64.s32", int64_t, int32_t, a), UNARY("cvt.u64.u32", uint64_t, uint32_t, a), UNARY("cvt.u32.u64", uint32_t, uint64_t, (uint32_t)a),
 		UNARY("cvt.u32.u16", uint32_t, uint16_t, a), UNARY("cvt.u16.u32", uint16_t, uint32_t, (uint16_t)a), UNARY("cvt.s32.s16", int32_t, int16_t, a),
 		UNARY("cvt.u64.u16", uint64_t, uint16_t, a), UNARY("cvt.s64.s16", int64_t, int16_t, a), UNARY("cvt.u16.u64", uint16_t, uint64_t, (uint16_t)a),

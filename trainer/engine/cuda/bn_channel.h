@@ -51,7 +51,7 @@ DEVICE channel_scale scale_from(const bn_scale &p, int c, const gamma_beta &of, 
 /* Of a channel whose statistics are there. */
 DEVICE void scale_channel(const bn_scale &p, int c)
 {
-	const float rstd = p.variance ? (float)(1 / sqrt((double)p.variance[c] + p.epsilon)) : p.rstd[c];
+	const float rstd = p.variance ? (float)inverse_root((double)p.variance[c] + p.epsilon) : p.rstd[c];
 	scale_from(p, c, gamma_beta_of(p, c), p.mean[c], rstd, p.slab_mean ? p.square[c] : 0, true);
 }
 
@@ -60,7 +60,7 @@ DEVICE void scale_channel(const bn_scale &p, int c)
 struct bn_statistics {
 	const float *partial;        /* [parts][2][stride], the first channels of each */
 	float *mean, *rstd, *square; /* [channels] */
-	double pixels;
+	double share;                /* 1 / pixels: nothing is divided while a kernel waits for its sums */
 	float epsilon;
 	int parts, channels, stride;
 	bn_scale next;               /* its mean, rstd and square hold those above from place `from` on */
@@ -70,8 +70,8 @@ struct bn_statistics {
 /* Of new channel c, from its sum and its sum of squares. */
 DEVICE channel_scale scale_merged(const bn_statistics &p, int c, const gamma_beta &of, double sum, double squares, bool keeps)
 {
-	const double mean = sum / p.pixels, mean_square = squares / p.pixels, variance = mean_square - mean * mean;
-	const float square = (float)mean_square, rstd = (float)(1 / sqrt((variance <= 0 ? 0 : variance) + p.epsilon));
+	const double mean = sum * p.share, mean_square = squares * p.share, variance = mean_square - mean * mean;
+	const float square = (float)mean_square, rstd = (float)inverse_root((variance <= 0 ? 0 : variance) + p.epsilon);
 	if (keeps) {
 		p.mean[c] = (float)mean;
 		p.square[c] = square;
@@ -92,7 +92,7 @@ struct bn_backward_sums {
 	float *s1, *s2;                     /* NULL: private */
 	float *a, *b, *c;                   /* [channels]; shared: [due] */
 	const float *unscale;               /* 1 / loss scale; NULL: 1 */
-	double pixels;
+	double share;                       /* 1 / pixels */
 	float factor;                       /* of the slab's gradients: 1 / micro-batches */
 	int accumulate, first, parts, channels;
 	int from, due;
@@ -110,10 +110,10 @@ struct channel_coefficients {
 };
 
 /* Of a private normalisation's channel, from its two sums. */
-DEVICE channel_coefficients private_coefficients(double pixels, float gamma_of, float mean, float rstd, double beta, double gamma)
+DEVICE channel_coefficients private_coefficients(double share, float gamma_of, float mean, float rstd, double beta, double gamma)
 {
-	const double scale = (double)gamma_of * rstd, slope = gamma * rstd / pixels;
-	return { (float)scale, (float)(-scale * slope), (float)(scale * (slope * mean - beta / pixels)) };
+	const double scale = (double)gamma_of * rstd, slope = gamma * rstd * share;
+	return { (float)scale, (float)(-scale * slope), (float)(scale * (slope * mean - beta * share)) };
 }
 
 #endif

@@ -9,7 +9,7 @@
 
 /* The sums of columns, `columns` of them (a multiple of four), over the parts: a thread takes four columns of every groups-th part. room: ROOM bytes of the block's memory. */
 template <int threads> struct column_merge {
-	enum { COLUMNS = 4, DEPTH = 12 /* parts that a thread waits for at once, of which each four are added in fp32 */, ROOM = threads * COLUMNS * (int)sizeof(double) };
+	enum { COLUMNS = 4, DEPTH = 20 /* parts that a thread waits for at once, of which each four are added in fp32 */, ROOM = threads * COLUMNS * (int)sizeof(double) };
 	const double *sums; /* [groups][columns] */
 	int columns, groups;
 
@@ -90,7 +90,7 @@ template <int threads> DEVICE void coefficients_in_place(const bn_backward_sums 
 	channel_coefficients of = {};
 	if (t < p.channels) {
 		const double beta = merged.sum(t), gamma = merged.sum(p.channels + t);
-		of = private_coefficients(p.pixels, gamma_of, mean, rstd, beta, gamma);
+		of = private_coefficients(p.share, gamma_of, mean, rstd, beta, gamma);
 		if (blockIdx.x == 0)
 			keep_gradients(p, t, beta, gamma);
 	}

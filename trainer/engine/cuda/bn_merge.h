@@ -7,8 +7,8 @@
 #include "bn_channel.h"
 #include "gate.h"
 
-enum { BN_THREADS = 128, MERGE_THREADS = 512, MERGE_CHANNELS = 8 /* 32 bytes of a part's row: a sector */, MERGE_ROWS = MERGE_THREADS / MERGE_CHANNELS, MERGE_COLUMNS = 2 * MERGE_CHANNELS,
-       MERGE_GROUPS = 8, MERGE_BYTES = (MERGE_ROWS + MERGE_GROUPS) * MERGE_COLUMNS * 8, MERGE_DEPTH = 8 /* parts that a thread waits for at once */ };
+enum { BN_THREADS = 128, MERGE_THREADS = 512, MERGE_CHANNELS = 16 /* 64 bytes of a part's row */, MERGE_ROWS = MERGE_THREADS / MERGE_CHANNELS, MERGE_COLUMNS = 2 * MERGE_CHANNELS,
+       MERGE_GROUPS = 8, MERGE_BYTES = (MERGE_ROWS + MERGE_GROUPS) * MERGE_COLUMNS * 8, MERGE_DEPTH = 16 /* parts that a thread waits for at once */ };
 
 /* There are up to SUM_BLOCKS parts, and a thread a channel would wait for one load after the other, a hundred microseconds for each of a DenseNet-121's merges. Block
  * `block` merges MERGE_CHANNELS channels: thread row r adds parts r, r + MERGE_ROWS, …, then rows are added in their order, by groups and the groups. True where *channel's
@@ -119,14 +119,14 @@ template <int depth> DEVICE void merge_backward(const bn_backward_sums &p, int b
 {
 	double sum[2];
 	int c = block * MERGE_CHANNELS + (int)threadIdx.x % MERGE_CHANNELS;
-	const int asked = c < p.channels ? c : 0; /* before its sums are there */
+	const int asked = c < p.channels ? c : block * MERGE_CHANNELS; /* before its sums are there; never what another block writes */
 	const float gamma_of = p.gamma[asked], mean = p.mean[asked], rstd = p.rstd[asked], old1 = p.s1 && !p.first ? p.s1[asked] : 0, old2 = p.s1 && !p.first ? p.s2[asked] : 0;
 	if (!merge_parts<depth>(p.partial, p.parts, p.channels, p.channels, block, &c, sum))
 		return;
 	const double beta = sum[0], gamma = sum[1];
 	keep_gradients(p, c, beta, gamma);
 	if (!p.s1) {
-		const channel_coefficients of = private_coefficients(p.pixels, gamma_of, mean, rstd, beta, gamma);
+		const channel_coefficients of = private_coefficients(p.share, gamma_of, mean, rstd, beta, gamma);
 		p.a[c] = of.a;
 		p.b[c] = of.b;
 		p.c[c] = of.c;
@@ -136,10 +136,10 @@ template <int depth> DEVICE void merge_backward(const bn_backward_sums &p, int b
 	p.s1[c] = s1;
 	p.s2[c] = s2;
 	if (c >= p.from && c < p.from + p.due) {
-		const double slope = (double)rstd * s2 / p.pixels;
+		const double slope = (double)rstd * s2 * p.share;
 		p.a[c - p.from] = rstd;
 		p.b[c - p.from] = (float)(-rstd * slope);
-		p.c[c - p.from] = (float)(rstd * (slope * mean - s1 / p.pixels));
+		p.c[c - p.from] = (float)(rstd * (slope * mean - s1 * p.share));
 	}
 }
 

@@ -8,7 +8,9 @@
 
 enum { HEAD_THREADS = 256 };
 
-/* pooled[image][channel] = mean over the map of relu(scale · x + bias); a thread takes eight channels of an image. */
+/* pooled[image][channel] = mean over the map of relu(scale · x + bias); a thread takes eight channels of an image and every POOL_PARTS-th pixel of its map. */
+enum { POOL_PARTS = HEAD_THREADS / 32, POOL_BYTES = HEAD_THREADS * 8 * 4 };
+
 template <class T> struct head_pool {
 	const T *x;                /* [images][map] of pitch */
 	const float *scale, *bias; /* NULL: x is activated already */
@@ -19,25 +21,37 @@ template <class T> struct head_pool {
 template <class T> KERNEL THREADS(HEAD_THREADS, 1) head_pool_kernel(const head_pool<T> p)
 {
 	begin_kernel();
-	const int groups = p.channels / 8, i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-	if (i >= p.images * groups)
-		return;
-	const int image = i / groups, channel = i % groups * 8;
-	octet total = {}, scale = {}, bias = {};
-	if (p.scale) {
-		scale = load8(p.scale + channel);
-		bias = load8(p.bias + channel);
-	}
-	for (int m = 0; m < p.map; m++) {
-		const octet v = load8(p.x + ((size_t)image * (size_t)p.map + (size_t)m) * (size_t)p.pitch + channel);
-		UNROLL for (int j = 0; j < 8; j++) {
-			const float z = p.scale ? fmaf(v.v[j], scale.v[j], bias.v[j]) : v.v[j];
-			total.v[j] += z <= 0 ? 0 : z;
+	float *shared = (float *)shared_memory(); /* [POOL_PARTS][32][8] */
+	const int t = (int)threadIdx.x, groups = p.channels / 8, first = (int)blockIdx.x * 32, i = first + t % 32;
+	if (i < p.images * groups) {
+		const int image = i / groups, channel = i % groups * 8;
+		const T *x = p.x + (size_t)image * (size_t)p.map * (size_t)p.pitch + channel;
+		octet total = {}, scale = {}, bias = {};
+		if (p.scale) {
+			scale = load8(p.scale + channel);
+			bias = load8(p.bias + channel);
 		}
+		UNROLL_EIGHT for (int m = t / 32; m < p.map; m += POOL_PARTS) {
+			const octet v = load8(x + (size_t)m * (size_t)p.pitch);
+			UNROLL for (int j = 0; j < 8; j++) {
+				const float z = p.scale ? fmaf(v.v[j], scale.v[j], bias.v[j]) : v.v[j];
+				total.v[j] += z <= 0 ? 0 : z;
+			}
+		}
+		store8(shared + t * 8, total);
 	}
-	UNROLL for (int j = 0; j < 8; j++)
-		total.v[j] /= (float)p.map;
-	store8(p.pooled + (size_t)image * (size_t)p.channels + channel, total);
+	sync_block();
+	if (first * 8 + t >= p.images * p.channels)
+		return;
+	float sum = 0;
+	for (int part = 0; part < POOL_PARTS; part++)
+		sum += shared[part * 32 * 8 + t];
+	p.pooled[first * 8 + t] = sum / (float)p.map;
+}
+
+template <class T> int head_pool_launch(const head_pool<T> &p, device_stream stream)
+{
+	return launch(head_pool_kernel<T>, (unsigned)(p.images * (p.channels / 8) + 31) / 32, HEAD_THREADS, POOL_BYTES, stream, p);
 }
 
 /* logits[image][class] = bias + weight · pooled; a warp has one class of `rows` images, which share what is read of its weight. */
@@ -58,9 +72,19 @@ template <int rows> KERNEL THREADS(HEAD_THREADS, 1) head_logits_kernel(const hea
 	float sum[rows] = {};
 	UNROLL for (int r = 0; r < rows; r++)
 		x[r] = p.pooled + (size_t)(first + (r < left ? r : 0)) * (size_t)p.channels;
-	UNROLL_PAIR for (int c = lane; c < p.channels; c += 32)
-		UNROLL for (int r = 0; r < rows; r++)
-			sum[r] = fmaf(x[r][c], w[c], sum[r]);
+	enum { AHEAD = rows == 1 ? 8 : 2 /* channels that a lane waits for at once */ };
+	SERIAL for (int first_c = lane; first_c < p.channels; first_c += 32 * AHEAD) {
+		float v[rows][AHEAD], by[AHEAD];
+		UNROLL for (int k = 0; k < AHEAD; k++) {
+			const int c = first_c + 32 * k;
+			by[k] = c < p.channels ? w[c] : 0;
+			UNROLL for (int r = 0; r < rows; r++)
+				v[r][k] = c < p.channels ? x[r][c] : 0;
+		}
+		UNROLL for (int k = 0; k < AHEAD; k++)
+			UNROLL for (int r = 0; r < rows; r++)
+				sum[r] = fmaf(v[r][k], by[k], sum[r]);
+	}
 	UNROLL for (int r = 0; r < rows; r++) {
 		for (int mask = 16; mask; mask /= 2)
 			sum[r] += shuffle_xor(sum[r], mask);

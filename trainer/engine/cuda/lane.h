@@ -72,6 +72,14 @@ DEVICE float shuffle_from(float value, int from)
 	return __shfl_sync(0xffffffffu, value, from);
 }
 
+/* 1 / sqrt(value), to 2^-40 or so: much sooner than a root and a division in double. */
+DEVICE double inverse_root(double value)
+{
+	float first;
+	asm("rsqrt.approx.f32 %0, %1;" : "=f"(first) : "f"((float)value));
+	return first * fma(-0.5 * value * first, (double)first, 1.5);
+}
+
 /* A value that is the same for all lanes, and known to be. */
 DEVICE int one_for_warp(int value)
 {

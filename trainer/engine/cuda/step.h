@@ -223,7 +223,7 @@ template <class T> struct step {
 	 * their sums lie in `parts` parts of `stride` channels. */
 	bn_statistics statistics_of(const bn_place &bn, const map_statistics &map, const float *sums, int from, int channels, int parts, int stride, long count) const
 	{
-		return { sums, map.mean + from, map.rstd + from, map.square + from, (double)count, 1e-5f, parts, channels, stride, scale_of(bn, map), from };
+		return { sums, map.mean + from, map.rstd + from, map.square + from, 1 / (double)count, 1e-5f, parts, channels, stride, scale_of(bn, map), from };
 	}
 	void normalise(const bn_statistics &p)
 	{
@@ -263,7 +263,7 @@ template <class T> struct step {
 
 	bn_backward_sums sums_of(const bn_place &bn, const float *mean, const float *rstd, int parts, long count) const
 	{
-		return { m.sums, m.weights + bn.gamma, mean, rstd, m.slab + bn.gamma, m.slab + bn.beta, nullptr, nullptr, m.a, m.b, m.c, unscale(), (double)count, factor(), micro != 0, 0, parts,
+		return { m.sums, m.weights + bn.gamma, mean, rstd, m.slab + bn.gamma, m.slab + bn.beta, nullptr, nullptr, m.a, m.b, m.c, unscale(), 1 / (double)count, factor(), micro != 0, 0, parts,
 			 bn.channels, 0, 0 };
 	}
 	bn_backward_sums private_sums(const bn_place &bn, int parts, long count) const
@@ -416,7 +416,7 @@ template <class T> struct step {
 		const last_map in = head_input();
 		const head_pool<T> pool = { in.x, in.scale, in.bias, m.pooled, n, net.last_side * net.last_side, channels, channels };
 		if (!rc)
-			rc = launch(head_pool_kernel<T>, (unsigned)(n * channels / 8 + HEAD_THREADS - 1) / HEAD_THREADS, HEAD_THREADS, 0, stream, pool);
+			rc = head_pool_launch(pool, stream);
 		const head_logits l = { m.pooled, m.weights + net.classifier_weight, m.weights + net.classifier_bias, m.logits, n, channels, net.classes };
 		if (!rc)
 			rc = head_logits_launch(l, stream);

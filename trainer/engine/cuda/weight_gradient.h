@@ -7,7 +7,7 @@
 #include "bn_merge.h"
 #include "tile.h"
 
-enum { WEIGHT_THREADS = 256, WEIGHT_VECTOR = 4, MERGE_WARPS = MERGE_THREADS / 32, MERGE_WEIGHTS = 32 * WEIGHT_VECTOR, WEIGHT_DEPTH = 9 /* parts that a thread waits for at once */ };
+enum { WEIGHT_THREADS = 256, WEIGHT_VECTOR = 4, MERGE_WARPS = MERGE_THREADS / 32, MERGE_WEIGHTS = 32 * WEIGHT_VECTOR, WEIGHT_DEPTH = 9 /* parts that a thread waits for at once */, LAYER_DEPTH = 5 /* the same of a normalisation: 160 in all, and no more registers than two blocks a multiprocessor leave */ };
 
 struct weight_gradient {
 	const float *partial; /* [parts][c_out][taps][c_padded] */
@@ -23,9 +23,14 @@ struct weight_gradient {
 	/* The sum of all parts at place i. */
 	DEVICE void put(int i, float sum) const
 	{
-		const int c = i % c_padded, tap = i / c_padded % taps, to = (i / c_padded / taps * c_in + c) * taps + tap;
-		if (c < c_in)
-			out[to] = (accumulate ? out[to] : 0) + factor * (unscale ? *unscale : 1) * sum;
+		unsigned to = (unsigned)i; /* divisions take longer than all the rest of a short kernel */
+		if (taps > 1 || c_padded > c_in) {
+			const unsigned line = to / (unsigned)c_padded, c = to - line * (unsigned)c_padded, row = line / (unsigned)taps, tap = line - row * (unsigned)taps;
+			if (c >= (unsigned)c_in)
+				return;
+			to = (row * (unsigned)c_in + c) * (unsigned)taps + tap;
+		}
+		out[to] = (accumulate ? out[to] : 0) + factor * (unscale ? *unscale : 1) * sum;
 	}
 };
 
@@ -111,7 +116,7 @@ KERNEL THREADS(MERGE_THREADS, 2) layer_sums_kernel(const layer_sums p)
 	begin_kernel();
 	const int block = (int)blockIdx.x;
 	if (block >= p.both)
-		merge_backward<MERGE_DEPTH / 2>(p.bn, block - p.both);
+		merge_backward<LAYER_DEPTH>(p.bn, block - p.both);
 	else if (block >= p.first)
 		merge_weights(p.weight[1], block - p.first);
 	else
