@@ -455,6 +455,13 @@ void sync_block()
 			runnable.push_back(i);
 }
 
+void sync_warpgroup()
+{
+	if (!fibers[current].begun)
+		misuse("the kernel waits for other threads before begin_kernel()");
+	meet_group([](void *const[]) {}, nullptr);
+}
+
 float shuffle_xor(float value, int mask)
 {
 	return shuffle_from(value, (int)(current % WARP) ^ mask);

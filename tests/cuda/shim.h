@@ -50,6 +50,7 @@ inline void begin_kernel()
 	wait_for_writes();
 }
 void sync_block();
+void sync_warpgroup();
 float shuffle_xor(float value, int mask);
 float shuffle_from(float value, int from);
 

@@ -329,7 +329,7 @@ void add_conv1x1_cases(std::vector<kernel_case> &cases)
 	add_forward<bf16, conv1x1_forward_shape<64, 5, false, 1, false, 64>>(cases, "6"); /* smaller tiles, for maps that make few */
 	add_forward<bf16, conv1x1_forward_shape<64, 4, false, 1, true>>(cases, "7");      /* wgmma, each warpgroup half of the channels */
 	add_forward<bf16, conv1x1_forward_shape<128, 5, false, 1, true>>(cases, "8");     /* 4 with a stage more */
-	add_forward<bf16, conv1x1_forward_shape<64, 3, true, 2, true>>(cases, "9");       /* wgmma, weights resident, two blocks a multiprocessor */
+	add_forward<bf16, conv1x1_forward_shape<64, 4, true, 1, true>>(cases, "9");       /* wgmma, weights resident, each warpgroup with its own tiles */
 	add_backward<fp16, conv1x1_backward_shape<64, 2, 16, true, true>>(cases, "1");
 	add_backward<fp16, conv1x1_backward_wgmma_shape<3>>(cases, "9");
 	add_forward<fp16, conv1x1_forward_shape<128, 3, false>>(cases, "1");

@@ -146,6 +146,33 @@ KERNEL THREADS(THREADS_A_BLOCK, 1) lone_barrier_kernel(const work p)
 	p.other[threadIdx.x] = 1;
 }
 
+/* Numbers through shared memory to others of the same warpgroup, with a barrier of its own, or to the other warpgroup, which that barrier says nothing about: not when both are
+ * at their first, and not when one is at its second; but a barrier of all does. */
+enum { WITHIN, ACROSS, ACROSS_AND_AHEAD, ACROSS_BEHIND_ALL, LEFT_OUT };
+
+template <int how> KERNEL THREADS(2 * WARPGROUP, 1) warpgroups_kernel(const work p)
+{
+	begin_kernel();
+	const unsigned t = threadIdx.x;
+	float *shared = (float *)shared_memory();
+	shared[t] = 0;
+	sync_block();
+	shared[t] = p.data[t];
+	if (how != LEFT_OUT || t / 32 != 1)
+		sync_warpgroup();
+	if ((how == ACROSS_AND_AHEAD || how == ACROSS_BEHIND_ALL) && t < WARPGROUP)
+		sync_warpgroup();
+	if (how == ACROSS_BEHIND_ALL)
+		sync_block();
+	p.other[t] = shared[how == LEFT_OUT ? t : how == WITHIN ? t ^ 32 : t ^ WARPGROUP];
+	if (how == WITHIN)
+		sync_warpgroup();
+	else if (how == ACROSS_BEHIND_ALL)
+		sync_block();
+	if (how == WITHIN || how == ACROSS_BEHIND_ALL)
+		shared[t] = 1;
+}
+
 /* A warpgroup multiplies a matrix by itself: 64 rows of 16 numbers along the rows, and against them. */
 enum { RIGHT, NOT_HANDED_OVER, HANDED_OVER_LATE, NO_FENCE, NO_BARRIER, OVERWRITTEN, NOT_WAITED_FOR, AMIDST };
 
@@ -456,6 +483,11 @@ static const struct fault {
 	{ "an address that is no multiple of 16", "not a multiple", [] { run(misaligned_kernel, 1, THREADS_A_BLOCK, 256, 1); } },
 	{ "a shuffle by some lanes", "not all lanes of the warp", [] { run(lone_shuffle_kernel); } },
 	{ "a barrier for some threads", "not all threads of the warp", [] { run(lone_barrier_kernel); } },
+	{ "a barrier of a warpgroup orders its threads", NULL, [] { run(warpgroups_kernel<WITHIN>, 1, 2 * WARPGROUP, 1024); } },
+	{ "and not those of another one", "race: ", [] { run(warpgroups_kernel<ACROSS>, 1, 2 * WARPGROUP, 1024); } },
+	{ "nor when one of the two has come to more of them", "race: ", [] { run(warpgroups_kernel<ACROSS_AND_AHEAD>, 1, 2 * WARPGROUP, 1024); } },
+	{ "which a barrier of the block does", NULL, [] { run(warpgroups_kernel<ACROSS_BEHIND_ALL>, 1, 2 * WARPGROUP, 1024); } },
+	{ "a barrier of a warpgroup to which a warp does not come", "to which the others do not come", [] { run(warpgroups_kernel<LEFT_OUT>, 1, 2 * WARPGROUP, 1024); } },
 	{ "a block of more threads than the kernel is for", "more threads than the kernel was compiled for", [] { run(exchange_kernel<true>, 1, 96, 400); } },
 	{ "much shared memory without permission", "more shared memory than the function was allowed", without_permission },
 	{ "a warpgroup's product is right", NULL, run_product<RIGHT> },

@@ -38,6 +38,8 @@ struct group {
 	uint32_t lanes;
 };
 
+enum { BARRIERS = 16 /* of a block */ };
+
 /* A warp's 16 rows of a product of its warpgroup: what their sums will be, and what is read for them until then. */
 struct product {
 	const std::vector<int> *rows;
@@ -55,7 +57,8 @@ struct warp {
 	uint16_t step;         /* from 1 on: the next with each barrier */
 	int at;                /* the next instruction of … */
 	uint32_t lanes, alive; /* … these, of all that have not ended */
-	bool waits;            /* at a barrier */
+	int waits;             /* at this barrier, 0: the block's; or -1 */
+	unsigned waits_with;   /* so many threads, at another */
 	std::vector<group> elsewhere;
 	std::vector<lanes64> rows;
 	std::vector<uint32_t> predicates;
@@ -813,7 +816,7 @@ void branch(warp &w, const instruction &i, uint32_t taken)
 /* Up to `turns` instructions. */
 void advance(warp &w, uint32_t turns)
 {
-	while (turns-- && w.alive && !w.waits) {
+	while (turns-- && w.alive && w.waits < 0) {
 		if (!w.elsewhere.empty() || !w.lanes)
 			choose(w);
 		const instruction &i = w.k->code.at((size_t)w.at);
@@ -836,7 +839,10 @@ void advance(warp &w, uint32_t turns)
 		case flow::BARRIER:
 			if (lanes != w.alive)
 				fault(w, i, __builtin_ctz(w.alive & ~lanes), "not all threads of the warp come to this barrier together");
-			w.waits = true;
+			w.waits = (int)w.row(i.row[0])[__builtin_ctz(lanes)];
+			if (w.waits >= BARRIERS)
+				fault(w, i, __builtin_ctz(lanes), "comes to a barrier that a block does not have");
+			w.waits_with = w.waits ? (unsigned)w.row(i.row[1])[__builtin_ctz(lanes)] : 0;
 			w.at++;
 			break;
 		case flow::BRANCH:
@@ -868,7 +874,7 @@ void prepare(warp &w, const grid &g, unsigned block, unsigned first)
 	w.step = 1;
 	w.at = 0;
 	w.alive = w.lanes = count == WARP ? 0xffffffff : (1u << count) - 1;
-	w.waits = false;
+	w.waits = -1;
 	w.elsewhere.clear();
 	w.copies.clear();
 	memset(w.groups, 0, sizeof w.groups);
@@ -886,28 +892,49 @@ void prepare(warp &w, const grid &g, unsigned block, unsigned first)
 			w.row(s.first)[l] = s.second == special::TID_X ? first + l : s.second == special::NTID_X ? g.threads : s.second == special::CTAID_X ? block : g.blocks;
 }
 
+/* Warps that have come to a barrier go on: in a new step, which is that of all if it was the block's. */
+void meet(const std::vector<warp *> &warps, bool all)
+{
+	uint16_t step = 0;
+	for (const warp *w : warps)
+		step = std::max(step, w->step);
+	for (warp *w : warps) {
+		w->waits = -1;
+		w->step = (uint16_t)(step + 1);
+	}
+	if (all)
+		common_step = (uint16_t)(step + 1);
+}
+
 void run_block(const grid &g, unsigned block, std::vector<warp> &warps)
 {
+	common_step = 1;
 	for (size_t i = 0; i < warps.size(); i++)
 		prepare(warps[i], g, block, (unsigned)i * WARP);
 	for (;;) {
-		std::vector<warp *> ready;
-		size_t waiting = 0;
+		std::vector<warp *> ready, waiting[BARRIERS];
+		size_t alive = 0;
 		for (warp &w : warps) {
-			if (w.alive && !w.waits)
+			alive += w.alive != 0;
+			if (w.alive && w.waits < 0)
 				ready.push_back(&w);
-			waiting += w.alive && w.waits;
+			else if (w.alive)
+				waiting[w.waits].push_back(&w);
 		}
-		if (ready.empty() && !waiting)
+		if (!alive)
 			break;
-		if (!ready.empty()) {
+		bool met = false;
+		for (int id = 0; id < BARRIERS; id++) /* those that have ended are not waited for at the block's, as on a GPU */
+			if (!waiting[id].empty() && (id ? waiting[id].size() * WARP >= waiting[id][0]->waits_with : waiting[id].size() == alive)) {
+				meet(waiting[id], id == 0);
+				met = true;
+			}
+		if (!met && ready.empty()) {
+			const warp &w = **std::find_if(std::begin(waiting), std::end(waiting), [](const std::vector<warp *> &at) { return !at.empty(); })->begin();
+			fault(w, w.k->code[(size_t)w.at - 1], 0, "waits at a barrier to which the others do not come");
+		}
+		if (!met)
 			advance(*ready[random_below((uint32_t)ready.size())], 1 + random_below(400));
-			continue;
-		}
-		for (warp &w : warps) { /* those that have ended are not waited for, as on a GPU */
-			w.waits = false;
-			w.step++;
-		}
 	}
 	for (warp &w : warps)
 		if (!w.copies.empty())

@@ -133,13 +133,18 @@ const char *may_write(record &r, const moment &now, bool same)
 
 /* A moment's rest; step 0: nobody. */
 struct touch {
-	uint16_t thread, step;
+	uint16_t thread, step, group; /* warpgroup */
 
 	bool unordered(const touch &now) const
 	{
-		return (step == now.step) & (thread != now.thread);
+		return (thread != now.thread) & (group == now.group ? step == now.step : step >= common_step);
 	}
 };
+
+touch touch_of(const moment &now)
+{
+	return { now.thread, now.step, (uint16_t)(now.thread >= PRODUCT ? (now.thread - PRODUCT) / (GROUP / WARP) : now.thread / GROUP) };
+}
 
 /* When a thread last handed over to wgmma: in a step, and before that step's barrier. */
 struct handing {
@@ -165,7 +170,7 @@ template <class F> inline auto with_grains(uint64_t address, size_t bytes, F f)
 
 const char *shared_race(const char *what, const char *before, const touch *then, const moment &now)
 {
-	const touch here = { now.thread, now.step };
+	const touch here = touch_of(now);
 	while (!then->unordered(here))
 		then++;
 	return race(what, before, { now.launch, now.block, then->thread, then->step }, now);
@@ -180,6 +185,8 @@ const char *shared_place(const char *what, uint64_t address, size_t bytes)
 }
 
 }
+
+uint16_t common_step;
 
 void *memory_allocate(size_t bytes)
 {
@@ -303,14 +310,14 @@ const char *shared_may_read(uint64_t address, size_t bytes, const moment &now)
 		snprintf(words, sizeof words, "read of byte %zu of shared memory, %s", i, block_state[i] == COMING ? "where a copy is on its way" : "that nobody wrote");
 		return words;
 	}
-	const touch here = { now.thread, now.step };
+	const touch here = touch_of(now);
 	const touch *writer = &block_writer[address / GRAIN];
 	touch *reader = &block_reader[address / GRAIN];
 	const bool wrong = with_grains(address, bytes, [&](size_t n) __attribute__((always_inline)) {
 		unsigned races = 0;
 		for (size_t g = 0; g < n; g++) {
 			races |= writer[g].unordered(here);
-			reader[g] = { reader[g].unordered(here) ? (uint16_t)MANY : here.thread, here.step };
+			reader[g] = !reader[g].unordered(here) ? here : touch{ MANY, here.step, reader[g].group == here.group ? here.group : (uint16_t)MANY };
 		}
 		return races != 0;
 	});
@@ -329,7 +336,7 @@ const char *shared_may_write(uint64_t address, size_t bytes, const moment &now)
 		block_state[i] = WRITTEN;
 	}
 	block_time++;
-	const touch here = { now.thread, now.step };
+	const touch here = touch_of(now);
 	const size_t first = address / GRAIN;
 	touch *writer = &block_writer[first];
 	const touch *reader = &block_reader[first];
@@ -365,10 +372,9 @@ void shared_copy_lands(uint64_t address, const void *from, size_t bytes, const m
 {
 	memcpy(&block[address], from, bytes);
 	memset(&block_state[address], WRITTEN, bytes);
-	block_time++;
 	for (size_t g = address / GRAIN; g <= (address + bytes - 1) / GRAIN; g++) {
-		block_writer[g] = { now.thread, now.step };
-		block_write_time[g] = block_time;
+		block_writer[g] = touch_of(now);
+		block_write_time[g] = 0; /* need not be handed over: warpgroup.h */
 	}
 }
 
@@ -381,7 +387,7 @@ const char *shared_product_begins(uint64_t address, size_t bytes, const moment &
 	for (size_t g = address / GRAIN; g <= (address + bytes - 1) / GRAIN; g++) {
 		const unsigned writer = block_writer[g].thread;
 		const handing &h = handed_over[writer];
-		if ((h.step < now.step ? h.in_step : h.before) < block_write_time[g]) {
+		if ((h.step < (block_writer[g].group == now.thread / GROUP ? now.step : common_step) ? h.in_step : h.before) < block_write_time[g]) {
 			snprintf(words, sizeof words, "wgmma reads byte %zu of shared memory, which thread %u wrote and has not handed over (fence.proxy.async) before the barrier", g * GRAIN, writer);
 			return words;
 		}

@@ -10,11 +10,15 @@ namespace ptx {
 
 struct counts;
 
-/* Who touches memory, and when: a step begins with the block, which is step 1, and with each of its barriers. */
+/* Who touches memory, and when: a step begins with the block, which is step 1, and with each of its barriers; with one of a warpgroup for its threads alone. */
 struct moment {
 	uint32_t launch, block;
 	uint16_t thread, step;
 };
+
+enum { GROUP = 128 /* threads */ };
+/* The step that began with the block or its last barrier of all threads: warpgroups are ordered before it, and not since. */
+extern uint16_t common_step;
 
 /* NULL, or what is wrong; `p` is not touched then. The text stays until the next call. */
 /* tally: where each sector is counted once a launch, or NULL. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * conv1x1_backward.h's pass on tensor cores that read shared memory by themselves (wgmma). Of the weight's gradient channels are rows: x is normalised in registers, which are
  * the left matrix, while the gradient of x is multiplied; so the activation is never written, and of both products only dy and the weight are read from shared memory,
- * whose width is what this kernel needs most of. The weight's gradient is multiplied while the threads ask for the next tiles, mask and add the gradient of x. With two warps a
+ * whose width is what this kernel needs most of. The weight's gradient is multiplied while the threads mask and add the gradient of x. With two warps a
  * scheduler what counts is how long a thread takes for a tile: nothing branches, and no load is waited for at async_fence(), which waits for them all; so the gradient of x comes
  * through shared memory, too.
  *
@@ -132,6 +132,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		UNROLL for (int k16 = 1; k16 < S::K / 16; k16++)
 			group_multiply_add<T, false, true>(product, dy_part(k16), weight_part(k16));
 		group_commit();
+		/* Where the tile before was, whose products are done. As soon as can be: the next fence waits for it. */
+		prefetch(pixel_tile + (S::STAGES - 1) * p.splits, next_slot);
 
 		/* Meanwhile the activation, channels as rows. That of pixels beyond the last is multiplied by zeros. */
 		const float scale0 = scale[group * PANEL + z_row], bias0 = bias[group * PANEL + z_row], scale1 = scale[group * PANEL + z_row + 8], bias1 = bias[group * PANEL + z_row + 8];
@@ -146,7 +148,6 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		UNROLL for (int k16 = 0; k16 < S::K_STEPS; k16++)
 			group_multiply_add<T, true>(dweight, z[k16], group_matrix(dy + k16 * 16 * 128, S::PANEL_BYTES));
 		group_commit();
-		prefetch(pixel_tile + (S::STAGES - 1) * p.splits, next_slot); /* where the tile before was, whose products are done */
 		group_wait<1>(product);
 
 		UNROLL for (int half = 0; half < 2; half++) {

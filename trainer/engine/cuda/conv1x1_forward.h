@@ -31,16 +31,17 @@ template <class T> struct conv1x1_forward {
 /* How the kernel is cut: ROWS pixels a tile of N output channels, so that shares() blocks have the same pixels; STAGES steps of STEP channels in flight, weights kept in shared memory
  * (RESIDENT, c_in <= 64 * what fits) or streamed beside x. WGMMA: each warpgroup has 64 rows and all columns, so x is normalised once; every other step's while the
  * step before is multiplied, whose weights, where they are streamed, keep their stage until then. Of 128 rows each of two has its half. Of 64, where weights are
- * streamed, each has the same with its half of a step's channels (K_GROUPS), and the halves of the sums are added in the end; where they stay, a block is one warpgroup. */
+ * streamed, each has the same with its half of a step's channels (K_GROUPS), and the halves of the sums are added in the end; where they stay, each has tiles of its own (TILE_GROUPS)
+ * and waits for nobody else: one reads or writes while the other multiplies. */
 template <int rows, int stages, bool resident, int blocks_per_sm = 1, bool wgmma = false, int columns = 128> struct conv1x1_forward_shape {
 	enum {
-		WGMMA = wgmma, AHEAD = stages - 1 - (wgmma && !resident) /* tiles that are asked for before they are used */, ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = wgmma && resident ? rows / 64 * WARPGROUP : 256, BLOCKS_PER_SM = blocks_per_sm, N = columns,
-		K_GROUPS = wgmma ? THREADS / WARPGROUP * 64 / rows : 1, K = 64 /* channels of a panel in shared memory */, STEP = K_GROUPS * K,
-		COLUMN_WARPS = wgmma ? 1 : 2, ROW_WARPS = THREADS / 32 / COLUMN_WARPS / K_GROUPS,
+		WGMMA = wgmma, AHEAD = stages - 1 - (wgmma && !resident) /* steps that are asked for before they are used */, FIRST = wgmma && !resident ? stages : AHEAD /* in the beginning, when no stage is in use */, ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = 256, BLOCKS_PER_SM = blocks_per_sm, N = columns,
+		GROUPS = wgmma && rows == 64 ? 2 : 1, K_GROUPS = resident ? 1 : GROUPS, TILE_GROUPS = resident ? GROUPS : 1, TILE_THREADS = THREADS / TILE_GROUPS,
+		K = 64 /* channels of a panel in shared memory */, STEP = K_GROUPS * K, COLUMN_WARPS = wgmma ? 1 : 2, SUM_WARPS = THREADS / 32 / COLUMN_WARPS / K_GROUPS, ROW_WARPS = SUM_WARPS / TILE_GROUPS,
 		WARP_ROWS = ROWS / ROW_WARPS, WARP_COLUMNS = N / COLUMN_WARPS, /* 32 × 64 for 128 rows */
 		M_TILES = WARP_ROWS / 16, N_TILES = WARP_COLUMNS / 8, OWN_TILES = N_TILES / K_GROUPS /* of the sums, in the end */,
 		X_BYTES = ROWS * K * 2, WEIGHT_BYTES = N * K * 2, STAGE_BYTES = K_GROUPS * (X_BYTES + (resident ? 0 : WEIGHT_BYTES)),
-		Y_BYTES = ROWS * N * 2
+		Y_BYTES = ROWS * N * 2, GROUP_BYTES = STAGES * STAGE_BYTES + Y_BYTES /* of a group's tiles */
 	};
 	static_assert(!wgmma || ((rows == 2 * 64 || rows == 64) && columns == 128), "warpgroups of 64 rows each");
 	static_assert(K_GROUPS == 1 || (OWN_TILES * WARPGROUP * 16 == (int)Y_BYTES && K_GROUPS == 2), "half of the sums at a time change hands where y will be");
@@ -57,7 +58,7 @@ template <int rows, int stages, bool resident, int blocks_per_sm = 1, bool wgmma
 	static HD size_t shared_bytes(int c_in)
 	{
 		size_t k_steps = (size_t)(c_in + STEP - 1) / STEP;
-		return STAGES * STAGE_BYTES + (resident ? k_steps * WEIGHT_BYTES : 0) + Y_BYTES + 2 * k_steps * STEP * sizeof(float) + ROW_WARPS * 2 * N * sizeof(float);
+		return TILE_GROUPS * GROUP_BYTES + (resident ? k_steps * WEIGHT_BYTES : 0) + 2 * k_steps * STEP * sizeof(float) + SUM_WARPS * 2 * N * sizeof(float);
 	}
 };
 
@@ -91,18 +92,23 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 #ifdef HAVE_SM80
 	if (S::WGMMA && !HAVE_WARPGROUPS)
 		return;
-	unsigned char *stage = shared_memory();
-	unsigned char *weights = stage + S::STAGES * S::STAGE_BYTES;
+	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, group = S::GROUPS > 1 ? one_for_warp(t / WARPGROUP) : 0, k_group = S::K_GROUPS > 1 ? group : 0;
 	const int k_steps = (p.c_in + S::STEP - 1) / S::STEP;
-	unsigned char *out = weights + (S::RESIDENT ? k_steps * S::WEIGHT_BYTES : 0);
-	float *scale = (float *)(out + S::Y_BYTES), *bias = scale + k_steps * S::STEP, *sums = bias + k_steps * S::STEP;
+	unsigned char *stage = shared_memory() + (S::TILE_GROUPS > 1 ? group : 0) * S::GROUP_BYTES, *out = stage + S::STAGES * S::STAGE_BYTES, *weights = shared_memory() + S::TILE_GROUPS * S::GROUP_BYTES;
+	float *scale = (float *)(weights + (S::RESIDENT ? k_steps * S::WEIGHT_BYTES : 0)), *bias = scale + k_steps * S::STEP, *sums = bias + k_steps * S::STEP;
 
-	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, row_warp = warp / S::COLUMN_WARPS % S::ROW_WARPS, k_group = S::K_GROUPS > 1 ? one_for_warp(t / WARPGROUP) : 0;
-	const int warp_row = row_warp * S::WARP_ROWS, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
-	const int shares = S::shares(p.c_out), column0 = (int)blockIdx.x % shares * S::N, block = (int)blockIdx.x / shares, blocks = (int)gridDim.x / shares;
+	const int warp_row = warp / S::COLUMN_WARPS % S::ROW_WARPS * S::WARP_ROWS, warp_column = warp % S::COLUMN_WARPS * S::WARP_COLUMNS;
+	const int shares = S::shares(p.c_out), column0 = (int)blockIdx.x % shares * S::N;
+	/* Of pixel tiles: each of TILE_GROUPS warpgroups goes on as if it were a block. */
+	const int block = (int)blockIdx.x / shares * S::TILE_GROUPS + (S::TILE_GROUPS > 1 ? group : 0), blocks = (int)gridDim.x / shares * S::TILE_GROUPS;
 	const int tiles = (int)((p.pixels + S::ROWS - 1) / S::ROWS);
-	const int my_tiles = (tiles - 1 - block) / blocks + 1; /* blocks <= tiles */
-	const int steps = my_tiles * k_steps;
+	const int tile_t = S::TILE_GROUPS > 1 ? t % S::TILE_THREADS : t; /* this thread, of those that share its tiles */
+	auto sync = [] {
+		if constexpr (S::TILE_GROUPS > 1)
+			sync_warpgroup();
+		else
+			sync_block();
+	};
 
 	/* Of input channels k · STEP and on. */
 	auto load_weights = [&](unsigned char *to, int k) {
@@ -113,8 +119,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		for (int k = 0; k < k_steps; k++)
 			load_weights(weights + k * S::WEIGHT_BYTES, k);
 	else
-		for (int i = 0; i < S::AHEAD && i < steps; i++)
-			load_weights(stage + i * S::STAGE_BYTES + S::K_GROUPS * S::X_BYTES, i % k_steps);
+		for (int i = 0; i < S::FIRST; i++)
+			if (block + i / k_steps * blocks < tiles)
+				load_weights(stage + i * S::STAGE_BYTES + S::K_GROUPS * S::X_BYTES, i % k_steps);
 	wait_for_writes();
 	if (p.scale && !p.merge.parts) {
 		load_floats<S::THREADS>(scale, p.scale, p.c_in, k_steps * S::STEP);
@@ -125,34 +132,38 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		bias[c] = 0;
 	}
 
-	/* Step i is channels (i % k_steps) of this block's pixel tile (i / k_steps). */
-	auto prefetch = [&](int i, bool with_weights) {
-		if (i < steps) {
-			unsigned char *to = stage + i % S::STAGES * S::STAGE_BYTES;
-			long row = (long)(block + i / k_steps * blocks) * S::ROWS;
-			int k = i % k_steps;
+	/* Step i is step k of a pixel tile; `ahead` steps after it there may be another tile, or none. */
+	auto ask = [&](int i, int pixel_tile, int k, int ahead, bool with_weights) {
+		SERIAL for (k += ahead; k >= k_steps; k -= k_steps)
+			pixel_tile += blocks;
+		if (pixel_tile < tiles) {
+			unsigned char *to = stage + (i + ahead) % S::STAGES * S::STAGE_BYTES;
 			UNROLL for (int g = 0; g < S::K_GROUPS; g++)
-				tile<S::K>::template load<S::ROWS, S::THREADS>(to + g * S::X_BYTES, p.x, (size_t)p.x_pitch, row, p.pixels, k * S::STEP + g * S::K, p.c_in);
+				tile<S::K>::template load<S::ROWS, S::TILE_THREADS>(to + g * S::X_BYTES, p.x, (size_t)p.x_pitch, (long)pixel_tile * S::ROWS, p.pixels, k * S::STEP + g * S::K, p.c_in, tile_t);
 			if (with_weights)
 				load_weights(to + S::K_GROUPS * S::X_BYTES, k);
 		}
-		copies_commit();
 	};
-	for (int i = 0; i < S::AHEAD; i++)
-		prefetch(i, false);
+	for (int i = 0; i < S::FIRST; i++) {
+		ask(0, block, 0, i, false);
+		if (i < S::AHEAD - 1 || i == S::FIRST - 1) /* AHEAD groups; the last has all the others */
+			copies_commit();
+	}
 	if (p.merge.parts)
-		scale_in_place<4, S::THREADS>(p.merge, scale, bias, k_steps * S::STEP, out);
+		scale_in_place<4, S::THREADS>(p.merge, scale, bias, k_steps * S::STEP, shared_memory() + S::STAGES * S::STAGE_BYTES);
+	if (S::TILE_GROUPS > 1) { /* weights and scale, from all threads */
+		copies_wait<S::AHEAD - 1>();
+		sync_block();
+	}
 
 	uint32_t z[2][S::WGMMA ? S::K / 16 : 1][4]; /* x, normalised, of the products on their way: of a turn's two steps */
 	float product[S::M_TILES][S::N_TILES][4];
 	const int own_column = warp_column + k_group * S::OWN_TILES * 8;
 	float sum[S::OWN_TILES][2] = {}, square[S::OWN_TILES][2] = {};
 	int i = 0; /* the step */
-	auto step = [&](int k, auto second) { /* second: of a turn */
+	auto step = [&](int pixel_tile, int k, auto second) { /* second: of a turn */
 		copies_wait<S::AHEAD - 1>();
-		if (S::WGMMA && (!S::RESIDENT || i == 0)) /* of the weights: x goes through registers */
-			async_fence();
-		sync_block();
+		sync();
 		unsigned char *panels = stage + i % S::STAGES * S::STAGE_BYTES, *x = panels + k_group * S::X_BYTES;
 		unsigned char *w = S::RESIDENT ? weights + k * S::WEIGHT_BYTES : panels + S::K_GROUPS * S::X_BYTES + k_group * S::WEIGHT_BYTES;
 		auto normalised = [&](uint32_t (&a)[4], int m, int k16) {
@@ -163,7 +174,12 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 				a[j] = normalise_relu<T>(a[j], scale[c], bias[c], scale[c + 1], bias[c + 1]);
 			}
 		};
-		const int ahead = i++ + S::AHEAD;
+		auto prefetch = [&] {
+			if (i + S::AHEAD >= S::FIRST)
+				ask(i, pixel_tile, k, S::AHEAD, !S::RESIDENT);
+			copies_commit();
+			i++;
+		};
 		if constexpr (S::WGMMA) {
 			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
 				normalised(z[second][k16], 0, k16);
@@ -173,9 +189,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 			UNROLL for (int k16 = 0; k16 < S::K / 16; k16++)
 				group_multiply_add<T, false>(product[0], z[second][k16], group_matrix(w + k16 * 32));
 			group_commit();
-			prefetch(ahead, !S::RESIDENT);
+			prefetch();
 		} else {
-			prefetch(ahead, !S::RESIDENT);
+			prefetch();
 			UNROLL_PAIR for (int k16 = 0; k16 < S::K / 16; k16++) {
 				uint32_t a[S::M_TILES][4];
 				UNROLL for (int m = 0; m < S::M_TILES; m++)
@@ -198,10 +214,10 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 					product[m][n][j] = 0;
 		/* Two steps a turn, all products done at its end: see warpgroup.h on loops. */
 		SERIAL for (int k = 0; k < k_steps; k += S::WGMMA ? 2 : 1) {
-			step(k, std::false_type());
+			step(pixel_tile, k, std::false_type());
 			if constexpr (S::WGMMA) {
 				if (k + 1 < k_steps)
-					step(k + 1, std::true_type());
+					step(pixel_tile, k + 1, std::true_type());
 				group_wait<0>(product[0]);
 				still_needed(z[0]);
 				still_needed(z[1]);
@@ -224,14 +240,14 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 					square[n][0] = fmaf(low, low, square[n][0]);
 					square[n][1] = fmaf(high, high, square[n][1]);
 				}
-		sync_block();
-		tile<S::N>::template store<S::ROWS, S::THREADS>(p.y, (size_t)p.y_pitch, row, p.pixels, column0, p.c_out, out);
+		sync();
+		tile<S::N>::template store<S::ROWS, S::TILE_THREADS>(p.y, (size_t)p.y_pitch, row, p.pixels, column0, p.c_out, out, tile_t);
 	}
 
-	put_column_sums<S::N>(sums, row_warp, own_column, sum, square);
+	put_column_sums<S::N>(sums, warp / S::COLUMN_WARPS % S::SUM_WARPS, own_column, sum, square);
 	sync_block();
 	for (int c = t; c < 2 * S::N; c += S::THREADS)
-		p.partial[((size_t)block * 2 + c / S::N) * S::width(p.c_out) + column0 + c % S::N] = column_sum<S::N, S::ROW_WARPS>(sums, c);
+		p.partial[((size_t)blockIdx.x / shares * 2 + c / S::N) * S::width(p.c_out) + column0 + c % S::N] = column_sum<S::N, S::SUM_WARPS>(sums, c);
 #endif
 }
 

@@ -24,25 +24,13 @@ template <class T> void step<T>::forward_layer(int block, int index)
 	}
 }
 
-enum { RESERVED = 1024 /* bytes of a multiprocessor's shared memory that a block has beside its own */ };
-
 template <class T> int step<T>::forward_1x1(const dense_block &b, const conv1x1_forward<T> &p)
 {
 	return with_tiles(b, [&](auto tiles) {
 		typedef typename decltype(tiles)::forward_1x1 streamed;
 		typedef typename decltype(tiles)::resident_1x1 resident;
-		typedef typename decltype(tiles)::paired_1x1 paired;
-		if constexpr (sizeof(T) == 2 && paired::BLOCKS_PER_SM == 2) {
-			const int two = paired::BLOCKS_PER_SM * sms;
-			/* a block also takes RESERVED bytes; and the next kernel merges twice as many parts, which few tiles are not worth */
-			if (p.c_out <= 128 && 2 * (paired::shared_bytes(p.c_in) + RESERVED) <= shared + RESERVED && p.pixels >= 8L * paired::ROWS * two) {
-				if (!rc)
-					rc = conv1x1_forward_launch<T, paired>(p, (unsigned)two, stream);
-				return two;
-			}
-		}
 		const int most = sms / streamed::shares(p.c_out), blocks = line_blocks(p.pixels, streamed::ROWS, p.c_out <= 128 ? sms : most < 1 ? 1 : most);
-		const bool stays = resident::shared_bytes(p.c_in) <= shared && p.pixels > (long)resident::ROWS * blocks;
+		const bool stays = resident::shared_bytes(p.c_in) <= shared && p.pixels > (long)streamed::ROWS * blocks;
 		if constexpr (sizeof(T) == 2)
 			if (!rc)
 				rc = stays ? conv1x1_forward_launch<T, resident>(p, (unsigned)blocks, stream) : conv1x1_forward_launch<T, streamed>(p, (unsigned)blocks, stream);

@@ -16,7 +16,6 @@ struct large_tiles {
 	/* Weights that stay in shared memory, where they have room and serve several tiles: streamed beside x they come from the second-level cache again with
 	 * every tile, as many bytes as x. */
 	typedef conv1x1_forward_shape<128, 3, true> resident_1x1;
-	typedef resident_1x1 paired_1x1; /* where two blocks find room on a multiprocessor */
 	typedef conv1x1_backward_shape<64, 2, 8, true, true, 1, 32> backward_1x1;
 	typedef conv3x3_forward_shape<128, 32, 2> forward_3x3;
 	typedef conv3x3_data_shape<128, 32, 64> data_3x3;
@@ -26,10 +25,7 @@ struct large_tiles {
 struct wgmma_tiles : large_tiles {
 	enum { SIDES_BELOW = conv3x3_joined_wgmma_shape::SIDES_BELOW }; /* larger maps have large_tiles */
 	typedef conv1x1_forward_shape<128, 5, false, 1, true> forward_1x1; /* of five stages three steps are on their way, of four only two */
-	typedef conv1x1_forward_shape<128, 4, true, 1, true> resident_1x1;
-	/* Warpgroups of one block go the same way at the same time: they read, multiply and write together, and neither the memory nor the tensor cores are busy throughout. Two blocks
-	 * of one warpgroup each do not wait for each other. */
-	typedef conv1x1_forward_shape<64, 3, true, 2, true> paired_1x1;
+	typedef conv1x1_forward_shape<64, 4, true, 1, true> resident_1x1;
 	typedef conv1x1_backward_wgmma_shape<3> backward_1x1;
 	typedef conv3x3_forward_wgmma_shape forward_3x3;
 	typedef conv3x3_joined_wgmma_shape data_3x3, weight_3x3;
@@ -38,7 +34,6 @@ struct small_tiles {
 	enum { SIDES_BELOW = 64 };
 	typedef conv1x1_forward_shape<128, 3, false> forward_1x1;
 	typedef conv1x1_forward_shape<128, 3, true> resident_1x1;
-	typedef resident_1x1 paired_1x1;
 	typedef conv1x1_backward_shape<32, 3, 8, true, true> backward_1x1;
 	typedef conv3x3_forward_shape<64, 32, 4> forward_3x3;
 	typedef conv3x3_data_shape<64, 32, 32> data_3x3;
@@ -49,7 +44,7 @@ struct small_tiles {
  * pixels, which only few tiles can afford. */
 struct few_tiles : small_tiles {
 	typedef conv1x1_forward_shape<64, 5, false, 1, false, 64> forward_1x1; /* a tile that nothing hides waits for the memory in each step: with five stages only for a quarter of the time */
-	typedef forward_1x1 resident_1x1, paired_1x1; /* a block has one tile */
+	typedef forward_1x1 resident_1x1; /* a block has one tile */
 	typedef conv3x3_weight_shape<128, 3> weight_3x3; /* a third of the products for each block, and of the sums that it writes */
 };
 /* The same on an H100: of 1×1 backward, 64 pixels take there 2.0 µs, 32 by mma.sync 2.4 (H200, 2026-11-27, batch 16). Of 1×1 forward each warpgroup takes half of the channels: few_tiles'
@@ -57,7 +52,7 @@ struct few_tiles : small_tiles {
  * often came on the same one, and a kernel takes as long as its slowest block. */
 struct few_wgmma_tiles : few_tiles {
 	typedef conv1x1_forward_shape<64, 4, false, 1, true> forward_1x1;
-	typedef forward_1x1 resident_1x1, paired_1x1;
+	typedef forward_1x1 resident_1x1;
 	typedef wgmma_tiles::backward_1x1 backward_1x1;
 };
 

@@ -51,12 +51,12 @@ template <int columns> struct tile {
 		return threads / CHUNKS;
 	}
 
-	/* Starts the copy of rows [row, row + rows) × columns [column, column + columns) of a matrix in device memory,
+	/* `threads` of which this one is number t, a block's or part of them, start the copy of rows [row, row + rows) × columns [column, column + columns) of a matrix in device memory,
 	 * `pitch` elements a row; zeros for rows before 0 and from row_end on, and for columns from column_end on. place: like chunk(). */
 	template <int rows, int threads, class T, class P>
-	static DEVICE void load(unsigned char *base, const T *matrix, size_t pitch, long row, long row_end, int column, int column_end, P place)
+	static DEVICE void load(unsigned char *base, const T *matrix, size_t pitch, long row, long row_end, int column, int column_end, P place, int t = (int)threadIdx.x)
 	{
-		const int r0 = (int)threadIdx.x / CHUNKS, c = (int)threadIdx.x % CHUNKS, first = (row < 0 ? (int)-row : 0) - r0;
+		const int r0 = t / CHUNKS, c = t % CHUNKS, first = (row < 0 ? (int)-row : 0) - r0;
 		const int end = (column + c * VECTOR < column_end ? rows_left(row, row_end, rows) : 0) - r0;
 		const T *from = matrix + (row + r0) * (long)pitch + column + c * VECTOR; /* perhaps outside; nothing is read there then */
 		UNROLL for (int r = 0; r < rows; r += stride<rows, threads>()) {
@@ -66,16 +66,16 @@ template <int columns> struct tile {
 	}
 
 	template <int rows, int threads, class T>
-	static DEVICE void load(unsigned char *base, const T *matrix, size_t pitch, long row, long row_end, int column, int column_end)
+	static DEVICE void load(unsigned char *base, const T *matrix, size_t pitch, long row, long row_end, int column, int column_end, int t = (int)threadIdx.x)
 	{
-		load<rows, threads>(base, matrix, pitch, row, row_end, column, column_end, [](unsigned char *to, int r, int c) { return chunk(to, r, c); });
+		load<rows, threads>(base, matrix, pitch, row, row_end, column, column_end, [](unsigned char *to, int r, int c) { return chunk(to, r, c); }, t);
 	}
 
 	/* The way back: rows up to row_end, columns up to column_end. */
 	template <int rows, int threads, class T>
-	static DEVICE void store(T *matrix, size_t pitch, long row, long row_end, int column, int column_end, unsigned char *base)
+	static DEVICE void store(T *matrix, size_t pitch, long row, long row_end, int column, int column_end, unsigned char *base, int t = (int)threadIdx.x)
 	{
-		const int r0 = (int)threadIdx.x / CHUNKS, c = (int)threadIdx.x % CHUNKS;
+		const int r0 = t / CHUNKS, c = t % CHUNKS;
 		const int end = (column + c * VECTOR < column_end ? rows_left(row, row_end, rows) : 0) - r0;
 		T *to = matrix + (row + r0) * (long)pitch + column + c * VECTOR;
 		UNROLL for (int r = 0; r < rows; r += stride<rows, threads>()) {

@@ -4,7 +4,9 @@
  *
  * A product is begun by group_multiply_add(), with others closed to a group by group_commit(), and done after group_wait(). Until then nobody may
  * touch its sums, nor write the matrices that it reads. What threads wrote to these is there for it after async_fence() by those who wrote, then
- * a barrier. For tests, tests/cuda/shim.h does the same on the CPU. */
+ * a barrier. What copy_async() brought is there after copies_wait() and a barrier, as in CUTLASS's kernels that are fed so: PTX asks for the fence there, too, but its machine code
+ * (MEMBAR) waits for all that the thread has asked for, the newest copies as well, and then none is on its way while a tile is multiplied. For tests, tests/cuda/shim.h does the
+ * same on the CPU. */
 #ifndef CUDA_WARPGROUP_H
 #define CUDA_WARPGROUP_H
 
@@ -116,6 +118,12 @@ static inline bool device_has_warpgroups()
 	return have;
 }
 
+/* A barrier for this thread's warpgroup alone. */
+DEVICE void sync_warpgroup()
+{
+	asm volatile("bar.sync %0, %1;" :: "r"(1 + threadIdx.x / WARPGROUP), "n"((int)WARPGROUP) : "memory");
+}
+
 DEVICE uint64_t group_matrix(const void *start, int panel_bytes = 0)
 {
 	return matrix_words((uint32_t)__cvta_generic_to_shared(start), panel_bytes);
@@ -126,7 +134,7 @@ DEVICE uint64_t group_plain(const void *start, int k_bytes, int mn_bytes)
 	return plain_words((uint32_t)__cvta_generic_to_shared(start), k_bytes, mn_bytes);
 }
 
-/* What this thread wrote to shared memory before it is there for products that begin after the next barrier. */
+/* What this thread wrote to shared memory before it is there for products that begin after the next barrier. Waits for this thread's copies. */
 DEVICE void async_fence()
 {
 	WGMMA_ASM("fence.proxy.async.shared::cta;" ::: "memory");
