@@ -37,7 +37,8 @@ software_losses() {
 	grep -q '"kernel":"void conv3x3_data_kernel.*"launches":[1-9]' "$scratch/ptx/counts"
 	grep -q '"kernel":"void conv1x1_backward_kernel.*"sectors_read":[1-9]' "$scratch/ptx/counts"
 	grep -q '"kernel":"void conv_weight_kernel.*"launches":6,' "$scratch/ptx/counts" # three transitions, two steps
-	for kernel in conv1x1_backward_wgmma conv3x3_forward_wgmma conv3x3_joined_wgmma 'conv1x1_forward_kernel<bf16, conv1x1_forward_shape<128, 4'; do
+	for kernel in conv1x1_backward_wgmma conv3x3_forward_wgmma conv3x3_joined_wgmma 'conv1x1_forward_kernel<bf16, conv1x1_forward_shape<128, 5, false' \
+		'conv1x1_forward_kernel<bf16, conv1x1_forward_shape<64, 4, true, 1, true' 'conv1x1_forward_kernel<bf16, conv1x1_forward_shape<64, 4, false, 1, true'; do
 		grep -q "\"kernel\":\"void $kernel.*\"launches\":[1-9]" "$scratch/ptx90a/counts"
 	done
 }
