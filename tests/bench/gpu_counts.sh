@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a training step asks of a GPU, counted without one: the engine as nvcc compiled it, on the machine in software (tests/cuda/ptx), at
 # two batches, whose difference is what an image costs. Counts are exact; the times beside them are only what an H200 would need at least,
-# resource by resource. A convolution by cuDNN counts as reading and writing its tensors once: the copy that it makes of a slice of a wider
-# buffer is left out (2.1 MB an image of DenseNet-121). MODEL, PRECISION, SMALL and LARGE (batches) choose; a machine of four multiprocessors, so that even small batches
+# resource by resource. A convolution by cuDNN counts as reading and writing its tensors once; the copy that it may make of a slice of a wider
+# buffer would be left out. MODEL, PRECISION, SMALL and LARGE (batches) choose; a machine of four multiprocessors, so that even small batches
 # keep each busy with more than one tile. PTX=ptx90a: with wgmma.
 set -eu
 BUILD=${BUILD:-build} MODEL=${MODEL:-densenet121} PRECISION=${PRECISION:-bf16} SMALL=${SMALL:-2} LARGE=${LARGE:-4}
