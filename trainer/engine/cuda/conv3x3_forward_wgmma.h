@@ -15,13 +15,13 @@ struct conv3x3_forward_wgmma_shape {
 	enum {
 		WGMMA = 1, THREADS = 2 * WARPGROUP, WARPS = THREADS / 32, PRODUCT_ROWS = 2 * 64, ROWS = PRODUCT_ROWS - 2, N = TAP_GROWTH, N_TILES = N / 8, K_STEPS = PANEL / 16,
 		SIDES_BELOW = PRODUCT_ROWS / 2, ROW_BYTES = TAP_CHANNELS * 2, GROUP_BYTES = PRODUCT_ROWS * ROW_BYTES, RING = RING_TILES * PRODUCT_ROWS,
-		PANEL_BYTES = 3 * TAP_GROWTH * 128, LINE_BYTES = 2 * PANEL_BYTES /* a row of taps */
+		PANEL_BYTES = 3 * TAP_GROWTH * 128, LINE_BYTES = 2 * PANEL_BYTES /* a row of taps */, EDGES = WARPS * 2 * N
 	};
 	static_assert(merge_taps_room<THREADS> <= (int)GROUP_BYTES, "sums are merged where the last group of the ring will be");
 
 	static HD size_t shared_bytes()
 	{
-		return RING_TILES * GROUP_BYTES + TAP_WEIGHT_BYTES + ROW_BYTES + 2 * WARPS * N * sizeof(float) /* edges, at last sums */;
+		return RING_TILES * GROUP_BYTES + TAP_WEIGHT_BYTES + ROW_BYTES + 2 * EDGES * sizeof(float) /* at last sums */;
 	}
 };
 
@@ -34,7 +34,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 	typedef tile<TAP_CHANNELS> tile128;
 	typedef tile<PANEL> panel;
 	unsigned char *ring = shared_memory(), *weights = ring + RING_TILES * S::GROUP_BYTES, *zeros = weights + TAP_WEIGHT_BYTES;
-	float *edges = (float *)(zeros + S::ROW_BYTES); /* [warps][2][N]: d of the last row, left; of the first, right */
+	/* Of every other tile: then one barrier a tile is enough, behind which nobody reads what the tile before left, and all is there that the next one needs. */
+	float *edges = (float *)(zeros + S::ROW_BYTES); /* [2][warps][2][N]: d of the last row, left; of the first, right */
 
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, quarter = lane % 4;
 	/* Rows of a panel: left, middle and right of all outputs, whose order gives a thread 16 bytes of y (column_channel() is its own inverse). */
@@ -118,7 +119,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 			still_needed(z[step]);
 
 		/* A warp's neighbours have the rows next to its own. */
-		float *mine = edges + warp * 2 * S::N;
+		float *const tile_edges = edges + (i & 1) * S::EDGES, *mine = tile_edges + warp * 2 * S::N;
 		UNROLL for (int n = 0; n < S::N_TILES; n++)
 			UNROLL for (int e = 0; e < 2; e++) {
 				const int column = n * 8 + 2 * quarter + e;
@@ -128,7 +129,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 					mine[S::N + column] = product[2 * S::N_TILES + n][e];
 			}
 		sync_block();
-		const float *before = edges + (warp ? warp - 1 : 0) * 2 * S::N, *behind = edges + (warp + 1 < S::WARPS ? warp + 1 : warp) * 2 * S::N + S::N;
+		const float *before = tile_edges + (warp ? warp - 1 : 0) * 2 * S::N, *behind = tile_edges + (warp + 1 < S::WARPS ? warp + 1 : warp) * 2 * S::N + S::N;
 		vector16 y[2];
 		UNROLL for (int n = 0; n < S::N_TILES; n++) {
 			float value[2][2];
@@ -153,9 +154,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_forward_wgmma_
 		UNROLL for (int h = 0; h < 2; h++)
 			if (whole[h] && quarter * VECTOR < p.c_out)
 				*(vector16 *)(p.y + (row + warp * 16 + h * 8 + lane / 4) * (long)p.pitch + quarter * VECTOR) = y[h];
-		sync_block();
 	}
 
+	sync_block(); /* nobody reads edges any more */
 	put_column_sums<S::N>(edges, warp, 0, sum, square);
 	sync_block();
 	for (int c = t; c < 2 * S::N; c += S::THREADS)
