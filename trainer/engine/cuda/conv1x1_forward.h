@@ -35,7 +35,8 @@ template <class T> struct conv1x1_forward {
  * and waits for nobody else: one reads or writes while the other multiplies. */
 template <int rows, int stages, bool resident, int blocks_per_sm = 1, bool wgmma = false, int columns = 128> struct conv1x1_forward_shape {
 	enum {
-		WGMMA = wgmma, AHEAD = stages - 1 - (wgmma && !resident) /* steps that are asked for before they are used */, FIRST = wgmma && !resident ? stages : AHEAD /* in the beginning, when no stage is in use */, ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = 256, BLOCKS_PER_SM = blocks_per_sm, N = columns,
+		WGMMA = wgmma, AHEAD = stages - 1 - (wgmma && !resident) /* steps that are asked for before they are used */, FIRST = wgmma && !resident ? stages : AHEAD /* so many at first, when no stage is in use */,
+		ROWS = rows, STAGES = stages, RESIDENT = resident, THREADS = 256, BLOCKS_PER_SM = blocks_per_sm, N = columns,
 		GROUPS = wgmma && rows == 64 ? 2 : 1, K_GROUPS = resident ? 1 : GROUPS, TILE_GROUPS = resident ? GROUPS : 1, TILE_THREADS = THREADS / TILE_GROUPS,
 		K = 64 /* channels of a panel in shared memory */, STEP = K_GROUPS * K, COLUMN_WARPS = wgmma ? 1 : 2, SUM_WARPS = THREADS / 32 / COLUMN_WARPS / K_GROUPS, ROW_WARPS = SUM_WARPS / TILE_GROUPS,
 		WARP_ROWS = ROWS / ROW_WARPS, WARP_COLUMNS = N / COLUMN_WARPS, /* 32 × 64 for 128 rows */

@@ -48,8 +48,8 @@ struct few_tiles : small_tiles {
 	typedef conv3x3_weight_shape<128, 3> weight_3x3; /* a third of the products for each block, and of the sums that it writes */
 };
 /* The same on an H100: of 1×1 backward, 64 pixels take there 2.0 µs, 32 by mma.sync 2.4 (H200, 2026-11-27, batch 16). Of 1×1 forward each warpgroup takes half of the channels: few_tiles'
- * took 1.25 µs for each 64 channels, one after the other. A block has a multiprocessor to itself: of several kernels that wait for each other there, two of few_tiles' blocks
- * often came on the same one, and a kernel takes as long as its slowest block. */
+ * took 1.25 µs for each 64 channels, one after the other. A block has a multiprocessor to itself: where several kernels wait for each other there is room for two of few_tiles' blocks on
+ * one, and a kernel takes as long as its slowest block. */
 struct few_wgmma_tiles : few_tiles {
 	typedef conv1x1_forward_shape<64, 4, false, 1, true> forward_1x1;
 	typedef forward_1x1 resident_1x1;

@@ -220,7 +220,7 @@ template <class T> size_t memory<T>::lay_out_blocks(arena *m, const network *net
 		grow(&widest, channels);
 		grow(&inputs, map_pixels * channels);
 		grow(&inputs, middle);
-		if (i) /* backward_transition() */
+		if (i) /* three maps of backward_transition() */
 			grow(&inputs, map_pixels * (2 * (size_t)net->block[i - 1].channels + (size_t)b->c_in));
 		grow(&room[i % 2], map_pixels * channels);
 		grow(&room[(i + 1) % 2], middle);
