@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -15,9 +16,17 @@
 
 #include "ptx.h"
 
+/* What a stream did last, when its work is done: an early kernel begins when a kernel right in front of it has begun, which may itself have been early. */
+struct work_order {
+	bool kernel = false;  /* else something that is waited for */
+	uint64_t graph = 0;   /* in which graph's run; a graph's first kernel comes after all before */
+	uint32_t settled = 0; /* the last launch that had ended when that kernel began */
+};
+
 struct CUstream_st {
 	uint64_t capture = 0;     /* the number of the one that it joined last */
 	std::set<size_t> newest;  /* steps of that capture which its next one comes after */
+	std::shared_ptr<work_order> order = std::make_shared<work_order>();
 };
 struct CUevent_st {
 	uint64_t capture = 0;     /* it was recorded in; 0: in none */
@@ -50,6 +59,7 @@ CUgraph_st *capture;
 uint64_t captures;   /* the number of the one that goes on, or of the last */
 cudaStream_t origin; /* of the capture */
 cudaError_t last_error;
+uint64_t graph_runs; /* begun and ended */
 std::map<const char *, size_t> pinned;
 
 cudaError_t result(cudaError_t code)
@@ -88,6 +98,60 @@ cudaError_t enqueue(cudaStream_t stream, const std::function<void()> &what)
 		what();
 	}
 	return cudaSuccess;
+}
+
+std::shared_ptr<work_order> order_of(cudaStream_t stream)
+{
+	static const std::shared_ptr<work_order> of_default = std::make_shared<work_order>();
+	return stream ? stream->order : of_default;
+}
+
+/* Of what is no kernel. */
+cudaError_t enqueue_other(cudaStream_t stream, const std::function<void()> &what)
+{
+	return enqueue(stream, [what, order = order_of(stream)] {
+		what();
+		order->kernel = false;
+	});
+}
+
+bool launch_refused(const ptx::kernel &k, const function &f, const cudaLaunchConfig_t &how, const char **why)
+{
+	const dim3 grid = how.gridDim, block = how.blockDim;
+	*why = nullptr;
+	if (block.x < 1 || block.x * block.y * block.z > k.threads_most || block.y != 1 || block.z != 1)
+		*why = "more threads than the kernel was compiled for";
+	else if (grid.x < 1 || grid.x > 0x7fffffff || grid.y != 1 || grid.z != 1)
+		*why = "a grid of no blocks, or of more dimensions than one";
+	else if (how.dynamicSmemBytes > (f.shared_most ? f.shared_most : ptx::machine.shared_default))
+		*why = "more shared memory than the function was allowed";
+	return *why;
+}
+
+cudaError_t launch_kernel(const void *host, const cudaLaunchConfig_t &how, void **args)
+{
+	auto found = functions().find(host);
+	if (found == functions().end())
+		return result(cudaErrorInvalidDeviceFunction);
+	const ptx::kernel *k = found->second.home->find(found->second.name);
+	const char *why;
+	if (!k)
+		return result(cudaErrorInvalidDeviceFunction);
+	if (launch_refused(*k, found->second, how, &why)) {
+		fprintf(stderr, "%s: refused: %s (%u blocks, %u threads, %zu bytes)\n", k->name.c_str(), why, how.gridDim.x, how.blockDim.x, how.dynamicSmemBytes);
+		return result(cudaErrorInvalidConfiguration);
+	}
+	if (is_captured(how.stream) && !found->second.launched)
+		misuse(k->name.c_str(), "is launched for the first time in a capture, which is when its code would be loaded");
+	found->second.launched = true;
+	std::vector<uint8_t> params((const uint8_t *)args[0], (const uint8_t *)args[0] + k->param_bytes); /* every kernel of ours takes one struct */
+	ptx::launch grid = { how.gridDim.x, how.blockDim.x, how.dynamicSmemBytes, how.numAttrs != 0, 0 };
+	return enqueue(how.stream, [k, grid, params, order = order_of(how.stream)]() mutable {
+		const bool behind_kernel = order->kernel && order->graph == graph_runs;
+		grid.settled = grid.early && behind_kernel ? order->settled : (uint32_t)ptx::machine_launches;
+		*order = { true, graph_runs, grid.settled };
+		ptx::run(*k, grid, params.data());
+	});
 }
 
 /* Does every step come before the end of the stream whose capture ends? */
@@ -149,23 +213,11 @@ std::string text_of(const fat_entry &e, const uint8_t *data)
 	return text;
 }
 
-bool launch_refused(const ptx::kernel &k, const function &f, dim3 grid, dim3 block, size_t shared, const char **why)
-{
-	*why = nullptr;
-	if (block.x < 1 || block.x * block.y * block.z > k.threads_most || block.y != 1 || block.z != 1)
-		*why = "more threads than the kernel was compiled for";
-	else if (grid.x < 1 || grid.x > 0x7fffffff || grid.y != 1 || grid.z != 1)
-		*why = "a grid of no blocks, or of more dimensions than one";
-	else if (shared > (f.shared_most ? f.shared_most : ptx::machine.shared_default))
-		*why = "more shared memory than the function was allowed";
-	return *why;
-}
-
 }
 
 void ptx::enqueue(void *stream, const std::function<void()> &what)
 {
-	::enqueue((cudaStream_t)stream, what);
+	enqueue_other((cudaStream_t)stream, what);
 }
 
 extern "C" {
@@ -207,29 +259,19 @@ cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host)
 
 cudaError_t cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t stream)
 {
-	auto found = functions().find(host);
-	if (found == functions().end())
-		return result(cudaErrorInvalidDeviceFunction);
-	const ptx::kernel *k = found->second.home->find(found->second.name);
-	const char *why;
-	if (!k)
-		return result(cudaErrorInvalidDeviceFunction);
-	if (launch_refused(*k, found->second, grid, block, shared, &why)) {
-		fprintf(stderr, "%s: refused: %s (%u blocks, %u threads, %zu bytes)\n", k->name.c_str(), why, grid.x, block.x, shared);
-		return result(cudaErrorInvalidConfiguration);
-	}
-	if (is_captured(stream) && !found->second.launched)
-		misuse(k->name.c_str(), "is launched for the first time in a capture, which is when its code would be loaded");
-	found->second.launched = true;
-	std::vector<uint8_t> params((const uint8_t *)args[0], (const uint8_t *)args[0] + k->param_bytes); /* every kernel of ours takes one struct */
-	return enqueue(stream, [=] { ptx::run(*k, grid.x, block.x, shared, params.data()); });
+	cudaLaunchConfig_t how = {};
+	how.gridDim = grid;
+	how.blockDim = block;
+	how.dynamicSmemBytes = shared;
+	how.stream = stream;
+	return launch_kernel(host, how, args);
 }
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *how, const void *host, void **args)
 {
 	if (how->numAttrs && ptx::machine.capability < 90)
 		misuse("cudaLaunchKernelExC", "early, of code for compute_80, which does not wait");
-	return cudaLaunchKernel(host, how->gridDim, how->blockDim, args, how->dynamicSmemBytes, how->stream);
+	return launch_kernel(host, *how, args);
 }
 
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t stream)
@@ -319,7 +361,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 		misuse("cudaMemcpy", "to host memory that is not pinned, in a capture");
 	if (is_captured(stream) && !(from_device || is_pinned(from, bytes)))
 		misuse("cudaMemcpy", "of host memory that is not pinned, in a capture");
-	return enqueue(stream, [=] { ptx::memory_copy(to, from, bytes); });
+	return enqueue_other(stream, [=] { ptx::memory_copy(to, from, bytes); });
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
@@ -332,7 +374,7 @@ cudaError_t cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t stream
 {
 	if (bytes && !ptx::memory_is_device(p))
 		misuse("cudaMemset", "memory is not the device's");
-	return enqueue(stream, [=] {
+	return enqueue_other(stream, [=] {
 		memset(p, byte, bytes);
 		ptx::memory_written(p, bytes);
 	});
@@ -538,9 +580,11 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
 	not_in_capture("cudaGraphLaunch");
-	return enqueue(stream, [exec] {
+	return enqueue_other(stream, [exec] {
+		graph_runs++;
 		for (const auto &step : exec->steps)
 			step();
+		graph_runs++;
 	});
 }
 

@@ -173,6 +173,36 @@ template <int how> KERNEL THREADS(2 * WARPGROUP, 1) warpgroups_kernel(const work
 		shared[t] = 1;
 }
 
+/* A kernel that begins before those in front of it have ended: this one writes, as the update of the weights does, … */
+KERNEL THREADS(THREADS_A_BLOCK, 1) write_kernel(const work p)
+{
+	begin_kernel();
+	p.other[threadIdx.x] = p.data[threadIdx.x];
+}
+
+/* … and this one reads what was there all the time, and then what is not there until it has waited. */
+enum { IN_ORDER, READS_FIRST, COPIES_FIRST, WRITES_FIRST, NEVER_WAITS };
+
+template <int how> KERNEL THREADS(THREADS_A_BLOCK, 1) early_kernel(const work p)
+{
+	begin_early_kernel();
+	float *shared = (float *)shared_memory();
+	if (threadIdx.x < 16)
+		copy_async(shared + 4 * threadIdx.x, (how == COPIES_FIRST ? p.other : p.data) + 4 * threadIdx.x, true);
+	copies_commit();
+	float sum = how == READS_FIRST ? p.other[threadIdx.x] : 0;
+	if (how == WRITES_FIRST)
+		p.other[64 + threadIdx.x] = 0;
+	if (how != NEVER_WAITS)
+		wait_for_writes();
+	if (how == IN_ORDER)
+		sum = p.other[threadIdx.x];
+	copies_wait<0>();
+	sync_block();
+	if (how != NEVER_WAITS)
+		p.other[128 + threadIdx.x] = sum + shared[threadIdx.x];
+}
+
 /* A warpgroup multiplies a matrix by itself: 64 rows of 16 numbers along the rows, and against them. */
 enum { RIGHT, NOT_HANDED_OVER, HANDED_OVER_LATE, NO_FENCE, NO_BARRIER, OVERWRITTEN, NOT_WAITED_FOR, AMIDST };
 
@@ -433,6 +463,42 @@ template <int how> static void forked_capture()
 		cudaStreamWaitEvent(second, join, 0);
 }
 
+/* Kernels one behind the other: one that writes, another or an operation that is none between the two, and one that begins early. */
+enum { NOTHING_BETWEEN, KERNEL_BETWEEN, LATE_KERNEL_BETWEEN, FILL_BETWEEN, GRAPH_ENDS_BETWEEN, LATE };
+
+template <int how, int between = NOTHING_BETWEEN> static void early()
+{
+	const work p = numbers(), more = numbers();
+	cudaStream_t stream;
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
+	auto run_early = [&](bool is_early) {
+		launch_early = is_early;
+		if (launch(early_kernel<how>, 1, THREADS_A_BLOCK, 256, stream, p))
+			abort();
+	};
+	auto write = [&](const work &what, bool is_early) {
+		launch_early = is_early;
+		if (launch(write_kernel, 1, THREADS_A_BLOCK, 0, stream, what))
+			abort();
+	};
+	if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) || cudaMemset(p.other, 0, NUMBERS * sizeof(float)))
+		abort();
+	if (between == GRAPH_ENDS_BETWEEN) {
+		write(p, true);
+		if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal))
+			abort();
+	}
+	write(p, true);
+	if (between == KERNEL_BETWEEN || between == LATE_KERNEL_BETWEEN)
+		write(more, between == KERNEL_BETWEEN);
+	if (between == FILL_BETWEEN && cudaMemsetAsync(more.other, 0, 4, stream))
+		abort();
+	if (between == GRAPH_ENDS_BETWEEN && (cudaStreamEndCapture(stream, &graph) || cudaGraphInstantiate(&exec, graph, 0) || cudaGraphLaunch(exec, stream)))
+		abort();
+	run_early(between != LATE);
+}
+
 static void asked_in_a_capture(cudaStream_t)
 {
 	cudaEvent_t event;
@@ -490,6 +556,16 @@ static const struct fault {
 	{ "a barrier of a warpgroup to which a warp does not come", "to which the others do not come", [] { run(warpgroups_kernel<LEFT_OUT>, 1, 2 * WARPGROUP, 1024); } },
 	{ "a block of more threads than the kernel is for", "more threads than the kernel was compiled for", [] { run(exchange_kernel<true>, 1, 96, 400); } },
 	{ "much shared memory without permission", "more shared memory than the function was allowed", without_permission },
+	{ "an early kernel reads what was there, waits, and reads what the one before wrote", NULL, early<IN_ORDER> },
+	{ "an early kernel that reads too early", "reads before griddepcontrol.wait what launch 1 wrote, 1 before this one", early<READS_FIRST> },
+	{ "an early kernel that copies too early", "reads before griddepcontrol.wait", early<COPIES_FIRST> },
+	{ "one that reads what the last kernel but one wrote", "wrote, 2 before this one", early<READS_FIRST, KERNEL_BETWEEN> },
+	{ "which is there when the one between came after it", NULL, early<READS_FIRST, LATE_KERNEL_BETWEEN> },
+	{ "or when no kernel is between, but something else", NULL, early<READS_FIRST, FILL_BETWEEN> },
+	{ "or when a graph ends between", NULL, early<READS_FIRST, GRAPH_ENDS_BETWEEN> },
+	{ "or when the kernel is not launched early", NULL, early<READS_FIRST, LATE> },
+	{ "an early kernel that writes too early", "writes before griddepcontrol.wait", early<WRITES_FIRST> },
+	{ "an early kernel that does not wait", "ends and has not waited", early<NEVER_WAITS> },
 	{ "a warpgroup's product is right", NULL, run_product<RIGHT> },
 	{ "a matrix that was not handed over to wgmma", "has not handed over", run_product<NOT_HANDED_OVER> },
 	{ "a matrix that was handed over to wgmma after the barrier", "has not handed over", run_product<HANDED_OVER_LATE> },

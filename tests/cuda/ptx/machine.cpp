@@ -57,6 +57,7 @@ struct warp {
 	uint16_t step;         /* from 1 on: the next with each barrier */
 	int at;                /* the next instruction of … */
 	uint32_t lanes, alive; /* … these, of all that have not ended */
+	uint32_t waited;       /* for the kernels before */
 	int waits;             /* at this barrier, 0: the block's; or -1 */
 	unsigned waits_with;   /* so many threads, at another */
 	std::vector<group> elsewhere;
@@ -82,6 +83,7 @@ struct warp {
 
 namespace {
 
+uint32_t settled; /* of the launch that runs */
 uint64_t random_state = 88172645463325252ull;
 
 uint32_t random_below(uint32_t n)
@@ -283,6 +285,16 @@ void check_alignment(const warp &w, const instruction &i, int lane, uint64_t add
 		fault(w, i, lane, "the address is not a multiple of the bytes");
 }
 
+/* Before it has waited for the kernels in front of its own, a thread may read what they do not write. */
+void check_order(const warp &w, const instruction &i, int lane, const uint8_t *p, size_t bytes, bool write)
+{
+	if (w.waited >> lane & 1)
+		return;
+	const char *wrong = write ? "writes before griddepcontrol.wait" : memory_may_read_early(p, bytes, w.now(lane), settled);
+	if (wrong)
+		fault(w, i, lane, wrong);
+}
+
 /* Where a lane reads or, with data, writes. */
 uint8_t *resolve(warp &w, const instruction &i, int lane, uint64_t address, const uint8_t *data)
 {
@@ -294,6 +306,7 @@ uint8_t *resolve(warp &w, const instruction &i, int lane, uint64_t address, cons
 	switch (i.space) {
 	case space::GLOBAL:
 		p = (uint8_t *)address;
+		check_order(w, i, lane, p, bytes, write);
 		wrong = write ? memory_may_write(p, data, bytes, w.now(lane), i.is_volatile) : memory_may_read(p, bytes, w.now(lane), i.is_volatile);
 		break;
 	case space::SHARED:
@@ -398,6 +411,8 @@ void copy_async(warp &w, const instruction &i, uint32_t lanes)
 		check_alignment(w, i, l, to, size);
 		check_alignment(w, i, l, from, size);
 		const char *wrong = size != 16 || bytes > 16 || i.offset ? "a copy of 16 bytes has no offset, and 16 bytes" : nullptr;
+		if (!wrong && bytes)
+			check_order(w, i, l, (const uint8_t *)from, bytes, false);
 		if (!wrong && bytes)
 			wrong = memory_may_read((const void *)from, bytes, w.now(l), false);
 		if (!wrong)
@@ -656,6 +671,11 @@ void hand_over(warp &w, const instruction &, uint32_t lanes)
 			shared_handed_over(w.now(l));
 }
 
+void wait_for_kernels(warp &w, const instruction &, uint32_t lanes)
+{
+	w.waited |= lanes;
+}
+
 void nothing(warp &, const instruction &, uint32_t)
 {
 }
@@ -754,7 +774,7 @@ const std::unordered_map<std::string, entry> &table()
 		{ "wgmma.commit_group.sync.aligned", { group_commit, flow::TOGETHER } },
 		{ "wgmma.wait_group.sync.aligned", { group_wait, flow::TOGETHER } },
 		{ "fence.proxy.async.shared::cta", { hand_over, flow::ON } },
-		{ "griddepcontrol.launch_dependents", { nothing, flow::ON } }, { "griddepcontrol.wait", { nothing, flow::ON } }, /* launches are one after the other */
+		{ "griddepcontrol.launch_dependents", { nothing, flow::ON } }, { "griddepcontrol.wait", { wait_for_kernels, flow::ON } },
 		{ "bar.sync", { nothing, flow::BARRIER } },
 		{ "bra", { nothing, flow::BRANCH } }, { "bra.uni", { nothing, flow::BRANCH } },
 		{ "ret", { nothing, flow::EXIT } }, { "exit", { nothing, flow::EXIT } },
@@ -849,6 +869,8 @@ void advance(warp &w, uint32_t turns)
 			branch(w, i, lanes);
 			break;
 		case flow::EXIT:
+			if (lanes & ~w.waited)
+				fault(w, i, __builtin_ctz(lanes & ~w.waited), "ends and has not waited (griddepcontrol.wait) for the kernels before, which the one after it takes for done");
 			w.alive &= ~lanes;
 			w.lanes &= ~lanes;
 			if (w.lanes)
@@ -860,13 +882,13 @@ void advance(warp &w, uint32_t turns)
 
 struct grid {
 	const kernel &k;
-	unsigned blocks, threads;
+	const launch &how;
 	const uint8_t *params;
 };
 
 void prepare(warp &w, const grid &g, unsigned block, unsigned first)
 {
-	const unsigned count = std::min(g.threads - first, (unsigned)WARP);
+	const unsigned count = std::min(g.how.threads - first, (unsigned)WARP);
 	w.k = &g.k;
 	w.params = g.params;
 	w.block = block;
@@ -874,6 +896,7 @@ void prepare(warp &w, const grid &g, unsigned block, unsigned first)
 	w.step = 1;
 	w.at = 0;
 	w.alive = w.lanes = count == WARP ? 0xffffffff : (1u << count) - 1;
+	w.waited = g.how.early ? 0 : 0xffffffff;
 	w.waits = -1;
 	w.elsewhere.clear();
 	w.copies.clear();
@@ -889,7 +912,7 @@ void prepare(warp &w, const grid &g, unsigned block, unsigned first)
 		std::fill_n(w.row(n.first), (int)WARP, n.second);
 	for (const auto &s : g.k.specials)
 		for (unsigned l = 0; l < WARP; l++)
-			w.row(s.first)[l] = s.second == special::TID_X ? first + l : s.second == special::NTID_X ? g.threads : s.second == special::CTAID_X ? block : g.blocks;
+			w.row(s.first)[l] = s.second == special::TID_X ? first + l : s.second == special::NTID_X ? g.how.threads : s.second == special::CTAID_X ? block : g.how.blocks;
 }
 
 /* Warps that have come to a barrier go on: in a new step, which is that of all if it was the block's. */
@@ -946,26 +969,27 @@ void run_block(const grid &g, unsigned block, std::vector<warp> &warps)
 
 }
 
-void run(const kernel &k, unsigned blocks, unsigned threads, size_t shared_bytes, const void *params)
+void run(const kernel &k, const launch &how, const void *params)
 {
-	const grid g = { k, blocks, threads, (const uint8_t *)params };
-	std::vector<warp> warps((threads + WARP - 1) / WARP);
-	std::vector<unsigned> order(blocks);
+	const grid g = { k, how, (const uint8_t *)params };
+	std::vector<warp> warps((how.threads + WARP - 1) / WARP);
+	std::vector<unsigned> order(how.blocks);
 	machine_launches++;
+	settled = how.settled;
 	tally = profile_of(k.name);
 	const uint64_t before = machine_instructions;
-	for (unsigned i = 0; i < blocks; i++) {
+	for (unsigned i = 0; i < how.blocks; i++) {
 		const unsigned j = random_below(i + 1);
 		order[i] = order[j];
 		order[j] = i;
 	}
 	for (unsigned block : order) {
-		shared_begin(shared_bytes);
+		shared_begin(how.shared_bytes);
 		run_block(g, block, warps);
 	}
 	if (tally) {
 		tally->launches++;
-		tally->blocks += blocks;
+		tally->blocks += how.blocks;
 		tally->instructions += machine_instructions - before;
 	}
 }

@@ -281,6 +281,21 @@ const char *memory_may_write(void *p, const void *data, size_t bytes, const mome
 	return wrong;
 }
 
+const char *memory_may_read_early(const void *p, size_t bytes, const moment &now, uint32_t settled)
+{
+	uintptr_t begin;
+	const allocation *a = find(p, bytes, &begin);
+	const size_t at = (uintptr_t)p - begin;
+	for (size_t g = at / GRAIN; a && g <= (at + bytes - 1) / GRAIN; g++) {
+		const uint32_t writer = a->records[g].writer.launch;
+		if (writer > settled && writer != now.launch) {
+			snprintf(words, sizeof words, "reads before griddepcontrol.wait what launch %u wrote, %u before this one, which may not have ended", writer, now.launch - writer);
+			return words;
+		}
+	}
+	return nullptr;
+}
+
 void shared_begin(size_t bytes)
 {
 	const size_t grains = bytes / GRAIN + 1;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A GPU in software, for what nvcc made: the PTX in its objects is read and carried out on the CPU, warp by warp. What the shim
  * (../shim.h) cannot show shows here: the inline assembly, what the compiler moved across it, alignment, the room that a launch asked for,
- * every byte read that nobody wrote, and every two threads that touch the same bytes with no barrier between. It has no time, and streams
- * (cudart.cpp) do everything at once; machine code is not looked at, only the PTX that it is made from: compute_80's, or compute_90a's, with wgmma. */
+ * every byte read that nobody wrote, every two threads that touch the same bytes with no barrier between, and what a kernel that is launched
+ * early reads before what it reads is sure to be there. It has no time, and streams (cudart.cpp) do everything at once;
+ * machine code is not looked at, only the PTX that it is made from: compute_80's, or compute_90a's, with wgmma. */
 #ifndef TESTS_PTX_H
 #define TESTS_PTX_H
 
@@ -94,8 +95,16 @@ struct limits {
 extern struct limits machine;
 extern uint64_t machine_launches, machine_instructions;
 
+/* A grid, and how it is launched. */
+struct launch {
+	unsigned blocks, threads;
+	size_t shared_bytes;
+	bool early;       /* it may begin before those in front of it have ended, as far as griddepcontrol.wait … */
+	uint32_t settled; /* … but not before this launch, and all in front of that */
+};
+
 /* Runs a grid to its end. A fault (see the top) is told on standard error, with the place in the source, and ends the program. */
-void run(const kernel &k, unsigned blocks, unsigned threads, size_t shared_bytes, const void *params);
+void run(const kernel &k, const launch &how, const void *params);
 
 /* Does it now, or in every launch of the graph that is being captured. stream: cudaStream_t. */
 void enqueue(void *stream, const std::function<void()> &what);
