@@ -222,6 +222,17 @@ picture_difference() { # FILE FILE
 	[[ $output == *"CHEXNET_WGMMA=1"*"not compiled for sm_90a"* ]]
 }
 
+@test "a layer that reads more channels than the fused kernels of few pixels have room for has other kernels" {
+	[ -e "$BUILD/cuda/ptx90a/libchexnet_cuda.so" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
+	local fused='conv1x1_forward_kernel<bf16, conv1x1_forward_shape<64, 4, false, 1, true'
+	PTX_PROFILE=$scratch/counts LD_LIBRARY_PATH=$BUILD/cuda/ptx90a:$BUILD/cuda run "$BUILD/chexnet" bench --engine=cuda --precision=bf16 --batch=1 --steps=1 --warm-up=0 --image-size=32 \
+		--model=densenet --growth=32 --init-channels=1024 --blocks=30 --json # the last layer: 1,952 channels
+	echo "$output"
+	[ "$status" -eq 0 ]
+	grep -o "\"kernel\":\"void $fused[^}]*\"launches\":[0-9]*" "$scratch/counts"
+	grep -q "\"kernel\":\"void $fused.*\"launches\":29," "$scratch/counts"
+}
+
 @test "early launches are left out where the code does not wait for what was launched before, whatever the GPU is" {
 	[ -x "$BUILD/tests/test_cuda_ptx_network" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
 	CHEXNET_EARLY=1 PTX_CAPABILITY=90 run "$BUILD/tests/test_cuda_ptx_network" check nan

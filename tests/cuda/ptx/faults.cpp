@@ -326,8 +326,8 @@ static void run_freed()
 	}
 }
 
-/* The left matrix in registers, which change while it is multiplied, or between the fence and that. */
-enum { IN_TIME, TOO_EARLY, TOO_LATE, NEXT_UNFENCED };
+/* The left matrix in registers, which change while it is multiplied, or between the fence and that, or might change as a loop goes round. */
+enum { IN_TIME, TOO_EARLY, TOO_LATE, NEXT_UNFENCED, LOOPED };
 
 template <int when> KERNEL THREADS(WARPGROUP, 1) registers_kernel(const work p)
 {
@@ -339,25 +339,33 @@ template <int when> KERNEL THREADS(WARPGROUP, 1) registers_kernel(const work p)
 	sync_block();
 	float d[12][4] = {};
 	uint32_t left[1][4] = {};
-	SERIAL for (int round = 0; round < p.which; round++) {
-		if (when != TOO_EARLY)
-			group_wait<0>(d);
+	auto fill = [&](int round) {
 		const uint32_t next = pack<bf16>((float)round, (float)round);
-		if (when == TOO_LATE)
-			group_fence(d);
 		UNROLL for (int j = 0; j < 4; j++)
 			asm volatile("mov.b32 %0, %1;" : "=r"(left[0][j]) : "r"(next));
+	};
+	SERIAL for (int round = 0; round < p.which; round++) {
+		if (when == LOOPED)
+			group_wait<0>(d);
+		if (when == TOO_LATE)
+			group_fence(d);
+		if (when != TOO_EARLY || !round)
+			fill(round);
 		if (when != TOO_LATE)
 			group_fence(d);
 		group_multiply_add<bf16, false>(d, left[0], group_matrix(matrix));
 		group_commit();
+		if (when == TOO_EARLY)
+			fill(round + 1);
 		if (when == NEXT_UNFENCED) { /* whose sums are on their way, and its left matrix is new */
 			uint32_t other[4];
 			UNROLL for (int j = 0; j < 4; j++)
-				asm volatile("mov.b32 %0, %1;" : "=r"(other[j]) : "r"(next));
+				asm volatile("mov.b32 %0, %1;" : "=r"(other[j]) : "r"(left[0][j]));
 			group_multiply_add<bf16, false>(d, other, group_matrix(matrix));
 			group_commit();
 		}
+		if (when == IN_TIME || when == TOO_LATE)
+			group_wait<0>(d);
 	}
 	group_wait<0>(d);
 	p.other[threadIdx.x] = d[0][0];
@@ -575,6 +583,7 @@ static const struct fault {
 	{ "a product that is not waited for", "that nobody waited for", run_product<NOT_WAITED_FOR> },
 	{ "a product of registers is right", NULL, run_registers<IN_TIME> },
 	{ "registers that change before their product was waited for", "registers that a product reads were changed", run_registers<TOO_EARLY> },
+	{ "a loop that goes round with such a product on its way", "goes back to its start before a product", run_registers<LOOPED> },
 	{ "registers that no wgmma.fence came behind", "no wgmma.fence since the registers", run_registers<NEXT_UNFENCED> },
 	{ "registers that change after wgmma.fence", "were changed since wgmma.fence", run_registers<TOO_LATE> },
 	{ "a matrix that begins amidst its swizzle", "does not begin with a pattern of its swizzle", run_product<AMIDST> },

@@ -646,6 +646,14 @@ void group_fence(warp &w, const instruction &i, uint32_t)
 		}
 }
 
+void check_left(warp &w, const instruction &i, const product &p)
+{
+	for (int r = 0; r < 4 && p.registers; r++)
+		for (int l = 0; l < WARP; l++)
+			if ((uint32_t)w.row(p.registers[r])[l] != p.left[r][l])
+				fault(w, i, l, "wgmma: registers that a product reads were changed before it was waited for");
+}
+
 void group_wait(warp &w, const instruction &i, uint32_t)
 {
 	while (!w.products.empty() && w.products[0].group < w.product_groups - i.offset) {
@@ -653,10 +661,7 @@ void group_wait(warp &w, const instruction &i, uint32_t)
 		w.products.erase(w.products.begin());
 		for (uint64_t at : p.reads)
 			shared_product_ends(at, 16);
-		for (int r = 0; r < 4 && p.registers; r++)
-			for (int l = 0; l < WARP; l++)
-				if ((uint32_t)w.row(p.registers[r])[l] != p.left[r][l])
-					fault(w, i, l, "wgmma: registers that a product reads were changed before it was waited for");
+		check_left(w, i, p);
 		if (std::none_of(w.products.begin(), w.products.end(), [&](const product &later) { return (*later.rows)[0] == (*p.rows)[0]; }))
 			for (size_t s = 0; s < p.rows->size(); s++)
 				std::copy_n(p.sums[s].begin(), (int)WARP, w.row((*p.rows)[s]));
@@ -827,6 +832,11 @@ void choose(warp &w)
 void branch(warp &w, const instruction &i, uint32_t taken)
 {
 	const uint32_t stay = w.lanes & ~taken;
+	for (const product &p : w.products)
+		if (taken && i.target <= w.at && p.registers) {
+			check_left(w, i, p);
+			fault(w, i, __builtin_ctz(taken), "wgmma: a loop goes back to its start before a product that reads registers was waited for: ptxas may give them to others there");
+		}
 	if (stay && taken)
 		w.elsewhere.push_back({ w.at + 1, stay });
 	w.lanes = taken ? taken : stay;

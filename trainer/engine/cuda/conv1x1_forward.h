@@ -135,8 +135,9 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 
 	/* Step i is step k of a pixel tile; `ahead` steps after it there may be another tile, or none. */
 	auto ask = [&](int i, int pixel_tile, int k, int ahead, bool with_weights) {
-		SERIAL for (k += ahead; k >= k_steps; k -= k_steps)
-			pixel_tile += blocks;
+		const int further = (int)((unsigned)(k + ahead) / (unsigned)k_steps); /* no loop: products that read registers are on their way (warpgroup.h) */
+		pixel_tile += further * blocks;
+		k += ahead - further * k_steps;
 		if (pixel_tile < tiles) {
 			unsigned char *to = stage + (i + ahead) % S::STAGES * S::STAGE_BYTES;
 			UNROLL for (int g = 0; g < S::K_GROUPS; g++)
@@ -154,6 +155,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 		scale_in_place<4, S::THREADS>(p.merge, scale, bias, k_steps * S::STEP, shared_memory() + S::STAGES * S::STAGE_BYTES);
 	if (S::TILE_GROUPS > 1) { /* weights and scale, from all threads */
 		copies_wait<S::AHEAD - 1>();
+		async_fence(); /* which costs nothing here: once for all tiles */
 		sync_block();
 	}
 

@@ -156,8 +156,7 @@ template <class T> void choose_fused(step<T> *s, int capability, int bits, int f
 			b.transition.fused |= FUSED_FORWARD;
 		for (int k = 0; k < b.layers; k++, number++) {
 			dense_layer &l = b.layer[k];
-			const int all = s->small ? fitting<small_tiles>(s->net, b, l, s->shared) :
-			                s->wgmma && b.side < wgmma_tiles::SIDES_BELOW ? fitting<wgmma_tiles>(s->net, b, l, s->shared) : fitting<large_tiles>(s->net, b, l, s->shared);
+			const int all = s->with_tiles(b, [&](auto tiles) { return fitting<decltype(tiles)>(s->net, b, l, s->shared); });
 			const int taken = number < first || number > last ? 0 : all & bits;
 			l.conv1.fused = (taken & CHOOSE_FORWARD_1X1 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_1X1 ? FUSED_BACKWARD : 0);
 			l.conv2.fused = (taken & CHOOSE_FORWARD_3X3 ? FUSED_FORWARD : 0) | (taken & CHOOSE_BACKWARD_3X3 ? FUSED_BACKWARD : 0);
