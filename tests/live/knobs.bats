@@ -69,11 +69,16 @@ losses() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([0-9.]*\).*/
 	awk "BEGIN { l = $(losses balanced | cut -d' ' -f2); exit !(l > 0.9 && l < 1.6) }"
 	# a rate that takes the network apart
 	for rule in none balanced; do
-		train patience --steps 200 --batch 8 --eval-every 1 --learning-rate 10 --decay plateau --patience 1 --pos-weight $rule
+		train patience --steps 200 --batch 8 --eval-every 1 --learning-rate 10 --warmup-epochs 0 --decay plateau --patience 1 --pos-weight $rule
 		[ $rule = none ] && weighted="" || weighted="weighted "
 		grep -q "^no lower ${weighted}validation loss: " "$SCRATCH/patience.out"
 		grep -q "^1 validation without a lower ${weighted}loss: " "$SCRATCH/patience.out"
 	done
+	# while the rate still rises, here in 15 steps, a plateau says nothing of it
+	train rising --steps 30 --batch 8 --eval-every 1 --learning-rate 10 --decay plateau --warmup-epochs 100
+	grep -q "the learning rate falls" "$SCRATCH/rising.out"
+	sed '/^validation after step 14:/q' "$SCRATCH/rising.out" >"$SCRATCH/half.out"
+	run ! grep "the learning rate falls" "$SCRATCH/half.out"
 }
 
 @test "ten crops: eval and predict say the same, and not what one window says" {

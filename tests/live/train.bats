@@ -240,6 +240,13 @@ part_ways() {
 	[ ! -e "$WORK/early/model.safetensors" ]
 }
 
+@test "survivors of a death behind a step go on with the next, not with that step once more" {
+	HVD_ON_DEATH=continue train tests/wrap_hvd_allgather behind "-N1 -n4 --kill-on-bad-exit=0 --no-kill" --batch 4 --accumulate 3 --steps 12 || true
+	cat "$WORK/behind.err"
+	grep -E "^3 ranks go on at step 10, position 480, global batch 36," "$WORK/behind.out"
+	grep -E '"event":"end".*"code":0,' "$WORK/behind.json"
+}
+
 @test "a rank that never starts is named within the deadline" {
 	begin=$SECONDS
 	run --separate-stderr in_cluster env HVD_DEADLINE=4 srun -Q --mpi=pmix --kill-on-bad-exit=1 -N2 -n2 bash -c \
@@ -445,7 +452,8 @@ passes() { # NAME
 @test "a rank with another seed, rate or network than rank 0 ends the training before its first step, with the option's name, once" {
 	local options row
 	# shellcheck disable=SC2016 # for the tasks' shells
-	for row in 'seed --seed $RANDOM$SLURM_PROCID' 'learning-rate --learning-rate 1e-$((SLURM_PROCID+3))' 'blocks --blocks 2,$((SLURM_PROCID+1))' 'augment $([ $SLURM_PROCID = 1 ] && echo --no-augment)'; do
+	for row in 'seed --seed $RANDOM$SLURM_PROCID' 'learning-rate --learning-rate 1e-$((SLURM_PROCID+3))' 'blocks --blocks 2,$((SLURM_PROCID+1))' 'augment $([ $SLURM_PROCID = 1 ] && echo --no-augment)' \
+		'resume $([ $SLURM_PROCID = 0 ] && echo --resume=auto)'; do
 		options="${SMALL[*]} --data $SCRATCH/data --output $WORK/differs --steps 3 ${row#* }"
 		run --separate-stderr -64 in_cluster srun -Q -O --mpi=pmix -N1 -n2 bash -c "exec $BUILD/chexnet train $options"
 		[ "$(grep chexnet <<<"$stderr")" = "chexnet train: --${row%% *} is not on rank 1 what it is on rank 0: every rank needs the same (is it drawn or reckoned in each task?)" ]

@@ -516,6 +516,24 @@ static void where_no_directory_can_be_made_another_place_is_to_be_named(void **s
 	assert_non_null(strstr(e.text, "y: cannot be made: there is no directory /y"));
 }
 
+static void a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it(void **state)
+{
+	(void)state;
+	const char *path = scratch_path("lock");
+	int first = -1, second = -1, third = -1;
+	struct error e = { 0 };
+
+	assert_int_equal(file_lock(&first, path, &e), 0);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(file_lock(&second, path, &e), 0);
+	file_unlock(&first, path);
+	assert_int_equal(file_lock(&third, path, &e), EWOULDBLOCK);
+	file_unlock(&third, path);
+	assert_int_equal(access(path, F_OK), 0);
+	file_unlock(&second, path);
+	assert_int_not_equal(access(path, F_OK), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -531,6 +549,7 @@ int main(void)
 		cmocka_unit_test(a_signal_that_ends_the_program_leaves_nothing_half_written),
 		cmocka_unit_test(a_written_file_is_as_public_as_the_umask_says),
 		cmocka_unit_test(what_is_no_file_is_written_to_directly),
+		cmocka_unit_test(a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it),
 		cmocka_unit_test(what_was_printed_and_what_is_written_share_standard_output),
 		cmocka_unit_test(a_directory_is_refused_before_work_is_done),
 		cmocka_unit_test(where_no_directory_can_be_made_another_place_is_to_be_named),

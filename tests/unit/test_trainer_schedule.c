@@ -77,6 +77,9 @@ static void a_plateau_scales_what_follows_the_warm_up(void **state)
 	assert_close(schedule_rate(&s, 50), 1, 1e-15);
 	s.factor = 0.01;
 	assert_close(schedule_rate(&s, 50), 0.01, 1e-15);
+	assert_true(schedule_warms_up(&s, 1) && !schedule_warms_up(&s, 2));
+	s.moved = 10;
+	assert_true(schedule_warms_up(&s, 11) && !schedule_warms_up(&s, 12));
 }
 
 static void a_run_of_one_step_has_a_rate(void **state)

@@ -69,7 +69,7 @@ static void judge_progress(struct train *t, double loss)
 		return;
 	}
 	t->at.stale++;
-	if (t->schedule.decay != DECAY_PLATEAU)
+	if (t->schedule.decay != DECAY_PLATEAU || schedule_warms_up(&t->schedule, t->at.step))
 		return;
 	t->at.rate_factor = (t->at.rate_factor > 0 ? t->at.rate_factor : 1) / 10;
 	t->schedule.factor = t->at.rate_factor;
@@ -108,6 +108,8 @@ static int take_best(struct train *t, struct error *e)
 	char path[4200];
 	struct checkpoint *c = NULL;
 
+	if (t->at.best_step == 0 && t->val)
+		log_say(&t->log, "no validation says which weights were best: the results are those of step %llu, the last", (unsigned long long)t->at.step);
 	if (!best_was_before(t))
 		return 0;
 	struct model_values weights = t->values;

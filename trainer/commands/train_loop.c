@@ -169,6 +169,12 @@ static int gather_hashes(struct train *t, const uint64_t *own, uint64_t *all, st
 	return 0;
 }
 
+static void count_step(struct train *t)
+{
+	t->at.position += (uint64_t)t->at.global_batch;
+	__atomic_store_n(&t->at.step, t->at.step + 1, __ATOMIC_RELAXED); /* the watching thread may tell it */
+}
+
 static int one_step(struct train *t, struct flight *f, uint64_t *own, uint64_t *all, struct error *e)
 {
 	int micros = t->conf->accumulate;
@@ -185,14 +191,15 @@ static int one_step(struct train *t, struct flight *f, uint64_t *own, uint64_t *
 		return world_agree(t->world, e);
 	if (check_loss(t, e) < 0) /* the mean over all ranks: all come here together */
 		return world_agree(t->world, e);
-	if (gather_hashes(t, own, all, e) < 0)
+	if (gather_hashes(t, own, all, e) < 0) {
+		count_step(t); /* the weights have it already: survivors are not to make it again */
 		return -e->code;
+	}
 	tell_step(t, all, micros * t->world->at->size);
 	tell_events_step(t);
 	t->total.images += (uint64_t)t->at.global_batch;
 	t->recent.images += (uint64_t)t->at.global_batch;
-	t->at.position += (uint64_t)t->at.global_batch;
-	__atomic_store_n(&t->at.step, t->at.step + 1, __ATOMIC_RELAXED); /* the watching thread may tell it */
+	count_step(t);
 	return 0;
 }
 

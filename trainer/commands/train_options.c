@@ -97,18 +97,20 @@ void train_list_changes(const char *before, const char *options, char *text, siz
 
 /* ---- the same on all ranks --------------------------------------------------------------------------- */
 
-/* Paths too may be a node's own. */
+/* What may differ from rank to rank. */
 static const char *const own[] = { "threads", "decode-threads", "data-memory", "tensorboard" };
 
 static uint64_t option_word(const struct option *o, const struct train_conf *conf)
 {
 	const void *value = (const char *)conf + o->target;
 
-	if (!o->name || o->type == OPTION_STRING)
+	if (!o->name)
 		return 0;
 	for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
 		if (strcmp(o->name, own[i]) == 0)
 			return 0;
+	if (o->type == OPTION_STRING) /* a path may be a node's own: only whether there is one */
+		return *(char *const *)value != NULL;
 	return world_hash(1, value, o->type == OPTION_INTS ? sizeof(struct option_ints) : o->type == OPTION_U64 || o->type == OPTION_REAL ? 8 : sizeof(int));
 }
 

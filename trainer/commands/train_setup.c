@@ -337,7 +337,7 @@ static void say_resumed(struct train *t, const struct checkpoint_notes *then)
 /* Where nothing is left to train, the results would name options that nothing was learnt with. */
 static int check_rest(struct train *t, const struct checkpoint_notes *then, struct error *e)
 {
-	const int given = strcmp(t->conf->resume, "auto") != 0;
+	const int given = t->conf->resume && strcmp(t->conf->resume, "auto") != 0;
 	char changes[640];
 	size_t used;
 

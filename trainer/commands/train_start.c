@@ -332,8 +332,8 @@ static int bring_best(struct train *t, const char *path, struct checkpoint_notes
 	}
 	if (train_leaves_best(t, notes, notes->step) && checkpoint_set_aside(best, e) == 0)
 		tell_left_best(t);
-	if (!e->code)
-		file_write(best, text, size, e);
+	if (!e->code && file_write(best, text, size, e) == 0)
+		parent_sync(best, e);
 	free(text);
 	return e->code ? -e->code : 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/dataset.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,6 +202,9 @@ const double *dataset_oracle(const struct dataset *d)
 		measured->measure(measured);
 		measured->measure = NULL;
 	}
+	for (int f = 0; f < FINDINGS; f++)
+		if (d->masked >> f & 1)
+			measured->oracle[f] = NAN;
 	return d->has_oracle ? d->oracle : NULL;
 }
 

@@ -23,10 +23,18 @@ static int lock_of_another(int *fd, const char *path)
 	return why;
 }
 
+/* Is path still the file that fd has open? Somebody may have removed it, and another put a new one there. */
+static int is_there(int fd, const char *path)
+{
+	struct stat own, there;
+
+	if (fstat(fd, &own) || stat(path, &there))
+		return errno != ENOENT;
+	return own.st_dev == there.st_dev && own.st_ino == there.st_ino;
+}
+
 int file_lock(int *fd, const char *path, struct error *e)
 {
-	struct stat st;
-
 	do {
 		if (*fd >= 0)
 			close(*fd);
@@ -43,7 +51,7 @@ int file_lock(int *fd, const char *path, struct error *e)
 			return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(why));
 		if (why)
 			return why;
-	} while (fstat(*fd, &st) == 0 && st.st_nlink == 0); /* its holder was just ending */
+	} while (!is_there(*fd, path)); /* its holder was just ending */
 	return 0;
 }
 
@@ -51,7 +59,7 @@ void file_unlock(int *fd, const char *path)
 {
 	if (*fd < 0)
 		return;
-	if (flock(*fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) /* it is ours, not one that was only looked at */
+	if ((flock(*fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) && is_there(*fd, path)) /* it is ours, not one that was only looked at or has come since */
 		unlink(path);
 	close(*fd);
 	*fd = -1;

@@ -123,7 +123,8 @@ static int writer_open(struct split_writer *w, size_t count, struct error *e)
 		w->open = 1;
 		return 0;
 	}
-	w->shards = conf->shards ? conf->shards : (int)((count + PREPARE_SHARD - 1) / PREPARE_SHARD);
+	const size_t wanted = (count + PREPARE_SHARD - 1) / PREPARE_SHARD;
+	w->shards = conf->shards ? conf->shards : (int)(wanted < PREPARE_SHARDS ? wanted : PREPARE_SHARDS);
 	w->per_shard = (count + (size_t)w->shards - 1) / (size_t)w->shards;
 	w->shards = (int)((count + w->per_shard - 1) / w->per_shard); /* none is empty */
 	return next_shard(w, e);

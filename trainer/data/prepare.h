@@ -9,14 +9,14 @@
 #include "data/origin.h"
 #include "data/staging.h"
 
-enum { PREPARE_JPEG_QUALITY = 95, PREPARE_SHARD = 400 /* records, unless told */ };
+enum { PREPARE_JPEG_QUALITY = 95, PREPARE_SHARD = 400 /* records, unless told … */, PREPARE_SHARDS = 10000 /* … as far as these do: each is mapped, and a process has 65,530 maps */ };
 
 struct prepare_conf {
 	const char *out;
 	const char *source;      /* directory that the origin reads, which OUT may not replace; or NULL */
 	int size;                /* side of the stored squares, pixels */
 	enum encoding encoding;
-	int shards;              /* of each split; 0: of PREPARE_SHARD records */
+	int shards;              /* of each split; 0: of PREPARE_SHARD records, or at most PREPARE_SHARDS */
 	uint64_t seed;           /* of the order of records */
 	int threads;             /* 0: those of the affinity mask */
 	int overwrite;

@@ -41,6 +41,7 @@ struct dataset {
 	uint64_t hash;
 	int has_oracle;
 	double oracle[FINDINGS];
+	uint32_t masked; /* findings of which labels were left out, so that their oracle, of all labels, says nothing */
 };
 
 /* A split of a prepared directory. */

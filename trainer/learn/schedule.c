@@ -28,13 +28,20 @@ double schedule_peak(const struct schedule *s)
 	return s->rate;
 }
 
+int schedule_warms_up(const struct schedule *s, uint64_t step)
+{
+	return step - (uint64_t)s->moved < s->warmup;
+}
+
 double schedule_rate(const struct schedule *s, uint64_t step)
 {
 	double peak = schedule_peak(s);
 	uint64_t steps = s->steps - (uint64_t)s->moved;
 
+	const int warms_up = schedule_warms_up(s, step);
+
 	step -= (uint64_t)s->moved;
-	if (step < s->warmup)
+	if (warms_up)
 		return peak * (double)(step + 1) / (double)s->warmup;
 	if (s->decay == DECAY_PLATEAU && s->factor > 0)
 		return peak * s->factor;

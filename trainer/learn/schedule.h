@@ -29,6 +29,9 @@ int schedule_global_batch(int batch, int accumulate, int ranks, struct error *e)
  * (Krizhevsky 2014; Goyal et al. 2017). A smaller batch leaves the rate alone. */
 double schedule_peak(const struct schedule *s);
 
+/* Does the rate of this optimiser step still rise? */
+int schedule_warms_up(const struct schedule *s, uint64_t step);
+
 /* Rate of optimiser step 0, 1, … */
 double schedule_rate(const struct schedule *s, uint64_t step);
 
