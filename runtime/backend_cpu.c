@@ -258,7 +258,7 @@ static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t p
 
 static struct region *region_of(const struct cpu *c, const void *p, size_t bytes)
 {
-	for (struct region *r = c->regions; r; r = r->next)
+	for (struct region *r = c->regions; bytes && r; r = r->next) /* no bytes lie at the end of one region as well as at the beginning of the next */
 		if (r->shared && (const uint8_t *)p >= r->part[c->team.me] && (const uint8_t *)p + bytes <= r->part[c->team.me] + r->bytes)
 			return r;
 	return NULL;

@@ -74,7 +74,7 @@ static int cuda_failed(struct hvd *h, const struct nccl *s, const char *what, CU
 {
 	const char *name = "unknown error";
 	s->cu.cuGetErrorName(rc, &name);
-	return fail(h, HVD_EBACKEND, "rank %d on %.32s: %s: %s (GPU %.32s)", h->world.rank, hvd_host(h, h->world.rank), what, name,
+	return fail(h, HVD_EBACKEND, "rank %d on %.63s: %s: %s (GPU %.32s)", h->world.rank, hvd_host(h, h->world.rank), what, name,
 		    getenv("HVD_GPU") ? getenv("HVD_GPU") : "0 of the visible ones");
 }
 
@@ -82,7 +82,7 @@ static int nccl_failed(struct hvd *h, const struct nccl *s, const char *what, nc
 {
 	int version = 0;
 	s->nc.ncclGetVersion(&version);
-	return fail(h, HVD_EBACKEND, "rank %d on %.32s: NCCL %d.%d.%d: %s: %s; %.160s", h->world.rank, hvd_host(h, h->world.rank), version / 10000,
+	return fail(h, HVD_EBACKEND, "rank %d on %.63s: NCCL %d.%d.%d: %s: %s; %.160s", h->world.rank, hvd_host(h, h->world.rank), version / 10000,
 		    version / 100 % 100, version % 100, what, s->nc.ncclGetErrorString(rc), s->nc.ncclGetLastError(NULL));
 }
 
@@ -100,7 +100,7 @@ static int not_through(struct hvd *h, const char *what, double until)
 	if (lived() > until) {
 		bool known = m->watching && atomic_load(&m->what) >= DOING_COMPUTE;
 		if (!known || mesh_late(m, -1) > 0)
-			return fail(h, HVD_EBACKEND, "rank %d on %.32s: NCCL: %s is not through within %.3g s%s", h->world.rank,
+			return fail(h, HVD_EBACKEND, "rank %d on %.63s: NCCL: %s is not through within %.3g s%s", h->world.rank,
 				    hvd_host(h, h->world.rank), what, h->conf.deadline, known ? ", and no rank is behind" : "");
 	}
 	usleep(50);
@@ -283,7 +283,7 @@ static int nccl_open(struct hvd *h)
 	h->backend = &backend_nccl;
 	s->program = h->conf.stream;
 	if (nccl_bind(&s->nc, why) || driver_bind(&s->cu, why))
-		return fail(h, HVD_EBACKEND, "rank %d on %.32s: %s", h->world.rank, hvd_host(h, h->world.rank), why);
+		return fail(h, HVD_EBACKEND, "rank %d on %.63s: %s", h->world.rank, hvd_host(h, h->world.rank), why);
 	int status = open_device(h, s);
 	return status || h->world.size == 1 ? status : open_communicator(h, s);
 }
@@ -528,7 +528,10 @@ static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream 
 static int nccl_run(struct hvd *h, const struct op *op)
 {
 	struct nccl *s = h->device;
-	if (op->kind == OP_BARRIER || !on_device(h, op->out))
+	const bool device = op->kind != OP_BARRIER && on_device(h, op->out);
+	if (op->kind != OP_BARRIER && op->in && op->in != op->out && on_device(h, op->in) != device)
+		return fail(h, HVD_EINVAL, "%s: in is in %s memory and out in %s memory: both have to be in one", op_name(op->kind), device ? "host" : "device", device ? "device" : "host");
+	if (!device)
 		return s->host->run(h, op);
 	return enqueue(h, s, op, s->program);
 }

@@ -209,13 +209,13 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 	}
 	if (rc == PMIX_ERR_TIMEOUT || rc == PMIX_ERR_NOT_FOUND) {
 		host_of(b, 0, host);
-		return refuse(why, HVD_EBOOT, "rank 0 on %.32s did not join within %.0f s (not started, ended early, or not calling hvd_init)", host,
+		return refuse(why, HVD_EBOOT, "rank 0 on %.63s did not join within %.0f s (not started, ended early, or not calling hvd_init)", host,
 			      lived() - begin);
 	}
 	if (rc)
 		return unusable(p, "getting rank 0's card", rc, why);
 	if (got != bytes)
-		return refuse(why, HVD_EBOOT, "rank 0 runs another version of libhvd than rank %d on %.32s (%s): install one version on all nodes", b->rank,
+		return refuse(why, HVD_EBOOT, "rank 0 runs another version of libhvd than rank %d on %.63s (%s): install one version on all nodes", b->rank,
 			      b->host, HVD_VERSION);
 	node_serve(&p->node, card, bytes);
 	return 0;

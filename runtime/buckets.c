@@ -85,7 +85,7 @@ static int name_difference(struct hvd *h, const struct declaration *d, const str
 		for (int i = 0; i < 2; i++)
 			if (d[i * r].bucket_bytes)
 				snprintf(asks[i], sizeof asks[i], "of %llu bytes", (unsigned long long)d[i * r].bucket_bytes);
-		return fail(h, HVD_EMISMATCH, "hvd_plan_open: rank %d on %.32s asks for buckets %s, rank 0 for buckets %s", r, host, asks[1], asks[0]);
+		return fail(h, HVD_EMISMATCH, "hvd_plan_open: rank %d on %.63s asks for buckets %s, rank 0 for buckets %s", r, host, asks[1], asks[0]);
 	}
 	uint64_t *first_ranks = calloc((size_t)d[0].tensors, sizeof *first_ranks);
 	int32_t first = 0;
@@ -101,7 +101,7 @@ static int name_difference(struct hvd *h, const struct declaration *d, const str
 	free(first_ranks);
 	if (status)
 		return status;
-	return fail(h, HVD_EMISMATCH, "hvd_plan_open: rank %d on %.32s declares other gradients than rank 0, from number %d on (here %.80s, %zu floats); %lld and %lld in all",
+	return fail(h, HVD_EMISMATCH, "hvd_plan_open: rank %d on %.63s declares other gradients than rank 0, from number %d on (here %.80s, %zu floats); %lld and %lld in all",
 		    r, host, first, first < n ? tensors[first].name : "none", first < n ? tensors[first].count : 0, (long long)d[r].tensors,
 		    (long long)d[0].tensors);
 }
@@ -131,6 +131,8 @@ static int cut_from_file(struct hvd_plan *p)
 		return fail(h, HVD_ESYS, "no memory for %d tensors", p->tensors);
 	if (p->file)
 		cut[0] = plan_read(p->file, p->hash, p->tensors, cut + 1, &ranks, why);
+	if (p->file && !cut[0])
+		cut[0] = plan_writable(p->file, why); /* told now, and not after a long while */
 	if (ranks != h->world.size)
 		fprintf(stderr, "hvd: HVD_PLAN: %s holds the best cut for %d ranks, which %d now take\n", p->file, ranks, h->world.size);
 	int status = hvd_broadcast(h, cut, (size_t)p->tensors + 1, HVD_I32, 0);
@@ -147,12 +149,11 @@ static int cut_from_file(struct hvd_plan *p)
 }
 
 /* The cut stays from now on: rank 0 writes it down, with the measurements behind it (may be NULL); not that of a world that lost ranks. */
-static int keep_cut(struct hvd_plan *p, const struct profile *measured)
+static void keep_cut(struct hvd_plan *p, const struct profile *measured)
 {
 	char why[WHY_BYTES];
-	if (!p->file || p->h->world.epoch || !plan_write(p->file, p->hash, p->tensors, p->cut, p->buckets, measured, why))
-		return 0;
-	return fail(p->h, HVD_ESYS, "HVD_PLAN: %s", why);
+	if (p->file && !p->h->world.epoch && plan_write(p->file, p->hash, p->tensors, p->cut, p->buckets, measured, why))
+		fprintf(stderr, "hvd: HVD_PLAN: %s: this program goes on with its plan, and the next measures anew\n", why);
 }
 
 /* On rank 0. */
@@ -202,7 +203,9 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 	p->slab = hvd_alloc(h, p->floats * sizeof(float));
 	if (!p->slab)
 		return h->mesh->failed ? h->mesh->failed : HVD_ESYS;
-	return p->bucket_bytes && !p->from_file ? keep_cut(p, NULL) : 0;
+	if (p->bucket_bytes && !p->from_file)
+		keep_cut(p, NULL);
+	return 0;
 }
 
 int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor *tensors, int n, size_t bucket_bytes)
@@ -280,7 +283,10 @@ static int cut_by_measurement(struct hvd_plan *p)
 		m.step = mean[m.n + 2] > mean[m.n - 1] ? mean[m.n + 2] : mean[m.n - 1];
 		p->buckets = plan_cut(m.ready, m.bytes, m.n, &careful, BUCKETS_MAX < m.n ? BUCKETS_MAX : m.n, p->cut, &through);
 		m.cost.latency += m.cost.per_byte * m.cost.hops * m.cost.piece; /* the file has a line: that of large buckets */
-		status = p->buckets ? keep_cut(p, &m) : fail(p->h, HVD_ESYS, "no memory for a cut of %d tensors", m.n);
+		if (p->buckets)
+			keep_cut(p, &m);
+		else
+			status = fail(p->h, HVD_ESYS, "no memory for a cut of %d tensors", m.n);
 	}
 	free(mean);
 	return status;
@@ -369,7 +375,7 @@ int hvd_plan_accumulate(struct hvd_plan *p, int k)
 	int *all = status ? NULL : gathered(h, &k, sizeof k, &status);
 	for (int r = 1; !status && r < h->world.size; r++)
 		if (all[r] != all[0])
-			status = fail(h, HVD_EMISMATCH, "hvd_plan_accumulate: rank %d on %.32s takes %d passes a step, rank 0 takes %d", r, hvd_host(h, r), all[r], all[0]);
+			status = fail(h, HVD_EMISMATCH, "hvd_plan_accumulate: rank %d on %.63s takes %d passes a step, rank 0 takes %d", r, hvd_host(h, r), all[r], all[0]);
 	free(all);
 	mesh_doing(h->mesh, DOING_COMPUTE, 0);
 	p->every = status ? p->every : k;

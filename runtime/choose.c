@@ -28,17 +28,17 @@ static int settings_differ(struct hvd *h, const struct offer *all, int r)
 	const struct offer *a = &all[0], *b = &all[r];
 	const char *host = hvd_host(h, r);
 	if (strncmp(a->backend, b->backend, sizeof a->backend))
-		return fail(h, HVD_EMISMATCH, "rank %d on %.32s wants back end %.7s, rank 0 wants %.7s", r, host, b->backend, a->backend);
+		return fail(h, HVD_EMISMATCH, "rank %d on %.63s wants back end %.7s, rank 0 wants %.7s", r, host, b->backend, a->backend);
 	if (a->deadline < b->deadline || a->deadline > b->deadline)
-		return fail(h, HVD_EMISMATCH, "rank %d on %.32s has a deadline of %g s, rank 0 of %g s", r, host, b->deadline, a->deadline);
+		return fail(h, HVD_EMISMATCH, "rank %d on %.63s has a deadline of %g s, rank 0 of %g s", r, host, b->deadline, a->deadline);
 	if (a->on_death != b->on_death)
-		return fail(h, HVD_EMISMATCH, "rank %d on %.32s has another on_death than rank 0", r, host);
+		return fail(h, HVD_EMISMATCH, "rank %d on %.63s has another on_death than rank 0", r, host);
 	if (a->wire != b->wire)
-		return fail(h, HVD_EMISMATCH, "rank %d on %.32s has another HVD_WIRE than rank 0", r, host);
+		return fail(h, HVD_EMISMATCH, "rank %d on %.63s has another HVD_WIRE than rank 0", r, host);
 	if (a->trace != b->trace)
-		return fail(h, HVD_EMISMATCH, "rank %d on %.32s has %s HVD_TRACE, rank 0 has %s", r, host, b->trace ? "an" : "no", a->trace ? "one" : "none");
+		return fail(h, HVD_EMISMATCH, "rank %d on %.63s has %s HVD_TRACE, rank 0 has %s", r, host, b->trace ? "an" : "no", a->trace ? "one" : "none");
 	if (a->nccl && b->nccl && a->nccl != b->nccl)
-		return fail(h, HVD_EMISMATCH, "rank %d on %.32s has NCCL %d, rank 0 has %d: install one version on all nodes", r, host, b->nccl, a->nccl);
+		return fail(h, HVD_EMISMATCH, "rank %d on %.63s has NCCL %d, rank 0 has %d: install one version on all nodes", r, host, b->nccl, a->nccl);
 	return 0;
 }
 
@@ -55,8 +55,8 @@ static int decide(struct hvd *h, const struct offer *all)
 		return backend_nccl.open(h);
 	const char *host = hvd_host(h, without), *why = all[without].why;
 	if (with < 0)
-		return fail(h, HVD_EBACKEND, "back end nccl: rank %d on %.32s: %s", without, host, why);
-	return fail(h, HVD_EMISMATCH, "rank %d on %.32s cannot use a GPU: %s; rank %d on %.32s can. Set HVD_BACKEND=cpu to go on without", without, host,
+		return fail(h, HVD_EBACKEND, "back end nccl: rank %d on %.63s: %s", without, host, why);
+	return fail(h, HVD_EMISMATCH, "rank %d on %.63s cannot use a GPU: %s; rank %d on %.63s can. Set HVD_BACKEND=cpu to go on without", without, host,
 		    why, with, hvd_host(h, with));
 }
 

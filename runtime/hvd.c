@@ -286,6 +286,10 @@ int check_op(struct hvd *h, const struct op *op)
 		most = op->blocks[r] > most ? op->blocks[r] : most;
 	if (most > PTRDIFF_MAX / 8 / (size_t)h->world.size)
 		return fail(h, HVD_EINVAL, "no memory holds %zu elements of each of %d ranks", most, h->world.size);
+	const uint8_t *in = op->in, *out = op->out;
+	const size_t bytes = op->n * type_size(op->type);
+	if (op->kind == OP_ALLREDUCE && in != out && in < out + bytes && out < in + bytes)
+		return fail(h, HVD_EINVAL, "hvd_allreduce: in and out overlap, and are not equal");
 	if (op->root < 0 || op->root >= h->world.size)
 		return fail(h, HVD_EINVAL, "no such root: rank %d of %d", op->root, h->world.size);
 	return 0;

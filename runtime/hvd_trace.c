@@ -180,7 +180,7 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 	static const char *const collectives[] = { "ALLREDUCE", "BROADCAST", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BARRIER" };
 	double ready[1024] = { 0 }; /* of each bucket of the step that is being read */
 	char text[TRACE_NAME_BYTES];
-	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_name\",\"args\":{\"name\":\"rank %u on %.32s\"}}", f->rank, f->rank,
+	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_name\",\"args\":{\"name\":\"rank %u on %.63s\"}}", f->rank, f->rank,
 		clean(f->host, text));
 	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%u}}", f->rank, f->rank);
 	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"tid\":0,\"name\":\"thread_name\",\"args\":{\"name\":\"compute\"}}", f->rank);

@@ -255,7 +255,7 @@ static int reach(struct former *f, struct shake *s, double t)
 	s->connecting = true;
 	s->frame = HELLO;
 	memset(s->nonce, 0, sizeof s->nonce); /* that of an acceptor before */
-	return prepare(f, s);
+	return prepare(f, s) ? refuse(f->why, HVD_ESYS, "no random numbers: %s", strerror(errno)) : 0;
 }
 
 static int connected(struct former *f, struct shake *s)

@@ -40,21 +40,22 @@ uint64_t mesh_tag(struct mesh *m)
 /* Forms links. A failure says why, or which are missing; boot: of ranks that have no card yet, or NULL. */
 static int form(const struct mesh *m, struct boot *boot, struct links *l, struct link *link, int n, double until, char *why)
 {
-	int status = links_form(l, link, n, m->cards, until, why), used = 0, named = 0;
+	enum { ROOM = WHY_BYTES - 200 /* of names, before what they did not do */ };
+	int status = links_form(l, link, n, m->cards, until, why), used = 0, named = 0, more = 0;
 	if (status && atomic_load(&m->failed))
 		return refuse(why, status, "%s", m->fault);
 	if (!status || why[0])
 		return status;
 	for (int i = 0; i < n; i++) {
 		char host[HOST_BYTES];
-		if (link[i].fd >= 0 || named++ >= 8)
+		if (link[i].fd >= 0 || (named >= 8 || used >= ROOM ? ++more : 0))
 			continue;
 		snprintf(host, sizeof host, "%s", m->cards[link[i].rank].host);
 		if (boot)
 			boot->host_of(boot, link[i].rank, host);
-		used += snprintf(why + used, (size_t)(WHY_BYTES - used), "%srank %d on %.32s", named > 1 ? ", " : "", link[i].rank, host);
+		used += snprintf(why + used, (size_t)(WHY_BYTES - used), "%srank %d on %.63s", named++ ? ", " : "", link[i].rank, host);
 	}
-	snprintf(why + used, (size_t)(WHY_BYTES - used), "%s did not %s within %.3g s%s", named > 8 ? " and more" : "", boot ? "join" : "answer",
+	snprintf(why + used, (size_t)(WHY_BYTES - used), "%s did not %s within %.3g s%s", more ? " and more" : "", boot ? "join" : "answer",
 		 m->deadline, boot ? " (not started, ended early, or not calling hvd_init)" : "");
 	return status;
 }
@@ -81,7 +82,7 @@ static int same_version(const struct card *a, int rank_a, const struct card *b, 
 {
 	if (!memcmp(a->magic, b->magic, sizeof a->magic) && !strncmp(a->version, b->version, sizeof a->version))
 		return 0;
-	return refuse(why, HVD_EBOOT, "rank %d on %.32s has libhvd %.24s (%.4s), rank %d on %.32s has %.24s (%.4s): install one version on all nodes", rank_a,
+	return refuse(why, HVD_EBOOT, "rank %d on %.63s has libhvd %.24s (%.4s), rank %d on %.63s has %.24s (%.4s): install one version on all nodes", rank_a,
 		      a->host, a->version, a->magic, rank_b, b->host, b->version, b->magic);
 }
 
@@ -123,14 +124,15 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, double 
 static int join(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
 {
 	bool refused = false;
-	int status;
-	do { /* a card of an earlier world, whose listener is closed, may be all that is there yet */
-		refused |= l->refused;
+	int status = find_host(m, boot, l, until, why);
+	while (l->refused && !boot->alarm && lived() < until) { /* by a card of an earlier world, whose listener is closed: PMIx may have no other yet (a sub-world has no earlier one) */
+		refused = true;
 		l->refused = false;
+		usleep(10000);
 		status = find_host(m, boot, l, until, why);
-	} while (l->refused && lived() < until && !usleep(10000));
+	}
 	if (status && refused && lived() >= until)
-		return refuse(why, status, "rank 0 on %.32s does not answer within %.3g s: nobody listens at its address (HVD_IFACE: no loopback, and the same network on all nodes)",
+		return refuse(why, status, "rank 0 on %.63s does not answer within %.3g s: nobody listens at its address (HVD_IFACE: no loopback, and the same network on all nodes)",
 			      m->cards[0].host, m->deadline);
 	return status;
 }
@@ -164,8 +166,8 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 	m->polled = calloc((size_t)m->size + 1, sizeof *m->polled);
 	for (int i = 0; m->peer && i < m->size; i++)
 		m->peer[i].fd = m->peer[i].in.fd = -1;
-	m->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	m->alarm = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	m->wake = m->peer ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1; /* without peers there is nothing for mesh_close() */
+	m->alarm = m->peer ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
 	if (!m->peer || !m->cards || !m->member || !m->polled || m->wake < 0 || m->alarm < 0)
 		return refuse(why, HVD_ESYS, "no memory or descriptors for %d ranks", m->size);
 	m->members = m->size;
@@ -175,9 +177,10 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 		m->peer[i].member = true;
 		m->member[i] = i;
 	}
+	const rlim_t enough = 65536;
 	struct rlimit files;
-	if (m->size > 1 && !getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < files.rlim_max) {
-		files.rlim_cur = files.rlim_max < 65536 ? files.rlim_max : 65536;
+	if (m->size > 1 && !getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < files.rlim_max && files.rlim_cur < enough) {
+		files.rlim_cur = files.rlim_max < enough ? files.rlim_max : enough;
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
 	return 0;

@@ -72,6 +72,23 @@ static FILE *open_fresh(char *fresh, size_t size, const char *path)
 	return fopen(fresh, "wxe");
 }
 
+static int cannot_write(const char *path, int error, char *why)
+{
+	snprintf(why, WHY_BYTES, "cannot write %.200s: %s", path, strerror(error));
+	return -1;
+}
+
+int plan_writable(const char *path, char *why)
+{
+	char fresh[4096];
+	FILE *f = open_fresh(fresh, sizeof fresh, path);
+	if (!f)
+		return cannot_write(path, errno, why);
+	fclose(f);
+	unlink(fresh);
+	return 0;
+}
+
 int plan_write(const char *path, uint64_t hash, int n, const int *last, int buckets, const struct profile *measured, char *why)
 {
 	char fresh[4096];
@@ -99,8 +116,7 @@ int plan_write(const char *path, uint64_t hash, int n, const int *last, int buck
 		return 0;
 	if (f)
 		unlink(fresh);
-	snprintf(why, WHY_BYTES, "cannot write %.200s: %s", path, strerror(error));
-	return -1;
+	return cannot_write(path, error, why);
 }
 
 /* After the cut. */

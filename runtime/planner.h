@@ -45,6 +45,8 @@ struct profile {
  * gradients. Reading a cut returns the number of buckets, 0: no such file, or -1: it is for other gradients, or no plan at all;
  * why[WHY_BYTES]. last[n]. *ranks: that measured; stays where none did. */
 int plan_read(const char *path, uint64_t hash, int n, int *last, int *ranks, char *why);
+/* Where there is none: can one be written? 0 or -1 and why[WHY_BYTES]. */
+int plan_writable(const char *path, char *why);
 int plan_write(const char *path, uint64_t hash, int n, const int *last, int buckets, const struct profile *measured, char *why);
 /* 0 or -1. The caller frees p->bytes and p->ready, on failure too. */
 int profile_read(const char *path, struct profile *p, char *why);

@@ -94,7 +94,7 @@ static int agree_on_survivors(struct hvd *h, uint8_t *fate)
 	if (status)
 		return fail(h, status, "hvd_recover: no memory");
 	bool may = may_go_on(m, fate), left = m->given_up || (!may && m->lost == m->rank);
-	return may && !left ? 0 : fail(h, HVD_EBOOT, "rank %d on %.32s stops: %s", m->rank, m->peer[m->rank].host, left ?
+	return may && !left ? 0 : fail(h, HVD_EBOOT, "rank %d on %.63s stops: %s", m->rank, m->peer[m->rank].host, left ?
 		"the others gave it up and go on without it" : "more ranks are out of reach than are left, and may be going on");
 }
 

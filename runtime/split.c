@@ -75,7 +75,7 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 		status = handle_new(out, &conf);
 		struct hvd *child = *out;
 		if (!status && !(child->of_parent = calloc((size_t)h->world.size, sizeof(int))))
-			status = HVD_ESYS;
+			status = fail(child, HVD_ESYS, "no memory for %d ranks", h->world.size);
 		if (!status) {
 			child->parent = h;
 			child->invitation = invitation;

@@ -74,10 +74,13 @@ int trace_open(struct hvd *h)
 		return 0;
 	if (mkdir(h->conf.trace, 0777) && errno != EEXIST)
 		return fail(h, HVD_ESYS, "HVD_TRACE: cannot make %.200s: %s", h->conf.trace, strerror(errno));
-	int status = number_world(h, path);
-	if (status)
-		return status;
-	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	int status, fd;
+	do { /* a world of one may find that another has just taken its number */
+		status = number_world(h, path);
+		if (status)
+			return status;
+		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	} while (fd < 0 && errno == EEXIST && h->world.size == 1);
 	int error = fd < 0 ? errno : file_extend(fd, sizeof(struct trace_file), true); /* a full disk is said here, and no SIGBUS later */
 	if (error) {
 		if (fd >= 0) {

@@ -68,7 +68,7 @@ static void compose(struct mesh *m, int rank, enum cause cause, int reporter, co
 	struct activity mine = own_activity(m);
 	name_activity(mine.what, mine.index, here);
 	int speaker = rank < 0 && reporter >= 0 ? reporter : m->rank;
-	int used = snprintf(m->fault, sizeof m->fault, "rank %d on %.32s ", speaker, m->peer[speaker].host);
+	int used = snprintf(m->fault, sizeof m->fault, "rank %d on %.63s ", speaker, m->peer[speaker].host);
 	char *rest = m->fault + used;
 	size_t room = sizeof m->fault - (size_t)used;
 	if (reporter >= 0)
@@ -83,7 +83,7 @@ static void compose(struct mesh *m, int rank, enum cause cause, int reporter, co
 		name_activity(p->doing.what, p->doing.index, there);
 		if (p->heard > 0) /* there was a link to it */
 			snprintf(heard, sizeof heard, "heard of %.1f s ago, %s for %.2f s", lived() - p->heard, there, p->doing.seconds);
-		snprintf(rest, room, "lost rank %d on %.32s%s: %s; %s; rank %d was %s for %.2f s", rank, p->host, said, reasons[cause], heard, m->rank, here,
+		snprintf(rest, room, "lost rank %d on %.63s%s: %s; %s; rank %d was %s for %.2f s", rank, p->host, said, reasons[cause], heard, m->rank, here,
 			 mine.seconds);
 	}
 }
@@ -489,6 +489,14 @@ static int poll_links(struct mesh *m, struct pollfd *p)
 	return n;
 }
 
+/* A program may allow itself fewer files than there are links, with which poll() does nothing: all are tried, none of which waits. */
+static void look_without_poll(struct pollfd *p, int n)
+{
+	usleep(1000);
+	for (int i = 0; i < n; i++)
+		p[i].revents = p[i].events;
+}
+
 static void *watch(void *arg)
 {
 	struct mesh *m = arg;
@@ -499,7 +507,8 @@ static void *watch(void *arg)
 		eventfd_t count;
 		double t = lived(), pause = (next_beat - t) * 1e3;
 		int n = poll_links(m, p);
-		poll(p, (nfds_t)n, pause < 0 ? 0 : pause < LOOK_MS ? (int)pause + 1 : LOOK_MS);
+		if (poll(p, (nfds_t)n, pause < 0 ? 0 : pause < LOOK_MS ? (int)pause + 1 : LOOK_MS) < 0 && errno != EINTR)
+			look_without_poll(p, n);
 		pthread_mutex_lock(&m->lock);
 		just_awoke(m); /* is asked before anything is read */
 		if (p[m->size].revents)
