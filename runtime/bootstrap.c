@@ -161,7 +161,7 @@ static void answer(pmix_status_t status, pmix_value_t *v, void *data)
 	p->get.done = true;
 }
 
-/* One Get of rank 0's card. PMIX_ERR_TIMEOUT: not answered by `until`, which is the end of it. */
+/* One Get of rank 0's card. PMIX_ERR_TIMEOUT: not answered by `until`, or before that by a server which waits for less. */
 static pmix_status_t ask(struct pmix *p, void *card, size_t *bytes, double until)
 {
 	pmix_proc_t zero = p->me;
@@ -202,8 +202,9 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 		}
 	}
 	p->asked = true;
-	/* A Get that reaches the node's server between rank 0's connection and its Commit is answered NOT-FOUND. */
-	while ((rc = ask(p, card, &got, until)) == PMIX_ERR_NOT_FOUND && lived() < until) {
+	/* A Get that reaches the node's server between rank 0's connection and its Commit is answered NOT-FOUND, and TIMEOUT after the server's own two seconds where rank 0 is
+	 * of its node and has not connected. */
+	while (((rc = ask(p, card, &got, until)) == PMIX_ERR_NOT_FOUND || rc == PMIX_ERR_TIMEOUT) && lived() < until) {
 		got = bytes;
 		usleep(2000);
 	}

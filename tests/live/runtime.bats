@@ -131,6 +131,17 @@ nothing_left() {
 	[ "$(grep -c 'of 4.*mean 1.500' <<<"$output")" -eq 4 ]
 }
 
+@test "a first rank that is late, by more than a node's PMIx server waits, is waited for; one that never comes is named at the deadline" {
+	# shellcheck disable=SC2016
+	HVD_DEADLINE=20 run step -N1 -n3 bash -c '[ "$SLURM_PROCID" != 0 ] || sleep 5; exec "$0"' "$EXAMPLES/mean"
+	echo "$output"
+	[ "$(grep -c 'of 3.*mean 1.000' <<<"$output")" -eq 3 ]
+	# shellcheck disable=SC2016
+	HVD_DEADLINE=5 run step -N1 -n3 bash -c '[ "$SLURM_PROCID" != 0 ] || exec sleep 12; exec "$0"' "$EXAMPLES/mean"
+	echo "$output"
+	[ "$(grep -c 'rank 0 on n1 did not join within 5 s (not started, ' <<<"$output")" -eq 2 ]
+}
+
 @test "where another user holds the name of a node's meeting place, and where the first rank is late, every rank asks PMIx" {
 	# shellcheck disable=SC2016
 	run step -N2 -n4 --ntasks-per-node=2 bash -c '[ "$SLURM_PROCID" != 2 ] || sleep 1.5; exec "$0"' "$EXAMPLES/mean"
