@@ -207,7 +207,7 @@ static int check_counts(spank_t spank)
 {
 	const struct request *r = step.request;
 	const int groups = r->devices / r->gpus_per_task;
-	char each[32] = "", cure[192] = "", line[384];
+	char each[32] = "", cure[192] = "", line[384], value[16];
 
 	if (!groups || r->share || r->tasks == groups || (!step.options.hvd && r->tasks < groups))
 		return 0;
@@ -216,7 +216,7 @@ static int check_counts(spank_t spank)
 	if (nodes == 1)
 		snprintf(cure, sizeof cure, ": type -n %d", groups);
 	else if (all == groups * nodes)
-		snprintf(cure, sizeof cure, ": type --ntasks-per-node=%d", groups);
+		snprintf(cure, sizeof cure, ": type --ntasks-per-node=%d%s", groups, job_variable(spank, "SLURM_NTASKS_PER_GPU", value, sizeof value) ? " and no --ntasks-per-gpu" : "");
 	else {
 		/* a node does not see how many GPUs the others have; but of two it can tell, since srun has counted the tasks of both */
 		const int first = tasks_of_first(spank, groups, all);

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "cores.h"
 #include "explain.h"
 #include "nvml.h"
 #include "step.h"
@@ -285,10 +286,14 @@ static void name_other_users(int local)
 
 static void apply(spank_t spank, int local, const struct task_plan *task)
 {
-	struct cpuset cpus = apply_cpus(task);
+	struct task_plan own = *task;
+	struct cpuset cpus = apply_cpus(task), cores = cores_of(step.node, &cpus);
+	const int room = cpuset_count(&cores) - 1; /* one is left to communication */
 
 	apply_memory(task);
-	if (variables_give(spank, step.per_task ? -1 : local, task, &cpus))
+	if (cpuset_empty(&task->cpus) && own.threads > room) /* counted among the step's CPUs, of which Slurm may have left this task fewer */
+		own.threads = room > 1 ? room : 1;
+	if (variables_give(spank, step.per_task ? -1 : local, &own, &cpus))
 		step_fail(EXIT_INTERNAL, "a variable cannot be set in the task");
 }
 

@@ -212,6 +212,17 @@ static int gpus_of_each(const struct step_words *w, int nodes)
 	return w->gres && !w->gpus && !w->gpus_per_task && !w->tres_per_task && !w->gpus_per_socket ? count_gres_gpus(w->gres) : 0;
 }
 
+/* Nodes of the step; 0 not known. Without a word of them Slurm takes as few as the tasks need, which is one more often than not. */
+static int step_nodes(const struct step_words *w)
+{
+	int tasks = w->ntasks ? number(w->ntasks, w->ntasks + strlen(w->ntasks)) : 0;
+	int of_each = w->ntasks_per_node ? number(w->ntasks_per_node, w->ntasks_per_node + strlen(w->ntasks_per_node)) : 0;
+
+	if (w->nodes)
+		return count_nodes(w->nodes);
+	return tasks > 0 && of_each > 0 ? (tasks + of_each - 1) / of_each : 1;
+}
+
 /* The number of tasks that was asked for: 0 none, -1 asked for in a way that only Slurm can work out. */
 static int given_tasks(const struct step_words *w, int nodes)
 {
@@ -228,13 +239,30 @@ static int refuse_unknown(struct step_size *out)
 	return -1;
 }
 
-/* `tasks` are there, `groups` of GPUs for them. */
-static int refuse_mismatch(struct step_size *out, int tasks, int group, int groups, int each)
+/* What a smaller step than that of all GPUs asks for: "-G 2", or nothing. */
+static const char *fewer_gpus(const struct step_size *size, int tasks, int each, char *buf, size_t room)
+{
+	*buf = '\0';
+	if (!each)
+		snprintf(buf, room, "-G %d, ", tasks);
+	else if (size->nodes && tasks % size->nodes == 0)
+		snprintf(buf, room, "--gpus-per-node=%d, ", tasks / size->nodes);
+	return buf;
+}
+
+/* `tasks` are there, `groups` of GPUs for them. one: nobody said how many nodes, so the GPUs were taken for those of one. */
+static int refuse_mismatch(struct step_size *out, int tasks, int group, int groups, int each, bool one)
 {
 	int gpus = out->gpus;
 	const char *s = tasks == 1 ? "" : "s", *gs = gpus == 1 ? "" : "s";
+	char with[32] = "", fewer[40];
 
-	if (group > 1 && each && out->nodes > 1)
+	if (group > 1)
+		snprintf(with, sizeof with, " with %d GPUs each", group);
+	if (one && each && tasks > groups && tasks % groups == 0)
+		snprintf(out->refusal, sizeof out->refusal, "%d task%s%s but %d GPU%s a node: type -N %d, or -n %d for one node%s", tasks, s, with, gpus, gs, tasks / groups, groups,
+			group > 1 ? "" : ", or --hvd-bind=share");
+	else if (group > 1 && each && out->nodes > 1)
 		snprintf(out->refusal, sizeof out->refusal, "%d task%s with %d GPUs each but %d nodes with %d GPUs each: type -n %d", tasks, s, group, out->nodes, each, groups);
 	else if (group > 1)
 		snprintf(out->refusal, sizeof out->refusal, "%d task%s with %d GPUs each but %d GPU%s: type -n %d", tasks, s, group, gpus, gs, groups);
@@ -243,7 +271,8 @@ static int refuse_mismatch(struct step_size *out, int tasks, int group, int grou
 	else if (gpus % tasks)
 		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d", tasks, s, gpus, gs, gpus);
 	else
-		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d, or --hvd-bind=gpus-per-task=%d", tasks, s, gpus, gs, gpus, gpus / tasks);
+		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d, %sor --hvd-bind=gpus-per-task=%d", tasks, s, gpus, gs, gpus,
+			fewer_gpus(out, tasks, each, fewer, sizeof fewer), gpus / tasks);
 	return -1;
 }
 
@@ -267,7 +296,7 @@ int step_size(const struct step_words *words, struct step_size *out)
 	/* since 24.05 also -c stands there, "cpu=8" */
 	if (words->tres_per_task && !count_gres_gpus(words->tres_per_task))
 		with_gpus.tres_per_task = NULL;
-	*out = (struct step_size){ .nodes = w->nodes ? count_nodes(w->nodes) : 1 };
+	*out = (struct step_size){ .nodes = step_nodes(w) };
 	int given = given_tasks(w, out->nodes), group = w->group, each = gpus_of_each(w, out->nodes);
 
 	out->gpus = step_gpus(w, out->nodes, given > 0 ? given : 0);
@@ -284,7 +313,7 @@ int step_size(const struct step_words *words, struct step_size *out)
 	if (out->gpus && smallest < group)
 		return refuse_group(out, group, smallest);
 	if (given && given != groups)
-		return refuse_mismatch(out, given, group, groups, each);
+		return refuse_mismatch(out, given, group, groups, each, !w->nodes && !w->ntasks_per_node);
 	if (!given)
 		out->tasks = out->gpus ? groups : w->packages_per_node * out->nodes;
 	out->per_node = each ? each / group : out->gpus || !out->nodes ? 0 : w->packages_per_node;

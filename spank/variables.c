@@ -292,7 +292,8 @@ int variables_give(spank_t spank, int local, const struct task_plan *task, const
 
 	find_rooms(spank, room);
 	for (int v = 0; v < VARIABLES; v++) {
-		const char *text = texts && (v != CPUS || planned_cpus) ? texts[v] : text_of((enum variable)v, task, cpus, buf);
+		const bool by_cpus = v == CPUS || v == THREADS || v == OPENMP;
+		const char *text = texts && (!by_cpus || planned_cpus) ? texts[v] : text_of((enum variable)v, task, cpus, buf);
 		if (prepared.users_own[v] || (text && write_over(spank, v, room[v], text)))
 			continue;
 		if (text)

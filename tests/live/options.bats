@@ -38,6 +38,8 @@ refused() { # TEXT: exit 64 and exactly this line
 	one_gpu_each 4
 	run srun -N2 --gpus-per-node=2 --hvd "$SHOW"
 	one_gpu_each 4
+	run srun -n4 --ntasks-per-node=2 --gpus-per-node=2 --hvd "$SHOW" # two nodes, as the two numbers say
+	one_gpu_each 4
 	run srun -N2 --gres=gpu:2 --hvd "$SHOW"
 	one_gpu_each 4
 	run srun -n2 --gpus-per-task=1 --hvd "$SHOW"
@@ -90,14 +92,14 @@ refused() { # TEXT: exit 64 and exactly this line
 	run srun -n3 --gpus=2 --hvd "$SHOW"
 	refused '3 tasks but 2 GPUs: type -n 2, or --hvd-bind=share'
 	run srun -n1 --gpus=2 --hvd "$SHOW"
-	refused '1 task but 2 GPUs: type -n 2, or --hvd-bind=gpus-per-task=2'
+	refused '1 task but 2 GPUs: type -n 2, -G 1, or --hvd-bind=gpus-per-task=2'
 	run srun -N2 --gpus-per-node=2 -n2 --hvd "$SHOW"
-	refused '2 tasks but 4 GPUs: type -n 4, or --hvd-bind=gpus-per-task=2'
+	refused '2 tasks but 4 GPUs: type -n 4, --gpus-per-node=1, or --hvd-bind=gpus-per-task=2'
 	run srun --gpus=1 --hvd --hvd-bind=gpus-per-task=2 "$SHOW"
 	refused 'gpus-per-task=2 but 1 GPU'
 	# where the job says --hvd, not every step of it is a training
 	run in_cluster env SLURM_HVD=backend=cpu srun -Q -n1 --gpus=2 "$SHOW"
-	refused '1 task but 2 GPUs: type -n 2, or --hvd-bind=gpus-per-task=2, or --hvd=off'
+	refused '1 task but 2 GPUs: type -n 2, -G 1, or --hvd-bind=gpus-per-task=2, or --hvd=off'
 	run in_cluster env SLURM_HVD=backend=cpu srun -Q --gpus=1 --hvd-bind=gpus-per-task=2 "$SHOW"
 	refused 'gpus-per-task=2 but 1 GPU: type --hvd=off to do without'
 	run srun -N2 --gpus-per-socket=1 --sockets-per-node=2 --hvd "$SHOW"

@@ -189,12 +189,20 @@ static void refusals_carry_both_numbers_and_the_n(void **state)
 {
 	(void)state;
 	refuses(STEP(.gpus = "2", .ntasks = "3"), "3 tasks but 2 GPUs: type -n 2, or --hvd-bind=share");
-	refuses(STEP(.gpus = "4", .ntasks = "2"), "2 tasks but 4 GPUs: type -n 4, or --hvd-bind=gpus-per-task=2");
+	refuses(STEP(.gpus = "4", .ntasks = "2"), "2 tasks but 4 GPUs: type -n 4, -G 2, or --hvd-bind=gpus-per-task=2");
+	refuses(STEP(.gpus_per_node = "4", .nodes = "2", .ntasks = "4"), "4 tasks but 8 GPUs: type -n 8, --gpus-per-node=2, or --hvd-bind=gpus-per-task=2");
+	/* without -N there may be more nodes than one */
+	refuses(STEP(.gpus_per_node = "4", .ntasks = "8"), "8 tasks but 4 GPUs a node: type -N 2, or -n 4 for one node, or --hvd-bind=share");
+	refuses(STEP(.gres = "gpu:4", .ntasks = "8"), "8 tasks but 4 GPUs a node: type -N 2, or -n 4 for one node, or --hvd-bind=share");
+	refuses(STEP(.gpus_per_node = "4", .group = 2, .ntasks = "6"), "6 tasks with 2 GPUs each but 4 GPUs a node: type -N 3, or -n 2 for one node");
+	refuses(STEP(.gpus_per_node = "4", .ntasks = "6"), "6 tasks but 4 GPUs: type -n 4, or --hvd-bind=share");
+	asks_for(STEP(.gpus_per_node = "4", .ntasks = "8", .ntasks_per_node = "4"), 0);
+	refuses(STEP(.gpus_per_node = "4", .ntasks = "6", .ntasks_per_node = "4"), "6 tasks but 8 GPUs: type -n 8");
 	refuses(STEP(.gpus = "4", .ntasks = "3"), "3 tasks but 4 GPUs: type -n 4");
 	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .ntasks = "1"), "1 task but 2 GPUs: type -n 2, or --hvd-bind=gpus-per-task=2");
 	refuses(STEP(.gpus = "4", .group = 2, .ntasks = "4"), "4 tasks with 2 GPUs each but 4 GPUs: type -n 2");
 	refuses(STEP(.gpus_per_node = "3", .nodes = "2", .group = 2, .ntasks = "3"), "3 tasks with 2 GPUs each but 2 nodes with 3 GPUs each: type -n 2");
-	refuses(STEP(.gpus_per_node = "3", .group = 2, .ntasks = "3"), "3 tasks with 2 GPUs each but 3 GPUs: type -n 1");
+	refuses(STEP(.gpus_per_node = "3", .group = 2, .ntasks = "3"), "3 tasks with 2 GPUs each but 3 GPUs a node: type -N 3, or -n 1 for one node");
 	refuses(STEP(.gpus = "1", .group = 2), "gpus-per-task=2 but 1 GPU");
 	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .group = 2), "gpus-per-task=2 but 1 GPU");
 	refuses(STEP(.gpus_per_socket = "1"), "how many GPUs this step has is not known here: type -n N, one task for each GPU");

@@ -10,7 +10,7 @@
 int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *ev, struct error *e)
 {
 	struct evaluation_conf conf = {
-		.dataset = d, .resamples = t->conf->resamples, .seed = t->at.seed, .stop = &train_stop,
+		.dataset = d, .trains = 1, .resamples = t->conf->resamples, .seed = t->at.seed, .stop = &train_stop,
 		.leaked = checkpoint_leaked(&t->at, dataset_leak(d, t->train, NULL)), .leaky = t->at.leaky, .trained_on = t->at.trained_on,
 		.pos_weight = t->conf->pos_weight ? t->pos_weight : NULL,
 		.decode_threads = t->conf->decode_threads ? t->conf->decode_threads : 1,

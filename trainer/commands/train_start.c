@@ -197,7 +197,11 @@ static int choose_file(struct train *t, char *path, size_t size, int *resume, st
 		if (found != 0)
 			return found < 0 ? found : 0;
 	} else if (asked) {
+		struct stat st;
+
 		snprintf(path, size, "%s", asked);
+		if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+			return fail(e, EXIT_USAGE, "--resume=%s: a directory: name a checkpoint of it, or --resume=auto with --output=%s goes on from its last", path, path);
 	}
 	if (!*path && t->conf->weights)
 		snprintf(path, size, "%s", t->conf->weights);

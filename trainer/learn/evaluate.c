@@ -11,11 +11,12 @@
 
 /* ---- scoring ----------------------------------------------------------------------------------------- */
 
-static int check_logits(const float *logits, const struct loader_batch *b, const struct dataset *d, struct error *e)
+static int check_logits(const float *logits, const struct loader_batch *b, const struct evaluation_conf *conf, struct error *e)
 {
 	for (int i = 0; i < b->batch.count * FINDINGS; i++)
 		if (!isfinite(logits[i]))
-			return fail(e, EXIT_INTERNAL, "image %s: the network's output is not a number", dataset_samples(d)[b->sample[i / FINDINGS]].id);
+			return fail(e, EXIT_INTERNAL, "image %s: the network's output is not a number%s", dataset_samples(conf->dataset)[b->sample[i / FINDINGS]].id, conf->trains ?
+				    ": the training has diverged, more likely than that the image is bad: lower the learning rate" : "");
 	return 0;
 }
 
@@ -35,7 +36,7 @@ static int score_own(struct model *m, const struct evaluation_conf *conf, struct
 			return fail(e, EXIT_INTERNAL, "evaluation reads sample %llu on rank %d", (unsigned long long)b.sample[0], rank);
 		if (crops_forward(m->engine, &b.batch, conf->crops, dataset_image_size(conf->dataset), m->plan.image_size, FINDINGS, logits, NULL) < 0)
 			return model_fail(m, e);
-		if (check_logits(logits, &b, conf->dataset, e) < 0)
+		if (check_logits(logits, &b, conf, e) < 0)
 			return -e->code;
 		loader_release(l, b.slot);
 		done += (size_t)b.batch.count * (size_t)ranks; /* the others are about as far */

@@ -23,6 +23,7 @@ struct evaluation_conf {
 	const char *trained_on;  /* as in struct checkpoint_notes */
 	const float *pos_weight; /* [FINDINGS] of positives in the objective; NULL: 1 */
 	const volatile sig_atomic_t *stop; /* nonzero: give up early; NULL: never */
+	int trains;       /* the weights are on the way, not somebody's file */
 	const char *tell; /* who says how far it is (progress.h), on rank 0; or NULL */
 };
 
