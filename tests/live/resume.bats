@@ -30,6 +30,13 @@ load trained
 	[[ $output == *", the best so far, are gone: "*"no validation says which weights were best: the results are those of step 600, the last"* ]]
 }
 
+@test "a directory is no checkpoint, and a network that has diverged is not the next image's fault" {
+	mkdir folder
+	refuses 64 "--resume=folder: directory --resume=auto --output=folder" chexnet train --data set "${SMALL[@]}" --steps 2 --output other --resume folder
+	refuses 70 "not a number: diverged learning rate" chexnet train --data set --model densenet --growth 8 --blocks 12,12,12 --threads 1 --batch 8 --steps 3 --eval-every 1 \
+		--learning-rate 100 --warmup-epochs 0 --resamples 0 --output far
+}
+
 @test "moments of one optimizer are not taken for another's" {
 	chexnet train --data set "${SMALL[@]}" --steps 2 --output adam >/dev/null
 	refuses 64 "adam/checkpoint-00000002.safetensors --optimizer=adam sgd --weights=" chexnet train --data set "${SMALL[@]}" --steps 4 --output adam --resume auto \
