@@ -60,6 +60,33 @@ static void sums_are_the_serial_sums_on_every_layout(void **state)
 		run_ranks(layouts[i], sums_of_every_size, NULL);
 }
 
+/* Of no numbers, between two regions that one rank may have side by side and another not, and where in and out overlap. */
+static void sum_at_the_borders(void *arg)
+{
+	(void)arg;
+	struct hvd *h = join_within(20);
+	float *p = hvd_alloc(h, 4096), *q = hvd_alloc(h, 4096);
+	must(p && q);
+	for (int k = 0; k < 4; k++) {
+		works(h, hvd_allreduce(h, p, p, 0, HVD_F32, HVD_SUM));
+		works(h, hvd_allreduce(h, q, q, 0, HVD_F32, HVD_SUM));
+		works(h, hvd_allreduce(h, p + 1024, p + 1024, 0, HVD_F32, HVD_SUM));
+	}
+	float own[6] = { 1, 2, 3, 4, 5, 6 };
+	must(hvd_allreduce(h, own, own + 1, 4, HVD_F32, HVD_SUM) == HVD_EINVAL && strstr(hvd_error(h), "in and out overlap"));
+	must(hvd_allreduce(h, own + 1, own, 4, HVD_F32, HVD_SUM) == HVD_EINVAL);
+	works(h, hvd_allreduce(h, own, own + 3, 3, HVD_F32, HVD_SUM));
+	must(own[3] == 1 * (float)hvd_world(h)->size && own[0] == 1);
+	works(h, hvd_close(h));
+}
+
+static void sums_of_nothing_and_of_what_overlaps(void **state)
+{
+	(void)state;
+	run_ranks("aab", sum_at_the_borders, NULL);
+	run_ranks("aa", sum_at_the_borders, NULL);
+}
+
 /* Small sums one behind the other, in which now one rank and now another comes late: nobody may use what is left of the sum before, nor what is there for the next. */
 static void sums_in_a_row(void *arg)
 {
@@ -621,6 +648,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ranks_are_grouped_by_node_name),
 		cmocka_unit_test(sums_are_the_serial_sums_on_every_layout),
+		cmocka_unit_test(sums_of_nothing_and_of_what_overlaps),
 		cmocka_unit_test(small_sums_in_a_row_do_not_meet),
 		cmocka_unit_test(shared_memory_is_reduced_in_place),
 		cmocka_unit_test(sums_larger_than_the_window_between_nodes_get_through),

@@ -129,6 +129,9 @@ static void read_where_it_writes(void *arg)
 	works(h, hvd_reduce_scatter(h, p, p + 200, 100, HVD_F32, HVD_SUM));
 	works(h, hvd_alltoall(h, p, p + 200, 100, HVD_F32));
 	works(h, hvd_allgather(h, host, host, 2, HVD_F32));
+	must(hvd_allreduce(h, host, p, 4, HVD_F32, HVD_SUM) == HVD_EINVAL);
+	must(!strcmp(hvd_error(h), "an all-reduce: in is in host memory and out in device memory: both have to be in one"));
+	must(hvd_allreduce(h, p, host, 4, HVD_F32, HVD_SUM) == HVD_EINVAL && strstr(hvd_error(h), "in is in device memory and out in host memory"));
 	long request = hvd_start_allgather(h, p, p, 100, HVD_F32); /* the thread's line is not the program's before it asks */
 	must(hvd_wait(h, request + 1) == HVD_EINVAL && strstr(hvd_error(h), "no such request"));
 	must(hvd_wait(h, request) == HVD_EINVAL && strstr(hvd_error(h), "overlap"));

@@ -400,6 +400,8 @@ static void what_is_no_file_is_no_plan_and_nobody_waits_for_it(void **state)
 	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "/dev/null: not a regular file");
 	settings.plan = "/";
 	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "/: not a regular file");
+	settings.plan = "/proc/nobody/plan"; /* nor is a place where none can be written, which is told before a cut is worked out for it */
+	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "cannot write /proc/nobody/plan: No such file");
 }
 
 static void open_and_close(void *arg)

@@ -3,6 +3,7 @@
 #include "tests/unit/runtime_world.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -494,6 +495,61 @@ static void traces_of_two_worlds_and_damaged_ones_are_refused(void **state)
 	assert_int_equal(system(command), 0);
 }
 
+static rlim_t next_file(void)
+{
+	int fd = open("/dev/null", O_RDONLY);
+	must(fd >= 0 && !close(fd));
+	return (rlim_t)fd;
+}
+
+static void may_open(rlim_t files)
+{
+	struct rlimit limit;
+	must(!getrlimit(RLIMIT_NOFILE, &limit));
+	limit.rlim_cur = files;
+	must(!setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+/* Rank 0, which the others would find there, may not open what the sub-world needs, nor allow itself more. */
+static void split_with_few_files(void *arg)
+{
+	(void)arg;
+	struct hvd *h = join_within(20), *s;
+	const rlim_t few = next_file() + 5;
+	if (meeting_rank == 0)
+		must(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ few, few }));
+	double begin = lived();
+	int status = hvd_split(h, 0, &s);
+	must(!s && status == (meeting_rank ? HVD_EBOOT : HVD_ESYS) && lived() - begin < 10);
+	works(h, hvd_barrier(h));
+	works(h, hvd_close(h));
+}
+
+static void a_split_that_fails_on_its_first_rank_fails_on_all_and_loses_none(void **state)
+{
+	(void)state;
+	run_ranks("aaa", split_with_few_files, NULL);
+}
+
+/* A program that takes files away from itself, as one in a sandbox does: those that are open go on. */
+static void compute_with_few_files(void *arg)
+{
+	(void)arg;
+	struct hvd *h = join_within(2);
+	if (meeting_rank == 1)
+		may_open(2);
+	usleep(3000000);
+	for (int k = 0; k < 3; k++)
+		check_sum(h, 15);
+	works(h, hvd_close(h));
+}
+
+static void a_program_that_may_open_no_more_files_stays_in_its_world(void **state)
+{
+	(void)state;
+	run_ranks("aabb", compute_with_few_files, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -509,6 +565,8 @@ int main(void)
 		cmocka_unit_test(a_recovery_waits_for_what_broke_the_sub_world),
 		cmocka_unit_test(who_is_late_in_a_sub_world_is_called_late_and_lives),
 		cmocka_unit_test(a_sub_world_is_closed_once_the_world_above_knows_what_broke_it),
+		cmocka_unit_test(a_split_that_fails_on_its_first_rank_fails_on_all_and_loses_none),
+		cmocka_unit_test(a_program_that_may_open_no_more_files_stays_in_its_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
