@@ -126,8 +126,8 @@ HVD_API void hvd_free(struct hvd *h, void *p);
 /* Copies between that memory and the program's own, whichever of both is the device's, after all that hvd_stream() holds, and waits for it. */
 HVD_API int hvd_copy(struct hvd *h, void *to, const void *from, size_t bytes);
 
-/* Collectives over n elements; in and out may be equal (in device memory: of hvd_allreduce() only; others refuse buffers that overlap). A NaN of any rank is the least and the most on
- * host memory. Where hvd_allreduce() has in == out in memory of hvd_alloc(), it has so on all ranks, at the same place. Sums run in rank order, so equal inputs give equal
+/* Collectives over n elements; in and out may be equal (in device memory: of hvd_allreduce() only), do not overlap otherwise, and are both in host memory or both in the
+ * device's. A NaN of any rank is the least and the most on host memory. Where hvd_allreduce() has in == out in memory of hvd_alloc(), it has so on all ranks, at the same place. Sums run in rank order, so equal inputs give equal
  * bits on every rank, every run and every back end of the CPU. Under "nccl", device memory is ordered with conf.stream
  * (the call returns before the device is through), and host memory goes through the CPU. */
 HVD_API int hvd_allreduce(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op);
