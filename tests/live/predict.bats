@@ -123,6 +123,28 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 	grep -q '>1 of these pictures do not say which part of the image the network saw' both.html
 }
 
+@test "the log of another training is told, and that of either of two compared ones is not" {
+	hash=$(sed -n 's/.*"event":"end".*"weights_hash":"\([0-9a-f]*\)".*/\1/p' log1.jsonl)
+	grep -q "^# .* weights_hash=$hash " 1.csv
+	for words in "--predictions 1.csv --log log1.jsonl" "--predictions run1/test.csv --log log1.jsonl" "--predictions 2.csv --compare 1.csv --log log1.jsonl"; do
+		# shellcheck disable=SC2086
+		run --separate-stderr chexnet report $words --resamples 100 --out own.html
+		[ "$status" -eq 0 ]
+		[ -z "$stderr" ]
+		grep -q "<dd><code>$hash</code>" own.html
+		run ! grep -q 'The log of another training' own.html
+	done
+	run --separate-stderr chexnet report --predictions 2.csv --log log1.jsonl --resamples 100 --out other.html
+	[ "$status" -eq 0 ]
+	[ "$stderr" = "chexnet report: warning: the training of log1.jsonl ends with other weights than those of 2.csv" ]
+	grep -q '<b>The log of another training.</b>' other.html
+	# one that does not say what it ended with, of an older release or of a training that was stopped
+	sed 's/,"weights_hash":"[0-9a-f]*"//' log1.jsonl >silent.jsonl
+	run --separate-stderr chexnet report --predictions 2.csv --log silent.jsonl --resamples 100 --out silent.html
+	[ "$status" -eq 0 ]
+	[ -z "$stderr" ]
+}
+
 @test "maps of another model are marked, whichever command scored and from whichever file" {
 	windowed
 	image=$(find tree/images -name '*.png' | head -n 1)

@@ -202,6 +202,14 @@ static void warn_of_pictures(const struct sources *s, const struct report_conf *
 		fprintf(stderr, "chexnet report: warning: %zu of the %zu pictures in %s were made with other weights than %s\n", foreign, in.n_pictures, conf->pictures, conf->predictions);
 }
 
+static void warn_of_log(const struct sources *s, const struct report_conf *conf)
+{
+	struct report_input in = input_of(s, conf);
+
+	if (report_foreign_log(&in))
+		fprintf(stderr, "chexnet report: warning: the training of %s ends with other weights than those of %s\n", conf->log, conf->predictions);
+}
+
 static void warn_of_probabilities(const struct predictions *p, const char *path)
 {
 	if (looks_like_probabilities(p))
@@ -351,6 +359,7 @@ static int run(int argc, char **argv)
 	else if (check(&conf, &e) == 0 && read_sources(s, &conf, &e) == 0) {
 		note_command(s, argc, argv);
 		warn_of_pictures(s, &conf);
+		warn_of_log(s, &conf);
 		warn_of_probabilities(&s->predictions, conf.predictions);
 		if (conf.out || conf.json)
 			write_report(s, &conf, &e);

@@ -62,6 +62,7 @@ struct train {
 	uint64_t mask_hash;
 	char mask[20];            /* that as checkpoints note it */
 	int leak;                 /* patients are shared, and --allow-leak was given */
+	char weights_hash[WEIGHTS_HASH]; /* of model.safetensors, on rank 0; "": not written yet */
 	struct network network;
 	struct model model;
 	struct model_values values; /* for checkpoints and sharing */

@@ -141,8 +141,10 @@ static int write_model(struct train *t, struct error *e)
 		if (best_was_before(t))
 			notes.step = t->at.best_step;
 		snprintf(path, sizeof path, "%s/model.safetensors", t->output);
-		if (model_get(&t->model, &weights, e) == 0 && checkpoint_write(path, &t->model.plan, &weights, &notes, e) == 0)
+		if (model_get(&t->model, &weights, e) == 0 && checkpoint_write(path, &t->model.plan, &weights, &notes, e) == 0) {
+			model_values_hash(t->weights_hash, &weights, &t->model.plan);
 			log_say(&t->log, "model %s", path);
+		}
 	}
 	return world_agree(t->world, e);
 }
@@ -155,7 +157,7 @@ static int write_predictions(struct train *t, const struct evaluation *ev, struc
 	if (world_speaks(t->world)) {
 		snprintf(about.model, sizeof about.model, "%s", t->model.plan.model);
 		snprintf(about.checkpoint, sizeof about.checkpoint, "%.900s/model.safetensors", t->output);
-		model_values_hash(about.weights_hash, &t->values, &t->model.plan); /* as write_model() wrote them */
+		snprintf(about.weights_hash, sizeof about.weights_hash, "%s", t->weights_hash);
 		snprintf(about.command, sizeof about.command, "%s", t->conf->command);
 		snprintf(about.trained_on, sizeof about.trained_on, "%s", t->at.trained_on);
 		snprintf(about.pos_weight, sizeof about.pos_weight, "%s", t->conf->pos_weight ? t->at.pos_weight : "");

@@ -319,6 +319,8 @@ void tell_end(struct train *t, int code, const char *reason)
 	json_number(event, "step", (double)t->at.step);
 	cJSON_AddStringToObject(event, "reason", reason);
 	cJSON_AddStringToObject(event, "output", t->output);
+	if (*t->weights_hash) /* by which a report knows whether predictions are this training's */
+		cJSON_AddStringToObject(event, "weights_hash", t->weights_hash);
 	log_write(&t->log, event);
 }
 

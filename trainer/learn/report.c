@@ -374,6 +374,8 @@ void report_notes(const struct report *r, struct page *page)
 	if (foreign)
 		page_put(page, "<li class=\"is-warn\"><b>Maps of another model.</b> %zu of the %zu pictures were made with other weights than these predictions: they show where that model "
 			       "looks, and say nothing about this one.</li>\n", foreign, r->in->n_pictures);
+	if (report_foreign_log(r->in))
+		page_put(page, "<li class=\"is-warn\"><b>The log of another training.</b> It ends with other weights than these predictions': its course, its options and its best validation say nothing about them.</li>\n");
 	put_rare(r, page);
 	if (!synthetic)
 		page_put(page, "<li>Not looked at: %sthe time between images. A model that reads such things instead of a finding may have these numbers too "
@@ -440,6 +442,7 @@ void report_provenance(const struct report *r, struct page *page)
 		put_row(page, "Data hash of B", in->other->about.data);
 	}
 	put_row(page, "Training log", in->log_path);
+	put_row(page, "it ends with weights", in->log ? json_get_text(in->log->end, "weights_hash") : NULL);
 	put_row(page, "Training command", json_get_text(start, "command"));
 	put_row(page, "trained by version", json_get_text(start, "version"));
 	put_row(page, "Precision", json_get_text(start, "precision"));

@@ -70,6 +70,17 @@ size_t report_foreign_pictures(const struct report_input *in)
 	return n;
 }
 
+int report_foreign_log(const struct report_input *in)
+{
+	const char *hash = in->log ? json_get_text(in->log->end, "weights_hash") : NULL;
+	struct cam_about about = { 0 };
+
+	if (!hash || !in->predictions)
+		return 0;
+	snprintf(about.weights_hash, sizeof about.weights_hash, "%s", hash);
+	return maker_of(in, &about) == MAKER_OTHER;
+}
+
 static void put_maker(struct page *page, enum maker maker)
 {
 	if (maker == MAKER_MEMBER_OF_A)
