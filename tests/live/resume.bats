@@ -22,9 +22,9 @@ load trained
 	[ -s later/model.safetensors ]
 	[[ $output == *", the best so far, are gone: the best is looked for from here on"* ]]
 	# and where nothing is left to train, the results are not called the best's
-	mkdir over
-	cp early/checkpoint-00000600.safetensors over/
-	run chexnet train --data set "${SMALL[@]}" --steps 600 --eval-every 200 --learning-rate 1e-2 --resume auto --output over
+	mkdir done
+	cp early/checkpoint-00000600.safetensors done/
+	run chexnet train --data set "${SMALL[@]}" --steps 600 --eval-every 200 --learning-rate 1e-2 --resume auto --output done
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ $output == *", the best so far, are gone: "*"no validation says which weights were best: the results are those of step 600, the last"* ]]

@@ -102,7 +102,7 @@ size_t label_mask_apply(struct label_mask *m, struct dataset *d)
 		if (row)
 			row->used = 1;
 		masked += (size_t)__builtin_popcount(bits);
-		d->masked |= bits;
+		d->masked |= bits & ~m->findings;
 		s->known &= ~bits;
 	}
 	return masked;

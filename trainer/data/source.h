@@ -41,7 +41,7 @@ struct dataset {
 	uint64_t hash;
 	int has_oracle;
 	double oracle[FINDINGS];
-	uint32_t masked; /* findings of which labels were left out, so that their oracle, of all labels, says nothing */
+	uint32_t masked; /* findings of which labels of some images were left out: their oracle, of all labels, is none of the others' */
 };
 
 /* A split of a prepared directory. */
