@@ -259,6 +259,23 @@ be_nobody() {
 	refuses 70 "No space left on device" unshare --mount bash -c "$in_tiny" - chexnet synth --images 200 --size 64 --out tiny/out
 }
 
+@test "a training says at its start that its checkpoints will find no room" {
+	unshare --mount true 2>/dev/null || skip "no right to mount a small file system"
+	[ -e set/manifest.json ] || chexnet prepare nih tree set --size 32 >/dev/null
+	mkdir -p tiny
+	local small=(chexnet train --data set --model densenet --growth 16 --blocks 1,1 --batch 8 --steps 1 --resamples 0 --threads 1)
+	# shellcheck disable=SC2016
+	run unshare --mount bash -c 'mount -t tmpfs -o size=$0 none tiny && "$@"' 400k "${small[@]}" --output tiny/out
+	echo "$output"
+	[ "$status" -eq 70 ]
+	[ "$(grep -c "^warning: tiny/out has room for 0\.[0-9] MB, and checkpoints and models take 1.3 MB: " <<<"$output")" -eq 1 ]
+	[[ ${lines[-1]} == "chexnet train: "*": No space left on device" ]]
+	rm -rf roomy
+	run "${small[@]}" --output roomy
+	[ "$status" -eq 0 ]
+	[[ $output != *"has room for"* ]]
+}
+
 @test "doctor says that there is no room for checkpoints, on a full disk and on a small one" {
 	unshare --mount true 2>/dev/null || skip "no right to mount a small file system"
 	mkdir -p tiny

@@ -108,7 +108,7 @@ static int take_best(struct train *t, struct error *e)
 	char path[4200];
 	struct checkpoint *c = NULL;
 
-	if (t->at.best_step == 0 && t->val)
+	if (t->at.best_step == 0 && t->validates)
 		log_say(&t->log, "no validation says which weights were best: the results are those of step %llu, the last", (unsigned long long)t->at.step);
 	if (!best_was_before(t))
 		return 0;

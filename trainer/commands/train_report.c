@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include "clock.h"
 #include "learn/cam.h"
@@ -122,6 +123,17 @@ static void say_lonely(struct train *t)
 		log_say(&t->log, "warning: one rank, which computes on one of GPUs %s at most: srun --gpu-bind=socket --hvd starts one for each", gpus);
 }
 
+/* Weights and two moments of each checkpoint that stays and of the next one; the best and the last weights. What a resumed training has there already is the disk's. */
+static void say_room(struct train *t)
+{
+	const double checkpoints = t->at.step ? 1 : t->conf->keep + 1, wanted = (3 * checkpoints + 2) * sizeof(float) * (double)t->model.plan.n_weights;
+	struct statvfs room;
+
+	if (statvfs(t->output, &room) == 0 && (double)room.f_bavail * (double)room.f_frsize < wanted)
+		log_say(&t->log, "warning: %s has room for %.1f MB, and checkpoints and models take %.1f MB: the training ends with the first that cannot be written", t->output,
+			1e-6 * (double)room.f_bavail * (double)room.f_frsize, 1e-6 * wanted);
+}
+
 void tell_start(struct train *t)
 {
 	const struct hvd_world *w = t->world->at;
@@ -148,6 +160,7 @@ void tell_start(struct train *t)
 		log_say(&t->log, "no test split: nothing judges the model in the end");
 	say_order(t);
 	log_say(&t->log, "%s", t->memory);
+	say_room(t);
 	if (*t->masked)
 		log_say(&t->log, "%s", t->masked);
 	log_say(&t->log, "global batch %d = %d rank%s x %d micro-batch%s of %d; learning rate %g%s; %" PRIu64 " step%s, seed %" PRIu64 "; output %s",
