@@ -161,25 +161,28 @@ static void check_threads(struct doctor *d)
 
 static void check_places(struct doctor *d)
 {
-	int without = 0, mute = -1, n = d->world.at->size;
+	int without = 0, mute = -1, mutes = 0, n = d->world.at->size;
+	char others[40] = "";
 	struct sharing sharing = { 0 };
 
 	for (int a = 0; a < n; a++) {
 		const struct place *p = &d->world.places[a];
 
 		without += !*p->gpu;
-		if (*p->gpu && !p->driver)
+		if (*p->gpu && !p->driver && mutes++ == 0)
 			mute = a;
 		for (int b = a + 1; b < n; b++)
 			check_pair(d, a, b, &sharing);
 	}
+	if (mutes > 1)
+		snprintf(others, sizeof others, ", nor on %d other rank%s", mutes - 1, mutes == 2 ? "" : "s");
 	if (without && without < n)
 		say(d, VERDICT_PROBLEM, "GPU", "%d of %d ranks have none: ask for one a task (--gpus-per-node, or --gpus-per-task=1)", without, n);
 	else if (without)
 		say(d, VERDICT_OK, "GPU", "none on any rank");
 	else if (mute >= 0)
-		say(d, VERDICT_WARNING, "GPU", "rank %d on %s was given %s, and no CUDA driver answers there", mute, d->world.places[mute].host,
-		    d->world.places[mute].gpu);
+		say(d, VERDICT_WARNING, "GPU", "rank %d on %s was given %s, and no CUDA driver answers there%s", mute, d->world.places[mute].host,
+		    d->world.places[mute].gpu, others);
 	else
 		say(d, VERDICT_OK, "GPU", "one a rank, and a driver answers for each");
 	if (sharing.wrong || n == 1)
