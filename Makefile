@@ -258,7 +258,7 @@ demo:
 
 SECONDS_EACH ?= 60
 fuzz:
-	+$(MAKE) --no-print-directory SAN=1 build/san/fuzz_spank build/san/fuzz_runtime build/san/tests/test_trainer_fuzz
+	+$(MAKE) --no-print-directory SAN=1 BUILD=build/san build/san/fuzz_spank build/san/fuzz_runtime build/san/tests/test_trainer_fuzz
 	build/san/fuzz_spank $(SECONDS_EACH)
 	build/san/fuzz_runtime $(SECONDS_EACH)
 	TEST_FUZZ_SECONDS=$(SECONDS_EACH) build/san/tests/test_trainer_fuzz

@@ -149,7 +149,7 @@ main() {
 		DATA=$(realpath "$DATA")
 	fi
 	[ ! -d "$work/cluster" ] || "${cluster[@]}" down 2>/dev/null # of a demo that was killed
-	rm -rf --one-file-system "$work"
+	rm -rf --one-file-system "$work" || die "$work: an earlier demo's, perhaps another user's, and cannot be removed"
 	mkdir -p "$work" && cd "$build" || exit 1
 
 	prepare_data

@@ -84,7 +84,7 @@ static int measure(struct hvd *h, float *p, float *mine, float *want, size_t byt
 	if (hvd_allreduce(h, seconds, seconds, (size_t)rounds, HVD_F64, HVD_MAX))
 		return failed(h, "allreduce");
 	qsort(seconds, (size_t)rounds, sizeof *seconds, ascending);
-	double t = seconds[rounds / 2], algbw = (double)bytes / t * 1e-9;
+	double t = (seconds[rounds / 2] + seconds[(rounds - 1) / 2]) / 2, algbw = (double)bytes / t * 1e-9;
 	double factor = sums ? 2.0 * (w->size - 1) / w->size : 1, all_wrong = (double)wrong;
 	if (hvd_allreduce(h, &all_wrong, &all_wrong, 1, HVD_F64, HVD_SUM))
 		return failed(h, "allreduce");
@@ -255,16 +255,18 @@ static int options(int argc, char **argv, struct settings *s)
 		{ "predict", required_argument, NULL, 'p' }, { "step", required_argument, NULL, 'S' },
 		{ "help", no_argument, NULL, 'h' },         { "version", no_argument, NULL, 'V' }, { 0 },
 	};
+	bool measures = false;
 	opterr = first_task();
 	for (int c; (c = getopt_long(argc, argv, "b:e:n:c:stp:S:h", table_of, NULL)) != -1;) {
 		const char *want = NULL, *const size = "4 to 1e18 bytes (K, M, G)";
+		measures |= strchr("bencst", c) != NULL;
 		switch (c) {
 		case 'b':
 		case 'e':
 			want = size_option(optarg, c == 'b' ? &s->from : &s->to) ? size : NULL;
 			break;
 		case 'n':
-			want = number(optarg) >= 1 && number(optarg) <= ROUNDS_MAX ? NULL : "1 to 10,000";
+			want = number(optarg) >= 1 && number(optarg) <= ROUNDS_MAX && number(optarg) == (int)number(optarg) ? NULL : "1 to 10,000";
 			s->rounds = want ? 0 : (int)number(optarg);
 			break;
 		case 'c':
@@ -285,7 +287,7 @@ static int options(int argc, char **argv, struct settings *s)
 			want = s->step > 0 && s->step < 1e6 ? NULL : "milliseconds, above 0 and below 1e9";
 			break;
 		case 'h':
-			exit(usage());
+			exit(usage() | (fflush(stdout) != 0));
 		case 'V':
 			exit(puts("hvd-bench " HVD_VERSION) < 0);
 		default:
@@ -300,6 +302,8 @@ static int options(int argc, char **argv, struct settings *s)
 		return refused("%s: not expected here: hvd-bench --help lists the options", argv[optind]);
 	if (s->step > 0 && !s->predict)
 		return refused("--step is for --predict FILE, which is not given");
+	if (measures && s->predict)
+		return refused("--predict FILE measures nothing: leave out all other options but --step");
 	return s->from > s->to ? refused("--from %zu is more than --to %zu", s->from, s->to) : 0;
 }
 

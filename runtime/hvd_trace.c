@@ -166,25 +166,32 @@ static void event(FILE *out, const struct trace_file *f, int thread, const char 
 }
 
 /* Names are the program's own: whatever is in them, the JSON stays valid. */
-static const char *clean(const char *name, char text[TRACE_NAME_BYTES])
+static const char *clean(const char *name, size_t size, char *text)
 {
-	int i = 0;
-	for (; i < TRACE_NAME_BYTES - 1 && name[i]; i++)
-		text[i] = name[i] >= ' ' && name[i] != '"' && name[i] != '\\' && name[i] != 127 ? name[i] : '_';
+	size_t i = 0;
+	for (; i < size - 1 && name[i]; i++)
+		text[i] = (unsigned char)name[i] >= ' ' && (unsigned char)name[i] < 127 && name[i] != '"' && name[i] != '\\' ? name[i] : '_';
 	text[i] = 0;
 	return text;
+}
+
+static void name_thread(FILE *out, const struct trace_file *f, unsigned thread, const char *name)
+{
+	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}", f->rank, thread, name);
 }
 
 static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 {
 	static const char *const collectives[] = { "ALLREDUCE", "BROADCAST", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BARRIER" };
+	enum { QUEUES = 2 /* a thread for each bucket's wait, behind those of compute and communication: waits overlap, and spans of one thread must not */ };
 	double ready[1024] = { 0 }; /* of each bucket of the step that is being read */
-	char text[TRACE_NAME_BYTES];
+	bool named[1024] = { false };
+	char text[sizeof f->host > TRACE_NAME_BYTES ? sizeof f->host : TRACE_NAME_BYTES];
 	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_name\",\"args\":{\"name\":\"rank %u on %.63s\"}}", f->rank, f->rank,
-		clean(f->host, text));
+		clean(f->host, sizeof f->host, text));
 	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%u}}", f->rank, f->rank);
-	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"tid\":0,\"name\":\"thread_name\",\"args\":{\"name\":\"compute\"}}", f->rank);
-	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"tid\":1,\"name\":\"thread_name\",\"args\":{\"name\":\"communication\"}}", f->rank);
+	name_thread(out, f, 0, "compute");
+	name_thread(out, f, 1, "communication");
 	uint64_t written = atomic_load(&f->written), n = records_of(f);
 	for (uint64_t i = written - n; i < written; i++) {
 		const struct trace_record *r = &f->record[i % TRACE_RECORDS];
@@ -195,8 +202,14 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 				ready[r->index] = begin;
 			break;
 		case TRACE_BUCKET:
-			if (r->index < 1024 && ready[r->index] > 0 && ready[r->index] < begin)
-				event(out, f, 1, "QUEUE", ready[r->index], begin, zero, r);
+			if (r->index < 1024 && ready[r->index] > 0 && ready[r->index] < begin) {
+				if (!named[r->index]) {
+					named[r->index] = true;
+					snprintf(text, sizeof text, "bucket %u waits", r->index);
+					name_thread(out, f, QUEUES + r->index, text);
+				}
+				event(out, f, QUEUES + (int)r->index, "QUEUE", ready[r->index], begin, zero, r);
+			}
 			event(out, f, 1, "ALLREDUCE", begin, end, zero, r);
 			break;
 		case TRACE_WAIT:
@@ -206,7 +219,7 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 			event(out, f, 0, collectives[r->index % 6], begin, end, zero, r);
 			break;
 		case TRACE_MARK:
-			event(out, f, 0, clean(f->name[r->index % TRACE_NAMES], text), begin, end, zero, r);
+			event(out, f, 0, clean(f->name[r->index % TRACE_NAMES], TRACE_NAME_BYTES, text), begin, end, zero, r);
 			break;
 		}
 	}
@@ -387,7 +400,12 @@ static int summary(const struct traces *t, bool each)
 	uint32_t least = UINT32_MAX, most = 0;
 	for (int i = 0; i < t->n; i++)
 		steps_of(t->file[i], TRACE_WAIT, &least, &most);
-	if (most > least && most - least > SPAN) /* a rank was lost long ago: of its time the others' files hold nothing */
+	for (int i = 0; i < t->n; i++) { /* before the first step of a rank that went on to the end no step is whole: of the time of one that was lost long ago its file holds nothing */
+		uint32_t first = UINT32_MAX, last = 0;
+		steps_of(t->file[i], TRACE_WAIT, &first, &last);
+		least = last == most && first > least && first <= most ? first : least;
+	}
+	if (most > least && most - least > SPAN)
 		least = most - SPAN;
 	uint32_t steps = most >= least ? most - least + 1 : 0;
 	struct step *step = calloc((size_t)steps * (size_t)t->n + 1, sizeof *step);
@@ -434,7 +452,7 @@ int main(int argc, char **argv)
 	int status = 0;
 	for (int c; (c = getopt_long(argc, argv, "o:eh", table, NULL)) != -1;) {
 		if (c == 'h' || c == 'V')
-			return c == 'h' ? usage() : puts("hvd-trace " HVD_VERSION) < 0;
+			return (c == 'h' ? usage() : puts("hvd-trace " HVD_VERSION) < 0) | (fflush(stdout) != 0);
 		if (c == '?')
 			return fputs("hvd-trace: hvd-trace --help lists the options\n", stderr), EXIT_USAGE;
 		output = c == 'o' ? optarg : output;

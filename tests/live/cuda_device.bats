@@ -25,12 +25,20 @@ load cuda
 		    compiled.beside = item("own:beside", ok, 9)
 		    rows = call(out, item("own:a", crash, 9), item("own:long", ok, 9), item("own:hang", wait, 1), compiled)[4:]
 		    assert rows == [("own:long", "ok"), ("own:hang", "timeout"), ("compile:b", "ok"), ("own:beside", "ok"), ("own:a", "failed")], rows
-		    # a ratio's other half that failed is made anew, with its first
+		    # a ratio's other half that failed is made anew, on the same card without its first, which takes minutes
 		    compiled.beside = item("own:broken", crash, 9)
-		    assert call(out, compiled)[9:] == [("compile:b", "ok"), ("own:broken", "failed")]
-		    assert call(out, compiled)[11:] == [("compile:b", "ok"), ("own:broken", "failed")]
+		    assert call(out, compiled)[9:] == [("own:broken", "failed")]
+		    assert call(out, compiled)[10:] == [("own:broken", "failed")]
 		    compiled.beside.command = python(ok)
-		    assert call(out, compiled)[13:] == [("compile:b", "ok"), ("own:broken", "ok")] and len(call(out, compiled)) == 15
+		    assert call(out, compiled)[11:] == [("own:broken", "ok")] and len(call(out, compiled)) == 12
+		    # and the first does not begin where there is no time for both
+		    late = item("compile:late", ok, 9)
+		    late.beside = item("own:beside-late", ok, 9)
+		    late.beside.need = 30
+		    assert len(call(out, late, limit=20)) == 12
+		    # a rate may stand behind words that have no end of line, and is a number
+		    rows = call(out, item("own:words", "print('warming up', end=' '); print('{\"images_per_s\": 5}')", 9), item("own:silent", "pass", 9), item("own:nan", "print('{\"images_per_s\": NaN}')", 9))[12:]
+		    assert rows == [("own:words", "ok"), ("own:silent", "failed"), ("own:nan", "failed")], rows
 		with tempfile.TemporaryDirectory() as folder:
 		    out = pathlib.Path(folder)
 		    # what had told a part of its result when it was cut keeps that, and runs again; whole, it does not
@@ -54,7 +62,7 @@ load cuda
 		    assert run.summary({"status": "failed", "result": {"worst_error": 0, "note": "misaligned address"}}) == "misaligned address"
 		    call(out, item("own:b", "print('{\"images_per_s\": null, \"note\": \"none\"}')", 9), item("own:c", "print('[]')", 9), limit=9)
 		    before, run.run_item = run.run_item, lambda *_: 1 / 0
-		    assert call(out, item("own:d", ok, 9))[-3:] == [("own:b", "ok"), ("own:c", "ok"), ("own:d", "failed")]
+		    assert call(out, item("own:d", ok, 9))[-3:] == [("own:b", "ok"), ("own:c", "failed"), ("own:d", "failed")]
 		    run.run_item = before
 	END
 	echo "$output"
@@ -290,12 +298,14 @@ assert [(k["name"], k["share"], k["mb"], k["gb_per_s"]) for k in told["kernels"]
 		rate = lambda n: [sys.executable, "-c", "import json; print(json.dumps({'images_per_s': %d, 'memory_mib': 1, 'peak_memory_mb': 1}))" % n]
 		made = [run.Item("own:densenet121:256", rate(3000), 20), run.Item("eager:densenet121:256", rate(1000), 20, 1), run.Item("time:one", rate(1), 20, 2)]
 		run.items = lambda args: made
-		def call(card, stages=(), done=scratch / "done"):
+		def call(card, stages=(), done=scratch / "done", code=0):
 		    run.ask_smi = lambda field: card
 		    out = scratch / ("out." + str(time.monotonic_ns()))
 		    out.mkdir(parents=True)
 		    args = types.SimpleNamespace(bin=scratch, out=out, done=done, stages=stages, list=False, cpu=False, limit=60.0, python="python3", inject=[])
-		    assert run.work(args, time.monotonic()) == 0
+		    assert run.work(args, time.monotonic()) == code
+		    if code:
+		        return []
 		    with open(scratch / "done", "a") as rows:
 		        rows.write((out / "rows.jsonl").read_text())
 		    return [json.loads(line)["key"].split(":")[0] for line in (out / "rows.jsonl").read_text().splitlines()]
@@ -305,7 +315,7 @@ assert [(k["name"], k["share"], k["mb"], k["gb_per_s"]) for k in told["kernels"]
 		made[0].command = rate(6000)                 # another program, on another card
 		assert call("two") == ["own", "eager"]
 		made.append(run.Item("time:one:more", rate(1), 20, 3))
-		assert call("three", ("=time",)) == []       # no item is called that
+		assert call("three", ("=time",), code=64) == [] # no item is called that
 		assert call("three", ("=time:one:more",)) == ["time"]
 	END
 	echo "$output"
