@@ -60,12 +60,20 @@ static const ncclDataType_t nccl_types[] = {
 };
 static const ncclRedOp_t nccl_ops[] = { [HVD_SUM] = ncclSum, [HVD_AVG] = ncclAvg, [HVD_MIN] = ncclMin, [HVD_MAX] = ncclMax };
 
-int nccl_usable(char why[128])
+int nccl_usable(char why[128], char gpu[16])
 {
 	struct driver cu;
 	struct api nc;
 	int version = 0;
-	return !driver_bind(&cu, why) && !nccl_bind(&nc, why) && !nc.ncclGetVersion(&version) ? version : 0;
+	CUcontext context = NULL;
+	CUdevice device = 0;
+	if (driver_bind(&cu, why) || nccl_bind(&nc, why) || nc.ncclGetVersion(&version))
+		return 0;
+	/* as open_device() chooses */
+	CUresult rc = !cu.cuCtxGetCurrent(&context) && context ? cu.cuCtxGetDevice(&device) : cu.cuDeviceGet(&device, 0);
+	if (rc || cu.cuDeviceGetPCIBusId(gpu, 16, device))
+		*gpu = 0;
+	return version;
 }
 
 /* ---- errors and waits ----------------------------------------------------------------------------- */

@@ -11,11 +11,14 @@ struct offer {
 	double deadline;
 	int32_t on_death, wire, trace, nccl; /* nccl: its version, 0: no GPU for it */
 	char why[128];         /* why not */
+	char gpu[16];          /* its PCI address, "" not known; with the host that NCCL takes this one for, where the user says that */
+	char hostid[32];
 };
 
 #ifndef HAVE_NCCL
-int nccl_usable(char why[128])
+int nccl_usable(char why[128], char gpu[16])
 {
+	(void)gpu;
 	snprintf(why, 128, "libhvd was built without NCCL");
 	return 0;
 }
@@ -42,6 +45,17 @@ static int settings_differ(struct hvd *h, const struct offer *all, int r)
 	return 0;
 }
 
+/* NCCL refuses two ranks on one GPU, and takes MIG's instances of one for that, too; from 2.30 on it does not, and lets the user allow the other. */
+static int share_gpu(struct hvd *h, const struct offer *all)
+{
+	for (int r = 1; all[0].nccl < 23000 && r < h->world.size; r++)
+		for (int q = 0; q < r; q++)
+			if (all[r].gpu[0] && !strcmp(all[q].gpu, all[r].gpu) && !strcmp(all[q].hostid, all[r].hostid) && !strcmp(hvd_host(h, q), hvd_host(h, r)))
+				return fail(h, HVD_EBACKEND, "ranks %d and %d on %.63s both have GPU %s, which NCCL refuses: srun --gpu-bind=socket --hvd gives each its own; HVD_BACKEND=cpu lets them share", q, r,
+					    hvd_host(h, r), all[r].gpu);
+	return 0;
+}
+
 static int decide(struct hvd *h, const struct offer *all)
 {
 	int with = -1, without = -1;
@@ -52,7 +66,7 @@ static int decide(struct hvd *h, const struct offer *all)
 	if (without < 0 && h->conf.wire == HVD_BF16)
 		return fail(h, HVD_EBACKEND, "HVD_WIRE=bf16 is for the CPU: with NCCL, declare what the device computes");
 	if (without < 0)
-		return backend_nccl.open(h);
+		return share_gpu(h, all) ? HVD_EBACKEND : backend_nccl.open(h);
 	const char *host = hvd_host(h, without), *why = all[without].why;
 	if (with < 0)
 		return fail(h, HVD_EBACKEND, "back end nccl: rank %d on %.63s: %s", without, host, why);
@@ -65,7 +79,8 @@ int choose_backend(struct hvd *h)
 	const char *wish = h->conf.backend ? h->conf.backend : "auto";
 	struct offer mine = { .deadline = h->conf.deadline, .on_death = h->conf.on_death, .wire = h->conf.wire, .trace = h->conf.trace != NULL };
 	snprintf(mine.backend, sizeof mine.backend, "%s", wish);
-	mine.nccl = strcmp(wish, "cpu") ? nccl_usable(mine.why) : 0;
+	mine.nccl = strcmp(wish, "cpu") ? nccl_usable(mine.why, mine.gpu) : 0;
+	snprintf(mine.hostid, sizeof mine.hostid, "%s", getenv("NCCL_HOSTID") ? getenv("NCCL_HOSTID") : "");
 	int status;
 	struct offer *all = gathered(h, &mine, sizeof mine, &status);
 	for (int r = 1; !status && r < h->world.size; r++)

@@ -11,7 +11,7 @@
 #include <nccl.h>
 
 #define DRIVER_FUNCTIONS(F) \
-	F(cuInit) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDevicePrimaryCtxRetain) F(cuCtxGetCurrent) F(cuCtxSetCurrent) \
+	F(cuInit) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetPCIBusId) F(cuDevicePrimaryCtxRetain) F(cuCtxGetDevice) F(cuCtxGetCurrent) F(cuCtxSetCurrent) \
 	F(cuStreamCreateWithPriority) F(cuStreamDestroy) F(cuStreamWaitEvent) F(cuStreamQuery) F(cuStreamIsCapturing) F(cuEventCreate) \
 	F(cuEventRecord) F(cuEventRecordWithFlags) F(cuEventDestroy) F(cuLaunchHostFunc) F(cuPointerGetAttribute) F(cuMemsetD8Async) F(cuMemcpyAsync) F(cuMemcpyDtoDAsync) F(cuMemAlloc) F(cuMemFree) \
 	F(cuMemHostAlloc) F(cuMemFreeHost) F(cuGetErrorName)

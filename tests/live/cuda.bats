@@ -214,6 +214,14 @@ picture_difference() { # FILE FILE
 	[ "$output" = "chexnet bench: no GPU" ]
 }
 
+@test "HVD_SYNC=1, which waits for every collective: steps of several ranks are not captured, and the sums are right" {
+	[ -x "$BUILD/gpu/gpu-world-cpu" ] || skip "gpu-world-cpu was not built"
+	HVD_SYNC=1 run "$BUILD/gpu/gpu-world-cpu" train 2
+	echo "$output"
+	[ "$(grep -c '^rank [01]: 8 of 8 steps asked the host for their all-reduces' <<<"$output")" -eq 2 ] # which the program, told nothing of it, takes for wrong
+	[[ $output == *'"same_bits": true'* && $output != *"cannot wait"* ]]
+}
+
 @test "wgmma that is asked for where the code is not compiled for sm_90a: refused" {
 	[ -e "$BUILD/cuda/ptx/libchexnet_cuda.so" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
 	CHEXNET_WGMMA=1 LD_LIBRARY_PATH=$BUILD/cuda/ptx:$BUILD/cuda run "$BUILD/chexnet" bench --engine=cuda --precision=bf16 --batch=1 --steps=1

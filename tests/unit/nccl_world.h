@@ -189,6 +189,15 @@ static CUresult release_plain(CUdeviceptr p)
 	return CUDA_SUCCESS;
 }
 
+static bool one_gpu; /* for all ranks of a node */
+
+static CUresult bus_of_device(char *text, int size, CUdevice which)
+{
+	(void)which;
+	snprintf(text, (size_t)size, "0000:%02x:00.0", one_gpu ? 0x15 : 0x15 + meeting_rank);
+	return CUDA_SUCCESS;
+}
+
 #define PUT(slot, function) ((slot) = (__typeof__(slot))(void *)(function))
 
 int __wrap_driver_bind(struct driver *cu, char why[128])
@@ -199,6 +208,7 @@ int __wrap_driver_bind(struct driver *cu, char why[128])
 		every[i] = (void (*)(void))fine;
 	PUT(cu->cuDeviceGetCount, one_device);
 	PUT(cu->cuCtxGetCurrent, a_context);
+	PUT(cu->cuDeviceGetPCIBusId, bus_of_device);
 	PUT(cu->cuCtxSetCurrent, set_context);
 	PUT(cu->cuDevicePrimaryCtxRetain, context_of_device);
 	PUT(cu->cuMemcpyAsync, copy);

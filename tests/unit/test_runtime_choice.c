@@ -10,8 +10,8 @@
 
 static bool gpu_here(void)
 {
-	char why[128] = "";
-	return nccl_usable(why);
+	char why[128] = "", gpu[16];
+	return nccl_usable(why, gpu);
 }
 
 static void ask_for_nccl(void *arg)

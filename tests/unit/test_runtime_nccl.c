@@ -140,6 +140,36 @@ static void read_where_it_writes(void *arg)
 	works(h, hvd_close(h));
 }
 
+/* *arg: the wish; NULL: each as if on a node of its own. */
+static void share_a_gpu(void *arg)
+{
+	struct boot boot;
+	struct hvd_conf conf = quick_conf();
+	char why[WHY_BYTES], id[16];
+	one_gpu = true;
+	conf.backend = arg;
+	snprintf(id, sizeof id, "host%d", meeting_rank);
+	if (!arg) {
+		setenv("NCCL_HOSTID", id, 1);
+		works(world, hvd_close(open_world(conf)));
+		return;
+	}
+	int status = handle_new(&world, &conf);
+	works(world, status);
+	works(world, meet(&boot, why));
+	must(handle_form(world, &boot) == HVD_EBACKEND);
+	must(strstr(hvd_error(world), "ranks 0 and 2 on node-a both have GPU 0000:15:00.0, which NCCL refuses: srun --gpu-bind=socket --hvd gives each"));
+	hvd_close(world);
+}
+
+static void two_ranks_on_one_gpu_are_named(void **state)
+{
+	(void)state;
+	run_ranks("aba", share_a_gpu, (void *)(uintptr_t) "nccl");
+	run_ranks("aba", share_a_gpu, (void *)(uintptr_t) "auto");
+	run_ranks("aba", share_a_gpu, NULL);
+}
+
 static void only_all_reduce_and_broadcast_work_in_place_on_a_device(void **state)
 {
 	(void)state;
@@ -639,6 +669,7 @@ int main(void)
 		cmocka_unit_test(device_memory_goes_to_nccl_and_buckets_to_a_stream_of_their_own),
 		cmocka_unit_test(every_thread_of_the_program_may_use_the_handle),
 		cmocka_unit_test(ready_waits_for_no_collective_on_host_memory),
+		cmocka_unit_test(two_ranks_on_one_gpu_are_named),
 		cmocka_unit_test(only_all_reduce_and_broadcast_work_in_place_on_a_device),
 		cmocka_unit_test(without_memory_of_nccl_buffers_are_plain_memory),
 		cmocka_unit_test(a_rank_that_stays_away_from_a_collective_is_named_at_the_deadline),

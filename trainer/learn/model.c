@@ -202,6 +202,7 @@ int model_fail(const struct model *m, struct error *e)
 
 int model_train(struct model *m, const struct engine_batch *batch, int micro, int micros, double lr, uint64_t *token, struct error *e)
 {
+	m->engine_error.code = 0;
 	int rc = engine_train(m->engine, batch, micro, micros, lr, token);
 
 	/* In host memory, so that nobody waits for a GPU, and outside of its graph. */
@@ -211,7 +212,8 @@ int model_train(struct model *m, const struct engine_batch *batch, int micro, in
 	}
 	if (rc == 0)
 		return 0;
-	return *hvd_error(m->world->hvd) ? world_fail(m->world, e) : model_fail(m, e);
+	/* The line of a loss that is recovered from stays libhvd's last, and is none of the engine's. */
+	return *hvd_error(m->world->hvd) && (hvd_lost(m->world->hvd) >= 0 || !m->engine_error.code) ? world_fail(m->world, e) : model_fail(m, e);
 }
 
 /* ---- values ------------------------------------------------------------------------------------------ */
