@@ -44,7 +44,7 @@ options_of_help() { "$BUILD/$1" --help | sed -n '/^ *-/p' | grep -oE -- '^ *(-[a
 	local name
 	[ -e "$SCRATCH/chexnet.1" ] || skip "chexnet is not built"
 	# between the plugin's halves; NCCL's own
-	printf '%s\n' SLURM_HVD_STEP SLURM_HVD_VISIBLE_DEVICES NCCL_DEBUG_FILE NCCL_DEBUG_SUBSYS NCCL_IB_DISABLE >"$SCRATCH/internal"
+	printf '%s\n' SLURM_HVD_STEP SLURM_HVD_VISIBLE_DEVICES NCCL_DEBUG_FILE NCCL_HOSTID NCCL_DEBUG_SUBSYS NCCL_IB_DISABLE >"$SCRATCH/internal"
 	grep -rohE '"(HVD|CHEXNET|SLURM_HVD|CUDA|CUDNN|NCCL|UCX|OMP|TMP)[A-Z_]+"' "$TOP/spank" "$TOP/runtime" "$TOP/trainer" | tr -d '"' | grep -v '_$' | sort -u >"$SCRATCH/variables"
 	[ "$(wc -l <"$SCRATCH/variables")" -gt 25 ]
 	while read -r name; do
