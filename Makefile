@@ -199,7 +199,7 @@ SIMULATED := pthread_mutex_lock pthread_mutex_unlock pthread_cond_broadcast pthr
 $(BUILD)/tests/test_runtime_histories: $(call objects,tests/unit/test_runtime_histories.c runtime/mesh.c runtime/watch.c runtime/recover.c runtime/wire.c runtime/chain.c runtime/reduce.c)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(SIMULATED)) -o $@ $^ -lcmocka -lm
-$(BUILD)/tests/test_runtime_nccl $(BUILD)/tests/test_runtime_stamps: private override LDFLAGS += -Wl,--wrap=nccl_bind,--wrap=driver_bind
+$(BUILD)/tests/test_runtime_nccl $(BUILD)/tests/test_runtime_nccl_losses $(BUILD)/tests/test_runtime_stamps: private override LDFLAGS += -Wl,--wrap=nccl_bind,--wrap=driver_bind
 $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call objects,$(TRAINER_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lcmocka $(TRAINER_LIBS)

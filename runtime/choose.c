@@ -11,8 +11,8 @@ struct offer {
 	double deadline;
 	int32_t on_death, wire, trace, nccl; /* nccl: its version, 0: no GPU for it */
 	char why[128];         /* why not */
-	char gpu[16];          /* its PCI address, "" not known; with the host that NCCL takes this one for, where the user says that */
-	char hostid[32];
+	char gpu[16];          /* its PCI address, "": not known */
+	char hostid[32];       /* NCCL_HOSTID: the host that NCCL is to take this rank's for, "": its own */
 };
 
 #ifndef HAVE_NCCL

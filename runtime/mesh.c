@@ -41,15 +41,20 @@ uint64_t mesh_tag(struct mesh *m)
 static int form(const struct mesh *m, struct boot *boot, struct links *l, struct link *link, int n, double until, char *why)
 {
 	enum { ROOM = WHY_BYTES - 200 /* of names, before what they did not do */ };
-	int status = links_form(l, link, n, m->cards, until, why), used = 0, named = 0, more = 0;
+	int status = links_form(l, link, n, m->cards, until, why), used = 0, named = 0;
+	bool more = false;
 	if (status && atomic_load(&m->failed))
 		return refuse(why, status, "%s", m->fault);
 	if (!status || why[0])
 		return status;
 	for (int i = 0; i < n; i++) {
 		char host[HOST_BYTES];
-		if (link[i].fd >= 0 || (named >= 8 || used >= ROOM ? ++more : 0))
+		if (link[i].fd >= 0)
 			continue;
+		if (named >= 8 || used >= ROOM) {
+			more = true;
+			continue;
+		}
 		snprintf(host, sizeof host, "%s", m->cards[link[i].rank].host);
 		if (boot)
 			boot->host_of(boot, link[i].rank, host);

@@ -460,7 +460,9 @@ passes() { # NAME
 	done
 	[ ! -e "$WORK/differs" ]
 	# what may be a rank's own
-	run -0 in_cluster srun -Q -O --mpi=pmix -N1 -n2 bash -c "exec $BUILD/chexnet train ${SMALL[*]} --data $SCRATCH/data --output $WORK/own --steps 3 --threads \$((SLURM_PROCID+1)) --data-memory \$((9-SLURM_PROCID))"
+	run -0 in_cluster srun -Q -O --mpi=pmix -N1 -n2 bash -c "exec $BUILD/chexnet train ${SMALL[*]} --data $SCRATCH/data --output $WORK/own --steps 3 --threads \$((SLURM_PROCID+1)) --data-memory \$((9-SLURM_PROCID)) \
+		\$([ \$SLURM_PROCID != 0 ] || echo --log-json $WORK/own.json)"
+	grep -q '"event":"end"' "$WORK/own.json"
 }
 
 @test "a batch script or a shell of salloc that starts no step, and a rank that sees several GPUs, are told of srun --hvd" {

@@ -98,7 +98,7 @@ void train_list_changes(const char *before, const char *options, char *text, siz
 /* ---- the same on all ranks --------------------------------------------------------------------------- */
 
 /* What may differ from rank to rank. */
-static const char *const own[] = { "threads", "decode-threads", "data-memory", "tensorboard" };
+static const char *const own[] = { "threads", "decode-threads", "data-memory", "log-json", "tensorboard" };
 
 static uint64_t option_word(const struct option *o, const struct train_conf *conf)
 {
