@@ -9,6 +9,17 @@
  * weights and the sums of their gradient go by. RESULT_STRIDE is no power of 2, of which a cache holds few lines. */
 enum { CHANNEL_GROUP = 4 * PANEL, RESULT_STRIDE = CHANNEL_GROUP + LANES };
 
+/* Pixels of a chunk. On tiles sums of weights' gradients are loaded and stored once for each, 8 tiles for 2 products an AMX_DEPTH of pixels. */
+static int chunk_pixels(const struct conv *c)
+{
+	return c->tiles ? 4 * AMX_DEPTH : 56;
+}
+
+static ptrdiff_t chunk_plane(const struct conv *c)
+{
+	return chunk_pixels(c) * LANES;
+}
+
 static const ptrdiff_t one_tap[1] = { 0 };
 
 /* A run of output pixels and the input pixel under the first of them. */
@@ -17,18 +28,12 @@ struct chunk {
 	int pixels;
 };
 
-/* Of what cpu_multiply() writes for a chunk. */
-static int result_rows(const struct conv *c)
-{
-	return c->tiles ? round_up(CHUNK, AMX_ROWS) : CHUNK;
-}
-
 size_t cpu_conv1_scratch(const struct conv *c)
 {
 	size_t in = (size_t)round_up(c->c_in, LANES), out = (size_t)round_up(c->c_out, LANES);
-	size_t rows = (size_t)result_rows(c);
-	size_t forward = in * CHUNK + out * rows, backward = (out + CHANNEL_GROUP) * CHUNK + RESULT_STRIDE * rows;
-	backward += cpu_tile_room(c, CHUNK, CHANNEL_GROUP, CHUNK, NULL).floats;
+	size_t pixels = (size_t)chunk_pixels(c);
+	size_t forward = (in + out) * pixels, backward = (out + CHANNEL_GROUP + RESULT_STRIDE) * pixels;
+	backward += cpu_tile_room(c, chunk_pixels(c), CHANNEL_GROUP, chunk_pixels(c), NULL).floats;
 	return forward > backward ? forward : backward;
 }
 
@@ -44,7 +49,7 @@ static int next_chunk(const struct conv *c, size_t *at, size_t end, struct chunk
 		left = left < w - column ? left : w - column;
 		chunk->in = image * (size_t)c->h_in * (size_t)c->h_in + step * row * (size_t)c->h_in + step * column;
 	}
-	chunk->pixels = left < CHUNK ? (int)left : CHUNK;
+	chunk->pixels = left < (size_t)chunk_pixels(c) ? (int)left : chunk_pixels(c);
 	*at += (size_t)chunk->pixels;
 	return 1;
 }
@@ -54,9 +59,9 @@ static void pack_input(const struct cpu_engine *e, const struct conv *c, const s
 {
 	const void *from = acts_at(e, x, chunk->in);
 	if (c->pool)
-		e->kernels->at[e->storage].pack_bn_pool(chunk->pixels, c->c_in, from, x.stride, (ptrdiff_t)c->h_in * x.stride, bn, packed, CHUNK * LANES);
+		e->kernels->at[e->storage].pack_bn_pool(chunk->pixels, c->c_in, from, x.stride, (ptrdiff_t)c->h_in * x.stride, bn, packed, chunk_plane(c));
 	else
-		e->kernels->at[e->storage].pack_bn(chunk->pixels, c->c_in, from, x.stride * c->stride, bn, packed, CHUNK * LANES);
+		e->kernels->at[e->storage].pack_bn(chunk->pixels, c->c_in, from, x.stride * c->stride, bn, packed, chunk_plane(c));
 }
 
 /* One product over the batch; a field is set where the product has it. */
@@ -83,8 +88,8 @@ static void forward_part(void *context, int part, int worker)
 	struct cpu_engine *e = j->e;
 	const struct conv *c = j->c;
 	int parts = cpu_splits(e), in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES);
-	float *packed = e->scratch[worker], *result = packed + (size_t)in * CHUNK;
-	struct grads map = { packed, LANES, CHUNK * LANES };
+	float *packed = e->scratch[worker], *result = packed + in * chunk_pixels(c);
+	struct grads map = { packed, LANES, chunk_plane(c) };
 	struct moments m = cpu_moments(e, part);
 	size_t pixels = (size_t)c->h_out * (size_t)c->h_out, start = (size_t)part_start(part, parts, e->count) * pixels;
 	size_t end = (size_t)part_start(part + 1, parts, e->count) * pixels;
@@ -99,7 +104,7 @@ static void forward_part(void *context, int part, int worker)
 		pack_input(e, c, &j->bn->v, j->x, &chunk, packed);
 		t = profile_add(e->profile, worker, WORK_BN, t);
 		cpu_narrow(e, c, chunk.pixels, c->c_in, map, map);
-		cpu_multiply(e, c, c->forward, c->c_out, 1, one_tap, in / LANES, CHUNK * LANES, packed, chunk.pixels, result, out,
+		cpu_multiply(e, c, c->forward, c->c_out, 1, one_tap, in / LANES, chunk_plane(c), packed, chunk.pixels, result, out,
 		             more ? &ahead : NULL);
 		t = profile_add(e->profile, worker, WORK_FORWARD, t);
 		e->kernels->at[e->storage].finish(chunk.pixels, c->c_out, result, out, acts_at(e, j->y, chunk.out), j->y.stride, e->training ? &m : NULL,
@@ -125,7 +130,7 @@ static void finish_backward(const struct job *j, const struct chunk *chunk, int 
 	struct bn_vectors v = bn_slice(&j->bn->v, channel);
 	struct grads to = grads_slice(grads_at(j->g, chunk->in), channel);
 	const void *x = acts_at(e, acts_slice(e, j->x, channel), chunk->in);
-	ptrdiff_t x_row = (ptrdiff_t)c->h_in * j->x.stride, to_row = (ptrdiff_t)c->h_in * to.stride, plane = CHUNK * LANES;
+	ptrdiff_t x_row = (ptrdiff_t)c->h_in * j->x.stride, to_row = (ptrdiff_t)c->h_in * to.stride, plane = chunk_plane(c);
 	if (c->pool)
 		e->kernels->at[e->storage].bn_backward_pool(chunk->pixels, channels, result, RESULT_STRIDE, x, j->x.stride, x_row, &v, v.gamma, to.data,
 		                                            to.stride, to_row, sum, dot, packed, plane);
@@ -141,12 +146,12 @@ static void add_weights(const struct cpu_engine *e, const struct conv *c, int pi
 {
 	int out = round_up(c->c_out, LANES);
 	if (c->tiles) {
-		cpu_tile_weights(e, c, room, pixels, 1, one_tap, channels, pixels, packed, CHUNK * LANES, sums, 0);
+		cpu_tile_weights(e, c, room, pixels, 1, one_tap, channels, pixels, packed, chunk_plane(c), sums, 0);
 		return;
 	}
 	for (int o = 0; o < out; o += PANEL)
 		for (int k = 0; k < round_up(channels, LANES) / LANES; k++)
-			e->kernels->outer(pixels, out - o > LANES ? PANEL : LANES, packed + k * CHUNK * LANES, grad.data + o / LANES * grad.plane,
+			e->kernels->outer(pixels, out - o > LANES ? PANEL : LANES, packed + k * chunk_plane(c), grad.data + o / LANES * grad.plane,
 			                  grad.stride, grad.plane, sums + (size_t)k * LANES * (size_t)out + o, out);
 }
 
@@ -168,9 +173,9 @@ static void backward_part(void *context, int task, int worker)
 	const struct conv *c = j->c;
 	int split = task / j->ranges, from = cpu_range_start(c, task % j->ranges, j->ranges), to = cpu_range_start(c, task % j->ranges + 1, j->ranges);
 	int out = round_up(c->c_out, LANES);
-	float *gradient = e->scratch[worker], *result = gradient + (size_t)out * CHUNK, *packed = result + RESULT_STRIDE * result_rows(c);
-	struct grads room_for_gradient = { gradient, LANES, CHUNK * LANES };
-	struct tile_room room = cpu_tile_room(c, CHUNK, CHANNEL_GROUP, CHUNK, packed + CHANNEL_GROUP * CHUNK);
+	float *gradient = e->scratch[worker], *result = gradient + out * chunk_pixels(c), *packed = result + RESULT_STRIDE * chunk_pixels(c);
+	struct grads room_for_gradient = { gradient, LANES, chunk_plane(c) };
+	struct tile_room room = cpu_tile_room(c, chunk_pixels(c), CHANNEL_GROUP, chunk_pixels(c), packed + CHANNEL_GROUP * chunk_pixels(c));
 	float *sums = cpu_weight_sums(e, c, split), *sum, *dot;
 	memset(sums + (size_t)from * (size_t)out, 0, (size_t)round_up(to - from, LANES) * (size_t)out * sizeof *sums);
 	cpu_bn_sums(e, split, from, to, &sum, &dot);
@@ -181,7 +186,7 @@ static void backward_part(void *context, int task, int worker)
 		struct grads grad = grads_at(j->dy, chunk.out);
 		uint64_t t = profile_start(e->profile);
 		if (j->behind || grad.stride != LANES) {
-			cpu_pack_gradient(e, j->behind, chunk.pixels, c->c_out, j->dy, chunk.out, gradient, CHUNK * LANES);
+			cpu_pack_gradient(e, j->behind, chunk.pixels, c->c_out, j->dy, chunk.out, gradient, chunk_plane(c));
 			grad = room_for_gradient;
 		}
 		cpu_tile_gradient(e, c, &room, chunk.pixels, grad);

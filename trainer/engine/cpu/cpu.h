@@ -20,7 +20,7 @@
 #include "engine/cpu/profile.h"
 #include "engine/cpu/team.h"
 
-enum { MAX_SPLITS = 32, MAX_GRAD_SPLITS = 32, CHUNK = 56, MAX_TAPS = 9, PHASES = 4 };
+enum { MAX_SPLITS = 32, MAX_GRAD_SPLITS = 32, MAX_TAPS = 9, PHASES = 4 };
 
 #define BN_EPSILON 1e-5
 
