@@ -140,7 +140,8 @@ static int waited(struct hvd *h, struct nccl *s, CUstream stream, const char *wh
 		return fail(h, HVD_EINVAL, "a graph that is being captured cannot wait for %s (HVD_SYNC=1 waits for every collective)", what);
 	for (double until = lived() + h->conf.deadline; (rc = s->cu.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY;) {
 		int status = not_through(h, what, until);
-		if ((s->hung = status))
+		s->hung = status;
+		if (status)
 			return status;
 	}
 	s->hung = rc;

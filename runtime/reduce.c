@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#ifndef __clang__
 #pragma GCC optimize("O3") /* at -O2, gcc 12 does not vectorise these loops */
+#endif
 #include "reduce.h"
 
 #include <string.h>
@@ -39,8 +41,8 @@ static uint16_t f16_of_f32(float f)
 #define SAME(x) (x)
 #define PLUS(a, b) ((a) + (b))
 /* a NaN stays, whichever rank has it */
-#define LESS(a, b) (((b) < (a)) | ((b) != (b)) ? (b) : (a))
-#define MORE(a, b) (((b) > (a)) | ((b) != (b)) ? (b) : (a))
+#define LESS(a, b) (((int)((b) < (a)) | ((b) != (b))) ? (b) : (a))
+#define MORE(a, b) (((int)((b) > (a)) | ((b) != (b))) ? (b) : (a))
 
 /* The widest vectors of the machine it runs on; sums are the same bits with any. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

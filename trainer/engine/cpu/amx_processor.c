@@ -3,10 +3,12 @@
 #include "engine/cpu/amx.h"
 
 #if defined __x86_64__
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 #include <immintrin.h>
 
 #include "engine/cpu/amx_tiles.h"
+#include "engine/cpu/target.h"
+
+TARGET("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 
 /* Constant: the compiler takes ldtilecfg for a load of 8 bytes, and need not finish a local before it. */
 static const struct amx_config all_tiles __attribute__((aligned(64))) = {
@@ -74,4 +76,5 @@ static void transpose_pairs(uint32_t from[16][16], uint16_t *to, ptrdiff_t strid
 const struct cpu_amx cpu_amx_processor = {
 	"AMX", begin, end, narrow_processor, transpose_processor, pair_processor, multiply_processor, outer_processor,
 };
+TARGET_END
 #endif

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Built for AVX-512 whatever the compiler's default is; cpu_kernels_best() decides whether it runs. */
 #if defined __x86_64__
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512")
+#include <immintrin.h>
+
+#include "engine/cpu/target.h"
+#ifndef __clang__ /* whose attribute has no word for the width */
+#pragma GCC target("prefer-vector-width=512")
+#endif
+TARGET("avx512f,avx512bw,avx512dq,avx512vl,fma")
 #include "engine/cpu/vec_avx512.h"
 #else
 #include "engine/cpu/vec_portable.h"
@@ -9,6 +15,9 @@
 #define ISA avx512
 #define ISA_NAME "AVX-512"
 #include "engine/cpu/kernels_table.inc"
+#if defined __x86_64__
+TARGET_END
+#endif
 
 const struct cpu_kernels *cpu_kernels_best(void)
 {
