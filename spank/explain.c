@@ -167,6 +167,14 @@ char *explain_mixture(const struct node *node, const struct request *r, const st
 
 /* ---- JSON ---------------------------------------------------------------------------------------- */
 
+static void json_string(FILE *out, const char *text)
+{
+	putc('"', out);
+	for (; *text; text++)
+		fprintf(out, *text == '"' || *text == '\\' ? "\\%c" : (unsigned char)*text < ' ' ? "\\u%04x" : "%c", (unsigned char)*text);
+	putc('"', out);
+}
+
 static void json_numbers(FILE *out, const struct cpuset *set)
 {
 	const char *comma = "";
@@ -190,16 +198,19 @@ static void json_task(FILE *out, const struct node *node, const struct request *
 	char list[CPULIST_TEXT];
 
 	fprintf(out, "{\"task\":%d,\"gpus\":[", task);
-	for (int i = 0; i < p->devices; i++)
-		fprintf(out, "%s\"%s\"", i ? "," : "", device_name(node, r, p->device[i]));
+	for (int i = 0; i < p->devices; i++) {
+		fputs(i ? "," : "", out);
+		json_string(out, device_name(node, r, p->device[i]));
+	}
 	fprintf(out, "],\"cpus\":\"%s\",\"numa\":[", cpulist_print(&p->cpus, list, sizeof list));
 	json_numbers(out, &p->numa);
 	fprintf(out, "],\"package\":[");
 	json_numbers(out, &packages);
+	fputs("],\"nic\":", out);
 	if (p->nic >= 0)
-		fprintf(out, "],\"nic\":\"%s\"", node->nic[p->nic].name);
+		json_string(out, node->nic[p->nic].name);
 	else
-		fprintf(out, "],\"nic\":null");
+		fputs("null", out);
 	fprintf(out, ",\"threads\":%d,\"distance\":", p->threads);
 	fprintf(out, p->distance < 0 ? "null}" : "%d}", p->distance);
 }

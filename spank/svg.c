@@ -25,11 +25,23 @@ static int task_of(const struct request *r, const struct plan *plan, int gpu)
 	return -1;
 }
 
+/* Names come from files and from users. */
+static void put_text(FILE *out, const char *text)
+{
+	for (; *text; text++)
+		if (*text == '<' || *text == '&')
+			fputs(*text == '<' ? "&lt;" : "&amp;", out);
+		else
+			putc((unsigned char)*text < ' ' ? '?' : *text, out);
+}
+
 static void draw_box(FILE *out, int n, int y, const char *colour, const char *kind, const char *name, const char *note)
 {
 	int x = 2 * MARGIN + n % COLUMNS * (BOX + GAP), top = y + n / COLUMNS * (BOX_HEIGHT + GAP);
 	fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\"/>\n", x, top, BOX, BOX_HEIGHT, colour);
-	fprintf(out, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">%s %s</text>\n<text x=\"%d\" y=\"%d\">%s</text>\n", x + 8, top + 22, kind, name, x + 8, top + 44, note);
+	fprintf(out, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">%s ", x + 8, top + 22, kind);
+	put_text(out, name);
+	fprintf(out, "</text>\n<text x=\"%d\" y=\"%d\">%s</text>\n", x + 8, top + 44, note);
 }
 
 static int draw_gpus(FILE *out, const struct node *node, const struct request *r, const struct plan *plan, int package, int y)
@@ -112,8 +124,10 @@ void draw_svg(FILE *out, const struct node *node, const struct request *request,
 		draw_package(out, node, request, plan, p, y);
 		y += package_height(node, p) + GAP;
 	}
-	for (int t = 0; t < plan->tasks; t++)
-		fprintf(out, "<text x=\"%d\" y=\"%d\"><tspan fill=\"%s\">&#9632;</tspan> task %d: %s</text>\n", MARGIN, y + 20 * t + 14, colours[t % TASK_COLOURS], t,
-			explain_task(node, request, plan, t, line, sizeof line));
+	for (int t = 0; t < plan->tasks; t++) {
+		fprintf(out, "<text x=\"%d\" y=\"%d\"><tspan fill=\"%s\">&#9632;</tspan> task %d: ", MARGIN, y + 20 * t + 14, colours[t % TASK_COLOURS], t);
+		put_text(out, explain_task(node, request, plan, t, line, sizeof line));
+		fputs("</text>\n", out);
+	}
 	fprintf(out, "</svg>\n");
 }

@@ -4,6 +4,7 @@
 
 #include "../../spank/explain.h"
 #include "../../spank/models.h"
+#include "../../spank/svg.h"
 
 static char line[EXPLAIN_LINE];
 
@@ -89,6 +90,30 @@ static void json_is_as_in_the_contract(void **state)
 	assert_non_null(strstr(text, "{\"task\":0,\"gpus\":[],\"cpus\":\"0-1\",\"numa\":[0],\"package\":[0],\"nic\":null,\"threads\":1,\"distance\":null}"));
 }
 
+static void names_are_escaped(void **state)
+{
+	static const int where[] = { 0, 0 };
+	char text[4096] = "";
+	struct plan plan;
+	(void)state;
+
+	make_machine(1, 1, 2, 1, where, 2, false);
+	strcpy(node->nic[0].name, "a\"\\<&\n");
+	ask_for(2, POLICY_SOCKET, ORDER_SPREAD);
+	request->instance[1] = "MIG-\"<";
+	json(text, sizeof text);
+	assert_non_null(strstr(text, "\"nic\":\"a\\\"\\\\<&\\u000a\""));
+	assert_non_null(strstr(text, "\"gpus\":[\"MIG-\\\"<\"]"));
+	FILE *f = fmemopen(text, sizeof text, "w");
+	assert_non_null(f);
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	draw_svg(f, node, request, &plan);
+	fclose(f);
+	plan_free(&plan);
+	assert_non_null(strstr(text, ">NIC a\"\\&lt;&amp;?</text>"));
+	assert_non_null(strstr(text, "task 1: GPU MIG-\"&lt; of "));
+}
+
 static void a_line_fits_its_buffer(void **state)
 {
 	static const int where[] = { 0 };
@@ -139,6 +164,7 @@ int main(void)
 		cmocka_unit_test(bandwidths_are_those_of_the_whole_name),
 		cmocka_unit_test(the_slower_of_different_gpus_is_named),
 		cmocka_unit_test(json_is_as_in_the_contract),
+		cmocka_unit_test(names_are_escaped),
 		cmocka_unit_test(a_line_fits_its_buffer),
 		cmocka_unit_test(the_farthest_gpu_is_named_with_what_helps),
 	};
