@@ -189,6 +189,16 @@ static int step_number(spank_t spank, spank_item_t item)
 	return spank_get_item(spank, item, &n) == ESPANK_SUCCESS ? (int)n : 1;
 }
 
+/* Whether the CPUs of the job's first two nodes are enough for so many tasks: those of -n alone are where the tasks are now. */
+static bool have_cpus(spank_t spank, int first, int second)
+{
+	char text[64], each[16];
+	const int need = spank_getenv(spank, "SLURM_CPUS_PER_TASK", each, sizeof each) == ESPANK_SUCCESS ? atoi(each) : 1;
+	int cpus[2], known = spank_getenv(spank, "SLURM_JOB_CPUS_PER_NODE", text, sizeof text) == ESPANK_SUCCESS ? sscanf(text, "%d,%d", &cpus[0], &cpus[1]) : 0;
+
+	return known > 0 && first * need <= cpus[0] && second * need <= cpus[known - 1]; /* both, in "8(x2)" */
+}
+
 /* Where two nodes have different numbers of GPUs, and the step as many tasks as both together: the tasks of the first node, so many
  * that -m plane= puts the others on the second; 0 where that does not help. */
 static int tasks_of_first(spank_t spank, int here, int all)
@@ -198,7 +208,7 @@ static int tasks_of_first(spank_t spank, int here, int all)
 	if (!step.options.hvd || step_number(spank, S_JOB_NNODES) != 2 || spank_get_item(spank, S_JOB_NODEID, &node) != ESPANK_SUCCESS)
 		return 0;
 	int first = node ? all - here : here;
-	return first < all && first > all - first ? first : 0;
+	return first < all && first > all - first && have_cpus(spank, first, all - first) ? first : 0;
 }
 
 /* With --hvd, one task per GPU is the rule; srun refuses where it can count, the node where only it can. Without, no more

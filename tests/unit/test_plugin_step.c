@@ -332,8 +332,14 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	assert_non_null(strstr(record->line, " on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, else submit the job with --gpus-per-node=6 --ntasks-per-node=3, or"));
 	/* of two nodes, the second here, the first has the GPUs of four tasks: in blocks of four, two are left for this one */
 	step_node = 1;
+	spank_setenv(NULL, "SLURM_JOB_CPUS_PER_NODE", "4(x2)", 1);
 	assert_int_equal(run_step(pairs, 4, 0), 64);
 	assert_non_null(strstr(record->line, " on this node: type -m plane=4, or submit the job with --gpus-per-node=6 --ntasks-per-node=3, or"));
+	/* unless a node has not the CPUs for it */
+	spank_setenv(NULL, "SLURM_JOB_CPUS_PER_NODE", "5,1", 1);
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_null(strstr(record->line, "plane"));
+	spank_unsetenv(NULL, "SLURM_JOB_CPUS_PER_NODE");
 	step_node = 0;
 	step_tasks = 5;
 	assert_int_equal(run_step(pairs, 4, 0), 64);
