@@ -11,12 +11,19 @@
 
 enum { EXIT_INTERNAL = 70, LONG_VALUE = 16384 /* bytes; room for a variable that lists GPUs, masks or options */ };
 
+/* What the tasks of a node tell each other, and slurmstepd. */
+struct shared {
+	bool refused;       /* a task, or all of them, ended with step.failure */
+	int told;           /* tasks that have marked what they see */
+	struct cpuset seen; /* GPUs of the step, as step.devices counts them, that tasks see which were bound by others than us */
+};
+
 struct step {
 	const struct site *site;
 	bool active;                  /* tasks are to be bound */
 	bool broken;                  /* something that is needed failed: nothing is bound */
 	int failure;                  /* 0, or the status that every task ends with */
-	bool *refused;                /* a task, or all of them, ended with that status; shared with the tasks */
+	struct shared *shared;        /* NULL: no memory for it */
 	bool ended;                   /* the step was told to end because of that */
 	char host[256];
 	struct options options;
@@ -42,6 +49,9 @@ void step_name_devices(void);
 /* One warning a node where tasks are far from their GPUs: the first of them stands for the others, and says it itself if it is
  * `speaker`, a local task; -1: whoever calls says it. For plans of the whole node. */
 void step_warn_distance(spank_t spank, int speaker);
+
+/* One line about GPUs of the step that no task of the node uses, and what uses them. */
+void step_warn_idle(spank_t spank);
 
 /* "rank 3" of a local task. Slurm counts within a component, while SLURM_PROCID goes on through all that a step joins: "rank 3 of its component". */
 enum { RANK_NAME = 40 };

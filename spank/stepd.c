@@ -32,8 +32,8 @@ void step_fail(int status, const char *line)
 	if (line)
 		slurm_spank_log("hvd: %s: %s", step.host, line);
 	step.failure = status;
-	if (step.refused)
-		*step.refused = true;
+	if (step.shared)
+		step.shared->refused = true;
 }
 
 const char *job_variable(spank_t spank, const char *name, char *buf, int size)
@@ -306,11 +306,10 @@ static const char *idle_cure(spank_t spank, char *buf, size_t size)
 	return buf;
 }
 
-static void print_warnings(spank_t spank)
+void step_warn_idle(spank_t spank)
 {
 	char line[EXPLAIN_LINE], cure[128];
 
-	step_warn_distance(spank, -1);
 	if (*explain_idle(step.node, step.request, &step.plan, line, sizeof line))
 		slurm_spank_log("hvd: %s: %s%s", step.host, line, idle_cure(spank, cure, sizeof cure));
 }
@@ -331,8 +330,10 @@ static void report(spank_t spank, const char *note)
 		slurm_spank_log("hvd: --overlap: other steps of this job may be using the same GPUs");
 	if (!step.devices.in_doubt && *explain_mixture(step.node, step.request, &step.plan, line, sizeof line))
 		slurm_spank_log("hvd: %s: %s", step.host, line);
-	if (!step.per_task)
-		print_warnings(spank);
+	if (step.per_task)
+		return;
+	step_warn_distance(spank, -1);
+	step_warn_idle(spank);
 }
 
 static void make_plan(spank_t spank)
@@ -415,9 +416,9 @@ int stepd_user_init(spank_t spank, const struct site *site)
 	step.host[strcspn(step.host, ".")] = '\0';
 	if (!read_wishes(spank, text, sizeof text))
 		return 0;
-	step.refused = mmap(NULL, sizeof *step.refused, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (step.refused == MAP_FAILED)
-		step.refused = NULL;
+	step.shared = mmap(NULL, sizeof *step.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (step.shared == MAP_FAILED)
+		step.shared = NULL;
 	if (options_parse(&step.options, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, STEP_VARIABLE, text, error, sizeof error))
 		refuse_wishes(text, error);
 	/* no task is to see it, nor to hand it to a step that it starts */
@@ -462,13 +463,13 @@ static void end_step(spank_t spank, int few)
 
 void stepd_task_exit(spank_t spank)
 {
-	if (step.refused && *step.refused && !step.failure && !step.ended)
+	if (step.shared && step.shared->refused && !step.failure && !step.ended)
 		end_step(spank, 1);
 }
 
 void stepd_exit(spank_t spank)
 {
-	if (step.refused && *step.refused && !step.ended)
+	if (step.shared && step.shared->refused && !step.ended)
 		end_step(spank, step_number(spank, S_JOB_LOCAL_TASK_COUNT));
 	variables_free();
 	plan_free(&step.plan);

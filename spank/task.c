@@ -119,18 +119,51 @@ static void warn_same_gpus(int local, int tasks, int all, int seen)
 			step.host, all, tasks);
 }
 
+/* Whether the step's GPU d is one of this task's, from which none is hidden where it has no list. */
+static bool sees(const struct step_devices *own, int d)
+{
+	bool seen = !own->count;
+
+	for (int k = 0; k < own->count; k++)
+		seen |= step.devices.gpu[d] == own->gpu[k] && (!is_instance(own->token[k]) || !strcmp(step.devices.token[d], own->token[k]));
+	return seen;
+}
+
+/* The last task of the node to come here names the GPUs that none of them sees. */
+static void tell_unseen(const struct step_devices *own)
+{
+	struct plan left = { 0 };
+	char line[EXPLAIN_LINE];
+
+	if (!step.shared || step.options.by_site || step.devices.in_doubt)
+		return;
+	for (int d = 0; d < step.devices.count; d++)
+		if (sees(own, d))
+			__atomic_fetch_or(&step.shared->seen.word[d / 64], UINT64_C(1) << (d % 64), __ATOMIC_SEQ_CST);
+	if (__atomic_add_fetch(&step.shared->told, 1, __ATOMIC_SEQ_CST) < step.request->tasks)
+		return;
+	for (int d = 0; d < step.devices.count; d++)
+		if (!cpuset_has(&step.shared->seen, d))
+			cpuset_add(&left.idle, d);
+	if (*explain_idle(step.node, step.request, &left, line, sizeof line))
+		slurm_spank_log("hvd: %s: %s", step.host, line);
+}
+
 /* CPUs near the GPUs that this task has; its share of them as if all tasks were alike. */
 static int follow_gpus(spank_t spank, int local, struct plan *plan)
 {
+	static struct step_devices own;
 	struct request *r = step.request;
 	char error[512];
-	int tasks = r->tasks, all = step.devices.count, rc;
+	int tasks = r->tasks, rc;
 
-	if (bound_devices(spank, &step.devices, error, sizeof error)) {
+	if (bound_devices(spank, &own, error, sizeof error)) {
 		step_fail(EXIT_INTERNAL, error);
 		return -1;
 	}
-	warn_same_gpus(local, tasks, all, step.devices.count);
+	warn_same_gpus(local, tasks, step.devices.count, own.count);
+	tell_unseen(&own);
+	step.devices = own;
 	find_instances();
 	step_name_devices();
 	r->tasks = 1;
@@ -173,6 +206,8 @@ static struct task_plan *plan_in_task(spank_t spank, int local)
 	if (step.options.verbose && local < step.site->verbose_max)
 		slurm_spank_log("hvd: %s on %s: %s", rank_name(spank, local, rank), step.host,
 			explain_task(step.node, step.request, &step.plan, index, line, sizeof line));
+	if (local == 0 && !step.options.keep_gpus && !step.options.by_site)
+		step_warn_idle(spank);
 	if (step.options.by_site || step.options.policy == POLICY_NONE)
 		return &step.plan.task[index];
 	if (!step.options.keep_gpus)

@@ -328,6 +328,21 @@ refused() { # TEXT: exit 64 and exactly this line
 	one_gpu_each 4
 }
 
+@test "a GPU that the user's own binding gives to no task is named, once" {
+	local words
+	for words in '-n2 -O --gpu-bind=single:2' '-n2 --gpu-bind=map_gpu:0,0' '-n1 --cpu-bind=none'; do
+		# shellcheck disable=SC2086
+		run in_cluster srun -Q --gpus=2 $words --hvd-bind=socket true
+		echo "$words: $output"
+		[ "$(grep -c '^hvd: n1: no task uses GPU 0000:1[5b]:00.0' <<<"$output")" -eq 1 ]
+	done
+	for words in --gpu-bind=map_gpu:1,0 --gpu-bind=none; do
+		run in_cluster srun -Q -n2 --gpus=2 $words --hvd-bind=socket true
+		echo "$words: $output"
+		[[ $output != *"no task uses"* ]]
+	done
+}
+
 @test "the application's own --gpu-bind=socket arrives untouched" {
 	need_pmix
 	run srun -n1 "$SHOW" --gpu-bind=socket --gpu-bind socket --hvd
