@@ -33,6 +33,12 @@ teardown() { cluster_logs; }
 	[[ $output == *"PROBLEM  GPU        ranks 0 and 1 on n1 both have GPU GPU-1: one process per GPU"* ]]
 	[[ $output == *"warning  CPUs       ranks 0 and 1 on n1 may both run on CPU "*": srun --hvd --hvd-bind=gpu gives each its own"* ]]
 	[[ $output == *"1 problem, "* ]]
+	# two instances of one GPU are two
+	# shellcheck disable=SC2016
+	run in_cluster srun -Q --mpi=pmix -N1 -n2 env HVD_GPU=0000:15:00.0 bash -c 'CUDA_VISIBLE_DEVICES=MIG-$SLURM_PROCID exec "$0" doctor' "$BUILD/chexnet"
+	echo "$output"
+	[[ $output != *"both have GPU"* ]]
+	[ "$(grep -cE '^ +[01] +n1 +MIG-[01] ' <<<"$output")" -eq 2 ]
 	# on one socket ranks overlap because the policy is socket, as long as there is a CPU for each
 	run in_cluster srun -Q --mpi=pmix -N1 -n2 --cpu-bind=none env HVD_POLICY=socket "$BUILD/chexnet" doctor
 	echo "$output"

@@ -104,7 +104,8 @@ static void find_place(const char *host, struct place *p)
 
 	*p = (struct place){ .driver = cuda_driver_answers() };
 	snprintf(p->host, sizeof p->host, "%s", host);
-	snprintf(p->gpu, sizeof p->gpu, "%s", gpu && *gpu ? gpu : visible ? visible : "");
+	/* HVD_GPU names the GPU that an instance is cut from */
+	snprintf(p->gpu, sizeof p->gpu, "%s", gpu && *gpu && strncmp(visible ? visible : "", "MIG-", 4) ? gpu : visible ? visible : "");
 	sched_getaffinity(0, sizeof p->cpus, (cpu_set_t *)p->cpus);
 }
 

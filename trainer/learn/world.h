@@ -13,7 +13,7 @@ enum { PLACE_CPUS = 8192, PLACE_TEXT = 64 }; /* as many CPUs as a kernel can hav
 /* Where a rank runs. */
 struct place {
 	char host[PLACE_TEXT];
-	char gpu[PLACE_TEXT];             /* PCI id (HVD_GPU), else CUDA_VISIBLE_DEVICES, else "" */
+	char gpu[PLACE_TEXT];             /* "MIG-…", else PCI id (HVD_GPU), else CUDA_VISIBLE_DEVICES, else "" */
 	uint64_t cpus[PLACE_CPUS / 64];   /* affinity mask at start */
 	int32_t threads;                  /* its share of the mask: HVD_THREADS, or CPUs shared with the node's other ranks divided */
 	int32_t driver;                   /* 1: a CUDA driver answers here and shows a GPU */
