@@ -14,8 +14,7 @@ const char *device_pci(const struct node *node, const struct request *request, i
 	return gpu >= 0 ? node->gpu[gpu].at.pci : instance ? instance : "?";
 }
 
-/* An instance goes by its own name, also where it is known which GPU it is cut from. */
-static const char *device_name(const struct node *node, const struct request *request, int device)
+const char *device_name(const struct node *node, const struct request *request, int device)
 {
 	return request->instance[device] ? request->instance[device] : device_pci(node, request, device);
 }

@@ -27,5 +27,7 @@ void explain_json(FILE *out, const struct node *node, const struct request *requ
 
 /* The PCI address of a device of the step; its own name where it is an instance and not known of which GPU. */
 const char *device_pci(const struct node *node, const struct request *request, int device);
+/* The same, and an instance by its own name. */
+const char *device_name(const struct node *node, const struct request *request, int device);
 
 #endif

@@ -151,7 +151,7 @@ static void choose_gpus(const struct node *node, char *list, struct request *r)
 			die(EXIT_USAGE, line);
 		}
 		for (int d = 0; d < r->devices; d++)
-			if (!is_instance(name) && r->device[d] == g)
+			if (is_instance(name) ? r->instance[d] && !strcmp(r->instance[d], name) : r->device[d] == g)
 				die(EXIT_USAGE, "--gpus: the same GPU twice");
 		r->instance[r->devices] = is_instance(name) ? name : NULL;
 		r->device[r->devices++] = g;
@@ -205,7 +205,7 @@ static void print_users(const struct node *node, const struct request *r)
 	if (!nvml)
 		fprintf(stderr, "hvd-map: --users: no NVIDIA driver answers\n");
 	for (int d = 0; nvml && d < r->devices; d++)
-		if (r->device[d] >= 0 && *nvml_users(nvml, node->gpu[r->device[d]].at.pci, 0, line, sizeof line))
+		if (*nvml_users(nvml, device_name(node, r, d), 0, line, sizeof line))
 			fprintf(stderr, "hvd-map: %s\n", line);
 	nvml_close(nvml);
 }

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "devices.h"
 #include "files.h"
 #include "nvidia.h"
 #include "text.h"
@@ -141,7 +142,7 @@ static void add_user(struct text *t, const struct process_info *p)
 	text_add(t, ")");
 }
 
-char *nvml_users(const struct nvml *n, const char *pci, pid_t family, char *buf, size_t size)
+char *nvml_users(const struct nvml *n, const char *name, pid_t family, char *buf, size_t size)
 {
 	struct process_info info[USERS_MAX] = { 0 };
 	struct text t = { buf, size, 0 };
@@ -149,7 +150,7 @@ char *nvml_users(const struct nvml *n, const char *pci, pid_t family, char *buf,
 	device_t device = NULL;
 
 	buf[0] = '\0';
-	if (n->by_address(pci, &device) != NVML_SUCCESS || n->processes(device, &count, info) != NVML_SUCCESS)
+	if ((is_instance(name) ? n->by_uuid : n->by_address)(name, &device) != NVML_SUCCESS || n->processes(device, &count, info) != NVML_SUCCESS)
 		return buf;
 	for (unsigned i = 0; i < count && i < USERS_MAX; i++) {
 		if (descends_from((pid_t)info[i].pid, family))
@@ -157,7 +158,7 @@ char *nvml_users(const struct nvml *n, const char *pci, pid_t family, char *buf,
 		if (t.used)
 			text_add(&t, ", ");
 		else
-			text_add(&t, "GPU %s already holds memory of ", pci);
+			text_add(&t, "GPU %s already holds memory of ", name);
 		add_user(&t, &info[i]);
 	}
 	return buf;

@@ -13,9 +13,9 @@ struct nvml;
 struct nvml *nvml_open(void);
 void nvml_close(struct nvml *nvml);
 
-/* "GPU 0000:15:00.0 already holds memory of python3 (pid 4711, uid 1000, 3.1 GiB)": every process on the GPU but those
- * that descend from `family` (0: nobody's). "" if there is none, or the driver does not tell. Returns buf. */
-char *nvml_users(const struct nvml *nvml, const char *pci, pid_t family, char *buf, size_t size);
+/* "GPU 0000:15:00.0 already holds memory of python3 (pid 4711, uid 1000, 3.1 GiB)": every process on the GPU, or on the
+ * instance "MIG-…", but those that descend from `family` (0: nobody's). "" if there is none, or the driver does not tell. Returns buf. */
+char *nvml_users(const struct nvml *nvml, const char *name, pid_t family, char *buf, size_t size);
 
 /* The PCI address of the GPU that the instance "MIG-…" is cut from. Returns 0 or -1. */
 int nvml_parent(const struct nvml *nvml, const char *instance, char pci[16]);

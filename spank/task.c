@@ -310,12 +310,10 @@ static void name_other_users(int local)
 
 	if (local == 0 && step.request->devices && !step.options.by_site && (step.options.hvd || step.options.verbose))
 		nvml = nvml_open();
-	for (int d = 0; nvml && d < step.request->devices; d++) {
-		int gpu = step.request->device[d];
-		/* tasks of this step that are further along descend from the same slurmstepd */
-		if (gpu >= 0 && *nvml_users(nvml, step.node->gpu[gpu].at.pci, getppid(), line, sizeof line))
+	/* tasks of this step that are further along descend from the same slurmstepd */
+	for (int d = 0; nvml && d < step.request->devices; d++)
+		if (*nvml_users(nvml, device_name(step.node, step.request, d), getppid(), line, sizeof line))
 			slurm_spank_log("hvd: %s: %s", step.host, line);
-	}
 	nvml_close(nvml);
 }
 

@@ -91,6 +91,8 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	[ "$(grep -c 'already holds' <<<"$output")" -eq 1 ]
 	run map --gpus MIG-2f1c2a8e,1b --json
 	[ "$status" -eq 64 ]
+	run map --gpus MIG-2f1c2a8e,MIG-2f1c2a8e --json
+	[ "$status" -eq 64 ]
 	run map --gpus MIG-2f1c2a8e,1 --json
 	echo "$output"
 	grep -q '"gpus":\["MIG-2f1c2a8e"\]' <<<"$output"

@@ -252,8 +252,7 @@ static int answer(void)
 	return 0;
 }
 
-/* GPUs and instances are pointers to their bus number; instances begin with that of the one they are cut from:
- * "MIG-1b000000". */
+/* GPUs are pointers to their bus number, instances have 0x100 added to it; their names begin with it: "MIG-1b000000". */
 static int by_address(const char *address, void **device)
 {
 	*device = (void *)(uintptr_t)strtoul(address + 5, NULL, 16);
@@ -262,13 +261,13 @@ static int by_address(const char *address, void **device)
 
 static int by_uuid(const char *uuid, void **device)
 {
-	*device = (void *)(uintptr_t)(strtoul(uuid + 4, NULL, 16) >> 24);
+	*device = (void *)(uintptr_t)(strtoul(uuid + 4, NULL, 16) >> 24 | 0x100);
 	return 0;
 }
 
 static int parent(void *instance, void **device)
 {
-	*device = instance;
+	*device = (void *)((uintptr_t)instance & 0xff);
 	return 0;
 }
 

@@ -107,6 +107,11 @@ static void an_instance_is_placed_as_the_gpu_it_is_cut_from(void **state)
 	assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=MIG-1b000000\n"));
 	assert_true(on_socket(0, &record->task[0].cpus));
 	assert_true(on_socket(1, &record->task[1].cpus));
+	/* who is on that GPU's other instances is no news */
+	visible = "MIG-GPU-c0de0000-0000-4000-8000-000000000000/3/0,MIG-GPU-c0de0000-0000-4000-8000-000000000000/4/0";
+	assert_int_equal(run_step("joined,hide-gpus,socket", 2, 0), 0);
+	assert_int_equal(record->lines, 0);
+	assert_non_null(strstr(record->task[1].variables, "HVD_GPU=0000:15:00.0\n"));
 	driver_answers = false;
 	visible = NULL;
 }
