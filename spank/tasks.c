@@ -268,7 +268,7 @@ static int refuse_mismatch(struct step_size *out, int tasks, int group, int grou
 		snprintf(out->refusal, sizeof out->refusal, "%d task%s with %d GPUs each but %d GPU%s: type -n %d", tasks, s, group, gpus, gs, groups);
 	else if (tasks > gpus)
 		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d, or --hvd-bind=share", tasks, s, gpus, gs, gpus);
-	else if (gpus % tasks)
+	else if (gpus % tasks || (each && each % (gpus / tasks))) /* no task has GPUs of two nodes */
 		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d", tasks, s, gpus, gs, gpus);
 	else
 		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d, %sor --hvd-bind=gpus-per-task=%d", tasks, s, gpus, gs, gpus,

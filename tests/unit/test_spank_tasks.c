@@ -199,7 +199,8 @@ static void refusals_carry_both_numbers_and_the_n(void **state)
 	asks_for(STEP(.gpus_per_node = "4", .ntasks = "8", .ntasks_per_node = "4"), 0);
 	refuses(STEP(.gpus_per_node = "4", .ntasks = "6", .ntasks_per_node = "4"), "6 tasks but 8 GPUs: type -n 8");
 	refuses(STEP(.gpus = "4", .ntasks = "3"), "3 tasks but 4 GPUs: type -n 4");
-	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .ntasks = "1"), "1 task but 2 GPUs: type -n 2, or --hvd-bind=gpus-per-task=2");
+	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .ntasks = "1"), "1 task but 2 GPUs: type -n 2");
+	refuses(STEP(.gpus_per_node = "3", .nodes = "2", .ntasks = "3"), "3 tasks but 6 GPUs: type -n 6");
 	refuses(STEP(.gpus = "4", .group = 2, .ntasks = "4"), "4 tasks with 2 GPUs each but 4 GPUs: type -n 2");
 	refuses(STEP(.gpus_per_node = "3", .nodes = "2", .group = 2, .ntasks = "3"), "3 tasks with 2 GPUs each but 2 nodes with 3 GPUs each: type -n 2");
 	refuses(STEP(.gpus_per_node = "3", .group = 2, .ntasks = "3"), "3 tasks with 2 GPUs each but 3 GPUs a node: type -N 3, or -n 1 for one node");
