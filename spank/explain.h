@@ -8,7 +8,7 @@
 
 #include "placement.h"
 
-enum { EXPLAIN_LINE = 1024 };
+enum { EXPLAIN_LINE = 5120 };
 
 /* "GPU 0000:15:00.0 (GPU-8a1b…), CPUs 0-19, NUMA 0, NIC mlx5_0, 9 threads: all CPUs of the GPU's socket". Returns buf. */
 char *explain_task(const struct node *node, const struct request *request, const struct plan *plan, int task, char *buf, size_t size);

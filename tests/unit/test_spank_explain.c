@@ -127,6 +127,16 @@ static void a_line_fits_its_buffer(void **state)
 	assert_string_equal(explain_task(node, request, &plan, 0, line, sizeof line), "GPU 0000:01:00.0, CPUs 0-1, NUMA 0, NIC mlx5_0, 1 thread: the GPU's socket");
 	assert_string_equal(explain_task(node, request, &plan, 0, small, sizeof small), "GPU 0000:01:00.0, CPUs ");
 	plan_free(&plan);
+	/* the usual one is large enough for a task with as many GPUs as can be */
+	static const int all[NODE_MAX_GPUS];
+	make_machine(1, 1, 2, 1, all, NODE_MAX_GPUS, false);
+	for (int g = 0; g < NODE_MAX_GPUS; g++)
+		snprintf(node->gpu[g].uuid, sizeof node->gpu[g].uuid, "GPU-c0de0000-0000-4000-8000-0000000000%02d", g);
+	ask_for(1, POLICY_SOCKET, ORDER_SPREAD);
+	request->gpus_per_task = NODE_MAX_GPUS;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	assert_non_null(strstr(explain_task(node, request, &plan, 0, line, sizeof line), ": the GPU's socket"));
+	plan_free(&plan);
 }
 
 /* Two GPUs on the first socket and one on the second, all of one task, and cores of the first socket only. */
