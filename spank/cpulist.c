@@ -130,60 +130,6 @@ fail:
 	return -1;
 }
 
-int cpumask_parse(const char *text, size_t len, struct cpuset *out)
-{
-	int bit = 0;
-	bool any = false;
-
-	*out = (struct cpuset){ 0 };
-	if (len >= 2 && !strncmp(text, "0x", 2)) {
-		text += 2;
-		len -= 2;
-	}
-	while (len-- > 0) {
-		int c = (unsigned char)text[len];
-		if (c == ',' && any)
-			continue;
-		if (!isxdigit(c) || bit + 4 > CPUSET_MAX)
-			goto fail;
-		any = true;
-		int digit = isdigit(c) ? c - '0' : tolower(c) - 'a' + 10;
-		for (int i = 0; i < 4; i++)
-			if (digit >> i & 1)
-				cpuset_add(out, bit + i);
-		bit += 4;
-	}
-	if (any)
-		return 0;
-fail:
-	*out = (struct cpuset){ 0 };
-	return -1;
-}
-
-int cpu_bind_masks(const char *type, const char *list, struct cpuset *mask, int tasks)
-{
-	bool numbers = type && !strncmp(type, "map_cpu", 7);
-	int n = 0;
-
-	if (!numbers && (!type || strncmp(type, "mask_cpu", 8)))
-		return -1;
-	for (const char *p = list; n < tasks; n++) {
-		size_t len = strcspn(p, ",");
-		if (numbers) {
-			char *end;
-			unsigned long cpu = isxdigit((unsigned char)*p) ? strtoul(p, &end, 0) : CPUSET_MAX;
-			if (cpu >= CPUSET_MAX || end != p + len)
-				return -1;
-			mask[n] = (struct cpuset){ 0 };
-			cpuset_add(&mask[n], (int)cpu);
-		} else if (cpumask_parse(p, len, &mask[n])) {
-			return -1;
-		}
-		p = p[len] ? p + len + 1 : list;
-	}
-	return 0;
-}
-
 char *cpulist_print(const struct cpuset *s, char *buf, size_t size)
 {
 	static const char ellipsis[] = "…";

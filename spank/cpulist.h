@@ -44,13 +44,6 @@ int cpuset_next(const struct cpuset *s, int from);
  * Returns 0, or -1 for anything else; the set is then empty. The empty text is the empty set. */
 int cpulist_parse(const char *text, struct cpuset *out);
 
-/* Reads Slurm's mask text: "0x5" or "00000001,ffffffff", most significant digit first. 0 or -1 as above. */
-int cpumask_parse(const char *text, size_t len, struct cpuset *out);
-
-/* Reads Slurm's SLURM_CPU_BIND_LIST, "0x1,0x2" with type "mask_cpu:" or "0,1" with "map_cpu:", into one mask for each
- * of the tasks; a list that is shorter than the tasks starts over. 0 or -1. */
-int cpu_bind_masks(const char *type, const char *list, struct cpuset *mask, int tasks);
-
 /* Writes the list form, always terminated; returns buf. */
 char *cpulist_print(const struct cpuset *s, char *buf, size_t size);
 

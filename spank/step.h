@@ -24,6 +24,7 @@ struct step {
 	bool broken;                  /* something that is needed failed: nothing is bound */
 	int failure;                  /* 0, or the status that every task ends with */
 	struct shared *shared;        /* NULL: no memory for it */
+	struct cpuset *masks;         /* [plan.tasks] where Slurm has bound each, shared with the tasks; empty: not known; NULL: of none */
 	bool ended;                   /* the step was told to end because of that */
 	char host[256];
 	struct options options;

@@ -4,6 +4,7 @@
 #include "plugin.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +49,13 @@ const char *job_variable(spank_t spank, const char *name, char *buf, int size)
 		step_fail(EXIT_INTERNAL, line);
 	}
 	return NULL;
+}
+
+/* Cleared; NULL where there is none. */
+static void *shared_memory(size_t size)
+{
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return memory == MAP_FAILED ? NULL : memory;
 }
 
 /* Batch, interactive and extern steps are never bound. */
@@ -367,6 +375,8 @@ static void make_plan(spank_t spank)
 	if (leaves_gpus((int)tasks))
 		step.options.keep_gpus = 1;
 	step.per_task = step.options.keep_cpus || step.options.keep_gpus || step.devices.unplaced || step.devices.in_doubt;
+	if (step.options.keep_cpus)
+		step.masks = shared_memory(tasks * sizeof *step.masks);
 	fill_request(spank, (int)tasks);
 	if (step.broken || check_counts(spank))
 		return;
@@ -416,9 +426,7 @@ int stepd_user_init(spank_t spank, const struct site *site)
 	step.host[strcspn(step.host, ".")] = '\0';
 	if (!read_wishes(spank, text, sizeof text))
 		return 0;
-	step.shared = mmap(NULL, sizeof *step.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (step.shared == MAP_FAILED)
-		step.shared = NULL;
+	step.shared = shared_memory(sizeof *step.shared);
 	if (options_parse(&step.options, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, STEP_VARIABLE, text, error, sizeof error))
 		refuse_wishes(text, error);
 	/* no task is to see it, nor to hand it to a step that it starts */
@@ -429,10 +437,22 @@ int stepd_user_init(spank_t spank, const struct site *site)
 	return 0;
 }
 
+/* Slurm has bound the task, and lets none of them go on before all are bound. */
+static void keep_mask(spank_t spank)
+{
+	int local = -1;
+	pid_t pid;
+
+	if (spank_get_item(spank, S_TASK_ID, &local) == ESPANK_SUCCESS && local >= 0 && local < step.plan.tasks && spank_get_item(spank, S_TASK_PID, &pid) == ESPANK_SUCCESS)
+		sched_getaffinity(pid, sizeof *step.masks, (cpu_set_t *)&step.masks[local]);
+}
+
 void stepd_task_forked(spank_t spank)
 {
 	static int forked;
 
+	if (step.masks)
+		keep_mask(spank);
 	if (++forked == step.plan.tasks)
 		variables_take_back(spank);
 }

@@ -82,21 +82,20 @@ static int bound_devices(spank_t spank, struct step_devices *out, char *error, s
 	return rc || out->in_doubt ? -1 : 0;
 }
 
-/* Slurm lists what it bound the tasks of the node to, as masks "0x1,0x2" or as CPUs "0,1"; with fewer entries than
- * tasks it goes round. Returns the masks of all tasks, or NULL where it has none to tell. */
-static struct cpuset *bound_masks(spank_t spank, int tasks)
+/* What the user has bound the tasks of the node to; NULL where that is nothing, or not known of all. */
+static const struct cpuset *bound_masks(spank_t spank, int local)
 {
-	static char text[128 * 1024]; /* no variable can be longer */
 	char type[64] = "";
-	struct cpuset *mask = calloc((size_t)tasks, sizeof *mask);
-	const char *list = job_variable(spank, "SLURM_CPU_BIND_LIST", text, sizeof text);
+	const char *bound = job_variable(spank, "SLURM_CPU_BIND_TYPE", type, sizeof type);
+	bool known = step.masks;
 
-	if (!mask)
-		step_fail(EXIT_INTERNAL, "out of memory");
-	if (mask && list && !cpu_bind_masks(job_variable(spank, "SLURM_CPU_BIND_TYPE", type, sizeof type), list, mask, tasks))
-		return mask;
-	free(mask);
-	return NULL;
+	if (bound && !strncmp(bound, "none", 4))
+		return NULL;
+	for (int t = 0; known && t < step.request->tasks; t++)
+		known = !cpuset_empty(&step.masks[t]);
+	if (!known && local == 0 && !step.options.by_site)
+		slurm_spank_log("hvd: %s: the CPUs of all tasks are not known: GPUs are dealt without regard to them", step.host);
+	return known ? step.masks : NULL;
 }
 
 /* "MIG-UUID" does not say which GPU it is cut from. The driver does, if it answers. */
@@ -177,14 +176,14 @@ static int follow_gpus(spank_t spank, int local, struct plan *plan)
 }
 
 /* GPUs near the CPUs that the tasks have, where the user chose these: every task works out the same plan for all. */
-static int plan_again(spank_t spank, struct plan *plan)
+static int plan_again(spank_t spank, int local, struct plan *plan)
 {
 	int rc;
 
 	find_instances();
 	step_name_devices();
 	if (step.options.keep_cpus)
-		step.request->fixed = bound_masks(spank, step.request->tasks);
+		step.request->fixed = bound_masks(spank, local);
 	rc = place_tasks(step.node, step.request, plan);
 	if (rc)
 		step_fail(EXIT_USAGE, plan->refusal);
@@ -197,7 +196,7 @@ static struct task_plan *plan_in_task(spank_t spank, int local)
 	int rc;
 
 	plan_free(&step.plan);
-	rc = step.options.keep_gpus ? follow_gpus(spank, local, &step.plan) : plan_again(spank, &step.plan);
+	rc = step.options.keep_gpus ? follow_gpus(spank, local, &step.plan) : plan_again(spank, local, &step.plan);
 	if (rc)
 		return NULL;
 	int index = step.options.keep_gpus ? 0 : local;

@@ -73,15 +73,12 @@ static void gpu_lists(char *text)
 
 static void lists_and_counts(char *text)
 {
-	struct cpuset set, back, masks[3];
+	struct cpuset set, back;
 	char printed[CPULIST_TEXT];
 	int position = 0;
 
 	if (!cpulist_parse(text, &set) && cpuset_count(&set) < 500)
 		check(!cpulist_parse(cpulist_print(&set, printed, sizeof printed), &back) && cpuset_equal(&set, &back), "a list reads back");
-	cpumask_parse(text, strlen(text), &set);
-	cpu_bind_masks("map_cpu:", text, masks, 3);
-	cpu_bind_masks("mask_cpu:", text, masks, 3);
 	check(count_gpus(text) >= -1 && count_gres_gpus(text) >= -1 && count_nodes(text) >= 0 && smallest_count(text, &position) >= -1 &&
 	      sum_of_largest(text, 3) >= -1, "a count");
 	check(!without_gpus(text, printed, sizeof printed) || !*printed || count_gres_gpus(printed) <= 0, "no GPU is left");

@@ -401,6 +401,10 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	echo "$output"
 	tasks_are_near_their_gpus 4
 	[ "$(tasks | cut -d' ' -f3,4)" = $'0 1\n1 0\n0 1\n1 0' ]
+	# for this word of --cpu-bind Slurm leaves no list of CPUs
+	run in_cluster srun -Q -N1 -n2 --gpus=2 --cpu-bind=rank --hvd bash -c "$look"
+	echo "$output"
+	tasks_are_near_their_gpus 2
 	cluster_again --core-order reverse
 	run in_cluster srun -Q -N2 --gpus-per-node=2 --gpu-bind=socket --hvd bash -c "$look"
 	echo "$output"

@@ -48,7 +48,8 @@ static const char *visible;            /* CUDA_VISIBLE_DEVICES as Slurm sets it;
 static bool armed;                     /* calls are the plugin's, not this program's */
 static char entries[NAMES][VALUE];      /* "NAME=value"; empty: free */
 static char *environment[NAMES + 1];   /* those that are used: what S_JOB_ENV shows */
-static const char *bind_list = "0x2,0x1"; /* SLURM_CPU_BIND_LIST */
+static const char *bind_type = "rank";  /* SLURM_CPU_BIND_TYPE */
+static bool spread_out;                 /* Slurm has bound the first half of the tasks to CPU 1, the others to CPU 0; else in turn */
 static bool unsets_visible;            /* as Slurm up to 23.02 does in a task with --gpu-bind=none */
 static bool shows_a_copy;              /* S_JOB_ENV shows a copy of it */
 static struct outcome *now;            /* of the task that this process is */
@@ -58,6 +59,7 @@ static char dir[1024];
 
 int slurm_spank_init(spank_t spank, int argc, char *argv[]);
 int slurm_spank_user_init(spank_t spank, int argc, char *argv[]);
+int slurm_spank_task_post_fork(spank_t spank, int argc, char *argv[]);
 int slurm_spank_task_init(spank_t spank, int argc, char *argv[]);
 int slurm_spank_task_exit(spank_t spank, int argc, char *argv[]);
 int slurm_spank_exit(spank_t spank, int argc, char *argv[]);
@@ -201,6 +203,7 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 	case S_JOB_LOCAL_TO_GLOBAL_ID: *(uint32_t *)out = local; break;
 	case S_JOB_ENV: *(char ***)out = shown_environment(); break;
 	case S_TASK_ID: *(int *)out = local_task; break;
+	case S_TASK_PID: *(pid_t *)out = 1; break;
 	case S_JOB_ALLOC_CORES:
 	case S_STEP_ALLOC_CORES: *(char **)out = step_cores; break;
 	default: return ESPANK_BAD_ARG;
@@ -385,11 +388,13 @@ int __wrap_sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
 int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
 int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 {
-	(void)pid;
 	if (fails())
 		return -1;
 	memset(set, 0, size);
-	memcpy(set, &now->cpus, size < sizeof now->cpus ? size : sizeof now->cpus);
+	if (pid) /* a task's, which Slurm has bound */
+		CPU_SET_S(spread_out ? local_task < tasks / 2 : local_task % 2 == 0, size, set);
+	else
+		memcpy(set, &now->cpus, size < sizeof now->cpus ? size : sizeof now->cpus);
 	return 0;
 }
 
@@ -434,8 +439,7 @@ static void start(const char *wishes)
 	snprintf(topology, sizeof topology, "topology=%s/topology.xml", dir);
 	snprintf(proc, sizeof proc, "proc=%s/proc", dir);
 	spank_setenv(NULL, "SLURM_HVD_STEP", wishes, 1);
-	spank_setenv(NULL, "SLURM_CPU_BIND_TYPE", "mask_cpu:", 1);
-	spank_setenv(NULL, "SLURM_CPU_BIND_LIST", bind_list, 1);
+	spank_setenv(NULL, "SLURM_CPU_BIND_TYPE", bind_type, 1);
 	spank_setenv(NULL, "SLURM_STEP_GPUS", gpus, 1);
 	spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", visible ? visible : gpus, 1);
 	armed = true;
@@ -457,14 +461,23 @@ static int run_step(const char *wishes, int count, int call_to_fail)
 	fail_at = call_to_fail;
 	fflush(NULL);
 	if ((stepd = fork()) == 0) {
+		pid_t pid[TASKS_MAX];
+		int go[TASKS_MAX][2];
+		char word;
 		start(wishes);
-		for (int t = 0; t < count; t++) {
-			pid_t pid = fork();
-			if (!pid) {
-				task(t);
+		for (int t = 0; t < count; t++)
+			if (pipe(go[t]) || !(pid[t] = fork())) {
+				if (__real_read(go[t][0], &word, 1) == 1)
+					task(t);
 				_exit(0);
 			}
-			if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+		for (local_task = 0; local_task < count; local_task++) {
+			armed = true;
+			slurm_spank_task_post_fork((spank_t)environment, 0, NULL);
+			armed = false;
+		}
+		for (int t = 0; t < count; t++) {
+			if (write(go[t][1], "", 1) != 1 || waitpid(pid[t], &status, 0) != pid[t] || !WIFEXITED(status))
 				_exit(255); /* a task died of a signal */
 			worst = WEXITSTATUS(status) > worst ? WEXITSTATUS(status) : worst;
 			armed = true;

@@ -133,20 +133,23 @@ static void mps_of_slurm_keeps_its_gpu_and_the_users_is_placed(void **state)
 	unsets_visible = false;
 }
 
-/* 128 tasks on a node with 1024 CPUs have masks of 33 KiB. */
-static void a_long_list_of_masks_is_read(void **state)
+/* However --cpu-bind says it: CPUs stay, and each task has a GPU of their socket. */
+static void gpus_follow_the_cpus_that_tasks_have(void **state)
 {
-	static char list[30000];
-	const char *usual = bind_list;
 	(void)state;
-	for (size_t i = 0; i + 8 < sizeof list; i += 8)
-		memcpy(list + i, i % 16 ? "0x00001," : "0x00002,", 9);
-	list[strlen(list) - 1] = '\0';
-	bind_list = list;
-	assert_int_equal(run_step("joined,hide-gpus,keep-cpus,socket", 2, 0), 0);
-	assert_non_null(strstr(record->task[0].variables, "HVD_CPUS=1\n"));
-	assert_non_null(strstr(record->task[1].variables, "HVD_CPUS=0\n"));
-	bind_list = usual;
+	spread_out = true;
+	assert_int_equal(run_step("joined,hide-gpus,keep-cpus,socket", 4, 0), 0);
+	for (int t = 0; t < 4; t++) {
+		assert_non_null(strstr(record->task[t].variables, t < 2 ? "HVD_CPUS=1\n" : "HVD_CPUS=0\n"));
+		assert_non_null(strstr(record->task[t].variables, ((const char *[]){ "HVD_GPU=0000:1b:", "HVD_GPU=0000:27:", "HVD_GPU=0000:15:", "HVD_GPU=0000:21:" })[t]));
+	}
+	assert_int_equal(record->lines, 0);
+	spread_out = false;
+	/* Slurm has not bound them */
+	bind_type = "none";
+	assert_int_equal(run_step("hide-gpus,keep-cpus,socket", 2, 0), 0);
+	assert_null(strstr(record->task[0].variables, "HVD_NUMA="));
+	bind_type = "rank";
 }
 
 static void steps_that_overlap_say_so(void **state)
@@ -553,7 +556,7 @@ int main(void)
 		cmocka_unit_test(a_gpu_in_use_is_named_with_its_user),
 		cmocka_unit_test(an_instance_is_placed_as_the_gpu_it_is_cut_from),
 		cmocka_unit_test(mps_of_slurm_keeps_its_gpu_and_the_users_is_placed),
-		cmocka_unit_test(a_long_list_of_masks_is_read),
+		cmocka_unit_test(gpus_follow_the_cpus_that_tasks_have),
 		cmocka_unit_test(steps_that_overlap_say_so),
 		cmocka_unit_test(a_step_starts_nothing_and_loads_the_topology_once),
 		cmocka_unit_test(no_failing_call_does_harm),

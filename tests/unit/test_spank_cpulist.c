@@ -45,47 +45,6 @@ static void lists(void **state)
 	rejects("0 1");
 }
 
-static void masks(void **state)
-{
-	struct cpuset s;
-	char buf[64];
-	(void)state;
-	assert_int_equal(cpumask_parse("0x5", 3, &s), 0);
-	assert_string_equal(cpulist_print(&s, buf, sizeof buf), "0,2");
-	assert_int_equal(cpumask_parse("00000001,80000000", 17, &s), 0);
-	assert_string_equal(cpulist_print(&s, buf, sizeof buf), "31-32");
-	assert_int_equal(cpumask_parse("0x", 2, &s), -1);
-	assert_int_equal(cpumask_parse("", 0, &s), -1);
-	assert_int_equal(cpumask_parse("0xg1", 4, &s), -1);
-	assert_true(cpuset_empty(&s));
-	/* as many digits as a set has room for, and one more */
-	char digits[CPUSET_MAX / 4 + 2];
-	memset(digits, '8', sizeof digits);
-	assert_int_equal(cpumask_parse(digits, sizeof digits - 2, &s), 0);
-	assert_true(cpuset_count(&s) == CPUSET_MAX / 4 && cpuset_has(&s, CPUSET_MAX - 1));
-	assert_int_equal(cpumask_parse(digits, sizeof digits - 1, &s), -1);
-}
-
-static void bindings_as_slurm_lists_them(void **state)
-{
-	struct cpuset mask[3];
-	char buf[64];
-	(void)state;
-	assert_int_equal(cpu_bind_masks("mask_cpu:", "0x3,0xc", mask, 3), 0);
-	assert_string_equal(cpulist_print(&mask[1], buf, sizeof buf), "2-3");
-	assert_string_equal(cpulist_print(&mask[2], buf, sizeof buf), "0-1");
-	assert_int_equal(cpu_bind_masks("map_cpu:", "7,0x10", mask, 3), 0);
-	assert_string_equal(cpulist_print(&mask[1], buf, sizeof buf), "16");
-	assert_int_equal(cpu_bind_masks("map_cpu:", "0,4095", mask, 2), 0);
-	assert_true(cpuset_has(&mask[0], 0) && cpuset_has(&mask[1], 4095));
-	assert_int_equal(cpu_bind_masks("map_cpu:", "4096", mask, 1), -1);
-	assert_int_equal(cpu_bind_masks("map_cpu:", "7,x", mask, 3), -1);
-	assert_int_equal(cpu_bind_masks("map_cpu:", "7x", mask, 1), -1);
-	assert_int_equal(cpu_bind_masks("mask_cpu:", "", mask, 1), -1);
-	assert_int_equal(cpu_bind_masks("none", "0x1", mask, 1), -1);
-	assert_int_equal(cpu_bind_masks(NULL, "0x1", mask, 1), -1);
-}
-
 static void short_buffers_end_in_an_ellipsis(void **state)
 {
 	struct cpuset s;
@@ -129,8 +88,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lists),
-		cmocka_unit_test(masks),
-		cmocka_unit_test(bindings_as_slurm_lists_them),
 		cmocka_unit_test(short_buffers_end_in_an_ellipsis),
 		cmocka_unit_test(random_sets),
 	};
