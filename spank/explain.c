@@ -112,7 +112,7 @@ static int farthest_device(const struct node *node, const struct request *r, con
 /* What brings a core near this GPU. */
 static const char *nearer(const struct node *node, const struct request *r, const struct task_plan *task, int gpu)
 {
-	if (r->fixed)
+	if (r->fixed && gpu >= 0 && gpu_distance(node, &r->allowed, gpu) < task->distance)
 		return "leave out --cpu-bind";
 	if (gpu >= 0 && gpu_distance(node, &r->job, gpu) < task->distance)
 		return "the job has more cores than this step, also there: type -c N, the CPUs of each task";

@@ -248,10 +248,14 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 }
 
 @test "tasks that the user binds far from GPUs are warned of once a node, with the cure" {
-	run in_cluster srun -Q -w n1 -n8 -O --gpus=2 --cpu-bind=map_cpu:0 --hvd --hvd-bind=share true
+	run in_cluster salloc -Q -w n1 --exclusive --gpus=2 srun -Q -n8 -O --cpu-bind=map_cpu:0 --hvd --hvd-bind=share true
 	echo "$output"
 	[ "$(grep -c 'no core on the socket of GPU' <<<"$output")" -eq 1 ]
 	grep -q '^hvd: rank [0-7] and others on n1: no core on the socket of GPU 0000:1b:00.0.*leave out --cpu-bind' <<<"$output"
+	# which would not help where the step has no other core
+	run in_cluster srun -Q -w n1 -n8 -O --gpus=2 --cpu-bind=map_cpu:0 --hvd --hvd-bind=share true
+	echo "$output"
+	grep -q '^hvd: rank [0-7] and others on n1: no core on the socket of GPU 0000:1b:00.0.*: give the job more cores' <<<"$output"
 }
 
 @test "CPUs follow the user's --gpu-bind, GPUs follow the user's --cpu-bind" {
