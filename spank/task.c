@@ -94,7 +94,7 @@ static const struct cpuset *bound_masks(spank_t spank, int local)
 	for (int t = 0; known && t < step.request->tasks; t++)
 		known = !cpuset_empty(&step.masks[t]);
 	if (!known && local == 0 && !step.options.by_site)
-		slurm_spank_log("hvd: %s: the CPUs of all tasks are not known: GPUs are dealt without regard to them", step.host);
+		slurm_spank_log("hvd: %s: which CPUs the tasks have is not known: their GPUs may be far", step.host);
 	return known ? step.masks : NULL;
 }
 
@@ -148,7 +148,7 @@ static void tell_unseen(const struct step_devices *own)
 		slurm_spank_log("hvd: %s: %s", step.host, line);
 }
 
-/* CPUs near the GPUs that this task has; its share of them as if all tasks were alike. */
+/* CPUs near the GPUs that this task has, unless the user chose these, too; its share of them as if all tasks were alike, or of its own. */
 static int follow_gpus(spank_t spank, int local, struct plan *plan)
 {
 	static struct step_devices own;
@@ -165,6 +165,13 @@ static int follow_gpus(spank_t spank, int local, struct plan *plan)
 	step.devices = own;
 	find_instances();
 	step_name_devices();
+	const struct cpuset *masks = step.options.keep_cpus ? bound_masks(spank, local) : NULL;
+	if (masks) {
+		r->fixed = &masks[local];
+		tasks = 0;
+		for (int t = 0; t < r->tasks; t++)
+			tasks += cpuset_intersects(&masks[t], r->fixed);
+	}
 	r->tasks = 1;
 	r->gpus_per_task = step.devices.count ? step.devices.count : 1;
 	rc = place_tasks(step.node, r, plan);

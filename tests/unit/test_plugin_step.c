@@ -145,6 +145,12 @@ static void gpus_follow_the_cpus_that_tasks_have(void **state)
 	}
 	assert_int_equal(record->lines, 0);
 	spread_out = false;
+	/* who chooses both hears where they do not fit */
+	visible = "GPU-c0de0000-0000-4000-8000-000000000000";
+	assert_int_equal(run_step("keep-gpus,keep-cpus,socket", 1, 0), 0);
+	assert_non_null(strstr(record->line, "no core on the socket of GPU 0000:15:00.0, so its data travels between sockets: leave out --cpu-bind"));
+	assert_non_null(strstr(record->task[0].variables, "HVD_NUMA=1\n"));
+	visible = NULL;
 	/* Slurm has not bound them */
 	bind_type = "none";
 	assert_int_equal(run_step("hide-gpus,keep-cpus,socket", 2, 0), 0);
