@@ -24,6 +24,7 @@ static struct {
 	int argc;
 	char **argv;
 	bool steps;                 /* srun; otherwise sbatch or salloc */
+	bool too_long;              /* the command line was not read */
 	const struct site *site;
 	struct argv_scan scan;
 	struct options options;     /* what is in force */
@@ -61,6 +62,14 @@ void client_set(const char *name, const char *value, bool replace)
 const char *client_text(const char *text)
 {
 	return text && strcmp(text, "(null)") ? text : "";
+}
+
+void client_refuse_too_long(void)
+{
+	char line[128];
+
+	snprintf(line, sizeof line, "a command line of more than %d options, or %d components, is not read", ARGV_MAX_OPTIONS, ARGV_MAX_COMPONENTS);
+	refuse_if(client.too_long, line);
 }
 
 /* ---- the command line ---------------------------------------------------------------------------- */
@@ -557,7 +566,8 @@ int client_init(const struct site *site)
 		fprintf(stderr, "hvd: this system does not show plugins the command line: only --hvd-bind works\n");
 		return 0;
 	}
-	if (scan_as_slurm() && scan_by_own_table())
+	client.too_long = scan_as_slurm() && scan_by_own_table();
+	if (client.too_long)
 		return 0;
 	/* salloc's own shell step, and scrontab, are nobody's training */
 	if ((client.steps && said_anywhere("interactive")) || !strcmp(program_invocation_short_name, "scrontab"))

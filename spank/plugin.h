@@ -22,6 +22,8 @@ int client_init(const struct site *site);
 int client_leave_for_job(void);
 /* Prints the line and ends the client with status 64, before anything has been asked of Slurm. */
 void client_refuse(const char *line) __attribute__((noreturn));
+/* Ends a client whose command line client_init() could not read, where our words are on it. */
+void client_refuse_too_long(void);
 /* setenv(), or the end of the client. */
 void client_set(const char *name, const char *value, bool replace);
 /* An option's text as Slurm hands it over: NULL and "(null)" are the empty text. */

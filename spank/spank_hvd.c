@@ -33,6 +33,8 @@ static int check_text(int scope, const char *name, const char *text, int remote)
 	struct options o = options_default();
 	char error[512];
 
+	if (!remote)
+		client_refuse_too_long();
 	if (remote || options_parse(&o, scope, name, client_text(text), error, sizeof error) == 0)
 		return 0;
 	client_refuse(error);

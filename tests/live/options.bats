@@ -556,6 +556,19 @@ refused() { # TEXT: exit 64 and exactly this line
 	refused "--hvd: unknown key 'bakend', the nearest known one is 'backend'"
 }
 
+@test "a command line that is too long to be read is refused where our words are on it" {
+	local many
+	many=$(printf -- '--comment=x %.0s' {1..600})
+	# shellcheck disable=SC2086
+	for words in --hvd --hvd-bind=socket; do
+		run srun -n2 --gpus=2 $many $words true
+		refused 'a command line of more than 512 options, or 128 components, is not read'
+	done
+	# shellcheck disable=SC2086
+	run srun $many true
+	[ "$status" -eq 0 ]
+}
+
 @test "--hvd=help and --hvd-bind=help list the words, as Slurm's --cpu-bind=help does" {
 	local word words
 	run srun --hvd=help "$SHOW"
