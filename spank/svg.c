@@ -15,14 +15,20 @@ static int rows_of(int boxes)
 	return (boxes + COLUMNS - 1) / COLUMNS;
 }
 
-/* The first task that uses the GPU; -1 none. */
-static int task_of(const struct request *r, const struct plan *plan, int gpu)
+/* The first task that uses the GPU or a part of it, -1 none; *others: how many more do. */
+static int task_of(const struct request *r, const struct plan *plan, int gpu, int *others)
 {
-	for (int t = 0; t < plan->tasks; t++)
+	int first = -1, users = 0;
+
+	for (int t = 0; t < plan->tasks; t++) {
+		bool uses = false;
 		for (int d = 0; d < plan->task[t].devices; d++)
-			if (r->device[plan->task[t].device[d]] == gpu)
-				return t;
-	return -1;
+			uses |= r->device[plan->task[t].device[d]] == gpu;
+		if (uses && !users++)
+			first = t;
+	}
+	*others = users - 1;
+	return first;
 }
 
 /* Names come from files and from users. */
@@ -48,11 +54,13 @@ static int draw_gpus(FILE *out, const struct node *node, const struct request *r
 {
 	int boxes = 0;
 	for (int g = 0; g < node->gpus; g++) {
-		int task = task_of(r, plan, g);
 		char note[64] = "idle";
+		int others, task = task_of(r, plan, g, &others);
 		if (node->gpu[g].at.package != package)
 			continue;
-		if (task >= 0)
+		if (task >= 0 && others)
+			snprintf(note, sizeof note, "task %d and %d other%s", task, others, others == 1 ? "" : "s");
+		else if (task >= 0)
 			snprintf(note, sizeof note, "task %d, %d thread%s", task, plan->task[task].threads, plan->task[task].threads == 1 ? "" : "s");
 		draw_box(out, boxes++, y, task >= 0 ? colours[task % TASK_COLOURS] : "#bab0ac", "GPU", node->gpu[g].at.pci, note);
 	}

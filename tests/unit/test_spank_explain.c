@@ -112,6 +112,16 @@ static void names_are_escaped(void **state)
 	plan_free(&plan);
 	assert_non_null(strstr(text, ">NIC a\"\\&lt;&amp;?</text>"));
 	assert_non_null(strstr(text, "task 1: GPU MIG-\"&lt; of "));
+	/* instances of one GPU stand in its box */
+	request->device[1] = 0;
+	f = fmemopen(text, sizeof text, "w");
+	assert_non_null(f);
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	draw_svg(f, node, request, &plan);
+	fclose(f);
+	plan_free(&plan);
+	assert_non_null(strstr(text, ">task 0 and 1 other</text>"));
+	assert_non_null(strstr(text, ">idle</text>"));
 }
 
 static void a_line_fits_its_buffer(void **state)
