@@ -154,6 +154,8 @@ int handle_new(struct hvd **out, const struct hvd_conf *conf)
 int handle_form(struct hvd *h, struct boot *boot)
 {
 	int status = form_world(h, boot);
+	if (!h->conf.on_death || h->parent)
+		links_close(&h->mesh->links);
 	if (boot->finish) /* lets go of whoever brought the ranks together */
 		boot->finish(boot);
 	h->world.backend = h->backend->name;

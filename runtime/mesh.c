@@ -149,7 +149,6 @@ static int exchange_cards(struct mesh *m, const struct card *mine, char *why)
 		return refuse(why, HVD_EBOOT, "%s", m->fault);
 	pthread_mutex_lock(&m->lock);
 	for (int i = 0; i < m->size; i++) {
-		m->peer[i].home = m->cards[i];
 		snprintf(m->peer[i].host, HOST_BYTES, "%.63s", m->cards[i].host);
 	}
 	pthread_mutex_unlock(&m->lock);
@@ -212,42 +211,16 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 		status = exchange_cards(m, &l->card, why);
 	if (!status && m->rank)
 		status = form_control(m, NULL, l, 1, m->size - 1, until, why);
-	if (status || !conf->on_death || boot->alarm)
-		links_close(l);
 	return status;
 }
 
-/* The cards of those at the other ends, who have new listeners, as this rank has. */
-static int trade_cards(struct mesh *m, uint64_t tag, const struct card *mine, const struct link *link, int n)
+int mesh_link(struct mesh *m, struct link *link, int n, char *why)
 {
-	for (int i = 0; i < n; i++)
-		mesh_send(m, link[i].rank, tag, mine, sizeof *mine, -1);
-	int status = 0;
-	for (int i = 0; !status && i < n; i++)
-		status = mesh_receive(m, link[i].rank, tag, &m->cards[link[i].rank], sizeof *mine, NULL, lived() + m->deadline);
-	return status;
-}
-
-int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, char *why)
-{
-	struct links l;
-	uint64_t tag = mesh_tag(m);
-	if (!n)
-		return 0;
-	int status = links_listen(&l, m->rank, m->peer[m->rank].host, interface, true, why);
-	if (!status) {
-		memcpy(l.secret, m->links.secret, sizeof l.secret);
-		l.alarm = m->alarm;
-		status = trade_cards(m, tag, &l.card, link, n);
-	}
-	if (!status)
-		status = form(m, NULL, &l, link, n, lived() + m->deadline, why);
-	else if (atomic_load(&m->failed))
-		refuse(why, status, "%s", m->fault);
+	m->links.told = true; /* who has nothing to say may be a rank that asks whether this process is there */
+	int status = form(m, NULL, &m->links, link, n, lived() + m->deadline, why);
 	for (int i = 0; i < n; i++)
 		if (status && link[i].fd >= 0)
 			close(link[i].fd);
-	links_close(&l);
 	return status;
 }
 

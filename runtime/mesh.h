@@ -62,8 +62,7 @@ struct peer {
 	bool garbled;    /* sent what is no message: nothing more that it sends is believed */
 	enum fate fate;
 	double heard;    /* when the last byte came, of lived() */
-	double knocking; /* since when, of lived(): the link has ended, and fd connects to the listener at `home`, which ends with the process; 0: no */
-	struct card home; /* where it listens as long as it lives, with on_death continue */
+	double knocking; /* since when, of lived(): the link has ended, and fd connects to its listener, which ends with the process; 0: no */
 	struct activity doing;
 	struct wire_reader in;
 	struct {
@@ -81,8 +80,8 @@ struct mesh {
 	double parted; /* when a link last ended that is one of two ranks who may both live, of lived(): the other may knock here for a moment */
 	double still, awoke; /* for how long this process has stood still so far; when it did for a moment last, of lived() */
 	struct peer *peer; /* [size] */
-	struct card *cards;
-	struct links links; /* with on_death continue: who finds nobody listening there knows that this process is gone; else closed */
+	struct card *cards; /* [size] */
+	struct links links; /* open while the world is formed; with on_death continue to the end: who finds nobody listening there knows that this process is gone */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t watcher;
@@ -114,8 +113,8 @@ struct mesh {
 struct hvd_conf;
 
 int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, char *why);
-/* Other links between members, for data; collective, also for those that want none. The caller closes them. */
-int mesh_link(struct mesh *m, const char *interface, struct link *link, int n, char *why);
+/* Other links between members, for data. The caller closes them. Before, all have exchanged something since they last formed links: nobody takes one for another. */
+int mesh_link(struct mesh *m, struct link *link, int n, char *why);
 /* Says goodbye if nothing failed. Who the others were is known until mesh_free(). */
 void mesh_close(struct mesh *m);
 void mesh_free(struct mesh *m);

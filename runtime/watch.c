@@ -378,7 +378,7 @@ static void end_of_link(struct mesh *m, int rank)
 	if (knocks) {
 		p->knocking = p->knocking ? p->knocking : lived();
 		p->out.begin = p->out.end = 0;
-		p->fd = links_connect(&m->links, &p->home);
+		p->fd = links_connect(&m->links, &m->cards[rank]);
 		error = errno;
 	}
 	bool memory = error == ENOMEM, unreachable = error && error != ECONNRESET && error != ECONNREFUSED; /* a link that timed out says nothing of the process */

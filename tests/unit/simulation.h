@@ -208,8 +208,7 @@ static void begin_simulation(int count, uint64_t seed)
 	for (int i = 0; i < 10; i++)
 		draw();
 	simulated = 0;
-	tasks_there = streams_there = listeners = 0;
-	memset(listener_closed, 0, sizeof listener_closed);
+	tasks_there = streams_there = 0;
 	memset(descriptors, 0, sizeof descriptors);
 	memset(processes, 0, sizeof processes);
 }

@@ -129,7 +129,7 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
 	size_t n = 0, room = LINK_BYTES - s->held[to];
 	for (size_t i = 0; i < message->msg_iovlen; i++)
 		n += message->msg_iov[i].iov_len;
-	if (!room || (n > room && !s->listener)) /* of a control link: all or nothing */
+	if (!room || (n > room && !s->number)) /* of a control link: all or nothing */
 		return refuse_with(EAGAIN);
 	n = n < room ? n : room;
 	if (n > 1 && !below(32))
@@ -197,24 +197,15 @@ int __wrap_getsockopt(int fd, int level, int option, void *value, socklen_t *siz
 
 /* ---- forming links ---------------------------------------------------------------------------------- */
 
-/* At home, with listener 0, or for data, with one of its own. */
-static bool at_home(const struct links *l)
-{
-	return l == &processes[l->rank].m.links;
-}
-
 int links_listen(struct links *l, int rank, const char *host, const char *interface, bool tcp, char *why)
 {
 	(void)interface;
 	(void)tcp;
 	(void)why;
 	*l = (struct links){ .rank = rank, .listener = { 0, -1, -1 } };
-	l->scope = at_home(l) ? 0 : (unsigned)++listeners;
-	if (listeners == LISTENERS_MAX)
-		abort();
 	memcpy(l->card.magic, CARD_MAGIC, sizeof l->card.magic);
 	snprintf(l->card.host, sizeof l->card.host, "%s", host);
-	snprintf(l->card.unix_name, sizeof l->card.unix_name, "%d.%u", rank, l->scope);
+	snprintf(l->card.unix_name, sizeof l->card.unix_name, "%d", rank);
 	processes[rank].listens = true;
 	return 0;
 }
@@ -230,10 +221,7 @@ static void stop_listening(int rank)
 void links_close(struct links *l)
 {
 	l->listener[0] = -1;
-	if (at_home(l))
-		stop_listening(current);
-	else
-		listener_closed[l->scope] = true;
+	stop_listening(current);
 }
 
 /* Between nodes the refusal comes a moment later, by SO_ERROR. */
@@ -249,16 +237,16 @@ int links_connect(const struct links *l, const struct card *c)
 	return fd;
 }
 
-static struct stream *stream_between(int a, int b, int listener)
+static struct stream *stream_between(int a, int b, unsigned number)
 {
 	int low = a < b ? a : b, high = a < b ? b : a, i = 0;
-	while (i < streams_there && (streams[i].rank[0] != low || streams[i].rank[1] != high || streams[i].listener != listener))
+	while (i < streams_there && (streams[i].rank[0] != low || streams[i].rank[1] != high || streams[i].number != number))
 		i++;
 	if (i == LINKS_MAX)
 		abort();
 	if (i == streams_there) {
 		uint8_t *bytes[2] = { streams[i].bytes[0], streams[i].bytes[1] };
-		streams[i] = (struct stream){ .rank = { low, high }, .listener = listener };
+		streams[i] = (struct stream){ .rank = { low, high }, .number = number };
 		for (int end = 0; end < 2; end++)
 			streams[i].bytes[end] = bytes[end] ? bytes[end] : malloc(LINK_BYTES);
 		streams_there++;
@@ -270,14 +258,15 @@ static struct stream *stream_between(int a, int b, int listener)
 int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why)
 {
 	int open = n, status = 0;
+	(void)cards;
 	why[0] = 0;
 	for (; open; wait_until(FOR_TIME, simulated + share() * 0.005)) {
 		if (lived() > until || events(l->alarm, POLLIN))
 			status = HVD_EBOOT;
 		open = 0;
 		for (int i = 0; i < n; i++) {
-			int listener = link[i].outgoing ? atoi(strchr(cards[link[i].rank].unix_name, '.') + 1) : (int)l->scope, end = l->rank > link[i].rank;
-			struct stream *s = stream_between(l->rank, link[i].rank, listener);
+			int end = l->rank > link[i].rank;
+			struct stream *s = stream_between(l->rank, link[i].rank, l->told ? 1 + processes[l->rank].m.rounds : 0);
 			if (status && link[i].fd < 0)
 				s->closed[end] = true;
 			s->wanted[end] |= !status;
@@ -285,7 +274,7 @@ int links_form(struct links *l, struct link *link, int n, const struct card *car
 				link[i].fd = new_descriptor(LINKED);
 				of(link[i].fd)->stream = s;
 				of(link[i].fd)->end = end;
-			} else if (!status && link[i].fd < 0 && link[i].outgoing && listener_closed[listener]) {
+			} else if (!status && link[i].fd < 0 && link[i].outgoing && !processes[link[i].rank].listens) {
 				snprintf(why, WHY_BYTES, "nobody listens there");
 				status = HVD_EBOOT;
 			}

@@ -16,11 +16,12 @@
 #include <sys/socket.h>
 #include <ucontext.h>
 
-enum { RANKS_MAX = 5, TASKS_MAX = 2 * RANKS_MAX, LINKS_MAX = 256, LISTENERS_MAX = 512, FDS = 256, FIRST_FD = 100000, LINK_BYTES = 6 << 10, STACK_BYTES = 128 << 10 };
+enum { RANKS_MAX = 5, TASKS_MAX = 2 * RANKS_MAX, LINKS_MAX = 256, FDS = 256, FIRST_FD = 100000, LINK_BYTES = 6 << 10, STACK_BYTES = 128 << 10 };
 
 /* A stream between two ranks; end 0 is the lower one's. */
 static struct stream {
-	int rank[2], listener; /* listener: at which it was formed; 0: it is their control link */
+	int rank[2];
+	unsigned number;    /* of the agreement after which it was formed, from 1 on; 0: it is their control link */
 	bool wanted[2], closed[2], shut[2];
 	int error[2];       /* what the next read says */
 	size_t held[2];     /* bytes that this end has not read yet */
@@ -62,8 +63,7 @@ static struct process {
 	double next_close;
 } processes[RANKS_MAX];
 
-static int ranks, tasks_there, running = -1, current, streams_there, listeners;
-static bool listener_closed[LISTENERS_MAX];
+static int ranks, tasks_there, running = -1, current, streams_there;
 static double simulated; /* seconds */
 static ucontext_t scheduler;
 static uint64_t dice;

@@ -77,7 +77,9 @@ static int form_links(struct hvd *h)
 		link[n++] = (struct link){ m->member[m->me - 1], true, -1 };
 	if (m->me + 1 < m->members)
 		link[n++] = (struct link){ m->member[m->me + 1], false, -1 };
-	status = mesh_link(m, NULL, link, n, h->error);
+	free(gathered(h, &n, sizeof n, &status));
+	if (!status)
+		status = mesh_link(m, link, n, h->error);
 	if (!status)
 		status = chain_open(c, m, link, n, m->members);
 	if (!status)
@@ -182,6 +184,8 @@ static void *run_program(void *arg)
 		describe_world(&self->h);
 		status = form_links(&self->h);
 	}
+	if (!self->conf.on_death)
+		links_close(&self->m.links);
 	if (!status) {
 		arm(&self->h);
 		p->members = members_of(&self->m);
@@ -217,7 +221,7 @@ static void break_link(struct stream *s)
 static void break_data_link(int rank)
 {
 	int i = streams_there - 1;
-	while (i >= 0 && (!streams[i].listener || (streams[i].rank[0] != rank && streams[i].rank[1] != rank)))
+	while (i >= 0 && (!streams[i].number || (streams[i].rank[0] != rank && streams[i].rank[1] != rank)))
 		i--;
 	if (i >= 0)
 		break_link(&streams[i]);
