@@ -55,9 +55,9 @@ static int find_teams(struct cpu *c, const struct mesh *m, struct link link[2])
 			after = first;
 	}
 	if (c->team.me < c->lanes && before >= 0)
-		link[n++] = (struct link){ m->member[before + c->team.me], true, -1 };
+		link[n++] = (struct link){ m->member[before + c->team.me], -1 };
 	if (c->team.me < c->lanes && after >= 0)
-		link[n++] = (struct link){ m->member[after + c->team.me], false, -1 };
+		link[n++] = (struct link){ m->member[after + c->team.me], -1 };
 	return n;
 }
 

@@ -112,7 +112,7 @@ static struct link *expected(const struct former *f, const struct hello *h)
 		return NULL;
 	for (int i = 0; i < f->links; i++) {
 		struct link *k = &f->link[i];
-		if (!k->outgoing && k->fd < 0 && (uint32_t)k->rank == h->from)
+		if (k->rank > f->l->rank && k->fd < 0 && (uint32_t)k->rank == h->from)
 			return k;
 	}
 	return NULL;
@@ -379,7 +379,7 @@ int links_form(struct links *l, struct link *link, int n, const struct card *car
 	int status = f.shake && p ? 0 : refuse(why, HVD_ESYS, "no memory for %d links", n);
 	for (int i = 0; !status && i < f.shakes; i++) {
 		f.shake[i].fd = -1;
-		if (i < n && link[i].outgoing) {
+		if (i < n && link[i].rank < l->rank) {
 			f.shake[i].outgoing = true;
 			f.shake[i].link = &link[i];
 		}

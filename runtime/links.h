@@ -29,9 +29,8 @@ struct card {
 };
 
 struct link {
-	int rank;
-	bool outgoing; /* this rank connects; otherwise it accepts */
-	int fd;        /* -1 until formed */
+	int rank; /* at the other end; the higher one connects, the lower one accepts */
+	int fd;   /* -1 until formed */
 };
 
 struct links {

@@ -74,7 +74,7 @@ static int form_control(struct mesh *m, struct boot *boot, struct links *l, int 
 		return refuse(why, HVD_ESYS, "no memory for %d ranks", m->size);
 	for (int i = first; i <= last; i++)
 		if (i != m->rank)
-			link[n++] = (struct link){ .rank = i, .outgoing = i < m->rank, .fd = -1 };
+			link[n++] = (struct link){ i, -1 };
 	int status = form(m, boot, l, link, n, until, why);
 	for (int i = 0; i < n; i++)
 		if (link[i].fd >= 0)

@@ -274,7 +274,7 @@ int links_form(struct links *l, struct link *link, int n, const struct card *car
 				link[i].fd = new_descriptor(LINKED);
 				of(link[i].fd)->stream = s;
 				of(link[i].fd)->end = end;
-			} else if (!status && link[i].fd < 0 && link[i].outgoing && !processes[link[i].rank].listens) {
+			} else if (!status && link[i].fd < 0 && link[i].rank < l->rank && !processes[link[i].rank].listens) {
 				snprintf(why, WHY_BYTES, "nobody listens there");
 				status = HVD_EBOOT;
 			}

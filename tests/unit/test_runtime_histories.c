@@ -74,9 +74,9 @@ static int form_links(struct hvd *h)
 	int mine = 1, n = 0, status;
 	chain_close(c);
 	if (m->me)
-		link[n++] = (struct link){ m->member[m->me - 1], true, -1 };
+		link[n++] = (struct link){ m->member[m->me - 1], -1 };
 	if (m->me + 1 < m->members)
-		link[n++] = (struct link){ m->member[m->me + 1], false, -1 };
+		link[n++] = (struct link){ m->member[m->me + 1], -1 };
 	free(gathered(h, &n, sizeof n, &status));
 	if (!status)
 		status = mesh_link(m, link, n, h->error);
