@@ -10,16 +10,16 @@ struct offer {
 	char backend[8];
 	double deadline;
 	int32_t on_death, wire, trace, nccl; /* nccl: its version, 0: no GPU for it */
-	char why[128];         /* why not */
+	char why[256];         /* why not */
 	char gpu[16];          /* its PCI address, "": not known */
 	char hostid[32];       /* NCCL_HOSTID: the host that NCCL is to take this rank's for, "": its own */
 };
 
 #ifndef HAVE_NCCL
-int nccl_usable(char why[128], char gpu[16])
+int nccl_usable(char why[256], char gpu[16])
 {
 	(void)gpu;
-	snprintf(why, 128, "libhvd was built without NCCL");
+	snprintf(why, 256, "libhvd was built without NCCL");
 	return 0;
 }
 

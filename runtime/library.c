@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void *library_open(const char *name, const char *const *homes)
 {
@@ -15,7 +16,7 @@ void *library_open(const char *name, const char *const *homes)
 			char path[4096];
 			snprintf(path, sizeof path, "%s/%s/%s", home, folders[i], name);
 			void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-			if (library)
+			if (library || !access(path, F_OK))
 				return library;
 		}
 	}

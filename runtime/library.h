@@ -12,7 +12,8 @@
 #define LIBRARY_NAME(function) LIBRARY_QUOTE(function)
 #define LIBRARY_QUOTE(function) #function, /* after cuda.h has had its say on which version a name means */
 
-/* Opens `name`: in $home/lib64 and $home/lib for each variable of homes (NULL-ended, may be NULL), then as the system finds it. */
+/* Opens the first `name` that is there: in $home/lib64 and $home/lib for each variable of homes (NULL-ended, may be NULL), then as the system finds
+ * it. NULL: dlerror() says why. */
 void *library_open(const char *name, const char *const *homes);
 /* Fills functions[n], in the order of names[n]; those that are missing are NULL. Returns the first of them, or NULL. */
 const char *library_bind(void *library, const char *const *names, size_t n, void *functions);

@@ -9,8 +9,8 @@
 #include "runtime/backend.h"
 #include "runtime/nccl_api.h"
 
-int __wrap_driver_bind(struct driver *cu, char why[128]);
-int __wrap_nccl_bind(struct api *nc, char why[128]);
+int __wrap_driver_bind(struct driver *cu, char why[256]);
+int __wrap_nccl_bind(struct api *nc, char why[256]);
 
 static struct hvd *world;         /* for the stand-in's collectives */
 static CUstream on[64];           /* the stream of each collective so far */
@@ -200,7 +200,7 @@ static CUresult bus_of_device(char *text, int size, CUdevice which)
 
 #define PUT(slot, function) ((slot) = (__typeof__(slot))(void *)(function))
 
-int __wrap_driver_bind(struct driver *cu, char why[128])
+int __wrap_driver_bind(struct driver *cu, char why[256])
 {
 	(void)why;
 	void (**every)(void) = (void *)cu;
@@ -368,7 +368,7 @@ static const char *text(void)
 	return "a text";
 }
 
-int __wrap_nccl_bind(struct api *nc, char why[128])
+int __wrap_nccl_bind(struct api *nc, char why[256])
 {
 	(void)why;
 	void (**every)(void) = (void *)nc;

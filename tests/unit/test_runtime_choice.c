@@ -3,6 +3,9 @@
 #include "tests/unit/runtime_world.h"
 
 #include "runtime/backend.h"
+
+#include <sys/stat.h>
+
 #ifdef HAVE_NCCL
 #include "runtime/nccl_api.h"
 #endif
@@ -10,7 +13,7 @@
 
 static bool gpu_here(void)
 {
-	char why[128] = "", gpu[16];
+	char why[256] = "", gpu[16];
 	return nccl_usable(why, gpu);
 }
 
@@ -78,7 +81,7 @@ static void nccl_goes_as_far_as_the_driver_lets_it(void **state)
 	(void)state;
 #ifdef HAVE_NCCL
 	struct api nc;
-	char why[128];
+	char why[256];
 	if (nccl_bind(&nc, why))
 		skip_because("%s", why);
 	ncclUniqueId id;
@@ -104,12 +107,12 @@ static void nccl_goes_as_far_as_the_driver_lets_it(void **state)
 }
 
 #ifdef HAVE_NCCL
-/* What nccl_bind() says in a program of its own, which has `folder` in LD_LIBRARY_PATH. */
-static void ask_in_another(const char *folder, char line[256])
+/* What nccl_bind() says in a program of its own, which has `folder` in that variable. */
+static void ask_in_another(const char *variable, const char *folder, char line[256])
 {
 	char self[512] = "", command[2048];
 	assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-	snprintf(command, sizeof command, "unset NCCL_HOME CUDA_HOME; LD_LIBRARY_PATH=%s:$LD_LIBRARY_PATH ASAN_OPTIONS=detect_leaks=0 '%s' bind", folder, self);
+	snprintf(command, sizeof command, "unset NCCL_HOME CUDA_HOME; %s=%s${%s:+:$%s} ASAN_OPTIONS=detect_leaks=0 '%s' bind", variable, folder, variable, variable, self);
 	FILE *told = popen(command, "r");
 	assert_non_null(told);
 	assert_non_null(fgets(line, 256, told));
@@ -117,21 +120,26 @@ static void ask_in_another(const char *folder, char line[256])
 }
 #endif
 
-static void nccl_that_is_not_found_is_told_with_the_wheels_place(void **state)
+static void nccl_that_cannot_be_loaded_is_told_with_the_reason_and_the_wheels_place(void **state)
 {
 	(void)state;
 #ifdef HAVE_NCCL
-	char folder[512], path[600], line[256];
+	char folder[512], lib[520], path[600], line[256], want[700];
 	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
-	snprintf(path, sizeof path, "%s/libnccl.so.2", folder);
+	snprintf(lib, sizeof lib, "%s/lib", folder);
+	assert_int_equal(mkdir(lib, 0700), 0);
+	snprintf(path, sizeof path, "%s/libnccl.so.2", lib);
 	FILE *empty = fopen(path, "w"); /* so that the system's, if it has one, is not found either */
 	assert_non_null(empty);
 	fclose(empty);
-	ask_in_another(folder, line);
+	snprintf(want, sizeof want, "%s: file too short; of Python's wheels: NCCL_HOME=.../nvidia/nccl\n", path);
+	ask_in_another("LD_LIBRARY_PATH", lib, line);
+	assert_string_equal(line, want);
+	ask_in_another("NCCL_HOME", folder, line);
+	assert_string_equal(line, want);
 	unlink(path);
+	rmdir(lib);
 	rmdir(folder);
-	assert_non_null(strstr(line, "libnccl.so.2"));
-	assert_non_null(strstr(line, "; of Python's wheels: NCCL_HOME=.../nvidia/nccl\n"));
 #else
 	skip_because("built without nccl.h");
 #endif
@@ -139,7 +147,7 @@ static void nccl_that_is_not_found_is_told_with_the_wheels_place(void **state)
 
 static int bind_alone(void)
 {
-	char why[128] = "found";
+	char why[256] = "found";
 #ifdef HAVE_NCCL
 	struct api nc;
 	nccl_bind(&nc, why);
@@ -156,7 +164,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(auto_without_gpus_is_the_cpu),
 		cmocka_unit_test(ranks_with_different_settings_do_not_start),
 		cmocka_unit_test(nccl_goes_as_far_as_the_driver_lets_it),
-		cmocka_unit_test(nccl_that_is_not_found_is_told_with_the_wheels_place),
+		cmocka_unit_test(nccl_that_cannot_be_loaded_is_told_with_the_reason_and_the_wheels_place),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
