@@ -378,7 +378,6 @@ int mesh_receive(struct mesh *m, int from, uint64_t tag, void *data, size_t byte
 {
 	struct peer *p = &m->peer[from];
 	struct message *found;
-	char here[48], there[48];
 	pthread_mutex_lock(&m->lock);
 	while (!(found = take(p, tag)) && !atomic_load(&m->failed) && !p->left && lived() < until)
 		condition_wait(&m->changed, &m->lock);
@@ -386,9 +385,8 @@ int mesh_receive(struct mesh *m, int from, uint64_t tag, void *data, size_t byte
 	pthread_mutex_unlock(&m->lock);
 	if (!found)
 		return left ? mesh_lose(m, from, CAUSE_LEFT) : mesh_late(m, from);
-	name_activity(atomic_load(&m->what), 0, here);
-	name_activity(found->what, 0, there);
-	return unpack(m, found, data, bytes, fd) ? 0 : mesh_fault(m, HVD_EMISMATCH, "is %s where rank %d is %s", here, from, there);
+	const uint32_t what = found->what;
+	return unpack(m, found, data, bytes, fd) ? 0 : mesh_differ(m, from, what);
 }
 
 bool mesh_receive_despite(struct mesh *m, int from, uint64_t tag, void *data, size_t bytes, double until)

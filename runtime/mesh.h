@@ -136,8 +136,11 @@ int mesh_fault(struct mesh *m, int status, const char *format, ...) __attribute_
 int mesh_lose(struct mesh *m, int rank, enum cause cause);
 /* Another link to `rank` broke: if a death is behind it, the control link tells of that. Of two that live the lower one says it, or is asked to, so that they do not both accuse. */
 int mesh_cut(struct mesh *m, int rank);
-/* A wait passed the deadline: the rank that is furthest behind is at fault, or `suspect` if none is (-1: nobody, returns 1), or there is a fault by now. */
+/* A wait passed the deadline: the rank that is furthest behind is lost, or `suspect` if none is (-1: nobody, returns 1); where that one is as far, but in another call,
+ * that is the fault. Or there is one by now. */
 int mesh_late(struct mesh *m, int suspect);
+/* A fault: that rank is in another call, enum doing. */
+int mesh_differ(struct mesh *m, int rank, uint32_t what);
 
 /* The fault that is behind a failure of a link or a device; it may become known a moment later. 0: none. */
 int mesh_reason(struct mesh *m);
@@ -158,8 +161,6 @@ void dismiss_locked(struct mesh *m, int rank);
 void peer_flush(struct peer *p);
 void peer_post(struct peer *p, const struct wire_header *header, const void *data);
 struct activity own_activity(struct mesh *m);
-/* "in hvd_split" */
-void name_activity(uint32_t what, uint32_t index, char text[48]);
 int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int reporter, const char *text);
 
 #endif

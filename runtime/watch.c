@@ -29,7 +29,8 @@ static void end_silent_locked(struct mesh *m, int rank);
 
 /* ---- words ---------------------------------------------------------------------------------------- */
 
-void name_activity(uint32_t what, uint32_t index, char text[48])
+/* "in hvd_split" */
+static void name_activity(uint32_t what, uint32_t index, char text[48])
 {
 	static const char *const words[] = { "starting", "in hvd_recover", "computing", "in hvd_plan_open", "in hvd_alloc", "in hvd_split",
 					     "in hvd_plan_accumulate" };
@@ -204,20 +205,30 @@ int mesh_cut(struct mesh *m, int rank)
 	return failed ? failed : mesh_lose(m, rank, CAUSE_CUT);
 }
 
+int mesh_differ(struct mesh *m, int rank, uint32_t what)
+{
+	char here[48], there[48];
+	name_activity(atomic_load(&m->what), 0, here);
+	name_activity(what, 0, there);
+	return mesh_fault(m, HVD_EMISMATCH, "is %s where rank %d is %s", here, rank, there);
+}
+
 int mesh_late(struct mesh *m, int suspect)
 {
-	uint64_t least = atomic_load(&m->sequence);
+	const struct activity mine = own_activity(m);
+	struct activity theirs = mine;
 	pthread_mutex_lock(&m->lock);
 	for (int i = 0; i < m->size; i++) {
 		struct peer *p = &m->peer[i];
-		if (i != m->rank && p->member && (p->fate == ALIVE || p->left) && p->doing.sequence < least) {
-			least = p->doing.sequence;
-			suspect = i;
-		}
+		if (i != m->rank && p->member && (p->fate == ALIVE || p->left) && p->doing.sequence < theirs.sequence)
+			theirs = m->peer[suspect = i].doing;
 	}
-	int failed = atomic_load(&m->failed), status = failed ? failed : suspect < 0 ? 1 : fault_locked(m, HVD_EPEER, suspect, CAUSE_LATE, -1, NULL);
+	if (suspect >= 0)
+		theirs = m->peer[suspect].doing;
+	bool differs = theirs.sequence == mine.sequence && theirs.what != mine.what && theirs.what > DOING_COMPUTE && mine.what > DOING_COMPUTE;
+	int failed = atomic_load(&m->failed), status = failed ? failed : suspect < 0 || differs ? 1 : fault_locked(m, HVD_EPEER, suspect, CAUSE_LATE, -1, NULL);
 	pthread_mutex_unlock(&m->lock);
-	return status;
+	return differs && !failed ? mesh_differ(m, suspect, theirs.what) : status;
 }
 
 /* ---- one link ------------------------------------------------------------------------------------- */

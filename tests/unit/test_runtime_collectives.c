@@ -538,6 +538,24 @@ static void an_exchange_meets_none_of_another_call(void **state)
 		run_ranks("aa", split_or_not, &(struct call){ i / 2, i % 2 });
 }
 
+/* Rank 1 waits for messages, the others in shared memory or for a message of another exchange. */
+static void meet_or_allocate(void *arg)
+{
+	struct hvd *h = join_within(1);
+	(void)arg;
+	must(meeting_rank == 1 ? !hvd_alloc(h, 4096) : hvd_barrier(h) == HVD_EMISMATCH);
+	must(h->mesh->failed == HVD_EMISMATCH);
+	must(strstr(hvd_error(h), " is in a barrier where rank 1 is in hvd_alloc") || strstr(hvd_error(h), "rank 1 on node-a is in hvd_alloc where rank 0 is in a barrier"));
+	hvd_close(h);
+}
+
+static void ranks_that_wait_in_different_calls_are_not_lost(void **state)
+{
+	(void)state;
+	run_ranks("aa", meet_or_allocate, NULL);
+	run_ranks("aaa", meet_or_allocate, NULL);
+}
+
 /* All together is more than one message may hold. */
 static void gather_much(void *arg)
 {
@@ -660,6 +678,7 @@ int main(void)
 		cmocka_unit_test(requests_run_in_order_and_can_be_waited_for),
 		cmocka_unit_test(a_failure_is_none_of_the_requests_before_it),
 		cmocka_unit_test(an_exchange_meets_none_of_another_call),
+		cmocka_unit_test(ranks_that_wait_in_different_calls_are_not_lost),
 		cmocka_unit_test(what_all_ranks_give_may_be_more_than_a_message_holds),
 		cmocka_unit_test(nobody_passes_a_barrier_alone),
 	};
