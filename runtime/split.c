@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int split_publish(struct boot *b, const void *card, size_t bytes, char *why)
 {
@@ -46,14 +47,19 @@ static void gather_members(struct hvd *child, struct boot *b, const int32_t *col
 	snprintf(b->host, sizeof b->host, "%s", host);
 }
 
-/* Of a split that failed: if a death is behind it, the world above hears of it, maybe a moment later, and can be recovered. */
-static int loss_above(struct hvd *h, struct hvd *child, int status)
+/* Of a split that failed: if a death is behind it, the world above hears of it, maybe a moment later, and can be recovered. Nobody waits for that with the sub-world
+ * open, or for so long that it is lost itself. */
+static int give_up(struct hvd *h, struct hvd *child, int status)
 {
+	struct mesh *m = h->mesh;
 	bool lost = child && child->parent && atomic_load(&child->mesh->failed) == HVD_EPEER;
+	fail(h, status, "hvd_split: %s", hvd_error(child));
 	if (lost && child->mesh->cause != CAUSE_CLOSED) /* by a rank that gave up, maybe: its death would close the link above, too */
 		split_fault(child);
-	int failed = lost || status == HVD_EBOOT ? mesh_reason(h->mesh) : atomic_load(&h->mesh->failed);
-	return failed ? explain(h, failed) : status == HVD_EPEER ? HVD_EBOOT : status;
+	hvd_close(child);
+	for (double until = lived() + (m->deadline / 2 < PATIENCE ? m->deadline / 2 : PATIENCE); (lost || status == HVD_EBOOT) && !m->failed && lived() < until;)
+		usleep(1000);
+	return m->failed ? explain(h, m->failed) : status == HVD_EPEER ? HVD_EBOOT : status;
 }
 
 int hvd_split(struct hvd *h, int color, struct hvd **out)
@@ -85,9 +91,7 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 			status = handle_form(child, &boot);
 		}
 		if (status) {
-			fail(h, status, "hvd_split: %s", hvd_error(child));
-			status = loss_above(h, child, status);
-			hvd_close(child);
+			status = give_up(h, child, status);
 			*out = NULL;
 		}
 	}
