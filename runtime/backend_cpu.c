@@ -94,8 +94,6 @@ static int enter_mesh(struct hvd *h, struct cpu *c)
 	const int links = find_teams(c, m, link);
 	c->local = calloc((size_t)c->team.count, sizeof *c->local);
 	int status = c->local ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", c->team.count);
-	if (!status && c->count > 1)
-		free(gathered(h, &links, sizeof links, &status));
 	if (!status)
 		status = mesh_link(m, link, links, h->error);
 	if (!status)

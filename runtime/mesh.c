@@ -216,8 +216,17 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 
 int mesh_link(struct mesh *m, struct link *link, int n, char *why)
 {
+	const uint64_t tag = mesh_tag(m);
+	int status = 0;
 	m->links.told = true; /* who has nothing to say may be a rank that asks whether this process is there */
-	int status = form(m, NULL, &m->links, link, n, lived() + m->deadline, why);
+	for (int i = 0; i < n; i++) /* who accepts says when: before, it may be forming other links */
+		if (link[i].rank > m->rank)
+			mesh_send(m, link[i].rank, tag, NULL, 0, -1);
+	for (int i = 0; !status && i < n; i++)
+		if (link[i].rank < m->rank)
+			status = mesh_receive(m, link[i].rank, tag, NULL, 0, NULL, lived() + m->deadline);
+	if (!status)
+		status = form(m, NULL, &m->links, link, n, lived() + m->deadline, why);
 	for (int i = 0; i < n; i++)
 		if (status && link[i].fd >= 0)
 			close(link[i].fd);

@@ -113,7 +113,7 @@ struct mesh {
 struct hvd_conf;
 
 int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, char *why);
-/* Other links between members, for data. The caller closes them. Before, all have exchanged something since they last formed links: nobody takes one for another. */
+/* Other links between members, for data; collective, also for those that want none. The caller closes them. */
 int mesh_link(struct mesh *m, struct link *link, int n, char *why);
 /* Says goodbye if nothing failed. Who the others were is known until mesh_free(). */
 void mesh_close(struct mesh *m);

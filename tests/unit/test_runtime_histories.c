@@ -77,9 +77,7 @@ static int form_links(struct hvd *h)
 		link[n++] = (struct link){ m->member[m->me - 1], -1 };
 	if (m->me + 1 < m->members)
 		link[n++] = (struct link){ m->member[m->me + 1], -1 };
-	free(gathered(h, &n, sizeof n, &status));
-	if (!status)
-		status = mesh_link(m, link, n, h->error);
+	status = mesh_link(m, link, n, h->error);
 	if (!status)
 		status = chain_open(c, m, link, n, m->members);
 	if (!status)
