@@ -73,12 +73,9 @@ struct declaration {
 	int64_t tensors;
 };
 
-/* All ranks know now that one declares something else: the first difference has a number, and a name. */
-static int name_difference(struct hvd *h, const struct declaration *d, const struct hvd_tensor *tensors, const uint64_t *mine, int n)
+/* All ranks know now that rank r declares something else: the first difference has a number, and a name. */
+static int name_difference(struct hvd *h, const struct declaration *d, int r, const struct hvd_tensor *tensors, const uint64_t *mine, int n)
 {
-	int r = 1;
-	while (!memcmp(&d[r], &d[0], sizeof *d))
-		r++;
 	const char *host = hvd_host(h, r);
 	if (d[r].hash == d[0].hash && d[r].tensors == d[0].tensors) {
 		char asks[2][32] = { "by measurement", "by measurement" };
@@ -109,13 +106,12 @@ static int name_difference(struct hvd *h, const struct declaration *d, const str
 static int agree(struct hvd *h, const struct hvd_tensor *tensors, int n, size_t bucket_bytes, const uint64_t *hashes)
 {
 	struct declaration mine = { .hash = hashes[n - 1], .bucket_bytes = bucket_bytes, .tensors = n };
-	int status;
+	int status, r = 1;
 	struct declaration *all = gathered(h, &mine, sizeof mine, &status);
-	bool same = true;
-	for (int r = 1; !status && r < h->world.size; r++)
-		same &= !memcmp(&all[r], &all[0], sizeof *all);
-	if (!status && !same)
-		status = name_difference(h, all, tensors, hashes, n);
+	while (!status && r < h->world.size && !memcmp(&all[r], &all[0], sizeof *all))
+		r++;
+	if (!status && r < h->world.size)
+		status = name_difference(h, all, r, tensors, hashes, n);
 	free(all);
 	return status;
 }

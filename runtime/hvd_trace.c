@@ -24,7 +24,7 @@ enum { EXIT_USAGE = 64, EXIT_DATA = 65, EXIT_INTERNAL = 70 };
 #define SPAN (2 * TRACE_RECORDS) /* steps that a file can be about: each leaves records, and a recovery a gap */
 
 struct traces {
-	const struct trace_file **file; /* [n], by rank */
+	struct trace_file **file; /* [n], by rank; what is written there stays here */
 	int n;
 };
 
@@ -68,7 +68,7 @@ static int add_file(struct traces *t, const char *path)
 		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
 		return EXIT_DATA;
 	}
-	const struct trace_file *f = s.st_size == sizeof *f ? mmap(NULL, sizeof *f, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+	struct trace_file *f = s.st_size == sizeof *f ? mmap(NULL, sizeof *f, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
 	close(fd);
 	if (f == MAP_FAILED || memcmp(f->magic, TRACE_MAGIC, sizeof f->magic)) {
 		fprintf(stderr, "hvd-trace: %s: not a trace of this version of libhvd (%zu bytes expected, %lld found)\n", path, sizeof *f,
@@ -137,6 +137,28 @@ static int by_rank(const void *a, const void *b)
 	return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
+/* Clocks drift after they were compared. Where one rank would have the mean of a bucket before the other has begun with it, they are taken to have means at the same
+ * time. */
+static void put_right(struct trace_file *f, const struct trace_file *first)
+{
+	double sum = 0, n = 0;
+	bool wrong = false;
+	for (uint64_t a = first->written - records_of(first), b = f->written - records_of(f); a < first->written && b < f->written;) {
+		const struct trace_record *x = &first->record[a % TRACE_RECORDS], *y = &f->record[b % TRACE_RECORDS];
+		bool here = kind_of(x) == TRACE_BUCKET, there = kind_of(y) == TRACE_BUCKET;
+		uint64_t mine = (uint64_t)x->step << 32 | x->index, theirs = (uint64_t)y->step << 32 | y->index;
+		if (here && there && mine == theirs) {
+			wrong |= aligned(f, y->end) < aligned(first, x->begin) || aligned(first, x->end) < aligned(f, y->begin);
+			sum += aligned(first, x->end) - aligned(f, y->end);
+			n++;
+		}
+		a += !here || (there && mine <= theirs);
+		b += !there || (here && mine >= theirs);
+	}
+	if (wrong && !mprotect(f, sizeof *f - sizeof f->record, PROT_READ | PROT_WRITE)) /* of all the records one would need the memory */
+		f->offset += (int64_t)(sum / n);
+}
+
 /* By rank, and all of one world: clocks and steps of others mean nothing beside them. */
 static int put_in_order(struct traces *t)
 {
@@ -148,6 +170,8 @@ static int put_in_order(struct traces *t)
 				t->file[i - 1]->rank, t->file[i - 1]->size, t->file[i]->rank, t->file[i]->size);
 			return EXIT_DATA;
 		}
+	for (int i = 1; i < t->n; i++)
+		put_right(t->file[i], t->file[0]);
 	if ((uint32_t)t->n < t->file[0]->size)
 		fprintf(stderr, "hvd-trace: %d of the step's %u ranks: the others' traces are not here\n", t->n, t->file[0]->size);
 	return 0;
@@ -476,7 +500,7 @@ int main(int argc, char **argv)
 	if (!status && output)
 		status = timeline(&t, output);
 	for (int i = 0; i < t.n; i++)
-		munmap((void *)(uintptr_t)t.file[i], sizeof *t.file[i]);
+		munmap(t.file[i], sizeof *t.file[i]);
 	free(t.file);
 	return status;
 }

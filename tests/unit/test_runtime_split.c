@@ -479,6 +479,45 @@ static void expect_refused(const char *folder, const char *other, const char *da
 		fail_msg("%s", text);
 }
 
+/* Each step takes 100 ms; rank 1's gradients are ready 5 ms after rank 0's, and the mean is there 1 ms later. */
+static void write_trace(const char *folder, uint32_t rank, int64_t ahead)
+{
+	char path[1200];
+	struct trace_file *t = calloc(1, sizeof *t);
+	assert_non_null(t);
+	*t = (struct trace_file){ .magic = TRACE_MAGIC, .host = "a", .rank = rank, .size = 2, .written = 60 };
+	for (uint32_t i = 0; i < 20; i++) {
+		const uint64_t begin = (uint64_t)(ahead + 100000000 * (i + 1) + 5000000 * rank), end = (uint64_t)(ahead + 100000000 * (i + 1) + 6000000);
+		t->record[3 * i] = (struct trace_record){ begin, begin, i, 0, TRACE_READY, 4 };
+		t->record[3 * i + 1] = (struct trace_record){ begin, end, i, 0, TRACE_BUCKET, 4 };
+		t->record[3 * i + 2] = (struct trace_record){ begin, end, i, 0, TRACE_WAIT, 4 };
+	}
+	snprintf(path, sizeof path, "%s/1.0-rank%05u.hvdtrace", folder, rank);
+	FILE *f = fopen(path, "w");
+	assert_true(f && fwrite(t, sizeof *t, 1, f) == 1 && !fclose(f));
+	free(t);
+}
+
+static void clocks_that_have_drifted_blame_nobody(void **state)
+{
+	static const int64_t ahead[] = { 0, 50000000, -50000000 };
+	(void)state;
+	char folder[1024], text[3000];
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	for (int i = 0; i < 3; i++) {
+		for (uint32_t rank = 0; rank < 2; rank++)
+			write_trace(folder, rank, rank ? ahead[i] : 0);
+		snprintf(text, sizeof text, "${BUILD:-build}/hvd-trace %s", folder);
+		FILE *f = popen(text, "r");
+		text[f ? fread(text, 1, sizeof text - 1, f) : 0] = 0;
+		assert_int_equal(pclose(f), 0);
+		if (!strstr(text, "last to be ready: rank 1 on a, in 19 of 19 steps, 5.00 ms after the others"))
+			fail_msg("%s", text);
+	}
+	snprintf(text, sizeof text, "rm -r %s", folder);
+	assert_int_equal(system(text), 0);
+}
+
 static void traces_of_two_worlds_and_damaged_ones_are_refused(void **state)
 {
 	(void)state;
@@ -561,6 +600,7 @@ int main(void)
 		cmocka_unit_test(one_world_can_follow_another),
 		cmocka_unit_test(a_second_world_leaves_the_first_ones_trace_alone),
 		cmocka_unit_test(traces_of_two_worlds_and_damaged_ones_are_refused),
+		cmocka_unit_test(clocks_that_have_drifted_blame_nobody),
 		cmocka_unit_test(a_death_in_a_sub_world_is_one_of_the_world),
 		cmocka_unit_test(a_death_in_a_split_is_one_of_the_world),
 		cmocka_unit_test(a_kill_at_any_instant_of_a_split_is_survived),
