@@ -99,7 +99,7 @@ static int enter_mesh(struct hvd *h, struct cpu *c)
 	if (!status)
 		status = chain_open(&c->chain, m, link, links, c->count);
 	if (!status)
-		status = region_open(&c->window, m, &c->team, mesh_tag(m), BEFORE + 2 * WINDOW);
+		status = region_open(&c->window, m, &c->team, BEFORE + 2 * WINDOW);
 	c->turn = 0;
 	return status;
 }
@@ -142,7 +142,7 @@ static int share_regions(struct hvd *h, struct cpu *c)
 		if (status || !newest)
 			return status;
 		if (have == m->members)
-			status = region_share(r, m, &c->team, mesh_tag(m));
+			status = region_share(r, m, &c->team);
 		else if (mine == newest)
 			region_keep(r);
 		if (status)
@@ -166,7 +166,7 @@ static void *cpu_alloc(struct hvd *h, size_t bytes)
 {
 	struct cpu *c = h->state;
 	struct region *r;
-	if (atomic_load(&h->mesh->failed) || region_open(&r, h->mesh, &c->team, mesh_tag(h->mesh), bytes))
+	if (atomic_load(&h->mesh->failed) || region_open(&r, h->mesh, &c->team, bytes))
 		return NULL; /* also where nobody shares it: the others may be at another call */
 	r->next = c->regions;
 	c->regions = r;
@@ -178,7 +178,7 @@ static void cpu_free(struct hvd *h, void *p)
 	struct cpu *c = h->state;
 	for (struct region **at = &c->regions; *at; at = &(*at)->next) {
 		struct region *r = *at;
-		if (r->part[r->me] == p) {
+		if (r->part[r->team.me] == p) {
 			*at = r->next;
 			region_close(r);
 			return;
@@ -218,7 +218,7 @@ static int enter_piece(struct hvd *h, struct cpu *c, const struct region *r, siz
 	stamp->region = r->tag;
 	stamp->place = place;
 	stamp->bucket = (uint64_t)(int64_t)op->bucket;
-	return team_enter(h->mesh, &c->team, c->window, stamp);
+	return team_enter(h->mesh, c->window, stamp);
 }
 
 /* The sum of n elements at that place in the window, TINY bytes at most: nobody waits for the others to have it, as the next piece lies in the other window. */
@@ -253,7 +253,7 @@ static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t p
 	else if (lane < lanes)
 		status = chain_reduce(&c->chain, &stamp, op, c->local, c->team.count, lane, slice(n, lane + 1, lanes) - begin,
 				      op->op == HVD_AVG ? h->world.size : 1);
-	return status ? status : team_barrier(h->mesh, &c->team, c->window);
+	return status ? status : team_barrier(h->mesh, c->window);
 }
 
 static struct region *region_of(const struct cpu *c, const void *p, size_t bytes)
@@ -377,7 +377,7 @@ static int cpu_run(struct hvd *h, const struct op *op)
 	case OP_ALLTOALL:
 		return alltoall(h, c, op);
 	case OP_BARRIER:
-		return c->count == 1 ? team_enter(h->mesh, &c->team, c->window, &c->call) : reduce_piece(h, c, c->window, BEFORE, 0, op);
+		return c->count == 1 ? team_enter(h->mesh, c->window, &c->call) : reduce_piece(h, c, c->window, BEFORE, 0, op);
 	}
 	return HVD_EINVAL;
 }

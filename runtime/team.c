@@ -35,9 +35,9 @@ static int out_of_memory(struct mesh *m, size_t bytes)
 	return mesh_fault(m, HVD_ESYS, "has no memory for a shared part of %zu bytes: %s", bytes, strerror(errno));
 }
 
-static int receive_part(struct region *r, struct mesh *m, const struct team *t, int i, uint64_t tag)
+static int receive_part(struct region *r, struct mesh *m, int i, uint64_t tag)
 {
-	const int from = m->member[t->first + i];
+	const int from = m->member[r->team.first + i];
 	uint64_t theirs;
 	int fd = -1, status = mesh_receive(m, from, tag, &theirs, sizeof theirs, &fd, lived() + m->deadline);
 	if (status)
@@ -54,36 +54,35 @@ static int receive_part(struct region *r, struct mesh *m, const struct team *t, 
 }
 
 /* This rank's part goes to the others of the team, theirs come. */
-static int exchange(struct region *r, struct mesh *m, const struct team *t, uint64_t tag)
+static int exchange(struct region *r, struct mesh *m, uint64_t tag)
 {
 	uint64_t size = r->bytes;
 	int status = 0;
-	for (int i = 0; !status && i < t->count; i++)
-		if (i != t->me)
-			status = mesh_send(m, m->member[t->first + i], tag, &size, sizeof size, r->fd);
-	for (int i = 0; !status && i < t->count; i++)
-		if (i != t->me)
-			status = receive_part(r, m, t, i, tag);
+	for (int i = 0; !status && i < r->team.count; i++)
+		if (i != r->team.me)
+			status = mesh_send(m, m->member[r->team.first + i], tag, &size, sizeof size, r->fd);
+	for (int i = 0; !status && i < r->team.count; i++)
+		if (i != r->team.me)
+			status = receive_part(r, m, i, tag);
 	return status;
 }
 
-int region_open(struct region **out, struct mesh *m, const struct team *t, uint64_t tag, size_t bytes)
+int region_open(struct region **out, struct mesh *m, const struct team *t, size_t bytes)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	struct region *r = calloc(1, sizeof *r + (size_t)m->size * sizeof r->part[0]);
 	int status = 0;
 	if (!r)
 		return out_of_memory(m, bytes);
-	r->tag = tag;
+	r->tag = mesh_tag(m);
 	r->shared = true;
-	r->count = t->count;
-	r->me = t->me;
+	r->team = *t;
 	r->bytes = !bytes ? page : bytes > SIZE_MAX - page ? bytes : (bytes + page - 1) / page * page;
 	r->part[t->me] = new_part(r->bytes, &r->fd);
 	if (!r->part[t->me])
 		status = out_of_memory(m, r->bytes);
 	if (!status)
-		status = exchange(r, m, t, tag);
+		status = exchange(r, m, r->tag);
 	if (status) {
 		region_close(r);
 		return status;
@@ -95,8 +94,8 @@ int region_open(struct region **out, struct mesh *m, const struct team *t, uint6
 /* Of the other parts. */
 static void let_go(struct region *r)
 {
-	for (int i = 0; i < r->count; i++)
-		if (i != r->me && r->part[i]) {
+	for (int i = 0; i < r->team.count; i++)
+		if (i != r->team.me && r->part[i]) {
 			munmap(r->part[i], r->bytes);
 			r->part[i] = NULL;
 		}
@@ -111,7 +110,7 @@ void region_keep(struct region *r)
 int region_renew(struct region *r, struct mesh *m)
 {
 	int fd;
-	uint8_t *old = r->part[r->me], *part = new_part(r->bytes, &fd);
+	uint8_t *old = r->part[r->team.me], *part = new_part(r->bytes, &fd);
 	bool moved = part && mremap(memcpy(part, old, r->bytes), r->bytes, r->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, old) == old;
 	int status = moved ? 0 : out_of_memory(m, r->bytes), unused = moved ? r->fd : fd;
 	if (part && !moved)
@@ -122,23 +121,22 @@ int region_renew(struct region *r, struct mesh *m)
 	return status;
 }
 
-int region_share(struct region *r, struct mesh *m, const struct team *t, uint64_t tag)
+int region_share(struct region *r, struct mesh *m, const struct team *t)
 {
-	uint8_t *mine = r->part[r->me];
+	uint8_t *mine = r->part[r->team.me];
 	let_go(r);
-	r->part[r->me] = NULL;
+	r->part[r->team.me] = NULL;
 	r->shared = true;
-	r->count = t->count;
-	r->me = t->me;
-	r->part[r->me] = mine;
-	return exchange(r, m, t, tag);
+	r->team = *t;
+	r->part[t->me] = mine;
+	return exchange(r, m, mesh_tag(m));
 }
 
 void region_close(struct region *r)
 {
 	let_go(r);
-	if (r->part[r->me])
-		munmap(r->part[r->me], r->bytes);
+	if (r->part[r->team.me])
+		munmap(r->part[r->team.me], r->bytes);
 	if (r->fd >= 0)
 		close(r->fd);
 	free(r);
@@ -152,12 +150,12 @@ static struct page *page(const struct region *pages, int i)
 }
 
 /* A rank (of the mesh) that has not entered the collective that this rank is in; -1: all have. */
-static int behind(const struct mesh *m, const struct team *t, const struct region *pages)
+static int behind(const struct mesh *m, const struct region *pages)
 {
-	uint64_t mine = atomic_load(&page(pages, t->me)->sequence);
-	for (int i = 0; i < t->count; i++)
+	uint64_t mine = atomic_load(&page(pages, pages->team.me)->sequence);
+	for (int i = 0; i < pages->team.count; i++)
 		if (atomic_load(&page(pages, i)->sequence) < mine)
-			return m->member[t->first + i];
+			return m->member[pages->team.first + i];
 	return -1;
 }
 
@@ -176,14 +174,14 @@ static int check(struct mesh *m, int late, double since)
 	return lived() - since > m->deadline ? mesh_late(m, late) : 0;
 }
 
-int team_barrier(struct mesh *m, const struct team *t, const struct region *pages)
+int team_barrier(struct mesh *m, const struct region *pages)
 {
 	static const struct timespec slice = { .tv_nsec = 10000000 };
 	struct page *p = page(pages, 0);
-	if (t->count == 1)
+	if (pages->team.count == 1)
 		return 0;
 	uint32_t generation = atomic_load(&p->generation);
-	if (atomic_fetch_add(&p->arrived, 1) == (uint32_t)t->count - 1) {
+	if (atomic_fetch_add(&p->arrived, 1) == (uint32_t)pages->team.count - 1) {
 		atomic_store(&p->arrived, 0);
 		atomic_fetch_add(&p->generation, 1);
 		if (atomic_load(&p->sleepers))
@@ -198,21 +196,21 @@ int team_barrier(struct mesh *m, const struct team *t, const struct region *page
 	atomic_fetch_add(&p->sleepers, 1);
 	while (!status && atomic_load(&p->generation) == generation) {
 		syscall(SYS_futex, &p->generation, FUTEX_WAIT, generation, &slice, NULL, 0);
-		status = atomic_load(&p->generation) == generation ? check(m, behind(m, t, pages), since) : 0;
+		status = atomic_load(&p->generation) == generation ? check(m, behind(m, pages), since) : 0;
 	}
 	atomic_fetch_sub(&p->sleepers, 1);
 	return status;
 }
 
-int team_enter(struct mesh *m, const struct team *t, const struct region *pages, const struct stamp *stamp)
+int team_enter(struct mesh *m, const struct region *pages, const struct stamp *stamp)
 {
-	struct page *mine = page(pages, t->me);
+	struct page *mine = page(pages, pages->team.me);
 	const uint64_t turn = (atomic_load(&mine->sequence) + 1) % 2;
 	mine->stamp[turn] = *stamp;
 	atomic_fetch_add(&mine->sequence, 1);
-	int status = team_barrier(m, t, pages);
-	for (int i = 0; !status && i < t->count; i++)
+	int status = team_barrier(m, pages);
+	for (int i = 0; !status && i < pages->team.count; i++)
 		if (memcmp(&page(pages, i)->stamp[turn], stamp, sizeof *stamp))
-			status = calls_differ(m, stamp, &page(pages, i)->stamp[turn], m->member[t->first + i]);
+			status = calls_differ(m, stamp, &page(pages, i)->stamp[turn], m->member[pages->team.first + i]);
 	return status;
 }

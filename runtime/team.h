@@ -18,14 +18,14 @@ struct region {
 	bool shared;   /* all ranks of the world have it */
 	size_t bytes;  /* of a part */
 	int fd;        /* of this rank's part */
-	int count, me; /* of the team */
-	uint8_t *part[]; /* [count], with room for all ranks: where nodes take turns, a death can make a team larger */
+	struct team team;
+	uint8_t *part[]; /* [team.count], with room for all ranks: where nodes take turns, a death can make a team larger */
 };
 
-/* Collective within the team. tag: of mesh_tag(). */
-int region_open(struct region **out, struct mesh *m, const struct team *t, uint64_t tag, size_t bytes);
+/* Collective within the team. */
+int region_open(struct region **out, struct mesh *m, const struct team *t, size_t bytes);
 /* The same memory in another team: this rank's part stays where it is, with its contents. After a failure it can be tried again. */
-int region_share(struct region *r, struct mesh *m, const struct team *t, uint64_t tag);
+int region_share(struct region *r, struct mesh *m, const struct team *t);
 /* This rank's part is in new memory, at the same place: who was given up and lives may write yet to what it shared. After a failure it can be tried again. */
 int region_renew(struct region *r, struct mesh *m);
 /* Lets go of the other parts: it is memory of this rank alone. */
@@ -42,8 +42,8 @@ struct page {
 
 /* All ranks of the team are here, and call the same collective: what they called before is over on all of them. pages: a region of the team, in which each part
  * begins with a page. */
-int team_enter(struct mesh *m, const struct team *t, const struct region *pages, const struct stamp *stamp);
+int team_enter(struct mesh *m, const struct region *pages, const struct stamp *stamp);
 /* All ranks of the team have come this far. */
-int team_barrier(struct mesh *m, const struct team *t, const struct region *pages);
+int team_barrier(struct mesh *m, const struct region *pages);
 
 #endif
