@@ -528,7 +528,7 @@ static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream 
 	int status = settled(h, s, &s->comm, what, rc);
 	if (!status && h->conf.sync)
 		status = waited(h, s, stream, what);
-	if (status == HVD_EBACKEND && mesh_reason(h->mesh)) /* NCCL hears of a broken connection before it is known whose */
+	if (status == HVD_EBACKEND && mesh_reason(h->mesh, -1)) /* NCCL hears of a broken connection before it is known whose */
 		status = lost(h);
 	nvtxRangePop();
 	return status;

@@ -36,7 +36,7 @@ int explain(struct hvd *h, int status)
 	if (failed) {
 		/* The watcher ends the process, before the program does with a status of its own. Of a death a sub-world may hear first;
 		 * while that is being formed hvd_split() waits. */
-		if (top->mesh->armed && (top == h || (failed == HVD_EPEER && h->mesh->owner && h->mesh->cause != CAUSE_LEFT && mesh_reason(top->mesh))))
+		if (top->mesh->armed && (top == h || (failed == HVD_EPEER && h->mesh->owner && h->mesh->cause != CAUSE_LEFT && mesh_reason(top->mesh, -1))))
 			watch_told(top->mesh);
 		fail(h, status, "%s", h->mesh->fault);
 	}

@@ -29,7 +29,7 @@ enum hvd_status {
 	HVD_EBOOT = -2,     /* the world could not be formed (no PMIx, a rank is missing, versions differ) */
 	HVD_EPEER = -3,     /* a rank died, left without hvd_close(), or passed the deadline */
 	HVD_ESYS = -4,      /* a system call failed */
-	HVD_EMISMATCH = -5, /* ranks disagree (plan, sizes, back end) */
+	HVD_EMISMATCH = -5, /* ranks disagree (calls, plan, sizes, back end) */
 	HVD_EBACKEND = -6   /* NCCL or CUDA failed */
 };
 

@@ -22,16 +22,6 @@ struct invitation {
 	int32_t size, pad;
 };
 
-/* From now on the watcher reads this link. */
-static void attach(struct mesh *m, int rank, int fd)
-{
-	pthread_mutex_lock(&m->lock);
-	m->peer[rank].fd = fd;
-	m->peer[rank].heard = lived();
-	pthread_mutex_unlock(&m->lock);
-	eventfd_write(m->wake, 1);
-}
-
 uint64_t mesh_tag(struct mesh *m)
 {
 	return ++m->tags;
@@ -76,19 +66,16 @@ static int form_control(struct mesh *m, struct boot *boot, struct links *l, int 
 		if (i != m->rank)
 			link[n++] = (struct link){ i, -1 };
 	int status = form(m, boot, l, link, n, until, why);
+	pthread_mutex_lock(&m->lock);
 	for (int i = 0; i < n; i++)
-		if (link[i].fd >= 0)
-			attach(m, link[i].rank, link[i].fd);
+		if (link[i].fd >= 0) {
+			m->peer[link[i].rank].fd = link[i].fd;
+			m->peer[link[i].rank].heard = lived();
+		}
+	pthread_mutex_unlock(&m->lock);
+	eventfd_write(m->wake, 1); /* the watcher reads them from now on */
 	free(link);
 	return status;
-}
-
-static int same_version(const struct card *a, int rank_a, const struct card *b, int rank_b, char *why)
-{
-	if (!memcmp(a->magic, b->magic, sizeof a->magic) && !strncmp(a->version, b->version, sizeof a->version))
-		return 0;
-	return refuse(why, HVD_EBOOT, "rank %d on %.63s has libhvd %.24s (%.4s), rank %d on %.63s has %.24s (%.4s): install one version on all nodes", rank_a,
-		      a->host, a->version, a->magic, rank_b, b->host, b->version, b->magic);
 }
 
 /* Rank 0: everybody connects. Those that do hear of those that do not. */
@@ -118,9 +105,10 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, double 
 	pthread_mutex_lock(&m->lock); /* the watcher may be naming it */
 	snprintf(m->peer[0].host, HOST_BYTES, "%.63s", invitation.card.host);
 	pthread_mutex_unlock(&m->lock);
-	status = same_version(&l->card, m->rank, &m->cards[0], 0, why);
-	if (status)
-		return status;
+	const struct card *a = &l->card, *b = &m->cards[0];
+	if (memcmp(a->magic, b->magic, sizeof a->magic) || strncmp(a->version, b->version, sizeof a->version))
+		return refuse(why, HVD_EBOOT, "rank %d on %.63s has libhvd %.24s (%.4s), rank 0 on %.63s has %.24s (%.4s): install one version on all nodes", m->rank,
+			      a->host, a->version, a->magic, b->host, b->version, b->magic);
 	if (invitation.size != m->size)
 		return refuse(why, HVD_EBOOT, "rank 0 counts %d ranks, rank %d counts %d", invitation.size, m->rank, m->size);
 	return form_control(m, NULL, l, 0, 0, until, why);

@@ -142,8 +142,8 @@ int mesh_late(struct mesh *m, int suspect);
 /* A fault: that rank is in another call, enum doing. */
 int mesh_differ(struct mesh *m, int rank, uint32_t what);
 
-/* The fault that is behind a failure of a link or a device; it may become known a moment later. 0: none. */
-int mesh_reason(struct mesh *m);
+/* The fault that is behind a failure of a link or a device; it may become known a moment later. 0: none, or that rank's goodbye (-1: nobody's). */
+int mesh_reason(struct mesh *m, int rank);
 
 /* The members with fate ALIVE are the world now, and there is no fault any more, unless one of them died meanwhile (returns
  * false). Ranks that were given up hear of it. Tags begin anew, with the round of the agreement; messages of exchanges before it are dropped. */

@@ -80,7 +80,7 @@ static int rebuild(struct hvd *h, const uint8_t *fate)
 	for (int w = 0; !status && w < m->members; w++)
 		h->step = steps[w] >= h->step ? steps[w] + 1 : h->step;
 	free(steps);
-	int reason = !status ? 0 : status == HVD_EBOOT ? mesh_reason(m) : atomic_load(&m->failed);
+	int reason = !status ? 0 : status == HVD_EBOOT ? mesh_reason(m, -1) : atomic_load(&m->failed);
 	if (status && !reason)
 		mesh_lose(m, m->rank, CAUSE_UNABLE);
 	return reason ? explain(h, reason) : status;
@@ -105,7 +105,7 @@ int hvd_recover(struct hvd *h)
 		return fail(h, HVD_EINVAL, "hvd_recover: a sub-world ends with its rank: close it, recover the world, and split that again");
 	if (!h->conf.on_death)
 		return fail(h, HVD_EINVAL, "hvd_recover: on_death is abort (srun --hvd=on_death=continue)");
-	if (!mesh_reason(m)) /* a sub-world may have heard first */
+	if (!mesh_reason(m, -1)) /* a sub-world may have heard first */
 		return fail(h, HVD_EINVAL, "hvd_recover: no rank is lost");
 	if (m->failed != HVD_EPEER)
 		return fail(h, m->failed, "hvd_recover: no rank is lost: %s", m->fault);

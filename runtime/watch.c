@@ -91,13 +91,6 @@ static void compose(struct mesh *m, int rank, enum cause cause, int reporter, co
 
 /* ---- faults --------------------------------------------------------------------------------------- */
 
-static void wake_waiting(struct mesh *m)
-{
-	pthread_cond_broadcast(&m->changed);
-	eventfd_write(m->alarm, 1);
-	eventfd_write(m->wake, 1);
-}
-
 /* This process stood still for a moment, less than a deadline ago: a link that broke may be one that the other end has given up. Who goes on without this
  * rank says so before its link ends, but not on one that broke. */
 static bool just_awoke(struct mesh *m)
@@ -148,7 +141,9 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 		end_silent_locked(m, rank);
 	status = before ? before : status;
 	atomic_store(&m->failed, status);
-	wake_waiting(m);
+	pthread_cond_broadcast(&m->changed);
+	eventfd_write(m->alarm, 1);
+	eventfd_write(m->wake, 1);
 	return status;
 }
 
@@ -175,8 +170,7 @@ int mesh_lose(struct mesh *m, int rank, enum cause cause)
 	return status;
 }
 
-/* rank: whose goodbye explains it, too; -1: nobody's. */
-static int reason(struct mesh *m, int rank)
+int mesh_reason(struct mesh *m, int rank)
 {
 	bool left = false;
 	for (double until = lived() + PATIENCE; !atomic_load(&m->failed) && !left && lived() < until; usleep(1000)) {
@@ -187,21 +181,16 @@ static int reason(struct mesh *m, int rank)
 	return atomic_load(&m->failed);
 }
 
-int mesh_reason(struct mesh *m)
-{
-	return reason(m, -1);
-}
-
 int mesh_cut(struct mesh *m, int rank)
 {
 	struct fault_notice question = { 0, rank, CAUSE_CUT, m->rank, "" };
-	int failed = reason(m, rank);
+	int failed = mesh_reason(m, rank);
 	pthread_mutex_lock(&m->lock);
 	bool asks = !failed && rank < m->rank && !m->peer[rank].left; /* who left accuses nobody any more */
 	if (asks)
 		peer_post(&m->peer[rank], &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof question }, &question);
 	pthread_mutex_unlock(&m->lock);
-	failed = asks ? reason(m, rank) : failed;
+	failed = asks ? mesh_reason(m, rank) : failed;
 	return failed ? failed : mesh_lose(m, rank, CAUSE_CUT);
 }
 
