@@ -109,7 +109,7 @@ int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int rep
 		cause = CAUSE_LEFT; /* a data link ended after its goodbye */
 	else if (cause == CAUSE_LATE && reporter < 0 && rank != m->rank && lived() - m->peer[rank].heard > m->deadline / 2)
 		cause = CAUSE_SILENT;
-	else if (cause == CAUSE_CLOSED && reporter < 0 && m->peer[rank].broke && m->links.listener[0] >= 0 && just_awoke(m))
+	else if (cause == CAUSE_CLOSED && reporter < 0 && m->peer[rank].broke && m->owner && m->links.listener[0] >= 0 && just_awoke(m))
 		cause = CAUSE_VANISHED;
 	bool news = rank >= 0 && rank != m->rank && m->peer[rank].fate == ALIVE;
 	if (news) {
