@@ -142,7 +142,7 @@ load trained
 	run train --resume branch/checkpoint-00000004.safetensors --learning-rate 1e-2 --steps 8
 	echo "$output"
 	[ "$status" -eq 0 ]
-	[ "$(grep -c '^2 checkpoints after step 4, where this training went on, are called .safetensors.abandoned (.abandoned-2, …) from now on$' <<<"$output")" -eq 1 ]
+	[ "$(grep -c '^2 checkpoints after step 4, where this training went on, and best.safetensors are called .safetensors.abandoned (.abandoned-2, …) from now on$' <<<"$output")" -eq 1 ]
 	[ "$(cd branch && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000008.safetensors checkpoint-00000008.safetensors.abandoned checkpoint-00000012.safetensors.abandoned" ]
 	cmp full/checkpoint-00000008.safetensors branch/checkpoint-00000008.safetensors.abandoned
 	run cmp full/checkpoint-00000008.safetensors branch/checkpoint-00000008.safetensors
@@ -156,6 +156,35 @@ load trained
 	[ "$(cd branch && echo checkpoint-*)" = "checkpoint-00000004.safetensors checkpoint-00000005.safetensors" ]
 	run cmp full/checkpoint-00000004.safetensors branch/checkpoint-00000004.safetensors
 	[ "$status" -eq 1 ]
+}
+
+@test "a training that went back and is killed while it takes the place of what it left is resumed as the one or the other" {
+	train() { "${PROGRAM:-chexnet}" train --data set "${SMALL[@]}" --eval-every 4 --keep 9 --output cut "$@"; }
+	rm -rf cut && train --checkpoint-every 4 --steps 12 >/dev/null
+	mv cut whole
+	for every in 8 5; do # 8: the left course has what is to be saved
+		for die in {1..20}; do
+			rm -rf cut && cp -r whole cut
+			PROGRAM=$BUILD/tests/wrap_rename TEST_DIE=$die run train --resume cut/checkpoint-00000004.safetensors --learning-rate 1e-2 --checkpoint-every $every --steps 8
+			[ "$status" -ne 0 ] || break
+			[ "$status" -eq 137 ]
+			ls cut
+			run train --resume auto --steps 13 --checkpoint-every 20
+			echo "every $every, rename $die: $output"
+			[ "$status" -eq 0 ]
+			[[ $output != *" are gone: "* ]]
+			if [[ $output == *"resumes at step 12, "* ]]; then
+				[[ ! $(echo cut/*) == *.abandoned* ]]
+				cmp whole/checkpoint-00000008.safetensors cut/checkpoint-00000008.safetensors
+			else
+				[[ $output == *"resumes at step "[58]", "* ]]
+				for step in 08 12; do cmp whole/checkpoint-000000$step.safetensors cut/checkpoint-000000$step.safetensors.abandoned; done
+				cmp whole/best.safetensors cut/best.safetensors.abandoned
+			fi
+			[[ ! $(echo cut/*) == *.new* ]]
+		done
+		[ "$die" -gt 4 ] && [ "$die" -lt 20 ]
+	done
 }
 
 @test "where a disk is full, a training that went back leaves all that was saved in its place" {
@@ -180,7 +209,7 @@ load trained
 	train --steps 8 >/dev/null
 	cp -r forked straight
 	rm forked/log.jsonl
-	# another validation of step 8, and no room for the checkpoint after it
+	# another validation of step 8, and no room for the checkpoint after it: what was there before stays in force
 	room=$((($(stat -c %s straight/best.safetensors) + 4096) / 1024))
 	# shellcheck disable=SC2016 # that shell's words
 	run --separate-stderr bash -c "ulimit -f $room"'; exec "$@"' - chexnet train --data set "${SMALL[@]}" --steps 12 --eval-every 8 --checkpoint-every 4 --keep 9 --output forked \
@@ -188,14 +217,14 @@ load trained
 	echo "$output $stderr"
 	[ "$status" -eq 70 ]
 	[[ $stderr == *"forked/checkpoint-00000008.safetensors"*"File too large"* ]]
-	[ "$(grep -ao '"best_step":"8"' forked/best.safetensors)" ]
-	[ "$(grep -c "^forked/best.safetensors, .* is called .safetensors.abandoned (.abandoned-2, …) from now on$" <<<"$output")" -eq 1 ]
-	cmp straight/best.safetensors forked/best.safetensors.abandoned
+	cmp straight/best.safetensors forked/best.safetensors
+	[ -e forked/best.safetensors.new ]
 	run train --resume auto --steps 9
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ $output == *"resumes at step 8, "* ]]
-	[[ $output == *"the weights of step 8, the best so far, are gone: "* ]]
+	[[ $output != *" are gone: "* ]]
+	[ ! -e forked/best.safetensors.new ]
 	# a checkpoint that comes before a validation leaves them too, and so do the best weights that are brought with one
 	rm -r forked && cp -r straight forked
 	run train --resume forked/checkpoint-00000004.safetensors --learning-rate 1e-2 --checkpoint-every 5 --steps 6

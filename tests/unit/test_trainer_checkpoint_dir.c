@@ -54,22 +54,18 @@ static void the_latest_checkpoint_is_found_and_old_ones_go(void **state)
 	assert_int_equal(files_in_directory(), 2 + OTHERS);
 	checkpoint_path(name, sizeof name, directory, 80000005);
 	assert_int_equal(access(name, F_OK), 0);
-	step = UINT64_MAX;
-	assert_int_equal(checkpoint_below(found, sizeof found, directory, &step, &e), 1);
-	assert_int_equal(checkpoint_abandon(directory, step, 0, &e), 0);
-	assert_int_equal(checkpoint_abandon(directory, step - 1, step, &e), 0);
-	assert_int_equal(checkpoint_abandon(directory, step - 1, 0, &e), 1);
-	assert_int_equal(access(found, F_OK), -1);
-	assert_int_equal(checkpoint_abandon(directory, 0, 0, &e), 1);
+	struct checkpoint_left left;
+
+	assert_int_equal(checkpoint_take_over(directory, &left, &e), 0);
+	assert_int_equal(left.checkpoints + left.best + left.why.code, 0);
 	for (int i = 0; i < OTHERS; i++) {
 		snprintf(name, sizeof name, "%s/%s", directory, others[i]);
 		assert_int_equal(access(name, F_OK), 0);
 	}
-	assert_int_equal(checkpoint_latest(found, sizeof found, directory, &e), 0);
 	assert_int_equal(checkpoint_latest(found, sizeof found, "no/such/directory", &e), 0);
 	checkpoint_prune("no/such/directory", 1, 0);
 	assert_int_equal(e.code, 0);
-	assert_int_equal(checkpoint_abandon("no/such/directory", 0, 0, &e), -EXIT_INTERNAL);
+	assert_int_equal(checkpoint_take_over("no/such/directory", &left, &e), -EXIT_INTERNAL);
 	assert_non_null(strstr(e.text, "no/such/directory: No such file"));
 	e = (struct error){ 0 };
 	assert_int_equal(checkpoint_latest(found, sizeof found, path, &e), 0); /* not there either */
@@ -82,7 +78,7 @@ static void what_killed_trainings_left_half_written_goes_and_nothing_else(void *
 {
 	(void)state;
 	static const char *const ours[] = { "checkpoint-00000050.safetensors.partial-0123abcd", "best.safetensors.partial-ffffffff",
-					    "model.safetensors.partial-00000000", "checkpoint-123456789.safetensors.new.partial-09afbbbb",
+					    "model.safetensors.partial-00000000", "checkpoint-123456789.safetensors.new-7.partial-09afbbbb", "best.safetensors.new.partial-09afbbbb",
 					    "test.csv.partial-01234567" };
 	static const char *const others[] = { "checkpoint-00000050.safetensors.partial", "checkpoint-00000050.safetensors.partial-backup",
 					      "checkpoint-.safetensors.partial-0123abcd", "best.safetensors.partial-0123abcde", "model.safetensors.partial-0123abcg",
@@ -108,12 +104,38 @@ static void what_killed_trainings_left_half_written_goes_and_nothing_else(void *
 	assert_int_equal(checkpoint_sweep("no/such/directory", 1, found), 0);
 }
 
+/* The small net's checkpoint of a training that went back from step 9 to `after`. */
+static void write_new(uint64_t step, uint64_t after)
+{
+	char name[FILE_PATH];
+	struct net_plan plan;
+	struct model_values v;
+	struct checkpoint_notes notes = example;
+	struct error e = { 0 };
+
+	notes.step = step;
+	make_small_net(&plan, 14);
+	make_values(&v, &plan, 1);
+	checkpoint_new_path(name, directory, step, after, &e);
+	assert_int_equal(checkpoint_write(name, &plan, &v, &notes, &e), 0);
+	model_values_free(&v);
+	net_plan_free(&plan);
+}
+
+static off_t size_of(const char *name)
+{
+	struct stat st;
+
+	return stat(name, &st) ? -1 : st.st_size;
+}
+
 static void what_is_set_aside_replaces_nothing_on_any_file_system(void **state)
 {
 	(void)state;
 	static const int refusals[] = { 0, EINVAL, ENOSYS, EOPNOTSUPP };
 	enum { N = sizeof refusals / sizeof refusals[0] };
-	char name[600], aside[700];
+	char name[600], aside[700], new[FILE_PATH];
+	struct checkpoint_left left;
 	struct error e = { 0 };
 
 	checkpoint_path(name, sizeof name, directory, 7);
@@ -121,64 +143,41 @@ static void what_is_set_aside_replaces_nothing_on_any_file_system(void **state)
 		flags_fail_with = refusals[i];
 		fclose(fopen(name, "w"));
 		assert_int_equal(truncate(name, i), 0);
-		assert_int_equal(checkpoint_abandon(directory, 6, 0, &e), 1);
-		assert_int_equal(access(name, F_OK), -1);
+		write_new(7, 6);
+		assert_int_equal(checkpoint_take_over(directory, &left, &e), 0);
+		assert_int_equal(left.checkpoints, 1);
+		assert_int_equal(left.after, 6);
+		assert_true(size_of(name) > N);
 	}
-	assert_int_equal(files_in_directory(), N);
+	assert_int_equal(files_in_directory(), N + 1);
 	for (int i = 0; i < N; i++) {
-		struct stat st;
-
 		snprintf(aside, sizeof aside, i ? "%s.abandoned-%d" : "%s.abandoned", name, i + 1);
-		assert_int_equal(stat(aside, &st), 0);
-		assert_int_equal(st.st_size, i);
+		assert_int_equal(size_of(aside), i);
 	}
-	fclose(fopen(name, "w"));
+	/* one that cannot be set aside keeps its place, and what was to take it stays for the next try */
+	assert_int_equal(truncate(name, 1), 0);
+	write_new(7, 6);
 	flags_fail_with = EIO;
-	assert_int_equal(checkpoint_abandon(directory, 6, 0, &e), 0);
-	assert_non_null(strstr(e.text, "checkpoint-00000007.safetensors: "));
-	assert_non_null(strstr(e.text, "Input/output error"));
-	assert_int_equal(access(name, F_OK), 0);
+	assert_int_equal(checkpoint_take_over(directory, &left, &e), -EXIT_INTERNAL);
+	assert_non_null(strstr(e.text, "checkpoint-00000007.safetensors: cannot be renamed: Input/output error"));
+	assert_int_equal(size_of(name), 1);
+	checkpoint_new_path(new, directory, 7, 6, &e);
+	assert_true(size_of(new) > 1);
 	flags_fail_with = 0;
-}
-
-static void a_checkpoint_of_a_left_course_is_set_aside_by_a_whole_one_only(void **state)
-{
-	(void)state;
-	char name[600], aside[700];
-	struct net_plan plan;
-	struct model_values v;
-	struct checkpoint_notes notes = example;
-	struct error e = { 0 };
-	struct stat st;
-
-	notes.step = 7;
-	checkpoint_path(name, sizeof name, directory, 7);
-	snprintf(aside, sizeof aside, "%s.abandoned", name);
-	make_small_net(&plan, 14);
-	make_values(&v, &plan, 1);
+	e = (struct error){ 0 };
+	assert_int_equal(checkpoint_take_over(directory, &left, &e), 0);
+	assert_int_equal(size_of(new), -1);
+	/* one in nobody's way only is said */
+	checkpoint_path(name, sizeof name, directory, 9);
 	fclose(fopen(name, "w"));
-	v.params[0] = NAN;
-	assert_int_equal(checkpoint_write_beside(name, &plan, &v, &notes, &e), -EXIT_INTERNAL);
-	assert_non_null(strstr(e.text, "no finite number"));
-	v.params[0] = 0;
+	write_new(6, 6);
 	flags_fail_with = EIO;
-	e = (struct error){ 0 };
-	assert_int_equal(checkpoint_write_beside(name, &plan, &v, &notes, &e), -EXIT_INTERNAL);
-	assert_non_null(strstr(e.text, "cannot be renamed: Input/output error"));
+	assert_int_equal(checkpoint_take_over(directory, &left, &e), 0);
+	assert_int_equal(left.checkpoints, 0);
+	assert_non_null(strstr(left.why.text, "checkpoint-0000000"));
 	flags_fail_with = 0;
-	assert_int_equal(files_in_directory(), 1); /* as it was */
-	assert_int_equal(stat(name, &st) || st.st_size, 0);
-	e = (struct error){ 0 };
-	assert_int_equal(checkpoint_write_beside(name, &plan, &v, &notes, &e), 1);
-	assert_int_equal(files_in_directory(), 2);
-	assert_int_equal(stat(aside, &st) || st.st_size, 0);
-	assert_int_equal(stat(name, &st), 0);
-	assert_true(st.st_size > 0);
-	checkpoint_path(name, sizeof name, directory, 8);
-	assert_int_equal(checkpoint_write_beside(name, &plan, &v, &notes, &e), 0);
-	assert_int_equal(files_in_directory(), 3);
-	model_values_free(&v);
-	net_plan_free(&plan);
+	checkpoint_path(name, sizeof name, directory, 6);
+	assert_true(size_of(name) > N);
 }
 
 int main(void)
@@ -187,7 +186,6 @@ int main(void)
 		cmocka_unit_test_teardown(the_latest_checkpoint_is_found_and_old_ones_go, empty_directory),
 		cmocka_unit_test_teardown(what_killed_trainings_left_half_written_goes_and_nothing_else, empty_directory),
 		cmocka_unit_test_teardown(what_is_set_aside_replaces_nothing_on_any_file_system, empty_directory),
-		cmocka_unit_test_teardown(a_checkpoint_of_a_left_course_is_set_aside_by_a_whole_one_only, empty_directory),
 	};
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -129,9 +129,8 @@ int train_find_start(struct train *t, struct train_start *s, struct checkpoint *
 int train_claim_output(struct train *t, struct error *e);
 void train_release_output(struct train *t);
 
-/* On rank 0: whether OUTPUT/best.safetensors is of a course that this training leaves, having gone back to step `after`: OUTPUT holds later
- * checkpoints, and the best weights are not those that `at` names. */
-int train_leaves_best(const struct train *t, const struct checkpoint_notes *at, uint64_t after);
+/* On rank 0: whether OUTPUT holds checkpoints of a course that this training leaves, having gone back to step `after`. */
+int train_leaves_later(const struct train *t, uint64_t after);
 
 /* Everything up to the first step; collective, errors are agreed. */
 int train_setup(struct train *t, struct world *world, const struct train_conf *conf, struct error *e);
@@ -172,7 +171,7 @@ void tell_events_step(struct train *t);
 void tell_events_evaluation(struct train *t, const struct evaluation *ev, const struct dataset *d);
 
 void tell_start(struct train *t);
-void tell_left_best(struct train *t);
+void tell_left(struct train *t, const struct checkpoint_left *left);
 void tell_step(struct train *t, const uint64_t *hashes, int n_hashes);
 void tell_progress(struct train *t);
 void tell_validation(struct train *t, const struct evaluation *ev);

@@ -44,7 +44,6 @@ static int keep_best(struct train *t, const struct evaluation *ev, struct error 
 
 	if (!(ev->table.mean.value > t->at.best_auroc)) /* the same on all ranks */
 		return 0;
-	int left = world_speaks(t->world) && train_leaves_best(t, &t->at, t->saved);
 
 	t->at.best_auroc = ev->table.mean.value;
 	t->at.best_step = t->at.step;
@@ -52,10 +51,9 @@ static int keep_best(struct train *t, const struct evaluation *ev, struct error 
 		struct model_values weights = t->values;
 
 		weights.moment1 = weights.moment2 = NULL;
-		snprintf(path, sizeof path, "%s/best.safetensors", t->output);
-		if (model_get(&t->model, &weights, e) == 0 &&
-		    (left ? checkpoint_write_beside : checkpoint_write)(path, &t->model.plan, &weights, &t->at, e) > 0)
-			tell_left_best(t);
+		snprintf(path, sizeof path, "%s/best.safetensors%s", t->output, t->saved == t->first_step && train_leaves_later(t, t->first_step) ? ".new" : "");
+		if (model_get(&t->model, &weights, e) == 0)
+			checkpoint_write(path, &t->model.plan, &weights, &t->at, e);
 	}
 	return world_agree(t->world, e);
 }
@@ -116,7 +114,11 @@ static int take_best(struct train *t, struct error *e)
 
 	weights.moment1 = weights.moment2 = NULL;
 	if (world_speaks(t->world)) {
-		snprintf(path, sizeof path, "%s/best.safetensors", t->output);
+		struct error unread = { 0 };
+
+		snprintf(path, sizeof path, "%s/best.safetensors.new", t->output);
+		if (checkpoint_holds_best(path, &t->at, &unread) != 1)
+			snprintf(path, sizeof path, "%s/best.safetensors", t->output);
 		if (checkpoint_open(&c, path, NULL, NULL, e) == 0)
 			checkpoint_load(c, &t->model.plan, &weights, NULL, e);
 		checkpoint_close(c);

@@ -205,30 +205,21 @@ static int one_step(struct train *t, struct flight *f, uint64_t *own, uint64_t *
 
 /* ---- between steps ----------------------------------------------------------------------------------- */
 
-/* A training that went back to an earlier checkpoint is not to be resumed from what it left, now that it has one of its own. n: those
- * that are set aside already; best: whether best.safetensors is of that course too. */
-static void leave_later_ones(struct train *t, int n, int best)
+/* A training that went back to an earlier checkpoint is not to be resumed from what it left, once it has one of its own. */
+static int write_checkpoint(struct train *t, const char *path, struct error *e)
 {
-	char path[4200];
-	struct error why = { 0 };
+	char new[FILE_PATH];
+	struct checkpoint_left left;
 
-	snprintf(path, sizeof path, "%s/best.safetensors", t->output);
-	n += checkpoint_abandon(t->output, t->first_step, t->at.step, &why);
-	best = best && checkpoint_set_aside(path, &why) == 0;
-	if (n > 0)
-		log_say(&t->log, "%d checkpoint%s after step %llu, where this training went on,%s %s called .safetensors.abandoned (.abandoned-2, …) from now on", n,
-			n == 1 ? "" : "s", (unsigned long long)t->first_step, best ? " and best.safetensors" : "", n == 1 && !best ? "is" : "are");
-	if (why.code)
-		log_say(&t->log, "%s: --resume=auto may take it, which is not of this course: rename or remove it", why.text);
-}
-
-/* first: no other was saved since the start. Returns the number of checkpoints of a left course that were in its place, or negative. */
-static int write_checkpoint(struct train *t, const char *path, int first, struct error *e)
-{
 	if (model_get(&t->model, &t->values, e) < 0 || model_get_steps(&t->model, &t->at, e) < 0)
 		return -e->code;
-	return first && t->at.step > t->first_step ? checkpoint_write_beside(path, &t->model.plan, &t->values, &t->at, e)
-						   : checkpoint_write(path, &t->model.plan, &t->values, &t->at, e);
+	if (t->saved != t->first_step || !train_leaves_later(t, t->first_step))
+		return checkpoint_write(path, &t->model.plan, &t->values, &t->at, e);
+	if (checkpoint_new_path(new, t->output, t->at.step, t->first_step, e) < 0 || checkpoint_write(new, &t->model.plan, &t->values, &t->at, e) < 0 ||
+	    checkpoint_take_over(t->output, &left, e) < 0)
+		return -e->code;
+	tell_left(t, &left);
+	return 0;
 }
 
 int train_save(struct train *t, struct error *e)
@@ -238,14 +229,9 @@ int train_save(struct train *t, struct error *e)
 
 	if (world_speaks(t->world)) {
 		checkpoint_path(path, sizeof path, t->output, t->at.step);
-		int first = t->saved == t->first_step, left_best = first && train_leaves_best(t, &t->at, t->first_step);
-		int left = write_checkpoint(t, path, first, e);
-
-		if (left >= 0) {
+		if (write_checkpoint(t, path, e) == 0) {
 			cJSON *event = log_event(&t->log, "checkpoint");
 
-			if (first)
-				leave_later_ones(t, left, left_best);
 			t->saved = t->at.step; /* also where another rank is lost before it hears of it, and all save once more */
 			checkpoint_prune(t->output, t->conf->keep, t->at.step);
 			json_number(event, "step", (double)t->at.step);

@@ -172,6 +172,19 @@ void tell_start(struct train *t)
 		log_say(&t->log, "all its steps are done already: nothing is trained, the model is %s once more", t->test && dataset_count(t->test) ? "judged" : "written");
 }
 
+void tell_left(struct train *t, const struct checkpoint_left *left)
+{
+	const int n = left->checkpoints;
+
+	if (n > 0)
+		log_say(&t->log, "%d checkpoint%s after step %" PRIu64 ", where this training went on,%s %s called .safetensors.abandoned (.abandoned-2, …) from now on", n,
+			n == 1 ? "" : "s", left->after, left->best ? " and best.safetensors" : "", n == 1 && !left->best ? "is" : "are");
+	else if (left->best)
+		log_say(&t->log, "%s/best.safetensors, not this training's best so far, is called .safetensors.abandoned (.abandoned-2, …) from now on", t->output);
+	if (left->why.code)
+		log_say(&t->log, "%s: --resume=auto may take it, which is not of this course: rename or remove it", left->why.text);
+}
+
 void tell_step(struct train *t, const uint64_t *hashes, int n_hashes)
 {
 	cJSON *event = log_event(&t->log, "step");

@@ -110,6 +110,20 @@ static int make_dated(char *path, size_t size)
 	return rc;
 }
 
+/* What a training that went back was killed in, or before. */
+static int end_take_over(struct train *t, struct error *e)
+{
+	struct checkpoint_left left;
+	char best[4200];
+
+	if (checkpoint_take_over(t->output, &left, e) < 0)
+		return -e->code;
+	tell_left(t, &left);
+	snprintf(best, sizeof best, "%s/best.safetensors.new", t->output);
+	unlink(best);
+	return 0;
+}
+
 static int make_output(struct train *t, struct error *e)
 {
 	char latest[4200];
@@ -120,7 +134,7 @@ static int make_output(struct train *t, struct error *e)
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made here: %s: --output=DIR chooses another place", t->output, strerror(errno));
 	if (directory_ensure(t->output, e) < 0 || directory_check(t->output, e) < 0)
 		return -e->code;
-	if (train_claim_output(t, e) < 0)
+	if (train_claim_output(t, e) < 0 || end_take_over(t, e) < 0)
 		return -e->code;
 	int found = checkpoint_latest(latest, sizeof latest, t->output, e);
 
@@ -278,34 +292,13 @@ static int check_resumable(struct train *t, const struct checkpoint *c, const ch
 	return 0;
 }
 
-/* Whether a file holds the best weights that `at` names. 1, 0, or negative where it cannot be told: it may be whole. */
-static int holds_best(const char *path, const struct checkpoint_notes *at, struct error *e)
+int train_leaves_later(const struct train *t, uint64_t after)
 {
-	struct checkpoint *c;
-	struct checkpoint_notes notes = { 0 };
-	struct error why = { 0 };
-
-	if (checkpoint_open(&c, path, NULL, &notes, &why) < 0)
-		return why.code == EXIT_INTERNAL ? fail(e, EXIT_INTERNAL, "%s", why.text) : 0;
-	checkpoint_close(c);
-	return notes.step == at->best_step && notes.best_auroc == at->best_auroc;
-}
-
-int train_leaves_best(const struct train *t, const struct checkpoint_notes *at, uint64_t after)
-{
-	char best[4200], later[4200];
+	char later[4200];
 	struct error why = { 0 };
 	uint64_t step = UINT64_MAX;
 
-	if (checkpoint_below(later, sizeof later, t->output, &step, &why) <= 0 || step <= after)
-		return 0;
-	snprintf(best, sizeof best, "%s/best.safetensors", t->output);
-	return access(best, F_OK) == 0 && holds_best(best, at, &why) != 1;
-}
-
-void tell_left_best(struct train *t)
-{
-	log_say(&t->log, "%s/best.safetensors, not this training's best so far, is called .safetensors.abandoned (.abandoned-2, …) from now on", t->output);
+	return checkpoint_below(later, sizeof later, t->output, &step, &why) > 0 && step > after;
 }
 
 /* The best weights so far may be wanted in the end. They are in the output directory, or beside a checkpoint of another one, unless
@@ -321,11 +314,11 @@ static int bring_best(struct train *t, const char *path, struct checkpoint_notes
 	if (notes->best_step == 0)
 		return 0;
 	snprintf(best, sizeof best, "%s/best.safetensors", t->output);
-	held = holds_best(best, notes, &why);
+	held = checkpoint_holds_best(best, notes, &why);
 	if (held)
 		return held < 0 ? fail(e, EXIT_INTERNAL, "%s: where it stays so, remove or move it to go on without", why.text) : 0;
 	snprintf(beside, sizeof beside, "%.*sbest.safetensors", slash ? (int)(slash + 1 - path) : 0, path);
-	if (holds_best(beside, notes, &why) != 1 || file_read(&text, &size, beside, &why) < 0) {
+	if (checkpoint_holds_best(beside, notes, &why) != 1 || file_read(&text, &size, beside, &why) < 0) {
 		if (why.code)
 			log_say(&t->log, "%s: the best weights are looked for from here on", why.text);
 		else
@@ -334,9 +327,9 @@ static int bring_best(struct train *t, const char *path, struct checkpoint_notes
 		notes->best_auroc = 0;
 		return 0;
 	}
-	if (train_leaves_best(t, notes, notes->step) && checkpoint_set_aside(best, e) == 0)
-		tell_left_best(t);
-	if (!e->code && file_write(best, text, size, e) == 0)
+	if (train_leaves_later(t, notes->step))
+		strcat(best, ".new");
+	if (file_write(best, text, size, e) == 0)
 		parent_sync(best, e);
 	free(text);
 	return e->code ? -e->code : 0;

@@ -99,15 +99,20 @@ void checkpoint_path(char *path, size_t size, const char *directory, uint64_t st
 int checkpoint_latest(char *path, size_t size, const char *directory, struct error *e);
 /* The same among those below *step, which becomes the step of the one that was found. */
 int checkpoint_below(char *path, size_t size, const char *directory, uint64_t *step, struct error *e);
-/* Calls PATH PATH.abandoned (or .abandoned-2, …: nothing is replaced). */
-int checkpoint_set_aside(const char *path, struct error *e);
-/* Sets checkpoints of DIR after step `after`, of a course that the training left, aside, but for that of step `except`, so that nothing goes
- * on from them. Returns their number; *e gets the first that could not be renamed. */
-int checkpoint_abandon(const char *directory, uint64_t after, uint64_t except, struct error *e);
-/* checkpoint_write() in the place of a file of a course that the training left: that is set aside, after the new one has been written whole.
- * 1: there was one, 0: there was none. */
-int checkpoint_write_beside(const char *path, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *notes,
-			    struct error *e);
+/* Whether a file holds the best weights that `at` names. 1, 0, or negative where it cannot be told: it may be whole. */
+int checkpoint_holds_best(const char *path, const struct checkpoint_notes *at, struct error *e);
+/* The first checkpoint of a training that went back to step `after`, where DIR holds later ones, is written as DIR/checkpoint-STEP.safetensors.new-AFTER;
+ * best weights before it as DIR/best.safetensors.new. */
+int checkpoint_new_path(char path[FILE_PATH], const char *directory, uint64_t step, uint64_t after, struct error *e);
+/* What a training left when it went back to step `after`. */
+struct checkpoint_left {
+	uint64_t after;
+	int checkpoints, best; /* that were set aside */
+	struct error why;      /* of the first that could not be renamed */
+};
+/* Where DIR holds such a checkpoint, later ones and the best weights of their course are called .abandoned (.abandoned-2, …: nothing is replaced), so
+ * that nothing goes on from them, and the new ones get their names: also after a training that was killed in the middle of it. */
+int checkpoint_take_over(const char *directory, struct checkpoint_left *left, struct error *e);
 /* Removes all but the `keep` latest checkpoints up to `step` from DIR. Later ones, which a run went back behind, are neither counted nor removed. */
 void checkpoint_prune(const char *directory, int keep, uint64_t step);
 /* Finds the half-written checkpoints, models and predictions of trainings that were killed, and with `removing`, for who holds DIR alone,

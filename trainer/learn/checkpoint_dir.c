@@ -89,7 +89,7 @@ static int rename_beside(const char *from, const char *to)
 	return -1;
 }
 
-int checkpoint_set_aside(const char *path, struct error *e)
+static int set_aside(const char *path, struct error *e)
 {
 	char aside[FILE_PATH + 96];
 	int n = 1;
@@ -103,7 +103,7 @@ int checkpoint_set_aside(const char *path, struct error *e)
 	return 0;
 }
 
-int checkpoint_abandon(const char *directory, uint64_t after, uint64_t except, struct error *e)
+static int abandon(const char *directory, uint64_t after, struct error *e)
 {
 	struct dirent **entries;
 	int n = scandir(directory, &entries, only_checkpoints, by_step), abandoned = 0;
@@ -111,31 +111,88 @@ int checkpoint_abandon(const char *directory, uint64_t after, uint64_t except, s
 	if (n < 0)
 		return fail(e, EXIT_INTERNAL, "%s: %s", directory, strerror(errno));
 	for (int i = 0; i < n; i++) {
-		uint64_t step = (uint64_t)step_of(entries[i]->d_name);
 		char path[FILE_PATH];
 
-		if (step > after && step != except && path_join(path, e, "%s/%s", directory, entries[i]->d_name) == 0)
-			abandoned += checkpoint_set_aside(path, e) == 0;
+		if ((uint64_t)step_of(entries[i]->d_name) > after && path_join(path, e, "%s/%s", directory, entries[i]->d_name) == 0)
+			abandoned += set_aside(path, e) == 0;
 		free(entries[i]);
 	}
 	free(entries);
 	return abandoned;
 }
 
-int checkpoint_write_beside(const char *path, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *notes,
-			    struct error *e)
+int checkpoint_holds_best(const char *path, const struct checkpoint_notes *at, struct error *e)
 {
-	char whole[FILE_PATH];
+	struct checkpoint *c;
+	struct checkpoint_notes notes = { 0 };
+	struct error why = { 0 };
 
-	if (access(path, F_OK))
-		return checkpoint_write(path, plan, values, notes, e);
-	if (path_join(whole, e, "%s.new", path) < 0 || checkpoint_write(whole, plan, values, notes, e) < 0)
+	if (checkpoint_open(&c, path, NULL, &notes, &why) < 0)
+		return why.code == EXIT_INTERNAL ? fail(e, EXIT_INTERNAL, "%s", why.text) : 0;
+	checkpoint_close(c);
+	return notes.step == at->best_step && notes.best_auroc == at->best_auroc;
+}
+
+/* Whether best weights of the left course were set aside. */
+static int take_over_best(const char *directory, const struct checkpoint_notes *at, struct error *e)
+{
+	char best[FILE_PATH], new[FILE_PATH];
+	struct error unread = { 0 };
+	int left;
+
+	if (path_join(best, e, "%s/best.safetensors", directory) < 0 || path_join(new, e, "%s.new", best) < 0 || checkpoint_holds_best(best, at, &unread) == 1)
+		return 0;
+	left = access(best, F_OK) == 0;
+	if (left && set_aside(best, e) < 0)
+		return 0;
+	if (checkpoint_holds_best(new, at, &unread) == 1 && rename(new, best))
+		fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", best, strerror(errno));
+	return left;
+}
+
+int checkpoint_new_path(char path[FILE_PATH], const char *directory, uint64_t step, uint64_t after, struct error *e)
+{
+	return path_join(path, e, "%s/checkpoint-%08" PRIu64 ".safetensors.new-%" PRIu64, directory, step, after);
+}
+
+static int only_new(const struct dirent *entry)
+{
+	return fnmatch("checkpoint-+([0-9]).safetensors.new-+([0-9])", entry->d_name, FNM_EXTMATCH) == 0;
+}
+
+static int take_over(const char *directory, const char *name, struct checkpoint_left *left, struct error *e)
+{
+	char path[FILE_PATH], new[FILE_PATH];
+	struct checkpoint *c;
+	struct checkpoint_notes notes;
+
+	if (path_join(new, e, "%s/%s", directory, name) < 0 || checkpoint_open(&c, new, NULL, &notes, e) < 0)
 		return -e->code;
-	if (checkpoint_set_aside(path, e) == 0 && rename(whole, path))
-		fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", path, strerror(errno));
-	if (e->code)
-		unlink(whole);
-	return e->code || parent_sync(path, e) < 0 ? -e->code : 1;
+	checkpoint_close(c);
+	left->after = strtoull(strrchr(name, '-') + 1, NULL, 10);
+	left->checkpoints += abandon(directory, left->after, &left->why);
+	left->best += take_over_best(directory, &notes, &left->why);
+	checkpoint_path(path, sizeof path, directory, notes.step);
+	if (notes.step > left->after && access(path, F_OK) == 0)
+		return fail(e, EXIT_INTERNAL, "%s", left->why.text);
+	return rename(new, path) ? fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", path, strerror(errno)) : parent_sync(path, e);
+}
+
+int checkpoint_take_over(const char *directory, struct checkpoint_left *left, struct error *e)
+{
+	struct dirent **entries;
+	int n = scandir(directory, &entries, only_new, alphasort);
+
+	*left = (struct checkpoint_left){ 0 };
+	if (n < 0)
+		return fail(e, EXIT_INTERNAL, "%s: %s", directory, strerror(errno));
+	for (int i = 0; i < n; i++) {
+		if (!e->code)
+			take_over(directory, entries[i]->d_name, left, e);
+		free(entries[i]);
+	}
+	free(entries);
+	return -e->code;
 }
 
 void checkpoint_prune(const char *directory, int keep, uint64_t step)
@@ -159,7 +216,7 @@ void checkpoint_prune(const char *directory, int keep, uint64_t step)
 int checkpoint_sweep(const char *directory, int removing, char name[FILE_NAME])
 {
 	static const char digit[] = "[0-9a-f]";
-	char pattern[176] = "@(@(checkpoint-+([0-9])|best|model).safetensors?(.new)|test.csv).partial-";
+	char pattern[176] = "@(@(checkpoint-+([0-9])|best|model).safetensors?(.new?(-+([0-9])))|test.csv).partial-";
 	DIR *d = opendir(directory);
 	const struct dirent *entry;
 	struct stat st;

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Linked into a copy of chexnet with --wrap=rename and --wrap=renameat2: it is killed before file TEST_DIE of those that are to get another name. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __real_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags);
+int __wrap_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags);
+
+static void count(void)
+{
+	static int made;
+	const char *die = getenv("TEST_DIE");
+
+	if (die && ++made == atoi(die))
+		raise(SIGKILL);
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+	count();
+	return __real_rename(from, to);
+}
+
+int __wrap_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags)
+{
+	count();
+	return __real_renameat2(from_directory, from, to_directory, to, flags);
+}
