@@ -193,9 +193,11 @@ inline int launch(void (*kernel)(Args), unsigned blocks, unsigned threads, size_
 	return 0;
 }
 
+enum { DEVICE_NO_MEMORY = 2 };
+
 inline const char *device_error(int code)
 {
-	return code == 2 ? "no memory" : "refused";
+	return code == DEVICE_NO_MEMORY ? "no memory" : "refused";
 }
 
 inline int device_alloc(void **p, size_t bytes)
@@ -203,7 +205,7 @@ inline int device_alloc(void **p, size_t bytes)
 	*p = shim_capturing ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
 	if (*p)
 		memset(*p, 0xff, bytes);
-	return *p ? 0 : shim_capturing ? 900 : 2;
+	return *p ? 0 : shim_capturing ? 900 : DEVICE_NO_MEMORY;
 }
 
 inline void device_free(void *p)
@@ -226,6 +228,11 @@ inline int device_sms()
 }
 
 inline double device_memory()
+{
+	return 0;
+}
+
+inline double device_room()
 {
 	return 0;
 }

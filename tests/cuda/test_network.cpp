@@ -1021,6 +1021,26 @@ void refusals()
 	for (engine_kind kind : { ENGINE_REFERENCE, ENGINE_CPU, ENGINE_CUDA })
 		if (engine_open(&g, kind, &bf16.conf, &bf16.e) != -EXIT_USAGE || !strstr(bf16.e.text, "dynamic loss scale"))
 			wrong("a dynamic loss scale for bf16: %s", bf16.e.text);
+	problem wide_images(densenet(8, { 1 }), 1, PRECISION_FP32, LOSS_BCE, 3);
+	wide_images.conf.source_size = 26755; /* 3 · 26755² is 2³¹ + … */
+	for (engine_kind kind : { ENGINE_REFERENCE, ENGINE_CPU, ENGINE_CUDA })
+		if (engine_open(&g, kind, &wide_images.conf, &wide_images.e) != -EXIT_USAGE || !strstr(wide_images.e.text, "images of 26755 pixels a side"))
+			wrong("RGB images of more than 2 GiB: %s", wide_images.e.text);
+	problem many(densenet(8, { 1 }), 1, PRECISION_FP32);
+	g = many.open(0, PRECISION_FP32);
+	if (engine_keep(g, (size_t)1 << 46, 0, nullptr, 0) != -EXIT_INTERNAL || !strstr(many.e.text, "MiB to keep 70368744177664 images on the device") ||
+	    !strstr(many.e.text, "MiB are free") || !strstr(many.e.text, "without --resident"))
+		wrong("more images than any memory keeps: %s", many.e.text);
+	many.e = {};
+	double loss;
+	train_steps(many, g, 2);
+	if (engine_loss(g, &loss)) /* the refusal is not its */
+		wrong("after a refusal: %s", many.e.text);
+	engine_close(g);
+	problem large(densenet(8, { 1 }), 1, PRECISION_FP32);
+	large.conf.batch = 1 << 30;
+	if (chexnet_cuda_open(&g, &large.conf, &large.e) != -EXIT_INTERNAL || !strstr(large.e.text, "for a batch of 1073741824 images") || !strstr(large.e.text, "smaller --batch"))
+		wrong("a batch that is larger than any memory: %s", large.e.text);
 }
 
 #ifndef ON_DEVICE

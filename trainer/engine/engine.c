@@ -14,7 +14,9 @@ static int check_conf(const struct engine_conf *conf, struct error *e)
 		return fail(e, EXIT_USAGE, "batch of %d images: use 1 or more", conf->batch);
 	if (conf->channels != 1 && conf->channels != 3)
 		return fail(e, EXIT_USAGE, "images with %d channels: use 1 (gray) or 3 (RGB)", conf->channels);
-	if (conf->source_size < conf->plan->image_size || conf->source_size > INT16_MAX)
+	if (conf->source_size > INT16_MAX || (int64_t)conf->source_size * conf->source_size * conf->channels > INT32_MAX)
+		return fail(e, EXIT_USAGE, "images of %d pixels a side: use at most %d gray or 26754 RGB ones, whose places are 16 bits and whose bytes are 31", conf->source_size, INT16_MAX);
+	if (conf->source_size < conf->plan->image_size)
 		return fail(e, EXIT_USAGE, "images of %d pixels cannot fill the network's window of %d", conf->source_size, conf->plan->image_size);
 	if (conf->loss == LOSS_BCE && conf->plan->classes > 32)
 		return fail(e, EXIT_USAGE, "%d classes with binary cross entropy, whose labels are 32 bits: use 32 or fewer, or softmax", conf->plan->classes);

@@ -16,6 +16,7 @@ inline unsigned launch_early;
 #include <cuda_runtime_api.h>
 
 typedef cudaStream_t device_stream;
+enum { DEVICE_NO_MEMORY = cudaErrorMemoryAllocation };
 
 /* Shared memory that a block can have, bytes. */
 inline size_t device_shared()
@@ -63,9 +64,17 @@ inline const char *device_error(int code)
 	return cudaGetErrorString((cudaError_t)code);
 }
 
+/* Where memory runs out the runtime keeps that as the last error, which device_wait() would report, of what is done then. */
+inline int device_without_memory(cudaError_t code)
+{
+	if (code == cudaErrorMemoryAllocation)
+		cudaGetLastError();
+	return code;
+}
+
 inline int device_alloc(void **p, size_t bytes)
 {
-	return cudaMalloc(p, bytes);
+	return device_without_memory(cudaMalloc(p, bytes));
 }
 
 inline void device_free(void *p)
@@ -86,7 +95,7 @@ inline int device_download(void *host, const void *device, size_t bytes, device_
 /* Host memory that the device copies from and to by itself, while the program goes on. */
 inline int device_alloc_host(void **p, size_t bytes)
 {
-	return cudaMallocHost(p, bytes);
+	return device_without_memory(cudaMallocHost(p, bytes));
 }
 
 inline void device_free_host(void *p)
@@ -131,6 +140,13 @@ inline double device_memory()
 {
 	size_t unused, total;
 	return cudaMemGetInfo(&unused, &total) == cudaSuccess ? (double)total : 0;
+}
+
+/* Bytes that are free; 0: not known. */
+inline double device_room()
+{
+	size_t room, total;
+	return cudaMemGetInfo(&room, &total) == cudaSuccess ? (double)room : 0;
 }
 
 inline int device_stream_make(device_stream *stream)

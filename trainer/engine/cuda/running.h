@@ -43,6 +43,9 @@ template <class T> cuda_engine<T> *self(engine *e)
 
 template <class T> int device_failed(cuda_engine<T> *e, int code, const char *what)
 {
+	if (code == DEVICE_NO_MEMORY)
+		return fail(e->base.error, EXIT_INTERNAL, "%s: %s: %s, %.0f MiB are free: a smaller --batch needs less%s", e->base.description, what, device_error(code),
+			    device_room() / 1048576, e->io.kept_images ? ", and so does a training without --resident" : "");
 	return code ? fail(e->base.error, EXIT_INTERNAL, "%s: %s: %s", e->base.description, what, device_error(code)) : 0;
 }
 
@@ -262,7 +265,11 @@ template <class T> int keep(engine *base, size_t total, size_t first, const uint
 {
 	cuda_engine<T> *e = self<T>(base);
 	int code = device_wait(e->s.stream);
-	return device_failed(e, code ? code : e->io.keep(total, first, pixels, count, e->s.stream), "keeping images on the device");
+	code = code ? code : e->io.keep(total, first, pixels, count, e->s.stream);
+	if (code == DEVICE_NO_MEMORY)
+		return fail(e->base.error, EXIT_INTERNAL, "%s: no %zu MiB to keep %zu images on the device (%s), %.0f MiB are free: a smaller --batch leaves more, and "
+			    "without --resident they are fed from host memory", e->base.description, total * e->io.image_bytes() >> 20, total, device_error(code), device_room() / 1048576);
+	return device_failed(e, code, "keeping images on the device");
 }
 
 template <class T> int count_made(engine *base, uint64_t *steps)
