@@ -260,3 +260,30 @@ load trained
 	mv best.kept asleep/best.safetensors
 	chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output asleep --resume auto >/dev/null
 }
+
+@test "a start that is refused leaves nothing behind, and what a run left as it was" {
+	for refused in "--weights none" "--resume none" "--resident" "--resident --log-hash" "--engine cuda" "--log-json none/log" "--resume kept/checkpoint-00000004.safetensors --resident"; do
+		[ -e kept ] || chexnet train --data set "${SMALL[@]}" --steps 4 --eval-every 2 --output kept >/dev/null
+		# shellcheck disable=SC2086 # words
+		run chexnet train --data set "${SMALL[@]}" --steps 2 --tensorboard --output refused $refused
+		echo "$refused: $output"
+		[ "$status" -ne 0 ]
+		[ ! -e refused ]
+	done
+	mkdir dated && cd dated
+	run chexnet train --data ../set "${SMALL[@]}" --weights none
+	[ "$status" -eq 65 ]
+	[ -z "$(ls)" ]
+	cd ..
+	# nor does the log of a training that is over say that it ended with the refusal, and its best weights are its own
+	mkdir refused
+	cp -r kept before
+	refuses 64 "would change nothing" chexnet train --data set "${SMALL[@]}" --steps 4 --eval-every 2 --output kept --resume auto --learning-rate 0.1
+	diff -r before kept
+	chexnet train --data set "${SMALL[@]}" --steps 2 --eval-every 2 --seed 7 --output other >/dev/null
+	cp -r other before.other
+	refuses 64 "there is no device" chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output other --resume kept/checkpoint-00000004.safetensors --resident
+	diff -r before.other other
+	refuses 65 none chexnet train --data set "${SMALL[@]}" --steps 2 --output refused --weights none
+	[ -d refused ] && [ -z "$(ls refused)" ]
+}

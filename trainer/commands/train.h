@@ -74,6 +74,9 @@ struct train {
 	uint64_t first_step;      /* of this process */
 	uint64_t saved;           /* step of its last checkpoint; first_step before that: what OUTPUT holds of later ones is of a course that it left */
 	char output[4096];
+	int made_output;          /* it was not there before */
+	char *best;               /* the bytes of a best.safetensors of another directory, which the start brings along; NULL: none */
+	size_t best_size;
 	int lock;                 /* rank 0's claim to OUTPUT, a file descriptor; -1: none */
 	struct events *events;    /* TensorBoard's; NULL: none */
 	struct gpu_meter *gpu;    /* of this rank; NULL: none, or NVML does not answer */
@@ -122,11 +125,15 @@ struct train_start {
 	char output[4096]; /* every rank may have to write one day: --hvd=on_death=continue */
 };
 
-/* On rank 0: makes the output directory and opens the file to start from. *c stays open for its weights; NULL for a fresh start. */
+/* On rank 0: makes the output directory, in which nothing is written yet, and opens the file to start from. *c stays open for its weights; NULL for a fresh start. */
 int train_find_start(struct train *t, struct train_start *s, struct checkpoint **c, struct error *e);
+
+/* On rank 0, when nothing can refuse the start any more: logs, and the best weights that are brought along. */
+int train_begin_output(struct train *t, struct error *e);
 
 /* On rank 0: OUTPUT/lock keeps other trainings out of OUTPUT as long as this process lives. */
 int train_claim_output(struct train *t, struct error *e);
+/* Removes OUTPUT too, where it was not there before and holds nothing. */
 void train_release_output(struct train *t);
 
 /* On rank 0: whether OUTPUT holds checkpoints of a course that this training leaves, having gone back to step `after`. */

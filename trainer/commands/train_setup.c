@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "data/label_mask.h"
@@ -469,6 +470,10 @@ int train_setup(struct train *t, struct world *world, const struct train_conf *c
 		return -e->code;
 	if (train_open_loader(t, e) < 0)
 		return -e->code;
+	if (world_speaks(world))
+		train_begin_output(t, e);
+	if (world_agree(world, e) < 0)
+		return -e->code;
 	t->first_step = t->saved = t->at.step;
 	if (t->model.kind == ENGINE_CUDA)
 		t->gpu = gpu_meter_open(t->world->places[t->world->at->rank].gpu);
@@ -488,5 +493,6 @@ void train_close(struct train *t)
 	events_close(t->events);
 	gpu_meter_close(t->gpu);
 	log_close(&t->log);
+	free(t->best);
 	train_release_output(t);
 }

@@ -79,6 +79,8 @@ void train_release_output(struct train *t)
 
 	snprintf(path, sizeof path, "%s/lock", t->output);
 	file_unlock(&t->lock, path);
+	if (t->made_output)
+		rmdir(t->output); /* only of a start that was refused it is empty */
 }
 
 /* ---- where it starts --------------------------------------------------------------------------------- */
@@ -88,7 +90,7 @@ int train_open_logs(struct train *t, struct error *e)
 	char path[4200];
 
 	snprintf(path, sizeof path, "%s/log.jsonl", t->output);
-	if (output_replaces(t->conf->log_json, "{\"", "log of JSON objects", e) < 0 || log_events_to(&t->log, t->conf->log_json ? t->conf->log_json : path, e) < 0)
+	if (log_events_to(&t->log, t->conf->log_json ? t->conf->log_json : path, e) < 0)
 		return -e->code;
 	world_on_lost_log(t->log.json, &t->at.step, t->output);
 	snprintf(path, sizeof path, "%s/tensorboard", t->output);
@@ -132,6 +134,7 @@ static int make_output(struct train *t, struct error *e)
 		return -e->code;
 	if (!t->conf->output && make_dated(t->output, sizeof t->output))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made here: %s: --output=DIR chooses another place", t->output, strerror(errno));
+	t->made_output = !t->conf->output || access(t->output, F_OK);
 	if (directory_ensure(t->output, e) < 0 || directory_check(t->output, e) < 0)
 		return -e->code;
 	if (train_claim_output(t, e) < 0 || end_take_over(t, e) < 0)
@@ -145,7 +148,7 @@ static int make_output(struct train *t, struct error *e)
 		if (access(latest, F_OK) == 0)
 			return fail(e, EXIT_USAGE, "%s is there already, without a checkpoint to go on from: --output=DIR chooses another place", latest);
 	}
-	return found < 0 ? found : train_open_logs(t, e);
+	return found < 0 ? found : output_replaces(t->conf->log_json, "{\"", "log of JSON objects", e);
 }
 
 static int no_state(const char *path, struct error *e)
@@ -303,12 +306,11 @@ int train_leaves_later(const struct train *t, uint64_t after)
 
 /* The best weights so far may be wanted in the end. They are in the output directory, or beside a checkpoint of another one, unless
  * a validation after that checkpoint replaced them. */
-static int bring_best(struct train *t, const char *path, struct checkpoint_notes *notes, struct error *e)
+static int find_best(struct train *t, const char *path, struct checkpoint_notes *notes, struct error *e)
 {
-	char best[4200], beside[4200], *text;
+	char best[4200], beside[4200];
 	const char *slash = strrchr(path, '/');
 	struct error why = { 0 };
-	size_t size;
 	int held;
 
 	if (notes->best_step == 0)
@@ -318,21 +320,27 @@ static int bring_best(struct train *t, const char *path, struct checkpoint_notes
 	if (held)
 		return held < 0 ? fail(e, EXIT_INTERNAL, "%s: where it stays so, remove or move it to go on without", why.text) : 0;
 	snprintf(beside, sizeof beside, "%.*sbest.safetensors", slash ? (int)(slash + 1 - path) : 0, path);
-	if (checkpoint_holds_best(beside, notes, &why) != 1 || file_read(&text, &size, beside, &why) < 0) {
+	if (checkpoint_holds_best(beside, notes, &why) != 1 || file_read(&t->best, &t->best_size, beside, &why) < 0) {
 		if (why.code)
 			log_say(&t->log, "%s: the best weights are looked for from here on", why.text);
 		else
 			log_say(&t->log, "the weights of step %llu, the best so far, are gone: the best is looked for from here on", (unsigned long long)notes->best_step);
 		notes->best_step = 0;
 		notes->best_auroc = 0;
-		return 0;
 	}
-	if (train_leaves_later(t, notes->step))
-		strcat(best, ".new");
-	if (file_write(best, text, size, e) == 0)
+	return 0;
+}
+
+int train_begin_output(struct train *t, struct error *e)
+{
+	char best[4200];
+
+	snprintf(best, sizeof best, "%s/best.safetensors%s", t->output, train_leaves_later(t, t->at.step) ? ".new" : "");
+	if (t->best && file_write(best, t->best, t->best_size, e) == 0)
 		parent_sync(best, e);
-	free(text);
-	return e->code ? -e->code : 0;
+	free(t->best);
+	t->best = NULL;
+	return e->code ? -e->code : train_open_logs(t, e);
 }
 
 enum { IMAGENET_CLASSES = 1000 };
@@ -361,7 +369,7 @@ int train_find_start(struct train *t, struct train_start *s, struct checkpoint *
 	s->from_file = 1;
 	s->network = network_of(&net);
 	if (s->resume)
-		return check_resumable(t, *c, path, &s->notes, e) < 0 ? -e->code : bring_best(t, path, &s->notes, e);
+		return check_resumable(t, *c, path, &s->notes, e) < 0 ? -e->code : find_best(t, path, &s->notes, e);
 	s->notes.unchecked = inherited_unchecked(t, &net, &s->notes);
 	s->network.classes = FINDINGS;
 	if (t->conf->network.image_size)
