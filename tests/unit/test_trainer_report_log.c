@@ -77,6 +77,40 @@ static void a_resumed_run_counts_every_step_once_as_it_was_done_last(void **stat
 	train_log_free(&log);
 }
 
+static void a_course_that_was_left_is_not_in_the_log(void **state)
+{
+	(void)state;
+	struct train_log log;
+	struct error e = { 0 };
+	FILE *f = fopen(path, "w");
+
+	fputs("{\"event\":\"start\",\"step\":0}\n{\"event\":\"end\",\"code\":75}\n{\"event\":\"start\",\"step\":0}\n", f);
+	for (int i = 0; i < 6; i++)
+		fprintf(f, "{\"event\":\"step\",\"step\":%d,\"loss\":1}\n{\"event\":\"eval\",\"split\":\"val\",\"step\":%d,\"mean\":{\"auroc\":0.%d}}\n", i, i + 1, i + 1);
+	/* back to step 2, and the next validation comes after step 6 */
+	fputs("{\"event\":\"start\",\"step\":2}\n{\"event\":\"step\",\"step\":2,\"loss\":2}\n", f);
+	fclose(f);
+	assert_int_equal(train_log_read(&log, path, &e), 0);
+	assert_int_equal(log.n_steps, 3);
+	assert_int_equal(log.n_evals, 2);
+	assert_true(log.evals[1].step == 2);
+	assert_null(log.end); /* that was of the run before */
+	train_log_free(&log);
+	/* so do survivors, and a start that has made no step yet */
+	f = fopen(path, "a");
+	fputs("{\"event\":\"step\",\"step\":3}\n{\"event\":\"recovered\",\"step\":3}\n{\"event\":\"start\"}\n", f);
+	fclose(f);
+	assert_int_equal(train_log_read(&log, path, &e), 0);
+	assert_int_equal(log.n_steps, 3);
+	train_log_free(&log);
+	f = fopen(path, "a");
+	fputs("{\"event\":\"start\",\"step\":0}\n", f);
+	fclose(f);
+	assert_int_equal(train_log_read(&log, path, &e), 0);
+	assert_int_equal(log.n_steps + log.n_evals, 0);
+	train_log_free(&log);
+}
+
 static void ranks_that_were_lost_are_told_of(void **state)
 {
 	static const char lost[] = "{\"event\":\"recovered\",\"ranks\":3,\"step\":7,\"position\":224,\"global_batch\":24}\n", two[] = "{\"event\":\"step\",\"step\":1,\"loss\":0.7}\n{\"event\":\"step\",\"step\":2,\"loss\":0.6}\n",
@@ -356,6 +390,7 @@ int main(void)
 		cmocka_unit_test(a_long_line_is_drawn_with_few_points_that_show_all_of_it),
 		cmocka_unit_test(lines_with_zeros_are_skipped_and_seeds_keep_their_digits),
 		cmocka_unit_test(a_resumed_run_counts_every_step_once_as_it_was_done_last),
+		cmocka_unit_test(a_course_that_was_left_is_not_in_the_log),
 		cmocka_unit_test(ranks_that_were_lost_are_told_of),
 		cmocka_unit_test(a_log_of_another_model_is_noticed),
 		cmocka_unit_test(images_with_an_oracle_are_synthetic_even_without_a_log),

@@ -84,6 +84,15 @@ static int keep_eval(struct train_log *log, const cJSON *o)
 	return 0;
 }
 
+/* What came after `step` was of a course that was left, or is made once more. */
+static void go_back(struct train_log *log, double step)
+{
+	while (log->n_steps && log->steps[log->n_steps - 1].step >= step)
+		log->n_steps--;
+	while (log->n_evals && log->evals[log->n_evals - 1].step > step)
+		log->n_evals--;
+}
+
 static void keep_last(cJSON **slot, cJSON **object)
 {
 	cJSON_Delete(*slot);
@@ -119,12 +128,16 @@ static int keep(struct train_log *log, const char *line)
 	} else if (strcmp(event, "start") == 0) {
 		log->starts++;
 		log->lost_since = 0;
+		go_back(log, json_get_number(o, "step"));
+		cJSON_Delete(log->end); /* of the run before */
+		log->end = NULL;
 		log->mixed |= fabs(json_get_number(log->start, "global_batch") - json_get_number(o, "global_batch")) > 0;
 		keep_last(&log->start, &o);
 		keep_seed(log, line);
 	} else if (strcmp(event, "recovered") == 0) {
 		log->losses++;
 		log->lost_since++;
+		go_back(log, json_get_number(o, "step"));
 		keep_last(&log->recovered, &o);
 	} else if (strcmp(event, "summary") == 0) {
 		keep_last(&log->summary, &o);
