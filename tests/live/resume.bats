@@ -185,6 +185,34 @@ load trained
 		done
 		[ "$die" -gt 4 ] && [ "$die" -lt 20 ]
 	done
+	# and one that brought its best weights from elsewhere, twice, keeps its hands off those that are there
+	rm -rf cut && cp -r whole cut && rm -rf elsewhere
+	chexnet train --data set "${SMALL[@]}" --eval-every 4 --steps 8 --seed 5 --output elsewhere >/dev/null
+	for time in 1 2; do
+		PROGRAM=$BUILD/tests/wrap_rename TEST_DIE=2 run train --resume elsewhere/checkpoint-00000008.safetensors --eval-every 99 --checkpoint-every 4
+		[ "$status" -eq 137 ]
+		cmp whole/best.safetensors cut/best.safetensors
+	done
+}
+
+@test "the best weights of a training that is killed between a validation and a checkpoint are those that its checkpoint names" {
+	train() { "${PROGRAM:-chexnet}" train --data set "${SMALL[@]}" --eval-every 2 --checkpoint-every 5 --learning-rate 1e-3 --steps 21 --output between "$@"; }
+	rm -rf between && train >/dev/null
+	mv between through
+	for die in {1..60}; do
+		rm -rf between
+		PROGRAM=$BUILD/tests/wrap_rename TEST_DIE=$die run train
+		[ "$status" -ne 0 ] || break
+		[ "$status" -eq 137 ]
+		run train --resume auto
+		echo "rename $die: $output"
+		[ "$status" -eq 0 ]
+		[[ $output != *" are gone: "* ]]
+		cmp through/best.safetensors between/best.safetensors
+		cmp through/model.safetensors between/model.safetensors
+		[[ ! $(echo between/*) == *.new* ]]
+	done
+	[ "$die" -gt 10 ] && [ "$die" -lt 60 ]
 }
 
 @test "where a disk is full, a training that went back leaves all that was saved in its place" {

@@ -136,8 +136,8 @@ int train_claim_output(struct train *t, struct error *e);
 /* Removes OUTPUT too, where it was not there before and holds nothing. */
 void train_release_output(struct train *t);
 
-/* On rank 0: whether OUTPUT holds checkpoints of a course that this training leaves, having gone back to step `after`. */
-int train_leaves_later(const struct train *t, uint64_t after);
+/* On rank 0: whether OUTPUT holds checkpoints of a course that this training leaves, having gone back behind them. */
+int train_leaves_later(const struct train *t);
 
 /* Everything up to the first step; collective, errors are agreed. */
 int train_setup(struct train *t, struct world *world, const struct train_conf *conf, struct error *e);

@@ -51,7 +51,7 @@ static int keep_best(struct train *t, const struct evaluation *ev, struct error 
 		struct model_values weights = t->values;
 
 		weights.moment1 = weights.moment2 = NULL;
-		snprintf(path, sizeof path, "%s/best.safetensors%s", t->output, t->saved == t->first_step && train_leaves_later(t, t->first_step) ? ".new" : "");
+		snprintf(path, sizeof path, "%s/best.safetensors.new", t->output);
 		if (model_get(&t->model, &weights, e) == 0)
 			checkpoint_write(path, &t->model.plan, &weights, &t->at, e);
 	}

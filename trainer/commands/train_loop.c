@@ -213,8 +213,8 @@ static int write_checkpoint(struct train *t, const char *path, struct error *e)
 
 	if (model_get(&t->model, &t->values, e) < 0 || model_get_steps(&t->model, &t->at, e) < 0)
 		return -e->code;
-	if (t->saved != t->first_step || !train_leaves_later(t, t->first_step))
-		return checkpoint_write(path, &t->model.plan, &t->values, &t->at, e);
+	if (!train_leaves_later(t))
+		return checkpoint_write(path, &t->model.plan, &t->values, &t->at, e) < 0 ? -e->code : checkpoint_take_best(t->output, &t->at, e);
 	if (checkpoint_new_path(new, t->output, t->at.step, t->first_step, e) < 0 || checkpoint_write(new, &t->model.plan, &t->values, &t->at, e) < 0 ||
 	    checkpoint_take_over(t->output, &left, e) < 0)
 		return -e->code;

@@ -470,11 +470,11 @@ int train_setup(struct train *t, struct world *world, const struct train_conf *c
 		return -e->code;
 	if (train_open_loader(t, e) < 0)
 		return -e->code;
+	t->first_step = t->saved = t->at.step;
 	if (world_speaks(world))
 		train_begin_output(t, e);
 	if (world_agree(world, e) < 0)
 		return -e->code;
-	t->first_step = t->saved = t->at.step;
 	if (t->model.kind == ENGINE_CUDA)
 		t->gpu = gpu_meter_open(t->world->places[t->world->at->rank].gpu);
 	tell_start(t);

@@ -112,17 +112,14 @@ static int make_dated(char *path, size_t size)
 	return rc;
 }
 
-/* What a training that went back was killed in, or before. */
+/* What a training that went back was killed in. */
 static int end_take_over(struct train *t, struct error *e)
 {
 	struct checkpoint_left left;
-	char best[4200];
 
 	if (checkpoint_take_over(t->output, &left, e) < 0)
 		return -e->code;
 	tell_left(t, &left);
-	snprintf(best, sizeof best, "%s/best.safetensors.new", t->output);
-	unlink(best);
 	return 0;
 }
 
@@ -295,13 +292,13 @@ static int check_resumable(struct train *t, const struct checkpoint *c, const ch
 	return 0;
 }
 
-int train_leaves_later(const struct train *t, uint64_t after)
+int train_leaves_later(const struct train *t)
 {
 	char later[4200];
 	struct error why = { 0 };
 	uint64_t step = UINT64_MAX;
 
-	return checkpoint_below(later, sizeof later, t->output, &step, &why) > 0 && step > after;
+	return t->saved == t->first_step && checkpoint_below(later, sizeof later, t->output, &step, &why) > 0 && step > t->first_step;
 }
 
 /* The best weights so far may be wanted in the end. They are in the output directory, or beside a checkpoint of another one, unless
@@ -314,6 +311,9 @@ static int find_best(struct train *t, const char *path, struct checkpoint_notes 
 	int held;
 
 	if (notes->best_step == 0)
+		return 0;
+	snprintf(best, sizeof best, "%s/best.safetensors.new", t->output);
+	if (checkpoint_holds_best(best, notes, &why) == 1)
 		return 0;
 	snprintf(best, sizeof best, "%s/best.safetensors", t->output);
 	held = checkpoint_holds_best(best, notes, &why);
@@ -334,12 +334,17 @@ static int find_best(struct train *t, const char *path, struct checkpoint_notes 
 int train_begin_output(struct train *t, struct error *e)
 {
 	char best[4200];
+	struct error unread = { 0 };
 
-	snprintf(best, sizeof best, "%s/best.safetensors%s", t->output, train_leaves_later(t, t->at.step) ? ".new" : "");
+	snprintf(best, sizeof best, "%s/best.safetensors.new", t->output);
 	if (t->best && file_write(best, t->best, t->best_size, e) == 0)
 		parent_sync(best, e);
 	free(t->best);
 	t->best = NULL;
+	if (!e->code && checkpoint_holds_best(best, &t->at, &unread) != 1)
+		unlink(best); /* of a training that was killed before a checkpoint named it */
+	if (!e->code && !train_leaves_later(t))
+		checkpoint_take_best(t->output, &t->at, e);
 	return e->code ? -e->code : train_open_logs(t, e);
 }
 

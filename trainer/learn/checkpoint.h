@@ -101,8 +101,9 @@ int checkpoint_latest(char *path, size_t size, const char *directory, struct err
 int checkpoint_below(char *path, size_t size, const char *directory, uint64_t *step, struct error *e);
 /* Whether a file holds the best weights that `at` names. 1, 0, or negative where it cannot be told: it may be whole. */
 int checkpoint_holds_best(const char *path, const struct checkpoint_notes *at, struct error *e);
-/* The first checkpoint of a training that went back to step `after`, where DIR holds later ones, is written as DIR/checkpoint-STEP.safetensors.new-AFTER;
- * best weights before it as DIR/best.safetensors.new. */
+/* New best weights are DIR/best.safetensors.new until there is a checkpoint that names them: then they take their place. */
+int checkpoint_take_best(const char *directory, const struct checkpoint_notes *at, struct error *e);
+/* The first checkpoint of a training that went back to step `after`, where DIR holds later ones, is written as DIR/checkpoint-STEP.safetensors.new-AFTER. */
 int checkpoint_new_path(char path[FILE_PATH], const char *directory, uint64_t step, uint64_t after, struct error *e);
 /* What a training left when it went back to step `after`. */
 struct checkpoint_left {

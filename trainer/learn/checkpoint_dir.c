@@ -133,20 +133,27 @@ int checkpoint_holds_best(const char *path, const struct checkpoint_notes *at, s
 	return notes.step == at->best_step && notes.best_auroc == at->best_auroc;
 }
 
-/* Whether best weights of the left course were set aside. */
-static int take_over_best(const char *directory, const struct checkpoint_notes *at, struct error *e)
+int checkpoint_take_best(const char *directory, const struct checkpoint_notes *at, struct error *e)
 {
 	char best[FILE_PATH], new[FILE_PATH];
 	struct error unread = { 0 };
-	int left;
 
-	if (path_join(best, e, "%s/best.safetensors", directory) < 0 || path_join(new, e, "%s.new", best) < 0 || checkpoint_holds_best(best, at, &unread) == 1)
-		return 0;
-	left = access(best, F_OK) == 0;
-	if (left && set_aside(best, e) < 0)
-		return 0;
-	if (checkpoint_holds_best(new, at, &unread) == 1 && rename(new, best))
-		fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", best, strerror(errno));
+	if (path_join(best, e, "%s/best.safetensors", directory) < 0 || path_join(new, e, "%s.new", best) < 0 || checkpoint_holds_best(new, at, &unread) != 1)
+		return -e->code;
+	return rename(new, best) ? fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", best, strerror(errno)) : parent_sync(best, e);
+}
+
+/* Whether best weights of the left course were set aside. */
+static int take_over_best(const char *directory, const struct checkpoint_notes *at, struct error *e)
+{
+	char best[FILE_PATH];
+	struct error unread = { 0 };
+	int left = 0;
+
+	if (path_join(best, e, "%s/best.safetensors", directory) == 0 && checkpoint_holds_best(best, at, &unread) != 1 && access(best, F_OK) == 0)
+		left = set_aside(best, e) == 0;
+	if (!e->code)
+		checkpoint_take_best(directory, at, e);
 	return left;
 }
 
