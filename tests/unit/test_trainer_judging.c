@@ -126,6 +126,9 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 	pointing_says(&p, "pointing game: none of these images has a box\n");
 	pointing_add(&p, &b, "d.png", finding_index("Nodule", 6), 0.5, 0.5, 1000, 1000);
 	pointing_says(&p, "pointing game: 1 of 1 maps peak in a box of their finding, 1.0 by chance\n");
+	pointing_add(&p, &b, "a.png", effusion, 0.75, 0.25, 1024, 1024);
+	p.hits[finding_index("Nodule", 6)] = 0;
+	pointing_says(&p, "pointing game: 0 of 2 maps peak in a box of their finding, 1.3 by chance: 0.0 times as many, 2.9 standard deviations below\n");
 	assert_int_equal(boxes_fit(&b, "a.png", 1024, 1024, &e), 0);
 	assert_int_equal(boxes_fit(&b, "c.png", 10, 10, &e), 0);
 	assert_int_equal(boxes_fit(&b, "a.png", 1024, 512, &e), -EXIT_DATA);

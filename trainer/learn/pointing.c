@@ -172,6 +172,6 @@ void pointing_print(const struct pointing *p, FILE *out)
 			fprintf(out, "%-20s %6d %6d %10.1f\n", finding_names[f], p->maps[f], p->hits[f], p->chance[f]);
 	fprintf(out, "pointing game: %d of %d maps peak in a box of their finding, %.1f by chance", s.hits, s.maps, s.chance);
 	if (!isnan(s.z))
-		fprintf(out, ": %.1f times as many, %.1f standard deviations above", s.hits / s.chance, s.z);
+		fprintf(out, ": %.1f times as many, %.1f standard deviations %s", s.hits / s.chance, fabs(s.z), s.z < 0 ? "below" : "above");
 	fputc('\n', out);
 }
