@@ -312,6 +312,8 @@ load trained
 	cp -r other before.other
 	refuses 64 "there is no device" chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output other --resume kept/checkpoint-00000004.safetensors --resident
 	diff -r before.other other
+	refuses 65 none chexnet lr-test --data set "${SMALL[@]}" --base-batch 4 --output both --weights none
+	[ ! -e both ]
 	refuses 65 none chexnet train --data set "${SMALL[@]}" --steps 2 --output refused --weights none
 	[ -d refused ] && [ -z "$(ls refused)" ]
 }

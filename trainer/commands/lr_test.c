@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands/commands.h"
 #include "commands/knobs.h"
@@ -37,6 +38,7 @@ struct lr_test {
 	struct train_conf conf; /* as typed; scaling is what is tested against none */
 	struct world world;
 	char arm[2][FILE_PATH]; /* directories: without scaling, with it */
+	int made;               /* OUTPUT was not there before */
 };
 
 /* Scaling that changes nothing cannot be tested. */
@@ -65,7 +67,10 @@ static int make_directories(struct lr_test *l, struct error *e)
 {
 	if (path_join(l->arm[0], e, "%s/none", l->conf.output) < 0 || path_join(l->arm[1], e, "%s/%s", l->conf.output, rule_words[l->conf.scaling]) < 0)
 		return -e->code;
-	return world_speaks(&l->world) ? directory_ensure(l->conf.output, e) : 0;
+	if (!world_speaks(&l->world))
+		return 0;
+	l->made = access(l->conf.output, F_OK) != 0;
+	return directory_ensure(l->conf.output, e);
 }
 
 static void print_verdict(const struct lr_test *l, const struct comparison *c)
@@ -145,6 +150,8 @@ static int run(int argc, char **argv)
 	if (world_open(&l.world, "lr-test", model_on_cpu(l.conf.engine.engine), &e) < 0)
 		return world_end(&l.world, &e);
 	rc = lr_test(&l, &e);
+	if (l.made)
+		rmdir(l.conf.output); /* where both were refused it is empty */
 	world_close(&l.world);
 	return rc;
 }
