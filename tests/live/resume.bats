@@ -188,7 +188,7 @@ load trained
 	# and one that brought its best weights from elsewhere, twice, keeps its hands off those that are there
 	rm -rf cut && cp -r whole cut && rm -rf elsewhere
 	chexnet train --data set "${SMALL[@]}" --eval-every 4 --steps 8 --seed 5 --output elsewhere >/dev/null
-	for time in 1 2; do
+	for _ in 1 2; do
 		PROGRAM=$BUILD/tests/wrap_rename TEST_DIE=2 run train --resume elsewhere/checkpoint-00000008.safetensors --eval-every 99 --checkpoint-every 4
 		[ "$status" -eq 137 ]
 		cmp whole/best.safetensors cut/best.safetensors

@@ -103,13 +103,14 @@ static int set_aside(const char *path, struct error *e)
 	return 0;
 }
 
+/* How many were set aside; *e gets the first that could not be. */
 static int abandon(const char *directory, uint64_t after, struct error *e)
 {
-	struct dirent **entries;
+	struct dirent **entries = NULL;
 	int n = scandir(directory, &entries, only_checkpoints, by_step), abandoned = 0;
 
 	if (n < 0)
-		return fail(e, EXIT_INTERNAL, "%s: %s", directory, strerror(errno));
+		fail(e, EXIT_INTERNAL, "%s: %s", directory, strerror(errno));
 	for (int i = 0; i < n; i++) {
 		char path[FILE_PATH];
 
