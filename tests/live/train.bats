@@ -207,6 +207,11 @@ survive() {
 	grep -E "^1 rank goes on at step 10, " "$WORK/own.out"
 	[ "$(cd "$WORK/own" && echo checkpoint-*)" = "$(printf 'checkpoint-000000%s.safetensors ' 05 10 15 20 | xargs)" ]
 	run ! grep abandoned "$WORK/own.out"
+	# also where it is the first
+	HVD_ON_DEATH=continue train tests/wrap_checkpoint_prune first "-N2 -n2 --kill-on-bad-exit=0 --no-kill" --steps 20 --batch 8 --checkpoint-every 10 --keep 9 || true
+	grep -E "^1 rank goes on at step 10, " "$WORK/first.out"
+	[ "$(cd "$WORK/first" && echo checkpoint-*)" = "$(printf 'checkpoint-000000%s.safetensors ' 10 20 | xargs)" ]
+	run ! grep abandoned "$WORK/first.out"
 }
 
 @test "a training that stopped early stays unfinished where a rank dies before its end" {

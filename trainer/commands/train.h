@@ -75,6 +75,7 @@ struct train {
 	uint64_t saved;           /* step of its last checkpoint; first_step before that: what OUTPUT holds of later ones is of a course that it left */
 	char output[4096];
 	int made_output;          /* it was not there before */
+	int leaves;               /* train_start.leaves */
 	char *best;               /* the bytes of a best.safetensors of another directory, which the start brings along; NULL: none */
 	size_t best_size;
 	int lock;                 /* rank 0's claim to OUTPUT, a file descriptor; -1: none */
@@ -120,6 +121,7 @@ int train_run(struct world *world, const struct train_conf *conf);
 /* What rank 0 found out about the start, for all. */
 struct train_start {
 	int from_file, resume, fresh_head;
+	int leaves;        /* OUTPUT holds later checkpoints than that which is resumed from */
 	struct network network;
 	struct checkpoint_notes notes;
 	char output[4096]; /* every rank may have to write one day: --hvd=on_death=continue */
@@ -136,8 +138,11 @@ int train_claim_output(struct train *t, struct error *e);
 /* Removes OUTPUT too, where it was not there before and holds nothing. */
 void train_release_output(struct train *t);
 
-/* On rank 0: whether OUTPUT holds checkpoints of a course that this training leaves, having gone back behind them. */
-int train_leaves_later(const struct train *t);
+/* Whether the next checkpoint is the first after the training went back behind others of OUTPUT, of a course that it leaves. */
+static inline int train_leaves_later(const struct train *t)
+{
+	return t->leaves && t->saved == t->first_step;
+}
 
 /* Everything up to the first step; collective, errors are agreed. */
 int train_setup(struct train *t, struct world *world, const struct train_conf *conf, struct error *e);

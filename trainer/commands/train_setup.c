@@ -363,6 +363,7 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 	const struct train_conf *conf = t->conf;
 
 	t->network = s->network;
+	t->leaves = s->leaves;
 	if (settle_sizes(t, s, e) < 0)
 		return -e->code;
 	const int global_batch = schedule_global_batch(conf->batch, conf->accumulate, t->world->at->size, e);

@@ -292,13 +292,14 @@ static int check_resumable(struct train *t, const struct checkpoint *c, const ch
 	return 0;
 }
 
-int train_leaves_later(const struct train *t)
+/* Whether OUTPUT holds checkpoints after `step`. */
+static int holds_later(const struct train *t, uint64_t step)
 {
 	char later[4200];
 	struct error why = { 0 };
-	uint64_t step = UINT64_MAX;
+	uint64_t last = UINT64_MAX;
 
-	return t->saved == t->first_step && checkpoint_below(later, sizeof later, t->output, &step, &why) > 0 && step > t->first_step;
+	return checkpoint_below(later, sizeof later, t->output, &last, &why) > 0 && last > step;
 }
 
 /* The best weights so far may be wanted in the end. They are in the output directory, or beside a checkpoint of another one, unless
@@ -373,6 +374,7 @@ int train_find_start(struct train *t, struct train_start *s, struct checkpoint *
 		return -e->code;
 	s->from_file = 1;
 	s->network = network_of(&net);
+	s->leaves = s->resume && holds_later(t, s->notes.step);
 	if (s->resume)
 		return check_resumable(t, *c, path, &s->notes, e) < 0 ? -e->code : find_best(t, path, &s->notes, e);
 	s->notes.unchecked = inherited_unchecked(t, &net, &s->notes);
