@@ -79,9 +79,12 @@ load cuda
 	run beside_device_script "$scratch" <<-'END'
 		import os, pathlib, sys, types
 		bin = pathlib.Path(sys.argv[1]) / "build/gpu"
-		args = types.SimpleNamespace(bin=bin, cpu=False, python="python3", out=pathlib.Path("out"), libraries={"CHEXNET_LIBRARIES": "/nowhere/here"}, parts=[], inject=[])
+		args = types.SimpleNamespace(bin=bin, cpu=False, python="python3", out=pathlib.Path("out"), libraries={"CHEXNET_LIBRARIES": "/nowhere/here"}, parts=[], install=False, inject=[])
 		keys = [item.key for item in run.items(args)]
 		assert "engine:one" in keys and "engine:nothing" not in keys, keys
+		for args.install in (False, True): # what writes into /usr is asked for
+		    assert all(("--install" in item.command) == args.install for item in run.items(args) if item.key == "line:srun")
+		assert os.geteuid() or "line:srun" in keys, keys
 		os.environ["PATH"] = sys.argv[1] + "/empty"
 		assert run.unpacked_libraries(args) == {}
 	END
@@ -116,7 +119,7 @@ load cuda
 	install -m 755 /dev/null "$scratch/bin/compute-sanitizer"
 	CUDA_HOME=$scratch run beside_device_script "$scratch/bin/gpu" <<-'END'
 		import collections, pathlib, sys, types
-		args = types.SimpleNamespace(bin=pathlib.Path(sys.argv[1]), cpu=False, python="python3", out=pathlib.Path("out"), libraries={}, parts=[], inject=[])
+		args = types.SimpleNamespace(bin=pathlib.Path(sys.argv[1]), cpu=False, python="python3", out=pathlib.Path("out"), libraries={}, parts=[], install=False, inject=[])
 		made, most = run.items(args), collections.Counter()
 		for item in made:
 		    assert item.stage in run.BUDGET and item.need <= item.limit <= run.BUDGET[item.stage], (item.key, item.need, item.limit)
@@ -403,12 +406,34 @@ assert [(k["name"], k["share"], k["mb"], k["gb_per_s"]) for k in told["kernels"]
 	[[ $output == *"$all finished before, 0 done now"* ]]
 }
 
+@test "the device script that is told to end takes its items along, and what they have on disk" {
+	needs_python
+	run beside_device_script "$scratch" <<-'END'
+		import os, pathlib, signal, sys, threading
+		scratch = pathlib.Path(sys.argv[1]).resolve()
+		run.items = lambda args: [run.Item("feed:train", ["sh", "-c", "mktemp -d; touch $1/begun; sleep 60; touch $1/alive", "sh", scratch], 90)]
+		def end():
+		    while not (scratch / "begun").exists():
+		        run.time.sleep(0.1)
+		    os.kill(os.getpid(), signal.SIGTERM)
+		threading.Thread(target=end).start()
+		sys.argv = ["run", "--cpu", "--out", str(scratch / "out"), "--done", "/nonexistent"]
+		assert run.main() == 143
+	END
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(ls "$scratch")" = $'begun\nout' ]
+}
+
 @test "the line where Slurm was never installed and there is only a loopback interface: all that it needs came along" {
 	[ "$(id -u)" -eq 0 ] || skip "needs root"
 	[ -e "$BUILD/spank_hvd.so" ] || skip "no spank_hvd.so"
 	[[ $TMPDIR != /usr/* ]] || skip "the build lies in /usr: nothing in there can be laid over it"
 	run tests/gpu/line --fetch
 	[ "$status" -eq 0 ] || skip "no packages: $output"
+	run timeout 3 tests/gpu/line --cpu --hide
+	[ "$status" -eq 124 ]
+	[ -z "$(ls "$TMPDIR")" ]
 	# shellcheck disable=SC2016
 	run timeout 200 unshare --net sh -c 'ip link set lo up && exec tests/gpu/line --cpu --hide --limit 60 --args "$1"' sh \
 		"--engine cpu --model densenet --blocks 1,1 --epochs 1 --steps 3 --batch 4 --image-size 64"
