@@ -108,8 +108,8 @@ static void draw_package(FILE *out, const struct node *node, const struct reques
 	if (package < 0)
 		fprintf(out, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">socket not known</text>\n", 2 * MARGIN, y + 26);
 	else
-		fprintf(out, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">socket %d: %d cores, CPUs %s, NUMA %s</text>\n", 2 * MARGIN, y + 26, node->package[package].id,
-			cpuset_count(&cores), cpulist_print(cpus, list, sizeof list), cpulist_print(&memory, nodes, sizeof nodes));
+		fprintf(out, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">socket %d: %d core%s, CPUs %s, NUMA %s</text>\n", 2 * MARGIN, y + 26, node->package[package].id,
+			cpuset_count(&cores), cpuset_count(&cores) == 1 ? "" : "s", cpulist_print(cpus, list, sizeof list), cpulist_print(&memory, nodes, sizeof nodes));
 	draw_nics(out, node, plan, package, draw_gpus(out, node, r, plan, package, y + TITLE), y + TITLE);
 }
 

@@ -140,6 +140,11 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	[ "$(grep -c '>GPU 0000:' "$SCRATCH/node.svg")" -eq 4 ]
 	[ "$(grep -c 'task [0-3]: GPU' "$SCRATCH/node.svg")" -eq 4 ]
 	[[ $(tail -n 1 "$SCRATCH/node.svg") == '</svg>' ]]
+	grep -q '>socket 0: 4 cores, ' "$SCRATCH/node.svg"
+	mkdir "$SCRATCH/lone"
+	"$TOP/contrib/cluster/make_inventory" "$SCRATCH/lone" >/dev/null
+	"$BUILD/hvd-map" --topology "$SCRATCH/lone/topology.xml" --svg "$SCRATCH/lone/node.svg" >/dev/null
+	grep -q '>socket 0: 1 core, ' "$SCRATCH/lone/node.svg"
 	map --svg "$SCRATCH/node.svg" >/dev/null
 	echo precious >"$SCRATCH/thesis"
 	run map --svg "$SCRATCH/thesis"

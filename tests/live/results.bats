@@ -92,6 +92,7 @@ load trained
 	[ "$(wc -l <typed/lines)" -eq 2 ]
 	(cd typed && bash -e lines) >typed/predicted
 	cat typed/predicted
+	grep -qE '^report\.html: [1-9][0-9]* kB$' typed/predicted
 	grep -q '<img[^>]* src="data:image/png;base64,' typed/report.html
 	grep -oE '<img alt="image\.[^"]*"' typed/report.html | tee typed/alt
 	grep -qE '^<img alt="image\.([A-Z][a-z_A-Z]*): [A-Z][a-z A-Z]*, p = 0\.[0-9]{3}; map of 4 × 4 cells, (the coloured ones raise the odds (less than )?[0-9.]+-fold|none raises the odds)"$' typed/alt

@@ -40,6 +40,7 @@ load trained
 	chexnet train --data loneset "${SMALL[@]}" --batch 1 --steps 1 --output lonerun --resume auto | tee told
 	grep -qx "all its steps are done already: nothing is trained, the model is written once more" told
 	chexnet doctor --data loneset | grep -q ": 1 training image of 1 patient, "
+	chexnet bench data --ours --ranks 1 --seconds 0.1 --batch 2 loneset | grep "^1 image of 32 x 32 as PNG in 1 TFRecord file, "
 	refuses 64 "1.csv: twice" chexnet ensemble twice 1.csv 2.csv 1.csv
 	[ ! -e twice ]
 }

@@ -266,9 +266,9 @@ static const char *what_text(const struct race *r, char text[240])
 {
 	const struct manifest *m = &r->manifest;
 
-	snprintf(text, 240, "%zu %simages of %d x %d as %s in %d TFRecord files, read from memory; a rank is a process of %d decode thread%s, batch %d; %d CPU%s",
-		 m->split[SPLIT_TRAIN].images, r->conf->directory ? "" : "synthetic ", m->size, m->size, m->encoding == ENCODING_JPEG ? "JPEG" : "PNG",
-		 m->split[SPLIT_TRAIN].shards, r->conf->threads, r->conf->threads == 1 ? "" : "s", r->conf->batch, CPU_COUNT_S(sizeof r->cpus, r->cpus),
+	snprintf(text, 240, "%zu %simage%s of %d x %d as %s in %d TFRecord file%s, read from memory; a rank is a process of %d decode thread%s, batch %d; %d CPU%s",
+		 m->split[SPLIT_TRAIN].images, r->conf->directory ? "" : "synthetic ", m->split[SPLIT_TRAIN].images == 1 ? "" : "s", m->size, m->size,
+		 m->encoding == ENCODING_JPEG ? "JPEG" : "PNG", m->split[SPLIT_TRAIN].shards, m->split[SPLIT_TRAIN].shards == 1 ? "" : "s", r->conf->threads, r->conf->threads == 1 ? "" : "s", r->conf->batch, CPU_COUNT_S(sizeof r->cpus, r->cpus),
 		 CPU_COUNT_S(sizeof r->cpus, r->cpus) == 1 ? "" : "s");
 	return text;
 }

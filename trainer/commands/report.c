@@ -178,7 +178,7 @@ static int write_page(const struct page *page, const char *path, struct error *e
 {
 	if (file_write(path, page->text, page->size, e))
 		return -e->code;
-	printf("%s: %.1f MB\n", path, (double)page->size / 1e6);
+	printf(page->size < 1000000 ? "%s: %.0f kB\n" : "%s: %.1f MB\n", path, (double)page->size / (page->size < 1000000 ? 1e3 : 1e6));
 	return 0;
 }
 
