@@ -32,6 +32,7 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 		for p in "$PREFIX"/share/slurm-hvd/examples/*.c; do
 			command -v pkg-config >/dev/null || break
 			"${CC:-gcc}" -std=gnu11 -Wall -Wextra -Werror "$p" $(pkg-config --cflags --libs libhvd) -o "$SCRATCH/example"
+			[ "$(pkg-config --variable=libdir libhvd)" = "$PREFIX/lib" ]
 			[ "$(pkg-config --modversion libhvd)" = "$("$PREFIX/bin/hvd-bench" --version | cut -d" " -f2)" ]
 		done
 		make -s -C "$TOP" uninstall prefix="$PREFIX" slurm_plugindir="$PREFIX/slurm" >/dev/null
