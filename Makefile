@@ -148,7 +148,7 @@ $(BUILD)/libhvd.so: $(BUILD)/libhvd.so.0
 	ln -sf libhvd.so.0 $@
 
 $(BUILD)/hvd-bench: $(call objects,runtime/hvd_bench.c runtime/transport.c runtime/predict.c runtime/planner.c runtime/plan_file.c) $(BUILD)/libhvd.so
-	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -pthread -lm
+	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib:$$ORIGIN/../$$LIB' -pthread -lm
 
 $(BUILD)/hvd-trace: $(call objects,runtime/hvd_trace.c)
 	$(CC) $(ALL_LDFLAGS) -o $@ $^
@@ -161,7 +161,7 @@ $(BUILD)/examples/%: $(BUILD)/obj/contrib/examples/%.o $(BUILD)/libhvd.so
 
 TRAINER_LIBS := -lturbojpeg -ljpeg -lspng -ldeflate -lcjson -ldnnl -fopenmp -pthread -lm -ldl
 $(BUILD)/chexnet: $(call objects,trainer/chexnet.c $(TRAINER_SRC)) $(BUILD)/libhvd.so
-	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' $(TRAINER_LIBS)
+	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib:$$ORIGIN/../$$LIB' $(TRAINER_LIBS)
 
 # ---- tests ---------------------------------------------------------------------------------------
 # A unit test is tests/unit/test_PART_subject.c; PART says which objects it is linked with.

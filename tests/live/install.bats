@@ -109,6 +109,16 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 	[ -e "$tree/Makefile" ]
 }
 
+@test "programs find libhvd where the system's libraries lie in a prefix, too" {
+	local libdir
+	libdir=/opt/hvd/lib/$("${CC:-gcc}" -print-multiarch)
+	staged() { env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" "$1" DESTDIR="$SCRATCH/lib" prefix=/opt/hvd libdir="$libdir" slurm_plugindir=/opt/hvd/slurm; }
+	staged install
+	for program in "$SCRATCH"/lib/opt/hvd/bin/*; do LD_LIBRARY_PATH='' "$program" --version; done
+	staged uninstall
+	[ -z "$(find "$SCRATCH/lib" ! -type d)" ]
+}
+
 @test "an installed chexnet finds its CUDA engine; after make uninstall that is gone too" {
 	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "libchexnet_cuda.so is not built (no nvcc)"
 	staged() { env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" "$1" DESTDIR="$SCRATCH/staged" prefix=/opt/hvd slurm_plugindir=/opt/hvd/slurm; }
