@@ -2,6 +2,7 @@
  * chexnet audit: what is wrong with a data set. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "commands/commands.h"
@@ -16,7 +17,7 @@ struct conf {
 static const struct option options[] = {
 	OPTION_GROUP("What to compare with"),
 	OPTION(STRING, struct conf, table, "table", "FILE", NULL, "NIH's label table: finds labels in another order"),
-	OPTION(STRING, struct conf, train_val_list, "train-val-list", "FILE", NULL, "NIH's list: with --test-list, finds images that are missing"),
+	OPTION(STRING, struct conf, train_val_list, "train-val-list", "FILE", NULL, "NIH's list: with --test-list and --table, finds images that are missing"),
 	OPTION(STRING, struct conf, test_list, "test-list", "FILE", NULL, "NIH's list"),
 	OPTION_GROUP("How"),
 	OPTION(FLAG, struct conf, pixels, "pixels", NULL, "yes", "decode every image: duplicates, odd and broken ones"),
@@ -28,7 +29,7 @@ static const struct option options[] = {
 static void print_text(const char *path, const struct origin *o, const struct audit *a)
 {
 	printf("%s: %s, split %s: %zu image%s, %zu patient%s\n", path, o->name, o->policy, o->count, o->count == 1 ? "" : "s", a->patients, a->patients == 1 ? "" : "s");
-	for (int s = 0; s < SPLITS; s++)
+	for (int s = 0; s < SPLITS && strcmp(o->policy, "none"); s++)
 		printf("  %-5s %7zu image%-2s %6zu patient%s\n", split_names[s], a->images[s], a->images[s] == 1 ? "," : "s,", a->patients_of[s], a->patients_of[s] == 1 ? "" : "s");
 	for (int problem = 1; problem >= 0; problem--)
 		for (int i = 0; i < a->n_items; i++)

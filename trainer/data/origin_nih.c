@@ -133,7 +133,7 @@ int origin_table(struct origin *o, const char *table, const char *reference, con
 	static const enum split of_list[] = { [NIH_UNLISTED] = SPLIT_NONE, [NIH_TRAIN_VAL] = SPLIT_TRAIN, [NIH_TEST] = SPLIT_TEST };
 	struct nih n, divided;
 
-	*o = (struct origin){ .policy = "as listed" };
+	*o = (struct origin){ 0 };
 	if (nih_open_tables(&n, table, NULL, NULL, e))
 		return -e->code;
 	if (nih_open_tables(&divided, reference ? reference : table, train_val_list, test_list, e)) {
@@ -148,6 +148,7 @@ int origin_table(struct origin *o, const char *table, const char *reference, con
 		o->split[i] = divided.has_lists ? (uint8_t)(image ? of_list[image->list] : SPLIT_NONE) : SPLIT_TRAIN;
 		o->unlisted += o->split[i] == SPLIT_NONE;
 	}
+	snprintf(o->policy, sizeof o->policy, "%s", divided.has_lists ? "as listed" : "none");
 	snprintf(o->name, sizeof o->name, "label table of %s without images", n.generation);
 	nih_close(&n);
 	nih_close(&divided);
