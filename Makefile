@@ -305,6 +305,7 @@ install-files:
 	  $(BUILD)/chexnet --completion >"$(DESTDIR)$(prefix)/share/bash-completion/completions/chexnet"; fi
 	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do if [ -e $$m ]; then install -m 644 $$m "$(DESTDIR)$(mandir)/man$${m##*.}/" || exit 1; fi; done
 	cp -r etc contrib/sbatch contrib/examples "$(DESTDIR)$(prefix)/share/slurm-hvd/" && chmod -R u=rwX,go=rX "$(DESTDIR)$(prefix)/share/slurm-hvd"
+	sed -i '/ cd where/d; /make install/d; s|\./chexnet |$(bindir)/chexnet |' "$(DESTDIR)$(prefix)/share/slurm-hvd/sbatch/chexnet.sbatch"
 	$(if $(SLURMS_OWN),,sed -i 's|^optional |&$(slurm_plugindir)/|' "$(DESTDIR)$(prefix)/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf")
 	@$(LIBRARIES_CHANGED)
 	@[ ! -e $(BUILD)/spank_hvd.so ] || echo 'Next: copy $(prefix)/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf to $(sysconfdir)/slurm/plugstack.conf.d/ (README.md, "For admins")'

@@ -109,11 +109,14 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 	[ -e "$tree/Makefile" ]
 }
 
-@test "programs find libhvd where the system's libraries lie in a prefix, too" {
+@test "programs find libhvd where a prefix has libraries as the system has them, and the batch script runs what was installed" {
 	local libdir
 	libdir=/opt/hvd/lib/$("${CC:-gcc}" -print-multiarch)
 	staged() { env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" "$1" DESTDIR="$SCRATCH/lib" prefix=/opt/hvd libdir="$libdir" slurm_plugindir=/opt/hvd/slurm; }
 	staged install
+	# and the batch script runs what was installed
+	bash -n "$SCRATCH/lib/opt/hvd/share/slurm-hvd/sbatch/chexnet.sbatch"
+	grep -qxF 'srun --gpu-bind=socket --hvd /opt/hvd/bin/chexnet "$@"' "$SCRATCH/lib/opt/hvd/share/slurm-hvd/sbatch/chexnet.sbatch"
 	for program in "$SCRATCH"/lib/opt/hvd/bin/*; do LD_LIBRARY_PATH='' "$program" --version; done
 	staged uninstall
 	[ -z "$(find "$SCRATCH/lib" ! -type d)" ]
