@@ -280,7 +280,8 @@ bench: all $(BENCHES)
 	BUILD=$(BUILD) tests/bench/run
 
 # ---- installation --------------------------------------------------------------------------------
-slurm_plugindir ?= $(or $(shell scontrol show config 2>/dev/null | sed -n 's/^PluginDir *= *//p' | cut -d: -f1),$(firstword $(patsubst %/,%,$(dir $(wildcard /usr/lib/*/slurm-wlm/task_affinity.so /usr/lib64/slurm/task_affinity.so /usr/lib/slurm/task_affinity.so)))),$(libdir)/slurm)
+# asked once: where no controller answers, that takes seconds
+slurm_plugindir ?= $(eval slurm_plugindir := $(or $(shell scontrol show config 2>/dev/null | sed -n 's/^PluginDir *= *//p' | cut -d: -f1),$(firstword $(patsubst %/,%,$(dir $(wildcard /usr/lib/*/slurm-wlm/task_affinity.so /usr/lib64/slurm/task_affinity.so /usr/lib/slurm/task_affinity.so)))),$(libdir)/slurm))$(slurm_plugindir)
 # MODE,FILE,DIRECTORY: the new file takes the old one's place in one move, since what starts at that moment needs a whole one
 place         = { to="$(DESTDIR)$(3)/$(notdir $(2))" && install -m $(1) $(2) "$$to.new" && mv -f "$$to.new" "$$to"; } || { rm -f "$$to.new"; exit 1; }
 # a plugin that lies elsewhere needs its whole path in plugstack.conf

@@ -82,6 +82,15 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 	[ "$output" = 'Next: copy /opt/hvd/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf to /etc/slurm/plugstack.conf.d/ (README.md, "For admins")' ]
 }
 
+@test "make install asks Slurm once for its plugin directory" {
+	mkdir -p "$SCRATCH/fake"
+	printf '#!/bin/sh\necho asked >>"%s/asked"\necho "PluginDir               = /opt/slurm/lib:/else"\n' "$SCRATCH" >"$SCRATCH/fake/scontrol"
+	chmod 755 "$SCRATCH/fake/scontrol"
+	env -u MAKEFLAGS -u MAKELEVEL PATH="$SCRATCH/fake:$PATH" make -s -C "$TOP" install DESTDIR="$SCRATCH/once" prefix=/opt/hvd
+	[ "$(wc -l <"$SCRATCH/asked")" -eq 1 ]
+	[ ! -e "$BUILD/spank_hvd.so" ] || [ -e "$SCRATCH/once/opt/slurm/lib/spank_hvd.so" ]
+}
+
 @test "PREFIX on make's command line means prefix; in the environment it is somebody else's" {
 	[[ $(env -u MAKEFLAGS -u MAKELEVEL make -n -C "$TOP" install-files PREFIX=/opt/hvd) == *'"/opt/hvd/bin" '* ]]
 	[[ $(env -u MAKEFLAGS -u MAKELEVEL PREFIX=/opt/hvd make -n -C "$TOP" install-files) == *'"/usr/local/bin" '* ]]
