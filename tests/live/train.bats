@@ -492,3 +492,23 @@ passes() { # NAME
 	[ "$(grep -c chexnet <<<"$stderr")" = 1 ]
 	[ ! -e "$WORK/x" ]
 }
+
+@test "README's whole job: told to stop it saves, RequeueExit=75 starts it again, and it goes on to its end" {
+	need_plugin
+	local job
+	echo "required $BUILD/spank_hvd.so topology=$CLUSTER/topology.xml proc=$CLUSTER/proc" >"$CLUSTER/etc/plugstack.conf"
+	grep '^RequeueExit=75' "$TOP/etc/slurm.conf.fragment" >>"$CLUSTER/etc/slurm.conf"
+	in_cluster scontrol reconfigure
+	ln -s "$BUILD/chexnet" "$WORK/chexnet"
+	sed -n '/^    #!/,/^    srun/s/^    //p' "$TOP/README.md" | sed "s|/data/nih256|$SCRATCH/data|; /^srun/s|\$| ${SMALL[*]} --steps 300 --batch 8|" >"$WORK/job"
+	job=$(in_cluster sbatch --parsable -D "$WORK" --nodes=2 --gpus-per-node=2 --cpus-per-gpu=1 --output=job.out "$WORK/job")
+	told() { grep -qs "$1" "$WORK/run1/log.jsonl"; }
+	wait_for 30 told '"event":"step".*"step":10,'
+	in_cluster scancel --signal=USR1 "$job"
+	wait_for 60 told '"event":"end".*"code":0,'
+	cat "$WORK/job.out"
+	[ "$(grep -c '^stopped at step .*, all saved: ' "$WORK/job.out")" -eq 1 ]
+	[ "$(grep -c '^resumes at step ' "$WORK/job.out")" -eq 1 ]
+	[ "$(grep -c '^4 ranks on 2 nodes, ' "$WORK/job.out")" -eq 2 ]
+	grep -qx 'model run1/model.safetensors' "$WORK/job.out"
+}
