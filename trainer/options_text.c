@@ -245,9 +245,9 @@ void options_man_page(const struct command *const *commands, FILE *out)
 void options_completion(const struct command *const *commands, FILE *out)
 {
 	fputs("# bash completion for chexnet, written by: chexnet --completion\n_chexnet()\n{\n"
-	      "\tlocal word=${COMP_WORDS[COMP_CWORD]} command=train\n"
+	      "\tlocal word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=train names= operands= values\n"
 	      "\t[ \"$COMP_CWORD\" -gt 1 ] && [[ ${COMP_WORDS[1]} != -* ]] && command=${COMP_WORDS[1]}\n"
-	      "\tlocal names=\n\tcase $command in\n", out);
+	      "\tcase $command in\n", out);
 	for (const struct command *const *c = commands; *c; c++) {
 		fprintf(out, "\t%s) names='", (*c)->name);
 		for (const struct option *row = (*c)->options; !is_last(row); row++) {
@@ -260,12 +260,21 @@ void options_completion(const struct command *const *commands, FILE *out)
 			for (int i = 0; o->type == OPTION_CHOICE && o->choices[i]; i++)
 				fprintf(out, "--%s=%s ", o->name, o->choices[i]);
 		}
-		fputs("--help' ;;\n", out);
+		fputs("--help'", out);
+		const char *operands = (*c)->operands;
+		const int first = operands ? (int)strcspn(operands, " ") : 0;
+		if (first && memchr(operands, '|', (size_t)first))
+			fprintf(out, " operands='%.*s'", first, operands);
+		fputs(" ;;\n", out);
 	}
-	fputs("\tesac\n\tif [ \"$COMP_CWORD\" -eq 1 ] && [[ $word != -* ]]; then\n\t\tnames='", out);
+	fputs("\tesac\n\t[ \"$COMP_CWORD\" -gt 1 ] || operands='", out);
 	for (const struct command *const *c = commands; *c; c++)
-		fprintf(out, "%s ", (*c)->name);
-	fputs("'\n\tfi\n\tmapfile -t COMPREPLY < <(compgen -W \"$names\" -- \"$word\")\n"
+		fprintf(out, "%s|", (*c)->name);
+	fputs("'\n\t[ \"$word\" != = ] || word= # which bash takes for a word\n"
+	      "\t[ \"$before\" != = ] || before=${COMP_WORDS[COMP_CWORD - 2]}\n"
+	      "\tif [[ $before == --* && \" $names\" == *\" $before=\"* ]]; then\n"
+	      "\t\tvalues=$(compgen -W \"$names\" -- \"$before=\")\n\t\tnames=${values//\"$before=\"/}\n"
+	      "\telif [[ $word != -* ]]; then\n\t\tnames=\n\t\t[ \"$COMP_CWORD\" -gt 2 ] || names=${operands//|/ }\n\tfi\n\tmapfile -t COMPREPLY < <(compgen -W \"$names\" -- \"$word\")\n"
 	      "\t[[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n}\n"
 	      "complete -o default -F _chexnet chexnet\n", out);
 }

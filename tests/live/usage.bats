@@ -54,6 +54,20 @@ load trained
 	refuses 64 "trian; mean train?" chexnet help trian
 }
 
+@test "completion offers an option's values behind = and a blank, and files where anything may stand" {
+	# shellcheck source=/dev/null
+	source <("$BUILD/chexnet" --completion)
+	offers() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _chexnet 2>/dev/null || true; echo "${COMPREPLY[*]}"; }
+	[ "$(offers chexnet ev)" = eval ]
+	[ "$(offers chexnet eval --spl)" = "--split=test --split=val --split=train" ]
+	[ "$(offers chexnet eval --split =)" = "test val train" ]
+	[ "$(offers chexnet eval --split = te)" = test ]
+	[ "$(offers chexnet eval --json --split v)" = val ]
+	[ -z "$(offers chexnet eval --weights = ru)" ]
+	[ -z "$(offers chexnet predict --json im)" ]
+	[ "$(offers chexnet prepare "")" = "nih tfrecord" ]
+}
+
 @test "a variable that is not set does not take the next option with it" {
 	# shellcheck disable=SC2086,SC2154 # that is what happens
 	refuses 64 "--output --no-augment option" chexnet train --data set --output $UNSET --no-augment
