@@ -399,7 +399,7 @@ static void print_sums(const struct traces *t, const struct sums *s)
 	int last = 0;
 	for (int r = 1; r < t->n; r++)
 		last = s->last[r] > s->last[last] ? r : last;
-	printf("%d rank%s, %d steps, %.2f ms a step\n", t->n, t->n > 1 ? "s" : "", s->steps, s->whole * unit);
+	printf("%d rank%s, %d step%s, %.2f ms a step\n", t->n, t->n > 1 ? "s" : "", s->steps, s->steps > 1 ? "s" : "", s->whole * unit);
 	print_share("computing", s->compute, s->whole, unit);
 	print_share("input", s->input, s->whole, unit);
 	print_share("waiting for late ranks", s->late, s->whole, unit);
@@ -448,7 +448,7 @@ static int summary(const struct traces *t, bool each)
 	else
 		printf("%d rank%s, no two whole steps\n", t->n, t->n > 1 ? "s" : "");
 	if (s.left_out)
-		printf("%d steps left out, which not every rank has from beginning to end: a rank was lost, or a trace's first steps are overwritten\n", s.left_out);
+		printf("%d step%s left out, which not every rank has from beginning to end: a rank was lost, or a trace's first steps are overwritten\n", s.left_out, s.left_out > 1 ? "s" : "");
 	free(step);
 	free(s.last);
 	free(s.by);

@@ -655,7 +655,7 @@ static void the_trace_of_survivors_is_summed_up_to_the_last_step(void **state)
 		;
 	pclose(f);
 	assert_non_null(strstr(first, "4 ranks, 98 steps, ")); /* 1 to 29, and 31 to 99: step 30 lies around the recovery */
-	assert_int_equal(strncmp(line, "1 steps left out", 16), 0);
+	assert_int_equal(strncmp(line, "1 step left out", 15), 0);
 }
 
 static void without_continue_there_is_no_recovery(void **state)
