@@ -19,7 +19,7 @@
 struct invitation {
 	struct card card;
 	uint8_t secret[16];
-	int32_t size, pad;
+	int32_t size, pad; /* 0: rank 0 has failed before it could be joined */
 };
 
 uint64_t mesh_tag(struct mesh *m)
@@ -101,6 +101,8 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, double 
 	if (status)
 		return status;
 	memcpy(l->secret, invitation.secret, sizeof l->secret);
+	if (!invitation.size)
+		return refuse(why, HVD_EBOOT, "rank 0 cannot set up its part, and says why");
 	m->cards[0] = invitation.card;
 	pthread_mutex_lock(&m->lock); /* the watcher may be naming it */
 	snprintf(m->peer[0].host, HOST_BYTES, "%.63s", invitation.card.host);
@@ -189,6 +191,8 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 		status = links_listen(l, m->rank, boot->host, conf->interface, boot->nodes > 1, why);
 	if (!status)
 		status = watch_start(m) ? refuse(why, HVD_ESYS, "%s: cannot start a thread: out of memory, or of threads (ulimit -v, -u)", boot->host) : 0;
+	if (status && m->rank == 0) /* nobody waits for it */
+		boot->publish(boot, &(struct invitation){ .size = 0 }, sizeof(struct invitation), (char[WHY_BYTES]){ 0 });
 	if (!status) {
 		l->alarm = m->alarm;
 		l->above = boot->alarm ? *boot->alarm : -1;

@@ -552,17 +552,22 @@ static void may_open(rlim_t files)
 	must(!setrlimit(RLIMIT_NOFILE, &limit));
 }
 
+struct few_files {
+	double deadline;
+	int more;
+};
+
 /* Rank 0, which the others would find there, may not open what the sub-world needs, nor allow itself more. */
 static void split_with_few_files(void *arg)
 {
-	const double deadline = *(const double *)arg;
-	struct hvd *h = join_within(deadline), *s;
-	const rlim_t few = files_more(4);
+	const struct few_files *f = arg;
+	struct hvd *h = join_within(f->deadline), *s;
+	const rlim_t few = files_more(f->more);
 	if (meeting_rank == 0)
 		must(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ few, few }));
 	double begin = lived();
 	int status = hvd_split(h, 0, &s);
-	must(!s && status == (meeting_rank ? HVD_EBOOT : HVD_ESYS) && lived() - begin < deadline / 2 + 1);
+	must(!s && status == (meeting_rank ? HVD_EBOOT : HVD_ESYS) && lived() - begin < f->deadline / 2 + 1);
 	works(h, hvd_barrier(h));
 	works(h, hvd_close(h));
 }
@@ -570,8 +575,10 @@ static void split_with_few_files(void *arg)
 static void a_split_that_fails_on_its_first_rank_fails_on_all_and_loses_none(void **state)
 {
 	(void)state;
-	run_ranks("aaa", split_with_few_files, &(double){ 20 });
-	run_ranks("aaa", split_with_few_files, &(double){ 1 });
+	run_ranks("aaa", split_with_few_files, &(struct few_files){ 20, 4 });
+	run_ranks("aaa", split_with_few_files, &(struct few_files){ 1, 4 });
+	for (int more = 1; more < 4; more++) /* before the others could connect to it */
+		run_ranks("aaa", split_with_few_files, &(struct few_files){ 20, more });
 }
 
 /* A program that takes files away from itself, as one in a sandbox does: those that are open go on. */
