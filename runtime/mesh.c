@@ -15,11 +15,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What rank 0 publishes. */
+/* What rank 0 publishes: all zeros where it failed before it could be joined. */
 struct invitation {
 	struct card card;
 	uint8_t secret[16];
-	int32_t size, pad; /* 0: rank 0 has failed before it could be joined */
+	int32_t size, pad;
 };
 
 uint64_t mesh_tag(struct mesh *m)
@@ -100,9 +100,9 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, double 
 	int status = boot->lookup(boot, &invitation, sizeof invitation, until, why);
 	if (status)
 		return status;
-	memcpy(l->secret, invitation.secret, sizeof l->secret);
-	if (!invitation.size)
+	if (!invitation.card.magic[0])
 		return refuse(why, HVD_EBOOT, "rank 0 cannot set up its part, and says why");
+	memcpy(l->secret, invitation.secret, sizeof l->secret);
 	m->cards[0] = invitation.card;
 	pthread_mutex_lock(&m->lock); /* the watcher may be naming it */
 	snprintf(m->peer[0].host, HOST_BYTES, "%.63s", invitation.card.host);
@@ -138,9 +138,8 @@ static int exchange_cards(struct mesh *m, const struct card *mine, char *why)
 	if (mesh_gather(m, mine, sizeof *mine, m->cards))
 		return refuse(why, HVD_EBOOT, "%s", m->fault);
 	pthread_mutex_lock(&m->lock);
-	for (int i = 0; i < m->size; i++) {
+	for (int i = 0; i < m->size; i++)
 		snprintf(m->peer[i].host, HOST_BYTES, "%.63s", m->cards[i].host);
-	}
 	pthread_mutex_unlock(&m->lock);
 	return 0;
 }
@@ -192,7 +191,7 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 	if (!status)
 		status = watch_start(m) ? refuse(why, HVD_ESYS, "%s: cannot start a thread: out of memory, or of threads (ulimit -v, -u)", boot->host) : 0;
 	if (status && m->rank == 0) /* nobody waits for it */
-		boot->publish(boot, &(struct invitation){ .size = 0 }, sizeof(struct invitation), (char[WHY_BYTES]){ 0 });
+		boot->publish(boot, &(struct invitation){ 0 }, sizeof(struct invitation), (char[WHY_BYTES]){ 0 });
 	if (!status) {
 		l->alarm = m->alarm;
 		l->above = boot->alarm ? *boot->alarm : -1;

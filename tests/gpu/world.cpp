@@ -87,8 +87,9 @@ hvd *join(const char *backend, int number, const char *trace = nullptr)
 	conf.deadline = DEADLINE;
 	conf.on_death = 1;
 	conf.trace = trace;
-	hvd *h;
-	works(h, meeting_join(&h, &conf, rank, number), "joining the world");
+	hvd *h = nullptr;
+	const int status = meeting_join(&h, &conf, rank, number); /* before h is handed on */
+	works(h, status, "joining the world");
 	if (strcmp(hvd_world(h)->backend, backend))
 		give_up("the back end is %s", hvd_world(h)->backend);
 	return h;

@@ -9,7 +9,7 @@
  * weights and the sums of their gradient go by. RESULT_STRIDE is no power of 2, of which a cache holds few lines. */
 enum { CHANNEL_GROUP = 4 * PANEL, RESULT_STRIDE = CHANNEL_GROUP + LANES };
 
-/* Pixels of a chunk. On tiles sums of weights' gradients are loaded and stored once for each, 8 tiles for 2 products an AMX_DEPTH of pixels. */
+/* Pixels of a chunk. On tiles it is longer: weights' sums are loaded and stored once a chunk, which takes as long as the products of an AMX_DEPTH of pixels or two. */
 static int chunk_pixels(const struct conv *c)
 {
 	return c->tiles ? 4 * AMX_DEPTH : 56;
