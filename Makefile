@@ -223,7 +223,7 @@ FP64_SRC := $(filter-out %/baseline.c %/kernels_avx512.c %/kernels_avx2.c %/kern
             trainer/engine/reference/*.c trainer/engine/cpu/*.c))
 $(BUILD)/fp64/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I. -Itrainer -Iruntime -pthread -fopenmp -O3 -Wno-psabi -Wno-builtin-declaration-mismatch -include tests/unit/fp64.h -c -o $@ $<
+	$(CC) $(ALL_CFLAGS) -I. -Itrainer -Iruntime -pthread -fopenmp -O3 -Wno-psabi $(if $(findstring clang,$(CC)),,-Wno-builtin-declaration-mismatch) -include tests/unit/fp64.h -c -o $@ $<
 $(BUILD)/tests/test_fp64_%: $(BUILD)/fp64/tests/unit/test_fp64_%.o $(patsubst %.c,$(BUILD)/fp64/%.o,$(FP64_SRC))
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -fopenmp -pthread -lm

@@ -159,7 +159,7 @@ static void a_table_of_another_name_is_of_either_year(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		const char *table = scratch_path(cases[i].name);
+		const char *table = scratch_path("%s", cases[i].name);
 		struct error e = { 0 };
 		struct nih n;
 

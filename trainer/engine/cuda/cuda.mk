@@ -72,7 +72,7 @@ $(BUILD)/obj/shim/tests/gpu/%.o: SHIM_FLAGS += -I. -Iruntime $(if $(CUDA_HOME),-
 $(BUILD)/obj/nvcc/tests/gpu/world.o: NVCC_FLAGS += -Iruntime
 $(BUILD)/gpu/gpu-world: $(BUILD)/obj/nvcc/tests/gpu/world.o $(BUILD)/obj/gpu/runtime.o $(call objects,$(WORLD_C) trainer/engine/cuda_load.c)
 	@mkdir -p $(@D)
-	$(NVCC) -o $@ $^ -Xlinker -rpath,'$$ORIGIN/..' -Xcompiler -fopenmp -lpthread -ldl -lrt
+	$(NVCC) -ccbin $(CXX) -o $@ $^ -Xlinker -rpath,'$$ORIGIN/..' -Xcompiler -fopenmp -lpthread -ldl -lrt
 $(BUILD)/gpu/gpu-world-cpu: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/gpu/world.cpp tests/gpu/nccl_stand_in.cpp tests/cuda/shim.cpp tests/cuda/engine_shim.cpp trainer/engine/cuda/engine_cuda.cpp \
                             trainer/engine/cuda/network.cpp) $(BUILD)/obj/gpu/runtime_stand_in.o $(call objects,$(WORLD_C) trainer/engine/cuda/devices.c)
 	@mkdir -p $(@D)
