@@ -29,6 +29,7 @@ bindir      ?= $(prefix)/bin
 libdir      ?= $(prefix)/lib
 includedir  ?= $(prefix)/include
 mandir      ?= $(prefix)/share/man
+docdir      ?= $(prefix)/share/doc/slurm-hvd
 sysconfdir  ?= /etc
 DESTDIR     ?=
 
@@ -295,7 +296,7 @@ install: all
 
 install-files:
 	install -d "$(DESTDIR)$(bindir)" "$(DESTDIR)$(libdir)" "$(DESTDIR)$(includedir)" "$(DESTDIR)$(slurm_plugindir)" \
-	           "$(DESTDIR)$(mandir)/man1" "$(DESTDIR)$(mandir)/man3" "$(DESTDIR)$(mandir)/man8" "$(DESTDIR)$(prefix)/share/slurm-hvd"
+	           "$(DESTDIR)$(mandir)/man1" "$(DESTDIR)$(mandir)/man3" "$(DESTDIR)$(mandir)/man8" "$(DESTDIR)$(prefix)/share/slurm-hvd" "$(DESTDIR)$(docdir)"
 	for p in hvd-map hvd-bench hvd-trace chexnet; do if [ -e $(BUILD)/$$p ]; then $(call place,755,$(BUILD)/$$p,$(bindir)); fi; done
 	if [ -e $(BUILD)/libhvd.so.0 ]; then $(call place,644,$(BUILD)/libhvd.so.0,$(libdir)) && ln -sf libhvd.so.0 "$(DESTDIR)$(libdir)/libhvd.so" && $(call place,644,runtime/hvd.h,$(includedir)) && \
 	  install -d "$(DESTDIR)$(libdir)/pkgconfig" && sed 's|@VERSION@|$(VERSION)|; s|@includedir@|$(includedir)|; s|@libdir@|$(libdir)|' runtime/libhvd.pc.in >"$(DESTDIR)$(libdir)/pkgconfig/libhvd.pc"; fi
@@ -305,6 +306,7 @@ install-files:
 	  install -d "$(DESTDIR)$(prefix)/share/bash-completion/completions" && \
 	  $(BUILD)/chexnet --completion >"$(DESTDIR)$(prefix)/share/bash-completion/completions/chexnet"; fi
 	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do if [ -e $$m ]; then install -m 644 $$m "$(DESTDIR)$(mandir)/man$${m##*.}/" || exit 1; fi; done
+	install -m 644 LICENSE README.md "$(DESTDIR)$(docdir)"
 	cp -r etc contrib/sbatch contrib/examples "$(DESTDIR)$(prefix)/share/slurm-hvd/" && chmod -R u=rwX,go=rX "$(DESTDIR)$(prefix)/share/slurm-hvd"
 	sed -i '/ cd where/d; /make install/d; s|\./chexnet |$(bindir)/chexnet |' "$(DESTDIR)$(prefix)/share/slurm-hvd/sbatch/chexnet.sbatch"
 	$(if $(SLURMS_OWN),,sed -i 's|^optional |&$(slurm_plugindir)/|' "$(DESTDIR)$(prefix)/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf")
@@ -316,7 +318,7 @@ uninstall:
 	      "$(DESTDIR)$(includedir)/hvd.h" "$(DESTDIR)$(libdir)/pkgconfig/libhvd.pc" "$(DESTDIR)$(slurm_plugindir)/spank_hvd.so"
 	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do rm -f "$(DESTDIR)$(mandir)/man$${m##*.}/$${m##*/}"; done
 	rm -f "$(DESTDIR)$(mandir)/man1/chexnet.1" "$(DESTDIR)$(prefix)/share/bash-completion/completions/chexnet"
-	rm -rf "$(DESTDIR)$(prefix)/share/slurm-hvd"
+	rm -rf "$(DESTDIR)$(prefix)/share/slurm-hvd" "$(DESTDIR)$(docdir)"
 	@$(LIBRARIES_CHANGED)
 
 clean:

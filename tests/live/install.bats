@@ -26,6 +26,7 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 		make -s -C "$TOP" install prefix="$PREFIX" slurm_plugindir="$PREFIX/slurm" >/dev/null
 		# no plugin of Slurm is there: the line needs the whole path
 		grep -qx "optional $PREFIX/slurm/spank_hvd.so" "$PREFIX/share/slurm-hvd/etc/plugstack.conf.d/hvd.conf"
+		cmp "$TOP/LICENSE" "$PREFIX/share/doc/slurm-hvd/LICENSE"
 		"${CC:-gcc}" -std=gnu11 -Wall -Wextra -Werror -I"$PREFIX/include" "$TOP/contrib/examples/mean.c" -L"$PREFIX/lib" -lhvd -o "$SCRATCH/mean"
 		"$SCRATCH/mean"
 		! command -v pkg-config >/dev/null || export PKG_CONFIG_PATH="$PREFIX/lib/pkgconfig"
