@@ -62,7 +62,7 @@ static void open_contestant(struct contestant *c, const struct engine_conf *conf
 static void free_order(struct cpu_engine *e)
 {
 	int threads = e->threads;
-	e->most_splits = threads < MAX_SPLITS ? threads : MAX_SPLITS;
+	e->most_parts = threads < MAX_PARTS ? threads : MAX_PARTS;
 	e->stem.conv.splits = threads < e->stem.conv.splits ? threads : e->stem.conv.splits;
 	for (int i = 0; i < e->base.conf.plan->n_blocks; i++) {
 		struct block *b = &e->block[i];

@@ -8,7 +8,7 @@
 #include "engine/engine.h"
 #include "test.h"
 
-enum { MAX_BATCH = 8 };
+enum { MAX_BATCH = 72 };
 
 static uint64_t noise_state;
 
@@ -34,6 +34,7 @@ struct net {
 static inline void make_net(struct net *n, const struct net_conf *conf, int batch, int channels)
 {
 	*n = (struct net){ 0 };
+	assert_in_range(batch, 1, MAX_BATCH);
 	noise_state = 11;
 	print_message("# seed 11\n");
 	net_plan_make(&n->plan, conf, &n->error);

@@ -6,7 +6,7 @@
 #include "amx_trap.h"
 #endif
 
-enum { BATCHES = 2, MAX_RATIOS = 4096 };
+enum { BATCHES = 2, BATCH = 8, MAX_RATIOS = 4096 };
 
 static int ascending(const void *a, const void *b)
 {
@@ -80,14 +80,14 @@ static void errors_are_those_of_bf16(void **state)
 	int count = 0;
 	static double ratios[2][MAX_RATIOS];
 	struct net n;
-	make_net(&n, conf, MAX_BATCH, 1);
+	make_net(&n, conf, BATCH, 1);
 	struct engine *amx = open_engine(&n, ENGINE_CPU, PRECISION_BF16, VARIANT_AMX, 2), *oracle = open_engine(&n, ENGINE_REFERENCE, PRECISION_FP64, VARIANT_BEST, 2);
 	struct engine *rival[2] = { open_engine(&n, ENGINE_REFERENCE, PRECISION_BF16, VARIANT_BEST, 2),
 		                    !strcmp(conf->model, "densenet") && conf->growth % 16 == 0 ? open_library(&n) : NULL };
 	print_message("# %s\n", engine_describe(amx));
 	assert_non_null(strstr(engine_describe(amx), "AMX"));
 	for (int i = 0; i < BATCHES; i++) {
-		for (int p = 0; p < MAX_BATCH * n.conf.source_size * n.conf.source_size; p++)
+		for (int p = 0; p < BATCH * n.conf.source_size * n.conf.source_size; p++)
 			n.pixels[p] = (uint8_t)noise();
 		float *exact = gradients(&n, oracle), *tested = gradients(&n, amx);
 		double loss, expected;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Whole small networks: the CPU engine against the fp64 reference, and against itself on other numbers of threads. */
+#include "engine/cpu/cpu.h"
 #include "small_net.h"
 
 /* Largest relative error of a tensor's gradient, tensors with next to no gradient left out; the whole net's in *whole. */
@@ -94,6 +95,20 @@ static void residual_networks_match_the_fp64_reference(void **state)
 	check_against_reference(&conf, 3, 3, VARIANT_BEST);
 	conf.image_size = 37;
 	check_against_reference(&conf, 5, 1, VARIANT_PORTABLE);
+}
+
+/* More images than groups of them, and one image in parts whose rows do not divide evenly. */
+static void large_batches_and_single_images_match_the_fp64_reference(void **state)
+{
+	(void)state;
+	static const struct net_conf confs[] = {
+		{ .model = "densenet", .image_size = 33, .classes = 3, .growth = 5, .init_channels = 12, .n_blocks = 2, .block = { 2, 1 } },
+		{ .model = "densenet", .image_size = 123, .classes = 3, .growth = 16, .init_channels = 12, .n_blocks = 3, .block = { 2, 1, 1 } },
+		{ .model = "resnet", .image_size = 33, .classes = 3, .init_channels = 5, .n_blocks = 2, .block = { 1, 1 } },
+		{ .model = "resnet", .image_size = 123, .classes = 3, .init_channels = 5, .n_blocks = 2, .block = { 1, 2 } },
+	};
+	for (size_t c = 0; c < sizeof confs / sizeof confs[0]; c++)
+		check_against_reference(&confs[c], c % 2 ? 1 : MAX_PARTS + 5, 1, VARIANT_BEST);
 }
 
 /* Images of 450 pixels a side and more have maps behind a pool or a stride of 2 whose rows are longer than what is computed at a time. So many
@@ -225,15 +240,16 @@ static void a_pass_leaves_nothing_behind_for_the_next(void **state)
 		}
 }
 
+/* Of 8 images most threads have whole ones, of 2 and of 1 parts of them. */
 static void bits_do_not_depend_on_threads(void **state)
 {
-	struct net n;
-	make_net(&n, *state, 8, 1);
-	for (int bf16 = 0; bf16 < 2; bf16++) {
+	static const struct { int images, threads[5]; } runs[] = { { 8, { 1, 2, 4, 3, 1 } }, { 2, { 1, 2, 4, 12, 1 } }, { 1, { 1, 2, 3, 12, 1 } } };
+	for (size_t i = 0; i < 2 * sizeof runs / sizeof runs[0]; i++) {
+		struct net n;
 		float *first = NULL;
-		static const int threads[] = { 1, 2, 4, 3, 1 };
-		for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++) {
-			struct engine *e = open_engine(&n, ENGINE_CPU, bf16 ? PRECISION_BF16 : PRECISION_FP32, VARIANT_BEST, threads[t]);
+		make_net(&n, *state, runs[i / 2].images, 1);
+		for (int t = 0; t < 5; t++) {
+			struct engine *e = open_engine(&n, ENGINE_CPU, i % 2 ? PRECISION_BF16 : PRECISION_FP32, VARIANT_BEST, runs[i / 2].threads[t]);
 			for (int step = 0; step < 2; step++) {
 				uint64_t token;
 				assert_int_equal(engine_train(e, &n.batch, 0, 1, 1e-3, &token), 0);
@@ -248,8 +264,8 @@ static void bits_do_not_depend_on_threads(void **state)
 			engine_close(e);
 		}
 		free(first);
+		free_net(&n);
 	}
-	free_net(&n);
 }
 
 /* Rounding stored activations to bf16 moves the gradients of a random net by tens of percent even in exact arithmetic: a
@@ -432,6 +448,7 @@ int main(void)
 		cmocka_unit_test(channel_counts_that_fill_no_vector),
 		cmocka_unit_test(colour_images_and_odd_sizes),
 		cmocka_unit_test(residual_networks_match_the_fp64_reference),
+		cmocka_unit_test(large_batches_and_single_images_match_the_fp64_reference),
 		cmocka_unit_test(large_images_match_the_fp64_reference),
 		cmocka_unit_test(a_pass_leaves_nothing_behind_for_the_next),
 		cmocka_unit_test(portable_kernels_match_the_fp64_reference),

@@ -417,24 +417,52 @@ static void a_variance_that_rounding_takes_below_0_is_0(void **state)
 {
 	(void)state;
 	struct stem *s = &e->stem;
-	const int parts = cpu_splits(e), pixels = s->h * s->h;
-	for (int i = 0; i < parts; i++) {
+	for (int i = 0; i < cpu_parts(e, s->h); i++) {
 		struct moments m = cpu_moments(e, i);
-		double n = (double)(part_start(i + 1, parts, BATCH) - part_start(i, parts, BATCH)) * pixels;
+		double n = (double)(cpu_part_row(e, s->h, i + 1) - cpu_part_row(e, s->h, i)) * s->h;
 		m.shift[0] = 0;
 		m.sum[0] = (float)(1000 * n);
 		m.square[0] = (float)(999999 * n); /* 1,000,000 less one millionth */
 	}
-	cpu_statistics_finish(e, &s->statistics, 0, 1, pixels);
+	cpu_statistics_finish(e, &s->statistics, 0, 1, s->h);
 	assert_true(s->statistics.var[0] >= 0);
 	assert_true(fabs(s->statistics.inverse[0] * sqrt(BN_EPSILON) - 1) < 1e-6);
 	assert_true(fabs(s->statistics.offset[0] * sqrt(BN_EPSILON) + 1000) < 1e-2);
+}
+
+/* That many threads have work, which a test may have no cores for, is counted here. */
+static void parts_cover_every_row_once_and_are_many(void **state)
+{
+	(void)state;
+	struct cpu_engine some = { .most_parts = MAX_PARTS };
+	for (some.count = 1; some.count <= 2 * MAX_PARTS + 1; some.count++)
+		for (int h = 1; h <= 300; h++) {
+			int parts = cpu_parts(&some, h), of_image = cpu_parts_of_image(&some, h);
+			assert_in_range(parts, some.count < MAX_PARTS ? some.count : MAX_PARTS, MAX_PARTS);
+			assert_int_equal(cpu_part_row(&some, h, 0), 0);
+			assert_int_equal(cpu_part_row(&some, h, parts), some.count * h);
+			for (int part = 0; part < parts; part++) {
+				int from = cpu_part_row(&some, h, part), end = cpu_part_row(&some, h, part + 1);
+				assert_true(end - from >= (of_image > 1 ? PART_ROWS : h));
+				assert_true(of_image > 1 ? from / h == (end - 1) / h : from % h == 0);
+			}
+		}
+	static const struct { int count, h, threads, tasks; } of_densenet121[] = {
+		{ 1, 112, 64, 16 }, { 1, 56, 64, 8 }, { 1, 56, 2, 4 }, { 1, 56, 1, 1 }, { 8, 56, 2, 8 }, { 8, 56, 64, 64 }, { 8, 14, 8, 16 }, { 16, 28, 16, 32 }, { 64, 7, 64, 64 },
+	};
+	for (size_t i = 0; i < sizeof of_densenet121 / sizeof of_densenet121[0]; i++) {
+		some.count = of_densenet121[i].count;
+		some.threads = of_densenet121[i].threads;
+		assert_int_equal(cpu_tasks(&some, of_densenet121[i].h), of_densenet121[i].tasks);
+		assert_int_equal(cpu_task_row(&some, of_densenet121[i].h, of_densenet121[i].tasks), some.count * of_densenet121[i].h);
+	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(updates_are_the_same_bits_on_every_processor),
+		cmocka_unit_test(parts_cover_every_row_once_and_are_many),
 		cmocka_unit_test(dense_layers),
 		cmocka_unit_test(transitions),
 		cmocka_unit_test(stem),

@@ -59,6 +59,24 @@ struct moments cpu_moments(const struct cpu_engine *e, int s)
 	return (struct moments){ p, p + e->max_channels, p + 2 * (size_t)e->max_channels };
 }
 
+/* The last of `parts` of n that begins at or before `at`. */
+static int part_at(int at, int parts, int n)
+{
+	return (int)((((long)at + 1) * parts - 1) / n);
+}
+
+void cpu_finish(const struct cpu_engine *e, const float *result, ptrdiff_t stride, int channels, int h, size_t at, int pixels, struct acts y)
+{
+	const int of_image = cpu_parts_of_image(e, h), groups = cpu_parts(e, h) / of_image;
+	for (int n; pixels > 0; pixels -= n, at += (size_t)n, result += n * stride) {
+		int row = (int)(at / (size_t)h), column = (int)(at % (size_t)h), part = part_at(row / h, groups, e->count) * of_image + part_at(row % h, of_image, h);
+		struct moments m = cpu_moments(e, part);
+		n = e->training && pixels > h - column ? h - column : pixels;
+		e->kernels->at[e->storage].finish(n, channels, result, stride, acts_at(e, y, at), y.stride, e->training ? &m : NULL,
+		                                  !column && row == cpu_part_row(e, h, part));
+	}
+}
+
 void cpu_bn_sums(const struct cpu_engine *e, int s, int from, int to, float **sum, float **dot)
 {
 	*sum = part(e, s);
@@ -67,32 +85,42 @@ void cpu_bn_sums(const struct cpu_engine *e, int s, int from, int to, float **su
 	memset(*dot + from, 0, (size_t)(to - from) * sizeof(float));
 }
 
-void cpu_statistics_finish(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels)
+/* Channels whose sums of all parts are added side by side. */
+enum { JOINED = 64 };
+
+void cpu_statistics_finish(struct cpu_engine *e, const struct statistics *s, int at, int channels, int h)
 {
 	if (!e->training)
 		return;
 	uint64_t t = profile_start(e->profile);
-	int parts = cpu_splits(e);
-	double total = (double)e->count * pixels;
-	for (int c = 0; c < channels; c++) {
-		double mean = 0, square = 0;
+	int parts = cpu_parts(e, h);
+	double total = (double)e->count * h * h;
+	for (int from = 0; from < channels; from += JOINED) {
+		double mean[JOINED] = { 0 }, square[JOINED] = { 0 };
+		int count = channels - from < JOINED ? channels - from : JOINED;
 		for (int i = 0; i < parts; i++) {
 			struct moments m = cpu_moments(e, i);
-			double n = (double)(part_start(i + 1, parts, e->count) - part_start(i, parts, e->count)) * pixels;
-			mean += (m.sum[c] + n * m.shift[c]) / total;
+			double n = (double)(cpu_part_row(e, h, i + 1) - cpu_part_row(e, h, i)) * h;
+			for (int c = 0; c < count; c++)
+				mean[c] += (m.sum[from + c] + n * m.shift[from + c]) / total;
 		}
 		for (int i = 0; i < parts; i++) {
 			struct moments m = cpu_moments(e, i);
-			double n = (double)(part_start(i + 1, parts, e->count) - part_start(i, parts, e->count)) * pixels;
-			double d = mean - m.shift[c];
-			square += m.square[c] - 2 * d * m.sum[c] + n * d * d;
+			double n = (double)(cpu_part_row(e, h, i + 1) - cpu_part_row(e, h, i)) * h;
+			for (int c = 0; c < count; c++) {
+				double d = mean[c] - m.shift[from + c];
+				square[c] += m.square[from + c] - 2 * d * m.sum[from + c] + n * d * d;
+			}
 		}
-		double var = square <= 0 ? 0 : square / total, inverse = 1 / sqrt(var + BN_EPSILON);
-		s->mean[at + c] = (float)mean;
-		s->var[at + c] = (float)var;
-		s->inverse[at + c] = (float)inverse;
-		s->offset[at + c] = (float)(-mean * inverse);
-		s->s1[at + c] = s->s2[at + c] = 0;
+		for (int c = 0; c < count; c++) {
+			int to = at + from + c;
+			double var = square[c] <= 0 ? 0 : square[c] / total, inverse = 1 / sqrt(var + BN_EPSILON);
+			s->mean[to] = (float)mean[c];
+			s->var[to] = (float)var;
+			s->inverse[to] = (float)inverse;
+			s->offset[to] = (float)(-mean[c] * inverse);
+			s->s1[to] = s->s2[to] = 0;
+		}
 	}
 	profile_add_serial(e->profile, e->threads, WORK_BN, t);
 }

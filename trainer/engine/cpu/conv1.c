@@ -37,19 +37,21 @@ size_t cpu_conv1_scratch(const struct conv *c)
 	return forward > backward ? forward : backward;
 }
 
-static int next_chunk(const struct conv *c, size_t *at, size_t end, struct chunk *chunk)
+/* whole: of whole rows, or of one row. */
+static int next_chunk(const struct conv *c, int whole, size_t *at, size_t end, struct chunk *chunk)
 {
 	if (*at >= end)
 		return 0;
-	size_t left = end - *at, w = (size_t)c->h_out;
+	size_t left = end - *at, w = (size_t)c->h_out, most = (size_t)chunk_pixels(c);
 	*chunk = (struct chunk){ .out = *at, .in = *at };
-	size_t step = c->pool ? 2 : (size_t)c->stride;
-	if (step > 1) {
-		size_t image = *at / (w * w), row = *at / w % w, column = *at % w;
+	size_t step = c->pool ? 2 : (size_t)c->stride, image = *at / (w * w), row = *at / w % w, column = *at % w;
+	if (step > 1 || (whole && w > most))
 		left = left < w - column ? left : w - column;
+	else if (whole)
+		most -= most % w;
+	if (step > 1)
 		chunk->in = image * (size_t)c->h_in * (size_t)c->h_in + step * row * (size_t)c->h_in + step * column;
-	}
-	chunk->pixels = left < (size_t)chunk_pixels(c) ? (int)left : chunk_pixels(c);
+	chunk->pixels = (int)(left < most ? left : most);
 	*at += (size_t)chunk->pixels;
 	return 1;
 }
@@ -82,23 +84,20 @@ static struct ahead x_ahead(const struct cpu_engine *e, const struct conv *c, st
 	return (struct ahead){ chunk->pixels, { { acts_at(e, x, chunk->in), (size_t)c->c_in * element, step * (size_t)x.stride * element } } };
 }
 
-static void forward_part(void *context, int part, int worker)
+static void forward_task(void *context, int task, int worker)
 {
 	const struct job *j = context;
 	struct cpu_engine *e = j->e;
 	const struct conv *c = j->c;
-	int parts = cpu_splits(e), in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES);
+	int in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), h = c->h_out;
 	float *packed = e->scratch[worker], *result = packed + in * chunk_pixels(c);
 	struct grads map = { packed, LANES, chunk_plane(c) };
-	struct moments m = cpu_moments(e, part);
-	size_t pixels = (size_t)c->h_out * (size_t)c->h_out, start = (size_t)part_start(part, parts, e->count) * pixels;
-	size_t end = (size_t)part_start(part + 1, parts, e->count) * pixels;
+	size_t p = (size_t)cpu_task_row(e, h, task) * (size_t)h, end = (size_t)cpu_task_row(e, h, task + 1) * (size_t)h;
 	struct chunk chunk, next;
-	size_t p = start;
 	cpu_tiles_begin(e, c);
-	for (int more = next_chunk(c, &p, end, &next); more;) {
+	for (int more = next_chunk(c, 1, &p, end, &next); more;) {
 		chunk = next;
-		more = next_chunk(c, &p, end, &next);
+		more = next_chunk(c, 1, &p, end, &next);
 		struct ahead ahead = x_ahead(e, c, j->x, &next);
 		uint64_t t = profile_start(e->profile);
 		pack_input(e, c, &j->bn->v, j->x, &chunk, packed);
@@ -107,8 +106,7 @@ static void forward_part(void *context, int part, int worker)
 		cpu_multiply(e, c, c->forward, c->c_out, 1, one_tap, in / LANES, chunk_plane(c), packed, chunk.pixels, result, out,
 		             more ? &ahead : NULL);
 		t = profile_add(e->profile, worker, WORK_FORWARD, t);
-		e->kernels->at[e->storage].finish(chunk.pixels, c->c_out, result, out, acts_at(e, j->y, chunk.out), j->y.stride, e->training ? &m : NULL,
-		                                  chunk.out == start);
+		cpu_finish(e, result, out, c->c_out, h, chunk.out, chunk.pixels, j->y);
 		profile_add(e->profile, worker, WORK_BN, t);
 	}
 	cpu_tiles_end(e, c);
@@ -117,8 +115,8 @@ static void forward_part(void *context, int part, int worker)
 void cpu_conv1_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at)
 {
 	struct job job = { .e = e, .c = c, .bn = bn, .x = x, .y = y };
-	cpu_team_run(e->team, cpu_splits(e), forward_part, &job);
-	cpu_statistics_finish(e, s, at, c->c_out, c->h_out * c->h_out);
+	cpu_team_run(e->team, cpu_tasks(e, c->h_out), forward_task, &job);
+	cpu_statistics_finish(e, s, at, c->c_out, c->h_out);
 }
 
 /* The result of one chunk for `channels` from `channel` on goes through ReLU and BN into g; the convolution's input is packed. */
@@ -182,7 +180,7 @@ static void backward_part(void *context, int task, int worker)
 	cpu_tiles_begin(e, c);
 	size_t pixels = (size_t)c->h_out * (size_t)c->h_out, end = (size_t)part_start(split + 1, c->splits, e->count) * pixels;
 	struct chunk chunk;
-	for (size_t p = (size_t)part_start(split, c->splits, e->count) * pixels; next_chunk(c, &p, end, &chunk);) {
+	for (size_t p = (size_t)part_start(split, c->splits, e->count) * pixels; next_chunk(c, 0, &p, end, &chunk);) {
 		struct grads grad = grads_at(j->dy, chunk.out);
 		uint64_t t = profile_start(e->profile);
 		if (j->behind || grad.stride != LANES) {

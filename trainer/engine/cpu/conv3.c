@@ -51,13 +51,18 @@ struct band {
 	ptrdiff_t tap[MAX_TAPS]; /* where a tap's value lies, from the place of the output pixel */
 };
 
-/* Rows of a band of which this many floats are packed for each pixel: bands of about one size that stay in cache. */
-static int band_rows(const struct conv *c, int floats)
+/* Most rows of a band of which this many floats are packed for each pixel: it stays in cache. */
+static int band_most(const struct conv *c, int floats)
 {
-	int h = c->h_out, ends = border(c) + 1, most = BAND_FLOATS / ((h + ends) * floats) - ends;
-	most = most < 1 ? 1 : most > h ? h : most;
-	int bands = (h + most - 1) / most;
-	return (h + bands - 1) / bands;
+	int ends = border(c) + 1, most = BAND_FLOATS / ((c->h_out + ends) * floats) - ends;
+	return most < 1 ? 1 : most > c->h_out ? c->h_out : most;
+}
+
+/* The first of the bands of about one size that `rows` are cut into. */
+static int band_rows(int rows, int most)
+{
+	int bands = (rows + most - 1) / most;
+	return (rows + bands - 1) / bands;
 }
 
 static struct band band_of(const struct conv *c, int row, int rows)
@@ -75,14 +80,14 @@ static struct band band_of(const struct conv *c, int row, int rows)
 	return b;
 }
 
-static int forward_rows(const struct conv *c)
+static int forward_most(const struct conv *c)
 {
-	return band_rows(c, phase_count(c) * round_up(c->c_in, LANES));
+	return band_most(c, phase_count(c) * round_up(c->c_in, LANES));
 }
 
 static int backward_rows(const struct conv *c)
 {
-	return band_rows(c, phase_count(c) * CHANNEL_GROUP + round_up(c->c_out, LANES));
+	return band_rows(c->h_out, band_most(c, phase_count(c) * CHANNEL_GROUP + round_up(c->c_out, LANES)));
 }
 
 /* Output pixels of a band with the border between its lines: the gradient's border is zero, so they are summed as one run. */
@@ -98,7 +103,7 @@ static struct tile_room tile_room_of(const struct conv *c, const struct band *b,
 
 size_t cpu_conv3_scratch(const struct conv *c)
 {
-	struct band f = band_of(c, 0, forward_rows(c)), b = band_of(c, 0, backward_rows(c));
+	struct band f = band_of(c, 0, forward_most(c)), b = band_of(c, 0, backward_rows(c));
 	size_t in = (size_t)round_up(c->c_in, LANES), out = (size_t)round_up(c->c_out, LANES), phases = (size_t)phase_count(c), h = (size_t)c->h_out;
 	size_t spare = c->tiles ? AMX_ROWS - 1 : 0; /* pixels that a multiplication may write behind the last */
 	size_t forward = phases * (size_t)f.plane * in / LANES + ((size_t)f.rows * h + spare) * out;
@@ -176,39 +181,39 @@ struct job {
 	int ranges;
 };
 
-static void forward_part(void *context, int part, int worker)
+static void forward_task(void *context, int task, int worker)
 {
 	const struct job *j = context;
 	struct cpu_engine *e = j->e;
 	const struct conv *c = j->c;
-	int parts = cpu_splits(e), blocks = round_up(c->c_in, LANES) / LANES, out = round_up(c->c_out, LANES), h = c->h_out, rows = forward_rows(c), first = 1;
-	struct moments m = cpu_moments(e, part);
+	int blocks = round_up(c->c_in, LANES) / LANES, out = round_up(c->c_out, LANES), h = c->h_out;
+	int end = cpu_task_row(e, h, task + 1);
 	cpu_tiles_begin(e, c);
-	for (int n = part_start(part, parts, e->count); n < part_start(part + 1, parts, e->count); n++)
-		for (int row = 0; row < h; row += rows, first = 0) {
-			struct band b = band_of(c, row, rows);
-			ptrdiff_t plane = phase_count(c) * b.plane;
-			float *packed = e->scratch[worker], *result = packed + plane * blocks;
-			struct grads map = { packed, LANES, plane };
-			uint64_t t = profile_start(e->profile);
-			pack_values(e, c, &b, c->c_in, n, &j->bn->v, j->x, packed);
-			t = profile_add(e->profile, worker, WORK_BN, t);
-			cpu_narrow(e, c, (int)(plane / LANES), c->c_in, map, map);
-			for (int r = 0; r < b.rows; r++)
-				cpu_multiply(e, c, c->forward, c->c_out, MAX_TAPS, b.tap, blocks, plane, packed + r * b.pitch, h, result + r * h * out, out, NULL);
-			t = profile_add(e->profile, worker, WORK_FORWARD, t);
-			e->kernels->at[e->storage].finish(b.rows * h, c->c_out, result, out, acts_at(e, j->y, (size_t)n * (size_t)(h * h) + (size_t)(row * h)),
-			                                  j->y.stride, e->training ? &m : NULL, first);
-			profile_add(e->profile, worker, WORK_BN, t);
-		}
+	for (int at = cpu_task_row(e, h, task), rows; at < end; at += rows) {
+		int image = at / h, row = at % h, left = end - at < h - row ? end - at : h - row;
+		rows = band_rows(left, forward_most(c));
+		struct band b = band_of(c, row, rows);
+		ptrdiff_t plane = phase_count(c) * b.plane;
+		float *packed = e->scratch[worker], *result = packed + plane * blocks;
+		struct grads map = { packed, LANES, plane };
+		uint64_t t = profile_start(e->profile);
+		pack_values(e, c, &b, c->c_in, image, &j->bn->v, j->x, packed);
+		t = profile_add(e->profile, worker, WORK_BN, t);
+		cpu_narrow(e, c, (int)(plane / LANES), c->c_in, map, map);
+		for (int r = 0; r < rows; r++)
+			cpu_multiply(e, c, c->forward, c->c_out, MAX_TAPS, b.tap, blocks, plane, packed + r * b.pitch, h, result + r * h * out, out, NULL);
+		t = profile_add(e->profile, worker, WORK_FORWARD, t);
+		cpu_finish(e, result, out, c->c_out, h, (size_t)at * (size_t)h, rows * h, j->y);
+		profile_add(e->profile, worker, WORK_BN, t);
+	}
 	cpu_tiles_end(e, c);
 }
 
 void cpu_conv3_forward(struct cpu_engine *e, const struct conv *c, const struct bn *bn, struct acts x, struct acts y, const struct statistics *s, int at)
 {
 	struct job job = { .e = e, .c = c, .bn = bn, .x = x, .y = y };
-	cpu_team_run(e->team, cpu_splits(e), forward_part, &job);
-	cpu_statistics_finish(e, s, at, c->c_out, c->h_out * c->h_out);
+	cpu_team_run(e->team, cpu_tasks(e, c->h_out), forward_task, &job);
+	cpu_statistics_finish(e, s, at, c->c_out, c->h_out);
 }
 
 void cpu_conv3_pack_backward(const struct cpu_engine *e, const struct conv *c, const float *w)

@@ -185,7 +185,7 @@ static const struct engine_ops ops = { close_engine, put, get, set_step, train, 
 /* What depends on the sizes that the parts asked for. */
 static int allocate_shared(struct cpu_engine *e)
 {
-	if (!(e->sums = cpu_alloc(e, (size_t)MAX_SPLITS * 3 * (size_t)e->max_channels, sizeof(float))) ||
+	if (!(e->sums = cpu_alloc(e, (size_t)MAX_PARTS * 3 * (size_t)e->max_channels, sizeof(float))) ||
 	    !(e->coefficients = cpu_alloc(e, 3 * (size_t)e->max_channels, sizeof(float))) ||
 	    !(e->weight_sums[0] = cpu_alloc(e, e->weight_sums_count, sizeof(float))) || !(e->weight_sums[1] = cpu_alloc(e, e->weight_sums_count, sizeof(float))) ||
 	    !(e->scratch = cpu_alloc(e, (size_t)e->threads, sizeof *e->scratch)))
@@ -242,7 +242,7 @@ int engine_cpu_open(struct engine **engine, const struct engine_conf *conf, stru
 		c->amx = conf->variant == VARIANT_AMX ? &cpu_amx_emulated : cpu_amx_best(&why);
 	c->storage = conf->precision == PRECISION_BF16 ? STORE_BF16 : STORE_FP32;
 	c->threads = conf->threads ? conf->threads : omp_get_num_procs();
-	c->most_splits = MAX_SPLITS;
+	c->most_parts = MAX_PARTS;
 	int rc = allocate(c);
 	if (rc) {
 		close_engine(&c->base);

@@ -9,7 +9,7 @@
  *     dx = (G - (S1 + normalised x * S2) / pixels) / deviation
  * so G is accumulated before any sum is known, and corrected once, when the channel's producer needs it.
  *
- * Work is cut into groups of images and blocks of channels whose number depends on the network and the batch only; each
+ * Work is cut into groups of images or rows and blocks of channels whose number depends on the network and the batch only; each
  * has its own sums, which are added in order. So results do not depend on the number of threads. */
 #ifndef CPU_CPU_H
 #define CPU_CPU_H
@@ -20,7 +20,7 @@
 #include "engine/cpu/profile.h"
 #include "engine/cpu/team.h"
 
-enum { MAX_SPLITS = 32, MAX_GRAD_SPLITS = 32, MAX_TAPS = 9, PHASES = 4 };
+enum { MAX_PARTS = 64, PART_ROWS = 7, MAX_GRAD_SPLITS = 32, MAX_TAPS = 9, PHASES = 4 };
 
 #define BN_EPSILON 1e-5
 
@@ -149,7 +149,7 @@ struct cpu_engine {
 	const struct cpu_amx *amx;         /* NULL: not used */
 	enum storage storage;
 	int threads;
-	int most_splits;                   /* MAX_SPLITS; a benchmark lowers it to show what the fixed order costs */
+	int most_parts;                    /* MAX_PARTS; a benchmark lowers it to show what the fixed order costs */
 	struct cpu_team *team;
 	struct cpu_profile *profile;       /* [threads]; NULL: not measured */
 	float *params, *moment1, *moment2; /* [slab_count] in the layout's padded order */
@@ -165,7 +165,7 @@ struct cpu_engine {
 	struct tap *taps;                  /* [n_layers + 1] */
 	float **scratch;                   /* [threads][scratch_count] */
 	size_t scratch_count;
-	float *sums;                       /* [MAX_SPLITS][3][max_channels] */
+	float *sums;                       /* [MAX_PARTS][3][max_channels] */
 	int max_channels;
 	float *coefficients;               /* [3][max_channels] of the correction that runs */
 	float *weight_sums[2];             /* [splits of a conv][k²][c_in padded][c_out padded], the largest of all */
@@ -224,15 +224,51 @@ static inline struct grads grads_at(struct grads g, size_t pixel)
 	return (struct grads){ g.data + pixel * (size_t)g.stride, g.stride, g.plane };
 }
 
-/* Images [from, to) of part s of `parts`. */
+/* Where part s of `parts` of n begins. */
 static inline int part_start(int s, int parts, int n)
 {
 	return (int)((long)s * n / parts);
 }
 
-static inline int cpu_splits(const struct cpu_engine *e)
+/* The batch's maps of h rows are cut into groups of images or, where these are few, so many parts of each of them. */
+static inline int cpu_parts_of_image(const struct cpu_engine *e, int h)
 {
-	return e->count < e->most_splits ? e->count : e->most_splits;
+	int parts = 1;
+	while (2 * parts * e->count <= e->most_parts && h / (2 * parts) >= PART_ROWS)
+		parts *= 2;
+	return parts;
+}
+
+static inline int cpu_parts(const struct cpu_engine *e, int h)
+{
+	return e->count < e->most_parts ? e->count * cpu_parts_of_image(e, h) : e->most_parts;
+}
+
+/* First row of a part, counted over all images. With h = 1: first image of a group of images. */
+static inline int cpu_part_row(const struct cpu_engine *e, int h, int part)
+{
+	int of_image = cpu_parts_of_image(e, h), groups = cpu_parts(e, h) / of_image;
+	return part_start(part / of_image, groups, e->count) * h + part_start(part % of_image, of_image, h);
+}
+
+/* Parts of one image that a task takes: all of them, as a 3 x 3 packs two rows more than its task has, or fewer for all threads to have
+ * some. No result depends on it: sums are those of a part. */
+static inline int cpu_parts_of_task(const struct cpu_engine *e, int h)
+{
+	int parts = cpu_parts_of_image(e, h);
+	while (e->threads > 1 && parts > 1 && cpu_parts(e, h) / parts < 2 * e->threads)
+		parts /= 2;
+	return parts;
+}
+
+static inline int cpu_tasks(const struct cpu_engine *e, int h)
+{
+	return cpu_parts(e, h) / cpu_parts_of_task(e, h);
+}
+
+static inline int cpu_task_row(const struct cpu_engine *e, int h, int task)
+{
+	return cpu_part_row(e, h, task * cpu_parts_of_task(e, h));
 }
 
 /* A parameter's place in params, moments and slab. */
@@ -246,10 +282,13 @@ int cpu_statistics_alloc(struct cpu_engine *e, struct statistics *s, int channel
 int cpu_bn_open(struct cpu_engine *e, struct bn *bn, const struct net_layer *l, const struct statistics *s);
 /* Part s's moments of `channels` channels in e->sums. */
 struct moments cpu_moments(const struct cpu_engine *e, int s);
+/* Stores results of `pixels` of maps of h rows, from `at` on, as `channels` of y. Row by row, adds their moments to those of their part: the
+ * sums depend on where a row is cut, if longer than what is computed at a time, and on nothing else. */
+void cpu_finish(const struct cpu_engine *e, const float *result, ptrdiff_t stride, int channels, int h, size_t at, int pixels, struct acts y);
 /* Part s's sum and dot of bn_backward, channels [from, to) zeroed. */
 void cpu_bn_sums(const struct cpu_engine *e, int s, int from, int to, float **sum, float **dot);
-/* Joins the parts' moments into mean and var of channels [at, at + channels), `pixels` an image. Does nothing in evaluation. */
-void cpu_statistics_finish(struct cpu_engine *e, const struct statistics *s, int at, int channels, int pixels);
+/* Joins the moments of a map's parts into mean and var of channels [at, at + channels); h: its rows. Does nothing in evaluation. */
+void cpu_statistics_finish(struct cpu_engine *e, const struct statistics *s, int at, int channels, int h);
 /* Scale and shift from the batch's or the running statistics. */
 void cpu_bn_prepare(struct cpu_engine *e, struct bn *bn);
 /* Joins the parts' sums into dgamma and dbeta, hands them over, and adds to s1 and s2 of the channels' producer. */

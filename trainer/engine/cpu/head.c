@@ -96,12 +96,12 @@ static void pooled_part(void *context, int part, int worker)
 	struct cpu_engine *e = context;
 	struct head *h = &e->head;
 	const struct joint *b = &e->last;
-	int classes = e->base.conf.plan->classes, parts = cpu_splits(e);
+	int classes = e->base.conf.plan->classes;
 	const float *w = e->params + param_offset(e, h->weight);
 	float *sum, *dot;
 	uint64_t t = profile_start(e->profile);
 	cpu_bn_sums(e, part, 0, b->channels, &sum, &dot);
-	for (int n = part_start(part, parts, e->count); n < part_start(part + 1, parts, e->count); n++) {
+	for (int n = cpu_part_row(e, 1, part); n < cpu_part_row(e, 1, part + 1); n++) {
 		float *d = h->dpooled + (size_t)n * (size_t)h->features;
 		memset(d, 0, (size_t)h->features * sizeof *d);
 		for (int o = 0; o < classes; o++) {
@@ -119,8 +119,8 @@ static void pooled_part(void *context, int part, int worker)
 static int pooled_gradient(struct cpu_engine *e)
 {
 	const struct joint *b = &e->last;
-	cpu_team_run(e->team, cpu_splits(e), pooled_part, e);
-	return cpu_bn_finish(e, b->bn, b->statistics, cpu_splits(e));
+	cpu_team_run(e->team, cpu_parts(e, 1), pooled_part, e);
+	return cpu_bn_finish(e, b->bn, b->statistics, cpu_parts(e, 1));
 }
 
 int cpu_head_backward(struct cpu_engine *e)

@@ -113,25 +113,31 @@ void cpu_residual_pack(struct cpu_engine *e)
 	cpu_team_run(e->team, e->residual.n_blocks * (CONVS + 1), pack_conv, e);
 }
 
-/* A pass over one block, image by image or part by part. */
+/* A pass over maps of h rows, part by part. */
 struct pass {
 	struct cpu_engine *e;
 	const struct residual *b;
 	const struct bn *bn; /* sums: of this BN, whose input is y */
 	struct acts y;
 	struct grads from, to;
+	int h;
 };
 
-static void join_image(void *context, int image, int worker)
+static size_t first_pixel(const struct pass *j, int part)
+{
+	return (size_t)cpu_part_row(j->e, j->h, part) * (size_t)j->h;
+}
+
+static void join_part(void *context, int part, int worker)
 {
 	const struct pass *j = context;
 	const struct residual *b = j->b;
 	const struct cpu_engine *e = j->e;
-	int pixels = b->h_out * b->h_out, projected = b->shortcut.forward != NULL;
-	size_t at = (size_t)image * (size_t)pixels;
+	int projected = b->shortcut.forward != NULL;
+	size_t at = first_pixel(j, part);
 	struct acts shortcut = projected ? b->shortcut_y : b->x;
 	(void)worker;
-	e->kernels->at[e->storage].join(pixels, b->conv[2].c_out, acts_at(e, b->y[2], at), b->y[2].stride, &b->bn[2].v, acts_at(e, shortcut, at),
+	e->kernels->at[e->storage].join((int)(first_pixel(j, part + 1) - at), b->conv[2].c_out, acts_at(e, b->y[2], at), b->y[2].stride, &b->bn[2].v, acts_at(e, shortcut, at),
 	                                shortcut.stride, projected ? &b->shortcut_bn.v : &e->residual.identity.v, acts_at(e, b->out, at), b->out.stride);
 }
 
@@ -150,8 +156,8 @@ void cpu_residual_forward(struct cpu_engine *e)
 			cpu_conv1_forward(e, &b->shortcut, identity, b->x, b->shortcut_y, &b->shortcut_statistics, 0);
 			cpu_bn_prepare(e, &b->shortcut_bn);
 		}
-		struct pass pass = { .e = e, .b = b };
-		cpu_team_run(e->team, e->count, join_image, &pass);
+		struct pass pass = { .e = e, .b = b, .h = b->h_out };
+		cpu_team_run(e->team, cpu_parts(e, pass.h), join_part, &pass);
 	}
 }
 
@@ -159,21 +165,20 @@ static void sums_part(void *context, int part, int worker)
 {
 	const struct pass *j = context;
 	const struct cpu_engine *e = j->e;
-	int parts = cpu_splits(e), start = part_start(part, parts, e->count), pixels = (part_start(part + 1, parts, e->count) - start) * j->bn->pixels;
-	size_t at = (size_t)start * (size_t)j->bn->pixels;
+	size_t at = first_pixel(j, part);
 	float *sum, *dot;
 	(void)worker;
 	cpu_bn_sums(e, part, 0, j->bn->channels, &sum, &dot);
-	e->kernels->at[e->storage].bn_sums(pixels, j->bn->channels, j->from.data + at * (size_t)j->from.stride, j->from.stride, acts_at(e, j->y, at),
+	e->kernels->at[e->storage].bn_sums((int)(first_pixel(j, part + 1) - at), j->bn->channels, j->from.data + at * (size_t)j->from.stride, j->from.stride, acts_at(e, j->y, at),
 	                                   j->y.stride, &j->bn->v, sum, dot);
 }
 
 /* Gradient of y, the input of a BN without ReLU, from that of the BN's output. */
-static int bn_backward(struct cpu_engine *e, struct bn *bn, const struct statistics *s, struct acts y, struct grads from, struct grads to)
+static int bn_backward(struct cpu_engine *e, struct bn *bn, const struct statistics *s, struct acts y, int h, struct grads from, struct grads to)
 {
-	struct pass pass = { .e = e, .bn = bn, .y = y, .from = from };
-	cpu_team_run(e->team, cpu_splits(e), sums_part, &pass);
-	int rc = cpu_bn_finish(e, bn, s, cpu_splits(e));
+	struct pass pass = { .e = e, .bn = bn, .y = y, .from = from, .h = h };
+	cpu_team_run(e->team, cpu_parts(e, h), sums_part, &pass);
+	int rc = cpu_bn_finish(e, bn, s, cpu_parts(e, h));
 	if (!rc)
 		cpu_correct_map(e, &(struct behind){ s, 0, bn->v.gamma, y }, bn->channels, bn->pixels, from, to);
 	return rc;
@@ -184,12 +189,11 @@ static void add_shortcut(void *context, int part, int worker)
 	const struct pass *j = context;
 	const struct residual *b = j->b;
 	const struct cpu_engine *e = j->e;
-	int parts = cpu_splits(e), start = part_start(part, parts, e->count), per_image = b->h_in * b->h_in;
-	size_t at = (size_t)start * (size_t)per_image;
+	size_t at = first_pixel(j, part);
 	float *sum, *dot;
 	(void)worker;
 	cpu_bn_sums(e, part, 0, b->x.stride, &sum, &dot); /* nobody reads them: the identity has no parameters */
-	e->kernels->at[e->storage].bn_backward((part_start(part + 1, parts, e->count) - start) * per_image, b->x.stride,
+	e->kernels->at[e->storage].bn_backward((int)(first_pixel(j, part + 1) - at), b->x.stride,
 	                                       j->from.data + at * (size_t)j->from.stride, j->from.stride, acts_at(e, b->x, at), b->x.stride,
 	                                       &e->residual.identity.v, NULL, 1, grads_at(j->to, at), sum, dot, NULL, 0);
 }
@@ -203,9 +207,9 @@ static int block_backward(struct cpu_engine *e, struct residual *b, struct grads
 	struct grads branch = { r->branch_grad, LANES, images * b->h_out * b->h_out * LANES };
 	struct grads first = { r->middle_grad[0], LANES, images * b->h_in * b->h_in * LANES }, second = { r->middle_grad[1], b->conv[1].c_out, LANES };
 	struct behind behind_conv1 = { &b->statistics[0], 0, b->bn[0].v.gamma, b->y[0] }, behind_conv2 = { &b->statistics[1], 0, NULL, b->y[1] };
-	int rc = bn_backward(e, &b->bn[2], &b->statistics[2], b->y[2], out, branch);
+	int rc = bn_backward(e, &b->bn[2], &b->statistics[2], b->y[2], b->h_out, out, branch);
 	if (!rc && b->shortcut.forward)
-		rc = bn_backward(e, &b->shortcut_bn, &b->shortcut_statistics, b->shortcut_y, out, out);
+		rc = bn_backward(e, &b->shortcut_bn, &b->shortcut_statistics, b->shortcut_y, b->h_out, out, out);
 	if (rc)
 		return rc;
 	if ((rc = cpu_conv1_backward(e, &b->conv[2], &b->bn[1], branch, NULL, b->y[1], second, 0)) || (rc = cpu_weights_finish(e, &b->conv[2])) ||
@@ -220,8 +224,8 @@ static int block_backward(struct cpu_engine *e, struct residual *b, struct grads
 		rc = cpu_conv1_backward(e, &b->shortcut, identity, out, NULL, b->x, in, 1);
 		return rc ? rc : cpu_weights_finish(e, &b->shortcut);
 	}
-	struct pass pass = { .e = e, .b = b, .from = out, .to = in };
-	cpu_team_run(e->team, cpu_splits(e), add_shortcut, &pass);
+	struct pass pass = { .e = e, .b = b, .from = out, .to = in, .h = b->h_in };
+	cpu_team_run(e->team, cpu_parts(e, pass.h), add_shortcut, &pass);
 	return 0;
 }
 

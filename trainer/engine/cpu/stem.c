@@ -75,8 +75,8 @@ void cpu_stem_pack(struct cpu_engine *e)
 	cpu_pack_panels(e, &s->conv, s->conv.forward, s->folded, s->conv.c_in, s->conv.c_out, 1, (int[1]){ 0 }, 1, s->conv.c_in);
 }
 
-/* [image_size + 6][image_size + 6][channels], the border zero. */
-static void load_image(const struct cpu_engine *e, int image, float *to)
+/* Lines [from, end) of [image_size + 6][image_size + 6][channels], the border zero. */
+static void load_image(const struct cpu_engine *e, int image, int from, int end, float *to)
 {
 	const struct engine_conf *conf = &e->base.conf;
 	const struct augment a = engine_window(conf, e->batch, image);
@@ -87,12 +87,12 @@ static void load_image(const struct cpu_engine *e, int image, float *to)
 		for (int c = 0; c < 3; c++)
 			value[c][v] = channels == 2 ? (float)(v / 255.0 - CENTRE) : (float)((v / 255.0 - image_mean[c]) / image_std[c]);
 
-	memset(to, 0, input_count(e) * sizeof *to);
-	for (int y = 0; y < size; y++) {
-		const uint8_t *from = pixels + ((size_t)(a.y + y) * (size_t)conf->source_size + (size_t)a.x) * (size_t)conf->channels;
-		float *line = to + ((size_t)(y + PAD) * (size_t)side + PAD) * (size_t)channels;
+	memset(to, 0, ((size_t)(end - from) * (size_t)side * (size_t)channels + SLACK) * sizeof *to);
+	for (int y = from - PAD < 0 ? 0 : from - PAD; y < size && y < end - PAD; y++) {
+		const uint8_t *row = pixels + ((size_t)(a.y + y) * (size_t)conf->source_size + (size_t)a.x) * (size_t)conf->channels;
+		float *line = to + ((size_t)(y + PAD - from) * (size_t)side + PAD) * (size_t)channels;
 		for (int x = 0; x < size; x++) {
-			const uint8_t *pixel = from + (a.flip ? size - 1 - x : x) * conf->channels;
+			const uint8_t *pixel = row + (a.flip ? size - 1 - x : x) * conf->channels;
 			if (channels == 2) {
 				line[2 * x] = value[0][*pixel];
 				line[2 * x + 1] = 1;
@@ -118,46 +118,42 @@ static void pack_row(const struct cpu_engine *e, int row, const float *image, fl
 		}
 }
 
-static void convolve_part(void *context, int part, int worker)
+static void convolve_task(void *context, int task, int worker)
 {
 	static const ptrdiff_t tap[1] = { 0 };
 	struct cpu_engine *e = context;
 	struct stem *s = &e->stem;
-	int parts = cpu_splits(e), h = s->h, start = part_start(part, parts, e->count);
-	struct moments m = cpu_moments(e, part);
-	float *image = e->scratch[worker], *packed = image + input_count(e), *result = packed + h * s->conv.c_in;
-	for (int n = start; n < part_start(part + 1, parts, e->count); n++) {
-		load_image(e, n, image);
-		for (int row = 0; row < h; row++) {
-			size_t pixel = ((size_t)n * (size_t)h + (size_t)row) * (size_t)h;
+	int h = s->h, end = cpu_task_row(e, h, task + 1);
+	float *lines = e->scratch[worker], *packed = lines + input_count(e), *result = packed + h * s->conv.c_in;
+	for (int at = cpu_task_row(e, h, task), rows; at < end; at += rows) {
+		int first = at % h;
+		rows = end - at < h - first ? end - at : h - first;
+		load_image(e, at / h, 2 * first, 2 * (first + rows - 1) + K, lines);
+		for (int r = 0; r < rows; r++) {
 			uint64_t t = profile_start(e->profile);
-			pack_row(e, row, image, packed);
+			pack_row(e, r, lines, packed);
 			cpu_multiply(e, &s->conv, s->conv.forward, s->conv.c_out, 1, tap, s->conv.c_in / LANES, h * LANES, packed, h, result, s->out.stride, NULL);
 			t = profile_add(e->profile, worker, WORK_FORWARD, t);
-			e->kernels->at[e->storage].finish(h, s->conv.c_out, result, s->out.stride, acts_at(e, s->out, pixel), s->out.stride,
-			                                  e->training ? &m : NULL, n == start && row == 0);
+			cpu_finish(e, result, s->out.stride, s->conv.c_out, h, (size_t)(at + r) * (size_t)h, h, s->out);
 			profile_add(e->profile, worker, WORK_BN, t);
 		}
 	}
 }
 
-static void maxpool_part(void *context, int part, int worker)
+static void maxpool_task(void *context, int task, int worker)
 {
 	struct cpu_engine *e = context;
 	struct stem *s = &e->stem;
 	const struct joint *to = &e->first;
-	int parts = cpu_splits(e), h = s->h, pooled = to->h, c = s->conv.c_out, start = part_start(part, parts, e->count);
-	struct moments m = cpu_moments(e, part);
+	int h = s->h, pooled = to->h, c = s->conv.c_out;
 	float *result = e->scratch[worker];
 	uint64_t t = profile_start(e->profile);
-	for (int n = start; n < part_start(part + 1, parts, e->count); n++)
-		for (int row = 0; row < pooled; row++) {
-			size_t pixel = ((size_t)n * (size_t)pooled + (size_t)row) * (size_t)pooled;
-			e->kernels->at[e->storage].maxpool(h, row, c, acts_at(e, s->out, (size_t)n * (size_t)(h * h)), s->out.stride, &s->bn.v, result,
-			                                   s->out.stride, s->tap + pixel * (size_t)c);
-			e->kernels->at[e->storage].finish(pooled, c, result, s->out.stride, acts_at(e, to->x, pixel), to->x.stride,
-			                                  e->training ? &m : NULL, n == start && row == 0);
-		}
+	for (int at = cpu_task_row(e, pooled, task); at < cpu_task_row(e, pooled, task + 1); at++) {
+		size_t pixel = (size_t)at * (size_t)pooled;
+		e->kernels->at[e->storage].maxpool(h, at % pooled, c, acts_at(e, s->out, (size_t)(at / pooled) * (size_t)(h * h)), s->out.stride, &s->bn.v, result,
+		                                   s->out.stride, s->tap + pixel * (size_t)c);
+		cpu_finish(e, result, s->out.stride, c, pooled, pixel, pooled, to->x);
+	}
 	profile_add(e->profile, worker, WORK_POOL, t);
 }
 
@@ -165,12 +161,12 @@ void cpu_stem_forward(struct cpu_engine *e)
 {
 	struct stem *s = &e->stem;
 	const struct joint *to = &e->first;
-	cpu_team_run(e->team, cpu_splits(e), convolve_part, e);
-	cpu_statistics_finish(e, &s->statistics, 0, s->conv.c_out, s->h * s->h);
+	cpu_team_run(e->team, cpu_tasks(e, s->h), convolve_task, e);
+	cpu_statistics_finish(e, &s->statistics, 0, s->conv.c_out, s->h);
 	cpu_bn_prepare(e, &s->bn);
-	cpu_team_run(e->team, cpu_splits(e), maxpool_part, e);
+	cpu_team_run(e->team, cpu_tasks(e, to->h), maxpool_task, e);
 	if (to->statistics)
-		cpu_statistics_finish(e, to->statistics, 0, s->conv.c_out, to->h * to->h);
+		cpu_statistics_finish(e, to->statistics, 0, s->conv.c_out, to->h);
 }
 
 static struct behind behind_stem(const struct stem *s)
@@ -187,7 +183,7 @@ static void weights_part(void *context, int split, int worker)
 	float *image = e->scratch[worker], *packed = image + input_count(e), *sums = cpu_weight_sums(e, &s->conv, split);
 	memset(sums, 0, (size_t)s->conv.c_in * (size_t)out * sizeof *sums);
 	for (int n = part_start(split, s->conv.splits, e->count); n < part_start(split + 1, s->conv.splits, e->count); n++) {
-		load_image(e, n, image);
+		load_image(e, n, 0, e->base.conf.plan->image_size + 2 * PAD, image);
 		for (int row = 0; row < h; row++) {
 			size_t pixel = ((size_t)n * (size_t)h + (size_t)row) * (size_t)h;
 			struct grads grad = grads_at(s->grad, pixel);
@@ -229,16 +225,15 @@ static void unpool_part(void *context, int part, int worker)
 	struct cpu_engine *e = context;
 	struct stem *s = &e->stem;
 	const struct joint *to = &e->first;
-	int parts = cpu_splits(e), h = s->h, c = s->conv.c_out;
+	int h = s->h, c = s->conv.c_out;
 	float *sum, *dot;
 	uint64_t t = profile_start(e->profile);
 	cpu_bn_sums(e, part, 0, c, &sum, &dot);
-	for (int n = part_start(part, parts, e->count); n < part_start(part + 1, parts, e->count); n++) {
-		size_t pixel = (size_t)n * (size_t)(h * h), window = (size_t)n * (size_t)(to->h * to->h);
-		for (int row = 0; row < h; row++)
-			e->kernels->at[e->storage].unpool(h, row, c, to->g.data + window * (size_t)to->g.stride, to->g.stride,
-			                                  s->tap + window * (size_t)c, acts_at(e, s->out, pixel), s->out.stride, &s->bn.v,
-			                                  s->grad.data + pixel * (size_t)s->grad.stride, s->grad.stride, sum, dot);
+	for (int at = cpu_part_row(e, h, part); at < cpu_part_row(e, h, part + 1); at++) {
+		size_t pixel = (size_t)(at / h) * (size_t)(h * h), window = (size_t)(at / h) * (size_t)(to->h * to->h);
+		e->kernels->at[e->storage].unpool(h, at % h, c, to->g.data + window * (size_t)to->g.stride, to->g.stride, s->tap + window * (size_t)c,
+		                                  acts_at(e, s->out, pixel), s->out.stride, &s->bn.v, s->grad.data + pixel * (size_t)s->grad.stride,
+		                                  s->grad.stride, sum, dot);
 	}
 	profile_add(e->profile, worker, WORK_POOL, t);
 }
@@ -246,8 +241,8 @@ static void unpool_part(void *context, int part, int worker)
 int cpu_stem_backward(struct cpu_engine *e)
 {
 	struct stem *s = &e->stem;
-	cpu_team_run(e->team, cpu_splits(e), unpool_part, e);
-	int rc = cpu_bn_finish(e, &s->bn, &s->statistics, cpu_splits(e));
+	cpu_team_run(e->team, cpu_parts(e, s->h), unpool_part, e);
+	int rc = cpu_bn_finish(e, &s->bn, &s->statistics, cpu_parts(e, s->h));
 	if (rc)
 		return rc;
 	struct behind behind = behind_stem(s);
