@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The CPU engine: DenseNet-121, 224 x 224, 2 threads, against a step of plain oneDNN primitives and against PyTorch, in turns; the same bits
-# with other numbers of threads; tensor memory; and what rounding does to gradients. PARTS picks from "baseline memory threads rounding errors torch ddp".
+# with other numbers of threads; tensor memory; and what rounding does to gradients. PARTS picks from "baseline memory threads rounding errors torch forward ddp".
 #
-# PyTorch is the rival where PYTHON (default python3) can import torch and torchvision; where not, that is said.
+# PyTorch is the rival where PYTHON (default python3) can import torch and torchvision, and OpenVINO in predicting where it can import that, too;
+# where not, that is said.
 set -eu
-BUILD=${BUILD:-build} PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-5} BATCHES=${BATCHES:-8 32} PRECISIONS=${PRECISIONS:-bf16 fp32} PARTS=${PARTS:-baseline memory threads rounding errors torch ddp}
+BUILD=${BUILD:-build} PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-5} BATCHES=${BATCHES:-8 32} PRECISIONS=${PRECISIONS:-bf16 fp32} PARTS=${PARTS:-baseline memory threads rounding errors torch forward ddp}
 chexnet=$BUILD/chexnet here=$(dirname "${BASH_SOURCE[0]}")
 for program in "$chexnet" "$BUILD/bench/cpu_pair"; do
 	[ -x "$program" ] || { echo "no $program: make bench builds it"; exit 1; }
@@ -46,15 +47,15 @@ if part rounding; then
 fi
 
 if ! $PYTHON -c 'import torch, torchvision' 2>/dev/null; then
-	if part errors || part torch || part ddp; then
+	if part errors || part torch || part forward || part ddp; then
 		printf '\nPyTorch left out: %s cannot import torch and torchvision (PYTHON= names another)\n' "$PYTHON"
 	fi
 	exit 0
 fi
 
-versus() { # GOAL LABEL RIVAL COMMAND WITH ARGUMENTS -- OUR COMMAND: both print milliseconds
-	local goal=$1 label=$2 rival=() a b
-	shift 2
+versus() { # GOAL LABEL NAME RIVAL COMMAND WITH ARGUMENTS -- OUR COMMAND: both print milliseconds
+	local goal=$1 label=$2 name=$3 rival=() a b
+	shift 3
 	while [ "$1" != -- ]; do rival+=("$1") && shift; done
 	shift
 	local theirs=() mine=() ratios=()
@@ -62,9 +63,9 @@ versus() { # GOAL LABEL RIVAL COMMAND WITH ARGUMENTS -- OUR COMMAND: both print 
 		a=$("${rival[@]}")
 		b=$("$@" | field)
 		theirs+=("$a") mine+=("$b") ratios+=("$(awk "BEGIN { print $a / $b }")")
-		printf '  %s: PyTorch %.0f ms, ours %.0f ms\n' "$label" "$a" "$b"
+		printf '  %s: %s %.1f ms, ours %.1f ms\n' "$label" "$name" "$a" "$b"
 	done
-	printf '%-34s PyTorch %8.1f ms  ours %8.1f ms  ratio %.2f (%s to %s, %d rounds)  goal >= %s\n' "$label" \
+	printf '%-34s %s %8.1f ms  ours %8.1f ms  ratio %.2f (%s to %s, %d rounds)  goal >= %s\n' "$label" "$name" \
 		"$(printf '%s\n' "${theirs[@]}" | median)" "$(printf '%s\n' "${mine[@]}" | median)" "$(printf '%s\n' "${ratios[@]}" | median)" \
 		"$(printf '%s\n' "${ratios[@]}" | sort -g | head -n 1)" "$(printf '%s\n' "${ratios[@]}" | sort -g | tail -n 1)" "$ROUNDS" "$goal"
 }
@@ -74,8 +75,22 @@ if part torch; then
 		"$($PYTHON -c 'import torch; print(torch.__version__)')" "$(nproc)"
 	for batch in $BATCHES; do
 		for precision in $PRECISIONS; do
-			versus "$([ "$precision" = bf16 ] && echo 2 || echo 1.3)" "$precision, batch $batch, 2 threads" "$PYTHON" "$here/cpu_torch.py" "$precision" "$batch" 2 2 -- \
+			versus "$([ "$precision" = bf16 ] && echo 2 || echo 1.3)" "$precision, batch $batch, 2 threads" PyTorch "$PYTHON" "$here/cpu_torch.py" "$precision" "$batch" 2 2 -- \
 				"$chexnet" bench --engine cpu --precision "$precision" --batch "$batch" --threads 2 --warm-up 1 --steps 2 --json
+		done
+	done
+fi
+
+if part forward; then
+	printf '\n-- predictions: PyTorch (eager, channels last, bf16 by autocast) and OpenVINO (one stream)\n'
+	rivals="torch openvino"
+	$PYTHON -c 'import openvino' 2>/dev/null || { echo "OpenVINO left out: $PYTHON cannot import openvino" && rivals=torch; }
+	for rival in $rivals; do
+		for batch in 1 16; do
+			for precision in $PRECISIONS; do
+				versus 1 "$precision, batch $batch, 2 threads" "$rival" "$PYTHON" "$here/cpu_forward.py" "$rival" "$precision" "$batch" 2 10 -- \
+					"$chexnet" bench --engine cpu --forward --precision "$precision" --batch "$batch" --threads 2 --warm-up 2 --steps 10 --json
+			done
 		done
 	done
 fi
@@ -96,7 +111,7 @@ if part ddp; then
 		exit 0
 	fi
 	for precision in $PRECISIONS; do
-		versus 2 "$precision, 2 ranks x batch 8" "$PYTHON" "$here/cpu_torch.py" "$precision" 8 1 2 2 -- \
+		versus 2 "$precision, 2 ranks x batch 8" PyTorch "$PYTHON" "$here/cpu_torch.py" "$precision" 8 1 2 2 -- \
 			contrib/cluster/hvd-cluster --dir "$(realpath -m "$BUILD/tests/tmp/bench-cpu")" --plugin none run --nodes 1 --sockets 1 --cores 2 --gpus 0 \
 			srun -Q -n2 --mpi=pmix "$(realpath "$chexnet")" bench --engine cpu --precision "$precision" --batch 8 --threads 1 --warm-up 1 --steps 2 --json
 	done
