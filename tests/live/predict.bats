@@ -377,6 +377,24 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	awk 'NR == FNR { p[$1] = $2; next } $1 in p { d = $2 / p[$1] - 1; n++; if (d > 0.0005 || d < -0.0005) bad++ } END { exit !(n == 14 && !bad) }' small.all small.out
 }
 
+@test "images are read by all threads, and rows and broken images stay in their order" {
+	local threads
+	mapfile -t images < <(find "$PWD/tree/images" -name '*.png' | sort | head -n 20)
+	head -c 200 "${images[0]}" >cut.png
+	images=(none.png "${images[@]:0:3}" cut.png "${images[@]:3}" cut.png)
+	for threads in 1 5; do
+		run chexnet predict --weights run1/model.safetensors --engine cpu --threads $threads --json "${images[@]}"
+		[ "$status" -eq 65 ]
+		echo "$output" | tr -d '\t' >threads$threads.json
+	done
+	[ "$(grep -c '^"image":' threads5.json)" -eq 23 ]
+	[ "$(grep -c '^"error":' threads5.json)" -eq 3 ]
+	cmp threads1.json threads5.json
+	# each row is its own image's
+	chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 --json "${images[5]}" 2>/dev/null | tr -d '\t' | grep -A 14 '"logits"' >one
+	grep -A 40 -F "\"image\":\"${images[5]}\"" threads5.json | grep -m 1 -A 14 '"logits"' | cmp - one
+}
+
 @test "an image that may not be read is named, and the others are scored" {
 	local user=()
 	if [ "$(id -u)" = 0 ]; then

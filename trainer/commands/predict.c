@@ -2,6 +2,7 @@
  * chexnet predict: image files in, 14 probabilities each out. */
 #include <errno.h>
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,8 @@ struct predictor {
 	struct engine_layout layout;
 	struct engine *engine;
 	struct error engine_error;
-	struct decoder *decoder;
+	struct decoder *decoder[BATCH]; /* one for each of `readers` threads */
+	int readers;
 	int source_size;
 	enum crops crops;
 	char trained_on[sizeof ((struct checkpoint_notes *)0)->trained_on]; /* "": not known */
@@ -167,12 +169,14 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 				"the share that shows a finding\n");
 	snprintf(p->trained_on, sizeof p->trained_on, "%s", notes.trained_on);
 	p->crops = (enum crops)conf->crops;
-	p->decoder = decoder_new();
+	const int said = threads_from_options(&conf->engine, &p->here), threads = said ? said : omp_get_num_procs();
+	for (int i = 0; i < BATCH && i < threads && (p->decoder[i] = decoder_new()); i++)
+		p->readers++;
 	if (settle_sizes(p, conf, &notes, &net, e) == 0)
 		p->pixels = malloc((size_t)BATCH * (size_t)p->source_size * (size_t)p->source_size);
 	if (net.classes != FINDINGS)
 		fail(e, EXIT_DATA, "%s has %d outputs, not the %d findings", conf->weights, net.classes, FINDINGS);
-	else if (!p->decoder || !p->pixels)
+	else if (!p->readers || !p->pixels)
 		fail(e, EXIT_INTERNAL, "no memory");
 	else if (net_plan_make(&p->plan, &net, e) == 0 && engine_layout_make(&p->layout, &p->plan, e) == 0 && load_engine(p, conf, c, e) == 0 &&
 		 leave_out_untrained(p, conf, notes.untrained, e) == 0 && (conf->maps || conf->boxes))
@@ -195,7 +199,8 @@ static void predictor_close(struct predictor *p)
 	engine_close(p->engine);
 	engine_layout_free(&p->layout);
 	net_plan_free(&p->plan);
-	decoder_free(p->decoder);
+	for (int i = 0; i < p->readers; i++)
+		decoder_free(p->decoder[i]);
 	free(p->pixels);
 	maps_close(&p->maps);
 	world_close(&p->here);
@@ -203,7 +208,7 @@ static void predictor_close(struct predictor *p)
 
 /* ---- images ------------------------------------------------------------------------------------------ */
 
-static int read_image(struct predictor *p, const char *path, uint8_t *pixels, struct original *original, struct error *e)
+static int read_image(const struct predictor *p, struct decoder *decoder, const char *path, uint8_t *pixels, struct original *original, struct error *e)
 {
 	struct mapped_file file;
 	struct image image = { 0 };
@@ -211,7 +216,7 @@ static int read_image(struct predictor *p, const char *path, uint8_t *pixels, st
 
 	if (file_map(&file, path, e) < 0)
 		return -(e->code = EXIT_DATA); /* whatever keeps it back, it was named to be read */
-	if (decode_image(p->decoder, file.data, file.size, &image, &why) < 0)
+	if (decode_image(decoder, file.data, file.size, &image, &why) < 0)
 		fail(e, (enum exit_code)why.code, "%s: %s", path, why.text);
 	else if (resize_area(image.pixels, image.width, image.height, pixels, p->source_size, &why) < 0)
 		fail(e, (enum exit_code)why.code, "%s: %s", path, why.text);
@@ -341,10 +346,13 @@ static int predict_some(struct predictor *p, int json, int n, char **paths, stru
 	struct original original[BATCH];
 	int good = 0, at[BATCH], worst = 0;
 
+#pragma omp parallel for schedule(dynamic, 1) num_threads(p->readers)
+	for (int i = 0; i < n; i++)
+		read_image(p, p->decoder[omp_get_thread_num()], paths[i], p->pixels + (size_t)i * pixels, &original[i], &bad[i]);
 	for (int i = 0; i < n; i++) {
 		at[i] = good;
-		if (read_image(p, paths[i], p->pixels + (size_t)good * pixels, &original[i], &bad[i]) == 0)
-			good++;
+		if (!bad[i].code && good++ < i)
+			memcpy(p->pixels + (size_t)at[i] * pixels, p->pixels + (size_t)i * pixels, pixels);
 	}
 	struct engine_batch batch = { .count = good, .pixels = p->pixels };
 
