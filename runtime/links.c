@@ -16,6 +16,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -187,7 +188,10 @@ static int advance(struct former *f, struct shake *s)
 		if (s->frame != DONE && prepare(f, s))
 			return -1;
 	}
+	struct ucred who = { .pid = 0 }; /* not known of another node's */
 	setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int)); /* means nothing to a Unix socket */
+	getsockopt(s->fd, SOL_SOCKET, SO_PEERCRED, &who, &(socklen_t){ sizeof who });
+	fcntl(s->fd, F_SETOWN, who.pid); /* forgotten when that process ends, though a child of it has the socket, too: its number may then be another's */
 	s->link->fd = s->fd;
 	s->fd = -1;
 	f->open--;

@@ -3,6 +3,7 @@
 #include "backend.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -419,19 +420,18 @@ static void look_for_silence(struct mesh *m, double t)
 }
 
 /* A rank that stands still (SIGSTOP, a debugger) would keep the job step for ever: a rank of its node ends it, and where there is none, the
- * first survivor has Slurm end the step. The link is still there, so the process is. */
+ * first survivor has Slurm end the step. */
 static void end_silent_locked(struct mesh *m, int rank)
 {
 	struct peer *p = &m->peer[rank];
-	struct ucred who = { .pid = 0 };
-	socklen_t size = sizeof who;
 	char *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID"), name[64];
 	bool alone = true, first = true;
 	if (!p->silent)
 		return; /* it hears that it was given up */
 	if (p->fd >= 0 && !strcmp(p->host, m->peer[m->rank].host)) {
-		if (!getsockopt(p->fd, SOL_SOCKET, SO_PEERCRED, &who, &size) && who.pid > 0)
-			kill(who.pid, SIGKILL);
+		pid_t process = fcntl(p->fd, F_GETOWN);
+		if (process > 0)
+			kill(process, SIGKILL);
 		return;
 	}
 	for (int i = 0; i < m->size; i++) {

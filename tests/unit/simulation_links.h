@@ -190,9 +190,14 @@ int __wrap_getsockopt(int fd, int level, int option, void *value, socklen_t *siz
 		return -1;
 	if (option == SO_ERROR)
 		*(int *)value = d->kind == KNOCKING ? d->error : 0;
-	else if (option == SO_PEERCRED)
-		((struct ucred *)value)->pid = 1000 + (d->kind == KNOCKING ? d->target : d->stream->rank[!d->end]);
 	return 0;
+}
+
+int __wrap_fcntl(int fd, int command, ...);
+int __wrap_fcntl(int fd, int command, ...)
+{
+	struct descriptor *d = of(fd);
+	return !d || command != F_GETOWN || d->kind == KNOCKING ? 0 : 1000 + d->stream->rank[!d->end];
 }
 
 /* ---- forming links ---------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "runtime/queue.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -169,6 +169,52 @@ static void a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel(void **s
 	assert_int_equal(system(command), 0);
 }
 
+/* Rank 1 dies while a process that it has forked keeps its links open, so they tell nothing, and its number goes to a process that has nothing to do with it. */
+static void die_and_have_the_number_given_away(void *arg)
+{
+	(void)arg;
+	int last = meeting_rank ? open("/proc/sys/kernel/ns_last_pid", O_WRONLY) : -1, status;
+	pid_t rank = meeting_rank ? fork() : 0, other = 0;
+	if (!rank) {
+		struct hvd *h = join_to_survive(2);
+		if (meeting_rank && fork())
+			_exit(0);
+		while (meeting_rank && !meeting->place[0])
+			usleep(1000);
+		if (meeting_rank)
+			_exit(0);
+		must(hvd_barrier(h) == HVD_EPEER && strstr(hvd_error(h), "no sign of life"));
+		works(h, hvd_recover(h));
+		wait_at(0, 1);
+		hvd_close(h);
+		return;
+	}
+	must(waitpid(rank, &status, 0) == rank && !status);
+	for (int i = 0; i < 100 && other != rank; i++) {
+		if (other)
+			kill(other, SIGKILL);
+		must(dprintf(last, "%d", (int)rank - 1) > 0 && lseek(last, 0, SEEK_SET) == 0);
+		other = fork();
+		if (!other)
+			for (;;)
+				pause();
+	}
+	must(other == rank);
+	while (!meeting->place[0])
+		usleep(1000);
+	must(waitpid(other, &status, WNOHANG) == 0); /* it lives */
+	kill(other, SIGKILL);
+	_exit(0);
+}
+
+static void a_process_that_has_the_number_of_a_dead_rank_lives(void **state)
+{
+	(void)state;
+	if (access("/proc/sys/kernel/ns_last_pid", W_OK))
+		skip_because("process numbers cannot be chosen here");
+	run_ranks("aa", die_and_have_the_number_given_away, NULL);
+}
+
 /* ---- who is named, and how ------------------------------------------------------------------------ */
 
 static void note_line(void *arg, const char *line)
@@ -495,6 +541,7 @@ int main(void)
 		cmocka_unit_test(a_death_in_a_sub_world_ends_the_others_with_the_world_s_line),
 		cmocka_unit_test(a_stopped_rank_is_noticed_and_ended_by_one_of_its_node),
 		cmocka_unit_test(a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel),
+		cmocka_unit_test(a_process_that_has_the_number_of_a_dead_rank_lives),
 		cmocka_unit_test(a_plain_exit_is_named_to_ranks_that_compute),
 		cmocka_unit_test(a_message_that_is_none_is_not_taken_for_a_death),
 		cmocka_unit_test(a_line_that_nobody_reads_keeps_no_rank),
