@@ -343,9 +343,10 @@ int mesh_send(struct mesh *m, int to, uint64_t tag, const void *data, size_t byt
 	if (fd >= 0)
 		return send_with_descriptor(m, to, &header, data, fd);
 	pthread_mutex_lock(&m->lock);
-	peer_post(&m->peer[to], &header, data);
+	bool posted = bytes <= WIRE_PAYLOAD_MAX && peer_post(&m->peer[to], &header, data);
+	int status = posted ? 0 : fault_locked(m, HVD_ESYS, -1, CAUSE_NONE, -1, "has no room for a message to another rank");
 	pthread_mutex_unlock(&m->lock);
-	return 0;
+	return status;
 }
 
 static struct message *take(struct peer *p, uint64_t tag)

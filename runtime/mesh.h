@@ -121,7 +121,7 @@ void mesh_free(struct mesh *m);
 
 /* Of an exchange: all members draw one, also those that have no part in it, and nobody ever draws it again. */
 uint64_t mesh_tag(struct mesh *m);
-/* Never waits (descriptors excepted). fd -1: none; only to ranks of this node. */
+/* Never waits (descriptors excepted). At most WIRE_PAYLOAD_MAX bytes. fd -1: none; only to ranks of this node. Returns 0 or a fault. */
 int mesh_send(struct mesh *m, int to, uint64_t tag, const void *data, size_t bytes, int fd);
 /* What that rank sent with this tag, in the same call and of the same size, by `until` of lived(). *fd: the descriptor that came with it, the
  * caller's, or -1; fd NULL: none is wanted. Returns 0 or the fault that there is now. */
@@ -159,7 +159,8 @@ int watch_start(struct mesh *m);
 void watch_stop(struct mesh *m);
 void dismiss_locked(struct mesh *m, int rank);
 void peer_flush(struct peer *p);
-void peer_post(struct peer *p, const struct wire_header *header, const void *data);
+/* False: no memory, or it has read nothing for long. */
+bool peer_post(struct peer *p, const struct wire_header *header, const void *data);
 struct activity own_activity(struct mesh *m);
 int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int reporter, const char *text);
 

@@ -236,11 +236,11 @@ void peer_flush(struct peer *p)
 		shutdown(p->fd, SHUT_WR); /* it has been told all */
 }
 
-void peer_post(struct peer *p, const struct wire_header *header, const void *data)
+bool peer_post(struct peer *p, const struct wire_header *header, const void *data)
 {
 	size_t more = sizeof *header + header->bytes;
 	if (p->fd < 0 || p->knocking || !p->member)
-		return;
+		return true; /* it is, or will be, known to be out of reach */
 	if (p->out.end + more > p->out.room && p->out.begin) {
 		p->out.end -= p->out.begin;
 		memmove(p->out.bytes, p->out.bytes + p->out.begin, p->out.end);
@@ -250,7 +250,7 @@ void peer_post(struct peer *p, const struct wire_header *header, const void *dat
 		size_t room = p->out.end + more + 4096;
 		uint8_t *bytes = room <= OUTBOX_MAX ? realloc(p->out.bytes, room) : NULL;
 		if (!bytes)
-			return; /* a rank that reads nothing is lost by the deadline anyway */
+			return false;
 		p->out.bytes = bytes;
 		p->out.room = room;
 	}
@@ -259,6 +259,7 @@ void peer_post(struct peer *p, const struct wire_header *header, const void *dat
 		memcpy(p->out.bytes + p->out.end + sizeof *header, data, header->bytes);
 	p->out.end += more;
 	peer_flush(p);
+	return true;
 }
 
 /* A rank that may be alive is told that the others go on without it; it is no longer listened to. Where it stands still its link may be

@@ -90,12 +90,44 @@ static void memory_beyond_the_limit_on_files_ends_with_a_line_and_no_signal(void
 	run_ranks("aa", allocate_beyond_a_limit, NULL);
 }
 
+static bool none_for_messages;
+
+void *__wrap_realloc(void *p, size_t bytes);
+void *__real_realloc(void *p, size_t bytes);
+
+void *__wrap_realloc(void *p, size_t bytes)
+{
+	return none_for_messages ? NULL : __real_realloc(p, bytes);
+}
+
+/* Rank 1 has no memory for a message, or it is one that the other would not take. */
+static void send_too_much(void *arg)
+{
+	static const uint8_t much[WIRE_PAYLOAD_MAX + 1];
+	struct hvd *h = join_to_survive(20);
+	none_for_messages = !arg;
+	double begin = lived();
+	if (meeting_rank)
+		must(mesh_send(h->mesh, 0, mesh_tag(h->mesh), much, arg ? sizeof much : sizeof much - 1, -1) == HVD_ESYS);
+	must(hvd_barrier(h) == HVD_ESYS && strstr(hvd_error(h), "rank 1 on node-a has no room for a message to another rank"));
+	must(lived() - begin < 10);
+	hvd_close(h);
+}
+
+static void no_message_is_lost_in_silence(void **state)
+{
+	(void)state;
+	run_ranks("aa", send_too_much, NULL);
+	run_ranks("aa", send_too_much, "of more than a message may have");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memory_is_given_to_all_ranks_or_to_none),
 		cmocka_unit_test(memory_for_which_descriptors_lack_says_so),
 		cmocka_unit_test(memory_beyond_the_limit_on_files_ends_with_a_line_and_no_signal),
+		cmocka_unit_test(no_message_is_lost_in_silence),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
