@@ -16,7 +16,7 @@ struct boot {
 	int rank, size, nodes;
 	char host[HOST_BYTES]; /* of this rank's node */
 	void *state;
-	const int *alarm; /* readable: give up, with HVD_EPEER; NULL: none */
+	int (*over)(struct boot *b, char *why); /* not 0: nobody waits for links any more; NULL: they do. Asked until the world stands */
 	/* 0 or HVD_EBOOT with the reason in why[WHY_BYTES] */
 	int (*publish)(struct boot *b, const void *card, size_t bytes, char *why);
 	/* Rank 0's card; waits until `until` (of lived()). */

@@ -113,6 +113,7 @@ HVD_API const uint32_t *hvd_stop_word(const struct hvd *h);
 /* Sub-worlds: ranks that give the same color (0 or more) become a world of their own, in the order of their ranks. Collective.
  * HVD_SPLIT_NODE: the ranks of each node; HVD_SPLIT_ACROSS: those with the same local rank; HVD_SPLIT_NONE: in none, *out is NULL.
  * Every call works on it but hvd_recover(): after a death close it, recover the world it came from, and split that again.
+ * Where one of its ranks cannot do its part, a sub-world fails on all at once, with the line that says which and why, and none is lost.
  * A rank that dies in hvd_split() or in the sub-world is lost to this world (HVD_EPEER); one that only closes the sub-world early is not, and there
  * is nothing to recover. A world is closed after its sub-worlds (HVD_EINVAL). */
 enum { HVD_SPLIT_NONE = -1, HVD_SPLIT_NODE = -2, HVD_SPLIT_ACROSS = -3 };

@@ -36,7 +36,7 @@ struct hello {
 };
 
 enum frame { HELLO, REPLY, PROOF, WELCOME, DONE };
-enum { ABOVE = 3, ALARM, FIXED }; /* places in poll(): the listeners, then these, then handshakes */
+enum { ALARM = 3, FIXED }; /* places in poll(): the listeners, then these, then handshakes */
 
 #define MAC_BYTES 16 /* the last ones of each */
 
@@ -241,9 +241,10 @@ static int unreachable(const struct former *f, const struct link *k, int error)
 	bool local = same_host(f->l, c), v4 = by_v4(f->l, c);
 	if (!local)
 		inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? (const void *)&c->v4.sin_addr : &c->v6.sin6_addr, text, sizeof text);
-	return refuse(f->why, HVD_EBOOT, "rank %d on %s cannot reach rank %d on %s at %s%s%.0d: %s%s", f->l->rank, f->l->card.host, k->rank, c->host,
+	bool lack = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS; /* on this side */
+	return refuse(f->why, lack ? HVD_ESYS : HVD_EBOOT, "rank %d on %s cannot reach rank %d on %s at %s%s%.0d: %s%s", f->l->rank, f->l->card.host, k->rank, c->host,
 		      text, local ? "" : " port ", local ? 0 : ntohs(v4 ? c->v4.sin_port : c->v6.sin6_port), strerror(error),
-		      local ? "" : " (a firewall between the nodes, or a wrong HVD_IFACE?)");
+		      local || lack ? "" : " (a firewall between the nodes, or a wrong HVD_IFACE?)");
 }
 
 /* Starts or starts again an outgoing connection. */
@@ -335,8 +336,9 @@ static int loop(struct former *f, struct pollfd *p, double until)
 {
 	while (f->open) {
 		double t = lived();
-		if (t > until)
-			return HVD_EBOOT;
+		int over = f->l->boot ? f->l->boot->over(f->l->boot, f->why) : 0;
+		if (over || t > until)
+			return over ? over : HVD_EBOOT;
 		int n = FIXED; /* poll() takes no more places than files may be open, used or not */
 		for (int i = 0; i < f->shakes; i++) {
 			struct shake *s = &f->shake[i];
@@ -351,21 +353,20 @@ static int loop(struct former *f, struct pollfd *p, double until)
 			p[n++] = (struct pollfd){ .fd = s->fd, .events = s->connecting || sending(s) ? POLLOUT : POLLIN };
 		}
 		bool room = place(f);
-		for (int i = 0; i < ABOVE; i++)
+		for (int i = 0; i < ALARM; i++)
 			p[i] = (struct pollfd){ .fd = room ? f->l->listener[i] : -1, .events = POLLIN };
-		p[ABOVE] = (struct pollfd){ .fd = f->l->above, .events = POLLIN };
 		p[ALARM] = (struct pollfd){ .fd = f->l->alarm, .events = POLLIN };
 		if (poll(p, (nfds_t)n, 50) < 0 && errno != EINTR)
 			return refuse(f->why, HVD_ESYS, "rank %d on %s cannot wait for %d connections: %s", f->l->rank, f->l->card.host, n - FIXED, strerror(errno));
-		if (p[ALARM].revents || p[ABOVE].revents)
-			return p[ABOVE].revents ? HVD_EPEER : HVD_EBOOT;
+		if (p[ALARM].revents)
+			return HVD_EBOOT;
 		for (int i = 0; i < f->shakes; i++) {
 			struct shake *s = &f->shake[i];
 			int status = s->fd >= 0 && s->fd == p[s->polled].fd && p[s->polled].revents ? serve(f, s) : 0;
 			if (status)
 				return status;
 		}
-		for (int i = 0; i < ABOVE; i++) {
+		for (int i = 0; i < ALARM; i++) {
 			int status = p[i].revents ? accept_from(f, f->l->listener[i]) : 0;
 			if (status)
 				return status;

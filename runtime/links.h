@@ -39,7 +39,8 @@ struct links {
 	struct card card; /* this rank's */
 	unsigned scope;   /* interface index, for link-local IPv6 */
 	int listener[3];  /* Unix, IPv4, IPv6; -1: none */
-	int alarm, above; /* readable: give up; -1: none; above: of the world that a sub-world comes from */
+	int alarm;        /* readable: give up; -1: none */
+	struct boot *boot; /* asked whether to give up; NULL: nobody is */
 	bool told;        /* about a stranger */
 	bool refused;     /* a link was not formed because nobody listens there */
 };
@@ -51,7 +52,7 @@ socklen_t unix_address(const char *name, struct sockaddr_un *a);
 
 int links_listen(struct links *l, int rank, const char *host, const char *interface, bool tcp, char *why);
 /* Forms every link that has none yet. Returns 0, or HVD_EBOOT with the reason in `why`: a rank cannot be reached, time is up (then
- * `why` is empty and the missing links have fd -1), or the alarm went off (likewise; HVD_EPEER: that of the world above). cards: [rank]. */
+ * `why` is empty and the missing links have fd -1), or the alarm went off (likewise). Or what boot->over() says. cards: [rank]. */
 int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why);
 void links_close(struct links *l);
 /* Begins to connect to whom that card is of. Returns a socket, or -1 with errno. */

@@ -120,7 +120,7 @@ static int join(struct mesh *m, struct boot *boot, struct links *l, double until
 {
 	bool refused = false;
 	int status = find_host(m, boot, l, until, why);
-	while (l->refused && !boot->alarm && lived() < until) { /* by a card of an earlier world, whose listener is closed: PMIx may have no other yet (a sub-world has no earlier one) */
+	while (l->refused && !boot->over && lived() < until) { /* by a card of an earlier world, whose listener is closed: PMIx may have no other yet (a sub-world has no earlier one) */
 		refused = true;
 		l->refused = false;
 		usleep(10000);
@@ -194,7 +194,7 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 		boot->publish(boot, &(struct invitation){ 0 }, sizeof(struct invitation), (char[WHY_BYTES]){ 0 });
 	if (!status) {
 		l->alarm = m->alarm;
-		l->above = boot->alarm ? *boot->alarm : -1;
+		l->boot = boot->over ? boot : NULL;
 		m->cards[m->rank] = l->card;
 		status = m->rank == 0 ? host(m, boot, l, until, why) : join(m, boot, l, until, why);
 	}
@@ -401,6 +401,18 @@ bool mesh_receive_despite(struct mesh *m, int from, uint64_t tag, void *data, si
 	if (!found && lived() >= until)
 		mesh_lose(m, from, CAUSE_LATE);
 	return unpack(m, found, data, bytes, NULL);
+}
+
+bool mesh_heard(struct mesh *m, uint64_t tag, void *data, size_t bytes)
+{
+	bool heard = false;
+	pthread_mutex_lock(&m->lock);
+	for (int i = 0; i < m->size; i++)
+		for (const struct message *k = m->peer[i].inbox; k; k = k->next)
+			if (k->tag == tag && k->bytes == bytes)
+				heard = memcpy(data, k->data, bytes);
+	pthread_mutex_unlock(&m->lock);
+	return heard;
 }
 
 static size_t piece(size_t bytes)

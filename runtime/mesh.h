@@ -128,6 +128,8 @@ int mesh_send(struct mesh *m, int to, uint64_t tag, const void *data, size_t byt
 int mesh_receive(struct mesh *m, int from, uint64_t tag, void *data, size_t bytes, int *fd, double until);
 /* The same, but a fault does not matter. False: this rank is gone, or given up now because nothing came, or this one is. */
 bool mesh_receive_despite(struct mesh *m, int from, uint64_t tag, void *data, size_t bytes, double until);
+/* What any rank has sent with this tag and of this size, which stays there; false: nothing yet. */
+bool mesh_heard(struct mesh *m, uint64_t tag, void *data, size_t bytes);
 /* all: [members][bytes]. */
 int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all);
 

@@ -30,6 +30,16 @@ static void split_host_of(struct boot *b, int rank, char host[HOST_BYTES])
 	snprintf(host, HOST_BYTES, "%s", child->parent->mesh->peer[child->of_parent[rank]].host);
 }
 
+/* A rank that cannot do its part may have no links there, so it says so over the parent's mesh. */
+static int split_over(struct boot *b, char *why)
+{
+	const struct hvd *child = b->state;
+	struct mesh *m = child->parent->mesh;
+	if (atomic_load(&m->failed))
+		return refuse(why, HVD_EPEER, "%s", m->fault);
+	return mesh_heard(m, child->invitation + 1, why, WHY_BYTES) ? HVD_EBOOT : 0;
+}
+
 /* child->of_parent, and what the sub-world's ranks look like from here. */
 static void gather_members(struct hvd *child, struct boot *b, const int32_t *colors)
 {
@@ -49,16 +59,25 @@ static void gather_members(struct hvd *child, struct boot *b, const int32_t *col
 
 /* Of a split that failed: if a death is behind it, the world above hears of it, maybe a moment later, and can be recovered. Nobody waits for that with the sub-world
  * open, or for so long that it is lost itself. */
-static int give_up(struct hvd *h, struct hvd *child, int status)
+static int give_up(struct hvd *h, struct hvd *child, int status, const int32_t *colors, uint64_t word)
 {
 	struct mesh *m = h->mesh;
-	bool lost = child && child->parent && atomic_load(&child->mesh->failed) == HVD_EPEER;
+	const int rank = h->world.rank, fault = child && child->parent ? atomic_load(&child->mesh->failed) : 0;
+	const bool lost = fault == HVD_EPEER;
+	bool heard = false;
+	char why[WHY_BYTES] = "";
 	fail(h, status, "hvd_split: %s", hvd_error(child));
+	snprintf(why, sizeof why, "rank %d on %.63s cannot do its part: %.290s", rank, hvd_host(h, rank), hvd_error(child));
+	for (int r = h->world.size - 1; r >= 0 && status == HVD_ESYS && !fault; r--) /* last to the first, who sends the others away */
+		if (r != rank && colors[r] == colors[rank])
+			mesh_send(m, m->member[r], word, why, sizeof why, -1);
 	if (lost && child->mesh->cause != CAUSE_CLOSED) /* by a rank that gave up, maybe: its death would close the link above, too */
 		split_fault(child);
 	hvd_close(child);
-	for (double until = lived() + (m->deadline / 2 < PATIENCE ? m->deadline / 2 : PATIENCE); (lost || status == HVD_EBOOT) && !m->failed && lived() < until;)
-		usleep(1000);
+	for (double until = lived() + (m->deadline / 2 < PATIENCE ? m->deadline / 2 : PATIENCE); (lost || status == HVD_EBOOT) && !m->failed && !heard && lived() < until; usleep(1000))
+		heard = mesh_heard(m, word, why, sizeof why);
+	if (heard)
+		fail(h, status, "hvd_split: %s", why);
 	return m->failed ? explain(h, m->failed) : status == HVD_EPEER ? HVD_EBOOT : status;
 }
 
@@ -75,9 +94,9 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 	int status = queue_drain(h);
 	mesh_doing(h->mesh, DOING_SPLIT, 0);
 	int32_t *colors = status ? NULL : gathered(h, &mine, sizeof mine, &status);
-	uint64_t invitation = mesh_tag(h->mesh);
+	uint64_t invitation = mesh_tag(h->mesh), word = mesh_tag(h->mesh);
 	if (!status && mine != HVD_SPLIT_NONE) {
-		struct boot boot = { .publish = split_publish, .lookup = split_lookup, .host_of = split_host_of, .alarm = &h->mesh->alarm };
+		struct boot boot = { .publish = split_publish, .lookup = split_lookup, .host_of = split_host_of, .over = split_over };
 		status = handle_new(out, &conf);
 		struct hvd *child = *out;
 		if (!status && !(child->of_parent = calloc((size_t)h->world.size, sizeof(int))))
@@ -91,7 +110,7 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 			status = handle_form(child, &boot);
 		}
 		if (status) {
-			status = give_up(h, child, status);
+			status = give_up(h, child, status, colors, word);
 			*out = NULL;
 		}
 	}

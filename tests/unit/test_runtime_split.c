@@ -554,7 +554,7 @@ static void may_open(rlim_t files)
 
 struct few_files {
 	double deadline;
-	int more;
+	int more, rank;
 };
 
 /* Rank 0, which the others would find there, may not open what the sub-world needs, nor allow itself more. */
@@ -575,10 +575,41 @@ static void split_with_few_files(void *arg)
 static void a_split_that_fails_on_its_first_rank_fails_on_all_and_loses_none(void **state)
 {
 	(void)state;
-	run_ranks("aaa", split_with_few_files, &(struct few_files){ 20, 4 });
-	run_ranks("aaa", split_with_few_files, &(struct few_files){ 1, 4 });
+	run_ranks("aaa", split_with_few_files, &(struct few_files){ 20, 4, 0 });
+	run_ranks("aaa", split_with_few_files, &(struct few_files){ 1, 4, 0 });
 	for (int more = 1; more < 4; more++) /* before the others could connect to it */
-		run_ranks("aaa", split_with_few_files, &(struct few_files){ 20, more });
+		run_ranks("aaa", split_with_few_files, &(struct few_files){ 20, more, 0 });
+}
+
+/* Another rank than the first may open only so few files that it cannot do its part, if they are so few. */
+static void split_where_another_has_few_files(void *arg)
+{
+	const struct few_files *f = arg;
+	struct hvd *h = join_within(f->deadline), *s;
+	const rlim_t few = files_more(f->more);
+	char name[32];
+	if (meeting_rank == f->rank)
+		must(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ few, few }));
+	double begin = lived();
+	int status = hvd_split(h, 0, &s);
+	must(lived() - begin < f->deadline / 4 && !status == !!s);
+	snprintf(name, sizeof name, "rank %d on node-%c ", f->rank, meeting_hosts[f->rank]);
+	must(!status || status == HVD_ESYS || (status == HVD_EBOOT && meeting_rank != f->rank));
+	must(!status || meeting_rank == f->rank || (!strncmp(hvd_error(h), "hvd_split: ", 11) && !strncmp(hvd_error(h) + 11, name, strlen(name))));
+	must(!status || strstr(hvd_error(h), "files") || strstr(hvd_error(h), "descriptor"));
+	meeting->place[0] += !status;
+	hvd_close(s);
+	works(h, hvd_barrier(h));
+	must(meeting->place[0] == (status ? 0 : 3)); /* all or none */
+	works(h, hvd_close(h));
+}
+
+static void a_split_that_fails_on_another_rank_fails_on_all_at_once_and_says_where_and_why(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		for (int more = 1; more < 8 + i % 2 * 2; more++)
+			run_ranks(i % 2 ? "abc" : "aaa", split_where_another_has_few_files, &(struct few_files){ 20, more, 1 + i / 2 });
 }
 
 /* A program that takes files away from itself, as one in a sandbox does: those that are open go on. */
@@ -617,6 +648,7 @@ int main(void)
 		cmocka_unit_test(who_is_late_in_a_sub_world_is_called_late_and_lives),
 		cmocka_unit_test(a_sub_world_is_closed_once_the_world_above_knows_what_broke_it),
 		cmocka_unit_test(a_split_that_fails_on_its_first_rank_fails_on_all_and_loses_none),
+		cmocka_unit_test(a_split_that_fails_on_another_rank_fails_on_all_at_once_and_says_where_and_why),
 		cmocka_unit_test(a_program_that_may_open_no_more_files_stays_in_its_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
