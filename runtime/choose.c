@@ -65,8 +65,10 @@ static int decide(struct hvd *h, const struct offer *all)
 		return 0;
 	if (without < 0 && h->conf.wire == HVD_BF16)
 		return fail(h, HVD_EBACKEND, "HVD_WIRE=bf16 is for the CPU: with NCCL, declare what the device computes");
-	if (without < 0)
-		return share_gpu(h, all) ? HVD_EBACKEND : backend_nccl.open(h);
+	if (without < 0) {
+		int alike = share_gpu(h, all), status = alike ? alike : backend_nccl.open(h);
+		return status && !alike ? mesh_fault(h->mesh, status, "cannot open back end nccl: %s", h->error) : status; /* the others may be waiting for it there */
+	}
 	const char *host = hvd_host(h, without), *why = all[without].why;
 	if (with < 0)
 		return fail(h, HVD_EBACKEND, "back end nccl: rank %d on %.63s: %s", without, host, why);

@@ -240,10 +240,15 @@ static ncclResult_t id(ncclUniqueId *i)
 	return ncclSuccess;
 }
 
+static bool fails_on_rank_1; /* where the others wait for it */
+
 static ncclResult_t init(ncclComm_t *c, int size, ncclUniqueId i, int rank, ncclConfig_t *config)
 {
+	if (fails_on_rank_1 && rank == 1)
+		return ncclSystemError;
 	*c = make();
-	stuck = noticed = false;
+	noticed = false;
+	stuck = fails_on_rank_1;
 	return size == world->world.size && rank == world->world.rank && i.internal[3] == 7 && !config->blocking ? ncclInProgress : ncclInvalidArgument;
 }
 

@@ -169,6 +169,30 @@ static void two_ranks_on_one_gpu_are_named(void **state)
 	run_ranks("aba", share_a_gpu, NULL);
 }
 
+static void form_where_one_fails(void *arg)
+{
+	struct boot boot;
+	struct hvd_conf conf = quick_conf();
+	char why[WHY_BYTES];
+	(void)arg;
+	conf.backend = "nccl";
+	fails_on_rank_1 = true;
+	int status = handle_new(&world, &conf);
+	works(world, status);
+	works(world, meet(&boot, why));
+	double begin = lived();
+	must(handle_form(world, &boot) == HVD_EBACKEND && lived() - begin < conf.deadline / 4);
+	must(strstr(hvd_error(world), "rank 1 on node-b") && strstr(hvd_error(world), "forming the communicator: a text"));
+	stuck = false;
+	must(hvd_close(world) == HVD_EBACKEND);
+}
+
+static void a_rank_where_nccl_fails_tells_the_others_at_once(void **state)
+{
+	(void)state;
+	run_ranks("abc", form_where_one_fails, NULL);
+}
+
 static void only_all_reduce_and_broadcast_work_in_place_on_a_device(void **state)
 {
 	(void)state;
@@ -207,6 +231,7 @@ int main(void)
 		cmocka_unit_test(every_thread_of_the_program_may_use_the_handle),
 		cmocka_unit_test(ready_waits_for_no_collective_on_host_memory),
 		cmocka_unit_test(two_ranks_on_one_gpu_are_named),
+		cmocka_unit_test(a_rank_where_nccl_fails_tells_the_others_at_once),
 		cmocka_unit_test(only_all_reduce_and_broadcast_work_in_place_on_a_device),
 		cmocka_unit_test(without_memory_of_nccl_buffers_are_plain_memory),
 	};
