@@ -51,7 +51,7 @@ static int share_gpu(struct hvd *h, const struct offer *all)
 	for (int r = 1; all[0].nccl < 23000 && r < h->world.size; r++)
 		for (int q = 0; q < r; q++)
 			if (all[r].gpu[0] && !strcmp(all[q].gpu, all[r].gpu) && !strcmp(all[q].hostid, all[r].hostid) && !strcmp(hvd_host(h, q), hvd_host(h, r)))
-				return fail(h, HVD_EBACKEND, "ranks %d and %d on %.63s both have GPU %s, which NCCL refuses: srun --gpu-bind=socket --hvd gives each its own; HVD_BACKEND=cpu lets them share", q, r,
+				return fail(h, HVD_EBACKEND, "ranks %d and %d on %.63s both have GPU %s, or MIG instances of it, which NCCL before 2.30 refuses: srun --gpu-bind=socket --hvd gives each its own GPU where there are as many; NCCL 2.30 takes an instance each; HVD_BACKEND=cpu lets them share", q, r,
 					    hvd_host(h, r), all[r].gpu);
 	return 0;
 }
