@@ -49,7 +49,7 @@ void *gathered(struct hvd *h, const void *mine, size_t bytes, int *status)
 	if (!h->world.size)
 		return NULL; /* the line of hvd_init(), which failed, stays */
 	void *all = calloc((size_t)h->mesh->members, bytes);
-	*status = all ? explain(h, mesh_gather(h->mesh, mine, bytes, all)) : fail(h, HVD_ESYS, "no memory for %d ranks", h->mesh->members);
+	*status = explain(h, all ? mesh_gather(h->mesh, mine, bytes, all) : mesh_fault(h->mesh, HVD_ESYS, "has no memory for %d ranks", h->mesh->members));
 	if (!*status)
 		return all;
 	free(all);
@@ -129,6 +129,8 @@ static int form_world(struct hvd *h, struct boot *boot)
 		h->backend = &backend_cpu;
 		status = h->backend->open(h);
 	}
+	if (status)
+		mesh_fault(h->mesh, status, "cannot open back end cpu: %s", h->error);
 	return explain(h, status ? status : choose_backend(h)); /* and a barrier: every rank stands on its own feet */
 }
 

@@ -86,11 +86,7 @@ static int host(struct mesh *m, struct boot *boot, struct links *l, double until
 		return refuse(why, HVD_ESYS, "no random numbers: %s", strerror(errno));
 	memcpy(l->secret, invitation.secret, sizeof l->secret);
 	int status = boot->publish(boot, &invitation, sizeof invitation, why);
-	if (!status)
-		status = form_control(m, boot, l, 1, m->size - 1, until, why);
-	if (status)
-		mesh_fault(m, status, "waits in vain: %s", why);
-	return status;
+	return status ? status : form_control(m, boot, l, 1, m->size - 1, until, why);
 }
 
 /* Looks rank 0 up and connects to it. */
@@ -192,16 +188,18 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 		status = watch_start(m) ? refuse(why, HVD_ESYS, "%s: cannot start a thread: out of memory, or of threads (ulimit -v, -u)", boot->host) : 0;
 	if (status && m->rank == 0) /* nobody waits for it */
 		boot->publish(boot, &(struct invitation){ 0 }, sizeof(struct invitation), (char[WHY_BYTES]){ 0 });
-	if (!status) {
-		l->alarm = m->alarm;
-		l->boot = boot->over ? boot : NULL;
-		m->cards[m->rank] = l->card;
-		status = m->rank == 0 ? host(m, boot, l, until, why) : join(m, boot, l, until, why);
-	}
+	if (status)
+		return status;
+	l->alarm = m->alarm;
+	l->boot = boot->over ? boot : NULL;
+	m->cards[m->rank] = l->card;
+	status = m->rank == 0 ? host(m, boot, l, until, why) : join(m, boot, l, until, why);
 	if (!status)
 		status = exchange_cards(m, &l->card, why);
-	if (!status && m->rank)
-		status = form_control(m, NULL, l, 1, m->size - 1, until, why);
+	if (!status && m->rank && (status = form_control(m, NULL, l, 1, m->size - 1, until, why)) && l->refused && mesh_reason(m, -1))
+		status = refuse(why, status, "%s", m->fault); /* it listens no more because of that */
+	if (status)
+		mesh_fault(m, status, m->rank ? "cannot join: %s" : "waits in vain: %s", why);
 	return status;
 }
 

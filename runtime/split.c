@@ -17,19 +17,6 @@ static int split_publish(struct boot *b, const void *card, size_t bytes, char *w
 	return 0;
 }
 
-static int split_lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
-{
-	struct hvd *child = b->state, *h = child->parent;
-	int status = mesh_receive(h->mesh, child->of_parent[0], child->invitation, card, bytes, NULL, until);
-	return status ? refuse(why, HVD_EBOOT, "hvd_split: %s", h->mesh->fault) : 0;
-}
-
-static void split_host_of(struct boot *b, int rank, char host[HOST_BYTES])
-{
-	const struct hvd *child = b->state;
-	snprintf(host, HOST_BYTES, "%s", child->parent->mesh->peer[child->of_parent[rank]].host);
-}
-
 /* A rank that cannot do its part may have no links there, so it says so over the parent's mesh. */
 static int split_over(struct boot *b, char *why)
 {
@@ -38,6 +25,24 @@ static int split_over(struct boot *b, char *why)
 	if (atomic_load(&m->failed))
 		return refuse(why, HVD_EPEER, "%s", m->fault);
 	return mesh_heard(m, child->invitation + 1, why, WHY_BYTES) ? HVD_EBOOT : 0;
+}
+
+static int split_lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
+{
+	struct hvd *child = b->state, *h = child->parent;
+	int over = 0;
+	while (!over && lived() < until && !mesh_heard(h->mesh, child->invitation, card, bytes)) {
+		usleep(200);
+		over = split_over(b, why);
+	}
+	int status = over ? over : mesh_receive(h->mesh, child->of_parent[0], child->invitation, card, bytes, NULL, until);
+	return status && !over ? refuse(why, HVD_EBOOT, "hvd_split: %s", h->mesh->fault) : status;
+}
+
+static void split_host_of(struct boot *b, int rank, char host[HOST_BYTES])
+{
+	const struct hvd *child = b->state;
+	snprintf(host, HOST_BYTES, "%s", child->parent->mesh->peer[child->of_parent[rank]].host);
 }
 
 /* child->of_parent, and what the sub-world's ranks look like from here. */
@@ -68,13 +73,13 @@ static int give_up(struct hvd *h, struct hvd *child, int status, const int32_t *
 	char why[WHY_BYTES] = "";
 	fail(h, status, "hvd_split: %s", hvd_error(child));
 	snprintf(why, sizeof why, "rank %d on %.63s cannot do its part: %.290s", rank, hvd_host(h, rank), hvd_error(child));
-	for (int r = h->world.size - 1; r >= 0 && status == HVD_ESYS && !fault; r--) /* last to the first, who sends the others away */
+	for (int r = h->world.size - 1; r >= 0 && status == HVD_ESYS; r--) /* last to the first, who sends the others away */
 		if (r != rank && colors[r] == colors[rank])
 			mesh_send(m, m->member[r], word, why, sizeof why, -1);
 	if (lost && child->mesh->cause != CAUSE_CLOSED) /* by a rank that gave up, maybe: its death would close the link above, too */
 		split_fault(child);
 	hvd_close(child);
-	for (double until = lived() + (m->deadline / 2 < PATIENCE ? m->deadline / 2 : PATIENCE); (lost || status == HVD_EBOOT) && !m->failed && !heard && lived() < until; usleep(1000))
+	for (double until = lived() + (m->deadline / 2 < PATIENCE ? m->deadline / 2 : PATIENCE); (lost || (status == HVD_EBOOT && fault != HVD_ESYS)) && !m->failed && !heard && lived() < until; usleep(1000))
 		heard = mesh_heard(m, word, why, sizeof why);
 	if (heard)
 		fail(h, status, "hvd_split: %s", why);

@@ -366,6 +366,7 @@ static int read_link(struct mesh *m, int from)
  * moment; one that ends later may have gone on before. What ends a knock may have ended only that, as what ended the link did. */
 static void end_of_link(struct mesh *m, int rank)
 {
+	static const char no_memory[] = "has no memory for what others tell it";
 	struct peer *p = &m->peer[rank];
 	int error = errno;
 	bool late = p->knocking && lived() - p->knocking > MOMENT;
@@ -374,6 +375,8 @@ static void end_of_link(struct mesh *m, int rank)
 	else
 		getsockopt(p->fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){ sizeof error });
 	bool knocks = m->owner && m->links.listener[0] >= 0 && !late && p->member && !p->left && p->fate == ALIVE && (!error || error == ECONNRESET);
+	if (error == ENOMEM) /* before the link ends, which the other rank would take for a death */
+		fault_locked(m, HVD_ESYS, -1, CAUSE_NONE, -1, no_memory);
 	shutdown(p->fd, SHUT_RDWR); /* a process that the program has forked may have it, too */
 	close(p->fd);
 	p->fd = -1;
@@ -383,11 +386,11 @@ static void end_of_link(struct mesh *m, int rank)
 		p->fd = links_connect(&m->links, &m->cards[rank]);
 		error = errno;
 	}
-	bool memory = error == ENOMEM, unreachable = error && error != ECONNRESET && error != ECONNREFUSED; /* a link that timed out says nothing of the process */
+	bool unreachable = error && error != ECONNRESET && error != ECONNREFUSED; /* a link that timed out says nothing of the process */
 	if (p->fd >= 0)
 		return;
-	if (memory)
-		fault_locked(m, HVD_ESYS, -1, CAUSE_NONE, -1, "has no memory for what others tell it");
+	if (error == ENOMEM)
+		fault_locked(m, HVD_ESYS, -1, CAUSE_NONE, -1, no_memory);
 	else if (!p->left)
 		fault_locked(m, HVD_EPEER, rank, late ? CAUSE_CUT : unreachable ? CAUSE_SILENT : CAUSE_CLOSED, -1, NULL);
 	else

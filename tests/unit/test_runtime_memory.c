@@ -2,6 +2,7 @@
  * Memory of hvd_alloc(): all ranks get it or none does, and who has no room for it says so. */
 #include "tests/unit/runtime_world.h"
 
+#include <errno.h>
 #include <sys/resource.h>
 
 static void allocate_other_sizes(void *arg)
@@ -91,13 +92,37 @@ static void memory_beyond_the_limit_on_files_ends_with_a_line_and_no_signal(void
 }
 
 static bool none_for_messages;
+static _Atomic int calls_left = -1; /* for memory, until one fails, in whatever thread; -1: none does */
+static _Atomic bool lacked;
 
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t bytes);
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t bytes);
+
+static bool lacks(void)
+{
+	if (calls_left < 0 || calls_left--)
+		return false;
+	errno = ENOMEM;
+	return lacked = true;
+}
+
+void *__wrap_malloc(size_t bytes)
+{
+	return lacks() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return lacks() ? NULL : __real_calloc(n, size);
+}
 
 void *__wrap_realloc(void *p, size_t bytes)
 {
-	return none_for_messages ? NULL : __real_realloc(p, bytes);
+	return none_for_messages || lacks() ? NULL : __real_realloc(p, bytes);
 }
 
 /* Rank 1 has no memory for a message, or it is one that the other would not take. */
@@ -121,6 +146,76 @@ static void no_message_is_lost_in_silence(void **state)
 	run_ranks("aa", send_too_much, "of more than a message may have");
 }
 
+struct lack {
+	int rank, at;
+	bool in_split;
+};
+
+/* One call of a rank for memory fails while the world is formed, or later while it is split: no other rank is blamed, and nobody waits long. */
+static void form_without_memory(void *arg)
+{
+	const struct lack *l = arg;
+	const bool poor = meeting_rank == l->rank;
+	struct hvd *h, *s = NULL;
+	struct hvd_conf conf = quick_conf();
+	char name[32], lost[64];
+	conf.on_death = 1;
+	conf.deadline = l->in_split ? 40 : 1;
+	snprintf(name, sizeof name, "rank %d ", l->rank);
+	snprintf(lost, sizeof lost, " lost %s", name);
+	double begin = lived();
+	calls_left = poor && !l->in_split ? l->at : -1;
+	int status = hvd_init_from(&h, &conf, meet);
+	if (l->in_split) {
+		works(h, status);
+		works(h, hvd_barrier(h));
+		begin = lived();
+		calls_left = poor ? l->at : -1;
+		status = hvd_split(h, 0, &s);
+	}
+	if (!status)
+		status = hvd_barrier(s ? s : h);
+	calls_left = -1;
+	const char *line = h ? hvd_error(s && status ? s : h) : "";
+	if (status && !poor && !strstr(line, strstr(line, " lost rank ") ? lost : name)) {
+		fprintf(stderr, "rank %d of %s, call %d of rank %d: %s\n", meeting_rank, meeting_hosts, l->at, l->rank, line);
+		_exit(1);
+	}
+	must(lived() - begin < 1 + 2 * PATIENCE);
+	meeting->place[0] += lacked;
+	hvd_close(s);
+	if (l->in_split) /* nobody is lost */
+		must((status = hvd_barrier(h)) == 0 || status == HVD_ESYS);
+	hvd_close(h);
+}
+
+static void form_until_memory_suffices(struct lack l)
+{
+	for (int failed = 1; failed; l.at++) {
+		int status[RANKS_MAX];
+		spawn_ranks(l.at % 2 ? "aab" : "aaa", form_without_memory, &l, status);
+		failed = meeting->place[0];
+		meeting_over();
+		for (int r = 0; r < 3; r++)
+			assert_int_equal(status[r], 0);
+	}
+	assert_true(l.at > 20);
+}
+
+static void where_memory_ends_while_a_world_is_formed_that_rank_is_named(void **state)
+{
+	(void)state;
+	for (int rank = 0; rank < 3; rank++)
+		form_until_memory_suffices((struct lack){ rank, 0, false });
+}
+
+static void where_memory_ends_in_a_split_that_rank_is_named_at_once(void **state)
+{
+	(void)state;
+	for (int rank = 0; rank < 3; rank++)
+		form_until_memory_suffices((struct lack){ rank, 0, true });
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -128,6 +223,8 @@ int main(void)
 		cmocka_unit_test(memory_for_which_descriptors_lack_says_so),
 		cmocka_unit_test(memory_beyond_the_limit_on_files_ends_with_a_line_and_no_signal),
 		cmocka_unit_test(no_message_is_lost_in_silence),
+		cmocka_unit_test(where_memory_ends_while_a_world_is_formed_that_rank_is_named),
+		cmocka_unit_test(where_memory_ends_in_a_split_that_rank_is_named_at_once),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
