@@ -351,7 +351,7 @@ static int alltoall(struct hvd *h, struct cpu *c, const struct op *op)
 	size_t size = (size_t)h->world.size, rank = (size_t)h->world.rank, block = op->n * type_size(op->type), row = block * size;
 	uint8_t *own = op->in == op->out ? malloc(row + 1) : NULL; /* blocks come where it lies */
 	if (op->in == op->out && !own)
-		return fail(h, HVD_ESYS, "hvd_alltoall: no memory for %zu bytes", row);
+		return mesh_fault(h->mesh, HVD_ESYS, "has no memory for an all-to-all of %zu bytes in place", row);
 	if (own && row)
 		memcpy(own, op->in, row);
 	int status = through_window(h, c, op, own ? own : op->in, rank * row, (rank + 1) * row, size * row, row, rank * block, block);

@@ -146,6 +146,25 @@ static void no_message_is_lost_in_silence(void **state)
 	run_ranks("aa", send_too_much, "of more than a message may have");
 }
 
+static void exchange_without_memory(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	char blocks[300] = { 0 };
+	(void)arg;
+	works(h, hvd_barrier(h));
+	calls_left = meeting_rank == 1 ? 0 : -1;
+	double begin = lived();
+	must(hvd_alltoall(h, blocks, blocks, 100, HVD_U8) == HVD_ESYS && lived() - begin < 5);
+	must(strstr(hvd_error(h), "rank 1 on node-a has no memory for an all-to-all of 300 bytes in place"));
+	hvd_close(h);
+}
+
+static void who_has_no_memory_for_a_collective_tells_the_others_at_once(void **state)
+{
+	(void)state;
+	run_ranks("aab", exchange_without_memory, NULL);
+}
+
 struct lack {
 	int rank, at;
 	bool in_split;
@@ -223,6 +242,7 @@ int main(void)
 		cmocka_unit_test(memory_for_which_descriptors_lack_says_so),
 		cmocka_unit_test(memory_beyond_the_limit_on_files_ends_with_a_line_and_no_signal),
 		cmocka_unit_test(no_message_is_lost_in_silence),
+		cmocka_unit_test(who_has_no_memory_for_a_collective_tells_the_others_at_once),
 		cmocka_unit_test(where_memory_ends_while_a_world_is_formed_that_rank_is_named),
 		cmocka_unit_test(where_memory_ends_in_a_split_that_rank_is_named_at_once),
 	};
