@@ -22,8 +22,8 @@ static struct report_picture draw_map_of(const char *weights_hash, int seen, int
 		about.window = (struct cam_window){ 1000, 1000, (1000 - seen) / 2, (1000 - seen) / 2, seen, seen };
 	snprintf(about.weights_hash, sizeof about.weights_hash, "%s", weights_hash);
 	snprintf(file, sizeof file, "%s/map.png", directory);
-	if (cam_write_png(file, rgb, SIDE, &about, &e) || file_read(&data, &picture.size, file, &e))
-		fail_msg("%s", e.text);
+	assert_int_equal(cam_write_png(file, rgb, SIDE, &about, &e), 0);
+	assert_int_equal(file_read(&data, &picture.size, file, &e), 0);
 	picture.png = data;
 	return picture;
 }
