@@ -20,7 +20,7 @@ static const struct option instead[] = {
 	OPTION(INT, struct train_conf, base_batch, "base-batch", "N", "256", "global batch that the rate was chosen for; that of the trainings has to be above it",
 	       .min = 1, .max = 1 << 20),
 	OPTION(STRING, struct train_conf, output, "output", "DIR", NULL, "needed: the trainings write to DIR/none and DIR/RULE"),
-	OPTION(STRING, struct train_conf, resume, "resume", "FILE|auto", "auto", "auto: a test that was stopped goes on where it was; FILE: both go on from this checkpoint"),
+	OPTION(STRING, struct train_conf, resume, "resume", "FILE|auto", "auto", "auto: a test that was stopped goes on where it was; FILE: both go on from this checkpoint, or where they were"),
 	OPTION(INT, struct train_conf, resamples, "resamples", "N", RESAMPLES_DEFAULT,
 	       "bootstrap resamples of patients behind each interval; the comparison makes 100 at least, each training's table none with 0", .min = 0, .max = 100000),
 	OPTION_DROPPED("log-json"),
@@ -114,6 +114,15 @@ static int judge(struct lr_test *l, struct error *e)
 	return e->code ? -e->code : 0;
 }
 
+/* On rank 0: whether a training that was to go on from --resume=FILE did, before the test was stopped. */
+static int has_begun(const struct lr_test *l, const char *arm)
+{
+	char latest[FILE_PATH];
+	struct error told = { 0 }; /* by the training */
+
+	return world_speaks(&l->world) && l->conf.resume && strcmp(l->conf.resume, "auto") != 0 && checkpoint_latest(latest, sizeof latest, arm, &told) > 0;
+}
+
 static int lr_test(struct lr_test *l, struct error *e)
 {
 	if (check(l, e) == 0)
@@ -127,6 +136,10 @@ static int lr_test(struct lr_test *l, struct error *e)
 		conf.scaling = i ? l->conf.scaling : SCALING_NONE;
 		if (world_speaks(&l->world))
 			printf("%s-- training %d of 2: learning rate %s\n", i ? "\n" : "", i + 1, i ? rule_words[conf.scaling] : "not scaled");
+		if (has_begun(l, l->arm[i])) {
+			printf("%s has checkpoints: it goes on from the last, not once more from %s\n", l->arm[i], conf.resume);
+			conf.resume = "auto";
+		}
 		int rc = train_run(&l->world, &conf);
 
 		if (rc != EXIT_DONE)

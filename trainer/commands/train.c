@@ -66,7 +66,7 @@ const struct option train_options[] = {
 	       .typed = offsetof(struct train_conf, seed_typed)),
 	OPTION_GROUP("Output"),
 	OPTION(STRING, struct train_conf, output, "output", "DIR", NULL, "checkpoints and model of one training at a time; without it chexnet-DATE-TIME"),
-	OPTION(STRING, struct train_conf, resume, "resume", "FILE|auto", NULL, "go on from a checkpoint; auto: the latest whole one in --output, or a fresh start. What was trained to its end is judged once more, with the same options"),
+	OPTION(STRING, struct train_conf, resume, "resume", "FILE|auto", NULL, "go on from a checkpoint: of --output, or of another directory where --output has none; auto: the latest whole one in --output, or a fresh start. What was trained to its end is judged once more, with the same options"),
 	OPTION(INT, struct train_conf, checkpoint_every, "checkpoint-every", "STEPS", "0", "steps between checkpoints; 0: an epoch", .min = 0, .max = 1 << 30),
 	OPTION(INT, struct train_conf, keep, "keep", "N", "2",
 	       "checkpoints that stay; later ones than that which --resume went back to, and their best.safetensors, are called .abandoned (.abandoned-2, …), and stay too", .min = 1, .max = 10000),

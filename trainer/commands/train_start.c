@@ -292,6 +292,18 @@ static int check_resumable(struct train *t, const struct checkpoint *c, const ch
 	return 0;
 }
 
+/* Checkpoints of two courses in one directory could not be told apart, and those of the other one would go with --keep. */
+static int check_course(const struct train *t, const char *path, struct error *e)
+{
+	char latest[4200];
+	int found = checkpoint_latest(latest, sizeof latest, t->output, e), own = found > 0 ? checkpoint_is_of(path, t->output, e) : 1;
+
+	if (found < 0 || own < 0)
+		return -e->code;
+	return own ? 0 : fail(e, EXIT_USAGE, "%s has checkpoints of its own, up to %s, and %s is none of them: --resume=auto goes on from its last, another --output=DIR from %s",
+			      t->output, strrchr(latest, '/') + 1, path, path);
+}
+
 /* Whether OUTPUT holds checkpoints after `step`. */
 static int holds_later(const struct train *t, uint64_t step)
 {
@@ -370,7 +382,7 @@ int train_find_start(struct train *t, struct train_start *s, struct checkpoint *
 		return -e->code;
 	if (!*path)
 		return 0;
-	if (checkpoint_open(c, path, &net, &s->notes, e) < 0 || check_network(t, path, &net, e) < 0)
+	if (checkpoint_open(c, path, &net, &s->notes, e) < 0 || (s->resume && check_course(t, path, e) < 0) || check_network(t, path, &net, e) < 0)
 		return -e->code;
 	s->from_file = 1;
 	s->network = network_of(&net);

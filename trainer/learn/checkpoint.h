@@ -99,6 +99,8 @@ void checkpoint_path(char *path, size_t size, const char *directory, uint64_t st
 int checkpoint_latest(char *path, size_t size, const char *directory, struct error *e);
 /* The same among those below *step, which becomes the step of the one that was found. */
 int checkpoint_below(char *path, size_t size, const char *directory, uint64_t *step, struct error *e);
+/* Whether a file is one of DIR's checkpoints, by whatever path. 1, 0, or negative where it cannot be told. */
+int checkpoint_is_of(const char *path, const char *directory, struct error *e);
 /* Whether a file holds the best weights that `at` names. 1, 0, or negative where it cannot be told: it may be whole. */
 int checkpoint_holds_best(const char *path, const struct checkpoint_notes *at, struct error *e);
 /* New best weights are DIR/best.safetensors.new until there is a checkpoint that names them: then they take their place. */

@@ -73,6 +73,26 @@ int checkpoint_latest(char *path, size_t size, const char *directory, struct err
 	return checkpoint_below(path, size, directory, &step, e);
 }
 
+int checkpoint_is_of(const char *path, const char *directory, struct error *e)
+{
+	struct dirent **entries;
+	struct stat file, own;
+	int n = scandir(directory, &entries, only_checkpoints, NULL), found = 0;
+
+	if (n < 0 || stat(path, &file))
+		fail(e, EXIT_INTERNAL, "%s: %s", n < 0 ? directory : path, strerror(errno));
+	for (int i = 0; i < n; i++) {
+		char name[FILE_PATH];
+
+		if (!e->code && path_join(name, e, "%s/%s", directory, entries[i]->d_name) == 0)
+			found |= stat(name, &own) == 0 && own.st_dev == file.st_dev && own.st_ino == file.st_ino;
+		free(entries[i]);
+	}
+	if (n >= 0)
+		free(entries);
+	return e->code ? -e->code : found;
+}
+
 /* rename() that replaces nothing. Only one training has the directory (OUTPUT/lock), so a look is enough where rename knows no flags (NFS). */
 static int rename_beside(const char *from, const char *to)
 {
