@@ -300,6 +300,39 @@ load trained
 	[ ! -e forked/best.safetensors.abandoned ]
 }
 
+@test "a checkpoint that was set aside is gone on from with its best weights, which were too, and those of another course stay" {
+	train() { chexnet train --data "$SCRATCH/set" "${SMALL[@]}" --eval-every 4 --checkpoint-every 4 --keep 9 "$@"; }
+	stops() { # WORDS…: of train, which finds the best weights
+		run train --steps 20 --max-seconds 1e-6 "$@"
+		echo "$output"
+		[ "$status" -eq 75 ]
+		[[ $output != *" are gone: "* ]]
+	}
+	rm -rf aside && train --steps 12 --output aside >/dev/null
+	cp aside/best.safetensors left.best
+	[[ $(grep -ao '"step":"[0-9]*"' left.best) != *'"4"'* ]] # else it is the best of the next course, too
+	train --steps 8 --output aside --resume aside/checkpoint-00000004.safetensors --learning-rate 1e-2 >/dev/null
+	cmp left.best aside/best.safetensors.abandoned
+	cp aside/best.safetensors others.best
+	stops --output elsewhere --resume aside/checkpoint-00000012.safetensors.abandoned
+	cmp left.best elsewhere/best.safetensors
+	cd aside
+	stops --output ../nowhere --resume checkpoint-00000012.safetensors.abandoned
+	cd ..
+	cmp left.best nowhere/best.safetensors
+	# where it got its name back, and the other course went
+	rm aside/checkpoint-0000000[48].safetensors
+	mv aside/checkpoint-00000012.safetensors.abandoned aside/checkpoint-00000012.safetensors
+	stops --output aside --resume auto
+	[ "$(grep -c "^aside/best.safetensors, not this training's best so far, is called .safetensors.abandoned (.abandoned-2, …) from now on$" <<<"$output")" -eq 1 ]
+	cmp left.best aside/best.safetensors
+	cmp others.best aside/best.safetensors.abandoned-2
+	# nor does a training write over any where there is no checkpoint to go on from
+	rm aside/checkpoint-* aside/model.safetensors
+	train --steps 4 --output aside >/dev/null
+	cmp left.best aside/best.safetensors.abandoned-3
+}
+
 @test "best weights that cannot be read just now are not called gone, and nothing is written over them" {
 	chexnet train --data set "${SMALL[@]}" --steps 4 --eval-every 2 --output asleep >/dev/null
 	mv asleep/best.safetensors best.kept

@@ -314,11 +314,11 @@ static int holds_later(const struct train *t, uint64_t step)
 	return checkpoint_below(later, sizeof later, t->output, &last, &why) > 0 && last > step;
 }
 
-/* The best weights so far may be wanted in the end. They are in the output directory, or beside a checkpoint of another one, unless
- * a validation after that checkpoint replaced them. */
+/* The best weights so far may be wanted in the end. They are in the output directory, or beside a checkpoint of another one, where those of a
+ * course that was left are called .abandoned too, unless a validation after that checkpoint replaced them. */
 static int find_best(struct train *t, const char *path, struct checkpoint_notes *notes, struct error *e)
 {
-	char best[4200], beside[4200];
+	char best[4200], beside[FILE_PATH], directory[FILE_PATH] = ".";
 	const char *slash = strrchr(path, '/');
 	struct error why = { 0 };
 	int held;
@@ -332,8 +332,9 @@ static int find_best(struct train *t, const char *path, struct checkpoint_notes 
 	held = checkpoint_holds_best(best, notes, &why);
 	if (held)
 		return held < 0 ? fail(e, EXIT_INTERNAL, "%s: where it stays so, remove or move it to go on without", why.text) : 0;
-	snprintf(beside, sizeof beside, "%.*sbest.safetensors", slash ? (int)(slash + 1 - path) : 0, path);
-	if (checkpoint_holds_best(beside, notes, &why) != 1 || file_read(&t->best, &t->best_size, beside, &why) < 0) {
+	if (slash)
+		snprintf(directory, sizeof directory, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+	if (checkpoint_find_best(beside, directory, notes, &why) != 1 || file_read(&t->best, &t->best_size, beside, &why) < 0) {
 		if (why.code)
 			log_say(&t->log, "%s: the best weights are looked for from here on", why.text);
 		else
@@ -348,6 +349,7 @@ int train_begin_output(struct train *t, struct error *e)
 {
 	char best[4200];
 	struct error unread = { 0 };
+	struct checkpoint_left left = { 0 };
 
 	snprintf(best, sizeof best, "%s/best.safetensors.new", t->output);
 	if (t->best && file_write(best, t->best, t->best_size, e) == 0)
@@ -356,8 +358,10 @@ int train_begin_output(struct train *t, struct error *e)
 	t->best = NULL;
 	if (!e->code && checkpoint_holds_best(best, &t->at, &unread) != 1)
 		unlink(best); /* of a training that was killed before a checkpoint named it */
-	if (!e->code && !train_leaves_later(t))
-		checkpoint_take_best(t->output, &t->at, e);
+	if (!e->code && !train_leaves_later(t)) {
+		left.best = checkpoint_take_over_best(t->output, &t->at, e);
+		tell_left(t, &left);
+	}
 	return e->code ? -e->code : train_open_logs(t, e);
 }
 

@@ -103,8 +103,12 @@ int checkpoint_below(char *path, size_t size, const char *directory, uint64_t *s
 int checkpoint_is_of(const char *path, const char *directory, struct error *e);
 /* Whether a file holds the best weights that `at` names. 1, 0, or negative where it cannot be told: it may be whole. */
 int checkpoint_holds_best(const char *path, const struct checkpoint_notes *at, struct error *e);
+/* The file with the best weights that `at` names among those of DIR: also of a course that was left. Return values as checkpoint_holds_best(). */
+int checkpoint_find_best(char path[FILE_PATH], const char *directory, const struct checkpoint_notes *at, struct error *e);
 /* New best weights are DIR/best.safetensors.new until there is a checkpoint that names them: then they take their place. */
 int checkpoint_take_best(const char *directory, const struct checkpoint_notes *at, struct error *e);
+/* The same where DIR/best.safetensors may be another course's, which then is called .abandoned. Whether it was. */
+int checkpoint_take_over_best(const char *directory, const struct checkpoint_notes *at, struct error *e);
 /* The first checkpoint of a training that went back to step `after`, where DIR holds later ones, is written as DIR/checkpoint-STEP.safetensors.new-AFTER. */
 int checkpoint_new_path(char path[FILE_PATH], const char *directory, uint64_t step, uint64_t after, struct error *e);
 /* What a training left when it went back to step `after`. */

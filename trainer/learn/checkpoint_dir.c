@@ -154,6 +154,32 @@ int checkpoint_holds_best(const char *path, const struct checkpoint_notes *at, s
 	return notes.step == at->best_step && notes.best_auroc == at->best_auroc;
 }
 
+static int only_best(const struct dirent *entry)
+{
+	return fnmatch("best.safetensors?(.new|.abandoned?(-+([0-9])))", entry->d_name, FNM_EXTMATCH) == 0;
+}
+
+int checkpoint_find_best(char path[FILE_PATH], const char *directory, const struct checkpoint_notes *at, struct error *e)
+{
+	struct dirent **entries;
+	struct error unread = { 0 };
+	int n = scandir(directory, &entries, only_best, alphasort), held = 0;
+
+	if (n < 0)
+		return fail(e, EXIT_INTERNAL, "%s: %s", directory, strerror(errno));
+	for (int i = 0; i < n; i++) {
+		struct error why = { 0 };
+
+		if (held != 1 && path_join(path, &why, "%s/%s", directory, entries[i]->d_name) == 0)
+			held = checkpoint_holds_best(path, at, &why);
+		if (why.code)
+			unread = why;
+		free(entries[i]);
+	}
+	free(entries);
+	return held == 1 ? 1 : unread.code ? fail(e, EXIT_INTERNAL, "%s", unread.text) : 0;
+}
+
 int checkpoint_take_best(const char *directory, const struct checkpoint_notes *at, struct error *e)
 {
 	char best[FILE_PATH], new[FILE_PATH];
@@ -164,8 +190,7 @@ int checkpoint_take_best(const char *directory, const struct checkpoint_notes *a
 	return rename(new, best) ? fail(e, EXIT_INTERNAL, "%s: cannot take its name: %s", best, strerror(errno)) : parent_sync(best, e);
 }
 
-/* Whether best weights of the left course were set aside. */
-static int take_over_best(const char *directory, const struct checkpoint_notes *at, struct error *e)
+int checkpoint_take_over_best(const char *directory, const struct checkpoint_notes *at, struct error *e)
 {
 	char best[FILE_PATH];
 	struct error unread = { 0 };
@@ -199,7 +224,7 @@ static int take_over(const char *directory, const char *name, struct checkpoint_
 	checkpoint_close(c);
 	left->after = strtoull(strrchr(name, '-') + 1, NULL, 10);
 	left->checkpoints += abandon(directory, left->after, &left->why);
-	left->best += take_over_best(directory, &notes, &left->why);
+	left->best += checkpoint_take_over_best(directory, &notes, &left->why);
 	checkpoint_path(path, sizeof path, directory, notes.step);
 	if (notes.step > left->after && access(path, F_OK) == 0)
 		return fail(e, EXIT_INTERNAL, "%s", left->why.text);
