@@ -247,6 +247,23 @@ load trained
 	[[ $(sed -n 2p odd-spread.csv) == '"a ""6"", b.png",'* ]]
 }
 
+@test "a model counts once in an ensemble, under whatever name, and weights that count more than once are named" {
+	cp 1.csv copy.csv
+	(head -n 2 1.csv && tail -n +3 1.csv | sort) | sed '1s/weights_hash=[^ ]* //' >sorted.csv
+	for again in copy.csv sorted.csv; do
+		refuses 65 "$again: every logit is that of 1.csv, --seed" chexnet ensemble thrice.csv 1.csv 2.csv $again
+		[ ! -e thrice.csv ]
+	done
+	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 --crops ten --predictions ten.csv >/dev/null
+	hash=$(sed -n '1s/.* weights_hash=\([^ ]*\) .*/\1/p' 1.csv)
+	chexnet ensemble mixed.csv 1.csv 2.csv ten.csv >mixed.out
+	grep -qx "1.csv and ten.csv are of the same weights ($hash), which count more than once: the spread is not that of trainings" mixed.out
+	[ "$(grep -c 'of the same weights' mixed.out)" -eq 1 ]
+	chexnet ensemble two.csv 1.csv 2.csv >two.out
+	[ "$(grep -c 'of the same weights' two.out)" -eq 0 ]
+	chexnet ensemble more.csv two.csv 1.csv | grep -q "^two.csv and 1.csv are of the same weights ($hash),"
+}
+
 @test "TensorBoard gets an event file with its name" {
 	chexnet predict --weights run1/model.safetensors --threads 1 --maps maps "$(find tree/images -name '*.png' | head -n 1)" >/dev/null
 	run chexnet report --predictions 1.csv --log log1.jsonl --pictures maps --tensorboard events

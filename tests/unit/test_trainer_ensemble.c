@@ -131,6 +131,50 @@ static void a_member_with_probabilities_for_logits_is_refused(void **state)
 	}
 }
 
+/* Whatever the order of its images and the name of its file. */
+static void a_model_that_is_there_twice_is_refused(void **state)
+{
+	(void)state;
+	for (int last = 0; last < 2; last++) {
+		struct set s;
+		struct predictions out;
+		struct error e = { 0 };
+
+		make(&s);
+		s.logits[2][1][3] = logit(0.2); /* x.png */
+		s.logits[2][0][13] = last ? 50 : 49; /* y.png */
+		ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e);
+		assert_string_equal(e.text, last ? "three.csv: every logit is that of two.csv, and one model would count for two: leave it out, or train with another --seed" : "");
+		assert_int_equal(e.code, last ? EXIT_DATA : 0);
+		predictions_free(&out);
+	}
+}
+
+static void weights_that_members_share_are_found(void **state)
+{
+	static const struct {
+		const char *a, *b, *shared;
+	} cases[] = { { "", "", NULL },
+		      { "", "0000000000000001", NULL },
+		      { "0000000000000001", "0000000000000001", "0000000000000001" },
+		      { "0000000000000001", "0000000000000002", NULL },
+		      { "0000000000000001,0000000000000002", "0000000000000003,0000000000000002", "0000000000000002" },
+		      { "0000000000000002", "0000000000000001,0000000000000002", "0000000000000002" },
+		      { "00", "0000000000000001", NULL } };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct predictions a = { 0 }, b = { 0 };
+		char hash[WEIGHTS_HASH];
+
+		strcpy(a.about.weights_hash, cases[i].a);
+		strcpy(b.about.weights_hash, cases[i].b);
+		assert_int_equal(ensemble_share_weights(&a, &b, hash), cases[i].shared != NULL);
+		if (cases[i].shared)
+			assert_string_equal(hash, cases[i].shared);
+	}
+}
+
 static void other_images_and_other_labels_are_refused(void **state)
 {
 	struct set s;
@@ -396,6 +440,8 @@ int main(void)
 		cmocka_unit_test(members_are_judged_on_the_labels_of_the_ensemble),
 		cmocka_unit_test(an_ensemble_knows_the_weights_of_all_members_or_none),
 		cmocka_unit_test(a_member_with_probabilities_for_logits_is_refused),
+		cmocka_unit_test(a_model_that_is_there_twice_is_refused),
+		cmocka_unit_test(weights_that_members_share_are_found),
 		cmocka_unit_test(other_images_and_other_labels_are_refused),
 	};
 

@@ -166,6 +166,17 @@ static int check_outputs(const struct ensemble_conf *conf, const struct members 
 	return e->code || !conf->spread ? -e->code : output_check(conf->spread, e);
 }
 
+/* Ten crops and one, say, or an ensemble beside one of its members. */
+static void say_shared_weights(const struct members *m, char **paths)
+{
+	char hash[WEIGHTS_HASH];
+
+	for (int k = 1; k < m->n; k++)
+		for (int i = 0; i < k; i++)
+			if (ensemble_share_weights(&m->p[i], &m->p[k], hash))
+				printf("%s and %s are of the same weights (%s), which count more than once: the spread is not that of trainings\n", paths[i], paths[k], hash);
+}
+
 static int make(const struct ensemble_conf *conf, struct members *m, char **argv, struct error *e)
 {
 	struct predictions out = { 0 };
@@ -188,6 +199,7 @@ static int make(const struct ensemble_conf *conf, struct members *m, char **argv
 			printf("LEAK: a member was trained on splits that share patients (--allow-leak)\n");
 		if (out.about.leaked < 0)
 			printf("leak not checked: nobody has compared these patients with all those that the members were trained on\n");
+		say_shared_weights(m, argv + 2);
 		print_table(m, &out, spread, e);
 	}
 	free(spread);

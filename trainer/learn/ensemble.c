@@ -122,6 +122,37 @@ static int match_members(size_t *row, const struct predictions *members, const c
 	return 0;
 }
 
+/* Whether two members say the same of every image. row as in match_members(). */
+static int same_logits(const struct predictions *a, const size_t *row_a, const struct predictions *b, const size_t *row_b)
+{
+	size_t i = 0;
+
+	while (i < a->n && memcmp(a->logits + row_a[i] * FINDINGS, b->logits + row_b[i] * FINDINGS, FINDINGS * sizeof *a->logits) == 0)
+		i++;
+	return a->n > 0 && i == a->n;
+}
+
+/* A copy under another name, or trainings with one seed: one model would weigh as two, and the spread would be too small. */
+static int check_distinct(const size_t *row, const struct predictions *members, const char *const *paths, int k, struct error *e)
+{
+	size_t n = members[0].n;
+
+	for (int m = 1; m < k; m++)
+		for (int other = 0; other < m; other++)
+			if (same_logits(&members[m], row + (size_t)m * n, &members[other], row + (size_t)other * n))
+				return fail(e, EXIT_DATA, "%s: every logit is that of %s, and one model would count for two: leave it out, or train with another --seed", paths[m],
+					    paths[other]);
+	return 0;
+}
+
+int ensemble_share_weights(const struct predictions *a, const struct predictions *b, char hash[WEIGHTS_HASH])
+{
+	for (const char *at = a->about.weights_hash; *at; at += strcspn(at, ","), at += *at == ',')
+		if (strcspn(at, ",") == WEIGHTS_HASH - 1 && snprintf(hash, WEIGHTS_HASH, "%s", at) > 0 && strstr(b->about.weights_hash, hash))
+			return 1;
+	return 0;
+}
+
 /* Of the first member that names them; predictions_match() held all against member 0, which may name none. */
 static int take_patients(struct predictions *out, const size_t *row, const struct predictions *members, const char *const *paths, int k, struct error *e)
 {
@@ -177,6 +208,8 @@ int ensemble_make(struct predictions *out, struct spread *spread, double (*alone
 		fail(e, EXIT_INTERNAL, "no memory for %d members of %zu images", k, n);
 	else
 		match_members(row, members, paths, k, e);
+	if (!e->code)
+		check_distinct(row, members, paths, k, e);
 	for (size_t i = 0; !e->code && i < n; i++) {
 		out->samples[i] = members[0].samples[i];
 		for (int m = 1; m < k; m++)

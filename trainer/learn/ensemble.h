@@ -4,6 +4,7 @@
 #ifndef LEARN_ENSEMBLE_H
 #define LEARN_ENSEMBLE_H
 
+#include "learn/checkpoint.h"
 #include "learn/predictions.h"
 
 enum ensemble_average { ENSEMBLE_PROBABILITIES, ENSEMBLE_LOGITS };
@@ -22,9 +23,12 @@ struct spread_summary { /* of one finding, means over images */
 /* out: the average of k members (2 or more), in the first one's order, as logits, with the labels that all of them know and the patients that any of them names;
  * freed with predictions_free(), on errors too. spread: [n of the first][FINDINGS]. alone: [k][FINDINGS] AUROC of each member on the same labels as out's.
  * Paths are for the error line: EXIT_DATA when the members do not speak of the same images, patients and labels,
- * or one has probabilities for logits. */
+ * one has probabilities for logits, or all of another's logits. */
 int ensemble_make(struct predictions *out, struct spread *spread, double (*alone)[FINDINGS], const struct predictions *members, const char *const *paths, int k,
 		  enum ensemble_average average, struct error *e);
+
+/* Whether two members come of the same weights, or of ensembles that share some; hash gets the first that they share. */
+int ensemble_share_weights(const struct predictions *a, const struct predictions *b, char hash[WEIGHTS_HASH]);
 
 struct spread_summary spread_summarise(const struct predictions *ensemble, const struct spread *spread, int finding);
 
