@@ -45,6 +45,25 @@ load trained
 	[ ! -e twice ]
 }
 
+@test "a global batch that is larger than the training split is said, with the epochs that its steps make" {
+	images=$(sed -n 's/^  train *\([0-9]*\) images.*/\1/p' <(chexnet train --data set "${SMALL[@]}" --steps 1 --output large0))
+	[ "$images" -gt 256 ] && [ "$images" -lt 400 ]
+	train() { chexnet train --data set "${SMALL[@]}" --batch 1 --output large "$@"; }
+	for batch in "$images" "$((images + 1))"; do
+		rm -rf large && train --batch "$batch" --epochs 2 >told
+		grep -q " 2 steps, seed 1; output large$" told
+		[ "$(grep -c '^warning: ' told)" -eq $((batch > images)) ]
+	done
+	grep -qx "warning: a step takes $batch images, and the training split has $images: some are in it more than once, and after 2 steps 2.01 epochs are over: a smaller --batch makes more of them" told
+	# resumed with another batch: by the images, not the steps
+	rm -rf large && train --batch 8 --steps 2 >/dev/null
+	train --batch 200 --accumulate 2 --steps 3 --resume auto >told
+	epochs=$(python3 -c "print('%.3g' % ((16 + 400) / $images))")
+	grep -qx "warning: a step takes 400 images, and the training split has $images: some are in it more than once, and after 3 steps $epochs epochs are over: a smaller --batch or --accumulate makes more of them" told
+	train --batch 200 --accumulate 2 --steps 3 --resume auto >told
+	[ "$(grep -c '^warning: ' told)" -eq 0 ]
+}
+
 @test "help of a command, and a word that is nearly one" {
 	diff <(chexnet help eval) <(chexnet eval --help)
 	diff <(chexnet help) <(chexnet --help)

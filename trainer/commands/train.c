@@ -42,7 +42,7 @@ const struct option train_options[] = {
 	OPTION(INT, struct train_conf, bucket_kib, "bucket", "KIB", "0", "size of a gradient bucket; 0: libhvd's default", .min = 0, .max = 1 << 20),
 	OPTION_GROUP("Learning"),
 	OPTION(STRING, struct train_conf, preset, "preset", "NAME", NULL, "settings of a published training: chexnet2017 (Rajpurkar et al., arXiv 1711.05225), dell2019 (ai-radiologist), zech2022 (reproduce-chexnet); other options win"),
-	OPTION(REAL, struct train_conf, epochs, "epochs", "N", "10", "passes over the training split", .min = 1e-6, .max = 1e6),
+	OPTION(REAL, struct train_conf, epochs, "epochs", "N", "10", "passes over the training split, rounded up to whole steps", .min = 1e-6, .max = 1e6),
 	OPTION(U64, struct train_conf, steps, "steps", "N", "0", "optimiser steps in all, resumed ones included; 0: as many as --epochs"),
 	OPTION(CHOICE, struct train_conf, optimizer, "optimizer", "NAME", "adam", "rule of the update", .choices = optimizer_choices),
 	OPTION(REAL, struct train_conf, rate, "learning-rate", "RATE", "1e-4", "for a global batch up to --base-batch", .min = 0, .max = 100),

@@ -134,6 +134,18 @@ static void say_room(struct train *t)
 			1e-6 * (double)room.f_bavail * (double)room.f_frsize, 1e-6 * wanted);
 }
 
+/* --epochs are rounded up to whole steps, of which such a batch leaves few. */
+static void say_large_batch(struct train *t)
+{
+	const size_t n = dataset_count(t->train), batch = (size_t)t->at.global_batch;
+	const uint64_t steps = t->schedule.steps;
+
+	if (batch > n && t->at.step < steps)
+		log_say(&t->log, "warning: a step takes %zu images, and the training split has %zu: some are in it more than once, and after %" PRIu64 " step%s %.3g epochs are over: "
+			"a smaller --batch%s%s makes more of them", batch, n, steps, steps == 1 ? "" : "s", (double)(t->at.position + (steps - t->at.step) * batch) / (double)n,
+			t->conf->accumulate > 1 ? " or --accumulate" : "", t->world->at->size > 1 ? ", or fewer ranks," : "");
+}
+
 void tell_start(struct train *t)
 {
 	const struct hvd_world *w = t->world->at;
@@ -168,6 +180,7 @@ void tell_start(struct train *t)
 		schedule_peak(&t->schedule), schedule_peak(&t->schedule) > conf->rate ? scaling_words[conf->scaling] : "", t->schedule.steps,
 		t->schedule.steps == 1 ? "" : "s", t->at.seed,
 		t->output);
+	say_large_batch(t);
 	if (t->at.step >= t->schedule.steps)
 		log_say(&t->log, "all its steps are done already: nothing is trained, the model is %s once more", t->test && dataset_count(t->test) ? "judged" : "written");
 }
