@@ -52,6 +52,54 @@ static void a_probability_of_ten_crops_is_told_from_that_of_the_map(void **state
 	}
 }
 
+static void a_map_says_what_its_image_is_labelled_and_whether_it_was_judged(void **state)
+{
+	static const char foreign[] = "not an image of these predictions", labels[] = "<span>labels: ";
+	static const struct {
+		const char *id, *name;
+		uint32_t labels, known;
+		const char *says; /* NULL: nothing */
+	} cases[] = {
+		{ "a.png", "a.Effusion", 1u << 4 | 1u << 12, 0x3FFF, "<span>labels: Mass, Pleural Thickening</span>" },
+		{ "a.png", "a.Effusion", 0, 0x3FFF, "<span>labels: no finding</span>" },
+		{ "a.png", "a.Effusion", 1u << 4, 0, "<span>labels: not known</span>" },
+		{ "a.png", "a.Effusion", 1u << 4 | 1, 0x3FF0, "<span>labels: Mass; 4 of 14 not known</span>" },
+		{ "a.png", "a.Effusion", 0, 0x3FFE, "<span>labels: no finding; 1 of 14 not known</span>" },
+		{ "folder/a.1.png", "a.1.Effusion", 1, 0x3FFF, "<span>labels: Atelectasis</span>" },
+		{ "a", "a.Effusion", 1, 0x3FFF, "<span>labels: Atelectasis</span>" },
+		{ "aa.png", "a.Effusion", 1, 0x3FFF, foreign },
+		{ "a.png", "aa.Effusion", 1, 0x3FFF, foreign },
+		{ "a.png", "a.b.Effusion", 1, 0x3FFF, foreign },
+		{ "other/00000000.png", "00000000.Effusion", 1, 0x3FFF, NULL }, /* two go by that name */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct predictions p = draw(60, 0);
+		struct report_input in = input(&p);
+		struct report_picture picture = draw_map(ONE, 875);
+
+		strcpy(p.samples[7].id, cases[i].id);
+		p.samples[7].labels = cases[i].labels;
+		p.samples[7].known = cases[i].known;
+		picture.name = cases[i].name;
+		in.pictures = &picture;
+		in.n_pictures = 1;
+		struct page page = make(&in);
+
+		assert_sound(&page);
+		if (cases[i].says)
+			assert_present(page.text, cases[i].says);
+		if (cases[i].says != foreign)
+			assert_absent(page.text, foreign);
+		if (!cases[i].says || cases[i].says == foreign)
+			assert_absent(page.text, labels);
+		free(page.text);
+		free((void *)(uintptr_t)picture.png);
+		predictions_free(&p);
+	}
+}
+
 static void maps_of_another_model_are_marked(void **state)
 {
 	static const char foreign[] = "Maps of another model.</b> 1 of the 1 pictures", caption[] = "a map of another model than these predictions'",
@@ -153,6 +201,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_probability_of_ten_crops_is_told_from_that_of_the_map),
+		cmocka_unit_test(a_map_says_what_its_image_is_labelled_and_whether_it_was_judged),
 		cmocka_unit_test(maps_of_another_model_are_marked),
 		cmocka_unit_test(what_the_network_sees_is_said_from_the_pictures),
 	};

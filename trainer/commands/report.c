@@ -30,7 +30,7 @@ static const struct option options[] = {
 	OPTION(STRING, struct report_conf, log, "log", "FILE", NULL, "what a training wrote: OUTPUT/log.jsonl, or its --log-json"),
 	OPTION(STRING, struct report_conf, compare, "compare", "FILE", NULL, "a second model's predictions for the same images"),
 	OPTION(STRING, struct report_conf, table, "table", "FILE", NULL, "NIH's label table (Data_Entry_2017*.csv): how many patients and images of each sex, age and view, with the findings and AUROC in each"),
-	OPTION(STRING, struct report_conf, pictures, "pictures", "DIR", NULL, "show the PNG files of DIR, in the order of their names (32 and 3 MiB at most); maps that other weights than those of --predictions made are marked"),
+	OPTION(STRING, struct report_conf, pictures, "pictures", "DIR", NULL, "show the PNG files of DIR, in the order of their names (32 and 3 MiB at most); each with its labels; maps by other weights than those of --predictions, and of other images, are marked"),
 	OPTION(INT, struct report_conf, resamples, "resamples", "N", RESAMPLES_DEFAULT, "bootstrap resamples of patients behind each interval", .min = 100, .max = 100000),
 	OPTION(U64, struct report_conf, seed, "seed", "N", "1", "of the resamples"),
 	OPTION_GROUP("Where"),

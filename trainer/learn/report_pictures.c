@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Pictures of activation maps: what their colours and frames stand for. */
+ * Pictures of activation maps: what their colours and frames stand for, whose they are, and what the image's labels are. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -93,6 +93,54 @@ static void put_maker(struct page *page, enum maker maker)
 		page_put(page, "<span class=\"warn\">a map of another model than these predictions'</span>");
 }
 
+/* ---- whose image ------------------------------------------------------------------------------------- */
+
+static int goes_by(const char *id, const char *stem, size_t n)
+{
+	const char *slash = strrchr(id, '/'), *file = slash ? slash + 1 : id, *dot = strrchr(file, '.');
+
+	return (dot ? (size_t)(dot - file) : strlen(file)) == n && memcmp(file, stem, n) == 0;
+}
+
+/* A map is called after its image's file and its finding. Returns how many images of the predictions are called so, with the last of them. */
+static size_t images_of(const struct predictions *p, const char *name, const struct sample **sample)
+{
+	const char *dot = strrchr(name, '.');
+	size_t stem = dot ? (size_t)(dot - name) : strlen(name), n = 0;
+
+	for (size_t i = 0; i < p->n; i++)
+		if (goes_by(p->samples[i].id, name, stem)) {
+			*sample = &p->samples[i];
+			n++;
+		}
+	return n;
+}
+
+/* A map of a training image looks better than the model is, and a high probability does not say whether it is right. */
+static void put_labels(struct page *page, const struct predictions *p, const char *name)
+{
+	const struct sample *x = NULL;
+	char title[32];
+	size_t n = images_of(p, name, &x);
+	int positive = 0, known = 0;
+
+	if (n == 0)
+		page_put(page, "<span class=\"warn\">not an image of these predictions</span>");
+	if (n != 1)
+		return;
+	page_put(page, "<span>labels: ");
+	for (int f = 0; f < FINDINGS; f++) {
+		known += x->known >> f & 1;
+		if (x->labels & x->known & 1u << f)
+			page_put(page, "%s%s", positive++ ? ", " : "", finding_title(f, title));
+	}
+	if (!positive)
+		page_put(page, known ? "no finding" : "not known");
+	if (known && known < FINDINGS)
+		page_put(page, "; %d of %d not known", FINDINGS - known, FINDINGS);
+	page_put(page, "</span>");
+}
+
 /* A name that is too long for a line breaks before the finding at its end. */
 static void put_name(struct page *page, const char *name)
 {
@@ -108,7 +156,7 @@ static void put_name(struct page *page, const char *name)
 	page_text(page, name);
 }
 
-static void put_picture(struct page *page, const struct report_picture *picture, const struct cam_about *about, enum maker maker)
+static void put_picture(struct page *page, const struct predictions *p, const struct report_picture *picture, const struct cam_about *about, enum maker maker)
 {
 	page_put(page, "<figure><figcaption><b>");
 	put_name(page, picture->name);
@@ -117,6 +165,7 @@ static void put_picture(struct page *page, const struct report_picture *picture,
 		page_put(page, "<span>");
 		put_map(page, about);
 		page_put(page, "</span>");
+		put_labels(page, p, picture->name);
 		put_maker(page, maker);
 	}
 	page_put(page, "</figcaption><img alt=\"");
@@ -193,7 +242,7 @@ void report_pictures(const struct report *r, struct page *page)
 		page->failed |= answer < 0;
 		enum maker maker = told ? maker_of(r->in, &about) : MAKER_UNKNOWN;
 
-		put_picture(page, &r->in->pictures[i], told ? &about : NULL, maker);
+		put_picture(page, r->in->predictions, &r->in->pictures[i], told ? &about : NULL, maker);
 		unknown += told && maker == MAKER_UNKNOWN;
 		silent += !told;
 		unframed += told && !about.window.image_width;
