@@ -26,6 +26,12 @@ race() { "$BUILD/chexnet" bench data --seconds 0.1 --batch 8 "$@"; }
 	run "$BUILD/chexnet" data explain data
 	[ "$status" -eq 0 ]
 	for order in "by chance" here old: new:; do grep -Eq "^  $order.* [0-9]+\.[0-9]+$" <<<"$output"; done
+	for flag in --json --svg=rates.svg --old --new --ours; do
+		run --separate-stderr "$BUILD/chexnet" data explain data "$flag"
+		[ "$status" -eq 64 ]
+		[ "$stderr" = "chexnet data: --json, --svg, --old, --new and --ours are for bench: explain prints text, of all three" ]
+		[ -z "$output" ]
+	done
 }
 
 @test "bench data: three pipelines over 1 and 2 ranks, with a picture that needs nothing else" {
@@ -109,6 +115,9 @@ is_empty() { [ -z "$(ls -A "$1")" ]; }
 	[[ $stderr == "chexnet data: nowhere: no such directory" ]]
 	run --separate-stderr -65 race data --new --ranks 1,5
 	[[ $stderr == "chexnet data: data: 4 files are dealt out to 5 ranks in the new approach: chexnet prepare --shards=5" ]]
+	"$BUILD/chexnet" prepare nih tree lone --size 32 --shards 1 >/dev/null
+	run --separate-stderr -65 race lone --new --ranks 2
+	[[ $stderr == "chexnet data: lone: 1 file is dealt out to 2 ranks in the new approach: chexnet prepare --shards=2" ]]
 	"$BUILD/chexnet" prepare nih tree packed --size 32 --format packed >/dev/null
 	run --separate-stderr -64 race packed
 	[[ $stderr == *"packed is packed"* ]]

@@ -643,6 +643,7 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	refuses 64 "--table tfrecord" chexnet prepare nih tree idle --table x
 	refuses 64 "--label-order tfrecord" chexnet prepare nih tree idle --label-order dell
 	refuses 64 "--batch=AUTO number, or auto" chexnet train --batch AUTO --output idle
+	refuses 64 "--pictures=maps --out --tensorboard" chexnet report --predictions 1.csv --pictures maps --json idle
 	refuses 65 "--pictures=set .png predict --maps" chexnet report --predictions 1.csv --pictures set --out idle
 	refuses 64 "empty word" chexnet prepare nih tree ""
 	refuses 64 "train: an empty word [--OPTION…]" chexnet ""

@@ -140,6 +140,8 @@ static int race(const struct conf *conf, const char *path, struct error *e)
 
 static int run_word(const struct conf *conf, const char *word, const char *path, struct error *e)
 {
+	if (strcmp(word, "explain") == 0 && (conf->json || conf->svg || conf->old || conf->new || conf->ours))
+		return fail(e, EXIT_USAGE, "--json, --svg, --old, --new and --ours are for bench: explain prints text, of all three");
 	if (strcmp(word, "explain") == 0)
 		return explain(conf, path, e);
 	if (strcmp(word, "bench") != 0)

@@ -341,6 +341,8 @@ static int check(const struct report_conf *conf, struct error *e)
 		return fail(e, EXIT_USAGE, "--thresholds=%s is for --out and --json: TensorBoard gets no operating points", conf->thresholds);
 	if (conf->table && !conf->out && !conf->json)
 		return fail(e, EXIT_USAGE, "--table=%s is for --out and --json: TensorBoard gets no groups of patients", conf->table);
+	if (conf->pictures && !conf->out && !conf->tensorboard)
+		return fail(e, EXIT_USAGE, "--pictures=%s is for --out and --tensorboard: JSON shows none", conf->pictures);
 	return check_outputs(conf, e);
 }
 

@@ -313,8 +313,8 @@ static int open_shards(struct article *a, const struct manifest *m, struct error
 	int shards = m->split[SPLIT_TRAIN].shards;
 
 	if (conf->kind == SEQUENCE_NEW && shards < conf->ranks)
-		return fail(e, EXIT_DATA, "%s: %d files are dealt out to %d ranks in the new approach: chexnet prepare --shards=%d", conf->directory, shards,
-			    conf->ranks, conf->ranks);
+		return fail(e, EXIT_DATA, "%s: %d file%s dealt out to %d ranks in the new approach: chexnet prepare --shards=%d", conf->directory, shards,
+			    shards == 1 ? " is" : "s are", conf->ranks, conf->ranks);
 	a->shards = calloc((size_t)shards, sizeof *a->shards);
 	if (!a->shards)
 		return fail(e, EXIT_INTERNAL, "no memory for %d files", shards);
