@@ -219,6 +219,7 @@ load trained
 	[ -e theirs ] || chexnet train --data set "${SMALL[@]}" --checkpoint-every 4 --steps 8 --seed 7 --output theirs >/dev/null
 	run train --max-seconds 1e-6
 	[ "$status" -eq 75 ]
+	[[ $output == *", all saved: the same command goes on"$'\n'* ]]
 	run train
 	echo "$output"
 	[ "$status" -eq 0 ]

@@ -133,6 +133,7 @@ static int lr_test(struct lr_test *l, struct error *e)
 		struct train_conf conf = l->conf;
 
 		conf.output = l->arm[i];
+		conf.goes_on = 1;
 		conf.scaling = i ? l->conf.scaling : SCALING_NONE;
 		if (world_speaks(&l->world))
 			printf("%s-- training %d of 2: learning rate %s\n", i ? "\n" : "", i + 1, i ? rule_words[conf.scaling] : "not scaled");

@@ -16,6 +16,7 @@
 struct train_conf {
 	const char *data, *mask, *output, *resume, *weights, *log_json, *preset;
 	const char *command; /* as it was typed, for provenance */
+	int goes_on; /* that command, typed once more, goes on with what was stopped */
 	struct network_options network;
 	struct engine_options engine;
 	int allow_leak, augment, resident, shuffle_window;

@@ -182,7 +182,7 @@ int train_finish(struct train *t, struct error *e)
 	if (t->test && dataset_count(t->test) > 0)
 		rc = train_evaluate(t, t->test, &ev, e);
 	if (rc == 0 && ev.stopped) {
-		log_say(&t->log, "stopped before the test split was scored: --resume=auto does it");
+		log_say(&t->log, "stopped before the test split was scored: %s does it", t->conf->goes_on ? "the same command" : "--resume=auto");
 		rc = EXIT_RESUMABLE;
 	} else if (rc == 0 && ev.n) {
 		rc = write_predictions(t, &ev, e);

@@ -282,8 +282,8 @@ static int stop_early(struct train *t, struct error *e)
 	if (train_save(t, e) < 0)
 		return -e->code;
 	t->stage = TRAIN_STOPPED;
-	log_say(&t->log, "stopped at step %llu of %llu, all saved: the same command with --output=%s --resume=auto goes on", (unsigned long long)t->at.step,
-		(unsigned long long)t->schedule.steps, t->output);
+	log_say(&t->log, "stopped at step %llu of %llu, all saved: the same command%s%s%s goes on", (unsigned long long)t->at.step, (unsigned long long)t->schedule.steps,
+		t->conf->goes_on ? "" : " with --output=", t->conf->goes_on ? "" : t->output, t->conf->goes_on ? "" : " --resume=auto");
 	return EXIT_RESUMABLE;
 }
 
