@@ -314,12 +314,40 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	done
 }
 
+@test "a negative, and an image that is nearly black or white, are scored, and a line says what is wrong with them" {
+	framed_png() { # FRAME BODY
+		python3 -c 'import struct, sys, zlib
+def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+frame, body = map(int, sys.argv[1:])
+rows = b"".join(b"\0" + bytes(frame if x < 8 or x >= 56 or y < 8 else body + (x + y) % 3 for x in range(64)) for y in range(64))
+sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 64, 64, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' \
+			"$@" >"framed$1-$2.png" || skip "no python3 to draw it"
+	}
+	local frame body words
+	while read -r frame body words; do
+		framed_png "$frame" "$body"
+		run --separate-stderr chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 "framed$frame-$body.png"
+		echo "$status $stderr"
+		[ "$status" -eq 0 ]
+		[ "$(grep -c '^  Hernia' <<<"$output")" -eq 1 ]
+		stderr=$(grep -v '^chexnet predict: for research, ' <<<"$stderr" || true)
+		[[ -n $words || -z $stderr ]]
+		[[ -z $words || $stderr == "chexnet predict: warning: framed$frame-$body.png: $words"* ]]
+		[ "$(grep -c . <<<"$stderr")" -le 1 ]
+	done <<-'END'
+		20 130
+		240 90 looks inverted (a bright border around a dark body): bones are to be light,
+		2 3 nearly black (3 of 255 on average): hardly anything is to be seen,
+		252 248 nearly white (250 of 255 on average): hardly anything is to be seen,
+	END
+}
+
 @test "images too small for the network or far from square are scored, and a line says what is wrong with them" {
 	gray_png() { # WIDTH HEIGHT
 		python3 -c 'import struct, sys, zlib
 def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 width, height = map(int, sys.argv[1:])
-rows = b"".join(b"\0" + bytes((7 * x + 5 * y) % 256 for x in range(width)) for y in range(height))
+rows = b"".join(b"\0" + bytes((64 + 7 * x + 5 * y) % 256 for x in range(width)) for y in range(height))
 sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' \
 			"$@" >"shape$1x$2.png" || skip "no python3 to draw it"
 	}

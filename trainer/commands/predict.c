@@ -18,6 +18,7 @@
 #include "data/hash.h"
 #include "data/image.h"
 #include "data/resize.h"
+#include "data/tone.h"
 #include "json.h"
 #include "learn/crops.h"
 #include "learn/log.h"
@@ -225,14 +226,23 @@ static int read_image(const struct predictor *p, struct decoder *decoder, const 
 	return e->code ? -e->code : 0;
 }
 
-/* What a network says about a picture of nothing looks like any other answer. */
-static void warn_if_blank(struct predictor *p, const char *path, const uint8_t *pixels)
+/* What a network says about a picture of nothing, or about a negative, looks like any other answer. */
+static void warn_of_tone(struct predictor *p, const char *path, const uint8_t *pixels)
 {
-	if (memcmp(pixels, pixels + 1, (size_t)p->source_size * (size_t)p->source_size - 1))
-		return;
-	progress_end(&p->progress);
-	fprintf(stderr, "chexnet predict: warning: %s: every pixel is of the same gray, %d of 255: nothing is to be seen, and its probabilities mean nothing\n",
+	struct tone tone = tone_measure(pixels, p->source_size, p->source_size);
+	enum tone_kind kind = tone_kind(&tone);
+
+	if (kind != TONE_FINE)
+		progress_end(&p->progress);
+	if (kind == TONE_CONSTANT)
+		fprintf(stderr, "chexnet predict: warning: %s: every pixel is of the same gray, %d of 255: nothing is to be seen, and its probabilities mean nothing\n",
 			path, pixels[0]);
+	else if (kind == TONE_INVERTED)
+		fprintf(stderr, "chexnet predict: warning: %s: looks inverted (a bright border around a dark body): bones are to be light, and its probabilities are those of a negative\n",
+			path);
+	else if (kind == TONE_EMPTY)
+		fprintf(stderr, "chexnet predict: warning: %s: nearly %s (%.0f of 255 on average): hardly anything is to be seen, and its probabilities mean little\n", path,
+			tone.mean < 128 ? "black" : "white", (double)tone.mean);
 }
 
 /* The square that the network sees is made of any image; of these it shows something else than a radiograph does. */
@@ -367,7 +377,7 @@ static int predict_some(struct predictor *p, int json, int n, char **paths, stru
 			progress_end(&p->progress);
 			fprintf(stderr, "chexnet predict: %s\n", bad[i].text);
 		} else {
-			warn_if_blank(p, paths[i], p->pixels + (size_t)at[i] * pixels);
+			warn_of_tone(p, paths[i], p->pixels + (size_t)at[i] * pixels);
 			warn_of_shape(p, paths[i], &original[i]);
 		}
 		worst = bad[i].code > worst ? bad[i].code : worst;
@@ -435,7 +445,7 @@ const struct command command_predict = {
 	.max_operands = MAX_IMAGES,
 	.summary = "probabilities of the 14 findings for PNG or JPEG files",
 	.description = "Prints the probability of each finding for every image, with --json to its last digit: an array that ends with ] when all images have been tried, so that what was cut off is no JSON. For research; not a medical device: a probability holds under the prevalence and the labels of the "
-		       "training set, which a line on standard error names. Bones are to be light: an inverted image is scored like any other. Images go through the same decoding and resizing as in preparation. An image that "
+		       "training set, which a line on standard error names. Bones are to be light: an inverted image is scored like any other, with a warning where it has a bright border around a dark body. Images go through the same decoding and resizing as in preparation. An image that "
 		       "cannot be read is named and the others are scored all the same; the exit code is then 65. Every task of a job step scores all the images. The network sees the middle of an image: a "
 		       "window that is to the whole as training's --image-size is to the prepared images (by default about 7/8 of each side), so its rim has no part in the "
 		       "probabilities (only with --crops=ten it has), and none in a map. --maps writes overlays that "

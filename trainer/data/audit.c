@@ -12,6 +12,7 @@
 
 #include "data/hash.h"
 #include "data/resize.h"
+#include "data/tone.h"
 #include "progress.h"
 
 const char *const audit_kind_names[] = { "leak", "labels", "duplicates", "dropped", "images", "counts", "shortcuts" };
@@ -226,8 +227,8 @@ static int check_dropped(struct audit *a, const struct origin *o, const struct n
 struct look {
 	uint64_t hash;
 	size_t index;
-	float mean, border;
-	int low, high, width, height;
+	struct tone tone;
+	int width, height;
 	enum exit_code fault; /* 0: it could be looked at */
 	char *why;            /* the fault in words, NULL where there is none: of a hundred thousand images nearly all are whole */
 };
@@ -251,27 +252,10 @@ static void forget_looks(struct look *looks, size_t n)
 
 static void look_at(struct look *l, const struct image *image)
 {
-	int margin_x = image->width / 16 + 1, margin_y = image->height / 16 + 1;
-	double sum = 0, edge = 0;
-	size_t edge_pixels = 0;
-
 	l->width = image->width;
 	l->height = image->height;
-	l->low = 255;
 	l->hash = hash_bytes(0, image->pixels, (size_t)image->width * (size_t)image->height);
-	for (int y = 0; y < image->height; y++)
-		for (int x = 0; x < image->width; x++) {
-			int v = image->pixels[(size_t)y * (size_t)image->width + (size_t)x];
-			sum += v;
-			l->low = v < l->low ? v : l->low;
-			l->high = v > l->high ? v : l->high;
-			if (x < margin_x || x >= image->width - margin_x || y < margin_y) {
-				edge += v;
-				edge_pixels++;
-			}
-		}
-	l->mean = (float)(sum / ((double)image->width * image->height));
-	l->border = (float)(edge / (double)edge_pixels);
+	l->tone = tone_measure(image->pixels, image->width, image->height);
 }
 
 static struct look *look_at_all(const struct origin *o, const char *tell, int threads, struct error *e)
@@ -348,7 +332,7 @@ enum { NETWORK_SIDE = 224 /* pixels a side that CheXNet sees unless told */ };
 
 static void check_images(struct audit *a, const struct origin *o, const struct look *looks)
 {
-	struct sample_names constant = { 0 }, inverted = { 0 }, empty = { 0 }, shapes[SHAPE_ENLARGED + 1] = { { .count = 0 } };
+	struct sample_names tones[TONE_EMPTY + 1] = { { .count = 0 } }, shapes[SHAPE_ENLARGED + 1] = { { .count = 0 } };
 	size_t bad = 0;
 
 	for (size_t i = 0; i < o->count; i++) {
@@ -359,23 +343,20 @@ static void check_images(struct audit *a, const struct origin *o, const struct l
 		if (l->fault) {
 			if (bad++ < 10)
 				audit_say(a, AUDIT_IMAGES, 1, 1, "%.380s", l->why);
-		} else if (l->low == l->high) {
-			sample_names_add(&constant, id);
-		} else if (l->border > 170 && l->border > l->mean + 30) {
-			sample_names_add(&inverted, id);
-		} else if (l->mean < 8 || l->mean > 247) {
-			sample_names_add(&empty, id);
+		} else {
+			sample_names_add(&tones[tone_kind(&l->tone)], id);
 		}
 	}
 	if (bad > 10)
 		audit_say(a, AUDIT_IMAGES, 1, bad, "%zu images cannot be decoded in all", bad);
-	if (constant.count)
-		audit_say(a, AUDIT_IMAGES, 1, constant.count, "%zu image%s of one gray value: %s", constant.count, constant.count == 1 ? " is" : "s are", constant.text);
-	if (inverted.count)
-		audit_say(a, AUDIT_IMAGES, 0, inverted.count, "%zu image%s inverted (a bright border around a dark body): %s", inverted.count, inverted.count == 1 ? " looks" : "s look",
-			  inverted.text);
-	if (empty.count)
-		audit_say(a, AUDIT_IMAGES, 0, empty.count, "%zu image%s nearly black or white: %s", empty.count, empty.count == 1 ? " is" : "s are", empty.text);
+	const struct sample_names *constant = &tones[TONE_CONSTANT], *inverted = &tones[TONE_INVERTED], *empty = &tones[TONE_EMPTY];
+	if (constant->count)
+		audit_say(a, AUDIT_IMAGES, 1, constant->count, "%zu image%s of one gray value: %s", constant->count, constant->count == 1 ? " is" : "s are", constant->text);
+	if (inverted->count)
+		audit_say(a, AUDIT_IMAGES, 0, inverted->count, "%zu image%s inverted (a bright border around a dark body): %s", inverted->count, inverted->count == 1 ? " looks" : "s look",
+			  inverted->text);
+	if (empty->count)
+		audit_say(a, AUDIT_IMAGES, 0, empty->count, "%zu image%s nearly black or white: %s", empty->count, empty->count == 1 ? " is" : "s are", empty->text);
 	const struct sample_names *stretched = &shapes[SHAPE_STRETCHED], *enlarged = &shapes[SHAPE_ENLARGED];
 	if (stretched->count)
 		audit_say(a, AUDIT_IMAGES, 0, stretched->count, "%zu image%s far from square, and would be stretched into one: %s", stretched->count,
