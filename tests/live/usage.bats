@@ -54,12 +54,12 @@ load trained
 		grep -q " 2 steps, seed 1; output large$" told
 		[ "$(grep -c '^warning: ' told)" -eq $((batch > images)) ]
 	done
-	grep -qx "warning: a step takes $batch images, and the training split has $images: some are in it more than once, and after 2 steps 2.01 epochs are over: a smaller --batch makes more of them" told
+	grep -qx "warning: a step takes $batch images, and the training split has $images: some are in it more than once, and after 2 steps 2.01 epochs are over: with a smaller --batch they take more steps" told
 	# resumed with another batch: by the images, not the steps
 	rm -rf large && train --batch 8 --steps 2 >/dev/null
 	train --batch 200 --accumulate 2 --steps 3 --resume auto >told
 	epochs=$(python3 -c "print('%.3g' % ((16 + 400) / $images))")
-	grep -qx "warning: a step takes 400 images, and the training split has $images: some are in it more than once, and after 3 steps $epochs epochs are over: a smaller --batch or --accumulate makes more of them" told
+	grep -qx "warning: a step takes 400 images, and the training split has $images: some are in it more than once, and after 3 steps $epochs epochs are over: with a smaller --batch or --accumulate they take more steps" told
 	train --batch 200 --accumulate 2 --steps 3 --resume auto >told
 	[ "$(grep -c '^warning: ' told)" -eq 0 ]
 }

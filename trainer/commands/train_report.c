@@ -142,7 +142,7 @@ static void say_large_batch(struct train *t)
 
 	if (batch > n && t->at.step < steps)
 		log_say(&t->log, "warning: a step takes %zu images, and the training split has %zu: some are in it more than once, and after %" PRIu64 " step%s %.3g epochs are over: "
-			"a smaller --batch%s%s makes more of them", batch, n, steps, steps == 1 ? "" : "s", (double)(t->at.position + (steps - t->at.step) * batch) / (double)n,
+			"with a smaller --batch%s%s they take more steps", batch, n, steps, steps == 1 ? "" : "s", (double)(t->at.position + (steps - t->at.step) * batch) / (double)n,
 			t->conf->accumulate > 1 ? " or --accumulate" : "", t->world->at->size > 1 ? ", or fewer ranks," : "");
 }
 
