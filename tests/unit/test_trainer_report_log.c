@@ -138,6 +138,50 @@ static void ranks_that_were_lost_are_told_of(void **state)
 	}
 }
 
+/* The last start was killed before it had any summary, or only judged what was trained: ranks, engine and losses are those of the one that has it. */
+static void speed_is_that_of_the_start_that_has_a_summary(void **state)
+{
+	static const char steps[] = "{\"event\":\"step\",\"step\":0,\"loss\":0.7}\n{\"event\":\"step\",\"step\":1,\"loss\":0.6}\n",
+			  start4[] = "{\"event\":\"start\",\"ranks\":4,\"nodes\":2,\"global_batch\":32,\"precision\":\"bf16\",\"engine\":\"one\",\"step\":0,"
+				     "\"places\":[{\"rank\":0,\"host\":\"n7\",\"gpu\":\"\",\"cpus\":\"0\",\"threads\":1}]}\n",
+			  start1[] = "{\"event\":\"start\",\"ranks\":1,\"nodes\":1,\"global_batch\":32,\"precision\":\"%s\",\"engine\":\"two\",\"step\":2,"
+				     "\"places\":[{\"rank\":0,\"host\":\"n8\",\"gpu\":\"\",\"cpus\":\"0\",\"threads\":1}]}\n",
+			  lost[] = "{\"event\":\"recovered\",\"ranks\":3,\"step\":2,\"global_batch\":24}\n",
+			  end[] = "{\"event\":\"summary\",\"images\":2000,\"seconds\":%s,\"images_per_s\":400}\n";
+	char text[3000], again[500], summary[200];
+
+	(void)state;
+	for (int both = 0; both < 2; both++)
+		for (int died = 0; died < 2; died++) {
+			snprintf(again, sizeof again, start1, both ? "fp32" : "bf16");
+			snprintf(summary, sizeof summary, end, "5.04");
+			size_t used = (size_t)snprintf(text, sizeof text, "%s%s%s%s", start4, steps, died ? lost : "", summary);
+
+			used += (size_t)snprintf(text + used, sizeof text - used, "%s", again);
+			snprintf(summary, sizeof summary, end, "0.04");
+			snprintf(text + used, sizeof text - used, "%s", both ? summary : "");
+			struct predictions p = draw(900, 0);
+			struct report_input in = input(&p);
+			struct train_log log = read_log(text);
+
+			in.log = &log;
+			struct page page = make(&in);
+
+			assert_sound(&page);
+			assert_present(page.text, both ? "400 images/s on 1 rank of 1 node<" : died ? "400 images/s on 4 ranks of 2 nodes, 3 in the end" : "400 images/s on 4 ranks of 2 nodes<");
+			assert_present(page.text, both ? ": 2,000 images in 0.0 s, in start 2 of 2." : ": 2,000 images in 5.0 s, in start 1 of 2.");
+			assert_present(page.text, both ? "Engine: two" : "Engine: one");
+			assert_present(page.text, both ? "<td>n8</td>" : "<td>n7</td>");
+			assert_absent(page.text, both ? "<td>n7</td>" : "<td>n8</td>");
+			assert_int_equal(strstr(page.text, " a rank") != NULL, !both && !died);
+			assert_int_equal(strstr(page.text, ", not always with the same precision;") != NULL, both);
+			assert_int_equal(strstr(page.text, "Precision in the end") != NULL, both);
+			free(page.text);
+			train_log_free(&log);
+			predictions_free(&p);
+		}
+}
+
 static void a_log_of_another_model_is_noticed(void **state)
 {
 	struct predictions p = draw(900, 0);
@@ -392,6 +436,7 @@ int main(void)
 		cmocka_unit_test(a_resumed_run_counts_every_step_once_as_it_was_done_last),
 		cmocka_unit_test(a_course_that_was_left_is_not_in_the_log),
 		cmocka_unit_test(ranks_that_were_lost_are_told_of),
+		cmocka_unit_test(speed_is_that_of_the_start_that_has_a_summary),
 		cmocka_unit_test(a_log_of_another_model_is_noticed),
 		cmocka_unit_test(images_with_an_oracle_are_synthetic_even_without_a_log),
 		cmocka_unit_test(a_log_of_synthetic_images_makes_no_others_synthetic),

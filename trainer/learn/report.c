@@ -167,7 +167,7 @@ static void put_facts(const struct report *r, struct page *page)
 	}
 	put_skill(r, page);
 	if (log && log->summary && !isnan(json_get_number(log->summary, "images_per_s"))) {
-		double ranks = json_get_number(log->start, "ranks"), nodes = json_get_number(log->start, "nodes");
+		double ranks = json_get_number(log->timed, "ranks"), nodes = json_get_number(log->timed, "nodes");
 		double left = json_get_number(log->recovered, "ranks");
 
 		page_put(page, "<dt>Trained at</dt><dd>");
@@ -175,7 +175,7 @@ static void put_facts(const struct report *r, struct page *page)
 		page_put(page, " images/s");
 		if (!isnan(ranks) && !isnan(nodes))
 			page_put(page, " on %.0f rank%s of %.0f node%s", ranks, ranks == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s");
-		if (log->lost_since && !isnan(left))
+		if (log->timed_losses && !isnan(left))
 			page_put(page, ", %.0f in the end", left);
 		page_put(page, "</dd>");
 	}
@@ -445,7 +445,7 @@ void report_provenance(const struct report *r, struct page *page)
 	put_row(page, "it ends with weights", in->log ? json_get_text(in->log->end, "weights_hash") : NULL);
 	put_row(page, "Training command", json_get_text(start, "command"));
 	put_row(page, "trained by version", json_get_text(start, "version"));
-	put_row(page, "Precision", json_get_text(start, "precision"));
+	put_row(page, in->log && in->log->mixed_precision ? "Precision in the end" : "Precision", json_get_text(start, "precision"));
 	put_number(page, "Parameters", json_get_number(start, "parameters"));
 	put_number(page, "Input, pixels a side", json_get_number(start, "image_size"));
 	put_number(page, "Global batch", json_get_number(start, "global_batch"));

@@ -185,7 +185,8 @@ void report_training(const struct report *r, struct page *page)
 	page_put(page, "<section><h2>Training</h2>");
 	if (log->starts > 1)
 		page_put(page, "<p class=\"lead\">The run was started %d times%s; steps that were done again are shown as they were done last.</p>", log->starts,
-			 log->mixed ? ", not always with the same global batch" : "");
+			 log->mixed && log->mixed_precision ? ", not always with the same global batch and precision" : log->mixed ? ", not always with the same global batch" :
+			 log->mixed_precision ? ", not always with the same precision" : "");
 	put_losses(log, page);
 	page_put(page, "<div class=\"charts\">\n");
 	put_loss(log, page, points, smoothed);
@@ -280,20 +281,25 @@ void report_speed(const struct report *r, struct page *page)
 	if (!log)
 		return;
 	double rate = json_get_number(log->summary, "images_per_s"), images = json_get_number(log->summary, "images");
-	double seconds = json_get_number(log->summary, "seconds"), ranks = json_get_number(log->start, "ranks");
-	const char *engine = json_get_text(log->start, "engine"), *backend = json_get_text(log->start, "backend");
+	const cJSON *start = log->timed ? log->timed : log->start;
+	double seconds = json_get_number(log->summary, "seconds"), ranks = json_get_number(start, "ranks");
+	const char *engine = json_get_text(start, "engine"), *backend = json_get_text(start, "backend");
 
 	page_put(page, "<section><h2>Speed</h2><p>");
 	if (isnan(rate))
 		page_put(page, "The log has no summary: the run did not reach its end.");
 	else
-		put_rate(page, rate, log->lost_since ? NAN : ranks);
+		put_rate(page, rate, log->timed_losses ? NAN : ranks);
 	if (images >= 0 && images < 1e18 && !isnan(seconds)) {
 		page_put(page, ": ");
 		page_count(page, (size_t)images);
-		page_put(page, seconds < 120 ? " images in %.0f s" : seconds < 7200 ? " images in %.1f minutes" : " images in %.1f hours",
-			 seconds < 120 ? seconds : seconds < 7200 ? seconds / 60 : seconds / 3600);
+		if (seconds < 120)
+			page_put(page, " images in %.*f s", seconds < 9.95, seconds);
+		else
+			page_put(page, seconds < 7200 ? " images in %.1f minutes" : " images in %.1f hours", seconds < 7200 ? seconds / 60 : seconds / 3600);
 	}
+	if (!isnan(rate) && log->starts > 1)
+		page_put(page, ", in start %d of %d", log->timed_start, log->starts);
 	page_put(page, isnan(rate) ? "</p>\n" : ".</p>\n");
 	put_shares(log, page);
 	if (engine) {
@@ -303,6 +309,6 @@ void report_speed(const struct report *r, struct page *page)
 		page_text(page, backend ? backend : "");
 		page_put(page, ".</p>\n");
 	}
-	put_places(log->start, page);
+	put_places(start, page);
 	page_put(page, "</section>\n");
 }

@@ -100,6 +100,27 @@ static void keep_last(cJSON **slot, cJSON **object)
 	*object = NULL;
 }
 
+/* A later start may have other ranks, and be killed before it has a summary of its own. */
+static int keep_summary(struct train_log *log, cJSON **o)
+{
+	cJSON *start = log->start ? cJSON_Duplicate(log->start, 1) : NULL;
+
+	if (log->start && !start)
+		return -1;
+	keep_last(&log->summary, o);
+	keep_last(&log->timed, &start);
+	log->timed_start = log->starts;
+	log->timed_losses = log->lost_since;
+	return 0;
+}
+
+static int other_precision(const cJSON *a, const cJSON *b)
+{
+	const char *before = json_get_text(a, "precision"), *now = json_get_text(b, "precision");
+
+	return before && now && strcmp(before, now) != 0;
+}
+
 /* cJSON would round it to a double. */
 static void keep_seed(struct train_log *log, const char *line)
 {
@@ -132,6 +153,7 @@ static int keep(struct train_log *log, const char *line)
 		cJSON_Delete(log->end); /* of the run before */
 		log->end = NULL;
 		log->mixed |= fabs(json_get_number(log->start, "global_batch") - json_get_number(o, "global_batch")) > 0;
+		log->mixed_precision |= other_precision(log->start, o);
 		keep_last(&log->start, &o);
 		keep_seed(log, line);
 	} else if (strcmp(event, "recovered") == 0) {
@@ -140,7 +162,7 @@ static int keep(struct train_log *log, const char *line)
 		go_back(log, json_get_number(o, "step"));
 		keep_last(&log->recovered, &o);
 	} else if (strcmp(event, "summary") == 0) {
-		keep_last(&log->summary, &o);
+		rc = keep_summary(log, &o);
 	} else if (strcmp(event, "end") == 0) {
 		keep_last(&log->end, &o);
 	}
@@ -179,6 +201,7 @@ void train_log_free(struct train_log *log)
 	free(log->evals);
 	cJSON_Delete(log->start);
 	cJSON_Delete(log->summary);
+	cJSON_Delete(log->timed);
 	cJSON_Delete(log->end);
 	cJSON_Delete(log->recovered);
 	*log = (struct train_log){ 0 };

@@ -27,9 +27,12 @@ struct train_log {
 	struct log_eval *evals; /* [n_evals] of the validation split */
 	cJSON *start, *summary, *end; /* the last of each, end since start; NULL: none */
 	cJSON *recovered;       /* the same: survivors of a loss that went on */
+	cJSON *timed;           /* the start that summary is of */
+	int timed_start, timed_losses; /* which one of all, from 1 on, and how often survivors went on in it */
 	char seed[24];          /* of the last start, with all its digits; "": it says none */
 	int starts;             /* 1, and one more for every time it was resumed */
 	int mixed;              /* the global batch was not always the same when it started */
+	int mixed_precision;    /* nor was that */
 	int losses, lost_since; /* how often survivors went on: in all, and since the last start */
 	int has_oracle;
 	double oracle[FINDINGS]; /* best possible AUROC where the data set knows it, else NAN */
