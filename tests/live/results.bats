@@ -247,7 +247,7 @@ load trained
 	[[ $(sed -n 2p odd-spread.csv) == '"a ""6"", b.png",'* ]]
 }
 
-@test "a model counts once in an ensemble, under whatever name, and weights that count more than once are named" {
+@test "a model counts once in an ensemble, under whatever name; weights that count more than once, or are compared with themselves, are named" {
 	cp 1.csv copy.csv
 	(head -n 2 1.csv && tail -n +3 1.csv | sort) | sed '1s/weights_hash=[^ ]* //' >sorted.csv
 	for again in copy.csv sorted.csv; do
@@ -262,6 +262,13 @@ load trained
 	chexnet ensemble two.csv 1.csv 2.csv >two.out
 	[ "$(grep -c 'of the same weights' two.out)" -eq 0 ]
 	chexnet ensemble more.csv two.csv 1.csv | grep -q "^two.csv and 1.csv are of the same weights ($hash),"
+	for other in copy.csv ten.csv; do
+		chexnet compare 1.csv $other --resamples 100 | grep -qx "careful: A and B are of the same weights ($hash)"
+	done
+	for other in 2.csv two.csv sorted.csv; do
+		chexnet compare 1.csv $other --resamples 100 >told
+		[ "$(grep -c 'of the same weights' told)" -eq 0 ]
+	done
 }
 
 @test "TensorBoard gets an event file with its name" {

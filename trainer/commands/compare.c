@@ -73,6 +73,8 @@ static void print_warnings(const struct predictions *a, const struct predictions
 		printf("left out: %zu image%s that only A has, %zu that only B has\n", c->only_a, c->only_a == 1 ? "" : "s", c->only_b);
 	const int splits = splits_differ(&a->about, &b->about);
 
+	if (*a->about.weights_hash && strcmp(a->about.weights_hash, b->about.weights_hash) == 0)
+		printf("careful: A and B are of the same weights (%s)\n", a->about.weights_hash);
 	if (splits)
 		printf("careful: %s: A from %s, policy %s; B from %s, policy %s\n",
 		       splits > 0 ? "A and B come from different splits" : "whether A and B come from the same split is not known", named(a->about.split), named(a->about.policy),
