@@ -226,7 +226,7 @@ static int unknown_option(const struct command *command, const char *name, size_
 static int set_typed(const struct option *o, const char *text, void *conf, struct error *e)
 {
 	if (o->typed)
-		*(int *)((char *)conf + o->typed) = 1;
+		(*(int *)((char *)conf + o->typed))++;
 	return set_value(o, text, conf, e);
 }
 

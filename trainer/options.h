@@ -36,7 +36,7 @@ struct option {
 	const char *const *others;  /* CHOICE: another program's word, the choice to suggest for it, …, NULL; or NULL */
 	double min, max;            /* INT, U64, REAL, INTS: limits, both included; equal: none */
 	const char *zero;           /* INT: a word that stands for 0, "auto"; NULL: none */
-	size_t typed;               /* offsetof() of an int that is 1 where the option was typed; 0: none */
+	size_t typed;               /* offsetof() of an int that counts how often the option was typed; 0: none */
 };
 
 /* Rows of an option table: OPTION(INT, struct conf, batch, "batch", "N", "16", "images in a micro-batch", .min = 1, .max = 4096). */

@@ -612,6 +612,19 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	[ ! -e untested-lr ]
 }
 
+@test "of several weight files none is taken for all of them" {
+	image=$(find tree/images -name '*.png' | head -n 1)
+	for twice in "--weights run1/model.safetensors --weights run2/model.safetensors" "--weights=run1/model.safetensors --checkpoint=run2/model.safetensors"; do
+		for command in "eval --data set" "predict $image" "predict --json $image"; do
+			# shellcheck disable=SC2086 # words
+			refuses 64 "--weights 2 times, run2/model.safetensors: chexnet ensemble" chexnet $command $twice
+			[ -z "$output" ]
+		done
+	done
+	refuses 64 "--weights=FILE is needed" chexnet eval --data set
+	refuses 64 "--weights=FILE is needed" chexnet predict "$image"
+}
+
 @test "an option that would do nothing is refused" {
 	refuses 64 "--growth --model=densenet121 --model=densenet" chexnet train --growth 8 --output idle
 	refuses 64 "--blocks --model=resnet50 densenet or resnet" chexnet bench --model resnet50 --blocks 1,1

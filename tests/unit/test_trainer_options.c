@@ -93,7 +93,8 @@ static void what_was_typed_is_told_from_the_default(void **state)
 	assert_false(r.conf.seed_typed);
 	assert_false(READ("--batch=2").conf.seed_typed);
 	assert_true(READ("--seed=7").conf.seed_typed);
-	assert_true(READ("--seed", "1").conf.seed_typed);
+	assert_int_equal(READ("--seed", "1").conf.seed_typed, 1);
+	assert_int_equal(READ("--seed=7", "--seed", "1").conf.seed_typed, 2);
 }
 
 static void flags_are_switched_on_and_off(void **state)

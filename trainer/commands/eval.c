@@ -16,7 +16,7 @@
 
 struct eval_conf {
 	const char *weights, *data, *mask, *predictions;
-	int split, batch, decode_threads, resamples, json, crops, image_size;
+	int split, batch, decode_threads, resamples, json, crops, image_size, weights_typed;
 	uint64_t seed;
 	struct engine_options engine;
 };
@@ -24,8 +24,9 @@ struct eval_conf {
 static const char *const split_words[] = { "test", "val", "train", NULL };
 
 static const struct option options[] = {
-	OPTION(STRING, struct eval_conf, weights, "weights", "FILE", NULL, "safetensors file: a checkpoint, a model, or torchvision's names"),
-	OPTION(STRING, struct eval_conf, weights, "checkpoint", "FILE", NULL, "the same as --weights"),
+	OPTION(STRING, struct eval_conf, weights, "weights", "FILE", NULL, "safetensors file: a checkpoint, a model, or torchvision's names",
+	       .typed = offsetof(struct eval_conf, weights_typed)),
+	OPTION(STRING, struct eval_conf, weights, "checkpoint", "FILE", NULL, "the same as --weights", .typed = offsetof(struct eval_conf, weights_typed)),
 	OPTION(STRING, struct eval_conf, data, "data", "DIR", NULL, "prepared data set; without it the built-in synthetic X-rays"),
 	OPTION(CHOICE, struct eval_conf, split, "split", "NAME", "test", "what is scored", .choices = split_words),
 	OPTION(STRING, struct eval_conf, mask, "mask", "FINDINGS|file:PATH", NULL,
@@ -282,8 +283,8 @@ static int run(int argc, char **argv)
 	struct error e = { 0 };
 	int rc = options_parse(&command_eval, argc, argv, &conf, NULL, &e);
 
-	if (rc == 0 && !conf.weights)
-		rc = fail(&e, EXIT_USAGE, "--weights=FILE is needed");
+	if (rc == 0)
+		rc = check_weights(conf.weights, conf.weights_typed, &e);
 	if (rc != 0)
 		return rc < 0 ? world_refuse("eval", &e) : EXIT_DONE;
 	return eval(&conf, &e);

@@ -46,6 +46,15 @@ int threads_from_options(const struct engine_options *o, const struct world *w)
 	return o->threads ? o->threads : w->places[w->at->rank].threads;
 }
 
+int check_weights(const char *path, int typed, struct error *e)
+{
+	if (!path)
+		return fail(e, EXIT_USAGE, "--weights=FILE is needed");
+	if (typed > 1)
+		return fail(e, EXIT_USAGE, "--weights is given %d times, the last is %s: one model at a time; chexnet ensemble averages the predictions of several", typed, path);
+	return 0;
+}
+
 int size_of_weights(const char *path, const char *option, int noted, int typed, struct error *e)
 {
 	if (noted && typed && noted != typed)

@@ -51,6 +51,9 @@ int threads_from_options(const struct engine_options *o, const struct world *w);
 /* The size that a file of weights notes, or where it does not, that which --OPTION was given; 0: neither says. Negative, EXIT_USAGE: they differ. */
 int size_of_weights(const char *path, const char *option, int noted, int typed, struct error *e);
 
+/* EXIT_USAGE where --weights (or --checkpoint) was not typed, or more than once: nobody is to take one model's results for those of several. */
+int check_weights(const char *path, int typed, struct error *e);
+
 /* The line that COMMAND says of a file of weights that names no findings: its outputs are taken in this program's order. */
 void say_findings(const char *command, const char *path);
 

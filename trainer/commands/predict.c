@@ -28,13 +28,14 @@ enum { MAX_IMAGES = 1 << 20, BATCH = 8 };
 
 struct predict_conf {
 	const char *weights, *maps, *finding, *boxes;
-	int json, crops, image_size, resize;
+	int json, crops, image_size, resize, weights_typed;
 	struct engine_options engine;
 };
 
 static const struct option options[] = {
-	OPTION(STRING, struct predict_conf, weights, "weights", "FILE", NULL, "safetensors file: a checkpoint, a model, or torchvision's names"),
-	OPTION(STRING, struct predict_conf, weights, "checkpoint", "FILE", NULL, "the same as --weights"),
+	OPTION(STRING, struct predict_conf, weights, "weights", "FILE", NULL, "safetensors file: a checkpoint, a model, or torchvision's names",
+	       .typed = offsetof(struct predict_conf, weights_typed)),
+	OPTION(STRING, struct predict_conf, weights, "checkpoint", "FILE", NULL, "the same as --weights", .typed = offsetof(struct predict_conf, weights_typed)),
 	OPTION(STRING, struct predict_conf, maps, "maps", "DIR", NULL, "write for every image a PNG that shows where the evidence lies (class activation map); one of another image of the same name stays, which is an error"),
 	OPTION(STRING, struct predict_conf, finding, "finding", "NAME", NULL, "the finding that --maps shows; without it the most probable one of each image"),
 	OPTION(INT, struct predict_conf, resize, "resize", "PIXELS", "0",
@@ -425,8 +426,8 @@ static int run(int argc, char **argv)
 	struct error e = { 0 };
 	int n, rc = options_parse(&command_predict, argc, argv, &conf, &n, &e);
 
-	if (rc == 0 && !conf.weights)
-		rc = fail(&e, EXIT_USAGE, "--weights=FILE is needed");
+	if (rc == 0)
+		rc = check_weights(conf.weights, conf.weights_typed, &e);
 	if (rc == 0 && conf.finding && !conf.maps)
 		rc = fail(&e, EXIT_USAGE, "--finding=%s says what --maps=DIR shows, which is not given", conf.finding);
 	if (rc == 0 && conf.maps)
