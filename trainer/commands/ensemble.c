@@ -235,7 +235,8 @@ const struct command command_ensemble = {
 	.min_operands = 3,
 	.max_operands = MAX_MEMBERS + 1,
 	.summary = "average the predictions of several models, and show how far they are apart",
-	.description = "Each FILE is what chexnet eval --predictions wrote for the same images. OUT is such a file too: compare it, report on it. The table tells how much "
+	.description = "Each FILE is what chexnet eval --predictions wrote for the same images. OUT is such a file too: compare it, report on it. One model counts once: a FILE with all the logits of another is "
+		       "refused, and weights that several share are named. The table tells how much "
 		       "an image's probability depends on which of the models was asked.",
 	.options = options,
 	.run = run,
