@@ -544,6 +544,19 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	refuses 64 "labels.csv no SVG picture" chexnet bench data set --seconds 0.1 --svg labels.csv
 	refuses 64 "labels.csv no log of JSON objects" chexnet train --data set "${SMALL[@]}" --steps 1 --output logged --log-json labels.csv
 	cmp labels.csv labels.kept
+	mkdir theirs
+	for file in labels.csv 1.csv; do
+		cp $file theirs/test.csv
+		refuses 64 "theirs/test.csv is there already --output=DIR" chexnet train --data set "${SMALL[@]}" --steps 1 --output theirs
+		cmp $file theirs/test.csv
+		[ "$(ls theirs)" = test.csv ]
+	done
+	rm theirs/test.csv
+	chexnet train --data set "${SMALL[@]}" --steps 1 --output theirs >/dev/null
+	chexnet train --data set "${SMALL[@]}" --steps 2 --output theirs --resume auto >/dev/null # its own
+	cp labels.csv theirs/test.csv
+	refuses 64 "theirs/test.csv no file of predictions --output=DIR" chexnet train --data set "${SMALL[@]}" --steps 3 --output theirs --resume auto
+	cmp labels.csv theirs/test.csv
 	cp run1/test.csv first.csv
 	refuses 64 "first.csv run1/model.safetensors not --weights" "${eval[@]}" --weights run2/model.safetensors --predictions first.csv
 	cmp first.csv run1/test.csv

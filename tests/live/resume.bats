@@ -329,7 +329,7 @@ load trained
 	cmp left.best aside/best.safetensors
 	cmp others.best aside/best.safetensors.abandoned-2
 	# nor does a training write over any where there is no checkpoint to go on from
-	rm aside/checkpoint-* aside/model.safetensors
+	rm aside/checkpoint-* aside/model.safetensors aside/test.csv
 	train --steps 4 --output aside >/dev/null
 	cmp left.best aside/best.safetensors.abandoned-3
 }

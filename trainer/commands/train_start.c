@@ -123,6 +123,24 @@ static int end_take_over(struct train *t, struct error *e)
 	return 0;
 }
 
+/* What was not this training's stays: many a directory has a test.csv, such as a list of labels. */
+static int spare_files(const struct train *t, int found, struct error *e)
+{
+	const int tested = t->test && dataset_count(t->test);
+	char model[FILE_PATH], predictions[FILE_PATH];
+	struct error other = { 0 };
+
+	if (path_join(model, e, "%s/model.safetensors", t->output) < 0 || path_join(predictions, e, "%s/test.csv", t->output) < 0)
+		return -e->code;
+	const char *kept = found ? NULL : access(model, F_OK) == 0 ? model : tested && access(predictions, F_OK) == 0 ? predictions : NULL;
+
+	if (kept)
+		return fail(e, EXIT_USAGE, "%s is there already, without a checkpoint to go on from: --output=DIR chooses another place", kept);
+	if (tested && output_replaces(predictions, "# rows=", "file of predictions", &other))
+		return fail(e, EXIT_USAGE, "%s is there and no file of predictions, and would be written over: --output=DIR chooses another place", predictions);
+	return 0;
+}
+
 static int make_output(struct train *t, struct error *e)
 {
 	char latest[4200];
@@ -140,12 +158,9 @@ static int make_output(struct train *t, struct error *e)
 
 	if (found > 0 && !t->conf->resume)
 		return fail(e, EXIT_USAGE, "%s is there already: --resume=auto goes on from it, --output=DIR chooses another place", latest);
-	if (found == 0) { /* checkpoints were removed, and what they led to is not: nothing of a finished training is written over */
-		snprintf(latest, sizeof latest, "%s/model.safetensors", t->output);
-		if (access(latest, F_OK) == 0)
-			return fail(e, EXIT_USAGE, "%s is there already, without a checkpoint to go on from: --output=DIR chooses another place", latest);
-	}
-	return found < 0 ? found : output_replaces(t->conf->log_json, "{\"", "log of JSON objects", e);
+	if (found < 0 || spare_files(t, found, e) < 0)
+		return -e->code;
+	return output_replaces(t->conf->log_json, "{\"", "log of JSON objects", e);
 }
 
 static int no_state(const char *path, struct error *e)
