@@ -147,9 +147,14 @@ static int check_distinct(const size_t *row, const struct predictions *members, 
 
 int ensemble_share_weights(const struct predictions *a, const struct predictions *b, char hash[WEIGHTS_HASH])
 {
-	for (const char *at = a->about.weights_hash; *at; at += strcspn(at, ","), at += *at == ',')
-		if (strcspn(at, ",") == WEIGHTS_HASH - 1 && snprintf(hash, WEIGHTS_HASH, "%s", at) > 0 && strstr(b->about.weights_hash, hash))
+	for (const char *at = a->about.weights_hash; *at; at += strcspn(at, ","), at += *at == ',') {
+		if (strcspn(at, ",") != WEIGHTS_HASH - 1)
+			continue;
+		memcpy(hash, at, WEIGHTS_HASH - 1);
+		hash[WEIGHTS_HASH - 1] = '\0';
+		if (strstr(b->about.weights_hash, hash))
 			return 1;
+	}
 	return 0;
 }
 
