@@ -7,8 +7,12 @@ load helpers
 setup_file() {
 	[ -e "$BUILD/libhvd.so" ] || skip "libhvd.so is not built (no PMIx headers)"
 	cluster_up --plugin none --conf <(printf '%s\n' JobCompType=jobcomp/filetxt "JobCompLoc=$CLUSTER/log/jobs")
-	jobs_have EXCLUSIVE
-	export EXAMPLES=$BUILD/examples
+	need_pmix
+	export EXAMPLES=$BUILD/examples NODES=EXCLUSIVE
+	jobs_have $NODES
+	# Slurm 24.11 lets a job of more tasks than cores wait for ever for a node of its own
+	in_cluster timeout -s KILL 10 srun -Q -O -N1 -n4 true || NODES=NO
+	jobs_have $NODES
 }
 teardown_file() { cluster_down; }
 teardown() { cluster_logs; }
@@ -323,7 +327,7 @@ jobs_run() { # NAME NUMBER
 	for job in $jobs; do in_cluster scancel "$job"; done
 	wait $srun || true
 	wait $heavy || true
-	jobs_have EXCLUSIVE
+	jobs_have "$NODES"
 	nothing_left
 }
 
