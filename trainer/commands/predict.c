@@ -357,7 +357,7 @@ static int predict_some(struct predictor *p, int json, int n, char **paths, stru
 	struct original original[BATCH];
 	int good = 0, at[BATCH], worst = 0;
 
-#pragma omp parallel for schedule(dynamic, 1) num_threads(p->readers)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(p->readers < n ? p->readers : n)
 	for (int i = 0; i < n; i++)
 		read_image(p, p->decoder[omp_get_thread_num()], paths[i], p->pixels + (size_t)i * pixels, &original[i], &bad[i]);
 	for (int i = 0; i < n; i++) {
