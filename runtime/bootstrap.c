@@ -184,7 +184,7 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 	struct pmix *p = b->state;
 	double begin = lived(), shortcut = begin + (until - begin < 4 ? (until - begin) / 4 : 1);
 	char host[HOST_BYTES];
-	size_t got = 0;
+	size_t got = bytes;
 	if (p->node.name[0] && p->node.listener < 0 && node_ask(&p->node, card, bytes, shortcut))
 		return 0;
 	pmix_status_t rc = connect_to_pmix(b, why);
@@ -202,9 +202,8 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 		}
 	}
 	if (p->refresh) /* which PMIx 5.0 does not do for a key that it has, but for any that it has not */
-		ask(p, "hvd.nobody's", card, &got, until);
+		ask(p, "hvd.unpublished", card, &(size_t){ 0 }, until);
 	p->asked = true;
-	got = bytes;
 	/* A Get that reaches the node's server between rank 0's connection and its Commit is answered NOT-FOUND, and TIMEOUT after the server's own two seconds where rank 0 is
 	 * of its node and has not connected. */
 	while (((rc = ask(p, p->key, card, &got, until)) == PMIX_ERR_NOT_FOUND || rc == PMIX_ERR_TIMEOUT) && lived() < until) {

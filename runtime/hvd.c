@@ -128,9 +128,9 @@ static int form_world(struct hvd *h, struct boot *boot)
 	if (h->world.size > 1) {
 		h->backend = &backend_cpu;
 		status = h->backend->open(h);
+		if (status)
+			mesh_fault(h->mesh, status, "cannot open back end cpu: %s", h->error);
 	}
-	if (status)
-		mesh_fault(h->mesh, status, "cannot open back end cpu: %s", h->error);
 	return explain(h, status ? status : choose_backend(h)); /* and a barrier: every rank stands on its own feet */
 }
 

@@ -24,7 +24,7 @@ static int split_over(struct boot *b, char *why)
 	struct mesh *m = child->parent->mesh;
 	if (atomic_load(&m->failed))
 		return refuse(why, HVD_EPEER, "%s", m->fault);
-	return mesh_heard(m, child->invitation + 1, why, WHY_BYTES) ? HVD_EBOOT : 0;
+	return mesh_heard(m, child->word, why, WHY_BYTES) ? HVD_EBOOT : 0;
 }
 
 static int split_lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
@@ -109,6 +109,7 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 		if (!status) {
 			child->parent = h;
 			child->invitation = invitation;
+			child->word = word;
 			h->children++;
 			boot.state = child;
 			gather_members(child, &boot, colors);

@@ -32,7 +32,7 @@ struct hvd {
 	uint64_t staged;           /* bytes that collectives copied because they lay outside of hvd_alloc() */
 	struct hvd *parent;        /* of which this is a sub-world; NULL: none */
 	int *of_parent;            /* [size] numbers in the parent's mesh */
-	uint64_t invitation;       /* tag of the message in the parent's mesh that brings this sub-world together */
+	uint64_t invitation, word; /* tags in the parent's mesh: of the message that brings this sub-world together, of a rank's that cannot come */
 	_Atomic int children; /* open sub-worlds */
 };
 

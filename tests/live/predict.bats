@@ -60,12 +60,12 @@ windowed() {
 		chexnet train --data set --model densenet --growth 4 --blocks 1,1 --image-size 24 --steps 2 --batch 8 --resamples 0 --threads 1 --output narrow >/dev/null
 }
 
-draw() { # WIDTH HEIGHT: a PNG of gray that rises to the right
+draw() { # WIDTH HEIGHT GRAY: a PNG; GRAY is a Python expression of x and y
 	python3 -c 'import struct, sys, zlib
 def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-w, h = int(sys.argv[1]), int(sys.argv[2])
-sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 8, 0, 0, 0, 0)) +
-    chunk(b"IDAT", zlib.compress((b"\0" + bytes(3 * x for x in range(w))) * h)) + chunk(b"IEND", b""))' "$1" "$2"
+width, height, gray = int(sys.argv[1]), int(sys.argv[2]), eval("lambda x, y: " + sys.argv[3])
+rows = b"".join(b"\0" + bytes(gray(x, y) for x in range(width)) for y in range(height))
+sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' "$@"
 }
 
 @test "rows of JSON are printed as images are scored, and what ends before its time is no JSON" {
@@ -94,7 +94,7 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 
 @test "what the network sees of an image is told: in a line, in JSON, in the map and in the report" {
 	windowed
-	draw 60 40 >sixty.png || skip "no python3 to draw it"
+	draw 60 40 '3 * x' >sixty.png || skip "no python3 to draw it"
 	run --separate-stderr chexnet predict --weights narrow/model.safetensors --threads 1 --maps framed --json sixty.png
 	echo "$stderr"
 	[ "$status" -eq 0 ]
@@ -302,11 +302,7 @@ for line in sys.stdin.buffer if sys.argv[1] == "lines" else [sys.stdin.buffer.re
 @test "an image of one colour is scored, and a line says that nothing is to be seen in it" {
 	image=$(find tree/images -name '*.png' | head -n 1)
 	for gray in 0 77 255; do
-		python3 -c 'import struct, sys, zlib
-def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-rows = (b"\0" + bytes([int(sys.argv[1])]) * 40) * 40
-sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 40, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' \
-			$gray >gray$gray.png || skip "no python3 to draw it"
+		draw 40 40 $gray >gray$gray.png || skip "no python3 to draw it"
 		run --separate-stderr chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 "$image" gray$gray.png
 		[ "$status" -eq 0 ]
 		[ "$(grep -c '^  Hernia' <<<"$output")" -eq 2 ]
@@ -315,17 +311,9 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 }
 
 @test "a negative, and an image that is nearly black or white, are scored, and a line says what is wrong with them" {
-	framed_png() { # FRAME BODY
-		python3 -c 'import struct, sys, zlib
-def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-frame, body = map(int, sys.argv[1:])
-rows = b"".join(b"\0" + bytes(frame if x < 8 or x >= 56 or y < 8 else body + (x + y) % 3 for x in range(64)) for y in range(64))
-sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 64, 64, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' \
-			"$@" >"framed$1-$2.png" || skip "no python3 to draw it"
-	}
 	local frame body words
 	while read -r frame body words; do
-		framed_png "$frame" "$body"
+		draw 64 64 "$frame if x < 8 or x >= 56 or y < 8 else $body + (x + y) % 3" >"framed$frame-$body.png" || skip "no python3 to draw it"
 		run --separate-stderr chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 "framed$frame-$body.png"
 		echo "$status $stderr"
 		[ "$status" -eq 0 ]
@@ -343,17 +331,10 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 }
 
 @test "images too small for the network or far from square are scored, and a line says what is wrong with them" {
-	gray_png() { # WIDTH HEIGHT
-		python3 -c 'import struct, sys, zlib
-def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-width, height = map(int, sys.argv[1:])
-rows = b"".join(b"\0" + bytes((64 + 7 * x + 5 * y) % 256 for x in range(width)) for y in range(height))
-sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' \
-			"$@" >"shape$1x$2.png" || skip "no python3 to draw it"
-	}
 	local shape
 	while read -r shape words; do
-		gray_png ${shape/x/ }
+		# shellcheck disable=SC2086
+		draw ${shape/x/ } '(64 + 7 * x + 5 * y) % 256' >"shape$shape.png" || skip "no python3 to draw it"
 		run --separate-stderr chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 "shape$shape.png"
 		echo "$status $stderr"
 		[ "$status" -eq 0 ]
