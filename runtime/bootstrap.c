@@ -201,8 +201,11 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 				return rc;
 		}
 	}
-	if (p->refresh) /* which PMIx 5.0 does not do for a key that it has, but for any that it has not */
+	/* PMIx 5.0 does so not for a key that it has, but for any that it has not */
+	if (p->refresh && ask(p, "hvd.unpublished", card, &(size_t){ 0 }, until) == PMIX_ERR_NOT_SUPPORTED) {
+		p->refresh = false; /* 5.0.1, which refuses the word, does it without */
 		ask(p, "hvd.unpublished", card, &(size_t){ 0 }, until);
+	}
 	p->asked = true;
 	/* A Get that reaches the node's server between rank 0's connection and its Commit is answered NOT-FOUND, and TIMEOUT after the server's own two seconds where rank 0 is
 	 * of its node and has not connected. */
