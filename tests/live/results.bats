@@ -552,6 +552,10 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 		[ "$(ls theirs)" = test.csv ]
 	done
 	rm theirs/test.csv
+	cp labels.csv theirs/lock
+	refuses 64 "theirs/lock no training's --output=DIR" chexnet train --data set "${SMALL[@]}" --steps 1 --output theirs
+	cmp labels.csv theirs/lock
+	rm theirs/lock
 	chexnet train --data set "${SMALL[@]}" --steps 1 --output theirs >/dev/null
 	chexnet train --data set "${SMALL[@]}" --steps 2 --output theirs --resume auto >/dev/null # its own
 	cp labels.csv theirs/test.csv

@@ -3,6 +3,7 @@
 #include "commands/train.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,20 +39,32 @@ static int earlier_run(const char *holder, const char *self)
 	return there && run && strncmp(there, here, (size_t)(run + 6 - here)) == 0 && strcmp(there, here) != 0;
 }
 
+/* How a file begins, "" where none is or a file system zeroed it. */
+static void read_start(const char *path, char *text, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, size - 1);
+
+	text[n > 0 ? n : 0] = '\0';
+	if (fd >= 0)
+		close(fd);
+}
+
 int train_claim_output(struct train *t, struct error *e)
 {
-	char path[4200], self[300], holder[300] = "", half[FILE_NAME];
+	char path[4200], self[300], holder[300], half[FILE_NAME];
 	double begin = now();
 	int why;
 
 	snprintf(path, sizeof path, "%s/lock", t->output);
 	describe_self(t, self, sizeof self);
+	read_start(path, holder, sizeof holder);
+	if (*holder && !strstr(holder, ", process "))
+		return fail(e, EXIT_USAGE, "%s is there and no training's, and would be written over: --output=DIR chooses another place", path);
 	while ((why = file_lock(&t->lock, path, e)) == EWOULDBLOCK && now() - begin < CLAIM_SECONDS)
 		usleep(100000);
 	if (why == EWOULDBLOCK) {
-		ssize_t n = pread(t->lock, holder, sizeof holder - 1, 0);
-
-		holder[n > 0 ? n : 0] = '\0';
+		read_start(path, holder, sizeof holder);
 		if (!earlier_run(holder, self))
 			return fail(e, EXIT_USAGE, "%s: another training writes to it%s%s%s: --output=DIR chooses another place; if that one's node went down, "
 				    "remove %s", t->output, *holder ? " (" : "", holder, *holder ? ")" : "", path);
