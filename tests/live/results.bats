@@ -556,6 +556,10 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	refuses 64 "theirs/lock no training's --output=DIR" chexnet train --data set "${SMALL[@]}" --steps 1 --output theirs
 	cmp labels.csv theirs/lock
 	rm theirs/lock
+	cp labels.csv theirs/log.jsonl
+	refuses 64 "theirs/log.jsonl no log of JSON objects --output=DIR --log-json=FILE" chexnet train --data set "${SMALL[@]}" --steps 1 --output theirs
+	cmp labels.csv theirs/log.jsonl
+	head -c 100 /dev/zero >theirs/log.jsonl # of a node that went down before the first checkpoint
 	chexnet train --data set "${SMALL[@]}" --steps 1 --output theirs >/dev/null
 	chexnet train --data set "${SMALL[@]}" --steps 2 --output theirs --resume auto >/dev/null # its own
 	cp labels.csv theirs/test.csv

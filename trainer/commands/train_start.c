@@ -140,10 +140,11 @@ static int end_take_over(struct train *t, struct error *e)
 static int spare_files(const struct train *t, int found, struct error *e)
 {
 	const int tested = t->test && dataset_count(t->test);
-	char model[FILE_PATH], predictions[FILE_PATH];
+	char model[FILE_PATH], predictions[FILE_PATH], log[FILE_PATH], start[sizeof "{\""];
 	struct error other = { 0 };
 
-	if (path_join(model, e, "%s/model.safetensors", t->output) < 0 || path_join(predictions, e, "%s/test.csv", t->output) < 0)
+	if (path_join(model, e, "%s/model.safetensors", t->output) < 0 || path_join(predictions, e, "%s/test.csv", t->output) < 0 ||
+	    path_join(log, e, "%s/log.jsonl", t->output) < 0)
 		return -e->code;
 	const char *kept = found ? NULL : access(model, F_OK) == 0 ? model : tested && access(predictions, F_OK) == 0 ? predictions : NULL;
 
@@ -151,6 +152,9 @@ static int spare_files(const struct train *t, int found, struct error *e)
 		return fail(e, EXIT_USAGE, "%s is there already, without a checkpoint to go on from: --output=DIR chooses another place", kept);
 	if (tested && output_replaces(predictions, "# rows=", "file of predictions", &other))
 		return fail(e, EXIT_USAGE, "%s is there and no file of predictions, and would be written over: --output=DIR chooses another place", predictions);
+	read_start(log, start, sizeof start);
+	if (!found && !t->conf->log_json && *start && strcmp(start, "{\"") != 0)
+		return fail(e, EXIT_USAGE, "%s is there and no log of JSON objects, and would be written to: --output=DIR chooses another place, --log-json=FILE another log", log);
 	return 0;
 }
 
