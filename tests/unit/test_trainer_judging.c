@@ -89,6 +89,7 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 	(void)state;
 	static const char list[] = "Image Index,Finding Label,Bbox [x,y,w,h],,,\n"
 				   "b.png,Infiltrate,100,200,50,100,,,\n"
+				   "b.png,Infiltration,100,200,50,100\n" /* once more */
 				   "a.png,Effusion,0,0,512,512\n"
 				   "a.png,Effusion,900,900,100,100\n"
 				   "a.png,Mass,-0.5,10,20,20\n"

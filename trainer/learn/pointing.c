@@ -7,9 +7,33 @@
 
 #include "data/csv.h"
 
-static int by_image(const void *a, const void *b)
+static int sign(double x)
 {
-	return strcmp(((const struct box *)a)->image, ((const struct box *)b)->image);
+	return (x > 0) - (x < 0);
+}
+
+/* By image; 0 only of the same box. */
+static int in_order(const void *a, const void *b)
+{
+	const struct box *x = a, *y = b;
+	const int by[] = { strcmp(x->image, y->image), x->finding - y->finding, sign(x->x - y->x), sign(x->y - y->y), sign(x->w - y->w), sign(x->h - y->h) };
+	size_t i = 0;
+
+	while (i < sizeof by / sizeof by[0] - 1 && by[i] == 0)
+		i++;
+	return by[i];
+}
+
+/* A box that is listed twice, as in two lists put together, would count twice towards chance. */
+static void sort_boxes(struct boxes *b)
+{
+	size_t kept = 0;
+
+	qsort(b->box, b->n, sizeof *b->box, in_order);
+	for (size_t i = 0; i < b->n; i++)
+		if (i == 0 || in_order(&b->box[i], &b->box[kept - 1]) != 0)
+			b->box[kept++] = b->box[i];
+	b->n = kept;
 }
 
 static int read_number(double *value, const struct csv *c, int field, struct error *e)
@@ -72,7 +96,7 @@ int boxes_read(struct boxes *b, const char *path, struct error *e)
 			rc = -e->code;
 	csv_close(&c);
 	if (b->n)
-		qsort(b->box, b->n, sizeof *b->box, by_image);
+		sort_boxes(b);
 	return rc;
 }
 
@@ -166,7 +190,7 @@ void pointing_print(const struct pointing *p, FILE *out)
 		fprintf(out, "pointing game: none of these images has a box\n");
 		return;
 	}
-	fprintf(out, "%-20s %6s %6s %10s\n", "pointing game", "boxes", "hits", "by chance");
+	fprintf(out, "%-20s %6s %6s %10s\n", "pointing game", "maps", "hits", "by chance");
 	for (int f = 0; f < FINDINGS; f++)
 		if (p->maps[f])
 			fprintf(out, "%-20s %6d %6d %10.1f\n", finding_names[f], p->maps[f], p->hits[f], p->chance[f]);

@@ -19,7 +19,7 @@ struct box {
 
 struct boxes {
 	size_t n;
-	struct box *box;        /* [n] sorted by image */
+	struct box *box;        /* [n] sorted by image, each once */
 };
 
 /* Reads NIH's BBox_List_2017.csv; to be freed, on errors too. EXIT_DATA names file and line. */
