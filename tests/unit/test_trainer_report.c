@@ -325,6 +325,30 @@ static void the_other_models_leak_and_split_are_told(void **state)
 	predictions_free(&q);
 }
 
+/* The smallest p that so many resamples can give is a bound, but none of 0.000. */
+static void no_p_is_zero(void **state)
+{
+	struct predictions p = draw(150, 0), q = draw(150, 0);
+	struct report_input in = input(&p);
+
+	(void)state;
+	memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
+	for (size_t i = 0; i < p.n * FINDINGS; i++)
+		q.logits[i] = p.samples[i / FINDINGS].labels >> i % FINDINGS & 1 ? 1.0f + (float)uniform() : -(float)uniform();
+	in.other = &q;
+	in.other_path = "b.csv";
+	for (in.resamples = 400; in.resamples <= 5000; in.resamples += 4600) {
+		struct page page = make(&in);
+
+		assert_present(page.text, in.resamples == 400 ? "<td class=\"n\">&#8804;&#8239;0.005</td>" : "<td class=\"n\">&lt;&#8239;0.001</td>");
+		assert_present(page.text, "<td class=\"n\">&#8804;&#8239;0.0");
+		assert_absent(page.text, "0.000</td>");
+		free(page.text);
+	}
+	predictions_free(&p);
+	predictions_free(&q);
+}
+
 /* Models that hardly differ need digits on the axis that they differ on. */
 static void ticks_of_a_scale_are_told_apart(void **state)
 {
@@ -650,6 +674,7 @@ int main(void)
 		cmocka_unit_test(one_finding_is_no_plural),
 		cmocka_unit_test(a_perfect_ranking_is_not_called_one_of_few),
 		cmocka_unit_test(the_other_models_leak_and_split_are_told),
+		cmocka_unit_test(no_p_is_zero),
 		cmocka_unit_test(ticks_of_a_scale_are_told_apart),
 		cmocka_unit_test(on_paper_tables_are_whole),
 		cmocka_unit_test(who_cannot_see_it_is_told),

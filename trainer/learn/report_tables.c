@@ -2,6 +2,7 @@
  * The tables of findings, with intervals drawn beside the numbers. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "learn/report_parts.h"
 #include "learn/svg.h"
@@ -228,17 +229,14 @@ void report_findings(const struct report *r, struct page *page)
 
 /* ---- comparison ------------------------------------------------------------------------------------- */
 
-/* bound: no more than */
+/* As p_text() says it. */
 static void put_p(struct page *page, double p, int bound)
 {
-	if (isnan(p))
-		page_put(page, "<td></td>");
-	else if (bound)
-		page_put(page, "<td class=\"n\">&#8804;&#8239;%.3f</td>", p);
-	else if (p < 0.001)
-		page_put(page, "<td class=\"n\">&lt;&#8239;0.001</td>");
-	else
-		page_put(page, "<td class=\"n\">%.3f</td>", p);
+	char text[16];
+	const char *digits = p_text(p, bound, text);
+
+	digits += strspn(digits, "<=");
+	page_put(page, "<td class=\"n\">%s%s</td>", digits == text ? "" : text[1] == '=' ? "&#8804;&#8239;" : "&lt;&#8239;", digits);
 }
 
 static void put_difference(struct page *page, const char *name, const struct paired *p, const struct scale *s, int is_mean)
