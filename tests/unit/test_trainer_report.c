@@ -320,7 +320,13 @@ static void the_other_models_leak_and_split_are_told(void **state)
 		q.samples[i].known &= 0x1FFF; /* not Hernia */
 	page = make(&in);
 	assert_int_equal(occurrences(strstr(page.text, ">Mean of 13<"), "<small>of those that both have</small>"), 2);
+	assert_absent(page.text, "not of the same images");
 	free(page.text);
+	q.n -= 12;
+	page = make(&in);
+	assert_present(page.text, "<b>A and B are not of the same images:</b> only A has 12, only B 0.");
+	free(page.text);
+	q.n += 12;
 	predictions_free(&p);
 	predictions_free(&q);
 }

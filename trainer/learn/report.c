@@ -312,6 +312,13 @@ static void put_other_split(const struct provenance *a, const struct provenance 
 	page_put(page, ". One may have been trained, or chosen, on images that are new to the other.</li>\n");
 }
 
+static void put_not_shared(const struct comparison *c, struct page *page)
+{
+	if (c->only_a || c->only_b)
+		page_put(page, "<li class=\"is-warn\"><b>A and B are not of the same images:</b> only A has %zu, only B %zu. Each one's own numbers and curves are of all its images; how they "
+			       "compare is told by those that both have.</li>\n", c->only_a, c->only_b);
+}
+
 static void put_split_notes(const struct provenance *about, int synthetic, struct page *page)
 {
 	if (strcmp(about->split, "train") == 0)
@@ -357,6 +364,7 @@ void report_notes(const struct report *r, struct page *page)
 		put_weighted(&r->in->other->about, "other model, B,", page);
 		put_leak_notes(&r->in->other->about, "other model, B,", page);
 		put_other_split(about, &r->in->other->about, page);
+		put_not_shared(&r->comparison, page);
 	}
 	if (synthetic)
 		page_put(page, "<li class=\"is-warn\"><b>Synthetic images.</b> Drawn by a program: the numbers show that training works, nothing about radiographs.</li>\n");
