@@ -59,7 +59,7 @@ static void averages_by_hand(void **state)
 	assert_close(s.spread[3].high, 0.6, 1e-7);
 	assert_string_equal(out.about.policy, "official");
 	assert_string_equal(out.samples[0].id, "x.png");
-	struct spread_summary sum = spread_summarise(&out, s.spread, 3);
+	struct spread_summary sum = spread_summarise(s.spread, out.n, 3);
 
 	assert_close(sum.sd, sqrt(0.07) / 2, 1e-7);
 	assert_close(sum.variation, sqrt(0.07) / 0.3 / 2, 1e-6);
@@ -68,6 +68,7 @@ static void averages_by_hand(void **state)
 
 	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
 	assert_close(out.logits[3], (log(1.0 / 9) + log(0.25) + log(1.5)) / 3, 1e-6);
+	assert_close(s.spread[3].mean, 0.3, 1e-7);
 	predictions_free(&out);
 }
 
@@ -365,19 +366,20 @@ static void every_finding_of_every_image_is_counted_by_hand(void **state)
 				for (int a = 0; a < MEMBERS; a++)
 					for (int b = 0; b < a; b++)
 						pair += (q[a] - q[b]) * (q[a] - q[b]) / 6;
+				assert_close(x->mean, mean, 1e-12);
 				assert_close(x->sd, sqrt(pair), 1e-12);
 				assert_close(x->low, fmin(q[0], fmin(q[1], q[2])), 1e-12);
 				assert_close(x->high, fmax(q[0], fmax(q[1], q[2])), 1e-12);
 				sd += x->sd / N;
-				variation += x->sd * (1 + exp(-said)) / N;
+				variation += x->sd / mean / N;
 				range += log(x->high / x->low) / N;
 			}
 			for (int m = 0; m < MEMBERS; m++)
 				assert_close(alone[m][f], pairs_won(score[m], positive, N), 1e-12);
-			struct spread_summary sum = spread_summarise(&out, spread, f);
+			struct spread_summary sum = spread_summarise(spread, N, f);
 
 			assert_close(sum.sd, sd, 1e-12);
-			assert_close(sum.variation, variation, 1e-6);
+			assert_close(sum.variation, variation, 1e-12);
 			assert_close(sum.log_range, range, 1e-12);
 		}
 		predictions_free(&out);

@@ -80,7 +80,7 @@ static int print_table(const struct members *m, const struct predictions *out, c
 	printf("%-20s %7s %-16s %8s   %s\n%-20s %7s %-16s %8s   %8s %8s %8s\n", "", "", "AUROC", "", "an image's probability, mean over images", "finding", "n+",
 	       "members", "ensemble", "sd", "sd/mean", "max/min");
 	for (int f = 0; f < FINDINGS; f++) {
-		struct spread_summary s = spread_summarise(out, spread, f);
+		struct spread_summary s = spread_summarise(spread, out->n, f);
 		double low = INFINITY, high = -INFINITY, whole = t.class[f].value;
 		const int few = !isnan(whole) && auroc_patients(&t, f) < FEW_POSITIVES;
 
@@ -130,7 +130,7 @@ static int write_spread(const char *path, const struct predictions *out, const s
 			text[n++] = '\n';
 			n += csv_quote(text + n, out->samples[i / FINDINGS].id);
 		}
-		n += snprintf(text + n, sizeof text - (size_t)n, ",%.6g,%.6g,%.6g,%.6g", 1 / (1 + exp(-(double)out->logits[i])), s->sd, s->low, s->high);
+		n += snprintf(text + n, sizeof text - (size_t)n, ",%.6g,%.6g,%.6g,%.6g", s->mean, s->sd, s->low, s->high);
 		rc = output_write(&file, text, (size_t)n, e);
 	}
 	if (!rc)

@@ -38,15 +38,15 @@ static double mean_of_logits(const float *logits, int k)
 
 static struct spread spread_of(const float *logits, int k)
 {
-	struct spread s = { 0, INFINITY, 0 };
-	double mean = 0, square = 0;
+	struct spread s = { .low = INFINITY };
+	double square = 0;
 
 	for (int m = 0; m < k; m++)
-		mean += probability(logits[m]) / k;
+		s.mean += probability(logits[m]) / k;
 	for (int m = 0; m < k; m++) {
 		double p = probability(logits[m]);
 
-		square += (p - mean) * (p - mean);
+		square += (p - s.mean) * (p - s.mean);
 		s.low = fmin(s.low, p);
 		s.high = fmax(s.high, p);
 	}
@@ -236,18 +236,16 @@ int ensemble_make(struct predictions *out, struct spread *spread, double (*alone
 	return e->code ? -e->code : 0;
 }
 
-struct spread_summary spread_summarise(const struct predictions *ensemble, const struct spread *spread, int finding)
+struct spread_summary spread_summarise(const struct spread *spread, size_t n, int finding)
 {
 	struct spread_summary s = { 0, 0, 0 };
-	double n = (double)ensemble->n;
 
-	for (size_t i = 0; i < ensemble->n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		const struct spread *x = &spread[i * FINDINGS + (size_t)finding];
-		double p = probability(ensemble->logits[i * FINDINGS + (size_t)finding]);
 
-		s.sd += x->sd / n;
-		s.variation += p > 0 ? x->sd / p / n : 0;
-		s.log_range += x->low > 0 ? log(x->high / x->low) / n : 0;
+		s.sd += x->sd / (double)n;
+		s.variation += x->mean > 0 ? x->sd / x->mean / (double)n : 0;
+		s.log_range += x->low > 0 ? log(x->high / x->low) / (double)n : 0;
 	}
 	return s;
 }

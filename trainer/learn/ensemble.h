@@ -10,7 +10,7 @@
 enum ensemble_average { ENSEMBLE_PROBABILITIES, ENSEMBLE_LOGITS };
 
 struct spread {
-	double sd;        /* standard deviation of the members' probabilities, with members - 1 */
+	double mean, sd;  /* of the members' probabilities, whatever is averaged; standard deviation with members - 1 */
 	double low, high; /* their range */
 };
 
@@ -30,6 +30,6 @@ int ensemble_make(struct predictions *out, struct spread *spread, double (*alone
 /* Whether two members come of the same weights, or of ensembles that share some; hash gets the first that they share. */
 int ensemble_share_weights(const struct predictions *a, const struct predictions *b, char hash[WEIGHTS_HASH]);
 
-struct spread_summary spread_summarise(const struct predictions *ensemble, const struct spread *spread, int finding);
+struct spread_summary spread_summarise(const struct spread *spread, size_t n, int finding);
 
 #endif
