@@ -61,6 +61,47 @@ losses() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([0-9.]*\).*/
 	[ "$(losses every | grep -E '^(0|4|9|11) ')" = "$(losses seldom)" ]
 }
 
+@test "--tensorboard says of a step what the log says" {
+	train events --steps 12 --batch 8 --fetch-every 5 --tensorboard
+	python3 -c '
+import glob, json, struct, sys
+
+def fields(message):  # of a protocol buffer
+    at = 0
+    def number():
+        nonlocal at
+        value = shift = 0
+        while True:
+            value |= (message[at] & 127) << shift
+            shift, at = shift + 7, at + 1
+            if message[at - 1] < 128:
+                return value
+    while at < len(message):
+        key = number()
+        if key & 7 == 0:
+            yield key >> 3, number()
+            continue
+        size = {1: 8, 2: None, 5: 4}[key & 7]
+        size = number() if size is None else size
+        yield key >> 3, message[at:at + size]
+        at += size
+
+told, data, at = {}, open(glob.glob(sys.argv[1] + "/tensorboard/*")[0], "rb").read(), 0
+while at < len(data):
+    size = struct.unpack_from("<Q", data, at)[0]
+    event = dict(fields(data[at + 12:at + 12 + size]))
+    at += size + 16
+    for _, value in fields(event.get(5, b"")):
+        value = dict(fields(value))
+        told.setdefault(event.get(2, 0), {})[value[1].decode()] = struct.unpack("<f", value.get(2, bytes(4)))[0]
+steps = [x for x in map(json.loads, open(sys.argv[1] + "/log.jsonl")) if x["event"] == "step" and "loss" in x]
+assert [x["step"] for x in steps] == [0, 4, 9, 11]
+for x in steps:
+    for tag, name in ("loss/train", "loss"), ("learning_rate", "lr"), ("images_per_s", "images_per_s"):
+        assert abs(told[x["step"]][tag] - x[name]) <= 1e-5 * abs(x[name]), (x, told[x["step"]])
+' "$SCRATCH/events"
+}
+
 @test "--pos-weight=balanced: positives weigh as much as negatives" {
 	train plain --steps 1 --batch 64
 	train balanced --steps 1 --batch 64 --pos-weight balanced

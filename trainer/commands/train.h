@@ -89,6 +89,7 @@ struct train {
 	float pos_weight[FINDINGS];
 	double step_seconds, step_input; /* of the last step: all of it, and waiting for images */
 	struct tally total, recent; /* of this process; since the last progress line */
+	double images_per_s;      /* in those recent steps: of a single one, a GPU's call returns before it is done, or waits for others too */
 };
 
 /* argv with the words of --preset=NAME put before what the user typed, so that the user wins; to be freed. *argc is adapted.

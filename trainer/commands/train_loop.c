@@ -195,10 +195,11 @@ static int one_step(struct train *t, struct flight *f, uint64_t *own, uint64_t *
 		count_step(t); /* the weights have it already: survivors are not to make it again */
 		return -e->code;
 	}
-	tell_step(t, all, micros * t->world->at->size);
-	tell_events_step(t);
 	t->total.images += (uint64_t)t->at.global_batch;
 	t->recent.images += (uint64_t)t->at.global_batch;
+	t->images_per_s = (double)t->recent.images / (now() - t->recent.begin);
+	tell_step(t, all, micros * t->world->at->size);
+	tell_events_step(t);
 	count_step(t);
 	return 0;
 }

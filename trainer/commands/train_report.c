@@ -213,11 +213,9 @@ void tell_step(struct train *t, const uint64_t *hashes, int n_hashes)
 		json_number(event, "loss_scale", t->at.loss_scale);
 		json_number(event, "skipped", (double)t->at.skipped);
 	}
-	double seconds = now() - t->recent.begin;
-
 	json_number(event, "input_share", t->step_input / t->step_seconds);
 	json_number(event, "communication_share", t->model.exposed / t->step_seconds);
-	json_number(event, "images_per_s", seconds > 0 ? (double)(t->recent.images + (uint64_t)t->at.global_batch) / seconds : 0);
+	json_number(event, "images_per_s", t->images_per_s);
 	if (t->conf->log_hash) {
 		cJSON *list = cJSON_AddArrayToObject(event, "micro");
 		uint64_t whole = 0;
@@ -379,7 +377,7 @@ void tell_events_step(struct train *t)
 
 	if (t->events && t->loss_fetched && (events_scalar(t->events, "loss/train", step, (float)t->loss, &e) < 0 ||
 			  events_scalar(t->events, "learning_rate", step, (float)t->rate, &e) < 0 ||
-			  events_scalar(t->events, "images_per_s", step, (float)(t->at.global_batch / t->step_seconds), &e) < 0))
+			  events_scalar(t->events, "images_per_s", step, (float)t->images_per_s, &e) < 0))
 		events_failed(t, &e);
 }
 
