@@ -419,8 +419,7 @@ static int setup_model(struct train *t, struct error *e)
 
 /* ---- stream ------------------------------------------------------------------------------------------ */
 
-/* Decoding needs few cores beside the ones that compute. */
-static int decode_threads(const struct train *t)
+int train_decode_threads(const struct train *t)
 {
 	int threads = t->world->places[t->world->at->rank].threads;
 
@@ -450,7 +449,7 @@ int train_open_loader(struct train *t, struct error *e)
 		.hash = t->conf->log_hash,
 		.unread = t->conf->resident,
 		.window = t->at.window,
-		.threads = decode_threads(t),
+		.threads = train_decode_threads(t),
 		.depth = TRAIN_SLOTS,
 	};
 
