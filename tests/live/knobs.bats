@@ -259,8 +259,9 @@ predict_threads() {
 	# what is written is empty, as unknown labels are
 	head -n 3 "$SCRATCH/masked/test.csv"
 	[ "$(awk -F, '/^#/ { next } !n { n = split($0, name); next } { for (i = 1; i <= n; i++) if (name[i] ~ /Hernia/ && $i == "") empty++; rows++ } END { print (rows > 0 && empty == rows) }' "$SCRATCH/masked/test.csv")" = 1 ]
-	"$BUILD/chexnet" eval --weights "$SCRATCH/whole/model.safetensors" --data "$SCRATCH/data" --threads 1 --resamples 0 --mask Hernia >"$SCRATCH/eval.out"
+	"$BUILD/chexnet" eval --weights "$SCRATCH/whole/model.safetensors" --data "$SCRATCH/data" --threads 1 --resamples 0 --mask Hernia --predictions "$SCRATCH/eval.csv" >"$SCRATCH/eval.out"
 	grep -q '^mean of 13 of 14 ' "$SCRATCH/eval.out"
+	head -n 1 "$SCRATCH/eval.csv" | grep -q '%20--mask=Hernia '
 	# what the weights were not trained on is not judged, whoever asks, and an ensemble is judged on what all members know
 	run --separate-stderr "$BUILD/chexnet" eval --weights "$SCRATCH/masked/model.safetensors" --data "$SCRATCH/data" --threads 1 --resamples 0
 	echo "$output $stderr"

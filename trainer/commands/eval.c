@@ -211,8 +211,9 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 	snprintf(about.pos_weight, sizeof about.pos_weight, "%s", checkpoint_balanced(&v->notes) ? v->notes.pos_weight : "");
 	if (v->conf->image_size)
 		snprintf(size, sizeof size, " --image-size=%d", v->conf->image_size);
-	snprintf(about.command, sizeof about.command, "chexnet eval --weights=%s --data=%s --split=%s --crops=%s%s", v->conf->weights,
-		 v->conf->data ? v->conf->data : "", split_words[v->conf->split], crops_choices[v->conf->crops], size);
+	snprintf(about.command, sizeof about.command, "chexnet eval --weights=%s --data=%s --split=%s --crops=%s%s%s%s", v->conf->weights,
+		 v->conf->data ? v->conf->data : "", split_words[v->conf->split], crops_choices[v->conf->crops], size, v->conf->mask ? " --mask=" : "",
+		 v->conf->mask ? v->conf->mask : "");
 	return evaluation_write(ev, v->data, v->conf->predictions, about, e);
 }
 
