@@ -368,11 +368,11 @@ for line in sys.stdin.buffer if sys.argv[1] == "lines" else [sys.stdin.buffer.re
 	[[ $output != *'"logits"'* ]]
 }
 
-@test "a small probability is printed with as many digits as a large one, so that a threshold of a few thousandths decides" {
+@test "a small probability is printed with as many digits as a large one, so that a threshold of a few thousandths decides; none is certain" {
 	cp run1/model.safetensors small.safetensors
 	header=$(od -An -t u8 -N 8 small.safetensors)
 	bias=$(head -c $((header + 8)) small.safetensors | grep -ao '"classifier.bias":{[^}]*' | sed 's/.*"data_offsets":\[\([0-9]*\).*/\1/')
-	printf '\0\0\300\300\0\0\100\301' | dd of=small.safetensors bs=1 seek=$((header + 8 + bias)) conv=notrunc status=none # -6 and -12
+	printf '\0\0\300\300\0\0\100\301\0\0\100\101' | dd of=small.safetensors bs=1 seek=$((header + 8 + bias)) conv=notrunc status=none # -6, -12 and 12
 	LC_ALL=C sed -i 's/"crc32c":/"crc32x":/' small.safetensors
 	predict=(chexnet predict --weights small.safetensors --engine cpu --threads 1)
 	image=$(find tree/images -name '*.png' | head -n 1)
@@ -380,6 +380,7 @@ for line in sys.stdin.buffer if sys.argv[1] == "lines" else [sys.stdin.buffer.re
 	cat small.out
 	grep -qE '^  Atelectasis +0\.00[0-9]{4}$' small.out
 	grep -qE '^  Cardiomegaly +0\.0000[0-9]{4,5}$' small.out
+	grep -qE '^  Effusion +0\.9999[0-9]{1,4}$' small.out
 	grep -qE '^  Hernia +0\.[1-9][0-9]{3}$' small.out
 	"${predict[@]}" --json "$image" | sed -n '/"probabilities"/,/}/s/.*"\([A-Z][a-z_A-Z]*\)":[^0-9]*\([-+0-9.e]*\).*/\1 \2/p' >small.all
 	[ "$(wc -l <small.all)" -eq 14 ]

@@ -309,10 +309,12 @@ static cJSON *row_json(const char *path, const float *logits, const struct predi
 	return row;
 }
 
-/* Four digits, and no exponent: a rare finding's threshold is a few thousandths. */
+/* Four digits, and no exponent: a rare finding's threshold is a few thousandths. More where four would round to certainty. */
 static int decimals(double p)
 {
-	return p < 0.1 ? 3 - (int)floor(log10(fmax(p, 1e-9))) : 4;
+	double rest = fmax(1 - p, 1e-9);
+
+	return p < 0.1 ? 3 - (int)floor(log10(fmax(p, 1e-9))) : rest < 1e-4 ? -(int)floor(log10(rest)) : 4;
 }
 
 static void print_rows(const char *path, const float *logits, uint32_t untrained)
