@@ -283,6 +283,20 @@ load trained
 	grep -aq 'IHDR' "$output"
 }
 
+@test "a report that does not show all pictures says so" {
+	chexnet predict --weights run1/model.safetensors --threads 1 --maps one "$(find tree/images -name '*.png' | head -n 1)" >/dev/null
+	mkdir many
+	for i in {10..42}; do cp one/*.png many/0000${i}_000.png; done
+	run --separate-stderr chexnet report --predictions 1.csv --pictures many --resamples 100 --out many.html
+	[ "$status" -eq 0 ]
+	[[ $stderr == *"many holds 33 pictures: only the first 32 are shown"* ]]
+	[ "$(grep -o 'src="data:image/png' many.html | wc -l)" -eq 32 ]
+	grep -q 'These are the first 32 of 33 pictures, by name' many.html
+	rm many/000010_000.png
+	chexnet report --predictions 1.csv --pictures many --resamples 100 --out many.html
+	run ! grep -q 'These are the first' many.html
+}
+
 @test "files that are not what they should be are named, with the line" {
 	sed '5s/,[^,]*$/,inf/' 1.csv >bad.csv
 	refuses 65 "bad.csv line 5 Hernia inf" chexnet report --predictions bad.csv --out bad.html

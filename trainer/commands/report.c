@@ -41,7 +41,7 @@ static const struct option options[] = {
 };
 
 struct pictures {
-	size_t n, bytes;
+	size_t n, more, bytes; /* more: not shown */
 	struct report_picture picture[MAX_PICTURES];
 	char *name[MAX_PICTURES], *data[MAX_PICTURES];
 };
@@ -93,7 +93,8 @@ static int read_pictures(struct pictures *p, const char *directory, struct error
 		return fail(e, EXIT_DATA, "--pictures=%s: cannot be read: %s", directory, strerror(errno));
 	if (n == 0)
 		fail(e, EXIT_DATA, "--pictures=%s: no .png file is in it; chexnet predict --maps=DIR writes some", directory);
-	if (n > MAX_PICTURES)
+	p->more = n > MAX_PICTURES ? (size_t)n - MAX_PICTURES : 0;
+	if (p->more)
 		fprintf(stderr, "chexnet report: %s holds %d pictures: only the first %d are shown\n", directory, n, MAX_PICTURES);
 	for (int i = 0; i < n; i++) {
 		if (!e->code && i < MAX_PICTURES)
@@ -189,7 +190,7 @@ static struct report_input input_of(const struct sources *s, const struct report
 		.thresholds = conf->thresholds ? &s->thresholds : NULL,
 		.path = conf->predictions, .other_path = conf->compare, .thresholds_path = conf->thresholds, .log_path = conf->log,
 		.command = s->command, .date = s->date, .resamples = conf->resamples, .seed = conf->seed,
-		.pictures = s->pictures.picture, .n_pictures = s->pictures.n,
+		.pictures = s->pictures.picture, .n_pictures = s->pictures.n, .more_pictures = s->pictures.more,
 	};
 }
 

@@ -27,7 +27,7 @@ struct report_input {
 	int resamples;                   /* of patients, behind every interval and band */
 	uint64_t seed;
 	const struct report_picture *pictures; /* [n_pictures] activation maps and the like */
-	size_t n_pictures;
+	size_t n_pictures, more_pictures; /* more: there were, and they are not shown */
 };
 
 /* Pictures that other weights made than these predictions, and than the second model's, as the files say. */

@@ -248,6 +248,8 @@ void report_pictures(const struct report *r, struct page *page)
 		unframed += told && !about.window.image_width;
 	}
 	page_put(page, "</div>\n");
+	if (r->in->more_pictures)
+		page_put(page, "<p class=\"lead\">These are the first %zu of %zu pictures, by name.</p>\n", r->in->n_pictures, r->in->n_pictures + r->in->more_pictures);
 	if (silent)
 		page_put(page, "<p class=\"lead\">Pictures without a probability are none that this version of chexnet predict --maps made: nobody says what their colours stand for.</p>\n");
 	if (unknown)
