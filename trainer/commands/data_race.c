@@ -11,9 +11,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "commands/stop.h"
 #include "data/file.h"
 #include "data/manifest.h"
@@ -67,14 +67,6 @@ static void on_signal(int number)
 	tell_children();
 }
 
-static double seconds_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- one rank ---------------------------------------------------------------------------------------- */
 
 /* A rank's threads get CPUs one after the other; ranks share them when there are too few. */
@@ -101,7 +93,7 @@ static void run_rank(const struct race *r, enum sequence_kind kind, int rank, in
 	struct sequence_batch b;
 	struct sequence *s;
 	struct error *e = &board->rank[rank].e;
-	double begin = 0, now = 0;
+	double begin = 0, end = 0;
 	uint64_t images = 0, decoded = 0;
 	int counts = 0;
 
@@ -109,21 +101,21 @@ static void run_rank(const struct race *r, enum sequence_kind kind, int rank, in
 	if (sequence_open(&s, &conf, e) || sequence_next(s, &b, e))
 		return;
 	atomic_fetch_add(&board->ready, 1);
-	while (!stop_asked && !atomic_load(&board->failed) && (!counts || now - begin < r->conf->seconds)) {
+	while (!stop_asked && !atomic_load(&board->failed) && (!counts || end - begin < r->conf->seconds)) {
 		if (sequence_next(s, &b, e))
 			return;
-		now = seconds_now();
+		end = now();
 		if (counts) {
 			images += (uint64_t)b.count;
 		} else if (atomic_load(&board->ready) == ranks) {
 			counts = 1;
-			begin = now;
+			begin = end;
 			decoded = sequence_decoded(s);
 		}
 	}
 	board->rank[rank].images = images;
 	board->rank[rank].decoded = sequence_decoded(s) - decoded;
-	board->rank[rank].seconds = now - begin;
+	board->rank[rank].seconds = end - begin;
 }
 
 /* ---- processes --------------------------------------------------------------------------------------- */

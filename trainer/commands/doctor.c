@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "commands/commands.h"
 #include "commands/network_options.h"
 #include "data/dataset.h"
@@ -56,14 +56,6 @@ static void say(struct doctor *d, enum verdict v, const char *subject, const cha
 	vprintf(format, arguments);
 	va_end(arguments);
 	putchar('\n');
-}
-
-static double seconds(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* ---- where the ranks are ------------------------------------------------------------------------------ */
@@ -203,11 +195,11 @@ static int reduce_once(struct hvd *hvd, int rank, int size, float *slab, float *
 		values[i] = (float)(i % 1000 + (size_t)rank);
 	if (hvd_copy(hvd, slab, values, n * sizeof *slab) < 0 || hvd_barrier(hvd) < 0)
 		return -1;
-	double begin = seconds();
+	double begin = now();
 
 	if (hvd_allreduce(hvd, slab, slab, n, HVD_F32, HVD_SUM) < 0 || hvd_copy(hvd, values, slab, sizeof *slab) < 0) /* the device is through */
 		return -1;
-	*best = fmin(*best, seconds() - begin);
+	*best = fmin(*best, now() - begin);
 	if (hvd_copy(hvd, values, slab, n * sizeof *slab) < 0)
 		return -1;
 	for (size_t i = 0; i < n; i++)
@@ -313,13 +305,13 @@ static int decode_one(const struct dataset *data, struct error *e)
 static int check_data(struct doctor *d, struct error *e)
 {
 	struct dataset *data = NULL;
-	double begin = seconds();
+	double begin = now();
 
 	if (dataset_open(&data, d->conf->data, "train", e) == 0)
 		decode_one(data, e);
 	if (world_agree(&d->world, e) == 0 && world_same(&d->world, dataset_pixel_hash(data), "the data set", "give every node the same --data, prepared with the same --format", e) == 0)
 		say(d, VERDICT_OK, "data", "%s: %zu training image%s of %zu patient%s, %s; opened and one image decoded on every rank in %.2f s",
-		    d->conf->data, dataset_count(data), dataset_count(data) == 1 ? "" : "s", dataset_patients(data), dataset_patients(data) == 1 ? "" : "s", dataset_describe(data), seconds() - begin);
+		    d->conf->data, dataset_count(data), dataset_count(data) == 1 ? "" : "s", dataset_patients(data), dataset_patients(data) == 1 ? "" : "s", dataset_describe(data), now() - begin);
 	dataset_close(data);
 	return e->code ? -e->code : 0;
 }

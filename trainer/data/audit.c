@@ -192,7 +192,7 @@ static void check_labels(struct audit *a, const struct origin *o, const struct n
 		compare_finding(a, &counts, f);
 }
 
-/* Images of the official lists that are missing here; and file sizes that tell of a cut-off remainder. */
+/* Images of the official lists that are missing here. */
 static int check_dropped(struct audit *a, const struct origin *o, const struct nih *n, struct error *e)
 {
 	uint8_t *present = calloc(n->count + 1, 1);
