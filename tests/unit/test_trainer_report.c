@@ -319,14 +319,23 @@ static void the_other_models_leak_and_split_are_told(void **state)
 	for (size_t i = 0; i < q.n; i++)
 		q.samples[i].known &= 0x1FFF; /* not Hernia */
 	page = make(&in);
+	assert_sound(&page);
 	assert_int_equal(occurrences(strstr(page.text, ">Mean of 13<"), "<small>of those that both have</small>"), 2);
+	assert_int_equal(occurrences(page.text, "; of B n/a\""), 1);
 	assert_absent(page.text, "not of the same images");
 	free(page.text);
 	q.n -= 12;
 	page = make(&in);
+	assert_sound(&page);
 	assert_present(page.text, "<b>A and B are not of the same images:</b> only A has 12, only B 0.");
 	free(page.text);
 	q.n += 12;
+	in.predictions = &q;
+	in.other = &p;
+	page = make(&in);
+	assert_sound(&page);
+	assert_int_equal(occurrences(page.text, "AUROC of A n/a; of B 0."), 1);
+	free(page.text);
 	predictions_free(&p);
 	predictions_free(&q);
 }

@@ -17,7 +17,7 @@ static void told(const struct report *r, char title[160], const char *what, cons
 {
 	int n = snprintf(title, 160, "%s of %s, %s %.3f", what, finding, measure, a);
 
-	if (r->in->other)
+	if (r->in->other && !isnan(b))
 		snprintf(title + n, 160 - (size_t)n, ", of B %.3f", b);
 }
 

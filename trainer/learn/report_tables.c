@@ -59,7 +59,8 @@ static void put_interval(const struct plot *p, const char *class, const struct i
 	snprintf(bar, sizeof bar, "bar %s", class);
 	if (!isnan(v->low))
 		plot_segment(p, bar, v->low, y, v->high, y);
-	plot_dot(p, class, v->value, y, 3.2);
+	if (!isnan(v->value))
+		plot_dot(p, class, v->value, y, 3.2);
 }
 
 /* "0.812, interval 0.790 to 0.834" */
@@ -67,7 +68,9 @@ static const char *told(const struct interval *v, int sign, char text[64])
 {
 	const char *with = sign ? "%+.4f, interval %+.4f to %+.4f" : "%.3f, interval %.3f to %.3f", *without = sign ? "%+.4f, no interval" : "%.3f, no interval";
 
-	if (isnan(v->low))
+	if (isnan(v->value))
+		snprintf(text, 64, "n/a");
+	else if (isnan(v->low))
 		snprintf(text, 64, without, v->value);
 	else
 		snprintf(text, 64, with, v->value, v->low, v->high);
@@ -80,7 +83,7 @@ static void put_forest(const struct report *r, struct page *page, const struct s
 	char title[160], one[64], two[64];
 
 	page_put(page, "<td class=\"forest\">");
-	if (!isnan(a->value)) {
+	if (!isnan(a->value) || (r->in->other && !isnan(b->value))) { /* a model that --mask kept a finding from has nothing of it */
 		if (r->in->other)
 			snprintf(title, sizeof title, "AUROC of A %s; of B %s", told(a, 0, one), told(b, 0, two));
 		else
