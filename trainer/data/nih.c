@@ -428,8 +428,8 @@ static int check_missing(const struct nih *n, struct error *e)
 			used += (size_t)snprintf(first + used, sizeof first - used, "%s%s", used ? ", " : "", n->images[i].sample.id);
 	}
 	if (missing)
-		return fail(e, EXIT_DATA, "%s: %zu of %zu images have a row but no file in images/ or images_*/: %s%s", n->table, missing, n->count,
-			    first, missing > 5 ? ", …" : "");
+		return fail(e, EXIT_DATA, "%s: %zu of %zu images have a row but no file in images/ or images_*/: %s%s: they go there, or out of the table and the lists", n->table,
+			    missing, n->count, first, missing > 5 ? ", …" : "");
 	return 0;
 }
 
