@@ -96,6 +96,8 @@ static void print_verdict(const struct lr_test *l, const struct comparison *c)
 	else
 		printf("no winner: the interval holds zero\n");
 	printf("one seed each: the interval is about patients, not about another training of the same kind\n");
+	if (d->low > 0 || d->high < 0)
+		printf("the test split has chosen the winner, and its AUROC there flatters it a little from now on\n");
 }
 
 static int judge(struct lr_test *l, struct error *e)
