@@ -193,7 +193,13 @@ load trained
 	chexnet compare poor.csv good.csv --resamples 100 --json >few.json
 	[ "$(grep -c '"p_is_bound":.true' few.json)" -eq 15 ]
 	# the split that chose the weights is not new to them
-	chexnet eval --data set --split val --weights run1/model.safetensors --threads 1 --resamples 0 | grep '^validation split: weights are chosen on these images'
+	for run in 1 2; do
+		chexnet eval --data set --split val --weights run$run/model.safetensors --threads 1 --resamples 0 --predictions val$run.csv | grep '^validation split: weights are chosen on these images'
+	done
+	chexnet compare val1.csv val2.csv --resamples 100 | grep '^validation split: weights are chosen on these images'
+	chexnet ensemble val.csv val1.csv val2.csv | grep '^validation split: weights are chosen on these images'
+	chexnet compare 1.csv 2.csv --resamples 100 >test.out
+	run ! grep '^validation split' test.out
 	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 >tested
 	[ "$(grep -c 'weights are chosen' tested)" -eq 0 ]
 }

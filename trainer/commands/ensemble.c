@@ -199,6 +199,8 @@ static int make(const struct ensemble_conf *conf, struct members *m, char **argv
 			printf("LEAK: a member was trained on splits that share patients (--allow-leak)\n");
 		if (out.about.leaked < 0)
 			printf("leak not checked: nobody has compared these patients with all those that the members were trained on\n");
+		if (strcmp(out.about.split, "val") == 0)
+			printf("validation split: weights are chosen on these images, so the numbers may flatter the models a little\n");
 		say_shared_weights(m, argv + 2);
 		print_table(m, &out, spread, e);
 	}
