@@ -194,7 +194,7 @@ static const char man_tail[] =
 	"Keys may be added; a reader skips those that it does not know. null: not known, or not defined. AUROCs are objects of auroc, the ends of the 95 % interval low and high, and the\n"
 	"bootstrap's standard error se; findings have positives, positive_patients, negatives and, on synthetic images, oracle as well.\n"
 	".TP\n.B log.jsonl\nEach object has event and time (seconds since 1970). start: version, command, model, engine, global_batch, seed, steps, and places, for each rank host, gpu, cpus and threads, among\n"
-	"others; step: step and position (images before it), loss, lr, images_per_s (since the last line of progress), input_share and communication_share of the step's time; eval: split, images, patients, loss, mean, findings;\n"
+	"others; step: step and position (images before it), loss, lr, images_per_s (since the last line of progress), input_share and communication_share of the step's time; eval: step (of the weights), split, images, patients, loss, mean, findings;\n"
 	"checkpoint: path; recovered: ranks, reason; summary: steps, images, seconds, images_per_s; end: code (the exit status), reason.\n"
 	".TP\n.B eval\nweights, model, split, images, patients, loss, mean, findings, leak (whether patients of the training are in the split) and leak_checked.\n"
 	".TP\n.B predict\nAn array with an object an image: image, and error, or probabilities and logits by finding, untrained (the findings that the weights have not learned, if any),\n"

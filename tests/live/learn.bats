@@ -71,7 +71,10 @@ mean() { sed -n 's/^mean of 14 of 14 *\([0-9.]*\) *\([0-9.]*\) to \([0-9.]*\) *\
 		# shellcheck disable=SC2086 # no word or one
 		"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/null1" --epochs 40 --patience 3 --decay plateau --output "$SCRATCH/patience" $again >"$SCRATCH/patience.out"
 		grep -q '^3 validations without a lower loss' "$SCRATCH/patience.out"
-		grep -q '^takes the weights of step' "$SCRATCH/patience.out"
+		step=$(sed -n 's/^takes the weights of step \([0-9]*\),.*/\1/p' "$SCRATCH/patience.out")
+		[ "$step" -gt 0 ]
+		# what the log says of the test split is said of these
+		[ "$(sed -n 's/.*"event":"eval".*"step":\([0-9]*\),"split":"test".*/\1/p' "$SCRATCH/patience/log.jsonl" | tail -n 1)" = "$step" ]
 	done
 	run ! grep 'learning rate falls' "$SCRATCH/patience.out" # the second time no step was done
 }

@@ -181,10 +181,10 @@ int train_validate(struct train *t, struct error *e);
  * by the caller. */
 int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *ev, struct error *e);
 
-/* TensorBoard: scalars of a step and of an evaluation, precision-recall curves of the test split. A file that cannot be written
+/* TensorBoard: scalars of a step and of an evaluation of the weights of `step`, precision-recall curves of the test split. A file that cannot be written
  * any more is said once and given up. */
 void tell_events_step(struct train *t);
-void tell_events_evaluation(struct train *t, const struct evaluation *ev, const struct dataset *d);
+void tell_events_evaluation(struct train *t, const struct evaluation *ev, const struct dataset *d, int64_t step);
 
 void tell_start(struct train *t);
 void tell_left(struct train *t, const struct checkpoint_left *left);

@@ -7,6 +7,11 @@
 
 #include "clock.h"
 
+static int best_was_before(const struct train *t)
+{
+	return t->at.best_step != 0 && t->at.best_step != t->at.step;
+}
+
 int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *ev, struct error *e)
 {
 	struct evaluation_conf conf = {
@@ -16,6 +21,7 @@ int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *
 		.decode_threads = train_decode_threads(t),
 		.tell = d == t->test ? "chexnet train: test split" : "chexnet train: validation",
 	};
+	const uint64_t step = d == t->test && best_was_before(t) ? t->at.best_step : t->at.step; /* of the weights: the test split is scored with the best */
 	double begin = now();
 
 	log_end_live(&t->log);
@@ -25,10 +31,10 @@ int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *
 	t->total.begin += now() - begin;
 	if (ev->stopped)
 		return 0;
-	tell_events_evaluation(t, ev, d);
+	tell_events_evaluation(t, ev, d, (int64_t)step);
 	cJSON *event = log_event(&t->log, "eval");
 
-	json_number(event, "step", (double)t->at.step);
+	json_number(event, "step", (double)step);
 	evaluation_json(ev, &conf, event);
 	log_write(&t->log, event);
 	if (t->log.speaks && d == t->test)
@@ -94,11 +100,6 @@ int train_validate(struct train *t, struct error *e)
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------- */
-
-static int best_was_before(const struct train *t)
-{
-	return t->at.best_step != 0 && t->at.best_step != t->at.step;
-}
 
 /* The weights that did best on the validation split, where there were several candidates. */
 static int take_best(struct train *t, struct error *e)

@@ -381,7 +381,7 @@ void tell_events_step(struct train *t)
 		events_failed(t, &e);
 }
 
-static int add_pr_curves(struct train *t, const struct evaluation *ev, struct error *e)
+static int add_pr_curves(struct train *t, const struct evaluation *ev, int64_t step, struct error *e)
 {
 	float *score = malloc((ev->n + 1) * sizeof *score);
 	uint8_t *positive = malloc(ev->n + 1);
@@ -398,17 +398,16 @@ static int add_pr_curves(struct train *t, const struct evaluation *ev, struct er
 		}
 		snprintf(tag, sizeof tag, "precision_recall/%s", finding_names[f]);
 		if (ev->table.positives[f])
-			events_pr_curve(t->events, tag, (int64_t)t->at.step, score, positive, n, e);
+			events_pr_curve(t->events, tag, step, score, positive, n, e);
 	}
 	free(score);
 	free(positive);
 	return e->code ? -e->code : 0;
 }
 
-void tell_events_evaluation(struct train *t, const struct evaluation *ev, const struct dataset *d)
+void tell_events_evaluation(struct train *t, const struct evaluation *ev, const struct dataset *d, int64_t step)
 {
 	struct error e = { 0 };
-	int64_t step = (int64_t)t->at.step;
 	char tag[64];
 
 	if (!t->events)
@@ -416,14 +415,15 @@ void tell_events_evaluation(struct train *t, const struct evaluation *ev, const 
 	snprintf(tag, sizeof tag, "loss/%s", dataset_split(d));
 	events_scalar(t->events, tag, step, (float)ev->loss, &e);
 	snprintf(tag, sizeof tag, "auroc_%s/mean", dataset_split(d));
-	events_scalar(t->events, tag, step, (float)ev->table.mean.value, &e);
+	if (ev->table.counted)
+		events_scalar(t->events, tag, step, (float)ev->table.mean.value, &e);
 	for (int f = 0; f < FINDINGS; f++) {
 		snprintf(tag, sizeof tag, "auroc_%s/%s", dataset_split(d), finding_names[f]);
 		if (ev->table.positives[f] && ev->table.negatives[f])
 			events_scalar(t->events, tag, step, (float)ev->table.class[f].value, &e);
 	}
 	if (!e.code && d == t->test)
-		add_pr_curves(t, ev, &e);
+		add_pr_curves(t, ev, step, &e);
 	if (e.code)
 		events_failed(t, &e);
 }
