@@ -195,7 +195,7 @@ static const char man_tail[] =
 	"bootstrap's standard error se; findings have positives, positive_patients, negatives and, on synthetic images, oracle as well.\n"
 	".TP\n.B log.jsonl\nEach object has event and time (seconds since 1970). start: version, command, model, engine, global_batch, seed, steps, and places, for each rank host, gpu, cpus and threads, among\n"
 	"others; step: step and position (images before it), loss, lr, images_per_s (since the last line of progress), input_share and communication_share of the step's time; eval: step (of the weights), split, images, patients, loss, mean, findings;\n"
-	"checkpoint: path; recovered: ranks, reason; summary: steps, images, seconds, images_per_s; end: code (the exit status), reason.\n"
+	"checkpoint: path, and the seconds that it took, which are no part of images_per_s, nor are those of validations; recovered: ranks, reason; summary: steps, images, seconds, images_per_s; end: code (the exit status), reason.\n"
 	".TP\n.B eval\nweights, model, split, images, patients, loss, mean, findings, leak (whether patients of the training are in the split) and leak_checked.\n"
 	".TP\n.B predict\nAn array with an object an image: image, and error, or probabilities and logits by finding, untrained (the findings that the weights have not learned, if any),\n"
 	"trained_on, notice, and with \\fB\\-\\-maps\\fR map.\n"

@@ -285,6 +285,10 @@ part_ways() {
 	[[ $output == "2 ranks, 9 steps, "* ]]
 	# the one between these steps took 2 s on either
 	awk -F: '/^validations and checkpoints, not counted above/ { s = $2 * 9 / 1000 } END { exit !(s > 1.5) }' <<<"$output"
+	# nor of the rates: two checkpoints and the best weights took 2 s each, ten steps do not
+	[ "$(grep -cE '"event":"checkpoint".*"seconds":[2-9]' "$WORK/slow.json")" = 2 ]
+	grep '"event":"summary"' "$WORK/slow.json"
+	sed -n 's/.*"event":"summary".*"seconds":\([0-9.e+-]*\).*/\1/p' "$WORK/slow.json" | awk '{ exit !($1 < 2) }'
 }
 
 @test "SIGTERM and SIGHUP save, end with 75, and the resumed run makes the same model" {

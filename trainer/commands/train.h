@@ -5,6 +5,7 @@
 
 #include <signal.h>
 
+#include "clock.h"
 #include "commands/network_options.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -139,6 +140,13 @@ int train_begin_output(struct train *t, struct error *e);
 int train_claim_output(struct train *t, struct error *e);
 /* Removes OUTPUT too, where it was not there before and holds nothing. */
 void train_release_output(struct train *t);
+
+/* Rates and shares are those of training: what was done since `begin` is left out of them. */
+static inline void train_leave_out(struct train *t, double begin)
+{
+	t->recent.begin += now() - begin;
+	t->total.begin += now() - begin;
+}
 
 /* Whether the next checkpoint is the first after the training went back behind others of OUTPUT, of a course that it leaves. */
 static inline int train_leaves_later(const struct train *t)

@@ -27,8 +27,7 @@ int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *
 	log_end_live(&t->log);
 	if (evaluate(ev, &t->model, &conf, e) < 0)
 		return -e->code;
-	t->recent.begin += now() - begin; /* rates are those of training */
-	t->total.begin += now() - begin;
+	train_leave_out(t, begin);
 	if (ev->stopped)
 		return 0;
 	tell_events_evaluation(t, ev, d, (int64_t)step);
@@ -47,6 +46,7 @@ int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *
 static int keep_best(struct train *t, const struct evaluation *ev, struct error *e)
 {
 	char path[4200];
+	double begin = now();
 
 	if (!(ev->table.mean.value > t->at.best_auroc)) /* the same on all ranks */
 		return 0;
@@ -61,7 +61,9 @@ static int keep_best(struct train *t, const struct evaluation *ev, struct error 
 		if (model_get(&t->model, &weights, e) == 0)
 			checkpoint_write(path, &t->model.plan, &weights, &t->at, e);
 	}
-	return world_agree(t->world, e);
+	world_agree(t->world, e);
+	train_leave_out(t, begin);
+	return -e->code;
 }
 
 /* What early stopping and the plateau rule go by. */

@@ -226,7 +226,7 @@ static int write_checkpoint(struct train *t, const char *path, struct error *e)
 int train_save(struct train *t, struct error *e)
 {
 	char path[4200];
-	double mark = hvd_mark(t->world->hvd, NULL, 0);
+	double mark = hvd_mark(t->world->hvd, NULL, 0), begin = now();
 
 	if (world_speaks(t->world)) {
 		checkpoint_path(path, sizeof path, t->output, t->at.step);
@@ -237,6 +237,7 @@ int train_save(struct train *t, struct error *e)
 			checkpoint_prune(t->output, t->conf->keep, t->at.step);
 			json_number(event, "step", (double)t->at.step);
 			json_number(event, "position", (double)t->at.position);
+			json_number(event, "seconds", now() - begin);
 			if (event)
 				cJSON_AddStringToObject(event, "path", path);
 			log_write(&t->log, event);
@@ -246,6 +247,7 @@ int train_save(struct train *t, struct error *e)
 	if (world_agree(t->world, e) < 0) /* here the others wait for the one that writes */
 		return -e->code;
 	hvd_mark(t->world->hvd, "checkpoint", mark);
+	train_leave_out(t, begin);
 	t->saved = t->at.step;
 	return 0;
 }
