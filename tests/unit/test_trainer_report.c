@@ -589,9 +589,12 @@ static void texts_of_charts_lie_inside_them(void **state)
 		in.other = &other;
 		in.other_path = "b.csv";
 		in.resamples = 20;
+		for (size_t i = 0; i < n; i++)
+			p.logits[i * FINDINGS] *= -1; /* a slope below 0 */
 		struct page page = make(&in);
 
 		assert_true(assert_texts_inside(page.text) > 200);
+		assert_absent(page.text, "&#8211;-"); /* a dash before a minus */
 		free(page.text);
 		predictions_free(&p);
 		predictions_free(&other);

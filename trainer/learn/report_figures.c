@@ -168,7 +168,7 @@ static void put_calibration_caption(struct page *page, const char *name, const s
 	if (isnan(c->slope.value))
 		page_put(page, "n/a");
 	else
-		page_put(page, "<span class=\"ka\">%.2f</span> (%.2f&#8211;%.2f)", c->slope.value, c->slope.low, c->slope.high);
+		page_put(page, "<span class=\"ka\">%.2f</span> (%.2f to %.2f)", c->slope.value, c->slope.low, c->slope.high);
 	page_put(page, "</span></figcaption>");
 }
 
