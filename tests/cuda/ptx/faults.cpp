@@ -181,7 +181,7 @@ KERNEL THREADS(THREADS_A_BLOCK, 1) write_kernel(const work p)
 }
 
 /* … and this one reads what was there all the time, and then what is not there until it has waited. */
-enum { IN_ORDER, READS_FIRST, COPIES_FIRST, WRITES_FIRST, NEVER_WAITS };
+enum { IN_ORDER, READS_FIRST, COPIES_FIRST, WRITES_FIRST, NEVER_WAITS, READS_AS_CONSTANT };
 
 template <int how> KERNEL THREADS(THREADS_A_BLOCK, 1) early_kernel(const work p)
 {
@@ -197,6 +197,8 @@ template <int how> KERNEL THREADS(THREADS_A_BLOCK, 1) early_kernel(const work p)
 		wait_for_writes();
 	if (how == IN_ORDER)
 		sum = p.other[threadIdx.x];
+	if (how == READS_AS_CONSTANT)
+		sum = __ldg(p.other + threadIdx.x);
 	copies_wait<0>();
 	sync_block();
 	if (how != NEVER_WAITS)
@@ -574,6 +576,8 @@ static const struct fault {
 	{ "or when the kernel is not launched early", NULL, early<READS_FIRST, LATE> },
 	{ "an early kernel that writes too early", "writes before griddepcontrol.wait", early<WRITES_FIRST> },
 	{ "an early kernel that does not wait", "ends and has not waited", early<NEVER_WAITS> },
+	{ "one that waits, and takes what is written meanwhile for what never changes", "reads by ld.global.nc what launch 1 wrote, 1 before this one", early<READS_AS_CONSTANT> },
+	{ "which it does not where it is not launched early", NULL, early<READS_AS_CONSTANT, LATE> },
 	{ "a warpgroup's product is right", NULL, run_product<RIGHT> },
 	{ "a matrix that was not handed over to wgmma", "has not handed over", run_product<NOT_HANDED_OVER> },
 	{ "a matrix that was handed over to wgmma after the barrier", "has not handed over", run_product<HANDED_OVER_LATE> },

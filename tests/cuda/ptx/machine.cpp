@@ -285,12 +285,13 @@ void check_alignment(const warp &w, const instruction &i, int lane, uint64_t add
 		fault(w, i, lane, "the address is not a multiple of the bytes");
 }
 
-/* Before it has waited for the kernels in front of its own, a thread may read what they do not write. */
+/* Before it has waited for the kernels in front of its own, a thread may read what they do not write; by ld.global.nc, for what no one writes while the kernel is there, after that no more. */
 void check_order(const warp &w, const instruction &i, int lane, const uint8_t *p, size_t bytes, bool write)
 {
-	if (w.waited >> lane & 1)
+	const bool waited = w.waited >> lane & 1;
+	if (waited && !i.is_constant)
 		return;
-	const char *wrong = write ? "writes before griddepcontrol.wait" : memory_may_read_early(p, bytes, w.now(lane), settled);
+	const char *wrong = write ? "writes before griddepcontrol.wait" : memory_may_read_early(p, bytes, w.now(lane), settled, waited ? "by ld.global.nc" : "before griddepcontrol.wait");
 	if (wrong)
 		fault(w, i, lane, wrong);
 }

@@ -281,7 +281,7 @@ const char *memory_may_write(void *p, const void *data, size_t bytes, const mome
 	return wrong;
 }
 
-const char *memory_may_read_early(const void *p, size_t bytes, const moment &now, uint32_t settled)
+const char *memory_may_read_early(const void *p, size_t bytes, const moment &now, uint32_t settled, const char *how)
 {
 	uintptr_t begin;
 	const allocation *a = find(p, bytes, &begin);
@@ -289,7 +289,7 @@ const char *memory_may_read_early(const void *p, size_t bytes, const moment &now
 	for (size_t g = at / GRAIN; a && g <= (at + bytes - 1) / GRAIN; g++) {
 		const uint32_t writer = a->records[g].writer.launch;
 		if (writer > settled && writer != now.launch) {
-			snprintf(words, sizeof words, "reads before griddepcontrol.wait what launch %u wrote, %u before this one, which may not have ended", writer, now.launch - writer);
+			snprintf(words, sizeof words, "reads %s what launch %u wrote, %u before this one, which may not have ended", how, writer, now.launch - writer);
 			return words;
 		}
 	}

@@ -25,8 +25,8 @@ extern uint16_t common_step;
 extern counts *tally;
 const char *memory_may_read(const void *p, size_t bytes, const moment &now, bool is_volatile);
 const char *memory_may_write(void *p, const void *data, size_t bytes, const moment &now, bool is_volatile);
-/* Of a thread that has not waited for the kernels before its own: of their writes, those up to launch `settled` are there. */
-const char *memory_may_read_early(const void *p, size_t bytes, const moment &now, uint32_t settled);
+/* Of a thread that has not waited for the kernels before its own, or reads past the caches that hear of their writes: of these, those up to launch `settled` are there. how: it reads so. */
+const char *memory_may_read_early(const void *p, size_t bytes, const moment &now, uint32_t settled, const char *how);
 
 /* A block's shared memory. */
 void shared_begin(size_t bytes);

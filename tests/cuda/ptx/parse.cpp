@@ -171,7 +171,9 @@ void reader::memory(instruction &i, const std::vector<std::string> &words, const
 			i.is_volatile = true;
 		else if (words[w] == "v2" || words[w] == "v4")
 			i.count = (uint8_t)(words[w][1] - '0');
-		else if (words[w] == "nc" || words[w] == "relaxed" || words[w] == "gpu" || words[w] == "cta")
+		else if (words[w] == "nc")
+			i.is_constant = true;
+		else if (words[w] == "relaxed" || words[w] == "gpu" || words[w] == "cta")
 			i.is_volatile |= words[w] == "relaxed";
 		else if (w + 1 < words.size())
 			give_up(k.name, words[w]);

@@ -31,7 +31,7 @@ struct instruction {
 	action run = nullptr;
 	enum flow flow = flow::ON;
 	enum space space = space::GLOBAL;
-	bool guard_not = false, is_volatile = false, is_signed = false, is_move = false /* which the assembler mostly gets rid of */, unpacks = false /* mov {a, b}, c */;
+	bool guard_not = false, is_volatile = false, is_constant = false /* ld.global.nc */, is_signed = false, is_move = false /* which the assembler mostly gets rid of */, unpacks = false /* mov {a, b}, c */;
 	uint8_t width = 0, count = 1; /* of a load or store: bytes of an element, elements */
 	int guard = -1;               /* predicate, -1: none */
 	int row[16] = {};             /* results first */
