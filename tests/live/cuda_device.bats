@@ -125,6 +125,8 @@ load cuda
 		    assert item.stage in run.BUDGET and item.need <= item.limit <= run.BUDGET[item.stage], (item.key, item.need, item.limit)
 		    if item.wanted <= 1 and item.stage in ("probe", "own", "eager"):
 		        most[item.stage] += item.limit
+		# what decides about hundreds of them is read once, or the first would wait for it
+		assert all(map(run.digest, made)) and 5 * run.contents.cache_info().misses < run.contents.cache_info().hits, run.contents.cache_info()
 		most = {stage: min(seconds, run.BUDGET[stage]) for stage, seconds in most.items()}
 		print(most, sum(most.values()))
 		assert most["eager"] < run.BUDGET["eager"] + 1 and sum(most.values()) <= 560
