@@ -540,11 +540,6 @@ void shim_copies_wait(int left)
 	land(f, count);
 }
 
-unsigned take_ticket(unsigned *counter)
-{
-	return (*counter)++;
-}
-
 /* ---- streams ---- */
 
 struct shim_event {

@@ -69,7 +69,6 @@ void load_matrices_transposed(uint32_t (&out)[4], const void *row);
 void copy_async(void *shared, const void *global, bool inside);
 void copies_commit();
 void shim_copies_wait(int left);
-unsigned take_ticket(unsigned *counter);
 
 struct shim_product {
 	float *d;

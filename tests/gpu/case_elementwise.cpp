@@ -424,12 +424,12 @@ template <class T> void check_update(const kernel_case &)
 		update p = { w, m, v, g, dgroups, dblock_group, dblock_first, step, gate, (T *)copy, 0.9f, 0.999f, 1e-8f, 0.01f, sgd, 0 };
 		std::vector<double> want(weights.begin(), weights.end()), m1(count), m2(count);
 		for (int t = 1; t <= 3; t++) {
-			const update_step now = { 0.01f, 1 - std::pow(0.9f, (float)t), 1 - std::pow(0.999f, (float)t), 0.5f };
+			const update_step now = { 0.01f, 1 - std::pow(0.9f, (float)t), 1 - std::pow(0.999f, (float)t) };
 			check_device(device_upload(step, &now, sizeof now, nullptr), "upload");
 			check_device(launch(update_kernel<T>, blocks, UPDATE_THREADS, 0, nullptr, p), "update");
 			for (const weight_group &group : groups)
 				for (size_t i = group.offset; i < group.offset + group.count; i++) {
-					const double gradient = 0.5 * gradients[i] + (group.decays ? 0.01 * want[i] : 0);
+					const double gradient = gradients[i] + (group.decays ? 0.01 * want[i] : 0);
 					m1[i] = sgd ? 0.9 * m1[i] + gradient : 0.9 * m1[i] + 0.1 * gradient;
 					m2[i] = sgd ? 0 : 0.999 * m2[i] + 0.001 * gradient * gradient;
 					want[i] -= sgd ? 0.01 * m1[i] : 0.01 * m1[i] / (1 - std::pow(0.9, t)) / (std::sqrt(m2[i] / (1 - std::pow(0.999, t))) + 1e-8);
@@ -555,7 +555,7 @@ void check_loss_scale(const kernel_case &)
 		uint32_t good;
 	} want = { 1024, 10, 3, 0 };
 	device_array<loss_scale> state(std::vector<loss_scale>(1, { 1024, 1 / 1024.f, 0, 0, 2, 10, 3 }));
-	device_array<update_step> step(std::vector<update_step>(1, { 0.01f, 5, 5, 1 }));
+	device_array<update_step> step(std::vector<update_step>(1, { 0.01f, 5, 5 }));
 	device_array<int> stop(std::vector<int>(1, 0));
 	device_array<step_gate> gate(std::vector<step_gate>(1));
 	device_array<float> gradients(count);

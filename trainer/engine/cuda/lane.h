@@ -139,15 +139,6 @@ template <int left> DEVICE void copies_wait()
 	asm volatile("cp.async.wait_group %0;" :: "n"(left) : "memory");
 }
 
-/* Adds one to a counter in device memory after everything this thread wrote; returns the count before. */
-DEVICE unsigned take_ticket(unsigned *counter)
-{
-	__threadfence();
-	unsigned ticket = atomicAdd(counter, 1u);
-	__threadfence();
-	return ticket;
-}
-
 #endif
 
 #endif

@@ -123,7 +123,7 @@ template <class T> void next_step(cuda_engine<T> *e, double rate)
 {
 	const engine_conf *conf = &e->base.conf;
 	const double t = (double)++e->optimiser_step;
-	e->now = { (float)rate, (float)(1 - std::pow(conf->beta1, t)), (float)(1 - std::pow(conf->beta2, t)), 1 };
+	e->now = { (float)rate, (float)(1 - std::pow(conf->beta1, t)), (float)(1 - std::pow(conf->beta2, t)) };
 }
 
 /* ---- put, get ---- */

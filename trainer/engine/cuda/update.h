@@ -22,7 +22,6 @@ enum : uint32_t { NO_COPY = 0xffffffffu };
 struct update_step {
 	float rate;
 	float correction1, correction2; /* 1 - beta1^t, 1 - beta2^t */
-	float gradient_factor;   /* 1 / loss scale where gradients were not unscaled before */
 };
 
 struct update {
@@ -58,7 +57,7 @@ DEVICE void store4(float *to, const four_floats &x, uint32_t count)
 
 DEVICE float updated_weight(const update &p, const update_step &step, int decays, float weight, float slab_gradient, float &moment1, float &moment2)
 {
-	const float gradient = fmaf(decays ? p.weight_decay : 0, weight, step.gradient_factor * slab_gradient);
+	const float gradient = fmaf(decays ? p.weight_decay : 0, weight, slab_gradient);
 	if (p.sgd) {
 		moment1 = fmaf(p.beta1, moment1, gradient);
 		return fmaf(-step.rate, moment1, weight);
