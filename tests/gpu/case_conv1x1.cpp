@@ -23,6 +23,7 @@ const shape small_shapes[] = { { 1, 8, 8, 8 }, { 49, 32, 64, 128 }, { 130, 72, 8
 #endif
 /* A transition's: what it reads is normalised already, more output channels than one block has, into a slice. */
 const shape wide_shapes[] = { { 70, 40, 48, 136 }, { 257, 136, 136, 264 } };
+[[maybe_unused]] const shape busy = { 130, 224, 224, 128 }; /* repeated, each time on other rows of a tile */
 const shape widest = { 33, 1096, 1104, 8 }; /* channels beyond those that merging threads ask for ahead */
 /* DenseNet-121's, a few images: block 1 first and last layer, block 2, block 4. */
 [[maybe_unused]] const shape real_shapes[] = { { 3 * 3136, 64, 256, 128 }, { 2 * 3136, 224, 256, 128 }, { 5 * 784, 320, 512, 128 }, { 16 * 49, 992, 1024, 128 } };
@@ -80,22 +81,23 @@ template <class T> struct layer {
 /* fp32 accumulation in any order: a few roundings of the sum of absolute terms. */
 const double ACCUMULATION = 4e-6;
 
-/* parts: of the statistics of its last 32 channels, which the kernel merges; 0: they are merged. */
-template <class T, class S> void check_forward_shape(const shape &s, unsigned blocks, int parts)
+/* parts: of the statistics of its last 32 channels, which the kernel merges; 0: they are merged. times: that its pixels are repeated. */
+template <class T, class S> void check_forward_shape(const shape &s, unsigned blocks, int parts, long times = 1)
 {
 	layer<T> l(s);
+	const long pixels = s.pixels * times;
 	const bool transition = s.c_out > 128;
 	const int width = S::width(s.c_out), y_pitch = s.c_out + (transition ? 8 : 0);
 	if (transition) {
 		l.scale.assign(l.scale.size(), 1);
 		l.bias.assign(l.bias.size(), 0);
 	}
-	device_array<T> x(l.x), weight(l.weight), y((size_t)s.pixels * (size_t)y_pitch);
+	device_array<T> x(repeated(l.x, times)), weight(l.weight), y((size_t)pixels * (size_t)y_pitch);
 	device_array<float> scale(l.scale), bias(l.bias);
-	const unsigned tiles = (unsigned)((s.pixels + S::ROWS - 1) / S::ROWS);
+	const unsigned tiles = (unsigned)((pixels + S::ROWS - 1) / S::ROWS);
 	blocks = blocks < tiles ? blocks : tiles;
 	device_array<float> partial((size_t)blocks * 2 * (size_t)width), totals(2 * (size_t)width);
-	conv1x1_forward<T> p = { x, weight, transition ? nullptr : (float *)scale, transition ? nullptr : (float *)bias, y, partial, s.pixels, s.pitch, s.c_in, s.c_out };
+	conv1x1_forward<T> p = { x, weight, transition ? nullptr : (float *)scale, transition ? nullptr : (float *)bias, y, partial, pixels, s.pitch, s.c_in, s.c_out };
 	p.y_pitch = y_pitch;
 	const unmerged_statistics unmerged(s.c_in, s.c_in < 32 ? s.c_in : 32, 32, parts);
 	if (parts)
@@ -116,33 +118,35 @@ template <class T, class S> void check_forward_shape(const shape &s, unsigned bl
 		for (size_t n = 0; n < out; n++) {
 			const double value = to_float(got[m * (size_t)y_pitch + n]);
 			expect_near(value, want.value[n], 1.001 * half_ulp<T>(want.value[n]) + ACCUMULATION * want.terms[n], "y[%zu][%zu] of %ld×%d×%d", m, n, s.pixels, s.c_in, s.c_out);
-			sum.value[n] += value;
-			sum.terms[n] += std::fabs(value);
-			square.value[n] += value * value;
+			sum.value[n] += (double)times * value;
+			sum.terms[n] += (double)times * std::fabs(value);
+			square.value[n] += (double)times * value * value;
 		}
 	}
+	expect_repeated(got, (size_t)y_pitch, out, (size_t)s.pixels, "y");
 	for (size_t n = 0; n < out; n++) {
 		expect_near(got_totals[n], sum.value[n], ACCUMULATION * sum.terms[n] + 1e-30, "sum[%zu] of %ld pixels", n, s.pixels);
 		expect_near(got_totals[n + (size_t)width], square.value[n], ACCUMULATION * square.value[n] + 1e-30, "square[%zu] of %ld pixels", n, s.pixels);
 	}
-	for (size_t m = 0; m < (size_t)s.pixels; m++)
+	for (size_t m = 0; m < (size_t)pixels; m++)
 		for (size_t n = out; n < (size_t)y_pitch; n++)
 			if (to_float(got[m * (size_t)y_pitch + n]) == to_float(got[m * (size_t)y_pitch + n]))
 				give_up("y[%zu][%zu] belongs to a layer and was written", m, n);
 }
 
-/* parts: of the sums behind the convolution, which the kernel merges; 0: they are merged. */
-template <class T, class S> void check_backward_shape(const shape &s, int splits, int parts)
+/* parts: of the sums behind the convolution, which the kernel merges; 0: they are merged. times: as above. */
+template <class T, class S> void check_backward_shape(const shape &s, int splits, int parts, long times = 1)
 {
 	layer<T> l(s);
+	const long pixels = s.pixels * times;
 	const size_t in = (size_t)s.c_in, out = (size_t)s.c_out, pitch = (size_t)s.pitch;
-	device_array<T> dz(l.dz), y(l.y), x(l.x), g(l.g), weight(l.weight);
+	device_array<T> dz(repeated(l.dz, times)), y(repeated(l.y, times)), x(repeated(l.x, times)), g(repeated(l.g, times)), weight(l.weight);
 	device_array<float> a(l.a), b(l.b), c(l.c), scale(l.scale), bias(l.bias), gamma(l.gamma), mean(l.mean), rstd(l.rstd);
-	const int tiles = (int)((s.pixels + S::ROWS - 1) / S::ROWS);
+	const int tiles = (int)((pixels + S::ROWS - 1) / S::ROWS);
 	splits = splits < tiles ? splits : tiles;
 	device_array<float> partial_sums((size_t)splits * 2 * in), partial_weight((size_t)splits * out * in), totals(2 * in), dweight(out * in);
 	conv1x1_backward<T> p = { dz, y, a, b, c, x, g, weight, scale, bias, gamma, mean, rstd, partial_sums, partial_weight,
-		                  s.pixels, s.pitch, s.c_in, s.c_out, splits };
+		                  pixels, s.pitch, s.c_in, s.c_out, splits };
 	const unmerged_gradients unmerged(s.c_out, parts);
 	if (parts) {
 		p.merge = unmerged.arguments();
@@ -172,17 +176,18 @@ template <class T, class S> void check_backward_shape(const shape &s, int splits
 				expect_near(to_float(got[m * pitch + column]), want, 1.001 * half_ulp<T>(want) + ACCUMULATION * (1 + std::fabs(l.gamma[column])) * (terms + 1),
 				            "g[%zu][%zu] of %ld×%d×%d", m, column, s.pixels, s.c_in, s.c_out);
 				const double normal = ((double)input - l.mean[column]) * l.rstd[column];
-				dbeta.value[column] += d;
-				dbeta.terms[column] += terms;
-				dgamma.value[column] += d * normal;
-				dgamma.terms[column] += terms * (std::fabs(normal) + 1);
+				dbeta.value[column] += (double)times * d;
+				dbeta.terms[column] += (double)times * terms;
+				dgamma.value[column] += (double)times * d * normal;
+				dgamma.terms[column] += (double)times * terms * (std::fabs(normal) + 1);
 			}
 		}
+		expect_repeated(got, pitch, in, (size_t)s.pixels, "g");
 		for (size_t column = 0; column < in; column++) {
 			expect_near(got_totals[column], dbeta.value[column], ACCUMULATION * dbeta.terms[column] + 1e-30, "dbeta[%zu] of %ld pixels", column, s.pixels);
 			expect_near(got_totals[in + column], dgamma.value[column], ACCUMULATION * dgamma.terms[column] + 1e-30, "dgamma[%zu] of %ld pixels", column, s.pixels);
 		}
-		for (size_t m = 0; m < (size_t)s.pixels; m++)
+		for (size_t m = 0; m < (size_t)pixels; m++)
 			for (size_t column = in; column < pitch; column++)
 				if (to_float(got[m * pitch + column]) == to_float(got[m * pitch + column]))
 					give_up("g[%zu][%zu] belongs to a later layer and was written", m, column);
@@ -191,7 +196,7 @@ template <class T, class S> void check_backward_shape(const shape &s, int splits
 		for (size_t k = 0; k < out; k++) {
 			sums want(in);
 			for (size_t m = 0; m < (size_t)s.pixels; m++)
-				want.add(dy[m * out + k], &activations[m * in]);
+				want.add((double)times * dy[m * out + k], &activations[m * in]);
 			for (size_t column = 0; column < in; column++)
 				expect_near(got_weight[k * in + column], want.value[column], ACCUMULATION * want.terms[column] + 1e-30, "dW[%zu][%zu] of %ld×%d×%d", k, column, s.pixels, s.c_in, s.c_out);
 		}
@@ -214,6 +219,7 @@ template <class T, class S> void check_forward(const kernel_case &)
 		if (S::shared_bytes(s.c_in) < 227 * 1024)
 			for (int parts : { 0, device_sms() })
 				check_forward_shape<T, S>(s, (unsigned)device_sms(), parts);
+	check_forward_shape<T, S>(busy, (unsigned)device_sms(), 0, busy_times(busy.pixels));
 #endif
 }
 
@@ -229,6 +235,7 @@ template <class T, class S> void check_backward(const kernel_case &)
 	for (const shape &s : real_shapes)
 		for (int parts : { 0, device_sms() })
 			check_backward_shape<T, S>(s, device_sms(), parts);
+	check_backward_shape<T, S>(busy, device_sms() / 2, 0, busy_times(busy.pixels));
 #endif
 }
 
@@ -333,5 +340,5 @@ void add_conv1x1_cases(std::vector<kernel_case> &cases)
 	add_backward<fp16, conv1x1_backward_shape<64, 2, 16, true, true>>(cases, "1");
 	add_backward<fp16, conv1x1_backward_wgmma_shape<3>>(cases, "9");
 	add_forward<fp16, conv1x1_forward_shape<128, 3, false>>(cases, "1");
-	add_forward<fp16, conv1x1_forward_shape<128, 4, true, 1, true>>(cases, "5");
+	add_forward<fp16, conv1x1_forward_shape<64, 4, true, 1, true>>(cases, "9");
 }

@@ -21,6 +21,10 @@ struct shape {
 	{
 		return images * side * side;
 	}
+	shape repeated(long times) const
+	{
+		return { images * times, side, c_in, c_out, pitch };
+	}
 };
 
 /* Tiny and odd ones: maps of one pixel, images smaller than a tile and larger, every tail, more tiles than blocks and fewer. */
@@ -32,6 +36,7 @@ const shape small_shapes[] = { { 3, 1, 8, 8, 8 }, { 1, 2, 24, 16, 16 }, { 3, 7, 
 #endif
 /* DenseNet-121's, a few images. */
 [[maybe_unused]] const shape real_shapes[] = { { 3, 56, 128, 32, 256 }, { 5, 28, 128, 32, 512 }, { 9, 14, 128, 32, 1024 }, { 17, 7, 128, 32, 1024 } };
+[[maybe_unused]] const shape busy = { 3, 14, 128, 32, 40 }; /* repeated, each time on other rows of a tile */
 
 /* A layer's inputs, on both sides. */
 template <class T> struct layer {
@@ -87,15 +92,16 @@ template <class T> struct layer {
 /* fp32 accumulation in any order: a few roundings of the sum of absolute terms. */
 const double ACCUMULATION = 4e-6;
 
-/* parts: of the statistics of what it reads, which the kernel merges; 0: they are merged. */
-template <class T, class S> void check_forward_shape_of(const shape &s, int most, int parts)
+/* parts: of the statistics of what it reads, which the kernel merges; 0: they are merged. times: that its images are repeated. */
+template <class T, class S> void check_forward_shape_of(const shape &s, int most, int parts, long times)
 {
 	layer<T> l(s);
-	device_array<T> x(l.y), weight(l.weight), y(l.g);
+	device_array<T> x(repeated(l.y, times)), weight(l.weight), y(repeated(l.g, times));
 	device_array<float> scale(l.scale), bias(l.bias);
-	const int blocks = line_blocks(s.pixels(), S::ROWS, most);
+	const long pixels = s.repeated(times).pixels();
+	const int blocks = line_blocks(pixels, S::ROWS, most);
 	device_array<float> partial((size_t)blocks * 64), totals(64);
-	conv3x3_forward<T> p = { x, weight, scale, bias, y, partial, s.pixels(), s.side, s.pitch, s.c_in, s.c_out };
+	conv3x3_forward<T> p = { x, weight, scale, bias, y, partial, pixels, s.side, s.pitch, s.c_in, s.c_out };
 	const unmerged_statistics unmerged(s.c_in, s.c_in, TAP_CHANNELS, parts);
 	if (parts)
 		p.merge = unmerged.arguments();
@@ -117,11 +123,12 @@ template <class T, class S> void check_forward_shape_of(const shape &s, int most
 		for (size_t n = 0; n < l.out; n++) {
 			const double value = to_float(got[m * l.pitch + n]);
 			expect_near(value, want.value[n], 1.001 * half_ulp<T>(want.value[n]) + ACCUMULATION * want.terms[n], "y[%zu][%zu] of %ld×%d²×%d", m, n, s.images, s.side, s.c_in);
-			sum.value[n] += value;
-			sum.terms[n] += std::fabs(value);
-			square.value[n] += value * value;
+			sum.value[n] += (double)times * value;
+			sum.terms[n] += (double)times * std::fabs(value);
+			square.value[n] += (double)times * value * value;
 		}
 	}
+	expect_repeated(got, l.pitch, l.out, l.pixels, "y");
 	for (size_t n = 0; n < l.out; n++) {
 		expect_near(got_totals[n], sum.value[n], ACCUMULATION * sum.terms[n] + 1e-30, "sum[%zu] of %ld×%d²", n, s.images, s.side);
 		expect_near(got_totals[n + 32], square.value[n], ACCUMULATION * square.value[n] + 1e-30, "square[%zu] of %ld×%d²", n, s.images, s.side);
@@ -131,22 +138,26 @@ template <class T, class S> void check_forward_shape_of(const shape &s, int most
 			give_up("y[%zu][%zu] belongs to a later layer and was written", i / l.pitch, i % l.pitch);
 }
 
-template <class T, class S> void check_forward_shape(const shape &s, int most)
+template <class T, class S> void check_forward_shape(const shape &s, int most, long times)
 {
 	for (int parts : { 0, 5, most == 1 ? 201 : most })
-		check_forward_shape_of<T, S>(s, most, parts);
+		if (!parts || times == 1)
+			check_forward_shape_of<T, S>(s, most, parts, times);
 }
 
-/* A layer on the device, with room for the results. */
+/* A layer on the device, its images repeated so many times, with room for the results. */
 template <class T> struct backward_run {
+	const shape s;
+	const double times;
 	device_array<T> g, x, y, weight, dz;
 	device_array<float> a, b, c, scale, bias, mean, rstd, partial_sums, partial_weight;
 
-	backward_run(const layer<T> &l, int blocks) : g(l.g), x(l.x), y(l.y), weight(l.weight), dz(l.pixels * l.in), a(l.a), b(l.b), c(l.c), scale(l.scale), bias(l.bias),
-		mean(l.mean), rstd(l.rstd), partial_sums((size_t)blocks * 2 * l.in), partial_weight((size_t)blocks * l.out * TAPS * l.in)
+	backward_run(const layer<T> &l, int blocks, long n) : s(l.s.repeated(n)), times((double)n), g(repeated(l.g, n)), x(repeated(l.x, n)), y(repeated(l.y, n)), weight(l.weight),
+		dz((size_t)s.pixels() * l.in), a(l.a), b(l.b), c(l.c), scale(l.scale), bias(l.bias), mean(l.mean), rstd(l.rstd), partial_sums((size_t)blocks * 2 * l.in),
+		partial_weight((size_t)blocks * l.out * TAPS * l.in)
 	{
 	}
-	conv3x3_backward<T> arguments(const shape &s) const
+	conv3x3_backward<T> arguments() const
 	{
 		return { g, x, a, b, c, y, weight, scale, bias, mean, rstd, dz, partial_sums, partial_weight, s.pixels(), s.side, s.pitch, s.c_in, s.c_out };
 	}
@@ -175,12 +186,13 @@ template <class T> void expect_data(const layer<T> &l, const backward_run<T> &ru
 				d = terms = 0;
 			expect_near(to_float(got[m * l.in + c]), d, 1.001 * half_ulp<T>(d) + ACCUMULATION * terms, "dz[%zu][%zu] of %ld×%d²×%d", m, c, s.images, s.side, s.c_out);
 			const double normal = ((double)input - l.mean[c]) * l.rstd[c];
-			dbeta.value[c] += d;
-			dbeta.terms[c] += terms;
-			dgamma.value[c] += d * normal;
-			dgamma.terms[c] += terms * (std::fabs(normal) + 1);
+			dbeta.value[c] += run.times * d;
+			dbeta.terms[c] += run.times * terms;
+			dgamma.value[c] += run.times * d * normal;
+			dgamma.terms[c] += run.times * terms * (std::fabs(normal) + 1);
 		}
 	}
+	expect_repeated(got, l.in, l.in, l.pixels, "dz");
 	for (size_t c = 0; c < l.in; c++) {
 		expect_near(got_totals[c], dbeta.value[c], ACCUMULATION * dbeta.terms[c] + 1e-30, "dbeta[%zu] of %ld×%d²", c, s.images, s.side);
 		expect_near(got_totals[l.in + c], dgamma.value[c], ACCUMULATION * dgamma.terms[c] + 1e-30, "dgamma[%zu] of %ld×%d²", c, s.images, s.side);
@@ -201,62 +213,64 @@ template <class T> void expect_weight(const layer<T> &l, const backward_run<T> &
 			for (size_t m = 0; m < l.pixels; m++) {
 				const long q = l.neighbour(m, tap, -1);
 				if (q >= 0)
-					want.add(dy[(size_t)q * l.out + n], &z[m * l.in]);
+					want.add(run.times * dy[(size_t)q * l.out + n], &z[m * l.in]);
 			}
 			for (size_t c = 0; c < l.in; c++)
 				expect_near(got[(n * TAPS + (size_t)tap) * l.in + c], want.value[c], ACCUMULATION * want.terms[c] + 1e-30, "dW[%zu][%d][%zu] of %ld×%d²", n, tap, c, s.images, s.side);
 		}
 }
 
-template <class T, class S> void check_data_shape(const shape &s, int most)
+template <class T, class S> void check_data_shape(const shape &s, int most, long times)
 {
 	const layer<T> l(s);
-	const int blocks = line_blocks(s.pixels(), S::ROWS, most);
-	const backward_run<T> run(l, blocks);
-	check_device((conv3x3_data_launch<T, S>(run.arguments(s), (unsigned)blocks, nullptr)), "conv3x3_data");
+	const int blocks = line_blocks(s.repeated(times).pixels(), S::ROWS, most);
+	const backward_run<T> run(l, blocks, times);
+	check_device((conv3x3_data_launch<T, S>(run.arguments(), (unsigned)blocks, nullptr)), "conv3x3_data");
 	expect_data(l, run, blocks);
 }
 
-template <class T, class S> void check_weight_shape(const shape &s, int most)
+template <class T, class S> void check_weight_shape(const shape &s, int most, long times)
 {
 	const layer<T> l(s);
-	const int blocks = line_blocks(s.pixels(), S::ROWS, most);
-	const backward_run<T> run(l, blocks);
-	check_device((conv3x3_weight_launch<T, S>(run.arguments(s), (unsigned)blocks, nullptr)), "conv3x3_weight");
+	const int blocks = line_blocks(s.repeated(times).pixels(), S::ROWS, most);
+	const backward_run<T> run(l, blocks, times);
+	check_device((conv3x3_weight_launch<T, S>(run.arguments(), (unsigned)blocks, nullptr)), "conv3x3_weight");
 	expect_weight(l, run, blocks);
 }
 
-template <class T, class data, class weight> void check_both_shape(const shape &s, int most)
+template <class T, class data, class weight> void check_both_shape(const shape &s, int most, long times)
 {
 	const layer<T> l(s);
-	const int blocks = line_blocks(s.pixels(), data::ROWS, most), parts = line_blocks(s.pixels(), weight::ROWS, most);
-	const backward_run<T> run(l, blocks > parts ? blocks : parts);
-	check_device((conv3x3_both_launch<T, data, weight>(run.arguments(s), (unsigned)blocks, (unsigned)parts, nullptr)), "conv3x3_both");
+	const long pixels = s.repeated(times).pixels();
+	const int blocks = line_blocks(pixels, data::ROWS, most), parts = line_blocks(pixels, weight::ROWS, most);
+	const backward_run<T> run(l, blocks > parts ? blocks : parts, times);
+	check_device((conv3x3_both_launch<T, data, weight>(run.arguments(), (unsigned)blocks, (unsigned)parts, nullptr)), "conv3x3_both");
 	expect_data(l, run, blocks);
 	expect_weight(l, run, parts);
 }
 
-template <class T, class S> void check_joined_shape(const shape &s, int most)
+template <class T, class S> void check_joined_shape(const shape &s, int most, long times)
 {
 	const layer<T> l(s);
-	const int parts = conv3x3_joined_parts(s.pixels(), s.side, s.c_in, most * S::halves(s.c_in));
-	const backward_run<T> run(l, parts);
-	check_device((conv3x3_joined_launch<T, S>(run.arguments(s), parts, nullptr)), "conv3x3_joined");
+	const int parts = conv3x3_joined_parts(s.repeated(times).pixels(), s.side, s.c_in, most * S::halves(s.c_in));
+	const backward_run<T> run(l, parts, times);
+	check_device((conv3x3_joined_launch<T, S>(run.arguments(), parts, nullptr)), "conv3x3_joined");
 	expect_data(l, run, parts);
 	expect_weight(l, run, parts);
 }
 
-/* check(shape, most blocks) on every shape that a tile of `rows` serves. */
+/* check(shape, most blocks, times that its images are repeated) on every shape that a tile of `rows` serves. */
 template <class F> void each_shape(int sides_below, F check)
 {
 	for (const shape &s : small_shapes)
 		for (int most : { 1, 3 })
 			if (s.side < sides_below)
-				check(s, most);
+				check(s, most, 1);
 #ifdef __CUDACC__
 	for (const shape &s : real_shapes)
 		if (s.side < sides_below)
-			check(s, device_sms());
+			check(s, device_sms(), 1);
+	check(busy, device_sms(), busy_times(busy.pixels()));
 #endif
 }
 

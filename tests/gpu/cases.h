@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,23 @@ template <class T> std::vector<float> transposed(const std::vector<T> &v, size_t
 	return t;
 }
 
+/* The same numbers so many times, one after the other. */
+template <class T> std::vector<T> repeated(const std::vector<T> &v, long times)
+{
+	std::vector<T> all;
+	for (; times > 0; times--)
+		all.insert(all.end(), v.begin(), v.end());
+	return all;
+}
+
+/* Rows of `pitch` numbers, made of what repeats after `period` of them: each must have the bits of the first that is made of the same, in `width` numbers. */
+template <class T> void expect_repeated(const std::vector<T> &rows, size_t pitch, size_t width, size_t period, const char *what)
+{
+	for (size_t i = period; i < rows.size() / pitch; i++)
+		if (memcmp(&rows[i * pitch], &rows[i % period * pitch], width * sizeof(T)))
+			give_up("%s[%zu] has other bits than %s[%zu], which is made of the same", what, i, what, i % period);
+}
+
 /* Half a unit in the last place of T near x. */
 template <class T> double half_ulp(double x);
 template <> inline double half_ulp<bf16>(double x)
@@ -144,6 +162,12 @@ private:
 #ifdef __CUDACC__
 #include <functional>
 #include <memory>
+/* How often maps of so many pixels are repeated for every multiprocessor to have several tiles, one after the other while all are at work: what a tile leaves to the next
+ * may go wrong only then, and only now and then. Once where a sanitizer, which takes long, looks on (GPU_SANITIZED). */
+inline long busy_times(long pixels)
+{
+	return getenv("GPU_SANITIZED") ? 1 : 4L * 128 * device_sms() / pixels + 1;
+}
 /* Enqueues what is timed, on the buffers of a set that is counted from 0. */
 typedef std::function<void(int set, device_stream stream)> timed_run;
 /* Median microseconds of `run`, replayed as a CUDA graph of at least a millisecond in which the sets take turns. */
