@@ -35,8 +35,9 @@ load cuda
 	[ "$status" -eq 1 ]
 }
 
-@test "in machine code of sm_90a nothing writes registers that a product of wgmma uses" {
+@test "in machine code of sm_90a nothing writes registers that a product of wgmma uses, and nothing but weights is read before the kernel in front has ended" {
 	[ -e "$BUILD/gpu/gpu-kernels" ] || skip "no nvcc: kernels were not compiled for a GPU"
+	local early
 	run tests/cuda/wgmma_sass "$scratch/sass" "$BUILD/gpu/gpu-kernels" "$BUILD/libchexnet_cuda.so"
 	echo "$output"
 	[ "$status" -eq 0 ]
@@ -45,6 +46,15 @@ load cuda
 	run awk -f tests/cuda/wgmma_sass.awk <(sed '/HGMMA.* R[0-9]*, R[0-9]*, .*gsb0/ { p; s/HGMMA[^ ]* R[0-9]*, \(R[0-9]*\),.*/MOV \1, RZ ;/; }' "$scratch/sass/code.sass")
 	[ "$status" -eq 1 ]
 	[[ $output == *": MOV R"*"(writes what is read by HGMMA"* ]]
+	for early in LDG.E STG.E; do
+		run awk -f tests/cuda/early_sass.awk <(sed "s/PREEXIT ;/$early R2, desc[UR4][R4.64] ;/" "$scratch/sass/code.sass")
+		[ "$status" -eq 1 ]
+		[[ $output == *"update_kernel"*": $early R2, "*" before it waits for the kernel in front"* ]]
+		[[ $output == *"conv3x3_joined"*": $early "* || $early = LDG.E ]]
+	done
+	run awk -f tests/cuda/early_sass.awk <(sed 's/ACQBULK ;/NOP ;/' "$scratch/sass/code.sass")
+	[ "$status" -eq 1 ]
+	[[ $output == *"does not wait for the kernel in front"* ]]
 }
 
 @test "a look through machine code says where there is none of sm_90a" {
