@@ -2,7 +2,7 @@
  * libhvd's NCCL back end with the CUDA engine on it, in a world of processes that share one GPU; each prints one JSON object.
  *
  *     gpu-world sums RANKS     collectives on device memory against those on host memory, which go through the CPU back end
- *     gpu-world train RANKS    steps, from the third on as graphs with their all-reduces: against the CPU back end
+ *     gpu-world train RANKS    steps, from the third on as graphs with their all-reduces: against the CPU back end; train-bf16: of fused kernels, which begin early
  *     gpu-world death RANKS    one rank is killed while the others' graph waits for it: no weight is touched, the others go on without it
  *
  * NCCL refuses two ranks on one GPU unless each says that it is another host (NCCL_HOSTID), and then connects them by sockets: this
@@ -44,6 +44,7 @@ enum { DEADLINE = 20, BATCH = 2, SIDE = 16, SOURCE = 20, STEPS = 8, EAGER = 3 /*
 enum { NOTE_WORST, NOTE_HASH, NOTE_BITS, NOTE_CALLS, NOTE_STEP_MS, NOTE_DRAIN_S, NOTE_LATER_HASH, NOTE_RECOVER_S, NOTE_COMPARED };
 
 int rank, ranks;
+precision maps = PRECISION_FP32; /* their format */
 char folder[300]; /* of traces */
 
 [[noreturn]] void give_up(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -254,7 +255,7 @@ void open_trainer(trainer &t, hvd *h)
 	engine_conf conf = {};
 	conf.plan = &t.plan;
 	conf.layout = &t.layout;
-	conf.precision = PRECISION_FP32;
+	conf.precision = maps;
 	conf.beta1 = 0.9;
 	conf.beta2 = 0.999;
 	conf.epsilon = 1e-8;
@@ -375,6 +376,12 @@ void training()
 		give_up("after %d steps the state is %g away from the CPU back end's", STEPS, note[NOTE_WORST]);
 	if (calls != EAGER)
 		give_up("%d of %d steps asked the host for their all-reduces: a graph holds them from step %d on", calls, STEPS, EAGER);
+}
+
+void training_bf16()
+{
+	maps = PRECISION_BF16;
+	training();
 }
 
 /* ---- a death ---- */
@@ -498,14 +505,14 @@ int main(int argc, char **argv)
 	const struct {
 		const char *name;
 		void (*run)();
-	} all[] = { { "sums", sums }, { "train", training }, { "death", death } };
+	} all[] = { { "sums", sums }, { "train", training }, { "train-bf16", training_bf16 }, { "death", death } };
 	void (*run)() = nullptr;
 	for (const auto &a : all)
 		if (argc == 3 && !strcmp(argv[1], a.name))
 			run = a.run;
 	ranks = argc == 3 ? atoi(argv[2]) : 0;
 	if (!run || ranks < 1 || ranks > MEETING_RANKS || (run == death && ranks < 2)) {
-		fprintf(stderr, "usage: gpu-world sums|train|death RANKS\n");
+		fprintf(stderr, "usage: gpu-world sums|train|train-bf16|death RANKS\n");
 		return EXIT_USAGE;
 	}
 	if (meeting_make(ranks) || (stand_in_make && stand_in_make(ranks))) {

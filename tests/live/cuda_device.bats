@@ -448,7 +448,7 @@ assert [(k["name"], k["share"], k["mb"], k["gb_per_s"]) for k in told["kernels"]
 @test "a world of processes on one GPU, rehearsed: collectives, graphs with their all-reduces, and a death in the middle of one" {
 	[ -x "$BUILD/gpu/gpu-world-cpu" ] || skip "no nccl.h, or no PMIx: gpu-world-cpu was not built"
 	local what
-	for what in "train 1" "sums 3" "train 2" "death 3" "death 2"; do
+	for what in "train 1" "sums 3" "train 2" "train-bf16 2" "death 3" "death 2"; do
 		# shellcheck disable=SC2086
 		run timeout 150 "$BUILD/gpu/gpu-world-cpu" $what
 		echo "$what: $output"
