@@ -44,6 +44,9 @@ static void variables_do_not_depend_on_how_they_are_written(void **state)
 	memcpy(good, record->task, sizeof good);
 	assert_null(strstr(good[0].variables, "SLURM_HVD_"));
 	assert_non_null(strstr(good[0].variables, "HVD_DEADLINE=9\n"));
+	/* to NCCL a name is a beginning, unless = stands before it */
+	assert_non_null(strstr(good[0].variables, "NCCL_IB_HCA==mlx5_0\n"));
+	assert_non_null(strstr(good[0].variables, "UCX_NET_DEVICES=mlx5_0:1\n"));
 	shows_a_copy = true;
 	assert_int_equal(run_step("joined,hide-gpus,gpu,nic=hint,deadline=9", TASKS_MAX, 0), 0);
 	shows_a_copy = false;
