@@ -456,17 +456,30 @@ static void set_unless(const char *option, const char *variable, const char *val
 
 /* ---- the step ------------------------------------------------------------------------------------ */
 
-/* A task that starts a step of its own must not hand it its own placement. */
+/* A variable with the text that we give it where its user does not. */
+static void drop_ours(const char *name, const char *begin, const char *ours, const char *end)
+{
+	const char *value = getenv(name);
+	char text[128];
+
+	snprintf(text, sizeof text, "%s%s%s", begin, ours ? ours : "", end);
+	if (ours && value && !strcmp(value, text))
+		unsetenv(name);
+}
+
+/* A task that starts a step or a job of its own must not hand it its own placement. Elsewhere HVD_THREADS is the user's. */
 static void drop_inherited(void)
 {
 	static const char *const placement[] = { "HVD_GPU", "HVD_CPUS", "HVD_NUMA", "HVD_NIC", "HVD_POLICY", "HVD_THREADS" };
-	const char *threads = getenv("HVD_THREADS"), *openmp = getenv("OMP_NUM_THREADS");
 
-	if (threads && openmp && !strcmp(threads, openmp))
-		unsetenv("OMP_NUM_THREADS");
+	unsetenv(STEP_VARIABLE);
+	if (!getenv("HVD_POLICY"))
+		return;
+	drop_ours("OMP_NUM_THREADS", "", getenv("HVD_THREADS"), "");
+	drop_ours("NCCL_IB_HCA", "=", getenv("HVD_NIC"), "");
+	drop_ours("UCX_NET_DEVICES", "", getenv("HVD_NIC"), ":1");
 	for (size_t i = 0; i < sizeof placement / sizeof *placement; i++)
 		unsetenv(placement[i]);
-	unsetenv(STEP_VARIABLE);
 }
 
 /* Whether the step, or the job that it is of, asks Slurm for this kind of gres. */
@@ -560,8 +573,7 @@ int client_init(const struct site *site)
 {
 	client.site = site;
 	client.steps = spank_context() == S_CTX_LOCAL;
-	if (client.steps)
-		drop_inherited();
+	drop_inherited();
 	if (!client.argv) {
 		fprintf(stderr, "hvd: this system does not show plugins the command line: only --hvd-bind works\n");
 		return 0;

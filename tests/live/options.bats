@@ -481,13 +481,21 @@ refused() { # TEXT: exit 64 and exactly this line
 	refused 'how many GPUs this step has is not known here: type -n N, one task for each GPU'
 }
 
-@test "a step inside a task does not inherit its placement" {
-	run in_cluster salloc -Q -N1 -n2 --gpus=2 srun -Q --gpus=2 -n2 --hvd bash -c \
-		'if [ "$SLURM_PROCID" = 0 ]; then srun -Q --overlap -n1 --gpus=2 env; fi'
-	echo "$output" | grep '^HVD_\|^OMP\|^CUDA' || true
+@test "neither a step nor a job that a task starts inherits its placement" {
+	local ours='^(HVD_(GPU|CPUS|NUMA|NIC|POLICY|THREADS)|OMP_NUM_THREADS|NCCL_IB_HCA|UCX_NET_DEVICES|SLURM_HVD_STEP)='
+	run in_cluster salloc -Q -N1 -n2 --gpus=2 srun -Q --gpus=2 -n2 --hvd --hvd-bind=nic=hint bash -c \
+		'if [ "$SLURM_PROCID" = 0 ]; then env | sed s/^/task:/; srun -Q --overlap -n1 --gpus=2 env; fi'
+	echo "$output" | grep 'HVD_\|OMP\|CUDA\|NCCL\|UCX' || true
 	[ "$status" -eq 0 ]
+	[ "$(sed -n 's/^task://p' <<<"$output" | grep -Ec "$ours")" -eq 9 ]
 	grep -q '^CUDA_VISIBLE_DEVICES=0,1$' <<<"$output"
-	! grep -Eq '^(HVD_(GPU|CPUS|NUMA|NIC|POLICY|THREADS)|OMP_NUM_THREADS|SLURM_HVD_STEP)=' <<<"$output" || false
+	! grep -Eq "$ours" <<<"$output" || false
+	in_cluster srun -Q -n1 --gpus=1 --hvd --hvd-bind=nic=hint sbatch -Q -o "$SCRATCH/out" --wrap 'env; echo end'
+	wait_for 20 grep -qsx end "$SCRATCH/out"
+	! grep -E "$ours" "$SCRATCH/out" || false
+	# the user's own
+	in_cluster env HVD_THREADS=3 sbatch -Q -W -o "$SCRATCH/out" --wrap 'env; srun -Q env'
+	[ "$(grep -c '^HVD_THREADS=3$' "$SCRATCH/out")" -eq 2 ]
 }
 
 @test "the user's MPI type and an inherited choice win" {
