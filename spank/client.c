@@ -569,6 +569,18 @@ static bool starts_daemons(void)
 	return found;
 }
 
+/* SLURM_HVD=on in a shell's profile has nothing to say about srun --help. */
+static bool starts_nothing(void)
+{
+	static const char *const words[] = { "help", "usage", "version", "autocomplete" };
+	const char *mpi = said_anywhere("mpi");
+	bool found = mpi && !strcmp(mpi, "list");
+
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+		found |= said_anywhere(words[i]) != NULL;
+	return found;
+}
+
 int client_init(const struct site *site)
 {
 	client.site = site;
@@ -586,7 +598,7 @@ int client_init(const struct site *site)
 		return 0;
 	read_options();
 	rewrite_aliases();
-	if (client.steps && client.bind && !starts_daemons())
+	if (client.steps && client.bind && !starts_daemons() && !starts_nothing())
 		prepare_step();
 	return 0;
 }

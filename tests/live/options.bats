@@ -246,6 +246,13 @@ refused() { # TEXT: exit 64 and exactly this line
 	one_gpu_each 2
 	run in_cluster env SLURM_HVD= SLURM_HVD_BIND= srun -Q --gpus=2 "$SHOW"
 	[ "$output" = "task 0 of 1: gpus=0,1 mpi=${SLURM_MPI_TYPE-none} policy=none args=" ]
+	# nor has it anything to say where srun starts nothing
+	local words
+	for words in --help --usage --version --mpi=list; do
+		run in_cluster env SLURM_HVD=on SLURM_JOB_ID=4711 SLURM_GPUS_ON_NODE=2 srun $words
+		[ "$status" -eq 0 ]
+		[ "$words: $(grep -c '^hvd: ' <<<"$output")" = "$words: 0" ]
+	done
 }
 
 @test "a step in somebody's job, started from outside: its GPUs are not known here, and it keeps to its own cores" {
