@@ -191,16 +191,21 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 	const char *nodelist = group_variable("SLURM_JOB_NODELIST", group);
 	/* without a number for each node, Slurm puts tasks where CPUs are */
 	bool alike = size->per_node || w->ntasks_per_node;
-	int position = 0, cpus = !counts ? -1 : alike ? smallest_count(counts, &position) : sum_of_largest(counts, size->nodes), per_node, need = each && atoi(each) > 0 ? atoi(each) : 1;
+	const int hosts = nodelist ? slurm_hosts(nodelist) : 0, nodes = size->nodes < hosts ? size->nodes : hosts;
+	int position = 0, cpus = counts ? sum_of_largest(counts, nodes) : -1, per_node, need = each && atoi(each) > 0 ? atoi(each) : 1;
 	char host[256], first[256];
 
-	if (is_other_job(component) || cpus < 0 || size->nodes < 1 || tasks < 1 || said(component, "overcommit") || getenv("SLURM_OVERCOMMIT") || !nodelist)
+	if (is_other_job(component) || cpus < 0 || nodes < 1 || tasks < 1 || said(component, "overcommit") || getenv("SLURM_OVERCOMMIT"))
 		return;
+	/* of the job's nodes Slurm takes some that have enough */
+	if (alike)
+		cpus -= sum_of_largest(counts, nodes - 1);
 	per_node = alike ? (tasks + size->nodes - 1) / size->nodes : tasks;
 	if (per_node * need <= cpus)
 		return;
-	if (!alike && size->nodes < slurm_hosts(nodelist))
-		snprintf(host, sizeof host, "%d node%s", size->nodes, size->nodes == 1 ? "" : "s");
+	smallest_count(counts, &position);
+	if (nodes < hosts)
+		snprintf(host, sizeof host, "%d node%s", nodes, nodes == 1 ? "" : "s");
 	else
 		slurm_host(nodelist, alike ? position : -1, host, sizeof host);
 	const struct lack lack = {

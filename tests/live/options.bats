@@ -302,6 +302,9 @@ refused() { # TEXT: exit 64 and exactly this line
 	# the CPUs of a node that the step does not have do not count
 	run in_cluster salloc -Q -N2 -n2 --gpus-per-node=2 srun -Q -N1 --gpus=2 --hvd "$SHOW"
 	refused '1 node: 2 GPUs but 1 CPU: add #SBATCH --cpus-per-gpu=1'
+	# nor do those of a node that has fewer
+	run in_cluster salloc -Q -N2 -n3 --gpus-per-node=2 srun -Q -N1 -n2 --gpus-per-node=2 --hvd "$SHOW"
+	one_gpu_each 2
 	# three tasks, two CPUs on one node and one on the other
 	run in_cluster salloc -Q -N2 -n3 --gpus-per-task=1 srun -Q --hvd "$SHOW"
 	one_gpu_each 3
