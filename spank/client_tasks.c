@@ -330,7 +330,7 @@ static void size_step(int component, int group)
 		step_size(&words, &size);
 		if (have_gpus && !names_gpus(component) && !is_other_job(component))
 			tell_no_gpus();
-		if (!size.tasks)
+		if (!size.tasks && !words.ntasks_per_gpu)
 			fprintf(stderr, "hvd: no GPU in this step, and how many sockets its nodes have is not known: one task per node\n");
 	}
 	int tasks = size.tasks ? size.tasks : words.ntasks ? atoi(words.ntasks) : 0;

@@ -74,6 +74,10 @@ refused() { # TEXT: exit 64 and exactly this line
 		run srun --hvd $words true
 		[ "$output" = '' ]
 	done
+	# which Slurm refuses; the sockets have nothing to do with it
+	run in_cluster salloc -Q -N1 srun -Q --hvd --ntasks-per-gpu=1 true
+	echo "$output"
+	[[ $output == *'this job asked for no GPU'* && $output != *sockets* ]]
 }
 
 @test "without GPUs: sockets, and GPUs to tell of, are those of the partition's nodes" {
