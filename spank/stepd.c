@@ -306,9 +306,9 @@ static const char *idle_cure(spank_t spank, char *buf, size_t size)
 	if (r->devices % r->gpus_per_task || r->tasks >= groups)
 		return buf;
 	int n = snprintf(buf, size, ": type -n %d", groups * nodes);
-	/* a -n that stays beats --ntasks-per-node, and alone -n lets Slurm fill the first node */
+	/* a -n that stays beats --ntasks-per-node, and alone -n lets Slurm fill the first node; how many GPUs the others have is not seen here */
 	if (nodes > 1)
-		n += snprintf(buf + n, size - (size_t)n, " --ntasks-per-node=%d", groups);
+		n += snprintf(buf + n, size - (size_t)n, " --ntasks-per-node=%d if all nodes have %d GPUs", groups, r->devices);
 	if (r->devices % r->tasks == 0)
 		snprintf(buf + n, size - (size_t)n, ", or --hvd-bind=gpus-per-task=%d", r->devices / r->tasks);
 	return buf;
