@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gres_conf.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,21 +95,27 @@ static int file_minors(const char *file, struct cpuset *minors)
 /* ---- lines --------------------------------------------------------------------------------------- */
 
 /* The value of KEY= in the line, up to the next space, into buf without quotation marks; false if it is not there. Keys are of
- * any case. */
+ * any case; spaces may stand around the =, as for Slurm. */
 static bool value_of(const char *line, const char *key, char *buf, size_t size)
 {
-	size_t n = strlen(key);
-	for (const char *p = line; *p;) {
-		while (isspace((unsigned char)*p))
-			p++;
-		size_t len = strcspn(p, " \t\r\n");
-		if (len > n && !strncasecmp(p, key, n) && p[n] == '=') {
-			const char *value = p + n + 1;
-			const bool quoted = *value == '"';
-			snprintf(buf, size, "%.*s", (int)(quoted ? strcspn(value + 1, "\"") : len - n - 1), value + quoted);
+	static const char space[] = " \t\r\n";
+
+	for (const char *p = line + strspn(line, space); *p; p += strspn(p, space)) {
+		const size_t n = strcspn(p, " \t\r\n=");
+		const char *value = p + n + strspn(p + n, space);
+		if (*value != '=') {
+			p += n;
+			continue;
+		}
+		value += 1 + strspn(value + 1, space);
+		const bool quoted = *value == '"';
+		value += quoted;
+		const size_t length = strcspn(value, quoted ? "\"" : space);
+		if (n == strlen(key) && !strncasecmp(p, key, n)) {
+			snprintf(buf, size, "%.*s", (int)length, value);
 			return true;
 		}
-		p += len;
+		p = value + length + (quoted && value[length]);
 	}
 	return false;
 }

@@ -82,6 +82,9 @@ static void differences_are_named_with_their_cure(void **state)
 	assert_non_null(strstr(printed, "line 3, /dev/nvidia0: WRONG: 0000:01:00.0 has no Cores="));
 	assert_non_null(strstr(printed, "gres.conf names 1 GPU, and there are 2"));
 	assert_int_equal(check("AutoDetect=nvml\n"), 0);
+	/* Slurm takes spaces around the = */
+	assert_int_equal(check("AutoDetect = nvml\n"), 0);
+	assert_int_equal(check(" Name =gpu\tFile= /dev/nvidia0 Cores = \"0-1\"\nNodeName=\"n1\" Name = \"gpu\" File = /dev/nvidia1 Cores=2-3 =\n"), 0);
 	assert_int_equal(check("Name=gpu File=/dev/nvidia[0-1] Cores=0-1\nName=gpu File=/dev/nvidia7\n"), 2);
 	assert_int_equal(check("Name=gpu File=/dev/nvidia0 Cores=\nName=gpu File=/dev/nvidia1 Cores=2-3\n"), 1);
 	assert_non_null(strstr(printed, "line 1, /dev/nvidia0: WRONG: 0000:01:00.0 has no Cores="));
