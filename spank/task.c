@@ -148,38 +148,59 @@ static void tell_unseen(const struct step_devices *own)
 		slurm_spank_log("hvd: %s: %s", step.host, line);
 }
 
-/* CPUs near the GPUs that this task has, unless the user chose these, too; its share of them as if all tasks were alike, or of its own. */
+/* How many of the node's tasks these CPUs are for, where each has as many of the step's GPUs: those are counted to which no CPU of the step is nearer. */
+static int tasks_at(const struct cpuset *cpus, const int *gpu, int gpus, int tasks)
+{
+	int here = 0;
+
+	for (int i = 0; i < gpus; i++)
+		here += gpu[i] < 0 || gpu_distance(step.node, cpus, gpu[i]) <= gpu_distance(step.node, &step.request->allowed, gpu[i]);
+	return here ? (tasks * here + gpus - 1) / gpus : tasks;
+}
+
+/* The task's share of cores that so many tasks use; one is left to communication. */
+static int threads_of(const struct cpuset *cpus, int tasks)
+{
+	const struct cpuset cores = cores_of(step.node, cpus);
+	const int share = cpuset_count(&cores) / tasks;
+
+	return share > 1 ? share - 1 : 1;
+}
+
+/* CPUs near the GPUs that this task has, unless the user chose these, too. */
 static int follow_gpus(spank_t spank, int local, struct plan *plan)
 {
 	static struct step_devices own;
 	struct request *r = step.request;
+	const int tasks = r->tasks, gpus = step.devices.count;
+	int gpu[STEP_MAX_DEVICES], users = 0;
 	char error[512];
-	int tasks = r->tasks, rc;
 
 	if (bound_devices(spank, &own, error, sizeof error)) {
 		step_fail(EXIT_INTERNAL, error);
 		return -1;
 	}
-	warn_same_gpus(local, tasks, step.devices.count, own.count);
+	warn_same_gpus(local, tasks, gpus, own.count);
 	tell_unseen(&own);
+	memcpy(gpu, step.devices.gpu, sizeof gpu);
 	step.devices = own;
 	find_instances();
 	step_name_devices();
 	const struct cpuset *masks = step.options.keep_cpus ? bound_masks(spank, local) : NULL;
 	if (masks) {
 		r->fixed = &masks[local];
-		tasks = 0;
-		for (int t = 0; t < r->tasks; t++)
-			tasks += cpuset_intersects(&masks[t], r->fixed);
+		for (int t = 0; t < tasks; t++)
+			users += cpuset_intersects(&masks[t], r->fixed);
 	}
 	r->tasks = 1;
 	r->gpus_per_task = step.devices.count ? step.devices.count : 1;
-	rc = place_tasks(step.node, r, plan);
-	if (rc)
+	if (place_tasks(step.node, r, plan)) {
 		step_fail(EXIT_INTERNAL, plan->refusal);
-	else
-		plan->task[0].threads = 1 + (plan->task[0].threads - 1) / tasks;
-	return rc;
+		return -1;
+	}
+	const struct cpuset *cpus = cpuset_empty(&plan->task[0].cpus) ? &r->allowed : &plan->task[0].cpus;
+	plan->task[0].threads = threads_of(cpus, users ? users : tasks_at(cpus, gpu, gpus, tasks));
+	return 0;
 }
 
 /* GPUs near the CPUs that the tasks have, where the user chose these: every task works out the same plan for all. */

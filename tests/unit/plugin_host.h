@@ -51,6 +51,7 @@ static char *environment[NAMES + 1];   /* those that are used: what S_JOB_ENV sh
 static const char *bind_type = "rank";  /* SLURM_CPU_BIND_TYPE */
 static bool spread_out;                 /* Slurm has bound the first half of the tasks to CPU 1, the others to CPU 0; else in turn */
 static bool unsets_visible;            /* as Slurm up to 23.02 does in a task with --gpu-bind=none */
+static bool binds_gpus;                 /* as Slurm does with --gpu-bind=single:1 */
 static bool shows_a_copy;              /* S_JOB_ENV shows a copy of it */
 static struct outcome *now;            /* of the task that this process is */
 static char dir[1024];
@@ -420,6 +421,8 @@ static void task(int local)
 	now = &record->task[local];
 	if (unsets_visible)
 		spank_unsetenv(NULL, "CUDA_VISIBLE_DEVICES");
+	if (binds_gpus)
+		spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", (char[]){ (char)('0' + local), '\0' }, 1);
 	armed = true;
 	int rc = slurm_spank_task_init((spank_t)environment, 0, NULL);
 	armed = false;

@@ -161,6 +161,23 @@ static void gpus_follow_the_cpus_that_tasks_have(void **state)
 	bind_type = "rank";
 }
 
+/* A step of two GPUs, one on each socket of four cores. */
+static void threads_are_a_share_of_the_cores_also_where_slurm_binds_gpus(void **state)
+{
+	(void)state;
+	binds_gpus = true;
+	assert_int_equal(run_step("keep-gpus,socket", 2, 0), 0);
+	for (int t = 0; t < 2; t++) {
+		assert_true(on_socket(t, &record->task[t].cpus));
+		assert_non_null(strstr(record->task[t].variables, "HVD_THREADS=3\n"));
+	}
+	binds_gpus = false;
+	/* each sees both, and all cores are for both */
+	assert_int_equal(run_step("keep-gpus,socket", 2, 0), 0);
+	for (int t = 0; t < 2; t++)
+		assert_non_null(strstr(record->task[t].variables, "HVD_THREADS=3\n"));
+}
+
 static void steps_that_overlap_say_so(void **state)
 {
 	(void)state;
@@ -566,6 +583,7 @@ int main(void)
 		cmocka_unit_test(an_instance_is_placed_as_the_gpu_it_is_cut_from),
 		cmocka_unit_test(mps_of_slurm_keeps_its_gpu_and_the_users_is_placed),
 		cmocka_unit_test(gpus_follow_the_cpus_that_tasks_have),
+		cmocka_unit_test(threads_are_a_share_of_the_cores_also_where_slurm_binds_gpus),
 		cmocka_unit_test(steps_that_overlap_say_so),
 		cmocka_unit_test(a_step_starts_nothing_and_loads_the_topology_once),
 		cmocka_unit_test(no_failing_call_does_harm),
