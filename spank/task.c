@@ -308,11 +308,15 @@ static int plan_with_open_gpus(int local)
 	static struct step_devices open;
 	char list[STEP_MAX_DEVICES * 6], error[512], line[640];
 	const int closed = closed_gpu(&step.devices);
+	const bool wrong = closed >= 0 || step.devices.in_doubt;
+	/* numbers of device files can be the node's, or count among the open ones only: in bus order that is not the same */
+	const bool recount = step.devices.by_index && step.site->numbers == NUMBERS_MINOR;
+	const bool confined = (wrong || recount) && *openable_gpus(list, sizeof list);
 
-	if (step.options.keep_gpus || (closed < 0 && !step.devices.in_doubt))
+	if (step.options.keep_gpus || (!wrong && !confined))
 		return 0;
 	/* names, which stay as they are, can be of closed ones */
-	if (!*openable_gpus(list, sizeof list) ||
+	if (!confined ||
 	    step_devices(step.node, NUMBERS_BUS, list, step.visible, step.options.ids == IDS_INDEX, &open, error, sizeof error) ||
 	    open.count != step.devices.count || closed_gpu(&open) >= 0) {
 		snprintf(line, sizeof line, "GPU %s is %s, which this task may not open: is gres.conf right, and do its types follow each other as in Gres= of slurm.conf?",
@@ -320,7 +324,7 @@ static int plan_with_open_gpus(int local)
 		step_fail(EXIT_INTERNAL, !step.devices.in_doubt ? line : local == 0 ? step.doubt : NULL);
 		return -1;
 	}
-	if (local == 0 && !step.devices.in_doubt && !step.options.by_site)
+	if (local == 0 && closed >= 0 && !step.devices.in_doubt && !step.options.by_site)
 		slurm_spank_log("hvd: %s: GPU %s is not this step's, whatever was said of it: tasks get those that they may open (hvd-map selfcheck tells how Slurm numbers them)",
 			step.host, step.node->gpu[closed].at.pci);
 	step.devices = open;

@@ -356,6 +356,9 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 		# in 22.05 it is Slurm's first one, in 24.11 the one near the core: either way Slurm's number was understood, not corrected by what may be opened
 		[ "$(tasks)" = "task 0000:$(grep -q '^open 1 No such' <<<"$output" && echo 15 || echo 1b):00.0" ]
 		[[ $output != *"whatever was said of it"* ]]
+		# of one GPU that it may open, the index is 0
+		run in_cluster srun -Q -w n1 -n1 --gpus=1 --hvd --hvd-bind=ids=index bash -c 'echo "task $CUDA_VISIBLE_DEVICES"'
+		[ "$(tasks)" = 'task 0' ]
 	done
 }
 
