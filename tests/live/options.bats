@@ -179,7 +179,7 @@ refused() { # TEXT: exit 64 and exactly this line
 
 @test "share and gpus-per-task allow other numbers" {
 	run srun -N1 -n3 -O --gpus=2 --hvd --hvd-bind=share "$SHOW"
-	grep -q "^hvd: rank 1 on n1: no core on the socket" <<<"$output"
+	grep -q "^hvd: rank 1 on n[12]: no core on the socket" <<<"$output"
 	output=$(grep ^task <<<"$output")
 	one_gpu_each 3
 	run srun --gpus=2 --hvd --hvd-bind=gpus-per-task=2 "$SHOW"
@@ -286,22 +286,22 @@ refused() { # TEXT: exit 64 and exactly this line
 	output=$(cat "$SCRATCH/out") status=0
 	one_gpu_each 4
 	# beside -c, sbatch takes no --cpus-per-gpu
-	in_cluster sbatch -Q -W --gpus-per-node=2 -c1 -o "$SCRATCH/out" --wrap "srun -Q --hvd $SHOW"  || true
+	in_cluster sbatch -Q -W -w n1 --gpus-per-node=2 -c1 -o "$SCRATCH/out" --wrap "srun -Q --hvd $SHOW"  || true
 	[ "$(cat "$SCRATCH/out")" = 'hvd: n1: 2 GPUs but 1 CPU: write #SBATCH --cpus-per-gpu=1 in place of --cpus-per-task' ]
 	# what the job has suffices for fewer CPUs a task
-	run in_cluster salloc -Q -N1 --gpus=2 --cpus-per-gpu=1 srun -Q -c2 --hvd "$SHOW"
+	run in_cluster salloc -Q -w n1 --gpus=2 --cpus-per-gpu=1 srun -Q -c2 --hvd "$SHOW"
 	refused 'n1: 2 tasks of 2 CPUs but 2 CPUs: type -c 1'
 	run in_cluster salloc -Q -N2 --gpus-per-node=2 --cpus-per-gpu=1 srun -Q -c8 --hvd "$SHOW"
 	refused 'n1: 2 tasks of 8 CPUs but 2 CPUs: type -c 1'
 	# one thread of each core, where the job counts threads: which -c fits is not known
 	local one
 	for one in --hint=nomultithread --threads-per-core=1; do
-		run in_cluster salloc -Q -N1 --gpus=2 --cpus-per-gpu=1 srun -Q -c2 $one --hvd "$SHOW"
+		run in_cluster salloc -Q -w n1 --gpus=2 --cpus-per-gpu=1 srun -Q -c2 $one --hvd "$SHOW"
 		refused 'n1: 2 tasks of 2 CPUs but 2 CPUs: type a smaller -c'
-		run in_cluster salloc -Q -N1 -n2 --gpus=2 $one srun -Q -c2 $one --hvd "$SHOW"
+		run in_cluster salloc -Q -w n1 -n2 --gpus=2 $one srun -Q -c2 $one --hvd "$SHOW"
 		refused 'n1: 2 tasks of 2 CPUs but 2 CPUs: type -c 1'
 	done
-	run in_cluster salloc -Q -N1 -n1 srun -Q -n2 --hvd "$SHOW"
+	run in_cluster salloc -Q -w n1 -n1 srun -Q -n2 --hvd "$SHOW"
 	refused 'n1: 2 tasks of 1 CPU but 1 CPU: the job needs #SBATCH --ntasks=2 --cpus-per-task=1'
 	# the CPUs of a node that the step does not have do not count
 	run in_cluster salloc -Q -N2 -n2 --gpus-per-node=2 srun -Q -N1 --gpus=2 --hvd "$SHOW"
@@ -324,17 +324,17 @@ refused() { # TEXT: exit 64 and exactly this line
 		# shellcheck disable=SC2086
 		run srun -n2 --gpus=2 $words "$SHOW"
 		echo "$output"
-		[ "$(grep -c '^hvd: rank [01] on n1: GPU 0000:' <<<"$output")" -eq 2 ]
+		[ "$(grep -c '^hvd: rank [01] on n[12]: GPU 0000:' <<<"$output")" -eq 2 ]
 		output=$(grep '^task' <<<"$output")
 		one_gpu_each 2
 	done
 	run in_cluster env SALLOC_GPU_BIND=verbose,socket salloc -Q -n2 --gpus=2 srun -Q "$SHOW"
-	[ "$(grep -c '^hvd: rank [01] on n1: GPU 0000:' <<<"$output")" -eq 2 ]
+	[ "$(grep -c '^hvd: rank [01] on n[12]: GPU 0000:' <<<"$output")" -eq 2 ]
 	# one task as Slurm would start, and the other GPU is named
 	run srun --gpus=2 --gpu-bind socket "$SHOW"
 	echo "$output"
 	grep -q '^task 0 of 1: gpus=GPU-' <<<"$output"
-	grep -q '^hvd: n1: no task uses GPU 0000:1b:00.0: type -n 2, or --hvd-bind=gpus-per-task=2$' <<<"$output"
+	grep -q '^hvd: n[12]: no task uses GPU 0000:1b:00.0: type -n 2, or --hvd-bind=gpus-per-task=2$' <<<"$output"
 	run srun -N2 --gpus-per-node=2 --gpu-bind socket "$SHOW"
 	echo "$output"
 	[ "$(grep -c ': type -n 4 --ntasks-per-node=2 if all nodes have 2 GPUs, or --hvd-bind=gpus-per-task=2$' <<<"$output")" -eq 2 ]
@@ -348,7 +348,7 @@ refused() { # TEXT: exit 64 and exactly this line
 		# shellcheck disable=SC2086
 		run in_cluster srun -Q --gpus=2 $words --hvd-bind=socket true
 		echo "$words: $output"
-		[ "$(grep -c '^hvd: n1: no task uses GPU 0000:1[5b]:00.0' <<<"$output")" -eq 1 ]
+		[ "$(grep -c '^hvd: n[12]: no task uses GPU 0000:1[5b]:00.0' <<<"$output")" -eq 1 ]
 	done
 	for words in --gpu-bind=map_gpu:1,0 --gpu-bind=none; do
 		run in_cluster srun -Q -n2 --gpus=2 $words --hvd-bind=socket true
@@ -420,7 +420,7 @@ refused() { # TEXT: exit 64 and exactly this line
 	local show='echo "task $SLURM_PROCID ${HVD_POLICY-unset} ${SLURM_GPU_BIND-unset} ${SLURM_HVD_STEP-unset} $(taskset -cp $$ | sed "s/.*: //") ${CUDA_VISIBLE_DEVICES-unset}"'
 	run srun -n2 --gpus=2 --hvd-bind=none,verbose bash -c "$show"
 	echo "$output"
-	[ "$(grep -c '^hvd: rank [01] on n1: GPU 0000:' <<<"$output")" -eq 2 ]
+	[ "$(grep -c '^hvd: rank [01] on n[12]: GPU 0000:' <<<"$output")" -eq 2 ]
 	[ "$(grep '^task' <<<"$output" | sort | cut -d- -f1)" = $'task 0 none unset unset 0 GPU\ntask 1 none unset unset 1 GPU' ]
 	# other numbers are nobody's business
 	run srun -n1 --gpus=2 --hvd-bind=none bash -c "$show"
@@ -683,7 +683,7 @@ refused() { # TEXT: exit 64 and exactly this line
 	echo "$stack verbose-max=1" >"$CLUSTER/etc/plugstack.conf"
 	run srun -n2 --gpus=2 --cpu-bind=none --hvd --hvd-bind=verbose true
 	echo "$output"
-	[ "$(grep -c 'hvd: rank [01] on n1: ' <<<"$output")" -eq 1 ]
+	[ "$(grep -c 'hvd: rank [01] on n[12]: ' <<<"$output")" -eq 1 ]
 	grep -q 'no line for further tasks (verbose-max=1 in plugstack.conf)' <<<"$output"
 	echo "$stack aliases=off" >"$CLUSTER/etc/plugstack.conf"
 	run srun --gpus=1 --gpu-bind=socket true
