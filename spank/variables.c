@@ -60,8 +60,8 @@ static const char *devices_text(const struct task_plan *task, bool tokens, char 
 
 static const char *nic_text(const struct task_plan *task, bool hint, const char *begin, const char *end, char *buf)
 {
-	/* a different NCCL_IB_HCA per rank narrows NCCL's own search: on request only */
-	if (task->nic < 0 || (hint && !step.options.nic_hint))
+	/* a different NCCL_IB_HCA per rank narrows NCCL's own search: on request only, and never several GPUs to one card */
+	if (task->nic < 0 || (hint && (!step.options.nic_hint || task->devices > 1)))
 		return NULL;
 	snprintf(buf, CPULIST_TEXT, "%s%s%s", begin, step.node->nic[task->nic].name, end);
 	return buf;

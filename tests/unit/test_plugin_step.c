@@ -53,6 +53,13 @@ static void variables_do_not_depend_on_how_they_are_written(void **state)
 	for (int t = 0; t < TASKS_MAX; t++)
 		assert_string_equal(good[t].variables, record->task[t].variables);
 	assert_string_not_equal(good[0].variables, good[1].variables);
+	/* one card is too little for several GPUs */
+	visible = "GPU-c0de0000-0000-4000-8000-000000000000,GPU-c0de0000-0000-4000-8000-000000000001";
+	assert_int_equal(run_step("hide-gpus,socket,nic=hint,gpus-per-task=2", 1, 0), 0);
+	visible = NULL;
+	assert_non_null(strstr(record->task[0].variables, "HVD_NIC=mlx5_0\n"));
+	assert_null(strstr(record->task[0].variables, "NCCL_IB_HCA"));
+	assert_null(strstr(record->task[0].variables, "UCX_NET_DEVICES"));
 }
 
 /* spank_setenv clears 256 KiB a call, which all tasks of a node would do at once: what they get has its room before the fork, also
