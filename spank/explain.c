@@ -109,6 +109,13 @@ static int farthest_device(const struct node *node, const struct request *r, con
 	return farthest;
 }
 
+static const char *more_cores(const struct request *r)
+{
+	if (r->cpus_by_task)
+		return "give the job more cores with a larger -c, or whole nodes with sbatch --exclusive";
+	return "give the job more cores with --cpus-per-gpu=N, or whole nodes with sbatch --exclusive";
+}
+
 /* What brings a core near this GPU. */
 static const char *nearer(const struct node *node, const struct request *r, const struct task_plan *task, int gpu)
 {
@@ -116,9 +123,7 @@ static const char *nearer(const struct node *node, const struct request *r, cons
 		return "leave out --cpu-bind";
 	if (gpu >= 0 && gpu_distance(node, &r->job, gpu) < task->distance)
 		return "the job has more cores than this step, also there: type -c N, the CPUs of each task";
-	if (r->cpus_by_task)
-		return "give the job more cores with a larger -c, or whole nodes with sbatch --exclusive";
-	return "give the job more cores with --cpus-per-gpu=N, or whole nodes with sbatch --exclusive";
+	return more_cores(r);
 }
 
 char *explain_distance(const struct node *node, const struct request *r, const struct plan *plan, int task, char *buf, size_t size)
@@ -133,6 +138,32 @@ char *explain_distance(const struct node *node, const struct request *r, const s
 	text_add(&t, "no core %s GPU %s, so its data travels between %s: ", p->distance == 1 ? "of the NUMA node of" : "on the socket of",
 		device_name(node, r, device), p->distance == 1 ? "NUMA nodes" : "sockets");
 	text_add(&t, "%s", nearer(node, r, p, r->device[device]));
+	return buf;
+}
+
+/* How many tasks have no other CPUs than this one. */
+static int tasks_within(const struct plan *plan, const struct cpuset *cpus)
+{
+	int tasks = 0;
+	for (int t = 0; t < plan->tasks; t++)
+		tasks += cpuset_within(&plan->task[t].cpus, cpus);
+	return tasks;
+}
+
+char *explain_crowd(const struct node *node, const struct request *r, const struct plan *plan, char *buf, size_t size)
+{
+	const struct cpuset all = cores_of(node, &r->allowed);
+	struct text t = { buf, size, 0 };
+
+	buf[0] = '\0';
+	if (!r->devices || r->policy == POLICY_NONE || r->fixed || cpuset_count(&all) < plan->tasks)
+		return buf;
+	for (int task = 0; task < plan->tasks && !t.used; task++) {
+		const struct cpuset *cpus = &plan->task[task].cpus, cores = cores_of(node, cpus);
+		const int here = cpuset_count(&cores), tasks = tasks_within(plan, cpus);
+		if (tasks > here)
+			text_add(&t, "%d tasks share %d core%s near their GPUs, of the step's %d: %s", tasks, here, here == 1 ? "" : "s", cpuset_count(&all), more_cores(r));
+	}
 	return buf;
 }
 

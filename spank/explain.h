@@ -19,6 +19,10 @@ char *explain_idle(const struct node *node, const struct request *request, const
 /* Why a task is farther from its GPU than it could be, and what to ask Slurm for; "" if it is not. Returns buf. */
 char *explain_distance(const struct node *node, const struct request *request, const struct plan *plan, int task, char *buf, size_t size);
 
+/* Tasks whose GPUs have fewer cores near them than they are, though the step has one for each task, and what to ask Slurm for; "" where there are
+ * none. For plans of the whole node. Returns buf. */
+char *explain_crowd(const struct node *node, const struct request *request, const struct plan *plan, char *buf, size_t size);
+
 /* Which of the GPUs that tasks use is the slower, where they are of different models; "" where they are not. Returns buf. */
 char *explain_mixture(const struct node *node, const struct request *request, const struct plan *plan, char *buf, size_t size);
 

@@ -190,6 +190,8 @@ static void print_plan(const struct node *node, const struct request *r, const s
 		if (*explain_distance(node, r, plan, t, line, sizeof line))
 			fprintf(stderr, "hvd-map: task %d: %s\n", t, line);
 	}
+	if (*explain_crowd(node, r, plan, line, sizeof line))
+		fprintf(stderr, "hvd-map: %s\n", line);
 	if (*explain_idle(node, r, plan, line, sizeof line))
 		fprintf(stderr, "hvd-map: %s\n", line);
 	if (*explain_mixture(node, r, plan, line, sizeof line))

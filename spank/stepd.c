@@ -341,6 +341,8 @@ static void report(spank_t spank, const char *note)
 	if (step.per_task)
 		return;
 	step_warn_distance(spank, -1);
+	if (*explain_crowd(step.node, step.request, &step.plan, line, sizeof line))
+		slurm_spank_log("hvd: %s: %s", step.host, line);
 	step_warn_idle(spank);
 }
 

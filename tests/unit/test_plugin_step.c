@@ -331,6 +331,13 @@ static void cores_of_another_machine_are_refused(void **state)
 	assert_int_equal(CPU_COUNT(&record->task[0].cpus), 2);
 	assert_true(CPU_ISSET(4, &record->task[0].cpus) && CPU_ISSET(6, &record->task[0].cpus));
 	assert_true(CPU_ISSET(1, &record->task[1].cpus) && CPU_ISSET(3, &record->task[1].cpus));
+	/* one of the first socket for the two tasks there, three of the second */
+	strcpy(step_cores, "3-6");
+	assert_int_equal(run_step("hide-gpus,socket", 4, 0), 0);
+	assert_int_equal(record->lines, 1);
+	assert_non_null(strstr(record->line, ": 2 tasks share 1 core near their GPUs, of the step's 4: give the job more cores"));
+	assert_int_equal(run_step("by-site,socket", 4, 0), 0);
+	assert_int_equal(record->lines, 0);
 	/* some of them are not here */
 	strcpy(step_cores, "4-8");
 	assert_int_equal(run_step(words, 2, 0), 70);

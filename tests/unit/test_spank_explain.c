@@ -178,6 +178,30 @@ static void the_farthest_gpu_is_named_with_what_helps(void **state)
 	plan_free(&plan);
 }
 
+/* Two GPUs on each of two sockets. */
+static void tasks_with_too_few_cores_near_their_gpus_are_told(void **state)
+{
+	static const int where[] = { 0, 0, 1, 1 };
+	struct { int first, last; const char *line; } cases[] = {
+		{ 3, 6, "2 tasks share 1 core near their GPUs, of the step's 4: give the job more cores with --cpus-per-gpu=N, or whole nodes with sbatch --exclusive" },
+		{ 2, 5, "" },
+		{ 3, 5, "" }, /* there are not enough anyway */
+	};
+	struct plan plan;
+	(void)state;
+
+	make_machine(2, 1, 4, 1, where, 4, false);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		ask_for(4, POLICY_SOCKET, ORDER_SPREAD);
+		request->allowed = (struct cpuset){ 0 };
+		for (int cpu = cases[i].first; cpu <= cases[i].last; cpu++)
+			cpuset_add(&request->allowed, cpu);
+		assert_int_equal(place_tasks(node, request, &plan), 0);
+		assert_string_equal(explain_crowd(node, request, &plan, line, sizeof line), cases[i].line);
+		plan_free(&plan);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -187,6 +211,7 @@ int main(void)
 		cmocka_unit_test(names_are_escaped),
 		cmocka_unit_test(a_line_fits_its_buffer),
 		cmocka_unit_test(the_farthest_gpu_is_named_with_what_helps),
+		cmocka_unit_test(tasks_with_too_few_cores_near_their_gpus_are_told),
 	};
 	return cmocka_run_group_tests(tests, prepare, release);
 }
