@@ -319,7 +319,9 @@ uninstall:
 	      "$(DESTDIR)$(includedir)/hvd.h" "$(DESTDIR)$(libdir)/pkgconfig/libhvd.pc" "$(DESTDIR)$(slurm_plugindir)/spank_hvd.so"
 	for m in spank/*.[138] runtime/*.[138] trainer/*.[138]; do rm -f "$(DESTDIR)$(mandir)/man$${m##*.}/$${m##*/}"; done
 	rm -f "$(DESTDIR)$(mandir)/man1/chexnet.1" "$(DESTDIR)$(prefix)/share/bash-completion/completions/chexnet"
-	rm -rf "$(DESTDIR)$(prefix)/share/slurm-hvd" "$(DESTDIR)$(docdir)"
+	rm -rf "$(DESTDIR)$(prefix)/share/slurm-hvd"
+	rm -f "$(DESTDIR)$(docdir)"/{LICENSE,README.md}
+	rmdir "$(DESTDIR)$(docdir)" 2>/dev/null || true
 	@$(LIBRARIES_CHANGED)
 
 clean:

@@ -119,6 +119,17 @@ teardown_file() { rm -rf --one-file-system "$SCRATCH"; }
 	[ -e "$tree/Makefile" ]
 }
 
+@test "make uninstall leaves what is not its own in a directory for documents that others use, too" {
+	local docs=$SCRATCH/docs/usr/share/doc
+	staged() { env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" "$1" DESTDIR="$SCRATCH/docs" prefix=/usr docdir=/usr/share/doc slurm_plugindir=/usr/lib/slurm; }
+	staged install-files
+	[ -e "$docs/README.md" ]
+	mkdir "$docs/others"
+	echo theirs >"$docs/others/README"
+	staged uninstall
+	[ "$(find "$SCRATCH/docs" ! -type d)" = "$docs/others/README" ]
+}
+
 @test "programs find libhvd where a prefix has libraries as the system has them, and the batch script runs what was installed" {
 	local libdir
 	libdir=/opt/hvd/lib/$("${CC:-gcc}" -print-multiarch)
