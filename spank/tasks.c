@@ -34,11 +34,11 @@ static size_t item_length(const char *p)
 	return n;
 }
 
-/* "4" or "TYPE:4" */
+/* "4", "TYPE:4", or "TYPE", which is one of that type */
 static int typed_count(const char *item, const char *end)
 {
 	const char *colon = memchr(item, ':', (size_t)(end - item));
-	return number(colon ? colon + 1 : item, end);
+	return !colon && item < end && isalpha((unsigned char)*item) ? 1 : number(colon ? colon + 1 : item, end);
 }
 
 int count_gpus(const char *text)

@@ -26,7 +26,7 @@ struct step_size {
 	char refusal[256];
 };
 
-/* Number of GPUs in "4", "a100:4", "a100:2,v100:2"; -1 if it is none of these. */
+/* Number of GPUs in "4", "a100:4", "a100", "a100:2,v100:2"; -1 if it is none of these. */
 int count_gpus(const char *text);
 
 /* The same in "gpu:2", "gpu", "gpu:a100:2(S:0-1),craynetwork:1", "gres/gpu:2"; 0 where no GPU is named. */

@@ -378,6 +378,13 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 		grep -q "^open $([ $type = a ] && echo 0 || echo 1) No such device" <<<"$output"
 		grep -q "^open $([ $type = a ] && echo 1 || echo 0) Operation not permitted" <<<"$output"
 	done
+	# a type without a number is one of it, as for Slurm
+	local words
+	for words in --gpus=b --gpus-per-node=b --gpus-per-task=b; do
+		run in_cluster srun -Q -w n1 $words --hvd bash -c 'echo "task $SLURM_STEP_NUM_TASKS $HVD_GPU"'
+		echo "$words: $output"
+		[ "$(tasks)" = 'task 1 0000:1b:00.0' ]
+	done
 }
 
 @test "shards, also those of salloc: Slurm is given no binding, and the GPUs stay" {

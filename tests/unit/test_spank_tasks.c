@@ -12,7 +12,10 @@ static void gpus_in_words(void **state)
 	assert_int_equal(count_gpus("a100:2,v100:2"), 4);
 	assert_int_equal(count_gpus("0"), 0);
 	assert_int_equal(count_gpus(""), -1);
-	assert_int_equal(count_gpus("a100"), -1);
+	assert_int_equal(count_gpus("a100"), 1);
+	assert_int_equal(count_gpus("a100,v100:2"), 3);
+	assert_int_equal(count_gpus("a100:"), -1);
+	assert_int_equal(count_gpus("a100:x"), -1);
 	assert_int_equal(count_gpus("4,"), -1);
 	assert_int_equal(count_gpus("-1"), -1);
 	assert_int_equal(count_gpus("99999999999"), -1);
@@ -160,7 +163,8 @@ static void gpus_asked_for_by_task(void **state)
 	assert_int_equal(gpus_of_each_task(STEP(.tres_per_task = "cpu=8,gres/gpu=3")), 3);
 	assert_int_equal(gpus_of_each_task(STEP(.tres_per_task = "cpu=8", .gres = "gpu:4")), 0);
 	assert_int_equal(gpus_of_each_task(STEP(.gpus = "4")), 0);
-	assert_int_equal(gpus_of_each_task(STEP(.gpus_per_task = "x")), 0);
+	assert_int_equal(gpus_of_each_task(STEP(.gpus_per_task = "a100")), 1);
+	assert_int_equal(gpus_of_each_task(STEP(.gpus_per_task = "2x")), 0);
 }
 
 static void given_counts_are_kept(void **state)
