@@ -204,7 +204,9 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 	if (per_node * need <= cpus)
 		return;
 	smallest_count(counts, &position);
-	if (nodes < hosts)
+	if (nodes < hosts && alike)
+		snprintf(host, sizeof host, "one of the nodes");
+	else if (nodes < hosts)
 		snprintf(host, sizeof host, "%d node%s", nodes, nodes == 1 ? "" : "s");
 	else
 		slurm_host(nodelist, alike ? position : -1, host, sizeof host);

@@ -309,6 +309,8 @@ refused() { # TEXT: exit 64 and exactly this line
 	# nor do those of a node that has fewer
 	run in_cluster salloc -Q -N2 -n3 --gpus-per-node=2 srun -Q -N1 -n2 --gpus-per-node=2 --hvd "$SHOW"
 	one_gpu_each 2
+	run in_cluster salloc -Q -N2 -n2 --gpus-per-node=2 srun -Q -N1 -n2 --gpus-per-node=2 --hvd "$SHOW"
+	refused 'one of the nodes: 2 GPUs but 1 CPU: add #SBATCH --cpus-per-gpu=1'
 	# three tasks, two CPUs on one node and one on the other
 	run in_cluster salloc -Q -N2 -n3 --gpus-per-task=1 srun -Q --hvd "$SHOW"
 	one_gpu_each 3
