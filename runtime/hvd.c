@@ -165,6 +165,7 @@ int handle_form(struct hvd *h, struct boot *boot)
 		status = trace_open(h);
 	if (status)
 		return status;
+	forks_let_go(h);
 	arm(h);
 	return explain(h, atomic_load(&h->mesh->failed)); /* before it was armed */
 }
@@ -199,6 +200,7 @@ int hvd_close(struct hvd *h)
 		status = atomic_load(&h->mesh->failed);
 		if (!watch_told(h->mesh))
 			return status; /* that thread may use all of it for ever */
+		forks_forget(h);
 		mesh_close(h->mesh);
 	}
 	if (h->parent) /* which that thread used, too */

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 
 /* All-reduces for ever; in memory of the program and in shared memory by turns. */
@@ -169,7 +170,47 @@ static void a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel(void **s
 	assert_int_equal(system(command), 0);
 }
 
-/* Rank 1 dies while a process that it has forked keeps its links open, so they tell nothing, and its number goes to a process that has nothing to do with it. */
+/* Rank 1 dies, and a process that it has forked lives on. */
+static void die_beside_a_child(void *arg)
+{
+	(void)arg;
+	struct hvd *h = join_to_survive(20), *all;
+	works(h, hvd_split(h, 0, &all));
+	if (meeting_rank == 1 && !fork()) {
+		alarm(60);
+		while (meeting->place[0] < 2)
+			usleep(1000);
+		_exit(0);
+	}
+	works(all, hvd_barrier(all)); /* whose links stay as they are */
+	usleep(300000);
+	works(h, hvd_barrier(h));
+	if (meeting_rank == 1)
+		raise(SIGKILL);
+	double begin = lived();
+	must(hvd_barrier(h) == HVD_EPEER && strstr(hvd_error(h), "lost rank 1 on node-") && strstr(hvd_error(h), ": it died"));
+	must(lived() - begin < 5);
+	hvd_close(all);
+	works(h, hvd_recover(h));
+	works(h, hvd_barrier(h));
+	meeting->place[0]++;
+	works(h, hvd_close(h));
+}
+
+static void a_forked_process_hides_no_death(void **state)
+{
+	(void)state;
+	run_ranks_but(1, "aab", die_beside_a_child, NULL);
+	run_ranks_but(1, "abc", die_beside_a_child, NULL);
+}
+
+/* Without what fork() does for libhvd. */
+static pid_t clone_all(void)
+{
+	return (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+}
+
+/* Rank 1 dies while a process that it has cloned keeps its links open, so they tell nothing, and its number goes to a process that has nothing to do with it. */
 static void die_and_have_the_number_given_away(void *arg)
 {
 	(void)arg;
@@ -177,7 +218,7 @@ static void die_and_have_the_number_given_away(void *arg)
 	pid_t rank = meeting_rank ? fork() : 0, other = 0;
 	if (!rank) {
 		struct hvd *h = join_to_survive(2);
-		if (meeting_rank && fork())
+		if (meeting_rank && clone_all())
 			_exit(0);
 		while (meeting_rank && !meeting->place[0])
 			usleep(1000);
@@ -541,6 +582,7 @@ int main(void)
 		cmocka_unit_test(a_death_in_a_sub_world_ends_the_others_with_the_world_s_line),
 		cmocka_unit_test(a_stopped_rank_is_noticed_and_ended_by_one_of_its_node),
 		cmocka_unit_test(a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel),
+		cmocka_unit_test(a_forked_process_hides_no_death),
 		cmocka_unit_test(a_process_that_has_the_number_of_a_dead_rank_lives),
 		cmocka_unit_test(a_plain_exit_is_named_to_ranks_that_compute),
 		cmocka_unit_test(a_message_that_is_none_is_not_taken_for_a_death),
