@@ -236,7 +236,7 @@ int links_connect(const struct links *l, const struct card *c)
 static int unreachable(const struct former *f, const struct link *k, int error)
 {
 	const struct card *c = &f->cards[k->rank];
-	f->l->refused = error == ECONNREFUSED;
+	f->l->refused = error == ECONNREFUSED || error == ECONNRESET; /* the listener may end when this connection has just come to it */
 	char text[INET6_ADDRSTRLEN] = "its Unix socket";
 	bool local = same_host(f->l, c), v4 = by_v4(f->l, c);
 	if (!local)
