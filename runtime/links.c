@@ -203,10 +203,10 @@ static bool same_host(const struct links *l, const struct card *c)
 	return !strncmp(c->host, l->card.host, sizeof c->host);
 }
 
-/* IPv4 where both have it. */
+/* IPv4 where both have it. Who listens nowhere has only to say so. */
 static bool by_v4(const struct links *l, const struct card *c)
 {
-	return c->v4.sin_family && l->listener[1] >= 0;
+	return c->v4.sin_family && (l->listener[1] >= 0 || l->listener[2] < 0);
 }
 
 int links_connect(const struct links *l, const struct card *c)

@@ -104,12 +104,15 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, double 
 	snprintf(m->peer[0].host, HOST_BYTES, "%.63s", invitation.card.host);
 	pthread_mutex_unlock(&m->lock);
 	const struct card *a = &l->card, *b = &m->cards[0];
-	if (memcmp(a->magic, b->magic, sizeof a->magic) || strncmp(a->version, b->version, sizeof a->version))
+	const bool alike = !memcmp(a->magic, b->magic, sizeof a->magic);
+	if (alike && m->rank < invitation.size && (status = form_control(m, NULL, l, 0, 0, until, why))) /* first: what is wrong then comes to the others, too */
+		return status;
+	if (!alike || strncmp(a->version, b->version, sizeof a->version))
 		return refuse(why, HVD_EBOOT, "rank %d on %.63s has libhvd %.24s (%.4s), rank 0 on %.63s has %.24s (%.4s): install one version on all nodes", m->rank,
 			      a->host, a->version, a->magic, b->host, b->version, b->magic);
 	if (invitation.size != m->size)
 		return refuse(why, HVD_EBOOT, "rank 0 counts %d ranks, rank %d counts %d", invitation.size, m->rank, m->size);
-	return form_control(m, NULL, l, 0, 0, until, why);
+	return 0;
 }
 
 static int join(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
@@ -140,7 +143,7 @@ static int exchange_cards(struct mesh *m, const struct card *mine, char *why)
 	return 0;
 }
 
-static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_conf *conf, char *why)
+static int prepare(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, char *why)
 {
 	*m = (struct mesh){ .rank = boot->rank, .size = boot->size, .deadline = conf->deadline, .wake = -1, .alarm = -1, .lost = -1,
 			    .links.listener = { -1, -1, -1 } };
@@ -162,10 +165,12 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 	m->members = m->size;
 	m->me = m->rank;
 	for (int i = 0; i < m->size; i++) {
-		snprintf(m->peer[i].host, HOST_BYTES, "%s", i == m->rank ? boot->host : "an unknown node");
 		m->peer[i].member = true;
 		m->member[i] = i;
+		if (boot->over) /* known in the world above */
+			boot->host_of(boot, i, m->peer[i].host);
 	}
+	snprintf(m->peer[m->rank].host, HOST_BYTES, "%s", boot->host);
 	const rlim_t enough = 65536;
 	struct rlimit files;
 	if (m->size > 1 && !getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < files.rlim_max && files.rlim_cur < enough) {
@@ -173,6 +178,17 @@ static int prepare(struct mesh *m, const struct boot *boot, const struct hvd_con
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
 	return 0;
+}
+
+/* This rank cannot do its part, and nobody waits for it: rank 0 says so by its card, others to rank 0 (of a sub-world, over the world above). */
+static int excuse(struct mesh *m, struct boot *boot, int status, double until, const char *why)
+{
+	char in_vain[WHY_BYTES];
+	if (m->rank == 0)
+		boot->publish(boot, &(struct invitation){ 0 }, sizeof(struct invitation), in_vain);
+	else if (m->links.card.magic[0] && !boot->over && !join(m, boot, &m->links, until, in_vain))
+		mesh_fault(m, status, "cannot join: %s", why);
+	return status;
 }
 
 int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, char *why)
@@ -186,10 +202,8 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 		status = links_listen(l, m->rank, boot->host, conf->interface, boot->nodes > 1, why);
 	if (!status)
 		status = watch_start(m) ? refuse(why, HVD_ESYS, "%s: cannot start a thread: out of memory, or of threads (ulimit -v, -u)", boot->host) : 0;
-	if (status && m->rank == 0) /* nobody waits for it */
-		boot->publish(boot, &(struct invitation){ 0 }, sizeof(struct invitation), (char[WHY_BYTES]){ 0 });
 	if (status)
-		return status;
+		return excuse(m, boot, status, until, why);
 	l->alarm = m->alarm;
 	l->boot = boot->over ? boot : NULL;
 	m->cards[m->rank] = l->card;

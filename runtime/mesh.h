@@ -53,7 +53,7 @@ enum fate {
 };
 
 struct peer {
-	char host[HOST_BYTES];
+	char host[HOST_BYTES]; /* empty: not known yet */
 	int fd;          /* -1: this rank itself, or the link is closed */
 	bool member;     /* of the world as it is now; others hear that they are none, and nothing more */
 	bool left;       /* said goodbye */

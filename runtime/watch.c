@@ -64,28 +64,33 @@ static const char *const reasons[] = {
 	[CAUSE_VANISHED] = "it died, or ended without hvd_close(), while others stood still",
 };
 
+/* "rank 3 on n2" */
+static void name_rank(const struct mesh *m, int rank, char text[96])
+{
+	const char *host = m->peer[rank].host;
+	snprintf(text, 96, "rank %d%s%.63s", rank, *host ? " on " : "", host);
+}
+
 static void compose(struct mesh *m, int rank, enum cause cause, int reporter, const char *text)
 {
-	char here[48], there[48], said[64] = "";
+	char who[96], whom[96], here[48], there[48], said[64] = "";
 	struct activity mine = own_activity(m);
 	name_activity(mine.what, mine.index, here);
-	int speaker = rank < 0 && reporter >= 0 ? reporter : m->rank;
-	int used = snprintf(m->fault, sizeof m->fault, "rank %d on %.63s ", speaker, m->peer[speaker].host);
-	char *rest = m->fault + used;
-	size_t room = sizeof m->fault - (size_t)used;
+	name_rank(m, rank < 0 && reporter >= 0 ? reporter : m->rank, who);
 	if (reporter >= 0)
 		snprintf(said, sizeof said, " (says rank %d)", reporter);
 	if (rank < 0) {
-		snprintf(rest, room, "%s", text);
+		snprintf(m->fault, sizeof m->fault, "%s %s", who, text);
 	} else if (rank == m->rank) {
-		snprintf(rest, room, "was given up by the others%s: %s; it was %s for %.2f s", said, reasons[cause], here, mine.seconds);
+		snprintf(m->fault, sizeof m->fault, "%s was given up by the others%s: %s; it was %s for %.2f s", who, said, reasons[cause], here, mine.seconds);
 	} else {
 		struct peer *p = &m->peer[rank];
 		char heard[112] = "never heard of";
+		name_rank(m, rank, whom);
 		name_activity(p->doing.what, p->doing.index, there);
 		if (p->heard > 0) /* there was a link to it */
 			snprintf(heard, sizeof heard, "heard of %.1f s ago, %s for %.2f s", lived() - p->heard, there, p->doing.seconds);
-		snprintf(rest, room, "lost rank %d on %.63s%s: %s; %s; rank %d was %s for %.2f s", rank, p->host, said, reasons[cause], heard, m->rank, here,
+		snprintf(m->fault, sizeof m->fault, "%s lost %s%s: %s; %s; rank %d was %s for %.2f s", who, whom, said, reasons[cause], heard, m->rank, here,
 			 mine.seconds);
 	}
 }

@@ -242,24 +242,77 @@ static void a_rank_that_may_open_too_few_files_says_so_at_once(void **state)
 	run_ranks("aaaaaaaa", join_with_few_files, NULL);
 }
 
-static void join_without_threads(void *arg)
+/* Where the world cannot be formed because of rank 1: all hear so at once, with these words. */
+static void expect_all_to_hear(const struct hvd_conf *conf, int (*find)(struct boot *, char *), const char *words)
 {
 	struct hvd *h;
-	struct hvd_conf conf = quick_conf();
-	pthread_attr_t vast;
-	(void)arg;
-	conf.deadline = 4;
-	must(!pthread_attr_init(&vast) && !pthread_attr_setstacksize(&vast, 1UL << 50));
-	must(meeting_rank == 0 || !pthread_setattr_default_np(&vast));
-	int status = hvd_init_from(&h, &conf, meet);
-	must(meeting_rank == 0 || (status == HVD_ESYS && strstr(hvd_error(h), "node-a: cannot start a thread")));
+	double begin = lived();
+	must(hvd_init_from(&h, conf, find) < 0 && lived() - begin < 5);
+	if (!strstr(hvd_error(h), words) || (meeting_rank != 1 && strncmp(hvd_error(h), "rank 1 cannot join: ", 20))) {
+		fprintf(stderr, "rank %d: %s\n", meeting_rank, hvd_error(h));
+		_exit(1);
+	}
+	hvd_close(h);
 	_exit(0);
 }
 
-static void a_rank_that_may_start_no_thread_says_so(void **state)
+static void join_without_threads(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	pthread_attr_t vast;
+	(void)arg;
+	must(!pthread_attr_init(&vast) && !pthread_attr_setstacksize(&vast, 1UL << 50));
+	must(meeting_rank != 1 || !pthread_setattr_default_np(&vast));
+	expect_all_to_hear(&conf, meet, "node-a: cannot start a thread");
+}
+
+static void a_rank_that_may_start_no_thread_says_so_to_all(void **state)
 {
 	(void)state;
-	run_ranks("aa", join_without_threads, NULL);
+	run_ranks("aab", join_without_threads, NULL);
+}
+
+static void join_without_interface(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.interface = meeting_rank == 1 ? "none" : "lo";
+	expect_all_to_hear(&conf, meet, "node-b: interface none (HVD_IFACE) has no address");
+}
+
+static void a_rank_without_the_interface_says_so_to_all(void **state)
+{
+	(void)state;
+	run_ranks("abc", join_without_interface, NULL);
+}
+
+/* Rank 1 takes the card that it finds for one of another version. */
+static int lookup_of_another_version(struct boot *b, void *card, size_t bytes, double until, char *why)
+{
+	int status = meeting_lookup(b, card, bytes, until, why);
+	if (meeting_rank == 1)
+		snprintf(((struct card *)card)->version, sizeof ((struct card *)card)->version, "7");
+	return status;
+}
+
+static int meet_one_of_another_version(struct boot *b, char *why)
+{
+	meet(b, why);
+	b->lookup = lookup_of_another_version;
+	return 0;
+}
+
+static void join_one_of_another_version(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	expect_all_to_hear(&conf, meet_one_of_another_version, "rank 1 on node-b has libhvd " HVD_VERSION " (hvd4), rank 0 on node-a has 7 (hvd4): install one");
+}
+
+static void a_rank_with_another_version_says_so_to_all(void **state)
+{
+	(void)state;
+	run_ranks("abb", join_one_of_another_version, NULL);
 }
 
 /* A program whose standard files are closed: what it prints must not come to the library. */
@@ -433,7 +486,9 @@ int main(void)
 		cmocka_unit_test(a_crowd_of_strangers_keeps_no_rank_out),
 		cmocka_unit_test(a_handshake_that_breaks_is_begun_anew_and_a_slow_rank_is_no_stranger),
 		cmocka_unit_test(a_rank_that_may_open_too_few_files_says_so_at_once),
-		cmocka_unit_test(a_rank_that_may_start_no_thread_says_so),
+		cmocka_unit_test(a_rank_that_may_start_no_thread_says_so_to_all),
+		cmocka_unit_test(a_rank_without_the_interface_says_so_to_all),
+		cmocka_unit_test(a_rank_with_another_version_says_so_to_all),
 		cmocka_unit_test(closed_standard_files_lead_nowhere),
 		cmocka_unit_test(where_there_is_ipv4_all_links_use_it),
 		cmocka_unit_test(a_network_without_ipv4_will_do),
