@@ -208,7 +208,7 @@ int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor 
 {
 	struct hvd_plan *p = *out = n < 1 ? NULL : calloc(1, sizeof *p);
 	if (!p)
-		return n < 1 ? fail(h, HVD_EINVAL, "hvd_plan_open: no tensors") : fail(h, HVD_ESYS, "hvd_plan_open: no memory");
+		return n < 1 ? fail(h, HVD_EINVAL, "hvd_plan_open: no tensors") : tell_lack(h, fail(h, HVD_ESYS, "hvd_plan_open: no memory"));
 	*p = (struct hvd_plan){ .h = h, .tensors = n, .every = 1, .epoch = h->world.epoch - 1, .bucket_bytes = bucket_bytes,
 				.by_measurement = !bucket_bytes && n > 1 && h->world.size > 1 && !h->backend->post,
 				.statistics = !strcmp(tensors[n - 1].name, "statistics") };
@@ -217,6 +217,7 @@ int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor 
 	if (!status)
 		status = prepare(p, tensors);
 	if (status) {
+		status = tell_lack(h, status);
 		hvd_plan_close(p);
 		*out = NULL;
 	}
@@ -356,7 +357,7 @@ int hvd_plan_finish(struct hvd_plan *p)
 	if (p->h->step == step)
 		p->h->step = step + 1;
 	if (p->by_measurement && p->step == WARM_UP + MEASURED)
-		status = cut_by_measurement(p);
+		status = tell_lack(p->h, cut_by_measurement(p));
 	return status;
 }
 

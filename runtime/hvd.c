@@ -43,6 +43,13 @@ int explain(struct hvd *h, int status)
 	return status;
 }
 
+int tell_lack(struct hvd *h, int status)
+{
+	if (status != HVD_ESYS || h->world.size < 2 || atomic_load(&h->mesh->failed))
+		return status;
+	return explain(h, mesh_fault(h->mesh, status, "cannot go on: %s", h->error));
+}
+
 void *gathered(struct hvd *h, const void *mine, size_t bytes, int *status)
 {
 	*status = HVD_EINVAL;
@@ -162,7 +169,7 @@ int handle_form(struct hvd *h, struct boot *boot)
 		boot->finish(boot);
 	h->world.backend = h->backend->name;
 	if (!status)
-		status = trace_open(h);
+		status = tell_lack(h, trace_open(h));
 	if (status)
 		return status;
 	forks_let_go(h);

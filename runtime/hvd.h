@@ -161,7 +161,8 @@ struct hvd_tensor {
 	size_t count; /* floats, padding included */
 };
 
-/* Collective. Ranks must declare the same tensors: otherwise HVD_EMISMATCH names the first rank that differs.
+/* Collective. Ranks must declare the same tensors: otherwise HVD_EMISMATCH names the first rank that differs. HVD_ESYS: one lacks memory, as the line
+ * of all says; no call on this world works after that.
  * bucket_bytes 0: buckets of 2 MiB, a last tensor named "statistics" alone; after seven steps, on the CPU, the cut that hides
  * most communication by the measured ready times and the measured cost of an all-reduce. It stays until hvd_recover(), after which it is
  * measured anew. A cut that was asked for, or measured before any rank was lost, goes to the file conf.plan, if there is one: a run that

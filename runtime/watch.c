@@ -563,7 +563,7 @@ int watch_start(struct mesh *m)
 bool watch_told(struct mesh *m)
 {
 	double until = lived() + m->deadline + 2 * PATIENCE; /* so long split_fault() may take */
-	for (; m->owner && atomic_load(&m->failed) && !m->told; usleep(1000))
+	for (; m->watching && m->owner && atomic_load(&m->failed) && !m->told; usleep(1000))
 		if (lived() > until)
 			return false;
 	return true;

@@ -67,6 +67,9 @@ int fail(struct hvd *h, int status, const char *format, ...) __attribute__((form
 /* Of a call that returned `status`: where the mesh has a fault, that is the line. Returns `status`. */
 int explain(struct hvd *h, int status);
 
+/* Of a collective step that returned `status`: for what this rank alone lacks (HVD_ESYS) the others would wait, so it is a fault. Returns the status. */
+int tell_lack(struct hvd *h, int status);
+
 /* What every rank of the world gives: [size][bytes], the caller's. NULL: *status says why, and the line is recorded. Collective. */
 void *gathered(struct hvd *h, const void *mine, size_t bytes, int *status);
 

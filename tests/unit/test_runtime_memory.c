@@ -167,30 +167,32 @@ static void who_has_no_memory_for_a_collective_tells_the_others_at_once(void **s
 
 struct lack {
 	int rank, at;
-	bool in_split;
+	enum { IN_INIT, IN_SPLIT, IN_PLAN } where;
 };
 
-/* One call of a rank for memory fails while the world is formed, or later while it is split: no other rank is blamed, and nobody waits long. */
+/* One call of a rank for memory fails while the world is formed, or later while it is split or a plan is opened: no other rank is blamed, and nobody waits long. */
 static void form_without_memory(void *arg)
 {
+	static const struct hvd_tensor t[] = { { "a", 1000 }, { "b", 1000 } };
 	const struct lack *l = arg;
 	const bool poor = meeting_rank == l->rank;
 	struct hvd *h, *s = NULL;
+	struct hvd_plan *p = NULL;
 	struct hvd_conf conf = quick_conf();
 	char name[32], lost[64];
 	conf.on_death = 1;
-	conf.deadline = l->in_split ? 40 : 1;
+	conf.deadline = l->where != IN_INIT ? 40 : 1;
 	snprintf(name, sizeof name, "rank %d ", l->rank);
 	snprintf(lost, sizeof lost, " lost %s", name);
 	double begin = lived();
-	calls_left = poor && !l->in_split ? l->at : -1;
+	calls_left = poor && l->where == IN_INIT ? l->at : -1;
 	int status = hvd_init_from(&h, &conf, meet);
-	if (l->in_split) {
+	if (l->where != IN_INIT) {
 		works(h, status);
 		works(h, hvd_barrier(h));
 		begin = lived();
 		calls_left = poor ? l->at : -1;
-		status = hvd_split(h, 0, &s);
+		status = l->where == IN_SPLIT ? hvd_split(h, 0, &s) : hvd_plan_open(h, &p, t, 2, 0);
 	}
 	if (!status)
 		status = hvd_barrier(s ? s : h);
@@ -203,12 +205,13 @@ static void form_without_memory(void *arg)
 	must(lived() - begin < 1 + 2 * PATIENCE);
 	meeting->place[0] += lacked;
 	hvd_close(s);
-	if (l->in_split) /* nobody is lost */
+	hvd_plan_close(p);
+	if (l->where != IN_INIT) /* nobody is lost */
 		must((status = hvd_barrier(h)) == 0 || status == HVD_ESYS);
 	hvd_close(h);
 }
 
-static void form_until_memory_suffices(struct lack l)
+static void form_until_memory_suffices(struct lack l, int least)
 {
 	for (int failed = 1; failed; l.at++) {
 		int status[RANKS_MAX];
@@ -218,21 +221,46 @@ static void form_until_memory_suffices(struct lack l)
 		for (int r = 0; r < 3; r++)
 			assert_int_equal(status[r], 0);
 	}
-	assert_true(l.at > 20);
+	assert_true(l.at > least);
 }
 
 static void where_memory_ends_while_a_world_is_formed_that_rank_is_named(void **state)
 {
 	(void)state;
 	for (int rank = 0; rank < 3; rank++)
-		form_until_memory_suffices((struct lack){ rank, 0, false });
+		form_until_memory_suffices((struct lack){ rank, 0, IN_INIT }, 20);
 }
 
 static void where_memory_ends_in_a_split_that_rank_is_named_at_once(void **state)
 {
 	(void)state;
 	for (int rank = 0; rank < 3; rank++)
-		form_until_memory_suffices((struct lack){ rank, 0, true });
+		form_until_memory_suffices((struct lack){ rank, 0, IN_SPLIT }, 20);
+}
+
+static void where_memory_ends_in_a_plan_that_rank_is_named_at_once(void **state)
+{
+	(void)state;
+	for (int rank = 0; rank < 3; rank++)
+		form_until_memory_suffices((struct lack){ rank, 0, IN_PLAN }, 8);
+}
+
+/* A world of one has nobody to tell. */
+static void gather_alone(void *arg)
+{
+	struct hvd *h = join_within(20), *s;
+	(void)arg;
+	double begin = lived();
+	calls_left = 0;
+	must(hvd_split(h, 0, &s) == HVD_ESYS && strstr(hvd_error(h), "has no memory for 1 ranks"));
+	hvd_close(h);
+	must(lived() - begin < 5);
+}
+
+static void who_is_alone_waits_for_nobody(void **state)
+{
+	(void)state;
+	run_ranks("a", gather_alone, NULL);
 }
 
 int main(void)
@@ -245,6 +273,8 @@ int main(void)
 		cmocka_unit_test(who_has_no_memory_for_a_collective_tells_the_others_at_once),
 		cmocka_unit_test(where_memory_ends_while_a_world_is_formed_that_rank_is_named),
 		cmocka_unit_test(where_memory_ends_in_a_split_that_rank_is_named_at_once),
+		cmocka_unit_test(where_memory_ends_in_a_plan_that_rank_is_named_at_once),
+		cmocka_unit_test(who_is_alone_waits_for_nobody),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

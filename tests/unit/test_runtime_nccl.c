@@ -224,6 +224,32 @@ static void without_memory_of_nccl_buffers_are_plain_memory(void **state)
 	run_ranks("ab", sum_in_plain_memory, NULL);
 }
 
+/* Rank 1's GPU has no room for a plan: rank 0 hears so at its next call. */
+static void plan_without_memory(void *arg)
+{
+	static const struct hvd_tensor t[] = { { "a", 100 } };
+	struct hvd_conf conf = quick_conf();
+	struct hvd_plan *p;
+	(void)arg;
+	struct hvd *h = open_world(conf);
+	none_of_nccl = none_at_all = meeting_rank;
+	int status = hvd_plan_open(h, &p, t, 1, 0);
+	must(status == (meeting_rank ? HVD_ESYS : 0));
+	double begin = lived();
+	while (!h->mesh->failed)
+		must(lived() - begin < 5);
+	must(hvd_barrier(h) == HVD_ESYS && strstr(hvd_error(h), "rank 1 on node-b cannot go on: ") && strstr(hvd_error(h), ": 400 bytes of device memory: "));
+	none_of_nccl = none_at_all = false;
+	hvd_plan_close(p);
+	hvd_close(h);
+}
+
+static void a_rank_without_device_memory_for_a_plan_tells_the_others(void **state)
+{
+	(void)state;
+	run_ranks("ab", plan_without_memory, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -234,6 +260,7 @@ int main(void)
 		cmocka_unit_test(a_rank_where_nccl_fails_tells_the_others_at_once),
 		cmocka_unit_test(only_all_reduce_and_broadcast_work_in_place_on_a_device),
 		cmocka_unit_test(without_memory_of_nccl_buffers_are_plain_memory),
+		cmocka_unit_test(a_rank_without_device_memory_for_a_plan_tells_the_others),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
