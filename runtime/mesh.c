@@ -427,6 +427,14 @@ bool mesh_heard(struct mesh *m, uint64_t tag, void *data, size_t bytes)
 	return heard;
 }
 
+void mesh_drop_older(struct mesh *m, uint64_t tag)
+{
+	pthread_mutex_lock(&m->lock);
+	for (int i = 0; i < m->size; i++)
+		drop_older(&m->peer[i], tag);
+	pthread_mutex_unlock(&m->lock);
+}
+
 static size_t piece(size_t bytes)
 {
 	return bytes < WIRE_PAYLOAD_MAX ? bytes : WIRE_PAYLOAD_MAX;

@@ -130,6 +130,8 @@ int mesh_receive(struct mesh *m, int from, uint64_t tag, void *data, size_t byte
 bool mesh_receive_despite(struct mesh *m, int from, uint64_t tag, void *data, size_t bytes, double until);
 /* What any rank has sent with this tag and of this size, which stays there; false: nothing yet. */
 bool mesh_heard(struct mesh *m, uint64_t tag, void *data, size_t bytes);
+/* Nobody here waits any more for messages of exchanges before that tag. */
+void mesh_drop_older(struct mesh *m, uint64_t tag);
 /* all: [members][bytes]. */
 int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all);
 

@@ -100,6 +100,8 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 	mesh_doing(h->mesh, DOING_SPLIT, 0);
 	int32_t *colors = status ? NULL : gathered(h, &mine, sizeof mine, &status);
 	uint64_t invitation = mesh_tag(h->mesh), word = mesh_tag(h->mesh);
+	if (!status) /* what a split that failed has left */
+		mesh_drop_older(h->mesh, invitation);
 	if (!status && mine != HVD_SPLIT_NONE) {
 		struct boot boot = { .publish = split_publish, .lookup = split_lookup, .host_of = split_host_of, .over = split_over };
 		status = handle_new(out, &conf);

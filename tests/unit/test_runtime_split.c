@@ -612,6 +612,37 @@ static void a_split_that_fails_on_another_rank_fails_on_all_at_once_and_says_whe
 			run_ranks(i % 2 ? "abc" : "aaa", split_where_another_has_few_files, &(struct few_files){ 20, more, 1 + i / 2 });
 }
 
+static int messages(struct mesh *m)
+{
+	int n = 0;
+	pthread_mutex_lock(&m->lock);
+	for (int i = 0; i < m->size; i++)
+		for (const struct message *k = m->peer[i].inbox; k; k = k->next)
+			n++;
+	pthread_mutex_unlock(&m->lock);
+	return n;
+}
+
+static void split_in_vain(void *arg)
+{
+	(void)arg;
+	struct hvd *h = join_within(20), *s;
+	const rlim_t few = files_more(1);
+	if (meeting_rank == 1)
+		must(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ few, few }));
+	for (int i = 0; i < 10; i++) {
+		must(hvd_split(h, 0, &s) == (meeting_rank == 1 ? HVD_ESYS : HVD_EBOOT));
+		must(messages(h->mesh) < 4); /* of this one, and of the one before */
+	}
+	works(h, hvd_close(h));
+}
+
+static void splits_that_fail_leave_no_messages(void **state)
+{
+	(void)state;
+	run_ranks("aab", split_in_vain, NULL);
+}
+
 /* A program that takes files away from itself, as one in a sandbox does: those that are open go on. */
 static void compute_with_few_files(void *arg)
 {
@@ -652,6 +683,7 @@ int main(void)
 		cmocka_unit_test(a_sub_world_is_closed_once_the_world_above_knows_what_broke_it),
 		cmocka_unit_test(a_split_that_fails_on_its_first_rank_fails_on_all_and_loses_none),
 		cmocka_unit_test(a_split_that_fails_on_another_rank_fails_on_all_at_once_and_says_where_and_why),
+		cmocka_unit_test(splits_that_fail_leave_no_messages),
 		cmocka_unit_test(a_program_that_may_open_no_more_files_stays_in_its_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
