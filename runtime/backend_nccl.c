@@ -605,11 +605,14 @@ static double nccl_exposed(struct hvd *h)
 	return s->exposed;
 }
 
-static void release(struct nccl *s)
+static void release(struct hvd *h, struct nccl *s)
 {
 	while (s->memory)
 		give_back(s, &s->memory);
-	stamps_free(&s->stamps);
+	if (s->stamps && (s->cu.cuStreamQuery(s->own) || s->cu.cuStreamQuery(s->program)))
+		stamps_retire(h, s->stamps); /* streams hold calls of them yet */
+	else
+		stamps_free(&s->stamps);
 	for (int e = 0; e < EVENTS; e++)
 		if (s->event[e])
 			s->cu.cuEventDestroy(s->event[e]);
@@ -632,7 +635,7 @@ static void nccl_close(struct hvd *h)
 		s->nc.ncclCommDestroy(s->comm);
 	s->comm = NULL; /* what is registered went with it */
 	if (through) /* else a graph still holds collectives, or a rank died while closing: an abort and frees would wait for them */
-		release(s);
+		release(h, s);
 	else
 		stamps_retire(h, s->stamps);
 	if (s->host->close)

@@ -27,6 +27,7 @@ static int shrinking;             /* when so many are at it, rank 2 dies */
 static _Atomic bool graph_left;           /* what ends a communicator never comes back */
 static double looks_late;         /* the stream is asked about for so long, and until a rank is lost */
 static _Atomic int asked;         /* how often a stream was */
+static bool behind;               /* the program's stream never comes to its end */
 static int bucket_writes;                    /* looks at its stream until the last one is through */
 static int queued;                           /* what the program's stream holds still: it must see the stop word */
 
@@ -112,6 +113,8 @@ static CUresult query(CUstream s)
 		must(stop_word(world));
 		return --queued ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 	}
+	if (behind && s == (CUstream)(uintptr_t)&program_stream)
+		return CUDA_ERROR_NOT_READY;
 	if (bucket_writes && s == (CUstream)(uintptr_t)&own_stream)
 		return --bucket_writes ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 	for (double end = now() + looks_late; looks_late > 0 && (now() < end || !world->mesh->failed);)

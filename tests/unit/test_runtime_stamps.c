@@ -4,6 +4,8 @@
 
 #include "tests/unit/nccl_world.h"
 
+#include <malloc.h>
+
 enum { STEPS = 3 };
 
 /* What streams are to call, in order: a graph of one step. */
@@ -84,6 +86,39 @@ static void launch(void *folder)
 	_exit(0); /* that is kept for it */
 }
 
+/* A stream is still to call back when the world is closed, though what NCCL did is over. */
+static void close_before_the_stream_is_through(void *folder)
+{
+	static const struct hvd_tensor t[] = { { "a", 100 } };
+	struct hvd_conf conf = quick_conf();
+	struct hvd_plan *p;
+	conf.trace = folder;
+	conf.deadline = 1;
+	mallopt(M_PERTURB, 0x5a); /* what is freed is no stamp any more */
+	struct hvd *h = open_world(conf);
+	works(h, hvd_plan_open(h, &p, t, 1, 1));
+	call_back = keep;
+	works(h, hvd_plan_ready(p, 0));
+	works(h, hvd_plan_finish(p));
+	must(nodes == 4);
+	behind = true;
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+	for (int i = 0; i < nodes; i++)
+		node[i].function(node[i].argument);
+	_exit(0);
+}
+
+static void what_streams_call_after_the_end_is_nothing(void **state)
+{
+	(void)state;
+	char folder[1024], command[1100];
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	run_ranks("ab", close_before_the_stream_is_through, folder);
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
+}
+
 static void steps_of_a_graph_are_traced_like_others(void **state)
 {
 	(void)state;
@@ -96,7 +131,10 @@ static void steps_of_a_graph_are_traced_like_others(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(steps_of_a_graph_are_traced_like_others) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(steps_of_a_graph_are_traced_like_others),
+		cmocka_unit_test(what_streams_call_after_the_end_is_nothing),
+	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
