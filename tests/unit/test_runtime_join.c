@@ -248,7 +248,7 @@ static void expect_all_to_hear(const struct hvd_conf *conf, int (*find)(struct b
 	struct hvd *h;
 	double begin = lived();
 	must(hvd_init_from(&h, conf, find) < 0 && lived() - begin < 5);
-	if (!strstr(hvd_error(h), words) || (meeting_rank != 1 && strncmp(hvd_error(h), "rank 1 cannot join: ", 20))) {
+	if (!strstr(hvd_error(h), words) || (meeting_rank != 1 && strncmp(hvd_error(h), "rank 1 ", 7))) {
 		fprintf(stderr, "rank %d: %s\n", meeting_rank, hvd_error(h));
 		_exit(1);
 	}
@@ -284,6 +284,20 @@ static void a_rank_without_the_interface_says_so_to_all(void **state)
 {
 	(void)state;
 	run_ranks("abc", join_without_interface, NULL);
+}
+
+static void join_without_a_place_for_the_trace(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.trace = meeting_rank == 1 ? "/dev/null/trace" : "/dev/shm";
+	expect_all_to_hear(&conf, meet, "rank 1 on node-a cannot go on: HVD_TRACE: cannot make /dev/null/trace: Not a directory");
+}
+
+static void a_rank_without_a_place_for_its_trace_says_so_to_all(void **state)
+{
+	(void)state;
+	run_ranks("aab", join_without_a_place_for_the_trace, NULL);
 }
 
 /* Rank 1 takes the card that it finds for one of another version. */
@@ -488,6 +502,7 @@ int main(void)
 		cmocka_unit_test(a_rank_that_may_open_too_few_files_says_so_at_once),
 		cmocka_unit_test(a_rank_that_may_start_no_thread_says_so_to_all),
 		cmocka_unit_test(a_rank_without_the_interface_says_so_to_all),
+		cmocka_unit_test(a_rank_without_a_place_for_its_trace_says_so_to_all),
 		cmocka_unit_test(a_rank_with_another_version_says_so_to_all),
 		cmocka_unit_test(closed_standard_files_lead_nowhere),
 		cmocka_unit_test(where_there_is_ipv4_all_links_use_it),
