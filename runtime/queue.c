@@ -71,7 +71,7 @@ static int start(struct hvd *h)
 {
 	struct queue *q = calloc(1, sizeof *q);
 	if (!q)
-		return fail(h, HVD_ESYS, "no memory for the queue of collectives");
+		return tell_lack(h, fail(h, HVD_ESYS, "no memory for the queue of collectives"));
 	h->queue = q;
 	pthread_mutex_init(&q->lock, NULL);
 	pthread_cond_init(&q->changed, NULL);
@@ -79,7 +79,7 @@ static int start(struct hvd *h)
 		return 0;
 	free(q);
 	h->queue = NULL;
-	return fail(h, HVD_ESYS, "no communication thread");
+	return tell_lack(h, fail(h, HVD_ESYS, "cannot start a thread for communication"));
 }
 
 static int wait_for(struct hvd *h, long number)

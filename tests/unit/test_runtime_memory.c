@@ -167,10 +167,26 @@ static void who_has_no_memory_for_a_collective_tells_the_others_at_once(void **s
 
 struct lack {
 	int rank, at;
-	enum { IN_INIT, IN_SPLIT, IN_PLAN } where;
+	enum { IN_INIT, IN_SPLIT, IN_PLAN, IN_STEPS } where;
 };
 
-/* One call of a rank for memory fails while the world is formed, or later while it is split or a plan is opened: no other rank is blamed, and nobody waits long. */
+/* With the first, a thread is started; with the seventh, buckets are cut anew. */
+static int do_steps(struct hvd *h, struct hvd_plan *p)
+{
+	int status = 0;
+	for (int i = 0; !status && i < 7; i++) {
+		status = hvd_plan_ready(p, 0);
+		if (!status)
+			status = hvd_plan_ready(p, 1);
+		if (!status)
+			status = hvd_plan_finish(p);
+	}
+	long request = status ? status : hvd_start_broadcast(h, hvd_plan_slab(p), 1, HVD_F32, 0);
+	return request < 0 ? (int)request : hvd_wait(h, request);
+}
+
+/* One call of a rank for memory fails while the world is formed, or later while it is split or a plan is opened or used: no other rank is blamed, and nobody waits
+ * long. */
 static void form_without_memory(void *arg)
 {
 	static const struct hvd_tensor t[] = { { "a", 1000 }, { "b", 1000 } };
@@ -189,10 +205,12 @@ static void form_without_memory(void *arg)
 	int status = hvd_init_from(&h, &conf, meet);
 	if (l->where != IN_INIT) {
 		works(h, status);
+		if (l->where == IN_STEPS)
+			works(h, hvd_plan_open(h, &p, t, 2, 0));
 		works(h, hvd_barrier(h));
 		begin = lived();
 		calls_left = poor ? l->at : -1;
-		status = l->where == IN_SPLIT ? hvd_split(h, 0, &s) : hvd_plan_open(h, &p, t, 2, 0);
+		status = l->where == IN_SPLIT ? hvd_split(h, 0, &s) : l->where == IN_PLAN ? hvd_plan_open(h, &p, t, 2, 0) : do_steps(h, p);
 	}
 	if (!status)
 		status = hvd_barrier(s ? s : h);
@@ -245,6 +263,13 @@ static void where_memory_ends_in_a_plan_that_rank_is_named_at_once(void **state)
 		form_until_memory_suffices((struct lack){ rank, 0, IN_PLAN }, 8);
 }
 
+static void where_memory_ends_in_a_step_that_rank_is_named_at_once(void **state)
+{
+	(void)state;
+	for (int rank = 0; rank < 3; rank++)
+		form_until_memory_suffices((struct lack){ rank, 0, IN_STEPS }, 6);
+}
+
 /* A world of one has nobody to tell. */
 static void gather_alone(void *arg)
 {
@@ -274,6 +299,7 @@ int main(void)
 		cmocka_unit_test(where_memory_ends_while_a_world_is_formed_that_rank_is_named),
 		cmocka_unit_test(where_memory_ends_in_a_split_that_rank_is_named_at_once),
 		cmocka_unit_test(where_memory_ends_in_a_plan_that_rank_is_named_at_once),
+		cmocka_unit_test(where_memory_ends_in_a_step_that_rank_is_named_at_once),
 		cmocka_unit_test(who_is_alone_waits_for_nobody),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
