@@ -21,6 +21,7 @@ enum { EXIT_USAGE = 64, EXIT_DATA = 65, EXIT_INTERNAL = 70 };
 
 #define TIMELINE "[{\"ph\":\"M\"," /* how one begins */
 
+#define FARTHEST (INT64_MAX / 4) /* nanoseconds of a clock: 73 years */
 #define SPAN (2 * TRACE_RECORDS) /* steps that a file can be about: each leaves records, and a recovery a gap */
 
 struct traces {
@@ -34,10 +35,10 @@ static uint64_t records_of(const struct trace_file *f)
 	return n < TRACE_RECORDS ? n : TRACE_RECORDS;
 }
 
-/* None where a part of it is missing, as after a machine's end with a page that was not written. */
+/* None where a part of it is missing, as after a machine's end with a page that was not written, or damaged. */
 static uint32_t kind_of(const struct trace_record *r)
 {
-	return r->begin && r->end >= r->begin ? r->kind : TRACE_NONE;
+	return r->begin && r->end >= r->begin && r->end <= FARTHEST ? r->kind : TRACE_NONE;
 }
 
 /* Widens [*least, *most], which is empty where *most is less, by the steps of a file's records of a kind, or of any with TRACE_NONE. */
@@ -78,7 +79,7 @@ static int add_file(struct traces *t, const char *path)
 	uint32_t least = UINT32_MAX, most = 0;
 	steps_of(f, TRACE_NONE, &least, &most);
 	least = most < least ? most : least;
-	if (f->rank >= f->size || !memchr(f->host, 0, sizeof f->host) || most - least > SPAN) {
+	if (f->rank >= f->size || !memchr(f->host, 0, sizeof f->host) || most - least > SPAN || f->offset > FARTHEST || f->offset < -FARTHEST) {
 		fprintf(stderr, "hvd-trace: %s: damaged: rank %u of %u, steps %u to %u\n", path, f->rank, f->size, least, most);
 		return EXIT_DATA;
 	}
