@@ -126,7 +126,7 @@ static int join(struct mesh *m, struct boot *boot, struct links *l, double until
 		status = find_host(m, boot, l, until, why);
 	}
 	if (status && refused && lived() >= until)
-		return refuse(why, status, "rank 0 on %.63s does not answer within %.3g s: nobody listens at its address (HVD_IFACE: no loopback, and the same network on all nodes)",
+		return refuse(why, status, "rank 0 on %.63s does not answer within %.3g s: nobody listens at its address (it has ended, or given up; or HVD_IFACE: no loopback, and the same network on all nodes)",
 			      m->cards[0].host, m->deadline);
 	return status;
 }
