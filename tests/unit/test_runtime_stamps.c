@@ -5,6 +5,8 @@
 #include "tests/unit/nccl_world.h"
 
 #include <malloc.h>
+#include <pthread.h>
+#include <time.h>
 
 enum { STEPS = 3 };
 
@@ -119,6 +121,67 @@ static void what_streams_call_after_the_end_is_nothing(void **state)
 	assert_int_equal(system(command), 0);
 }
 
+static _Thread_local bool dawdles;
+static _Atomic bool dawdling, closed;
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
+int __real_clock_gettime(clockid_t clock, struct timespec *t);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
+{
+	for (int i = 0; dawdles && !closed && i < 4000; i++) {
+		dawdling = true;
+		usleep(1000);
+	}
+	return __real_clock_gettime(clock, t);
+}
+
+static void *call_slowly(void *arg)
+{
+	const int *which = arg;
+	dawdles = true;
+	node[*which].function(node[*which].argument);
+	return NULL;
+}
+
+/* The driver's thread is in a call when the world ends without waiting for the device. */
+static void close_during_a_call(void *folder)
+{
+	static const struct hvd_tensor t[] = { { "a", 100 } };
+	struct hvd_conf conf = quick_conf();
+	struct hvd_plan *p;
+	pthread_t driver;
+	int which = 1;
+	conf.trace = folder;
+	conf.deadline = 1;
+	struct hvd *h = open_world(conf);
+	works(h, hvd_plan_open(h, &p, t, 1, 1));
+	call_back = keep;
+	works(h, hvd_plan_ready(p, 0));
+	works(h, hvd_plan_finish(p));
+	hvd_plan_close(p);
+	node[0].function(node[0].argument);
+	must(!pthread_create(&driver, NULL, call_slowly, &which));
+	while (!dawdling)
+		usleep(1000);
+	graph_left = true;
+	hvd_close(h);
+	void *other = malloc(sizeof *h); /* where h was, as a rule */
+	must(other && memset(other, 0x5a, sizeof *h));
+	closed = true;
+	must(!pthread_join(driver, NULL));
+	_exit(0);
+}
+
+static void a_call_of_the_driver_s_is_over_when_the_world_is(void **state)
+{
+	(void)state;
+	char folder[1024], command[1100];
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	run_ranks("ab", close_during_a_call, folder);
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
+}
+
 static void steps_of_a_graph_are_traced_like_others(void **state)
 {
 	(void)state;
@@ -134,6 +197,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(steps_of_a_graph_are_traced_like_others),
 		cmocka_unit_test(what_streams_call_after_the_end_is_nothing),
+		cmocka_unit_test(a_call_of_the_driver_s_is_over_when_the_world_is),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
