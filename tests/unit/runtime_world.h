@@ -164,6 +164,16 @@ static inline void run_ranks(const char *hosts, void (*body)(void *), void *arg)
 	run_ranks_but(-1, hosts, body, arg);
 }
 
+/* body(path) in each, of a new folder, which goes when all have ended. */
+static inline void run_ranks_in_folder(const char *hosts, void (*body)(void *))
+{
+	char folder[1024], command[1100];
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	run_ranks(hosts, body, folder);
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
+}
+
 static inline struct hvd *join_world(int on_death, double deadline)
 {
 	struct hvd *h;

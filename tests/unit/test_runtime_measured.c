@@ -169,11 +169,7 @@ static void record(void *folder)
 static void a_trace_tells_buckets_from_other_collectives(void **state)
 {
 	(void)state;
-	char folder[1024], command[1100];
-	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
-	run_ranks("ab", record, folder);
-	snprintf(command, sizeof command, "rm -r %s", folder);
-	assert_int_equal(system(command), 0);
+	run_ranks_in_folder("ab", record);
 }
 
 static int looks(long ns)

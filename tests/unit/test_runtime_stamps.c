@@ -114,11 +114,7 @@ static void close_before_the_stream_is_through(void *folder)
 static void what_streams_call_after_the_end_is_nothing(void **state)
 {
 	(void)state;
-	char folder[1024], command[1100];
-	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
-	run_ranks("ab", close_before_the_stream_is_through, folder);
-	snprintf(command, sizeof command, "rm -r %s", folder);
-	assert_int_equal(system(command), 0);
+	run_ranks_in_folder("ab", close_before_the_stream_is_through);
 }
 
 static _Thread_local bool dawdles;
@@ -175,21 +171,13 @@ static void close_during_a_call(void *folder)
 static void a_call_of_the_driver_s_is_over_when_the_world_is(void **state)
 {
 	(void)state;
-	char folder[1024], command[1100];
-	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
-	run_ranks("ab", close_during_a_call, folder);
-	snprintf(command, sizeof command, "rm -r %s", folder);
-	assert_int_equal(system(command), 0);
+	run_ranks_in_folder("ab", close_during_a_call);
 }
 
 static void steps_of_a_graph_are_traced_like_others(void **state)
 {
 	(void)state;
-	char folder[1024], command[1100];
-	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
-	run_ranks("ab", launch, folder);
-	snprintf(command, sizeof command, "rm -r %s", folder);
-	assert_int_equal(system(command), 0);
+	run_ranks_in_folder("ab", launch);
 }
 
 int main(void)
