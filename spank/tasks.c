@@ -34,11 +34,16 @@ static size_t item_length(const char *p)
 	return n;
 }
 
+static bool is_type_alone(const char *item, const char *end)
+{
+	return item < end && isalpha((unsigned char)*item) && !memchr(item, ':', (size_t)(end - item));
+}
+
 /* "4", "TYPE:4", or "TYPE", which is one of that type */
 static int typed_count(const char *item, const char *end)
 {
 	const char *colon = memchr(item, ':', (size_t)(end - item));
-	return !colon && item < end && isalpha((unsigned char)*item) ? 1 : number(colon ? colon + 1 : item, end);
+	return is_type_alone(item, end) ? 1 : number(colon ? colon + 1 : item, end);
 }
 
 int count_gpus(const char *text)
@@ -239,6 +244,15 @@ static int refuse_unknown(struct step_size *out)
 	return -1;
 }
 
+/* 22.05 takes such a type for one GPU of it, 24.11 for none, and says nothing. */
+static int refuse_type(struct step_size *out, const char *words)
+{
+	const int n = (int)item_length(words);
+	snprintf(out->refusal, sizeof out->refusal, "--gpus-per-task=%.*s: Slurm, from some release on, gives tasks no GPU for a type without a number: type --gpus-per-task=%.*s:1",
+		 n < 64 ? n : 64, words, n < 64 ? n : 64, words);
+	return -1;
+}
+
 /* What a smaller step than that of all GPUs asks for: "-G 2", or nothing. */
 static const char *fewer_gpus(const struct step_size *size, int tasks, int each, char *buf, size_t room)
 {
@@ -299,6 +313,8 @@ int step_size(const struct step_words *words, struct step_size *out)
 	*out = (struct step_size){ .nodes = step_nodes(w) };
 	int given = given_tasks(w, out->nodes), group = w->group, each = gpus_of_each(w, out->nodes);
 
+	if (w->gpus_per_task && !w->gpus && !w->gpus_per_node && is_type_alone(w->gpus_per_task, w->gpus_per_task + item_length(w->gpus_per_task)))
+		return refuse_type(out, w->gpus_per_task);
 	out->gpus = step_gpus(w, out->nodes, given > 0 ? given : 0);
 	/* GPUs are asked for by task: each task gets that many */
 	if (out->gpus > 0 && (w->gpus_per_task || w->tres_per_task) && !w->gpus && !w->gpus_per_node)

@@ -380,11 +380,16 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	done
 	# a type without a number is one of it, as for Slurm
 	local words
-	for words in --gpus=b --gpus-per-node=b --gpus-per-task=b; do
+	for words in --gpus=b --gpus-per-node=b --gpus-per-task=b:1; do
 		run in_cluster srun -Q -w n1 $words --hvd bash -c 'echo "task $SLURM_STEP_NUM_TASKS $HVD_GPU"'
 		echo "$words: $output"
 		[ "$(tasks)" = 'task 1 0000:1b:00.0' ]
 	done
+	# of each task it is one only for some releases
+	run in_cluster srun -Q -w n1 -n1 --gpus-per-task=b --hvd true
+	echo "$output"
+	[ "$status" -eq 64 ]
+	[[ $output == *"--gpus-per-task=b: "*": type --gpus-per-task=b:1" ]]
 }
 
 @test "shards, also those of salloc: Slurm is given no binding, and the GPUs stay" {

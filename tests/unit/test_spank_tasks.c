@@ -212,6 +212,8 @@ static void refusals_carry_both_numbers_and_the_n(void **state)
 	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .group = 2), "gpus-per-task=2 but 1 GPU");
 	refuses(STEP(.gpus_per_socket = "1"), "how many GPUs this step has is not known here: type -n N, one task for each GPU");
 	refuses(STEP(.hidden_gpus = true), "how many GPUs this step has is not known here: type -n N, one task for each GPU");
+	refuses(STEP(.gpus_per_task = "a100", .ntasks = "2"),
+		"--gpus-per-task=a100: Slurm, from some release on, gives tasks no GPU for a type without a number: type --gpus-per-task=a100:1");
 	refuses(STEP(.gpus_per_node = "2", .nodes = "1-3"), "how many GPUs this step has is not known here: type -n N, one task for each GPU");
 }
 
