@@ -301,9 +301,15 @@ static void send_away(struct former *f, struct shake *s)
 	drop(f, s);
 }
 
+/* accept() takes a number for the file before it looks, and fails for want of one where nobody is there, too. */
+static bool is_called(int listener)
+{
+	return poll(&(struct pollfd){ .fd = listener, .events = POLLIN }, 1, 0) == 1;
+}
+
 static int accept_from(struct former *f, int listener)
 {
-	for (int i = 0; i < STRANGERS_MAX; i++) {
+	for (int i = 0; i < STRANGERS_MAX && is_called(listener); i++) {
 		struct shake *s = place(f), *stranger = oldest_stranger(f);
 		int fd = s ? accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
 		if (s && fd < 0 && (errno == EMFILE || errno == ENFILE)) {
