@@ -616,6 +616,26 @@ static void a_split_that_fails_on_another_rank_fails_on_all_at_once_and_says_whe
 			run_ranks(i % 2 ? "abc" : "aaa", split_where_another_has_few_files, &(struct few_files){ 20, more, 1 + i / 2 });
 }
 
+static useconds_t hesitates; /* between a connection and the first word on it, which has random numbers */
+
+ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags);
+ssize_t __real_getrandom(void *bytes, size_t size, unsigned flags);
+ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags)
+{
+	if (hesitates)
+		usleep(hesitates);
+	return __real_getrandom(bytes, size, flags);
+}
+
+static void who_has_come_on_the_last_file_is_not_sent_away_before_it_speaks(void **state)
+{
+	(void)state;
+	hesitates = 20000;
+	for (int more = 1; more < 10; more++)
+		run_ranks("abc", split_where_another_has_few_files, &(struct few_files){ 20, more, 1 });
+	hesitates = 0;
+}
+
 static int messages(struct mesh *m)
 {
 	int n = 0;
@@ -687,6 +707,7 @@ int main(void)
 		cmocka_unit_test(a_sub_world_is_closed_once_the_world_above_knows_what_broke_it),
 		cmocka_unit_test(a_split_that_fails_on_its_first_rank_fails_on_all_and_loses_none),
 		cmocka_unit_test(a_split_that_fails_on_another_rank_fails_on_all_at_once_and_says_where_and_why),
+		cmocka_unit_test(who_has_come_on_the_last_file_is_not_sent_away_before_it_speaks),
 		cmocka_unit_test(splits_that_fail_leave_no_messages),
 		cmocka_unit_test(a_program_that_may_open_no_more_files_stays_in_its_world),
 	};
