@@ -50,6 +50,17 @@ int __wrap_open(const char *path, int flags, mode_t mode)
 	return fd;
 }
 
+int __wrap_fsync(int fd);
+
+static int fsync_fails_with; /* errno; 0: it does not */
+
+int __wrap_fsync(int fd)
+{
+	(void)fd;
+	errno = fsync_fails_with;
+	return fsync_fails_with ? -1 : 0;
+}
+
 /* Runs `child` with its standard error in a file; what it wrote, and how it ended. */
 static void run_child(void (*child)(const char *path), const char *path, char words[512], int *status)
 {
@@ -534,6 +545,19 @@ static void a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it(
 	assert_int_not_equal(access(path, F_OK), 0);
 }
 
+static void a_file_system_that_cannot_bring_a_directory_to_disk_is_not_refused(void **state)
+{
+	(void)state;
+	struct error none = { 0 }, e = { 0 };
+
+	fsync_fails_with = EINVAL;
+	assert_int_equal(parent_sync(scratch_path("file"), &none), 0);
+	fsync_fails_with = EIO;
+	assert_int_equal(parent_sync(scratch_path("file"), &e), -EXIT_INTERNAL);
+	fsync_fails_with = 0;
+	assert_non_null(strstr(e.text, ": cannot be brought to disk: Input/output error"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -549,6 +573,7 @@ int main(void)
 		cmocka_unit_test(a_signal_that_ends_the_program_leaves_nothing_half_written),
 		cmocka_unit_test(a_written_file_is_as_public_as_the_umask_says),
 		cmocka_unit_test(what_is_no_file_is_written_to_directly),
+		cmocka_unit_test(a_file_system_that_cannot_bring_a_directory_to_disk_is_not_refused),
 		cmocka_unit_test(a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it),
 		cmocka_unit_test(what_was_printed_and_what_is_written_share_standard_output),
 		cmocka_unit_test(a_directory_is_refused_before_work_is_done),

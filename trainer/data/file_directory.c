@@ -17,11 +17,12 @@ int directory_make(const char *path, struct error *e)
 	return 0;
 }
 
+/* A file system without such a call for directories says EINVAL: nothing more can be done there. */
 static int sync_by(int (*sync_it)(int fd), const char *path, struct error *e)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	if (fd < 0 || sync_it(fd)) {
+	if (fd < 0 || (sync_it(fd) && errno != EINVAL)) {
 		int why = errno;
 		if (fd >= 0)
 			close(fd);
