@@ -205,7 +205,7 @@ $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lcmocka $(TRAINER_LIBS)
 
-$(BUILD)/tests/test_runtime_stamps: private override LDFLAGS += -Wl,--wrap=clock_gettime
+$(BUILD)/tests/test_runtime_stamps: private override LDFLAGS += $(if $(HAVE_NCCL),-Wl$(,)--wrap=clock_gettime)
 $(BUILD)/tests/test_runtime_measured: private override LDFLAGS += -Wl,--wrap=clock_gettime,--wrap=sched_yield
 $(BUILD)/tests/test_runtime_split: private override LDFLAGS += -Wl,--wrap=getrandom
 $(BUILD)/tests/test_runtime_stopped: private override LDFLAGS += -Wl,--wrap=lived

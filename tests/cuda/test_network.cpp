@@ -346,7 +346,8 @@ void activation_maps_of(const net_conf &net, enum precision precision, double to
 
 void activation_maps()
 {
-	for (const net_conf &net : { densenet(8, { 2, 2 }), resnet({ 1, 2 }) }) {
+	const net_conf nets[] = { densenet(8, { 2, 2 }), resnet({ 1, 2 }) };
+	for (const net_conf &net : nets) {
 		activation_maps_of(net, PRECISION_FP32, 1e-4);
 		activation_maps_of(net, PRECISION_FP16, 1e-2);
 		activation_maps_of(net, PRECISION_BF16, 8e-2);
@@ -1096,7 +1097,8 @@ void plan_is_what_opens()
 {
 	const precision precisions[] = { PRECISION_FP32, PRECISION_BF16, PRECISION_FP16 };
 	size_t last = 0;
-	for (const net_conf &net : { densenet(8, { 2, 3 }), resnet({ 2, 1 }) })
+	const net_conf nets[] = { densenet(8, { 2, 3 }), resnet({ 2, 1 }) };
+	for (const net_conf &net : nets)
 		for (enum precision precision : precisions)
 			for (int batch : { 1, 2, 5, 16 }) {
 				problem p(net, batch, precision);

@@ -45,6 +45,15 @@ setup_file() {
 	[ "${lines[0]}" = "missing: bats" ]
 }
 
+@test "tests of the runtime are linked where there is no NCCL" {
+	local build=$BATS_TEST_TMPDIR/build test
+	run -0 env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" -j2 HAVE_NCCL= CFLAGS=-O0 HARDEN=-fPIC BUILD="$build" "$build"/tests/test_runtime_{stamps,nccl,nccl_losses,choice}
+	for test in stamps nccl nccl_losses; do
+		run -0 "$build/tests/test_runtime_$test"
+		[[ $output == *"built without nccl.h"* ]]
+	done
+}
+
 @test "an ordinary user is told what to type; the demo cannot go on, the tests can" {
 	run -1 user_without /usr/include/cjson "$TOP/contrib/deps.sh" --install demo
 	[[ $output == "deps: missing: "*cjson*"; as root: "*install*cjson* ]]
