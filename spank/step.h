@@ -30,6 +30,7 @@ struct step {
 	struct options options;
 	char visible[LONG_VALUE];     /* CUDA_VISIBLE_DEVICES as Slurm set it for the step; empty: it did not */
 	bool chosen_gpus;             /* which task has which GPU is what the user said in Slurm's words */
+	bool widened;                 /* the plan counts on cores of the job that are not the step's own: tasks see whether a cpuset denies them */
 	bool per_task;                /* the user chose CPUs or GPUs, or where the GPUs are, or which, is seen in the task only */
 	struct step_devices devices;
 	char doubt[512];              /* what is told where devices stay in doubt: the tasks may see which they are */

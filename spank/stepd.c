@@ -123,6 +123,13 @@ static struct cpuset capture_cpus(spank_t spank, const struct node *node)
 	return (struct cpuset){ 0 };
 }
 
+/* Whether the plan counts on more than the step's own cores. */
+static bool is_widened(spank_t spank)
+{
+	const struct cpuset own = cpus_of_item(spank, step.node, S_STEP_ALLOC_CORES);
+	return step.options.whole_job && !cpuset_empty(&own) && !cpuset_within(&step.request->allowed, &own);
+}
+
 /* GPUs that Slurm divides further (shards, MPS) are not ours to hand out. */
 static bool gpus_are_divided(spank_t spank)
 {
@@ -380,6 +387,8 @@ static void make_plan(spank_t spank)
 	if (step.options.keep_cpus)
 		step.masks = shared_memory(tasks * sizeof *step.masks);
 	fill_request(spank, (int)tasks);
+	step.widened = is_widened(spank);
+	step.per_task |= step.widened;
 	if (step.broken || check_counts(spank))
 		return;
 	/* a task that Slurm gives several GPUs may want them all, and one without needs nothing: unasked, only the plain case is bound */

@@ -333,6 +333,25 @@ static int plan_with_open_gpus(int local)
 	return 0;
 }
 
+/* Where cpusets hold a step of srun --exclusive to its own cores (ConstrainCores=yes), these are what there is to plan with. A cpuset cuts
+ * whatever mask is set, and every task of the node is in the same one. */
+static void plan_with_open_cpus(int local)
+{
+	struct request *r = step.request;
+	struct cpuset mask, open;
+
+	if (!step.widened || sched_getaffinity(0, sizeof mask, (cpu_set_t *)&mask) || sched_setaffinity(0, sizeof r->allowed, (const cpu_set_t *)&r->allowed))
+		return;
+	const bool unknown = sched_getaffinity(0, sizeof open, (cpu_set_t *)&open);
+	sched_setaffinity(0, sizeof mask, (const cpu_set_t *)&mask);
+	if (unknown || !cpuset_within(&open, &r->allowed) || cpuset_equal(&open, &r->allowed))
+		return;
+	const int all = cpuset_count(&r->allowed), each = all / r->tasks;
+	if (local == 0 && !step.options.by_site && !r->cpus_by_task && each * r->tasks > cpuset_count(&open))
+		slurm_spank_log("hvd: %s: srun --exclusive leaves the step %d of its job's %d CPUs: type -c %d", step.host, cpuset_count(&open), all, each);
+	r->allowed = open;
+}
+
 /* One task a node tells who else is on the step's GPUs: in a step for training, or where the user wants to know. */
 static void name_other_users(int local)
 {
@@ -377,6 +396,7 @@ static void bind_task(spank_t spank)
 	}
 	if (plan_with_open_gpus(local))
 		return;
+	plan_with_open_cpus(local);
 	name_other_users(local);
 	const struct task_plan *task = step.per_task ? plan_in_task(spank, local) : &step.plan.task[local];
 	if (!step.broken && task)

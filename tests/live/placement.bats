@@ -307,6 +307,22 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	[ "$(tasks)" = $'task n1 0 1 0\ntask n1 1 0 0' ]
 }
 
+@test "srun --exclusive where cores are confined: memory and threads are those of the cores that the step may use" {
+	[ "$(id -u)" = 0 ] || skip "control groups need root"
+	cluster_again --cgroup v1 || skip "no usable cgroup v1 here"
+	local show='echo "task $HVD_CPUS $(taskset -cp $$ | sed "s/.*: //") $HVD_THREADS"'
+	run in_cluster srun -Q -w n1 -n1 --exclusive --gpus=2 --hvd --hvd-bind=gpus-per-task=2,verbose bash -c "$show"
+	echo "$output"
+	[[ $output == *"hvd: n1: srun --exclusive leaves the step 1 of its job's 2 CPUs: type -c 2"* ]]
+	[[ $output =~ "CPUs "[01]", " ]] # not 0-1
+	[[ $(tasks) =~ ^"task "([01])" "([01])" 1"$ ]]
+	[ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]
+	run in_cluster srun -Q -w n1 -n1 -c2 --exclusive --gpus=2 --hvd --hvd-bind=gpus-per-task=2 bash -c "$show"
+	echo "$output"
+	[ "$(tasks)" = 'task 0-1 0,1 1' ]
+	[[ $output != *exclusive* ]]
+}
+
 @test "devices that Slurm does not confine: the numbers are the node's, and each task still sees its own GPU" {
 	[ "$(id -u)" = 0 ] || skip "control groups need root"
 	cluster_again --cgroup v1 --constrain-devices no || skip "no usable cgroup v1 here"

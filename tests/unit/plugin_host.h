@@ -43,8 +43,10 @@ static uint32_t step_id, step_nodes = 1, step_node, step_tasks; /* the whole ste
 static int confined = -1;              /* the local task that may open no GPU */
 static const char *closed = "";        /* N of each /dev/nvidiaN that no task may open */
 static char step_cores[16] = "0-7";    /* as Slurm counts them */
+static char job_cores[16];              /* the job's; empty: the same */
 static const char *step_cpus;          /* what slurmstepd makes of its cores; NULL: it has no such function */
 static const char *visible;            /* CUDA_VISIBLE_DEVICES as Slurm sets it; NULL: the numbers of the first GPUs */
+static unsigned cpuset = ~0U;           /* CPUs that a cpuset leaves the tasks, a bit each */
 static bool armed;                     /* calls are the plugin's, not this program's */
 static char entries[NAMES][VALUE];      /* "NAME=value"; empty: free */
 static char *environment[NAMES + 1];   /* those that are used: what S_JOB_ENV shows */
@@ -205,7 +207,7 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 	case S_JOB_ENV: *(char ***)out = shown_environment(); break;
 	case S_TASK_ID: *(int *)out = local_task; break;
 	case S_TASK_PID: *(pid_t *)out = 1; break;
-	case S_JOB_ALLOC_CORES:
+	case S_JOB_ALLOC_CORES: *(char **)out = *job_cores ? job_cores : step_cores; break;
 	case S_STEP_ALLOC_CORES: *(char **)out = step_cores; break;
 	default: return ESPANK_BAD_ARG;
 	}
@@ -378,10 +380,19 @@ void *__wrap_dlsym(void *library, const char *name)
 int __wrap_sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set);
 int __wrap_sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
 {
+	cpu_set_t left;
 	(void)pid;
 	if (fails())
 		return -1;
-	memcpy(&now->cpus, set, size < sizeof now->cpus ? size : sizeof now->cpus);
+	CPU_ZERO(&left);
+	for (int cpu = 0; cpu < 8; cpu++)
+		if (CPU_ISSET_S(cpu, size, set) && cpuset >> cpu & 1)
+			CPU_SET(cpu, &left);
+	if (!CPU_COUNT(&left)) {
+		errno = EINVAL;
+		return -1;
+	}
+	now->cpus = left;
 	now->bound = true;
 	return 0;
 }

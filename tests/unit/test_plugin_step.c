@@ -361,6 +361,42 @@ static void cores_are_those_that_slurm_means(void **state)
 	strcpy(step_cores, "0-7");
 }
 
+/* srun --exclusive: the job has all cores, its step two of each socket, which ConstrainCores=yes holds it to, or not. */
+static void cores_of_the_job_that_a_cpuset_denies_are_not_planned_with(void **state)
+{
+	(void)state;
+	strcpy(job_cores, "0-7");
+	strcpy(step_cores, "0-1,4-5");
+	assert_int_equal(run_step("hide-gpus,whole-job,socket,verbose", 2, 0), 0);
+	for (int t = 0; t < 2; t++) {
+		assert_true(on_socket(t, &record->task[t].cpus));
+		assert_non_null(strstr(record->task[t].variables, "HVD_THREADS=3\n"));
+	}
+	cpuset = 0x0f;
+	assert_int_equal(run_step("hide-gpus,whole-job,socket", 2, 0), 0);
+	assert_int_equal(record->lines, 1);
+	assert_non_null(strstr(record->line, ": srun --exclusive leaves the step 4 of its job's 8 CPUs: type -c 4"));
+	for (int t = 0; t < 2; t++) {
+		assert_int_equal(CPU_COUNT(&record->task[t].cpus), 2);
+		assert_non_null(strstr(record->task[t].variables, t ? "HVD_CPUS=1,3\n" : "HVD_CPUS=0,2\n"));
+		assert_non_null(strstr(record->task[t].variables, t ? "HVD_NUMA=1\n" : "HVD_NUMA=0\n"));
+		assert_non_null(strstr(record->task[t].variables, "HVD_THREADS=1\n"));
+	}
+	/* what there is may be far, and is planned all the same */
+	cpuset = 0x55;
+	assert_int_equal(run_step("hide-gpus,whole-job,socket", 2, 0), 0);
+	assert_non_null(strstr(record->line, "no core on the socket of GPU 0000:1b:00.0"));
+	for (int t = 0; t < 2; t++) {
+		assert_int_equal(CPU_COUNT(&record->task[t].cpus), 4);
+		assert_non_null(strstr(record->task[t].variables, "HVD_NUMA=0\n"));
+	}
+	assert_int_equal(run_step("by-site,whole-job,socket", 2, 0), 0);
+	assert_int_equal(record->lines, 0);
+	cpuset = ~0U;
+	*job_cores = '\0';
+	strcpy(step_cores, "0-7");
+}
+
 /* What -n says of the whole step does not tell where the tasks go. */
 static void a_refusal_names_what_helps_this_step(void **state)
 {
@@ -605,6 +641,7 @@ int main(void)
 		cmocka_unit_test(words_of_another_version),
 		cmocka_unit_test(cores_of_another_machine_are_refused),
 		cmocka_unit_test(cores_are_those_that_slurm_means),
+		cmocka_unit_test(cores_of_the_job_that_a_cpuset_denies_are_not_planned_with),
 		cmocka_unit_test(a_refusal_names_what_helps_this_step),
 		cmocka_unit_test(idle_gpus_come_with_what_uses_them),
 		cmocka_unit_test(the_policy_none_leaves_gpus_where_numbers_differ),
