@@ -52,7 +52,8 @@ HAVE_SLURM  := $(call has_header,slurm/spank.h)
 HAVE_HWLOC  := $(call has_header,hwloc.h)
 PMIX_CFLAGS := $(addprefix -I,$(firstword $(wildcard /usr/lib/*/pmix2/include /usr/lib64/pmix/include)))
 HAVE_PMIX   := $(call has_header,pmix.h,$(PMIX_CFLAGS))
-HAVE_DNNL   := $(call has_header,oneapi/dnnl/dnnl.h)
+# only the tests and benchmarks measure the trainer against oneDNN; the API changed in its release 3
+HAVE_DNNL   := $(shell printf '$(hash)include <oneapi/dnnl/dnnl.h>\n$(hash)if DNNL_VERSION_MAJOR != 2\n$(hash)error\n$(hash)endif\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo y)
 HAVE_JPEG   := $(and $(call has_header,turbojpeg.h),$(call has_header,jpeglib.h))
 HAVE_SPNG   := $(call has_header,spng.h)
 HAVE_DEFLATE:= $(call has_header,libdeflate.h)
@@ -62,7 +63,7 @@ CUDA_HOME   ?= $(firstword $(wildcard /usr/local/cuda))
 NVCC        ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc))
 HAVE_NCCL   := $(call has_header,nccl.h,$(if $(CUDA_HOME),-I$(CUDA_HOME)/include))
 
-HAVE_TRAINER := $(and $(HAVE_DNNL),$(HAVE_JPEG),$(HAVE_SPNG),$(HAVE_DEFLATE),$(HAVE_CJSON),y)
+HAVE_TRAINER := $(and $(HAVE_JPEG),$(HAVE_SPNG),$(HAVE_DEFLATE),$(HAVE_CJSON),y)
 
 LEFT_OUT :=
 ifneq ($(HAVE_SLURM)$(HAVE_HWLOC),yy)
@@ -75,7 +76,10 @@ ifneq ($(HAVE_PMIX),y)
 LEFT_OUT += "libhvd.so, chexnet: no pmix.h (Debian: libpmix-dev)"
 endif
 ifneq ($(HAVE_TRAINER),y)
-LEFT_OUT += "chexnet: one of dnnl, turbojpeg, jpeglib, spng, libdeflate, cJSON is missing (make deps names them)"
+LEFT_OUT += "chexnet: one of turbojpeg, jpeglib, spng, libdeflate, cJSON is missing (make deps names them)"
+endif
+ifneq ($(HAVE_DNNL),y)
+LEFT_OUT += "oneDNN, which tests and benchmarks compare the CPU engine with: no oneDNN 2 (Debian 12: libdnnl-dev)"
 endif
 ifneq ($(HAVE_NCCL),y)
 LEFT_OUT += "NCCL back end of libhvd.so: no nccl.h (it comes with CUDA or libnccl-dev)"
@@ -95,7 +99,8 @@ SPANK_SRC   := $(filter-out spank/hvd_map.c spank/svg.c spank/selfcheck.c spank/
 RUNTIME_TOOLS := runtime/hvd_bench.c runtime/hvd_trace.c runtime/transport.c runtime/predict.c
 RUNTIME_SRC := $(filter-out $(RUNTIME_TOOLS) $(if $(HAVE_NCCL),,runtime/backend_nccl.c runtime/nccl_api.c runtime/stamps.c),$(wildcard runtime/*.c))
 
-TRAINER_SRC := $(filter-out trainer/chexnet.c,$(wildcard trainer/*.c trainer/commands/*.c trainer/net/*.c \
+BASELINE_SRC := trainer/engine/cpu/baseline.c
+TRAINER_SRC := $(filter-out trainer/chexnet.c $(BASELINE_SRC),$(wildcard trainer/*.c trainer/commands/*.c trainer/net/*.c \
                trainer/engine/*.c trainer/engine/reference/*.c trainer/engine/cpu/*.c trainer/engine/cuda/library.c trainer/data/*.c trainer/learn/*.c))
 
 TESTS_SRC   := $(wildcard tests/unit/test_*.c)
@@ -160,7 +165,7 @@ $(BUILD)/examples/%: $(BUILD)/obj/contrib/examples/%.o $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
 
-TRAINER_LIBS := -lturbojpeg -ljpeg -lspng -ldeflate -lcjson -ldnnl -fopenmp -pthread -lm -ldl
+TRAINER_LIBS := -lturbojpeg -ljpeg -lspng -ldeflate -lcjson -fopenmp -pthread -lm -ldl
 $(BUILD)/chexnet: $(call objects,trainer/chexnet.c $(TRAINER_SRC)) $(BUILD)/libhvd.so
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib:$$ORIGIN/../$$LIB' $(TRAINER_LIBS)
 
@@ -201,9 +206,9 @@ $(BUILD)/tests/test_runtime_histories: $(call objects,tests/unit/test_runtime_hi
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(SIMULATED)) -o $@ $^ -lcmocka -lm
 $(BUILD)/tests/test_runtime_nccl $(BUILD)/tests/test_runtime_nccl_losses $(BUILD)/tests/test_runtime_stamps: private override LDFLAGS += -Wl,--wrap=nccl_bind,--wrap=driver_bind
-$(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call objects,$(TRAINER_SRC)) $(BUILD)/libhvd.so
+$(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call objects,$(TRAINER_SRC) $(if $(HAVE_DNNL),$(BASELINE_SRC))) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lcmocka $(TRAINER_LIBS)
+	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lcmocka $(TRAINER_LIBS) $(if $(HAVE_DNNL),-ldnnl)
 
 $(BUILD)/tests/test_runtime_stamps: private override LDFLAGS += $(if $(HAVE_NCCL),-Wl$(,)--wrap=clock_gettime)
 $(BUILD)/tests/test_runtime_measured: private override LDFLAGS += -Wl,--wrap=clock_gettime,--wrap=sched_yield
@@ -272,9 +277,9 @@ $(BUILD)/fuzz_spank: $(call objects,tests/fuzz/fuzz_spank.c $(SPANK_CORE))
 
 # Benchmarks in C, against the trainer's parts.
 BENCHES := $(if $(filter %/chexnet,$(TARGETS)),$(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/cpu_*.c)))
-$(BUILD)/bench/cpu_%: $(BUILD)/obj/tests/bench/cpu_%.o $(call objects,$(TRAINER_SRC)) $(BUILD)/libhvd.so
+$(BUILD)/bench/cpu_%: $(BUILD)/obj/tests/bench/cpu_%.o $(call objects,$(TRAINER_SRC) $(if $(HAVE_DNNL),$(BASELINE_SRC))) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' $(TRAINER_LIBS)
+	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' $(TRAINER_LIBS) $(if $(HAVE_DNNL),-ldnnl)
 
 $(BUILD)/obj/tests/fuzz/fuzz_runtime.o: PART_CFLAGS = -pthread
 $(BUILD)/fuzz_runtime: $(call objects,tests/fuzz/fuzz_runtime.c runtime/wire.c runtime/plan_file.c runtime/transport.c)

@@ -31,7 +31,6 @@ build     header:stdio.h              libc6-dev                  glibc-devel
 build     header:slurm/spank.h        libslurm-dev               slurm-devel
 build     header:hwloc.h              libhwloc-dev               hwloc-devel
 build     header:pmix.h               libpmix-dev                pmix-devel
-build     header:oneapi/dnnl/dnnl.h   libdnnl-dev                onednn-devel
 build     header:turbojpeg.h          libturbojpeg0-dev          turbojpeg-devel
 build     header:jpeglib.h            libjpeg-dev                libjpeg-turbo-devel
 build     header:spng.h               libspng-dev                libspng-devel
@@ -49,6 +48,7 @@ check     header:cmocka.h             libcmocka-dev              libcmocka-devel
 check     command:bats                bats                       bats
 check     command:g++                 g++                        gcc-c++
 check     command:python3             python3                    python3
+check     header:oneapi/dnnl/dnnl.h   libdnnl-dev                onednn-devel
 check     header:zstd.h               libzstd-dev                libzstd-devel
 '
 

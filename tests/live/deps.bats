@@ -54,6 +54,17 @@ setup_file() {
 	done
 }
 
+@test "oneDNN is for tests alone: without it, or with a release that has another API, chexnet is built" {
+	local include=$BATS_TEST_TMPDIR/include build=$BATS_TEST_TMPDIR/build
+	run -0 make -s -C "$TOP" -n BUILD="$build" "$build/chexnet"
+	[[ $output == *trainer/engine/cpu/cpu.c* && $output != *baseline.c* && $output != *-ldnnl* ]]
+	mkdir -p "$include/oneapi/dnnl"
+	echo '#define DNNL_VERSION_MAJOR 3' >"$include/oneapi/dnnl/dnnl.h"
+	run -0 make -s -C "$TOP" -n BUILD="$build" CC="gcc -I$include" all "$build/tests/test_trainer_cpu"
+	[[ $output == *"oneDNN, which tests and benchmarks compare the CPU engine with: no oneDNN 2"* ]]
+	[[ $output == *"/chexnet "* && $output != *baseline.c* && $output != *-ldnnl* ]]
+}
+
 @test "an ordinary user is told what to type; the demo cannot go on, the tests can" {
 	run -1 user_without /usr/include/cjson "$TOP/contrib/deps.sh" --install demo
 	[[ $output == "deps: missing: "*cjson*"; as root: "*install*cjson* ]]

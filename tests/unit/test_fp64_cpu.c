@@ -4,7 +4,7 @@
 #include "engine/cpu/cpu.h"
 #include "small_net.h"
 
-/* The plain C kernels are the ones that can be built in fp64; there is no baseline to build. */
+/* The plain C kernels are the ones that can be built in fp64. */
 const struct cpu_kernels *cpu_kernels_best(void)
 {
 	return &cpu_kernels_portable;
@@ -17,14 +17,6 @@ const struct cpu_amx *cpu_amx_best(const char **why)
 {
 	*why = NULL;
 	return NULL;
-}
-
-int cpu_baseline_open(struct engine **engine, const struct engine_conf *conf, const struct engine_ops *fused, struct error *e)
-{
-	(void)engine;
-	(void)conf;
-	(void)fused;
-	return fail(e, EXIT_USAGE, "no baseline in fp64");
 }
 
 int engine_cuda_open(struct engine **engine, const struct engine_conf *conf, struct error *e)
