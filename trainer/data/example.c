@@ -86,8 +86,8 @@ static int only_message(struct span message, int wanted, const char *what, struc
 	struct cursor c = cursor_of(message);
 	struct span bytes;
 	uint64_t number;
-	enum wire wire;
-	int field, rc;
+	enum wire wire = WIRE_BYTES;
+	int field = 0, rc;
 
 	*found = (struct span){ 0 };
 	while ((rc = next_field(&c, &field, &wire, &bytes, &number, why)) > 0) {
