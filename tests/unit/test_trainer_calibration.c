@@ -68,10 +68,11 @@ static void wilsons_interval_gives_the_published_figures(void **state)
 }
 
 /* With two distinct logits the regression passes through both observed shares, and what a patient's images do to either share they do to its
- * logit: an error of the slope that needs no matrix. Newton's own step from a slope of 1 leads away from the fit where logits are far out. */
+ * logit: an error of the slope that needs no matrix. Newton's own step from a slope of 1 leads away from the fit where logits are far out,
+ * and there is none where all are above 37. */
 static void slope_intercept_and_error_in_closed_form(void **state)
 {
-	static const float at[][2] = { { -3, 1 }, { -10, 6 }, { 2, 12 }, { -9, -5 } };
+	static const float at[][2] = { { -3, 1 }, { -10, 6 }, { 2, 12 }, { -9, -5 }, { 40, 44 } };
 	enum { N = 100, LOW = 60, PATIENTS = 30 };
 	float logits[N];
 	uint8_t positive[N];

@@ -172,10 +172,11 @@ static void set_slope(struct calibration *c, double slope, double error, double 
 	c->slope = (struct interval){ slope, slope - half, slope + half, error };
 }
 
-/* Newton's method with halved steps. With separable labels the slope grows without end: no fit. */
+/* Newton's method with halved steps, from the slope 0: from 1 the Hessian is zero to rounding where all logits are far out. With separable labels the
+ * slope grows without end: no fit. */
 static void fit_line(struct calibration *c, const struct entry *e, size_t n, const struct room *room)
 {
-	struct line l = { 0, 1 }, step;
+	struct line l = { log((double)c->positives / (double)(n - c->positives)), 0 }, step;
 	double now = log_likelihood(e, n, l);
 
 	for (int round = 0; round < 100; round++) {
