@@ -334,6 +334,29 @@ load trained
 	cmp left.best aside/best.safetensors.abandoned-3
 }
 
+@test "what another validation split said was best is not held against what this one says" {
+	# patients by their last digit: 0 is tested, 1 and 2 validate, or 2 alone
+	awk -F, 'NR > 1 { p = substr($1, 8, 1); print $1 "," (p == 0 ? "test" : p < 3 ? "val" : "train") }' tree/Data_Entry_2017*.csv >both
+	grep -v '^.\{7\}1' both >one
+	for name in both one; do chexnet prepare nih tree "set-$name" --size 32 --split "file:$name" >/dev/null; done
+	course=("${SMALL[@]}" --eval-every 4 --output validated)
+	chexnet train --data set-both "${course[@]}" --steps 8 >/dev/null
+	cp validated/best.safetensors both.best
+	run chexnet train --data set-both "${course[@]}" --steps 12 --resume auto
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output != *"validation split was another"* ]]
+	rm -rf validated
+	chexnet train --data set-both "${course[@]}" --steps 8 >/dev/null
+	run chexnet train --data set-one "${course[@]}" --steps 12 --resume auto
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -cx 'the validation split was another one: the best weights are looked for from here on' <<<"$output")" -eq 1 ]
+	[[ $output == *"validation after step 8: "*"validation after step 12: "* ]] # step 8 is a candidate again
+	cmp both.best validated/best.safetensors.abandoned
+	grep -ao '"best_step":"[0-9]*"' validated/best.safetensors | grep -Eq '"(8|12)"'
+}
+
 @test "best weights that cannot be read just now are not called gone, and nothing is written over them" {
 	chexnet train --data set "${SMALL[@]}" --steps 4 --eval-every 2 --output asleep >/dev/null
 	mv asleep/best.safetensors best.kept

@@ -83,6 +83,7 @@ static void make_values(struct model_values *v, const struct net_plan *plan, int
 
 static const struct checkpoint_notes example = {
 	.seed = UINT64_C(18446744073709551615), .position = UINT64_C(9007199254740993), .step = 1234, .data_hash = UINT64_C(0xfedcba9876543210),
+	.val_hash = UINT64_C(0xfedcba9876543211),
 	.global_batch = 64, .batch = 16, .bucket_bytes = 1 << 21, .source_size = 64, .leaky = 1, .untrained = 1 << 3 | 1 << 13,
 	.validated = 1200, .window = 3, .window_layout = UINT64_C(0x8badf00d0badcafe), .pos_weight = "balanced", .stored_as = "jpeg", .options = "--learning-rate=0.004 --momentum=0.9",
 	.split_policy = "official", .resize = "area", .mask = "00c0ffee00c0ffee", .precision = "fp32", .trained_on = "synthetic, then ChestX-ray14, labels of 2020", .optimizer = "sgd", .best_auroc = 0.81234567890123456, .best_step = 1200, .best_loss = 0.1625, .stale = 2, .rate_factor = 0.01, .loss_scale = 4096, .scale_good = 77, .skipped = 5,

@@ -32,6 +32,7 @@ static void everything_comes_back(void **state)
 	assert_int_equal(notes.untrained, 1 << 3 | 1 << 13);
 	assert_true(notes.seed == example.seed && notes.position == example.position && notes.step == example.step);
 	assert_true(notes.data_hash == example.data_hash);
+	assert_true(notes.val_hash == example.val_hash);
 	assert_int_equal(notes.global_batch, 64);
 	assert_int_equal(notes.batch, 16);
 	assert_int_equal(notes.bucket_bytes, 1 << 21);

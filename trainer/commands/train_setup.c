@@ -374,6 +374,7 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 	t->at = (struct checkpoint_notes){
 		.seed = conf->seed,
 		.data_hash = dataset_hash(t->train),
+		.val_hash = t->val ? dataset_hash(t->val) : 0,
 		.global_batch = global_batch,
 		.batch = conf->batch,
 		.window = conf->shuffle_window,

@@ -346,6 +346,17 @@ static int holds_later(const struct train *t, uint64_t step)
 	return checkpoint_below(later, sizeof later, t->output, &last, &why) > 0 && last > step;
 }
 
+/* What another validation split says of weights is not to be compared with what this one will say. */
+static void forget_other_validations(struct train *t, struct checkpoint_notes *notes)
+{
+	if (!t->validates || !notes->val_hash || notes->val_hash == dataset_hash(t->val))
+		return;
+	log_say(&t->log, "the validation split was another one: the best weights are looked for from here on");
+	notes->validated = notes->best_step = 0;
+	notes->best_auroc = notes->best_loss = 0;
+	notes->stale = 0;
+}
+
 /* The best weights so far may be wanted in the end. They are in the output directory, or beside a checkpoint of another one, where those of a
  * course that was left are called .abandoned too, unless a validation after that checkpoint replaced them. */
 static int find_best(struct train *t, const char *path, struct checkpoint_notes *notes, struct error *e)
@@ -423,8 +434,12 @@ int train_find_start(struct train *t, struct train_start *s, struct checkpoint *
 	s->from_file = 1;
 	s->network = network_of(&net);
 	s->leaves = s->resume && holds_later(t, s->notes.step);
-	if (s->resume)
-		return check_resumable(t, *c, path, &s->notes, e) < 0 ? -e->code : find_best(t, path, &s->notes, e);
+	if (s->resume) {
+		if (check_resumable(t, *c, path, &s->notes, e) < 0)
+			return -e->code;
+		forget_other_validations(t, &s->notes);
+		return find_best(t, path, &s->notes, e);
+	}
 	s->notes.unchecked = inherited_unchecked(t, &net, &s->notes);
 	s->network.classes = FINDINGS;
 	if (t->conf->network.image_size)

@@ -169,6 +169,8 @@ static void make_notes(struct notes *notes, const struct net_plan *plan, const s
 	if (!resumable)
 		return;
 	add_note(notes, "position", "%" PRIu64, c->position);
+	if (c->val_hash)
+		add_note(notes, "val_hash", "%016" PRIx64, c->val_hash);
 	if (*c->options)
 		add_note(notes, "options", "%s", c->options);
 	if (*c->mask)
@@ -292,6 +294,7 @@ static int read_notes(struct checkpoint *c, struct checkpoint_notes *notes, stru
 		.step = note_u64(c, "step", 10),
 		.validated = note_u64(c, safetensors_note(c->file, "validated") ? "validated" : "step", 10),
 		.data_hash = note_u64(c, "data_hash", 16),
+		.val_hash = note_u64(c, "val_hash", 16),
 		.global_batch = note_int(c, "global_batch"),
 		.batch = note_int(c, "batch"),
 		.bucket_bytes = note_int(c, "bucket_bytes"),

@@ -31,6 +31,7 @@ void model_values_hash(char text[WEIGHTS_HASH], const struct model_values *v, co
 struct checkpoint_notes {
 	uint64_t seed, position, step; /* position: images consumed by all ranks since the start of the stream */
 	uint64_t data_hash;            /* dataset_hash() of the training split */
+	uint64_t val_hash;             /* of the validation split; 0: there was none, or it is not noted */
 	char mask[20];                 /* hash of what --mask left out, "none"; "": not noted */
 	uint32_t untrained;            /* findings of which the last training had no label: what the network says of them means nothing */
 	char options[384];             /* of learning, "--learning-rate=0.004 --momentum=0.9 …"; "": not noted */
