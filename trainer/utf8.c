@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "utf8.h"
 
-#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
 /* Bytes of the well-formed sequence at p, 0 where there is none. The second byte's limits leave out overlong forms, surrogates and
  * what is beyond U+10FFFF. */
@@ -29,4 +30,20 @@ char *utf8_mend(char *text)
 		p += n ? n : 1;
 	}
 	return text;
+}
+
+size_t utf8_append(char *text, size_t size, size_t used, const char *more)
+{
+	static const char cut[] = "…";
+	size_t end = size - sizeof cut;
+
+	if (used >= size)
+		return used + strlen(more);
+	used += (size_t)snprintf(text + used, size - used, "%s", more);
+	if (used < size)
+		return used;
+	while (end > 0 && ((unsigned char)text[end] & 0xC0) == 0x80)
+		end--;
+	memcpy(text + end, cut, sizeof cut);
+	return used;
 }

@@ -3,7 +3,13 @@
 #ifndef TRAINER_UTF8_H
 #define TRAINER_UTF8_H
 
+#include <stddef.h>
+
 /* Every byte of a text that is no part of well-formed UTF-8 (RFC 3629) becomes a question mark. Returns the text, which may be NULL. */
 char *utf8_mend(char *text);
+
+/* Appends to a text of `used` bytes with `size` bytes of room, at least four. Where that is too little the text ends with "…", and nothing more is
+ * appended to it. Returns how many bytes it would have. */
+size_t utf8_append(char *text, size_t size, size_t used, const char *more);
 
 #endif

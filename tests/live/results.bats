@@ -712,3 +712,15 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	[ ! -e idle ]
 	chexnet bench --intervals --json | grep -q '^{"findings":14,.*"mean":{"auroc":0\.[0-9]*,"low":0\.[0-9]*,"high":0\.[0-9]*}}$'
 }
+
+@test "a command that is too long to be noted is noted with a mark where it was cut" {
+	dots=$(printf './%.0s' {1..1100})
+	chexnet train --data "${dots}set" "${SMALL[@]}" --steps 1 --output long >/dev/null
+	grep -q '^{"event":"start".*"command":"chexnet train --data \./\./[^"]*…"' long/log.jsonl
+	chexnet eval --data "${dots}set" --weights long/model.safetensors --threads 1 --resamples 0 --predictions long.csv >/dev/null
+	for file in long/test.csv long.csv; do head -n 1 "$file" | grep -q ' command=[^ ]*[./]… .*leak='; done
+	chexnet ensemble average.csv "$dots"1.csv 2.csv >/dev/null
+	head -n 1 average.csv | grep -q ' command=chexnet%20ensemble%20--average=probabilities%20average.csv[^ ]*…'
+	chexnet report --predictions long.csv --log "${dots}long/log.jsonl" --log "${dots}long/log.jsonl" --resamples 0 --out long.html >/dev/null
+	grep -q 'chexnet report --predictions long\.csv [^<]*…<' long.html
+}

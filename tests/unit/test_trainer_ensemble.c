@@ -419,13 +419,14 @@ static void where_an_ensemble_comes_from_is_true_of_all_members(void **state)
 		assert_string_equal(about->split, odd < 0 ? "one" : "mixed");
 		predictions_free(&out);
 	}
-	/* names that do not all fit are cut, and weights of which some do not fit are not named */
+	/* names that do not all fit are cut with a mark, and weights of which some do not fit are not named */
 	for (int m = 0; m < MEMBERS; m++) {
 		memset(s.p[m].about.checkpoint, 'c', sizeof s.p[m].about.checkpoint - 1);
 		memset(s.p[m].about.weights_hash, 'a', m < 2 ? sizeof s.p[m].about.weights_hash / 2 - 1 : 1);
 	}
 	assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e), 0);
 	assert_int_equal(strlen(out.about.checkpoint), sizeof out.about.checkpoint - 1);
+	assert_string_equal(out.about.checkpoint + sizeof out.about.checkpoint - 5, "c…");
 	assert_string_equal(out.about.weights_hash, "");
 	predictions_free(&out);
 }

@@ -531,6 +531,24 @@ static void bytes_that_are_no_utf_8_become_question_marks(void **state)
 	assert_null(utf8_mend(NULL));
 }
 
+static void what_is_cut_ends_with_a_mark_and_no_half_character(void **state)
+{
+	char text[16];
+
+	(void)state;
+	assert_int_equal(utf8_append(text, 16, 0, "fifteen "), 8);
+	assert_int_equal(utf8_append(text, 16, 8, "bytes: "), 15);
+	assert_string_equal(text, "fifteen bytes: ");
+	assert_int_equal(utf8_append(text, 16, 15, ""), 15);
+	assert_string_equal(text, "fifteen bytes: ");
+	assert_int_equal(utf8_append(text, 16, 15, "!"), 16);
+	assert_string_equal(text, "fifteen byte…");
+	assert_int_equal(utf8_append(text, 16, 16, "more"), 20);
+	assert_string_equal(text, "fifteen byte…");
+	assert_int_equal(utf8_append(text, 16, 0, "0123456789€€€"), 19);
+	assert_string_equal(text, "0123456789…");
+}
+
 static void with_nothing_to_judge_it_still_stands(void **state)
 {
 	(void)state;
@@ -635,6 +653,7 @@ int main(void)
 		cmocka_unit_test(a_map_says_how_many_fold_it_raises_the_odds),
 		cmocka_unit_test(names_cannot_break_out_of_the_page),
 		cmocka_unit_test(bytes_that_are_no_utf_8_become_question_marks),
+		cmocka_unit_test(what_is_cut_ends_with_a_mark_and_no_half_character),
 		cmocka_unit_test(with_nothing_to_judge_it_still_stands),
 		cmocka_unit_test(texts_of_charts_lie_inside_them),
 		cmocka_unit_test(its_size_does_not_grow_with_the_images),

@@ -11,6 +11,7 @@
 #include "data/file.h"
 #include "learn/auroc.h"
 #include "learn/ensemble.h"
+#include "utf8.h"
 
 enum { MAX_MEMBERS = 64 };
 
@@ -185,11 +186,12 @@ static int make(const struct ensemble_conf *conf, struct members *m, char **argv
 	if (!spread)
 		return fail(e, EXIT_INTERNAL, "no memory for %zu images", m->p[0].n);
 	ensemble_make(&out, spread, m->auroc, m->p, (const char *const *)argv + 2, m->n, (enum ensemble_average)conf->average, e);
-	snprintf(out.about.command, sizeof out.about.command, "chexnet ensemble --average=%s %s", average_choices[conf->average], argv[1]);
-	for (int k = 0; k < m->n; k++) {
-		size_t used = strlen(out.about.command);
+	size_t used = utf8_append(out.about.command, sizeof out.about.command, 0, "chexnet ensemble --average=");
 
-		snprintf(out.about.command + used, sizeof out.about.command - used, " %s", argv[2 + k]);
+	used = utf8_append(out.about.command, sizeof out.about.command, used, average_choices[conf->average]);
+	for (int k = 0; k <= m->n; k++) {
+		used = utf8_append(out.about.command, sizeof out.about.command, used, " ");
+		used = utf8_append(out.about.command, sizeof out.about.command, used, argv[1 + k]);
 	}
 	if (!e->code && predictions_write(argv[1], &out, e) == 0 && (!conf->spread || write_spread(conf->spread, &out, spread, e) == 0)) {
 		printf("%d members, %zu image%s, average of %s: %s\n", m->n, out.n, out.n == 1 ? "" : "s", average_choices[conf->average], argv[1]);

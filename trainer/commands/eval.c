@@ -13,6 +13,7 @@
 #include "data/label_mask.h"
 #include "json.h"
 #include "learn/evaluate.h"
+#include "utf8.h"
 
 struct eval_conf {
 	const char *weights, *data, *mask, *predictions;
@@ -211,9 +212,13 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 	snprintf(about.pos_weight, sizeof about.pos_weight, "%s", checkpoint_balanced(&v->notes) ? v->notes.pos_weight : "");
 	if (v->conf->image_size)
 		snprintf(size, sizeof size, " --image-size=%d", v->conf->image_size);
-	snprintf(about.command, sizeof about.command, "chexnet eval --weights=%s --data=%s --split=%s --crops=%s%s%s%s", v->conf->weights,
-		 v->conf->data ? v->conf->data : "", split_words[v->conf->split], crops_choices[v->conf->crops], size, v->conf->mask ? " --mask=" : "",
-		 v->conf->mask ? v->conf->mask : "");
+
+	const char *const words[] = { "chexnet eval --weights=", v->conf->weights, " --data=", v->conf->data ? v->conf->data : "", " --split=", split_words[v->conf->split],
+				      " --crops=", crops_choices[v->conf->crops], size, v->conf->mask ? " --mask=" : "", v->conf->mask ? v->conf->mask : "" };
+	size_t used = 0;
+
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+		used = utf8_append(about.command, sizeof about.command, used, words[i]);
 	return evaluation_write(ev, v->data, v->conf->predictions, about, e);
 }
 

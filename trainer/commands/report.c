@@ -164,12 +164,14 @@ static void free_sources(struct sources *s)
 
 static void note_command(struct sources *s, int argc, char **argv)
 {
-	size_t used = (size_t)snprintf(s->command, sizeof s->command, "chexnet report");
+	size_t used = utf8_append(s->command, sizeof s->command, 0, "chexnet report");
 	time_t t = time(NULL);
 	struct tm now;
 
-	for (int i = 1; i < argc && used < sizeof s->command; i++)
-		used += (size_t)snprintf(s->command + used, sizeof s->command - used, " %s", argv[i]);
+	for (int i = 1; i < argc; i++) {
+		used = utf8_append(s->command, sizeof s->command, used, " ");
+		used = utf8_append(s->command, sizeof s->command, used, argv[i]);
+	}
 	strftime(s->date, sizeof s->date, "%Y-%m-%d %H:%M UTC", gmtime_r(&t, &now));
 }
 

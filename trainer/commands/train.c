@@ -8,6 +8,7 @@
 
 #include "commands/commands.h"
 #include "commands/knobs.h"
+#include "utf8.h"
 
 const char *const optimizer_choices[] = { "adam", "sgd", NULL };
 static const char *const scaling_words[] = { "none", "sqrt", "linear", NULL };
@@ -134,10 +135,13 @@ int train_run(struct world *world, const struct train_conf *conf)
 
 static void write_command(char *text, size_t size, const struct command *c, int argc, char **argv)
 {
-	size_t used = (size_t)snprintf(text, size, "chexnet %s", c->name);
+	size_t used = utf8_append(text, size, 0, "chexnet ");
 
-	for (int i = 1; i < argc && used < size; i++)
-		used += (size_t)snprintf(text + used, size - used, " %s", argv[i]);
+	used = utf8_append(text, size, used, c->name);
+	for (int i = 1; i < argc; i++) {
+		used = utf8_append(text, size, used, " ");
+		used = utf8_append(text, size, used, argv[i]);
+	}
 }
 
 int train_read_options(const struct command *c, int argc, char **argv, struct train_conf *conf, char *command, size_t size, struct error *e)

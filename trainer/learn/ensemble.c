@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "learn/calibration.h"
+#include "utf8.h"
 
 static double probability(double logit)
 {
@@ -83,8 +84,8 @@ static void describe(struct provenance *about, const struct predictions *members
 	for (int m = 0; m < k; m++) {
 		const struct provenance *x = &members[m].about;
 
-		if (used < sizeof about->checkpoint)
-			used += (size_t)snprintf(about->checkpoint + used, sizeof about->checkpoint - used, " %s", *x->checkpoint ? x->checkpoint : paths[m]);
+		used = utf8_append(about->checkpoint, sizeof about->checkpoint, used, " ");
+		used = utf8_append(about->checkpoint, sizeof about->checkpoint, used, *x->checkpoint ? x->checkpoint : paths[m]);
 		keep_if_equal(about->model, sizeof about->model, x->model, "several");
 		keep_if_equal(about->data, sizeof about->data, x->data, "");
 		keep_if_equal(about->policy, sizeof about->policy, x->policy, "several");

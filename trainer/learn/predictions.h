@@ -27,7 +27,7 @@ struct provenance {
 	char pos_weight[16];   /* "balanced": positives weighed more in training, so probabilities are above the shares; "": no */
 	char trained_on[160];  /* what the weights learned from, as in struct checkpoint_notes */
 	char source[64];       /* what these images are: dataset_source() */
-	char command[2048];    /* as it was typed */
+	char command[2048];    /* as it was typed; ends with "…" where it was longer */
 	int has_oracle;        /* synthetic images, of which is known: */
 	double oracle[FINDINGS]; /* the AUROC that nobody can be expected to pass; NAN: not of this finding */
 	long leaked;           /* patients of this split that the weights were trained on; 0: none; -1: not checked */
