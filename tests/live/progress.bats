@@ -35,3 +35,11 @@ told() {
 	! grep -q left errors
 	grep -q "images of .* patients" <("$BUILD/chexnet" eval --data data --weights run/model.safetensors $small 2>&1)
 }
+
+@test "what is left of a training names the validations to come until one has told what they take, and counts them then" {
+	small="--engine cpu --threads 1 --model densenet --growth 4 --init-channels 4 --blocks 1 --image-size 32 --eval-every 2 --resamples 100"
+	"$BUILD/chexnet" train $small --data data --steps 2 --output once | tee once.txt
+	grep -q '  step 2/2 .*  left 0:00 and 1 validation  compute' once.txt
+	"$BUILD/chexnet" train $small --steps 4 --output twice | tee twice.txt # the built-in images: seconds
+	grep -Eq '  step 4/4 .*  left 0:(0[1-9]|[1-5].)  compute' twice.txt
+}

@@ -721,6 +721,6 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	for file in long/test.csv long.csv; do head -n 1 "$file" | grep -q ' command=[^ ]*[./]… .*leak='; done
 	chexnet ensemble average.csv "$dots"1.csv 2.csv >/dev/null
 	head -n 1 average.csv | grep -q ' command=chexnet%20ensemble%20--average=probabilities%20average.csv[^ ]*…'
-	chexnet report --predictions long.csv --log "${dots}long/log.jsonl" --log "${dots}long/log.jsonl" --resamples 0 --out long.html >/dev/null
+	chexnet report --predictions long.csv --log "${dots}long/log.jsonl" --log "${dots}long/log.jsonl" --resamples 100 --out long.html >/dev/null
 	grep -q 'chexnet report --predictions long\.csv [^<]*…<' long.html
 }

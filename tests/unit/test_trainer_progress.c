@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "commands/train.h"
 #include "data/file.h"
 #include "progress.h"
 
@@ -54,9 +55,29 @@ static void nobody_asked_for_is_silent(void **state)
 	free(text);
 }
 
+/* Told after a step and before its validation: those of the steps from that one on which --eval-every divides, and the last step's. */
+static void validations_to_come_are_counted(void **state)
+{
+	(void)state;
+	for (uint64_t steps = 1; steps < 20; steps++)
+		for (int every = 1; every < 25; every++)
+			for (uint64_t step = 1; step <= steps; step++) {
+				const struct train_conf conf = { .eval_every = every };
+				struct train t = { .conf = &conf, .schedule.steps = steps, .at.step = step, .validates = 1 };
+				uint64_t n = 0;
+
+				for (uint64_t i = step; i <= steps; i++)
+					n += i % (uint64_t)every == 0 || i == steps;
+				assert_int_equal(train_validations_left(&t), n);
+				t.validates = 0;
+				assert_int_equal(train_validations_left(&t), 0);
+			}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(a_file_gets_a_line_a_minute), cmocka_unit_test(nobody_asked_for_is_silent) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(a_file_gets_a_line_a_minute), cmocka_unit_test(nobody_asked_for_is_silent),
+					    cmocka_unit_test(validations_to_come_are_counted) };
 
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

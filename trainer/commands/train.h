@@ -90,6 +90,7 @@ struct train {
 	float pos_weight[FINDINGS];
 	double step_seconds, step_input; /* of the last step: all of it, and waiting for images */
 	struct tally total, recent; /* of this process; since the last progress line */
+	double val_seconds;       /* that the last validation of this process took; 0: there was none yet */
 	double images_per_s;      /* in those recent steps: of a single one, a GPU's call returns before it is done, or waits for others too */
 };
 
@@ -198,6 +199,8 @@ void tell_start(struct train *t);
 void tell_left(struct train *t, const struct checkpoint_left *left);
 void tell_step(struct train *t, const uint64_t *hashes, int n_hashes);
 void tell_progress(struct train *t);
+/* Validations to come: that of the step which was made last, where it is due, to that of the last step. */
+uint64_t train_validations_left(const struct train *t);
 void tell_validation(struct train *t, const struct evaluation *ev);
 int tell_summary(struct train *t, struct error *e); /* collective */
 void tell_end(struct train *t, int code, const char *reason);

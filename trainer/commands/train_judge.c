@@ -86,6 +86,7 @@ int train_validate(struct train *t, struct error *e)
 {
 	const struct checkpoint_notes before = t->at;
 	struct evaluation ev;
+	double begin = now();
 	int rc = train_evaluate(t, t->val, &ev, e);
 
 	if (rc == 0 && ev.stopped) {
@@ -96,6 +97,7 @@ int train_validate(struct train *t, struct error *e)
 		rc = keep_best(t, &ev, e);
 		if (rc < 0) /* a rank is lost, perhaps the one that wrote: the others do it again */
 			t->at = before;
+		t->val_seconds = now() - begin;
 	}
 	evaluation_free(&ev);
 	return rc;

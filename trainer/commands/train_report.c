@@ -252,20 +252,36 @@ static const char *scale_text(const struct train *t, char text[80])
 	return text;
 }
 
+uint64_t train_validations_left(const struct train *t)
+{
+	const uint64_t every = t->conf->eval_every ? (uint64_t)t->conf->eval_every : train_epoch_steps(t), last = t->schedule.steps;
+
+	return t->validates ? last / every + (last % every != 0) - (t->at.step - 1) / every : 0;
+}
+
+/* What the validations and the test split will take is known from the first validation on. */
+static double judging_left(const struct train *t, uint64_t validations)
+{
+	return t->val_seconds > 0 ? t->val_seconds * ((double)validations + (t->test ? (double)dataset_count(t->test) / (double)dataset_count(t->val) : 0)) : 0;
+}
+
 void tell_progress(struct train *t)
 {
 	double seconds = now() - t->recent.begin;
-	char left[32], gpu[80], scale[80];
+	char left[32], validations[48] = "", gpu[80], scale[80];
 
 	if (seconds < REPORT_SECONDS && t->at.step < t->schedule.steps)
 		return;
 	double rate = (double)t->recent.images / seconds;
 	double rest = (double)(t->schedule.steps - t->at.step) * t->at.global_batch / rate;
+	uint64_t more = train_validations_left(t);
 	double input = 100 * t->recent.input / seconds, exposed = 100 * t->recent.exposed / seconds;
 
-	log_progress(&t->log, "epoch %.2f  step %" PRIu64 "/%" PRIu64 "  loss %.4f  %.1f images/s  left %s  compute %.0f %%, input %.0f %%, communication %.0f %%%s%s",
-		     (double)t->at.position / (double)dataset_count(t->train), t->at.step, t->schedule.steps, t->loss, rate, clock_text(rest, left),
-		     100 - input - exposed, input, exposed, scale_text(t, scale), gpu_text(t, gpu));
+	if (more && !(t->val_seconds > 0))
+		snprintf(validations, sizeof validations, " and %" PRIu64 " validation%s", more, more == 1 ? "" : "s");
+	log_progress(&t->log, "epoch %.2f  step %" PRIu64 "/%" PRIu64 "  loss %.4f  %.1f images/s  left %s%s  compute %.0f %%, input %.0f %%, communication %.0f %%%s%s",
+		     (double)t->at.position / (double)dataset_count(t->train), t->at.step, t->schedule.steps, t->loss, rate, clock_text(rest + judging_left(t, more), left),
+		     validations, 100 - input - exposed, input, exposed, scale_text(t, scale), gpu_text(t, gpu));
 	t->recent = (struct tally){ .begin = now() };
 }
 

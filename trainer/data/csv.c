@@ -41,7 +41,7 @@ static char *quoted_field(struct csv *c, char *p, char **field)
 	char *out = p + 1;
 
 	*field = out;
-	for (p++; *p || p < c->text + c->size; p++) {
+	for (p++; *p; p++) {
 		if (*p == '"' && p[1] == '"')
 			p++;
 		else if (*p == '"')
@@ -49,7 +49,7 @@ static char *quoted_field(struct csv *c, char *p, char **field)
 		c->next_line += *p == '\n';
 		*out++ = *p;
 	}
-	if (p >= c->text + c->size)
+	if (!*p)
 		return NULL;
 	*out = '\0';
 	return p + 1;
