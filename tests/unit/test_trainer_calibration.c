@@ -171,6 +171,20 @@ static void groups_of_a_rare_finding_tell_its_probabilities_apart(void **state)
 	assert_true(held >= 9); /* it is calibrated, and no group leans */
 	assert_true(c.bin[CALIBRATION_BINS / 2].predicted > 0.3 * c.bin[CALIBRATION_BINS - 1].predicted);
 	assert_true(c.slope.low < 1 && 1 < c.slope.high);
+	/* and of one that nearly all images show those of the few others */
+	for (int i = 0; i < N; i++) {
+		logits[i] = -logits[i];
+		positive[i] = !positive[i];
+	}
+	struct calibration mirrored = of(logits, positive, N);
+
+	assert_int_equal(mirrored.bins, c.bins);
+	for (int b = 0; b < c.bins; b++) {
+		const struct calibration_bin *other = &mirrored.bin[c.bins - 1 - b];
+
+		assert_close((double)other->n * (1 - other->observed), (double)c.bin[b].n * c.bin[b].observed, 1.5);
+		assert_close(1 - other->predicted, c.bin[b].predicted, 0.05 * c.bin[b].predicted);
+	}
 	free(logits);
 	free(positive);
 }
