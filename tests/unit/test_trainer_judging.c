@@ -20,7 +20,7 @@ static void ten_crops_are_the_mean_probability_of_ten_windows(void **state)
 	struct error e = { 0 };
 	static uint8_t pixels[IMAGES * SOURCE * SOURCE];
 	float logits[IMAGES * CLASSES], one[IMAGES * CLASSES], *features;
-	double mean[IMAGES * CLASSES] = { 0 };
+	double mean[IMAGES * CLASSES] = { 0 }, sure[IMAGES * CLASSES] = { 0 };
 	uint64_t token;
 
 	for (size_t i = 0; i < sizeof pixels; i++)
@@ -43,8 +43,10 @@ static void ten_crops_are_the_mean_probability_of_ten_windows(void **state)
 		batch.augment = all;
 		assert_int_equal(engine_forward(engine, &batch, one, NULL, &token), 0);
 		assert_int_equal(engine_done(engine, token, 1), 1);
-		for (int i = 0; i < IMAGES * CLASSES; i++)
+		for (int i = 0; i < IMAGES * CLASSES; i++) {
 			mean[i] += 0.1 / (1 + exp(-(double)one[i]));
+			sure[i] += 0.1 * exp(-(double)one[i] - 60);
+		}
 	}
 	batch.augment = NULL;
 	features = malloc((size_t)IMAGES * (size_t)plan.layers[plan.n_layers - 2].c_in * 64 * sizeof *features);
@@ -65,6 +67,20 @@ static void ten_crops_are_the_mean_probability_of_ten_windows(void **state)
 	assert_int_equal(engine_forward(engine, &batch, one, NULL, &token), 0);
 	assert_memory_equal(logits, one, sizeof one);
 	free(features);
+	/* of a network that is sure, the complement; of one that is broken, no number */
+	float *bias = params + plan.n_weights - CLASSES;
+
+	for (int broken = 0; broken < 3; broken++) {
+		for (int i = 0; i < CLASSES; i++)
+			bias[i] = broken == 0 ? bias[i] + 60 : broken == 1 ? INFINITY : NAN;
+		engine_put(engine, ENGINE_PARAMS, 0, params, plan.n_weights);
+		assert_int_equal(crops_forward(engine, &batch, CROPS_TEN, SOURCE, WINDOW, CLASSES, logits, NULL), 0);
+		for (int i = 0; i < IMAGES * CLASSES; i++)
+			if (broken)
+				assert_true(isnan(logits[i]));
+			else
+				assert_close(logits[i], -log(sure[i]), 1e-4);
+	}
 	free(params);
 	engine_close(engine);
 	engine_layout_free(&layout);

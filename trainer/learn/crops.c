@@ -19,6 +19,15 @@ static int forward(struct engine *engine, const struct engine_batch *batch, floa
 	return rc < 0 ? rc : 0;
 }
 
+/* Probabilities and their complements apart, so that a mean near 1 keeps its digits; ±700 is where exp() ends. What is no finite number makes none. */
+static void add(double sum[2], double logit)
+{
+	double z = isfinite(logit) ? fmin(fmax(logit, -700), 700) : NAN;
+
+	sum[0] += 1 / (1 + exp(z));
+	sum[1] += 1 / (1 + exp(-z));
+}
+
 int crops_forward(struct engine *engine, const struct engine_batch *batch, enum crops crops, int source_size, int image_size, int classes,
 		  float *logits, float *features)
 {
@@ -28,7 +37,7 @@ int crops_forward(struct engine *engine, const struct engine_batch *batch, enum 
 	if (crops == CROPS_NONE)
 		return forward(engine, batch, logits, features);
 	struct augment *window = calloc((size_t)batch->count, sizeof *window);
-	double *sum = calloc((size_t)n, sizeof *sum);
+	double (*sum)[2] = calloc((size_t)n, sizeof *sum);
 	struct engine_batch cut = *batch;
 	int rc = window && sum ? 0 : -EXIT_INTERNAL;
 
@@ -38,12 +47,12 @@ int crops_forward(struct engine *engine, const struct engine_batch *batch, enum 
 			window[i] = (struct augment){ (int16_t)at[k / 2][0], (int16_t)at[k / 2][1], k & 1 };
 		rc = forward(engine, &cut, logits, NULL);
 		for (int i = 0; i < n && rc == 0; i++)
-			sum[i] += 1 / (1 + exp(-(double)logits[i])) / (2 * WINDOWS);
+			add(sum[i], logits[i]);
 	}
 	if (rc == 0 && features)
 		rc = forward(engine, batch, logits, features);
-	for (int i = 0; i < n && rc == 0; i++) /* a mean of exactly 0 or 1 would have no logit */
-		logits[i] = (float)log(fmax(sum[i], 1e-300) / fmax(1 - sum[i], 1e-16));
+	for (int i = 0; i < n && rc == 0; i++)
+		logits[i] = (float)(log(sum[i][1]) - log(sum[i][0]));
 	free(window);
 	free(sum);
 	return rc;
