@@ -95,6 +95,22 @@ static void delongs_test_equals_its_definition(void **state)
 
 /* Against a reader who sees nothing the difference has the AUROC's own standard error: for the CT ratings of Hanley and McNeil
  * (1982) Stata's manual prints 0.8932 and 0.0307. */
+/* With one positive, or one negative, there is no spread to judge a difference by. */
+static void delongs_test_of_one_is_none(void **state)
+{
+	static const float a[] = { 0, 1, 2, 3 }, b[] = { 3, 1, 2, 0 };
+	static const uint8_t one[] = { 0, 0, 0, 1 }, others[] = { 1, 1, 1, 0 };
+
+	(void)state;
+	for (int side = 0; side < 2; side++)
+		for (size_t n = 0; n <= 4; n += 4) {
+			double p = 0.5;
+			struct interval d = delong_difference(a, b, side ? others : one, n, &p);
+
+			assert_true(isnan(p) && isnan(d.value) && isnan(d.se) && isnan(d.low) && isnan(d.high));
+		}
+}
+
 static void against_a_constant_the_published_standard_error_remains(void **state)
 {
 	static const int ratings[2][5] = { { 33, 6, 6, 11, 2 }, { 3, 2, 2, 11, 33 } };
@@ -341,6 +357,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(delongs_test_equals_its_definition),
+		cmocka_unit_test(delongs_test_of_one_is_none),
 		cmocka_unit_test(against_a_constant_the_published_standard_error_remains),
 		cmocka_unit_test(resampling_patients_keeps_its_promise_where_delongs_test_cannot),
 		cmocka_unit_test(a_better_model_is_found),
