@@ -83,8 +83,6 @@ struct interval delong_difference(const float *a, const float *b, const uint8_t 
 		moments(va, vb, positive, n, 1, &mean[1], &variance[1]);
 		r.value = mean[1];
 		r.se = sqrt(variance[0] + variance[1]);
-		r.low = r.value - 1.959963984540054 * r.se;
-		r.high = r.value + 1.959963984540054 * r.se;
 		*p = r.se > 0 ? erfc(fabs(r.value) / r.se / sqrt(2)) : r.value == 0 ? 1 : 0;
 	}
 	free(e);

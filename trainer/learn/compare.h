@@ -34,8 +34,8 @@ int comparison_can_show(const struct comparison *c);
 /* A p-value as a reader takes it, no zero that it is not: "0.042", "<0.001", "<=0.002" where it is only a bound, "" for NAN. Returns text. */
 const char *p_text(double p, int bound, char text[16]);
 
-/* The difference b - a of two AUROCs on the same images with DeLong's interval (DeLong, DeLong and Clarke-Pearson 1988) and
- * two-sided p-value. NAN without two positives and two negatives, or without memory. */
+/* The difference b - a of two AUROCs on the same images with DeLong's standard error (DeLong, DeLong and Clarke-Pearson
+ * 1988) and two-sided p-value; low and high are NAN. So is all of it without two positives and two negatives, or without memory. */
 struct interval delong_difference(const float *a, const float *b, const uint8_t *positive, size_t n, double *p);
 
 /* Compares on the images that both have; a label counts where both know it. Paths are for the error line. EXIT_DATA: no image
