@@ -724,3 +724,13 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	chexnet report --predictions long.csv --log "${dots}long/log.jsonl" --log "${dots}long/log.jsonl" --resamples 100 --out long.html >/dev/null
 	grep -q 'chexnet report --predictions long\.csv [^<]*…<' long.html
 }
+
+@test "report and compare give programs the numbers that their definitions give" {
+	recount="$BATS_TEST_DIRNAME/recount.py"
+	python3 "$recount" draw drawn1.csv drawn2.csv
+	chexnet report --predictions drawn1.csv --resamples 200 --json drawn.json --out drawn.html >/dev/null
+	chexnet compare drawn1.csv drawn2.csv --resamples 200 --json >compared.json
+	python3 "$recount" check drawn1.csv drawn2.csv drawn.json compared.json | tee recounted
+	grep -x '13 findings, 23 operating points, 13 tests' recounted
+	[ "$(wc -l <recounted)" -eq 1 ]
+}
