@@ -191,7 +191,7 @@ static void the_band_of_a_single_patient_is_the_curve_itself(void **state)
 
 	(void)state;
 	for (int round = 0; round < 10; round++) {
-		draw(&s, 1, 0.3, round % 2 ? 2 : 0);
+		draw(&s, round % 3 ? 1 : -1, 0.3, round % 2 ? 2 : 0); /* -1: the highest score is none that has it */
 		memset(s.patient, 0, sizeof s.patient);
 		assert_int_equal(curves_of(&s.scores, 1, 2, 1, &c), 0);
 		for (int i = 0; i < CURVE_GRID; i++) {

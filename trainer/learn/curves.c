@@ -71,7 +71,7 @@ static void read_curves(const struct entry *e, size_t n, const uint16_t *weight,
 			double precision = (double)now[1] / (double)(now[0] + now[1]);
 
 			sum += (double)(now[1] - from[1]) * precision;
-			for (; pr < CURVE_GRID && pr * all[1] <= now[1] * (CURVE_GRID - 1); pr++)
+			for (; pr * all[1] <= now[1] * (CURVE_GRID - 1); pr++)
 				r->pr[pr] = precision;
 		}
 		for (; roc * all[0] < now[0] * (CURVE_GRID - 1); roc++) {
