@@ -80,7 +80,7 @@ static void read_curves(const struct entry *e, size_t n, const uint16_t *weight,
 			r->roc[roc] = ((double)from[1] + along * (double)(now[1] - from[1])) / (double)all[1];
 		}
 		for (int aim = 0; aim < AIMS; aim++)
-			if (aim == AIM_SPECIFICITY ? now[0] * 100 <= all[0] * (100 - AIM_PERCENT) : now[1] >= least && from[1] < least) {
+			if (aim == AIM_SPECIFICITY ? now[0] * 100 <= all[0] * (100 - AIM_PERCENT) : from[1] < least) {
 				cut[aim][0] = e[i].score;
 				cut[aim][1] = i + 1 < n ? e[i + 1].score : -INFINITY;
 				memcpy(flagged[aim], now, sizeof now);
