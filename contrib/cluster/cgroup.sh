@@ -35,12 +35,11 @@ make_group_v1() { # DIRECTORY: a cpuset takes no process before it has CPUs and 
 	esac
 }
 
-enable_controllers_v2() { # DIRECTORY
+enable_controllers_v2() { # DIRECTORY, which may hold no process, if it is not the system's root
 	local controller
 	for controller in cpuset cpu memory pids; do
-		echo "+$controller" >"$1/cgroup.subtree_control"
-	done 2>/dev/null
-	true
+		! grep -qw $controller "$1/cgroup.controllers" || echo "+$controller" >"$1/cgroup.subtree_control"
+	done
 }
 
 # Before the lab's namespaces are made; the list lets `down` find the groups again.
@@ -65,7 +64,7 @@ make_lab_groups() {
 enter_lab_groups() { # moves the calling process
 	local group
 	while read -r group; do
-		if [ "$CGROUP" = v1 ]; then echo 0 >"$group/tasks"; else echo 0 >"$group/cgroup.procs"; fi
+		if [ "$CGROUP" = v1 ]; then echo 0 >"$group/tasks"; else echo 0 >"$group/lab/cgroup.procs"; fi
 	done <"$DIR/cgroups"
 }
 
@@ -82,7 +81,7 @@ remove_lab_groups() {
 	done <"$DIR/cgroups"
 }
 
-enter_node_group() { # NODE, in the lab; moves the calling process
+enter_node_group() { # NODE, in the lab; with v1 moves the calling process
 	local controller group
 	case $CGROUP in
 	v1)
@@ -96,22 +95,21 @@ enter_node_group() { # NODE, in the lab; moves the calling process
 		group=/sys/fs/cgroup/n$1
 		[ ! -d "$group" ] || find "$group" -depth -type d -exec rmdir {} \; 2>/dev/null
 		mkdir -p "$group"
-		echo 0 >"$group/cgroup.procs"
 		;;
 	esac
 }
 
-# Replaces the calling process by `unshare OPTION… COMMAND…`, with a new cgroup namespace among the others.
-# The root of a v2 namespace may hold no process, not even the unshare that waits for its child: so there
-# the cgroup namespace is made first, and the process moves to ASIDE before it makes the other ones.
-# shellcheck disable=SC2016
-exec_unshare() { # ASIDE OPTION… COMMAND…
-	local aside=$1
-	shift
+# Replaces the calling process by `unshare OPTION… COMMAND…`, with a new cgroup namespace among the others. The root of a v2 namespace
+# may hold no process, not even the unshare that waits for its child, and on a machine with systemd, which mounts cgroup2 with
+# nsdelegate, none leaves its namespace: so there the child alone enters GROUP, and makes that the root.
+# shellcheck disable=SC2016,SC2086
+exec_unshare() { # GROUP OPTIONS COMMAND…
+	local group=$1 options=$2
+	shift 2
 	case $CGROUP in
-	none) exec unshare "$@" ;;
-	v1) exec unshare --cgroup "$@" ;;
-	v2) exec unshare --cgroup bash -c 'echo 0 >"$0/cgroup.procs"; exec unshare "$@"' "$aside" "$@" ;;
+	none) exec unshare $options "$@" ;;
+	v1) exec unshare --cgroup $options "$@" ;;
+	v2) exec unshare $options bash -c 'echo 0 >"$0/cgroup.procs" && exec unshare --cgroup "$@"' "$group" "$@" ;;
 	esac
 }
 
@@ -132,14 +130,10 @@ mount_cgroups() { # lab|node, in the new mount namespace: a view rooted at the o
 		;;
 	v2)
 		mount -n -t cgroup2 cgroup2 $root
-		if [ "$1" = node ]; then
-			mkdir -p $root/init $root/system.slice
-			echo 0 >$root/init/cgroup.procs
-			enable_controllers_v2 $root
-			enable_controllers_v2 $root/system.slice
-		else
-			enable_controllers_v2 $root
-		fi
+		mkdir -p $root/init $root/system.slice
+		echo 0 >$root/init/cgroup.procs
+		enable_controllers_v2 $root
+		[ "$1" = lab ] || enable_controllers_v2 $root/system.slice
 		;;
 	esac
 }

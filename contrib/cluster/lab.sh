@@ -202,7 +202,7 @@ boot() { # NODE
 }
 
 unshare_node() { # NODE
-	exec_unshare /sys/fs/cgroup/lab --mount --uts --ipc --pid --fork --kill-child --mount-proc "$here/lab.sh" node "$DIR" "$1"
+	exec_unshare "/sys/fs/cgroup/n$1" "--mount --uts --ipc --pid --fork --kill-child --mount-proc" "$here/lab.sh" node "$DIR" "$1"
 }
 
 node() { # NODE
