@@ -80,7 +80,8 @@ static void age_sex_and_follow_up_are_read_as_both_tables_write_them(void **stat
 		{ "3,006M,M", { .sex = 'M', .age = 0.5f, .follow_up = 3 } }, { "3,000D,M", { .sex = 'M', .age = 0, .follow_up = 3 } },
 		{ "1,414,F", { .sex = 'F', .age = -1, .follow_up = 1 } },   { ",,", { .age = -1, .follow_up = -1 } },
 		{ "-1,-5,m", { .age = -1, .follow_up = -1 } },		    { "x,nan,O", { .age = -1, .follow_up = -1 } },
-		{ "99999999999,57 years,MF", { .age = -1, .follow_up = -1 } },
+		{ "99999999999,57 years,MF", { .age = -1, .follow_up = -1 } }, { "4,012W,F", { .sex = 'F', .age = -1, .follow_up = 4 } },
+		{ "4,120,F", { .sex = 'F', .age = 120, .follow_up = 4 } },
 	};
 	static const char *const sex[] = { "Patient Gender", "Patient Sex" };
 	for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
@@ -130,7 +131,20 @@ static void names_and_patients_are_checked_against_each_other(void **state)
 	expect_refusal(HEADER_2020 "00000001_000.png,Mass,0,2,57,M,PA,1,1,1,1\n",
 		       ":2: image 00000001_000.png belongs to patient 1 by its name, but to 2 by its row");
 	expect_refusal(HEADER_2020 "../../etc/passwd,Mass,0,1,57,M,PA,1,1,1,1\n", "\"../../etc/passwd\" is no NIH image name");
-	expect_refusal(HEADER_2020 "00000001_000.png,Mass,0,one,57,M,PA,1,1,1,1\n", "patient ID \"one\" is no number");
+	static const char *const others[] = { "0000001_0000.png", "0000000x_000.png", "00000001-000.png", "00000001_00x.png", "00000001_000.jpg", "00000001_000.png~" };
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+		char text[300];
+		snprintf(text, sizeof text, HEADER_2020 "%s,Mass,0,1,57,M,PA,1,1,1,1\n", others[i]);
+		expect_refusal(text, "is no NIH image name");
+	}
+	static const char *const numbers[] = { "one", "1x", "", "1.0" };
+	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+		char text[300];
+		snprintf(text, sizeof text, HEADER_2020 "00000001_000.png,Mass,0,%s,57,M,PA,1,1,1,1\n", numbers[i]);
+		expect_refusal(text, "\" is no number");
+	}
+	/* 2⁶⁴ + 1, which is 1 where what does not fit is cut off */
+	expect_refusal(HEADER_2020 "00000001_000.png,Mass,0,18446744073709551617,57,M,PA,1,1,1,1\n", "belongs to patient 1 by its name");
 	expect_refusal(HEADER_2020 ROW "\n" ROW "\n", "two rows for image 00000001_000.png");
 }
 

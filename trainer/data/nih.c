@@ -112,9 +112,8 @@ static int read_sample(const struct csv *c, const char *const field[WANTED], str
 	if (!is_nih_name(id))
 		return fail(e, EXIT_DATA, "%s:%zu: \"%.40s\" is no NIH image name (00000001_000.png)", c->path, c->line, id);
 	unsigned long named = strtoul(id, NULL, 10);
-	errno = 0;
 	unsigned long patient = strtoul(field[2], &end, 10);
-	if (end == field[2] || *end || errno || patient > UINT32_MAX)
+	if (end == field[2] || *end)
 		return fail(e, EXIT_DATA, "%s:%zu: patient ID \"%.40s\" is no number", c->path, c->line, field[2]);
 	if (patient != named)
 		return fail(e, EXIT_DATA, "%s:%zu: image %s belongs to patient %lu by its name, but to %lu by its row", c->path, c->line, id,
