@@ -124,6 +124,60 @@ static void what_is_written_is_read_back_bit_for_bit(void **state)
 	predictions_free(&q);
 }
 
+/* What was not checked is no leak of 0 patients, and no other way round. */
+static void whether_a_leak_was_looked_for_comes_back(void **state)
+{
+	static const struct {
+		long leaked;
+		const char *line;
+	} cases[] = { { -1, " leak=unchecked\n" }, { 0, " leak=0\n" }, { 1, " leak=1\n" } };
+	struct predictions p = three(), q;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct error e = { 0 };
+		size_t size;
+		char *text;
+
+		p.about.leaked = cases[i].leaked;
+		assert_int_equal(predictions_write(path, &p, &e), 0);
+		assert_int_equal(file_read(&text, &size, path, &e), 0);
+		assert_non_null(strstr(text, cases[i].line));
+		free(text);
+		assert_int_equal(predictions_read(&q, path, &e), 0);
+		assert_int_equal(q.about.leaked, cases[i].leaked);
+		predictions_free(&q);
+	}
+}
+
+/* Keys that only begin as ours do, and percent signs that begin no byte, are others'. */
+static void the_first_line_is_read_key_by_key(void **state)
+{
+	static const char line[] = "# rows=3 model=a%20b%4a%4A%%41%4G%4 mod=no modelling=no command=%7f%4 leak=0 oracle=1,0,1.5,0.5\n";
+	struct predictions p = three(), q;
+	struct error e = { 0 };
+	size_t size;
+	char *text, *other;
+
+	(void)state;
+	assert_int_equal(predictions_write(path, &p, &e), 0);
+	assert_int_equal(file_read(&text, &size, path, &e), 0);
+	assert_true(asprintf(&other, "%s%s", line, strchr(text, '\n') + 1) > 0);
+	assert_int_equal(file_write(path, other, strlen(other), &e), 0);
+	assert_int_equal(predictions_read(&q, path, &e), 0);
+	assert_string_equal(q.about.model, "a bJJ%A%4G%4");
+	assert_string_equal(q.about.command, "\x7f%4");
+	assert_int_equal(q.about.leaked, 0);
+	for (int f = 0; f < FINDINGS; f++)
+		if (f == 0 || f == 3)
+			assert_close(q.about.oracle[f], f ? 0.5 : 1, 0);
+		else
+			assert_true(isnan(q.about.oracle[f]));
+	predictions_free(&q);
+	free(other);
+	free(text);
+}
+
 static void any_name_that_fits_on_a_line_comes_back(void **state)
 {
 	static const char *const names[] = { "\"", "\"quoted\".png", "a \"b\", c.png", "6\" film.png", "patient00001/study1/view1_frontal.jpg", "\xC3\xA9 .png" };
@@ -349,6 +403,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(drawings_and_radiographs_are_told_apart),
 		cmocka_unit_test(what_is_written_is_read_back_bit_for_bit),
+		cmocka_unit_test(whether_a_leak_was_looked_for_comes_back),
+		cmocka_unit_test(the_first_line_is_read_key_by_key),
 		cmocka_unit_test(any_name_that_fits_on_a_line_comes_back),
 		cmocka_unit_test(an_unknown_label_leaves_its_image_out_of_that_finding_only),
 		cmocka_unit_test(a_logit_that_is_not_a_number_is_refused_and_nothing_is_written),

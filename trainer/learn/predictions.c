@@ -84,12 +84,13 @@ static int hex(char c)
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* Behind `length` bytes stands what is no hexadecimal digit. */
 static void unescape(char *out, size_t room, const char *value, size_t length)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < length && n + 1 < room; i++) {
-		if (value[i] == '%' && i + 2 < length && hex(value[i + 1]) >= 0 && hex(value[i + 2]) >= 0) {
+		if (value[i] == '%' && hex(value[i + 1]) >= 0 && hex(value[i + 2]) >= 0) {
 			out[n++] = (char)(hex(value[i + 1]) << 4 | hex(value[i + 2]));
 			i += 2;
 		} else {
