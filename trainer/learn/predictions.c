@@ -246,7 +246,6 @@ static int split(struct reader *r, char *line, struct error *e)
 		if (*p == '"') {
 			char *to = p;
 
-			r->field[n - 1] = to;
 			for (p++; *p && (*p != '"' || p[1] == '"'); p++) {
 				p += *p == '"';
 				*to++ = *p;
