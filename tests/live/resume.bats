@@ -336,9 +336,9 @@ load trained
 
 @test "what another validation split said was best is not held against what this one says" {
 	# patients by their last digit: 0 is tested, 1 and 2 validate, or 2 alone
-	awk -F, 'NR > 1 { p = substr($1, 8, 1); print $1 "," (p == 0 ? "test" : p < 3 ? "val" : "train") }' tree/Data_Entry_2017*.csv >both
-	grep -v '^.\{7\}1' both >one
-	for name in both one; do chexnet prepare nih tree "set-$name" --size 32 --split "file:$name" >/dev/null; done
+	awk -F, 'NR > 1 { p = substr($1, 8, 1); print $1 "," (p == 0 ? "test" : p < 3 ? "val" : "train") }' tree/Data_Entry_2017*.csv >both.split
+	grep -v '^.\{7\}1' both.split >one.split
+	for name in both one; do chexnet prepare nih tree "set-$name" --size 32 --split "file:$name.split" >/dev/null; done
 	course=("${SMALL[@]}" --eval-every 4 --output validated)
 	chexnet train --data set-both "${course[@]}" --steps 8 >/dev/null
 	cp validated/best.safetensors both.best

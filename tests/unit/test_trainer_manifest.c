@@ -64,6 +64,8 @@ static void values_that_cannot_be_are_named(void **state)
 	refused("\"fedcba9876543210\"", "\"\"", "\"seed\" is not a hexadecimal number");
 	refused("\"0000000000000007\"", "\"000000000000000g\"", "\"source_hash\" is not a hexadecimal number");
 	refused("\"Atelectasis\",", "", "13 findings, not 14");
+	refused("\"Atelectasis\", \"Cardiomegaly\"", "\"Cardiomegaly\", \"Atelectasis\"", "finding 0 is \"Cardiomegaly\", not \"Atelectasis\"");
+	refused("\"Pleural_Thickening\", \"Hernia\"", "\"Pleural_Thickening\", \"hernia\"", "finding 13 is \"hernia\", not \"Hernia\"");
 	refused("\"images\":\t100", "\"images\":\t-1", "\"images\" is not a whole number");
 	refused("\"patients\":\t40", "\"patients\":\t101", "\"patients\" is not a whole number from 0 to 100");
 	refused("\"shards\":\t3", "\"shards\":\t0", "\"shards\" is not a whole number from 1");
