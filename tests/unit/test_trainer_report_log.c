@@ -74,7 +74,28 @@ static void a_resumed_run_counts_every_step_once_as_it_was_done_last(void **stat
 	assert_true(isnan(log.evals[1].mean.value));
 	assert_close(json_get_number(log.start, "ranks"), 2, 0);
 	assert_true(log.has_oracle && log.oracle[4] == 0.9 && isnan(log.oracle[0]));
+	assert_close(json_get_number(log.end, "code"), 0, 0);
 	train_log_free(&log);
+}
+
+/* By starts: a recovery says for itself what it changed. A line that is JSON and no event is skipped. */
+static void a_global_batch_that_changes_is_noticed_either_way(void **state)
+{
+	static const int batch[][2] = { { 32, 32 }, { 32, 33 }, { 33, 32 } };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof batch / sizeof batch[0]; i++) {
+		char text[400];
+
+		snprintf(text, sizeof text, "{\"event\":\"start\",\"global_batch\":%d}\n{\"event\":\"end\",\"code\":75}\n{\"step\":1}\n[1]\n{\"event\":\"start\",\"global_batch\":%d}\n",
+			 batch[i][0], batch[i][1]);
+		struct train_log log = read_log(text);
+
+		assert_int_equal(log.mixed, batch[i][0] != batch[i][1]);
+		assert_int_equal(log.skipped, 2);
+		assert_null(log.end); /* it may still run */
+		train_log_free(&log);
+	}
 }
 
 static void a_course_that_was_left_is_not_in_the_log(void **state)
@@ -434,6 +455,7 @@ int main(void)
 		cmocka_unit_test(a_long_line_is_drawn_with_few_points_that_show_all_of_it),
 		cmocka_unit_test(lines_with_zeros_are_skipped_and_seeds_keep_their_digits),
 		cmocka_unit_test(a_resumed_run_counts_every_step_once_as_it_was_done_last),
+		cmocka_unit_test(a_global_batch_that_changes_is_noticed_either_way),
 		cmocka_unit_test(a_course_that_was_left_is_not_in_the_log),
 		cmocka_unit_test(ranks_that_were_lost_are_told_of),
 		cmocka_unit_test(speed_is_that_of_the_start_that_has_a_summary),
