@@ -148,6 +148,25 @@ static void wrong_labels_are_named(void **state)
 	assert_non_null(strstr(e.text, "value 3 is -1, not 0 or 1: one that is uncertain or not known is 0, and so is its label/known, or --mask=file:"));
 }
 
+static void what_is_not_known_is_one_label_and_no_other(void **state)
+{
+	(void)state;
+	struct example x = { .n_label = FINDINGS, .n_known = FINDINGS };
+	uint32_t labels, known;
+	for (int f = 0; f < FINDINGS; f++)
+		x.known[f] = f != 3;
+	for (int64_t value = -1; value <= 2; value++) {
+		struct error e = { 0 };
+		x.known[5] = value;
+		int is = value == 0 || value == 1;
+		assert_int_equal(example_labels(&x, NULL, &labels, &known, &e), is ? 0 : -EXIT_DATA);
+		if (is)
+			assert_int_equal(known, ((1u << FINDINGS) - 1) & ~(1u << 3) & ~(value ? 0 : 1u << 5));
+		else
+			assert_non_null(strstr(e.text, "label/known: value 5 is "));
+	}
+}
+
 static void missing_repeated_and_mistyped_keys_are_named(void **state)
 {
 	(void)state;
@@ -404,6 +423,7 @@ int main(void)
 		cmocka_unit_test(an_example_comes_back_as_it_was),
 		cmocka_unit_test(labels_are_read_packed_and_one_by_one),
 		cmocka_unit_test(wrong_labels_are_named),
+		cmocka_unit_test(what_is_not_known_is_one_label_and_no_other),
 		cmocka_unit_test(missing_repeated_and_mistyped_keys_are_named),
 		cmocka_unit_test(names_decide_over_the_order_of_labels),
 		cmocka_unit_test(records_come_back_and_look_like_tensorflows),
