@@ -69,7 +69,6 @@ static void leave_mesh(struct cpu *c)
 	c->window = NULL;
 	chain_close(&c->chain);
 	free(c->local);
-	c->local = NULL;
 }
 
 static void cpu_close(struct hvd *h)
@@ -84,7 +83,6 @@ static void cpu_close(struct hvd *h)
 	}
 	leave_mesh(c);
 	free(c);
-	h->state = NULL;
 }
 
 static int enter_mesh(struct hvd *h, struct cpu *c)

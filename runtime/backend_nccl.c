@@ -181,7 +181,7 @@ static struct nccl *entered(struct hvd *h)
 {
 	struct nccl *s = h->device;
 	CUcontext context = NULL;
-	if (s && s->context && !s->cu.cuCtxGetCurrent(&context) && !context)
+	if (s->context && !s->cu.cuCtxGetCurrent(&context) && !context)
 		s->cu.cuCtxSetCurrent(s->context);
 	return s;
 }
@@ -627,8 +627,6 @@ static void release(struct hvd *h, struct nccl *s)
 static void nccl_close(struct hvd *h)
 {
 	struct nccl *s = entered(h);
-	if (!s)
-		return;
 	const bool failed = atomic_load(&h->mesh->failed);
 	bool through = ended(h, s, failed ? s->comm : NULL);
 	if (s->comm && !failed && (through = !settled(h, s, &s->comm, "closing", s->nc.ncclCommFinalize(s->comm))))
@@ -640,7 +638,6 @@ static void nccl_close(struct hvd *h)
 		stamps_retire(h, s->stamps);
 	if (s->host->close)
 		s->host->close(h);
-	h->device = NULL;
 	if (s->endless)
 		return;
 	pthread_mutex_destroy(&s->use);
