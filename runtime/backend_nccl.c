@@ -372,7 +372,6 @@ static int nccl_recover(struct hvd *h)
 {
 	struct nccl *s = entered(h);
 	int status = s->host->recover(h);
-	describe_world(h);
 	if (!status && h->world.size == 1)
 		status = adopt(h, s, 0);
 	else if (!status)

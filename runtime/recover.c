@@ -74,6 +74,7 @@ static int rebuild(struct hvd *h, const uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
 	if (!mesh_shrink(m, fate))
+	describe_world(h);
 		return HVD_EPEER;
 	int status = h->backend->recover(h);
 	uint32_t *steps = status ? NULL : gathered(h, &h->step, sizeof h->step, &status);
@@ -122,7 +123,6 @@ int hvd_recover(struct hvd *h)
 	if (status)
 		return status;
 	h->world.epoch = m->rounds;
-	describe_world(h);
 	queue_reset(h);
 	__atomic_store_n(h->stop, 0, __ATOMIC_SEQ_CST);
 	if (atomic_load(&m->failed)) /* meanwhile */
