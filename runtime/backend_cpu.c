@@ -6,7 +6,6 @@
 
 #include "team.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -249,8 +249,7 @@ static int measure_cost(struct hvd *h, struct cost *cost)
 			seconds[k] = round && took < seconds[k] ? took : seconds[k];
 		}
 	}
-	if (p)
-		hvd_free(h, p);
+	hvd_free(h, p);
 	int links = h->world.nodes - 1, lanes = h->world.size / h->world.nodes; /* the same on every rank */
 	if (!status)
 		*cost = plan_fit(bytes, seconds, 4, links ? 2 * links - 1 : 0, (double)CHAIN_PIECE * (lanes < LANES_MAX ? lanes : LANES_MAX));

@@ -107,11 +107,8 @@ static int table(struct hvd *h, const struct settings *s)
 	if (!status && hvd_world(h)->rank == 0)
 		printf("# %s of f32, slowest rank; median, least and most of the rounds; algbw and busbw in GB/s\n%12s %12s %10s %10s %10s %9s %9s %8s\n", s->what, "bytes",
 		       "elements", "time us", "least", "most", "algbw", "busbw", "wrong");
-	for (size_t bytes = s->from; !status && bytes <= s->to; bytes = bytes < s->to && bytes * 4 > s->to ? s->to : bytes * 4) {
+	for (size_t bytes = s->from; !status && bytes <= s->to; bytes = bytes < s->to && bytes * 4 > s->to ? s->to : bytes * 4)
 		status = measure(h, p, mine, want, bytes, s, seconds);
-		if (bytes == s->to)
-			break;
-	}
 	free(seconds);
 	if (mine != p)
 		free(mine);

@@ -2,7 +2,6 @@
  * Going on without the dead: the survivors agree on who is left, over the old mesh, and form a new one. */
 #include "queue.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,8 +73,8 @@ static int rebuild(struct hvd *h, const uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
 	if (!mesh_shrink(m, fate))
-	describe_world(h);
 		return HVD_EPEER;
+	describe_world(h);
 	int status = h->backend->recover(h);
 	uint32_t *steps = status ? NULL : gathered(h, &h->step, sizeof h->step, &status);
 	for (int w = 0; !status && w < m->members; w++)
@@ -91,7 +90,7 @@ static int agree_on_survivors(struct hvd *h, uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
 	watch_told(m);
-	int status = m->given_up ? 0 : agree(m, fate);
+	int status = agree(m, fate);
 	if (status)
 		return fail(h, status, "hvd_recover: no memory");
 	bool may = may_go_on(m, fate), left = m->given_up || (!may && m->lost == m->rank);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sub-worlds: some ranks of a world as a world of their own, with its own mesh; they find each other over the parent's. */
-#include "backend.h"
 #include "queue.h"
 
 #include <stdio.h>

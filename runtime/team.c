@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -178,8 +177,6 @@ int team_barrier(struct mesh *m, const struct region *pages)
 {
 	static const struct timespec slice = { .tv_nsec = 10000000 };
 	struct page *p = page(pages, 0);
-	if (pages->team.count == 1)
-		return 0;
 	uint32_t generation = atomic_load(&p->generation);
 	if (atomic_fetch_add(&p->arrived, 1) == (uint32_t)pages->team.count - 1) {
 		atomic_store(&p->arrived, 0);
