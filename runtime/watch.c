@@ -246,11 +246,6 @@ bool peer_post(struct peer *p, const struct wire_header *header, const void *dat
 	size_t more = sizeof *header + header->bytes;
 	if (p->fd < 0 || p->knocking || !p->member)
 		return true; /* it is, or will be, known to be out of reach */
-	if (p->out.end + more > p->out.room && p->out.begin) {
-		p->out.end -= p->out.begin;
-		memmove(p->out.bytes, p->out.bytes + p->out.begin, p->out.end);
-		p->out.begin = 0;
-	}
 	if (p->out.end + more > p->out.room) {
 		size_t room = p->out.end + more + 4096;
 		uint8_t *bytes = room <= OUTBOX_MAX ? realloc(p->out.bytes, room) : NULL;
