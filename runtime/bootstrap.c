@@ -162,7 +162,7 @@ static void answer(pmix_status_t status, pmix_value_t *v, void *data)
 }
 
 /* One Get of rank 0's key. PMIX_ERR_TIMEOUT: not answered by `until`, or before that by a server which waits for less. */
-static pmix_status_t ask(struct pmix *p, const char *key, void *card, size_t *bytes, double until)
+static pmix_status_t ask(struct pmix *p, const char *key, void *card, size_t bytes, double until)
 {
 	pmix_proc_t zero = p->me;
 	zero.rank = 0;
@@ -174,8 +174,7 @@ static pmix_status_t ask(struct pmix *p, const char *key, void *card, size_t *by
 		usleep(200);
 	if (rc || !p->get.done)
 		return rc ? rc : PMIX_ERR_TIMEOUT;
-	memcpy(card, p->get.card, p->get.bytes < *bytes ? p->get.bytes : *bytes);
-	*bytes = p->get.bytes;
+	memcpy(card, p->get.card, p->get.bytes < bytes ? p->get.bytes : bytes);
 	return p->get.status;
 }
 
@@ -184,7 +183,6 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 	struct pmix *p = b->state;
 	double begin = lived(), shortcut = begin + (until - begin < 4 ? (until - begin) / 4 : 1);
 	char host[HOST_BYTES];
-	size_t got = bytes;
 	if (p->node.name[0] && p->node.listener < 0 && node_ask(&p->node, card, bytes, shortcut))
 		return 0;
 	pmix_status_t rc = connect_to_pmix(b, why);
@@ -202,17 +200,15 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 		}
 	}
 	/* PMIx 5.0 does so not for a key that it has, but for any that it has not */
-	if (p->refresh && ask(p, "hvd.unpublished", card, &(size_t){ 0 }, until) == PMIX_ERR_NOT_SUPPORTED) {
+	if (p->refresh && ask(p, "hvd.unpublished", card, 0, until) == PMIX_ERR_NOT_SUPPORTED) {
 		p->refresh = false; /* 5.0.1, which refuses the word, does it without */
-		ask(p, "hvd.unpublished", card, &(size_t){ 0 }, until);
+		ask(p, "hvd.unpublished", card, 0, until);
 	}
 	p->asked = true;
 	/* A Get that reaches the node's server between rank 0's connection and its Commit is answered NOT-FOUND, and TIMEOUT after the server's own two seconds where rank 0 is
 	 * of its node and has not connected. */
-	while (((rc = ask(p, p->key, card, &got, until)) == PMIX_ERR_NOT_FOUND || rc == PMIX_ERR_TIMEOUT) && lived() < until) {
-		got = bytes;
+	while (((rc = ask(p, p->key, card, bytes, until)) == PMIX_ERR_NOT_FOUND || rc == PMIX_ERR_TIMEOUT) && lived() < until)
 		usleep(2000);
-	}
 	if (rc == PMIX_ERR_TIMEOUT || rc == PMIX_ERR_NOT_FOUND) {
 		host_of(b, 0, host);
 		return refuse(why, HVD_EBOOT, "rank 0 on %.63s did not join within %.0f s (not started, ended early, or not calling hvd_init)", host,
@@ -220,7 +216,7 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 	}
 	if (rc)
 		return unusable(p, "getting rank 0's card", rc, why);
-	if (got != bytes)
+	if (p->get.bytes != bytes)
 		return refuse(why, HVD_EBOOT, "rank 0 runs another version of libhvd than rank %d on %.63s (%s): install one version on all nodes", b->rank,
 			      b->host, HVD_VERSION);
 	node_serve(&p->node, card, bytes);
@@ -266,7 +262,7 @@ static int boot_from_pmix(struct boot *b, char *why)
 	static unsigned worlds; /* of this process so far */
 	struct pmix *p = b->state = calloc(1, sizeof *p);
 	if (!p)
-		return HVD_ESYS;
+		return refuse(why, HVD_ESYS, "no memory for PMIx");
 	snprintf(p->key, sizeof p->key, "hvd.card.%u", worlds++);
 	p->node.listener = -1;
 	pthread_mutex_init(&p->node.lock, NULL);

@@ -288,6 +288,20 @@ static void who_is_alone_waits_for_nobody(void **state)
 	run_ranks("a", gather_alone, NULL);
 }
 
+static void who_has_no_memory_for_pmix_says_so(void **state)
+{
+	struct boot boot;
+	char why[WHY_BYTES] = "";
+	(void)state;
+	setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+	setenv("PMIX_NAMESPACE", "slurm.pmix.1.0", 1);
+	calls_left = 0;
+	int status = boot_from_step(&boot, why);
+	calls_left = -1;
+	assert_int_equal(status, HVD_ESYS);
+	assert_string_equal(why, "no memory for PMIx");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -301,6 +315,7 @@ int main(void)
 		cmocka_unit_test(where_memory_ends_in_a_plan_that_rank_is_named_at_once),
 		cmocka_unit_test(where_memory_ends_in_a_step_that_rank_is_named_at_once),
 		cmocka_unit_test(who_is_alone_waits_for_nobody),
+		cmocka_unit_test(who_has_no_memory_for_pmix_says_so),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
