@@ -214,7 +214,7 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 		status = refuse(why, status, "%s", m->fault); /* it listens no more because of that */
 	if (status)
 		mesh_fault(m, status, m->rank ? "cannot join: %s" : "waits in vain: %s", why);
-	return status;
+	return status && m->rank == 0 ? excuse(m, boot, status, until, why) : status; /* for those that it has not heard yet */
 }
 
 int mesh_link(struct mesh *m, struct link *link, int n, char *why)
