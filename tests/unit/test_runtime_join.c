@@ -247,6 +247,7 @@ static void a_rank_that_may_open_too_few_files_says_so_to_all_at_once(void **sta
 static void expect_all_to_hear(const struct hvd_conf *conf, int (*find)(struct boot *, char *), const char *words)
 {
 	struct hvd *h;
+	const int files = open_files();
 	double begin = lived();
 	must(hvd_init_from(&h, conf, find) < 0 && lived() - begin < 5);
 	if (!strstr(hvd_error(h), words) || (meeting_rank != 1 && strncmp(hvd_error(h), "rank 1 ", 7))) {
@@ -254,6 +255,7 @@ static void expect_all_to_hear(const struct hvd_conf *conf, int (*find)(struct b
 		_exit(1);
 	}
 	hvd_close(h);
+	must(open_files() == files);
 	_exit(0);
 }
 

@@ -658,6 +658,43 @@ static void the_trace_of_survivors_is_summed_up_to_the_last_step(void **state)
 	assert_int_equal(strncmp(line, "1 step left out", 15), 0);
 }
 
+/* Pieces of memory that ranks share. */
+static int mapped(void)
+{
+	int n = 0;
+	char line[4200];
+	FILE *f = fopen("/proc/self/maps", "re");
+	must(f);
+	while (fgets(line, sizeof line, f))
+		n += strstr(line, "memfd:hvd") != NULL;
+	fclose(f);
+	return n;
+}
+
+/* Before rank 1's death each rank has links for data to another node, a window and memory of its own, and those of its neighbour. */
+static void count_what_is_open(void *arg)
+{
+	(void)arg;
+	const int before = open_files();
+	struct hvd *h = join_to_survive(20), *part;
+	works(h, hvd_split(h, HVD_SPLIT_NODE, &part));
+	works(h, hvd_close(part));
+	void *p = hvd_alloc(h, 4096);
+	must(p && mapped() == 4);
+	const int formed = open_files();
+	go_on_without_rank_1(h);
+	must(open_files() < formed && mapped() == (meeting_rank ? 4 : 2)); /* one control link less */
+	hvd_free(h, p);
+	works(h, hvd_close(h));
+	must(open_files() == before && mapped() == 0);
+}
+
+static void files_and_memory_of_before_a_recovery_are_given_back(void **state)
+{
+	(void)state;
+	run_ranks_but(1, "aabb", count_what_is_open, NULL);
+}
+
 static void without_continue_there_is_no_recovery(void **state)
 {
 	(void)state;
@@ -684,6 +721,7 @@ int main(void)
 		cmocka_unit_test(where_no_link_can_be_formed_a_recovery_ends),
 		cmocka_unit_test(a_loss_at_the_end_of_a_recovery_is_in_the_stop_word),
 		cmocka_unit_test(the_trace_of_survivors_is_summed_up_to_the_last_step),
+		cmocka_unit_test(files_and_memory_of_before_a_recovery_are_given_back),
 		cmocka_unit_test(without_continue_there_is_no_recovery),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
