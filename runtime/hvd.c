@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The public calls: arguments are checked here, the back end does the work. */
 #include "queue.h"
+#include "reduce.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -63,22 +64,18 @@ void *gathered(struct hvd *h, const void *mine, size_t bytes, int *status)
 	return NULL;
 }
 
-static const struct {
-	const char *name;
-	size_t size;
-} types[] = {
-	[HVD_F32] = { "f32", 4 }, [HVD_F64] = { "f64", 8 }, [HVD_F16] = { "f16", 2 }, [HVD_BF16] = { "bf16", 2 },
-	[HVD_I32] = { "i32", 4 }, [HVD_I64] = { "i64", 8 }, [HVD_U8] = { "u8", 1 },   [HVD_U64] = { "u64", 8 },
+static const char *const types[] = {
+	[HVD_F32] = "f32", [HVD_F64] = "f64", [HVD_F16] = "f16", [HVD_BF16] = "bf16", [HVD_I32] = "i32", [HVD_I64] = "i64", [HVD_U8] = "u8", [HVD_U64] = "u64",
 };
 
 size_t type_size(enum hvd_type type)
 {
-	return types[type].size;
+	return arithmetic(type, HVD_SUM, false)->size;
 }
 
 const char *type_name(enum hvd_type type)
 {
-	return types[type].name;
+	return types[type];
 }
 
 const char *op_name(unsigned kind)
