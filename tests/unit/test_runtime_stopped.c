@@ -247,6 +247,32 @@ static void a_rank_that_awakes_when_all_others_have_ended_does_not_go_on_alone(v
 	run_ranks("aab", awake_after_the_others, NULL);
 }
 
+/* Ranks 0 and 1 die meanwhile, and their links end without an error: whatever they had to say has come. */
+static void awake_after_deaths(void *arg)
+{
+	(void)arg;
+	beside_the_ranks(continue_the_last_at_the_end);
+	struct hvd *h = join_to_survive(20);
+	if (meeting_rank < 2) {
+		while (!stopped(2))
+			usleep(1000);
+		usleep(1500000); /* long enough to be noticed */
+		_exit(0);
+	}
+	raise(SIGSTOP);
+	while (!stop_word(h))
+		usleep(1000);
+	works(h, hvd_recover(h));
+	must(hvd_world(h)->size == 1);
+	works(h, hvd_close(h));
+}
+
+static void a_rank_that_awakes_when_the_others_have_died_and_said_nothing_goes_on(void **state)
+{
+	(void)state;
+	run_ranks("aab", awake_after_deaths, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -256,6 +282,7 @@ int main(void)
 		cmocka_unit_test(a_rank_that_stands_still_in_a_recovery_is_ended_by_one_of_its_node),
 		cmocka_unit_test(a_rank_that_was_given_up_hears_of_it_behind_a_full_link),
 		cmocka_unit_test(a_rank_that_awakes_when_all_others_have_ended_does_not_go_on_alone),
+		cmocka_unit_test(a_rank_that_awakes_when_the_others_have_died_and_said_nothing_goes_on),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
