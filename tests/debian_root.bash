@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A Debian or Ubuntu in a directory of this machine: what fresh-root and slurm-releases share. Needs root; mounts are
+# A Debian or Ubuntu in a directory of this machine: what fresh-root, slurm-releases and slurm-machine share. Needs root; mounts are
 # made in the caller's own mount namespace.
 # shellcheck shell=bash
 
