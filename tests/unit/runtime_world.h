@@ -220,6 +220,14 @@ static inline struct peer peer_now(struct mesh *m, int rank)
 	return p;
 }
 
+/* Every rank gives 1 << rank of the first world. */
+static inline void check_sum(struct hvd *h, int64_t want)
+{
+	int64_t sum = 1 << meeting_rank;
+	works(h, hvd_allreduce(h, &sum, &sum, 1, HVD_I64, HVD_SUM));
+	must(sum == want);
+}
+
 static inline uint32_t stop_word(const struct hvd *h)
 {
 	return __atomic_load_n(hvd_stop_word(h), __ATOMIC_SEQ_CST);

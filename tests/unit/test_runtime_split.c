@@ -2,19 +2,11 @@
  * Sub-worlds: who is in them, sums in them, and a death in one. */
 #include "tests/unit/runtime_world.h"
 
-#include <fcntl.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <time.h>
-
-static const char *trace; /* directory; NULL: none */
-
 static struct hvd *open_world(int on_death)
 {
 	struct hvd *h;
 	struct hvd_conf conf = quick_conf();
 	conf.on_death = on_death;
-	conf.trace = trace;
 	int status = hvd_init_from(&h, &conf, meet);
 	works(h, status);
 	return h;
@@ -32,13 +24,6 @@ static int64_t expected(bool across)
 		if (across ? local[r] == local[meeting_rank] : meeting_hosts[r] == meeting_hosts[meeting_rank])
 			sum += 1 << r;
 	return sum;
-}
-
-static void check_sum(struct hvd *h, int64_t want)
-{
-	int64_t sum = 1 << meeting_rank;
-	works(h, hvd_allreduce(h, &sum, &sum, 1, HVD_I64, HVD_SUM));
-	must(sum == want);
 }
 
 static void split_all_ways(void *arg)
@@ -406,297 +391,10 @@ static void who_closes_a_sub_world_is_not_lost_to_the_world(void **state)
 	run_ranks("ab", close_while_another_waits, NULL);
 }
 
-/* Rank 0 comes last to the second world: the card that the others find is that of the first. */
-static void form_two(void *arg)
-{
-	trace = arg;
-	struct hvd *h = open_world(0);
-	check_sum(h, (1 << hvd_world(h)->size) - 1);
-	hvd_mark(h, "first", hvd_mark(h, NULL, 0));
-	works(h, hvd_close(h));
-	if (meeting_rank == 0)
-		usleep(100000);
-	h = open_world(0);
-	check_sum(h, (1 << hvd_world(h)->size) - 1);
-	hvd_mark(h, "second", hvd_mark(h, NULL, 0));
-	works(h, hvd_close(h));
-}
-
-static void one_world_can_follow_another(void **state)
-{
-	(void)state;
-	run_ranks("aabb", form_two, NULL);
-}
-
-/* The first name that the program gave to a time in this file; the file goes. */
-static void expect_mark(const char *folder, const char *file, const char *name)
-{
-	char path[1200];
-	struct trace_file *t = malloc(sizeof *t);
-	snprintf(path, sizeof path, "%s/%s", folder, file);
-	FILE *f = fopen(path, "r");
-	if (!f)
-		fail_msg("there is no %s", path);
-	assert_true(t && fread(t, sizeof *t, 1, f) == 1);
-	fclose(f);
-	assert_string_equal(t->name[0], name);
-	free(t);
-	unlink(path);
-}
-
-static void a_second_world_leaves_the_first_ones_trace_alone(void **state)
-{
-	(void)state;
-	char folder[1024];
-	unsetenv("SLURM_JOB_ID");
-	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
-	run_ranks("ab", form_two, folder);
-	expect_mark(folder, "local.0-rank00000.hvdtrace", "first");
-	expect_mark(folder, "local.0.2-rank00000.hvdtrace", "second");
-	expect_mark(folder, "local.0.2-rank00001.hvdtrace", "second");
-	run_ranks("ab", form_two, folder); /* rank 1's first is still there: on all ranks the numbers go on after it */
-	expect_mark(folder, "local.0-rank00001.hvdtrace", "first");
-	expect_mark(folder, "local.0.2-rank00000.hvdtrace", "first");
-	expect_mark(folder, "local.0.2-rank00001.hvdtrace", "first");
-	expect_mark(folder, "local.0.3-rank00000.hvdtrace", "second");
-	expect_mark(folder, "local.0.3-rank00001.hvdtrace", "second");
-	assert_int_equal(rmdir(folder), 0);
-}
-
-/* Writes a number over four bytes of a file, runs hvd-trace on both, and expects it to refuse them with these words. */
-static void expect_refused(const char *folder, const char *other, const char *damaged, size_t at, uint32_t number, const char *says)
-{
-	char text[3000], path[1200];
-	snprintf(path, sizeof path, "%s/%s", folder, damaged);
-	int fd = open(path, O_WRONLY);
-	assert_int_equal(pwrite(fd, &number, sizeof number, (off_t)at), sizeof number);
-	close(fd);
-	snprintf(text, sizeof text, "${BUILD:-build}/hvd-trace %s/%s %s 2>&1", folder, other, path);
-	FILE *f = popen(text, "r");
-	text[f ? fread(text, 1, sizeof text - 1, f) : 0] = 0;
-	assert_int_equal(WEXITSTATUS(pclose(f)), 65);
-	if (!strstr(text, says))
-		fail_msg("%s", text);
-}
-
-/* Each step takes 100 ms; rank 1's gradients are ready 5 ms after rank 0's, and the mean is there 1 ms later. */
-static void write_trace(const char *folder, uint32_t rank, int64_t ahead)
-{
-	char path[1200];
-	struct trace_file *t = calloc(1, sizeof *t);
-	assert_non_null(t);
-	*t = (struct trace_file){ .magic = TRACE_MAGIC, .host = "a", .rank = rank, .size = 2, .written = 60 };
-	for (uint32_t i = 0; i < 20; i++) {
-		const uint64_t begin = (uint64_t)(ahead + 100000000 * (i + 1) + 5000000 * rank), end = (uint64_t)(ahead + 100000000 * (i + 1) + 6000000);
-		t->record[3 * i] = (struct trace_record){ begin, begin, i, 0, TRACE_READY, 4 };
-		t->record[3 * i + 1] = (struct trace_record){ begin, end, i, 0, TRACE_BUCKET, 4 };
-		t->record[3 * i + 2] = (struct trace_record){ begin, end, i, 0, TRACE_WAIT, 4 };
-	}
-	snprintf(path, sizeof path, "%s/1.0-rank%05u.hvdtrace", folder, rank);
-	FILE *f = fopen(path, "w");
-	assert_true(f && fwrite(t, sizeof *t, 1, f) == 1 && !fclose(f));
-	free(t);
-}
-
-static void clocks_that_have_drifted_blame_nobody(void **state)
-{
-	static const int64_t ahead[] = { 0, 50000000, -50000000 };
-	(void)state;
-	char folder[1024], text[3000];
-	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
-	for (int i = 0; i < 3; i++) {
-		for (uint32_t rank = 0; rank < 2; rank++)
-			write_trace(folder, rank, rank ? ahead[i] : 0);
-		snprintf(text, sizeof text, "${BUILD:-build}/hvd-trace %s", folder);
-		FILE *f = popen(text, "r");
-		text[f ? fread(text, 1, sizeof text - 1, f) : 0] = 0;
-		assert_int_equal(pclose(f), 0);
-		if (!strstr(text, "last to be ready: rank 1 on a, in 19 of 19 steps, 5.00 ms after the others"))
-			fail_msg("%s", text);
-	}
-	snprintf(text, sizeof text, "rm -r %s", folder);
-	assert_int_equal(system(text), 0);
-}
-
-static void traces_of_two_worlds_and_damaged_ones_are_refused(void **state)
-{
-	(void)state;
-	const char *first = "local.0-rank00000.hvdtrace", *second = "local.0-rank00001.hvdtrace", *later = "local.0.2-rank00001.hvdtrace";
-	const size_t step = offsetof(struct trace_file, record[0].step), rank = offsetof(struct trace_file, rank);
-	char folder[1024], command[1100];
-	unsetenv("SLURM_JOB_ID");
-	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
-	run_ranks("ab", form_two, folder);
-	expect_refused(folder, first, later, rank, 1, "traces of several job steps: rank 0 of 2 is followed by another's rank 1 of 2");
-	expect_refused(folder, first, second, rank, 2, "local.0-rank00001.hvdtrace: damaged: rank 2 of 2");
-	expect_refused(folder, later, first, step, 4000000000, "local.0-rank00000.hvdtrace: damaged: rank 0 of 2, steps 0 to 4000000000");
-	expect_refused(folder, later, later, rank + 12, 0x7fffffff, "local.0.2-rank00001.hvdtrace: damaged: rank 1 of 2"); /* its clock */
-	snprintf(command, sizeof command, "rm -r %s", folder);
-	assert_int_equal(system(command), 0);
-}
-
-/* The limit with which so many files can yet be opened. */
-static rlim_t files_more(int n)
-{
-	int fd = n > 0 ? open("/dev/null", O_RDONLY) : -1;
-	must(n < 1 || fd >= 0);
-	rlim_t limit = n > 1 ? files_more(n - 1) : (rlim_t)fd + 1;
-	close(fd);
-	return limit;
-}
-
-static void may_open(rlim_t files)
-{
-	struct rlimit limit;
-	must(!getrlimit(RLIMIT_NOFILE, &limit));
-	limit.rlim_cur = files;
-	must(!setrlimit(RLIMIT_NOFILE, &limit));
-}
-
-struct few_files {
-	double deadline;
-	int more, rank;
-};
-
-/* Rank 0, which the others would find there, may not open what the sub-world needs, nor allow itself more. */
-static void split_with_few_files(void *arg)
-{
-	const struct few_files *f = arg;
-	struct hvd *h = join_within(f->deadline), *s;
-	const rlim_t few = files_more(f->more);
-	if (meeting_rank == 0)
-		must(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ few, few }));
-	double begin = lived();
-	int status = hvd_split(h, 0, &s);
-	must(!s && status == (meeting_rank ? HVD_EBOOT : HVD_ESYS) && lived() - begin < f->deadline / 2 + 1);
-	works(h, hvd_barrier(h));
-	works(h, hvd_close(h));
-}
-
-static void a_split_that_fails_on_its_first_rank_fails_on_all_and_loses_none(void **state)
-{
-	(void)state;
-	run_ranks("aaa", split_with_few_files, &(struct few_files){ 20, 4, 0 });
-	run_ranks("aaa", split_with_few_files, &(struct few_files){ 1, 4, 0 });
-	for (int more = 1; more < 4; more++) /* before the others could connect to it */
-		run_ranks("aaa", split_with_few_files, &(struct few_files){ 20, more, 0 });
-}
-
-/* Another rank than the first may open only so few files that it cannot do its part, if they are so few. */
-static void split_where_another_has_few_files(void *arg)
-{
-	const struct few_files *f = arg;
-	struct hvd *h = join_within(f->deadline), *s;
-	const rlim_t few = files_more(f->more);
-	char name[32];
-	if (meeting_rank == f->rank)
-		must(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ few, few }));
-	double begin = lived();
-	int status = hvd_split(h, 0, &s);
-	double took = lived() - begin;
-	if (took > f->deadline / 4)
-		fprintf(stderr, "rank %d of %s, %d files more for rank %d: after %.1f s %d: %s\n", meeting_rank, meeting_hosts, f->more, f->rank, took, status, hvd_error(h));
-	must(took < f->deadline / 4 && !status == !!s);
-	snprintf(name, sizeof name, "rank %d on node-%c ", f->rank, meeting_hosts[f->rank]);
-	must(!status || status == HVD_ESYS || (status == HVD_EBOOT && meeting_rank != f->rank));
-	must(!status || meeting_rank == f->rank || (!strncmp(hvd_error(h), "hvd_split: ", 11) && !strncmp(hvd_error(h) + 11, name, strlen(name))));
-	must(!status || strstr(hvd_error(h), "files") || strstr(hvd_error(h), "descriptor"));
-	meeting->place[0] += !status;
-	hvd_close(s);
-	works(h, hvd_barrier(h));
-	must(meeting->place[0] == (status ? 0 : 3)); /* all or none */
-	works(h, hvd_close(h));
-}
-
-static void a_split_that_fails_on_another_rank_fails_on_all_at_once_and_says_where_and_why(void **state)
-{
-	(void)state;
-	for (int i = 0; i < 4; i++)
-		for (int more = 1; more < 8 + i % 2 * 2; more++)
-			run_ranks(i % 2 ? "abc" : "aaa", split_where_another_has_few_files, &(struct few_files){ 20, more, 1 + i / 2 });
-}
-
-static useconds_t hesitates; /* between a connection and the first word on it, which has random numbers */
-
-ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags);
-ssize_t __real_getrandom(void *bytes, size_t size, unsigned flags);
-ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags)
-{
-	if (hesitates)
-		usleep(hesitates);
-	return __real_getrandom(bytes, size, flags);
-}
-
-static void who_has_come_on_the_last_file_is_not_sent_away_before_it_speaks(void **state)
-{
-	(void)state;
-	hesitates = 20000;
-	for (int more = 1; more < 10; more++)
-		run_ranks("abc", split_where_another_has_few_files, &(struct few_files){ 20, more, 1 });
-	hesitates = 0;
-}
-
-static int messages(struct mesh *m)
-{
-	int n = 0;
-	pthread_mutex_lock(&m->lock);
-	for (int i = 0; i < m->size; i++)
-		for (const struct message *k = m->peer[i].inbox; k; k = k->next)
-			n++;
-	pthread_mutex_unlock(&m->lock);
-	return n;
-}
-
-static void split_in_vain(void *arg)
-{
-	(void)arg;
-	struct hvd *h = join_within(20), *s;
-	const rlim_t few = files_more(1);
-	if (meeting_rank == 1)
-		must(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ few, few }));
-	for (int i = 0; i < 10; i++) {
-		must(hvd_split(h, 0, &s) == (meeting_rank == 1 ? HVD_ESYS : HVD_EBOOT));
-		must(messages(h->mesh) < 4); /* of this one, and of the one before */
-	}
-	works(h, hvd_close(h));
-}
-
-static void splits_that_fail_leave_no_messages(void **state)
-{
-	(void)state;
-	run_ranks("aab", split_in_vain, NULL);
-}
-
-/* A program that takes files away from itself, as one in a sandbox does: those that are open go on. */
-static void compute_with_few_files(void *arg)
-{
-	(void)arg;
-	struct hvd *h = join_within(2);
-	struct rlimit before;
-	must(!getrlimit(RLIMIT_NOFILE, &before));
-	if (meeting_rank == 1)
-		may_open(2);
-	usleep(3000000);
-	for (int k = 0; k < 3; k++)
-		check_sum(h, 15);
-	works(h, hvd_close(h));
-	may_open(before.rlim_cur); /* a sanitizer opens some at the end */
-}
-
-static void a_program_that_may_open_no_more_files_stays_in_its_world(void **state)
-{
-	(void)state;
-	run_ranks("aabb", compute_with_few_files, NULL);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ranks_form_worlds_by_node_across_nodes_and_by_color),
-		cmocka_unit_test(one_world_can_follow_another),
-		cmocka_unit_test(a_second_world_leaves_the_first_ones_trace_alone),
-		cmocka_unit_test(traces_of_two_worlds_and_damaged_ones_are_refused),
-		cmocka_unit_test(clocks_that_have_drifted_blame_nobody),
 		cmocka_unit_test(a_death_in_a_sub_world_is_one_of_the_world),
 		cmocka_unit_test(a_death_in_a_split_is_one_of_the_world),
 		cmocka_unit_test(a_kill_at_any_instant_of_a_split_is_survived),
@@ -705,11 +403,6 @@ int main(void)
 		cmocka_unit_test(a_recovery_waits_for_what_broke_the_sub_world),
 		cmocka_unit_test(who_is_late_in_a_sub_world_is_called_late_and_lives),
 		cmocka_unit_test(a_sub_world_is_closed_once_the_world_above_knows_what_broke_it),
-		cmocka_unit_test(a_split_that_fails_on_its_first_rank_fails_on_all_and_loses_none),
-		cmocka_unit_test(a_split_that_fails_on_another_rank_fails_on_all_at_once_and_says_where_and_why),
-		cmocka_unit_test(who_has_come_on_the_last_file_is_not_sent_away_before_it_speaks),
-		cmocka_unit_test(splits_that_fail_leave_no_messages),
-		cmocka_unit_test(a_program_that_may_open_no_more_files_stays_in_its_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

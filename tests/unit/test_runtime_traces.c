@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Traces: of one world after another, and what hvd-trace makes of them. */
+#include "tests/unit/runtime_world.h"
+
+#include <fcntl.h>
+
+/* directory: of the traces; NULL: none are written. */
+static struct hvd *open_traced(const char *directory)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	conf.trace = directory;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	return h;
+}
+
+/* Rank 0 comes last to the second world: the card that the others find is that of the first. */
+static void form_two(void *arg)
+{
+	struct hvd *h = open_traced(arg);
+	check_sum(h, (1 << hvd_world(h)->size) - 1);
+	hvd_mark(h, "first", hvd_mark(h, NULL, 0));
+	works(h, hvd_close(h));
+	if (meeting_rank == 0)
+		usleep(100000);
+	h = open_traced(arg);
+	check_sum(h, (1 << hvd_world(h)->size) - 1);
+	hvd_mark(h, "second", hvd_mark(h, NULL, 0));
+	works(h, hvd_close(h));
+}
+
+static void one_world_can_follow_another(void **state)
+{
+	(void)state;
+	run_ranks("aabb", form_two, NULL);
+}
+
+/* The first name that the program gave to a time in this file; the file goes. */
+static void expect_mark(const char *folder, const char *file, const char *name)
+{
+	char path[1200];
+	struct trace_file *t = malloc(sizeof *t);
+	snprintf(path, sizeof path, "%s/%s", folder, file);
+	FILE *f = fopen(path, "r");
+	if (!f)
+		fail_msg("there is no %s", path);
+	assert_true(t && fread(t, sizeof *t, 1, f) == 1);
+	fclose(f);
+	assert_string_equal(t->name[0], name);
+	free(t);
+	unlink(path);
+}
+
+static void a_second_world_leaves_the_first_ones_trace_alone(void **state)
+{
+	(void)state;
+	char folder[1024];
+	unsetenv("SLURM_JOB_ID");
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	run_ranks("ab", form_two, folder);
+	expect_mark(folder, "local.0-rank00000.hvdtrace", "first");
+	expect_mark(folder, "local.0.2-rank00000.hvdtrace", "second");
+	expect_mark(folder, "local.0.2-rank00001.hvdtrace", "second");
+	run_ranks("ab", form_two, folder); /* rank 1's first is still there: on all ranks the numbers go on after it */
+	expect_mark(folder, "local.0-rank00001.hvdtrace", "first");
+	expect_mark(folder, "local.0.2-rank00000.hvdtrace", "first");
+	expect_mark(folder, "local.0.2-rank00001.hvdtrace", "first");
+	expect_mark(folder, "local.0.3-rank00000.hvdtrace", "second");
+	expect_mark(folder, "local.0.3-rank00001.hvdtrace", "second");
+	assert_int_equal(rmdir(folder), 0);
+}
+
+/* Writes a number over four bytes of a file, runs hvd-trace on both, and expects it to refuse them with these words. */
+static void expect_refused(const char *folder, const char *other, const char *damaged, size_t at, uint32_t number, const char *says)
+{
+	char text[3000], path[1200];
+	snprintf(path, sizeof path, "%s/%s", folder, damaged);
+	int fd = open(path, O_WRONLY);
+	assert_int_equal(pwrite(fd, &number, sizeof number, (off_t)at), sizeof number);
+	close(fd);
+	snprintf(text, sizeof text, "${BUILD:-build}/hvd-trace %s/%s %s 2>&1", folder, other, path);
+	FILE *f = popen(text, "r");
+	text[f ? fread(text, 1, sizeof text - 1, f) : 0] = 0;
+	assert_int_equal(WEXITSTATUS(pclose(f)), 65);
+	if (!strstr(text, says))
+		fail_msg("%s", text);
+}
+
+/* Each step takes 100 ms; rank 1's gradients are ready 5 ms after rank 0's, and the mean is there 1 ms later. */
+static void write_trace(const char *folder, uint32_t rank, int64_t ahead)
+{
+	char path[1200];
+	struct trace_file *t = calloc(1, sizeof *t);
+	assert_non_null(t);
+	*t = (struct trace_file){ .magic = TRACE_MAGIC, .host = "a", .rank = rank, .size = 2, .written = 60 };
+	for (uint32_t i = 0; i < 20; i++) {
+		const uint64_t begin = (uint64_t)(ahead + 100000000 * (i + 1) + 5000000 * rank), end = (uint64_t)(ahead + 100000000 * (i + 1) + 6000000);
+		t->record[3 * i] = (struct trace_record){ begin, begin, i, 0, TRACE_READY, 4 };
+		t->record[3 * i + 1] = (struct trace_record){ begin, end, i, 0, TRACE_BUCKET, 4 };
+		t->record[3 * i + 2] = (struct trace_record){ begin, end, i, 0, TRACE_WAIT, 4 };
+	}
+	snprintf(path, sizeof path, "%s/1.0-rank%05u.hvdtrace", folder, rank);
+	FILE *f = fopen(path, "w");
+	assert_true(f && fwrite(t, sizeof *t, 1, f) == 1 && !fclose(f));
+	free(t);
+}
+
+static void clocks_that_have_drifted_blame_nobody(void **state)
+{
+	static const int64_t ahead[] = { 0, 50000000, -50000000 };
+	(void)state;
+	char folder[1024], text[3000];
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	for (int i = 0; i < 3; i++) {
+		for (uint32_t rank = 0; rank < 2; rank++)
+			write_trace(folder, rank, rank ? ahead[i] : 0);
+		snprintf(text, sizeof text, "${BUILD:-build}/hvd-trace %s", folder);
+		FILE *f = popen(text, "r");
+		text[f ? fread(text, 1, sizeof text - 1, f) : 0] = 0;
+		assert_int_equal(pclose(f), 0);
+		if (!strstr(text, "last to be ready: rank 1 on a, in 19 of 19 steps, 5.00 ms after the others"))
+			fail_msg("%s", text);
+	}
+	snprintf(text, sizeof text, "rm -r %s", folder);
+	assert_int_equal(system(text), 0);
+}
+
+static void traces_of_two_worlds_and_damaged_ones_are_refused(void **state)
+{
+	(void)state;
+	const char *first = "local.0-rank00000.hvdtrace", *second = "local.0-rank00001.hvdtrace", *later = "local.0.2-rank00001.hvdtrace";
+	const size_t step = offsetof(struct trace_file, record[0].step), rank = offsetof(struct trace_file, rank);
+	char folder[1024], command[1100];
+	unsetenv("SLURM_JOB_ID");
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	run_ranks("ab", form_two, folder);
+	expect_refused(folder, first, later, rank, 1, "traces of several job steps: rank 0 of 2 is followed by another's rank 1 of 2");
+	expect_refused(folder, first, second, rank, 2, "local.0-rank00001.hvdtrace: damaged: rank 2 of 2");
+	expect_refused(folder, later, first, step, 4000000000, "local.0-rank00000.hvdtrace: damaged: rank 0 of 2, steps 0 to 4000000000");
+	expect_refused(folder, later, later, rank + 12, 0x7fffffff, "local.0.2-rank00001.hvdtrace: damaged: rank 1 of 2"); /* its clock */
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_world_can_follow_another),
+		cmocka_unit_test(a_second_world_leaves_the_first_ones_trace_alone),
+		cmocka_unit_test(traces_of_two_worlds_and_damaged_ones_are_refused),
+		cmocka_unit_test(clocks_that_have_drifted_blame_nobody),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
