@@ -215,7 +215,7 @@ $(BUILD)/tests/test_runtime_measured: private override LDFLAGS += -Wl,--wrap=clo
 $(BUILD)/tests/test_runtime_few_files: private override LDFLAGS += -Wl,--wrap=getrandom
 $(BUILD)/tests/test_runtime_stopped: private override LDFLAGS += -Wl,--wrap=lived
 $(BUILD)/tests/test_runtime_memory: private override LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
-$(BUILD)/tests/test_runtime_recover: private override LDFLAGS += -Wl,--wrap=queue_reset,--wrap=calloc
+$(BUILD)/tests/test_runtime_rebuild: private override LDFLAGS += -Wl,--wrap=queue_reset,--wrap=calloc
 $(BUILD)/tests/test_trainer_window: private override LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_chk
 $(BUILD)/tests/test_trainer_staging: private override LDFLAGS += -Wl,--wrap=renameat2,--wrap=rename
 $(BUILD)/tests/test_trainer_checkpoint_dir: private override LDFLAGS += -Wl,--wrap=renameat2
