@@ -47,3 +47,12 @@ size_t utf8_append(char *text, size_t size, size_t used, const char *more)
 	memcpy(text + end, cut, sizeof cut);
 	return used;
 }
+
+size_t utf8_append_words(char *text, size_t size, size_t used, int n, char *const words[])
+{
+	for (int i = 0; i < n; i++) {
+		used = utf8_append(text, size, used, " ");
+		used = utf8_append(text, size, used, words[i]);
+	}
+	return used;
+}

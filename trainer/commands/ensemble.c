@@ -189,10 +189,7 @@ static int make(const struct ensemble_conf *conf, struct members *m, char **argv
 	size_t used = utf8_append(out.about.command, sizeof out.about.command, 0, "chexnet ensemble --average=");
 
 	used = utf8_append(out.about.command, sizeof out.about.command, used, average_choices[conf->average]);
-	for (int k = 0; k <= m->n; k++) {
-		used = utf8_append(out.about.command, sizeof out.about.command, used, " ");
-		used = utf8_append(out.about.command, sizeof out.about.command, used, argv[1 + k]);
-	}
+	utf8_append_words(out.about.command, sizeof out.about.command, used, m->n + 1, argv + 1);
 	if (!e->code && predictions_write(argv[1], &out, e) == 0 && (!conf->spread || write_spread(conf->spread, &out, spread, e) == 0)) {
 		printf("%d members, %zu image%s, average of %s: %s\n", m->n, out.n, out.n == 1 ? "" : "s", average_choices[conf->average], argv[1]);
 		if (out.about.leaked > 0)

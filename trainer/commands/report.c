@@ -168,10 +168,7 @@ static void note_command(struct sources *s, int argc, char **argv)
 	time_t t = time(NULL);
 	struct tm now;
 
-	for (int i = 1; i < argc; i++) {
-		used = utf8_append(s->command, sizeof s->command, used, " ");
-		used = utf8_append(s->command, sizeof s->command, used, argv[i]);
-	}
+	utf8_append_words(s->command, sizeof s->command, used, argc - 1, argv + 1);
 	strftime(s->date, sizeof s->date, "%Y-%m-%d %H:%M UTC", gmtime_r(&t, &now));
 }
 

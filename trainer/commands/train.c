@@ -138,10 +138,7 @@ static void write_command(char *text, size_t size, const struct command *c, int 
 	size_t used = utf8_append(text, size, 0, "chexnet ");
 
 	used = utf8_append(text, size, used, c->name);
-	for (int i = 1; i < argc; i++) {
-		used = utf8_append(text, size, used, " ");
-		used = utf8_append(text, size, used, argv[i]);
-	}
+	utf8_append_words(text, size, used, argc - 1, argv + 1);
 }
 
 int train_read_options(const struct command *c, int argc, char **argv, struct train_conf *conf, char *command, size_t size, struct error *e)
