@@ -182,7 +182,7 @@ int engine_made(struct engine *engine, uint64_t *steps);
 
 /* Bytes held, all allocated by engine_open(), without engine_keep()'s. */
 size_t engine_memory(const struct engine *engine);
-/* "cpu: oneDNN 2.6.3, avx512, 2 threads" */
+/* "cpu: fused kernels in AVX2, fp32, 2 threads" */
 const char *engine_describe(const struct engine *engine);
 
 #endif

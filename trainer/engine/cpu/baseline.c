@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * VARIANT_BASELINE: a training step of plain oneDNN primitives, the rival that `make bench` measures the fused engine against.
+ * VARIANT_BASELINE: a training step of plain oneDNN primitives, the rival that `make bench` measures the fused engine against; only tests and benchmarks are linked with it.
  * BN with its fused ReLU, a dense copy for every concatenation, gradients added up by a loop: what a framework on oneDNN
  * does. It trains only. All oneDNN calls of the tree are in this file (its C API changed in 3.0). */
 #include <math.h>
