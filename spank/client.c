@@ -477,7 +477,8 @@ static void drop_inherited(void)
 		return;
 	drop_ours("OMP_NUM_THREADS", "", getenv("HVD_THREADS"), "");
 	drop_ours("NCCL_IB_HCA", "=", getenv("HVD_NIC"), "");
-	drop_ours("UCX_NET_DEVICES", "", getenv("HVD_NIC"), ":1");
+	for (char port[] = ":1"; port[1] <= '4'; port[1]++)
+		drop_ours("UCX_NET_DEVICES", "", getenv("HVD_NIC"), port);
 	for (size_t i = 0; i < sizeof placement / sizeof *placement; i++)
 		unsetenv(placement[i]);
 }

@@ -126,8 +126,8 @@ static void read_gpu(const struct node *node, hwloc_obj_t pci, struct gpu *gpu)
 	}
 }
 
-/* Some descriptions leave the states out: then nothing is known to be down. */
-static bool is_down(hwloc_obj_t card)
+/* The first port with a link, 0: none has one. Some descriptions leave the states out: then nothing is known to be down. */
+static int port_of(hwloc_obj_t card)
 {
 	char name[16];
 	bool known = false;
@@ -135,10 +135,10 @@ static bool is_down(hwloc_obj_t card)
 	for (int port = 1; port <= 4; port++) {
 		snprintf(name, sizeof name, "Port%dState", port);
 		if (!strcmp(info_of(card, name), "4"))
-			return false;
+			return port;
 		known |= *info_of(card, name) != '\0';
 	}
-	return known;
+	return !known;
 }
 
 static void add_nics(struct node *node, hwloc_obj_t pci)
@@ -149,7 +149,7 @@ static void add_nics(struct node *node, hwloc_obj_t pci)
 			continue;
 		read_locality(node, pci, &nic->at);
 		snprintf(nic->name, sizeof nic->name, "%s", os->name);
-		nic->down = is_down(os);
+		nic->port = port_of(os);
 		node->nics++;
 	}
 }

@@ -244,7 +244,7 @@ static void choose_nics(const struct node *node, const struct request *r, struct
 		for (int n = 0; n < node->nics; n++) {
 			const struct nic *nic = &node->nic[n];
 			int d = nic_distance(&at, &nic->at);
-			if (nic->down)
+			if (!nic->port)
 				continue;
 			if (best < 0 || d < best_distance || (d == best_distance && (used[n] < used[best] ||
 			    (used[n] == used[best] && nic->at.order < node->nic[best].at.order)))) {

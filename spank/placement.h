@@ -62,7 +62,7 @@ struct gpu {
 struct nic {
 	struct locality at;
 	char name[32]; /* "mlx5_0" */
-	bool down;     /* the system says that no port has a link; false where it says nothing */
+	int port;      /* the first with a link; 0 where the system says that none has one, 1 where it says nothing */
 };
 
 struct node {

@@ -56,8 +56,8 @@ static void read_locality(const struct node *node, const char *bus, int device, 
 	read_bridges(bus, name, at);
 }
 
-/* No port with "4: ACTIVE", but one with another state. */
-static bool is_down(int device, const char *card)
+/* The first port with "4: ACTIVE"; without one 0, or 1 where no port has a state. */
+static int port_of(int device, const char *card)
 {
 	char path[PATH_TEXT], state[32];
 	bool known = false;
@@ -67,10 +67,10 @@ static bool is_down(int device, const char *card)
 		if (read_small_file(device, path, state, sizeof state) <= 0)
 			continue;
 		if (atoi(state) == 4)
-			return false;
+			return port;
 		known = true;
 	}
-	return known;
+	return !known;
 }
 
 static void add_cards(const char *bus, int device, const char *name, struct node *node)
@@ -83,7 +83,7 @@ static void add_cards(const char *bus, int device, const char *name, struct node
 		if (e->d_name[0] == '.' || strlen(e->d_name) >= sizeof nic->name)
 			continue;
 		snprintf(nic->name, sizeof nic->name, "%.31s", e->d_name);
-		nic->down = is_down(device, nic->name);
+		nic->port = port_of(device, nic->name);
 		read_locality(node, bus, device, name, &nic->at);
 		node->nics++;
 	}

@@ -58,12 +58,22 @@ static const char *devices_text(const struct task_plan *task, bool tokens, char 
 	return task->devices ? buf : NULL;
 }
 
-static const char *nic_text(const struct task_plan *task, bool hint, const char *begin, const char *end, char *buf)
+static const char *nic_text(const struct task_plan *task, bool hint, const char *begin, char *buf)
 {
 	/* a different NCCL_IB_HCA per rank narrows NCCL's own search: on request only, and never several GPUs to one card */
 	if (task->nic < 0 || (hint && (!step.options.nic_hint || task->devices > 1)))
 		return NULL;
-	snprintf(buf, CPULIST_TEXT, "%s%s%s", begin, step.node->nic[task->nic].name, end);
+	snprintf(buf, CPULIST_TEXT, "%s%s", begin, step.node->nic[task->nic].name);
+	return buf;
+}
+
+/* UCX wants a port as well. */
+static const char *nic_port_text(const struct task_plan *task, char *buf)
+{
+	if (!nic_text(task, true, "", buf))
+		return NULL;
+	const size_t length = strlen(buf);
+	snprintf(buf + length, CPULIST_TEXT - length, ":%d", step.node->nic[task->nic].port);
 	return buf;
 }
 
@@ -84,11 +94,11 @@ static const char *text_of(enum variable v, const struct task_plan *task, const 
 		snprintf(buf, CPULIST_TEXT, "%d", task->threads);
 		return buf;
 	case NIC:
-		return nic_text(task, false, "", "", buf);
+		return nic_text(task, false, "", buf);
 	case NCCL_NIC: /* without the = it would be all cards whose names begin so: mlx5_1, mlx5_10, mlx5_11 */
-		return nic_text(task, true, "=", "", buf);
+		return nic_text(task, true, "=", buf);
 	case UCX_NIC:
-		return nic_text(task, true, "", ":1", buf);
+		return nic_port_text(task, buf);
 	case GPU:
 		return devices_text(task, false, buf);
 	case VISIBLE:

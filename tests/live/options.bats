@@ -500,7 +500,7 @@ refused() { # TEXT: exit 64 and exactly this line
 @test "neither a step nor a job that a task starts inherits its placement" {
 	local ours='^(HVD_(GPU|CPUS|NUMA|NIC|POLICY|THREADS)|OMP_NUM_THREADS|NCCL_IB_HCA|UCX_NET_DEVICES|SLURM_HVD_STEP)='
 	run in_cluster salloc -Q -N1 -n2 --gpus=2 srun -Q --gpus=2 -n2 --hvd --hvd-bind=nic=hint bash -c \
-		'if [ "$SLURM_PROCID" = 0 ]; then env | sed s/^/task:/; srun -Q --overlap -n1 --gpus=2 env; fi'
+		'if [ "$SLURM_PROCID" = 0 ]; then env | sed s/^/task:/; UCX_NET_DEVICES=$HVD_NIC:2 srun -Q --overlap -n1 --gpus=2 env; fi'
 	echo "$output" | grep 'HVD_\|OMP\|CUDA\|NCCL\|UCX' || true
 	[ "$status" -eq 0 ]
 	[ "$(sed -n 's/^task://p' <<<"$output" | grep -Ec "$ours")" -eq 9 ]

@@ -71,6 +71,7 @@ static inline void make_machine(int packages, int numas, int cores, int threads,
 		struct nic *nic = &node->nic[node->nics++];
 		nic->at = (struct locality){ .order = (uint64_t)(128 + n) << 8, .numa = n / 2, .package = n / 2 / numas, .cpus = node->numa[n / 2].cpus };
 		snprintf(nic->name, sizeof nic->name, "mlx5_%d", n);
+		nic->port = 1;
 	}
 }
 
@@ -154,6 +155,7 @@ static inline void load_text(FILE *f)
 			assert_int_equal(sscanf(line, "nic %31s %31s", name, pci), 2);
 			struct nic *nic = &node->nic[node->nics++];
 			snprintf(nic->name, sizeof nic->name, "%.31s", name);
+			nic->port = 1;
 			place_device(&nic->at, pci, line);
 		} else if (!strcmp(word, "memory")) {
 			memory[memories++] = atoi(line + 7);

@@ -62,6 +62,24 @@ static void variables_do_not_depend_on_how_they_are_written(void **state)
 	assert_null(strstr(record->task[0].variables, "UCX_NET_DEVICES"));
 }
 
+static void change_topology(const char *sed)
+{
+	char command[2600];
+	snprintf(command, sizeof command, "sed -i '%s' '%s/topology.xml'", sed, dir);
+	assert_int_equal(system(command), 0);
+}
+
+/* A card of two ports, whose cable is in the second. */
+static void ucx_is_told_the_port_with_the_link(void **state)
+{
+	(void)state;
+	change_topology("s|\\(name=\"mlx5_0\".*\\)/>|\\1><info name=\"Port1State\" value=\"1\"/><info name=\"Port2State\" value=\"4\"/></object>|");
+	assert_int_equal(run_step("joined,hide-gpus,gpu,nic=hint", 1, 0), 0);
+	change_topology("s|<info name=\"Port.*</object>||; s|\\(name=\"mlx5_0\".*\\)>|\\1/>|");
+	assert_non_null(strstr(record->task[0].variables, "NCCL_IB_HCA==mlx5_0\n"));
+	assert_non_null(strstr(record->task[0].variables, "UCX_NET_DEVICES=mlx5_0:2\n"));
+}
+
 /* spank_setenv clears 256 KiB a call, which all tasks of a node would do at once: what they get has its room before the fork, also
  * where only the task sees what the user bound it to. */
 static void tasks_set_no_variable(void **state)
@@ -628,6 +646,7 @@ int main(void)
 	const struct CMUnitTest tests_of_steps[] = {
 		cmocka_unit_test(every_task_is_bound),
 		cmocka_unit_test(variables_do_not_depend_on_how_they_are_written),
+		cmocka_unit_test(ucx_is_told_the_port_with_the_link),
 		cmocka_unit_test(tasks_set_no_variable),
 		cmocka_unit_test(a_gpu_in_use_is_named_with_its_user),
 		cmocka_unit_test(an_instance_is_placed_as_the_gpu_it_is_cut_from),

@@ -379,7 +379,7 @@ static void nics_are_near_and_shared_out(void **state)
 		assert_int_equal(plan.task[t].nic, t);
 	plan_free(&plan);
 	/* a card without a link is passed over */
-	node->nic[0].down = true;
+	node->nic[0].port = 0;
 	assert_int_equal(place_tasks(node, request, &plan), 0);
 	assert_int_equal(plan.task[0].nic, 1);
 	assert_int_equal(plan.task[1].nic, 1);
@@ -392,7 +392,7 @@ static void nics_are_near_and_shared_out(void **state)
 	assert_int_equal(plan.task[0].nic, 3);
 	plan_free(&plan);
 	/* and where none has a link, none is named */
-	node->nic[1].down = node->nic[2].down = node->nic[3].down = true;
+	node->nic[1].port = node->nic[2].port = node->nic[3].port = 0;
 	assert_int_equal(place_tasks(node, request, &plan), 0);
 	for (int t = 0; t < 4; t++)
 		assert_int_equal(plan.task[t].nic, -1);

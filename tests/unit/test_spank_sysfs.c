@@ -110,7 +110,7 @@ static void gpus_and_cards_are_found_and_decoys_are_not(void **state)
 	assert_int_equal(gpu_at("0000:01:00.0")->at.package, 0);
 	assert_int_equal(gpu_at("0000:01:00.0")->minor, -1);
 	for (int n = 0; n < 2; n++)
-		assert_int_equal(node->nic[n].down, !!strcmp(node->nic[n].name, "mlx5_1"));
+		assert_int_equal(node->nic[n].port, !strcmp(node->nic[n].name, "mlx5_1"));
 }
 
 /* The card behind the GPU's own switch, before one that is as near to the same CPUs. */
@@ -145,7 +145,7 @@ static const struct nic *card_named(const char *name)
 	return NULL;
 }
 
-static void a_card_is_down_only_where_its_ports_say_so(void **state)
+static void a_card_has_its_first_port_with_a_link_and_none_only_where_all_say_so(void **state)
 {
 	static const int nowhere[1];
 	const char *longest = "an_adapter_with_32_letters_in_it", *way = "pci0000:00";
@@ -172,8 +172,11 @@ static void a_card_is_down_only_where_its_ports_say_so(void **state)
 	card(sys, way, "0000:00:05.0", fits, "4: ACTIVE");
 	assert_int_equal(read_pci_devices(sys, node), 0);
 	assert_int_equal(node->nics, 5);
-	assert_false(card_named("second_port")->down || card_named("last_port")->down || card_named("silent")->down || card_named(fits)->down);
-	assert_true(card_named("armed")->down);
+	assert_int_equal(card_named("second_port")->port, 2);
+	assert_int_equal(card_named("last_port")->port, 4);
+	assert_int_equal(card_named("silent")->port, 1);
+	assert_int_equal(card_named(fits)->port, 1);
+	assert_int_equal(card_named("armed")->port, 0);
 }
 
 /* Firmware that names no CPUs, or none that there are: near to all. */
@@ -260,7 +263,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(gpus_and_cards_are_found_and_decoys_are_not),
 		cmocka_unit_test(a_switch_brings_gpu_and_card_together),
-		cmocka_unit_test(a_card_is_down_only_where_its_ports_say_so),
+		cmocka_unit_test(a_card_has_its_first_port_with_a_link_and_none_only_where_all_say_so),
 		cmocka_unit_test(a_device_without_cpus_is_near_all_of_them),
 		cmocka_unit_test(a_machine_beyond_all_limits_is_refused_and_no_file_stays_open),
 		cmocka_unit_test(a_machine_without_a_bus_has_no_devices),
