@@ -148,12 +148,25 @@ static void tell_types(const struct gres_conf *conf, FILE *out)
 	fprintf(out, "\n");
 }
 
+static bool has_driver(const struct node *node)
+{
+	for (int g = 0; g < node->gpus; g++)
+		if (node->gpu[g].minor >= 0)
+			return true;
+	return false;
+}
+
 int selfcheck(const struct node *node, const struct gres_conf *conf, enum numbers numbers, FILE *out)
 {
 	int wrong = 0;
 
 	if (!node->gpus)
 		fprintf(out, "this node has no NVIDIA GPU\n");
+	else if (!has_driver(node)) {
+		fprintf(out, "NOT CHECKED: %d GPU%s, but no driver that says which device file is whose: load it and check again, or name a copy of that node's /proc/driver/nvidia with --proc\n",
+			node->gpus, node->gpus == 1 ? "" : "s");
+		return 1;
+	}
 	if (conf->autodetect)
 		fprintf(out, "gres.conf asks the driver (AutoDetect): what its lines leave out is right by itself\n");
 	for (int i = 0; i < conf->gpus; i++)

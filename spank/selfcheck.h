@@ -9,7 +9,8 @@
 #include "gres_conf.h"
 #include "placement.h"
 
-/* Prints a line for each GPU. numbers: what plugstack.conf says of them. Returns the number of lines that an admin has to change. */
+/* Prints a line for each GPU. numbers: what plugstack.conf says of them. Returns the number of lines that an admin has to change; 1 where
+ * nothing can be checked, as no driver is loaded. */
 int selfcheck(const struct node *node, const struct gres_conf *conf, enum numbers numbers, FILE *out);
 
 #endif

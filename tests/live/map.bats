@@ -128,6 +128,11 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	SLURMD_NODENAME=gpu3 run map selfcheck --gres "$SCRATCH/nodes.conf"
 	echo "$output"
 	[ "$(grep -c ': on its socket$' <<<"$output")" -eq 4 ]
+	# before the driver is there
+	run "$BUILD/hvd-map" selfcheck --topology "$SCRATCH/topology.xml" --gres "$SCRATCH/gres.conf"
+	echo "$output"
+	[ "$status" -eq 65 ]
+	[[ $output == 'NOT CHECKED: 4 GPUs, but no driver that says which device file is whose: load it and check again, or '* ]]
 	[ ! -e /etc/slurm/gres.conf ] && [ ! -e /run/slurm/conf/gres.conf ] || return 0
 	SLURM_CONF='' run map selfcheck
 	[ "$status" -eq 65 ]
