@@ -4,6 +4,7 @@
 #endif
 #include "reduce.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static float f32_of_bf16(uint16_t x)
@@ -23,19 +24,39 @@ static uint16_t bf16_of_f32(float f)
 	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16); /* to nearest, ties to even */
 }
 
+/* Without a branch, which would keep loops from being vectorised. */
+static uint32_t choose(bool which, uint32_t yes, uint32_t no)
+{
+	return no ^ ((no ^ yes) & -(uint32_t)which);
+}
+
+/* Of f16 not by _Float16, for each of which compilers call a function (and gcc 11 does not know it). */
 static float f32_of_f16(uint16_t x)
 {
-	_Float16 half;
-	memcpy(&half, &x, 2);
-	return (float)half;
+	const uint32_t rest = x & 0x7fff;
+	const float small = (float)(int32_t)rest * 0x1p-24f; /* a subnormal one */
+	uint32_t bits;
+	float f;
+	memcpy(&bits, &small, 4);
+	/* infinities and NaNs have the largest exponent of either */
+	bits = choose(rest < 0x400, bits, (rest << 13) + choose(rest >= 0x7c00, (255u - 31) << 23, (127u - 15) << 23));
+	bits |= (uint32_t)(x & 0x8000) << 16;
+	memcpy(&f, &bits, 4);
+	return f;
 }
 
 static uint16_t f16_of_f32(float f)
 {
-	_Float16 half = (_Float16)f;
-	uint16_t x;
-	memcpy(&x, &half, 2);
-	return x;
+	uint32_t bits, rest, small;
+	memcpy(&bits, &f, 4);
+	rest = bits & 0x7fffffff;
+	memcpy(&f, &rest, 4);
+	f += 0.5f; /* whose last bit is f16's smallest step: the sum is rounded to that */
+	memcpy(&small, &f, 4);
+	uint32_t half = (rest - (112u << 23) + 0xfff + (rest >> 13 & 1)) >> 13; /* to nearest, ties to even */
+	half = choose(rest < 113u << 23, small - (126u << 23), half);
+	half = choose(rest >= 143u << 23, choose(rest > 255u << 23, 0x7e00, 0x7c00), half);
+	return (uint16_t)(half | (bits >> 16 & 0x8000));
 }
 
 #define SAME(x) (x)

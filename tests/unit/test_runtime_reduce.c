@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rounding to bf16, by its definition. */
+ * Rounding to bf16 and f16, by their definition. */
 #include "tests/unit/test.h"
 
 #include "runtime/reduce.h"
@@ -7,50 +7,119 @@
 #include <float.h>
 #include <math.h>
 
-static uint16_t narrowed(float f)
+static uint16_t narrow(enum hvd_type type, float f)
 {
 	uint16_t x;
-	arithmetic(HVD_BF16, HVD_SUM, 0)->store(&x, &f, 1, 1);
+	arithmetic(type, HVD_SUM, 0)->store(&x, &f, 1, 1);
 	return x;
+}
+
+static float wide(enum hvd_type type, uint16_t x)
+{
+	float f;
+	arithmetic(type, HVD_SUM, 0)->load(&f, &x, 1);
+	return f;
+}
+
+static uint16_t narrowed(float f)
+{
+	return narrow(HVD_BF16, f);
 }
 
 static float widened(uint16_t x)
 {
-	float f;
-	arithmetic(HVD_BF16, HVD_SUM, 0)->load(&f, &x, 1);
-	return f;
+	return wide(HVD_BF16, x);
 }
 
-static void what_bf16_can_hold_comes_back_as_it_was(void **state)
+static const struct format {
+	enum hvd_type type;
+	int fraction;  /* bits */
+	int bias;      /* of the exponent */
+	uint16_t infinity;
+} formats[] = { { HVD_BF16, 7, 127, 0x7f80 }, { HVD_F16, 10, 15, 0x7c00 } };
+
+/* What IEEE 754 says that these 16 bits are. */
+static double meaning(const struct format *f, uint32_t x)
+{
+	const int exponent = (int)(x & 0x7fff) >> f->fraction, fraction = (int)x & ((1 << f->fraction) - 1);
+	double y = exponent ? ldexp((1 << f->fraction) + fraction, exponent - f->bias - f->fraction) : ldexp(fraction, 1 - f->bias - f->fraction);
+
+	if ((x & 0x7fff) >= f->infinity)
+		y = fraction ? NAN : INFINITY;
+	return x & 0x8000 ? -y : y;
+}
+
+static void sixteen_bits_mean_what_they_mean_and_come_back_as_they_were(void **state)
 {
 	(void)state;
-	for (uint32_t x = 0; x < 0x10000; x++)
-		if (!isnan(widened((uint16_t)x)))
-			assert_int_equal(narrowed(widened((uint16_t)x)), x);
+	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+		for (uint32_t x = 0; x < 0x10000; x++) {
+			const float y = wide(formats[i].type, (uint16_t)x);
+			if (isnan(y)) {
+				assert_true(isnan(meaning(&formats[i], x)));
+				continue;
+			}
+			assert_true((double)y == meaning(&formats[i], x) && !signbit(y) == !(x & 0x8000));
+			assert_int_equal(narrow(formats[i].type, y), x);
+		}
 }
 
 static void what_lies_between_goes_to_the_nearest_and_from_the_middle_to_even(void **state)
 {
 	(void)state;
-	for (uint16_t x = 0; x < 0x7f7f; x++) {
-		float low = widened(x), high = widened((uint16_t)(x + 1)), middle = low / 2 + high / 2;
-		assert_int_equal(narrowed(nextafterf(middle, 0)), x);
-		assert_int_equal(narrowed(middle), x + (x & 1));
-		assert_int_equal(narrowed(nextafterf(middle, INFINITY)), x + 1);
-		assert_int_equal(narrowed(-middle), 0x8000 | (x + (x & 1)));
+	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+		const enum hvd_type type = formats[i].type;
+		for (uint16_t x = 0; x < formats[i].infinity - 1; x++) {
+			const float low = wide(type, x), high = wide(type, (uint16_t)(x + 1)), middle = low / 2 + high / 2;
+			assert_int_equal(narrow(type, nextafterf(middle, 0)), x);
+			assert_int_equal(narrow(type, middle), x + (x & 1));
+			assert_int_equal(narrow(type, nextafterf(middle, INFINITY)), x + 1);
+			assert_int_equal(narrow(type, -middle), 0x8000 | (x + (x & 1)));
+		}
+		assert_int_equal(narrow(type, FLT_MAX), formats[i].infinity);
+		assert_int_equal(narrow(type, -INFINITY), 0x8000 | formats[i].infinity);
+		assert_int_equal(narrow(type, FLT_TRUE_MIN), 0);
 	}
-	assert_true(isinf(widened(narrowed(FLT_MAX))));
+	/* f16 ends at 65504, and half a step above it */
+	assert_int_equal(narrow(HVD_F16, nextafterf(65520, 0)), 0x7bff);
+	assert_int_equal(narrow(HVD_F16, 65520), 0x7c00);
+	assert_int_equal(narrow(HVD_F16, 65536), 0x7c00);
 }
 
 static void not_a_number_stays_one(void **state)
 {
 	(void)state;
-	for (uint32_t payload = 1; payload < 0x800000; payload += payload < 0x10000 ? 1 : 0x1001) {
-		uint32_t bits = 0x7f800000 | payload;
-		float f;
-		memcpy(&f, &bits, sizeof f);
-		assert_true(isnan(widened(narrowed(f))) && isnan(widened(narrowed(-f))));
+	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+		for (uint32_t payload = 1; payload < 0x800000; payload += payload < 0x10000 ? 1 : 0x1001) {
+			const enum hvd_type type = formats[i].type;
+			uint32_t bits = 0x7f800000 | payload;
+			float f;
+			memcpy(&f, &bits, sizeof f);
+			assert_true(isnan(wide(type, narrow(type, f))) && isnan(wide(type, narrow(type, -f))));
+		}
+}
+
+/* The same with vectors as for one. */
+static void many_at_once_are_as_each_alone(void **state)
+{
+	enum { N = 0x10000 };
+	float *all = malloc(N * sizeof *all);
+	uint16_t *each = malloc(N * sizeof *each);
+	(void)state;
+	assert_true(all && each);
+	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+		const enum hvd_type type = formats[i].type;
+		for (uint32_t x = 0; x < N; x++)
+			each[x] = (uint16_t)x;
+		arithmetic(type, HVD_SUM, 0)->load(all, each, N);
+		arithmetic(type, HVD_SUM, 0)->fold(all, each, N);
+		arithmetic(type, HVD_SUM, 0)->store(each, all, N, 4);
+		for (uint32_t x = 0; x < N; x++)
+			if (!isnan(all[x]))
+				assert_int_equal(each[x], narrow(type, 2 * wide(type, (uint16_t)x) / 4));
 	}
+	free(each);
+	free(all);
 }
 
 /* Sums that stay bf16 between ranks, and the mean at the end. */
@@ -74,9 +143,10 @@ static void narrow_sums_are_rounded_after_every_rank(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_bf16_can_hold_comes_back_as_it_was),
+		cmocka_unit_test(sixteen_bits_mean_what_they_mean_and_come_back_as_they_were),
 		cmocka_unit_test(what_lies_between_goes_to_the_nearest_and_from_the_middle_to_even),
 		cmocka_unit_test(not_a_number_stays_one),
+		cmocka_unit_test(many_at_once_are_as_each_alone),
 		cmocka_unit_test(narrow_sums_are_rounded_after_every_rank),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
