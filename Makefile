@@ -8,7 +8,8 @@
 #   make bench      the measurements behind every performance claim
 #   make install    into DESTDIR and prefix; the plugin goes to Slurm's plugin directory
 #
-# Useful variables: BUILD, CC, CFLAGS, DEBUG=1, SAN=1|thread, STRICT=1 (a warning is an error; `make check` sets it), prefix, slurm_plugindir, CUDA_HOME.
+# Useful variables: BUILD, CC, CFLAGS, DEBUG=1, SAN=1|thread, STRICT=1 (a warning is an error; `make check` sets it), prefix, slurm_plugindir, SLURM_HOME,
+# PMIX_HOME and HWLOC_HOME (prefixes of a Slurm, PMIx and hwloc that are not the system's), CUDA_HOME.
 
 SHELL       := /bin/bash
 MAKEFLAGS   += --no-builtin-rules
@@ -42,15 +43,24 @@ HARDEN_LINK := -Wl,-z,relro,-z,now -Wl,-z,noexecstack
 , := ,
 SANITIZER   := $(if $(filter thread,$(SAN)),thread,address)
 SANITIZE    := $(if $(SAN),-fsanitize=$(SANITIZER)$(,)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
-ALL_CFLAGS   = -std=c11 -D_GNU_SOURCE -DHVD_VERSION='"$(VERSION)"' $(WARNINGS) $(HARDEN) $(CFLAGS) $(SANITIZE) -MMD -MP
+ALL_CFLAGS   = -std=c11 -D_GNU_SOURCE $(HOMES_CFLAGS) -DHVD_VERSION='"$(VERSION)"' $(WARNINGS) $(HARDEN) $(CFLAGS) $(SANITIZE) -MMD -MP
 ALL_LDFLAGS  = $(HARDEN_LINK) $(SANITIZE) $(LDFLAGS)
 
 # ---- what is there -------------------------------------------------------------------------------
 hash        := \#
-has_header   = $(shell printf '$(hash)include <%s>\n' stddef.h stdio.h '$(1)' | $(CC) $(2) -E -x c - >/dev/null 2>&1 && echo y)
+# what is not the system's own: Slurm is found by the scontrol in PATH, too
+home         = $(if $(wildcard $($(1))/include/$(2)),$(filter-out /usr,$($(1))),$(if $(filter command,$(origin $(1))),$(error $(1)=$($(1)): there is no include/$(2))))
+SLURM_HOME  ?= $(patsubst %/bin/scontrol,%,$(realpath $(shell command -v scontrol)))
+SLURM       := $(call home,SLURM_HOME,slurm/spank.h)
+PMIX        := $(call home,PMIX_HOME,pmix.h)
+HWLOC       := $(call home,HWLOC_HOME,hwloc.h)
+HOMES_CFLAGS := $(patsubst %,-I%/include,$(SLURM) $(PMIX) $(HWLOC))
+# dlopen() looks there before it looks where the system has its libraries
+run_path     = $(addprefix -Wl$(,)-rpath$(,),$(if $(1),$(wildcard $(1)/lib64 $(1)/lib)))
+has_header   = $(shell printf '$(hash)include <%s>\n' stddef.h stdio.h '$(1)' | $(CC) $(HOMES_CFLAGS) $(2) -E -x c - >/dev/null 2>&1 && echo y)
 HAVE_SLURM  := $(call has_header,slurm/spank.h)
 HAVE_HWLOC  := $(call has_header,hwloc.h)
-PMIX_CFLAGS := $(addprefix -I,$(firstword $(wildcard /usr/lib/*/pmix2/include /usr/lib64/pmix/include)))
+PMIX_CFLAGS := $(if $(PMIX),,$(addprefix -I,$(firstword $(wildcard /usr/lib/*/pmix2/include /usr/lib64/pmix/include))))
 HAVE_PMIX   := $(call has_header,pmix.h,$(PMIX_CFLAGS))
 # only the tests and benchmarks measure the trainer against oneDNN; the API changed in its release 3
 HAVE_DNNL   := $(shell printf '$(hash)include <oneapi/dnnl/dnnl.h>\n$(hash)if DNNL_VERSION_MAJOR != 2\n$(hash)error\n$(hash)endif\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo y)
@@ -67,13 +77,13 @@ HAVE_TRAINER := $(and $(HAVE_JPEG),$(HAVE_SPNG),$(HAVE_DEFLATE),$(HAVE_CJSON),y)
 
 LEFT_OUT :=
 ifneq ($(HAVE_SLURM)$(HAVE_HWLOC),yy)
-LEFT_OUT += "spank_hvd.so: no slurm/spank.h or hwloc.h (Debian: libslurm-dev libhwloc-dev)"
+LEFT_OUT += "spank_hvd.so: no slurm/spank.h or hwloc.h (Debian: libslurm-dev libhwloc-dev; where they have prefixes of their own: make SLURM_HOME=DIR HWLOC_HOME=DIR)"
 endif
 ifneq ($(HAVE_HWLOC),y)
-LEFT_OUT += "hvd-map: no hwloc.h (Debian: libhwloc-dev)"
+LEFT_OUT += "hvd-map: no hwloc.h (Debian: libhwloc-dev; make HWLOC_HOME=DIR)"
 endif
 ifneq ($(HAVE_PMIX),y)
-LEFT_OUT += "libhvd.so, chexnet: no pmix.h (Debian: libpmix-dev)"
+LEFT_OUT += "libhvd.so, chexnet: no pmix.h (Debian: libpmix-dev; make PMIX_HOME=DIR)"
 endif
 ifneq ($(HAVE_TRAINER),y)
 LEFT_OUT += "chexnet: one of turbojpeg, jpeglib, spng, libdeflate, cJSON is missing (make deps names them)"
@@ -143,13 +153,13 @@ $(BUILD)/plugin/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(subst $(SANITIZER)$(,),,$(ALL_CFLAGS)) -fvisibility=hidden -c -o $@ $<
 $(BUILD)/spank_hvd.so: $(PLUGIN_OBJECTS) spank/spank_hvd.lds
-	$(CC) $(subst $(SANITIZER)$(,),,$(ALL_LDFLAGS)) -shared -Wl,--version-script=spank/spank_hvd.lds -o $@ $(filter %.o,$^) -ldl
+	$(CC) $(subst $(SANITIZER)$(,),,$(ALL_LDFLAGS)) -shared -Wl,--version-script=spank/spank_hvd.lds $(call run_path,$(HWLOC)) -o $@ $(filter %.o,$^) -ldl
 
 $(BUILD)/hvd-map: $(call objects,spank/hvd_map.c $(SPANK_CORE))
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl
+	$(CC) $(ALL_LDFLAGS) $(call run_path,$(HWLOC)) -o $@ $^ -ldl
 
 $(BUILD)/libhvd.so.0: $(call objects,$(RUNTIME_SRC))
-	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libhvd.so.0 -o $@ $^ -pthread -ldl -lrt
+	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libhvd.so.0 $(call run_path,$(PMIX)) -o $@ $^ -pthread -ldl -lrt
 $(BUILD)/libhvd.so: $(BUILD)/libhvd.so.0
 	ln -sf libhvd.so.0 $@
 
@@ -191,15 +201,15 @@ endif
 
 $(BUILD)/tests/test_spank_%: $(BUILD)/obj/tests/unit/test_spank_%.o $(call objects,$(SPANK_CORE))
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -ldl -lm
+	$(CC) $(ALL_LDFLAGS) $(call run_path,$(HWLOC)) -o $@ $(filter %.o,$^) -lcmocka -ldl -lm
 # The plugin's calls go through the test, which counts them and makes them fail.
 PLUGIN_WRAPS := malloc calloc strdup open openat opendir fstat stat read gethostname access dlopen dlclose dlsym sched_setaffinity sched_getaffinity syscall
 $(BUILD)/tests/test_plugin_%: $(BUILD)/obj/tests/unit/test_plugin_%.o $(call objects,$(SPANK_SRC))
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(PLUGIN_WRAPS)) -o $@ $(filter %.o,$^) -lcmocka -ldl
+	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(PLUGIN_WRAPS)) $(call run_path,$(HWLOC)) -o $@ $(filter %.o,$^) -lcmocka -ldl
 $(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call objects,$(RUNTIME_SRC) runtime/transport.c runtime/predict.c)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka -pthread -ldl -lrt -lm
+	$(CC) $(ALL_LDFLAGS) $(call run_path,$(PMIX)) -o $@ $(filter %.o,$^) -lcmocka -pthread -ldl -lrt -lm
 # The mesh on simulated links, in simulated time (tests/unit/simulation.h).
 SIMULATED := pthread_mutex_lock pthread_mutex_unlock pthread_cond_broadcast pthread_join clock_gettime usleep eventfd eventfd_write eventfd_read close shutdown poll send sendmsg recvmsg getsockopt fcntl kill
 $(BUILD)/tests/test_runtime_histories: $(call objects,tests/unit/test_runtime_histories.c runtime/mesh.c runtime/watch.c runtime/recover.c runtime/wire.c runtime/chain.c runtime/reduce.c)
@@ -290,7 +300,7 @@ bench: all $(BENCHES)
 
 # ---- installation --------------------------------------------------------------------------------
 # asked once: where no controller answers, that takes seconds
-slurm_plugindir ?= $(eval slurm_plugindir := $(or $(shell scontrol show config 2>/dev/null | sed -n 's/^PluginDir *= *//p' | cut -d: -f1),$(firstword $(patsubst %/,%,$(dir $(wildcard /usr/lib/*/slurm-wlm/task_affinity.so /usr/lib64/slurm/task_affinity.so /usr/lib/slurm/task_affinity.so)))),$(libdir)/slurm))$(slurm_plugindir)
+slurm_plugindir ?= $(eval slurm_plugindir := $(or $(shell scontrol show config 2>/dev/null | sed -n 's/^PluginDir *= *//p' | cut -d: -f1),$(firstword $(patsubst %/,%,$(dir $(wildcard $(addsuffix /slurm/task_affinity.so,$(addprefix $(SLURM)/,$(if $(SLURM),lib64 lib))) /usr/lib/*/slurm-wlm/task_affinity.so /usr/lib64/slurm/task_affinity.so /usr/lib/slurm/task_affinity.so)))),$(libdir)/slurm))$(slurm_plugindir)
 # MODE,FILE,DIRECTORY: the new file takes the old one's place in one move, since what starts at that moment needs a whole one
 place         = { to="$(DESTDIR)$(3)/$(notdir $(2))" && install -m $(1) $(2) "$$to.new" && mv -f "$$to.new" "$$to"; } || { rm -f "$$to.new"; exit 1; }
 # a plugin that lies elsewhere needs its whole path in plugstack.conf

@@ -65,6 +65,42 @@ setup_file() {
 	[[ $output == *"/chexnet "* && $output != *baseline.c* && $output != *-ldnnl* ]]
 }
 
+@test "Slurm, PMIx and hwloc may have prefixes of their own" {
+	local site=$BATS_TEST_TMPDIR/site build=$BATS_TEST_TMPDIR/build part header library
+	make_site() { env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" -j2 CFLAGS=-O0 BUILD="$build" "$@"; }
+	mkdir -p "$site"/{slurm,pmix,hwloc}/{include,lib} "$site/slurm/bin" "$site/slurm/lib64/slurm"
+	for part in slurm pmix hwloc; do
+		for header in /usr/include/"$part"* /usr/lib/*/pmix2/include/*; do
+			[[ ! -e $header || ${header##*/} != "$part"* ]] || cp -r "$header" "$site/$part/include/"
+		done
+	done
+	for library in libpmix.so.2 libhwloc.so.15; do
+		part=${library%%.*}
+		cp -L "$(PATH=$PATH:/sbin ldconfig -p | awk -v l=$library '$1 == l { print $NF; exit }')" "$site/${part#lib}/lib/"
+	done
+	: >"$site/slurm/lib64/slurm/task_affinity.so"
+	run -0 make_site SLURM_HOME="$site/slurm" PMIX_HOME="$site/pmix" HWLOC_HOME="$site/hwloc" "$build"/{spank_hvd.so,hvd-map,libhvd.so,examples/mean}
+	grep -qF "$site/slurm/include/slurm/spank.h" "$build/obj/spank/spank_hvd.d"
+	grep -qF "$site/hwloc/include/hwloc.h" "$build/obj/spank/inventory.d"
+	grep -qF "$site/pmix/include/pmix.h" "$build/obj/runtime/bootstrap.d"
+	# their libraries are found without LD_LIBRARY_PATH, the plugin's too
+	LD_DEBUG=libs run -0 "$build/hvd-map" --topology live
+	grep -qF "calling init: $site/hwloc/lib/libhwloc.so.15" <<<"$output"
+	LD_DEBUG=libs run env PMIX_NAMESPACE=1.0 PMIX_RANK=0 "$build/examples/mean"
+	grep -qF "calling init: $site/pmix/lib/libpmix.so.2" <<<"$output"
+	readelf -d "$build/spank_hvd.so" | grep -qF "[$site/hwloc/lib]"
+	# Slurm's is known by the scontrol in PATH, be it a link; a wrong prefix is refused
+	ln -s "$site/slurm/bin" "$site/bin"
+	printf '#!/bin/sh\nexit 1\n' >"$site/slurm/bin/scontrol"
+	chmod +x "$site/slurm/bin/scontrol"
+	PATH=$site/bin:$PATH run -0 make_site -B -n "$build/spank_hvd.so"
+	[[ $output == *"-I$site/slurm/include"* ]]
+	PATH=$site/bin:$PATH run -0 make_site -n install-files DESTDIR="$BATS_TEST_TMPDIR/root"
+	[[ $output == *"/root$site/slurm/lib64/slurm"* ]]
+	run -2 make_site PMIX_HOME="$site/none" left-out
+	[[ $output == *"PMIX_HOME=$site/none: there is no include/pmix.h"* ]]
+}
+
 @test "an ordinary user is told what to type; the demo cannot go on, the tests can" {
 	run -1 user_without /usr/include/cjson "$TOP/contrib/deps.sh" --install demo
 	[[ $output == "deps: missing: "*cjson*"; as root: "*install*cjson* ]]
