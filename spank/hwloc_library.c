@@ -28,10 +28,39 @@ static const struct {
 	{ "hwloc_get_obj_by_depth", &hwloc.get_obj_by_depth },
 };
 
+/* ---- environment --------------------------------------------------------------------------------- */
+
+/* hwloc opens every plugin it finds, and with them X, OpenCL and the GPU driver, before any of them can be refused;
+ * only a variable that names a place without plugins keeps them out. The other HWLOC_ variables could replace the
+ * machine by another one. Some releases (2.7 is one) put ZES_ENABLE_SYSMAN there as soon as they are opened, unless it is
+ * there: text of the library, which is gone when that is closed, and the next getenv() crashes. setenv() would move the
+ * environment while slurmstepd's other threads read it, so hwloc is shown a copy. */
+static char **hide_environment(void)
+{
+	enum { ROOM = 4096 };
+	static char no_plugins[] = "HWLOC_PLUGINS_PATH=/dev/null", nothing_to_put[] = "ZES_ENABLE_SYSMAN=1", *copy[ROOM];
+	char **real = environ;
+	int n = 0;
+
+	copy[n++] = no_plugins;
+	copy[n++] = nothing_to_put;
+	for (char **v = real; v && *v && n < ROOM - 1; v++)
+		if (strncmp(*v, "HWLOC_", 6))
+			copy[n++] = *v;
+	copy[n] = NULL;
+	environ = copy;
+	return real;
+}
+
+/* ---- library ------------------------------------------------------------------------------------- */
+
 /* The library may be there already: slurmd's own hwloc would then be the one that is found. */
 void *hwloc_library_open(char *error, size_t size)
 {
+	char **real = hide_environment();
 	void *library = dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL);
+
+	environ = real;
 	if (!library) {
 		snprintf(error, size, "hwloc 2 cannot be opened: %s (Debian: libhwloc15)", dlerror());
 		return NULL;
@@ -58,28 +87,6 @@ void hwloc_library_close(void *library)
 {
 	if (library)
 		dlclose(library);
-}
-
-/* ---- environment --------------------------------------------------------------------------------- */
-
-/* hwloc opens every plugin it finds, and with them X, OpenCL and the GPU driver, before any of them can be refused;
- * only a variable that names a place without plugins keeps them out. The other HWLOC_ variables could replace the
- * machine by another one. setenv() would move the environment while slurmstepd's other threads read it, so hwloc is
- * shown a copy. */
-static char **hide_environment(void)
-{
-	enum { ROOM = 4096 };
-	static char no_plugins[] = "HWLOC_PLUGINS_PATH=/dev/null", *copy[ROOM];
-	char **real = environ;
-	int n = 0;
-
-	copy[n++] = no_plugins;
-	for (char **v = real; v && *v && n < ROOM - 1; v++)
-		if (strncmp(*v, "HWLOC_", 6))
-			copy[n++] = *v;
-	copy[n] = NULL;
-	environ = copy;
-	return real;
 }
 
 /* ---- topology ------------------------------------------------------------------------------------ */

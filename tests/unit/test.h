@@ -47,7 +47,7 @@ static inline char *temporary_name(char *path, size_t size)
 			fail_msg("%s = %.17g, not %.17g: differs by %g, more than %g", #a, a_, b_, difference_, (double)(tolerance)); \
 	} while (0)
 
-/* The founders' shared material, beside the checkout: $SHARED or ../shared; NULL where it is not there. */
+/* Shared material, beside the checkout: $SHARED or ../shared; NULL where it is not there. */
 static inline const char *shared_dir(void)
 {
 	const char *dir = getenv("SHARED");

@@ -278,6 +278,17 @@ static void a_step_starts_nothing_and_loads_the_topology_once(void **state)
 	assert_int_equal(record->loads, 1);
 }
 
+/* … of a library that is closed again. */
+static void the_environment_is_left_without_text_of_hwloc(void **state)
+{
+	(void)state;
+	unsetenv("ZES_ENABLE_SYSMAN");
+	assert_int_equal(run_step("joined,hide-gpus,socket", 1, 0), 0);
+	assert_int_equal(record->loads, 1);
+	assert_int_equal(record->put, 0);
+	assert_null(strstr(record->task[0].variables, "ZES_ENABLE_SYSMAN"));
+}
+
 static bool same(const struct outcome *a, const struct outcome *b)
 {
 	return a->rc == b->rc && a->bound == b->bound && CPU_EQUAL(&a->cpus, &b->cpus) && !strcmp(a->variables, b->variables);
@@ -655,6 +666,7 @@ int main(void)
 		cmocka_unit_test(threads_are_a_share_of_the_cores_also_where_slurm_binds_gpus),
 		cmocka_unit_test(steps_that_overlap_say_so),
 		cmocka_unit_test(a_step_starts_nothing_and_loads_the_topology_once),
+		cmocka_unit_test(the_environment_is_left_without_text_of_hwloc),
 		cmocka_unit_test(no_failing_call_does_harm),
 		cmocka_unit_test(a_default_of_the_site_never_speaks),
 		cmocka_unit_test(words_of_another_version),
