@@ -33,12 +33,14 @@ static int check_segments(const uint8_t *file, size_t size, struct error *why)
 {
 	const uint8_t *p = file + 2, *end = file + size;
 
-	while (end - p >= 4 && p[0] == 0xFF && p[1] != 0xDA) {
+	while (end - p >= 2 && p[0] == 0xFF && p[1] != 0xDA) {
+		if (p[1] == 0xD9) /* tables alone, of which some releases of libjpeg-turbo tell the size of the image before */
+			return check_size(0, 0, why);
 		if (p[1] == 0xFF) { /* any number of these may stand before a marker */
 			p++;
 			continue;
 		}
-		size_t length = (size_t)p[2] << 8 | p[3];
+		size_t length = end - p < 4 ? 0 : (size_t)p[2] << 8 | p[3];
 
 		if (length < 2 || (size_t)(end - p - 2) < length)
 			return 0; /* for the decoder to say */
@@ -51,7 +53,7 @@ static int check_segments(const uint8_t *file, size_t size, struct error *why)
 
 int decode_jpeg(struct decoder *d, const uint8_t *file, size_t size, struct image *image, struct error *why)
 {
-	int width = 0, height = 0, subsampling, colourspace; /* which a file of tables alone leaves as they are */
+	int width = 0, height = 0, subsampling, colourspace; /* which some releases leave as they are for a file of tables alone */
 
 	if (!d->jpeg)
 		return fail(why, EXIT_INTERNAL, "no memory for a JPEG decoder");
