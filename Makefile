@@ -54,11 +54,12 @@ SLURM_HOME  ?= $(patsubst %/bin/scontrol,%,$(realpath $(shell command -v scontro
 SLURM       := $(call home,SLURM_HOME,slurm/spank.h)
 PMIX        := $(call home,PMIX_HOME,pmix.h)
 HWLOC       := $(call home,HWLOC_HOME,hwloc.h)
-HOMES_CFLAGS := $(patsubst %,-I%/include,$(SLURM) $(PMIX) $(HWLOC))
+HOMES_CFLAGS := $(patsubst %,-isystem %/include,$(SLURM) $(PMIX) $(HWLOC))
 # dlopen() looks there before it looks where the system has its libraries
 run_path     = $(addprefix -Wl$(,)-rpath$(,),$(if $(1),$(wildcard $(1)/lib64 $(1)/lib)))
 has_header   = $(shell printf '$(hash)include <%s>\n' stddef.h stdio.h '$(1)' | $(CC) $(HOMES_CFLAGS) $(2) -E -x c - >/dev/null 2>&1 && echo y)
-HAVE_SLURM  := $(call has_header,slurm/spank.h)
+HAVE_SLURM  := $(and $(call has_header,slurm/spank.h),$(shell printf '$(hash)include <slurm/slurm.h>\n$(hash)if SLURM_VERSION_NUMBER < 0x160500\n$(hash)error\n$(hash)endif\n' | \
+               $(CC) $(HOMES_CFLAGS) -E -x c - >/dev/null 2>&1 && echo y))
 HAVE_HWLOC  := $(call has_header,hwloc.h)
 PMIX_CFLAGS := $(if $(PMIX),,$(addprefix -I,$(firstword $(wildcard /usr/lib/*/pmix2/include /usr/lib64/pmix/include))))
 HAVE_PMIX   := $(call has_header,pmix.h,$(PMIX_CFLAGS))
@@ -77,7 +78,7 @@ HAVE_TRAINER := $(and $(HAVE_JPEG),$(HAVE_SPNG),$(HAVE_DEFLATE),$(HAVE_CJSON),y)
 
 LEFT_OUT :=
 ifneq ($(HAVE_SLURM)$(HAVE_HWLOC),yy)
-LEFT_OUT += "spank_hvd.so: no slurm/spank.h or hwloc.h (Debian: libslurm-dev libhwloc-dev; where they have prefixes of their own: make SLURM_HOME=DIR HWLOC_HOME=DIR)"
+LEFT_OUT += "spank_hvd.so: no slurm/spank.h of Slurm 22.05 or later, or no hwloc.h (Debian: libslurm-dev libhwloc-dev; where they have prefixes of their own: make SLURM_HOME=DIR HWLOC_HOME=DIR)"
 endif
 ifneq ($(HAVE_HWLOC),y)
 LEFT_OUT += "hvd-map: no hwloc.h (Debian: libhwloc-dev; make HWLOC_HOME=DIR)"

@@ -67,7 +67,7 @@ setup_file() {
 
 @test "Slurm, PMIx and hwloc may have prefixes of their own" {
 	local site=$BATS_TEST_TMPDIR/site build=$BATS_TEST_TMPDIR/build part header library
-	make_site() { env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" -j2 CFLAGS=-O0 BUILD="$build" "$@"; }
+	make_site() { env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" -j2 CFLAGS="-O0 -H" BUILD="$build" "$@"; }
 	mkdir -p "$site"/{slurm,pmix,hwloc}/{include,lib} "$site/slurm/bin" "$site/slurm/lib64/slurm"
 	for part in slurm pmix hwloc; do
 		for header in /usr/include/"$part"* /usr/lib/*/pmix2/include/*; do
@@ -80,9 +80,7 @@ setup_file() {
 	done
 	: >"$site/slurm/lib64/slurm/task_affinity.so"
 	run -0 make_site SLURM_HOME="$site/slurm" PMIX_HOME="$site/pmix" HWLOC_HOME="$site/hwloc" "$build"/{spank_hvd.so,hvd-map,libhvd.so,examples/mean}
-	grep -qF "$site/slurm/include/slurm/spank.h" "$build/obj/spank/spank_hvd.d"
-	grep -qF "$site/hwloc/include/hwloc.h" "$build/obj/spank/inventory.d"
-	grep -qF "$site/pmix/include/pmix.h" "$build/obj/runtime/bootstrap.d"
+	for header in slurm/include/slurm/spank.h hwloc/include/hwloc.h pmix/include/pmix.h; do grep -qF " $site/$header" <<<"$output"; done
 	# their libraries are found without LD_LIBRARY_PATH, the plugin's too
 	LD_DEBUG=libs run -0 "$build/hvd-map" --topology live
 	grep -qF "calling init: $site/hwloc/lib/libhwloc.so.15" <<<"$output"
@@ -94,7 +92,7 @@ setup_file() {
 	printf '#!/bin/sh\nexit 1\n' >"$site/slurm/bin/scontrol"
 	chmod +x "$site/slurm/bin/scontrol"
 	PATH=$site/bin:$PATH run -0 make_site -B -n "$build/spank_hvd.so"
-	[[ $output == *"-I$site/slurm/include"* ]]
+	[[ $output == *"-isystem $site/slurm/include"* ]]
 	PATH=$site/bin:$PATH run -0 make_site -n install-files DESTDIR="$BATS_TEST_TMPDIR/root"
 	[[ $output == *"/root$site/slurm/lib64/slurm"* ]]
 	run -2 make_site PMIX_HOME="$site/none" left-out
