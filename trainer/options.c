@@ -16,7 +16,7 @@ static int edit_distance(const char *a, size_t na, const char *b, size_t nb)
 	enum { LONGEST = 63 };
 	int row[LONGEST + 1];
 
-	if (na > LONGEST || nb > LONGEST)
+	if (nb > LONGEST)
 		return INT_MAX;
 	for (size_t j = 0; j <= nb; j++)
 		row[j] = (int)j;
@@ -124,7 +124,6 @@ static int set_value(const struct option *o, const char *text, void *conf, struc
 	void *target = (char *)conf + o->target;
 	char *end;
 
-	errno = 0;
 	switch (o->type) {
 	case OPTION_HEADING:
 		return 0;
@@ -136,9 +135,9 @@ static int set_value(const struct option *o, const char *text, void *conf, struc
 			*(int *)target = 0;
 			return 0;
 		}
-		long v = strtol(text, &end, 10);
+		long v = strtol(text, &end, 10); /* the last one there is where the number is larger */
 
-		if (end == text || *end || errno || v < INT_MIN || v > INT_MAX)
+		if (end == text || *end)
 			return fail(e, EXIT_USAGE, "--%s=%s: must be a whole number%s%s", o->name, text, o->zero ? ", or " : "", o->zero ? o->zero : "");
 		if (!in_range(o, (double)v))
 			return out_of_range(o, text, e);
@@ -146,6 +145,7 @@ static int set_value(const struct option *o, const char *text, void *conf, struc
 		return 0;
 	}
 	case OPTION_U64: {
+		errno = 0;
 		unsigned long long v = strtoull(text, &end, 10);
 
 		if (end == text || *end || strchr(text, '-'))
@@ -160,7 +160,7 @@ static int set_value(const struct option *o, const char *text, void *conf, struc
 	case OPTION_REAL: {
 		double v = strtod(text, &end);
 
-		if (end == text || *end || !isfinite(v))
+		if (end == text || *end || isnan(v))
 			return fail(e, EXIT_USAGE, "--%s=%s: must be a number", o->name, text);
 		if (!in_range(o, v))
 			return out_of_range(o, text, e);
@@ -238,7 +238,7 @@ static int is_option(const struct command *command, const char *word)
 	const char *name = word + 2;
 	size_t length = strcspn(name, "=");
 
-	if (option_named(command, name, length))
+	if (option_named(command, name, length) || strcmp(name, "help") == 0)
 		return 1;
 	const struct option *o = length > 3 && strncmp(name, "no-", 3) == 0 ? option_named(command, name + 3, length - 3) : NULL;
 

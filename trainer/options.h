@@ -34,7 +34,7 @@ struct option {
 	const char *help;           /* one sentence, lower case, no full stop */
 	const char *const *choices; /* NULL-terminated, in the order of the enum they stand for */
 	const char *const *others;  /* CHOICE: another program's word, the choice to suggest for it, …, NULL; or NULL */
-	double min, max;            /* INT, U64, REAL, INTS: limits, both included; equal: none */
+	double min, max;            /* INT, U64, REAL, INTS: limits, both included; equal: none, of a U64 alone */
 	const char *zero;           /* INT: a word that stands for 0, "auto"; NULL: none */
 	size_t typed;               /* offsetof() of an int that counts how often the option was typed; 0: none */
 };

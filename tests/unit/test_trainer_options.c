@@ -7,8 +7,8 @@
 static const char *const precisions[] = { "fp32", "tf32", "bf16", NULL };
 
 struct conf {
-	int flip, verbose, batch, precision, seed_typed;
-	uint64_t seed;
+	int flip, verbose, batch, threads, precision, seed_typed;
+	uint64_t seed, images;
 	double rate;
 	const char *data;
 	struct option_ints blocks;
@@ -17,11 +17,13 @@ struct conf {
 static const struct option options[] = {
 	OPTION_GROUP("Network"),
 	OPTION(INT, struct conf, batch, "batch", "N", "16", "images in a micro-batch", .min = 1, .max = 4096),
+	OPTION(INT, struct conf, threads, "threads", "N|auto", "2", "threads that compute", .min = 1, .max = 8, .zero = "auto"),
 	OPTION(INTS, struct conf, blocks, "blocks", "N,N,…", "6,12,24,16", "dense layers in each block", .min = 1, .max = 64),
 	OPTION(CHOICE, struct conf, precision, "precision", "P", "fp32", "arithmetic", .choices = precisions),
 	OPTION_GROUP("Training"),
 	OPTION(REAL, struct conf, rate, "learning-rate", "RATE", "1e-4", "of Adam", .min = 0, .max = 10),
 	OPTION(U64, struct conf, seed, "seed", "N", "1", "of everything random", .typed = offsetof(struct conf, seed_typed)),
+	OPTION(U64, struct conf, images, "images", "N", "12000", "how many", .min = 1, .max = 1e8),
 	OPTION(FLAG, struct conf, flip, "flip", NULL, "yes", "mirror half of the images"),
 	OPTION(FLAG, struct conf, verbose, "verbose", NULL, NULL, "say more"),
 	OPTION(STRING, struct conf, data, "data", "DIR", NULL, "prepared data set"),
@@ -145,24 +147,69 @@ static void values_that_mean_nothing_are_refused(void **state)
 	(void)state;
 	refused(READ("--batch=many"), "--batch=many: must be a whole number");
 	refused(READ("--batch=3x"), "--batch=3x: must be a whole number");
-	refused(READ("--batch=99999999999999999999"), "--batch=99999999999999999999: must be a whole number");
-	refused(READ("--batch=0"), "--batch=0: must be between 1 and 4096");
+	refused(READ("--batch="), "--batch=: must be a whole number");
+	refused(READ("--threads=some"), "--threads=some: must be a whole number, or auto");
 	refused(READ("--batch"), "--batch needs a value: --batch=N");
 	refused(READ("--data="), "--data: must not be empty");
 	refused(READ("--no-flip=yes"), "--no-flip takes no value; --flip switches it on");
 	refused(READ("--data", "--batch", "3"), "--data needs a value, and --batch is an option; --data=--batch if that is meant");
 	refused(READ("--data", "--batch=3"), "--data needs a value, and --batch=3 is an option; --data=--batch=3 if that is meant");
 	refused(READ("--data", "--no-flip"), "--data needs a value, and --no-flip is an option; --data=--no-flip if that is meant");
+	refused(READ("--data", "--help"), "--data needs a value, and --help is an option; --data=--help if that is meant");
 	assert_string_equal(READ("--data=--no-flip").conf.data, "--no-flip");
 	refused(READ("--flip=yes"), "--flip takes no value; --no-flip switches it off");
 	refused(READ("--seed=-1"), "--seed=-1: must be a whole number that is not negative");
+	refused(READ("--seed="), "--seed=: must be a whole number that is not negative");
 	refused(READ("--learning-rate=nan"), "--learning-rate=nan: must be a number");
+	refused(READ("--learning-rate="), "--learning-rate=: must be a number");
 	refused(READ("--precision=fp23"), "--precision=fp23: did you mean fp32? (known: fp32, tf32, bf16)");
 	refused(READ("--blocks=2,,2"), "--blocks=2,,2: must be 1 to 8 whole numbers with commas between them");
 	refused(READ("--blocks=1,2,3,4,5,6,7,8,9"), "--blocks=1,2,3,4,5,6,7,8,9: must be 1 to 8 whole numbers with commas between them");
-	refused(READ("--blocks=2,65"), "--blocks=2,65: must be between 1 and 64");
+	refused(READ(""), "an empty word, as from a variable that is not set; usage: chexnet train [--OPTION…] IMAGE…");
 	refused(READ("a", "b", "c", ""), "an empty word, as from a variable that is not set; usage: chexnet train [--OPTION…] IMAGE…");
 	refused(READ("a", "b", "c", "d"), "d: not expected here; usage: chexnet train [--OPTION…] IMAGE…");
+}
+
+/* A number is called one, however large it is. */
+static void numbers_out_of_range_are_told_the_range(void **state)
+{
+	(void)state;
+	refused(READ("--batch=0"), "--batch=0: must be between 1 and 4096");
+	refused(READ("--batch=4294967297"), "--batch=4294967297: must be between 1 and 4096");
+	refused(READ("--batch=99999999999999999999"), "--batch=99999999999999999999: must be between 1 and 4096");
+	refused(READ("--batch=-99999999999999999999"), "--batch=-99999999999999999999: must be between 1 and 4096");
+	refused(READ("--threads=9"), "--threads=9: must be between 1 and 8, or auto");
+	refused(READ("--blocks=2,65"), "--blocks=2,65: must be between 1 and 64");
+	refused(READ("--blocks=2,99999999999999999999"), "--blocks=2,99999999999999999999: must be between 1 and 64");
+	refused(READ("--learning-rate=10.1"), "--learning-rate=10.1: must be between 0 and 10");
+	refused(READ("--learning-rate=1e999"), "--learning-rate=1e999: must be between 0 and 10");
+	refused(READ("--images=100000001"), "--images=100000001: must be between 1 and 100000000");
+	refused(READ("--seed=18446744073709551616"), "--seed=18446744073709551616: must be at most 18446744073709551615");
+	assert_int_equal(READ("--batch=4096", "--learning-rate=10", "--images=100000000").rc, 0);
+	assert_int_equal(READ("--threads=auto").conf.threads, 0);
+}
+
+static void a_name_is_near_by_letters_left_out_put_in_or_changed(void **state)
+{
+	static const char *const names[] = { "verbose", "data", "nih" };
+	static const struct {
+		const char *word, *near;
+	} words[] = {
+		{ "vxerboxse", "verbose" }, { "dxaxtxa", NULL }, { "erbse", "verbose" }, { "rbse", NULL }, { "verdoze", "verbose" },
+		{ "vxerboxsx", "verbose" }, { "vxerboxxx", NULL }, /* a third of its letters, and more */
+		{ "ve", "verbose" }, { "v", NULL }, { "nih-data", "nih" },
+	};
+	char longer[200] = "";
+
+	(void)state;
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+		const char *near = nearest_name(words[i].word, strlen(words[i].word), names, 3);
+
+		if (near != words[i].near && (!near || !words[i].near || strcmp(near, words[i].near) != 0))
+			fail_msg("%s: %s", words[i].word, near ? near : "none");
+	}
+	memset(longer, 'v', sizeof longer - 1);
+	assert_null(nearest_name(longer, strlen(longer), names, 3));
 }
 
 static void the_operand_that_is_missing_is_named(void **state)
@@ -300,6 +347,8 @@ int main(void)
 		cmocka_unit_test(a_long_path_loses_its_middle_and_not_the_reason),
 		cmocka_unit_test(a_misspelt_option_is_answered_with_the_nearest),
 		cmocka_unit_test(values_that_mean_nothing_are_refused),
+		cmocka_unit_test(numbers_out_of_range_are_told_the_range),
+		cmocka_unit_test(a_name_is_near_by_letters_left_out_put_in_or_changed),
 		cmocka_unit_test(every_text_names_every_option),
 		cmocka_unit_test(a_command_has_its_own_rows_instead),
 	};
