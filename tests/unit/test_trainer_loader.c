@@ -135,10 +135,15 @@ static void an_epoch_holds_every_image_once(void **state)
 	int *seen = calloc(n, sizeof *seen);
 	struct loader_conf conf = training(0, 1, 3, 0);
 	struct loader *l = open_loader(&conf);
+	struct dataset_scratch *scratch = dataset_scratch(data);
+	struct error e = { 0 };
+	uint8_t pixels[SIDE * SIDE];
 	for (size_t read = 0; read < total;) {
 		struct loader_batch b = next(l);
 		for (int i = 0; i < b.batch.count && read < total; i++, read++) {
 			const struct sample *s = &dataset_samples(data)[b.sample[i]];
+			assert_int_equal(dataset_read(data, b.sample[i], scratch, pixels, &e), 0);
+			assert_memory_equal(b.batch.pixels + i * SIDE * SIDE, pixels, sizeof pixels);
 			assert_int_equal(seen[b.sample[i]]++, read / n);
 			assert_int_equal(b.batch.labels[i], s->labels);
 			assert_int_equal(b.batch.known[i], s->known);
@@ -147,6 +152,7 @@ static void an_epoch_holds_every_image_once(void **state)
 		}
 		loader_release(l, b.slot);
 	}
+	dataset_scratch_free(scratch);
 	loader_close(l);
 	free(seen);
 }
@@ -198,38 +204,48 @@ static void a_rank_without_images_ends_at_once(void **state)
 }
 
 /* A data set that fails at some samples and takes its time at others. */
-static size_t bad_sample = SIZE_MAX;
+static size_t bad_sample = SIZE_MAX, slow_bad_sample = SIZE_MAX;
 static uint8_t *kept;
 static int (*good_read)(const struct dataset *, size_t, struct dataset_scratch *, uint8_t *, struct error *);
 
 static int failing_read(const struct dataset *d, size_t index, struct dataset_scratch *s, uint8_t *pixels, struct error *e)
 {
-	if (index == bad_sample)
+	if (index == slow_bad_sample)
+		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+	if (index == bad_sample || index == slow_bad_sample)
 		return fail(e, EXIT_DATA, "shard: record %zu at byte 0: planted", index);
 	if (index % 7 == 0)
 		nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
 	return good_read(d, index, s, pixels, e);
 }
 
-static void fail_from_now_on(void)
+static int fail_from_now_on(void **state)
 {
+	(void)state;
 	good_read = data->read;
 	data->read = failing_read;
 	kept = data->kept;
 	data->kept = NULL; /* every image is read anew */
+	return 0;
 }
 
-static void fail_no_more(void)
+static int fail_no_more(void **state)
 {
+	(void)state;
 	data->read = good_read;
 	data->kept = kept;
+	bad_sample = slow_bad_sample = SIZE_MAX;
+	return 0;
 }
 
+/* Of several it is that of the first image, whichever thread is through first. */
 static void an_error_is_told_at_its_own_batch(void **state)
 {
 	(void)state;
-	fail_from_now_on();
+	char says[64];
 	bad_sample = order_sample(5, dataset_count(data), 5 * MICRO + 2);
+	slow_bad_sample = order_sample(5, dataset_count(data), 5 * MICRO + 1);
+	snprintf(says, sizeof says, "record %zu at byte 0: planted", slow_bad_sample);
 	for (int threads = 1; threads <= 8; threads *= 2) {
 		struct loader_conf conf = training(0, 1, threads, 0);
 		struct loader *l = open_loader(&conf);
@@ -240,17 +256,14 @@ static void an_error_is_told_at_its_own_batch(void **state)
 			loader_release(l, b.slot);
 		}
 		assert_int_equal(loader_next(l, &b, NULL, &e), -EXIT_DATA);
-		assert_non_null(strstr(e.text, "planted"));
+		assert_non_null(strstr(e.text, says));
 		loader_close(l);
 	}
-	fail_no_more();
-	bad_sample = SIZE_MAX;
 }
 
 static void closing_early_never_hangs(void **state)
 {
 	(void)state;
-	fail_from_now_on();
 	for (int taken = 0; taken <= 3; taken++)
 		for (int threads = 1; threads <= 8; threads += 7) {
 			struct loader_conf conf = training(0, 1, threads, 0);
@@ -259,7 +272,6 @@ static void closing_early_never_hangs(void **state)
 				next(l); /* and keep the slot */
 			loader_close(l);
 		}
-	fail_no_more();
 }
 
 static void taking_more_than_the_ring_holds_is_an_error_not_a_hang(void **state)
@@ -301,8 +313,8 @@ int main(void)
 		cmocka_unit_test(an_epoch_holds_every_image_once),
 		cmocka_unit_test(evaluation_reads_every_image_exactly_once_over_all_ranks),
 		cmocka_unit_test(a_rank_without_images_ends_at_once),
-		cmocka_unit_test(an_error_is_told_at_its_own_batch),
-		cmocka_unit_test(closing_early_never_hangs),
+		cmocka_unit_test_setup_teardown(an_error_is_told_at_its_own_batch, fail_from_now_on, fail_no_more),
+		cmocka_unit_test_setup_teardown(closing_early_never_hangs, fail_from_now_on, fail_no_more),
 		cmocka_unit_test(taking_more_than_the_ring_holds_is_an_error_not_a_hang),
 		cmocka_unit_test(memory_is_bounded_and_told),
 	};

@@ -21,7 +21,7 @@
 struct slot {
 	uint8_t *pixels;         /* [batch][size][size] */
 	uint32_t *labels, *known;
-	struct augment *augment;
+	struct augment *augment; /* zeroes where nothing is augmented */
 	uint64_t *sample;
 	uint64_t *row_hash;
 	_Atomic int done;        /* rows that are complete */
@@ -127,7 +127,6 @@ static void read_row(const struct worker *w, struct slot *s, uint64_t m, int row
 	s->sample[row] = index;
 	s->labels[row] = sample->labels;
 	s->known[row] = sample->known;
-	s->augment[row] = (struct augment){ 0 };
 	if (c->image_size && !c->evaluate)
 		s->augment[row] = order_augment(c->seed, position / n, index, range);
 	if (e.code || (!c->unread && dataset_read(c->dataset, index, w->scratch, pixels, &e)))
