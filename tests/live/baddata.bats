@@ -98,7 +98,7 @@ bats_require_minimum_version 1.5.0
 	echo "99999999_000.png,train" >other.csv
 	refuses 65 'other.csv:1: image "99999999_000.png" has no row' chexnet prepare nih tree out --split file:other.csv
 	echo "$id" >columns.csv
-	refuses 65 "columns.csv:1: 1 columns, not two" chexnet prepare nih tree out --split file:columns.csv
+	refuses 65 "columns.csv:1: 1 column, not two" chexnet prepare nih tree out --split file:columns.csv
 	refuses 64 "there are official, chexnet and file:PATH" chexnet prepare nih tree out --split mine.csv
 	: >none.csv
 	refuses 65 "none of the 60 images is in a split" chexnet prepare nih tree out --split file:none.csv

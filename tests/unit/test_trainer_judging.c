@@ -163,6 +163,7 @@ static void a_box_list_that_is_none_is_named_with_its_line(void **state)
 	} bad[] = {
 		{ "Image,Finding\n", ":1: no box list" },
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Effusion,1,2,3\n", ":2: 5 fields" },
+		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png\n", ":2: 1 field, not" },
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Efusion,1,2,3,4\n", ":2: unknown finding \"Efusion\" (did you mean Effusion?)" },
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Effusion,1,2,3,4\na.png,Effusion,1,2,x,4\n", ":3: field 5 is \"x\"" },
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\n" NAME_63 ",Effusion,1,2,3,4\n" NAME_63 "e,Effusion,1,2,3,4\n", ":3: the image's name is too long" },

@@ -149,7 +149,7 @@ static void what_is_wrong_is_named(void **state)
 	struct label_mask headed = read_mask(mask_file("Image,Findings\r\n00000001_000.png,Mass\r\n")); /* a first row may name the columns */
 	assert_int_equal(headed.n, 1);
 	label_mask_free(&headed);
-	refused(mask_file("00000001_000.png\n"), EXIT_DATA, "mask.csv:1: 1 columns, not two");
+	refused(mask_file("00000001_000.png\n"), EXIT_DATA, "mask.csv:1: 1 column, not two");
 	char longer[SAMPLE_ID + 16];
 	snprintf(longer, sizeof longer, "%0*d,Mass\n", SAMPLE_ID, 7);
 	refused(mask_file(longer), EXIT_DATA, "is no image name");

@@ -66,6 +66,7 @@ static void columns_are_found_by_name(void **state)
 	expect_refusal("", "empty");
 	expect_refusal(HEADER_2020, "a header but no rows");
 	expect_refusal(HEADER_2020 "00000001_000.png,Mass,0\n", ":2: 3 fields where the header has 11");
+	expect_refusal(HEADER_2020 " \n", ":2: 1 field where the header has 11");
 }
 
 /* The table of 2017 writes ages with a unit and has some that are none; what cannot be read is not told, and no error. */

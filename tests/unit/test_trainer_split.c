@@ -132,7 +132,7 @@ static void a_division_of_the_users_own_is_taken_row_by_row(void **state)
 		{ "00000001_000.png,train\n00000009_000.png,val\n", "division.csv:2: image \"00000009_000.png\" has no row in" },
 		{ "00000001_000.png,train\n00000002_000.png,vali\n", "division.csv:2: no split is called \"vali\" (train, val, test)" },
 		{ "00000001_000.png,train\n00000001_000.png,train\n", "division.csv:2: image 00000001_000.png comes twice" },
-		{ "00000001_000.png\n", "division.csv:1: 1 columns, not two" },
+		{ "00000001_000.png\n", "division.csv:1: 1 column, not two" },
 		{ "00000001_000.png,train,1\n", "division.csv:1: 3 columns, not two" },
 	};
 	const char *path = scratch_path("Data_Entry_2017_v2020.csv");

@@ -21,7 +21,7 @@ static int read_row(struct label_mask *m, const struct csv *c, struct error *e)
 	struct label_mask_row row = { 0 };
 
 	if (c->n != 2)
-		return fail(e, EXIT_DATA, "%s:%zu: %d columns, not two: image and findings", c->path, c->line, c->n);
+		return fail(e, EXIT_DATA, "%s:%zu: %d column%s, not two: image and findings", c->path, c->line, c->n, c->n == 1 ? "" : "s");
 	if (strlen(c->field[0]) >= SAMPLE_ID || !c->field[0][0])
 		return fail(e, EXIT_DATA, "%s:%zu: \"%.40s\" is no image name", c->path, c->line, c->field[0]);
 	strcpy(row.id, c->field[0]);

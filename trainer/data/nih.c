@@ -89,7 +89,7 @@ static int row_fields(const struct csv *c, const struct columns *columns, const 
 	if (n != columns->n_wide) {
 		wide = 0;
 		if (n != columns->n_narrow)
-			return fail(e, EXIT_DATA, "%s:%zu: %d fields where the header has %d", c->path, c->line, n, columns->n_wide);
+			return fail(e, EXIT_DATA, "%s:%zu: %d field%s where the header has %d", c->path, c->line, n, n == 1 ? "" : "s", columns->n_wide);
 	}
 	for (int w = 0; w < WANTED; w++)
 		field[w] = columns->narrow[w] < 0 ? "" : c->field[wide ? columns->wide[w] : columns->narrow[w]];

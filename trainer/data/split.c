@@ -103,7 +103,7 @@ int nih_divide_file(const struct nih *n, const char *path, uint8_t *split, struc
 		const struct nih_image *image = nih_find(n, c.field[0]);
 		int s = c.n == 2 ? split_index(c.field[1]) : -1;
 		if (c.n != 2)
-			rc = fail(e, EXIT_DATA, "%s:%zu: %zu columns, not two: image and split", path, c.line, (size_t)c.n);
+			rc = fail(e, EXIT_DATA, "%s:%zu: %d column%s, not two: image and split", path, c.line, c.n, c.n == 1 ? "" : "s");
 		else if (!image)
 			rc = fail(e, EXIT_DATA, "%s:%zu: image \"%.40s\" has no row in %s", path, c.line, c.field[0], n->table);
 		else if (s < 0)

@@ -50,7 +50,7 @@ static int read_number(double *value, const struct csv *c, int field, struct err
 static int read_box(struct box *b, const struct csv *c, struct error *e)
 {
 	if (c->n < 6)
-		return fail(e, EXIT_DATA, "%s:%zu: %d fields, not image, finding, x, y, w, h", c->path, c->line, c->n);
+		return fail(e, EXIT_DATA, "%s:%zu: %d field%s, not image, finding, x, y, w, h", c->path, c->line, c->n, c->n == 1 ? "" : "s");
 	b->finding = finding_index(c->field[1], (int)strlen(c->field[1]));
 	if (b->finding < 0) {
 		char hint[FINDING_HINT];

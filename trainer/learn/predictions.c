@@ -416,7 +416,7 @@ static int read_rows(struct reader *r, struct predictions *p, struct error *e)
 		if (n < 0)
 			return n;
 		if (n != r->columns.n)
-			return fail(e, EXIT_DATA, "%s: line %zu: %d columns where the header has %d", r->path, r->line, n, r->columns.n);
+			return fail(e, EXIT_DATA, "%s: line %zu: %d column%s where the header has %d", r->path, r->line, n, n == 1 ? "" : "s", r->columns.n);
 		if (read_row(r, p, p->n, e))
 			return -e->code;
 		p->n++;
