@@ -421,6 +421,7 @@ for line in sys.stdin.buffer if sys.argv[1] == "lines" else [sys.stdin.buffer.re
 @test "images of another size than the training's are not scored through the wrong window" {
 	chexnet prepare nih tree larger --size 48 >/dev/null
 	refuses 65 "run1/model.safetensors 32 48 --size=32" chexnet eval --data larger --weights run1/model.safetensors
+	refuses 64 "run1/model.safetensors 32 built-in --data=DIR 64" chexnet eval --weights run1/model.safetensors
 	run chexnet train --data larger --weights run1/model.safetensors --steps 1 --batch 8 --resamples 0 --threads 1 --output tuned
 	[ "$status" -eq 0 ]
 	[[ $output == *"--image-size=48 would show about as much of them as its 32 did"* ]]

@@ -138,6 +138,20 @@ static int settle_window(struct eval *v, struct error *e)
 	return 0;
 }
 
+/* Of images of another size the network would see another part. */
+static int check_source_size(const struct eval *v, struct error *e)
+{
+	int then = v->notes.source_size, here = dataset_image_size(v->data);
+
+	if (!then || then == here)
+		return 0;
+	if (!v->conf->data)
+		return fail(e, EXIT_USAGE, "%s was trained on images of %d pixels a side, and the built-in ones, which are taken without --data=DIR, have %d", v->conf->weights,
+			    then, here);
+	return fail(e, EXIT_DATA, "%s was trained on images of %d pixels a side and these have %d, so it would see another part of them: chexnet prepare --size=%d",
+		    v->conf->weights, then, here, then);
+}
+
 /* Rank 0 reads the file; *c stays open for the tensors. */
 static int find_network(struct eval *v, struct checkpoint **c, struct error *e)
 {
@@ -152,10 +166,7 @@ static int find_network(struct eval *v, struct checkpoint **c, struct error *e)
 		return world_fail(&v->world, e);
 	if (v->network.classes != FINDINGS)
 		fail(e, EXIT_DATA, "%s has %d outputs, not the %d findings", v->conf->weights, v->network.classes, FINDINGS);
-	else if (v->notes.source_size && v->notes.source_size != dataset_image_size(v->data))
-		fail(e, EXIT_DATA, "%s was trained on images of %d pixels a side and these have %d, so it would see another part of them: chexnet prepare --size=%d",
-		     v->conf->weights, v->notes.source_size, dataset_image_size(v->data), v->notes.source_size);
-	else
+	else if (check_source_size(v, e) == 0)
 		settle_window(v, e);
 	return world_agree(&v->world, e);
 }
