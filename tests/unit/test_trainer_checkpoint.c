@@ -24,12 +24,16 @@ static void everything_comes_back(void **state)
 	make_values(&out, &plan, 1);
 	assert_int_equal(checkpoint_write(path, &plan, &out, &example, &e), 0);
 	assert_int_equal(safetensors_open(&file, path, &e), 0);
-	assert_string_equal(safetensors_note(file, "model"), "densenet");
-	assert_string_equal(safetensors_note(file, "blocks"), "2,3");
+	static const char *const noted[][2] = { { "chexnet", HVD_VERSION }, { "model", "densenet" }, { "classes", "14" }, { "growth", "4" }, { "init_channels", "8" },
+						{ "blocks", "2,3" } };
+
+	for (size_t i = 0; i < sizeof noted / sizeof noted[0]; i++)
+		assert_string_equal(safetensors_note(file, noted[i][0]), noted[i][1]);
 	safetensors_close(file);
 	assert_int_equal(checkpoint_open(&c, path, &net, &notes, &e), 0);
 	assert_true(checkpoint_resumable(c));
 	assert_int_equal(notes.untrained, 1 << 3 | 1 << 13);
+	assert_false(notes.unnamed);
 	assert_true(notes.seed == example.seed && notes.position == example.position && notes.step == example.step);
 	assert_true(notes.data_hash == example.data_hash);
 	assert_true(notes.val_hash == example.val_hash);
@@ -171,6 +175,22 @@ static void a_leak_of_an_earlier_version_is_not_checked(void **state)
 	assert_true(notes.leaky && notes.unchecked);
 }
 
+static void what_another_program_does_not_note_is_not_known(void **state)
+{
+	(void)state;
+	struct checkpoint_notes notes;
+	struct error e = { 0 };
+
+	assert_int_equal(open_with_note("format", "pt", &notes, &e), 0);
+	assert_true(notes.unnamed && notes.unchecked && !notes.leaky);
+	assert_true(!notes.seed && !notes.position && !notes.step && !notes.validated && !notes.data_hash && !notes.val_hash);
+	assert_true(!notes.batch && !notes.global_batch && !notes.bucket_bytes && !notes.window && !notes.source_size && !notes.image_size);
+	assert_true(notes.best_auroc == 0 && notes.best_loss == 0 && notes.rate_factor == 0 && notes.loss_scale == 0);
+	assert_true(!*notes.trained_on && !*notes.options && !*notes.mask && !*notes.optimizer);
+	assert_int_equal(open_with_note("untrained", "Mass,Cough", &notes, &e), 0); /* of another list of findings */
+	assert_int_equal(notes.untrained, 0);
+}
+
 /* As an editor leaves them: a training would go on from somewhere else. */
 static void notes_that_are_no_numbers_are_refused_by_name(void **state)
 {
@@ -283,6 +303,7 @@ static void a_noted_network_is_the_one_that_was_asked_for(void **state)
 static void residual_networks_come_back_too(void **state)
 {
 	(void)state;
+	struct checkpoint_notes notes;
 	struct net_conf conf = { .model = "resnet", .image_size = 32, .classes = 5, .init_channels = 4, .n_blocks = 2, .block = { 2, 1 } }, net;
 	struct net_plan plan, again;
 	struct model_values out, in;
@@ -293,8 +314,9 @@ static void residual_networks_come_back_too(void **state)
 	assert_int_equal(net_plan_make(&plan, &conf, &e), 0);
 	make_values(&out, &plan, 0);
 	assert_int_equal(checkpoint_write(path, &plan, &out, &example, &e), 0);
-	assert_int_equal(checkpoint_open(&c, path, &net, NULL, &e), 0);
+	assert_int_equal(checkpoint_open(&c, path, &net, &notes, &e), 0);
 	assert_string_equal(net.model, "resnet");
+	assert_true(notes.unnamed); /* five outputs are not the findings */
 	assert_int_equal(net_plan_make(&again, &net, &e), 0);
 	assert_int_equal(again.n_weights, plan.n_weights);
 	assert_int_equal(model_values_alloc(&in, &again, 0, &e), 0);
@@ -363,10 +385,10 @@ static void weights_that_went_wrong_are_not_written(void **state)
 	make_values(&v, &plan, 1);
 	assert_int_equal(checkpoint_sound(path, &plan, &v, &e), 0);
 	assert_int_equal(checkpoint_write(path, &plan, &v, &notes, &e), 0);
-	float *const places[] = { &v.params[plan.n_weights - 1], &v.variance[0], &v.moment1[3], &v.moment2[plan.n_weights / 2] };
+	float *const places[] = { &v.params[0], &v.params[plan.n_weights - 1], &v.variance[0], &v.moment1[3], &v.moment2[plan.n_weights / 2] };
 
 	notes.step = 9999;
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 5; i++) {
 		float before = *places[i];
 
 		*places[i] = i & 1 ? INFINITY : NAN;
@@ -627,6 +649,7 @@ int main(void)
 		cmocka_unit_test_teardown(weights_have_a_hash_of_their_own_whichever_file_holds_them, empty_directory),
 		cmocka_unit_test_teardown(what_is_known_of_a_leak_comes_back, empty_directory),
 		cmocka_unit_test_teardown(a_leak_of_an_earlier_version_is_not_checked, empty_directory),
+		cmocka_unit_test_teardown(what_another_program_does_not_note_is_not_known, empty_directory),
 		cmocka_unit_test_teardown(notes_that_are_no_numbers_are_refused_by_name, empty_directory),
 		cmocka_unit_test_teardown(a_plain_model_carries_torchvisions_names_only, empty_directory),
 		cmocka_unit_test_teardown(another_classifier_is_an_error_or_a_fresh_head, empty_directory),
