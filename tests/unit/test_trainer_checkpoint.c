@@ -299,6 +299,46 @@ static void a_noted_network_is_the_one_that_was_asked_for(void **state)
 	assert_memory_equal(&again, &conf, sizeof again);
 }
 
+/* By its tensors' names and first dimensions, without a note; one layer less is another network. */
+static void a_published_network_is_known_by_its_tensors(void **state)
+{
+	(void)state;
+	static const char *const models[] = { "densenet121", "densenet169", "densenet201", "resnet50" };
+	static const float zeros[4096];
+
+	for (int m = 0; m < 4; m++) {
+		struct net_conf net, conf = { .model = models[m], .image_size = 224, .classes = 14 };
+		struct net_plan plan;
+		struct checkpoint *c;
+		struct error e = { 0 };
+		int n = 0;
+
+		assert_int_equal(net_plan_make(&plan, &conf, &e), 0);
+		struct tensor *tensors = calloc((size_t)plan.n_params, sizeof *tensors);
+
+		for (int i = 0; i < plan.n_params; i++) {
+			const struct net_param *p = &plan.params[i];
+
+			assert_in_range(p->shape[0], 1, 4096);
+			tensors[n] = (struct tensor){ .type = TENSOR_F32, .ndim = 1, .shape = { p->shape[0] }, .data = zeros, .bytes = (size_t)p->shape[0] * sizeof *zeros };
+			snprintf(tensors[n++].name, sizeof tensors->name, "%s", p->name);
+		}
+		for (int whole = 1; whole >= 0; whole--) {
+			for (int i = 0; i < n && !whole; i++)
+				if (strcmp(tensors[i].name, m == 3 ? "layer4.2.conv1.weight" : "features.denseblock4.denselayer16.conv1.weight") == 0)
+					tensors[i--] = tensors[--n];
+			assert_int_equal(safetensors_write(path, tensors, n, NULL, 0, &e), 0);
+			assert_int_equal(checkpoint_open(&c, path, &net, NULL, &e), 0);
+			assert_string_equal(net.model, whole ? models[m] : m == 3 ? "resnet" : "densenet");
+			assert_int_equal(net.image_size, 224);
+			assert_int_equal(net.classes, 14);
+			checkpoint_close(c);
+		}
+		free(tensors);
+		net_plan_free(&plan);
+	}
+}
+
 /* Written and read under torchvision's names; a head of another width starts afresh, nothing else may differ. */
 static void residual_networks_come_back_too(void **state)
 {
@@ -654,6 +694,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_plain_model_carries_torchvisions_names_only, empty_directory),
 		cmocka_unit_test_teardown(another_classifier_is_an_error_or_a_fresh_head, empty_directory),
 		cmocka_unit_test_teardown(a_missing_and_a_foreign_tensor_are_named, empty_directory),
+		cmocka_unit_test_teardown(a_published_network_is_known_by_its_tensors, empty_directory),
 		cmocka_unit_test(a_noted_network_is_the_one_that_was_asked_for), cmocka_unit_test_teardown(residual_networks_come_back_too, empty_directory),
 		cmocka_unit_test_teardown(without_room_the_old_file_stays_and_nothing_else, empty_directory),
 		cmocka_unit_test_teardown(weights_that_went_wrong_are_not_written, empty_directory),
