@@ -60,7 +60,10 @@ static void everything_comes_back(void **state)
 	assert_int_equal(again.n_weights, plan.n_weights);
 	assert_int_equal(again.image_size, 32);
 	assert_int_equal(model_values_alloc(&in, &again, 1, &e), 0);
-	assert_int_equal(checkpoint_load(c, &again, &in, NULL, &e), 0);
+	int fresh = 7;
+
+	assert_int_equal(checkpoint_load(c, &again, &in, &fresh, &e), 0);
+	assert_int_equal(fresh, 0);
 	assert_memory_equal(in.params, out.params, plan.n_weights * 4);
 	assert_memory_equal(in.moment1, out.moment1, plan.n_weights * 4);
 	assert_memory_equal(in.moment2, out.moment2, plan.n_weights * 4);
@@ -143,20 +146,27 @@ static void what_is_known_of_a_leak_comes_back(void **state)
 	net_plan_free(&plan);
 }
 
-/* Opens a file of a network's least tensors and this note. */
-static int open_with_note(const char *key, const char *value, struct checkpoint_notes *notes, struct error *e)
+/* A network's least tensors. */
+static void least_tensors(struct tensor tensors[4])
 {
 	static const char *const names[] = { "features.conv0.weight", "features.denseblock1.denselayer1.conv1.weight",
 					     "features.denseblock1.denselayer1.conv2.weight", "classifier.weight" };
-	const struct tensor_note note = { key, value };
-	float three[3] = { 1, 2, 3 };
-	struct tensor tensors[4];
-	struct checkpoint *c;
+	static const float three[3] = { 1, 2, 3 };
 
 	for (int i = 0; i < 4; i++) {
 		tensors[i] = (struct tensor){ .type = TENSOR_F32, .ndim = 1, .shape = { 3 }, .data = three, .bytes = sizeof three };
 		snprintf(tensors[i].name, sizeof tensors[i].name, "%s", names[i]);
 	}
+}
+
+/* Opens a file of them and this note. */
+static int open_with_note(const char *key, const char *value, struct checkpoint_notes *notes, struct error *e)
+{
+	const struct tensor_note note = { key, value };
+	struct tensor tensors[4];
+	struct checkpoint *c;
+
+	least_tensors(tensors);
 	assert_int_equal(safetensors_write(path, tensors, 4, &note, 1, e), 0);
 	int rc = checkpoint_open(&c, path, NULL, notes, e);
 
@@ -260,7 +270,7 @@ static void another_classifier_is_an_error_or_a_fresh_head(void **state)
 	assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), 0);
 	assert_int_equal(model_values_alloc(&in, &ours, 0, &e), 0);
 	assert_int_equal(checkpoint_load(c, &ours, &in, NULL, &e), -EXIT_DATA);
-	assert_non_null(strstr(e.text, "tensor classifier.weight is [20, "));
+	assert_non_null(strstr(e.text, "tensor classifier.weight is [20, 20], the network wants [14, 20]"));
 	e = (struct error){ 0 };
 	assert_int_equal(checkpoint_load(c, &ours, &in, &fresh, &e), 0);
 	assert_int_equal(fresh, 1);
@@ -272,18 +282,84 @@ static void another_classifier_is_an_error_or_a_fresh_head(void **state)
 	net_plan_free(&ours);
 }
 
-static void a_missing_and_a_foreign_tensor_are_named(void **state)
+static void what_lacks_a_part_of_a_network_is_none(void **state)
 {
 	(void)state;
-	float three[3] = { 1, 2, 3 };
-	struct tensor foreign[] = { { .name = "features.conv0.weight", .type = TENSOR_F32, .ndim = 1, .shape = { 3 }, .data = three, .bytes = 12 } };
-	struct checkpoint *c;
+	for (int without = 0; without < 4; without++) {
+		struct tensor tensors[4];
+		struct checkpoint *c;
+		struct error e = { 0 };
+
+		least_tensors(tensors);
+		snprintf(tensors[without].name, sizeof tensors[without].name, "other.weight");
+		assert_int_equal(safetensors_write(path, tensors, 4, NULL, 0, &e), 0);
+		assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), -EXIT_DATA);
+		assert_null(c);
+		assert_non_null(strstr(e.text, "neither a DenseNet"));
+	}
+}
+
+/* An output's place says which finding it stands for. */
+static void findings_in_another_order_are_refused(void **state)
+{
+	(void)state;
 	struct error e = { 0 };
 
-	assert_int_equal(safetensors_write(path, foreign, 1, NULL, 0, &e), 0);
-	assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), -EXIT_DATA);
-	assert_null(c);
-	assert_non_null(strstr(e.text, "neither a DenseNet"));
+	assert_int_equal(open_with_note("findings", "Mass,Nodule", NULL, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "its findings are in another order (Mass,Nodule)"));
+}
+
+static void a_tensor_too_few_one_too_many_and_one_of_another_shape_are_named(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *from, *to, *says; /* the tensor `from` is called `to`, or of another shape where that is its name */
+	} cases[] = { { "features.norm0.bias", "features.norm0.shift", ": tensor features.norm0.bias is missing" },
+		      { "spare", "features.norm7.bias", ": tensor features.norm7.bias is not part of the network" },
+		      { "spare", "adam.lr", "" },
+		      { "features.conv0.weight", "features.conv0.weight", ": tensor features.conv0.weight is [8, 3, 49, 1], the network wants [8, 3, 7, 7]" } };
+	struct net_plan plan;
+	struct model_values v;
+	struct safetensors *f;
+	struct error e = { 0 };
+
+	make_small_net(&plan, 14);
+	make_values(&v, &plan, 0);
+	for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+		struct checkpoint *c;
+
+		assert_int_equal(checkpoint_write(path, &plan, &v, &example, &e), 0);
+		assert_int_equal(safetensors_open(&f, path, &e), 0);
+		int n = safetensors_count(f);
+		struct tensor *tensors = calloc((size_t)n + 1, sizeof *tensors);
+		const int spare = strcmp(cases[k].from, "spare") == 0;
+
+		tensors[0] = (struct tensor){ .name = "spare", .type = TENSOR_F32, .ndim = 1, .shape = { 3 }, .data = v.params, .bytes = 12 };
+		for (int i = 0; i < n; i++)
+			tensors[i + 1] = *safetensors_at(f, i);
+		for (int i = 0; i <= n; i++) {
+			struct tensor *t = &tensors[i];
+
+			if (strcmp(t->name, cases[k].from) != 0)
+				continue;
+			if (strcmp(cases[k].from, cases[k].to) == 0) {
+				t->shape[2] *= t->shape[3];
+				t->shape[3] = 1;
+			}
+			snprintf(t->name, sizeof t->name, "%s", cases[k].to);
+		}
+		assert_int_equal(safetensors_write(path, tensors + !spare, n + spare, NULL, 0, &e), 0);
+		safetensors_close(f);
+		free(tensors);
+		assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), 0);
+		assert_int_equal(checkpoint_load(c, &plan, &v, NULL, &e), *cases[k].says ? -EXIT_DATA : 0);
+		if (!strstr(e.text, cases[k].says))
+			fail_msg("\"%s\" does not say \"%s\"", e.text, cases[k].says);
+		checkpoint_close(c);
+		e = (struct error){ 0 };
+	}
+	model_values_free(&v);
+	net_plan_free(&plan);
 }
 
 /* As a command notes it, which opens the network later. */
@@ -562,6 +638,16 @@ static void sizes_beyond_reason_are_refused_by_name(void **state)
 	}
 	model_values_free(&v);
 	net_plan_free(&plan);
+	static const struct {
+		const char *key, *value;
+		int good;
+	} notes[] = { { "image_size", "0", 0 }, { "image_size", "1", 1 }, { "image_size", "4096", 1 }, { "image_size", "4097", 0 }, { "source_size", "0", 1 } };
+
+	for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
+		struct error e = { 0 };
+
+		assert_int_equal(open_with_note(notes[i].key, notes[i].value, NULL, &e), notes[i].good ? 0 : -EXIT_DATA);
+	}
 }
 
 enum { FILE_ROOM = 1 << 20 };
@@ -693,7 +779,9 @@ int main(void)
 		cmocka_unit_test_teardown(notes_that_are_no_numbers_are_refused_by_name, empty_directory),
 		cmocka_unit_test_teardown(a_plain_model_carries_torchvisions_names_only, empty_directory),
 		cmocka_unit_test_teardown(another_classifier_is_an_error_or_a_fresh_head, empty_directory),
-		cmocka_unit_test_teardown(a_missing_and_a_foreign_tensor_are_named, empty_directory),
+		cmocka_unit_test_teardown(what_lacks_a_part_of_a_network_is_none, empty_directory),
+		cmocka_unit_test_teardown(findings_in_another_order_are_refused, empty_directory),
+		cmocka_unit_test_teardown(a_tensor_too_few_one_too_many_and_one_of_another_shape_are_named, empty_directory),
 		cmocka_unit_test_teardown(a_published_network_is_known_by_its_tensors, empty_directory),
 		cmocka_unit_test(a_noted_network_is_the_one_that_was_asked_for), cmocka_unit_test_teardown(residual_networks_come_back_too, empty_directory),
 		cmocka_unit_test_teardown(without_room_the_old_file_stays_and_nothing_else, empty_directory),
