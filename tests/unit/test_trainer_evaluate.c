@@ -54,6 +54,16 @@ static void says(const struct evaluation *ev, const struct evaluation_conf *conf
 		fail_msg("below it \"%s\", not \"%s\"", strchr(mean, '\n') + 1, below);
 }
 
+static void has_row(const struct evaluation *ev, int resamples, const char *row)
+{
+	struct evaluation_conf conf = usual();
+
+	conf.resamples = resamples;
+	print(ev, &conf);
+	if (!strstr(text, row))
+		fail_msg("no \"%s\" in %s", row, text);
+}
+
 static void a_sound_evaluation_is_a_table_and_nothing_else(void **state)
 {
 	struct evaluation ev = example();
@@ -66,6 +76,10 @@ static void a_sound_evaluation_is_a_table_and_nothing_else(void **state)
 	assert_non_null(strstr(text, "finding                   n+  AUROC  95 % interval \n"));
 	assert_non_null(strstr(text, "\nHernia                    30 0.7500  0.700 to 0.800\n"));
 	assert_non_null(strstr(text, "\nmean of 14 of 14             0.8000  0.780 to 0.820\n"));
+	conf.crops = CROPS_TEN;
+	ev.n = ev.table.patients = 1;
+	print(&ev, &conf);
+	assert_non_null(strstr(text, " 1 image of 1 patient, loss 0.2500, ten crops\n"));
 }
 
 static void what_makes_the_numbers_worth_less_is_said_above_them(void **state)
@@ -76,7 +90,7 @@ static void what_makes_the_numbers_worth_less_is_said_above_them(void **state)
 	(void)state;
 	conf.leaked = -1;
 	says(&ev, &conf, "leak not checked: patients of this split are not compared with all those that the weights were trained on\n", "");
-	conf.leaked = 3;
+	conf.leaked = 1;
 	conf.leaky = 1;
 	says(&ev, &conf, "LEAK: patients of this split were trained on: these numbers say nothing about new patients\n", "");
 	conf.leaked = 0;
@@ -112,18 +126,9 @@ static void what_the_means_interval_leaves_out_is_said_below_it(void **state)
 	ev.table.left_out = 980;
 	ev.table.mean.low = ev.table.mean.high = ev.table.mean.se = NAN;
 	says(&ev, &conf, "", "no interval of the mean: 980 of 1000 resamples lack a finding, and too few are left\n");
+	has_row(&ev, 1000, "\nmean of 14 of 14             0.8000                \n");
 	ev.table.mostly_few = 1;
 	says(&ev, &conf, "", "no interval of the mean: most of its findings are too few for one\n");
-}
-
-static void has_row(const struct evaluation *ev, int resamples, const char *row)
-{
-	struct evaluation_conf conf = usual();
-
-	conf.resamples = resamples;
-	print(ev, &conf);
-	if (!strstr(text, row))
-		fail_msg("no \"%s\" in %s", row, text);
 }
 
 static void a_row_says_why_it_has_no_interval(void **state)
@@ -144,12 +149,16 @@ static void a_row_says_why_it_has_no_interval(void **state)
 	t->positives[4] = 2;
 	t->positive_patients[4] = 1;
 	t->positives[5] = 40;
+	t->positives[6] = t->positive_patients[6] = FEW_POSITIVES;
+	t->negatives[7] = t->negative_patients[7] = FEW_POSITIVES;
 	has_row(&ev, 1000, "\nAtelectasis               12 0.7500  n/a (too few)   few positives: of 4 patients\n");
 	has_row(&ev, 1000, "\nCardiomegaly              30 0.7500  n/a (too few)   few negatives\n");
 	has_row(&ev, 1000, "\nEffusion                   0   n/a\n");
 	has_row(&ev, 1000, "\nInfiltration               0   n/a  no label is known\n");
 	has_row(&ev, 1000, "\nMass                       2 0.7500  0.700 to 0.800  few positives: of 1 patient\n");
 	has_row(&ev, 1000, "\nNodule                    40 0.7500  0.700 to 0.800  of 30 patients\n");
+	has_row(&ev, 1000, "\nPneumonia                 10 0.7500  0.700 to 0.800\n");
+	has_row(&ev, 1000, "\nPneumothorax              30 0.7500  0.700 to 0.800\n");
 	/* without resamples nothing is too few for an interval, which nobody asked for */
 	for (int f = 0; f < FINDINGS; f++)
 		t->class[f].low = t->class[f].high = NAN;
