@@ -684,6 +684,7 @@ static void no_cut_and_no_flipped_bit_goes_wrong(void **state)
 		write_file(file, cut);
 		e = (struct error){ 0 };
 		assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), -EXIT_DATA);
+		assert_non_null(strstr(e.text, cut < 10 ? "not a safetensors file" : "cut short"));
 	}
 	unsigned random = 12345;
 

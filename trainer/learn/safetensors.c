@@ -168,7 +168,7 @@ static int read_entry(struct safetensors *f, const cJSON *entry, uint64_t data_b
 	int64_t begin = whole_number(cJSON_GetArrayItem(offsets, 0)), end = whole_number(cJSON_GetArrayItem(offsets, 1));
 
 	if (begin < 0 || end < begin || (uint64_t)end > f->file.size - data_begin)
-		return bad(f, t->name, "its data_offsets lie outside the file", e);
+		return bad(f, t->name, "its data_offsets lie outside the file: cut short, or damaged", e);
 	if ((uint64_t)(end - begin) != t->bytes)
 		return bad(f, t->name, "its data_offsets do not match its shape", e);
 	t->data = (const char *)f->file.data + data_begin + begin;
@@ -302,7 +302,9 @@ static int read_header(struct safetensors *f, struct error *e)
 	if (text[0] != '{' && (memcmp(f->file.data, "PK\3\4", 4) == 0 || memcmp(f->file.data, "\x80\2", 2) == 0))
 		return fail(e, EXIT_DATA, "%s: a PyTorch file, not safetensors: in Python, safetensors.torch.save_file(model.state_dict(), NAME) writes one", f->path);
 	memcpy(&length, f->file.data, 8);
-	if (length > longest_header || length > f->file.size - 8 || length < 2 || text[0] != '{')
+	if (length <= longest_header && length > f->file.size - 8 && text[0] == '{')
+		return fail(e, EXIT_DATA, "%s: cut short: it ends at byte %zu, within its header of %llu bytes", f->path, f->file.size, (unsigned long long)length);
+	if (length > longest_header || length < 2 || text[0] != '{')
 		return fail(e, EXIT_DATA, "%s: not a safetensors file (no header of %llu bytes at byte 8)", f->path, (unsigned long long)length);
 	f->header = json_parse(text, length, 0, &end);
 	if (!f->header && errno == ENOMEM)
