@@ -687,6 +687,14 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	refuses 64 "--resident --ablate host" chexnet bench --ablate --resident
 	refuses 64 "--resident --intervals network" chexnet bench --intervals --resident
 	refuses 64 "--source-size=300 --ablate prepared" chexnet bench --ablate --source-size 300
+	refuses 64 "--source-size=300 --data prepared" chexnet bench --scaling --data set --source-size 300
+	refuses 64 "--source-size=100 --image-size=224" chexnet bench --source-size 100
+	refuses 64 "--gpu=t4 --plan" chexnet bench --gpu t4
+	for mode in plan intervals; do
+		refuses 64 "--steps=20 --$mode none" chexnet bench --$mode --steps 20
+		refuses 64 "--warm-up=3 --$mode no" chexnet bench --$mode --warm-up 3
+	done
+	refuses 64 "--warm-up=0 --ablate round" chexnet bench --ablate --warm-up 0
 	refuses 64 "--data=set random" chexnet bench --intervals --data set
 	refuses 64 "--compare=2.csv --out --json" chexnet report --log log1.jsonl --compare 2.csv --tensorboard idle
 	refuses 64 "--image-size=0 1 1024" chexnet bench --image-size 0

@@ -23,7 +23,8 @@ struct bench_conf {
 	struct engine_options engine;
 	int batch, source_size, steps, warmup, forward, resident, json, bucket_kib;
 	int classes, softmax;
-	int ablate, scaling, rounds, rounds_typed, intervals, plan;
+	int ablate, scaling, rounds, intervals, plan;
+	int steps_typed, warmup_typed, rounds_typed;
 	const char *gpu;
 	const char *data;
 	uint64_t seed;
@@ -38,8 +39,9 @@ static const struct option options[] = {
 	OPTION(INT, struct bench_conf, batch, "batch", "N", "16", "images of a rank in a step", .min = 1, .max = 4096),
 	OPTION(INT, struct bench_conf, bucket_kib, "bucket", "KIB", "0", "size of a gradient bucket; 0: libhvd's default", .min = 0, .max = 1 << 20),
 	OPTION_GROUP("Measurement"),
-	OPTION(INT, struct bench_conf, steps, "steps", "N", "20", "steps that count", .min = 1, .max = 1000000),
-	OPTION(INT, struct bench_conf, warmup, "warm-up", "N", "3", "steps before them", .min = 0, .max = 1000000),
+	OPTION(INT, struct bench_conf, steps, "steps", "N", "20", "steps that count", .min = 1, .max = 1000000,
+	       .typed = offsetof(struct bench_conf, steps_typed)),
+	OPTION(INT, struct bench_conf, warmup, "warm-up", "N", "3", "steps before them", .min = 0, .max = 1000000, .typed = offsetof(struct bench_conf, warmup_typed)),
 	OPTION(FLAG, struct bench_conf, plan, "plan", NULL, NULL, "measure nothing: the GPU memory of a training with --batch, and the largest batch that fits"),
 	OPTION(STRING, struct bench_conf, gpu, "gpu", "NAME|GIB", NULL,
 	       "for --plan: h200, h100, a100, a100-40, t4, or the memory of another in GiB; without it the GPU that is here"),
@@ -300,6 +302,10 @@ static int check(const struct bench_conf *conf, struct error *e)
 {
 	if (conf->rounds_typed && !conf->ablate && !conf->scaling)
 		return fail(e, EXIT_USAGE, "--rounds=%d is for --ablate and --scaling", conf->rounds);
+	if (conf->steps_typed && (conf->plan || conf->intervals))
+		return fail(e, EXIT_USAGE, "--steps=%d: --%s makes none", conf->steps, conf->plan ? "plan" : "intervals");
+	if (conf->warmup_typed && (conf->ablate || conf->plan || conf->intervals))
+		return fail(e, EXIT_USAGE, "--warm-up=%d: --%s", conf->warmup, conf->ablate ? "ablate warms up with a round of its own" : conf->plan ? "plan makes no steps" : "intervals makes no steps");
 	if (conf->source_size && conf->source_size < conf->network.image_size)
 		return fail(e, EXIT_USAGE, "--source-size=%d is smaller than --image-size=%d", conf->source_size, conf->network.image_size);
 	if (conf->scaling + conf->ablate + conf->plan + conf->intervals > 1)
