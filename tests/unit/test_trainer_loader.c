@@ -204,15 +204,15 @@ static void a_rank_without_images_ends_at_once(void **state)
 }
 
 /* A data set that fails at some samples and takes its time at others. */
-static size_t bad_sample = SIZE_MAX, slow_bad_sample = SIZE_MAX;
+static size_t bad_sample = SIZE_MAX, other_bad_sample = SIZE_MAX, slow_sample = SIZE_MAX;
 static uint8_t *kept;
 static int (*good_read)(const struct dataset *, size_t, struct dataset_scratch *, uint8_t *, struct error *);
 
 static int failing_read(const struct dataset *d, size_t index, struct dataset_scratch *s, uint8_t *pixels, struct error *e)
 {
-	if (index == slow_bad_sample)
+	if (index == slow_sample)
 		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
-	if (index == bad_sample || index == slow_bad_sample)
+	if (index == bad_sample || index == other_bad_sample)
 		return fail(e, EXIT_DATA, "shard: record %zu at byte 0: planted", index);
 	if (index % 7 == 0)
 		nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
@@ -234,7 +234,7 @@ static int fail_no_more(void **state)
 	(void)state;
 	data->read = good_read;
 	data->kept = kept;
-	bad_sample = slow_bad_sample = SIZE_MAX;
+	bad_sample = other_bad_sample = slow_sample = SIZE_MAX;
 	return 0;
 }
 
@@ -244,8 +244,8 @@ static void an_error_is_told_at_its_own_batch(void **state)
 	(void)state;
 	char says[64];
 	bad_sample = order_sample(5, dataset_count(data), 5 * MICRO + 2);
-	slow_bad_sample = order_sample(5, dataset_count(data), 5 * MICRO + 1);
-	snprintf(says, sizeof says, "record %zu at byte 0: planted", slow_bad_sample);
+	slow_sample = other_bad_sample = order_sample(5, dataset_count(data), 5 * MICRO + 1);
+	snprintf(says, sizeof says, "record %zu at byte 0: planted", other_bad_sample);
 	for (int threads = 1; threads <= 8; threads *= 2) {
 		struct loader_conf conf = training(0, 1, threads, 0);
 		struct loader *l = open_loader(&conf);
@@ -259,6 +259,23 @@ static void an_error_is_told_at_its_own_batch(void **state)
 		assert_non_null(strstr(e.text, says));
 		loader_close(l);
 	}
+}
+
+static void the_time_that_a_batch_is_waited_for_is_told(void **state)
+{
+	(void)state;
+	slow_sample = order_sample(5, dataset_count(data), 0);
+	struct loader_conf conf = training(0, 1, 1, 0);
+	struct loader *l = open_loader(&conf);
+	struct loader_batch b;
+	struct error e = { 0 };
+	double waited = -1;
+	assert_int_equal(loader_next(l, &b, &waited, &e), 1);
+	assert_true(waited > 0.001 && waited < 60);
+	nanosleep(&(struct timespec){ .tv_nsec = 500000000 }, NULL); /* the next one is ready long since */
+	assert_int_equal(loader_next(l, &b, &waited, &e), 1);
+	assert_true(waited == 0);
+	loader_close(l);
 }
 
 static void closing_early_never_hangs(void **state)
@@ -314,6 +331,7 @@ int main(void)
 		cmocka_unit_test(evaluation_reads_every_image_exactly_once_over_all_ranks),
 		cmocka_unit_test(a_rank_without_images_ends_at_once),
 		cmocka_unit_test_setup_teardown(an_error_is_told_at_its_own_batch, fail_from_now_on, fail_no_more),
+		cmocka_unit_test_setup_teardown(the_time_that_a_batch_is_waited_for_is_told, fail_from_now_on, fail_no_more),
 		cmocka_unit_test_setup_teardown(closing_early_never_hangs, fail_from_now_on, fail_no_more),
 		cmocka_unit_test(taking_more_than_the_ring_holds_is_an_error_not_a_hang),
 		cmocka_unit_test(memory_is_bounded_and_told),
