@@ -60,12 +60,11 @@ static int reach(const struct node *n)
 
 bool node_ask(const struct node *n, void *card, size_t bytes, double until)
 {
-	double t;
-	for (useconds_t pause = 100; (t = lived()) < until; usleep(pause += pause < 5000 ? pause : 0)) {
+	for (useconds_t pause = 100; lived() < until; usleep(pause += pause < 5000 ? pause : 0)) {
 		struct pollfd p = { .fd = reach(n), .events = POLLIN };
 		if (p.fd < 0)
 			continue;
-		poll(&p, 1, (int)((until - t) * 1e3) + 1);
+		poll(&p, 1, LOOK_MS);
 		ssize_t got = recv(p.fd, card, bytes, MSG_DONTWAIT | MSG_TRUNC);
 		close(p.fd);
 		if (got == (ssize_t)bytes)
