@@ -72,7 +72,7 @@ static int give_up(struct hvd *h, struct hvd *child, int status, const int32_t *
 	char why[WHY_BYTES] = "";
 	fail(h, status, "hvd_split: %s", hvd_error(child));
 	snprintf(why, sizeof why, "rank %d on %.63s cannot do its part: %.290s", rank, hvd_host(h, rank), hvd_error(child));
-	for (int r = h->world.size - 1; r >= 0 && status == HVD_ESYS; r--) /* last to the first, who sends the others away */
+	for (int r = 0; r < h->world.size && status == HVD_ESYS; r++)
 		if (r != rank && colors[r] == colors[rank])
 			mesh_send(m, m->member[r], word, why, sizeof why, -1);
 	if (lost && child->mesh->cause != CAUSE_CLOSED) /* by a rank that gave up, maybe: its death would close the link above, too */
