@@ -352,6 +352,32 @@ static void a_sub_world_is_closed_once_the_world_above_knows_what_broke_it(void 
 	run_ranks("ab", close_after_a_broken_link, NULL);
 }
 
+/* Rank 0 gives the sub-world up, waits in the world, and has no word there for rank 1, which waits for one. */
+static void wait_for_a_word_in_vain(void *arg)
+{
+	struct hvd *h = join_to_survive(*(const double *)arg), *part;
+	const char no_invitation[sizeof(struct card) + 24] = { 0 };
+	int32_t color = 0, colors[2];
+	double begin = lived();
+	if (meeting_rank) {
+		must(hvd_split(h, 0, &part) == HVD_EBOOT && strstr(hvd_error(h), "rank 0 cannot set up its part"));
+		must(lived() - begin < 1.8 * PATIENCE);
+	} else {
+		mesh_doing(h->mesh, DOING_SPLIT, 0);
+		works(h, mesh_gather(h->mesh, &color, sizeof color, colors));
+		mesh_send(h->mesh, 1, mesh_tag(h->mesh), no_invitation, sizeof no_invitation, -1);
+	}
+	works(h, hvd_barrier(h));
+	works(h, hvd_close(h));
+}
+
+static void who_waits_for_what_broke_a_split_is_not_lost_by_that(void **state)
+{
+	(void)state;
+	run_ranks("aa", wait_for_a_word_in_vain, &(double){ 2 });
+	run_ranks("aa", wait_for_a_word_in_vain, &(double){ 20 });
+}
+
 /* Rank 2 dies. Rank 1 closes the sub-world that it has with rank 0, which hears of that before it hears of the death. */
 static void hear_of_a_death_last(void *arg)
 {
@@ -401,6 +427,7 @@ int main(void)
 		cmocka_unit_test(two_kills_at_any_instants_of_splits_and_recoveries_are_survived),
 		cmocka_unit_test(who_closes_a_sub_world_is_not_lost_to_the_world),
 		cmocka_unit_test(a_recovery_waits_for_what_broke_the_sub_world),
+		cmocka_unit_test(who_waits_for_what_broke_a_split_is_not_lost_by_that),
 		cmocka_unit_test(who_is_late_in_a_sub_world_is_called_late_and_lives),
 		cmocka_unit_test(a_sub_world_is_closed_once_the_world_above_knows_what_broke_it),
 	};
