@@ -56,24 +56,31 @@ static void auto_without_gpus_is_the_cpu(void **state)
 	run_ranks("ab", auto_takes_the_cpu, NULL);
 }
 
+static const char *const differences[] = { "wants back end auto, rank 0 wants cpu", "has a deadline of 10 s, rank 0 of 20 s", "has another on_death than rank 0",
+					   "has another HVD_WIRE than rank 0", "has an HVD_TRACE, rank 0 has none" };
+
 static void differ(void *arg)
 {
 	struct hvd *h;
 	struct hvd_conf conf = quick_conf();
-	if (meeting_rank == 1 && arg)
-		conf.trace = "/tmp";
-	else if (meeting_rank == 1)
-		conf.on_death = 1;
+	const int which = *(const int *)arg;
+	if (meeting_rank == 1) {
+		conf.backend = which == 0 ? "auto" : conf.backend;
+		conf.deadline = which == 1 ? 10 : conf.deadline;
+		conf.on_death = which == 2;
+		conf.wire = which == 3 ? HVD_BF16 : conf.wire;
+		conf.trace = which == 4 ? "/tmp" : NULL;
+	}
 	must(hvd_init_from(&h, &conf, meet) == HVD_EMISMATCH);
-	must(strstr(hvd_error(h), arg ? "rank 1 on node-a has an HVD_TRACE, rank 0 has none" : "rank 1 on node-a has another on_death"));
+	must(!strncmp(hvd_error(h), "rank 1 on node-a ", 17) && !strcmp(hvd_error(h) + 17, differences[which]));
 	hvd_close(h);
 }
 
 static void ranks_with_different_settings_do_not_start(void **state)
 {
 	(void)state;
-	run_ranks("aab", differ, NULL);
-	run_ranks("aab", differ, "trace");
+	for (int which = 0; which < 5; which++)
+		run_ranks("aab", differ, &which);
 }
 
 static void nccl_goes_as_far_as_the_driver_lets_it(void **state)
