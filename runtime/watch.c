@@ -192,7 +192,7 @@ int mesh_cut(struct mesh *m, int rank)
 	struct fault_notice question = { 0, rank, CAUSE_CUT, m->rank, "" };
 	int failed = mesh_reason(m, rank);
 	pthread_mutex_lock(&m->lock);
-	bool asks = !failed && rank < m->rank && !m->peer[rank].left; /* who left accuses nobody any more */
+	bool asks = !failed && rank < m->rank;
 	if (asks)
 		peer_post(&m->peer[rank], &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof question }, &question);
 	pthread_mutex_unlock(&m->lock);
