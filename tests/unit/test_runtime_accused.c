@@ -53,6 +53,35 @@ static void accuse_the_first(void *arg)
 	end_quarrel(h);
 }
 
+/* Rank 1 says that rank 2 is late; rank 0 has heard nothing of that one for so long that it would call it silent, and end it. */
+static void call_the_last_late(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	(void)arg;
+	if (!meeting_rank) {
+		pthread_mutex_lock(&m->lock);
+		m->peer[2].heard -= 0.6 * m->deadline;
+		wait_at(0, 2);
+		wait_at(1, 2);
+		pthread_mutex_unlock(&m->lock);
+	} else if (meeting_rank == 1) {
+		wait_at(0, 2);
+		mesh_lose(m, 2, CAUSE_LATE);
+		wait_at(1, 2);
+	}
+	while (!stop_word(h))
+		usleep(1000);
+	must(meeting_rank || strstr(m->fault, "lost rank 2 on node-a (says rank 1): alive, but it did not come along within the deadline"));
+	end_quarrel(h);
+}
+
+static void a_rank_that_another_calls_late_is_not_ended_as_a_silent_one(void **state)
+{
+	(void)state;
+	quarrel("aaa", call_the_last_late, NULL);
+}
+
 /* Wrongly: rank 1 would go on without it whatever it does. */
 static void call_the_first_dead(void *arg)
 {
@@ -369,6 +398,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(two_ranks_that_give_each_other_up_cost_one),
+		cmocka_unit_test(a_rank_that_another_calls_late_is_not_ended_as_a_silent_one),
 		cmocka_unit_test(two_ranks_that_lose_their_control_link_cost_the_higher_one),
 		cmocka_unit_test(what_ends_a_link_twice_makes_no_second_world),
 		cmocka_unit_test(a_link_that_ends_during_a_recovery_does_not_cost_a_deadline),
