@@ -139,35 +139,67 @@ static void toil_until_stopped_alone(void *arg)
 	toil(h);
 }
 
-/* A scancel that writes down what it was asked, and ends the rank as Slurm would. */
-static void a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel(void **state)
+/* Beside a scancel that writes down what it was asked, and ends rank 1 as Slurm would. */
+static void run_beside_scancel(void (*body)(void *), int *status, char said[64])
 {
-	(void)state;
-	char folder[1024], command[8192], path[8192], said[64] = "";
-	int status[RANKS_MAX];
-	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
-	snprintf(command, sizeof command, "printf '#!/bin/sh\necho \"$*\" >%s/said\nkill -KILL \"$(cat %s/pid)\"\n' >%s/scancel && chmod +x %s/scancel", folder,
+	char folder[1024], command[8192], path[8192], *own = strdup(getenv("PATH"));
+	assert_true(own && mkdtemp(temporary_name(folder, sizeof folder)));
+	snprintf(command, sizeof command, "printf '#!/bin/sh\necho \"$*\" >>%s/said\nkill -KILL \"$(cat %s/pid)\"\n' >%s/scancel && chmod +x %s/scancel", folder,
 		 folder, folder, folder);
 	assert_int_equal(system(command), 0);
-	snprintf(path, sizeof path, "%s:%s", folder, getenv("PATH"));
+	snprintf(path, sizeof path, "%s:%s", folder, own);
 	setenv("PATH", path, 1);
 	setenv("SLURM_JOB_ID", "17", 1);
 	setenv("SLURM_STEP_ID", "3", 1);
-	spawn_ranks("aba", toil_until_stopped_alone, folder, status);
+	spawn_ranks("aba", body, folder, status);
 	meeting_over();
 	unsetenv("SLURM_JOB_ID");
 	unsetenv("SLURM_STEP_ID");
+	setenv("PATH", own, 1);
+	free(own);
 	snprintf(path, sizeof path, "%s/said", folder);
 	FILE *f = fopen(path, "r");
-	assert_non_null(f);
-	assert_non_null(fgets(said, sizeof said, f));
-	fclose(f);
-	assert_string_equal(said, "--signal=KILL 17.3\n");
+	said[f ? fread(said, 1, 63, f) : 0] = 0;
+	if (f)
+		fclose(f);
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
+}
+
+static void a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel(void **state)
+{
+	(void)state;
+	char said[64];
+	int status[RANKS_MAX];
+	run_beside_scancel(toil_until_stopped_alone, status, said);
+	assert_string_equal(said, "--signal=KILL 17.3\n"); /* by one of those that are left */
 	assert_true(WIFSIGNALED(status[1]) && WTERMSIG(status[1]) == SIGKILL);
 	assert_int_equal(WEXITSTATUS(status[0]), 70);
 	assert_int_equal(WEXITSTATUS(status[2]), 70);
-	snprintf(command, sizeof command, "rm -r %s", folder);
-	assert_int_equal(system(command), 0);
+}
+
+static void go_on_without_one_that_is_stopped(void *arg)
+{
+	(void)arg;
+	struct hvd *h = join_to_survive(1);
+	if (meeting_rank == 1)
+		raise(SIGSTOP);
+	must(hvd_barrier(h) == HVD_EPEER);
+	works(h, hvd_recover(h));
+	works(h, hvd_barrier(h));
+	if (meeting_rank == 0)
+		kill(meeting->pid[1], SIGKILL);
+	works(h, hvd_close(h));
+}
+
+static void a_step_that_goes_on_without_a_stopped_rank_is_not_ended(void **state)
+{
+	(void)state;
+	char said[64];
+	int status[RANKS_MAX];
+	run_beside_scancel(go_on_without_one_that_is_stopped, status, said);
+	assert_string_equal(said, "");
+	assert_true(status[0] == 0 && status[2] == 0);
 }
 
 /* Rank 1 dies, and a process that it has forked lives on. */
@@ -582,6 +614,7 @@ int main(void)
 		cmocka_unit_test(a_death_in_a_sub_world_ends_the_others_with_the_world_s_line),
 		cmocka_unit_test(a_stopped_rank_is_noticed_and_ended_by_one_of_its_node),
 		cmocka_unit_test(a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel),
+		cmocka_unit_test(a_step_that_goes_on_without_a_stopped_rank_is_not_ended),
 		cmocka_unit_test(a_forked_process_hides_no_death),
 		cmocka_unit_test(a_process_that_has_the_number_of_a_dead_rank_lives),
 		cmocka_unit_test(a_plain_exit_is_named_to_ranks_that_compute),
