@@ -378,6 +378,46 @@ static void who_waits_for_what_broke_a_split_is_not_lost_by_that(void **state)
 	run_ranks("aa", wait_for_a_word_in_vain, &(double){ 20 });
 }
 
+static int hear_invitation(struct boot *b, void *card, size_t bytes, double until, char *why)
+{
+	(void)why;
+	return mesh_receive(b->state, 0, mesh_tag(b->state), card, bytes, NULL, until);
+}
+
+static int go_on(struct boot *b, char *why)
+{
+	(void)b, (void)why;
+	return 0;
+}
+
+/* Rank 1 has its links in the sub-world, and shares no memory there. */
+static void hang_in_a_split(void *arg)
+{
+	struct hvd *h = join_to_survive(2), *part;
+	(void)arg;
+	if (meeting_rank) {
+		struct mesh m;
+		struct boot boot = { .rank = 1, .size = 2, .nodes = 1, .host = "node-a", .state = h->mesh, .lookup = hear_invitation, .host_of = meeting_host_of, .over = go_on };
+		int32_t color = 0, colors[2];
+		mesh_doing(h->mesh, DOING_SPLIT, 0);
+		works(h, mesh_gather(h->mesh, &color, sizeof color, colors));
+		works(h, mesh_open(&m, &boot, &h->conf, h->error));
+		while (!stop_word(h))
+			usleep(1000);
+		must(hvd_recover(h) == HVD_EBOOT);
+		_exit(0);
+	}
+	must(hvd_split(h, 0, &part) == HVD_EPEER && hvd_lost(h) == 1 && strstr(hvd_error(h), "alive, but it did not come along within the deadline"));
+	works(h, hvd_recover(h));
+	works(h, hvd_close(h));
+}
+
+static void who_is_late_in_a_split_is_lost_to_the_world(void **state)
+{
+	(void)state;
+	run_ranks("aa", hang_in_a_split, NULL);
+}
+
 /* Rank 2 dies. Rank 1 closes the sub-world that it has with rank 0, which hears of that before it hears of the death. */
 static void hear_of_a_death_last(void *arg)
 {
@@ -427,6 +467,7 @@ int main(void)
 		cmocka_unit_test(two_kills_at_any_instants_of_splits_and_recoveries_are_survived),
 		cmocka_unit_test(who_closes_a_sub_world_is_not_lost_to_the_world),
 		cmocka_unit_test(a_recovery_waits_for_what_broke_the_sub_world),
+		cmocka_unit_test(who_is_late_in_a_split_is_lost_to_the_world),
 		cmocka_unit_test(who_waits_for_what_broke_a_split_is_not_lost_by_that),
 		cmocka_unit_test(who_is_late_in_a_sub_world_is_called_late_and_lives),
 		cmocka_unit_test(a_sub_world_is_closed_once_the_world_above_knows_what_broke_it),
