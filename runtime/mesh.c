@@ -19,7 +19,6 @@
 struct invitation {
 	struct card card;
 	uint8_t secret[16];
-	int32_t size, pad;
 };
 
 uint64_t mesh_tag(struct mesh *m)
@@ -81,7 +80,7 @@ static int form_control(struct mesh *m, struct boot *boot, struct links *l, int 
 /* Rank 0: everybody connects. Those that do hear of those that do not. */
 static int host(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
 {
-	struct invitation invitation = { .card = l->card, .size = m->size };
+	struct invitation invitation = { .card = l->card };
 	if (getrandom(invitation.secret, sizeof invitation.secret, 0) != sizeof invitation.secret)
 		return refuse(why, HVD_ESYS, "no random numbers: %s", strerror(errno));
 	memcpy(l->secret, invitation.secret, sizeof l->secret);
@@ -105,13 +104,11 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, double 
 	pthread_mutex_unlock(&m->lock);
 	const struct card *a = &l->card, *b = &m->cards[0];
 	const bool alike = !memcmp(a->magic, b->magic, sizeof a->magic);
-	if (alike && m->rank < invitation.size && (status = form_control(m, NULL, l, 0, 0, until, why))) /* first: what is wrong then comes to the others, too */
+	if (alike && (status = form_control(m, NULL, l, 0, 0, until, why))) /* first: what is wrong then comes to the others, too */
 		return status;
 	if (!alike || strncmp(a->version, b->version, sizeof a->version))
 		return refuse(why, HVD_EBOOT, "rank %d on %.63s has libhvd %.24s (%.4s), rank 0 on %.63s has %.24s (%.4s): install one version on all nodes", m->rank,
 			      a->host, a->version, a->magic, b->host, b->version, b->magic);
-	if (invitation.size != m->size)
-		return refuse(why, HVD_EBOOT, "rank 0 counts %d ranks, rank %d counts %d", invitation.size, m->rank, m->size);
 	return 0;
 }
 

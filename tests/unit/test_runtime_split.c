@@ -356,7 +356,7 @@ static void a_sub_world_is_closed_once_the_world_above_knows_what_broke_it(void 
 static void wait_for_a_word_in_vain(void *arg)
 {
 	struct hvd *h = join_to_survive(*(const double *)arg), *part;
-	const char no_invitation[sizeof(struct card) + 24] = { 0 };
+	const char no_invitation[sizeof(struct card) + 16] = { 0 };
 	int32_t color = 0, colors[2];
 	double begin = lived();
 	if (meeting_rank) {
