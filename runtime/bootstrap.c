@@ -63,8 +63,6 @@ static void drop(pmix_value_t *v)
 {
 	if (v->type == PMIX_STRING)
 		free(v->data.string);
-	else if (v->type == PMIX_BYTE_OBJECT)
-		free(v->data.bo.bytes);
 	free(v);
 }
 
