@@ -310,6 +310,34 @@ static void ranks_given_up_in_one_recovery_do_not_count_in_the_next(void **state
 	assert_int_equal(status[3], 0);
 }
 
+/* Rank 3 dies when ranks 0 and 2 wait for it, and rank 1 is one call behind them. In the world after that rank 2 computes for longer than the deadline. */
+static void come_late_after_a_recovery(void *arg)
+{
+	struct hvd *h = join_to_survive(2);
+	struct mesh *m = h->mesh;
+	(void)arg;
+	while (meeting_rank == 3 && (peer_now(m, 0).doing.what != DOING_OP + OP_BARRIER || peer_now(m, 2).doing.what != DOING_OP + OP_BARRIER))
+		usleep(1000);
+	if (meeting_rank == 3)
+		raise(SIGKILL);
+	while (meeting_rank == 1 && !stop_word(h))
+		usleep(1000);
+	must(hvd_barrier(h) == HVD_EPEER && hvd_lost(h) == 3);
+	works(h, hvd_recover(h));
+	while (meeting_rank == 2 && !stop_word(h))
+		usleep(1000);
+	must(hvd_barrier(h) == HVD_EPEER && hvd_lost(h) == 2);
+	must(hvd_recover(h) == (meeting_rank == 2 ? HVD_EBOOT : 0));
+	hvd_close(h);
+}
+
+static void who_was_behind_before_a_recovery_is_not_blamed_after_it(void **state)
+{
+	(void)state;
+	run_ranks_but(3, "aaaa", come_late_after_a_recovery, NULL);
+	run_ranks_but(3, "abcd", come_late_after_a_recovery, NULL);
+}
+
 /* Rank 3 dies in step 30 of 100, which rank 0 has taken for itself. */
 static void train_with_a_trace(void *arg)
 {
@@ -372,6 +400,7 @@ int main(void)
 		cmocka_unit_test(a_state_that_came_in_part_is_not_taken),
 		cmocka_unit_test(a_stopped_rank_is_left_behind_and_does_not_go_on_alone),
 		cmocka_unit_test(ranks_given_up_in_one_recovery_do_not_count_in_the_next),
+		cmocka_unit_test(who_was_behind_before_a_recovery_is_not_blamed_after_it),
 		cmocka_unit_test(the_trace_of_survivors_is_summed_up_to_the_last_step),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
