@@ -68,6 +68,31 @@ static void memory_for_which_descriptors_lack_says_so(void **state)
 	run_ranks("aa", allocate_without_descriptors, NULL);
 }
 
+/* Rank 0 has more to say before it than the link takes at once, while rank 1 reads. */
+static void share_behind_much(void *arg)
+{
+	static uint8_t much[WIRE_PAYLOAD_MAX / 4];
+	struct hvd *h = join_within(20);
+	(void)arg;
+	for (int i = 0; i < 300; i++) {
+		uint64_t tag = mesh_tag(h->mesh);
+		if (!meeting_rank)
+			works(h, mesh_send(h->mesh, 1, tag, much, sizeof much, -1));
+		void *p = hvd_alloc(h, 4096);
+		must(p);
+		hvd_free(h, p);
+		if (meeting_rank)
+			works(h, mesh_receive(h->mesh, 0, tag, much, sizeof much, NULL, lived() + 20));
+	}
+	works(h, hvd_close(h));
+}
+
+static void a_descriptor_comes_between_messages(void **state)
+{
+	(void)state;
+	run_ranks("aa", share_behind_much, NULL);
+}
+
 /* Rank 1 may write no files as large as that (ulimit -f), which counts for shared memory, too. */
 static void allocate_beyond_a_limit(void *arg)
 {
@@ -307,6 +332,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memory_is_given_to_all_ranks_or_to_none),
 		cmocka_unit_test(memory_for_which_descriptors_lack_says_so),
+		cmocka_unit_test(a_descriptor_comes_between_messages),
 		cmocka_unit_test(memory_beyond_the_limit_on_files_ends_with_a_line_and_no_signal),
 		cmocka_unit_test(no_message_is_lost_in_silence),
 		cmocka_unit_test(who_has_no_memory_for_a_collective_tells_the_others_at_once),
