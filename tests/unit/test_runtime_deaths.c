@@ -522,17 +522,18 @@ static void a_data_link_that_ends_is_explained_by_the_control_link_whatever_sign
 static void leave_early(void *arg)
 {
 	struct hvd *h = join_within(200); /* nobody waits for so long for a rank that has said goodbye */
-	const bool *needed = arg;
+	const char *needed_for = arg;
+	struct hvd *part;
 	if (meeting_rank == 1) {
 		works(h, hvd_close(h));
 		_exit(0);
 	}
 	usleep(200000);
-	if (*needed) {
+	if (needed_for) {
 		atomic_store(&h->mesh->armed, false); /* the call itself must return the failure, on every rank */
 		wait_at(0, 2);
 		float x = 1;
-		must(hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM) == HVD_EPEER);
+		must((*needed_for == 's' ? hvd_split(h, 0, &part) : hvd_allreduce(h, &x, &x, 1, HVD_F32, HVD_SUM)) == HVD_EPEER);
 		must(strstr(hvd_error(h), "rank 1 on node-a") && hvd_lost(h) == 1);
 		must(strstr(hvd_error(h), "it called hvd_close()"));
 		must(hvd_barrier(h) == HVD_EPEER); /* and every one after it */
@@ -545,11 +546,10 @@ static void leave_early(void *arg)
 static void a_goodbye_is_no_death_unless_others_still_wait(void **state)
 {
 	(void)state;
-	bool needed = false;
-	run_ranks("aab", leave_early, &needed);
-	needed = true;
-	run_ranks("aaa", leave_early, &needed);
-	run_ranks("aab", leave_early, &needed);
+	run_ranks("aab", leave_early, NULL);
+	run_ranks("aaa", leave_early, (void *)(uintptr_t) "sum");
+	run_ranks("aab", leave_early, (void *)(uintptr_t) "sum");
+	run_ranks("aab", leave_early, (void *)(uintptr_t) "split");
 }
 
 /* Rank 1's watching thread is held up while rank 0 says goodbye. */
