@@ -267,6 +267,44 @@ static void a_rank_that_another_gave_up_needs_the_majority_of_all(void **state)
 	}
 }
 
+/* Ranks 1 and 2 give each other up, and rank 0 hears rank 2 first. Those two go on, then rank 0 dies: nobody can have agreed to go on without rank 2 any more. */
+static void be_accused_and_kept(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	(void)arg;
+	if (meeting_rank == 1)
+		pthread_mutex_lock(&m->lock);
+	wait_at(0, 3);
+	if (meeting_rank == 2)
+		mesh_lose(m, 1, CAUSE_LATE);
+	while (!meeting_rank && !m->failed)
+		usleep(1000);
+	wait_at(1, 3);
+	if (meeting_rank == 1) {
+		fault_locked(m, HVD_EPEER, 2, CAUSE_LATE, -1, NULL);
+		pthread_mutex_unlock(&m->lock);
+	}
+	while (!stop_word(h) || (meeting_rank == 2 && !m->accused))
+		usleep(1000);
+	must(hvd_recover(h) == (meeting_rank == 1 ? HVD_EBOOT : 0));
+	if (meeting_rank != 1)
+		wait_at(2, 2);
+	if (meeting_rank == 0)
+		raise(SIGKILL);
+	if (meeting_rank == 2) {
+		must(hvd_barrier(h) == HVD_EPEER);
+		works(h, hvd_recover(h));
+	}
+	hvd_close(h);
+}
+
+static void an_accusation_ends_with_the_recovery_in_which_it_was_not_believed(void **state)
+{
+	(void)state;
+	run_ranks_but(0, "aaa", be_accused_and_kept, NULL);
+}
+
 /* The link for data between two ranks that are well ends. arg: rank 0 computes, and does not see it. */
 static void lose_a_data_link(void *arg)
 {
@@ -403,6 +441,7 @@ int main(void)
 		cmocka_unit_test(what_ends_a_link_twice_makes_no_second_world),
 		cmocka_unit_test(a_link_that_ends_during_a_recovery_does_not_cost_a_deadline),
 		cmocka_unit_test(a_rank_that_another_gave_up_needs_the_majority_of_all),
+		cmocka_unit_test(an_accusation_ends_with_the_recovery_in_which_it_was_not_believed),
 		cmocka_unit_test(a_rank_that_another_takes_for_dead_does_not_go_on_too),
 		cmocka_unit_test(a_data_link_that_breaks_is_no_death),
 		cmocka_unit_test(a_rank_that_is_given_up_while_it_recovers_asks_nobody_any_more),
