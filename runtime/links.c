@@ -368,7 +368,7 @@ static int loop(struct former *f, struct pollfd *p, double until)
 			return HVD_EBOOT;
 		for (int i = 0; i < f->shakes; i++) {
 			struct shake *s = &f->shake[i];
-			int status = s->fd >= 0 && s->fd == p[s->polled].fd && p[s->polled].revents ? serve(f, s) : 0;
+			int status = s->fd >= 0 && p[s->polled].revents ? serve(f, s) : 0;
 			if (status)
 				return status;
 		}
