@@ -15,6 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define NOBODY_THERE "nobody listens at its address (it has ended, or given up; or HVD_IFACE: no loopback, and the same network on all nodes)"
+
 /* What rank 0 publishes: all zeros where it failed before it could be joined. */
 struct invitation {
 	struct card card;
@@ -96,7 +98,7 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, double 
 	if (status)
 		return status;
 	if (!invitation.card.magic[0])
-		return refuse(why, HVD_EBOOT, "rank 0 cannot set up its part, and says why");
+		return refuse(why, HVD_EBOOT, "rank 0 cannot set up its part, and says why%s", m->cards[0].magic[0] ? "; " NOBODY_THERE : ""); /* it may have waited for this rank in vain */
 	memcpy(l->secret, invitation.secret, sizeof l->secret);
 	m->cards[0] = invitation.card;
 	pthread_mutex_lock(&m->lock); /* the watcher may be naming it */
@@ -123,8 +125,7 @@ static int join(struct mesh *m, struct boot *boot, struct links *l, double until
 		status = find_host(m, boot, l, until, why);
 	}
 	if (status && refused && lived() >= until)
-		return refuse(why, status, "rank 0 on %.63s does not answer within %.3g s: nobody listens at its address (it has ended, or given up; or HVD_IFACE: no loopback, and the same network on all nodes)",
-			      m->cards[0].host, m->deadline);
+		return refuse(why, status, "rank 0 on %.63s does not answer within %.3g s: " NOBODY_THERE, m->cards[0].host, m->deadline);
 	return status;
 }
 

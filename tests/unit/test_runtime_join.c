@@ -222,6 +222,43 @@ static void a_handshake_that_breaks_is_begun_anew_and_a_slow_rank_is_no_stranger
 	run_and_expect_no_line(join_after_a_wrong_answer);
 }
 
+/* Nobody listens where rank 1 finds rank 0 to be; when it looks again rank 0 has given up. */
+static int lookup_in_vain(struct boot *b, void *card, size_t bytes, double until, char *why)
+{
+	static int times;
+	struct sockaddr_in nowhere = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int status = meeting_lookup(b, card, bytes, until, why);
+	must(!close(listen_at(&nowhere, sizeof nowhere, SOCK_STREAM)));
+	((struct card *)card)->v4.sin_port = nowhere.sin_port;
+	if (times++)
+		memset(card, 0, bytes);
+	return status;
+}
+
+static int meet_in_vain(struct boot *b, char *why)
+{
+	meet(b, why);
+	b->lookup = lookup_in_vain;
+	return 0;
+}
+
+static void join_in_vain(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	(void)arg;
+	conf.deadline = 1;
+	must(hvd_init_from(&h, &conf, meet_in_vain) == HVD_EBOOT);
+	must(strstr(hvd_error(h), meeting_rank ? "says why; nobody listens at its address" : "rank 1 on node-b did not join"));
+	hvd_close(h);
+}
+
+static void who_is_refused_says_so_though_rank_0_has_given_up_first(void **state)
+{
+	(void)state;
+	run_ranks("ab", join_in_vain, NULL);
+}
+
 static void join_with_few_files(void *arg)
 {
 	(void)arg;
@@ -496,6 +533,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_missing_rank_is_named_by_all),
+		cmocka_unit_test(who_is_refused_says_so_though_rank_0_has_given_up_first),
 		cmocka_unit_test(a_library_of_another_protocol_is_told_by_it),
 		cmocka_unit_test(a_connection_that_ends_without_a_word_is_no_stranger),
 		cmocka_unit_test(a_silent_stranger_is_reported_once_all_ranks_are_there),
