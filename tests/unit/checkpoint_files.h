@@ -25,7 +25,7 @@ static int make_directory(void **state)
 	return mkdir(directory, 0777);
 }
 
-static int files_in_directory(void)
+static inline int files_in_directory(void)
 {
 	DIR *d = opendir(directory);
 	int n = -2; /* . and .. */
