@@ -164,14 +164,13 @@ __attribute__((target("bmi,bmi2"))) static int decode_bmi2(const struct gray_tab
 {
 	return decode(t, f, lanes, n_lanes, n, out);
 }
+#endif
 
 int jpeg_blocks(const struct gray_tables *t, const struct frame *f, struct lane *lanes, int n_lanes, const int *n, int16_t *const *out)
 {
-	return __builtin_cpu_supports("bmi2") ? decode_bmi2(t, f, lanes, n_lanes, n, out) : decode(t, f, lanes, n_lanes, n, out);
-}
-#else
-int jpeg_blocks(const struct gray_tables *t, const struct frame *f, struct lane *lanes, int n_lanes, const int *n, int16_t *const *out)
-{
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("bmi2"))
+		return decode_bmi2(t, f, lanes, n_lanes, n, out);
+#endif
 	return decode(t, f, lanes, n_lanes, n, out);
 }
-#endif
