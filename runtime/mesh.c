@@ -56,6 +56,12 @@ static int form(const struct mesh *m, struct boot *boot, struct links *l, struct
 	return status;
 }
 
+/* A rank of this world that listens no more has heard why, which comes here a moment later. */
+static int because(struct mesh *m, const struct links *l, int status, char *why)
+{
+	return status && l->refused && mesh_reason(m, -1) ? refuse(why, status, "%s", m->fault) : status;
+}
+
 /* Control links to ranks first … last; lower ones are connected to. */
 static int form_control(struct mesh *m, struct boot *boot, struct links *l, int first, int last, double until, char *why)
 {
@@ -208,8 +214,8 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 	status = m->rank == 0 ? host(m, boot, l, until, why) : join(m, boot, l, until, why);
 	if (!status)
 		status = exchange_cards(m, &l->card, why);
-	if (!status && m->rank && (status = form_control(m, NULL, l, 1, m->size - 1, until, why)) && l->refused && mesh_reason(m, -1))
-		status = refuse(why, status, "%s", m->fault); /* it listens no more because of that */
+	if (!status && m->rank)
+		status = because(m, l, form_control(m, NULL, l, 1, m->size - 1, until, why), why);
 	if (status)
 		mesh_fault(m, status, m->rank ? "cannot join: %s" : "waits in vain: %s", why);
 	return status && m->rank == 0 ? excuse(m, boot, status, until, why) : status; /* for those that it has not heard yet */
@@ -227,7 +233,7 @@ int mesh_link(struct mesh *m, struct link *link, int n, char *why)
 		if (link[i].rank < m->rank)
 			status = mesh_receive(m, link[i].rank, tag, NULL, 0, NULL, lived() + m->deadline);
 	if (!status)
-		status = form(m, NULL, &m->links, link, n, lived() + m->deadline, why);
+		status = because(m, &m->links, form(m, NULL, &m->links, link, n, lived() + m->deadline, why), why);
 	for (int i = 0; i < n; i++)
 		if (status && link[i].fd >= 0)
 			close(link[i].fd);

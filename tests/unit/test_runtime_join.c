@@ -529,6 +529,37 @@ static void a_library_of_another_protocol_is_told_by_it(void **state)
 	run_ranks("ab", join_one_of_before, NULL);
 }
 
+/* Rank 1 cannot do its part. Rank 0 has heard that, and listens no more; rank 2 hears it a moment after it has found nobody there. */
+static void link_to_one_that_gave_up(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	struct link link[1] = { { 0, -1 } };
+	char why[WHY_BYTES];
+	(void)arg;
+	if (!meeting_rank) {
+		links_close(&m->links);
+		link[0].rank = 2;
+		wait_at(0, 3);
+		must(mesh_link(m, link, 1, why)); /* says that it would accept */
+	} else if (meeting_rank == 1) {
+		wait_at(0, 3);
+		usleep(300000);
+		mesh_fault(m, HVD_ESYS, "has no room left");
+	} else {
+		wait_at(0, 3);
+		must(mesh_link(m, link, 1, why));
+		must(strstr(why, "rank 1 on node-a has no room left") && !strstr(why, "cannot reach"));
+	}
+	hvd_close(h);
+}
+
+static void who_gave_up_for_another_rank_is_not_called_out_of_reach(void **state)
+{
+	(void)state;
+	run_ranks("aab", link_to_one_that_gave_up, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -548,6 +579,7 @@ int main(void)
 		cmocka_unit_test(closed_standard_files_lead_nowhere),
 		cmocka_unit_test(where_there_is_ipv4_all_links_use_it),
 		cmocka_unit_test(a_network_without_ipv4_will_do),
+		cmocka_unit_test(who_gave_up_for_another_rank_is_not_called_out_of_reach),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
