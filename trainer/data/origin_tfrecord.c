@@ -108,11 +108,10 @@ static int index_file(struct origin *o, struct foreign *f, int file, enum split 
 	struct tfrecord record;
 	struct example x;
 	struct error why = { 0 };
-	int rc;
 
 	if (file_map(&current->map, current->path, e))
 		return -e->code;
-	while ((rc = tfrecord_at(current->map.data, current->map.size, p.offset, &record, &why)) > 0) {
+	while (tfrecord_at(current->map.data, current->map.size, p.offset, &record, &why) > 0) {
 		if (f->stop && *f->stop)
 			return fail(e, EXIT_INTERNAL, "interrupted; nothing is left behind");
 		if (grow(o, f, e))

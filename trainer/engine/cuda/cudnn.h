@@ -32,22 +32,22 @@ struct cudnn_plan;
 /* device: JSON of CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, or NULL for the current CUDA device. EXIT_INTERNAL where
  * libcudnn.so.9 cannot be opened: the line names the places searched. */
 int cudnn_open(struct cudnn **cudnn, const char *device, struct error *e);
-void cudnn_close(struct cudnn *cudnn);
+void cudnn_close(struct cudnn *c);
 /* 91900 for 9.19.0 */
-size_t cudnn_version(const struct cudnn *cudnn);
+size_t cudnn_version(const struct cudnn *c);
 
 /* How many deterministic engine configurations (and, for FP32, without tensor cores) the heuristics offer. */
-int cudnn_offers(struct cudnn *cudnn, const struct cudnn_convolution *c, int *count, struct error *e);
+int cudnn_offers(struct cudnn *c, const struct cudnn_convolution *v, int *count, struct error *e);
 
 /* Builds the first of them that the device can run. */
-int cudnn_plan_make(struct cudnn *cudnn, const struct cudnn_convolution *c, struct cudnn_plan **plan, struct error *e);
+int cudnn_plan_make(struct cudnn *c, const struct cudnn_convolution *v, struct cudnn_plan **plan, struct error *e);
 /* Builds the first `most` of them that the device can run, into plans[]; *count: how many there are. */
-int cudnn_plans_make(struct cudnn *cudnn, const struct cudnn_convolution *c, int most, struct cudnn_plan **plans, int *count, struct error *e);
-void cudnn_plan_free(struct cudnn *cudnn, struct cudnn_plan *plan);
+int cudnn_plans_make(struct cudnn *c, const struct cudnn_convolution *v, int most, struct cudnn_plan **plans, int *count, struct error *e);
+void cudnn_plan_free(struct cudnn *c, struct cudnn_plan *plan);
 size_t cudnn_plan_workspace(const struct cudnn_plan *plan);
 
 /* Enqueues on `stream` (cudaStream_t). FORWARD writes out, DATA writes in, WEIGHT writes weight ([c_out][k²][c_in]). */
-int cudnn_plan_run(struct cudnn *cudnn, const struct cudnn_plan *plan, void *in, void *weight, void *out, void *workspace, void *stream, struct error *e);
+int cudnn_plan_run(struct cudnn *c, const struct cudnn_plan *plan, void *in, void *weight, void *out, void *workspace, void *stream, struct error *e);
 
 #ifdef __cplusplus
 }
