@@ -50,6 +50,8 @@ check     command:g++                 g++                        gcc-c++
 check     command:python3             python3                    python3
 check     header:oneapi/dnnl/dnnl.h   libdnnl-dev                onednn-devel
 check     header:zstd.h               libzstd-dev                libzstd-devel
+check     command:rpmbuild            rpm                        rpm-build
+check     command:dh                  debhelper                  debhelper
 '
 
 say() { echo "deps: $*" >&2; }
