@@ -14,7 +14,7 @@ struct op {
 	size_t n;        /* elements; of one block where there is one a rank */
 	const size_t *blocks; /* allgather of unequal blocks: [size] elements */
 	enum hvd_type type;
-	enum hvd_op op;  /* allreduce */
+	enum hvd_op op;  /* allreduce, reduce-scatter */
 	int root;        /* broadcast */
 	bool narrow;     /* allreduce of f32: travels as bf16, rounded at every rank */
 };

@@ -13,8 +13,8 @@
 /* Bytes that may be on their way there and back, a link. Without a limit megabytes pile up in socket buffers, out of the caches, and
  * acknowledgements wait behind data: 32 MiB by 4 ranks on two nodes of one machine took 54 to 57 ms, with 256 KiB 23 to 24, with 512 KiB 51 to 52
  * (medians of three runs of 9 rounds, twice, 2 cores). Sums come back by whole chunks, so less than one would wait for ever. */
-#define WINDOW (256u << 10)
-_Static_assert(WINDOW >= CHAIN_PIECE, "the first chunk must get through");
+#define IN_FLIGHT (256u << 10)
+_Static_assert(IN_FLIGHT >= CHAIN_PIECE, "the first chunk must get through");
 
 /* One direction of one link during one collective. */
 struct stream {
@@ -203,7 +203,7 @@ int chain_reduce(struct chain *c, const struct stamp *stamp, const struct op *op
 	size_t chunk = CHAIN_PIECE / a->running;
 	struct reduction r = {
 		.chain = c, .stamp = stamp, .math = a, .part = part, .parts = parts, .mine = mine, .divisor = divisor,
-		.n = n, .chunk = chunk, .chunks = (n + chunk - 1) / chunk, .window = (size_t)c->links * WINDOW / a->running,
+		.n = n, .chunk = chunk, .chunks = (n + chunk - 1) / chunk, .window = (size_t)c->links * IN_FLIGHT / a->running,
 		.up_in = stream(&c->prev, false, n * a->running, stamp),
 		.up_out = stream(&c->next, true, n * a->running, stamp),
 		.down_in = stream(&c->next, false, n * a->size, stamp),

@@ -108,13 +108,16 @@ int plan_write(const char *path, uint64_t hash, int n, const int *last, int buck
 	uselocale(own);
 	if (c)
 		freelocale(c);
-	bool written = f && !fflush(f) && !ferror(f) && !rename(fresh, path);
+	bool made = f, written = made && !fflush(f) && !ferror(f);
 	int error = errno;
-	if (f)
-		fclose(f);
-	if (written)
+	if (made && fclose(f) && written) { /* where a network file system says that there is no room */
+		error = errno;
+		written = false;
+	}
+	if (written && !rename(fresh, path))
 		return 0;
-	if (f)
+	error = written ? errno : error;
+	if (made)
 		unlink(fresh);
 	return cannot_write(path, error, why);
 }

@@ -23,7 +23,7 @@ static int split_over(struct boot *b, char *why)
 	struct mesh *m = child->parent->mesh;
 	if (atomic_load(&m->failed))
 		return refuse(why, HVD_EPEER, "%s", m->fault);
-	return mesh_heard(m, child->word, why, WHY_BYTES) ? HVD_EBOOT : 0;
+	return mesh_heard(m, child->excuse, why, WHY_BYTES) ? HVD_EBOOT : 0;
 }
 
 static int split_lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
@@ -63,7 +63,7 @@ static void gather_members(struct hvd *child, struct boot *b, const int32_t *col
 
 /* Of a split that failed: if a death is behind it, the world above hears of it, maybe a moment later, and can be recovered. Nobody waits for that with the sub-world
  * open, or for so long that it is lost itself. */
-static int give_up(struct hvd *h, struct hvd *child, int status, const int32_t *colors, uint64_t word)
+static int give_up(struct hvd *h, struct hvd *child, int status, const int32_t *colors, uint64_t excuse)
 {
 	struct mesh *m = h->mesh;
 	const int rank = h->world.rank, fault = child && child->parent ? atomic_load(&child->mesh->failed) : 0;
@@ -74,12 +74,12 @@ static int give_up(struct hvd *h, struct hvd *child, int status, const int32_t *
 	snprintf(why, sizeof why, "rank %d on %.63s cannot do its part: %.290s", rank, hvd_host(h, rank), hvd_error(child));
 	for (int r = 0; r < h->world.size && status == HVD_ESYS; r++)
 		if (r != rank && colors[r] == colors[rank])
-			mesh_send(m, m->member[r], word, why, sizeof why, -1);
+			mesh_send(m, m->member[r], excuse, why, sizeof why, -1);
 	if (lost && child->mesh->cause != CAUSE_CLOSED) /* by a rank that gave up, maybe: its death would close the link above, too */
 		split_fault(child);
 	hvd_close(child);
 	for (double until = lived() + (m->deadline / 2 < PATIENCE ? m->deadline / 2 : PATIENCE); (lost || (status == HVD_EBOOT && fault != HVD_ESYS)) && !m->failed && !heard && lived() < until; usleep(1000))
-		heard = mesh_heard(m, word, why, sizeof why);
+		heard = mesh_heard(m, excuse, why, sizeof why);
 	if (heard)
 		fail(h, status, "hvd_split: %s", why);
 	return m->failed ? explain(h, m->failed) : status == HVD_EPEER ? HVD_EBOOT : status;
@@ -98,7 +98,7 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 	int status = queue_drain(h);
 	mesh_doing(h->mesh, DOING_SPLIT, 0);
 	int32_t *colors = status ? NULL : gathered(h, &mine, sizeof mine, &status);
-	uint64_t invitation = mesh_tag(h->mesh), word = mesh_tag(h->mesh);
+	uint64_t invitation = mesh_tag(h->mesh), excuse = mesh_tag(h->mesh);
 	if (!status) /* what a split that failed has left */
 		mesh_drop_older(h->mesh, invitation);
 	if (!status && mine != HVD_SPLIT_NONE) {
@@ -110,14 +110,14 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 		if (!status) {
 			child->parent = h;
 			child->invitation = invitation;
-			child->word = word;
+			child->excuse = excuse;
 			h->children++;
 			boot.state = child;
 			gather_members(child, &boot, colors);
 			status = handle_form(child, &boot);
 		}
 		if (status) {
-			status = give_up(h, child, status, colors, word);
+			status = give_up(h, child, status, colors, excuse);
 			*out = NULL;
 		}
 	}

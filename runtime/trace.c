@@ -43,13 +43,14 @@ static int align_clocks(struct hvd *h, struct trace_file *t)
 	return 0;
 }
 
-static void name_file(const struct hvd *h, uint32_t world, char path[4096])
+static int name_file(struct hvd *h, uint32_t world, char path[4096])
 {
 	const char *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID");
 	char number[16] = "";
 	if (world > 1)
 		snprintf(number, sizeof number, ".%u", world);
-	snprintf(path, 4096, "%s/%s.%s%s-rank%05d.hvdtrace", h->conf.trace, job ? job : "local", step ? step : "0", number, h->world.rank);
+	int n = snprintf(path, 4096, "%s/%s.%s%s-rank%05d.hvdtrace", h->conf.trace, job ? job : "local", step ? step : "0", number, h->world.rank);
+	return n < 4096 ? 0 : fail(h, HVD_ESYS, "HVD_TRACE: %.100s… is too long: %d bytes with a file's name, at most 4095", h->conf.trace, n);
 }
 
 /* A later world of the step, or the step of a requeued job, leaves the traces of those before alone: it has the first number that no rank's files have. */
@@ -57,14 +58,15 @@ static int number_world(struct hvd *h, char path[4096])
 {
 	uint32_t mine = 1;
 	int status;
-	for (name_file(h, mine, path); !access(path, F_OK); name_file(h, mine, path))
+	while (!(status = name_file(h, mine, path)) && !access(path, F_OK))
 		mine++;
+	if (status)
+		return status;
 	uint32_t *all = gathered(h, &mine, sizeof mine, &status);
 	for (int r = 0; !status && r < h->world.size; r++)
 		mine = all[r] > mine ? all[r] : mine;
-	name_file(h, mine, path);
 	free(all);
-	return status;
+	return status ? status : name_file(h, mine, path);
 }
 
 int trace_open(struct hvd *h)

@@ -97,15 +97,20 @@ static void compose(struct mesh *m, int rank, enum cause cause, int reporter, co
 
 /* ---- faults --------------------------------------------------------------------------------------- */
 
-/* This process stood still for a moment, less than a deadline ago: a link that broke may be one that the other end has given up. Who goes on without this
- * rank says so before its link ends, but not on one that broke. */
-static bool just_awoke(struct mesh *m)
+static void note_standstill(struct mesh *m)
 {
 	double t = lived(), still = now() - t;
 	if (still - m->still > MOMENT / 2)
 		m->awoke = t;
 	m->still = still;
-	return t - m->awoke < m->deadline;
+}
+
+/* This process stood still for a moment, less than a deadline ago: a link that broke may be one that the other end has given up. Who goes on without this
+ * rank says so before its link ends, but not on one that broke. */
+static bool just_awoke(struct mesh *m)
+{
+	note_standstill(m);
+	return lived() - m->awoke < m->deadline;
 }
 
 int fault_locked(struct mesh *m, int status, int rank, enum cause cause, int reporter, const char *text)
@@ -513,7 +518,7 @@ static void *watch(void *arg)
 		if (poll(p, (nfds_t)n, pause < 0 ? 0 : pause < LOOK_MS ? (int)pause + 1 : LOOK_MS) < 0 && errno != EINTR)
 			look_without_poll(p, n);
 		pthread_mutex_lock(&m->lock);
-		just_awoke(m); /* is asked before anything is read */
+		note_standstill(m); /* before anything is read */
 		if (p[m->size].revents)
 			eventfd_read(m->wake, &count);
 		for (int i = 0; i < m->size; i++) {

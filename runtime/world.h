@@ -32,7 +32,7 @@ struct hvd {
 	uint64_t staged;           /* bytes that collectives copied because they lay outside of hvd_alloc() */
 	struct hvd *parent;        /* of which this is a sub-world; NULL: none */
 	int *of_parent;            /* [size] numbers in the parent's mesh */
-	uint64_t invitation, word; /* tags in the parent's mesh: of the message that brings this sub-world together, of a rank's that cannot come */
+	uint64_t invitation, excuse; /* tags in the parent's mesh: of the message that brings this sub-world together, of a rank's that cannot come */
 	_Atomic int children; /* open sub-worlds */
 	struct hvd *next;     /* of those that fork.c knows */
 };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls for each comma-separated item; returns their number, or -1 if one is empty, too long or there are too many. */
+/* Copies the comma-separated items; returns their number, or -1 if one is empty, too long or there are too many. */
 static int split(const char *list, char (*item)[DEVICE_TOKEN])
 {
 	int n = 0;

@@ -60,7 +60,7 @@ static int gather(const struct node *node, const struct request *r, const int *s
 	return g->devices;
 }
 
-static void insert_group(const struct node *node, const struct request *r, struct groups *all, struct group *g)
+static void append_group(const struct node *node, const struct request *r, struct groups *all, struct group *g)
 {
 	const struct gpu *first = gpu_of(node, r, g->device[0]);
 	int at = all->count++;
@@ -99,7 +99,7 @@ int make_groups(const struct node *node, const struct request *r, struct groups 
 			continue;
 		for (int k = 0; k < size; k++)
 			g->device[k] = sorted[g->device[k]];
-		insert_group(node, r, all, g);
+		append_group(node, r, all, g);
 	}
 out:
 	free(sorted);

@@ -25,7 +25,7 @@ struct step {
 	int failure;                  /* 0, or the status that every task ends with */
 	struct shared *shared;        /* NULL: no memory for it */
 	struct cpuset *masks;         /* [plan.tasks] where Slurm has bound each, shared with the tasks; empty: not known; NULL: of none */
-	bool ended;                   /* the step was told to end because of that */
+	bool ended;                   /* a task was refused, and the whole step has been told to end */
 	char host[256];
 	struct options options;
 	char visible[LONG_VALUE];     /* CUDA_VISIBLE_DEVICES as Slurm set it for the step; empty: it did not */

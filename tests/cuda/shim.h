@@ -231,9 +231,11 @@ inline double device_memory()
 	return 0;
 }
 
+/* $SHIM_MEMORY bytes. */
 inline double device_room()
 {
-	return 0;
+	const char *bytes = getenv("SHIM_MEMORY");
+	return bytes ? atof(bytes) : 0;
 }
 
 inline size_t device_shared()

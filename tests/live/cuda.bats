@@ -286,9 +286,9 @@ print("logits differ by at most %.2g" % worst)
 assert len(a) == 3 and worst < 1e-4' "$scratch/cpu.json" "$scratch/cuda.json"
 }
 
-# On a GPU of BYTES, as a stand-in for the driver's library says.
+# On a GPU of BYTES.
 with_memory() { # BYTES OPTION…
-	run env LD_LIBRARY_PATH="$scratch/nvml:$BUILD/cuda" CUDA_VISIBLE_DEVICES=0 NVML_MEMORY="$1" timeout 100 "$BUILD/cuda/chexnet" train --engine cuda --data "$scratch/data" --model densenet \
+	run env LD_LIBRARY_PATH="$BUILD/cuda" SHIM_MEMORY="$1" timeout 100 "$BUILD/cuda/chexnet" train --engine cuda --data "$scratch/data" --model densenet \
 		--growth 8 --blocks 2,1 --image-size 32 --steps 1 --resamples 0 --output "$scratch/out.$RANDOM" "${@:2}"
 	echo "$output"
 }
@@ -296,8 +296,6 @@ with_memory() { # BYTES OPTION…
 @test "resident images count: what does not fit beside them is refused with both numbers" {
 	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
 	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "no CUDA engine"
-	mkdir -p "$scratch/nvml"
-	"${CC:-gcc}" -shared -fPIC -o "$scratch/nvml/libnvidia-ml.so.1" tests/live/nvml.c || skip "no compiler for a stand-in of libnvidia-ml"
 	"$BUILD/chexnet" synth --images 400 --size 128 --out "$scratch/nih" >/dev/null
 	"$BUILD/chexnet" prepare --size 128 --format packed nih "$scratch/nih" "$scratch/data" >/dev/null
 	local images alone both resident

@@ -52,6 +52,24 @@ losses() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([0-9.]*\).*/
 	)
 }
 
+# Prints the MiB that are left for the batch on a machine of 64.
+left_of_64() { # NAME OPTION…
+	TEST_MEMORY=$((64 << 20)) "$BUILD/tests/wrap_memory_available" train "${NETWORK[@]}" --output "$SCRATCH/$1" --batch auto --steps 1 "${@:2}" >"$SCRATCH/$1.out"
+	sed -n 's/^--batch=auto: .* \([0-9]*\) MiB for this rank.*/\1/p' "$SCRATCH/$1.out"
+}
+
+@test "what decoded images will take is not given to the batch, too" {
+	[ "$(left_of_64 none --data "$SCRATCH/data" --data-memory 0)" = 58 ] # less a tenth
+	[ "$(left_of_64 kept --data "$SCRATCH/data" --data-memory 64)" = 57 ] # 400 images of 32 x 32
+	grep -q 'train decoded once' "$SCRATCH/kept.out"
+	[ "$(left_of_64 drawn)" -lt 30 ]
+}
+
+@test "where nobody knows how much memory there is, a line says that the batch is not checked" {
+	TEST_MEMORY=0 run -0 "$BUILD/tests/wrap_memory_available" train "${NETWORK[@]}" --data "$SCRATCH/data" --output "$SCRATCH/unknown" --batch 8 --steps 1
+	[[ $output == *"nobody says how much memory this rank has, so that a batch of 8 is not checked against it"* ]]
+}
+
 @test "--fetch-every reads the loss less often, and trains the same" {
 	train every --steps 12 --batch 8 --fetch-every 1
 	train seldom --steps 12 --batch 8 --fetch-every 5

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A stand-in for libnvidia-ml.so.1 on machines without a GPU: the process $NVML_USER, or the one whose number is in the
  * file of that name, holds 5 GiB on the GPU with bus number 1b. Instances begin with the bus number of their GPU:
- * MIG-1b000000-…. Who opens it is written to $NVML_LOG: user ids and program. For the trainer any number is a GPU, which has
- * $NVML_MEMORY bytes, all of them free. */
+ * MIG-1b000000-…. Who opens it is written to $NVML_LOG: user ids and program. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -69,35 +68,5 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, void 
 	*count = (unsigned long)device == 0x1b && one.pid;
 	one.memory = 5ULL << 30;
 	memcpy(info, &one, *count * sizeof one);
-	return 0;
-}
-
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
-{
-	*device = (void *)(index + 1UL);
-	return 0;
-}
-
-int nvmlDeviceGetMemoryInfo(void *device, unsigned long long memory[3])
-{
-	const char *bytes = getenv("NVML_MEMORY");
-
-	(void)device;
-	memory[0] = memory[1] = bytes ? strtoull(bytes, NULL, 10) : 0;
-	memory[2] = 0;
-	return !bytes;
-}
-
-int nvmlDeviceGetUtilizationRates(void *device, unsigned percent[2])
-{
-	(void)device;
-	percent[0] = percent[1] = 100;
-	return 0;
-}
-
-int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts)
-{
-	(void)device;
-	*milliwatts = 0;
 	return 0;
 }

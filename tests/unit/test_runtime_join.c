@@ -340,6 +340,25 @@ static void a_rank_without_a_place_for_its_trace_says_so_to_all(void **state)
 	run_ranks("aab", join_without_a_place_for_the_trace, NULL);
 }
 
+static void join_with_a_long_name_for_the_trace(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	char long_name[4080];
+	(void)arg;
+	memcpy(long_name, "/dev/shm", 8);
+	for (size_t i = 8; i < sizeof long_name - 1; i += 2)
+		memcpy(long_name + i, "/.", 2);
+	long_name[sizeof long_name - 2] = 0;
+	conf.trace = meeting_rank == 1 ? long_name : "/dev/shm";
+	expect_all_to_hear(&conf, meet, "is too long: 4105 bytes with a file's name, at most 4095"); /* the number of the file was cut off, and looked for for ever */
+}
+
+static void a_name_of_a_trace_that_no_system_takes_is_refused(void **state)
+{
+	(void)state;
+	run_ranks("aab", join_with_a_long_name_for_the_trace, NULL);
+}
+
 /* Rank 1 takes the card that it finds for one of another version. */
 static int lookup_of_another_version(struct boot *b, void *card, size_t bytes, double until, char *why)
 {
@@ -575,6 +594,7 @@ int main(void)
 		cmocka_unit_test(a_rank_that_may_start_no_thread_says_so_to_all),
 		cmocka_unit_test(a_rank_without_the_interface_says_so_to_all),
 		cmocka_unit_test(a_rank_without_a_place_for_its_trace_says_so_to_all),
+		cmocka_unit_test(a_name_of_a_trace_that_no_system_takes_is_refused),
 		cmocka_unit_test(a_rank_with_another_version_says_so_to_all),
 		cmocka_unit_test(closed_standard_files_lead_nowhere),
 		cmocka_unit_test(where_there_is_ipv4_all_links_use_it),

@@ -46,11 +46,12 @@ static int build_fake(void **state)
 static void a_gpu_is_found_by_any_of_its_names(void **state)
 {
 	(void)state;
-	static const char *const known[] = { "0000:15:00.0", "GPU-7", "3" }, *const unknown[] = { "0000:16:00.0", "GPU-8", "4", "" };
+	static const char *const known[] = { "0000:15:00.0", "GPU-7", "3", "0000:15:00.0,0000:16:00.0", "GPU-7,GPU-8", "3,4" };
+	static const char *const unknown[] = { "0000:16:00.0", "GPU-8", "4", "", "4,3", ",3" };
 
 	if (!library)
 		skip_because("no gcc to build a library with");
-	for (size_t i = 0; i < 3; i++) {
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
 		struct gpu_meter *m = gpu_meter_open(known[i]);
 		struct gpu_reading r;
 
@@ -62,7 +63,7 @@ static void a_gpu_is_found_by_any_of_its_names(void **state)
 		assert_close(r.watts, 612.5, 1e-9);
 		gpu_meter_close(m);
 	}
-	for (size_t i = 0; i < 4; i++)
+	for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
 		assert_null(gpu_meter_open(unknown[i]));
 }
 

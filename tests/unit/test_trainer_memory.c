@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Memory that a cgroup of either version leaves, and of those the least. */
 #include "data/memory.h"
+
+#include <stdint.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include "scratch.h"
 
 FILE *__real_fopen(const char *path, const char *mode);
@@ -27,13 +32,24 @@ static void has(const char *path, const char *text)
 	scratch_write(scratch_path("%s", path), text, strlen(text));
 }
 
+static size_t address_space(void)
+{
+	size_t pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%zu", &pages), 1);
+	fclose(f);
+	return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
 static void without_a_limit_it_is_the_machines(void **state)
 {
 	(void)state;
 	has("proc/self/cgroup", "0::/\n");
-	assert_true(memory_available() > 4000000);
+	assert_true(memory_available(0) > 4000000);
 	has("sys/fs/cgroup/memory.max", "max\n");
-	assert_true(memory_available() > 4000000);
+	assert_true(memory_available(0) > 4000000);
 }
 
 static void limits_of_version_2_hold(void **state)
@@ -43,7 +59,7 @@ static void limits_of_version_2_hold(void **state)
 	has("sys/fs/cgroup/slurm/job_1/step_0/memory.max", "max\n");
 	has("sys/fs/cgroup/slurm/job_1/memory.max", "3000000\n");
 	has("sys/fs/cgroup/slurm/job_1/memory.current", "1000000\n");
-	assert_int_equal(memory_available(), 2000000);
+	assert_int_equal(memory_available(0), 2000000);
 }
 
 static void limits_of_version_1_hold(void **state)
@@ -55,12 +71,12 @@ static void limits_of_version_1_hold(void **state)
 	has("sys/fs/cgroup/memory/slurm/uid_0/job_7/memory.usage_in_bytes", "1500000\n");
 	has("sys/fs/cgroup/memory/slurm/uid_0/job_7/step_0/memory.limit_in_bytes", "9223372036854771712\n");
 	has("sys/fs/cgroup/memory/slurm/uid_0/job_7/step_0/memory.usage_in_bytes", "1500000\n");
-	assert_int_equal(memory_available(), 2500000);
+	assert_int_equal(memory_available(0), 2500000);
 	/* in a container the path is the host's, and the mounted root is the container's own group */
 	has("proc/self/cgroup", "4:cpu,memory:/docker/0123456789\n");
 	has("sys/fs/cgroup/memory/memory.limit_in_bytes", "2000000\n");
 	has("sys/fs/cgroup/memory/memory.usage_in_bytes", "500000\n");
-	assert_int_equal(memory_available(), 1500000);
+	assert_int_equal(memory_available(0), 1500000);
 }
 
 /* What was read and written before in the same job, as by prepare, fills the group and goes when memory is asked for. */
@@ -71,16 +87,64 @@ static void pages_of_files_leave_room(void **state)
 	has("sys/fs/cgroup/slurm/job_2/memory.max", "3000000\n");
 	has("sys/fs/cgroup/slurm/job_2/memory.current", "2990000\n");
 	has("sys/fs/cgroup/slurm/job_2/memory.stat", "anon 490000\nfile 2500000\ninactive_anon 490000\ninactive_file 1500000\nactive_file 1000000\n");
-	assert_int_equal(memory_available(), 2510000);
+	assert_int_equal(memory_available(0), 2510000);
 	/* version 1 has two of each: of the group alone, and of all below it */
 	has("proc/self/cgroup", "4:memory:/slurm/job_3\n");
 	has("sys/fs/cgroup/memory/slurm/job_3/memory.limit_in_bytes", "1400000\n");
 	has("sys/fs/cgroup/memory/slurm/job_3/memory.usage_in_bytes", "1390000\n");
 	has("sys/fs/cgroup/memory/slurm/job_3/memory.stat", "inactive_file 1\nactive_file 2\ntotal_inactive_file 900000\ntotal_active_file 90000\n");
-	assert_int_equal(memory_available(), 1000000);
+	assert_int_equal(memory_available(0), 1000000);
 	/* the two numbers are not of the same moment */
 	has("sys/fs/cgroup/memory/slurm/job_3/memory.stat", "total_inactive_file 1400000\n");
-	assert_int_equal(memory_available(), 1400000);
+	assert_int_equal(memory_available(0), 1400000);
+}
+
+/* 0 would say that nobody knows, and no batch would be refused. */
+static void nothing_left_is_not_unknown(void **state)
+{
+	(void)state;
+	has("proc/self/cgroup", "0::/slurm/job_4\n");
+	has("sys/fs/cgroup/slurm/job_4/memory.max", "3000000\n");
+	has("sys/fs/cgroup/slurm/job_4/memory.current", "3000000\n");
+	assert_int_equal(memory_available(0), 1);
+	has("sys/fs/cgroup/slurm/job_4/memory.current", "3100000\n");
+	assert_int_equal(memory_available(0), 1);
+}
+
+static void what_is_promised_is_taken_off(void **state)
+{
+	(void)state;
+	has("proc/self/cgroup", "0::/slurm/job_5\n");
+	has("sys/fs/cgroup/slurm/job_5/memory.max", "3000000\n");
+	has("sys/fs/cgroup/slurm/job_5/memory.current", "1000000\n");
+	assert_int_equal(memory_available(500000), 1500000);
+	assert_int_equal(memory_available(2000000), 1);
+	assert_int_equal(memory_available(SIZE_MAX), 1);
+	/* of the machine's, too */
+	has("proc/self/cgroup", "0::/\n");
+	size_t all = memory_available(0), less = memory_available((size_t)1 << 30);
+	assert_in_range(all - less, (1 << 30) - (256 << 20), (1 << 30) + (256 << 20)); /* others take and give meanwhile */
+}
+
+/* Where `ulimit -v` holds, what was allocated has its addresses already. */
+static void addresses_are_not_taken_off_twice(void **state)
+{
+	struct rlimit before, tight;
+
+	(void)state;
+	has("proc/self/cgroup", "0::/\n");
+	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+	tight = before;
+	tight.rlim_cur = address_space() + (1UL << 40);
+	assert_int_equal(setrlimit(RLIMIT_AS, &tight), 0);
+	size_t wide = memory_available(0);
+	tight.rlim_cur = address_space() + (512 << 20);
+	assert_int_equal(setrlimit(RLIMIT_AS, &tight), 0);
+	size_t all = memory_available(0), less = memory_available(400 << 20);
+	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+	assert_true(wide > (size_t)1 << 30);
+	assert_in_range(all, 500 << 20, 512 << 20);
+	assert_in_range(less, 500 << 20, 512 << 20);
 }
 
 int main(void)
@@ -90,6 +154,9 @@ int main(void)
 		cmocka_unit_test(limits_of_version_2_hold),
 		cmocka_unit_test(limits_of_version_1_hold),
 		cmocka_unit_test(pages_of_files_leave_room),
+		cmocka_unit_test(nothing_left_is_not_unknown),
+		cmocka_unit_test(what_is_promised_is_taken_off),
+		cmocka_unit_test(addresses_are_not_taken_off_twice),
 	};
 
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -151,7 +151,8 @@ static void agree(const struct error own[RANKS], int codes[RANKS], char *told, c
 		assert_non_null(freopen(path, "w", stderr));
 		for (int r = 0; r < RANKS; r++) {
 			struct hvd_world at = { .rank = r, .size = RANKS };
-			struct world w = { .at = &at, .command = "train" };
+			uint64_t gathered[RANKS];
+			struct world w = { .at = &at, .command = "train", .words = gathered };
 			struct error e = own[r];
 
 			rank_that_agrees = r;

@@ -96,7 +96,7 @@ static int check_memory(struct bench *b, struct error *e)
 	const struct net_conf net = network_conf(&conf->network);
 	struct batch_memory m = { 0 };
 	enum engine_kind kind;
-	double needed = 0, bytes = batch_memory_host(&b->world);
+	double needed = 0, bytes = batch_memory_host(&b->world, 0);
 
 	if (!b->conf->forward && bytes > 0 && model_choose_engine(&b->world, conf->engine, &kind, e) == 0 && kind != ENGINE_CUDA &&
 	    batch_memory_open(&m, &net, kind, conf, NULL, 1, 0, e) == 0 && batch_memory_bytes(&m, conf->batch, &needed, NULL, e) == 0 && needed > bytes)

@@ -6,23 +6,18 @@
 #include <string.h>
 
 #include "learn/batch_memory.h"
-#include "learn/gpu_meter.h"
 
 /* Bytes for this rank's engine: its share of the node's memory, or what is free on its GPU. 0: nobody says. */
-static double budget(const struct train *t, enum engine_kind kind)
+static double budget(const struct train *t, enum engine_kind kind, const struct batch_memory *m)
 {
-	double bytes = 0;
+	const struct dataset *const sets[] = { t->train, t->val, t->test };
+	size_t kept = 0; /* and not decoded yet */
 
-	if (kind == ENGINE_CUDA) {
-		struct gpu_meter *m = gpu_meter_open(t->world->places[t->world->at->rank].gpu);
-		struct gpu_reading r;
-
-		if (m && gpu_meter_read(m, &r) == 0)
-			bytes = r.memory_total - r.memory_used;
-		gpu_meter_close(m);
-		return bytes * (100 - BATCH_SPARE_PERCENT) / 100;
-	}
-	return batch_memory_host(t->world);
+	if (kind == ENGINE_CUDA)
+		return m->free * (100 - BATCH_SPARE_PERCENT) / 100;
+	for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
+		kept += sets[i] ? dataset_kept_bytes(sets[i]) : 0;
+	return batch_memory_host(t->world, kept);
 }
 
 static int open_memory(struct train *t, enum engine_kind kind, struct batch_memory *m, struct error *e)
@@ -71,7 +66,7 @@ int train_settle_batch(struct train *t, int resumed_batch, struct error *e)
 	int32_t own = batch, all = 1;
 
 	if (model_choose_engine(t->world, (enum engine_choice)t->conf->engine.engine, &kind, e) == 0 && open_memory(t, kind, &m, e) == 0) {
-		bytes = budget(t, kind);
+		bytes = budget(t, kind, &m);
 		own = batch ? batch : find_auto(t, &m, bytes, e);
 		if (!own && !e->code) /* refused below, with the numbers */
 			own = 1;
@@ -86,6 +81,8 @@ int train_settle_batch(struct train *t, int resumed_batch, struct error *e)
 	if (!batch)
 		log_say(&t->log, "--batch=auto: %d images (%.0f MiB and %.2f MiB an image; %.0f MiB for this rank)", all, m.fixed / 1048576, m.image / 1048576,
 			bytes / 1048576);
+	if (!(bytes > 0))
+		log_say(&t->log, "nobody says how much memory this rank has, so that a batch of %d is not checked against it", all);
 	if (batch_memory_bytes(&m, all, &needed, NULL, e) == 0 && bytes > 0 && needed > bytes)
 		refuse(t, &m, all, needed, bytes, e);
 	world_agree(t->world, e);

@@ -140,11 +140,6 @@ const char *dataset_describe(const struct dataset *d)
 	return d->describe;
 }
 
-size_t dataset_memory(const struct dataset *d)
-{
-	return d->memory;
-}
-
 uint64_t dataset_hash(const struct dataset *d)
 {
 	return d->hash;
@@ -234,9 +229,20 @@ void dataset_scratch_free(struct dataset_scratch *s)
 
 enum progress { UNREAD, BEING_KEPT, KEPT };
 
+/* And a byte of an image's progress. */
+static size_t decoded_bytes(const struct dataset *d)
+{
+	return d->count * ((size_t)d->size * (size_t)d->size + 1);
+}
+
 size_t dataset_keep_bytes(const struct dataset *d)
 {
-	return d->kept || d->mapped ? 0 : d->count * ((size_t)d->size * (size_t)d->size + 1);
+	return d->kept || d->mapped ? 0 : decoded_bytes(d);
+}
+
+size_t dataset_kept_bytes(const struct dataset *d)
+{
+	return d->kept ? decoded_bytes(d) : 0;
 }
 
 int dataset_keep(struct dataset *d, size_t limit)
@@ -254,7 +260,6 @@ int dataset_keep(struct dataset *d, size_t limit)
 		d->progress = NULL;
 		return 0;
 	}
-	d->memory += d->count * (bytes + 1);
 	return 1;
 }
 

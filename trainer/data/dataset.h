@@ -65,7 +65,6 @@ const char *dataset_stored_as(const struct dataset *d);        /* "exact" (PNG, 
  * call on synthetic images may take a second; not for several threads at once. */
 const double *dataset_oracle(const struct dataset *d);
 const char *dataset_describe(const struct dataset *d);         /* "TFRecord, 4 shards, 61.2 MB": for the banner */
-size_t dataset_memory(const struct dataset *d);                /* bytes held, mapped files not counted */
 size_t dataset_patients(const struct dataset *d);
 uint64_t dataset_hash(const struct dataset *d);                /* of ids and labels; what images a checkpoint was trained on */
 uint64_t dataset_pixel_hash(const struct dataset *d);          /* of ids, labels and how pixels are stored: equal on all ranks or training stops */
@@ -79,6 +78,7 @@ int source_is_synthetic(const char *source);
  * `limit` bytes, and nothing changes. Before the first dataset_read(). */
 int dataset_keep(struct dataset *d, size_t limit);
 size_t dataset_keep_bytes(const struct dataset *d); /* what that takes; 0: it is in memory or mapped as it is */
+size_t dataset_kept_bytes(const struct dataset *d); /* room that it has taken for them, written to as they are first read; 0: none are kept */
 
 /* Decodes sample `index` into pixels [size][size] gray uint8. `scratch` belongs to the calling thread: dataset_scratch(). */
 struct dataset_scratch;

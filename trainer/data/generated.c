@@ -98,9 +98,8 @@ static int make(struct dataset *d, struct generated *g, enum split split, struct
 		return fail(e, EXIT_INTERNAL, "no memory for %zu images of %zu bytes", d->count, bytes);
 	for (size_t i = 0; i < d->count; i++)
 		d->samples[i] = g->cases[i].sample;
-	d->memory += d->count * sizeof *d->samples + g->conf.images * sizeof *g->cases;
 	d->scratch_floats = SYNTH_WORK * bytes;
-	snprintf(d->describe, sizeof d->describe, "synthetic X-rays, contrast %g, %.1f MB in memory", g->conf.contrast, (double)d->memory / 1e6);
+	snprintf(d->describe, sizeof d->describe, "synthetic X-rays, contrast %g, %.1f MB in memory", g->conf.contrast, (double)dataset_kept_bytes(d) / 1e6);
 	return 0;
 }
 

@@ -37,16 +37,14 @@ static long long line_in(const char *path, const char *format)
 	return value;
 }
 
-/* What the machine has, or what `ulimit -v` leaves of the address space. */
-static long long machine_available(void)
+/* What `ulimit -v` leaves of the address space, in which everything that was allocated has its place. */
+static long long address_space_left(void)
 {
-	long long available = 1024 * line_in("/proc/meminfo", "MemAvailable: %lld kB"), left;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
-		return available;
-	left = (long long)limit.rlim_cur - 1024 * line_in("/proc/self/status", "VmSize: %lld kB");
-	return left < available ? (left > 1 ? left : 1) : available;
+		return LLONG_MAX;
+	return (long long)limit.rlim_cur - 1024 * line_in("/proc/self/status", "VmSize: %lld kB");
 }
 
 /* The files of a version of cgroups, and the lines of its memory.stat that tell the pages of files, of all groups below. */
@@ -80,7 +78,7 @@ static long long least_left(const struct version *v, const char *path, long long
 		long long limit = number_in(directory, v->limit), held = limit >= 0 ? held_in(directory, v) : 0;
 
 		if (limit >= 0 && limit - held < least)
-			least = limit > held ? limit - held : 0;
+			least = limit - held;
 		if (strlen(directory) <= strlen(v->root))
 			return least;
 		*strrchr(directory, '/') = '\0';
@@ -98,10 +96,10 @@ static int has_word(char *list, const char *word)
 	return 0;
 }
 
-size_t memory_available(void)
+size_t memory_available(size_t promised)
 {
 	char line[PATH_MAX - 64];
-	long long least = machine_available();
+	long long machine = 1024 * line_in("/proc/meminfo", "MemAvailable: %lld kB"), least = machine, space = address_space_left();
 	FILE *f = fopen("/proc/self/cgroup", "r");
 
 	while (f && fgets(line, sizeof line, f)) { /* ID:CONTROLLERS:PATH, of version 2 without controllers */
@@ -118,5 +116,10 @@ size_t memory_available(void)
 	}
 	if (f)
 		fclose(f);
-	return (size_t)least;
+	if (!machine)
+		return 0;
+	least -= promised < LLONG_MAX ? (long long)promised : LLONG_MAX;
+	if (space < least)
+		least = space;
+	return least > 1 ? (size_t)least : 1;
 }

@@ -232,7 +232,6 @@ int packed_open(struct dataset *d, const char *path, enum split split, size_t im
 	p->verified = calloc(images + 1, sizeof *p->verified);
 	if (!d->samples || !p->verified)
 		return fail(e, EXIT_INTERNAL, "no memory for %zu samples", images);
-	d->memory = images * (sizeof *d->samples + 1);
 	snprintf(d->describe, sizeof d->describe, "packed, mapped, %.1f MB", (double)p->file.size / 1e6);
 	return read_entries(d, p, e) ? -e->code : make_pieces(d, e);
 }

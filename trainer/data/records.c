@@ -146,7 +146,6 @@ static int join_shards(struct dataset *d, struct records *r, size_t expected, co
 		r->shards[s].first = d->count;
 		d->count += r->shards[s].count;
 		d->shard_first[s + 1] = d->count;
-		d->memory += r->shards[s].room * sizeof(size_t);
 	}
 	if (d->count != expected)
 		return fail(e, EXIT_DATA, "%s: %zu %s records where the manifest says %zu: a shard is cut short or from another preparation",
@@ -161,7 +160,6 @@ static int join_shards(struct dataset *d, struct records *r, size_t expected, co
 		free(shard->samples);
 		shard->samples = NULL;
 	}
-	d->memory += d->count * sizeof *d->samples;
 	return 0;
 }
 
@@ -199,7 +197,6 @@ static int open_shards(struct dataset *d, struct records *r, const char *directo
 		bytes += r->shards[s].file.size;
 	}
 	d->stored = bytes;
-	d->memory = (size_t)r->n_shards * sizeof *r->shards;
 	snprintf(d->describe, sizeof d->describe, "TFRecord, %d shard%s, %.1f MB", r->n_shards, r->n_shards == 1 ? "" : "s", (double)bytes / 1e6);
 	if (join_shards(d, r, info->images, directory, e) || check_unique(d, directory, e))
 		return -e->code;

@@ -37,7 +37,7 @@ struct dataset {
 	char split[16], policy[32], source[64];
 	char describe[160];
 	const char *resize, *stored_as;
-	size_t memory, scratch_floats;
+	size_t scratch_floats;
 	uint64_t hash;
 	int has_oracle;
 	double oracle[FINDINGS];

@@ -162,6 +162,7 @@ struct engine_room {
 	size_t workspace;   /* cuDNN's */
 	size_t total;
 	double memory;      /* the GPU's, bytes; 0: not known */
+	double free;        /* of these, now; 0: the GPU is not here, or not known */
 	char gpu[96];       /* "NVIDIA H200, 132 SMs" */
 	char note[256];     /* why cuDNN's workspace is not counted, or "" */
 };

@@ -36,7 +36,7 @@ void engine_layout_free(struct engine_layout *layout)
 	*layout = (struct engine_layout){ 0 };
 }
 
-/* Calls for each stretch of [offset, offset + count) that lies in one parameter. */
+/* A part of [offset, offset + count) that lies in one parameter. */
 struct stretch {
 	size_t padded, table, count; /* offsets from the arrays' starts, floats */
 };

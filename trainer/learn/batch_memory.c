@@ -26,6 +26,7 @@ static int plan_maps(struct batch_memory *m, int batch, double *bytes, struct er
 	if (engine_plan(&m->conf, m->gpu, 0, &room, e) < 0)
 		return -e->code;
 	*bytes = (double)room.total + m->resident;
+	m->free = room.free;
 	return 0;
 }
 
@@ -143,12 +144,12 @@ int batch_memory_auto(int largest)
 	return batch;
 }
 
-double batch_memory_host(const struct world *w)
+double batch_memory_host(const struct world *w, size_t promised)
 {
 	const struct place *own = &w->places[w->at->rank];
-	int sharing = 0;
+	size_t sharing = 0;
 
 	for (int r = 0; r < w->at->size; r++)
 		sharing += strcmp(w->places[r].host, own->host) == 0;
-	return (double)memory_available() * (100 - BATCH_SPARE_PERCENT) / 100 / sharing;
+	return (double)memory_available(sharing * promised) * (100 - BATCH_SPARE_PERCENT) / 100 / (double)sharing;
 }

@@ -13,6 +13,7 @@ enum { BATCH_SPARE_PERCENT = 10, BATCH_AUTO_MOST = 256 };
 struct batch_memory {
 	double fixed, image;
 	double resident;          /* of `fixed`: images that stay on the GPU */
+	double free;              /* on the GPU that is here; 0: elsewhere, or not known */
 	enum engine_kind kind;
 	const char *gpu;          /* as engine_plan() takes it */
 	struct net_plan plan;
@@ -33,8 +34,9 @@ int batch_memory_bytes(struct batch_memory *m, int batch, double *bytes, struct 
 /* The largest batch up to `most` within `bytes`; 0: not even one. */
 int batch_memory_largest(struct batch_memory *m, double bytes, int most, int *batch, struct error *e);
 
-/* Bytes of host memory for this rank: its share of what is available, less BATCH_SPARE_PERCENT. 0: cannot be told. */
-double batch_memory_host(const struct world *w);
+/* Bytes of host memory for this rank: its share of what is available, less BATCH_SPARE_PERCENT. promised: bytes that each rank of the
+ * machine has allocated and not written yet. 0: cannot be told. */
+double batch_memory_host(const struct world *w, size_t promised);
 
 /* What --batch=auto makes of it: the largest power of two up to BATCH_AUTO_MOST, at least 1. */
 int batch_memory_auto(int largest);

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -66,8 +67,13 @@ static int load(void)
 	return nvml.init() ? -1 : 0;
 }
 
-static int find(const char *name, nvml_device *device)
+/* The first of a list: a task that has several GPUs computes on that one. */
+static int find(const char *names, nvml_device *device)
 {
+	char name[96];
+
+	if (snprintf(name, sizeof name, "%.*s", (int)strcspn(names, ","), names) >= (int)sizeof name)
+		return -1;
 	if (strchr(name, ':'))
 		return nvml.by_pci(name, device);
 	if (isdigit((unsigned char)*name))

@@ -11,7 +11,8 @@ struct gpu_reading {
 	double watts;
 };
 
-/* name: a PCI id ("0000:15:00.0"), a UUID ("GPU-…", "MIG-…") or an index, as world.h's struct place holds it. NULL where NVML or
+/* name: a PCI id ("0000:15:00.0"), a UUID ("GPU-…", "MIG-…") or an index in NVML's order (which is CUDA's where CUDA_DEVICE_ORDER is
+ * PCI_BUS_ID or all GPUs are alike), or a list of these, whose first counts; as world.h's struct place holds it. NULL where NVML or
  * the GPU does not answer. Samples in a thread of its own from now on. */
 struct gpu_meter *gpu_meter_open(const char *name);
 void gpu_meter_close(struct gpu_meter *m);

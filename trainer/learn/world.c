@@ -153,7 +153,8 @@ static int gather_places(struct world *w, struct error *e)
 	struct place own;
 
 	w->places = calloc((size_t)w->at->size, sizeof *w->places);
-	if (!w->places)
+	w->words = calloc((size_t)w->at->size, sizeof *w->words);
+	if (!w->places || !w->words)
 		return fail(e, EXIT_INTERNAL, "no memory for %d ranks", w->at->size);
 	find_place(hvd_host(w->hvd, w->at->rank), &own);
 	if (hvd_allgather(w->hvd, &own, w->places, sizeof own, HVD_U8) < 0)
@@ -246,18 +247,25 @@ int world_alone(struct world *w, const char *command, struct error *e)
 	return e->code ? -e->code : 0;
 }
 
+static void free_places(struct world *w)
+{
+	free(w->places);
+	free(w->words);
+	w->places = NULL;
+	w->words = NULL;
+}
+
 void world_close(struct world *w)
 {
 	hvd_close(w->hvd);
-	free(w->places);
+	free_places(w);
 	w->hvd = NULL;
 	w->at = NULL;
-	w->places = NULL;
 }
 
 int world_first(struct world *w, int ranks, struct world *part, struct error *e)
 {
-	*part = (struct world){ .command = w->command, .deadline = w->deadline, .places = w->places };
+	*part = (struct world){ .command = w->command, .deadline = w->deadline, .places = w->places, .words = w->words };
 	if (hvd_split(w->hvd, w->at->rank < ranks ? 0 : HVD_SPLIT_NONE, &part->hvd) < 0)
 		return world_fail(w, e);
 	part->at = part->hvd ? hvd_world(part->hvd) : NULL;
@@ -281,8 +289,7 @@ int world_recover(struct world *w, char lost[512], struct error *e)
 			return 0;
 		}
 		w->told = 0;
-		free(w->places);
-		w->places = NULL;
+		free_places(w);
 		if (gather_places(w, e) == 0)
 			return 1;
 	}
@@ -317,15 +324,11 @@ static void print_own(const struct world *w, const struct error *e, const uint64
 
 int world_agree(struct world *w, struct error *e)
 {
-	uint64_t own = error_word(e), *words = calloc((size_t)w->at->size, sizeof *words);
+	uint64_t own = error_word(e), *words = w->words;
 	int first = 0;
 
-	if (!words)
-		return fail(e, EXIT_INTERNAL, "no memory");
-	if (hvd_allgather(w->hvd, &own, words, 1, HVD_U64) < 0) {
-		free(words);
+	if (hvd_allgather(w->hvd, &own, words, 1, HVD_U64) < 0)
 		return world_fail(w, e);
-	}
 	while (first < w->at->size && !words[first])
 		first++;
 	if (first < w->at->size) {
@@ -336,7 +339,6 @@ int world_agree(struct world *w, struct error *e)
 		e->code = (int)(words[first] >> 32);
 		w->told = 1;
 	}
-	free(words);
 	return first < w->at->size ? -e->code : 0;
 }
 

@@ -27,6 +27,7 @@ struct world {
 	int continues;       /* on_death=continue: survivors of a lost rank go on */
 	int told;            /* the error that ends this command has been printed, here or by another rank */
 	struct place *places; /* [size] */
+	uint64_t *words;      /* [size], for world_agree() */
 };
 
 /* Opens the world and gathers the places; collective. on_cpu: the engine is one that computes on the CPU, GPU or not, so gradients are in host memory, which NCCL's back end

@@ -305,6 +305,7 @@ template <class T> int plan_engine(const engine_conf *conf, const gpu_sheet *she
 	if (code)
 		return fail(err, EXIT_USAGE, "no GPU here (%s): say for which one, --gpu=h200 or its memory in GiB", device_error(code));
 	room->memory = sheet ? sheet->memory : device_memory();
+	room->free = sheet ? 0 : device_room();
 	int rc = supports(conf, room->gpu, capability, err);
 	if (!rc)
 		rc = network_make(&s->net, conf, err);
