@@ -88,7 +88,7 @@ nothing_left() {
 	[ "$status" -eq 0 ]
 	awk '/verified/ && match($0, /verified [0-9.]+ ms after main\(\) of the first rank, [0-9.]+ of the last$/) {
 		split(substr($0, RSTART), word, " ")
-		late = word[2] > 900 && word[9] > 0 && word[2] - word[9] > 900
+		late = word[2] > 500 && word[9] > 0 && word[2] - word[9] > 500
 	} END { exit !late }' <<<"$output"
 }
 
