@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A process that the program forks has the rank's links, too. Open there they would outlive the rank, and hide its end from the others until the
  * deadline; so it closes them at once. */
-#include "world.h"
+#include "mesh.h"
 
 #include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct hvd *first; /* of the handles whose worlds stand */
+static struct mesh *first; /* of those that have links, or are being formed */
 
 /* No link is just being opened or closed, and its number another file's. */
 static void before(void)
 {
 	pthread_mutex_lock(&lock);
-	for (struct hvd *h = first; h; h = h->next)
-		pthread_mutex_lock(&h->mesh->lock);
+	for (struct mesh *m = first; m; m = m->next)
+		pthread_mutex_lock(&m->lock);
 }
 
 static void after(void)
 {
-	for (struct hvd *h = first; h; h = h->next)
-		pthread_mutex_unlock(&h->mesh->lock);
+	for (struct mesh *m = first; m; m = m->next)
+		pthread_mutex_unlock(&m->lock);
 	pthread_mutex_unlock(&lock);
 }
 
 static void in_child(void)
 {
-	for (struct hvd *h = first; h; h = h->next) {
-		links_close(&h->mesh->links);
-		for (int i = 0; i < h->mesh->size; i++) {
-			struct peer *p = &h->mesh->peer[i];
+	for (struct mesh *m = first; m; m = m->next) {
+		links_let_go(&m->links);
+		for (int i = 0; i < m->size; i++) {
+			struct peer *p = &m->peer[i];
 			if (p->fd >= 0)
 				close(p->fd);
 			p->fd = -1;
@@ -37,23 +37,23 @@ static void in_child(void)
 	after();
 }
 
-void forks_let_go(struct hvd *h)
+void forks_let_go(struct mesh *m)
 {
 	static bool told;
 	pthread_mutex_lock(&lock);
 	if (!told)
 		told = !pthread_atfork(before, after, in_child);
-	h->next = first;
-	first = h;
+	m->next = first;
+	first = m;
 	pthread_mutex_unlock(&lock);
 }
 
-void forks_forget(const struct hvd *h)
+void forks_forget(const struct mesh *m)
 {
 	pthread_mutex_lock(&lock);
-	for (struct hvd **at = &first; *at; at = &(*at)->next)
-		if (*at == h) {
-			*at = h->next;
+	for (struct mesh **at = &first; *at; at = &(*at)->next)
+		if (*at == m) {
+			*at = m->next;
 			break;
 		}
 	pthread_mutex_unlock(&lock);

@@ -160,8 +160,11 @@ int handle_new(struct hvd **out, const struct hvd_conf *conf)
 int handle_form(struct hvd *h, struct boot *boot)
 {
 	int status = form_world(h, boot);
-	if (!h->conf.on_death || h->parent)
+	if (!h->conf.on_death || h->parent) {
+		pthread_mutex_lock(&h->mesh->lock);
 		links_close(&h->mesh->links);
+		pthread_mutex_unlock(&h->mesh->lock);
+	}
 	if (boot->finish) /* lets go of whoever brought the ranks together */
 		boot->finish(boot);
 	h->world.backend = h->backend->name;
@@ -169,7 +172,6 @@ int handle_form(struct hvd *h, struct boot *boot)
 		status = tell_lack(h, trace_open(h));
 	if (status)
 		return status;
-	forks_let_go(h);
 	arm(h);
 	return explain(h, atomic_load(&h->mesh->failed)); /* before it was armed */
 }
@@ -204,7 +206,6 @@ int hvd_close(struct hvd *h)
 		status = atomic_load(&h->mesh->failed);
 		if (!watch_told(h->mesh))
 			return status; /* that thread may use all of it for ever */
-		forks_forget(h);
 		mesh_close(h->mesh);
 	}
 	if (h->parent) /* which that thread used, too */

@@ -152,8 +152,10 @@ static void drop(struct former *f, struct shake *s)
 {
 	if (!s->outgoing && s->moved) /* a rank that hears of a death goes without a word */
 		tell_of_stranger(f->l, s->fd);
+	pthread_mutex_lock(f->l->lock);
 	close(s->fd);
 	s->fd = -1;
+	pthread_mutex_unlock(f->l->lock);
 	s->retry = lived() + 0.05;
 }
 
@@ -192,8 +194,10 @@ static int advance(struct former *f, struct shake *s)
 	setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int)); /* means nothing to a Unix socket */
 	getsockopt(s->fd, SOL_SOCKET, SO_PEERCRED, &who, &(socklen_t){ sizeof who });
 	fcntl(s->fd, F_SETOWN, who.pid); /* forgotten when that process ends, though a child of it has the socket, too: its number may then be another's */
+	pthread_mutex_lock(f->l->lock);
 	s->link->fd = s->fd;
 	s->fd = -1;
+	pthread_mutex_unlock(f->l->lock);
 	f->open--;
 	return 0;
 }
@@ -250,10 +254,13 @@ static int unreachable(const struct former *f, const struct link *k, int error)
 /* Starts or starts again an outgoing connection. */
 static int reach(struct former *f, struct shake *s, double t)
 {
+	pthread_mutex_lock(f->l->lock);
 	s->fd = links_connect(f->l, &f->cards[s->link->rank]);
+	int error = errno;
+	pthread_mutex_unlock(f->l->lock);
 	if (s->fd < 0) {
-		if (errno != EAGAIN && errno != EADDRNOTAVAIL)
-			return unreachable(f, s->link, errno);
+		if (error != EAGAIN && error != EADDRNOTAVAIL)
+			return unreachable(f, s->link, error);
 		s->retry = t + 0.01; /* the other side's backlog is full */
 		return 0;
 	}
@@ -307,23 +314,36 @@ static bool is_called(int listener)
 	return poll(&(struct pollfd){ .fd = listener, .events = POLLIN }, 1, 0) == 1;
 }
 
+/* Into that place, from which a stranger then goes. False: nobody came, with errno. */
+static bool accept_into(struct former *f, struct shake *s, int listener)
+{
+	struct shake before = *s;
+	pthread_mutex_lock(f->l->lock);
+	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), error = errno;
+	if (fd >= 0)
+		*s = (struct shake){ .fd = fd, .since = lived() };
+	pthread_mutex_unlock(f->l->lock);
+	if (fd >= 0 && before.fd >= 0)
+		send_away(f, &before);
+	errno = error;
+	return fd >= 0;
+}
+
 static int accept_from(struct former *f, int listener)
 {
 	for (int i = 0; i < STRANGERS_MAX && is_called(listener); i++) {
 		struct shake *s = place(f), *stranger = oldest_stranger(f);
-		int fd = s ? accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
-		if (s && fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+		if (!s)
+			return 0;
+		if (!accept_into(f, s, listener)) {
+			if (errno != EMFILE && errno != ENFILE)
+				return 0;
 			if (!stranger)
 				return refuse(f->why, HVD_ESYS, "rank %d on %s may not open as many files as it has ranks to hear: raise its limit (ulimit -n)",
 					      f->l->rank, f->l->card.host);
 			send_away(f, stranger);
 			continue;
 		}
-		if (fd < 0)
-			return 0;
-		if (s->fd >= 0)
-			send_away(f, s);
-		*s = (struct shake){ .fd = fd, .since = lived() };
 		if (prepare(f, s) || advance(f, s))
 			drop(f, s);
 	}
@@ -381,6 +401,33 @@ static int loop(struct former *f, struct pollfd *p, double until)
 	return 0;
 }
 
+static void close_in_child(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+void links_let_go(struct links *l)
+{
+	links_close(l);
+	for (int i = 0; l->former && i < l->former->shakes; i++)
+		close_in_child(&l->former->shake[i].fd);
+	for (int i = 0; i < l->links; i++)
+		close_in_child(&l->link[i].fd);
+}
+
+static void set_former(struct links *l, struct former *f)
+{
+	pthread_mutex_lock(l->lock);
+	l->former = f;
+	if (f) {
+		l->link = f->link;
+		l->links = f->links;
+	}
+	pthread_mutex_unlock(l->lock);
+}
+
 int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why)
 {
 	struct former f = { .l = l, .link = link, .links = n, .cards = cards, .shakes = n + STRANGERS_MAX, .why = why };
@@ -396,8 +443,10 @@ int links_form(struct links *l, struct link *link, int n, const struct card *car
 		}
 		f.open += i < n && link[i].fd < 0;
 	}
-	if (!status)
+	if (!status) {
+		set_former(l, &f);
 		status = loop(&f, p, until);
+	}
 	for (int i = 0; f.shake && p && i < f.shakes; i++) {
 		struct shake *s = &f.shake[i];
 		if (s->fd >= 0 && !status && !advance(&f, s))
@@ -405,6 +454,7 @@ int links_form(struct links *l, struct link *link, int n, const struct card *car
 		if (s->fd >= 0)
 			drop(&f, s);
 	}
+	set_former(l, NULL);
 	free(f.shake);
 	free(p);
 	return status;

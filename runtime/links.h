@@ -7,6 +7,7 @@
 #include "boot.h"
 
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/un.h>
@@ -41,6 +42,10 @@ struct links {
 	int listener[3];  /* Unix, IPv4, IPv6; -1: none */
 	int alarm;        /* readable: give up; -1: none */
 	struct boot *boot; /* asked whether to give up; NULL: nobody is */
+	pthread_mutex_t *lock; /* held while a descriptor comes into being, goes or changes hands: a process that is forked then knows which it has */
+	struct link *link; /* [links] being formed, or not yet taken over by whoever asked for them */
+	int links;
+	struct former *former; /* at work on them; NULL: none */
 	bool told;        /* about a stranger */
 	bool refused;     /* a link was not formed because nobody listens there */
 };
@@ -50,11 +55,15 @@ int listen_at(void *address, socklen_t size, int type);
 /* An abstract name: nothing to remove, whatever happens to the process. Returns the address's size. */
 socklen_t unix_address(const char *name, struct sockaddr_un *a);
 
+/* l->lock is set, and held. */
 int links_listen(struct links *l, int rank, const char *host, const char *interface, bool tcp, char *why);
 /* Forms every link that has none yet. Returns 0, or HVD_EBOOT with the reason in `why`: a rank cannot be reached, time is up (then
- * `why` is empty and the missing links have fd -1), or the alarm went off (likewise). Or what boot->over() says. cards: [rank]. */
+ * `why` is empty and the missing links have fd -1), or the alarm went off (likewise). Or what boot->over() says. cards: [rank].
+ * A process that is forked closes them, until the caller sets l->links to 0. */
 int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why);
 void links_close(struct links *l);
+/* In a process that was forked: closes the listeners, and all that is being formed. */
+void links_let_go(struct links *l);
 /* Begins to connect to whom that card is of. Returns a socket, or -1 with errno. */
 int links_connect(const struct links *l, const struct card *c);
 

@@ -79,6 +79,7 @@ static int form_control(struct mesh *m, struct boot *boot, struct links *l, int 
 			m->peer[link[i].rank].fd = link[i].fd;
 			m->peer[link[i].rank].heard = lived();
 		}
+	l->links = 0;
 	pthread_mutex_unlock(&m->lock);
 	eventfd_write(m->wake, 1); /* the watcher reads them from now on */
 	free(link);
@@ -154,6 +155,7 @@ static int prepare(struct mesh *m, struct boot *boot, const struct hvd_conf *con
 	m->still = now() - lived();
 	m->awoke = -m->deadline;
 	pthread_mutex_init(&m->lock, NULL);
+	m->links.lock = &m->lock;
 	condition_init(&m->changed);
 	mesh_doing(m, DOING_START, 0);
 	m->peer = calloc((size_t)m->size, sizeof *m->peer);
@@ -202,8 +204,12 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 	int status = prepare(m, boot, conf, why);
 	if (m->size == 1)
 		return status;
-	if (!status)
+	if (!status) {
+		forks_let_go(m);
+		pthread_mutex_lock(&m->lock);
 		status = links_listen(l, m->rank, boot->host, conf->interface, boot->nodes > 1, why);
+		pthread_mutex_unlock(&m->lock);
+	}
 	if (!status)
 		status = watch_start(m) ? refuse(why, HVD_ESYS, "%s: cannot start a thread: out of memory, or of threads (ulimit -v, -u)", boot->host) : 0;
 	if (status)
@@ -234,6 +240,9 @@ int mesh_link(struct mesh *m, struct link *link, int n, char *why)
 			status = mesh_receive(m, link[i].rank, tag, NULL, 0, NULL, lived() + m->deadline);
 	if (!status)
 		status = because(m, &m->links, form(m, NULL, &m->links, link, n, lived() + m->deadline, why), why);
+	pthread_mutex_lock(&m->lock);
+	m->links.links = 0; /* whoever has these as well does not hide that this rank has ended */
+	pthread_mutex_unlock(&m->lock);
 	for (int i = 0; i < n; i++)
 		if (status && link[i].fd >= 0)
 			close(link[i].fd);
@@ -291,6 +300,7 @@ void mesh_close(struct mesh *m)
 	while (!atomic_load(&m->failed) && lived() < m->parted + 1.5 * MOMENT) /* who finds nobody here before takes this rank for dead, and does the same work again */
 		usleep(1000);
 	watch_stop(m);
+	forks_forget(m);
 	links_close(&m->links); /* before its links end: it will not go on */
 	for (int i = 0; i < m->size; i++) {
 		struct peer *p = &m->peer[i];

@@ -107,6 +107,7 @@ struct mesh {
 	_Atomic uint64_t sequence;
 	_Atomic double since;
 	uint32_t rounds; /* of agreements so far */
+	struct mesh *next; /* of those that fork.c knows */
 	uint64_t tags;   /* the last that was drawn: the round of the world's agreement << 32, and a count */
 };
 
@@ -157,6 +158,10 @@ void mesh_doing(struct mesh *m, enum doing what, uint32_t index);
 
 /* Waits until the owner has heard of the fault there is, if there is one; false: conf.on_lost() keeps it from that, for longer than the deadline. */
 bool watch_told(struct mesh *m);
+
+/* Processes that the program forks from now on close this mesh's links at once, those that are being formed, too; until forks_forget(). */
+void forks_let_go(struct mesh *m);
+void forks_forget(const struct mesh *m);
 
 /* watch.c; the lock is held */
 int watch_start(struct mesh *m);

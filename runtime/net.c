@@ -113,7 +113,7 @@ static int listen_unix(struct links *l)
 
 int links_listen(struct links *l, int rank, const char *host, const char *interface, bool tcp, char *why)
 {
-	*l = (struct links){ .rank = rank, .listener = { -1, -1, -1 }, .alarm = -1 };
+	*l = (struct links){ .rank = rank, .listener = { -1, -1, -1 }, .alarm = -1, .lock = l->lock };
 	memcpy(l->card.magic, CARD_MAGIC, sizeof l->card.magic);
 	snprintf(l->card.version, sizeof l->card.version, "%s", HVD_VERSION);
 	snprintf(l->card.host, sizeof l->card.host, "%s", host);

@@ -34,7 +34,6 @@ struct hvd {
 	int *of_parent;            /* [size] numbers in the parent's mesh */
 	uint64_t invitation, excuse; /* tags in the parent's mesh: of the message that brings this sub-world together, of a rank's that cannot come */
 	_Atomic int children; /* open sub-worlds */
-	struct hvd *next;     /* of those that fork.c knows */
 };
 
 static inline double now(void)
@@ -90,10 +89,6 @@ int hvd_init_from(struct hvd **h, const struct hvd_conf *conf, int (*find)(struc
 
 /* In the watching thread of a sub-world: its lost rank is one of the parent's too. */
 void split_fault(struct hvd *h);
-
-/* Processes that the program forks from now on close this world's links at once; until it is closed. */
-void forks_let_go(struct hvd *h);
-void forks_forget(const struct hvd *h);
 
 size_t type_size(enum hvd_type type);
 const char *type_name(enum hvd_type type);

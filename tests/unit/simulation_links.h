@@ -260,6 +260,17 @@ static struct stream *stream_between(int a, int b, unsigned number)
 }
 
 /* Who gives up closes what the other end may have taken for formed. */
+/* Nothing is forked. */
+void forks_let_go(struct mesh *m)
+{
+	(void)m;
+}
+
+void forks_forget(const struct mesh *m)
+{
+	(void)m;
+}
+
 int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why)
 {
 	int open = n, status = 0;

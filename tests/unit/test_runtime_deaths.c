@@ -236,6 +236,58 @@ static void a_forked_process_hides_no_death(void **state)
 	run_ranks_but(1, "abc", die_beside_a_child, NULL);
 }
 
+static _Atomic bool world_stands;
+
+static void *fork_all_the_time(void *arg)
+{
+	while (!world_stands) {
+		if (!fork()) {
+			alarm(60);
+			while (meeting->place[0] < 2)
+				usleep(1000);
+			_exit(0);
+		}
+		usleep(300);
+	}
+	return arg;
+}
+
+/* Rank 1 dies, and processes live on that another of its threads forked while the world, and a sub-world, were being formed. */
+static void die_beside_children_of_the_start(void *arg)
+{
+	pthread_t forks;
+	struct hvd *part;
+	(void)arg;
+	if (meeting_rank == 1)
+		must(!pthread_create(&forks, NULL, fork_all_the_time, NULL));
+	struct hvd *h = join_to_survive(20);
+	works(h, hvd_split(h, 0, &part));
+	works(h, hvd_barrier(h));
+	world_stands = true;
+	if (meeting_rank == 1) {
+		must(!pthread_join(forks, NULL));
+		raise(SIGKILL);
+	}
+	double begin = lived();
+	must(hvd_barrier(part) == HVD_EPEER && strstr(hvd_error(part), ": it died"));
+	must(hvd_barrier(h) == HVD_EPEER && strstr(hvd_error(h), "lost rank 1 on node-") && strstr(hvd_error(h), ": it died"));
+	must(lived() - begin < 5);
+	hvd_close(part);
+	works(h, hvd_recover(h));
+	works(h, hvd_barrier(h));
+	meeting->place[0]++;
+	works(h, hvd_close(h));
+}
+
+static void a_process_that_is_forked_during_the_start_hides_no_death(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 5; i++) {
+		run_ranks_but(1, "aab", die_beside_children_of_the_start, NULL);
+		run_ranks_but(1, "abc", die_beside_children_of_the_start, NULL);
+	}
+}
+
 /* Without what fork() does for libhvd. */
 static pid_t clone_all(void)
 {
@@ -616,6 +668,7 @@ int main(void)
 		cmocka_unit_test(a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel),
 		cmocka_unit_test(a_step_that_goes_on_without_a_stopped_rank_is_not_ended),
 		cmocka_unit_test(a_forked_process_hides_no_death),
+		cmocka_unit_test(a_process_that_is_forked_during_the_start_hides_no_death),
 		cmocka_unit_test(a_process_that_has_the_number_of_a_dead_rank_lives),
 		cmocka_unit_test(a_plain_exit_is_named_to_ranks_that_compute),
 		cmocka_unit_test(a_message_that_is_none_is_not_taken_for_a_death),
