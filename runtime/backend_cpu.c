@@ -4,6 +4,7 @@
  * Memory of hvd_alloc() is reduced where it is. Other buffers pass through a window of shared memory, piece by piece. */
 #include "backend.h"
 
+#include "siphash.h"
 #include "team.h"
 
 #include <stdlib.h>
@@ -222,7 +223,7 @@ static int enter_piece(struct hvd *h, struct cpu *c, const struct region *r, siz
 static int reduce_alone(struct hvd *h, struct cpu *c, size_t place, size_t n, const struct op *op, uint8_t *sum)
 {
 	const struct arithmetic *a = arithmetic(op->type, op->op, op->narrow);
-	double running[TINY];
+	double running[TINY / 4]; /* of two bytes an element becomes four */
 	struct stamp stamp;
 	int status = enter_piece(h, c, c->window, place, n, op, &stamp);
 	for (int r = 0; !status && r < c->team.count; r++)
@@ -326,14 +327,15 @@ static int allreduce(struct hvd *h, struct cpu *c, const struct op *op)
 static int allgather(struct hvd *h, struct cpu *c, const struct op *op)
 {
 	size_t size = type_size(op->type), begin = 0, end = 0, total = 0;
-	uint32_t shape = 0; /* of all blocks, which the ranks compare as they do the root of a broadcast */
+	uint64_t shape[2] = { 0 };
 	for (int r = 0; r < h->world.size; r++) {
 		begin = r == h->world.rank ? total : begin;
 		total += (op->blocks ? op->blocks[r] : op->n) * size;
 		end = r == h->world.rank ? total : end;
-		shape = (shape ^ (uint32_t)(total / size)) * 0x01000193; /* FNV-1, by words */
 	}
-	c->call.root = shape;
+	if (op->blocks)
+		siphash128(h->mesh->links.secret, op->blocks, (size_t)h->world.size * sizeof *op->blocks, (uint8_t *)shape);
+	c->call.root = shape[0];
 	if (op->blocks && (size_t)h->world.size * op->blocks[0] * size != total)
 		c->call.n = total / size;
 	const void *own = op->in;
@@ -360,7 +362,7 @@ static int cpu_run(struct hvd *h, const struct op *op)
 {
 	const size_t ranks = (size_t)h->world.size;
 	struct cpu *c = h->state;
-	c->call = (struct stamp){ .n = op->blocks ? op->blocks[0] : op->n, .kind = op->kind, .type = op->type, .op = op->op, .root = (uint32_t)op->root,
+	c->call = (struct stamp){ .n = op->blocks ? op->blocks[0] : op->n, .kind = op->kind, .type = op->type, .op = op->op, .root = (uint64_t)op->root,
 				  .narrow = op->narrow };
 	switch (op->kind) {
 	case OP_ALLREDUCE:

@@ -7,16 +7,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WARM_UP 3      /* steps before ready times are taken, … */
 #define MEASURED 4     /* … and steps over which their mean is */
+#define SAMPLE_BYTES (2u << 20)
 /* Slower than an all-reduce that nothing disturbs, as it was measured: a cut without slack has every bucket late when one is (11.9 ms exposed
  * of 400 at 1 Gbit/s, where the model had 0.9). What it exposes is its last bucket, which the slack does not change. */
 #define MARGIN 1.15
 
 struct hvd_plan {
 	struct hvd *h;
-	const char *file;      /* of the cut, on rank 0; NULL: none */
+	char *file;            /* of the cut, on rank 0; NULL: none */
 	float *slab;
 	size_t floats;
 	int tensors, buckets;
@@ -31,6 +33,8 @@ struct hvd_plan {
 	unsigned step;
 	double begin, period;  /* of this step; from one step to the next without waiting, summed over the measured steps */
 	double *ready;         /* [tensors] seconds into a step, summed likewise */
+	double *mean;          /* [tensors + 3] of what ranks measure; with sample, for the cut by measurement, which is to allocate nothing */
+	float *sample;         /* [SAMPLE_BYTES] what is reduced to see what that costs */
 	int next_tensor, next_bucket; /* of this step */
 	size_t begun, filled;         /* floats of the slab before that bucket, and up to that tensor */
 	unsigned epoch;               /* of the world in which this step began */
@@ -130,7 +134,7 @@ static int cut_from_file(struct hvd_plan *p)
 	if (p->file && !cut[0])
 		cut[0] = plan_writable(p->file, why); /* told now, and not after a long while */
 	if (ranks != h->world.size)
-		fprintf(stderr, "hvd: HVD_PLAN: %s holds the best cut for %d ranks, which %d now take\n", p->file, ranks, h->world.size);
+		fprintf(stderr, "hvd: HVD_PLAN: %s holds the best cut for %d ranks, which %d now take\n", h->conf.plan, ranks, h->world.size);
 	int status = hvd_broadcast(h, cut, (size_t)p->tensors + 1, HVD_I32, 0);
 	if (!status && cut[0] < 0)
 		status = fail(h, HVD_EMISMATCH, "HVD_PLAN: %s", why);
@@ -152,20 +156,31 @@ static void keep_cut(struct hvd_plan *p, const struct profile *measured)
 		fprintf(stderr, "hvd: HVD_PLAN: %s: this program goes on with its plan, and the next measures anew\n", why);
 }
 
+/* That the program cannot move by chdir(). NULL: no memory. */
+static char *absolute(const char *path)
+{
+	char *here = *path == '/' ? NULL : getcwd(NULL, 0), *whole = NULL;
+	if (asprintf(&whole, "%s%s%s", here ? here : "", here ? "/" : "", path) < 0)
+		whole = NULL;
+	free(here);
+	return whole;
+}
+
 /* On rank 0. */
-static void choose_file(struct hvd_plan *p)
+static int choose_file(struct hvd_plan *p)
 {
 	struct hvd *h = p->h;
 	h->planned = h->planned ? h->planned : p->hash;
 	if (!h->conf.plan || h->world.rank)
-		return;
+		return 0;
 	if (h->parent)
 		fprintf(stderr, "hvd: rank %d on %s: HVD_PLAN is the plan of the whole world: its sub-world of %d ranks neither reads nor writes it\n",
 			h->of_parent[0], hvd_host(h, 0), h->world.size);
 	else if (h->planned != p->hash)
 		fprintf(stderr, "hvd: HVD_PLAN is the program's first plan: that of %d other gradients neither reads nor writes it\n", p->tensors);
-	else
-		p->file = h->conf.plan;
+	else if (!(p->file = absolute(h->conf.plan)))
+		return fail(h, HVD_ESYS, "hvd_plan_open: no memory for the name of HVD_PLAN");
+	return 0;
 }
 
 static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
@@ -176,7 +191,8 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 	p->cut = calloc((size_t)n, sizeof *p->cut);
 	p->bytes = calloc((size_t)n, sizeof *p->bytes);
 	p->ready = calloc((size_t)n, sizeof *p->ready);
-	int status = hashes && p->cut && p->bytes && p->ready ? 0 : fail(h, HVD_ESYS, "hvd_plan_open: no memory for %d tensors", n);
+	p->mean = calloc((size_t)n + 3, sizeof *p->mean);
+	int status = hashes && p->cut && p->bytes && p->ready && p->mean ? 0 : fail(h, HVD_ESYS, "hvd_plan_open: no memory for %d tensors", n);
 	p->hash = 0xcbf29ce484222325;
 	for (int i = 0; !status && i < n; i++) {
 		uint64_t count = tensors[i].count;
@@ -191,13 +207,16 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 	free(hashes);
 	if (status)
 		return status;
-	choose_file(p);
-	status = cut_from_file(p);
+	status = choose_file(p);
+	if (!status)
+		status = cut_from_file(p);
 	if (status)
 		return status;
 	follow_world(p);
 	p->slab = hvd_alloc(h, p->floats * sizeof(float));
-	if (!p->slab)
+	if (p->slab && p->by_measurement)
+		p->sample = hvd_alloc(h, SAMPLE_BYTES);
+	if (!p->slab || (p->by_measurement && !p->sample))
 		return h->mesh->failed ? h->mesh->failed : HVD_ESYS;
 	if (p->bucket_bytes && !p->from_file)
 		keep_cut(p, NULL);
@@ -206,7 +225,11 @@ static int prepare(struct hvd_plan *p, const struct hvd_tensor *tensors)
 
 int hvd_plan_open(struct hvd *h, struct hvd_plan **out, const struct hvd_tensor *tensors, int n, size_t bucket_bytes)
 {
-	struct hvd_plan *p = *out = n < 1 ? NULL : calloc(1, sizeof *p);
+	struct hvd_plan *p = *out = NULL;
+	for (int i = 0; i < n; i++)
+		if (!tensors[i].name)
+			return fail(h, HVD_EINVAL, "hvd_plan_open: tensor %d has no name", i);
+	p = *out = n < 1 ? NULL : calloc(1, sizeof *p);
 	if (!p)
 		return n < 1 ? fail(h, HVD_EINVAL, "hvd_plan_open: no tensors") : tell_lack(h, fail(h, HVD_ESYS, "hvd_plan_open: no memory"));
 	*p = (struct hvd_plan){ .h = h, .tensors = n, .every = 1, .epoch = h->world.epoch - 1, .bucket_bytes = bucket_bytes,
@@ -232,14 +255,13 @@ float *hvd_plan_slab(const struct hvd_plan *p)
 /* ---- the cut by measurement ----------------------------------------------------------------------- */
 
 /* What an all-reduce costs here: the least of a few of each size, so that waiting for a late rank does not count. */
-static int measure_cost(struct hvd *h, struct cost *cost)
+static int measure_cost(struct hvd *h, float *sample, struct cost *cost)
 {
-	static const size_t sizes[] = { 16384, 131072, 524288, 2097152 };
+	static const size_t sizes[] = { 16384, 131072, 524288, SAMPLE_BYTES };
 	double bytes[4], seconds[4];
-	float *p = hvd_alloc(h, sizes[3]);
-	int status = p ? 0 : h->mesh->failed ? h->mesh->failed : HVD_ESYS;
+	int status = 0;
 	for (int k = 0; !status && k < 4; k++) {
-		struct op op = { .kind = OP_ALLREDUCE, .bucket = -1, .in = p, .out = p, .n = sizes[k] / sizeof *p, .narrow = h->conf.wire == HVD_BF16 };
+		struct op op = { .kind = OP_ALLREDUCE, .bucket = -1, .in = sample, .out = sample, .n = sizes[k] / sizeof *sample, .narrow = h->conf.wire == HVD_BF16 };
 		bytes[k] = (double)sizes[k];
 		seconds[k] = 1e300;
 		for (int round = 0; !status && round < 5; round++) {
@@ -249,7 +271,6 @@ static int measure_cost(struct hvd *h, struct cost *cost)
 			seconds[k] = round && took < seconds[k] ? took : seconds[k];
 		}
 	}
-	hvd_free(h, p);
 	int links = h->world.nodes - 1, lanes = h->world.size / h->world.nodes; /* the same on every rank */
 	if (!status)
 		*cost = plan_fit(bytes, seconds, 4, links ? 2 * links - 1 : 0, (double)CHAIN_PIECE * (lanes < LANES_MAX ? lanes : LANES_MAX));
@@ -260,8 +281,8 @@ static int measure_cost(struct hvd *h, struct cost *cost)
 static int cut_by_measurement(struct hvd_plan *p)
 {
 	struct profile m = { .n = p->tensors, .ranks = p->h->world.size, .bytes = p->bytes };
-	double *mean = calloc((size_t)m.n + 3, sizeof *mean), through;
-	int status = mean ? measure_cost(p->h, &m.cost) : fail(p->h, HVD_ESYS, "no memory for %d tensors", m.n);
+	double *mean = p->mean, through;
+	int status = measure_cost(p->h, p->sample, &m.cost);
 	if (!status) {
 		for (int i = 0; i < m.n; i++)
 			mean[i] = p->ready[i] / MEASURED;
@@ -284,7 +305,6 @@ static int cut_by_measurement(struct hvd_plan *p)
 		else
 			status = fail(p->h, HVD_ESYS, "no memory for a cut of %d tensors", m.n);
 	}
-	free(mean);
 	return status;
 }
 
@@ -393,8 +413,11 @@ void hvd_plan_close(struct hvd_plan *p)
 	if (!p)
 		return;
 	hvd_free(p->h, p->slab); /* may be NULL */
+	hvd_free(p->h, p->sample);
+	free(p->file);
 	free(p->cut);
 	free(p->bytes);
 	free(p->ready);
+	free(p->mean);
 	free(p);
 }

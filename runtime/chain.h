@@ -23,7 +23,8 @@ struct chain {
 struct stamp {
 	uint64_t n, piece; /* n: elements of the call; piece: of what moves, which may be bytes */
 	uint64_t region, place, bucket; /* of the data in shared memory */
-	uint32_t kind, type, op, root, narrow, pad;
+	uint64_t root; /* or, of an all-gather, a hash of its blocks' sizes */
+	uint32_t kind, type, op, narrow;
 };
 
 /* A fault: this rank and `rank`, of the mesh, do not call the same collective. */

@@ -112,7 +112,7 @@ HVD_API const uint32_t *hvd_stop_word(const struct hvd *h);
 
 /* Sub-worlds: ranks that give the same color (0 or more) become a world of their own, in the order of their ranks. Collective.
  * HVD_SPLIT_NODE: the ranks of each node; HVD_SPLIT_ACROSS: those with the same local rank; HVD_SPLIT_NONE: in none, *out is NULL.
- * Every call works on it but hvd_recover(): after a death close it, recover the world it came from, and split that again.
+ * All ranks split by color, all by node, or all across nodes (HVD_EMISMATCH). Every call works on it but hvd_recover(): after a death close it, recover the world it came from, and split that again.
  * Where one of its ranks cannot do its part, a sub-world fails on all at once, with the line that says which and why, and none is lost.
  * A rank that dies in hvd_split() or in the sub-world is lost to this world (HVD_EPEER); one that only closes the sub-world early is not, and there
  * is nothing to recover. A world is closed after its sub-worlds (HVD_EINVAL). */
@@ -128,7 +128,7 @@ HVD_API void hvd_free(struct hvd *h, void *p);
 HVD_API int hvd_copy(struct hvd *h, void *to, const void *from, size_t bytes);
 
 /* Collectives over n elements; in and out may be equal (in device memory: of hvd_allreduce() only), do not overlap otherwise, and are both in host memory or both in the
- * device's. A NaN of any rank is the least and the most on host memory. Where hvd_allreduce() has in == out in memory of hvd_alloc(), it has so on all ranks, at the same place. Sums run in rank order, so equal inputs give equal
+ * device's. A NaN of any rank is the least and the most on host memory. Where hvd_allreduce() has in == out in memory of hvd_alloc(), it has so on all ranks, at the same place. HVD_AVG is of floating-point numbers. Sums run in rank order, so equal inputs give equal
  * bits on every rank, every run and every back end of the CPU. Under "nccl", device memory is ordered with conf.stream
  * (the call returns before the device is through), and host memory goes through the CPU. */
 HVD_API int hvd_allreduce(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type, enum hvd_op op);
@@ -173,7 +173,8 @@ HVD_API float *hvd_plan_slab(const struct hvd_plan *p);
 /* Gradient i of this step is in the slab. Each i once a step, in ascending order. Never waits for other ranks, but with NCCL until the
  * bucket has begun, and for what hvd_start_…() began up to the last request on device memory, so that all ranks keep one order. */
 HVD_API int hvd_plan_ready(struct hvd_plan *p, int i);
-/* Waits until every bucket of this step holds the mean over all ranks. */
+/* Waits until every bucket of this step holds the mean over all ranks. Where the cut is measured, the seventh call is itself a collective: all ranks make
+ * it at the same place among their other calls. */
 HVD_API int hvd_plan_finish(struct hvd_plan *p);
 /* Gradient accumulation: from the next step on, only every k-th pass over ready and finish communicates; in the others the caller
  * adds to what is in the slab. The mean is over ranks, not over passes. Collective. */

@@ -201,7 +201,7 @@ static int size_option(const char *text, size_t *bytes)
 	char *end;
 	double x = strtod(text, &end);
 	double unit = *end == 'K' ? 1024 : *end == 'M' ? 1048576 : *end == 'G' ? 1073741824 : 1;
-	if (end == text || end[unit > 1] || !(x * unit >= sizeof(float) && x * unit < 1e18))
+	if (end == text || end[unit > 1] || !(x * unit >= sizeof(float) && x * unit <= 1e18))
 		return -1;
 	*bytes = (size_t)(x * unit) / sizeof(float) * sizeof(float);
 	return 0;

@@ -4,11 +4,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define LENGTH 4096 /* collectives in flight */
+#define ROOM 64 /* for collectives in flight, at first */
 
 /* The program posts, a thread carries out. */
 struct queue {
-	struct op op[LENGTH];
+	struct op *op; /* [room] */
+	long room;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	long posted, completed, device; /* numbers of the last ones; device: on device memory */
@@ -47,9 +48,10 @@ static void *consume(void *arg)
 		if (q->completed == q->posted)
 			break;
 		int status = q->status;
+		struct op op = q->op[q->completed % q->room];
 		pthread_mutex_unlock(&q->lock);
 		if (!status)
-			status = run(h, &q->op[q->completed % LENGTH]);
+			status = run(h, &op);
 		pthread_mutex_lock(&q->lock);
 		q->completed++;
 		if (status && !q->status) {
@@ -70,13 +72,18 @@ char *error_line(struct hvd *h)
 static int start(struct hvd *h)
 {
 	struct queue *q = calloc(1, sizeof *q);
-	if (!q)
+	if (q)
+		*q = (struct queue){ .op = calloc(ROOM, sizeof *q->op), .room = ROOM };
+	if (!q || !q->op) {
+		free(q);
 		return tell_lack(h, fail(h, HVD_ESYS, "no memory for the queue of collectives"));
+	}
 	h->queue = q;
 	pthread_mutex_init(&q->lock, NULL);
 	pthread_cond_init(&q->changed, NULL);
 	if (!thread_start(&q->thread, consume, h))
 		return 0;
+	free(q->op);
 	free(q);
 	h->queue = NULL;
 	return tell_lack(h, fail(h, HVD_ESYS, "cannot start a thread for communication"));
@@ -95,6 +102,20 @@ static int wait_for(struct hvd *h, long number)
 	return explain(h, status);
 }
 
+/* Twice the room. False: no memory. */
+static bool grow(struct queue *q)
+{
+	struct op *op = calloc((size_t)q->room * 2, sizeof *op);
+	if (!op)
+		return false;
+	for (long i = q->completed; i < q->posted; i++)
+		op[i % (q->room * 2)] = q->op[i % q->room];
+	free(q->op);
+	q->op = op;
+	q->room *= 2;
+	return true;
+}
+
 long queue_post(struct hvd *h, const struct op *op)
 {
 	int status = check_op(h, op);
@@ -104,9 +125,9 @@ long queue_post(struct hvd *h, const struct op *op)
 		return status;
 	struct queue *q = h->queue;
 	pthread_mutex_lock(&q->lock);
-	while (q->posted - q->completed == LENGTH)
+	while (q->posted - q->completed == q->room && !grow(q)) /* others may wait for what comes after this one: without memory alone it is waited for room */
 		pthread_cond_wait(&q->changed, &q->lock);
-	q->op[q->posted % LENGTH] = *op;
+	q->op[q->posted % q->room] = *op;
 	long number = ++q->posted;
 	if (h->backend->on_device && h->backend->on_device(h, op->out))
 		q->device = number;
@@ -180,6 +201,7 @@ void queue_close(struct hvd *h)
 	pthread_join(q->thread, NULL);
 	pthread_cond_destroy(&q->changed);
 	pthread_mutex_destroy(&q->lock);
+	free(q->op);
 	free(q);
 	h->queue = NULL;
 }

@@ -85,12 +85,33 @@ static int give_up(struct hvd *h, struct hvd *child, int status, const int32_t *
 	return m->failed ? explain(h, m->failed) : status == HVD_EPEER ? HVD_EBOOT : status;
 }
 
+/* The colors of nodes and of local ranks lie below the others: -2, -4, … and -3, -5, …. Returns - HVD_SPLIT_…, 0: by color. */
+static int way_of(int32_t color)
+{
+	return color >= 0 ? 0 : color == HVD_SPLIT_NONE ? -HVD_SPLIT_NONE : -HVD_SPLIT_NODE + (color & 1);
+}
+
+/* On all ranks alike: the first that splits in another way than those before it. */
+static int check_ways(struct hvd *h, const int32_t *colors)
+{
+	static const char *const words[] = { "by color", [-HVD_SPLIT_NODE] = "by node", [-HVD_SPLIT_ACROSS] = "across nodes" };
+	int first = 0;
+	for (int r = 0; r < h->world.size; r++) {
+		const int way = way_of(colors[r]), before = way_of(colors[first]);
+		if (before == -HVD_SPLIT_NONE)
+			first = r;
+		else if (way != -HVD_SPLIT_NONE && way != before)
+			return fail(h, HVD_EMISMATCH, "hvd_split: rank %d on %.63s splits %s, rank %d %s", r, hvd_host(h, r), words[way], first, words[before]);
+	}
+	return 0;
+}
+
 int hvd_split(struct hvd *h, int color, struct hvd **out)
 {
 	*out = NULL;
 	if (color < HVD_SPLIT_ACROSS)
 		return fail(h, HVD_EINVAL, "hvd_split: no such color: %d", color);
-	int32_t mine = color == HVD_SPLIT_NODE ? h->world.node : color == HVD_SPLIT_ACROSS ? h->world.local_rank : color;
+	int32_t mine = color == HVD_SPLIT_NODE ? color - 2 * h->world.node : color == HVD_SPLIT_ACROSS ? color - 2 * h->world.local_rank : color;
 	struct hvd_conf conf = h->conf;
 	conf.backend = h->backend == &backend_nccl ? "nccl" : "cpu";
 	conf.trace = NULL;
@@ -101,6 +122,8 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 	uint64_t invitation = mesh_tag(h->mesh), excuse = mesh_tag(h->mesh);
 	if (!status) /* what a split that failed has left */
 		mesh_drop_older(h->mesh, invitation);
+	if (!status)
+		status = check_ways(h, colors);
 	if (!status && mine != HVD_SPLIT_NONE) {
 		struct boot boot = { .publish = split_publish, .lookup = split_lookup, .host_of = split_host_of, .over = split_over };
 		status = handle_new(out, &conf);

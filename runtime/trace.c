@@ -58,7 +58,8 @@ static int number_world(struct hvd *h, char path[4096])
 {
 	uint32_t mine = 1;
 	int status;
-	while (!(status = name_file(h, mine, path)) && !access(path, F_OK))
+	struct stat there; /* a link to nothing, too */
+	while (!(status = name_file(h, mine, path)) && !lstat(path, &there))
 		mine++;
 	if (status)
 		return status;

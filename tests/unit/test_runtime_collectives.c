@@ -459,7 +459,7 @@ static void scattered_exchanged_and_unequal_blocks_arrive(void **state)
 		run_ranks(layouts[i], blocks, NULL);
 }
 
-enum { REQUESTS = 4500 }; /* more than can be in flight */
+enum { REQUESTS = 4500 };
 
 static void start_many(void *arg)
 {
@@ -499,6 +499,104 @@ static void start_many(void *arg)
 	if (rank) /* rank 0 closes without waiting: what it has started is carried out all the same */
 		works(h, hvd_wait(h, request[99]));
 	works(h, hvd_close(h));
+}
+
+/* Rank 1 takes part once rank 0 has started them all. */
+static void start_without_waiting(void *arg)
+{
+	static float value[2 * REQUESTS];
+	struct hvd_tensor t[2 * REQUESTS];
+	struct hvd_conf conf = quick_conf();
+	struct hvd *h, *part;
+	struct hvd_plan *p;
+	long last[2] = { 0 };
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	for (int i = 0; i < 2 * REQUESTS; i++)
+		t[i] = (struct hvd_tensor){ "t", 1 };
+	works(h, hvd_plan_open(h, &p, t, 2 * REQUESTS, 4));
+	works(h, hvd_split(h, 0, &part));
+	if (meeting_rank)
+		while (!meeting->place[0])
+			usleep(1000);
+	for (int i = 0; i < 2 * REQUESTS; i++)
+		must((last[0] = hvd_start_allreduce(h, &value[i], &value[i], 1, HVD_F32, HVD_SUM)) >= 0);
+	for (int i = 0; i < 2 * REQUESTS; i++)
+		works(h, hvd_plan_ready(p, i));
+	meeting->place[0]++;
+	works(h, hvd_plan_finish(p));
+	works(h, hvd_wait(h, last[0]));
+	/* of two worlds, each rank starts with another one */
+	for (int k = 0; k < 2; k++)
+		for (int i = 0; i < REQUESTS; i++)
+			must((last[k] = hvd_start_allreduce(k == meeting_rank ? h : part, &value[k * REQUESTS + i], &value[k * REQUESTS + i], 1, HVD_F32, HVD_SUM)) >= 0);
+	for (int k = 0; k < 2; k++)
+		works(h, hvd_wait(k == meeting_rank ? h : part, last[k]));
+	hvd_plan_close(p);
+	works(part, hvd_close(part));
+	works(h, hvd_close(h));
+}
+
+static void who_starts_waits_for_nobody(void **state)
+{
+	(void)state;
+	run_ranks("aa", start_without_waiting, NULL);
+	run_ranks("ab", start_without_waiting, NULL);
+}
+
+/* The same number of elements in all, in other blocks: a hash of 32 bits took these for the same. */
+static void gather_other_blocks(void *arg)
+{
+	static const size_t counts[2][3] = { { 0, 102912, 97088 }, { 256, 0, 199744 } };
+	static uint8_t in[200000], out[200000];
+	struct hvd_conf conf = quick_conf();
+	struct hvd *h;
+	(void)arg;
+	conf.on_death = 1;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	all_arrive();
+	must(hvd_allgatherv(h, in, out, counts[meeting_rank > 0], HVD_U8) == HVD_EMISMATCH);
+	hvd_close(h);
+}
+
+static void blocks_that_differ_between_ranks_are_refused(void **state)
+{
+	(void)state;
+	run_ranks("aaa", gather_other_blocks, NULL);
+	run_ranks("aab", gather_other_blocks, NULL);
+}
+
+static void *reduce_on_a_small_stack(void *arg)
+{
+	float one[1000] = { 0 };
+	for (size_t n = 1; n <= 1000; n = 3 * n + 1)
+		works(arg, hvd_allreduce(arg, one, one, n, HVD_F32, HVD_SUM));
+	return NULL;
+}
+
+static void reduce_in_a_small_thread(void *arg)
+{
+	struct hvd_conf conf = quick_conf();
+	pthread_attr_t small;
+	pthread_t thread;
+	struct hvd *h;
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	must(!pthread_attr_init(&small) && !pthread_attr_setstacksize(&small, 40 << 10));
+	must(!pthread_create(&thread, &small, reduce_on_a_small_stack, h) && !pthread_join(thread, NULL));
+	works(h, hvd_close(h));
+}
+
+static void small_sums_need_little_stack(void **state)
+{
+	(void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	skip_because("a sanitizer needs stack of its own");
+#endif
+	run_ranks("aa", reduce_in_a_small_thread, NULL);
 }
 
 static void requests_run_in_order_and_can_be_waited_for(void **state)
@@ -690,6 +788,9 @@ int main(void)
 		cmocka_unit_test(broadcast_and_allgather_copy_every_byte),
 		cmocka_unit_test(scattered_exchanged_and_unequal_blocks_arrive),
 		cmocka_unit_test(requests_run_in_order_and_can_be_waited_for),
+		cmocka_unit_test(who_starts_waits_for_nobody),
+		cmocka_unit_test(blocks_that_differ_between_ranks_are_refused),
+		cmocka_unit_test(small_sums_need_little_stack),
 		cmocka_unit_test(a_failure_is_none_of_the_requests_before_it),
 		cmocka_unit_test(an_exchange_meets_none_of_another_call),
 		cmocka_unit_test(ranks_that_wait_in_different_calls_are_not_lost),

@@ -159,6 +159,34 @@ static void a_program_that_may_open_no_more_files_stays_in_its_world(void **stat
 	run_ranks("aabb", compute_with_few_files, NULL);
 }
 
+/* The step after which the cut by measurement is made. */
+static void measure_with_few_files(void *arg)
+{
+	(void)arg;
+	const struct hvd_tensor t[] = { { "a", 1000 }, { "b", 1000 } };
+	struct hvd *h = join_within(20);
+	struct hvd_plan *p;
+	struct rlimit before;
+	works(h, hvd_plan_open(h, &p, t, 2, 0));
+	must(!getrlimit(RLIMIT_NOFILE, &before));
+	if (meeting_rank == 1)
+		may_open(2);
+	for (int step = 0; step < 9; step++) {
+		works(h, hvd_plan_ready(p, 0));
+		works(h, hvd_plan_ready(p, 1));
+		works(h, hvd_plan_finish(p));
+	}
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+	may_open(before.rlim_cur);
+}
+
+static void a_cut_by_measurement_opens_no_file(void **state)
+{
+	(void)state;
+	run_ranks("aab", measure_with_few_files, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -167,6 +195,7 @@ int main(void)
 		cmocka_unit_test(who_has_come_on_the_last_file_is_not_sent_away_before_it_speaks),
 		cmocka_unit_test(splits_that_fail_leave_no_messages),
 		cmocka_unit_test(a_program_that_may_open_no_more_files_stays_in_its_world),
+		cmocka_unit_test(a_cut_by_measurement_opens_no_file),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

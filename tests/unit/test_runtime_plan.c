@@ -534,6 +534,35 @@ static void a_plan_file_is_the_first_plans(void **state)
 	assert_int_equal(unlink(path), 0);
 }
 
+/* In a folder, from which the program goes away before the cut is made. */
+static void move_and_train(void *arg)
+{
+	const struct hvd_tensor t[] = { { "a", 1000 }, { "b", 1000 } };
+	struct hvd_plan *p;
+	must(!chdir(arg));
+	char *folder = getcwd(NULL, 0);
+	struct hvd *h = open_world();
+	works(h, hvd_plan_open(h, &p, t, 2, 0));
+	must(!chdir("/"));
+	for (int step = 0; step < 8; step++) {
+		works(h, hvd_plan_ready(p, 0));
+		works(h, hvd_plan_ready(p, 1));
+		works(h, hvd_plan_finish(p));
+	}
+	hvd_plan_close(p);
+	must(!chdir(folder));
+	free(folder);
+	works(h, hvd_close(h));
+	must(meeting_rank || !access("cut", R_OK));
+}
+
+static void a_plan_file_lies_where_the_program_began(void **state)
+{
+	(void)state;
+	settings.plan = "cut";
+	run_ranks_in_folder("ab", move_and_train);
+}
+
 /* Ranks 0 and 1, and 2 and 3, have gradients of their own. */
 static void plan_in_sub_worlds(void *arg)
 {
@@ -637,6 +666,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_world_that_lost_ranks_leaves_the_plan_file_alone, forget_settings),
 		cmocka_unit_test_teardown(a_cut_for_another_number_of_ranks_is_told, forget_settings),
 		cmocka_unit_test_teardown(a_plan_file_is_the_first_plans, forget_settings),
+		cmocka_unit_test_teardown(a_plan_file_lies_where_the_program_began, forget_settings),
 		cmocka_unit_test_teardown(a_plan_file_is_the_worlds_not_its_sub_worlds, forget_settings),
 		cmocka_unit_test(bf16_on_the_wire_is_near_and_the_same_on_all_ranks),
 	};

@@ -154,6 +154,42 @@ static void settings_of_the_environment_are_read_or_refused(void **state)
 	}
 }
 
+static void a_tensor_has_a_name(void **state)
+{
+	(void)state;
+	const struct hvd_tensor t[] = { { "a", 1 }, { NULL, 1 } };
+	struct hvd_plan *p;
+	struct hvd *h;
+	assert_int_equal(hvd_init(&h, NULL), 0);
+	assert_int_equal(hvd_plan_open(h, &p, t, 2, 0), HVD_EINVAL);
+	assert_null(p);
+	assert_string_equal(hvd_error(h), "hvd_plan_open: tensor 1 has no name");
+	hvd_close(h);
+}
+
+/* As archives leave them: such a name was free to the one who asked, and taken for the one who opened. */
+static void a_link_to_nothing_has_the_name_of_a_trace(void **state)
+{
+	(void)state;
+	char folder[1024], path[1100];
+	struct hvd_conf conf;
+	struct hvd *h;
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	snprintf(path, sizeof path, "%s/local.0-rank00000.hvdtrace", folder);
+	assert_int_equal(symlink("/nonexistent/trace", path), 0);
+	assert_int_equal(hvd_conf_default(&conf, path), 0);
+	conf.trace = folder;
+	alarm(60);
+	assert_int_equal(hvd_init(&h, &conf), 0);
+	alarm(0);
+	hvd_close(h);
+	snprintf(path, sizeof path, "%s/local.0-rank00000.hvdtrace", folder);
+	assert_int_equal(unlink(path), 0);
+	snprintf(path, sizeof path, "%s/local.0.2-rank00000.hvdtrace", folder);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 static void a_node_that_did_not_place_its_tasks_is_named(void **state)
 {
 	(void)state;
@@ -275,6 +311,8 @@ int main(void)
 		cmocka_unit_test(wrong_arguments_are_refused_with_a_reason),
 		cmocka_unit_test(settings_of_the_program_are_looked_at_too),
 		cmocka_unit_test(settings_of_the_environment_are_read_or_refused),
+		cmocka_unit_test(a_tensor_has_a_name),
+		cmocka_unit_test(a_link_to_nothing_has_the_name_of_a_trace),
 		cmocka_unit_test(a_node_that_did_not_place_its_tasks_is_named),
 		cmocka_unit_test(only_a_request_that_was_started_can_be_waited_for),
 		cmocka_unit_test(threads_of_the_program_may_have_small_stacks),
