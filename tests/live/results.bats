@@ -623,6 +623,12 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	refuses 64 "1.csv itself" chexnet report --predictions 1.csv --out 1.csv
 	refuses 64 "1.csv itself" chexnet report --predictions 2.csv --compare 1.csv --json 1.csv
 	refuses 64 "spare.html itself" chexnet report --predictions 1.csv --out spare.html --json spare.html
+	# in another spelling too, before it is there
+	ln -sf spare.html to-come.html
+	for other in ./spare.html "$PWD/spare.html" run1/../spare.html to-come.html; do
+		refuses 64 "spare.html $other" chexnet report --predictions 1.csv --out spare.html --json "$other"
+	done
+	refuses 64 "./spare.csv spare.csv" chexnet ensemble spare.csv 1.csv 2.csv --spread ./spare.csv
 	refuses 64 "model.safetensors itself" chexnet eval --data set --weights run1/model.safetensors --predictions run1/model.safetensors
 	[ ! -e spare.csv ]
 	[ ! -e spare.html ]

@@ -508,6 +508,37 @@ static void a_directory_is_refused_before_work_is_done(void **state)
 	assert_non_null(strstr(again.text, "nowhere/file: cannot be made: there is no directory "));
 }
 
+/* Whichever comes first; the files are not there yet. */
+static void two_spellings_of_one_file_are_one_file(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *path, *other;
+		int one;
+	} pairs[] = {
+		{ "o.csv", "o.csv", 1 },	{ "o.csv", "./o.csv", 1 },	     { "o.csv", "spelt/../o.csv", 1 }, { "o.csv", "spelt//../o.csv", 1 },
+		{ "spelt/o", "linked/o", 1 },	{ "spelt/o", "to-come", 1 },	     { "to-come", "comes-too", 1 },    { "o.csv", "p.csv", 0 },
+		{ "o.csv", "spelt/o.csv", 0 },	{ "spelt/o", "other/o", 0 },	     { "to-come", "o", 0 },	       { "nowhere/o", "nowhere/p", 0 },
+		{ "nowhere/o", "nowhere/o", 1 }, { "nowhere/o", "spelt/o", 0 },
+	};
+	char path[FILE_PATH], other[FILE_PATH];
+
+	assert_int_equal(mkdir(scratch_path("spelt"), 0777) | mkdir(scratch_path("other"), 0777), 0);
+	assert_int_equal(symlink("spelt", scratch_path("linked")), 0);
+	assert_int_equal(symlink("spelt/o", scratch_path("to-come")), 0);
+	assert_int_equal(symlink("linked/o", scratch_path("comes-too")), 0);
+	for (size_t i = 0; i < 2 * sizeof pairs / sizeof pairs[0]; i++) {
+		const char *a = pairs[i / 2].path, *b = pairs[i / 2].other;
+		struct error e = { 0 };
+
+		snprintf(path, sizeof path, "%s", scratch_path("%s", i % 2 ? b : a));
+		snprintf(other, sizeof other, "%s", scratch_path("%s", i % 2 ? a : b));
+		if (output_spares(path, other, &e) != (pairs[i / 2].one ? -EXIT_USAGE : 0))
+			fail_msg("%s and %s: \"%s\"", path, other, e.text);
+		assert_true(!e.code || strstr(e.text, ": would be written over "));
+	}
+}
+
 static void where_no_directory_can_be_made_another_place_is_to_be_named(void **state)
 {
 	(void)state;
@@ -577,6 +608,7 @@ int main(void)
 		cmocka_unit_test(a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it),
 		cmocka_unit_test(what_was_printed_and_what_is_written_share_standard_output),
 		cmocka_unit_test(a_directory_is_refused_before_work_is_done),
+		cmocka_unit_test(two_spellings_of_one_file_are_one_file),
 		cmocka_unit_test(where_no_directory_can_be_made_another_place_is_to_be_named),
 	};
 

@@ -277,15 +277,44 @@ static int check_parent(const char *path, struct error *e)
 	return missing ? fail(e, EXIT_USAGE, "%s: cannot be made: there is no directory %.400s", path, parent) : 0;
 }
 
-int output_spares(const char *path, const char *other, struct error *e)
+/* A file by its directory and its name in there, of which the links are followed. */
+struct place {
+	struct stat directory;
+	char path[FILE_PATH];
+	const char *name; /* in path */
+};
+
+/* -1 where there is no such directory. */
+static int find_place(struct place *p, const char *path)
+{
+	struct error none = { 0 };
+	char directory[FILE_PATH];
+
+	if (path_join(p->path, &none, "%s", path) || follow_links(p->path, &none))
+		return -1;
+	strcpy(directory, p->path);
+	p->name = basename(p->path);
+	return stat(dirname(directory), &p->directory);
+}
+
+/* Whether two paths name one file, also one that is not there yet. */
+static int is_one_file(const char *path, const char *other)
 {
 	struct stat a, b;
+	struct place p, q;
 
-	if (!path || !other)
+	if (stat(path, &a) == 0 && stat(other, &b) == 0)
+		return S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+	if (find_place(&p, path) || find_place(&q, other))
+		return strcmp(path, other) == 0;
+	return p.directory.st_dev == q.directory.st_dev && p.directory.st_ino == q.directory.st_ino && strcmp(p.name, q.name) == 0;
+}
+
+int output_spares(const char *path, const char *other, struct error *e)
+{
+	if (!path || !other || !is_one_file(path, other))
 		return 0;
-	int same = stat(path, &a) || stat(other, &b) ? strcmp(path, other) == 0 : S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-
-	return same ? fail(e, EXIT_USAGE, "%s: would be written over %s: choose another name", path, strcmp(path, other) ? other : "itself") : 0;
+	return fail(e, EXIT_USAGE, "%s: would be written over %s: choose another name", path, strcmp(path, other) ? other : "itself");
 }
 
 int output_replaces(const char *path, const char *start, const char *kind, struct error *e)

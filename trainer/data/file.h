@@ -42,7 +42,7 @@ struct output_file {
 /* Whether a file can be made there, before work is done that would be lost. EXIT_INTERNAL as output_open(). */
 int output_check(const char *path, struct error *e);
 
-/* EXIT_USAGE where the file to be written is `other`, which is read or written too; either may be NULL. */
+/* EXIT_USAGE where the file to be written is `other`, in whatever spelling, which is read or written too; either may be NULL. */
 int output_spares(const char *path, const char *other, struct error *e);
 
 /* EXIT_USAGE where a file is there that is not empty and begins otherwise than one of this kind: it is somebody's, and is not replaced; and
