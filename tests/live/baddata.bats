@@ -147,6 +147,15 @@ bats_require_minimum_version 1.5.0
 	first=$(sed -n 2p bad/Data_Entry_2017_v2020.csv | cut -d, -f1)
 	rm "bad/images/$first"
 	refuses 65 "1 of 60 images have a row but no file in images/ or images_*/: $first: they go there, or out of the table and the lists" chexnet prepare nih bad out
+	truncate -s 300 "bad/images/$(sed -n 3p bad/Data_Entry_2017_v2020.csv | cut -d, -f1)" # which audit tells besides
+	run --separate-stderr chexnet audit bad
+	echo "$output $stderr"
+	[ "$status" -eq 65 ]
+	[ -z "$stderr" ]
+	[[ ${lines[0]} == "bad: "*": 59 images, "* ]]
+	[[ $output == *"PROBLEM (dropped): 1 of 60 images has a row but no file in images/ or images_*/: $first"$'\n'* ]]
+	[[ $output == *"PROBLEM (images): bad/images/"*": PNG: truncated at byte"* ]]
+	[[ ${lines[-1]} == "  2 problems" ]]
 	rm bad/images/0000000*.png
 	refuses 65 ", …" chexnet prepare nih bad out
 }

@@ -480,6 +480,55 @@ static void draw(const char *directory, const char *id, int width, int height)
 	free(pixels);
 }
 
+/* As of a download that was broken off: what is wrong with the others is told too. */
+static void rows_without_a_file_are_counted_and_the_other_images_looked_at(void **state)
+{
+	(void)state;
+	enum { BROKEN = 8 };
+	struct origin whole = open_tree(tree), o;
+	struct synth_report r;
+	struct error e = { 0 };
+	char partial[FILE_PATH], path[FILE_PATH + 8 + SAMPLE_ID], words[2 * SAMPLE_ID + 64], said[64];
+
+	snprintf(partial, sizeof partial, "%s", scratch_path("partial"));
+	assert_int_equal(synth_tree(&synth, partial, 0, 2, NULL, NULL, &r, &e), 0);
+	snprintf(path, sizeof path, "%s/images/%s", partial, whole.samples[BROKEN].id);
+	scratch_write(path, "", 0);
+	for (size_t missing = 1; missing <= IMAGES; missing++) {
+		size_t at = (BROKEN + missing) % IMAGES;
+		snprintf(path, sizeof path, "%s/images/%s", partial, whole.samples[at].id);
+		assert_int_equal(unlink(path), 0);
+		if (missing != 1 && missing != 6 && missing != IMAGES)
+			continue;
+		snprintf(said, sizeof said, "%zu of %d images ha%s a row but no file", missing, IMAGES, missing == 1 ? "s" : "ve");
+		assert_int_equal(origin_nih(&o, partial, SPLIT_OFFICIAL, 1, &e), -EXIT_DATA);
+		e = (struct error){ 0 };
+		if (missing == IMAGES)
+			break;
+		o = open_tree(partial);
+		assert_int_equal(o.count, IMAGES - missing);
+		for (size_t i = 0; i < o.count; i++) { /* each with what is its own */
+			size_t j = i <= BROKEN ? i : i + missing;
+			assert_string_equal(o.samples[i].id, whole.samples[j].id);
+			assert_int_equal(o.split[i], whole.split[j]);
+			assert_memory_equal(o.oracle + i * FINDINGS, whole.oracle + j * FINDINGS, FINDINGS * sizeof *o.oracle);
+		}
+		struct audit_conf conf = { .pixels = 1, .threads = 2 };
+		assert_int_equal(audit_run(&audit, &o, &conf, &e), 0);
+		const struct audit_item *item = find(AUDIT_DROPPED, said);
+		assert_int_equal(item->count, missing);
+		snprintf(words, sizeof words, " in images/ or images_*/: %s%s", whole.samples[BROKEN + 1].id, missing == 1 ? "" : ", ");
+		assert_non_null(strstr(item->text, words));
+		snprintf(words, sizeof words, "images/%s: an empty file", whole.samples[BROKEN].id);
+		find(AUDIT_IMAGES, words);
+		assert_int_equal(audit.problems, 2);
+		origin_close(&o);
+	}
+	assert_int_equal(audit_open(&o, partial, &e), -EXIT_DATA); /* nothing is left to look at */
+	assert_non_null(strstr(e.text, "400 of 400 images have a row but no file"));
+	origin_close(&whole);
+}
+
 static void images_too_small_or_far_from_square_are_told_by_audit_and_prepare(void **state)
 {
 	(void)state;
@@ -620,6 +669,7 @@ int main(void)
 		cmocka_unit_test(every_problem_is_in_the_list),
 		cmocka_unit_test(without_lists_patients_are_divided_as_prepare_would),
 		cmocka_unit_test(those_without_a_finding_may_be_the_few),
+		cmocka_unit_test(rows_without_a_file_are_counted_and_the_other_images_looked_at),
 		cmocka_unit_test(images_too_small_or_far_from_square_are_told_by_audit_and_prepare),
 		cmocka_unit_test(the_same_pixels_under_another_name_and_odd_images_are_found),
 		cmocka_unit_test(prepared_sets_of_every_format_are_audited),

@@ -418,6 +418,9 @@ int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *
 				if (o->samples[i].known >> f & 1)
 					(o->samples[i].labels >> f & 1 ? a->positives : a->negatives)[o->split[i]][f]++;
 		}
+	if (o->missing.count)
+		audit_say(a, AUDIT_DROPPED, 1, o->missing.count, "%zu of %zu images %s a row but no file in images/ or images_*/: %s", o->missing.count, o->count + o->missing.count,
+		    o->missing.count == 1 ? "has" : "have", o->missing.text);
 	if (o->extra)
 		audit_say(a, AUDIT_DROPPED, 0, o->extra, "%zu image file%s no row in the table", o->extra, o->extra == 1 ? " has" : "s have");
 	if (o->unlisted)
@@ -477,5 +480,5 @@ int audit_open(struct origin *o, const char *path, struct error *e)
 	*e = (struct error){ 0 };
 	/* with one list of the two the other is missing; with none patients are divided as prepare --split=chexnet does */
 	int lists = list_there(path, "train_val_list.txt") || list_there(path, "test_list.txt");
-	return origin_nih(o, path, lists ? SPLIT_OFFICIAL : SPLIT_CHEXNET, 1, e);
+	return origin_nih_partial(o, path, lists ? SPLIT_OFFICIAL : SPLIT_CHEXNET, 1, e);
 }

@@ -45,7 +45,7 @@ int audit_run(struct audit *a, const struct origin *o, const struct audit_conf *
 void audit_say(struct audit *a, enum audit_kind kind, int problem, size_t count, const char *format, ...) __attribute__((format(printf, 5, 6)));
 int audit_shortcuts(struct audit *a, const struct origin *o, const struct nih *n, struct error *e);
 
-/* Opens what PATH is: a prepared set, an NIH directory (divided by its lists, without them by SPLIT_CHEXNET), or TFRecords (labels taken in this
+/* Opens what PATH is: a prepared set, an NIH directory (divided by its lists, without them by SPLIT_CHEXNET; some files may be missing), or TFRecords (labels taken in this
  * program's order). */
 int audit_open(struct origin *o, const char *path, struct error *e);
 

@@ -414,21 +414,16 @@ static int add_folders(struct nih *n, const char *pattern, struct error *e)
 	return rc;
 }
 
-/* Says how many listed images have no file, and which ones first. */
-static int check_missing(const struct nih *n, struct error *e)
+int nih_check_files(const struct nih *n, struct error *e)
 {
-	size_t missing = 0, used = 0;
-	char first[5 * (SAMPLE_ID + 2)] = "";
+	struct sample_names missing = { .count = 0 };
 
-	for (size_t i = 0; i < n->count; i++) {
-		if (n->images[i].folder >= 0)
-			continue;
-		if (missing++ < 5)
-			used += (size_t)snprintf(first + used, sizeof first - used, "%s%s", used ? ", " : "", n->images[i].sample.id);
-	}
-	if (missing)
-		return fail(e, EXIT_DATA, "%s: %zu of %zu images have a row but no file in images/ or images_*/: %s%s: they go there, or out of the table and the lists", n->table,
-			    missing, n->count, first, missing > 5 ? ", …" : "");
+	for (size_t i = 0; i < n->count; i++)
+		if (n->images[i].folder < 0)
+			sample_names_add(&missing, n->images[i].sample.id);
+	if (missing.count)
+		return fail(e, EXIT_DATA, "%s: %zu of %zu images have a row but no file in images/ or images_*/: %s: they go there, or out of the table and the lists", n->table,
+			    missing.count, n->count, missing.text);
 	return 0;
 }
 
@@ -451,8 +446,6 @@ int nih_open(struct nih *n, const char *directory, struct error *e)
 		rc = fail(e, EXIT_DATA, "%s: no images/ or images_001/ …: not NIH's layout", directory);
 	for (int i = 0; !rc && i < n->n_folders; i++)
 		rc = scan_folder(n, i, e);
-	if (!rc)
-		rc = check_missing(n, e);
 	if (rc)
 		nih_close(n);
 	return rc;

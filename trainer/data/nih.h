@@ -41,8 +41,10 @@ struct nih {
 	uint64_t hash;             /* of table and lists, byte for byte */
 };
 
-/* Reads tables and lists and finds the files of all rows. Errors are EXIT_DATA and name file and line. */
+/* Reads tables and lists and finds the files of the rows. Errors are EXIT_DATA and name file and line. */
 int nih_open(struct nih *n, const char *directory, struct error *e);
+/* EXIT_DATA where rows have no file: how many, and the first of them. */
+int nih_check_files(const struct nih *n, struct error *e);
 
 /* The table and lists alone: for checks that need no images. */
 int nih_open_tables(struct nih *n, const char *table, const char *train_val_list, const char *test_list, struct error *e);

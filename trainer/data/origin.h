@@ -22,6 +22,7 @@ struct origin {
 	char twin[SAMPLE_ID];       /* a file name that two images of a split share, for which names keep folders; "": none does */
 	uint64_t hash;              /* of what the labels came from */
 	size_t extra, unlisted;     /* files without a row; rows in no list: left out */
+	struct sample_names missing; /* rows without a file: left out by origin_nih_partial(), refused by others */
 	void *state;
 	/* Decodes image i (NULL: there are no images); *image belongs to the decoder. Errors name the file. Thread-safe with a decoder a thread. */
 	int (*decode)(const struct origin *o, size_t i, struct decoder *d, struct image *image, struct error *e);
@@ -30,7 +31,9 @@ struct origin {
 
 /* An NIH directory. */
 int origin_nih(struct origin *o, const char *directory, enum split_policy policy, uint64_t seed, struct error *e);
-/* The same, divided by nih_divide_file(). */
+/* The same, also where some rows have no file: what is wrong with the other images is told by the audit all the same. */
+int origin_nih_partial(struct origin *o, const char *directory, enum split_policy policy, uint64_t seed, struct error *e);
+/* As origin_nih(), divided by nih_divide_file(). */
 int origin_nih_file(struct origin *o, const char *directory, const char *split_file, struct error *e);
 
 /* A directory of TFRecord files train-…, val-…, test-… (or validation-…) with the keys of Dell's trainer, image/encoded,

@@ -31,7 +31,7 @@ static int decode_nih(const struct origin *o, size_t i, struct decoder *d, struc
 	struct error why = { 0 };
 	char path[FILE_PATH];
 
-	if (nih_path(n, &n->images[i], path, e) || file_map(&file, path, e))
+	if (nih_path(n, nih_find(n, o->samples[i].id), path, e) || file_map(&file, path, e))
 		return -e->code;
 	int rc = decode_image(d, file.data, file.size, image, &why);
 	file_unmap(&file);
@@ -89,7 +89,28 @@ static int read_oracle(struct origin *o, const struct nih *n, struct error *e)
 	return rc;
 }
 
-static int open_nih(struct origin *o, const char *directory, enum split_policy policy, uint64_t seed, const char *split_file, struct error *e)
+/* After they were divided, so that each of the others is in the split that it has in the whole set. */
+static int leave_out_missing(struct origin *o, const struct nih *n, struct error *e)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n->count; i++) {
+		if (n->images[i].folder < 0) {
+			sample_names_add(&o->missing, n->images[i].sample.id);
+			continue;
+		}
+		o->samples[kept] = o->samples[i];
+		o->split[kept] = o->split[i];
+		o->facts[kept] = o->facts[i];
+		if (o->oracle)
+			memmove(o->oracle + kept * FINDINGS, o->oracle + i * FINDINGS, FINDINGS * sizeof *o->oracle);
+		kept++;
+	}
+	o->count = kept;
+	return kept ? 0 : nih_check_files(n, e);
+}
+
+static int open_nih(struct origin *o, const char *directory, enum split_policy policy, uint64_t seed, const char *split_file, int partial, struct error *e)
 {
 	struct nih *n = calloc(1, sizeof *n);
 
@@ -104,13 +125,17 @@ static int open_nih(struct origin *o, const char *directory, enum split_policy p
 	o->count = n->count;
 	o->hash = n->hash;
 	o->extra = n->extra;
-	int rc = take_samples(o, n, e);
+	int rc = partial ? 0 : nih_check_files(n, e);
+	if (!rc)
+		rc = take_samples(o, n, e);
 	if (!rc)
 		rc = split_file ? nih_divide_file(n, split_file, o->split, e) : nih_divide(n, policy, seed, o->split, e);
-	for (size_t i = 0; !rc && i < n->count; i++)
-		o->unlisted += o->split[i] == SPLIT_NONE;
 	if (!rc)
 		rc = read_oracle(o, n, e);
+	if (!rc && partial)
+		rc = leave_out_missing(o, n, e);
+	for (size_t i = 0; !rc && i < o->count; i++)
+		o->unlisted += o->split[i] == SPLIT_NONE;
 	snprintf(o->policy, sizeof o->policy, "%s", split_policy_names[policy]);
 	snprintf(o->name, sizeof o->name, o->oracle ? "synthetic" : "ChestX-ray14, labels of %s", n->generation);
 	if (rc)
@@ -120,12 +145,17 @@ static int open_nih(struct origin *o, const char *directory, enum split_policy p
 
 int origin_nih(struct origin *o, const char *directory, enum split_policy policy, uint64_t seed, struct error *e)
 {
-	return open_nih(o, directory, policy, seed, NULL, e);
+	return open_nih(o, directory, policy, seed, NULL, 0, e);
+}
+
+int origin_nih_partial(struct origin *o, const char *directory, enum split_policy policy, uint64_t seed, struct error *e)
+{
+	return open_nih(o, directory, policy, seed, NULL, 1, e);
 }
 
 int origin_nih_file(struct origin *o, const char *directory, const char *split_file, struct error *e)
 {
-	return open_nih(o, directory, SPLIT_FILE, 0, split_file, e);
+	return open_nih(o, directory, SPLIT_FILE, 0, split_file, 0, e);
 }
 
 int origin_table(struct origin *o, const char *table, const char *reference, const char *train_val_list, const char *test_list, struct error *e)
