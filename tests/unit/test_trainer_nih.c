@@ -138,14 +138,16 @@ static void names_and_patients_are_checked_against_each_other(void **state)
 		snprintf(text, sizeof text, HEADER_2020 "%s,Mass,0,1,57,M,PA,1,1,1,1\n", others[i]);
 		expect_refusal(text, "is no NIH image name");
 	}
-	static const char *const numbers[] = { "one", "1x", "", "1.0" };
+	static const char *const numbers[] = { "one", "1x", "", "1.0", "-1", "+1", " 1" };
 	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
 		char text[300];
+		char reason[80];
 		snprintf(text, sizeof text, HEADER_2020 "00000001_000.png,Mass,0,%s,57,M,PA,1,1,1,1\n", numbers[i]);
-		expect_refusal(text, "\" is no number");
+		snprintf(reason, sizeof reason, ":2: patient ID \"%s\" is no number of digits alone", numbers[i]);
+		expect_refusal(text, reason);
 	}
 	/* 2⁶⁴ + 1, which is 1 where what does not fit is cut off */
-	expect_refusal(HEADER_2020 "00000001_000.png,Mass,0,18446744073709551617,57,M,PA,1,1,1,1\n", "belongs to patient 1 by its name");
+	expect_refusal(HEADER_2020 "00000001_000.png,Mass,0,18446744073709551617,57,M,PA,1,1,1,1\n", "belongs to patient 1 by its name, but to 18446744073709551617 by its row");
 	expect_refusal(HEADER_2020 ROW "\n" ROW "\n", "two rows for image 00000001_000.png");
 }
 

@@ -107,18 +107,15 @@ static int read_sample(const struct csv *c, const char *const field[WANTED], str
 {
 	const char *id = field[0];
 	struct error why = { 0 };
-	char *end;
 
 	if (!is_nih_name(id))
 		return fail(e, EXIT_DATA, "%s:%zu: \"%.40s\" is no NIH image name (00000001_000.png)", c->path, c->line, id);
 	unsigned long named = strtoul(id, NULL, 10);
-	unsigned long patient = strtoul(field[2], &end, 10);
-	if (end == field[2] || *end)
-		return fail(e, EXIT_DATA, "%s:%zu: patient ID \"%.40s\" is no number", c->path, c->line, field[2]);
-	if (patient != named)
-		return fail(e, EXIT_DATA, "%s:%zu: image %s belongs to patient %lu by its name, but to %lu by its row", c->path, c->line, id,
-			    named, patient);
-	*s = (struct sample){ .patient = (uint32_t)patient, .known = (1u << FINDINGS) - 1 };
+	if (!*field[2] || field[2][strspn(field[2], "0123456789")])
+		return fail(e, EXIT_DATA, "%s:%zu: patient ID \"%.40s\" is no number of digits alone", c->path, c->line, field[2]);
+	if (strtoul(field[2], NULL, 10) != named) /* of what is too large, the largest one there is */
+		return fail(e, EXIT_DATA, "%s:%zu: image %s belongs to patient %lu by its name, but to %.40s by its row", c->path, c->line, id, named, field[2]);
+	*s = (struct sample){ .patient = (uint32_t)named, .known = (1u << FINDINGS) - 1 };
 	memcpy(s->id, id, strlen(id) + 1);
 	if (findings_read(field[1], '|', "No Finding", &s->labels, &why))
 		return fail(e, EXIT_DATA, "%s:%zu: %s", c->path, c->line, why.text);
