@@ -61,7 +61,12 @@ static void values_that_cannot_be_are_named(void **state)
 	refused("\"jpeg\"", "\"gif\"", "no way of storing images is called \"gif\"");
 	refused("\"jpeg\"", "7", "\"encoding\" is not a text");
 	refused("\"chexnet\"", "\"a policy whose name is longer than it can be\"", "\"split_policy\" is not a text of less than 32 bytes");
-	refused("\"fedcba9876543210\"", "\"\"", "\"seed\" is not a hexadecimal number");
+	static const char *const no_seeds[] = { "", "-1", "0x1", " 1", "1g", "10000000000000000" }; /* the last one is 2⁶⁴ */
+	for (size_t i = 0; i < sizeof no_seeds / sizeof no_seeds[0]; i++) {
+		char seed[32];
+		snprintf(seed, sizeof seed, "\"%s\"", no_seeds[i]);
+		refused("\"fedcba9876543210\"", seed, "\"seed\" is not a hexadecimal number of 1 to 16 digits");
+	}
 	refused("\"0000000000000007\"", "\"000000000000000g\"", "\"source_hash\" is not a hexadecimal number");
 	refused("\"Atelectasis\",", "", "13 findings, not 14");
 	refused("\"Atelectasis\", \"Cardiomegaly\"", "\"Cardiomegaly\", \"Atelectasis\"", "finding 0 is \"Cardiomegaly\", not \"Atelectasis\"");

@@ -106,13 +106,14 @@ static int read_string(const struct reader *r, const cJSON *o, const char *name,
 
 static int read_hex(const struct reader *r, const cJSON *o, const char *name, uint64_t *value)
 {
-	char text[20], *end;
+	char text[20];
 
 	if (read_string(r, o, name, text, sizeof text))
 		return -EXIT_DATA;
-	*value = strtoull(text, &end, 16);
-	if (end == text || *end)
-		return fail(r->e, EXIT_DATA, "%s: \"%s\" is not a hexadecimal number", r->path, name);
+	size_t digits = strspn(text, "0123456789abcdefABCDEF");
+	*value = strtoull(text, NULL, 16);
+	if (digits == 0 || digits > 16 || text[digits])
+		return fail(r->e, EXIT_DATA, "%s: \"%s\" is not a hexadecimal number of 1 to 16 digits", r->path, name);
 	return 0;
 }
 
