@@ -115,6 +115,47 @@ static void a_patient_with_the_number_0_leaks_too(void **state)
 	free(cases);
 }
 
+static void a_patient_comes_from_patient_id_or_from_a_name_of_nihs_that_does_not_contradict_it(void **state)
+{
+	(void)state;
+	static const char wanted[] = ": a patient's number is wanted, one int64 from 0 to 4294967295";
+	static const struct {
+		const char *name; /* where it has a folder, patient/id is written */
+		uint32_t patient, is;
+		const char *refused, *cure;
+	} sets[] = {
+		{ "00000007_000.png", 0, 7, NULL, NULL },
+		{ "00000007_000.jpg", 0, 7, NULL, NULL },
+		{ "view1.png", 0, 0, "no patient/id, and image/filename \"view1.png\" is no NIH name that would tell it", wanted },
+		{ "00000123.dcm.png", 0, 0, "no patient/id, and image/filename \"00000123.dcm.png\" is no NIH name", wanted }, /* the number of an image */
+		{ "x/00000123.dcm.png", 5, 5, NULL, NULL },
+		{ "x/view1.png", UINT32_MAX, UINT32_MAX, NULL, NULL },
+		{ "x/00000007_000.png", 7, 7, NULL, NULL },
+		{ "x/00000007_000.png", 8, 0, "record 0 at byte 0: image 00000007_000.png belongs to patient 7 by its name, but to 8 by its patient/id", "" },
+		{ "x/20230100_000.png", 5, 5, NULL, NULL }, /* a date: NIH has no such patient */
+	};
+	struct synth_case *cases = synth_plan(&synth);
+	char directory[FILE_PATH];
+
+	make_directory(directory, "patients");
+	for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+		struct origin o;
+		struct error e = { 0 };
+
+		snprintf(cases[0].sample.id, SAMPLE_ID, "%s", sets[i].name);
+		cases[0].sample.patient = sets[i].patient;
+		write_records(directory, "train-00000-of-00001", own, 0, 1, cases, 1);
+		int rc = origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e);
+		if (rc != (sets[i].refused ? -EXIT_DATA : 0) || (rc && !(strstr(e.text, sets[i].refused) && strstr(e.text, sets[i].cure))))
+			fail_msg("%s: \"%s\"", sets[i].name, e.text);
+		if (rc)
+			continue;
+		assert_int_equal(o.samples[0].patient, sets[i].is);
+		origin_close(&o);
+	}
+	free(cases);
+}
+
 /* Of three images with a finding and one without it two are known, one of each: prepare's share is a half. */
 static void a_label_that_is_not_known_is_in_no_share(void **state)
 {
@@ -233,6 +274,7 @@ static void names_keep_their_folders_where_they_come_twice_without(void **state)
 		mkdir(directory, 0777);
 		for (int i = 0; i < 4; i++)
 			snprintf(cases[i].sample.id, SAMPLE_ID, "%s", sets[k].names[i]);
+		cases[3].sample.patient = 7; /* whose name some of them have */
 		write_records(directory, "train-00000-of-00001", own, 0, 3, cases, 1);
 		write_records(directory, "val-00000-of-00001", own, 3, 1, cases, 1);
 		if (origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e))
@@ -334,6 +376,7 @@ int main(void)
 		cmocka_unit_test(records_with_and_without_names_of_labels_are_not_mixed),
 		cmocka_unit_test(a_copy_without_all_of_its_files_is_refused),
 		cmocka_unit_test(a_patient_with_the_number_0_leaks_too),
+		cmocka_unit_test(a_patient_comes_from_patient_id_or_from_a_name_of_nihs_that_does_not_contradict_it),
 		cmocka_unit_test(a_label_that_is_not_known_is_in_no_share),
 		cmocka_unit_test(the_reference_trainers_records_are_read_and_their_label_order_found),
 		cmocka_unit_test(names_keep_their_folders_where_they_come_twice_without),

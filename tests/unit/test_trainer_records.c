@@ -68,7 +68,7 @@ static void a_record_that_cannot_be_is_named_by_file_and_place(void **state)
 		{ a_name_of_two_lines, "" },
 		{ no_name, "" },
 		{ no_patient, "patient/id: is not there" },
-		{ a_patient_beyond_all, "patient/id: out of range" },
+		{ a_patient_beyond_all, "patient/id: out of range: a patient's number is wanted, one int64 from 0 to 4294967295" },
 		{ another_width, "17 x 16 where the manifest says 16" },
 		{ another_height, "16 x 15 where the manifest says 16" },
 		{ half_a_label, "" },

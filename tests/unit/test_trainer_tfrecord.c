@@ -190,6 +190,11 @@ static void missing_repeated_and_mistyped_keys_are_named(void **state)
 	assert_string_equal(e.text, "image/label: holds no integers");
 
 	e.code = 0;
+	n = put(f, "patient/id", 1, name_list, sizeof name_list); /* as CheXpert's "patient00001" */
+	assert_int_equal(example_parse(whole, wrap(whole, f, n), &x, &e), -EXIT_DATA);
+	assert_string_equal(e.text, "patient/id: holds no integers: a patient's number is wanted, one int64 from 0 to 4294967295");
+
+	e.code = 0;
 	assert_int_equal(example_parse((const uint8_t *)"", 0, &x, &e), -EXIT_DATA);
 	assert_string_equal(e.text, "not a tf.train.Example with features");
 

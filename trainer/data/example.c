@@ -182,7 +182,8 @@ static int read_feature(const struct key *key, struct span feature, struct examp
 	if (only_message(feature, key->kind, key->name, &list, why))
 		return -EXIT_DATA;
 	if (!list.data)
-		return fail(why, EXIT_DATA, "%s: holds no %s", key->name, key->kind == KIND_BYTES ? "bytes" : "integers");
+		return fail(why, EXIT_DATA, "%s: holds no %s%s", key->name, key->kind == KIND_BYTES ? "bytes" : "integers",
+			    key->values == offsetof(struct example, patient) ? ": " PATIENT_WANTED : "");
 	if (key->kind == KIND_BYTES)
 		n = bytes_values(list, (struct span *)((char *)x + key->values), key->room, key->name, why);
 	else

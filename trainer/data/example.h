@@ -15,6 +15,8 @@ struct span {
 	size_t size;
 };
 
+#define PATIENT_WANTED "a patient's number is wanted, one int64 from 0 to 4294967295" /* for errors about patient/id */
+
 /* What this program knows of an Example; spans point into the parsed bytes. */
 struct example {
 	struct span encoded;           /* image/encoded: a PNG or JPEG file */

@@ -7,6 +7,8 @@
 #include "data/dataset.h"
 #include "data/file.h"
 
+enum { NIH_PATIENTS = 30805 }; /* numbered from 1 */
+
 enum nih_list { NIH_UNLISTED, NIH_TRAIN_VAL, NIH_TEST };
 enum split_policy { SPLIT_OFFICIAL, SPLIT_CHEXNET, SPLIT_FILE };
 

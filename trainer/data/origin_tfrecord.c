@@ -65,13 +65,14 @@ static int decode_foreign(const struct origin *o, size_t i, struct decoder *d, s
 	return 0;
 }
 
-/* NIH's names begin with the patient. */
+/* As 00000001_000.png, or another suffix as long: NIH's names begin with the patient. */
 static int is_nih_name(const char *id)
 {
-	return strlen(id) == 16 && strspn(id, "0123456789") == 8;
+	static const char digits[] = "0123456789";
+	return strlen(id) == 16 && strspn(id, digits) == 8 && id[8] == '_' && strspn(id + 9, digits) == 3 && id[12] == '.';
 }
 
-/* The sample's name without folders, and its patient. */
+/* The sample's name without folders, and its patient. Others' names may look like NIH's, as with a date in the patient's place. */
 static int read_identity(const struct example *x, struct sample *s, struct error *why)
 {
 	const uint8_t *name = x->filename.data, *slash = x->filename.size ? memrchr(name, '/', x->filename.size) : NULL;
@@ -79,11 +80,15 @@ static int read_identity(const struct example *x, struct sample *s, struct error
 
 	if (sample_name(s->id, name + folders, x->filename.size - folders, why))
 		return -why->code;
-	if (x->patient > UINT32_MAX)
-		return fail(why, EXIT_DATA, "patient/id: out of range");
-	if (x->patient < 0 && !is_nih_name(s->id))
-		return fail(why, EXIT_DATA, "no patient/id, and image/filename \"%s\" is no NIH name that would tell it", s->id);
-	s->patient = x->patient >= 0 ? (uint32_t)x->patient : (uint32_t)strtoul(s->id, NULL, 10);
+	const long long named = is_nih_name(s->id) ? strtoll(s->id, NULL, 10) : -1;
+
+	if (x->patient < -1 || x->patient > UINT32_MAX)
+		return fail(why, EXIT_DATA, "patient/id: out of range: " PATIENT_WANTED);
+	if (x->patient < 0 && named < 0)
+		return fail(why, EXIT_DATA, "no patient/id, and image/filename \"%s\" is no NIH name that would tell it: " PATIENT_WANTED, s->id);
+	if (x->patient >= 0 && x->patient != named && named >= 1 && named <= NIH_PATIENTS)
+		return fail(why, EXIT_DATA, "image %s belongs to patient %lld by its name, but to %lld by its patient/id", s->id, named, (long long)x->patient);
+	s->patient = (uint32_t)(x->patient >= 0 ? x->patient : named);
 	return 0;
 }
 

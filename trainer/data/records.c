@@ -54,7 +54,7 @@ static int read_sample(const struct tfrecord *record, int size, struct sample *s
 	if (sample_name(sample->id, x.filename.data, x.filename.size, why))
 		return -why->code;
 	if (x.patient < 0 || x.patient > UINT32_MAX)
-		return fail(why, EXIT_DATA, "patient/id: %s", x.patient == -1 ? "is not there" : "out of range");
+		return fail(why, EXIT_DATA, "patient/id: %s", x.patient == -1 ? "is not there" : "out of range: " PATIENT_WANTED);
 	if (x.height != size || x.width != size)
 		return fail(why, EXIT_DATA, "image/height and image/width: %lld x %lld where the manifest says %d", (long long)x.width,
 			    (long long)x.height, size);
