@@ -202,6 +202,10 @@ bats_require_minimum_version 1.5.0
 	[ "${lines[0]}" = '{"path":"nowhere","error":"nowhere: no such directory"}' ]
 	[[ ${lines[1]} == '{"path":"tree","source":'* ]]
 	refuses 65 "nowhere.csv: cannot be read: No such file" chexnet audit good tree --table nowhere.csv
+	mkfifo pipe
+	refuses 65 "pipe: neither a directory nor a regular file" chexnet audit pipe
+	refuses 65 "/dev/null: neither a directory nor a regular file" chexnet audit /dev/null
+	rm pipe
 }
 
 @test "a truncated TFRecord file: file, record and byte are named" {

@@ -467,8 +467,10 @@ int audit_open(struct origin *o, const char *path, struct error *e)
 
 	int there = path_there(path, e);
 
-	if (there == 0 || (there > 0 && stat(path, &st) == 0 && !S_ISDIR(st.st_mode)))
+	if (there == 0)
 		return fail(e, EXIT_DATA, "%s: no such directory", path);
+	if (there > 0 && stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
+		return fail(e, EXIT_DATA, "%s: neither a directory nor a regular file", path);
 	if (there < 0 || path_join(file, e, "%s/manifest.json", path) || (there = path_there(file, e)) < 0)
 		return -e->code;
 	if (there)
