@@ -289,6 +289,16 @@ load trained
 	grep -aq 'IHDR' "$output"
 }
 
+@test "of an event file that finds no room nothing is left" {
+	mkdir -p roomy
+	for where in roomy cramped; do
+		refuses 70 "$where/events.out.tfevents. written: File too large" bash -c 'ulimit -f 20; exec chexnet report --predictions 1.csv --log log1.jsonl --tensorboard '$where
+		[ -z "$output" ]
+	done
+	[ -z "$(ls -A roomy)" ]
+	[ ! -e cramped ]
+}
+
 @test "a report that does not show all pictures says so" {
 	chexnet predict --weights run1/model.safetensors --threads 1 --maps one "$(find tree/images -name '*.png' | head -n 1)" >/dev/null
 	mkdir many

@@ -3,6 +3,8 @@
 #include "tests/unit/test.h"
 
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -365,6 +367,43 @@ static void a_directory_that_cannot_be_made_is_named(void **state)
 	assert_non_null(strstr(e.text, nowhere));
 }
 
+static void limit_files(rlim_t bytes)
+{
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_FSIZE, &limit);
+	limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+	setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+/* A full disk, and a file that is given up: the directory stays where it was there before. */
+static void nothing_is_left_of_a_file_that_is_given_up(void **state)
+{
+	char path[FILE_PATH];
+
+	(void)state;
+	signal(SIGXFSZ, SIG_IGN);
+	directory_remove(directory);
+	for (int there = 0; there < 2; there++) {
+		struct error e = { 0 };
+		struct events *ev;
+
+		if (there)
+			assert_int_equal(mkdir(directory, 0777), 0);
+		limit_files(10); /* less than the first record */
+		int rc = events_open(&ev, directory, &e);
+		limit_files(RLIM_INFINITY);
+		assert_int_equal(rc, -EXIT_INTERNAL);
+		assert_non_null(strstr(e.text, ": cannot be written: File too large"));
+		assert_int_equal(access(directory, F_OK), there ? 0 : -1);
+		ev = open_events(path);
+		events_discard(ev);
+		assert_int_not_equal(access(path, F_OK), 0);
+		assert_int_equal(rmdir(directory), there ? 0 : -1);
+	}
+	events_discard(NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -373,6 +412,7 @@ int main(void)
 		cmocka_unit_test(a_record_can_carry_the_time_of_what_it_tells),
 		cmocka_unit_test(an_image_keeps_its_bytes_and_shape),
 		cmocka_unit_test(a_pr_curve_has_the_counts_of_every_threshold),
+		cmocka_unit_test(nothing_is_left_of_a_file_that_is_given_up),
 		cmocka_unit_test(a_directory_that_cannot_be_made_is_named),
 	};
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #include "data/tfrecord.h"
 
 struct events {
-	int fd;
+	int fd, made; /* made: the directory was not there before */
 	char path[FILE_PATH];
 	double time; /* of the next records; 0: now */
 	struct bytes event, summary, value, part; /* messages under construction, reused */
@@ -170,14 +171,17 @@ int events_open(struct events **events, const char *directory, struct error *e)
 	gethostname(host, sizeof host - 1);
 	ev->fd = -1;
 	rc = path_join(ev->path, e, "%s/events.out.tfevents.%010lld.%s.%d", directory, (long long)time(NULL), host, (int)getpid());
-	if (!rc)
+	if (!rc) {
+		ev->made = access(directory, F_OK) != 0;
 		rc = directory_ensure(directory, e);
+		ev->made = ev->made && !rc;
+	}
 	if (!rc) {
 		ev->fd = open(ev->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 		rc = ev->fd < 0 ? fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", ev->path, strerror(errno)) : append_version(ev, e);
 	}
 	if (rc)
-		events_close(ev);
+		events_discard(ev);
 	else
 		*events = ev;
 	return rc;
@@ -194,6 +198,15 @@ void events_close(struct events *ev)
 	free(ev->value.data);
 	free(ev->part.data);
 	free(ev);
+}
+
+void events_discard(struct events *ev)
+{
+	if (ev && ev->fd >= 0)
+		unlink(ev->path);
+	if (ev && ev->made)
+		rmdir(dirname(ev->path));
+	events_close(ev);
 }
 
 void events_at(struct events *ev, double time)

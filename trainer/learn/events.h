@@ -13,9 +13,12 @@ enum { PR_THRESHOLDS = 201 }; /* what TensorBoard's own writer uses */
 
 struct events;
 
-/* Makes DIRECTORY where it is missing, and a new file in it with the version record that TensorBoard expects first. */
+/* Makes DIRECTORY where it is missing, and a new file in it with the version record that TensorBoard expects first. After an error neither is
+ * left. */
 int events_open(struct events **events, const char *directory, struct error *e);
 void events_close(struct events *events);
+/* Closes it and removes the file, and the directory that was made for it, where it is empty. */
+void events_discard(struct events *events);
 const char *events_path(const struct events *events);
 
 /* Seconds since 1970 that the following records carry: what happened before, as a log tells it. 0: the time of now, as at first. */
