@@ -121,6 +121,21 @@ bats_require_minimum_version 1.5.0
 	[[ $output != *"no val images"* ]]
 }
 
+@test "that no image is for training is said by prepare, and no error: a test set of others is judged" {
+	tail -n +2 tree/Data_Entry_2017_v2020.csv | sed 's/,.*/,test/' >external.csv
+	run --separate-stderr chexnet prepare nih tree set --size 32 --split file:external.csv
+	echo "$output $stderr"
+	[ "$status" -eq 0 ]
+	[ -z "$stderr" ]
+	[[ ${lines[1]} == "  train       0 images, "* ]]
+	[ "${lines[4]}" = "  no image is for training: chexnet eval takes this set, chexnet train refuses it" ]
+	refuses 65 "set: its train split is empty" chexnet train --data set --output out
+	chexnet train --data good --model densenet --growth 4 --blocks 1,1 --batch 8 --steps 1 --resamples 0 --threads 1 --output judge >/dev/null
+	chexnet eval --data set --weights judge/model.safetensors --resamples 0 --threads 1 | grep '^mean '
+	run ! grep 'for training' <(chexnet prepare nih tree again --size 32)
+	rm -r judge again
+}
+
 @test "validation images of which no label is known choose nothing, which is said, and what goes by validations is refused" {
 	chexnet prepare nih tree unlabelled --size 32 --split chexnet >/dev/null
 	grep -aoE '[0-9]{8}_[0-9]{3}\.png' unlabelled/val-* | sort -u | sed 's/$/,All/; 1i image,labels' >all.csv

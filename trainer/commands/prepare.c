@@ -43,6 +43,8 @@ static void print_report(const struct prepare_conf *conf, const struct origin *o
 	for (int s = 0; s < SPLITS; s++)
 		printf("  %-5s %7zu image%-2s %6zu patient%-2s %d file%s\n", split_names[s], m->split[s].images, m->split[s].images == 1 ? "," : "s,",
 		       m->split[s].patients, m->split[s].patients == 1 ? "," : "s,", m->split[s].shards, m->split[s].shards == 1 ? "" : "s");
+	if (m->split[SPLIT_TRAIN].images == 0)
+		printf("  no image is for training: chexnet eval takes this set, chexnet train refuses it\n");
 	printf("  %-20s %9s %9s %9s   %% of the known labels\n", "", split_names[0], split_names[1], split_names[2]);
 	for (int f = 0; f < FINDINGS; f++) {
 		printf("  %-20s", finding_names[f]);
