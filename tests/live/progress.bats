@@ -11,7 +11,10 @@ setup_file() {
 	"$BUILD/chexnet" synth --out "$SCRATCH/tree" --size 32 --images 300 --prevalence-floor 0.1 >/dev/null
 }
 teardown_file() { rm -rf "$SCRATCH"; }
-setup() { cd "$SCRATCH" || return 1; }
+setup() {
+	cd "$SCRATCH" || return 1
+	export OMP_NUM_THREADS=1 # on a busy machine the one that tells, of several, may get no image
+}
 
 # told LINE COMMAND…: LINE, a pattern, is on standard error where that is a terminal, and cleared; elsewhere it is not
 told() {
