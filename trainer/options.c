@@ -65,12 +65,13 @@ const char *nearest_name(const char *word, size_t length, const char *const *can
 
 static int in_range(const struct option *o, double value)
 {
-	return o->min == o->max || (value >= o->min && value <= o->max);
+	return o->min == o->max || (value >= o->min && value <= o->max) || (o->or_0 && value == 0);
 }
 
 static int out_of_range(const struct option *o, const char *text, struct error *e)
 {
-	return fail(e, EXIT_USAGE, "--%s=%s: must be between %.15g and %.15g%s%s", o->name, text, o->min, o->max, o->zero ? ", or " : "", o->zero ? o->zero : "");
+	return fail(e, EXIT_USAGE, "--%s=%s: must be %sbetween %.15g and %.15g%s%s", o->name, text, o->or_0 ? "0, or " : "", o->min, o->max,
+		    o->zero ? ", or " : "", o->zero ? o->zero : "");
 }
 
 static int set_choice(const struct option *o, const char *text, int *target, struct error *e)

@@ -36,6 +36,7 @@ struct option {
 	const char *const *others;  /* CHOICE: another program's word, the choice to suggest for it, …, NULL; or NULL */
 	double min, max;            /* INT, U64, REAL, INTS: limits, both included; equal: none, of a U64 alone */
 	const char *zero;           /* INT: a word that stands for 0, "auto"; NULL: none */
+	int or_0;                   /* INT: 0 is taken although it is below min */
 	size_t typed;               /* offsetof() of an int that counts how often the option was typed; 0: none */
 };
 

@@ -49,7 +49,7 @@ everywhere() { # COMMAND…: writes to the directory it is in
 @test "synth" { everywhere chexnet synth --out tree --images 20 --size 32 --threads 1; }
 @test "prepare" { everywhere chexnet prepare nih ../tree set --size 32 --threads 1; }
 @test "audit" { everywhere chexnet audit --json ../tree --threads 1; }
-@test "eval" { everywhere chexnet eval --json --data ../set --weights ../run/model.safetensors --resamples 20 --threads 1; }
+@test "eval" { everywhere chexnet eval --json --data ../set --weights ../run/model.safetensors --resamples 100 --threads 1; }
 @test "predict" { everywhere chexnet predict --json --weights ../run/model.safetensors --threads 1 "$SCRATCH"/tree/images/*[05]_000.png; }
 @test "compare" { everywhere chexnet compare --json ../run/test.csv ../other.csv --resamples 100; }
 @test "report" { everywhere chexnet report --predictions ../run/test.csv --log ../run/log.jsonl --compare ../other.csv --table ../tree/Data_Entry_2017_v2020.csv --json r.json --resamples 100; }

@@ -148,7 +148,7 @@ load trained
 	grep -q '! no interval: too few patients' rare.html
 	# without a finding as few say as little as with it
 	awk -F, '/^#/ || $3 != "test" { next } !$13 && n++ > 1 { print $1 ",Edema" }' 1.csv >mask.csv
-	for n in 1 2; do chexnet eval --data set --weights run$n/model.safetensors --threads 1 --resamples 20 --mask file:mask.csv --predictions few$n.csv >few.eval 2>/dev/null; done
+	for n in 1 2; do chexnet eval --data set --weights run$n/model.safetensors --threads 1 --resamples 100 --mask file:mask.csv --predictions few$n.csv >few.eval 2>/dev/null; done
 	grep -E '^Edema +[0-9]+ .*  few negatives$' few.eval
 	run ! grep -E '^Mass .* few ' few.eval
 	chexnet compare few1.csv few2.csv --resamples 100 >few.compared
@@ -158,6 +158,20 @@ load trained
 		run ! grep -E '^Mass .*  few$' $said
 		grep -q '^few: fewer than 10 patients with the finding, or without it' $said
 	done
+}
+
+@test "an interval takes 100 resamples or more: fewer are refused, 0 are none" {
+	for command in "eval --data set --weights run1/model.safetensors" "train --data set --output unwritten" "lr-test --data set --output unwritten"; do
+		for n in 1 2 40 99; do
+			refuses 64 "--resamples=$n: must be 0, or between 100 and 100000" chexnet $command --resamples $n
+		done
+		chexnet ${command%% *} --help | tr -s ' \n' ' ' | grep -F 'behind each interval, 100 or more; 0: '
+	done
+	[ ! -e unwritten ]
+	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 >none.out
+	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 100 >hundred.out
+	run ! grep interval none.out
+	grep -E '^mean of [0-9]+ of 14 +0\.[0-9]{4} +0\.[0-9]{3} to ' hundred.out
 }
 
 @test "so few resamples that nothing can be shown say so, and what they cannot go below is marked" {

@@ -17,7 +17,7 @@ setup_file() {
 	chexnet prepare nih tree set --size 32 >/dev/null
 	for seed in 1 2; do
 		chexnet train --data set --model densenet --growth 4 --blocks 1,1 --image-size 32 --no-augment --steps 12 --eval-every 6 --batch 8 \
-			--learning-rate 1e-3 --resamples 20 --seed $seed --threads 1 --output run$seed --log-json log$seed.jsonl >/dev/null
+			--learning-rate 1e-3 --resamples 100 --seed $seed --threads 1 --output run$seed --log-json log$seed.jsonl >/dev/null
 		chexnet eval --data set --weights run$seed/model.safetensors --threads 1 --resamples 0 --predictions $seed.csv >/dev/null
 	done
 }

@@ -270,6 +270,29 @@ static void a_finding_of_one_patient_neither_looks_sure_nor_moves_the_mean(void 
 	assert_true(isnan(t.mean.value) && isnan(t.mean.low));
 }
 
+/* The largest and the smallest of two means are no 2.5 and 97.5 percentiles, even where no resample lacks a finding. */
+static void fewer_than_40_resamples_give_the_mean_no_interval(void **state)
+{
+	(void)state;
+	enum { N = 400 };
+	static float logits[N];
+	static uint32_t labels[N];
+	struct scores s = { .n = N, .classes = 1, .logits = logits, .labels = labels };
+	struct auroc_table t;
+
+	for (int i = 0; i < N; i++) {
+		labels[i] = (uint32_t)i & 1;
+		logits[i] = (float)(normal() + labels[i]);
+	}
+	for (int resamples = 0; resamples <= 41; resamples++) {
+		assert_int_equal(auroc_bootstrap(&s, resamples, 1, &t, NULL), 0);
+		assert_int_equal(t.left_out, 0);
+		assert_int_equal(isnan(t.mean.low), resamples < 40);
+		assert_int_equal(isnan(t.mean.high), resamples < 40);
+		assert_false(isnan(t.mean.value));
+	}
+}
+
 static void the_mean_has_an_interval_of_its_own(void **state)
 {
 	(void)state;
@@ -357,6 +380,7 @@ int main(void)
 		cmocka_unit_test(a_second_copy_of_every_image_adds_no_certainty),
 		cmocka_unit_test(the_interval_holds_the_truth_about_95_times_in_100),
 		cmocka_unit_test(a_finding_of_one_patient_neither_looks_sure_nor_moves_the_mean),
+		cmocka_unit_test(fewer_than_40_resamples_give_the_mean_no_interval),
 		cmocka_unit_test(the_mean_has_an_interval_of_its_own),
 		cmocka_unit_test(threads_do_not_change_a_bit),
 		cmocka_unit_test(every_resample_is_the_auroc_of_the_patients_drawn_in_it),

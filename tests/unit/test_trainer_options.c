@@ -7,7 +7,7 @@
 static const char *const precisions[] = { "fp32", "tf32", "bf16", NULL };
 
 struct conf {
-	int flip, verbose, batch, threads, precision, seed_typed;
+	int flip, verbose, batch, threads, resamples, precision, seed_typed;
 	uint64_t seed, images;
 	double rate;
 	const char *data;
@@ -18,6 +18,7 @@ static const struct option options[] = {
 	OPTION_GROUP("Network"),
 	OPTION(INT, struct conf, batch, "batch", "N", "16", "images in a micro-batch", .min = 1, .max = 4096),
 	OPTION(INT, struct conf, threads, "threads", "N|auto", "2", "threads that compute", .min = 1, .max = 8, .zero = "auto"),
+	OPTION(INT, struct conf, resamples, "resamples", "N", "1000", "100 or more; 0: none", .min = 100, .max = 1000, .or_0 = 1),
 	OPTION(INTS, struct conf, blocks, "blocks", "N,N,…", "6,12,24,16", "dense layers in each block", .min = 1, .max = 64),
 	OPTION(CHOICE, struct conf, precision, "precision", "P", "fp32", "arithmetic", .choices = precisions),
 	OPTION_GROUP("Training"),
@@ -179,6 +180,9 @@ static void numbers_out_of_range_are_told_the_range(void **state)
 	refused(READ("--batch=99999999999999999999"), "--batch=99999999999999999999: must be between 1 and 4096");
 	refused(READ("--batch=-99999999999999999999"), "--batch=-99999999999999999999: must be between 1 and 4096");
 	refused(READ("--threads=9"), "--threads=9: must be between 1 and 8, or auto");
+	refused(READ("--resamples=-1"), "--resamples=-1: must be 0, or between 100 and 1000");
+	refused(READ("--resamples=1"), "--resamples=1: must be 0, or between 100 and 1000");
+	refused(READ("--resamples=99"), "--resamples=99: must be 0, or between 100 and 1000");
 	refused(READ("--blocks=2,65"), "--blocks=2,65: must be between 1 and 64");
 	refused(READ("--blocks=2,99999999999999999999"), "--blocks=2,99999999999999999999: must be between 1 and 64");
 	refused(READ("--learning-rate=10.1"), "--learning-rate=10.1: must be between 0 and 10");
@@ -187,6 +191,8 @@ static void numbers_out_of_range_are_told_the_range(void **state)
 	refused(READ("--seed=18446744073709551616"), "--seed=18446744073709551616: must be at most 18446744073709551615");
 	assert_int_equal(READ("--batch=4096", "--learning-rate=10", "--images=100000000").rc, 0);
 	assert_int_equal(READ("--threads=auto").conf.threads, 0);
+	assert_int_equal(READ("--resamples=0").conf.resamples, 0);
+	assert_int_equal(READ("--resamples=100").conf.resamples, 100);
 }
 
 static void a_name_is_near_by_letters_left_out_put_in_or_changed(void **state)

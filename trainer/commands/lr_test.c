@@ -22,7 +22,8 @@ static const struct option instead[] = {
 	OPTION(STRING, struct train_conf, output, "output", "DIR", NULL, "needed: the trainings write to DIR/none and DIR/RULE"),
 	OPTION(STRING, struct train_conf, resume, "resume", "FILE|auto", "auto", "auto: a test that was stopped goes on where it was; FILE: both go on from this checkpoint, or where they were"),
 	OPTION(INT, struct train_conf, resamples, "resamples", "N", RESAMPLES_DEFAULT,
-	       "bootstrap resamples of patients behind each interval; the comparison makes 100 at least, each training's table none with 0", .min = 0, .max = 100000),
+	       "bootstrap resamples of patients behind each interval, 100 or more; 0: 100 for the comparison, none for each training's table",
+	       .min = 100, .max = 100000, .or_0 = 1),
 	OPTION_DROPPED("log-json"),
 	OPTIONS_END
 };
@@ -109,7 +110,7 @@ static int judge(struct lr_test *l, struct error *e)
 	for (int i = 0; i < 2; i++)
 		if (path_join(path[i], e, "%s/test.csv", l->arm[i]) < 0 || predictions_read(&p[i], path[i], e) < 0)
 			break;
-	if (!e->code && compare_predictions(&c, &p[0], &p[1], path[0], path[1], l->conf.resamples > 100 ? l->conf.resamples : 100, l->conf.seed, e) == 0)
+	if (!e->code && compare_predictions(&c, &p[0], &p[1], path[0], path[1], l->conf.resamples ? l->conf.resamples : 100, l->conf.seed, e) == 0)
 		print_verdict(l, &c);
 	predictions_free(&p[0]);
 	predictions_free(&p[1]);

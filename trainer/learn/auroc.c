@@ -225,7 +225,7 @@ static int judge_class(struct auroc_table *t, int c, const double effective[2])
 /* Percentiles of fewer than 40 are hardly more than the smallest and the largest. */
 static int enough_left(int resamples, int left_out)
 {
-	return left_out == 0 || (left_out < 0.9 * resamples && resamples - left_out >= 40);
+	return left_out < 0.9 * resamples && resamples - left_out >= 40;
 }
 
 static void summarise(const struct resampling *r, const double *replicates, int resamples, double *column, struct auroc_table *t)
