@@ -174,6 +174,29 @@ load trained
 	grep -E '^mean of [0-9]+ of 14 +0\.[0-9]{4} +0\.[0-9]{3} to ' hundred.out
 }
 
+@test "each interval in JSON says how it was made, and its standard error is what the manual says of that" {
+	chexnet eval --data set --weights run1/model.safetensors --threads 1 --json >method.json
+	chexnet report --predictions 1.csv --json method-report.json
+	python3 - <<-'END'
+		import json
+		seen = set()
+		def check(x):
+		    if isinstance(x, dict):
+		        if "se" in x:
+		            assert (x["method"] is None) == (x["low"] is None), x
+		            if x["method"] in ("newcombe", "wilson", "square-and-add"):
+		                assert abs(x["se"] - (x["high"] - x["low"]) / 3.919928) < 1e-7, x
+		            seen.add(x["method"])
+		        for y in x.values():
+		            check(y)
+		check(json.load(open("method.json")))
+		assert seen - {None} and not seen - {None, "percentile", "newcombe", "square-and-add"}, seen
+		check(json.load(open("method-report.json")))
+		assert {"percentile", "newcombe", "delong"} <= seen, seen
+	END
+	grep -q '"mean":{"auroc":[0-9.]*,"low":[0-9.]*,"high":[0-9.]*,"method":"[a-z-]*","se":' log1.jsonl
+}
+
 @test "so few resamples that nothing can be shown say so, and what they cannot go below is marked" {
 	python3 - <<-'END'
 		import random

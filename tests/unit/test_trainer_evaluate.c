@@ -7,7 +7,7 @@
 #include "data/source.h"
 #include "learn/evaluate.h"
 
-static const struct interval none = { NAN, NAN, NAN, NAN };
+static const struct interval none = { NAN, NAN, NAN, NAN, METHOD_NONE };
 
 /* 300 images of as many patients, a tenth of whom have each finding. */
 static struct evaluation example(void)

@@ -186,6 +186,8 @@ static void scores_that_are_all_alike_are_not_sure(void **state)
 		assert_close(t.class[c].se, newcombe.se, 1e-12);
 	}
 	assert_true(newcombe.low > 0.3 && newcombe.low < 0.42);
+	assert_string_equal(interval_method(&t.class[0]), "newcombe");
+	assert_string_equal(interval_method(&t.mean), "square-and-add");
 	assert_close(0.5 - t.mean.low, (0.5 - newcombe.low) / sqrt(2), 1e-12);
 	assert_close(t.mean.high - 0.5, (newcombe.high - 0.5) / sqrt(2), 1e-12);
 }
@@ -268,6 +270,47 @@ static void a_mean_is_widened_by_what_resamples_do_not_know(void **state)
 			interval_of_few(&r, 5, 80);
 		assert_close(r.se, (r.high - r.low) / (2 * z), 1e-12);
 	}
+}
+
+static void an_interval_says_how_it_was_made(void **state)
+{
+	static float scores[NEGATIVES][3];
+	static uint32_t carried[NEGATIVES];
+	struct scores s = { .n = NEGATIVES, .classes = 3, .logits = scores[0], .labels = carried };
+	struct auroc_table t;
+	double replicates[200][3], lacking = NAN, mean = 0, square = 0;
+
+	(void)state;
+	for (int few = 0; few < 2; few++) {
+		for (int i = 0; i < NEGATIVES; i++) {
+			carried[i] = (uint32_t)(i < 40) | (uint32_t)(i < (few ? 6 : 40)) << 1;
+			for (int c = 0; c < 3; c++)
+				scores[i][c] = (float)(normal() + (carried[i] >> c & 1));
+		}
+		assert_int_equal(auroc_bootstrap(&s, 200, 1, &t, replicates[0]), 0);
+		assert_string_equal(interval_method(&t.class[0]), "percentile");
+		assert_string_equal(interval_method(&t.class[1]), few ? "newcombe" : "percentile");
+		assert_string_equal(interval_method(&t.class[2]), "");
+		assert_string_equal(interval_method(&t.mean), few ? "square-and-add" : "percentile");
+	}
+	for (int b = 0; b < 200; b++)
+		mean += replicates[b][0] / 200;
+	for (int b = 0; b < 200; b++)
+		square += (replicates[b][0] - mean) * (replicates[b][0] - mean);
+	assert_close(t.class[0].se, sqrt(square / 199), 1e-12);
+	assert_close(t.class[1].se, (t.class[1].high - t.class[1].low) / 3.919927969080108, 1e-12);
+	assert_close(t.mean.se, (t.mean.high - t.mean.low) / 3.919927969080108, 1e-12);
+	interval_set(&t.mean, &lacking, 1);
+	assert_string_equal(interval_method(&t.mean), "");
+	interval_of_share(&t.class[0], 20);
+	assert_string_equal(interval_method(&t.class[0]), "wilson");
+	uint8_t positive[NEGATIVES];
+
+	for (int i = 0; i < NEGATIVES; i++)
+		positive[i] = i < 40;
+	struct interval delong = auroc_delong(scores[0], positive, NEGATIVES);
+
+	assert_string_equal(interval_method(&delong), "delong");
 }
 
 /* 0.975 quantiles of Student's distribution, as every table has them. */
@@ -418,6 +461,7 @@ int main(void)
 		cmocka_unit_test(a_perfect_ranking_is_not_sure),
 		cmocka_unit_test(newcombes_interval_equals_its_definition),
 		cmocka_unit_test(a_mean_is_widened_by_what_resamples_do_not_know),
+		cmocka_unit_test(an_interval_says_how_it_was_made),
 		cmocka_unit_test(differences_are_spread_by_students_quantiles),
 		cmocka_unit_test(the_mean_of_rare_findings_holds_the_truth_too),
 		cmocka_unit_test(equals_are_found_equal_where_patients_are_few),

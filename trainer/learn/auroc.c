@@ -49,7 +49,7 @@ double auroc(const float *score, const uint8_t *positive, size_t n)
  * it; the AUROC is the mean of either, and its variance the sum of both variances of the mean. */
 struct interval auroc_delong(const float *score, const uint8_t *positive, size_t n)
 {
-	struct interval r = { NAN, NAN, NAN, NAN };
+	struct interval r = { NAN, NAN, NAN, NAN, METHOD_NONE };
 	struct entry *e = sorted(score, n);
 	size_t pos = 0, neg = 0, seen_pos = 0, seen_neg = 0;
 
@@ -93,6 +93,7 @@ struct interval auroc_delong(const float *score, const uint8_t *positive, size_t
 	if (r.se > 0) { /* of a perfect ranking it knows nothing: an interval of no width would be none */
 		r.low = fmax(r.value - 1.959963984540054 * r.se, 0);
 		r.high = fmin(r.value + 1.959963984540054 * r.se, 1);
+		r.method = METHOD_DELONG;
 	} else {
 		r.se = NAN;
 	}

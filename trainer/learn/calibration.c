@@ -169,7 +169,7 @@ static void set_slope(struct calibration *c, double slope, double error, double 
 {
 	const double half = 1.959963984540054 * error * few_spread((size_t)fmax(effective, LEAST_POSITIVES));
 
-	c->slope = (struct interval){ slope, slope - half, slope + half, error };
+	c->slope = (struct interval){ slope, slope - half, slope + half, error, METHOD_NONE };
 }
 
 /* Newton's method with halved steps, from the slope 0: from 1 the Hessian is zero to rounding where all logits are far out. With separable labels the

@@ -66,7 +66,7 @@ static void moments(const double *a, const double *b, const uint8_t *positive, s
 
 struct interval delong_difference(const float *a, const float *b, const uint8_t *positive, size_t n, double *p)
 {
-	struct interval r = { NAN, NAN, NAN, NAN };
+	struct interval r = { NAN, NAN, NAN, NAN, METHOD_NONE };
 	struct entry *e = malloc((n + 1) * sizeof *e);
 	double *va = malloc((n + 1) * sizeof *va), *vb = malloc((n + 1) * sizeof *vb);
 	size_t positives = 0;

@@ -36,7 +36,7 @@ struct reading {
 
 static struct interval value_only(double value)
 {
-	return (struct interval){ value, NAN, NAN, NAN };
+	return (struct interval){ value, NAN, NAN, NAN, METHOD_NONE };
 }
 
 /* cut: the threshold and what is below it. flagged, all: negatives, positives */

@@ -286,9 +286,7 @@ int evaluation_write(const struct evaluation *ev, const struct dataset *d, const
 static void interval_json(cJSON *object, const struct interval *r)
 {
 	json_number(object, "auroc", r->value);
-	json_number(object, "low", r->low);
-	json_number(object, "high", r->high);
-	json_number(object, "se", r->se);
+	json_bounds(object, r);
 }
 
 void evaluation_json(const struct evaluation *ev, const struct evaluation_conf *conf, cJSON *object)

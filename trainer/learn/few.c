@@ -42,16 +42,17 @@ static double bound(double value, double edge, double with, double without)
 	return inside;
 }
 
-static void set_error(struct interval *r)
+static void set_error(struct interval *r, enum interval_method method)
 {
 	r->se = (r->high - r->low) / (2 * z);
+	r->method = method;
 }
 
 void interval_of_few(struct interval *r, double with, double without)
 {
 	r->low = bound(r->value, 0, with, without);
 	r->high = bound(r->value, 1, with, without);
-	set_error(r);
+	set_error(r, METHOD_NEWCOMBE);
 }
 
 void interval_of_share(struct interval *r, double n)
@@ -61,7 +62,7 @@ void interval_of_share(struct interval *r, double n)
 
 	r->low = r->value > 0 ? fmax(middle - half, 0) : 0; /* what is rounded off may leave 1e-18 */
 	r->high = r->value < 1 ? fmin(middle + half, 1) : 1;
-	set_error(r);
+	set_error(r, METHOD_WILSON);
 }
 
 static double added(double distance, double member, double known, int of)
@@ -75,7 +76,7 @@ void interval_add(struct interval *mean, const struct interval *member, double s
 
 	mean->low = fmax(mean->value - added(fmax(mean->value - mean->low, 0), member->value - member->low, known, of), 0);
 	mean->high = fmin(mean->value + added(fmax(mean->high - mean->value, 0), member->high - member->value, known, of), 1);
-	set_error(mean);
+	set_error(mean, METHOD_SQUARE_AND_ADD);
 }
 
 /* Student's quantile by the first terms of the expansion of Cornish and Fisher (1937): within 0.3 % from 4 degrees of freedom on. */

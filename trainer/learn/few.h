@@ -26,10 +26,10 @@ enum { LEAST_EXPECTED = 5 };
 int resamples_tell(double value, double patients);
 
 /* 95 % interval of the AUROC r->value from so many effective patients with and without: method 5 of Newcombe (Statistics in Medicine 25,
- * 2006). It is defined where positives and negatives are told apart perfectly too. Sets low, high, and se as their distance / 3.92. */
+ * 2006). It is defined where positives and negatives are told apart perfectly too. Sets low, high, method, and se as their distance / 3.92. */
 void interval_of_few(struct interval *r, double with, double without);
 
-/* Wilson's 95 % interval (1927) of the share r->value of n. Sets low, high and se. */
+/* Wilson's 95 % interval (1927) of the share r->value of n. Sets low, high, method, and se as above. */
 void interval_of_share(struct interval *r, double n);
 
 /* The mean's interval by the square-and-add of Zou and Donner (2008): its distances from the estimate grow by those of one of its

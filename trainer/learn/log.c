@@ -257,6 +257,14 @@ void json_number(cJSON *object, const char *key, double value)
 		cJSON_AddNullToObject(object, key);
 }
 
+void json_bounds(cJSON *object, const struct interval *r)
+{
+	json_number(object, "low", r->low);
+	json_number(object, "high", r->high);
+	json_text(object, "method", interval_method(r));
+	json_number(object, "se", r->se);
+}
+
 void json_whole(cJSON *object, const char *key, uint64_t value)
 {
 	char digits[24];

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "error.h"
+#include "learn/resample.h"
 
 struct run_log {
 	int speaks;  /* rank 0 */
@@ -41,6 +42,9 @@ void log_write(struct run_log *l, cJSON *event);
 /* Adds a number, null where it is not finite; a text, null where it is "". */
 void json_number(cJSON *object, const char *key, double value);
 void json_text(cJSON *object, const char *key, const char *text);
+
+/* Adds low and high of an interval, its method and se. */
+void json_bounds(cJSON *object, const struct interval *r);
 
 /* Adds a whole number with all its digits; cJSON's own are those of a double. */
 void json_whole(cJSON *object, const char *key, uint64_t value);

@@ -12,9 +12,7 @@ void json_interval(cJSON *o, const char *name, const struct interval *v)
 	cJSON *x = cJSON_AddObjectToObject(o, name);
 
 	json_number(x, "value", v->value);
-	json_number(x, "low", v->low);
-	json_number(x, "high", v->high);
-	json_number(x, "se", v->se);
+	json_bounds(x, v);
 }
 
 /* The interval that takes all images for independent, beside the one over patients. */

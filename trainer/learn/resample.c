@@ -68,12 +68,20 @@ double quantile(const double *v, size_t n, double q)
 	return i + 1 < n ? v[i] + (at - (double)i) * (v[i + 1] - v[i]) : v[n - 1];
 }
 
+const char *interval_method(const struct interval *r)
+{
+	static const char *const names[] = { "", "percentile", "newcombe", "wilson", "square-and-add", "delong" };
+
+	return isnan(r->low) ? "" : names[r->method];
+}
+
 void interval_set(struct interval *r, double *replicates, size_t n)
 {
 	size_t k = 0;
 	double sum = 0, square = 0;
 
 	r->low = r->high = r->se = NAN;
+	r->method = METHOD_NONE;
 	for (size_t i = 0; i < n; i++)
 		if (!isnan(replicates[i]))
 			replicates[k++] = replicates[i];
@@ -87,4 +95,5 @@ void interval_set(struct interval *r, double *replicates, size_t n)
 	r->low = quantile(replicates, k, 0.025);
 	r->high = quantile(replicates, k, 0.975);
 	r->se = sqrt(square / (double)(k - 1));
+	r->method = METHOD_PERCENTILE;
 }

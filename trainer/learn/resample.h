@@ -8,10 +8,24 @@
 
 #define RESAMPLES_DEFAULT "1000" /* of every command's --resamples, so that all print one interval, and one p-value, of the same predictions */
 
+/* How an interval was made, and with it what its standard error is. */
+enum interval_method {
+	METHOD_NONE,           /* no interval, or one whose origin nobody asks for */
+	METHOD_PERCENTILE,     /* of resamples; se: their standard deviation */
+	METHOD_NEWCOMBE,       /* few.h; se: (high - low) / 3.92 */
+	METHOD_WILSON,         /* few.h; se: the same */
+	METHOD_SQUARE_AND_ADD, /* a mean's percentiles, widened by its members' Newcombe intervals; se: the same */
+	METHOD_DELONG          /* value +- 1.96 se */
+};
+
 struct interval {
 	double value, low, high; /* estimate and 95 % interval; NAN where it is not defined */
 	double se;               /* standard error */
+	enum interval_method method;
 };
+
+/* "percentile", "newcombe", …; "" where there is no interval. */
+const char *interval_method(const struct interval *r);
 
 /* Numbers the patients of n images 0, 1, … in ascending order of their ids. patient: [n], or NULL: each image its own.
  * number: [n]. Returns how many there are, or -1 without memory. */
