@@ -330,6 +330,35 @@ for line in sys.stdin.buffer if sys.argv[1] == "lines" else [sys.stdin.buffer.re
 	END
 }
 
+@test "12 bits that lie unscaled in 16 are refused, with a white marker on them too, and the audit of a tree names them" {
+	deep() { # NAME GRAY: a PNG of 64 x 64 pixels with 16 bits; GRAY is a Python expression of x and y
+		python3 -c 'import struct, sys, zlib
+def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+gray = eval("lambda x, y: " + sys.argv[1])
+rows = b"".join(b"\0" + b"".join(struct.pack(">H", gray(x, y)) for x in range(64)) for y in range(64))
+sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 64, 64, 16, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' "$2" >"$1"
+	}
+	local film='(x * 5 + y * 7) % 256' image
+	mkdir -p deep/images
+	deep deep/images/00000001_000.png "65535 if x < 6 and y < 6 else ($film) * 16" || skip "no python3 to draw it"
+	deep deep/images/00000002_000.png "65535 if x < 6 and y < 6 else ($film) * 256"
+	deep deep/images/00000003_000.png "($film) * 16"
+	for image in deep/images/0000000[13]_000.png; do
+		refuses 65 "$image 16 bits fewer than 1 in 100 quarter of white scale" chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 "$image"
+	done
+	chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 deep/images/00000002_000.png
+	{
+		head -n 1 tree/Data_Entry_2017_v2020.csv
+		for image in 1 2 3; do sed -n 2p tree/Data_Entry_2017_v2020.csv | sed "s/^[^,]*,\([^,]*\),\([^,]*\),[^,]*/0000000${image}_000.png,\1,\2,$image/"; done
+	} >deep/Data_Entry_2017_v2020.csv
+	run chexnet audit deep
+	echo "$output"
+	[ "$status" -eq 65 ]
+	[ "$(grep -c 'PROBLEM (images): .*0000000[13]_000.png: .*16 bits' <<<"$output")" -eq 2 ]
+	[ "$(grep -c 'PROBLEM' <<<"$output")" -eq 2 ]
+	[[ $output != *"nearly black"* ]]
+}
+
 @test "images too small for the network or far from square are scored, and a line says what is wrong with them" {
 	local shape
 	while read -r shape words; do

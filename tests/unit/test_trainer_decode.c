@@ -215,13 +215,43 @@ static void sixteen_bits_that_hold_twelve_are_refused(void **state)
 {
 	(void)state;
 	uint16_t deep[W * H];
+	uint8_t gray[W * H];
 	size_t size;
 
-	for (int i = 0; i < W * H; i++)
-		deep[i] = (uint16_t)(i * 4095 / (W * H - 1));
-	uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_GRAYSCALE, 16, 0, deep, sizeof deep, &size);
-	expect_refusal(file, size, "none is brighter than a quarter of white");
-	free(file);
+	for (int bits = 8; bits <= 14; bits += 2)
+		for (int white = 0; white <= W * H / 100 + 1; white++) { /* pixels of a marker */
+			for (int i = 0; i < W * H; i++) {
+				deep[i] = i < white ? 65535 : (uint16_t)(i * ((1 << bits) - 1) / (W * H - 1));
+				gray[i] = (uint8_t)(deep[i] >> 8);
+			}
+			uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_GRAYSCALE, 16, 0, deep, sizeof deep, &size);
+			if (white > W * H / 100) {
+				expect(file, size, gray);
+				continue;
+			}
+			expect_refusal(file, size, "16 bits a pixel, and fewer than 1 in 100 are brighter than a quarter of white");
+			free(file);
+		}
+}
+
+/* Collimated to a tenth of the plane, and in that as dark as the darkest film; the same as a negative. */
+static void a_dark_film_of_sixteen_bits_is_read(void **state)
+{
+	(void)state;
+	uint16_t deep[W * H];
+	uint8_t gray[W * H];
+	size_t size;
+
+	for (int negative = 0; negative < 2; negative++) {
+		for (int i = 0; i < W * H; i++) {
+			int v = i % 10 ? 0 : i % 20 ? 20000 : 12000;
+
+			deep[i] = (uint16_t)(negative ? 65535 - v : v);
+			gray[i] = (uint8_t)(deep[i] >> 8);
+		}
+		uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_GRAYSCALE, 16, 0, deep, sizeof deep, &size);
+		expect(file, size, gray);
+	}
 }
 
 static void colour_and_transparency_are_refused(void **state)
@@ -441,6 +471,7 @@ int main(void)
 		cmocka_unit_test(a_colour_that_no_palette_has_is_refused),
 		cmocka_unit_test(other_ways_of_compressing_and_filtering_are_refused),
 		cmocka_unit_test(sixteen_bits_that_hold_twelve_are_refused),
+		cmocka_unit_test(a_dark_film_of_sixteen_bits_is_read),
 		cmocka_unit_test(colour_and_transparency_are_refused),
 		cmocka_unit_test(every_cut_and_every_flipped_byte_of_a_png_is_found),
 		cmocka_unit_test(a_png_bomb_costs_nothing),

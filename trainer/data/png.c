@@ -115,16 +115,19 @@ static int to_gray(const uint8_t *rgba, uint8_t *gray, size_t width, size_t heig
 }
 
 /* A 16-bit file may hold a scanner's 10, 12 or 14 bits as they are, or 8: its upper bits are then a picture of almost nothing, and
- * a network answers all the same. */
+ * a network answers all the same. White beside it is a marker burnt in, a few thousandths of the image; of 64 images of ChestX-ray14 the
+ * darkest has 52 % above a quarter of white, so a film of which collimation left a tenth has five. A negative has more, not less. */
 static int check_range(const uint8_t *gray, size_t pixels, struct error *why)
 {
 	enum { QUARTER = 64 };
+	size_t bright = 0;
 
 	for (size_t i = 0; i < pixels; i++)
-		if (gray[i] >= QUARTER)
-			return 0;
-	return fail(why, EXIT_DATA, "PNG: 16 bits a pixel, and none is brighter than a quarter of white, as where 12 bits are stored unscaled: scale them to the "
-		    "full range first");
+		bright += gray[i] >= QUARTER;
+	if (100 * bright >= pixels)
+		return 0;
+	return fail(why, EXIT_DATA, "PNG: 16 bits a pixel, and fewer than 1 in 100 are brighter than a quarter of white, as where 12 bits are stored unscaled: scale them "
+		    "to the full range first");
 }
 
 /* A whole file with libspng, to RGBA in d->raw. */
