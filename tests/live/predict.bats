@@ -34,6 +34,32 @@ load trained
 	[ ! -e names.html ]
 }
 
+@test "an image whose map would have too long a name is named before any is scored" {
+	local image rest finding
+	image=$(find tree/images -name '*.png' | sort | head -n 1)
+	mkdir -p long
+	cp "$image" long/a.png
+	predict() { chexnet predict --engine cpu --threads 1 --weights run1/model.safetensors --maps long-maps "$@"; }
+	for finding in Mass ""; do # of the longest finding's name where it may be that
+		rest=$((255 - 17 - 18 - 5 + (${#finding} ? 18 - ${#finding} : 0)))
+		name=$(printf "%0${rest}d" 0)
+		cp "$image" "long/$name.png"
+		cp "$image" "long/0$name.png"
+		for json in "" --json; do
+			refuses 64 "long/0$name.png: may have $rest bytes this has $((rest + 1)) shorter" predict ${finding:+--finding=$finding} $json long/a.png "long/0$name.png" "$image"
+			[ -z "$output" ]
+		done
+		[ ! -e long-maps ]
+		predict ${finding:+--finding=$finding} --json long/a.png "long/$name.png" "$image" >long.json
+		[ "$(tail -c 2 long.json)" = "]" ]
+		[ "$(grep -c '"image"' long.json)" -eq 3 ]
+		[ "$(find long-maps -name '*.png' | wc -l)" -eq 3 ]
+		rm -r long-maps
+	done
+	# a directory of which no file could be named
+	refuses 64 "--maps=./" predict --finding Mass --maps "$(printf './%.0s' {1..2020})long-maps" long/a.png
+}
+
 @test "a map's place is none where nothing speaks for the finding, and its figures are told" {
 	python3 -c 'import json' 2>/dev/null || skip "no python3 to read the JSON"
 	find "$PWD/tree/images" -name '*.png' | sort | head -n 40 >some

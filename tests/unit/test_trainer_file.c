@@ -490,6 +490,22 @@ static void what_was_printed_and_what_is_written_share_standard_output(void **st
 	assert_holds(told, "before file after");
 }
 
+static void the_longest_name_of_an_output_is_known(void **state)
+{
+	char name[OUTPUT_NAME + 2] = { 0 };
+
+	(void)state;
+	for (int more = 0; more < 2; more++) {
+		struct error e = { 0 };
+
+		memset(name, 'x', (size_t)(OUTPUT_NAME + more));
+		const char *path = scratch_path("%s", name);
+
+		assert_int_equal(file_write(path, "x", 1, &e), more ? -EXIT_INTERNAL : 0);
+		assert_int_equal(access(path, F_OK), more ? -1 : 0);
+	}
+}
+
 static void a_directory_is_refused_before_work_is_done(void **state)
 {
 	(void)state;
@@ -607,6 +623,7 @@ int main(void)
 		cmocka_unit_test(a_file_system_that_cannot_bring_a_directory_to_disk_is_not_refused),
 		cmocka_unit_test(a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it),
 		cmocka_unit_test(what_was_printed_and_what_is_written_share_standard_output),
+		cmocka_unit_test(the_longest_name_of_an_output_is_known),
 		cmocka_unit_test(a_directory_is_refused_before_work_is_done),
 		cmocka_unit_test(two_spellings_of_one_file_are_one_file),
 		cmocka_unit_test(where_no_directory_can_be_made_another_place_is_to_be_named),

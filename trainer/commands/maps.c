@@ -37,15 +37,34 @@ static int compare_stems(const void *a, const void *b)
 	return order ? order : x->length != y->length ? x->length - y->length : strcmp(x->path, y->path);
 }
 
-/* Maps are named for their images, so another image of the same name would take the first one's place. */
-int maps_check_names(const char *directory, int n, char **paths, struct error *e)
+/* Bytes that a map's name has behind its image's; without --finding as many as it may come to. */
+static int ending_length(const char *finding)
 {
+	const int shown = finding ? finding_index(finding, (int)strlen(finding)) : -1;
+	size_t longest = 0;
+
+	for (int f = 0; f < FINDINGS; f++)
+		if ((shown < 0 || f == shown) && strlen(finding_names[f]) > longest)
+			longest = strlen(finding_names[f]);
+	return (int)(longest + strlen("..png"));
+}
+
+/* Maps are named for their images, so another image of the same name would take the first one's place. */
+int maps_check_names(const char *directory, const char *finding, int n, char **paths, struct error *e)
+{
+	const int room = OUTPUT_NAME - ending_length(finding);
 	struct stem *stems = malloc((size_t)n * sizeof *stems);
 
 	if (!stems)
 		return fail(e, EXIT_INTERNAL, "no memory for the names of %d images", n);
-	for (int i = 0; i < n; i++)
+	if (strlen(directory) + FILE_NAME >= FILE_PATH)
+		fail(e, EXIT_USAGE, "--maps=%s: too long a path for names in it", directory);
+	for (int i = 0; i < n; i++) {
 		stems[i] = stem_of(paths[i]);
+		if (stems[i].length > room)
+			fail(e, EXIT_USAGE, "%s: with --maps=DIR the name of an image may have %d bytes before its ending, and this has %d: give it a shorter one",
+			     stems[i].path, room, stems[i].length);
+	}
 	qsort(stems, (size_t)n, sizeof *stems, compare_stems);
 	for (int i = 1; i < n; i++)
 		if (stems[i].length == stems[i - 1].length && strncmp(stems[i].name, stems[i - 1].name, (size_t)stems[i].length) == 0 &&

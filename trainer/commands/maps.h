@@ -42,8 +42,9 @@ struct shown {
 	struct cam_window window;
 };
 
-/* EXIT_USAGE where two of the images would have the same overlay: they are named for their images. */
-int maps_check_names(const char *directory, int n, char **paths, struct error *e);
+/* EXIT_USAGE where two of the images would have the same overlay, or one's would have too long a name: they are named for their images. finding:
+ * the option, or NULL. */
+int maps_check_names(const char *directory, const char *finding, int n, char **paths, struct error *e);
 
 /* directory, finding and boxes are the options, NULL where they are not given; at least one of the first and the last is. Errors of the engine
  * are in *engine_error. To be closed on errors too. */

@@ -433,7 +433,7 @@ static int run(int argc, char **argv)
 	if (rc == 0 && conf.finding && !conf.maps)
 		rc = fail(&e, EXIT_USAGE, "--finding=%s says what --maps=DIR shows, which is not given", conf.finding);
 	if (rc == 0 && conf.maps)
-		rc = maps_check_names(conf.maps, n, argv + 1, &e);
+		rc = maps_check_names(conf.maps, conf.finding, n, argv + 1, &e);
 	if (rc == 0)
 		rc = predict(&conf, n, argv + 1, &e);
 	else if (rc == 1)

@@ -39,6 +39,9 @@ struct output_file {
 	uint64_t size; /* bytes written so far */
 };
 
+/* The longest name, without its directories, that such a file can have: most file systems take 255 bytes, and until it is complete it has 17 more. */
+enum { OUTPUT_NAME = 255 - 17 };
+
 /* Whether a file can be made there, before work is done that would be lost. EXIT_INTERNAL as output_open(). */
 int output_check(const char *path, struct error *e);
 
