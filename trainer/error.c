@@ -30,6 +30,16 @@ static void shorten(char *text, size_t room, const char *whole)
 	strcat(strcat(text, gap), whole + tail);
 }
 
+char *controls_mend(char *text)
+{
+	for (unsigned char *p = (unsigned char *)text; p && *p; p++)
+		if (*p < ' ' || *p == 0x7F)
+			*p = '?';
+		else if (p[0] == 0xC2 && p[1] >= 0x80 && p[1] < 0xA0) /* C1 in UTF-8 */
+			p[0] = p[1] = '?';
+	return text;
+}
+
 int fail(struct error *e, enum exit_code code, const char *format, ...)
 {
 	if (e->code)
@@ -41,9 +51,6 @@ int fail(struct error *e, enum exit_code code, const char *format, ...)
 	vsnprintf(whole, sizeof whole, format, args);
 	va_end(args);
 	shorten(e->text, sizeof e->text, whole);
-	/* messages quote input: a control character in it must not break the line, or the terminal */
-	for (char *p = e->text; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7F)
-			*p = '?';
+	controls_mend(e->text);
 	return -(int)code;
 }

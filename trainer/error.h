@@ -19,4 +19,8 @@ struct error {
 /* Records the first error only and returns -code, so that `return fail(e, …)` is one statement. Thread-safe only per struct. */
 int fail(struct error *e, enum exit_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* Every byte of a control character (C0, C1, delete) becomes a question mark: what a line quotes breaks it not, and tells the terminal nothing.
+ * Returns the text, which may be NULL. */
+char *controls_mend(char *text);
+
 #endif

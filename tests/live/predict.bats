@@ -303,6 +303,33 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 	grep -qx '"source":"ChestX-ray14, labels of 2020",' judged.json
 }
 
+@test "what weights and data note of themselves tells a terminal nothing" {
+	mkdir -p escaped
+	python3 - run1/model.safetensors escaped/model.safetensors <<-'END' || skip "no python3 to write it"
+		import json, struct, sys
+		data = open(sys.argv[1], "rb").read()
+		size = struct.unpack("<Q", data[:8])[0]
+		header = json.loads(data[8:8 + size])
+		notes = {k: v for k, v in header["__metadata__"].items() if k != "crc32c"}
+		header["__metadata__"] = {**notes, "trained_on": "ChestX-ray14\x1b]0;mine\x07\x1b[2J\n\x9b31mchexnet: fine", "split_policy": "\x1b[31mofficial\r"}
+		text = json.dumps(header).encode()
+		text += b" " * (-len(text) % 8)
+		open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + size:])
+	END
+	cp -r set escaped/set
+	sed -i 's/"split_policy":[^,]*,/"split_policy": "\\u001b[31mofficial\\u0007",/' escaped/set/manifest.json
+	{
+		chexnet predict --engine cpu --threads 1 --weights escaped/model.safetensors "$(find tree/images -name '*.png' | head -n 1)"
+		chexnet eval --data escaped/set --weights escaped/model.safetensors --threads 1 --resamples 0 --predictions escaped/1.csv
+		chexnet train --data escaped/set "${SMALL[@]}" --steps 2 --weights escaped/model.safetensors --output escaped/run
+		chexnet compare escaped/1.csv 1.csv
+	} >escaped/out 2>&1
+	cat -v escaped/out
+	[ "$(grep -c 'ChestX-ray14?\]0;mine??\[2J???31mchexnet: fine' escaped/out)" -ge 2 ]
+	run ! env LC_ALL=C grep -aqP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]' escaped/out
+	run ! grep -q '^.31mchexnet: fine' escaped/out
+}
+
 @test "a file name that is not UTF-8 leaves JSON and HTML valid" {
 	python3 -c 'import json' 2>/dev/null || skip "no python3 to read the JSON"
 	name=$(printf 'b\303\344d')

@@ -201,6 +201,26 @@ static void what_another_program_does_not_note_is_not_known(void **state)
 	assert_int_equal(notes.untrained, 0);
 }
 
+/* Predict and eval print such a note, and a terminal would do what it says. */
+static void what_foreign_weights_note_tells_a_terminal_nothing(void **state)
+{
+	static const char *const cases[][2] = {
+		{ "\x1b]0;mine\a\x1b[31mred\nchexnet: done\r\x7f", "?]0;mine??[31mred?chexnet: done??" },
+		{ "\xC2\x9B" "2J \xC2\xA0\xC3\xA9", "??2J \xC2\xA0\xC3\xA9" }, /* CSI of one byte */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct checkpoint_notes notes;
+		struct error e = { 0 };
+
+		assert_int_equal(open_with_note("trained_on", cases[i][0], &notes, &e), 0);
+		assert_string_equal(notes.trained_on, cases[i][1]);
+		assert_int_equal(open_with_note("split_policy", cases[i][0], &notes, &e), 0);
+		assert_string_equal(notes.split_policy, cases[i][1]);
+	}
+}
+
 /* As an editor leaves them: a training would go on from somewhere else. */
 static void notes_that_are_no_numbers_are_refused_by_name(void **state)
 {
@@ -566,6 +586,7 @@ int main(void)
 		cmocka_unit_test_teardown(what_is_known_of_a_leak_comes_back, empty_directory),
 		cmocka_unit_test_teardown(a_leak_of_an_earlier_version_is_not_checked, empty_directory),
 		cmocka_unit_test_teardown(what_another_program_does_not_note_is_not_known, empty_directory),
+		cmocka_unit_test_teardown(what_foreign_weights_note_tells_a_terminal_nothing, empty_directory),
 		cmocka_unit_test_teardown(notes_that_are_no_numbers_are_refused_by_name, empty_directory),
 		cmocka_unit_test_teardown(a_plain_model_carries_torchvisions_names_only, empty_directory),
 		cmocka_unit_test_teardown(another_classifier_is_an_error_or_a_fresh_head, empty_directory),

@@ -31,6 +31,20 @@ static void what_is_written_comes_back(void **state)
 		assert_true(f == 2 ? isnan(back.split[SPLIT_VAL].oracle[f]) : back.split[SPLIT_VAL].oracle[f] == m.split[SPLIT_VAL].oracle[f]);
 }
 
+static void what_it_names_tells_a_terminal_nothing(void **state)
+{
+	struct manifest m = example;
+	struct error e = { 0 };
+
+	(void)state;
+	strcpy(m.policy, "\x1b[31mmine\n");
+	strcpy(m.source, "\x1b]0;title\a \xC2\x9B" "2J");
+	assert_int_equal(manifest_write(&m, scratch, &e), 0);
+	assert_int_equal(manifest_read(&m, scratch, &e), 0);
+	assert_string_equal(m.policy, "?[31mmine?");
+	assert_string_equal(m.source, "?]0;title? ??2J");
+}
+
 /* The first `from` becomes `to`. */
 static void refused(const char *from, const char *to, const char *reason)
 {
@@ -92,6 +106,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_written_comes_back),
+		cmocka_unit_test(what_it_names_tells_a_terminal_nothing),
 		cmocka_unit_test(values_that_cannot_be_are_named),
 		cmocka_unit_test(files_have_the_names_that_everybody_uses),
 	};

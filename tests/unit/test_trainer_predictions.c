@@ -124,6 +124,28 @@ static void what_is_written_is_read_back_bit_for_bit(void **state)
 	predictions_free(&q);
 }
 
+/* Comparisons print where predictions come from; a name of a file is left as it is, as it is looked for. */
+static void where_they_come_from_tells_a_terminal_nothing(void **state)
+{
+	struct error e = { 0 };
+	struct predictions p = three(), q;
+
+	(void)state;
+	strcpy(p.about.policy, "\x1b[31mofficial\n");
+	strcpy(p.about.weights_hash, "\x1b]0;title\a");
+	strcpy(p.about.trained_on, "\xC2\x9B" "2J");
+	strcpy(p.about.split, "te\x1bst");
+	strcpy(p.about.checkpoint, "run\x1b/\n/model.safetensors");
+	assert_int_equal(predictions_write(path, &p, &e), 0);
+	assert_int_equal(predictions_read(&q, path, &e), 0);
+	assert_string_equal(q.about.policy, "?[31mofficial?");
+	assert_string_equal(q.about.weights_hash, "?]0;title?");
+	assert_string_equal(q.about.trained_on, "??2J");
+	assert_string_equal(q.about.split, "te?st");
+	assert_string_equal(q.about.checkpoint, p.about.checkpoint);
+	predictions_free(&q);
+}
+
 /* What was not checked is no leak of 0 patients, and no other way round. */
 static void whether_a_leak_was_looked_for_comes_back(void **state)
 {
@@ -409,6 +431,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(drawings_and_radiographs_are_told_apart),
 		cmocka_unit_test(what_is_written_is_read_back_bit_for_bit),
+		cmocka_unit_test(where_they_come_from_tells_a_terminal_nothing),
 		cmocka_unit_test(whether_a_leak_was_looked_for_comes_back),
 		cmocka_unit_test(the_first_line_is_read_key_by_key),
 		cmocka_unit_test(any_name_that_fits_on_a_line_comes_back),

@@ -101,6 +101,7 @@ static int read_string(const struct reader *r, const cJSON *o, const char *name,
 	if (!cJSON_IsString(item) || strlen(item->valuestring) >= room)
 		return fail(r->e, EXIT_DATA, "%s: \"%s\" is not a text of less than %zu bytes", r->path, name, room);
 	memcpy(value, item->valuestring, strlen(item->valuestring) + 1);
+	controls_mend(value); /* it may be printed */
 	return 0;
 }
 

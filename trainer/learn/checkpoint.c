@@ -15,6 +15,7 @@
 #include "data/findings.h"
 #include "data/hash.h"
 #include "learn/safetensors.h"
+#include "utf8.h"
 
 struct checkpoint {
 	struct safetensors *file;
@@ -276,11 +277,13 @@ static double note_real(struct checkpoint *c, const char *key)
 	return value;
 }
 
+/* Weights come from anywhere, and what they note is printed. */
 static void copy_note(const struct checkpoint *c, const char *key, char *out, size_t size)
 {
 	const char *text = safetensors_note(c->file, key);
 
 	snprintf(out, size, "%s", text ? text : "");
+	controls_mend(utf8_mend(out));
 }
 
 static int read_notes(struct checkpoint *c, struct checkpoint_notes *notes, struct error *e)

@@ -121,8 +121,13 @@ static void read_provenance(struct provenance *about, long *rows, const char *li
 		const char *text = p + key + 1;
 
 		for (int k = 0; p[key] == '=' && k < N_KEYS; k++)
-			if (strlen(keys[k].key) == key && memcmp(keys[k].key, p, key) == 0)
-				unescape((char *)about + keys[k].at, keys[k].room, text, value);
+			if (strlen(keys[k].key) == key && memcmp(keys[k].key, p, key) == 0) {
+				char *noted = (char *)about + keys[k].at;
+
+				unescape(noted, keys[k].room, text, value);
+				if (noted != about->checkpoint && noted != about->command) /* those name files, whatever they are called */
+					controls_mend(noted);
+			}
 		if (key == 4 && memcmp(p, "leak=", 5) == 0 && isdigit((unsigned char)*text))
 			about->leaked = strtol(text, NULL, 10);
 		if (key == 5 && value == 3 && memcmp(p, "leaky=yes", 9) == 0)
@@ -335,7 +340,7 @@ static int read_row(struct reader *r, struct predictions *p, size_t i, struct er
 {
 	const struct columns *c = &r->columns;
 	struct sample *s = &p->samples[i];
-	const char *part = c->split < 0 ? "" : r->field[c->split];
+	const char *part = c->split < 0 ? "" : controls_mend(r->field[c->split]);
 
 	if (snprintf(s->id, sizeof s->id, "%s", r->field[c->id]) >= (int)sizeof s->id || !s->id[0])
 		return bad(r, e, *s->id ? "longer than an image's name" : "must not be empty", "id", r->field[c->id]);
