@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of the well-formed sequence at p, 0 where there is none. The second byte's limits leave out overlong forms, surrogates and
- * what is beyond U+10FFFF. */
-static size_t sequence(const unsigned char *p)
+/* The second byte's limits leave out overlong forms, surrogates and what is beyond U+10FFFF. */
+size_t utf8_character(const char *text)
 {
+	const unsigned char *p = (const unsigned char *)text;
 	unsigned char low = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80, high = p[0] == 0xED ? 0x9F : p[0] == 0xF4 ? 0x8F : 0xBF;
 	size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
 
@@ -20,10 +20,18 @@ static size_t sequence(const unsigned char *p)
 	return n;
 }
 
+int utf8_valid(const char *text)
+{
+	for (size_t n; *text; text += n)
+		if (!(n = utf8_character(text)))
+			return 0;
+	return 1;
+}
+
 char *utf8_mend(char *text)
 {
-	for (unsigned char *p = (unsigned char *)text; p && *p;) {
-		size_t n = sequence(p);
+	for (char *p = text; p && *p;) {
+		size_t n = utf8_character(p);
 
 		if (!n)
 			*p = '?';

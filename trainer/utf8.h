@@ -5,6 +5,11 @@
 
 #include <stddef.h>
 
+/* Bytes of the character that a text begins with, 0 where its first byte begins none that is well-formed UTF-8 (RFC 3629). */
+size_t utf8_character(const char *text);
+/* Whether a text is of nothing else. */
+int utf8_valid(const char *text);
+
 /* Every byte of a text that is no part of well-formed UTF-8 (RFC 3629) becomes a question mark. Returns the text, which may be NULL. */
 char *utf8_mend(char *text);
 

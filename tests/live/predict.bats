@@ -330,7 +330,7 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 	run ! grep -q '^.31mchexnet: fine' escaped/out
 }
 
-@test "a file name that is not UTF-8 leaves JSON and HTML valid" {
+@test "a file name that is not UTF-8 leaves JSON, HTML and files of predictions valid" {
 	python3 -c 'import json' 2>/dev/null || skip "no python3 to read the JSON"
 	name=$(printf 'b\303\344d')
 	mkdir -p "$name" && cp "$(find tree/images -name '*.png' | head -n 1)" "$name/$name.png"
@@ -347,6 +347,13 @@ for line in sys.stdin.buffer if sys.argv[1] == "lines" else [sys.stdin.buffer.re
 	valid cat "$name/again/manifest.json"
 	chexnet train --data "$name/again" --model densenet --growth 4 --blocks 1,1 --steps 2 --batch 8 --resamples 0 --threads 1 --output "$name/run" >/dev/null
 	lines=lines valid cat "$name/run/log.jsonl"
+	chexnet eval --data "$name/again" --weights "$name/run/model.safetensors" --threads 1 --resamples 0 --predictions "$name/eval.csv" >/dev/null
+	python3 -c 'import sys
+for path in sys.argv[1:]:
+    assert " checkpoint=b%C3%E4d/run/model.safetensors " in open(path, encoding="utf-8").read(), path' "$name/run/test.csv" "$name/eval.csv"
+	# what is read is the name as it was: the same weights' predictions may be replaced, and no other's
+	chexnet eval --data "$name/again" --weights "$name/run/model.safetensors" --threads 1 --resamples 0 --predictions "$name/eval.csv" >/dev/null
+	ends_with 64 chexnet eval --data "$name/again" --weights run1/model.safetensors --threads 1 --resamples 0 --predictions "$name/eval.csv"
 	chexnet report --predictions "$name/$name.csv" --log "$name/run/log.jsonl" --pictures "$name/maps" --resamples 100 --out "$name/r.html" --json "$name/r.json" >/dev/null
 	valid cat "$name/r.json"
 	python3 -c 'import sys; open(sys.argv[1], encoding="utf-8").read()' "$name/r.html"

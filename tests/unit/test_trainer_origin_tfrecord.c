@@ -331,22 +331,26 @@ static void where_a_set_was_mounted_is_in_no_name(void **state)
 	assert_int_equal(hash_below("/data/x"), hash_below("/mnt/server/data/x"));
 }
 
-static void a_name_that_fits_on_no_line_is_refused_where_it_is_read(void **state)
+static void a_name_that_fits_on_no_line_or_is_no_utf_8_is_refused_where_it_is_read(void **state)
 {
 	(void)state;
-	static const char *const names[] = { "images/two\nlines.png", "images/cr\r.png" };
+	static const char *const names[] = { "images/two\nlines.png", "images/cr\r.png", "images/r\xF6ntgen \xC3\xB6.png", "images/cut\xE2\x82.png" };
+	static const char *const reasons[] = { "a NUL or a line end in the name", "a NUL or a line end in the name",
+					       "bytes that are no UTF-8 in the name \"r?ntgen \xC3\xB6.png\"", "bytes that are no UTF-8 in the name \"cut??.png\"" };
 	struct synth_case *cases = synth_plan(&synth);
 	char directory[FILE_PATH];
 
 	make_directory(directory, "lines");
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 4; i++) {
 		struct origin o;
 		struct error e = { 0 };
 
 		snprintf(cases[i].sample.id, SAMPLE_ID, "%s", names[i]);
 		write_records(directory, "train-00000-of-00001", own, (size_t)i, 1, cases, 1);
 		assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e), -EXIT_DATA);
-		assert_non_null(strstr(e.text, "train-00000-of-00001: record 0 at byte 0: image/filename: a NUL or a line end in the name"));
+		const char *why = strstr(e.text, "train-00000-of-00001: record 0 at byte 0: image/filename: ");
+		assert_non_null(why);
+		assert_non_null(strstr(why, reasons[i]));
 	}
 	free(cases);
 }
@@ -381,7 +385,7 @@ int main(void)
 		cmocka_unit_test(the_reference_trainers_records_are_read_and_their_label_order_found),
 		cmocka_unit_test(names_keep_their_folders_where_they_come_twice_without),
 		cmocka_unit_test(where_a_set_was_mounted_is_in_no_name),
-		cmocka_unit_test(a_name_that_fits_on_no_line_is_refused_where_it_is_read),
+		cmocka_unit_test(a_name_that_fits_on_no_line_or_is_no_utf_8_is_refused_where_it_is_read),
 	};
 	return cmocka_run_group_tests(tests, small_tree, scratch_remove);
 }

@@ -8,6 +8,7 @@
 
 #include "data/file.h"
 #include "learn/predictions.h"
+#include "utf8.h"
 
 static char directory[512], path[640];
 
@@ -143,6 +144,27 @@ static void where_they_come_from_tells_a_terminal_nothing(void **state)
 	assert_string_equal(q.about.trained_on, "??2J");
 	assert_string_equal(q.about.split, "te?st");
 	assert_string_equal(q.about.checkpoint, p.about.checkpoint);
+	predictions_free(&q);
+}
+
+static void a_path_of_any_bytes_is_written_as_utf_8_and_read_as_it_was(void **state)
+{
+	struct error e = { 0 };
+	struct predictions p = three(), q;
+	char *text;
+	size_t size;
+
+	(void)state;
+	strcpy(p.about.checkpoint, "lat\xE9/\xC3\xA9 \xE2\x82/\xF0\x9F\xAB\x81\xED\xA0\x80.safetensors\xC3");
+	strcpy(p.about.command, "chexnet eval --weights=lat\xE9");
+	assert_int_equal(predictions_write(path, &p, &e), 0);
+	assert_int_equal(file_read(&text, &size, path, &e), 0);
+	assert_true(utf8_valid(text));
+	assert_non_null(strstr(text, " checkpoint=lat%E9/\xC3\xA9%20%E2%82/\xF0\x9F\xAB\x81%ED%A0%80.safetensors%C3 "));
+	free(text);
+	assert_int_equal(predictions_read(&q, path, &e), 0);
+	assert_string_equal(q.about.checkpoint, p.about.checkpoint);
+	assert_string_equal(q.about.command, p.about.command);
 	predictions_free(&q);
 }
 
@@ -432,6 +454,7 @@ int main(void)
 		cmocka_unit_test(drawings_and_radiographs_are_told_apart),
 		cmocka_unit_test(what_is_written_is_read_back_bit_for_bit),
 		cmocka_unit_test(where_they_come_from_tells_a_terminal_nothing),
+		cmocka_unit_test(a_path_of_any_bytes_is_written_as_utf_8_and_read_as_it_was),
 		cmocka_unit_test(whether_a_leak_was_looked_for_comes_back),
 		cmocka_unit_test(the_first_line_is_read_key_by_key),
 		cmocka_unit_test(any_name_that_fits_on_a_line_comes_back),

@@ -11,6 +11,7 @@
 #include "data/manifest.h"
 #include "data/source.h"
 #include "data/synth.h"
+#include "utf8.h"
 
 int sample_name(char id[SAMPLE_ID], const void *name, size_t size, struct error *why)
 {
@@ -20,6 +21,8 @@ int sample_name(char id[SAMPLE_ID], const void *name, size_t size, struct error 
 		return fail(why, EXIT_DATA, "image/filename: a NUL or a line end in the name \"%.*s\"", (int)size, (const char *)name);
 	memset(id, 0, SAMPLE_ID);
 	memcpy(id, name, size);
+	if (!utf8_valid(id)) /* it is to be a field of a file of predictions */
+		return fail(why, EXIT_DATA, "image/filename: bytes that are no UTF-8 in the name \"%s\": write the records with names in UTF-8", utf8_mend(id));
 	return 0;
 }
 

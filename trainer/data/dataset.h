@@ -22,7 +22,7 @@ extern const char *const split_names[SPLITS]; /* "train", "val", "test" */
 int split_index(const char *name);            /* -1: no split is called that */
 
 struct sample {
-	char id[SAMPLE_ID];     /* "00000001_000.png"; fits on a line */
+	char id[SAMPLE_ID];     /* "00000001_000.png"; UTF-8 that fits on a line */
 	uint32_t patient;
 	uint32_t labels, known; /* bit f: finding f present; known */
 };

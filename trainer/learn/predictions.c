@@ -10,6 +10,7 @@
 
 #include "data/csv.h"
 #include "data/file.h"
+#include "utf8.h"
 
 enum { MAX_COLUMNS = 256, LINE_ROOM = 1024 };
 
@@ -32,13 +33,20 @@ static int write_text(struct output_file *out, const char *text, struct error *e
 
 static int write_value(struct output_file *out, const char *value, struct error *e)
 {
-	for (const unsigned char *p = (const unsigned char *)value; *p; p++) {
+	for (size_t n; *value; value += n) {
+		const unsigned char first = (unsigned char)*value;
 		char escaped[4];
-		int n = *p <= ' ' || *p == '%' || *p == 0x7f ? snprintf(escaped, sizeof escaped, "%%%02X", *p) :
-							       snprintf(escaped, sizeof escaped, "%c", *p);
+		int rc;
 
-		if (output_write(out, escaped, (size_t)n, e))
-			return -e->code;
+		n = utf8_character(value);
+		if (n == 0 || first <= ' ' || first == '%' || first == 0x7f) { /* a path may be of any bytes, and the file is UTF-8 */
+			n = 1;
+			rc = output_write(out, escaped, (size_t)snprintf(escaped, sizeof escaped, "%%%02X", first), e);
+		} else {
+			rc = output_write(out, value, n, e);
+		}
+		if (rc)
+			return rc;
 	}
 	return 0;
 }
