@@ -63,30 +63,37 @@ bool hostlist_has(const char *list, const char *host)
 	}
 }
 
-/* "/dev/nvidia3" or "/dev/nvidia[0-3,5]", or several of them with commas between, to minors; "0-3,5" is the kernel's own list form. */
-static int file_minors(const char *file, struct cpuset *minors)
+/* "/dev/nvidia3" or "/dev/nvidia[3,0-2]", or several of them with commas between, to minors in the order in which they are written, which
+ * is Slurm's. Returns how many there are, at most one more than GRES_MAX_GPUS; -1 for anything else. */
+static int file_minors(const char *file, int minors[GRES_MAX_GPUS + 1])
 {
 	static const char prefix[] = "/dev/nvidia";
-	char list[256];
-	struct cpuset some;
+	bool many = false; /* between [ and ] */
+	int n = 0;
 
-	*minors = (struct cpuset){ 0 };
 	for (;;) {
-		if (strncmp(file, prefix, sizeof prefix - 1))
+		char range[32];
+		struct cpuset some;
+		if (!many) {
+			if (strncmp(file, prefix, sizeof prefix - 1))
+				return -1;
+			file += sizeof prefix - 1;
+			many = *file == '[';
+			file += many;
+		}
+		const size_t length = strcspn(file, ",]");
+		snprintf(range, sizeof range, "%.*s", (int)length, file);
+		if (length >= sizeof range || cpulist_parse(range, &some) || cpuset_empty(&some))
 			return -1;
-		file += sizeof prefix - 1;
-		const bool many = *file == '[';
-		file += many;
-		size_t n = strcspn(file, many ? "]" : ",");
-		if (!n || n >= sizeof list || (many && file[n] != ']'))
-			return -1;
-		snprintf(list, sizeof list, "%.*s", (int)n, file);
-		if (cpulist_parse(list, &some))
-			return -1;
-		*minors = cpuset_or(minors, &some);
-		file += n + many;
+		for (int m = cpuset_next(&some, 0); m >= 0 && n <= GRES_MAX_GPUS; m = cpuset_next(&some, m + 1))
+			minors[n++] = m;
+		file += length;
+		if (many && *file == ']') {
+			many = false;
+			file++;
+		}
 		if (!*file)
-			return 0;
+			return many ? -1 : n;
 		if (*file++ != ',')
 			return -1;
 	}
@@ -123,12 +130,14 @@ static bool value_of(const char *line, const char *key, char *buf, size_t size)
 static int add_line(const char *line, int number, struct gres_conf *out, char *error, size_t size)
 {
 	char file[512], cores[512];
-	struct cpuset minors, set = { 0 };
+	int minors[GRES_MAX_GPUS + 1], files;
+	struct cpuset set = { 0 };
 	const bool has_cores = (value_of(line, "Cores", cores, sizeof cores) || value_of(line, "CPUs", cores, sizeof cores)) && *cores;
 
 	if (!value_of(line, "File", file, sizeof file))
 		return 0;
-	if (file_minors(file, &minors)) {
+	files = file_minors(file, minors);
+	if (files < 0) {
 		snprintf(error, size, "line %d: File=%.64s: /dev/nvidiaN or /dev/nvidia[N-M] expected", number, file);
 		return -1;
 	}
@@ -136,13 +145,13 @@ static int add_line(const char *line, int number, struct gres_conf *out, char *e
 		snprintf(error, size, "line %d: Cores=%.64s: a list such as 0-15 expected", number, cores);
 		return -1;
 	}
-	for (int m = cpuset_next(&minors, 0); m >= 0; m = cpuset_next(&minors, m + 1)) {
+	for (int i = 0; i < files; i++) {
 		if (out->gpus == GRES_MAX_GPUS) {
 			snprintf(error, size, "line %d: more than %d GPUs", number, GRES_MAX_GPUS);
 			return -1;
 		}
 		struct gres_gpu *gpu = &out->gpu[out->gpus++];
-		*gpu = (struct gres_gpu){ .minor = m, .line = number, .has_cores = has_cores, .cores = set };
+		*gpu = (struct gres_gpu){ .minor = minors[i], .line = number, .has_cores = has_cores, .cores = set };
 		value_of(line, "Type", gpu->type, sizeof gpu->type);
 	}
 	return 0;

@@ -140,6 +140,13 @@ static void another_order_of_the_lines_is_wrong(void **state)
 	char text[sizeof swapped + 32];
 	snprintf(text, sizeof text, "AutoDetect=nvml\n%s", swapped);
 	assert_int_equal(check(text), 0);
+	/* and as they come in a line */
+	node->gpu[1].at.package = 0;
+	assert_int_equal(check("Name=gpu File=/dev/nvidia[0,1] Cores=0-1\n"), 0);
+	assert_int_equal(check("Name=gpu File=/dev/nvidia[1,0] Cores=0-1\n"), 1);
+	assert_non_null(strstr(printed, "line 1, /dev/nvidia1: 0000:02:00.0, Cores=0-1: on its socket\nline 1, /dev/nvidia0: "));
+	assert_non_null(strstr(printed, "in the order of these lines: write one for each, in bus order: File=/dev/nvidia0, File=/dev/nvidia1\n"));
+	assert_int_equal(check("Name=gpu File=/dev/nvidia1,/dev/nvidia[0] Cores=0-1\n"), 1);
 }
 
 /* Steps are refused there until plugstack.conf says which order Slurm's is. */
@@ -154,6 +161,7 @@ static void device_numbers_in_another_order_than_the_bus(void **state)
 		{ "AutoDetect=nvidia\n", NUMBERS_MINOR, "numbers=minor" },
 		{ "Name=gpu File=/dev/nvidia[0-2]\n", NUMBERS_MINOR, "numbers=minor" },
 		{ "Name=gpu File=/dev/nvidia2\nName=gpu File=/dev/nvidia0\nName=gpu File=/dev/nvidia1\n", NUMBERS_BUS, "numbers=bus" },
+		{ "Name=gpu File=/dev/nvidia[2,0-1]\n", NUMBERS_BUS, "numbers=bus" },
 		{ "Name=gpu File=/dev/nvidia1\nName=gpu File=/dev/nvidia0\nName=gpu File=/dev/nvidia2\n", NUMBERS_UNKNOWN,
 			"in bus order: File=/dev/nvidia2, File=/dev/nvidia0, File=/dev/nvidia1, and numbers=bus in plugstack.conf" },
 	};
@@ -232,8 +240,15 @@ static void bad_lines_are_named(void **state)
 	assert_string_equal(error, "line 2: File=/dev/nvidiaX: /dev/nvidiaN or /dev/nvidia[N-M] expected");
 	assert_int_equal(gres_conf_parse("Name=gpu File=/dev/nvidia0 Cores=a", "n1", &conf, error, sizeof error), -1);
 	assert_string_equal(error, "line 1: Cores=a: a list such as 0-15 expected");
-	assert_int_equal(gres_conf_parse("Name=gpu File=/dev/nvidia[0", "n1", &conf, error, sizeof error), -1);
+	static const char *const files[] = { "nvidia[0", "nvidia[0,", "nvidia[0,]", "nvidia[0]x", "nvidia0]", "nvidia[]", "nvidia[0],1", "nvidia0,", "nvidia" };
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+		char text[64];
+		snprintf(text, sizeof text, "Name=gpu File=/dev/%s", files[i]);
+		if (gres_conf_parse(text, "n1", &conf, error, sizeof error) != -1 || !strstr(error, "expected"))
+			fail_msg("%s: %s", text, error);
+	}
 	assert_int_equal(gres_conf_parse("Name=gpu File=/dev/nvidia[0-999]", "n1", &conf, error, sizeof error), -1);
+	assert_string_equal(error, "line 1: more than 64 GPUs");
 }
 
 static void the_picture_names_every_gpu_and_task(void **state)
