@@ -379,13 +379,14 @@ static const char *last_spelt(const char *name, int group)
 	return value ? value : getenv(name);
 }
 
-/* Since 23.11 the same can be said as --tres-bind=gres/gpu:…, and SLURM_TRES_BIND hands on the --gpu-bind of sbatch and salloc. */
+/* Since 23.11 the same can be said as --tres-bind=gres/gpu:…, and SLURM_TRES_BIND hands on the --gpu-bind of sbatch and salloc. Slurm's old
+ * word --accel-bind=g, closest, can only be typed, and no SLURM_GPU_BIND switches it off. */
 static bool binds_gpus(int component, int group)
 {
-	const char *said_gpus = said(component, "gpu-bind"), *any = said(component, "tres-bind");
+	const char *said_gpus = said(component, "gpu-bind"), *any = said(component, "tres-bind"), *accel = said(component, "accel-bind");
 	const char *gpus = said_gpus ? said_gpus : last_spelt("SLURM_GPU_BIND", group), *of_job = last_spelt("SLURM_TRES_BIND", group);
 
-	if (strstr(any ? any : "", "gpu"))
+	if (strstr(any ? any : "", "gpu") || strchr(accel ? accel : "", 'g'))
 		return true;
 	/* our word of one component holds for those that have none of their own */
 	if (is_alias(said_gpus) || (client.alias && !said_gpus))

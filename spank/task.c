@@ -114,7 +114,7 @@ static void find_instances(void)
 static void warn_same_gpus(int local, int tasks, int all, int seen)
 {
 	if (local == 0 && step.options.hvd && step.chosen_gpus && !step.options.share && seen != 1 && tasks > 1 && (seen ? seen : all) * tasks > all)
-		slurm_spank_log("hvd: %s: --gpu-bind, the step's or the job's, shows several of the %d GPUs to each of %d tasks: type --gpu-bind=socket to give each its own",
+		slurm_spank_log("hvd: %s: --gpu-bind or --accel-bind, the step's or the job's, shows several of the %d GPUs to each of %d tasks: type --gpu-bind=socket instead to give each its own",
 			step.host, all, tasks);
 }
 
