@@ -78,14 +78,24 @@ static void deal_free(const struct request *r, const struct groups *all, int *gr
 		}
 }
 
-static int deal_fixed(const struct node *node, const struct request *r, const struct groups *all, int *group_of)
+/* The masks that GPUs are dealt by; NULL where no task of several is nearer to one than the others. */
+static const struct cpuset *masks_of(const struct request *r)
+{
+	bool differ = r->tasks == 1;
+
+	for (int t = 1; r->found && t < r->tasks; t++)
+		differ |= !cpuset_equal(&r->found[t], &r->found[0]);
+	return r->fixed ? r->fixed : differ ? r->found : NULL;
+}
+
+static int deal_near(const struct node *node, const struct request *r, const struct cpuset *masks, const struct groups *all, int *group_of)
 {
 	unsigned char *cost = calloc((size_t)r->tasks * (size_t)all->count, 1);
 	if (!cost)
 		return -1;
 	for (int t = 0; t < r->tasks; t++)
 		for (int g = 0; g < all->count; g++)
-			cost[t * all->count + g] = (unsigned char)group_distance(node, r, &all->group[g], &r->fixed[t]);
+			cost[t * all->count + g] = (unsigned char)group_distance(node, r, &all->group[g], &masks[t]);
 	int rc = assign_tasks(r->tasks, all->count, cost, group_of);
 	free(cost);
 	return rc;
@@ -328,8 +338,9 @@ int place_tasks(const struct node *node, const struct request *request, struct p
 	if (!group_of || !plan->task)
 		goto out_of_memory;
 	plan->tasks = request->tasks;
-	if (all.count && request->fixed) {
-		if (deal_fixed(node, request, &all, group_of))
+	const struct cpuset *masks = masks_of(request);
+	if (all.count && masks) {
+		if (deal_near(node, request, masks, &all, group_of))
 			goto out_of_memory;
 	} else if (all.count) {
 		deal_free(request, &all, group_of);

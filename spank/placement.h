@@ -92,6 +92,7 @@ struct request {
 	struct cpuset job;              /* CPUs of its whole job here, for advice only; empty: not known */
 	bool cpus_by_task;              /* the job's CPUs came with tasks (-c), for advice only */
 	const struct cpuset *fixed;     /* [tasks] masks that must stay as they are; NULL: the plan chooses */
+	const struct cpuset *found;     /* [tasks] masks for POLICY_NONE to deal GPUs by; NULL: they are not known */
 };
 
 struct task_plan {

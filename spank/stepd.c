@@ -383,8 +383,10 @@ static void make_plan(spank_t spank)
 		return;
 	if (leaves_gpus((int)tasks))
 		step.options.keep_gpus = 1;
-	step.per_task = step.options.keep_cpus || step.options.keep_gpus || step.devices.unplaced || step.devices.in_doubt;
-	if (step.options.keep_cpus)
+	/* the policy none, too, deals GPUs by the CPUs that it leaves alone */
+	const bool by_cpus = step.options.keep_cpus || (step.options.policy == POLICY_NONE && step.devices.count && !step.options.keep_gpus);
+	step.per_task = by_cpus || step.options.keep_gpus || step.devices.unplaced || step.devices.in_doubt;
+	if (by_cpus)
 		step.masks = shared_memory(tasks * sizeof *step.masks);
 	fill_request(spank, (int)tasks);
 	step.widened = is_widened(spank);

@@ -82,7 +82,7 @@ static int bound_devices(spank_t spank, struct step_devices *out, char *error, s
 	return rc || out->in_doubt ? -1 : 0;
 }
 
-/* What the user has bound the tasks of the node to; NULL where that is nothing, or not known of all. */
+/* What Slurm, or the user, has bound the tasks of the node to; NULL where that is nothing, or not known of all. */
 static const struct cpuset *bound_masks(spank_t spank, int local)
 {
 	char type[64] = "";
@@ -210,8 +210,9 @@ static int plan_again(spank_t spank, int local, struct plan *plan)
 
 	find_instances();
 	step_name_devices();
-	if (step.options.keep_cpus)
-		step.request->fixed = bound_masks(spank, local);
+	const struct cpuset *masks = step.masks ? bound_masks(spank, local) : NULL;
+	step.request->fixed = step.options.keep_cpus ? masks : NULL;
+	step.request->found = masks;
 	rc = place_tasks(step.node, step.request, plan);
 	if (rc)
 		step_fail(EXIT_USAGE, plan->refusal);
@@ -388,7 +389,7 @@ static void bind_task(spank_t spank)
 		step_fail(EXIT_INTERNAL, "Slurm does not say which task this is");
 		return;
 	}
-	if (!step.per_task && slurm_bound_gpus(spank)) {
+	if (!step.options.keep_gpus && slurm_bound_gpus(spank)) {
 		step.per_task = true;
 		step.options.keep_gpus = 1;
 		if (local == 0 && !step.options.by_site)

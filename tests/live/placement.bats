@@ -554,6 +554,28 @@ tasks_of_nodes() { # "2 2": how many tasks each node has
 	[ "$(tasks | wc -l)" -eq 5 ]
 }
 
+@test "--hvd-bind=none deals each task a GPU near the CPUs that Slurm gave it" {
+	local task host local_rank cpus uuid
+	run in_cluster srun -Q -N1 -n4 --gpus=4 --hvd-bind=none bash -c "$look"
+	echo "$output"
+	[ "$(tasks | cut -d' ' -f5 | sort -u | wc -l)" -eq 4 ]
+	# Slurm has dealt the tasks to the sockets in turn, and the first two GPUs are on the first one
+	[ "$(tasks | cut -d' ' -f4 | xargs)" = '0 8 1 9' ]
+	while read -r task host local_rank cpus uuid; do
+		[[ " $(package_cpus "$(gpu_bus "$uuid")") " == *" $cpus "* ]]
+	done < <(tasks)
+	# where all have the same CPUs, in bus order
+	run in_cluster srun -Q -N1 -n4 --gpus=4 --cpu-bind=none --hvd-bind=none bash -c "$look"
+	echo "$output"
+	[ "$(tasks | cut -d' ' -f5 | sed 's/.*0000//' | xargs)" = "$(tasks | cut -d' ' -f5 | sed 's/.*0000//' | sort | xargs)" ]
+	# GPUs that Slurm itself binds where only the site wants a binding stay
+	sed -i 's/$/ enable=always hvd-bind=none/' "$CLUSTER/etc/plugstack.conf"
+	run in_cluster srun -Q -N1 -n4 --gpus-per-task=1 bash -c "$look"
+	sed -i 's/ enable=always hvd-bind=none$//' "$CLUSTER/etc/plugstack.conf"
+	echo "$output"
+	[ "$(tasks | cut -d' ' -f5 | grep -cx '[0-3]')" -eq 4 ]
+}
+
 @test "more cores than sockets, no GPUs: as many tasks on a node as it has sockets" {
 	run in_cluster srun -Q -N2 --hvd bash -c "$look"
 	tasks_of_nodes '2 2'

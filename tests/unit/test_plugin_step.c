@@ -492,8 +492,10 @@ static void the_policy_none_leaves_gpus_where_numbers_differ(void **state)
 	visible = two;
 	for (int t = 1; t <= 4; t++) {
 		assert_int_equal(run_step("hide-gpus,none", t, 0), 0);
-		assert_non_null(strstr(record->task[0].variables, "CUDA_VISIBLE_DEVICES=GPU-c0de0000-0000-4000-8000-000000000000"));
-		assert_int_equal(strstr(record->task[0].variables, two) == NULL, t == 2);
+		/* Slurm has bound task 0 to socket 1 */
+		assert_non_null(strstr(record->task[0].variables, t == 2 ? "CUDA_VISIBLE_DEVICES=GPU-c0de0000-0000-4000-8000-000000000003\n" : two));
+		if (t == 2)
+			assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=GPU-c0de0000-0000-4000-8000-000000000000\n"));
 	}
 	/* what the user asks for is another thing */
 	assert_int_equal(run_step("hide-gpus,none,share", 4, 0), 0);

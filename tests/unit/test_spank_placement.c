@@ -361,6 +361,39 @@ static void few_tasks_go_where_the_cores_are(void **state)
 	plan_free(&plan);
 }
 
+/* Slurm's own CPUs of four tasks: socket after socket in turn, or the same for all. */
+static void the_policy_none_deals_gpus_by_the_cpus_that_tasks_have(void **state)
+{
+	static const int where[] = { 0, 0, 1, 1 }, near[] = { 0, 2, 1, 3 }, in_turn[] = { 0, 2, 1, 3 };
+	struct cpuset found[4] = { 0 };
+	struct plan plan;
+	(void)state;
+
+	make_machine(2, 1, 4, 1, where, 4, false);
+	for (int same = 0; same < 2; same++)
+		for (int order = ORDER_SPREAD; order <= ORDER_INTERLEAVE; order++) {
+			ask_for(4, POLICY_NONE, (enum order)order);
+			for (int t = 0; t < 4; t++) {
+				found[t] = same ? node->allowed : (struct cpuset){ 0 };
+				cpuset_add(&found[t], t % 2 * 4 + t / 2);
+			}
+			request->found = found;
+			assert_int_equal(place_tasks(node, request, &plan), 0);
+			for (int t = 0; t < 4; t++) {
+				assert_int_equal(plan.task[t].device[0], !same ? near[t] : order == ORDER_INTERLEAVE ? in_turn[t] : t);
+				assert_true(cpuset_empty(&plan.task[t].cpus) && cpuset_empty(&plan.task[t].numa));
+			}
+			plan_free(&plan);
+		}
+	/* a task alone */
+	ask_for(1, POLICY_NONE, ORDER_SPREAD);
+	found[0] = node->package[1].cpus;
+	request->found = found;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	assert_int_equal(plan.task[0].device[0], 2);
+	plan_free(&plan);
+}
+
 static void nics_are_near_and_shared_out(void **state)
 {
 	static const int where[] = { 0, 0, 1, 1 };
@@ -528,6 +561,7 @@ int main(void)
 		cmocka_unit_test(plans_are_optimal_on_every_machine),
 		cmocka_unit_test(threads_are_the_share_less_one),
 		cmocka_unit_test(few_tasks_go_where_the_cores_are),
+		cmocka_unit_test(the_policy_none_deals_gpus_by_the_cpus_that_tasks_have),
 		cmocka_unit_test(nics_are_near_and_shared_out),
 		cmocka_unit_test(refusals_say_both_numbers),
 		cmocka_unit_test(groups_of_gpus_stay_together),
