@@ -83,9 +83,11 @@ static const struct cpuset *masks_of(const struct request *r)
 {
 	bool differ = r->tasks == 1;
 
+	if (r->fixed || r->policy != POLICY_NONE)
+		return r->fixed;
 	for (int t = 1; r->found && t < r->tasks; t++)
 		differ |= !cpuset_equal(&r->found[t], &r->found[0]);
-	return r->fixed ? r->fixed : differ ? r->found : NULL;
+	return differ ? r->found : NULL;
 }
 
 static int deal_near(const struct node *node, const struct request *r, const struct cpuset *masks, const struct groups *all, int *group_of)
@@ -185,13 +187,14 @@ static int cut_pieces(const struct node *node, struct plan *plan)
 	return 0;
 }
 
-static struct cpuset cores_of_task(const struct node *node, const struct request *r, const struct task_plan *task)
+static struct cpuset cores_of_task(const struct node *node, const struct request *r, const struct plan *plan, int task)
 {
-	return cores_of(node, cpuset_empty(&task->cpus) ? &r->allowed : &task->cpus);
+	const struct cpuset *cpus = &plan->task[task].cpus;
+
+	return cores_of(node, !cpuset_empty(cpus) ? cpus : r->found ? &r->found[task] : &r->allowed);
 }
 
-/* Share of the cores: a core that k tasks may use counts 1/k for each; one core is left to communication. 0, or -1 when
- * memory is short. */
+/* One core is left to communication. 0, or -1 when memory is short. */
 static int count_threads(const struct node *node, const struct request *r, struct plan *plan)
 {
 	int *users = calloc((size_t)node->cores + 1, sizeof *users);
@@ -199,16 +202,15 @@ static int count_threads(const struct node *node, const struct request *r, struc
 	if (!users)
 		return -1;
 	for (int t = 0; t < plan->tasks; t++) {
-		struct cpuset cores = cores_of_task(node, r, &plan->task[t]);
+		struct cpuset cores = cores_of_task(node, r, plan, t);
 		for (int c = cpuset_next(&cores, 0); c >= 0; c = cpuset_next(&cores, c + 1))
 			users[c]++;
 	}
 	for (int t = 0; t < plan->tasks; t++) {
-		struct cpuset cores = cores_of_task(node, r, &plan->task[t]);
-		double share = 0;
+		struct cpuset cores = cores_of_task(node, r, plan, t);
 		for (int c = cpuset_next(&cores, 0); c >= 0; c = cpuset_next(&cores, c + 1))
-			share += 1.0 / users[c];
-		int whole = (int)(share + 1e-6);
+			plan->task[t].cores += 1.0 / users[c];
+		int whole = (int)(plan->task[t].cores + 1e-6);
 		plan->task[t].threads = whole > 1 ? whole - 1 : 1;
 	}
 	free(users);

@@ -92,7 +92,7 @@ struct request {
 	struct cpuset job;              /* CPUs of its whole job here, for advice only; empty: not known */
 	bool cpus_by_task;              /* the job's CPUs came with tasks (-c), for advice only */
 	const struct cpuset *fixed;     /* [tasks] masks that must stay as they are; NULL: the plan chooses */
-	const struct cpuset *found;     /* [tasks] masks for POLICY_NONE to deal GPUs by; NULL: they are not known */
+	const struct cpuset *found;     /* [tasks] masks that POLICY_NONE leaves, and deals GPUs by; NULL: they are not known */
 };
 
 struct task_plan {
@@ -100,7 +100,8 @@ struct task_plan {
 	int device[TASK_MAX_DEVICES]; /* indices into request.device */
 	struct cpuset cpus;           /* its mask; empty with POLICY_NONE */
 	struct cpuset numa;           /* NUMA nodes (kernel's numbers) whose memory is preferred */
-	int threads;                  /* compute threads that its share of the cores carries, ≥ 1 */
+	double cores;                 /* its share: one that k tasks may use counts 1/k */
+	int threads;                  /* compute threads that this carries, ≥ 1 */
 	int nic;                      /* index into node.nic, -1 none */
 	int distance;                 /* of its CPUs from its farthest GPU; -1 without a GPU */
 };

@@ -353,6 +353,13 @@ static void report(spank_t spank, const char *note)
 	step_warn_idle(spank);
 }
 
+/* Whether it counts which CPUs the tasks have: the policy none, too, deals GPUs by them, and who asked for nothing is not to have fewer. */
+static bool looks_at_cpus(void)
+{
+	const struct options *o = &step.options;
+	return o->keep_cpus || (step.devices.count && !o->keep_gpus && (o->policy == POLICY_NONE || o->by_site));
+}
+
 static void make_plan(spank_t spank)
 {
 	const struct inventory_source source = {
@@ -383,10 +390,8 @@ static void make_plan(spank_t spank)
 		return;
 	if (leaves_gpus((int)tasks))
 		step.options.keep_gpus = 1;
-	/* the policy none, too, deals GPUs by the CPUs that it leaves alone */
-	const bool by_cpus = step.options.keep_cpus || (step.options.policy == POLICY_NONE && step.devices.count && !step.options.keep_gpus);
-	step.per_task = by_cpus || step.options.keep_gpus || step.devices.unplaced || step.devices.in_doubt;
-	if (by_cpus)
+	step.per_task = looks_at_cpus() || step.options.keep_gpus || step.devices.unplaced || step.devices.in_doubt;
+	if (looks_at_cpus())
 		step.masks = shared_memory(tasks * sizeof *step.masks);
 	fill_request(spank, (int)tasks);
 	step.widened = is_widened(spank);
@@ -456,8 +461,12 @@ static void keep_mask(spank_t spank)
 	int local = -1;
 	pid_t pid;
 
-	if (spank_get_item(spank, S_TASK_ID, &local) == ESPANK_SUCCESS && local >= 0 && local < step.plan.tasks && spank_get_item(spank, S_TASK_PID, &pid) == ESPANK_SUCCESS)
-		sched_getaffinity(pid, sizeof *step.masks, (cpu_set_t *)&step.masks[local]);
+	if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS || local < 0 || local >= step.plan.tasks || spank_get_item(spank, S_TASK_PID, &pid) != ESPANK_SUCCESS)
+		return;
+	struct cpuset *mask = &step.masks[local];
+	/* where nothing confines a task, it has others' cores in it */
+	if (!sched_getaffinity(pid, sizeof *mask, (cpu_set_t *)mask) && !step.options.keep_cpus)
+		*mask = cpuset_and(mask, &step.request->allowed);
 }
 
 void stepd_task_forked(spank_t spank)

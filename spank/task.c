@@ -93,7 +93,7 @@ static const struct cpuset *bound_masks(spank_t spank, int local)
 		return NULL;
 	for (int t = 0; known && t < step.request->tasks; t++)
 		known = !cpuset_empty(&step.masks[t]);
-	if (!known && local == 0 && !step.options.by_site)
+	if (!known && local == 0 && step.options.keep_cpus && !step.options.by_site)
 		slurm_spank_log("hvd: %s: which CPUs the tasks have is not known: their GPUs may be far", step.host);
 	return known ? step.masks : NULL;
 }
@@ -203,6 +203,27 @@ static int follow_gpus(spank_t spank, int local, struct plan *plan)
 	return 0;
 }
 
+/* A step that asked for nothing keeps its CPUs where the plan would leave one of its tasks a smaller share of the cores. */
+static void keep_share(struct plan *plan)
+{
+	struct request *r = step.request;
+	const enum policy policy = r->policy;
+	struct plan left;
+	bool less = false;
+
+	r->policy = POLICY_NONE;
+	place_tasks(step.node, r, &left);
+	for (int t = 0; t < left.tasks; t++)
+		less |= plan->task[t].cores + 1e-6 < left.task[t].cores;
+	plan_free(less ? plan : &left);
+	if (less) {
+		*plan = left;
+		step.options.policy = POLICY_NONE;
+	} else {
+		r->policy = policy;
+	}
+}
+
 /* GPUs near the CPUs that the tasks have, where the user chose these: every task works out the same plan for all. */
 static int plan_again(spank_t spank, int local, struct plan *plan)
 {
@@ -216,6 +237,8 @@ static int plan_again(spank_t spank, int local, struct plan *plan)
 	rc = place_tasks(step.node, step.request, plan);
 	if (rc)
 		step_fail(EXIT_USAGE, plan->refusal);
+	else if (step.options.by_site && !step.options.keep_cpus)
+		keep_share(plan);
 	return rc;
 }
 

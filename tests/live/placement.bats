@@ -568,12 +568,33 @@ tasks_of_nodes() { # "2 2": how many tasks each node has
 	run in_cluster srun -Q -N1 -n4 --gpus=4 --cpu-bind=none --hvd-bind=none bash -c "$look"
 	echo "$output"
 	[ "$(tasks | cut -d' ' -f5 | sed 's/.*0000//' | xargs)" = "$(tasks | cut -d' ' -f5 | sed 's/.*0000//' | sort | xargs)" ]
-	# GPUs that Slurm itself binds where only the site wants a binding stay
+	# GPUs that Slurm itself binds stay where only the site wants a binding
 	sed -i 's/$/ enable=always hvd-bind=none/' "$CLUSTER/etc/plugstack.conf"
 	run in_cluster srun -Q -N1 -n4 --gpus-per-task=1 bash -c "$look"
 	sed -i 's/ enable=always hvd-bind=none$//' "$CLUSTER/etc/plugstack.conf"
 	echo "$output"
 	[ "$(tasks | cut -d' ' -f5 | grep -cx '[0-3]')" -eq 4 ]
+}
+
+@test "enable=always leaves no task fewer cores than Slurm gave it" {
+	local words stock cpus
+	for words in "-n2 -c8 --gpus=2" "-n1 -c12 --gpus=1" "-n4 -c4 --gpus=4" "-n2 --gpus=2 --exclusive"; do
+		# shellcheck disable=SC2086
+		run in_cluster srun -Q -N1 $words bash -c "$look"
+		stock=$(tasks | cut -d' ' -f4)
+		sed -i 's/$/ enable=always/' "$CLUSTER/etc/plugstack.conf"
+		# shellcheck disable=SC2086
+		run in_cluster srun -Q -N1 $words bash -c "$look"
+		sed -i 's/ enable=always$//' "$CLUSTER/etc/plugstack.conf"
+		echo "$words: Slurm alone $(xargs <<<"$stock"), then"$'\n'"$output"
+		[ "$(grep -c '^task ' <<<"$output")" -eq "$(wc -l <<<"$output")" ]
+		[ -z "$(tasks | cut -d' ' -f5 | grep -v '^GPU-[^,]*$')" ]
+		case $words in
+		# the GPUs are on the first socket, which has half of the step's cores
+		*-c8* | *-c12*) [ "$(tasks | cut -d' ' -f4)" = "$stock" ] ;;
+		*) tasks_are_near_their_gpus "$(wc -l <<<"$stock")" ;;
+		esac
+	done
 }
 
 @test "more cores than sockets, no GPUs: as many tasks on a node as it has sockets" {

@@ -368,8 +368,14 @@ static void cores_of_another_machine_are_refused(void **state)
 	assert_int_equal(run_step("hide-gpus,socket", 4, 0), 0);
 	assert_int_equal(record->lines, 1);
 	assert_non_null(strstr(record->line, ": 2 tasks share 1 core near their GPUs, of the step's 4: give the job more cores"));
+	/* which nobody asked for */
 	assert_int_equal(run_step("by-site,socket", 4, 0), 0);
 	assert_int_equal(record->lines, 0);
+	for (int t = 0; t < 4; t++) {
+		assert_false(record->task[t].bound);
+		assert_non_null(strstr(record->task[t].variables, "HVD_POLICY=none\n"));
+		assert_non_null(strstr(record->task[t].variables, "CUDA_VISIBLE_DEVICES=GPU-"));
+	}
 	/* some of them are not here */
 	strcpy(step_cores, "4-8");
 	assert_int_equal(run_step(words, 2, 0), 70);
