@@ -46,6 +46,16 @@ static const char *policy_words(enum policy policy)
 	return "";
 }
 
+/* Whether the task has an instance of a GPU that nobody names. */
+static bool is_unplaced(const struct request *r, const struct task_plan *task)
+{
+	bool unplaced = false;
+
+	for (int i = 0; i < task->devices; i++)
+		unplaced |= r->device[task->device[i]] < 0;
+	return unplaced;
+}
+
 static void add_reason(struct text *t, const struct request *r, const struct task_plan *task)
 {
 	if (r->fixed)
@@ -54,6 +64,8 @@ static void add_reason(struct text *t, const struct request *r, const struct tas
 		text_add(t, "CPUs as Slurm set them");
 	else if (!task->devices)
 		text_add(t, "no GPU: its share of the node");
+	else if (is_unplaced(r, task))
+		text_add(t, "which GPU the instance is cut from is not known: %s", r->policy == POLICY_GPU ? "its share of the step's CPUs" : "the step's CPUs");
 	else if (task->distance == 0)
 		text_add(t, "%s", policy_words(r->policy));
 	else

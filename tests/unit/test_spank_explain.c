@@ -90,6 +90,28 @@ static void json_is_as_in_the_contract(void **state)
 	assert_non_null(strstr(text, "{\"task\":0,\"gpus\":[],\"cpus\":\"0-1\",\"numa\":[0],\"package\":[0],\"nic\":null,\"threads\":1,\"distance\":null}"));
 }
 
+static void an_instance_of_unknown_place_is_near_nothing(void **state)
+{
+	static const int where[] = { 0, 1 };
+	static const char unknown[] = ": which GPU the instance is cut from is not known: ";
+	struct plan plan;
+	(void)state;
+
+	make_machine(2, 1, 2, 1, where, 2, false);
+	for (int policy = POLICY_SOCKET; policy <= POLICY_GPU; policy++) {
+		ask_for(1, (enum policy)policy, ORDER_SPREAD);
+		request->gpus_per_task = 2; /* one of them is known */
+		request->device[1] = -1;
+		request->instance[1] = "MIG-2f1c2a8e";
+		assert_int_equal(place_tasks(node, request, &plan), 0);
+		explain_task(node, request, &plan, 0, line, sizeof line);
+		assert_non_null(strstr(line, "GPU MIG-2f1c2a8e, CPUs 0-3, "));
+		assert_non_null(strstr(line, unknown));
+		assert_string_equal(strstr(line, unknown) + sizeof unknown - 1, policy == POLICY_GPU ? "its share of the step's CPUs" : "the step's CPUs");
+		plan_free(&plan);
+	}
+}
+
 static void names_are_escaped(void **state)
 {
 	static const int where[] = { 0, 0 };
@@ -208,6 +230,7 @@ int main(void)
 		cmocka_unit_test(bandwidths_are_those_of_the_whole_name),
 		cmocka_unit_test(the_slower_of_different_gpus_is_named),
 		cmocka_unit_test(json_is_as_in_the_contract),
+		cmocka_unit_test(an_instance_of_unknown_place_is_near_nothing),
 		cmocka_unit_test(names_are_escaped),
 		cmocka_unit_test(a_line_fits_its_buffer),
 		cmocka_unit_test(the_farthest_gpu_is_named_with_what_helps),
