@@ -442,7 +442,11 @@ int site_parse(struct site *site, int argc, char *const argv[], char *error, siz
 		char key[KEY_MAX], why[256];
 		size_t n = strcspn(argv[i], "=");
 		snprintf(key, sizeof key, "%.*s", (int)smaller((int)n, KEY_MAX - 1), argv[i]);
-		if (!set_site(site, key, argv[i][n] ? argv[i] + n + 1 : "", why, sizeof why))
+		const char *value = argv[i][n] ? argv[i] + n + 1 : "", *cr = strchr(argv[i], '\r');
+		if (cr && !cr[1])
+			snprintf(why, sizeof why, "plugstack.conf: the line ends as on Windows (CR), so that '%.*s' is not read: sed -i 's/\\r$//' cures the file",
+				smaller((int)(cr - argv[i]), 64), argv[i]);
+		else if (!set_site(site, key, value, why, sizeof why))
 			continue;
 		snprintf(error + used, size - used, "%s%s", rc ? "; " : "", why);
 		used += strlen(error + used);

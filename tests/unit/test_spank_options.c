@@ -151,6 +151,7 @@ static void arguments_of_plugstack_conf(void **state)
 {
 	char *good[] = { "hvd=deadline=60", "hvd-bind=numa,verbose", "enable=always", "aliases=off", "topology=/etc/hvd/a,b.xml", "proc=/etc/hvd/proc", "verbose-max=3", "numbers=minor" };
 	char *bad[] = { "enable=always", "toplogy=/x" }, *relative[] = { "proc=here" }, *off[] = { "hvd=off" }, *on[] = { "hvd=on" }, *value[] = { "aliases=maybe" }, *nested[] = { "hvd-bind=sockets" };
+	char *windows[] = { "enable=always", "proc=/etc/hvd/proc\r" }, *lone[] = { "\r" };
 	char *several[] = { "bogus=1", "verbose-max=2", "enable=maybe" }, *count[] = { "verbose-max=many" };
 	struct site site;
 	(void)state;
@@ -173,6 +174,13 @@ static void arguments_of_plugstack_conf(void **state)
 	assert_int_equal(site_parse(&site, 2, bad, error, sizeof error), -1);
 	assert_string_equal(error, "plugstack.conf: unknown key 'toplogy'; known are hvd|hvd-bind|enable|aliases|topology|proc|verbose-max|numbers");
 	assert_int_equal(site.enable, ENABLE_ALWAYS);
+	/* of a line as Windows ends it, the last */
+	assert_int_equal(site_parse(&site, 2, windows, error, sizeof error), -1);
+	assert_string_equal(error, "plugstack.conf: the line ends as on Windows (CR), so that 'proc=/etc/hvd/proc' is not read: sed -i 's/\\r$//' cures the file");
+	assert_int_equal(site.enable, ENABLE_ALWAYS);
+	assert_string_equal(site.proc, "");
+	assert_int_equal(site_parse(&site, 1, lone, error, sizeof error), -1);
+	assert_null(strchr(error, '\r'));
 	assert_int_equal(site_parse(&site, 1, relative, error, sizeof error), -1);
 	assert_string_equal(error, "plugstack.conf: proc=here: an absolute path expected");
 	assert_int_equal(site_parse(&site, 1, value, error, sizeof error), -1);
