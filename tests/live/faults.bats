@@ -89,7 +89,7 @@ step="srun -Q -n1 --gpus=1 --hvd --hvd-bind=verbose /bin/true"
 	grep -q "hvd: plugstack.conf: " <<<"$output"
 }
 
-@test "a description that others can write is refused, and only by steps that need it" {
+@test "a description that others can write, or that its users cannot read, is refused, and only by steps that need it" {
 	chmod 666 "$CLUSTER/topology.xml"
 	run in_cluster srun -Q -n1 --gpus=1 --hvd true
 	echo "$output"
@@ -97,6 +97,14 @@ step="srun -Q -n1 --gpus=1 --hvd --hvd-bind=verbose /bin/true"
 	grep -q 'hvd: n1: .*topology.xml is writable by others than its owner: chmod go-w: see topology= and proc= in plugstack.conf$' <<<"$output"
 	run in_cluster srun -Q -n1 --gpus=1 true
 	[ "$status" -eq 0 ]
+	# nor one that its users may not read
+	chmod 600 "$CLUSTER/topology.xml"
+	run in_cluster srun -Q -n1 --gpus=1 --hvd true
+	[ "$status" -eq 0 ]
+	run in_cluster --user srun -Q -n1 --gpus=1 --hvd true
+	echo "$output"
+	[ "$(id -u)" != 0 ] || [ "$status" -eq 70 ]
+	[ "$(id -u)" != 0 ] || grep -q 'hvd: n1: .*topology.xml: Permission denied: see topology= and proc= in plugstack.conf$' <<<"$output"
 	chmod 644 "$CLUSTER/topology.xml"
 	wait_for 10 node_is_up
 }
