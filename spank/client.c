@@ -33,6 +33,7 @@ static struct {
 	bool bind;                  /* a binding is in force */
 	bool binds_gpus;              /* a component binds GPUs in Slurm's words */
 	bool binds_own, leaves_own;   /* of the components with GPUs, one does so, one does not */
+	bool gpus_of_node;            /* CUDA_VISIBLE_DEVICES is Slurm's of the node that this runs on */
 } client;
 
 /* glibc hands main's own argv to constructors: what is changed in it here is what Slurm will read. */
@@ -468,14 +469,31 @@ static void drop_ours(const char *name, const char *begin, const char *ours, con
 		unsetenv(name);
 }
 
+/* A node without gres/gpu takes none of this from a step or a job that is started here. */
+static void drop_gpus_of_node(void)
+{
+	client.gpus_of_node = getenv("SLURM_JOB_GPUS") || getenv("SLURM_STEP_GPUS");
+	unsetenv("SLURM_STEP_GPUS");
+	if (client.steps)
+		return;
+	unsetenv("SLURM_JOB_GPUS");
+	unsetenv("SLURM_GPUS_ON_NODE");
+	/* what salloc starts runs on this node */
+	if (client.gpus_of_node && strcmp(program_invocation_short_name, "salloc"))
+		unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
 /* A task that starts a step or a job of its own must not hand it its own placement. Elsewhere HVD_THREADS is the user's. */
 static void drop_inherited(void)
 {
 	static const char *const placement[] = { "HVD_GPU", "HVD_CPUS", "HVD_NUMA", "HVD_NIC", "HVD_POLICY", "HVD_THREADS" };
 
 	unsetenv(STEP_VARIABLE);
+	drop_gpus_of_node();
 	if (!getenv("HVD_POLICY"))
 		return;
+	if (client.steps && client.gpus_of_node)
+		unsetenv("CUDA_VISIBLE_DEVICES");
 	drop_ours("OMP_NUM_THREADS", "", getenv("HVD_THREADS"), "");
 	drop_ours("NCCL_IB_HCA", "=", getenv("HVD_NIC"), "");
 	for (char port[] = ":1"; port[1] <= '4'; port[1]++)
@@ -530,6 +548,9 @@ static void prepare_step(void)
 	struct options *o = &client.options;
 	char text[8192];
 
+	/* a step that asks for nothing has what Slurm leaves it */
+	if (client.gpus_of_node && !o->by_site)
+		unsetenv("CUDA_VISIBLE_DEVICES");
 	keep_choices();
 	if (!o->by_site)
 		keep_words_of_slurm();

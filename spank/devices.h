@@ -23,9 +23,8 @@ struct step_devices {
 	bool in_doubt;                              /* gpu[] is one way to read the numbers, and Slurm may mean another one: error says so */
 };
 
-/* global: SLURM_STEP_GPUS, numbers that hold for the whole node; visible: CUDA_VISIBLE_DEVICES as Slurm (or, in a step
- * without GPUs of its own, the user) set it: names, or numbers that hold among the devices that may be opened. Either
- * may be NULL. Returns 0; or -1 with one line. No list at all is no device. */
+/* global: SLURM_STEP_GPUS, numbers that hold for the whole node; visible: CUDA_VISIBLE_DEVICES as Slurm set it: names,
+ * or numbers that hold among the devices that may be opened. Either may be NULL. Returns 0; or -1 with one line. No list at all is no device. */
 int step_devices(const struct node *node, enum numbers numbers, const char *global, const char *visible, bool want_index, struct step_devices *out, char *error, size_t size);
 
 /* True for the name of a part of a GPU, "MIG-…". */

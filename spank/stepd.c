@@ -138,12 +138,26 @@ static bool gpus_are_divided(spank_t spank)
 		(!step.options.own_mps && job_variable(spank, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", buf, sizeof buf));
 }
 
+static uint32_t global_rank(spank_t spank, int local)
+{
+	uint32_t rank = (uint32_t)local;
+	spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, (uint32_t)local, &rank);
+	return rank;
+}
+
 static int capture_devices(spank_t spank)
 {
 	static char global[LONG_VALUE];
 	const char *numbers = job_variable(spank, "SLURM_STEP_GPUS", global, sizeof global);
 	const char *names = job_variable(spank, "CUDA_VISIBLE_DEVICES", step.visible, sizeof step.visible);
 
+	/* gres/gpu sets both, and takes away both; on a node without it the second is what srun was started with */
+	if (names && !numbers && !step.broken && !gpus_are_divided(spank)) {
+		if (!step.options.by_site && strcmp(names, "-1") && global_rank(spank, 0) == 0)
+			slurm_spank_log("hvd: %s: Slurm gave this step no GPU: CUDA_VISIBLE_DEVICES=%.128s, which is not from Slurm, is not counted", step.host, names);
+		names = NULL;
+		step.visible[0] = '\0';
+	}
 	if (!step.broken && step_devices(step.node, (enum numbers)step.site->numbers, numbers, names, step.options.ids == IDS_INDEX, &step.devices, step.doubt, sizeof step.doubt))
 		step_fail(EXIT_INTERNAL, step.doubt);
 	return step.broken ? -1 : 0;
@@ -257,13 +271,6 @@ static int check_counts(spank_t spank)
 		cure, !share ? "" : *cure ? ", or --hvd-bind=share" : ": type --hvd-bind=share");
 	step_fail(EXIT_USAGE, line);
 	return -1;
-}
-
-static uint32_t global_rank(spank_t spank, int local)
-{
-	uint32_t rank = (uint32_t)local;
-	spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, (uint32_t)local, &rank);
-	return rank;
 }
 
 const char *rank_name(spank_t spank, int local, char text[RANK_NAME])

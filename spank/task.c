@@ -70,7 +70,7 @@ static int bound_devices(spank_t spank, struct step_devices *out, char *error, s
 {
 	static char visible[LONG_VALUE];
 	char openable[STEP_MAX_DEVICES * 6];
-	const char *list = job_variable(spank, "CUDA_VISIBLE_DEVICES", visible, sizeof visible);
+	const char *list = step.devices.count ? job_variable(spank, "CUDA_VISIBLE_DEVICES", visible, sizeof visible) : NULL;
 	const bool confined = *openable_gpus(openable, sizeof openable);
 
 	if (!list && step.options.hide_gpus && *step.visible)

@@ -26,6 +26,14 @@ start_slurm_again() {
 	wait_for 20 nodes_are_idle 2
 }
 
+# The same cluster with GPUs on the first node only; to Slurm the other has none, whatever it shows.
+gpus_on_n1_only() {
+	cluster_again
+	sed -i 's/^\(NodeName=n\)\[1-2\]\( NodeAddr=.*\.\)\[11-12\]\(.*\)\( Gres=.*\)/\11\211\3\4\n\12\212\3/' "$CLUSTER/etc/slurm.conf"
+	sed -i 's/^Name=/NodeName=n1 &/' "$CLUSTER/etc/gres.conf"
+	start_slurm_again
+}
+
 # What a task sees, a line: host, local rank, its CPUs, its GPUs. The number of threads comes from the variable.
 # shellcheck disable=SC2016
 look='echo "task $(hostname) $SLURM_LOCALID $(taskset -cp $$ | sed "s/.*: //") ${CUDA_VISIBLE_DEVICES-unset}"'
@@ -428,6 +436,40 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	run in_cluster salloc -Q -N1 -n2 --gres=shard:2 bash -c 'env -u SLURM_JOB_ID srun --jobid="$SLURM_JOB_ID" -n2 --hvd-bind=socket bash -c "echo task \$SLURM_SHARDS_ON_NODE"'
 	echo "$output"
 	[ "$(tasks)" = $'task 2\ntask 2' ]
+}
+
+@test "where Slurm gave the step no GPU, a list that came from elsewhere counts for nothing" {
+	without_mpi
+	gpus_on_n1_only
+	seen() { tasks | awk '{ sub(/-.*/, "", $5); print $2, $3, $5 }'; }
+	local words no_gpu='hvd: n2: Slurm gave this step no GPU: CUDA_VISIBLE_DEVICES=0, which is not from Slurm, is not counted'
+	# the first node's GPUs, as its batch script knows them
+	in_cluster sbatch -Q -W -o "$SCRATCH/out" -w n1 -n2 --gpus-per-node=2 : -w n2 -n2 --wrap "srun -Q --het-group=0,1 --hvd bash -c '${look//\'/\'\\\'\'}'"
+	output=$(cat "$SCRATCH/out")
+	echo "$output"
+	[ "$(seen)" = $'n1 0 GPU\nn1 1 GPU\nn2 0 unset\nn2 1 unset' ]
+	[ "$(wc -l <<<"$output")" -eq 4 ]
+	# a step's, or a job's, that another job is submitted from: its script and its step
+	printf '%s\n' '#!/bin/bash' "$look" "srun -Q --hvd bash -c '${look//\'/\'\\\'\'}'" >"$SCRATCH/job"
+	for words in --hvd --hvd=off; do
+		in_cluster srun -Q -w n1 -n1 --gpus=1 $words sbatch -Q -W -o "$SCRATCH/out" -w n2 -n2 "$SCRATCH/job"
+		output=$(cat "$SCRATCH/out")
+		echo "$output"
+		[ "$(seen)" = $'n2 0 unset\nn2 0 unset\nn2 1 unset' ]
+		[ "$(wc -l <<<"$output")" -eq 3 ]
+	done
+	in_cluster sbatch -Q -W -o /dev/null -w n1 -n1 --gres=gpu:1 --wrap "sbatch -Q -W -o $SCRATCH/out -w n2 -n2 $SCRATCH/job"
+	output=$(cat "$SCRATCH/out")
+	echo "$output"
+	[ "$(seen)" = $'n2 0 unset\nn2 0 unset\nn2 1 unset' ]
+	# the user's own, which stays in the tasks; the node shows GPUs
+	for words in --hvd --hvd-bind=socket '--gpu-bind=closest --hvd-bind=socket'; do
+		run in_cluster env CUDA_VISIBLE_DEVICES=0 srun -Q -w n2 -n2 $words bash -c "$look"
+		echo "$output"
+		[ "$status" -eq 0 ]
+		[ "$(seen)" = $'n2 0 0\nn2 1 0' ]
+		[ "$(grep -v '^task' <<<"$output")" = "$no_gpu" ]
+	done
 }
 
 @test "GPU numbers and core numbers the other way round: identity would be wrong" {

@@ -47,6 +47,7 @@ static char step_cores[16] = "0-7";    /* as Slurm counts them */
 static char job_cores[16];              /* the job's; empty: the same */
 static const char *step_cpus;          /* what slurmstepd makes of its cores; NULL: it has no such function */
 static const char *visible;            /* CUDA_VISIBLE_DEVICES as Slurm sets it; NULL: the numbers of the first GPUs */
+static bool without_gres;               /* a node without gres/gpu: that variable is not Slurm's */
 static unsigned cpuset = ~0U;           /* CPUs that a cpuset leaves the tasks, a bit each */
 static bool armed;                     /* calls are the plugin's, not this program's */
 static char entries[NAMES][VALUE];      /* "NAME=value"; empty: free */
@@ -456,7 +457,8 @@ static void start(const char *wishes)
 	snprintf(proc, sizeof proc, "proc=%s/proc", dir);
 	spank_setenv(NULL, "SLURM_HVD_STEP", wishes, 1);
 	spank_setenv(NULL, "SLURM_CPU_BIND_TYPE", bind_type, 1);
-	spank_setenv(NULL, "SLURM_STEP_GPUS", gpus, 1);
+	if (!without_gres)
+		spank_setenv(NULL, "SLURM_STEP_GPUS", gpus, 1);
 	spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", visible ? visible : gpus, 1);
 	armed = true;
 	record->init_rc = slurm_spank_init((spank_t)environment, 2, argv);

@@ -161,6 +161,37 @@ static void mps_of_slurm_keeps_its_gpu_and_the_users_is_placed(void **state)
 	unsets_visible = false;
 }
 
+/* A list that a shell's profile or the job's first node has left is none of the step's, however many GPUs the node shows. */
+static void a_list_that_is_not_from_slurm_is_no_gpu(void **state)
+{
+	static const char *const lists[] = { "0", "7", "GPU-c0de0000-0000-4000-8000-000000000000", "GPU-of-another-node", "-1" };
+	(void)state;
+	without_gres = true;
+	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+		char line[128];
+		visible = lists[i];
+		assert_int_equal(run_step(i % 2 ? "joined,keep-gpus,socket" : words, 2, 0), 0);
+		snprintf(line, sizeof line, "CUDA_VISIBLE_DEVICES=%s, which is not from Slurm", visible);
+		/* "-1" says that there is none; the table has a line for each task */
+		assert_int_equal(record->lines, i % 2 ? 1 : i == 4 ? 2 : 3);
+		if (i % 2)
+			assert_non_null(strstr(record->line, line));
+		assert_true(record->task[1].bound);
+		assert_null(strstr(record->task[1].variables, "HVD_GPU="));
+		snprintf(line, sizeof line, "CUDA_VISIBLE_DEVICES=%s\n", visible);
+		assert_non_null(strstr(record->task[1].variables, line));
+	}
+	assert_int_equal(run_step("by-site,socket", 1, 0), 0);
+	assert_int_equal(record->lines, 0);
+	/* MPS of Slurm's sets the list alone */
+	visible = NULL;
+	spank_setenv(NULL, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50", 1);
+	assert_int_equal(run_step("hide-gpus,share,socket", 1, 0), 0);
+	assert_non_null(strstr(record->task[0].variables, "HVD_GPU=0000:"));
+	spank_unsetenv(NULL, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+	without_gres = false;
+}
+
 /* However --cpu-bind says it: CPUs stay, and each task has a GPU of their socket. */
 static void gpus_follow_the_cpus_that_tasks_have(void **state)
 {
@@ -673,6 +704,7 @@ int main(void)
 		cmocka_unit_test(a_gpu_in_use_is_named_with_its_user),
 		cmocka_unit_test(an_instance_is_placed_as_the_gpu_it_is_cut_from),
 		cmocka_unit_test(mps_of_slurm_keeps_its_gpu_and_the_users_is_placed),
+		cmocka_unit_test(a_list_that_is_not_from_slurm_is_no_gpu),
 		cmocka_unit_test(gpus_follow_the_cpus_that_tasks_have),
 		cmocka_unit_test(threads_are_a_share_of_the_cores_also_where_slurm_binds_gpus),
 		cmocka_unit_test(steps_that_overlap_say_so),
