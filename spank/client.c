@@ -469,13 +469,24 @@ static void drop_ours(const char *name, const char *begin, const char *ours, con
 		unsetenv(name);
 }
 
-/* A node without gres/gpu takes none of this from a step or a job that is started here. */
+/* Whether this client runs in a task, and not in a batch script or in salloc's own shell. */
+static bool is_in_step(void)
+{
+	const char *id = getenv("SLURM_STEP_ID");
+
+	return id && strtoul(id, NULL, 10) < SLURM_MAX_NORMAL_STEP_ID;
+}
+
+/* Slurm takes none of this from a step or a job that is started here: not all of it where GPUs are, nothing on a node without gres/gpu. */
 static void drop_gpus_of_node(void)
 {
 	client.gpus_of_node = getenv("SLURM_JOB_GPUS") || getenv("SLURM_STEP_GPUS");
 	unsetenv("SLURM_STEP_GPUS");
+	unsetenv("SLURM_SHARDS_ON_NODE");
 	if (client.steps)
 		return;
+	if (is_in_step())
+		unsetenv("SLURM_STEP_ID");
 	unsetenv("SLURM_JOB_GPUS");
 	unsetenv("SLURM_GPUS_ON_NODE");
 	/* what salloc starts runs on this node */
@@ -519,9 +530,7 @@ static bool asks_for(const char *kind)
 /* Slurm leaves the variable also in a batch script whose job asked for MPS, and in the tasks of a step that did. */
 static bool runs_mps(void)
 {
-	const char *in_step = getenv("SLURM_STEP_ID");
-
-	return getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") && !asks_for("mps") && !(in_step && strtoul(in_step, NULL, 10) < SLURM_MAX_NORMAL_STEP_ID);
+	return getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") && !asks_for("mps") && !is_in_step();
 }
 
 /* Each can be a job of its own. A node that refuses its tasks ends only its own job; srun ends all of them. */

@@ -130,12 +130,16 @@ static bool is_widened(spank_t spank)
 	return step.options.whole_job && !cpuset_empty(&own) && !cpuset_within(&step.request->allowed, &own);
 }
 
-/* GPUs that Slurm divides further (shards, MPS) are not ours to hand out. */
-static bool gpus_are_divided(spank_t spank)
+/* GPUs that Slurm divides further (shards, MPS) are not ours to hand out. The variable that says so; NULL: none does. */
+static const char *gpus_are_divided(spank_t spank)
 {
+	static const char *const variables[] = { "SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" };
 	char buf[64];
-	return job_variable(spank, "SLURM_SHARDS_ON_NODE", buf, sizeof buf) ||
-		(!step.options.own_mps && job_variable(spank, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", buf, sizeof buf));
+
+	for (int i = 0; i < 2 - step.options.own_mps; i++)
+		if (job_variable(spank, variables[i], buf, sizeof buf))
+			return variables[i];
+	return NULL;
 }
 
 static uint32_t global_rank(spank_t spank, int local)
@@ -145,21 +149,28 @@ static uint32_t global_rank(spank_t spank, int local)
 	return rank;
 }
 
-static int capture_devices(spank_t spank)
+static int capture_devices(spank_t spank, int tasks)
 {
 	static char global[LONG_VALUE];
 	const char *numbers = job_variable(spank, "SLURM_STEP_GPUS", global, sizeof global);
 	const char *names = job_variable(spank, "CUDA_VISIBLE_DEVICES", step.visible, sizeof step.visible);
 
+	const char *divided = gpus_are_divided(spank);
+	const bool speaks = !step.options.by_site && global_rank(spank, 0) == 0;
+
 	/* gres/gpu sets both, and takes away both; on a node without it the second is what srun was started with */
-	if (names && !numbers && !step.broken && !gpus_are_divided(spank)) {
-		if (!step.options.by_site && strcmp(names, "-1") && global_rank(spank, 0) == 0)
+	if (names && !numbers && !divided && !step.broken) {
+		if (speaks && strcmp(names, "-1"))
 			slurm_spank_log("hvd: %s: Slurm gave this step no GPU: CUDA_VISIBLE_DEVICES=%.128s, which is not from Slurm, is not counted", step.host, names);
 		names = NULL;
 		step.visible[0] = '\0';
 	}
 	if (!step.broken && step_devices(step.node, (enum numbers)step.site->numbers, numbers, names, step.options.ids == IDS_INDEX, &step.devices, step.doubt, sizeof step.doubt))
 		step_fail(EXIT_INTERNAL, step.doubt);
+	if (divided)
+		step.options.keep_gpus = 1;
+	if (divided && speaks && !step.broken && !step.chosen_gpus && step.devices.count && tasks > 1)
+		slurm_spank_log("hvd: %s: Slurm divides this step's GPUs further (%s): they stay as Slurm gave them to its %d tasks", step.host, divided, tasks);
 	return step.broken ? -1 : 0;
 }
 
@@ -391,9 +402,7 @@ static void make_plan(spank_t spank)
 	}
 	name_device_files();
 	step.chosen_gpus = step.options.keep_gpus;
-	if (gpus_are_divided(spank))
-		step.options.keep_gpus = 1;
-	if (capture_devices(spank))
+	if (capture_devices(spank, (int)tasks))
 		return;
 	if (leaves_gpus((int)tasks))
 		step.options.keep_gpus = 1;

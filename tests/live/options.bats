@@ -215,6 +215,10 @@ refused() { # TEXT: exit 64 and exactly this line
 	one_gpu_each 1
 	run in_cluster env CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 SLURM_STEP_ID=4294967290 srun -Q --gpus=1 --hvd "$SHOW"
 	one_gpu_each 1
+	# in the job of a batch script, wherever that was submitted
+	in_cluster srun -Q -n1 bash -c 'export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50; exec "$@"' bash sbatch -Q -W -n2 --gpus-per-node=2 -o "$SCRATCH/out" --wrap "srun -Q --cpu-bind=none --hvd $SHOW"
+	output=$(cat "$SCRATCH/out") status=0
+	one_gpu_each 2
 	# Slurm's own: of the job, of a component of it, or of the step that this srun is in
 	for slurm in SLURM_GRES_HET_GROUP_1=mps:50 SLURM_STEP_ID=0; do
 		run in_cluster env CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 $slurm srun -Q --gpus=1 --hvd "$SHOW"

@@ -428,6 +428,12 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	[ "$status" -eq 0 ]
 	[ "$(tasks)" = 'task 2' ]
 	[ "$(grep -c 'gpu-bind  *: none' <<<"$output")" -eq 0 ]
+	# a job with whole GPUs, submitted by a task that has a shard: the task's variables are none of that job's
+	in_cluster srun -Q -w n1 -n1 --gres=shard:1 env -u SLURM_CPU_BIND -u SLURM_CPU_BIND_TYPE -u SLURM_CPU_BIND_LIST \
+		sbatch -Q -W -w n2 -n2 --gpus-per-node=2 -o "$SCRATCH/out" --wrap "srun -Q --mpi=none --hvd bash -c '${look//\'/\'\\\'\'}'"
+	output=$(cat "$SCRATCH/out")
+	echo "$output"
+	tasks_are_near_their_gpus 2
 	# a job that Slurm does not describe, and one that this srun is not in
 	echo 'int slurm_load_job() { return -1; }' | "${CC:-gcc}" -x c -shared -fPIC -o "$CLUSTER/etc/silent.so" -
 	run in_cluster salloc -Q -N1 -n2 --gres=shard:2 env LD_PRELOAD="$CLUSTER/etc/silent.so" srun -n2 --hvd-bind=socket bash -c 'echo "task ${SLURM_SHARDS_ON_NODE-none}"'
@@ -436,6 +442,7 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	run in_cluster salloc -Q -N1 -n2 --gres=shard:2 bash -c 'env -u SLURM_JOB_ID srun --jobid="$SLURM_JOB_ID" -n2 --hvd-bind=socket bash -c "echo task \$SLURM_SHARDS_ON_NODE"'
 	echo "$output"
 	[ "$(tasks)" = $'task 2\ntask 2' ]
+	grep -q "^hvd: n[12]: Slurm divides this step's GPUs further (SLURM_SHARDS_ON_NODE): they stay as Slurm gave them to its 2 tasks$" <<<"$output"
 }
 
 @test "where Slurm gave the step no GPU, a list that came from elsewhere counts for nothing" {

@@ -154,6 +154,12 @@ static void mps_of_slurm_keeps_its_gpu_and_the_users_is_placed(void **state)
 	assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=GPU-"));
 	assert_int_equal(run_step(words, 2, 0), 0);
 	assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=0,1\n"));
+	/* whoever counted on a GPU for each task sees which variable it was */
+	for (int count = 1; count <= 2; count++) {
+		assert_int_equal(run_step("hide-gpus,share,socket", count, 0), 0);
+		assert_int_equal(record->lines, count - 1);
+	}
+	assert_non_null(strstr(record->line, ": Slurm divides this step's GPUs further (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE): they stay as Slurm gave them to its 2 tasks"));
 	assert_int_equal(run_step("hide-gpus,share,socket", 1, 0), 0);
 	assert_non_null(strstr(record->task[0].variables, "CUDA_VISIBLE_DEVICES=0\n"));
 	assert_non_null(strstr(record->task[0].variables, "HVD_GPU=0000:"));
