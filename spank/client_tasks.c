@@ -108,7 +108,9 @@ static void gpu_words(struct step_words *w, int component, int group)
 	bool known = true;
 	if (!on_command_line && !w->gres && !has_gpus(w) && !is_other_job(component))
 		w->gres = slurm_job_gres(group, &known);
-	w->hidden_gpus = !known || is_other_job(component) || (getenv("SLURM_JOB_ID") && (getenv("SLURM_JOB_GPUS") || getenv("SLURM_GPUS_ON_NODE")));
+	/* of a heterogeneous job these are the first group's */
+	bool on_node = (group <= 0 || !getenv("SLURM_HET_SIZE")) && (getenv("SLURM_JOB_GPUS") || getenv("SLURM_GPUS_ON_NODE"));
+	w->hidden_gpus = !known || is_other_job(component) || (getenv("SLURM_JOB_ID") && on_node);
 }
 
 /* As many nodes as --nodelist names; NULL: no list, or one that is in a file. */

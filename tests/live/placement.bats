@@ -479,6 +479,21 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	done
 }
 
+@test "heterogeneous job: a component without GPUs has a task for each socket, also where the first component has GPUs" {
+	without_mpi
+	gpus_on_n1_only
+	printf '%s\n' '#!/bin/bash' "$look" >"$SCRATCH/look"
+	chmod 755 "$SCRATCH/look"
+	local words
+	for words in '--het-group=1' '--het-group=0,1' "$SCRATCH/look :"; do
+		in_cluster sbatch -Q -W -o "$SCRATCH/out" -w n1 --gpus-per-node=2 --cpus-per-gpu=1 : -w n2 -c2 --wrap "srun -Q --hvd $words $SCRATCH/look"
+		output=$(cat "$SCRATCH/out")
+		echo "$output"
+		[ "$(tasks | grep -c ' n2 .* unset$')" -eq 2 ]
+		[ "$(tasks | grep -c ' n1 .* GPU-')" -eq "$([ "$words" = --het-group=1 ] && echo 0 || echo 2)" ]
+	done
+}
+
 @test "GPU numbers and core numbers the other way round: identity would be wrong" {
 	cluster_again --gpu-order reverse
 	run in_cluster srun -Q -N2 --gpus-per-node=2 --gpu-bind=socket --hvd bash -c "$look"
