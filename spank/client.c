@@ -462,7 +462,7 @@ static void set_unless(const char *option, const char *variable, const char *val
 static void drop_ours(const char *name, const char *begin, const char *ours, const char *end)
 {
 	const char *value = getenv(name);
-	char text[128];
+	char text[2048];
 
 	snprintf(text, sizeof text, "%s%s%s", begin, ours ? ours : "", end);
 	if (ours && value && !strcmp(value, text))
@@ -494,7 +494,27 @@ static void drop_gpus_of_node(void)
 		unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-/* A task that starts a step or a job of its own must not hand it its own placement. Elsewhere HVD_THREADS is the user's. */
+/* The step's keys of --hvd, unless the task has changed them, and what srun made of them. */
+static void drop_keys(void)
+{
+	const char *given = client_text(getenv(KEYS_VARIABLE)), *on_death = client_text(getenv("HVD_ON_DEATH"));
+	char *keys = strdup(given), *rest = NULL;
+
+	if (!strcmp(on_death, "continue") || strstr(given, "HVD_ON_DEATH=continue")) {
+		drop_ours("SLURM_KILL_BAD_EXIT", "", "0", "");
+		drop_ours("SLURM_NO_KILL", "", "set", "");
+	}
+	for (char *key = keys ? strtok_r(keys, ",", &rest) : NULL; key; key = strtok_r(NULL, ",", &rest)) {
+		const size_t length = strcspn(key, "=");
+		const char *value = key[length] ? key + length + 1 : "";
+		key[length] = '\0';
+		drop_ours(key, "", value, "");
+	}
+	free(keys);
+	unsetenv(KEYS_VARIABLE);
+}
+
+/* A task that starts a step or a job of its own must not hand it its own placement, nor its step's keys. Elsewhere HVD_THREADS is the user's. */
 static void drop_inherited(void)
 {
 	static const char *const placement[] = { "HVD_GPU", "HVD_CPUS", "HVD_NUMA", "HVD_NIC", "HVD_POLICY", "HVD_THREADS" };
@@ -505,6 +525,7 @@ static void drop_inherited(void)
 		return;
 	if (client.steps && client.gpus_of_node)
 		unsetenv("CUDA_VISIBLE_DEVICES");
+	drop_keys();
 	drop_ours("OMP_NUM_THREADS", "", getenv("HVD_THREADS"), "");
 	drop_ours("NCCL_IB_HCA", "=", getenv("HVD_NIC"), "");
 	for (char port[] = ":1"; port[1] <= '4'; port[1]++)

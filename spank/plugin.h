@@ -12,6 +12,9 @@
 /* What srun decided, as text of the option grammar. SLURM_ variables reach the node even with --export=NONE. */
 #define STEP_VARIABLE "SLURM_HVD_STEP"
 
+/* Which keys of --hvd a task has from its step: "HVD_ON_DEATH=continue,HVD_DEADLINE=7". */
+#define KEYS_VARIABLE "HVD_KEYS"
+
 enum { EXIT_USAGE = 64 };
 
 /* ---- client.c ---- */

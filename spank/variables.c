@@ -8,6 +8,7 @@
 #include "explain.h"
 #include "plugin.h"
 #include "step.h"
+#include "text.h"
 
 enum variable { POLICY, CPUS, NUMA, THREADS, OPENMP, NIC, NCCL_NIC, UCX_NIC, GPU, VISIBLE, DEVICE_ORDER, VARIABLES };
 
@@ -232,17 +233,23 @@ static bool set(spank_t spank, const char *name, const char *text, bool default_
 struct export {
 	spank_t spank;
 	bool failed;
+	struct text ours; /* without those that the user had set to the same */
 };
 
 static void export_key(const char *name, const char *value, void *data)
 {
+	static char own[LONG_VALUE];
 	struct export *e = data;
+
+	if (spank_getenv(e->spank, name, own, sizeof own) != ESPANK_SUCCESS || strcmp(own, value))
+		text_add(&e->ours, "%s%s=%s", e->ours.used ? "," : "", name, value);
 	e->failed |= spank_setenv(e->spank, name, value, 1) != ESPANK_SUCCESS;
 }
 
 void variables_prepare(spank_t spank)
 {
-	struct export e = { spank, false };
+	char ours[4096] = "";
+	struct export e = { spank, false, { ours, sizeof ours, 0 } };
 
 	if (keep_texts()) {
 		step_fail(EXIT_INTERNAL, "out of memory");
@@ -258,6 +265,8 @@ void variables_prepare(spank_t spank)
 	prepared.is_copy = !is_read_back(spank);
 	if (step.options.hvd)
 		options_export(&step.options, export_key, &e);
+	if (*ours)
+		e.failed |= spank_setenv(spank, KEYS_VARIABLE, ours, 1) != ESPANK_SUCCESS;
 	/* what must not reach a step that a task may start */
 	e.failed |= step.options.hide_gpus && (spank_unsetenv(spank, "SLURM_GPU_BIND") != ESPANK_SUCCESS || spank_unsetenv(spank, "SLURM_TRES_BIND") != ESPANK_SUCCESS);
 	if (e.failed)
@@ -319,4 +328,6 @@ void variables_take_back(spank_t spank)
 	for (int v = 0; v < VARIABLES; v++)
 		if (prepared.ready[v])
 			spank_unsetenv(spank, room_of(v));
+	if (step.options.hvd)
+		spank_unsetenv(spank, KEYS_VARIABLE);
 }

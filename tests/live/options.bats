@@ -531,6 +531,32 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(grep -c '^HVD_THREADS=3$' "$SCRATCH/out")" -eq 2 ]
 }
 
+@test "neither a step nor a job that a task starts inherits its step's keys; the user's own stay" {
+	local keys='^(HVD_(ON_DEATH|DEADLINE|BACKEND|TRACE|KEYS)|SLURM_KILL_BAD_EXIT|SLURM_NO_KILL)='
+	# shellcheck disable=SC2016
+	run in_cluster env HVD_DEADLINE=7 KEYS="$keys" srun -Q -n1 --gpus=1 --hvd=on_death=continue,backend=cpu,deadline=7,trace="$SCRATCH" bash -c '
+		inner() { echo "$1" $("${@:2}" env 2>/dev/null | grep -E "$KEYS" | sort); }
+		echo task $(env | grep -Ec "$KEYS")
+		inner on srun -Q --overlap -n1 --gpus=1 --hvd=on
+		inner abort srun -Q --overlap -n1 --gpus=1 --hvd=on_death=abort
+		inner continue srun -Q --overlap -n1 --gpus=1 --hvd=on_death=continue
+		inner none srun -Q --overlap -n1
+		inner own env HVD_DEADLINE=9 HVD_ON_DEATH=abort srun -Q --overlap -n1 --gpus=1 --hvd'
+	echo "$output"
+	[ "$output" = "task 7
+on HVD_DEADLINE=7
+abort HVD_DEADLINE=7 HVD_KEYS=HVD_ON_DEATH=abort HVD_ON_DEATH=abort
+continue HVD_DEADLINE=7 HVD_KEYS=HVD_ON_DEATH=continue HVD_ON_DEATH=continue SLURM_KILL_BAD_EXIT=0 SLURM_NO_KILL=set
+none HVD_DEADLINE=7
+own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
+	in_cluster srun -Q -n1 --gpus=1 --hvd=on_death=continue,deadline=7 sbatch -Q -o "$SCRATCH/out" --wrap 'env; echo end'
+	wait_for 20 grep -qsx end "$SCRATCH/out"
+	! grep -E "$keys" "$SCRATCH/out" || false
+	# the keys of a job are those of its steps, wherever these start
+	in_cluster sbatch -Q -W -n1 --gpus=1 --hvd=deadline=8 -o "$SCRATCH/out" --wrap 'srun -Q --hvd bash -c "srun -Q --overlap --hvd printenv HVD_DEADLINE; srun -Q --overlap --hvd=on printenv HVD_DEADLINE || echo none" 2>/dev/null'
+	[ "$(xargs <"$SCRATCH/out")" = '8 none' ]
+}
+
 @test "the user's MPI type and an inherited choice win" {
 	need_pmix
 	run srun -n2 --gpus=2 --mpi=none --hvd "$SHOW"

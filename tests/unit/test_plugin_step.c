@@ -43,7 +43,8 @@ static void variables_do_not_depend_on_how_they_are_written(void **state)
 	assert_int_equal(run_step("joined,hide-gpus,gpu,nic=hint,deadline=9", TASKS_MAX, 0), 0);
 	memcpy(good, record->task, sizeof good);
 	assert_null(strstr(good[0].variables, "SLURM_HVD_"));
-	assert_non_null(strstr(good[0].variables, "HVD_DEADLINE=9\n"));
+	assert_non_null(strstr(good[0].variables, "\nHVD_DEADLINE=9\n"));
+	assert_non_null(strstr(good[0].variables, "\nHVD_KEYS=HVD_DEADLINE=9\n"));
 	/* to NCCL a name is a beginning, unless = stands before it */
 	assert_non_null(strstr(good[0].variables, "NCCL_IB_HCA==mlx5_0\n"));
 	assert_non_null(strstr(good[0].variables, "UCX_NET_DEVICES=mlx5_0:1\n"));
@@ -53,6 +54,12 @@ static void variables_do_not_depend_on_how_they_are_written(void **state)
 	for (int t = 0; t < TASKS_MAX; t++)
 		assert_string_equal(good[t].variables, record->task[t].variables);
 	assert_string_not_equal(good[0].variables, good[1].variables);
+	/* what the user had set so before is none of the step's */
+	spank_setenv(NULL, "HVD_DEADLINE", "9", 1);
+	assert_int_equal(run_step("joined,hide-gpus,gpu,deadline=9,on_death=continue,trace=/tmp/t", 1, 0), 0);
+	spank_unsetenv(NULL, "HVD_DEADLINE");
+	assert_non_null(strstr(record->task[0].variables, "\nHVD_DEADLINE=9\n"));
+	assert_non_null(strstr(record->task[0].variables, "\nHVD_KEYS=HVD_ON_DEATH=continue,HVD_TRACE=/tmp/t\n"));
 	/* one card is too little for several GPUs */
 	visible = "GPU-c0de0000-0000-4000-8000-000000000000,GPU-c0de0000-0000-4000-8000-000000000001";
 	assert_int_equal(run_step("hide-gpus,socket,nic=hint,gpus-per-task=2", 1, 0), 0);
