@@ -113,14 +113,15 @@ static void gpu_words(struct step_words *w, int component, int group)
 	w->hidden_gpus = !known || is_other_job(component) || (getenv("SLURM_JOB_ID") && on_node);
 }
 
-/* As many nodes as --nodelist names; NULL: no list, or one that is in a file. */
-static const char *count_hosts(const char *nodelist)
+/* As many nodes as --nodelist or --nodefile name, "0" with a file that cannot be read; NULL: neither is said. */
+static const char *count_hosts(const char *nodelist, const char *nodefile)
 {
 	static char text[16];
-	int hosts = nodelist && !strchr(nodelist, '/') ? slurm_hosts(nodelist) : 0;
+	const char *file = nodelist && strchr(nodelist, '/') ? nodelist : nodefile;
+	int hosts = file ? slurm_hosts_in_file(file) : nodelist ? slurm_hosts(nodelist) : 0;
 
 	snprintf(text, sizeof text, "%d", hosts);
-	return hosts > 0 ? text : NULL;
+	return file || hosts > 0 ? text : NULL;
 }
 
 static void read_words(struct step_words *w, int component, int group)
@@ -131,7 +132,7 @@ static void read_words(struct step_words *w, int component, int group)
 	if (!w->nodes && !(scan->components > 1 && getenv("SLURM_JOB_ID") && !getenv("SLURM_HET_SIZE")))
 		w->nodes = group_variable(group_variable("SLURM_NNODES", group) ? "SLURM_NNODES" : "SLURM_JOB_NUM_NODES", group);
 	if (!w->nodes)
-		w->nodes = count_hosts(said(component, "nodelist"));
+		w->nodes = count_hosts(said(component, "nodelist"), said(component, "nodefile"));
 	w->ntasks = said_or_set(component, "ntasks", "SLURM_NTASKS", group);
 	if (!w->ntasks)
 		w->ntasks = group_variable("SLURM_NPROCS", group);

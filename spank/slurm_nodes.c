@@ -64,6 +64,16 @@ int slurm_hosts(const char *nodelist)
 	return hosts;
 }
 
+int slurm_hosts_in_file(const char *path)
+{
+	__typeof__(slurm_read_hostfile) *read_file = (__typeof__(slurm_read_hostfile) *)slurm_function("slurm_read_hostfile");
+	char *list = read_file ? read_file(path, 0) : NULL;
+	int hosts = list ? slurm_hosts(list) : 0;
+
+	free(list);
+	return hosts;
+}
+
 static bool is_named(const partition_info_t *partition, const char *names)
 {
 	size_t length = strlen(partition->name);

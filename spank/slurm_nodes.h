@@ -22,6 +22,9 @@ char *slurm_host(const char *nodelist, int position, char *buf, size_t size);
 /* How many different names are in "n[1-2],m3"; 0 where it cannot be taken apart. */
 int slurm_hosts(const char *nodelist);
 
+/* The same of a file that --nodefile or --nodelist takes, as srun reads it. */
+int slurm_hosts_in_file(const char *path);
+
 /* What the job that this client is in, or one group of it if it is heterogeneous, else -1, asked for on each node: "gres:gpu:2".
  * NULL: nothing, or, with *known false, Slurm does not say. Slurm does not pass on --gres, so the controller is asked, once. */
 const char *slurm_job_gres(int group, bool *known);

@@ -177,6 +177,20 @@ refused() { # TEXT: exit 64 and exactly this line
 	one_gpu_each 2
 }
 
+@test "nodes that are named in a file are counted" {
+	printf '%s\n' n1 '# twice' 'n[1-2]' >"$SCRATCH/hosts"
+	local words
+	for words in -F -w; do
+		run srun $words "$SCRATCH/hosts" --gpus-per-node=2 --hvd "$SHOW"
+		one_gpu_each 4
+		run srun $words "$SCRATCH/hosts" -n2 --gpus-per-node=2 --hvd "$SHOW"
+		refused '2 tasks but 4 GPUs: type -n 4, --gpus-per-node=1, or --hvd-bind=gpus-per-task=2'
+		run srun $words "$SCRATCH/none" --gpus-per-node=2 --hvd "$SHOW"
+		[ "$status" -eq 64 ]
+		grep -q '^hvd: how many GPUs this step has is not known here: type -n N, one task for each GPU$' <<<"$output"
+	done
+}
+
 @test "share and gpus-per-task allow other numbers" {
 	run srun -N1 -n3 -O --gpus=2 --hvd --hvd-bind=share "$SHOW"
 	grep -q "^hvd: rank 1 on n[12]: no core on the socket" <<<"$output"
