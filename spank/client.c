@@ -304,7 +304,11 @@ static void read_options(void)
 	client.asked = options_default();
 	client.options = client.site->defaults;
 	if (hvd) {
-		options_export(&client.site->defaults, prefer_own, NULL);
+		/* these two in any case: srun acts on the first, and both have the words that libhvd takes */
+		struct options keys = client.site->defaults;
+		char error[512];
+		options_parse(&keys, SCOPE_HVD, "", "on_death=abort,backend=auto", error, sizeof error);
+		options_export(&keys, prefer_own, NULL);
 		parse_or_refuse(SCOPE_HVD, hvd_name, hvd);
 	}
 	client.options.hvd = hvd && !client.asked.off;

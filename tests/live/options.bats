@@ -617,6 +617,14 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 	[[ $status -eq 143 || $status -eq 137 ]] # the other task's, which a signal ended
 	run srun -n2 --gpus=2 --hvd=on_death=continue bash -c 'echo "bad-exit ${SLURM_KILL_BAD_EXIT-unset} no-kill ${SLURM_NO_KILL-unset}"'
 	[ "$(sort -u <<<"$output")" = 'bad-exit 0 no-kill set' ]
+	# so does the user's own variable, before which the command line holds
+	local words
+	for words in --hvd --hvd=on --hvd=backend=cpu --hvd=on_death=abort; do
+		run in_cluster env HVD_ON_DEATH=continue srun -Q -n1 --gpus=1 $words bash -c 'echo "$HVD_ON_DEATH ${SLURM_KILL_BAD_EXIT-unset} ${SLURM_NO_KILL-unset}"'
+		[ "$words $output" = "$words $([ "$words" = --hvd=on_death=abort ] && echo abort unset unset || echo continue 0 set)" ]
+	done
+	run in_cluster env HVD_BACKEND=gpu srun -Q --gpus=1 --hvd true
+	refused 'HVD_BACKEND: backend=gpu: auto|nccl|cpu expected'
 }
 
 @test "unknown words: the word, the nearest known one, status 64; in srun, sbatch and salloc" {
