@@ -136,6 +136,21 @@ bats_require_minimum_version 1.5.0
 	rm -r judge again
 }
 
+@test "a train split without images is a problem of the data that doctor names, and what reads it refuses" {
+	tail -n +2 tree/Data_Entry_2017_v2020.csv | cut -d, -f1 | sed 's/$/,test/' >tested.csv
+	chexnet prepare nih tree set --size 32 --split file:tested.csv >/dev/null
+	ends_with 65 chexnet doctor --data set --output writable
+	echo "$output"
+	grep -qx 'PROBLEM  data       set: its train split is empty' <<<"$output"
+	grep -q '^ok       engine     ' <<<"$output"
+	grep -q '^ok       output     writable can be written to' <<<"$output"
+	grep -q '^1 problem, ' <<<"$output"
+	[ -z "$stderr" ]
+	small=(--data set --model densenet --growth 4 --blocks 1,1 --image-size 32 --batch 8 --threads 1)
+	refuses 65 "set: its train split is empty" chexnet train "${small[@]}" --output out
+	refuses 65 "the train split holds no images" chexnet bench --scaling "${small[@]}" --steps 1 --rounds 1
+}
+
 @test "validation images of which no label is known choose nothing, which is said, and what goes by validations is refused" {
 	chexnet prepare nih tree unlabelled --size 32 --split chexnet >/dev/null
 	grep -aoE '[0-9]{8}_[0-9]{3}\.png' unlabelled/val-* | sort -u | sed 's/$/,All/; 1i image,labels' >all.csv

@@ -36,6 +36,7 @@ struct doctor {
 	const struct conf *conf;
 	struct world world;
 	int warnings, problems;
+	int bad_data; /* one of the problems is the data's */
 };
 
 enum verdict { VERDICT_OK, VERDICT_WARNING, VERDICT_PROBLEM };
@@ -302,16 +303,28 @@ static int decode_one(const struct dataset *data, struct error *e)
 	return rc;
 }
 
+/* What train would refuse, of data that are the same on all ranks. */
+static void judge_data(struct doctor *d, const struct dataset *data, double seconds)
+{
+	const size_t images = dataset_count(data), patients = dataset_patients(data);
+
+	d->bad_data = images == 0;
+	if (images == 0)
+		say(d, VERDICT_PROBLEM, "data", "%s: its train split is empty", d->conf->data);
+	else
+		say(d, VERDICT_OK, "data", "%s: %zu training image%s of %zu patient%s, %s; opened and one image decoded on every rank in %.2f s", d->conf->data, images,
+		    images == 1 ? "" : "s", patients, patients == 1 ? "" : "s", dataset_describe(data), seconds);
+}
+
 static int check_data(struct doctor *d, struct error *e)
 {
 	struct dataset *data = NULL;
 	double begin = now();
 
-	if (dataset_open(&data, d->conf->data, "train", e) == 0)
+	if (dataset_open(&data, d->conf->data, "train", e) == 0 && dataset_count(data) > 0)
 		decode_one(data, e);
 	if (world_agree(&d->world, e) == 0 && world_same(&d->world, dataset_pixel_hash(data), "the data set", "give every node the same --data, prepared with the same --format", e) == 0)
-		say(d, VERDICT_OK, "data", "%s: %zu training image%s of %zu patient%s, %s; opened and one image decoded on every rank in %.2f s",
-		    d->conf->data, dataset_count(data), dataset_count(data) == 1 ? "" : "s", dataset_patients(data), dataset_patients(data) == 1 ? "" : "s", dataset_describe(data), now() - begin);
+		judge_data(d, data, now() - begin);
 	dataset_close(data);
 	return e->code ? -e->code : 0;
 }
@@ -373,7 +386,7 @@ static int doctor(const struct conf *conf, struct error *e)
 		    (!conf->output || check_output(&d, e) == 0) && world_speaks(&d.world))
 			printf("%d problem%s, %d warning%s\n", d.problems, d.problems == 1 ? "" : "s", d.warnings, d.warnings == 1 ? "" : "s");
 	}
-	int rc = e->code ? world_end(&d.world, e) : d.problems ? EXIT_INTERNAL : EXIT_DONE;
+	int rc = e->code ? world_end(&d.world, e) : d.bad_data ? EXIT_DATA : d.problems ? EXIT_INTERNAL : EXIT_DONE;
 
 	world_close(&d.world);
 	return rc;
