@@ -166,6 +166,19 @@ bats_require_minimum_version 1.5.0
 	refuses 64 "of unlabelled no val label is known: prepare it with some, or --patience=0" chexnet train --data unlabelled --output out --patience 1
 }
 
+@test "a train split of which no label is known teaches nothing, which ends train before its first step, and doctor says it" {
+	chexnet prepare nih tree unlabelled --size 32 --overwrite >/dev/null
+	sed 's/$/,All/' tree/train_val_list.txt >all.csv
+	small=(chexnet train --data unlabelled --model densenet --growth 4 --blocks 1,1 --batch 8 --steps 2 --resamples 0 --threads 1 --output out)
+	refuses 65 "unlabelled: no label of its train split is known but what --mask leaves out: there is nothing to learn: leave --mask out" "${small[@]}" --mask file:all.csv
+	all=Atelectasis,Cardiomegaly,Effusion,Infiltration,Mass,Nodule,Pneumonia,Pneumothorax,Consolidation,Edema,Emphysema,Fibrosis,Pleural_Thickening,Hernia
+	refuses 64 "no finding is left" "${small[@]}" --mask "$all"
+	python3 "$BATS_TEST_DIRNAME/forget_labels.py" unlabelled/train-* || skip "no Python here"
+	refuses 65 "unlabelled: no label of its train split is known: there is nothing to learn: prepare it with some" "${small[@]}"
+	ends_with 65 chexnet doctor --data unlabelled
+	grep -qx 'PROBLEM  data       unlabelled: no label of its train split is known: prepare it with some' <<<"$output"
+}
+
 @test "an unknown finding" {
 	spoil
 	sed -i '4s/^\([^,]*\),[^,]*/\1,Efusion/' bad/Data_Entry_2017_v2020.csv

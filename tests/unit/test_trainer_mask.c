@@ -117,6 +117,8 @@ static void shares_of_positives_are_of_known_labels(void **state)
 			if (f != 9 && !(f == 2 && i % 3 == 0))
 				*(s[i].labels & 1u << f ? &with : &without) += 1;
 		assert_close(share[f], f == 9 ? 0 : (double)with / (with + without), 1e-15);
+		assert_int_equal(dataset_labelled(d, 1) >> f & 1, with > 0);
+		assert_int_equal(dataset_labelled(d, 0) >> f & 1, without > 0);
 	}
 	assert_true(share[2] > 0 && share[2] < 1);
 	label_mask_free(&m);

@@ -308,9 +308,11 @@ static void judge_data(struct doctor *d, const struct dataset *data, double seco
 {
 	const size_t images = dataset_count(data), patients = dataset_patients(data);
 
-	d->bad_data = images == 0;
+	d->bad_data = !(dataset_labelled(data, 0) | dataset_labelled(data, 1));
 	if (images == 0)
 		say(d, VERDICT_PROBLEM, "data", "%s: its train split is empty", d->conf->data);
+	else if (d->bad_data)
+		say(d, VERDICT_PROBLEM, "data", "%s: no label of its train split is known: prepare it with some", d->conf->data);
 	else
 		say(d, VERDICT_OK, "data", "%s: %zu training image%s of %zu patient%s, %s; opened and one image decoded on every rank in %.2f s", d->conf->data, images,
 		    images == 1 ? "" : "s", patients, patients == 1 ? "" : "s", dataset_describe(data), seconds);

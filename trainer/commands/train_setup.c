@@ -93,14 +93,20 @@ static int mask_labels(struct train *t, struct error *e)
 	return labels ? 0 : fail(e, EXIT_DATA, "--mask=%s: none of its labels is in the data", t->conf->mask);
 }
 
+static const uint32_t ALL = (1u << FINDINGS) - 1;
+
 /* Findings of which no image's label is known. */
 static uint32_t without_labels(const struct dataset *d)
 {
-	uint32_t known = 0;
+	return ALL & ~dataset_labelled(d, 1) & ~dataset_labelled(d, 0);
+}
 
-	for (size_t i = 0; i < dataset_count(d); i++)
-		known |= dataset_samples(d)[i].known;
-	return ~known & ((1u << FINDINGS) - 1);
+static int check_labels(const struct train *t, struct error *e)
+{
+	if (without_labels(t->train) != ALL)
+		return 0;
+	return fail(e, EXIT_DATA, "%s: no label of its train split is known%s: there is nothing to learn: %s", t->conf->data ? t->conf->data : "the built-in data",
+		    t->conf->mask ? " but what --mask leaves out" : "", t->conf->mask ? "leave --mask out, or let it keep some" : "prepare it with some");
 }
 
 /* What the weights learned from: these images, and before them those of the training that they come from. */
@@ -157,9 +163,9 @@ static int setup_data(struct train *t, struct error *e)
 {
 	if (open_datasets(t, e) == 0 && check_leak(t, t->train, t->val, e) == 0 && check_leak(t, t->train, t->test, e) == 0)
 		check_leak(t, t->val, t->test, e);
-	if (!e->code && mask_labels(t, e) == 0) {
+	if (!e->code && mask_labels(t, e) == 0 && check_labels(t, e) == 0) {
 		leave_out_untrained(t);
-		t->validates = t->val && without_labels(t->val) != (1u << FINDINGS) - 1;
+		t->validates = t->val && without_labels(t->val) != ALL;
 		check_validation(t, e);
 	}
 	if (world_agree(t->world, e) < 0)

@@ -329,6 +329,15 @@ size_t dataset_leak(const struct dataset *a, const struct dataset *b, uint32_t *
 	return shared;
 }
 
+uint32_t dataset_labelled(const struct dataset *d, int shows)
+{
+	uint32_t findings = 0;
+
+	for (size_t i = 0; i < d->count; i++)
+		findings |= d->samples[i].known & (shows ? d->samples[i].labels : ~d->samples[i].labels);
+	return findings;
+}
+
 void dataset_prevalence(const struct dataset *d, double prevalence[FINDINGS])
 {
 	for (int f = 0; f < FINDINGS; f++) {

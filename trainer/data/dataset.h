@@ -98,6 +98,9 @@ int dataset_fetch(const struct dataset *d, size_t shard, struct error *e);
 /* Patients that two splits share: count, and the lowest such patient in *example. */
 size_t dataset_leak(const struct dataset *a, const struct dataset *b, uint32_t *example);
 
+/* Bit f: some image is known to show finding f, or with shows 0 known not to. */
+uint32_t dataset_labelled(const struct dataset *d, int shows);
+
 /* Share of known samples that carry each finding. */
 void dataset_prevalence(const struct dataset *d, double prevalence[FINDINGS]);
 
