@@ -305,6 +305,23 @@ be_nobody() {
 	[ -z "$(ls -A shut)" ]
 }
 
+@test "where no thread can be started, a line says so and the exit code is a documented one, whatever computes" {
+	[ -z "${SAN:-}" ] || skip "a sanitizer has threads of its own, or leaves OpenMP none"
+	be_nobody
+	export OMP_NUM_THREADS=2
+	mkdir -m 777 anyones
+	net=(--model densenet --growth 4 --blocks 1,1 --image-size 32 --batch 8 --threads 1)
+	limited=("${user[@]}" bash -c 'ulimit -u 1; exec "$0" "$@"' "$BUILD/chexnet")
+	for command in "train --data good --steps 1 --output anyones/out ${net[*]}" "train --steps 1 --output anyones/out ${net[*]}" "eval --data good --weights none" \
+		"predict --weights none tree/none.png" "bench --steps 1 ${net[*]}" "bench --intervals" doctor "prepare nih tree anyones/out" "synth --out anyones/out" "audit tree" \
+		"compare none none" "report --predictions none --out anyones/out" "data bench good"; do
+		# shellcheck disable=SC2086 # words
+		refuses 70 "chexnet ${command%% *}: cannot start thread 2 of 2: see the limit on processes (ulimit -u)" "${limited[@]}" $command
+	done
+	rmdir anyones # and nothing is left in it
+	"${limited[@]}" train --help >/dev/null
+}
+
 @test "no space left" {
 	# in a mount namespace of its own: a file system of 100 KB
 	unshare --mount true 2>/dev/null || skip "no right to mount a small file system"

@@ -8,6 +8,7 @@
 #include "commands/commands.h"
 #include "data/audit.h"
 #include "json.h"
+#include "threads.h"
 
 struct conf {
 	const char *table, *train_val_list, *test_list;
@@ -157,7 +158,7 @@ static int run(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	if (check_tables(&conf, &e) < 0)
+	if (threads_check(conf.threads, &e) < 0 || check_tables(&conf, &e) < 0)
 		return report_error(&command_audit, &e);
 	struct audit_conf c = { conf.table, conf.train_val_list, conf.test_list, conf.pixels, conf.threads, "chexnet audit" };
 	for (int i = 1; i <= n; i++) {

@@ -17,6 +17,7 @@
 #include "json.h"
 #include "learn/auroc.h"
 #include "learn/batch_memory.h"
+#include "threads.h"
 
 struct bench_conf {
 	struct network_options network;
@@ -342,6 +343,8 @@ static int run(int argc, char **argv)
 		rc = check(&conf, &e);
 	if (rc != 0)
 		return rc < 0 ? world_refuse("bench", &e) : EXIT_DONE;
+	if ((conf.intervals || conf.plan) && threads_check(0, &e) < 0) /* the others have a world, which looks */
+		return report_error(&command_bench, &e);
 	return conf.intervals ? time_intervals(&conf) : conf.plan ? plan(&conf) : bench(&conf, &e);
 }
 

@@ -8,6 +8,7 @@
 #include "json.h"
 #include "learn/compare.h"
 #include "learn/log.h"
+#include "threads.h"
 
 struct compare_conf {
 	int resamples, json;
@@ -188,7 +189,7 @@ static int run(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	if (predictions_read(&a, argv[1], &e) == 0 && predictions_read(&b, argv[2], &e) == 0 &&
+	if (threads_check(0, &e) == 0 && predictions_read(&a, argv[1], &e) == 0 && predictions_read(&b, argv[2], &e) == 0 &&
 	    compare_predictions(&c, &a, &b, argv[1], argv[2], conf.resamples, conf.seed, &e) == 0) {
 		if (conf.json)
 			print_json(&c, &a, &b, argv + 1, &e);

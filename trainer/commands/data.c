@@ -11,6 +11,7 @@
 #include "data/manifest.h"
 #include "data/pipeline.h"
 #include "json.h"
+#include "threads.h"
 
 struct conf {
 	int threads, size, json, batch;
@@ -170,7 +171,7 @@ static int run(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	return end(run_word(&conf, argv[1], n > 1 ? argv[2] : NULL, &e), &e);
+	return end(threads_check(0, &e) < 0 ? -e.code : run_word(&conf, argv[1], n > 1 ? argv[2] : NULL, &e), &e);
 }
 
 int bench_data(int argc, char **argv)
@@ -185,7 +186,7 @@ int bench_data(int argc, char **argv)
 		return rc;
 	if (!conf.old && !conf.new && !conf.ours)
 		conf.old = conf.new = conf.ours = 1;
-	return end(race(&conf, n > 1 ? argv[2] : NULL, &e), &e);
+	return end(threads_check(0, &e) < 0 ? -e.code : race(&conf, n > 1 ? argv[2] : NULL, &e), &e);
 }
 
 const struct command command_data = {

@@ -11,6 +11,7 @@
 #include "data/file.h"
 #include "learn/auroc.h"
 #include "learn/ensemble.h"
+#include "threads.h"
 #include "utf8.h"
 
 enum { MAX_MEMBERS = 64 };
@@ -220,6 +221,7 @@ static int run(int argc, char **argv)
 
 	if (!m)
 		fail(&e, EXIT_INTERNAL, "no memory");
+	threads_check(0, &e);
 	for (int k = 0; !e.code && k < operands - 1; k++, m->n++)
 		predictions_read(&m->p[k], argv[2 + k], &e);
 	if (!e.code && check_outputs(&conf, m, argv, &e) == 0)

@@ -6,6 +6,7 @@
 #include "commands/commands.h"
 #include "commands/stop.h"
 #include "data/prepare.h"
+#include "threads.h"
 
 struct conf {
 	int size, encoding, shards, overwrite, order, threads;
@@ -136,7 +137,7 @@ static int run(int argc, char **argv)
 	struct prepare_conf p = { .out = argv[3], .source = argv[2], .size = conf.size, .encoding = (enum encoding)conf.encoding, .shards = conf.shards,
 				  .seed = conf.seed, .threads = conf.threads, .overwrite = conf.overwrite, .stop = &stop_asked, .tell = "chexnet prepare" };
 	stop_at_signals();
-	if (check_words(&conf, argv[1], &e) == 0 && prepare_source(&conf, argv[1], &p, &e) == 0)
+	if (check_words(&conf, argv[1], &e) == 0 && threads_check(conf.threads, &e) == 0 && prepare_source(&conf, argv[1], &p, &e) == 0)
 		return EXIT_DONE;
 	rc = report_error(&command_prepare, &e);
 	stop_as_asked();

@@ -13,6 +13,7 @@
 #include "learn/calibration.h"
 #include "learn/events.h"
 #include "learn/report.h"
+#include "threads.h"
 #include "utf8.h"
 
 enum { MAX_PICTURES = 32, MAX_PICTURE_BYTES = 3 << 20, COMMAND_ROOM = 4096 };
@@ -358,7 +359,7 @@ static int run(int argc, char **argv)
 
 	if (!s)
 		fail(&e, EXIT_INTERNAL, "no memory");
-	else if (check(&conf, &e) == 0 && read_sources(s, &conf, &e) == 0) {
+	else if (threads_check(0, &e) == 0 && check(&conf, &e) == 0 && read_sources(s, &conf, &e) == 0) {
 		note_command(s, argc, argv);
 		warn_of_pictures(s, &conf);
 		warn_of_log(s, &conf);

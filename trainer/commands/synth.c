@@ -9,6 +9,7 @@
 #include "data/synth_tree.h"
 #include "data/thumbnail.h"
 #include "learn/few.h"
+#include "threads.h"
 
 struct conf {
 	uint64_t seed, images;
@@ -128,9 +129,9 @@ static int run(int argc, char **argv)
 		return rc;
 	if (!conf.out && !conf.check)
 		fail(&e, EXIT_USAGE, "nothing to do: --out=DIR writes images, --check=PREPARED judges a task");
-	else if (conf.out && write_tree(&conf, &e) == 0 && conf.check)
+	else if (threads_check(conf.threads, &e) == 0 && conf.out && write_tree(&conf, &e) == 0 && conf.check)
 		check_thumbnails(conf.check, &e);
-	else if (!conf.out)
+	else if (!e.code && !conf.out)
 		check_thumbnails(conf.check, &e);
 	if (!e.code)
 		return EXIT_DONE;

@@ -13,6 +13,7 @@
 #include "data/hash.h"
 #include "engine/cuda/library.h"
 #include "learn/log.h"
+#include "threads.h"
 
 /* ---- a lost rank ------------------------------------------------------------------------------------- */
 
@@ -224,6 +225,7 @@ int world_open(struct world *w, const char *command, int on_cpu, struct error *e
 		return -EXIT_INTERNAL;
 	}
 	w->at = hvd_world(w->hvd);
+	threads_check(0, e);
 	if (gather_places(w, e) < 0) {
 		world_close(w);
 		return -e->code;
@@ -244,6 +246,7 @@ int world_alone(struct world *w, const char *command, struct error *e)
 	w->places->threads = given_threads(e);
 	if (w->places->threads == 0)
 		w->places->threads = thread_share(w, 0);
+	threads_check(0, e);
 	return e->code ? -e->code : 0;
 }
 

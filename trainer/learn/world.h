@@ -30,7 +30,7 @@ struct world {
 	uint64_t *words;      /* [size], for world_agree() */
 };
 
-/* Opens the world and gathers the places; collective. on_cpu: the engine is one that computes on the CPU, GPU or not, so gradients are in host memory, which NCCL's back end
+/* Opens the world and gathers the places; collective. EXIT_INTERNAL also where OpenMP would not find its threads. on_cpu: the engine is one that computes on the CPU, GPU or not, so gradients are in host memory, which NCCL's back end
  * does not give. */
 int world_open(struct world *w, const char *command, int on_cpu, struct error *e);
 void world_close(struct world *w);
