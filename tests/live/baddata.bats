@@ -270,6 +270,29 @@ bats_require_minimum_version 1.5.0
 	refuses 65 "CRC mismatch" chexnet train --data set --model densenet --growth 4 --blocks 1,1 --image-size 32 --steps 1 --engine reference --output out
 }
 
+@test "a training whose data file is cut while it reads ends with 65, and its log with that and the reason" {
+	cp -r good set
+	chexnet train --data set --data-memory 0 --model densenet --growth 4 --blocks 1,1 --batch 8 --steps 1000000 --eval-every 1000000 --checkpoint-every 1000000 --resamples 0 \
+		--threads 1 --output cut >cut.out 2>cut.err &
+	pid=$!
+	wait_for 20 grep -qs '"event":"step"' cut/log.jsonl
+	truncate -s 0 set/train-00000-of-00001
+	status=0
+	wait $pid || status=$?
+	cat cut.err
+	[ "$status" -eq 65 ]
+	line=$(sed -n 's/^chexnet: //p' cut.err)
+	[[ $line == "set/train-00000-of-00001: byte "*" cannot be read any more: the file was cut, or its storage failed" ]]
+	tail -n 1 cut/log.jsonl
+	[ "$(tail -n 1 cut/log.jsonl | sed -n 's/^{"event":"end","time":[0-9.]*,"code":65,"step":[1-9][0-9]*,"reason":"\(.*\)","output":"cut"}$/\1/p')" = "$line" ]
+}
+
+@test "a training whose engine fails in the middle of a step has an end with the reason in its log" {
+	ends_with 70 "$BUILD/tests/wrap_engine_loss" train --data good --model densenet --growth 4 --blocks 1,1 --batch 8 --steps 9 --resamples 0 --threads 1 --output failed
+	[[ $stderr == "chexnet train: rank 0 on "*": the engine failed without a reason" ]]
+	tail -n 1 failed/log.jsonl | grep -E '^\{"event":"end","time":[0-9.]+,"code":70,"step":2,"reason":"the engine failed without a reason","output":"failed"\}$'
+}
+
 # Sets user: words before a command that make it one of somebody whom permissions stop.
 be_nobody() {
 	user=()

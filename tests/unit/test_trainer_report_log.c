@@ -98,6 +98,16 @@ static void a_global_batch_that_changes_is_noticed_either_way(void **state)
 	}
 }
 
+/* Rank 0 told its own end, and the others went on. */
+static void an_end_before_a_recovery_is_not_the_trainings(void **state)
+{
+	struct train_log log = read_log("{\"event\":\"start\",\"step\":0}\n{\"event\":\"end\",\"code\":65}\n{\"event\":\"recovered\",\"ranks\":1,\"step\":0}\n");
+
+	(void)state;
+	assert_null(log.end);
+	train_log_free(&log);
+}
+
 static void a_course_that_was_left_is_not_in_the_log(void **state)
 {
 	(void)state;
@@ -456,6 +466,7 @@ int main(void)
 		cmocka_unit_test(lines_with_zeros_are_skipped_and_seeds_keep_their_digits),
 		cmocka_unit_test(a_resumed_run_counts_every_step_once_as_it_was_done_last),
 		cmocka_unit_test(a_global_batch_that_changes_is_noticed_either_way),
+		cmocka_unit_test(an_end_before_a_recovery_is_not_the_trainings),
 		cmocka_unit_test(a_course_that_was_left_is_not_in_the_log),
 		cmocka_unit_test(ranks_that_were_lost_are_told_of),
 		cmocka_unit_test(speed_is_that_of_the_start_that_has_a_summary),

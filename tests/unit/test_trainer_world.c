@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -260,22 +261,60 @@ static void close_a_log_that_is_told(int log)
 	_exit(1);
 }
 
-static void a_log_is_not_closed_while_its_end_is_told(void **state)
+/* The exit code of a process, and what it writes to the log that it is given. */
+static int told_by(void (*process)(int log), char text[4096])
 {
-	(void)state;
 	int ends[2], status;
-	char text[4096] = "";
+	ssize_t n;
 
 	assert_int_equal(pipe(ends), 0);
 	pid_t pid = fork();
 	if (!pid)
-		close_a_log_that_is_told(ends[1]);
+		process(ends[1]);
 	close(ends[1]);
-	assert_true(read(ends[0], text, sizeof text - 1) >= 0);
+	n = read(ends[0], text, 4095);
+	text[n > 0 ? n : 0] = '\0';
 	close(ends[0]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(WEXITSTATUS(status), EXIT_INTERNAL);
+	return WEXITSTATUS(status);
+}
+
+static void a_log_is_not_closed_while_its_end_is_told(void **state)
+{
+	char text[4096];
+
+	(void)state;
+	assert_int_equal(told_by(close_a_log_that_is_told, text), EXIT_INTERNAL);
 	assert_non_null(strstr(text, "\"code\":70,\"step\":7,\"reason\":\"lost rank 1\",\"output\":\"model\"}\n"));
+}
+
+static void read_what_was_cut(int log)
+{
+	struct error e = { 0 };
+	struct mapped_file file;
+	const uint64_t step = 8;
+
+	signal(SIGBUS, SIG_DFL); /* whatever a sanitizer has put there */
+	if (!freopen("/dev/null", "w", stderr) || file_map(&file, scratch_path("shard"), &e))
+		_exit(1);
+	world_on_lost_log(log, &step, "model");
+	if (truncate(scratch_path("shard"), 0))
+		_exit(1);
+	volatile uint8_t byte = file.data[3];
+	(void)byte;
+	_exit(1);
+}
+
+static void a_log_gets_its_end_where_a_file_is_cut_while_it_is_read(void **state)
+{
+	char text[4096], wanted[4096];
+	const char *path = scratch_path("shard");
+
+	(void)state;
+	scratch_write(path, "shard", 5);
+	assert_int_equal(told_by(read_what_was_cut, text), EXIT_DATA);
+	snprintf(wanted, sizeof wanted, "\"code\":65,\"step\":8,\"reason\":\"%.3000s: byte 3 cannot be read any more: the file was cut, or its storage failed\",\"output\":\"model\"}\n", path);
+	assert_non_null(strstr(text, wanted));
 }
 
 int main(void)
@@ -286,6 +325,7 @@ int main(void)
 		cmocka_unit_test(what_the_step_gave_holds),
 		cmocka_unit_test_setup_teardown(an_error_is_said_once_with_the_ranks_that_it_is_of, scratch_make, scratch_remove),
 		cmocka_unit_test(a_log_is_not_closed_while_its_end_is_told),
+		cmocka_unit_test_setup_teardown(a_log_gets_its_end_where_a_file_is_cut_while_it_is_read, scratch_make, scratch_remove),
 		cmocka_unit_test_setup_teardown(nccl_of_a_wheel_is_loaded_before_libhvd_looks_for_it, scratch_make, scratch_remove),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,15 +40,16 @@ static int land(struct train *t, struct flight *f, int keep, struct error *e)
 	return 0;
 }
 
-static void __attribute__((noreturn)) abandon(const struct train *t, const struct error *e)
+static void __attribute__((noreturn)) abandon(struct train *t, const struct error *e)
 {
 	fprintf(stderr, "chexnet train: rank %d on %s: %s\n", t->world->at->rank, hvd_host(t->world->hvd, t->world->at->rank), e->text);
+	tell_end(t, e->code, e->text);
 	_exit(e->code);
 }
 
 /* Other ranks are in the middle of a step with this one: unless the step failed because one of them is gone, it can only leave,
  * and they will say whom they lost. */
-static void leave_unless_lost(const struct train *t, const struct error *e)
+static void leave_unless_lost(struct train *t, const struct error *e)
 {
 	if (hvd_lost(t->world->hvd) < 0)
 		abandon(t, e);

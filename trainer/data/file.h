@@ -24,6 +24,10 @@ int file_open_regular(const char *path, size_t *size, struct error *e);
 int file_map(struct mapped_file *file, const char *path, struct error *e);
 void file_unmap(struct mapped_file *file);
 
+/* Who hears of that before the program ends: `line` is what standard error got, without its "chexnet: ". Called by the thread that reads, in a
+ * signal handler. NULL: nobody. */
+void file_on_lost_page(void (*tell)(const char *line));
+
 /* The whole file in memory of its own, with a NUL behind it; to be freed. Errors as file_open_regular(). */
 int file_read(char **text, size_t *size, const char *path, struct error *e);
 

@@ -26,9 +26,12 @@ static _Atomic(struct mapping *) mappings;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of those who change the list */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct sigaction before;
+static void (*_Atomic listener)(const char *line);
 
 static void on_lost_page(int signal, siginfo_t *info, void *context)
 {
+	static const char program[] = "chexnet: ";
+	void (*const tell)(const char *line) = atomic_load(&listener);
 	const uint8_t *at = info->si_addr;
 	char line[FILE_PATH + 128];
 
@@ -36,17 +39,24 @@ static void on_lost_page(int signal, siginfo_t *info, void *context)
 	for (const struct mapping *m = info->si_code > 0 ? atomic_load(&mappings) : NULL; m; m = atomic_load(&m->next)) {
 		if (at < m->data || at >= m->data + m->size)
 			continue;
-		int n = snprintf(line, sizeof line, "chexnet: %s: byte %zu cannot be read any more: the file was cut, or its storage failed\n", m->path,
+		int n = snprintf(line, sizeof line, "%s%s: byte %zu cannot be read any more: the file was cut, or its storage failed\n", program, m->path,
 				 (size_t)(at - m->data));
 		partials_remove();
-		if (write(STDERR_FILENO, line, (size_t)n) < 0)
-			_exit(EXIT_INTERNAL);
-		_exit(EXIT_DATA);
+		const int told = write(STDERR_FILENO, line, (size_t)n) >= 0;
+		line[n - 1] = '\0';
+		if (tell)
+			tell(line + sizeof program - 1);
+		_exit(told ? EXIT_DATA : EXIT_INTERNAL);
 	}
 	/* none of ours: what was to happen happens as soon as the instruction is tried again, or what somebody sent comes again */
 	sigaction(SIGBUS, &before, NULL);
 	if (info->si_code <= 0)
 		raise(signal);
+}
+
+void file_on_lost_page(void (*tell)(const char *line))
+{
+	atomic_store(&listener, tell);
 }
 
 static void install(void)

@@ -160,6 +160,8 @@ static int keep(struct train_log *log, const char *line)
 		log->losses++;
 		log->lost_since++;
 		go_back(log, json_get_number(o, "step"));
+		cJSON_Delete(log->end); /* of a rank 0 that left alone */
+		log->end = NULL;
 		keep_last(&log->recovered, &o);
 	} else if (strcmp(event, "summary") == 0) {
 		rc = keep_summary(log, &o);

@@ -25,7 +25,7 @@ struct train_log {
 	size_t n_steps, n_evals;
 	struct log_step *steps; /* [n_steps] ascending; what a resumed run did again counts once, as it was done last */
 	struct log_eval *evals; /* [n_evals] of the validation split */
-	cJSON *start, *summary, *end; /* the last of each, end since start; NULL: none */
+	cJSON *start, *summary, *end; /* the last of each, end since start or recovered; NULL: none */
 	cJSON *recovered;       /* the same: survivors of a loss that went on */
 	cJSON *timed;           /* the start that summary is of */
 	int timed_start, timed_losses; /* which one of all, from 1 on, and how often survivors went on in it */

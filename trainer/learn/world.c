@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "data/file.h"
 #include "data/hash.h"
 #include "engine/cuda/library.h"
 #include "learn/log.h"
@@ -17,7 +18,7 @@
 
 /* ---- a lost rank ------------------------------------------------------------------------------------- */
 
-/* Where the "end" event of a process that lost a rank goes. */
+/* Where the "end" event of a process that lost a rank, or a page of a file, goes. */
 static struct {
 	pthread_mutex_t lock; /* who tells the end keeps it: nobody closes the log meanwhile */
 	int fd;
@@ -35,15 +36,6 @@ static void let_line_travel(void)
 		usleep(300000);
 }
 
-void world_on_lost_log(int fd, const uint64_t *step, const char *output)
-{
-	pthread_mutex_lock(&lost_log.lock);
-	lost_log.fd = fd;
-	lost_log.step = step;
-	json_escape(lost_log.output, sizeof lost_log.output, output ? output : "");
-	pthread_mutex_unlock(&lost_log.lock);
-}
-
 /* A pipe that nobody reads keeps no rank from ending. */
 static void write_soon(int fd, const char *text, int size)
 {
@@ -54,7 +46,7 @@ static void write_soon(int fd, const char *text, int size)
 }
 
 /* As tell_end() writes it. */
-static void write_end(const char *line)
+static void write_end(enum exit_code code, const char *line)
 {
 	static char text[sizeof lost_log.output + 2048];
 	char reason[1600];
@@ -62,7 +54,7 @@ static void write_end(const char *line)
 
 	clock_gettime(CLOCK_REALTIME, &t);
 	int size = snprintf(text, sizeof text, "{\"event\":\"end\",\"time\":%lld.%03ld,\"code\":%d,\"step\":%llu,\"reason\":\"%s\",\"output\":\"%s\"}\n",
-			    (long long)t.tv_sec, t.tv_nsec / 1000000, EXIT_INTERNAL, (unsigned long long)__atomic_load_n(lost_log.step, __ATOMIC_RELAXED),
+			    (long long)t.tv_sec, t.tv_nsec / 1000000, code, (unsigned long long)__atomic_load_n(lost_log.step, __ATOMIC_RELAXED),
 			    json_escape(reason, sizeof reason, line), lost_log.output);
 
 	write_soon(lost_log.fd, text, size);
@@ -78,8 +70,26 @@ static void on_lost(void *arg, const char *line)
 	write_soon(STDERR_FILENO, text, size);
 	pthread_mutex_lock(&lost_log.lock);
 	if (lost_log.fd >= 0)
-		write_end(line);
+		write_end(EXIT_INTERNAL, line);
 	_exit(EXIT_INTERNAL);
+}
+
+/* In a signal handler of a thread that reads a mapped file, and so holds no lock here; the program ends when it returns. */
+static void on_lost_page(const char *line)
+{
+	pthread_mutex_lock(&lost_log.lock);
+	if (lost_log.fd >= 0)
+		write_end(EXIT_DATA, line);
+}
+
+void world_on_lost_log(int fd, const uint64_t *step, const char *output)
+{
+	pthread_mutex_lock(&lost_log.lock);
+	lost_log.fd = fd;
+	lost_log.step = step;
+	json_escape(lost_log.output, sizeof lost_log.output, output ? output : "");
+	pthread_mutex_unlock(&lost_log.lock);
+	file_on_lost_page(on_lost_page);
 }
 
 /* ---- places ------------------------------------------------------------------------------------------ */
