@@ -197,7 +197,7 @@ static const char man_tail[] =
 	".TP\n.B log.jsonl\nEach object has event and time (seconds since 1970). start: version, command, model, engine, global_batch, seed, steps, and places, for each rank host, gpu, cpus and threads, among\n"
 	"others; step: step and position (images before it), loss, lr, images_per_s (since the last line of progress), input_share and communication_share of the step's time; eval: step (of the weights), split, images, patients, loss, mean, findings;\n"
 	"checkpoint: path, and the seconds that it took, which are no part of images_per_s, nor are those of validations; recovered: ranks, reason; summary: steps, images, seconds, images_per_s; end: code (the exit status), reason.\n"
-	".TP\n.B eval\nweights, model, split, images, patients, loss, mean, findings, leak (whether patients of the training are in the split) and leak_checked.\n"
+	".TP\n.B eval\nweights, model, split, images, patients, loss, mean, findings (of one that the weights have not learned all is null), leak (whether patients of the training are in the split) and leak_checked.\n"
 	".TP\n.B predict\nAn array with an object an image: image, and error, or probabilities and logits by finding, untrained (the findings that the weights have not learned, if any),\n"
 	"trained_on, notice, and with \\fB\\-\\-maps\\fR map.\n"
 	".TP\n.B compare\na and b (the files), images, patients, mean, and findings: objects of both AUROCs, a and b, their difference, low, high and se of that (percentiles of the resamples and their standard deviation), p, p_holm and p_delong;\n"

@@ -261,7 +261,7 @@ picture_difference() { # FILE FILE
 @test "class activation maps by the CUDA engine are those of the CPU engine" {
 	needs_python
 	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
-	"$BUILD/chexnet" synth --images 80 --size 72 --out "$scratch/nih" >/dev/null
+	"$BUILD/chexnet" synth --images 80 --size 72 --prevalence-floor 0.2 --out "$scratch/nih" >/dev/null
 	"$BUILD/chexnet" prepare --size 72 nih "$scratch/nih" "$scratch/data" >/dev/null
 	"$BUILD/chexnet" train --engine cpu --data "$scratch/data" --model densenet --growth 8 --blocks 2,1 --image-size 64 --batch 8 --steps 30 --learning-rate 1e-2 --resamples 0 \
 		--output "$scratch/model" >/dev/null

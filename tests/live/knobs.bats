@@ -262,7 +262,7 @@ predict_threads() {
 	train masked --steps 2 --batch 64 --mask Hernia,Mass
 	cat "$SCRATCH/masked.out"
 	grep -q '^labels that are left out (--mask=Hernia,Mass): train [1-9]' "$SCRATCH/masked.out"
-	for finding in Hernia Mass; do grep -qE "^$finding +0 +n/a  no label is known" "$SCRATCH/masked.out"; done
+	for finding in Hernia Mass; do grep -qE "^$finding +- +n/a  not learnt$" "$SCRATCH/masked.out"; done
 	grep -q '^mean of 12 of 14 ' "$SCRATCH/masked.out"
 	# going on with other labels would be another training
 	for other in "" --mask=Hernia; do
@@ -297,7 +297,7 @@ import json, sys
 row = json.load(sys.stdin)[0]
 assert row["untrained"] == ["Mass", "Hernia"] and [k for k, v in row["probabilities"].items() if v is None] == ["Mass", "Hernia"], row'
 	run --separate-stderr -64 "$BUILD/chexnet" predict --weights "$SCRATCH/masked/model.safetensors" --threads 1 --maps "$SCRATCH/maps" --finding Mass "$image"
-	[[ $stderr == *"--finding=Mass: the last training of "*" had no labels of it (Mass, Hernia)"* ]]
+	[[ $stderr == *"--finding=Mass: the last training of "*" had no labels of it, or none that differ (Mass, Hernia)"* ]]
 	mean=$(sed -n 's/^mean of 12 of 14 *\(0[.0-9]*\).*/\1/p' "$SCRATCH/masked.out" | tail -n 1)
 	for order in "masked whole 1" "whole masked 2"; do
 		read -r first second masked <<<"$order"
@@ -324,7 +324,8 @@ assert row["untrained"] == ["Mass", "Hernia"] and [k for k, v in row["probabilit
 	sed 's/$/,Edema/' "$SCRATCH/tree/train_val_list.txt" >"$SCRATCH/mask.csv"
 	train untaught --steps 1 --batch 64 --mask "file:$SCRATCH/mask.csv"
 	run ! grep 'of no split' "$SCRATCH/untaught.out"
-	grep -qE '^Edema +0 +n/a  no label is known' "$SCRATCH/untaught.out"
+	grep -qE '^Edema +- +n/a  not learnt$' "$SCRATCH/untaught.out"
+	run ! grep 'training image shows' "$SCRATCH/untaught.out" # which nobody knows
 	"$BUILD/chexnet" eval --weights "$SCRATCH/untaught/model.safetensors" --data "$SCRATCH/data" --threads 1 --resamples 0 2>/dev/null >"$SCRATCH/eval.out"
 	grep '^mean of 13 of 14 ' "$SCRATCH/eval.out"
 	[ "$(grep '^mean of 13 of 14 ' "$SCRATCH/eval.out")" = "$(grep '^mean of 13 of 14 ' "$SCRATCH/untaught.out")" ]
@@ -334,4 +335,34 @@ assert row["untrained"] == ["Mass", "Hernia"] and [k for k, v in row["probabilit
 	echo "99999999_000.png,All" >"$SCRATCH/mask.csv"
 	run --separate-stderr -65 "$BUILD/chexnet" eval --weights "$SCRATCH/single/model.safetensors" --data "$SCRATCH/data" --threads 1 --mask "file:$SCRATCH/mask.csv"
 	[[ $stderr == *'none of its labels is in the test split'* ]]
+}
+
+@test "a finding that no training image shows, or every one, is not learnt: that is said, and it is no result of anybody's" {
+	# rows of image,Hernia: of the training images with it, or of those without it
+	labels=$(awk -F, 'NR == FNR { trained[$1]; next } FNR > 1 && $1 in trained { print ("|" $2 "|" ~ /\|Hernia\|/ ? "with" : "without") "," $1 }' \
+		"$SCRATCH/tree/train_val_list.txt" "$SCRATCH/tree/Data_Entry_2017_v2020.csv")
+	image=$(find "$SCRATCH/tree/images" -name '*.png' | head -n 1)
+	for hidden in with without; do
+		sed -n "s/^$hidden,\(.*\)/\1,Hernia/p" <<<"$labels" >"$SCRATCH/mask.csv"
+		[ -s "$SCRATCH/mask.csv" ]
+		train "$hidden" --steps 2 --eval-every 1 --batch 64 --mask "file:$SCRATCH/mask.csv"
+		cat "$SCRATCH/$hidden.out"
+		word=no && [ "$hidden" = with ] || word=every
+		[ "$(grep '^warning: ' "$SCRATCH/$hidden.out")" = "warning: $word training image shows Hernia: not learnt, so n/a in every table, and no part of a mean" ]
+		grep -qE '^Hernia +- +n/a  not learnt$' "$SCRATCH/$hidden.out"
+		grep -q '^mean of 13 of 14 ' "$SCRATCH/$hidden.out"
+		run ! grep 'validation after .* (.*14 of 14' "$SCRATCH/$hidden.out"
+		run --separate-stderr -0 "$BUILD/chexnet" eval --weights "$SCRATCH/$hidden/model.safetensors" --data "$SCRATCH/data" --threads 1 --resamples 0
+		grep -qE '^Hernia +- +n/a  not learnt$' <<<"$output"
+		[ "$(grep '^mean of 13 of 14 ' <<<"$output")" = "$(grep '^mean of 13 of 14 ' "$SCRATCH/$hidden.out")" ]
+		[[ $stderr == *"chexnet eval: not judged: Hernia: the last training of these weights had no labels of it, or none that differ"* ]]
+		run --separate-stderr -0 "$BUILD/chexnet" predict --weights "$SCRATCH/$hidden/model.safetensors" --threads 1 "$image"
+		grep -qE '^  Hernia +n/a$' <<<"$output"
+		[[ $stderr == *"n/a: Hernia: the last training of these weights had no labels of it, or none that differ"* ]]
+	done
+	run -64 "$BUILD/chexnet" predict --weights "$SCRATCH/with/model.safetensors" --threads 1 --maps "$SCRATCH/maps" --finding Hernia "$image"
+	"$BUILD/chexnet" eval --weights "$SCRATCH/with/model.safetensors" --data "$SCRATCH/data" --threads 1 --resamples 0 --json 2>/dev/null | python3 -c '
+import json, sys
+findings = json.load(sys.stdin)["findings"]
+assert set(findings["Hernia"].values()) == {None} and findings["Mass"]["positives"] > 0, findings'
 }

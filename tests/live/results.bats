@@ -696,7 +696,14 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	cat none.out
 	run grep -wi nan none.out none.html none.json none-run/log.jsonl
 	[ "$status" -eq 1 ]
+	grep -q '^warning: no training image shows Atelectasis, .*, Hernia: not learnt' none.out
+	grep -qx "no label of what is learnt is known in the validation split: the last step's weights are taken" none.out
+	refuses 64 "of none no val label of what is learnt is known" chexnet train --data none "${SMALL[@]}" --steps 2 --patience 1 --output none-patient
+	# a validation without positives
+	grep -aoE '[0-9]{8}_[0-9]{3}\.png' set/val-* | awk -F, 'NR == FNR { val[$1]; next } $1 in val && $2 != "No Finding" { print $1 "," $2 }' - tree/Data_Entry_2017_v2020.csv >none.csv
+	chexnet train --data set "${SMALL[@]}" --steps 2 --mask file:none.csv --output none-val >none.out
 	grep -q 'mean AUROC n/a (0 of 14 findings)' none.out
+	run ! grep -wi nan none.out
 	chexnet lr-test --data none "${SMALL[@]}" --steps 2 --base-batch 4 --output none-lr >none.out
 	[ "$(tail -n 1 none.out)" = "no winner: no finding has both positives and negatives among the $(sed -n 's/.*: \([0-9]*\) images of .*/\1/p' none.out | tail -n 1) test images" ]
 	: >none-tree/test_list.txt

@@ -357,6 +357,20 @@ load trained
 	grep -ao '"best_step":"[0-9]*"' validated/best.safetensors | grep -Eq '"(8|12)"'
 }
 
+@test "what validations of an older version said, which judged what is not learnt too, is not held against what is judged now" {
+	# the training images that show Hernia do not count
+	awk -F, 'NR == FNR { train[$1]; next } $1 in train && "|" $2 "|" ~ /\|Hernia\|/ { print $1 ",Hernia" }' tree/train_val_list.txt tree/Data_Entry_2017*.csv >hernia.csv
+	course=("${SMALL[@]}" --mask file:hernia.csv --eval-every 4 --output older)
+	chexnet train --data set "${course[@]}" --steps 8 >/dev/null
+	run -0 chexnet train --data set "${course[@]}" --steps 12 --resume auto
+	[[ $output != *"validation split was another"* ]]
+	LC_ALL=C sed -i 's/"untrained":"Hernia"/"untraineD":"Hernia"/; s/"crc32c":/"crc32C":/' older/checkpoint-00000012.safetensors # notes that nobody reads
+	run -0 chexnet train --data set "${course[@]}" --steps 16 --resume auto
+	echo "$output"
+	[ "$(grep -cx 'the validation split was another one, or other findings were judged: the best weights are looked for from here on' <<<"$output")" -eq 1 ]
+	[[ $output == *"validation after step 12: "*"validation after step 16: "* ]]
+}
+
 @test "best weights that cannot be read just now are not called gone, and nothing is written over them" {
 	chexnet train --data set "${SMALL[@]}" --steps 4 --eval-every 2 --output asleep >/dev/null
 	mv asleep/best.safetensors best.kept

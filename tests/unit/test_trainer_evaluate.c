@@ -167,6 +167,29 @@ static void a_row_says_why_it_has_no_interval(void **state)
 	has_row(&ev, 0, "\nfinding                   n+  AUROC                \n");
 }
 
+static void what_the_weights_have_not_learnt_is_no_result(void **state)
+{
+	struct evaluation ev = example();
+	struct evaluation_conf conf = usual();
+	cJSON *object = cJSON_CreateObject();
+
+	(void)state;
+	conf.untrained = 1u << 13;
+	ev.table.positives[13] = ev.table.positive_patients[13] = ev.table.negatives[13] = 0; /* its labels are left out */
+	ev.table.class[13] = none;
+	print(&ev, &conf);
+	assert_non_null(strstr(text, "\nHernia                     -   n/a  not learnt\n"));
+	evaluation_json(&ev, &conf, object);
+	const cJSON *findings = cJSON_GetObjectItem(object, "findings"), *row = cJSON_GetObjectItem(findings, "Hernia");
+	assert_true(cJSON_IsNull(cJSON_GetObjectItem(row, "positives")) && cJSON_IsNull(cJSON_GetObjectItem(row, "negatives")) && cJSON_IsNull(cJSON_GetObjectItem(row, "auroc")));
+	assert_true(cJSON_IsNumber(cJSON_GetObjectItem(cJSON_GetObjectItem(findings, "Mass"), "positives")));
+	cJSON_Delete(object);
+	/* and where that is all of them, there is no loss either */
+	ev.loss = NAN;
+	print(&ev, &conf);
+	assert_non_null(strstr(text, " patients, loss n/a\n"));
+}
+
 static void the_oracle_stands_beside_what_was_judged(void **state)
 {
 	struct evaluation ev = example();
@@ -191,6 +214,7 @@ int main(void)
 		cmocka_unit_test(what_makes_the_numbers_worth_less_is_said_above_them),
 		cmocka_unit_test(what_the_means_interval_leaves_out_is_said_below_it),
 		cmocka_unit_test(a_row_says_why_it_has_no_interval),
+		cmocka_unit_test(what_the_weights_have_not_learnt_is_no_result),
 		cmocka_unit_test(the_oracle_stands_beside_what_was_judged),
 	};
 

@@ -179,7 +179,7 @@ static void leave_out_untrained(struct eval *v)
 	char names[FINDING_HINT];
 
 	if (mask.findings && label_mask_apply(&mask, v->data) && world_speaks(&v->world))
-		fprintf(stderr, "chexnet eval: not judged: %s: the last training of these weights had no labels of %s\n",
+		fprintf(stderr, "chexnet eval: not judged: %s: the last training of these weights had no labels of %s, or none that differ\n",
 			findings_write(names, sizeof names, mask.findings, ", "), mask.findings & (mask.findings - 1) ? "them" : "it");
 }
 
@@ -252,7 +252,7 @@ static int judge(struct eval *v, struct error *e)
 	struct evaluation ev;
 	struct evaluation_conf conf = {
 		.dataset = v->data, .decode_threads = v->conf->decode_threads, .resamples = v->conf->resamples, .seed = v->conf->seed,
-		.leaked = v->leaked, .leaky = v->notes.leaky, .trained_on = v->notes.trained_on, .crops = (enum crops)v->conf->crops,
+		.leaked = v->leaked, .leaky = v->notes.leaky, .trained_on = v->notes.trained_on, .untrained = v->notes.untrained, .crops = (enum crops)v->conf->crops,
 		.tell = "chexnet eval",
 	};
 
@@ -312,7 +312,7 @@ const struct command command_eval = {
 	.name = "eval",
 	.summary = "score a split: exact AUROC of every finding with 95 % intervals",
 	.description = "Scores every image of a split exactly once over all tasks of the job step and prints the AUROC of each finding with an interval from "
-		       "resampled patients. A finding without positives is n/a and not part of the mean. Resamples that lack another finding altogether are "
+		       "resampled patients. A finding without positives is n/a and not part of the mean, nor is one that the weights have not learnt: their training had no labels of it, or the same on every image. Resamples that lack another finding altogether are "
 		       "left out of the mean's interval, which is not given where a tenth or less is left, or fewer than 40. A finding that fewer than 5 patients show, or fewer than 5 do not, has no interval. "
 		       "Where the effective patients with it, or without it (the square of the sum of their images over the sum of the squares), times the AUROC's distance from 0 or 1 make less than 5, "
 		       "or all resamples agree, resamples promise too much: the interval is Newcombe's (2006, method 5), and the mean's is widened by it.",

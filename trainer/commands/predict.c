@@ -60,7 +60,7 @@ struct predictor {
 	int source_size;
 	enum crops crops;
 	char trained_on[sizeof ((struct checkpoint_notes *)0)->trained_on]; /* "": not known */
-	uint32_t untrained; /* findings of which these weights saw no label */
+	uint32_t untrained; /* findings that these weights have not learnt: of checkpoint_notes */
 	char weights_hash[WEIGHTS_HASH];
 	uint8_t *pixels; /* [BATCH][source_size][source_size] */
 	struct maps maps; /* zeroes where nothing is to be shown */
@@ -127,9 +127,9 @@ static int leave_out_untrained(struct predictor *p, const struct predict_conf *c
 	p->untrained = untrained;
 	findings_write(names, sizeof names, untrained, ", ");
 	if (shown >= 0 && untrained >> shown & 1)
-		return fail(e, EXIT_USAGE, "--finding=%s: the last training of %s had no labels of it (%s)", conf->finding, conf->weights, names);
+		return fail(e, EXIT_USAGE, "--finding=%s: the last training of %s had no labels of it, or none that differ (%s)", conf->finding, conf->weights, names);
 	if (untrained)
-		fprintf(stderr, "chexnet predict: n/a: %s: the last training of these weights had no labels of %s\n", names, untrained & (untrained - 1) ? "them" : "it");
+		fprintf(stderr, "chexnet predict: n/a: %s: the last training of these weights had no labels of %s, or none that differ\n", names, untrained & (untrained - 1) ? "them" : "it");
 	return 0;
 }
 

@@ -186,7 +186,7 @@ const struct command command_train = {
 	.description = "Trains a network. In a job step every task is a rank; gradients are averaged over all ranks while the backward pass runs. The order of "
 		       "images depends on the seed alone, so 1 rank accumulating 4 micro-batches and 4 ranks see the same images in the same steps. Each epoch "
 		       "the validation split is scored and the best weights are kept, the last ones where there is none; at the end they are judged on the test split and written to "
-		       "OUTPUT/model.safetensors. SIGTERM, SIGUSR1, SIGINT and SIGHUP save a checkpoint and end with exit code 75.",
+		       "OUTPUT/model.safetensors. A finding that no training image shows, or every one, is not learnt and not judged, and a line says so. SIGTERM, SIGUSR1, SIGINT and SIGHUP save a checkpoint and end with exit code 75.",
 	.options = train_options,
 	.advice = knob_advice,
 	.run = run,

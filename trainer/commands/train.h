@@ -208,6 +208,9 @@ void tell_end(struct train *t, int code, const char *reason);
 /* Collective: --batch=auto becomes the largest that fits, and one that does not fit is refused with both numbers. */
 int train_settle_batch(struct train *t, int resumed_batch, struct error *e);
 
+/* Findings that cannot be learnt: no label of a training image is known, or all that are say the same. Nor are they judged. */
+uint32_t train_untaught(const struct train *t);
+
 static inline uint64_t train_epoch_steps(const struct train *t)
 {
 	uint64_t n = dataset_count(t->train), batch = (uint64_t)t->at.global_batch;

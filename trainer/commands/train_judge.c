@@ -17,6 +17,7 @@ int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *
 	struct evaluation_conf conf = {
 		.dataset = d, .trains = 1, .resamples = t->conf->resamples, .seed = t->at.seed, .stop = &train_stop,
 		.leaked = checkpoint_leaked(&t->at, dataset_leak(d, t->train, NULL)), .leaky = t->at.leaky, .trained_on = t->at.trained_on,
+		.untrained = t->at.untrained,
 		.pos_weight = t->conf->pos_weight ? t->pos_weight : NULL,
 		.decode_threads = train_decode_threads(t),
 		.tell = d == t->test ? "chexnet train: test split" : "chexnet train: validation",

@@ -80,6 +80,18 @@ static void start_event(struct train *t)
 	log_write(&t->log, event);
 }
 
+/* What is not learnt looks like a result that somebody forgot, if nothing says why. Findings without any label are --mask's or the data's own choice. */
+static void say_untaught(struct train *t)
+{
+	const uint32_t shown = dataset_labelled(t->train, 1), absent = dataset_labelled(t->train, 0), one_sided[] = { absent & ~shown, shown & ~absent };
+	char names[FINDING_HINT];
+
+	for (int always = 0; always < 2; always++)
+		if (one_sided[always])
+			log_say(&t->log, "warning: %s training image shows %s: not learnt, so n/a in every table, and no part of a mean", always ? "every" : "no",
+				findings_write(names, sizeof names, one_sided[always], ", "));
+}
+
 /* The order of training images, and what an exact resumption rests on. */
 static void say_order(struct train *t)
 {
@@ -166,8 +178,10 @@ void tell_start(struct train *t)
 	print_split(t, t->train);
 	print_split(t, t->val);
 	print_split(t, t->test);
+	say_untaught(t);
 	if (!t->validates)
-		log_say(&t->log, "%s: the last step's weights are taken", t->val && dataset_count(t->val) ? "no label of the validation split is known" : "no validation split");
+		log_say(&t->log, "%s: the last step's weights are taken", !t->val || !dataset_count(t->val) ? "no validation split" :
+			t->at.untrained ? "no label of what is learnt is known in the validation split" : "no label of the validation split is known");
 	if (!t->test || !dataset_count(t->test))
 		log_say(&t->log, "no test split: nothing judges the model in the end");
 	say_order(t);

@@ -45,12 +45,25 @@ static int check_leak(struct train *t, const struct dataset *a, const struct dat
 		    "patient, or --allow-leak to train all the same and stamp every result", shared, shared == 1 ? " is" : "s are", dataset_split(a), dataset_split(b), example);
 }
 
+static const uint32_t ALL = (1u << FINDINGS) - 1;
+
+/* Findings of which no image's label is known. */
+static uint32_t without_labels(const struct dataset *d)
+{
+	return ALL & ~dataset_labelled(d, 1) & ~dataset_labelled(d, 0);
+}
+
+uint32_t train_untaught(const struct train *t)
+{
+	return ALL & ~(dataset_labelled(t->train, 1) & dataset_labelled(t->train, 0));
+}
+
 /* Validations decide more than when to save: what was asked of them is not left undone without a word. */
 static int check_validation(struct train *t, struct error *e)
 {
 	const char *data = t->conf->data ? t->conf->data : "the built-in data";
 	const int unknown = t->val && dataset_count(t->val);
-	const char *lacks = unknown ? "no val label is known" : "has no val images";
+	const char *lacks = !unknown ? "has no val images" : train_untaught(t) ? "no val label of what is learnt is known" : "no val label is known";
 	const char *cure = unknown && t->conf->mask ? "leave --mask out" : "prepare it with some";
 
 	if (t->validates)
@@ -93,14 +106,6 @@ static int mask_labels(struct train *t, struct error *e)
 	return labels ? 0 : fail(e, EXIT_DATA, "--mask=%s: none of its labels is in the data", t->conf->mask);
 }
 
-static const uint32_t ALL = (1u << FINDINGS) - 1;
-
-/* Findings of which no image's label is known. */
-static uint32_t without_labels(const struct dataset *d)
-{
-	return ALL & ~dataset_labelled(d, 1) & ~dataset_labelled(d, 0);
-}
-
 static int check_labels(const struct train *t, struct error *e)
 {
 	if (without_labels(t->train) != ALL)
@@ -125,7 +130,7 @@ static void note_source(struct train *t, const struct train_start *s)
 /* What the network is not taught is not judged either, as eval does not. */
 static void leave_out_untrained(struct train *t)
 {
-	struct label_mask mask = { .findings = without_labels(t->train) };
+	struct label_mask mask = { .findings = train_untaught(t) };
 
 	if (mask.findings && t->val)
 		label_mask_apply(&mask, t->val);
@@ -385,7 +390,7 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 		.batch = conf->batch,
 		.window = conf->shuffle_window,
 		.window_layout = window_layout(t->train),
-		.untrained = without_labels(t->train),
+		.untrained = train_untaught(t),
 		.bucket_bytes = conf->bucket_kib * 1024,
 		.source_size = dataset_image_size(t->train),
 		.leaky = t->leak || s->notes.leaky,

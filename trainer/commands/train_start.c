@@ -349,9 +349,11 @@ static int holds_later(const struct train *t, uint64_t step)
 /* What another validation split says of weights is not to be compared with what this one will say. */
 static void forget_other_validations(struct train *t, struct checkpoint_notes *notes)
 {
-	if (!t->validates || !notes->val_hash || notes->val_hash == dataset_hash(t->val))
+	const int judged_alike = notes->untrained == train_untaught(t);
+
+	if (!t->validates || !notes->val_hash || (notes->val_hash == dataset_hash(t->val) && judged_alike))
 		return;
-	log_say(&t->log, "the validation split was another one: the best weights are looked for from here on");
+	log_say(&t->log, "the validation split was another one%s: the best weights are looked for from here on", judged_alike ? "" : ", or other findings were judged");
 	notes->validated = notes->best_step = 0;
 	notes->best_auroc = notes->best_loss = 0;
 	notes->stale = 0;

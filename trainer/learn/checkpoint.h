@@ -33,7 +33,7 @@ struct checkpoint_notes {
 	uint64_t data_hash;            /* dataset_hash() of the training split */
 	uint64_t val_hash;             /* of the validation split; 0: there was none, or it is not noted */
 	char mask[20];                 /* hash of what --mask left out, "none"; "": not noted */
-	uint32_t untrained;            /* findings of which the last training had no label: what the network says of them means nothing */
+	uint32_t untrained;            /* findings of which the last training had no label, or only labels that say the same: what the network says of them means nothing */
 	char options[384];             /* of learning, "--learning-rate=0.004 --momentum=0.9 …"; "": not noted */
 	int global_batch, batch;       /* images an optimiser step, and a micro-batch (the BN group) */
 	int window;                    /* files in a shuffle window; 0: all images in one order */

@@ -212,16 +212,20 @@ static void print_row(const char *name, const struct interval *r, int resampled,
 		fprintf(out, "  %.4f", oracle);
 }
 
-static void print_finding(const struct evaluation *ev, int f, int resampled, FILE *out)
+static void print_finding(const struct evaluation *ev, const struct evaluation_conf *conf, int f, FILE *out)
 {
+	const int resampled = conf->resamples > 0, untrained = conf->untrained >> f & 1;
 	const struct auroc_table *t = &ev->table;
 	const size_t patients = t->positive_patients[f], positives = t->positives[f];
 	const int judged = resampled && !isnan(t->class[f].value), few = judged && patients < FEW_POSITIVES;
-	char name[64];
+	char name[64], count[24];
 
-	snprintf(name, sizeof name, "%-20s %7zu", finding_names[f], positives);
+	snprintf(count, sizeof count, "%zu", positives);
+	snprintf(name, sizeof name, "%-20s %7s", finding_names[f], untrained ? "-" : count);
 	print_row(name, &t->class[f], resampled, ev->has_oracle ? ev->oracle[f] : NAN, out);
-	if (positives + t->negatives[f] == 0)
+	if (untrained)
+		fprintf(out, "  not learnt");
+	else if (positives + t->negatives[f] == 0)
 		fprintf(out, "  no label is known");
 	if (few)
 		fprintf(out, "  few positives");
@@ -235,10 +239,12 @@ static void print_finding(const struct evaluation *ev, int f, int resampled, FIL
 void evaluation_print(const struct evaluation *ev, const struct evaluation_conf *conf, FILE *out)
 {
 	const struct dataset *d = conf->dataset;
-	char mean[64];
+	char mean[64], loss[24] = "n/a";
 
-	fprintf(out, "\nAUROC on the %s split (policy %s): %zu image%s of %zu patient%s, loss %.4f%s\n", dataset_split(d), dataset_split_policy(d), ev->n, ev->n == 1 ? "" : "s",
-		ev->table.patients, ev->table.patients == 1 ? "" : "s", ev->loss, conf->crops == CROPS_TEN ? ", ten crops" : "");
+	if (!isnan(ev->loss))
+		snprintf(loss, sizeof loss, "%.4f", ev->loss);
+	fprintf(out, "\nAUROC on the %s split (policy %s): %zu image%s of %zu patient%s, loss %s%s\n", dataset_split(d), dataset_split_policy(d), ev->n, ev->n == 1 ? "" : "s",
+		ev->table.patients, ev->table.patients == 1 ? "" : "s", loss, conf->crops == CROPS_TEN ? ", ten crops" : "");
 	if (conf->leaked < 0)
 		fprintf(out, "leak not checked: patients of this split are not compared with all those that the weights were trained on\n");
 	if (conf->leaked > 0)
@@ -255,7 +261,7 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 		fprintf(out, "few patients: read the intervals, not the values\n");
 	fprintf(out, "%-20s %7s %6s  %-14s%s\n", "finding", "n+", "AUROC", conf->resamples ? "95 % interval" : "", ev->has_oracle ? "  oracle" : "");
 	for (int f = 0; f < FINDINGS; f++)
-		print_finding(ev, f, conf->resamples > 0, out);
+		print_finding(ev, conf, f, out);
 	snprintf(mean, sizeof mean, "mean of %d of %d", ev->table.counted, FINDINGS);
 	print_row(mean, &ev->table.mean, 0, ev->has_oracle ? ev->oracle_mean : NAN, out);
 	fputc('\n', out);
@@ -317,12 +323,13 @@ void evaluation_json(const struct evaluation *ev, const struct evaluation_conf *
 	findings = cJSON_AddObjectToObject(object, "findings");
 	for (int f = 0; f < FINDINGS; f++) {
 		cJSON *row = cJSON_AddObjectToObject(findings, finding_names[f]);
+		const int untrained = conf->untrained >> f & 1;
 
-		json_number(row, "positives", (double)ev->table.positives[f]);
-		json_number(row, "positive_patients", (double)ev->table.positive_patients[f]);
-		json_number(row, "negatives", (double)ev->table.negatives[f]);
+		json_number(row, "positives", untrained ? NAN : (double)ev->table.positives[f]);
+		json_number(row, "positive_patients", untrained ? NAN : (double)ev->table.positive_patients[f]);
+		json_number(row, "negatives", untrained ? NAN : (double)ev->table.negatives[f]);
 		interval_json(row, &ev->table.class[f]);
 		if (ev->has_oracle)
-			json_number(row, "oracle", ev->oracle[f]);
+			json_number(row, "oracle", untrained ? NAN : ev->oracle[f]);
 	}
 }

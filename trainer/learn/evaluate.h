@@ -21,6 +21,7 @@ struct evaluation_conf {
 	long leaked;   /* as in struct provenance, like leaky: said beside every number */
 	int leaky;
 	const char *trained_on;  /* as in struct checkpoint_notes */
+	uint32_t untrained;      /* likewise: their labels are left out of the data set already */
 	const float *pos_weight; /* [FINDINGS] of positives in the objective; NULL: 1 */
 	const volatile sig_atomic_t *stop; /* nonzero: give up early; NULL: never */
 	int trains;       /* the weights are on the way, not somebody's file */
