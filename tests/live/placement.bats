@@ -457,7 +457,8 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	[ "$(seen)" = $'n1 0 GPU\nn1 1 GPU\nn2 0 unset\nn2 1 unset' ]
 	[ "$(wc -l <<<"$output")" -eq 4 ]
 	# a step's, or a job's, that another job is submitted from: its script and its step
-	printf '%s\n' '#!/bin/bash' "$look" "srun -Q --hvd bash -c '${look//\'/\'\\\'\'}'" >"$SCRATCH/job"
+	# (newer Slurm tells the step's tasks of --gpus by a variable that an srun takes for a wish)
+	printf '%s\n' '#!/bin/bash' 'unset SLURM_GPUS' "$look" "srun -Q --hvd bash -c '${look//\'/\'\\\'\'}'" >"$SCRATCH/job"
 	for words in --hvd --hvd=off; do
 		in_cluster srun -Q -w n1 -n1 --gpus=1 $words sbatch -Q -W -o "$SCRATCH/out" -w n2 -n2 "$SCRATCH/job"
 		output=$(cat "$SCRATCH/out")
@@ -486,7 +487,7 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	chmod 755 "$SCRATCH/look"
 	local words
 	for words in '--het-group=1' '--het-group=0,1' "$SCRATCH/look :"; do
-		in_cluster sbatch -Q -W -o "$SCRATCH/out" -w n1 --gpus-per-node=2 --cpus-per-gpu=1 : -w n2 -c2 --wrap "srun -Q --hvd $words $SCRATCH/look"
+		in_cluster sbatch -Q -W -o "$SCRATCH/out" -w n1 --gpus-per-node=2 --cpus-per-gpu=1 : -w n2 --exclusive --wrap "srun -Q --hvd $words $SCRATCH/look"
 		output=$(cat "$SCRATCH/out")
 		echo "$output"
 		[ "$(tasks | grep -c ' n2 .* unset$')" -eq 2 ]
