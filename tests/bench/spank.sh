@@ -72,6 +72,8 @@ for ((i = 0; i < N; i++)); do
 	clocked all "$line" share -n8 --hvd
 	clocked chosen "$line" share -n8 --hvd --cpu-bind=cores
 	clocked gpus "$line" share -n8 --hvd --gpu-bind=closest
+	clocked none "$line" step -n2 --hvd-bind=none
+	clocked always "$line enable=always" step -n2
 	echo "" >"$stack"
 	timed without2 step -n2
 	timed help_without srun --help
@@ -83,7 +85,7 @@ for ((i = 0; i < N; i++)); do
 done
 cd "$dir"
 echo "callbacks alone, µs: medians of $N rounds of 8 tasks (quartiles)"
-for what in "nothing between the clocks:nothing" "plugin, none of its options:unasked" "--hvd-bind=socket:placement" "--hvd:all" "--hvd, and the user's --cpu-bind:chosen" "--hvd, and the user's --gpu-bind:gpus"; do
+for what in "nothing between the clocks:nothing" "plugin, none of its options:unasked" "--hvd-bind=socket:placement" "--hvd:all" "--hvd, and the user's --cpu-bind:chosen" "--hvd, and the user's --gpu-bind:gpus" "--hvd-bind=none, 2 tasks:none" "enable=always, 2 tasks:always"; do
 	echo "  ${what%:*}"
 	for part in task node srun; do echo "    $part $(callbacks $part "${what##*:}")"; done
 done
