@@ -459,92 +459,6 @@ static void scattered_exchanged_and_unequal_blocks_arrive(void **state)
 		run_ranks(layouts[i], blocks, NULL);
 }
 
-enum { REQUESTS = 4500 };
-
-static void start_many(void *arg)
-{
-	struct hvd *h;
-	struct hvd_conf conf = quick_conf();
-	static float value[REQUESTS];
-	long request[REQUESTS];
-	(void)arg;
-	int status = hvd_init_from(&h, &conf, meet);
-	works(h, status);
-	int size = hvd_world(h)->size, rank = hvd_world(h)->rank;
-	for (int i = 0; i < REQUESTS; i++) {
-		value[i] = (float)(rank * i);
-		request[i] = i % 3 ? hvd_start_allreduce(h, &value[i], &value[i], 1, HVD_F32, HVD_SUM) : hvd_start_broadcast(h, &value[i], 1, HVD_F32, size - 1);
-		must(request[i] >= 0);
-	}
-	for (int i = REQUESTS - 1; i >= 0; i -= 7) {
-		works(h, hvd_wait(h, request[i]));
-		must(hvd_test(h, request[i]) == 1);
-	}
-	for (int i = 0; i < REQUESTS; i++)
-		must(value[i] == (float)(i % 3 ? size * (size - 1) / 2 * i : (size - 1) * i));
-	works(h, hvd_barrier(h));
-	if (rank) { /* rank 0 does not come: not through, and not waited for */
-		request[0] = hvd_start_allreduce(h, value, value, 1, HVD_F32, HVD_SUM);
-		usleep(20000);
-		must(hvd_test(h, request[0]) == 0);
-		atomic_fetch_add(&meeting->note[1], 1);
-	} else {
-		while (atomic_load(&meeting->note[1]) < size - 1)
-			usleep(1000);
-		request[0] = hvd_start_allreduce(h, value, value, 1, HVD_F32, HVD_SUM);
-	}
-	works(h, hvd_wait(h, request[0]));
-	for (int i = 0; i < 100; i++)
-		request[i] = hvd_start_allreduce(h, &value[i], &value[i], 1, HVD_F32, HVD_SUM);
-	if (rank) /* rank 0 closes without waiting: what it has started is carried out all the same */
-		works(h, hvd_wait(h, request[99]));
-	works(h, hvd_close(h));
-}
-
-/* Rank 1 takes part once rank 0 has started them all. */
-static void start_without_waiting(void *arg)
-{
-	static float value[2 * REQUESTS];
-	struct hvd_tensor t[2 * REQUESTS];
-	struct hvd_conf conf = quick_conf();
-	struct hvd *h, *part;
-	struct hvd_plan *p;
-	long last[2] = { 0 };
-	(void)arg;
-	int status = hvd_init_from(&h, &conf, meet);
-	works(h, status);
-	for (int i = 0; i < 2 * REQUESTS; i++)
-		t[i] = (struct hvd_tensor){ "t", 1 };
-	works(h, hvd_plan_open(h, &p, t, 2 * REQUESTS, 4));
-	works(h, hvd_split(h, 0, &part));
-	if (meeting_rank)
-		while (!meeting->place[0])
-			usleep(1000);
-	for (int i = 0; i < 2 * REQUESTS; i++)
-		must((last[0] = hvd_start_allreduce(h, &value[i], &value[i], 1, HVD_F32, HVD_SUM)) >= 0);
-	for (int i = 0; i < 2 * REQUESTS; i++)
-		works(h, hvd_plan_ready(p, i));
-	meeting->place[0]++;
-	works(h, hvd_plan_finish(p));
-	works(h, hvd_wait(h, last[0]));
-	/* of two worlds, each rank starts with another one */
-	for (int k = 0; k < 2; k++)
-		for (int i = 0; i < REQUESTS; i++)
-			must((last[k] = hvd_start_allreduce(k == meeting_rank ? h : part, &value[k * REQUESTS + i], &value[k * REQUESTS + i], 1, HVD_F32, HVD_SUM)) >= 0);
-	for (int k = 0; k < 2; k++)
-		works(h, hvd_wait(k == meeting_rank ? h : part, last[k]));
-	hvd_plan_close(p);
-	works(part, hvd_close(part));
-	works(h, hvd_close(h));
-}
-
-static void who_starts_waits_for_nobody(void **state)
-{
-	(void)state;
-	run_ranks("aa", start_without_waiting, NULL);
-	run_ranks("ab", start_without_waiting, NULL);
-}
-
 /* The same number of elements in all, in other blocks: a hash of 32 bits took these for the same. */
 static void gather_other_blocks(void *arg)
 {
@@ -597,13 +511,6 @@ static void small_sums_need_little_stack(void **state)
 	skip_because("a sanitizer needs stack of its own");
 #endif
 	run_ranks("aa", reduce_in_a_small_thread, NULL);
-}
-
-static void requests_run_in_order_and_can_be_waited_for(void **state)
-{
-	(void)state;
-	run_ranks("aaa", start_many, NULL);
-	run_ranks("aab", start_many, NULL);
 }
 
 /* One splits while the other allocates, or agrees on a number of the same size: their messages are not taken for each other's. */
@@ -694,35 +601,6 @@ static void what_all_ranks_give_may_be_more_than_a_message_holds(void **state)
 	run_ranks("abc", gather_much, &(size_t){ WIRE_PAYLOAD_MAX });
 }
 
-/* The second differs between the ranks: it and the third fail, the first has not. */
-static void fail_the_second(void *arg)
-{
-	struct hvd *h;
-	struct hvd_conf conf = quick_conf();
-	float value[3] = { 1, 1, 1 };
-	long request[3];
-	(void)arg;
-	conf.on_death = 1; /* nobody ends the process */
-	int status = hvd_init_from(&h, &conf, meet);
-	works(h, status);
-	request[0] = hvd_start_allreduce(h, &value[0], &value[0], 1, HVD_F32, HVD_SUM);
-	works(h, hvd_barrier(h));
-	request[1] = hvd_start_allreduce(h, &value[1], &value[1], 1, HVD_F32, hvd_world(h)->rank ? HVD_MAX : HVD_MIN);
-	request[2] = hvd_start_allreduce(h, &value[2], &value[2], 1, HVD_F32, HVD_SUM);
-	must(hvd_wait(h, request[2]) == HVD_EMISMATCH && hvd_wait(h, request[1]) == HVD_EMISMATCH && hvd_test(h, request[1]) == HVD_EMISMATCH);
-	works(h, hvd_wait(h, request[0]));
-	must(hvd_test(h, request[0]) == 1 && value[0] == (float)hvd_world(h)->size);
-	must(hvd_barrier(h) == HVD_EMISMATCH);
-	hvd_close(h);
-}
-
-static void a_failure_is_none_of_the_requests_before_it(void **state)
-{
-	(void)state;
-	run_ranks("aa", fail_the_second, NULL);
-	run_ranks("ab", fail_the_second, NULL);
-}
-
 static void barrier_waits(void *arg)
 {
 	struct hvd *h;
@@ -787,11 +665,8 @@ int main(void)
 		cmocka_unit_test(a_call_that_differs_is_told_by_its_difference),
 		cmocka_unit_test(broadcast_and_allgather_copy_every_byte),
 		cmocka_unit_test(scattered_exchanged_and_unequal_blocks_arrive),
-		cmocka_unit_test(requests_run_in_order_and_can_be_waited_for),
-		cmocka_unit_test(who_starts_waits_for_nobody),
 		cmocka_unit_test(blocks_that_differ_between_ranks_are_refused),
 		cmocka_unit_test(small_sums_need_little_stack),
-		cmocka_unit_test(a_failure_is_none_of_the_requests_before_it),
 		cmocka_unit_test(an_exchange_meets_none_of_another_call),
 		cmocka_unit_test(ranks_that_wait_in_different_calls_are_not_lost),
 		cmocka_unit_test(what_all_ranks_give_may_be_more_than_a_message_holds),
