@@ -621,6 +621,7 @@ tasks_of_nodes() { # "2 2": how many tasks each node has
 
 @test "--hvd-bind=none deals each task a GPU near the CPUs that Slurm gave it" {
 	local task host local_rank cpus uuid
+	cluster_again --nodes 3 --shim --cores 8 --gpus 4
 	run in_cluster srun -Q -N1 -n4 --gpus=4 --hvd-bind=none bash -c "$look"
 	echo "$output"
 	[ "$(tasks | cut -d' ' -f5 | sort -u | wc -l)" -eq 4 ]
@@ -642,7 +643,8 @@ tasks_of_nodes() { # "2 2": how many tasks each node has
 }
 
 @test "enable=always leaves no task fewer cores than Slurm gave it" {
-	local words stock cpus
+	local words stock
+	cluster_again --nodes 3 --shim --cores 8 --gpus 4
 	for words in "-n2 -c8 --gpus=2" "-n1 -c12 --gpus=1" "-n4 -c4 --gpus=4" "-n2 --gpus=2 --exclusive"; do
 		# shellcheck disable=SC2086
 		run in_cluster srun -Q -N1 $words bash -c "$look"
