@@ -193,6 +193,8 @@ nothing_left() {
 		sleep $delay
 		kill -9 $! 2>/dev/null || true
 		wait $! || true
+		# a fast machine had it up before that moment: nothing to recover from
+		if [ -e "$OTHER/state" ] && [ ! -e "$OTHER/pids/starter" ]; then other down; fi
 		run -0 --separate-stderr other run --plugin none srun -Q -N2 hostname
 		[ "$(sort <<<"$output" | xargs)" = "n1 n2" ]
 		nothing_left
