@@ -52,6 +52,16 @@ teardown() { cluster_logs; }
 	[[ $output == *"warning  CPUs       ranks 0 and 1 on n1 may both run on CPU "*": ask for more CPUs a rank (a larger -c)"* ]]
 }
 
+@test "ranks that lie in turn on two nodes" {
+	for order in cyclic block; do
+		run in_cluster srun -Q -N2 -n4 --mpi=pmix --cpu-bind=none -m $order "$BUILD/chexnet" doctor
+		echo "$output"
+		[ "$status" -eq 0 ]
+		[[ $output == *"warning  world      neighbouring ranks lie on different nodes, so a sum crosses 3 links between nodes instead of 1: srun --distribution=block"* ]] || [ $order = block ]
+		[[ $output != *"neighbouring ranks"* ]] || [ $order = cyclic ]
+	done
+}
+
 @test "HVD_THREADS that is no number of threads is refused, by every command and once" {
 	for threads in junk 8x 0 -3 1.5 1e1 99999 99999999999999999999 " "; do
 		for command in "doctor" "bench" "predict --weights none image.png"; do

@@ -61,6 +61,19 @@ static void say(struct doctor *d, enum verdict v, const char *subject, const cha
 
 /* ---- where the ranks are ------------------------------------------------------------------------------ */
 
+/* libhvd sums on CPUs in the order of the ranks, so each turn from one node to another is a link that the data cross. */
+static void check_order(struct doctor *d)
+{
+	const struct hvd_world *at = d->world.at;
+	int turns = 0;
+
+	for (int r = 1; r < at->size; r++)
+		turns += strcmp(d->world.places[r - 1].host, d->world.places[r].host) != 0;
+	if (turns >= at->nodes && strcmp(at->backend, "cpu") == 0)
+		say(d, VERDICT_WARNING, "world", "neighbouring ranks lie on different nodes, so a sum crosses %d links between nodes instead of %d: srun --distribution=block", turns,
+		    at->nodes - 1);
+}
+
 static void check_world(struct doctor *d)
 {
 	const struct hvd_world *at = d->world.at;
@@ -71,6 +84,7 @@ static void check_world(struct doctor *d)
 		say(d, VERDICT_OK, "world", "%d ranks on %d node%s, back end %s", at->size, at->nodes, at->nodes == 1 ? "" : "s", at->backend);
 	if (world_speaks(&d->world))
 		world_print_places(&d->world, d->conf->engine.threads, stdout);
+	check_order(d);
 }
 
 static int shared_cpu(const struct place *a, const struct place *b)
