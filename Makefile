@@ -58,8 +58,10 @@ HOMES_CFLAGS := $(patsubst %,-isystem %/include,$(SLURM) $(PMIX) $(HWLOC))
 # dlopen() looks there before it looks where the system has its libraries
 run_path     = $(addprefix -Wl$(,)-rpath$(,),$(if $(1),$(wildcard $(1)/lib64 $(1)/lib)))
 has_header   = $(shell printf '$(hash)include <%s>\n' stddef.h stdio.h '$(1)' | $(CC) $(HOMES_CFLAGS) $(2) -E -x c - >/dev/null 2>&1 && echo y)
-HAVE_SLURM  := $(and $(call has_header,slurm/spank.h),$(shell printf '$(hash)include <slurm/slurm.h>\n$(hash)if SLURM_VERSION_NUMBER < 0x160500\n$(hash)error\n$(hash)endif\n' | \
-               $(CC) $(HOMES_CFLAGS) -E -x c - >/dev/null 2>&1 && echo y))
+# as Slurm numbers its releases, in hexadecimal; nothing where it is older than 22.05
+SLURM_NUMBER := $(filter 0x%,$(shell printf '$(hash)include <slurm/slurm.h>\n$(hash)if SLURM_VERSION_NUMBER >= 0x160500\nSLURM_VERSION_NUMBER\n$(hash)endif\n' | \
+               $(CC) $(HOMES_CFLAGS) -E -x c - 2>/dev/null | tail -n 1))
+HAVE_SLURM  := $(and $(call has_header,slurm/spank.h),$(SLURM_NUMBER),y)
 HAVE_HWLOC  := $(call has_header,hwloc.h)
 PMIX_CFLAGS := $(if $(PMIX),,$(addprefix -I,$(firstword $(wildcard /usr/lib/*/pmix2/include /usr/lib64/pmix/include))))
 HAVE_PMIX   := $(call has_header,pmix.h,$(PMIX_CFLAGS))
@@ -139,9 +141,25 @@ trainer: $(filter %/chexnet,$(TARGETS))
 left-out:
 	@for line in $(LEFT_OUT); do echo "left out: $$line"; done
 
-$(BUILD)/obj/%.o: %.c
+$(BUILD)/obj/%.o: %.c $(BUILD)/obj/made-with-version
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(PART_CFLAGS) -c -o $@ $<
+
+# What objects are made with that no file's date tells, as a package's headers keep the package's: where it is another than
+# it was, they are made anew. Where it is not there they are left alone: `make install` may be told less than `make` was.
+define made_with # WHAT,VALUE,OBJECTS
+ifneq ($(2),)
+$(3): $(BUILD)/obj/made-with-$(1)
+$(BUILD)/obj/made-with-$(1):
+	@mkdir -p $$(@D) && echo '$(2)' >$$@
+ifneq ($(2),$(shell cat $(BUILD)/obj/made-with-$(1) 2>/dev/null))
+.PHONY: $(BUILD)/obj/made-with-$(1)
+endif
+endif
+endef
+$(eval $(call made_with,version,$(VERSION)))
+$(eval $(call made_with,slurm,$(SLURM_NUMBER),$(call objects,$(SPANK_SRC)) $(SPANK_SRC:%.c=$(BUILD)/plugin/%.o)))
+$(eval $(call made_with,nccl,$(HAVE_NCCL),$(call objects,$(RUNTIME_SRC))))
 
 $(BUILD)/obj/spank/%.o:   PART_CFLAGS = -fvisibility=hidden
 $(BUILD)/obj/runtime/%.o: PART_CFLAGS = -fvisibility=hidden -pthread $(PMIX_CFLAGS) $(if $(HAVE_NCCL),-DHAVE_NCCL=1 $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include))

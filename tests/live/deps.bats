@@ -99,6 +99,33 @@ setup_file() {
 	[[ $output == *"PMIX_HOME=$site/none: there is no include/pmix.h"* ]]
 }
 
+@test "another release of Slurm, NCCL that came later, another version: make compiles anew what they are in, once" {
+	local slurm=$BATS_TEST_TMPDIR/slurm build=$BATS_TEST_TMPDIR/build
+	make_it() { run -0 env -u MAKEFLAGS -u MAKELEVEL make -C "$TOP" -j2 CFLAGS=-O0 HARDEN=-fPIC BUILD="$build" "$@"; }
+	mkdir -p "$slurm/include"
+	cp -r /usr/include/slurm "$slurm/include/"
+	# as a package has it: older than what was built here
+	sed -i 's/\(#define SLURM_VERSION_NUMBER 0x[0-9a-f]*\)[0-9a-f][0-9a-f]/\1ee/' "$slurm/include/slurm/slurm_version.h"
+	find "$slurm" -exec touch -d 2020-01-01 {} +
+	make_it "$build/spank_hvd.so"
+	make_it "$build/spank_hvd.so" SLURM_HOME="$slurm"
+	[[ $output == *"-c -o $build/obj/spank/spank_hvd.o"* ]]
+	make_it "$build/spank_hvd.so" SLURM_HOME="$slurm"
+	[[ $output == *"is up to date"* ]]
+
+	make_it "$build/obj/runtime/choose.o" HAVE_NCCL=
+	nm "$build/obj/runtime/choose.o" | grep -q ' T nccl_usable'
+	make_it "$build/obj/runtime/choose.o" HAVE_NCCL=y
+	nm "$build/obj/runtime/choose.o" | grep -q ' U nccl_usable'
+	# what is not found now was found when it was made
+	make_it "$build/obj/runtime/choose.o" HAVE_NCCL=
+	[[ $output == *"is up to date"* ]]
+
+	make_it "$build/hvd-trace"
+	make_it "$build/hvd-trace" VERSION=9.8.7
+	[ "$("$build/hvd-trace" --version)" = "hvd-trace 9.8.7" ]
+}
+
 @test "an ordinary user is told what to type; the demo cannot go on, the tests can" {
 	run -1 user_without /usr/include/cjson "$TOP/contrib/deps.sh" --install demo
 	[[ $output == "deps: missing: "*cjson*"; as root: "*install*cjson* ]]
