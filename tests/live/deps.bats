@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# contrib/deps.sh: what it says and when; packages are hidden in a mount namespace, never removed. And tests/run where it runs no tests.
+# contrib/deps.sh: what it says and when; packages are hidden in a mount namespace, never removed. And tests/run: what it counts as failed, and where it runs no tests.
 bats_require_minimum_version 1.5.0
 load helpers
 
@@ -170,6 +170,21 @@ setup_file() {
 	[[ ${#lines[@]} -eq 1 && $output == "tests/run: no test here has live options in its name "* ]]
 	run -64 env BUILD="$BATS_TEST_TMPDIR" "$TOP/tests/run" no_such_test
 	[[ ${#lines[@]} -eq 1 && $output == "tests/run: no test here has no_such_test in its name "* ]]
+}
+
+@test "tests/run counts a program as failed that fails, dies, stops early, says nothing or takes too long" {
+	local name
+	mkdir -p "$BATS_TEST_TMPDIR/tests"
+	program() { printf '%s\n' '#!/bin/bash' "${@:2}" >"$BATS_TEST_TMPDIR/tests/test_$1" && chmod +x "$BATS_TEST_TMPDIR/tests/test_$1"; }
+	program fails 'echo 1..1' 'echo not ok 1 - a'
+	program dies 'echo 1..1' 'echo ok 1 - a' 'kill -SEGV $$'
+	program stops 'echo 1..2' 'echo ok 1 - a'
+	program silent :
+	program slow 'echo 1..1' 'exec sleep 100'
+	run -1 env BUILD="$BATS_TEST_TMPDIR" TEST_LIMIT=1 "$TOP/tests/run" test_
+	echo "$output"
+	for name in fails dies stops silent slow; do [[ $output == *"failed: test_$name: not ok "* ]]; done
+	[ "${lines[-1]}" = "2 passed, 5 failed, 0 skipped" ]
 }
 
 @test "tests/run heeds Ctrl-C at once, and what it ran has ended" {
