@@ -250,7 +250,9 @@ enter_node() { # NODE root|user CMD…
 }
 
 crash() { # NODE
-	kill -KILL "$(node_init "$1")"
+	local init
+	init=$(node_init "$1")
+	kill -KILL "$init"
 }
 
 link() { # NODE up|down

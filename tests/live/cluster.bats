@@ -79,6 +79,8 @@ nothing_left() {
 
 @test "a node crashes and comes back" {
 	hvd_cluster crash n2
+	run -1 hvd_cluster crash n2
+	[ "$output" = "hvd-cluster: node 2 is not running" ]
 	in_cluster scontrol update nodename=n2 state=down reason=test
 	run ! hvd_cluster node 2 true
 	[[ $output == *"node 2 is not running"* ]]
