@@ -48,6 +48,13 @@ nothing_left() {
 	[ "$(sort <<<"$output" | xargs)" = "0 1 2 3" ]
 }
 
+@test "where the current directory is /tmp, a line says that /tmp inside is another" {
+	cd /tmp
+	run -0 other run --plugin none touch "$BATS_TEST_NUMBER.probe"
+	[ "$output" = "hvd-cluster: /tmp inside is not this one: every node has its own, which goes with the cluster" ]
+	[ ! -e "$BATS_TEST_NUMBER.probe" ]
+}
+
 @test "exit status and standard input pass through" {
 	run -7 in_cluster bash -c 'exit 7'
 	run -9 in_cluster srun -Q -N1 bash -c 'exit 9'
