@@ -1014,6 +1014,9 @@ void refusals()
 	problem wide(small_net("densenet", 32, 256, 1024, { 5 }), 1, PRECISION_BF16);
 	if (chexnet_cuda_open(&g, &wide.conf, &wide.e) != -EXIT_USAGE || !strstr(wide.e.text, "at most 2048"))
 		wrong("2,304 channels: %s", wide.e.text);
+	problem deep(resnet({ 33, 32 }), 1, PRECISION_FP32);
+	if (chexnet_cuda_open(&g, &deep.conf, &deep.e) != -EXIT_USAGE || !strstr(deep.e.text, "at most 64 blocks, and this resnet has 65"))
+		wrong("65 residual blocks: %s", deep.e.text);
 	problem p(densenet(8, { 1 }), 1, PRECISION_FP64);
 	if (chexnet_cuda_open(&g, &p.conf, &p.e) != -EXIT_USAGE)
 		wrong("fp64 was not refused");

@@ -152,6 +152,8 @@ int network_make(network *net, const engine_conf *conf, error *e)
 	net->features = (plan->family == NET_RESNET ? walk_residuals : walk_blocks)(&w, net->first_side, net->stem.c_out);
 	if (w.good && !net->features)
 		return fail(e, EXIT_USAGE, "the CUDA engine needs maps of even size before a transition of %s: choose an image size that is a multiple of %d", plan->model, 4 << (net->blocks - 1));
+	if (net->residuals > MAX_LAYERS)
+		return fail(e, EXIT_USAGE, "the CUDA engine computes ResNets of at most %d blocks, and this %s has %d: use fewer, or --engine cpu", MAX_LAYERS, plan->model, net->residuals);
 	w.take(OP_GLOBAL_AVGPOOL);
 	const net_layer *classifier = w.take(OP_LINEAR);
 	if (!w.good)
