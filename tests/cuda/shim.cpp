@@ -18,7 +18,7 @@
 #endif
 
 struct shim_index threadIdx, blockIdx, blockDim, gridDim;
-size_t shim_shared = 227 * 1024;
+size_t shim_shared = 227 * 1024, shim_pinned_most = SIZE_MAX;
 int shim_sms = 3; /* small and odd: blocks get unequal shares */
 
 namespace {
@@ -640,7 +640,7 @@ void shim_enqueue(const std::function<void()> &what)
 
 int device_alloc_host(void **p, size_t bytes)
 {
-	int code = device_alloc(p, bytes);
+	int code = bytes > shim_pinned_most ? (int)DEVICE_NO_MEMORY : device_alloc(p, bytes);
 	if (!code)
 		pinned[(char *)*p] = bytes;
 	return code;

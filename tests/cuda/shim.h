@@ -212,7 +212,8 @@ inline void device_free(void *p)
 	free(p);
 }
 
-/* Pinned: copies from and to it are made when the stream comes to them; others before the call returns. */
+/* Pinned: copies from and to it are made when the stream comes to them; others before the call returns. A piece has at most so many bytes. */
+extern size_t shim_pinned_most;
 int device_alloc_host(void **p, size_t bytes);
 void device_free_host(void *p);
 /* 900 in a capture: a step that is captured copies nothing. */

@@ -1045,6 +1045,13 @@ void refusals()
 	large.conf.batch = 1 << 30;
 	if (chexnet_cuda_open(&g, &large.conf, &large.e) != -EXIT_INTERNAL || !strstr(large.e.text, "for a batch of 1073741824 images") || !strstr(large.e.text, "smaller --batch"))
 		wrong("a batch that is larger than any memory: %s", large.e.text);
+#ifndef ON_DEVICE
+	problem fed(densenet(8, { 1 }), 1024, PRECISION_FP32);
+	shim_pinned_most = 1 << 20;
+	if (chexnet_cuda_open(&g, &fed.conf, &fed.e) != -EXIT_INTERNAL || !strstr(fed.e.text, "no 2 MiB of host memory for batches") || strstr(fed.e.text, "are free"))
+		wrong("no host memory for batches: %s", fed.e.text);
+	shim_pinned_most = SIZE_MAX;
+#endif
 }
 
 #ifndef ON_DEVICE

@@ -249,8 +249,11 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	}
 	if (!rc)
 		rc = allocate(e, workspace);
-	if (!rc)
-		rc = device_failed(e, e->io.open(&e->base.conf), "making room for batches");
+	code = rc ? 0 : e->io.open(&e->base.conf);
+	if (code == DEVICE_NO_MEMORY) /* the host's: what is free on the device says nothing */
+		rc = fail(err, EXIT_INTERNAL, "%s: no %zu MiB of host memory for batches on their way to the device (%s): a smaller --batch needs less", e->base.description, e->io.host_bytes() >> 20, device_error(code));
+	else if (code)
+		rc = device_failed(e, code, "making room for batches");
 	if (!rc)
 		rc = start_loss_scale(e, 0, 0, 0);
 #ifdef HAVE_CUDNN

@@ -38,6 +38,11 @@ struct staging {
 	{
 		return slot[token % STAGING_SLOTS];
 	}
+	/* Of the host's memory. */
+	size_t host_bytes() const
+	{
+		return STAGING_SLOTS * ((size_t)conf->batch * (image_bytes() + (size_t)conf->plan->classes * sizeof(float)) + at.bytes);
+	}
 	/* All functions return 0 or the device's error code. */
 	int open(const engine_conf *c)
 	{
