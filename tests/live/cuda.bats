@@ -143,6 +143,17 @@ shim_train() { # NAME OPTION…
 	[[ $output == *"there is no device to keep them on"* ]]
 }
 
+@test "a training that goes on in fp16 begins with the loss scale that it asks for, not with the 1 of the precision before" {
+	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
+	"$BUILD/chexnet" synth --images 60 --size 40 --out "$scratch/nih" >/dev/null
+	"$BUILD/chexnet" prepare --size 40 --format packed nih "$scratch/nih" "$scratch/data" >/dev/null
+	shim_train run --precision bf16 --steps 1
+	shim_train run --precision fp16 --dynamic-loss-scale --loss-scale 512 --steps 2 --fetch-every 1 --resume auto
+	[[ $output == *", loss scale 512 (0 steps skipped)"* ]]
+	shim_train run --precision fp16 --dynamic-loss-scale --steps 3 --fetch-every 1 --resume auto # and goes on with it
+	[[ $output == *", loss scale 512 (0 steps skipped)"* ]]
+}
+
 @test "no size is given: a GPU's default is one whose maps halve" {
 	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
 	"$BUILD/chexnet" synth --images 40 --size 64 --out "$scratch/nih" >/dev/null # as large as the built-in ones

@@ -321,7 +321,7 @@ static void restore_state(struct train *t, const struct checkpoint_notes *then)
 	}
 	t->at.rate_factor = then->rate_factor;
 	t->at.skipped = then->skipped;
-	if (t->conf->dynamic_loss_scale) { /* a fixed one is what the options say */
+	if (t->conf->dynamic_loss_scale && strcmp(then->precision, "fp16") == 0) { /* a fixed one is what the options say; others had none, which is noted as 1 */
 		t->at.loss_scale = then->loss_scale;
 		t->at.scale_good = then->scale_good;
 	}
