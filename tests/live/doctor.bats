@@ -62,6 +62,24 @@ teardown() { cluster_logs; }
 	done
 }
 
+@test "GPUs that nothing names: the first one computes, on two ranks of a node as well" {
+	[ -x "$BUILD/cuda/chexnet" ] && [ -e "$BUILD/cuda/libcuda.so.1" ] || skip "no stand-in for a GPU"
+	step=(srun -Q -O --mpi=pmix -N1 --cpu-bind=none env -u CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH="$BUILD/cuda")
+	run in_cluster "${step[@]}" "$BUILD/cuda/chexnet" doctor
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"ok       GPU        named on no rank: the first that a driver shows computes"* && $output == *"cuda: CPU shim"* && $output != *"none on any rank"* ]]
+	[ "$(grep -cE '^ +0 +n1 +not named ' <<<"$output")" -eq 1 ]
+	run in_cluster srun -n2 "${step[@]:1}" "$BUILD/cuda/chexnet" doctor
+	echo "$output"
+	[ "$status" -eq 70 ]
+	[[ $output == *"PROBLEM  GPU        ranks 0 and 1 on n1 both compute on the first one, as neither HVD_GPU nor CUDA_VISIBLE_DEVICES names theirs: one process per GPU"* ]]
+	[[ $output == *"1 problem, "* && $output != *"ok       GPU"* ]]
+	run in_cluster srun -n2 "${step[@]:1}" "$BUILD/cuda/chexnet" doctor --engine cpu # which needs none
+	echo "$output"
+	[[ $output == *"ok       GPU        none on any rank"* && $output == *"0 problems"* ]]
+}
+
 @test "HVD_THREADS that is no number of threads is refused, by every command and once" {
 	for threads in junk 8x 0 -3 1.5 1e1 99999 99999999999999999999 " "; do
 		for command in "doctor" "bench" "predict --weights none image.png"; do

@@ -126,8 +126,14 @@ static const char *shared_domain(void)
 }
 
 struct sharing {
-	int meant, wrong; /* pairs of ranks */
+	int meant, wrong, gpus; /* pairs of ranks: on CPUs, and on a GPU */
 };
+
+/* A rank whose driver shows GPUs of which nothing names one computes on the first. */
+static int on_first_gpu(const struct doctor *d, const struct place *p)
+{
+	return !*p->gpu && p->driver && !model_on_cpu(d->conf->engine.engine);
+}
 
 /* Two ranks of a node: not on one GPU, and better not on one CPU. */
 static void check_pair(struct doctor *d, int a, int b, struct sharing *sharing)
@@ -139,6 +145,9 @@ static void check_pair(struct doctor *d, int a, int b, struct sharing *sharing)
 		return;
 	if (*p->gpu && strcmp(p->gpu, q->gpu) == 0)
 		say(d, VERDICT_PROBLEM, "GPU", "ranks %d and %d on %s both have GPU %s: one process per GPU (srun --gpu-bind=socket --hvd)", a, b, p->host, p->gpu);
+	else if (on_first_gpu(d, p) && on_first_gpu(d, q) && !sharing->gpus++)
+		say(d, VERDICT_PROBLEM, "GPU", "ranks %d and %d on %s both compute on the first one, as neither HVD_GPU nor CUDA_VISIBLE_DEVICES names theirs: one process per GPU "
+		    "(srun --gpu-bind=socket --hvd)", a, b, p->host);
 	int cpu = shared_cpu(p, q);
 	if (cpu < 0)
 		return;
@@ -168,7 +177,7 @@ static void check_threads(struct doctor *d)
 
 static void check_places(struct doctor *d)
 {
-	int without = 0, mute = -1, mutes = 0, n = d->world.at->size;
+	int without = 0, first = 0, mute = -1, mutes = 0, n = d->world.at->size;
 	char others[40] = "";
 	struct sharing sharing = { 0 };
 
@@ -176,6 +185,7 @@ static void check_places(struct doctor *d)
 		const struct place *p = &d->world.places[a];
 
 		without += !*p->gpu;
+		first += on_first_gpu(d, p);
 		if (*p->gpu && !p->driver && mutes++ == 0)
 			mute = a;
 		for (int b = a + 1; b < n; b++)
@@ -183,14 +193,18 @@ static void check_places(struct doctor *d)
 	}
 	if (mutes > 1)
 		snprintf(others, sizeof others, ", nor on %d other rank%s", mutes - 1, mutes == 2 ? "" : "s");
-	if (without && without < n)
-		say(d, VERDICT_PROBLEM, "GPU", "%d of %d ranks have none: ask for one a task (--gpus-per-node, or --gpus-per-task=1)", without, n);
-	else if (without)
+	const int none = without < n ? without : without - first;
+
+	if (none && none < n)
+		say(d, VERDICT_PROBLEM, "GPU", "%d of %d ranks have none: ask for one a task (--gpus-per-node, or --gpus-per-task=1)", none, n);
+	else if (none)
 		say(d, VERDICT_OK, "GPU", "none on any rank");
+	else if (first && !sharing.gpus)
+		say(d, VERDICT_OK, "GPU", "named on no rank: the first that a driver shows computes");
 	else if (mute >= 0)
 		say(d, VERDICT_WARNING, "GPU", "rank %d on %s was given %s, and no CUDA driver answers there%s", mute, d->world.places[mute].host,
 		    d->world.places[mute].gpu, others);
-	else
+	else if (!first) /* else it has been said */
 		say(d, VERDICT_OK, "GPU", "one a rank, and a driver answers for each");
 	if (sharing.wrong || n == 1)
 		return;

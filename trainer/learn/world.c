@@ -204,7 +204,7 @@ void world_print_places(const struct world *w, int threads, FILE *out)
 		char cpus[256];
 
 		cpu_list(p->cpus, cpus, sizeof cpus);
-		fprintf(out, "%5d  %-12s %-18s %-16s %d\n", r, p->host, *p->gpu ? p->gpu : "none", cpus, threads ? threads : p->threads);
+		fprintf(out, "%5d  %-12s %-18s %-16s %d\n", r, p->host, *p->gpu ? p->gpu : p->driver ? "not named" : "none", cpus, threads ? threads : p->threads);
 	}
 }
 
