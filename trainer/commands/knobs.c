@@ -79,7 +79,7 @@ const struct knob knobs[] = {
 	KNOB("PyTorch", "label_smoothing", "", NOTHING,
 	     "no switch: labels are 0 or 1; those that are not known are left out (--mask)"),
 	KNOB("PyTorch", "class_weights", "--pos-weight=balanced", NOTHING,
-	     "positives of a finding weigh as much as its negatives; there is no focal loss"),
+	     "positives of a finding weigh as much as its negatives, up to 100 times one of them; there is no focal loss"),
 	KNOB("PyTorch", "dropout", "", NOTHING,
 	     "no switch: none, as in torchvision's DenseNet unless told"),
 	KNOB("PyTorch", "betas", "--momentum=BETA", NOTHING,

@@ -56,7 +56,7 @@ const struct option train_options[] = {
 	OPTION(REAL, struct train_conf, momentum, "momentum", "BETA", "0.9", "Adam's beta1, SGD's momentum", .min = 0, .max = 0.9999),
 	OPTION(REAL, struct train_conf, weight_decay, "weight-decay", "RATE", "1e-5", "L2, on convolutions and the classifier", .min = 0, .max = 1),
 	OPTION(CHOICE, struct train_conf, pos_weight, "pos-weight", "RULE", "none",
-	       "weight of positives in the loss; balanced: negatives / positives of the training split, finding by finding", .choices = pos_weight_words),
+	       "weight of positives in the loss; balanced: negatives / positives of the training split, 100 at most, finding by finding", .choices = pos_weight_words),
 	OPTION(REAL, struct train_conf, loss_scale, "loss-scale", "S", "0", "factor on the loss while gradients are fp16; 0: 1024, or 65536 where it is dynamic",
 	       .min = 0, .max = 65536),
 	OPTION(FLAG, struct train_conf, dynamic_loss_scale, "dynamic-loss-scale", NULL, NULL,
