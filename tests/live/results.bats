@@ -256,6 +256,14 @@ load trained
 		chexnet report --predictions $predictions --resamples 100 --out weighted.html
 		grep -q 'Not probabilities' weighted.html
 	done
+	# validation is drawn on the scale of training, which the loss without weights is not
+	chexnet report --predictions weighted/test.csv --log weighted/log.jsonl --resamples 100 --out weighted.html
+	grep -q '<b>Loss, weighted as --pos-weight says</b>' weighted.html
+	sed 's/,"weighted_loss":/,"loss":/; s/,"loss":[0-9.]*,"loss":/,"loss":/' weighted/log.jsonl >unnamed.jsonl
+	chexnet report --predictions weighted/test.csv --log unnamed.jsonl --resamples 100 --out unnamed.html
+	drawn() { grep -o 'aria-label="Training and validation loss by step".*' "$1"; }
+	[ -n "$(drawn weighted.html)" ]
+	[ "$(drawn weighted.html)" = "$(drawn unnamed.html)" ]
 	chexnet report --predictions 1.csv --resamples 100 --out weighted.html
 	[ "$(grep -c 'Not probabilities' weighted.html)" -eq 0 ]
 }

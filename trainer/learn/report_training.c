@@ -66,22 +66,27 @@ static struct plot chart(const struct train_log *log, struct page *page)
 			      .x_ticks = 7, .y_ticks = 6, .x_label = "optimiser step" };
 }
 
+/* Of both splits as it was minimised: with weighted positives the validation loss without them is another measure. */
 static void put_loss(const struct train_log *log, struct page *page, struct point *points, struct point *smoothed)
 {
 	struct plot p = chart(log, page);
 	struct point *evals = malloc((log->n_evals + 1) * sizeof *evals);
 	double top;
+	int weighted = 0;
 
 	page->failed |= !evals;
 	steps_of(log, LOSS, points);
 	smooth(smoothed, points, log->n_steps);
 	top = usual_top(page, points, log->n_steps);
 	for (size_t i = 0; evals && i < log->n_evals; i++) {
-		evals[i] = (struct point){ log->evals[i].step, log->evals[i].loss };
+		const struct log_eval *v = &log->evals[i];
+
+		weighted |= !isnan(v->weighted);
+		evals[i] = (struct point){ v->step, isnan(v->weighted) ? v->loss : v->weighted };
 		top = fmax(top, isfinite(evals[i].y) ? evals[i].y : 0);
 	}
 	p.y1 = top > 0 ? 1.1 * top : 1;
-	page_put(page, "<figure><figcaption><b>Loss</b><span><span class=\"ka\">training</span>%s</span></figcaption>",
+	page_put(page, "<figure><figcaption><b>%s</b><span><span class=\"ka\">training</span>%s</span></figcaption>", weighted ? "Loss, weighted as --pos-weight says" : "Loss",
 		 log->n_evals ? " <span class=\"kb\">validation</span>" : "");
 	plot_begin(&p, "Training and validation loss by step");
 	plot_line(&p, "a thin", points, log->n_steps);

@@ -67,6 +67,7 @@ static int keep_eval(struct train_log *log, const cJSON *o)
 		.time = json_get_number(o, "time"),
 		.step = json_get_number(o, "step"),
 		.loss = json_get_number(o, "loss"),
+		.weighted = json_get_number(o, "weighted_loss"),
 		.mean = { json_get_number(mean, "auroc"), json_get_number(mean, "low"), json_get_number(mean, "high"), json_get_number(mean, "se") },
 	};
 

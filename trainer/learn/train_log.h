@@ -18,6 +18,7 @@ struct log_step {
 
 struct log_eval {
 	double time, step, loss;
+	double weighted;      /* loss, as --pos-weight=balanced says; NAN: positives weigh 1 */
 	struct interval mean; /* AUROC over findings */
 };
 
