@@ -238,6 +238,17 @@ static int open_model(struct train *t, struct error *e)
 	return model_open(&t->model, t->world, &mc, e);
 }
 
+static double known_share(const struct dataset *d)
+{
+	const struct sample *samples = dataset_samples(d);
+	const size_t n = dataset_count(d);
+	size_t known = 0;
+
+	for (size_t i = 0; i < n; i++)
+		known += (size_t)__builtin_popcount(samples[i].known);
+	return (double)known / ((double)n * FINDINGS);
+}
+
 /* The head starts at what it would say without looking: the prevalence, or one half where positives weigh as much as negatives. */
 static void initial_values(struct train *t)
 {
@@ -381,6 +392,7 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 	if (global_batch < 0)
 		return world_agree(t->world, e);
 	weigh_positives(t);
+	t->known = known_share(t->train);
 	memcpy(t->output, s->output, sizeof t->output);
 	t->at = (struct checkpoint_notes){
 		.seed = conf->seed,
