@@ -35,6 +35,23 @@ mean() { sed -n 's/^mean of 14 of 14 *\([0-9.]*\) *\([0-9.]*\) to \([0-9.]*\) *\
 	[ "$n" = 14 ]
 }
 
+@test "an oracle that told few images apart, or all of them, is given no standard error" {
+	prepared few --images 600 --seed 3
+	cat "$SCRATCH/few-synth.out"
+	python3 - "$SCRATCH/few-tree/oracle.json" "$SCRATCH/few-synth.out" <<-'END'
+		import json, sys
+		printed = dict(line.split(maxsplit=1) for line in open(sys.argv[2]) if "oracle AUROC" not in line and "(" in line)
+		kinds = {"perfect": 0, "few": 0, "others": 0}
+		for name, f in json.load(open(sys.argv[1]))["findings"].items():
+		    kind = "few" if f["test_positives"] < 5 else "perfect" if f["oracle_auroc"] == 1 else "others"
+		    said = {"perfect": "all told apart: no", "few": "too few for a", "others": "(standard error"}[kind]
+		    assert said in printed[name], (name, printed[name])
+		    assert (f["standard_error"] is None) == (kind != "others"), (name, f)
+		    kinds[kind] += 1
+		assert all(kinds.values()), kinds
+	END
+}
+
 @test "the first loss is that of the prevalences: labels are read right" {
 	[ -d "$SCRATCH/signs" ] || prepared signs --images 2500
 	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/signs" --steps 1 --batch 64 --output "$SCRATCH/first" --log-json "$SCRATCH/first.json" >"$SCRATCH/first.out"

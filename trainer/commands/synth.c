@@ -54,8 +54,9 @@ static void print_tree(const struct conf *conf, const struct synth_report *r)
 		printf("  %-20s %10zu %10zu  ", finding_names[f], r->positives[f], r->test_positives[f]);
 		if (isnan(r->oracle[f]))
 			printf("n/a\n");
-		else if (r->test_positives[f] < LEAST_POSITIVES)
-			printf("%.3f (too few for a standard error)\n", r->oracle[f]);
+		else if (isnan(r->se[f]))
+			printf("%.3f (%s)\n", r->oracle[f], r->test_positives[f] < LEAST_POSITIVES || (r->oracle[f] > 0 && r->oracle[f] < 1) ? "too few for a standard error" :
+			       "all told apart: no standard error");
 		else if (r->se[f] < 0.0005)
 			printf("%.3f (standard error < 0.001)\n", r->oracle[f]);
 		else

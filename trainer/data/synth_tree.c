@@ -193,9 +193,12 @@ static int write_ratios(const struct tree *t, struct error *e)
 	return text_close(&f);
 }
 
-/* Hanley and McNeil, "The meaning and use of the area under a ROC curve", Radiology 143 (1982). */
+/* Hanley and McNeil, "The meaning and use of the area under a ROC curve", Radiology 143 (1982). Where a few images happen to be told apart
+ * perfectly it would be 0, as if the next ones could not but be. */
 static double standard_error(double a, size_t positives, size_t negatives)
 {
+	if (!(a > 0 && a < 1) || positives < LEAST_POSITIVES || negatives < LEAST_POSITIVES)
+		return NAN;
 	double q1 = a / (2 - a), q2 = 2 * a * a / (1 + a), np = (double)positives, nn = (double)negatives;
 	return sqrt((a * (1 - a) + (np - 1) * (q1 - a * a) + (nn - 1) * (q2 - a * a)) / (np * nn));
 }
@@ -221,7 +224,7 @@ static int measure(const struct tree *t, struct error *e)
 		r->oracle[f] = auroc(score, positive, n);
 		if (r->oracle[f] < 0)
 			rc = fail(e, EXIT_INTERNAL, "no memory for the oracle's scores");
-		r->se[f] = isnan(r->oracle[f]) ? NAN : standard_error(r->oracle[f], *positives, n - *positives);
+		r->se[f] = standard_error(r->oracle[f], *positives, n - *positives);
 		if (!isnan(r->oracle[f])) {
 			r->oracle_mean += r->oracle[f];
 			counted++;

@@ -11,7 +11,8 @@
 struct synth_report {
 	size_t images[2], patients[2];     /* train_val, test */
 	size_t positives[FINDINGS], test_positives[FINDINGS]; /* of all images, and of the test list */
-	double oracle[FINDINGS], se[FINDINGS]; /* AUROC on the test list and its standard error (Hanley and McNeil 1982); NAN: no positives */
+	double oracle[FINDINGS], se[FINDINGS]; /* AUROC on the test list and its standard error (Hanley and McNeil 1982); NAN: no positives,
+						  of the error also where they are few or all are told apart */
 	double oracle_mean;
 	size_t leaked;                     /* patients on both lists */
 };
