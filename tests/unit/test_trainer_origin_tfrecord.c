@@ -133,6 +133,7 @@ static void a_patient_comes_from_patient_id_or_from_a_name_of_nihs_that_does_not
 		{ "x/00000007_000.png", 7, 7, NULL, NULL },
 		{ "x/00000007_000.png", 8, 0, "record 0 at byte 0: image 00000007_000.png belongs to patient 7 by its name, but to 8 by its patient/id", "" },
 		{ "x/20230100_000.png", 5, 5, NULL, NULL }, /* a date: NIH has no such patient */
+		{ "20230100_000.png", 0, 0, "no patient/id, and image/filename \"20230100_000.png\" is no NIH name", wanted },
 	};
 	struct synth_case *cases = synth_plan(&synth);
 	char directory[FILE_PATH];

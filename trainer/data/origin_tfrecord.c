@@ -80,13 +80,13 @@ static int read_identity(const struct example *x, struct sample *s, struct error
 
 	if (sample_name(s->id, name + folders, x->filename.size - folders, why))
 		return -why->code;
-	const long long named = is_nih_name(s->id) ? strtoll(s->id, NULL, 10) : -1;
+	const long long number = is_nih_name(s->id) ? strtoll(s->id, NULL, 10) : -1, named = number <= NIH_PATIENTS ? number : -1;
 
 	if (x->patient < -1 || x->patient > UINT32_MAX)
 		return fail(why, EXIT_DATA, "patient/id: out of range: " PATIENT_WANTED);
 	if (x->patient < 0 && named < 0)
 		return fail(why, EXIT_DATA, "no patient/id, and image/filename \"%s\" is no NIH name that would tell it: " PATIENT_WANTED, s->id);
-	if (x->patient >= 0 && x->patient != named && named >= 1 && named <= NIH_PATIENTS)
+	if (x->patient >= 0 && x->patient != named && named >= 1)
 		return fail(why, EXIT_DATA, "image %s belongs to patient %lld by its name, but to %lld by its patient/id", s->id, named, (long long)x->patient);
 	s->patient = (uint32_t)(x->patient >= 0 ? x->patient : named);
 	return 0;
