@@ -103,7 +103,7 @@ static void print_findings(const struct comparison *c)
 	for (int f = 0; f < FINDINGS; f++)
 		significant += c->finding[f].p_holm <= 0.05;
 	if (!c->tested)
-		printf("; of no finding are there enough patients to test it\n");
+		printf("; no finding could be tested\n");
 	else if (comparison_can_show(c))
 		printf("; %d of %d findings differ after Holm's correction\n", significant, c->tested);
 	else
