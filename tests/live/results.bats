@@ -337,6 +337,11 @@ load trained
 	grep -aq 'pr_curves' "$output"
 	grep -aq 'map/0' "$output"
 	grep -aq 'IHDR' "$output"
+	# of a finding without a known label there is no curve, as in training's own events
+	awk -F, -v OFS=, 'FNR > 2 { $4 = "" } 1' 1.csv >unlabelled.csv
+	chexnet report --predictions unlabelled.csv --tensorboard unlabelled-events
+	[ "$(grep -ac test/Atelectasis unlabelled-events/*)" -eq 0 ]
+	grep -aq test/Cardiomegaly unlabelled-events/*
 }
 
 @test "of an event file that finds no room nothing is left" {

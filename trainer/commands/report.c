@@ -275,6 +275,8 @@ static int put_curves(struct events *ev, const struct sources *s, struct error *
 		size_t n = predictions_of(p, f, score, positive);
 		char tag[64];
 
+		if (!memchr(positive, 1, n)) /* a curve of nothing would lie at 0, as if all were wrong */
+			continue;
 		snprintf(tag, sizeof tag, "%s/%s", *p->about.split ? p->about.split : "predictions", finding_names[f]);
 		if (events_pr_curve(ev, tag, step, score, positive, n, e) == 0) {
 			double value = auroc(score, positive, n);
