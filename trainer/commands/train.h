@@ -83,8 +83,8 @@ struct train {
 	int lock;                 /* rank 0's claim to OUTPUT, a file descriptor; -1: none */
 	struct events *events;    /* TensorBoard's; NULL: none */
 	struct gpu_meter *gpu;    /* of this rank; NULL: none, or NVML does not answer */
-	double known;             /* share of the training split's labels that are */
-	double loss;              /* mean over the known labels, as read last (--fetch-every) */
+	double known;             /* share of the training split's labels that are, of findings that can be learnt */
+	double loss;              /* mean over those, as read last (--fetch-every) */
 	int loss_fetched;         /* in the last step */
 	uint64_t sound;           /* position before which the loss was a number when it was read last */
 	double rate;              /* of the last step */

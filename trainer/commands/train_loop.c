@@ -100,7 +100,7 @@ static int fetch_loss(struct train *t, struct error *e)
 		model_fail(&t->model, e);
 		abandon(t, e);
 	}
-	if (t->loss_fetched) /* the engine divides by all labels; the validation loss, beside which this one is told, by the known ones */
+	if (t->loss_fetched) /* the engine divides by all labels; the validation loss, beside which this one is told, by those that are judged */
 		t->loss /= t->known;
 	return 0;
 }

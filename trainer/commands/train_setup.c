@@ -238,15 +238,17 @@ static int open_model(struct train *t, struct error *e)
 	return model_open(&t->model, t->world, &mc, e);
 }
 
-static double known_share(const struct dataset *d)
+/* Of what can be learnt: a finding that no image shows, or every one, adds next to nothing to the loss. */
+static double known_share(const struct train *t)
 {
-	const struct sample *samples = dataset_samples(d);
-	const size_t n = dataset_count(d);
+	const struct sample *samples = dataset_samples(t->train);
+	const size_t n = dataset_count(t->train);
+	const uint32_t taught = ALL & ~train_untaught(t);
 	size_t known = 0;
 
 	for (size_t i = 0; i < n; i++)
-		known += (size_t)__builtin_popcount(samples[i].known);
-	return (double)known / ((double)n * FINDINGS);
+		known += (size_t)__builtin_popcount(samples[i].known & taught);
+	return known ? (double)known / ((double)n * FINDINGS) : 1;
 }
 
 /* The head starts at what it would say without looking: the prevalence, or one half where positives weigh as much as negatives. */
@@ -392,7 +394,7 @@ static int share_start(struct train *t, struct train_start *s, struct error *e)
 	if (global_batch < 0)
 		return world_agree(t->world, e);
 	weigh_positives(t);
-	t->known = known_share(t->train);
+	t->known = known_share(t);
 	memcpy(t->output, s->output, sizeof t->output);
 	t->at = (struct checkpoint_notes){
 		.seed = conf->seed,
