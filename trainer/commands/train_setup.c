@@ -251,13 +251,16 @@ static double known_share(const struct train *t)
 	return known ? (double)known / ((double)n * FINDINGS) : 1;
 }
 
-/* The head starts at what it would say without looking: the prevalence, or one half where positives weigh as much as negatives. */
+/* The head starts at what it would say without looking: the prevalence, or one half where positives weigh as much as negatives, if there are both. */
 static void initial_values(struct train *t)
 {
 	double prevalence[FINDINGS];
 
 	dataset_prevalence(t->train, prevalence);
-	net_init(&t->model.plan, t->at.seed, t->conf->pos_weight ? NULL : prevalence, t->values.params);
+	for (int f = 0; f < FINDINGS; f++)
+		if (t->conf->pos_weight && prevalence[f] > 0 && prevalence[f] < 1)
+			prevalence[f] = 0.5;
+	net_init(&t->model.plan, t->at.seed, prevalence, t->values.params);
 	for (size_t i = 0; i < t->model.plan.n_bn_channels; i++)
 		t->values.variance[i] = 1;
 }
