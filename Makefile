@@ -249,6 +249,7 @@ $(BUILD)/tests/test_runtime_rebuild: private override LDFLAGS += -Wl,--wrap=queu
 $(BUILD)/tests/test_trainer_window: private override LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_chk
 $(BUILD)/tests/test_trainer_staging: private override LDFLAGS += -Wl,--wrap=renameat2,--wrap=rename
 $(BUILD)/tests/test_trainer_checkpoint_dir: private override LDFLAGS += -Wl,--wrap=renameat2
+$(BUILD)/tests/test_trainer_origin_tfrecord: private override LDFLAGS += -Wl,--wrap=glob,--wrap=readdir
 $(BUILD)/tests/test_trainer_file: private override LDFLAGS += -Wl,--wrap=stat,--wrap=fstat,--wrap=open,--wrap=fsync
 $(BUILD)/tests/test_trainer_decode: private override LDFLAGS += -Wl,--wrap=spng_decode_image
 $(BUILD)/tests/test_trainer_memory: private override LDFLAGS += -Wl,--wrap=fopen

@@ -1,8 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Other people's TFRecords as a source of images: their labels' order, their names, and what is refused. */
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+
 #include "data/example.h"
 #include "data/tfrecord.h"
 #include "small_tree.h"
+
+/* Listings that are still to go well: the next one's memory, and the next entry's reading, then fail once. */
+static int globs = -1, entries = -1;
+
+int __real_glob(const char *pattern, int flags, int (*on_error)(const char *, int), glob_t *found);
+int __wrap_glob(const char *pattern, int flags, int (*on_error)(const char *, int), glob_t *found);
+struct dirent *__real_readdir(DIR *d);
+struct dirent *__wrap_readdir(DIR *d);
+
+int __wrap_glob(const char *pattern, int flags, int (*on_error)(const char *, int), glob_t *found)
+{
+	return globs-- == 0 ? GLOB_NOSPACE : __real_glob(pattern, flags, on_error, found);
+}
+
+struct dirent *__wrap_readdir(DIR *d)
+{
+	if (entries-- != 0)
+		return __real_readdir(d);
+	errno = EIO;
+	return NULL;
+}
 
 /* Orders of labels: this program's, and that of Dell's trainer. */
 static const int own[FINDINGS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 };
@@ -88,6 +113,38 @@ static void a_copy_without_all_of_its_files_is_refused(void **state)
 	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &more), 0);
 	assert_int_equal(o.count, 15);
 	origin_close(&o);
+	free(cases);
+}
+
+/* Where a listing fails, a split must not pass for one that is not there. */
+static void a_split_that_could_not_be_listed_is_not_left_out(void **state)
+{
+	struct synth_case *cases = synth_plan(&synth);
+	static const char *const files[] = { "train-00000-of-00001", "val-00000-of-00001", "test-00000-of-00001" };
+	char directory[FILE_PATH];
+
+	(void)state;
+	make_directory(directory, "unlisted");
+	for (size_t i = 0; i < 3; i++)
+		write_records(directory, files[i], own, 5 * i, 5, cases, 1);
+	for (int kind = 0; kind < 2; kind++)
+		for (int n = 0, rc = -1; rc; n++) {
+			struct error e = { 0 };
+			struct origin o;
+
+			globs = kind ? -1 : n;
+			entries = kind ? n : -1;
+			rc = origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e);
+			if (rc) {
+				assert_int_equal(rc, -EXIT_INTERNAL);
+				assert_non_null(strstr(e.text, kind ? "unlisted: cannot be listed: Input/output error" : "unlisted: cannot be listed: Cannot allocate memory"));
+				continue;
+			}
+			assert_int_equal(o.count, 15);
+			assert_true(n >= 3);
+			origin_close(&o);
+		}
+	globs = entries = -1;
 	free(cases);
 }
 
@@ -380,6 +437,7 @@ int main(void)
 		cmocka_unit_test(a_signal_ends_the_reading),
 		cmocka_unit_test(records_with_and_without_names_of_labels_are_not_mixed),
 		cmocka_unit_test(a_copy_without_all_of_its_files_is_refused),
+		cmocka_unit_test(a_split_that_could_not_be_listed_is_not_left_out),
 		cmocka_unit_test(a_patient_with_the_number_0_leaks_too),
 		cmocka_unit_test(a_patient_comes_from_patient_id_or_from_a_name_of_nihs_that_does_not_contradict_it),
 		cmocka_unit_test(a_label_that_is_not_known_is_in_no_share),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -139,23 +140,55 @@ int path_join(char path[FILE_PATH], struct error *e, const char *format, ...)
 	return 0;
 }
 
-int path_pattern(char pattern[FILE_PATH], const char *directory, const char *names, struct error *e)
-{
-	char plain[2 * FILE_PATH];
-	size_t n = 0;
-	int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+/* Why glob() did not see all that is in a directory, of which it says nothing itself: 0, or the last errno. */
+static _Thread_local int unseen;
 
-	if (fd >= 0)
-		close(fd);
-	else if (errno != ENOENT && errno != ENOTDIR) /* glob() would find nothing in it, and not say why */
-		return fail(e, EXIT_INTERNAL, "%s: cannot be listed: %s", directory, strerror(errno));
+static void *glob_opendir(const char *path)
+{
+	DIR *d = opendir(path);
+
+	if (!d && errno != ENOENT && errno != ENOTDIR)
+		unseen = errno;
+	return d;
+}
+
+static struct dirent *glob_readdir(void *d)
+{
+	errno = 0;
+	struct dirent *entry = readdir(d);
+
+	if (!entry && errno)
+		unseen = errno;
+	return entry;
+}
+
+static void glob_closedir(void *d)
+{
+	closedir(d);
+}
+
+int path_glob(glob_t *found, const char *directory, const char *names, struct error *e)
+{
+	char plain[2 * FILE_PATH], pattern[FILE_PATH];
+	size_t n = 0;
+
+	*found = (glob_t){ .gl_opendir = glob_opendir, .gl_readdir = glob_readdir, .gl_closedir = glob_closedir, .gl_stat = stat, .gl_lstat = lstat };
 	for (const char *c = directory; *c && n < sizeof plain - 2; c++) {
 		if (strchr("*?[\\", *c))
 			plain[n++] = '\\';
 		plain[n++] = *c;
 	}
 	plain[n] = '\0';
-	return path_join(pattern, e, "%s/%s", plain, names);
+	if (path_join(pattern, e, "%s/%s", plain, names))
+		return -e->code;
+	unseen = 0;
+	int rc = glob(pattern, GLOB_ALTDIRFUNC, NULL, found);
+	if (!unseen && rc == 0)
+		return 0;
+	globfree(found);
+	if (!unseen && rc == GLOB_NOMATCH)
+		return 0;
+	return fail(e, EXIT_INTERNAL, "%s: cannot be listed: %s", directory, strerror(unseen ? unseen : ENOMEM));
 }
 
 static int is_standard_output(const struct stat *st)

@@ -3,6 +3,7 @@
 #ifndef DATA_FILE_H
 #define DATA_FILE_H
 
+#include <glob.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -84,8 +85,9 @@ int path_join(char path[FILE_PATH], struct error *e, const char *format, ...) __
 /* Whether something is there: 1 or 0, or negative where that cannot be told: no permission, a file server that does not answer. */
 int path_there(const char *path, struct error *e);
 
-/* DIRECTORY/NAMES for glob(): what is special in the directory's own name means itself. EXIT_INTERNAL where it is there and cannot be listed. */
-int path_pattern(char pattern[FILE_PATH], const char *directory, const char *names, struct error *e);
+/* DIRECTORY/NAMES by glob(), none where nothing matches: what is special in the directory's own name means itself. EXIT_INTERNAL where not all that is
+ * in it could be seen; what was found is the caller's to globfree(). */
+int path_glob(glob_t *found, const char *directory, const char *names, struct error *e);
 
 int directory_make(const char *path, struct error *e);
 /* The same where it is not there yet. EXIT_USAGE where the directory around it is not there, EXIT_INTERNAL for all else. */

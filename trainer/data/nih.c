@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -332,7 +331,6 @@ static int choose_table(const glob_t *g, char path[FILE_PATH], struct error *e)
 static int find_table(const char *directory, char path[FILE_PATH], struct error *e)
 {
 	glob_t g;
-	char pattern[FILE_PATH];
 	struct stat st;
 	int rc = 0;
 
@@ -340,12 +338,9 @@ static int find_table(const char *directory, char path[FILE_PATH], struct error 
 		return fail(e, fault_of(errno), "%s: %s", directory, strerror(errno));
 	if (!S_ISDIR(st.st_mode))
 		return fail(e, EXIT_DATA, "%s: not a directory", directory);
-	if (path_pattern(pattern, directory, "Data_Entry_2017*.csv", e))
+	if (path_glob(&g, directory, "Data_Entry_2017*.csv", e))
 		return -e->code;
-	int found = glob(pattern, 0, NULL, &g);
-	if (found && found != GLOB_NOMATCH)
-		return fail(e, EXIT_INTERNAL, "%s: cannot be listed: %s", directory, strerror(errno));
-	if (found || g.gl_pathc == 0)
+	if (g.gl_pathc == 0)
 		rc = fail(e, EXIT_DATA, "%s: no Data_Entry_2017*.csv: not NIH's layout", directory);
 	else
 		rc = choose_table(&g, path, e);
@@ -391,13 +386,9 @@ static int add_folders(struct nih *n, const char *pattern, struct error *e)
 {
 	glob_t g;
 	struct stat st;
-	char path[FILE_PATH];
 
-	if (path_pattern(path, n->directory, pattern, e))
+	if (path_glob(&g, n->directory, pattern, e) || g.gl_pathc == 0)
 		return -e->code;
-	int found = glob(path, 0, NULL, &g);
-	if (found)
-		return found == GLOB_NOMATCH ? 0 : fail(e, EXIT_INTERNAL, "%s: cannot be listed: %s", n->directory, strerror(errno));
 	char(*grown)[256] = realloc(n->folders, ((size_t)n->n_folders + g.gl_pathc) * sizeof *grown);
 	int rc = grown ? 0 : fail(e, EXIT_INTERNAL, "no memory");
 	if (grown)

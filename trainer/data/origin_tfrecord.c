@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
  * TFRecords of other programs. Dell's trainer's files carry 14 labels without saying what they stand for. */
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,15 +154,13 @@ static int check_complete(const glob_t *g, const char *directory, const char *pr
 
 static int index_split(struct origin *o, struct foreign *f, const char *directory, const char *prefix, enum split split, struct error *e)
 {
-	char names[64], pattern[FILE_PATH];
+	char names[64];
 	glob_t g;
 	int rc = 0;
 
 	snprintf(names, sizeof names, "%s-[0-9]*-of-[0-9]*", prefix);
-	if (path_pattern(pattern, directory, names, e))
+	if (path_glob(&g, directory, names, e) || g.gl_pathc == 0)
 		return -e->code;
-	if (glob(pattern, 0, NULL, &g))
-		return 0;
 	struct foreign_file *files = realloc(f->files, ((size_t)f->n_files + g.gl_pathc) * sizeof *files);
 	if (files)
 		f->files = files;
