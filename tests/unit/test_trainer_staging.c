@@ -459,6 +459,29 @@ static void what_may_not_be_read_is_not_called_somebody_elses(void **state)
 	}
 }
 
+/* It may be many gigabytes, of a directory that its owner had closed against changes. */
+static void what_cannot_be_removed_is_named(void **state)
+{
+	(void)state;
+	const char *parent = scratch_path("protected"), *file = scratch_path("told");
+	char path[FILE_PATH], *told;
+	struct error e = { 0 };
+
+	snprintf(path, sizeof path, "%s/set", parent);
+	assert_int_equal(mkdir(parent, 0777), 0);
+	assert_int_equal(chmod(parent, 0777), 0);
+	scratch_write(file, "", 0);
+	assert_int_equal(chmod(file, 0666), 0);
+	be_nobody();
+	int rc = publish(path, "first", 0, &e) || chmod(scratch_path("protected/set/images"), 0555) || replace_telling(path, "second", &told, &e);
+	assert_int_equal(seteuid(0), 0);
+	assert_int_equal(rc, 0);
+	holds(path, "second");
+	assert_non_null(strstr(told, "set: not all of what it replaced could be removed: Permission denied: the rest is in "));
+	assert_non_null(strstr(told, "set.replaced-"));
+	free(told);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -471,6 +494,7 @@ int main(void)
 		cmocka_unit_test(what_a_killed_run_left_is_named),
 		cmocka_unit_test(what_the_command_does_not_make_keeps_it_from_being_replaced),
 		cmocka_unit_test_teardown(what_came_in_meanwhile_is_set_aside, as_it_was),
+		cmocka_unit_test(what_cannot_be_removed_is_named),
 		cmocka_unit_test(what_is_read_is_not_replaced),
 		cmocka_unit_test(what_a_name_stands_for_is_replaced),
 		cmocka_unit_test(anothers_lock_file_keeps_nobody_out_unless_it_is_held),

@@ -25,7 +25,7 @@ static int is_own(const struct staging_kind *kind, const char *name, int directo
 }
 
 /* Looks for an entry that is not of the kind: its name below the directory, or "". With `removing`, the others go on the way, and the
- * directory where nothing is left in it. Returns errno where one cannot be listed, which *foreign is then. */
+ * directory where nothing is left in it. Returns errno where one cannot be listed, which *foreign is then, or not be removed. */
 static int find_foreign(const char *directory, const struct staging_kind *kind, int removing, char foreign[FILE_PATH])
 {
 	char *const roots[] = { (char *)directory, NULL };
@@ -45,8 +45,8 @@ static int find_foreign(const char *directory, const struct staging_kind *kind, 
 			snprintf(foreign, FILE_PATH, "%s", name);
 		if (!own && entry->fts_info == FTS_D)
 			fts_set(tree, entry, FTS_SKIP);
-		if (own && removing && entry->fts_info != FTS_D)
-			remove(entry->fts_path);
+		if (own && removing && entry->fts_info != FTS_D && remove(entry->fts_path) && errno != ENOTEMPTY && errno != EEXIST)
+			unread = errno;
 	}
 	if (tree)
 		fts_close(tree);
@@ -273,13 +273,19 @@ static int take_name(struct staging *s, struct error *e)
 static void remove_replaced(const struct staging *s)
 {
 	char foreign[FILE_PATH], kept[FILE_PATH + 16];
+	struct stat st;
+	int why = find_foreign(s->partial, s->kind, 1, foreign);
 
-	find_foreign(s->partial, s->kind, 1, foreign);
-	if (!*foreign)
+	if (lstat(s->partial, &st))
 		return;
 	snprintf(kept, sizeof kept, "%s.replaced%s", s->path, strrchr(s->partial, '-'));
-	fprintf(stderr, "chexnet: %s: what it replaced held %s too, which this command does not make: that is in %s now\n", s->path, foreign,
-		rename(s->partial, kept) ? s->partial : kept);
+	const char *place = rename(s->partial, kept) ? s->partial : kept;
+
+	if (*foreign && !why)
+		fprintf(stderr, "chexnet: %s: what it replaced held %s too, which this command does not make: that is in %s now\n", s->path, foreign, place);
+	else /* on NFS, a file that is open stays under another name */
+		fprintf(stderr, "chexnet: %s: not all of what it replaced could be removed: %s: the rest is in %s now: remove it\n", s->path,
+			strerror(why ? why : ENOTEMPTY), place);
 }
 
 int staging_commit(struct staging *s, struct error *e)
