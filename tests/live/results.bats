@@ -354,6 +354,41 @@ load trained
 	[ ! -e cramped ]
 }
 
+@test "what a file server finds no room for at the end, and not before, is no success" {
+	cat >late.c <<-'EOF'
+		#include <errno.h>
+		#include <stdio.h>
+		#include <string.h>
+		#include <sys/syscall.h>
+		#include <unistd.h>
+		static int full(int fd, const char *part)
+		{
+			char link[64], path[4096] = "";
+			snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+			if (readlink(link, path, sizeof path - 1) < 0 || !strstr(path, part))
+				return 0;
+			errno = EDQUOT;
+			return 1;
+		}
+		int fsync(int fd) { return full(fd, "tfevents") ? -1 : (int)syscall(SYS_fsync, fd); }
+		int close(int fd)
+		{
+			int bad = full(fd, ".jsonl");
+			return syscall(SYS_close, fd) || bad ? -1 : 0;
+		}
+	EOF
+	"${CC:-gcc}" -D_GNU_SOURCE -O1 -shared -fPIC -o late.so late.c
+	export ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0
+	refuses 70 "late/events.out.tfevents. disk: quota" env LD_PRELOAD="$PWD/late.so" chexnet report --predictions 1.csv --tensorboard late
+	[ -z "$output" ]
+	[ ! -e late ]
+	LD_PRELOAD=$PWD/late.so run --separate-stderr chexnet train --data set "${SMALL[@]}" --steps 2 --tensorboard --output late-run
+	echo "$output$stderr"
+	[ "$status" -eq 0 ]
+	[ "$stderr" = "chexnet: the JSON log is not complete: Disk quota exceeded" ]
+	[[ $output == *"TensorBoard events end here: late-run/tensorboard/events.out.tfevents."*": cannot be brought to disk: Disk quota exceeded"* ]]
+}
+
 @test "a report that does not show all pictures says so" {
 	chexnet predict --weights run1/model.safetensors --threads 1 --maps one "$(find tree/images -name '*.png' | head -n 1)" >/dev/null
 	mkdir many

@@ -324,7 +324,7 @@ static int write_events(const struct sources *s, const struct report_conf *conf,
 	if (events_open(&ev, conf->tensorboard, e))
 		return -e->code;
 	if ((!conf->log || put_log(ev, &s->log, e) == 0) && (!conf->predictions || put_curves(ev, s, e) == 0) &&
-	    put_pictures(ev, &s->pictures, last_step(s), e) == 0)
+	    put_pictures(ev, &s->pictures, last_step(s), e) == 0 && events_sync(ev, e) == 0)
 		puts(events_path(ev));
 	(e->code ? events_discard : events_close)(ev);
 	return e->code ? -e->code : 0;

@@ -129,6 +129,7 @@ int train_run(struct world *world, const struct train_conf *conf)
 		rc = end_run(&t, t.stage == TRAIN_STOPPED ? EXIT_RESUMABLE : 0, &e);
 	if (rc < 0)
 		rc = world_end(world, &e);
+	tell_events_end(&t);
 	tell_end(&t, rc, e.code ? e.text : rc == EXIT_RESUMABLE ? "stopped early" : "done");
 	train_close(&t);
 	return rc;

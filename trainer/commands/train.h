@@ -195,6 +195,7 @@ int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *
  * any more is said once and given up. */
 void tell_events_step(struct train *t);
 void tell_events_evaluation(struct train *t, const struct evaluation *ev, const struct dataset *d, int64_t step);
+void tell_events_end(struct train *t);
 
 void tell_start(struct train *t);
 void tell_left(struct train *t, const struct checkpoint_left *left);

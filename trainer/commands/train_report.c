@@ -457,3 +457,11 @@ void tell_events_evaluation(struct train *t, const struct evaluation *ev, const 
 	if (e.code)
 		events_failed(t, &e);
 }
+
+void tell_events_end(struct train *t)
+{
+	struct error e = { 0 };
+
+	if (t->events && events_sync(t->events, &e) < 0)
+		events_failed(t, &e);
+}

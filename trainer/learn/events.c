@@ -187,6 +187,11 @@ int events_open(struct events **events, const char *directory, struct error *e)
 	return rc;
 }
 
+int events_sync(struct events *ev, struct error *e)
+{
+	return fsync(ev->fd) ? fail(e, EXIT_INTERNAL, "%s: cannot be brought to disk: %s", ev->path, strerror(errno)) : 0;
+}
+
 void events_close(struct events *ev)
 {
 	if (!ev)

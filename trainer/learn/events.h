@@ -17,6 +17,8 @@ struct events;
  * left. */
 int events_open(struct events **events, const char *directory, struct error *e);
 void events_close(struct events *events);
+/* Brings to disk what was appended; EXIT_INTERNAL where that fails, as a full file server may say no sooner. */
+int events_sync(struct events *events, struct error *e);
 /* Closes it and removes the file, and the directory that was made for it, where it is empty. */
 void events_discard(struct events *events);
 const char *events_path(const struct events *events);

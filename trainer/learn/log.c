@@ -132,8 +132,8 @@ void log_check(struct run_log *l)
 void log_close(struct run_log *l)
 {
 	log_end_live(l);
-	if (l->json >= 0)
-		close(l->json);
+	if (l->json >= 0 && close(l->json) && !l->given_up) /* where a network file system says that there is no room */
+		fprintf(stderr, "chexnet: the JSON log is not complete: %s\n", strerror(errno));
 	l->json = -1;
 }
 
