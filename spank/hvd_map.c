@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * hvd-map: what the plugin would do on this machine, or on one described in a file. The same code, without Slurm. */
+#include <errno.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -281,8 +282,9 @@ static void write_svg(const char *path, const struct node *node, const struct re
 	FILE *f = fopen(path, "w");
 	if (f)
 		draw_svg(f, node, r, plan);
-	if (!f || fclose(f)) {
-		snprintf(line, sizeof line, "%.400s: cannot be written", path);
+	bool bad = !f || fflush(f) || ferror(f); /* a flush on the way may have failed and the last one not */
+	if ((f && fclose(f)) || bad) {
+		snprintf(line, sizeof line, "%.400s: cannot be written: %s", path, strerror(errno));
 		die(EXIT_FAILURE, line);
 	}
 }

@@ -156,6 +156,12 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	[ "$status" -eq 64 ]
 	[[ $output == *"thesis is there and no SVG: name another file, or remove it first"* ]]
 	[ "$(cat "$SCRATCH/thesis")" = precious ]
+	run map --svg "$SCRATCH/nowhere/node.svg"
+	[ "$status" -eq 1 ]
+	[[ $output == *"nowhere/node.svg: cannot be written: No such file or directory"* ]]
+	run map --svg /dev/full
+	[ "$status" -eq 1 ]
+	[[ $output == *"/dev/full: cannot be written: No space left on device"* ]]
 }
 
 @test "every option stands in the usage and in the manual's synopsis" {
