@@ -37,22 +37,24 @@ static int check_owner(const char *path, const struct stat *st, char *error, siz
 	return -1;
 }
 
-/* Reads up to `size` bytes, less if the file has shrunk meanwhile. */
-static size_t read_all(int fd, char *text, size_t size)
+/* Reads up to `size` bytes, less if the file has shrunk meanwhile; -1 with errno where it cannot be read. */
+static ssize_t read_all(int fd, char *text, size_t size)
 {
 	size_t have = 0;
-	while (have < size) {
-		ssize_t n = read(fd, text + have, size - have);
-		if (n <= 0)
-			break;
-		have += (size_t)n;
+	ssize_t n = 1;
+	while (have < size && n) {
+		n = read(fd, text + have, size - have);
+		if (n < 0 && errno != EINTR)
+			return -1;
+		have += n > 0 ? (size_t)n : 0;
 	}
-	return have;
+	return (ssize_t)have;
 }
 
 char *read_whole_file(const char *path, bool trusted_only, size_t *length, char *error, size_t size)
 {
 	char *text = NULL;
+	ssize_t have;
 	struct stat st;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
@@ -64,9 +66,13 @@ char *read_whole_file(const char *path, bool trusted_only, size_t *length, char 
 		;
 	else if (!(text = malloc((size_t)st.st_size + 1)))
 		snprintf(error, size, "%s: out of memory", path);
-	else {
-		*length = read_all(fd, text, (size_t)st.st_size) + 1;
-		text[*length - 1] = '\0';
+	else if ((have = read_all(fd, text, (size_t)st.st_size)) < 0) {
+		snprintf(error, size, "%s: %s", path, strerror(errno));
+		free(text);
+		text = NULL;
+	} else {
+		*length = (size_t)have + 1;
+		text[have] = '\0';
 	}
 	if (fd >= 0)
 		close(fd);

@@ -76,6 +76,13 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	run "$BUILD/hvd-map" --topology "$SCRATCH/nothing.xml"
 	[ "$status" -eq 65 ]
 	[[ $output == *"nothing.xml: No such file or directory"* ]]
+	for words in "--topology" "selfcheck --gres"; do
+		[ -e /sys/class/net/lo/speed ] || continue # which can be opened and, of this device, not be read
+		# shellcheck disable=SC2086 # words
+		run "$BUILD/hvd-map" $words /sys/class/net/lo/speed
+		[ "$status" -eq 65 ]
+		[[ $output == *"/sys/class/net/lo/speed: Invalid argument"* ]]
+	done
 	run "$BUILD/hvd-map" --topology "$SCRATCH/gres.conf"
 	[ "$status" -eq 65 ]
 	[[ $output == *"not an hwloc 2 topology"* ]]
