@@ -161,6 +161,7 @@ static void a_box_list_that_is_none_is_named_with_its_line(void **state)
 	static const struct {
 		const char *text, *says;
 	} bad[] = {
+		{ "", ": no box list: an empty file" },
 		{ "Image,Finding\n", ":1: no box list" },
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png,Effusion,1,2,3\n", ":2: 5 fields" },
 		{ "Image Index,Finding Label,Bbox [x,y,w,h]\na.png\n", ":2: 1 field, not" },

@@ -89,6 +89,8 @@ int boxes_read(struct boxes *b, const char *path, struct error *e)
 	if (rc < 0)
 		return rc;
 	rc = csv_next(&c, e); /* the header splits at the commas inside its brackets: by position */
+	if (rc == 0)
+		rc = fail(e, EXIT_DATA, "%s: no box list: an empty file", path);
 	if (rc > 0 && strcmp(c.field[0], "Image Index") != 0)
 		rc = fail(e, EXIT_DATA, "%s:%zu: no box list: the first column is \"%s\", not \"Image Index\"", path, c.line, c.field[0]);
 	while (rc > 0 && (rc = csv_next(&c, e)) > 0)
