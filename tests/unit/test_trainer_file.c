@@ -522,6 +522,12 @@ static void a_directory_is_refused_before_work_is_done(void **state)
 	assert_non_null(strstr(e.text, "is a directory"));
 	assert_int_equal(output_replaces(scratch_path("nowhere/file"), "#", "table", &again), -EXIT_USAGE);
 	assert_non_null(strstr(again.text, "nowhere/file: cannot be made: there is no directory "));
+	const char *unreadable = "/sys/class/net/lo/speed"; /* can be opened, and of this device not be read */
+	if (access(unreadable, R_OK) == 0) {
+		e = (struct error){ 0 };
+		assert_int_equal(output_replaces(unreadable, "#", "table", &e), -EXIT_INTERNAL);
+		assert_non_null(strstr(e.text, "speed: is there and cannot be read, so nothing tells that it is a table, and it is left as it is: Invalid argument"));
+	}
 }
 
 /* Whichever comes first; the files are not there yet. */

@@ -366,10 +366,13 @@ int output_replaces(const char *path, const char *start, const char *kind, struc
 		return 0; /* a stream that was opened by whoever started the program is there to be written to */
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, text, length < sizeof text ? length : sizeof text);
+	int why = errno;
 
 	if (fd >= 0)
 		close(fd);
-	return n < 0 || memcmp(text, start, (size_t)n) != 0 ? fail(e, EXIT_USAGE, "%s: is there and no %s, so it is left as it is: choose another name", path, kind) : 0;
+	if (n < 0)
+		return fail(e, EXIT_INTERNAL, "%s: is there and cannot be read, so nothing tells that it is a %s, and it is left as it is: %s", path, kind, strerror(why));
+	return memcmp(text, start, (size_t)n) != 0 ? fail(e, EXIT_USAGE, "%s: is there and no %s, so it is left as it is: choose another name", path, kind) : 0;
 }
 
 int output_open(struct output_file *out, const char *path, struct error *e)

@@ -54,7 +54,7 @@ int output_check(const char *path, struct error *e);
 int output_spares(const char *path, const char *other, struct error *e);
 
 /* EXIT_USAGE where a file is there that is not empty and begins otherwise than one of this kind: it is somebody's, and is not replaced; and
- * where a directory is, or none for it. `kind`, in words, is for the error line; path may be NULL. */
+ * where a directory is, or none for it. EXIT_INTERNAL where that file cannot be read. `kind`, in words, is for the error line; path may be NULL. */
 int output_replaces(const char *path, const char *start, const char *kind, struct error *e);
 
 /* EXIT_INTERNAL for everything that goes wrong while writing: no permission, no space. */
