@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -82,6 +83,19 @@ static int end(int rc)
 	return EXIT_INTERNAL;
 }
 
+/* libgomp ends a program for which it can start no thread, which the check of each command cannot foresee: those that it counted may be in use later. Its
+ * code is none of ours. */
+static void on_end(int status, void *unused)
+{
+	(void)unused;
+	if (status != EXIT_FAILURE)
+		return;
+	fflush(stdout);
+	fputs("chexnet: OpenMP ended this: where it can start no thread, see the limit on processes (ulimit -u)\n", stderr);
+	partials_remove();
+	_exit(EXIT_INTERNAL);
+}
+
 static int run_command(int argc, char **argv)
 {
 	const char *first = argc > 1 ? argv[1] : "";
@@ -116,5 +130,6 @@ int main(int argc, char **argv)
 	fill_standard_files();
 	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is then an error like any other: a line says so, and what was half written goes */
 	partials_go_with_signals();
+	on_exit(on_end, NULL);
 	return end(run_command(argc, argv));
 }

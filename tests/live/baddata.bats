@@ -341,6 +341,12 @@ be_nobody() {
 		# shellcheck disable=SC2086 # words
 		refuses 70 "chexnet ${command%% *}: cannot start thread 2 of 2: see the limit on processes (ulimit -u)" "${limited[@]}" $command
 	done
+	for command in "audit --threads 1 good" "synth --check good --threads 1"; do # some of these read with OpenMP's own number
+		# shellcheck disable=SC2086 # words
+		run "${limited[@]}" $command
+		[ "$status" -eq 70 ]
+		[[ ${lines[-1]} == "chexnet: OpenMP ended this: "*"(ulimit -u)" ]]
+	done
 	rmdir anyones # and nothing is left in it
 	"${limited[@]}" train --help >/dev/null
 }
