@@ -80,6 +80,7 @@ static void an_entry_that_cannot_be_is_refused_by_its_place(void **state)
 	opens_with(HEADER + ENTRY + 23, 0x7f, place);
 	opens_with(HEADER + ENTRY, '\n', place);
 	opens_with(HEADER + ENTRY, 0, place);
+	opens_with(HEADER + ENTRY + 3, 0xE9, place); /* no UTF-8 */
 }
 
 int main(void)

@@ -168,6 +168,21 @@ static void a_path_of_any_bytes_is_written_as_utf_8_and_read_as_it_was(void **st
 	predictions_free(&q);
 }
 
+/* Another program's file may have such names, which the average of several models would hand on. */
+static void a_name_that_is_no_utf_8_is_not_written(void **state)
+{
+	struct error e = { 0 };
+	struct predictions p = three();
+	char before[SAMPLE_ID];
+
+	(void)state;
+	memcpy(before, samples[1].id, sizeof before);
+	strcpy(samples[1].id, "caf\xE9.png");
+	assert_int_equal(predictions_write(path, &p, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "caf\xE9.png: a name that is not UTF-8 cannot be written"));
+	memcpy(samples[1].id, before, sizeof before);
+}
+
 /* What was not checked is no leak of 0 patients, and no other way round. */
 static void whether_a_leak_was_looked_for_comes_back(void **state)
 {
@@ -455,6 +470,7 @@ int main(void)
 		cmocka_unit_test(what_is_written_is_read_back_bit_for_bit),
 		cmocka_unit_test(where_they_come_from_tells_a_terminal_nothing),
 		cmocka_unit_test(a_path_of_any_bytes_is_written_as_utf_8_and_read_as_it_was),
+		cmocka_unit_test(a_name_that_is_no_utf_8_is_not_written),
 		cmocka_unit_test(whether_a_leak_was_looked_for_comes_back),
 		cmocka_unit_test(the_first_line_is_read_key_by_key),
 		cmocka_unit_test(any_name_that_fits_on_a_line_comes_back),

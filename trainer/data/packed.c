@@ -9,6 +9,7 @@
 
 #include "data/crc32c.h"
 #include "data/source.h"
+#include "utf8.h"
 
 enum { PIECE = 400 /* images that are read together where files are: as in a TFRecord file */ };
 enum { VERSION = 1, NAME = 24, ENTRY = 32, ALIGN = 4096 };
@@ -205,7 +206,7 @@ static int read_entries(struct dataset *d, const struct packed *p, struct error 
 		s->patient = (uint32_t)get(entry + 16, 4);
 		s->labels = (uint32_t)get(entry + 20, 2);
 		s->known = (uint32_t)get(entry + 22, 2);
-		if ((s->labels | s->known) >> FINDINGS || !s->id[0] || strpbrk(s->id, "\r\n"))
+		if ((s->labels | s->known) >> FINDINGS || !s->id[0] || strpbrk(s->id, "\r\n") || !utf8_valid(s->id))
 			return fail(e, EXIT_DATA, "%s: record %zu at byte %zu: labels %#x, known %#x, name \"%s\"", p->path, i, HEADER + i * ENTRY,
 				    s->labels, s->known, s->id);
 	}

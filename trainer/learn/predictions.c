@@ -171,6 +171,8 @@ static int write_row(struct output_file *out, const struct predictions *p, size_
 
 	if (strpbrk(s->id, "\r\n"))
 		return fail(e, EXIT_DATA, "image %s: a name with a line end cannot be written to %s", s->id, out->path);
+	if (!utf8_valid(s->id)) /* from a file of another program's */
+		return fail(e, EXIT_DATA, "image %s: a name that is not UTF-8 cannot be written to %s: write the file that it is from in UTF-8", s->id, out->path);
 	n = csv_quote(line, s->id);
 	line[n++] = ',';
 	if (p->has_patients)
