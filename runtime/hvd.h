@@ -173,8 +173,8 @@ HVD_API float *hvd_plan_slab(const struct hvd_plan *p);
 /* Gradient i of this step is in the slab. Each i once a step, in ascending order. Never waits for other ranks, but with NCCL until the
  * bucket has begun, and for what hvd_start_…() began up to the last request on device memory, so that all ranks keep one order. */
 HVD_API int hvd_plan_ready(struct hvd_plan *p, int i);
-/* Waits until every bucket of this step holds the mean over all ranks. Where the cut is measured, the seventh call is itself a collective: all ranks make
- * it at the same place among their other calls. */
+/* Waits until every bucket of this step holds the mean over all ranks. Where the cut is measured, the seventh call that communicates, counted
+ * anew in a recovered world, is itself a collective: all ranks make it at the same place among their other calls. */
 HVD_API int hvd_plan_finish(struct hvd_plan *p);
 /* Gradient accumulation: from the next step on, only every k-th pass over ready and finish communicates; in the others the caller
  * adds to what is in the slab. The mean is over ranks, not over passes. Collective. */
