@@ -4,11 +4,11 @@
 
 #include <stdlib.h>
 
-size_t __wrap_memory_available(size_t promised);
+size_t __wrap_memory_available(size_t promised, int processes);
 
-size_t __wrap_memory_available(size_t promised)
+size_t __wrap_memory_available(size_t promised, int processes)
 {
-	const size_t all = strtoull(getenv("TEST_MEMORY"), NULL, 10);
+	const size_t all = strtoull(getenv("TEST_MEMORY"), NULL, 10) / (size_t)processes;
 
 	return promised < all ? all - promised : all > 0;
 }

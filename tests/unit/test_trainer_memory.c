@@ -47,9 +47,9 @@ static void without_a_limit_it_is_the_machines(void **state)
 {
 	(void)state;
 	has("proc/self/cgroup", "0::/\n");
-	assert_true(memory_available(0) > 4000000);
+	assert_true(memory_available(0, 1) > 4000000);
 	has("sys/fs/cgroup/memory.max", "max\n");
-	assert_true(memory_available(0) > 4000000);
+	assert_true(memory_available(0, 1) > 4000000);
 }
 
 static void limits_of_version_2_hold(void **state)
@@ -59,7 +59,7 @@ static void limits_of_version_2_hold(void **state)
 	has("sys/fs/cgroup/slurm/job_1/step_0/memory.max", "max\n");
 	has("sys/fs/cgroup/slurm/job_1/memory.max", "3000000\n");
 	has("sys/fs/cgroup/slurm/job_1/memory.current", "1000000\n");
-	assert_int_equal(memory_available(0), 2000000);
+	assert_int_equal(memory_available(0, 1), 2000000);
 }
 
 static void limits_of_version_1_hold(void **state)
@@ -71,12 +71,12 @@ static void limits_of_version_1_hold(void **state)
 	has("sys/fs/cgroup/memory/slurm/uid_0/job_7/memory.usage_in_bytes", "1500000\n");
 	has("sys/fs/cgroup/memory/slurm/uid_0/job_7/step_0/memory.limit_in_bytes", "9223372036854771712\n");
 	has("sys/fs/cgroup/memory/slurm/uid_0/job_7/step_0/memory.usage_in_bytes", "1500000\n");
-	assert_int_equal(memory_available(0), 2500000);
+	assert_int_equal(memory_available(0, 1), 2500000);
 	/* in a container the path is the host's, and the mounted root is the container's own group */
 	has("proc/self/cgroup", "4:cpu,memory:/docker/0123456789\n");
 	has("sys/fs/cgroup/memory/memory.limit_in_bytes", "2000000\n");
 	has("sys/fs/cgroup/memory/memory.usage_in_bytes", "500000\n");
-	assert_int_equal(memory_available(0), 1500000);
+	assert_int_equal(memory_available(0, 1), 1500000);
 }
 
 /* What was read and written before in the same job, as by prepare, fills the group and goes when memory is asked for. */
@@ -87,16 +87,16 @@ static void pages_of_files_leave_room(void **state)
 	has("sys/fs/cgroup/slurm/job_2/memory.max", "3000000\n");
 	has("sys/fs/cgroup/slurm/job_2/memory.current", "2990000\n");
 	has("sys/fs/cgroup/slurm/job_2/memory.stat", "anon 490000\nfile 2500000\ninactive_anon 490000\ninactive_file 1500000\nactive_file 1000000\n");
-	assert_int_equal(memory_available(0), 2510000);
+	assert_int_equal(memory_available(0, 1), 2510000);
 	/* version 1 has two of each: of the group alone, and of all below it */
 	has("proc/self/cgroup", "4:memory:/slurm/job_3\n");
 	has("sys/fs/cgroup/memory/slurm/job_3/memory.limit_in_bytes", "1400000\n");
 	has("sys/fs/cgroup/memory/slurm/job_3/memory.usage_in_bytes", "1390000\n");
 	has("sys/fs/cgroup/memory/slurm/job_3/memory.stat", "inactive_file 1\nactive_file 2\ntotal_inactive_file 900000\ntotal_active_file 90000\n");
-	assert_int_equal(memory_available(0), 1000000);
+	assert_int_equal(memory_available(0, 1), 1000000);
 	/* the two numbers are not of the same moment */
 	has("sys/fs/cgroup/memory/slurm/job_3/memory.stat", "total_inactive_file 1400000\n");
-	assert_int_equal(memory_available(0), 1400000);
+	assert_int_equal(memory_available(0, 1), 1400000);
 }
 
 /* 0 would say that nobody knows, and no batch would be refused. */
@@ -106,9 +106,9 @@ static void nothing_left_is_not_unknown(void **state)
 	has("proc/self/cgroup", "0::/slurm/job_4\n");
 	has("sys/fs/cgroup/slurm/job_4/memory.max", "3000000\n");
 	has("sys/fs/cgroup/slurm/job_4/memory.current", "3000000\n");
-	assert_int_equal(memory_available(0), 1);
+	assert_int_equal(memory_available(0, 1), 1);
 	has("sys/fs/cgroup/slurm/job_4/memory.current", "3100000\n");
-	assert_int_equal(memory_available(0), 1);
+	assert_int_equal(memory_available(0, 1), 1);
 }
 
 static void what_is_promised_is_taken_off(void **state)
@@ -117,12 +117,13 @@ static void what_is_promised_is_taken_off(void **state)
 	has("proc/self/cgroup", "0::/slurm/job_5\n");
 	has("sys/fs/cgroup/slurm/job_5/memory.max", "3000000\n");
 	has("sys/fs/cgroup/slurm/job_5/memory.current", "1000000\n");
-	assert_int_equal(memory_available(500000), 1500000);
-	assert_int_equal(memory_available(2000000), 1);
-	assert_int_equal(memory_available(SIZE_MAX), 1);
+	assert_int_equal(memory_available(500000, 1), 1500000);
+	assert_int_equal(memory_available(2000000, 1), 1);
+	assert_int_equal(memory_available(SIZE_MAX, 1), 1);
+	assert_int_equal(memory_available(100000, 4), 400000); /* each process has its own */
 	/* of the machine's, too */
 	has("proc/self/cgroup", "0::/\n");
-	size_t all = memory_available(0), less = memory_available((size_t)1 << 30);
+	size_t all = memory_available(0, 1), less = memory_available((size_t)1 << 30, 1);
 	assert_in_range(all - less, (1 << 30) - (256 << 20), (1 << 30) + (256 << 20)); /* others take and give meanwhile */
 }
 
@@ -137,11 +138,13 @@ static void addresses_are_not_taken_off_twice(void **state)
 	tight = before;
 	tight.rlim_cur = address_space() + (1UL << 40);
 	assert_int_equal(setrlimit(RLIMIT_AS, &tight), 0);
-	size_t wide = memory_available(0);
+	size_t wide = memory_available(0, 1);
 	tight.rlim_cur = address_space() + (512 << 20);
 	assert_int_equal(setrlimit(RLIMIT_AS, &tight), 0);
-	size_t all = memory_available(0), less = memory_available(400 << 20);
+	size_t all = memory_available(0, 1), less = memory_available(400 << 20, 1);
+	size_t each = memory_available(0, 2);
 	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+	assert_in_range(each, 500 << 20, 512 << 20); /* nor are they shared with the job's other processes */
 	assert_true(wide > (size_t)1 << 30);
 	assert_in_range(all, 500 << 20, 512 << 20);
 	assert_in_range(less, 500 << 20, 512 << 20);

@@ -146,7 +146,7 @@ static void keep_in_memory(struct train *t)
 	int used;
 
 	if (t->conf->data_memory < 0)
-		limit = memory_available(0) / 4 / (size_t)t->world->at->local_size;
+		limit = memory_available(0, t->world->at->local_size) / 4;
 	left = limit;
 	used = snprintf(t->memory, sizeof t->memory, "decoded images: at most %.0f MiB a rank (--data-memory)", (double)limit / 1048576);
 	for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {

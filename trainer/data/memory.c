@@ -96,7 +96,7 @@ static int has_word(char *list, const char *word)
 	return 0;
 }
 
-size_t memory_available(size_t promised)
+size_t memory_available(size_t promised, int processes)
 {
 	char line[PATH_MAX - 64];
 	long long machine = 1024 * line_in("/proc/meminfo", "MemAvailable: %lld kB"), least = machine, space = address_space_left();
@@ -118,7 +118,7 @@ size_t memory_available(size_t promised)
 		fclose(f);
 	if (!machine)
 		return 0;
-	least -= promised < LLONG_MAX ? (long long)promised : LLONG_MAX;
+	least = least / processes - (promised < LLONG_MAX / 2 ? (long long)promised : LLONG_MAX / 2);
 	if (space < least)
 		least = space;
 	return least > 1 ? (size_t)least : 1;

@@ -147,9 +147,9 @@ int batch_memory_auto(int largest)
 double batch_memory_host(const struct world *w, size_t promised)
 {
 	const struct place *own = &w->places[w->at->rank];
-	size_t sharing = 0;
+	int sharing = 0;
 
 	for (int r = 0; r < w->at->size; r++)
 		sharing += strcmp(w->places[r].host, own->host) == 0;
-	return (double)memory_available(sharing * promised) * (100 - BATCH_SPARE_PERCENT) / 100 / (double)sharing;
+	return (double)memory_available(promised, sharing) * (100 - BATCH_SPARE_PERCENT) / 100;
 }
