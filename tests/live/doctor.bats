@@ -33,6 +33,10 @@ teardown() { cluster_logs; }
 	[[ $output == *"PROBLEM  GPU        ranks 0 and 1 on n1 both have GPU GPU-1: one process per GPU"* ]]
 	[[ $output == *"warning  CPUs       ranks 0 and 1 on n1 may both run on CPU "*": srun --hvd --hvd-bind=gpu gives each its own"* ]]
 	[[ $output == *"1 problem, "* ]]
+	# of several GPUs a rank computes on the first
+	# shellcheck disable=SC2016
+	run in_cluster srun -Q -O --mpi=pmix -N1 -n2 --cpu-bind=none bash -c 'lists=(GPU-1,GPU-2 GPU-1); CUDA_VISIBLE_DEVICES=${lists[SLURM_PROCID]} exec "$0" doctor' "$BUILD/chexnet"
+	[[ $output == *"PROBLEM  GPU        ranks 0 and 1 on n1 both have GPU GPU-1: one process per GPU"* ]]
 	# two instances of one GPU are two
 	# shellcheck disable=SC2016
 	run in_cluster srun -Q --mpi=pmix -N1 -n2 env HVD_GPU=0000:15:00.0 bash -c 'CUDA_VISIBLE_DEVICES=MIG-$SLURM_PROCID exec "$0" doctor' "$BUILD/chexnet"

@@ -140,11 +140,12 @@ static void check_pair(struct doctor *d, int a, int b, struct sharing *sharing)
 {
 	const struct place *p = &d->world.places[a], *q = &d->world.places[b];
 	const char *policy = getenv("HVD_POLICY");
+	const int first = (int)strcspn(p->gpu, ","); /* of a list a rank computes on the first */
 
 	if (strcmp(p->host, q->host) != 0)
 		return;
-	if (*p->gpu && strcmp(p->gpu, q->gpu) == 0)
-		say(d, VERDICT_PROBLEM, "GPU", "ranks %d and %d on %s both have GPU %s: one process per GPU (srun --gpu-bind=socket --hvd)", a, b, p->host, p->gpu);
+	if (first && first == (int)strcspn(q->gpu, ",") && strncmp(p->gpu, q->gpu, (size_t)first) == 0)
+		say(d, VERDICT_PROBLEM, "GPU", "ranks %d and %d on %s both have GPU %.*s: one process per GPU (srun --gpu-bind=socket --hvd)", a, b, p->host, first, p->gpu);
 	else if (on_first_gpu(d, p) && on_first_gpu(d, q) && !sharing->gpus++)
 		say(d, VERDICT_PROBLEM, "GPU", "ranks %d and %d on %s both compute on the first one, as neither HVD_GPU nor CUDA_VISIBLE_DEVICES names theirs: one process per GPU "
 		    "(srun --gpu-bind=socket --hvd)", a, b, p->host);
