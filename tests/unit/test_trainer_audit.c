@@ -68,6 +68,17 @@ static void a_sound_set_has_no_problem(void **state)
 	origin_close(&o);
 }
 
+static void names_of_images_are_told_without_control_characters(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	for (int i = 0; i < 2; i++)
+		strcpy(o.samples[i].id, "\x1B[31m\xC2\x9B.png");
+	run_audit(&o, 0);
+	find(AUDIT_DUPLICATES, "1 name comes twice: ?[31m??.png");
+	origin_close(&o);
+}
+
 static void a_leak_is_found_with_its_patient(void **state)
 {
 	(void)state;
@@ -655,6 +666,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_sound_set_has_no_problem),
+		cmocka_unit_test(names_of_images_are_told_without_control_characters),
 		cmocka_unit_test(a_leak_is_found_with_its_patient),
 		cmocka_unit_test(two_swapped_labels_are_named),
 		cmocka_unit_test(some_wrong_labels_are_counted),

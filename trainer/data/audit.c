@@ -26,6 +26,7 @@ void audit_say(struct audit *a, enum audit_kind kind, int problem, size_t count,
 	va_start(args, format);
 	vsnprintf(item->text, sizeof item->text, format, args);
 	va_end(args);
+	controls_mend(item->text); /* in the names of others' images */
 	a->problems += problem;
 }
 

@@ -240,7 +240,7 @@ static int name_samples(struct origin *o, const struct foreign *f, struct error 
 		return fail(e, EXIT_INTERNAL, "no memory for %zu records", o->count);
 	const struct sample *twin = find_twin(o, sorted, 0);
 	if (twin)
-		memcpy(o->twin, twin->id, sizeof o->twin);
+		controls_mend(memcpy(o->twin, twin->id, sizeof o->twin)); /* it is printed */
 	int rc = twin ? name_with_folders(o, f, find_twin(o, sorted, 1) != NULL, e) : 0;
 	free(sorted);
 	for (size_t i = 0; i < o->count; i++)
