@@ -91,7 +91,7 @@ static void on_end(int status, void *unused)
 	if (status != EXIT_FAILURE)
 		return;
 	fflush(stdout);
-	fputs("chexnet: OpenMP ended this: where it can start no thread, see the limit on processes (ulimit -u)\n", stderr);
+	fputs("chexnet: OpenMP ended this: where it can start no thread, see the limits on processes and memory (ulimit -u, -v)\n", stderr);
 	partials_remove();
 	_exit(EXIT_INTERNAL);
 }

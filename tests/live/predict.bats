@@ -516,3 +516,9 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	[[ $output == *"--image-size=48 would show about as much of them as its 32 did"* ]]
 	chexnet eval --data larger --weights tuned/model.safetensors --threads 1 --resamples 0 >/dev/null
 }
+
+@test "many processors and little address space are no hindrance to one thread" {
+	[ -z "${SAN:-}" ] || skip "a sanitizer takes more address space"
+	image=$(find tree/images -name '*.png' | head -n 1)
+	OMP_NUM_THREADS=250 run -0 bash -c 'ulimit -v 1000000; exec "$0" "$@"' "$BUILD/chexnet" predict --weights run1/model.safetensors --threads 1 "$image"
+}
