@@ -80,7 +80,14 @@ static void a_second_world_leaves_the_first_ones_trace_alone(void **state)
 	expect_mark(folder, "local.0.2-rank00001.hvdtrace", "first");
 	expect_mark(folder, "local.0.3-rank00000.hvdtrace", "second");
 	expect_mark(folder, "local.0.3-rank00001.hvdtrace", "second");
-	assert_int_equal(rmdir(folder), 0);
+	/* a link to nothing has a name, too */
+	char link[1100];
+	snprintf(link, sizeof link, "%s/local.0-rank00000.hvdtrace", folder);
+	assert_int_equal(symlink("nothing", link), 0);
+	run_ranks("a", form_two, folder);
+	expect_mark(folder, "local.0.2-rank00000.hvdtrace", "first");
+	expect_mark(folder, "local.0.3-rank00000.hvdtrace", "second");
+	assert_int_equal(unlink(link) || rmdir(folder), 0);
 }
 
 /* Writes a number over four bytes of a file, runs hvd-trace on both, and expects it to refuse them with these words. */
