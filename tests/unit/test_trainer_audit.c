@@ -522,6 +522,7 @@ static void rows_without_a_file_are_counted_and_the_other_images_looked_at(void 
 			size_t j = i <= BROKEN ? i : i + missing;
 			assert_string_equal(o.samples[i].id, whole.samples[j].id);
 			assert_int_equal(o.split[i], whole.split[j]);
+			assert_true(o.facts[i].age == whole.facts[j].age && o.facts[i].sex == whole.facts[j].sex && o.facts[i].view == whole.facts[j].view);
 			assert_memory_equal(o.oracle + i * FINDINGS, whole.oracle + j * FINDINGS, FINDINGS * sizeof *o.oracle);
 		}
 		struct audit_conf conf = { .pixels = 1, .threads = 2 };

@@ -11,9 +11,13 @@
 FILE *__real_fopen(const char *path, const char *mode);
 FILE *__wrap_fopen(const char *path, const char *mode);
 
+static int no_meminfo;
+
 /* Cgroups are those below the scratch directory. */
 FILE *__wrap_fopen(const char *path, const char *mode)
 {
+	if (no_meminfo && strcmp(path, "/proc/meminfo") == 0)
+		return NULL;
 	if (strcmp(path, "/proc/self/cgroup") == 0 || strncmp(path, "/sys/fs/cgroup", 14) == 0)
 		return __real_fopen(scratch_path("%s", path + 1), mode);
 	return __real_fopen(path, mode);
@@ -109,6 +113,9 @@ static void nothing_left_is_not_unknown(void **state)
 	assert_int_equal(memory_available(0, 1), 1);
 	has("sys/fs/cgroup/slurm/job_4/memory.current", "3100000\n");
 	assert_int_equal(memory_available(0, 1), 1);
+	no_meminfo = 1;
+	assert_int_equal(memory_available(0, 1), 0);
+	no_meminfo = 0;
 }
 
 static void what_is_promised_is_taken_off(void **state)

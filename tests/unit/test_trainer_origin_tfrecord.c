@@ -189,6 +189,8 @@ static void a_patient_comes_from_patient_id_or_from_a_name_of_nihs_that_does_not
 		{ "x/view1.png", UINT32_MAX, UINT32_MAX, NULL, NULL },
 		{ "x/00000007_000.png", 7, 7, NULL, NULL },
 		{ "x/00000007_000.png", 8, 0, "record 0 at byte 0: image 00000007_000.png belongs to patient 7 by its name, but to 8 by its patient/id", "" },
+		{ "x/00030805_000.png", 8, 0, "belongs to patient 30805 by its name", "" },
+		{ "x/00030806_000.png", 8, 8, NULL, NULL },
 		{ "x/20230100_000.png", 5, 5, NULL, NULL }, /* a date: NIH has no such patient */
 		{ "20230100_000.png", 0, 0, "no patient/id, and image/filename \"20230100_000.png\" is no NIH name", wanted },
 	};
