@@ -305,10 +305,11 @@ static void read_options(void)
 	client.options = client.site->defaults;
 	if (hvd) {
 		/* these two in any case: srun acts on the first, and both have the words that libhvd takes */
-		struct options keys = client.site->defaults;
+		struct options keys = client.site->defaults, typed = options_default();
 		char error[512];
 		options_parse(&keys, SCOPE_HVD, "", "on_death=abort,backend=auto", error, sizeof error);
-		options_export(&keys, prefer_own, NULL);
+		if (options_parse(&typed, SCOPE_HVD, "", hvd, error, sizeof error) || !typed.off)
+			options_export(&keys, prefer_own, NULL);
 		parse_or_refuse(SCOPE_HVD, hvd_name, hvd);
 	}
 	client.options.hvd = hvd && !client.asked.off;

@@ -625,6 +625,8 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 	done
 	run in_cluster env HVD_BACKEND=gpu srun -Q --gpus=1 --hvd true
 	refused 'HVD_BACKEND: backend=gpu: auto|nccl|cpu expected'
+	run in_cluster env HVD_BACKEND=gpu srun -Q --gpus=1 --hvd=off true # where it has nothing to say
+	[ "$status" -eq 0 ]
 }
 
 @test "unknown words: the word, the nearest known one, status 64; in srun, sbatch and salloc" {
