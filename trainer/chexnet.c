@@ -83,15 +83,15 @@ static int end(int rc)
 	return EXIT_INTERNAL;
 }
 
-/* libgomp ends a program for which it can start no thread, which the check of each command cannot foresee: those that it counted may be in use later. Its
- * code is none of ours. */
+/* libgomp ends a program for which it can start no thread, which the check of each command cannot foresee: those that it counted may be in use later. The
+ * code of a library is none of ours. */
 static void on_end(int status, void *unused)
 {
 	(void)unused;
 	if (status != EXIT_FAILURE)
 		return;
 	fflush(stdout);
-	fputs("chexnet: OpenMP ended this: where it can start no thread, see the limits on processes and memory (ulimit -u, -v)\n", stderr);
+	fputs("chexnet: a library has ended this: if it is OpenMP, for want of threads, see the limits on processes and memory (ulimit -u, -v)\n", stderr);
 	partials_remove();
 	_exit(EXIT_INTERNAL);
 }

@@ -345,7 +345,7 @@ be_nobody() {
 		# shellcheck disable=SC2086 # words
 		run "${limited[@]}" $command
 		[ "$status" -eq 70 ]
-		[[ ${lines[-1]} == "chexnet: OpenMP ended this: "*"(ulimit -u, -v)" ]]
+		[[ ${lines[-1]} == "chexnet: a library has ended this: "*"(ulimit -u, -v)" ]]
 	done
 	rmdir anyones # and nothing is left in it
 	"${limited[@]}" train --help >/dev/null
