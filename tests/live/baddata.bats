@@ -179,6 +179,16 @@ bats_require_minimum_version 1.5.0
 	grep -qx 'PROBLEM  data       unlabelled: no label of its train split is known: prepare it with some' <<<"$output"
 }
 
+@test "doctor finds what training refuses of the other splits, too" {
+	chexnet prepare nih tree cut --size 32 --overwrite >/dev/null
+	truncate -s -100 cut/test-*
+	refuses 65 "chexnet doctor: cut/test-00000-of-00001: record " chexnet doctor --data cut
+	awk -F, 'NR == 1 { print "image,split" } NR > 1 { print $1 (NR % 2 ? ",train" : ",val") }' tree/Data_Entry_2017_v2020.csv >halves.csv
+	chexnet prepare nih tree leaky --size 32 --overwrite --split file:halves.csv >/dev/null 2>&1
+	ends_with 65 chexnet doctor --data leaky
+	grep -qE '^PROBLEM  data       leaky: [0-9]+ patients are both in train and in val \(the first: [0-9]+\): divide it by patient, or --allow-leak' <<<"$output"
+}
+
 @test "an unknown finding" {
 	spoil
 	sed -i '4s/^\([^,]*\),[^,]*/\1,Efusion/' bad/Data_Entry_2017_v2020.csv

@@ -332,9 +332,27 @@ static int decode_one(const struct dataset *data, struct error *e)
 	return rc;
 }
 
-/* What train would refuse, of data that are the same on all ranks. */
-static void judge_data(struct doctor *d, const struct dataset *data, double seconds)
+/* Whether two splits share patients; PROBLEM, as training refuses that. */
+static int is_leaky(struct doctor *d, struct dataset *const set[SPLITS])
 {
+	for (int a = 0; a < SPLITS; a++)
+		for (int b = a + 1; b < SPLITS; b++) {
+			uint32_t example;
+			const size_t shared = set[a] && set[b] ? dataset_leak(set[a], set[b], &example) : 0;
+
+			if (shared) {
+				say(d, VERDICT_PROBLEM, "data", "%s: %zu patient%s both in %s and in %s (the first: %u): divide it by patient, or --allow-leak to train all the same",
+				    d->conf->data, shared, shared == 1 ? " is" : "s are", split_names[a], split_names[b], example);
+				return 1;
+			}
+		}
+	return 0;
+}
+
+/* What train would refuse, of data that are the same on all ranks. */
+static void judge_data(struct doctor *d, struct dataset *const set[SPLITS], double seconds)
+{
+	const struct dataset *data = set[SPLIT_TRAIN];
 	const size_t images = dataset_count(data), patients = dataset_patients(data);
 
 	d->bad_data = !(dataset_labelled(data, 0) | dataset_labelled(data, 1));
@@ -342,21 +360,26 @@ static void judge_data(struct doctor *d, const struct dataset *data, double seco
 		say(d, VERDICT_PROBLEM, "data", "%s: its train split is empty", d->conf->data);
 	else if (d->bad_data)
 		say(d, VERDICT_PROBLEM, "data", "%s: no label of its train split is known: prepare it with some", d->conf->data);
-	else
+	else if (!(d->bad_data = is_leaky(d, set)))
 		say(d, VERDICT_OK, "data", "%s: %zu training image%s of %zu patient%s, %s; opened and one image decoded on every rank in %.2f s", d->conf->data, images,
 		    images == 1 ? "" : "s", patients, patients == 1 ? "" : "s", dataset_describe(data), seconds);
 }
 
 static int check_data(struct doctor *d, struct error *e)
 {
-	struct dataset *data = NULL;
+	struct dataset *set[SPLITS] = { NULL };
 	double begin = now();
+	uint64_t hash = 0;
 
-	if (dataset_open(&data, d->conf->data, "train", e) == 0 && dataset_count(data) > 0)
-		decode_one(data, e);
-	if (world_agree(&d->world, e) == 0 && world_same(&d->world, dataset_pixel_hash(data), "the data set", "give every node the same --data, prepared with the same --format", e) == 0)
-		judge_data(d, data, now() - begin);
-	dataset_close(data);
+	for (int s = 0; s < SPLITS && !e->code; s++) /* all that training opens */
+		if ((s == SPLIT_TRAIN || dataset_has(d->conf->data, split_names[s], e) > 0) && dataset_open(&set[s], d->conf->data, split_names[s], e) == 0)
+			hash ^= (2 * (uint64_t)s + 1) * dataset_pixel_hash(set[s]);
+	if (!e->code && dataset_count(set[SPLIT_TRAIN]) > 0)
+		decode_one(set[SPLIT_TRAIN], e);
+	if (world_agree(&d->world, e) == 0 && world_same(&d->world, hash, "the data set", "give every node the same --data, prepared with the same --format", e) == 0)
+		judge_data(d, set, now() - begin);
+	for (int s = 0; s < SPLITS; s++)
+		dataset_close(set[s]);
 	return e->code ? -e->code : 0;
 }
 
