@@ -566,6 +566,9 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 	in_cluster srun -Q -n1 --gpus=1 --hvd=on_death=continue,deadline=7 sbatch -Q -o "$SCRATCH/out" --wrap 'env; echo end'
 	wait_for 20 grep -qsx end "$SCRATCH/out"
 	! grep -E "$keys" "$SCRATCH/out" || false
+	# what salloc starts stays on this node, with its GPU
+	run in_cluster srun -Q -w n1 -n1 --gpus=1 --hvd salloc -Q -w n2 -n1 printenv CUDA_VISIBLE_DEVICES
+	[[ $output == GPU-* ]]
 	# the keys of a job are those of its steps, wherever these start
 	in_cluster sbatch -Q -W -n1 --gpus=1 --hvd=deadline=8 -o "$SCRATCH/out" --wrap 'srun -Q --hvd bash -c "srun -Q --overlap --hvd printenv HVD_DEADLINE; srun -Q --overlap --hvd=on printenv HVD_DEADLINE || echo none" 2>/dev/null'
 	[ "$(xargs <"$SCRATCH/out")" = '8 none' ]
