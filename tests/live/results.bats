@@ -121,6 +121,13 @@ load trained
 	run ! grep 'different splits' said
 	sed '1s/rows=[0-9]* //; 3,$s/,[0-9]*,test/,1,test/' 1.csv >one.csv
 	chexnet compare one.csv one.csv --resamples 100 | grep -E '^[0-9]+ images of 1 patient in both$'
+	# patients that nobody names are not counted
+	sed '1s/rows=[0-9]* //; 3,$s/,[0-9]*,test/,,test/' 1.csv >nobody.csv
+	chexnet compare nobody.csv nobody.csv --resamples 100 | grep -xE '[0-9]+ images in both'
+	chexnet report --predictions nobody.csv --compare nobody.csv --table tree/Data_Entry_2017_v2020.csv --resamples 100 --json nobody.json --out nobody.html
+	[ "$(grep -c '"\(positive_\)\?patients":' nobody.json)" -gt 30 ]
+	[ "$(grep '"\(positive_\)\?patients":' nobody.json | grep -vc null)" -eq 0 ]
+	grep -q 'Both were judged on the same [0-9,]* images\.' nobody.html
 	chexnet report --predictions 1.csv --compare unchecked.csv --resamples 100 --out said.html
 	# two that are right about every image: patients are not what is lacking
 	for scale in 1 2; do

@@ -151,7 +151,10 @@ static void print_table(const struct comparison *c, const struct predictions *a,
 {
 	char mean[64];
 
-	printf("A %s\nB %s\n%zu image%s of %zu patient%s in both\n", path[0], path[1], c->n, c->n == 1 ? "" : "s", c->patients, c->patients == 1 ? "" : "s");
+	printf("A %s\nB %s\n%zu image%s", path[0], path[1], c->n, c->n == 1 ? "" : "s");
+	if (c->named)
+		printf(" of %zu patient%s", c->patients, c->patients == 1 ? "" : "s");
+	printf(" in both\n");
 	print_warnings(a, b, c);
 	printf("\n%-20s %7s %7s %7s  %8s  %-18s  %7s  %7s  %7s\n", "finding", "n+", "A", "B", "B - A", "95 % interval", "p", "p Holm", "DeLong");
 	for (int f = 0; f < FINDINGS; f++)

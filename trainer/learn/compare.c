@@ -260,6 +260,7 @@ static int resample(struct comparison *c, const struct pairing *s, int resamples
 			unknown += judge_finding(&c->finding[f], &t, f, same_scores(s, f), b, resamples, d);
 		judge_mean(&c->mean, &t, unknown, b, resamples, d);
 		c->patients = t.a.patients;
+		c->named = s->has_patients;
 		c->counted = t.a.counted;
 		c->left_out = t.a.left_out;
 	}
@@ -366,12 +367,12 @@ int compare_predictions(struct comparison *c, const struct predictions *a, const
 
 /* ---- for programs ----------------------------------------------------------------------------------- */
 
-static cJSON *paired_json(const struct paired *p)
+static cJSON *paired_json(const struct paired *p, int named)
 {
 	cJSON *o = cJSON_CreateObject();
 
 	json_number(o, "positives", (double)p->positives);
-	json_number(o, "positive_patients", (double)p->positive_patients);
+	json_number(o, "positive_patients", named ? (double)p->positive_patients : NAN);
 	json_number(o, "negatives", (double)p->negatives);
 	json_number(o, "a", p->a);
 	json_number(o, "b", p->b);
@@ -390,16 +391,16 @@ static cJSON *paired_json(const struct paired *p)
 void comparison_json(const struct comparison *c, cJSON *object)
 {
 	json_number(object, "images", (double)c->n);
-	json_number(object, "patients", (double)c->patients);
+	json_number(object, "patients", c->named ? (double)c->patients : NAN);
 	json_number(object, "only_a", (double)c->only_a);
 	json_number(object, "only_b", (double)c->only_b);
 	json_number(object, "counted", c->counted);
 	json_number(object, "tested", c->tested);
 	json_number(object, "p_floor", c->p_floor);
 	json_number(object, "mean_resamples_left_out", c->left_out);
-	cJSON_AddItemToObject(object, "mean", paired_json(&c->mean));
+	cJSON_AddItemToObject(object, "mean", paired_json(&c->mean, c->named));
 	cJSON *findings = cJSON_AddObjectToObject(object, "findings");
 
 	for (int f = 0; f < FINDINGS; f++)
-		cJSON_AddItemToObject(findings, finding_names[f], paired_json(&c->finding[f]));
+		cJSON_AddItemToObject(findings, finding_names[f], paired_json(&c->finding[f], c->named));
 }

@@ -19,7 +19,8 @@ struct paired {
 };
 
 struct comparison {
-	size_t n, patients;
+	size_t n, patients;    /* where nobody names them, every image counts as one */
+	int named;             /* whether somebody does */
 	size_t only_a, only_b; /* images that the other file does not have: left out */
 	int counted;           /* findings with both positives and negatives */
 	int tested;            /* those of them that have a p-value */

@@ -90,6 +90,8 @@ int report_measure_groups(struct report *r, struct error *e)
 
 void report_groups_json(const struct report *r, cJSON *o)
 {
+	const int named = r->in->predictions->has_patients;
+
 	for (int g = 0; g < REPORT_GROUPS; g++) {
 		const char *column = shortcut_names[groups[g].column];
 		const struct report_group *of = &r->group[g];
@@ -97,7 +99,7 @@ void report_groups_json(const struct report *r, cJSON *o)
 		cJSON *x = cJSON_AddObjectToObject(list ? list : cJSON_AddObjectToObject(o, column), groups[g].name);
 
 		json_number(x, "images", (double)of->images);
-		json_number(x, "patients", (double)of->table.patients);
+		json_number(x, "patients", named ? (double)of->table.patients : NAN);
 		json_number(x, "counted", of->table.counted);
 		json_interval(x, "mean_auroc", &of->table.mean);
 		cJSON *findings = cJSON_AddObjectToObject(x, "findings");
@@ -105,7 +107,7 @@ void report_groups_json(const struct report *r, cJSON *o)
 			cJSON *y = cJSON_AddObjectToObject(findings, finding_names[f]);
 
 			json_number(y, "positives", (double)of->table.positives[f]);
-			json_number(y, "positive_patients", (double)of->table.positive_patients[f]);
+			json_number(y, "positive_patients", named ? (double)of->table.positive_patients[f] : NAN);
 			json_number(y, "negatives", (double)of->table.negatives[f]);
 			json_interval(y, "auroc", &of->table.class[f]);
 		}

@@ -49,13 +49,18 @@ static void put_operating(cJSON *o, const char *name, const struct operating_poi
 	json_number(x, "npv", at->npv);
 }
 
+static double patients_named(const struct predictions *p, size_t patients)
+{
+	return p->has_patients ? (double)patients : NAN; /* else every image counts as one */
+}
+
 static cJSON *finding(const struct report_model *m, const struct predictions *p, int f)
 {
 	const struct calibration *c = &m->calibration[f];
 	cJSON *o = cJSON_CreateObject();
 
 	json_number(o, "positives", (double)m->table.positives[f]);
-	json_number(o, "positive_patients", (double)m->table.positive_patients[f]);
+	json_number(o, "positive_patients", patients_named(p, m->table.positive_patients[f]));
 	json_number(o, "negatives", (double)m->table.negatives[f]);
 	json_interval(o, "auroc", &m->table.class[f]);
 	put_delong(o, p, f, isnan(m->table.class[f].low));
@@ -107,7 +112,7 @@ char *report_json(const struct report *r)
 	json_text(o, "trained_on", about->trained_on);
 	put_leak(o, about);
 	json_number(o, "images", (double)r->in->predictions->n);
-	json_number(o, "patients", (double)r->a.table.patients);
+	json_number(o, "patients", patients_named(r->in->predictions, r->a.table.patients));
 	json_number(o, "resamples", r->in->resamples);
 	json_number(o, "counted", r->a.table.counted);
 	json_interval(o, "mean_auroc", &r->a.table.mean);
@@ -123,7 +128,7 @@ char *report_json(const struct report *r)
 		cJSON_AddStringToObject(x, "predictions", r->in->thresholds_path);
 		cJSON_AddStringToObject(x, "split", chosen->about.split);
 		json_number(x, "images", (double)chosen->n);
-		json_number(x, "patients", (double)r->chosen.table.patients);
+		json_number(x, "patients", patients_named(chosen, r->chosen.table.patients));
 	}
 	if (r->in->other) {
 		put_other(cJSON_AddObjectToObject(o, "compared_with"), r->in->other_path, &r->in->other->about);

@@ -299,9 +299,13 @@ void report_comparison(const struct report *r, struct page *page)
 			 d->low, d->high);
 	page_put(page, " Both were judged on the same ");
 	page_count(page, c->n);
-	page_put(page, " images of ");
-	page_count(page, c->patients);
-	page_put(page, " patient%s.</p>\n", c->patients == 1 ? "" : "s");
+	page_put(page, " images");
+	if (c->named) {
+		page_put(page, " of ");
+		page_count(page, c->patients);
+		page_put(page, " patient%s", c->patients == 1 ? "" : "s");
+	}
+	page_put(page, ".</p>\n");
 	report_table(page, "Differences in AUROC between B and A", "");
 	page_put(page, "<tr><th scope=\"col\">Finding</th><th scope=\"col\" class=\"n\">AUROC of B minus A</th><th scope=\"col\" class=\"forest\">");
 	put_scale(page, &s, 0);
