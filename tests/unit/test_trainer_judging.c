@@ -111,6 +111,7 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 				   "a.png,Mass,-0.5,10,20,20\n"
 				   "d.png,Nodule,0,0,1000,900\nd.png,Nodule,0,100,1000,900\n"; /* over each other */
 	const char *path = scratch_path("boxes.csv");
+	const double whole[] = { 0, 1 }, middle[] = { 0.125, 0.875 };
 	struct boxes b;
 	struct pointing p = { 0 };
 	struct error e = { 0 };
@@ -121,11 +122,11 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 	assert_int_equal(b.n, 6);
 	assert_int_equal(boxes_findings(&b, "a.png"), 1u << effusion | 1u << finding_index("Mass", 4));
 	assert_int_equal(boxes_findings(&b, "c.png"), 0);
-	pointing_add(&p, &b, "a.png", effusion, 0.25, 0.25, 1024, 1024);    /* in the first box */
-	pointing_add(&p, &b, "a.png", effusion, 0.92, 0.93, 1024, 1024);    /* in the second */
-	pointing_add(&p, &b, "a.png", effusion, 0.75, 0.25, 1024, 1024);    /* in none */
-	pointing_add(&p, &b, "b.png", infiltration, 0.12, 0.24, 1000, 1000); /* just inside */
-	pointing_add(&p, &b, "b.png", infiltration, 0.24, 0.12, 1000, 1000); /* with x and y swapped: outside */
+	pointing_add(&p, &b, "a.png", effusion, 0.25, 0.25, whole, 1024, 1024);    /* in the first box */
+	pointing_add(&p, &b, "a.png", effusion, 0.92, 0.93, whole, 1024, 1024);    /* in the second */
+	pointing_add(&p, &b, "a.png", effusion, 0.75, 0.25, whole, 1024, 1024);    /* in none */
+	pointing_add(&p, &b, "b.png", infiltration, 0.12, 0.24, whole, 1000, 1000); /* just inside */
+	pointing_add(&p, &b, "b.png", infiltration, 0.24, 0.12, whole, 1000, 1000); /* with x and y swapped: outside */
 	struct pointing_sum s = pointing_total(&p);
 	double share = 0.25 + 100.0 * 100 / (1024 * 1024), small = 0.005;
 
@@ -134,18 +135,24 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 	assert_int_equal(p.hits[effusion], 2);
 	assert_close(s.chance, 3 * share + 2 * small, 1e-12);
 	assert_close(s.z, (3 - s.chance) / sqrt(3 * share * (1 - share) + 2 * small * (1 - small)), 1e-12);
-	pointing_add(&p, &b, "d.png", finding_index("Nodule", 6), 0.5, 0.5, 1000, 1000); /* no miss is left to chance, and none to be had */
+	pointing_add(&p, &b, "d.png", finding_index("Nodule", 6), 0.5, 0.5, whole, 1000, 1000); /* no miss is left to chance, and none to be had */
 	s = pointing_total(&p);
 	assert_close(s.chance, 3 * share + 2 * small + 1, 1e-12);
 	assert_close(s.z, (3 - 3 * share - 2 * small) / sqrt(3 * share * (1 - share) + 2 * small * (1 - small)), 1e-12);
 	pointing_says(&p, "pointing game: 4 of 6 maps peak in a box of their finding, 1.8 by chance: 2.2 times as many, 2.9 standard deviations above\n");
 	p = (struct pointing){ 0 };
 	pointing_says(&p, "pointing game: none of these images has a box\n");
-	pointing_add(&p, &b, "d.png", finding_index("Nodule", 6), 0.5, 0.5, 1000, 1000);
+	pointing_add(&p, &b, "d.png", finding_index("Nodule", 6), 0.5, 0.5, whole, 1000, 1000);
 	pointing_says(&p, "pointing game: 1 of 1 maps peak in a box of their finding, 1.0 by chance\n");
-	pointing_add(&p, &b, "a.png", effusion, 0.75, 0.25, 1024, 1024);
+	pointing_add(&p, &b, "a.png", effusion, 0.75, 0.25, whole, 1024, 1024);
 	p.hits[finding_index("Nodule", 6)] = 0;
 	pointing_says(&p, "pointing game: 0 of 2 maps peak in a box of their finding, 1.3 by chance: 0.0 times as many, 2.9 standard deviations below\n");
+	/* a network that sees the middle alone can point nowhere else: chance is the share of it that the boxes cover */
+	p = (struct pointing){ 0 };
+	pointing_add(&p, &b, "a.png", effusion, 0.25, 0.25, middle, 1024, 1024); /* the second box is outside */
+	assert_close(p.chance[effusion], 0.25, 1e-12);                           /* (0.5 - 0.125)^2 / 0.75^2 */
+	pointing_add(&p, &b, "b.png", infiltration, 0.13, 0.24, middle, 1000, 1000);
+	assert_close(p.chance[infiltration], 25.0 * 100 / (750 * 750), 1e-12);
 	assert_int_equal(boxes_fit(&b, "a.png", 1024, 1024, &e), 0);
 	assert_int_equal(boxes_fit(&b, "c.png", 10, 10, &e), 0);
 	assert_int_equal(boxes_fit(&b, "a.png", 1024, 512, &e), -EXIT_DATA);

@@ -139,6 +139,7 @@ static double of_image(const struct maps *m, double pixels)
 
 int maps_point(struct maps *m, int row, const char *path, const struct original *original, struct error *e)
 {
+	const double window[] = { of_image(m, 0), of_image(m, m->plan->image_size) };
 	uint32_t findings = boxes_findings(&m->boxes, file_name(path));
 
 	if (boxes_fit(&m->boxes, file_name(path), original->width, original->height, e) < 0)
@@ -147,7 +148,8 @@ int maps_point(struct maps *m, int row, const char *path, const struct original 
 		if ((findings & ~m->untrained) >> f & 1) {
 			struct cam cam = make_map(m, row, f);
 
-			pointing_add(&m->pointing, &m->boxes, file_name(path), f, of_image(m, cam.peak_x), of_image(m, cam.peak_y), original->width, original->height);
+			pointing_add(&m->pointing, &m->boxes, file_name(path), f, of_image(m, cam.peak_x), of_image(m, cam.peak_y), window, original->width,
+				     original->height);
 		}
 	return 0;
 }

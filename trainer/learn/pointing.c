@@ -149,8 +149,17 @@ int boxes_fit(const struct boxes *b, const char *image, int width, int height, s
 	return 0;
 }
 
+/* How much of `length` pixels, from `begin` on, the window has, as a share of its own. */
+static double share_of_window(double begin, double length, const double window[2], int side)
+{
+	const double first = fmax(begin, window[0] * side), last = fmin(begin + length, window[1] * side);
+
+	return fmax(last - first, 0) / ((window[1] - window[0]) * side);
+}
+
 /* Boxes of one finding hardly overlap, so their areas are added; that flatters chance, not the map. */
-void pointing_add(struct pointing *p, const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, int width, int height)
+void pointing_add(struct pointing *p, const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, const double window[2], int width,
+		  int height)
 {
 	const struct box *end;
 	double x = peak_x * width, y = peak_y * height, share = 0;
@@ -160,7 +169,7 @@ void pointing_add(struct pointing *p, const struct boxes *b, const char *image, 
 		if (i->finding != finding)
 			continue;
 		hit |= x >= i->x && x <= i->x + i->w && y >= i->y && y <= i->y + i->h;
-		share += i->w * i->h / ((double)width * height);
+		share += share_of_window(i->x, i->w, window, width) * share_of_window(i->y, i->h, window, height);
 	}
 	share = fmin(share, 1);
 	p->maps[finding]++;

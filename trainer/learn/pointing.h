@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The pointing game (Zhang et al., ECCV 2016): does an activation map's strongest point lie in a box that a radiologist drew for
- * that finding? Scored against chance, the share of the image that the boxes cover. */
+ * that finding? Scored against chance, the share of what the network saw of the
+ * image that the boxes cover: no map peaks outside of it. */
 #ifndef LEARN_POINTING_H
 #define LEARN_POINTING_H
 
@@ -37,8 +38,10 @@ struct pointing {
 	double chance[FINDINGS], variance[FINDINGS]; /* of the hits that random points would make */
 };
 
-/* Counts one map: its peak as a share of the image's sides (learn/cam.h), the image's size in pixels. */
-void pointing_add(struct pointing *p, const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, int width, int height);
+/* Counts one map: its peak as a share of the image's sides (learn/cam.h), where the window that the network saw begins and ends as such shares, the
+ * image's size in pixels. */
+void pointing_add(struct pointing *p, const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, const double window[2], int width,
+		  int height);
 
 /* The sums over findings; z: how many standard deviations above chance, NAN where nothing is left to it. */
 struct pointing_sum {
