@@ -148,6 +148,7 @@ bats_require_minimum_version 1.5.0
 	[ -z "$stderr" ]
 	small=(--data set --model densenet --growth 4 --blocks 1,1 --image-size 32 --batch 8 --threads 1)
 	refuses 65 "set: its train split is empty" chexnet train "${small[@]}" --output out
+	refuses 65 "set: its train split is empty: nothing to fit" chexnet synth --check set
 	refuses 65 "the train split holds no images" chexnet bench --scaling "${small[@]}" --steps 1 --rounds 1
 }
 

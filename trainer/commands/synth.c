@@ -94,6 +94,8 @@ static int check_thumbnails(const char *check, struct error *e)
 	const char *split = dataset_has(directory, "test", e) ? "test" : "val";
 	int rc = e->code ? -e->code : dataset_open(&train, directory, "train", e);
 
+	if (!rc && dataset_count(train) == 0)
+		rc = fail(e, EXIT_DATA, "%s: its train split is empty: nothing to fit", check);
 	if (!rc)
 		rc = dataset_open(&test, directory, split, e);
 	if (!rc)
