@@ -163,6 +163,33 @@ static void a_mean_of_mostly_few_has_no_interval(void **state)
 	}
 }
 
+/* As with --mask or on a set of pneumonia alone: the same number is not told with two intervals. */
+static void a_mean_of_one_is_as_sure_as_that_one(void **state)
+{
+	static float scores[NEGATIVES][2];
+	static uint32_t carried[NEGATIVES];
+	static const int with[] = { 0, 4, 6, 12, 100 };
+
+	(void)state;
+	random_state = 11;
+	for (size_t k = 0; k < sizeof with / sizeof with[0]; k++)
+		for (int only = 0; only < 2; only++) {
+			struct scores s = { .n = with[k] < 12 ? 12 : NEGATIVES, .classes = 2, .logits = scores[0], .labels = carried };
+			struct auroc_table t;
+
+			for (int i = 0; i < (int)s.n; i++) {
+				carried[i] = (uint32_t)(i < with[k]) << only;
+				scores[i][0] = scores[i][1] = (float)(normal() + (i < with[k]));
+			}
+			assert_int_equal(auroc_bootstrap(&s, 200, 1, &t, NULL), 0);
+			assert_int_equal(t.counted, with[k] > 0);
+			assert_int_equal(isnan(t.mean.low), with[k] < LEAST_POSITIVES);
+			assert_int_equal(memcmp(&t.mean.low, &t.class[only].low, sizeof t.mean.low), 0);
+			assert_int_equal(memcmp(&t.mean.high, &t.class[only].high, sizeof t.mean.high), 0);
+			assert_string_equal(interval_method(&t.mean), interval_method(&t.class[only]));
+		}
+}
+
 /* One score for all images: every resample says 0.5, and none how sure that is. */
 static void scores_that_are_all_alike_are_not_sure(void **state)
 {
@@ -457,6 +484,7 @@ int main(void)
 		cmocka_unit_test(it_does_so_for_other_shapes_too),
 		cmocka_unit_test(a_mean_of_mostly_few_has_no_interval),
 		cmocka_unit_test(none_of_so_many_begins_at_zero),
+		cmocka_unit_test(a_mean_of_one_is_as_sure_as_that_one),
 		cmocka_unit_test(scores_that_are_all_alike_are_not_sure),
 		cmocka_unit_test(a_perfect_ranking_is_not_sure),
 		cmocka_unit_test(newcombes_interval_equals_its_definition),

@@ -255,7 +255,9 @@ static void summarise(const struct resampling *r, const double *replicates, int 
 	t->mostly_few = resamples && 2 * without > t->counted;
 	interval_set(&t->mean, column, enough_left(resamples, t->left_out) && !t->mostly_few ? (size_t)resamples : 0);
 	for (int c = 0; c < s->classes && !isnan(t->mean.low); c++)
-		if (few[c])
+		if (t->counted == 1 && !isnan(values[c])) /* one alone is the mean, and as sure */
+			t->mean = t->class[c];
+		else if (few[c])
 			interval_add(&t->mean, &t->rough[c], se[c], t->counted);
 }
 
