@@ -348,6 +348,10 @@ load trained
 	awk -F, -v OFS=, 'FNR > 2 { $4 = "" } 1' 1.csv >unlabelled.csv
 	chexnet report --predictions unlabelled.csv --tensorboard unlabelled-events
 	[ "$(grep -ac test/Atelectasis unlabelled-events/*)" -eq 0 ]
+	chexnet report --predictions unlabelled.csv --resamples 100 --out unlabelled.html
+	grep -q '<b>Not judged:</b> Atelectasis' unlabelled.html
+	grep -q 'Not for findings that too few patients show' unlabelled.html
+	[ "$(grep 'Not for findings that too few patients show' unlabelled.html | grep -c Atelectasis)" -eq 0 ] # nobody knows how many do
 	grep -aq test/Cardiomegaly unlabelled-events/*
 }
 

@@ -31,14 +31,15 @@ static void put_caption(struct page *page, const char *name, const char *measure
 	page_put(page, "</span></figcaption>");
 }
 
-/* Findings of fewer than `least` patients have no panel, and are named in one line below the others. */
+/* Findings of fewer than `least` patients have no panel, and are named in one line below the others. How many show those without labels nobody knows:
+ * the head of the page names them. */
 static void put_missing(const struct report *r, struct page *page, int least)
 {
 	char name[32];
 	int n = 0;
 
 	for (int f = 0; f < FINDINGS; f++)
-		if (auroc_patients(&r->a.table, f) < (size_t)least)
+		if (auroc_patients(&r->a.table, f) < (size_t)least && r->a.table.positives[f] + r->a.table.negatives[f] > 0)
 			page_put(page, "%s%s", n++ ? ", " : "<p class=\"lead\">Not for findings that too few patients show, or do not: ", finding_title(f, name));
 	if (n)
 		page_put(page, " (fewer than %d).</p>\n", least);
