@@ -350,6 +350,7 @@ load trained
 	[ "$(grep -ac test/Atelectasis unlabelled-events/*)" -eq 0 ]
 	chexnet report --predictions unlabelled.csv --resamples 100 --out unlabelled.html
 	grep -q '<b>Not judged:</b> Atelectasis' unlabelled.html
+	grep -q '<tr><th scope="row">Atelectasis</th><td class="n soft">n/a</td>' unlabelled.html
 	grep -q 'Not for findings that too few patients show' unlabelled.html
 	[ "$(grep 'Not for findings that too few patients show' unlabelled.html | grep -c Atelectasis)" -eq 0 ] # nobody knows how many do
 	grep -aq test/Cardiomegaly unlabelled-events/*

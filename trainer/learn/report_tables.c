@@ -127,8 +127,11 @@ static void put_finding(const struct report *r, struct page *page, int f, const 
 	char name[32];
 	size_t known = c->positives + c->negatives;
 
-	page_put(page, "<tr><th scope=\"row\">%s</th><td class=\"n\">", finding_title(f, name));
-	page_count(page, c->positives);
+	page_put(page, "<tr><th scope=\"row\">%s</th><td class=\"n%s\">", finding_title(f, name), known ? "" : " soft");
+	if (known)
+		page_count(page, c->positives);
+	else
+		page_put(page, "n/a");
 	page_put(page, known && auroc_patients(&r->a.table, f) < FEW_POSITIVES ? " <span class=\"warn\">!</span></td>" : "</td>");
 	if (known)
 		page_put(page, "<td class=\"n soft\">%.*f&nbsp;%%</td>", (double)c->positives / (double)known < 0.01 ? 2 : 1,
