@@ -45,18 +45,22 @@ static int knows(const struct predictions *p, int f)
 }
 
 /* A finding whose labels one member's file lacks, as with --mask in training, is the ensemble's only in name. */
+static int lacks_a_member(const struct members *m, const struct predictions *out, int f)
+{
+	int known_to_one = 0;
+
+	for (int k = 0; k < m->n; k++)
+		known_to_one |= knows(&m->p[k], f);
+	return known_to_one && !knows(out, f);
+}
+
 static void say_what_is_not_judged(const struct members *m, const struct predictions *out)
 {
 	int n = 0;
 
-	for (int f = 0; f < FINDINGS; f++) {
-		int known_to_one = 0;
-
-		for (int k = 0; k < m->n; k++)
-			known_to_one |= knows(&m->p[k], f);
-		if (known_to_one && !knows(out, f))
+	for (int f = 0; f < FINDINGS; f++)
+		if (lacks_a_member(m, out, f))
 			printf("%s%s", n++ ? ", " : "not judged, because not all members have labels: ", finding_names[f]);
-	}
 	if (n)
 		putchar('\n');
 }
@@ -97,7 +101,10 @@ static int print_table(const struct members *m, const struct predictions *out, c
 			printf(" %-16s %8s", "n/a", "n/a");
 		else
 			printf(" %.4f to %.4f %8.4f", low, high, whole);
-		printf("   %8.4f %8.3f %8.2f%s\n", s.sd, s.variation, exp(s.log_range), few ? "  few" : "");
+		if (lacks_a_member(m, out, f)) /* which may never have learnt it: the spread would be that of an answer and none */
+			printf("   %8s %8s %8s\n", "n/a", "n/a", "n/a");
+		else
+			printf("   %8.4f %8.3f %8.2f%s\n", s.sd, s.variation, exp(s.log_range), few ? "  few" : "");
 	}
 	if (any_few)
 		printf("few: fewer than %d patients with the finding, or without it: its AUROC says hardly anything (chexnet report has the intervals)\n", FEW_POSITIVES);
