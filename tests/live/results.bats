@@ -348,6 +348,9 @@ load trained
 	awk -F, -v OFS=, 'FNR > 2 { $4 = "" } 1' 1.csv >unlabelled.csv
 	chexnet report --predictions unlabelled.csv --tensorboard unlabelled-events
 	[ "$(grep -ac test/Atelectasis unlabelled-events/*)" -eq 0 ]
+	awk -F, -v OFS=, 'FNR > 2 { for (f = 4; f < 18; f++) $f = "" } 1' 1.csv >bare.csv
+	chexnet report --predictions bare.csv --resamples 100 --out unlabelled.html
+	[ "$(grep -cE '<h2>(ROC curves|Precision and recall|Operating points|Calibration)' unlabelled.html)" -eq 0 ]
 	chexnet report --predictions unlabelled.csv --resamples 100 --out unlabelled.html
 	grep -q '<b>Not judged:</b> Atelectasis' unlabelled.html
 	grep -q '<tr><th scope="row">Atelectasis</th><td class="n soft">n/a</td>' unlabelled.html

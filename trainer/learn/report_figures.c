@@ -45,13 +45,17 @@ static void put_missing(const struct report *r, struct page *page, int least)
 		page_put(page, " (fewer than %d).</p>\n", least);
 }
 
-/* Whether there is a panel; otherwise the section is only opened and closed, with what is missing. */
+/* Whether there is a panel; otherwise the section is only opened and closed, with what is missing, if that can be said. */
 static int any_panel(const struct report *r, struct page *page, const char *heading, int least)
 {
-	int n = 0;
+	int n = 0, labelled = 0;
 
-	for (int f = 0; f < FINDINGS; f++)
+	for (int f = 0; f < FINDINGS; f++) {
 		n += auroc_patients(&r->a.table, f) >= (size_t)least;
+		labelled += r->a.table.positives[f] + r->a.table.negatives[f] > 0;
+	}
+	if (!labelled)
+		return 0;
 	page_put(page, "<section><h2>%s</h2>", heading);
 	if (n == 0) {
 		put_missing(r, page, least);

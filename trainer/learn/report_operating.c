@@ -165,10 +165,14 @@ static void put_choice(const struct report *r, struct page *page)
 
 void report_operating(const struct report *r, struct page *page)
 {
-	int n = 0;
+	int n = 0, labelled = 0;
 
-	for (int f = 0; f < FINDINGS; f++)
+	for (int f = 0; f < FINDINGS; f++) {
 		n += !isnan(r->a.curves[f].at[0].threshold);
+		labelled += r->a.table.positives[f] + r->a.table.negatives[f] > 0;
+	}
+	if (!labelled)
+		return;
 	page_put(page, "<section><h2>Operating points%s</h2>", r->in->other ? " of A" : "");
 	if (n) {
 		page_put(page, "<p class=\"lead\">An image is flagged where the probability is the threshold, as it is printed, or more. Of the images that show the finding the sensitivity is flagged, of the others "
