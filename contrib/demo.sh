@@ -102,7 +102,7 @@ train() {
 # Where the network looks, against the boxes of the box list, and everything in one page.
 make_report() {
 	local boxes=$source/BBox_List_2017.csv names=$work/boxed.txt images=() table
-	table=$(compgen -G "$source/Data_Entry*.csv" | head -n 1)
+	table=$(cd "$source" && compgen -G 'Data_Entry*.csv' | head -n 1) # a path may hold brackets
 	step "the report"
 	report=$work/report.html
 	if [ -e "$boxes" ]; then
@@ -114,7 +114,7 @@ make_report() {
 		./chexnet predict --weights "$work/run/model.safetensors" --boxes "$boxes" "${images[@]}" | grep '^pointing game:'
 		./chexnet predict --weights "$work/run/model.safetensors" --maps "$work/maps" "${images[@]:0:12}" >"$work/maps.out" || die "chexnet predict failed"
 	fi
-	show ./chexnet report --predictions "$work/run/test.csv" --log "$work/run.jsonl" ${table:+--table "$table"} ${images[0]:+--pictures "$work/maps"} --out "$report" || die "chexnet report failed"
+	show ./chexnet report --predictions "$work/run/test.csv" --log "$work/run.jsonl" ${table:+--table "$source/$table"} ${images[0]:+--pictures "$work/maps"} --out "$report" || die "chexnet report failed"
 }
 
 time_densenet121() {
