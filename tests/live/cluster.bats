@@ -153,6 +153,9 @@ nothing_left() {
 	run -0 --separate-stderr other run --plugin none --shim --cgroup auto --cores 8 --threads 2 srun -Q -N1 -n4 -c4 bash -c 'taskset -cp $$ | sed "s/.*: //"'
 	[ "$(sort <<<"$output" | xargs)" = "0,1,16,17 2,3,18,19 4,5,20,21 6,7,22,23" ]
 	[[ $stderr == "hvd-cluster: --cgroup auto: --shim pretends CPUs, which cannot be put into a cpuset; going on with --cgroup none, "* ]]
+	CC="${CC:-gcc} -O1" run -0 other run --plugin none --shim --gpus 0 true
+	CC="nothing -O1" run -1 other run --plugin none --shim --gpus 0 true
+	[[ $output == *"--shim needs a C compiler, and there is no nothing (make deps INSTALL=1)" ]]
 	run -1 other up --plugin none --shim --cgroup v2
 	[[ ${lines[-1]} == *"--cgroup v2 with --shim: a pretended CPU cannot be put into a cpuset; leave out one of them" ]]
 }

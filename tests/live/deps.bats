@@ -181,10 +181,12 @@ setup_file() {
 	program stops 'echo 1..2' 'echo ok 1 - a'
 	program silent :
 	program slow 'echo 1..1' 'exec sleep 100'
-	run -1 env BUILD="$BATS_TEST_TMPDIR" TEST_LIMIT=1 "$TOP/tests/run" test_
+	# and one that compiles, where CC is more than one word
+	program compiles 'echo 1..1' '"$CC" --version >&2 && echo ok 1 - a'
+	run -1 env BUILD="$BATS_TEST_TMPDIR" CC="env gcc" TEST_LIMIT=2 "$TOP/tests/run" test_
 	echo "$output"
 	for name in fails dies stops silent slow; do [[ $output == *"failed: test_$name: not ok "* ]]; done
-	[ "${lines[-1]}" = "2 passed, 5 failed, 0 skipped" ]
+	[ "${lines[-1]}" = "3 passed, 5 failed, 0 skipped" ]
 }
 
 @test "tests/run heeds Ctrl-C at once, and what it ran has ended" {
