@@ -134,6 +134,9 @@ nothing_left() {
 	[ "$output" = "hvd-cluster: no cluster is up in $OTHER (hvd-cluster up)" ]
 	run -1 hvd_cluster up --plugin none
 	[ "$output" = "hvd-cluster: already up in $CLUSTER (hvd-cluster down)" ]
+	: >"$SCRATCH/a plugin.so"
+	run -1 other up --plugin "$SCRATCH/a plugin.so"
+	[ "$output" = "hvd-cluster: $SCRATCH/a plugin.so: plugstack.conf cannot hold this path, copy the plugin and name the copy with --plugin" ]
 	mkdir "$SCRATCH/full" && touch "$SCRATCH/full/precious"
 	run -1 other --dir "$SCRATCH/full" up --plugin none
 	[[ $output == *"$SCRATCH/full is in use for something else"* ]]
