@@ -280,6 +280,8 @@ $(BUILD)/tests/wrap_%: $(BUILD)/obj/tests/live/wrap_%.o $(call objects,trainer/c
 	$(CC) $(ALL_LDFLAGS) -Wl,--wrap=$* -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' $(TRAINER_LIBS)
 
 tests: all $(TEST_BINS) $(WRAPS) $(EXAMPLES)
+	@# tests/run would run a program whose source is gone, or has another name, as it was
+	@rm -f $(filter-out $(TEST_BINS),$(wildcard $(BUILD)/tests/test_*))
 
 deps:
 	contrib/deps.sh $(if $(INSTALL),--install,--list)

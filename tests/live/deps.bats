@@ -126,6 +126,14 @@ setup_file() {
 	[ "$("$build/hvd-trace" --version)" = "hvd-trace 9.8.7" ]
 }
 
+@test "make tests removes a test program whose source is gone, as tests/run would run it" {
+	local build=$BATS_TEST_TMPDIR/build
+	mkdir -p "$build/tests"
+	touch "$build"/tests/test_{spank_argv,spank_gone}
+	run -0 env -u MAKEFLAGS -u MAKELEVEL make -n -C "$TOP" BUILD="$build" tests
+	[ "$(grep '^rm -f .*/test_' <<<"$output")" = "rm -f $build/tests/test_spank_gone" ]
+}
+
 @test "an ordinary user is told what to type; the demo cannot go on, the tests can" {
 	run -1 user_without /usr/include/cjson "$TOP/contrib/deps.sh" --install demo
 	[[ $output == "deps: missing: "*cjson*"; as root: "*install*cjson* ]]
