@@ -84,6 +84,14 @@ nothing_left() {
 	nothing_left
 }
 
+@test "a build that is closed to other users, as umask 077 makes it, is seen inside" {
+	need_plugin
+	mkdir -m 700 "$SCRATCH/closed"
+	cp "$BUILD/spank_hvd.so" "$SCRATCH/closed/"
+	BUILD="$SCRATCH/closed" run -0 --separate-stderr other --dir "$SCRATCH/closed/cluster" run srun -Q -N2 hostname
+	[ "$(sort <<<"$output" | xargs)" = "n1 n2" ]
+}
+
 @test "a node crashes and comes back" {
 	hvd_cluster crash n2
 	run -1 hvd_cluster crash n2
