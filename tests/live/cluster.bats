@@ -276,6 +276,14 @@ nothing_left() {
 	[ -z "$(ls -A "$SCRATCH/user")" ]
 }
 
+@test "make clean ends the private cluster in the directory that it removes" {
+	mkdir "$SCRATCH/cleaned"
+	run -0 other --dir "$SCRATCH/cleaned/cluster" up --plugin none
+	run -0 env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" clean BUILD="$SCRATCH/cleaned"
+	mkdir "$SCRATCH/cleaned" # which has to be gone
+	OTHER=$SCRATCH/cleaned/cluster nothing_left
+}
+
 @test "without the right to make namespaces: one line that says what to do" {
 	run -1 unshare --user --map-root-user bash -c '
 		echo 0 >/proc/sys/user/max_user_namespaces
