@@ -99,7 +99,7 @@ nothing_left() {
 	in_cluster scontrol update nodename=n2 state=down reason=test
 	run ! hvd_cluster node 2 true
 	[[ $output == *"node 2 is not running"* ]]
-	for name in 3 n3 n two; do
+	for name in 3 n3 n 02 two; do
 		run -64 hvd_cluster crash "$name"
 		[[ $output == "hvd-cluster: no node $name: there are n1 to n2"* ]]
 	done
@@ -152,7 +152,7 @@ nothing_left() {
 }
 
 @test "wrong usage is one line and exit status 64" {
-	for words in "" "--nodes" "--nodes two up" "--nodes 0 up" "--gpu-order random up" "--frobnicate up" "frobnicate" "run" "exec --nodes 3 true"; do
+	for words in "" "--nodes" "--nodes two up" "--nodes 0 up" "--nodes 08 up" "--gpu-order random up" "--frobnicate up" "frobnicate" "run" "exec --nodes 3 true"; do
 		run -64 other $words
 		[ "${#lines[@]}" -eq 1 ]
 	done
