@@ -145,6 +145,8 @@ nothing_left() {
 	: >"$SCRATCH/a plugin.so"
 	run -1 other up --plugin "$SCRATCH/a plugin.so"
 	[ "$output" = "hvd-cluster: $SCRATCH/a plugin.so: plugstack.conf cannot hold this path, copy the plugin and name the copy with --plugin" ]
+	run -1 other --inventory minors=1 up --plugin none
+	[ "${lines[0]}" = "make_inventory: minors=1: a number of its own for each of the 2 GPUs" ]
 	mkdir "$SCRATCH/full" && touch "$SCRATCH/full/precious"
 	run -1 other --dir "$SCRATCH/full" up --plugin none
 	[[ $output == *"$SCRATCH/full is in use for something else"* ]]
