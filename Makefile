@@ -10,6 +10,7 @@
 #
 # Useful variables: BUILD, CC, CFLAGS, DEBUG=1, SAN=1|thread, STRICT=1 (a warning is an error; `make check` sets it), prefix, slurm_plugindir, SLURM_HOME,
 # PMIX_HOME and HWLOC_HOME (prefixes of a Slurm, PMIx and hwloc that are not the system's), CUDA_HOME.
+# What is built already stays as it is with another CC, CFLAGS or DEBUG: make clean first, or name another BUILD.
 
 SHELL       := /bin/bash
 MAKEFLAGS   += --no-builtin-rules
