@@ -111,7 +111,7 @@ static int not_through(struct hvd *h, const char *what, double until)
 			return fail(h, HVD_EBACKEND, "rank %d on %.63s: NCCL: %s is not through within %.3g s%s", h->world.rank,
 				    hvd_host(h, h->world.rank), what, h->conf.deadline, known ? ", and no rank is behind" : "");
 	}
-	usleep(50);
+	(void)(lived() > until - h->conf.deadline + 0.01 ? usleep(50) : sched_yield()); /* a small message takes a tenth of what a sleep does */
 	return lost(h);
 }
 

@@ -29,6 +29,7 @@ static double looks_late;         /* the stream is asked about for so long, and 
 static _Atomic int asked;         /* how often a stream was */
 static bool behind;               /* the program's stream never comes to its end */
 static int bucket_writes;                    /* looks at its stream until the last one is through */
+static double takes, through;                /* seconds of a collective, and when the last one has taken them */
 static int queued;                           /* what the program's stream holds still: it must see the stop word */
 
 static struct communicator {
@@ -117,6 +118,8 @@ static CUresult query(CUstream s)
 		return CUDA_ERROR_NOT_READY;
 	if (bucket_writes && s == (CUstream)(uintptr_t)&own_stream)
 		return --bucket_writes ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	if (now() < through)
+		return CUDA_ERROR_NOT_READY;
 	for (double end = now() + looks_late; looks_late > 0 && (now() < end || !world->mesh->failed);)
 		usleep(1000);
 	return looks_late > 0 || stuck ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
@@ -315,6 +318,7 @@ static ncclResult_t sum(const void *in, void *out, size_t n, ncclDataType_t type
 	if (of(c)->revoked)
 		return ncclInvalidUsage;
 	on[collectives++ % 64] = s;
+	through = takes > 0 ? now() + takes : 0;
 	bucket_writes = s == (CUstream)(uintptr_t)&own_stream ? 3 : bucket_writes;
 	for (int i = 0; together && i < world->mesh->size; i++)
 		while (i != meeting_rank && peer_now(world->mesh, i).doing.sequence < world->mesh->sequence)
