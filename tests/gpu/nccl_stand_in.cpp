@@ -349,9 +349,9 @@ ncclResult_t break_off(ncclComm_t c, int)
 {
 	of(c)->revoked = of(c)->broken = true;
 	std::thread([c] {
-		do
-			usleep(200000);
-		while (of(c)->waiting);
+		usleep(20000);
+		while (of(c)->waiting)
+			usleep(50);
 		of(c)->broken = of(c)->gone;
 	}).detach();
 	return ncclInProgress;
@@ -397,6 +397,15 @@ ncclResult_t end(ncclComm_t c)
 	of(c)->child = nullptr;
 	of(c)->broken = of(c)->gone = true; /* never freed: a graph may still name it, which ends with garbage and not with a crash */
 	return ncclSuccess;
+}
+
+/* Waits for the end of all graphs that hold its collectives, unless it was revoked before; what hangs in them ends, and all that comes later. */
+ncclResult_t abort_it(ncclComm_t c)
+{
+	of(c)->broken = true;
+	while (!of(c)->revoked && of(c)->of_graphs.use_count() > 1)
+		usleep(1000);
+	return end(c);
 }
 
 const char *text()
@@ -550,7 +559,7 @@ extern "C" void *stand_in_function(const char *name)
 		{ "ncclMemAlloc", (void *)allocate }, { "ncclMemFree", (void *)release }, { "ncclCommRegister", (void *)enlist }, { "ncclCommDeregister", (void *)delist }, { "ncclAllReduce", (void *)all_reduce },
 		{ "ncclReduceScatter", (void *)reduce_scatter }, { "ncclBroadcast", (void *)broadcast }, { "ncclAllGather", (void *)all_gather }, { "ncclGroupStart", (void *)group_start },
 		{ "ncclGroupEnd", (void *)group_end }, { "ncclSend", (void *)send_block }, { "ncclRecv", (void *)receive }, { "ncclCommRevoke", (void *)break_off }, { "ncclCommShrink", (void *)shrink },
-		{ "ncclCommFinalize", (void *)finalize }, { "ncclCommAbort", (void *)end }, { "ncclCommDestroy", (void *)end }, { "ncclGetErrorString", (void *)text }, { "ncclGetLastError", (void *)text },
+		{ "ncclCommFinalize", (void *)finalize }, { "ncclCommAbort", (void *)abort_it }, { "ncclCommDestroy", (void *)end }, { "ncclGetErrorString", (void *)text }, { "ncclGetLastError", (void *)text },
 	};
 	std::string plain = name; /* cuStreamDestroy_v2 */
 	if (plain.size() > 3 && plain[plain.size() - 3] == '_' && plain[plain.size() - 2] == 'v')
