@@ -46,7 +46,7 @@ struct nccl {
 	int *member, members; /* of comm: numbers in the mesh */
 	CUstream program, own;   /* own: buckets, at high priority */
 	bool made;               /* program is ours, too */
-	_Atomic bool hung, captured; /* the last wait for one of both was in vain; a graph holds buckets */
+	_Atomic bool hung, captured; /* the last wait for one of both was in vain; a graph holds collectives */
 	CUevent event[EVENTS];
 	double exposed;          /* seconds from FROM to TO, when both were last known */
 	uint32_t *stop;          /* mapped into the device */
@@ -304,7 +304,7 @@ static void nccl_stop(struct hvd *h)
 {
 	struct nccl *s = h->device;
 	pthread_mutex_lock(&s->use);
-	if (s->comm && s->nc.ncclCommRevoke && s->nc.ncclCommShrink && !s->captured) { /* a revoked one would not end the next bucket of a graph that is under way */
+	if (s->comm && s->nc.ncclCommRevoke && s->nc.ncclCommShrink && !s->captured) { /* a revoked one would not end the next collective of a graph that is under way */
 		usleep(10000); /* NCCL ends what is on the device now; a launch that had not seen the stop word is then there */
 		s->nc.ncclCommRevoke(s->comm, 0);
 	} else if (s->comm) {
@@ -520,6 +520,9 @@ static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream 
 	}
 	if (overlaps(h, op))
 		return fail(h, HVD_EINVAL, "%s in device memory: in and out overlap; only hvd_allreduce() and hvd_broadcast() work in place there", what);
+	CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+	s->cu.cuStreamIsCapturing(stream, &capturing);
+	s->captured = s->captured || capturing;
 	nvtxRangePushA(what);
 	pthread_mutex_lock(&s->use);
 	ncclResult_t rc = s->comm ? call(h, s, op, stream) : ncclInProgress; /* taken away: settled() says why */
@@ -578,7 +581,6 @@ static int nccl_join(struct hvd *h)
 	CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult rc = s->cu.cuEventRecord(s->event[DONE], s->own);
 	s->cu.cuStreamIsCapturing(s->program, &capturing);
-	s->captured = s->captured || capturing;
 	const unsigned flag = capturing ? CU_EVENT_RECORD_EXTERNAL : CU_EVENT_RECORD_DEFAULT; /* else the graph would not record it */
 	if (!rc)
 		rc = stamp(h, &s->cu, &s->stamps, &step, s->program, false);
