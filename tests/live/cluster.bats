@@ -286,6 +286,26 @@ nothing_left() {
 	OTHER=$SCRATCH/cleaned/cluster nothing_left
 }
 
+@test "another user's cluster is not ended, and a line says whose it is" {
+	[ "$(id -u)" = 0 ] || skip "this needs two users"
+	# shellcheck disable=SC2016
+	as_another() {
+		unshare --mount bash -euc '
+			mount -t tmpfs tmpfs /mnt
+			mkdir /mnt/tree /mnt/cluster
+			mount --rbind "$TOP" /mnt/tree
+			mount --bind "$CLUSTER" /mnt/cluster
+			cd /
+			exec timeout 20 setpriv --reuid 4243 --regid 4243 --clear-groups env BUILD=/mnt/none /mnt/tree/contrib/cluster/hvd-cluster --dir /mnt/cluster "$@"' - "$@"
+	}
+	for words in down "crash 1" "exec true"; do
+		# shellcheck disable=SC2086
+		run -1 as_another $words
+		[ "$output" = "hvd-cluster: the cluster in /mnt/cluster is root's: choose another with --dir" ]
+	done
+	run -0 in_cluster srun -Q -N2 hostname
+}
+
 @test "without the right to make namespaces: one line that says what to do" {
 	run -1 unshare --user --map-root-user bash -c '
 		echo 0 >/proc/sys/user/max_user_namespaces
