@@ -139,6 +139,7 @@ load trained
 	chexnet report --predictions 1.csv --compare 2.csv --json all.json
 	sed -n '/"comparison"/,$p' all.json | sed -n '/"images"/,/^\t}/s/^\t//p' >reported.json
 	[ "$(grep -c p_holm reported.json)" -eq 15 ]
+	sed -n '/"mean"/,/}/p' reported.json | grep -q '"positives":[^0-9]*null' # positives are a finding's
 	diff <(sed 's/},*$/}/' compared.json) <(sed 's/},*$/}/' reported.json)
 	grep -q 'Leak not checked.*the other model, B,' said.html
 }
@@ -254,7 +255,7 @@ load trained
 }
 
 @test "weighted positives: progress is that of the weighted loss, and what is no probability is not called one" {
-	chexnet train --data set "${SMALL[@]}" --pos-weight balanced --steps 30 --eval-every 10 --output weighted >weighted.out
+	chexnet train --data set "${SMALL[@]}" --pos-weight balanced --steps 30 --eval-every 10 --tensorboard --output weighted >weighted.out
 	least=$(grep '"split":"val"' weighted/log.jsonl | grep -o '"weighted_loss":[0-9.]*' | cut -d: -f2 | sort -g | head -n 1)
 	noted=$(grep -ao '"best_loss":"[0-9.]*"' weighted/model.safetensors | cut -d'"' -f4)
 	echo "least weighted loss $least, noted $noted"
@@ -276,6 +277,9 @@ load trained
 	drawn() { grep -o 'aria-label="Training and validation loss by step".*' "$1"; }
 	[ -n "$(drawn weighted.html)" ]
 	[ "$(drawn weighted.html)" = "$(drawn unnamed.html)" ]
+	chexnet report --predictions weighted/test.csv --log weighted/log.jsonl --tensorboard weighted-events
+	grep -aq loss/val_weighted weighted-events/*
+	grep -aq loss/val_weighted weighted/tensorboard/*
 	chexnet report --predictions 1.csv --resamples 100 --out weighted.html
 	[ "$(grep -c 'Not probabilities' weighted.html)" -eq 0 ]
 }

@@ -250,7 +250,7 @@ static int put_log(struct events *ev, const struct train_log *log, struct error 
 		const struct log_eval *v = &log->evals[i];
 
 		events_at(ev, isnan(v->time) ? 0 : v->time);
-		if (put_scalar(ev, "loss/val", v->step, v->loss, e) == 0)
+		if (put_scalar(ev, "loss/val", v->step, v->loss, e) == 0 && put_scalar(ev, "loss/val_weighted", v->step, v->weighted, e) == 0)
 			put_scalar(ev, "auroc/val", v->step, v->mean.value, e);
 	}
 	return e->code ? -e->code : 0;

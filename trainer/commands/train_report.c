@@ -444,6 +444,9 @@ void tell_events_evaluation(struct train *t, const struct evaluation *ev, const 
 		return;
 	snprintf(tag, sizeof tag, "loss/%s", dataset_split(d));
 	events_scalar(t->events, tag, step, (float)ev->loss, &e);
+	snprintf(tag, sizeof tag, "loss/%s_weighted", dataset_split(d)); /* on the scale of loss/train */
+	if (t->conf->pos_weight)
+		events_scalar(t->events, tag, step, (float)ev->objective, &e);
 	snprintf(tag, sizeof tag, "auroc_%s/mean", dataset_split(d));
 	if (ev->table.counted)
 		events_scalar(t->events, tag, step, (float)ev->table.mean.value, &e);

@@ -367,13 +367,14 @@ int compare_predictions(struct comparison *c, const struct predictions *a, const
 
 /* ---- for programs ----------------------------------------------------------------------------------- */
 
-static cJSON *paired_json(const struct paired *p, int named)
+static cJSON *paired_json(const struct comparison *c, const struct paired *p)
 {
 	cJSON *o = cJSON_CreateObject();
+	const int finding = p != &c->mean; /* of which nothing is counted */
 
-	json_number(o, "positives", (double)p->positives);
-	json_number(o, "positive_patients", named ? (double)p->positive_patients : NAN);
-	json_number(o, "negatives", (double)p->negatives);
+	json_number(o, "positives", finding ? (double)p->positives : NAN);
+	json_number(o, "positive_patients", finding && c->named ? (double)p->positive_patients : NAN);
+	json_number(o, "negatives", finding ? (double)p->negatives : NAN);
 	json_number(o, "a", p->a);
 	json_number(o, "b", p->b);
 	json_number(o, "difference", p->difference.value);
@@ -398,9 +399,9 @@ void comparison_json(const struct comparison *c, cJSON *object)
 	json_number(object, "tested", c->tested);
 	json_number(object, "p_floor", c->p_floor);
 	json_number(object, "mean_resamples_left_out", c->left_out);
-	cJSON_AddItemToObject(object, "mean", paired_json(&c->mean, c->named));
+	cJSON_AddItemToObject(object, "mean", paired_json(c, &c->mean));
 	cJSON *findings = cJSON_AddObjectToObject(object, "findings");
 
 	for (int f = 0; f < FINDINGS; f++)
-		cJSON_AddItemToObject(findings, finding_names[f], paired_json(&c->finding[f], c->named));
+		cJSON_AddItemToObject(findings, finding_names[f], paired_json(c, &c->finding[f]));
 }
