@@ -27,7 +27,8 @@ struct staging {
 int staging_open(struct staging *s, const char *path, int overwrite, const struct staging_kind *kind, const char *source, struct error *e);
 
 /* Syncs the directory and gives it its name; what was there before is removed afterwards. What is not of the kind and has come
- * into that since staging_open() is kept, as PATH.replaced-XXXXXX, and named on standard error. */
+ * into that since staging_open() is kept, as PATH.replaced-XXXXXX, and named on standard error;
+ * so is what cannot be removed. */
 int staging_commit(struct staging *s, struct error *e);
 void staging_discard(struct staging *s); /* in the end, also after a commit: removes what is left of the temporary directory */
 
