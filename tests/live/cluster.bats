@@ -92,6 +92,16 @@ nothing_left() {
 	[ "$(sort <<<"$output" | xargs)" = "n1 n2" ]
 }
 
+@test "nobody is told to open all of a closed home to others, where it is the current directory" {
+	mkdir -m 700 "$SCRATCH/home"
+	mkdir "$SCRATCH/home/source"
+	cp -r "$TOP/contrib" "$SCRATCH/home/source/"
+	cd "$SCRATCH/home"
+	TOP=$PWD/source BUILD=$PWD/none run -0 --separate-stderr other --dir "$PWD/cluster" run --plugin none true
+	echo "$stderr"
+	[[ $stderr != *chmod* ]]
+}
+
 @test "a node crashes and comes back" {
 	hvd_cluster crash n2
 	run -1 hvd_cluster crash n2
