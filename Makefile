@@ -368,7 +368,7 @@ uninstall:
 clean:
 	@case "$$(pwd -P)/" in "$$(realpath -m $(BUILD))"/*) echo "make clean: $(BUILD) holds the sources: nothing is removed" >&2; exit 1 ;; esac
 	@# without its directory nothing could end it
-	@for c in $(BUILD)/cluster $(BUILD)/demo/cluster; do [ ! -e $$c/.hvd-cluster ] || contrib/cluster/hvd-cluster --dir $$c down; done
+	@for c in $(BUILD){,/*,/*/demo}/cluster; do [ ! -e $$c/.hvd-cluster ] || contrib/cluster/hvd-cluster --dir $$c down; done
 	rm -rf $(BUILD)
 
 -include $(shell find $(BUILD)/obj $(BUILD)/fp64 $(BUILD)/plugin -name '*.d' 2>/dev/null)

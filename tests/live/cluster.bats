@@ -289,11 +289,13 @@ nothing_left() {
 }
 
 @test "make clean ends the private cluster in the directory that it removes" {
-	mkdir "$SCRATCH/cleaned"
-	run -0 other --dir "$SCRATCH/cleaned/cluster" up --plugin none
-	run -0 env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" clean BUILD="$SCRATCH/cleaned"
-	mkdir "$SCRATCH/cleaned" # which has to be gone
-	OTHER=$SCRATCH/cleaned/cluster nothing_left
+	for cluster in cluster san/cluster; do # of `make demo`, and of a sanitizer's build within
+		run -0 other --dir "$SCRATCH/cleaned/$cluster" up --plugin none
+		run -0 env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" clean BUILD="$SCRATCH/cleaned"
+		[ ! -e "$SCRATCH/cleaned" ]
+		mkdir -p "$(dirname "$SCRATCH/cleaned/$cluster")"
+		OTHER=$SCRATCH/cleaned/$cluster nothing_left
+	done
 }
 
 @test "another user's cluster is not ended, and a line says whose it is" {
