@@ -159,8 +159,8 @@ endif
 endif
 endef
 $(eval $(call made_with,version,$(VERSION)))
-$(eval $(call made_with,slurm,$(SLURM_NUMBER),$(call objects,$(SPANK_SRC)) $(SPANK_SRC:%.c=$(BUILD)/plugin/%.o)))
-$(eval $(call made_with,nccl,$(HAVE_NCCL),$(call objects,$(RUNTIME_SRC))))
+$(eval $(call made_with,slurm,$(SLURM_NUMBER),$(call objects,$(SPANK_SRC)) $(SPANK_SRC:%.c=$(BUILD)/plugin/%.o) $(call objects,$(filter tests/unit/test_plugin_%,$(TESTS_SRC)))))
+$(eval $(call made_with,nccl,$(HAVE_NCCL),$(call objects,$(RUNTIME_SRC) $(filter tests/unit/test_runtime_%,$(TESTS_SRC)))))
 
 $(BUILD)/obj/spank/%.o:   PART_CFLAGS = -fvisibility=hidden
 $(BUILD)/obj/runtime/%.o: PART_CFLAGS = -fvisibility=hidden -pthread $(PMIX_CFLAGS) $(if $(HAVE_NCCL),-DHAVE_NCCL=1 $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include))

@@ -115,6 +115,10 @@ setup_file() {
 
 	make_it "$build/obj/runtime/choose.o" HAVE_NCCL=
 	nm "$build/obj/runtime/choose.o" | grep -q ' T nccl_usable'
+	mkdir -p "$build/obj/tests/unit"
+	touch "$build/obj/tests/unit/test_runtime_nccl.o" # which passes over all without it
+	make_it -n "$build/obj/tests/unit/test_runtime_nccl.o" HAVE_NCCL=y
+	[[ $output == *"-c -o $build/obj/tests/unit/test_runtime_nccl.o"* ]]
 	make_it "$build/obj/runtime/choose.o" HAVE_NCCL=y
 	nm "$build/obj/runtime/choose.o" | grep -q ' U nccl_usable'
 	# what is not found now was found when it was made
