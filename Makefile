@@ -39,7 +39,7 @@ CC          := $(if $(filter default,$(origin CC)),gcc,$(CC))
 OPTIMISE    := $(if $(DEBUG),-Og,-O2)
 CFLAGS      ?= -g $(OPTIMISE)
 WARNINGS    := -Wall -Wextra $(if $(STRICT),-Werror) -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
-HARDEN      := -fstack-protector-strong -fPIC $(if $(SAN)$(DEBUG)$(filter -O0,$(CFLAGS))$(findstring _FORTIFY_SOURCE,$(CFLAGS)),,-D_FORTIFY_SOURCE=2)
+HARDEN      := -fstack-protector-strong -fPIC $(if $(SAN)$(DEBUG)$(findstring _FORTIFY_SOURCE,$(CFLAGS)),,$(if $(filter-out -O0,$(lastword $(filter -O%,$(CFLAGS)))),-D_FORTIFY_SOURCE=2))
 HARDEN_LINK := -Wl,-z,relro,-z,now -Wl,-z,noexecstack
 , := ,
 SANITIZER   := $(if $(filter thread,$(SAN)),thread,address)

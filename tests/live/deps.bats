@@ -130,9 +130,9 @@ setup_file() {
 	[ "$("$build/hvd-trace" --version)" = "hvd-trace 9.8.7" ]
 }
 
-@test "CFLAGS may have a _FORTIFY_SOURCE of its own, or -O0, which takes none: no warning, and the caller's counts" {
+@test "CFLAGS may have a _FORTIFY_SOURCE of its own, or no -O or -O0, which take none: no warning, and the caller's counts" {
 	local flags build=$BATS_TEST_TMPDIR/build
-	for flags in "-O2 -D_FORTIFY_SOURCE=3" "-O2 -Wp,-U_FORTIFY_SOURCE -Wp,-D_FORTIFY_SOURCE=3" -O0 -O2; do
+	for flags in "-O2 -D_FORTIFY_SOURCE=3" "-O2 -Wp,-U_FORTIFY_SOURCE -Wp,-D_FORTIFY_SOURCE=3" -O0 -g -O2; do
 		run -0 env -u MAKEFLAGS -u MAKELEVEL make -B -C "$TOP" BUILD="$build" STRICT=1 CFLAGS="$flags" "$build/obj/spank/cpulist.o"
 		[[ $flags != -O2 || $output == *-D_FORTIFY_SOURCE=2* ]]
 		[[ $flags == -O2 || $output != *-D_FORTIFY_SOURCE=2* ]]
