@@ -464,7 +464,7 @@ static void what_cannot_be_removed_is_named(void **state)
 {
 	(void)state;
 	const char *parent = scratch_path("protected"), *file = scratch_path("told");
-	char path[FILE_PATH], *told;
+	char path[FILE_PATH], thesis[FILE_PATH + 16], *told;
 	struct error e = { 0 };
 
 	snprintf(path, sizeof path, "%s/set", parent);
@@ -479,6 +479,17 @@ static void what_cannot_be_removed_is_named(void **state)
 	holds(path, "second");
 	assert_non_null(strstr(told, "set: not all of what it replaced could be removed: Permission denied: the rest is in "));
 	assert_non_null(strstr(told, "set.replaced-"));
+	assert_non_null(strstr(told, ": remove it"));
+	free(told);
+	/* not what came into it meanwhile, which is somebody's */
+	snprintf(thesis, sizeof thesis, "%s/thesis.tex", path);
+	comes_in_early = thesis;
+	be_nobody();
+	rc = chmod(scratch_path("protected/set/images"), 0555) || replace_telling(path, "third", &told, &e);
+	assert_int_equal(seteuid(0), 0);
+	assert_int_equal(rc, 0);
+	assert_non_null(strstr(told, "Permission denied: the rest is in "));
+	assert_non_null(strstr(told, " now, and so is thesis.tex: look before you remove it"));
 	free(told);
 }
 
@@ -494,7 +505,7 @@ int main(void)
 		cmocka_unit_test(what_a_killed_run_left_is_named),
 		cmocka_unit_test(what_the_command_does_not_make_keeps_it_from_being_replaced),
 		cmocka_unit_test_teardown(what_came_in_meanwhile_is_set_aside, as_it_was),
-		cmocka_unit_test(what_cannot_be_removed_is_named),
+		cmocka_unit_test_teardown(what_cannot_be_removed_is_named, as_it_was),
 		cmocka_unit_test(what_is_read_is_not_replaced),
 		cmocka_unit_test(what_a_name_stands_for_is_replaced),
 		cmocka_unit_test(anothers_lock_file_keeps_nobody_out_unless_it_is_held),

@@ -284,8 +284,8 @@ static void remove_replaced(const struct staging *s)
 	if (*foreign && !why)
 		fprintf(stderr, "chexnet: %s: what it replaced held %s too, which this command does not make: that is in %s now\n", s->path, foreign, place);
 	else /* on NFS, a file that is open stays under another name */
-		fprintf(stderr, "chexnet: %s: not all of what it replaced could be removed: %s: the rest is in %s now: remove it\n", s->path,
-			strerror(why ? why : ENOTEMPTY), place);
+		fprintf(stderr, "chexnet: %s: not all of what it replaced could be removed: %s: the rest is in %s now%s%s: %s\n", s->path,
+			strerror(why ? why : ENOTEMPTY), place, *foreign ? ", and so is " : "", foreign, *foreign ? "look before you remove it" : "remove it");
 }
 
 int staging_commit(struct staging *s, struct error *e)
