@@ -101,7 +101,7 @@ setup_file() {
 
 @test "another release of Slurm, NCCL that came later, another version: make compiles anew what they are in, once" {
 	local slurm=$BATS_TEST_TMPDIR/slurm build=$BATS_TEST_TMPDIR/build
-	make_it() { run -0 env -u MAKEFLAGS -u MAKELEVEL make -C "$TOP" -j2 CFLAGS=-O0 HARDEN=-fPIC BUILD="$build" "$@"; }
+	make_it() { run -0 env -u MAKEFLAGS -u MAKELEVEL -u SAN -u DEBUG make -C "$TOP" -j2 CFLAGS=-O0 HARDEN=-fPIC BUILD="$build" "$@"; }
 	mkdir -p "$slurm/include"
 	cp -r /usr/include/slurm "$slurm/include/"
 	# as a package has it: older than what was built here
@@ -133,7 +133,7 @@ setup_file() {
 @test "CFLAGS may have a _FORTIFY_SOURCE of its own, or no -O or -O0, which take none: no warning, and the caller's counts" {
 	local flags build=$BATS_TEST_TMPDIR/build
 	for flags in "-O2 -D_FORTIFY_SOURCE=3" "-O2 -Wp,-U_FORTIFY_SOURCE -Wp,-D_FORTIFY_SOURCE=3" -O0 -g -O2; do
-		run -0 env -u MAKEFLAGS -u MAKELEVEL make -B -C "$TOP" BUILD="$build" STRICT=1 CFLAGS="$flags" "$build/obj/spank/cpulist.o"
+		run -0 env -u MAKEFLAGS -u MAKELEVEL -u SAN -u DEBUG make -B -C "$TOP" BUILD="$build" STRICT=1 CFLAGS="$flags" "$build/obj/spank/cpulist.o"
 		[[ $flags != -O2 || $output == *-D_FORTIFY_SOURCE=2* ]]
 		[[ $flags == -O2 || $output != *-D_FORTIFY_SOURCE=2* ]]
 	done
