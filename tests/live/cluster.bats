@@ -310,11 +310,15 @@ nothing_left() {
 			cd /
 			exec timeout 20 setpriv --reuid 4243 --regid 4243 --clear-groups env BUILD=/mnt/none /mnt/tree/contrib/cluster/hvd-cluster --dir /mnt/cluster "$@"' - "$@"
 	}
-	for words in down "crash 1" "exec true"; do
-		# shellcheck disable=SC2086
-		run -1 as_another $words
-		[ "$output" = "hvd-cluster: the cluster in /mnt/cluster is root's: choose another with --dir" ]
+	for owner in 0 4243; do # of the directory, which somebody else may have made
+		chown $owner "$CLUSTER"
+		for words in down "crash 1" "exec true"; do
+			# shellcheck disable=SC2086
+			run -1 as_another $words
+			[ "$output" = "hvd-cluster: the cluster in /mnt/cluster is root's: choose another with --dir" ]
+		done
 	done
+	chown 0 "$CLUSTER"
 	run -0 in_cluster srun -Q -N2 hostname
 }
 
