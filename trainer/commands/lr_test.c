@@ -85,7 +85,7 @@ static void print_verdict(const struct lr_test *l, const struct comparison *c)
 		return;
 	}
 	if (isnan(d->low)) {
-		printf("\nno winner: the test split's %zu patient%s too little to tell the trainings apart, and give no interval\n", c->patients, c->patients == 1 ? " is" : "s are");
+		printf("\nno winner, and no interval: the test split's %zu patient%s too little to tell the trainings apart\n", c->patients, c->patients == 1 ? " is" : "s are");
 		return;
 	}
 	printf("\nlearning-rate test on %zu images of %zu patients: mean AUROC %.4f without scaling, %.4f with %s scaling; difference %+.4f, 95 %% interval %+.4f "

@@ -251,15 +251,18 @@ static double known_share(const struct train *t)
 	return known ? (double)known / ((double)n * FINDINGS) : 1;
 }
 
-/* The head starts at what it would say without looking: the prevalence, or one half where positives weigh as much as negatives, if there are both. */
+/* The head starts at what it would say without looking: the prevalence, as the weights of positives have it. */
 static void initial_values(struct train *t)
 {
 	double prevalence[FINDINGS];
 
 	dataset_prevalence(t->train, prevalence);
-	for (int f = 0; f < FINDINGS; f++)
-		if (t->conf->pos_weight && prevalence[f] > 0 && prevalence[f] < 1)
-			prevalence[f] = 0.5;
+	for (int f = 0; f < FINDINGS && t->conf->pos_weight; f++) {
+		const double positive = t->pos_weight[f] * prevalence[f], all = positive + 1 - prevalence[f];
+
+		if (all > 0)
+			prevalence[f] = positive / all;
+	}
 	net_init(&t->model.plan, t->at.seed, prevalence, t->values.params);
 	for (size_t i = 0; i < t->model.plan.n_bn_channels; i++)
 		t->values.variance[i] = 1;
