@@ -268,7 +268,7 @@ predict_threads() {
 	for other in "" --mask=Hernia; do
 		# shellcheck disable=SC2086 # a word or none
 		run --separate-stderr -64 "$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/data" --output "$SCRATCH/masked" --resume auto --steps 3 --batch 64 $other
-		[[ $stderr == *"checkpoint-00000002.safetensors was trained with a"*" --mask: give the --mask of then"* ]]
+		[[ $stderr == *"checkpoint-00000002.safetensors was trained with a"*" --mask: give the --mask of then, or --weights="*".safetensors in place of --resume, with another --output, starts anew"* ]]
 	done
 	train masked --steps 3 --batch 64 --mask Mass,Hernia --resume auto
 	# a masked label adds nothing, and the loss is the mean over the others: those of two findings and of twelve make that of all

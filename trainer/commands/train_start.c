@@ -302,25 +302,28 @@ static const char *stored_words(const char *stored_as)
 	return strcmp(stored_as, "jpeg") == 0 ? "as jpeg" : "exactly (png, packed)";
 }
 
+/* With --resume=auto beside it, --weights would count only where there is no checkpoint. */
+#define ANEW "--weights=%s in place of --resume, with another --output, starts anew from its weights"
+
 static int check_resumable(struct train *t, const struct checkpoint *c, const char *path, const struct checkpoint_notes *notes, struct error *e)
 {
 	if (!checkpoint_resumable(c))
 		return no_state(path, e);
 	if (notes->data_hash != dataset_hash(t->train))
-		return fail(e, EXIT_DATA, "%s was trained on other data (hash %016llx, here %016llx): --weights=%s starts anew from its weights", path,
+		return fail(e, EXIT_DATA, "%s was trained on other data (hash %016llx, here %016llx): " ANEW, path,
 			    (unsigned long long)notes->data_hash, (unsigned long long)dataset_hash(t->train), path);
 	if (*notes->stored_as && strcmp(notes->stored_as, dataset_stored_as(t->train)) != 0)
 		return fail(e, EXIT_DATA, "%s was trained on images stored %s, and these are stored %s, which makes other pixels: prepare them with the --format of then, or "
-			    "--weights=%s starts anew from its weights", path, stored_words(notes->stored_as), stored_words(dataset_stored_as(t->train)), path);
+			    ANEW, path, stored_words(notes->stored_as), stored_words(dataset_stored_as(t->train)), path);
 	if (*notes->optimizer && strcmp(notes->optimizer, optimizer_choices[t->conf->optimizer]) != 0)
-		return fail(e, EXIT_USAGE, "%s was trained with --optimizer=%s, whose moments mean nothing to %s: --weights=%s starts anew from its weights", path,
+		return fail(e, EXIT_USAGE, "%s was trained with --optimizer=%s, whose moments mean nothing to %s: " ANEW, path,
 			    notes->optimizer, optimizer_choices[t->conf->optimizer], path);
 	if (*notes->mask && strcmp(notes->mask, t->mask) != 0)
-		return fail(e, EXIT_USAGE, "%s was trained %s: give the --mask of then, or --weights=%s starts anew from its weights", path,
+		return fail(e, EXIT_USAGE, "%s was trained %s: give the --mask of then, or " ANEW, path,
 			    strcmp(notes->mask, "none") == 0 ? "without --mask" : t->conf->mask ? "with another --mask" : "with a --mask", path);
 	if (notes->window && notes->window_layout != window_layout(t->train))
 		return fail(e, EXIT_DATA, "%s was trained in shuffle windows of %d files, and the same images lie in other files now, so the order cannot go on: "
-			    "prepare them with the --shards of then, or --weights=%s starts anew from its weights", path, notes->window, path);
+			    "prepare them with the --shards of then, or " ANEW, path, notes->window, path);
 	return 0;
 }
 
