@@ -197,8 +197,8 @@ static int check_whole(const char *path, struct error *e)
 		return -e->code;
 	if (!checkpoint_resumable(c))
 		no_state(path, e);
-	else if (net_plan_make(&plan, &net, e) == 0 && model_values_alloc(&values, &plan, 1, e) == 0 && checkpoint_load(c, &plan, &values, NULL, e) == 0)
-		checkpoint_sound(path, &plan, &values, e);
+	else if (net_plan_make(&plan, &net, e) == 0 && model_values_alloc(&values, &plan, 1, e) == 0)
+		checkpoint_load(c, &plan, &values, NULL, e);
 	model_values_free(&values);
 	net_plan_free(&plan);
 	checkpoint_close(c);

@@ -203,22 +203,6 @@ static const char *find_broken(const struct tensor *tensors, int n)
 	return NULL;
 }
 
-int checkpoint_sound(const char *path, const struct net_plan *plan, const struct model_values *values, struct error *e)
-{
-	int n = describe_all(plan, values, NULL, NULL);
-	struct tensor *tensors = calloc((size_t)n, sizeof *tensors);
-	const char *broken;
-
-	if (!tensors)
-		return fail(e, EXIT_INTERNAL, "%s: no memory", path);
-	describe_all(plan, values, NULL, tensors);
-	broken = find_broken(tensors, n);
-	if (broken)
-		fail(e, EXIT_DATA, "%s: tensor %s holds what is no finite number", path, broken);
-	free(tensors);
-	return e->code ? -e->code : 0;
-}
-
 int checkpoint_write(const char *path, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *c, struct error *e)
 {
 	int64_t steps = (int64_t)c->step;
@@ -488,6 +472,7 @@ int checkpoint_load(const struct checkpoint *c, const struct net_plan *plan, str
 {
 	int n = describe_all(plan, values, NULL, NULL), rc = 0;
 	struct tensor *tensors = calloc((size_t)n, sizeof *tensors);
+	const char *broken;
 
 	if (!tensors)
 		return fail(e, EXIT_INTERNAL, "%s: no memory", c->path);
@@ -499,6 +484,8 @@ int checkpoint_load(const struct checkpoint *c, const struct net_plan *plan, str
 			rc = load_tensor(c, plan, &tensors[i], fresh_head, e);
 	if (!rc)
 		rc = check_nothing_else(c, tensors, n, e);
+	if (!rc && (broken = find_broken(tensors, n)))
+		rc = fail(e, EXIT_DATA, "%s: tensor %s holds what is no finite number", c->path, broken);
 	free(tensors);
 	return rc;
 }

@@ -84,12 +84,9 @@ void checkpoint_close(struct checkpoint *c);
 /* Whether it holds the optimiser's moments and a position: whether it can be resumed from. */
 int checkpoint_resumable(const struct checkpoint *c);
 
-/* Fills values; every tensor of the plan must be there with its shape, and no other. A classifier of another width is left
- * untouched and *fresh_head set where fresh_head is not NULL, else it is an error. */
+/* Fills values; every tensor of the plan must be there with its shape, with finite values, and no other. A classifier of another
+ * width is left untouched and *fresh_head set where fresh_head is not NULL, else it is an error. */
 int checkpoint_load(const struct checkpoint *c, const struct net_plan *plan, struct model_values *values, int *fresh_head, struct error *e);
-
-/* Whether all of them are finite. EXIT_DATA names `path` and the first tensor that holds another. */
-int checkpoint_sound(const char *path, const struct net_plan *plan, const struct model_values *values, struct error *e);
 
 /* Atomically writes PATH. Without moments it is a plain model. Values that are not finite are refused with EXIT_INTERNAL. */
 int checkpoint_write(const char *path, const struct net_plan *plan, const struct model_values *values, const struct checkpoint_notes *notes, struct error *e);
