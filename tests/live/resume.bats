@@ -405,8 +405,12 @@ load trained
 	# nor does the log of a training that is over say that it ended with the refusal, and its best weights are its own
 	mkdir refused
 	cp -r kept before
-	refuses 64 "would change nothing" chexnet train --data set "${SMALL[@]}" --steps 4 --eval-every 2 --output kept --resume auto --learning-rate 0.1
+	refuses 64 "with --learning-rate=0.1 nothing is left to train" chexnet train --data set "${SMALL[@]}" --steps 4 --eval-every 2 --output kept --resume auto --learning-rate 0.1
 	diff -r before kept
+	# one that was stopped is not over
+	run -75 chexnet train --data set "${SMALL[@]}" --steps 5000 --max-seconds 0.001 --output halted
+	refuses 64 "halted is at step with --steps=1 (5000 then) nothing is left to train" chexnet train --data set "${SMALL[@]}" --steps 1 --output halted --resume auto
+	[[ $stderr != *" is over "* ]]
 	refuses 65 none chexnet lr-test --data set "${SMALL[@]}" --base-batch 4 --output both --weights none
 	[ ! -e both ]
 	refuses 65 none chexnet train --data set "${SMALL[@]}" --steps 2 --output refused --weights none

@@ -380,7 +380,7 @@ static int check_rest(struct train *t, const struct checkpoint_notes *then, stru
 		say_resumed(t, then);
 		return 0;
 	}
-	fail(e, EXIT_USAGE, "%.200s: its training is over after step %llu, so %s would change nothing: give the options of then, %s, or --weights=FILE and "
+	fail(e, EXIT_USAGE, "%.200s is at step %llu, and with %s nothing is left to train: give the options of then, %s, or --weights=FILE and "
 	     "another --output to train anew", given ? t->conf->resume : t->output, (unsigned long long)t->at.step, changes,
 	     t->at.step < t->schedule.steps ? "a larger --patience" : "more --steps or --epochs");
 	return world_agree(t->world, e);
