@@ -141,8 +141,8 @@ int mesh_fault(struct mesh *m, int status, const char *format, ...) __attribute_
 int mesh_lose(struct mesh *m, int rank, enum cause cause);
 /* Another link to `rank` broke: if a death is behind it, the control link tells of that. Of two that live the lower one says it, or is asked to, so that they do not both accuse. */
 int mesh_cut(struct mesh *m, int rank);
-/* A wait passed the deadline: the rank that is furthest behind is lost, or `suspect` if none is (-1: nobody, returns 1); where that one is as far, but in another call,
- * that is the fault. Or there is one by now. */
+/* A wait passed the deadline: the rank that is furthest behind is lost, or `suspect` if none is (-1: nobody, returns 1); where that one, or else another, is as far, but
+ * in another call, that is the fault. Or there is one by now. */
 int mesh_late(struct mesh *m, int suspect);
 /* A fault: that rank is in another call, enum doing. */
 int mesh_differ(struct mesh *m, int rank, uint32_t what);

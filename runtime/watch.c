@@ -213,19 +213,25 @@ int mesh_differ(struct mesh *m, int rank, uint32_t what)
 	return mesh_fault(m, HVD_EMISMATCH, "is %s where rank %d is %s", here, rank, there);
 }
 
+/* As far as this rank, and in another call. */
+static bool elsewhere(const struct activity *theirs, const struct activity *mine)
+{
+	return theirs->sequence == mine->sequence && theirs->what != mine->what && theirs->what > DOING_COMPUTE && mine->what > DOING_COMPUTE;
+}
+
 int mesh_late(struct mesh *m, int suspect)
 {
 	const struct activity mine = own_activity(m);
-	struct activity theirs = mine;
+	uint64_t least = mine.sequence;
 	pthread_mutex_lock(&m->lock);
 	for (int i = 0; i < m->size; i++) {
 		struct peer *p = &m->peer[i];
-		if (i != m->rank && p->member && (p->fate == ALIVE || p->left) && p->doing.sequence < theirs.sequence)
-			theirs = m->peer[suspect = i].doing;
+		bool other = suspect >= 0 && least == mine.sequence && !elsewhere(&m->peer[suspect].doing, &mine) && elsewhere(&p->doing, &mine); /* for which the suspect waits, too */
+		if (i != m->rank && p->member && (p->fate == ALIVE || p->left) && (p->doing.sequence < least || other))
+			least = m->peer[suspect = i].doing.sequence;
 	}
-	if (suspect >= 0)
-		theirs = m->peer[suspect].doing;
-	bool differs = theirs.sequence == mine.sequence && theirs.what != mine.what && theirs.what > DOING_COMPUTE && mine.what > DOING_COMPUTE;
+	const struct activity theirs = suspect < 0 ? mine : m->peer[suspect].doing;
+	bool differs = elsewhere(&theirs, &mine);
 	int failed = atomic_load(&m->failed), status = failed ? failed : suspect < 0 || differs ? 1 : fault_locked(m, HVD_EPEER, suspect, CAUSE_LATE, -1, NULL);
 	pthread_mutex_unlock(&m->lock);
 	return differs && !failed ? mesh_differ(m, suspect, theirs.what) : status;

@@ -575,6 +575,24 @@ static void ranks_that_wait_in_different_calls_are_not_lost(void **state)
 	run_ranks("aaa", meet_or_allocate, NULL);
 }
 
+/* Rank 2 waits longest, and for rank 0, which does as it does. */
+static void reduce_or_split(void *arg)
+{
+	struct hvd *h = join_within(1), *part;
+	double x = 1, sum;
+	(void)arg;
+	usleep(meeting_rank ? 0 : 400000);
+	must((meeting_rank == 1 ? hvd_split(h, 0, &part) : hvd_allreduce(h, &x, &sum, 1, HVD_F64, HVD_SUM)) == HVD_EMISMATCH);
+	must(strstr(hvd_error(h), " is in an all-reduce where rank 1 is in hvd_split"));
+	hvd_close(h);
+}
+
+static void who_waits_for_one_that_does_alike_names_the_one_that_does_not(void **state)
+{
+	(void)state;
+	run_ranks("aab", reduce_or_split, NULL);
+}
+
 /* All together is more than one message may hold. */
 static void gather_much(void *arg)
 {
@@ -669,6 +687,7 @@ int main(void)
 		cmocka_unit_test(small_sums_need_little_stack),
 		cmocka_unit_test(an_exchange_meets_none_of_another_call),
 		cmocka_unit_test(ranks_that_wait_in_different_calls_are_not_lost),
+		cmocka_unit_test(who_waits_for_one_that_does_alike_names_the_one_that_does_not),
 		cmocka_unit_test(what_all_ranks_give_may_be_more_than_a_message_holds),
 		cmocka_unit_test(nobody_passes_a_barrier_alone),
 	};
