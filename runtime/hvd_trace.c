@@ -164,13 +164,14 @@ static void put_right(struct trace_file *f, const struct trace_file *first)
 static int put_in_order(struct traces *t)
 {
 	qsort(t->file, (size_t)t->n, sizeof *t->file, by_rank);
-	for (int i = 1; i < t->n; i++)
-		if (t->file[i]->rank == t->file[i - 1]->rank || t->file[i]->size != t->file[0]->size ||
-		    memcmp(t->file[i]->world, t->file[0]->world, sizeof t->file[0]->world)) {
-			fprintf(stderr, "hvd-trace: traces of several job steps: rank %u of %u is followed by another's rank %u of %u. Name those of one\n",
-				t->file[i - 1]->rank, t->file[i - 1]->size, t->file[i]->rank, t->file[i]->size);
-			return EXIT_DATA;
-		}
+	for (int i = 1; i < t->n; i++) {
+		const struct trace_file *before = t->file[i - 1], *f = t->file[i];
+		if (f->size != before->size || memcmp(f->world, before->world, sizeof f->world))
+			return fprintf(stderr, "hvd-trace: traces of several job steps: rank %u of %u is followed by another's rank %u of %u. Name those of one\n",
+				       before->rank, before->size, f->rank, f->size), EXIT_DATA;
+		if (f->rank == before->rank)
+			return fprintf(stderr, "hvd-trace: the trace of rank %u of %u is named twice: name each file once\n", f->rank, f->size), EXIT_DATA;
+	}
 	for (int i = 1; i < t->n; i++)
 		put_right(t->file[i], t->file[0]);
 	if ((uint32_t)t->n < t->file[0]->size)

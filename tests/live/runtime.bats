@@ -444,7 +444,7 @@ jobs_run() { # NAME NUMBER
 	[ "$status" -eq 70 ]
 	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$first"
 	[ "$status" -eq 65 ]
-	[ "$output" = "hvd-trace: traces of several job steps: rank 0 of 4 is followed by another's rank 0 of 4. Name those of one" ]
+	[ "$output" = "hvd-trace: the trace of rank 0 of 4 is named twice: name each file once" ]
 	rm "$first"
 	run "$BUILD/hvd-trace" "$SCRATCH/trace"
 	[ "$status" -eq 0 ]

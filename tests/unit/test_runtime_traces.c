@@ -155,6 +155,7 @@ static void traces_of_two_worlds_and_damaged_ones_are_refused(void **state)
 	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
 	run_ranks("ab", form_two, folder);
 	expect_refused(folder, first, later, rank, 1, "traces of several job steps: rank 0 of 2 is followed by another's rank 1 of 2");
+	expect_refused(folder, first, first, rank, 0, "hvd-trace: the trace of rank 0 of 2 is named twice: name each file once");
 	expect_refused(folder, first, second, rank, 2, "local.0-rank00001.hvdtrace: damaged: rank 2 of 2");
 	expect_refused(folder, later, first, step, 4000000000, "local.0-rank00000.hvdtrace: damaged: rank 0 of 2, steps 0 to 4000000000");
 	expect_refused(folder, later, later, rank + 12, 0x7fffffff, "local.0.2-rank00001.hvdtrace: damaged: rank 1 of 2"); /* its clock */
