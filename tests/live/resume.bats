@@ -60,14 +60,14 @@ load trained
 	over=("${SMALL[@]}" --steps 1000 --patience 1 --eval-every 1 --output over) # long before
 	chexnet train --data set "${over[@]}" --learning-rate 0 >/dev/null
 	cp over/test.csv over.csv
-	refuses 64 "over: after step --learning-rate=0.1 (0 then) give the options of then, a larger --patience," chexnet train --data set "${over[@]}" \
+	refuses 64 "over is at step --learning-rate=0.1 (0 then) give the options of then, a larger --patience," chexnet train --data set "${over[@]}" \
 		--learning-rate 0.1 --resume auto
-	refuses 64 "run1: after 12, --steps=4 (12 then) more --steps or --epochs," chexnet train --data set --model densenet --growth 4 --blocks 1,1 \
+	refuses 64 "run1 is at step 12, --steps=4 (12 then) more --steps or --epochs," chexnet train --data set --model densenet --growth 4 --blocks 1,1 \
 		--image-size 32 --no-augment --steps 4 --batch 8 --learning-rate 1e-3 --threads 1 --output run1 --resume auto
-	refuses 64 "run1: --batch=4 (8 then)" chexnet train --data set --model densenet --growth 4 --blocks 1,1 \
+	refuses 64 "run1 is at step --batch=4 (8 then)" chexnet train --data set --model densenet --growth 4 --blocks 1,1 \
 		--image-size 32 --no-augment --steps 12 --batch 4 --learning-rate 1e-3 --threads 1 --output run1 --resume auto
 	checkpoint=$(echo run1/checkpoint-*12.safetensors) # what is resumed from is named, where it is not --output's
-	refuses 64 "$checkpoint: 12, --batch=4" chexnet train --data set --model densenet --growth 4 --blocks 1,1 \
+	refuses 64 "$checkpoint is at step 12, --batch=4" chexnet train --data set --model densenet --growth 4 --blocks 1,1 \
 		--image-size 32 --no-augment --steps 12 --batch 4 --learning-rate 1e-3 --threads 1 --output elsewhere --resume "$checkpoint"
 	cmp over/test.csv over.csv
 	run chexnet train --data set "${over[@]}" --learning-rate 0 --resume auto
