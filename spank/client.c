@@ -304,7 +304,7 @@ static void read_options(void)
 	client.asked = options_default();
 	client.options = client.site->defaults;
 	if (hvd) {
-		/* these two in any case: srun acts on the first, and both have the words that libhvd takes */
+		/* these two in any case, but where nothing joins: srun acts on the first, and both have the words that libhvd takes */
 		struct options keys = client.site->defaults, typed = options_default();
 		char error[512];
 		options_parse(&keys, SCOPE_HVD, "", "on_death=abort,backend=auto", error, sizeof error);

@@ -140,6 +140,25 @@ for x in steps:
 	run ! grep "the learning rate falls" "$SCRATCH/half.out"
 }
 
+@test "--pos-weight=balanced: the network starts at one half, and at the weighted share of a finding whose weight is capped" {
+	"$BUILD/chexnet" synth --out "$SCRATCH/rare-tree" --images 600 --size 32 >/dev/null
+	# one image in 150 shows Hernia, where positives would weigh 149 and do 100
+	awk -F, -v OFS=, 'NR > 1 { gsub(/\|Hernia|Hernia\|/, "", $2); sub(/^Hernia$/, "No Finding", $2) } NR % 150 == 2 { $2 = "Hernia" } 1' \
+		"$SCRATCH/rare-tree/Data_Entry_2017_v2020.csv" >"$SCRATCH/rare.csv"
+	mv "$SCRATCH/rare.csv" "$SCRATCH/rare-tree/Data_Entry_2017_v2020.csv"
+	"$BUILD/chexnet" prepare nih "$SCRATCH/rare-tree" "$SCRATCH/rare-data" --size 32 >/dev/null 2>&1
+	train rare --data "$SCRATCH/rare-data" --steps 1 --batch 8 --learning-rate 1e-9 --pos-weight balanced
+	python3 - "$SCRATCH/rare/model.safetensors" <<-'END'
+		import json, struct, sys
+		data = open(sys.argv[1], "rb").read()
+		size = struct.unpack("<Q", data[:8])[0]
+		begin, end = json.loads(data[8 : 8 + size])["classifier.bias"]["data_offsets"]
+		bias = struct.unpack("<14f", data[8 + size + begin : 8 + size + end])
+		print(*bias)
+		assert all(abs(b) < 1e-4 for b in bias[:13]) and -1.5 < bias[13] < -0.02
+	END
+}
+
 @test "ten crops: eval and predict say the same, and not what one window says" {
 	[ -e "$SCRATCH/plain/model.safetensors" ] || train plain --steps 1 --batch 64
 	for crops in none ten; do
