@@ -22,6 +22,9 @@
 
 enum { TASKS_MAX = 8, NAMES = 64, VALUE = 32768, TEXT = 8192, BROKEN = 3000 };
 
+/* What srun --hvd --hvd-bind=socket,verbose tells the nodes of a step. */
+static const char words[] = "joined,hide-gpus,socket,verbose";
+
 /* What came of one task. */
 struct outcome {
 	int rc;            /* of slurm_spank_task_init; -1 until it returns */
@@ -353,7 +356,7 @@ static int count_kill(void)
 static int translate_cores(char *cores, char **cpus)
 {
 	assert_string_equal(cores, step_cores);
-	*cpus = strdup(step_cpus);
+	*cpus = step_cpus ? strdup(step_cpus) : NULL;
 	return *cpus ? 0 : -1;
 }
 

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The plugin's part on a node where a step cannot be placed, or not well: the line that it gets, its status, and who else ends. */
+#include "plugin_host.h"
+
+/* As from a newer plugin on srun's host. */
+static void words_of_another_version(void **state)
+{
+	(void)state;
+	assert_int_equal(run_step("hide-gpus,sockets", 2, 0), 64);
+	assert_int_equal(record->lines, 1);
+	assert_non_null(strstr(record->line, ": SLURM_HVD_STEP: unknown key 'sockets', the nearest known one is 'socket': is spank_hvd.so where srun runs another version than here?"));
+	/* whoever asked for nothing does not suffer */
+	assert_int_equal(run_step("by-site,sockets", 2, 0), 0);
+	assert_int_equal(record->lines, 0);
+	assert_false(record->task[0].bound);
+}
+
+/* Numbers that this machine does not have: nothing is taken that may be another job's. */
+static void cores_of_another_machine_are_refused(void **state)
+{
+	(void)state;
+	strcpy(step_cores, "8-11");
+	assert_int_equal(run_step(words, 2, 0), 70);
+	assert_int_equal(record->lines, 1);
+	assert_non_null(strstr(record->line, "the step's cores are not among this machine's"));
+	strcpy(step_cores, "2-3,4-5");
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	strcpy(step_cores, "0-7");
+	/* cores are counted socket by socket: 2 and 3 are CPUs 4 and 6 */
+	assert_int_equal(CPU_COUNT(&record->task[0].cpus), 2);
+	assert_true(CPU_ISSET(4, &record->task[0].cpus) && CPU_ISSET(6, &record->task[0].cpus));
+	assert_true(CPU_ISSET(1, &record->task[1].cpus) && CPU_ISSET(3, &record->task[1].cpus));
+	/* one of the first socket for the two tasks there, three of the second */
+	strcpy(step_cores, "3-6");
+	assert_int_equal(run_step("hide-gpus,socket", 4, 0), 0);
+	assert_int_equal(record->lines, 1);
+	assert_non_null(strstr(record->line, ": 2 tasks share 1 core near their GPUs, of the step's 4: give the job more cores"));
+	/* which nobody asked for */
+	assert_int_equal(run_step("by-site,socket", 4, 0), 0);
+	assert_int_equal(record->lines, 0);
+	for (int t = 0; t < 4; t++) {
+		assert_false(record->task[t].bound);
+		assert_non_null(strstr(record->task[t].variables, "HVD_POLICY=none\n"));
+		assert_non_null(strstr(record->task[t].variables, "CUDA_VISIBLE_DEVICES=GPU-"));
+	}
+	/* some of them are not here */
+	strcpy(step_cores, "4-8");
+	assert_int_equal(run_step(words, 2, 0), 70);
+	strcpy(step_cores, "0-7");
+}
+
+/* What -n says of the whole step does not tell where the tasks go. */
+static void a_refusal_names_what_helps_this_step(void **state)
+{
+	static const char pairs[] = "joined,hide-gpus,socket,gpus-per-task=2";
+	(void)state;
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_non_null(strstr(record->line, ": 4 tasks with 2 GPUs each but 4 GPUs on this node: type -n 2, or"));
+	step_nodes = 2;
+	step_tasks = 4;
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_non_null(strstr(record->line, " on this node: type --ntasks-per-node=2, or"));
+	/* where the nodes differ, inside a job nothing that is typed helps */
+	step_tasks = 6;
+	assert_int_equal(run_step("joined,hide-gpus,whole-job,socket,gpus-per-task=2", 4, 0), 64);
+	assert_non_null(strstr(record->line, " on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, else type --gpus-per-node=6 --ntasks-per-node=3, or"));
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_non_null(strstr(record->line, " on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, else submit the job with --gpus-per-node=6 --ntasks-per-node=3, or"));
+	/* of two nodes, the second here, the first has the GPUs of four tasks: in blocks of four, two are left for this one */
+	step_node = 1;
+	spank_setenv(NULL, "SLURM_JOB_CPUS_PER_NODE", "4(x2)", 1);
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_non_null(strstr(record->line, " on this node: type -m plane=4, or submit the job with --gpus-per-node=6 --ntasks-per-node=3, or"));
+	/* unless a node has not the CPUs for it */
+	spank_setenv(NULL, "SLURM_JOB_CPUS_PER_NODE", "5,1", 1);
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_null(strstr(record->line, "plane"));
+	spank_unsetenv(NULL, "SLURM_JOB_CPUS_PER_NODE");
+	step_node = 0;
+	step_tasks = 5;
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_non_null(strstr(record->line, " but 4 GPUs on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, or --hvd-bind=share"));
+	/* without --hvd, more tasks than GPUs are too many */
+	assert_int_equal(run_step(pairs + 3, 4, 0), 64);
+	step_nodes = 1;
+	step_tasks = 0;
+}
+
+/* srun keeps the -n that was typed beside an --ntasks-per-node: both have to be said. */
+static void idle_gpus_come_with_what_uses_them(void **state)
+{
+	(void)state;
+	visible = "GPU-c0de0000-0000-4000-8000-000000000000,GPU-c0de0000-0000-4000-8000-000000000001,"
+		"GPU-c0de0000-0000-4000-8000-000000000002,GPU-c0de0000-0000-4000-8000-000000000003";
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	assert_non_null(strstr(record->line, ": type -n 4, or --hvd-bind=gpus-per-task=2"));
+	step_nodes = 2;
+	step_tasks = 4;
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	assert_non_null(strstr(record->line, ": type -n 8 --ntasks-per-node=4 if all nodes have 4 GPUs, or --hvd-bind=gpus-per-task=2"));
+	visible = NULL;
+	step_nodes = 1;
+	step_tasks = 0;
+}
+
+/* Tasks of other nodes would wait for ever for those that are refused here. */
+static void a_refusal_ends_the_step_if_others_wait(void **state)
+{
+	(void)state;
+	spank_setenv(NULL, "SLURM_STEP_NUM_TASKS", "4", 1);
+	assert_int_equal(run_step("hide-gpus,socket,gpus-per-task=2", 3, 0), 64);
+	assert_int_equal(record->kills, 1);
+	strcpy(step_cores, "8-11");
+	assert_int_equal(run_step(words, 2, 0), 70);
+	assert_int_equal(record->kills, 1);
+	/* nobody else is there, nothing is wrong, or only the site wanted a binding */
+	assert_int_equal(run_step(words, 4, 0), 70);
+	assert_int_equal(record->kills, 0);
+	assert_int_equal(run_step("by-site,socket", 2, 0), 0);
+	assert_int_equal(record->kills, 0);
+	strcpy(step_cores, "0-7");
+	assert_int_equal(run_step(words, 2, 0), 0);
+	assert_int_equal(record->kills, 0);
+	spank_unsetenv(NULL, "SLURM_STEP_NUM_TASKS");
+}
+
+/* Those on its own node would wait, too. */
+static void a_refusal_of_one_task_ends_the_others(void **state)
+{
+	(void)state;
+	spank_setenv(NULL, "SLURM_STEP_NUM_TASKS", "3", 1);
+	for (confined = 0; confined < 3; confined++) {
+		assert_int_equal(run_step(words, 3, 0), 70);
+		assert_non_null(strstr(record->line, "which this task may not open"));
+		assert_int_equal(record->kills, 1);
+	}
+	confined = 0;
+	assert_int_equal(run_step("by-site,socket", 3, 0), 0);
+	assert_int_equal(record->kills, 0);
+	spank_setenv(NULL, "SLURM_STEP_NUM_TASKS", "1", 1);
+	assert_int_equal(run_step(words, 1, 0), 70);
+	assert_int_equal(record->kills, 0);
+	confined = -1;
+	spank_unsetenv(NULL, "SLURM_STEP_NUM_TASKS");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests_of_refusals[] = {
+		cmocka_unit_test(words_of_another_version),
+		cmocka_unit_test(cores_of_another_machine_are_refused),
+		cmocka_unit_test(a_refusal_names_what_helps_this_step),
+		cmocka_unit_test(idle_gpus_come_with_what_uses_them),
+		cmocka_unit_test(a_refusal_ends_the_step_if_others_wait),
+		cmocka_unit_test(a_refusal_of_one_task_ends_the_others),
+	};
+	return cmocka_run_group_tests(tests_of_refusals, make_machine_files, remove_machine_files);
+}
