@@ -155,6 +155,10 @@ nothing_left() {
 	: >"$SCRATCH/a plugin.so"
 	run -1 other up --plugin "$SCRATCH/a plugin.so"
 	[ "$output" = "hvd-cluster: $SCRATCH/a plugin.so: plugstack.conf cannot hold this path, copy the plugin and name the copy with --plugin" ]
+	: >"/tmp/$BATS_TEST_NUMBER.so"
+	run -1 other up --plugin "/tmp/$BATS_TEST_NUMBER.so"
+	rm "/tmp/$BATS_TEST_NUMBER.so"
+	[ "$output" = "hvd-cluster: /tmp/$BATS_TEST_NUMBER.so: /tmp inside is not this one: copy the plugin into a directory and name the copy with --plugin" ]
 	run -1 other --inventory minors=1 up --plugin none
 	[ "${lines[0]}" = "make_inventory: minors=1: a number of its own for each of the 2 GPUs" ]
 	mkdir "$SCRATCH/full" && touch "$SCRATCH/full/precious"
