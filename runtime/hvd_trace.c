@@ -251,13 +251,14 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 	}
 }
 
-/* An old timeline may be replaced; another file with something in it is somebody's work. */
+/* An old timeline may be replaced; another file with something in it is somebody's work. errno says why that cannot be read, or 0. */
 static bool may_write(const char *path)
 {
 	struct stat s;
 	char begin[sizeof TIMELINE] = "";
 	if (stat(path, &s) || !S_ISREG(s.st_mode) || !s.st_size)
 		return true;
+	errno = 0;
 	FILE *f = fopen(path, "r");
 	bool ours = f && fgets(begin, sizeof begin, f) && !strcmp(begin, TIMELINE);
 	if (f)
@@ -269,7 +270,8 @@ static int timeline(const struct traces *t, const char *path)
 {
 	double zero = 1e300;
 	if (!may_write(path)) {
-		fprintf(stderr, "hvd-trace: %s is there and no timeline: name another file, or remove it first\n", path);
+		fprintf(stderr, "hvd-trace: %s is there and %s%s: name another file, or remove it first\n", path, errno ? "cannot be read: " : "no timeline",
+			errno ? strerror(errno) : "");
 		return EXIT_USAGE;
 	}
 	struct stat old;

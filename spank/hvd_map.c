@@ -265,8 +265,12 @@ static bool may_write(const char *path)
 		return true;
 	FILE *f = fopen(path, "r");
 	size_t n = f ? fread(begin, 1, sizeof begin - 1, f) : 0;
-	if (f)
-		fclose(f);
+	if (!f || ferror(f)) {
+		char line[512];
+		snprintf(line, sizeof line, "%.400s is there and cannot be read: %s: name another file", path, strerror(errno));
+		die(EXIT_FAILURE, line);
+	}
+	fclose(f);
 	return n && !strcmp(begin, "<svg");
 }
 

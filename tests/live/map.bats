@@ -163,6 +163,11 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	[ "$status" -eq 64 ]
 	[[ $output == *"thesis is there and no SVG: name another file, or remove it first"* ]]
 	[ "$(cat "$SCRATCH/thesis")" = precious ]
+	if [ -e /sys/class/net/lo/speed ]; then # which can be opened and, of this device, not be read
+		run map --svg /sys/class/net/lo/speed
+		[ "$status" -eq 1 ]
+		[[ $output == *"/sys/class/net/lo/speed is there and cannot be read: Invalid argument: name another file"* ]]
+	fi
 	run map --svg "$SCRATCH/nowhere/node.svg"
 	[ "$status" -eq 1 ]
 	[[ $output == *"nowhere/node.svg: cannot be written: No such file or directory"* ]]

@@ -704,6 +704,10 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	cp labels.csv theirs/test.csv
 	refuses 64 "theirs/test.csv no file of predictions --output=DIR" chexnet train --data set "${SMALL[@]}" --steps 3 --output theirs --resume auto
 	cmp labels.csv theirs/test.csv
+	if [ -e /sys/class/net/lo/speed ]; then # which can be opened and, of this device, not be read
+		ln -sf /sys/class/net/lo/speed theirs/test.csv
+		refuses 70 "theirs/test.csv cannot be read Invalid argument" chexnet train --data set "${SMALL[@]}" --steps 3 --output theirs --resume auto
+	fi
 	cp run1/test.csv first.csv
 	refuses 64 "first.csv run1/model.safetensors not --weights" "${eval[@]}" --weights run2/model.safetensors --predictions first.csv
 	cmp first.csv run1/test.csv

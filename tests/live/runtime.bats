@@ -415,6 +415,11 @@ jobs_run() { # NAME NUMBER
 		[ "$status" -eq 64 ]
 		[[ $output == *"hvd-trace: $precious is there and no timeline: name another file, or remove it first" ]]
 	done
+	if [ -e /sys/class/net/lo/speed ]; then # which can be opened and, of this device, not be read
+		run "$BUILD/hvd-trace" --output /sys/class/net/lo/speed "$SCRATCH/trace"
+		[ "$status" -eq 64 ]
+		[[ $output == *"hvd-trace: /sys/class/net/lo/speed is there and cannot be read: Invalid argument: name another file, or remove it first" ]]
+	fi
 	chmod 600 "$SCRATCH/timeline.json"
 	ln -s timeline.json "$SCRATCH/link.json"
 	"$BUILD/hvd-trace" --output "$SCRATCH/link.json" "$SCRATCH/trace" >/dev/null

@@ -151,7 +151,8 @@ static int spare_files(const struct train *t, int found, struct error *e)
 	if (kept)
 		return fail(e, EXIT_USAGE, "%s is there already, without a checkpoint to go on from: --output=DIR chooses another place", kept);
 	if (tested && output_replaces(predictions, "# rows=", "file of predictions", &other))
-		return fail(e, EXIT_USAGE, "%s is there and no file of predictions, and would be written over: --output=DIR chooses another place", predictions);
+		return other.code == EXIT_INTERNAL ? fail(e, other.code, "%s", other.text) :
+			fail(e, EXIT_USAGE, "%s is there and no file of predictions, and would be written over: --output=DIR chooses another place", predictions);
 	read_start(log, start, sizeof start);
 	if (!found && !t->conf->log_json && *start && strcmp(start, "{\"") != 0)
 		return fail(e, EXIT_USAGE, "%s is there and no log of JSON objects, and would be written to: --output=DIR chooses another place, --log-json=FILE another log", log);
