@@ -316,7 +316,7 @@ nothing_left() {
 	}
 	for owner in 0 4243; do # of the directory, which somebody else may have made
 		chown $owner "$CLUSTER"
-		for words in down "crash 1" "exec true"; do
+		for words in down "crash 1" "exec true" "up --plugin none"; do
 			# shellcheck disable=SC2086
 			run -1 as_another $words
 			[ "$output" = "hvd-cluster: the cluster in /mnt/cluster is root's: choose another with --dir" ]
