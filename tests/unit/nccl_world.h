@@ -17,6 +17,7 @@ static CUstream on[64];           /* the stream of each collective so far */
 static int collectives, registered, shrunk, ids_made;
 static _Atomic int stop_at_revoke;
 static bool old_nccl, no_stream;  /* without Revoke and Shrink */
+static bool capturing;            /* what is put on a stream becomes part of a graph */
 static _Atomic bool stuck;        /* a collective never ends */
 static bool idle;                 /* collectives do nothing */
 static bool together;             /* such a one begins when all ranks are in it, and each has heard so of the others */
@@ -125,6 +126,13 @@ static CUresult query(CUstream s)
 	return looks_late > 0 || stuck ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
+static CUresult is_capturing(CUstream s, CUstreamCaptureStatus *status)
+{
+	(void)s;
+	*status = capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+	return CUDA_SUCCESS;
+}
+
 static CUresult host_alloc(void **p, size_t bytes, unsigned flags)
 {
 	*p = calloc(1, bytes);
@@ -223,6 +231,7 @@ int __wrap_driver_bind(struct driver *cu, char why[256])
 	PUT(cu->cuMemcpyDtoDAsync, copy);
 	PUT(cu->cuStreamCreateWithPriority, a_stream);
 	PUT(cu->cuStreamQuery, query);
+	PUT(cu->cuStreamIsCapturing, is_capturing);
 	PUT(cu->cuLaunchHostFunc, called_back);
 	PUT(cu->cuMemAlloc, allocate_plain);
 	PUT(cu->cuMemFree, release_plain);
@@ -368,7 +377,7 @@ static ncclResult_t abort_it(ncclComm_t c)
 		usleep(1000);
 	s->gone = true;
 	usleep(shrinks_for_ever ? 100000 : 0); /* somebody may use it meanwhile */
-	if (old_nccl) {
+	if (!s->revoked) {
 		stop_at_revoke = (int)stop_word(world);
 		stuck = false;
 	}

@@ -172,7 +172,7 @@ static void an_error_of_nccl_reaches_ranks_that_make_no_calls(void **state)
 }
 
 /* Rank 1 dies while the others' collective hangs on the device. */
-enum { REVOKED, ABORTED, NOTICED }; /* NCCL revokes; cannot yet; could, but one rank's has noticed the death, too */
+enum { REVOKED, ABORTED, NOTICED, CAPTURED }; /* NCCL revokes; cannot yet; could, but one rank's has noticed the death, too; or a graph holds collectives, of which it would end one */
 static void die(void *arg)
 {
 	struct hvd_conf conf = quick_conf();
@@ -182,6 +182,9 @@ static void die(void *arg)
 	struct hvd *h = open_world(conf);
 	float *p = hvd_alloc(h, 400);
 	must(p);
+	capturing = way == CAPTURED;
+	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
+	capturing = false;
 	noticed = way == NOTICED && !meeting_rank;
 	stuck = true; /* before anybody dies: the watching thread may be at it at once, and ends it */
 	all_arrive();
@@ -210,7 +213,7 @@ static void die(void *arg)
 static void survivors_stop_the_device_and_shrink(void **state)
 {
 	(void)state;
-	for (int way = REVOKED; way <= NOTICED; way++)
+	for (int way = REVOKED; way <= CAPTURED; way++)
 		run_ranks_but(1, "aab", die, &way);
 }
 
