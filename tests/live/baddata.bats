@@ -188,6 +188,10 @@ bats_require_minimum_version 1.5.0
 	chexnet prepare nih tree leaky --size 32 --overwrite --split file:halves.csv >/dev/null 2>&1
 	ends_with 65 chexnet doctor --data leaky
 	grep -qE '^PROBLEM  data       leaky: [0-9]+ patients are both in train and in val \(the first: [0-9]+\): divide it by patient, or --allow-leak' <<<"$output"
+	awk -F, 'NR == 1 { print "image,split" } NR > 1 { print $1 (substr($1, 1, 8) % 2 ? ",train" : $1 ~ /_000/ ? ",val" : ",test") }' tree/Data_Entry_2017_v2020.csv >halves.csv
+	chexnet prepare nih tree leaky --size 32 --overwrite --split file:halves.csv >/dev/null 2>&1
+	ends_with 65 chexnet doctor --data leaky
+	grep -qE '^PROBLEM  data       leaky: [0-9]+ patients are both in val and in test ' <<<"$output"
 }
 
 @test "an unknown finding" {
