@@ -12,7 +12,7 @@ set -eu
 . "$(dirname "${BASH_SOURCE[0]}")/cluster.bash"
 enter_cluster
 N=${N:-3} STEPS=${STEPS:-10} RATE=${RATE:-500mbit} BURST=${BURST:-10kb} BACKWARD=${BACKWARD:-800}
-"${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O2 -I. -Iruntime -o "$dir/overlap" tests/bench/overlap.c runtime/planner.c -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
+${CC:-gcc} -std=c11 -D_GNU_SOURCE -O2 -I. -Iruntime -o "$dir/overlap" tests/bench/overlap.c runtime/planner.c -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
 for node in v1 v2; do
 	ip link set $node mtu 9000
 	tc qdisc add dev $node root tbf rate "$RATE" burst "$BURST" latency 100ms || { echo "left out: links cannot be held to a rate here (tc, tbf)"; exit 0; }

@@ -6,8 +6,8 @@ set -eu
 . "$(dirname "${BASH_SOURCE[0]}")/cluster.bash"
 enter_cluster
 N=${N:-4} STEPS=${STEPS:-200} gradients=$dir/gradients
-"${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O2 -Iruntime -o "$dir/trace_cost" tests/bench/trace_cost.c -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
-"${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O2 -Iruntime -o "$gradients" contrib/examples/gradients.c -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
+${CC:-gcc} -std=c11 -D_GNU_SOURCE -O2 -Iruntime -o "$dir/trace_cost" tests/bench/trace_cost.c -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
+${CC:-gcc} -std=c11 -D_GNU_SOURCE -O2 -Iruntime -o "$gradients" contrib/examples/gradients.c -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
 
 # the traced world is opened first in every other run
 for ((i = 0; i < N; i++)); do

@@ -34,7 +34,7 @@ if [ "${1-}" != inside ]; then
 	command -v srun >/dev/null || { echo "Slurm is not installed"; exit 0; }
 	[ -e "$BUILD/spank_hvd.so" ] || { echo "spank_hvd.so is not built"; exit 0; }
 	mkdir -p "$dir"
-	"${CC:-gcc}" -O2 -shared -fPIC -o "$dir/clock.so" tests/bench/spank_clock.c
+	${CC:-gcc} -O2 -shared -fPIC -o "$dir/clock.so" tests/bench/spank_clock.c
 	ln -sf clock.so "$dir/before.so"
 	ln -sf clock.so "$dir/after.so"
 	trap 'rm -rf "$dir"' EXIT
