@@ -15,7 +15,8 @@ enter_cluster() { # OPTION of hvd-cluster up…
 	[ -x "$BUILD/hvd-bench" ] || { echo "left out: $BUILD/hvd-bench is not built"; exit 0; }
 	rm -rf "$dir"
 	mkdir -p "$dir"
-	trap 'rm -rf --one-file-system "$dir"' EXIT
+	# where this is ended, the cluster may not be yet: without its directory nothing could end it
+	trap 'contrib/cluster/hvd-cluster --dir "$dir/cluster" down 2>/dev/null; rm -rf --one-file-system "$dir"' EXIT
 	contrib/cluster/hvd-cluster --dir "$dir/cluster" --plugin none "$@" run env BENCH_INSIDE=1 BUILD="$BUILD" bash "$0"
 	exit
 }

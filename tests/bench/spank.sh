@@ -37,7 +37,8 @@ if [ "${1-}" != inside ]; then
 	${CC:-gcc} -O2 -shared -fPIC -o "$dir/clock.so" tests/bench/spank_clock.c
 	ln -sf clock.so "$dir/before.so"
 	ln -sf clock.so "$dir/after.so"
-	trap 'rm -rf "$dir"' EXIT
+	# where this is ended, the cluster may not be yet: without its directory nothing could end it
+	trap 'contrib/cluster/hvd-cluster --dir "$dir/cluster" down 2>/dev/null; rm -rf "$dir"' EXIT
 	contrib/cluster/hvd-cluster --dir "$dir/cluster" --nodes 1 --plugin "$BUILD/spank_hvd.so" run \
 		env BUILD="$BUILD" N="$N" bash tests/bench/spank.sh inside
 	real_machines

@@ -219,6 +219,19 @@ nothing_left() {
 	nothing_left
 }
 
+@test "a measurement in a cluster of its own that is called off leaves none" {
+	local called=$SCRATCH/called
+	mkdir -p "$called"
+	ln -sf "$(type -P true)" "$called/hvd-bench"
+	printf '%s\n' ". '$TOP/tests/bench/cluster.bash'" "enter_cluster --gpus 0" "trap 'sleep 2; exit' TERM" "touch '$called/inside'" "sleep 100 &" wait >"$called/off.sh"
+	BUILD=$called setsid bash "$called/off.sh" &
+	wait_for 30 test -e "$called/inside"
+	kill -- -$! # as timeout and make do it
+	wait $! || true
+	mkdir "$called/tests/tmp/bench_off" # which went, and is looked through
+	OTHER=$called/tests/tmp/bench_off/cluster wait_for 20 nothing_left
+}
+
 @test "run: kill -9 of hvd-cluster ends it all" {
 	"$TOP/contrib/cluster/hvd-cluster" --dir "$OTHER" run --plugin none bash -c "touch '$SCRATCH/started9'; exec srun -Q -N2 sleep 100" 3>&- &
 	wait_for 20 test -e "$SCRATCH/started9"
