@@ -406,6 +406,8 @@ load trained
 	[ "$status" -eq 0 ]
 	[ "$stderr" = "chexnet: the JSON log is not complete: Disk quota exceeded" ]
 	[[ $output == *"TensorBoard events end here: late-run/tensorboard/events.out.tfevents."*": cannot be brought to disk: Disk quota exceeded"* ]]
+	grep -aq loss/val late-run/tensorboard/*
+	[ "$(grep -ac loss/val_weighted late-run/tensorboard/*)" -eq 0 ] # positives weigh as much as negatives there
 }
 
 @test "a report that does not show all pictures says so" {
