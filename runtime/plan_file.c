@@ -51,7 +51,7 @@ int plan_read(const char *path, uint64_t hash, int n, int *last, int *ranks, cha
 	bool whole = ours && read_cut(f, n, last, buckets);
 	if (whole && fscanf(f, " measured by %d ranks", &gradients) == 1)
 		*ranks = gradients;
-	if (!f)
+	if (!f || ferror(f))
 		snprintf(why, WHY_BYTES, "%.200s: %s", path, errno ? strerror(errno) : "not a regular file: name another");
 	else if (plan && !ours)
 		snprintf(why, WHY_BYTES, "%.200s is the plan of other gradients (%d of them, here %d): name another file, or remove it", path, gradients, n);
@@ -145,7 +145,7 @@ int profile_read(const char *path, struct profile *p, char *why)
 		p->ready = calloc((size_t)p->n, sizeof *p->ready);
 	}
 	bool whole = p->bytes && p->ready && read_cut(f, p->n, NULL, buckets) && read_measurements(f, p);
-	if (!f)
+	if (!f || ferror(f))
 		snprintf(why, WHY_BYTES, "%.200s: %s", path, errno ? strerror(errno) : "not a regular file");
 	else
 		snprintf(why, WHY_BYTES, "%.200s holds no measurements: it is what a training with HVD_PLAN leaves that found no such file", path);

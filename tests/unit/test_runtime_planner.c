@@ -252,6 +252,13 @@ static void a_damaged_plan_is_none(void **state)
 		assert_int_equal(read_text(damaged[i], why), -1);
 		assert_non_null(strstr(why, "is no plan, or a damaged one"));
 	}
+	const char *unreadable = "/sys/class/net/lo/speed"; /* can be opened and, of this device, not be read */
+	if (access(unreadable, R_OK) == 0) {
+		assert_int_equal(plan_read(unreadable, 7, 4, NULL, &(int){ 0 }, why), -1);
+		assert_string_equal(why, "/sys/class/net/lo/speed: Invalid argument");
+		assert_int_equal(profile_read(unreadable, &(struct profile){ .n = 0 }, why), -1);
+		assert_string_equal(why, "/sys/class/net/lo/speed: Invalid argument");
+	}
 	assert_int_equal(read_text("hvd plan 1: 4 gradients, hash 8, 2 buckets; the last gradient of each\n0\n3\n", why), -1);
 	assert_non_null(strstr(why, "other gradients (4 of them, here 4)"));
 	assert_int_equal(read_text("hvd plan 1: 5 gradients, hash 7, 1 buckets; the last gradient of each\n4\n", why), -1);
