@@ -159,8 +159,10 @@ nothing_left() {
 	run -1 other up --plugin "/tmp/$BATS_TEST_NUMBER.so"
 	rm "/tmp/$BATS_TEST_NUMBER.so"
 	[ "$output" = "hvd-cluster: /tmp/$BATS_TEST_NUMBER.so: /tmp inside is not this one: copy the plugin into a directory and name the copy with --plugin" ]
-	run -1 other --inventory minors=1 up --plugin none
-	[ "${lines[0]}" = "make_inventory: minors=1: a number of its own for each of the 2 GPUs" ]
+	for minors in 1 1,1 0,1,2; do
+		run -1 other --inventory minors=$minors up --plugin none
+		[ "${lines[0]}" = "make_inventory: minors=$minors: a number of its own for each of the 2 GPUs" ]
+	done
 	mkdir "$SCRATCH/full" && touch "$SCRATCH/full/precious"
 	run -1 other --dir "$SCRATCH/full" up --plugin none
 	[[ $output == *"$SCRATCH/full is in use for something else"* ]]
