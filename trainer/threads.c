@@ -32,5 +32,5 @@ int threads_check(int threads, struct error *e)
 		pthread_join(thread[i], NULL);
 	pthread_attr_destroy(&small);
 	free(thread);
-	return n < wanted ? fail(e, EXIT_INTERNAL, "cannot start thread %d of %d: see the limit on processes (ulimit -u)", n + 1, wanted) : 0;
+	return n < wanted ? fail(e, EXIT_INTERNAL, "cannot start thread %d of %d: see the limits on processes and memory (ulimit -u, -v)", n + 1, wanted) : 0;
 }

@@ -354,7 +354,7 @@ be_nobody() {
 		"predict --weights none tree/none.png" "bench --steps 1 ${net[*]}" "bench --intervals" doctor "prepare nih tree anyones/out" "synth --out anyones/out" "audit tree" \
 		"compare none none" "report --predictions none --out anyones/out" "data bench good"; do
 		# shellcheck disable=SC2086 # words
-		refuses 70 "chexnet ${command%% *}: cannot start thread 2 of 2: see the limit on processes (ulimit -u)" "${limited[@]}" $command
+		refuses 70 "chexnet ${command%% *}: cannot start thread 2 of 2: see the limits on processes and memory (ulimit -u, -v)" "${limited[@]}" $command
 	done
 	for command in "audit --threads 1 good" "synth --check good --threads 1"; do # some of these read with OpenMP's own number
 		# shellcheck disable=SC2086 # words

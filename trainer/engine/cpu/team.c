@@ -156,7 +156,7 @@ int cpu_team_open(struct cpu_team **team, int threads, struct error *e)
 		*m = (struct member){ .team = t, .worker = t->started };
 		if (start(m)) {
 			cpu_team_close(t);
-			return fail(e, EXIT_INTERNAL, "cannot start thread %d of %d: see the limit on processes (ulimit -u)", m->worker + 1, threads);
+			return fail(e, EXIT_INTERNAL, "cannot start thread %d of %d: see the limits on processes and memory (ulimit -u, -v)", m->worker + 1, threads);
 		}
 	}
 	*team = t;
