@@ -29,6 +29,19 @@ load trained
 	[ "$(stat -c %s r.html)" -lt 5000000 ]
 }
 
+@test "the command that predictions note gives them again, with the arithmetic that was asked for" {
+	local choice command
+	for choice in "--engine reference --precision fp64" "--precision bf16" "--data set --split val --crops ten"; do
+		chexnet eval $([[ $choice == *--data* ]] || echo --data set) --weights run1/model.safetensors --threads 1 --resamples 0 $choice --predictions noted.csv >/dev/null
+		command=$(sed -n '1s/.* command=\([^ ]*\).*/\1/p' noted.csv)
+		command=$(printf '%b' "${command//%/\\x}")
+		echo "$command"
+		rm -f noted-again.csv
+		$command --threads 1 --resamples 0 --predictions noted-again.csv >/dev/null
+		cmp noted.csv noted-again.csv
+	done
+}
+
 @test "what eval says of a split is what the tree's own tables and the logits give when counted" {
 	local split masked
 	for split in test train "test --mask=Hernia,Mass"; do

@@ -214,6 +214,7 @@ static int open_model(struct eval *v, struct error *e)
 
 static int write_predictions(const struct eval *v, const struct evaluation *ev, struct error *e)
 {
+	static const enum engine_choice chosen[] = { [ENGINE_REFERENCE] = CHOOSE_REFERENCE, [ENGINE_CPU] = CHOOSE_CPU, [ENGINE_CUDA] = CHOOSE_CUDA };
 	struct provenance about = { .leaked = v->leaked, .leaky = v->notes.leaky };
 	char size[32] = "";
 
@@ -225,8 +226,11 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 	if (v->conf->image_size)
 		snprintf(size, sizeof size, " --image-size=%d", v->conf->image_size);
 
-	const char *const words[] = { "chexnet eval --weights=", v->conf->weights, " --data=", v->conf->data ? v->conf->data : "", " --split=", split_words[v->conf->split],
-				      " --crops=", crops_choices[v->conf->crops], size, v->conf->mask ? " --mask=" : "", v->conf->mask ? v->conf->mask : "" };
+	/* all that the numbers depend on, so that this gives them again: what "auto" chose on another machine does not */
+	const char *const words[] = { "chexnet eval --weights=", v->conf->weights, v->conf->data ? " --data=" : "", v->conf->data ? v->conf->data : "", " --split=",
+				      split_words[v->conf->split], " --crops=", crops_choices[v->conf->crops], size, v->conf->mask ? " --mask=" : "",
+				      v->conf->mask ? v->conf->mask : "", " --engine=", engine_choices[chosen[v->model.kind]], " --precision=",
+				      precision_choices[v->conf->engine.precision] };
 	size_t used = 0;
 
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
