@@ -94,6 +94,41 @@ rows = b"".join(b"\0" + bytes(gray(x, y) for x in range(width)) for y in range(h
 sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' "$@"
 }
 
+@test "an image that is cut while it is read is named, and the others are scored; one larger than any image is not read at all" {
+	local json
+	cat >cutting.c <<-'EOF'
+		#include <stdio.h>
+		#include <string.h>
+		#include <sys/stat.h>
+		#include <sys/syscall.h>
+		#include <unistd.h>
+		int fstat(int fd, struct stat *st)
+		{
+			char link[64], path[4096] = "";
+			long rc = syscall(SYS_newfstatat, fd, "", st, 0x1000 /* AT_EMPTY_PATH */);
+			snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+			if (rc == 0 && readlink(link, path, sizeof path - 1) > 0 && strstr(path, "/shrinking.png"))
+				rc = truncate(path, 0); /* somebody copies another one over it */
+			return (int)rc;
+		}
+	EOF
+	"${CC:-gcc}" -D_GNU_SOURCE -O1 -shared -fPIC -o cutting.so cutting.c
+	export ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0
+	mapfile -t images < <(find "$PWD/tree/images" -name '*.png' | sort | head -n 9)
+	for json in "" --json; do
+		cp "${images[0]}" shrinking.png
+		run --separate-stderr env LD_PRELOAD="$PWD/cutting.so" chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 $json shrinking.png "${images[@]}"
+		echo "$stderr"
+		[ "$status" -eq 65 ]
+		[[ $stderr == *"chexnet predict: shrinking.png: reading stopped at byte 0 of "*": the file is shorter than it was"* ]]
+		[ "$(grep -c "$PWD/tree/images/.*png" <<<"$output")" -eq 9 ]
+	done
+	[[ $output == *"]" ]]
+	truncate -s 2G shrinking.png
+	refuses 65 "shrinking.png: 2147483648 bytes, more than any image" chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 shrinking.png "${images[0]}"
+	rm shrinking.png
+}
+
 @test "rows of JSON are printed as images are scored, and what ends before its time is no JSON" {
 	python3 -c 'import json' 2>/dev/null || skip "no python3 to read the JSON"
 	find tree/images -name '*.png' | sort | head -n 9 >nine

@@ -87,10 +87,10 @@ int file_read(char **text, size_t *size, const char *path, struct error *e)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0) {
-			int why = n < 0 ? errno : EIO;
+			int why = errno;
 			close(fd);
 			free(buffer);
-			return fail(e, n < 0 ? EXIT_INTERNAL : EXIT_DATA, "%s: reading stopped at byte %zu of %zu: %s", path, have, want, strerror(why));
+			return fail(e, n < 0 ? EXIT_INTERNAL : EXIT_DATA, "%s: reading stopped at byte %zu of %zu: %s", path, have, want, n < 0 ? strerror(why) : "the file is shorter than it was");
 		}
 		have += (size_t)n;
 	}
