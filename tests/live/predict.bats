@@ -129,6 +129,18 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	rm shrinking.png
 }
 
+@test "a name's line ends and control characters are not printed as such: what follows one would pass for a row" {
+	draw 8 2 '3 * x' >$'forged\n  Mass 0.99\e[31m.png' || skip "no python3 to draw it"
+	run --separate-stderr chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 --maps forged $'forged\n  Mass 0.99\e[31m.png'
+	printf '%s\n' "$output$stderr"
+	[ "$status" -eq 0 ]
+	[ "${#lines[@]}" -eq 16 ]
+	[ "${lines[0]}" = "forged?  Mass 0.99?[31m.png" ]
+	[[ $stderr == *"warning: forged?  Mass 0.99?[31m.png: 8 x 2 pixels are stretched"* ]]
+	[[ $output$stderr != *$'\e'* ]]
+	rm -r forged*
+}
+
 @test "rows of JSON are printed as images are scored, and what ends before its time is no JSON" {
 	python3 -c 'import json' 2>/dev/null || skip "no python3 to read the JSON"
 	find tree/images -name '*.png' | sort | head -n 9 >nine

@@ -380,15 +380,18 @@ static int predict_some(struct predictor *p, int json, int n, char **paths, stru
 		return fail(e, EXIT_INTERNAL, "%s", p->engine_error.text);
 	for (int i = 0; i < n; i++) {
 		struct shown shown = { 0 };
+		char name[FILE_PATH];
 
+		snprintf(name, sizeof name, "%s", paths[i]);
+		controls_mend(name); /* it is printed, and a line end in it would pass for the next row's */
 		if (!bad[i].code && !all_finite(logits[at[i]]))
 			fail(&bad[i], EXIT_INTERNAL, "%s: the network's output is not a number", paths[i]);
 		if (bad[i].code) {
 			progress_end(&p->progress);
 			fprintf(stderr, "chexnet predict: %s\n", bad[i].text);
 		} else {
-			warn_of_tone(p, paths[i], p->pixels + (size_t)at[i] * pixels);
-			warn_of_shape(p, paths[i], &original[i]);
+			warn_of_tone(p, name, p->pixels + (size_t)at[i] * pixels);
+			warn_of_shape(p, name, &original[i]);
 		}
 		worst = bad[i].code > worst ? bad[i].code : worst;
 
@@ -399,9 +402,9 @@ static int predict_some(struct predictor *p, int json, int n, char **paths, stru
 		if (json && json_print_next(row_json(paths[i], logits[at[i]], p, &shown, &bad[i]), &p->printed, e) < 0)
 			return -e->code;
 		if (!json && !bad[i].code)
-			print_rows(paths[i], logits[at[i]], p->untrained);
+			print_rows(name, logits[at[i]], p->untrained);
 		if (!json && *shown.file)
-			printf("  map %s\n", shown.file);
+			printf("  map %s\n", controls_mend(shown.file));
 	}
 	if (fflush(stdout) || ferror(stdout)) /* hours of scoring would be for nothing */
 		return fail(e, EXIT_INTERNAL, "what was printed is not complete: %s", strerror(errno));
