@@ -265,6 +265,25 @@ static void any_name_that_fits_on_a_line_comes_back(void **state)
 	}
 }
 
+static void a_name_with_the_sign_of_a_comment_is_quoted(void **state)
+{
+	struct predictions p = three();
+	struct sample named[3] = { samples[0], samples[1], samples[2] };
+	struct error e = { 0 };
+	char *text;
+	size_t size;
+
+	(void)state;
+	strcpy(named[0].id, "#1.png");
+	strcpy(named[2].id, "film #2.png");
+	p.samples = named;
+	assert_int_equal(predictions_write(path, &p, &e), 0);
+	assert_int_equal(file_read(&text, &size, path, &e), 0);
+	assert_non_null(strstr(text, "\n\"#1.png\","));
+	assert_non_null(strstr(text, "\n\"film #2.png\","));
+	free(text);
+}
+
 static void an_unknown_label_leaves_its_image_out_of_that_finding_only(void **state)
 {
 	struct predictions p = three();
@@ -474,6 +493,7 @@ int main(void)
 		cmocka_unit_test(whether_a_leak_was_looked_for_comes_back),
 		cmocka_unit_test(the_first_line_is_read_key_by_key),
 		cmocka_unit_test(any_name_that_fits_on_a_line_comes_back),
+		cmocka_unit_test(a_name_with_the_sign_of_a_comment_is_quoted),
 		cmocka_unit_test(an_unknown_label_leaves_its_image_out_of_that_finding_only),
 		cmocka_unit_test(a_logit_that_is_not_a_number_is_refused_and_nothing_is_written),
 		cmocka_unit_test(bad_files_are_refused_by_line_and_column),

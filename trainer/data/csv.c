@@ -91,7 +91,7 @@ int csv_next(struct csv *c, struct error *e)
 
 int csv_quote(char *field, const char *text)
 {
-	int n = 0, quoted = strpbrk(text, ",\"") != NULL;
+	int n = 0, quoted = strpbrk(text, ",\"#") != NULL; /* whoever passes over our comments takes what is behind a bare # for one */
 
 	if (quoted)
 		field[n++] = '"';
