@@ -435,6 +435,9 @@ load trained
 	rm many/000010_000.png
 	chexnet report --predictions 1.csv --pictures many --resamples 100 --out many.html
 	run ! grep -q 'These are the first' many.html
+	mv many/000011_000.png many/000011_000.PNG # as other programs write
+	chexnet report --predictions 1.csv --pictures many --resamples 100 --out many.html
+	[ "$(grep -o 'src="data:image/png' many.html | wc -l)" -eq 32 ]
 }
 
 @test "files that are not what they should be are named, with the line" {

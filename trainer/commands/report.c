@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 #include "commands/commands.h"
@@ -61,7 +62,7 @@ static int is_png_name(const struct dirent *d)
 {
 	size_t n = strlen(d->d_name);
 
-	return n > 4 && d->d_name[0] != '.' && strcmp(d->d_name + n - 4, ".png") == 0;
+	return n > 4 && d->d_name[0] != '.' && strcasecmp(d->d_name + n - 4, ".png") == 0;
 }
 
 static int read_picture(struct pictures *p, const char *directory, const char *name, struct error *e)
