@@ -277,6 +277,13 @@ predict_threads() {
 	while read -r why; do grep -qF "| $why |" trainer/KNOBS.md; done <"$SCRATCH/why"
 }
 
+@test "the labels that --mask leaves out are named in full" {
+	local but_mass=Atelectasis,Cardiomegaly,Effusion,Infiltration,Nodule,Pneumonia,Pneumothorax,Consolidation,Edema,Emphysema,Fibrosis,Pleural_Thickening,Hernia
+	train mass --steps 1 --batch 64 --mask $but_mass
+	cat "$SCRATCH/mass.out"
+	grep -q "^labels that are left out (--mask=$but_mass): train [1-9][0-9]*, val [0-9]*, test [1-9][0-9]*$" "$SCRATCH/mass.out"
+}
+
 @test "--mask leaves findings out of loss, table and mean, in training and in eval" {
 	train masked --steps 2 --batch 64 --mask Hernia,Mass
 	cat "$SCRATCH/masked.out"

@@ -60,7 +60,7 @@ struct train {
 	struct dataset *train, *val, *test; /* val, test: NULL where the data set has none */
 	int validates;            /* val has a label that is known, by which weights can be chosen */
 	char memory[400];         /* what is kept in memory, in words */
-	char masked[260];         /* which labels --mask leaves out, in words */
+	char masked[400];         /* which labels --mask leaves out, in words */
 	uint64_t mask_hash;
 	char mask[20];            /* that as checkpoints note it */
 	int leak;                 /* patients are shared, and --allow-leak was given */

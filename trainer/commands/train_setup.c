@@ -11,6 +11,7 @@
 #include "data/label_mask.h"
 #include "data/memory.h"
 #include "data/window.h"
+#include "utf8.h"
 
 /* ---- data -------------------------------------------------------------------------------------------- */
 
@@ -81,6 +82,7 @@ static int mask_labels(struct train *t, struct error *e)
 	struct dataset *const sets[] = { t->train, t->val, t->test };
 	struct label_mask mask;
 	size_t labels = 0, unused;
+	char what[170]; /* all findings fit; of a longer path the end is cut off, and seen to be */
 	int used;
 
 	snprintf(t->mask, sizeof t->mask, "none");
@@ -88,7 +90,8 @@ static int mask_labels(struct train *t, struct error *e)
 		return 0;
 	if (label_mask_read(&mask, t->conf->mask, e))
 		return -e->code;
-	used = snprintf(t->masked, sizeof t->masked, "labels that are left out (--mask=%.60s):", t->conf->mask);
+	utf8_append(what, sizeof what, 0, t->conf->mask);
+	used = snprintf(t->masked, sizeof t->masked, "labels that are left out (--mask=%s):", what);
 	for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
 		size_t n = sets[i] ? label_mask_apply(&mask, sets[i]) : 0;
 
