@@ -44,7 +44,7 @@ static void print_row(const char *name, const struct paired *p, int is_mean)
 	else
 		printf(" %7zu", p->positives);
 	if (isnan(p->difference.value)) {
-		puts("  n/a");
+		puts(is_mean || p->positives + p->negatives ? "  n/a" : "  n/a  no label that both know"); /* as of a finding that one was not trained on */
 		return;
 	}
 	printf(" %7.4f %7.4f  %+8.4f  ", p->a, p->b, p->difference.value);
