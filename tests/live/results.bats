@@ -17,6 +17,14 @@ load trained
 	chexnet report --predictions 1.csv --resamples 100 --out alone.html
 	grep -q 'Synthetic images' alone.html
 	grep -q 'chexnet report --predictions 1.csv' r.html
+	# which version drew the resamples, and how: that of the predictions may be another
+	sed '1s/ version=[^ ]* / version=0.0.7 /' 1.csv >older.csv
+	chexnet report --predictions older.csv --resamples 100 --seed 7 --json older.json --out older.html
+	grep -q '<dt>chexnet version</dt><dd><code>0.0.7</code>' older.html
+	version=$(chexnet --version | sed 's/^chexnet //')
+	grep -qF "<dt>by chexnet version</dt><dd><code>$version</code>" older.html
+	tr -d '\t,' <older.json >older.lines
+	for line in "\"version\":\"$version\"" '"seed":7' '"resamples":100'; do grep -qxF "$line" older.lines; done
 	# of how many patients, wherever these are not as many as images
 	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 >printed
 	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 --json | tr -d '\t,' |

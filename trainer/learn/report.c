@@ -462,6 +462,7 @@ void report_provenance(const struct report *r, struct page *page)
 	put_number(page, "Micro-batch", json_get_number(start, "batch"));
 	put_row(page, "Seed of the training", in->log && *in->log->seed ? in->log->seed : NULL);
 	put_row(page, "This report", in->command);
+	put_row(page, "by chexnet version", HVD_VERSION); /* the intervals are its, and not of the version that made the predictions */
 	page_put(page, "</dl></section>\n");
 }
 

@@ -113,7 +113,9 @@ char *report_json(const struct report *r)
 	put_leak(o, about);
 	json_number(o, "images", (double)r->in->predictions->n);
 	json_number(o, "patients", patients_named(r->in->predictions, r->a.table.patients));
+	cJSON_AddStringToObject(o, "version", HVD_VERSION);
 	json_number(o, "resamples", r->in->resamples);
+	json_whole(o, "seed", r->in->seed);
 	json_number(o, "counted", r->a.table.counted);
 	json_interval(o, "mean_auroc", &r->a.table.mean);
 	json_number(o, "mean_resamples_left_out", r->a.table.left_out);
