@@ -166,7 +166,12 @@ static void put_column(const struct report *r, struct page *page, enum shortcut 
 		page_put(page, "<tr><th scope=\"row\">%s</th>", finding_title(f, name));
 		for (int g = 0; g < REPORT_GROUPS; g++)
 			if (groups[g].column == column) {
-				put_number(page, r->group[g].table.positives[f]);
+				const struct report_group *of = &r->group[g];
+
+				if (of->images && of->table.positives[f] + of->table.negatives[f] == 0) /* no label of it is known: it is not that none shows it */
+					page_put(page, "<td class=\"n soft\">n/a</td>");
+				else
+					put_number(page, of->table.positives[f]);
 				report_value(page, &r->group[g].table.class[f], report_too_few);
 			}
 		page_put(page, "</tr>\n");
