@@ -209,6 +209,28 @@ static void whether_a_leak_was_looked_for_comes_back(void **state)
 	}
 }
 
+static void what_a_spreadsheet_adds_to_the_first_line_takes_nothing_from_it(void **state)
+{
+	static const char line[] = "\xEF\xBB\xBF# rows=3 model=densenet121 leak=0 leaky=yes,,,,,\r\n";
+	struct predictions p = three(), q;
+	struct error e = { 0 };
+	size_t size;
+	char *text, *other;
+
+	(void)state;
+	assert_int_equal(predictions_write(path, &p, &e), 0);
+	assert_int_equal(file_read(&text, &size, path, &e), 0);
+	assert_true(asprintf(&other, "%s%s", line, strchr(text, '\n') + 1) > 0);
+	assert_int_equal(file_write(path, other, strlen(other), &e), 0);
+	assert_int_equal(predictions_read(&q, path, &e), 0);
+	assert_string_equal(q.about.model, "densenet121");
+	assert_int_equal(q.about.leaked, 0);
+	assert_int_equal(q.about.leaky, 1);
+	predictions_free(&q);
+	free(other);
+	free(text);
+}
+
 /* Keys that only begin as ours do, and percent signs that begin no byte, are others'. */
 static void the_first_line_is_read_key_by_key(void **state)
 {
@@ -491,6 +513,7 @@ int main(void)
 		cmocka_unit_test(a_path_of_any_bytes_is_written_as_utf_8_and_read_as_it_was),
 		cmocka_unit_test(a_name_that_is_no_utf_8_is_not_written),
 		cmocka_unit_test(whether_a_leak_was_looked_for_comes_back),
+		cmocka_unit_test(what_a_spreadsheet_adds_to_the_first_line_takes_nothing_from_it),
 		cmocka_unit_test(the_first_line_is_read_key_by_key),
 		cmocka_unit_test(any_name_that_fits_on_a_line_comes_back),
 		cmocka_unit_test(a_name_with_the_sign_of_a_comment_is_quoted),

@@ -138,7 +138,7 @@ static void read_provenance(struct provenance *about, long *rows, const char *li
 			}
 		if (key == 4 && memcmp(p, "leak=", 5) == 0 && isdigit((unsigned char)*text))
 			about->leaked = strtol(text, NULL, 10);
-		if (key == 5 && value == 3 && memcmp(p, "leaky=yes", 9) == 0)
+		if (key == 5 && value >= 3 && memcmp(p, "leaky=yes", 9) == 0 && 3 + strspn(p + 9, ",") == value) /* a spreadsheet fills its lines up with commas */
 			about->leaky = 1;
 		if (key == 4 && memcmp(p, "rows=", 5) == 0 && isdigit((unsigned char)*text))
 			*rows = strtol(text, NULL, 10);
