@@ -152,6 +152,10 @@ from() { # NAME WEIGHTS DATA [OPTION…]: two more steps from another model's we
 	"$BUILD/chexnet" compare "$SCRATCH/again/test.csv" "$SCRATCH/laundered/test.csv" --resamples 100 --json | grep leak_ | tr -d '\n\t' | grep -q '"leak_a":false,"leak_b":true,'
 	"$BUILD/chexnet" report --predictions "$SCRATCH/laundered/test.csv" --resamples 100 --json "$SCRATCH/report.json"
 	grep -q '"leak":.*true' "$SCRATCH/report.json"
+	# false is not that there is none, where nobody looked
+	"$BUILD/chexnet" report --predictions "$SCRATCH/moved/test.csv" --resamples 100 --json "$SCRATCH/moved.json"
+	[ "$(grep -o '"leak[a-z_]*":.*' "$SCRATCH/moved.json" | tr -d '\t' | xargs)" = "leak:false, leak_checked:false, leaked_patients:null," ]
+	"$BUILD/chexnet" compare "$SCRATCH/again/test.csv" "$SCRATCH/laundered/test.csv" --resamples 100 --json | grep leak_ | tr -d '\n\t' | grep -q '"leak_checked_a":true,"leak_checked_b":false,'
 	"$BUILD/chexnet" ensemble "$SCRATCH/both.csv" "$SCRATCH/again/test.csv" "$SCRATCH/laundered/test.csv" >"$SCRATCH/ensemble.out"
 	grep -qx 'LEAK: a member was trained on splits that share patients (--allow-leak)' "$SCRATCH/ensemble.out"
 	grep -q '^leak not checked: .* all those that the members were trained on' "$SCRATCH/ensemble.out"

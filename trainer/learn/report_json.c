@@ -82,6 +82,7 @@ static cJSON *finding(const struct report_model *m, const struct predictions *p,
 static void put_leak(cJSON *o, const struct provenance *about)
 {
 	cJSON_AddBoolToObject(o, "leak", about->leaked > 0 || about->leaky);
+	cJSON_AddBoolToObject(o, "leak_checked", about->leaked >= 0);
 	json_number(o, "leaked_patients", about->leaked < 0 ? NAN : (double)about->leaked);
 }
 
