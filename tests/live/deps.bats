@@ -130,6 +130,18 @@ setup_file() {
 	[ "$("$build/hvd-trace" --version)" = "hvd-trace 9.8.7" ]
 }
 
+@test "a changed header is seen, however BUILD was written when its objects were made" {
+	local build=$BATS_TEST_TMPDIR/build object=obj/spank/cpulist.o
+	make_it() { run -0 env -u MAKEFLAGS -u MAKELEVEL -u SAN -u DEBUG make -C "$TOP" CFLAGS=-O0 HARDEN=-fPIC "$@"; }
+	make_it BUILD="$build" "$build/$object"
+	make_it BUILD="$build/../build" "$build/../build/$object"
+	[[ $output == *"is up to date"* ]]
+	for again in "$build" "$build/../build"; do
+		make_it -n -W spank/cpulist.h BUILD="$again" "$again/$object"
+		[[ $output == *"-c -o $again/$object"* ]]
+	done
+}
+
 @test "CFLAGS may have a _FORTIFY_SOURCE of its own, or no -O or -O0, which take none: no warning, and the caller's counts" {
 	local flags build=$BATS_TEST_TMPDIR/build
 	for flags in "-O2 -D_FORTIFY_SOURCE=3" "-O2 -Wp,-U_FORTIFY_SOURCE -Wp,-D_FORTIFY_SOURCE=3" -O0 -g -O2; do

@@ -8,7 +8,7 @@
 CUDA_ARCHS  ?= 75 80 90a
 NVCC_FLAGS   = --threads 2 -diag-suppress 177 -std=c++17 -O2 -lineinfo -Xfatbin -compress-all --expt-relaxed-constexpr --extended-lambda -Itrainer -Itrainer/engine/cuda -Xcompiler -fPIC,-Wall \
                $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_80,code=compute_80
-SHIM_FLAGS   = -std=c++17 -g -O2 -Wall -Wextra $(if $(STRICT),-Werror) -U_FORTIFY_SOURCE -Itrainer -Itrainer/engine/cuda -Itests/cuda -MMD -MP $(SANITIZE)
+SHIM_FLAGS   = -std=c++17 -g -O2 -Wall -Wextra $(if $(STRICT),-Werror) -U_FORTIFY_SOURCE -Itrainer -Itrainer/engine/cuda -Itests/cuda -MMD -MP $(MADE) $(SANITIZE)
 CXX         := $(if $(filter default,$(origin CXX)),g++,$(CXX))
 
 KERNEL_CASES := $(wildcard tests/gpu/case*.cpp)
@@ -43,7 +43,7 @@ endif
 # The same for a GPU.
 $(BUILD)/obj/nvcc/%.o: %.cpp
 	@mkdir -p $(@D)
-	$(NVCC) -x cu $(NVCC_FLAGS) -MD -MP -MF $(@:.o=.d) -MT $@ -Xptxas -v -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
+	$(NVCC) -x cu $(NVCC_FLAGS) -MD -MP -MF $(@:.o=.d) $(MADE) -Xptxas -v -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
 $(BUILD)/gpu/gpu-kernels: $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,$(KERNEL_CASES))
 	@mkdir -p $(@D)
 	$(NVCC) -o $@ $^
@@ -138,7 +138,7 @@ $(BUILD)/obj/tests/cuda/ptx/%.o: tests/cuda/ptx/%.cpp
 # The same for wgmma, which only sm_90a has.
 $(BUILD)/obj/ptx90a/%.o: %.cpp
 	@mkdir -p $(@D)
-	$(NVCC) -x cu $(filter-out -gencode arch=compute_%,$(NVCC_FLAGS)) -gencode arch=compute_90a,code=compute_90a -DWGMMA_ONLY -MD -MP -MF $(@:.o=.d) -MT $@ -c -o $@ $<
+	$(NVCC) -x cu $(filter-out -gencode arch=compute_%,$(NVCC_FLAGS)) -gencode arch=compute_90a,code=compute_90a -DWGMMA_ONLY -MD -MP -MF $(@:.o=.d) $(MADE) -c -o $@ $<
 $(BUILD)/tests/test_cuda_ptx_wgmma: $(patsubst %.cpp,$(BUILD)/obj/ptx90a/%.o,$(KERNEL_CASES)) $(PTX_MACHINE)
 	@mkdir -p $(@D)
 	$(CXX) -o $@ $^ -lzstd
