@@ -343,6 +343,8 @@ load trained
 		[ ! -e thrice.csv ]
 	done
 	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 --crops ten --predictions ten.csv >/dev/null
+	head -n 1 ten.csv | grep -q ' crops=ten '
+	run ! grep -q ' crops=ten ' 1.csv
 	hash=$(sed -n '1s/.* weights_hash=\([^ ]*\) .*/\1/p' 1.csv)
 	chexnet ensemble mixed.csv 1.csv 2.csv ten.csv >mixed.out
 	grep -qx "1.csv and ten.csv are of the same weights ($hash), which count more than once: the spread is not that of trainings" mixed.out

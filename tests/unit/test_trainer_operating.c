@@ -433,6 +433,9 @@ static void thresholds_of_the_same_patients_or_of_another_model_are_refused(void
 	strcpy(judged.about.weights_hash, "0123456789abcdef");
 	strcpy(others.about.weights_hash, "0123456789abcdee");
 	refuses(&in, "a.csv and val.csv come from different weights");
+	strcpy(others.about.weights_hash, judged.about.weights_hash);
+	strcpy(judged.about.crops, "ten");
+	refuses(&in, "a.csv and val.csv were not scored with the same --crops, and a threshold is of one way to score: chexnet eval --crops=ten for both");
 	predictions_free(&judged);
 	predictions_free(&others);
 }

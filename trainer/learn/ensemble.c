@@ -91,6 +91,7 @@ static void describe(struct provenance *about, const struct predictions *members
 		keep_if_equal(about->policy, sizeof about->policy, x->policy, "several");
 		keep_if_equal(about->trained_on, sizeof about->trained_on, x->trained_on, "several");
 		keep_if_equal(about->source, sizeof about->source, x->source, "");
+		keep_if_equal(about->crops, sizeof about->crops, x->crops, "some members");
 		keep_if_equal(about->pos_weight, sizeof about->pos_weight, x->pos_weight, "some members");
 		keep_if_equal(about->split, sizeof about->split, x->split, "mixed");
 		about->leaky |= x->leaky;

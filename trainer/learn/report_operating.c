@@ -57,6 +57,9 @@ int report_check_thresholds(const struct report_input *in, struct error *e)
 
 	if (*ours && *theirs && strcmp(ours, theirs) != 0)
 		return fail(e, EXIT_DATA, "%s and %s come from different weights: thresholds are of one model", in->path, in->thresholds_path);
+	if (strcmp(in->predictions->about.crops, in->thresholds->about.crops) != 0) /* a mean over crops is less extreme than the middle alone */
+		return fail(e, EXIT_DATA, "%s and %s were not scored with the same --crops, and a threshold is of one way to score: chexnet eval --crops=%s for both",
+			    in->path, in->thresholds_path, *in->predictions->about.crops ? "ten" : "none");
 	return both_name_patients(in) ? check_patients(in, e) : check_images(in, e);
 }
 
