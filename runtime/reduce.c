@@ -101,16 +101,17 @@ static uint16_t f16_of_f32(float f)
 			r[i] = (RUNNING)OP(r[i], (RUNNING)WIDEN(e[i]));                                 \
 	}
 
-#define TYPE(NAME, ELEMENT, RUNNING, WIDEN, NARROW)          \
+/* SUMMED: of the same size as RUNNING */
+#define TYPE(NAME, ELEMENT, RUNNING, SUMMED, WIDEN, NARROW)  \
 	LOAD_STORE(NAME, ELEMENT, RUNNING, WIDEN, NARROW)    \
-	FOLD(NAME, ELEMENT, RUNNING, WIDEN, sum, PLUS)       \
+	FOLD(NAME, ELEMENT, SUMMED, WIDEN, sum, PLUS)        \
 	FOLD(NAME, ELEMENT, RUNNING, WIDEN, min, LESS)       \
 	FOLD(NAME, ELEMENT, RUNNING, WIDEN, max, MORE)
 
-TYPE(f32, float, float, SAME, SAME)
-TYPE(f64, double, double, SAME, SAME)
-TYPE(f16, uint16_t, float, f32_of_f16, f16_of_f32)
-TYPE(bf16, uint16_t, float, f32_of_bf16, bf16_of_f32)
+TYPE(f32, float, float, float, SAME, SAME)
+TYPE(f64, double, double, double, SAME, SAME)
+TYPE(f16, uint16_t, float, float, f32_of_f16, f16_of_f32)
+TYPE(bf16, uint16_t, float, float, f32_of_bf16, bf16_of_f32)
 
 /* bf16 that stays bf16 between ranks */
 #define PLUS_BF16(a, b) bf16_of_f32(f32_of_bf16(a) + f32_of_bf16(b))
@@ -130,10 +131,11 @@ static void load_thin(void *running, const void *element, size_t n)
 
 FOLD(thin, uint16_t, uint16_t, SAME, sum, PLUS_BF16)
 
-TYPE(i32, int32_t, int32_t, SAME, SAME)
-TYPE(i64, int64_t, int64_t, SAME, SAME)
-TYPE(u8, uint8_t, uint8_t, SAME, SAME)
-TYPE(u64, uint64_t, uint64_t, SAME, SAME)
+/* summed without a sign, as only that is defined to wrap around */
+TYPE(i32, int32_t, int32_t, uint32_t, SAME, SAME)
+TYPE(i64, int64_t, int64_t, uint64_t, SAME, SAME)
+TYPE(u8, uint8_t, uint8_t, uint8_t, SAME, SAME)
+TYPE(u64, uint64_t, uint64_t, uint64_t, SAME, SAME)
 
 #define ROW(TYPE, NAME, SIZE, RUNNING)                                             \
 	[TYPE] = {                                                                 \

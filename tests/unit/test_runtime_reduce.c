@@ -140,6 +140,19 @@ static void narrow_sums_are_rounded_after_every_rank(void **state)
 	assert_int_equal(mean, sum);
 }
 
+/* Also with a sanitizer, to which signed numbers that do so are an error. */
+static void sums_of_integers_wrap_around(void **state)
+{
+	int32_t most = INT32_MAX, small = 1, sum32;
+	int64_t least = INT64_MIN, minus = -1, sum64;
+	(void)state;
+	arithmetic(HVD_I32, HVD_SUM, 0)->load(&sum32, &most, 1);
+	arithmetic(HVD_I32, HVD_SUM, 0)->fold(&sum32, &small, 1);
+	arithmetic(HVD_I64, HVD_SUM, 0)->load(&sum64, &least, 1);
+	arithmetic(HVD_I64, HVD_SUM, 0)->fold(&sum64, &minus, 1);
+	assert_true(sum32 == INT32_MIN && sum64 == INT64_MAX);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -148,6 +161,7 @@ int main(void)
 		cmocka_unit_test(not_a_number_stays_one),
 		cmocka_unit_test(many_at_once_are_as_each_alone),
 		cmocka_unit_test(narrow_sums_are_rounded_after_every_rank),
+		cmocka_unit_test(sums_of_integers_wrap_around),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
