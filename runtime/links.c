@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #define STRANGERS_MAX 64
+#define RTO_MAX_MS 44 /* TCP_RTO_MAX_MS of newer headers */
 
 struct hello {
 	char magic[8];
@@ -192,6 +193,7 @@ static int advance(struct former *f, struct shake *s)
 	}
 	struct ucred who = { .pid = 0 }; /* not known of another node's */
 	setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int)); /* means nothing to a Unix socket */
+	setsockopt(s->fd, IPPROTO_TCP, RTO_MAX_MS, &f->l->again, sizeof f->l->again); /* nor to Linux before 6.15 */
 	getsockopt(s->fd, SOL_SOCKET, SO_PEERCRED, &who, &(socklen_t){ sizeof who });
 	fcntl(s->fd, F_SETOWN, who.pid); /* forgotten when that process ends, though a child of it has the socket, too: its number may then be another's */
 	pthread_mutex_lock(f->l->lock);

@@ -41,6 +41,7 @@ struct links {
 	unsigned scope;   /* interface index, for link-local IPv6 */
 	int listener[3];  /* Unix, IPv4, IPv6; -1: none */
 	int alarm;        /* readable: give up; -1: none */
+	int again;        /* milliseconds after which TCP tries again at the latest: each time it waits twice as long, and sleeps on when the network is back */
 	struct boot *boot; /* asked whether to give up; NULL: nobody is */
 	pthread_mutex_t *lock; /* held while a descriptor comes into being, goes or changes hands: a process that is forked then knows which it has */
 	struct link *link; /* [links] being formed, or not yet taken over by whoever asked for them */

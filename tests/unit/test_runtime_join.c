@@ -514,6 +514,45 @@ static void a_network_without_ipv4_will_do(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* ---- an outage ------------------------------------------------------------------------------------ */
+
+/* After it they need a moment's more than the network was away. */
+static void outlast(void *arg)
+{
+	struct hvd *h = join_within(6);
+	int64_t one = 1;
+	for (double until = now() + 8; one; usleep(20000)) {
+		if (meeting_rank == 0 && !meeting->note[0]++)
+			must(!system("ip link set lo down && (sleep 4.5; ip link set lo up) &"));
+		one = now() < until;
+		works(h, hvd_allreduce(h, &one, &one, 1, HVD_I64, HVD_MIN));
+	}
+	(void)arg;
+	works(h, hvd_close(h));
+}
+
+static void a_network_that_is_away_for_less_than_the_deadline_costs_no_rank(void **state)
+{
+	(void)state;
+	int tcp = socket(AF_INET, SOCK_STREAM, 0), known = !setsockopt(tcp, IPPROTO_TCP, 44 /* TCP_RTO_MAX_MS */, &(int){ 1000 }, sizeof(int));
+	close(tcp);
+	if (!known)
+		skip_because("Linux before 6.15 cannot be told when to try again");
+	pid_t pid = fork();
+	if (!pid) {
+		if ((unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET)) || system("ip link set lo up"))
+			_exit(77);
+		int status[RANKS_MAX];
+		spawn_ranks("ab", outlast, NULL, status);
+		_exit(status[0] || status[1]);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip_because("no network namespace to be had here");
+	assert_int_equal(status, 0);
+}
+
 /* ---- another build --------------------------------------------------------------------------------- */
 
 static int lookup_of_before(struct boot *b, void *card, size_t bytes, double until, char *why)
@@ -599,6 +638,7 @@ int main(void)
 		cmocka_unit_test(closed_standard_files_lead_nowhere),
 		cmocka_unit_test(where_there_is_ipv4_all_links_use_it),
 		cmocka_unit_test(a_network_without_ipv4_will_do),
+		cmocka_unit_test(a_network_that_is_away_for_less_than_the_deadline_costs_no_rank),
 		cmocka_unit_test(who_gave_up_for_another_rank_is_not_called_out_of_reach),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
