@@ -342,7 +342,7 @@ static int run(int argc, char **argv)
 	if (rc == 0)
 		rc = check(&conf, &e);
 	if (rc != 0)
-		return rc < 0 ? world_refuse("bench", &e) : EXIT_DONE;
+		return rc < 0 ? world_refuse("bench", model_on_cpu(conf.engine.engine), &e) : EXIT_DONE;
 	if ((conf.intervals || conf.plan) && threads_check(0, &e) < 0) /* the others have a world, which looks */
 		return report_error(&command_bench, &e);
 	return conf.intervals ? time_intervals(&conf) : conf.plan ? plan(&conf) : bench(&conf, &e);

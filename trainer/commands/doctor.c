@@ -453,7 +453,7 @@ static int run(int argc, char **argv)
 	int rc = options_parse(&command_doctor, argc, argv, &conf, NULL, &e);
 
 	if (rc != 0)
-		return rc < 0 ? world_refuse("doctor", &e) : EXIT_DONE;
+		return rc < 0 ? world_refuse("doctor", model_on_cpu(conf.engine.engine), &e) : EXIT_DONE;
 	return doctor(&conf, &e);
 }
 

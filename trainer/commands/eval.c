@@ -309,7 +309,7 @@ static int run(int argc, char **argv)
 	if (rc == 0)
 		rc = check_weights(conf.weights, conf.weights_typed, &e);
 	if (rc != 0)
-		return rc < 0 ? world_refuse("eval", &e) : EXIT_DONE;
+		return rc < 0 ? world_refuse("eval", model_on_cpu(conf.engine.engine), &e) : EXIT_DONE;
 	return eval(&conf, &e);
 }
 

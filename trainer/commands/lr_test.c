@@ -162,7 +162,7 @@ static int run(int argc, char **argv)
 	int rc = train_read_options(&command_lr_test, argc, argv, &l.conf, command, sizeof command, &e);
 
 	if (rc != 0)
-		return rc < 0 ? world_refuse("lr-test", &e) : EXIT_DONE;
+		return rc < 0 ? world_refuse("lr-test", model_on_cpu(l.conf.engine.engine), &e) : EXIT_DONE;
 	train_catch_signals();
 	if (world_open(&l.world, "lr-test", model_on_cpu(l.conf.engine.engine), &e) < 0)
 		return world_end(&l.world, &e);

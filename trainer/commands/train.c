@@ -172,7 +172,7 @@ static int run(int argc, char **argv)
 	if (rc == 0 && conf.resume && strcmp(conf.resume, "auto") == 0 && !conf.output)
 		rc = fail(&e, EXIT_USAGE, "--resume=auto looks in --output=DIR, which is not given");
 	if (rc != 0)
-		return rc < 0 ? world_refuse("train", &e) : EXIT_DONE;
+		return rc < 0 ? world_refuse("train", model_on_cpu(conf.engine.engine), &e) : EXIT_DONE;
 	train_catch_signals();
 	if (world_open(&world, "train", model_on_cpu(conf.engine.engine), &e) < 0)
 		return world_end(&world, &e);

@@ -367,19 +367,12 @@ int world_end(const struct world *w, const struct error *e)
 	return e->code;
 }
 
-int world_refuse(const char *command, struct error *e)
+int world_refuse(const char *command, int on_cpu, struct error *e)
 {
 	struct world w;
-	struct error lonely = { 0 };
 
-	if (world_open(&w, command, 0, &lonely) < 0) {
-		fprintf(stderr, "chexnet %s: %s\n", command, e->text);
-		let_line_travel();
-		return e->code;
-	}
-	world_agree(&w, e);
-	world_close(&w);
-	return e->code;
+	world_open(&w, command, on_cpu, e); /* fails, and the ranks without an error hear of it where all first agree */
+	return world_end(&w, e);
 }
 
 int world_same(struct world *w, uint64_t value, const char *what, const char *cure, struct error *e)

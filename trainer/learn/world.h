@@ -62,9 +62,9 @@ int world_recover(struct world *w, char lost[512], struct error *e);
 /* Prints an error that no world_agree() has printed, and returns its exit code. */
 int world_end(const struct world *w, const struct error *e);
 
-/* For an error that every rank has before there is a world, like an unknown option: one line, not one a rank. Returns the
- * exit code. */
-int world_refuse(const char *command, struct error *e);
+/* For an error before there is a world, like an unknown option: one line where every rank has it, not one a rank; where some have, the others
+ * end with them. on_cpu: as far as the options were read. Returns the exit code. */
+int world_refuse(const char *command, int on_cpu, struct error *e);
 
 /* Collective: 0 when `value` is the same on all ranks, else an error on all: "WHAT differs between ranks: CURE". */
 int world_same(struct world *w, uint64_t value, const char *what, const char *cure, struct error *e);
