@@ -77,6 +77,12 @@ static void the_order_of_old_checkpoints_stays(void **state)
 	static const uint64_t first[] = { 56820, 99492, 72175, 57169, 2070, 13934, 109722, 65579 };
 	for (uint64_t p = 0; p < sizeof first / sizeof first[0]; p++)
 		assert_int_equal(order_sample(1, 112120, p), first[p]);
+	/* an eighth epoch, and a number of samples whose bits are even */
+	static const uint64_t eighth[] = { 111875, 49387, 75601, 65164, 82787 }, fourth[] = { 22, 446, 684, 909, 456 };
+	for (uint64_t p = 0; p < sizeof eighth / sizeof eighth[0]; p++) {
+		assert_int_equal(order_sample(1, 112120, 7 * 112120 + p), eighth[p]);
+		assert_int_equal(order_sample(1, 1000, 3 * 1000 + p), fourth[p]);
+	}
 	struct augment a = order_augment(1, 2, 3, 33);
 	assert_int_equal(a.x, 7);
 	assert_int_equal(a.y, 1);
@@ -100,9 +106,12 @@ static void windows_cover_their_range_evenly(void **state)
 		assert_in_range(y[i], 800, 1200);
 	}
 	assert_in_range(flips, DRAWS / 2 - 550, DRAWS / 2 + 550);
-	struct augment none = order_augment(9, 4, 1, 1);
-	assert_int_equal(none.x, 0);
-	assert_int_equal(none.y, 0);
+	for (uint64_t sample = 0; sample < 8; sample++)
+		for (int range = -1; range <= 1; range++) { /* no room to move in */
+			struct augment none = order_augment(9, 4, sample, range);
+			assert_int_equal(none.x, 0);
+			assert_int_equal(none.y, 0);
+		}
 }
 
 static void a_step_is_the_same_set_for_any_split_over_ranks(void **state)
