@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * hvd-map: what the plugin would do on this machine, or on one described in a file. The same code, without Slurm. */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -276,19 +278,37 @@ static bool may_write(const char *path)
 
 static void write_svg(const char *path, const struct node *node, const struct request *r, const struct plan *plan)
 {
-	char line[512];
+	char line[512], at[PATH_MAX], beside[PATH_MAX + 8], *real = NULL;
+	struct stat old, out;
+	bool there = !stat(path, &old);
 
+	/* opened by its name once more it would begin where the table does */
+	if (there && !fstat(STDOUT_FILENO, &out) && old.st_dev == out.st_dev && old.st_ino == out.st_ino) {
+		draw_svg(stdout, node, r, plan);
+		return;
+	}
 	if (!may_write(path)) {
 		snprintf(line, sizeof line, "%.400s is there and no SVG: name another file, or remove it first", path);
 		die(EXIT_USAGE, line);
 	}
 	signal(SIGXFSZ, SIG_IGN);
-	FILE *f = fopen(path, "w");
+	if (there && S_ISREG(old.st_mode) && old.st_size)
+		real = realpath(path, at);
+	snprintf(beside, sizeof beside, "%s.XXXXXX", real ? real : ""); /* until it is whole the old one stays */
+	int fd = real ? mkstemp(beside) : -1;
+	if (fd < 0 && !(real && errno == ENOSPC)) { /* nothing may be made beside it */
+		real = NULL;
+		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+	}
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
 	if (f)
 		draw_svg(f, node, r, plan);
-	bool bad = !f || fflush(f) || ferror(f); /* a flush on the way may have failed and the last one not */
-	if ((f && fclose(f)) || bad) {
+	bool bad = !f || fflush(f) || ferror(f) || /* a flush on the way may have failed and the last one not */
+		   (real && fchmod(fd, old.st_mode & 0777) && errno != EPERM);
+	if ((f && fclose(f)) || bad || (real && rename(beside, real))) {
 		snprintf(line, sizeof line, "%.400s: cannot be written: %s", path, strerror(errno));
+		if (real)
+			unlink(beside);
 		die(EXIT_FAILURE, line);
 	}
 }

@@ -157,7 +157,22 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	"$TOP/contrib/cluster/make_inventory" "$SCRATCH/lone" >/dev/null
 	"$BUILD/hvd-map" --topology "$SCRATCH/lone/topology.xml" --svg "$SCRATCH/lone/node.svg" >/dev/null
 	grep -q '>socket 0: 1 core, ' "$SCRATCH/lone/node.svg"
+	# the old picture stays until the new one is whole, and so does a link to it
+	ln -s node.svg "$SCRATCH/link.svg"
+	cp "$SCRATCH/node.svg" "$SCRATCH/old.svg"
+	run bash -c 'ulimit -f 1; exec "$@"' - "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/proc" --tasks 2 --svg "$SCRATCH/link.svg"
+	[ "$status" -eq 1 ]
+	[[ $output == *"link.svg: cannot be written: File too large"* ]]
+	cmp "$SCRATCH/node.svg" "$SCRATCH/old.svg"
+	map --tasks 2 --svg "$SCRATCH/link.svg" >/dev/null
+	[ -L "$SCRATCH/link.svg" ]
+	[ "$(grep -c 'task [0-9]: GPU' "$SCRATCH/node.svg")" -eq 2 ]
+	[ "$(cd "$SCRATCH" && echo *.svg*)" = "link.svg node.svg old.svg" ]
+	# with the table on standard output, behind it
+	map >"$SCRATCH/table"
 	map --svg "$SCRATCH/node.svg" >/dev/null
+	map --svg /dev/stdout >"$SCRATCH/both"
+	cmp "$SCRATCH/both" <(cat "$SCRATCH/table" "$SCRATCH/node.svg")
 	echo precious >"$SCRATCH/thesis"
 	run map --svg "$SCRATCH/thesis"
 	[ "$status" -eq 64 ]
