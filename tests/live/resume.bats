@@ -386,6 +386,14 @@ load trained
 	[ -s awake/best.safetensors ]
 	mv best.kept asleep/best.safetensors
 	chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output asleep --resume auto >/dev/null
+	# nor are those that a checkpoint to come was to name, or those of a training that judged nothing so far, another's
+	for name in best.safetensors.new best.safetensors; do
+		rm -rf unjudged
+		run -75 chexnet train --data set "${SMALL[@]}" --steps 5000 --max-seconds 0.001 --output unjudged
+		(cd unjudged && python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' $name)
+		refuses 70 "unjudged/$name: cannot be read" chexnet train --data set "${SMALL[@]}" --steps 5000 --output unjudged --resume auto
+		[ -S unjudged/$name ]
+	done
 }
 
 @test "a start that is refused leaves nothing behind, and what a run left as it was" {

@@ -375,10 +375,11 @@ static int find_best(struct train *t, const char *path, struct checkpoint_notes 
 	if (notes->best_step == 0)
 		return 0;
 	snprintf(best, sizeof best, "%s/best.safetensors.new", t->output);
-	if (checkpoint_holds_best(best, notes, &why) == 1)
-		return 0;
-	snprintf(best, sizeof best, "%s/best.safetensors", t->output);
 	held = checkpoint_holds_best(best, notes, &why);
+	if (!held) {
+		snprintf(best, sizeof best, "%s/best.safetensors", t->output);
+		held = checkpoint_holds_best(best, notes, &why);
+	}
 	if (held)
 		return held < 0 ? fail(e, EXIT_INTERNAL, "%s: where it stays so, remove or move it to go on without", why.text) : 0;
 	if (slash)
@@ -397,7 +398,6 @@ static int find_best(struct train *t, const char *path, struct checkpoint_notes 
 int train_begin_output(struct train *t, struct error *e)
 {
 	char best[4200];
-	struct error unread = { 0 };
 	struct checkpoint_left left = { 0 };
 
 	snprintf(best, sizeof best, "%s/best.safetensors.new", t->output);
@@ -405,7 +405,7 @@ int train_begin_output(struct train *t, struct error *e)
 		parent_sync(best, e);
 	free(t->best);
 	t->best = NULL;
-	if (!e->code && checkpoint_holds_best(best, &t->at, &unread) != 1)
+	if (!e->code && checkpoint_holds_best(best, &t->at, e) == 0)
 		unlink(best); /* of a training that was killed before a checkpoint named it */
 	if (!e->code && !train_leaves_later(t)) {
 		left.best = checkpoint_take_over_best(t->output, &t->at, e);

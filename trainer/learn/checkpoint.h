@@ -105,7 +105,8 @@ int checkpoint_holds_best(const char *path, const struct checkpoint_notes *at, s
 int checkpoint_find_best(char path[FILE_PATH], const char *directory, const struct checkpoint_notes *at, struct error *e);
 /* New best weights are DIR/best.safetensors.new until there is a checkpoint that names them: then they take their place. */
 int checkpoint_take_best(const char *directory, const struct checkpoint_notes *at, struct error *e);
-/* The same where DIR/best.safetensors may be another course's, which then is called .abandoned. Whether it was. */
+/* The same where DIR/best.safetensors may be another course's, which then is called .abandoned. Whether it was: one that
+ * cannot be read just now is not, and is an error. */
 int checkpoint_take_over_best(const char *directory, const struct checkpoint_notes *at, struct error *e);
 /* The first checkpoint of a training that went back to step `after`, where DIR holds later ones, is written as DIR/checkpoint-STEP.safetensors.new-AFTER. */
 int checkpoint_new_path(char path[FILE_PATH], const char *directory, uint64_t step, uint64_t after, struct error *e);

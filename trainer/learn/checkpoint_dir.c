@@ -193,10 +193,9 @@ int checkpoint_take_best(const char *directory, const struct checkpoint_notes *a
 int checkpoint_take_over_best(const char *directory, const struct checkpoint_notes *at, struct error *e)
 {
 	char best[FILE_PATH];
-	struct error unread = { 0 };
 	int left = 0;
 
-	if (path_join(best, e, "%s/best.safetensors", directory) == 0 && checkpoint_holds_best(best, at, &unread) != 1 && access(best, F_OK) == 0)
+	if (path_join(best, e, "%s/best.safetensors", directory) == 0 && checkpoint_holds_best(best, at, e) == 0 && access(best, F_OK) == 0)
 		left = set_aside(best, e) == 0;
 	if (!e->code)
 		checkpoint_take_best(directory, at, e);
