@@ -12,6 +12,7 @@ enum kind {
 	WORD,   /* key alone; the field becomes .value */
 	CHOICE, /* key=one of .words; the field becomes its index */
 	NUMBER, /* key=decimal in .low … .high */
+	SECONDS, /* the same, which may have a fraction; the field is its text */
 	TEXT,   /* key=anything printable without a comma, up to .high - 1 bytes */
 };
 
@@ -32,7 +33,7 @@ static const struct row rows[] = {
 	{ SCOPE_HVD, "on", WORD, AT(off), 0, NULL, 0, 0, "without any key: for SLURM_HVD=on, and where the batch script gave some" },
 	{ SCOPE_HVD, "off", WORD, AT(off), 1, NULL, 0, 0, "switch off an --hvd that the batch script or the environment gave" },
 	{ SCOPE_HVD, "on_death", CHOICE, AT(on_death), 0, "abort|continue", 0, 0, "when a rank dies: end the job (default), or go on with the others" },
-	{ SCOPE_HVD, "deadline", NUMBER, AT(deadline), 0, NULL, 1, 86400, "seconds without a sign of life after which a rank counts as dead (60)" },
+	{ SCOPE_HVD, "deadline", SECONDS, AT(deadline), 0, NULL, 1, 86400, "seconds without a sign of life after which a rank counts as dead (60)" },
 	{ SCOPE_HVD, "backend", CHOICE, AT(backend), 0, "auto|nccl|cpu", 0, 0, "what carries the collectives; auto (default): NCCL where every rank can use a GPU, the CPU where none can" },
 	{ SCOPE_HVD, "trace", TEXT, AT(trace), 0, NULL, 0, 1024, "directory for the ranks' traces" },
 	{ SCOPE_HVD, "iface", TEXT, AT(iface), 0, NULL, 0, 64, "network interface of the control connections (the first that is up)" },
@@ -165,6 +166,22 @@ static bool parse_number(const char *text, int low, int high, int *out)
 	return *out >= low && *out <= high;
 }
 
+/* As HVD_DEADLINE has them for libhvd, without an exponent. */
+static bool parse_seconds(const char *text, int low, int high, char out[SECONDS_TEXT])
+{
+	char whole[SECONDS_TEXT];
+	size_t n = strspn(text, "0123456789"), digits = text[n] == '.' ? strspn(text + n + 1, "0123456789") : 0;
+	int number;
+
+	if (strlen(text) >= SECONDS_TEXT || text[digits ? n + 1 + digits : n])
+		return false;
+	snprintf(whole, sizeof whole, "%.*s", (int)n, text);
+	if (!parse_number(whole, low, high, &number) || (digits && number == high && strspn(text + n + 1, "0") < digits))
+		return false;
+	strcpy(out, text);
+	return true;
+}
+
 static bool is_plain(const char *text)
 {
 	for (; *text; text++)
@@ -211,7 +228,8 @@ static int set_value(struct options *o, const struct row *row, const char *name,
 		snprintf(error, size, "%s: %s=%.64s: %s expected", name, row->key, value ? value : "", row->words);
 		return -1;
 	case NUMBER:
-		if (value && parse_number(value, row->low, row->high, number_at(o, row)))
+	case SECONDS:
+		if (value && (row->kind == NUMBER ? parse_number(value, row->low, row->high, number_at(o, row)) : parse_seconds(value, row->low, row->high, text_at(o, row))))
 			return 0;
 		snprintf(error, size, "%s: %s=%.64s: a number from %d to %d expected", name, row->key, value ? value : "", row->low, row->high);
 		return -1;
@@ -293,7 +311,7 @@ static void print_value(const struct options *o, const struct row *row, char *bu
 		choice_word(row->words, *number_at(o, row) - row->value, buf, size);
 	else if (row->kind == NUMBER)
 		snprintf(buf, size, "%d", *number_at(o, row));
-	else if (row->kind == TEXT)
+	else if (row->kind == TEXT || row->kind == SECONDS)
 		snprintf(buf, size, "%s", text_at(o, row));
 	else
 		buf[0] = '\0';
@@ -341,7 +359,7 @@ void options_describe(int scopes, void (*line)(const char *text, void *data), vo
 		if (rows[r].kind == WORD)
 			snprintf(word, sizeof word, "%s", rows[r].key);
 		else
-			snprintf(word, sizeof word, "%s=%s", rows[r].key, rows[r].kind == CHOICE ? rows[r].words : rows[r].kind == NUMBER ? "N" : "NAME");
+			snprintf(word, sizeof word, "%s=%s", rows[r].key, rows[r].kind == CHOICE ? rows[r].words : rows[r].kind == TEXT ? "NAME" : "N");
 		snprintf(text, sizeof text, "  %-24s %s", word, rows[r].help);
 		line(text, data);
 	}

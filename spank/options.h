@@ -21,11 +21,13 @@ enum on_death { DEATH_ABORT, DEATH_CONTINUE };
 enum ids { IDS_UUID, IDS_INDEX };
 enum enable { ENABLE_OPTION, ENABLE_ALWAYS, ENABLE_NEVER };
 
+enum { SECONDS_TEXT = 16 };
+
 struct options {
 	/* --hvd */
 	int off;       /* 0 or 1: switches an inherited --hvd off */
 	int on_death;  /* enum on_death */
-	int deadline;  /* seconds */
+	char deadline[SECONDS_TEXT]; /* "2.5" */
 	int backend;   /* index into auto, nccl, cpu */
 	char trace[1024];
 	char iface[64];

@@ -744,8 +744,8 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 	run srun --gpus=2 --hvd=deadline=5 --hvd-bind=ids=uuid bash -c 'echo "$CUDA_VISIBLE_DEVICES $HVD_DEADLINE"'
 	[ "$(grep -c '^GPU-.* 5$' <<<"$output")" -eq 2 ]
 	# the user's own variable holds before the site's word, and the command line before both
-	run in_cluster env HVD_DEADLINE=7 srun -Q --export=NONE --gpus=2 --hvd /bin/bash -c 'echo "$CUDA_VISIBLE_DEVICES $HVD_DEADLINE"'
-	[ "$(sort <<<"$output")" = $'0 7\n1 7' ]
+	run in_cluster env HVD_DEADLINE=2.5 srun -Q --export=NONE --gpus=2 --hvd /bin/bash -c 'echo "$CUDA_VISIBLE_DEVICES $HVD_DEADLINE"'
+	[ "$(sort <<<"$output")" = $'0 2.5\n1 2.5' ]
 	run in_cluster env HVD_DEADLINE=7 srun -Q --gpus=1 --hvd=deadline=5 bash -c 'echo "$HVD_DEADLINE"'
 	[ "$output" = 5 ]
 	run in_cluster env HVD_DEADLINE=soon srun -Q --gpus=1 --hvd true

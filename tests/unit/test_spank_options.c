@@ -26,10 +26,10 @@ static void rejects(int scopes, const char *text, const char *line)
 
 static void every_key_of_hvd(void **state)
 {
-	struct options o = parsed(SCOPE_HVD, "on_death=continue,deadline=12,backend=cpu,trace=/scratch/t,iface=ib0");
+	struct options o = parsed(SCOPE_HVD, "on_death=continue,deadline=12.5,backend=cpu,trace=/scratch/t,iface=ib0");
 	(void)state;
 	assert_int_equal(o.on_death, DEATH_CONTINUE);
-	assert_int_equal(o.deadline, 12);
+	assert_string_equal(o.deadline, "12.5");
 	assert_int_equal(o.backend, 2);
 	assert_string_equal(o.trace, "/scratch/t");
 	assert_string_equal(o.iface, "ib0");
@@ -79,6 +79,11 @@ static void errors_name_key_and_cure(void **state)
 	rejects(SCOPE_HVD, "on_death", "--hvd: on_death=: abort|continue expected");
 	rejects(SCOPE_HVD, "deadline=0", "--hvd: deadline=0: a number from 1 to 86400 expected");
 	rejects(SCOPE_HVD, "deadline=1e3", "--hvd: deadline=1e3: a number from 1 to 86400 expected");
+	rejects(SCOPE_HVD, "deadline=0.9", "--hvd: deadline=0.9: a number from 1 to 86400 expected");
+	rejects(SCOPE_HVD, "deadline=2.", "--hvd: deadline=2.: a number from 1 to 86400 expected");
+	rejects(SCOPE_HVD, "deadline=2.5.1", "--hvd: deadline=2.5.1: a number from 1 to 86400 expected");
+	rejects(SCOPE_HVD, "deadline=86400.01", "--hvd: deadline=86400.01: a number from 1 to 86400 expected");
+	rejects(SCOPE_HVD, "deadline=2.00000000000001", "--hvd: deadline=2.00000000000001: a number from 1 to 86400 expected");
 	rejects(SCOPE_HVD, "deadline=-1", "--hvd: deadline=-1: a number from 1 to 86400 expected");
 	rejects(SCOPE_HVD, "deadline=99999999999999999999", "--hvd: deadline=99999999999999999999: a number from 1 to 86400 expected");
 	rejects(SCOPE_HVD, "off=1", "--hvd: off takes no value");
@@ -137,10 +142,10 @@ static void collect(const char *name, const char *value, void *data)
 static void given_keys_travel_to_tasks(void **state)
 {
 	char text[1024] = "";
-	struct options o = parsed(SCOPE_HVD | SCOPE_BIND, "iface=ib0,deadline=9,on_death=continue,numa,trace=/t,backend=cpu");
+	struct options o = parsed(SCOPE_HVD | SCOPE_BIND, "iface=ib0,deadline=9.25,on_death=continue,numa,trace=/t,backend=cpu");
 	(void)state;
 	options_export(&o, collect, text);
-	assert_string_equal(text, "HVD_ON_DEATH=continue;HVD_DEADLINE=9;HVD_BACKEND=cpu;HVD_TRACE=/t;HVD_IFACE=ib0;");
+	assert_string_equal(text, "HVD_ON_DEATH=continue;HVD_DEADLINE=9.25;HVD_BACKEND=cpu;HVD_TRACE=/t;HVD_IFACE=ib0;");
 	text[0] = '\0';
 	o = options_default();
 	options_export(&o, collect, text);
@@ -157,7 +162,7 @@ static void arguments_of_plugstack_conf(void **state)
 	(void)state;
 
 	assert_int_equal(site_parse(&site, 8, good, error, sizeof error), 0);
-	assert_int_equal(site.defaults.deadline, 60);
+	assert_string_equal(site.defaults.deadline, "60");
 	assert_int_equal(site.defaults.policy, POLICY_NUMA);
 	assert_int_equal(site.enable, ENABLE_ALWAYS);
 	assert_int_equal(site.aliases, 0);
