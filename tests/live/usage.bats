@@ -95,3 +95,16 @@ load trained
 	[ ! -e idle ]
 	[ ! -e --no-augment ]
 }
+
+@test "processes that torchrun or an mpirun without PMIx started are told that each does the whole work" {
+	for variables in "RANK=0 WORLD_SIZE=4" "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4" "PMI_RANK=0 PMI_SIZE=4"; do
+		# shellcheck disable=SC2086 # words
+		env $variables chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 2>words >/dev/null
+		[ "$(grep -c "^chexnet eval: warning: [A-Z_]*SIZE=4, but nothing joins these processes: .*srun --mpi=pmix" words)" -eq 1 ]
+	done
+	for variables in "RANK=1 WORLD_SIZE=4" "RANK=0 WORLD_SIZE=1" "WORLD_SIZE=4"; do # the first says it for all; one alone; of a batch script
+		# shellcheck disable=SC2086 # words
+		env $variables chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 2>words >/dev/null
+		[ "$(grep -c warning words)" -eq 0 ]
+	done
+}

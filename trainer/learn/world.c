@@ -210,6 +210,23 @@ void world_print_places(const struct world *w, int threads, FILE *out)
 
 /* ---- the world --------------------------------------------------------------------------------------- */
 
+/* torchrun, or an mpirun without PMIx, starts processes that would all do the whole work and seem to do it together. */
+static void tell_lonely(const struct world *w)
+{
+	static const char *const starters[][2] = { { "RANK", "WORLD_SIZE" }, { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" }, { "PMI_RANK", "PMI_SIZE" } };
+
+	for (size_t i = 0; w->at->size == 1 && i < sizeof starters / sizeof starters[0]; i++) {
+		const char *rank = getenv(starters[i][0]), *size = getenv(starters[i][1]);
+
+		if (!rank || !size || atoi(size) < 2)
+			continue;
+		if (strcmp(rank, "0") == 0) /* one line for all of them */
+			fprintf(stderr, "chexnet %s: warning: %s=%s, but nothing joins these processes: each does the whole work alone. Start them with `srun --hvd` or `srun --mpi=pmix`\n",
+				w->command, starters[i][1], size);
+		return;
+	}
+}
+
 int world_open(struct world *w, const char *command, int on_cpu, struct error *e)
 {
 	struct hvd_conf conf;
@@ -240,6 +257,7 @@ int world_open(struct world *w, const char *command, int on_cpu, struct error *e
 		world_close(w);
 		return -e->code;
 	}
+	tell_lonely(w);
 	return 0;
 }
 
