@@ -250,7 +250,7 @@ static int unreachable(const struct former *f, const struct link *k, int error)
 	bool lack = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS; /* on this side */
 	return refuse(f->why, lack ? HVD_ESYS : HVD_EBOOT, "rank %d on %s cannot reach rank %d on %s at %s%s%.0d: %s%s", f->l->rank, f->l->card.host, k->rank, c->host,
 		      text, local ? "" : " port ", local ? 0 : ntohs(v4 ? c->v4.sin_port : c->v6.sin6_port), strerror(error),
-		      local || lack ? "" : " (a firewall between the nodes, or a wrong HVD_IFACE?)");
+		      error == EMFILE ? " (ulimit -n)" : local || lack ? "" : " (a firewall between the nodes, or a wrong HVD_IFACE?)");
 }
 
 /* Starts or starts again an outgoing connection. */
