@@ -152,7 +152,7 @@ command_line() {
 main() {
 	local mode=${1:-} want=${2:-check} answer
 	case $mode in --list | --install) ;; -h | --help) usage 0 ;; *) usage 64 >&2 ;; esac
-	case $want in build | demo | check) ;; *) usage 64 >&2 ;; esac
+	case $want$# in build[12] | demo[12] | check[12]) ;; *) usage 64 >&2 ;; esac
 	INSTALLER=
 	for answer in apt-get dnf yum; do
 		if [ -z "$INSTALLER" ] && command -v $answer >/dev/null; then INSTALLER=$answer; fi

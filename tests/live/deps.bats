@@ -192,6 +192,7 @@ setup_file() {
 @test "wrong usage: exit status 64" {
 	run -64 "$TOP/contrib/deps.sh"
 	run -64 "$TOP/contrib/deps.sh" --install everything
+	run -64 "$TOP/contrib/deps.sh" --list build demo
 }
 
 @test "tests/run runs nothing where a name is no test's, and says which" {
