@@ -113,6 +113,10 @@ nothing_left() {
 		run -64 hvd_cluster crash "$name"
 		[[ $output == "hvd-cluster: no node $name: there are n1 to n2"* ]]
 	done
+	run -64 hvd_cluster crash 1 2
+	[[ $output == "hvd-cluster: crash: what is 2?"* ]]
+	run -1 hvd_cluster boot 1
+	[ "$output" = "hvd-cluster: node 1 is running" ]
 	hvd_cluster boot 2
 	wait_for 20 nodes_are_idle 2
 	run -0 in_cluster srun -Q -w n2 -N1 hostname
