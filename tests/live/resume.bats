@@ -48,12 +48,13 @@ load trained
 	run chexnet train --data set "${SMALL[@]}" --steps 4 --output changed --max-seconds 1e-6
 	[ "$status" -eq 75 ]
 	[[ $output == *"all saved: the same command with --output=changed --resume=auto goes on"* ]]
-	run chexnet train --data set "${SMALL[@]}" --steps 6 --output changed --resume auto --learning-rate 2e-3 --pos-weight balanced --augment
+	run chexnet train --data set "${SMALL[@]}" --steps 6 --output changed --resume auto --learning-rate 2e-3 --pos-weight balanced --augment --weights run1/model.safetensors
 	[ "$status" -eq 0 ]
 	for line in "--augment was no and is yes now" "--steps was 4 and is 6 now" "--learning-rate was 0.0001 and is 0.002 now" "--pos-weight was none and is balanced now"; do
 		grep -qx -- "$line" <<<"$output"
 	done
 	[ "$(grep -c ' was .* and is .* now' <<<"$output")" -eq 4 ]
+	grep -qx "the weights are those of the checkpoint, not --weights=run1/model.safetensors, which counts where there is none" <<<"$output"
 }
 
 @test "a training that is over is judged once more with the options of then, and with no others" {

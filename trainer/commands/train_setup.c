@@ -355,6 +355,8 @@ static void say_resumed(struct train *t, const struct checkpoint_notes *then)
 
 	log_say(&t->log, "resumes at step %llu, position %llu, seed %llu", (unsigned long long)t->at.step, (unsigned long long)t->at.position,
 		(unsigned long long)t->at.seed);
+	if (conf->weights)
+		log_say(&t->log, "the weights are those of the checkpoint, not --weights=%s, which counts where there is none", conf->weights);
 	if (t->at.seed != conf->seed && conf->seed_typed)
 		log_say(&t->log, "the seed stays that of the checkpoint, not --seed=%llu", (unsigned long long)conf->seed);
 	if (conf->network.image_size && conf->network.image_size != t->network.image_size)
