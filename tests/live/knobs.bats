@@ -342,7 +342,7 @@ assert row["untrained"] == ["Mass", "Hernia"] and [k for k, v in row["probabilit
 		cat "$SCRATCH/both.out"
 		grep -q '^mean AUROC of the ensemble: 0.* (12 of 14 findings)$' "$SCRATCH/both.out"
 		grep -qx "mean AUROC of member $masked: $mean" "$SCRATCH/both.out"
-		grep -qx 'not judged, because not all members have labels: Mass, Hernia' "$SCRATCH/both.out"
+		grep -qx 'not judged, because not all members have labels: Mass, Hernia; OUT averages what all of them say of these, learnt or not' "$SCRATCH/both.out"
 		[ "$(grep -cE '^(Mass|Hernia) +0( +n/a){5}$' "$SCRATCH/both.out")" -eq 2 ] # nor are the models apart where one has no answer
 	done
 	# the weights know their data again: a mask does not make them other data

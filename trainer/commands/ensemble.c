@@ -62,7 +62,7 @@ static void say_what_is_not_judged(const struct members *m, const struct predict
 		if (lacks_a_member(m, out, f))
 			printf("%s%s", n++ ? ", " : "not judged, because not all members have labels: ", finding_names[f]);
 	if (n)
-		putchar('\n');
+		puts("; OUT averages what all of them say of these, learnt or not");
 }
 
 static int judge(struct auroc_table *t, const struct predictions *out, struct error *e)
