@@ -50,8 +50,11 @@ nothing_left() {
 
 @test "where the current directory is /tmp, a line says that /tmp inside is another" {
 	cd /tmp
-	run -0 other run --plugin none touch "$BATS_TEST_NUMBER.probe"
-	[ "$output" = "hvd-cluster: /tmp inside is not this one: every node has its own, which goes with the cluster" ]
+	for words in "other run --plugin none" "hvd_cluster exec" "hvd_cluster node 1"; do
+		# shellcheck disable=SC2086 # words
+		run -0 $words touch "$BATS_TEST_NUMBER.probe"
+		[ "$output" = "hvd-cluster: /tmp inside is not this one: every node has its own, which goes with the cluster" ]
+	done
 	[ ! -e "$BATS_TEST_NUMBER.probe" ]
 }
 
