@@ -33,6 +33,12 @@ teardown() { cluster_logs; }
 	[[ $output == *"PROBLEM  GPU        ranks 0 and 1 on n1 both have GPU GPU-1: one process per GPU"* ]]
 	[[ $output == *"warning  CPUs       ranks 0 and 1 on n1 may both run on CPU "*": srun --hvd --hvd-bind=gpu gives each its own"* ]]
 	[[ $output == *"1 problem, "* ]]
+	# which the CPU does not need, and so one rank may have one and the other none
+	# shellcheck disable=SC2016
+	run in_cluster srun -Q -O --mpi=pmix -N1 -n3 --cpu-bind=none bash -c '[ "$SLURM_PROCID" = 0 ] || export CUDA_VISIBLE_DEVICES=GPU-1; exec "$0" doctor --engine cpu' "$BUILD/chexnet"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"ok       GPU        none is used, as --engine says that the CPU computes"* && $output == *"0 problems, "* ]]
 	# of several GPUs a rank computes on the first
 	# shellcheck disable=SC2016
 	run in_cluster srun -Q -O --mpi=pmix -N1 -n2 --cpu-bind=none bash -c 'lists=(GPU-1,GPU-2 GPU-1); CUDA_VISIBLE_DEVICES=${lists[SLURM_PROCID]} exec "$0" doctor' "$BUILD/chexnet"

@@ -144,7 +144,7 @@ static void check_pair(struct doctor *d, int a, int b, struct sharing *sharing)
 
 	if (strcmp(p->host, q->host) != 0)
 		return;
-	if (first && first == (int)strcspn(q->gpu, ",") && strncmp(p->gpu, q->gpu, (size_t)first) == 0)
+	if (first && !model_on_cpu(d->conf->engine.engine) && first == (int)strcspn(q->gpu, ",") && strncmp(p->gpu, q->gpu, (size_t)first) == 0)
 		say(d, VERDICT_PROBLEM, "GPU", "ranks %d and %d on %s both have GPU %.*s: one process per GPU (srun --gpu-bind=socket --hvd)", a, b, p->host, first, p->gpu);
 	else if (on_first_gpu(d, p) && on_first_gpu(d, q) && !sharing->gpus++)
 		say(d, VERDICT_PROBLEM, "GPU", "ranks %d and %d on %s both compute on the first one, as neither HVD_GPU nor CUDA_VISIBLE_DEVICES names theirs: one process per GPU "
@@ -196,7 +196,9 @@ static void check_places(struct doctor *d)
 		snprintf(others, sizeof others, ", nor on %d other rank%s", mutes - 1, mutes == 2 ? "" : "s");
 	const int none = without < n ? without : without - first;
 
-	if (none && none < n)
+	if (none < n && model_on_cpu(d->conf->engine.engine))
+		say(d, VERDICT_OK, "GPU", "none is used, as --engine says that the CPU computes");
+	else if (none && none < n)
 		say(d, VERDICT_PROBLEM, "GPU", "%d of %d ranks have none: ask for one a task (--gpus-per-node, or --gpus-per-task=1)", none, n);
 	else if (none)
 		say(d, VERDICT_OK, "GPU", "none on any rank");
