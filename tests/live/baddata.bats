@@ -516,4 +516,8 @@ be_nobody() {
 	run chexnet synth --check good
 	[ "$status" -eq 0 ]
 	[[ $output == *"mean thumbnail AUROC"* ]]
+	# without a test split validation is judged, and named
+	chexnet synth --out single --images 1 --size 32 >/dev/null
+	chexnet prepare nih single single-set --size 32 >/dev/null
+	chexnet synth --check single-set | tail -n 1 | grep -x 'mean thumbnail AUROC n/a: the val split has no finding with and without'
 }

@@ -115,7 +115,7 @@ static int check_thumbnails(const char *check, struct error *e)
 		if (fit.counted)
 			printf("mean thumbnail AUROC %.3f (of %d findings)\n", fit.mean, fit.counted);
 		else
-			printf("mean thumbnail AUROC n/a: the test split has no finding with and without\n");
+			printf("mean thumbnail AUROC n/a: the %s split has no finding with and without\n", split);
 	}
 	dataset_close(train);
 	dataset_close(test);
