@@ -67,6 +67,9 @@ static void a_map_says_what_its_image_is_labelled_and_whether_it_was_judged(void
 		{ "a.png", "a.Effusion", 0, 0x3FFE, "<span>labels: no finding; 1 of 14 not known</span>" },
 		{ "folder/a.1.png", "a.1.Effusion", 1, 0x3FFF, "<span>labels: Atelectasis</span>" },
 		{ "a", "a.Effusion", 1, 0x3FFF, "<span>labels: Atelectasis</span>" },
+		{ "1.2.840.113619.2.55", "1.2.840.113619.2.55.Effusion", 1, 0x3FFF, "<span>labels: Atelectasis</span>" }, /* as a DICOM's UID is */
+		{ "1.2.840.113619.2.55.png", "1.2.840.113619.2.55.Effusion", 1, 0x3FFF, "<span>labels: Atelectasis</span>" },
+		{ "1.2.840.113619.2.55", "1.2.840.113619.2.Effusion", 1, 0x3FFF, foreign }, /* another UID's */
 		{ "aa.png", "a.Effusion", 1, 0x3FFF, foreign },
 		{ "a.png", "aa.Effusion", 1, 0x3FFF, foreign },
 		{ "a.png", "a.b.Effusion", 1, 0x3FFF, foreign },

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Pictures of activation maps: what their colours and frames stand for, whose they are, and what the image's labels are. */
+#include <ctype.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -95,11 +96,13 @@ static void put_maker(struct page *page, enum maker maker)
 
 /* ---- whose image ------------------------------------------------------------------------------------- */
 
+/* An image's file need have no ending: the digits behind a DICOM UID's last dot are none. */
 static int goes_by(const char *id, const char *stem, size_t n)
 {
 	const char *slash = strrchr(id, '/'), *file = slash ? slash + 1 : id, *dot = strrchr(file, '.');
+	int ends = dot && !isdigit((unsigned char)dot[1]);
 
-	return (dot ? (size_t)(dot - file) : strlen(file)) == n && memcmp(file, stem, n) == 0;
+	return (strlen(file) == n || (ends && (size_t)(dot - file) == n)) && memcmp(file, stem, n) == 0;
 }
 
 /* A map is called after its image's file and its finding. Returns how many images of the predictions are called so, with the last of them. */
