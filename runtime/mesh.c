@@ -215,7 +215,7 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 	if (status)
 		return excuse(m, boot, status, until, why);
 	l->alarm = m->alarm;
-	l->again = m->deadline < 8 ? 1000 : (int)(m->deadline / 8 * 1e3); /* it takes no less than a second */
+	l->again = m->deadline < 4 ? 1000 : (int)(m->deadline / 4 * 1e3); /* it takes no less than a second; oftener, and it would give up sooner (tcp_retries2) */
 	l->boot = boot->over ? boot : NULL;
 	m->cards[m->rank] = l->card;
 	status = m->rank == 0 ? host(m, boot, l, until, why) : join(m, boot, l, until, why);

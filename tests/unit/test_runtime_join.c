@@ -521,9 +521,9 @@ static void outlast(void *arg)
 {
 	struct hvd *h = join_within(6);
 	int64_t one = 1;
-	for (double until = now() + 8; one; usleep(20000)) {
+	for (double until = now() + 7; one; usleep(20000)) {
 		if (meeting_rank == 0 && !meeting->note[0]++)
-			must(!system("ip link set lo down && (sleep 4.5; ip link set lo up) &"));
+			must(!system("ip link set lo down && (sleep 3.7; ip link set lo up) &"));
 		one = now() < until;
 		works(h, hvd_allreduce(h, &one, &one, 1, HVD_I64, HVD_MIN));
 	}
