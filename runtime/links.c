@@ -253,6 +253,15 @@ static int unreachable(const struct former *f, const struct link *k, int error)
 		      error == EMFILE ? " (ulimit -n)" : local || lack ? "" : " (a firewall between the nodes, or a wrong HVD_IFACE?)");
 }
 
+/* A link that is only being connected to: packets of it are lost on the way, or on the way back. */
+static int too_late(const struct former *f)
+{
+	for (int i = 0; i < f->shakes; i++)
+		if (f->shake[i].fd >= 0 && f->shake[i].connecting)
+			return unreachable(f, f->shake[i].link, ETIMEDOUT);
+	return HVD_EBOOT;
+}
+
 /* Starts or starts again an outgoing connection. */
 static int reach(struct former *f, struct shake *s, double t)
 {
@@ -366,7 +375,7 @@ static int loop(struct former *f, struct pollfd *p, double until)
 		double t = lived();
 		int over = f->l->boot ? f->l->boot->over(f->l->boot, f->why) : 0;
 		if (over || t > until)
-			return over ? over : HVD_EBOOT;
+			return over ? over : too_late(f);
 		int n = FIXED; /* poll() takes no more places than files may be open, used or not */
 		for (int i = 0; i < f->shakes; i++) {
 			struct shake *s = &f->shake[i];

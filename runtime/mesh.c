@@ -33,7 +33,7 @@ static int form(const struct mesh *m, struct boot *boot, struct links *l, struct
 {
 	enum { ROOM = WHY_BYTES - 200 /* of names, before what they did not do */ };
 	int status = links_form(l, link, n, m->cards, until, why), used = 0, named = 0;
-	bool more = false;
+	bool more = false, far = false;
 	if (status && atomic_load(&m->failed))
 		return refuse(why, status, "%s", m->fault);
 	if (!status || why[0])
@@ -49,10 +49,11 @@ static int form(const struct mesh *m, struct boot *boot, struct links *l, struct
 		snprintf(host, sizeof host, "%s", m->cards[link[i].rank].host);
 		if (boot)
 			boot->host_of(boot, link[i].rank, host);
+		far |= strcmp(host, l->card.host) != 0;
 		used += snprintf(why + used, (size_t)(WHY_BYTES - used), "%srank %d on %.63s", named++ ? ", " : "", link[i].rank, host);
 	}
 	snprintf(why + used, (size_t)(WHY_BYTES - used), "%s did not %s within %.3g s%s", more ? " and more" : "", boot ? "join" : "answer",
-		 m->deadline, boot ? " (not started, ended early, or not calling hvd_init)" : "");
+		 m->deadline, !boot ? "" : far ? " (not started, ended early, not calling hvd_init, or behind a firewall)" : " (not started, ended early, or not calling hvd_init)");
 	return status;
 }
 

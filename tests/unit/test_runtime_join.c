@@ -514,6 +514,54 @@ static void a_network_without_ipv4_will_do(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* ---- no way ---------------------------------------------------------------------------------------- */
+
+static struct sockaddr_in full_address; /* of a listener that lets nobody in any more: as behind a firewall that answers nothing */
+
+static int lookup_behind_a_firewall(struct boot *b, void *card, size_t bytes, double until, char *why)
+{
+	int status = meeting_lookup(b, card, bytes, until, why);
+	((struct card *)card)->v4 = full_address;
+	return status;
+}
+
+static int meet_behind_a_firewall(struct boot *b, char *why)
+{
+	meet(b, why);
+	b->lookup = lookup_behind_a_firewall;
+	return 0;
+}
+
+static void join_through_a_firewall(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	char want[128];
+	(void)arg;
+	conf.deadline = 1;
+	must(hvd_init_from(&h, &conf, meet_behind_a_firewall) == HVD_EBOOT);
+	snprintf(want, sizeof want, "rank 1 on node-b cannot reach rank 0 on node-a at 127.0.0.1 port %d: Connection timed out (a firewall", ntohs(full_address.sin_port));
+	must(strstr(hvd_error(h), meeting_rank ? want : "rank 1 on node-b did not join within 1 s (not started, ended early, not calling hvd_init, or behind a firewall)"));
+	hvd_close(h);
+}
+
+static void who_hears_nothing_from_the_network_says_where_and_why(void **state)
+{
+	(void)state;
+	socklen_t size = sizeof full_address;
+	int full = socket(AF_INET, SOCK_STREAM, 0), client[4];
+	full_address = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	assert_true(!bind(full, (void *)&full_address, size) && !listen(full, 0) && !getsockname(full, (void *)&full_address, &size));
+	for (int i = 0; i < 4; i++) {
+		client[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		assert_true(!connect(client[i], (void *)&full_address, size) || errno == EINPROGRESS);
+	}
+	run_ranks("ab", join_through_a_firewall, NULL);
+	for (int i = 0; i < 4; i++)
+		close(client[i]);
+	close(full);
+}
+
 /* ---- an outage ------------------------------------------------------------------------------------ */
 
 /* After it they need a moment's more than the network was away. */
@@ -638,6 +686,7 @@ int main(void)
 		cmocka_unit_test(closed_standard_files_lead_nowhere),
 		cmocka_unit_test(where_there_is_ipv4_all_links_use_it),
 		cmocka_unit_test(a_network_without_ipv4_will_do),
+		cmocka_unit_test(who_hears_nothing_from_the_network_says_where_and_why),
 		cmocka_unit_test(a_network_that_is_away_for_less_than_the_deadline_costs_no_rank),
 		cmocka_unit_test(who_gave_up_for_another_rank_is_not_called_out_of_reach),
 	};
