@@ -397,6 +397,18 @@ passes() { # NAME
 	[ "$(cat "$WORK/dead.status")" = 75 ]
 }
 
+@test "a training whose job Slurm started again elsewhere, as where its node was cut off, is in nobody's way" {
+	train chexnet lost "-N1 -n2" --steps 1000000 --batch 4 --checkpoint-every 5 3>&- &
+	srun=$!
+	wait_for 20 reached lost 12
+	job=$(sed 's/.*Slurm job \([0-9]*\).*/\1/' "$WORK/lost/lock")
+	# a later run that waits for the lock less long than its ranks wait for each other
+	HVD_DEADLINE=4 run -75 in_cluster srun -Q -O --mpi=pmix -N1 -n2 env SLURM_JOB_ID="$job" SLURM_RESTART_COUNT=1 "$BUILD/chexnet" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/lost" \
+		--steps 1000000 --batch 4 --max-seconds 5 --resume auto
+	kill -TERM "$(pid_of_rank 0 lost)" || true
+	wait $srun || true
+}
+
 @test "where the file server lends no locks, a line says what to see to, and nothing of another training is removed" {
 	local line="$WORK/free/lock: cannot be locked (No locks available): see to it that no other training writes to $WORK/free"
 	run -0 "$BUILD/tests/wrap_file_lock" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/free" --steps 2 --batch 4

@@ -61,7 +61,8 @@ int train_claim_output(struct train *t, struct error *e)
 	read_start(path, holder, sizeof holder);
 	if (*holder && !strstr(holder, ", process "))
 		return fail(e, EXIT_USAGE, "%s is there and no training's, and would be written over: --output=DIR chooses another place", path);
-	while ((why = file_lock(&t->lock, path, e)) == EWOULDBLOCK && now() - begin < CLAIM_SECONDS)
+	/* not so long that the ranks that wait for this one give it up */
+	while ((why = file_lock(&t->lock, path, e)) == EWOULDBLOCK && now() - begin < CLAIM_SECONDS && now() - begin < t->world->deadline / 2)
 		usleep(100000);
 	if (why == EWOULDBLOCK) {
 		read_start(path, holder, sizeof holder);
