@@ -397,7 +397,7 @@ passes() { # NAME
 	[ "$(cat "$WORK/dead.status")" = 75 ]
 }
 
-@test "a training whose job Slurm started again elsewhere, as where its node was cut off, is in nobody's way" {
+@test "a training whose job Slurm started again elsewhere, as where its node was cut off, writes no more to the directory" {
 	train chexnet lost "-N1 -n2" --steps 1000000 --batch 4 --checkpoint-every 5 3>&- &
 	srun=$!
 	wait_for 20 reached lost 12
@@ -407,6 +407,10 @@ passes() { # NAME
 		--steps 1000000 --batch 4 --max-seconds 5 --resume auto
 	kill -TERM "$(pid_of_rank 0 lost)" || true
 	wait $srun || true
+	cat "$WORK/lost.err"
+	[ "$(cat "$WORK/lost.status")" = 70 ]
+	[ "$(grep -c "$WORK/lost: another training has taken it over (n[12], process [0-9]*, Slurm job $job, run 1), as where" "$WORK/lost.err")" = 1 ]
+	[ ! -e "$WORK/lost/lock" ]
 }
 
 @test "where the file server lends no locks, a line says what to see to, and nothing of another training is removed" {

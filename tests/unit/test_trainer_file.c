@@ -588,8 +588,12 @@ static void a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it(
 	struct error e = { 0 };
 
 	assert_int_equal(file_lock(&first, path, &e), 0);
+	assert_false(file_lock_taken(first, path));
 	assert_int_equal(unlink(path), 0);
+	assert_false(file_lock_taken(first, path));
 	assert_int_equal(file_lock(&second, path, &e), 0);
+	assert_true(file_lock_taken(first, path));
+	assert_false(file_lock_taken(second, path));
 	file_unlock(&first, path);
 	assert_int_equal(file_lock(&third, path, &e), EWOULDBLOCK);
 	file_unlock(&third, path);

@@ -59,7 +59,7 @@ static int keep_best(struct train *t, const struct evaluation *ev, struct error 
 
 		weights.moment1 = weights.moment2 = NULL;
 		snprintf(path, sizeof path, "%s/best.safetensors.new", t->output);
-		if (model_get(&t->model, &weights, e) == 0)
+		if (train_keep_output(t, e) == 0 && model_get(&t->model, &weights, e) == 0)
 			checkpoint_write(path, &t->model.plan, &weights, &t->at, e);
 	}
 	world_agree(t->world, e);
@@ -149,7 +149,7 @@ static int write_model(struct train *t, struct error *e)
 		if (best_was_before(t))
 			notes.step = t->at.best_step;
 		snprintf(path, sizeof path, "%s/model.safetensors", t->output);
-		if (model_get(&t->model, &weights, e) == 0 && checkpoint_write(path, &t->model.plan, &weights, &notes, e) == 0) {
+		if (train_keep_output(t, e) == 0 && model_get(&t->model, &weights, e) == 0 && checkpoint_write(path, &t->model.plan, &weights, &notes, e) == 0) {
 			model_values_hash(t->weights_hash, &weights, &t->model.plan);
 			log_say(&t->log, "model %s", path);
 		}

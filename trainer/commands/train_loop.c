@@ -215,7 +215,7 @@ static int write_checkpoint(struct train *t, const char *path, struct error *e)
 	char new[FILE_PATH];
 	struct checkpoint_left left;
 
-	if (model_get(&t->model, &t->values, e) < 0 || model_get_steps(&t->model, &t->at, e) < 0)
+	if (train_keep_output(t, e) < 0 || model_get(&t->model, &t->values, e) < 0 || model_get_steps(&t->model, &t->at, e) < 0)
 		return -e->code;
 	if (!train_leaves_later(t))
 		return checkpoint_write(path, &t->model.plan, &t->values, &t->at, e) < 0 ? -e->code : checkpoint_take_best(t->output, &t->at, e);

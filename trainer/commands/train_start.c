@@ -30,7 +30,7 @@ static void describe_self(const struct train *t, char *text, size_t size)
 }
 
 /* Whether the holder is an earlier run of this job: Slurm starts it again only when that is gone, but a file server may keep the lock of
- * a node that went down. */
+ * a node that went down. One that Slurm only lost sight of finds out in train_keep_output(). */
 static int earlier_run(const char *holder, const char *self)
 {
 	const char *there = strstr(holder, ", Slurm job "), *here = strstr(self, ", Slurm job ");
@@ -85,6 +85,18 @@ int train_claim_output(struct train *t, struct error *e)
 	if (ftruncate(t->lock, 0) || pwrite(t->lock, self, strlen(self), 0) < 0)
 		return 0; /* a full disk: whose it is is told to nobody */
 	return 0;
+}
+
+int train_keep_output(struct train *t, struct error *e)
+{
+	char path[4200], holder[300];
+
+	snprintf(path, sizeof path, "%s/lock", t->output);
+	if (!file_lock_taken(t->lock, path))
+		return 0;
+	read_start(path, holder, sizeof holder);
+	return fail(e, EXIT_INTERNAL, "%s: another training has taken it over%s%s%s, as where Slurm lost this one's node and started the job again: this one ends", t->output,
+		    *holder ? " (" : "", holder, *holder ? ")" : "");
 }
 
 void train_release_output(struct train *t)

@@ -99,6 +99,8 @@ int directory_check(const char *path, struct error *e);
  * 0: it is held, EWOULDBLOCK: another process has it, other errors: the file system does not lock; negative: there can be no file,
  * or it is another user's and may not even be read. */
 int file_lock(int *fd, const char *path, struct error *e);
+/* Whether another file has taken the place of the one that was locked; not where somebody only removed it. */
+int file_lock_taken(int fd, const char *path);
 /* Closes it, and removes the file unless another process holds the lock; sets *fd to -1, which it may be before. */
 void file_unlock(int *fd, const char *path);
 int directory_sync(const char *path, struct error *e);

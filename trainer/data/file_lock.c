@@ -55,6 +55,11 @@ int file_lock(int *fd, const char *path, struct error *e)
 	return 0;
 }
 
+int file_lock_taken(int fd, const char *path)
+{
+	return fd >= 0 && access(path, F_OK) == 0 && !is_there(fd, path);
+}
+
 void file_unlock(int *fd, const char *path)
 {
 	if (*fd < 0)
