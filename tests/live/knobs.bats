@@ -138,6 +138,13 @@ for x in steps:
 	grep -q "the learning rate falls" "$SCRATCH/rising.out"
 	sed '/^validation after step 14:/q' "$SCRATCH/rising.out" >"$SCRATCH/half.out"
 	run ! grep "the learning rate falls" "$SCRATCH/half.out"
+	# the next step learns at what is said
+	awk '
+		FILENAME ~ /out$/ && /^validation after step/ { step = $4 + 0 }
+		FILENAME ~ /out$/ && /the learning rate falls to/ && step < 30 { said[step] = $NF }
+		/"event":"step"/ { match($0, /"step":[0-9]*/); step = substr($0, RSTART + 7, RLENGTH - 7); match($0, /"lr":[^,]*/); lr[step] = substr($0, RSTART + 5, RLENGTH - 5) }
+		END { for (s in said) { n++; print s, said[s], lr[s]; if (lr[s] / said[s] > 1.0001 || lr[s] / said[s] < 0.9999) exit 1 } exit !n }
+	' "$SCRATCH/rising.out" "$SCRATCH/rising/log.jsonl"
 }
 
 @test "--pos-weight=balanced: the network starts at one half, and at the weighted share of a finding whose weight is capped" {
