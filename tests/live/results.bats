@@ -99,6 +99,9 @@ load trained
 		diff counted said
 		[ "$(wc -l <said)" -eq $((5 * 14 + 6)) ]
 		sed '1,2d; s/,.*//' counted.csv | sort >listed
+		grep -q '^	"step":	12,$' counted.json
+		grep -q '^	"engine":	"cpu' counted.json
+		grep -q " command=chexnet%20eval%20--weights=run1/model.safetensors%20--data=set%20--split=${split// /%20*}" <(sed '1s/%20--crops=none//' counted.csv)
 		if [ "$split" = train ]; then run -1 grep -Fxf tree/test_list.txt listed; else diff <(sort tree/test_list.txt) listed; fi
 	done
 }
@@ -210,6 +213,9 @@ load trained
 
 @test "each interval in JSON says how it was made, and its standard error is what the manual says of that" {
 	chexnet eval --data set --weights run1/model.safetensors --threads 1 --json >method.json
+	chexnet eval --data set --weights run1/model.safetensors --threads 1 --json --seed 2 >other-seed.json
+	[ "$(grep -c '"low":.*[0-9]' method.json)" -gt 0 ]
+	run -1 diff <(grep '"low":' method.json) <(grep '"low":' other-seed.json)
 	chexnet report --predictions 1.csv --json method-report.json
 	python3 - <<-'END'
 		import json
@@ -658,7 +664,7 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 
 @test "the trace of a training says that it waits for images, and shows validations and checkpoints" {
 	HVD_TRACE=$PWD/trace "$BUILD/tests/wrap_synth_draw" train --model densenet --growth 4 --blocks 1,1 --image-size 32 --steps 12 --eval-every 6 --batch 8 --resamples 0 \
-		--threads 1 --output traced >/dev/null
+		--threads 1 --output traced >traced.out
 	run hvd-trace --output timeline.json trace
 	echo "$output"
 	[[ $output == "1 rank, 11 steps, "* ]]
@@ -672,6 +678,17 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	grep -qx 'micro-batch: 12' spans
 	grep -qx 'validation: 2' spans
 	grep -qx 'checkpoint: [12]' spans
+	# so do its last line of progress and the log, which leave validations out, too
+	grep '^epoch .*  step 12/12 ' traced.out | awk '{ sub(/.* input /, ""); exit !($1 > 10) }'
+	python3 - <<-'END'
+		import json
+		events = [json.loads(line) for line in open("traced/log.jsonl")]
+		of = lambda kind: [x for x in events if x["event"] == kind]
+		(summary,), judged = of("summary"), [x for x in of("eval") if x["split"] == "val"]
+		print(summary, judged and sum(x["images"] / x["images_per_s"] for x in judged), summary["time"] - of("start")[0]["time"])
+		assert summary["images"] == 96 and abs(summary["images_per_s"] * summary["seconds"] - 96) < 1e-6 and summary["input_share"] > 0.1
+		assert summary["seconds"] + 0.9 * sum(x["images"] / x["images_per_s"] for x in judged) < summary["time"] - of("start")[0]["time"]
+	END
 }
 
 @test "weights of another network than --model's are refused, and the same one may be named" {
