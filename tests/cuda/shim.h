@@ -255,12 +255,12 @@ int device_stream_after(device_stream stream, device_event event);
 int device_event_wait(device_event event);
 int device_event_come(device_event event);
 
-/* Whether p is device memory: all is, unless a test knows better. */
+/* Whether p is device memory: of what came from outside, what a test says. */
 inline bool (*shim_reaches)(const void *p) = nullptr;
 
 inline bool device_reaches(const void *p)
 {
-	return !shim_reaches || shim_reaches(p);
+	return shim_reaches && shim_reaches(p);
 }
 
 inline int device_describe(char *text, size_t size, int *capability)

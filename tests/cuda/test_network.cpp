@@ -1183,6 +1183,9 @@ int main(int argc, char **argv)
 	 * differently, which is no fault but shows in every gradient before it. */
 	const uint64_t seed = chosen ? strtoull(chosen, nullptr, 0) : 3;
 	int failed = 0, number = 0;
+#ifndef ON_DEVICE
+	shim_reaches = [](const void *) { return true; }; /* the slabs of these tests stand for NCCL's */
+#endif
 	if (argc > 1 && !strcmp(argv[1], "list")) {
 		for (const test &t : tests)
 			printf("%s\n", t.name);

@@ -88,6 +88,19 @@ nobody_left() { ! pgrep -f -- "--output $WORK/$1 " >/dev/null; }
 	[ "$(weights spoilt | cut -d: -f2 | sort -u | wc -l)" = 2 ]
 }
 
+@test "ranks with GPUs that add up in host memory learn what those of the CPU engine do" {
+	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
+	export LD_LIBRARY_PATH=$BUILD/cuda HVD_BACKEND=cpu # of the kernels on the CPU, for which this driver has a GPU
+	for engine in cpu cuda; do
+		train cuda/chexnet $engine "-N2 -n2" --engine $engine --growth 8 --blocks 2,1 --image-size 32 --batch 2 --steps 5 --precision fp32
+	done
+	grep -q "cuda: CPU shim" "$WORK/cuda.out"
+	read -r n difference <<<"$(loss_difference cpu cuda)" # a GPU is not asked for every step's
+	echo "$n steps, losses differ by at most $difference"
+	[ "$n" -ge 2 ]
+	awk "BEGIN { exit !($difference < 1e-3) }"
+}
+
 @test "a stream that loses one sample does not pass for the same" {
 	train chexnet whole "-N1 -n1" --steps 6 --batch 8 --accumulate 4
 	train tests/wrap_order_sample lossy "-N1 -n1" --steps 6 --batch 8 --accumulate 4
