@@ -162,7 +162,7 @@ struct hvd_tensor {
 };
 
 /* Collective. Ranks must declare the same tensors: otherwise HVD_EMISMATCH names the first rank that differs. HVD_ESYS: one lacks memory, as the line
- * of all says; no call on this world works after that.
+ * of all says; no call on this world works after that. On failure *p is NULL, which of the calls below hvd_plan_close() alone takes.
  * bucket_bytes 0: buckets of 2 MiB, a last tensor named "statistics" alone; after seven steps, on the CPU, the cut that hides
  * most communication by the measured ready times and the measured cost of an all-reduce. It stays until hvd_recover(), after which it is
  * measured anew. A cut that was asked for, or measured before any rank was lost, goes to the file conf.plan, if there is one: a run that
