@@ -171,6 +171,8 @@ static const char man_tail[] =
 	".TP\n.B HVD_POLICY\nThe placement's policy: whether \\fBdoctor\\fR takes CPUs that ranks share for meant.\n"
 	".TP\n.B HVD_DEADLINE\\fR, \\fBHVD_BACKEND\\fR, \\fBHVD_IFACE\\fR, \\fBHVD_TRACE\\fR, \\fBHVD_ON_DEATH\\fR, \\fBHVD_PLAN\\fR, \\fBHVD_WIRE\\fR, \\fBHVD_SYNC\n"
 	"See \\fBlibhvd\\fR(3).\n"
+	".TP\n.B RANK\\fR and \\fBWORLD_SIZE\\fR, \\fBOMPI_COMM_WORLD_RANK\\fR and \\fBOMPI_COMM_WORLD_SIZE\\fR, \\fBPMI_RANK\\fR and \\fBPMI_SIZE\n"
+	"What torchrun and mpirun call their processes: ranks are counted by the job step and PMIx alone, and where these say more, a line warns.\n"
 	".TP\n.B CUDNN_HOME\\fR, \\fBNCCL_HOME\\fR, \\fBCUDA_HOME\nWhere the libraries of the CUDA engine are looked for after the program's own directory. Then come the system's, /usr/local/cuda, and the\n"
 	"wheels of the Python environment: VIRTUAL_ENV, or where python3 in PATH is.\n"
 	".TP\n.B TMPDIR\nWhere \\fBbench data\\fR makes its images (/tmp).\n"
