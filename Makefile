@@ -303,11 +303,12 @@ demo:
 	BUILD=$(BUILD) DATA="$(DATA)" contrib/demo.sh
 
 SECONDS_EACH ?= 60
+FUZZ        := $(BUILD)$(if $(filter-out thread,$(SAN)),,/san)
 fuzz:
-	+$(MAKE) --no-print-directory SAN=1 BUILD=build/san build/san/fuzz_spank build/san/fuzz_runtime build/san/tests/test_trainer_fuzz
-	build/san/fuzz_spank $(SECONDS_EACH)
-	build/san/fuzz_runtime $(SECONDS_EACH)
-	TEST_FUZZ_SECONDS=$(SECONDS_EACH) build/san/tests/test_trainer_fuzz
+	+$(MAKE) --no-print-directory SAN=1 BUILD=$(FUZZ) $(FUZZ)/fuzz_spank $(FUZZ)/fuzz_runtime $(FUZZ)/tests/test_trainer_fuzz
+	$(FUZZ)/fuzz_spank $(SECONDS_EACH)
+	$(FUZZ)/fuzz_runtime $(SECONDS_EACH)
+	TEST_FUZZ_SECONDS=$(SECONDS_EACH) $(FUZZ)/tests/test_trainer_fuzz
 $(BUILD)/fuzz_spank: $(call objects,tests/fuzz/fuzz_spank.c $(SPANK_CORE))
 	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl
 

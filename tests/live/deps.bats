@@ -54,6 +54,12 @@ setup_file() {
 	done
 }
 
+@test "make fuzz builds where it is told to" {
+	local build=$BATS_TEST_TMPDIR/build
+	run -0 env -u MAKEFLAGS -u MAKELEVEL make -n -C "$TOP" fuzz BUILD="$build"
+	[[ $output == *"$build/san/fuzz_spank 60"* && $output == *"-o $build/san/obj/"* && $output != *" build/"* ]]
+}
+
 @test "oneDNN is for tests alone: without it, or with a release that has another API, chexnet is built" {
 	local include=$BATS_TEST_TMPDIR/include build=$BATS_TEST_TMPDIR/build
 	run -0 make -s -C "$TOP" -n BUILD="$build" "$build/chexnet"
