@@ -16,7 +16,7 @@ enter_cluster() { # OPTION of hvd-cluster up…
 	rm -rf "$dir"
 	mkdir -p "$dir"
 	# where this is ended, the cluster may not be yet: without its directory nothing could end it
-	trap 'contrib/cluster/hvd-cluster --dir "$dir/cluster" down 2>/dev/null; rm -rf --one-file-system "$dir"' EXIT
+	trap 'contrib/cluster/hvd-cluster --dir "$dir/cluster" down 2>/dev/null || true; rm -rf --one-file-system "$dir"' EXIT
 	contrib/cluster/hvd-cluster --dir "$dir/cluster" --plugin none "$@" run env BENCH_INSIDE=1 BUILD="$BUILD" bash "$0"
 	exit
 }

@@ -38,7 +38,7 @@ if [ "${1-}" != inside ]; then
 	ln -sf clock.so "$dir/before.so"
 	ln -sf clock.so "$dir/after.so"
 	# where this is ended, the cluster may not be yet: without its directory nothing could end it
-	trap 'contrib/cluster/hvd-cluster --dir "$dir/cluster" down 2>/dev/null; rm -rf "$dir"' EXIT
+	trap 'contrib/cluster/hvd-cluster --dir "$dir/cluster" down 2>/dev/null || true; rm -rf "$dir"' EXIT
 	contrib/cluster/hvd-cluster --dir "$dir/cluster" --nodes 1 --plugin "$BUILD/spank_hvd.so" run \
 		env BUILD="$BUILD" N="$N" bash tests/bench/spank.sh inside
 	real_machines

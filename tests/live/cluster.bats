@@ -239,6 +239,10 @@ nothing_left() {
 	wait $! || true
 	mkdir "$called/tests/tmp/bench_off" # which went, and is looked through
 	OTHER=$called/tests/tmp/bench_off/cluster wait_for 20 nothing_left
+	# one that ends by itself has ended its cluster by then
+	printf '%s\n' "set -eu" ". '$TOP/tests/bench/cluster.bash'" "enter_cluster --gpus 0" >"$called/on.sh"
+	BUILD=$called run -0 bash "$called/on.sh"
+	[ ! -e "$called/tests/tmp/bench_on" ]
 }
 
 @test "run: kill -9 of hvd-cluster ends it all" {
