@@ -229,9 +229,9 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 
 	/* all that the numbers depend on, so that this gives them again: what "auto" chose on another machine does not */
 	const char *const words[] = { "chexnet eval --weights=", v->conf->weights, v->conf->data ? " --data=" : "", v->conf->data ? v->conf->data : "", " --split=",
-				      split_words[v->conf->split], " --crops=", crops_choices[v->conf->crops], size, v->conf->mask ? " --mask=" : "",
-				      v->conf->mask ? v->conf->mask : "", " --engine=", engine_choices[chosen[v->model.kind]], " --precision=",
-				      precision_choices[v->conf->engine.precision] };
+				      split_words[v->conf->split], " --crops=", crops_choices[v->conf->crops], " --engine=", engine_choices[chosen[v->model.kind]],
+				      " --precision=", precision_choices[v->conf->engine.precision], size, v->conf->mask ? " --mask=" : "",
+				      v->conf->mask ? v->conf->mask : "" };
 	size_t used = 0;
 
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
