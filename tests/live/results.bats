@@ -291,6 +291,11 @@ load trained
 	image=$(find tree/images -name '*.png' | head -n 1)
 	chexnet predict --weights weighted/model.safetensors "$image" 2>&1 >/dev/null | grep 'pos-weight=balanced'
 	[ -z "$(chexnet predict --weights run1/model.safetensors "$image" 2>&1 >/dev/null | grep pos-weight)" ]
+	# what is kept of it says so, too
+	chexnet predict --weights weighted/model.safetensors --json "$image" 2>/dev/null | tr -d '\t' | grep -qx '"pos_weight":"balanced",'
+	[ "$(chexnet predict --weights run1/model.safetensors --json "$image" 2>/dev/null | grep -c pos_weight)" -eq 0 ]
+	chexnet report --predictions weighted/test.csv --resamples 100 --json weighted.json
+	tr -d '\t' <weighted.json | grep -qx '"pos_weight":"balanced",'
 	chexnet eval --data set --weights weighted/model.safetensors --threads 1 --resamples 0 --predictions weighted.csv >/dev/null
 	for predictions in weighted/test.csv weighted.csv; do
 		chexnet report --predictions $predictions --resamples 100 --out weighted.html

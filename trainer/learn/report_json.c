@@ -111,6 +111,8 @@ char *report_json(const struct report *r)
 	cJSON_AddStringToObject(o, "split_policy", about->policy);
 	json_text(o, "source", about->source);
 	json_text(o, "trained_on", about->trained_on);
+	if (*about->pos_weight)
+		cJSON_AddStringToObject(o, "pos_weight", about->pos_weight);
 	put_leak(o, about);
 	json_number(o, "images", (double)r->in->predictions->n);
 	json_number(o, "patients", patients_named(r->in->predictions, r->a.table.patients));
