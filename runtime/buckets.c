@@ -120,6 +120,16 @@ static int agree(struct hvd *h, const struct hvd_tensor *tensors, int n, size_t 
 	return status;
 }
 
+/* Statistics are not rounded on the wire, so no gradient travels with them: else it would be the cut, measured anew by every run, that says which ones are. */
+static void part_statistics(struct hvd_plan *p)
+{
+	const int last = p->tensors - 1;
+	if (p->h->conf.wire == HVD_BF16 && p->statistics && last && p->buckets && (p->buckets == 1 || p->cut[p->buckets - 2] < last - 1)) {
+		p->cut[p->buckets - 1] = last - 1;
+		p->cut[p->buckets++] = last;
+	}
+}
+
 /* Rank 0's file decides, if it is there; all ranks hear of it. */
 static int cut_from_file(struct hvd_plan *p)
 {
@@ -143,6 +153,7 @@ static int cut_from_file(struct hvd_plan *p)
 		p->by_measurement = false;
 		p->buckets = cut[0];
 		memcpy(p->cut, cut + 1, (size_t)cut[0] * sizeof *p->cut);
+		part_statistics(p);
 	}
 	free(cut);
 	return status;
@@ -299,6 +310,7 @@ static int cut_by_measurement(struct hvd_plan *p)
 		careful.per_byte *= MARGIN;
 		m.step = mean[m.n + 2] > mean[m.n - 1] ? mean[m.n + 2] : mean[m.n - 1];
 		p->buckets = plan_cut(m.ready, m.bytes, m.n, &careful, BUCKETS_MAX < m.n ? BUCKETS_MAX : m.n, p->cut, &through);
+		part_statistics(p);
 		m.cost.latency += m.cost.per_byte * m.cost.hops * m.cost.piece; /* the file has a line: that of large buckets */
 		if (p->buckets)
 			keep_cut(p, &m);

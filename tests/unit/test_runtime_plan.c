@@ -642,6 +642,42 @@ static void bf16_on_the_wire_is_near_and_the_same_on_all_ranks(void **state)
 	settings.wire = HVD_F32;
 }
 
+/* Of a gradient too fine for bf16, before and after the cut by measurement, to which a small model is one bucket. */
+static void train_with_statistics(void *arg)
+{
+	struct hvd_tensor t[] = { { "gradient", 64 }, { "statistics", 64 } };
+	struct hvd *h = open_world();
+	struct hvd_plan *p;
+	(void)arg;
+	works(h, hvd_plan_open(h, &p, t, 2, 0));
+	float *slab = hvd_plan_slab(p);
+	for (int step = 0; step < 10; step++) {
+		slab[0] = slab[64] = 1 + 0x1p-10f;
+		works(h, hvd_plan_ready(p, 0));
+		works(h, hvd_plan_ready(p, 1));
+		works(h, hvd_plan_finish(p));
+		must(slab[64] == 1 + 0x1p-10f && slab[0] == (settings.wire == HVD_BF16 ? 1 : slab[64]));
+	}
+	must(settings.wire != HVD_BF16 || hvd_plan_buckets(p) == 2);
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void what_is_rounded_on_the_wire_does_not_depend_on_the_cut(void **state)
+{
+	(void)state;
+	char path[1024];
+	settings.wire = HVD_BF16;
+	run_ranks("aabb", train_with_statistics, NULL);
+	assert_true(close(mkstemp(temporary_name(path, sizeof path))) == 0 && unlink(path) == 0);
+	settings.plan = path;
+	for (int i = 0; i < 2; i++) { /* the cut of a run without it is taken from the file by one with it */
+		settings.wire = i ? HVD_BF16 : HVD_F32;
+		run_ranks("aabb", train_with_statistics, NULL);
+	}
+	assert_int_equal(unlink(path), 0);
+}
+
 /* Also after a test that failed: its path is gone then, and the next one's plan would be written to whatever lies there. */
 static int forget_settings(void **state)
 {
@@ -669,6 +705,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_plan_file_lies_where_the_program_began, forget_settings),
 		cmocka_unit_test_teardown(a_plan_file_is_the_worlds_not_its_sub_worlds, forget_settings),
 		cmocka_unit_test(bf16_on_the_wire_is_near_and_the_same_on_all_ranks),
+		cmocka_unit_test_teardown(what_is_rounded_on_the_wire_does_not_depend_on_the_cut, forget_settings),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
