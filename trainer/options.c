@@ -315,21 +315,22 @@ int options_parse(const struct command *command, int argc, char **argv, void *co
 		if (!only_operands && strcmp(argv[i], "--") == 0) {
 			only_operands = 1;
 			i++;
-		} else if (!only_operands && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
+		} else if (!only_operands && !e->code && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
 			options_help(command, stdout);
 			return 1;
 		} else if (!only_operands && strncmp(argv[i], "--", 2) == 0) {
-			int taken = read_option(command, argc, argv, i, conf, e);
+			struct error later = { 0 };
+			int taken = read_option(command, argc, argv, i, conf, e->code ? &later : e);
 
-			if (taken < 0)
-				return taken;
-			i += taken;
+			i += taken < 0 ? 1 : taken; /* what stands behind a wrong one says how the ranks that have none meet: world_refuse() */
 		} else if (!only_operands && argv[i][0] == '-' && argv[i][1]) {
-			return fail(e, EXIT_USAGE, "unknown option %s; options have long names: chexnet %s --help", argv[i], command->name);
+			fail(e, EXIT_USAGE, "unknown option %s; options have long names: chexnet %s --help", argv[i++], command->name);
 		} else {
 			argv[1 + n++] = argv[i++];
 		}
 	}
+	if (e->code)
+		return -e->code;
 	if (n_operands)
 		*n_operands = n;
 	return check_operands(command, n, argv, e);

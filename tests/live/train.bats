@@ -527,7 +527,7 @@ passes() { # NAME
 	run --separate-stderr -64 in_cluster srun -Q -O --mpi=pmix -N1 -n4 "$BUILD/chexnet" train --bacth 3
 	[ "$(grep chexnet <<<"$stderr")" = "chexnet train: unknown option --bacth; did you mean --batch?" ]
 	# an option that is one rank's alone
-	run --separate-stderr -64 in_cluster srun -Q -O --mpi=pmix -N1 -n4 bash -c "exec $BUILD/chexnet train --engine cpu \$([ \$SLURM_PROCID != 2 ] || echo --bacth=3)"
+	run --separate-stderr -64 in_cluster srun -Q -O --mpi=pmix -N1 -n4 bash -c "exec $BUILD/chexnet train \$([ \$SLURM_PROCID != 2 ] || echo --bacth=3) --engine cpu"
 	[ "$(grep chexnet <<<"$stderr")" = "chexnet train: rank 2 on n1: unknown option --bacth; did you mean --batch?" ]
 	run --separate-stderr -65 in_cluster srun -Q -O --mpi=pmix -N1 -n4 "$BUILD/chexnet" train --data "$WORK/nowhere" --output "$WORK/x"
 	[ "$(grep -c chexnet <<<"$stderr")" = 1 ]
