@@ -86,7 +86,7 @@ static int listen_on_interface(struct links *l, const char *name, char *why)
 	if (!name)
 		name = first_interface(all);
 	if (!name || !find_addresses(all, name, c)) {
-		status = no_interface(all, c->host, name ? name : "(any)", why);
+		status = name ? no_interface(all, c->host, name, why) : refuse(why, HVD_EBOOT, "%s: no network interface is up: is this a container without the host's network?", c->host);
 		goto out;
 	}
 	l->scope = if_nametoindex(name);

@@ -185,6 +185,10 @@ time.sleep(30)' "$job" "$held" 3>&- &
 	[ "$status" -ne 0 ]
 	[[ $output == *"interface eth77 (HVD_IFACE) has no address; interfaces with one: "* ]]
 	[ "$(sed -n 's/.*interfaces with one: //p' <<<"$output" | head -n 1 | tr ' ' '\n' | grep -cx lo)" -eq 1 ]
+	HVD_DEADLINE=3 run step -N2 -n2 unshare --map-current-user --net "$EXAMPLES/mean"
+	echo "$output"
+	[ "$status" -ne 0 ]
+	grep -q "n1: no network interface is up: is this a container without the host's network?" <<<"$output"
 	# on one node only: the other's ranks hear of it long before the deadline
 	SECONDS=0
 	# shellcheck disable=SC2016
