@@ -384,6 +384,8 @@ passes() { # NAME
 	job=$(sed 's/.*Slurm job \([0-9]*\).*/\1/' "$WORK/lock")
 	run --separate-stderr in_cluster env SLURM_JOB_ID="$job" "$BUILD/chexnet" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/shared" --steps 3
 	[ "$status" = 64 ] # another step of the same run
+	[[ $stderr == *": another training writes to it ("* ]]
+	[ -e "$WORK/shared/lock" ]
 	kill -TERM "$(pid_of_rank 0 shared)"
 	wait $srun || true
 	[ "$(cat "$WORK/shared.status")" = 75 ]
