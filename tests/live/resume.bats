@@ -386,6 +386,10 @@ load trained
 	[[ $output == *"asleep/best.safetensors: cannot be read: "*": the best weights are looked for from here on"* ]]
 	[ -s awake/best.safetensors ]
 	mv best.kept asleep/best.safetensors
+	# nor is a checkpoint passed over for an earlier one
+	(cd asleep && python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("checkpoint-00000006.safetensors")')
+	refuses 70 "asleep/checkpoint-00000006.safetensors: cannot be read" chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output asleep --resume auto
+	rm asleep/checkpoint-00000006.safetensors
 	chexnet train --data set "${SMALL[@]}" --steps 8 --eval-every 2 --output asleep --resume auto >/dev/null
 	# nor are those that a checkpoint to come was to name, or those of a training that judged nothing so far, another's
 	for name in best.safetensors.new best.safetensors; do
