@@ -242,6 +242,8 @@ bats_require_minimum_version 1.5.0
 	run chexnet audit set
 	grep -qx '  test        1 image,       1 patient' <<<"$output"
 	refuses 65 "1 patient is both in train and in test (the first: " chexnet train --data set --model densenet --growth 4 --blocks 1,1 --steps 2 --threads 1 --output out
+	ends_with 65 chexnet doctor --data set
+	grep -q '^PROBLEM  data       set: 1 patient is both in train and in test (the first: ' <<<"$output"
 }
 
 @test "audit names every path that it cannot read, and goes on with the rest" {
