@@ -132,4 +132,19 @@ teardown() { cluster_logs; }
 		[ "$status" -eq 65 ]
 		[[ $output == *"the data set differs between ranks: give every node the same --data, prepared with the same --format"* ]]
 	done
+	# so is a split that one node lacks
+	for split in val test; do
+		cp -r "$SCRATCH/data" "$SCRATCH/less-$split"
+		rm "$SCRATCH/less-$split/$split"-*
+		python3 -c 'import json, sys; m = json.load(open(sys.argv[1])); m["splits"][sys.argv[2]].update(images=0, patients=0, shards=0); json.dump(m, open(sys.argv[1], "w"))' \
+			"$SCRATCH/less-$split/manifest.json" $split
+		for command in "doctor" "train --output $SCRATCH/none"; do
+			# shellcheck disable=SC2016,SC2086
+			run in_cluster srun -Q -O --mpi=pmix -N2 -n2 bash -c 'data=$1 && [ "$SLURM_PROCID" = 0 ] || data=$2; shift 2; exec "$0" "$@" --data "$data"' \
+				"$BUILD/chexnet" "$SCRATCH/data" "$SCRATCH/less-$split" $command
+			echo "$output"
+			[ "$status" -eq 65 ]
+			[[ $output == *"the data set differs between ranks: "* ]]
+		done
+	done
 }
