@@ -702,6 +702,8 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	[ ! -e other/model.safetensors ]
 	refuses 64 "holds --model=densenet121:" chexnet train --data set --model densenet121 --weights run1/model.safetensors --output other
 	refuses 64 "holds --growth=8 --init-channels=16 --blocks=1,1:" chexnet train --data set --model densenet --growth 8 --blocks 1,1 --weights run1/model.safetensors --output other
+	refuses 64 "holds --growth=4 --init-channels=16 --blocks=1,1:" chexnet train --data set --model densenet --growth 4 --init-channels 16 --blocks 1,1 --weights run1/model.safetensors --output other
+	refuses 64 "holds --growth=4 --init-channels=8 --blocks=1:" chexnet train --data set --model densenet --growth 4 --blocks 1 --weights run1/model.safetensors --output other
 	refuses 64 "run1/checkpoint-00000012.safetensors holds --blocks=1,2:" chexnet train --data set --model densenet --growth 4 --blocks 1,2 --resume auto --steps 14 --output run1
 	for model in "" "--model=densenet --growth=4 --init-channels=8 --blocks=1,1"; do
 		# shellcheck disable=SC2086 # words
