@@ -30,6 +30,7 @@ checked() {
 		o = json.loads(sys.argv[1])
 		assert [r["ranks"] for r in o["scaling"]] == json.loads(sys.argv[2]) and o["ranks"] == o["scaling"][-1]["ranks"], o
 		assert [r["nodes"] for r in o["scaling"]] == json.loads(sys.argv[3]), o
+		assert o["memory_mib"] * 2**20 > 4 * o["parameters"] > 0, o
 		for input in ["synthetic"] + (["real"] if o["data"] else []):
 		    first = o["scaling"][0][input]["images_per_s"]
 		    for r in o["scaling"]:
