@@ -88,6 +88,9 @@ static void a_run_of_one_step_has_a_rate(void **state)
 	struct schedule s = { .rate = 1, .base_batch = 1, .global_batch = 1, .decay = DECAY_COSINE, .steps = 1 };
 
 	assert_close(schedule_rate(&s, 0), 1, 1e-15);
+	s.warmup = 1; /* nothing is left to fall in */
+	assert_close(schedule_rate(&s, 0), 1, 1e-15);
+	assert_close(schedule_rate(&s, 1), 1, 1e-15);
 }
 
 static void a_run_whose_batch_changed_goes_on_in_the_middle_of_the_curve(void **state)
