@@ -140,6 +140,11 @@ from() { # NAME WEIGHTS DATA [OPTION…]: two more steps from another model's we
 	prepared other --images 300 --seed 5
 	[ -e "$SCRATCH/leak-run" ]
 	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/one" --steps 2 --output "$SCRATCH/one-run" >"$SCRATCH/one.out"
+	# eval, too, knows of patients only where the weights were trained on this data set
+	for data in one other; do
+		"$BUILD/chexnet" eval --data "$SCRATCH/$data" --weights "$SCRATCH/one-run/model.safetensors" --resamples 0 --json | grep -o '"leak[a-z_]*":.*' | tr -d '\t' | xargs
+	done >"$SCRATCH/known"
+	[ "$(<"$SCRATCH/known")" = $'leaked_patients:0, leak:false, leak_checked:true,\nleaked_patients:null, leak:false, leak_checked:false,' ]
 	[ "$(from again one-run one)" = $'"leak":"no"\nleak=0' ]
 	[ "$(from moved one-run other)" = $'"leak":"unchecked"\nleak=unchecked' ]
 	[ "$(from twice moved other)" = $'"leak":"unchecked"\nleak=unchecked' ]
