@@ -594,6 +594,12 @@ static void a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it(
 	assert_int_equal(file_lock(&second, path, &e), 0);
 	assert_true(file_lock_taken(first, path));
 	assert_false(file_lock_taken(second, path));
+	int stale = dup(first);
+	fstat_fails_with = ESTALE; /* what a file server says of a file that another node removed */
+	assert_true(file_lock_taken(first, path));
+	file_unlock(&stale, path);
+	fstat_fails_with = 0;
+	assert_int_equal(access(path, F_OK), 0);
 	file_unlock(&first, path);
 	assert_int_equal(file_lock(&third, path, &e), EWOULDBLOCK);
 	file_unlock(&third, path);

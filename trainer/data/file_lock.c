@@ -28,7 +28,9 @@ static int is_there(int fd, const char *path)
 {
 	struct stat own, there;
 
-	if (fstat(fd, &own) || stat(path, &there))
+	if (fstat(fd, &own))
+		return errno != ESTALE; /* so a file server says that another node removed it */
+	if (stat(path, &there))
 		return errno != ENOENT;
 	return own.st_dev == there.st_dev && own.st_ino == there.st_ino;
 }
