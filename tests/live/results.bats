@@ -391,8 +391,8 @@ load trained
 	[ "$(grep -cE '<h2>(ROC curves|Precision and recall|Operating points|Calibration)' unlabelled.html)" -eq 0 ]
 	chexnet report --predictions unlabelled.csv --resamples 100 --out unlabelled.html
 	grep -q '<b>Not judged:</b> Atelectasis' unlabelled.html
-	chexnet compare unlabelled.csv 2.csv --resamples 100 | grep -qx 'Atelectasis  *0  n/a  no label that both know' # not: no image that shows it
-	chexnet ensemble unlabelled-two.csv unlabelled.csv 2.csv | grep -q '^not judged, because not all members have labels: Atelectasis$'
+	chexnet compare unlabelled.csv 2.csv --resamples 100 | grep -qx 'Atelectasis  *n/a  n/a  no label that both know' # not: no image that shows it
+	chexnet ensemble unlabelled-two.csv unlabelled.csv 2.csv | grep -q '^not judged, because not all members have labels: Atelectasis; OUT averages what all of them say of these, learnt or not$'
 	grep -q '<tr><th scope="row">Atelectasis</th><td class="n soft">n/a</td>' unlabelled.html
 	grep -q 'Not for findings that too few patients show' unlabelled.html
 	[ "$(grep 'Not for findings that too few patients show' unlabelled.html | grep -c Atelectasis)" -eq 0 ] # nobody knows how many do

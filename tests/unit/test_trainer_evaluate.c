@@ -154,7 +154,7 @@ static void a_row_says_why_it_has_no_interval(void **state)
 	has_row(&ev, 1000, "\nAtelectasis               12 0.7500  n/a (too few)   few positives: of 4 patients\n");
 	has_row(&ev, 1000, "\nCardiomegaly              30 0.7500  n/a (too few)   few negatives\n");
 	has_row(&ev, 1000, "\nEffusion                   0   n/a\n");
-	has_row(&ev, 1000, "\nInfiltration               0   n/a  no label is known\n");
+	has_row(&ev, 1000, "\nInfiltration             n/a   n/a  no label is known\n");
 	has_row(&ev, 1000, "\nMass                       2 0.7500  0.700 to 0.800  few positives: of 1 patient\n");
 	has_row(&ev, 1000, "\nNodule                    40 0.7500  0.700 to 0.800  of 30 patients\n");
 	has_row(&ev, 1000, "\nPneumonia                 10 0.7500  0.700 to 0.800\n");

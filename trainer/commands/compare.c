@@ -41,8 +41,10 @@ static void print_row(const char *name, const struct paired *p, int is_mean)
 	printf("%-20s", name);
 	if (is_mean)
 		printf(" %7s", "");
-	else
+	else if (p->positives + p->negatives > 0)
 		printf(" %7zu", p->positives);
+	else
+		printf(" %7s", "n/a"); /* nobody knows how many show it */
 	if (isnan(p->difference.value)) {
 		puts(is_mean || p->positives + p->negatives ? "  n/a" : "  n/a  no label that both know"); /* as of a finding that one was not trained on */
 		return;

@@ -96,7 +96,10 @@ static int print_table(const struct members *m, const struct predictions *out, c
 			sum[k] += isnan(whole) ? 0 : m->auroc[k][f];
 		}
 		any_few |= few;
-		printf("%-20s %7zu", finding_names[f], t.positives[f]);
+		if (t.positives[f] + t.negatives[f] > 0)
+			printf("%-20s %7zu", finding_names[f], t.positives[f]);
+		else
+			printf("%-20s %7s", finding_names[f], "n/a");
 		if (isnan(whole))
 			printf(" %-16s %8s", "n/a", "n/a");
 		else

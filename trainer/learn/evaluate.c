@@ -221,7 +221,7 @@ static void print_finding(const struct evaluation *ev, const struct evaluation_c
 	char name[64], count[24];
 
 	snprintf(count, sizeof count, "%zu", positives);
-	snprintf(name, sizeof name, "%-20s %7s", finding_names[f], untrained ? "-" : count);
+	snprintf(name, sizeof name, "%-20s %7s", finding_names[f], untrained ? "-" : positives + t->negatives[f] ? count : "n/a");
 	print_row(name, &t->class[f], resampled, ev->has_oracle ? ev->oracle[f] : NAN, out);
 	if (untrained)
 		fprintf(out, "  not learnt");
