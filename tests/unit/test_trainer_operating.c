@@ -341,6 +341,29 @@ static void thresholds_of_others_are_judged_as_they_are_printed(void **state)
 	predictions_free(&others);
 }
 
+/* Too few patients is a count, and of labels that nobody knows there is none. */
+static void a_finding_that_the_choosing_file_has_no_labels_of_is_not_called_rare(void **state)
+{
+	struct predictions judged = draw(3000, 0), others = draw_others(2400, 1);
+	struct report_input in = input(&judged);
+	struct page page = { 0 };
+	struct error e = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < others.n; i++)
+		others.samples[i].known &= ~2u;
+	in.thresholds = &others;
+	in.thresholds_path = "val.csv";
+	assert_int_equal(report_make(&page, NULL, &in, &e), 0);
+	const char *section = strstr(page.text, "<h2>Operating points");
+
+	assert_present(section, "show, or do not: Hernia (fewer than 20 where thresholds were chosen).</p>");
+	assert_present(section, "<p class=\"lead\">Not for findings of which no label is known where thresholds were chosen: Cardiomegaly.</p>");
+	free(page.text);
+	predictions_free(&judged);
+	predictions_free(&others);
+}
+
 /* Three images a patient, all with one score: intervals that took them for independent would hold the truth in three rounds of four. */
 static void intervals_of_a_given_threshold_hold_the_truth(void **state)
 {
@@ -449,6 +472,7 @@ int main(void)
 		cmocka_unit_test(what_a_printed_threshold_promises_it_does),
 		cmocka_unit_test(a_threshold_that_no_probability_says_is_none),
 		cmocka_unit_test(thresholds_of_others_are_judged_as_they_are_printed),
+		cmocka_unit_test(a_finding_that_the_choosing_file_has_no_labels_of_is_not_called_rare),
 		cmocka_unit_test(intervals_of_a_given_threshold_hold_the_truth),
 		cmocka_unit_test(without_patients_enough_a_given_threshold_has_no_interval),
 		cmocka_unit_test(thresholds_of_the_same_patients_or_of_another_model_are_refused),

@@ -106,17 +106,27 @@ static void put_point(struct page *page, const struct operating_point *at, enum 
 	put_share(page, at->npv);
 }
 
-/* Findings without the points, and why. */
-static void put_left_out(const struct report *r, struct page *page)
+/* Lists them behind `why`: those whose labels the choosing file has, or those that it has none of. */
+static int put_pointless(const struct report *r, struct page *page, int labelled, const char *why)
 {
+	const struct auroc_table *chosen = r->in->thresholds ? &r->chosen.table : &r->a.table;
 	char name[32];
 	int n = 0;
 
 	for (int f = 0; f < FINDINGS; f++)
-		if (isnan(r->a.curves[f].at[0].threshold) && r->a.table.positives[f] + r->a.table.negatives[f] > 0)
-			page_put(page, "%s%s", n++ ? ", " : "<p class=\"lead\">Not for findings that too few patients show, or do not: ", finding_title(f, name));
-	if (n)
+		if (isnan(r->a.curves[f].at[0].threshold) && r->a.table.positives[f] + r->a.table.negatives[f] > 0 &&
+		    (chosen->positives[f] + chosen->negatives[f] > 0) == labelled)
+			page_put(page, "%s%s", n++ ? ", " : why, finding_title(f, name));
+	return n;
+}
+
+/* Findings without the points, and why. */
+static void put_left_out(const struct report *r, struct page *page)
+{
+	if (put_pointless(r, page, 1, "<p class=\"lead\">Not for findings that too few patients show, or do not: "))
 		page_put(page, " (fewer than %d%s).</p>\n", AIM_LEAST, r->in->thresholds ? " where thresholds were chosen" : "");
+	if (put_pointless(r, page, 0, "<p class=\"lead\">Not for findings of which no label is known where thresholds were chosen: "))
+		page_put(page, ".</p>\n");
 }
 
 static void put_rows(const struct report *r, struct page *page)
