@@ -296,6 +296,11 @@ load trained
 	[ "$(chexnet predict --weights run1/model.safetensors --json "$image" 2>/dev/null | grep -c pos_weight)" -eq 0 ]
 	chexnet report --predictions weighted/test.csv --resamples 100 --json weighted.json
 	tr -d '\t' <weighted.json | grep -qx '"pos_weight":"balanced",'
+	# nor does an average of such trainings speak otherwise than they do
+	chexnet ensemble some.csv 1.csv weighted/test.csv | grep -qx 'some members were trained with --pos-weight=balanced: the probabilities rank images, and are above the share that shows a finding'
+	chexnet report --predictions some.csv --resamples 100 --out some.html >/dev/null
+	grep -q 'weighed more when some members of the model were trained (--pos-weight=balanced)' some.html
+	[ "$(chexnet ensemble none.csv 1.csv 2.csv | grep -c pos-weight)" -eq 0 ]
 	chexnet eval --data set --weights weighted/model.safetensors --threads 1 --resamples 0 --predictions weighted.csv >/dev/null
 	for predictions in weighted/test.csv weighted.csv; do
 		chexnet report --predictions $predictions --resamples 100 --out weighted.html
@@ -392,7 +397,9 @@ load trained
 	chexnet report --predictions unlabelled.csv --resamples 100 --out unlabelled.html
 	grep -q '<b>Not judged:</b> Atelectasis' unlabelled.html
 	chexnet compare unlabelled.csv 2.csv --resamples 100 | grep -qx 'Atelectasis  *n/a  n/a  no label that both know' # not: no image that shows it
-	chexnet ensemble unlabelled-two.csv unlabelled.csv 2.csv | grep -q '^not judged, because not all members have labels: Atelectasis; OUT averages what all of them say of these, learnt or not$'
+	chexnet ensemble unlabelled-two.csv unlabelled.csv 2.csv --spread unlabelled-spread.csv | grep -q '^not judged, because not all members have labels: Atelectasis; OUT averages what all of them say of these, learnt or not$'
+	[ "$(cut -d, -f2-5 unlabelled-spread.csv | sort -u)" = ",,,"$'\n'Atelectasis_mean,Atelectasis_sd,Atelectasis_min,Atelectasis_max ] # nor is there a spread of it
+	[ "$(grep -cE '^[^,]*,,,,(,[0-9.e-]+){52}$' unlabelled-spread.csv)" -eq $(($(wc -l <unlabelled-spread.csv) - 1)) ]
 	grep -q '<tr><th scope="row">Atelectasis</th><td class="n soft">n/a</td>' unlabelled.html
 	grep -q 'Not for findings that too few patients show' unlabelled.html
 	[ "$(grep 'Not for findings that too few patients show' unlabelled.html | grep -c Atelectasis)" -eq 0 ] # nobody knows how many do

@@ -26,7 +26,7 @@ static const char *const average_choices[] = { "probabilities", "logits", NULL }
 static const struct option options[] = {
 	OPTION(CHOICE, struct ensemble_conf, average, "average", "WHAT", "probabilities", "what is averaged", .choices = average_choices),
 	OPTION(STRING, struct ensemble_conf, spread, "spread", "FILE", NULL,
-	       "write each image's mean probability, standard deviation, lowest and highest for every finding as CSV"),
+	       "write each image's mean probability, standard deviation, lowest and highest for every finding as CSV; empty for findings that a member has no labels of and others have"),
 	OPTIONS_END
 };
 
@@ -119,14 +119,17 @@ static int print_table(const struct members *m, const struct predictions *out, c
 	return 0;
 }
 
-static int write_spread(const char *path, const struct predictions *out, const struct spread *spread, struct error *e)
+static int write_spread(const char *path, const struct members *m, const struct predictions *out, const struct spread *spread, struct error *e)
 {
+	int lacks[FINDINGS]; /* as in the table: a spread of an answer and none is none */
 	struct output_file file;
 	char text[2 * SAMPLE_ID + 256];
 	int rc = output_open(&file, path, e);
 
 	if (rc)
 		return rc;
+	for (int f = 0; f < FINDINGS; f++)
+		lacks[f] = lacks_a_member(m, out, f);
 	rc = output_write(&file, "id", 2, e);
 	for (int i = 0; !rc && i < 4 * FINDINGS; i++) {
 		static const char *const column[] = { "mean", "sd", "min", "max" };
@@ -142,7 +145,7 @@ static int write_spread(const char *path, const struct predictions *out, const s
 			text[n++] = '\n';
 			n += csv_quote(text + n, out->samples[i / FINDINGS].id);
 		}
-		n += snprintf(text + n, sizeof text - (size_t)n, ",%.6g,%.6g,%.6g,%.6g", s->mean, s->sd, s->low, s->high);
+		n += snprintf(text + n, sizeof text - (size_t)n, lacks[i % FINDINGS] ? ",,,," : ",%.6g,%.6g,%.6g,%.6g", s->mean, s->sd, s->low, s->high);
 		rc = output_write(&file, text, (size_t)n, e);
 	}
 	if (!rc)
@@ -201,7 +204,7 @@ static int make(const struct ensemble_conf *conf, struct members *m, char **argv
 
 	used = utf8_append(out.about.command, sizeof out.about.command, used, average_choices[conf->average]);
 	utf8_append_words(out.about.command, sizeof out.about.command, used, m->n + 1, argv + 1);
-	if (!e->code && predictions_write(argv[1], &out, e) == 0 && (!conf->spread || write_spread(conf->spread, &out, spread, e) == 0)) {
+	if (!e->code && predictions_write(argv[1], &out, e) == 0 && (!conf->spread || write_spread(conf->spread, m, &out, spread, e) == 0)) {
 		printf("%d members, %zu image%s, average of %s: %s\n", m->n, out.n, out.n == 1 ? "" : "s", average_choices[conf->average], argv[1]);
 		if (out.about.leaked > 0)
 			printf("LEAK: a member was trained on %ld patient%s of this split\n", out.about.leaked, out.about.leaked == 1 ? "" : "s");
@@ -211,6 +214,9 @@ static int make(const struct ensemble_conf *conf, struct members *m, char **argv
 			printf("leak not checked: nobody has compared these patients with all those that the members were trained on\n");
 		if (strcmp(out.about.split, "val") == 0)
 			printf("validation split: weights are chosen on these images, so the numbers may flatter the models a little\n");
+		if (*out.about.pos_weight)
+			printf("%s trained with --pos-weight=balanced: the probabilities rank images, and are above the share that shows a finding\n",
+			       strcmp(out.about.pos_weight, "balanced") ? "some members were" : "all members were");
 		say_shared_weights(m, argv + 2);
 		print_table(m, &out, spread, e);
 	}

@@ -274,9 +274,12 @@ static void put_leak_notes(const struct provenance *about, const char *model, st
 
 static void put_weighted(const struct provenance *about, const char *model, struct page *page)
 {
+	int some = strcmp(about->pos_weight, "balanced") != 0; /* of an ensemble's members */
+
 	if (*about->pos_weight)
-		page_put(page, "<li class=\"is-warn\"><b>Not probabilities.</b> Images with a finding weighed more when the %s was trained (--pos-weight=balanced): what it says ranks "
-			       "images, and is far above the share that shows the finding. Calibration shows by how much.</li>\n", model);
+		page_put(page, "<li class=\"is-warn\"><b>Not probabilities.</b> Images with a finding weighed more when %s%s %s trained (--pos-weight=balanced): what it says ranks "
+			       "images, and is %sabove the share that shows the finding. Calibration shows by how much.</li>\n", some ? "some members of the " : "the ", model,
+			 some ? "were" : "was", some ? "" : "far ");
 }
 
 static void put_other_images(const struct provenance *about, const char *model, struct page *page)
