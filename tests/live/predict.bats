@@ -513,6 +513,12 @@ put() { # FILE TENSOR BYTES: over the first number of a tensor, in a file whose 
 	refuses 65 "$words" chexnet train --data set --weights nan.safetensors --image-size 32 --batch 8 --steps 1 --threads 1 --output nan
 	cp run1/model.safetensors odd.safetensors
 	put odd.safetensors features.norm5.running_var '\0\0\200\277' unchecked # a variance of -1
+	words="odd.safetensors: tensor features.norm5.running_var holds a variance below 0"
+	refuses 65 "$words" chexnet predict --weights odd.safetensors --engine cpu --threads 1 "$image"
+	refuses 65 "$words" chexnet eval --data set --weights odd.safetensors
+	# what is finite in the weights and not in the sums is told by the images
+	cp run1/model.safetensors odd.safetensors
+	put odd.safetensors features.norm5.bias '\377\377\177\177' unchecked
 	refuses 70 ".png: the network's output is not a number" chexnet predict --weights odd.safetensors --engine cpu --threads 1 --json "$image"
 	[[ $output == *'"error"'* ]]
 	[[ $output != *'"logits"'* ]]

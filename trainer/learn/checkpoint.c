@@ -468,6 +468,16 @@ static int check_nothing_else(const struct checkpoint *c, struct tensor *wanted,
 	return 0;
 }
 
+/* The layer of the first running variance below 0, of which the network would make no number; NULL: there is none. */
+static const char *find_negative_variance(const struct net_plan *plan, const struct model_values *values)
+{
+	for (int i = 0; i < plan->n_bns; i++)
+		for (int c = 0; c < plan->bns[i].channels; c++)
+			if (values->variance[plan->bns[i].offset + (size_t)c] < 0)
+				return plan->bns[i].name;
+	return NULL;
+}
+
 int checkpoint_load(const struct checkpoint *c, const struct net_plan *plan, struct model_values *values, int *fresh_head, struct error *e)
 {
 	int n = describe_all(plan, values, NULL, NULL), rc = 0;
@@ -486,6 +496,8 @@ int checkpoint_load(const struct checkpoint *c, const struct net_plan *plan, str
 		rc = check_nothing_else(c, tensors, n, e);
 	if (!rc && (broken = find_broken(tensors, n)))
 		rc = fail(e, EXIT_DATA, "%s: tensor %s holds what is no finite number", c->path, broken);
+	if (!rc && (broken = find_negative_variance(plan, values)))
+		rc = fail(e, EXIT_DATA, "%s: tensor %s.running_var holds a variance below 0", c->path, broken);
 	free(tensors);
 	return rc;
 }

@@ -84,7 +84,7 @@ void checkpoint_close(struct checkpoint *c);
 /* Whether it holds the optimiser's moments and a position: whether it can be resumed from. */
 int checkpoint_resumable(const struct checkpoint *c);
 
-/* Fills values; every tensor of the plan must be there with its shape, with finite values, and no other. A classifier of another
+/* Fills values; every tensor of the plan must be there with its shape, with finite values and no variance below 0, and no other. A classifier of another
  * width is left untouched and *fresh_head set where fresh_head is not NULL, else it is an error. */
 int checkpoint_load(const struct checkpoint *c, const struct net_plan *plan, struct model_values *values, int *fresh_head, struct error *e);
 
