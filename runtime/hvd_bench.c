@@ -207,6 +207,14 @@ static int size_option(const char *text, size_t *bytes)
 	return 0;
 }
 
+static int printed(int status)
+{
+	if (!fflush(stdout) && !ferror(stdout) && !fclose(stdout)) /* the close is where a network file system says that there is no room */
+		return status;
+	fprintf(stderr, "hvd-bench: what was printed is not complete: %s\n", strerror(errno));
+	return status ? status : EXIT_FAILED;
+}
+
 static int usage(void)
 {
 	return printf("usage: srun --hvd hvd-bench [OPTION…]\n"
@@ -286,9 +294,9 @@ static int options(int argc, char **argv, struct settings *s)
 			want = s->step > 0 && s->step < 1e6 ? NULL : "milliseconds, above 0 and below 1e9";
 			break;
 		case 'h':
-			exit(usage() | (fflush(stdout) != 0));
+			exit(printed(usage()));
 		case 'V':
-			exit(puts("hvd-bench " HVD_VERSION) < 0);
+			exit(printed(puts("hvd-bench " HVD_VERSION) < 0));
 		default:
 			return refused("hvd-bench --help lists the options");
 		}
@@ -304,14 +312,6 @@ static int options(int argc, char **argv, struct settings *s)
 	if (measures && s->predict)
 		return refused("--predict FILE measures nothing: leave out all other options but --step");
 	return s->from > s->to ? refused("--from %zu is more than --to %zu", s->from, s->to) : 0;
-}
-
-static int printed(int status)
-{
-	if (!fflush(stdout) && !ferror(stdout))
-		return status;
-	fprintf(stderr, "hvd-bench: what was printed is not complete: %s\n", strerror(errno));
-	return status ? status : EXIT_FAILED;
 }
 
 int main(int argc, char **argv)

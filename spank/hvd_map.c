@@ -71,6 +71,13 @@ static void die(int status, const char *line)
 	exit(status);
 }
 
+/* A file server may say only at the close that there is no room. */
+static void end_output(void)
+{
+	if (fflush(stdout) || ferror(stdout) || fclose(stdout))
+		die(EXIT_FAILURE, "the output cannot be written");
+}
+
 static int positive(const char *text, const char *option)
 {
 	char line[128];
@@ -114,8 +121,8 @@ static void read_arguments(int argc, char *argv[], struct arguments *a)
 			if (options_parse(&a->options, SCOPE_BIND, "--policy", optarg, error, sizeof error))
 				die(EXIT_USAGE, error);
 			break;
-		case 'V': printf("hvd-map %s\n", HVD_VERSION); exit(0);
-		case 'h': print_usage(stdout); exit(0);
+		case 'V': printf("hvd-map %s\n", HVD_VERSION); end_output(); exit(0);
+		case 'h': print_usage(stdout); end_output(); exit(0);
 		default: fputs("hvd-map: hvd-map --help lists the options\n", stderr); exit(EXIT_USAGE);
 		}
 	a->selfcheck = optind < argc && !strcmp(argv[optind], "selfcheck");
@@ -345,7 +352,6 @@ int main(int argc, char *argv[])
 	}
 	free(request);
 	free(node);
-	if (fflush(stdout) || ferror(stdout))
-		die(EXIT_FAILURE, "the output cannot be written");
+	end_output();
 	return status;
 }

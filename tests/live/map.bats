@@ -72,6 +72,11 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 		run bash -c '"$@" >/dev/full' - "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --json
 		[ "$status" -eq 1 ]
 		[[ $output == *"hvd-map: the output cannot be written" ]]
+		for word in --help --version; do
+			run bash -c '"$@" >/dev/full' - "$BUILD/hvd-map" "$word"
+			[ "$status" -eq 1 ]
+			[ "$output" = "hvd-map: the output cannot be written" ]
+		done
 	fi
 	run "$BUILD/hvd-map" --topology "$SCRATCH/nothing.xml"
 	[ "$status" -eq 65 ]
