@@ -125,7 +125,7 @@ static int add_directory(struct traces *t, const char *path)
 			status = add_file(t, file);
 	}
 	if (others)
-		fprintf(stderr, "hvd-trace: taking step %.*s; %d files of other steps or worlds left out\n", (int)prefix, list[0]->d_name, others);
+		fprintf(stderr, "hvd-trace: taking step %.*s; %d file%s of other steps or worlds left out\n", (int)prefix, list[0]->d_name, others, others > 1 ? "s" : "");
 	for (int i = 0; i < n; i++)
 		free(list[i]);
 	free(list);
@@ -210,31 +210,30 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 {
 	static const char *const collectives[] = { "ALLREDUCE", "BROADCAST", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BARRIER" };
 	enum { QUEUES = 2 /* a thread for each bucket's wait, behind those of compute and communication: waits overlap, and spans of one thread must not */ };
-	double ready[1024] = { 0 }; /* of each bucket of the step that is being read */
-	bool named[1024] = { false };
+	static struct bucket { double ready; bool named; } bucket[TRACE_RECORDS]; /* of the step that is being read; a trace holds no step of more */
 	char text[sizeof f->host > TRACE_NAME_BYTES ? sizeof f->host : TRACE_NAME_BYTES];
 	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_name\",\"args\":{\"name\":\"rank %u on %.63s\"}}", f->rank, f->rank,
 		clean(f->host, sizeof f->host, text));
 	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%u}}", f->rank, f->rank);
 	name_thread(out, f, 0, "compute");
 	name_thread(out, f, 1, "communication");
+	memset(bucket, 0, sizeof bucket);
 	uint64_t written = atomic_load(&f->written), n = records_of(f);
 	for (uint64_t i = written - n; i < written; i++) {
 		const struct trace_record *r = &f->record[i % TRACE_RECORDS];
+		struct bucket *b = &bucket[r->index % TRACE_RECORDS];
 		double begin = (double)r->begin, end = (double)r->end;
 		switch (kind_of(r)) {
 		case TRACE_READY:
-			if (r->index < 1024)
-				ready[r->index] = begin;
+			b->ready = begin;
 			break;
 		case TRACE_BUCKET:
-			if (r->index < 1024 && ready[r->index] > 0 && ready[r->index] < begin) {
-				if (!named[r->index]) {
-					named[r->index] = true;
-					snprintf(text, sizeof text, "bucket %u waits", r->index);
+			if (b->ready > 0 && b->ready < begin) {
+				snprintf(text, sizeof text, "bucket %u waits", r->index);
+				if (!b->named)
 					name_thread(out, f, QUEUES + r->index, text);
-				}
-				event(out, f, QUEUES + (int)r->index, "QUEUE", ready[r->index], begin, zero, r);
+				b->named = true;
+				event(out, f, QUEUES + (int)r->index, "QUEUE", b->ready, begin, zero, r);
 			}
 			event(out, f, 1, "ALLREDUCE", begin, end, zero, r);
 			break;
@@ -252,12 +251,9 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 }
 
 /* An old timeline may be replaced; another file with something in it is somebody's work. errno says why that cannot be read, or 0. */
-static bool may_write(const char *path)
+static bool is_timeline(const char *path)
 {
-	struct stat s;
 	char begin[sizeof TIMELINE] = "";
-	if (stat(path, &s) || !S_ISREG(s.st_mode) || !s.st_size)
-		return true;
 	errno = 0;
 	FILE *f = fopen(path, "r");
 	bool ours = f && fgets(begin, sizeof begin, f) && !strcmp(begin, TIMELINE);
@@ -269,15 +265,18 @@ static bool may_write(const char *path)
 static int timeline(const struct traces *t, const char *path)
 {
 	double zero = 1e300;
-	if (!may_write(path)) {
+	struct stat old, shown;
+	/* opened by its name once more standard output would begin where the summary does */
+	bool there = !stat(path, &old), own = there && !fstat(STDOUT_FILENO, &shown) && old.st_dev == shown.st_dev && old.st_ino == shown.st_ino;
+	bool filled = there && !own && S_ISREG(old.st_mode) && old.st_size;
+	if (filled && !is_timeline(path)) {
 		fprintf(stderr, "hvd-trace: %s is there and %s%s: name another file, or remove it first\n", path, errno ? "cannot be read: " : "no timeline",
 			errno ? strerror(errno) : "");
 		return EXIT_USAGE;
 	}
-	struct stat old;
-	char at[PATH_MAX], beside[PATH_MAX + 8], *real = !stat(path, &old) && S_ISREG(old.st_mode) && old.st_size ? realpath(path, at) : NULL;
+	char at[PATH_MAX], beside[PATH_MAX + 8], *real = filled ? realpath(path, at) : NULL;
 	snprintf(beside, sizeof beside, "%s.XXXXXX", real ? real : ""); /* until it is whole the old one stays */
-	int fd = real ? mkstemp(beside) : -1;
+	int fd = own ? dup(STDOUT_FILENO) : real ? mkstemp(beside) : -1;
 	if (fd < 0 && !(real && errno == ENOSPC)) { /* nothing may be made beside it */
 		real = NULL;
 		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -468,6 +467,14 @@ static int usage(void)
 		    "  -h, --help; --version\n") < 0;
 }
 
+static int printed(int status)
+{
+	if (!fflush(stdout) && !ferror(stdout) && !fclose(stdout)) /* the close is where a network file system says that there is no room */
+		return status;
+	fprintf(stderr, "hvd-trace: what was printed is not complete: %s\n", strerror(errno));
+	return status ? status : EXIT_INTERNAL;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option table[] = {
@@ -480,7 +487,7 @@ int main(int argc, char **argv)
 	int status = 0;
 	for (int c; (c = getopt_long(argc, argv, "o:eh", table, NULL)) != -1;) {
 		if (c == 'h' || c == 'V')
-			return (c == 'h' ? usage() : puts("hvd-trace " HVD_VERSION) < 0) | (fflush(stdout) != 0);
+			return printed(c == 'h' ? usage() : puts("hvd-trace " HVD_VERSION) < 0);
 		if (c == '?')
 			return fputs("hvd-trace: hvd-trace --help lists the options\n", stderr), EXIT_USAGE;
 		output = c == 'o' ? optarg : output;
@@ -497,14 +504,10 @@ int main(int argc, char **argv)
 	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error like others */
 	if (!status)
 		status = summary(&t, each);
-	if (!status && (fflush(stdout) || ferror(stdout))) {
-		fprintf(stderr, "hvd-trace: what was printed is not complete: %s\n", strerror(errno));
-		status = EXIT_INTERNAL;
-	}
-	if (!status && output)
+	if (!status && output && !fflush(stdout)) /* which may be the same file */
 		status = timeline(&t, output);
 	for (int i = 0; i < t.n; i++)
 		munmap(t.file[i], sizeof *t.file[i]);
 	free(t.file);
-	return status;
+	return printed(status);
 }

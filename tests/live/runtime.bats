@@ -466,7 +466,7 @@ jobs_run() { # NAME NUMBER
 	HVD_TRACE=$SCRATCH/one "$BUILD/hvd-bench" --start-up
 	run "$BUILD/hvd-trace" "$SCRATCH/one"
 	[ "$status" -eq 0 ]
-	grep -qx 'hvd-trace: taking step local.0.2; 1 files of other steps or worlds left out' <<<"$output"
+	grep -qx 'hvd-trace: taking step local.0.2; 1 file of other steps or worlds left out' <<<"$output"
 	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$SCRATCH/one"
 	[ "$status" -eq 65 ]
 	[[ $output == *"rank 0 of 1 is followed by another's rank 1 of 4. Name those of one"* ]]

@@ -145,6 +145,41 @@ static void clocks_that_have_drifted_blame_nobody(void **state)
 	assert_int_equal(system(text), 0);
 }
 
+static void expect_output(const char *command, const char *folder, int status, const char *says)
+{
+	char text[3000];
+	snprintf(text, sizeof text, command, folder, folder);
+	FILE *f = popen(text, "r");
+	text[f ? fread(text, 1, sizeof text - 1, f) : 0] = 0;
+	assert_int_equal(WEXITSTATUS(pclose(f)), status);
+	if (!strstr(text, says))
+		fail_msg("%s", text);
+}
+
+static void a_timeline_has_the_waits_of_every_bucket(void **state)
+{
+	(void)state;
+	char folder[1024], path[1100];
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	write_trace(folder, 0, 0);
+	snprintf(path, sizeof path, "%s/1.0-rank00000.hvdtrace", folder);
+	const int fd = open(path, O_RDWR);
+	struct trace_file *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(t, MAP_FAILED);
+	close(fd);
+	for (int i = 0; i < 60; i++) {
+		t->record[i].index = t->record[i].kind == TRACE_WAIT ? 0 : 5000;
+		t->record[i].begin += t->record[i].kind == TRACE_BUCKET ? 2000 : 0;
+	}
+	munmap(t, sizeof *t);
+	expect_output("${BUILD:-build}/hvd-trace -o /dev/stdout %s 2>&1 | grep waits", folder, 0, "bucket 5000 waits");
+	/* into one file with the summary, and behind it, as into a pipe */
+	expect_output("f=%s/both; ${BUILD:-build}/hvd-trace -o /dev/stdout %s >$f 2>/dev/null && head -n 1 $f && grep -c QUEUE $f", folder, 0, "1 rank, 19 steps, 100.00 ms a step\n20\n");
+	for (int i = 0; i < 2 && !access("/dev/full", F_OK); i++) /* help that is lost is told */
+		expect_output(i ? "${BUILD:-build}/hvd-bench --version 2>&1 >/dev/full" : "${BUILD:-build}/hvd-trace --help 2>&1 >/dev/full", folder, 70, "what was printed is not complete: No space left on device");
+	expect_output("rm -r %s", folder, 0, "");
+}
+
 static void traces_of_two_worlds_and_damaged_ones_are_refused(void **state)
 {
 	(void)state;
@@ -170,6 +205,7 @@ int main(void)
 		cmocka_unit_test(a_second_world_leaves_the_first_ones_trace_alone),
 		cmocka_unit_test(traces_of_two_worlds_and_damaged_ones_are_refused),
 		cmocka_unit_test(clocks_that_have_drifted_blame_nobody),
+		cmocka_unit_test(a_timeline_has_the_waits_of_every_bucket),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
