@@ -287,7 +287,8 @@ static void prefer_own(const char *name, const char *value, void *data)
 	char word[2048], error[512];
 
 	(void)value, (void)data;
-	if (!own || !*own)
+	/* such a text the tasks have from their user */
+	if (!own || !*own || options_leave_text(&client.options, name + strlen("HVD_"), own))
 		return;
 	snprintf(word, sizeof word, "%s=%s", name + strlen("HVD_"), own);
 	for (char *c = word; *c != '='; c++)

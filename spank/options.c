@@ -295,6 +295,16 @@ int options_parse(struct options *o, int scopes, const char *name, const char *t
 	return 0;
 }
 
+bool options_leave_text(struct options *o, const char *key, const char *value)
+{
+	for (int r = 0; r < ROWS; r++)
+		if (rows[r].kind == TEXT && !strcasecmp(rows[r].key, key) && (strchr(value, ',') || strlen(value) >= (size_t)rows[r].high || !is_plain(value))) {
+			o->given &= ~(UINT64_C(1) << r);
+			return true;
+		}
+	return false;
+}
+
 bool options_given(const struct options *o, const char *key)
 {
 	for (int r = 0; r < ROWS; r++)

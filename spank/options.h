@@ -71,6 +71,10 @@ struct options options_default(void);
  * text ("--hvd"). Returns 0; or -1 with one line in error and *o unchanged. NULL is the empty text. */
 int options_parse(struct options *o, int scopes, const char *name, const char *text, char *error, size_t size);
 
+/* The text of a user's own variable can be one that no list of words has room or a form for, as a directory with a comma: then *o says nothing of
+ * that key, in upper or lower case, any more, and true is returned. */
+bool options_leave_text(struct options *o, const char *key, const char *value);
+
 /* True if the key was given, here or before. */
 bool options_given(const struct options *o, const char *key);
 

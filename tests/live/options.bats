@@ -751,6 +751,12 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 	run in_cluster env HVD_DEADLINE=soon srun -Q --gpus=1 --hvd true
 	[ "$status" -eq 64 ]
 	[[ $output == 'hvd: HVD_DEADLINE: deadline=soon: '* ]]
+	# a directory may have a comma, which no word of the two options has
+	echo "$stack hvd=trace=/of/site" >"$CLUSTER/etc/plugstack.conf"
+	run in_cluster env HVD_TRACE=/mine,off srun -Q --gpus=1 --hvd bash -c 'echo "$HVD_TRACE ${HVD_KEYS-none}"'
+	[ "$output" = "/mine,off none" ]
+	run in_cluster env HVD_TRACE=/mine,off srun -Q --gpus=1 --hvd=trace=/typed printenv HVD_TRACE
+	[ "$output" = /typed ]
 	# where tasks are placed one by one, as those that the user has bound are, lines have the same limit
 	echo "$stack verbose-max=1" >"$CLUSTER/etc/plugstack.conf"
 	run srun -n2 --gpus=2 --cpu-bind=none --hvd --hvd-bind=verbose true
