@@ -152,6 +152,7 @@ struct lack {
 	bool counted;          /* the CPUs are one node's, or the same on all */
 	bool by_task;          /* the job was asked for with -c, which takes no --cpus-per-gpu beside it */
 	int cpus_per_gpu;      /* to ask for; 0: there are no GPUs */
+	int fewer;             /* tasks that some of the job's nodes have CPUs for, where their GPUs came with tasks: a larger job would not put more there; 0: no cure */
 };
 
 /* Fewer CPUs for each task help where there is one for each; else the job has to be larger. */
@@ -167,6 +168,8 @@ static void refuse_cpus(const struct lack *l, int gpus)
 		snprintf(cure, sizeof cure, "type -c %d", l->cpus / l->tasks);
 	else if (l->cpus >= l->tasks)
 		snprintf(cure, sizeof cure, "type a smaller -c");
+	else if (l->fewer)
+		snprintf(cure, sizeof cure, "type -n %d", l->fewer);
 	else if (l->cpus_per_gpu)
 		snprintf(cure, sizeof cure, "%s #SBATCH --cpus-per-gpu=%d%s", l->by_task ? "write" : "add", l->cpus_per_gpu, l->by_task ? " in place of --cpus-per-task" : "");
 	else
@@ -218,6 +221,7 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 		.counted = (alike || size->nodes == 1) && !leaves_threads(component, group),
 		.by_task = group_variable("SLURM_CPUS_PER_TASK", group) != NULL,
 		.cpus_per_gpu = size->gpus > 0 ? slurm_cpus_per_gpu(slurm_host(nodelist, position, first, sizeof first), need > 8 ? need : 8) : 0,
+		.fewer = nodes < hosts && gpus_of_each_task(w) && !w->gpus && !w->gpus_per_node ? cpus / need * (alike ? size->nodes : 1) : 0,
 	};
 	refuse_cpus(&lack, size->gpus > 0 && !w->share ? per_node * w->group : 0);
 }

@@ -329,6 +329,11 @@ refused() { # TEXT: exit 64 and exactly this line
 	one_gpu_each 2
 	run in_cluster salloc -Q -N2 -n2 --gpus-per-node=2 srun -Q -N1 -n2 --gpus-per-node=2 --hvd "$SHOW"
 	refused 'one of the nodes: 2 GPUs but 1 CPU: add #SBATCH --cpus-per-gpu=1'
+	# where GPUs come with tasks a larger job would not put more of them on one node
+	run in_cluster salloc -Q -N2 -n3 --gpus-per-task=1 srun -Q -N1 --hvd "$SHOW"
+	refused '1 node: 3 GPUs but 2 CPUs: type -n 2'
+	run in_cluster salloc -Q -N2 -n3 --gpus-per-task=1 srun -Q -N1 -n2 --hvd "$SHOW"
+	one_gpu_each 2
 	# three tasks, two CPUs on one node and one on the other
 	run in_cluster salloc -Q -N2 -n3 --gpus-per-task=1 srun -Q --hvd "$SHOW"
 	one_gpu_each 3
