@@ -17,6 +17,7 @@
 #include "explain.h"
 #include "inventory.h"
 #include "step.h"
+#include "tasks.h"
 #include "variables.h"
 
 struct step step;
@@ -257,7 +258,7 @@ static int check_counts(spank_t spank)
 {
 	const struct request *r = step.request;
 	const int groups = r->devices / r->gpus_per_task;
-	char each[32] = "", cure[192] = "", line[384], value[16];
+	char each[32] = "", cure[192] = "", line[384], value[16], text[256];
 
 	if (!groups || r->share || r->tasks == groups || (!step.options.hvd && r->tasks < groups))
 		return 0;
@@ -270,11 +271,19 @@ static int check_counts(spank_t spank)
 	else {
 		/* a node does not see how many GPUs the others have; but of two it can tell, since srun has counted the tasks of both */
 		const int first = tasks_of_first(spank, groups, all);
+		/* where srun took as many CPUs as tasks, wherever they were, no task can move; one CPU for each GPU takes them where the GPUs are */
+		const bool full = step.options.hvd && step.options.whole_job && r->gpus_per_task == 1 &&
+			spank_getenv(spank, "SLURM_JOB_CPUS_PER_NODE", text, sizeof text) == ESPANK_SUCCESS && sum_of_largest(text, nodes) == all;
 		int n = first ? snprintf(cure, sizeof cure, ": type -m plane=%d", first) :
+			full ? snprintf(cure, sizeof cure, ": type --cpus-per-gpu=1") :
 			snprintf(cure, sizeof cure, ": type -n %d --ntasks-per-node=%d if all nodes have %d GPU%s", groups * nodes, groups, r->devices, r->devices == 1 ? "" : "s");
-		if (all % nodes == 0)
-			snprintf(cure + n, sizeof cure - (size_t)n, ", %s %s --gpus-per-node=%d --ntasks-per-node=%d", first ? "or" : "else",
-				step.options.whole_job ? "type" : "submit the job with", all / nodes * r->gpus_per_task, all / nodes);
+		if (all % nodes == 0) {
+			const int equal = all / nodes * r->gpus_per_task;
+			n += snprintf(cure + n, sizeof cure - (size_t)n, ", %s %s --gpus-per-node=%d --ntasks-per-node=%d", first || full ? "or" : "else",
+				step.options.whole_job ? "type" : "submit the job with", equal, all / nodes);
+			if (first || full)
+				snprintf(cure + n, sizeof cure - (size_t)n, " if all nodes have %d GPU%s", equal, equal == 1 ? "" : "s");
+		}
 	}
 	if (r->gpus_per_task > 1)
 		snprintf(each, sizeof each, " with %d GPUs each", r->gpus_per_task);

@@ -684,22 +684,24 @@ tasks_of_nodes() { # "2 2": how many tasks each node has
 	run in_cluster srun -Q -N2 --gpus=4 --cpus-per-gpu=2 --hvd bash -c "$look"
 	echo "$output"
 	if [ "$(tasks | wc -l)" -ne 4 ]; then # in Slurm 23.11 they do
-		[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: type -m plane=3, or \(type [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'type --gpus-per-node=2 --ntasks-per-node=2' ]
+		[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: type -m plane=3, or \(type [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'type --gpus-per-node=2 --ntasks-per-node=2 if all nodes have 2 GPUs' ]
 		run in_cluster srun -Q -N2 --gpus=4 --cpus-per-gpu=2 --hvd -m plane=3 bash -c "$look"
 		tasks_of_nodes '3 1'
 	fi
 	run in_cluster salloc -Q -N2 --gpus=4 --exclusive srun -Q --hvd bash -c "$look"
 	echo "$output"
-	[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: type -m plane=3, or \(submit [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'submit the job with --gpus-per-node=2 --ntasks-per-node=2' ]
+	[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: type -m plane=3, or \(submit [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'submit the job with --gpus-per-node=2 --ntasks-per-node=2 if all nodes have 2 GPUs' ]
 	run in_cluster salloc -Q -N2 --gpus=4 --exclusive srun -Q --hvd -m plane=3 bash -c "$look"
 	tasks_of_nodes '3 1'
 	# nor where CPUs come with tasks, which then are where the CPUs are
 	run in_cluster srun -Q -N2 --gpus=6 --hvd bash -c "$look"
 	echo "$output"
 	if [ "$(tasks | wc -l)" -ne 6 ]; then
-		[ "$(sed -n 's/^hvd: n.: .* on this node: type -n .*, else \(type [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'type --gpus-per-node=3 --ntasks-per-node=3' ]
+		[ "$(sed -n 's/^hvd: n.: .* on this node: type --cpus-per-gpu=1, or \(type [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'type --gpus-per-node=3 --ntasks-per-node=3 if all nodes have 3 GPUs' ]
 		run in_cluster srun -Q -N2 --gpus=6 --hvd --gpus-per-node=3 --ntasks-per-node=3 bash -c "$look"
 		tasks_of_nodes '3 3'
+		run in_cluster srun -Q -N2 --gpus=6 --cpus-per-gpu=1 --hvd bash -c "$look"
+		[ "$(tasks | wc -l)" -eq 6 ]
 	fi
 	run in_cluster srun -Q -N2 --gpus-per-node=2 --ntasks-per-node=2 --cpus-per-gpu=2 --hvd bash -c "$look"
 	tasks_of_nodes '2 2'
