@@ -399,6 +399,41 @@ load trained
 		refuses 70 "unjudged/$name: cannot be read" chexnet train --data set "${SMALL[@]}" --steps 5000 --output unjudged --resume auto
 		[ -S unjudged/$name ]
 	done
+	# nor is the model one of older weights, where a training is at its end and has better ones that no checkpoint could name
+	cat >away.c <<-'EOF'
+		#include <dlfcn.h>
+		#include <errno.h>
+		#include <fcntl.h>
+		#include <stdarg.h>
+		#include <string.h>
+		#include <unistd.h>
+		int open(const char *path, int flags, ...)
+		{
+			int (*real)(const char *, int, ...) = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, "open");
+			va_list more;
+			va_start(more, flags);
+			int mode = va_arg(more, int);
+			va_end(more);
+			if (strstr(path, "/best.safetensors.new") && (flags & O_ACCMODE) == O_RDONLY && access(path, F_OK) == 0)
+				return errno = EIO, -1;
+			return real(path, flags, mode);
+		}
+	EOF
+	"${CC:-gcc}" -D_GNU_SOURCE -O1 -shared -fPIC -o away.so away.c -ldl
+	export ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0
+	for steps in {4..20}; do # until the last are not the best
+		rm -rf late
+		late=(chexnet train --data set "${SMALL[@]}" --steps "$steps" --eval-every 1 --checkpoint-every 100 --output late)
+		"${late[@]}" | grep -q '^takes the weights of step' || continue
+		cp late/model.safetensors best.kept
+		rm -r late
+		refuses 70 "late/best.safetensors.new: cannot be read: Input/output error" env LD_PRELOAD="$PWD/away.so" "${late[@]}"
+		[ ! -e late/model.safetensors ]
+		"${late[@]}" --resume auto >/dev/null
+		cmp late/model.safetensors best.kept
+		break
+	done
+	[ -s best.kept ]
 }
 
 @test "a start that is refused leaves nothing behind, and what a run left as it was" {

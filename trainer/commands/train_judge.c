@@ -120,12 +120,10 @@ static int take_best(struct train *t, struct error *e)
 
 	weights.moment1 = weights.moment2 = NULL;
 	if (world_speaks(t->world)) {
-		struct error unread = { 0 };
-
 		snprintf(path, sizeof path, "%s/best.safetensors.new", t->output);
-		if (checkpoint_holds_best(path, &t->at, &unread) != 1)
+		if (checkpoint_holds_best(path, &t->at, e) == 0) /* where it cannot be read just now, the other file has older ones */
 			snprintf(path, sizeof path, "%s/best.safetensors", t->output);
-		if (checkpoint_open(&c, path, NULL, NULL, e) == 0)
+		if (!e->code && checkpoint_open(&c, path, NULL, NULL, e) == 0)
 			checkpoint_load(c, &t->model.plan, &weights, NULL, e);
 		checkpoint_close(c);
 	}
