@@ -231,6 +231,30 @@ static void what_a_spreadsheet_adds_to_the_first_line_takes_nothing_from_it(void
 	free(text);
 }
 
+/* Older versions noted the command alone. */
+static void an_older_file_says_by_its_command_how_many_crops_there_were(void **state)
+{
+	static const struct {
+		const char *command, *crops;
+	} of[] = {
+		{ "chexnet eval --weights=a --data=b --split=test --crops=ten", "ten" },
+		{ "chexnet eval --weights=a --data=b --split=test --crops=none", "" },
+		{ "chexnet ensemble --average=logits out.csv --crops=ten", "" }, /* a name */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+		struct predictions p = three(), q;
+		struct error e = { 0 };
+
+		snprintf(p.about.command, sizeof p.about.command, "%s", of[i].command);
+		assert_int_equal(predictions_write(path, &p, &e), 0);
+		assert_int_equal(predictions_read(&q, path, &e), 0);
+		assert_string_equal(q.about.crops, of[i].crops);
+		predictions_free(&q);
+	}
+}
+
 /* Keys that only begin as ours do, and percent signs that begin no byte, are others'. */
 static void the_first_line_is_read_key_by_key(void **state)
 {
@@ -514,6 +538,7 @@ int main(void)
 		cmocka_unit_test(a_name_that_is_no_utf_8_is_not_written),
 		cmocka_unit_test(whether_a_leak_was_looked_for_comes_back),
 		cmocka_unit_test(what_a_spreadsheet_adds_to_the_first_line_takes_nothing_from_it),
+		cmocka_unit_test(an_older_file_says_by_its_command_how_many_crops_there_were),
 		cmocka_unit_test(the_first_line_is_read_key_by_key),
 		cmocka_unit_test(any_name_that_fits_on_a_line_comes_back),
 		cmocka_unit_test(a_name_with_the_sign_of_a_comment_is_quoted),

@@ -146,6 +146,8 @@ static void read_provenance(struct provenance *about, long *rows, const char *li
 			read_oracle(about, text);
 		p += key + (p[key] == '=') + value;
 	}
+	if (!*about->crops && strncmp(about->command, "chexnet eval ", 13) == 0 && strstr(about->command, " --crops=ten")) /* all that older versions say of it */
+		snprintf(about->crops, sizeof about->crops, "ten");
 }
 
 /* ---- writing ---------------------------------------------------------------------------------------- */
