@@ -56,7 +56,7 @@ setup_file() {
 
 @test "make fuzz builds where it is told to" {
 	local build=$BATS_TEST_TMPDIR/build
-	run -0 env -u MAKEFLAGS -u MAKELEVEL make -n -C "$TOP" fuzz BUILD="$build"
+	run -0 env -u MAKEFLAGS -u MAKELEVEL -u SAN -u DEBUG make -n -C "$TOP" fuzz BUILD="$build"
 	[[ $output == *"$build/san/fuzz_spank 60"* && $output == *"-o $build/san/obj/"* && $output != *" build/"* ]]
 }
 
