@@ -90,6 +90,25 @@ static void it_warns_of_what_the_numbers_cannot_carry(void **state)
 	}
 }
 
+static void labels_of_other_images_are_not_called_nih_s(void **state)
+{
+	static const char *const sources[] = { "", "ChestX-ray14, labels of 2020", "TFRecord, labels in named order" };
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		struct predictions p = draw(900, 0);
+		struct report_input in = input(&p);
+
+		strcpy(p.about.source, sources[i]);
+		struct page page = make(&in);
+
+		assert_int_equal(strstr(page.text, "The labels of ChestX-ray14 were mined") != NULL, i < 2);
+		assert_present(page.text, "A model can be no better than the labels it is judged by.");
+		free(page.text);
+		predictions_free(&p);
+	}
+}
+
 static void twelve_images_of_one_patient_are_few(void **state)
 {
 	struct predictions p = draw(900, 1);
@@ -639,6 +658,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_says_what_the_measures_say),
 		cmocka_unit_test(it_warns_of_what_the_numbers_cannot_carry),
+		cmocka_unit_test(labels_of_other_images_are_not_called_nih_s),
 		cmocka_unit_test(twelve_images_of_one_patient_are_few),
 		cmocka_unit_test(few_on_either_side_are_judged_alike),
 		cmocka_unit_test(no_interval_is_said_to_allow_for_anything_where_there_is_none),

@@ -172,14 +172,14 @@ int source_is_synthetic(const char *source)
 	return strncmp(last_source(source), "synthetic", 9) == 0;
 }
 
-static int is_radiographs(const char *source)
+int source_is_chestxray14(const char *source)
 {
 	return strncmp(last_source(source), "ChestX-ray14", 12) == 0;
 }
 
 int source_differs(const char *trained_on, const char *judged)
 {
-	return (source_is_synthetic(trained_on) && is_radiographs(judged)) || (is_radiographs(trained_on) && source_is_synthetic(judged));
+	return (source_is_synthetic(trained_on) && source_is_chestxray14(judged)) || (source_is_chestxray14(trained_on) && source_is_synthetic(judged));
 }
 
 const char *dataset_stored_as(const struct dataset *d)

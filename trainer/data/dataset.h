@@ -73,6 +73,7 @@ uint64_t dataset_pixel_hash(const struct dataset *d);          /* of ids, labels
  * counts. 1: one is of drawings, the other of radiographs; 0: they are alike, or nobody knows. */
 int source_differs(const char *trained_on, const char *judged);
 int source_is_synthetic(const char *source);
+int source_is_chestxray14(const char *source); /* as NIH publishes it */
 
 /* From now on keeps decoded pixels in memory, so that every image is decoded once. 1: it does; 0: they would take more than
  * `limit` bytes, and nothing changes. Before the first dataset_read(). */

@@ -390,8 +390,9 @@ void report_notes(const struct report *r, struct page *page)
 	put_rare(r, page);
 	if (!synthetic)
 		page_put(page, "<li>Not looked at: %sthe time between images. A model that reads such things instead of a finding may have these numbers too "
-			       "(chexnet audit tells which findings the view alone gives away).</li>\n<li>The labels of ChestX-ray14 were mined from report texts, and radiologists who looked again found many of them wrong. A model can be no better than "
-			       "the labels it is judged by. For research; not a medical device.</li>\n", r->in->table ? "" : "the view (AP or PA), age, sex (--table tells them), and ");
+			       "(chexnet audit tells which findings the view alone gives away).</li>\n<li>%sA model can be no better than the labels it is judged by. For research; not a medical device.</li>\n",
+			 r->in->table ? "" : "the view (AP or PA), age, sex (--table tells them), and ", *about->source && !source_is_chestxray14(about->source) ? "" :
+			 "The labels of ChestX-ray14 were mined from report texts, and radiologists who looked again found many of them wrong. ");
 	page_put(page, "</ul>\n");
 }
 
