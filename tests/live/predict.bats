@@ -292,6 +292,13 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 	[ "$(wc -l <unsaid.mean)" -eq 3 ]
 	diff unsaid.logits run1.logits
 	diff unsaid.mean run1.mean
+	# the page says so too, of predictions by the one and not by the other
+	for weights in unsaid run1; do
+		chexnet eval --data set --weights $weights/model.safetensors --image-size 32 --threads 1 --resamples 0 --predictions $weights.order.csv >/dev/null 2>&1
+		chexnet report --predictions $weights.order.csv --resamples 100 --out $weights.order.html >/dev/null
+	done
+	head -n 1 unsaid.order.csv | grep -q ' order=assumed '
+	[ "$(grep -c 'The order of the findings was assumed.</b> The weights of the model do not say .* taken as Atelectasis, .*, Hernia\. In' unsaid.order.html run1.order.html)" = "unsaid.order.html:1"$'\n'"run1.order.html:0" ]
 	chexnet predict --weights unsaid/model.safetensors --threads 1 "$image" 2>words >/dev/null
 	grep -q 'unsaid/model.safetensors does not say how large its images were: they are made 256 pixels a side here, of which the network sees the middle 224 (' words
 	chexnet predict --weights unsaid/model.safetensors --threads 1 --image-size 28 "$image" 2>words >/dev/null

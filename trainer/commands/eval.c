@@ -224,6 +224,7 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 	snprintf(about.trained_on, sizeof about.trained_on, "%s", v->notes.trained_on);
 	snprintf(about.crops, sizeof about.crops, "%s", v->conf->crops == CROPS_TEN ? crops_choices[CROPS_TEN] : "");
 	snprintf(about.pos_weight, sizeof about.pos_weight, "%s", checkpoint_balanced(&v->notes) ? v->notes.pos_weight : "");
+	snprintf(about.order, sizeof about.order, "%s", v->notes.unnamed ? "assumed" : "");
 	if (v->conf->image_size)
 		snprintf(size, sizeof size, " --image-size=%d", v->conf->image_size);
 

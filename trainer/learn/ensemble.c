@@ -93,6 +93,7 @@ static void describe(struct provenance *about, const struct predictions *members
 		keep_if_equal(about->source, sizeof about->source, x->source, "");
 		keep_if_equal(about->crops, sizeof about->crops, x->crops, "some members");
 		keep_if_equal(about->pos_weight, sizeof about->pos_weight, x->pos_weight, "some members");
+		keep_if_equal(about->order, sizeof about->order, x->order, "some members");
 		keep_if_equal(about->split, sizeof about->split, x->split, "mixed");
 		about->leaky |= x->leaky;
 		/* one member that saw these patients is enough; one of which nobody knows is not nothing */

@@ -21,7 +21,7 @@ static const struct {
 	size_t at, room;
 } keys[] = {
 #define KEY(name) { #name, offsetof(struct provenance, name), sizeof((struct provenance *)0)->name }
-	KEY(model), KEY(checkpoint), KEY(weights_hash), KEY(data), KEY(policy), KEY(version), KEY(crops), KEY(pos_weight), KEY(trained_on), KEY(source), KEY(command),
+	KEY(model), KEY(checkpoint), KEY(weights_hash), KEY(data), KEY(policy), KEY(version), KEY(crops), KEY(pos_weight), KEY(order), KEY(trained_on), KEY(source), KEY(command),
 #undef KEY
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };

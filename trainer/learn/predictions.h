@@ -6,7 +6,7 @@
  *   00000013_000.png,13,test,0,…,,-2.1972246,…
  *
  * A label is 0, 1 or empty (unknown). Synthetic images add oracle=0.98,… with a figure, or nothing, for each finding, and weights
- * with a leak behind them leaky=yes, those of eval --crops=ten crops=ten. The first line's values have spaces, percent signs, control characters and bytes that are no UTF-8 as %XX; keys that are not known are passed over. A file that
+ * with a leak behind them leaky=yes, those of eval --crops=ten crops=ten, and weights that do not name the findings of their outputs order=assumed. The first line's values have spaces, percent signs, control characters and bytes that are no UTF-8 as %XX; keys that are not known are passed over. A file that
  * notes its rows is refused when it has others, or when its last line has no end: not all of it was copied. Columns are found by
  * name, so files made by other programs can be read too. */
 #ifndef LEARN_PREDICTIONS_H
@@ -26,6 +26,7 @@ struct provenance {
 	char version[32];      /* of the program that wrote the file */
 	char crops[16];        /* "ten": an image's probability is the mean over crops; "": over none, as in training */
 	char pos_weight[16];   /* "balanced": positives weighed more in training, so probabilities are above the shares; "": no */
+	char order[16];        /* "assumed": the weights did not say which findings their outputs stand for, and were taken to be in this program's order; "": they did */
 	char trained_on[160];  /* what the weights learned from, as in struct checkpoint_notes */
 	char source[64];       /* what these images are: dataset_source() */
 	char command[2048];    /* as it was typed; ends with "…" where it was longer */

@@ -282,6 +282,17 @@ static void put_weighted(const struct provenance *about, const char *model, stru
 			 some ? "were" : "was", some ? "" : "far ");
 }
 
+/* As eval said on standard error, which whoever has the page has not. */
+static void put_order(const struct provenance *about, const char *model, struct page *page)
+{
+	char names[FINDING_HINT];
+
+	if (*about->order)
+		page_put(page, "<li class=\"is-warn\"><b>The order of the findings was assumed.</b> The weights of %sthe %s do not say which findings their outputs stand for: they were taken as "
+			       "%s. In another order the numbers are those of other findings.</li>\n", strcmp(about->order, "assumed") ? "some members of " : "", model,
+			 findings_write(names, sizeof names, (1u << FINDINGS) - 1, ", "));
+}
+
 static void put_other_images(const struct provenance *about, const char *model, struct page *page)
 {
 	if (!source_differs(about->trained_on, about->source))
@@ -358,6 +369,7 @@ void report_notes(const struct report *r, struct page *page)
 	page_put(page, "<ul class=\"notes\">\n");
 	put_leak_notes(about, "model", page);
 	put_weighted(about, "model", page);
+	put_order(about, "model", page);
 	if (logits_like_probabilities(r->in->predictions->logits, r->in->predictions->n * FINDINGS))
 		page_put(page, "<li class=\"is-bad\"><b>Probabilities for logits?</b> Every logit of the predictions is between 0 and 1. If they are probabilities p, calibration and thresholds "
 			       "here are wrong: the file takes log(p&#8239;/&#8239;(1&#8239;&#8722;&#8239;p)). AUROC and average precision go by the order alone.</li>\n");
@@ -365,6 +377,7 @@ void report_notes(const struct report *r, struct page *page)
 	if (r->in->other) {
 		put_other_images(&r->in->other->about, "other model, B,", page);
 		put_weighted(&r->in->other->about, "other model, B,", page);
+		put_order(&r->in->other->about, "other model, B,", page);
 		put_leak_notes(&r->in->other->about, "other model, B,", page);
 		put_other_split(about, &r->in->other->about, page);
 		put_not_shared(&r->comparison, page);
