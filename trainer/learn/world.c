@@ -227,6 +227,22 @@ static void tell_lonely(const struct world *w)
 	}
 }
 
+/* Where no world came about. Back ends that differ are the user's, of options too, of which libhvd does not know; every rank heard the same of them. */
+static int refuse_world(struct world *w, struct error *e)
+{
+	const char *why = hvd_error(w->hvd);
+
+	if (!e->code && strstr(why, " wants back end ")) {
+		w->told = hvd_world(w->hvd)->rank != 0;
+		fail(e, EXIT_USAGE, "%s: give all ranks the same --engine, where cpu and reference want cpu, and the same HVD_BACKEND", why);
+		if (w->told)
+			let_line_travel(); /* rank 0's */
+	}
+	fail(e, EXIT_INTERNAL, "%s", why); /* unless that was said */
+	world_close(w);
+	return -e->code;
+}
+
 int world_open(struct world *w, const char *command, int on_cpu, struct error *e)
 {
 	struct hvd_conf conf;
@@ -246,11 +262,8 @@ int world_open(struct world *w, const char *command, int on_cpu, struct error *e
 	/* libhvd takes the NCCL that is loaded; it does not look among Python's wheels itself */
 	if (strcmp(conf.backend, "cpu") && cuda_driver_answers())
 		library_open("libnccl.so.2", &(struct error){ 0 });
-	if (hvd_init(&w->hvd, &conf) < 0) {
-		fail(e, EXIT_INTERNAL, "%s", hvd_error(w->hvd));
-		world_close(w);
-		return -EXIT_INTERNAL;
-	}
+	if (hvd_init(&w->hvd, &conf) < 0)
+		return refuse_world(w, e);
 	w->at = hvd_world(w->hvd);
 	threads_check(0, e);
 	if (gather_places(w, e) < 0) {
