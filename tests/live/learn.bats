@@ -281,6 +281,25 @@ steps_made() { [ "$(grep -cs '"event":"step"' "$SCRATCH/read/log.jsonl")" -ge "$
 	grep -E "^Effusion +60 +$hits +" "$SCRATCH/pointing.out"
 }
 
+@test "the time in which a training was suspended is nobody's waiting, and no part of its images/s" {
+	[ -d "$SCRATCH/signs" ] || prepared signs --images 2500
+	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/signs" --steps 400 --eval-every 400 --output "$SCRATCH/slept" --log-json "$SCRATCH/slept.json" >"$SCRATCH/slept.out" 3>&- &
+	until grep -q '"step":50,' "$SCRATCH/slept.json"; do sleep 0.02; done
+	kill -STOP $!
+	sleep 4
+	kill -CONT $!
+	wait $!
+	grep -E '^400 steps, .* images/s' "$SCRATCH/slept.out"
+	python3 -c '
+import json, sys
+events = [json.loads(line) for line in open(sys.argv[1])]
+steps = [e["time"] for e in events if e["event"] == "step"]
+summary = next(e for e in events if e["event"] == "summary")
+apart = steps[-1] - steps[0] - summary["seconds"]
+print(apart, "s left out; shares", summary["input_share"], summary["communication_share"])
+assert apart > 3 and summary["input_share"] < 0.5' "$SCRATCH/slept.json"
+}
+
 @test "lr-test trains twice and says which won, with the interval" {
 	[ -d "$SCRATCH/signs" ] || prepared signs --images 2500
 	run --separate-stderr -64 "$BUILD/chexnet" lr-test "${NETWORK[@]}" --data "$SCRATCH/signs" --output "$SCRATCH/lr"

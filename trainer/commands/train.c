@@ -2,6 +2,7 @@
  * chexnet train: options and the order of things. */
 #include "commands/train.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,13 +98,27 @@ void train_catch_signals(void)
 	struct sigaction gentle = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
 	struct sigaction once = { .sa_handler = on_signal, .sa_flags = (int)(SA_RESTART | SA_RESETHAND) };
 	struct sigaction hangup;
+	sigset_t waking;
 
+	sigemptyset(&waking);
+	sigaddset(&waking, SIGCONT); /* it wakes all the same, and is kept for train_was_suspended() */
+	pthread_sigmask(SIG_BLOCK, &waking, NULL);
 	if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
 		sigaction(SIGHUP, &gentle, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	sigaction(SIGTERM, &gentle, NULL);
 	sigaction(SIGUSR1, &gentle, NULL);
 	sigaction(SIGINT, &once, NULL);
+}
+
+int train_was_suspended(void)
+{
+	static const struct timespec at_once;
+	sigset_t waking;
+
+	sigemptyset(&waking);
+	sigaddset(&waking, SIGCONT);
+	return sigtimedwait(&waking, NULL, &at_once) == SIGCONT;
 }
 
 /* What follows the last step, or the last before it stops early. Return values as train_steps(). */

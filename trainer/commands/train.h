@@ -119,6 +119,8 @@ int train_same_options(struct world *w, const struct train_conf *conf, struct er
 
 /* SIGTERM, SIGUSR1, SIGINT and SIGHUP save and stop; SIGPIPE is ignored. */
 void train_catch_signals(void);
+/* Whether this process was stopped and went on, as with scontrol suspend, since this was last asked. Only behind train_catch_signals(). */
+int train_was_suspended(void);
 
 /* A whole training; collective. Returns the exit code; the error has been told. */
 int train_run(struct world *world, const struct train_conf *conf);

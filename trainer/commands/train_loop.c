@@ -178,14 +178,29 @@ static void count_step(struct train *t)
 	__atomic_store_n(&t->at.step, t->at.step + 1, __ATOMIC_RELAXED); /* the watching thread may tell it */
 }
 
+/* A step in which the job was suspended takes as long as the one before: the rest is nobody's waiting, and no cure shortens it. */
+static void leave_out_suspension(struct train *t, double last)
+{
+	double rest = t->step_seconds - last;
+
+	if (!train_was_suspended() || last <= 0 || rest <= 0)
+		return;
+	t->step_seconds = last;
+	t->step_input = fmax(0, t->step_input - rest);
+	t->model.exposed = fmax(0, t->model.exposed - rest);
+	t->recent.begin += rest;
+	t->total.begin += rest;
+}
+
 static int one_step(struct train *t, struct flight *f, uint64_t *own, uint64_t *all, struct error *e)
 {
 	int micros = t->conf->accumulate;
-	double begin = now();
+	double begin = now(), last = t->step_seconds;
 
 	t->step_input = 0;
 	feed_step(t, f, own, e);
 	t->step_seconds = now() - begin;
+	leave_out_suspension(t, last);
 	t->total.input += t->step_input;
 	t->recent.input += t->step_input;
 	t->total.exposed += t->model.exposed;
