@@ -98,6 +98,7 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	local json
 	cat >cutting.c <<-'EOF'
 		#include <stdio.h>
+		#include <stdlib.h>
 		#include <string.h>
 		#include <sys/stat.h>
 		#include <sys/syscall.h>
@@ -107,7 +108,7 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 			char link[64], path[4096] = "";
 			long rc = syscall(SYS_newfstatat, fd, "", st, 0x1000 /* AT_EMPTY_PATH */);
 			snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-			if (rc == 0 && readlink(link, path, sizeof path - 1) > 0 && strstr(path, "/shrinking.png"))
+			if (rc == 0 && readlink(link, path, sizeof path - 1) > 0 && strstr(path, getenv("SHRINKING")))
 				rc = truncate(path, 0); /* somebody copies another one over it */
 			return (int)rc;
 		}
@@ -117,13 +118,27 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	mapfile -t images < <(find "$PWD/tree/images" -name '*.png' | sort | head -n 9)
 	for json in "" --json; do
 		cp "${images[0]}" shrinking.png
-		run --separate-stderr env LD_PRELOAD="$PWD/cutting.so" chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 $json shrinking.png "${images[@]}"
+		run --separate-stderr env SHRINKING=/shrinking.png LD_PRELOAD="$PWD/cutting.so" chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 $json shrinking.png "${images[@]}"
 		echo "$stderr"
 		[ "$status" -eq 65 ]
 		[[ $stderr == *"chexnet predict: shrinking.png: reading stopped at byte 0 of "*": the file is shorter than it was"* ]]
 		[ "$(grep -c "$PWD/tree/images/.*png" <<<"$output")" -eq 9 ]
 	done
 	[[ $output == *"]" ]]
+	# audit tells of it among all the others, and prepare names it
+	cp -r tree cut
+	image=cut/images/${images[0]##*/}
+	cp "$image" whole.png
+	run -65 env SHRINKING="/$image" LD_PRELOAD="$PWD/cutting.so" chexnet audit cut
+	echo "$output"
+	[[ $output == *"PROBLEM (images): $image: reading stopped at byte 0 of "* ]]
+	[[ $output == *"note (counts): Hernia"* ]]
+	cp whole.png "$image"
+	run --separate-stderr -65 env SHRINKING="/$image" LD_PRELOAD="$PWD/cutting.so" chexnet prepare nih cut cutset --size 32
+	echo "$stderr"
+	[[ $stderr == "chexnet prepare: $image: reading stopped at byte 0 of "* ]]
+	[ ! -e cutset ]
+	rm -r cut
 	truncate -s 2G shrinking.png
 	refuses 65 "shrinking.png: 2147483648 bytes, more than any image" chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 shrinking.png "${images[0]}"
 	rm shrinking.png
