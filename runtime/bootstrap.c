@@ -94,24 +94,34 @@ static void host_of(struct boot *b, int rank, char host[HOST_BYTES])
 	drop(v);
 }
 
+static int number_in(const char *variable)
+{
+	const char *value = getenv(variable);
+	return value ? atoi(value) : -1;
+}
+
 /* Has PMIx take this one of the ways that the server offers in the variable `offers`, unless the user chose. True: unsetenv(choice) later. */
 static bool choose(const char *choice, const char *offers, const char *way)
 {
-	const char *offered = getenv(offers);
+	const char *offered = offers ? getenv(offers) : way;
 	return offered && strstr(offered, way) && !getenv(choice) && !setenv(choice, way, 1);
 }
 
 /* Identity without munge: munged would be asked twice, and slurmstepd serves nobody else until it has the second answer; neither way
  * proves anything about the server. Facts about the job in a message: for shared memory, slurmstepd first writes all it knows there
- * (54.7 ms from main() to the first all-reduce, 40.9 with a message: medians of 15, 8 ranks on 2 cores). */
+ * (54.7 ms from main() to the first all-reduce, 40.9 with a message: medians of 15, 8 ranks on 2 cores). And a bound: a server that
+ * believes no rank, as of another user namespace, drops the first connection, and lets whoever comes again wait for ever. */
 static pmix_status_t initialise(struct pmix *p)
 {
-	bool psec = choose("PMIX_MCA_psec", "PMIX_SECURITY_MODE", "native"), gds = choose("PMIX_MCA_gds", "PMIX_GDS_MODULE", "hash");
+	static const char *const choice[] = { "PMIX_MCA_psec", "PMIX_MCA_gds", "PMIX_MCA_ptl_base_handshake_wait_time" };
+	char seconds[16];
+	int deadline = number_in("HVD_DEADLINE");
+	snprintf(seconds, sizeof seconds, "%d", deadline > 0 ? deadline : 60);
+	const bool ours[] = { choose(choice[0], "PMIX_SECURITY_MODE", "native"), choose(choice[1], "PMIX_GDS_MODULE", "hash"), choose(choice[2], NULL, seconds) };
 	pmix_status_t rc = p->PMIx_Init(&p->me, NULL, 0);
-	if (psec)
-		unsetenv("PMIX_MCA_psec");
-	if (gds)
-		unsetenv("PMIX_MCA_gds");
+	for (int i = 0; i < 3; i++)
+		if (ours[i])
+			unsetenv(choice[i]);
 	return rc;
 }
 
@@ -228,12 +238,6 @@ static void finish(struct boot *b)
 	if (p->open)
 		p->PMIx_Finalize(NULL, 0);
 	free(p); /* the library stays mapped: its threads may be on their way out */
-}
-
-static int number_in(const char *variable)
-{
-	const char *value = getenv(variable);
-	return value ? atoi(value) : -1;
 }
 
 /* Who this rank is and where its node's ranks meet, from what Slurm says; false: ask PMIx. */

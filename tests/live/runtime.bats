@@ -216,6 +216,17 @@ time.sleep(30)' "$job" "$held" 3>&- &
 	done
 }
 
+@test "a node whose PMIx believes no rank says so within the deadline" {
+	SECONDS=0
+	# shellcheck disable=SC2016
+	HVD_DEADLINE=3 run step -N2 -n2 --kill-on-bad-exit=0 bash -c '[ "$SLURM_NODEID" = 1 ] || exec unshare --user "$0"; exec "$0"' "$EXAMPLES/mean"
+	echo "$output"
+	[ "$SECONDS" -lt 20 ]
+	[ "$status" -eq 70 ]
+	[[ $output == *"PMIx: PMIx_Init failed: "* ]]
+	[[ $output == *"rank 0 on n1 did not join within 3 s"* ]]
+}
+
 @test "a rank that never joins is named within the deadline" {
 	local victim
 	for victim in 0 2; do
