@@ -108,18 +108,14 @@ int plan_write(const char *path, uint64_t hash, int n, const int *last, int buck
 	uselocale(own);
 	if (c)
 		freelocale(c);
-	bool made = f, written = made && !fflush(f) && !ferror(f);
-	int error = errno;
-	if (made && fclose(f) && written) { /* where a network file system says that there is no room */
+	int error = !f || fflush(f) || ferror(f) ? errno : 0;
+	if (f && fclose(f) && !error)
+		error = errno; /* where a network file system says that there is no room */
+	if (!error && rename(fresh, path))
 		error = errno;
-		written = false;
-	}
-	if (written && !rename(fresh, path))
-		return 0;
-	error = written ? errno : error;
-	if (made)
+	if (f && error)
 		unlink(fresh);
-	return cannot_write(path, error, why);
+	return error ? cannot_write(path, error, why) : 0;
 }
 
 /* After the cut. */
