@@ -65,29 +65,21 @@ static int add_file(struct traces *t, const char *path)
 {
 	struct stat s;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0 || fstat(fd, &s)) {
-		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
-		return EXIT_DATA;
-	}
+	if (fd < 0 || fstat(fd, &s))
+		return fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno)), EXIT_DATA;
 	struct trace_file *f = s.st_size == sizeof *f ? mmap(NULL, sizeof *f, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
 	close(fd);
-	if (f == MAP_FAILED || memcmp(f->magic, TRACE_MAGIC, sizeof f->magic)) {
-		fprintf(stderr, "hvd-trace: %s: not a trace of this version of libhvd (%zu bytes expected, %lld found)\n", path, sizeof *f,
-			(long long)s.st_size);
-		return EXIT_DATA;
-	}
+	if (f == MAP_FAILED || memcmp(f->magic, TRACE_MAGIC, sizeof f->magic))
+		return fprintf(stderr, "hvd-trace: %s: not a trace of this version of libhvd (%zu bytes expected, %lld found)\n", path, sizeof *f,
+			(long long)s.st_size), EXIT_DATA;
 	uint32_t least = UINT32_MAX, most = 0;
 	steps_of(f, TRACE_NONE, &least, &most);
 	least = most < least ? most : least;
-	if (f->rank >= f->size || !memchr(f->host, 0, sizeof f->host) || most - least > SPAN || f->offset > FARTHEST || f->offset < -FARTHEST) {
-		fprintf(stderr, "hvd-trace: %s: damaged: rank %u of %u, steps %u to %u\n", path, f->rank, f->size, least, most);
-		return EXIT_DATA;
-	}
+	if (f->rank >= f->size || !memchr(f->host, 0, sizeof f->host) || most - least > SPAN || f->offset > FARTHEST || f->offset < -FARTHEST)
+		return fprintf(stderr, "hvd-trace: %s: damaged: rank %u of %u, steps %u to %u\n", path, f->rank, f->size, least, most), EXIT_DATA;
 	t->file = realloc(t->file, ((size_t)t->n + 1) * sizeof *t->file);
-	if (!t->file) {
-		fprintf(stderr, "hvd-trace: no memory for %d traces\n", t->n + 1);
-		return EXIT_INTERNAL;
-	}
+	if (!t->file)
+		return fprintf(stderr, "hvd-trace: no memory for %d traces\n", t->n + 1), EXIT_INTERNAL;
 	t->file[t->n++] = f;
 	return 0;
 }
@@ -111,10 +103,8 @@ static int add_directory(struct traces *t, const char *path)
 {
 	struct dirent **list;
 	int n = scandir(path, &list, is_trace, newest_first), status = 0, others = 0;
-	if (n <= 0) {
-		fprintf(stderr, "hvd-trace: %s: %s\n", path, n ? strerror(errno) : "no traces (*-rank*.hvdtrace) in it");
-		return EXIT_DATA;
-	}
+	if (n <= 0)
+		return fprintf(stderr, "hvd-trace: %s: %s\n", path, n ? strerror(errno) : "no traces (*-rank*.hvdtrace) in it"), EXIT_DATA;
 	size_t prefix = (size_t)(strstr(list[0]->d_name, "-rank") - list[0]->d_name);
 	for (int i = 0; i < n; i++) {
 		char file[4096];
@@ -269,11 +259,9 @@ static int timeline(const struct traces *t, const char *path)
 	/* opened by its name once more standard output would begin where the summary does */
 	bool there = !stat(path, &old), own = there && !fstat(STDOUT_FILENO, &shown) && old.st_dev == shown.st_dev && old.st_ino == shown.st_ino;
 	bool filled = there && !own && S_ISREG(old.st_mode) && old.st_size;
-	if (filled && !is_timeline(path)) {
-		fprintf(stderr, "hvd-trace: %s is there and %s%s: name another file, or remove it first\n", path, errno ? "cannot be read: " : "no timeline",
-			errno ? strerror(errno) : "");
-		return EXIT_USAGE;
-	}
+	if (filled && !is_timeline(path))
+		return fprintf(stderr, "hvd-trace: %s is there and %s%s: name another file, or remove it first\n", path, errno ? "cannot be read: " : "no timeline",
+			errno ? strerror(errno) : ""), EXIT_USAGE;
 	char at[PATH_MAX], beside[PATH_MAX + 8], *real = filled ? realpath(path, at) : NULL;
 	snprintf(beside, sizeof beside, "%s.XXXXXX", real ? real : ""); /* until it is whole the old one stays */
 	int fd = own ? dup(STDOUT_FILENO) : real ? mkstemp(beside) : -1;
@@ -282,10 +270,8 @@ static int timeline(const struct traces *t, const char *path)
 		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
 	}
 	FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
-	if (!out) {
-		fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno));
-		return EXIT_INTERNAL;
-	}
+	if (!out)
+		return fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno)), EXIT_INTERNAL;
 	for (int i = 0; i < t->n; i++)
 		for (uint64_t k = 0; k < records_of(t->file[i]); k++) {
 			double begin = aligned(t->file[i], t->file[i]->record[k].begin);
@@ -437,10 +423,8 @@ static int summary(const struct traces *t, bool each)
 	uint32_t steps = most >= least ? most - least + 1 : 0;
 	struct step *step = calloc((size_t)steps * (size_t)t->n + 1, sizeof *step);
 	struct sums s = { .last = calloc((size_t)t->n, sizeof *s.last), .by = calloc((size_t)t->n, sizeof *s.by) };
-	if (!step || !s.last || !s.by) {
-		fprintf(stderr, "hvd-trace: no memory for %u steps\n", steps);
-		return EXIT_INTERNAL;
-	}
+	if (!step || !s.last || !s.by)
+		return fprintf(stderr, "hvd-trace: no memory for %u steps\n", steps), EXIT_INTERNAL;
 	for (int i = 0; i < t->n; i++)
 		read_steps(t->file[i], &step[i], least, steps, t->n);
 	for (size_t n = (size_t)t->n, all = steps * n, i = all; i-- > 0;)
@@ -499,10 +483,8 @@ int main(int argc, char **argv)
 		struct stat s;
 		status = !stat(argv[i], &s) && S_ISDIR(s.st_mode) ? add_directory(&t, argv[i]) : add_file(&t, argv[i]);
 	}
-	if (!status)
-		status = put_in_order(&t);
 	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error like others */
-	if (!status)
+	if (!status && !(status = put_in_order(&t)))
 		status = summary(&t, each);
 	if (!status && output && !fflush(stdout)) /* which may be the same file */
 		status = timeline(&t, output);
