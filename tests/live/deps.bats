@@ -224,8 +224,8 @@ setup_file() {
 	# and one that compiles, where CC is more than one word
 	program compiles 'echo 1..1' '"$CC" --version >&2 && echo ok 1 - a'
 	# what the user's own cluster is to do is not for the tests'
-	program asks 'echo 1..1' '[ "${SLURM_PARTITION-}${SBATCH_PARTITION-}${SLURM_HOME-}" = /opt ] && echo ok 1 - a'
-	SLURM_PARTITION=none SBATCH_PARTITION=none SLURM_HOME=/opt run -1 env BUILD="$BATS_TEST_TMPDIR" CC="env gcc" TEST_LIMIT=2 "$TOP/tests/run" test_
+	program asks 'echo 1..1' '[ "${SLURM_PARTITION-}${SBATCH_PARTITION-}${HVD_IFACE-}${SLURM_HOME-}" = /opt ] && echo ok 1 - a'
+	SLURM_PARTITION=none SBATCH_PARTITION=none HVD_IFACE=ib7 SLURM_HOME=/opt run -1 env BUILD="$BATS_TEST_TMPDIR" CC="env gcc" TEST_LIMIT=2 "$TOP/tests/run" test_
 	echo "$output"
 	for name in fails dies stops silent slow; do [[ $output == *"failed: test_$name: not ok "* ]]; done
 	[ "${lines[-1]}" = "4 passed, 5 failed, 0 skipped" ]
