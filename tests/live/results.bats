@@ -101,7 +101,7 @@ load trained
 		sed '1,2d; s/,.*//' counted.csv | sort >listed
 		grep -q '^	"step":	12,$' counted.json
 		grep -q '^	"engine":	"cpu' counted.json
-		grep -q " command=chexnet%20eval%20--weights=run1/model.safetensors%20--data=set%20--split=${split// /%20*}" <(sed '1s/%20--crops=none//' counted.csv)
+		grep -q " command=chexnet%20eval%20--weights=run1/model.safetensors%20--data=set%20--split=${split// /%20.*}" <(sed '1s/%20--crops=none//' counted.csv)
 		if [ "$split" = train ]; then run -1 grep -Fxf tree/test_list.txt listed; else diff <(sort tree/test_list.txt) listed; fi
 	done
 }
@@ -300,7 +300,7 @@ load trained
 	chexnet ensemble some.csv 1.csv weighted/test.csv | grep -qx 'some members were trained with --pos-weight=balanced: the probabilities rank images, and are above the share that shows a finding'
 	chexnet report --predictions some.csv --resamples 100 --out some.html >/dev/null
 	grep -q 'weighed more when some members of the model were trained (--pos-weight=balanced)' some.html
-	[ "$(chexnet ensemble none.csv 1.csv 2.csv | grep -c pos-weight)" -eq 0 ]
+	[ "$(chexnet ensemble unweighted.csv 1.csv 2.csv | grep -c pos-weight)" -eq 0 ]
 	chexnet eval --data set --weights weighted/model.safetensors --threads 1 --resamples 0 --predictions weighted.csv >/dev/null
 	for predictions in weighted/test.csv weighted.csv; do
 		chexnet report --predictions $predictions --resamples 100 --out weighted.html
