@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -72,14 +73,18 @@ static bool through(const struct stream *s)
 int calls_differ(struct mesh *m, const struct stamp *a, const struct stamp *b, int rank)
 {
 	const char *more = ", in another place of hvd_alloc()'s memory, or not in it";
+	char calls[2][64];
+	for (int i = 0; i < 2; i++) {
+		const struct stamp *s = i ? b : a;
+		snprintf(calls[i], sizeof calls[i], s->kind == OP_BARRIER ? "%s" : "%s of %llu %s", op_name(s->kind), (unsigned long long)s->n, type_name((enum hvd_type)(s->type % 8)));
+	}
 	if (a->kind != b->kind || a->n != b->n || a->type != b->type)
 		more = "";
 	else if (a->root != b->root)
 		more = a->kind == OP_ALLGATHER ? ", with blocks of other sizes" : ", with another root";
 	else if (a->op != b->op)
 		more = ", with another operation";
-	return mesh_fault(m, HVD_EMISMATCH, "calls %s of %llu %s, rank %d calls %s of %llu %s%s", op_name(a->kind), (unsigned long long)a->n,
-			  type_name((enum hvd_type)(a->type % 8)), rank, op_name(b->kind), (unsigned long long)b->n, type_name((enum hvd_type)(b->type % 8)), more);
+	return mesh_fault(m, HVD_EMISMATCH, "calls %s, rank %d calls %s%s", calls[0], rank, calls[1], more);
 }
 
 /* Moves what the socket takes or has; the other end's stamp must be the same. Returns 0 or a fault. */
