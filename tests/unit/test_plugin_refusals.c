@@ -70,9 +70,13 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	step_node = 1;
 	spank_setenv(NULL, "SLURM_JOB_CPUS_PER_NODE", "4(x2)", 1);
 	assert_int_equal(run_step(pairs, 4, 0), 64);
-	assert_non_null(strstr(record->line, " on this node: type -m plane=4, or submit the job with --gpus-per-node=6 --ntasks-per-node=3, or"));
+	assert_non_null(strstr(record->line, " on this node: type -m plane=4, or submit the job with --gpus-per-node=6 --ntasks-per-node=3 if all nodes have 6 GPUs, or"));
 	/* unless a node has not the CPUs for it */
 	spank_setenv(NULL, "SLURM_JOB_CPUS_PER_NODE", "5,1", 1);
+	visible = "GPU-c0de0000-0000-4000-8000-000000000000,GPU-c0de0000-0000-4000-8000-000000000001";
+	assert_int_equal(run_step("joined,hide-gpus,whole-job,socket", 4, 0), 64);
+	assert_non_null(strstr(record->line, "4 tasks but 2 GPUs on this node: type --cpus-per-gpu=1, or type --gpus-per-node=3 --ntasks-per-node=3 if all nodes have 3 GPUs"));
+	visible = NULL;
 	assert_int_equal(run_step(pairs, 4, 0), 64);
 	assert_null(strstr(record->line, "plane"));
 	spank_unsetenv(NULL, "SLURM_JOB_CPUS_PER_NODE");
