@@ -209,26 +209,34 @@ static void whether_a_leak_was_looked_for_comes_back(void **state)
 	}
 }
 
-static void what_a_spreadsheet_adds_to_the_first_line_takes_nothing_from_it(void **state)
+/* Those of three() behind another first line. */
+static struct predictions read_behind(const char *line)
 {
-	static const char line[] = "\xEF\xBB\xBF# rows=3 model=densenet121 leak=0 leaky=yes,,,,,\r\n";
 	struct predictions p = three(), q;
 	struct error e = { 0 };
 	size_t size;
 	char *text, *other;
 
-	(void)state;
 	assert_int_equal(predictions_write(path, &p, &e), 0);
 	assert_int_equal(file_read(&text, &size, path, &e), 0);
 	assert_true(asprintf(&other, "%s%s", line, strchr(text, '\n') + 1) > 0);
 	assert_int_equal(file_write(path, other, strlen(other), &e), 0);
 	assert_int_equal(predictions_read(&q, path, &e), 0);
+	free(other);
+	free(text);
+	return q;
+}
+
+static void what_a_spreadsheet_adds_to_the_first_line_takes_nothing_from_it(void **state)
+{
+	static const char line[] = "\xEF\xBB\xBF# rows=3 model=densenet121 leak=0 leaky=yes,,,,,\r\n";
+	struct predictions q = read_behind(line);
+
+	(void)state;
 	assert_string_equal(q.about.model, "densenet121");
 	assert_int_equal(q.about.leaked, 0);
 	assert_int_equal(q.about.leaky, 1);
 	predictions_free(&q);
-	free(other);
-	free(text);
 }
 
 /* Older versions noted the command alone. */
@@ -259,17 +267,9 @@ static void an_older_file_says_by_its_command_how_many_crops_there_were(void **s
 static void the_first_line_is_read_key_by_key(void **state)
 {
 	static const char line[] = "# rows=3 model=a%20b%4a%4A%%41%4G%4 mod=no modelling=no command=%7f%4 leak=0 oracle=1,0,1.5,0.5\n";
-	struct predictions p = three(), q;
-	struct error e = { 0 };
-	size_t size;
-	char *text, *other;
+	struct predictions q = read_behind(line);
 
 	(void)state;
-	assert_int_equal(predictions_write(path, &p, &e), 0);
-	assert_int_equal(file_read(&text, &size, path, &e), 0);
-	assert_true(asprintf(&other, "%s%s", line, strchr(text, '\n') + 1) > 0);
-	assert_int_equal(file_write(path, other, strlen(other), &e), 0);
-	assert_int_equal(predictions_read(&q, path, &e), 0);
 	assert_string_equal(q.about.model, "a bJJ%A%4G%4");
 	assert_string_equal(q.about.command, "\x7f%4");
 	assert_int_equal(q.about.leaked, 0);
@@ -279,8 +279,6 @@ static void the_first_line_is_read_key_by_key(void **state)
 		else
 			assert_true(isnan(q.about.oracle[f]));
 	predictions_free(&q);
-	free(other);
-	free(text);
 }
 
 static void any_name_that_fits_on_a_line_comes_back(void **state)
