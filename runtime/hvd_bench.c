@@ -340,8 +340,10 @@ int main(int argc, char **argv)
 	float one = 1;
 	if (hvd_allreduce(h, &one, &one, 1, HVD_F32, HVD_SUM))
 		return failed(h, "first all-reduce");
-	if (one != (float)w->size)
-		return fprintf(stderr, "hvd-bench: first all-reduce: %d ones add up to %g\n", w->size, (double)one), EXIT_FAILED;
+	if (one != (float)w->size) {
+		fprintf(stderr, "hvd-bench: first all-reduce: %d ones add up to %g\n", w->size, (double)one);
+		return EXIT_FAILED;
+	}
 	const double took = now() - begin;
 	double most[3] = { formed - begin, took, -took }; /* all have the sum at the same time: who took least has begun last */
 	if (hvd_allreduce(h, most, most, 3, HVD_F64, HVD_MAX))

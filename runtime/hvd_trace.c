@@ -9,6 +9,7 @@
 #include <getopt.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,17 @@ struct traces {
 	struct trace_file **file; /* [n], by rank; what is written there stays here */
 	int n;
 };
+
+__attribute__((format(printf, 2, 3))) static int fault(int status, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	fputs("hvd-trace: ", stderr);
+	vfprintf(stderr, format, args);
+	fputc('\n', stderr);
+	va_end(args);
+	return status;
+}
 
 static uint64_t records_of(const struct trace_file *f)
 {
@@ -66,20 +78,20 @@ static int add_file(struct traces *t, const char *path)
 	struct stat s;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &s))
-		return fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno)), EXIT_DATA;
+		return fault(EXIT_DATA, "%s: %s", path, strerror(errno));
 	struct trace_file *f = s.st_size == sizeof *f ? mmap(NULL, sizeof *f, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
 	close(fd);
 	if (f == MAP_FAILED || memcmp(f->magic, TRACE_MAGIC, sizeof f->magic))
-		return fprintf(stderr, "hvd-trace: %s: not a trace of this version of libhvd (%zu bytes expected, %lld found)\n", path, sizeof *f,
-			(long long)s.st_size), EXIT_DATA;
+		return fault(EXIT_DATA, "%s: not a trace of this version of libhvd (%zu bytes expected, %lld found)", path, sizeof *f,
+			(long long)s.st_size);
 	uint32_t least = UINT32_MAX, most = 0;
 	steps_of(f, TRACE_NONE, &least, &most);
 	least = most < least ? most : least;
 	if (f->rank >= f->size || !memchr(f->host, 0, sizeof f->host) || most - least > SPAN || f->offset > FARTHEST || f->offset < -FARTHEST)
-		return fprintf(stderr, "hvd-trace: %s: damaged: rank %u of %u, steps %u to %u\n", path, f->rank, f->size, least, most), EXIT_DATA;
+		return fault(EXIT_DATA, "%s: damaged: rank %u of %u, steps %u to %u", path, f->rank, f->size, least, most);
 	t->file = realloc(t->file, ((size_t)t->n + 1) * sizeof *t->file);
 	if (!t->file)
-		return fprintf(stderr, "hvd-trace: no memory for %d traces\n", t->n + 1), EXIT_INTERNAL;
+		return fault(EXIT_INTERNAL, "no memory for %d traces", t->n + 1);
 	t->file[t->n++] = f;
 	return 0;
 }
@@ -104,7 +116,7 @@ static int add_directory(struct traces *t, const char *path)
 	struct dirent **list;
 	int n = scandir(path, &list, is_trace, newest_first), status = 0, others = 0;
 	if (n <= 0)
-		return fprintf(stderr, "hvd-trace: %s: %s\n", path, n ? strerror(errno) : "no traces (*-rank*.hvdtrace) in it"), EXIT_DATA;
+		return fault(EXIT_DATA, "%s: %s", path, n ? strerror(errno) : "no traces (*-rank*.hvdtrace) in it");
 	size_t prefix = (size_t)(strstr(list[0]->d_name, "-rank") - list[0]->d_name);
 	for (int i = 0; i < n; i++) {
 		char file[4096];
@@ -157,10 +169,10 @@ static int put_in_order(struct traces *t)
 	for (int i = 1; i < t->n; i++) {
 		const struct trace_file *before = t->file[i - 1], *f = t->file[i];
 		if (f->size != before->size || memcmp(f->world, before->world, sizeof f->world))
-			return fprintf(stderr, "hvd-trace: traces of several job steps: rank %u of %u is followed by another's rank %u of %u. Name those of one\n",
-				       before->rank, before->size, f->rank, f->size), EXIT_DATA;
+			return fault(EXIT_DATA, "traces of several job steps: rank %u of %u is followed by another's rank %u of %u. Name those of one",
+				       before->rank, before->size, f->rank, f->size);
 		if (f->rank == before->rank)
-			return fprintf(stderr, "hvd-trace: the trace of rank %u of %u is named twice: name each file once\n", f->rank, f->size), EXIT_DATA;
+			return fault(EXIT_DATA, "the trace of rank %u of %u is named twice: name each file once", f->rank, f->size);
 	}
 	for (int i = 1; i < t->n; i++)
 		put_right(t->file[i], t->file[0]);
@@ -260,8 +272,8 @@ static int timeline(const struct traces *t, const char *path)
 	bool there = !stat(path, &old), own = there && !fstat(STDOUT_FILENO, &shown) && old.st_dev == shown.st_dev && old.st_ino == shown.st_ino;
 	bool filled = there && !own && S_ISREG(old.st_mode) && old.st_size;
 	if (filled && !is_timeline(path))
-		return fprintf(stderr, "hvd-trace: %s is there and %s%s: name another file, or remove it first\n", path, errno ? "cannot be read: " : "no timeline",
-			errno ? strerror(errno) : ""), EXIT_USAGE;
+		return fault(EXIT_USAGE, "%s is there and %s%s: name another file, or remove it first", path, errno ? "cannot be read: " : "no timeline",
+			errno ? strerror(errno) : "");
 	char at[PATH_MAX], beside[PATH_MAX + 8], *real = filled ? realpath(path, at) : NULL;
 	snprintf(beside, sizeof beside, "%s.XXXXXX", real ? real : ""); /* until it is whole the old one stays */
 	int fd = own ? dup(STDOUT_FILENO) : real ? mkstemp(beside) : -1;
@@ -271,7 +283,7 @@ static int timeline(const struct traces *t, const char *path)
 	}
 	FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
 	if (!out)
-		return fprintf(stderr, "hvd-trace: %s: %s\n", path, strerror(errno)), EXIT_INTERNAL;
+		return fault(EXIT_INTERNAL, "%s: %s", path, strerror(errno));
 	for (int i = 0; i < t->n; i++)
 		for (uint64_t k = 0; k < records_of(t->file[i]); k++) {
 			double begin = aligned(t->file[i], t->file[i]->record[k].begin);
@@ -283,8 +295,10 @@ static int timeline(const struct traces *t, const char *path)
 	fprintf(out, "\n]\n");
 	bool bad = fflush(out) || ferror(out) || (real && fchmod(fd, old.st_mode & 0777) && errno != EPERM);
 	if (fclose(out) || bad || (real && rename(beside, real))) {
-		fprintf(stderr, "hvd-trace: %s is not complete%s: %s\n", path, real ? ", the old one stays" : "", strerror(errno));
-		return real ? unlink(beside) : 0, EXIT_INTERNAL;
+		fault(EXIT_INTERNAL, "%s is not complete%s: %s", path, real ? ", the old one stays" : "", strerror(errno));
+		if (real)
+			unlink(beside);
+		return EXIT_INTERNAL;
 	}
 	return 0;
 }
@@ -424,7 +438,7 @@ static int summary(const struct traces *t, bool each)
 	struct step *step = calloc((size_t)steps * (size_t)t->n + 1, sizeof *step);
 	struct sums s = { .last = calloc((size_t)t->n, sizeof *s.last), .by = calloc((size_t)t->n, sizeof *s.by) };
 	if (!step || !s.last || !s.by)
-		return fprintf(stderr, "hvd-trace: no memory for %u steps\n", steps), EXIT_INTERNAL;
+		return fault(EXIT_INTERNAL, "no memory for %u steps", steps);
 	for (int i = 0; i < t->n; i++)
 		read_steps(t->file[i], &step[i], least, steps, t->n);
 	for (size_t n = (size_t)t->n, all = steps * n, i = all; i-- > 0;)
@@ -455,8 +469,7 @@ static int printed(int status)
 {
 	if (!fflush(stdout) && !ferror(stdout) && !fclose(stdout)) /* the close is where a network file system says that there is no room */
 		return status;
-	fprintf(stderr, "hvd-trace: what was printed is not complete: %s\n", strerror(errno));
-	return status ? status : EXIT_INTERNAL;
+	return fault(status ? status : EXIT_INTERNAL, "what was printed is not complete: %s", strerror(errno));
 }
 
 int main(int argc, char **argv)
@@ -478,13 +491,15 @@ int main(int argc, char **argv)
 		each |= c == 'e';
 	}
 	if (optind == argc)
-		return fprintf(stderr, "hvd-trace: no DIRECTORY or FILE of traces is named: hvd-trace --help\n"), EXIT_USAGE;
+		return fault(EXIT_USAGE, "no DIRECTORY or FILE of traces is named: hvd-trace --help");
 	for (int i = optind; !status && i < argc; i++) {
 		struct stat s;
 		status = !stat(argv[i], &s) && S_ISDIR(s.st_mode) ? add_directory(&t, argv[i]) : add_file(&t, argv[i]);
 	}
 	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error like others */
-	if (!status && !(status = put_in_order(&t)))
+	if (!status)
+		status = put_in_order(&t);
+	if (!status)
 		status = summary(&t, each);
 	if (!status && output && !fflush(stdout)) /* which may be the same file */
 		status = timeline(&t, output);
