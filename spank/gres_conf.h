@@ -12,7 +12,7 @@ enum { GRES_MAX_GPUS = 64 };
 struct gres_gpu {
 	int minor;           /* N of /dev/nvidiaN */
 	int line;            /* of the file, from 1 */
-	char type[32];       /* Type=, or "" */
+	char type[128];      /* Type=, or ""; AutoDetect's names of GPUs and of their MIG profiles pass 50 characters */
 	bool has_cores;
 	struct cpuset cores; /* Cores=, in Slurm's numbers */
 };

@@ -231,6 +231,9 @@ static void lines_are_read_as_slurm_reads_them(void **state)
 	assert_non_null(strstr(printed, "let it say Gres=gpu:b:1,gpu:a:1\n"));
 	assert_int_equal(check("Name=gpu Type=b File=/dev/nvidia0 Cores=0-1\nName=gpu Type=b File=/dev/nvidia1 Cores=2-3\n"), 0);
 	assert_null(strstr(printed, "types"));
+	assert_int_equal(check("Name=gpu Type=nvidia_rtx_pro_6000_blackwell_server_edition File=/dev/nvidia0 Cores=0-1\n"
+			       "Name=gpu Type=nvidia_rtx_pro_6000_blackwell_server_edition_mig_1g.24gb File=/dev/nvidia1 Cores=2-3\n"), 0);
+	assert_non_null(strstr(printed, "let it say Gres=gpu:nvidia_rtx_pro_6000_blackwell_server_edition:1,gpu:nvidia_rtx_pro_6000_blackwell_server_edition_mig_1g.24gb:1\n"));
 }
 
 static void bad_lines_are_named(void **state)
