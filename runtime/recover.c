@@ -3,7 +3,6 @@
 #include "queue.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* fate[rank] of every rank, as this one sees it now. */
 static void see(struct mesh *m, uint8_t *fate)
@@ -29,13 +28,10 @@ static bool merge(struct mesh *m, const uint8_t *fate, const uint8_t *theirs)
 }
 
 /* Rounds in which every rank tells all others whom it misses, until all have said the same. What becomes known in the last round, and may be so to
- * one rank only, is noticed while the new mesh is formed. */
-static int agree(struct mesh *m, uint8_t *fate)
+ * one rank only, is noticed while the new mesh is formed. theirs[size]: scratch. */
+static void agree(struct mesh *m, uint8_t *fate, uint8_t *theirs)
 {
-	uint8_t *seen = calloc((size_t)m->size, 1);
 	bool settled = false;
-	if (!seen)
-		return HVD_ESYS;
 	while (!settled && !m->given_up) {
 		uint64_t tag = (uint64_t)++m->rounds << 32; /* mesh_tag() counts from 1 */
 		double until = lived() + m->deadline;
@@ -46,10 +42,8 @@ static int agree(struct mesh *m, uint8_t *fate)
 				mesh_send(m, i, tag, fate, (size_t)m->size, -1);
 		for (int i = 0; i < m->size; i++)
 			if (i != m->rank && fate[i] == ALIVE)
-				settled &= mesh_receive_despite(m, i, tag, seen, (size_t)m->size, until) && merge(m, fate, seen);
+				settled &= mesh_receive_despite(m, i, tag, theirs, (size_t)m->size, until) && merge(m, fate, theirs);
 	}
-	free(seen);
-	return 0;
 }
 
 /* Nobody else may go on too: where ranks were given up that may be alive, the majority goes on, or the half with the lowest rank. A rank that one of
@@ -86,13 +80,12 @@ static int rebuild(struct hvd *h, const uint8_t *fate)
 	return reason ? explain(h, reason) : status;
 }
 
+/* fate[2][size]: the second half is scratch. */
 static int agree_on_survivors(struct hvd *h, uint8_t *fate)
 {
 	struct mesh *m = h->mesh;
 	watch_told(m);
-	int status = agree(m, fate);
-	if (status)
-		return fail(h, status, "hvd_recover: no memory");
+	agree(m, fate, fate + m->size);
 	bool may = may_go_on(m, fate), left = m->given_up || (!may && m->lost == m->rank);
 	return may && !left ? 0 : fail(h, HVD_EBOOT, "rank %d on %.63s stops: %s", m->rank, m->peer[m->rank].host, left ?
 		"the others gave it up and go on without it" : "more ranks are out of reach than are left, and may be going on");
@@ -111,7 +104,7 @@ int hvd_recover(struct hvd *h)
 		return fail(h, m->failed, "hvd_recover: no rank is lost: %s", m->fault);
 	queue_drain(h);
 	mesh_doing(m, DOING_RECOVER, 0);
-	uint8_t *fate = calloc((size_t)m->size, 1);
+	uint8_t *fate = calloc((size_t)m->size, 2);
 	int status = fate ? HVD_EPEER : fail(h, HVD_ESYS, "hvd_recover: no memory");
 	while (status == HVD_EPEER) {
 		status = agree_on_survivors(h, fate);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "siphash.h"
 
-#include <string.h>
-
 static uint64_t rotate(uint64_t x, int bits)
 {
 	return x << bits | x >> (64 - bits);
