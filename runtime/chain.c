@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define SLOTS 8            /* chunks in the ring */
 
@@ -52,12 +51,10 @@ int chain_open(struct chain *c, struct mesh *m, const struct link *link, int lin
 
 void chain_close(struct chain *c)
 {
-	if (c->prev.fd >= 0)
-		close(c->prev.fd);
-	if (c->next.fd >= 0)
-		close(c->next.fd);
+	close_fd(&c->prev.fd);
+	close_fd(&c->next.fd);
 	free(c->ring);
-	*c = (struct chain){ .prev.fd = -1, .next.fd = -1 };
+	c->ring = NULL;
 }
 
 static struct stream stream(const struct link *k, bool sends, size_t total, const struct stamp *stamp)

@@ -3,8 +3,6 @@
  * deadline; so it closes them at once. */
 #include "mesh.h"
 
-#include <unistd.h>
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mesh *first; /* of those that have links, or are being formed */
 
@@ -27,12 +25,8 @@ static void in_child(void)
 {
 	for (struct mesh *m = first; m; m = m->next) {
 		links_let_go(&m->links);
-		for (int i = 0; i < m->size; i++) {
-			struct peer *p = &m->peer[i];
-			if (p->fd >= 0)
-				close(p->fd);
-			p->fd = -1;
-		}
+		for (int i = 0; i < m->size; i++)
+			close_fd(&m->peer[i].fd);
 	}
 	after();
 }

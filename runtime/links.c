@@ -25,7 +25,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define STRANGERS_MAX 64
 #define RTO_MAX_MS 44 /* TCP_RTO_MAX_MS of newer headers */
@@ -154,8 +153,7 @@ static void drop(struct former *f, struct shake *s)
 	if (!s->outgoing && s->moved) /* a rank that hears of a death goes without a word */
 		tell_of_stranger(f->l, s->fd);
 	pthread_mutex_lock(f->l->lock);
-	close(s->fd);
-	s->fd = -1;
+	close_fd(&s->fd);
 	pthread_mutex_unlock(f->l->lock);
 	s->retry = lived() + 0.05;
 }
@@ -230,12 +228,8 @@ int links_connect(const struct links *l, const struct card *c)
 		size = sizeof a.v6;
 	}
 	int fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd >= 0 && connect(fd, &a.any, size) && errno != EINPROGRESS) {
-		int error = errno;
-		close(fd);
-		errno = error;
-		return -1;
-	}
+	if (fd >= 0 && connect(fd, &a.any, size) && errno != EINPROGRESS)
+		close_fd(&fd); /* leaves errno alone */
 	return fd;
 }
 
@@ -412,20 +406,13 @@ static int loop(struct former *f, struct pollfd *p, double until)
 	return 0;
 }
 
-static void close_in_child(int *fd)
-{
-	if (*fd >= 0)
-		close(*fd);
-	*fd = -1;
-}
-
 void links_let_go(struct links *l)
 {
 	links_close(l);
 	for (int i = 0; l->former && i < l->former->shakes; i++)
-		close_in_child(&l->former->shake[i].fd);
+		close_fd(&l->former->shake[i].fd);
 	for (int i = 0; i < l->links; i++)
-		close_in_child(&l->link[i].fd);
+		close_fd(&l->link[i].fd);
 }
 
 static void set_former(struct links *l, struct former *f)

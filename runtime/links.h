@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 union any_address {
 	struct sockaddr any;
@@ -50,6 +51,14 @@ struct links {
 	bool told;        /* about a stranger */
 	bool refused;     /* a link was not formed because nobody listens there */
 };
+
+/* *fd is -1 afterwards, and may be before. */
+static inline void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
 
 /* A socket that listens there, or -1; *address then has the port, too. type: of the socket. */
 int listen_at(void *address, socklen_t size, int type);

@@ -245,9 +245,8 @@ int mesh_link(struct mesh *m, struct link *link, int n, char *why)
 	pthread_mutex_lock(&m->lock);
 	m->links.links = 0; /* whoever has these as well does not hide that this rank has ended */
 	pthread_mutex_unlock(&m->lock);
-	for (int i = 0; i < n; i++)
-		if (status && link[i].fd >= 0)
-			close(link[i].fd);
+	for (int i = 0; status && i < n; i++)
+		close_fd(&link[i].fd);
 	return status;
 }
 
@@ -306,8 +305,7 @@ void mesh_close(struct mesh *m)
 	links_close(&m->links); /* before its links end: it will not go on */
 	for (int i = 0; i < m->size; i++) {
 		struct peer *p = &m->peer[i];
-		if (p->fd >= 0)
-			close(p->fd);
+		close_fd(&p->fd);
 		drop_older(p, UINT64_MAX);
 		wire_free(&p->in);
 		free(p->out.bytes);

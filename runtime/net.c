@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 static bool usable(const struct ifaddrs *i, bool loopback)
 {
@@ -61,10 +60,8 @@ int listen_at(void *address, socklen_t size, int type)
 {
 	struct sockaddr *a = address;
 	int fd = socket(a->sa_family, type | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && (bind(fd, a, size) || listen(fd, 4096) || getsockname(fd, a, &size))) {
-		close(fd);
-		fd = -1;
-	}
+	if (fd >= 0 && (bind(fd, a, size) || listen(fd, 4096) || getsockname(fd, a, &size)))
+		close_fd(&fd);
 	return fd;
 }
 
@@ -128,9 +125,6 @@ int links_listen(struct links *l, int rank, const char *host, const char *interf
 
 void links_close(struct links *l)
 {
-	for (int i = 0; i < 3; i++) {
-		if (l->listener[i] >= 0)
-			close(l->listener[i]);
-		l->listener[i] = -1;
-	}
+	for (int i = 0; i < 3; i++)
+		close_fd(&l->listener[i]);
 }

@@ -51,10 +51,8 @@ static int reach(const struct node *n)
 	struct sockaddr_un a;
 	socklen_t size = unix_address(n->name, &a);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd >= 0 && (connect(fd, (void *)&a, size) || !same_user(fd))) {
-		close(fd);
-		fd = -1;
-	}
+	if (fd >= 0 && (connect(fd, (void *)&a, size) || !same_user(fd)))
+		close_fd(&fd);
 	return fd;
 }
 

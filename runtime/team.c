@@ -47,8 +47,7 @@ static int receive_part(struct region *r, struct mesh *m, int i, uint64_t tag)
 		status = mesh_fault(m, HVD_ESYS, "has no descriptor left for the shared memory of rank %d: too many files are open (ulimit -n)", from);
 	else if (!(r->part[i] = map(fd, r->bytes)))
 		status = out_of_memory(m, r->bytes);
-	if (fd >= 0)
-		close(fd);
+	close_fd(&fd);
 	return status;
 }
 
@@ -114,8 +113,7 @@ int region_renew(struct region *r, struct mesh *m)
 	int status = moved ? 0 : out_of_memory(m, r->bytes), unused = moved ? r->fd : fd;
 	if (part && !moved)
 		munmap(part, r->bytes);
-	if (unused >= 0)
-		close(unused);
+	close_fd(&unused);
 	r->fd = moved ? fd : r->fd;
 	return status;
 }
@@ -136,8 +134,7 @@ void region_close(struct region *r)
 	let_go(r);
 	if (r->part[r->team.me])
 		munmap(r->part[r->team.me], r->bytes);
-	if (r->fd >= 0)
-		close(r->fd);
+	close_fd(&r->fd);
 	free(r);
 }
 

@@ -388,8 +388,7 @@ static void end_of_link(struct mesh *m, int rank)
 	bool knocks = m->owner && m->links.listener[0] >= 0 && !late && p->member && !p->left && p->fate == ALIVE && (!error || error == ECONNRESET);
 	if (error == ENOMEM) /* before the link ends, which the other rank would take for a death */
 		fault_locked(m, HVD_ESYS, -1, CAUSE_NONE, -1, no_memory);
-	close(p->fd);
-	p->fd = -1;
+	close_fd(&p->fd);
 	if (knocks) {
 		p->knocking = p->knocking ? p->knocking : lived();
 		p->out.begin = p->out.end = 0;
