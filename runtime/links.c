@@ -56,8 +56,7 @@ struct shake {
 
 struct former {
 	struct links *l;
-	struct link *link;
-	int links, open; /* open: links still to be formed */
+	int open; /* links still to be formed */
 	const struct card *cards;
 	struct shake *shake; /* [links + STRANGERS_MAX], the outgoing ones first */
 	int shakes;
@@ -111,8 +110,8 @@ static struct link *expected(const struct former *f, const struct hello *h)
 {
 	if (memcmp(h->magic, CARD_MAGIC, sizeof h->magic) || h->to != (uint32_t)f->l->rank)
 		return NULL;
-	for (int i = 0; i < f->links; i++) {
-		struct link *k = &f->link[i];
+	for (int i = 0; i < f->l->links; i++) {
+		struct link *k = &f->l->link[i];
 		if (k->rank > f->l->rank && k->fd < 0 && (uint32_t)k->rank == h->from)
 			return k;
 	}
@@ -275,17 +274,6 @@ static int reach(struct former *f, struct shake *s, double t)
 	return prepare(f, s) ? refuse(f->why, HVD_ESYS, "no random numbers: %s", strerror(errno)) : 0;
 }
 
-static int connected(struct former *f, struct shake *s)
-{
-	int error = 0;
-	socklen_t size = sizeof error;
-	getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &size);
-	if (error)
-		return unreachable(f, s->link, error);
-	s->connecting = false;
-	return 0;
-}
-
 /* The stranger who has been silent longest, or NULL. */
 static struct shake *oldest_stranger(const struct former *f)
 {
@@ -357,10 +345,15 @@ static int accept_from(struct former *f, int listener)
 
 static int serve(struct former *f, struct shake *s)
 {
-	int status = s->connecting ? connected(f, s) : 0;
-	if (!status && advance(f, s))
+	int error = 0;
+	if (s->connecting)
+		getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){ sizeof error });
+	if (error)
+		return unreachable(f, s->link, error);
+	s->connecting = false;
+	if (advance(f, s))
 		drop(f, s);
-	return status;
+	return 0;
 }
 
 static int loop(struct former *f, struct pollfd *p, double until)
@@ -419,16 +412,12 @@ static void set_former(struct links *l, struct former *f)
 {
 	pthread_mutex_lock(l->lock);
 	l->former = f;
-	if (f) {
-		l->link = f->link;
-		l->links = f->links;
-	}
 	pthread_mutex_unlock(l->lock);
 }
 
 int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why)
 {
-	struct former f = { .l = l, .link = link, .links = n, .cards = cards, .shakes = n + STRANGERS_MAX, .why = why };
+	struct former f = { .l = l, .cards = cards, .shakes = n + STRANGERS_MAX, .why = why };
 	why[0] = 0;
 	f.shake = calloc((size_t)f.shakes, sizeof *f.shake);
 	struct pollfd *p = calloc((size_t)f.shakes + FIXED, sizeof *p);
@@ -441,6 +430,10 @@ int links_form(struct links *l, struct link *link, int n, const struct card *car
 		}
 		f.open += i < n && link[i].fd < 0;
 	}
+	pthread_mutex_lock(l->lock);
+	l->link = link;
+	l->links = n;
+	pthread_mutex_unlock(l->lock);
 	if (!status) {
 		set_former(l, &f);
 		status = loop(&f, p, until);
