@@ -263,10 +263,8 @@ static bool unread(struct mesh *m)
 
 static void message_free(struct message *message)
 {
-	if (message && message->fd >= 0)
-		close(message->fd);
-	if (message)
-		free(message->data);
+	close_fd(&message->fd);
+	free(message->data);
 	free(message);
 }
 
@@ -274,7 +272,7 @@ static void drop_older(struct peer *p, uint64_t tag)
 {
 	for (struct message **at = &p->inbox; *at;) {
 		struct message *found = *at;
-		if (found->tag < tag) {
+		if (found->header.tag < tag) {
 			*at = found->next;
 			message_free(found);
 		} else {
@@ -377,20 +375,18 @@ int mesh_send(struct mesh *m, int to, uint64_t tag, const void *data, size_t byt
 
 static struct message *take(struct peer *p, uint64_t tag)
 {
-	for (struct message **at = &p->inbox; *at; at = &(*at)->next) {
-		struct message *found = *at;
-		if (found->tag == tag) {
-			*at = found->next;
-			return found;
-		}
-	}
-	return NULL;
+	struct message **at = &p->inbox, *found;
+	while ((found = *at) && found->header.tag != tag)
+		at = &found->next;
+	if (found)
+		*at = found->next;
+	return found;
 }
 
-/* Takes the message apart. False: it is another one than the caller waits for; message NULL: there is none. */
+/* Takes the message apart. False: it is another one than the caller waits for. */
 static bool unpack(struct mesh *m, struct message *message, void *data, size_t bytes, int *fd)
 {
-	bool right = message && message->what == atomic_load(&m->what) && message->bytes == bytes;
+	bool right = message->header.what == atomic_load(&m->what) && message->header.bytes == bytes;
 	if (right && bytes)
 		memcpy(data, message->data, bytes);
 	if (right && fd) {
@@ -412,7 +408,7 @@ int mesh_receive(struct mesh *m, int from, uint64_t tag, void *data, size_t byte
 	pthread_mutex_unlock(&m->lock);
 	if (!found)
 		return left ? mesh_lose(m, from, CAUSE_LEFT) : mesh_late(m, from);
-	const uint32_t what = found->what;
+	const uint32_t what = found->header.what;
 	return unpack(m, found, data, bytes, fd) ? 0 : mesh_differ(m, from, what);
 }
 
@@ -426,7 +422,7 @@ bool mesh_receive_despite(struct mesh *m, int from, uint64_t tag, void *data, si
 	pthread_mutex_unlock(&m->lock);
 	if (!found && lived() >= until)
 		mesh_lose(m, from, CAUSE_LATE);
-	return unpack(m, found, data, bytes, NULL);
+	return found && unpack(m, found, data, bytes, NULL);
 }
 
 bool mesh_heard(struct mesh *m, uint64_t tag, void *data, size_t bytes)
@@ -435,7 +431,7 @@ bool mesh_heard(struct mesh *m, uint64_t tag, void *data, size_t bytes)
 	pthread_mutex_lock(&m->lock);
 	for (int i = 0; i < m->size; i++)
 		for (const struct message *k = m->peer[i].inbox; k; k = k->next)
-			if (k->tag == tag && k->bytes == bytes)
+			if (k->header.tag == tag && k->header.bytes == bytes)
 				heard = memcpy(data, k->data, bytes);
 	pthread_mutex_unlock(&m->lock);
 	return heard;

@@ -40,8 +40,7 @@ enum cause {
 
 struct message {
 	struct message *next;
-	uint64_t tag;
-	uint32_t what, bytes; /* what: the call that the sender was in, enum doing */
+	struct wire_header header;
 	int fd; /* -1: none */
 	uint8_t *data;
 };

@@ -290,9 +290,7 @@ static int file_message(struct peer *p)
 	struct message *message = calloc(1, sizeof *message), **end = &p->inbox;
 	if (!message)
 		return -1;
-	message->tag = p->in.header.tag;
-	message->what = p->in.header.what;
-	message->bytes = p->in.header.bytes;
+	message->header = p->in.header;
 	message->fd = p->in.fd;
 	message->data = wire_next(&p->in);
 	while (*end)

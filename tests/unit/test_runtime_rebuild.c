@@ -148,7 +148,7 @@ static void lose_in_a_late_exchange(void *arg)
 	works(h, hvd_recover(h));
 	pthread_mutex_lock(&m->lock);
 	for (const struct message *message = m->peer[meeting_rank ? 0 : 2].inbox; message; message = message->next)
-		must(message->tag >> 32 == m->rounds); /* the other may be ahead */
+		must(message->header.tag >> 32 == m->rounds); /* the other may be ahead */
 	pthread_mutex_unlock(&m->lock);
 	for (int i = 0; i < AFTER && !memory; i++)
 		works(h, hvd_plan_accumulate(plan, 2));
