@@ -29,10 +29,10 @@ uint64_t mesh_tag(struct mesh *m)
 }
 
 /* Forms links. A failure says why, or which are missing; boot: of ranks that have no card yet, or NULL. */
-static int form(const struct mesh *m, struct boot *boot, struct links *l, struct link *link, int n, double until, char *why)
+static int form(struct mesh *m, struct boot *boot, struct link *link, int n, double until, char *why)
 {
 	enum { ROOM = WHY_BYTES - 200 /* of names, before what they did not do */ };
-	int status = links_form(l, link, n, m->cards, until, why), used = 0, named = 0;
+	int status = links_form(&m->links, link, n, m->cards, until, why), used = 0, named = 0;
 	bool more = false, far = false;
 	if (status && atomic_load(&m->failed))
 		return refuse(why, status, "%s", m->fault);
@@ -49,7 +49,7 @@ static int form(const struct mesh *m, struct boot *boot, struct links *l, struct
 		snprintf(host, sizeof host, "%s", m->cards[link[i].rank].host);
 		if (boot)
 			boot->host_of(boot, link[i].rank, host);
-		far |= strcmp(host, l->card.host) != 0;
+		far |= strcmp(host, m->links.card.host) != 0;
 		used += snprintf(why + used, (size_t)(WHY_BYTES - used), "%srank %d on %.63s", named++ ? ", " : "", link[i].rank, host);
 	}
 	snprintf(why + used, (size_t)(WHY_BYTES - used), "%s did not %s within %.3g s%s", more ? " and more" : "", boot ? "join" : "answer",
@@ -58,13 +58,13 @@ static int form(const struct mesh *m, struct boot *boot, struct links *l, struct
 }
 
 /* A rank of this world that listens no more has heard why, which comes here a moment later. */
-static int because(struct mesh *m, const struct links *l, int status, char *why)
+static int because(struct mesh *m, int status, char *why)
 {
-	return status && l->refused && mesh_reason(m, -1) ? refuse(why, status, "%s", m->fault) : status;
+	return status && m->links.refused && mesh_reason(m, -1) ? refuse(why, status, "%s", m->fault) : status;
 }
 
 /* Control links to ranks first … last; lower ones are connected to. */
-static int form_control(struct mesh *m, struct boot *boot, struct links *l, int first, int last, double until, char *why)
+static int form_control(struct mesh *m, struct boot *boot, int first, int last, double until, char *why)
 {
 	struct link *link = calloc((size_t)m->size, sizeof *link);
 	int n = 0;
@@ -73,14 +73,14 @@ static int form_control(struct mesh *m, struct boot *boot, struct links *l, int 
 	for (int i = first; i <= last; i++)
 		if (i != m->rank)
 			link[n++] = (struct link){ i, -1 };
-	int status = form(m, boot, l, link, n, until, why);
+	int status = form(m, boot, link, n, until, why);
 	pthread_mutex_lock(&m->lock);
 	for (int i = 0; i < n; i++)
 		if (link[i].fd >= 0) {
 			m->peer[link[i].rank].fd = link[i].fd;
 			m->peer[link[i].rank].heard = lived();
 		}
-	l->links = 0;
+	m->links.links = 0;
 	pthread_mutex_unlock(&m->lock);
 	eventfd_write(m->wake, 1); /* the watcher reads them from now on */
 	free(link);
@@ -88,18 +88,18 @@ static int form_control(struct mesh *m, struct boot *boot, struct links *l, int 
 }
 
 /* Rank 0: everybody connects. Those that do hear of those that do not. */
-static int host(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
+static int host(struct mesh *m, struct boot *boot, double until, char *why)
 {
-	struct invitation invitation = { .card = l->card };
+	struct invitation invitation = { .card = m->links.card };
 	if (getrandom(invitation.secret, sizeof invitation.secret, 0) != sizeof invitation.secret)
 		return refuse(why, HVD_ESYS, "no random numbers: %s", strerror(errno));
-	memcpy(l->secret, invitation.secret, sizeof l->secret);
+	memcpy(m->links.secret, invitation.secret, sizeof m->links.secret);
 	int status = boot->publish(boot, &invitation, sizeof invitation, why);
-	return status ? status : form_control(m, boot, l, 1, m->size - 1, until, why);
+	return status ? status : form_control(m, boot, 1, m->size - 1, until, why);
 }
 
 /* Looks rank 0 up and connects to it. */
-static int find_host(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
+static int find_host(struct mesh *m, struct boot *boot, double until, char *why)
 {
 	struct invitation invitation;
 	int status = boot->lookup(boot, &invitation, sizeof invitation, until, why);
@@ -107,14 +107,14 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, double 
 		return status;
 	if (!invitation.card.magic[0])
 		return refuse(why, HVD_EBOOT, "rank 0 cannot set up its part, and says why%s", m->cards[0].magic[0] ? "; " NOBODY_THERE : ""); /* it may have waited for this rank in vain */
-	memcpy(l->secret, invitation.secret, sizeof l->secret);
+	memcpy(m->links.secret, invitation.secret, sizeof m->links.secret);
 	m->cards[0] = invitation.card;
 	pthread_mutex_lock(&m->lock); /* the watcher may be naming it */
 	snprintf(m->peer[0].host, HOST_BYTES, "%.63s", invitation.card.host);
 	pthread_mutex_unlock(&m->lock);
-	const struct card *a = &l->card, *b = &m->cards[0];
+	const struct card *a = &m->links.card, *b = &m->cards[0];
 	const bool alike = !memcmp(a->magic, b->magic, sizeof a->magic);
-	if (alike && (status = form_control(m, NULL, l, 0, 0, until, why))) /* first: what is wrong then comes to the others, too */
+	if (alike && (status = form_control(m, NULL, 0, 0, until, why))) /* first: what is wrong then comes to the others, too */
 		return status;
 	if (!alike || strncmp(a->version, b->version, sizeof a->version))
 		return refuse(why, HVD_EBOOT, "rank %d on %.63s has libhvd %.24s (%.4s), rank 0 on %.63s has %.24s (%.4s): install one version on all nodes", m->rank,
@@ -122,15 +122,15 @@ static int find_host(struct mesh *m, struct boot *boot, struct links *l, double 
 	return 0;
 }
 
-static int join(struct mesh *m, struct boot *boot, struct links *l, double until, char *why)
+static int join(struct mesh *m, struct boot *boot, double until, char *why)
 {
 	bool refused = false;
-	int status = find_host(m, boot, l, until, why);
-	while (l->refused && !boot->over && lived() < until) { /* by a card of an earlier world, whose listener is closed: PMIx may have no other yet (a sub-world has no earlier one) */
+	int status = find_host(m, boot, until, why);
+	while (m->links.refused && !boot->over && lived() < until) { /* by a card of an earlier world, whose listener is closed: PMIx may have no other yet (a sub-world has no earlier one) */
 		refused = true;
-		l->refused = false;
+		m->links.refused = false;
 		usleep(10000);
-		status = find_host(m, boot, l, until, why);
+		status = find_host(m, boot, until, why);
 	}
 	if (status && refused && lived() >= until)
 		return refuse(why, status, "rank 0 on %.63s does not answer within %.3g s: " NOBODY_THERE, m->cards[0].host, m->deadline);
@@ -138,9 +138,9 @@ static int join(struct mesh *m, struct boot *boot, struct links *l, double until
 }
 
 /* Everybody's card, on every rank. */
-static int exchange_cards(struct mesh *m, const struct card *mine, char *why)
+static int exchange_cards(struct mesh *m, char *why)
 {
-	if (mesh_gather(m, mine, sizeof *mine, m->cards))
+	if (mesh_gather(m, &m->links.card, sizeof m->links.card, m->cards))
 		return refuse(why, HVD_EBOOT, "%s", m->fault);
 	pthread_mutex_lock(&m->lock);
 	for (int i = 0; i < m->size; i++)
@@ -193,7 +193,7 @@ static int excuse(struct mesh *m, struct boot *boot, int status, double until, c
 	char in_vain[WHY_BYTES];
 	if (m->rank == 0)
 		boot->publish(boot, &(struct invitation){ 0 }, sizeof(struct invitation), in_vain);
-	else if (m->links.card.magic[0] && !boot->over && !join(m, boot, &m->links, until, in_vain))
+	else if (m->links.card.magic[0] && !boot->over && !join(m, boot, until, in_vain))
 		mesh_fault(m, status, "cannot join: %s", why);
 	return status;
 }
@@ -218,12 +218,11 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 	l->alarm = m->alarm;
 	l->again = m->deadline < 4 ? 1000 : (int)(m->deadline / 4 * 1e3); /* it takes no less than a second; oftener, and it would give up sooner (tcp_retries2) */
 	l->boot = boot->over ? boot : NULL;
-	m->cards[m->rank] = l->card;
-	status = m->rank == 0 ? host(m, boot, l, until, why) : join(m, boot, l, until, why);
+	status = m->rank == 0 ? host(m, boot, until, why) : join(m, boot, until, why);
 	if (!status)
-		status = exchange_cards(m, &l->card, why);
+		status = exchange_cards(m, why);
 	if (!status && m->rank)
-		status = because(m, l, form_control(m, NULL, l, 1, m->size - 1, until, why), why);
+		status = because(m, form_control(m, NULL, 1, m->size - 1, until, why), why);
 	if (status)
 		mesh_fault(m, status, m->rank ? "cannot join: %s" : "waits in vain: %s", why);
 	return status && m->rank == 0 ? excuse(m, boot, status, until, why) : status; /* for those that it has not heard yet */
@@ -241,7 +240,7 @@ int mesh_link(struct mesh *m, struct link *link, int n, char *why)
 		if (link[i].rank < m->rank)
 			status = mesh_receive(m, link[i].rank, tag, NULL, 0, NULL, lived() + m->deadline);
 	if (!status)
-		status = because(m, &m->links, form(m, NULL, &m->links, link, n, lived() + m->deadline, why), why);
+		status = because(m, form(m, NULL, link, n, lived() + m->deadline, why), why);
 	pthread_mutex_lock(&m->lock);
 	m->links.links = 0; /* whoever has these as well does not hide that this rank has ended */
 	pthread_mutex_unlock(&m->lock);
