@@ -130,13 +130,17 @@ static int settled(struct hvd *h, struct nccl *s, ncclComm_t *comm, const char *
 	return rc ? nccl_failed(h, s, what, rc) : lost(h); /* a revoked communicator is at peace, too */
 }
 
+static bool capturing(const struct nccl *s, CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	return !s->cu.cuStreamIsCapturing(stream, &status) && status;
+}
+
 /* Until the device is through with what the stream holds. */
 static int waited(struct hvd *h, struct nccl *s, CUstream stream, const char *what)
 {
 	CUresult rc;
-	CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-	s->cu.cuStreamIsCapturing(stream, &capturing);
-	if (capturing)
+	if (capturing(s, stream))
 		return fail(h, HVD_EINVAL, "a graph that is being captured cannot wait for %s (HVD_SYNC=1 waits for every collective)", what);
 	for (double until = lived() + h->conf.deadline; (rc = s->cu.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY;) {
 		int status = not_through(h, what, until);
@@ -520,9 +524,7 @@ static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream 
 	}
 	if (overlaps(h, op))
 		return fail(h, HVD_EINVAL, "%s in device memory: in and out overlap; only hvd_allreduce() and hvd_broadcast() work in place there", what);
-	CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-	s->cu.cuStreamIsCapturing(stream, &capturing);
-	s->captured = s->captured || capturing;
+	s->captured = capturing(s, stream) || s->captured;
 	nvtxRangePushA(what);
 	pthread_mutex_lock(&s->use);
 	ncclResult_t rc = s->comm ? call(h, s, op, stream) : ncclInProgress; /* taken away: settled() says why */
@@ -578,10 +580,8 @@ static int nccl_join(struct hvd *h)
 {
 	static const struct op step = { .bucket = -1 };
 	struct nccl *s = entered(h);
-	CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult rc = s->cu.cuEventRecord(s->event[DONE], s->own);
-	s->cu.cuStreamIsCapturing(s->program, &capturing);
-	const unsigned flag = capturing ? CU_EVENT_RECORD_EXTERNAL : CU_EVENT_RECORD_DEFAULT; /* else the graph would not record it */
+	const unsigned flag = capturing(s, s->program) ? CU_EVENT_RECORD_EXTERNAL : CU_EVENT_RECORD_DEFAULT; /* else the graph would not record it */
 	if (!rc)
 		rc = stamp(h, &s->cu, &s->stamps, &step, s->program, false);
 	if (!rc)
@@ -600,9 +600,8 @@ static double nccl_exposed(struct hvd *h)
 {
 	struct nccl *s = entered(h);
 	float ms = -1;
-	CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-	s->cu.cuStreamIsCapturing(s->program, &capturing); /* which a question about an event may spoil */
-	if (!capturing && !s->cu.cuEventElapsedTime(&ms, s->event[FROM], s->event[TO]) && ms >= 0) /* else the next step is under way */
+	/* a question about an event may spoil a graph that is being captured */
+	if (!capturing(s, s->program) && !s->cu.cuEventElapsedTime(&ms, s->event[FROM], s->event[TO]) && ms >= 0) /* else the next step is under way */
 		s->exposed = ms * 1e-3;
 	return s->exposed;
 }
