@@ -259,7 +259,7 @@ $(BUILD)/tests/test_trainer_memory: private override LDFLAGS += -Wl,--wrap=fopen
 $(BUILD)/tests/test_trainer_world: private override LDFLAGS += -Wl,--wrap=hvd_allgather,--wrap=hvd_host,--wrap=sched_getaffinity,--wrap=dlopen,--wrap=dlsym,--wrap=hvd_init,--wrap=poll,--wrap=__poll_chk
 $(BUILD)/tests/test_trainer_log: private override LDFLAGS += -Wl,--wrap=poll,--wrap=__poll_chk
 $(BUILD)/tests/test_trainer_sequence: private override LDFLAGS += -Wl,--wrap=pthread_create
-$(BUILD)/tests/test_trainer_recover: private override LDFLAGS += $(addprefix -Wl$(,)--wrap=,hvd_allgather hvd_broadcast hvd_lost hvd_error world_recover world_same train_open_loader train_set_schedule)
+$(BUILD)/tests/test_trainer_recover: private override LDFLAGS += $(addprefix -Wl$(,)--wrap=,hvd_allgather hvd_broadcast hvd_lost hvd_error engine_made world_recover world_same train_open_loader train_set_schedule)
 
 # The CPU engine and its reference with double for float: what the algorithm does apart from rounding.
 FP64_SRC := $(filter-out %/baseline.c %/kernels_avx512.c %/kernels_avx2.c %/kernels_neon.c %/amx_processor.c %/amx_emulated.c %/amx_choice.c,$(wildcard trainer/error.c trainer/net/*.c trainer/engine/engine.c trainer/engine/layout.c \

@@ -4,12 +4,13 @@
 
 #include "commands/train.h"
 
-enum { RANKS = 3, NEVER = -1 };
+enum { RANKS = 3, NEVER = -1, BEFORE = 4 * 2 * (RANKS + 1) /* images a step of the world with the lost rank */ };
 
 int __wrap_hvd_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type);
 int __wrap_hvd_broadcast(struct hvd *h, void *buffer, size_t n, enum hvd_type type, int root);
 int __wrap_hvd_lost(const struct hvd *h);
 const char *__wrap_hvd_error(const struct hvd *h);
+int __wrap_engine_made(struct engine *engine, uint64_t *steps);
 int __wrap_world_recover(struct world *w, char lost[512], struct error *e);
 int __wrap_world_same(struct world *w, uint64_t value, const char *what, const char *cure, struct error *e);
 int __wrap_train_open_loader(struct train *t, struct error *e);
@@ -25,6 +26,8 @@ static struct {
 	int roots[16];
 	int worlds;              /* that can still be formed */
 	int damaged;             /* the first parameter arrives with another value */
+	int gone;                /* the rank that is lost, NEVER: none is */
+	uint64_t made;           /* steps of the engine since it was told one */
 } play;
 
 static float *part(const struct model_values *v, int i)
@@ -59,13 +62,21 @@ int __wrap_hvd_broadcast(struct hvd *h, void *buffer, size_t n, enum hvd_type ty
 int __wrap_hvd_lost(const struct hvd *h)
 {
 	(void)h;
-	return -1;
+	return play.gone;
 }
 
 const char *__wrap_hvd_error(const struct hvd *h)
 {
 	(void)h;
 	return "rank 2 is lost";
+}
+
+/* As one whose steps come to their end later. */
+int __wrap_engine_made(struct engine *engine, uint64_t *steps)
+{
+	(void)engine;
+	*steps = play.made;
+	return 0;
 }
 
 int __wrap_world_recover(struct world *w, char lost[512], struct error *e)
@@ -106,7 +117,7 @@ void __wrap_train_set_schedule(struct train *t)
 
 static struct train_conf conf = { .batch = 4, .accumulate = 2 };
 static struct hvd_world shape = { .size = RANKS };
-static struct world world = { .at = &shape };
+static struct world world = { .at = &shape, .continues = 1 };
 
 static void fill(struct model_values *v, const struct net_plan *plan, int rank)
 {
@@ -122,7 +133,7 @@ static void set_up(struct net *n, struct train *t, int rank, const uint64_t step
 	struct error e = { 0 };
 	make_net(n, &net, 2, 1);
 	memset(&play, 0, sizeof play);
-	play.lost_at = NEVER;
+	play.lost_at = play.gone = NEVER;
 	play.worlds = 1;
 	shape.rank = rank;
 	*t = (struct train){ .conf = &conf, .world = &world, .log = { .speaks = 1, .json = -1 },
@@ -131,7 +142,7 @@ static void set_up(struct net *n, struct train *t, int rank, const uint64_t step
 		assert_int_equal(model_values_alloc(&play.values[r], &n->plan, 1, &e), 0);
 		fill(&play.values[r], &n->plan, r);
 		play.step[r] = steps[r];
-		play.at[r] = (struct checkpoint_notes){ .step = steps[r], .position = 24 * steps[r], .seed = 7, .best_auroc = 0.1 * r, .rate_factor = 1 };
+		play.at[r] = (struct checkpoint_notes){ .step = steps[r], .position = BEFORE * steps[r], .global_batch = BEFORE, .seed = 7, .best_auroc = 0.1 * r, .rate_factor = 1 };
 	}
 	assert_int_equal(model_values_alloc(&t->values, &n->plan, 1, &e), 0);
 	t->model.engine = open_engine(n, ENGINE_REFERENCE, PRECISION_FP32, VARIANT_BEST, 1);
@@ -188,6 +199,28 @@ static void everybody_takes_the_furthest_state(void **state)
 			assert_int_equal(t.at.global_batch, 4 * 2 * RANKS);
 			tear_down(&n, &t);
 		}
+}
+
+/* A GPU may be a step behind what it was given, or have made one that counts as failed. */
+static void steps_and_position_become_those_of_the_weights(void **state)
+{
+	static const uint64_t steps[RANKS] = { 4, 4, 4 };
+	(void)state;
+	for (int counted = 3; counted <= 5; counted++) {
+		struct net n;
+		struct train t;
+		struct error e = { 0 };
+		set_up(&n, &t, 0, steps);
+		play.gone = 1;
+		play.made = 1;
+		t.model.step_base = 3;
+		t.at.step = (uint64_t)counted;
+		t.at.position = BEFORE * t.at.step;
+		assert_int_equal(train_recover(&t, &e), 0);
+		assert_int_equal(play.roots[0], 0);
+		assert_state(&t, 0);
+		tear_down(&n, &t);
+	}
 }
 
 /* Where one has heard that all is saved and another not, it is for all of them, also where these have another state to give. */
@@ -256,6 +289,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(everybody_takes_the_furthest_state),
+		cmocka_unit_test(steps_and_position_become_those_of_the_weights),
 		cmocka_unit_test(what_one_knows_to_be_saved_is_saved_for_all),
 		cmocka_unit_test(a_second_loss_leaves_the_state_as_it_was),
 		cmocka_unit_test(a_state_that_arrives_with_another_hash_is_refused),
