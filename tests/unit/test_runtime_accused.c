@@ -267,6 +267,34 @@ static void a_rank_that_another_gave_up_needs_the_majority_of_all(void **state)
 	}
 }
 
+/* Ranks 0 and 1 end. Rank 2 knows it, while rank 3 has only heard nothing of them: alone, it could not tell whether they go on without the two. */
+static void know_or_miss_the_dead(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	(void)arg;
+	if (meeting_rank >= 2)
+		pthread_mutex_lock(&m->lock);
+	wait_at(0, 4);
+	if (meeting_rank < 2)
+		raise(SIGKILL);
+	for (int r = 0; r < 2; r++)
+		fault_locked(m, HVD_EPEER, r, meeting_rank == 2 ? CAUSE_CLOSED : CAUSE_VANISHED, -1, NULL);
+	pthread_mutex_unlock(&m->lock);
+	works(h, hvd_recover(h));
+	must(hvd_world(h)->size == 2);
+	hvd_close(h);
+}
+
+static void whom_one_rank_knows_to_be_dead_is_dead_for_all(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("abcd", know_or_miss_the_dead, NULL, status);
+	meeting_over();
+	assert_true(status[2] == 0 && status[3] == 0);
+}
+
 /* Ranks 1 and 2 give each other up, and rank 0 hears rank 2 first. Those two go on, then rank 0 dies: nobody can have agreed to go on without rank 2 any more. */
 static void be_accused_and_kept(void *arg)
 {
@@ -441,6 +469,7 @@ int main(void)
 		cmocka_unit_test(what_ends_a_link_twice_makes_no_second_world),
 		cmocka_unit_test(a_link_that_ends_during_a_recovery_does_not_cost_a_deadline),
 		cmocka_unit_test(a_rank_that_another_gave_up_needs_the_majority_of_all),
+		cmocka_unit_test(whom_one_rank_knows_to_be_dead_is_dead_for_all),
 		cmocka_unit_test(an_accusation_ends_with_the_recovery_in_which_it_was_not_believed),
 		cmocka_unit_test(a_rank_that_another_takes_for_dead_does_not_go_on_too),
 		cmocka_unit_test(a_data_link_that_breaks_is_no_death),
