@@ -20,7 +20,7 @@ static bool merge(struct mesh *m, const uint8_t *fate, const uint8_t *theirs)
 	pthread_mutex_lock(&m->lock);
 	for (int i = 0; i < m->size; i++) {
 		same &= fate[i] == theirs[i];
-		if (i != m->rank && theirs[i] != ALIVE && m->peer[i].fate != DEAD)
+		if (theirs[i] != ALIVE && m->peer[i].fate != DEAD)
 			m->peer[i].fate = theirs[i] == DEAD ? DEAD : UNHEARD;
 	}
 	pthread_mutex_unlock(&m->lock);
