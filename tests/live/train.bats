@@ -531,6 +531,8 @@ passes() { # NAME
 	# an option that is one rank's alone
 	run --separate-stderr -64 in_cluster srun -Q -O --mpi=pmix -N1 -n4 bash -c "exec $BUILD/chexnet train \$([ \$SLURM_PROCID != 2 ] || echo --bacth=3) --engine cpu"
 	[ "$(grep chexnet <<<"$stderr")" = "chexnet train: rank 2 on n1: unknown option --bacth; did you mean --batch?" ]
+	run --separate-stderr -64 in_cluster srun -Q -O --mpi=pmix -N1 -n4 bash -c "exec $BUILD/chexnet train \$([ \$SLURM_PROCID != 2 ] || echo --preset=dell) --engine cpu"
+	[ "$(grep chexnet <<<"$stderr")" = "chexnet train: rank 2 on n1: --preset=dell: did you mean dell2019?" ]
 	# and where what it says is right, and the others do not say it
 	run --separate-stderr -64 in_cluster srun -Q -O --mpi=pmix -N1 -n4 bash -c "exec $BUILD/chexnet train \$([ \$SLURM_PROCID != 2 ] || echo --engine cpu)"
 	[ "$(grep chexnet <<<"$stderr")" = "chexnet train: rank 2 on n1 wants back end cpu, rank 0 wants auto: give all ranks the same --engine, where cpu and reference want cpu, and the same HVD_BACKEND" ]

@@ -163,7 +163,7 @@ int train_read_options(const struct command *c, int argc, char **argv, struct tr
 	write_command(command, size, c, argc, argv);
 	conf->command = command;
 	char **words = train_presets(&argc, argv, e);
-	int rc = words ? options_parse(c, argc, words, conf, NULL, e) : -e->code;
+	int rc = options_parse(c, argc, words ? words : argv, conf, NULL, e); /* of a wrong preset, too: world_refuse() goes by the rest */
 
 	if (rc == 0)
 		rc = check_network_options(&conf->network, e);
