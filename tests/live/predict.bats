@@ -138,6 +138,11 @@ sys.stdout.buffer.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBB
 	echo "$stderr"
 	[[ $stderr == "chexnet prepare: $image: reading stopped at byte 0 of "* ]]
 	[ ! -e cutset ]
+	# no memory is asked for what cannot be an image
+	truncate -s 300G "$image"
+	run -65 chexnet audit cut
+	echo "$output"
+	[[ $output == *"PROBLEM (images): $image: 322122547200 bytes, which is more than any image has "* ]]
 	rm -r cut
 	truncate -s 2G shrinking.png
 	refuses 65 "shrinking.png: 2147483648 bytes, more than any image" chexnet predict --weights run1/model.safetensors --engine cpu --threads 1 shrinking.png "${images[0]}"

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "commands/commands.h"
@@ -26,7 +25,6 @@
 #include "progress.h"
 
 enum { MAX_IMAGES = 1 << 20, BATCH = 8 };
-enum { MAX_BYTES = 16 * IMAGE_MAX_SIDE * IMAGE_MAX_SIDE }; /* twice the pixels of the largest image, 16 bits in four channels */
 
 struct predict_conf {
 	const char *weights, *maps, *finding, *boxes;
@@ -214,18 +212,14 @@ static void predictor_close(struct predictor *p)
 
 /* ---- images ------------------------------------------------------------------------------------------ */
 
-/* A copy: where a mapped file is cut meanwhile, the program ends, and the other images are not scored. */
 static int read_image(const struct predictor *p, struct decoder *decoder, const char *path, uint8_t *pixels, struct original *original, struct error *e)
 {
 	char *file = NULL;
 	size_t size = 0;
-	struct stat st;
 	struct image image = { 0 };
 	struct error why = { 0 };
 
-	if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > MAX_BYTES)
-		return fail(e, EXIT_DATA, "%s: %lld bytes, which is more than any image has that is read (%d pixels a side)", path, (long long)st.st_size, IMAGE_MAX_SIDE);
-	if (file_read(&file, &size, path, e) < 0)
+	if (image_read(&file, &size, path, e) < 0)
 		return -(e->code = EXIT_DATA); /* whatever keeps it back, it was named to be read */
 	if (decode_image(decoder, (const uint8_t *)file, size, &image, &why) < 0)
 		fail(e, (enum exit_code)why.code, "%s: %s", path, why.text);

@@ -3,6 +3,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#include "data/file.h"
+
+enum { MAX_BYTES = 16 * IMAGE_MAX_SIDE * IMAGE_MAX_SIDE }; /* twice the pixels of the largest image, 16 bits in four channels */
 
 struct decoder *decoder_new(void)
 {
@@ -58,6 +63,15 @@ int check_size(uint64_t width, uint64_t height, struct error *why)
 		return fail(why, EXIT_DATA, "an image of %llu x %llu pixels; 1 to %d a side are read", (unsigned long long)width,
 			    (unsigned long long)height, IMAGE_MAX_SIDE);
 	return 0;
+}
+
+int image_read(char **file, size_t *size, const char *path, struct error *e)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > MAX_BYTES)
+		return fail(e, EXIT_DATA, "%s: %lld bytes, which is more than any image has that is read (%d pixels a side)", path, (long long)st.st_size, IMAGE_MAX_SIDE);
+	return file_read(file, size, path, e);
 }
 
 static unsigned number(const uint8_t *p, int bytes, int little)

@@ -22,6 +22,10 @@ struct decoder *decoder_new(void); /* NULL: no memory */
 void decoder_free(struct decoder *d);
 size_t decoder_memory(const struct decoder *d);
 
+/* A copy of an image's file, to be freed: where a mapped one is cut meanwhile, the program ends, and nobody hears of the other images. One of more
+ * bytes than any image has that is read is refused. Errors name the path. */
+int image_read(char **file, size_t *size, const char *path, struct error *e);
+
 /* Decodes a PNG or JPEG file. Gray, and colour whose channels are equal everywhere, become gray; 16 bits become the upper 8,
  * and are refused where those are nearly unused; a palette is looked up; transparency and real colour are refused by name, as is
  * everything that is truncated or corrupt (a JPEG decoder's warnings are errors here). -EXIT_DATA: the reason alone is in *why. */

@@ -24,7 +24,6 @@ static void close_nih(void *state)
 	free(state);
 }
 
-/* A copy: where a mapped file is cut meanwhile, the program ends, and audit would tell of no image at all. */
 static int decode_nih(const struct origin *o, size_t i, struct decoder *d, struct image *image, struct error *e)
 {
 	const struct nih *n = o->state;
@@ -32,7 +31,7 @@ static int decode_nih(const struct origin *o, size_t i, struct decoder *d, struc
 	char path[FILE_PATH], *file;
 	size_t size;
 
-	if (nih_path(n, nih_find(n, o->samples[i].id), path, e) || file_read(&file, &size, path, e))
+	if (nih_path(n, nih_find(n, o->samples[i].id), path, e) || image_read(&file, &size, path, e))
 		return -e->code;
 	int rc = decode_image(d, (const uint8_t *)file, size, image, &why);
 	free(file);
