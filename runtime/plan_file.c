@@ -29,11 +29,11 @@ static bool read_cut(FILE *f, int n, int *last, int buckets)
 	return before == n - 1;
 }
 
-/* A regular file only: for the writer of a pipe a whole world would wait. NULL and errno, 0: something else. */
+/* A regular file only: for the writer of a pipe a whole world would wait, and the plan would take the place of a link to nothing. NULL and errno, 0: something else. */
 static FILE *open_plan(const char *path)
 {
 	struct stat st;
-	if (stat(path, &st) || S_ISREG(st.st_mode))
+	if (stat(path, &st) ? errno != ENOENT || lstat(path, &st) : S_ISREG(st.st_mode))
 		return fopen(path, "re");
 	errno = 0;
 	return NULL;
@@ -52,7 +52,7 @@ int plan_read(const char *path, uint64_t hash, int n, int *last, int *ranks, cha
 	if (whole && fscanf(f, " measured by %d ranks", &gradients) == 1)
 		*ranks = gradients;
 	if (!f || ferror(f))
-		snprintf(why, WHY_BYTES, "%.200s: %s", path, errno ? strerror(errno) : "not a regular file: name another");
+		snprintf(why, WHY_BYTES, "%.200s: %s", path, errno ? strerror(errno) : "not a regular file, nor a link to one: name another");
 	else if (plan && !ours)
 		snprintf(why, WHY_BYTES, "%.200s is the plan of other gradients (%d of them, here %d): name another file, or remove it", path, gradients, n);
 	else

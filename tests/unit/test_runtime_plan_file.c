@@ -88,7 +88,10 @@ static void what_is_no_file_is_no_plan_and_nobody_waits_for_it(void **state)
 	assert_true(close(mkstemp(temporary_name(path, sizeof path))) == 0 && unlink(path) == 0);
 	settings.plan = path;
 	assert_int_equal(mkfifo(path, 0600), 0);
-	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "not a regular file: name another");
+	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "not a regular file, nor a link to one: name another");
+	unlink(path);
+	assert_int_equal(symlink("nowhere/plan", path), 0); /* a link that the plan would take the place of */
+	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "not a regular file, nor a link to one: name another");
 	unlink(path);
 	settings.plan = "/dev/null";
 	run_ranks("ab", refuse_the_file, (void *)(uintptr_t) "/dev/null: not a regular file");
