@@ -293,7 +293,7 @@ static int timeline(const struct traces *t, const char *path)
 	for (int i = 0; i < t->n; i++)
 		timeline_of(out, t->file[i], zero);
 	fprintf(out, "\n]\n");
-	bool bad = fflush(out) || ferror(out) || (real && fchmod(fd, old.st_mode & 0777) && errno != EPERM);
+	bool bad = fflush(out) || ferror(out) || (real && (fchown(fd, old.st_uid, old.st_gid) | fchmod(fd, old.st_mode & 0777)) && errno != EPERM && errno != EINVAL);
 	if (fclose(out) || bad || (real && rename(beside, real))) {
 		fault(EXIT_INTERNAL, "%s is not complete%s: %s", path, real ? ", the old one stays" : "", strerror(errno));
 		if (real)

@@ -311,7 +311,7 @@ static void write_svg(const char *path, const struct node *node, const struct re
 	if (f)
 		draw_svg(f, node, r, plan);
 	bool bad = !f || fflush(f) || ferror(f) || /* a flush on the way may have failed and the last one not */
-		   (real && fchmod(fd, old.st_mode & 0777) && errno != EPERM);
+		   (real && (fchown(fd, old.st_uid, old.st_gid) | fchmod(fd, old.st_mode & 0777)) && errno != EPERM && errno != EINVAL);
 	if ((f && fclose(f)) || bad || (real && rename(beside, real))) {
 		snprintf(line, sizeof line, "%.400s: cannot be written: %s", path, strerror(errno));
 		if (real)
