@@ -272,7 +272,7 @@ static int timeline(const struct traces *t, const char *path)
 	bool there = !stat(path, &old), own = there && !fstat(STDOUT_FILENO, &shown) && old.st_dev == shown.st_dev && old.st_ino == shown.st_ino;
 	bool filled = there && !own && S_ISREG(old.st_mode) && old.st_size;
 	if (filled && !is_timeline(path))
-		return fault(EXIT_USAGE, "%s is there and %s%s: name another file, or remove it first", path, errno ? "cannot be read: " : "no timeline",
+		return fault(errno ? EXIT_INTERNAL : EXIT_USAGE, "%s is there and %s%s: name another file, or remove it first", path, errno ? "cannot be read: " : "no timeline",
 			errno ? strerror(errno) : "");
 	char at[PATH_MAX], beside[PATH_MAX + 8], *real = filled ? realpath(path, at) : NULL;
 	snprintf(beside, sizeof beside, "%s.XXXXXX", real ? real : ""); /* until it is whole the old one stays */

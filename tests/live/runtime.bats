@@ -432,7 +432,7 @@ jobs_run() { # NAME NUMBER
 	done
 	if [ -e /sys/class/net/lo/speed ]; then # which can be opened and, of this device, not be read
 		run "$BUILD/hvd-trace" --output /sys/class/net/lo/speed "$SCRATCH/trace"
-		[ "$status" -eq 64 ]
+		[ "$status" -eq 70 ]
 		[[ $output == *"hvd-trace: /sys/class/net/lo/speed is there and cannot be read: Invalid argument: name another file, or remove it first" ]]
 	fi
 	chmod 600 "$SCRATCH/timeline.json"
