@@ -211,6 +211,22 @@ load trained
 	grep -E '^mean of [0-9]+ of 14 +0\.[0-9]{4} +0\.[0-9]{3} to ' hundred.out
 }
 
+@test "JSON of eval, predict and compare says with which version, weights and resamples its numbers come again" {
+	local version hash line image
+	version=$(chexnet --version | sed 's/^chexnet //')
+	image=$(find tree/images -name "*.png" | head -n 1)
+	hash=$(sed -n '1s/.* weights_hash=\([0-9a-f]*\) .*/\1/p' 1.csv)
+	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 100 --seed 7 --json | tr -d '\t,' >eval.lines
+	chexnet predict --weights run1/model.safetensors --threads 1 --json "$image" 2>/dev/null | tr -d '\t,' >predict.lines
+	chexnet compare 1.csv 2.csv --resamples 100 --seed 7 --json | tr -d '\t,' >compare.lines
+	for line in "eval|\"version\":\"$version\"" "eval|\"weights_hash\":\"$hash\"" 'eval|"resamples":100' 'eval|"seed":7' \
+		"predict|\"version\":\"$version\"" "predict|\"weights_hash\":\"$hash\"" \
+		"compare|\"version\":\"$version\"" 'compare|"resamples":100' 'compare|"seed":7'; do
+		echo "$line"
+		grep -qxF "${line#*|}" "${line%%|*}.lines"
+	done
+}
+
 @test "each interval in JSON says how it was made, and its standard error is what the manual says of that" {
 	chexnet eval --data set --weights run1/model.safetensors --threads 1 --json >method.json
 	chexnet eval --data set --weights run1/model.safetensors --threads 1 --json --seed 2 >other-seed.json

@@ -170,10 +170,12 @@ static void print_table(const struct comparison *c, const struct predictions *a,
 	print_verdict(c);
 }
 
-static void print_json(const struct comparison *c, const struct predictions *a, const struct predictions *b, char *const *path, struct error *e)
+static void print_json(const struct comparison *c, const struct predictions *a, const struct predictions *b, char *const *path, const struct compare_conf *conf,
+		       struct error *e)
 {
 	cJSON *o = cJSON_CreateObject();
 
+	cJSON_AddStringToObject(o, "version", HVD_VERSION);
 	cJSON_AddStringToObject(o, "a", path[0]);
 	cJSON_AddStringToObject(o, "b", path[1]);
 	cJSON_AddBoolToObject(o, "leak_a", a->about.leaked > 0 || a->about.leaky);
@@ -182,6 +184,8 @@ static void print_json(const struct comparison *c, const struct predictions *a, 
 	cJSON_AddBoolToObject(o, "leak_checked_b", b->about.leaked >= 0);
 	json_number(o, "leaked_patients_a", a->about.leaked < 0 ? NAN : (double)a->about.leaked);
 	json_number(o, "leaked_patients_b", b->about.leaked < 0 ? NAN : (double)b->about.leaked);
+	json_number(o, "resamples", conf->resamples);
+	json_whole(o, "seed", conf->seed);
 	comparison_json(c, o);
 	json_print(o, 1, e);
 }
@@ -199,7 +203,7 @@ static int run(int argc, char **argv)
 	if (threads_check(0, &e) == 0 && predictions_read(&a, argv[1], &e) == 0 && predictions_read(&b, argv[2], &e) == 0 &&
 	    compare_predictions(&c, &a, &b, argv[1], argv[2], conf.resamples, conf.seed, &e) == 0) {
 		if (conf.json)
-			print_json(&c, &a, &b, argv + 1, &e);
+			print_json(&c, &a, &b, argv + 1, &conf, &e);
 		else
 			print_table(&c, &a, &b, argv + 1, conf.resamples);
 	}

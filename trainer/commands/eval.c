@@ -243,12 +243,18 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 static void print_json(const struct eval *v, const struct evaluation *ev, const struct evaluation_conf *conf, struct error *e)
 {
 	cJSON *object = cJSON_CreateObject();
+	char hash[WEIGHTS_HASH];
 
+	model_values_hash(hash, &v->values, &v->model.plan);
+	cJSON_AddStringToObject(object, "version", HVD_VERSION);
 	cJSON_AddStringToObject(object, "weights", v->conf->weights);
+	cJSON_AddStringToObject(object, "weights_hash", hash);
 	cJSON_AddStringToObject(object, "model", v->network.model);
 	cJSON_AddStringToObject(object, "engine", engine_describe(v->model.engine));
 	json_number(object, "step", (double)v->notes.step);
 	json_number(object, "leaked_patients", v->leaked < 0 ? NAN : (double)v->leaked);
+	json_number(object, "resamples", conf->resamples);
+	json_whole(object, "seed", conf->seed);
 	evaluation_json(ev, conf, object);
 	json_print(object, 1, e);
 }

@@ -308,6 +308,8 @@ static cJSON *row_json(const char *path, const float *logits, const struct predi
 	if (p->balanced) /* who keeps this has not kept standard error, where a line says it */
 		cJSON_AddStringToObject(row, "pos_weight", "balanced");
 	json_text(row, "trained_on", p->trained_on);
+	cJSON_AddStringToObject(row, "weights_hash", p->weights_hash);
+	cJSON_AddStringToObject(row, "version", HVD_VERSION);
 	cJSON_AddStringToObject(row, "notice", "for research, not a medical device");
 	if (*s->file)
 		add_map(cJSON_AddObjectToObject(row, "map"), s);
