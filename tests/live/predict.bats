@@ -315,8 +315,12 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 	# the page says so too, of predictions by the one and not by the other
 	for weights in unsaid run1; do
 		chexnet eval --data set --weights $weights/model.safetensors --image-size 32 --threads 1 --resamples 0 --predictions $weights.order.csv >/dev/null 2>&1
-		chexnet report --predictions $weights.order.csv --resamples 100 --out $weights.order.html >/dev/null
+		chexnet report --predictions $weights.order.csv --resamples 100 --out $weights.order.html --json $weights.report.json >/dev/null
+		chexnet eval --data set --weights $weights/model.safetensors --image-size 32 --threads 1 --resamples 0 --json 2>/dev/null >$weights.eval.json
+		chexnet predict --weights $weights/model.safetensors --threads 1 "${size[@]}" --json "$image" 2>/dev/null >$weights.predict.json
 	done
+	[ "$(cat run1.{report,eval,predict}.json | grep -c '"order"')" -eq 0 ]
+	for weights in unsaid.{report,eval,predict}.json; do tr -d '\t' <$weights | grep -qx '"order":"assumed",'; done
 	head -n 1 unsaid.order.csv | grep -q ' order=assumed '
 	[ "$(grep -c 'The order of the findings was assumed.</b> The weights of the model do not say .* taken as Atelectasis, .*, Hernia\. In' unsaid.order.html run1.order.html)" = "unsaid.order.html:1"$'\n'"run1.order.html:0" ]
 	chexnet predict --weights unsaid/model.safetensors --threads 1 "$image" 2>words >/dev/null

@@ -251,6 +251,8 @@ static void print_json(const struct eval *v, const struct evaluation *ev, const 
 	cJSON_AddStringToObject(object, "weights_hash", hash);
 	cJSON_AddStringToObject(object, "model", v->network.model);
 	cJSON_AddStringToObject(object, "engine", engine_describe(v->model.engine));
+	if (v->notes.unnamed)
+		cJSON_AddStringToObject(object, "order", "assumed");
 	json_number(object, "step", (double)v->notes.step);
 	json_number(object, "leaked_patients", v->leaked < 0 ? NAN : (double)v->leaked);
 	json_number(object, "resamples", conf->resamples);

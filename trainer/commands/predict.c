@@ -61,6 +61,7 @@ struct predictor {
 	enum crops crops;
 	char trained_on[sizeof ((struct checkpoint_notes *)0)->trained_on]; /* "": not known */
 	int balanced; /* trained with --pos-weight=balanced: the probabilities are none */
+	int unnamed; /* the order of the findings is assumed: of checkpoint_notes */
 	uint32_t untrained; /* findings that these weights have not learnt: of checkpoint_notes */
 	char weights_hash[WEIGHTS_HASH];
 	uint8_t *pixels; /* [BATCH][source_size][source_size] */
@@ -171,6 +172,7 @@ static int predictor_open(struct predictor *p, const struct predict_conf *conf, 
 		fprintf(stderr, "chexnet predict: warning: these weights were trained with --pos-weight=balanced: their probabilities rank images, and are far above "
 				"the share that shows a finding\n");
 	p->balanced = checkpoint_balanced(&notes);
+	p->unnamed = notes.unnamed;
 	snprintf(p->trained_on, sizeof p->trained_on, "%s", notes.trained_on);
 	p->crops = (enum crops)conf->crops;
 	const int said = threads_from_options(&conf->engine, &p->here), threads = said ? said : omp_get_num_procs();
@@ -307,6 +309,8 @@ static cJSON *row_json(const char *path, const float *logits, const struct predi
 			cJSON_AddItemToArray(untrained, cJSON_CreateString(finding_names[f]));
 	if (p->balanced) /* who keeps this has not kept standard error, where a line says it */
 		cJSON_AddStringToObject(row, "pos_weight", "balanced");
+	if (p->unnamed)
+		cJSON_AddStringToObject(row, "order", "assumed");
 	json_text(row, "trained_on", p->trained_on);
 	cJSON_AddStringToObject(row, "weights_hash", p->weights_hash);
 	cJSON_AddStringToObject(row, "version", HVD_VERSION);

@@ -79,8 +79,13 @@ static cJSON *finding(const struct report_model *m, const struct predictions *p,
 	return o;
 }
 
-static void put_leak(cJSON *o, const struct provenance *about)
+/* Of one model. */
+static void put_cautions(cJSON *o, const struct provenance *about)
 {
+	if (*about->pos_weight)
+		cJSON_AddStringToObject(o, "pos_weight", about->pos_weight);
+	if (*about->order)
+		cJSON_AddStringToObject(o, "order", about->order);
 	cJSON_AddBoolToObject(o, "leak", about->leaked > 0 || about->leaky);
 	cJSON_AddBoolToObject(o, "leak_checked", about->leaked >= 0);
 	json_number(o, "leaked_patients", about->leaked < 0 ? NAN : (double)about->leaked);
@@ -94,7 +99,7 @@ static void put_other(cJSON *o, const char *path, const struct provenance *about
 	cJSON_AddStringToObject(o, "split", about->split);
 	cJSON_AddStringToObject(o, "split_policy", about->policy);
 	json_text(o, "trained_on", about->trained_on);
-	put_leak(o, about);
+	put_cautions(o, about);
 }
 
 char *report_json(const struct report *r)
@@ -111,9 +116,7 @@ char *report_json(const struct report *r)
 	cJSON_AddStringToObject(o, "split_policy", about->policy);
 	json_text(o, "source", about->source);
 	json_text(o, "trained_on", about->trained_on);
-	if (*about->pos_weight)
-		cJSON_AddStringToObject(o, "pos_weight", about->pos_weight);
-	put_leak(o, about);
+	put_cautions(o, about);
 	json_number(o, "images", (double)r->in->predictions->n);
 	json_number(o, "patients", patients_named(r->in->predictions, r->a.table.patients));
 	cJSON_AddStringToObject(o, "version", HVD_VERSION);
