@@ -76,6 +76,45 @@ static void call_the_last_late(void *arg)
 	end_quarrel(h);
 }
 
+/* Where rank 1 is while rank 0 waits for it in its second call. */
+struct whereabouts {
+	unsigned calls, what; /* its last */
+	bool through;         /* with that */
+	int status;
+	const char *line;
+};
+
+static void wait_for_one_elsewhere(void *arg)
+{
+	const struct whereabouts *w = arg;
+	struct hvd *h = join_to_survive(4);
+	struct mesh *m = h->mesh;
+	const uint64_t want = atomic_load(&m->sequence) + w->calls;
+	const unsigned what = w->through ? DOING_COMPUTE : w->what;
+	for (unsigned i = 0; i < (meeting_rank ? w->calls : 2); i++)
+		mesh_doing(m, meeting_rank ? w->what : DOING_OP + OP_BARRIER, 0);
+	if (meeting_rank && w->through)
+		mesh_doing(m, DOING_COMPUTE, 0);
+	while (!meeting_rank && (peer_now(m, 1).doing.sequence != want || peer_now(m, 1).doing.what != what))
+		usleep(1000);
+	must(meeting_rank || (mesh_late(m, 1) == w->status && strstr(m->fault, w->line)));
+	wait_at(0, 2);
+	_exit(0);
+}
+
+/* Only who is as far and in another call was called by another program; who is behind, or through, is late. */
+static void a_rank_that_is_behind_or_through_is_late_and_in_no_other_call(void **state)
+{
+	(void)state;
+	static const struct whereabouts of_rank_1[] = {
+		{ 2, DOING_BUCKET, false, HVD_EMISMATCH, "is in a barrier where rank 1 is all-reducing bucket 0" },
+		{ 1, DOING_BUCKET, false, HVD_EPEER, "alive, but it did not come along" },
+		{ 2, DOING_OP + OP_BARRIER, true, HVD_EPEER, "alive, but it did not come along" },
+	};
+	for (int i = 0; i < 3; i++)
+		run_ranks("ab", wait_for_one_elsewhere, (void *)(uintptr_t)&of_rank_1[i]);
+}
+
 static void a_rank_that_another_calls_late_is_not_ended_as_a_silent_one(void **state)
 {
 	(void)state;
@@ -464,6 +503,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(two_ranks_that_give_each_other_up_cost_one),
+		cmocka_unit_test(a_rank_that_is_behind_or_through_is_late_and_in_no_other_call),
 		cmocka_unit_test(a_rank_that_another_calls_late_is_not_ended_as_a_silent_one),
 		cmocka_unit_test(two_ranks_that_lose_their_control_link_cost_the_higher_one),
 		cmocka_unit_test(what_ends_a_link_twice_makes_no_second_world),
