@@ -42,7 +42,7 @@ struct step {
 
 extern struct step step;
 
-/* The variable of the job's environment, or NULL if it is absent or empty. One that cannot be read fails the step. */
+/* The variable of the job's environment, with ? for what is not printable ASCII, or NULL if it is absent or empty. One that cannot be read fails the step. */
 const char *job_variable(spank_t spank, const char *name, char *buf, int size);
 
 /* Puts step.devices into step.request. */

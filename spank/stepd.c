@@ -43,8 +43,12 @@ const char *job_variable(spank_t spank, const char *name, char *buf, int size)
 	spank_err_t rc = spank_getenv(spank, name, buf, size);
 	char line[128];
 
-	if (rc == ESPANK_SUCCESS)
+	if (rc == ESPANK_SUCCESS) {
+		/* a user's own text may be told, and what is told is also in slurmd's log: a line stays one line there */
+		for (char *c = buf; *c; c++)
+			*c = *c >= ' ' && *c <= '~' ? *c : '?';
 		return *buf ? buf : NULL;
+	}
 	if (rc != ESPANK_ENV_NOEXIST) {
 		snprintf(line, sizeof line, "%s cannot be read%s", name, rc == ESPANK_NOSPACE ? ": it is too long" : "");
 		step_fail(EXIT_INTERNAL, line);

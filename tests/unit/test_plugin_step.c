@@ -192,6 +192,10 @@ static void a_list_that_is_not_from_slurm_is_no_gpu(void **state)
 		snprintf(line, sizeof line, "CUDA_VISIBLE_DEVICES=%s\n", visible);
 		assert_non_null(strstr(record->task[1].variables, line));
 	}
+	/* what is printed is also in slurmd's log, in which nobody is to write lines of his own */
+	visible = "7\n[2026-01-01] error: \033[31mdrained\302\233";
+	assert_int_equal(run_step("joined,keep-gpus,socket", 1, 0), 0);
+	assert_non_null(strstr(record->line, "CUDA_VISIBLE_DEVICES=7?[2026-01-01] error: ?[31mdrained??, which is not from Slurm"));
 	assert_int_equal(run_step("by-site,socket", 1, 0), 0);
 	assert_int_equal(record->lines, 0);
 	/* MPS of Slurm's sets the list alone */
