@@ -71,11 +71,22 @@ static double aligned(const struct trace_file *f, uint64_t t)
 	return (double)t + (double)f->offset;
 }
 
+/* Names are the program's own: whatever is in them, the JSON stays valid. */
+static const char *clean(const char *name, size_t size, char *text)
+{
+	size_t i = 0;
+	for (; i < size - 1 && name[i]; i++)
+		text[i] = (unsigned char)name[i] >= ' ' && (unsigned char)name[i] < 127 && name[i] != '"' && name[i] != '\\' ? name[i] : '_';
+	text[i] = 0;
+	return text;
+}
+
 /* ---- reading -------------------------------------------------------------------------------------- */
 
 static int add_file(struct traces *t, const char *path)
 {
 	struct stat s;
+	char host[sizeof t->file[0]->host];
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &s))
 		return fault(EXIT_DATA, "%s: %s", path, strerror(errno));
@@ -87,7 +98,7 @@ static int add_file(struct traces *t, const char *path)
 	uint32_t least = UINT32_MAX, most = 0;
 	steps_of(f, TRACE_NONE, &least, &most);
 	least = most < least ? most : least;
-	if (f->rank >= f->size || !memchr(f->host, 0, sizeof f->host) || most - least > SPAN || f->offset > FARTHEST || f->offset < -FARTHEST)
+	if (f->rank >= f->size || strcmp(clean(f->host, sizeof host, host), f->host) || most - least > SPAN || f->offset > FARTHEST || f->offset < -FARTHEST)
 		return fault(EXIT_DATA, "%s: damaged: rank %u of %u, steps %u to %u", path, f->rank, f->size, least, most);
 	t->file = realloc(t->file, ((size_t)t->n + 1) * sizeof *t->file);
 	if (!t->file)
@@ -193,16 +204,6 @@ static void event(FILE *out, const struct trace_file *f, int thread, const char 
 	fprintf(out, ",\"bytes\":%u}}", r->bytes);
 }
 
-/* Names are the program's own: whatever is in them, the JSON stays valid. */
-static const char *clean(const char *name, size_t size, char *text)
-{
-	size_t i = 0;
-	for (; i < size - 1 && name[i]; i++)
-		text[i] = (unsigned char)name[i] >= ' ' && (unsigned char)name[i] < 127 && name[i] != '"' && name[i] != '\\' ? name[i] : '_';
-	text[i] = 0;
-	return text;
-}
-
 static void name_thread(FILE *out, const struct trace_file *f, unsigned thread, const char *name)
 {
 	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}", f->rank, thread, name);
@@ -213,9 +214,8 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 	static const char *const collectives[] = { "ALLREDUCE", "BROADCAST", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BARRIER" };
 	enum { QUEUES = 2 /* a thread for each bucket's wait, behind those of compute and communication: waits overlap, and spans of one thread must not */ };
 	static struct bucket { double ready; bool named; } bucket[TRACE_RECORDS]; /* of the step that is being read; a trace holds no step of more */
-	char text[sizeof f->host > TRACE_NAME_BYTES ? sizeof f->host : TRACE_NAME_BYTES];
-	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_name\",\"args\":{\"name\":\"rank %u on %.63s\"}}", f->rank, f->rank,
-		clean(f->host, sizeof f->host, text));
+	char text[TRACE_NAME_BYTES];
+	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_name\",\"args\":{\"name\":\"rank %u on %s\"}}", f->rank, f->rank, f->host);
 	fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%u}}", f->rank, f->rank);
 	name_thread(out, f, 0, "compute");
 	name_thread(out, f, 1, "communication");

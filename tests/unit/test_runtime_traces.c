@@ -198,12 +198,28 @@ static void traces_of_two_worlds_and_damaged_ones_are_refused(void **state)
 	assert_int_equal(system(command), 0);
 }
 
+/* Anybody may have written it, where all write into one directory. */
+static void a_host_with_escapes_does_not_reach_the_terminal(void **state)
+{
+	(void)state;
+	char folder[1024], command[1100], escape[4] = "\033[m";
+	uint32_t number;
+	memcpy(&number, escape, sizeof number);
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	write_trace(folder, 0, 0);
+	write_trace(folder, 1, 0);
+	expect_refused(folder, "1.0-rank00000.hvdtrace", "1.0-rank00001.hvdtrace", offsetof(struct trace_file, host), number, "1.0-rank00001.hvdtrace: damaged: rank 1 of 2");
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_world_can_follow_another),
 		cmocka_unit_test(a_second_world_leaves_the_first_ones_trace_alone),
 		cmocka_unit_test(traces_of_two_worlds_and_damaged_ones_are_refused),
+		cmocka_unit_test(a_host_with_escapes_does_not_reach_the_terminal),
 		cmocka_unit_test(clocks_that_have_drifted_blame_nobody),
 		cmocka_unit_test(a_timeline_has_the_waits_of_every_bucket),
 	};
