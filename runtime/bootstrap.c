@@ -54,9 +54,9 @@ static int load(struct pmix *p, char *why)
 static int unusable(const struct pmix *p, const char *what, pmix_status_t rc, char *why)
 {
 	const char *server = getenv("PMIX_VERSION");
-	return refuse(why, HVD_EBOOT, "PMIx: %s failed: %s (the library here is %.60s, Slurm's PMIx is %.40s, libhvd was built with %ld.%ld.%ld)", what,
-		      p->PMIx_Error_string(rc), p->PMIx_Get_version(), server ? server : "unknown", (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR,
-		      (long)PMIX_VERSION_RELEASE);
+	return refuse(why, HVD_EBOOT, "PMIx: %s failed: %s%s (the library here is %.60s, Slurm's PMIx is %.40s, libhvd was built with %ld.%ld.%ld)", what,
+		      p->PMIx_Error_string(rc), rc == PMIX_ERR_UNREACH ? "; in a container: has it the host's network, and are you yourself in it, not root?" : "",
+		      p->PMIx_Get_version(), server ? server : "unknown", (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR, (long)PMIX_VERSION_RELEASE);
 }
 
 static void drop(pmix_value_t *v)
