@@ -21,7 +21,6 @@ struct cpu {
 	int lanes; /* chains side by side; lane l is served by rank l of every team */
 	struct chain chain;
 	struct region *window, *regions; /* regions: of hvd_alloc() */
-	uint8_t **local;                 /* [team.count] scratch */
 	unsigned turn;                   /* of the windows */
 	struct stamp call;               /* that is being run; its pieces have their own size */
 };
@@ -68,7 +67,6 @@ static void leave_mesh(struct cpu *c)
 		region_close(c->window);
 	c->window = NULL;
 	chain_close(&c->chain);
-	free(c->local);
 }
 
 static void cpu_close(struct hvd *h)
@@ -90,10 +88,7 @@ static int enter_mesh(struct hvd *h, struct cpu *c)
 	struct mesh *m = h->mesh;
 	struct link link[2];
 	const int links = find_teams(c, m, link);
-	c->local = calloc((size_t)c->team.count, sizeof *c->local);
-	int status = c->local ? 0 : fail(h, HVD_ESYS, "no memory for %d ranks", c->team.count);
-	if (!status)
-		status = mesh_link(m, link, links, h->error);
+	int status = mesh_link(m, link, links, h->error);
 	if (!status)
 		status = chain_open(&c->chain, m, link, links, c->count);
 	if (!status)
@@ -192,19 +187,20 @@ static size_t slice(size_t n, int i, int k)
 	return i == k ? n : n / 64 * (size_t)i / (size_t)k * 64;
 }
 
-static void reduce_in_team(struct cpu *c, uint8_t *const *part, const struct op *op, size_t n)
+/* n elements that lie `place` bytes into each part. */
+static void reduce_in_team(const struct cpu *c, uint8_t *const *part, size_t place, size_t n, const struct op *op)
 {
 	const struct arithmetic *a = arithmetic(op->type, op->op, op->narrow);
 	double running[512]; /* 4 KiB: stays in the first-level cache, with as much of every part */
 	size_t block = sizeof running / a->running;
 	size_t begin = slice(n, c->team.me, c->team.count), end = slice(n, c->team.me + 1, c->team.count);
 	for (size_t i = begin; i < end; i += block) {
-		size_t k = end - i < block ? end - i : block;
+		size_t k = end - i < block ? end - i : block, at = place + i * a->size;
 		for (int r = 0; r < c->team.count; r++)
-			(r ? a->fold : a->load)(running, part[r] + i * a->size, k);
-		a->store(part[0] + i * a->size, running, k, op->op == HVD_AVG ? c->team.count : 1);
+			(r ? a->fold : a->load)(running, part[r] + at, k);
+		a->store(part[0] + at, running, k, op->op == HVD_AVG ? c->team.count : 1);
 		for (int r = 1; r < c->team.count; r++)
-			memcpy(part[r] + i * a->size, part[0] + i * a->size, k * a->size);
+			memcpy(part[r] + at, part[0] + at, k * a->size);
 	}
 }
 
@@ -234,23 +230,20 @@ static int reduce_alone(struct hvd *h, struct cpu *c, size_t place, size_t n, co
 }
 
 /* All-reduces n elements that lie `place` bytes into region r, on every rank. */
-static int reduce_piece(struct hvd *h, struct cpu *c, struct region *r, size_t place, size_t n, const struct op *op)
+static int reduce_piece(struct hvd *h, struct cpu *c, const struct region *r, size_t place, size_t n, const struct op *op)
 {
 	struct stamp stamp;
 	int status = enter_piece(h, c, r, place, n, op, &stamp);
 	if (status)
 		return status;
-	size_t size = type_size(op->type), begin = 0;
-	int lanes = n * size <= SMALL ? 1 : c->lanes, lane = c->team.me;
-	if (c->count > 1 && lane < lanes)
-		begin = slice(n, lane, lanes);
-	for (int i = 0; i < c->team.count; i++)
-		c->local[i] = r->part[i] + place + begin * size;
-	if (c->count == 1)
-		reduce_in_team(c, c->local, op, n);
-	else if (lane < lanes)
-		status = chain_reduce(&c->chain, &stamp, op, c->local, c->team.count, lane, slice(n, lane + 1, lanes) - begin,
-				      op->op == HVD_AVG ? h->world.size : 1);
+	const size_t size = type_size(op->type);
+	const int lanes = n * size <= SMALL ? 1 : c->lanes, lane = c->team.me;
+	if (c->count == 1) {
+		reduce_in_team(c, r->part, place, n, op);
+	} else if (lane < lanes) {
+		size_t begin = slice(n, lane, lanes), end = slice(n, lane + 1, lanes);
+		status = chain_reduce(&c->chain, &stamp, op, r->part, c->team.count, lane, place + begin * size, end - begin, op->op == HVD_AVG ? h->world.size : 1);
+	}
 	return status ? status : team_barrier(h->mesh, c->window);
 }
 

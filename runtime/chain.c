@@ -30,6 +30,7 @@ struct reduction {
 	const struct arithmetic *math;
 	uint8_t *const *part;
 	int parts, mine, divisor;
+	size_t place;            /* bytes of a part before these elements */
 	size_t n, chunk, chunks; /* elements; elements of a chunk; number of chunks */
 	size_t window;           /* elements that the first segment may have on their way */
 	size_t summed;           /* chunks that hold this segment's ranks */
@@ -142,14 +143,14 @@ static bool may_send(const struct reduction *r)
 
 static void sum_chunk(struct reduction *r, uint8_t *running, bool first)
 {
-	size_t n = chunk_elements(r, r->summed), at = r->summed * r->chunk * r->math->size;
+	size_t n = chunk_elements(r, r->summed), at = r->place + r->summed * r->chunk * r->math->size;
 	for (int i = 0; i < r->parts; i++)
 		(first && i == 0 ? r->math->load : r->math->fold)(running, r->part[i] + at, n);
 }
 
 static void store_chunk(struct reduction *r, const uint8_t *running)
 {
-	size_t n = chunk_elements(r, r->summed), at = r->summed * r->chunk * r->math->size;
+	size_t n = chunk_elements(r, r->summed), at = r->place + r->summed * r->chunk * r->math->size;
 	r->math->store(r->part[0] + at, running, n, r->divisor);
 	for (int i = 1; i < r->parts; i++)
 		memcpy(r->part[i] + at, r->part[0] + at, n * r->math->size);
@@ -159,7 +160,7 @@ static void store_chunk(struct reduction *r, const uint8_t *running)
 static int reduce_round(struct reduction *r)
 {
 	const size_t bytes = r->chunk * r->math->running;
-	uint8_t *ring = r->chain->ring, *mine = r->part[r->mine];
+	uint8_t *ring = r->chain->ring, *mine = r->part[r->mine] + r->place;
 	size_t oldest = r->up_out.used ? r->up_out.moved / bytes : r->summed; /* chunk whose slot is still needed */
 
 	size_t k = r->up_in.moved / bytes;
@@ -188,7 +189,7 @@ static int reduce_round(struct reduction *r)
 		status = move(r, &r->down_in, mine + r->down_in.moved, r->down_in.total - r->down_in.moved);
 	for (int i = 0; r->down_in.moved > r->copied && i < r->parts; i++)
 		if (i != r->mine)
-			memcpy(r->part[i] + r->copied, mine + r->copied, r->down_in.moved - r->copied);
+			memcpy(r->part[i] + r->place + r->copied, mine + r->copied, r->down_in.moved - r->copied);
 	r->copied = r->down_in.moved;
 
 	const struct stream *source = r->down_in.used ? &r->down_in : &r->up_in;
@@ -199,12 +200,12 @@ static int reduce_round(struct reduction *r)
 	return status;
 }
 
-int chain_reduce(struct chain *c, const struct stamp *stamp, const struct op *op, uint8_t *const *part, int parts, int mine, size_t n, int divisor)
+int chain_reduce(struct chain *c, const struct stamp *stamp, const struct op *op, uint8_t *const *part, int parts, int mine, size_t place, size_t n, int divisor)
 {
 	const struct arithmetic *a = arithmetic(op->type, op->op, op->narrow);
 	size_t chunk = CHAIN_PIECE / a->running;
 	struct reduction r = {
-		.chain = c, .stamp = stamp, .math = a, .part = part, .parts = parts, .mine = mine, .divisor = divisor,
+		.chain = c, .stamp = stamp, .math = a, .part = part, .parts = parts, .mine = mine, .divisor = divisor, .place = place,
 		.n = n, .chunk = chunk, .chunks = (n + chunk - 1) / chunk, .window = (size_t)c->links * IN_FLIGHT / a->running,
 		.up_in = stream(&c->prev, false, n * a->running, stamp),
 		.up_out = stream(&c->next, true, n * a->running, stamp),

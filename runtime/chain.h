@@ -34,7 +34,8 @@ int calls_differ(struct mesh *m, const struct stamp *mine, const struct stamp *t
 int chain_open(struct chain *c, struct mesh *m, const struct link *link, int links, int segments);
 void chain_close(struct chain *c);
 
-/* part[parts]: n elements of each rank of this segment, in rank order; all receive the result. The sum is that of op's type and operation. */
-int chain_reduce(struct chain *c, const struct stamp *stamp, const struct op *op, uint8_t *const *part, int parts, int mine, size_t n, int divisor);
+/* part[parts]: of each rank of this segment, in rank order; n elements that lie `place` bytes into it, where all receive the result. The sum is that of
+ * op's type and operation. */
+int chain_reduce(struct chain *c, const struct stamp *stamp, const struct op *op, uint8_t *const *part, int parts, int mine, size_t place, size_t n, int divisor);
 
 #endif

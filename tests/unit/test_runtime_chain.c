@@ -52,7 +52,7 @@ static int late_of(size_t n, struct end prev, struct end next)
 	struct link link[2];
 	int ends[2] = { link_to(&link[0], 0, &prev), link_to(&link[1], 2, &next) };
 	assert_int_equal(chain_open(&c, &m, prev.there ? link : link + 1, prev.there + next.there, 3), 0);
-	assert_int_equal(chain_reduce(&c, &stamp, &sum, (uint8_t *[]){ (uint8_t *)data }, 1, 0, n, 1), HVD_EPEER);
+	assert_int_equal(chain_reduce(&c, &stamp, &sum, (uint8_t *[]){ (uint8_t *)data }, 1, 0, 0, n, 1), HVD_EPEER);
 	chain_close(&c);
 	for (int i = 0; i < 2; i++)
 		if (ends[i] >= 0)

@@ -115,7 +115,7 @@ static int collective(int rank)
 	for (int i = 0; i < GRADIENTS; i++)
 		sum[i] = gradient(rank, p->at.step, i);
 	if (m->members > 1)
-		status = chain_reduce(&p->chain, &stamp, &op, (uint8_t *[]){ (uint8_t *)sum }, 1, 0, op.n, 1);
+		status = chain_reduce(&p->chain, &stamp, &op, (uint8_t *[]){ (uint8_t *)sum }, 1, 0, 0, op.n, 1);
 	if (status)
 		return status;
 	for (int i = 0; i < GRADIENTS; i++) {
