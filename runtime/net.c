@@ -12,9 +12,9 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
-static bool usable(const struct ifaddrs *i, bool loopback)
+static bool usable(const struct ifaddrs *i)
 {
-	return i->ifa_addr && (i->ifa_flags & IFF_UP) && (i->ifa_flags & IFF_RUNNING) && !(i->ifa_flags & IFF_LOOPBACK) == !loopback &&
+	return i->ifa_addr && (i->ifa_flags & IFF_UP) && (i->ifa_flags & IFF_RUNNING) &&
 	       (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
 }
 
@@ -23,7 +23,7 @@ static const char *first_interface(const struct ifaddrs *all)
 {
 	for (int loopback = 0; loopback < 2; loopback++)
 		for (const struct ifaddrs *i = all; i; i = i->ifa_next)
-			if (usable(i, loopback))
+			if (usable(i) && !(i->ifa_flags & IFF_LOOPBACK) == !loopback)
 				return i->ifa_name;
 	return NULL;
 }
@@ -48,9 +48,9 @@ static int no_interface(const struct ifaddrs *all, const char *host, const char 
 	int n = snprintf(why, WHY_BYTES, "%s: interface %s (HVD_IFACE) has no address; interfaces with one:", host, name);
 	for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
 		const struct ifaddrs *seen = all; /* with another address */
-		while (seen != i && !((usable(seen, false) || usable(seen, true)) && !strcmp(seen->ifa_name, i->ifa_name)))
+		while (seen != i && !(usable(seen) && !strcmp(seen->ifa_name, i->ifa_name)))
 			seen = seen->ifa_next;
-		if ((usable(i, false) || usable(i, true)) && seen == i && n < WHY_BYTES)
+		if (usable(i) && seen == i && n < WHY_BYTES)
 			n += snprintf(why + n, (size_t)(WHY_BYTES - n), " %s", i->ifa_name);
 	}
 	return HVD_EBOOT;
@@ -82,18 +82,18 @@ static int listen_on_interface(struct links *l, const char *name, char *why)
 		return refuse(why, HVD_ESYS, "%s: cannot list network interfaces: %s", c->host, strerror(errno));
 	if (!name)
 		name = first_interface(all);
-	if (!name || !find_addresses(all, name, c)) {
-		status = name ? no_interface(all, c->host, name, why) : refuse(why, HVD_EBOOT, "%s: no network interface is up: is this a container without the host's network?", c->host);
-		goto out;
-	}
-	l->scope = if_nametoindex(name);
+	if (!name)
+		status = refuse(why, HVD_EBOOT, "%s: no network interface is up: is this a container without the host's network?", c->host);
+	else if (!find_addresses(all, name, c))
+		status = no_interface(all, c->host, name, why);
+	else
+		l->scope = if_nametoindex(name);
 	if (c->v4.sin_family && (l->listener[1] = listen_at(&c->v4, sizeof c->v4, SOCK_STREAM | SOCK_NONBLOCK)) < 0)
 		c->v4.sin_family = 0;
 	if (c->v6.sin6_family && (l->listener[2] = listen_at(&c->v6, sizeof c->v6, SOCK_STREAM | SOCK_NONBLOCK)) < 0)
 		c->v6.sin6_family = 0;
-	if (l->listener[1] < 0 && l->listener[2] < 0)
+	if (!status && l->listener[1] < 0 && l->listener[2] < 0)
 		status = refuse(why, HVD_ESYS, "%s: cannot listen on interface %s: %s", c->host, name, strerror(errno));
-out:
 	freeifaddrs(all);
 	return status;
 }
