@@ -69,7 +69,6 @@ int region_open(struct region **out, struct mesh *m, const struct team *t, size_
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	struct region *r = calloc(1, sizeof *r + (size_t)m->size * sizeof r->part[0]);
-	int status = 0;
 	if (!r)
 		return out_of_memory(m, bytes);
 	r->tag = mesh_tag(m);
@@ -77,16 +76,12 @@ int region_open(struct region **out, struct mesh *m, const struct team *t, size_
 	r->team = *t;
 	r->bytes = !bytes ? page : bytes > SIZE_MAX - page ? bytes : (bytes + page - 1) / page * page;
 	r->part[t->me] = new_part(r->bytes, &r->fd);
-	if (!r->part[t->me])
-		status = out_of_memory(m, r->bytes);
-	if (!status)
-		status = exchange(r, m, r->tag);
-	if (status) {
+	int status = r->part[t->me] ? exchange(r, m, r->tag) : out_of_memory(m, r->bytes);
+	if (status)
 		region_close(r);
-		return status;
-	}
-	*out = r;
-	return 0;
+	else
+		*out = r;
+	return status;
 }
 
 /* Of the other parts. */
