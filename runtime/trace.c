@@ -86,10 +86,9 @@ int trace_open(struct hvd *h)
 	} while (fd < 0 && errno == EEXIST && h->world.size == 1);
 	int error = fd < 0 ? errno : file_extend(fd, sizeof(struct trace_file), true); /* a full disk is said here, and no SIGBUS later */
 	if (error) {
-		if (fd >= 0) {
+		if (fd >= 0)
 			unlink(path);
-			close(fd);
-		}
+		close_fd(&fd);
 		return fail(h, HVD_ESYS, "HVD_TRACE: cannot write %.200s: %s", path, strerror(error));
 	}
 	struct trace_file *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
