@@ -391,9 +391,9 @@ static void sum_up(const struct traces *t, const struct step *step, uint32_t ste
 	}
 }
 
-static void print_share(const char *what, double part, double whole, double unit)
+static void print_share(const char *what, double part, const struct sums *s)
 {
-	printf("  %-26s %8.2f ms %5.1f %%\n", what, part * unit, whole > 0 ? 100 * part / whole : 0);
+	printf("  %-26s %8.2f ms %5.1f %%\n", what, part * (1e-6 / s->shares), s->whole > 0 ? 100 * part / s->whole : 0);
 }
 
 static void print_sums(const struct traces *t, const struct sums *s)
@@ -403,17 +403,16 @@ static void print_sums(const struct traces *t, const struct sums *s)
 	for (int r = 1; r < t->n; r++)
 		last = s->last[r] > s->last[last] ? r : last;
 	printf("%d rank%s, %d step%s, %.2f ms a step\n", t->n, t->n > 1 ? "s" : "", s->steps, s->steps > 1 ? "s" : "", s->whole * unit);
-	print_share("computing", s->compute, s->whole, unit);
-	print_share("input", s->input, s->whole, unit);
-	print_share("waiting for late ranks", s->late, s->whole, unit);
-	print_share("communication not hidden", s->exposed, s->whole, unit);
+	print_share("computing", s->compute, s);
+	print_share("input", s->input, s);
+	print_share("waiting for late ranks", s->late, s);
+	print_share("communication not hidden", s->exposed, s);
 	printf("all-reduces take %.2f ms a step, with the waiting for each other\n", s->busy * unit);
 	if (s->aside > 0)
 		printf("validations and checkpoints, not counted above: %.2f ms a step\n", s->aside * unit);
-	double by = s->last[last] ? s->by[last] * 1e-6 / s->last[last] : 0;
 	if (t->n > 1)
 		printf("most often last to be ready: rank %u on %s, in %d of %d steps, %.2f ms after the others\n", t->file[last]->rank,
-		       t->file[last]->host, s->last[last], s->steps, by);
+		       t->file[last]->host, s->last[last], s->steps, s->by[last] * 1e-6 / s->last[last]);
 	if (s->late > s->exposed && s->late > s->input && s->late > 0.05 * s->whole)
 		printf("bottleneck: rank %u on %s is late\n", t->file[last]->rank, t->file[last]->host);
 	else
@@ -503,8 +502,6 @@ int main(int argc, char **argv)
 		status = summary(&t, each);
 	if (!status && output && !fflush(stdout)) /* which may be the same file */
 		status = timeline(&t, output);
-	for (int i = 0; i < t.n; i++)
-		munmap(t.file[i], sizeof *t.file[i]);
 	free(t.file);
 	return printed(status);
 }
