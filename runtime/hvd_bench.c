@@ -152,14 +152,14 @@ static int open_log(void)
 }
 
 /* The pairs that this rank's log tells of; [*n], the caller's. */
-static struct pair *read_log(int64_t *n)
+static struct pair *read_log(size_t *n)
 {
 	char line[1024];
 	struct pair *pairs = NULL;
 	size_t room = 0;
 	FILE *f = fopen(log_path, "r");
 	for (*n = 0; f && fgets(line, sizeof line, f);) {
-		if ((size_t)*n == room) {
+		if (*n == room) {
 			struct pair *more = realloc(pairs, (room = 2 * room + 64) * sizeof *pairs);
 			if (!more)
 				break;
@@ -176,11 +176,10 @@ static int report_transports(struct hvd *h)
 {
 	const struct hvd_world *w = hvd_world(h);
 	const size_t size = (size_t)w->size;
-	int64_t mine;
 	int32_t node = w->node, *nodes = calloc(size, sizeof *nodes);
-	size_t *bytes = calloc(size, sizeof *bytes), own, all = 0;
-	struct pair *pairs = read_log(&mine), *of_all = NULL;
-	own = (size_t)mine * sizeof *pairs;
+	size_t n, *bytes = calloc(size, sizeof *bytes), all = 0;
+	struct pair *pairs = read_log(&n), *of_all = NULL;
+	const size_t own = n * sizeof *pairs;
 	int status = !nodes || !bytes || hvd_allgather(h, &node, nodes, 1, HVD_I32) || hvd_allgather(h, &own, bytes, 1, HVD_U64);
 	for (size_t r = 0; !status && r < size; r++)
 		all += bytes[r];
