@@ -487,17 +487,16 @@ static double beat_interval(const struct mesh *m)
 	return interval < m->deadline / 8 ? interval : m->deadline / 8;
 }
 
-static int poll_links(struct mesh *m, struct pollfd *p)
+/* p[size + 1]: every link, and what wakes this thread. */
+static void list_links(struct mesh *m, struct pollfd *p)
 {
-	int n = 0;
 	pthread_mutex_lock(&m->lock);
-	for (; n < m->size; n++) {
-		struct peer *q = &m->peer[n];
-		p[n] = (struct pollfd){ .fd = q->fd, .events = q->out.begin < q->out.end ? POLLIN | POLLOUT : POLLIN };
+	for (int i = 0; i < m->size; i++) {
+		const struct peer *q = &m->peer[i];
+		p[i] = (struct pollfd){ .fd = q->fd, .events = q->out.begin < q->out.end ? POLLIN | POLLOUT : POLLIN };
 	}
 	pthread_mutex_unlock(&m->lock);
-	p[n++] = (struct pollfd){ .fd = m->wake, .events = POLLIN };
-	return n;
+	p[m->size] = (struct pollfd){ .fd = m->wake, .events = POLLIN };
 }
 
 /* A program may allow itself fewer files than there are links, with which poll() does nothing: all are tried, none of which waits. */
@@ -512,12 +511,13 @@ static void *watch(void *arg)
 {
 	struct mesh *m = arg;
 	struct pollfd *p = m->polled;
+	const int n = m->size + 1;
 	double interval = beat_interval(m), next_beat = 0;
 	bool ended = false, stop = false;
 	while (!stop) {
 		eventfd_t count;
 		double t = lived(), pause = (next_beat - t) * 1e3;
-		int n = poll_links(m, p);
+		list_links(m, p);
 		if (poll(p, (nfds_t)n, pause < 0 ? 0 : pause < LOOK_MS ? (int)pause + 1 : LOOK_MS) < 0 && errno != EINTR)
 			look_without_poll(p, n);
 		pthread_mutex_lock(&m->lock);
