@@ -169,8 +169,8 @@ static void answer(pmix_status_t status, pmix_value_t *v, void *data)
 	p->get.done = true;
 }
 
-/* One Get of rank 0's key. PMIX_ERR_TIMEOUT: not answered by `until`, or before that by a server which waits for less. */
-static pmix_status_t ask(struct pmix *p, const char *key, void *card, size_t bytes, double until)
+/* One Get of rank 0's key, into p->get. PMIX_ERR_TIMEOUT: not answered by `until`, or before that by a server which waits for less. */
+static pmix_status_t ask(struct pmix *p, const char *key, double until)
 {
 	pmix_proc_t zero = p->me;
 	zero.rank = 0;
@@ -180,10 +180,7 @@ static pmix_status_t ask(struct pmix *p, const char *key, void *card, size_t byt
 	pmix_status_t rc = p->PMIx_Get_nb(&zero, key, &anew, p->refresh, answer, p);
 	while (!rc && !p->get.done && lived() < until)
 		usleep(200);
-	if (rc || !p->get.done)
-		return rc ? rc : PMIX_ERR_TIMEOUT;
-	memcpy(card, p->get.card, p->get.bytes < bytes ? p->get.bytes : bytes);
-	return p->get.status;
+	return rc ? rc : p->get.done ? p->get.status : PMIX_ERR_TIMEOUT;
 }
 
 static int lookup(struct boot *b, void *card, size_t bytes, double until, char *why)
@@ -208,14 +205,14 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 		}
 	}
 	/* PMIx 5.0 does so not for a key that it has, but for any that it has not */
-	if (p->refresh && ask(p, "hvd.unpublished", card, 0, until) == PMIX_ERR_NOT_SUPPORTED) {
+	if (p->refresh && ask(p, "hvd.unpublished", until) == PMIX_ERR_NOT_SUPPORTED) {
 		p->refresh = false; /* 5.0.1, which refuses the word, does it without */
-		ask(p, "hvd.unpublished", card, 0, until);
+		ask(p, "hvd.unpublished", until);
 	}
 	p->asked = true;
 	/* A Get that reaches the node's server between rank 0's connection and its Commit is answered NOT-FOUND, and TIMEOUT after the server's own two seconds where rank 0 is
 	 * of its node and has not connected. */
-	while (((rc = ask(p, p->key, card, bytes, until)) == PMIX_ERR_NOT_FOUND || rc == PMIX_ERR_TIMEOUT) && lived() < until)
+	while (((rc = ask(p, p->key, until)) == PMIX_ERR_NOT_FOUND || rc == PMIX_ERR_TIMEOUT) && lived() < until)
 		usleep(2000);
 	if (rc == PMIX_ERR_TIMEOUT || rc == PMIX_ERR_NOT_FOUND) {
 		host_of(b, 0, host);
@@ -227,6 +224,7 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 	if (p->get.bytes != bytes)
 		return refuse(why, HVD_EBOOT, "rank 0 runs another version of libhvd than rank %d on %.63s (%s): install one version on all nodes", b->rank,
 			      b->host, HVD_VERSION);
+	memcpy(card, p->get.card, bytes);
 	node_serve(&p->node, card, bytes);
 	return 0;
 }
