@@ -69,20 +69,6 @@ static void leave_mesh(struct cpu *c)
 	chain_close(&c->chain);
 }
 
-static void cpu_close(struct hvd *h)
-{
-	struct cpu *c = h->state;
-	if (!c)
-		return;
-	while (c->regions) {
-		struct region *next = c->regions->next;
-		region_close(c->regions);
-		c->regions = next;
-	}
-	leave_mesh(c);
-	free(c);
-}
-
 static int enter_mesh(struct hvd *h, struct cpu *c)
 {
 	struct mesh *m = h->mesh;
@@ -169,14 +155,24 @@ static void *cpu_alloc(struct hvd *h, size_t bytes)
 static void cpu_free(struct hvd *h, void *p)
 {
 	struct cpu *c = h->state;
-	for (struct region **at = &c->regions; *at; at = &(*at)->next) {
-		struct region *r = *at;
-		if (r->part[r->team.me] == p) {
-			*at = r->next;
-			region_close(r);
-			return;
-		}
+	struct region **at = &c->regions, *r;
+	while ((r = *at) && r->part[r->team.me] != p)
+		at = &r->next;
+	if (r) {
+		*at = r->next;
+		region_close(r);
 	}
+}
+
+static void cpu_close(struct hvd *h)
+{
+	struct cpu *c = h->state;
+	if (!c)
+		return;
+	while (c->regions)
+		cpu_free(h, c->regions->part[c->regions->team.me]);
+	leave_mesh(c);
+	free(c);
 }
 
 /* ---- pieces --------------------------------------------------------------------------------------- */
