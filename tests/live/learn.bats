@@ -222,6 +222,7 @@ steps_made() { [ "$(grep -cs '"event":"step"' "$SCRATCH/read/log.jsonl")" -ge "$
 	[ -d "$SCRATCH/signs" ] || prepared signs --images 2500
 	"${go[@]}" --data "$SCRATCH/signs" --steps 11 --checkpoint-every 6 --eval-every 4 >"$SCRATCH/read.out"
 	loss_read 0 3 5 7 10 # numbered from 0
+	[ "$(sed -n 's/.*"event":"eval".*"step":\([0-9]*\),"split":"val".*/\1/p' "$SCRATCH/read/log.jsonl" | xargs)" = "4 8 11" ]
 	rm -r "$SCRATCH/read"
 	"${go[@]}" --data "$SCRATCH/signs" --steps 1000000 --checkpoint-every 1000000 --eval-every 1000000 --max-seconds 60 >"$SCRATCH/read.out" 3>&- &
 	pid=$!
