@@ -188,6 +188,8 @@ survive() {
 	grep -E "lost rank $1 on n$(($1 / 2 + 1))" "$WORK/$name.out"
 	grep -q '^mean of [0-9]* of 14 ' "$WORK/$name.out"
 	[ -e "$WORK/$name/model.safetensors" ]
+	[ ! -e "$WORK/$name/lock" ] # nobody else could write there meanwhile: the next rank 0 had it
+	grep -E '"event":"recovered",.*"ranks":3,.*"global_batch":24,"reason":"[^"]*lost rank '"$1"' on n' "$WORK/$name.json"
 	# Before, 32 images a step; after, 24 a step from the step and position that the survivors agreed on, to the end. They may
 	# have been one step further than the log of a rank 0 that died, or one behind it.
 	sed -n 's/.*"event":"\(step\|recovered\)".*"step":\([0-9]*\),"position":\([0-9]*\).*/\1 \2 \3/p' "$WORK/$name.json" | awk '
