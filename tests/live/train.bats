@@ -307,10 +307,10 @@ part_ways() {
 }
 
 @test "SIGTERM and SIGHUP save, end with 75, and the resumed run makes the same model" {
-	train chexnet whole "-N1 -n2" --steps 300 --batch 8
+	train chexnet whole "-N1 -n2" --steps 300 --batch 8 --eval-every 1000
 	for signal in TERM HUP; do
 		cut=cut-$signal
-		train chexnet $cut "-N1 -n2" --steps 300 --batch 8 3>&- &
+		train chexnet $cut "-N1 -n2" --steps 300 --batch 8 --eval-every 1000 3>&- & # a step that is told, not a validation
 		srun=$!
 		wait_for 20 reached $cut 10
 		kill -$signal "$(pid_of_rank 1 $cut)" # one rank alone is told
@@ -318,7 +318,7 @@ part_ways() {
 		[ "$(cat "$WORK/$cut.status")" = 75 ]
 		grep -q "resume=auto" "$WORK/$cut.out"
 		run ! reached $cut 299
-		train chexnet $cut "-N1 -n2" --steps 300 --batch 8 --resume auto
+		train chexnet $cut "-N1 -n2" --steps 300 --batch 8 --eval-every 1000 --resume auto
 		diff <(steps whole hash) <(steps $cut hash)
 		cmp "$WORK/whole/checkpoint-00000300.safetensors" "$WORK/$cut/checkpoint-00000300.safetensors"
 	done
