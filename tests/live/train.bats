@@ -346,6 +346,9 @@ validated() { sed -n 's/.*"event":"eval".*"step":\([0-9]*\),"split":"val".*/\1/p
 	wait $srun || true
 	diff <(seq 200) <(validated live)
 	[ "$(find "$WORK/live" -name "checkpoint-*.safetensors" | wc -l)" = 200 ]
+	# and one that came to its end is not made twice, which early stopping would count
+	train chexnet whole "-N1 -n2" --steps 201 --batch 8 --eval-every 1 --patience 1000 --resume auto
+	[ "$(grep -c '"event":"eval".*"split":"val"' "$WORK/whole.json")" = 201 ]
 }
 
 # Images that the steps of a run took in all, divided by those of the training split.
