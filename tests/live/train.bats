@@ -227,6 +227,19 @@ survive() {
 	grep -E "^1 rank goes on at step 10, " "$WORK/first.out"
 	[ "$(cd "$WORK/first" && echo checkpoint-*)" = "$(printf 'checkpoint-000000%s.safetensors ' 10 20 | xargs)" ]
 	run ! grep abandoned "$WORK/first.out"
+	# and where it went back, so that its first one takes the place of what it left, whoever dies behind that one or a later one
+	train chexnet left "-N2 -n2" --steps 20 --batch 8 --checkpoint-every 5 --keep 9
+	cp -r "$WORK/left" "$WORK/again"
+	back() { # NAME PROGRAM RANKS
+		HVD_ON_DEATH=continue train "tests/$2" "$1" "-N1 -n$3 --kill-on-bad-exit=0 --no-kill" --steps 20 --batch 8 --checkpoint-every 2 --keep 9 \
+			--resume "$WORK/$1/checkpoint-00000005.safetensors" || true
+		[ "$(cd "$WORK/$1" && echo checkpoint-*.abandoned*)" = "$(printf 'checkpoint-000000%s.safetensors.abandoned ' 10 15 20 | xargs)" ]
+		[ "$(cd "$WORK/$1" && echo checkpoint-*.safetensors)" = "$(printf 'checkpoint-000000%s.safetensors ' 05 06 08 10 12 14 16 18 20 | xargs)" ]
+	}
+	back left wrap_checkpoint_prune 2
+	grep -E "^1 rank goes on at step 10, " "$WORK/left.out"
+	TEST_MARK=micro-batch TEST_UNHEARD=1 back again wrap_world_agree 3
+	grep -E "^2 ranks go on at step 6, " "$WORK/again.out"
 }
 
 @test "a training that stopped early stays unfinished where a rank dies before its end" {
