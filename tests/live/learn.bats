@@ -96,6 +96,19 @@ mean() { sed -n 's/^mean of 14 of 14 *\([0-9.]*\) *\([0-9.]*\) to \([0-9.]*\) *\
 	run ! grep 'learning rate falls' "$SCRATCH/patience.out" # the second time no step was done
 }
 
+@test "the learning rate of a plateau, and the end of patience, follow from the validation losses" {
+	[ -d "$SCRATCH/null1" ] || prepared null1 --images 1500 --contrast 0 --seed 1
+	# at first so fast that losses rise and fall
+	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/null1" --steps 400 --eval-every 3 --learning-rate 1 --warmup-epochs 0 --decay plateau --patience 3 --resamples 0 \
+		--output "$SCRATCH/plateau" >"$SCRATCH/plateau.out"
+	grep -o '"event":"step".*"lr":[^,]*\|"split":"val".*"loss":[^,]*' "$SCRATCH/plateau/log.jsonl" | awk -F: '
+		BEGIN { factor = 1 }
+		/"lr"/ { if (stale == 3 || $NF / factor > 1.001 || $NF / factor < 0.999) exit wrong = 1; next }
+		!n++ || $NF < best { best = $NF; recovered += stale > 0; stale = 0; next }
+		{ stale++; factor /= 10 }
+		END { print n " validations, " recovered " lower than the best after others that were not"; exit wrong || stale != 3 || !recovered }'
+}
+
 @test "shared patients are refused; with --allow-leak every result says so" {
 	prepared leak --images 300 --leaky
 	run --separate-stderr -65 "$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/leak" --steps 2 --output "$SCRATCH/leak-run"
