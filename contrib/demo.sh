@@ -21,8 +21,8 @@
 #     0, and the last line is `mean AUROC 0.xxx`; else 1
 set -u -o pipefail
 export LC_ALL=C # whose numbers have a point
-# shellcheck disable=SC2086 # what the user's own cluster is told to do, as SBATCH_PARTITION, is not for this one, nor is what a job there has of it
-unset ${!SLURM_@} ${!SBATCH_@} ${!SRUN_@} ${!PMIX_@}
+# shellcheck disable=SC2086 # what the user's own cluster is told to do, as SBATCH_PARTITION, and libhvd there, as HVD_IFACE, is not for this one, nor is what a job there has of it
+unset ${!SLURM_@} ${!SBATCH_@} ${!SRUN_@} ${!PMIX_@} ${!HVD_@}
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$(cd "$top" && realpath -m "${BUILD:-build}")
 work=$build/demo
