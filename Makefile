@@ -44,8 +44,8 @@ HARDEN_LINK := -Wl,-z,relro,-z,now -Wl,-z,noexecstack
 , := ,
 SANITIZER   := $(if $(filter thread,$(SAN)),thread,address)
 SANITIZE    := $(if $(SAN),-fsanitize=$(SANITIZER)$(,)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
-# What a .d names: with a whole path in BUILD once and not the next time, or with a slash more, headers are looked at all the same.
-MADE         = -MT '$(patsubst $(BUILD)/%,$$(BUILD)/%,$@)'
+# What a .d names: with a whole path in BUILD once and not the next time, or with ./ before it, which make takes away, or with a slash more, headers are looked at all the same.
+MADE         = -MT '$(patsubst $(BUILD:./%=%)/%,$$(BUILD)/%,$@)'
 ALL_CFLAGS   = -std=c11 -D_GNU_SOURCE $(HOMES_CFLAGS) -DHVD_VERSION='"$(VERSION)"' $(WARNINGS) $(HARDEN) $(CFLAGS) $(SANITIZE) -MMD -MP $(MADE)
 ALL_LDFLAGS  = $(HARDEN_LINK) $(SANITIZE) $(LDFLAGS)
 

@@ -146,6 +146,11 @@ setup_file() {
 		make_it -n -W spank/cpulist.h BUILD="$again" "$again/$object"
 		[[ $output == *"-c -o $again/$object"* ]]
 	done
+	local beside=./$(realpath --relative-to="$TOP" "$build") # which make itself takes the ./ from
+	rm "$build/$object"
+	make_it BUILD="$beside" "$beside/$object"
+	make_it -n -W spank/cpulist.h BUILD="$build" "$build/$object"
+	[[ $output == *"-c -o $build/$object"* ]]
 }
 
 @test "CFLAGS may have a _FORTIFY_SOURCE of its own, or no -O or -O0, which take none: no warning, and the caller's counts" {
