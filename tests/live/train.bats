@@ -554,6 +554,8 @@ passes() { # NAME
 	# and where what it says is right, and the others do not say it
 	run --separate-stderr -64 in_cluster srun -Q -O --mpi=pmix -N1 -n4 bash -c "exec $BUILD/chexnet train \$([ \$SLURM_PROCID != 2 ] || echo --engine cpu)"
 	[ "$(grep chexnet <<<"$stderr")" = "chexnet train: rank 2 on n1 wants back end cpu, rank 0 wants auto: give all ranks the same --engine, where cpu and reference want cpu, and the same HVD_BACKEND" ]
+	run --separate-stderr -70 in_cluster srun -Q -O --mpi=pmix -N1 -n4 bash -c "[ \$SLURM_PROCID != 2 ] || export HVD_WIRE=bf16; exec $BUILD/chexnet train"
+	[ "$(grep chexnet <<<"$stderr")" = "chexnet train: rank 2 on n1 has another HVD_WIRE than rank 0" ]
 	run --separate-stderr -65 in_cluster srun -Q -O --mpi=pmix -N1 -n4 "$BUILD/chexnet" train --data "$WORK/nowhere" --output "$WORK/x"
 	[ "$(grep -c chexnet <<<"$stderr")" = 1 ]
 	[ ! -e "$WORK/x" ]

@@ -227,17 +227,16 @@ static void tell_lonely(const struct world *w)
 	}
 }
 
-/* Where no world came about. Back ends that differ are the user's, of options too, of which libhvd does not know; every rank heard the same of them. */
-static int refuse_world(struct world *w, struct error *e)
+/* Where no world came about. What the ranks differ in all have heard, so rank 0 says it; back ends are the user's, of options too, of which libhvd does not know. */
+static int refuse_world(struct world *w, int status, struct error *e)
 {
 	const char *why = hvd_error(w->hvd);
 
-	if (!e->code && strstr(why, " wants back end ")) {
-		w->told = hvd_world(w->hvd)->rank != 0;
+	w->told = !e->code && status == HVD_EMISMATCH && hvd_world(w->hvd)->rank != 0;
+	if (w->told)
+		let_line_travel(); /* rank 0's */
+	if (strstr(why, " wants back end "))
 		fail(e, EXIT_USAGE, "%s: give all ranks the same --engine, where cpu and reference want cpu, and the same HVD_BACKEND", why);
-		if (w->told)
-			let_line_travel(); /* rank 0's */
-	}
 	fail(e, EXIT_INTERNAL, "%s", why); /* unless that was said */
 	world_close(w);
 	return -e->code;
@@ -262,8 +261,9 @@ int world_open(struct world *w, const char *command, int on_cpu, struct error *e
 	/* libhvd takes the NCCL that is loaded; it does not look among Python's wheels itself */
 	if (strcmp(conf.backend, "cpu") && cuda_driver_answers())
 		library_open("libnccl.so.2", &(struct error){ 0 });
-	if (hvd_init(&w->hvd, &conf) < 0)
-		return refuse_world(w, e);
+	int status = hvd_init(&w->hvd, &conf);
+	if (status < 0)
+		return refuse_world(w, status, e);
 	w->at = hvd_world(w->hvd);
 	threads_check(0, e);
 	if (gather_places(w, e) < 0) {
