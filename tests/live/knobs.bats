@@ -65,6 +65,13 @@ left_of_64() { # NAME OPTION…
 	[ "$(left_of_64 drawn)" -lt 30 ]
 }
 
+@test "--data-memory is for all splits together: what the first ones take is not there for the next" {
+	"$BUILD/chexnet" synth --out "$SCRATCH/larger-tree" --images 300 --size 64 >/dev/null
+	"$BUILD/chexnet" prepare nih "$SCRATCH/larger-tree" "$SCRATCH/larger" --size 64 >/dev/null
+	train shared --data "$SCRATCH/larger" --data-memory 1 --steps 1 --batch 8 # MiB: 256 images of 64 x 64
+	grep 'train decoded once, .* decoded in every pass' "$SCRATCH/shared.out"
+}
+
 @test "where nobody knows how much memory there is, a line says that the batch is not checked" {
 	TEST_MEMORY=0 run -0 "$BUILD/tests/wrap_memory_available" train "${NETWORK[@]}" --data "$SCRATCH/data" --output "$SCRATCH/unknown" --batch 8 --steps 1
 	[[ $output == *"nobody says how much memory this rank has, so that a batch of 8 is not checked against it"* ]]
