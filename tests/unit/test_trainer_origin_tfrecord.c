@@ -317,6 +317,7 @@ static void names_keep_their_folders_where_they_come_twice_without(void **state)
 		{ { "site0/20230100_000.png", "site1/20230100_000.png", "site1/20230100_001.png", "site0/20230100_002.png" },
 		  { "site0/20230100_000.png", "site1/20230100_000.png", "site1/20230100_001.png", "site0/20230100_002.png" }, NULL },
 		{ { "p1/a.png", "p2/a.png", "x/a.png", "x/00000007_000.png" }, { "p1/a.png", "p2/a.png", "x/a.png", "00000007_000.png" }, NULL },
+		{ { "p1/\033[2J.png", "p2/\033[2J.png", "x/a.png", "x/b.png" }, { "p1/\033[2J.png", "p2/\033[2J.png", "x/a.png", "x/b.png" }, NULL },
 		{ { "x/a.png", "x/b.png", "x/a.png", "y/c.png" }, { "x/a.png", "x/b.png", "x/a.png", "y/c.png" },
 		  "two images called x/a.png are in the train split" },
 	};
@@ -342,6 +343,7 @@ static void names_keep_their_folders_where_they_come_twice_without(void **state)
 		for (int i = 0; i < 4; i++)
 			assert_string_equal(o.samples[i].id, sets[k].ids[i]);
 		assert_int_equal(*o.twin != '\0', strchr(sets[k].ids[0], '/') != NULL);
+		assert_null(strchr(o.twin, '\033')); /* it goes to a terminal */
 		if (sets[k].refused)
 			o.decode = never_decoded;
 		if (prepare(&conf, &o, &r, &e) != (sets[k].refused ? -EXIT_DATA : 0) || (sets[k].refused && !strstr(e.text, sets[k].refused)))
