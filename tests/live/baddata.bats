@@ -42,6 +42,7 @@ bats_require_minimum_version 1.5.0
 
 @test "missing directory" {
 	refuses 65 "nowhere: No such file or directory" chexnet prepare nih nowhere out
+	refuses 65 "nowhere: no train-" chexnet prepare tfrecord nowhere out
 	refuses 65 "nowhere: no such directory" chexnet eval --data nowhere --weights w.safetensors
 }
 
