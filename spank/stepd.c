@@ -281,7 +281,10 @@ static int check_counts(spank_t spank)
 		int n = first ? snprintf(cure, sizeof cure, ": type -m plane=%d", first) :
 			full ? snprintf(cure, sizeof cure, ": type --cpus-per-gpu=1") :
 			snprintf(cure, sizeof cure, ": type -n %d --ntasks-per-node=%d if all nodes have %d GPU%s", groups * nodes, groups, r->devices, r->devices == 1 ? "" : "s");
-		if (all % nodes == 0) {
+		/* srun counted the tasks of all nodes' GPUs: each can be sent to its own, whatever nodes the job has */
+		if (nodes > 2 && !full && step.options.hvd && !step.options.whole_job && r->gpus_per_task == 1)
+			snprintf(cure + n, sizeof cure - (size_t)n, ", else -m arbitrary -w with each node's name once for each of its GPUs");
+		else if (all % nodes == 0) {
 			const int equal = all / nodes * r->gpus_per_task;
 			n += snprintf(cure + n, sizeof cure - (size_t)n, ", %s %s --gpus-per-node=%d --ntasks-per-node=%d", first || full ? "or" : "else",
 				step.options.whole_job ? "type" : "submit the job with", equal, all / nodes);

@@ -693,6 +693,14 @@ tasks_of_nodes() { # "2 2": how many tasks each node has
 	[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: type -m plane=3, or \(submit [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'submit the job with --gpus-per-node=2 --ntasks-per-node=2 if all nodes have 2 GPUs' ]
 	run in_cluster salloc -Q -N2 --gpus=4 --exclusive srun -Q --hvd -m plane=3 bash -c "$look"
 	tasks_of_nodes '3 1'
+	# of three nodes that differ, tasks go where each is told to go
+	# shellcheck disable=SC2016 # for the job's shell
+	run in_cluster salloc -Q -N3 --gpus=5 --exclusive bash -c 'srun -Q --hvd true
+		nodes=$(srun -Q -n3 bash -c "tr , \\\\n <<<\$CUDA_VISIBLE_DEVICES | sed s/.*/\$SLURMD_NODENAME/" | paste -sd,)
+		srun -Q --hvd -m arbitrary -w $nodes bash -c "$0"' "$look"
+	echo "$output"
+	[ "$(grep -c "^hvd: n.: . tasks\? but . GPUs\? on this node: type .*, else -m arbitrary -w with each node's name once for each of its GPUs" <<<"$output")" -ge 1 ]
+	[ "$(tasks | wc -l)" -eq 5 ]
 	# nor where CPUs come with tasks, which then are where the CPUs are
 	run in_cluster srun -Q -N2 --gpus=6 --hvd bash -c "$look"
 	echo "$output"

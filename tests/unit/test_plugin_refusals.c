@@ -60,7 +60,7 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	step_tasks = 4;
 	assert_int_equal(run_step(pairs, 4, 0), 64);
 	assert_non_null(strstr(record->line, " on this node: type --ntasks-per-node=2, or"));
-	/* where the nodes differ, inside a job nothing that is typed helps */
+	/* where the nodes differ, and each task has several GPUs, inside a job nothing that is typed helps */
 	step_tasks = 6;
 	assert_int_equal(run_step("joined,hide-gpus,whole-job,socket,gpus-per-task=2", 4, 0), 64);
 	assert_non_null(strstr(record->line, " on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, else type --gpus-per-node=6 --ntasks-per-node=3, or"));
@@ -84,6 +84,15 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	step_tasks = 5;
 	assert_int_equal(run_step(pairs, 4, 0), 64);
 	assert_non_null(strstr(record->line, " but 4 GPUs on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, or --hvd-bind=share"));
+	/* of three nodes that differ, tasks that are told where to go one by one get what there is */
+	step_nodes = 3;
+	step_tasks = 7;
+	visible = "GPU-c0de0000-0000-4000-8000-000000000000,GPU-c0de0000-0000-4000-8000-000000000001";
+	assert_int_equal(run_step("joined,hide-gpus,socket", 4, 0), 64);
+	assert_non_null(strstr(record->line, ": 4 tasks but 2 GPUs on this node: type -n 6 --ntasks-per-node=2 if all nodes have 2 GPUs, else -m arbitrary -w with each node's name once for each of its GPUs, or"));
+	visible = NULL;
+	step_nodes = 2;
+	step_tasks = 5;
 	/* without --hvd, more tasks than GPUs are too many */
 	assert_int_equal(run_step(pairs + 3, 4, 0), 64);
 	step_nodes = 1;
