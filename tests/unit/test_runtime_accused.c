@@ -87,7 +87,7 @@ struct whereabouts {
 static void wait_for_one_elsewhere(void *arg)
 {
 	const struct whereabouts *w = arg;
-	struct hvd *h = join_to_survive(4);
+	struct hvd *h = join_to_survive(20);
 	struct mesh *m = h->mesh;
 	const uint64_t want = atomic_load(&m->sequence) + w->calls;
 	const unsigned what = w->through ? DOING_COMPUTE : w->what;
