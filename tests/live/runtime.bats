@@ -114,6 +114,11 @@ nothing_left() {
 	echo "$output"
 	[ "$status" -eq 70 ]
 	[ "$(grep -c '4 tasks but no PMIx.*srun --hvd.*srun --mpi=pmix' <<<"$output")" -eq 4 ]
+	# as in a container that was given the variables of Slurm alone
+	run step -N1 -n2 env -u PMIX_NAMESPACE "$EXAMPLES/mean"
+	echo "$output"
+	[ "$status" -eq 70 ]
+	[ "$(grep -c '2 tasks but no PMIx.* and let a container have the variables PMIX_\*$' <<<"$output")" -eq 2 ]
 }
 
 @test "a library without PMIx in it is named" {
