@@ -4,6 +4,8 @@
 #ifndef SPANK_STEP_H
 #define SPANK_STEP_H
 
+#include <sys/types.h>
+
 #include <slurm/spank.h>
 
 #include "devices.h"
@@ -26,6 +28,8 @@ struct step {
 	struct shared *shared;        /* NULL: no memory for it */
 	struct cpuset *masks;         /* [plan.tasks] where Slurm has bound each, shared with the tasks; empty: not known; NULL: of none */
 	bool ended;                   /* a task was refused, and the whole step has been told to end */
+	int proc;                     /* the node's own /proc; -1: it cannot be looked at */
+	ino_t users;                  /* the user namespace of slurmstepd */
 	char host[256];
 	struct options options;
 	char visible[LONG_VALUE];     /* CUDA_VISIBLE_DEVICES as Slurm set it for the step; empty: it did not */

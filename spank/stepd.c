@@ -4,12 +4,14 @@
 #include "plugin.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <slurm/slurm.h>
@@ -464,6 +466,15 @@ static void refuse_wishes(const char *text, const char *error)
 	step_fail(EXIT_USAGE, line);
 }
 
+/* For tasks that a plugin before this one, such as pyxis, has put into a container: what that shows as /proc may be anything. */
+static void note_namespace(void)
+{
+	struct stat own;
+
+	step.proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	step.users = fstatat(step.proc, "self/ns/user", &own, 0) ? 0 : own.st_ino;
+}
+
 int stepd_user_init(spank_t spank, const struct site *site)
 {
 	static char text[LONG_VALUE];
@@ -482,8 +493,10 @@ int stepd_user_init(spank_t spank, const struct site *site)
 	/* no task is to see it, nor to hand it to a step that it starts */
 	else if (spank_unsetenv(spank, STEP_VARIABLE) != ESPANK_SUCCESS)
 		step_fail(EXIT_INTERNAL, "a variable cannot be set for the tasks");
-	else if (!is_special_step(spank))
+	else if (!is_special_step(spank)) {
+		note_namespace();
 		make_plan(spank);
+	}
 	return 0;
 }
 

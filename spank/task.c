@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -98,10 +99,18 @@ static const struct cpuset *bound_masks(spank_t spank, int local)
 	return known ? step.masks : NULL;
 }
 
+/* NULL in a user namespace other than slurmstepd's: libraries there are those of a container, which the user brings, and code of the user's
+ * must not run in this process, which still has slurmstepd's memory and open files. */
+static struct nvml *open_driver(void)
+{
+	struct stat now;
+	return fstatat(step.proc, "self/ns/user", &now, 0) || now.st_ino != step.users ? NULL : nvml_open();
+}
+
 /* "MIG-UUID" does not say which GPU it is cut from. The driver does, if it answers. */
 static void find_instances(void)
 {
-	struct nvml *nvml = step.devices.unplaced ? nvml_open() : NULL;
+	struct nvml *nvml = step.devices.unplaced ? open_driver() : NULL;
 	char pci[16];
 
 	for (int d = 0; nvml && d < step.devices.count; d++)
@@ -383,7 +392,7 @@ static void name_other_users(int local)
 	char line[EXPLAIN_LINE];
 
 	if (local == 0 && step.request->devices && !step.options.by_site && (step.options.hvd || step.options.verbose))
-		nvml = nvml_open();
+		nvml = open_driver();
 	/* tasks of this step that are further along descend from the same slurmstepd */
 	for (int d = 0; nvml && d < step.request->devices; d++)
 		if (*nvml_users(nvml, device_name(step.node, step.request, d), getppid(), line, sizeof line))

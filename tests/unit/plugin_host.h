@@ -60,6 +60,7 @@ static bool spread_out;                 /* Slurm has bound the first half of the
 static bool unsets_visible;            /* as Slurm up to 23.02 does in a task with --gpu-bind=none */
 static bool binds_gpus;                 /* as Slurm does with --gpu-bind=single:1 */
 static bool shows_a_copy;              /* S_JOB_ENV shows a copy of it */
+static bool in_container;              /* a plugin before this one, such as pyxis, has put the task into a user namespace */
 static struct outcome *now;            /* of the task that this process is */
 static char dir[1024];
 
@@ -440,6 +441,8 @@ static void task(int local)
 		spank_unsetenv(NULL, "CUDA_VISIBLE_DEVICES");
 	if (binds_gpus)
 		spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", (char[]){ (char)('0' + local), '\0' }, 1);
+	if (in_container && unshare(CLONE_NEWUSER))
+		_exit(1);
 	armed = true;
 	int rc = slurm_spank_task_init((spank_t)environment, 0, NULL);
 	armed = false;

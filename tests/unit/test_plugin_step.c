@@ -125,6 +125,23 @@ static void a_gpu_in_use_is_named_with_its_user(void **state)
 	assert_int_equal(record->lines, 0);
 }
 
+/* There libnvidia-ml.so.1 would be whatever the user has in the image, in a process with slurmstepd's memory and slurmd's log open. */
+static void in_a_container_no_library_is_opened(void **state)
+{
+	int status;
+	pid_t child = fork();
+	(void)state;
+	if (!child)
+		_exit(unshare(CLONE_NEWUSER) != 0);
+	if (waitpid(child, &status, 0) != child || status)
+		skip_because("user namespaces are not allowed here");
+	driver_answers = in_container = true;
+	assert_int_equal(run_step("joined,hide-gpus,socket", 2, 0), 0);
+	driver_answers = in_container = false;
+	assert_int_equal(record->lines, 0);
+	assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=GPU-"));
+}
+
 static void an_instance_is_placed_as_the_gpu_it_is_cut_from(void **state)
 {
 	(void)state;
@@ -575,6 +592,7 @@ int main(void)
 		cmocka_unit_test(ucx_is_told_the_port_with_the_link),
 		cmocka_unit_test(tasks_set_no_variable),
 		cmocka_unit_test(a_gpu_in_use_is_named_with_its_user),
+		cmocka_unit_test(in_a_container_no_library_is_opened),
 		cmocka_unit_test(an_instance_is_placed_as_the_gpu_it_is_cut_from),
 		cmocka_unit_test(mps_of_slurm_keeps_its_gpu_and_the_users_is_placed),
 		cmocka_unit_test(a_list_that_is_not_from_slurm_is_no_gpu),
