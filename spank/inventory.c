@@ -117,12 +117,12 @@ static void read_gpu(const struct node *node, hwloc_obj_t pci, struct gpu *gpu)
 {
 	read_locality(node, pci, &gpu->at);
 	gpu->minor = -1;
-	snprintf(gpu->model, sizeof gpu->model, "%s", info_of(pci, "PCIDevice"));
+	copy_printable(info_of(pci, "PCIDevice"), gpu->model, sizeof gpu->model);
 	for (hwloc_obj_t os = pci->io_first_child; os; os = os->next_sibling) {
 		if (*info_of(os, "NVIDIAUUID"))
-			snprintf(gpu->uuid, sizeof gpu->uuid, "%s", info_of(os, "NVIDIAUUID"));
+			copy_printable(info_of(os, "NVIDIAUUID"), gpu->uuid, sizeof gpu->uuid);
 		if (*info_of(os, "GPUModel"))
-			snprintf(gpu->model, sizeof gpu->model, "%s", info_of(os, "GPUModel"));
+			copy_printable(info_of(os, "GPUModel"), gpu->model, sizeof gpu->model);
 	}
 }
 
@@ -148,7 +148,7 @@ static void add_nics(struct node *node, hwloc_obj_t pci)
 		if (os->type != HWLOC_OBJ_OS_DEVICE || os->attr->osdev.type != HWLOC_OBJ_OSDEV_OPENFABRICS || !os->name)
 			continue;
 		read_locality(node, pci, &nic->at);
-		snprintf(nic->name, sizeof nic->name, "%s", os->name);
+		copy_printable(os->name, nic->name, sizeof nic->name);
 		nic->port = port_of(os);
 		node->nics++;
 	}

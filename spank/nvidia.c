@@ -16,8 +16,7 @@ bool is_nvidia_gpu(unsigned vendor, unsigned class)
 	return vendor == VENDOR_NVIDIA && class >> 8 == CLASS_DISPLAY;
 }
 
-/* Copies printable ASCII up to the end of the line, without spaces at either end. */
-static void copy_value(const char *p, char *out, size_t size)
+void copy_printable(const char *p, char *out, size_t size)
 {
 	size_t n = 0;
 	while (*p == ' ' || *p == '\t')
@@ -39,11 +38,11 @@ void nvidia_parse_information(const char *text, struct nvidia_gpu *out)
 		if (*line == '\n')
 			line++;
 		if (!strncmp(line, "Model:", 6))
-			copy_value(line + 6, out->model, sizeof out->model);
+			copy_printable(line + 6, out->model, sizeof out->model);
 		else if (!strncmp(line, "GPU UUID:", 9))
-			copy_value(line + 9, out->uuid, sizeof out->uuid);
+			copy_printable(line + 9, out->uuid, sizeof out->uuid);
 		else if (!strncmp(line, "Device Minor:", 13)) {
-			copy_value(line + 13, number, sizeof number);
+			copy_printable(line + 13, number, sizeof number);
 			if (number[0] && strspn(number, "0123456789") == strlen(number))
 				out->minor = atoi(number);
 		}

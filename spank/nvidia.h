@@ -4,6 +4,7 @@
 #define SPANK_NVIDIA_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum { CLASS_DISPLAY = 0x03 }; /* upper byte of the class of a GPU, or of any other display controller */
 
@@ -18,6 +19,9 @@ struct nvidia_gpu {
 	int minor;      /* N of /dev/nvidiaN; -1: the file does not say */
 	bool divided;   /* MIG instances are cut from it */
 };
+
+/* Copies printable ASCII up to the end of the line, without spaces at either end. */
+void copy_printable(const char *p, char *out, size_t size);
 
 /* Reads the text of one gpus/BUSID/information file into all fields but pci and divided. Any text is accepted. */
 void nvidia_parse_information(const char *text, struct nvidia_gpu *out);

@@ -52,6 +52,16 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	[[ $output == '[{"task":0,'* ]]
 }
 
+@test "escapes in a description that somebody sent do not reach the terminal" {
+	sed 's/name="mlx5_0"/name="\x1b[31mmlx5_0"/; s/\(<info name="PCIDevice" value="\)/\1\x1b[32m/' "$SCRATCH/topology.xml" >"$SCRATCH/sent.xml"
+	grep -q $'\033' "$SCRATCH/sent.xml"
+	run "$BUILD/hvd-map" --topology "$SCRATCH/sent.xml" --proc "$SCRATCH/proc"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"NIC [31mmlx5_0, "* ]]
+	! grep -q $'\033' <<<"$output" || false
+}
+
 @test "wrong words are 64, wrong files 65, each with a line" {
 	run map --tasks 9
 	[ "$status" -eq 64 ]
