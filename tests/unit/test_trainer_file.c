@@ -438,12 +438,36 @@ static void a_written_file_is_as_public_as_the_umask_says(void **state)
 	mode_t old = umask(0);
 
 	for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) {
+		unlink(path);
 		umask(masks[i]);
 		int rc = file_write(path, "x", 1, &e) || stat(path, &st);
 
 		umask(old);
 		assert_int_equal(rc, 0);
 		assert_int_equal(st.st_mode & 0777, 0666 & ~masks[i]);
+	}
+}
+
+/* Root writes here over a user's file: it stays that user's, and as closed as it was. */
+static void a_file_that_is_replaced_keeps_its_owner_and_its_rights(void **state)
+{
+	(void)state;
+	const char *path = scratch_path("closed");
+	const uid_t owner = geteuid() ? geteuid() : 65534;
+	const gid_t group = geteuid() ? getegid() : 65534;
+	struct error e = { 0 };
+	struct stat st;
+
+	assert_int_equal(file_write(path, "x", 1, &e), 0);
+	assert_int_equal(chown(path, owner, group), 0);
+	static const mode_t modes[] = { 0600, 0640, 0666, 0400 };
+	for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+		assert_int_equal(chmod(path, modes[i]), 0);
+		assert_int_equal(file_write(path, "y", 1, &e), 0);
+		assert_int_equal(stat(path, &st), 0);
+		assert_int_equal(st.st_mode & 07777, modes[i]);
+		assert_int_equal(st.st_uid, owner);
+		assert_int_equal(st.st_gid, group);
 	}
 }
 
@@ -635,6 +659,7 @@ int main(void)
 		cmocka_unit_test(two_runs_that_write_the_same_file_leave_one_of_the_two_whole),
 		cmocka_unit_test(a_signal_that_ends_the_program_leaves_nothing_half_written),
 		cmocka_unit_test(a_written_file_is_as_public_as_the_umask_says),
+		cmocka_unit_test(a_file_that_is_replaced_keeps_its_owner_and_its_rights),
 		cmocka_unit_test(what_is_no_file_is_written_to_directly),
 		cmocka_unit_test(a_file_system_that_cannot_bring_a_directory_to_disk_is_not_refused),
 		cmocka_unit_test(a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it),

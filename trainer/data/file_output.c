@@ -66,22 +66,34 @@ static int output_place(struct output_file *out, const char *path, struct error 
 	return path_join(out->partial, e, "%s" PARTIAL, out->path, 0u);
 }
 
+/* Whoever may read the file that this one takes the place of may read this one, and nobody else: predictions name patients. */
+static void keep_rights(int fd, const struct stat *old)
+{
+	const mode_t group = fchown(fd, (uid_t)-1, old->st_gid) ? 0 : S_IRWXG;
+
+	fchmod(fd, old->st_mode & (S_IRWXU | group | S_IRWXO));
+	(void)!fchown(fd, old->st_uid, (gid_t)-1); /* root's alone to give */
+}
+
 /* A new file: what has a name like it, a link above all, is somebody's, and another run may write the same output now. */
 static int open_partial(struct output_file *out)
 {
 	size_t length = strlen(out->path);
 	unsigned any;
-	int fd;
+	struct stat old;
+	int there = stat(out->path, &old) == 0, fd;
 
 	do {
 		if (getrandom(&any, sizeof any, 0) < 0)
 			return -1;
 		snprintf(out->partial + length, sizeof out->partial - length, PARTIAL, any);
 		partials_add(out->partial);
-		fd = open(out->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		fd = open(out->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, there ? 0600 : 0666);
 		if (fd < 0)
 			partials_forget(out->partial);
 	} while (fd < 0 && errno == EEXIST);
+	if (fd >= 0 && there)
+		keep_rights(fd, &old);
 	if (fd >= 0)
 		partials_made(out->partial);
 	return fd;
