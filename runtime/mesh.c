@@ -362,6 +362,7 @@ static int send_with_descriptor(struct mesh *m, int to, const struct wire_header
 int mesh_send(struct mesh *m, int to, uint64_t tag, const void *data, size_t bytes, int fd)
 {
 	struct wire_header header = { .kind = WIRE_DATA, .what = (uint16_t)atomic_load(&m->what), .tag = tag, .bytes = (uint32_t)bytes };
+	atomic_fetch_add(&m->sent, 1);
 	if (fd >= 0)
 		return send_with_descriptor(m, to, &header, data, fd);
 	pthread_mutex_lock(&m->lock);

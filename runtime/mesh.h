@@ -98,6 +98,7 @@ struct mesh {
 
 	struct hvd *owner; /* hears of faults from the watcher, once the world is formed; NULL: nobody yet */
 	_Atomic bool told; /* it has heard of the one there is */
+	_Atomic uint64_t sent; /* messages of mesh_send() so far */
 
 	_Atomic bool armed; /* the process ends when a rank is lost; once the world is formed */
 
