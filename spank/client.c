@@ -31,9 +31,9 @@ static struct {
 	struct options asked;       /* of that, what was said for this command, without the site's defaults */
 	bool alias;                 /* --gpu-bind=socket was said */
 	bool bind;                  /* a binding is in force */
-	bool binds_gpus;              /* a component binds GPUs in Slurm's words */
-	bool binds_own, leaves_own;   /* of the components with GPUs, one does so, one does not */
-	bool gpus_of_node;            /* CUDA_VISIBLE_DEVICES is Slurm's of the node that this runs on */
+	bool binds_gpus;            /* a component binds GPUs in Slurm's words */
+	bool binds_own, leaves_own; /* of the components with GPUs, one does so, one does not */
+	bool gpus_of_node;          /* CUDA_VISIBLE_DEVICES is Slurm's of the node that this runs on */
 } client;
 
 /* glibc hands main's own argv to constructors: what is changed in it here is what Slurm will read. */
@@ -355,7 +355,6 @@ static void tell_nodes(const char *word, bool is_so)
 	refuse_if(is_so && options_parse(&client.options, SCOPE_STEP, "srun", word, error, sizeof error), "this option cannot be passed on");
 }
 
-
 /* Overrides also what --gpus-per-task implies: a device cgroup per task, which NCCL cannot work across. srun reads
  * SLURM_GPU_BIND first, then the others. */
 static void bind_no_gpus(void)
@@ -464,82 +463,6 @@ static void set_unless(const char *option, const char *variable, const char *val
 
 /* ---- the step ------------------------------------------------------------------------------------ */
 
-/* A variable with the text that we give it where its user does not. */
-static void drop_ours(const char *name, const char *begin, const char *ours, const char *end)
-{
-	const char *value = getenv(name);
-	char text[2048];
-
-	snprintf(text, sizeof text, "%s%s%s", begin, ours ? ours : "", end);
-	if (ours && value && !strcmp(value, text))
-		unsetenv(name);
-}
-
-/* Whether this client runs in a task, and not in a batch script or in salloc's own shell. */
-static bool is_in_step(void)
-{
-	const char *id = getenv("SLURM_STEP_ID");
-
-	return id && strtoul(id, NULL, 10) < SLURM_MAX_NORMAL_STEP_ID;
-}
-
-/* Slurm takes none of this from a step or a job that is started here: not all of it where GPUs are, nothing on a node without gres/gpu. */
-static void drop_gpus_of_node(void)
-{
-	client.gpus_of_node = getenv("SLURM_JOB_GPUS") || getenv("SLURM_STEP_GPUS");
-	unsetenv("SLURM_STEP_GPUS");
-	unsetenv("SLURM_SHARDS_ON_NODE");
-	if (client.steps)
-		return;
-	if (is_in_step())
-		unsetenv("SLURM_STEP_ID");
-	unsetenv("SLURM_JOB_GPUS");
-	unsetenv("SLURM_GPUS_ON_NODE");
-	/* what salloc starts runs on this node */
-	if (client.gpus_of_node && strcmp(program_invocation_short_name, "salloc"))
-		unsetenv("CUDA_VISIBLE_DEVICES");
-}
-
-/* The step's keys of --hvd, unless the task has changed them, and what srun made of them. */
-static void drop_keys(void)
-{
-	const char *given = client_text(getenv(KEYS_VARIABLE)), *on_death = client_text(getenv("HVD_ON_DEATH"));
-	char *keys = strdup(given), *rest = NULL;
-
-	if (!strcmp(on_death, "continue") || strstr(given, "HVD_ON_DEATH=continue")) {
-		drop_ours("SLURM_KILL_BAD_EXIT", "", "0", "");
-		drop_ours("SLURM_NO_KILL", "", "set", "");
-	}
-	for (char *key = keys ? strtok_r(keys, ",", &rest) : NULL; key; key = strtok_r(NULL, ",", &rest)) {
-		const size_t length = strcspn(key, "=");
-		const char *value = key[length] ? key + length + 1 : "";
-		key[length] = '\0';
-		drop_ours(key, "", value, "");
-	}
-	free(keys);
-	unsetenv(KEYS_VARIABLE);
-}
-
-/* A task that starts a step or a job of its own must not hand it its own placement, nor its step's keys. Elsewhere HVD_THREADS is the user's. */
-static void drop_inherited(void)
-{
-	static const char *const placement[] = { "HVD_GPU", "HVD_CPUS", "HVD_NUMA", "HVD_NIC", "HVD_POLICY", "HVD_THREADS" };
-
-	unsetenv(STEP_VARIABLE);
-	drop_gpus_of_node();
-	if (!getenv("HVD_POLICY"))
-		return;
-	if (client.steps && client.gpus_of_node)
-		unsetenv("CUDA_VISIBLE_DEVICES");
-	drop_keys();
-	drop_ours("OMP_NUM_THREADS", "", getenv("HVD_THREADS"), "");
-	drop_ours("NCCL_IB_HCA", "=", getenv("HVD_NIC"), "");
-	for (char port[] = ":1"; port[1] <= '4'; port[1]++)
-		drop_ours("UCX_NET_DEVICES", "", getenv("HVD_NIC"), port);
-	for (size_t i = 0; i < sizeof placement / sizeof *placement; i++)
-		unsetenv(placement[i]);
-}
-
 /* Whether the step, or the job that it is of, asks Slurm for this kind of gres. */
 static bool asks_for(const char *kind)
 {
@@ -557,7 +480,7 @@ static bool asks_for(const char *kind)
 /* Slurm leaves the variable also in a batch script whose job asked for MPS, and in the tasks of a step that did. */
 static bool runs_mps(void)
 {
-	return getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") && !asks_for("mps") && !is_in_step();
+	return getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") && !asks_for("mps") && !client_is_in_step();
 }
 
 /* Each can be a job of its own. A node that refuses its tasks ends only its own job; srun ends all of them. */
@@ -567,16 +490,6 @@ static bool has_several_components(void)
 	for (int group = 0; group < ARGV_MAX_COMPONENTS; group++)
 		used += uses_group(group);
 	return used > 1;
-}
-
-/* Slurm starts salloc's own shell (use_interactive_step) without MPI. The word for that stays there, and in the jobs that are
- * submitted from it: nobody chose it. In other steps Slurm leaves no "none" behind. */
-static void drop_mpi_of_shell(void)
-{
-	const char *mpi = getenv("SLURM_MPI_TYPE"), *in_step = getenv("SLURM_STEP_ID");
-
-	if (mpi && in_step && !strcmp(mpi, "none") && strtoul(in_step, NULL, 10) == SLURM_INTERACTIVE_STEP)
-		unsetenv("SLURM_MPI_TYPE");
 }
 
 static void prepare_step(void)
@@ -598,7 +511,7 @@ static void prepare_step(void)
 	if (!o->by_site && has_several_components() && o->on_death != DEATH_CONTINUE)
 		set_unless("kill-on-bad-exit", "SLURM_KILL_BAD_EXIT", "1");
 	if (o->hvd) {
-		drop_mpi_of_shell();
+		client_drop_mpi_of_shell();
 		set_unless("mpi", "SLURM_MPI_TYPE", "pmix");
 		client_count_tasks(&client.scan, o);
 		if (o->on_death == DEATH_CONTINUE) {
@@ -644,7 +557,7 @@ int client_init(const struct site *site)
 {
 	client.site = site;
 	client.steps = spank_context() == S_CTX_LOCAL;
-	drop_inherited();
+	client.gpus_of_node = client_drop_inherited(client.steps);
 	if (!client.argv) {
 		fprintf(stderr, "hvd: this system does not show plugins the command line: only --hvd-bind works\n");
 		return 0;

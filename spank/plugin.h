@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The plugin's rooms and the doors between them. client.c and client_tasks.c run in srun, sbatch and salloc as the
- * user; stepd.c runs in slurmstepd on the nodes, in parts as root; task.c in each task as the user. */
+ * The plugin's rooms and the doors between them. client.c, client_inherit.c and client_tasks.c run in srun, sbatch and salloc
+ * as the user; stepd.c runs in slurmstepd on the nodes, in parts as root; task.c in each task as the user. */
 #ifndef SPANK_PLUGIN_H
 #define SPANK_PLUGIN_H
 
@@ -31,6 +31,17 @@ void client_refuse_too_long(void);
 void client_set(const char *name, const char *value, bool replace);
 /* An option's text as Slurm hands it over: NULL and "(null)" are the empty text. */
 const char *client_text(const char *text);
+
+/* ---- client_inherit.c ---- */
+
+/* Where this client is called from a task: drops that one's placement, and its step's keys unless the task has changed them, so that the step
+ * (`steps`) or job that is started here has its own. True where CUDA_VISIBLE_DEVICES is Slurm's, of the node that this runs on. */
+bool client_drop_inherited(bool steps);
+/* Slurm starts salloc's own shell (use_interactive_step) without MPI. The word for that stays there, and in the jobs that are
+ * submitted from it: nobody chose it. In other steps Slurm leaves no "none" behind. */
+void client_drop_mpi_of_shell(void);
+/* Whether this client runs in a task, and not in a batch script or in salloc's own shell. */
+bool client_is_in_step(void);
 
 /* ---- client_tasks.c ---- */
 
