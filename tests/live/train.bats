@@ -512,6 +512,13 @@ passes() { # NAME
 	[[ $stderr == *"the data set differs between ranks: "*"the same --mask"* ]]
 }
 
+@test "every rank scores the test split with the best weights, not with its last" {
+	train chexnet best "-N2 -n3" --steps 20 --batch 8 --eval-every 1 --learning-rate 1 --warmup-epochs 0
+	grep "^takes the weights of step " "$WORK/best.out"
+	"$BUILD/chexnet" eval --weights "$WORK/best/model.safetensors" --data "$SCRATCH/data" --resamples 0 --predictions "$WORK/one.csv" >"$WORK/one.out"
+	diff <(grep -v '^#' "$WORK/one.csv") <(grep -v '^#' "$WORK/best/test.csv")
+}
+
 @test "a rank with another seed, rate or network than rank 0 ends the training before its first step, with the option's name, once" {
 	local options row
 	# shellcheck disable=SC2016 # for the tasks' shells
