@@ -519,6 +519,16 @@ passes() { # NAME
 	diff <(grep -v '^#' "$WORK/one.csv") <(grep -v '^#' "$WORK/best/test.csv")
 }
 
+@test "the batch that --batch=auto finds is the one that fits on the rank with the least memory" {
+	# shellcheck disable=SC2016 # for the tasks' shells
+	in_cluster srun -Q -O --mpi=pmix -N2 -n2 bash -c 'export TEST_MEMORY=$((1 << (SLURM_PROCID ? 22 : 34))); exec "$@"' - "$BUILD/tests/wrap_memory_available" \
+		train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/auto" --batch auto --steps 1 >"$WORK/auto.out"
+	batch=$(sed -n 's/^--batch=auto: \([0-9]*\) images.*/\1/p' "$WORK/auto.out")
+	[ "$batch" -ge 1 ]
+	[ "$batch" -lt 256 ]
+	grep -q "^global batch $((2 * batch)) = 2 ranks x 1 micro-batch of $batch;" "$WORK/auto.out"
+}
+
 @test "a rank with another seed, rate or network than rank 0 ends the training before its first step, with the option's name, once" {
 	local options row
 	# shellcheck disable=SC2016 # for the tasks' shells
