@@ -338,6 +338,34 @@ static void who_was_behind_before_a_recovery_is_not_blamed_after_it(void **state
 	run_ranks_but(3, "abcd", come_late_after_a_recovery, NULL);
 }
 
+/* Rank 2 dies, and rank 1 computes on for longer than the others wait. */
+static void compute_while_others_recover(void *arg)
+{
+	struct hvd *h = join_to_survive(1);
+	(void)arg;
+	if (meeting_rank == 2)
+		raise(SIGKILL);
+	while (!stop_word(h))
+		usleep(1000);
+	double begin = now();
+	if (meeting_rank == 1) {
+		wait_at(0, 2);
+		must(hvd_recover(h) == HVD_EBOOT);
+	} else {
+		works(h, hvd_recover(h));
+		must(hvd_world(h)->size == 1 && now() - begin < 1 + 4);
+		wait_at(0, 2);
+	}
+	hvd_close(h);
+}
+
+static void a_rank_that_does_not_come_to_a_recovery_is_given_up_at_the_deadline(void **state)
+{
+	(void)state;
+	run_ranks_but(2, "aaa", compute_while_others_recover, NULL);
+	run_ranks_but(2, "abc", compute_while_others_recover, NULL);
+}
+
 /* Rank 3 dies in step 30 of 100, which rank 0 has taken for itself. */
 static void train_with_a_trace(void *arg)
 {
@@ -401,6 +429,7 @@ int main(void)
 		cmocka_unit_test(a_stopped_rank_is_left_behind_and_does_not_go_on_alone),
 		cmocka_unit_test(ranks_given_up_in_one_recovery_do_not_count_in_the_next),
 		cmocka_unit_test(who_was_behind_before_a_recovery_is_not_blamed_after_it),
+		cmocka_unit_test(a_rank_that_does_not_come_to_a_recovery_is_given_up_at_the_deadline),
 		cmocka_unit_test(the_trace_of_survivors_is_summed_up_to_the_last_step),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
