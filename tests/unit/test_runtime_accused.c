@@ -53,6 +53,20 @@ static void accuse_the_first(void *arg)
 	end_quarrel(h);
 }
 
+static void accuse_the_last(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	(void)arg;
+	if (meeting_rank == 0)
+		mesh_lose(h->mesh, 1, CAUSE_LATE);
+	while (!stop_word(h))
+		usleep(1000);
+	int status = hvd_recover(h);
+	must(status == (meeting_rank ? HVD_EBOOT : 0));
+	must(!meeting_rank || !strcmp(hvd_error(h), "rank 1 on node-b stops: the others gave it up and go on without it"));
+	hvd_close(h);
+}
+
 /* Rank 1 says that rank 2 is late; rank 0 has heard nothing of that one for so long that it would call it silent, and end it. */
 static void call_the_last_late(void *arg)
 {
@@ -271,6 +285,7 @@ static void two_ranks_that_give_each_other_up_cost_one(void **state)
 	}
 	quarrel("ab", accuse_the_first, NULL);
 	quarrel("abc", accuse_the_first, state);
+	run_ranks("ab", accuse_the_last, NULL);
 }
 
 /* Rank 1 gives rank 0 up, and rank 2, which may have agreed to that, dies. arg: the link between ranks 0 and 1 has ended, too, before rank 1 asks who is
