@@ -346,7 +346,19 @@ static void files_and_memory_of_before_a_recovery_are_given_back(void **state)
 	run_ranks_but(1, "aabb", count_what_is_open, NULL);
 }
 
-static void without_continue_there_is_no_recovery(void **state)
+/* What a world of the same ranks would not cure. */
+static void fail_otherwise(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	(void)arg;
+	if (!meeting_rank)
+		mesh_fault(h->mesh, HVD_ESYS, "no memory");
+	must(hvd_barrier(h) == HVD_ESYS && hvd_recover(h) == HVD_ESYS);
+	must(!strncmp(hvd_error(h), "hvd_recover: no rank is lost: ", 30) && strstr(hvd_error(h), "no memory"));
+	hvd_close(h);
+}
+
+static void without_continue_or_a_lost_rank_there_is_no_recovery(void **state)
 {
 	(void)state;
 	struct hvd *h;
@@ -354,7 +366,14 @@ static void without_continue_there_is_no_recovery(void **state)
 	meeting_hosts = "a";
 	assert_int_equal(hvd_init_from(&h, &conf, meet), 0);
 	assert_int_equal(hvd_recover(h), HVD_EINVAL);
+	assert_string_equal(hvd_error(h), "hvd_recover: on_death is abort (srun --hvd=on_death=continue)");
 	hvd_close(h);
+	conf.on_death = 1;
+	assert_int_equal(hvd_init_from(&h, &conf, meet), 0);
+	assert_int_equal(hvd_recover(h), HVD_EINVAL);
+	assert_string_equal(hvd_error(h), "hvd_recover: no rank is lost");
+	hvd_close(h);
+	run_ranks("ab", fail_otherwise, NULL);
 }
 
 int main(void)
@@ -367,7 +386,7 @@ int main(void)
 		cmocka_unit_test(where_no_link_can_be_formed_a_recovery_ends),
 		cmocka_unit_test(a_loss_at_the_end_of_a_recovery_is_in_the_stop_word),
 		cmocka_unit_test(files_and_memory_of_before_a_recovery_are_given_back),
-		cmocka_unit_test(without_continue_there_is_no_recovery),
+		cmocka_unit_test(without_continue_or_a_lost_rank_there_is_no_recovery),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
