@@ -271,6 +271,8 @@ part_ways() {
 	grep -E '"event":"end".*"code":75,' "$WORK/early.json"
 	[ "$(sed -n 's/^stopped at step \([0-9]*\) .*/\1/p' "$WORK/early.out" | sort -u)" = "$(sed -n 's/^2 ranks go on at step \([0-9]*\),.*/\1/p' "$WORK/early.out")" ]
 	[ ! -e "$WORK/early/model.safetensors" ]
+	TEST_UNHEARD=1 part_ways unheard micro-batch --steps 1000000 --max-seconds 0.001
+	[ "$(sed -n 's/^stopped at step \([0-9]*\) .*/\1/p' "$WORK/unheard.out" | sort -u)" = "$(sed -n 's/^2 ranks go on at step \([0-9]*\),.*/\1/p' "$WORK/unheard.out")" ]
 }
 
 @test "survivors of a death behind a step go on with the next, not with that step once more" {
