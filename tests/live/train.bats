@@ -275,6 +275,13 @@ part_ways() {
 	[ "$(sed -n 's/^stopped at step \([0-9]*\) .*/\1/p' "$WORK/unheard.out" | sort -u)" = "$(sed -n 's/^2 ranks go on at step \([0-9]*\),.*/\1/p' "$WORK/unheard.out")" ]
 }
 
+@test "best weights whose writer dies are written by the next one" {
+	TEST_DIE=1 HVD_ON_DEATH=continue train tests/wrap_checkpoint_write best "-N1 -n2 --kill-on-bad-exit=0 --no-kill" --steps 5 --batch 8 --eval-every 5 || true
+	grep -E "^1 rank goes on at step 5, " "$WORK/best.out"
+	grep -E '"event":"end".*"code":0,' "$WORK/best.json"
+	[ -e "$WORK/best/best.safetensors" ]
+}
+
 @test "survivors of a death behind a step go on with the next, not with that step once more" {
 	HVD_ON_DEATH=continue train tests/wrap_hvd_allgather behind "-N1 -n4 --kill-on-bad-exit=0 --no-kill" --batch 4 --accumulate 3 --steps 12 || true
 	cat "$WORK/behind.err"
