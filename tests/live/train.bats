@@ -282,6 +282,12 @@ part_ways() {
 	[ -e "$WORK/best/best.safetensors" ]
 }
 
+@test "a loss that is not a number on several ranks is said once" {
+	train chexnet nan "-N2 -n2" --batch 8 --optimizer sgd --learning-rate 100 --weight-decay 1 --warmup-epochs 0 --epochs 5 || true
+	[ "$(cat "$WORK/nan.status")" = 70 ]
+	[ "$(grep -c "the loss is not a number (images at positions " "$WORK/nan.err")" = 1 ]
+}
+
 @test "survivors of a death behind a step go on with the next, not with that step once more" {
 	HVD_ON_DEATH=continue train tests/wrap_hvd_allgather behind "-N1 -n4 --kill-on-bad-exit=0 --no-kill" --batch 4 --accumulate 3 --steps 12 || true
 	cat "$WORK/behind.err"
