@@ -352,6 +352,13 @@ part_ways() {
 	done
 	train chexnet last "-N1 -n2" --steps 1 --batch 8 --max-seconds 1e-9 # told in its last step it is through, and judged
 	[ -e "$WORK/last/test.csv" ]
+	# told while it is judged
+	TEST_STOP=1 train tests/wrap_train_finish judged "-N1 -n2" --steps 2 --batch 8 || true
+	[ "$(cat "$WORK/judged.status")" = 75 ]
+	grep "^stopped before the test split was scored: --resume=auto does it" "$WORK/judged.out"
+	[ ! -e "$WORK/judged/test.csv" ]
+	train chexnet judged "-N1 -n2" --steps 2 --batch 8 --resume auto
+	[ -e "$WORK/judged/test.csv" ]
 }
 
 validated() { sed -n 's/.*"event":"eval".*"step":\([0-9]*\),"split":"val".*/\1/p' "$WORK/$1.json" | sort -nu; } # NAME

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Linked into a copy of chexnet with --wrap=train_finish and --wrap=model_train: every task says which weights and running statistics its steps have left
- * it with. TEST_SPOIL=TASK: that one's first weight is moved by a thousandth on the way. */
+ * it with. TEST_SPOIL=TASK: that one's first weight is moved by a thousandth on the way. TEST_STOP: then it is told to stop. */
 #include "commands/train.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -45,5 +46,7 @@ int __wrap_train_finish(struct train *t, struct error *e)
 	hash = add(hash, m, ENGINE_RUNNING_MEAN, m->plan.n_bn_channels);
 	hash = add(hash, m, ENGINE_RUNNING_VAR, m->plan.n_bn_channels);
 	fprintf(stderr, "weights of rank %d: %016llx\n", m->world->at->rank, (unsigned long long)hash);
+	if (getenv("TEST_STOP"))
+		raise(SIGTERM);
 	return __real_train_finish(t, e);
 }
