@@ -455,7 +455,7 @@ passes() { # NAME
 }
 
 @test "a training whose job Slurm started again elsewhere, as where its node was cut off, writes no more to the directory" {
-	train chexnet lost "-N1 -n2" --steps 1000000 --batch 4 --checkpoint-every 5 3>&- &
+	train chexnet lost "-N1 -n2" --steps 1000000 --batch 4 --checkpoint-every 5 --eval-every 1000000 3>&- &
 	srun=$!
 	wait_for 20 reached lost 12
 	job=$(sed 's/.*Slurm job \([0-9]*\).*/\1/' "$WORK/lost/lock")
