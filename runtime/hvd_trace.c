@@ -194,10 +194,10 @@ static int put_in_order(struct traces *t)
 
 /* ---- timeline ------------------------------------------------------------------------------------- */
 
-static void event(FILE *out, const struct trace_file *f, int thread, const char *name, double begin, double end, double zero,
+static void event(FILE *out, const struct trace_file *f, unsigned thread, const char *name, double begin, double end, double zero,
 		  const struct trace_record *r)
 {
-	fprintf(out, ",\n{\"ph\":\"X\",\"pid\":%u,\"tid\":%d,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%u", f->rank, thread, name,
+	fprintf(out, ",\n{\"ph\":\"X\",\"pid\":%u,\"tid\":%u,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%u", f->rank, thread, name,
 		(aligned(f, 0) + begin - zero) * 1e-3, (end - begin) * 1e-3, r->step);
 	if (r->kind == TRACE_READY || r->kind == TRACE_BUCKET)
 		fprintf(out, ",\"bucket\":%u", r->index);
@@ -235,7 +235,7 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 				if (!b->named)
 					name_thread(out, f, QUEUES + r->index, text);
 				b->named = true;
-				event(out, f, QUEUES + (int)r->index, "QUEUE", b->ready, begin, zero, r);
+				event(out, f, QUEUES + r->index, "QUEUE", b->ready, begin, zero, r);
 			}
 			event(out, f, 1, "ALLREDUCE", begin, end, zero, r);
 			break;
