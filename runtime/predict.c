@@ -40,7 +40,7 @@ int predict(const struct profile *p, double step, const struct cost *cost, size_
 			out->buckets = plan_fill(p->bytes, p->n, bucket_bytes, true, last);
 			through = plan_through(ready, p->bytes, cost, last, out->buckets);
 		} else {
-			out->buckets = plan_cut(ready, p->bytes, p->n, cost, BUCKETS_MAX < p->n ? BUCKETS_MAX : p->n, last, &through);
+			out->buckets = plan_cut(ready, p->bytes, p->n, cost, BUCKETS_MAX, last, &through);
 		}
 		out->exposed = through - ready[p->n - 1];
 		out->efficiency = step / (step + out->exposed);

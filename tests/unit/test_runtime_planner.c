@@ -64,7 +64,7 @@ static void no_cut_is_better(void **state)
 	unsigned seed = (unsigned)time(NULL), random = seed;
 	printf("# seed %u\n", seed);
 	for (int round = 0; round < 400; round++) {
-		int n = 1 + rand_r(&random) % 11, last[16], most = 1 + rand_r(&random) % n;
+		int n = 1 + rand_r(&random) % 11, last[16], most = 1 + rand_r(&random) % (n + 3);
 		double ready[16], t = 0, through;
 		size_t bytes[16];
 		for (int i = 0; i < n; i++) {
@@ -75,7 +75,7 @@ static void no_cut_is_better(void **state)
 		struct cost cost = { random_number(&random) * 1e-3, random_number(&random) * 4e-9, rand_r(&random) % 4, random_number(&random) * 1e6 };
 		int buckets = plan_cut(ready, bytes, n, &cost, most, last, &through);
 		double best = best_of_all(ready, bytes, n, &cost, most);
-		assert_true(buckets >= 1 && buckets <= most && last[buckets - 1] == n - 1);
+		assert_true(buckets >= 1 && buckets <= most && buckets <= n && last[buckets - 1] == n - 1);
 		assert_true(fabs(through - best) <= best * 1e-9);
 		assert_true(fabs(plan_through(ready, bytes, &cost, last, buckets) - through) <= best * 1e-9);
 	}
