@@ -541,8 +541,8 @@ static int enqueue(struct hvd *h, struct nccl *s, const struct op *op, CUstream 
 static int nccl_run(struct hvd *h, const struct op *op)
 {
 	struct nccl *s = h->device;
-	const bool device = op->kind != OP_BARRIER && on_device(h, op->out);
-	if (op->kind != OP_BARRIER && op->in && op->in != op->out && on_device(h, op->in) != device)
+	const bool device = on_device(h, op->out); /* a barrier has none */
+	if (op->in && op->in != op->out && on_device(h, op->in) != device)
 		return fail(h, HVD_EINVAL, "%s: in is in %s memory and out in %s memory: both have to be in one", op_name(op->kind), device ? "host" : "device", device ? "device" : "host");
 	if (!device)
 		return s->host->run(h, op);
