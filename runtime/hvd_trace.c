@@ -485,7 +485,7 @@ int main(int argc, char **argv)
 		if (c == 'h' || c == 'V')
 			return printed(c == 'h' ? usage() : puts("hvd-trace " HVD_VERSION) < 0);
 		if (c == '?')
-			return fputs("hvd-trace: hvd-trace --help lists the options\n", stderr), EXIT_USAGE;
+			return fault(EXIT_USAGE, "hvd-trace --help lists the options");
 		output = c == 'o' ? optarg : output;
 		each |= c == 'e';
 	}
