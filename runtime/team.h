@@ -35,7 +35,6 @@ void region_close(struct region *r);
 /* What the ranks of a team see of each other. */
 struct page {
 	_Atomic uint32_t arrived, generation, sleepers; /* the barrier: on the first rank's page */
-	uint32_t pad;
 	_Atomic uint64_t sequence; /* collectives that this rank has entered */
 	struct stamp stamp[2];     /* of that one and the one before, by turns: they must agree before they use each other's memory */
 };
