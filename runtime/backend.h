@@ -45,7 +45,7 @@ struct backend {
 extern const struct backend backend_single, backend_cpu, backend_nccl;
 
 /* NCCL's version if a GPU, its driver and NCCL are there, and in `gpu` that GPU's PCI address, "": not known; otherwise 0, and `why` says what is not. */
-int nccl_usable(char why[256], char gpu[16]);
+int nccl_usable(char why[WHY_BYTES], char gpu[16]);
 
 /* Collective: takes NCCL when every rank has a GPU and a driver, stays with host memory when none has. */
 int choose_backend(struct hvd *h);

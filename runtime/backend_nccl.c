@@ -60,7 +60,7 @@ static const ncclDataType_t nccl_types[] = {
 };
 static const ncclRedOp_t nccl_ops[] = { [HVD_SUM] = ncclSum, [HVD_AVG] = ncclAvg, [HVD_MIN] = ncclMin, [HVD_MAX] = ncclMax };
 
-int nccl_usable(char why[256], char gpu[16])
+int nccl_usable(char why[WHY_BYTES], char gpu[16])
 {
 	struct driver cu;
 	struct api nc;
@@ -287,7 +287,7 @@ static int open_communicator(struct hvd *h, struct nccl *s)
 static int nccl_open(struct hvd *h)
 {
 	struct nccl *s = calloc(1, sizeof *s);
-	char why[256];
+	char why[WHY_BYTES];
 	if (!s)
 		return fail(h, HVD_ESYS, "no memory for the NCCL back end");
 	pthread_mutex_init(&s->use, NULL);

@@ -16,11 +16,10 @@ struct offer {
 };
 
 #ifndef HAVE_NCCL
-int nccl_usable(char why[256], char gpu[16])
+int nccl_usable(char why[WHY_BYTES], char gpu[16])
 {
 	(void)gpu;
-	snprintf(why, 256, "libhvd was built without NCCL");
-	return 0;
+	return refuse(why, 0, "libhvd was built without NCCL");
 }
 
 const struct backend backend_nccl = { .name = "nccl" }; /* never usable */
@@ -81,7 +80,9 @@ int choose_backend(struct hvd *h)
 	const char *wish = h->conf.backend ? h->conf.backend : "auto";
 	struct offer mine = { .deadline = h->conf.deadline, .on_death = h->conf.on_death, .wire = h->conf.wire, .trace = h->conf.trace != NULL };
 	snprintf(mine.backend, sizeof mine.backend, "%s", wish);
-	mine.nccl = strcmp(wish, "cpu") ? nccl_usable(mine.why, mine.gpu) : 0;
+	char why[WHY_BYTES] = "";
+	mine.nccl = strcmp(wish, "cpu") ? nccl_usable(why, mine.gpu) : 0;
+	snprintf(mine.why, sizeof mine.why, "%s", why);
 	snprintf(mine.hostid, sizeof mine.hostid, "%s", getenv("NCCL_HOSTID") ? getenv("NCCL_HOSTID") : "");
 	int status;
 	struct offer *all = gathered(h, &mine, sizeof mine, &status);

@@ -36,7 +36,7 @@ struct api {
 };
 
 /* 0, or -1 with the reason. */
-int driver_bind(struct driver *cu, char why[256]);
-int nccl_bind(struct api *nc, char why[256]);
+int driver_bind(struct driver *cu, char why[WHY_BYTES]);
+int nccl_bind(struct api *nc, char why[WHY_BYTES]);
 
 #endif

@@ -3,10 +3,10 @@
 #include "runtime/nccl_api.h"
 
 void *stand_in_function(const char *name);
-int __wrap_driver_bind(struct driver *cu, char why[128]);
-int __wrap_nccl_bind(struct api *nc, char why[128]);
+int __wrap_driver_bind(struct driver *cu, char why[WHY_BYTES]);
+int __wrap_nccl_bind(struct api *nc, char why[WHY_BYTES]);
 
-int __wrap_driver_bind(struct driver *cu, char why[128])
+int __wrap_driver_bind(struct driver *cu, char why[WHY_BYTES])
 {
 	static const char *const names[] = { DRIVER_FUNCTIONS(LIBRARY_NAME) "cuEventElapsedTime" };
 	void **slot = (void *)cu;
@@ -16,7 +16,7 @@ int __wrap_driver_bind(struct driver *cu, char why[128])
 	return 0;
 }
 
-int __wrap_nccl_bind(struct api *nc, char why[128])
+int __wrap_nccl_bind(struct api *nc, char why[WHY_BYTES])
 {
 	static const char *const names[] = { NCCL_FUNCTIONS(LIBRARY_NAME) "ncclCommInitRankScalable", "ncclCommRevoke", "ncclCommShrink" };
 	void **slot = (void *)nc;

@@ -9,8 +9,8 @@
 #include "runtime/backend.h"
 #include "runtime/nccl_api.h"
 
-int __wrap_driver_bind(struct driver *cu, char why[256]);
-int __wrap_nccl_bind(struct api *nc, char why[256]);
+int __wrap_driver_bind(struct driver *cu, char why[WHY_BYTES]);
+int __wrap_nccl_bind(struct api *nc, char why[WHY_BYTES]);
 
 static struct hvd *world;         /* for the stand-in's collectives */
 static CUstream on[64];           /* the stream of each collective so far */
@@ -214,7 +214,7 @@ static CUresult bus_of_device(char *text, int size, CUdevice which)
 
 #define PUT(slot, function) ((slot) = (__typeof__(slot))(void *)(function))
 
-int __wrap_driver_bind(struct driver *cu, char why[256])
+int __wrap_driver_bind(struct driver *cu, char why[WHY_BYTES])
 {
 	(void)why;
 	void (**every)(void) = (void *)cu;
@@ -389,7 +389,7 @@ static const char *text(void)
 	return "a text";
 }
 
-int __wrap_nccl_bind(struct api *nc, char why[256])
+int __wrap_nccl_bind(struct api *nc, char why[WHY_BYTES])
 {
 	(void)why;
 	void (**every)(void) = (void *)nc;

@@ -13,7 +13,7 @@
 
 static bool gpu_here(void)
 {
-	char why[256] = "", gpu[16];
+	char why[WHY_BYTES] = "", gpu[16];
 	return nccl_usable(why, gpu);
 }
 
@@ -88,7 +88,7 @@ static void nccl_goes_as_far_as_the_driver_lets_it(void **state)
 	(void)state;
 #ifdef HAVE_NCCL
 	struct api nc;
-	char why[256];
+	char why[WHY_BYTES];
 	if (nccl_bind(&nc, why))
 		skip_because("%s", why);
 	ncclUniqueId id;
@@ -154,7 +154,7 @@ static void nccl_that_cannot_be_loaded_is_told_with_the_reason_and_the_wheels_pl
 
 static int bind_alone(void)
 {
-	char why[256] = "found";
+	char why[WHY_BYTES] = "found";
 #ifdef HAVE_NCCL
 	struct api nc;
 	nccl_bind(&nc, why);
