@@ -429,6 +429,24 @@ static void anothers_lock_file_keeps_nobody_out_unless_it_is_held(void **state)
 	}
 }
 
+/* In a directory where others write, too. */
+static void a_lock_that_is_a_link_is_not_written_through(void **state)
+{
+	(void)state;
+	const char *path = scratch_path("linked"), *lock = scratch_path("linked.partial-lock"), *file = scratch_path("thesis");
+	struct staging s;
+	struct error e = { 0 };
+	struct stat st;
+
+	scratch_write(file, "mine", 4);
+	assert_int_equal(symlink(file, lock), 0);
+	assert_int_not_equal(staging_open(&s, path, 0, &kind, NULL, &e), 0);
+	staging_discard(&s);
+	assert_non_null(strstr(e.text, "/linked.partial-lock: cannot be written: it is a link: remove it"));
+	assert_int_equal(lstat(lock, &st), 0);
+	assert_int_equal(stat(file, &st) || st.st_size != 4, 0);
+}
+
 static void what_may_not_be_read_is_not_called_somebody_elses(void **state)
 {
 	(void)state;
@@ -509,6 +527,7 @@ int main(void)
 		cmocka_unit_test(what_is_read_is_not_replaced),
 		cmocka_unit_test(what_a_name_stands_for_is_replaced),
 		cmocka_unit_test(anothers_lock_file_keeps_nobody_out_unless_it_is_held),
+		cmocka_unit_test(a_lock_that_is_a_link_is_not_written_through),
 		cmocka_unit_test(what_may_not_be_read_is_not_called_somebody_elses),
 	};
 

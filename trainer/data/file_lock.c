@@ -40,7 +40,7 @@ int file_lock(int *fd, const char *path, struct error *e)
 	do {
 		if (*fd >= 0)
 			close(*fd);
-		*fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+		*fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666); /* whoever has it writes its name there */
 		int why = *fd >= 0 ? (flock(*fd, LOCK_EX | LOCK_NB) ? errno : 0) : errno;
 		if (*fd < 0 && why == EACCES && access(path, F_OK) == 0) {
 			why = lock_of_another(fd, path);
@@ -50,7 +50,7 @@ int file_lock(int *fd, const char *path, struct error *e)
 				unlink(path); /* a killed run left it: one of our own takes its place, unless the directory keeps everybody's files */
 		}
 		if (*fd < 0)
-			return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, strerror(why));
+			return fail(e, EXIT_INTERNAL, "%s: cannot be written: %s", path, why == ELOOP ? "it is a link: remove it" : strerror(why));
 		if (why)
 			return why;
 	} while (!is_there(*fd, path)); /* its holder was just ending */
