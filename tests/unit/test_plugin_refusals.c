@@ -72,6 +72,15 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	assert_int_equal(run_step(pairs, 4, 0), 64);
 	assert_non_null(strstr(record->line, " on this node: type -m plane=4, or submit the job with --gpus-per-node=6 --ntasks-per-node=3 if all nodes have 6 GPUs, or"));
 	/* unless a node has not the CPUs for it */
+	spank_setenv(NULL, "SLURM_CPUS_PER_TASK", "2", 1);
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_null(strstr(record->line, "plane"));
+	spank_unsetenv(NULL, "SLURM_CPUS_PER_TASK");
+	/* nor of the first, where the second has more */
+	step_node = 0;
+	assert_int_equal(run_step(pairs, 4, 0), 64);
+	assert_null(strstr(record->line, "plane"));
+	step_node = 1;
 	spank_setenv(NULL, "SLURM_JOB_CPUS_PER_NODE", "5,1", 1);
 	visible = "GPU-c0de0000-0000-4000-8000-000000000000,GPU-c0de0000-0000-4000-8000-000000000001";
 	assert_int_equal(run_step("joined,hide-gpus,whole-job,socket", 4, 0), 64);
@@ -99,6 +108,23 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	step_tasks = 0;
 }
 
+/* An hwloc description that anybody could have written decides nothing: hwloc reads it in slurmstepd. */
+static void a_description_that_others_can_write_is_refused(void **state)
+{
+	char topology[1100], proc[1100];
+	(void)state;
+	snprintf(topology, sizeof topology, "%s/topology.xml", dir);
+	snprintf(proc, sizeof proc, "%s/proc", dir);
+	for (int i = 0; i < 2; i++) {
+		const char *path = i ? proc : topology;
+		assert_int_equal(chmod(path, i ? 0777 : 0666), 0);
+		assert_int_equal(run_step(words, 2, 0), 70);
+		assert_int_equal(chmod(path, i ? 0755 : 0644), 0);
+		assert_int_equal(record->lines, 1);
+		assert_non_null(strstr(record->line, " is writable by others than its owner: chmod go-w: see topology= and proc= in plugstack.conf"));
+	}
+}
+
 /* srun keeps the -n that was typed beside an --ntasks-per-node: both have to be said. */
 static void idle_gpus_come_with_what_uses_them(void **state)
 {
@@ -107,6 +133,11 @@ static void idle_gpus_come_with_what_uses_them(void **state)
 		"GPU-c0de0000-0000-4000-8000-000000000002,GPU-c0de0000-0000-4000-8000-000000000003";
 	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
 	assert_non_null(strstr(record->line, ": type -n 4, or --hvd-bind=gpus-per-task=2"));
+	assert_int_equal(run_step("hide-gpus,socket", 3, 0), 0);
+	assert_string_equal(strchr(strstr(record->line, ": type"), ' '), " type -n 4"); /* four are not three times as many */
+	/* a world has a task for each */
+	assert_int_equal(run_step(words, 2, 0), 64);
+	assert_non_null(strstr(record->line, ": 2 tasks but 4 GPUs on this node: type -n 4"));
 	step_nodes = 2;
 	step_tasks = 4;
 	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
@@ -163,6 +194,7 @@ int main(void)
 		cmocka_unit_test(words_of_another_version),
 		cmocka_unit_test(cores_of_another_machine_are_refused),
 		cmocka_unit_test(a_refusal_names_what_helps_this_step),
+		cmocka_unit_test(a_description_that_others_can_write_is_refused),
 		cmocka_unit_test(idle_gpus_come_with_what_uses_them),
 		cmocka_unit_test(a_refusal_ends_the_step_if_others_wait),
 		cmocka_unit_test(a_refusal_of_one_task_ends_the_others),

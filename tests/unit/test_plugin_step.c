@@ -215,6 +215,9 @@ static void a_list_that_is_not_from_slurm_is_no_gpu(void **state)
 	assert_non_null(strstr(record->line, "CUDA_VISIBLE_DEVICES=7?[2026-01-01] error: ?[31mdrained??, which is not from Slurm"));
 	assert_int_equal(run_step("by-site,socket", 1, 0), 0);
 	assert_int_equal(record->lines, 0);
+	visible = "0";
+	assert_int_equal(run_step("hide-gpus,none", 1, 0), 0);
+	assert_null(strstr(record->task[0].variables, "HVD_GPU="));
 	/* MPS of Slurm's sets the list alone */
 	visible = NULL;
 	spank_setenv(NULL, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50", 1);
@@ -547,6 +550,10 @@ static void unasked_a_task_keeps_all_its_gpus(void **state)
 		if (!strstr(record->task[0].variables, all))
 			fail_msg("%s:\n%s", steps[i % 2], record->task[0].variables);
 	}
+	/* and is as it would be without us, whatever the site says of other steps */
+	visible = names[0];
+	assert_int_equal(run_step("by-site,none", 1, 0), 0);
+	assert_null(strstr(record->task[0].variables, "HVD_"));
 	visible = NULL;
 }
 
