@@ -209,7 +209,7 @@ static void fill_request(spank_t spank, int tasks)
 		.policy = step.options.keep_cpus ? POLICY_NONE : (enum policy)step.options.policy,
 		.order = (enum order)step.options.order,
 		.no_smt = step.options.no_smt,
-		.share = step.options.share || step.options.keep_gpus || step.options.by_site,
+		.share = step.options.share || step.options.keep_gpus,
 		.gpus_per_task = step.options.gpus_per_task,
 		.allowed = capture_cpus(spank, step.node),
 		.job = cpus_of_item(spank, step.node, S_JOB_ALLOC_CORES),

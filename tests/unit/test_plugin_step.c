@@ -554,6 +554,8 @@ static void unasked_a_task_keeps_all_its_gpus(void **state)
 	visible = names[0];
 	assert_int_equal(run_step("by-site,none", 1, 0), 0);
 	assert_null(strstr(record->task[0].variables, "HVD_"));
+	assert_int_equal(run_step("by-site,socket,gpus-per-task=2", 2, 0), 0);
+	assert_null(strstr(record->task[0].variables, "HVD_"));
 	visible = NULL;
 }
 
