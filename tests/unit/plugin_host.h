@@ -404,14 +404,20 @@ int __wrap_sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
 	return 0;
 }
 
+/* Where Slurm has bound a task. */
+static int bound_cpu(int local)
+{
+	return spread_out ? local < tasks / 2 : local % 2 == 0;
+}
+
 int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
 int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 {
 	if (fails())
 		return -1;
 	memset(set, 0, size);
-	if (pid) /* a task's, which Slurm has bound */
-		CPU_SET_S(spread_out ? local_task < tasks / 2 : local_task % 2 == 0, size, set);
+	if (pid)
+		CPU_SET_S(bound_cpu(local_task), size, set);
 	else
 		memcpy(set, &now->cpus, size < sizeof now->cpus ? size : sizeof now->cpus);
 	return 0;
@@ -437,6 +443,7 @@ static void task(int local)
 
 	local_task = local;
 	now = &record->task[local];
+	CPU_SET(bound_cpu(local), &now->cpus);
 	if (unsets_visible)
 		spank_unsetenv(NULL, "CUDA_VISIBLE_DEVICES");
 	if (binds_gpus)

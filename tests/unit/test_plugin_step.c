@@ -262,7 +262,22 @@ static void threads_are_a_share_of_the_cores_also_where_slurm_binds_gpus(void **
 		assert_true(on_socket(t, &record->task[t].cpus));
 		assert_non_null(strstr(record->task[t].variables, "HVD_THREADS=3\n"));
 	}
+	/* so does --gpus-per-task, of which only the task's environment tells */
+	spank_setenv(NULL, "SLURMD_TRES_BIND", "gres/gpu:single:1", 1);
+	assert_int_equal(run_step("by-site,socket", 2, 0), 0);
+	assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=1\n"));
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0); /* which srun has switched off */
+	assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=GPU-"));
+	spank_setenv(NULL, "SLURMD_TRES_BIND", "gres/gpu:none", 1);
+	assert_int_equal(run_step("by-site,socket", 2, 0), 0);
+	assert_non_null(strstr(record->task[1].variables, "CUDA_VISIBLE_DEVICES=GPU-"));
+	spank_unsetenv(NULL, "SLURMD_TRES_BIND");
 	binds_gpus = false;
+	/* one to which Slurm shows none has none of the step's */
+	unsets_visible = true;
+	assert_int_equal(run_step("keep-gpus,socket", 2, 0), 0);
+	unsets_visible = false;
+	assert_null(strstr(record->task[1].variables, "HVD_GPU="));
 	/* each sees both, and all cores are for both */
 	assert_int_equal(run_step("keep-gpus,socket", 2, 0), 0);
 	for (int t = 0; t < 2; t++)
@@ -400,17 +415,20 @@ static void no_failing_call_does_harm(void **state)
 /* Where only the site wants tasks to be bound, nothing ends a step or talks to its user. */
 static void a_default_of_the_site_never_speaks(void **state)
 {
+	static const char *const steps[] = { "by-site,socket", "by-site,socket,keep-cpus", "by-site,socket,keep-gpus" };
 	(void)state;
-	assert_int_equal(run_step("by-site,socket", 2, 0), 0);
-	assert_true(record->task[1].bound);
-	for (int call = 1, calls = record->calls; call <= calls; call++) {
-		assert_int_equal(run_step("by-site,socket", 2, call), 0);
-		assert_int_equal(record->user_rc, 0);
-		for (int t = 0; t < 2; t++)
-			assert_int_equal(record->task[t].rc, 0);
-		/* before the node knows who wants the binding it may say what it cannot read */
-		if (record->lines && !strstr(record->line, "SLURM_HVD_STEP cannot be read") && !strstr(record->line, "Slurm takes no more options"))
-			fail_msg("call %d failing: %s", call, record->line);
+	for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
+		assert_int_equal(run_step(steps[s], 2, 0), 0);
+		assert_true(record->task[1].bound == (s != 1));
+		for (int call = 1, calls = record->calls; call <= calls; call++) {
+			assert_int_equal(run_step(steps[s], 2, call), 0);
+			assert_int_equal(record->user_rc, 0);
+			for (int t = 0; t < 2; t++)
+				assert_int_equal(record->task[t].rc, 0);
+			/* before the node knows who wants the binding it may say what it cannot read */
+			if (record->lines && !strstr(record->line, "SLURM_HVD_STEP cannot be read") && !strstr(record->line, "Slurm takes no more options"))
+				fail_msg("%s, call %d failing: %s", steps[s], call, record->line);
+		}
 	}
 }
 
@@ -463,6 +481,12 @@ static void cores_of_the_job_that_a_cpuset_denies_are_not_planned_with(void **st
 	assert_int_equal(run_step("by-site,whole-job,socket", 2, 0), 0);
 	assert_int_equal(record->lines, 0);
 	cpuset = ~0U;
+	/* what was tried to find that out is undone where the CPUs are the user's choice */
+	assert_int_equal(run_step("hide-gpus,whole-job,keep-cpus,socket", 2, 0), 0);
+	for (int t = 0; t < 2; t++) {
+		assert_int_equal(CPU_COUNT(&record->task[t].cpus), 1);
+		assert_true(CPU_ISSET(!t, &record->task[t].cpus));
+	}
 	*job_cores = '\0';
 	strcpy(step_cores, "0-7");
 }
