@@ -74,6 +74,31 @@ static void change_topology(const char *sed)
 	assert_int_equal(system(command), 0);
 }
 
+/* Also where each task makes its own plan, and where it can only be set late. */
+static void what_the_user_has_set_stays(void **state)
+{
+	static const char *const own[][2] = { { "OMP_NUM_THREADS", "77" }, { "NCCL_IB_HCA", "mine" }, { "UCX_NET_DEVICES", "mine:1" } };
+	static const char *const steps[] = { "joined,hide-gpus,gpu,nic=hint", "joined,hide-gpus,keep-cpus,gpu,nic=hint" };
+	(void)state;
+	for (size_t i = 0; i < 3; i++)
+		spank_setenv(NULL, own[i][0], own[i][1], 1);
+	for (size_t s = 0; s < 4; s++) {
+		shows_a_copy = s % 2;
+		assert_int_equal(run_step(steps[s / 2], 2, 0), 0);
+		for (size_t i = 0; i < 3; i++) {
+			char line[64];
+			snprintf(line, sizeof line, "\n%s=%s\n", own[i][0], own[i][1]);
+			assert_non_null(strstr(record->task[1].variables, line));
+		}
+	}
+	shows_a_copy = false;
+	for (size_t i = 0; i < 3; i++)
+		spank_unsetenv(NULL, own[i][0]);
+	/* and the order by which the numbers count that Slurm gave */
+	assert_int_equal(run_step("keep-gpus,socket,ids=index", 1, 0), 0);
+	assert_null(strstr(record->task[0].variables, "CUDA_DEVICE_ORDER"));
+}
+
 /* A card of two ports, whose cable is in the second. */
 static void ucx_is_told_the_port_with_the_link(void **state)
 {
@@ -120,6 +145,8 @@ static void a_gpu_in_use_is_named_with_its_user(void **state)
 	/* placement alone asks no driver, unless the user wants to know */
 	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
 	assert_int_equal(record->lines, 0);
+	assert_int_equal(run_step("hide-gpus,socket,verbose", 2, 0), 0);
+	assert_non_null(strstr(record->line, "GPU 0000:15:00.0 already holds memory of "));
 	driver_answers = false;
 	assert_int_equal(run_step("joined,hide-gpus,socket", 2, 0), 0);
 	assert_int_equal(record->lines, 0);
@@ -218,6 +245,7 @@ static void a_list_that_is_not_from_slurm_is_no_gpu(void **state)
 	visible = "0";
 	assert_int_equal(run_step("hide-gpus,none", 1, 0), 0);
 	assert_null(strstr(record->task[0].variables, "HVD_GPU="));
+	assert_non_null(strstr(record->task[0].variables, "HVD_THREADS=1\n")); /* of the one CPU that Slurm has bound it to */
 	/* MPS of Slurm's sets the list alone */
 	visible = NULL;
 	spank_setenv(NULL, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50", 1);
@@ -470,6 +498,11 @@ static void cores_of_the_job_that_a_cpuset_denies_are_not_planned_with(void **st
 		assert_non_null(strstr(record->task[t].variables, t ? "HVD_NUMA=1\n" : "HVD_NUMA=0\n"));
 		assert_non_null(strstr(record->task[t].variables, "HVD_THREADS=1\n"));
 	}
+	/* who typed a -c wants no other */
+	spank_setenv(NULL, "SLURM_CPUS_PER_TASK", "2", 1);
+	assert_int_equal(run_step("hide-gpus,whole-job,socket", 2, 0), 0);
+	spank_unsetenv(NULL, "SLURM_CPUS_PER_TASK");
+	assert_int_equal(record->lines, 0);
 	/* what there is may be far, and is planned all the same */
 	cpuset = 0x55;
 	assert_int_equal(run_step("hide-gpus,whole-job,socket", 2, 0), 0);
@@ -550,6 +583,7 @@ static void gpus_that_tasks_may_open_are_the_steps(void **state)
 		/* Slurm lets a step open as many as it gives it */
 		closed = "014567";
 		assert_int_equal(run_step(steps[s], 1, 0), s ? 0 : 70);
+		assert_null(strstr(record->task[0].variables, "HVD_")); /* of what was prepared for it */
 	}
 	/* a name means one GPU only */
 	visible = "GPU-c0de0000-0000-4000-8000-000000000000";
@@ -622,6 +656,7 @@ int main(void)
 	const struct CMUnitTest tests_of_steps[] = {
 		cmocka_unit_test(every_task_is_bound),
 		cmocka_unit_test(variables_do_not_depend_on_how_they_are_written),
+		cmocka_unit_test(what_the_user_has_set_stays),
 		cmocka_unit_test(ucx_is_told_the_port_with_the_link),
 		cmocka_unit_test(tasks_set_no_variable),
 		cmocka_unit_test(a_gpu_in_use_is_named_with_its_user),
