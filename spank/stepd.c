@@ -317,8 +317,9 @@ static void print_table(spank_t spank)
 
 	for (int t = 0; t < step.plan.tasks && t < step.site->verbose_max; t++)
 		slurm_spank_log("hvd: %s on %s: %s", rank_name(spank, t, rank), step.host, explain_task(step.node, step.request, &step.plan, t, line, sizeof line));
-	if (step.plan.tasks > step.site->verbose_max)
-		slurm_spank_log("hvd: %s: %d more tasks (verbose-max=%d in plugstack.conf)", step.host, step.plan.tasks - step.site->verbose_max, step.site->verbose_max);
+	const int more = step.plan.tasks - step.site->verbose_max;
+	if (more > 0)
+		slurm_spank_log("hvd: %s: %d more task%s (verbose-max=%d in plugstack.conf)", step.host, more, more == 1 ? "" : "s", step.site->verbose_max);
 }
 
 void step_warn_distance(spank_t spank, int speaker)

@@ -768,6 +768,10 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 	echo "$output"
 	[ "$(grep -c 'hvd: rank [01] on n[12]: ' <<<"$output")" -eq 1 ]
 	grep -q 'no line for further tasks (verbose-max=1 in plugstack.conf)' <<<"$output"
+	run srun -N1 -n2 --gpus=2 --hvd --hvd-bind=verbose true
+	echo "$output"
+	[ "$(grep -c 'hvd: rank 0 on n[12]: ' <<<"$output")" -eq 1 ]
+	[ "$(grep -v ' rank 0 ' <<<"$output" | sed 's/n[12]/n/')" = 'hvd: n: 1 more task (verbose-max=1 in plugstack.conf)' ]
 	echo "$stack aliases=off" >"$CLUSTER/etc/plugstack.conf"
 	run srun --gpus=1 --gpu-bind=socket true
 	[ "$status" -ne 0 ]
