@@ -85,11 +85,13 @@ refused() { # TEXT: exit 64 and exactly this line
 	printf '%s\n' 'NodeName=c1 NodeAddr=198.18.0.99 Sockets=1 CPUs=1 State=DOWN' 'PartitionName=cpu Nodes=c1 Default=YES' 'PartitionName=gpu Nodes=n1' >"$SCRATCH/parts"
 	# shellcheck disable=SC2016
 	run hvd_cluster --dir "$SCRATCH/parts.d" run --nodes 1 --conf "$SCRATCH/parts" env SLURM_MPI_TYPE=none bash -c 'srun -Q -p gpu --hvd "$0"
-		echo cpu:; SLURM_PARTITION=gpu srun -p cpu --hvd --test-only "$0"; echo none named:; srun --hvd --test-only "$0"' "$SHOW"
+		echo cpu:; SLURM_PARTITION=gpu srun -p cpu --hvd --test-only "$0"; echo none named:; srun --hvd --test-only "$0"; echo both:; srun -p cpu,gpu --hvd --test-only "$0"' "$SHOW"
 	echo "$output"
 	[ "$(grep -c '^task . of 2: gpus=none' <<<"$output")" -eq 2 ]
 	# who names no partition may have forgotten it with the GPUs
-	[ "$(grep '^hvd: \|:$' <<<"$output")" = "$told"$'\ncpu:\nnone named:\n'"$told" ]
+	# nodes of one socket and of two have no number of tasks in common
+	[ "$(grep '^hvd: \|:$' <<<"$output")" = "$told"$'\ncpu:\nnone named:\n'"$told"$'\nboth:\n'"$told
+hvd: no GPU in this step, and how many sockets its nodes have is not known: one task per node" ]
 }
 
 @test "refusals carry both numbers, the -n to type, and status 64" {
@@ -222,6 +224,9 @@ refused() { # TEXT: exit 64 and exactly this line
 		run in_cluster salloc -Q -N1 --gpus=2 env $variable=gpu:2 srun -Q --gpus=1 --hvd "$SHOW"
 		one_gpu_each 1
 	done
+	# what stands there beside GPUs stays
+	run in_cluster salloc -Q -N1 --gpus=2 env SLURM_TRES_PER_TASK=cpu=1,gres/gpu:2 srun -Q --gpus=1 --hvd bash -c 'echo "$SLURM_TRES_PER_TASK ${CUDA_VISIBLE_DEVICES%%-*}"'
+	[ "$output" = 'cpu=1 GPU' ]
 }
 
 @test "a thread percentage of the user's own MPS does not keep GPUs from being placed" {
@@ -294,6 +299,15 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(grep -c '^fits$' "$SCRATCH/fits")" -eq 2 ]
 	echo "$output"
 	[[ $(grep ^task <<<"$output") =~ ^task\ [01]$ ]]
+	# its own job by its number is no other one
+	run in_cluster salloc -Q -N1 --gres=gpu:2 --cpus-per-gpu=1 bash -c 'srun -Q --jobid="$SLURM_JOB_ID" --hvd "$0"' "$SHOW"
+	one_gpu_each 2
+}
+
+@test "GPUs that only the batch script's node shows are not counted, nor taken for none" {
+	in_cluster sbatch -Q -W -N1 --gpus=2 --cpus-per-gpu=1 -o "$SCRATCH/out" --wrap "unset SLURM_GPUS; srun -Q --hvd $SHOW" || true
+	cat "$SCRATCH/out"
+	[ "$(cat "$SCRATCH/out")" = 'hvd: how many GPUs this step has is not known here: type -n N, one task for each GPU' ]
 }
 
 @test "too few CPUs: our line, with the words to add, before Slurm's" {
@@ -334,6 +348,11 @@ refused() { # TEXT: exit 64 and exactly this line
 	refused '1 node: 3 GPUs but 2 CPUs: type -n 2'
 	run in_cluster salloc -Q -N2 -n3 --gpus-per-task=1 srun -Q -N1 -n2 --hvd "$SHOW"
 	one_gpu_each 2
+	# who overcommits has enough
+	run in_cluster salloc -Q -w n1 --gpus=2 srun -Q -O --hvd "$SHOW"
+	one_gpu_each 2
+	run in_cluster salloc -Q -w n1 --gpus=2 env SLURM_OVERCOMMIT=1 srun -Q --hvd "$SHOW"
+	one_gpu_each 2
 	# three tasks, two CPUs on one node and one on the other
 	run in_cluster salloc -Q -N2 -n3 --gpus-per-task=1 srun -Q --hvd "$SHOW"
 	one_gpu_each 3
@@ -365,6 +384,8 @@ refused() { # TEXT: exit 64 and exactly this line
 	[ "$(grep -c ': type -n 4 --ntasks-per-node=2 if all nodes have 2 GPUs, or --hvd-bind=gpus-per-task=2$' <<<"$output")" -eq 2 ]
 	run srun -N2 -n4 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=socket "$SHOW"
 	one_gpu_each 4
+	run in_cluster env SLURM_OVERLAP=1 srun -Q -n1 --gpus=1 --gpu-bind=socket true
+	[ "$output" = 'hvd: --overlap: other steps of this job may be using the same GPUs' ]
 }
 
 @test "a GPU that the user's own binding gives to no task is named, once" {
@@ -416,6 +437,23 @@ refused() { # TEXT: exit 64 and exactly this line
 	# a word of ours that Slurm 22.05 would take for none
 	run srun -n1 --gpus=1 --gpu-bind=verbose,numa "$SHOW"
 	refused '--gpu-bind=numa: no word of Slurm'"'s: type --hvd-bind=numa"
+}
+
+@test "CPUs are the user's choice with --cpu-bind or SLURM_CPU_BIND, but not where these only print, nor by what Slurm leaves in a task" {
+	local words
+	chosen() { sed -n 's/^hvd: rank 0 on .* threads*: //p' <<<"$output"; }
+	for words in --cpu-bind=v --cpu-bind=verbose --cpu-bind=quiet -Q; do
+		run srun -n1 --gpus=1 $words --hvd-bind=verbose true
+		echo "$output"
+		[ "$words: $(chosen)" = "$words: the GPU's socket" ]
+	done
+	run in_cluster srun -Q -n1 --gpus=1 srun -Q --overlap -n1 --gpus=1 --hvd-bind=verbose true
+	[ "$(chosen)" = "the GPU's socket" ]
+	for words in map_cpu:0 verbose,map_cpu:0; do
+		run in_cluster env SLURM_CPU_BIND=$words srun -Q -n1 --gpus=1 --hvd-bind=verbose true
+		echo "$output"
+		[ "$words: $(chosen)" = "$words: CPUs as the user set them" ]
+	done
 }
 
 @test "--accel-bind=g binds GPUs, too: they stay, and CPUs follow them" {
@@ -545,6 +583,9 @@ refused() { # TEXT: exit 64 and exactly this line
 	in_cluster srun -Q -n1 --gpus=1 --hvd --hvd-bind=nic=hint sbatch -Q -o "$SCRATCH/out" --wrap 'env; echo end'
 	wait_for 20 grep -qsx end "$SCRATCH/out"
 	! grep -E "$ours" "$SCRATCH/out" || false
+	# what the task has set otherwise stays
+	run in_cluster srun -Q -n1 --gpus=1 --hvd --hvd-bind=nic=hint env OMP_NUM_THREADS=7 NCCL_IB_HCA==other UCX_NET_DEVICES=other:1 srun -Q --overlap -n1 env
+	[ "$(grep -cE '^(OMP_NUM_THREADS=7|NCCL_IB_HCA==other|UCX_NET_DEVICES=other:1)$' <<<"$output")" -eq 3 ]
 	# the user's own
 	in_cluster env HVD_THREADS=3 sbatch -Q -W -o "$SCRATCH/out" --wrap 'env; srun -Q env'
 	[ "$(grep -c '^HVD_THREADS=3$' "$SCRATCH/out")" -eq 2 ]
@@ -697,6 +738,12 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 	[ "$status" -eq 0 ]
 	[ "$(grep -c 'of 3: gpus=GPU-.*args=a --gpu-bind=socket$' <<<"$output")" -eq 2 ]
 	[ "$(grep -c 'of 3: gpus=GPU-.*args=b --gpu-bind=socket$' <<<"$output")" -eq 1 ]
+	# one that fails ends the others, unless they are to go on
+	local words
+	for words in --hvd --hvd=on_death=continue; do
+		run srun -N1 -n1 --gpus=1 $words printenv SLURM_KILL_BAD_EXIT : -N1 -n1 --gpus=1 printenv SLURM_KILL_BAD_EXIT
+		[ "$words: $(xargs <<<"$output")" = "$words: $([ $words = --hvd ] && echo 1 1 || echo 0 0)" ]
+	done
 	run srun -N1 --gpus=1 --hvd-bind=socket "$SHOW" : -N1 --gpus=1 --hvd-bind=numa "$SHOW"
 	refused '--hvd-bind differs between the components of one command: start them as separate steps'
 	run srun -N1 --gpus=2 --hvd "$SHOW" : -N1 -n1 --gpus-per-task=1 "$SHOW"
@@ -741,7 +788,7 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 
 @test "plugstack.conf: defaults of the site, aliases off, never" {
 	need_pmix
-	local stack
+	local stack words
 	stack=$(cat "$CLUSTER/etc/plugstack.conf")
 	echo "$stack hvd-bind=ids=index hvd=deadline=61" >"$CLUSTER/etc/plugstack.conf"
 	run srun --gpus=2 --hvd bash -c 'echo "$CUDA_VISIBLE_DEVICES $HVD_DEADLINE"'
@@ -789,13 +836,18 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 	# and one without a GPU is none of ours
 	run srun -n2 bash -c 'echo "${HVD_POLICY-none} ${HVD_CPUS-none} ${OMP_NUM_THREADS-none} ${SLURM_HVD_STEP-none}"'
 	[ "$output" = $'none none none none\nnone none none none' ]
+	# nor whoever says off
+	run srun -n2 --gpus=2 --hvd=off "$SHOW"
+	[ "$(grep -c '^task . of 2: gpus=0,1 mpi=none policy=none args=$' <<<"$output")" -eq 2 ]
 	# what a daemon of mpirun's has all ranks of its node would have
-	cp "$SHOW" "$SCRATCH/orted"
 	run srun --gpus=1 "$SHOW"
 	one_gpu_each 1
-	run srun --gpus=1 "$SCRATCH/orted"
+	for words in orted prted hydra_pmi_proxy hydra_bstrap_proxy pmi_proxy; do
+		cp "$SHOW" "$SCRATCH/$words"
+		run srun --gpus=1 "$SCRATCH/$words"
+		[ "$words: $output" = "$words: task 0 of 1: gpus=0 mpi=none policy=none args=" ]
+	done
 	echo "$stack" >"$CLUSTER/etc/plugstack.conf"
-	[ "$output" = 'task 0 of 1: gpus=0 mpi=none policy=none args=' ]
 	# in a job with --hvd, too, where the number of these tasks would be refused
 	run in_cluster salloc -Q --hvd --gpus=2 -n2 srun -Q -n1 "$SCRATCH/orted"
 	[ "$output" = 'task 0 of 1: gpus=0,1 mpi=none policy=none args=' ]

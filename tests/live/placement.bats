@@ -281,8 +281,12 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	run in_cluster srun -Q --gpus=2 --hvd bash -c 'echo "task $(cut -d" " -f2,3 /proc/self/numa_maps | sort -u | head -n 1)"'
 	echo "$output"
 	[[ $(tasks | sort -u) =~ ^task\ prefer(\ \(many\))?:0 ]]
-	run in_cluster srun -Q --gpus=2 --hvd --mem-bind=none bash -c 'echo "task $(cut -d" " -f2 /proc/self/numa_maps | sort -u | head -n 1)"'
-	[ "$(tasks | sort -u)" = 'task default' ]
+	local words
+	for words in "srun --mem-bind=none" "env SLURM_MEM_BIND=none srun"; do
+		# shellcheck disable=SC2086
+		run in_cluster $words -Q --gpus=2 --hvd bash -c 'echo "task $(cut -d" " -f2 /proc/self/numa_maps | sort -u | head -n 1)"'
+		[ "$words: $(tasks | sort -u)" = "$words: task default" ]
+	done
 }
 
 @test "job arrays and overlapping steps" {

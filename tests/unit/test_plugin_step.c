@@ -246,6 +246,8 @@ static void a_list_that_is_not_from_slurm_is_no_gpu(void **state)
 	assert_int_equal(run_step("hide-gpus,none", 1, 0), 0);
 	assert_null(strstr(record->task[0].variables, "HVD_GPU="));
 	assert_non_null(strstr(record->task[0].variables, "HVD_THREADS=1\n")); /* of the one CPU that Slurm has bound it to */
+	assert_int_equal(run_step("joined,hide-gpus,none", 1, 0), 0);
+	assert_non_null(strstr(record->task[0].variables, "HVD_THREADS=1\n"));
 	/* MPS of Slurm's sets the list alone */
 	visible = NULL;
 	spank_setenv(NULL, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50", 1);
