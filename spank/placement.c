@@ -136,8 +136,8 @@ static struct cpuset cpus_near(const struct node *node, const struct request *r,
 	return r->allowed;
 }
 
-/* Without GPUs the step's cores are cut into one piece per task; the task gets the packages (or NUMA nodes) that are
- * mostly its own, or else the one that most of its piece lies in. */
+/* Without GPUs the step's cores are cut into one piece per task; the task gets the packages (or NUMA nodes) of which its
+ * piece has at least half, so that none is left to nobody, or else the one that most of its piece lies in. */
 static struct cpuset cpus_without_gpu(const struct node *node, const struct request *r, int task)
 {
 	bool socket = r->policy == POLICY_SOCKET;
@@ -150,7 +150,7 @@ static struct cpuset cpus_without_gpu(const struct node *node, const struct requ
 		struct cpuset domain = cpuset_and(socket ? &node->package[d].cpus : &node->numa[d].cpus, &r->allowed);
 		struct cpuset common = cpuset_and(&domain, &piece);
 		int part = cpuset_count(&common);
-		if (r->order == ORDER_INTERLEAVE ? d == task % domains : 2 * part > cpuset_count(&domain))
+		if (r->order == ORDER_INTERLEAVE ? d == task % domains : 2 * part >= cpuset_count(&domain))
 			mine = cpuset_or(&mine, &domain);
 		if (part > best_part) {
 			best = d;

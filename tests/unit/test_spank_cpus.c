@@ -39,6 +39,25 @@ static void without_gpus_a_task_gets_the_domain_of_its_piece_and_a_nic_there(voi
 	plan_free(&plan);
 }
 
+/* Also where two tasks have half of a domain each, as four on six NUMA nodes. */
+static void without_gpus_no_core_is_left_to_nobody(void **state)
+{
+	(void)state;
+	for (int numas = 1; numas <= 3; numas++)
+		for (int cores = 1; cores <= 4; cores++)
+			for (int tasks = 1; tasks <= 14; tasks++)
+				for (int socket = 0; socket < 2; socket++) {
+					struct cpuset all = { 0 };
+					make_machine(2 + numas % 2, numas, cores, 1 + cores % 2, NULL, 0, false);
+					struct plan plan = placed(tasks, socket ? POLICY_SOCKET : POLICY_NUMA);
+					for (int t = 0; t < tasks; t++)
+						all = cpuset_or(&all, &plan.task[t].cpus);
+					plan_free(&plan);
+					if (!cpuset_equal(&all, &node->allowed))
+						fail_msg("%d tasks on %d packages of %d NUMA nodes of %d cores", tasks, node->packages, numas, cores);
+				}
+}
+
 static void where_the_job_has_no_core_beside_the_gpu_the_next_level_is_taken(void **state)
 {
 	static const int where[] = { 0 };
@@ -88,6 +107,20 @@ static void cpus_that_the_user_bound_stay_as_they_are(void **state)
 		}
 		plan_free(&plan);
 	}
+}
+
+static void a_task_with_gpus_on_two_packages_has_the_cpus_of_both(void **state)
+{
+	static const int where[] = { 0, 1, 2 };
+	struct plan plan;
+	(void)state;
+	make_machine(3, 1, 2, 1, where, 3, false);
+	ask_for(1, POLICY_SOCKET, ORDER_SPREAD);
+	request->gpus_per_task = 2;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	struct cpuset both = cpuset_or(&node->package[0].cpus, &node->package[1].cpus);
+	assert_true(cpuset_equal(&plan.task[0].cpus, &both));
+	plan_free(&plan);
 }
 
 static void groups_are_dealt_out_of_free_gpus_within_packages(void **state)
@@ -145,9 +178,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_gpus_a_task_gets_the_domain_of_its_piece_and_a_nic_there),
+		cmocka_unit_test(without_gpus_no_core_is_left_to_nobody),
 		cmocka_unit_test(where_the_job_has_no_core_beside_the_gpu_the_next_level_is_taken),
 		cmocka_unit_test(an_unbound_task_is_as_far_as_the_cores_of_the_job),
 		cmocka_unit_test(cpus_that_the_user_bound_stay_as_they_are),
+		cmocka_unit_test(a_task_with_gpus_on_two_packages_has_the_cpus_of_both),
 		cmocka_unit_test(groups_are_dealt_out_of_free_gpus_within_packages),
 		cmocka_unit_test(tasks_go_by_the_bus_whatever_order_slurm_names_gpus_in),
 		cmocka_unit_test(near_is_the_whole_numa_node),
