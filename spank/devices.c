@@ -123,24 +123,21 @@ static int from_names(const struct node *node, struct step_devices *out, char *e
 	return 0;
 }
 
-/* Whether the numbers, of which gpu[] is bus order's reading, mean the same GPUs by device file. As many as the node shows are all of
- * Slurm's only where none is missing, which a gap in the device files' numbers would tell, and none counts as several. */
+/* Whether the numbers, of which gpu[] is bus order's reading, mean the same GPUs by device file. No instance has a number of its own there. */
 static bool same_either_way(const struct node *node, const struct step_devices *d)
 {
-	bool same = true, all = d->count == node->gpus;
+	bool same = true;
 
-	for (int g = 0; g < node->gpus; g++) {
-		all &= node->gpu[g].minor < node->gpus;
+	for (int g = 0; g < node->gpus; g++)
 		if (node->gpu[g].divided)
 			return false;
-	}
 	for (int i = 0; i < d->count; i++) {
 		bool found = false;
 		for (int k = 0; k < d->count; k++)
 			found |= node->gpu[d->gpu[k]].minor == small_number(d->token[i]);
 		same &= found;
 	}
-	return same || all;
+	return same;
 }
 
 static int from_numbers(const struct node *node, enum numbers numbers, bool relative, bool want_index, struct step_devices *out, char *error, size_t size)
