@@ -104,6 +104,7 @@ static void numbers_behind_a_divided_gpu_are_in_doubt(void **state)
 	machine(0, 1, 2, 3, true);
 	node->gpu[1].divided = true;
 	translates("0", "0", false, "0", "GPU-0aaaaaaa-0000-0000-0000-000000000000");
+	refuses("1", "0", "Slurm may mean another one by GPU 1, since GPUs before it are divided into instances: divide all of this node's, or none");
 	refuses("2", "0", "Slurm may mean another one by GPU 2, since GPUs before it are divided into instances: divide all of this node's, or none");
 	/* with seven instances before it, the third GPU is the ninth */
 	refuses("8", "0", "Slurm may mean another one by GPU 8, since GPUs before it are divided into instances: divide all of this node's, or none");
@@ -165,6 +166,9 @@ static void doubts_are_told(void **state)
 	/* the site says which */
 	numbers = NUMBERS_BUS;
 	translates("0,1", "0,1", false, "0,1", "GPU-0aaaaaaa-0000-0000-0000-000000000000,GPU-0aaaaaaa-0000-0000-0000-000000000001");
+	node->gpu[0].divided = true; /* that of Slurm's first number, and nobody knows how many more */
+	refuses("1", "1", "Slurm may mean another one by GPU 1, since GPUs before it are divided into instances: divide all of this node's, or none");
+	machine(1, 0, 2, 3, true);
 	numbers = NUMBERS_MINOR;
 	translates("0", "0", false, "1", "GPU-0aaaaaaa-0000-0000-0000-000000000001");
 	translates("1", "0", true, "0", "0");

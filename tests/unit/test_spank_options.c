@@ -172,6 +172,7 @@ static void arguments_of_plugstack_conf(void **state)
 	assert_int_equal(site.numbers, NUMBERS_MINOR);
 
 	assert_int_equal(site_parse(&site, 0, NULL, error, sizeof error), 0);
+	assert_int_equal(site.verbose_max, 64);
 	assert_int_equal(site.enable, ENABLE_OPTION);
 	assert_int_equal(site.aliases, 1);
 

@@ -385,6 +385,26 @@ static void the_policy_none_deals_gpus_by_the_cpus_that_tasks_have(void **state)
 			}
 			plan_free(&plan);
 		}
+	/* with CPUs of the plan's own, what Slurm had bound is nothing to go by */
+	ask_for(4, POLICY_SOCKET, ORDER_SPREAD);
+	for (int t = 0; t < 4; t++)
+		found[t] = node->package[t % 2].cpus;
+	request->found = found;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	for (int t = 0; t < 4; t++)
+		assert_int_equal(plan.task[t].device[0], t);
+	plan_free(&plan);
+	/* threads are for the cores that a task is left with */
+	ask_for(2, POLICY_NONE, ORDER_SPREAD);
+	found[0] = node->package[0].cpus;
+	found[1] = (struct cpuset){ 0 };
+	cpuset_add(&found[1], cpuset_next(&node->package[1].cpus, 0));
+	request->found = found;
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	struct cpuset cores = cores_of(node, &found[0]);
+	assert_int_equal(plan.task[0].threads, cpuset_count(&cores) - 1);
+	assert_int_equal(plan.task[1].threads, 1);
+	plan_free(&plan);
 	/* a task alone */
 	ask_for(1, POLICY_NONE, ORDER_SPREAD);
 	found[0] = node->package[1].cpus;
