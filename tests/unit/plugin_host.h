@@ -50,6 +50,7 @@ static char step_cores[16] = "0-7";    /* as Slurm counts them */
 static char job_cores[16];              /* the job's; empty: the same */
 static const char *step_cpus;          /* what slurmstepd makes of its cores; NULL: it has no such function */
 static const char *visible;            /* CUDA_VISIBLE_DEVICES as Slurm sets it; NULL: the numbers of the first GPUs */
+static char *site_word;                 /* one more of plugstack.conf's */
 static bool without_gres;               /* a node without gres/gpu: that variable is not Slurm's */
 static unsigned cpuset = ~0U;           /* CPUs that a cpuset leaves the tasks, a bit each */
 static bool armed;                     /* calls are the plugin's, not this program's */
@@ -463,7 +464,7 @@ static void task(int local)
 
 static void start(const char *wishes)
 {
-	char topology[1100], proc[1100], *argv[] = { topology, proc }, gpus[] = "0,1,2,3,4,5,6,7";
+	char topology[1100], proc[1100], *argv[] = { topology, proc, site_word }, gpus[] = "0,1,2,3,4,5,6,7";
 
 	gpus[2 * tasks - 1] = '\0';
 	snprintf(topology, sizeof topology, "topology=%s/topology.xml", dir);
@@ -474,8 +475,8 @@ static void start(const char *wishes)
 		spank_setenv(NULL, "SLURM_STEP_GPUS", gpus, 1);
 	spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", visible ? visible : gpus, 1);
 	armed = true;
-	record->init_rc = slurm_spank_init((spank_t)environment, 2, argv);
-	record->user_rc = slurm_spank_user_init((spank_t)environment, 2, argv);
+	record->init_rc = slurm_spank_init((spank_t)environment, 2 + (site_word != NULL), argv);
+	record->user_rc = slurm_spank_user_init((spank_t)environment, 2 + (site_word != NULL), argv);
 	armed = false;
 }
 

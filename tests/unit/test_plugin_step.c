@@ -640,7 +640,7 @@ static void numbers_of_a_task_count_among_what_it_may_open(void **state)
 	closed = "";
 }
 
-/* A step without our words, a batch script, and an interactive shell are left alone. */
+/* A step without our words, a batch script, and an interactive shell are left alone, and all on a node that says never. */
 static void other_steps_are_left_alone(void **state)
 {
 	(void)state;
@@ -649,6 +649,11 @@ static void other_steps_are_left_alone(void **state)
 	step_id = SLURM_BATCH_SCRIPT;
 	assert_int_equal(run_step(words, 2, 0), 0);
 	step_id = 0;
+	assert_false(record->task[0].bound);
+	assert_int_equal(record->loads, 0);
+	site_word = "enable=never";
+	assert_int_equal(run_step(words, 2, 0), 0);
+	site_word = NULL;
 	assert_false(record->task[0].bound);
 	assert_int_equal(record->loads, 0);
 }

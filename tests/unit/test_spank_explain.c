@@ -23,7 +23,7 @@ static void bandwidths_are_those_of_the_whole_name(void **state)
 	assert_int_equal(model_bandwidth(""), 0);
 }
 
-static void two_models(const char *first, const char *second)
+static void two_models(const char *first, const char *second, int tasks)
 {
 	static const int where[] = { 0, 0, 1 };
 	struct plan plan;
@@ -32,7 +32,7 @@ static void two_models(const char *first, const char *second)
 	snprintf(node->gpu[0].model, sizeof node->gpu[0].model, "%s", first);
 	snprintf(node->gpu[1].model, sizeof node->gpu[1].model, "%s", first);
 	snprintf(node->gpu[2].model, sizeof node->gpu[2].model, "%s", second);
-	ask_for(3, POLICY_SOCKET, ORDER_SPREAD);
+	ask_for(tasks, POLICY_SOCKET, ORDER_PACK);
 	assert_int_equal(place_tasks(node, request, &plan), 0);
 	explain_mixture(node, request, &plan, line, sizeof line);
 	plan_free(&plan);
@@ -41,15 +41,17 @@ static void two_models(const char *first, const char *second)
 static void the_slower_of_different_gpus_is_named(void **state)
 {
 	(void)state;
-	two_models("NVIDIA A100-SXM4-80GB", "Tesla T4");
+	two_models("NVIDIA A100-SXM4-80GB", "Tesla T4", 3);
 	assert_string_equal(line, "the slower GPU here is 0000:03:00.0, a Tesla T4 with 320 GB/s of memory bandwidth (NVIDIA A100-SXM4-80GB: 2039): in each step all ranks wait for it");
-	two_models("Tesla T4", "NVIDIA A100-SXM4-80GB");
+	two_models("Tesla T4", "NVIDIA A100-SXM4-80GB", 3);
 	assert_non_null(strstr(line, "the slower GPU here is 0000:01:00.0, a Tesla T4 "));
-	two_models("NVIDIA A100-SXM4-80GB", "NVIDIA Next");
+	two_models("NVIDIA A100-SXM4-80GB", "NVIDIA Next", 3);
 	assert_non_null(strstr(line, "this step has different GPUs"));
-	two_models("Tesla T4", "Tesla T4");
+	two_models("Tesla T4", "Tesla T4", 3);
 	assert_string_equal(line, "");
-	two_models("", "Tesla T4");
+	two_models("", "Tesla T4", 3);
+	assert_string_equal(line, "");
+	two_models("NVIDIA A100-SXM4-80GB", "Tesla T4", 2); /* which no task uses */
 	assert_string_equal(line, "");
 }
 
