@@ -282,6 +282,18 @@ part_ways() {
 	[ -e "$WORK/best/best.safetensors" ]
 }
 
+@test "weights that one rank cannot write end all ranks with its line" {
+	local every
+	for every in "--eval-every 4" "--checkpoint-every 4"; do # the best weights, a checkpoint
+		# shellcheck disable=SC2086 # an option and its value
+		TEST_FULL=1 train tests/wrap_checkpoint_write full "-N2 -n2" --steps 5 --batch 8 --eval-every 100 --checkpoint-every 100 $every || true
+		rm -rf "$WORK/full"
+		[ "$(cat "$WORK/full.status")" = 70 ]
+		[ "$(grep -c "rank 0 on n1: .*safetensors.*: no space" "$WORK/full.err")" = 1 ]
+		run ! grep lost "$WORK/full.err"
+	done
+}
+
 @test "a loss that is not a number on several ranks is said once" {
 	train chexnet nan "-N2 -n2" --batch 8 --optimizer sgd --learning-rate 100 --weight-decay 1 --warmup-epochs 0 --epochs 5 || true
 	[ "$(cat "$WORK/nan.status")" = 70 ]
