@@ -151,12 +151,10 @@ static int exchange_cards(struct mesh *m, char *why)
 
 static int prepare(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, char *why)
 {
-	*m = (struct mesh){ .rank = boot->rank, .size = boot->size, .deadline = conf->deadline, .wake = -1, .alarm = -1, .lost = -1,
-			    .links.listener = { -1, -1, -1 } };
-	m->still = now() - lived();
-	m->awoke = -m->deadline;
+	*m = (struct mesh){ .rank = boot->rank, .size = boot->size, .me = boot->rank, .members = boot->size, .deadline = conf->deadline, .wake = -1, .alarm = -1,
+			    .still = now() - lived(), .awoke = -conf->deadline, .lost = -1,
+			    .links = { .rank = boot->rank, .listener = { -1, -1, -1 }, .alarm = -1, .lock = &m->lock } };
 	pthread_mutex_init(&m->lock, NULL);
-	m->links.lock = &m->lock;
 	condition_init(&m->changed);
 	mesh_doing(m, DOING_START, 0);
 	m->peer = calloc((size_t)m->size, sizeof *m->peer);
@@ -169,8 +167,6 @@ static int prepare(struct mesh *m, struct boot *boot, const struct hvd_conf *con
 	m->alarm = m->peer ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
 	if (!m->peer || !m->cards || !m->member || !m->polled || m->wake < 0 || m->alarm < 0)
 		return refuse(why, HVD_ESYS, "no memory or descriptors for %d ranks", m->size);
-	m->members = m->size;
-	m->me = m->rank;
 	for (int i = 0; i < m->size; i++) {
 		m->peer[i].member = true;
 		m->member[i] = i;
@@ -208,7 +204,7 @@ int mesh_open(struct mesh *m, struct boot *boot, const struct hvd_conf *conf, ch
 	if (!status) {
 		forks_let_go(m);
 		pthread_mutex_lock(&m->lock);
-		status = links_listen(l, m->rank, boot->host, conf->interface, boot->nodes > 1, why);
+		status = links_listen(l, boot->host, conf->interface, boot->nodes > 1, why);
 		pthread_mutex_unlock(&m->lock);
 	}
 	if (!status)

@@ -108,9 +108,8 @@ static int listen_unix(struct links *l)
 	return listen_at(&a, unix_address(l->card.unix_name, &a), SOCK_STREAM | SOCK_NONBLOCK);
 }
 
-int links_listen(struct links *l, int rank, const char *host, const char *interface, bool tcp, char *why)
+int links_listen(struct links *l, const char *host, const char *interface, bool tcp, char *why)
 {
-	*l = (struct links){ .rank = rank, .listener = { -1, -1, -1 }, .alarm = -1, .lock = l->lock };
 	memcpy(l->card.magic, CARD_MAGIC, sizeof l->card.magic);
 	snprintf(l->card.version, sizeof l->card.version, "%s", HVD_VERSION);
 	snprintf(l->card.host, sizeof l->card.host, "%s", host);

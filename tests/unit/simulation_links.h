@@ -202,16 +202,16 @@ int __wrap_fcntl(int fd, int command, ...)
 
 /* ---- forming links ---------------------------------------------------------------------------------- */
 
-int links_listen(struct links *l, int rank, const char *host, const char *interface, bool tcp, char *why)
+int links_listen(struct links *l, const char *host, const char *interface, bool tcp, char *why)
 {
 	(void)interface;
 	(void)tcp;
 	(void)why;
-	*l = (struct links){ .rank = rank, .listener = { 0, -1, -1 } };
+	l->listener[0] = 0;
 	memcpy(l->card.magic, CARD_MAGIC, sizeof l->card.magic);
 	snprintf(l->card.host, sizeof l->card.host, "%s", host);
-	snprintf(l->card.unix_name, sizeof l->card.unix_name, "%d", rank);
-	processes[rank].listens = true;
+	snprintf(l->card.unix_name, sizeof l->card.unix_name, "%d", l->rank);
+	processes[l->rank].listens = true;
 	return 0;
 }
 

@@ -47,10 +47,10 @@ static const char *listens_on(const struct interface *of, const char *chosen)
 {
 	static char text[WHY_BYTES];
 	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	struct links l = { .lock = &lock };
+	struct links l = { .listener = { -1, -1, -1 }, .alarm = -1, .lock = &lock };
 
 	machine = of;
-	if (links_listen(&l, 0, "n1", chosen, true, text) == 0) {
+	if (links_listen(&l, "n1", chosen, true, text) == 0) {
 		inet_ntop(AF_INET, &l.card.v4.sin_addr, text, sizeof text);
 		links_close(&l);
 	}
