@@ -27,9 +27,11 @@ losses() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([0-9.]*\).*/
 	need_address_limit
 	(
 		ulimit -v 1500000
-		run --separate-stderr -64 "$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/data" --output "$SCRATCH/huge" --batch 4096 --image-size 32 --growth 64
+		run --separate-stderr -64 "$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/data" --output "$SCRATCH/huge" --batch 4095 --image-size 32 --growth 64
 		echo "$stderr"
-		[[ $stderr =~ --batch=4096\ needs\ ([0-9]+)\ MiB\ and\ there\ are\ ([0-9]+)\ MiB.*([0-9]+)\ fit ]]
+		[[ $stderr =~ --batch=4095\ needs\ ([0-9]+)\ MiB\ and\ there\ are\ ([0-9]+)\ MiB.*\ ([0-9]+)\ fit\;\ --accumulate=([0-9]+)\  ]]
+		[ $((BASH_REMATCH[3] * BASH_REMATCH[4])) -ge 4095 ] # the next smaller number would not do
+		[ $((BASH_REMATCH[3] * (BASH_REMATCH[4] - 1))) -lt 4095 ]
 		[ "${BASH_REMATCH[1]}" -gt "${BASH_REMATCH[2]}" ]
 		[ "${BASH_REMATCH[2]}" -lt 1500 ]
 		run --separate-stderr -64 "$BUILD/chexnet" bench --model densenet --growth 64 --blocks 2,2 --batch 4096 --image-size 32 --threads 1
