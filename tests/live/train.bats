@@ -184,7 +184,7 @@ survive() {
 	kill -9 "$(pid_of_rank "$1" "$name")"
 	wait $srun || true
 	[ "$(cat "$WORK/$name.status")" = 137 ] # that of the killed task, no other
-	grep -E "^3 ranks go on at step [0-9]+, position [0-9]+, global batch 24" "$WORK/$name.out"
+	grep -E "^3 ranks go on at step [0-9]+, position [0-9]+, global batch 24, learning rate up to 0.001$" "$WORK/$name.out"
 	grep -E "lost rank $1 on n$(($1 / 2 + 1))" "$WORK/$name.out"
 	grep -q '^mean of [0-9]* of 14 ' "$WORK/$name.out"
 	[ -e "$WORK/$name/model.safetensors" ]
