@@ -130,6 +130,19 @@ nothing_left() {
 	[[ $output == *"libpmix.so.2 has no PMIx_Init; libhvd was built with OpenPMIx"* ]]
 }
 
+@test "nodes with different versions of libhvd: an error that says so, from each node that rank 0 is not on" {
+	mkdir -p "$SCRATCH/short"
+	"${CC:-gcc}" -O1 -shared -fPIC -o "$SCRATCH/short/libpmix.so.2" "$BATS_TEST_DIRNAME/pmix_short.c"
+	TEST_PMIX=$(PATH=$PATH:/sbin ldconfig -p | sed -n 's/.*libpmix\.so\.2 .*=> //p' | head -n 1)
+	[ -n "$TEST_PMIX" ] || skip "libpmix.so.2 is in a directory of its own"
+	export TEST_PMIX
+	# shellcheck disable=SC2016
+	HVD_DEADLINE=3 run step -N2 -n3 --kill-on-bad-exit=0 bash -c '[ "$SLURM_PROCID" != 0 ] || export LD_LIBRARY_PATH=$1; exec "$0"' "$EXAMPLES/mean" "$SCRATCH/short"
+	echo "$output"
+	[ "$status" -eq 70 ]
+	grep -q "rank 0 runs another version of libhvd than rank 2 on n2 ([0-9.]*): install one version on all nodes" <<<"$output"
+}
+
 @test "one rank a node talks PMIx; the others do without its library" {
 	mkdir -p "$SCRATCH/lib"
 	cp "$(gcc -print-file-name=libm.so.6)" "$SCRATCH/lib/libpmix.so.2" # no rank can use this one
