@@ -294,6 +294,14 @@ part_ways() {
 	done
 }
 
+@test "a rank whose engine fails in the middle of a step says so, and the others whom they lost" {
+	train tests/wrap_engine_loss engine "-N2 -n2 --kill-on-bad-exit=0" --steps 10 --batch 8 || true
+	cat "$WORK/engine.err"
+	[ "$(cat "$WORK/engine.status")" = 70 ]
+	grep "^chexnet train: rank 1 on n2: the engine failed without a reason$" "$WORK/engine.err"
+	grep "^chexnet train: hvd: rank 0 on n1 lost rank 1 on n2: " "$WORK/engine.err"
+}
+
 @test "a loss that is not a number on several ranks is said once" {
 	train chexnet nan "-N2 -n2" --batch 8 --optimizer sgd --learning-rate 100 --weight-decay 1 --warmup-epochs 0 --epochs 5 || true
 	[ "$(cat "$WORK/nan.status")" = 70 ]
