@@ -130,6 +130,16 @@ nothing_left() {
 	[[ $output == *"libpmix.so.2 has no PMIx_Init; libhvd was built with OpenPMIx"* ]]
 }
 
+@test "where PMIx alone says who there is, as under another launcher, the world is the same" {
+	# shellcheck disable=SC2016
+	run step -N2 -n4 --ntasks-per-node=2 bash -c 'unset "${!SLURM@}"; exec "$0"' "$EXAMPLES/mean"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c 'of 4, .*mean 1.500' <<<"$output")" -eq 4 ]
+	grep -q 'rank 0 of 4, number 0 of 2 on node n1 (0 of 2)' <<<"$output"
+	grep -q 'rank 3 of 4, number 1 of 2 on node n2 (1 of 2)' <<<"$output"
+}
+
 @test "nodes with different versions of libhvd: an error that says so, from each node that rank 0 is not on" {
 	mkdir -p "$SCRATCH/short"
 	"${CC:-gcc}" -O1 -shared -fPIC -o "$SCRATCH/short/libpmix.so.2" "$BATS_TEST_DIRNAME/pmix_short.c"
