@@ -62,6 +62,33 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	! grep -q $'\033' <<<"$output" || false
 }
 
+@test "each option decides what it says" {
+	"$TOP/contrib/cluster/make_inventory" cores=2 threads=2 gpus=4 gpu_order=interleave numa=package minors=3,2,1,0 "$SCRATCH/smt" >/dev/null
+	"$TOP/contrib/cluster/make_inventory" sockets=3 gpus=0 "$SCRATCH/bare" >/dev/null
+	plan() { # DIRECTORY [OPTION…]: "GPU CPUs" for each task
+		"$BUILD/hvd-map" --topology "$SCRATCH/$1/topology.xml" "${@:2}" --json 2>"$SCRATCH/warnings" |
+			python3 -c 'import json, sys; print(*(",".join(g[5:7] for g in t["gpus"]) + " " + t["cpus"] for t in json.load(sys.stdin)), sep="; ")'
+	}
+	[ "$(plan smt)" = '15 0-1,4-5; 1b 2-3,6-7; 21 0-1,4-5; 27 2-3,6-7' ]
+	[ "$(plan smt --policy pack)" = '15 0-1,4-5; 21 0-1,4-5; 1b 2-3,6-7; 27 2-3,6-7' ]
+	[ "$(plan smt --policy smt=off --tasks 2)" = '15 0-1; 1b 2-3' ]
+	[ "$(plan smt --policy gpus-per-task=2)" = '15,21 0-1,4-5; 1b,27 2-3,6-7' ]
+	[ "$(plan smt --policy share --tasks 5 | grep -o ';' | wc -l)" -eq 4 ]
+	[ "$(plan smt --gpus 3,0000:15:00.0)" = '15 0-1,4-5; 27 2-3,6-7' ]
+	[ "$(plan smt --cpus 1,3,7 --gpus 0,1)" = '15 1; 1b 3,7' ]
+	[ "$(plan bare)" = ' 0;  1;  2' ]
+	plan . --cpus 0,4-6
+	grep '^hvd-map: 2 tasks share 1 core near their GPUs, of the step'"'"'s 4: ' "$SCRATCH/warnings"
+	# as plugstack.conf has it
+	echo AutoDetect=nvml >"$SCRATCH/auto.conf"
+	for words in '' '--numbers minor' '--numbers bus'; do
+		# shellcheck disable=SC2086
+		run "$BUILD/hvd-map" selfcheck --gres "$SCRATCH/auto.conf" --topology "$SCRATCH/smt/topology.xml" --proc "$SCRATCH/smt/proc" $words
+		echo "$output"
+		[ "$words: $status" = "$words: $([ "$words" = '--numbers bus' ] && echo 0 || echo 65)" ]
+	done
+}
+
 @test "wrong words are 64, wrong files 65, each with a line" {
 	run map --tasks 9
 	[ "$status" -eq 64 ]

@@ -82,10 +82,10 @@ refused() { # TEXT: exit 64 and exactly this line
 
 @test "without GPUs: sockets, and GPUs to tell of, are those of the partition's nodes" {
 	local told='hvd: this asks for no GPU, so its tasks compute on CPUs: for GPUs type --gpus-per-node=N'
-	printf '%s\n' 'NodeName=c1 NodeAddr=198.18.0.99 Sockets=1 CPUs=1 State=DOWN' 'PartitionName=cpu Nodes=c1 Default=YES' 'PartitionName=gpu Nodes=n1' >"$SCRATCH/parts"
+	printf '%s\n' 'NodeName=c1 NodeAddr=198.18.0.99 Sockets=1 CPUs=1 State=DOWN' 'PartitionName=cpu Nodes=c1 Default=YES' 'PartitionName=cpu2 Nodes=n1' >"$SCRATCH/parts"
 	# shellcheck disable=SC2016
-	run hvd_cluster --dir "$SCRATCH/parts.d" run --nodes 1 --conf "$SCRATCH/parts" env SLURM_MPI_TYPE=none bash -c 'srun -Q -p gpu --hvd "$0"
-		echo cpu:; SLURM_PARTITION=gpu srun -p cpu --hvd --test-only "$0"; echo none named:; srun --hvd --test-only "$0"; echo both:; srun -p cpu,gpu --hvd --test-only "$0"' "$SHOW"
+	run hvd_cluster --dir "$SCRATCH/parts.d" run --nodes 1 --conf "$SCRATCH/parts" env SLURM_MPI_TYPE=none bash -c 'srun -Q -p cpu2 --hvd "$0"
+		echo cpu:; SLURM_PARTITION=cpu2 srun -p cpu --hvd --test-only "$0"; echo none named:; srun --hvd --test-only "$0"; echo both:; srun -p cpu,cpu2 --hvd --test-only "$0"' "$SHOW"
 	echo "$output"
 	[ "$(grep -c '^task . of 2: gpus=none' <<<"$output")" -eq 2 ]
 	# who names no partition may have forgotten it with the GPUs
@@ -100,6 +100,11 @@ hvd: no GPU in this step, and how many sockets its nodes have is not known: one 
 	run srun -n1 --gpus=2 --hvd "$SHOW"
 	refused '1 task but 2 GPUs: type -n 2, -G 1, or --hvd-bind=gpus-per-task=2'
 	run srun -N2 --gpus-per-node=2 -n2 --hvd "$SHOW"
+	refused '2 tasks but 4 GPUs: type -n 4, --gpus-per-node=1, or --hvd-bind=gpus-per-task=2'
+	# however the number was given
+	run in_cluster env SLURM_NPROCS=1 srun -Q --gpus=2 --hvd "$SHOW"
+	refused '1 task but 2 GPUs: type -n 2, -G 1, or --hvd-bind=gpus-per-task=2'
+	run in_cluster env SLURM_NTASKS_PER_NODE=1 srun -Q -N2 --gpus-per-node=2 --hvd "$SHOW"
 	refused '2 tasks but 4 GPUs: type -n 4, --gpus-per-node=1, or --hvd-bind=gpus-per-task=2'
 	run srun --gpus=1 --hvd --hvd-bind=gpus-per-task=2 "$SHOW"
 	refused 'gpus-per-task=2 but 1 GPU'
@@ -539,6 +544,10 @@ hvd: no GPU in this step, and how many sockets its nodes have is not known: one 
 	in_cluster sbatch -Q -W -N1 --gpus-per-node=1 --hvd=deadline=7 -o "$SCRATCH/out" \
 		--wrap "for hvd in --hvd --hvd=deadline=9 --hvd=on --hvd=off -Q; do srun -Q \$hvd bash -c '$keys'; done"
 	[ "$(xargs <"$SCRATCH/out")" = '7 9 none none 7' ]
+	# of words that a shell's profile has, the job's hold
+	in_cluster sbatch -Q -W -N1 --gpus-per-node=1 --hvd=deadline=7 --hvd-bind=numa -o "$SCRATCH/out" \
+		--wrap "SLURM_HVD=deadline=5 SLURM_HVD_BIND=gpu srun -Q printenv HVD_DEADLINE HVD_POLICY"
+	[ "$(xargs <"$SCRATCH/out")" = '7 numa' ]
 	run in_cluster env SLURM_HVD=deadline=5 srun -Q --gpus=1 --hvd bash -c "$keys"
 	[ "$output" = 5 ]
 	run in_cluster env SLURM_HVD=dedline=5 srun -Q --gpus=1 --hvd bash -c "$keys"
