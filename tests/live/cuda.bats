@@ -397,6 +397,27 @@ planned() { # JSON-KEY OPTION…
 	done
 }
 
+@test "bench --plan: the text says what the JSON says, and leaves a tenth to others" {
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "no CUDA engine"
+	local batch plan=(bench --plan --gpu 1 --model densenet --growth 16 --blocks 2,1 --image-size 64)
+	for batch in 2 4096; do
+		run "$BUILD/chexnet" "${plan[@]}" --batch $batch
+		echo "$output"
+		python3 - "$output" "$("$BUILD/chexnet" "${plan[@]}" --batch $batch --json)" <<-'END'
+			import json, re, sys
+			text, o = sys.argv[1], json.loads(sys.argv[2])
+			assert o["memory_mib"] == 1024 and abs(o["budget_mib"] - 0.9 * 1024) < 1e-6 and o["fits"] == (o["total_mib"] <= o["budget_mib"]) == (o["batch"] == 2), o
+			assert abs(sum(o[part + "_mib"] for part in ("parameters", "optimiser", "maps", "workspace", "resident")) - o["total_mib"]) < 1, o
+			for part, name in ("parameters", "parameters, gradients, copies"), ("optimiser", "optimiser"), ("maps", "images, maps, their gradients"), ("total", "total"):
+			    assert abs(float(re.search(rf"^  {name} +([\d.]+) MiB", text, re.M).group(1)) - o[part + "_mib"]) < 0.06, part
+			assert f", {o['image_mib']:.2f} MiB an image\n" in text
+			fits = "this fits" if o["fits"] else "this does not fit"
+			assert f"\n1.0 GiB of memory, 10 % left to others: {fits}; the largest batch that fits is {o['largest_batch']}, --batch=auto takes {o['auto_batch']}" in text
+		END
+	done
+}
+
 @test "bench --plan: its rows add up, for any batch, and refuse what cannot be" {
 	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
 	[ -e "$BUILD/libchexnet_cuda.so" ] || skip "no CUDA engine"

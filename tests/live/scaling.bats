@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# chexnet bench --scaling: sub-worlds of one job step, each in its turn, and what is said about them.
+# chexnet bench --scaling: sub-worlds of one job step, each in its turn, and what is said about them; and chexnet bench alone.
 bats_require_minimum_version 1.5.0
 load helpers
 
@@ -49,6 +49,48 @@ checked() {
 	END
 }
 
+# Steps of two ranks, of which the second stands still most of the time.
+halting() { # [OPTION…]
+	# shellcheck disable=SC2016
+	run --separate-stderr in_cluster srun -Q -O -N1 -n2 --mpi=pmix bash -c '
+		[ "$SLURM_PROCID" = 1 ] || exec "$@"
+		"$@" &
+		while kill -STOP $! 2>/dev/null; do sleep 0.2; kill -CONT $!; sleep 0.05; done
+		wait $!' bash "$BUILD/chexnet" bench "${NETWORK[@]}" --batch 4 "$@"
+	echo "$output"
+	echo "$stderr"
+	[ "$status" -eq 0 ]
+}
+
+@test "without --scaling: figures follow from each other, and a step takes as long as on its slowest rank" {
+	halting --steps 40 --json
+	python3 - "$output" <<-'END'
+		import json, sys
+		o = json.loads(sys.argv[1])
+		ms = o["step_ms"]
+		assert (o["ranks"], o["batch"], o["steps"], o["mode"], o["threads"]) == (2, 4, 40, "train", 1) and 0 < o["loss"] < 2, o
+		assert abs(o["images_per_s"] * ms["median"] / (1e3 * 2 * 4) - 1) < 1e-9, o
+		assert 0 < ms["min"] <= ms["p10"] <= ms["median"] <= ms["p90"] <= ms["max"], ms
+		# of a step on an average, and rank 0 waits in most of them for the other
+		assert 0 < o["exposed_ms"] < ms["max"] and 0.001 * ms["min"] < o["first_step_s"] < 60, o
+		assert o["memory_mib"] * 2**20 > 4 * o["parameters"] > 0, o
+	END
+	# ranks that do not wait for each other
+	halting --steps 4000 --forward --json
+	python3 -c 'import json, sys; o = json.loads(sys.argv[1]); assert o["step_ms"]["max"] > 150 and o["mode"] == "forward" and "loss" not in o, o' "$output"
+	run --separate-stderr "$BUILD/chexnet" bench "${NETWORK[@]}" --batch 4 --steps 9
+	echo "$output"
+	[ "$status" -eq 0 ]
+	python3 - "$output" <<-'END'
+		import re, sys
+		head, figures = sys.argv[1].split("\n")
+		assert "32 pixels, 1 rank x batch 4" in head, head
+		rate, median, p10, p90, exposed = map(float, re.fullmatch(
+		    r"([\d.]+) images/s; training step median ([\d.]+) ms \(10 % ([\d.]+), 90 % ([\d.]+)\); exposed communication ([\d.]+) ms", figures).groups())
+		assert abs(4e3 / rate - median) < 0.006 and 0 < p10 <= median <= p90 and exposed < p90, figures
+	END
+}
+
 @test "1, 2 and all 3 ranks on two nodes, from memory and from images: the JSON's figures follow from each other" {
 	scaling "-N2 -n3" --batch 4 --steps 5 --rounds 3 --data "$SCRATCH/data" --json
 	[ "$status" -eq 0 ]
@@ -71,6 +113,8 @@ checked() {
 	[ "$(grep -oE '^ +[0-9]+ +1 ' <<<"$output" | awk '{ print $1 }' | tr '\n' ' ')" = "1 2 4 " ]
 	[[ $output == *"leaves out sleep"* && $output == *"no real images"* ]]
 	[ "$(grep -c ' 100.0 %' <<<"$output")" -ge 1 ]
+	# in one unit: a rate is that of the steps, whose median is told
+	awk '/^ +[0-9]+ +1 / { r = $3 * $6 / (1e3 * 2 * $1); rows += r > 0.1 && r < 10 && $7 <= 10 * $6 } END { exit rows != 3 }' <<<"$output"
 }
 
 @test "ranks that wait longer than the deadline are told that the others still compute" {
