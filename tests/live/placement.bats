@@ -535,6 +535,11 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 4 ]
 	run in_cluster srun -Q -N1 --exclusive --gpus=4 --hint=nomultithread --hvd --hvd-bind=smt=on bash -c "$look"
 	[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 8 ]
+	# or in the user's shell
+	run in_cluster env SLURM_HINT=nomultithread srun -Q -N1 --exclusive --gpus=4 --hvd bash -c "$look"
+	[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 4 ]
+	run in_cluster env SLURM_HINT=nomultithread srun -Q -N1 --exclusive --gpus=4 --hvd --hvd-bind=smt=on bash -c "$look"
+	[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 8 ]
 	# whose CPUs stay as Slurm set them computes on no more of them
 	# shellcheck disable=SC2016
 	run in_cluster srun -Q -N1 --exclusive --gpus=2 --hvd --hvd-bind=none bash -c 'echo "task $HVD_THREADS $(taskset -cp $$ | sed "s/.*: //")"'
