@@ -89,6 +89,16 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	done
 }
 
+@test "memory is the main one of the CPUs, not the HBM that has the same ones" {
+	mkdir -p "$SCRATCH/hbm"
+	sed 's/nodeset="0x00000001"/nodeset="0x00000005"/g; s/nodeset="0x00000003"/nodeset="0x00000007"/g
+		/<object type="NUMANode" os_index="0"/ { s/0x00000005/0x00000001/g; h; s/os_index="0"/os_index="2"/; s/nodeset="0x00000001"/nodeset="0x00000004"/g; s/gp_index="[0-9]*"/gp_index="999"/; s|>$|/>|; G }' \
+		"$SCRATCH/topology.xml" >"$SCRATCH/hbm/topology.xml"
+	run "$BUILD/hvd-map" --topology "$SCRATCH/hbm/topology.xml" --json
+	echo "$output"
+	[ "$(grep -o '"numa":[^"]*' <<<"$output" | xargs)" = 'numa:[0], numa:[1], numa:[0], numa:[1],' ]
+}
+
 @test "wrong words are 64, wrong files 65, each with a line" {
 	run map --tasks 9
 	[ "$status" -eq 64 ]

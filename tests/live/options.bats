@@ -690,6 +690,10 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 @test "unknown words: the word, the nearest known one, status 64; in srun, sbatch and salloc" {
 	run srun --gpus=1 --hvd=on_deth=continue "$SHOW"
 	refused "--hvd: unknown key 'on_deth', the nearest known one is 'on_death'"
+	# of others Slurm speaks, once
+	run srun --no-such --hvd true
+	echo "$output"
+	[ "$(grep -c 'no-such' <<<"$output")" -eq 1 ]
 	run srun --gpus=1 --hvd-bind=sockets "$SHOW"
 	refused "--hvd-bind: unknown key 'sockets', the nearest known one is 'socket'"
 	run in_cluster sbatch -Q --hvd=dead=1 --wrap true

@@ -147,6 +147,10 @@ static void given_keys_travel_to_tasks(void **state)
 	options_export(&o, collect, text);
 	assert_string_equal(text, "HVD_ON_DEATH=continue;HVD_DEADLINE=9.25;HVD_BACKEND=cpu;HVD_TRACE=/t;HVD_IFACE=ib0;");
 	text[0] = '\0';
+	o = parsed(SCOPE_HVD, "on,deadline=9"); /* a word is srun's */
+	options_export(&o, collect, text);
+	assert_string_equal(text, "HVD_DEADLINE=9;");
+	text[0] = '\0';
 	o = options_default();
 	options_export(&o, collect, text);
 	assert_string_equal(text, "");

@@ -115,6 +115,9 @@ static void one_task_per_gpu(void **state)
 	asks_for(STEP(.gres = "gpu:4", .nodes = "2", .tres_per_task = "cpu=8"), 8);
 	asks_for(STEP(.tres_per_task = "cpu=8,gres/gpu:a100=2", .nodes = "1", .ntasks = "2"), 0);
 	asks_for(STEP(.gpus = "8", .group = 2), 4);
+	/* all of them, so many for each task, of whatever type */
+	asks_for(STEP(.gpus = "8", .gpus_per_task = "2", .group = 2), 4);
+	asks_for(STEP(.gpus = "2", .gpus_per_task = "a100"), 2);
 	/* an odd one stays idle */
 	asks_for(STEP(.gpus = "7", .group = 2), 3);
 }
