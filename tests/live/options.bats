@@ -890,6 +890,15 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 	[ "$(grep -v '^task' <<<"$output")" = "srun: error: hvd: plugstack.conf has two copies of this plugin: $SCRATCH/old/spank_hvd.so is ignored" ]
 }
 
+@test "TaskProlog finds what its task does, on the CPUs of it" {
+	# shellcheck disable=SC2016
+	printf '%s\n' '#!/bin/bash' 'echo "print task $SLURM_PROCID $CUDA_VISIBLE_DEVICES $HVD_GPU $HVD_CPUS $(taskset -cp $$ | sed "s/.*: //")"' >"$SCRATCH/prolog"
+	chmod 755 "$SCRATCH/prolog"
+	run srun -N1 -n2 --gpus=2 --hvd --task-prolog="$SCRATCH/prolog" bash -c 'echo "task $SLURM_PROCID $CUDA_VISIBLE_DEVICES $HVD_GPU $HVD_CPUS $(taskset -cp $$ | sed "s/.*: //")"'
+	echo "$output"
+	[ "$(sort <<<"$output" | uniq -c | awk '{ print $1, $3, $5, $6, $7 }')" = $'2 0 0000:15:00.0 0 0\n2 1 0000:1b:00.0 1 1' ]
+}
+
 @test "TaskEpilog finds what holds for all tasks, and nothing of any one" {
 	# shellcheck disable=SC2016
 	printf '%s\n' '#!/bin/bash' "file=$CLUSTER/home/epilog.\$SLURM_PROCID" \
