@@ -649,11 +649,12 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 		"sbatch -Q -W -n2 --gpus=2 -o $SCRATCH/out --wrap 'srun -Q --hvd $SHOW batch'" >"$SCRATCH/shell"
 	chmod +x "$SCRATCH/shell"
 	# salloc starts $SHELL, which need not be set here
-	in_cluster script -qc "SHELL=$SCRATCH/shell salloc -Q -n2 --gpus=2" /dev/null </dev/null >"$SCRATCH/seen"
+	in_cluster script -qc "SHELL=$SCRATCH/shell salloc -Q -n2 --gpus=2 --hvd" /dev/null </dev/null >"$SCRATCH/seen"
 	echo "$conf" >"$CLUSTER/etc/slurm.conf"
 	tr -d '\r' <"$SCRATCH/seen"
 	cat "$SCRATCH/out"
-	grep -q 'shell none' "$SCRATCH/seen"
+	# one shell, whose --hvd is its steps'
+	[ "$(grep -c 'shell none' "$SCRATCH/seen")" -eq 1 ]
 	[ "$(grep -c 'of 2: gpus=GPU-.* mpi=pmix policy=socket args=.$' "$SCRATCH/seen")" -eq 2 ]
 	[ "$(grep -c 'mpi=none policy=socket args=chosen' "$SCRATCH/seen")" -eq 2 ]
 	[ "$(grep -c 'mpi=pmix policy=socket args=batch' "$SCRATCH/out")" -eq 2 ]
