@@ -277,8 +277,9 @@ static int check_counts(spank_t spank)
 	else {
 		/* a node does not see how many GPUs the others have; but of two it can tell, since srun has counted the tasks of both */
 		const int first = tasks_of_first(spank, groups, all);
-		/* where srun took as many CPUs as tasks, wherever they were, no task can move; one CPU for each GPU takes them where the GPUs are */
-		const bool full = step.options.hvd && step.options.whole_job && r->gpus_per_task == 1 &&
+		/* where srun took as many CPUs as tasks, wherever they were, no task can move; one CPU for each GPU takes them where the GPUs are. One
+		 * task a node is not a number that it counted */
+		const bool full = step.options.hvd && step.options.whole_job && r->gpus_per_task == 1 && all > nodes &&
 			spank_getenv(spank, "SLURM_JOB_CPUS_PER_NODE", text, sizeof text) == ESPANK_SUCCESS && sum_of_largest(text, nodes) == all;
 		int n = first ? snprintf(cure, sizeof cure, ": type -m plane=%d", first) :
 			full ? snprintf(cure, sizeof cure, ": type --cpus-per-gpu=1") :

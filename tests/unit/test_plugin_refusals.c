@@ -85,6 +85,13 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	visible = "GPU-c0de0000-0000-4000-8000-000000000000,GPU-c0de0000-0000-4000-8000-000000000001";
 	assert_int_equal(run_step("joined,hide-gpus,whole-job,socket", 4, 0), 64);
 	assert_non_null(strstr(record->line, "4 tasks but 2 GPUs on this node: type --cpus-per-gpu=1, or type --gpus-per-node=3 --ntasks-per-node=3 if all nodes have 3 GPUs"));
+	/* one task a node is Slurm's number, as with --ntasks-per-core=1 alone, and none of srun's for all GPUs */
+	step_tasks = 2;
+	spank_setenv(NULL, "SLURM_JOB_CPUS_PER_NODE", "1(x2)", 1);
+	assert_int_equal(run_step("joined,hide-gpus,whole-job,socket", 1, 0), 64);
+	assert_non_null(strstr(record->line, "1 task but 2 GPUs on this node: type -n 4 --ntasks-per-node=2 if all nodes have 2 GPUs, else type --gpus-per-node=1 --ntasks-per-node=1"));
+	step_tasks = 6;
+	spank_setenv(NULL, "SLURM_JOB_CPUS_PER_NODE", "5,1", 1);
 	visible = NULL;
 	assert_int_equal(run_step(pairs, 4, 0), 64);
 	assert_null(strstr(record->line, "plane"));
