@@ -117,8 +117,9 @@ static int newest_first(const struct dirent **a, const struct dirent **b)
 
 static int is_trace(const struct dirent *d)
 {
+	char text[sizeof d->d_name];
 	const char *end = strstr(d->d_name, ".hvdtrace");
-	return end && !end[9] && strstr(d->d_name, "-rank");
+	return end && !end[9] && strstr(d->d_name, "-rank") && !strcmp(clean(d->d_name, sizeof text, text), d->d_name); /* others' names may hold escapes */
 }
 
 /* Of a directory: the traces of its last job step, and of that, the last world. */
@@ -151,8 +152,7 @@ static int by_rank(const void *a, const void *b)
 	return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Clocks drift after they were compared. Where one rank would have the mean of a bucket before the other has begun with it, they are taken to have means at the same
- * time. */
+/* Clocks drift after they were compared. Where one rank would have the mean of a bucket before the other has begun with it, both are taken to have it at once. */
 static void put_right(struct trace_file *f, const struct trace_file *first)
 {
 	double sum = 0, n = 0;

@@ -217,6 +217,18 @@ static void a_host_with_escapes_does_not_reach_the_terminal(void **state)
 	assert_int_equal(system(command), 0);
 }
 
+/* Nor is such a file the directory's newest step. */
+static void a_file_whose_name_has_escapes_is_no_trace(void **state)
+{
+	(void)state;
+	char folder[1024];
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	write_trace(folder, 0, 0);
+	write_trace(folder, 1, 0);
+	expect_output("touch %s/\"$(printf '9.\\033[m')-rank00000.hvdtrace\" && ${BUILD:-build}/hvd-trace %s 2>&1", folder, 0, "2 ranks, 19 steps, 100.00 ms a step\n");
+	expect_output("rm -r %s", folder, 0, "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -224,6 +236,7 @@ int main(void)
 		cmocka_unit_test(a_second_world_leaves_the_first_ones_trace_alone),
 		cmocka_unit_test(traces_of_two_worlds_and_damaged_ones_are_refused),
 		cmocka_unit_test(a_host_with_escapes_does_not_reach_the_terminal),
+		cmocka_unit_test(a_file_whose_name_has_escapes_is_no_trace),
 		cmocka_unit_test(clocks_that_have_drifted_blame_nobody),
 		cmocka_unit_test(a_timeline_has_the_waits_of_every_bucket),
 	};
