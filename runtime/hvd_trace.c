@@ -274,12 +274,13 @@ static int timeline(const struct traces *t, const char *path)
 	if (filled && !is_timeline(path))
 		return fault(errno ? EXIT_INTERNAL : EXIT_USAGE, "%s is there and %s%s: name another file, or remove it first", path, errno ? "cannot be read: " : "no timeline",
 			errno ? strerror(errno) : "");
-	char at[PATH_MAX], beside[PATH_MAX + 8], *real = filled ? realpath(path, at) : NULL;
+	/* root writes over a user's file where it is: who owns the directory could have another take its place meanwhile, which a new file would give to that user */
+	char at[PATH_MAX], beside[PATH_MAX + 8], *real = filled && (geteuid() || !old.st_uid) ? realpath(path, at) : NULL;
 	snprintf(beside, sizeof beside, "%s.XXXXXX", real ? real : ""); /* until it is whole the old one stays */
 	int fd = own ? dup(STDOUT_FILENO) : real ? mkstemp(beside) : -1;
 	if (fd < 0 && !(real && errno == ENOSPC)) { /* nothing may be made beside it */
 		real = NULL;
-		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+		fd = open(path, O_WRONLY | O_TRUNC | (there ? 0 : O_CREAT), 0666);
 	}
 	FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
 	if (!out)
@@ -293,7 +294,7 @@ static int timeline(const struct traces *t, const char *path)
 	for (int i = 0; i < t->n; i++)
 		timeline_of(out, t->file[i], zero);
 	fprintf(out, "\n]\n");
-	bool bad = fflush(out) || ferror(out) || (real && (fchown(fd, old.st_uid, old.st_gid) | fchmod(fd, old.st_mode & 0777)) && errno != EPERM && errno != EINVAL);
+	bool bad = fflush(out) || ferror(out) || (real && fchmod(fd, old.st_mode & 0777) && errno != EPERM);
 	if (fclose(out) || bad || (real && rename(beside, real))) {
 		fault(EXIT_INTERNAL, "%s is not complete%s: %s", path, real ? ", the old one stays" : "", strerror(errno));
 		if (real)
@@ -417,8 +418,7 @@ static void print_sums(const struct traces *t, const struct sums *s)
 		printf("bottleneck: rank %u on %s is late\n", t->file[last]->rank, t->file[last]->host);
 	else
 		printf("bottleneck: %s\n", s->input > s->compute && s->input > s->exposed ? "input" :
-					   s->exposed > 0.1 * s->whole	       ? "communication that is not hidden" :
-										 "computing");
+			s->exposed > 0.1 * s->whole ? "communication that is not hidden" : "computing");
 }
 
 static int summary(const struct traces *t, bool each)

@@ -299,19 +299,20 @@ static void write_svg(const char *path, const struct node *node, const struct re
 		die(EXIT_USAGE, line);
 	}
 	signal(SIGXFSZ, SIG_IGN);
-	if (there && S_ISREG(old.st_mode) && old.st_size)
+	/* root writes over a user's file where it is: who owns the directory could have another take its place meanwhile, which a new file would give to that user */
+	if (there && S_ISREG(old.st_mode) && old.st_size && (geteuid() || !old.st_uid))
 		real = realpath(path, at);
 	snprintf(beside, sizeof beside, "%s.XXXXXX", real ? real : ""); /* until it is whole the old one stays */
 	int fd = real ? mkstemp(beside) : -1;
 	if (fd < 0 && !(real && errno == ENOSPC)) { /* nothing may be made beside it */
 		real = NULL;
-		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+		fd = open(path, O_WRONLY | O_TRUNC | (there ? 0 : O_CREAT), 0666);
 	}
 	FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
 	if (f)
 		draw_svg(f, node, r, plan);
 	bool bad = !f || fflush(f) || ferror(f) || /* a flush on the way may have failed and the last one not */
-		   (real && (fchown(fd, old.st_uid, old.st_gid) | fchmod(fd, old.st_mode & 0777)) && errno != EPERM && errno != EINVAL);
+		   (real && fchmod(fd, old.st_mode & 0777) && errno != EPERM);
 	if ((f && fclose(f)) || bad || (real && rename(beside, real))) {
 		snprintf(line, sizeof line, "%.400s: cannot be written: %s", path, strerror(errno));
 		if (real)

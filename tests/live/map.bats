@@ -220,10 +220,11 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 	[ -L "$SCRATCH/link.svg" ]
 	[ "$(grep -c 'task [0-9]: GPU' "$SCRATCH/node.svg")" -eq 2 ]
 	[ "$(cd "$SCRATCH" && echo *.svg*)" = "link.svg node.svg old.svg" ]
-	if [ "$(id -u)" -eq 0 ]; then # and it stays its owner's where root draws
+	if [ "$(id -u)" -eq 0 ]; then # and where root draws over a user's, it is the same file still, as no new one is given away
 		chown 4242:4343 "$SCRATCH/node.svg"
+		mine=$(stat -c %i:%u:%g "$SCRATCH/node.svg")
 		map --svg "$SCRATCH/node.svg" >/dev/null
-		[ "$(stat -c %u:%g "$SCRATCH/node.svg")" = 4242:4343 ]
+		[ "$(stat -c %i:%u:%g "$SCRATCH/node.svg")" = "$mine" ]
 	fi
 	# with the table on standard output, behind it
 	map >"$SCRATCH/table"
