@@ -50,6 +50,7 @@ static int find_foreign(const char *directory, const struct staging_kind *kind, 
 	}
 	if (tree)
 		fts_close(tree);
+	controls_mend(foreign); /* it is printed */
 	return unread;
 }
 
@@ -129,11 +130,11 @@ static void name_leftovers(const struct staging *s)
 
 	snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - s->path) + 1 : 0, s->path);
 	DIR *directory = opendir(slash ? parent : ".");
-	const struct dirent *entry;
+	struct dirent *entry;
 
 	while (directory && (entry = readdir(directory)))
 		if (strncmp(entry->d_name, name, length) == 0 && strncmp(entry->d_name + length, ".partial-", 9) == 0 && strlen(entry->d_name) == length + 15)
-			fprintf(stderr, "chexnet: %s%s: a run that was killed left it, if none is at work on it: remove it then\n", parent, entry->d_name);
+			fprintf(stderr, "chexnet: %s%s: a run that was killed left it, if none is at work on it: remove it then\n", parent, controls_mend(entry->d_name));
 	if (directory)
 		closedir(directory);
 }
