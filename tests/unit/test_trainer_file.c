@@ -36,6 +36,17 @@ int __wrap_stat(const char *path, struct stat *st)
 	return stat_fails_with ? -1 : __real_stat(path, st);
 }
 
+int __real_fchown(int fd, uid_t owner, gid_t group);
+int __wrap_fchown(int fd, uid_t owner, gid_t group);
+
+static int fchown_fails_with; /* errno; 0: it does not */
+
+int __wrap_fchown(int fd, uid_t owner, gid_t group)
+{
+	errno = fchown_fails_with;
+	return fchown_fails_with ? -1 : __real_fchown(fd, owner, group);
+}
+
 int __real_open(const char *path, int flags, mode_t mode);
 int __wrap_open(const char *path, int flags, mode_t mode);
 
@@ -471,6 +482,30 @@ static void a_file_that_is_replaced_keeps_its_owner_and_its_rights(void **state)
 	}
 }
 
+/* As in a container, where the group of a shared directory has no number that can be given. Another group, the writer's own, may read what all may. */
+static void a_group_that_cannot_be_given_loses_nothing_where_it_is_the_same_and_another_gets_no_more_than_all(void **state)
+{
+	(void)state;
+	const char *path = scratch_path("group");
+	static const struct row { int other; mode_t old, new; } rows[] = { { 0, 0664, 0664 }, { 0, 0640, 0640 }, { 1, 0664, 0644 }, { 1, 0640, 0600 } };
+	struct error e = { 0 };
+	struct stat st;
+
+	for (const struct row *r = rows; r < rows + sizeof rows / sizeof rows[0]; r++) {
+		unlink(path);
+		assert_int_equal(file_write(path, "x", 1, &e), 0);
+		if (r->other && chown(path, (uid_t)-1, 65534))
+			continue; /* root's alone to give */
+		assert_int_equal(chmod(path, r->old), 0);
+		fchown_fails_with = EINVAL;
+		int rc = file_write(path, "y", 1, &e);
+		fchown_fails_with = 0;
+		assert_int_equal(rc, 0);
+		assert_int_equal(stat(path, &st), 0);
+		assert_int_equal(st.st_mode & 07777, r->new);
+	}
+}
+
 /* A rename would leave a file where a device or a pipe was: for root, /dev/null. */
 static void what_is_no_file_is_written_to_directly(void **state)
 {
@@ -660,6 +695,7 @@ int main(void)
 		cmocka_unit_test(a_signal_that_ends_the_program_leaves_nothing_half_written),
 		cmocka_unit_test(a_written_file_is_as_public_as_the_umask_says),
 		cmocka_unit_test(a_file_that_is_replaced_keeps_its_owner_and_its_rights),
+		cmocka_unit_test(a_group_that_cannot_be_given_loses_nothing_where_it_is_the_same_and_another_gets_no_more_than_all),
 		cmocka_unit_test(what_is_no_file_is_written_to_directly),
 		cmocka_unit_test(a_file_system_that_cannot_bring_a_directory_to_disk_is_not_refused),
 		cmocka_unit_test(a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it),

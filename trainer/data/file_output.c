@@ -69,9 +69,12 @@ static int output_place(struct output_file *out, const char *path, struct error 
 /* Whoever may read the file that this one takes the place of may read this one, and nobody else: predictions name patients. */
 static void keep_rights(int fd, const struct stat *old)
 {
-	const mode_t group = fchown(fd, (uid_t)-1, old->st_gid) ? 0 : S_IRWXG;
+	struct stat own;
+	/* one without a number in a container's user namespace, which cannot be given, may be the directory's, as the old file's was */
+	const int same = (fstat(fd, &own) == 0 && own.st_gid == old->st_gid) || fchown(fd, (uid_t)-1, old->st_gid) == 0;
+	const mode_t all = old->st_mode & S_IRWXO;
 
-	fchmod(fd, old->st_mode & (S_IRWXU | group | S_IRWXO));
+	fchmod(fd, (old->st_mode & S_IRWXU) | (same ? old->st_mode & S_IRWXG : all << 3) | all);
 	(void)!fchown(fd, old->st_uid, (gid_t)-1); /* root's alone to give */
 }
 
