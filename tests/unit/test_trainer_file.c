@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 
 #include "data/file.h"
 #include "data/partials.h"
@@ -506,6 +507,35 @@ static void a_group_that_cannot_be_given_loses_nothing_where_it_is_the_same_and_
 	}
 }
 
+/* Its group's bits are then those of the list's mask: as a mode they would let the group read what one user of another was let read. The directory's
+ * own list is for files that are new there. */
+static void a_list_of_users_of_a_file_that_is_replaced_is_kept_and_none_comes_of_its_directory(void **state)
+{
+	(void)state;
+	static const char of_file[] = "system.posix_acl_access", of_directory[] = "system.posix_acl_default";
+	enum { NOBODY = -1, USER = 4242 };
+	const struct { uint32_t version; struct { uint16_t tag, perm; int32_t id; } entry[5]; } list =
+		{ 2, { { 1, 6, NOBODY }, { 2, 4, USER }, { 4, 0, NOBODY }, { 16, 4, NOBODY }, { 32, 0, NOBODY } } };
+	const char *directory = scratch_path("listed"), *path = scratch_path("listed/file");
+	char kept[sizeof list + 1];
+	struct error e = { 0 };
+
+	assert_int_equal(mkdir(directory, 0777), 0);
+	assert_int_equal(file_write(path, "x", 1, &e), 0);
+	if (setxattr(path, of_file, &list, sizeof list, 0))
+		skip_because("the file system of %s keeps no access lists", directory);
+	assert_int_equal(file_write(path, "y", 1, &e), 0);
+	assert_int_equal(getxattr(path, of_file, kept, sizeof kept), sizeof list);
+	assert_memory_equal(kept, &list, sizeof list);
+	assert_int_equal(removexattr(path, of_file), 0);
+	assert_int_equal(setxattr(directory, of_directory, &list, sizeof list, 0), 0);
+	assert_int_equal(file_write(path, "z", 1, &e), 0);
+	assert_int_equal(getxattr(path, of_file, kept, sizeof kept), -1);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(file_write(path, "z", 1, &e), 0);
+	assert_int_equal(getxattr(path, of_file, kept, sizeof kept), sizeof list);
+}
+
 /* A rename would leave a file where a device or a pipe was: for root, /dev/null. */
 static void what_is_no_file_is_written_to_directly(void **state)
 {
@@ -696,6 +726,7 @@ int main(void)
 		cmocka_unit_test(a_written_file_is_as_public_as_the_umask_says),
 		cmocka_unit_test(a_file_that_is_replaced_keeps_its_owner_and_its_rights),
 		cmocka_unit_test(a_group_that_cannot_be_given_loses_nothing_where_it_is_the_same_and_another_gets_no_more_than_all),
+		cmocka_unit_test(a_list_of_users_of_a_file_that_is_replaced_is_kept_and_none_comes_of_its_directory),
 		cmocka_unit_test(what_is_no_file_is_written_to_directly),
 		cmocka_unit_test(a_file_system_that_cannot_bring_a_directory_to_disk_is_not_refused),
 		cmocka_unit_test(a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it),

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "data/partials.h"
@@ -66,15 +67,29 @@ static int output_place(struct output_file *out, const char *path, struct error 
 	return path_join(out->partial, e, "%s" PARTIAL, out->path, 0u);
 }
 
+/* The list of users and groups (ACL) of the file at path, or none. */
+static int keep_list(int fd, const char *path)
+{
+	static const char name[] = "system.posix_acl_access";
+	char old[4096], own[sizeof old];
+	const ssize_t n = getxattr(path, name, old, sizeof old), m = fgetxattr(fd, name, own, sizeof own);
+
+	if (n == m && (n < 0 || memcmp(old, own, (size_t)n) == 0))
+		return 0; /* also where it is the directory's, and names who has no number in a container */
+	return n < 0 ? fremovexattr(fd, name) : fsetxattr(fd, name, old, (size_t)n, 0);
+}
+
 /* Whoever may read the file that this one takes the place of may read this one, and nobody else: predictions name patients. */
-static void keep_rights(int fd, const struct stat *old)
+static void keep_rights(int fd, const char *path, const struct stat *old)
 {
 	struct stat own;
 	/* one without a number in a container's user namespace, which cannot be given, may be the directory's, as the old file's was */
 	const int same = (fstat(fd, &own) == 0 && own.st_gid == old->st_gid) || fchown(fd, (uid_t)-1, old->st_gid) == 0;
-	const mode_t all = old->st_mode & S_IRWXO;
+	const mode_t all = old->st_mode & S_IRWXO, closed = (old->st_mode & S_IRWXU) | all << 3 | all;
 
-	fchmod(fd, (old->st_mode & S_IRWXU) | (same ? old->st_mode & S_IRWXG : all << 3) | all);
+	fchmod(fd, same ? old->st_mode & 0777 : closed);
+	if (same && keep_list(fd, path))
+		fchmod(fd, closed);
 	(void)!fchown(fd, old->st_uid, (gid_t)-1); /* root's alone to give */
 }
 
@@ -96,7 +111,7 @@ static int open_partial(struct output_file *out)
 			partials_forget(out->partial);
 	} while (fd < 0 && errno == EEXIST);
 	if (fd >= 0 && there)
-		keep_rights(fd, &old);
+		keep_rights(fd, out->path, &old);
 	if (fd >= 0)
 		partials_made(out->partial);
 	return fd;
