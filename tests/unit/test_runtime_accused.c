@@ -164,6 +164,7 @@ static void lose_a_link_of_a_sub_world(void *arg)
 	while (!stop_word(child) || !stop_word(h))
 		usleep(1000);
 	must(strstr(h->mesh->fault, "alive, but a link with it broke"));
+	must(hvd_recover(child) == HVD_EINVAL && strstr(hvd_error(child), "a sub-world ends with its rank: close it, recover the world"));
 	hvd_close(child);
 	end_quarrel(h);
 }
