@@ -99,7 +99,7 @@ mean() { sed -n 's/^mean of 14 of 14 *\([0-9.]*\) *\([0-9.]*\) to \([0-9.]*\) *\
 @test "the learning rate of a plateau, and the end of patience, follow from the validation losses" {
 	[ -d "$SCRATCH/null1" ] || prepared null1 --images 1500 --contrast 0 --seed 1
 	# at first so fast that losses rise and fall
-	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/null1" --steps 400 --eval-every 3 --learning-rate 1 --warmup-epochs 0 --decay plateau --patience 3 --resamples 0 \
+	"$BUILD/chexnet" train "${NETWORK[@]}" --data "$SCRATCH/null1" --steps 400 --eval-every 3 --precision fp32 --learning-rate 1 --warmup-epochs 0 --decay plateau --patience 3 --resamples 0 \
 		--output "$SCRATCH/plateau" >"$SCRATCH/plateau.out"
 	grep -o '"event":"step".*"lr":[^,]*\|"split":"val".*"loss":[^,]*' "$SCRATCH/plateau/log.jsonl" | awk -F: '
 		BEGIN { factor = 1 }
