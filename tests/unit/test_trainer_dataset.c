@@ -473,6 +473,17 @@ static void leaky_trees_are_seen(void **state)
 	dataset_close(train), dataset_close(val), dataset_close(test);
 }
 
+/* chexnet prepare warns of stretched and of small images by their names, which whoever made the source chose. */
+static void lists_of_names_have_no_control_characters(void **state)
+{
+	(void)state;
+	struct sample_names n = { .count = 0 };
+
+	sample_names_add(&n, "a\033[31m.png");
+	sample_names_add(&n, "b\n.png");
+	assert_string_equal(n.text, "a?[31m.png, b?.png");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -489,6 +500,7 @@ int main(void)
 		cmocka_unit_test(a_packed_file_is_not_taken_for_another_split),
 		cmocka_unit_test(kept_images_are_the_same_and_within_the_limit),
 		cmocka_unit_test(leaky_trees_are_seen),
+		cmocka_unit_test(lists_of_names_have_no_control_characters),
 	};
 	return cmocka_run_group_tests(tests, set_up, scratch_remove);
 }

@@ -46,6 +46,7 @@ void sample_names_add(struct sample_names *n, const char *id)
 		n->used += (size_t)snprintf(n->text + n->used, sizeof n->text - n->used, "%s%s", n->used ? ", " : "", id);
 	else if (n->count == 6)
 		snprintf(n->text + n->used, sizeof n->text - n->used, ", …");
+	controls_mend(n->text);
 }
 
 static int by_number(const void *a, const void *b)

@@ -33,7 +33,7 @@ int sample_name(char id[SAMPLE_ID], const void *name, size_t size, struct error 
 /* Sorts samples by their ids. One whose id another one has too, or NULL. */
 const struct sample *sample_twin(const struct sample **samples, size_t n);
 
-/* A list of the first few ids, for a message; of zeros where it begins. */
+/* A list of the first few ids, for a message, without their control characters; of zeros where it begins. */
 struct sample_names {
 	char text[5 * (SAMPLE_ID + 2) + 8];
 	size_t used, count; /* count: of all that were added */
