@@ -185,7 +185,7 @@ static bool parse_seconds(const char *text, int low, int high, char out[SECONDS_
 static bool is_plain(const char *text)
 {
 	for (; *text; text++)
-		if ((unsigned char)*text < ' ' || *text == 127)
+		if ((unsigned char)*text < ' ' || *text == 127 || (*text == '\xc2' && (text[1] & 0xe0) == 0x80)) /* C1 in UTF-8 */
 			return false;
 	return true;
 }

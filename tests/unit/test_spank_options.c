@@ -93,6 +93,8 @@ static void errors_name_key_and_cure(void **state)
 	rejects(SCOPE_BIND, "socket,,share", "--hvd-bind: unknown key '', the nearest known one is 'gpu'");
 	rejects(SCOPE_BIND, "gpus-per-task=65", "--hvd-bind: gpus-per-task=65: a number from 1 to 64 expected");
 	rejects(SCOPE_HVD, "trace=a\nb", "--hvd: longer than 4095 characters, or with control characters in it");
+	rejects(SCOPE_HVD, "\302\233J", "--hvd: longer than 4095 characters, or with control characters in it"); /* a terminal's escape, too */
+	assert_string_equal(parsed(SCOPE_HVD, "trace=\302\241\303\233").trace, "\302\241\303\233");
 }
 
 static void texts_are_as_long_as_their_field_has_room(void **state)
