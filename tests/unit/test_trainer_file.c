@@ -460,25 +460,29 @@ static void a_written_file_is_as_public_as_the_umask_says(void **state)
 	}
 }
 
-/* Root writes here over a user's file: it stays that user's, and as closed as it was. */
+/* Root writes here over a user's file, in that user's directory and in root's own. */
 static void a_file_that_is_replaced_keeps_its_owner_and_its_rights(void **state)
 {
 	(void)state;
-	const char *path = scratch_path("closed");
+	const char *own = scratch_path("own"), *paths[] = { scratch_path("own/closed"), scratch_path("closed") };
 	const uid_t owner = geteuid() ? geteuid() : 65534;
 	const gid_t group = geteuid() ? getegid() : 65534;
+	static const mode_t modes[] = { 0600, 0640, 0666, 0400 };
 	struct error e = { 0 };
 	struct stat st;
 
-	assert_int_equal(file_write(path, "x", 1, &e), 0);
-	assert_int_equal(chown(path, owner, group), 0);
-	static const mode_t modes[] = { 0600, 0640, 0666, 0400 };
-	for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
-		assert_int_equal(chmod(path, modes[i]), 0);
+	assert_int_equal(mkdir(own, 0755), 0);
+	assert_int_equal(chown(own, owner, group), 0);
+	for (int i = 0; i < 8; i++) {
+		const char *path = paths[i / 4];
+		unlink(path);
+		assert_int_equal(file_write(path, "x", 1, &e), 0);
+		assert_int_equal(chown(path, owner, group), 0);
+		assert_int_equal(chmod(path, modes[i % 4]), 0);
 		assert_int_equal(file_write(path, "y", 1, &e), 0);
 		assert_int_equal(stat(path, &st), 0);
-		assert_int_equal(st.st_mode & 07777, modes[i]);
-		assert_int_equal(st.st_uid, owner);
+		assert_int_equal(st.st_mode & 07777, modes[i % 4]);
+		assert_int_equal(st.st_uid, i < 4 ? owner : geteuid());
 		assert_int_equal(st.st_gid, group);
 	}
 }

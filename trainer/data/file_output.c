@@ -79,6 +79,20 @@ static int keep_list(int fd, const char *path)
 	return n < 0 ? fremovexattr(fd, name) : fsetxattr(fd, name, old, (size_t)n, 0);
 }
 
+/* Whether the file lies in a directory of that user's. By what was opened: links on the way to it may lead elsewhere by now. */
+static int lies_with(int fd, uid_t owner)
+{
+	char link[32], place[FILE_PATH];
+	struct stat st;
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	const ssize_t n = readlink(link, place, sizeof place - 1);
+	if (n < 0)
+		return 0;
+	place[n] = '\0';
+	return stat(dirname(place), &st) == 0 && st.st_uid == owner;
+}
+
 /* Whoever may read the file that this one takes the place of may read this one, and nobody else: predictions name patients. */
 static void keep_rights(int fd, const char *path, const struct stat *old)
 {
@@ -90,7 +104,9 @@ static void keep_rights(int fd, const char *path, const struct stat *old)
 	fchmod(fd, same ? old->st_mode & 0777 : closed);
 	if (same && keep_list(fd, path))
 		fchmod(fd, closed);
-	(void)!fchown(fd, old->st_uid, (gid_t)-1); /* root's alone to give */
+	/* root's alone to give; elsewhere it could have come to stand for a file of the system's */
+	if (lies_with(fd, old->st_uid))
+		(void)!fchown(fd, old->st_uid, (gid_t)-1);
 }
 
 /* A new file: what has a name like it, a link above all, is somebody's, and another run may write the same output now. */
