@@ -13,6 +13,7 @@
 int refuse(char why[WHY_BYTES], int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 struct boot {
+	double deadline; /* seconds that ranks have to find each other: of whoever asks */
 	int rank, size, nodes;
 	char host[HOST_BYTES]; /* of this rank's node */
 	void *state;

@@ -111,12 +111,11 @@ static bool choose(const char *choice, const char *offers, const char *way)
  * proves anything about the server. Facts about the job in a message: for shared memory, slurmstepd first writes all it knows there
  * (54.7 ms from main() to the first all-reduce, 40.9 with a message: medians of 15, 8 ranks on 2 cores). And a bound: a server that
  * believes no rank, as of another user namespace, drops the first connection, and lets whoever comes again wait for ever. */
-static pmix_status_t initialise(struct pmix *p)
+static pmix_status_t initialise(struct pmix *p, double deadline)
 {
 	static const char *const choice[] = { "PMIX_MCA_psec", "PMIX_MCA_gds", "PMIX_MCA_ptl_base_handshake_wait_time" };
 	char seconds[16];
-	int deadline = number_in("HVD_DEADLINE");
-	snprintf(seconds, sizeof seconds, "%d", deadline > 0 ? deadline : 60);
+	snprintf(seconds, sizeof seconds, "%d", (int)deadline + 1);
 	const bool ours[] = { choose(choice[0], "PMIX_SECURITY_MODE", "native"), choose(choice[1], "PMIX_GDS_MODULE", "hash"), choose(choice[2], NULL, seconds) };
 	pmix_status_t rc = p->PMIx_Init(&p->me, NULL, 0);
 	for (int i = 0; i < 3; i++)
@@ -133,7 +132,7 @@ static int connect_to_pmix(struct boot *b, char *why)
 	int status = load(p, why);
 	if (status)
 		return status;
-	pmix_status_t rc = initialise(p);
+	pmix_status_t rc = initialise(p, b->deadline);
 	if (rc)
 		return unusable(p, "PMIx_Init", rc, why);
 	p->open = true;
@@ -297,7 +296,7 @@ int boot_from_step(struct boot *b, char *why)
 	bool pmix = getenv("PMIX_NAMESPACE");
 	int tasks = number_in("SLURM_STEP_NUM_TASKS");
 
-	*b = (struct boot){ .size = 1, .nodes = 1 };
+	*b = (struct boot){ .deadline = b->deadline, .size = 1, .nodes = 1 };
 	if (was_not_placed())
 		return refuse(why, HVD_EBOOT, "%s does not load spank_hvd.so, which srun counted on, so its tasks are not placed: is it installed there for its Slurm, and in its plugstack.conf? Or start without --hvd and --hvd-bind",
 			      node ? node : "this node");

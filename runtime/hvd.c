@@ -178,14 +178,15 @@ int handle_form(struct hvd *h, struct boot *boot)
 
 int hvd_init_from(struct hvd **out, const struct hvd_conf *conf, int (*find)(struct boot *, char *))
 {
-	struct boot boot;
 	int nowhere;
 	while ((nowhere = open("/dev/null", O_RDWR)) >= 0 && nowhere <= STDERR_FILENO) /* what is printed must not land in a descriptor of this library */
 		;
 	close(nowhere);
 	int status = handle_new(out, conf);
-	if (!status)
-		status = find(&boot, (*out)->error);
+	if (status)
+		return status;
+	struct boot boot = { .deadline = (*out)->conf.deadline };
+	status = find(&boot, (*out)->error);
 	return status ? status : handle_form(*out, &boot);
 }
 

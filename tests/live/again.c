@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One world after the other in one process, each with a mean that all ranks know. */
+ * One world after the other in one process, each with a mean that all ranks know: again [WORLDS [DEADLINE]] */
 #include <hvd.h>
 
 #include <stdio.h>
@@ -9,7 +9,12 @@ int main(int argc, char **argv)
 {
 	for (int i = 0; i < (argc > 1 ? atoi(argv[1]) : 1); i++) {
 		struct hvd *h;
-		if (hvd_init(&h, NULL)) {
+		struct hvd_conf conf;
+		char why[256];
+		if (hvd_conf_default(&conf, why))
+			return 64;
+		conf.deadline = argc > 2 ? atof(argv[2]) : conf.deadline;
+		if (hvd_init(&h, &conf)) {
 			fprintf(stderr, "%s\n", hvd_error(h));
 			return 70;
 		}

@@ -245,14 +245,18 @@ time.sleep(30)' "$job" "$held" 3>&- &
 }
 
 @test "a node whose PMIx believes no rank says so within the deadline" {
-	SECONDS=0
-	# shellcheck disable=SC2016
-	HVD_DEADLINE=3 run step -N2 -n2 --kill-on-bad-exit=0 bash -c '[ "$SLURM_NODEID" = 1 ] || exec unshare --user "$0"; exec "$0"' "$EXAMPLES/mean"
-	echo "$output"
-	[ "$SECONDS" -lt 20 ]
-	[ "$status" -eq 70 ]
-	[[ $output == *"PMIx: PMIx_Init failed: "*"; in a container: has it the host's network, and are you yourself in it, not root? (the library "* ]]
-	[[ $output == *"rank 0 on n1 did not join within 3 s"* ]]
+	local deadline
+	for deadline in HVD_DEADLINE=3 program; do # the program's own is told by it
+		SECONDS=0
+		# shellcheck disable=SC2016
+		run step -N2 -n2 --kill-on-bad-exit=0 --export=ALL,$deadline bash -c '[ "$SLURM_NODEID" = 1 ] || exec unshare --user "$@"; exec "$@"' - \
+			"$SCRATCH/again" 1 $([ $deadline = HVD_DEADLINE=3 ] || echo 3)
+		echo "$output"
+		[ "$SECONDS" -lt 20 ]
+		[ "$status" -eq 70 ]
+		[[ $output == *"PMIx: PMIx_Init failed: "*"; in a container: has it the host's network, and are you yourself in it, not root? (the library "* ]]
+		[[ $output == *"rank 0 on n1 did not join within 3 s"* ]]
+	done
 }
 
 @test "a rank that never joins is named within the deadline" {

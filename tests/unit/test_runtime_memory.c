@@ -316,7 +316,7 @@ static void who_is_alone_waits_for_nobody(void **state)
 
 static void who_has_no_memory_for_pmix_says_so(void **state)
 {
-	struct boot boot;
+	struct boot boot = { .deadline = 60 };
 	char why[WHY_BYTES] = "";
 	(void)state;
 	setenv("SLURM_STEP_NUM_TASKS", "2", 1);
