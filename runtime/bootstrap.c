@@ -24,7 +24,12 @@
 struct pmix {
 	PMIX_FUNCTIONS(LIBRARY_MEMBER)
 	pmix_proc_t me;
-	bool open;        /* PMIx_Init() was called, with success */
+	struct {
+		_Atomic bool done;
+		bool stuck; /* its thread may still come back, and use this struct */
+		pmix_status_t status;
+	} init;           /* PMIx_Init() */
+	bool open;        /* … was called, with success */
 	struct node node; /* the way that spares PMIx */
 	char key[24]; /* of rank 0's card; numbered, because PMIx keeps the cards of worlds that this process formed before … */
 	bool asked;   /* … and of those that an earlier program of the step formed: nobody listens there, and the card is asked for once more */
@@ -103,24 +108,44 @@ static int number_in(const char *variable)
 /* Has PMIx take this one of the ways that the server offers in the variable `offers`, unless the user chose. True: unsetenv(choice) later. */
 static bool choose(const char *choice, const char *offers, const char *way)
 {
-	const char *offered = offers ? getenv(offers) : way;
+	const char *offered = getenv(offers);
 	return offered && strstr(offered, way) && !getenv(choice) && !setenv(choice, way, 1);
+}
+
+static void *call_init(void *arg)
+{
+	struct pmix *p = arg;
+	p->init.status = p->PMIx_Init(&p->me, NULL, 0);
+	p->init.done = true;
+	return NULL;
+}
+
+/* A server that believes no rank, as of another user namespace, drops the first connection, and lets whoever comes again wait for ever; so does one
+ * that is stopped. Only PMIx 4 heeds a bound of its own. */
+static pmix_status_t init_within(struct pmix *p, double deadline)
+{
+	pthread_t thread;
+	p->init.done = false;
+	if (p->init.stuck || thread_start(&thread, call_init, p))
+		return PMIX_ERR_UNREACH;
+	pthread_detach(thread);
+	for (double until = lived() + deadline; !p->init.done && lived() < until;)
+		usleep(200);
+	p->init.stuck = !p->init.done;
+	return p->init.stuck ? PMIX_ERR_UNREACH : p->init.status;
 }
 
 /* Identity without munge: munged would be asked twice, and slurmstepd serves nobody else until it has the second answer; neither way
  * proves anything about the server. Facts about the job in a message: for shared memory, slurmstepd first writes all it knows there
- * (54.7 ms from main() to the first all-reduce, 40.9 with a message: medians of 15, 8 ranks on 2 cores). And a bound: a server that
- * believes no rank, as of another user namespace, drops the first connection, and lets whoever comes again wait for ever. */
+ * (54.7 ms from main() to the first all-reduce, 40.9 with a message: medians of 15, 8 ranks on 2 cores). */
 static pmix_status_t initialise(struct pmix *p, double deadline)
 {
-	static const char *const choice[] = { "PMIX_MCA_psec", "PMIX_MCA_gds", "PMIX_MCA_ptl_base_handshake_wait_time" };
-	char seconds[16];
-	snprintf(seconds, sizeof seconds, "%d", (int)deadline + 1);
-	const bool ours[] = { choose(choice[0], "PMIX_SECURITY_MODE", "native"), choose(choice[1], "PMIX_GDS_MODULE", "hash"), choose(choice[2], NULL, seconds) };
-	pmix_status_t rc = p->PMIx_Init(&p->me, NULL, 0);
-	for (int i = 0; i < 3; i++)
-		if (ours[i])
-			unsetenv(choice[i]);
+	bool native = choose("PMIX_MCA_psec", "PMIX_SECURITY_MODE", "native"), hash = choose("PMIX_MCA_gds", "PMIX_GDS_MODULE", "hash");
+	pmix_status_t rc = init_within(p, deadline);
+	if (native)
+		unsetenv("PMIX_MCA_psec");
+	if (hash)
+		unsetenv("PMIX_MCA_gds");
 	return rc;
 }
 
@@ -234,7 +259,8 @@ static void finish(struct boot *b)
 	node_close(&p->node);
 	if (p->open)
 		p->PMIx_Finalize(NULL, 0);
-	free(p); /* the library stays mapped: its threads may be on their way out */
+	if (!p->init.stuck)
+		free(p); /* the library stays mapped: its threads may be on their way out */
 }
 
 /* Who this rank is and where its node's ranks meet, from what Slurm says; false: ask PMIx. */
