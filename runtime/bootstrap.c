@@ -130,7 +130,7 @@ static pmix_status_t init_within(struct pmix *p, double deadline)
 		return PMIX_ERR_UNREACH;
 	pthread_detach(thread);
 	for (double until = lived() + deadline; !p->init.done && lived() < until;)
-		usleep(200);
+		usleep(50);
 	p->init.stuck = !p->init.done;
 	return p->init.stuck ? PMIX_ERR_UNREACH : p->init.status;
 }
