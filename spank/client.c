@@ -182,8 +182,11 @@ static void rewrite_aliases(void)
 static void parse_or_refuse(int scope, const char *name, const char *text)
 {
 	char error[512];
-	if (options_help(scope, text, stdout))
-		exit(fflush(stdout) ? EXIT_FAILURE : 0);
+	if (options_help(scope, text, stdout)) {
+		const int lost = fflush(stdout);
+		fputs(lost ? "hvd: the output cannot be written\n" : "", stderr);
+		exit(lost ? EXIT_FAILURE : 0);
+	}
 	if (options_parse(&client.asked, scope, name, text, error, sizeof error) ||
 	    options_parse(&client.options, scope, name, text, error, sizeof error))
 		client_refuse(error);

@@ -730,6 +730,10 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 	[ "$status" -eq 0 ]
 	[ "$(grep -cE '^  (on|off|on_death=abort\|continue|deadline=N|backend=auto\|nccl\|cpu|trace=NAME|iface=NAME) ' <<<"$output")" -eq 7 ]
 	if grep '^task' <<<"$output"; then false; fi
+	status=0
+	srun --hvd=help "$SHOW" >/dev/full 2>"$SCRATCH/full" || status=$?
+	[ "$status" -eq 1 ]
+	grep -x 'hvd: the output cannot be written' "$SCRATCH/full"
 	run in_cluster sbatch --hvd-bind=help --wrap true
 	[ "$status" -eq 0 ]
 	[ "$(grep -cE '^  (socket|numa|gpu|none|verbose) ' <<<"$output")" -eq 5 ]
