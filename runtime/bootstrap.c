@@ -126,8 +126,10 @@ static pmix_status_t init_within(struct pmix *p, double deadline)
 {
 	pthread_t thread;
 	p->init.done = false;
-	if (p->init.stuck || thread_start(&thread, call_init, p))
+	if (p->init.stuck)
 		return PMIX_ERR_UNREACH;
+	if (thread_start(&thread, call_init, p))
+		return PMIX_ERR_OUT_OF_RESOURCE;
 	pthread_detach(thread);
 	for (double until = lived() + deadline; !p->init.done && lived() < until;)
 		usleep(50);
