@@ -16,6 +16,7 @@ int main(int argc, char **argv)
 		conf.deadline = argc > 2 ? atof(argv[2]) : conf.deadline;
 		if (hvd_init(&h, &conf)) {
 			fprintf(stderr, "%s\n", hvd_error(h));
+			hvd_close(h);
 			return 70;
 		}
 		const struct hvd_world *w = hvd_world(h);
