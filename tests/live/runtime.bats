@@ -244,21 +244,6 @@ time.sleep(30)' "$job" "$held" 3>&- &
 	done
 }
 
-@test "a node whose PMIx believes no rank says so within the deadline" {
-	local deadline
-	for deadline in HVD_DEADLINE=3 program; do # the program's own is told by it
-		SECONDS=0
-		# shellcheck disable=SC2016
-		run step -N2 -n2 --kill-on-bad-exit=0 --export=ALL,$deadline bash -c '[ "$SLURM_NODEID" = 1 ] || exec unshare --user "$@"; exec "$@"' - \
-			"$SCRATCH/again" 1 $([ $deadline = HVD_DEADLINE=3 ] || echo 3)
-		echo "$output"
-		[ "$SECONDS" -lt 20 ]
-		[ "$status" -eq 70 ]
-		[[ $output == *"PMIx: PMIx_Init failed: "*"; in a container: has it the host's network, and are you yourself in it, not root? (the library "* ]]
-		[[ $output == *"rank 0 on n1 did not join within 3 s"* ]]
-	done
-}
-
 @test "a rank that never joins is named within the deadline" {
 	local victim
 	for victim in 0 2; do
@@ -583,4 +568,20 @@ jobs_run() { # NAME NUMBER
 	run "$BUILD/hvd-bench" --from 33M
 	[ "$status" -eq 64 ]
 	[ "$output" = "hvd-bench: --from 34603008 is more than --to 33554432" ]
+}
+
+# The last one: with PMIx 5.0.9, as Ubuntu 26.04 has it, slurmstepd itself hangs once such a rank has gone, and no later step of its node begins.
+@test "a node whose PMIx believes no rank says so within the deadline" {
+	local deadline
+	for deadline in HVD_DEADLINE=3 program; do # the program's own is told by it
+		SECONDS=0
+		# shellcheck disable=SC2016
+		run step -N2 -n2 --kill-on-bad-exit=0 --export=ALL,$deadline bash -c '[ "$SLURM_NODEID" = 1 ] || exec unshare --user "$@"; exec "$@"' - \
+			"$SCRATCH/again" 1 $([ $deadline = HVD_DEADLINE=3 ] || echo 3)
+		echo "$output"
+		[ "$SECONDS" -lt 20 ]
+		[ "$status" -eq 70 ]
+		[[ $output == *"PMIx: PMIx_Init failed: "*"; in a container: has it the host's network, and are you yourself in it, not root? (the library "* ]]
+		[[ $output == *"rank 0 on n1 did not join within 3 s"* ]]
+	done
 }
