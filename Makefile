@@ -254,7 +254,8 @@ $(BUILD)/tests/test_trainer_window: private override LDFLAGS += -Wl,--wrap=pread
 $(BUILD)/tests/test_trainer_staging: private override LDFLAGS += -Wl,--wrap=renameat2,--wrap=rename
 $(BUILD)/tests/test_trainer_checkpoint_dir: private override LDFLAGS += -Wl,--wrap=renameat2
 $(BUILD)/tests/test_trainer_origin_tfrecord: private override LDFLAGS += -Wl,--wrap=glob,--wrap=readdir
-$(BUILD)/tests/test_trainer_file: private override LDFLAGS += -Wl,--wrap=stat,--wrap=fstat,--wrap=open,--wrap=fsync,--wrap=fchown
+$(BUILD)/tests/test_trainer_file: private override LDFLAGS += -Wl,--wrap=fstat,--wrap=fsync
+$(BUILD)/tests/test_trainer_file_output: private override LDFLAGS += -Wl,--wrap=stat,--wrap=open,--wrap=fchown
 $(BUILD)/tests/test_trainer_decode: private override LDFLAGS += -Wl,--wrap=spng_decode_image
 $(BUILD)/tests/test_trainer_memory: private override LDFLAGS += -Wl,--wrap=fopen
 $(BUILD)/tests/test_trainer_world: private override LDFLAGS += -Wl,--wrap=hvd_allgather,--wrap=hvd_host,--wrap=sched_getaffinity,--wrap=dlopen,--wrap=dlsym,--wrap=hvd_init,--wrap=poll,--wrap=__poll_chk
