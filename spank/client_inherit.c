@@ -46,10 +46,10 @@ static void drop_gpus_of_node(bool steps, bool gpus_of_node)
 /* The step's keys of --hvd, unless the task has changed them, and what srun made of them. */
 static void drop_keys(void)
 {
-	const char *given = client_text(getenv(KEYS_VARIABLE)), *on_death = client_text(getenv("HVD_ON_DEATH"));
-	char *keys = strdup(given), *rest = NULL;
+	const char *given = getenv(KEYS_VARIABLE), *on_death = getenv("HVD_ON_DEATH");
+	char *keys = strdup(given ? given : ""), *rest = NULL;
 
-	if (!strcmp(on_death, "continue") || strstr(given, "HVD_ON_DEATH=continue")) {
+	if ((on_death && !strcmp(on_death, "continue")) || (given && strstr(given, "HVD_ON_DEATH=continue"))) {
 		drop_ours("SLURM_KILL_BAD_EXIT", "", "0", "");
 		drop_ours("SLURM_NO_KILL", "", "set", "");
 	}
