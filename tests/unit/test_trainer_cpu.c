@@ -132,7 +132,7 @@ static void baseline_of_library_primitives_matches_the_fp64_reference(void **sta
 	(void)state;
 	int avx2 = 0;
 	if (!cpu_baseline_open)
-		skip_because("there was no oneDNN 2 when this was built");
+		skip_because("there was no oneDNN when this was built");
 #if defined __x86_64__
 	avx2 = __builtin_cpu_supports("avx2");
 #endif

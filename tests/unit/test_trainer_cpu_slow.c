@@ -9,7 +9,7 @@ static void a_reference_implementation_is_refused_with_the_layer_s_name(void **s
 	struct net n;
 	struct engine *engine = NULL;
 	if (!cpu_baseline_open)
-		skip_because("there was no oneDNN 2 when this was built");
+		skip_because("there was no oneDNN when this was built");
 	make_net(&n, &(struct net_conf){ .model = "densenet", .image_size = 40, .classes = 6, .growth = 16, .n_blocks = 2, .block = { 2, 2 } }, 4, 1);
 	n.conf.precision = PRECISION_FP32;
 	n.conf.variant = VARIANT_BASELINE;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * VARIANT_BASELINE: a training step of plain oneDNN primitives, the rival that `make bench` measures the fused engine against; only tests and benchmarks are linked with it.
  * BN with its fused ReLU, a dense copy for every concatenation, gradients added up by a loop: what a framework on oneDNN
- * does. It trains only. All oneDNN calls of the tree are in this file (its C API changed in 3.0). */
+ * does. It trains only. All oneDNN calls of the tree are in this file, in the words of oneDNN 3. */
 #include <math.h>
 #include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/cpu/cpu.h"
+#include "engine/cpu/onednn2.h"
 #include "engine/reference/fp32.h"
 
 enum { MAX_ARGS = 10, MAX_OWNED = 4096 };
@@ -22,7 +22,7 @@ struct primitive {
 
 /* An activation and its gradient in one layout. */
 struct tensor {
-	dnnl_memory_desc_t desc;
+	const_dnnl_memory_desc_t desc;
 	void *data, *grad;
 	size_t bytes;
 	int written; /* its gradient has been, in this pass */
@@ -31,7 +31,6 @@ struct tensor {
 struct baseline_layer {
 	struct primitive forward, backward_data, backward_weights;
 	struct primitive pack_forward, pack_backward, unpack; /* weights and their gradient to and from table order */
-	float *scale_shift, *diff_scale_shift;                /* BN: [2][channels] */
 	dnnl_memory_t grad;                                   /* BN: its input's, or what is added to it */
 };
 
@@ -49,6 +48,9 @@ struct baseline {
 	int last_pool;            /* layer */
 	void *owned[MAX_OWNED];
 	int n_owned;
+	memory_desc descs[MAX_OWNED];
+	int n_descs;
+	dnnl_status_t status; /* the first that a primitive of this run ended with and that was not success */
 };
 
 static struct baseline *baseline_of(struct engine *engine)
@@ -82,7 +84,7 @@ static int make_primitive(struct baseline *b, const char *layer, const_dnnl_prim
 	return 0;
 }
 
-static int add_arg(struct baseline *b, const char *layer, struct primitive *p, int id, const dnnl_memory_desc_t *desc, void *data)
+static int add_arg(struct baseline *b, const char *layer, struct primitive *p, int id, const_dnnl_memory_desc_t desc, void *data)
 {
 	dnnl_memory_t memory;
 	TRY(b, layer, dnnl_memory_create(&memory, desc, b->engine, data));
@@ -99,18 +101,28 @@ static void run(struct baseline *b, enum work_class kind, const struct primitive
 	if (!p->handle)
 		return;
 	uint64_t t = profile_start(b->shared.profile);
-	dnnl_primitive_execute(p->handle, b->stream, p->n_args, p->args);
-	dnnl_stream_wait(b->stream);
+	dnnl_status_t status = dnnl_primitive_execute(p->handle, b->stream, p->n_args, p->args);
+	status = status ? status : dnnl_stream_wait(b->stream);
+	b->status = b->status ? b->status : status;
 	profile_add_serial(b->shared.profile, b->shared.threads, kind, t);
 }
 
-static void *room_for(struct baseline *b, const dnnl_memory_desc_t *desc)
+/* Describes [dims] in a layout; the baseline owns it. NULL with an error. */
+static const_dnnl_memory_desc_t describe(struct baseline *b, int n_dims, const dnnl_dims_t dims, dnnl_data_type_t type, dnnl_format_tag_t format)
+{
+	dnnl_status_t status = b->n_descs < MAX_OWNED ? dnnl_memory_desc_create_with_tag(&b->descs[b->n_descs], n_dims, dims, type, format) : dnnl_out_of_memory;
+	if (status)
+		fail(b->shared.base.error, EXIT_INTERNAL, "oneDNN: describing tensor %d failed with status %d", b->n_descs, (int)status);
+	return status ? NULL : b->descs[b->n_descs++];
+}
+
+static void *room_for(struct baseline *b, const_dnnl_memory_desc_t desc)
 {
 	return cpu_alloc(&b->shared, dnnl_memory_desc_get_size(desc) + 64, 1);
 }
 
-static int make_reorder(struct baseline *b, const char *layer, struct primitive *p, const dnnl_memory_desc_t *from, void *source,
-                        const dnnl_memory_desc_t *to, void *target)
+static int make_reorder(struct baseline *b, const char *layer, struct primitive *p, const_dnnl_memory_desc_t from, void *source,
+                        const_dnnl_memory_desc_t to, void *target)
 {
 	dnnl_primitive_desc_t desc;
 	TRY(b, layer, dnnl_reorder_primitive_desc_create(&desc, from, b->engine, to, b->engine, NULL));
@@ -120,7 +132,7 @@ static int make_reorder(struct baseline *b, const char *layer, struct primitive 
 	return rc ? rc : add_arg(b, layer, p, DNNL_ARG_TO, to, target);
 }
 
-static const dnnl_memory_desc_t *wanted(const_dnnl_primitive_desc_t desc, dnnl_query_t what)
+static const_dnnl_memory_desc_t wanted(const_dnnl_primitive_desc_t desc, dnnl_query_t what)
 {
 	return dnnl_primitive_desc_query_md(desc, what, 0);
 }
@@ -129,43 +141,42 @@ static int open_conv(struct baseline *b, const struct net_layer *l, struct tenso
 {
 	dnnl_dims_t dims = { l->c_out, l->c_in, l->k, l->k }, strides = { l->stride, l->stride }, pad = { l->pad, l->pad };
 	int reach = (l->h_out - 1) * l->stride + l->k - l->pad - l->h_in;
-	dnnl_dims_t pad_end = { reach, reach };
-	dnnl_memory_desc_t any, any_grad, plain;
-	TRY(b, l->name, dnnl_memory_desc_init_by_tag(&any, 4, dims, b->type, dnnl_format_tag_any));
-	TRY(b, l->name, dnnl_memory_desc_init_by_tag(&any_grad, 4, dims, dnnl_f32, dnnl_format_tag_any));
-	TRY(b, l->name, dnnl_memory_desc_init_by_tag(&plain, 4, dims, dnnl_f32, dnnl_oihw));
+	dnnl_dims_t pad_end = { reach, reach }, none = { 0, 0 };
+	const_dnnl_memory_desc_t any = describe(b, 4, dims, b->type, dnnl_format_tag_any);
+	const_dnnl_memory_desc_t any_grad = describe(b, 4, dims, dnnl_f32, dnnl_format_tag_any), plain = describe(b, 4, dims, dnnl_f32, dnnl_oihw);
+	if (!any || !any_grad || !plain)
+		return -b->shared.base.error->code;
 	float *weights = b->shared.params + param_offset(&b->shared, l->weight), *gradient = b->shared.slab + param_offset(&b->shared, l->weight);
 
-	dnnl_convolution_desc_t conv;
 	dnnl_primitive_desc_t forward, desc;
-	TRY(b, l->name, dnnl_convolution_forward_desc_init(&conv, dnnl_forward_training, dnnl_convolution_direct, &x->desc, &any, NULL, &y->desc, strides, pad, pad_end));
-	TRY(b, l->name, dnnl_primitive_desc_create(&forward, &conv, NULL, b->engine, NULL));
-	const dnnl_memory_desc_t *packed = wanted(forward, dnnl_query_weights_md);
+	TRY(b, l->name, dnnl_convolution_forward_primitive_desc_create(&forward, b->engine, dnnl_forward_training, dnnl_convolution_direct, x->desc, any, NULL, y->desc,
+	                                                               strides, none, pad, pad_end, NULL));
+	const_dnnl_memory_desc_t packed = wanted(forward, dnnl_query_weights_md);
 	void *room = room_for(b, packed);
-	int rc = !room || make_primitive(b, l->name, forward, &own->forward) || make_reorder(b, l->name, &own->pack_forward, &plain, weights, packed, room) ||
-	         add_arg(b, l->name, &own->forward, DNNL_ARG_SRC, &x->desc, x->data) || add_arg(b, l->name, &own->forward, DNNL_ARG_WEIGHTS, packed, room) ||
-	         add_arg(b, l->name, &own->forward, DNNL_ARG_DST, &y->desc, y->data);
+	int rc = !room || make_primitive(b, l->name, forward, &own->forward) || make_reorder(b, l->name, &own->pack_forward, plain, weights, packed, room) ||
+	         add_arg(b, l->name, &own->forward, DNNL_ARG_SRC, x->desc, x->data) || add_arg(b, l->name, &own->forward, DNNL_ARG_WEIGHTS, packed, room) ||
+	         add_arg(b, l->name, &own->forward, DNNL_ARG_DST, y->desc, y->data);
 	if (!rc && l->in) {
-		TRY(b, l->name, dnnl_convolution_backward_data_desc_init(&conv, dnnl_convolution_direct, &x->desc, &any, &y->desc, strides, pad, pad_end));
-		TRY(b, l->name, dnnl_primitive_desc_create(&desc, &conv, NULL, b->engine, forward));
+		TRY(b, l->name, dnnl_convolution_backward_data_primitive_desc_create(&desc, b->engine, dnnl_convolution_direct, x->desc, any, y->desc, strides, none, pad,
+		                                                                     pad_end, forward, NULL));
 		packed = wanted(desc, dnnl_query_weights_md);
 		room = room_for(b, packed);
 		rc = !room || make_primitive(b, l->name, desc, &own->backward_data) ||
-		     make_reorder(b, l->name, &own->pack_backward, &plain, weights, packed, room) ||
-		     add_arg(b, l->name, &own->backward_data, DNNL_ARG_DIFF_DST, &y->desc, y->grad) ||
+		     make_reorder(b, l->name, &own->pack_backward, plain, weights, packed, room) ||
+		     add_arg(b, l->name, &own->backward_data, DNNL_ARG_DIFF_DST, y->desc, y->grad) ||
 		     add_arg(b, l->name, &own->backward_data, DNNL_ARG_WEIGHTS, packed, room) ||
-		     add_arg(b, l->name, &own->backward_data, DNNL_ARG_DIFF_SRC, &x->desc, x->grad);
+		     add_arg(b, l->name, &own->backward_data, DNNL_ARG_DIFF_SRC, x->desc, x->grad);
 		dnnl_primitive_desc_destroy(desc);
 	}
 	if (!rc) {
-		TRY(b, l->name, dnnl_convolution_backward_weights_desc_init(&conv, dnnl_convolution_direct, &x->desc, &any_grad, NULL, &y->desc, strides, pad, pad_end));
-		TRY(b, l->name, dnnl_primitive_desc_create(&desc, &conv, NULL, b->engine, forward));
+		TRY(b, l->name, dnnl_convolution_backward_weights_primitive_desc_create(&desc, b->engine, dnnl_convolution_direct, x->desc, any_grad, NULL, y->desc,
+		                                                                        strides, none, pad, pad_end, forward, NULL));
 		packed = wanted(desc, dnnl_query_diff_weights_md);
 		room = room_for(b, packed);
 		rc = !room || make_primitive(b, l->name, desc, &own->backward_weights) ||
-		     make_reorder(b, l->name, &own->unpack, packed, room, &plain, gradient) ||
-		     add_arg(b, l->name, &own->backward_weights, DNNL_ARG_SRC, &x->desc, x->data) ||
-		     add_arg(b, l->name, &own->backward_weights, DNNL_ARG_DIFF_DST, &y->desc, y->grad) ||
+		     make_reorder(b, l->name, &own->unpack, packed, room, plain, gradient) ||
+		     add_arg(b, l->name, &own->backward_weights, DNNL_ARG_SRC, x->desc, x->data) ||
+		     add_arg(b, l->name, &own->backward_weights, DNNL_ARG_DIFF_DST, y->desc, y->grad) ||
 		     add_arg(b, l->name, &own->backward_weights, DNNL_ARG_DIFF_WEIGHTS, packed, room);
 		dnnl_primitive_desc_destroy(desc);
 	}
@@ -175,32 +186,29 @@ static int open_conv(struct baseline *b, const struct net_layer *l, struct tenso
 
 static int open_bn(struct baseline *b, const struct net_layer *l, struct tensor *x, struct tensor *y, struct baseline_layer *own)
 {
-	unsigned flags = dnnl_use_scaleshift | (l->op == OP_BN_RELU ? dnnl_fuse_norm_relu : 0);
-	dnnl_batch_normalization_desc_t bn;
+	unsigned flags = dnnl_use_scale | dnnl_use_shift | (l->op == OP_BN_RELU ? dnnl_fuse_norm_relu : 0);
+	size_t gamma = param_offset(&b->shared, l->weight), beta = param_offset(&b->shared, l->bias);
 	dnnl_primitive_desc_t forward, backward;
-	dnnl_memory_desc_t scale_shift, statistics;
-	TRY(b, l->name, dnnl_memory_desc_init_by_tag(&scale_shift, 2, (dnnl_dims_t){ 2, l->c_in }, dnnl_f32, dnnl_ab));
-	TRY(b, l->name, dnnl_memory_desc_init_by_tag(&statistics, 1, (dnnl_dims_t){ l->c_in }, dnnl_f32, dnnl_a));
-	TRY(b, l->name, dnnl_batch_normalization_forward_desc_init(&bn, dnnl_forward_training, &x->desc, (float)BN_EPSILON, flags));
-	TRY(b, l->name, dnnl_primitive_desc_create(&forward, &bn, NULL, b->engine, NULL));
-	TRY(b, l->name, dnnl_batch_normalization_backward_desc_init(&bn, dnnl_backward, &x->desc, &x->desc, (float)BN_EPSILON, flags));
-	TRY(b, l->name, dnnl_primitive_desc_create(&backward, &bn, NULL, b->engine, forward));
-	const dnnl_memory_desc_t *mask = wanted(forward, dnnl_query_workspace_md);
+	const_dnnl_memory_desc_t row = describe(b, 1, (dnnl_dims_t){ l->c_in }, dnnl_f32, dnnl_a);
+	if (!row)
+		return -b->shared.base.error->code;
+	TRY(b, l->name, dnnl_batch_normalization_forward_primitive_desc_create(&forward, b->engine, dnnl_forward_training, x->desc, y->desc, (float)BN_EPSILON, flags, NULL));
+	TRY(b, l->name, dnnl_batch_normalization_backward_primitive_desc_create(&backward, b->engine, dnnl_backward, x->desc, y->desc, x->desc, (float)BN_EPSILON, flags,
+	                                                                        forward, NULL));
+	const_dnnl_memory_desc_t mask = wanted(forward, dnnl_query_workspace_md);
 	void *mask_room = room_for(b, mask);
-	float *mean = room_for(b, &statistics), *var = room_for(b, &statistics);
-	own->scale_shift = room_for(b, &scale_shift);
-	own->diff_scale_shift = room_for(b, &scale_shift);
+	float *mean = room_for(b, row), *var = room_for(b, row);
 	struct primitive *f = &own->forward, *r = &own->backward_data;
-	int rc = !mask_room || !mean || !var || !own->scale_shift || !own->diff_scale_shift || make_primitive(b, l->name, forward, f) ||
-	         make_primitive(b, l->name, backward, r) || add_arg(b, l->name, f, DNNL_ARG_SRC, &x->desc, x->data) ||
-	         add_arg(b, l->name, f, DNNL_ARG_DST, &y->desc, y->data) || add_arg(b, l->name, f, DNNL_ARG_MEAN, &statistics, mean) ||
-	         add_arg(b, l->name, f, DNNL_ARG_VARIANCE, &statistics, var) || add_arg(b, l->name, f, DNNL_ARG_SCALE_SHIFT, &scale_shift, own->scale_shift) ||
-	         add_arg(b, l->name, f, DNNL_ARG_WORKSPACE, mask, mask_room) || add_arg(b, l->name, r, DNNL_ARG_SRC, &x->desc, x->data) ||
-	         add_arg(b, l->name, r, DNNL_ARG_DIFF_DST, &y->desc, y->grad) || add_arg(b, l->name, r, DNNL_ARG_DIFF_SRC, &x->desc, x->grad) ||
-	         add_arg(b, l->name, r, DNNL_ARG_MEAN, &statistics, mean) || add_arg(b, l->name, r, DNNL_ARG_VARIANCE, &statistics, var) ||
-	         add_arg(b, l->name, r, DNNL_ARG_SCALE_SHIFT, &scale_shift, own->scale_shift) ||
-	         add_arg(b, l->name, r, DNNL_ARG_DIFF_SCALE_SHIFT, &scale_shift, own->diff_scale_shift) ||
-	         add_arg(b, l->name, r, DNNL_ARG_WORKSPACE, mask, mask_room);
+	int rc = !mask_room || !mean || !var || make_primitive(b, l->name, forward, f) || make_primitive(b, l->name, backward, r) ||
+	         add_arg(b, l->name, f, DNNL_ARG_SRC, x->desc, x->data) || add_arg(b, l->name, f, DNNL_ARG_DST, y->desc, y->data) ||
+	         add_arg(b, l->name, f, DNNL_ARG_MEAN, row, mean) || add_arg(b, l->name, f, DNNL_ARG_VARIANCE, row, var) ||
+	         add_arg(b, l->name, f, DNNL_ARG_SCALE, row, b->shared.params + gamma) || add_arg(b, l->name, f, DNNL_ARG_SHIFT, row, b->shared.params + beta) ||
+	         add_arg(b, l->name, f, DNNL_ARG_WORKSPACE, mask, mask_room) || add_arg(b, l->name, r, DNNL_ARG_SRC, x->desc, x->data) ||
+	         add_arg(b, l->name, r, DNNL_ARG_DIFF_DST, y->desc, y->grad) || add_arg(b, l->name, r, DNNL_ARG_DIFF_SRC, x->desc, x->grad) ||
+	         add_arg(b, l->name, r, DNNL_ARG_MEAN, row, mean) || add_arg(b, l->name, r, DNNL_ARG_VARIANCE, row, var) ||
+	         add_arg(b, l->name, r, DNNL_ARG_SCALE, row, b->shared.params + gamma) ||
+	         (DNNL_VERSION_MAJOR == 2 && add_arg(b, l->name, r, DNNL_ARG_SHIFT, row, b->shared.params + beta)) || add_arg(b, l->name, r, DNNL_ARG_DIFF_SCALE, row, b->shared.slab + gamma) ||
+	         add_arg(b, l->name, r, DNNL_ARG_DIFF_SHIFT, row, b->shared.slab + beta) || add_arg(b, l->name, r, DNNL_ARG_WORKSPACE, mask, mask_room);
 	dnnl_primitive_desc_destroy(forward);
 	dnnl_primitive_desc_destroy(backward);
 	if (!rc)
@@ -213,18 +221,16 @@ static int open_pool(struct baseline *b, const struct net_layer *l, struct tenso
 	dnnl_alg_kind_t kind = l->op == OP_MAXPOOL ? dnnl_pooling_max : dnnl_pooling_avg_exclude_padding;
 	int reach = (l->h_out - 1) * l->stride + l->k - l->pad - l->h_in;
 	dnnl_dims_t window = { l->k, l->k }, strides = { l->stride, l->stride }, none = { 0, 0 }, pad = { l->pad, l->pad }, pad_end = { reach, reach };
-	dnnl_pooling_v2_desc_t pool;
 	dnnl_primitive_desc_t forward, backward;
-	TRY(b, l->name, dnnl_pooling_v2_forward_desc_init(&pool, dnnl_forward_training, kind, &x->desc, &y->desc, strides, window, none, pad, pad_end));
-	TRY(b, l->name, dnnl_primitive_desc_create(&forward, &pool, NULL, b->engine, NULL));
-	TRY(b, l->name, dnnl_pooling_v2_backward_desc_init(&pool, kind, &x->desc, &y->desc, strides, window, none, pad, pad_end));
-	TRY(b, l->name, dnnl_primitive_desc_create(&backward, &pool, NULL, b->engine, forward));
+	TRY(b, l->name, dnnl_pooling_forward_primitive_desc_create(&forward, b->engine, dnnl_forward_training, kind, x->desc, y->desc, strides, window, none, pad, pad_end,
+	                                                           NULL));
+	TRY(b, l->name, dnnl_pooling_backward_primitive_desc_create(&backward, b->engine, kind, x->desc, y->desc, strides, window, none, pad, pad_end, forward, NULL));
 	struct primitive *f = &own->forward, *r = &own->backward_data;
-	int rc = make_primitive(b, l->name, forward, f) || make_primitive(b, l->name, backward, r) || add_arg(b, l->name, f, DNNL_ARG_SRC, &x->desc, x->data) ||
-	         add_arg(b, l->name, f, DNNL_ARG_DST, &y->desc, y->data) || add_arg(b, l->name, r, DNNL_ARG_DIFF_SRC, &x->desc, x->grad) ||
-	         add_arg(b, l->name, r, DNNL_ARG_DIFF_DST, &y->desc, y->grad);
+	int rc = make_primitive(b, l->name, forward, f) || make_primitive(b, l->name, backward, r) || add_arg(b, l->name, f, DNNL_ARG_SRC, x->desc, x->data) ||
+	         add_arg(b, l->name, f, DNNL_ARG_DST, y->desc, y->data) || add_arg(b, l->name, r, DNNL_ARG_DIFF_SRC, x->desc, x->grad) ||
+	         add_arg(b, l->name, r, DNNL_ARG_DIFF_DST, y->desc, y->grad);
 	if (!rc && l->op == OP_MAXPOOL) {
-		const dnnl_memory_desc_t *from = wanted(forward, dnnl_query_workspace_md);
+		const_dnnl_memory_desc_t from = wanted(forward, dnnl_query_workspace_md);
 		void *room = room_for(b, from);
 		rc = !room || add_arg(b, l->name, f, DNNL_ARG_WORKSPACE, from, room) || add_arg(b, l->name, r, DNNL_ARG_WORKSPACE, from, room);
 	}
@@ -306,11 +312,6 @@ static void forward_layer(struct baseline *b, int i)
 		run(b, WORK_REORDER, &own->pack_forward);
 		run(b, WORK_REORDER, &own->pack_backward);
 		break;
-	case OP_BN:
-	case OP_BN_RELU:
-		memcpy(own->scale_shift, b->shared.params + param_offset(&b->shared, l->weight), (size_t)l->c_in * sizeof(float));
-		memcpy(own->scale_shift + l->c_in, b->shared.params + param_offset(&b->shared, l->bias), (size_t)l->c_in * sizeof(float));
-		break;
 	case OP_CONCAT:
 		copy_channels(b, l, x->data, l->c_in, 0, y->data, l->c_out, 0, l->c_in);
 		copy_channels(b, l, b->tensors[l->in2].data, l->c_out - l->c_in, 0, y->data, l->c_out, l->c_in, l->c_out - l->c_in);
@@ -359,8 +360,6 @@ static void backward_layer(struct baseline *b, int i)
 		if (x->written)
 			add_into(b, x->bytes, b->temporary, x->grad);
 		profile_add_serial(b->shared.profile, b->shared.threads, WORK_BN, t);
-		memcpy(b->shared.slab + param_offset(&b->shared, l->weight), own->diff_scale_shift, (size_t)l->c_in * sizeof(float));
-		memcpy(b->shared.slab + param_offset(&b->shared, l->bias), own->diff_scale_shift + l->c_in, (size_t)l->c_in * sizeof(float));
 		break;
 	case OP_CONCAT:
 		copy_channels(b, l, y->grad, l->c_out, 0, x->grad, l->c_in, 0, l->c_in);
@@ -389,7 +388,7 @@ static int backward(struct engine *engine, const struct engine_batch *batch)
 		b->tensors[i].written = 0;
 	for (int i = plan->n_layers - 1; i >= 0; i--)
 		backward_layer(b, i);
-	return 0;
+	return dnnl_failed(b, "a step", "a primitive", b->status);
 }
 
 static int train(struct engine *engine, const struct engine_batch *batch, int micro, int micros, double lr, uint64_t *token)
@@ -441,6 +440,8 @@ static void close_baseline(struct engine *engine)
 	destroy(&b->narrow);
 	for (int i = 0; i < b->n_owned; i++)
 		dnnl_memory_destroy(b->owned[i]);
+	for (int i = 0; i < b->n_descs; i++)
+		dnnl_memory_desc_destroy(b->descs[i]);
 	if (b->stream)
 		dnnl_stream_destroy(b->stream);
 	if (b->engine)
@@ -461,11 +462,12 @@ static int open_tensor(struct baseline *b, int index, size_t *largest)
 	if (l && b->format != dnnl_nhwc && c % LANES)
 		return fail(b->shared.base.error, EXIT_USAGE, "the baseline needs channels in sixteens: %s has %d", l->name, c);
 	dnnl_format_tag_t format = index || b->format == dnnl_nhwc ? b->format : dnnl_nchw;
-	TRY(b, l ? l->name : "input", dnnl_memory_desc_init_by_tag(&t->desc, 4, (dnnl_dims_t){ conf->batch, c, h, h }, b->type, format));
-	t->bytes = dnnl_memory_desc_get_size(&t->desc);
+	if (!(t->desc = describe(b, 4, (dnnl_dims_t){ conf->batch, c, h, h }, b->type, format)))
+		return -b->shared.base.error->code;
+	t->bytes = dnnl_memory_desc_get_size(t->desc);
 	*largest = t->bytes > *largest ? t->bytes : *largest;
-	t->data = room_for(b, &t->desc);
-	t->grad = t->data ? room_for(b, &t->desc) : NULL;
+	t->data = room_for(b, t->desc);
+	t->grad = t->data ? room_for(b, t->desc) : NULL;
 	return t->grad ? 0 : -b->shared.base.error->code;
 }
 
@@ -473,16 +475,17 @@ static int open_head(struct baseline *b, const struct net_layer *pool, const str
 {
 	size_t images = (size_t)b->shared.base.conf.batch, features = (size_t)pool->c_in;
 	struct tensor *t = &b->tensors[b->last_pool + 1];
-	dnnl_memory_desc_t wide;
-	TRY(b, pool->name, dnnl_memory_desc_init_by_tag(&wide, 4, (dnnl_dims_t){ (int)images, pool->c_in, 1, 1 }, dnnl_f32, dnnl_nchw));
+	const_dnnl_memory_desc_t wide = describe(b, 4, (dnnl_dims_t){ (int)images, pool->c_in, 1, 1 }, dnnl_f32, dnnl_nchw);
+	if (!wide)
+		return -b->shared.base.error->code;
 	b->pooled = cpu_alloc(&b->shared, images * features, sizeof(float));
 	b->dpooled = cpu_alloc(&b->shared, images * features, sizeof(float));
 	b->logits = cpu_alloc(&b->shared, images * (size_t)linear->c_out, sizeof(float));
 	b->dlogits = cpu_alloc(&b->shared, images * (size_t)linear->c_out, sizeof(float));
 	if (!b->pooled || !b->dpooled || !b->logits || !b->dlogits)
 		return -b->shared.base.error->code;
-	int rc = make_reorder(b, pool->name, &b->widen, &t->desc, t->data, &wide, b->pooled);
-	return rc ? rc : make_reorder(b, pool->name, &b->narrow, &wide, b->dpooled, &t->desc, t->grad);
+	int rc = make_reorder(b, pool->name, &b->widen, t->desc, t->data, wide, b->pooled);
+	return rc ? rc : make_reorder(b, pool->name, &b->narrow, wide, b->dpooled, t->desc, t->grad);
 }
 
 static int open_layers(struct baseline *b)

@@ -411,7 +411,7 @@ void cpu_optimise(struct cpu_engine *e, double lr);
 /* cpu.c: parameters, moments, slab and running statistics. */
 int cpu_arrays_open(struct cpu_engine *e);
 
-/* baseline.c: the engine with its steps replaced. NULL in programs that are linked without it: chexnet, and all where oneDNN 2 is missing. */
+/* baseline.c: the engine with its steps replaced. NULL in programs that are linked without it: chexnet, and all where oneDNN is missing. */
 int cpu_baseline_open(struct engine **engine, const struct engine_conf *conf, const struct engine_ops *fused, struct error *e) __attribute__((weak));
 
 #endif
