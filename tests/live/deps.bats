@@ -65,7 +65,7 @@ setup_file() {
 	run -0 make -s -C "$TOP" -n BUILD="$build" "$build/chexnet"
 	[[ $output == *trainer/engine/cpu/cpu.c* && $output != *baseline.c* && $output != *-ldnnl* ]]
 	mkdir -p "$include/oneapi/dnnl"
-	echo '#define DNNL_VERSION_MAJOR 3' >"$include/oneapi/dnnl/dnnl.h"
+	echo '#define DNNL_VERSION_MAJOR 4' >"$include/oneapi/dnnl/dnnl.h"
 	run -0 make -s -C "$TOP" -n BUILD="$build" CC="gcc -I$include" all "$build/tests/test_trainer_cpu"
 	[[ $output == *"oneDNN, which tests and benchmarks compare the CPU engine with: no oneDNN 2"* ]]
 	[[ $output == *"/chexnet "* && $output != *baseline.c* && $output != *-ldnnl* ]]

@@ -55,7 +55,7 @@ static struct engine *open_library(struct net *n)
 {
 	int avx512 = 0;
 	if (!cpu_baseline_open) {
-		print_message("# not measured against the library: there was no oneDNN 2 when this was built\n");
+		print_message("# not measured against the library: there was no oneDNN when this was built\n");
 		return NULL;
 	}
 #if defined __x86_64__
