@@ -618,6 +618,85 @@ static void the_same_pixels_under_another_name_and_odd_images_are_found(void **s
 	origin_close(&o);
 }
 
+/* Image 0 is a negative, image 1 is dark, the others are as they should be. */
+static int odd_image(const struct origin *o, size_t i, struct decoder *d, struct image *image, struct error *e)
+{
+	static _Thread_local uint8_t pixels[SIDE * SIDE];
+
+	(void)d, (void)e;
+	for (int at = 0; at < SIDE * SIDE; at++) {
+		int x = at % SIDE, y = at / SIDE, body = x > 4 && x < SIDE - 5 && y > 4;
+		pixels[at] = i == 0 ? (body ? 40 : 230) : i == 1 ? (uint8_t)(at % 3) : (uint8_t)(body ? 150 + at % 50 : 10);
+	}
+	memcpy(pixels + SIDE * SIDE / 2, o->samples[i].id, 16); /* none has another's pixels */
+	*image = (struct image){ SIDE, SIDE, pixels };
+	return 0;
+}
+
+static void negatives_and_dark_images_are_told_and_are_no_problem(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	char words[SAMPLE_ID + 80];
+
+	o.decode = odd_image;
+	run_audit(&o, 1);
+	assert_int_equal(audit.problems, 0);
+	snprintf(words, sizeof words, "1 image looks inverted (a bright border around a dark body): %s", o.samples[0].id);
+	assert_string_equal(note_of("inverted"), words);
+	snprintf(words, sizeof words, "1 image is nearly black or white: %s", o.samples[1].id);
+	assert_string_equal(note_of("nearly"), words);
+	origin_close(&o);
+}
+
+/* A part of a set is no set that lost images: a list of which nothing is here was not meant. */
+static void a_list_of_which_nothing_is_here_is_no_problem(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	size_t kept = 0, all = o.count;
+
+	for (size_t i = 0; i < all; i++)
+		if (o.split[i] != SPLIT_TEST) {
+			o.samples[kept] = o.samples[i];
+			o.facts[kept] = o.facts[i];
+			o.split[kept++] = o.split[i];
+		}
+	o.count = kept;
+	run_audit(&o, 0);
+	assert_int_equal(audit.problems, 0);
+	assert_string_equal(note_of("official"), "none of the official test list is here");
+	origin_close(&o);
+}
+
+static void files_and_rows_that_are_left_out_are_counted(void **state)
+{
+	(void)state;
+	struct origin o;
+	struct synth_report r;
+	struct error e = { 0 };
+	char set[FILE_PATH], list[FILE_PATH + 32], *text;
+	size_t size;
+	struct audit_conf conf = { .threads = 1 };
+
+	snprintf(set, sizeof set, "%s", scratch_path("left-out"));
+	assert_int_equal(synth_tree(&synth, set, 0, 2, NULL, NULL, &r, &e), 0);
+	draw(set, "00099999_000.png", SIDE, SIDE);
+	draw(set, "00099999_001.png", SIDE, SIDE);
+	snprintf(list, sizeof list, "%s/test_list.txt", set);
+	assert_int_equal(file_read(&text, &size, list, &e), 0);
+	const char *rest = strchr(text, '\n') + 1; /* less one */
+	scratch_write(list, rest, strlen(rest));
+	free(text);
+	o = open_tree(set);
+	assert_int_equal(audit_run(&audit, &o, &conf, &e), 0);
+	assert_int_equal(audit.problems, 0);
+	assert_string_equal(note_of("no row"), "2 image files have no row in the table");
+	assert_string_equal(note_of("in no list"), "1 image is in no list");
+	assert_int_equal(audit.images[0] + audit.images[1] + audit.images[2], IMAGES - 1);
+	origin_close(&o);
+}
+
 static void prepared_sets_of_every_format_are_audited(void **state)
 {
 	(void)state;
@@ -685,6 +764,9 @@ int main(void)
 		cmocka_unit_test(rows_without_a_file_are_counted_and_the_other_images_looked_at),
 		cmocka_unit_test(images_too_small_or_far_from_square_are_told_by_audit_and_prepare),
 		cmocka_unit_test(the_same_pixels_under_another_name_and_odd_images_are_found),
+		cmocka_unit_test(negatives_and_dark_images_are_told_and_are_no_problem),
+		cmocka_unit_test(a_list_of_which_nothing_is_here_is_no_problem),
+		cmocka_unit_test(files_and_rows_that_are_left_out_are_counted),
 		cmocka_unit_test(prepared_sets_of_every_format_are_audited),
 		cmocka_unit_test(a_file_wise_shuffle_is_told_from_a_global_one),
 	};
