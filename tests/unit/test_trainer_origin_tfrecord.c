@@ -417,6 +417,57 @@ static void a_name_that_fits_on_no_line_or_is_no_utf_8_is_refused_where_it_is_re
 	free(cases);
 }
 
+/* A record whose picture nobody looks at. */
+static int open_one(const char *directory, int64_t patient, const char *name, size_t length, struct origin *o, struct error *e)
+{
+	struct example x = { .height = -1, .width = -1, .patient = patient, .n_label = FINDINGS, .filename = { (const uint8_t *)name, length } };
+	struct tfrecord_writer w;
+	struct bytes b = { 0 };
+	char path[FILE_PATH + 64];
+
+	x.encoded = (struct span){ (const uint8_t *)"?", 1 };
+	snprintf(path, sizeof path, "%s/train-00000-of-00001", directory);
+	assert_int_equal(tfrecord_create(&w, path, e), 0);
+	assert_int_equal(example_write(&b, &x), 0);
+	assert_int_equal(tfrecord_append(&w, b.data, b.size, e), 0);
+	assert_int_equal(tfrecord_commit(&w, e), 0);
+	free(b.data);
+	return origin_tfrecord(o, directory, LABELS_CHEXNET, NULL, NULL, e);
+}
+
+static void names_and_patients_that_have_no_room_are_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		int64_t patient;
+		size_t length;
+		const char *refused;
+	} records[] = {
+		{ 5, SAMPLE_ID - 1, NULL },
+		{ 5, SAMPLE_ID, "image/filename: 128 bytes, not 1 to 127" },
+		{ 5, 1, NULL },
+		{ 5, 0, "image/filename: " },
+		{ (int64_t)UINT32_MAX + 8, 9, "patient/id: out of range: a patient's number is wanted" }, /* 7, were it cut */
+	};
+	char directory[FILE_PATH], name[SAMPLE_ID];
+
+	memset(name, 'n', sizeof name);
+	make_directory(directory, "room");
+	for (size_t i = 0; i < sizeof records / sizeof records[0]; i++) {
+		struct origin o;
+		struct error e = { 0 };
+		int rc = open_one(directory, records[i].patient, name, records[i].length, &o, &e);
+
+		if (rc != (records[i].refused ? -EXIT_DATA : 0) || (rc && !strstr(e.text, records[i].refused)))
+			fail_msg("%zu: %d \"%s\"", i, rc, e.text);
+		if (rc)
+			continue;
+		assert_int_equal(strlen(o.samples[0].id), records[i].length);
+		assert_int_equal(o.samples[0].patient, 5);
+		origin_close(&o);
+	}
+}
+
 static void a_signal_ends_the_reading(void **state)
 {
 	(void)state;
@@ -448,6 +499,7 @@ int main(void)
 		cmocka_unit_test(the_reference_trainers_records_are_read_and_their_label_order_found),
 		cmocka_unit_test(names_keep_their_folders_where_they_come_twice_without),
 		cmocka_unit_test(where_a_set_was_mounted_is_in_no_name),
+		cmocka_unit_test(names_and_patients_that_have_no_room_are_refused),
 		cmocka_unit_test(a_name_that_fits_on_no_line_or_is_no_utf_8_is_refused_where_it_is_read),
 	};
 	return cmocka_run_group_tests(tests, small_tree, scratch_remove);
