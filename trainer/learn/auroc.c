@@ -331,7 +331,7 @@ static int estimate(struct resampling *r, struct auroc_table *t)
 		t->negatives[c] = k->n - t->positives[c];
 		t->positive_patients[c] = count_patients(k, 1, images, r->patients);
 		t->negative_patients[c] = count_patients(k, 0, images, r->patients);
-		t->effective[c] = k->effective[1];
+		t->effective[c] = fmin(k->effective[0], k->effective[1]);
 		weighted_auroc(k, (const lanes *)once, auroc);
 		t->class[c].value = auroc[0];
 	}

@@ -23,7 +23,7 @@ struct auroc_table {
 	int classes;
 	size_t positives[32], negatives[32]; /* images */
 	size_t positive_patients[32], negative_patients[32]; /* who have at least one of them */
-	double effective[32];      /* patients_effective() of the positives */
+	double effective[32];      /* patients_effective() of the positives or the negatives, whichever is less */
 	struct interval class[32]; /* NAN but for the value with fewer than LEAST_POSITIVES of either */
 	struct interval rough[32]; /* the same, with a rough interval for those too: not to be shown, but part of the mean's */
 	struct interval mean; /* over the classes that have both positives and negatives */
