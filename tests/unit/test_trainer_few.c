@@ -219,6 +219,35 @@ static void scores_that_are_all_alike_are_not_sure(void **state)
 	assert_close(t.mean.high - 0.5, (newcombe.high - 0.5) / sqrt(2), 1e-12);
 }
 
+/* The finding's absence, by the scores turned round, is as hard to tell as the finding. */
+static void few_without_a_finding_are_as_unsure_as_few_with_it(void **state)
+{
+	static float turned[MOST + NEGATIVES];
+	static uint32_t absent[MOST + NEGATIVES];
+
+	(void)state;
+	for (int with = LEAST_POSITIVES; with <= 20; with *= 2) {
+		struct auroc_table t, u;
+
+		random_state = 5;
+		for (int i = 0; i < with + NEGATIVES; i++) {
+			labels[i] = i < with;
+			absent[i] = !labels[i];
+			score[i] = (float)(normal() + 2.3 * labels[i]);
+			turned[i] = -score[i];
+		}
+		struct scores s = { .n = (size_t)with + NEGATIVES, .classes = 1, .logits = score, .labels = labels }, r = { s.n, 1, turned, absent, NULL, NULL };
+
+		assert_int_equal(auroc_bootstrap(&s, 200, 1, &t, NULL), 0);
+		assert_int_equal(auroc_bootstrap(&r, 200, 1, &u, NULL), 0);
+		assert_string_equal(interval_method(&t.class[0]), "newcombe");
+		assert_string_equal(interval_method(&u.class[0]), "newcombe");
+		assert_close(t.class[0].low, u.class[0].low, 1e-12);
+		assert_close(t.class[0].high, u.class[0].high, 1e-12);
+		assert_close(t.effective[0], u.effective[0], 0);
+	}
+}
+
 static void a_perfect_ranking_is_not_sure(void **state)
 {
 	(void)state;
@@ -486,6 +515,7 @@ int main(void)
 		cmocka_unit_test(none_of_so_many_begins_at_zero),
 		cmocka_unit_test(a_mean_of_one_is_as_sure_as_that_one),
 		cmocka_unit_test(scores_that_are_all_alike_are_not_sure),
+		cmocka_unit_test(few_without_a_finding_are_as_unsure_as_few_with_it),
 		cmocka_unit_test(a_perfect_ranking_is_not_sure),
 		cmocka_unit_test(newcombes_interval_equals_its_definition),
 		cmocka_unit_test(a_mean_is_widened_by_what_resamples_do_not_know),

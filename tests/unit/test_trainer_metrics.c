@@ -102,6 +102,27 @@ static void the_ct_ratings_give_the_published_figures(void **state)
 	assert_close(r.high, 0.95339, 5e-6);
 }
 
+/* Of a ranking with one pair the wrong way round, or the right way. */
+static void delongs_interval_ends_at_0_and_at_1(void **state)
+{
+	float score[20];
+	uint8_t positive[20];
+
+	(void)state;
+	for (int sign = -1; sign <= 1; sign += 2) {
+		for (int i = 0; i < 20; i++) {
+			positive[i] = i >= 10;
+			score[i] = (float)(sign * (i == 9 ? 10 : i == 10 ? 9 : i));
+		}
+		struct interval r = auroc_delong(score, positive, 20);
+
+		assert_close(r.value, sign > 0 ? 0.99 : 0.01, 1e-6);
+		assert_true(r.value + 2 * sign * r.se > 1 || r.value + 2 * sign * r.se < 0);
+		assert_close(sign > 0 ? r.high : r.low, sign > 0, 0);
+		assert_true(sign > 0 ? r.low < 0.99 : r.high > 0.01);
+	}
+}
+
 static void without_positives_or_negatives_there_is_no_auroc(void **state)
 {
 	(void)state;
@@ -374,6 +395,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(auroc_and_delong_equal_their_definitions),
 		cmocka_unit_test(the_ct_ratings_give_the_published_figures),
+		cmocka_unit_test(delongs_interval_ends_at_0_and_at_1),
 		cmocka_unit_test(without_positives_or_negatives_there_is_no_auroc),
 		cmocka_unit_test(unknown_labels_do_not_count),
 		cmocka_unit_test(images_of_their_own_agree_with_delong),
