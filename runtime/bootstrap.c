@@ -225,8 +225,7 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 		if (!p->refresh) { /* … and this client goes on saying what it was told: only a new one asks again */
 			p->PMIx_Finalize(NULL, 0);
 			p->open = false;
-			rc = connect_to_pmix(b, why);
-			if (rc)
+			if ((rc = connect_to_pmix(b, why)))
 				return rc;
 		}
 	}

@@ -252,13 +252,13 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 	}
 }
 
-/* An old timeline may be replaced; another file with something in it is somebody's work. errno says why that cannot be read, or 0. */
-static bool is_timeline(const char *path)
+/* An old timeline may be replaced; another file with something in it is somebody's work. errno says why that cannot be read, or 0. *old: which file it is. */
+static bool is_timeline(const char *path, struct stat *old)
 {
 	char begin[sizeof TIMELINE] = "";
 	errno = 0;
 	FILE *f = fopen(path, "r");
-	bool ours = f && fgets(begin, sizeof begin, f) && !strcmp(begin, TIMELINE);
+	bool ours = f && !fstat(fileno(f), old) && fgets(begin, sizeof begin, f) && !strcmp(begin, TIMELINE);
 	if (f)
 		fclose(f);
 	return ours;
@@ -271,16 +271,18 @@ static int timeline(const struct traces *t, const char *path)
 	/* opened by its name once more standard output would begin where the summary does */
 	bool there = !stat(path, &old), own = there && !fstat(STDOUT_FILENO, &shown) && old.st_dev == shown.st_dev && old.st_ino == shown.st_ino;
 	bool filled = there && !own && S_ISREG(old.st_mode) && old.st_size;
-	if (filled && !is_timeline(path))
+	if (filled && !is_timeline(path, &old))
 		return fault(errno ? EXIT_INTERNAL : EXIT_USAGE, "%s is there and %s%s: name another file, or remove it first", path, errno ? "cannot be read: " : "no timeline",
 			errno ? strerror(errno) : "");
 	/* root writes over a user's file where it is: who owns the directory could have another take its place meanwhile, which a new file would give to that user */
 	char at[PATH_MAX], beside[PATH_MAX + 8], *real = filled && (geteuid() || !old.st_uid) ? realpath(path, at) : NULL;
 	snprintf(beside, sizeof beside, "%s.XXXXXX", real ? real : ""); /* until it is whole the old one stays */
 	int fd = own ? dup(STDOUT_FILENO) : real ? mkstemp(beside) : -1;
-	if (fd < 0 && !(real && errno == ENOSPC)) { /* nothing may be made beside it */
+	if (fd < 0 && !(real && errno == ENOSPC)) { /* nothing may be made beside it; what is opened may be another file than was looked at */
 		real = NULL;
-		fd = open(path, O_WRONLY | O_TRUNC | (there ? 0 : O_CREAT), 0666);
+		fd = open(path, O_WRONLY | (there ? 0 : O_CREAT), 0666);
+		if (fd >= 0 && !fstat(fd, &shown) && S_ISREG(shown.st_mode) && ((shown.st_size && (!filled || shown.st_dev != old.st_dev || shown.st_ino != old.st_ino)) || ftruncate(fd, 0)))
+			return fault(EXIT_INTERNAL, "%s: another file has taken its place meanwhile", path);
 	}
 	FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
 	if (!out)
@@ -496,9 +498,7 @@ int main(int argc, char **argv)
 		status = !stat(argv[i], &s) && S_ISDIR(s.st_mode) ? add_directory(&t, argv[i]) : add_file(&t, argv[i]);
 	}
 	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error like others */
-	if (!status)
-		status = put_in_order(&t);
-	if (!status)
+	if (!status && !(status = put_in_order(&t)))
 		status = summary(&t, each);
 	if (!status && output && !fflush(stdout)) /* which may be the same file */
 		status = timeline(&t, output);

@@ -264,16 +264,15 @@ static int run_selfcheck(const struct node *node, const struct arguments *a)
 	return wrong ? EXIT_DATA : 0;
 }
 
-/* An old picture may be replaced; another file with something in it is somebody's work. */
-static bool may_write(const char *path)
+/* An old picture may be replaced; another file with something in it is somebody's work. *old: the file that was looked at. */
+static bool may_write(const char *path, struct stat *old)
 {
 	char begin[5] = "";
-	struct stat s;
 
-	if (stat(path, &s) || !S_ISREG(s.st_mode) || !s.st_size)
+	if (!S_ISREG(old->st_mode) || !old->st_size)
 		return true;
 	FILE *f = fopen(path, "r");
-	size_t n = f ? fread(begin, 1, sizeof begin - 1, f) : 0;
+	size_t n = f && !fstat(fileno(f), old) ? fread(begin, 1, sizeof begin - 1, f) : 0;
 	if (!f || ferror(f)) {
 		char line[512];
 		snprintf(line, sizeof line, "%.400s is there and cannot be read: %s: name another file", path, strerror(errno));
@@ -294,7 +293,7 @@ static void write_svg(const char *path, const struct node *node, const struct re
 		draw_svg(stdout, node, r, plan);
 		return;
 	}
-	if (!may_write(path)) {
+	if (there && !may_write(path, &old)) {
 		snprintf(line, sizeof line, "%.400s is there and no SVG: name another file, or remove it first", path);
 		die(EXIT_USAGE, line);
 	}
@@ -306,7 +305,12 @@ static void write_svg(const char *path, const struct node *node, const struct re
 	int fd = real ? mkstemp(beside) : -1;
 	if (fd < 0 && !(real && errno == ENOSPC)) { /* nothing may be made beside it */
 		real = NULL;
-		fd = open(path, O_WRONLY | O_TRUNC | (there ? 0 : O_CREAT), 0666);
+		fd = open(path, O_WRONLY | (there ? 0 : O_CREAT), 0666);
+		/* which may be another one than was looked at */
+		if (fd >= 0 && !fstat(fd, &out) && S_ISREG(out.st_mode) && ((out.st_size && (!there || out.st_dev != old.st_dev || out.st_ino != old.st_ino)) || ftruncate(fd, 0))) {
+			snprintf(line, sizeof line, "%.400s: another file has taken its place meanwhile", path);
+			die(EXIT_FAILURE, line);
+		}
 	}
 	FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
 	if (f)

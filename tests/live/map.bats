@@ -226,6 +226,16 @@ map() { "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --proc "$SCRATCH/pro
 		map --svg "$SCRATCH/node.svg" >/dev/null
 		[ "$(stat -c %i:%u:%g "$SCRATCH/node.svg")" = "$mine" ]
 	fi
+	# where nothing can be made beside it, it is written over; another file that has come there meanwhile is not
+	local long
+	long=$SCRATCH/$(printf '%0250d' 0)
+	(cat "$SCRATCH/node.svg" && echo) >"$long"
+	map --tasks 2 --svg "$long" >/dev/null
+	map --tasks 2 --svg "$SCRATCH/node.svg" >/dev/null
+	cmp "$long" "$SCRATCH/node.svg"
+	exchanges "$long" "hvd-map: $long: another file has taken its place meanwhile" "$BUILD/hvd-map" --topology "$SCRATCH/topology.xml" --svg "$long"
+	[ "$status" -eq 1 ]
+	rm "$long"
 	# with the table on standard output, behind it
 	map >"$SCRATCH/table"
 	map --svg "$SCRATCH/node.svg" >/dev/null

@@ -484,6 +484,8 @@ jobs_run() { # NAME NUMBER
 	cp "$SCRATCH/old.json" "$long"
 	"$BUILD/hvd-trace" --output "$long" "$SCRATCH/trace" >/dev/null
 	cmp "$long" "$SCRATCH/timeline.json"
+	exchanges "$long" "hvd-trace: $long: another file has taken its place meanwhile" "$BUILD/hvd-trace" --output "$long" "$SCRATCH/trace"
+	[ "$status" -eq 70 ]
 	run bash -c '"$0" "$1" >/dev/full' "$BUILD/hvd-trace" "$SCRATCH/trace"
 	[ "$status" -eq 70 ]
 	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$first"
