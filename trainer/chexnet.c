@@ -60,10 +60,11 @@ static int help_of(const char *name)
 	return EXIT_DONE;
 }
 
-/* A caller may have closed standard input, output or error: the next file opened would take its number, and get what is printed. */
+/* A caller may have closed standard input, output or error: the next file opened would take its number, and get what is printed. Nothing can be
+ * written to what takes it here, so that end() tells of a result that went nowhere. */
 static void fill_standard_files(void)
 {
-	int fd = open("/dev/null", O_RDWR);
+	int fd = open("/dev/null", O_RDONLY);
 
 	while (fd >= 0 && fd <= STDERR_FILENO)
 		fd = dup(fd);

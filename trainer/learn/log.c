@@ -18,13 +18,19 @@
 #include "json.h"
 #include "utf8.h"
 
-/* A reader of standard output may leave (| head, or the tee that the same Ctrl-C ended), a terminal may close. A run of days does not end
- * for that: what is printed from then on goes nowhere. Other failures, as of a full disk, are told at the end of the program. */
+static int is_read_only(int fd)
+{
+	return (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY;
+}
+
+/* A reader of standard output may leave (| head, or the tee that the same Ctrl-C ended), a terminal may close, and whoever started the program may
+ * have closed it. A run of days does not end for that: what is printed from then on goes nowhere. Other failures, as of a full disk, are told at the
+ * end of the program. */
 static void flush(void)
 {
 	struct pollfd out = { .fd = STDOUT_FILENO };
 
-	if ((fflush(stdout) == 0 && !ferror(stdout)) || poll(&out, 1, 0) != 1 || !(out.revents & (POLLERR | POLLHUP)))
+	if ((fflush(stdout) == 0 && !ferror(stdout)) || (!is_read_only(STDOUT_FILENO) && (poll(&out, 1, 0) != 1 || !(out.revents & (POLLERR | POLLHUP)))))
 		return;
 	int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
