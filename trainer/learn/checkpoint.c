@@ -468,13 +468,18 @@ static int check_nothing_else(const struct checkpoint *c, struct tensor *wanted,
 	return 0;
 }
 
-/* The layer of the first running variance below 0, of which the network would make no number; NULL: there is none. */
-static const char *find_negative_variance(const struct net_plan *plan, const struct model_values *values)
+/* The name of the first tensor with a running variance or a second moment below 0, of which the next step would make no number; NULL: there is none. */
+static const char *find_negative(const struct tensor *tensors, int n)
 {
-	for (int i = 0; i < plan->n_bns; i++)
-		for (int c = 0; c < plan->bns[i].channels; c++)
-			if (values->variance[plan->bns[i].offset + (size_t)c] < 0)
-				return plan->bns[i].name;
+	for (int i = 0; i < n; i++) {
+		const float *values = tensors[i].data;
+		const char *end = strrchr(tensors[i].name, '.');
+		int square = (end && strcmp(end, ".running_var") == 0) || strncmp(tensors[i].name, moment_prefix[1], strlen(moment_prefix[1])) == 0;
+
+		for (size_t v = 0; square && v < tensors[i].bytes / sizeof *values; v++)
+			if (values[v] < 0)
+				return tensors[i].name;
+	}
 	return NULL;
 }
 
@@ -496,8 +501,8 @@ int checkpoint_load(const struct checkpoint *c, const struct net_plan *plan, str
 		rc = check_nothing_else(c, tensors, n, e);
 	if (!rc && (broken = find_broken(tensors, n)))
 		rc = fail(e, EXIT_DATA, "%s: tensor %s holds what is no finite number", c->path, broken);
-	if (!rc && (broken = find_negative_variance(plan, values)))
-		rc = fail(e, EXIT_DATA, "%s: tensor %s.running_var holds a variance below 0", c->path, broken);
+	if (!rc && (broken = find_negative(tensors, n)))
+		rc = fail(e, EXIT_DATA, "%s: tensor %s holds a %s below 0", c->path, broken, strncmp(broken, "adam.", 5) ? "variance" : "second moment");
 	free(tensors);
 	return rc;
 }
