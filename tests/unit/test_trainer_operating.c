@@ -468,6 +468,8 @@ static void thresholds_of_the_same_patients_or_of_another_model_are_refused(void
 	strcpy(others.about.weights_hash, judged.about.weights_hash);
 	strcpy(judged.about.crops, "ten");
 	refuses(&in, "a.csv and val.csv were not scored with the same --crops, and a threshold is of one way to score: chexnet eval --crops=ten for both");
+	strcpy(others.about.crops, "some members"); /* of an ensemble: to score all of it with ten is no other way than before */
+	refuses(&in, "a threshold is of one way to score: chexnet eval --crops=ten for all members of both");
 	predictions_free(&judged);
 	predictions_free(&others);
 }

@@ -53,13 +53,14 @@ static int check_images(const struct report_input *in, struct error *e)
 
 int report_check_thresholds(const struct report_input *in, struct error *e)
 {
-	const char *ours = in->predictions->about.weights_hash, *theirs = in->thresholds->about.weights_hash;
+	const struct provenance *ours = &in->predictions->about, *theirs = &in->thresholds->about;
+	const int members = strncmp(ours->crops, "some", 4) == 0 || strncmp(theirs->crops, "some", 4) == 0; /* of an ensemble */
 
-	if (*ours && *theirs && strcmp(ours, theirs) != 0)
+	if (*ours->weights_hash && *theirs->weights_hash && strcmp(ours->weights_hash, theirs->weights_hash) != 0)
 		return fail(e, EXIT_DATA, "%s and %s come from different weights: thresholds are of one model", in->path, in->thresholds_path);
-	if (strcmp(in->predictions->about.crops, in->thresholds->about.crops) != 0) /* a mean over crops is less extreme than the middle alone */
-		return fail(e, EXIT_DATA, "%s and %s were not scored with the same --crops, and a threshold is of one way to score: chexnet eval --crops=%s for both",
-			    in->path, in->thresholds_path, *in->predictions->about.crops ? "ten" : "none");
+	if (strcmp(ours->crops, theirs->crops) != 0) /* a mean over crops is less extreme than the middle alone */
+		return fail(e, EXIT_DATA, "%s and %s were not scored with the same --crops, and a threshold is of one way to score: chexnet eval --crops=%s for %s",
+			    in->path, in->thresholds_path, *ours->crops ? "ten" : "none", members ? "all members of both" : "both");
 	return both_name_patients(in) ? check_patients(in, e) : check_images(in, e);
 }
 
