@@ -443,6 +443,7 @@ passes() { # NAME
 	run --separate-stderr in_cluster "$BUILD/chexnet" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/shared" --steps 3
 	[ "$status" = 64 ]
 	[[ $stderr =~ "$WORK/shared: another training writes to it (n1, process "[0-9]+", Slurm job "[0-9]+", run 0): --output=DIR chooses another" ]]
+	[[ $stderr == *"remove $WORK/shared/lock" ]]
 	job=$(sed 's/.*Slurm job \([0-9]*\).*/\1/' "$WORK/lock")
 	run --separate-stderr in_cluster env SLURM_JOB_ID="$job" "$BUILD/chexnet" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/shared" --steps 3
 	[ "$status" = 64 ] # another step of the same run
@@ -452,6 +453,10 @@ passes() { # NAME
 	wait $srun || true
 	[ "$(cat "$WORK/shared.status")" = 75 ]
 	[ ! -e "$WORK/shared/lock" ]
+	# tasks of a container that has none of the step's variables
+	run in_cluster srun -Q -N1 -n2 -k --kill-on-bad-exit=0 env -i PATH="$PATH" "$BUILD/chexnet" train "${SMALL[@]}" --data "$SCRATCH/data" --output "$WORK/lonely" --steps 1000000 --max-seconds 9 --batch 4 --threads 1
+	[ "$status" = 75 ]
+	[[ $output == *"remove $WORK/lonely/lock; if one srun started both, they are no world, as nothing gave them its SLURM_* and PMIX_* variables ("* ]]
 
 	# a holder whose lock outlives it, as a file server may keep that of a node that went down
 	flock "$WORK/shared/lock" bash -c "cp $WORK/lock $WORK/shared/lock; exec sleep 60" 3>&- &

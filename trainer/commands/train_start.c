@@ -39,6 +39,16 @@ static int earlier_run(const char *holder, const char *self)
 	return there && run && strncmp(there, here, (size_t)(run + 6 - here)) == 0 && strcmp(there, here) != 0;
 }
 
+/* What a holder of the lock that has just come, and knows of no job either, is likely to be. */
+static const char *likely(const struct train *t, const char *path, const char *holder)
+{
+	struct stat st;
+	int begun = stat(path, &st) == 0 && time(NULL) - st.st_mtime < 60;
+
+	return begun && t->world->at->size == 1 && *holder && !strstr(holder, ", Slurm job ") && !getenv("SLURM_JOB_ID")
+		? "; if one srun started both, they are no world, as nothing gave them its SLURM_* and PMIX_* variables (apptainer's --cleanenv keeps them back)" : "";
+}
+
 /* How a file begins, "" where none is or a file system zeroed it. */
 static void read_start(const char *path, char *text, size_t size)
 {
@@ -68,7 +78,7 @@ int train_claim_output(struct train *t, struct error *e)
 		read_start(path, holder, sizeof holder);
 		if (!earlier_run(holder, self))
 			return fail(e, EXIT_USAGE, "%s: another training writes to it%s%s%s: --output=DIR chooses another place; if that one's node went down, "
-				    "remove %s", t->output, *holder ? " (" : "", holder, *holder ? ")" : "", path);
+				    "remove %s%s", t->output, *holder ? " (" : "", holder, *holder ? ")" : "", path, likely(t, path, holder));
 		unlink(path);
 		why = file_lock(&t->lock, path, e);
 	}
