@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Memory that a cgroup of either version leaves, and of those the least. */
+ * Memory and CPU time that a cgroup of either version leaves, and of those the least. */
+#include "data/cgroup.h"
 #include "data/memory.h"
 
 #include <stdint.h>
@@ -157,6 +158,26 @@ static void addresses_are_not_taken_off_twice(void **state)
 	assert_in_range(less, 500 << 20, 512 << 20);
 }
 
+static void a_quota_is_so_many_cpus(void **state)
+{
+	(void)state;
+	has("proc/self/cgroup", "0::/slurm/job_6\n");
+	assert_true(cgroup_cpus() == 0);
+	has("sys/fs/cgroup/slurm/job_6/cpu.max", "max 100000\n");
+	assert_true(cgroup_cpus() == 0);
+	has("sys/fs/cgroup/slurm/cpu.max", "250000 100000\n");
+	assert_true(cgroup_cpus() == 2.5);
+	has("sys/fs/cgroup/slurm/job_6/cpu.max", "75000 50000\n");
+	assert_true(cgroup_cpus() == 1.5);
+	has("proc/self/cgroup", "3:cpuset:/\n4:cpu,cpuacct:/docker/0123456789\n");
+	assert_true(cgroup_cpus() == 0);
+	has("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+	has("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+	assert_true(cgroup_cpus() == 0);
+	has("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "400000\n");
+	assert_true(cgroup_cpus() == 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -167,6 +188,7 @@ int main(void)
 		cmocka_unit_test(nothing_left_is_not_unknown),
 		cmocka_unit_test(what_is_promised_is_taken_off),
 		cmocka_unit_test(addresses_are_not_taken_off_twice),
+		cmocka_unit_test(a_quota_is_so_many_cpus),
 	};
 
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -32,6 +32,14 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 	return 0;
 }
 
+static double quota;
+double __wrap_cgroup_cpus(void);
+
+double __wrap_cgroup_cpus(void)
+{
+	return quota;
+}
+
 static void a_rank_has_the_threads_of_its_cpus(void **state)
 {
 	(void)state;
@@ -44,6 +52,12 @@ static void a_rank_has_the_threads_of_its_cpus(void **state)
 	cpu_list(w.places->cpus, text, sizeof text);
 	assert_string_equal(text, "1024-2047");
 	world_close(&w);
+	for (int i = 0; i < 4; i++) {
+		quota = (double[]){ 5000, 6.5, 0.5, 0 }[i];
+		assert_int_equal(world_alone(&w, "test", &e), 0);
+		assert_int_equal(w.places->threads, ((int[]){ NODE_CPUS / 2, 6, 1, NODE_CPUS / 2 })[i]);
+		world_close(&w);
+	}
 }
 
 static void what_the_step_gave_holds(void **state)

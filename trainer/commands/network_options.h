@@ -36,7 +36,7 @@ extern const char *const engine_choices[], *const engine_others[], *const precis
 	OPTION(CHOICE, config, field.engine, "engine", "NAME", "auto", "what computes; auto: the GPU where there is one, else the CPU", \
 	       .choices = engine_choices, .others = engine_others), \
 	OPTION(CHOICE, config, field.precision, "precision", "NAME", "fp32", "arithmetic of convolutions", .choices = precision_choices), \
-	OPTION(INT, config, field.threads, "threads", "N", "0", "CPU threads for computing; 0: HVD_THREADS or this rank's share of its CPUs", \
+	OPTION(INT, config, field.threads, "threads", "N", "0", "CPU threads for computing; 0: HVD_THREADS or this rank's share of its CPUs, or of a quota on their time (cgroups)", \
 	       .min = 0, .max = 1024)
 
 /* EXIT_USAGE where numbers are given for a network whose name fixes them. */

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "data/cgroup.h"
 #include "data/file.h"
 #include "data/hash.h"
 #include "engine/cuda/library.h"
@@ -142,10 +143,15 @@ static int given_threads(struct error *e)
 	return (int)n;
 }
 
-/* A rank's CPUs, each divided by the number of the node's ranks that may run there. */
+/* A rank's CPUs, each divided by the number of the node's ranks that may run there, or its part of a quota: threads beyond that would stand still
+ * together for most of each period. */
 static int thread_share(const struct world *w, int rank)
 {
-	double share = 0;
+	double share = 0, quota = cgroup_cpus();
+	int node = 0;
+
+	for (int r = 0; r < w->at->size; r++)
+		node += strcmp(w->places[r].host, w->places[rank].host) == 0;
 
 	for (int c = 0; c < PLACE_CPUS; c++) {
 		int sharers = 0;
@@ -156,6 +162,8 @@ static int thread_share(const struct world *w, int rank)
 			sharers += strcmp(w->places[r].host, w->places[rank].host) == 0 && has_cpu(&w->places[r], c);
 		share += 1.0 / sharers;
 	}
+	if (quota > 0 && quota / node < share)
+		share = quota / node;
 	return share > 1 ? (int)(share + 1e-9) : 1;
 }
 
