@@ -117,6 +117,7 @@ load cuda
 	cp "$scratch/bin/gpu/gpu-kernels" "$scratch/bin/gpu/gpu-engine"
 	touch "$scratch/bin/chexnet"
 	install -m 755 /dev/null "$scratch/bin/compute-sanitizer"
+	cp "$scratch/bin/compute-sanitizer" "$scratch/bin/ncu"
 	CUDA_HOME=$scratch run beside_device_script "$scratch/bin/gpu" <<-'END'
 		import collections, pathlib, sys, types
 		args = types.SimpleNamespace(bin=pathlib.Path(sys.argv[1]), cpu=False, python="python3", out=pathlib.Path("out"), libraries={}, parts=[], install=False, inject=[])
@@ -146,13 +147,27 @@ load cuda
 		    assert (plans[graph], plans[graph + ":all-plans"]) == ("10", "") and place[graph + ":all-plans"] > place["time:one"]
 		assert plans["compile:graph-default:256"] == plans["compile:max-autotune:16:resnet50"] == "10"
 		assert max(place["compile:reduce-overhead:256"], place["compile:graph-default:256"]) < min(place["time:one"], place["time:cudnn-plans"])
-		assert place["compile:graph-default:16"] < place["time:one"] < place["compile:max-autotune:256"] and place["probe:sass"] > place["compile:max-autotune:512"]
+		assert place["compile:graph-default:256"] < place["time:one"] < place["compile:max-autotune:256"] and place["probe:sass"] > place["compile:max-autotune:512"]
 		# what three calls are to bring; nothing of it behind what only explains a number
-		wanted = [place[key] for key in ("own:densenet121:256:mma", "profile:time:densenet121:256", "own:densenet121:512", "compile:graph-default:256", "sanitize:memcheck:one", "feed:train", "compile:graph-default:16", "own:resnet50:256", "time:one")]
+		wanted = [place[key] for key in ("own:densenet121:256:mma", "profile:time:densenet121:256", "own:densenet121:512", "compile:graph-default:16", "compile:graph-default:256", "sanitize:memcheck:one", "feed:train", "own:resnet50:256", "time:one")]
 		assert wanted == sorted(wanted) and place["ideal:card"] < place["own:densenet121:256:again"]
 	END
 	echo "$output"
 	[ "$status" -eq 0 ]
+	# the calls that its own words name: all of it is there, ncu's minutes are not, and the second has room for both rivals
+	local calls=() limit
+	mapfile -t calls < <(tests/gpu/run --help | sed -n 's|^ *tests/gpu/run \(.* =.*\)|\1|p')
+	[ ${#calls[@]} -eq 2 ]
+	CUDA_HOME=$scratch run tests/gpu/run --list --bin "$scratch/bin/gpu" ${calls[0]}
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output != *"nothing here is called"* && $output != *profile:bytes* && $output != *compile* && $output == *own:densenet121:16:launched-merges*profile:time:densenet121:16*check:one*engine:one*eager:densenet121:256* ]]
+	CUDA_HOME=$scratch run --separate-stderr tests/gpu/run --list --bin "$scratch/bin/gpu" ${calls[1]}
+	echo "$output"
+	[ ${#lines[@]} -eq 2 ]
+	[[ ${lines[0]} == *" compile:graph-default:16 with own:densenet121:16:"* && ${lines[1]} == *" compile:graph-default:256:resnet50 with own:resnet50:256:"* ]]
+	limit=$(sed -n 's/.*--limit \([0-9]*\).*/\1/p' <<<"${calls[1]}")
+	[ "$limit" -ge $((230 + 240)) ] && [ $((270 + limit)) -le 840 ] # the second begins with 240 s left; a start takes up to a minute
 }
 
 @test "the device script ends with a table: shares of the card's own ideal, and ratios of what was timed side by side" {
