@@ -49,7 +49,7 @@ plans() { # DEVICE [WORD]: `cudnn-plans WORD DEVICE`
 	grep -x 'loaded: engines_tensor_ir' <<<"$output"
 }
 
-@test "cuDNN among Python's wheels is found, in an environment of its own and where Debian's and Ubuntu's Python has them" {
+@test "cuDNN among Python's wheels is found, in an environment of its own and where Debian's and Ubuntu's Python has them; one that cannot be loaded is told, and not replaced by another" {
 	local folder
 	cat >"$scratch/find.c" <<-'E'
 		#include <stdio.h>
@@ -76,6 +76,22 @@ plans() { # DEVICE [WORD]: `cudnn-plans WORD DEVICE`
 	PATH=$(realpath "$scratch/env/bin"):$PATH run "$scratch/find"
 	[ "$status" -eq 1 ]
 	[[ $output == *"Python environment's wheels"* ]]
+	# one that is named and cannot be loaded is told, and not replaced by another
+	mkdir -p "$scratch/home/lib" "$scratch/system"
+	"${CC:-gcc}" -shared -o "$scratch/system/libof_a_wheel.so.9" -x c /dev/null
+	CUDNN_HOME=$scratch/home LD_LIBRARY_PATH=$(realpath "$scratch/system") run "$scratch/find"
+	[ "$output" = found ]
+	echo garbage >"$scratch/home/lib/libof_a_wheel.so.9"
+	CUDNN_HOME=$scratch/home LD_LIBRARY_PATH=$(realpath "$scratch/system") run "$scratch/find"
+	echo "$output"
+	[ "$status" -eq 1 ]
+	[[ $output == "libof_a_wheel.so.9 is there and cannot be loaded: $scratch/home/lib/libof_a_wheel.so.9: "* ]]
+	# nor is the system's, which lacks a part
+	echo 'int part(void); int part(void) { return 0; }' | "${CC:-gcc}" -shared -Wl,-soname,libpart_of_it.so.1 -o "$scratch/system/libpart_of_it.so" -x c -
+	echo 'int part(void); int whole(void); int whole(void) { return part(); }' | "${CC:-gcc}" -shared -fPIC -o "$scratch/system/libof_a_wheel.so.9" -x c - -L"$scratch/system" -lpart_of_it
+	LD_LIBRARY_PATH=$(realpath "$scratch/system") run "$scratch/find"
+	echo "$output"
+	[[ $output == "libof_a_wheel.so.9 is there and cannot be loaded: libpart_of_it.so.1: "* ]]
 }
 
 @test "several plans of each convolution can be timed, the engine's first, for the whole of ResNet-50" {

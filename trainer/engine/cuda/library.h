@@ -10,7 +10,8 @@ extern "C" {
 #endif
 
 /* dlopen()s e.g. "libcudnn.so.9", looking beside this program, in $CUDNN_HOME and $CUDA_HOME (lib64, lib), where the system
- * looks, in /usr/local/cuda, and in the wheels of the Python environment in use. NULL with all places named. */
+ * looks, in /usr/local/cuda, and in the wheels of the Python environment in use. NULL with all places named, or with the loader's reason where one of
+ * them has it and it cannot be loaded: no other is taken in its place. */
 void *library_open(const char *name, struct error *e);
 
 #ifdef __cplusplus
