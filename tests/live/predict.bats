@@ -216,7 +216,7 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 	grep -q '>1 of these pictures do not say which part of the image the network saw' both.html
 }
 
-@test "the log of another training is told, and that of either of two compared ones is not" {
+@test "the log of another training is told, and that of either of two compared ones is not, but whose of them it is" {
 	hash=$(sed -n 's/.*"event":"end".*"weights_hash":"\([0-9a-f]*\)".*/\1/p' log1.jsonl)
 	grep -q "^# .* weights_hash=$hash " 1.csv
 	for words in "--predictions 1.csv --log log1.jsonl" "--predictions run1/test.csv --log log1.jsonl" "--predictions 2.csv --compare 1.csv --log log1.jsonl"; do
@@ -226,6 +226,7 @@ sys.stdout.buffer.write(data[:at] + struct.pack(">I", len(text) - 4) + text + st
 		[ -z "$stderr" ]
 		grep -q "<dd><code>$hash</code>" own.html
 		run ! grep -q 'The log of another training' own.html
+		[ "$(grep -c '<b>The training log is that of the other model, B:</b>' own.html)" = "$([[ $words != *--compare* ]]; echo $?)" ]
 	done
 	run --separate-stderr chexnet report --predictions 2.csv --log log1.jsonl --resamples 100 --out other.html
 	[ "$status" -eq 0 ]

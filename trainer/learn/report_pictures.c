@@ -71,15 +71,27 @@ size_t report_foreign_pictures(const struct report_input *in)
 	return n;
 }
 
-int report_foreign_log(const struct report_input *in)
+static enum maker maker_by_log(const struct report_input *in)
 {
 	const char *hash = in->log ? json_get_text(in->log->end, "weights_hash") : NULL;
 	struct cam_about about = { 0 };
 
 	if (!hash || !in->predictions)
-		return 0;
+		return MAKER_UNKNOWN;
 	snprintf(about.weights_hash, sizeof about.weights_hash, "%s", hash);
-	return maker_of(in, &about) == MAKER_OTHER;
+	return maker_of(in, &about);
+}
+
+int report_foreign_log(const struct report_input *in)
+{
+	return maker_by_log(in) == MAKER_OTHER;
+}
+
+int report_log_of_other(const struct report_input *in)
+{
+	enum maker maker = maker_by_log(in);
+
+	return maker == MAKER_B || maker == MAKER_MEMBER_OF_B;
 }
 
 static void put_maker(struct page *page, enum maker maker)
