@@ -342,6 +342,9 @@ static void size_step(int component, int group)
 		if (!size.tasks && !words.ntasks_per_gpu)
 			fprintf(stderr, "hvd: no GPU in this step, and how many sockets its nodes have is not known: one task per node\n");
 	}
+	/* by the job's --cpus-per-gpu Slurm would give the step all of its GPUs again */
+	if (!size.gpus && names_gpus(component))
+		keep_word("SLURM_CPUS_PER_GPU", false, component, group);
 	int tasks = size.tasks ? size.tasks : words.ntasks ? atoi(words.ntasks) : 0;
 	check_cpus(&words, &size, tasks, component, group);
 	set_count("SLURM_NTASKS", group, size.tasks);

@@ -161,6 +161,13 @@ hvd: no GPU in this step, and how many sockets its nodes have is not known: one 
 	done
 	run in_cluster salloc -Q -N1 -n2 --gpus=2 : -N1 -n2 --gpus-per-node=2 srun -Q --het-group=0 -n1 --gpus=1 --hvd "$SHOW" : --het-group=1 "$SHOW"
 	one_gpu_each 3
+	# none, also where the job's CPUs came with its GPUs
+	for words in --gres=none --gpus=0 --gpus-per-node=0; do
+		run in_cluster salloc -Q -N2 --gpus-per-node=2 --cpus-per-gpu=1 srun -Q "$words" -N1 -n1 --hvd bash -c 'echo "${CUDA_VISIBLE_DEVICES-none}"'
+		[ "$output" = none ]
+		run in_cluster salloc -Q -N1 --gpus-per-node=2 --cpus-per-gpu=1 : -N1 --gpus-per-node=2 --cpus-per-gpu=1 srun -Q --het-group=0,1 "$words" -n1 --hvd bash -c 'echo "${CUDA_VISIBLE_DEVICES-none}"'
+		[ "$output" = $'none\nnone' ]
+	done
 }
 
 @test "GPUs asked for by task alone: a step that leaves some of its job's idle is told the -n for all of them" {
