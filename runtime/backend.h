@@ -3,6 +3,7 @@
 #ifndef HVD_RUNTIME_BACKEND_H
 #define HVD_RUNTIME_BACKEND_H
 
+#include "reduce.h"
 #include "world.h"
 
 struct op {
@@ -18,9 +19,6 @@ struct op {
 	int root;        /* broadcast */
 	bool narrow;     /* allreduce of f32: travels as bf16, rounded at every rank */
 };
-
-/* HVD_EINVAL with the reason, or 0. */
-int check_op(struct hvd *h, const struct op *op);
 
 struct backend {
 	const char *name;

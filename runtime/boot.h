@@ -4,13 +4,9 @@
 #ifndef HVD_RUNTIME_BOOT_H
 #define HVD_RUNTIME_BOOT_H
 
-#include <stddef.h>
+#include "base.h"
 
 #define HOST_BYTES 64
-#define WHY_BYTES 400
-
-/* Writes the reason; returns `status`. */
-int refuse(char why[WHY_BYTES], int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 struct boot {
 	double deadline; /* seconds that ranks have to find each other: of whoever asks */

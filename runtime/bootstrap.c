@@ -6,9 +6,9 @@
  * on small jobs), and one with a missing rank hangs its neighbours past every timeout. A Get waits for the key by itself. */
 #include "boot.h"
 
+#include "hvd.h"
 #include "library.h"
 #include "node.h"
-#include "world.h"
 
 #include <dlfcn.h>
 #include <pmix.h>

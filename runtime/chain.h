@@ -6,8 +6,6 @@
 #define HVD_RUNTIME_CHAIN_H
 
 #include "backend.h"
-#include "mesh.h"
-#include "reduce.h"
 
 #define CHAIN_PIECE (128u << 10) /* bytes of running sums that are handled at a time */
 #define LANES_MAX 4              /* chains side by side, each with its share */

@@ -1,126 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The public calls: arguments are checked here, the back end does the work. */
+ * The public calls of a world, from hvd_init() to hvd_close(); the queue and the back end do the work. */
 #include "queue.h"
-#include "reduce.h"
 
 #include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-int fail(struct hvd *h, int status, const char *format, ...)
-{
-	va_list args;
-	va_start(args, format);
-	vsnprintf(error_line(h), ERROR_BYTES, format, args);
-	va_end(args);
-	return status;
-}
-
-int refuse(char why[WHY_BYTES], int status, const char *format, ...)
-{
-	va_list args;
-	va_start(args, format);
-	vsnprintf(why, WHY_BYTES, format, args);
-	va_end(args);
-	return status;
-}
-
-int explain(struct hvd *h, int status)
-{
-	struct hvd *top = h;
-	int failed = status ? atomic_load(&h->mesh->failed) : 0;
-	while (top->parent)
-		top = top->parent;
-	if (failed) {
-		/* The watcher ends the process, before the program does with a status of its own. Of a death a sub-world may hear first;
-		 * while that is being formed hvd_split() waits. */
-		if (top->mesh->armed && (top == h || (failed == HVD_EPEER && h->mesh->owner && h->mesh->cause != CAUSE_LEFT && mesh_reason(top->mesh, -1))))
-			watch_told(top->mesh);
-		fail(h, status, "%s", h->mesh->fault);
-	}
-	return status;
-}
-
-int tell_lack(struct hvd *h, int status)
-{
-	if (status != HVD_ESYS || h->world.size < 2 || atomic_load(&h->mesh->failed))
-		return status;
-	return explain(h, mesh_fault(h->mesh, status, "cannot go on: %s", h->error));
-}
-
-void *gathered(struct hvd *h, const void *mine, size_t bytes, int *status)
-{
-	*status = HVD_EINVAL;
-	if (!h->world.size)
-		return NULL; /* the line of hvd_init(), which failed, stays */
-	void *all = calloc((size_t)h->mesh->members, bytes);
-	*status = explain(h, all ? mesh_gather(h->mesh, mine, bytes, all) : mesh_fault(h->mesh, HVD_ESYS, "has no memory for %d ranks", h->mesh->members));
-	if (!*status)
-		return all;
-	free(all);
-	return NULL;
-}
-
-static const char *const types[] = {
-	[HVD_F32] = "f32", [HVD_F64] = "f64", [HVD_F16] = "f16", [HVD_BF16] = "bf16", [HVD_I32] = "i32", [HVD_I64] = "i64", [HVD_U8] = "u8", [HVD_U64] = "u64",
-};
-
-size_t type_size(enum hvd_type type)
-{
-	return arithmetic(type, HVD_SUM, false)->size;
-}
-
-const char *type_name(enum hvd_type type)
-{
-	return types[type];
-}
-
-const char *op_name(unsigned kind)
-{
-	static const char *const names[] = { "an all-reduce", "a broadcast", "an all-gather", "a reduce-scatter", "an all-to-all", "a barrier" };
-	return kind < sizeof names / sizeof names[0] ? names[kind] : "an unknown collective";
-}
-
-void describe_world(struct hvd *h)
-{
-	const struct mesh *m = h->mesh;
-	struct hvd_world *w = &h->world;
-	*w = (struct hvd_world){ .rank = m->me, .size = m->members, .epoch = w->epoch, .backend = w->backend };
-	for (int r = 0; r < w->size; r++) {
-		bool here = !strcmp(hvd_host(h, r), hvd_host(h, w->rank));
-		int first = 0;
-		while (strcmp(hvd_host(h, first), hvd_host(h, r)))
-			first++;
-		if (here && first == r)
-			w->node = w->nodes;
-		w->nodes += first == r;
-		w->local_size += here;
-		w->local_rank += here && r < w->rank;
-	}
-}
-
-void fault_noticed(struct hvd *h)
-{
-	if (h->parent)
-		split_fault(h);
-	__atomic_store_n(h->stop, 1, __ATOMIC_SEQ_CST);
-	if (h->backend->stop)
-		h->backend->stop(h);
-}
-
-/* From now on a lost rank is what conf.on_death says. */
-void arm(struct hvd *h)
-{
-	struct mesh *m = h->mesh;
-	mesh_doing(m, DOING_COMPUTE, 0);
-	pthread_mutex_lock(&m->lock);
-	m->owner = h;
-	atomic_store(&m->armed, !h->conf.on_death && !h->parent);
-	pthread_mutex_unlock(&m->lock);
-}
 
 /* All ranks know each other, and agree on the back end. */
 static int form_world(struct hvd *h, struct boot *boot)
@@ -225,13 +110,6 @@ const struct hvd_world *hvd_world(const struct hvd *h)
 	return &h->world;
 }
 
-const char *hvd_host(const struct hvd *h, int rank)
-{
-	if (rank < 0 || rank >= h->world.size)
-		return NULL;
-	return h->mesh->peer[h->mesh->member[rank]].host;
-}
-
 const char *hvd_error(const struct hvd *h)
 {
 	return h ? h->error : "no memory for a handle";
@@ -281,29 +159,6 @@ int hvd_copy(struct hvd *h, void *to, const void *from, size_t bytes)
 	if (h->backend->copy)
 		return h->backend->copy(h, to, from, bytes);
 	memcpy(to, from, bytes);
-	return 0;
-}
-
-int check_op(struct hvd *h, const struct op *op)
-{
-	const bool sums = op->kind == OP_ALLREDUCE || op->kind == OP_REDUCE_SCATTER;
-	if (!h->world.size)
-		return HVD_EINVAL; /* the line of hvd_init(), which failed, stays */
-	if ((unsigned)op->type >= sizeof types / sizeof types[0] || (unsigned)op->op > HVD_MAX)
-		return fail(h, HVD_EINVAL, "no such type or operation (%d, %d)", (int)op->type, (int)op->op);
-	if (sums && op->op == HVD_AVG && op->type > HVD_BF16)
-		return fail(h, HVD_EINVAL, "HVD_AVG is for floating-point types, not %s", type_name(op->type));
-	size_t most = op->n; /* of a block */
-	for (int r = 0; op->blocks && r < h->world.size; r++)
-		most = op->blocks[r] > most ? op->blocks[r] : most;
-	if (most > PTRDIFF_MAX / 8 / (size_t)h->world.size)
-		return fail(h, HVD_EINVAL, "no memory holds %zu elements of each of %d ranks", most, h->world.size);
-	const uint8_t *in = op->in, *out = op->out;
-	const size_t bytes = op->n * type_size(op->type);
-	if (op->kind == OP_ALLREDUCE && in != out && in < out + bytes && out < in + bytes)
-		return fail(h, HVD_EINVAL, "hvd_allreduce: in and out overlap, and are not equal");
-	if (op->root < 0 || op->root >= h->world.size)
-		return fail(h, HVD_EINVAL, "no such root: rank %d of %d", op->root, h->world.size);
 	return 0;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * hvd-bench: start-up, latency and bandwidth of a world, with every result checked. */
+#include "base.h"
+#include "hvd.h"
 #include "predict.h"
 #include "transport.h"
-#include "world.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -238,8 +239,7 @@ static bool first_task(void)
 	return !task || !strcmp(task, "0");
 }
 
-static int refused(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int refused(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static int refused(const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);

@@ -11,8 +11,8 @@
  * out, and who has, to the next one that says the same. So neither a crowd nor an old HELLO can keep the ranks from being heard. */
 #include "links.h"
 
+#include "hvd.h"
 #include "siphash.h"
-#include "world.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -408,13 +408,6 @@ void links_let_go(struct links *l)
 		close_fd(&l->link[i].fd);
 }
 
-static void set_former(struct links *l, struct former *f)
-{
-	pthread_mutex_lock(l->lock);
-	l->former = f;
-	pthread_mutex_unlock(l->lock);
-}
-
 int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why)
 {
 	struct former f = { .l = l, .cards = cards, .shakes = n + STRANGERS_MAX, .why = why };
@@ -433,11 +426,10 @@ int links_form(struct links *l, struct link *link, int n, const struct card *car
 	pthread_mutex_lock(l->lock);
 	l->link = link;
 	l->links = n;
+	l->former = status ? NULL : &f;
 	pthread_mutex_unlock(l->lock);
-	if (!status) {
-		set_former(l, &f);
+	if (!status)
 		status = loop(&f, p, until);
-	}
 	for (int i = 0; f.shake && p && i < f.shakes; i++) {
 		struct shake *s = &f.shake[i];
 		if (s->fd >= 0 && !status && !advance(&f, s))
@@ -445,7 +437,9 @@ int links_form(struct links *l, struct link *link, int n, const struct card *car
 		if (s->fd >= 0)
 			drop(&f, s);
 	}
-	set_former(l, NULL);
+	pthread_mutex_lock(l->lock);
+	l->former = NULL;
+	pthread_mutex_unlock(l->lock);
 	free(f.shake);
 	free(p);
 	return status;

@@ -2,7 +2,7 @@
  * Forming the mesh, and exchanges over it. */
 #include "mesh.h"
 
-#include "world.h"
+#include "hvd.h"
 
 #include <errno.h>
 #include <poll.h>

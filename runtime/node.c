@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node.h"
 
-#include "world.h"
+#include "links.h"
 
 #include <poll.h>
 #include <string.h>

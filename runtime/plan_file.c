@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "boot.h"
+#include "base.h"
 #include "planner.h"
 
 #include <errno.h>

@@ -41,6 +41,7 @@ static void *consume(void *arg)
 {
 	struct hvd *h = arg;
 	struct queue *q = h->queue;
+	error_line = q->error;
 	pthread_mutex_lock(&q->lock);
 	for (;;) {
 		while (q->completed == q->posted && !q->stop)
@@ -62,11 +63,6 @@ static void *consume(void *arg)
 	}
 	pthread_mutex_unlock(&q->lock);
 	return NULL;
-}
-
-char *error_line(struct hvd *h)
-{
-	return h->queue && pthread_equal(h->queue->thread, pthread_self()) ? h->queue->error : h->error;
 }
 
 static int start(struct hvd *h)
@@ -114,6 +110,30 @@ static bool grow(struct queue *q)
 	q->op = op;
 	q->room *= 2;
 	return true;
+}
+
+/* HVD_EINVAL with the reason, or 0. */
+static int check_op(struct hvd *h, const struct op *op)
+{
+	const bool sums = op->kind == OP_ALLREDUCE || op->kind == OP_REDUCE_SCATTER;
+	if (!h->world.size)
+		return HVD_EINVAL; /* the line of hvd_init(), which failed, stays */
+	if ((unsigned)op->type > HVD_U64 || (unsigned)op->op > HVD_MAX)
+		return fail(h, HVD_EINVAL, "no such type or operation (%d, %d)", (int)op->type, (int)op->op);
+	if (sums && op->op == HVD_AVG && op->type > HVD_BF16)
+		return fail(h, HVD_EINVAL, "HVD_AVG is for floating-point types, not %s", type_name(op->type));
+	size_t most = op->n; /* of a block */
+	for (int r = 0; op->blocks && r < h->world.size; r++)
+		most = op->blocks[r] > most ? op->blocks[r] : most;
+	if (most > PTRDIFF_MAX / 8 / (size_t)h->world.size)
+		return fail(h, HVD_EINVAL, "no memory holds %zu elements of each of %d ranks", most, h->world.size);
+	const uint8_t *in = op->in, *out = op->out;
+	const size_t bytes = op->n * type_size(op->type);
+	if (op->kind == OP_ALLREDUCE && in != out && in < out + bytes && out < in + bytes)
+		return fail(h, HVD_EINVAL, "hvd_allreduce: in and out overlap, and are not equal");
+	if (op->root < 0 || op->root >= h->world.size)
+		return fail(h, HVD_EINVAL, "no such root: rank %d of %d", op->root, h->world.size);
+	return 0;
 }
 
 long queue_post(struct hvd *h, const struct op *op)

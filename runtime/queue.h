@@ -17,7 +17,5 @@ int queue_drain_device(struct hvd *h);
 /* After a failure, once nothing is in flight: collectives may run again. */
 void queue_reset(struct hvd *h);
 void queue_close(struct hvd *h);
-/* [ERROR_BYTES], where this thread records a failure: the communication thread's is the program's once it asks for the request. */
-char *error_line(struct hvd *h);
 
 #endif

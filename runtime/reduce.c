@@ -137,12 +137,12 @@ TYPE(i64, int64_t, int64_t, uint64_t, SAME, SAME)
 TYPE(u8, uint8_t, uint8_t, uint8_t, SAME, SAME)
 TYPE(u64, uint64_t, uint64_t, uint64_t, SAME, SAME)
 
-#define ROW(TYPE, NAME, SIZE, RUNNING)                                             \
-	[TYPE] = {                                                                 \
-		[HVD_SUM] = { SIZE, RUNNING, load_##NAME, sum_##NAME, store_##NAME }, \
-		[HVD_AVG] = { SIZE, RUNNING, load_##NAME, sum_##NAME, store_##NAME }, \
-		[HVD_MIN] = { SIZE, RUNNING, load_##NAME, min_##NAME, store_##NAME }, \
-		[HVD_MAX] = { SIZE, RUNNING, load_##NAME, max_##NAME, store_##NAME }, \
+#define ROW(TYPE, NAME, SIZE, RUNNING)                                                    \
+	[TYPE] = {                                                                        \
+		[HVD_SUM] = { #NAME, SIZE, RUNNING, load_##NAME, sum_##NAME, store_##NAME }, \
+		[HVD_AVG] = { #NAME, SIZE, RUNNING, load_##NAME, sum_##NAME, store_##NAME }, \
+		[HVD_MIN] = { #NAME, SIZE, RUNNING, load_##NAME, min_##NAME, store_##NAME }, \
+		[HVD_MAX] = { #NAME, SIZE, RUNNING, load_##NAME, max_##NAME, store_##NAME }, \
 	}
 
 static const struct arithmetic table[][4] = {
@@ -152,6 +152,16 @@ static const struct arithmetic table[][4] = {
 
 const struct arithmetic *arithmetic(enum hvd_type type, enum hvd_op op, int narrow)
 {
-	static const struct arithmetic thin = { 2, 2, load_thin, sum_thin, store_thin };
+	static const struct arithmetic thin = { "bf16", 2, 2, load_thin, sum_thin, store_thin };
 	return narrow ? &thin : &table[type][op];
+}
+
+size_t type_size(enum hvd_type type)
+{
+	return table[type][HVD_SUM].size;
+}
+
+const char *type_name(enum hvd_type type)
+{
+	return table[type][HVD_SUM].name;
 }

@@ -6,6 +6,7 @@
 #include "hvd.h"
 
 struct arithmetic {
+	const char *name;   /* of the type */
 	size_t size;        /* of an element */
 	size_t running;     /* of an element of a running result */
 	void (*load)(void *running, const void *element, size_t n);
@@ -16,5 +17,7 @@ struct arithmetic {
 
 /* narrow: running results of bf16 are bf16 themselves, rounded after every rank, so that they take 2 bytes on the way. */
 const struct arithmetic *arithmetic(enum hvd_type type, enum hvd_op op, int narrow);
+size_t type_size(enum hvd_type type);
+const char *type_name(enum hvd_type type);
 
 #endif

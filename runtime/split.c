@@ -148,13 +148,3 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 	free(colors);
 	return status;
 }
-
-void split_fault(struct hvd *h)
-{
-	struct mesh *m = h->mesh, *above = h->parent->mesh;
-	int lost = m->lost;
-	if (lost >= 0 && m->cause == CAUSE_CLOSED)
-		mesh_cut(above, h->of_parent[lost]);
-	else if (lost >= 0 && m->cause != CAUSE_LEFT) /* who closed the sub-world is alive */
-		mesh_lose(above, h->of_parent[lost], m->cause);
-}

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "team.h"
 
-#include "world.h"
-
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>

@@ -30,6 +30,12 @@ static void end_silent_locked(struct mesh *m, int rank);
 
 /* ---- words ---------------------------------------------------------------------------------------- */
 
+const char *op_name(unsigned kind)
+{
+	static const char *const names[] = { "an all-reduce", "a broadcast", "an all-gather", "a reduce-scatter", "an all-to-all", "a barrier" };
+	return kind < sizeof names / sizeof names[0] ? names[kind] : "an unknown collective";
+}
+
 /* "in hvd_split" */
 static void name_activity(uint32_t what, uint32_t index, char text[48])
 {
@@ -507,6 +513,26 @@ static void look_without_poll(struct pollfd *p, int n)
 		p[i].revents = p[i].events;
 }
 
+void split_fault(struct hvd *h)
+{
+	struct mesh *m = h->mesh, *above = h->parent->mesh;
+	int lost = m->lost;
+	if (lost >= 0 && m->cause == CAUSE_CLOSED)
+		mesh_cut(above, h->of_parent[lost]);
+	else if (lost >= 0 && m->cause != CAUSE_LEFT) /* who closed the sub-world is alive */
+		mesh_lose(above, h->of_parent[lost], m->cause);
+}
+
+/* As soon as there is a fault. */
+static void tell_owner(struct hvd *h)
+{
+	if (h->parent)
+		split_fault(h);
+	__atomic_store_n(h->stop, 1, __ATOMIC_SEQ_CST);
+	if (h->backend->stop)
+		h->backend->stop(h);
+}
+
 static void *watch(void *arg)
 {
 	struct mesh *m = arg;
@@ -547,7 +573,7 @@ static void *watch(void *arg)
 		if (lost) /* first: what ends collectives on a device may wait for the program */
 			end_process(m);
 		if (fault) {
-			fault_noticed(h);
+			tell_owner(h);
 			m->told = true;
 		}
 		if (due && h && h->backend->look)

@@ -8,9 +8,6 @@
 #include "mesh.h"
 #include "trace.h"
 
-#include <stdbool.h>
-#include <time.h>
-
 #define ERROR_BYTES 512
 
 struct backend;
@@ -36,30 +33,8 @@ struct hvd {
 	_Atomic int children; /* open sub-worlds */
 };
 
-static inline double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* now(), less the time that this process stood still (SIGSTOP, scontrol suspend). Every deadline is told in it: a wait that this process slept
- * through says nothing about the others, who may just have awoken too. Whoever waits asks at least every LOOK_MS. */
-double lived(void);
-#define LOOK_MS 200
-
-void condition_init(pthread_cond_t *c);
-/* Waits for the condition, and no longer than LOOK_MS. */
-void condition_wait(pthread_cond_t *c, pthread_mutex_t *lock);
-
-/* Whether to look again at what should come soon, before sleeping: on a core that is idle until then it takes tens of µs to be woken. Only for so long, and only while
- * nobody else wants the core: if the late rank runs on it, whoever sleeps is woken sooner. *until: 0 at first. */
-bool look_again(double *until);
-
-/* A thread to which no signal is delivered: they are for the program's own. Returns 0 or an error number. */
-int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
-/* The file is that long; reserve: and its disk has room for it. Returns 0 or an error number: beyond the limit of ulimit -f EFBIG, and no signal. */
-int file_extend(int fd, size_t bytes, bool reserve);
+/* [ERROR_BYTES], where this thread records a failure: the communication thread's is the program's once it asks for the request. NULL: the handle's line. */
+extern _Thread_local char *error_line;
 
 /* Records the line that hvd_error() returns; returns `status`. */
 int fail(struct hvd *h, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -74,9 +49,8 @@ void *gathered(struct hvd *h, const void *mine, size_t bytes, int *status);
 
 /* world.rank, size, local and node numbers, from the mesh. */
 void describe_world(struct hvd *h);
+/* From now on a lost rank is what conf.on_death says. */
 void arm(struct hvd *h);
-/* In the watching thread, as soon as there is a fault. */
-void fault_noticed(struct hvd *h);
 
 /* What a program filled in may be wrong: `why` says what. */
 int conf_check(const struct hvd_conf *conf, char why[256]);
@@ -89,8 +63,5 @@ int hvd_init_from(struct hvd **h, const struct hvd_conf *conf, int (*find)(struc
 
 /* In the watching thread of a sub-world: its lost rank is one of the parent's too. */
 void split_fault(struct hvd *h);
-
-size_t type_size(enum hvd_type type);
-const char *type_name(enum hvd_type type);
 
 #endif

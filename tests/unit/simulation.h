@@ -9,15 +9,6 @@
 
 /* ---- the rest of the runtime ---------------------------------------------------------------------------- */
 
-int fail(struct hvd *h, int status, const char *format, ...)
-{
-	va_list args;
-	va_start(args, format);
-	vsnprintf(h->error, sizeof h->error, format, args);
-	va_end(args);
-	return status;
-}
-
 int refuse(char why[WHY_BYTES], int status, const char *format, ...)
 {
 	va_list args;
@@ -25,39 +16,6 @@ int refuse(char why[WHY_BYTES], int status, const char *format, ...)
 	vsnprintf(why, WHY_BYTES, format, args);
 	va_end(args);
 	return status;
-}
-
-int explain(struct hvd *h, int status)
-{
-	return status && atomic_load(&h->mesh->failed) ? fail(h, status, "%s", h->mesh->fault) : status;
-}
-
-void *gathered(struct hvd *h, const void *mine, size_t bytes, int *status)
-{
-	void *all = calloc((size_t)h->mesh->members, bytes);
-	*status = explain(h, mesh_gather(h->mesh, mine, bytes, all));
-	if (!*status)
-		return all;
-	free(all);
-	return NULL;
-}
-
-void describe_world(struct hvd *h)
-{
-	h->world.rank = h->mesh->me;
-	h->world.size = h->mesh->members;
-}
-
-void fault_noticed(struct hvd *h)
-{
-	*h->stop = 1;
-}
-
-void arm(struct hvd *h)
-{
-	mesh_doing(h->mesh, DOING_COMPUTE, 0);
-	h->mesh->owner = h;
-	atomic_store(&h->mesh->armed, !h->conf.on_death);
 }
 
 int queue_drain(struct hvd *h)
@@ -69,18 +27,6 @@ int queue_drain(struct hvd *h)
 void queue_reset(struct hvd *h)
 {
 	(void)h;
-}
-
-const char *type_name(enum hvd_type type)
-{
-	(void)type;
-	return "f32";
-}
-
-const char *op_name(unsigned kind)
-{
-	(void)kind;
-	return "an all-reduce";
 }
 
 /* ---- what happens to processes ---------------------------------------------------------------------------- */

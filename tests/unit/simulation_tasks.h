@@ -213,7 +213,7 @@ bool look_again(double *until)
 	return false;
 }
 
-/* As in threads.c, a process each. */
+/* As in base.c, a process each. */
 double lived(void)
 {
 	struct process *p = &processes[current];

@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "world.h"
+#include "base.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <unistd.h>
+
+int refuse(char why[WHY_BYTES], int status, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	vsnprintf(why, WHY_BYTES, format, args);
+	va_end(args);
+	return status;
+}
 
 void condition_init(pthread_cond_t *c)
 {
