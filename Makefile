@@ -109,7 +109,7 @@ endif
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 # spank/: the core is shared by the plugin, hvd-map and the tests; only the plugin knows Slurm
-SPANK_CORE  := $(filter-out spank/spank_hvd.c spank/client%.c spank/slurm_nodes.c spank/stepd.c spank/task.c spank/variables.c spank/hvd_map.c,$(wildcard spank/*.c))
+SPANK_CORE  := $(filter-out spank/spank_hvd.c spank/client%.c spank/slurm_nodes.c spank/step.c spank/stepd.c spank/task.c spank/variables.c spank/hvd_map.c,$(wildcard spank/*.c))
 SPANK_SRC   := $(filter-out spank/hvd_map.c spank/svg.c spank/selfcheck.c spank/gres_conf.c,$(wildcard spank/*.c))
 
 RUNTIME_TOOLS := runtime/hvd_bench.c runtime/hvd_trace.c runtime/transport.c runtime/predict.c

@@ -43,21 +43,10 @@ __attribute__((constructor)) static void keep_command_line(int argc, char **argv
 	client.argv = argv;
 }
 
-void client_refuse(const char *line)
-{
-	fprintf(stderr, "hvd: %s\n", line);
-	exit(EXIT_USAGE);
-}
-
 static void refuse_if(bool wrong, const char *line)
 {
 	if (wrong)
 		client_refuse(line);
-}
-
-void client_set(const char *name, const char *value, bool replace)
-{
-	refuse_if(setenv(name, value, replace) != 0, "out of memory");
 }
 
 const char *client_text(const char *text)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The plugin's rooms and the doors between them. client.c, client_inherit.c and client_tasks.c run in srun, sbatch and salloc
+ * The plugin's rooms and the doors between them. client.c, client_end.c, client_inherit.c and client_tasks.c run in srun, sbatch and salloc
  * as the user; stepd.c runs in slurmstepd on the nodes, in parts as root; task.c in each task as the user. */
 #ifndef SPANK_PLUGIN_H
 #define SPANK_PLUGIN_H
@@ -23,14 +23,17 @@ enum { EXIT_USAGE = 64 };
 int client_init(const struct site *site);
 /* In sbatch and salloc, once Slurm has read everything, also a script's lines: leaves our word of them for the job's sruns. */
 int client_leave_for_job(void);
-/* Prints the line and ends the client with status 64, before anything has been asked of Slurm. */
-void client_refuse(const char *line) __attribute__((noreturn));
 /* Ends a client whose command line client_init() could not read, where our words are on it. */
 void client_refuse_too_long(void);
-/* setenv(), or the end of the client. */
-void client_set(const char *name, const char *value, bool replace);
 /* An option's text as Slurm hands it over: NULL and "(null)" are the empty text. */
 const char *client_text(const char *text);
+
+/* ---- client_end.c ---- */
+
+/* Prints the line and ends the client with status 64, before anything has been asked of Slurm. */
+void client_refuse(const char *line) __attribute__((noreturn));
+/* setenv(), or the end of the client. */
+void client_set(const char *name, const char *value, bool replace);
 
 /* ---- client_inherit.c ---- */
 

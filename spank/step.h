@@ -59,6 +59,11 @@ void step_warn_distance(spank_t spank, int speaker);
 /* One line about GPUs of the step that no task of the node uses, and what uses them. */
 void step_warn_idle(spank_t spank);
 
+/* A number that Slurm knows of the step; 1 where it does not say. */
+int step_number(spank_t spank, spank_item_t item);
+/* Slurm's rank of a local task. */
+uint32_t global_rank(spank_t spank, int local);
+
 /* "rank 3" of a local task. Slurm counts within a component, while SLURM_PROCID goes on through all that a step joins: "rank 3 of its component". */
 enum { RANK_NAME = 40 };
 const char *rank_name(spank_t spank, int local, char text[RANK_NAME]);

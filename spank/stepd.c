@@ -22,42 +22,6 @@
 #include "tasks.h"
 #include "variables.h"
 
-struct step step;
-
-/* ---- talking to Slurm ---------------------------------------------------------------------------- */
-
-void step_fail(int status, const char *line)
-{
-	step.active = false;
-	step.broken = true;
-	/* a default of the site must not stop anybody's step, nor talk to people who asked for nothing */
-	if (step.options.by_site)
-		return;
-	if (line)
-		slurm_spank_log("hvd: %s: %s", step.host, line);
-	step.failure = status;
-	if (step.shared)
-		step.shared->refused = true;
-}
-
-const char *job_variable(spank_t spank, const char *name, char *buf, int size)
-{
-	spank_err_t rc = spank_getenv(spank, name, buf, size);
-	char line[128];
-
-	if (rc == ESPANK_SUCCESS) {
-		/* a user's own text may be told, and what is told is also in slurmd's log: a line stays one line there */
-		for (char *c = buf; *c; c++)
-			*c = *c >= ' ' && *c <= '~' ? *c : '?';
-		return *buf ? buf : NULL;
-	}
-	if (rc != ESPANK_ENV_NOEXIST) {
-		snprintf(line, sizeof line, "%s cannot be read%s", name, rc == ESPANK_NOSPACE ? ": it is too long" : "");
-		step_fail(EXIT_INTERNAL, line);
-	}
-	return NULL;
-}
-
 /* Cleared; NULL where there is none. */
 static void *shared_memory(size_t size)
 {
@@ -149,13 +113,6 @@ static const char *gpus_are_divided(spank_t spank)
 	return NULL;
 }
 
-static uint32_t global_rank(spank_t spank, int local)
-{
-	uint32_t rank = (uint32_t)local;
-	spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, (uint32_t)local, &rank);
-	return rank;
-}
-
 static int capture_devices(spank_t spank, int tasks)
 {
 	static char global[LONG_VALUE];
@@ -179,17 +136,6 @@ static int capture_devices(spank_t spank, int tasks)
 	if (divided && speaks && !step.broken && !step.chosen_gpus && step.devices.count && tasks > 1)
 		slurm_spank_log("hvd: %s: Slurm divides this step's GPUs further (%s): they stay as Slurm gave them to its %d tasks", step.host, divided, tasks);
 	return step.broken ? -1 : 0;
-}
-
-void step_name_devices(void)
-{
-	struct request *r = step.request;
-
-	r->devices = step.devices.count;
-	for (int d = 0; d < r->devices; d++) {
-		r->device[d] = step.devices.gpu[d];
-		r->instance[d] = is_instance(step.devices.token[d]) ? step.devices.token[d] : NULL;
-	}
 }
 
 static void name_device_files(void)
@@ -227,13 +173,6 @@ static bool leaves_gpus(int tasks)
 {
 	const struct options *o = &step.options;
 	return !o->hvd && !o->by_site && o->policy == POLICY_NONE && !o->share && !options_given(o, "gpus-per-task") && tasks != step.devices.count;
-}
-
-/* A number that Slurm knows of the step; 1 where it does not say. */
-static int step_number(spank_t spank, spank_item_t item)
-{
-	uint32_t n = 1;
-	return spank_get_item(spank, item, &n) == ESPANK_SUCCESS ? (int)n : 1;
 }
 
 /* Whether the CPUs of the job's first two nodes are enough for so many tasks: those of -n alone are where the tasks are now. */
@@ -303,15 +242,6 @@ static int check_counts(spank_t spank)
 	return -1;
 }
 
-const char *rank_name(spank_t spank, int local, char text[RANK_NAME])
-{
-	char all[16];
-	const bool joined = job_variable(spank, "SLURM_STEP_NUM_TASKS", all, sizeof all) && atoi(all) > step_number(spank, S_JOB_TOTAL_TASK_COUNT);
-
-	snprintf(text, RANK_NAME, "rank %u%s", global_rank(spank, local), joined ? " of its component" : "");
-	return text;
-}
-
 static void print_table(spank_t spank)
 {
 	char line[EXPLAIN_LINE], rank[RANK_NAME];
@@ -321,50 +251,6 @@ static void print_table(spank_t spank)
 	const int more = step.plan.tasks - step.site->verbose_max;
 	if (more > 0)
 		slurm_spank_log("hvd: %s: %d more task%s (verbose-max=%d in plugstack.conf)", step.host, more, more == 1 ? "" : "s", step.site->verbose_max);
-}
-
-void step_warn_distance(spank_t spank, int speaker)
-{
-	char line[EXPLAIN_LINE], rank[RANK_NAME];
-	int far = 0, first = -1;
-
-	/* the policy none asks to be left alone */
-	if (step.options.policy == POLICY_NONE)
-		return;
-	for (int t = 0; t < step.plan.tasks; t++)
-		if (step.plan.task[t].distance > 0) {
-			far++;
-			first = first < 0 ? t : first;
-		}
-	if (far && (speaker < 0 || speaker == first))
-		slurm_spank_log("hvd: %s%s on %s: %s", rank_name(spank, first, rank), far > 1 ? " and others" : "", step.host,
-			explain_distance(step.node, step.request, &step.plan, first, line, sizeof line));
-}
-
-/* What gives all GPUs to tasks; "" where no number of tasks or of GPUs does. */
-static const char *idle_cure(spank_t spank, char *buf, size_t size)
-{
-	const struct request *r = step.request;
-	const int groups = r->devices / r->gpus_per_task, nodes = step_number(spank, S_JOB_NNODES);
-
-	buf[0] = '\0';
-	if (r->devices % r->gpus_per_task || r->tasks >= groups)
-		return buf;
-	int n = snprintf(buf, size, ": type -n %d", groups * nodes);
-	/* a -n that stays beats --ntasks-per-node, and alone -n lets Slurm fill the first node; how many GPUs the others have is not seen here */
-	if (nodes > 1)
-		n += snprintf(buf + n, size - (size_t)n, " --ntasks-per-node=%d if all nodes have %d GPUs", groups, r->devices);
-	if (r->devices % r->tasks == 0)
-		snprintf(buf + n, size - (size_t)n, ", or --hvd-bind=gpus-per-task=%d", r->devices / r->tasks);
-	return buf;
-}
-
-void step_warn_idle(spank_t spank)
-{
-	char line[EXPLAIN_LINE], cure[128];
-
-	if (*explain_idle(step.node, step.request, &step.plan, line, sizeof line))
-		slurm_spank_log("hvd: %s: %s%s", step.host, line, idle_cure(spank, cure, sizeof cure));
 }
 
 static void report(spank_t spank, const char *note)

@@ -29,3 +29,10 @@ needs() {
 	grep -qx 'mesh watch' "$BATS_TEST_TMPDIR/needs"
 	run -0 tsort "$BATS_TEST_TMPDIR/needs"
 }
+
+@test "no file of spank/ needs one that needs it" {
+	[ -e "$BUILD/spank_hvd.so" ] || skip "spank_hvd.so is not built"
+	needs spank >"$BATS_TEST_TMPDIR/needs"
+	grep -qx 'task variables' "$BATS_TEST_TMPDIR/needs"
+	run -0 tsort "$BATS_TEST_TMPDIR/needs"
+}

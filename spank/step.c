@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "step.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "explain.h"
+
+struct step step;
+
+void step_fail(int status, const char *line)
+{
+	step.active = false;
+	step.broken = true;
+	/* a default of the site must not stop anybody's step, nor talk to people who asked for nothing */
+	if (step.options.by_site)
+		return;
+	if (line)
+		slurm_spank_log("hvd: %s: %s", step.host, line);
+	step.failure = status;
+	if (step.shared)
+		step.shared->refused = true;
+}
+
+const char *job_variable(spank_t spank, const char *name, char *buf, int size)
+{
+	spank_err_t rc = spank_getenv(spank, name, buf, size);
+	char line[128];
+
+	if (rc == ESPANK_SUCCESS) {
+		/* a user's own text may be told, and what is told is also in slurmd's log: a line stays one line there */
+		for (char *c = buf; *c; c++)
+			*c = *c >= ' ' && *c <= '~' ? *c : '?';
+		return *buf ? buf : NULL;
+	}
+	if (rc != ESPANK_ENV_NOEXIST) {
+		snprintf(line, sizeof line, "%s cannot be read%s", name, rc == ESPANK_NOSPACE ? ": it is too long" : "");
+		step_fail(EXIT_INTERNAL, line);
+	}
+	return NULL;
+}
+
+void step_name_devices(void)
+{
+	struct request *r = step.request;
+
+	r->devices = step.devices.count;
+	for (int d = 0; d < r->devices; d++) {
+		r->device[d] = step.devices.gpu[d];
+		r->instance[d] = is_instance(step.devices.token[d]) ? step.devices.token[d] : NULL;
+	}
+}
+
+int step_number(spank_t spank, spank_item_t item)
+{
+	uint32_t n = 1;
+	return spank_get_item(spank, item, &n) == ESPANK_SUCCESS ? (int)n : 1;
+}
+
+uint32_t global_rank(spank_t spank, int local)
+{
+	uint32_t rank = (uint32_t)local;
+	spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, (uint32_t)local, &rank);
+	return rank;
+}
+
+const char *rank_name(spank_t spank, int local, char text[RANK_NAME])
+{
+	char all[16];
+	const bool joined = job_variable(spank, "SLURM_STEP_NUM_TASKS", all, sizeof all) && atoi(all) > step_number(spank, S_JOB_TOTAL_TASK_COUNT);
+
+	snprintf(text, RANK_NAME, "rank %u%s", global_rank(spank, local), joined ? " of its component" : "");
+	return text;
+}
+
+void step_warn_distance(spank_t spank, int speaker)
+{
+	char line[EXPLAIN_LINE], rank[RANK_NAME];
+	int far = 0, first = -1;
+
+	/* the policy none asks to be left alone */
+	if (step.options.policy == POLICY_NONE)
+		return;
+	for (int t = 0; t < step.plan.tasks; t++)
+		if (step.plan.task[t].distance > 0) {
+			far++;
+			first = first < 0 ? t : first;
+		}
+	if (far && (speaker < 0 || speaker == first))
+		slurm_spank_log("hvd: %s%s on %s: %s", rank_name(spank, first, rank), far > 1 ? " and others" : "", step.host,
+			explain_distance(step.node, step.request, &step.plan, first, line, sizeof line));
+}
+
+/* What gives all GPUs to tasks; "" where no number of tasks or of GPUs does. */
+static const char *idle_cure(spank_t spank, char *buf, size_t size)
+{
+	const struct request *r = step.request;
+	const int groups = r->devices / r->gpus_per_task, nodes = step_number(spank, S_JOB_NNODES);
+
+	buf[0] = '\0';
+	if (r->devices % r->gpus_per_task || r->tasks >= groups)
+		return buf;
+	int n = snprintf(buf, size, ": type -n %d", groups * nodes);
+	/* a -n that stays beats --ntasks-per-node, and alone -n lets Slurm fill the first node; how many GPUs the others have is not seen here */
+	if (nodes > 1)
+		n += snprintf(buf + n, size - (size_t)n, " --ntasks-per-node=%d if all nodes have %d GPUs", groups, r->devices);
+	if (r->devices % r->tasks == 0)
+		snprintf(buf + n, size - (size_t)n, ", or --hvd-bind=gpus-per-task=%d", r->devices / r->tasks);
+	return buf;
+}
+
+void step_warn_idle(spank_t spank)
+{
+	char line[EXPLAIN_LINE], cure[128];
+
+	if (*explain_idle(step.node, step.request, &step.plan, line, sizeof line))
+		slurm_spank_log("hvd: %s: %s%s", step.host, line, idle_cure(spank, cure, sizeof cure));
+}
