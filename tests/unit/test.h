@@ -47,6 +47,14 @@ static inline char *temporary_name(char *path, size_t size)
 			fail_msg("%s = %.17g, not %.17g: differs by %g, more than %g", #a, a_, b_, difference_, (double)(tolerance)); \
 	} while (0)
 
+#undef assert_in_range /* cmocka 2 warns of it, and older ones do not know its successors */
+#define assert_in_range(value, minimum, maximum) \
+	do { \
+		intmax_t value_ = (intmax_t)(value), minimum_ = (intmax_t)(minimum), maximum_ = (intmax_t)(maximum); \
+		if (value_ < minimum_ || value_ > maximum_) \
+			fail_msg("%s = %jd, not %jd to %jd", #value, value_, minimum_, maximum_); \
+	} while (0)
+
 /* Shared material, beside the checkout: $SHARED or ../shared; NULL where it is not there. */
 static inline const char *shared_dir(void)
 {
