@@ -24,12 +24,9 @@
 struct pmix {
 	PMIX_FUNCTIONS(LIBRARY_MEMBER)
 	pmix_proc_t me;
-	struct {
-		_Atomic bool done;
-		bool stuck; /* its thread may still come back, and use this struct */
-		pmix_status_t status;
-	} init;           /* PMIx_Init() */
-	bool open;        /* … was called, with success */
+	_Atomic bool starting; /* PMIx_Init(), in a thread that uses this struct, and may come back after the deadline, too */
+	pmix_status_t init;    /* what it said */
+	bool open;        /* … with success */
 	struct node node; /* the way that spares PMIx */
 	char key[24]; /* of rank 0's card; numbered, because PMIx keeps the cards of worlds that this process formed before … */
 	bool asked;   /* … and of those that an earlier program of the step formed: nobody listens there, and the card is asked for once more */
@@ -51,8 +48,7 @@ static int load(struct pmix *p, char *why)
 		return refuse(why, HVD_EBOOT, "PMIx: %.160s (needed: libpmix.so.2, of OpenPMIx %d.%d or near; Debian: libpmix2)", dlerror(),
 			      (int)PMIX_VERSION_MAJOR, (int)PMIX_VERSION_MINOR);
 	if (missing)
-		return refuse(why, HVD_EBOOT, "PMIx: libpmix.so.2 has no %s; libhvd was built with OpenPMIx %d.%d", missing, (int)PMIX_VERSION_MAJOR,
-			      (int)PMIX_VERSION_MINOR);
+		return refuse(why, HVD_EBOOT, "PMIx: libpmix.so.2 has no %s; libhvd was built with OpenPMIx %d.%d", missing, (int)PMIX_VERSION_MAJOR, (int)PMIX_VERSION_MINOR);
 	return 0;
 }
 
@@ -60,7 +56,8 @@ static int unusable(const struct pmix *p, const char *what, pmix_status_t rc, ch
 {
 	const char *server = getenv("PMIX_VERSION");
 	return refuse(why, HVD_EBOOT, "PMIx: %s failed: %s%s (the library here is %.60s, Slurm's PMIx is %.40s, libhvd was built with %ld.%ld.%ld)", what,
-		      p->PMIx_Error_string(rc), rc == PMIX_ERR_UNREACH ? "; in a container: has it the host's network, and are you yourself in it, not root?" : "",
+		      p->PMIx_Error_string(rc), rc == PMIX_ERR_UNREACH ? "; in a container: has it the host's network, and are you yourself in it, not root?" :
+		      rc == PMIX_ERR_INVALID_CRED ? "; you are not the step's user, or not of its group: in a container, be yourself, not root" : "",
 		      p->PMIx_Get_version(), server ? server : "unknown", (long)PMIX_VERSION_MAJOR, (long)PMIX_VERSION_MINOR, (long)PMIX_VERSION_RELEASE);
 }
 
@@ -115,35 +112,38 @@ static bool choose(const char *choice, const char *offers, const char *way)
 static void *call_init(void *arg)
 {
 	struct pmix *p = arg;
-	p->init.status = p->PMIx_Init(&p->me, NULL, 0);
-	p->init.done = true;
+	p->init = p->PMIx_Init(&p->me, NULL, 0);
+	p->starting = false;
 	return NULL;
 }
 
-/* A server that believes no rank, as of another user namespace, drops the first connection, and lets whoever comes again wait for ever; so does one
- * that is stopped. Only PMIx 4 heeds a bound of its own. */
+/* A server that is stopped lets a rank wait for ever; only PMIx 4 heeds a bound of its own. */
 static pmix_status_t init_within(struct pmix *p, double deadline)
 {
 	pthread_t thread;
-	p->init.done = false;
-	if (p->init.stuck)
+	if (p->starting)
 		return PMIX_ERR_UNREACH;
-	if (thread_start(&thread, call_init, p))
+	p->starting = true;
+	if (thread_start(&thread, call_init, p)) {
+		p->starting = false;
 		return PMIX_ERR_OUT_OF_RESOURCE;
+	}
 	pthread_detach(thread);
-	for (double until = lived() + deadline; !p->init.done && lived() < until;)
+	for (double until = lived() + deadline; p->starting && lived() < until;)
 		usleep(50);
-	p->init.stuck = !p->init.done;
-	return p->init.stuck ? PMIX_ERR_UNREACH : p->init.status;
+	return p->starting ? PMIX_ERR_UNREACH : p->init;
 }
 
 /* Identity without munge: munged would be asked twice, and slurmstepd serves nobody else until it has the second answer; neither way
  * proves anything about the server. Facts about the job in a message: for shared memory, slurmstepd first writes all it knows there
- * (54.7 ms from main() to the first all-reduce, 40.9 with a message: medians of 15, 8 ranks on 2 cores). */
+ * (54.7 ms from main() to the first all-reduce, 40.9 with a message: medians of 15, 8 ranks on 2 cores). Who is not the
+ * step's user, as in a user namespace, would be refused, and is not to ask: PMIx 5.0.9 hangs, and slurmstepd with it, as soon as a refused client comes again, as all do. */
 static pmix_status_t initialise(struct pmix *p, double deadline)
 {
 	bool native = choose("PMIX_MCA_psec", "PMIX_SECURITY_MODE", "native"), hash = choose("PMIX_MCA_gds", "PMIX_GDS_MODULE", "hash");
-	pmix_status_t rc = init_within(p, deadline);
+	int user = number_in("SLURM_JOB_UID"), group = number_in("SLURM_JOB_GID");
+	bool stranger = (user >= 0 && (uid_t)user != geteuid()) || (group >= 0 && (gid_t)group != getegid());
+	pmix_status_t rc = native && stranger && !strncmp(getenv("PMIX_NAMESPACE"), "slurm.", 6) ? PMIX_ERR_INVALID_CRED : init_within(p, deadline);
 	if (native)
 		unsetenv("PMIX_MCA_psec");
 	if (hash)
@@ -241,8 +241,7 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 		usleep(2000);
 	if (rc == PMIX_ERR_TIMEOUT || rc == PMIX_ERR_NOT_FOUND) {
 		host_of(b, 0, host);
-		return refuse(why, HVD_EBOOT, "rank 0 on %.63s did not join within %.0f s (not started, ended early, or not calling hvd_init)", host,
-			      lived() - begin);
+		return refuse(why, HVD_EBOOT, "rank 0 on %.63s did not join within %.0f s (not started, ended early, or not calling hvd_init)", host, lived() - begin);
 	}
 	if (rc)
 		return unusable(p, "getting rank 0's card", rc, why);
@@ -260,7 +259,7 @@ static void finish(struct boot *b)
 	node_close(&p->node);
 	if (p->open)
 		p->PMIx_Finalize(NULL, 0);
-	if (!p->init.stuck)
+	if (!p->starting)
 		free(p); /* the library stays mapped: its threads may be on their way out */
 }
 
