@@ -100,8 +100,9 @@ static void a_leak_is_found_with_its_patient(void **state)
 		o.split[j] = split;
 	}
 	run_audit(&o, 0);
-	char expected[80];
-	snprintf(expected, sizeof expected, "1 patient is in both train and test (patient %u is one)", patient);
+	char expected[160];
+	snprintf(expected, sizeof expected, "1 patient is in both train and test (patient %u is one): 1 of %zu test images are theirs (%.0f %%)", patient, audit.images[SPLIT_TEST],
+		 100.0 / (double)audit.images[SPLIT_TEST]);
 	assert_int_equal(find(AUDIT_LEAK, expected)->count, 1);
 	assert_int_equal(audit.problems, 1);
 	origin_close(&o);
@@ -171,6 +172,7 @@ static void a_rare_finding_is_counted_by_patients(void **state)
 		{ 4, 1, "Hernia: 4 positives in test: too few for an interval of its AUROC" },
 		{ 3, 3, "Hernia: 3 positives of 1 patient in test: too few for an interval of its AUROC" },
 		{ 6, 2, "Hernia: 6 positives of 5 patients in test: the 95 % interval of an AUROC of 0.85 is about +-0.2" },
+		{ 13, 1, "Hernia: 13 positives in test: the 95 % interval of an AUROC of 0.85 is about +-0.14" }, /* as of the 13 in Dell's validation set */
 		{ 31, 2, NULL },
 	};
 	for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
@@ -694,6 +696,12 @@ static void files_and_rows_that_are_left_out_are_counted(void **state)
 	assert_string_equal(note_of("no row"), "2 image files have no row in the table");
 	assert_string_equal(note_of("in no list"), "1 image is in no list");
 	assert_int_equal(audit.images[0] + audit.images[1] + audit.images[2], IMAGES - 1);
+	assert_string_equal(o.name, "synthetic");
+	origin_close(&o);
+	snprintf(list, sizeof list, "%s/oracle.csv", set); /* what tells drawn images from real ones */
+	assert_int_equal(unlink(list), 0);
+	o = open_tree(set);
+	assert_string_equal(o.name, "ChestX-ray14, labels of 2020");
 	origin_close(&o);
 }
 
