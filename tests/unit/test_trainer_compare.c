@@ -304,6 +304,33 @@ static void an_interval_stays_within_what_a_difference_can_be(void **state)
 	assert_close(c.mean.difference.low, -1, 0);
 }
 
+/* One patient shows the other finding, of which both say the same: who is not drawn is no resample of the mean's. */
+static void a_mean_counts_the_resamples_that_it_has(void **state)
+{
+	enum { RESAMPLES = 400 };
+	struct pair p;
+
+	(void)state;
+	draw(&p, 3);
+	for (int i = 0; i < IMAGES; i++) {
+		uint32_t shows = (uint32_t)(i < REPEATS) << 3;
+		int j = IMAGES - 1 - i;
+
+		p.sa[i].labels |= shows;
+		p.sb[j].labels |= shows;
+		p.la[i][2] = (float)normal(); /* knows nothing */
+		p.la[i][3] = p.lb[j][3] = (float)(i % 7);
+	}
+	struct comparison c = compare(&p, RESAMPLES);
+
+	assert_int_equal(c.counted, 2);
+	assert_in_range(c.left_out, RESAMPLES / 4, RESAMPLES / 2); /* (1 - 1/40)^40 = 0.36 of them */
+	assert_true(c.mean.p_bound && c.mean.difference.low > 0);
+	assert_close(c.mean.p, 2.0 / (RESAMPLES - c.left_out + 1), 1e-15);
+	assert_close(c.finding[2].p, 2.0 / (RESAMPLES + 1), 1e-15);
+	assert_true(isnan(c.finding[3].p));
+}
+
 /* The largest of rank-weighted p-values up to and including a finding's own. */
 static void holms_correction_equals_its_definition(void **state)
 {
@@ -364,6 +391,7 @@ int main(void)
 		cmocka_unit_test(a_model_does_not_differ_from_itself),
 		cmocka_unit_test(only_shared_images_count_and_labels_and_patients_must_agree),
 		cmocka_unit_test(an_interval_stays_within_what_a_difference_can_be),
+		cmocka_unit_test(a_mean_counts_the_resamples_that_it_has),
 		cmocka_unit_test(a_p_value_is_never_shown_as_zero),
 		cmocka_unit_test(holms_correction_equals_its_definition),
 	};

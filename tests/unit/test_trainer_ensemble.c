@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "learn/calibration.h"
 #include "learn/ensemble.h"
 
 enum { MEMBERS = 3, IMAGES = 2 };
@@ -112,7 +113,7 @@ static void an_ensemble_knows_the_weights_of_all_members_or_none(void **state)
 	}
 }
 
-/* Another program's file; all numbers of a model between 0 and 1 are no logits. */
+/* Another program's file; all numbers of a model between 0 and 1 are no logits, unless they are all one: as of a model that has learnt nothing. */
 static void a_member_with_probabilities_for_logits_is_refused(void **state)
 {
 	(void)state;
@@ -126,10 +127,14 @@ static void a_member_with_probabilities_for_logits_is_refused(void **state)
 			for (int f = 0; f < FINDINGS; f++)
 				s.logits[1][i][f] = i ? 0.7f : 0.1f;
 		s.logits[1][1][13] = negative ? -0.1f : 0;
+		s.logits[1][1][12] = 1;
 		ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_LOGITS, &e);
 		assert_string_equal(e.text, negative ? "" : "two.csv: every logit is between 0 and 1, as probabilities p are: write log(p / (1 - p)) in their place");
 		predictions_free(&out);
 	}
+	assert_false(logits_like_probabilities((const float[]){ 0, 0, 0 }, 3));
+	assert_false(logits_like_probabilities((const float[]){ 0, 1, 1.5f }, 3));
+	assert_true(logits_like_probabilities((const float[]){ 0, 1, 1 }, 3));
 }
 
 /* Whatever the order of its images and the name of its file. */
