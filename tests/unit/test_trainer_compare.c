@@ -331,6 +331,80 @@ static void a_mean_counts_the_resamples_that_it_has(void **state)
 	assert_true(isnan(c.finding[3].p));
 }
 
+/* B - A is what A - B is not, also where one patient alone shows a finding that A and B rank differently. */
+static void the_other_way_round_the_interval_is_the_other_way_round(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	for (int few = 1; few <= 2; few++) { /* of two, or three, findings */
+		draw(&p, 1);
+		for (int i = 0; i < IMAGES; i++) {
+			uint32_t shows = i < REPEATS ? (1u << few) - 1 : 0;
+			int j = IMAGES - 1 - i;
+
+			p.sa[i].labels |= shows << 3;
+			p.sb[j].labels |= shows << 3;
+			for (int f = 3; f < 3 + few; f++) {
+				p.la[i][f] = (float)(i < REPEATS ? 4 : i % 7);
+				p.lb[j][f] = (float)(i < REPEATS ? 6.5 : i % 7);
+			}
+		}
+		struct comparison c = compare(&p, 300);
+		struct predictions a = p.a;
+
+		p.a = p.b;
+		p.b = a;
+		struct comparison d = compare(&p, 300);
+
+		assert_int_equal(c.counted, 1 + few);
+		assert_close(c.mean.difference.value, -d.mean.difference.value, 1e-12);
+		assert_int_equal(isnan(c.mean.difference.low), few == 2); /* most findings have none of their own */
+		assert_int_equal(isnan(c.mean.p), few == 2);
+		if (few == 2)
+			continue;
+		assert_close(c.mean.difference.low, -d.mean.difference.high, 1e-12);
+		assert_close(c.mean.difference.high, -d.mean.difference.low, 1e-12);
+		assert_close(c.mean.p, d.mean.p, 1e-12);
+	}
+}
+
+static void differences_are_spread_by_students_quantile(void **state)
+{
+	enum { RESAMPLES = 200 };
+	static double replicates[2][RESAMPLES][FINDINGS], difference[RESAMPLES];
+	struct pair p;
+
+	(void)state;
+	draw(&p, 0.5);
+	for (int i = 0; i < IMAGES; i++) /* in one order */
+		p.sb[i] = p.sa[i];
+	struct comparison c = compare(&p, RESAMPLES);
+	uint32_t labels[IMAGES], patient[IMAGES];
+
+	for (int i = 0; i < IMAGES; i++) {
+		labels[i] = p.sa[i].labels;
+		patient[i] = p.sa[i].patient;
+	}
+	for (int m = 0; m < 2; m++) {
+		struct scores s = { .n = IMAGES, .classes = FINDINGS, .logits = m ? p.lb[0] : p.la[0], .labels = labels, .patient = patient };
+		struct auroc_table t;
+
+		assert_int_equal(auroc_bootstrap(&s, RESAMPLES, 1, &t, replicates[m][0]), 0);
+	}
+	for (int b = 0; b < RESAMPLES; b++)
+		difference[b] = replicates[1][b][2] - replicates[0][b][2];
+	struct interval plain = { .value = c.finding[2].difference.value };
+	const size_t with = c.finding[2].positive_patients, without = c.finding[2].negative_patients;
+	const double by = few_spread(with < without ? with : without);
+
+	interval_set(&plain, difference, RESAMPLES);
+	assert_true(by > 1.02);
+	assert_close(c.finding[2].difference.se, by * plain.se, 1e-12);
+	assert_close(c.finding[2].difference.low - plain.value, by * (plain.low - plain.value), 1e-12);
+	assert_close(c.finding[2].difference.high - plain.value, by * (plain.high - plain.value), 1e-12);
+}
+
 /* The largest of rank-weighted p-values up to and including a finding's own. */
 static void holms_correction_equals_its_definition(void **state)
 {
@@ -392,6 +466,8 @@ int main(void)
 		cmocka_unit_test(only_shared_images_count_and_labels_and_patients_must_agree),
 		cmocka_unit_test(an_interval_stays_within_what_a_difference_can_be),
 		cmocka_unit_test(a_mean_counts_the_resamples_that_it_has),
+		cmocka_unit_test(the_other_way_round_the_interval_is_the_other_way_round),
+		cmocka_unit_test(differences_are_spread_by_students_quantile),
 		cmocka_unit_test(a_p_value_is_never_shown_as_zero),
 		cmocka_unit_test(holms_correction_equals_its_definition),
 	};
