@@ -259,6 +259,8 @@ static void a_threshold_that_no_probability_says_is_none(void **state)
 	assert_int_equal(digits, 3);
 	assert_close(operating_probability(&(struct operating_point){ .threshold = logit(0.00178056), .below = logit(0.0017803) }, &digits), 0.0017805, 0);
 	assert_int_equal(digits, 5);
+	assert_close(operating_probability(&(struct operating_point){ .threshold = logit(0.50034), .below = 0 }, &digits), 0.5003, 0); /* 0.500 flags both */
+	assert_int_equal(digits, 4);
 }
 
 /* ---- thresholds that other patients chose ------------------------------------------------------------ */
@@ -423,6 +425,48 @@ static void without_patients_enough_a_given_threshold_has_no_interval(void **sta
 	assert_true(isnan(at.sensitivity.low) && isnan(at.specificity.high));
 	assert_int_equal(operating_judge(&none, &s, 0, 100, 1), 0);
 	assert_true(isnan(none.sensitivity.value) && isnan(none.specificity.value) && isnan(none.ppv) && isnan(none.npv));
+	s.n = 9; /* five who show it, or five who do not */
+	s.logits = (const float[]){ 2, 2, 2, -2, -2, 3, -3, -3, -3 };
+	for (int shows = 0; shows < 2; shows++) {
+		s.labels = shows ? (const uint32_t[]){ 1, 1, 1, 1, 1, 0, 0, 0, 0 } : (const uint32_t[]){ 0, 0, 0, 0, 0, 1, 1, 1, 1 };
+		assert_int_equal(operating_judge(&at, &s, 0, 100, 1), 0);
+		assert_int_equal(isnan(at.sensitivity.low), !shows);
+		assert_int_equal(isnan(at.specificity.low), shows);
+	}
+	s.known = (const uint32_t[]){ 1, 1, 1, 0, 1, 0, 1, 1, 1 };
+	assert_int_equal(operating_judge(&at, &s, 0, 100, 1), 0);
+	assert_close(at.sensitivity.value, 0.75, 0);
+	assert_close(at.specificity.value, 1, 0);
+}
+
+static void a_threshold_takes_20_patients_with_the_finding_and_20_without_it(void **state)
+{
+	enum { MANY = 60 };
+	float score[MANY + AIM_LEAST];
+	uint32_t label[MANY + AIM_LEAST];
+
+	(void)state;
+	for (int few = AIM_LEAST - 1; few <= AIM_LEAST; few++)
+		for (int side = 0; side < 2; side++) {
+			struct scores s = { .n = (size_t)(MANY + few), .classes = 1, .logits = score, .labels = label };
+			struct auroc_table t;
+			struct curves c;
+
+			for (int i = 0; i < MANY + few; i++) {
+				label[i] = (i < few) == side;
+				score[i] = (float)(normal() + label[i]);
+			}
+			assert_int_equal(auroc_bootstrap(&s, 40, 1, &t, NULL), 0);
+			assert_int_equal(curves_of(&s, 0, 40, 1, &c), 0);
+			curves_judge(&c, &t, 0);
+			assert_int_equal(isnan(c.at[AIM_SPECIFICITY].threshold), few < AIM_LEAST);
+			assert_int_equal(isnan(c.at[AIM_SENSITIVITY].specificity.low), few < AIM_LEAST);
+			assert_false(isnan(c.average_precision.low) || isnan(c.roc.low[50]));
+			t.class[0].low = NAN; /* no interval of the AUROC, none of the others, either */
+			curves_judge(&c, &t, 0);
+			assert_true(isnan(c.average_precision.low) && isnan(c.roc.low[50]) && isnan(c.pr.high[50]));
+			curves_free(&c);
+		}
 }
 
 static void refuses(const struct report_input *in, const char *why)
@@ -486,6 +530,7 @@ int main(void)
 		cmocka_unit_test(a_finding_that_the_choosing_file_has_no_labels_of_is_not_called_rare),
 		cmocka_unit_test(intervals_of_a_given_threshold_hold_the_truth),
 		cmocka_unit_test(without_patients_enough_a_given_threshold_has_no_interval),
+		cmocka_unit_test(a_threshold_takes_20_patients_with_the_finding_and_20_without_it),
 		cmocka_unit_test(thresholds_of_the_same_patients_or_of_another_model_are_refused),
 	};
 
