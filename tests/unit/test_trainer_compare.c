@@ -263,6 +263,9 @@ static void only_shared_images_count_and_labels_and_patients_must_agree(void **s
 	p.a.has_patients = 0; /* nobody says so then */
 	p.sa[77].known &= ~(1u << 9); /* what a does not know cannot contradict b */
 	assert_int_equal(compare(&p, 10).n, IMAGES - 32);
+	for (int i = 0; i < IMAGES; i++)
+		p.sa[i].patient = 0;
+	assert_int_equal(compare(&p, 10).patients, (IMAGES - 32) / REPEATS); /* as b names them */
 	p.sa[40].known &= ~4u; /* nor is it judged what one of them does not know */
 	p.sb[30].known &= ~4u;
 	c = compare(&p, 10);

@@ -509,6 +509,11 @@ static void thresholds_of_the_same_patients_or_of_another_model_are_refused(void
 	strcpy(judged.about.weights_hash, "0123456789abcdef");
 	strcpy(others.about.weights_hash, "0123456789abcdee");
 	refuses(&in, "a.csv and val.csv come from different weights");
+	*judged.about.weights_hash = '\0'; /* another program's file does not say */
+	refuses(&in, "have 1 image in common");
+	strcpy(judged.about.weights_hash, "0123456789abcdef");
+	*others.about.weights_hash = '\0';
+	refuses(&in, "have 1 image in common");
 	strcpy(others.about.weights_hash, judged.about.weights_hash);
 	strcpy(judged.about.crops, "ten");
 	refuses(&in, "a.csv and val.csv were not scored with the same --crops, and a threshold is of one way to score: chexnet eval --crops=ten for both");
