@@ -631,6 +631,19 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	[ -c /dev/full ]
 }
 
+@test "predictions reach a file that is mounted by itself, as into a container" {
+	unshare --user --map-root-user --mount true 2>/dev/null || skip "no mount namespaces for this user"
+	: >outside.csv
+	: >mounted.csv
+	# shellcheck disable=SC2016
+	unshare --user --map-root-user --mount bash -c 'mount --bind outside.csv mounted.csv && "$@" && "$@"' - \
+		chexnet ensemble mounted.csv 1.csv 2.csv >/dev/null
+	chexnet ensemble plain.csv 1.csv 2.csv >/dev/null
+	cmp <(sed 's/command=[^ ]*//' outside.csv) <(sed 's/command=[^ ]*//' plain.csv)
+	[ ! -s mounted.csv ]
+	[ "$(echo mounted.csv*)" = mounted.csv ]
+}
+
 @test "what is printed on a full disk is no success" {
 	[ -c /dev/full ] || skip "no /dev/full"
 	for command in "eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 --json" "compare 1.csv 2.csv --resamples 100" "predict --help" "audit --json nowhere"; do

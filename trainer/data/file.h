@@ -35,7 +35,7 @@ int file_read(char **text, size_t *size, const char *path, struct error *e);
 /* A file being written: PATH.partial-, with eight hexadecimal digits of its own, until output_commit() has synced it and renamed it to PATH.
  * Until then the struct is not moved.
  * Where PATH is a link, the file behind it is replaced and the link stays; the new file has the old one's owner, group, mode and access list, as far as the writer may give them.
- * What is no file (a device, a pipe), and the file that is standard output, is written to directly. */
+ * What is no file (a device, a pipe), the file that is standard output, and one that is mounted by itself, is written to directly. */
 struct output_file {
 	int fd;
 	char path[FILE_PATH], partial[FILE_PATH]; /* partial "": written to directly */

@@ -26,6 +26,14 @@ static int is_standard_output(const struct stat *st)
 	return fstat(STDOUT_FILENO, &out) == 0 && out.st_dev == st->st_dev && out.st_ino == st->st_ino;
 }
 
+/* A file that is mounted by itself, as docker -v does: nothing can be renamed to it. */
+static int is_mounted(const char *path)
+{
+	struct statx st;
+
+	return statx(AT_FDCWD, path, 0, STATX_TYPE, &st) == 0 && (st.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+}
+
 /* EXIT_USAGE where nothing can be made, as in /proc, or a name is too long; otherwise what is in the way may change. */
 static enum exit_code place_fault(int why)
 {
@@ -60,7 +68,7 @@ static int output_place(struct output_file *out, const char *path, struct error 
 	*out = (struct output_file){ .fd = -1 };
 	if (there ? S_ISDIR(st.st_mode) : errno != ENOENT)
 		return fail(e, place_fault(there ? EISDIR : errno), "%s: cannot be written: %s", path, strerror(there ? EISDIR : errno));
-	if (path_join(out->path, e, "%s", path) || (there && (!S_ISREG(st.st_mode) || is_standard_output(&st))) || follow_links(out->path, e))
+	if (path_join(out->path, e, "%s", path) || (there && (!S_ISREG(st.st_mode) || is_standard_output(&st) || is_mounted(path))) || follow_links(out->path, e))
 		return -e->code;
 	if (there && strcmp(out->path, path) != 0 && lstat(out->path, &st))
 		return path_join(out->path, e, "%s", path);
