@@ -85,6 +85,9 @@ int path_join(char path[FILE_PATH], struct error *e, const char *format, ...) __
 /* Whether something is there: 1 or 0, or negative where that cannot be told: no permission, a file server that does not answer. */
 int path_there(const char *path, struct error *e);
 
+/* Whether a file or directory is mounted by itself, as docker -v does: nothing can be renamed to it. */
+int is_mounted(const char *path);
+
 /* DIRECTORY/NAMES by glob(), none where nothing matches: what is special in the directory's own name means itself. EXIT_INTERNAL where not all that is
  * in it could be seen; what was found is the caller's to globfree(). */
 int path_glob(glob_t *found, const char *directory, const char *names, struct error *e);

@@ -26,8 +26,7 @@ static int is_standard_output(const struct stat *st)
 	return fstat(STDOUT_FILENO, &out) == 0 && out.st_dev == st->st_dev && out.st_ino == st->st_ino;
 }
 
-/* A file that is mounted by itself, as docker -v does: nothing can be renamed to it. */
-static int is_mounted(const char *path)
+int is_mounted(const char *path)
 {
 	struct statx st;
 

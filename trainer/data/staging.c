@@ -111,6 +111,8 @@ static int check_existing(struct staging *s, int overwrite, const char *source, 
 
 	if (lstat(s->path, &st))
 		return 0;
+	if (is_mounted(s->path))
+		return fail(e, EXIT_USAGE, "%s: is mounted, as a container's volume is, and what is made takes its name when it is complete: choose a directory in it, as %s/set", s->path, s->path);
 	if (!overwrite)
 		return fail(e, EXIT_USAGE, "%s: exists already (--overwrite replaces it)", s->path);
 	if (check_mark(s, e))
