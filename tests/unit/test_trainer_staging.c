@@ -200,6 +200,35 @@ static void what_its_owner_removes_meanwhile_is_in_nobodys_way(void **state)
 	holds_it_alone(parent);
 }
 
+/* Permissions, and whether a group is handed down. */
+static mode_t mode_of(const char *path)
+{
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	return st.st_mode & 07777;
+}
+
+static void it_is_as_public_as_any_other_that_is_made_there(void **state)
+{
+	(void)state;
+	const char *parent = scratch_path("shared"), *path = scratch_path("shared/set"), *other = scratch_path("shared/other");
+
+	assert_int_equal(mkdir(parent, 0777) || chmod(parent, 02775), 0);
+	for (int closed = 0; closed < 2; closed++) {
+		struct error e = { 0 };
+		mode_t mask = umask(closed ? 027 : 002);
+
+		assert_int_equal(publish(path, "text", 0, &e) || mkdir(other, 0777), 0);
+		umask(mask);
+		assert_int_equal(mode_of(path), mode_of(other));
+		assert_int_equal(mode_of(path), closed ? 02750 : 02775);
+		assert_int_equal(mode_of(scratch_path("shared/set/images")), closed ? 02750 : 02775);
+		directory_remove(path);
+		directory_remove(other);
+	}
+}
+
 static void a_directory_without_one_around_it_is_refused(void **state)
 {
 	(void)state;
@@ -527,6 +556,7 @@ int main(void)
 		cmocka_unit_test_teardown(what_cannot_be_replaced_comes_back, as_it_was),
 		cmocka_unit_test(one_at_a_time_makes_a_directory),
 		cmocka_unit_test(what_its_owner_removes_meanwhile_is_in_nobodys_way),
+		cmocka_unit_test(it_is_as_public_as_any_other_that_is_made_there),
 		cmocka_unit_test(a_directory_without_one_around_it_is_refused),
 		cmocka_unit_test(what_a_killed_run_left_is_named),
 		cmocka_unit_test(what_the_command_does_not_make_keeps_it_from_being_replaced),

@@ -187,13 +187,10 @@ static int make_partial(struct staging *s, struct error *e)
 
 	if (path_join(path, e, "%s.partial-XXXXXX", s->path))
 		return -e->code;
-	if (!mkdtemp(path))
+	/* mkdtemp() makes it private; this one is as public as any that is made here, by umask or access list, and hands down a group as they do */
+	if (!mkdtemp(path) || rmdir(path) || mkdir(path, 0777))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", s->path, strerror(errno));
 	strcpy(s->partial, path);
-	/* mkdtemp() makes it private; the result is as public as any directory of this user */
-	mode_t mask = umask(0);
-	umask(mask);
-	chmod(s->partial, 0777 & ~mask);
 	return 0;
 }
 
