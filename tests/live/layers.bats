@@ -36,3 +36,10 @@ needs() {
 	grep -qx 'task variables' "$BATS_TEST_TMPDIR/needs"
 	run -0 tsort "$BATS_TEST_TMPDIR/needs"
 }
+
+@test "no file of trainer/commands/ needs one that needs it" {
+	[ -e "$BUILD/chexnet" ] || skip "chexnet is not built"
+	needs trainer/commands >"$BATS_TEST_TMPDIR/needs"
+	grep -qx 'train train_loop' "$BATS_TEST_TMPDIR/needs"
+	run -0 tsort "$BATS_TEST_TMPDIR/needs"
+}

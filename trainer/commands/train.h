@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A training run: set up (train_setup.c, train_start.c), driven (train_loop.c), judged (train_judge.c), told (train_report.c). */
+ * A training run: asked for (train_options.c, train_presets.c), set up (train_setup.c, train_start.c), driven (train_loop.c), judged (train_judge.c), told (train_report.c). */
 #ifndef COMMANDS_TRAIN_H
 #define COMMANDS_TRAIN_H
 
@@ -169,8 +169,6 @@ void train_set_schedule(struct train *t);
 
 /* Steps until the end, a signal or the time limit. 0: the end, EXIT_RESUMABLE: stopped and saved, negative: failed. */
 int train_steps(struct train *t, struct error *e);
-/* Whether no step is left, or no patience. */
-int train_is_over(const struct train *t);
 
 /* Takes the best weights, judges them on the test split, writes model.safetensors. Return values as train_steps(). */
 int train_finish(struct train *t, struct error *e);
@@ -215,7 +213,22 @@ void tell_end(struct train *t, int code, const char *reason);
 int train_settle_batch(struct train *t, int resumed_batch, struct error *e);
 
 /* Findings that cannot be learnt: no label of a training image is known, or all that are say the same. Nor are they judged. */
-uint32_t train_untaught(const struct train *t);
+static inline uint32_t train_untaught(const struct train *t)
+{
+	return ((1u << FINDINGS) - 1) & ~(dataset_labelled(t->train, 1) & dataset_labelled(t->train, 0));
+}
+
+/* Validation losses are the same on all ranks, so they decide alike. */
+static inline int train_out_of_patience(const struct train *t)
+{
+	return t->conf->patience && t->at.stale >= t->conf->patience;
+}
+
+/* Whether no step is left, or no patience. */
+static inline int train_is_over(const struct train *t)
+{
+	return t->at.step >= t->schedule.steps || train_out_of_patience(t);
+}
 
 static inline uint64_t train_epoch_steps(const struct train *t)
 {

@@ -11,8 +11,6 @@
 
 #include "clock.h"
 
-volatile sig_atomic_t train_stop;
-
 /* ---- one step ---------------------------------------------------------------------------------------- */
 
 enum { IN_FLIGHT = TRAIN_SLOTS - 1, FETCH_STEPS = 30 };
@@ -270,17 +268,6 @@ int train_save(struct train *t, struct error *e)
 	return 0;
 }
 
-/* Validation losses are the same on all ranks, so they decide alike. */
-static int out_of_patience(const struct train *t)
-{
-	return t->conf->patience && t->at.stale >= t->conf->patience;
-}
-
-int train_is_over(const struct train *t)
-{
-	return t->at.step >= t->schedule.steps || out_of_patience(t);
-}
-
 static int validation_due(const struct train *t)
 {
 	int last = t->at.step == t->schedule.steps;
@@ -370,7 +357,7 @@ static int all_steps(struct train *t, uint64_t *own, uint64_t *all, struct error
 	if (rc > 0)
 		return rc;
 	t->stage = TRAIN_MADE;
-	if (out_of_patience(t))
+	if (train_out_of_patience(t))
 		log_say(&t->log, "%d validation%s without a lower %sloss: training ends here (--patience)", t->at.stale, t->at.stale == 1 ? "" : "s",
 			t->conf->pos_weight ? "weighted " : "");
 	return land(t, &flight, 0, e);

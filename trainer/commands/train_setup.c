@@ -54,11 +54,6 @@ static uint32_t without_labels(const struct dataset *d)
 	return ALL & ~dataset_labelled(d, 1) & ~dataset_labelled(d, 0);
 }
 
-uint32_t train_untaught(const struct train *t)
-{
-	return ALL & ~(dataset_labelled(t->train, 1) & dataset_labelled(t->train, 0));
-}
-
 /* Validations decide more than when to save: what was asked of them is not left undone without a word. */
 static int check_validation(struct train *t, struct error *e)
 {
