@@ -9,6 +9,7 @@
 #include <time.h>
 
 #define WHY_BYTES 400
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
 /* Writes the reason; returns `status`. */
 int refuse(char why[WHY_BYTES], int status, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -43,7 +43,7 @@ static int load(struct pmix *p, char *why)
 {
 	static const char *const names[] = { PMIX_FUNCTIONS(LIBRARY_NAME) };
 	void *library = library_open("libpmix.so.2", NULL);
-	const char *missing = library ? library_bind(library, names, sizeof names / sizeof names[0], p) : NULL;
+	const char *missing = library ? library_bind(library, names, COUNT(names), p) : NULL;
 	if (!library)
 		return refuse(why, HVD_EBOOT, "PMIx: %.160s (needed: libpmix.so.2, of OpenPMIx %d.%d or near; Debian: libpmix2)", dlerror(),
 			      (int)PMIX_VERSION_MAJOR, (int)PMIX_VERSION_MINOR);

@@ -292,7 +292,7 @@ static int measure_cost(struct hvd *h, float *sample, struct cost *cost)
 static int cut_by_measurement(struct hvd_plan *p)
 {
 	struct profile m = { .n = p->tensors, .ranks = p->h->world.size, .bytes = p->bytes };
-	double *mean = p->mean, through;
+	double *mean = p->mean;
 	int status = measure_cost(p->h, p->sample, &m.cost);
 	if (!status) {
 		for (int i = 0; i < m.n; i++)
@@ -309,7 +309,7 @@ static int cut_by_measurement(struct hvd_plan *p)
 		struct cost careful = m.cost;
 		careful.per_byte *= MARGIN;
 		m.step = mean[m.n + 2] > mean[m.n - 1] ? mean[m.n + 2] : mean[m.n - 1];
-		p->buckets = plan_cut(m.ready, m.bytes, m.n, &careful, BUCKETS_MAX, p->cut, &through);
+		p->buckets = plan_cut(m.ready, m.bytes, m.n, &careful, BUCKETS_MAX, p->cut);
 		part_statistics(p);
 		m.cost.latency += m.cost.per_byte * m.cost.hops * m.cost.piece; /* the file has a line: that of large buckets */
 		if (p->buckets)

@@ -10,7 +10,7 @@ struct offer {
 	char backend[8];
 	double deadline;
 	int32_t on_death, wire, trace, nccl; /* nccl: its version, 0: no GPU for it */
-	char why[256];         /* why not */
+	char why[WHY_BYTES];   /* why not */
 	char gpu[16];          /* its PCI address, "": not known */
 	char hostid[32];       /* NCCL_HOSTID: the host that NCCL is to take this rank's for, "": its own */
 };
@@ -70,8 +70,8 @@ static int decide(struct hvd *h, const struct offer *all)
 	}
 	const char *host = hvd_host(h, without), *why = all[without].why;
 	if (with < 0)
-		return fail(h, HVD_EBACKEND, "back end nccl: rank %d on %.63s: %s", without, host, why);
-	return fail(h, HVD_EMISMATCH, "rank %d on %.63s cannot use a GPU: %s; rank %d on %.63s can. Set HVD_BACKEND=cpu to go on without", without, host,
+		return fail(h, HVD_EBACKEND, "back end nccl: rank %d on %.63s: %.255s", without, host, why);
+	return fail(h, HVD_EMISMATCH, "rank %d on %.63s cannot use a GPU: %.255s; rank %d on %.63s can. Set HVD_BACKEND=cpu to go on without", without, host,
 		    why, with, hvd_host(h, with));
 }
 
@@ -80,9 +80,7 @@ int choose_backend(struct hvd *h)
 	const char *wish = h->conf.backend ? h->conf.backend : "auto";
 	struct offer mine = { .deadline = h->conf.deadline, .on_death = h->conf.on_death, .wire = h->conf.wire, .trace = h->conf.trace != NULL };
 	snprintf(mine.backend, sizeof mine.backend, "%s", wish);
-	char why[WHY_BYTES] = "";
-	mine.nccl = strcmp(wish, "cpu") ? nccl_usable(why, mine.gpu) : 0;
-	snprintf(mine.why, sizeof mine.why, "%s", why);
+	mine.nccl = strcmp(wish, "cpu") ? nccl_usable(mine.why, mine.gpu) : 0;
 	snprintf(mine.hostid, sizeof mine.hostid, "%s", getenv("NCCL_HOSTID") ? getenv("NCCL_HOSTID") : "");
 	int status;
 	struct offer *all = gathered(h, &mine, sizeof mine, &status);

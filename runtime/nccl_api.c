@@ -4,8 +4,6 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
-
 int nccl_bind(struct api *nc, char why[WHY_BYTES])
 {
 	static const char *const homes[] = { "NCCL_HOME", "CUDA_HOME", NULL };
@@ -47,4 +45,3 @@ int driver_bind(struct driver *cu, char why[WHY_BYTES])
 		cu->cuGetErrorName(rc, &name);
 	return rc || !devices ? refuse(why, -1, "no usable GPU (%s)", rc ? name : "CUDA_VISIBLE_DEVICES leaves none") : 0;
 }
-

@@ -61,7 +61,7 @@ static int find_ends(const size_t *bytes, int n, int *end, double *before)
 
 /* best[b][j]: when the tensors up to the j-th end are through in b buckets; from[b][j]: after which end the last of them begins. An earlier
  * time is never worse for what follows, so the best of a longer prefix extends a best of a shorter one. */
-int plan_cut(const double *ready, const size_t *bytes, int n, const struct cost *cost, int most, int *last, double *through)
+int plan_cut(const double *ready, const size_t *bytes, int n, const struct cost *cost, int most, int *last)
 {
 	size_t row = (size_t)n + 1;
 	double *best = malloc(((size_t)most + 1) * row * sizeof *best), *before = calloc(row, sizeof *before);
@@ -87,7 +87,6 @@ int plan_cut(const double *ready, const size_t *bytes, int n, const struct cost 
 		if (!buckets || now[ends] < best[(size_t)buckets * row + (size_t)ends] * (1 - 1e-9))
 			buckets = b;
 	}
-	*through = best[(size_t)buckets * row + (size_t)ends];
 	for (int b = buckets, j = ends; b > 0; b--) {
 		last[b - 1] = end[j - 1];
 		j = from[(size_t)b * row + (size_t)j];

@@ -22,9 +22,9 @@ struct cost {
 int plan_fill(const size_t *bytes, int n, size_t bucket_bytes, bool statistics, int *last);
 
 /* ready[n]: seconds into the backward pass, ascending; bytes[n]. Writes into last[] the last tensor of each bucket and returns
- * the number of buckets, at most `most`: the cut after which the all-reduces, one after the other, are through first; of equal
- * ones, that with the fewest buckets. *through: when that is. */
-int plan_cut(const double *ready, const size_t *bytes, int n, const struct cost *cost, int most, int *last, double *through);
+ * the number of buckets, at most `most`, or 0 without memory: the cut after which the all-reduces, one after the other, are through
+ * first; of equal ones, that with the fewest buckets. */
+int plan_cut(const double *ready, const size_t *bytes, int n, const struct cost *cost, int most, int *last);
 
 /* When the all-reduces of a given cut are through. */
 double plan_through(const double *ready, const size_t *bytes, const struct cost *cost, const int *last, int buckets);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "predict.h"
 
+#include "base.h"
+
 #include <stdlib.h>
 
 #define PER_NODE 8
@@ -12,8 +14,6 @@ static const struct {
 } within[] = { { "NVLink 4", 450e9 }, { "PCIe 5 x16", 63e9 } };
 static const int between[] = { 25, 100, 200, 400 }; /* Gb/s */
 static const int worlds[] = { 16, 64, 1024 };
-
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
 struct cost predict_cost(int gpus, const struct fabric *f)
 {
@@ -30,19 +30,14 @@ struct cost predict_cost(int gpus, const struct fabric *f)
 
 int predict(const struct profile *p, double step, const struct cost *cost, size_t bucket_bytes, struct prediction *out)
 {
-	double *ready = calloc((size_t)p->n, sizeof *ready), through = 0;
+	double *ready = calloc((size_t)p->n, sizeof *ready);
 	int *last = calloc((size_t)p->n, sizeof *last);
 	out->buckets = 0;
 	if (ready && last) {
 		for (int i = 0; i < p->n; i++)
 			ready[i] = p->ready[i] * step / p->step;
-		if (bucket_bytes) {
-			out->buckets = plan_fill(p->bytes, p->n, bucket_bytes, true, last);
-			through = plan_through(ready, p->bytes, cost, last, out->buckets);
-		} else {
-			out->buckets = plan_cut(ready, p->bytes, p->n, cost, BUCKETS_MAX, last, &through);
-		}
-		out->exposed = through - ready[p->n - 1];
+		out->buckets = bucket_bytes ? plan_fill(p->bytes, p->n, bucket_bytes, true, last) : plan_cut(ready, p->bytes, p->n, cost, BUCKETS_MAX, last);
+		out->exposed = plan_through(ready, p->bytes, cost, last, out->buckets) - ready[p->n - 1];
 		out->efficiency = step / (step + out->exposed);
 	}
 	free(ready);

@@ -105,7 +105,8 @@ static void ddp(const struct gradients *g, const struct cost *cost, struct cut *
 
 static void best(const struct gradients *g, const struct cost *cost, struct cut *c)
 {
-	c->buckets = plan_cut(g->ready, g->bytes, g->n, cost, CUTS_MAX, c->last, &c->through);
+	c->buckets = plan_cut(g->ready, g->bytes, g->n, cost, CUTS_MAX, c->last);
+	c->through = plan_through(g->ready, g->bytes, cost, c->last, c->buckets);
 }
 
 /* ---- measurement ---------------------------------------------------------------------------------- */

@@ -65,7 +65,7 @@ static void no_cut_is_better(void **state)
 	printf("# seed %u\n", seed);
 	for (int round = 0; round < 400; round++) {
 		int n = 1 + rand_r(&random) % 11, last[16], most = 1 + rand_r(&random) % (n + 3);
-		double ready[16], t = 0, through;
+		double ready[16], t = 0;
 		size_t bytes[16];
 		for (int i = 0; i < n; i++) {
 			t += random_number(&random) * 1e-3;
@@ -73,11 +73,10 @@ static void no_cut_is_better(void **state)
 			bytes[i] = (size_t)(random_number(&random) * 1e6);
 		}
 		struct cost cost = { random_number(&random) * 1e-3, random_number(&random) * 4e-9, rand_r(&random) % 4, random_number(&random) * 1e6 };
-		int buckets = plan_cut(ready, bytes, n, &cost, most, last, &through);
+		int buckets = plan_cut(ready, bytes, n, &cost, most, last);
 		double best = best_of_all(ready, bytes, n, &cost, most);
 		assert_true(buckets >= 1 && buckets <= most && buckets <= n && last[buckets - 1] == n - 1);
-		assert_true(fabs(through - best) <= best * 1e-9);
-		assert_true(fabs(plan_through(ready, bytes, &cost, last, buckets) - through) <= best * 1e-9);
+		assert_true(fabs(plan_through(ready, bytes, &cost, last, buckets) - best) <= best * 1e-9);
 	}
 }
 
@@ -86,7 +85,7 @@ static void it_hides_what_fixed_buckets_do_not(void **state)
 {
 	(void)state;
 	enum { N = 364 };
-	double ready[N], through, total = 0, at = 0;
+	double ready[N], total = 0, at = 0;
 	size_t bytes[N];
 	int last[16], fixed[N], buckets;
 	for (int i = 0; i < N; i++)
@@ -96,8 +95,8 @@ static void it_hides_what_fixed_buckets_do_not(void **state)
 		ready[i] = 0.06 * at * at * at + 0.06 * 0.02 * i / N;
 	}
 	struct cost cost = { .latency = 0.2e-3, .per_byte = 1 / 1.5e9 };
-	plan_cut(ready, bytes, N, &cost, 16, last, &through);
-	double exposed = through - ready[N - 1];
+	buckets = plan_cut(ready, bytes, N, &cost, 16, last);
+	double exposed = plan_through(ready, bytes, &cost, last, buckets) - ready[N - 1];
 
 	/* PyTorch's 1 + 25 MiB */
 	size_t sum = 0;
@@ -122,7 +121,6 @@ static void very_many_tensors_are_cut_as_well_as_a_few(void **state)
 	static double ready[MANY], ready_few[FEW];
 	static size_t bytes[MANY], bytes_few[FEW];
 	struct cost cost = { .latency = 0.2e-3, .per_byte = 1 / 1.5e9 };
-	double through, through_few;
 	int last[16];
 	for (int i = 0; i < MANY; i++) {
 		double at = (i + 1.0) / MANY;
@@ -131,10 +129,11 @@ static void very_many_tensors_are_cut_as_well_as_a_few(void **state)
 		bytes_few[i / PARTS] += bytes[i];
 		ready_few[i / PARTS] = ready[i];
 	}
-	int buckets = plan_cut(ready, bytes, MANY, &cost, 16, last, &through);
+	int buckets = plan_cut(ready, bytes, MANY, &cost, 16, last);
 	assert_int_equal(last[buckets - 1], MANY - 1);
-	assert_true(fabs(plan_through(ready, bytes, &cost, last, buckets) - through) < 1e-9);
-	plan_cut(ready_few, bytes_few, FEW, &cost, 16, last, &through_few);
+	const double through = plan_through(ready, bytes, &cost, last, buckets);
+	buckets = plan_cut(ready_few, bytes_few, FEW, &cost, 16, last);
+	const double through_few = plan_through(ready_few, bytes_few, &cost, last, buckets);
 	printf("# exposed: %.3f ms of many, %.3f ms of few\n", (through - 0.06) * 1e3, (through_few - 0.06) * 1e3);
 	assert_true(fabs(through - through_few) < 0.1e-3);
 }
@@ -162,9 +161,8 @@ static void among_equal_cuts_the_one_with_the_fewest_buckets_is_taken(void **sta
 	const double ready[4] = { 0.1, 0.1, 0.1, 0.1 };
 	const size_t bytes[4] = { 1, 20, 300, 4000 };
 	const struct cost cost = { .per_byte = 1e-9 };
-	double through;
 	int last[4];
-	assert_int_equal(plan_cut(ready, bytes, 4, &cost, 4, last, &through), 1);
+	assert_int_equal(plan_cut(ready, bytes, 4, &cost, 4, last), 1);
 }
 
 /* Least squares of what the line is wrong by, as a share of each measurement: there no change of either number helps. */

@@ -79,8 +79,8 @@ static void it_says_what_the_plan_says(void **state)
 	(void)state;
 	struct profile p = profile();
 	struct prediction x;
-	double through;
-	int last[N], buckets = plan_cut(ready, bytes, N, &p.cost, BUCKETS_MAX, last, &through);
+	int last[N], buckets = plan_cut(ready, bytes, N, &p.cost, BUCKETS_MAX, last);
+	const double through = plan_through(ready, bytes, &p.cost, last, buckets);
 	assert_int_equal(predict(&p, p.step, &p.cost, 0, &x), 0);
 	assert_int_equal(x.buckets, buckets);
 	assert_close(x.exposed, through - ready[N - 1], 1e-12);
