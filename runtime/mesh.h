@@ -25,6 +25,14 @@ struct activity {
 	double seconds;       /* since when */
 };
 
+/* What it tells them of a fault. */
+struct fault_notice {
+	int32_t status, rank; /* status 0: asks who it is for to give its sender up */
+	uint32_t cause;
+	int32_t reporter; /* who noticed it; the notice may come through others */
+	char text[WHY_BYTES];
+};
+
 enum cause {
 	CAUSE_NONE,     /* no rank is lost: the text says what is wrong */
 	CAUSE_CLOSED,   /* its link ended without a goodbye */
@@ -162,9 +170,11 @@ bool watch_told(struct mesh *m);
 void forks_let_go(struct mesh *m);
 void forks_forget(const struct mesh *m);
 
-/* watch.c; the lock is held */
 int watch_start(struct mesh *m);
 void watch_stop(struct mesh *m);
+
+/* fault.c; the lock is held */
+void note_standstill(struct mesh *m);
 void dismiss_locked(struct mesh *m, int rank);
 void peer_flush(struct peer *p);
 /* False: no memory, or it has read nothing for long. */
