@@ -249,6 +249,18 @@ load trained
 	[ "$die" -gt 10 ] && [ "$die" -lt 60 ]
 }
 
+@test "a training whose directory another one takes over while it writes there says so, and not that its file is gone" {
+	for lost in {1..60}; do
+		rm -rf lost
+		TEST_LOST=$lost run --separate-stderr "$BUILD/tests/wrap_rename" train --data set "${SMALL[@]}" --eval-every 2 --checkpoint-every 5 --steps 21 --output lost
+		[ "$status" -ne 0 ] || break
+		echo "rename $lost: $stderr"
+		[ "$status" -eq 70 ]
+		[[ $stderr == *"lost: another training has taken it over (n9, process 9, Slurm job 9, run 1), as where "* ]]
+	done
+	[ "$lost" -gt 5 ] && [ "$lost" -lt 60 ]
+}
+
 @test "where a disk is full, a training that went back leaves all that was saved in its place" {
 	[ -e full/checkpoint-00000004.safetensors ] || chexnet train --data set "${SMALL[@]}" --steps 12 --checkpoint-every 4 --keep 9 --output full >/dev/null
 	for every in 10 4; do # 4: the left course has what is to be saved

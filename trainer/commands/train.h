@@ -142,7 +142,7 @@ int train_begin_output(struct train *t, struct error *e);
 
 /* On rank 0: OUTPUT/lock keeps other trainings out of OUTPUT as long as this process lives. */
 int train_claim_output(struct train *t, struct error *e);
-/* On rank 0, before it writes to OUTPUT: an error where another training has it by now. */
+/* On rank 0, before it writes to OUTPUT, and where it could not: an error where another training has it by now. */
 int train_keep_output(struct train *t, struct error *e);
 /* Removes OUTPUT too, where it was not there before and holds nothing. */
 void train_release_output(struct train *t);

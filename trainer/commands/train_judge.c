@@ -59,8 +59,8 @@ static int keep_best(struct train *t, const struct evaluation *ev, struct error 
 
 		weights.moment1 = weights.moment2 = NULL;
 		snprintf(path, sizeof path, "%s/best.safetensors.new", t->output);
-		if (train_keep_output(t, e) == 0 && model_get(&t->model, &weights, e) == 0)
-			checkpoint_write(path, &t->model.plan, &weights, &t->at, e);
+		if (train_keep_output(t, e) == 0 && model_get(&t->model, &weights, e) == 0 && checkpoint_write(path, &t->model.plan, &weights, &t->at, e) < 0)
+			train_keep_output(t, e);
 	}
 	world_agree(t->world, e);
 	train_leave_out(t, begin);
@@ -150,6 +150,8 @@ static int write_model(struct train *t, struct error *e)
 		if (train_keep_output(t, e) == 0 && model_get(&t->model, &weights, e) == 0 && checkpoint_write(path, &t->model.plan, &weights, &notes, e) == 0) {
 			model_values_hash(t->weights_hash, &weights, &t->model.plan);
 			log_say(&t->log, "model %s", path);
+		} else {
+			train_keep_output(t, e);
 		}
 	}
 	return world_agree(t->world, e);
@@ -170,8 +172,10 @@ static int write_predictions(struct train *t, const struct evaluation *ev, struc
 		about.leaked = checkpoint_leaked(&t->at, dataset_leak(t->test, t->train, NULL));
 		about.leaky = t->at.leaky;
 		snprintf(path, sizeof path, "%s/test.csv", t->output);
-		if (evaluation_write(ev, t->test, path, about, e) == 0)
+		if (train_keep_output(t, e) == 0 && evaluation_write(ev, t->test, path, about, e) == 0)
 			log_say(&t->log, "\npredictions of the test split: %s", path);
+		else
+			train_keep_output(t, e);
 	}
 	return world_agree(t->world, e);
 }

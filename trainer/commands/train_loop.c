@@ -258,6 +258,8 @@ int train_save(struct train *t, struct error *e)
 				cJSON_AddStringToObject(event, "path", path);
 			log_write(&t->log, event);
 			log_check(&t->log);
+		} else {
+			train_keep_output(t, e);
 		}
 	}
 	if (world_agree(t->world, e) < 0) /* here the others wait for the one that writes */

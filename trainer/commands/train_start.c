@@ -103,8 +103,9 @@ int train_keep_output(struct train *t, struct error *e)
 
 	snprintf(path, sizeof path, "%s/lock", t->output);
 	if (!file_lock_taken(t->lock, path))
-		return 0;
+		return -e->code;
 	read_start(path, holder, sizeof holder);
+	e->code = 0; /* a file that was half-written is gone because the other training has tidied up */
 	return fail(e, EXIT_INTERNAL, "%s: another training has taken it over%s%s%s, as where Slurm lost this one's node and started the job again: this one ends", t->output,
 		    *holder ? " (" : "", holder, *holder ? ")" : "");
 }
