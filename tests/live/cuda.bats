@@ -121,6 +121,14 @@ load cuda
 	[[ $output == *"looking at the device: there is no NVIDIA driver, or it is too old for CUDA 1"*", with which this was built: update it, or build with an older toolkit"* ]]
 }
 
+@test "a GPU that the build has no code for is told as that before anything else is asked of it, and what to do about it" {
+	[ -e "$BUILD/cuda/ptx/libchexnet_cuda.so" ] || skip "no nvcc, cuDNN's headers or zstd.h: nothing that nvcc compiled"
+	PTX_CAPABILITY=70 LD_LIBRARY_PATH=$BUILD/cuda/ptx:$BUILD/cuda run "$BUILD/chexnet" bench --batch=1 --steps=1 --precision=fp32
+	echo "$output"
+	[ "$status" -eq 70 ]
+	[[ $output == *"sm_70: looking at the device: this build has no code for it: "*CUDA_ARCHS*"--engine cpu" ]]
+}
+
 # The CUDA engine on the shim inside the whole program: slow, so everything is small.
 shim_train() { # NAME OPTION…
 	run env LD_LIBRARY_PATH="$BUILD/cuda" CUDA_VISIBLE_DEVICES=0 timeout 200 "$BUILD/cuda/chexnet" train --engine cuda --data "$scratch/data" --model densenet --growth 8 --blocks 2,1 --image-size 32 \

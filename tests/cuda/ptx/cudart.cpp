@@ -128,8 +128,17 @@ bool launch_refused(const ptx::kernel &k, const function &f, const cudaLaunchCon
 	return *why;
 }
 
+/* PTX_CAPABILITY: of a GPU that is newer than the code that runs on it, or older than any that there is. */
+int capability()
+{
+	const char *other = getenv("PTX_CAPABILITY");
+	return other ? atoi(other) : ptx::machine.capability;
+}
+
 cudaError_t launch_kernel(const void *host, const cudaLaunchConfig_t &how, void **args)
 {
+	if (capability() < 75)
+		return result(cudaErrorNoKernelImageForDevice);
 	auto found = functions().find(host);
 	if (found == functions().end())
 		return result(cudaErrorInvalidDeviceFunction);
@@ -429,15 +438,12 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 	return result(cudaErrorInvalidValue);
 }
 
-/* PTX_CAPABILITY: of a GPU that is newer than the code that runs on it. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int)
 {
-	const char *newer = getenv("PTX_CAPABILITY");
-	const int capability = newer ? atoi(newer) : ptx::machine.capability;
 	memset(properties, 0, sizeof *properties);
 	snprintf(properties->name, sizeof properties->name, "machine in software");
-	properties->major = capability / 10;
-	properties->minor = capability % 10;
+	properties->major = capability() / 10;
+	properties->minor = capability() % 10;
 	properties->multiProcessorCount = (int)ptx::machine.sms;
 	return cudaSuccess;
 }

@@ -61,6 +61,8 @@ inline const char *device_error(int code)
 {
 	if (code == cudaErrorInsufficientDriver) /* also where the driver's library is missing or does not answer */
 		return "there is no NVIDIA driver, or it is too old for CUDA " DEVICE_WORDS(__CUDACC_VER_MAJOR__) "." DEVICE_WORDS(__CUDACC_VER_MINOR__) ", with which this was built: update it, or build with an older toolkit";
+	if (code == cudaErrorNoKernelImageForDevice)
+		return "this build has no code for it: build with its number in CUDA_ARCHS (70, a V100's, with a CUDA 12 toolkit and cuDNN 9.10), or use --engine cpu";
 	return cudaGetErrorString((cudaError_t)code);
 }
 

@@ -229,6 +229,8 @@ template <class T> int open_engine(engine **out, const engine_conf *conf, error 
 	if (!rc)
 		rc = supports(conf, device, capability, err);
 	const bool warpgroups = !rc && device_has_warpgroups();
+	if (!rc) /* that was the first of this build's code on this device */
+		rc = device_failed(e, device_wait(nullptr), "looking at the device");
 	if (!rc && wgmma_wanted() == 1 && !warpgroups)
 		rc = fail(err, EXIT_USAGE, "CHEXNET_WGMMA=1: what runs on %s is not compiled for sm_90a (see CUDA_ARCHS and CUDA_FORCE_PTX_JIT)", device);
 	if (!rc)
