@@ -308,22 +308,15 @@ static int boot_from_pmix(struct boot *b, char *why)
 	return 0;
 }
 
-/* The Slurm plugin takes its variable out of the tasks that it has placed. "hide-gpus": srun has switched Slurm's own GPU binding
- * off, so that all tasks of a node without the plugin would use the first GPU, where there is one. */
-static bool was_not_placed(void)
-{
-	const char *wishes = getenv("SLURM_HVD_STEP");
-	return wishes && strstr(wishes, "hide-gpus");
-}
-
 int boot_from_step(struct boot *b, char *why)
 {
-	const char *node = getenv("SLURMD_NODENAME");
+	const char *node = getenv("SLURMD_NODENAME"), *wishes = getenv("SLURM_HVD_STEP");
 	bool pmix = getenv("PMIX_NAMESPACE");
 	int tasks = number_in("SLURM_STEP_NUM_TASKS");
-
 	*b = (struct boot){ .deadline = b->deadline, .size = 1, .nodes = 1 };
-	if (was_not_placed())
+	/* The Slurm plugin takes its variable out of the tasks that it has placed. "hide-gpus": srun has switched Slurm's own GPU binding
+	 * off, so that all tasks of a node without the plugin would use the first GPU, where there is one. */
+	if (wishes && strstr(wishes, "hide-gpus"))
 		return refuse(why, HVD_EBOOT, "%s does not load spank_hvd.so, which srun counted on, so its tasks are not placed: is it installed there for its Slurm, and in its plugstack.conf? Or start without --hvd and --hvd-bind",
 			      node ? node : "this node");
 	if (tasks == 1 || (tasks < 1 && !pmix)) {

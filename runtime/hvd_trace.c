@@ -83,6 +83,12 @@ static const char *clean(const char *name, size_t size, char *text)
 
 /* ---- reading -------------------------------------------------------------------------------------- */
 
+static void lost_page(int number)
+{
+	(void)number;
+	_exit(fault(EXIT_DATA, "a trace was cut meanwhile, or its file server does not give it any more"));
+}
+
 static int add_file(struct traces *t, const char *path)
 {
 	struct stat s;
@@ -493,11 +499,12 @@ int main(int argc, char **argv)
 	}
 	if (optind == argc)
 		return fault(EXIT_USAGE, "no DIRECTORY or FILE of traces is named: hvd-trace --help");
+	signal(SIGBUS, lost_page);
+	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error like others */
 	for (int i = optind; !status && i < argc; i++) {
 		struct stat s;
 		status = !stat(argv[i], &s) && S_ISDIR(s.st_mode) ? add_directory(&t, argv[i]) : add_file(&t, argv[i]);
 	}
-	signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error like others */
 	if (!status && !(status = put_in_order(&t)))
 		status = summary(&t, each);
 	if (!status && output && !fflush(stdout)) /* which may be the same file */

@@ -488,6 +488,26 @@ jobs_run() { # NAME NUMBER
 	[ "$status" -eq 70 ]
 	run bash -c '"$0" "$1" >/dev/full' "$BUILD/hvd-trace" "$SCRATCH/trace"
 	[ "$status" -eq 70 ]
+	# one that is cut while it is read
+	cp -r "$SCRATCH/trace" "$SCRATCH/cut"
+	"${CC:-gcc}" -D_GNU_SOURCE -O1 -shared -fPIC -o "$SCRATCH/cut.so" -x c - <<-'END'
+		#include <sys/syscall.h>
+		#include <unistd.h>
+		int truncate(const char *path, long size);
+		int close(int fd)
+		{
+			char link[32] = "/proc/self/fd/0", path[4096] = "";
+			link[14] = (char)('0' + fd % 10);
+			ssize_t n = readlink(link, path, sizeof path - 1);
+			if (n > 9 && !__builtin_memcmp(path + n - 9, ".hvdtrace", 9))
+				truncate(path, 0);
+			return (int)syscall(SYS_close, fd);
+		}
+	END
+	run env ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0" LD_PRELOAD="$SCRATCH/cut.so" "$BUILD/hvd-trace" "$SCRATCH/cut"
+	echo "$output"
+	[ "$status" -eq 65 ]
+	[ "$output" = "hvd-trace: a trace was cut meanwhile, or its file server does not give it any more" ]
 	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$first"
 	[ "$status" -eq 65 ]
 	[ "$output" = "hvd-trace: the trace of rank 0 of 4 is named twice: name each file once" ]
