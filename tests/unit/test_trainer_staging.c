@@ -229,6 +229,27 @@ static void it_is_as_public_as_any_other_that_is_made_there(void **state)
 	}
 }
 
+static void it_is_as_public_as_the_one_that_it_replaces(void **state)
+{
+	(void)state;
+	static const mode_t modes[] = { 0700, 02770, 0755, 0500 };
+	const char *parent = scratch_path("closed"), *path = scratch_path("closed/set");
+
+	assert_int_equal(mkdir(parent, 0777), 0);
+	for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+		struct error e = { 0 };
+		struct staging s;
+
+		assert_int_equal(publish(path, "first", i > 0, &e) || chmod(path, modes[i]), 0);
+		assert_int_equal(staging_open(&s, path, 1, &kind, NULL, &e), 0);
+		assert_int_equal(mode_of(s.partial), 0700 | (modes[i] & S_ISGID));
+		fill(s.partial, "second");
+		assert_int_equal(staging_commit(&s, &e), 0);
+		staging_discard(&s);
+		assert_int_equal(mode_of(path), modes[i] | 0700);
+	}
+}
+
 static void a_directory_without_one_around_it_is_refused(void **state)
 {
 	(void)state;
@@ -557,6 +578,7 @@ int main(void)
 		cmocka_unit_test(one_at_a_time_makes_a_directory),
 		cmocka_unit_test(what_its_owner_removes_meanwhile_is_in_nobodys_way),
 		cmocka_unit_test(it_is_as_public_as_any_other_that_is_made_there),
+		cmocka_unit_test(it_is_as_public_as_the_one_that_it_replaces),
 		cmocka_unit_test(a_directory_without_one_around_it_is_refused),
 		cmocka_unit_test(what_a_killed_run_left_is_named),
 		cmocka_unit_test(what_the_command_does_not_make_keeps_it_from_being_replaced),

@@ -6,6 +6,7 @@
 #include <glob.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "error.h"
 
@@ -65,6 +66,9 @@ int output_flush(struct output_file *out, struct error *e);
 int output_write_at(struct output_file *out, const void *data, size_t size, uint64_t offset, struct error *e);
 int output_commit(struct output_file *out, struct error *e);
 void output_discard(struct output_file *out); /* removes the partial file; harmless after a commit */
+
+/* Gives a file or directory the group, mode and access list of the one at path, which it is to take the place of, as far as the caller may give them. */
+void file_keep_rights(int fd, const char *path, const struct stat *old);
 
 /* output_open(), output_write() and output_commit() in one. */
 int file_write(const char *path, const void *data, size_t size, struct error *e);

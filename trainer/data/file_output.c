@@ -100,17 +100,22 @@ static int lies_with(int fd, uid_t owner)
 	return stat(dirname(place), &st) == 0 && st.st_uid == owner;
 }
 
-/* Whoever may read the file that this one takes the place of may read this one, and nobody else: predictions name patients. */
-static void keep_rights(int fd, const char *path, const struct stat *old)
+/* Whoever may read what this takes the place of may read this, and nobody else: predictions name patients. */
+void file_keep_rights(int fd, const char *path, const struct stat *old)
 {
 	struct stat own;
 	/* one without a number in a container's user namespace, which cannot be given, may be the directory's, as the old file's was */
 	const int same = (fstat(fd, &own) == 0 && own.st_gid == old->st_gid) || fchown(fd, (uid_t)-1, old->st_gid) == 0;
 	const mode_t all = old->st_mode & S_IRWXO, closed = (old->st_mode & S_IRWXU) | all << 3 | all;
 
-	fchmod(fd, same ? old->st_mode & 0777 : closed);
+	fchmod(fd, same ? old->st_mode & (S_ISDIR(old->st_mode) ? 03777 : 0777) : closed);
 	if (same && keep_list(fd, path))
 		fchmod(fd, closed);
+}
+
+static void keep_rights_and_owner(int fd, const char *path, const struct stat *old)
+{
+	file_keep_rights(fd, path, old);
 	/* root's alone to give; elsewhere it could have come to stand for a file of the system's */
 	if (lies_with(fd, old->st_uid))
 		(void)!fchown(fd, old->st_uid, (gid_t)-1);
@@ -134,7 +139,7 @@ static int open_partial(struct output_file *out)
 			partials_forget(out->partial);
 	} while (fd < 0 && errno == EEXIST);
 	if (fd >= 0 && there)
-		keep_rights(fd, out->path, &old);
+		keep_rights_and_owner(fd, out->path, &old);
 	if (fd >= 0)
 		partials_made(out->partial);
 	return fd;

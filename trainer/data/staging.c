@@ -181,6 +181,21 @@ static void release(struct staging *s)
 	file_unlock(&s->lock, path);
 }
 
+/* The rights of the directory that is replaced: while the new one is filled, its group alone and nothing for others, who could put links in root's way. */
+static void keep_rights(const struct staging *s, int filled)
+{
+	int fd = s->replaces ? open(s->partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+	struct stat old, own;
+
+	if (fd >= 0 && stat(s->path, &old) == 0) {
+		file_keep_rights(fd, s->path, &old);
+		if (fstat(fd, &own) == 0)
+			fchmod(fd, (own.st_mode & (filled ? 03777 : S_ISGID)) | S_IRWXU);
+	}
+	if (fd >= 0)
+		close(fd);
+}
+
 static int make_partial(struct staging *s, struct error *e)
 {
 	char path[FILE_PATH];
@@ -191,6 +206,7 @@ static int make_partial(struct staging *s, struct error *e)
 	if (!mkdtemp(path) || rmdir(path) || mkdir(path, 0777))
 		return fail(e, EXIT_INTERNAL, "%s: cannot be made: %s", s->path, strerror(errno));
 	strcpy(s->partial, path);
+	keep_rights(s, 0);
 	return 0;
 }
 
@@ -297,6 +313,7 @@ int staging_commit(struct staging *s, struct error *e)
 	s->replaces = s->replaces && (lstat(s->path, &st) == 0 || errno != ENOENT); /* not what its owner has removed meanwhile */
 	if (path_join(parent, e, "%.*s", slash ? (int)(slash - s->path) + 1 : 1, slash ? s->path : ".") || directory_sync(s->partial, e))
 		return -e->code;
+	keep_rights(s, 1);
 	if (take_name(s, e))
 		return -e->code;
 	if (s->replaces)

@@ -26,7 +26,7 @@ struct staging {
  * where permissions or a file server keep back whose it is. */
 int staging_open(struct staging *s, const char *path, int overwrite, const struct staging_kind *kind, const char *source, struct error *e);
 
-/* Syncs the directory and gives it its name; what was there before is removed afterwards. What is not of the kind and has come
+/* Syncs the directory and gives it its name, and the rights of what was there before, which is removed afterwards. What is not of the kind and has come
  * into that since staging_open() is kept, as PATH.replaced-XXXXXX, and named on standard error;
  * so is what cannot be removed. */
 int staging_commit(struct staging *s, struct error *e);
