@@ -429,6 +429,15 @@ static const char *smt_in_words_of_slurm(void)
 }
 
 /* What the user said in Slurm's words, and only srun sees; our own words beat them. */
+static void keep_threads(void)
+{
+	const char *smt = smt_in_words_of_slurm();
+	char error[256];
+
+	if (smt && !options_given(&client.asked, "smt") && options_parse(&client.options, SCOPE_BIND, "--threads-per-core", smt, error, sizeof error))
+		client_refuse(error);
+}
+
 static void keep_words_of_slurm(void)
 {
 	struct options *o = &client.options;
@@ -439,9 +448,6 @@ static void keep_words_of_slurm(void)
 	client_read_groups(&client.scan, fixed, &each, &share);
 	snprintf(word, sizeof word, "gpus-per-task=%d", each);
 	if (each && !fixed && options_parse(o, SCOPE_BIND, "--gpus-per-task", word, error, sizeof error))
-		client_refuse(error);
-	const char *smt = smt_in_words_of_slurm();
-	if (smt && !options_given(&client.asked, "smt") && options_parse(o, SCOPE_BIND, "--threads-per-core", smt, error, sizeof error))
 		client_refuse(error);
 	if (share && options_parse(o, SCOPE_BIND, "--ntasks-per-gpu", "share", error, sizeof error))
 		client_refuse(error);
@@ -493,6 +499,7 @@ static void prepare_step(void)
 	if (client.gpus_of_node && !o->by_site)
 		unsetenv("CUDA_VISIBLE_DEVICES");
 	keep_choices();
+	keep_threads();
 	if (!o->by_site)
 		keep_words_of_slurm();
 	/* slurmstepd 22.05 crashes where a binding is asked for with shards or MPS, which are left to Slurm anyway */

@@ -559,6 +559,15 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 		echo "$typed: $output"
 		[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq 8 ]
 	done
+	# also where nobody but the site asked for a binding
+	sed -i 's/$/ enable=always/' "$CLUSTER/etc/plugstack.conf"
+	for typed in --hint=nomultithread --threads-per-core=1 --threads-per-core=2; do
+		run in_cluster srun -Q -N1 -n4 --exclusive --gpus=4 $typed bash -c "$look"
+		echo "$typed: $output"
+		[ "$(cpu_numbers "$(tasks | head -n 1 | cut -d' ' -f4)" | wc -w)" -eq "$([[ $typed != *=2 ]]; echo $((4 + 4 * $?)))" ]
+		[ -z "$(tasks | cut -d' ' -f5 | grep -v '^GPU-[^,]*$')" ]
+	done
+	sed -i 's/ enable=always$//' "$CLUSTER/etc/plugstack.conf"
 }
 
 @test "share: two tasks on each GPU, each on its socket" {
