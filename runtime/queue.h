@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Collectives run in the order in which they are posted: by the caller itself when nothing is in flight, else by
- * the communication thread. */
+ * Collectives run in the order of the calls: those that are posted on the communication thread, others on the caller's own, once nothing
+ * is in flight. */
 #ifndef HVD_RUNTIME_QUEUE_H
 #define HVD_RUNTIME_QUEUE_H
 
@@ -8,7 +8,7 @@
 
 /* Hands the collective to the communication thread and returns its number (>= 0), or a failure. Does not wait for other ranks. */
 long queue_post(struct hvd *h, const struct op *op);
-/* Posts and waits. */
+/* Waits for what is in flight, then runs it. */
 int queue_run(struct hvd *h, const struct op *op);
 /* Until nothing is in flight. */
 int queue_drain(struct hvd *h);

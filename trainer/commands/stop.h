@@ -7,7 +7,7 @@
 
 extern volatile sig_atomic_t stop_asked; /* the signal; 0: none */
 
-/* SIGINT, SIGTERM and SIGHUP set stop_asked; a second one of a kind ends the program at once. */
+/* SIGINT, SIGTERM, SIGUSR1 and, but under nohup, SIGHUP set stop_asked; a second one of a kind ends the program at once. */
 void stop_at_signals(void);
 
 /* After everything is tidied up: where a signal asked, the program ends by it, as one that knows no signals does. */

@@ -184,14 +184,9 @@ int train_open_logs(struct train *t, struct error *e);
  * the step that failed. 0: all is ready for the next step; negative: the error stands. */
 int train_recover(struct train *t, struct error *e);
 
-/* Collective: rank 0 writes the state to OUTPUT/checkpoint-STEP.safetensors. */
-int train_save(struct train *t, struct error *e);
 /* Collective: evaluates, tells, keeps the weights when they are the best so far. EXIT_RESUMABLE: a signal cut it short, nothing has
  * changed. */
 int train_validate(struct train *t, struct error *e);
-/* One evaluation, told on stdout (the test split as a table, others as a line) and in the log; collective. ev is to be freed
- * by the caller. */
-int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *ev, struct error *e);
 
 /* TensorBoard: scalars of a step and of an evaluation of the weights of `step`, precision-recall curves of the test split. A file that cannot be written
  * any more is said once and given up. */

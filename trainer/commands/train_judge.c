@@ -12,7 +12,9 @@ static int best_was_before(const struct train *t)
 	return t->at.best_step != 0 && t->at.best_step != t->at.step;
 }
 
-int train_evaluate(struct train *t, const struct dataset *d, struct evaluation *ev, struct error *e)
+/* One evaluation, told on stdout (the test split as a table, others as a line) and in the log; collective. ev is to be freed
+ * by the caller. */
+static int judge(struct train *t, const struct dataset *d, struct evaluation *ev, struct error *e)
 {
 	struct evaluation_conf conf = {
 		.dataset = d, .trains = 1, .resamples = t->conf->resamples, .seed = t->at.seed, .stop = &train_stop,
@@ -88,7 +90,7 @@ int train_validate(struct train *t, struct error *e)
 	const struct checkpoint_notes before = t->at;
 	struct evaluation ev;
 	double begin = now();
-	int rc = train_evaluate(t, t->val, &ev, e);
+	int rc = judge(t, t->val, &ev, e);
 
 	if (rc == 0 && ev.stopped) {
 		rc = EXIT_RESUMABLE;
@@ -188,7 +190,7 @@ int train_finish(struct train *t, struct error *e)
 	if (take_best(t, e) < 0 || write_model(t, e) < 0)
 		return -e->code;
 	if (t->test && dataset_count(t->test) > 0)
-		rc = train_evaluate(t, t->test, &ev, e);
+		rc = judge(t, t->test, &ev, e);
 	if (rc == 0 && ev.stopped) {
 		log_say(&t->log, "stopped before the test split was scored: %s does it", t->conf->goes_on ? "the same command" : "--resume=auto");
 		rc = EXIT_RESUMABLE;

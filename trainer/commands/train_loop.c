@@ -239,7 +239,8 @@ static int write_checkpoint(struct train *t, const char *path, struct error *e)
 	return 0;
 }
 
-int train_save(struct train *t, struct error *e)
+/* Collective: rank 0 writes the state to OUTPUT/checkpoint-STEP.safetensors. */
+static int save(struct train *t, struct error *e)
 {
 	char path[4200];
 	double mark = hvd_mark(t->world->hvd, NULL, 0), begin = now();
@@ -289,7 +290,7 @@ static void raise_signals(struct train *t, double begin)
 static int stop_early(struct train *t, struct error *e)
 {
 	t->stage = TRAIN_STOPPING;
-	if (train_save(t, e) < 0)
+	if (save(t, e) < 0)
 		return -e->code;
 	t->stage = TRAIN_STOPPED;
 	log_say(&t->log, "stopped at step %llu of %llu, all saved: the same command%s%s%s goes on", (unsigned long long)t->at.step, (unsigned long long)t->schedule.steps,
@@ -308,7 +309,7 @@ static int after_step(struct train *t, struct error *e)
 	if (rc > 0)
 		return stop_early(t, e);
 	if (rc == 0 && t->at.step > 0 && (train_is_over(t) || due(t->at.step, t->conf->checkpoint_every, train_epoch_steps(t))))
-		rc = train_save(t, e);
+		rc = save(t, e);
 	return rc;
 }
 

@@ -332,8 +332,7 @@ void cpu_multiply(const struct cpu_engine *e, const struct conv *c, const float 
  * runs over input channels, so this may depend on the number of threads. */
 int cpu_ranges(const struct cpu_engine *e, const struct conv *c);
 int cpu_range_start(const struct conv *c, int range, int ranges);
-/* Floats of one image group's weight gradient, and where it is. */
-size_t cpu_weight_sums_count(const struct conv *c);
+/* Where one image group's weight gradient is. */
 float *cpu_weight_sums(const struct cpu_engine *e, const struct conv *c, int split);
 /* Adds the groups' gradients in order: to[o * c_in * k² + c * k² + t]. `scale` multiplies, `add` keeps what is there. */
 void cpu_weights_reduce(const struct cpu_engine *e, const struct conv *c, float *to, float scale, int add);

@@ -5,7 +5,8 @@
 /* More image groups mean more parallel work and more memory to add up: 1 MiB a convolution costs about 2 % of a step. */
 enum { WEIGHT_SUMS_LIMIT = 1 << 18 /* floats */ };
 
-size_t cpu_weight_sums_count(const struct conv *c)
+/* Floats of one image group's weight gradient. */
+static size_t sums_count(const struct conv *c)
 {
 	return (size_t)(c->k * c->k) * (size_t)round_up(c->c_in, LANES) * (size_t)round_up(c->c_out, LANES);
 }
@@ -18,9 +19,9 @@ int cpu_conv_open(struct cpu_engine *e, struct conv *c, const struct net_layer *
 	if (needs_data_gradient && c->forward)
 		c->backward = cpu_alloc(e, cpu_panels_count(c, c->c_out, c->c_in, c->k * c->k), sizeof(float));
 	for (c->splits = 1; 2 * c->splits <= e->base.conf.batch && 2 * c->splits <= MAX_GRAD_SPLITS &&
-	                    2 * (size_t)c->splits * cpu_weight_sums_count(c) <= WEIGHT_SUMS_LIMIT;)
+	                    2 * (size_t)c->splits * sums_count(c) <= WEIGHT_SUMS_LIMIT;)
 		c->splits *= 2;
-	size_t sums = (size_t)c->splits * cpu_weight_sums_count(c);
+	size_t sums = (size_t)c->splits * sums_count(c);
 	e->weight_sums_count = sums > e->weight_sums_count ? sums : e->weight_sums_count;
 	return c->forward && (c->backward || !needs_data_gradient) ? 0 : -e->base.error->code;
 }
@@ -123,7 +124,7 @@ int cpu_range_start(const struct conv *c, int range, int ranges)
 
 float *cpu_weight_sums(const struct cpu_engine *e, const struct conv *c, int split)
 {
-	return e->weight_sums[e->sums_at] + (size_t)split * cpu_weight_sums_count(c);
+	return e->weight_sums[e->sums_at] + (size_t)split * sums_count(c);
 }
 
 struct reduction {
@@ -150,7 +151,7 @@ static void reduce(void *context, int task, int worker)
 	int taps = c->k * c->k, in = round_up(c->c_in, LANES), out = round_up(c->c_out, LANES), block = task % (out / LANES) * LANES;
 	int from_channel = task / (out / LANES) * REDUCED, to_channel = from_channel + REDUCED < c->c_in ? from_channel + REDUCED : c->c_in;
 	int outputs = c->c_out - block < LANES ? c->c_out - block : LANES;
-	size_t part = cpu_weight_sums_count(c);
+	size_t part = sums_count(c);
 	uint64_t start = profile_start(j->e->profile);
 	for (int ch = from_channel; ch < to_channel; ch += LANES) {
 		int inputs = to_channel - ch < LANES ? to_channel - ch : LANES;
