@@ -7,14 +7,6 @@
 #include "json.h"
 #include "learn/report_parts.h"
 
-void json_interval(cJSON *o, const char *name, const struct interval *v)
-{
-	cJSON *x = cJSON_AddObjectToObject(o, name);
-
-	json_number(x, "value", v->value);
-	json_bounds(x, v);
-}
-
 /* The interval that takes all images for independent, beside the one over patients. */
 static void put_delong(cJSON *o, const struct predictions *p, int f, int too_few)
 {

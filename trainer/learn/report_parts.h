@@ -65,7 +65,6 @@ const char *report_no_mean(const struct auroc_table *t);
 extern const char report_too_few[];
 
 void report_headline(const struct report *r, struct page *page);
-void report_notes(const struct report *r, struct page *page);
 void report_findings(const struct report *r, struct page *page);
 void report_groups(const struct report *r, struct page *page);
 void report_comparison(const struct report *r, struct page *page);
