@@ -6,19 +6,20 @@
 #include <string.h>
 
 #include "commands/bench_run.h"
+#include "learn/resample.h"
 
 static void quantiles_of_few_values_lie_between_them(void **state)
 {
 	static const double seconds[] = { 1, 2, 4, 8 };
 
 	(void)state;
-	assert_close(bench_at(seconds, 1, 0.5), 1, 0);
-	assert_close(bench_at(seconds, 2, 0.5), 1.5, 0); /* no side is preferred */
-	assert_close(bench_at(seconds, 3, 0.5), 2, 0);
-	assert_close(bench_at(seconds, 4, 0.5), 3, 0);
-	assert_close(bench_at(seconds, 4, 0), 1, 0);
-	assert_close(bench_at(seconds, 4, 1), 8, 0);
-	assert_close(bench_at(seconds, 4, 0.9), 4 + 0.7 * 4, 1e-12);
+	assert_close(quantile(seconds, 1, 0.5), 1, 0);
+	assert_close(quantile(seconds, 2, 0.5), 1.5, 0); /* no side is preferred */
+	assert_close(quantile(seconds, 3, 0.5), 2, 0);
+	assert_close(quantile(seconds, 4, 0.5), 3, 0);
+	assert_close(quantile(seconds, 4, 0), 1, 0);
+	assert_close(quantile(seconds, 4, 1), 8, 0);
+	assert_close(quantile(seconds, 4, 0.9), 4 + 0.7 * 4, 1e-12);
 }
 
 static void ranks_whose_gpus_go_without_nccl_are_told(void **state)

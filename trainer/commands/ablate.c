@@ -9,6 +9,7 @@
 #include "commands/knobs.h"
 #include "data/loader.h"
 #include "learn/log.h"
+#include "learn/resample.h"
 
 enum { MERGED = 4, FETCH_STEPS = 30, DEPTH = 4, MAX_ROUNDS = 99 };
 
@@ -168,13 +169,6 @@ static int measure(struct side *s, const struct ablation_run *run, double *secon
 	return 0;
 }
 
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Median, least and largest of the rounds' ratios: how many times faster the second side is. */
 struct gain {
 	double median, least, most;
@@ -192,8 +186,8 @@ static int compare(struct side side[2], const struct ablation_run *run, struct g
 		if (round >= 0)
 			ratio[round] = seconds[0] / seconds[1];
 	}
-	qsort(ratio, (size_t)n, sizeof *ratio, ascending);
-	*g = (struct gain){ bench_at(ratio, n, 0.5), ratio[0], ratio[n - 1] };
+	sort_ascending(ratio, (size_t)n);
+	*g = (struct gain){ quantile(ratio, (size_t)n, 0.5), ratio[0], ratio[n - 1] };
 	return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "json.h"
 #include "learn/auroc.h"
 #include "learn/batch_memory.h"
+#include "learn/resample.h"
 #include "threads.h"
 
 struct bench_conf {
@@ -171,7 +172,7 @@ static int tell(struct bench *b, struct error *e)
 		return -e->code;
 	if (!world_speaks(&b->world))
 		return 0;
-	double median = bench_at(run->seconds, n, 0.5), rate = b->conf->batch * ranks / median;
+	double median = quantile(run->seconds, (size_t)n, 0.5), rate = b->conf->batch * ranks / median;
 
 	const char *fallback = model_fallback(&b->world, (enum engine_choice)b->conf->engine.engine);
 
@@ -182,7 +183,7 @@ static int tell(struct bench *b, struct error *e)
 	printf("%s, %s, %s, %d pixels, %d rank%s x batch %d\n", run->model.plan.model, engine_describe(run->model.engine), precision_choices[b->conf->engine.precision],
 	       b->conf->network.image_size, ranks, ranks == 1 ? "" : "s", b->conf->batch);
 	printf("%.1f images/s; %s step median %.2f ms (10 %% %.2f, 90 %% %.2f); exposed communication %.2f ms\n", rate, b->conf->forward ? "forward" : "training",
-	       1e3 * median, 1e3 * bench_at(run->seconds, n, 0.1), 1e3 * bench_at(run->seconds, n, 0.9), 1e3 * run->exposed / n);
+	       1e3 * median, 1e3 * quantile(run->seconds, (size_t)n, 0.1), 1e3 * quantile(run->seconds, (size_t)n, 0.9), 1e3 * run->exposed / n);
 	return 0;
 }
 
@@ -270,7 +271,7 @@ static int time_intervals(const struct bench_conf *conf)
 	int rc = logits && labels && patient ? 0 : -1;
 
 	for (int i = 0; rc == 0 && i < IMAGES; i++) {
-		labels[i] = stream_bits(&random) & stream_bits(&random) & stream_bits(&random) & ((1u << FINDINGS) - 1);
+		labels[i] = stream_bits(&random) & stream_bits(&random) & stream_bits(&random) & ALL_FINDINGS;
 		patient[i] = (uint32_t)(i % PATIENTS);
 		for (int f = 0; f < FINDINGS; f++)
 			logits[(size_t)i * FINDINGS + (size_t)f] = (float)(stream_normal(&random) + (labels[i] >> f & 1));
@@ -281,7 +282,7 @@ static int time_intervals(const struct bench_conf *conf)
 		rc = auroc_bootstrap(&s, RESAMPLES, conf->seed, &table, NULL);
 		seconds[i] = now() - begin;
 	}
-	bench_sort(seconds, RUNS);
+	sort_ascending(seconds, RUNS);
 	if (rc == 0 && conf->json)
 		printf("{\"findings\":%d,\"images\":%d,\"patients\":%d,\"resamples\":%d,\"seconds\":%.17g,\"threads\":%d,"
 		       "\"mean\":{\"auroc\":%.17g,\"low\":%.17g,\"high\":%.17g}}\n", FINDINGS, IMAGES, PATIENTS, RESAMPLES, seconds[RUNS / 2], omp_get_max_threads(),

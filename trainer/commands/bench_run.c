@@ -6,6 +6,7 @@
 
 #include "clock.h"
 #include "data/random.h"
+#include "learn/resample.h"
 
 static int make_resident(struct bench_run *r, struct error *e)
 {
@@ -132,18 +133,6 @@ int bench_run_measure(struct bench_run *r, struct loader *feed, struct error *e)
 	return r->forward || isfinite(r->loss) ? 0 : fail(e, EXIT_INTERNAL, "the loss is not a number");
 }
 
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-void bench_sort(double *seconds, int n)
-{
-	qsort(seconds, (size_t)n, sizeof *seconds, ascending);
-}
-
 int bench_run_gather(struct bench_run *r, struct error *e)
 {
 	double sums[3] = { r->total, r->input, r->exposed };
@@ -154,7 +143,7 @@ int bench_run_gather(struct bench_run *r, struct error *e)
 	r->total = sums[0];
 	r->input = sums[1];
 	r->exposed = sums[2];
-	bench_sort(r->seconds, r->steps);
+	sort_ascending(r->seconds, (size_t)r->steps);
 	return 0;
 }
 
@@ -173,21 +162,13 @@ void bench_run_close(struct bench_run *r)
 	r->seconds = NULL;
 }
 
-double bench_at(const double *sorted, int n, double share)
-{
-	double at = share * (n - 1);
-	int i = (int)at;
-
-	return sorted[i] + (i + 1 < n ? (at - i) * (sorted[i + 1] - sorted[i]) : 0);
-}
-
 void bench_step_json(cJSON *o, const double *sorted, int n)
 {
 	cJSON *ms = cJSON_AddObjectToObject(o, "step_ms");
 
-	json_number(ms, "median", 1e3 * bench_at(sorted, n, 0.5));
+	json_number(ms, "median", 1e3 * quantile(sorted, (size_t)n, 0.5));
 	json_number(ms, "min", 1e3 * sorted[0]);
-	json_number(ms, "p10", 1e3 * bench_at(sorted, n, 0.1));
-	json_number(ms, "p90", 1e3 * bench_at(sorted, n, 0.9));
+	json_number(ms, "p10", 1e3 * quantile(sorted, (size_t)n, 0.1));
+	json_number(ms, "p90", 1e3 * quantile(sorted, (size_t)n, 0.9));
 	json_number(ms, "max", 1e3 * sorted[n - 1]);
 }

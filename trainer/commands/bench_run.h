@@ -43,10 +43,6 @@ int bench_run_measure(struct bench_run *run, struct loader *feed, struct error *
 int bench_run_gather(struct bench_run *run, struct error *e);
 void bench_run_close(struct bench_run *run);
 
-/* The value below which `share` of n ascending ones lie. */
-double bench_at(const double *sorted, int n, double share);
-void bench_sort(double *seconds, int n);
-
 /* {"median", "min", "p10", "p90", "max"} in milliseconds, of n ascending seconds, as o's "step_ms". */
 void bench_step_json(cJSON *o, const double *sorted, int n);
 

@@ -11,6 +11,7 @@
 #include "commands/bench_run.h"
 #include "commands/network_options.h"
 #include "json.h"
+#include "learn/resample.h"
 
 enum input { INPUT_SYNTHETIC, INPUT_REAL, INPUTS };
 enum { DEPTH = 4, SIGNS = 4 }; /* slots of the loader's ring, as in training; signs of life in a deadline */
@@ -175,13 +176,13 @@ static const char *const input_names[INPUTS] = { "synthetic", "real" };
 
 static double median(const struct scaling *s, const struct row *row, enum input i)
 {
-	return bench_at(row->of[i].seconds, s->conf->rounds * s->conf->steps, 0.5);
+	return quantile(row->of[i].seconds, (size_t)(s->conf->rounds * s->conf->steps), 0.5);
 }
 
 /* Images a second in the median round. */
 static double rate(const struct scaling *s, const struct row *row, enum input i)
 {
-	return (double)s->conf->model.batch * row->ranks * s->conf->steps / bench_at(row->of[i].round, s->conf->rounds, 0.5);
+	return (double)s->conf->model.batch * row->ranks * s->conf->steps / quantile(row->of[i].round, (size_t)s->conf->rounds, 0.5);
 }
 
 /* Of the rate that so many times the first row's would be. */
@@ -271,8 +272,8 @@ static void tell(const struct scaling *s, struct error *e)
 
 	for (const struct row *r = s->rows; r < s->rows + s->n_rows; r++)
 		for (enum input i = 0; i < (s->data ? INPUTS : INPUT_REAL); i++) {
-			bench_sort(r->of[i].seconds, s->conf->rounds * s->conf->steps);
-			bench_sort(r->of[i].round, s->conf->rounds);
+			sort_ascending(r->of[i].seconds, (size_t)(s->conf->rounds * s->conf->steps));
+			sort_ascending(r->of[i].round, (size_t)s->conf->rounds);
 		}
 	if (fallback)
 		fprintf(stderr, "chexnet bench: %s\n", fallback);

@@ -67,7 +67,7 @@ void say_findings(const char *command, const char *path)
 	char names[FINDING_HINT];
 
 	fprintf(stderr, "chexnet %s: %s does not say which findings its outputs stand for: taken as %s, in this order\n", command, path,
-		findings_write(names, sizeof names, (1u << FINDINGS) - 1, ", "));
+		findings_write(names, sizeof names, ALL_FINDINGS, ", "));
 }
 
 /* Pixels of the window from one of a DenseNet's last cells to the next; 0: it is none, or there is no such network, as will be said when it is

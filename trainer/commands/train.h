@@ -210,7 +210,7 @@ int train_settle_batch(struct train *t, int resumed_batch, struct error *e);
 /* Findings that cannot be learnt: no label of a training image is known, or all that are say the same. Nor are they judged. */
 static inline uint32_t train_untaught(const struct train *t)
 {
-	return ((1u << FINDINGS) - 1) & ~(dataset_labelled(t->train, 1) & dataset_labelled(t->train, 0));
+	return ALL_FINDINGS & ~(dataset_labelled(t->train, 1) & dataset_labelled(t->train, 0));
 }
 
 /* Validation losses are the same on all ranks, so they decide alike. */

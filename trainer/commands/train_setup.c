@@ -46,12 +46,10 @@ static int check_leak(struct train *t, const struct dataset *a, const struct dat
 		    "patient, or --allow-leak to train all the same and stamp every result", shared, shared == 1 ? " is" : "s are", dataset_split(a), dataset_split(b), example);
 }
 
-static const uint32_t ALL = (1u << FINDINGS) - 1;
-
 /* Findings of which no image's label is known. */
 static uint32_t without_labels(const struct dataset *d)
 {
-	return ALL & ~dataset_labelled(d, 1) & ~dataset_labelled(d, 0);
+	return ALL_FINDINGS & ~dataset_labelled(d, 1) & ~dataset_labelled(d, 0);
 }
 
 /* Validations decide more than when to save: what was asked of them is not left undone without a word. */
@@ -106,7 +104,7 @@ static int mask_labels(struct train *t, struct error *e)
 
 static int check_labels(const struct train *t, struct error *e)
 {
-	if (without_labels(t->train) != ALL)
+	if (without_labels(t->train) != ALL_FINDINGS)
 		return 0;
 	return fail(e, EXIT_DATA, "%s: no label of its train split is known%s: there is nothing to learn: %s", t->conf->data ? t->conf->data : "the built-in data",
 		    t->conf->mask ? " but what --mask leaves out" : "", t->conf->mask ? "leave --mask out, or let it keep some" : "prepare it with some");
@@ -168,7 +166,7 @@ static int setup_data(struct train *t, struct error *e)
 		check_leak(t, t->val, t->test, e);
 	if (!e->code && mask_labels(t, e) == 0 && check_labels(t, e) == 0) {
 		leave_out_untrained(t);
-		t->validates = t->val && without_labels(t->val) != ALL;
+		t->validates = t->val && without_labels(t->val) != ALL_FINDINGS;
 		check_validation(t, e);
 	}
 	if (world_agree(t->world, e) < 0)
@@ -241,7 +239,7 @@ static double known_share(const struct train *t)
 {
 	const struct sample *samples = dataset_samples(t->train);
 	const size_t n = dataset_count(t->train);
-	const uint32_t taught = ALL & ~train_untaught(t);
+	const uint32_t taught = ALL_FINDINGS & ~train_untaught(t);
 	size_t known = 0;
 
 	for (size_t i = 0; i < n; i++)

@@ -9,6 +9,7 @@
 #include "error.h"
 
 enum { FINDINGS = 14 };
+#define ALL_FINDINGS ((1u << FINDINGS) - 1)
 enum { LEAST_POSITIVES = 5 }; /* patients with a finding, and without it, that an interval of its AUROC, or a p-value, needs: learn/few.h */
 
 extern const char *const finding_names[FINDINGS]; /* "Atelectasis", … as NIH spells them */

@@ -8,8 +8,6 @@
 #include "data/hash.h"
 #include "data/source.h"
 
-static const uint32_t ALL = (1u << FINDINGS) - 1;
-
 static int by_id(const void *a, const void *b)
 {
 	return strcmp(((const struct label_mask_row *)a)->id, ((const struct label_mask_row *)b)->id);
@@ -26,7 +24,7 @@ static int read_row(struct label_mask *m, const struct csv *c, struct error *e)
 		return fail(e, EXIT_DATA, "%s:%zu: \"%.40s\" is no image name", c->path, c->line, c->field[0]);
 	strcpy(row.id, c->field[0]);
 	if (strcmp(c->field[1], "All") == 0)
-		row.findings = ALL;
+		row.findings = ALL_FINDINGS;
 	else if (findings_read(c->field[1], '|', NULL, &row.findings, &why))
 		return fail(e, EXIT_DATA, "%s:%zu: %s", c->path, c->line, why.text);
 	if ((m->n & (m->n - 1)) == 0) { /* full at every power of two */
@@ -66,7 +64,7 @@ static int read_list(struct label_mask *m, const char *text, struct error *e)
 
 	if (findings_read(text, ',', NULL, &m->findings, &why))
 		return fail(e, EXIT_USAGE, "--mask=%s: %s", text, why.text);
-	if (m->findings == ALL)
+	if (m->findings == ALL_FINDINGS)
 		return fail(e, EXIT_USAGE, "--mask=%s: no finding is left", text);
 	m->hash = hash_u64(0, m->findings);
 	return 0;

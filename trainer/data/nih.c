@@ -114,7 +114,7 @@ static int read_sample(const struct csv *c, const char *const field[WANTED], str
 		return fail(e, EXIT_DATA, "%s:%zu: patient ID \"%.40s\" is no number of digits alone", c->path, c->line, field[2]);
 	if (strtoul(field[2], NULL, 10) != named) /* of what is too large, the largest one there is */
 		return fail(e, EXIT_DATA, "%s:%zu: image %s belongs to patient %lu by its name, but to %.40s by its row", c->path, c->line, id, named, field[2]);
-	*s = (struct sample){ .patient = (uint32_t)named, .known = (1u << FINDINGS) - 1 };
+	*s = (struct sample){ .patient = (uint32_t)named, .known = ALL_FINDINGS };
 	memcpy(s->id, id, strlen(id) + 1);
 	if (findings_read(field[1], '|', "No Finding", &s->labels, &why))
 		return fail(e, EXIT_DATA, "%s:%zu: %s", c->path, c->line, why.text);

@@ -70,7 +70,7 @@ static int make_record(const struct job *job, size_t index, int thread, struct b
 	x.encoded.data = encoded;
 	x.filename = (struct span){ (const uint8_t *)sample->id, strlen(sample->id) };
 	x.format = (struct span){ (const uint8_t *)format, strlen(format) };
-	x.n_known = sample->known == (1u << FINDINGS) - 1 ? 0 : FINDINGS;
+	x.n_known = sample->known == ALL_FINDINGS ? 0 : FINDINGS;
 	for (int f = 0; f < FINDINGS; f++) {
 		x.label[f] = sample->labels >> f & 1;
 		x.known[f] = sample->known >> f & 1;

@@ -63,7 +63,7 @@ struct synth_case *synth_plan(const struct synth_conf *conf)
 		for (int k = 0; k < images && n < conf->images; k++) {
 			struct synth_case *c = &cases[n++];
 			c->follow_up = k;
-			c->sample = (struct sample){ .patient = patient, .known = (1u << FINDINGS) - 1 };
+			c->sample = (struct sample){ .patient = patient, .known = ALL_FINDINGS };
 			snprintf(c->sample.id, sizeof c->sample.id, "%08u_%03d.png", patient, k);
 			for (int f = 0; f < FINDINGS; f++) {
 				int repeats = stream_uniform(&s) < PERSISTENCE, drawn = stream_uniform(&s) < prevalence[f];

@@ -129,7 +129,6 @@ static void __attribute__((format(printf, 3, 4))) add_note(struct notes *notes, 
 	notes->n++;
 }
 
-#define ALL_FINDINGS ((1u << FINDINGS) - 1)
 
 static void make_notes(struct notes *notes, const struct net_plan *plan, const struct checkpoint_notes *c, int resumable)
 {

@@ -8,13 +8,6 @@
 #include "learn/report_parts.h"
 #include "learn/svg.h"
 
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* All but the largest 2 % of the steps' values fit below it: a spike at the start must not flatten the rest. */
 static double usual_top(struct page *page, const struct point *points, size_t n)
 {
@@ -26,7 +19,7 @@ static double usual_top(struct page *page, const struct point *points, size_t n)
 		if (isfinite(points[i].y))
 			v[k++] = points[i].y;
 	if (k) {
-		qsort(v, k, sizeof *v, ascending);
+		sort_ascending(v, k);
 		top = quantile(v, k, 0.98);
 	}
 	free(v);

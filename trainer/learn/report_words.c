@@ -87,7 +87,7 @@ static void put_order(const struct provenance *about, const char *model, struct 
 	if (*about->order)
 		page_put(page, "<li class=\"is-warn\"><b>The order of the findings was assumed.</b> The weights of %sthe %s do not say which findings their outputs stand for: they were taken as "
 			       "%s. In another order the numbers are those of other findings.</li>\n", strcmp(about->order, "assumed") ? "some members of " : "", model,
-			 findings_write(names, sizeof names, (1u << FINDINGS) - 1, ", "));
+			 findings_write(names, sizeof names, ALL_FINDINGS, ", "));
 }
 
 static void put_other_images(const struct provenance *about, const char *model, struct page *page)

@@ -60,6 +60,11 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+void sort_ascending(double *v, size_t n)
+{
+	qsort(v, n, sizeof *v, by_value);
+}
+
 double quantile(const double *v, size_t n, double q)
 {
 	double at = q * (double)(n - 1);
@@ -87,7 +92,7 @@ void interval_set(struct interval *r, double *replicates, size_t n)
 			replicates[k++] = replicates[i];
 	if (k < 2 || isnan(r->value))
 		return;
-	qsort(replicates, k, sizeof *replicates, by_value);
+	sort_ascending(replicates, k);
 	for (size_t i = 0; i < k; i++)
 		sum += replicates[i];
 	for (size_t i = 0; i < k; i++)

@@ -38,6 +38,8 @@ void patients_draw(uint16_t *weight, size_t patients, uint64_t seed, int resampl
 /* Percentile interval and standard error around r->value from n replicates; NANs are left out. Overwrites replicates. */
 void interval_set(struct interval *r, double *replicates, size_t n);
 
+void sort_ascending(double *v, size_t n);
+
 /* Linear interpolation between the order statistics of v, ascending (Hyndman and Fan's type 7). */
 double quantile(const double *v, size_t n, double q);
 
