@@ -271,6 +271,28 @@ static void only_shared_images_count_and_labels_and_patients_must_agree(void **s
 	c = compare(&p, 10);
 	assert_int_equal(c.n, IMAGES - 32);
 	assert_int_equal(c.finding[2].positives + c.finding[2].negatives, IMAGES - 34);
+	float a[IMAGES], b[IMAGES];
+	uint8_t positive[IMAGES];
+	size_t n = 0;
+	double delong;
+
+	for (int i = 12; i < IMAGES - 20; i++)
+		if (p.sa[i].known & p.sb[IMAGES - 1 - i].known & 4u) {
+			a[n] = p.la[i][2];
+			b[n] = p.lb[IMAGES - 1 - i][2];
+			positive[n++] = p.sa[i].labels >> 2 & 1;
+		}
+	delong_difference(a, b, positive, n, &delong);
+	assert_close(c.finding[2].p_delong, delong, 1e-12);
+	p.b.has_patients = 0; /* nobody names them, and nobody counts them */
+	c = compare(&p, 10);
+	cJSON *json = cJSON_CreateObject();
+
+	comparison_json(&c, json);
+	assert_true(cJSON_IsNull(cJSON_GetObjectItem(json, "patients")));
+	assert_true(cJSON_IsNull(cJSON_GetObjectItem(cJSON_GetObjectItem(cJSON_GetObjectItem(json, "findings"), "Effusion"), "positive_patients")));
+	assert_int_equal(c.patients, IMAGES - 32); /* each image is one */
+	cJSON_Delete(json);
 
 	e = (struct error){ 0 };
 	p.a.n = 4;

@@ -286,7 +286,7 @@ static int add_delong(struct comparison *c, const struct pairing *s)
 				positive[n++] = s->labels[i] >> f & 1;
 			}
 		delong_difference(a, b, positive, n, &c->finding[f].p_delong);
-		if (least_patients(&c->finding[f]) < LEAST_POSITIVES || isnan(c->finding[f].p))
+		if (isnan(c->finding[f].p))
 			c->finding[f].p_delong = NAN;
 	}
 	free(a);
