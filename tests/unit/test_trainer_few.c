@@ -219,6 +219,14 @@ static void scores_that_are_all_alike_are_not_sure(void **state)
 	assert_close(t.mean.high - 0.5, (newcombe.high - 0.5) / sqrt(2), 1e-12);
 }
 
+/* Five of 20 are a quarter, and all but five three quarters. */
+static void resamples_tell_where_five_are_on_either_side(void **state)
+{
+	(void)state;
+	assert_true(resamples_tell(0.25, 20) && resamples_tell(0.75, 20) && resamples_tell(0.5, 10));
+	assert_false(resamples_tell(0.249, 20) || resamples_tell(0.751, 20) || resamples_tell(0.5, 9.9) || resamples_tell(0, 1000) || resamples_tell(1, 1000));
+}
+
 /* The finding's absence, by the scores turned round, is as hard to tell as the finding. */
 static void few_without_a_finding_are_as_unsure_as_few_with_it(void **state)
 {
@@ -515,6 +523,7 @@ int main(void)
 		cmocka_unit_test(none_of_so_many_begins_at_zero),
 		cmocka_unit_test(a_mean_of_one_is_as_sure_as_that_one),
 		cmocka_unit_test(scores_that_are_all_alike_are_not_sure),
+		cmocka_unit_test(resamples_tell_where_five_are_on_either_side),
 		cmocka_unit_test(few_without_a_finding_are_as_unsure_as_few_with_it),
 		cmocka_unit_test(a_perfect_ranking_is_not_sure),
 		cmocka_unit_test(newcombes_interval_equals_its_definition),
