@@ -303,6 +303,23 @@ load trained
 	noted=$(grep -ao '"best_loss":"[0-9.]*"' weighted/model.safetensors | cut -d'"' -f4)
 	echo "least weighted loss $least, noted $noted"
 	awk "BEGIN { exit !($least > 0.5 && $noted - $least < 1e-9 && $least - $noted < 1e-9) }"
+	# as the logits of the weights that were kept have it: a positive of a finding weighs what its negatives in training do
+	chexnet eval --data set --split val --weights weighted/model.safetensors --threads 1 --resamples 0 --predictions weighted-val.csv --json >weighted-val.json
+	chexnet audit --json --no-pixels set >audited.json
+	python3 - <<-'END'
+		import csv, json, math
+		train, step = json.load(open("audited.json"))["splits"]["train"], json.load(open("weighted-val.json"))["step"]
+		said, = (e for e in map(json.loads, open("weighted/log.jsonl")) if e["event"] == "eval" and e["split"] == "val" and e["step"] == step)
+		losses = []
+		for row in csv.DictReader(line for line in open("weighted-val.csv") if line[0] != "#"):
+		    for f, positives in train["positives"].items():
+		        if row[f + "_label"]:
+		            sign = 2 * int(row[f + "_label"]) - 1
+		            weight = min(train["negatives"][f] / positives, 100) if sign > 0 else 1
+		            losses.append(weight * math.log1p(math.exp(-sign * float(row[f + "_logit"]))))
+		print(sum(losses) / len(losses), said["weighted_loss"])
+		assert abs(sum(losses) / len(losses) - said["weighted_loss"]) < 1e-4 < said["weighted_loss"] - said["loss"]
+	END
 	grep -q '^validation .*loss 0[.0-9]*, weighted [0-9.]*$' weighted.out
 	image=$(find tree/images -name '*.png' | head -n 1)
 	chexnet predict --weights weighted/model.safetensors "$image" 2>&1 >/dev/null | grep 'pos-weight=balanced'
