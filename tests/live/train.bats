@@ -563,7 +563,8 @@ passes() { # NAME
 
 @test "every rank scores the test split with the best weights, not with its last" {
 	train chexnet best "-N2 -n3" --steps 20 --batch 8 --eval-every 1 --warmup-epochs 0 # so slowly that step 5 is best however a CPU rounds
-	grep "^takes the weights of step " "$WORK/best.out"
+	step=$(sed -n 's/^takes the weights of step \([0-9]*\),.*/\1/p' "$WORK/best.out")
+	[ "$(grep -ao '"step":"[0-9]*"' "$WORK/best/model.safetensors")" = "\"step\":\"$step\"" ]
 	"$BUILD/chexnet" eval --weights "$WORK/best/model.safetensors" --data "$SCRATCH/data" --resamples 0 --predictions "$WORK/one.csv" >"$WORK/one.out"
 	diff <(sed '1s/ command=[^ ]*//' "$WORK/one.csv") <(sed '1s/ command=[^ ]*//' "$WORK/best/test.csv") # with the same of weights, data and training
 }
