@@ -452,6 +452,23 @@ static void be_nobody(void)
 	}
 }
 
+static void it_belongs_to_whom_the_one_that_it_replaces_did(void **state)
+{
+	(void)state;
+	const char *parent = scratch_path("users"), *path = scratch_path("users/set");
+	struct error e = { 0 };
+	struct stat st;
+
+	if (geteuid() != 0)
+		skip_because("only root can give directories away");
+	assert_int_equal(mkdir(parent, 0777) || publish(path, "first", 0, &e), 0);
+	assert_int_equal(chmod(path, 0700) || chown(path, 65534, 65534) || chown(parent, 65534, 65534), 0);
+	assert_int_equal(publish(path, "second", 1, &e), 0);
+	assert_int_equal(stat(path, &st), 0);
+	assert_true(st.st_uid == 65534 && st.st_gid == 65534 && (st.st_mode & 07777) == 0700);
+	holds(path, "second");
+}
+
 /* A group's directory. */
 static void anothers_lock_file_keeps_nobody_out_unless_it_is_held(void **state)
 {
@@ -579,6 +596,7 @@ int main(void)
 		cmocka_unit_test(what_its_owner_removes_meanwhile_is_in_nobodys_way),
 		cmocka_unit_test(it_is_as_public_as_any_other_that_is_made_there),
 		cmocka_unit_test(it_is_as_public_as_the_one_that_it_replaces),
+		cmocka_unit_test(it_belongs_to_whom_the_one_that_it_replaces_did),
 		cmocka_unit_test(a_directory_without_one_around_it_is_refused),
 		cmocka_unit_test(what_a_killed_run_left_is_named),
 		cmocka_unit_test(what_the_command_does_not_make_keeps_it_from_being_replaced),

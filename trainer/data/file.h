@@ -67,8 +67,8 @@ int output_write_at(struct output_file *out, const void *data, size_t size, uint
 int output_commit(struct output_file *out, struct error *e);
 void output_discard(struct output_file *out); /* removes the partial file; harmless after a commit */
 
-/* Gives a file or directory the group, mode and access list of the one at path, which it is to take the place of, as far as the caller may give them. */
-void file_keep_rights(int fd, const char *path, const struct stat *old);
+/* Gives a file or directory the group, mode, access list and perhaps owner of the one at path, which it is to take the place of, as far as the caller may give them. */
+void file_keep_rights(int fd, const char *path, const struct stat *old, int owner);
 
 /* output_open(), output_write() and output_commit() in one. */
 int file_write(const char *path, const void *data, size_t size, struct error *e);

@@ -101,7 +101,7 @@ static int lies_with(int fd, uid_t owner)
 }
 
 /* Whoever may read what this takes the place of may read this, and nobody else: predictions name patients. */
-void file_keep_rights(int fd, const char *path, const struct stat *old)
+void file_keep_rights(int fd, const char *path, const struct stat *old, int owner)
 {
 	struct stat own;
 	/* one without a number in a container's user namespace, which cannot be given, may be the directory's, as the old file's was */
@@ -111,13 +111,8 @@ void file_keep_rights(int fd, const char *path, const struct stat *old)
 	fchmod(fd, same ? old->st_mode & (S_ISDIR(old->st_mode) ? 03777 : 0777) : closed);
 	if (same && keep_list(fd, path))
 		fchmod(fd, closed);
-}
-
-static void keep_rights_and_owner(int fd, const char *path, const struct stat *old)
-{
-	file_keep_rights(fd, path, old);
 	/* root's alone to give; elsewhere it could have come to stand for a file of the system's */
-	if (lies_with(fd, old->st_uid))
+	if (owner && lies_with(fd, old->st_uid))
 		(void)!fchown(fd, old->st_uid, (gid_t)-1);
 }
 
@@ -139,7 +134,7 @@ static int open_partial(struct output_file *out)
 			partials_forget(out->partial);
 	} while (fd < 0 && errno == EEXIST);
 	if (fd >= 0 && there)
-		keep_rights_and_owner(fd, out->path, &old);
+		file_keep_rights(fd, out->path, &old, 1);
 	if (fd >= 0)
 		partials_made(out->partial);
 	return fd;

@@ -181,14 +181,14 @@ static void release(struct staging *s)
 	file_unlock(&s->lock, path);
 }
 
-/* The rights of the directory that is replaced: while the new one is filled, its group alone and nothing for others, who could put links in root's way. */
+/* The rights of the directory that is replaced: while the new one is filled, its group alone and nothing for anybody else, who could put links in root's way. */
 static void keep_rights(const struct staging *s, int filled)
 {
 	int fd = s->replaces ? open(s->partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
 	struct stat old, own;
 
 	if (fd >= 0 && stat(s->path, &old) == 0) {
-		file_keep_rights(fd, s->path, &old);
+		file_keep_rights(fd, s->path, &old, filled);
 		if (fstat(fd, &own) == 0)
 			fchmod(fd, (own.st_mode & (filled ? 03777 : S_ISGID)) | S_IRWXU);
 	}
