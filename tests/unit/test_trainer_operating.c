@@ -425,15 +425,16 @@ static void without_patients_enough_a_given_threshold_has_no_interval(void **sta
 	assert_true(isnan(at.sensitivity.low) && isnan(at.specificity.high));
 	assert_int_equal(operating_judge(&none, &s, 0, 100, 1), 0);
 	assert_true(isnan(none.sensitivity.value) && isnan(none.specificity.value) && isnan(none.ppv) && isnan(none.npv));
-	s.n = 9; /* five who show it, or five who do not */
-	s.logits = (const float[]){ 2, 2, 2, -2, -2, 3, -3, -3, -3 };
-	for (int shows = 0; shows < 2; shows++) {
-		s.labels = shows ? (const uint32_t[]){ 1, 1, 1, 1, 1, 0, 0, 0, 0 } : (const uint32_t[]){ 0, 0, 0, 0, 0, 1, 1, 1, 1 };
+	static const float nine[] = { 2, 2, 2, -2, -2, 3, -3, -3, -3 };
+	static const uint32_t five[2][9] = { { 0, 0, 0, 0, 0, 1, 1, 1, 1 }, { 1, 1, 1, 1, 1, 0, 0, 0, 0 } }, known[] = { 1, 1, 1, 0, 1, 0, 1, 1, 1 };
+
+	for (int show = 0; show < 2; show++) { /* five do not, or do */
+		s = (struct scores){ .n = 9, .classes = 1, .logits = nine, .labels = five[show] };
 		assert_int_equal(operating_judge(&at, &s, 0, 100, 1), 0);
-		assert_int_equal(isnan(at.sensitivity.low), !shows);
-		assert_int_equal(isnan(at.specificity.low), shows);
+		assert_int_equal(isnan(at.sensitivity.low), !show);
+		assert_int_equal(isnan(at.specificity.low), show);
 	}
-	s.known = (const uint32_t[]){ 1, 1, 1, 0, 1, 0, 1, 1, 1 };
+	s.known = known;
 	assert_int_equal(operating_judge(&at, &s, 0, 100, 1), 0);
 	assert_close(at.sensitivity.value, 0.75, 0);
 	assert_close(at.specificity.value, 1, 0);
