@@ -384,8 +384,8 @@ static void records_that_are_missing_or_too_many_are_counted(void **state)
 {
 	(void)state;
 	const char *set = copy_set("counted");
-	char shard[FILE_PATH + 32], other[FILE_PATH + 32];
-	size_t size, n;
+	char shard[FILE_PATH + 32], other[FILE_PATH + 32], train[FILE_PATH + 32];
+	size_t size, n, m;
 	uint64_t length;
 	snprintf(shard, sizeof shard, "%s/test-00001-of-00002", set);
 	snprintf(other, sizeof other, "%s/test-00000-of-00002", set);
@@ -393,6 +393,17 @@ static void records_that_are_missing_or_too_many_are_counted(void **state)
 	memcpy(&length, bytes, 8);
 	scratch_write(shard, bytes, length + 16); /* only its first record: a cut between records */
 	expect_refusal(set, "test", "records where the manifest says");
+	snprintf(train, sizeof train, "%s/train-00000-of-00002", set);
+	uint8_t *theirs = load(train, &m);
+	uint64_t more;
+	memcpy(&more, theirs, 8);
+	uint8_t *both = malloc(size + more + 16);
+	memcpy(both, bytes, size);
+	memcpy(both + size, theirs, more + 16); /* and one of another split, at the end */
+	scratch_write(shard, both, size + more + 16);
+	expect_refusal(set, "test", "records where the manifest says");
+	free(theirs);
+	free(both);
 	scratch_write(shard, first, n); /* the other shard a second time */
 	struct dataset *d;
 	struct error e = { 0 };

@@ -60,6 +60,26 @@ static void the_official_split_leaves_nihs_test_list_alone(void **state)
 	free(n.images);
 }
 
+/* Patients of a model's training must stay in training where a set is prepared once more, also by another version. */
+static void the_division_of_old_sets_stays(void **state)
+{
+	static const uint32_t val[] = { 31, 108, 115, 143, 178, 185, 227, 304, 563, 577 };
+	struct nih n = table();
+	struct error e = { 0 };
+	uint8_t split[4 * PATIENTS];
+	size_t found = 0;
+
+	(void)state;
+	assert_int_equal(nih_divide(&n, SPLIT_CHEXNET, 1, split, &e), 0);
+	for (size_t i = 0; i < PATIENTS; i++) /* the first image of each */
+		if (split[i] == SPLIT_VAL) {
+			assert_true(found < sizeof val / sizeof val[0]);
+			assert_int_equal(n.images[i].sample.patient, val[found++]);
+		}
+	assert_int_equal(found, sizeof val / sizeof val[0]);
+	free(n.images);
+}
+
 static void chexnets_split_takes_a_tenth_and_a_fifth_of_all_patients(void **state)
 {
 	(void)state;
@@ -168,6 +188,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_official_split_leaves_nihs_test_list_alone),
+		cmocka_unit_test(the_division_of_old_sets_stays),
 		cmocka_unit_test(chexnets_split_takes_a_tenth_and_a_fifth_of_all_patients),
 		cmocka_unit_test(the_order_of_the_table_does_not_matter),
 		cmocka_unit_test(a_few_patients_still_have_every_split),
