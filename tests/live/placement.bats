@@ -462,7 +462,7 @@ tasks_are_near_their_gpus() { # NUMBER OF TASKS [shared]
 	[ "$(wc -l <<<"$output")" -eq 4 ]
 	# a step's, or a job's, that another job is submitted from: its script and its step
 	# (newer Slurm tells the step's tasks of --gpus by a variable that an srun takes for a wish)
-	printf '%s\n' '#!/bin/bash' 'unset SLURM_GPUS' "$look" "srun -Q --hvd bash -c '${look//\'/\'\\\'\'}'" >"$SCRATCH/job"
+	printf '%s\n' '#!/bin/bash' 'unset SLURM_GPUS' "$look" "srun -Q --mpi=none --hvd bash -c '${look//\'/\'\\\'\'}'" >"$SCRATCH/job"
 	for words in --hvd --hvd=off; do
 		in_cluster srun -Q -w n1 -n1 --gpus=1 $words sbatch -Q -W -o "$SCRATCH/out" -w n2 -n2 "$SCRATCH/job"
 		output=$(cat "$SCRATCH/out")
