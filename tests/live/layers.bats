@@ -35,3 +35,16 @@ in_layers() {
 @test "no file of spank/ needs one that needs it" { in_layers spank spank_hvd.so task variables; }
 @test "no file of trainer/commands/ needs one that needs it" { in_layers trainer/commands chexnet train train_loop; }
 @test "no file of trainer/learn/ needs one that needs it" { in_layers trainer/learn chexnet report page; }
+
+@test "of trainer/'s commands, learn, data, engine and net, none needs one before it" {
+	[ -e "$BUILD/chexnet" ] || skip "chexnet is not built"
+	local folder above="$BATS_TEST_TMPDIR/above" wanted="$BATS_TEST_TMPDIR/wanted"
+	cd "$BUILD/obj/trainer"
+	for folder in commands learn data engine net; do
+		find "$folder" -name '*.o' -exec nm -u {} + | awk 'NF == 2 { print $2 }' | sort -u >"$wanted"
+		[ "$folder" = commands ] || [ -s "$above" ]
+		[ "$folder" = commands ] || [ -z "$(comm -12 "$wanted" "$above" | tee /dev/stderr)" ]
+		find "$folder" -name '*.o' -exec nm -g --defined-only {} + | awk 'NF == 3 { print $3 }' | sort -u - <(cat "$above" 2>/dev/null) >"$above.new"
+		mv "$above.new" "$above"
+	done
+}

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "data/source.h"
+#include "data/ranking.h"
 #include "data/synth.h"
-#include "learn/auroc.h"
 
 struct generated {
 	struct synth_conf conf;

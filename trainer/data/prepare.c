@@ -12,9 +12,9 @@
 #include "data/order.h"
 #include "data/packed.h"
 #include "data/random.h"
+#include "data/ranking.h"
 #include "data/resize.h"
 #include "data/tfrecord.h"
-#include "learn/auroc.h"
 #include "progress.h"
 
 struct job {

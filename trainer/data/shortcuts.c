@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "learn/auroc.h"
+#include "data/ranking.h"
 
 const char *const shortcut_names[SHORTCUTS] = { "view", "age", "sex", "follow_up" };
 

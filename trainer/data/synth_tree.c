@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "data/image.h"
+#include "data/ranking.h"
 #include "data/staging.h"
 #include "json.h"
-#include "learn/auroc.h"
 #include "progress.h"
 
 /* One image in a hundred is RGBA, as in ChestX-ray14, so that readers meet that too. */

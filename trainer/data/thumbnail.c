@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/ranking.h"
 #include "data/resize.h"
-#include "learn/auroc.h"
 
 enum { FEATURES = THUMBNAIL_SIDE * THUMBNAIL_SIDE, COLUMNS = FEATURES + 1, STEPS = 8 };
 

@@ -5,97 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct entry {
-	float score;
-	uint32_t image;
-};
-
-static int by_score(const void *a, const void *b)
-{
-	float x = ((const struct entry *)a)->score, y = ((const struct entry *)b)->score;
-
-	return (x > y) - (x < y);
-}
-
-/* ---- point estimate and DeLong ---------------------------------------------------------------------- */
-
-static struct entry *sorted(const float *score, size_t n)
-{
-	struct entry *e = malloc((n + 1) * sizeof *e);
-
-	if (!e)
-		return NULL;
-	for (size_t i = 0; i < n; i++)
-		e[i] = (struct entry){ score[i], (uint32_t)i };
-	qsort(e, n, sizeof *e, by_score);
-	return e;
-}
-
-static size_t tie_end(const struct entry *e, size_t begin, size_t n)
-{
-	size_t end = begin + 1;
-
-	while (end < n && e[end].score == e[begin].score)
-		end++;
-	return end;
-}
-
-double auroc(const float *score, const uint8_t *positive, size_t n)
-{
-	return auroc_delong(score, positive, n).value;
-}
-
-/* For a positive the structural component is the share of negatives below it, for a negative the share of positives above
- * it; the AUROC is the mean of either, and its variance the sum of both variances of the mean. */
 struct interval auroc_delong(const float *score, const uint8_t *positive, size_t n)
 {
-	struct interval r = { NAN, NAN, NAN, NAN, METHOD_NONE };
-	struct entry *e = sorted(score, n);
-	size_t pos = 0, neg = 0, seen_pos = 0, seen_neg = 0;
+	double variance;
+	struct interval r = { auroc_with_variance(score, positive, n, &variance), NAN, NAN, NAN, METHOD_NONE };
+	const double se = sqrt(fmax(variance, 0));
 
-	if (!e) {
-		r.value = -1;
-		return r;
-	}
-	for (size_t i = 0; i < n; i++)
-		pos += positive[i] != 0;
-	neg = n - pos;
-	if (pos == 0 || neg == 0) {
-		free(e);
-		return r;
-	}
-	double sum10 = 0, square10 = 0, sum01 = 0, square01 = 0;
-	for (size_t begin = 0; begin < n;) {
-		size_t end = tie_end(e, begin, n), p = 0;
-
-		for (size_t i = begin; i < end; i++)
-			p += positive[e[i].image] != 0;
-		size_t q = end - begin - p;
-		double v10 = ((double)seen_neg + 0.5 * (double)q) / (double)neg;
-		double v01 = ((double)(pos - seen_pos - p) + 0.5 * (double)p) / (double)pos;
-
-		sum10 += (double)p * v10;
-		square10 += (double)p * v10 * v10;
-		sum01 += (double)q * v01;
-		square01 += (double)q * v01 * v01;
-		seen_pos += p;
-		seen_neg += q;
-		begin = end;
-	}
-	free(e);
-	double m = (double)pos, k = (double)neg, variance = 0;
-
-	r.value = sum10 / m;
-	if (pos > 1 && neg > 1) {
-		variance = (square10 - sum10 * sum10 / m) / (m - 1) / m + (square01 - sum01 * sum01 / k) / (k - 1) / k;
-		r.se = sqrt(fmax(variance, 0));
-	}
-	if (r.se > 0) { /* of a perfect ranking it knows nothing: an interval of no width would be none */
-		r.low = fmax(r.value - 1.959963984540054 * r.se, 0);
-		r.high = fmin(r.value + 1.959963984540054 * r.se, 1);
+	if (se > 0) { /* of a perfect ranking it knows nothing: an interval of no width would be none */
+		r.low = fmax(r.value - 1.959963984540054 * se, 0);
+		r.high = fmin(r.value + 1.959963984540054 * se, 1);
+		r.se = se;
 		r.method = METHOD_DELONG;
-	} else {
-		r.se = NAN;
 	}
 	return r;
 }
@@ -122,7 +42,7 @@ static int rank_class(struct resampling *r, int c)
 {
 	const struct scores *s = r->s;
 	struct ranking *k = &r->ranking[c];
-	struct entry *e = malloc((s->n + 1) * sizeof *e);
+	struct scored *e = malloc((s->n + 1) * sizeof *e);
 
 	k->low = malloc((s->n + 1) * sizeof *k->low);
 	k->high = malloc((s->n + 1) * sizeof *k->high);
@@ -132,8 +52,8 @@ static int rank_class(struct resampling *r, int c)
 	}
 	for (size_t i = 0; i < s->n; i++)
 		if (!s->known || (s->known[i] >> c & 1))
-			e[k->n++] = (struct entry){ s->logits[i * (size_t)s->classes + (size_t)c], (uint32_t)i };
-	qsort(e, k->n, sizeof *e, by_score);
+			e[k->n++] = (struct scored){ s->logits[i * (size_t)s->classes + (size_t)c], (uint32_t)i };
+	scored_sort(e, k->n);
 	for (size_t begin = 0; begin < k->n;) {
 		size_t end = tie_end(e, begin, k->n), front = begin, back = end;
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "data/findings.h"
+#include "data/ranking.h"
 #include "learn/few.h"
 
 /* What a network said about a set of images; arrays are borrowed. */
@@ -33,12 +34,7 @@ struct auroc_table {
 	size_t patients;
 };
 
-/* Probability that a random positive scores higher than a random negative, ties counting one half: the Mann-Whitney
- * statistic, by sorting. NAN without a positive or a negative, -1 without memory. */
-double auroc(const float *score, const uint8_t *positive, size_t n);
-
-/* The same with DeLong's standard error and Wald interval (DeLong, DeLong and Clarke-Pearson 1988, by mid-ranks as in Sun
- * and Xu 2014). It takes all images for independent; without a spread there is no interval. */
+/* auroc() with the standard error and Wald interval of DeLong's variance; without a spread there is no interval. */
 struct interval auroc_delong(const float *score, const uint8_t *positive, size_t n);
 
 /* AUROC of every class and their mean with 95 % intervals: percentiles of `resamples` resamples of whole patients, and what few.h says

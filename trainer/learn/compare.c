@@ -6,33 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/ranking.h"
 #include "learn/log.h"
 
 /* ---- DeLong ----------------------------------------------------------------------------------------- */
 
-struct entry {
-	float score;
-	size_t image;
-};
-
-static int by_score(const void *a, const void *b)
-{
-	float x = ((const struct entry *)a)->score, y = ((const struct entry *)b)->score;
-
-	return (x > y) - (x < y);
-}
-
 /* Structural components: of a positive the share of negatives that score lower, of a negative the share of positives that
  * score higher, ties counting one half. placement: [n] in image order. e: room for n. */
-static void placements(const float *score, const uint8_t *positive, size_t n, struct entry *e, double *placement)
+static void placements(const float *score, const uint8_t *positive, size_t n, struct scored *e, double *placement)
 {
 	size_t all[2] = { 0, 0 }, below[2] = { 0, 0 };
 
 	for (size_t i = 0; i < n; i++) {
-		e[i] = (struct entry){ score[i], i };
+		e[i] = (struct scored){ score[i], (uint32_t)i };
 		all[positive[i] != 0]++;
 	}
-	qsort(e, n, sizeof *e, by_score);
+	scored_sort(e, n);
 	for (size_t begin = 0, end; begin < n; begin = end) {
 		size_t tied[2] = { 0, 0 };
 
@@ -67,7 +56,7 @@ static void moments(const double *a, const double *b, const uint8_t *positive, s
 struct interval delong_difference(const float *a, const float *b, const uint8_t *positive, size_t n, double *p)
 {
 	struct interval r = { NAN, NAN, NAN, NAN, METHOD_NONE };
-	struct entry *e = malloc((n + 1) * sizeof *e);
+	struct scored *e = malloc((n + 1) * sizeof *e);
 	double *va = malloc((n + 1) * sizeof *va), *vb = malloc((n + 1) * sizeof *vb);
 	size_t positives = 0;
 
