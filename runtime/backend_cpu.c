@@ -257,10 +257,15 @@ static size_t clip(size_t x, size_t at, size_t n)
 	return x < at ? 0 : x - at < n ? x - at : n;
 }
 
-/* Reduces `total` elements through the window, or gathers bytes there: a copy is a sum in which all ranks but one give zeros. Those from `begin` to
- * `end` are this rank's `own`; of every `row` of the result it keeps those from `first` on, `keep` of them. Of narrow ones all are its own, and it keeps all. */
-static int through_window(struct hvd *h, struct cpu *c, const struct op *op, const uint8_t *own, size_t begin, size_t end, size_t total, size_t row,
-			  size_t first, size_t keep)
+/* What passes through the window: elements that are summed, or bytes that are gathered. */
+struct passage {
+	const uint8_t *own; /* this rank's, those from `begin` to `end` of `total`; of narrow ones all are its own */
+	size_t begin, end, total;
+	size_t row, first, keep; /* of every `row` of the result it keeps those from `first` on, `keep` of them; of narrow ones all */
+};
+
+/* A copy is a sum in which all ranks but one give zeros. */
+static int through_window(struct hvd *h, struct cpu *c, const struct op *op, const struct passage *p)
 {
 	const bool sums = op->kind == OP_ALLREDUCE || op->kind == OP_REDUCE_SCATTER;
 	const struct arithmetic *bf16 = arithmetic(HVD_BF16, HVD_SUM, 0);
@@ -270,13 +275,13 @@ static int through_window(struct hvd *h, struct cpu *c, const struct op *op, con
 	size_t at = 0;
 	piece.type = op->narrow ? HVD_BF16 : sums ? op->type : HVD_U8;
 	do {
-		size_t n = total - at < step ? total - at : step, b = clip(begin, at, n), e = clip(end, at, n), place = BEFORE + c->turn++ % 2 * WINDOW;
+		size_t n = p->total - at < step ? p->total - at : step, b = clip(p->begin, at, n), e = clip(p->end, at, n), place = BEFORE + c->turn++ % 2 * WINDOW;
 		uint8_t *window = c->window->part[c->team.me] + place;
 		memset(window, 0, b * size);
 		if (op->narrow)
-			bf16->store(window, own + at * size, n, 1);
+			bf16->store(window, p->own + at * size, n, 1);
 		else if (e > b)
-			memcpy(window + b * size, own + (at + b - begin) * size, (e - b) * size);
+			memcpy(window + b * size, p->own + (at + b - p->begin) * size, (e - b) * size);
 		memset(window + e * size, 0, (n - e) * size);
 		const bool tiny = c->count == 1 && n * size <= TINY;
 		const uint8_t *sum = tiny ? alone : window;
@@ -284,23 +289,17 @@ static int through_window(struct hvd *h, struct cpu *c, const struct op *op, con
 		if (status)
 			return status;
 		h->staged += (e - b) * size;
-		for (size_t i = n ? at / row : 0; i * row < at + n; i++) {
-			size_t from = i * row + first, k = clip(from, at, n), to = clip(from + keep, at, n);
+		for (size_t i = n ? at / p->row : 0; i * p->row < at + n; i++) {
+			size_t from = i * p->row + p->first, k = clip(from, at, n), to = clip(from + p->keep, at, n);
 			if (op->narrow)
 				bf16->load(out + at * size, sum, n);
 			else if (to > k)
-				memcpy(out + (i * keep + (at + k - from)) * size, sum + k * size, (to - k) * size);
+				memcpy(out + (i * p->keep + (at + k - from)) * size, sum + k * size, (to - k) * size);
 			h->staged += (to - k) * size;
 		}
 		at += n;
-	} while (at < total);
+	} while (at < p->total);
 	return 0;
-}
-
-/* Every rank keeps all of it. */
-static int keep_all(struct hvd *h, struct cpu *c, const struct op *op, const uint8_t *own, size_t begin, size_t end, size_t total)
-{
-	return through_window(h, c, op, own, begin, end, total, total, 0, total);
 }
 
 static int allreduce(struct hvd *h, struct cpu *c, const struct op *op)
@@ -310,7 +309,7 @@ static int allreduce(struct hvd *h, struct cpu *c, const struct op *op)
 	struct region *r = op->in == op->out && !op->narrow && !copied ? region_of(c, op->out, bytes) : NULL;
 	if (r)
 		return reduce_piece(h, c, r, (size_t)((const uint8_t *)op->out - r->part[c->team.me]), op->n, op);
-	return keep_all(h, c, op, op->in, 0, op->n, op->n);
+	return through_window(h, c, op, &(struct passage){ .own = op->in, .end = op->n, .total = op->n, .row = op->n, .keep = op->n });
 }
 
 static int allgather(struct hvd *h, struct cpu *c, const struct op *op)
@@ -330,7 +329,7 @@ static int allgather(struct hvd *h, struct cpu *c, const struct op *op)
 	const void *own = op->in;
 	if (op->in == op->out && end > begin) /* before other blocks come where it lies */
 		own = memmove((uint8_t *)op->out + begin, op->in, end - begin);
-	return keep_all(h, c, op, own, begin, end, total);
+	return through_window(h, c, op, &(struct passage){ own, begin, end, total, .row = total, .keep = total });
 }
 
 /* An all-gather, of which each rank keeps what is for it. */
@@ -342,14 +341,14 @@ static int alltoall(struct hvd *h, struct cpu *c, const struct op *op)
 		return mesh_fault(h->mesh, HVD_ESYS, "has no memory for an all-to-all of %zu bytes in place", row);
 	if (own && row)
 		memcpy(own, op->in, row);
-	int status = through_window(h, c, op, own ? own : op->in, rank * row, (rank + 1) * row, size * row, row, rank * block, block);
+	int status = through_window(h, c, op, &(struct passage){ own ? own : op->in, rank * row, (rank + 1) * row, size * row, row, rank * block, block });
 	free(own);
 	return status;
 }
 
 static int cpu_run(struct hvd *h, const struct op *op)
 {
-	const size_t ranks = (size_t)h->world.size;
+	const size_t ranks = (size_t)h->world.size, bytes = op->n * type_size(op->type);
 	struct cpu *c = h->state;
 	c->call = (struct stamp){ .n = op->blocks ? op->blocks[0] : op->n, .kind = op->kind, .type = op->type, .op = op->op, .root = (uint64_t)op->root,
 				  .narrow = op->narrow };
@@ -357,11 +356,11 @@ static int cpu_run(struct hvd *h, const struct op *op)
 	case OP_ALLREDUCE:
 		return allreduce(h, c, op);
 	case OP_BROADCAST:
-		return keep_all(h, c, op, op->in, 0, h->world.rank == op->root ? op->n * type_size(op->type) : 0, op->n * type_size(op->type));
+		return through_window(h, c, op, &(struct passage){ op->in, 0, h->world.rank == op->root ? bytes : 0, bytes, .row = bytes, .keep = bytes });
 	case OP_ALLGATHER:
 		return allgather(h, c, op);
 	case OP_REDUCE_SCATTER:
-		return through_window(h, c, op, op->in, 0, op->n * ranks, op->n * ranks, op->n * ranks, op->n * (size_t)h->world.rank, op->n);
+		return through_window(h, c, op, &(struct passage){ op->in, 0, op->n * ranks, op->n * ranks, op->n * ranks, op->n * (size_t)h->world.rank, op->n });
 	case OP_ALLTOALL:
 		return alltoall(h, c, op);
 	case OP_BARRIER:

@@ -61,7 +61,7 @@ int handle_form(struct hvd *h, struct boot *boot);
 /* Both, with any way to find the ranks. */
 int hvd_init_from(struct hvd **h, const struct hvd_conf *conf, int (*find)(struct boot *, char *why));
 
-/* In the watching thread of a sub-world: its lost rank is one of the parent's too. */
+/* The lost rank of this sub-world is one of the parent's too. */
 void split_fault(struct hvd *h);
 
 #endif
