@@ -34,6 +34,7 @@ in_layers() {
 @test "no file of runtime/ needs one that needs it" { in_layers runtime libhvd.so mesh watch; }
 @test "no file of spank/ needs one that needs it" { in_layers spank spank_hvd.so task variables; }
 @test "no file of trainer/commands/ needs one that needs it" { in_layers trainer/commands chexnet train train_loop; }
+@test "no file of trainer/data/ needs one that needs it" { in_layers trainer/data chexnet records dataset; }
 @test "no file of trainer/learn/ needs one that needs it" { in_layers trainer/learn chexnet report page; }
 
 @test "of trainer/'s commands, learn, data, engine and net, none needs one before it" {

@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "data/hash.h"
-#include "data/manifest.h"
 #include "data/source.h"
-#include "data/synth.h"
 #include "utf8.h"
 
 int sample_name(char id[SAMPLE_ID], const void *name, size_t size, struct error *why)
@@ -77,27 +75,6 @@ int dataset_seal(struct dataset *d, struct error *e)
 	}
 	d->hash = hash_u64(h, (uint64_t)d->size);
 	return 0;
-}
-
-int dataset_open(struct dataset **d, const char *directory, const char *split, struct error *e)
-{
-	struct synth_conf builtin = SYNTH_BUILTIN;
-	int s = split_index(split);
-
-	*d = NULL;
-	if (s < 0)
-		return fail(e, EXIT_USAGE, "no split is called %s (train, val, test)", split);
-	return directory ? records_open(d, directory, (enum split)s, e) : dataset_open_synthetic(d, &builtin, split, e);
-}
-
-int dataset_has(const char *directory, const char *split, struct error *e)
-{
-	struct manifest m;
-	int s = split_index(split);
-
-	if (s < 0 || !directory)
-		return s >= 0;
-	return manifest_read(&m, directory, e) ? -e->code : m.split[s].images > 0;
 }
 
 void dataset_close(struct dataset *d)
