@@ -49,6 +49,10 @@ int origin_table(struct origin *o, const char *table, const char *reference, con
 /* A prepared data set. */
 int origin_prepared(struct origin *o, const char *directory, struct error *e);
 
+/* What label i of these samples stands for by comparison with NIH's table: order[i], and the share of images that agree. */
+int label_order_infer(const struct sample *samples, size_t count, const struct nih *n, int order[FINDINGS], double agreement[FINDINGS],
+		      struct error *e);
+
 void origin_close(struct origin *o);
 
 #endif

@@ -263,9 +263,8 @@ static void reorder(struct origin *o, const int order[FINDINGS])
 	}
 }
 
-/* What label i of these samples stands for by comparison with NIH's table: order[i], and the share of images that agree. */
-static int infer_order(const struct sample *samples, size_t count, const struct nih *n, int order[FINDINGS], double agreement[FINDINGS],
-		       struct error *e)
+int label_order_infer(const struct sample *samples, size_t count, const struct nih *n, int order[FINDINGS], double agreement[FINDINGS],
+		      struct error *e)
 {
 	size_t both[FINDINGS][FINDINGS] = { { 0 } }, here[FINDINGS] = { 0 }, there[FINDINGS] = { 0 }, matched = 0;
 	uint32_t taken = 0;
@@ -319,7 +318,7 @@ static int set_order(struct origin *o, const struct foreign *f, enum label_order
 		return fail(e, EXIT_USAGE, "to infer what the labels stand for takes NIH's table: --table Data_Entry_2017_v2020.csv");
 	if (nih_open_tables(&n, table, NULL, NULL, e))
 		return -e->code;
-	int rc = infer_order(o->samples, o->count, &n, found, agreement, e);
+	int rc = label_order_infer(o->samples, o->count, &n, found, agreement, e);
 	if (!rc)
 		reorder(o, found);
 	nih_close(&n);
