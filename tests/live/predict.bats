@@ -551,7 +551,7 @@ put() { # FILE TENSOR BYTES: over the first number of a tensor, in a file whose 
 	cp run1/checkpoint-00000012.safetensors odd.safetensors
 	put odd.safetensors adam.exp_avg_sq.classifier.bias '\0\0\200\277' unchecked
 	refuses 65 "odd.safetensors: tensor adam.exp_avg_sq.classifier.bias holds a second moment below 0" \
-		chexnet train --data set --resume odd.safetensors --image-size 32 --batch 8 --steps 14 --threads 1 --output odd
+		chexnet train --data set --resume odd.safetensors --image-size 32 --batch 8 --steps 14 --threads 1 --output second-moment
 	# what is finite in the weights and not in the sums is told by the images
 	cp run1/model.safetensors odd.safetensors
 	put odd.safetensors features.norm5.bias '\377\377\177\177' unchecked
