@@ -475,7 +475,7 @@ hvd: no GPU in this step, and how many sockets its nodes have is not known: one 
 		run srun -n2 --gpus=2 --accel-bind=$words --hvd-bind=socket "$SHOW"
 		echo "$words: $output"
 		# which ones is Slurm's business: releases differ, and 24.11 shows none
-		[ "$(grep -cE '^task . of 2: gpus=([01](,1)?|none) mpi=none policy=socket' <<<"$output")" -eq 2 ]
+		[ "$(grep -cE "^task . of 2: gpus=([01](,1)?|none) mpi=${SLURM_MPI_TYPE-none} policy=socket" <<<"$output")" -eq 2 ]
 	done
 	run srun -n2 --gpus=2 --accel-bind=n --hvd-bind=socket "$SHOW"
 	one_gpu_each 2
