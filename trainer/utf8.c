@@ -56,11 +56,26 @@ size_t utf8_append(char *text, size_t size, size_t used, const char *more)
 	return used;
 }
 
+size_t utf8_append_word(char *text, size_t size, size_t used, const char *word)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+	const char *c = word;
+
+	while (*c && ((unsigned char)*c >= 0x80 || strchr(plain, *c)))
+		c++;
+	if (*word && !*c)
+		return utf8_append(text, size, used, word);
+	used = utf8_append(text, size, used, "'");
+	for (c = word; *c; c++)
+		used = utf8_append(text, size, used, *c == '\'' ? "'\\''" : (const char[]){ *c, '\0' });
+	return utf8_append(text, size, used, "'");
+}
+
 size_t utf8_append_words(char *text, size_t size, size_t used, int n, char *const words[])
 {
 	for (int i = 0; i < n; i++) {
 		used = utf8_append(text, size, used, " ");
-		used = utf8_append(text, size, used, words[i]);
+		used = utf8_append_word(text, size, used, words[i]);
 	}
 	return used;
 }

@@ -16,6 +16,8 @@ char *utf8_mend(char *text);
 /* Appends to a text of `used` bytes with `size` bytes of room, at least four. Where that is too little the text ends with "…", and nothing more is
  * appended to it. Returns how many bytes it would have. */
 size_t utf8_append(char *text, size_t size, size_t used, const char *more);
+/* The same with a word as a shell takes it: in single quotes where it holds a space, or whatever else a shell does not take as it stands. */
+size_t utf8_append_word(char *text, size_t size, size_t used, const char *word);
 /* The same with n words, a space before each. */
 size_t utf8_append_words(char *text, size_t size, size_t used, int n, char *const words[]);
 

@@ -571,6 +571,20 @@ static void what_is_cut_ends_with_a_mark_and_no_half_character(void **state)
 	assert_string_equal(text, "0123456789…");
 }
 
+static void a_command_can_be_given_to_a_shell_as_it_stands(void **state)
+{
+	static const char *const words[] = { "--output=run1", "/data/NIH-256_v2.0", "Brüche", "--mask=Mass,Hernia", "", "run 1", "--data=it's $HOME", "a;b", "*", "~/x", "Edema|Mass" };
+	char text[256];
+	size_t used = utf8_append_words(text, sizeof text, 0, sizeof words / sizeof words[0], (char *const *)words);
+
+	(void)state;
+	assert_int_equal(used, strlen(text));
+	assert_string_equal(text, " --output=run1 /data/NIH-256_v2.0 Brüche --mask=Mass,Hernia '' 'run 1' '--data=it'\\''s $HOME' 'a;b' '*' '~/x' 'Edema|Mass'");
+	used = utf8_append_word(text, 8, 0, "twelve bytes");
+	assert_int_equal(used, 14);
+	assert_string_equal(text, "'twe…");
+}
+
 static void with_nothing_to_judge_it_still_stands(void **state)
 {
 	(void)state;
@@ -677,6 +691,7 @@ int main(void)
 		cmocka_unit_test(names_cannot_break_out_of_the_page),
 		cmocka_unit_test(bytes_that_are_no_utf_8_become_question_marks),
 		cmocka_unit_test(what_is_cut_ends_with_a_mark_and_no_half_character),
+		cmocka_unit_test(a_command_can_be_given_to_a_shell_as_it_stands),
 		cmocka_unit_test(with_nothing_to_judge_it_still_stands),
 		cmocka_unit_test(texts_of_charts_lie_inside_them),
 		cmocka_unit_test(its_size_does_not_grow_with_the_images),

@@ -231,12 +231,12 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 	/* all that the numbers depend on, so that this gives them again: what "auto" chose on another machine does not */
 	const char *const words[] = { "chexnet eval --weights=", v->conf->weights, v->conf->data ? " --data=" : "", v->conf->data ? v->conf->data : "", " --split=",
 				      split_words[v->conf->split], " --crops=", crops_choices[v->conf->crops], " --engine=", engine_choices[chosen[v->model.kind]],
-				      " --precision=", precision_choices[v->conf->engine.precision], size, v->conf->mask ? " --mask=" : "",
-				      v->conf->mask ? v->conf->mask : "" };
+				      " --precision=", precision_choices[v->conf->engine.precision], v->conf->mask ? " --mask=" : "",
+				      v->conf->mask ? v->conf->mask : "", size }; /* every second one a value */
 	size_t used = 0;
 
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-		used = utf8_append(about.command, sizeof about.command, used, words[i]);
+		used = (i % 2 && *words[i] ? utf8_append_word : utf8_append)(about.command, sizeof about.command, used, words[i]);
 	return evaluation_write(ev, v->data, v->conf->predictions, about, e);
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "utf8.h"
 
 /* ---- one step ---------------------------------------------------------------------------------------- */
 
@@ -293,8 +294,11 @@ static int stop_early(struct train *t, struct error *e)
 	if (save(t, e) < 0)
 		return -e->code;
 	t->stage = TRAIN_STOPPED;
+	char output[sizeof t->output + 64];
+
+	utf8_append_word(output, sizeof output, 0, t->output);
 	log_say(&t->log, "stopped at step %llu of %llu, all saved: the same command%s%s%s goes on", (unsigned long long)t->at.step, (unsigned long long)t->schedule.steps,
-		t->conf->goes_on ? "" : " with --output=", t->conf->goes_on ? "" : t->output, t->conf->goes_on ? "" : " --resume=auto");
+		t->conf->goes_on ? "" : " with --output=", t->conf->goes_on ? "" : output, t->conf->goes_on ? "" : " --resume=auto");
 	return EXIT_RESUMABLE;
 }
 
