@@ -233,7 +233,7 @@ $(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) $(call run_path,$(PMIX)) -o $@ $(filter %.o,$^) -lcmocka -pthread -ldl -lrt -lm
 # The mesh on simulated links, in simulated time (tests/unit/simulation.h).
-SIMULATED := pthread_mutex_lock pthread_mutex_unlock pthread_cond_broadcast pthread_join clock_gettime usleep eventfd eventfd_write eventfd_read close shutdown poll send sendmsg recvmsg getsockopt fcntl kill
+SIMULATED := pthread_mutex_lock pthread_mutex_unlock pthread_cond_broadcast pthread_join clock_gettime usleep eventfd eventfd_write eventfd_read close shutdown poll __poll_chk send sendmsg recvmsg getsockopt fcntl kill
 $(BUILD)/tests/test_runtime_histories: $(call objects,tests/unit/test_runtime_histories.c runtime/mesh.c runtime/fault.c runtime/watch.c runtime/recover.c runtime/wire.c runtime/chain.c runtime/reduce.c runtime/world.c)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(SIMULATED)) -o $@ $^ -lcmocka -lm
