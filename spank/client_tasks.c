@@ -251,15 +251,15 @@ static void set_count(const char *name, int group, int count)
 		client_set(full, text, true);
 }
 
-/* `mixed`: it can name other things, too. */
-static void keep_word(const char *variable, bool mixed, int component, int group)
+/* As this component's own, or not if `drop`; mixed: it can name other things than GPUs, too. */
+static void keep_word(const char *variable, bool mixed, bool drop, int group)
 {
 	char full[128], old[128], rest[4096];
 	const char *value = group_variable(variable, group);
 
 	snprintf(full, sizeof full, group < 0 ? "%s" : "%s_HET_GROUP_%d", variable, group);
 	snprintf(old, sizeof old, "%s_PACK_GROUP_%d", variable, group);
-	if (value && names_gpus(component)) {
+	if (value && drop) {
 		unsetenv(old);
 		unsetenv(full);
 		value = mixed ? without_gpus(value, rest, sizeof rest) : NULL;
@@ -273,8 +273,8 @@ static void keep_word(const char *variable, bool mixed, int component, int group
 static void keep_words_of_job(int component, int group)
 {
 	for (int i = 0; i < SOURCES; i++)
-		keep_word(source[i].variable, i >= GRES, component, group);
-	keep_word("SLURM_GRES", true, component, group);
+		keep_word(source[i].variable, i >= GRES, names_gpus(component), group);
+	keep_word("SLURM_GRES", true, names_gpus(component), group);
 }
 
 static void drop_words_for_all(void)
@@ -343,8 +343,7 @@ static void size_step(int component, int group)
 			fprintf(stderr, "hvd: no GPU in this step, and how many sockets its nodes have is not known: one task per node\n");
 	}
 	/* by the job's --cpus-per-gpu Slurm would give the step all of its GPUs again */
-	if (!size.gpus && names_gpus(component))
-		keep_word("SLURM_CPUS_PER_GPU", false, component, group);
+	keep_word("SLURM_CPUS_PER_GPU", false, !size.gpus && names_gpus(component), group);
 	int tasks = size.tasks ? size.tasks : words.ntasks ? atoi(words.ntasks) : 0;
 	check_cpus(&words, &size, tasks, component, group);
 	set_count("SLURM_NTASKS", group, size.tasks);
@@ -444,4 +443,6 @@ void client_count_tasks(const struct argv_scan *command_line, const struct optio
 		drop_words_for_all();
 	for (int c = 0; c < scan->components; c++)
 		for_each_group(c, size_step);
+	if (named && has_groups(0))
+		unsetenv("SLURM_CPUS_PER_GPU");
 }

@@ -168,6 +168,11 @@ hvd: no GPU in this step, and how many sockets its nodes have is not known: one 
 		run in_cluster salloc -Q -N1 --gpus-per-node=2 --cpus-per-gpu=1 : -N1 --gpus-per-node=2 --cpus-per-gpu=1 srun -Q --het-group=0,1 "$words" -n1 --hvd bash -c 'echo "${CUDA_VISIBLE_DEVICES-none}"'
 		[ "$output" = $'none\nnone' ]
 	done
+	# of one component alone
+	run in_cluster salloc -Q -N2 --gpus-per-node=2 --cpus-per-gpu=1 srun -Q --mpi=none -N1 -n1 --gres=none --hvd "$SHOW" : -N1 -n1 --gpus=1 "$SHOW"
+	echo "$output"
+	[[ "$output" = *'task 0 of 2: gpus=none '* ]]
+	[[ "$output" = *'task 1 of 2: gpus=GPU-'* ]]
 }
 
 @test "GPUs asked for by task alone: a step that leaves some of its job's idle is told the -n for all of them" {
