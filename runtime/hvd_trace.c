@@ -83,9 +83,10 @@ static const char *clean(const char *name, size_t size, char *text)
 
 /* ---- reading -------------------------------------------------------------------------------------- */
 
-static void lost_page(int number)
+static char beside[PATH_MAX + 8]; /* where the timeline is until it is whole; "": at its place */
+static void lost_page(__attribute__((unused)) int number)
 {
-	(void)number;
+	unlink(beside);
 	_exit(fault(EXIT_DATA, "a trace was cut meanwhile, or its file server does not give it any more"));
 }
 
@@ -281,11 +282,11 @@ static int timeline(const struct traces *t, const char *path)
 		return fault(errno ? EXIT_INTERNAL : EXIT_USAGE, "%s is there and %s%s: name another file, or remove it first", path, errno ? "cannot be read: " : "no timeline",
 			errno ? strerror(errno) : "");
 	/* root writes over a user's file where it is: who owns the directory could have another take its place meanwhile, which a new file would give to that user */
-	char at[PATH_MAX], beside[PATH_MAX + 8], *real = filled && (geteuid() || !old.st_uid) ? realpath(path, at) : NULL;
-	snprintf(beside, sizeof beside, "%s.XXXXXX", real ? real : ""); /* until it is whole the old one stays */
+	char at[PATH_MAX], *real = filled && (geteuid() || !old.st_uid) ? realpath(path, at) : NULL;
+	snprintf(beside, sizeof beside, "%s%s", real ? real : "", real ? ".XXXXXX" : ""); /* until it is whole the old one stays */
 	int fd = own ? dup(STDOUT_FILENO) : real ? mkstemp(beside) : -1;
 	if (fd < 0 && !(real && errno == ENOSPC)) { /* nothing may be made beside it; what is opened may be another file than was looked at */
-		real = NULL;
+		real = NULL, *beside = 0;
 		fd = open(path, O_WRONLY | (there ? 0 : O_CREAT), 0666);
 		if (fd >= 0 && !fstat(fd, &shown) && S_ISREG(shown.st_mode) && ((shown.st_size && (!filled || shown.st_dev != old.st_dev || shown.st_ino != old.st_ino)) || ftruncate(fd, 0)))
 			return fault(EXIT_INTERNAL, "%s: another file has taken its place meanwhile", path);
@@ -305,8 +306,7 @@ static int timeline(const struct traces *t, const char *path)
 	bool bad = fflush(out) || ferror(out) || (real && fchmod(fd, old.st_mode & 0777) && errno != EPERM);
 	if (fclose(out) || bad || (real && rename(beside, real))) {
 		fault(EXIT_INTERNAL, "%s is not complete%s: %s", path, real ? ", the old one stays" : "", strerror(errno));
-		if (real)
-			unlink(beside);
+		unlink(beside);
 		return EXIT_INTERNAL;
 	}
 	return 0;
