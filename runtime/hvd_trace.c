@@ -288,7 +288,7 @@ static int timeline(const struct traces *t, const char *path)
 	if (fd < 0 && !(real && errno == ENOSPC)) { /* nothing may be made beside it; what is opened may be another file than was looked at */
 		real = NULL, *beside = 0;
 		fd = open(path, O_WRONLY | (there ? 0 : O_CREAT), 0666);
-		if (fd >= 0 && !fstat(fd, &shown) && S_ISREG(shown.st_mode) && ((shown.st_size && (!filled || shown.st_dev != old.st_dev || shown.st_ino != old.st_ino)) || ftruncate(fd, 0)))
+		if (fd >= 0 && !fstat(fd, &shown) && S_ISREG(shown.st_mode) && ((filled ? shown.st_dev != old.st_dev || shown.st_ino != old.st_ino : shown.st_size) || ftruncate(fd, 0)))
 			return fault(EXIT_INTERNAL, "%s: another file has taken its place meanwhile", path);
 	}
 	FILE *out = fd < 0 ? NULL : fdopen(fd, "w");

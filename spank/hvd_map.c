@@ -298,8 +298,9 @@ static void write_svg(const char *path, const struct node *node, const struct re
 		die(EXIT_USAGE, line);
 	}
 	signal(SIGXFSZ, SIG_IGN);
+	const bool filled = there && S_ISREG(old.st_mode) && old.st_size;
 	/* root writes over a user's file where it is: who owns the directory could have another take its place meanwhile, which a new file would give to that user */
-	if (there && S_ISREG(old.st_mode) && old.st_size && (geteuid() || !old.st_uid))
+	if (filled && (geteuid() || !old.st_uid))
 		real = realpath(path, at);
 	snprintf(beside, sizeof beside, "%s.XXXXXX", real ? real : ""); /* until it is whole the old one stays */
 	int fd = real ? mkstemp(beside) : -1;
@@ -307,7 +308,7 @@ static void write_svg(const char *path, const struct node *node, const struct re
 		real = NULL;
 		fd = open(path, O_WRONLY | (there ? 0 : O_CREAT), 0666);
 		/* which may be another one than was looked at */
-		if (fd >= 0 && !fstat(fd, &out) && S_ISREG(out.st_mode) && ((out.st_size && (!there || out.st_dev != old.st_dev || out.st_ino != old.st_ino)) || ftruncate(fd, 0))) {
+		if (fd >= 0 && !fstat(fd, &out) && S_ISREG(out.st_mode) && ((filled ? out.st_dev != old.st_dev || out.st_ino != old.st_ino : out.st_size) || ftruncate(fd, 0))) {
 			snprintf(line, sizeof line, "%.400s: another file has taken its place meanwhile", path);
 			die(EXIT_FAILURE, line);
 		}

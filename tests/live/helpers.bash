@@ -26,14 +26,19 @@ skip() {
 
 hvd_cluster() { "$TOP/contrib/cluster/hvd-cluster" --dir "$CLUSTER" "$@"; }
 
-# As COMMAND opens FILE, which it writes over, another file is put there: COMMAND says LINE and leaves that one alone. Sets status.
+# As COMMAND opens FILE, which it writes over, another file is put there, an empty one at last: COMMAND says LINE and leaves that one alone. Sets status.
 exchanges() { # FILE LINE COMMAND…
 	"${CC:-gcc}" -D_GNU_SOURCE -O1 -shared -fPIC -o "$SCRATCH/exchange.so" "$TOP/tests/live/exchange.c"
-	echo precious >"$SCRATCH/exchange"
-	run env ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0" EXCHANGE="$SCRATCH/exchange" LD_PRELOAD="$SCRATCH/exchange.so" "${@:3}"
-	echo "$output"
-	grep -qxF "$2" <<<"$output"
-	[ "$(cat "$1")" = precious ]
+	local text
+	for text in precious ''; do
+		cp "$1" "$SCRATCH/kept"
+		printf %s "$text" >"$SCRATCH/exchange"
+		run env ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0" EXCHANGE="$SCRATCH/exchange" LD_PRELOAD="$SCRATCH/exchange.so" "${@:3}"
+		echo "$output"
+		grep -qxF "$2" <<<"$output"
+		[ "$(cat "$1")" = "$text" ]
+		mv "$SCRATCH/kept" "$1"
+	done
 }
 
 # The plugin as it was built, or the reason why this file's tests cannot run.
