@@ -287,7 +287,7 @@ static void a_written_file_is_as_public_as_the_umask_says(void **state)
 	}
 }
 
-/* Root writes here over a user's file, in that user's directory and in root's own. */
+/* Root writes here over a user's file, in that user's directory and in another. */
 static void a_file_that_is_replaced_keeps_its_owner_and_its_rights(void **state)
 {
 	(void)state;
@@ -309,8 +309,29 @@ static void a_file_that_is_replaced_keeps_its_owner_and_its_rights(void **state)
 		assert_int_equal(file_write(path, "y", 1, &e), 0);
 		assert_int_equal(stat(path, &st), 0);
 		assert_int_equal(st.st_mode & 07777, modes[i % 4]);
-		assert_int_equal(st.st_uid, i < 4 ? owner : geteuid());
+		assert_int_equal(st.st_uid, owner);
 		assert_int_equal(st.st_gid, group);
+	}
+}
+
+/* As where its directory was exchanged for another one meanwhile: the file of that name there is somebody else's, or there is none. */
+static void a_file_elsewhere_is_not_given_to_whom_the_old_one_belonged(void **state)
+{
+	(void)state;
+	const char *paths[] = { scratch_path("roots"), scratch_path("none"), scratch_path("users") }, *new = scratch_path("new");
+	struct error e = { 0 };
+	struct stat old, st;
+
+	if (geteuid() != 0)
+		skip_because("only root can give files away");
+	assert_int_equal(file_write(paths[0], "x", 1, &e) || file_write(paths[2], "x", 1, &e) || chown(paths[2], 65534, 65534) || stat(paths[2], &old), 0);
+	for (int i = 0; i < 3; i++) {
+		int fd = open(new, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+		file_keep_rights(fd, paths[i], &old, 1);
+		assert_int_equal(fstat(fd, &st), 0);
+		assert_int_equal(st.st_uid, i < 2 ? 0 : 65534);
+		close(fd);
 	}
 }
 
@@ -512,6 +533,7 @@ int main(void)
 		cmocka_unit_test(a_signal_that_ends_the_program_leaves_nothing_half_written),
 		cmocka_unit_test(a_written_file_is_as_public_as_the_umask_says),
 		cmocka_unit_test(a_file_that_is_replaced_keeps_its_owner_and_its_rights),
+		cmocka_unit_test(a_file_elsewhere_is_not_given_to_whom_the_old_one_belonged),
 		cmocka_unit_test(a_group_that_cannot_be_given_loses_nothing_where_it_is_the_same_and_another_gets_no_more_than_all),
 		cmocka_unit_test(a_list_of_users_of_a_file_that_is_replaced_is_kept_and_none_comes_of_its_directory),
 		cmocka_unit_test(what_is_no_file_is_written_to_directly),

@@ -86,10 +86,12 @@ static int keep_list(int fd, const char *path)
 	return n < 0 ? fremovexattr(fd, name) : fsetxattr(fd, name, old, (size_t)n, 0);
 }
 
-/* Whether the file lies in a directory of that user's. By what was opened: links on the way to it may lead elsewhere by now. */
-static int lies_with(int fd, uid_t owner)
+/* Whether the old file of that name lies beside the new one. By what was opened: links on the way to it may lead elsewhere by now. */
+static int lies_beside(int fd, const char *path, const struct stat *old)
 {
-	char link[32], place[FILE_PATH];
+	char link[32], place[FILE_PATH], beside[FILE_PATH];
+	const char *slash = strrchr(path, '/');
+	struct error none = { 0 };
 	struct stat st;
 
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -97,7 +99,7 @@ static int lies_with(int fd, uid_t owner)
 	if (n < 0)
 		return 0;
 	place[n] = '\0';
-	return stat(dirname(place), &st) == 0 && st.st_uid == owner;
+	return path_join(beside, &none, "%s/%s", dirname(place), slash ? slash + 1 : path) == 0 && lstat(beside, &st) == 0 && st.st_dev == old->st_dev && st.st_ino == old->st_ino;
 }
 
 /* Whoever may read what this takes the place of may read this, and nobody else: predictions name patients. */
@@ -112,7 +114,7 @@ void file_keep_rights(int fd, const char *path, const struct stat *old, int owne
 	if (same && keep_list(fd, path))
 		fchmod(fd, closed);
 	/* root's alone to give; elsewhere it could have come to stand for a file of the system's */
-	if (owner && lies_with(fd, old->st_uid))
+	if (owner && lies_beside(fd, path, old))
 		(void)!fchown(fd, old->st_uid, (gid_t)-1);
 }
 
