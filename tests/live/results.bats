@@ -694,6 +694,14 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	chexnet train --data set --model densenet --growth 4 --blocks 1,1 --image-size 32 --steps 2 --batch 8 --resamples 0 --threads 1 --output shut1 >&- 2>told
 	cat told
 	[ "$(grep -c '^chexnet: nobody reads standard output any more' told)" -eq 1 ]
+	# the verdict of lr-test is nowhere else
+	status=0
+	chexnet lr-test --data set --model densenet --growth 4 --blocks 1,1 --image-size 32 --steps 2 --batch 8 --base-batch 4 --resamples 0 --threads 1 --output shut2 >&- 2>told ||
+		status=$?
+	cat told
+	[ "$status" -eq 70 ]
+	[[ $(tail -n 1 told) == "chexnet: what was printed is not complete: "* ]]
+	[ -s shut2/sqrt/test.csv ]
 }
 
 @test "a reader of standard output that leaves does not end a training" {
