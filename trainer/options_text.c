@@ -193,7 +193,7 @@ static const char man_tail[] =
 	".TP\n.I tensorboard/\nWith \\fB\\-\\-tensorboard\\fR.\n"
 	".TP\n.I lock\nWhile the training runs: a second one in the same directory is refused. A later run of the same Slurm job takes the directory over; the earlier one, where it still runs, as on a node that was\n"
 	"only cut off, ends before it writes another checkpoint.\n"
-	".PP\nWhere a file of any command takes the place of an older one, it has that one's owner, group, mode and access list (ACL), as far as the user may give them; a new one has what umask says. One that is mounted by itself, as into a container, is written over. A directory that \\fB\\-\\-overwrite\\fR replaces has the old one's; the files in it are new.\n"
+	".PP\nWhere a file of any command takes the place of an older one, it has that one's owner, group, mode and access list (ACL), as far as the user may give them; a new one has what umask says. One that is mounted by itself, as into a container, is written over. A directory that \\fB\\-\\-overwrite\\fR replaces has the old one's; the files in it are new, and its owner's.\n"
 	".SH JSON\n"
 	"Keys may be added; a reader skips those that it does not know. null: not known, or not defined. AUROCs are objects of auroc, the ends of the 95 % interval low and high, its\n"
 	"method, and the standard error se. percentile: of the resamples of patients; se is the standard deviation of these. newcombe, where resamples promise too much, and square\\-and\\-add, a mean's\n"

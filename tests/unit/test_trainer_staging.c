@@ -457,7 +457,7 @@ static void be_nobody(void)
 static void it_belongs_to_whom_the_one_that_it_replaces_did(void **state)
 {
 	(void)state;
-	const char *parent = scratch_path("users"), *path = scratch_path("users/set");
+	const char *parent = scratch_path("users"), *path = scratch_path("users/set"), *files[] = { scratch_path("users/set/images"), scratch_path("users/set/images/7") };
 	struct error e = { 0 };
 	struct stat st;
 
@@ -471,6 +471,10 @@ static void it_belongs_to_whom_the_one_that_it_replaces_did(void **state)
 		assert_int_equal(stat(path, &st), 0);
 		assert_true(st.st_uid == 65534 && st.st_gid == 65534 && (st.st_mode & 07777) == 0700);
 		holds(path, "second");
+		for (int k = 0; k < 2; k++) {
+			assert_int_equal(stat(files[k], &st), 0);
+			assert_int_equal(st.st_uid, 65534);
+		}
 	}
 }
 

@@ -181,6 +181,23 @@ static void release(struct staging *s)
 	file_unlock(&s->lock, path);
 }
 
+/* What root makes anew is its user's up to the last file: umask may close them to all but their owner. Before the directory is given, too: nobody else can have put anything there. */
+static void give_files(int fd, uid_t owner)
+{
+	char path[32];
+	char *const roots[] = { path, NULL };
+
+	snprintf(path, sizeof path, "/proc/self/fd/%d/", fd);
+	FTS *tree = geteuid() == 0 ? fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL) : NULL;
+	FTSENT *entry;
+
+	while (tree && (entry = fts_read(tree)))
+		if (entry->fts_level > 0 && (entry->fts_info == FTS_DP || entry->fts_statp->st_nlink == 1))
+			(void)!lchown(entry->fts_path, owner, (gid_t)-1);
+	if (tree)
+		fts_close(tree);
+}
+
 /* The rights of the directory that is replaced: while the new one is filled, its group alone and nothing for anybody else, who could put links in root's way. */
 static void keep_rights(const struct staging *s, int filled)
 {
@@ -188,6 +205,8 @@ static void keep_rights(const struct staging *s, int filled)
 	struct stat old, own;
 
 	if (fd >= 0 && stat(s->path, &old) == 0) {
+		if (filled)
+			give_files(fd, old.st_uid);
 		file_keep_rights(fd, s->path, &old, filled);
 		if (fstat(fd, &own) == 0)
 			fchmod(fd, (own.st_mode & (filled ? 03777 : S_ISGID)) | S_IRWXU);
