@@ -316,6 +316,8 @@ static void thresholds_of_others_are_judged_as_they_are_printed(void **state)
 	assert_present(section, "Hernia (fewer than 20 where thresholds were chosen)");
 	assert_absent(section, "flatters");
 	assert_present(chosen, "give this file to its report as --thresholds");
+	assert_present(page.text, "whichever are fewer (of the thresholds that were chosen on others: with it for a sensitivity, without it for a specificity), times");
+	assert_present(page_of_theirs.text, "whichever are fewer, times");
 	assert_present(page.text, "<dt>Thresholds chosen on</dt><dd><code>val.csv");
 	assert_non_null(strstr(json, "\"thresholds_chosen_on\":\t{\n\t\t\"predictions\":\t\"val.csv\",\n\t\t\"split\":\t\"val\",\n\t\t\"images\":\t2400,\n\t\t\"patients\":\t800"));
 	for (int f = 0; f < FINDINGS - 1; f++) {
