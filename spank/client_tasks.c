@@ -324,6 +324,9 @@ static void tell_more_gpus(int component, int group)
 		fprintf(stderr, "hvd: this step has %d GPU%s of its job's %d: for all of them type -n %d\n", here.gpus, here.gpus == 1 ? "" : "s", all.gpus, all.tasks);
 }
 
+/* By these words of the job Slurm would give a step that asks for no GPU all of the job's again. */
+static const char *const by_gpu[] = { "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_GPU", "SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_TRES" };
+
 /* Sets the tasks of one component, in one group of a heterogeneous job or else group -1, as far as Slurm is not to decide. */
 static void size_step(int component, int group)
 {
@@ -333,6 +336,11 @@ static void size_step(int component, int group)
 	read_words(&words, component, group);
 	if (step_size(&words, &size))
 		refuse_size(size.refusal);
+	const bool none = !size.gpus && names_gpus(component);
+	for (size_t i = 0; i < sizeof by_gpu / sizeof *by_gpu; i++)
+		keep_word(by_gpu[i], false, none, group);
+	if (none)
+		words.ntasks_per_gpu = said(component, "ntasks-per-gpu");
 	if (!size.gpus && !words.ntasks && !words.ntasks_per_node && !words.ntasks_per_other) {
 		bool have_gpus;
 		words.packages_per_node = packages_for_tasks(component, group, &have_gpus);
@@ -342,8 +350,6 @@ static void size_step(int component, int group)
 		if (!size.tasks && !words.ntasks_per_gpu)
 			fprintf(stderr, "hvd: no GPU in this step, and how many sockets its nodes have is not known: one task per node\n");
 	}
-	/* by the job's --cpus-per-gpu Slurm would give the step all of its GPUs again */
-	keep_word("SLURM_CPUS_PER_GPU", false, !size.gpus && names_gpus(component), group);
 	int tasks = size.tasks ? size.tasks : words.ntasks ? atoi(words.ntasks) : 0;
 	check_cpus(&words, &size, tasks, component, group);
 	set_count("SLURM_NTASKS", group, size.tasks);
@@ -443,6 +449,6 @@ void client_count_tasks(const struct argv_scan *command_line, const struct optio
 		drop_words_for_all();
 	for (int c = 0; c < scan->components; c++)
 		for_each_group(c, size_step);
-	if (named && has_groups(0))
-		unsetenv("SLURM_CPUS_PER_GPU");
+	for (size_t i = 0; named && has_groups(0) && i < sizeof by_gpu / sizeof *by_gpu; i++)
+		unsetenv(by_gpu[i]);
 }

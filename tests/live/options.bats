@@ -173,6 +173,11 @@ hvd: no GPU in this step, and how many sockets its nodes have is not known: one 
 	echo "$output"
 	[[ "$output" = *'task 0 of 2: gpus=none '* ]]
 	[[ "$output" = *'task 1 of 2: gpus=GPU-'* ]]
+	# or whose memory, or tasks, came with them
+	for words in '--mem-per-gpu=10 -n2' --ntasks-per-gpu=1 --ntasks-per-tres=1; do
+		run in_cluster salloc -Q -N1 --gpus-per-node=2 $words srun -Q --gres=none -n1 --hvd bash -c 'echo "${CUDA_VISIBLE_DEVICES-none}"'
+		[ "$output" = none ]
+	done
 }
 
 @test "GPUs asked for by task alone: a step that leaves some of its job's idle is told the -n for all of them" {
