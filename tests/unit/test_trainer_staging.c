@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include "data/staging.h"
 #include "scratch.h"
@@ -454,6 +455,26 @@ static void be_nobody(void)
 	}
 }
 
+static void its_files_are_open_to_whom_those_of_the_one_that_it_replaces_were(void **state)
+{
+	(void)state;
+	static const char of_directory[] = "system.posix_acl_default", of_file[] = "system.posix_acl_access";
+	enum { NOBODY = -1, USER = 4242 };
+	const struct { uint32_t version; struct { uint16_t tag, perm; int32_t id; } entry[5]; } list =
+		{ 2, { { 1, 7, NOBODY }, { 2, 5, USER }, { 4, 0, NOBODY }, { 16, 5, NOBODY }, { 32, 0, NOBODY } } };
+	const char *path = scratch_path("listed"), *file = scratch_path("listed/text");
+	struct error e = { 0 };
+	char kept[sizeof list + 1];
+
+	assert_int_equal(publish(path, "first", 0, &e), 0);
+	if (setxattr(path, of_directory, &list, sizeof list, 0))
+		skip_because("the file system of %s keeps no access lists", path);
+	assert_int_equal(publish(path, "second", 1, &e), 0);
+	assert_int_equal(getxattr(path, of_directory, kept, sizeof kept), sizeof list);
+	assert_memory_equal(kept, &list, sizeof list);
+	assert_int_equal(getxattr(file, of_file, kept, sizeof kept), sizeof list);
+}
+
 static void it_belongs_to_whom_the_one_that_it_replaces_did(void **state)
 {
 	(void)state;
@@ -605,6 +626,7 @@ int main(void)
 		cmocka_unit_test(what_its_owner_removes_meanwhile_is_in_nobodys_way),
 		cmocka_unit_test(it_is_as_public_as_any_other_that_is_made_there),
 		cmocka_unit_test(it_is_as_public_as_the_one_that_it_replaces),
+		cmocka_unit_test(its_files_are_open_to_whom_those_of_the_one_that_it_replaces_were),
 		cmocka_unit_test(it_belongs_to_whom_the_one_that_it_replaces_did),
 		cmocka_unit_test(a_directory_without_one_around_it_is_refused),
 		cmocka_unit_test(what_a_killed_run_left_is_named),

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 static int is_own(const struct staging_kind *kind, const char *name, int directory)
@@ -198,6 +199,17 @@ static void give_files(int fd, uid_t owner)
 		fts_close(tree);
 }
 
+/* What the old directory's own access list gave to the files that were made in it: umask may close them to those whom it names. */
+static void keep_default_list(int fd, const char *path)
+{
+	static const char name[] = "system.posix_acl_default";
+	char list[4096];
+	const ssize_t n = getxattr(path, name, list, sizeof list);
+
+	if (n > 0)
+		fsetxattr(fd, name, list, (size_t)n, 0);
+}
+
 /* The rights of the directory that is replaced: while the new one is filled, its group alone and nothing for anybody else, who could put links in root's way. */
 static void keep_rights(const struct staging *s, int filled)
 {
@@ -207,6 +219,8 @@ static void keep_rights(const struct staging *s, int filled)
 	if (fd >= 0 && stat(s->path, &old) == 0) {
 		if (filled)
 			give_files(fd, old.st_uid);
+		else
+			keep_default_list(fd, s->path);
 		file_keep_rights(fd, s->path, &old, filled);
 		if (fstat(fd, &own) == 0)
 			fchmod(fd, (own.st_mode & (filled ? 03777 : S_ISGID)) | S_IRWXU);
