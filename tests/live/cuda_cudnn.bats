@@ -91,7 +91,10 @@ plans() { # DEVICE [WORD]: `cudnn-plans WORD DEVICE`
 	echo 'int part(void); int whole(void); int whole(void) { return part(); }' | "${CC:-gcc}" -shared -fPIC -o "$scratch/system/libof_a_wheel.so.9" -x c - -L"$scratch/system" -lpart_of_it
 	LD_LIBRARY_PATH=$(realpath "$scratch/system") run "$scratch/find"
 	echo "$output"
-	[[ $output == "libof_a_wheel.so.9 is there and cannot be loaded: libpart_of_it.so.1: "* ]]
+	[[ $output == "libof_a_wheel.so.9 is there and cannot be loaded: libpart_of_it.so.1: "*": mend that, or set CUDNN_HOME or NCCL_HOME to where another one is" ]]
+	"${CC:-gcc}" -shared -o "$scratch/home/lib/libof_a_wheel.so.9" -x c /dev/null
+	CUDNN_HOME=$scratch/home LD_LIBRARY_PATH=$(realpath "$scratch/system") run "$scratch/find"
+	[ "$output" = found ]
 }
 
 @test "several plans of each convolution can be timed, the engine's first, for the whole of ResNet-50" {

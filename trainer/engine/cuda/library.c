@@ -91,7 +91,7 @@ void *library_open(const char *name, struct error *e)
 	if (!library)
 		library = in_wheels(name, &why);
 	if (!library && why.code)
-		fail(e, EXIT_INTERNAL, "%s is there and cannot be loaded: %s", name, why.text);
+		fail(e, EXIT_INTERNAL, "%s is there and cannot be loaded: %s: mend that, or set CUDNN_HOME or NCCL_HOME to where another one is", name, why.text);
 	else if (!library)
 		fail(e, EXIT_INTERNAL, "%s is not beside this program, in $CUDNN_HOME, $NCCL_HOME or $CUDA_HOME, on the system, in /usr/local/cuda, or among the "
 		     "Python environment's wheels (nvidia/*/lib): set one of these", name);
