@@ -9,7 +9,6 @@
 #if DNNL_VERSION_MAJOR == 2
 #include <stdlib.h>
 
-enum { USE_SCALE_SHIFT = dnnl_use_scaleshift };
 typedef dnnl_memory_desc_t *memory_desc;
 typedef const dnnl_memory_desc_t *const_dnnl_memory_desc_t;
 
@@ -104,7 +103,6 @@ static inline dnnl_status_t dnnl_pooling_backward_primitive_desc_create(dnnl_pri
 	return status ? status : dnnl_primitive_desc_create(desc, &op, attr, engine, forward);
 }
 #else
-enum { USE_SCALE_SHIFT = dnnl_use_scale | dnnl_use_shift };
 typedef dnnl_memory_desc_t memory_desc;
 #endif
 
