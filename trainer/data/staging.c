@@ -211,9 +211,9 @@ static void keep_default_list(int fd, const char *path)
 }
 
 /* The rights of the directory that is replaced: while the new one is filled, its group alone and nothing for anybody else, who could put links in root's way. */
-static void keep_rights(const struct staging *s, int filled)
+static void keep_rights(struct staging *s, int filled)
 {
-	int fd = s->replaces ? open(s->partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+	int fd = s->replaces || s->rights ? open(s->partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
 	struct stat old, own;
 
 	if (fd >= 0 && stat(s->path, &old) == 0) {
@@ -223,8 +223,10 @@ static void keep_rights(const struct staging *s, int filled)
 			keep_default_list(fd, s->path);
 		file_keep_rights(fd, s->path, &old, filled);
 		if (fstat(fd, &own) == 0)
-			fchmod(fd, (own.st_mode & (filled ? 03777 : S_ISGID)) | S_IRWXU);
+			s->rights = (own.st_mode & 03777) | S_IRWXU;
 	}
+	if (fd >= 0 && s->rights)
+		fchmod(fd, filled ? s->rights : s->rights & (S_ISGID | S_IRWXU));
 	if (fd >= 0)
 		close(fd);
 }

@@ -17,6 +17,7 @@ struct staging {
 	char partial[FILE_PATH]; /* where it is filled */
 	const struct staging_kind *kind;
 	int replaces;            /* path exists and may go */
+	mode_t rights;           /* of what is replaced, which its owner may remove meanwhile; 0: nothing is */
 	int lock;                /* descriptor of PATH.partial-lock, or -1: one at a time */
 };
 
