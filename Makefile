@@ -257,8 +257,8 @@ $(BUILD)/tests/test_trainer_origin_tfrecord: private override LDFLAGS += -Wl,--w
 $(BUILD)/tests/test_trainer_file: private override LDFLAGS += -Wl,--wrap=fstat,--wrap=fsync
 $(BUILD)/tests/test_trainer_file_output: private override LDFLAGS += -Wl,--wrap=stat,--wrap=open,--wrap=fchown
 $(BUILD)/tests/test_trainer_decode: private override LDFLAGS += -Wl,--wrap=spng_decode_image
-$(BUILD)/tests/test_trainer_memory: private override LDFLAGS += -Wl,--wrap=fopen
-$(BUILD)/tests/test_trainer_world: private override LDFLAGS += -Wl,--wrap=cgroup_cpus,--wrap=hvd_allgather,--wrap=hvd_host,--wrap=sched_getaffinity,--wrap=dlopen,--wrap=dlsym,--wrap=hvd_init,--wrap=poll,--wrap=__poll_chk
+$(BUILD)/tests/test_trainer_memory: private override LDFLAGS += -Wl,--wrap=fopen,--wrap=stat
+$(BUILD)/tests/test_trainer_world: private override LDFLAGS += -Wl,--wrap=cgroup_cpus,--wrap=hvd_allgather,--wrap=hvd_host,--wrap=hvd_world,--wrap=sched_getaffinity,--wrap=dlopen,--wrap=dlsym,--wrap=hvd_init,--wrap=poll,--wrap=__poll_chk
 $(BUILD)/tests/test_trainer_log: private override LDFLAGS += -Wl,--wrap=poll,--wrap=__poll_chk
 $(BUILD)/tests/test_trainer_sequence: private override LDFLAGS += -Wl,--wrap=pthread_create
 $(BUILD)/tests/test_trainer_recover: private override LDFLAGS += $(addprefix -Wl$(,)--wrap=,hvd_allgather hvd_broadcast hvd_lost hvd_error engine_made world_recover world_same train_open_loader train_set_schedule)

@@ -24,6 +24,22 @@ FILE *__wrap_fopen(const char *path, const char *mode)
 	return __real_fopen(path, mode);
 }
 
+int __real_stat(const char *path, struct stat *st);
+int __wrap_stat(const char *path, struct stat *st);
+
+int __wrap_stat(const char *path, struct stat *st)
+{
+	return __real_stat(strncmp(path, "/sys/fs/cgroup", 14) == 0 ? scratch_path("%s", path + 1) : path, st);
+}
+
+static uint64_t number_of(const char *directory)
+{
+	struct stat st;
+
+	assert_int_equal(stat(directory, &st), 0);
+	return st.st_ino;
+}
+
 /* path: "sys/fs/cgroup/…/memory.max" */
 static void has(const char *path, const char *text)
 {
@@ -160,22 +176,27 @@ static void addresses_are_not_taken_off_twice(void **state)
 
 static void a_quota_is_so_many_cpus(void **state)
 {
+	uint64_t group;
+
 	(void)state;
 	has("proc/self/cgroup", "0::/slurm/job_6\n");
-	assert_true(cgroup_cpus() == 0);
+	assert_true(cgroup_cpus(&group) == 0);
 	has("sys/fs/cgroup/slurm/job_6/cpu.max", "max 100000\n");
-	assert_true(cgroup_cpus() == 0);
+	assert_true(cgroup_cpus(&group) == 0);
 	has("sys/fs/cgroup/slurm/cpu.max", "250000 100000\n");
-	assert_true(cgroup_cpus() == 2.5);
+	assert_true(cgroup_cpus(&group) == 2.5);
+	assert_int_equal(group, number_of("/sys/fs/cgroup/slurm"));
 	has("sys/fs/cgroup/slurm/job_6/cpu.max", "75000 50000\n");
-	assert_true(cgroup_cpus() == 1.5);
+	assert_true(cgroup_cpus(&group) == 1.5);
+	assert_int_equal(group, number_of("/sys/fs/cgroup/slurm/job_6"));
 	has("proc/self/cgroup", "3:cpuset:/\n4:cpu,cpuacct:/docker/0123456789\n");
-	assert_true(cgroup_cpus() == 0);
+	assert_true(cgroup_cpus(&group) == 0);
 	has("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
 	has("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
-	assert_true(cgroup_cpus() == 0);
+	assert_true(cgroup_cpus(&group) == 0);
 	has("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "400000\n");
-	assert_true(cgroup_cpus() == 4);
+	assert_true(cgroup_cpus(&group) == 4);
+	assert_int_equal(group, number_of("/sys/fs/cgroup/cpu"));
 }
 
 int main(void)

@@ -33,10 +33,11 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 }
 
 static double quota;
-double __wrap_cgroup_cpus(void);
+double __wrap_cgroup_cpus(uint64_t *group);
 
-double __wrap_cgroup_cpus(void)
+double __wrap_cgroup_cpus(uint64_t *group)
 {
+	*group = 1;
 	return quota;
 }
 
@@ -124,9 +125,56 @@ static void nccl_of_a_wheel_is_loaded_before_libhvd_looks_for_it(void **state)
 	assert_non_null(strstr(opened, "/nvidia/nccl/lib/libnccl.so.2"));
 }
 
-/* ---- agreement on errors ---------------------------------------------------------------------------- */
+/* ---- three ranks, two of them on one node ------------------------------------------------------------ */
 
 enum { RANKS = 3 };
+
+static const struct place *others; /* [RANKS], of which what is set differs from the first; NULL: nothing is played */
+
+const struct hvd_world *__real_hvd_world(const struct hvd *h);
+const struct hvd_world *__wrap_hvd_world(const struct hvd *h);
+
+const struct hvd_world *__wrap_hvd_world(const struct hvd *h)
+{
+	static const struct hvd_world three = { .size = RANKS, .local_size = 2, .nodes = 2, .backend = "cpu" };
+
+	return others ? &three : __real_hvd_world(h);
+}
+
+static void gather(const void *in, void *out, size_t n)
+{
+	struct place *places = out;
+
+	memset(out, 0, RANKS * (n == sizeof *places ? n : 8));
+	for (int r = 0; n == sizeof *places && r < RANKS; r++) {
+		memcpy(&places[r], in, n);
+		snprintf(places[r].host, sizeof places[r].host, "%s", r < 2 ? "n1" : "n2");
+		places[r].quota_group += others[r].quota_group;
+	}
+}
+
+static void ranks_divide_a_quota_that_they_share(void **state)
+{
+	(void)state;
+	static const struct place same[RANKS], own[RANKS] = { { .quota_group = 0 }, { .quota_group = 1 }, { .quota_group = 2 } };
+
+	quota = 6;
+	for (int i = 0; i < 2; i++) { /* of one group, or of a container each */
+		struct error e = { 0 };
+		struct world w;
+
+		others = i ? own : same;
+		setenv("HVD_BACKEND", "cpu", 1);
+		assert_int_equal(world_open(&w, "test", 0, &e), 0);
+		assert_int_equal(w.places[0].threads, i ? 6 : 3);
+		world_close(&w);
+	}
+	unsetenv("HVD_BACKEND");
+	others = NULL;
+	quota = 0;
+}
+
+/* ---- agreement on errors ---------------------------------------------------------------------------- */
 
 int __real_hvd_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type);
 int __wrap_hvd_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type);
@@ -137,6 +185,10 @@ static uint64_t words[RANKS];     /* what each has brought */
 
 int __wrap_hvd_allgather(struct hvd *h, const void *in, void *out, size_t n, enum hvd_type type)
 {
+	if (others) {
+		gather(in, out, n);
+		return 0;
+	}
 	if (rank_that_agrees < 0)
 		return __real_hvd_allgather(h, in, out, n, type);
 	assert_true(n == 1 && type == HVD_U64);
@@ -336,6 +388,7 @@ int main(void)
 	unsetenv("HVD_THREADS");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_rank_has_the_threads_of_its_cpus),
+		cmocka_unit_test(ranks_divide_a_quota_that_they_share),
 		cmocka_unit_test(what_the_step_gave_holds),
 		cmocka_unit_test_setup_teardown(an_error_is_said_once_with_the_ranks_that_it_is_of, scratch_make, scratch_remove),
 		cmocka_unit_test(a_log_is_not_closed_while_its_end_is_told),

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 long long cgroup_number(const char *directory, const char *name)
 {
@@ -59,12 +60,18 @@ void cgroup_each(const char *controller, void (*use)(void *arg, const char *dire
 		fclose(f);
 }
 
-/* *arg: the least so far, 0: none. */
+/* The least so far; cpus 0: none. */
+struct quota {
+	double cpus;
+	uint64_t group;
+};
+
 static void take_quota(void *arg, const char *directory, enum cgroup_version v)
 {
 	char path[PATH_MAX + 64];
 	long long quota = -1, period = -1;
-	double *least = arg;
+	struct quota *least = arg;
+	struct stat st;
 
 	if (v == CGROUP_V1) {
 		quota = cgroup_number(directory, "cpu.cfs_quota_us");
@@ -77,14 +84,15 @@ static void take_quota(void *arg, const char *directory, enum cgroup_version v)
 		if (f)
 			fclose(f);
 	}
-	if (quota > 0 && period > 0 && (*least == 0 || (double)quota / (double)period < *least))
-		*least = (double)quota / (double)period;
+	if (quota > 0 && period > 0 && (least->cpus == 0 || (double)quota / (double)period < least->cpus))
+		*least = (struct quota){ (double)quota / (double)period, stat(directory, &st) == 0 ? st.st_ino : 0 };
 }
 
-double cgroup_cpus(void)
+double cgroup_cpus(uint64_t *group)
 {
-	double least = 0;
+	struct quota least = { 0 };
 
 	cgroup_each("cpu", take_quota, &least);
-	return least;
+	*group = least.group;
+	return least.cpus;
 }

@@ -119,6 +119,7 @@ static void find_place(const char *host, struct place *p)
 	/* HVD_GPU names the GPU that an instance is cut from */
 	snprintf(p->gpu, sizeof p->gpu, "%s", gpu && *gpu && strncmp(visible ? visible : "", "MIG-", 4) ? gpu : visible ? visible : "");
 	sched_getaffinity(0, sizeof p->cpus, (cpu_set_t *)p->cpus);
+	p->quota = cgroup_cpus(&p->quota_group);
 }
 
 static int has_cpu(const struct place *p, int c)
@@ -147,11 +148,12 @@ static int given_threads(struct error *e)
  * together for most of each period. */
 static int thread_share(const struct world *w, int rank)
 {
-	double share = 0, quota = cgroup_cpus();
-	int node = 0;
+	const struct place *own = &w->places[rank];
+	double share = 0;
+	int group = 0; /* a container of its own may have a quota of its own */
 
 	for (int r = 0; r < w->at->size; r++)
-		node += strcmp(w->places[r].host, w->places[rank].host) == 0;
+		group += strcmp(w->places[r].host, own->host) == 0 && w->places[r].quota > 0 && w->places[r].quota_group == own->quota_group;
 
 	for (int c = 0; c < PLACE_CPUS; c++) {
 		int sharers = 0;
@@ -162,8 +164,8 @@ static int thread_share(const struct world *w, int rank)
 			sharers += strcmp(w->places[r].host, w->places[rank].host) == 0 && has_cpu(&w->places[r], c);
 		share += 1.0 / sharers;
 	}
-	if (quota > 0 && quota / node < share)
-		share = quota / node;
+	if (own->quota > 0 && own->quota / group < share)
+		share = own->quota / group;
 	return share > 1 ? (int)(share + 1e-9) : 1;
 }
 

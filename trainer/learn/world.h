@@ -15,7 +15,9 @@ struct place {
 	char host[PLACE_TEXT];
 	char gpu[PLACE_TEXT];             /* "MIG-…", else PCI id (HVD_GPU), else CUDA_VISIBLE_DEVICES, else "" */
 	uint64_t cpus[PLACE_CPUS / 64];   /* affinity mask at start */
-	int32_t threads;                  /* its share of the mask: HVD_THREADS, or CPUs shared with the node's other ranks divided */
+	double quota;                     /* CPUs' worth of time; 0: as much as there is */
+	uint64_t quota_group;             /* the node's ranks that share it say the same */
+	int32_t threads;                  /* its share of the mask: HVD_THREADS, or CPUs, and a quota, shared with the node's other ranks divided */
 	int32_t driver;                   /* 1: a CUDA driver answers here and shows a GPU */
 };
 
