@@ -498,6 +498,18 @@ static void it_belongs_to_whom_the_one_that_it_replaces_did(void **state)
 			assert_int_equal(st.st_uid, 65534);
 		}
 	}
+	/* in a directory that somebody put into it in time, and could exchange for another one at any moment, nothing is given */
+	struct staging s;
+	char planted[FILE_PATH + 8];
+
+	assert_int_equal(staging_open(&s, path, 1, &kind, NULL, &e), 0);
+	snprintf(planted, sizeof planted, "%s/planted", s.partial);
+	assert_int_equal(mkdir(planted, 0777) || chown(planted, 4242, 4242), 0);
+	put(planted, "file", "root's");
+	assert_int_equal(staging_commit(&s, &e), 0);
+	staging_discard(&s);
+	assert_int_equal(stat(scratch_path("users/set/planted/file"), &st), 0);
+	assert_int_equal(st.st_uid, 0);
 }
 
 /* A group's directory. */

@@ -182,7 +182,8 @@ static void release(struct staging *s)
 	file_unlock(&s->lock, path);
 }
 
-/* What root makes anew is its user's up to the last file: umask may close them to all but their owner. Before the directory is given, too: nobody else can have put anything there. */
+/* What root makes anew is its user's up to the last file: umask may close them to all but their owner. Before the directory is given, too: nobody else gets into it
+ * yet, and what somebody put there before it was closed, and could exchange while it is given, is not root's. */
 static void give_files(int fd, uid_t owner)
 {
 	char path[32];
@@ -193,7 +194,9 @@ static void give_files(int fd, uid_t owner)
 	FTSENT *entry;
 
 	while (tree && (entry = fts_read(tree)))
-		if (entry->fts_level > 0 && (entry->fts_info == FTS_DP || entry->fts_statp->st_nlink == 1))
+		if (entry->fts_statp->st_uid != 0)
+			fts_set(tree, entry, FTS_SKIP);
+		else if (entry->fts_level > 0 && (entry->fts_info == FTS_DP || entry->fts_statp->st_nlink == 1))
 			(void)!lchown(entry->fts_path, owner, (gid_t)-1);
 	if (tree)
 		fts_close(tree);
