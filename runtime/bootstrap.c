@@ -45,8 +45,7 @@ static int load(struct pmix *p, char *why)
 	void *library = library_open("libpmix.so.2", NULL);
 	const char *missing = library ? library_bind(library, names, COUNT(names), p) : NULL;
 	if (!library)
-		return refuse(why, HVD_EBOOT, "PMIx: %.160s (needed: libpmix.so.2, of OpenPMIx %d.%d or near; Debian: libpmix2)", dlerror(),
-			      (int)PMIX_VERSION_MAJOR, (int)PMIX_VERSION_MINOR);
+		return refuse(why, HVD_EBOOT, "PMIx: %.160s (needed: libpmix.so.2, of OpenPMIx %d.%d or near; Debian: libpmix2)", dlerror(), (int)PMIX_VERSION_MAJOR, (int)PMIX_VERSION_MINOR);
 	if (missing)
 		return refuse(why, HVD_EBOOT, "PMIx: libpmix.so.2 has no %s; libhvd was built with OpenPMIx %d.%d", missing, (int)PMIX_VERSION_MAJOR, (int)PMIX_VERSION_MINOR);
 	return 0;
@@ -141,9 +140,11 @@ static pmix_status_t init_within(struct pmix *p, double deadline)
 static pmix_status_t initialise(struct pmix *p, double deadline)
 {
 	bool native = choose("PMIX_MCA_psec", "PMIX_SECURITY_MODE", "native"), hash = choose("PMIX_MCA_gds", "PMIX_GDS_MODULE", "hash");
+	const char *psec = getenv("PMIX_MCA_psec");
 	int user = number_in("SLURM_JOB_UID"), group = number_in("SLURM_JOB_GID");
 	bool stranger = (user >= 0 && (uid_t)user != geteuid()) || (group >= 0 && (gid_t)group != getegid());
-	pmix_status_t rc = native && stranger && !strncmp(getenv("PMIX_NAMESPACE"), "slurm.", 6) ? PMIX_ERR_INVALID_CRED : init_within(p, deadline);
+	bool natively = psec && strstr(psec, "native") && (!strstr(psec, "munge") || access("/run/munge/munge.socket.2", F_OK)); /* enroot says munge,native */
+	pmix_status_t rc = natively && stranger && !strncmp(getenv("PMIX_NAMESPACE"), "slurm.", 6) ? PMIX_ERR_INVALID_CRED : init_within(p, deadline);
 	if (native)
 		unsetenv("PMIX_MCA_psec");
 	if (hash)
@@ -246,8 +247,7 @@ static int lookup(struct boot *b, void *card, size_t bytes, double until, char *
 	if (rc)
 		return unusable(p, "getting rank 0's card", rc, why);
 	if (p->get.bytes != bytes)
-		return refuse(why, HVD_EBOOT, "rank 0 runs another version of libhvd than rank %d on %.63s (%s): install one version on all nodes", b->rank,
-			      b->host, HVD_VERSION);
+		return refuse(why, HVD_EBOOT, "rank 0 runs another version of libhvd than rank %d on %.63s (%s): install one version on all nodes", b->rank, b->host, HVD_VERSION);
 	memcpy(card, p->get.card, bytes);
 	node_serve(&p->node, card, bytes);
 	return 0;
