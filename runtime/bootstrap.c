@@ -116,12 +116,12 @@ static void *call_init(void *arg)
 	return NULL;
 }
 
-/* A server that is stopped lets a rank wait for ever; only PMIx 4 heeds a bound of its own. */
+/* A server that is stopped lets a rank wait for ever; only PMIx 4 heeds a bound of its own, and dies of another PMIx_Init() after one that failed. */
 static pmix_status_t init_within(struct pmix *p, double deadline)
 {
 	pthread_t thread;
-	if (p->starting)
-		return PMIX_ERR_UNREACH;
+	if (p->starting || p->init)
+		return p->starting ? PMIX_ERR_UNREACH : p->init;
 	p->starting = true;
 	if (thread_start(&thread, call_init, p)) {
 		p->starting = false;
