@@ -10,7 +10,10 @@ enter_cluster() { # OPTION of hvd-cluster up…
 	if [ -n "${BENCH_INSIDE:-}" ]; then
 		scontrol update PartitionName=all OverSubscribe=EXCLUSIVE # a job has all cores of its nodes: to one with --overcommit Slurm gives a single one, on both nodes the same
 		# Slurm 24.11 lets a job of more tasks than cores wait for ever for a node of its own
-		timeout -s KILL 10 srun -Q -O -N1 -n"$((1 + $(nproc)))" true || scontrol update PartitionName=all OverSubscribe=NO
+		timeout -s KILL 10 srun -Q -O -N1 -n"$((1 + $(nproc)))" true || {
+			echo "nodes are not exclusive here: this Slurm did not start a step of more tasks than cores on one that is"
+			scontrol update PartitionName=all OverSubscribe=NO
+		}
 		return
 	fi
 	command -v srun >/dev/null || { echo "left out: Slurm is not installed"; exit 0; }
