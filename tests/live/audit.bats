@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # The audit on the whole of ChestX-ray14's labels and lists: the published counts come out, and what is planted is found and named.
-# (Duplicates under another name need pixels: tests/unit/test_trainer_audit.c plants those.)
+# (Duplicates under another name need pixels: tests/unit/test_trainer_audit_files.c plants those.)
 bats_require_minimum_version 1.5.0
 load helpers
 
