@@ -428,7 +428,7 @@ static const char *smt_in_words_of_slurm(void)
 	return of_job && !strcmp(of_job, "1") ? "smt=off" : NULL;
 }
 
-/* What the user said in Slurm's words, and only srun sees; our own words beat them. */
+/* What the user said in Slurm's words, and only srun sees; our own words beat them. Of threads it holds where the site binds, too. */
 static void keep_threads(void)
 {
 	const char *smt = smt_in_words_of_slurm();
@@ -438,6 +438,7 @@ static void keep_threads(void)
 		client_refuse(error);
 }
 
+/* Of GPUs only where the user asked for ours. */
 static void keep_words_of_slurm(void)
 {
 	struct options *o = &client.options;

@@ -4,16 +4,19 @@
 bats_require_minimum_version 1.5.0
 load helpers
 
+# FOLDER, from within $BUILD/obj: the objects of its sources; a build folder keeps those of files that are gone
+objects() {
+	local object
+	find "$1" -name '*.o' | while read -r object; do
+		! compgen -G "$TOP/${object%.o}.*" >/dev/null || echo "$object"
+	done
+}
+
 # PART: a line for each two of its files of which the first needs the second
 needs() {
-	local source objects=()
-	cd "$BUILD/obj/$1"
-	for source in "$TOP/$1"/*.c; do
-		source=$(basename "$source" .c)
-		[ ! -e "$source.o" ] || objects+=("$source.o")
-	done
-	nm -A "${objects[@]}" | awk '
-		{ sub(/\.o:.*/, "", $1) }
+	cd "$BUILD/obj"
+	objects "$1" | xargs nm -A | awk '
+		{ sub(/\.o:.*/, "", $1); sub(/.*\//, "", $1) }
 		$(NF - 1) ~ /^[TDBRVW]$/ { home[$NF] = $1 }
 		$(NF - 1) == "U" { users[$NF] = users[$NF] " " $1 }
 		END {
@@ -40,12 +43,12 @@ in_layers() {
 @test "of trainer/'s commands, learn, data, engine and net, none needs one before it" {
 	[ -e "$BUILD/chexnet" ] || skip "chexnet is not built"
 	local folder above="$BATS_TEST_TMPDIR/above" wanted="$BATS_TEST_TMPDIR/wanted"
-	cd "$BUILD/obj/trainer"
+	cd "$BUILD/obj"
 	for folder in commands learn data engine net; do
-		find "$folder" -name '*.o' -exec nm -u {} + | awk 'NF == 2 { print $2 }' | sort -u >"$wanted"
+		objects "trainer/$folder" | xargs nm -u | awk 'NF == 2 { print $2 }' | sort -u >"$wanted"
 		[ "$folder" = commands ] || [ -s "$above" ]
 		[ "$folder" = commands ] || [ -z "$(comm -12 "$wanted" "$above" | tee /dev/stderr)" ]
-		find "$folder" -name '*.o' -exec nm -g --defined-only {} + | awk 'NF == 3 { print $3 }' | sort -u - <(cat "$above" 2>/dev/null) >"$above.new"
+		objects "trainer/$folder" | xargs nm -g --defined-only | awk 'NF == 3 { print $3 }' | sort -u - <(cat "$above" 2>/dev/null) >"$above.new"
 		mv "$above.new" "$above"
 	done
 }

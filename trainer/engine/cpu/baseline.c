@@ -207,7 +207,8 @@ static int open_bn(struct baseline *b, const struct net_layer *l, struct tensor 
 	         add_arg(b, l->name, r, DNNL_ARG_DIFF_DST, y->desc, y->grad) || add_arg(b, l->name, r, DNNL_ARG_DIFF_SRC, x->desc, x->grad) ||
 	         add_arg(b, l->name, r, DNNL_ARG_MEAN, row, mean) || add_arg(b, l->name, r, DNNL_ARG_VARIANCE, row, var) ||
 	         add_arg(b, l->name, r, DNNL_ARG_SCALE, row, b->shared.params + gamma) ||
-	         (DNNL_VERSION_MAJOR == 2 && add_arg(b, l->name, r, DNNL_ARG_SHIFT, row, b->shared.params + beta)) || add_arg(b, l->name, r, DNNL_ARG_DIFF_SCALE, row, b->shared.slab + gamma) ||
+	         (DNNL_VERSION_MAJOR == 2 && add_arg(b, l->name, r, DNNL_ARG_SHIFT, row, b->shared.params + beta)) || /* 2 asks for it here, and 3 refuses it */
+	         add_arg(b, l->name, r, DNNL_ARG_DIFF_SCALE, row, b->shared.slab + gamma) ||
 	         add_arg(b, l->name, r, DNNL_ARG_DIFF_SHIFT, row, b->shared.slab + beta) || add_arg(b, l->name, r, DNNL_ARG_WORKSPACE, mask, mask_room);
 	dnnl_primitive_desc_destroy(forward);
 	dnnl_primitive_desc_destroy(backward);
