@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What png.c, jpeg.c and decode.c share. */
+ * What decode.c, decode_checks.c and the files of PNG and JPEG share. */
 #ifndef DATA_DECODE_H
 #define DATA_DECODE_H
 
