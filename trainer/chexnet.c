@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "commands/commands.h"
-#include "data/partials.h"
+#include "files/partials.h"
 
 const struct command *const commands[] = {
 	&command_train, &command_eval, &command_predict, &command_prepare, &command_data, &command_audit, &command_synth, &command_bench,

@@ -37,14 +37,17 @@ in_layers() {
 @test "no file of runtime/ needs one that needs it" { in_layers runtime libhvd.so mesh watch; }
 @test "no file of spank/ needs one that needs it" { in_layers spank spank_hvd.so task variables; }
 @test "no file of trainer/commands/ needs one that needs it" { in_layers trainer/commands chexnet train train_loop; }
+@test "no file of trainer/prepare/ needs one that needs it" { in_layers trainer/prepare chexnet audit audit_shortcuts; }
 @test "no file of trainer/data/ needs one that needs it" { in_layers trainer/data chexnet records dataset; }
+@test "no file of trainer/image/ needs one that needs it" { in_layers trainer/image chexnet decode jpeg; }
+@test "no file of trainer/files/ needs one that needs it" { in_layers trainer/files chexnet csv file; }
 @test "no file of trainer/learn/ needs one that needs it" { in_layers trainer/learn chexnet report page; }
 
-@test "of trainer/'s commands, learn, data, engine and net, none needs one before it" {
+@test "of trainer/'s commands, learn, prepare, data, engine, net, image and files, none needs one before it" {
 	[ -e "$BUILD/chexnet" ] || skip "chexnet is not built"
 	local folder above="$BATS_TEST_TMPDIR/above" wanted="$BATS_TEST_TMPDIR/wanted"
 	cd "$BUILD/obj"
-	for folder in commands learn data engine net; do
+	for folder in commands learn prepare data engine net image files; do
 		objects "trainer/$folder" | xargs nm -u | awk 'NF == 2 { print $2 }' | sort -u >"$wanted"
 		[ "$folder" = commands ] || [ -s "$above" ]
 		[ "$folder" = commands ] || [ -z "$(comm -12 "$wanted" "$above" | tee /dev/stderr)" ]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Linked into a copy of chexnet with --wrap=file_lock: a file server that lends no locks. */
-#include "data/file.h"
+#include "files/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Linked into a copy of chexnet with --wrap=memory_available: a machine of $TEST_MEMORY bytes, whose kernel counts as free what was only allocated; 0: it does not say. */
-#include "data/memory.h"
+#include "memory_available.h"
 
 #include <stdlib.h>
 

@@ -3,10 +3,10 @@
 #ifndef TESTS_AUDIT_TREE_H
 #define TESTS_AUDIT_TREE_H
 
-#include "data/audit.h"
-#include "data/prepare.h"
-#include "data/pipeline.h"
-#include "data/synth_tree.h"
+#include "prepare/audit.h"
+#include "prepare/prepare.h"
+#include "prepare/pipeline.h"
+#include "prepare/synth_tree.h"
 #include "scratch.h"
 
 enum { SIDE = 32, IMAGES = 400 };

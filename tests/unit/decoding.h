@@ -3,7 +3,7 @@
 #ifndef TESTS_DECODING_H
 #define TESTS_DECODING_H
 
-#include "data/decode.h"
+#include "image/decode.h"
 #include "scratch.h"
 
 static struct decoder *decoder;

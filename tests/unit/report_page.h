@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/file.h"
+#include "files/file.h"
 #include "learn/report.h"
 #include "learn/svg.h"
 #include "utf8.h"

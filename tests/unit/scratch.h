@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/file.h"
+#include "files/file.h"
 #include "test.h"
 
 static char scratch[2048];

@@ -3,8 +3,8 @@
 #ifndef TESTS_SMALL_TREE_H
 #define TESTS_SMALL_TREE_H
 
-#include "data/prepare.h"
-#include "data/synth_tree.h"
+#include "prepare/prepare.h"
+#include "prepare/synth_tree.h"
 #include "scratch.h"
 
 static char tree[FILE_PATH];

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "commands/network_options.h"
-#include "data/file.h"
-#include "data/image.h"
 #include "engine/engine.h"
+#include "files/file.h"
+#include "image/image.h"
 #include "learn/cam.h"
 
 enum { SIZE = 48, WINDOW = 40 };

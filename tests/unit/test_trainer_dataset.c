@@ -2,11 +2,11 @@
  * Prepared data sets: from a synthetic NIH tree to the pixels that training sees, and every way in which files can be wrong. */
 #include <math.h>
 
-#include "data/crc32c.h"
 #include "data/packed.h"
 #include "data/random.h"
-#include "data/resize.h"
 #include "data/source.h"
+#include "files/crc32c.h"
+#include "image/resize.h"
 #include "learn/auroc.h"
 #include "small_tree.h"
 

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/file.h"
-#include "data/tfrecord.h"
+#include "files/file.h"
+#include "files/tfrecord.h"
 #include "learn/events.h"
 
 static char directory[512];

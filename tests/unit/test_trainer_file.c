@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "data/file.h"
+#include "files/file.h"
 #include "scratch.h"
 
 enum { PAGES = 4 };

@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <sys/xattr.h>
 
-#include "data/file.h"
-#include "data/partials.h"
+#include "files/file.h"
+#include "files/partials.h"
 #include "scratch.h"
 
 int __real_stat(const char *path, struct stat *st);

@@ -8,17 +8,17 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "data/crc32c.h"
-#include "data/csv.h"
 #include "data/example.h"
-#include "data/image.h"
 #include "data/label_mask.h"
 #include "data/manifest.h"
 #include "data/nih.h"
 #include "data/packed.h"
 #include "data/random.h"
 #include "data/source.h"
-#include "data/tfrecord.h"
+#include "files/crc32c.h"
+#include "files/csv.h"
+#include "files/tfrecord.h"
+#include "image/image.h"
 #include "learn/checkpoint.h"
 #include "learn/pointing.h"
 #include "learn/predictions.h"

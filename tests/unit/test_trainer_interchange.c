@@ -7,9 +7,9 @@
 #include <cjson/cJSON.h>
 #include <math.h>
 
-#include "data/file.h"
 #include "data/findings.h"
 #include "engine/engine.h"
+#include "files/file.h"
 #include "learn/checkpoint.h"
 #include "learn/events.h"
 #include "learn/safetensors.h"

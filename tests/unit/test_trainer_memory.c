@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Memory and CPU time that a cgroup of either version leaves, and of those the least. */
-#include "data/cgroup.h"
-#include "data/memory.h"
+#include "cgroup.h"
+#include "memory_available.h"
 
 #include <stdint.h>
 #include <sys/resource.h>

@@ -2,9 +2,9 @@
  * NIH's tables and lists as they really are, with their traps; and what is refused. */
 #include <libdeflate.h>
 
-#include "data/csv.h"
 #include "data/nih.h"
-#include "data/prepare.h"
+#include "files/csv.h"
+#include "prepare/prepare.h"
 #include "scratch.h"
 
 #define HEADER_2020 "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position,OriginalImage[Width,Height],OriginalImagePixelSpacing[x,y]\n"

@@ -5,7 +5,7 @@
 #include <glob.h>
 
 #include "data/example.h"
-#include "data/tfrecord.h"
+#include "files/tfrecord.h"
 #include "small_tree.h"
 
 /* Listings that are still to go well: the next one's memory, and the next entry's reading, then fail once. */

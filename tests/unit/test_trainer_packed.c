@@ -2,8 +2,8 @@
  * A packed file whose checksums are right and that is the wrong one all the same. */
 #include "tests/unit/small_data.h"
 
-#include "data/crc32c.h"
 #include "data/dataset.h"
+#include "files/crc32c.h"
 
 /* As packed.c lays a file out. */
 enum { AT_VERSION = 8, AT_SIDE = 12, AT_IMAGES = 16, AT_PIXELS = 24, AT_SOURCE = 32, AT_NAMES = 40, NAME = 24, AT_CRC = AT_NAMES + FINDINGS * NAME + 4, HEADER = AT_CRC + 4, ENTRY = 32 };

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/file.h"
+#include "files/file.h"
 #include "learn/predictions.h"
 #include "utf8.h"
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "commands/train.h"
-#include "data/file.h"
+#include "files/file.h"
 #include "progress.h"
 
 /* What 10, 20 and 30 of 100 images leave in a file when the minute is over before the second and the third are told; free() it. */

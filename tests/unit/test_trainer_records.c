@@ -4,7 +4,7 @@
 
 #include "data/dataset.h"
 #include "data/example.h"
-#include "data/tfrecord.h"
+#include "files/tfrecord.h"
 
 static char path[FILE_PATH + 32], *sound; /* the only shard of the validation split, and what it holds */
 static size_t size;

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "data/random.h"
-#include "data/resize.h"
+#include "image/resize.h"
 #include "tests/unit/test.h"
 
 /* The definition, in floating point: mean over the area of each output pixel. */

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-#include "data/staging.h"
+#include "files/staging.h"
 #include "scratch.h"
 
 int __real_renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags);

@@ -5,9 +5,9 @@
 
 #include "data/random.h"
 #include "data/source.h"
-#include "data/synth_tree.h"
-#include "data/thumbnail.h"
 #include "learn/auroc.h"
+#include "prepare/synth_tree.h"
+#include "prepare/thumbnail.h"
 #include "scratch.h"
 
 static struct synth_conf small(size_t images, int size, double contrast)

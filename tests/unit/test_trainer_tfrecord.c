@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * TFRecord framing and tf.train.Example: what is written is read, everything else is refused by name. */
-#include "data/crc32c.h"
 #include "data/example.h"
-#include "data/image.h"
 #include "data/random.h"
-#include "data/tfrecord.h"
+#include "files/crc32c.h"
+#include "files/tfrecord.h"
+#include "image/image.h"
 #include "scratch.h"
 
 static void crc32c_gives_the_published_numbers(void **state)

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "data/tone.h"
+#include "image/tone.h"
 
 /* A frame of one gray, a sixteenth of each side wide but for the lower edge, around another one, with a pixel that differs. */
 static enum tone_kind kind_of(int side, int frame, int body)

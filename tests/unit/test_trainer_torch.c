@@ -8,8 +8,8 @@
 #include <cjson/cJSON.h>
 #include <math.h>
 
-#include "data/file.h"
 #include "engine/engine.h"
+#include "files/file.h"
 #include "learn/safetensors.h"
 
 enum { STEPS = 20, BATCH = 8, CLASSES = 14, GRADIENTS = 5 };

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 
 #include "commands/commands.h"
-#include "data/audit.h"
 #include "json.h"
+#include "prepare/audit.h"
 #include "threads.h"
 
 struct conf {

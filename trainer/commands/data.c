@@ -7,10 +7,10 @@
 #include "commands/commands.h"
 #include "commands/data_race.h"
 #include "commands/stop.h"
-#include "data/audit.h"
 #include "data/manifest.h"
-#include "data/pipeline.h"
 #include "json.h"
+#include "prepare/audit.h"
+#include "prepare/pipeline.h"
 #include "threads.h"
 
 struct conf {

@@ -15,13 +15,13 @@
 
 #include "clock.h"
 #include "commands/stop.h"
-#include "data/file.h"
 #include "data/manifest.h"
-#include "data/prepare.h"
-#include "data/synth_tree.h"
+#include "files/file.h"
 #include "json.h"
 #include "learn/page.h"
 #include "learn/svg.h"
+#include "prepare/prepare.h"
+#include "prepare/synth_tree.h"
 
 enum { MAX_RANKS = 64 };
 

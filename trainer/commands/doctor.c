@@ -14,7 +14,7 @@
 #include "commands/commands.h"
 #include "commands/network_options.h"
 #include "data/dataset.h"
-#include "data/file.h"
+#include "files/file.h"
 
 enum { PROBE_BATCH = 4, PROBE_SIZE = 32, PROBE_BYTES = 1 << 16, REDUCTIONS = 5 };
 enum { DENSENET_121 = 6968206 }; /* its parameters, with 14 findings */

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 
 #include "commands/commands.h"
-#include "data/csv.h"
-#include "data/file.h"
+#include "files/csv.h"
+#include "files/file.h"
 #include "learn/auroc.h"
 #include "learn/ensemble.h"
 #include "threads.h"

@@ -9,7 +9,7 @@
 #include "commands/commands.h"
 #include "commands/knobs.h"
 #include "commands/train.h"
-#include "data/file.h"
+#include "files/file.h"
 #include "learn/compare.h"
 
 static const char *const rule_words[] = { "none", "sqrt", "linear", NULL };

@@ -3,8 +3,8 @@
 #ifndef COMMANDS_MAPS_H
 #define COMMANDS_MAPS_H
 
-#include "data/file.h"
 #include "engine/engine.h"
+#include "files/file.h"
 #include "learn/cam.h"
 #include "learn/pointing.h"
 

@@ -5,7 +5,7 @@
 
 #include "commands/commands.h"
 #include "commands/stop.h"
-#include "data/prepare.h"
+#include "prepare/prepare.h"
 #include "threads.h"
 
 struct conf {

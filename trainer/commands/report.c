@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "commands/commands.h"
-#include "data/file.h"
+#include "files/file.h"
 #include "learn/calibration.h"
 #include "learn/events.h"
 #include "learn/report.h"

@@ -6,9 +6,9 @@
 
 #include "commands/commands.h"
 #include "commands/stop.h"
-#include "data/synth_tree.h"
-#include "data/thumbnail.h"
 #include "learn/few.h"
+#include "prepare/synth_tree.h"
+#include "prepare/thumbnail.h"
 #include "threads.h"
 
 struct conf {

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "data/label_mask.h"
-#include "data/memory.h"
 #include "data/window.h"
+#include "memory_available.h"
 #include "utf8.h"
 
 /* ---- data -------------------------------------------------------------------------------------------- */

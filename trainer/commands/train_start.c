@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "data/file.h"
 #include "data/window.h"
+#include "files/file.h"
 
 /* ---- one training a directory ------------------------------------------------------------------------ */
 

@@ -8,7 +8,7 @@
 
 #include "data/dataset.h"
 #include "data/example.h"
-#include "data/image.h"
+#include "image/image.h"
 
 struct member {
 	struct decode_team *team;

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/csv.h"
 #include "data/hash.h"
 #include "data/source.h"
+#include "files/csv.h"
 
 static int by_id(const void *a, const void *b)
 {

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/image.h"
-#include "data/resize.h"
+#include "image/image.h"
+#include "image/resize.h"
 #include "json.h"
 
 enum { VERSION = 1, MAX_SHARDS = 99999 };

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "data/csv.h"
 #include "data/hash.h"
+#include "files/csv.h"
 
 /* A column's place in a data row. The header names "OriginalImage[Width,Height]" without quotes, so commas within brackets
  * do not end a name; whether the data has one field or two there is seen by the number of fields. */

@@ -5,7 +5,7 @@
 #define DATA_NIH_H
 
 #include "data/dataset.h"
-#include "data/file.h"
+#include "files/file.h"
 
 enum { NIH_PATIENTS = 30805 }; /* numbered from 1 */
 

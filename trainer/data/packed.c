@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/crc32c.h"
 #include "data/source.h"
+#include "files/crc32c.h"
 #include "utf8.h"
 
 enum { PIECE = 400 /* images that are read together where files are: as in a TFRecord file */ };

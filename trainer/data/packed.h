@@ -12,7 +12,7 @@
 #define DATA_PACKED_H
 
 #include "data/dataset.h"
-#include "data/file.h"
+#include "files/file.h"
 
 enum { PACKED_ID = 16 /* bytes of an id, at most */ };
 

@@ -7,9 +7,9 @@
 #include "data/example.h"
 #include "data/manifest.h"
 #include "data/packed.h"
-#include "data/resize.h"
 #include "data/source.h"
-#include "data/tfrecord.h"
+#include "files/tfrecord.h"
+#include "image/resize.h"
 
 struct shard {
 	char path[FILE_PATH];

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/ahead.h"
 #include "data/decode_team.h"
 #include "data/order.h"
 #include "data/random.h"
-#include "data/tfrecord.h"
+#include "files/ahead.h"
+#include "files/tfrecord.h"
 
 enum { INTERLEAVE = 10, SHUFFLE = 500, BATCHES_AHEAD = 4 };
 

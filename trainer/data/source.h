@@ -4,7 +4,7 @@
 #define DATA_SOURCE_H
 
 #include "data/dataset.h"
-#include "data/image.h"
+#include "image/image.h"
 
 struct dataset_scratch {
 	struct decoder *decoder;

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/csv.h"
 #include "data/nih.h"
 #include "data/random.h"
+#include "files/csv.h"
 
 const char *const split_names[SPLITS] = { "train", "val", "test" };
 const char *const split_policy_names[] = { "official", "chexnet", "file", NULL };

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "data/memory.h"
+#include "memory_available.h"
 
 static int measure_one(struct batch_memory *m, int batch, double *bytes, struct error *e)
 {

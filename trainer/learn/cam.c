@@ -8,8 +8,8 @@
 
 #include <spng.h>
 
-#include "data/file.h"
 #include "data/findings.h"
+#include "files/file.h"
 
 /* From the pool back to the image: output i of a layer has its middle at input i * stride + (k - 1) / 2 - pad, counted from pixel centres. All
  * ways through a block agree on that. */

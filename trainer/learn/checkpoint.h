@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "data/file.h"
 #include "error.h"
+#include "files/file.h"
 #include "net/plan.h"
 
 /* All of a model's numbers in table order (net/plan.h); moments NULL where they are not wanted. */

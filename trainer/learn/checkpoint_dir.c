@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/file.h"
+#include "files/file.h"
 
 void checkpoint_path(char *path, size_t size, const char *directory, uint64_t step)
 {

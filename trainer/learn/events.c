@@ -11,10 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "data/crc32c.h"
 #include "data/example.h"
-#include "data/file.h"
-#include "data/tfrecord.h"
+#include "files/crc32c.h"
+#include "files/file.h"
+#include "files/tfrecord.h"
 
 struct events {
 	int fd, made; /* made: the directory was not there before */

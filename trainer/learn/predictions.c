@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/csv.h"
-#include "data/file.h"
+#include "files/csv.h"
+#include "files/file.h"
 #include "utf8.h"
 
 enum { MAX_COLUMNS = 256, LINE_ROOM = 1024 };

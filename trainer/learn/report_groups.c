@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/shortcuts.h"
 #include "learn/log.h"
 #include "learn/report_parts.h"
+#include "prepare/shortcuts.h"
 
 /* Where low <= shortcut_value() < high, and an image of which it is not told is in none. */
 static const struct {

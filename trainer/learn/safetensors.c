@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/crc32c.h"
-#include "data/file.h"
+#include "files/crc32c.h"
+#include "files/file.h"
 #include "json.h"
 
 static const struct {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/file.h"
+#include "files/file.h"
 #include "json.h"
 
 double json_get_number(const cJSON *object, const char *key)

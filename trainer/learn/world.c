@@ -10,10 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "data/cgroup.h"
-#include "data/file.h"
+#include "cgroup.h"
 #include "data/hash.h"
 #include "engine/cuda/library.h"
+#include "files/file.h"
 #include "learn/log.h"
 #include "threads.h"
 

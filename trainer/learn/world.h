@@ -82,7 +82,7 @@ void cpu_list(const uint64_t cpus[PLACE_CPUS / 64], char *text, size_t size);
 
 /* Prepared for the moment when a rank is lost: the line goes to stderr after the end of a live progress line, and as an
  * "end" event like any other to the JSON log at `fd`, with what *step, which has to stay, is then; and the process ends with EXIT_INTERNAL.
- * So does the line of a page of a mapped file that is lost (data/file.h), with EXIT_DATA.
+ * So does the line of a page of a mapped file that is lost (files/file.h), with EXIT_DATA.
  * -1: to no log from now on. */
 void world_on_lost_log(int fd, const uint64_t *step, const char *output);
 

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "memory_available.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "cgroup.h"
+
+/* The number in a line like "MemAvailable:  123 kB" of a file; 0: there is none. */
+static long long line_in(const char *path, const char *format)
+{
+	char line[256];
+	long long value = 0;
+	FILE *f = fopen(path, "r");
+
+	while (f && fgets(line, sizeof line, f))
+		if (sscanf(line, format, &value) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return value;
+}
+
+/* What `ulimit -v` leaves of the address space, in which everything that was allocated has its place. */
+static long long address_space_left(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
+		return LLONG_MAX;
+	return (long long)limit.rlim_cur - 1024 * line_in("/proc/self/status", "VmSize: %lld kB");
+}
+
+/* The files of a version of cgroups, and the lines of its memory.stat that tell the pages of files, of all groups below. */
+static const struct files {
+	const char *limit, *used, *files[2];
+} files_of[] = {
+	[CGROUP_V1] = { "memory.limit_in_bytes", "memory.usage_in_bytes", { "total_inactive_file %lld", "total_active_file %lld" } },
+	[CGROUP_V2] = { "memory.max", "memory.current", { "inactive_file %lld", "active_file %lld" } },
+};
+
+/* What a group has in use and keeps. Pages of files count as used, and go when memory is asked for: after a preparation of ten gigabytes in the
+ * same job they fill any limit. */
+static long long held_in(const char *directory, const struct files *v)
+{
+	char stat[PATH_MAX + 64];
+	long long used = cgroup_number(directory, v->used);
+
+	snprintf(stat, sizeof stat, "%s/memory.stat", directory);
+	used -= line_in(stat, v->files[0]) + line_in(stat, v->files[1]);
+	return used > 0 ? used : 0;
+}
+
+/* A limit of any group holds: what it leaves, where that is less than *arg. */
+static void take_least(void *arg, const char *directory, enum cgroup_version version)
+{
+	const struct files *v = &files_of[version];
+	long long *least = arg, limit = cgroup_number(directory, v->limit), held = limit >= 0 ? held_in(directory, v) : 0;
+
+	if (limit >= 0 && limit - held < *least)
+		*least = limit - held;
+}
+
+size_t memory_available(size_t promised, int processes)
+{
+	long long machine = 1024 * line_in("/proc/meminfo", "MemAvailable: %lld kB"), least = machine, space = address_space_left();
+
+	cgroup_each("memory", take_least, &least);
+	if (!machine)
+		return 0;
+	least = least / processes - (promised < LLONG_MAX / 2 ? (long long)promised : LLONG_MAX / 2);
+	if (space < least)
+		least = space;
+	return least > 1 ? (size_t)least : 1;
+}
