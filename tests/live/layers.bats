@@ -41,6 +41,7 @@ in_layers() {
 @test "no file of trainer/data/ needs one that needs it" { in_layers trainer/data chexnet records dataset; }
 @test "no file of trainer/image/ needs one that needs it" { in_layers trainer/image chexnet decode jpeg; }
 @test "no file of trainer/files/ needs one that needs it" { in_layers trainer/files chexnet csv file; }
+@test "no file of trainer/engine/cpu/ needs one that needs it" { in_layers trainer/engine/cpu chexnet conv conv3; }
 @test "no file of trainer/learn/ needs one that needs it" { in_layers trainer/learn chexnet report page; }
 
 @test "of trainer/'s commands, learn, prepare, data, engine, net, image and files, none needs one before it" {

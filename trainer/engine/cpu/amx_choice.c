@@ -5,15 +5,6 @@
 #include <math.h>
 #if defined __x86_64__
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-enum { ARCH_REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), Linux 5.16 */
-
-int amx_permission(void)
-{
-	return syscall(SYS_arch_prctl, ARCH_REQUEST_PERMISSION, TILE_DATA) == 0;
-}
 #endif
 
 int cpu_amx_usable(const struct amx_facts *facts, const char **why)

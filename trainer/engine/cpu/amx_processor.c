@@ -4,9 +4,18 @@
 
 #if defined __x86_64__
 #include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "engine/cpu/amx_tiles.h"
 #include "engine/cpu/target.h"
+
+enum { ARCH_REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), Linux 5.16 */
+
+int amx_permission(void)
+{
+	return syscall(SYS_arch_prctl, ARCH_REQUEST_PERMISSION, TILE_DATA) == 0;
+}
 
 TARGET("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 

@@ -306,14 +306,18 @@ void cpu_pack_gradient(const struct cpu_engine *e, const struct behind *behind, 
 void cpu_correct_map(struct cpu_engine *e, const struct behind *behind, int channels, int pixels, struct grads g, struct grads to);
 void cpu_statistics_to_slab(struct cpu_engine *e, const struct bn *bn);
 
-/* weights.c */
+/* conv.c */
 int cpu_conv_open(struct cpu_engine *e, struct conv *c, const struct net_layer *l, int needs_data_gradient);
+void cpu_conv_pack(const struct cpu_engine *e, const struct conv *c);
+
+/* weights.c */
+/* Into how many image groups c's weight gradient is cut, and that its sums have room. */
+void cpu_weights_split(struct cpu_engine *e, struct conv *c);
 /* Floats that `cols` columns of panels take, a multiple of PANEL or all columns. */
 size_t cpu_panels_count(const struct conv *c, int rows, int cols, int taps);
 /* order: which taps of w, one after the other. */
 void cpu_pack_panels(const struct cpu_engine *e, const struct conv *c, float *to, const float *w, int rows, int cols, int taps, const int *order,
                      ptrdiff_t row_stride, ptrdiff_t col_stride);
-void cpu_conv_pack(const struct cpu_engine *e, const struct conv *c);
 /* Memory that is read next: `rows` of `bytes`, `stride` bytes apart, in up to two arrays. */
 struct ahead {
 	int rows;
@@ -398,10 +402,14 @@ int cpu_head_open(struct cpu_engine *e, const struct net_layer *pool, const stru
 void cpu_head_forward(struct cpu_engine *e, float *features);
 int cpu_head_backward(struct cpu_engine *e);
 
-/* update.c */
+/* gradients.c */
 /* Adds values to a parameter's gradient in the slab (sets it at the first micro-batch) and announces what is ready. */
 int cpu_gradient(struct cpu_engine *e, int param, const float *values, float scale);
 int cpu_gradient_written(struct cpu_engine *e, int param);
+/* Groups are announced in order; one that is finished early waits for those before it. */
+int cpu_group_written(struct cpu_engine *e, int group);
+
+/* update.c */
 /* Writes batch statistics and loss behind the gradients and announces them. */
 int cpu_statistics_group(struct cpu_engine *e);
 void cpu_update(struct cpu_engine *e, double lr);

@@ -1,33 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * From gradients in the slab to new parameters and running statistics. */
+ * From the slab to new parameters and running statistics. */
 #include <math.h>
 
 #include "engine/cpu/cpu.h"
-
-/* Groups are announced in order; one that is finished early waits for those before it. */
-static int announce(struct cpu_engine *e, int group)
-{
-	const struct engine_conf *conf = &e->base.conf;
-	e->finished[group] = 1;
-	int rc = 0;
-	while (e->announce && !rc && e->next_group < conf->layout->n_groups && e->finished[e->next_group])
-		rc = conf->ready(conf->context, e->next_group++);
-	return rc;
-}
-
-int cpu_gradient_written(struct cpu_engine *e, int param)
-{
-	return announce(e, e->base.conf.plan->n_params - 1 - param);
-}
-
-int cpu_gradient(struct cpu_engine *e, int param, const float *values, float scale)
-{
-	float *to = e->slab + param_offset(e, param);
-	size_t count = e->base.conf.plan->params[param].count;
-	for (size_t i = 0; i < count; i++)
-		to[i] = (e->micro ? to[i] : 0) + values[i] * scale;
-	return cpu_gradient_written(e, param);
-}
 
 /* The slab's batch statistics: means, then E[x²], then the loss. */
 static float *slab_statistics(const struct cpu_engine *e)
@@ -41,7 +16,7 @@ int cpu_statistics_group(struct cpu_engine *e)
 	for (int i = 0; i < e->base.conf.plan->n_bns; i++)
 		cpu_statistics_to_slab(e, e->bns[i]);
 	*loss = (e->micro ? *loss : 0) + (float)(e->loss / e->micros);
-	return announce(e, e->base.conf.plan->n_params);
+	return cpu_group_written(e, e->base.conf.plan->n_params);
 }
 
 static void update_running(struct cpu_engine *e, const struct bn *bn)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A convolution's weights in the order the multiplications read them, and the sums of its weight gradient. */
+ * Panels of weights, products with them, and the sums of a weight gradient. */
 #include "engine/cpu/cpu.h"
 
 /* More image groups mean more parallel work and more memory to add up: 1 MiB a convolution costs about 2 % of a step. */
@@ -11,19 +11,13 @@ static size_t sums_count(const struct conv *c)
 	return (size_t)(c->k * c->k) * (size_t)round_up(c->c_in, LANES) * (size_t)round_up(c->c_out, LANES);
 }
 
-int cpu_conv_open(struct cpu_engine *e, struct conv *c, const struct net_layer *l, int needs_data_gradient)
+void cpu_weights_split(struct cpu_engine *e, struct conv *c)
 {
-	*c = (struct conv){ .name = l->name, .param = l->weight, .c_in = l->c_in, .c_out = l->c_out, .k = l->k, .stride = l->stride, .h_in = l->h_in, .h_out = l->h_out };
-	c->tiles = e->amx && needs_data_gradient; /* not the stem */
-	c->forward = cpu_alloc(e, cpu_panels_count(c, c->c_in, c->c_out, c->k * c->k), sizeof(float));
-	if (needs_data_gradient && c->forward)
-		c->backward = cpu_alloc(e, cpu_panels_count(c, c->c_out, c->c_in, c->k * c->k), sizeof(float));
 	for (c->splits = 1; 2 * c->splits <= e->base.conf.batch && 2 * c->splits <= MAX_GRAD_SPLITS &&
 	                    2 * (size_t)c->splits * sums_count(c) <= WEIGHT_SUMS_LIMIT;)
 		c->splits *= 2;
 	size_t sums = (size_t)c->splits * sums_count(c);
 	e->weight_sums_count = sums > e->weight_sums_count ? sums : e->weight_sums_count;
-	return c->forward && (c->backward || !needs_data_gradient) ? 0 : -e->base.error->code;
 }
 
 size_t cpu_panels_count(const struct conv *c, int rows, int cols, int taps)
@@ -65,18 +59,6 @@ void cpu_pack_panels(const struct cpu_engine *e, const struct conv *c, float *to
 			to += (round_up(rows, LANES) - rows) * width;
 		}
 	}
-}
-
-void cpu_conv_pack(const struct cpu_engine *e, const struct conv *c)
-{
-	static const int all[MAX_TAPS] = { 0, 1, 2, 3, 4, 5, 6, 7, 8 };
-	const float *w = e->params + param_offset(e, c->param);
-	int taps = c->k * c->k, by_output = c->c_in * taps;
-	cpu_pack_panels(e, c, c->forward, w, c->c_in, c->c_out, taps, all, taps, by_output);
-	if (c->backward && c->k == 3)
-		cpu_conv3_pack_backward(e, c, w);
-	else if (c->backward)
-		cpu_pack_panels(e, c, c->backward, w, c->c_out, c->c_in, taps, all, by_output, taps);
 }
 
 /* Rows [from, to) are on their way to the second cache. */
