@@ -118,7 +118,7 @@ RUNTIME_SRC := $(filter-out $(RUNTIME_TOOLS) $(if $(HAVE_NCCL),,runtime/backend_
 BASELINE_SRC := trainer/engine/cpu/baseline.c
 TRAINER_SRC := $(filter-out trainer/chexnet.c $(BASELINE_SRC),$(wildcard trainer/*.c trainer/commands/*.c trainer/net/*.c \
                trainer/engine/*.c trainer/engine/reference/*.c trainer/engine/cpu/*.c trainer/engine/cuda/library.c trainer/files/*.c trainer/image/*.c \
-               trainer/data/*.c trainer/prepare/*.c trainer/learn/*.c))
+               trainer/data/*.c trainer/prepare/*.c trainer/learn/*.c trainer/report/*.c))
 
 TESTS_SRC   := $(wildcard tests/unit/test_*.c)
 

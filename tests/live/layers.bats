@@ -42,13 +42,14 @@ in_layers() {
 @test "no file of trainer/image/ needs one that needs it" { in_layers trainer/image chexnet decode jpeg; }
 @test "no file of trainer/files/ needs one that needs it" { in_layers trainer/files chexnet csv file; }
 @test "no file of trainer/engine/cpu/ needs one that needs it" { in_layers trainer/engine/cpu chexnet conv conv3; }
-@test "no file of trainer/learn/ needs one that needs it" { in_layers trainer/learn chexnet report page; }
+@test "no file of trainer/learn/ needs one that needs it" { in_layers trainer/learn chexnet evaluate auroc; }
+@test "no file of trainer/report/ needs one that needs it" { in_layers trainer/report chexnet report page; }
 
-@test "of trainer/'s commands, learn, prepare, data, engine, net, image and files, none needs one before it" {
+@test "of trainer/'s commands, report, learn, prepare, data, engine, net, image and files, none needs one before it" {
 	[ -e "$BUILD/chexnet" ] || skip "chexnet is not built"
 	local folder above="$BATS_TEST_TMPDIR/above" wanted="$BATS_TEST_TMPDIR/wanted"
 	cd "$BUILD/obj"
-	for folder in commands learn prepare data engine net image files; do
+	for folder in commands report learn prepare data engine net image files; do
 		objects "trainer/$folder" | xargs nm -u | awk 'NF == 2 { print $2 }' | sort -u >"$wanted"
 		[ "$folder" = commands ] || [ -s "$above" ]
 		[ "$folder" = commands ] || [ -z "$(comm -12 "$wanted" "$above" | tee /dev/stderr)" ]

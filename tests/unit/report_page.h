@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "files/file.h"
-#include "learn/report.h"
-#include "learn/svg.h"
+#include "report/report.h"
+#include "report/svg.h"
 #include "utf8.h"
 
 static char directory[512], path[640];

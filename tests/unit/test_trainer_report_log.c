@@ -5,7 +5,7 @@
 #include <omp.h>
 
 #include "learn/log.h"
-#include "learn/svg.h"
+#include "report/svg.h"
 
 static struct train_log read_log(const char *text)
 {

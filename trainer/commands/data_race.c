@@ -18,10 +18,10 @@
 #include "data/manifest.h"
 #include "files/file.h"
 #include "json.h"
-#include "learn/page.h"
-#include "learn/svg.h"
 #include "prepare/prepare.h"
 #include "prepare/synth_tree.h"
+#include "report/page.h"
+#include "report/svg.h"
 
 enum { MAX_RANKS = 64 };
 

@@ -13,7 +13,7 @@
 #include "files/file.h"
 #include "learn/calibration.h"
 #include "learn/events.h"
-#include "learn/report.h"
+#include "report/report.h"
 #include "threads.h"
 #include "utf8.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The report: one HTML file that holds everything it shows (pictures, style; no script, no outside reference), for a radiologist who
  * wants to know what the numbers mean and an admin who wants to know what the run cost. */
-#ifndef LEARN_REPORT_H
-#define LEARN_REPORT_H
+#ifndef REPORT_REPORT_H
+#define REPORT_REPORT_H
 
 #include "data/nih.h"
-#include "learn/page.h"
 #include "learn/predictions.h"
 #include "learn/train_log.h"
+#include "report/page.h"
 
 struct report_picture {
 	const char *name; /* shown below it */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Small charts as inline SVG. Colours and fonts are CSS classes of the page around them, so that one stylesheet serves light and dark. */
-#ifndef LEARN_SVG_H
-#define LEARN_SVG_H
+#ifndef REPORT_SVG_H
+#define REPORT_SVG_H
 
 #include "learn/curves.h"
-#include "learn/page.h"
+#include "report/page.h"
 
 struct plot {
 	struct page *page;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A text that grows: pages are written into it piece by piece, and memory is asked about once at the end. */
-#ifndef LEARN_PAGE_H
-#define LEARN_PAGE_H
+#ifndef REPORT_PAGE_H
+#define REPORT_PAGE_H
 
 #include <stddef.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "learn/report.h"
+#include "report/report.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "learn/report_parts.h"
+#include "report/parts.h"
 #include "utf8.h"
 
 /* ---- the numbers ------------------------------------------------------------------------------------ */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "learn/report_parts.h"
+#include "report/parts.h"
 
 /* ---- thresholds that other patients chose ------------------------------------------------------------ */
 

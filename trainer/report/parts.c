@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "learn/report_parts.h"
+#include "report/parts.h"
 
 #include <math.h>
 #include <stdio.h>

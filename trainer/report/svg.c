@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "learn/svg.h"
+#include "report/svg.h"
 
 #include <math.h>
 #include <stdio.h>

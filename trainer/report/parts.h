@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the files report*.c share: the measured numbers, and one function a section. */
-#ifndef LEARN_REPORT_PARTS_H
-#define LEARN_REPORT_PARTS_H
+#ifndef REPORT_PARTS_H
+#define REPORT_PARTS_H
 
 #include "learn/calibration.h"
 #include "learn/compare.h"
 #include "learn/curves.h"
 #include "json.h"
-#include "learn/report.h"
+#include "report/report.h"
 
 enum { FEW_PATIENTS = 200, REPORT_GROUPS = 8 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "learn/page.h"
+#include "report/page.h"
 
 #include <stdarg.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "learn/report_parts.h"
-#include "learn/svg.h"
+#include "report/parts.h"
+#include "report/svg.h"
 
 /* Who hears the page is told the table's name, who uses the keyboard can scroll it. */
 void report_table(struct page *page, const char *caption, const char *class)

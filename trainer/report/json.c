@@ -5,7 +5,7 @@
 
 #include "learn/log.h"
 #include "json.h"
-#include "learn/report_parts.h"
+#include "report/parts.h"
 
 /* The interval that takes all images for independent, beside the one over patients. */
 static void put_delong(cJSON *o, const struct predictions *p, int f, int too_few)

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "learn/report_parts.h"
-#include "learn/svg.h"
+#include "report/parts.h"
+#include "report/svg.h"
 
 static struct plot small_plot(struct page *page)
 {

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "learn/log.h"
-#include "learn/report_parts.h"
 #include "prepare/shortcuts.h"
+#include "report/parts.h"
 
 /* Where low <= shortcut_value() < high, and an image of which it is not told is in none. */
 static const struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "learn/report_parts.h"
+#include "report/parts.h"
 
 /* Blue and orange are told apart with every common colour blindness, and never carry meaning alone: lines are dashed or labelled too. */
 const char report_style[] =

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "learn/report_parts.h"
-#include "learn/svg.h"
+#include "report/parts.h"
+#include "report/svg.h"
 
 /* All but the largest 2 % of the steps' values fit below it: a spike at the start must not flatten the rest. */
 static double usual_top(struct page *page, const struct point *points, size_t n)

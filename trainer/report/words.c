@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "learn/report_parts.h"
+#include "report/parts.h"
 #include "utf8.h"
 
 /* ---- what to keep in mind --------------------------------------------------------------------------- */

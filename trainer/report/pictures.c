@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "learn/cam.h"
-#include "learn/report_parts.h"
+#include "report/parts.h"
 
 /* "1.3-fold": a factor of the odds. */
 static void put_fold(struct page *page, double logits)
