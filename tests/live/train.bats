@@ -623,6 +623,11 @@ passes() { # NAME
 	[ "$(grep chexnet <<<"$stderr")" = "chexnet train: rank 2 on n1 wants back end cpu, rank 0 wants auto: give all ranks the same --engine, where cpu and reference want cpu, and the same HVD_BACKEND" ]
 	run --separate-stderr -70 in_cluster srun -Q -O --mpi=pmix -N1 -n4 bash -c "[ \$SLURM_PROCID != 2 ] || export HVD_WIRE=bf16; exec $BUILD/chexnet train"
 	[ "$(grep chexnet <<<"$stderr")" = "chexnet train: rank 2 on n1 has another HVD_WIRE than rank 0" ]
+	# where the others have no world, nobody waits for them
+	SECONDS=0
+	run --separate-stderr -64 in_cluster srun -Q -O --mpi=pmix -N1 -n2 bash -c "exec $BUILD/chexnet bench --plan --gpu a100 --image-size 64 \$([ \$SLURM_PROCID != 1 ] || echo --steps=3)"
+	[ "$(grep chexnet <<<"$stderr")" = "chexnet bench: --steps=3: --plan makes none" ]
+	[ "$SECONDS" -lt 30 ]
 	run --separate-stderr -65 in_cluster srun -Q -O --mpi=pmix -N1 -n4 "$BUILD/chexnet" train --data "$WORK/nowhere" --output "$WORK/x"
 	[ "$(grep -c chexnet <<<"$stderr")" = 1 ]
 	[ ! -e "$WORK/x" ]

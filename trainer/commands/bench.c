@@ -342,10 +342,14 @@ static int run(int argc, char **argv)
 
 	if (rc == 0)
 		rc = check(&conf, &e);
-	if (rc != 0)
-		return rc < 0 ? world_refuse("bench", model_on_cpu(conf.engine.engine), &e) : EXIT_DONE;
-	if ((conf.intervals || conf.plan) && threads_check(0, &e) < 0) /* the others have a world, which looks */
-		return report_error(&command_bench, &e);
+	const int alone = (conf.intervals || conf.plan) && !conf.ablate && !conf.scaling; /* no rank forms a world, to look and to hear of an error */
+
+	if (rc == 0 && alone)
+		rc = threads_check(0, &e);
+	if (rc < 0)
+		return alone ? report_error(&command_bench, &e) : world_refuse("bench", model_on_cpu(conf.engine.engine), &e);
+	if (rc > 0)
+		return EXIT_DONE;
 	return conf.intervals ? time_intervals(&conf) : conf.plan ? plan(&conf) : bench(&conf, &e);
 }
 
