@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define PMIX_FUNCTIONS(F) \
@@ -24,9 +25,8 @@
 struct pmix {
 	PMIX_FUNCTIONS(LIBRARY_MEMBER)
 	pmix_proc_t me;
-	_Atomic bool starting; /* PMIx_Init(), in a thread that uses this struct, and may come back after the deadline, too */
-	pmix_status_t init;    /* what it said */
-	bool open;        /* … with success */
+	pmix_status_t refused; /* what PMIx_Init() said, 0: not that it failed */
+	bool open;
 	struct node node; /* the way that spares PMIx */
 	char key[24]; /* of rank 0's card; numbered, because PMIx keeps the cards of worlds that this process formed before … */
 	bool asked;   /* … and of those that an earlier program of the step formed: nobody listens there, and the card is asked for once more */
@@ -108,29 +108,41 @@ static bool choose(const char *choice, const char *offers, const char *way)
 	return offered && strstr(offered, way) && !getenv(choice) && !setenv(choice, way, 1);
 }
 
-static void *call_init(void *arg)
+/* PMIx_Init(), of the process and not of a world: PMIx 4 dies of another one after one that failed. It may come back after the deadline, and the next world then has it. */
+static struct {
+	pmix_status_t (*call)(pmix_proc_t *, pmix_info_t *, size_t);
+	pmix_proc_t me;
+	pmix_status_t status;
+	bool begun;
+	_Atomic bool over;
+} init;
+
+static void *call_init(__attribute__((unused)) void *arg)
 {
-	struct pmix *p = arg;
-	p->init = p->PMIx_Init(&p->me, NULL, 0);
-	p->starting = false;
+	init.status = init.call(&init.me, NULL, 0);
+	init.over = true;
 	return NULL;
 }
 
-/* A server that is stopped lets a rank wait for ever; only PMIx 4 heeds a bound of its own, and dies of another PMIx_Init() after one that failed. */
+/* A server that is stopped lets a rank wait for ever; only PMIx 4 heeds a bound of its own. */
 static pmix_status_t init_within(struct pmix *p, double deadline)
 {
 	pthread_t thread;
-	if (p->starting || p->init)
-		return p->starting ? PMIX_ERR_UNREACH : p->init;
-	p->starting = true;
-	if (thread_start(&thread, call_init, p)) {
-		p->starting = false;
-		return PMIX_ERR_OUT_OF_RESOURCE;
+	if (!init.begun) {
+		init.call = p->PMIx_Init;
+		init.over = false;
+		if (thread_start(&thread, call_init, NULL))
+			return PMIX_ERR_OUT_OF_RESOURCE;
+		pthread_detach(thread);
+		init.begun = true;
 	}
-	pthread_detach(thread);
-	for (double until = lived() + deadline; p->starting && lived() < until;)
+	for (double until = lived() + deadline; !init.over && lived() < until;)
 		usleep(50);
-	return p->starting ? PMIX_ERR_UNREACH : p->init;
+	if (!init.over)
+		return PMIX_ERR_UNREACH;
+	init.begun = init.status;
+	p->me = init.me;
+	return init.status;
 }
 
 /* Identity without munge: munged would be asked twice, and slurmstepd serves nobody else until it has the second answer; neither way
@@ -160,9 +172,9 @@ static int connect_to_pmix(struct boot *b, char *why)
 	int status = load(p, why);
 	if (status)
 		return status;
-	pmix_status_t rc = initialise(p, b->deadline);
-	if (rc)
-		return unusable(p, "PMIx_Init", rc, why);
+	p->refused = p->refused ? p->refused : initialise(p, b->deadline); /* which would wait once more */
+	if (p->refused)
+		return unusable(p, "PMIx_Init", p->refused, why);
 	p->open = true;
 	int size = (int)number(p, PMIX_JOB_SIZE, 0);
 	b->size = b->size ? b->size : size;
@@ -259,8 +271,7 @@ static void finish(struct boot *b)
 	node_close(&p->node);
 	if (p->open)
 		p->PMIx_Finalize(NULL, 0);
-	if (!p->starting)
-		free(p); /* the library stays mapped: its threads may be on their way out */
+	free(p); /* the library stays mapped: its threads may be on their way out */
 }
 
 /* Who this rank is and where its node's ranks meet, from what Slurm says; false: ask PMIx. */
@@ -285,6 +296,15 @@ static bool known_from_slurm(struct boot *b, struct node *n)
 static int boot_from_pmix(struct boot *b, char *why)
 {
 	static unsigned worlds; /* of this process so far */
+	const rlim_t enough = 65536, few = 24; /* few: where PMIx tells of its own, or ends the process */
+	struct rlimit files = { enough, enough };
+	getrlimit(RLIMIT_NOFILE, &files);
+	if (files.rlim_cur < files.rlim_max && files.rlim_cur < enough) {
+		files.rlim_cur = files.rlim_max < enough ? files.rlim_max : enough;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	if (files.rlim_cur < few)
+		return refuse(why, HVD_ESYS, "%d open files are too few: raise the limit (ulimit -n)", (int)files.rlim_cur);
 	struct pmix *p = b->state = calloc(1, sizeof *p);
 	if (!p)
 		return refuse(why, HVD_ESYS, "no memory for PMIx");

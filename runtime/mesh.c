@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -174,12 +173,6 @@ static int prepare(struct mesh *m, struct boot *boot, const struct hvd_conf *con
 			boot->host_of(boot, i, m->peer[i].host);
 	}
 	snprintf(m->peer[m->rank].host, HOST_BYTES, "%s", boot->host);
-	const rlim_t enough = 65536;
-	struct rlimit files;
-	if (m->size > 1 && !getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < files.rlim_max && files.rlim_cur < enough) {
-		files.rlim_cur = files.rlim_max < enough ? files.rlim_max : enough;
-		setrlimit(RLIMIT_NOFILE, &files);
-	}
 	return 0;
 }
 

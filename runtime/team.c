@@ -29,7 +29,8 @@ static uint8_t *new_part(size_t bytes, int *fd)
 
 static int out_of_memory(struct mesh *m, size_t bytes)
 {
-	return mesh_fault(m, HVD_ESYS, "has no memory for a shared part of %zu bytes: %s", bytes, strerror(errno));
+	const char *limit = errno == EFBIG ? " (ulimit -f: shared memory counts as a file)" : errno == EMFILE ? " (ulimit -n)" : "";
+	return mesh_fault(m, HVD_ESYS, "has no memory for a shared part of %zu bytes: %s%s", bytes, strerror(errno), limit);
 }
 
 static int receive_part(struct region *r, struct mesh *m, int i, uint64_t tag)

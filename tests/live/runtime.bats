@@ -8,6 +8,7 @@ setup_file() {
 	[ -e "$BUILD/libhvd.so" ] || skip "libhvd.so is not built (no PMIx headers)"
 	cluster_up --plugin none --conf <(printf '%s\n' JobCompType=jobcomp/filetxt "JobCompLoc=$CLUSTER/log/jobs")
 	need_pmix
+	"${CC:-gcc}" -D_GNU_SOURCE -O1 ${SAN:+-fsanitize=${SAN/#1/address},undefined} -I"$TOP/runtime" -o "$SCRATCH/again" "$BATS_TEST_DIRNAME/again.c" -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
 	export EXAMPLES=$BUILD/examples NODES=EXCLUSIVE
 	jobs_have $NODES
 	# Slurm 24.11 lets a job of more tasks than cores wait for ever for a node of its own
@@ -121,6 +122,20 @@ nothing_left() {
 	[ "$(grep -c '2 tasks but no PMIx.* and let a container have the variables PMIX_\*$' <<<"$output")" -eq 2 ]
 }
 
+@test "a rank that may open or write too little says which limit it is" {
+	run step -N1 -n3 --kill-on-bad-exit=0 bash -c 'ulimit -S -n 12; exec "$0"' "$EXAMPLES/mean" # which it may raise
+	echo "$output"
+	[ "$(grep -c 'of 3.*mean 1.000' <<<"$output")" -eq 3 ]
+	run step -N1 -n3 --kill-on-bad-exit=0 bash -c 'ulimit -n 12; exec "$0"' "$EXAMPLES/mean"
+	echo "$output"
+	[ "$status" -eq 70 ]
+	[ "$(grep -c '^mean: 12 open files are too few: raise the limit (ulimit -n)$' <<<"$output")" -eq 3 ]
+	[ "$(grep -vc '^mean: \|^srun: ' <<<"$output")" -eq 0 ] # and nothing of PMIx's own
+	HVD_DEADLINE=5 run step -N1 -n3 --kill-on-bad-exit=0 bash -c 'ulimit -f 100; exec "$0"' "$EXAMPLES/mean"
+	echo "$output"
+	[ "$(grep -c ': File too large (ulimit -f: shared memory counts as a file)$' <<<"$output")" -eq 3 ]
+}
+
 @test "a library without PMIx in it is named" {
 	mkdir -p "$SCRATCH/lib"
 	cp "$(gcc -print-file-name=libm.so.6)" "$SCRATCH/lib/libpmix.so.2"
@@ -197,7 +212,6 @@ said.close()
 time.sleep(30)' "$job" "$held" 3>&- &
 	local holder=$!
 	wait_for 10 test -s "$held"
-	"${CC:-gcc}" -D_GNU_SOURCE -O1 ${SAN:+-fsanitize=${SAN/#1/address},undefined} -I"$TOP/runtime" -o "$SCRATCH/again" "$BATS_TEST_DIRNAME/again.c" -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
 	# the second program is told the first one's card, and has to ask again
 	# shellcheck disable=SC2016
 	HVD_DEADLINE=10 run step -N2 -n4 --ntasks-per-node=2 bash -c '"$0" 1 && "$0" 1' "$SCRATCH/again"
@@ -233,7 +247,6 @@ time.sleep(30)' "$job" "$held" 3>&- &
 
 @test "one world after the other, in one process and in several programs of a step" {
 	local nodes
-	"${CC:-gcc}" -D_GNU_SOURCE -O1 ${SAN:+-fsanitize=${SAN/#1/address},undefined} -I"$TOP/runtime" -o "$SCRATCH/again" "$BATS_TEST_DIRNAME/again.c" -L"$BUILD" -lhvd -Wl,-rpath,"$BUILD"
 	for nodes in 1 2; do
 		# with the slow unwinder LeakSanitizer sees that what PMIx keeps is PMIx's
 		# shellcheck disable=SC2016
@@ -633,9 +646,10 @@ jobs_run() { # NAME NUMBER
 	# … and with the way that it needs, where munge is forgotten: PMIx 4.2 dies of a second PMIx_Init
 	# shellcheck disable=SC2016
 	HVD_DEADLINE=20 PMIX_MCA_psec=munge run step -N2 -n2 --kill-on-bad-exit=0 unshare --user --map-root-user --mount \
-		bash -c 'mount -n -t tmpfs none /run/munge && exec unshare --user "$0"' "$EXAMPLES/mean"
+		bash -c 'mount -n -t tmpfs none /run/munge && exec unshare --user "$0" 2' "$SCRATCH/again"
 	echo "$output"
-	[ "$(grep -c "PMIx: PMIx_Init failed: " <<<"$output")" -eq 2 ]
+	[ "$(grep -c "PMIx: PMIx_Init failed: " <<<"$output")" -eq 4 ] # in the program's second world, too
+	[[ $output != *"Segmentation fault"* ]]
 	HVD_DEADLINE=20 run step -N2 -n2 "$EXAMPLES/mean"
 	[ "$status" -eq 0 ]
 }
@@ -653,4 +667,14 @@ jobs_run() { # NAME NUMBER
 		[[ $output == *"PMIx: PMIx_Init failed: "*"; in a container: has it the host's network, and are you yourself in it, not root? (the library "* ]]
 		[[ $output == *"rank 0 on n1 did not join within 3 s"* ]]
 	done
+	# what comes back late serves the next world, after which nothing is open: the step goes on when that rank has ended
+	SECONDS=0
+	# shellcheck disable=SC2016
+	HVD_DEADLINE=3 run step -N2 -n2 bash -c '[ "$SLURM_NODEID" = 1 ] || { "$@"; status=$?; sleep 3; exit $status; }
+		(sleep 5; kill -CONT $PPID) & kill -STOP $PPID; "$@"; status=$?; kill -CONT $PPID; exit $status' - "$SCRATCH/again" 2
+	echo "$output"
+	[ "$SECONDS" -lt 20 ]
+	[ "$status" -eq 0 ]
+	[ "$(grep -c 'PMIx: PMIx_Init failed: ' <<<"$output")" -eq 1 ]
+	[ "$(grep -c '^world 1: rank [01] of 2 on n[12], of 2: mean 0.500' <<<"$output")" -eq 2 ]
 }
