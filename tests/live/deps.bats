@@ -217,6 +217,23 @@ setup_file() {
 	[[ ${#lines[@]} -eq 1 && $output == "tests/run: no test here has no_such_test in its name "* ]]
 }
 
+@test "a second tests/run in the same build ends at once with a line, and spoils nothing of the first" {
+	mkdir -p "$BATS_TEST_TMPDIR/tests"
+	printf '%s\n' '#!/bin/bash' 'cd "${0%/*}"' 'setsid sleep 60 & echo $! >>left' 'until [ -e go ]; do sleep 0.1; done' 'echo 1..1' 'echo ok 1 - waits' >"$BATS_TEST_TMPDIR/tests/test_waits"
+	chmod +x "$BATS_TEST_TMPDIR/tests/test_waits"
+	BUILD=$BATS_TEST_TMPDIR "$TOP/tests/run" test_waits >"$BATS_TEST_TMPDIR/told" 2>&1 3>&- &
+	wait_for 20 test -s "$BATS_TEST_TMPDIR/tests/left"
+	run timeout 5 env BUILD="$BATS_TEST_TMPDIR" "$TOP/tests/run" test_waits
+	touch "$BATS_TEST_TMPDIR/tests/go"
+	echo "$output"
+	[[ $status -eq 1 && $output == "tests/run: another tests/run works in $BATS_TEST_TMPDIR: wait for it, or choose another with BUILD=DIR" ]]
+	wait $!
+	[ "$(tail -n 1 "$BATS_TEST_TMPDIR/told")" = "1 passed, 0 failed, 0 skipped" ]
+	# what a test left running does not keep the next one out
+	run -0 env BUILD="$BATS_TEST_TMPDIR" "$TOP/tests/run" test_waits
+	xargs kill <"$BATS_TEST_TMPDIR/tests/left"
+}
+
 @test "tests/run counts a program as failed that fails, dies, stops early, says nothing or takes too long, and hides the words of a cluster around it" {
 	local name
 	mkdir -p "$BATS_TEST_TMPDIR/tests"
