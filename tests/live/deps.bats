@@ -234,6 +234,30 @@ setup_file() {
 	xargs kill <"$BATS_TEST_TMPDIR/tests/left"
 }
 
+@test "tests/slurm-releases says when another one works on a suite, and leaves its log alone" {
+	[ "$(id -u)" -eq 0 ] || skip "needs root"
+	local work=$BATS_TEST_TMPDIR/build/slurm-releases
+	mkdir -p "$BATS_TEST_TMPDIR"/{tests,bin} "$work"
+	cp "$TOP"/tests/{slurm-releases,debian_root.bash} "$BATS_TEST_TMPDIR/tests/"
+	printf '#!/bin/sh\nexit 1\n' | tee "$BATS_TEST_TMPDIR/bin/"{debootstrap,unshare,apt-get} >/dev/null
+	chmod +x "$BATS_TEST_TMPDIR"/bin/*
+	export PATH=$BATS_TEST_TMPDIR/bin:$PATH
+	echo "7 passed, 0 failed, 0 skipped" >"$work/sid.log"
+	exec {held}>"$work/sid.lock"
+	flock "$held"
+	run -1 "$BATS_TEST_TMPDIR/tests/slurm-releases" sid -- true
+	[ "$output" = "slurm-releases: another slurm-releases works on sid" ]
+	run -1 "$BATS_TEST_TMPDIR/tests/slurm-releases" sid trixie
+	echo "$output"
+	[ "${lines[0]}" = "slurm-releases: another slurm-releases works on sid" ]
+	[ "${lines[-2]}" = "sid: not run" ]
+	[[ ${lines[-1]} == "trixie "*"$work/trixie.log" ]]
+	[ "$(<"$work/sid.log")" = "7 passed, 0 failed, 0 skipped" ]
+	exec {held}>&-
+	run -1 "$BATS_TEST_TMPDIR/tests/slurm-releases" sid -- true
+	[ "$output" = "slurm-releases: no root of sid: $work/sid.log" ]
+}
+
 @test "tests/run counts a program as failed that fails, dies, stops early, says nothing or takes too long, and hides the words of a cluster around it" {
 	local name
 	mkdir -p "$BATS_TEST_TMPDIR/tests"
