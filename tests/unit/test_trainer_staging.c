@@ -653,5 +653,6 @@ int main(void)
 		cmocka_unit_test(what_may_not_be_read_is_not_called_somebody_elses),
 	};
 
+	umask(022); /* what another user may read here is the tests' to say, not that of the shell that they are started from */
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
