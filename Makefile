@@ -68,8 +68,8 @@ HAVE_SLURM  := $(and $(call has_header,slurm/spank.h),$(SLURM_NUMBER),y)
 HAVE_HWLOC  := $(call has_header,hwloc.h)
 PMIX_CFLAGS := $(if $(PMIX),,$(addprefix -I,$(firstword $(wildcard /usr/lib/*/pmix2/include /usr/lib64/pmix/include))))
 HAVE_PMIX   := $(call has_header,pmix.h,$(PMIX_CFLAGS))
-# only the tests and benchmarks measure the trainer against oneDNN; the API changed in its release 3
-HAVE_DNNL   := $(shell printf '$(hash)include <oneapi/dnnl/dnnl.h>\n$(hash)if DNNL_VERSION_MAJOR < 2 || DNNL_VERSION_MAJOR > 3\n$(hash)error\n$(hash)endif\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo y)
+# only the tests and benchmarks measure the trainer against oneDNN; the API changed in its release 3, and 2.4 is the first with scale and shift in two
+HAVE_DNNL   := $(shell printf '$(hash)include <oneapi/dnnl/dnnl.h>\n$(hash)if DNNL_VERSION_MAJOR * 100 + DNNL_VERSION_MINOR < 204 || DNNL_VERSION_MAJOR > 3\n$(hash)error\n$(hash)endif\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo y)
 HAVE_JPEG   := $(and $(call has_header,turbojpeg.h),$(call has_header,jpeglib.h))
 HAVE_SPNG   := $(call has_header,spng.h)
 HAVE_DEFLATE:= $(call has_header,libdeflate.h)
@@ -95,7 +95,7 @@ ifneq ($(HAVE_TRAINER),y)
 LEFT_OUT += "chexnet: one of turbojpeg, jpeglib, spng, libdeflate, cJSON is missing (make deps names them)"
 endif
 ifneq ($(HAVE_DNNL),y)
-LEFT_OUT += "oneDNN, which tests and benchmarks compare the CPU engine with: no oneDNN 2 or 3 (Debian: libdnnl-dev)"
+LEFT_OUT += "oneDNN, which tests and benchmarks compare the CPU engine with: no oneDNN from 2.4 to 3 (Debian: libdnnl-dev)"
 endif
 ifneq ($(HAVE_NCCL),y)
 LEFT_OUT += "NCCL back end of libhvd.so: no nccl.h (it comes with CUDA or libnccl-dev)"

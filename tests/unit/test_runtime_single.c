@@ -102,8 +102,8 @@ static void settings_of_the_program_are_looked_at_too(void **state)
 	settings_are_refused((struct hvd_conf){ .size = 0 }, "hvd_conf_default");
 }
 
-/* NULL: nothing is set; otherwise NAME=VALUE. Returns the settings, or why there are none. */
-static struct hvd_conf conf_with(const char *setting, char why[256])
+/* NULL: nothing is set; otherwise NAME=VALUE. Returns the settings, or why there are none ([256]; gcc 11 would take that for the setting's size). */
+static struct hvd_conf conf_with(const char *setting, char *why)
 {
 	struct hvd_conf conf;
 	char name[32] = "";

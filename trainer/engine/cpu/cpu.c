@@ -231,7 +231,7 @@ int engine_cpu_open(struct engine **engine, const struct engine_conf *conf, stru
 	if (conf->precision != PRECISION_FP32 && conf->precision != PRECISION_BF16)
 		return fail(e, EXIT_USAGE, "the CPU engine computes in fp32 or bf16 only");
 	if (conf->variant == VARIANT_BASELINE && !cpu_baseline_open)
-		return fail(e, EXIT_USAGE, "this program was built without the baseline, which takes oneDNN 2 or 3");
+		return fail(e, EXIT_USAGE, "this program was built without the baseline, which takes oneDNN from 2.4 to 3");
 	if (conf->variant == VARIANT_BASELINE)
 		return cpu_baseline_open(engine, conf, &ops, e);
 	struct cpu_engine *c = calloc(1, sizeof *c);
