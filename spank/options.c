@@ -166,7 +166,7 @@ static bool parse_number(const char *text, int low, int high, int *out)
 	return *out >= low && *out <= high;
 }
 
-/* As HVD_DEADLINE has them for libhvd, without an exponent. */
+/* As HVD_DEADLINE has them for libhvd. */
 static bool parse_seconds(const char *text, int low, int high, char out[SECONDS_TEXT])
 {
 	char whole[SECONDS_TEXT];

@@ -137,6 +137,8 @@ static void settings_of_the_environment_are_read_or_refused(void **state)
 	assert_int_equal(conf_with("HVD_SYNC=1", why).sync, 1);
 	assert_true(conf_with("HVD_DEADLINE=1", why).deadline == 1 && !*why);
 	assert_true(conf_with("HVD_DEADLINE=86400", why).deadline == 86400 && !*why);
+	assert_true(conf_with("HVD_DEADLINE=86400.00", why).deadline == 86400 && !*why);
+	assert_true(conf_with("HVD_DEADLINE=02.30", why).deadline == 2.3 && !*why); /* as a program's own 2.3: all ranks must have the same */
 
 	static const char *const wrong[][2] = {
 		{ "HVD_BACKEND=gloo", "HVD_BACKEND=gloo: must be one of auto cpu nccl" },
@@ -145,6 +147,13 @@ static void settings_of_the_environment_are_read_or_refused(void **state)
 		{ "HVD_SYNC=yes", "HVD_SYNC=yes: must be one of 0 1" },
 		{ "HVD_DEADLINE=0.9", "HVD_DEADLINE=0.9: must be seconds, from 1 to 86400" },
 		{ "HVD_DEADLINE=86400.5", "HVD_DEADLINE=86400.5: must be seconds, from 1 to 86400" },
+		/* what srun --hvd=deadline refuses, too */
+		{ "HVD_DEADLINE=1e1", "HVD_DEADLINE=1e1: must be seconds, from 1 to 86400" },
+		{ "HVD_DEADLINE=0x10", "HVD_DEADLINE=0x10: must be seconds, from 1 to 86400" },
+		{ "HVD_DEADLINE= 5", "HVD_DEADLINE= 5: must be seconds, from 1 to 86400" },
+		{ "HVD_DEADLINE=+5", "HVD_DEADLINE=+5: must be seconds, from 1 to 86400" },
+		{ "HVD_DEADLINE=5.", "HVD_DEADLINE=5.: must be seconds, from 1 to 86400" },
+		{ "HVD_DEADLINE=5.1.2", "HVD_DEADLINE=5.1.2: must be seconds, from 1 to 86400" },
 		{ "HVD_DEADLINE=60s", "HVD_DEADLINE=60s: must be seconds, from 1 to 86400" },
 		{ "HVD_DEADLINE=nan", "HVD_DEADLINE=nan: must be seconds, from 1 to 86400" },
 	};
