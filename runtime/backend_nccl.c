@@ -253,6 +253,7 @@ static int adopt(struct hvd *h, struct nccl *s, int status)
 	pthread_mutex_lock(&s->use);
 	status = status ? status : lost(h); /* which waits for nobody while the world is not armed, as here */
 	s->comm = status ? NULL : s->fresh;
+	s->captured = false; /* graphs hold collectives of the old one */
 	pthread_mutex_unlock(&s->use);
 	if (status && s->fresh && !s->endless)
 		ended(h, s, s->fresh);

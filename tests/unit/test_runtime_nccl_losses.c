@@ -207,14 +207,29 @@ static void die(void *arg)
 	works(h, hvd_allreduce(h, p, p, 100, HVD_F32, HVD_SUM));
 	must(p[0] == 2);
 	hvd_free(h, p);
+	/* the next death: what graphs held was of the communicator before */
+	stuck = true;
+	wait_at(0, 2);
+	if (meeting_rank == 2)
+		raise(SIGKILL);
+	while (!stop_word(h))
+		usleep(1000);
+	works(h, hvd_recover(h));
+	must(made == 2 && communicators[1].revoked == (way != ABORTED));
 	works(h, hvd_close(h));
 }
 
 static void survivors_stop_the_device_and_shrink(void **state)
 {
 	(void)state;
-	for (int way = REVOKED; way <= CAPTURED; way++)
-		run_ranks_but(1, "aab", die, &way);
+	for (int way = REVOKED; way <= CAPTURED; way++) {
+		int status[RANKS_MAX];
+		spawn_ranks("aab", die, &way, status);
+		meeting_over();
+		assert_int_equal(status[0], 0);
+		assert_int_equal(status[1], SIGKILL);
+		assert_int_equal(status[2], SIGKILL);
+	}
 }
 
 /* The others' shrinking waits for rank 2, which dies in it; when that is over, rank 3 dies, too. */
