@@ -83,6 +83,9 @@ void arm(struct hvd *h)
 	struct mesh *m = h->mesh;
 	mesh_doing(m, DOING_COMPUTE, 0);
 	pthread_mutex_lock(&m->lock);
+	for (int i = 0; i < m->size; i++)
+		if (m->peer[i].doing.sequence <= m->sequence) /* what it said before it, too, had formed this world */
+			m->peer[i].doing = (struct activity){ .what = DOING_COMPUTE, .sequence = m->sequence };
 	m->owner = h;
 	atomic_store(&m->armed, !h->conf.on_death && !h->parent);
 	pthread_mutex_unlock(&m->lock);

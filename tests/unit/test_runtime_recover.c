@@ -421,6 +421,33 @@ static void the_trace_of_survivors_is_summed_up_to_the_last_step(void **state)
 	assert_int_equal(strncmp(line, "1 step left out", 15), 0);
 }
 
+/* Before they have told the others anything of this world, the first one or one after a recovery, which all began from a barrier. */
+static void die_at_once(void *arg)
+{
+	(void)arg;
+	struct hvd *h = join_to_survive(20);
+	for (int victim = 2; victim > 0; victim--) {
+		wait_at(victim, victim + 1);
+		if (meeting_rank == victim)
+			raise(SIGKILL);
+		must(hvd_barrier(h) == HVD_EPEER);
+		must(strstr(hvd_error(h), " s ago, computing for 0.") && strstr(hvd_error(h), " was in a barrier for "));
+		works(h, hvd_recover(h));
+	}
+	works(h, hvd_close(h));
+}
+
+static void a_rank_lost_at_once_is_told_to_be_computing(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	spawn_ranks("aab", die_at_once, NULL, status);
+	meeting_over();
+	assert_int_equal(status[0], 0);
+	assert_int_equal(status[1], SIGKILL);
+	assert_int_equal(status[2], SIGKILL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -432,6 +459,7 @@ int main(void)
 		cmocka_unit_test(who_was_behind_before_a_recovery_is_not_blamed_after_it),
 		cmocka_unit_test(a_rank_that_does_not_come_to_a_recovery_is_given_up_at_the_deadline),
 		cmocka_unit_test(the_trace_of_survivors_is_summed_up_to_the_last_step),
+		cmocka_unit_test(a_rank_lost_at_once_is_told_to_be_computing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
