@@ -28,6 +28,7 @@ int handle_new(struct hvd **out, const struct hvd_conf *conf)
 	struct hvd *h = *out = calloc(1, sizeof *h);
 	if (!h)
 		return HVD_ESYS;
+	h->process = getpid();
 	h->backend = &backend_single;
 	h->stop = &h->stop_word;
 	h->mesh = calloc(1, sizeof *h->mesh);
@@ -85,6 +86,8 @@ int hvd_close(struct hvd *h)
 	int status = 0;
 	if (!h)
 		return 0;
+	if (h->process != getpid()) /* here are none of the threads that would be waited for */
+		return fail(h, HVD_EINVAL, "hvd_close: this process was forked by a rank, which alone closes its world");
 	if (h->children)
 		return fail(h, HVD_EINVAL, "hvd_close: %d sub-worlds are still open", h->children);
 	queue_close(h);

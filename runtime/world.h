@@ -31,6 +31,7 @@ struct hvd {
 	int *of_parent;            /* [size] numbers in the parent's mesh */
 	uint64_t invitation, excuse; /* tags in the parent's mesh: of the message that brings this sub-world together, of a rank's that cannot come */
 	_Atomic int children; /* open sub-worlds */
+	pid_t process;        /* whose rank this is, and no other's that it forks */
 };
 
 /* [ERROR_BYTES], where this thread records a failure: the communication thread's is the program's once it asks for the request. NULL: the handle's line. */

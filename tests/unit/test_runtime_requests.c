@@ -124,12 +124,40 @@ static void a_failure_is_none_of_the_requests_before_it(void **state)
 	run_ranks("ab", fail_the_second, NULL);
 }
 
+/* The world is its rank's alone, of which a child has no threads. */
+static void close_in_a_child(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	float value = 1;
+	(void)arg;
+	int status = hvd_init_from(&h, &conf, meet);
+	works(h, status);
+	works(h, hvd_wait(h, hvd_start_allreduce(h, &value, &value, 1, HVD_F32, HVD_SUM)));
+	pid_t child = fork();
+	if (!child) {
+		alarm(10);
+		_exit(hvd_close(h) != HVD_EINVAL || strcmp(hvd_error(h), "hvd_close: this process was forked by a rank, which alone closes its world"));
+	}
+	must(waitpid(child, &status, 0) == child && !status);
+	works(h, hvd_barrier(h));
+	works(h, hvd_close(h));
+}
+
+static void a_forked_process_closes_no_world(void **state)
+{
+	(void)state;
+	run_ranks("a", close_in_a_child, NULL);
+	run_ranks("aab", close_in_a_child, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(requests_run_in_order_and_can_be_waited_for),
 		cmocka_unit_test(who_starts_waits_for_nobody),
 		cmocka_unit_test(a_failure_is_none_of_the_requests_before_it),
+		cmocka_unit_test(a_forked_process_closes_no_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
