@@ -207,7 +207,7 @@ static const char man_tail[] =
 	".TP\n.B compare\na and b (the files), leak_a, leak_b, leak_checked_a and leak_checked_b, version, resamples, seed, images, patients, mean, and findings: objects of both AUROCs, a and b, their difference, low, high and se of that (percentiles of the resamples and their standard deviation), p, p_holm and p_delong;\n"
 	"p_is_bound and holm_is_bound: so many resamples cannot go below that p.\n"
 	".TP\n.B report\nAbout the predictions: model, weights_hash, split, images, patients, leak, leak_checked and order as of eval, pos_weight as of predict, and more; version (of the program that made the report), resamples and seed; mean_auroc, and findings: auroc, average_precision and operating_points, among others. The value of an\n"
-	"interval is here called value, and its method may also be wilson, of a share of few patients, with se as of newcombe, or delong, which takes all images for independent: value and 1.96 se to each side.\n"
+	"interval is here called value, and its method may also be wilson, of a share of few patients, with se as of newcombe, logit, of an average precision, symmetric on that scale and by Student\\(aqs quantile, with se as of percentile, or delong, which takes all images for independent: value and 1.96 se to each side.\n"
 	".TP\n.B audit\nAn object a path: path, and error, or source, split_policy, patients, splits (counts by finding), auroc_of_column_alone, problems (their number) and items: kind, problem, count, text.\n"
 	".TP\n.B bench\nimages_per_s, step_ms (median, min, p10, p90, max), exposed_ms, and what was measured: model, engine, precision, batch, image_size, ranks and more. With \\fB\\-\\-scaling\\fR, scaling is an array\n"
 	"with an object for each number of ranks.\n"

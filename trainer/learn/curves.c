@@ -261,6 +261,8 @@ void curves_judge(struct curves *curves, const struct auroc_table *t, int c)
 		curves->average_precision = value_only(curves->average_precision.value);
 		for (int i = 0; i < CURVE_GRID; i++)
 			curves->roc.low[i] = curves->roc.high[i] = curves->pr.low[i] = curves->pr.high[i] = NAN;
+	} else if (!isnan(curves->average_precision.low)) {
+		interval_of_precision(&curves->average_precision, t->effective[c], &t->class[c]);
 	}
 	for (int aim = 0; aim < AIMS; aim++) {
 		struct interval *left = left_of(curves->at, aim);

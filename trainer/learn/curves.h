@@ -47,8 +47,9 @@ double average_precision(const float *score, const uint8_t *positive, size_t n);
  * only. Returns 0, or -1 without memory; to be freed with curves_free(), then too. */
 int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struct curves *out);
 
-/* Takes back what the patients behind class c are too few for: interval, bands and operating points; and widens the intervals of the
- * latter where resamples do not tell (few.h). */
+/* Takes back what the patients behind class c are too few for: interval, bands and operating points; widens the intervals of the latter where
+ * resamples do not tell (few.h), and gives average precision interval_of_precision(): percentiles of resamples are too high and too narrow where few
+ * patients lack the finding (test_trainer_curves.c). */
 void curves_judge(struct curves *curves, const struct auroc_table *t, int c);
 
 /* Judges a threshold that other patients chose, as operating_probability() prints it, on class c of these images: both shares get

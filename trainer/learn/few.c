@@ -55,6 +55,21 @@ void interval_of_few(struct interval *r, double with, double without)
 	set_error(r, METHOD_NEWCOMBE);
 }
 
+static double logit(double p)
+{
+	return log(p / (1 - p));
+}
+
+void interval_of_precision(struct interval *r, double patients, const struct interval *auroc)
+{
+	const double at = logit(r->value), half = z * few_spread((size_t)fmax(patients, LEAST_POSITIVES)) * r->se / (r->value * (1 - r->value));
+	const double down = fmax(half, logit(auroc->value) - logit(auroc->low)), up = fmax(half, logit(auroc->high) - logit(auroc->value));
+
+	r->low = isfinite(at) ? 1 / (1 + exp(down - at)) : NAN;
+	r->high = isfinite(at) ? 1 / (1 + exp(-up - at)) : NAN;
+	r->method = METHOD_LOGIT;
+}
+
 void interval_of_share(struct interval *r, double n)
 {
 	double middle = (r->value + z * z / (2 * n)) / (1 + z * z / n);

@@ -29,6 +29,11 @@ int resamples_tell(double value, double patients);
  * 2006). It is defined where positives and negatives are told apart perfectly too. Sets low, high, method, and se as their distance / 3.92. */
 void interval_of_few(struct interval *r, double with, double without);
 
+/* 95 % interval of the average precision r->value, of which r->se is the resamples' standard deviation: symmetric on the scale of logits (Boyd, Eng and
+ * Page 2013), spread by few_spread() for so many effective patients. Where few lack the finding it goes by the one or two of them that score highest, and
+ * resamples promise too much: on that scale it reaches no less far than the AUROC's own interval. Sets low, high and method; a value of 1 has none. */
+void interval_of_precision(struct interval *r, double patients, const struct interval *auroc);
+
 /* Wilson's 95 % interval (1927) of the share r->value of n. Sets low, high, method, and se as above. */
 void interval_of_share(struct interval *r, double n);
 

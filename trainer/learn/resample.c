@@ -75,7 +75,7 @@ double quantile(const double *v, size_t n, double q)
 
 const char *interval_method(const struct interval *r)
 {
-	static const char *const names[] = { "", "percentile", "newcombe", "wilson", "square-and-add", "delong" };
+	static const char *const names[] = { "", "percentile", "newcombe", "wilson", "square-and-add", "logit", "delong" };
 
 	return isnan(r->low) ? "" : names[r->method];
 }

@@ -15,6 +15,7 @@ enum interval_method {
 	METHOD_NEWCOMBE,       /* few.h; se: (high - low) / 3.92 */
 	METHOD_WILSON,         /* few.h; se: the same */
 	METHOD_SQUARE_AND_ADD, /* a mean's percentiles, widened by its members' Newcombe intervals; se: the same */
+	METHOD_LOGIT,          /* few.h; se: standard deviation of resamples */
 	METHOD_DELONG          /* value +- 1.96 se */
 };
 
