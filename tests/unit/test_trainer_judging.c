@@ -134,19 +134,18 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 	assert_int_equal(s.hits, 3);
 	assert_int_equal(p.hits[effusion], 2);
 	assert_close(s.chance, 3 * share + 2 * small, 1e-12);
-	assert_close(s.z, (3 - s.chance) / sqrt(3 * share * (1 - share) + 2 * small * (1 - small)), 1e-12);
+	assert_close(s.p, 2 * (1 - exp(-s.chance) * (1 + s.chance + s.chance * s.chance / 2)), 1e-12); /* of three or more */
 	pointing_add(&p, &b, "d.png", finding_index("Nodule", 6), 0.5, 0.5, whole, 1000, 1000); /* no miss is left to chance, and none to be had */
 	s = pointing_total(&p);
 	assert_close(s.chance, 3 * share + 2 * small + 1, 1e-12);
-	assert_close(s.z, (3 - 3 * share - 2 * small) / sqrt(3 * share * (1 - share) + 2 * small * (1 - small)), 1e-12);
-	pointing_says(&p, "pointing game: 4 of 6 maps peak in a box of their finding, 1.8 by chance: 2.2 times as many, 2.9 standard deviations above\n");
+	pointing_says(&p, "pointing game: 4 of 6 maps peak in a box of their finding, 1.8 by chance: 2.2 times as many (p <=0.214)\n");
 	p = (struct pointing){ 0 };
 	pointing_says(&p, "pointing game: none of these images has a box\n");
 	pointing_add(&p, &b, "d.png", finding_index("Nodule", 6), 0.5, 0.5, whole, 1000, 1000);
-	pointing_says(&p, "pointing game: 1 of 1 maps peak in a box of their finding, 1.0 by chance\n");
+	pointing_says(&p, "pointing game: 1 of 1 maps peak in a box of their finding, 1.0 by chance: 1.0 times as many (p <=1.000)\n");
 	pointing_add(&p, &b, "a.png", effusion, 0.75, 0.25, whole, 1024, 1024);
 	p.hits[finding_index("Nodule", 6)] = 0;
-	pointing_says(&p, "pointing game: 0 of 2 maps peak in a box of their finding, 1.3 by chance: 0.0 times as many, 2.9 standard deviations below\n");
+	pointing_says(&p, "pointing game: 0 of 2 maps peak in a box of their finding, 1.3 by chance: 0.0 times as many (p <=0.567)\n");
 	/* a network that sees the middle alone can point nowhere else: chance is the share of it that the boxes cover */
 	p = (struct pointing){ 0 };
 	pointing_add(&p, &b, "a.png", effusion, 0.25, 0.25, middle, 1024, 1024); /* the second box is outside */
@@ -158,6 +157,58 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 	assert_int_equal(boxes_fit(&b, "a.png", 1024, 512, &e), -EXIT_DATA);
 	assert_non_null(strstr(e.text, "a.png has 1024 x 512 pixels and a box of Effusion that reaches to 1000, 1000"));
 	boxes_free(&b);
+}
+
+/* A hand that slipped over the edge is no other image: up to 5 % of a side. */
+static void boxes_may_reach_five_percent_over_the_edge(void **state)
+{
+	(void)state;
+	for (int side = 0; side < 2; side++)
+		for (int over = 50; over <= 51; over++) {
+			struct box box = { .image = "a.png", .w = side ? 10 : 1000 + over, .h = side ? 1000 + over : 10 };
+			struct boxes b = { .n = 1, .box = &box };
+			struct error e = { 0 };
+
+			assert_int_equal(boxes_fit(&b, "a.png", 1000, 1000, &e), over > 50 ? -EXIT_DATA : 0);
+			if (over > 50)
+				assert_non_null(strstr(e.text, side ? "reaches to 10, 1051" : "reaches to 1051, 10"));
+		}
+}
+
+/* Points anywhere, boxes over 1 to 25 % of the image: how often they are said to be more than chance, or less. By standard deviations 1.96 are passed in
+ * 192 of 2,000 tries with ten boxes over 1 %, and three in as many as 100 with five over 5 %. */
+static void points_anywhere_are_seldom_more_than_chance(void **state)
+{
+	enum { ROUNDS = 2000 };
+	static const double shares[] = { 0.01, 0.05, 0.25 }, whole[] = { 0, 1 };
+	uint64_t random = 20261130;
+
+	(void)state;
+	for (size_t k = 0; k < sizeof shares / sizeof shares[0]; k++)
+		for (int maps = 1; maps <= 100; maps *= 10) {
+			struct box box = { .image = "a.png", .w = 1000 * shares[k], .h = 1000 };
+			struct boxes b = { .n = 1, .box = &box };
+			int said = 0;
+
+			for (int round = 0; round < ROUNDS; round++) {
+				struct pointing p = { 0 };
+
+				for (int i = 0; i < maps; i++) {
+					random = random * 6364136223846793005u + 1442695040888963407u;
+					pointing_add(&p, &b, "a.png", 0, (double)(random >> 11) / 9007199254740992.0, 0.5, whole, 1000, 1000);
+				}
+				said += pointing_total(&p).p <= 0.05;
+			}
+			printf("# %d maps, boxes over %.2f of the image: more or less than chance in %d of %d\n", maps, shares[k], said, ROUNDS);
+			assert_true(said < 0.06 * ROUNDS);
+		}
+	struct box box = { .image = "a.png", .w = 10, .h = 1000 };
+	struct boxes b = { .n = 1, .box = &box };
+	struct pointing p = { 0 };
+
+	for (int i = 0; i < 10; i++) /* and three of ten where one is to be had in ten tries are not chance */
+		pointing_add(&p, &b, "a.png", 0, i < 3 ? 0.005 : 0.5, 0.5, whole, 1000, 1000);
+	assert_true(pointing_total(&p).p < 0.001);
 }
 
 #define NAME_63 "a-name-of-sixty-three-bytes-which-is-as-long-as-one-may-be.jpeg"
@@ -197,6 +248,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ten_crops_are_the_mean_probability_of_ten_windows),
 		cmocka_unit_test(the_pointing_game_counts_hits_and_chance),
+		cmocka_unit_test(boxes_may_reach_five_percent_over_the_edge),
+		cmocka_unit_test(points_anywhere_are_seldom_more_than_chance),
 		cmocka_unit_test(a_box_list_that_is_none_is_named_with_its_line),
 	};
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "files/csv.h"
+#include "learn/compare.h"
 
 static int sign(double x)
 {
@@ -175,27 +176,38 @@ void pointing_add(struct pointing *p, const struct boxes *b, const char *image, 
 	p->maps[finding]++;
 	p->hits[finding] += hit;
 	p->chance[finding] += share;
-	p->variance[finding] += share * (1 - share);
+}
+
+/* Poisson's share from `hits` on away from the mean, and twice that. */
+static double tails(int hits, double mean)
+{
+	const int step = hits > mean ? 1 : -1;
+	double sum = 0;
+
+	if (fabs(hits - mean) < 1) /* where the bound does not hold */
+		return 1;
+	for (int k = hits; k >= 0 && k <= hits + 1000; k += step) /* behind that nothing is left */
+		sum += exp(k * log(mean) - mean - lgamma(k + 1));
+	return fmin(2 * sum, 1);
 }
 
 struct pointing_sum pointing_total(const struct pointing *p)
 {
 	struct pointing_sum s = { 0 };
-	double variance = 0;
 
 	for (int f = 0; f < FINDINGS; f++) {
 		s.maps += p->maps[f];
 		s.hits += p->hits[f];
 		s.chance += p->chance[f];
-		variance += p->variance[f];
 	}
-	s.z = variance > 0 ? (s.hits - s.chance) / sqrt(variance) : NAN;
+	s.p = s.chance > 0 ? tails(s.hits, s.chance) : NAN;
 	return s;
 }
 
 void pointing_print(const struct pointing *p, FILE *out)
 {
 	struct pointing_sum s = pointing_total(p);
+	char text[16];
 
 	if (!s.maps) {
 		fprintf(out, "pointing game: none of these images has a box\n");
@@ -206,7 +218,7 @@ void pointing_print(const struct pointing *p, FILE *out)
 		if (p->maps[f])
 			fprintf(out, "%-20s %6d %6d %10.1f\n", finding_names[f], p->maps[f], p->hits[f], p->chance[f]);
 	fprintf(out, "pointing game: %d of %d maps peak in a box of their finding, %.1f by chance", s.hits, s.maps, s.chance);
-	if (!isnan(s.z))
-		fprintf(out, ": %.1f times as many, %.1f standard deviations %s", s.hits / s.chance, fabs(s.z), s.z < 0 ? "below" : "above");
+	if (!isnan(s.p))
+		fprintf(out, ": %.1f times as many (p %s)", s.hits / s.chance, p_text(s.p, 1, text));
 	fputc('\n', out);
 }

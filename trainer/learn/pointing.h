@@ -35,7 +35,7 @@ int boxes_fit(const struct boxes *b, const char *image, int width, int height, s
 
 struct pointing {
 	int maps[FINDINGS], hits[FINDINGS];
-	double chance[FINDINGS], variance[FINDINGS]; /* of the hits that random points would make */
+	double chance[FINDINGS]; /* the hits that points anywhere in what the network saw would make */
 };
 
 /* Counts one map: its peak as a share of the image's sides (learn/cam.h), where the window that the network saw begins and ends as such shares, the
@@ -43,10 +43,12 @@ struct pointing {
 void pointing_add(struct pointing *p, const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, const double window[2], int width,
 		  int height);
 
-/* The sums over findings; z: how many standard deviations above chance, NAN where nothing is left to it. */
+/* The sums over findings. p: how likely points anywhere are to make hits so far from chance, at most, and to either side: by Poisson's distribution, whose
+ * tails are no lighter than theirs (Hoeffding 1956). Standard deviations would promise far too much of few maps: of ten with boxes over 1 % of the image
+ * each, one hit is 2.9 of them above chance, and points anywhere make it in one of ten such tries. */
 struct pointing_sum {
 	int maps, hits;
-	double chance, z;
+	double chance, p;
 };
 struct pointing_sum pointing_total(const struct pointing *p);
 
