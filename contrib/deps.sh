@@ -114,22 +114,26 @@ apt() { # of all output, a terminal sees one line that says how far it got
 	DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 "$@" </dev/null >>"$LOG" 2>&1
 }
 
-lists_are_missing() { # a machine whose package lists were never fetched, or were removed to save space
+find_known() { # sets KNOWN: those of the missing ones that apt can install
 	local package
+	KNOWN=()
 	for package in "${MISSING[@]}"; do
-		apt-cache policy "$package" 2>/dev/null | grep -q 'Candidate: [0-9]' || return 0
+		if apt-cache policy "$package" 2>/dev/null | grep -q 'Candidate: [0-9]'; then KNOWN+=("$package"); fi
 	done
-	return 1
+	[ ${#KNOWN[@]} -eq ${#MISSING[@]} ]
 }
 
 install_missing() {
 	LOG=$(mktemp)
 	say "installing ${#MISSING[@]} packages (a minute or two): ${MISSING[*]}"
 	forbid_services
-	if lists_are_missing; then apt update; fi
-	if ! apt install --no-install-recommends "${MISSING[@]}"; then
+	# a machine whose package lists were never fetched, or were removed to save space
+	find_known || { apt update; find_known; } || [ ${#KNOWN[@]} -eq 0 ] ||
+		say "apt has no package $(printf '%s\n' "${MISSING[@]}" | grep -vxF "$(printf '%s\n' "${KNOWN[@]}")" | paste -sd' ')"
+	[ ${#KNOWN[@]} -gt 0 ] || KNOWN=("${MISSING[@]}") # apt-get says why
+	if ! apt install --no-install-recommends "${KNOWN[@]}"; then
 		# the lists may be older than what the mirror still holds
-		if ! { apt update && apt install --no-install-recommends "${MISSING[@]}"; }; then
+		if ! { apt update && apt install --no-install-recommends "${KNOWN[@]}"; }; then
 			# the first words say why, such as that there is no network; the last only what follows from it
 			{ grep '^[EW]: ' "$LOG" || tail -n 15 "$LOG"; } | awk '!seen[$0]++' | head -n 15 >&2
 			say "apt-get failed; everything it said is in $LOG"

@@ -198,6 +198,18 @@ setup_file() {
 	[[ ${lines[11]} == "deps: apt-get failed; everything it said is in $BATS_TEST_TMPDIR/"* ]]
 }
 
+@test "a package that this release of the system lacks keeps no other away" {
+	local bin=$BATS_TEST_TMPDIR/bin asked=$BATS_TEST_TMPDIR/asked
+	mkdir "$bin"
+	printf '%s\n' '#!/bin/sh' 'case $2 in libcjson-dev) ;; *) echo "  Candidate: 1.2-3" ;; esac' >"$bin/apt-cache"
+	printf '%s\n' '#!/bin/sh' "echo \"\$*\" >>'$asked'" 'case $* in *libcjson-dev*) exit 100 ;; esac' >"$bin/apt-get"
+	chmod +x "$bin"/apt-*
+	TMPDIR=$BATS_TEST_TMPDIR run -1 without /usr/sbin bash -c \
+		'mount -t tmpfs tmpfs /usr/include/cjson && mount -t tmpfs tmpfs /usr/include/slurm && PATH=$1:$PATH exec "$0" --install build' "$TOP/contrib/deps.sh" "$bin"
+	grep -q ' install .* libslurm-dev$' "$asked"
+	[[ $output == *"deps: apt has no package libcjson-dev"$'\n'"deps: missing: "* ]]
+}
+
 @test "make without a compiler says that, not that every header is missing; a BUILD of two words is refused in one line" {
 	run -0 env -u MAKEFLAGS -u MAKELEVEL make -s -C "$TOP" left-out CC=/nonexistent/gcc
 	[ "${lines[0]}" = "left out: everything: /nonexistent/gcc cannot compile here (Debian: gcc libc6-dev)" ]
