@@ -118,7 +118,7 @@ find_known() { # sets KNOWN: those of the missing ones that apt can install
 	local package
 	KNOWN=()
 	for package in "${MISSING[@]}"; do
-		if apt-cache policy "$package" 2>/dev/null | grep -q 'Candidate: [0-9]'; then KNOWN+=("$package"); fi
+		if [[ $(apt-cache policy "$package" 2>/dev/null) == *"Candidate: "[0-9]* ]]; then KNOWN+=("$package"); fi
 	done
 	[ ${#KNOWN[@]} -eq ${#MISSING[@]} ]
 }

@@ -201,7 +201,7 @@ setup_file() {
 @test "a package that this release of the system lacks keeps no other away" {
 	local bin=$BATS_TEST_TMPDIR/bin asked=$BATS_TEST_TMPDIR/asked
 	mkdir "$bin"
-	printf '%s\n' '#!/bin/sh' 'case $2 in libcjson-dev) ;; *) echo "  Candidate: 1.2-3" ;; esac' >"$bin/apt-cache"
+	printf '%s\n' '#!/bin/sh' 'case $2 in libcjson-dev) ;; *) echo "  Candidate: 1.2-3" && seq 100000 ;; esac' >"$bin/apt-cache"
 	printf '%s\n' '#!/bin/sh' "echo \"\$*\" >>'$asked'" 'case $* in *libcjson-dev*) exit 100 ;; esac' >"$bin/apt-get"
 	chmod +x "$bin"/apt-*
 	TMPDIR=$BATS_TEST_TMPDIR run -1 without /usr/sbin bash -c \
