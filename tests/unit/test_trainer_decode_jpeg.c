@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * JPEG to gray pixels: those of libjpeg-turbo, whichever way they are decoded; turned, coloured or cut ones are refused by name. */
+#include <sys/mman.h>
+
 #include "data/random.h"
 #include "decoding.h"
 
@@ -226,6 +228,45 @@ static void encoded_jpegs_have_a_marker_after_each_row_of_blocks(void **state)
 	free(file);
 }
 
+static uint8_t *put_segment(uint8_t *p, int marker, const void *data, size_t size)
+{
+	*p++ = 0xFF;
+	*p++ = (uint8_t)marker;
+	*p++ = 0;
+	*p++ = (uint8_t)(size + 2);
+	memcpy(p, data, size);
+	return p + size;
+}
+
+/* Zeros are the only code, of 16 bits with a value of 15 behind it: so are those behind the data, up to the end of the block. */
+static void a_gray_jpeg_that_goes_on_behind_its_data_is_read_no_farther_than_there_is_room(void **state)
+{
+	(void)state;
+	uint8_t file[256] = { 0xFF, 0xD8 }, *p = file + 2, quant[65] = { 0 }, dc[18] = { [16] = 1, [17] = 11 }, ac[18] = { 0x10, [16] = 1, [17] = 15 };
+	memset(quant + 1, 1, 64);
+	p = put_segment(p, 0xDB, quant, sizeof quant);
+	p = put_segment(p, 0xC0, (uint8_t[]){ 8, 0, 16, 0, 8, 1, 1, 0x11, 0 }, 9);
+	p = put_segment(p, 0xC4, dc, sizeof dc);
+	p = put_segment(p, 0xC4, ac, sizeof ac);
+	p = put_segment(p, 0xDD, (uint8_t[]){ 0, 1 }, 2);
+	p = put_segment(p, 0xDA, (uint8_t[]){ 1, 1, 0, 0, 63, 0 }, 6);
+	p = mempcpy(p, "\xFF\xD0\xFF\xD9", 4); /* two blocks without a bit */
+	struct decoder *d = decoder_new();
+	struct image image;
+	assert_int_equal(decode_jpeg_gray(d, file, (size_t)(p - file), &image), 0);
+	size_t room = d->packed.room, page = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(pages != MAP_FAILED && room > 0 && room <= page);
+	assert_int_equal(mprotect(pages + page, page, PROT_NONE), 0);
+	free(d->packed.data);
+	d->packed = (struct scratch){ pages + page - room, room }; /* the first byte behind it ends the program */
+	assert_int_equal(decode_jpeg_gray(d, file, (size_t)(p - file), &image), 0);
+	assert_true(d->packed.data == pages + page - room);
+	d->packed = (struct scratch){ 0 };
+	decoder_free(d);
+	munmap(pages, 2 * page);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -234,6 +275,7 @@ int main(void)
 		cmocka_unit_test(turned_jpegs_are_refused),
 		cmocka_unit_test(gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives),
 		cmocka_unit_test(gray_jpegs_beyond_the_range_are_left_to_libjpeg_turbo),
+		cmocka_unit_test(a_gray_jpeg_that_goes_on_behind_its_data_is_read_no_farther_than_there_is_room),
 		cmocka_unit_test(encoded_jpegs_have_a_marker_after_each_row_of_blocks),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);

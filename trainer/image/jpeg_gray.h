@@ -9,8 +9,9 @@
 enum { LOOK = 13, SIDE = 8, BLOCK = 64, CODE_BITS = 16, DC_BITS = 11 /* lossless and 12-bit JPEG have more */ };
 /* Where k goes at an end-of-block, so that it can be told from coefficients that run past the block. */
 enum { ENDED = 128, AFTER = ENDED + BLOCK };
-/* Bytes behind coded data that may be read: what is read between two looks at how far it went. */
-enum { BEYOND = 64 };
+/* Bytes behind coded data that may be read: what is read between two looks at how far it went is what was left of a 64-bit word, a block of
+ * nothing but the longest codes with the longest values, and another word. */
+enum { LONGEST_BLOCK = CODE_BITS + DC_BITS + (BLOCK - 1) * (CODE_BITS + 15), BEYOND = 8 + LONGEST_BLOCK / 8 + 1 + 8 };
 
 /* What jpeg_lanes() looks up: bits of a code, of the value behind it, advance of k, bits in all. */
 enum { LANE_LOOK = 10, LANE_BITS = 25 /* of a 32-bit word that are there, whatever bit of its first byte comes next */ };
