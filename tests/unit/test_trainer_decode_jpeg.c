@@ -267,6 +267,26 @@ static void a_gray_jpeg_that_goes_on_behind_its_data_is_read_no_farther_than_the
 	munmap(pages, 2 * page);
 }
 
+/* Both codes of one bit: the second is all ones. */
+static void a_gray_jpeg_with_a_code_of_all_ones_is_refused(void **state)
+{
+	(void)state;
+	uint8_t file[256] = { 0xFF, 0xD8 }, *p = file + 2, quant[65] = { 0 }, dc[19] = { [1] = 2, [18] = 1 }, ac[18] = { 0x10, 1 };
+	memset(quant + 1, 1, 64);
+	p = put_segment(p, 0xDB, quant, sizeof quant);
+	p = put_segment(p, 0xC0, (uint8_t[]){ 8, 0, 8, 0, 8, 1, 1, 0x11, 0 }, 9);
+	uint8_t *codes = p;
+	p = put_segment(p, 0xC4, dc, sizeof dc);
+	p = put_segment(p, 0xC4, ac, sizeof ac);
+	p = put_segment(p, 0xDA, (uint8_t[]){ 1, 1, 0, 0, 63, 0 }, 6);
+	p = mempcpy(p, "\x3F\xFF\xD9", 3);
+	expect_refusal(file, (size_t)(p - file), "Huffman");
+	struct image image;
+	struct error e = { 0 };
+	memcpy(codes + 5, (uint8_t[]){ 1, 1 }, 2); /* of one bit and of two */
+	assert_int_equal(decode_image(decoder, file, (size_t)(p - file), &image, &e), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -276,6 +296,7 @@ int main(void)
 		cmocka_unit_test(gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives),
 		cmocka_unit_test(gray_jpegs_beyond_the_range_are_left_to_libjpeg_turbo),
 		cmocka_unit_test(a_gray_jpeg_that_goes_on_behind_its_data_is_read_no_farther_than_there_is_room),
+		cmocka_unit_test(a_gray_jpeg_with_a_code_of_all_ones_is_refused),
 		cmocka_unit_test(encoded_jpegs_have_a_marker_after_each_row_of_blocks),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -52,7 +52,7 @@ static int make_huffman(struct huffman *h, const uint8_t *counts, const uint8_t 
 		h->at[length] = k;
 		for (int i = 0; i < counts[length - 1]; i++, code++, k++) {
 			int run = is_ac ? symbols[k] >> 4 : 0, bits = is_ac ? symbols[k] & 15 : symbols[k], total = length + bits;
-			if (code >= 1 << length || bits > 15 || (is_ac && !bits && run > 0 && run < 15))
+			if (code >= (1 << length) - 1 /* all ones is no code (T.81, C.2) */ || bits > 15 || (is_ac && !bits && run > 0 && run < 15))
 				return 0;
 			for (int low = 0; length <= LANE_LOOK && low < 1 << (LANE_LOOK - length); low++)
 				h->lane[code << (LANE_LOOK - length) | low] = lane_entry(is_ac, symbols[k], length);
