@@ -434,6 +434,66 @@ void fused_against_separate()
 		note = text;
 }
 
+/* Gradients with the choice `bits`; *launched: kernels of that (none on a GPU). */
+std::vector<float> gradients_with(problem &p, const char *bits, int *launched)
+{
+	setenv("CHEXNET_FUSED", bits, 1);
+	engine *cuda = p.open(0, p.conf.precision);
+	unsetenv("CHEXNET_FUSED");
+#ifndef ON_DEVICE
+	shim_launches = 0;
+#endif
+	run_backward(p, cuda);
+#ifndef ON_DEVICE
+	*launched = shim_launches;
+#endif
+	const std::vector<float> all = p.get(cuda, ENGINE_GRADS);
+	engine_close(cuda);
+	return all;
+}
+
+#ifndef ON_DEVICE
+std::vector<float> trained_with(problem &p, const char *bits);
+#endif
+
+/* What a layer leaves is merged by blocks beside those of the next kernel: a launch less for each layer but the last of a block, and every bit as before. */
+void merged_beside_of(enum precision precision, int images, const char *wgmma, size_t shared, const char *before, const char *beside)
+{
+	const int layers = 5, blocks = 2;
+	problem p(densenet(8, { 4, 1 }), images, precision);
+	if (wgmma)
+		setenv("CHEXNET_WGMMA", wgmma, 1);
+#ifndef ON_DEVICE
+	shim_shared = shared * 1024;
+#endif
+	int launched[2] = {};
+	if (!same(gradients_with(p, before, &launched[0]), gradients_with(p, beside, &launched[1])))
+		wrong("%d images, wgmma %s, %zu KiB: CHEXNET_FUSED=%s has other bits than %s", images, wgmma ? wgmma : "as usual", shared, beside, before);
+#ifndef ON_DEVICE
+	if (launched[0] - launched[1] != layers - blocks)
+		wrong("%d images, wgmma %s, %zu KiB: %d launches with CHEXNET_FUSED=%s, %d with %s", images, wgmma ? wgmma : "as usual", shared, launched[1], beside, launched[0], before);
+#endif
+	unsetenv("CHEXNET_WGMMA");
+#ifndef ON_DEVICE
+	shim_shared = 227 * 1024;
+#else
+	(void)shared, (void)layers, (void)blocks;
+#endif
+}
+
+void merged_beside()
+{
+	merged_beside_of(PRECISION_BF16, 2, nullptr, 227, "127", "255");
+	merged_beside_of(PRECISION_FP16, MANY_TILES, nullptr, 227, "383", "511");
+	merged_beside_of(PRECISION_BF16, MANY_TILES, "0", 227, "127", "255");
+#ifndef ON_DEVICE
+	merged_beside_of(PRECISION_BF16, MANY_TILES, nullptr, 163, "127", "255");
+	problem p(densenet(8, { 4, 1 }), 2, PRECISION_BF16);
+	if (!failures && !same(trained_with(p, "127"), trained_with(p, "255")))
+		wrong("with buckets CHEXNET_FUSED=255 trains other weights than 127");
+#endif
+}
+
 /* A weight's gradient is nobody else's input: by the kernel of 1×1 and 3×3 convolutions and without it all gradients are the same, but for the order of its own
  * sums, which some weight of each of these sides shows. */
 void weights_in_parts_of(const net_conf &net, int images, double tolerance, std::vector<int> sides)
@@ -752,6 +812,16 @@ std::vector<float> trained_with_buckets(problem &p, two_ranks *r, int steps, int
 	return all;
 }
 
+/* Steps of two micro-batches with gradients that go to other ranks as soon as they are said to be there. */
+std::vector<float> trained_with(problem &p, const char *bits)
+{
+	two_ranks ranks;
+	setenv("CHEXNET_FUSED", bits, 1);
+	const std::vector<float> all = trained_with_buckets(p, &ranks, 3, 2, false);
+	unsetenv("CHEXNET_FUSED");
+	return all;
+}
+
 /* What the graph replays must be what eager steps do, all-reduces in their places, and the host is asked for it once. */
 void buckets_in_the_graph()
 {
@@ -923,10 +993,22 @@ void partial_sums_have_room()
 	}
 }
 
+/* As many tiles for the block that has most of them, and no block less would do. */
+void blocks_of_as_many_tiles()
+{
+	for (int tiles = 1; tiles < 1000 && !failures; tiles++)
+		for (int blocks = 1; blocks <= tiles && blocks <= 132; blocks++) {
+			const int even = even_blocks(64L * tiles - 63, 64, blocks), most = (tiles + blocks - 1) / blocks;
+			if (even > blocks || (tiles + even - 1) / even != most || (even > 1 && (tiles + even - 2) / (even - 1) <= most))
+				wrong("%d blocks for %d tiles, where %d would have %d at most", even, tiles, blocks, most);
+		}
+}
+
 void large_devices()
 {
 	places_beyond_four_gigabytes();
 	partial_sums_have_room();
+	blocks_of_as_many_tiles();
 }
 
 void ranks_skip_together()
@@ -1145,6 +1227,7 @@ const struct test {
 	{ "training", "accumulation, Adam, running statistics and evaluation follow the reference", fp32_training },
 	{ "maps", "class activation maps are the reference's, and their means the logits", activation_maps },
 	{ "fused", "fused bf16 kernels lose no more than the separate ones", fused_against_separate },
+	{ "beside", "merges beside the next kernel leave every bit as it is", merged_beside },
 	{ "weight", "weight gradients of 1×1 and 3×3 convolutions in parts are what they are without, but for their last bits", weights_in_parts },
 	{ "nan", "a weight that is not a number shows in the loss", nan_shows },
 	{ "fp16", "fp16 with a loss scale follows the reference", fp16_scaled },

@@ -148,13 +148,17 @@ template <class T, class S> void check_backward_shape(const shape &s, int splits
 	conv1x1_backward<T> p = { dz, y, a, b, c, x, g, weight, scale, bias, gamma, mean, rstd, partial_sums, partial_weight,
 		                  pixels, s.pitch, s.c_in, s.c_out, splits };
 	const unmerged_gradients unmerged(s.c_out, parts);
+	const unmerged_layer left(8, 8, 5, parts);
 	if (parts) {
 		p.merge = unmerged.arguments();
+		p.beside = layer_sums_of(left.of_weight(), {}, {});
 		unmerged.coefficients(&l.a, &l.b, &l.c);
 	}
 	check_device((conv1x1_backward_launch<T, S>(p, nullptr)), "conv1x1_backward");
-	if (parts)
+	if (parts) {
 		unmerged.expect();
+		left.expect_weight();
+	}
 	check_device(reduce_partials_launch({ partial_sums, totals, 2 * in, 2 * in, splits, 1, 0 }, nullptr), "reduce_partials");
 	check_device(reduce_partials_launch({ partial_weight, dweight, out * in, out * in, splits, 1, 0 }, nullptr), "reduce_partials");
 

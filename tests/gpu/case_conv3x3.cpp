@@ -220,43 +220,70 @@ template <class T> void expect_weight(const layer<T> &l, const backward_run<T> &
 		}
 }
 
+/* check(layer, run's arguments made what the kernel gets): where a, b and c are there, and where the kernel makes them, and merges beside itself what a 1×1 has left. */
+template <class T, class F> void with_merges(const shape &s, int most, long times, bool merges, F check)
+{
+	for (int parts : { 0, most == 1 ? 201 : 5 }) {
+		if (parts && (times > 1 || !merges))
+			continue;
+		layer<T> l(s);
+		const unmerged_layer left(40 + s.c_out, s.c_out, 5, parts);
+		if (parts)
+			left.coefficients(&l.a, &l.b, &l.c);
+		check(l, [&](conv3x3_backward<T> p) {
+			if (parts) {
+				p.a = p.b = p.c = nullptr;
+				p.due = left.bn();
+				p.beside = layer_sums_of(left.of_weight(), {}, p.due);
+			}
+			return p;
+		});
+		if (parts)
+			left.expect();
+	}
+}
+
 template <class T, class S> void check_data_shape(const shape &s, int most, long times)
 {
-	const layer<T> l(s);
-	const int blocks = line_blocks(s.repeated(times).pixels(), S::ROWS, most);
-	const backward_run<T> run(l, blocks, times);
-	check_device((conv3x3_data_launch<T, S>(run.arguments(), (unsigned)blocks, nullptr)), "conv3x3_data");
-	expect_data(l, run, blocks);
+	with_merges<T>(s, most, times, !S::WGMMA, [&](const layer<T> &l, auto given) {
+		const int blocks = line_blocks(s.repeated(times).pixels(), S::ROWS, most);
+		const backward_run<T> run(l, blocks, times);
+		check_device((conv3x3_data_launch<T, S>(given(run.arguments()), (unsigned)blocks, nullptr)), "conv3x3_data");
+		expect_data(l, run, blocks);
+	});
 }
 
 template <class T, class S> void check_weight_shape(const shape &s, int most, long times)
 {
-	const layer<T> l(s);
-	const int blocks = line_blocks(s.repeated(times).pixels(), S::ROWS, most);
-	const backward_run<T> run(l, blocks, times);
-	check_device((conv3x3_weight_launch<T, S>(run.arguments(), (unsigned)blocks, nullptr)), "conv3x3_weight");
-	expect_weight(l, run, blocks);
+	with_merges<T>(s, most, times, true, [&](const layer<T> &l, auto given) {
+		const int blocks = line_blocks(s.repeated(times).pixels(), S::ROWS, most);
+		const backward_run<T> run(l, blocks, times);
+		check_device((conv3x3_weight_launch<T, S>(given(run.arguments()), (unsigned)blocks, nullptr)), "conv3x3_weight");
+		expect_weight(l, run, blocks);
+	});
 }
 
 template <class T, class data, class weight> void check_both_shape(const shape &s, int most, long times)
 {
-	const layer<T> l(s);
-	const long pixels = s.repeated(times).pixels();
-	const int blocks = line_blocks(pixels, data::ROWS, most), parts = line_blocks(pixels, weight::ROWS, most);
-	const backward_run<T> run(l, blocks > parts ? blocks : parts, times);
-	check_device((conv3x3_both_launch<T, data, weight>(run.arguments(), (unsigned)blocks, (unsigned)parts, nullptr)), "conv3x3_both");
-	expect_data(l, run, blocks);
-	expect_weight(l, run, parts);
+	with_merges<T>(s, most, times, true, [&](const layer<T> &l, auto given) {
+		const long pixels = s.repeated(times).pixels();
+		const int blocks = line_blocks(pixels, data::ROWS, most), parts = line_blocks(pixels, weight::ROWS, most);
+		const backward_run<T> run(l, blocks > parts ? blocks : parts, times);
+		check_device((conv3x3_both_launch<T, data, weight>(given(run.arguments()), (unsigned)blocks, (unsigned)parts, nullptr)), "conv3x3_both");
+		expect_data(l, run, blocks);
+		expect_weight(l, run, parts);
+	});
 }
 
 template <class T, class S> void check_joined_shape(const shape &s, int most, long times)
 {
-	const layer<T> l(s);
-	const int parts = conv3x3_joined_parts(s.repeated(times).pixels(), s.side, s.c_in, most * S::halves(s.c_in));
-	const backward_run<T> run(l, parts, times);
-	check_device((conv3x3_joined_launch<T, S>(run.arguments(), parts, nullptr)), "conv3x3_joined");
-	expect_data(l, run, parts);
-	expect_weight(l, run, parts);
+	with_merges<T>(s, most, times, true, [&](const layer<T> &l, auto given) {
+		const int parts = conv3x3_joined_parts(s.repeated(times).pixels(), s.side, s.c_in, most * S::halves(s.c_in));
+		const backward_run<T> run(l, parts, times);
+		check_device((conv3x3_joined_launch<T, S>(given(run.arguments()), parts, nullptr)), "conv3x3_joined");
+		expect_data(l, run, parts);
+		expect_weight(l, run, parts);
+	});
 }
 
 /* check(shape, most blocks, times that its images are repeated) on every shape that a tile of `rows` serves. */

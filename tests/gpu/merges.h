@@ -3,8 +3,8 @@
 #ifndef GPU_MERGES_H
 #define GPU_MERGES_H
 
-#include "bn_channel.h"
 #include "cases.h"
+#include "layer_merge.h"
 
 /* A normalisation of `all` channels whose last `fresh` ones have their statistics still in parts of `stride` channels. */
 class unmerged_statistics {
@@ -64,6 +64,15 @@ private:
 	device_array<float> gamma, beta, mean, rstd, square, slab, scale, bias, partial;
 };
 
+/* Numbers whose sums and products come out exactly, in whatever order. */
+inline std::vector<float> few_bits(size_t count, int low, int high, double unit)
+{
+	std::vector<float> v(count);
+	for (float &x : v)
+		x = (float)(unit * std::floor(random_uniform(low, high + 1)));
+	return v;
+}
+
 /* A private normalisation whose backward sums are still in parts. All are numbers of few bits, so that a, b and c come out exactly, in whatever order they are added. */
 class unmerged_gradients {
 public:
@@ -98,13 +107,6 @@ public:
 private:
 	static constexpr double PIXELS = 1024;
 
-	static std::vector<float> few_bits(size_t count, int low, int high, double unit)
-	{
-		std::vector<float> v(count);
-		for (float &x : v)
-			x = (float)(unit * std::floor(random_uniform(low, high + 1)));
-		return v;
-	}
 	double total(size_t which, size_t k) const
 	{
 		double sum = 0;
@@ -116,6 +118,79 @@ private:
 	size_t channels, parts;
 	std::vector<float> gammas, means, rstds, sums, slabs;
 	device_array<float> gamma, mean, rstd, partial, slab, unscale;
+};
+
+/* What a 1×1 leaves: a shared normalisation's sums, whose last `due_channels` are due, and a weight's gradient of so many outputs, both in parts. */
+class unmerged_layer {
+public:
+	unmerged_layer(int n_channels, int due_channels, int n_outputs, int n_parts)
+		: channels((size_t)n_channels), due((size_t)due_channels), outputs((size_t)n_outputs), parts((size_t)n_parts), gammas(few_bits(channels, 1, 3, 0.5)), means(few_bits(channels, -2, 2, 0.25)),
+		  rstds(few_bits(channels, 1, 2, 0.5)), sums(few_bits(parts * 2 * channels, -8, 8, 0.25)), olds(few_bits(2 * channels, -8, 8, 0.25)), slabs(few_bits(2 * channels, -8, 8, 0.25)),
+		  weights(few_bits(parts * outputs * WIDTH, -8, 8, 0.25)), gradients(few_bits(outputs * WIDTH, -8, 8, 0.25)), gamma(gammas), mean(means), rstd(rstds), partial(sums), old(olds), slab(slabs),
+		  weight(weights), gradient(gradients), unscale(std::vector<float>(1, 0.5f))
+	{
+	}
+	bn_backward_sums bn() const
+	{
+		return { partial, gamma, mean, rstd, slab, slab + channels, old, old + channels, nullptr, nullptr, nullptr, unscale, 1 / PIXELS, 0.5f, 1, 0, (int)parts, (int)channels,
+			 (int)(channels - due), (int)due };
+	}
+	weight_gradient of_weight() const
+	{
+		return { weight, gradient, unscale, 0.5f, (int)outputs, WIDTH, WIDTH, 1, (int)parts, 1 };
+	}
+	/* Of the channels that are due, in front; zeros behind them. */
+	void coefficients(std::vector<float> *a, std::vector<float> *b, std::vector<float> *c) const
+	{
+		for (size_t k = 0; k < a->size(); k++) {
+			const size_t from = channels - due + k;
+			const double r = k < due ? rstds[from] : 0, slope = k < due ? r * sum(1, from) / PIXELS : 0;
+			(*a)[k] = (float)r;
+			(*b)[k] = (float)(-r * slope);
+			(*c)[k] = k < due ? (float)(r * (slope * means[from] - sum(0, from) / PIXELS)) : 0;
+		}
+	}
+	void expect() const
+	{
+		expect_weight();
+		const std::vector<float> got = slab.download(), got_sums = old.download();
+		for (size_t which = 0; which < 2; which++)
+			for (size_t k = 0; k < channels; k++) {
+				expect_near(got[(1 - which) * channels + k], slabs[(1 - which) * channels + k] + 0.25 * total(which, k), 1e-6, "gradient of %s[%zu] of %zu", which ? "gamma" : "beta", k, channels);
+				expect_near(got_sums[which * channels + k], k < channels - due ? sum(which, k) : olds[which * channels + k], 1e-6, "s%zu[%zu] of %zu", which + 1, k, channels);
+			}
+	}
+	void expect_weight() const
+	{
+		const std::vector<float> got = gradient.download();
+		for (size_t i = 0; i < outputs * WIDTH; i++) {
+			double want = 0;
+			for (size_t p = 0; p < parts; p++)
+				want += weights[p * outputs * WIDTH + i];
+			expect_near(got[i], gradients[i] + 0.25 * want, 1e-6, "a weight's gradient, %zu", i);
+		}
+	}
+
+private:
+	static constexpr double PIXELS = 1024;
+	enum { WIDTH = 72 };
+
+	double total(size_t which, size_t k) const
+	{
+		double sum = 0;
+		for (size_t p = 0; p < parts; p++)
+			sum += sums[(2 * p + which) * channels + k];
+		return sum;
+	}
+	/* s1 and s2 with this layer's part. */
+	double sum(size_t which, size_t k) const
+	{
+		return olds[which * channels + k] + gammas[k] * total(which, k);
+	}
+
+	size_t channels, due, outputs, parts;
+	std::vector<float> gammas, means, rstds, sums, olds, slabs, weights, gradients;
+	device_array<float> gamma, mean, rstd, partial, old, slab, weight, gradient, unscale;
 };
 
 #endif

@@ -90,7 +90,7 @@ struct bn_backward_sums {
 	const float *gamma, *mean, *rstd;
 	float *grad_gamma, *grad_beta;      /* in the slab */
 	float *s1, *s2;                     /* NULL: private */
-	float *a, *b, *c;                   /* [channels]; shared: [due] */
+	float *a, *b, *c;                   /* [channels]; shared: [due], or NULL: others make them, of s1 and s2 as they are, which are not changed where due */
 	const float *unscale;               /* 1 / loss scale; NULL: 1 */
 	double share;                       /* 1 / pixels */
 	float factor;                       /* of the slab's gradients: 1 / micro-batches */
@@ -114,6 +114,23 @@ DEVICE channel_coefficients private_coefficients(double share, float gamma_of, f
 {
 	const double scale = (double)gamma_of * rstd, slope = gamma * rstd * share;
 	return { (float)scale, (float)(-scale * slope), (float)(scale * (slope * mean - beta * share)) };
+}
+
+/* A map's sums for the shared normalisation's backward, with one layer's part. */
+struct map_sums {
+	float s1, s2;
+};
+
+DEVICE map_sums map_sums_with(float s1, float s2, float gamma_of, double beta, double gamma)
+{
+	return { s1 + gamma_of * (float)beta, s2 + gamma_of * (float)gamma };
+}
+
+/* Of a shared normalisation's channel that no other layer reads any more. */
+DEVICE channel_coefficients due_coefficients(double share, float mean, float rstd, const map_sums &s)
+{
+	const double slope = (double)rstd * s.s2 * share;
+	return { rstd, (float)(-rstd * slope), (float)(rstd * (slope * mean - s.s1 * share)) };
 }
 
 #endif

@@ -17,6 +17,7 @@
 #define CUDA_CONV1X1_BACKWARD_H
 
 #include "conv1x1_forward.h"
+#include "layer_merge.h"
 
 template <class T> struct conv1x1_backward {
 	const T *dz, *y;             /* [pixels][c_out] */
@@ -31,6 +32,12 @@ template <class T> struct conv1x1_backward {
 	int pitch, c_in, c_out;      /* multiples of 8; c_out <= 128 */
 	int splits;                  /* blocks that share a column tile */
 	bn_backward_sums merge = {}; /* parts: a, b and c are made of these first; 0: they are there */
+	layer_sums beside = {};      /* merged by blocks behind this kernel's own */
+
+	HD unsigned blocks() const
+	{
+		return (unsigned)((c_in + 127) / 128 * splits);
+	}
 };
 
 /* A block keeps one tile of 128 input channels and walks over pixel tiles of ROWS. DATA: gradient of x, of which a warp has WARP_ROWS
@@ -58,6 +65,8 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 {
 	begin_early_kernel();
 #ifdef HAVE_SM80
+	if (merges_beside<S::THREADS>(p.beside, p.blocks()))
+		return;
 	typedef tile<128> rows128;
 	unsigned char *stage = shared_memory(), *weights = stage + S::STAGES * S::STAGE_BYTES;
 	float *parameters = (float *)(weights + S::WEIGHT_BYTES), *sums = parameters + S::PARAMETERS;
@@ -217,8 +226,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 template <class T, int... cut> int conv1x1_backward_run(conv1x1_backward_shape<cut...>, const conv1x1_backward<T> &p, device_stream stream)
 {
 	typedef conv1x1_backward_shape<cut...> S;
-	unsigned column_tiles = (unsigned)(p.c_in + S::N - 1) / S::N;
-	return launch(conv1x1_backward_kernel<T, S>, column_tiles * (unsigned)p.splits, S::THREADS, S::shared_bytes(), stream, p);
+	return launch(conv1x1_backward_kernel<T, S>, p.blocks() + (unsigned)p.beside.blocks, S::THREADS, S::shared_bytes(), stream, p);
 }
 
 /* splits: from 1 to the number of pixel tiles. S: a shape of this file's or of conv1x1_backward_wgmma.h's. */

@@ -31,7 +31,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 {
 	begin_early_kernel();
 #ifdef HAVE_SM80
-	if (!HAVE_WARPGROUPS)
+	if (!HAVE_WARPGROUPS || merges_beside<S::THREADS>(p.beside, p.blocks()))
 		return;
 	typedef tile<PANEL> panel;
 	unsigned char *stage = shared_memory(), *weights = stage + S::STAGES * S::STAGE_BYTES;
@@ -194,8 +194,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 template <class T, int stages> int conv1x1_backward_run(conv1x1_backward_wgmma_shape<stages>, const conv1x1_backward<T> &p, device_stream stream)
 {
 	typedef conv1x1_backward_wgmma_shape<stages> S;
-	unsigned column_tiles = (unsigned)(p.c_in + S::N - 1) / S::N;
-	return launch(conv1x1_backward_wgmma_kernel<T, S>, column_tiles * (unsigned)p.splits, S::THREADS, S::shared_bytes(), stream, p);
+	return launch(conv1x1_backward_wgmma_kernel<T, S>, p.blocks() + (unsigned)p.beside.blocks, S::THREADS, S::shared_bytes(), stream, p);
 }
 
 #endif

@@ -96,4 +96,11 @@ inline int line_blocks(long pixels, int rows, int multiprocessors)
 	return (int)(tiles < multiprocessors ? tiles : multiprocessors);
 }
 
+/* As few blocks as have no more tiles each than the one of `blocks` that has most: a step is as long, and leaves fewer parts. */
+inline int even_blocks(long pixels, int rows, int blocks)
+{
+	const long tiles = (pixels + rows - 1) / rows, each = (tiles + blocks - 1) / blocks;
+	return (int)((tiles + each - 1) / each);
+}
+
 #endif

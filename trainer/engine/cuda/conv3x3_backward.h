@@ -14,6 +14,7 @@
 #define CUDA_CONV3X3_BACKWARD_H
 
 #include "conv3x3.h"
+#include "layer_merge.h"
 
 template <class T> struct conv3x3_backward {
 	const T *g, *x;               /* [pixels][pitch], the first c_out channels of each */
@@ -26,7 +27,12 @@ template <class T> struct conv3x3_backward {
 	float *partial_weight;        /* [parts][c_out][9][c_in] */
 	long pixels;                  /* images · side² */
 	int side, pitch, c_in, c_out; /* multiples of 8 but side; c_in <= 128, c_out <= 32 */
+	/* What the 1×1 before left. due.parts: a, b and c are made of these first, by each block; 0: they are there. beside: merged by blocks behind this kernel's own. */
+	bn_backward_sums due = {};
+	layer_sums beside = {};
 };
+
+enum { DUE_BYTES = merge_bytes(TAP_GROWTH) };
 
 /* dy of the pixels around a tile: a ring of rows of 32 channels, made from g, which is copied there, and from x beside it. */
 enum { X_SLOTS = 3 };
@@ -41,11 +47,19 @@ template <int ROWS, int THREADS_> struct dy_line {
 	template <class T> DEVICE dy_line(unsigned char *memory, const conv3x3_backward<T> &p)
 		: ring(memory), x(ring + RING_TILES * GROUP_BYTES), zeros(x + X_SLOTS * GROUP_BYTES), coefficients((float *)(zeros + ROW_BYTES))
 	{
-		load_floats<THREADS_>(coefficients, p.a, p.c_out, TAP_GROWTH);
-		load_floats<THREADS_>(coefficients + TAP_GROWTH, p.b, p.c_out, TAP_GROWTH);
-		load_floats<THREADS_>(coefficients + 2 * TAP_GROWTH, p.c, p.c_out, TAP_GROWTH);
+		if (!p.due.parts) {
+			load_floats<THREADS_>(coefficients, p.a, p.c_out, TAP_GROWTH);
+			load_floats<THREADS_>(coefficients + TAP_GROWTH, p.b, p.c_out, TAP_GROWTH);
+			load_floats<THREADS_>(coefficients + 2 * TAP_GROWTH, p.c, p.c_out, TAP_GROWTH);
+		}
 		if ((int)threadIdx.x < ROW_BYTES / 4)
 			((uint32_t *)zeros)[threadIdx.x] = 0;
+	}
+	/* Those that are to be made, while what has been asked for is on its way; room: DUE_BYTES. */
+	template <class T> DEVICE void make(const conv3x3_backward<T> &p, void *room) const
+	{
+		if (p.due.parts)
+			due_in_place<THREADS_, TAP_GROWTH>(p.due, coefficients, coefficients + TAP_GROWTH, coefficients + 2 * TAP_GROWTH, room);
 	}
 	template <class T> DEVICE void prefetch(const pixel_line<ROWS> &l, const conv3x3_backward<T> &p, int j) const
 	{
@@ -90,6 +104,7 @@ template <int rows, int warp_rows, int warp_columns> struct conv3x3_data_shape {
 		WARPS = ROW_WARPS * COLUMN_WARPS, THREADS = 32 * WARPS, M_TILES = warp_rows / 16, N = TAP_CHANNELS, N_TILES = warp_columns / 8,
 		TILE_BYTES = rows * N * 2, PARAMETERS = 4 * N
 	};
+	static_assert((int)DUE_BYTES <= (int)TILE_BYTES, "sums are merged where the tile will be");
 	typedef dy_line<rows, THREADS> dy;
 
 	static HD size_t shared_bytes()
@@ -121,6 +136,7 @@ template <class T, class S> DEVICE void conv3x3_data(const conv3x3_backward<T> &
 		rstd[i] = i < p.c_in ? p.rstd[i] : 0;
 		shift[i] = i < p.c_in ? -p.mean[i] * p.rstd[i] : 0;
 	}
+	dy.make(p, y);
 	copies_wait<0>();
 	sync_block();
 	for (int j = 0; j < l.lead; j++)
@@ -193,7 +209,9 @@ template <class T, class S> DEVICE void conv3x3_data(const conv3x3_backward<T> &
 template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(const conv3x3_backward<T> p)
 {
 	begin_early_kernel();
-	conv3x3_data<T, S>(p, blockIdx.x, gridDim.x);
+	const unsigned blocks = gridDim.x - (unsigned)p.beside.blocks;
+	if (!merges_beside<S::THREADS>(p.beside, blocks))
+		conv3x3_data<T, S>(p, blockIdx.x, blocks);
 }
 
 /* ---- dW ------------------------------------------------------------------------------------------- */
@@ -206,6 +224,7 @@ template <int rows, int groups = 1> struct conv3x3_weight_shape {
 		ROW_WARPS = TAP_CHANNELS / W_ROWS, TILE_BYTES = rows * TAP_CHANNELS * 2, Z_TILES = 2, GROUPS = groups, GROUP_TAPS = TAPS / groups
 	};
 	static_assert(TAPS % groups == 0, "as many taps for each block");
+	static_assert((int)DUE_BYTES <= (int)TILE_BYTES && (int)Z_TILES > 1, "sums are merged where the second tile will be");
 	typedef dy_line<rows, THREADS> dy;
 
 	static HD size_t shared_bytes()
@@ -234,6 +253,7 @@ template <class T, class S> DEVICE void conv3x3_weight(const conv3x3_backward<T>
 		dy.prefetch(l, p, j);
 	prefetch(0);
 	copies_commit();
+	dy.make(p, memory + S::TILE_BYTES);
 	copies_wait<0>();
 	sync_block();
 	for (int j = 0; j < l.lead; j++)
@@ -290,7 +310,9 @@ template <class T, class S> DEVICE void conv3x3_weight(const conv3x3_backward<T>
 template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(const conv3x3_backward<T> p)
 {
 	begin_early_kernel();
-	conv3x3_weight<T, S>(p, blockIdx.x, gridDim.x);
+	const unsigned blocks = gridDim.x - (unsigned)p.beside.blocks;
+	if (!merges_beside<S::THREADS>(p.beside, blocks))
+		conv3x3_weight<T, S>(p, blockIdx.x, blocks);
 }
 
 /* ---- both, side by side ---------------------------------------------------------------------------- */
@@ -298,30 +320,31 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(
 /* For maps of so few tiles that either leaves half of the multiprocessors without work. */
 template <class T> struct conv3x3_both {
 	conv3x3_backward<T> p;
-	unsigned data_blocks; /* the first; the others have the weight */
+	unsigned data_blocks; /* the first; the others have the weight, but for those beside */
 };
 
 template <class T, class data, class weight> KERNEL THREADS(data::THREADS, 1) conv3x3_both_kernel(const conv3x3_both<T> both)
 {
 	static_assert((int)data::THREADS == (int)weight::THREADS, "the same blocks");
 	begin_early_kernel();
+	const unsigned blocks = gridDim.x - (unsigned)both.p.beside.blocks;
 	if (blockIdx.x < both.data_blocks)
 		conv3x3_data<T, data>(both.p, blockIdx.x, both.data_blocks);
-	else
-		conv3x3_weight<T, weight>(both.p, blockIdx.x - both.data_blocks, gridDim.x - both.data_blocks);
+	else if (!merges_beside<data::THREADS>(both.p.beside, blocks))
+		conv3x3_weight<T, weight>(both.p, blockIdx.x - both.data_blocks, blocks - both.data_blocks);
 }
 
 /* Blocks of each as in the launches of one. */
 template <class T, class data, class weight> int conv3x3_both_launch(const conv3x3_backward<T> &p, unsigned data_blocks, unsigned parts, device_stream stream)
 {
 	const size_t most = data::shared_bytes() > weight::shared_bytes() ? data::shared_bytes() : weight::shared_bytes();
-	return launch(conv3x3_both_kernel<T, data, weight>, data_blocks + parts * weight::GROUPS, data::THREADS, most, stream, conv3x3_both<T>{ p, data_blocks });
+	return launch(conv3x3_both_kernel<T, data, weight>, data_blocks + parts * weight::GROUPS + (unsigned)p.beside.blocks, data::THREADS, most, stream, conv3x3_both<T>{ p, data_blocks });
 }
 
 template <class T, int... cut> int conv3x3_data_run(conv3x3_data_shape<cut...>, const conv3x3_backward<T> &p, unsigned blocks, device_stream stream)
 {
 	typedef conv3x3_data_shape<cut...> S;
-	return launch(conv3x3_data_kernel<T, S>, blocks, S::THREADS, S::shared_bytes(), stream, p);
+	return launch(conv3x3_data_kernel<T, S>, blocks + (unsigned)p.beside.blocks, S::THREADS, S::shared_bytes(), stream, p);
 }
 
 /* blocks: at most as many as tiles. S: a shape of this file's or of conv3x3_data_wgmma.h's. */
@@ -333,7 +356,7 @@ template <class T, class S> int conv3x3_data_launch(const conv3x3_backward<T> &p
 /* blocks: parts of the weight's gradient. */
 template <class T, class S> int conv3x3_weight_launch(const conv3x3_backward<T> &p, unsigned blocks, device_stream stream)
 {
-	return launch(conv3x3_weight_kernel<T, S>, blocks * S::GROUPS, S::THREADS, S::shared_bytes(), stream, p);
+	return launch(conv3x3_weight_kernel<T, S>, blocks * S::GROUPS + (unsigned)p.beside.blocks, S::THREADS, S::shared_bytes(), stream, p);
 }
 
 #endif

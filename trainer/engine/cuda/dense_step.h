@@ -91,6 +91,20 @@ template <class T> bool step<T>::leaves_sums(const dense_layer &l) const
 	return in_place && l.conv1.fused & l.conv2.fused & FUSED_BACKWARD;
 }
 
+/* And what the fused 1×1 leaves to the next layer's fused 3×3? Both leave their weights' parts in rooms that lie side by side, of the same sizes in the whole block: each is written
+ * again in the launch after the one that merges it. */
+template <class T> bool step<T>::leaves_all(const dense_block &b, int index) const
+{
+	return beside && index && leaves_sums(b.layer[index]) && leaves_sums(b.layer[index - 1]);
+}
+
+template <class T> layer_sums step<T>::take_waiting()
+{
+	const layer_sums p = waiting;
+	waiting.blocks = 0;
+	return p.blocks ? p : layer_sums{};
+}
+
 /* Floats of what it leaves. */
 template <class T> size_t step<T>::left_weight(const dense_block &b, const dense_layer &l) const
 {
@@ -115,9 +129,11 @@ template <class T> void step<T>::separate_backward_3x3(int block, const dense_la
 template <class T> int step<T>::weight_blocks_3x3(const dense_block &b) const
 {
 	return with_tiles(b, [&](auto tiles) {
-		if constexpr (joined_3x3<decltype(tiles)>)
-			return conv3x3_joined_parts(pixels(b.side), b.side, net.bottleneck, sms);
-		else
+		typedef conv3x3_joined_wgmma_shape joined;
+		if constexpr (joined_3x3<decltype(tiles)>) {
+			const int parts = conv3x3_joined_parts(pixels(b.side), b.side, net.bottleneck, sms);
+			return even ? even_blocks(joined::line(pixels(b.side), b.side), joined::ROWS, parts) : parts;
+		} else
 			return line_blocks(pixels(b.side), decltype(tiles)::weight_3x3::ROWS, sms);
 	});
 }
@@ -129,20 +145,22 @@ template <class T> void step<T>::fused_backward_3x3(int block, const dense_layer
 	const size_t at2 = l.bn2.statistics;
 	const int weight_blocks = weight_blocks_3x3(b);
 	const int data_blocks = with_tiles(b, [&](auto tiles) { return joined_3x3<decltype(tiles)> ? weight_blocks : line_blocks(count, decltype(tiles)::data_3x3::ROWS, sms); });
+	const layer_sums before = take_waiting();
 	if constexpr (sizeof(T) == 2) {
-		const conv3x3_backward<T> p = { m.gradient[block % 2] + l.c_in, m.map[block] + l.c_in, m.a, m.b, m.c, y, m.copy + l.conv2.copy, m.scale + at2, m.bias + at2, m.mean + at2,
-			                        m.rstd + at2, middle(block), m.tile_sums[0], m.partial, count, b.side, b.channels, net.bottleneck, net.growth };
+		conv3x3_backward<T> p = { m.gradient[block % 2] + l.c_in, m.map[block] + l.c_in, m.a, m.b, m.c, y, m.copy + l.conv2.copy, m.scale + at2, m.bias + at2, m.mean + at2,
+			                        m.rstd + at2, middle(block), m.tile_sums[0], m.partial, count, b.side, b.channels, net.bottleneck, net.growth, before.bn, before };
 		if (!rc)
 			rc = with_tiles(b, [&](auto tiles) {
 				typedef typename decltype(tiles)::weight_3x3 weight;
-				if constexpr (joined_3x3<decltype(tiles)>)
+				if constexpr (joined_3x3<decltype(tiles)>) {
 					return conv3x3_joined_launch<T, weight>(p, weight_blocks, stream);
-				else if constexpr (std::is_base_of<few_tiles, decltype(tiles)>::value)
+				} else if constexpr (std::is_base_of<few_tiles, decltype(tiles)>::value) {
 					return conv3x3_both_launch<T, typename few_tiles::data_3x3, weight>(p, (unsigned)data_blocks, (unsigned)weight_blocks, stream);
-				else if (int failed = conv3x3_weight_launch<T, weight>(p, (unsigned)weight_blocks, stream))
-					return failed;
-				else
-					return conv3x3_data_launch<T, typename decltype(tiles)::data_3x3>(p, (unsigned)data_blocks, stream);
+				} else {
+					const int failed = conv3x3_weight_launch<T, weight>(p, (unsigned)weight_blocks, stream);
+					p.beside = {};
+					return failed ? failed : conv3x3_data_launch<T, typename decltype(tiles)::data_3x3>(p, (unsigned)data_blocks, stream);
+				}
 			});
 	}
 	left = private_sums(l.bn2, data_blocks, count);
@@ -170,7 +188,11 @@ template <class T> void step<T>::separate_backward(int block, int index, const T
 template <class T> int step<T>::backward_splits(const dense_block &b, int c_in) const
 {
 	const int wanted = sms / ((c_in + 127) / 128);
-	return with_tiles(b, [&](auto tiles) { return line_blocks(pixels(b.side), decltype(tiles)::backward_1x1::ROWS, wanted < 1 ? 1 : wanted); });
+	return with_tiles(b, [&](auto tiles) {
+		typedef typename decltype(tiles)::backward_1x1 backward;
+		const int splits = line_blocks(pixels(b.side), backward::ROWS, wanted < 1 ? 1 : wanted);
+		return even ? even_blocks(pixels(b.side), backward::ROWS, splits) : splits;
+	});
 }
 
 template <class T> void step<T>::fused_backward(int block, int index, const T *y)
@@ -179,15 +201,22 @@ template <class T> void step<T>::fused_backward(int block, int index, const T *y
 	const dense_layer &l = b.layer[index];
 	const int splits = backward_splits(b, l.c_in);
 	const size_t behind = left_weight(b, l);
+	const weight_gradient weight = gradient_of(l.conv1, splits, behind), second = left.parts ? gradient_of(l.conv2, weight_blocks_3x3(b)) : weight_gradient{};
 	if constexpr (sizeof(T) == 2) {
 		const conv1x1_backward<T> p = { middle(block), y, m.a, m.b, m.c, m.map[block], m.gradient[block % 2], m.copy + l.conv1.copy, m.scale + l.bn1.statistics,
 			                        m.bias + l.bn1.statistics, m.weights + l.bn1.gamma, m.block_mean[block], m.block_rstd[block], m.sums, m.partial + behind, pixels(b.side),
-			                        b.channels, l.c_in, net.bottleneck, splits, left };
+			                        b.channels, l.c_in, net.bottleneck, splits, left, beside ? layer_sums_of(second, {}, {}) : layer_sums{} };
 		if (!rc)
 			rc = with_tiles(b, [&](auto tiles) { return conv1x1_backward_launch<T, typename decltype(tiles)::backward_1x1>(p, stream); });
 	}
-	backward_sums(shared_sums(l.bn1, block, index, splits, false), gradient_of(l.conv1, splits, behind), left.parts ? gradient_of(l.conv2, weight_blocks_3x3(b)) : weight_gradient{});
 	left.parts = 0;
+	bn_backward_sums sums = shared_sums(l.bn1, block, index, splits, false);
+	if (leaves_all(b, index)) {
+		sums.a = sums.b = sums.c = nullptr;
+		waiting = layer_sums_of(weight, {}, sums);
+	} else {
+		backward_sums(sums, weight, beside ? weight_gradient{} : second);
+	}
 }
 
 #endif

@@ -96,11 +96,14 @@ template <class T> struct step {
 	size_t shared;     /* memory of a block, bytes */
 	bool small, wgmma; /* the fused kernels' tiles are small_tiles; wgmma_tiles instead of large_tiles */
 	bool in_place;     /* a fused kernel merges the sums of the one before it */
+	bool beside;       /* backward, all that the one before it left is merged by blocks of its launch, too */
+	bool even;         /* backward, as few blocks as give none of them more tiles */
 	int rc;            /* first failure, CUDA's code */
 	/* of the micro-batch */
 	int training, micro, micros;
 	bn_statistics due;     /* of what is forward so far, not merged yet; parts 0: none */
 	bn_backward_sums left; /* of the 3×3 that was backward last, for its 1×1 to merge (leaves_sums()); parts 0: none */
+	layer_sums waiting;    /* of the 1×1 that was backward last, for the next layer's 3×3 (leaves_all()); blocks 0: none */
 
 	/* f(large_tiles()), f(wgmma_tiles()) or f(small_tiles()); f(few_tiles()) or f(few_wgmma_tiles()) of maps that would leave most multiprocessors without a tile. */
 	template <class F> auto with_tiles(const dense_block &b, F f) const
@@ -292,7 +295,7 @@ template <class T> struct step {
 	void backward_sums(const bn_backward_sums &p, const weight_gradient &weight, const weight_gradient &second = {})
 	{
 		if (!rc)
-			rc = layer_sums_launch(weight, second, p, stream);
+			rc = layer_sums_launch(layer_sums_of(weight, second, p), stream);
 	}
 	/* The correction of gradient channels [from, from + channels) of a block that is due: from here on they are used up. out: [pixels][channels]; NULL: in place. */
 	void correct(int block, int from, int channels, T *out = nullptr)
@@ -322,9 +325,11 @@ template <class T> struct step {
 	void backward_layer(int block, int index);
 	void separate_backward_3x3(int block, const dense_layer &l, const T *y);
 	bool leaves_sums(const dense_layer &l) const;
+	bool leaves_all(const dense_block &b, int index) const;
 	size_t left_weight(const dense_block &b, const dense_layer &l) const;
 	int weight_blocks_3x3(const dense_block &b) const;
 	void fused_backward_3x3(int block, const dense_layer &l, const T *y);
+	layer_sums take_waiting();
 	void separate_backward(int block, int index, const T *y);
 	/* Blocks that share a column tile of the fused backward kernel. */
 	int backward_splits(const dense_block &b, int c_in) const;
@@ -433,7 +438,7 @@ template <class T> struct step {
 	}
 	void forward_all()
 	{
-		due.parts = left.parts = 0;
+		due.parts = left.parts = waiting.blocks = 0;
 		forward_stem();
 		if (net.family == NET_RESNET)
 			residual_forward(*this);
@@ -523,7 +528,8 @@ template <class T> struct step {
 		for (int block = net.blocks - 1; block >= 0; block--) {
 			for (int l = net.block[block].layers - 1; l >= 0; l--) {
 				backward_layer(block, l);
-				ready(net.block[block].layer[l].conv1.param - 2); /* norm1's weight: the layer's first in table order */
+				const int first = net.block[block].layer[l].conv1.param - 2; /* norm1's weight, norm1's bias, the 1×1's, norm2's and the 3×3's in table order */
+				ready(waiting.blocks ? first + 3 : first);
 			}
 			if (!block)
 				break;
