@@ -47,21 +47,23 @@ static uint64_t records_of(const struct trace_file *f)
 	return n < TRACE_RECORDS ? n : TRACE_RECORDS;
 }
 
-/* None where a part of it is missing, as after a machine's end with a page that was not written, or damaged. */
-static uint32_t kind_of(const struct trace_record *r)
+/* Read once, as the file may be written to meanwhile. Of no kind where a part of it is missing, as after a machine's end with a page that was not written, or damaged. */
+static struct trace_record record_of(const struct trace_file *f, uint64_t k)
 {
-	return r->begin && r->end >= r->begin && r->end <= FARTHEST ? r->kind : TRACE_NONE;
+	struct trace_record r = *(const volatile struct trace_record *)&f->record[k % TRACE_RECORDS];
+	r.kind = r.begin && r.end >= r.begin && r.end <= FARTHEST ? r.kind : TRACE_NONE;
+	return r;
 }
 
 /* Widens [*least, *most], which is empty where *most is less, by the steps of a file's records of a kind, or of any with TRACE_NONE. */
 static void steps_of(const struct trace_file *f, enum trace_kind kind, uint32_t *least, uint32_t *most)
 {
 	for (uint64_t k = 0; k < records_of(f); k++) {
-		uint32_t is = kind_of(&f->record[k]), step = f->record[k].step;
-		if (!is || (kind && is != kind))
+		const struct trace_record r = record_of(f, k);
+		if (!r.kind || (kind && r.kind != kind))
 			continue;
-		*least = step < *least ? step : *least;
-		*most = step > *most ? step : *most;
+		*least = r.step < *least ? r.step : *least;
+		*most = r.step > *most ? r.step : *most;
 	}
 }
 
@@ -102,6 +104,9 @@ static int add_file(struct traces *t, const char *path)
 	if (f == MAP_FAILED || memcmp(f->magic, TRACE_MAGIC, sizeof f->magic))
 		return fault(EXIT_DATA, "%s: not a trace of this version of libhvd (%zu bytes expected, %lld found)", path, sizeof *f,
 			(long long)s.st_size);
+	if (mprotect(f, sizeof *f - sizeof f->record, PROT_READ | PROT_WRITE))
+		return fault(EXIT_INTERNAL, "no memory for %d traces", t->n + 1);
+	atomic_fetch_add(&f->names, 0); /* all but the records is this process's own from now on, whatever is written to the file; of all records one would need the memory */
 	uint32_t least = UINT32_MAX, most = 0;
 	steps_of(f, TRACE_NONE, &least, &most);
 	least = most < least ? most : least;
@@ -165,18 +170,18 @@ static void put_right(struct trace_file *f, const struct trace_file *first)
 	double sum = 0, n = 0;
 	bool wrong = false;
 	for (uint64_t a = first->written - records_of(first), b = f->written - records_of(f); a < first->written && b < f->written;) {
-		const struct trace_record *x = &first->record[a % TRACE_RECORDS], *y = &f->record[b % TRACE_RECORDS];
-		bool here = kind_of(x) == TRACE_BUCKET, there = kind_of(y) == TRACE_BUCKET;
-		uint64_t mine = (uint64_t)x->step << 32 | x->index, theirs = (uint64_t)y->step << 32 | y->index;
+		const struct trace_record x = record_of(first, a), y = record_of(f, b);
+		bool here = x.kind == TRACE_BUCKET, there = y.kind == TRACE_BUCKET;
+		uint64_t mine = (uint64_t)x.step << 32 | x.index, theirs = (uint64_t)y.step << 32 | y.index;
 		if (here && there && mine == theirs) {
-			wrong |= aligned(f, y->end) < aligned(first, x->begin) || aligned(first, x->end) < aligned(f, y->begin);
-			sum += aligned(first, x->end) - aligned(f, y->end);
+			wrong |= aligned(f, y.end) < aligned(first, x.begin) || aligned(first, x.end) < aligned(f, y.begin);
+			sum += aligned(first, x.end) - aligned(f, y.end);
 			n++;
 		}
 		a += !here || (there && mine <= theirs);
 		b += !there || (here && mine >= theirs);
 	}
-	if (wrong && !mprotect(f, sizeof *f - sizeof f->record, PROT_READ | PROT_WRITE)) /* of all the records one would need the memory */
+	if (wrong)
 		f->offset += (int64_t)(sum / n);
 }
 
@@ -229,31 +234,31 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 	memset(bucket, 0, sizeof bucket);
 	uint64_t written = atomic_load(&f->written), n = records_of(f);
 	for (uint64_t i = written - n; i < written; i++) {
-		const struct trace_record *r = &f->record[i % TRACE_RECORDS];
-		struct bucket *b = &bucket[r->index % TRACE_RECORDS];
-		double begin = (double)r->begin, end = (double)r->end;
-		switch (kind_of(r)) {
+		const struct trace_record r = record_of(f, i);
+		struct bucket *b = &bucket[r.index % TRACE_RECORDS];
+		double begin = (double)r.begin, end = (double)r.end;
+		switch (r.kind) {
 		case TRACE_READY:
 			b->ready = begin;
 			break;
 		case TRACE_BUCKET:
 			if (b->ready > 0 && b->ready < begin) {
-				snprintf(text, sizeof text, "bucket %u waits", r->index);
+				snprintf(text, sizeof text, "bucket %u waits", r.index);
 				if (!b->named)
-					name_thread(out, f, QUEUES + r->index, text);
+					name_thread(out, f, QUEUES + r.index, text);
 				b->named = true;
-				event(out, f, QUEUES + r->index, "QUEUE", b->ready, begin, zero, r);
+				event(out, f, QUEUES + r.index, "QUEUE", b->ready, begin, zero, &r);
 			}
-			event(out, f, 1, "ALLREDUCE", begin, end, zero, r);
+			event(out, f, 1, "ALLREDUCE", begin, end, zero, &r);
 			break;
 		case TRACE_WAIT:
-			event(out, f, 0, "WAIT_FOR_DATA", begin, end, zero, r);
+			event(out, f, 0, "WAIT_FOR_DATA", begin, end, zero, &r);
 			break;
 		case TRACE_COLLECTIVE:
-			event(out, f, 0, collectives[r->index % 6], begin, end, zero, r);
+			event(out, f, 0, collectives[r.index % 6], begin, end, zero, &r);
 			break;
 		case TRACE_MARK:
-			event(out, f, 0, clean(f->name[r->index % TRACE_NAMES], TRACE_NAME_BYTES, text), begin, end, zero, r);
+			event(out, f, 0, clean(f->name[r.index % TRACE_NAMES], TRACE_NAME_BYTES, text), begin, end, zero, &r);
 			break;
 		}
 	}
@@ -296,8 +301,9 @@ static int timeline(const struct traces *t, const char *path)
 		return fault(EXIT_INTERNAL, "%s: %s", path, strerror(errno));
 	for (int i = 0; i < t->n; i++)
 		for (uint64_t k = 0; k < records_of(t->file[i]); k++) {
-			double begin = aligned(t->file[i], t->file[i]->record[k].begin);
-			zero = begin < zero && kind_of(&t->file[i]->record[k]) ? begin : zero;
+			const struct trace_record r = record_of(t->file[i], k);
+			double begin = aligned(t->file[i], r.begin);
+			zero = begin < zero && r.kind ? begin : zero;
 		}
 	fprintf(out, TIMELINE "\"pid\":0,\"name\":\"trace\",\"args\":{\"ranks\":%d}}", t->n);
 	for (int i = 0; i < t->n; i++)
@@ -326,21 +332,20 @@ struct step {
 static void read_steps(const struct trace_file *f, struct step *s, uint32_t first, uint32_t steps, int ranks)
 {
 	for (uint64_t i = 0; i < records_of(f); i++) {
-		const struct trace_record *r = &f->record[i];
-		uint32_t kind = kind_of(r);
-		if (!kind || r->step < first || r->step - first >= steps)
+		const struct trace_record r = record_of(f, i);
+		if (!r.kind || r.step < first || r.step - first >= steps)
 			continue;
-		struct step *p = &s[(size_t)(r->step - first) * (size_t)ranks];
-		double begin = aligned(f, r->begin), end = aligned(f, r->end);
-		if (kind == TRACE_READY)
+		struct step *p = &s[(size_t)(r.step - first) * (size_t)ranks];
+		double begin = aligned(f, r.begin), end = aligned(f, r.end);
+		if (r.kind == TRACE_READY)
 			p->ready = begin > p->ready ? begin : p->ready;
-		else if (kind == TRACE_BUCKET)
+		else if (r.kind == TRACE_BUCKET)
 			p->busy += end - begin;
-		else if (kind == TRACE_WAIT) {
+		else if (r.kind == TRACE_WAIT) {
 			p->end = end;
 			p->waited = end - begin;
-		} else if (kind == TRACE_MARK) {
-			const char *name = f->name[r->index % TRACE_NAMES];
+		} else if (r.kind == TRACE_MARK) {
+			const char *name = f->name[r.index % TRACE_NAMES];
 			if (!strcmp(name, "input"))
 				p->input += end - begin;
 			else if (!strcmp(name, "validation") || !strcmp(name, "checkpoint"))

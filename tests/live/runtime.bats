@@ -524,12 +524,16 @@ jobs_run() { # NAME NUMBER
 	# … and while the timeline is written, of which nothing stays beside the old one
 	cp -r "$SCRATCH/trace" "$SCRATCH/cut-later"
 	"${CC:-gcc}" -D_GNU_SOURCE -O1 -shared -fPIC -o "$SCRATCH/cut-later.so" -x c - <<-'END'
+		#include <fcntl.h>
 		#include <stdlib.h>
 		#include <unistd.h>
 		int mkostemp(char *name, int flags);
 		int mkstemp(char *name)
 		{
-			truncate(getenv("CUT"), 0);
+			if (getenv("FORGE"))
+				pwrite(open(getenv("FORGE"), O_WRONLY | O_CLOEXEC), "\"forged", 8, 8);
+			else
+				truncate(getenv("CUT"), 0);
 			return mkostemp(name, 0);
 		}
 	END
@@ -540,6 +544,11 @@ jobs_run() { # NAME NUMBER
 	[[ "$output" = *$'\nhvd-trace: a trace was cut meanwhile, or its file server does not give it any more' ]]
 	cmp "$SCRATCH/timeline.json" <(head -c -1 "$SCRATCH/old.json")
 	[ -z "$(compgen -G "$SCRATCH/timeline.json.*")" ]
+	# a host that was looked at is the one that is shown, whatever its rank writes there meanwhile
+	cp -r "$SCRATCH/trace" "$SCRATCH/forged"
+	FORGE="$(echo "$SCRATCH"/forged/*-rank00001.hvdtrace)" ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0" LD_PRELOAD="$SCRATCH/cut-later.so" \
+		"$BUILD/hvd-trace" --output "$SCRATCH/timeline.json" "$SCRATCH/forged" >/dev/null
+	cmp "$SCRATCH/timeline.json" <(head -c -1 "$SCRATCH/old.json")
 	run "$BUILD/hvd-trace" "$SCRATCH/trace" "$first"
 	[ "$status" -eq 65 ]
 	[ "$output" = "hvd-trace: the trace of rank 0 of 4 is named twice: name each file once" ]
