@@ -347,8 +347,8 @@ int boot_from_step(struct boot *b, char *why)
 		return 0;
 	}
 	if (!pmix)
-		return refuse(why, HVD_EBOOT, "this step has %d tasks but no PMIx, so they cannot find each other: start it with `srun --hvd` or `srun --mpi=pmix`, "
-			      "and let a container have the variables PMIX_*", tasks);
+		return refuse(why, HVD_EBOOT, "this step has %d tasks but no PMIx, so they cannot find each other: start it with `srun --hvd` and no other --mpi or SLURM_MPI_TYPE, or "
+			      "with `srun --mpi=pmix`, and let a container have the variables PMIX_*", tasks);
 	b->size = tasks > 0 ? tasks : 0;
 	return boot_from_pmix(b, why);
 }

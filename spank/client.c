@@ -31,6 +31,8 @@ static struct {
 	struct options asked;       /* of that, what was said for this command, without the site's defaults */
 	bool alias;                 /* --gpu-bind=socket was said */
 	bool bind;                  /* a binding is in force */
+	char *inherited;            /* by sbatch and salloc: the --hvd-bind of the job that they are called from */
+	bool says_binding;          /* --hvd-bind was said to this command, or in its script */
 	bool binds_gpus;            /* a component binds GPUs in Slurm's words */
 	bool binds_own, leaves_own; /* of the components with GPUs, one does so, one does not */
 	bool gpus_of_node;          /* CUDA_VISIBLE_DEVICES is Slurm's of the node that this runs on */
@@ -224,14 +226,19 @@ static void refuse_numa(const char *gpu_bind)
 	refuse_if(client.site->aliases && gpu_bind && !strcmp(gpu_bind + (verbose ? 8 : 0), "numa"), "--gpu-bind=numa: no word of Slurm's: type --hvd-bind=numa");
 }
 
+static void take_typed_aliases(void)
+{
+	for (int c = 0; c < client.scan.components; c++)
+		take_alias(alias_of(said(c, "gpu-bind")));
+}
+
 static void read_alias(void)
 {
 	const char *value = said_anywhere("gpu-bind"), *variable = gpu_bind_variable();
 
-	for (int c = 0; c < client.scan.components; c++) {
+	for (int c = 0; c < client.scan.components; c++)
 		refuse_numa(said(c, "gpu-bind"));
-		take_alias(alias_of(said(c, "gpu-bind")));
-	}
+	take_typed_aliases();
 	for (int i = -1; i < SPELLINGS; i++) {
 		char name[64];
 		const char *words = alias_of(spelt(variable, i, name, sizeof name));
@@ -289,6 +296,15 @@ static void prefer_own(const char *name, const char *value, void *data)
 		client_refuse(error);
 }
 
+/* Slurm would hand it on in the place of what the lines of a script say of --gpu-bind. */
+static void take_inherited(void)
+{
+	const char *bind = getenv(INHERITED "hvd_bind");
+
+	client.inherited = bind ? strdup(bind) : NULL;
+	refuse_if(bind && !client.inherited, "out of memory");
+}
+
 static void read_options(void)
 {
 	const char *hvd_name = "--hvd", *bind_name = "--hvd-bind";
@@ -312,6 +328,8 @@ static void read_options(void)
 	const char *bind = text_of("hvd-bind", INHERITED "hvd_bind", "SLURM_HVD_BIND", !client.asked.off, &bind_name);
 	if (bind)
 		parse_or_refuse(SCOPE_BIND, bind_name, bind);
+	if (!said_anywhere("hvd-bind")) /* what is typed holds before what comes from elsewhere */
+		take_typed_aliases();
 	client.bind = bind || client.alias || client.options.hvd;
 	if (!client.bind && client.site->enable == ENABLE_ALWAYS && !client.asked.off) {
 		client.bind = true;
@@ -568,11 +586,31 @@ int client_init(const struct site *site)
 	/* salloc's own shell step, and scrontab, are nobody's training */
 	if ((client.steps && said_anywhere("interactive")) || !strcmp(program_invocation_short_name, "scrontab"))
 		return 0;
+	if (!client.steps)
+		take_inherited();
 	read_options();
+	if (client.inherited)
+		unsetenv(INHERITED "hvd_bind");
 	rewrite_aliases();
 	if (client.steps && client.bind && !starts_daemons() && !starts_nothing())
 		prepare_step();
 	return 0;
+}
+
+void client_note_binding(void)
+{
+	client.says_binding = true;
+}
+
+/* The policy that --gpu-bind names; other words stay as the job that this is called from has them. */
+static void add_alias_to_inherited(const char *words)
+{
+	char text[4096], error[512];
+	struct options o = options_default();
+
+	options_parse(&o, SCOPE_BIND, "", client.inherited, error, sizeof error);
+	options_parse(&o, SCOPE_BIND, "", words, error, sizeof error);
+	client_set(INHERITED "hvd_bind", options_print(&o, SCOPE_BIND, text, sizeof text), true);
 }
 
 int client_leave_for_job(void)
@@ -581,8 +619,12 @@ int client_leave_for_job(void)
 	void *opt = dlsym(RTLD_DEFAULT, "opt");
 	char *gpu_bind = get && opt ? get(opt, "gpu-bind") : NULL;
 
+	if (client.says_binding)
+		return 0;
 	/* from a script's #SBATCH line, which no plugin sees; up to 23.02 Slurm itself hands it on to the sruns */
 	if (is_alias(gpu_bind))
-		client_set(INHERITED "hvd_bind", alias_of(gpu_bind), false);
+		add_alias_to_inherited(alias_of(gpu_bind));
+	else if (client.inherited)
+		client_set(INHERITED "hvd_bind", client.inherited, false);
 	return 0;
 }

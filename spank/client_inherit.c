@@ -27,6 +27,17 @@ bool client_is_in_step(void)
 	return id && strtoul(id, NULL, 10) < SLURM_MAX_NORMAL_STEP_ID;
 }
 
+/* By these srun asks for what the job was given that it is in; Slurm hands them on to a job that is submitted or asked for there, whose sruns
+ * would ask for the other one's GPUs. */
+static void drop_words_of_job(void)
+{
+	static const char *const words[] = { "SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK",
+		"SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_TRES", "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_GPU" };
+
+	for (size_t i = 0; getenv("SLURM_JOB_ID") && i < sizeof words / sizeof *words; i++)
+		unsetenv(words[i]);
+}
+
 /* Slurm takes none of this from a step or a job that is started here: not all of it where GPUs are, nothing on a node without gres/gpu. */
 static void drop_gpus_of_node(bool steps, bool gpus_of_node)
 {
@@ -34,6 +45,7 @@ static void drop_gpus_of_node(bool steps, bool gpus_of_node)
 	unsetenv("SLURM_SHARDS_ON_NODE");
 	if (steps)
 		return;
+	drop_words_of_job();
 	if (client_is_in_step())
 		unsetenv("SLURM_STEP_ID");
 	unsetenv("SLURM_JOB_GPUS");

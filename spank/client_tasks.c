@@ -296,6 +296,21 @@ static void refuse_size(const char *refusal)
 	client_refuse(line);
 }
 
+/* Slurm refuses that in a job and takes it for none outside, or, where CPUs come with the job's GPUs, for all of these. */
+static void refuse_none_of_some(int component)
+{
+	const char *gres = said(component, "gres");
+	char line[256];
+
+	for (int i = 0; gres && !strcasecmp(gres, "none") && i < SOURCES; i++) {
+		const char *value = said(component, source[i].option);
+		if (i == GRES || !value || !strcmp(value, "0") || (i == TRES && !count_gres_gpus(value)))
+			continue;
+		snprintf(line, sizeof line, "--gres=none and --%s=%.64s contradict each other: type one of them", source[i].option, value);
+		client_refuse(line);
+	}
+}
+
 /* A step on CPUs is what few want where there are GPUs. */
 static void tell_no_gpus(void)
 {
@@ -333,6 +348,7 @@ static void size_step(int component, int group)
 	struct step_words words = { 0 };
 	struct step_size size;
 
+	refuse_none_of_some(component);
 	read_words(&words, component, group);
 	if (step_size(&words, &size))
 		refuse_size(size.refusal);

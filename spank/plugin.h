@@ -21,7 +21,10 @@ enum { EXIT_USAGE = 64 };
 
 /* Reads the command line before Slurm does and prepares the step. Returns 0; wrong usage ends the client. */
 int client_init(const struct site *site);
-/* In sbatch and salloc, once Slurm has read everything, also a script's lines: leaves our word of them for the job's sruns. */
+/* Slurm has read a --hvd-bind of the command line or of a script's lines. */
+void client_note_binding(void);
+/* In sbatch and salloc, once Slurm has read everything, also a script's lines: leaves our word of them for the job's sruns, in the place of
+ * an inherited --hvd-bind but not of one that was said here. */
 int client_leave_for_job(void);
 /* Ends a client whose command line client_init() could not read, where our words are on it. */
 void client_refuse_too_long(void);

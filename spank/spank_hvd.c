@@ -50,6 +50,8 @@ static int check_hvd(int value, const char *text, int remote)
 static int check_bind(int value, const char *text, int remote)
 {
 	(void)value;
+	if (!remote)
+		client_note_binding();
 	return check_text(SCOPE_BIND, "--hvd-bind", text, remote);
 }
 

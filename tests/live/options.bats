@@ -152,6 +152,9 @@ hvd: no GPU in this step, and how many sockets its nodes have is not known: one 
 		run in_cluster salloc -Q -N1 --gpus-per-node=2 $words srun -Q --gres=none -n1 --hvd bash -c 'echo "${CUDA_VISIBLE_DEVICES-none}"'
 		[ "$output" = none ]
 	done
+	# none and some, of which Slurm would make all
+	run in_cluster salloc -Q -N1 --gpus-per-node=2 --cpus-per-gpu=1 srun -Q --gres=none --gpus-per-task=1 --hvd "$SHOW"
+	refused '--gres=none and --gpus-per-task=1 contradict each other: type one of them'
 }
 
 @test "GPUs asked for by task alone: a step that leaves some of its job's idle is told the -n for all of them" {

@@ -41,6 +41,11 @@ load step_words
 	in_cluster sbatch -Q -W -N1 --gpus-per-node=1 --hvd=deadline=7 --hvd-bind=numa -o "$SCRATCH/out" \
 		--wrap "SLURM_HVD=deadline=5 SLURM_HVD_BIND=gpu srun -Q printenv HVD_DEADLINE HVD_POLICY"
 	[ "$(xargs <"$SCRATCH/out")" = '7 numa' ]
+	# and --gpu-bind=socket before both, as --hvd-bind=socket does
+	in_cluster sbatch -Q -W -N1 --gpus-per-node=1 --hvd-bind=numa -o "$SCRATCH/out" --wrap "srun -Q --gpu-bind=socket printenv HVD_POLICY; SLURM_GPU_BIND=socket srun -Q printenv HVD_POLICY"
+	[ "$(xargs <"$SCRATCH/out")" = 'socket numa' ]
+	run in_cluster env SLURM_HVD_BIND=numa,ids=index srun -Q --gpus=1 --gpu-bind=socket printenv HVD_POLICY CUDA_VISIBLE_DEVICES
+	[ "$output" = $'socket\n0' ]
 	run in_cluster env SLURM_HVD=deadline=5 srun -Q --gpus=1 --hvd bash -c "$keys"
 	[ "$output" = 5 ]
 	run in_cluster env SLURM_HVD=dedline=5 srun -Q --gpus=1 --hvd bash -c "$keys"
@@ -120,6 +125,24 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 	# the keys of a job are those of its steps, wherever these start
 	in_cluster sbatch -Q -W -n1 --gpus=1 --hvd=deadline=8 -o "$SCRATCH/out" --wrap 'srun -Q --hvd bash -c "srun -Q --overlap --hvd printenv HVD_DEADLINE; srun -Q --overlap --hvd=on printenv HVD_DEADLINE || echo none" 2>/dev/null'
 	[ "$(xargs <"$SCRATCH/out")" = '8 none' ]
+}
+
+@test "a job that another one submits has the words of its own script, and none of the other's GPUs" {
+	local words
+	printf '%s\n' '#!/bin/bash' '#SBATCH -Q -N1 -n2 --gres=gpu:2 --gpu-bind=none:socket' 'printenv SLURM_GPUS SLURM_CPUS_PER_GPU' "srun -Q $SHOW" >"$SCRATCH/job"
+	for words in "numa:" "numa:--hvd-bind=gpu"; do
+		in_cluster sbatch -Q -W -n1 --gpus=1 --cpus-per-gpu=1 --hvd-bind="${words%%:*}" -o /dev/null --wrap "sbatch -W -o $SCRATCH/out ${words#*:} $SCRATCH/job"
+		cat "$SCRATCH/out"
+		[ "$(grep -c "^task . of 2: gpus=GPU-[^,]* .*policy=$([[ $words == *=gpu ]] && echo gpu || echo socket) " "$SCRATCH/out")" -eq 2 ]
+		[ "$(wc -l <"$SCRATCH/out")" -eq 2 ]
+	done
+	# what else that one says of the binding stays
+	in_cluster sbatch -Q -W -n1 --gpus=1 --hvd-bind=numa,verbose -o /dev/null --wrap "sbatch -W -o $SCRATCH/out $SCRATCH/job"
+	[ "$(grep -c 'policy=socket\|: rank . on n.: GPU' "$SCRATCH/out")" -eq 4 ]
+	# a script without such a word has the policy of the job that it is submitted from
+	sed -i 's/ --gpu-bind=none:socket//' "$SCRATCH/job"
+	in_cluster sbatch -Q -W -n1 --gpus=1 --hvd-bind=numa -o /dev/null --wrap "sbatch -W -o $SCRATCH/out $SCRATCH/job"
+	[ "$(grep -c 'policy=numa' "$SCRATCH/out")" -eq 2 ]
 }
 
 @test "the user's MPI type and an inherited choice win" {

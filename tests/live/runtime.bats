@@ -114,7 +114,7 @@ nothing_left() {
 	run in_cluster srun -Q --mpi=none -O -n4 "$EXAMPLES/mean"
 	echo "$output"
 	[ "$status" -eq 70 ]
-	[ "$(grep -c '4 tasks but no PMIx.*srun --hvd.*srun --mpi=pmix' <<<"$output")" -eq 4 ]
+	[ "$(grep -c '4 tasks but no PMIx.*: start it with `srun --hvd` and no other --mpi or SLURM_MPI_TYPE, or with `srun --mpi=pmix`' <<<"$output")" -eq 4 ]
 	# as in a container that was given the variables of Slurm alone
 	run step -N1 -n2 env -u PMIX_NAMESPACE "$EXAMPLES/mean"
 	echo "$output"
