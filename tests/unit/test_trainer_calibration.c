@@ -189,6 +189,36 @@ static void groups_of_a_rare_finding_tell_its_probabilities_apart(void **state)
 	free(positive);
 }
 
+/* Every tenth of 100 images shows it. Of two groups the first has five of those, the last at 40, and the next one is at 50, or 51: each gets half of the
+ * images between. Images with one logit stay together, in the first of both, unless nothing is left for the second. */
+static void a_group_ends_half_way_to_the_next_one_that_shows_it(void **state)
+{
+	enum { N = 100 };
+	static const struct {
+		int next;
+		int first, last; /* images with one logit */
+		size_t ends;     /* the first group; 0: there is one alone */
+	} cases[] = { { 50, 0, 0, 45 }, { 51, 0, 0, 46 }, { 50, 43, 44, 45 }, { 50, 44, 45, 46 }, { 50, 43, 48, 49 }, { 50, 45, 48, 45 }, { 50, 44, 99, 0 } };
+
+	(void)state;
+	for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++)
+		for (int mirrored = 0; mirrored < 2; mirrored++) { /* nine of ten show it, and the others count */
+			float logits[N];
+			uint8_t positive[N];
+
+			for (int i = 0; i < N; i++) {
+				logits[i] = (float)(i >= cases[k].first && i <= cases[k].last ? cases[k].first : i) / 20;
+				positive[i] = (i == cases[k].next || (i % 10 == 0 && i != 50)) != mirrored;
+			}
+			struct calibration c = of(logits, positive, N);
+
+			assert_int_equal(c.bins, cases[k].ends ? 2 : 1);
+			assert_int_equal(c.bin[0].n, cases[k].ends ? cases[k].ends : N);
+			if (cases[k].ends)
+				assert_close(fabs(mirrored - c.bin[0].observed), 5.0 / (double)cases[k].ends, 1e-12);
+		}
+}
+
 /* Every image three times says no more of the slope than once, when they are a patient's. */
 static void copies_of_images_add_no_certainty_to_the_slope(void **state)
 {
@@ -288,6 +318,7 @@ int main(void)
 		cmocka_unit_test(slope_intercept_and_error_in_closed_form),
 		cmocka_unit_test(a_network_that_is_twice_too_sure_has_slope_one_half),
 		cmocka_unit_test(groups_of_a_rare_finding_tell_its_probabilities_apart),
+		cmocka_unit_test(a_group_ends_half_way_to_the_next_one_that_shows_it),
 		cmocka_unit_test(copies_of_images_add_no_certainty_to_the_slope),
 		cmocka_unit_test(the_interval_of_a_slope_holds_it_where_few_patients_have_many_images),
 		cmocka_unit_test(where_there_is_nothing_to_fit_there_is_no_slope),

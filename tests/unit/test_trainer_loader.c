@@ -2,6 +2,7 @@
  * The loader: the same ids and pixels in every step for any number of ranks and threads, nothing lost, no hang. */
 #include <time.h>
 
+#include "data/hash.h"
 #include "data/loader.h"
 #include "data/order.h"
 #include "data/source.h"
@@ -115,6 +116,39 @@ static void labels_pixels_and_windows_are_all_in_the_hash(void **state)
 	assert_true(b.hash != one[0][0]);
 	loader_release(l, b.slot);
 	loader_close(l);
+}
+
+/* Row by row: who it is, every pixel, which labels are known, and how the engine is to cut and turn the image. */
+static void the_hash_is_of_all_that_the_engine_is_given(void **state)
+{
+	struct loader_conf conf = training(0, 1, 2, 0);
+	int turned = 0, unknown = 0;
+
+	(void)state;
+	for (size_t i = 0; i < dataset_count(data); i++)
+		data->samples[i].known ^= (uint32_t)(i % 3 == 0);
+	struct loader *l = open_loader(&conf);
+	for (int k = 0; k < 8; k++) {
+		struct loader_batch b = next(l);
+		uint64_t expected = 0;
+
+		for (int row = 0; row < MICRO; row++) {
+			const struct sample *s = &data->samples[b.sample[row]];
+			const struct augment *a = &b.batch.augment[row];
+			uint64_t h = hash_u64(hash_bytes(0, s->id, strlen(s->id)), hash_bytes(0, b.batch.pixels + row * SIDE * SIDE, SIDE * SIDE));
+
+			h = hash_u64(h, (uint64_t)b.batch.labels[row] << 32 | b.batch.known[row]);
+			expected = hash_u64(expected, hash_u64(h, (uint64_t)a->x << 32 | (uint64_t)a->y << 16 | a->flip));
+			turned += a->flip;
+			unknown += b.batch.known[row] != data->samples[0].known;
+		}
+		assert_true(b.hash == expected);
+		loader_release(l, b.slot);
+	}
+	loader_close(l);
+	assert_true(turned > 5 && unknown > 5);
+	for (size_t i = 0; i < dataset_count(data); i++)
+		data->samples[i].known ^= (uint32_t)(i % 3 == 0);
 }
 
 static void resuming_anywhere_goes_on_with_the_same_stream(void **state)
@@ -326,6 +360,7 @@ int main(void)
 		cmocka_unit_test(ranks_and_threads_do_not_change_what_a_step_sees),
 		cmocka_unit_test(a_skipped_sample_is_noticed),
 		cmocka_unit_test(labels_pixels_and_windows_are_all_in_the_hash),
+		cmocka_unit_test(the_hash_is_of_all_that_the_engine_is_given),
 		cmocka_unit_test(resuming_anywhere_goes_on_with_the_same_stream),
 		cmocka_unit_test(an_epoch_holds_every_image_once),
 		cmocka_unit_test(evaluation_reads_every_image_exactly_once_over_all_ranks),

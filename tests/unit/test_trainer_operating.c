@@ -442,6 +442,23 @@ static void without_patients_enough_a_given_threshold_has_no_interval(void **sta
 	assert_close(at.specificity.value, 1, 0);
 }
 
+/* An image whose probability is the threshold is flagged: of these a threshold of 0.5 flags all but one that show the finding, and one that does not. */
+static void an_image_at_the_threshold_is_flagged(void **state)
+{
+	const float score[] = { 0, 0, 0, 1, -1, -1, -1, -2, -3, 0 };
+	const uint32_t label[] = { 1, 1, 1, 1, 1, 0, 0, 0, 0, 0 };
+	struct scores s = { .n = 10, .classes = 1, .logits = score, .labels = label };
+	struct operating_point at = { .threshold = 0, .below = -1 };
+	int digits;
+
+	(void)state;
+	assert_close(operating_probability(&at, &digits), 0.5, 0);
+	assert_int_equal(operating_judge(&at, &s, 0, 100, 1), 0);
+	assert_close(at.sensitivity.value, 0.8, 1e-12);
+	assert_close(at.specificity.value, 0.8, 1e-12);
+	assert_close(at.ppv, 0.8, 1e-12);
+}
+
 static void a_threshold_takes_20_patients_with_the_finding_and_20_without_it(void **state)
 {
 	enum { MANY = 60 };
@@ -538,6 +555,7 @@ int main(void)
 		cmocka_unit_test(a_finding_that_the_choosing_file_has_no_labels_of_is_not_called_rare),
 		cmocka_unit_test(intervals_of_a_given_threshold_hold_the_truth),
 		cmocka_unit_test(without_patients_enough_a_given_threshold_has_no_interval),
+		cmocka_unit_test(an_image_at_the_threshold_is_flagged),
 		cmocka_unit_test(a_threshold_takes_20_patients_with_the_finding_and_20_without_it),
 		cmocka_unit_test(thresholds_of_the_same_patients_or_of_another_model_are_refused),
 	};

@@ -403,6 +403,36 @@ static void images_that_are_kept_are_not_fetched_again(void **state)
 	dataset_close(d);
 }
 
+/* A packed file is read in pieces, here of 100 images and the rest: from a piece's first byte to its last, and nothing else. */
+static void a_piece_of_a_packed_file_is_read_where_it_lies(void **state)
+{
+	(void)state;
+	struct dataset *d = open_train(packed);
+	const uint64_t count = dataset_count(d), pieces[] = { 0, 100, count }, bytes = SIDE * SIDE;
+	struct error e = { 0 };
+	struct stat st;
+	char file[FILE_PATH + 32];
+	assert_int_equal(d->shards, 1);
+	uint64_t *whole = d->shard_first;
+	d->shard_first = (uint64_t *)(uintptr_t)pieces;
+	snprintf(file, sizeof file, "%s/train.cxp", packed);
+	assert_int_equal(stat(file, &st), 0);
+	for (size_t piece = 0; piece < 2; piece++) {
+		uint64_t at = (uint64_t)st.st_size - (count - pieces[piece]) * bytes;
+		forget_requests();
+		assert_int_equal(dataset_fetch(d, piece, &e), 0);
+		assert_true(storage.n > 0);
+		for (int i = 0; i < storage.n; i++) {
+			assert_non_null(strstr(storage.log[i].path, "/train.cxp"));
+			assert_int_equal(storage.log[i].offset, at);
+			at += (uint64_t)storage.log[i].size;
+		}
+		assert_int_equal(at, (uint64_t)st.st_size - (count - pieces[piece + 1]) * bytes);
+	}
+	d->shard_first = whole;
+	dataset_close(d);
+}
+
 static void a_file_that_goes_away_is_an_error_at_its_window_and_not_a_hang(void **state)
 {
 	(void)state;
@@ -488,6 +518,7 @@ int main(void)
 		cmocka_unit_test(cold_storage_sees_whole_files_in_a_row_and_no_image_before_its_file),
 		cmocka_unit_test(no_more_than_one_window_is_read_ahead),
 		cmocka_unit_test(images_that_are_kept_are_not_fetched_again),
+		cmocka_unit_test(a_piece_of_a_packed_file_is_read_where_it_lies),
 		cmocka_unit_test(a_file_that_goes_away_is_an_error_at_its_window_and_not_a_hang),
 		cmocka_unit_test(closing_early_never_hangs),
 		cmocka_unit_test(images_in_memory_have_no_windows),
