@@ -469,6 +469,58 @@ static void holms_correction_equals_its_definition(void **state)
 	}
 }
 
+/* Of two findings one has the smallest p that so many resamples can give, and the other twice as much: Holm's p is as large of both, but the true one of
+ * the first may be smaller, and that of the other is its own p. One that says 1 is no bound. */
+static void holms_p_is_a_bound_where_it_rests_on_one(void **state)
+{
+	enum { RESAMPLES = 40 };
+	struct pair p;
+	int found = 0;
+
+	(void)state;
+	for (int round = 0; round < 400 && !found; round++) {
+		draw(&p, 3);
+		for (int i = 0; i < IMAGES; i++) {
+			int j = IMAGES - 1 - i;
+
+			p.sa[i].labels |= (p.sa[i].labels >> 2 & 1) << 3;
+			p.sb[j].labels = p.sa[i].labels;
+			p.la[i][3] = p.la[i][2];
+			p.lb[j][3] = (float)(p.lb[j][2] - 2 * (p.sa[i].labels >> 3 & 1));
+		}
+		struct comparison c = compare(&p, RESAMPLES);
+		const struct paired *first = &c.finding[2], *other = &c.finding[3];
+
+		assert_int_equal(c.tested, 2);
+		if (!first->p_bound || other->p != 2 * first->p)
+			continue;
+		found = 1;
+		assert_close(first->p, c.p_floor, 0);
+		assert_close(first->p_holm, other->p_holm, 0);
+		assert_true(first->p_holm_bound && !other->p_bound && !other->p_holm_bound);
+	}
+	assert_true(found);
+	draw(&p, 3);
+	for (int i = 0; i < IMAGES; i++)
+		for (int f = 3; f < 8; f++) {
+			p.sa[i].labels |= (p.sa[i].labels >> 2 & 1) << f;
+			p.sb[i].labels |= (p.sb[i].labels >> 2 & 1) << f;
+			p.la[i][f] = p.la[i][2];
+			p.lb[i][f] = p.lb[i][2];
+		}
+	for (int resamples = 10; resamples <= 11; resamples++) { /* six times 2/11, and 2/12 */
+		struct comparison c = compare(&p, resamples);
+
+		for (int f = 2; f < 8; f++) {
+			assert_true(c.finding[f].p_bound && !c.finding[f].p_holm_bound);
+			assert_close(c.finding[f].p_holm, 1, 1e-15);
+		}
+	}
+	struct comparison c = compare(&p, 12);
+
+	assert_true(c.finding[2].p_holm_bound && c.finding[2].p_holm < 1);
+}
+
 static void a_p_value_is_never_shown_as_zero(void **state)
 {
 	static const struct {
@@ -500,6 +552,7 @@ int main(void)
 		cmocka_unit_test(differences_are_spread_by_students_quantile),
 		cmocka_unit_test(a_p_value_is_never_shown_as_zero),
 		cmocka_unit_test(holms_correction_equals_its_definition),
+		cmocka_unit_test(holms_p_is_a_bound_where_it_rests_on_one),
 	};
 
 	omp_set_num_threads(1); /* small work: threads would only wait for each other */

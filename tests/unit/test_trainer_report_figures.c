@@ -349,12 +349,94 @@ static void a_table_of_other_images_is_refused(void **state)
 	predictions_free(&p);
 }
 
+/* ---- the seed --------------------------------------------------------------------------------------- */
+
+static cJSON *json_of(const struct report_input *in)
+{
+	struct page page = { 0 };
+	struct error e = { 0 };
+	char *text, said[64];
+
+	assert_int_equal(report_make(&page, &text, in, &e), 0);
+	snprintf(said, sizeof said, "\t\"seed\":\t%llu,", (unsigned long long)in->seed);
+	assert_non_null(strstr(text, said));
+	cJSON *json = cJSON_Parse(text);
+
+	free(text);
+	free(page.text);
+	return json;
+}
+
+/* The lower end of what lies behind such names, the last of which is NULL. */
+static double low_of(const cJSON *at, const char *const *names)
+{
+	for (; *names; names++)
+		at = cJSON_GetObjectItemCaseSensitive(at, *names);
+	return number_of(at, "low", NULL);
+}
+
+/* All of them, of A, of B's difference from it, of groups, and of thresholds that others chose. */
+static void every_interval_goes_by_the_seed_that_the_json_names(void **state)
+{
+	static const uint64_t seeds[] = { 1, 2, UINT64_MAX };
+	static const char *const names[][5] = {
+		{ "mean_auroc" }, { "findings", "Mass", "auroc" }, { "findings", "Mass", "average_precision" },
+		{ "findings", "Mass", "operating_points", "specificity_90", "sensitivity" }, { "findings", "Mass", "operating_points", "sensitivity_90", "specificity" },
+		{ "comparison", "mean" }, { "comparison", "findings", "Mass" }, { "groups", "sex", "male", "mean_auroc" },
+	};
+	struct predictions p = draw(400, 0), q = draw(400, 0), others = draw(400, 0);
+	struct report_input in = input(&p);
+	struct nih table;
+	struct score_arrays a;
+	cJSON *json[2][3];
+
+	(void)state;
+	open_table(&table, &p);
+	memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
+	in.other = &q;
+	in.other_path = "b.csv";
+	in.table = &table;
+	for (size_t i = 0; i < others.n; i++)
+		others.samples[i].patient += 1000000;
+	in.thresholds_path = "val.csv";
+	for (int chosen = 0; chosen < 2; chosen++)
+		for (int k = 0; k < 3; k++) {
+			in.thresholds = chosen ? &others : NULL;
+			in.seed = seeds[k];
+			json[chosen][k] = json_of(&in);
+		}
+	assert_int_equal(predictions_scores(&p, &a), 0);
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		for (int k = 0; k < 3; k++)
+			for (int chosen = 0; chosen < 2; chosen++) {
+				const char *to[6] = { names[i][0], names[i][1], names[i][2], names[i][3], names[i][4] };
+				double one = low_of(json[chosen][k], to);
+
+				if (isnan(one) || one == low_of(json[chosen][(k + 1) % 3], to))
+					fail_msg("%s %s %s is not by the seed", to[0], to[1] ? to[1] : "", to[2] ? to[2] : "");
+			}
+	for (int k = 0; k < 3; k++) {
+		struct auroc_table t;
+
+		assert_int_equal(auroc_bootstrap(&a.scores, in.resamples, seeds[k], &t, NULL), 0);
+		assert_close(low_of(json[0][k], (const char *const[]){ "mean_auroc", NULL }), t.mean.low, 1e-12);
+	}
+	for (int k = 0; k < 6; k++)
+		cJSON_Delete(json[k / 3][k % 3]);
+	score_arrays_free(&a);
+	nih_close(&table);
+	predictions_free(&p);
+	predictions_free(&q);
+	predictions_free(&others);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_figure_in_the_json_is_counted_again),
 		cmocka_unit_test(patients_and_findings_of_every_group_are_counted_again),
 		cmocka_unit_test(a_table_of_other_images_is_refused),
+		cmocka_unit_test(every_interval_goes_by_the_seed_that_the_json_names),
 	};
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
