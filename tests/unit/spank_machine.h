@@ -62,7 +62,7 @@ static inline void make_machine(int packages, int numas, int cores, int threads,
 	for (int g = 0; g < gpus; g++) {
 		struct locality *at = &node->gpu[node->gpus++].at;
 		at->order = (uint64_t)(g + 1) << 8;
-		snprintf(at->pci, sizeof at->pci, "0000:%02x:00.0", g + 1);
+		snprintf(at->pci, sizeof at->pci, "0000:%02x:00.0", (unsigned char)(g + 1));
 		at->numa = where[g];
 		at->package = where[g] / numas;
 		at->cpus = node->numa[where[g]].cpus;
