@@ -140,7 +140,7 @@ int smallest_count(const char *text, int *position)
 
 	for (const char *p = text; p; at += times) {
 		int count = next_count(&p, &times);
-		if (count < 0)
+		if (count < 0 || at > COUNT_MAX)
 			return -1;
 		if (least < 0 || count < least) {
 			least = count;
@@ -162,12 +162,15 @@ int sum_of_largest(const char *text, int nodes)
 				return -1;
 			if (count < below && count >= largest) {
 				there = times + (count == largest ? there : 0);
+				there = there < nodes ? there : nodes; /* no more are asked for */
 				largest = count;
 			}
 		}
 		if (largest < 0)
 			break;
-		sum += largest * (there < nodes ? there : nodes);
+		if (largest && there > (COUNT_MAX - sum) / largest)
+			return -1;
+		sum += largest * there;
 		nodes -= there;
 		below = largest;
 	}
@@ -176,9 +179,10 @@ int sum_of_largest(const char *text, int nodes)
 
 /* ---- the step ------------------------------------------------------------------------------------ */
 
-static int times_nodes(int per_node, int nodes)
+/* -1: more than anybody has, or one of both is not known. */
+static int product(int each, int n)
 {
-	return per_node < 0 || !nodes ? -1 : per_node * nodes;
+	return each < 0 || n <= 0 || each > COUNT_MAX / n ? -1 : each * n;
 }
 
 /* Of both numbers the step gets the one for each node. Without a number of nodes the other one decides that. */
@@ -191,18 +195,18 @@ static bool counts_by_node(const struct step_words *w, int nodes)
 static int step_gpus(const struct step_words *w, int nodes, int tasks)
 {
 	if (counts_by_node(w, nodes))
-		return times_nodes(count_gpus(w->gpus_per_node), nodes);
+		return product(count_gpus(w->gpus_per_node), nodes);
 	if (w->gpus)
 		return count_gpus(w->gpus);
 	if (w->gpus_per_task || w->tres_per_task) {
 		int each = w->gpus_per_task ? count_gpus(w->gpus_per_task) : count_gres_gpus(w->tres_per_task);
 		/* without a number of tasks Slurm starts one a node */
-		return each < 0 ? -1 : tasks ? each * tasks : times_nodes(each, nodes);
+		return product(each, tasks ? tasks : nodes);
 	}
 	if (w->gpus_per_socket)
 		return -1;
 	if (w->gres)
-		return times_nodes(count_gres_gpus(w->gres), nodes);
+		return product(count_gres_gpus(w->gres), nodes);
 	return w->hidden_gpus ? -1 : 0;
 }
 
@@ -234,7 +238,7 @@ static int given_tasks(const struct step_words *w, int nodes)
 	if (w->ntasks)
 		return number(w->ntasks, w->ntasks + strlen(w->ntasks));
 	if (w->ntasks_per_node)
-		return times_nodes(number(w->ntasks_per_node, w->ntasks_per_node + strlen(w->ntasks_per_node)), nodes);
+		return product(number(w->ntasks_per_node, w->ntasks_per_node + strlen(w->ntasks_per_node)), nodes);
 	return w->ntasks_per_gpu || w->ntasks_per_other ? -1 : 0;
 }
 

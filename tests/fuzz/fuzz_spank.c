@@ -104,6 +104,27 @@ static void gres_files(char *text)
 	hostlist_has(text, "n1");
 }
 
+/* Eleven words, "-" for one that was not said: those of struct step_words in their order, then what its numbers are made of. */
+static void step_sizes(char *text)
+{
+	const char *word[12] = { NULL };
+	struct step_size size;
+	char *rest = text;
+	int n = 0;
+
+	for (char *w; n < 12 && (w = strsep(&rest, " ")); n++)
+		word[n] = strcmp(w, "-") ? w : NULL;
+	struct step_words w = { .gpus = word[0], .gpus_per_node = word[1], .gpus_per_task = word[2], .gpus_per_socket = word[3], .gres = word[4],
+				.tres_per_task = word[5], .nodes = word[6], .ntasks = word[7], .ntasks_per_node = word[8], .ntasks_per_gpu = word[9],
+				.ntasks_per_other = word[10], .group = word[11] ? 1 + (unsigned char)word[11][0] % 8 : 1, .packages_per_node = 2 };
+	w.share = w.group == 3;
+	w.hidden_gpus = w.group == 2;
+	if (step_size(&w, &size))
+		check(*size.refusal && !strchr(size.refusal, '\n'), "a refusal is a line");
+	else
+		check(size.gpus >= -1 && size.nodes >= 0 && size.tasks >= 0 && size.per_node >= 0, "sizes are none below 0");
+}
+
 static const struct target {
 	const char *name;
 	void (*run)(char *text);
@@ -114,6 +135,7 @@ static const struct target {
 	{ "plugstack", plugstack_arguments, { "hvd=deadline=60 hvd-bind=numa,share enable=always aliases=off topology=/x proc=/y verbose-max=3", "enable=never", "aliases=on enable=option" } },
 	{ "gpus", gpu_lists, { "0,1,3 0,1,2", " GPU-0aaaaaaa,MIG-GPU-1aaaaaaa/7/0", "2", "0-3 MIG-2aaaaaaa" } },
 	{ "lists", lists_and_counts, { "0-3,8,10-12:2", "0x00000001,ffffffff", "1(x2),4", "gpu:a100:2(S:0-1),craynetwork:1", "0,1,2,0x3" } },
+	{ "steps", step_sizes, { "8 - - - - - 2 - - - - a", "- 4 - - - - 2 8 4", "- - 2 - - - 2 4", "- - - - gpu:2 - 4 1000000 - - - b", "- - - - - gres/gpu=2 3-3 6" } },
 	{ "driver", driver_files, { "Model: \t A100\nGPU UUID: \t GPU-1\nBus Location: \t 0000:15:00.0\nDevice Minor: \t 0\n", "0000:15:00.0", "00000000:3B:00.0" } },
 	{ "gres.conf", gres_files, { "NodeName=n[1-3] Name=gpu File=/dev/nvidia[0-1] Cores=0-19\nAutoDetect=nvml\n", "n[01-16],x[1,3-5]y" } },
 };

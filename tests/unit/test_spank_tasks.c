@@ -192,6 +192,26 @@ static void without_gpus_one_per_package(void **state)
 	asks_for(STEP(.packages_per_node = 2, .ntasks = "7"), 0);
 }
 
+/* Their product is 13824 in 32 bits, which is less than one for each task. */
+static void numbers_that_no_machine_has_are_not_known(void **state)
+{
+	int position;
+	(void)state;
+	struct step_size size;
+	struct step_words w = { .gpus_per_task = "1000000", .ntasks = "133144", .group = 1 };
+	assert_int_equal(step_size(&w, &size), 0);
+	assert_int_equal(size.gpus, -1);
+	refuses(&(struct step_words){ .gpus_per_node = "1000000", .nodes = "1000000" }, "how many GPUs this step has is not known here: type -n N, one task for each GPU");
+	assert_int_equal(sum_of_largest("1000000(x1000000)", 1000000), -1);
+	assert_int_equal(sum_of_largest("1(x1000000),0(x1000000)", 1000000), 1000000);
+	char many[3000 * 12 + 1] = "";
+	for (int i = 0; i < 3000; i++)
+		strcpy(many + 12 * i, "1(x1000000),");
+	strcpy(many + 12 * 2999, "0(x1000000)");
+	assert_int_equal(sum_of_largest(many, 4), 4);
+	assert_int_equal(smallest_count(many, &position), -1);
+}
+
 static void refusals_carry_both_numbers_and_the_n(void **state)
 {
 	(void)state;
@@ -231,6 +251,7 @@ int main(void)
 		cmocka_unit_test(gpus_asked_for_by_task),
 		cmocka_unit_test(given_counts_are_kept),
 		cmocka_unit_test(without_gpus_one_per_package),
+		cmocka_unit_test(numbers_that_no_machine_has_are_not_known),
 		cmocka_unit_test(refusals_carry_both_numbers_and_the_n),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
