@@ -36,7 +36,11 @@ static size_t item_length(const char *p)
 
 static bool is_type_alone(const char *item, const char *end)
 {
-	return item < end && isalpha((unsigned char)*item) && !memchr(item, ':', (size_t)(end - item));
+	if (item == end || !isalpha((unsigned char)*item))
+		return false;
+	while (item < end && isgraph((unsigned char)*item) && *item != ':')
+		item++;
+	return item == end;
 }
 
 /* "4", "TYPE:4", or "TYPE", which is one of that type */

@@ -16,6 +16,8 @@ static void gpus_in_words(void **state)
 	assert_int_equal(count_gpus("a100,v100:2"), 3);
 	assert_int_equal(count_gpus("a100:"), -1);
 	assert_int_equal(count_gpus("a100:x"), -1);
+	assert_int_equal(count_gpus("a\n100"), -1); /* it would be said in a line */
+	assert_int_equal(count_gpus("a\033[1m"), -1);
 	assert_int_equal(count_gpus("4,"), -1);
 	assert_int_equal(count_gpus("-1"), -1);
 	assert_int_equal(count_gpus("99999999999"), -1);
