@@ -285,10 +285,10 @@ int mesh_differ(struct mesh *m, int rank, uint32_t what)
 	return mesh_fault(m, HVD_EMISMATCH, "is %s where rank %d is %s", here, rank, there);
 }
 
-/* As far as this rank, and in another call. */
+/* As far as this rank, which waits in a call, and in another one. */
 static bool elsewhere(const struct activity *theirs, const struct activity *mine)
 {
-	return theirs->sequence == mine->sequence && theirs->what != mine->what && theirs->what > DOING_COMPUTE && mine->what > DOING_COMPUTE;
+	return theirs->sequence == mine->sequence && theirs->what != mine->what && theirs->what > DOING_COMPUTE;
 }
 
 int mesh_late(struct mesh *m, int suspect)

@@ -128,7 +128,7 @@ static bool acceptable(const struct former *f, struct shake *s)
 	authenticate(f, s, want);
 	for (int i = 0; i < MAC_BYTES; i++) /* takes as long whatever differs */
 		differ |= want[i] ^ mac_of(s)[i];
-	if (!differ && s->frame == HELLO)
+	if (s->frame == HELLO)
 		s->link = expected(f, &s->hello);
 	return !differ && s->link;
 }
@@ -162,7 +162,7 @@ static void supersede(struct former *f, const struct shake *s)
 {
 	for (int i = 0; i < f->shakes; i++) {
 		struct shake *older = &f->shake[i];
-		if (older != s && !older->outgoing && older->fd >= 0 && older->link == s->link)
+		if (older != s && older->fd >= 0 && older->link == s->link) /* which no outgoing one has */
 			drop(f, older);
 	}
 }
@@ -410,7 +410,7 @@ void links_let_go(struct links *l)
 
 int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why)
 {
-	struct former f = { .l = l, .cards = cards, .shakes = n + STRANGERS_MAX, .why = why };
+	struct former f = { .l = l, .open = n, .cards = cards, .shakes = n + STRANGERS_MAX, .why = why };
 	why[0] = 0;
 	f.shake = calloc((size_t)f.shakes, sizeof *f.shake);
 	struct pollfd *p = calloc((size_t)f.shakes + FIXED, sizeof *p);
@@ -421,7 +421,6 @@ int links_form(struct links *l, struct link *link, int n, const struct card *car
 			f.shake[i].outgoing = true;
 			f.shake[i].link = &link[i];
 		}
-		f.open += i < n && link[i].fd < 0;
 	}
 	pthread_mutex_lock(l->lock);
 	l->link = link;

@@ -67,7 +67,7 @@ socklen_t unix_address(const char *name, struct sockaddr_un *a);
 
 /* l->rank and l->lock are set, which is held; no listener is open yet. */
 int links_listen(struct links *l, const char *host, const char *interface, bool tcp, char *why);
-/* Forms every link that has none yet. Returns 0, or HVD_EBOOT with the reason in `why`: a rank cannot be reached, time is up (then
+/* Forms links, none of which has a descriptor yet. Returns 0, or HVD_EBOOT with the reason in `why`: a rank cannot be reached, time is up (then
  * `why` is empty, if packets reach all, and the missing links have fd -1), or the alarm went off (likewise). Or what boot->over() says. cards: [rank].
  * A process that is forked closes them, until the caller sets l->links to 0. */
 int links_form(struct links *l, struct link *link, int n, const struct card *cards, double until, char *why);
