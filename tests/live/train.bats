@@ -633,6 +633,25 @@ passes() { # NAME
 	[ ! -e "$WORK/x" ]
 }
 
+@test "the batch script starts a training again that saved early, also where slurm.conf does not, and only with --resume" {
+	need_plugin
+	local job words
+	echo "required $BUILD/spank_hvd.so topology=$CLUSTER/topology.xml proc=$CLUSTER/proc" >"$CLUSTER/etc/plugstack.conf"
+	ln -s "$BUILD/chexnet" "$WORK/chexnet"
+	told() { grep -qs "$1" "$WORK/run1/log.jsonl"; }
+	for words in "" "--resume auto"; do
+		rm -rf "$WORK/run1"
+		# shellcheck disable=SC2086
+		job=$(in_cluster sbatch --parsable -D "$WORK" --nodes=1 --gpus-per-node=2 --cpus-per-gpu=1 --output=job.out "$TOP/contrib/sbatch/chexnet.sbatch" \
+			train "${SMALL[@]}" --data "$SCRATCH/data" --output run1 --steps 2000 --batch 8 $words)
+		wait_for 30 told '"event":"step".*"step":10,'
+		in_cluster scancel --signal=USR1 "$job"
+		wait_for 60 job_is "$job" FAILED COMPLETED
+		cat "$WORK/job.out"
+		in_cluster scontrol show job "$job" | xargs | grep -E "$([ -z "$words" ] && echo "JobState=FAILED .* Restarts=0 .* ExitCode=75:0" || echo "JobState=COMPLETED .* Restarts=1 .* ExitCode=0:0")"
+	done
+}
+
 @test "README's whole job: told to stop it saves, RequeueExit=75 starts it again, and it goes on to its end" {
 	need_plugin
 	local job
