@@ -245,6 +245,66 @@ static void a_log_of_another_model_is_noticed(void **state)
 	predictions_free(&p);
 }
 
+/* By the weights that it ends with. Those that a training chose are not its only ones: none of another hash is said to come from another training, and
+ * what a file does not say is not known. */
+static void whose_log_it_is_is_told_as_far_as_the_files_say(void **state)
+{
+	static const char one[] = "0123456789abcdef", two[] = "0123456789abcdee", both[] = "0123456789abcdee,0123456789abcdef";
+	static const struct {
+		const char *ends_with, *a, *b; /* b NULL: nothing is compared */
+		const char *says;              /* NULL: nothing */
+	} cases[] = {
+		{ one, one, NULL, NULL },
+		{ one, one, two, NULL },
+		{ one, one, one, NULL },
+		{ one, two, NULL, "<b>The log of another training, or of other weights of the same one.</b>" },
+		{ one, two, two, "<b>The log of another training, or of other weights of the same one.</b>" },
+		{ one, both, NULL, "<b>The training log is that of one of the averaged models:</b>" },
+		{ one, two, one, "<b>The training log is that of the other model, B:</b>" },
+		{ one, "", one, "<b>The training log is that of the other model, B:</b>" },
+		{ one, "", both, "<b>The training log is that of one of the models that B averages:</b>" },
+		{ one, "", NULL, "<b>Whose training log it is, is not known:</b>" },
+		{ one, two, "", "<b>Whose training log it is, is not known:</b>" },
+		{ "", one, NULL, "<b>Whose training log it is, is not known:</b>" },
+		{ NULL, one, NULL, NULL }, /* it has no end, which is told */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct predictions p = draw(60, 0), q = draw(60, 0);
+		struct report_input in = input(&p);
+		char text[256] = "{\"event\":\"start\",\"ranks\":1}\n";
+
+		if (cases[i].ends_with && *cases[i].ends_with)
+			sprintf(text + strlen(text), "{\"event\":\"end\",\"code\":0,\"weights_hash\":\"%s\"}\n", cases[i].ends_with);
+		else if (cases[i].ends_with)
+			strcat(text, "{\"event\":\"end\",\"code\":0}\n");
+		struct train_log log = read_log(text);
+
+		in.log = &log;
+		strcpy(p.about.weights_hash, cases[i].a);
+		memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
+		if (cases[i].b) {
+			strcpy(q.about.weights_hash, cases[i].b);
+			in.other = &q;
+			in.other_path = "b.csv";
+		}
+		struct page page = make(&in);
+
+		assert_sound(&page);
+		assert_absent(page.text, "not of A");
+		if (cases[i].says)
+			assert_present(page.text, cases[i].says);
+		else
+			assert_null(report_whose_log(&in));
+		assert_int_equal(report_foreign_log(&in), cases[i].says && strstr(cases[i].says, "another training") != NULL);
+		free(page.text);
+		train_log_free(&log);
+		predictions_free(&p);
+		predictions_free(&q);
+	}
+}
+
 static void images_with_an_oracle_are_synthetic_even_without_a_log(void **state)
 {
 	struct predictions p = draw(900, 0);
@@ -471,6 +531,7 @@ int main(void)
 		cmocka_unit_test(ranks_that_were_lost_are_told_of),
 		cmocka_unit_test(speed_is_that_of_the_start_that_has_a_summary),
 		cmocka_unit_test(a_log_of_another_model_is_noticed),
+		cmocka_unit_test(whose_log_it_is_is_told_as_far_as_the_files_say),
 		cmocka_unit_test(images_with_an_oracle_are_synthetic_even_without_a_log),
 		cmocka_unit_test(a_log_of_synthetic_images_makes_no_others_synthetic),
 		cmocka_unit_test(a_file_without_events_is_refused),

@@ -87,11 +87,24 @@ int report_foreign_log(const struct report_input *in)
 	return maker_by_log(in) == MAKER_OTHER;
 }
 
-int report_log_of_other(const struct report_input *in)
+/* A training has many weights, and the log names those that it ended with. */
+const char *report_whose_log(const struct report_input *in)
 {
-	enum maker maker = maker_by_log(in);
-
-	return maker == MAKER_B || maker == MAKER_MEMBER_OF_B;
+	switch (maker_by_log(in)) {
+	case MAKER_A:
+		return NULL;
+	case MAKER_MEMBER_OF_A:
+		return "<b>The training log is that of one of the averaged models:</b> course, speed and options are its alone.";
+	case MAKER_B:
+		return "<b>The training log is that of the other model, B:</b> course, speed and options are those of its training. Whether A comes from the same one, it does not say.";
+	case MAKER_MEMBER_OF_B:
+		return "<b>The training log is that of one of the models that B averages:</b> course, speed and options are its alone.";
+	case MAKER_OTHER:
+		return "<b>The log of another training, or of other weights of the same one.</b> It ends with other weights than these predictions': its best validation says nothing about them, "
+		       "and its course and options do so only where the training is the same.";
+	default:
+		return in->log && in->log->end ? "<b>Whose training log it is, is not known:</b> the files do not say whether it ends with the weights of these predictions." : NULL;
+	}
 }
 
 static void put_maker(struct page *page, enum maker maker)

@@ -35,8 +35,8 @@ size_t report_foreign_pictures(const struct report_input *in);
 
 /* Whether the log ends with other weights than those of these predictions and of the second model's, as all of them say. */
 int report_foreign_log(const struct report_input *in);
-/* Whether it is that of the second model, or of one that this averages, and not that of these predictions. */
-int report_log_of_other(const struct report_input *in);
+/* What to keep in mind of whose log it is, in HTML; NULL where it is that of these predictions, or has no end and does not say. */
+const char *report_whose_log(const struct report_input *in);
 
 /* Appends the whole HTML file to *page. json: the same numbers as a JSON object, to be given to cJSON_free(); NULL: not wanted.
  * EXIT_DATA when `other` cannot be compared, `table` has none of the images, or `thresholds` are of the same patients or another model; EXIT_INTERNAL without memory. */

@@ -195,10 +195,10 @@ static void put_notes(const struct report *r, struct page *page)
 	if (foreign)
 		page_put(page, "<li class=\"is-warn\"><b>Maps of another model.</b> %zu of the %zu pictures were made with other weights than these predictions: they show where that model "
 			       "looks, and say nothing about this one.</li>\n", foreign, r->in->n_pictures);
-	if (report_foreign_log(r->in))
-		page_put(page, "<li class=\"is-warn\"><b>The log of another training.</b> It ends with other weights than these predictions': its course, its options and its best validation say nothing about them.</li>\n");
-	if (report_log_of_other(r->in))
-		page_put(page, "<li class=\"is-warn\"><b>The training log is that of the other model, B:</b> course, speed and options are those of its training, and not of A's.</li>\n");
+	const char *whose_log = report_whose_log(r->in);
+
+	if (whose_log)
+		page_put(page, "<li class=\"is-warn\">%s</li>\n", whose_log);
 	put_rare(r, page);
 	if (!synthetic)
 		page_put(page, "<li>Not looked at: %sthe time between images. A model that reads such things instead of a finding may have these numbers too "
