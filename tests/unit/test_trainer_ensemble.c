@@ -73,6 +73,38 @@ static void averages_by_hand(void **state)
 	predictions_free(&out);
 }
 
+/* Scores that are far out, as another program's may be, are ranked all the same: at 700 exp() ends, and all above were one. */
+static void logits_beyond_what_probabilities_tell_keep_their_order(void **state)
+{
+	static const float far[] = { 300, 800, 1e6f, 3e38f };
+	double before = 0;
+
+	(void)state;
+	for (size_t k = 0; k < sizeof far / sizeof far[0]; k++) {
+		struct set s;
+		struct predictions out;
+		struct error e = { 0 };
+
+		make(&s);
+		for (int m = 0; m < MEMBERS; m++)
+			for (int f = 0; f < 2; f++)
+				s.logits[m][m == 2][f] = (f ? -1 : 1) * far[k]; /* of x.png */
+		s.logits[2][1][0] = s.logits[2][1][1] = 0;
+		assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_PROBABILITIES, &e), 0);
+		assert_close(out.logits[0], log(5), 1e-6); /* two of three are sure, the third tosses a coin */
+		assert_close(out.logits[1], -log(5), 1e-6);
+		predictions_free(&out);
+		s.logits[2][1][0] = far[k];
+		s.logits[2][1][1] = -far[k];
+		assert_int_equal(ensemble_make(&out, s.spread, s.alone, s.p, paths, MEMBERS, ENSEMBLE_PROBABILITIES, &e), 0);
+		assert_close(out.logits[0], far[k], 1e-6 * far[k]);
+		assert_close(out.logits[1], -far[k], 1e-6 * far[k]);
+		assert_true(out.logits[0] > before);
+		before = out.logits[0];
+		predictions_free(&out);
+	}
+}
+
 static void one_member_that_saw_the_patients_is_enough(void **state)
 {
 	static const long cases[][4] = { { 0, 0, 0, 0 }, { 0, 5, 0, 5 }, { -1, 5, 9, 9 }, { 0, -1, 0, -1 }, { -1, -1, -1, -1 }, { 4, 0, -1, 4 }, { 0, 1, 0, 1 }, { 1, -1, 0, 1 } };
@@ -440,6 +472,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(averages_by_hand),
+		cmocka_unit_test(logits_beyond_what_probabilities_tell_keep_their_order),
 		cmocka_unit_test(every_finding_of_every_image_is_counted_by_hand),
 		cmocka_unit_test(where_an_ensemble_comes_from_is_true_of_all_members),
 		cmocka_unit_test(one_member_that_saw_the_patients_is_enough),

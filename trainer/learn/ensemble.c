@@ -14,18 +14,27 @@ static double probability(double logit)
 	return 1 / (1 + exp(-logit));
 }
 
-/* Probabilities and their complements apart, so that an average near 1 keeps its digits; ±700 is where exp() ends. */
+static double log_probability(double logit)
+{
+	return logit < 0 ? logit - log1p(exp(logit)) : -log1p(exp(-logit));
+}
+
+/* Of the members' probabilities, or with side -1 of their complements. */
+static double log_of_sum(const float *logits, int k, int side)
+{
+	double greatest = -INFINITY, sum = 0;
+
+	for (int m = 0; m < k; m++)
+		greatest = fmax(greatest, log_probability(side * (double)logits[m]));
+	for (int m = 0; m < k; m++)
+		sum += exp(log_probability(side * (double)logits[m]) - greatest);
+	return greatest + log(sum);
+}
+
+/* By logarithms, so that an average near 0 or 1 keeps its digits, and images that all members are sure of their order. */
 static double logit_of_mean(const float *logits, int k)
 {
-	double p = 0, q = 0;
-
-	for (int m = 0; m < k; m++) {
-		double z = fmin(fmax(logits[m], -700), 700);
-
-		p += probability(z);
-		q += probability(-z);
-	}
-	return log(p) - log(q);
+	return log_of_sum(logits, k, 1) - log_of_sum(logits, k, -1);
 }
 
 static double mean_of_logits(const float *logits, int k)
