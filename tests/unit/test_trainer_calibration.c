@@ -45,6 +45,41 @@ static void a_certain_probability_is_in_the_last_bin(void **state)
 	assert_close(c.ece, (1 + 0.1) / 2, 1e-7);
 }
 
+/* Labels drawn by the very probabilities: what is left of the error is chance, a tenth and more on few images. */
+static void the_error_that_chance_leaves_is_told(void **state)
+{
+	enum { MOST = 6400, ROUNDS = 300 };
+	static float logits[MOST];
+	static uint8_t positive[MOST];
+	uint64_t random = 20261130;
+
+	(void)state;
+	for (int rare = 0; rare < 2; rare++)
+		for (int n = 64; n <= MOST; n *= 10) {
+			double ece = 0, by_chance = 0;
+
+			for (int round = 0; round < ROUNDS; round++) {
+				for (int i = 0; i < n; i++) {
+					random = random * 6364136223846793005u + 1442695040888963407u;
+					logits[i] = (float)(i % 64 / 16.0 - 4 - 2 * rare); /* of probabilities up to one half, or to one in nine */
+					positive[i] = (double)(random >> 11) / 9007199254740992.0 < 1 / (1 + exp(-logits[i]));
+				}
+				struct calibration c = of(logits, positive, (size_t)n);
+
+				ece += c.ece / ROUNDS;
+				by_chance += c.ece_by_chance / ROUNDS;
+			}
+			printf("# %d images, %s: ECE %.4f, by chance %.4f\n", n, rare ? "rare" : "common", ece, by_chance);
+			assert_close(by_chance / ece, 1, 0.12);
+			assert_true(n > 64 || ece > (rare ? 0.02 : 0.08));
+		}
+	const float sure[] = { -12, -12, 12 };
+	struct calibration c = of(sure, (const uint8_t[]){ 0, 0, 1 }, 3);
+
+	assert_close(c.ece_by_chance, 2 / (1 + exp(12)), 1e-9); /* of three each 2 p (1 - p), by three */
+	assert_close(c.ece, 1 / (1 + exp(12)), 1e-9);
+}
+
 /* Newcombe, Statistics in Medicine 17 (1998), table I, method 3. */
 static void wilsons_interval_gives_the_published_figures(void **state)
 {
@@ -314,6 +349,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(error_and_brier_score_by_hand),
 		cmocka_unit_test(a_certain_probability_is_in_the_last_bin),
+		cmocka_unit_test(the_error_that_chance_leaves_is_told),
 		cmocka_unit_test(wilsons_interval_gives_the_published_figures),
 		cmocka_unit_test(slope_intercept_and_error_in_closed_form),
 		cmocka_unit_test(a_network_that_is_twice_too_sure_has_slope_one_half),

@@ -81,6 +81,7 @@ static void check_calibration(const cJSON *row, const struct shown *s)
 	for (int k = 0; k < 15; k++)
 		ece += fabs(bin[k]);
 	assert_close(number_of(row, "ece", NULL), ece, 1e-9);
+	assert_true(number_of(row, "ece_by_chance", NULL) > 0);
 	assert_close(number_of(row, "brier", NULL), brier, 1e-9);
 	assert_close(number_of(row, "brier_skill", NULL), 1 - brier / (share * (1 - share)), 1e-9);
 	assert_close(rest[0], 0, 1e-6); /* what makes the likelihood greatest */

@@ -65,17 +65,25 @@ static void set_bins(struct calibration *c, const struct entry *e, size_t n)
 	add_bin(c, e + begin, n - begin);
 }
 
-static double expected_error(const struct entry *e, size_t n)
+/* by_chance: of a sum of so many independent labels about its mean, as of a normal one; of few that are nearly certain it is no more than the sum of
+ * each one's own, 2 p (1 - p). */
+static double expected_error(const struct entry *e, size_t n, double *by_chance)
 {
-	double difference[ECE_BINS] = { 0 }, sum = 0;
+	const double pi = 3.141592653589793;
+	double difference[ECE_BINS] = { 0 }, variance[ECE_BINS] = { 0 }, sum = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		int k = (int)(e[i].p * ECE_BINS);
 
-		difference[k < ECE_BINS ? k : ECE_BINS - 1] += e[i].positive - e[i].p;
+		k = k < ECE_BINS ? k : ECE_BINS - 1;
+		difference[k] += e[i].positive - e[i].p;
+		variance[k] += e[i].p * (1 - e[i].p);
 	}
-	for (int k = 0; k < ECE_BINS; k++)
+	*by_chance = 0;
+	for (int k = 0; k < ECE_BINS; k++) {
 		sum += fabs(difference[k]);
+		*by_chance += fmin(sqrt(2 / pi * variance[k]), 2 * variance[k]) / (double)n;
+	}
 	return sum / (double)n;
 }
 
@@ -212,7 +220,7 @@ int calibration_of(const float *logits, const uint8_t *positive, const uint32_t 
 			room.patients = patient[i] + (size_t)1;
 	room.sum = malloc((room.patients + 1) * sizeof *room.sum);
 	room.images = malloc((room.patients + 1) * sizeof *room.images);
-	*c = (struct calibration){ .n = n, .ece = NAN, .brier = NAN, .skill = NAN, .slope = { NAN, NAN, NAN, NAN }, .intercept = NAN };
+	*c = (struct calibration){ .n = n, .ece = NAN, .ece_by_chance = NAN, .brier = NAN, .skill = NAN, .slope = { NAN, NAN, NAN, NAN }, .intercept = NAN };
 	if (!e || !room.sum || !room.images) {
 		free(e);
 		free(room.sum);
@@ -229,7 +237,7 @@ int calibration_of(const float *logits, const uint8_t *positive, const uint32_t 
 
 		qsort(e, n, sizeof *e, by_logit);
 		set_bins(c, e, n);
-		c->ece = expected_error(e, n);
+		c->ece = expected_error(e, n, &c->ece_by_chance);
 		c->brier = squares / (double)n;
 		if (c->positives && c->positives < n) {
 			c->skill = 1 - c->brier / (prevalence * (1 - prevalence));

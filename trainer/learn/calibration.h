@@ -22,6 +22,7 @@ struct calibration {
 	struct calibration_bin bin[CALIBRATION_BINS];   /* of equal numbers of the rarer label, probabilities ascending; ties stay together. Of equal
 							   numbers of images nearly all would lie at 0 where a finding is rare */
 	double ece;        /* Σ n_b/n |observed - predicted| over ECE_BINS bins of equal width (Guo et al. 2017) */
+	double ece_by_chance; /* about what it is on average where all these probabilities are right, and images independent: never 0 */
 	double brier;      /* mean squared error of the probability (Brier 1950) */
 	double skill;      /* 1 - brier / brier of the prevalence alone; NAN without positives or negatives */
 	struct interval slope; /* of a logistic regression of the label on the logit: 1 and 0 when calibrated (Cox 1958); NAN where the fit does not exist. */

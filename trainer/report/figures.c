@@ -169,7 +169,7 @@ static void put_calibration_caption(struct page *page, const char *name, const s
 	page_put(page, "<figure><figcaption><b>%s</b><span>", name);
 	if (!isnan(c->skill))
 		page_put(page, "skill <span class=\"ka\">%+.3f</span>, ", c->skill);
-	page_put(page, "ECE <span class=\"ka\">%.3f</span></span><span>slope ", c->ece);
+	page_put(page, "ECE <span class=\"ka\">%.3f</span> (%.3f by chance)</span><span>slope ", c->ece, c->ece_by_chance);
 	if (isnan(c->slope.value))
 		page_put(page, "n/a");
 	else
@@ -188,8 +188,8 @@ void report_calibration(const struct report *r, struct page *page)
 		       "it too little. Bars are 95&nbsp;%% intervals that take all images for independent. The axes end where the data end.</p>\n",
 		 r->in->other ? "Of this model, A, alone. " : "", CALIBRATION_BINS);
 	page_put(page, "<p class=\"lead\">Skill: by what share the squared error is below that of saying the finding's share of every image (Brier skill); 0 is no better than that, "
-		       "below 0 worse. ECE: the distance between mean probability and share in %d bins of equal width, averaged over images; of a rare finding nearly all are in one bin, "
-		       "so any model that says its share has a small one. Slope, with a 95&nbsp;%% interval that takes a patient's images for one: below 1 probabilities are too extreme, above "
+		       "below 0 worse. ECE: the distance between mean probability and share in %d bins of equal width, averaged over images; by chance: about what it would be "
+		       "on so many images if every probability were right. Of a rare finding nearly all are in one bin, so any model that says its share has a small one. Slope, with a 95&nbsp;%% interval that takes a patient's images for one: below 1 probabilities are too extreme, above "
 		       "1 too timid, below 0 they rank the wrong way round.</p>\n<div class=\"multiples\">\n",
 		 ECE_BINS);
 	for (int f = 0; f < FINDINGS; f++) {

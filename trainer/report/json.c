@@ -58,6 +58,7 @@ static cJSON *finding(const struct report_model *m, const struct predictions *p,
 	put_delong(o, p, f, isnan(m->table.class[f].low));
 	json_interval(o, "average_precision", &m->curves[f].average_precision);
 	json_number(o, "ece", c->ece);
+	json_number(o, "ece_by_chance", c->ece_by_chance);
 	json_number(o, "brier", c->brier);
 	json_number(o, "brier_skill", c->skill);
 	json_number(o, "calibration_slope", c->slope.value);

@@ -25,7 +25,7 @@ static int measure_calibration(struct report_model *m, const struct predictions 
 				patient[n++] = number[i];
 		rc = calibration_of(score, positive, patient, predictions_of(p, f, score, positive), c);
 		if (auroc_patients(&m->table, f) < FEW_POSITIVES)
-			*c = (struct calibration){ .n = c->n, .positives = c->positives, .ece = NAN, .brier = c->brier, .skill = NAN,
+			*c = (struct calibration){ .n = c->n, .positives = c->positives, .ece = NAN, .ece_by_chance = NAN, .brier = c->brier, .skill = NAN,
 						   .slope = { NAN, NAN, NAN, NAN }, .intercept = NAN };
 	}
 	free(score);
