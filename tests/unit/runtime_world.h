@@ -237,6 +237,7 @@ static inline uint32_t stop_word(const struct hvd *h)
 static inline void go_on_without_rank_1(struct hvd *h)
 {
 	works(h, hvd_barrier(h));
+	wait_at(3, (int)strlen(meeting_hosts)); /* its death would reach who is in the barrier still */
 	if (meeting_rank == 1)
 		raise(SIGKILL);
 	while (!stop_word(h))

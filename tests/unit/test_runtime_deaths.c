@@ -217,6 +217,7 @@ static void die_beside_a_child(void *arg)
 	works(all, hvd_barrier(all)); /* whose links stay as they are */
 	usleep(300000);
 	works(h, hvd_barrier(h));
+	wait_at(1, 3); /* its death would reach who is in the barrier still */
 	if (meeting_rank == 1)
 		raise(SIGKILL);
 	double begin = lived();
@@ -264,6 +265,7 @@ static void die_beside_children_of_the_start(void *arg)
 	works(h, hvd_split(h, 0, &part));
 	works(h, hvd_barrier(h));
 	world_stands = true;
+	wait_at(1, 3);
 	if (meeting_rank == 1) {
 		must(!pthread_join(forks, NULL));
 		raise(SIGKILL);
