@@ -650,6 +650,16 @@ passes() { # NAME
 		cat "$WORK/job.out"
 		in_cluster scontrol show job "$job" | xargs | grep -E "$([ -z "$words" ] && echo "JobState=FAILED .* Restarts=0 .* ExitCode=75:0" || echo "JobState=COMPLETED .* Restarts=1 .* ExitCode=0:0")"
 	done
+	# a job that its user has cancelled saves as well, and is not to be started again
+	rm -rf "$WORK/run1"
+	job=$(in_cluster sbatch --parsable -D "$WORK" --nodes=1 --gpus-per-node=2 --cpus-per-gpu=1 --output=job.out "$TOP/contrib/sbatch/chexnet.sbatch" \
+		train "${SMALL[@]}" --data "$SCRATCH/data" --output run1 --steps 2000 --batch 8 --resume auto)
+	wait_for 30 told '"event":"step".*"step":10,'
+	in_cluster scancel "$job"
+	wait_for 60 told '"event":"end"'
+	sleep 3
+	cat "$WORK/job.out"
+	in_cluster scontrol show job "$job" | xargs | grep -E 'JobState=CANCELLED .* Restarts=0 '
 }
 
 @test "README's whole job: told to stop it saves, RequeueExit=75 starts it again, and it goes on to its end" {
@@ -670,4 +680,12 @@ passes() { # NAME
 	[ "$(grep -c '^resumes at step ' "$WORK/job.out")" -eq 1 ]
 	[ "$(grep -c '^4 ranks on 2 nodes, ' "$WORK/job.out")" -eq 2 ]
 	grep -qx 'model run1/model.safetensors' "$WORK/job.out"
+	# and the batch script, which asks for that itself, is started once more and not twice
+	rm -rf "$WORK/run1"
+	job=$(in_cluster sbatch --parsable -D "$WORK" --nodes=1 --gpus-per-node=2 --cpus-per-gpu=1 --output=job.out "$TOP/contrib/sbatch/chexnet.sbatch" \
+		train "${SMALL[@]}" --data "$SCRATCH/data" --output run1 --steps 2000 --batch 8 --resume auto)
+	wait_for 30 told '"event":"step".*"step":10,'
+	in_cluster scancel --signal=USR1 "$job"
+	wait_for 60 job_is "$job" FAILED COMPLETED
+	in_cluster scontrol show job "$job" | xargs | grep -E 'JobState=COMPLETED .* Restarts=1 .* ExitCode=0:0'
 }
