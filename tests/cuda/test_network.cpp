@@ -381,7 +381,7 @@ void fused_against_separate()
 		const char *wgmma = nullptr;
 	} choices[] = { { "separate", "0", 227 }, { "fused 1×1 forward", "1", 227 }, { "1×1 backward", "2", 227 }, { "3×3 forward", "4", 227 }, { "3×3 backward", "8", 227 },
 		        { "weight", "16", 227 }, { "stem", "32", 227 }, { "all but merges", "63", 227 }, { "all", "127", 227 }, { "all without wgmma", "127", 227, "0" },
-		        { "in layers 1 to 3", "95:1-3", 227 }, { "1×1 forward, merges", "65", 227 }, { "small tiles", "127", 163 } };
+		        { "in layers 1 to 3", "95:1-3", 227 }, { "1×1 forward, merges", "65", 227 }, { "small tiles", "127", 163 }, { "all and what has not been timed", "1023", 227 } };
 	std::vector<float> without;
 	double separate = 0;
 	int launches = 0, before = 0;
@@ -486,6 +486,7 @@ void merged_beside()
 	merged_beside_of(PRECISION_BF16, 2, nullptr, 227, "127", "255");
 	merged_beside_of(PRECISION_FP16, MANY_TILES, nullptr, 227, "383", "511");
 	merged_beside_of(PRECISION_BF16, MANY_TILES, "0", 227, "127", "255");
+	merged_beside_of(PRECISION_BF16, 2, nullptr, 227, "895", "1023");
 #ifndef ON_DEVICE
 	merged_beside_of(PRECISION_BF16, MANY_TILES, nullptr, 163, "127", "255");
 	problem p(densenet(8, { 4, 1 }), 2, PRECISION_BF16);

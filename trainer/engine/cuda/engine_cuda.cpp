@@ -131,7 +131,7 @@ int wgmma_wanted()
 	return wanted ? atoi(wanted) != 0 : -1;
 }
 
-enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8, CHOOSE_WEIGHT = 16, CHOOSE_STEM = 32, CHOOSE_MERGE = 64, CHOOSE_BESIDE = 128, CHOOSE_EVEN = 256,
+enum { CHOOSE_FORWARD_1X1 = 1, CHOOSE_BACKWARD_1X1 = 2, CHOOSE_FORWARD_3X3 = 4, CHOOSE_BACKWARD_3X3 = 8, CHOOSE_WEIGHT = 16, CHOOSE_STEM = 32, CHOOSE_MERGE = 64, CHOOSE_BESIDE = 128, CHOOSE_EVEN = 256, CHOOSE_JOINED = 512,
        CHOOSE_USUAL = CHOOSE_BESIDE - 1 /* the others have not been timed on a GPU */ };
 
 /* The fused kernels that fit into a block's shared memory and are made for this layer, as CHOOSE_… bits. */
@@ -194,6 +194,7 @@ template <class T> void choose_own(step<T> *s, int capability, size_t shared, bo
 	s->in_place = bits & CHOOSE_MERGE;
 	s->beside = s->in_place && bits & CHOOSE_BESIDE;
 	s->even = bits & CHOOSE_EVEN;
+	s->joined = bits & CHOOSE_JOINED;
 	choose_fused(s, capability, bits, first, last, warpgroups);
 	if (bits & CHOOSE_WEIGHT)
 		choose_weight(s);

@@ -56,6 +56,11 @@ struct few_wgmma_tiles : few_tiles {
 	typedef forward_1x1 resident_1x1;
 	typedef wgmma_tiles::backward_1x1 backward_1x1;
 };
+/* The same with the 3×3 backward of larger maps: fewer blocks, which leave multiprocessors to what is merged beside them. */
+struct few_joined_tiles : few_wgmma_tiles {
+	enum { SIDES_BELOW = wgmma_tiles::SIDES_BELOW };
+	typedef conv3x3_joined_wgmma_shape data_3x3, weight_3x3;
+};
 
 /* One kernel makes both gradients of the 3×3. */
 template <class tiles> constexpr bool joined_3x3 = std::is_same<typename tiles::data_3x3, typename tiles::weight_3x3>::value;

@@ -97,6 +97,7 @@ template <class T> struct step {
 	bool small, wgmma; /* the fused kernels' tiles are small_tiles; wgmma_tiles instead of large_tiles */
 	bool in_place;     /* a fused kernel merges the sums of the one before it */
 	bool beside;       /* backward, all that the one before it left is merged by blocks of its launch, too */
+	bool joined;       /* few_joined_tiles instead of few_wgmma_tiles */
 	bool even;         /* backward, as few blocks as give none of them more tiles */
 	int rc;            /* first failure, CUDA's code */
 	/* of the micro-batch */
@@ -105,11 +106,11 @@ template <class T> struct step {
 	bn_backward_sums left; /* of the 3×3 that was backward last, for its 1×1 to merge (leaves_sums()); parts 0: none */
 	layer_sums waiting;    /* of the 1×1 that was backward last, for the next layer's 3×3 (leaves_all()); blocks 0: none */
 
-	/* f(large_tiles()), f(wgmma_tiles()) or f(small_tiles()); f(few_tiles()) or f(few_wgmma_tiles()) of maps that would leave most multiprocessors without a tile. */
+	/* f(large_tiles()), f(wgmma_tiles()) or f(small_tiles()); f(few_tiles()), f(few_wgmma_tiles()) or f(few_joined_tiles()) of maps that would leave most multiprocessors without a tile. */
 	template <class F> auto with_tiles(const dense_block &b, F f) const
 	{
 		if (pixels(b.side) <= 64L * sms && b.side < few_tiles::SIDES_BELOW)
-			return wgmma ? f(few_wgmma_tiles()) : f(few_tiles());
+			return wgmma && joined ? f(few_joined_tiles()) : wgmma ? f(few_wgmma_tiles()) : f(few_tiles());
 		return small ? f(small_tiles()) : wgmma && b.side < wgmma_tiles::SIDES_BELOW ? f(wgmma_tiles()) : f(large_tiles());
 	}
 
