@@ -121,26 +121,35 @@ static void a_stopped_rank_is_noticed_and_ended_by_one_of_its_node(void **state)
 	assert_true(play("aabb", &s) < 15);
 }
 
+/* Rank 3, where there is one, has closed well before. */
 static void toil_until_stopped_alone(void *arg)
 {
 	const char *folder = arg;
 	char path[4096];
 	struct hvd *h = join_within(1);
+	works(h, hvd_barrier(h));
+	if (meeting_rank == 3) {
+		works(h, hvd_close(h));
+		meeting->place[0]++;
+		return;
+	}
+	while (meeting_hosts[3] && !meeting->place[0])
+		usleep(1000);
 	if (meeting_rank == 1) {
 		snprintf(path, sizeof path, "%s/pid", folder);
 		FILE *f = fopen(path, "w");
 		must(f);
 		fprintf(f, "%d\n", (int)getpid());
 		fclose(f);
-		works(h, hvd_barrier(h));
 		raise(SIGSTOP);
 	}
-	works(h, hvd_barrier(h));
+	while (meeting_hosts[3])
+		pause();
 	toil(h);
 }
 
 /* Beside a scancel that writes down what it was asked, and ends rank 1 as Slurm would. */
-static void run_beside_scancel(void (*body)(void *), int *status, char said[64])
+static void run_beside_scancel(const char *hosts, void (*body)(void *), int *status, char said[64])
 {
 	char folder[1024], command[8192], path[8192], *own = strdup(getenv("PATH"));
 	assert_true(own && mkdtemp(temporary_name(folder, sizeof folder)));
@@ -151,7 +160,7 @@ static void run_beside_scancel(void (*body)(void *), int *status, char said[64])
 	setenv("PATH", path, 1);
 	setenv("SLURM_JOB_ID", "17", 1);
 	setenv("SLURM_STEP_ID", "3", 1);
-	spawn_ranks("aba", body, folder, status);
+	spawn_ranks(hosts, body, folder, status);
 	meeting_over();
 	unsetenv("SLURM_JOB_ID");
 	unsetenv("SLURM_STEP_ID");
@@ -171,11 +180,14 @@ static void a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel(void **s
 	(void)state;
 	char said[64];
 	int status[RANKS_MAX];
-	run_beside_scancel(toil_until_stopped_alone, status, said);
-	assert_string_equal(said, "--signal=KILL 17.3\n"); /* by one of those that are left */
-	assert_true(WIFSIGNALED(status[1]) && WTERMSIG(status[1]) == SIGKILL);
-	assert_int_equal(WEXITSTATUS(status[0]), 70);
-	assert_int_equal(WEXITSTATUS(status[2]), 70);
+	for (int neighbour = 0; neighbour < 2; neighbour++) {
+		run_beside_scancel(neighbour ? "abab" : "aba", toil_until_stopped_alone, status, said);
+		assert_string_equal(said, "--signal=KILL 17.3\n"); /* by one of those that are left */
+		assert_true(WIFSIGNALED(status[1]) && WTERMSIG(status[1]) == SIGKILL);
+		assert_int_equal(WEXITSTATUS(status[0]), 70);
+		assert_int_equal(WEXITSTATUS(status[2]), 70);
+		assert_true(!neighbour || !status[3]);
+	}
 }
 
 static void go_on_without_one_that_is_stopped(void *arg)
@@ -197,7 +209,7 @@ static void a_step_that_goes_on_without_a_stopped_rank_is_not_ended(void **state
 	(void)state;
 	char said[64];
 	int status[RANKS_MAX];
-	run_beside_scancel(go_on_without_one_that_is_stopped, status, said);
+	run_beside_scancel("aba", go_on_without_one_that_is_stopped, status, said);
 	assert_string_equal(said, "");
 	assert_true(status[0] == 0 && status[2] == 0);
 }
