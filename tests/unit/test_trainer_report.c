@@ -28,6 +28,8 @@ static void it_says_what_the_measures_say(void **state)
 		assert_present(page.text, text);
 		snprintf(text, sizeof text, "AUROC <span class=\"ka\">%.3f</span>", t.class[f].value);
 		assert_present(page.text, text);
+		snprintf(text, sizeof text, "<td class=\"n\">%zu<br><small>of %zu patients</small></td>", t.positives[f], t.positive_patients[f]);
+		assert_present(page.text, text);
 	}
 	assert_present(page.text, "Pleural Thickening");
 	assert_present(page.text, "<dd>300</dd>"); /* patients */
@@ -36,6 +38,8 @@ static void it_says_what_the_measures_say(void **state)
 	assert_present(page.text, "Not looked at: the view (AP or PA), age, sex");
 	assert_present(page.text, "at each rate of false alarms by itself");
 	assert_present(page.text, "at each recall by itself");
+	assert_present(page.text, "precision, the PPV");
+	assert_present(page.text, "recall, the sensitivity");
 	score_arrays_free(&a);
 	free(page.text);
 	predictions_free(&p);
@@ -234,7 +238,7 @@ static void no_interval_is_said_to_allow_for_anything_where_there_is_none(void *
 
 		assert_present(page.text, too_few);
 		(first ? assert_present : assert_absent)(page.text, allows);
-		(first ? assert_present : assert_absent)(page.text, "95&nbsp;% interval <b>");
+		(first ? assert_present : assert_absent)(page.text, "95&nbsp;% confidence interval <b>");
 		free(page.text);
 	}
 	predictions_free(&p);
@@ -378,6 +382,7 @@ static void no_p_is_zero(void **state)
 		assert_present(page.text, in.resamples == 400 ? "<td class=\"n\">&#8804;&#8239;0.005</td>" : "<td class=\"n\">&lt;&#8239;0.001</td>");
 		assert_present(page.text, "<td class=\"n\">&#8804;&#8239;0.0");
 		assert_absent(page.text, "0.000</td>");
+		assert_present(page.text, "Holm: corrected for the 14 findings tested.");
 		free(page.text);
 	}
 	predictions_free(&p);

@@ -113,6 +113,10 @@ static int check_operating(const cJSON *row, const struct shown *s)
 		assert_close(number_of(point, "specificity", "value"), n[0][0] / (n[0][0] + n[1][0]), 1e-12);
 		assert_close(number_of(point, "ppv", NULL), n[1][1] / (n[1][1] + n[1][0]), 1e-12);
 		assert_close(number_of(point, "npv", NULL), n[0][0] / (n[0][0] + n[0][1]), 1e-12);
+		assert_close(number_of(point, "true_positives", NULL), n[1][1], 0);
+		assert_close(number_of(point, "false_positives", NULL), n[1][0], 0);
+		assert_close(number_of(point, "true_negatives", NULL), n[0][0], 0);
+		assert_close(number_of(point, "false_negatives", NULL), n[0][1], 0);
 		assert_true(number_of(point, k ? "sensitivity" : "specificity", "value") >= 0.9);
 		points++;
 	}
@@ -321,6 +325,7 @@ static void patients_and_findings_of_every_group_are_counted_again(void **state)
 	assert_present(page.text, "<th scope=\"row\">Female</th><td class=\"n\">132</td><td class=\"n\">199</td><td class=\"n soft\">49.8&nbsp;%</td>");
 	assert_present(page.text, "<tr><td></td><th scope=\"colgroup\" class=\"n\" colspan=\"2\">Female</th><th scope=\"colgroup\" class=\"n\" colspan=\"2\">Male</th></tr>");
 	assert_present(page.text, "<li>Not looked at: the time between images.");
+	assert_present(page.text, "no difference between groups is tested here");
 	cJSON_Delete(json);
 	free(text);
 	free(page.text);

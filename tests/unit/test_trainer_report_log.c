@@ -379,7 +379,7 @@ static void every_cut_log_is_reported_on_without_harm(void **state)
 			if (cut == sizeof resumed - 1) {
 				assert_present(page.text, "waiting for input 25.0&nbsp;%");
 				assert_present(page.text, "started 2 times");
-				assert_present(page.text, "95&nbsp;% interval shaded");
+				assert_present(page.text, "95&nbsp;% confidence interval shaded");
 				assert_present(page.text, "Synthetic images");
 			}
 			if (!log.end)

@@ -47,6 +47,7 @@ static struct operating_point operate(const double cut[2], const uint64_t flagge
 	return (struct operating_point){
 		.threshold = cut[0], .below = cut[1], .sensitivity = value_only(tp / (tp + fn)), .specificity = value_only(tn / (tn + fp)),
 		.ppv = tp + fp > 0 ? tp / (tp + fp) : NAN, .npv = tn + fn > 0 ? tn / (tn + fn) : NAN,
+		.flagged = { flagged[0], flagged[1] }, .passed = { all[0] - flagged[0], all[1] - flagged[1] },
 	};
 }
 
@@ -214,7 +215,7 @@ static int add_bands(const struct entry *e, size_t n, size_t patients, int resam
 
 static struct operating_point no_point(void)
 {
-	return (struct operating_point){ NAN, NAN, value_only(NAN), value_only(NAN), NAN, NAN };
+	return (struct operating_point){ .threshold = NAN, .below = NAN, .sensitivity = value_only(NAN), .specificity = value_only(NAN), .ppv = NAN, .npv = NAN };
 }
 
 int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struct curves *out)

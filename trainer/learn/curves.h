@@ -23,6 +23,7 @@ struct operating_point {
 	double below;                    /* the greatest score that is not flagged; -infinite: all are */
 	struct interval sensitivity, specificity; /* of a threshold chosen on the same images only the one that was not aimed at has a 95 % interval */
 	double ppv, npv;                 /* share of the flagged that are positive, of the others that are negative; NAN: there are none */
+	uint64_t flagged[2], passed[2];  /* images, negatives and positives: of both that are flagged and that are not, the cross-tabulation that STARD asks for */
 };
 
 /* Of the least threshold with a specificity of 90 % or more, and of the greatest with a sensitivity of 90 % or more. By simulation

@@ -119,8 +119,8 @@ void report_pr(const struct report *r, struct page *page)
 
 	if (!any_panel(r, page, "Precision and recall", LEAST_POSITIVES))
 		return;
-	page_put(page, "<p class=\"lead\">Of the images that the model flags, how many show the finding (upwards), when so many of "
-		       "all that show it are found (to the right). The dashed line is what guessing gives: the share of images with the finding. Rare findings stay low even "
+	page_put(page, "<p class=\"lead\">Of the images that the model flags, how many show the finding (upwards: precision, the PPV), when so many of "
+		       "all that show it are found (to the right: recall, the sensitivity). The dashed line is what guessing gives: the share of images with the finding. Rare findings stay low even "
 		       "with a good AUROC. The shaded band holds, at each recall by itself, 95 in 100 resamples of the patients.</p>\n");
 	put_key(r, page);
 	page_put(page, "<div class=\"multiples\">\n");
@@ -185,11 +185,11 @@ void report_calibration(const struct report *r, struct page *page)
 		return;
 	page_put(page, "<p class=\"lead\">%sImages in up to %d groups with equal numbers of those that show the finding, from the lowest to the highest "
 		       "probability: on the dashed diagonal the model's probability (to the right) is the share that shows the finding (upwards); below it the model says too much, above "
-		       "it too little. Bars are 95&nbsp;%% intervals that take all images for independent. The axes end where the data end.</p>\n",
+		       "it too little. Bars are 95&nbsp;%% confidence intervals that take all images for independent. The axes end where the data end.</p>\n",
 		 r->in->other ? "Of this model, A, alone. " : "", CALIBRATION_BINS);
 	page_put(page, "<p class=\"lead\">Skill: by what share the squared error is below that of saying the finding's share of every image (Brier skill); 0 is no better than that, "
 		       "below 0 worse. ECE: the distance between mean probability and share in %d bins of equal width, averaged over images; by chance: about what it would be "
-		       "on so many images if every probability were right. Of a rare finding nearly all are in one bin, so any model that says its share has a small one. Slope, with a 95&nbsp;%% interval that takes a patient's images for one: below 1 probabilities are too extreme, above "
+		       "on so many images if every probability were right. Of a rare finding nearly all are in one bin, so any model that says its share has a small one. Slope, with a 95&nbsp;%% confidence interval that takes a patient's images for one: below 1 probabilities are too extreme, above "
 		       "1 too timid, below 0 they rank the wrong way round.</p>\n<div class=\"multiples\">\n",
 		 ECE_BINS);
 	for (int f = 0; f < FINDINGS; f++) {

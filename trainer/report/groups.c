@@ -217,7 +217,8 @@ void report_groups(const struct report *r, struct page *page)
 	page_text(page, r->in->table->table);
 	page_put(page, " has them. Who was imaged at several ages or in both views counts in each group.");
 	put_untold(r, page);
-	page_put(page, " AUROC with 95&nbsp;%% intervals. Means of groups that count other findings are not to be compared.</p>\n");
+	page_put(page, " AUROC with 95&nbsp;%% confidence intervals. Of so many intervals one in twenty or so misses what it is about, and no difference between "
+		       "groups is tested here. Means of groups that count other findings are not to be compared.</p>\n");
 	put_patients(r, page);
 	put_column(r, page, SHORTCUT_SEX);
 	put_column(r, page, SHORTCUT_AGE);

@@ -39,6 +39,12 @@ static void put_operating(cJSON *o, const char *name, const struct operating_poi
 	json_interval(x, "specificity", &at->specificity);
 	json_number(x, "ppv", at->ppv);
 	json_number(x, "npv", at->npv);
+	const int any = !isnan(at->sensitivity.value);
+
+	json_number(x, "true_positives", any ? (double)at->flagged[1] : NAN);
+	json_number(x, "false_positives", any ? (double)at->flagged[0] : NAN);
+	json_number(x, "true_negatives", any ? (double)at->passed[0] : NAN);
+	json_number(x, "false_negatives", any ? (double)at->passed[1] : NAN);
 }
 
 static double patients_named(const struct predictions *p, size_t patients)

@@ -66,24 +66,35 @@ int report_check_thresholds(const struct report_input *in, struct error *e)
 
 /* ---- the table -------------------------------------------------------------------------------------- */
 
-static void put_share(struct page *page, double share)
+static void put_none(struct page *page)
 {
-	if (isnan(share))
-		page_put(page, "<td class=\"n soft\">n/a</td>");
-	else
-		page_put(page, "<td class=\"n\">%.3f</td>", share);
+	page_put(page, "<td class=\"n soft\">n/a</td>");
 }
 
-/* gap: between the value and its interval */
-static void put_interval(struct page *page, const struct interval *share, const char *gap)
+/* So many of so many images. */
+static void put_share(struct page *page, double share, uint64_t part, uint64_t rest)
+{
+	if (isnan(share)) {
+		put_none(page);
+		return;
+	}
+	page_put(page, "<td class=\"n\">%.3f<br><small>", share);
+	page_count(page, part);
+	page_put(page, "/");
+	page_count(page, part + rest);
+	page_put(page, "</small></td>");
+}
+
+/* Below the value, as there are many columns. */
+static void put_interval(struct page *page, const struct interval *share)
 {
 	if (isnan(share->value)) {
-		put_share(page, NAN);
+		put_none(page);
 		return;
 	}
 	page_put(page, "<td class=\"n\">%.3f", share->value);
 	if (!isnan(share->low))
-		page_put(page, "%s<small>%.3f&#8211;%.3f</small>", gap, share->low, share->high);
+		page_put(page, "<br><small>%.3f&#8211;%.3f</small>", share->low, share->high);
 	page_put(page, "</td>");
 }
 
@@ -94,17 +105,15 @@ static void put_point(struct page *page, const struct operating_point *at, enum 
 	double threshold = operating_probability(at, &digits);
 
 	if (isnan(threshold))
-		page_put(page, "<td class=\"n soft\">n/a</td>");
+		put_none(page);
 	else
 		page_put(page, "<td class=\"n\">%#.*g</td>", digits, threshold);
-	const char *gap = chosen_elsewhere ? "<br>" : " "; /* two more columns have to fit on a page */
-
 	if (chosen_elsewhere || aim == AIM_SPECIFICITY)
-		put_interval(page, &at->sensitivity, gap);
+		put_interval(page, &at->sensitivity);
 	if (chosen_elsewhere || aim == AIM_SENSITIVITY)
-		put_interval(page, &at->specificity, gap);
-	put_share(page, at->ppv);
-	put_share(page, at->npv);
+		put_interval(page, &at->specificity);
+	put_share(page, at->ppv, at->flagged[1], at->flagged[0]);
+	put_share(page, at->npv, at->passed[0], at->passed[1]);
 }
 
 /* Lists them behind `why`: those whose labels the choosing file has, or those that it has none of. */
@@ -190,8 +199,8 @@ void report_operating(const struct report *r, struct page *page)
 	page_put(page, "<section><h2>Operating points%s</h2>", r->in->other ? " of A" : "");
 	if (n) {
 		page_put(page, "<p class=\"lead\">An image is flagged where the probability is the threshold, as it is printed, or more. Of the images that show the finding the sensitivity is flagged, of the others "
-			       "the specificity is not. PPV: the share of the flagged images that show it; NPV: the share of the others that do not; both hold where the finding is as common as "
-			       "here. Sensitivity and specificity with 95&nbsp;%% intervals. A threshold is n/a where too many images have the same probability for any to part them so.</p>\n<p class=\"lead\">");
+			       "the specificity is not. PPV: the share of the flagged images that show it; NPV: the share of the others that do not; below each the images, so many of so many. Both have no "
+			       "interval, and hold where the finding is as common as here. Sensitivity and specificity with 95&nbsp;%% confidence intervals. A threshold is n/a where too many images have the same probability for any to part them so.</p>\n<p class=\"lead\">");
 		put_choice(r, page);
 		put_rows(r, page);
 	}

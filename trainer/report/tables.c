@@ -132,7 +132,13 @@ static void put_finding(const struct report *r, struct page *page, int f, const 
 		page_count(page, c->positives);
 	else
 		page_put(page, "n/a");
-	page_put(page, known && auroc_patients(&r->a.table, f) < FEW_POSITIVES ? " <span class=\"warn\">!</span></td>" : "</td>");
+	page_put(page, known && auroc_patients(&r->a.table, f) < FEW_POSITIVES ? " <span class=\"warn\">!</span>" : "");
+	if (r->in->predictions->has_patients && r->a.table.positive_patients[f] < c->positives) { /* by whom the intervals go */
+		page_put(page, "<br><small>of ");
+		page_count(page, r->a.table.positive_patients[f]);
+		page_put(page, " patient%s</small>", r->a.table.positive_patients[f] == 1 ? "" : "s");
+	}
+	page_put(page, "</td>");
 	if (known)
 		page_put(page, "<td class=\"n soft\">%.*f&nbsp;%%</td>", (double)c->positives / (double)known < 0.01 ? 2 : 1,
 			 100 * (double)c->positives / (double)known);
@@ -195,7 +201,7 @@ void report_findings(const struct report *r, struct page *page)
 	if (r->in->other)
 		widen(&s, &r->b.table);
 	s.ticks = (int)lround(10 * (s.high - s.low)) + 1;
-	page_put(page, "<section><h2>Findings</h2><p class=\"lead\">AUROC and average precision (AP) with 95&nbsp;%% intervals.%s%s", r->in->other ?
+	page_put(page, "<section><h2>Findings</h2><p class=\"lead\">AUROC and average precision (AP) with 95&nbsp;%% confidence intervals.%s%s", r->in->other ?
 		       " A is this model, B the one it is compared with." : "", report_oracle(r) ?
 		       " The upright stroke is the best AUROC that these synthetic images allow." : "");
 	if (has_few(&r->a.table))
@@ -295,10 +301,10 @@ void report_comparison(const struct report *r, struct page *page)
 	if (isnan(d->low))
 		page_put(page, "Nothing can be told from these images.");
 	else if (d->low > 0 || d->high < 0)
-		page_put(page, "<b>%s has the higher mean AUROC</b>, by %.4f (95&nbsp;%% interval %.4f to %.4f).", d->value > 0 ? "B" : "A", fabs(d->value),
+		page_put(page, "<b>%s has the higher mean AUROC</b>, by %.4f (95&nbsp;%% confidence interval %.4f to %.4f).", d->value > 0 ? "B" : "A", fabs(d->value),
 			 fmin(fabs(d->low), fabs(d->high)), fmax(fabs(d->low), fabs(d->high)));
 	else
-		page_put(page, "<b>No difference can be shown:</b> the mean AUROC differs by %+.4f, with a 95&nbsp;%% interval of %+.4f to %+.4f that contains 0.", d->value,
+		page_put(page, "<b>No difference can be shown:</b> the mean AUROC differs by %+.4f, with a 95&nbsp;%% confidence interval of %+.4f to %+.4f that contains 0.", d->value,
 			 d->low, d->high);
 	page_put(page, " Both were judged on the same ");
 	page_count(page, c->n);
@@ -316,8 +322,8 @@ void report_comparison(const struct report *r, struct page *page)
 	for (int f = 0; f < FINDINGS; f++)
 		put_difference(page, finding_title(f, name), &c->finding[f], &s, 0);
 	put_difference(page, "Mean", &c->mean, &s, 1);
-	page_put(page, "%s<p class=\"lead\">p: from resampled patients. Holm: corrected for the number of findings looked at. DeLong: the usual paired test, which "
-		       "takes all images for independent.", report_table_end);
+	page_put(page, "%s<p class=\"lead\">p: two-sided, from resampled patients. Holm: corrected for the %d finding%s tested. DeLong: the usual paired test, which "
+		       "takes all images for independent, and is not corrected.", report_table_end, c->tested, c->tested == 1 ? "" : "s");
 	if (!comparison_can_show(c))
 		page_put(page, " With so few resamples no finding can be shown to differ: --resamples=%d or more.", 40 * c->tested - 1);
 	page_put(page, "</p></section>\n");

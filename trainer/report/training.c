@@ -119,7 +119,7 @@ static void put_auroc(const struct train_log *log, struct page *page)
 	if (n && memory) {
 		p.y0 = fmax(floor(bottom * 10) / 10, 0);
 		page_put(page, "<figure><figcaption><b>Mean AUROC on the validation split</b>%s</figcaption>",
-			 shaded ? "<span>95&nbsp;% interval shaded</span>" : "");
+			 shaded ? "<span>95&nbsp;% confidence interval shaded</span>" : "");
 		plot_begin(&p, "Mean AUROC on the validation split by step");
 		plot_band(&p, "b", x, low, high, n);
 		plot_line(&p, "b solid", points, n);

@@ -286,7 +286,7 @@ void report_headline(const struct report *r, struct page *page)
 	} else {
 		page_put(page, "<div class=\"big\">%.3f</div><p>mean AUROC of %d finding%s", mean->value, r->a.table.counted, r->a.table.counted == 1 ? "" : "s");
 		if (!isnan(mean->low))
-			page_put(page, "<br>95&nbsp;%% interval <b>%.3f to %.3f</b>", mean->low, mean->high);
+			page_put(page, "<br>95&nbsp;%% confidence interval <b>%.3f to %.3f</b>", mean->low, mean->high);
 		else if (r->in->resamples)
 			page_put(page, "<br><span class=\"warn\">! no interval: too few patients</span>");
 		page_put(page, "</p><p class=\"lead\">Of two images, one with a finding and one without, the model ranks the right one higher %.0f times in 100. "
