@@ -278,6 +278,16 @@ setup_file() {
 	[ "$output" = "slurm-releases: no root of sid: $work/sid.log" ]
 }
 
+@test "tests/run says why it runs no live tests where bats is older than they are" {
+	mkdir -p "$BATS_TEST_TMPDIR/tests" "$BATS_TEST_TMPDIR/bin"
+	printf '%s\n' '#!/bin/sh' 'echo 1..1' 'echo ok 1 - short' >"$BATS_TEST_TMPDIR/tests/test_short"
+	printf '%s\n' '#!/bin/sh' 'echo Bats 1.2.1' >"$BATS_TEST_TMPDIR/bin/bats"
+	chmod 755 "$BATS_TEST_TMPDIR"/{tests/test_short,bin/bats}
+	run -0 env BUILD="$BATS_TEST_TMPDIR" PATH="$BATS_TEST_TMPDIR/bin:$PATH" "$TOP/tests/run"
+	echo "$output"
+	[[ $output == *"live tests left out: Bats 1.2.1; they need bats 1.5 or later"$'\n'"1 passed, 0 failed, 0 skipped" ]]
+}
+
 @test "tests/run counts a program as failed that fails, dies, stops early, says nothing or takes too long, and hides the words of a cluster around it" {
 	local name
 	mkdir -p "$BATS_TEST_TMPDIR/tests"
