@@ -61,10 +61,10 @@ static void the_first_that_is_up_and_has_a_carrier_is_taken_and_loopback_where_t
 {
 	static const struct interface good[] = {
 		{ "lo", "127.0.0.1", LO }, { "bare0", NULL, HERE }, { "down0", "127.0.0.2", IFF_RUNNING }, { "nocarrier0", "127.0.0.3", IFF_UP }, { "ib0", "127.0.0.4", HERE },
-		{ "eth0", "127.0.0.5", HERE }, { NULL },
+		{ "eth0", "127.0.0.5", HERE }, { 0 },
 	};
-	static const struct interface alone[] = { { "down0", "127.0.0.2", IFF_RUNNING }, { "nocarrier0", "127.0.0.3", IFF_UP }, { "lo", "127.0.0.1", LO }, { NULL } };
-	static const struct interface none[] = { { "lo", "127.0.0.1", IFF_LOOPBACK }, { "nocarrier0", "127.0.0.3", IFF_UP }, { NULL } };
+	static const struct interface alone[] = { { "down0", "127.0.0.2", IFF_RUNNING }, { "nocarrier0", "127.0.0.3", IFF_UP }, { "lo", "127.0.0.1", LO }, { 0 } };
+	static const struct interface none[] = { { "lo", "127.0.0.1", IFF_LOOPBACK }, { "nocarrier0", "127.0.0.3", IFF_UP }, { 0 } };
 
 	(void)state;
 	assert_string_equal(listens_on(good, NULL), "127.0.0.4");

@@ -12,7 +12,7 @@ static const struct interval none = { NAN, NAN, NAN, NAN, METHOD_NONE };
 /* 300 images of as many patients, a tenth of whom have each finding. */
 static struct evaluation example(void)
 {
-	struct evaluation ev = { .n = 300, .loss = 0.25, .table = { .classes = FINDINGS, .counted = FINDINGS, .patients = 300, .mean = { 0.8, 0.78, 0.82, 0.01 } } };
+	struct evaluation ev = { .n = 300, .loss = 0.25, .table = { .classes = FINDINGS, .counted = FINDINGS, .patients = 300, .mean = { .value = 0.8, .low = 0.78, .high = 0.82, .se = 0.01 } } };
 
 	for (int f = 0; f < FINDINGS; f++) {
 		ev.table.class[f] = (struct interval){ .value = 0.75, .low = 0.7, .high = 0.8, .se = 0.025 };

@@ -600,7 +600,7 @@ static void what_cannot_be_removed_is_named(void **state)
 {
 	(void)state;
 	const char *parent = scratch_path("protected"), *file = scratch_path("told");
-	char path[FILE_PATH], thesis[FILE_PATH + 16], *told;
+	char path[FILE_PATH], thesis[FILE_PATH + 16], *told = NULL;
 	struct error e = { 0 };
 
 	snprintf(path, sizeof path, "%s/set", parent);

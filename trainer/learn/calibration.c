@@ -220,7 +220,7 @@ int calibration_of(const float *logits, const uint8_t *positive, const uint32_t 
 			room.patients = patient[i] + (size_t)1;
 	room.sum = malloc((room.patients + 1) * sizeof *room.sum);
 	room.images = malloc((room.patients + 1) * sizeof *room.images);
-	*c = (struct calibration){ .n = n, .ece = NAN, .ece_by_chance = NAN, .brier = NAN, .skill = NAN, .slope = { NAN, NAN, NAN, NAN }, .intercept = NAN };
+	*c = (struct calibration){ .n = n, .ece = NAN, .ece_by_chance = NAN, .brier = NAN, .skill = NAN, .slope = { .value = NAN, .low = NAN, .high = NAN, .se = NAN }, .intercept = NAN };
 	if (!e || !room.sum || !room.images) {
 		free(e);
 		free(room.sum);

@@ -68,7 +68,7 @@ static int keep_eval(struct train_log *log, const cJSON *o)
 		.step = json_get_number(o, "step"),
 		.loss = json_get_number(o, "loss"),
 		.weighted = json_get_number(o, "weighted_loss"),
-		.mean = { json_get_number(mean, "auroc"), json_get_number(mean, "low"), json_get_number(mean, "high"), json_get_number(mean, "se") },
+		.mean = { .value = json_get_number(mean, "auroc"), .low = json_get_number(mean, "low"), .high = json_get_number(mean, "high"), .se = json_get_number(mean, "se") },
 	};
 
 	keep_oracle(log, o);

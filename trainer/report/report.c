@@ -26,7 +26,7 @@ static int measure_calibration(struct report_model *m, const struct predictions 
 		rc = calibration_of(score, positive, patient, predictions_of(p, f, score, positive), c);
 		if (auroc_patients(&m->table, f) < FEW_POSITIVES)
 			*c = (struct calibration){ .n = c->n, .positives = c->positives, .ece = NAN, .ece_by_chance = NAN, .brier = c->brier, .skill = NAN,
-						   .slope = { NAN, NAN, NAN, NAN }, .intercept = NAN };
+						   .slope = { .value = NAN, .low = NAN, .high = NAN, .se = NAN }, .intercept = NAN };
 	}
 	free(score);
 	free(positive);
