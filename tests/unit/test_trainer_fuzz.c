@@ -5,100 +5,27 @@
  *   TEST_SEED=N            another sequence
  *   TEST_FUZZ_ONLY=masks   one of them; * and ? stand for others */
 #include <libdeflate.h>
-#include <sys/mman.h>
-#include <time.h>
+#include <turbojpeg.h>
 
 #include "data/example.h"
 #include "data/label_mask.h"
 #include "data/manifest.h"
 #include "data/nih.h"
 #include "data/packed.h"
-#include "data/random.h"
 #include "data/source.h"
 #include "files/crc32c.h"
 #include "files/csv.h"
 #include "files/tfrecord.h"
+#include "fuzzing.h"
 #include "image/image.h"
+#include "learn/cam.h"
 #include "learn/checkpoint.h"
 #include "learn/pointing.h"
 #include "learn/predictions.h"
 #include "learn/safetensors.h"
 #include "learn/train_log.h"
 #include "net/plan.h"
-#include "scratch.h"
-
-struct input {
-	uint8_t *data;
-	size_t size;
-};
-
-static double seconds(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* One to four small damages: flipped bits, odd bytes, cuts, repeats, large numbers. */
-static struct input mutate(const struct input *from, struct stream *s)
-{
-	struct input m = { malloc(2 * from->size + 16), from->size };
-	memcpy(m.data, from->data, from->size);
-	for (uint32_t k = 1 + stream_bits(s) % 4; k && m.size; k--) {
-		size_t at = stream_bits(s) % m.size, n = 1 + stream_bits(s) % 16;
-		n = n > m.size - at ? m.size - at : n;
-		switch (stream_bits(s) % 7) {
-		case 0:
-			m.data[at] ^= (uint8_t)(1 << stream_bits(s) % 8);
-			break;
-		case 1:
-			m.data[at] = (uint8_t)stream_bits(s);
-			break;
-		case 2:
-			m.size = at;
-			break;
-		case 3:
-			memset(m.data + at, stream_bits(s) % 2 ? 0xFF : 0, n);
-			break;
-		case 4: /* a piece comes twice */
-			if (m.size + n <= 2 * from->size) {
-				memmove(m.data + at + n, m.data + at, m.size - at);
-				m.size += n;
-			}
-			break;
-		case 5: /* a piece goes */
-			memmove(m.data + at, m.data + at + n, m.size - at - n);
-			m.size -= n;
-			break;
-		case 6: /* another place's bytes */
-			memmove(m.data + at, m.data + stream_bits(s) % (m.size - n + 1), n);
-			break;
-		}
-	}
-	m.data = realloc(m.data, m.size + 1); /* so that AddressSanitizer sees a read past the end */
-	return m;
-}
-
-static void feed(const char *name, const struct input *seeds, int n, void (*parse)(const uint8_t *data, size_t size))
-{
-	const char *time = getenv("TEST_FUZZ_SECONDS"), *given = getenv("TEST_SEED");
-	double end = seconds() + (time ? atof(time) : 0.4);
-	uint64_t seed = given ? strtoull(given, NULL, 10) : 20260103;
-	struct stream s = stream_open(seed, (uint64_t)(name[0] * 256 + name[1]));
-	size_t rounds = 0;
-	while (rounds % 16 || seconds() < end) {
-		struct input m = mutate(&seeds[rounds++ % (size_t)n], &s);
-		parse(m.data, m.size);
-		free(m.data);
-	}
-	printf("# %s: seed %llu, %zu inputs\n", name, (unsigned long long)seed, rounds);
-}
-
-static void says_why(int rc, const struct error *e)
-{
-	if (rc < 0)
-		assert_true(e->code == EXIT_DATA && strlen(e->text) > 5 && !strchr(e->text, '\n'));
-}
+#include "prepare/origin.h"
 
 static struct input example_input(void)
 {
@@ -165,11 +92,80 @@ static void records(void **state)
 	free(text);
 }
 
+static void put_crc(uint8_t *to, const uint8_t *data, size_t size)
+{
+	uint32_t crc = crc32c_mask(crc32c(0, data, size));
+	for (int k = 0; k < 4; k++)
+		to[k] = (uint8_t)(crc >> 8 * k);
+}
+
+/* Makes the CRCs of all records right again. */
+static void mend_records(uint8_t *data, size_t size)
+{
+	for (size_t at = 0; size - at >= TFRECORD_HEADER + TFRECORD_FOOTER;) {
+		uint64_t length;
+		memcpy(&length, data + at, 8);
+		put_crc(data + at + 8, data + at, 8);
+		if (length > size - at - TFRECORD_HEADER - TFRECORD_FOOTER)
+			return;
+		put_crc(data + at + TFRECORD_HEADER + length, data + at + TFRECORD_HEADER, length);
+		at += TFRECORD_HEADER + length + TFRECORD_FOOTER;
+	}
+}
+
+/* Another program's, as one file of a training split. */
+static void parse_foreign(const uint8_t *data, size_t size)
+{
+	uint8_t *mended = malloc(size + 1);
+	struct origin o;
+	struct error e = { 0 };
+	memcpy(mended, data, size);
+	mend_records(mended, size);
+	memory_file(mended, size);
+	free(mended);
+	int rc = origin_tfrecord(&o, scratch_path("foreign"), LABELS_DELL, NULL, NULL, &e);
+	says_why(rc, &e);
+	for (size_t i = 0; rc == 0 && i < o.count; i++)
+		assert_true(o.samples[i].labels >> FINDINGS == 0 && o.split[i] == SPLIT_TRAIN && strlen(o.samples[i].id) < SAMPLE_ID);
+	if (rc == 0)
+		origin_close(&o);
+}
+
+static void foreign(void **state)
+{
+	(void)state;
+	static const char *const names[] = { "a/00000001_000.png", "b/00000001_000.png", "patient7/view1.jpg" };
+	struct tfrecord_writer w;
+	struct error e = { 0 };
+	struct input in;
+	char *text;
+	assert_int_equal(tfrecord_create(&w, scratch_path("foreign-records"), &e), 0);
+	for (int i = 0; i < 3; i++) {
+		struct example x = { .height = 8, .width = 8, .patient = i < 2 ? 1 : 7, .n_label = FINDINGS, .format = { (const uint8_t *)"png", 3 } };
+		struct bytes b = { 0 };
+		x.encoded = (struct span){ (const uint8_t *)"picture", 7 };
+		x.filename = (struct span){ (const uint8_t *)names[i], strlen(names[i]) };
+		assert_int_equal(example_write(&b, &x), 0);
+		assert_int_equal(tfrecord_append(&w, b.data, b.size, &e), 0);
+		free(b.data);
+	}
+	assert_int_equal(tfrecord_commit(&w, &e), 0);
+	assert_int_equal(file_read(&text, &in.size, scratch_path("foreign-records"), &e), 0);
+	in.data = (uint8_t *)text;
+	assert_int_equal(mkdir(scratch_path("foreign"), 0777), 0);
+	assert_int_equal(symlink(memory_file(in.data, in.size), scratch_path("foreign/train-00000-of-00001")), 0);
+	parse_foreign(in.data, in.size);
+	feed("foreign", &in, 1, parse_foreign);
+	free(text);
+}
+
 static struct decoder *decoder;
 
 /* Makes the CRCs of all chunks right again, so that the damage reaches what is behind them. */
 static void mend_png(uint8_t *data, size_t size)
 {
+	if (size < 8 || memcmp(data, "\x89PNG", 4) != 0)
+		return;
 	for (size_t at = 8; at + 12 <= size;) {
 		size_t length = (size_t)data[at] << 24 | (size_t)data[at + 1] << 16 | (size_t)data[at + 2] << 8 | data[at + 3];
 		if (length > size - at - 12)
@@ -199,37 +195,90 @@ static void parse_image(const uint8_t *data, size_t size)
 	free(mended);
 }
 
+/* With a chunk or segment put in. */
+static struct input with(const struct input *from, size_t at, const void *what, size_t size)
+{
+	struct input in = { malloc(from->size + size), from->size + size };
+	memcpy(in.data, from->data, at);
+	memcpy(in.data + at, what, size);
+	memcpy(in.data + at + size, from->data + at, from->size - at);
+	return in;
+}
+
 static void images(void **state)
 {
 	(void)state;
-	enum { WIDTH = 40, HEIGHT = 72 }; /* enough rows for every way of decoding: 16 at once in PNG, 8 stretches of JPEG */
-	uint8_t pixels[WIDTH * HEIGHT];
-	struct input in[3];
-	for (int i = 0; i < WIDTH * HEIGHT; i++)
+	enum { WIDTH = 40, HEIGHT = 72, BEHIND_IHDR = 33 }; /* enough rows for every way of decoding: 16 at once in PNG, 8 stretches of JPEG */
+	static const uint8_t exif[] = "\xFF\xE1\0\x22" "Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x01\0\0\0\0\0\0"; /* orientation 1 */
+	uint8_t pixels[WIDTH * HEIGHT], rgb[WIDTH * HEIGHT * 3], palette[12 + 768] = { 0, 0, 3, 0, 'P', 'L', 'T', 'E' }, chunk[12 + 26] = { 0, 0, 0, 26, 'e', 'X', 'I', 'f' };
+	struct input in[8];
+	for (int i = 0; i < WIDTH * HEIGHT; i++) {
 		pixels[i] = (uint8_t)(i * 5 + i / 24);
+		memset(rgb + 3 * i, pixels[i], 3);
+	}
+	for (int i = 0; i < 768; i++)
+		palette[8 + i] = (uint8_t)(i / 3);
+	memcpy(chunk + 8, exif + 10, 26);
 	in[0].data = encode_png(pixels, WIDTH, HEIGHT, 1, &in[0].size);
 	in[1].data = encode_png(pixels, WIDTH, HEIGHT, 4, &in[1].size);
 	in[2].data = encode_jpeg(pixels, WIDTH, HEIGHT, 90, &in[2].size);
+	in[3] = with(&in[0], BEHIND_IHDR, chunk, sizeof chunk);
+	in[3].data[19] = WIDTH / 2; /* of 16 bits as many bytes */
+	in[3].data[24] = 16;
+	in[4] = with(&in[0], BEHIND_IHDR, palette, sizeof palette);
+	in[4].data[25] = 3;
+	in[5] = with(&in[2], 2, exif, 36);
+	tjhandle compress = tjInitCompress();
+	unsigned char *colour = NULL;
+	unsigned long length = 0;
+	assert_int_equal(tjCompress2(compress, rgb, WIDTH, 0, HEIGHT, TJPF_RGB, &colour, &length, TJSAMP_420, 90, TJFLAG_PROGRESSIVE), 0);
+	in[6] = (struct input){ colour, length };
+	in[7] = with(&in[6], 2, exif, 36);
 	decoder = decoder_new();
-	feed("images", in, 3, parse_image);
+	for (int i = 0; i < 8; i++) {
+		struct image image;
+		struct error e = { 0 };
+		mend_png(in[i].data, in[i].size);
+		if (decode_image(decoder, in[i].data, in[i].size, &image, &e))
+			fail_msg("example %d: %s", i, e.text);
+	}
+	feed("images", in, 8, parse_image);
 	decoder_free(decoder);
-	for (int i = 0; i < 3; i++)
-		free(in[i].data);
+	for (int i = 0; i < 8; i++)
+		if (i != 6)
+			free(in[i].data);
+	tjFree(colour);
+	tjDestroy(compress);
 }
 
-/* The path of a file in memory with this content: disks are too slow for millions of inputs. */
-static const char *memory_file(const uint8_t *data, size_t size)
+static void parse_map(const uint8_t *data, size_t size)
 {
-	static int fd = -1;
-	static char path[64];
-	if (fd < 0) {
-		fd = memfd_create("fuzz", MFD_CLOEXEC);
-		assert_true(fd >= 0);
-		snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-	}
-	assert_int_equal(ftruncate(fd, 0), 0);
-	assert_int_equal(pwrite(fd, data, size, 0), size);
-	return path;
+	uint8_t *mended = malloc(size + 1);
+	struct cam_about about;
+	memcpy(mended, data, size);
+	mend_png(mended, size);
+	int rc = cam_read_about(mended, size, &about);
+	assert_in_range(rc, 0, 1);
+	if (rc)
+		assert_true(about.finding >= 0 && about.finding < FINDINGS && about.probability >= 0 && about.probability <= 1 && about.raised >= 0 && about.side > 0);
+	free(mended);
+}
+
+static void maps(void **state)
+{
+	(void)state;
+	struct cam_about about = { .finding = 3, .probability = 0.25, .raised = 1.5, .side = 7, .window = { 1024, 1000, 64, 50, 896, 900 },
+				   .weights_hash = "0123456789abcdef", .image_hash = "fedcba9876543210" };
+	uint8_t rgb[8 * 8 * 3] = { 0 };
+	struct error e = { 0 };
+	struct input in;
+	char *text;
+	assert_int_equal(cam_write_png(scratch_path("map.png"), rgb, 8, &about, &e), 0);
+	assert_int_equal(file_read(&text, &in.size, scratch_path("map.png"), &e), 0);
+	in.data = (uint8_t *)text;
+	assert_int_equal(cam_read_about(in.data, in.size, &about), 1);
+	feed("maps", &in, 1, parse_map);
+	free(text);
 }
 
 static void parse_table(const uint8_t *data, size_t size)
@@ -355,7 +404,7 @@ static void predictions(void **state)
 	(void)state;
 	struct sample samples[3] = { { "00000001_000.png", 1, 5, 0x3FFF }, { "00000002_000.png", 2, 0, 0x3FFE }, { "00000003_000.png", 3, 0x2000, 0x3FFF } };
 	float logits[3 * FINDINGS];
-	struct predictions p = { .n = 3, .samples = samples, .logits = logits, .has_patients = 1, .about = { .model = "densenet121", .split = "test" } };
+	struct predictions p = { .n = 3, .samples = samples, .logits = logits, .has_patients = 1, .about = { .model = "densenet121", .split = "test", .command = "chexnet eval --crops=ten", .has_oracle = 1 } };
 	struct error e = { 0 };
 	struct input in;
 	char *text;
@@ -400,6 +449,7 @@ static void logs(void **state)
 	(void)state;
 	static char text[] = "{\"event\":\"start\",\"time\":1.5,\"seed\":7,\"global_batch\":4}\n{\"event\":\"step\",\"step\":1,\"loss\":0.5}\n"
 			     "{\"event\":\"eval\",\"split\":\"val\",\"step\":1,\"mean\":{\"auroc\":0.5},\"findings\":{\"Mass\":{\"oracle\":0.9}}}\n"
+			     "{\"event\":\"summary\",\"images_per_s\":9}\n{\"event\":\"start\",\"step\":1,\"precision\":\"bf16\"}\n"
 			     "{\"event\":\"recovered\",\"ranks\":2}\n{\"event\":\"step\",\"step\":1,\"loss\":1e-3}\n{\"event\":\"end\",\"code\":0}\n";
 	struct input in = { (uint8_t *)text, strlen(text) };
 	feed("logs", &in, 1, parse_log);
@@ -485,11 +535,19 @@ static void checkpoints(void **state)
 		{ .name = "d", .type = TENSOR_I64, .data = words, .bytes = 8 },
 		{ .name = "e", .type = TENSOR_F32, .ndim = 1, .shape = { 0 }, .data = words },
 	};
+	/* inside another model, and with early names */
+	struct tensor others[] = {
+		{ .name = "m.features.norm0.norm.1.weight", .type = TENSOR_F32, .ndim = 1, .shape = { 2 }, .data = words, .bytes = 8 },
+		{ .name = "m.classifier.0.weight", .type = TENSOR_F32, .ndim = 2, .shape = { 1, 2 }, .data = words, .bytes = 8 },
+		{ .name = "m.conv1.weight", .type = TENSOR_F32, .ndim = 4, .shape = { 2, 1, 1, 1 }, .data = words, .bytes = 8 },
+		{ .name = "m.layer1.0.conv1.weight", .type = TENSOR_F32, .ndim = 1, .shape = { 2 }, .data = words, .bytes = 8 },
+		{ .name = "m.fc.weight", .type = TENSOR_F32, .ndim = 2, .shape = { 2, 1 }, .data = words, .bytes = 8 },
+	};
 	struct net_plan plan;
 	struct model_values v;
 	struct error e = { 0 };
-	struct input in[3];
-	char *text[3];
+	struct input in[4];
+	char *text[4];
 	assert_int_equal(net_plan_make(&plan, &net, &e), 0);
 	for (int moments = 0; moments < 2; moments++) {
 		assert_int_equal(model_values_alloc(&v, &plan, moments, &e), 0);
@@ -498,13 +556,14 @@ static void checkpoints(void **state)
 	}
 	net_plan_free(&plan);
 	assert_int_equal(safetensors_write(scratch_path("2.safetensors"), kinds, 5, NULL, 0, &e), 0);
-	for (int i = 0; i < 3; i++) {
+	assert_int_equal(safetensors_write(scratch_path("3.safetensors"), others, 5, NULL, 0, &e), 0);
+	for (int i = 0; i < 4; i++) {
 		assert_int_equal(file_read(&text[i], &in[i].size, scratch_path("%d.safetensors", i), &e), 0);
 		in[i].data = (uint8_t *)text[i];
 		parse_tensors(in[i].data, in[i].size);
 	}
-	feed("checkpoints", in, 3, parse_tensors);
-	for (int i = 0; i < 3; i++)
+	feed("checkpoints", in, 4, parse_tensors);
+	for (int i = 0; i < 4; i++)
 		free(text[i]);
 }
 
@@ -600,7 +659,7 @@ int main(void)
 		cmocka_unit_test(tables),   cmocka_unit_test(lists),     cmocka_unit_test(divisions),
 		cmocka_unit_test(masks),    cmocka_unit_test(manifests), cmocka_unit_test(packed),
 		cmocka_unit_test(predictions), cmocka_unit_test(checkpoints), cmocka_unit_test(boxes),
-		cmocka_unit_test(logs),
+		cmocka_unit_test(logs),     cmocka_unit_test(foreign),   cmocka_unit_test(maps),
 	};
 	if (getenv("TEST_FUZZ_ONLY"))
 		cmocka_set_test_filter(getenv("TEST_FUZZ_ONLY"));
