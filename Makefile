@@ -308,10 +308,11 @@ demo:
 SECONDS_EACH ?= 60
 FUZZ        := $(BUILD)$(if $(filter-out thread,$(SAN)),,/san)
 fuzz:
-	+$(MAKE) --no-print-directory SAN=1 BUILD=$(FUZZ) $(FUZZ)/fuzz_spank $(FUZZ)/fuzz_runtime $(FUZZ)/tests/test_trainer_fuzz
+	+$(MAKE) --no-print-directory SAN=1 BUILD=$(FUZZ) $(FUZZ)/fuzz_spank $(FUZZ)/fuzz_runtime $(FUZZ)/tests/test_trainer_fuzz $(FUZZ)/tests/test_trainer_jpeg_streams
 	$(FUZZ)/fuzz_spank $(SECONDS_EACH)
 	$(FUZZ)/fuzz_runtime $(SECONDS_EACH)
 	TEST_FUZZ_SECONDS=$(SECONDS_EACH) $(FUZZ)/tests/test_trainer_fuzz
+	TEST_FUZZ_SECONDS=$(SECONDS_EACH) $(FUZZ)/tests/test_trainer_jpeg_streams
 $(BUILD)/fuzz_spank: $(call objects,tests/fuzz/fuzz_spank.c $(SPANK_CORE))
 	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl
 

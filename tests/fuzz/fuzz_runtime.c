@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a rank reads from a socket or a file that others wrote: messages of the mesh in any cut, and plan files. No reader may
- * crash, read beyond what it was given, or hold what cannot be. Works as a libFuzzer target; compiled alone it mutates examples:
+ * crash, read beyond what it was given, or hold what cannot be. With clang -fsanitize=fuzzer -DLIBFUZZER it is a libFuzzer target; compiled alone it mutates examples:
  *
  *     fuzz_runtime SECONDS [SEED]
  */
@@ -94,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	return 0;
 }
 
-#ifndef FUZZER
+#ifndef LIBFUZZER
 int main(int argc, char **argv)
 {
 	static const char *const text[] = {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Texts that come from users, admins, Slurm and the driver, made up at random: no parser may crash, hang, read beyond
- * the text or accept what it cannot print back. Works as a libFuzzer target; compiled alone it mutates its own examples:
+ * the text or accept what it cannot print back. With clang -fsanitize=fuzzer -DLIBFUZZER it is
+ * a libFuzzer target; compiled alone it mutates its own examples:
  *
  *     fuzz_spank SECONDS [SEED [TARGET]]     SECONDS for each target, or for that one
  */
@@ -10,11 +11,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "../../spank/argv.h"
 #include "../../spank/devices.h"
 #include "../../spank/gres_conf.h"
 #include "../../spank/nvidia.h"
 #include "../../spank/options.h"
 #include "../../spank/tasks.h"
+#include "../../spank/tres_bind.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -125,6 +128,39 @@ static void step_sizes(char *text)
 		check(size.gpus >= -1 && size.nodes >= 0 && size.tasks >= 0 && size.per_node >= 0, "sizes are none below 0");
 }
 
+static void command_lines(char *text)
+{
+	static struct argv_scan scan;
+	static struct option table[ARGV_MAX_KNOWN];
+	static char letters[3 * 64], *argv[128], *before[128];
+	enum program program = (enum program)((unsigned char)text[0] % 3);
+	char *rest = text, *word;
+	int argc = 0;
+
+	while (argc < 127 && (word = strsep(&rest, " ")))
+		argv[argc++] = word;
+	argv[argc] = NULL;
+	memcpy(before, argv, sizeof argv);
+	argv_known(program, table, letters);
+	if (argv_scan(argc, argv, table, letters, program == PROGRAM_SRUN, &scan))
+		return;
+	check(!memcmp(before, argv, sizeof argv), "the words stay as they are");
+	for (int i = 0; i < scan.options; i++)
+		check(scan.option[i].slot > 0 && scan.option[i].slot < argc && scan.option[i].component >= 0 && scan.option[i].component < scan.components &&
+		      scan.option[i].slot < scan.command[scan.option[i].component], "an option stands before its program");
+	for (int i = 0; i < scan.components; i++)
+		check(scan.command[i] > (i ? scan.command[i - 1] : 0) && scan.command[i] <= argc, "programs stand one behind the other");
+}
+
+static void gpu_bindings(char *text)
+{
+	char without[256];
+
+	tres_binds_gpus(text);
+	if (tres_bind_no_gpus(text, without, sizeof without))
+		check(!tres_binds_gpus(without) || strncmp(without, "gres/gpu:none", 13) == 0, "no GPU is bound");
+}
+
 static const struct target {
 	const char *name;
 	void (*run)(char *text);
@@ -136,6 +172,8 @@ static const struct target {
 	{ "gpus", gpu_lists, { "0,1,3 0,1,2", " GPU-0aaaaaaa,MIG-GPU-1aaaaaaa/7/0", "2", "0-3 MIG-2aaaaaaa" } },
 	{ "lists", lists_and_counts, { "0-3,8,10-12:2", "0x00000001,ffffffff", "1(x2),4", "gpu:a100:2(S:0-1),craynetwork:1", "0,1,2,0x3" } },
 	{ "steps", step_sizes, { "8 - - - - - 2 - - - - a", "- 4 - - - - 2 8 4", "- - 2 - - - 2 4", "- - - - gpu:2 - 4 1000000 - - - b", "- - - - - gres/gpu=2 3-3 6" } },
+	{ "commands", command_lines, { "srun -N2 -n 8 --hvd --gpu-bind=socket ./chexnet train --data /d : -n 1 --cpu_bind none b", "sbatch --gpus-per-node=4 -t1:00 job.sh --hvd", "cmd --ntasks-p 4 -- x" } },
+	{ "bindings", gpu_bindings, { "gres/gpu:verbose,closest+gres/nic:closest", "gres/gpu:per_task:1", "gres/gpu:none:socket" } },
 	{ "driver", driver_files, { "Model: \t A100\nGPU UUID: \t GPU-1\nBus Location: \t 0000:15:00.0\nDevice Minor: \t 0\n", "0000:15:00.0", "00000000:3B:00.0" } },
 	{ "gres.conf", gres_files, { "NodeName=n[1-3] Name=gpu File=/dev/nvidia[0-1] Cores=0-19\nAutoDetect=nvml\n", "n[01-16],x[1,3-5]y" } },
 };
