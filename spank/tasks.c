@@ -225,10 +225,19 @@ static int gpus_of_each(const struct step_words *w, int nodes)
 	return w->gres && !w->gpus && !w->gpus_per_task && !w->tres_per_task && !w->gpus_per_socket ? count_gres_gpus(w->gres) : 0;
 }
 
+/* The tasks for GPUs of all nodes together, where only their number on each node was given and divides them; 0 elsewhere. */
+static int tasks_of_all_gpus(const struct step_words *w)
+{
+	if (!w->ntasks_per_node || w->ntasks || w->nodes || !w->gpus || w->gpus_per_node || w->share)
+		return 0;
+	const int tasks = count_gpus(w->gpus) / w->group, each = number(w->ntasks_per_node, w->ntasks_per_node + strlen(w->ntasks_per_node));
+	return each > 0 && tasks > 0 && tasks % each == 0 ? tasks : 0;
+}
+
 /* Nodes of the step; 0 not known. Without a word of them Slurm takes as few as the tasks need, which is one more often than not. */
 static int step_nodes(const struct step_words *w)
 {
-	int tasks = w->ntasks ? number(w->ntasks, w->ntasks + strlen(w->ntasks)) : 0;
+	int tasks = w->ntasks ? number(w->ntasks, w->ntasks + strlen(w->ntasks)) : tasks_of_all_gpus(w);
 	int of_each = w->ntasks_per_node ? number(w->ntasks_per_node, w->ntasks_per_node + strlen(w->ntasks_per_node)) : 0;
 
 	if (w->nodes)
@@ -340,6 +349,8 @@ int step_size(const struct step_words *words, struct step_size *out)
 		return refuse_mismatch(out, given, group, groups, each, !w->nodes && !w->ntasks_per_node);
 	if (!given)
 		out->tasks = out->gpus ? groups : w->packages_per_node * out->nodes;
+	else if (out->nodes > 1)
+		out->tasks = tasks_of_all_gpus(w); /* which Slurm would start one node's of */
 	out->per_node = each ? each / group : out->gpus || !out->nodes ? 0 : w->packages_per_node;
 	return 0;
 }

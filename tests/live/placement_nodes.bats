@@ -89,6 +89,12 @@ teardown() { cluster_logs; }
 	grep -qx 'hvd: n[123]: 3 tasks but 2 GPUs on this node: type --ntasks-per-node=2, or --hvd-bind=share' <<<"$output"
 	run in_cluster srun -Q -N2 -n4 --gpus-per-node=2 --gpu-bind=socket --ntasks-per-node=2 bash -c "$look"
 	tasks_of_nodes '2 2'
+	# also where nobody says how many nodes there are
+	run in_cluster srun -Q --gpus=8 --hvd true
+	echo "$output"
+	[ "$status" -eq 0 ] || [ "$(sed -n 's/^hvd: n[123]: [1-3] tasks* but 4 GPUs on this node: \(type .*\)/\1/p' <<<"$output" | sort -u)" = 'type --ntasks-per-node=4' ]
+	run in_cluster srun -Q --gpus=8 --hvd --ntasks-per-node=4 bash -c "$look"
+	tasks_of_nodes '4 4'
 	run in_cluster salloc -Q -N2 --gpus-per-node=2 --exclusive srun -Q -n8 --gpu-bind=socket true
 	grep -q 'hvd: n.: . tasks but 2 GPUs on this node: type -n 4 --ntasks-per-node=2 if all nodes have 2 GPUs, else submit' <<<"$output"
 	run in_cluster salloc -Q -N2 --gpus-per-node=2 --exclusive srun -Q -n4 --ntasks-per-node=2 --gpu-bind=socket bash -c "$look"

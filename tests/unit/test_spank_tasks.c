@@ -183,6 +183,12 @@ static void given_counts_are_kept(void **state)
 	asks_for(STEP(.gpus = "2", .ntasks_per_other = ""), 0);
 	asks_for(STEP(.hidden_gpus = true, .ntasks = "4"), 0);
 	asks_for(STEP(.gpus = "4", .group = 2, .ntasks = "2"), 0);
+	asks_for(STEP(.gpus = "4", .ntasks_per_node = "4"), 0);
+	/* of one node; how many there are follows from the GPUs */
+	asks_for(STEP(.gpus = "8", .ntasks_per_node = "4"), 8);
+	asks_for(STEP(.gpus = "a100:8", .ntasks_per_node = "2", .group = 2), 4);
+	asks_for(STEP(.gpus = "8", .ntasks_per_node = "4", .nodes = "2"), 0);
+	asks_for(STEP(.gpus = "8", .ntasks_per_node = "4", .share = true), 0);
 }
 
 static void without_gpus_one_per_package(void **state)
@@ -228,6 +234,7 @@ static void refusals_carry_both_numbers_and_the_n(void **state)
 	asks_for(STEP(.gpus_per_node = "4", .ntasks = "8", .ntasks_per_node = "4"), 0);
 	refuses(STEP(.gpus_per_node = "4", .ntasks = "6", .ntasks_per_node = "4"), "6 tasks but 8 GPUs: type -n 8");
 	refuses(STEP(.gpus = "4", .ntasks = "3"), "3 tasks but 4 GPUs: type -n 4");
+	refuses(STEP(.gpus = "4", .ntasks_per_node = "3"), "3 tasks but 4 GPUs: type -n 4");
 	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .ntasks = "1"), "1 task but 2 GPUs: type -n 2");
 	refuses(STEP(.gpus_per_node = "3", .nodes = "2", .ntasks = "3"), "3 tasks but 6 GPUs: type -n 6");
 	refuses(STEP(.gpus = "4", .group = 2, .ntasks = "4"), "4 tasks with 2 GPUs each but 4 GPUs: type -n 2");
