@@ -329,7 +329,7 @@ const struct command command_eval = {
 		       "resampled patients. A finding without positives is n/a and not part of the mean, nor is one that the weights have not learnt: their training had no labels of it, or the same on every image. Resamples that lack another finding altogether are "
 		       "left out of the mean's interval, which is not given where a tenth or less is left, or fewer than 40. A finding that fewer than 5 patients show, or fewer than 5 do not, has no interval. "
 		       "Where the effective patients with it, or without it (the square of the sum of their images over the sum of the squares), times the AUROC's distance from 0 or 1 make less than 5, "
-		       "or all resamples agree, resamples promise too much: the interval is Newcombe's (2006, method 5), and the mean's is widened by it.",
+		       "or all resamples agree, resamples promise too much: the interval is Newcombe's (2006, method 5), no narrower than the resamples' standard deviation says on the logit scale, and the mean's is widened by it.",
 	.options = options,
 	.advice = knob_advice,
 	.run = run,

@@ -135,8 +135,12 @@ static int judge_class(struct auroc_table *t, int c, const double effective[2])
 	struct interval *r = &t->class[c];
 	int few = !isnan(r->value) && (r->se == 0 || !resamples_tell(r->value, fmin(effective[0], effective[1])));
 
-	if (few)
+	if (few) {
+		const double se = r->se;
+
 		interval_of_few(r, effective[1], effective[0]);
+		interval_no_narrower(r, se);
+	}
 	t->rough[c] = *r;
 	if (auroc_patients(t, c) < LEAST_POSITIVES)
 		r->low = r->high = r->se = NAN;

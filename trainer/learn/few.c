@@ -60,13 +60,35 @@ static double logit(double p)
 	return log(p / (1 - p));
 }
 
+static double share(double logit)
+{
+	return 1 / (1 + exp(-logit));
+}
+
+/* Half of a 95 % interval on the scale of logits, by the delta method. */
+static double half_width(double value, double se)
+{
+	return z * se / (value * (1 - value));
+}
+
+void interval_no_narrower(struct interval *r, double se_of_resamples)
+{
+	const double at = logit(r->value), half = half_width(r->value, se_of_resamples);
+
+	if (!isfinite(at) || !(se_of_resamples > 0))
+		return;
+	r->low = fmin(r->low, share(at - half));
+	r->high = fmax(r->high, share(at + half));
+	set_error(r, r->method);
+}
+
 void interval_of_precision(struct interval *r, double patients, const struct interval *auroc)
 {
-	const double at = logit(r->value), half = z * few_spread((size_t)fmax(patients, LEAST_POSITIVES)) * r->se / (r->value * (1 - r->value));
+	const double at = logit(r->value), half = half_width(r->value, r->se) * few_spread((size_t)fmax(patients, LEAST_POSITIVES));
 	const double down = fmax(half, logit(auroc->value) - logit(auroc->low)), up = fmax(half, logit(auroc->high) - logit(auroc->value));
 
-	r->low = isfinite(at) ? 1 / (1 + exp(down - at)) : NAN;
-	r->high = isfinite(at) ? 1 / (1 + exp(-up - at)) : NAN;
+	r->low = isfinite(at) ? share(at - down) : NAN;
+	r->high = isfinite(at) ? share(at + up) : NAN;
 	r->method = METHOD_LOGIT;
 }
 
