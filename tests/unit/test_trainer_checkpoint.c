@@ -319,6 +319,21 @@ static void what_lacks_a_part_of_a_network_is_none(void **state)
 	}
 }
 
+static void a_network_that_there_cannot_be_is_refused_with_its_file(void **state)
+{
+	(void)state;
+	struct tensor tensors[4];
+	struct checkpoint *c;
+	struct error e = { 0 };
+
+	least_tensors(tensors);
+	tensors[2] = (struct tensor){ .name = "features.denseblock1.denselayer1.conv2.weight", .type = TENSOR_F32, .ndim = 2, .shape = { 300, 0 }, .data = "" };
+	assert_int_equal(safetensors_write(path, tensors, 4, NULL, 0, &e), 0);
+	assert_int_equal(checkpoint_open(&c, path, NULL, NULL, &e), -EXIT_DATA);
+	assert_int_equal(strncmp(e.text, path, strlen(path)), 0);
+	assert_non_null(strstr(e.text, "growth 300"));
+}
+
 /* An output's place says which finding it stands for. */
 static void findings_in_another_order_are_refused(void **state)
 {
@@ -588,6 +603,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_plain_model_carries_torchvisions_names_only, empty_directory),
 		cmocka_unit_test_teardown(another_classifier_is_an_error_or_a_fresh_head, empty_directory),
 		cmocka_unit_test_teardown(what_lacks_a_part_of_a_network_is_none, empty_directory),
+		cmocka_unit_test_teardown(a_network_that_there_cannot_be_is_refused_with_its_file, empty_directory),
 		cmocka_unit_test_teardown(findings_in_another_order_are_refused, empty_directory),
 		cmocka_unit_test_teardown(a_tensor_too_few_one_too_many_and_one_of_another_shape_are_named, empty_directory),
 		cmocka_unit_test_teardown(a_published_network_is_known_by_its_tensors, empty_directory),

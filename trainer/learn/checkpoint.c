@@ -332,6 +332,20 @@ static int check_size(struct checkpoint *c, const char *key, uint64_t least, str
 	return 0;
 }
 
+/* Whether there can be such a network, at a size that none is too large for. */
+static int check_network(const struct checkpoint *c, const struct net_conf *net, struct error *e)
+{
+	struct net_conf largest = *net;
+	struct net_plan plan;
+	struct error why = { 0 };
+
+	largest.image_size = 4096;
+	if (net_plan_make(&plan, &largest, &why) < 0)
+		return fail(e, why.code == EXIT_INTERNAL ? EXIT_INTERNAL : EXIT_DATA, "%s: %s", c->path, why.text);
+	net_plan_free(&plan);
+	return 0;
+}
+
 /* A network's numbers can be read off its tensors. */
 static int recognise_network(struct checkpoint *c, struct net_conf *net, struct error *e)
 {
@@ -368,7 +382,7 @@ static int recognise_network(struct checkpoint *c, struct net_conf *net, struct 
 			net->model = known[i].model;
 	if (safetensors_note(c->file, "image_size"))
 		net->image_size = note_int(c, "image_size");
-	return check_size(c, "image_size", 1, e) < 0 ? -e->code : check_size(c, "source_size", 0, e);
+	return check_size(c, "image_size", 1, e) || check_size(c, "source_size", 0, e) || check_network(c, net, e) ? -e->code : 0;
 }
 
 static int check_findings(const struct checkpoint *c, struct error *e)
