@@ -128,7 +128,7 @@ static bool acceptable(const struct former *f, struct shake *s)
 	authenticate(f, s, want);
 	for (int i = 0; i < MAC_BYTES; i++) /* takes as long whatever differs */
 		differ |= want[i] ^ mac_of(s)[i];
-	if (s->frame == HELLO)
+	if (!differ && s->frame == HELLO) /* a stranger stands for no link, not even until it is dropped */
 		s->link = expected(f, &s->hello);
 	return !differ && s->link;
 }
