@@ -326,6 +326,7 @@ int main(int argc, char **argv)
 	add_elementwise_cases(cases);
 	add_residual_cases(cases);
 	add_gray_cases(cases);
+	add_layer_cases(cases);
 #ifdef __CUDACC__
 	cases.push_back({ "timing", check_timing, nullptr, 0 });
 #endif

@@ -30,6 +30,7 @@ void add_conv3x3_cases(std::vector<kernel_case> &cases);
 void add_elementwise_cases(std::vector<kernel_case> &cases);
 void add_residual_cases(std::vector<kernel_case> &cases);
 void add_gray_cases(std::vector<kernel_case> &cases);
+void add_layer_cases(std::vector<kernel_case> &cases);
 
 /* ---- one case's state, reset before each ---- */
 
