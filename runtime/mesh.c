@@ -31,7 +31,7 @@ uint64_t mesh_tag(struct mesh *m)
 static int form(struct mesh *m, struct boot *boot, struct link *link, int n, double until, char *why)
 {
 	enum { ROOM = WHY_BYTES - 200 /* of names, before what they did not do */ };
-	int status = links_form(&m->links, link, n, m->cards, until, why), used = 0, named = 0;
+	int status = links_form(&m->links, link, n, m->cards, until, why), used = 0;
 	bool more = false, far = false;
 	if (status && atomic_load(&m->failed))
 		return refuse(why, status, "%s", m->fault);
@@ -41,7 +41,7 @@ static int form(struct mesh *m, struct boot *boot, struct link *link, int n, dou
 		char host[HOST_BYTES];
 		if (link[i].fd >= 0)
 			continue;
-		if (named >= 8 || used >= ROOM) {
+		if (used >= ROOM) {
 			more = true;
 			continue;
 		}
@@ -49,7 +49,7 @@ static int form(struct mesh *m, struct boot *boot, struct link *link, int n, dou
 		if (boot)
 			boot->host_of(boot, link[i].rank, host);
 		far |= strcmp(host, m->links.card.host) != 0;
-		used += snprintf(why + used, (size_t)(WHY_BYTES - used), "%srank %d on %.63s", named++ ? ", " : "", link[i].rank, host);
+		used += snprintf(why + used, (size_t)(WHY_BYTES - used), "%srank %d on %.63s", used ? ", " : "", link[i].rank, host);
 	}
 	snprintf(why + used, (size_t)(WHY_BYTES - used), "%s did not %s within %.3g s%s", more ? " and more" : "", boot ? "join" : "answer",
 		 m->deadline, !boot ? "" : far ? " (not started, ended early, not calling hvd_init, or behind a firewall)" : " (not started, ended early, or not calling hvd_init)");

@@ -519,6 +519,39 @@ static void a_rank_that_was_given_up_leaves_the_others_memory_alone(void **state
 	run_ranks("aa", come_to_a_sum_too_late, NULL);
 }
 
+/* A rank whose memory is damaged says something whose numbers are none. */
+static void say_nonsense(void *arg)
+{
+	const struct fault_notice *notice = arg;
+	struct hvd *h = join_to_survive(20);
+	char line[ERROR_BYTES], text[WHY_BYTES] = "";
+	if (meeting_rank == 2) {
+		pthread_mutex_lock(&h->mesh->lock);
+		peer_post(&h->mesh->peer[0], &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof *notice }, notice);
+		pthread_mutex_unlock(&h->mesh->lock);
+	}
+	if (meeting_rank == 0) {
+		memset(text, 'x', sizeof text - 1);
+		snprintf(line, sizeof line, notice->rank == 1 ? "rank 0 on node-a lost rank 1 on node-a (says rank 0): ; heard of " : "rank 0 on node-a %s", text);
+		must(hvd_barrier(h) == HVD_EPEER && hvd_lost(h) == (notice->rank == 1 ? 1 : -1));
+		must(!strncmp(hvd_error(h), line, strlen(line) + (notice->rank != 1)));
+	}
+	wait_at(0, 3);
+	hvd_close(h);
+}
+
+static void a_notice_with_numbers_that_are_none_is_heard_all_the_same(void **state)
+{
+	(void)state;
+	struct fault_notice notice = { .status = 5, .rank = 1 << 24, .cause = CAUSE_NONE, .reporter = -(1 << 24) };
+	memset(notice.text, 'x', sizeof notice.text);
+	run_ranks("aab", say_nonsense, &notice);
+	notice.rank = -2;
+	run_ranks("aab", say_nonsense, &notice);
+	notice = (struct fault_notice){ .status = HVD_EPEER, .rank = 1, .cause = 1 << 24, .reporter = 1 << 24 };
+	run_ranks("aab", say_nonsense, &notice);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -535,6 +568,7 @@ int main(void)
 		cmocka_unit_test(a_data_link_that_breaks_is_no_death),
 		cmocka_unit_test(a_rank_that_is_given_up_while_it_recovers_asks_nobody_any_more),
 		cmocka_unit_test(a_rank_that_was_given_up_leaves_the_others_memory_alone),
+		cmocka_unit_test(a_notice_with_numbers_that_are_none_is_heard_all_the_same),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

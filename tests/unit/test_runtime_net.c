@@ -74,10 +74,31 @@ static void the_first_that_is_up_and_has_a_carrier_is_taken_and_loopback_where_t
 	assert_string_equal(listens_on(good, "eth7"), "n1: interface eth7 (HVD_IFACE) has no address; interfaces with one: lo ib0 eth0");
 }
 
+/* It found no interface of its own, and has to say so to a rank whose network has no IPv6. */
+static void who_listens_nowhere_reaches_others_by_ipv4(void **state)
+{
+	static const struct interface only_v4[] = { { "eth0", "127.0.0.5", HERE }, { NULL } };
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	struct links there = { .listener = { -1, -1, -1 }, .alarm = -1, .lock = &lock }, nowhere = there;
+	struct sockaddr_in a = { .sin_family = AF_UNSPEC };
+	char why[WHY_BYTES];
+
+	(void)state;
+	machine = only_v4;
+	assert_int_equal(links_listen(&there, "n1", NULL, true, why), 0);
+	int fd = links_connect(&nowhere, &there.card);
+	assert_true(fd >= 0);
+	assert_int_equal(getpeername(fd, (void *)&a, &(socklen_t){ sizeof a }), 0);
+	assert_true(a.sin_family == AF_INET && a.sin_port == there.card.v4.sin_port);
+	close_fd(&fd);
+	links_close(&there);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_first_that_is_up_and_has_a_carrier_is_taken_and_loopback_where_there_is_no_other),
+		cmocka_unit_test(who_listens_nowhere_reaches_others_by_ipv4),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
