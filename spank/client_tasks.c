@@ -241,14 +241,21 @@ static int packages_for_tasks(int component, int group, bool *have_gpus)
 	return cpus > 0 && cpus < packages ? cpus : packages;
 }
 
-static void set_count(const char *name, int group, int count)
+static void set_word(const char *name, int group, const char *text)
 {
-	char full[64], text[16];
+	char full[64];
 
 	snprintf(full, sizeof full, group < 0 ? "%s" : "%s_HET_GROUP_%d", name, group);
+	client_set(full, text, true);
+}
+
+static void set_count(const char *name, int group, int count)
+{
+	char text[16];
+
 	snprintf(text, sizeof text, "%d", count);
 	if (count)
-		client_set(full, text, true);
+		set_word(name, group, text);
 }
 
 /* As this component's own, or not if `drop`; mixed: it can name other things than GPUs, too. */
@@ -342,6 +349,26 @@ static void tell_more_gpus(int component, int group)
 /* By these words of the job Slurm would give a step that asks for no GPU all of the job's again. */
 static const char *const by_gpu[] = { "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_GPU", "SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_TRES" };
 
+/* Of a step's --gpus, for all its nodes together, those of each where its job has as many on every one: left to itself, Slurm deals a
+ * step's tasks to the nodes evenly, and its GPUs not. NULL where nothing is known to be even. */
+static const char *even_gpus(const struct step_words *w, int component, int group)
+{
+	static char text[128];
+	bool known;
+
+	if (!getenv("SLURM_JOB_ID") || is_other_job(component) || !said(component, "gpus") || strchr(w->gpus, ',') || !w->nodes || w->gpus_per_node || w->gpus_per_task ||
+	    w->gpus_per_socket || w->gres || w->tres_per_task)
+		return NULL;
+	const int nodes = count_nodes(w->nodes), all = count_gpus(w->gpus);
+	if (nodes < 2 || all <= 0 || all % nodes)
+		return NULL;
+	const char *of_job = slurm_job_gres(group, &known), *colon = strchr(w->gpus, ':');
+	if (!of_job || count_gres_gpus(of_job) < all / nodes)
+		return NULL;
+	snprintf(text, sizeof text, "%.*s%d", colon ? (int)(colon + 1 - w->gpus) : 0, w->gpus, all / nodes);
+	return text;
+}
+
 /* Sets the tasks of one component, in one group of a heterogeneous job or else group -1, as far as Slurm is not to decide. */
 static void size_step(int component, int group)
 {
@@ -350,6 +377,9 @@ static void size_step(int component, int group)
 
 	refuse_none_of_some(component);
 	read_words(&words, component, group);
+	const char *even = even_gpus(&words, component, group);
+	if (even)
+		set_word("SLURM_GPUS_PER_NODE", group, words.gpus_per_node = even);
 	if (step_size(&words, &size))
 		refuse_size(size.refusal);
 	const bool none = !size.gpus && names_gpus(component);

@@ -26,6 +26,13 @@ teardown() { cluster_logs; }
 	# of two numbers, Slurm gives a step the one for each node
 	run in_cluster salloc -Q -N2 -n4 --gpus=4 --gpus-per-node=2 --exclusive srun -Q -N1 -n2 --hvd bash -c "$look"
 	tasks_of_nodes 2
+	# a step's part of its job's GPUs, in one number for all nodes: as many on each, which Slurm left to its cores
+	run in_cluster salloc -Q -N2 --gpus-per-node=4 --exclusive srun -Q --gpus=4 --hvd bash -c "$look"
+	tasks_of_nodes '2 2'
+	run in_cluster salloc -Q -N2 --gres=gpu:4 --cpus-per-gpu=1 srun -Q --gpus=2 --hvd bash -c "$look"
+	tasks_of_nodes '1 1'
+	run in_cluster salloc -Q -N2 --gpus-per-node=4 --exclusive srun -Q -N1 --gpus=3 --hvd bash -c "$look"
+	tasks_of_nodes 3
 	without_mpi
 	# components inside an ordinary job do not have all its nodes each
 	run in_cluster salloc -Q -N2 --gpus-per-node=2 --exclusive srun -Q --gpus-per-node=2 --hvd bash -c "$look" : --gpus-per-node=2 bash -c "$look"
