@@ -159,6 +159,15 @@ static double value_of(struct reading *r, int k)
 	return k < SINGLE + CURVE_GRID ? r->roc[k - SINGLE] : r->pr[k - SINGLE - CURVE_GRID];
 }
 
+static void set_values(struct curves *out, const struct reading *r)
+{
+	out->average_precision.value = r->average_precision;
+	for (int aim = 0; aim < AIMS; aim++)
+		out->at[aim] = r->at[aim];
+	memcpy(out->roc.value, r->roc, sizeof r->roc);
+	memcpy(out->pr.value, r->pr, sizeof r->pr);
+}
+
 static void set_bands(struct curves *out, struct reading *readings, int resamples, double *column)
 {
 	for (int k = 0; k < COLUMNS; k++) {
@@ -243,9 +252,7 @@ int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struc
 		struct reading r;
 
 		read_curves(e, n, NULL, &r);
-		out->average_precision.value = r.average_precision;
-		for (int aim = 0; aim < AIMS; aim++)
-			out->at[aim] = r.at[aim];
+		set_values(out, &r);
 		rc = set_points(e, n, out);
 		if (rc == 0)
 			rc = add_bands(e, n, (size_t)patients, resamples, seed, out);
@@ -253,6 +260,21 @@ int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struc
 	free(e);
 	free(number);
 	return rc;
+}
+
+/* Where resamples do not tell, as where all positives that are there are above a threshold, and a band would have no width. A ROC curve ends at (1, 1)
+ * whatever it is of, and small precisions go by the many that are flagged. */
+static void widen_band(struct curve *c, double patients, int of_precision)
+{
+	for (int i = 0; i < CURVE_GRID - !of_precision; i++) {
+		struct interval share = { .value = c->value[i] };
+
+		if (isnan(c->low[i]) || resamples_tell(of_precision ? fmax(share.value, 0.5) : share.value, patients))
+			continue;
+		interval_of_share(&share, patients);
+		c->low[i] = fmin(c->low[i], share.low);
+		c->high[i] = fmax(c->high[i], share.high);
+	}
 }
 
 /* A ranking that is perfect in every resample says nothing of the next patient either. */
@@ -264,6 +286,8 @@ void curves_judge(struct curves *curves, const struct auroc_table *t, int c)
 			curves->roc.low[i] = curves->roc.high[i] = curves->pr.low[i] = curves->pr.high[i] = NAN;
 	} else if (!isnan(curves->average_precision.low)) {
 		interval_of_precision(&curves->average_precision, t->effective[c], &t->class[c]);
+		widen_band(&curves->roc, t->effective[c], 0);
+		widen_band(&curves->pr, t->effective[c], 1);
 	}
 	for (int aim = 0; aim < AIMS; aim++) {
 		struct interval *left = left_of(curves->at, aim);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ROC and precision-recall curves of one finding with pointwise 95 % bands from resamples of whole patients. */
+ * ROC and precision-recall curves of one finding with pointwise 95 % bands from resamples of whole patients, no narrower than few.h says. */
 #ifndef LEARN_CURVES_H
 #define LEARN_CURVES_H
 
@@ -14,7 +14,7 @@ struct point {
 struct curve {
 	size_t n;
 	struct point *points; /* [n] x ascending */
-	double low[CURVE_GRID], high[CURVE_GRID]; /* 95 % band of y at x = i / (CURVE_GRID - 1); NAN: none */
+	double value[CURVE_GRID], low[CURVE_GRID], high[CURVE_GRID]; /* y at x = i / (CURVE_GRID - 1), and its 95 % band; NAN: none */
 };
 
 /* A threshold, and what it does: scores of it or more are flagged. */
@@ -48,8 +48,8 @@ double average_precision(const float *score, const uint8_t *positive, size_t n);
  * only. Returns 0, or -1 without memory; to be freed with curves_free(), then too. */
 int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struct curves *out);
 
-/* Takes back what the patients behind class c are too few for: interval, bands and operating points; widens the intervals of the latter where
- * resamples do not tell (few.h), and gives average precision interval_of_precision(): percentiles of resamples are too high and too narrow where few
+/* Takes back what the patients behind class c are too few for: interval, bands and operating points; widens the intervals of the latter, and the
+ * bands, where resamples do not tell (few.h), a precision-recall curve's only towards 1; and gives average precision interval_of_precision(): percentiles of resamples are too high and too narrow where few
  * patients lack the finding (test_trainer_curves.c). */
 void curves_judge(struct curves *curves, const struct auroc_table *t, int c);
 

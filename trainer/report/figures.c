@@ -86,8 +86,8 @@ void report_roc(const struct report *r, struct page *page)
 	if (!any_panel(r, page, "ROC curves", LEAST_POSITIVES))
 		return;
 	page_put(page, "<p class=\"lead\">Every threshold of the model is a point: to the right more false alarms, upwards more findings "
-		       "found. The dashed diagonal is guessing; the shaded band holds, at each rate of false alarms by itself, 95 in 100 "
-		       "resamples of the patients; a whole curve leaves it more often.</p>\n");
+		       "found. The dashed diagonal is guessing; the shaded band is a 95&nbsp;%% confidence interval at each rate of false alarms by itself; "
+		       "a whole curve leaves it more often.</p>\n");
 	put_key(r, page);
 	page_put(page, "<div class=\"multiples\">\n");
 	for (int f = 0; f < FINDINGS; f++) {
@@ -121,7 +121,7 @@ void report_pr(const struct report *r, struct page *page)
 		return;
 	page_put(page, "<p class=\"lead\">Of the images that the model flags, how many show the finding (upwards: precision, the PPV), when so many of "
 		       "all that show it are found (to the right: recall, the sensitivity). The dashed line is what guessing gives: the share of images with the finding. Rare findings stay low even "
-		       "with a good AUROC. The shaded band holds, at each recall by itself, 95 in 100 resamples of the patients.</p>\n");
+		       "with a good AUROC. The shaded band is a 95&nbsp;%% confidence interval at each recall by itself.</p>\n");
 	put_key(r, page);
 	page_put(page, "<div class=\"multiples\">\n");
 	for (int f = 0; f < FINDINGS; f++) {
