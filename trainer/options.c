@@ -16,7 +16,7 @@ static int edit_distance(const char *a, size_t na, const char *b, size_t nb)
 	enum { LONGEST = 63 };
 	int row[LONGEST + 1];
 
-	if (nb > LONGEST)
+	if (nb > LONGEST || na > 2 * LONGEST) /* so much longer a word, as a whole file may be, is near to none */
 		return INT_MAX;
 	for (size_t j = 0; j <= nb; j++)
 		row[j] = (int)j;

@@ -2,6 +2,8 @@
  * Option tables: what a user can type, and what is said when it is wrong. */
 #include "tests/unit/test.h"
 
+#include <time.h>
+
 #include "options.h"
 
 static const char *const precisions[] = { "fp32", "tf32", "bf16", NULL };
@@ -218,6 +220,21 @@ static void a_name_is_near_by_letters_left_out_put_in_or_changed(void **state)
 	assert_null(nearest_name(longer, strlen(longer), names, 3));
 }
 
+/* A damaged file can be one word. */
+static void a_word_as_long_as_a_file_is_near_to_nothing_at_once(void **state)
+{
+	(void)state;
+	enum { SIZE = 32 << 20 };
+	static const char *const names[] = { "Cardiomegaly", "Consolidation", "Pleural_Thickening" };
+	char *word = malloc(SIZE);
+	assert_non_null(word);
+	memset(word, 'C', SIZE);
+	clock_t begin = clock();
+	assert_null(nearest_name(word, SIZE, names, 3));
+	assert_true(clock() - begin < CLOCKS_PER_SEC / 2);
+	free(word);
+}
+
 static void the_operand_that_is_missing_is_named(void **state)
 {
 	static const struct command prepare = { .name = "prepare", .operands = "nih|tfrecord DIR OUT", .min_operands = 3, .max_operands = 3, .options = options };
@@ -355,6 +372,7 @@ int main(void)
 		cmocka_unit_test(values_that_mean_nothing_are_refused),
 		cmocka_unit_test(numbers_out_of_range_are_told_the_range),
 		cmocka_unit_test(a_name_is_near_by_letters_left_out_put_in_or_changed),
+		cmocka_unit_test(a_word_as_long_as_a_file_is_near_to_nothing_at_once),
 		cmocka_unit_test(every_text_names_every_option),
 		cmocka_unit_test(a_command_has_its_own_rows_instead),
 	};
