@@ -88,6 +88,7 @@ static void values_that_cannot_be_are_named(void **state)
 	refused("\"images\":\t100", "\"images\":\t-1", "\"images\" is not a whole number");
 	refused("\"patients\":\t40", "\"patients\":\t101", "\"patients\" is not a whole number from 0 to 100");
 	refused("\"shards\":\t3", "\"shards\":\t0", "\"shards\" is not a whole number from 1");
+	refused("\"shards\":\t3", "\"shards\":\t101", "\"shards\" is not a whole number from 1 to 100");
 	refused("\"shards\":\t3", "\"shards\":\t3, \"oracle_auroc\": [0.5]", "\"oracle_auroc\" has not 14 values");
 }
 

@@ -138,7 +138,7 @@ static int read_split(const struct reader *r, const cJSON *o, struct manifest_sp
 	double images = 0, patients = 0, shards = 0;
 
 	if (read_number(r, o, "images", 0, MAX_IMAGES, &images) || read_number(r, o, "patients", 0, images, &patients) ||
-	    read_number(r, o, "shards", images > 0, MAX_SHARDS, &shards))
+	    read_number(r, o, "shards", images > 0, fmin(images, MAX_SHARDS), &shards)) /* none is empty, and each takes memory before it is looked for */
 		return -EXIT_DATA;
 	*s = (struct manifest_split){ .images = (size_t)images, .patients = (size_t)patients, .shards = (int)shards };
 	const cJSON *list = cJSON_GetObjectItemCaseSensitive(o, "oracle_auroc");
