@@ -157,6 +157,13 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 	assert_int_equal(boxes_fit(&b, "a.png", 1024, 512, &e), -EXIT_DATA);
 	assert_non_null(strstr(e.text, "a.png has 1024 x 512 pixels and a box of Effusion that reaches to 1000, 1000"));
 	boxes_free(&b);
+	struct box outside = { .image = "a.png", .finding = effusion, .x = 10, .y = -300, .w = 200, .h = 250 };
+	b = (struct boxes){ .n = 1, .box = &outside };
+	e.code = 0;
+	assert_int_equal(boxes_fit(&b, "a.png", 1024, 1024, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "a.png has 1024 x 1024 pixels and a box of Effusion that begins at 10, -300"));
+	outside.y = -30; /* a hand that slipped */
+	assert_int_equal(boxes_fit(&b, "a.png", 1024, 1024, &(struct error){ 0 }), 0);
 }
 
 /* A hand that slipped over the edge is no other image: up to 5 % of a side. */

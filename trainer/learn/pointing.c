@@ -143,10 +143,13 @@ int boxes_fit(const struct boxes *b, const char *image, int width, int height, s
 	const double loose = 1.05; /* a hand that slipped over the edge */
 	const struct box *end;
 
-	for (const struct box *i = boxes_of(b, image, &end); i < end; i++)
-		if (i->x + i->w > loose * width || i->y + i->h > loose * height)
-			return fail(e, EXIT_DATA, "%s has %d x %d pixels and a box of %s that reaches to %.0f, %.0f: boxes are for the original image", image, width, height,
-				    finding_names[i->finding], i->x + i->w, i->y + i->h);
+	for (const struct box *i = boxes_of(b, image, &end); i < end; i++) {
+		const int before = i->x < (1 - loose) * width || i->y < (1 - loose) * height;
+
+		if (before || i->x + i->w > loose * width || i->y + i->h > loose * height)
+			return fail(e, EXIT_DATA, "%s has %d x %d pixels and a box of %s that %s %.0f, %.0f: boxes are for the original image", image, width, height,
+				    finding_names[i->finding], before ? "begins at" : "reaches to", before ? i->x : i->x + i->w, before ? i->y : i->y + i->h);
+	}
 	return 0;
 }
 
