@@ -349,6 +349,21 @@ static void tell_more_gpus(int component, int group)
 /* By these words of the job Slurm would give a step that asks for no GPU all of the job's again. */
 static const char *const by_gpu[] = { "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_GPU", "SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_TRES" };
 
+/* By SLURM_GPUS a step on some of its job's nodes asks for the GPUs of all of them, which Slurm has no clear word for. */
+static void refuse_gpus_of_other_nodes(const struct step_words *w, int component, int group)
+{
+	const char *job = group_variable("SLURM_JOB_NUM_NODES", group);
+	char line[128];
+
+	if (is_other_job(component) || names_gpus(component) || !w->gpus || w->gpus_per_node || !w->nodes || !job)
+		return;
+	const int all = count_nodes(job), here = count_nodes(w->nodes), gpus = count_gpus(w->gpus);
+	if (here < 1 || here >= all || slurm_job_gpus(group) != gpus)
+		return;
+	snprintf(line, sizeof line, "this job's %d GPUs are on %d nodes, and this step on %d: type --gpus=N, too", gpus, all, here);
+	refuse_size(line);
+}
+
 /* Of a step's --gpus, for all its nodes together, those of each where its job has as many on every one: left to itself, Slurm deals a
  * step's tasks to the nodes evenly, and its GPUs not. NULL where nothing is known to be even. */
 static const char *even_gpus(const struct step_words *w, int component, int group)
@@ -377,6 +392,7 @@ static void size_step(int component, int group)
 
 	refuse_none_of_some(component);
 	read_words(&words, component, group);
+	refuse_gpus_of_other_nodes(&words, component, group);
 	const char *even = even_gpus(&words, component, group);
 	if (even)
 		set_word("SLURM_GPUS_PER_NODE", group, words.gpus_per_node = even);

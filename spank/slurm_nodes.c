@@ -182,20 +182,31 @@ static bool is_own(const slurm_job_info_t *job, uint32_t id, int group)
 	return het ? job->het_job_offset == (uint32_t)(group < 0 ? 0 : group) : job->job_id == id;
 }
 
-const char *slurm_job_gres(int group, bool *known)
+/* NULL where this is not in a job, or Slurm does not say. */
+static const slurm_job_info_t *own_job(int group)
 {
 	const char *id = getenv("SLURM_JOB_ID");
 	const job_info_msg_t *jobs = job_of_step(id);
 
-	*known = !id;
-	for (uint32_t i = 0; id && jobs && i < jobs->record_count; i++) {
-		const slurm_job_info_t *job = &jobs->job_array[i];
-		if (!is_own(job, (uint32_t)strtoul(id, NULL, 10), group))
-			continue;
-		*known = true;
-		return job->tres_per_node && *job->tres_per_node ? job->tres_per_node : NULL;
-	}
+	for (uint32_t i = 0; id && jobs && i < jobs->record_count; i++)
+		if (is_own(&jobs->job_array[i], (uint32_t)strtoul(id, NULL, 10), group))
+			return &jobs->job_array[i];
 	return NULL;
+}
+
+const char *slurm_job_gres(int group, bool *known)
+{
+	const slurm_job_info_t *job = own_job(group);
+
+	*known = job || !getenv("SLURM_JOB_ID");
+	return job && job->tres_per_node && *job->tres_per_node ? job->tres_per_node : NULL;
+}
+
+int slurm_job_gpus(int group)
+{
+	const slurm_job_info_t *job = own_job(group);
+
+	return job && job->tres_per_job ? count_gres_gpus(job->tres_per_job) : 0;
 }
 
 bool slurm_job_asks_for(const char *id, const char *kind)

@@ -29,6 +29,9 @@ int slurm_hosts_in_file(const char *path);
  * NULL: nothing, or, with *known false, Slurm does not say. Slurm does not pass on --gres, so the controller is asked, once. */
 const char *slurm_job_gres(int group, bool *known);
 
+/* The GPUs that it asked for on all its nodes together; 0: none in that way, or Slurm does not say. */
+int slurm_job_gpus(int group);
+
 /* Whether the job of this id (NULL: none), any group of it, asked for this kind of gres on its nodes; true also where Slurm does not say. */
 bool slurm_job_asks_for(const char *id, const char *kind);
 

@@ -119,6 +119,14 @@ teardown() { cluster_logs; }
 	[ "$(sed -n 's/^hvd: n.: 2 tasks but . GPUs* on this node: type -m plane=3, or \(submit [^,]*\).*/\1/p' <<<"$output" | sort -u)" = 'submit the job with --gpus-per-node=2 --ntasks-per-node=2 if all nodes have 2 GPUs' ]
 	run in_cluster salloc -Q -N2 --gpus=4 --exclusive srun -Q --hvd -m plane=3 bash -c "$look"
 	tasks_of_nodes '3 1'
+	# of a number for all nodes of the job, a step on one of them has a part
+	run in_cluster salloc -Q -N2 --gpus=4 --exclusive srun -Q -N1 --hvd true
+	[ "$status" -eq 64 ]
+	[ "$output" = "hvd: this job's 4 GPUs are on 2 nodes, and this step on 1: type --gpus=N, too" ]
+	run in_cluster salloc -Q -N2 --gpus=4 --exclusive srun -Q -N1 --hvd --gpus=1 bash -c "$look"
+	tasks_of_nodes 1
+	run in_cluster salloc -Q -N2 --gpus=4 --exclusive env SLURM_GPUS=1 srun -Q -N1 --hvd bash -c "$look"
+	tasks_of_nodes 1
 	# of three nodes that differ, tasks go where each is told to go
 	# shellcheck disable=SC2016 # for the job's shell
 	run in_cluster salloc -Q -N3 --gpus=5 --exclusive bash -c 'srun -Q --hvd true
