@@ -33,7 +33,7 @@ static void it_says_what_the_measures_say(void **state)
 	}
 	assert_present(page.text, "Pleural Thickening");
 	assert_present(page.text, "<dd>300</dd>"); /* patients */
-	assert_present(page.text, "Wilson's intervals, which take all images for independent");
+	assert_present(page.text, "Wilson's intervals of the images over their design effect");
 	assert_present(page.text, "make less than 5: there an operating point's interval is Wilson's (1927), a band is no narrower, and an AUROC's is Newcombe's");
 	assert_present(page.text, "Not looked at: the view (AP or PA), age, sex");
 	assert_present(page.text, "at each rate of false alarms by itself");

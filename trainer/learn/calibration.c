@@ -23,7 +23,42 @@ static double probability(double logit)
 	return 1 / (1 + exp(-logit));
 }
 
-static void add_bin(struct calibration *c, const struct entry *e, size_t n)
+/* Where gradients and images of patients are added up. */
+struct room {
+	size_t patients;
+	double (*sum)[2]; /* [patients] */
+	uint32_t *images; /* [patients] */
+};
+
+/* By how much the variance of a mean over images is greater than if each were another patient's (Kish 1965): of y - p, or of y. Where all are alike it is
+ * as if a patient's images said the same. 1 or more. */
+static double design_effect(const struct entry *e, size_t n, int less_p, const struct room *room)
+{
+	double mean = 0, total = 0, between = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		mean += (e[i].positive - less_p * e[i].p) / (double)n;
+		room->sum[e[i].patient][0] = 0;
+	}
+	for (size_t i = 0; i < n; i++) {
+		double d = e[i].positive - less_p * e[i].p - mean;
+
+		total += d * d;
+		room->sum[e[i].patient][0] += d;
+	}
+	for (size_t i = 0; i < n; i++) {
+		between += room->sum[e[i].patient][0] * room->sum[e[i].patient][0];
+		room->sum[e[i].patient][0] = 0;
+	}
+	if (total > 0)
+		return fmax(between / total, 1);
+	memset(room->images, 0, room->patients * sizeof *room->images);
+	for (size_t i = 0; i < n; i++)
+		room->images[e[i].patient]++;
+	return (double)n / patients_effective(room->images, room->patients);
+}
+
+static void add_bin(struct calibration *c, const struct entry *e, size_t n, const struct room *room)
 {
 	struct calibration_bin *b = &c->bin[c->bins++];
 	double sum = 0, positives = 0;
@@ -34,12 +69,12 @@ static void add_bin(struct calibration *c, const struct entry *e, size_t n)
 	}
 	struct interval share = { .value = positives / (double)n };
 
-	interval_of_share(&share, (double)n);
+	interval_of_share(&share, (double)n / design_effect(e, n, 0, room));
 	*b = (struct calibration_bin){ n, sum / (double)n, share.value, share.low, share.high };
 }
 
 /* A group ends half-way between its last image with the rarer label and the next group's first, so that its share leans to neither side. */
-static void set_bins(struct calibration *c, const struct entry *e, size_t n)
+static void set_bins(struct calibration *c, const struct entry *e, size_t n, const struct room *room)
 {
 	const int rarer = 2 * c->positives <= n;
 	const size_t rare = rarer ? c->positives : n - c->positives, most = rare / CALIBRATION_LEAST;
@@ -55,34 +90,40 @@ static void set_bins(struct calibration *c, const struct entry *e, size_t n)
 			while (end > begin && end < n && e[end].logit == e[end - 1].logit)
 				end++;
 			if (end > begin && end < n) {
-				add_bin(c, e + begin, end - begin);
+				add_bin(c, e + begin, end - begin, room);
 				begin = end;
 			}
 			k++;
 		}
 		last = i;
 	}
-	add_bin(c, e + begin, n - begin);
+	add_bin(c, e + begin, n - begin, room);
 }
 
-/* by_chance: of a sum of so many independent labels about its mean, as of a normal one; of few that are nearly certain it is no more than the sum of
- * each one's own, 2 p (1 - p). */
-static double expected_error(const struct entry *e, size_t n, double *by_chance)
+static int bin_of(const struct entry *e)
+{
+	int k = (int)(e->p * ECE_BINS);
+
+	return k < ECE_BINS ? k : ECE_BINS - 1;
+}
+
+/* by_chance: of a sum of so many labels about its mean, as of a normal one; of few that are nearly certain it is no more than the sum of each one's own,
+ * 2 p (1 - p). */
+static double expected_error(const struct entry *e, size_t n, const struct room *room, double *by_chance)
 {
 	const double pi = 3.141592653589793;
-	double difference[ECE_BINS] = { 0 }, variance[ECE_BINS] = { 0 }, sum = 0;
+	double sum = 0;
 
-	for (size_t i = 0; i < n; i++) {
-		int k = (int)(e[i].p * ECE_BINS);
-
-		k = k < ECE_BINS ? k : ECE_BINS - 1;
-		difference[k] += e[i].positive - e[i].p;
-		variance[k] += e[i].p * (1 - e[i].p);
-	}
 	*by_chance = 0;
-	for (int k = 0; k < ECE_BINS; k++) {
-		sum += fabs(difference[k]);
-		*by_chance += fmin(sqrt(2 / pi * variance[k]), 2 * variance[k]) / (double)n;
+	for (size_t begin = 0, end; begin < n; begin = end) { /* probabilities ascend */
+		double difference = 0, variance = 0;
+
+		for (end = begin; end < n && bin_of(&e[end]) == bin_of(&e[begin]); end++) {
+			difference += e[end].positive - e[end].p;
+			variance += e[end].p * (1 - e[end].p);
+		}
+		sum += fabs(difference);
+		*by_chance += fmin(sqrt(2 / pi * variance * design_effect(e + begin, end - begin, 1, room)), 2 * variance) / (double)n;
 	}
 	return sum / (double)n;
 }
@@ -125,13 +166,6 @@ static int newton_step(const struct entry *e, size_t n, struct line l, struct li
 	step->slope = (h00 * g1 - h01 * g0) / determinant;
 	return 1;
 }
-
-/* Where gradients and images of patients are added up. */
-struct room {
-	size_t patients;
-	double (*sum)[2]; /* [patients] */
-	uint32_t *images; /* [patients] */
-};
 
 /* The slope's standard error between the inverse Hessians, from the gradients of whole patients. */
 static double slope_error(const struct entry *e, size_t n, struct line l, const struct room *room)
@@ -236,8 +270,8 @@ int calibration_of(const float *logits, const uint8_t *positive, const uint32_t 
 		double prevalence = (double)c->positives / (double)n;
 
 		qsort(e, n, sizeof *e, by_logit);
-		set_bins(c, e, n);
-		c->ece = expected_error(e, n, &c->ece_by_chance);
+		set_bins(c, e, n, &room);
+		c->ece = expected_error(e, n, &room, &c->ece_by_chance);
 		c->brier = squares / (double)n;
 		if (c->positives && c->positives < n) {
 			c->skill = 1 - c->brier / (prevalence * (1 - prevalence));

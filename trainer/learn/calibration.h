@@ -13,7 +13,7 @@ enum { CALIBRATION_BINS = 10, CALIBRATION_LEAST = 5, ECE_BINS = 15 };
 struct calibration_bin {
 	size_t n;
 	double predicted;           /* mean probability */
-	double observed, low, high; /* share of positives, Wilson's 95 % interval (1927) */
+	double observed, low, high; /* share of positives, Wilson's 95 % interval (1927) of n over the design effect: images of one patient are alike */
 };
 
 struct calibration {
@@ -22,7 +22,7 @@ struct calibration {
 	struct calibration_bin bin[CALIBRATION_BINS];   /* of equal numbers of the rarer label, probabilities ascending; ties stay together. Of equal
 							   numbers of images nearly all would lie at 0 where a finding is rare */
 	double ece;        /* Σ n_b/n |observed - predicted| over ECE_BINS bins of equal width (Guo et al. 2017) */
-	double ece_by_chance; /* about what it is on average where all these probabilities are right, and images independent: never 0 */
+	double ece_by_chance; /* about what it is on average where all these probabilities are right: never 0 */
 	double brier;      /* mean squared error of the probability (Brier 1950) */
 	double skill;      /* 1 - brier / brier of the prevalence alone; NAN without positives or negatives */
 	struct interval slope; /* of a logistic regression of the label on the logit: 1 and 0 when calibrated (Cox 1958); NAN where the fit does not exist. */

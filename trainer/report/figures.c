@@ -185,11 +185,11 @@ void report_calibration(const struct report *r, struct page *page)
 		return;
 	page_put(page, "<p class=\"lead\">%sImages in up to %d groups with equal numbers of those that show the finding, from the lowest to the highest "
 		       "probability: on the dashed diagonal the model's probability (to the right) is the share that shows the finding (upwards); below it the model says too much, above "
-		       "it too little. Bars are 95&nbsp;%% confidence intervals that take all images for independent. The axes end where the data end.</p>\n",
+		       "it too little. Bars are 95&nbsp;%% confidence intervals, wider where a patient has several images that are alike. The axes end where the data end.</p>\n",
 		 r->in->other ? "Of this model, A, alone. " : "", CALIBRATION_BINS);
 	page_put(page, "<p class=\"lead\">Skill: by what share the squared error is below that of saying the finding's share of every image (Brier skill); 0 is no better than that, "
 		       "below 0 worse. ECE: the distance between mean probability and share in %d bins of equal width, averaged over images; by chance: about what it would be "
-		       "on so many images if every probability were right. Of a rare finding nearly all are in one bin, so any model that says its share has a small one. Slope, with a 95&nbsp;%% confidence interval that takes a patient's images for one: below 1 probabilities are too extreme, above "
+		       "on so many images of so many patients if every probability were right. Of a rare finding nearly all are in one bin, so any model that says its share has a small one. Slope, with a 95&nbsp;%% confidence interval that takes a patient's images for one: below 1 probabilities are too extreme, above "
 		       "1 too timid, below 0 they rank the wrong way round.</p>\n<div class=\"multiples\">\n",
 		 ECE_BINS);
 	for (int f = 0; f < FINDINGS; f++) {

@@ -327,7 +327,7 @@ void report_provenance(const struct report *r, struct page *page)
 		       "seed %llu. These promise too much where all agree, and where the effective patients with a finding or without it, whichever are fewer%s, times the value's distance from 0 or 1, "
 		       "make less than %d: there an operating point's interval is Wilson's (1927), a band is no narrower, and an AUROC's is Newcombe's (2006, method 5), no narrower than the "
 		       "resamples' standard deviation says on the logit scale, and the mean's is widened by it. An average precision's interval is symmetric on the logit scale (Boyd, Eng and Page 2013), from the resamples' standard deviation, and reaches there no less far than the AUROC's. Effective are as many as say as much with one image each: (\xCE\xA3n)\xC2\xB2/\xCE\xA3n\xC2\xB2 of patients with n images. Average precisions, differences and slopes are spread by "
-		       "Student's quantile. With fewer than %d patients there is no interval. Bands hold at each point by itself. Calibration's bars are Wilson's intervals, which take all images for independent. "
+		       "Student's quantile. With fewer than %d patients there is no interval. Bands hold at each point by itself. Calibration's bars are Wilson's intervals of the images over their design effect, by how much a patient's are alike (Kish 1965). "
 		       "ECE uses %d bins of equal width.", in->resamples, (unsigned long long)in->seed,
 		       in->thresholds ? " (of the thresholds that were chosen on others: with it for a sensitivity, without it for a specificity)" : "", LEAST_EXPECTED, LEAST_POSITIVES, ECE_BINS);
 	if (r->a.table.mostly_few)
