@@ -2,6 +2,7 @@
  * The one place where libhvd reads its settings from the environment. */
 #include "world.h"
 
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,23 +44,6 @@ int conf_check(const struct hvd_conf *conf, char why[256])
 	return wrong ? HVD_EINVAL : 0;
 }
 
-/* DIGITS or DIGITS.DIGITS, as srun --hvd=deadline has it, whatever the program's decimal point is; -1: something else. */
-static double decimal(const char *text)
-{
-	double digits = 0, scale = 0;
-	for (const char *at = text; *at; at++) {
-		if (*at == '.' && at > text && at[1] && scale <= 0) {
-			scale = 1;
-			continue;
-		}
-		if (*at < '0' || *at > '9')
-			return -1;
-		digits = digits * 10 + (*at - '0');
-		scale *= 10;
-	}
-	return digits / (scale > 0 ? scale : 1);
-}
-
 int hvd_conf_default(struct hvd_conf *conf, char why[256])
 {
 	static const char *const deaths[] = { "abort", "continue", NULL };
@@ -75,8 +59,14 @@ int hvd_conf_default(struct hvd_conf *conf, char why[256])
 	conf->wire = wire ? HVD_BF16 : HVD_F32;
 	const char *deadline = setting("HVD_DEADLINE");
 	if (deadline) {
-		conf->deadline = decimal(deadline);
-		if (!(conf->deadline >= 1 && conf->deadline <= 86400)) {
+		char *end;
+		locale_t c = newlocale(LC_NUMERIC_MASK, "C", NULL), own = uselocale(c); /* the program's may have another decimal point */
+		conf->deadline = strtod(deadline, &end);
+		uselocale(own);
+		if (c)
+			freelocale(c);
+		/* digits, as srun --hvd=deadline has them: no sign, exponent or space */
+		if (*end || deadline[strspn(deadline, "0123456789.")] || end[-1] == '.' || !(conf->deadline >= 1 && conf->deadline <= 86400)) {
 			snprintf(why, 256, "HVD_DEADLINE=%.64s: must be seconds, from 1 to 86400", deadline);
 			return HVD_EINVAL;
 		}

@@ -147,15 +147,8 @@ static void end_silent_locked(struct mesh *m, int rank)
 		return;
 	snprintf(name, sizeof name, "%s.%s", job, step);
 	char *const command[] = { "scancel", "--signal=KILL", name, NULL };
-	posix_spawnattr_t attributes;
-	sigset_t none;
 	pid_t child;
-	sigemptyset(&none);
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-	posix_spawnp(&child, command[0], NULL, &attributes, command, environ); /* without scancel the step lasts until its time limit */
-	posix_spawnattr_destroy(&attributes);
+	posix_spawnp(&child, command[0], NULL, NULL, command, environ); /* without scancel the step lasts until its time limit; a SIGTERM of Slurm's does not end it before */
 }
 
 /* A rank that may be alive is told that the others go on without it; it is no longer listened to. Where it stands still its link may be

@@ -67,22 +67,20 @@ static void *consume(void *arg)
 
 static int start(struct hvd *h)
 {
-	struct queue *q = calloc(1, sizeof *q);
-	if (q)
-		*q = (struct queue){ .op = calloc(ROOM, sizeof *q->op), .room = ROOM };
-	if (!q || !q->op) {
-		free(q);
-		return tell_lack(h, fail(h, HVD_ESYS, "no memory for the queue of collectives"));
+	struct queue *q = h->queue = calloc(1, sizeof *q);
+	const char *lack = "no memory for the queue of collectives";
+	if (q && (q->op = calloc(ROOM, sizeof *q->op))) {
+		q->room = ROOM;
+		pthread_mutex_init(&q->lock, NULL);
+		pthread_cond_init(&q->changed, NULL);
+		if (!thread_start(&q->thread, consume, h))
+			return 0;
+		lack = "cannot start a thread for communication";
+		free(q->op);
 	}
-	h->queue = q;
-	pthread_mutex_init(&q->lock, NULL);
-	pthread_cond_init(&q->changed, NULL);
-	if (!thread_start(&q->thread, consume, h))
-		return 0;
-	free(q->op);
 	free(q);
 	h->queue = NULL;
-	return tell_lack(h, fail(h, HVD_ESYS, "cannot start a thread for communication"));
+	return tell_lack(h, fail(h, HVD_ESYS, "%s", lack));
 }
 
 static int wait_for(struct hvd *h, long number)
