@@ -199,7 +199,7 @@ void report_operating(const struct report *r, struct page *page)
 	page_put(page, "<section><h2>Operating points%s</h2>", r->in->other ? " of A" : "");
 	if (n) {
 		page_put(page, "<p class=\"lead\">An image is flagged where the probability is the threshold, as it is printed, or more. Of the images that show the finding the sensitivity is flagged, of the others "
-			       "the specificity is not. PPV: the share of the flagged images that show it; NPV: the share of the others that do not; below each the images, so many of so many. Both have no "
+			       "the specificity is not. PPV: the share of the flagged images that show it; NPV: the share of the others that do not; with the images counted below. Both have no "
 			       "interval, and hold where the finding is as common as here. Sensitivity and specificity with 95&nbsp;%% confidence intervals. A threshold is n/a where too many images have the same probability for any to part them so.</p>\n<p class=\"lead\">");
 		put_choice(r, page);
 		put_rows(r, page);
