@@ -81,6 +81,7 @@ static char opened[FILE_PATH];
 void *__wrap_dlopen(const char *name, int flags)
 {
 	(void)flags;
+	dlerror(); /* what LLVM's OpenMP failed to open is not this one's */
 	if (strstr(name, "/site-packages/"))
 		snprintf(opened, sizeof opened, "%s", name);
 	return !strcmp(name, "libcuda.so.1") || strstr(name, "/site-packages/") ? opened : NULL;
