@@ -89,7 +89,7 @@ nobody_left() { ! pgrep -f -- "--output $WORK/$1 " >/dev/null; }
 }
 
 @test "ranks with GPUs that add up in host memory learn what those of the CPU engine do" {
-	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet is not built"
+	[ -x "$BUILD/cuda/chexnet" ] || skip "chexnet with the GPU's kernels on the CPU is not built (make tests)"
 	export LD_LIBRARY_PATH=$BUILD/cuda HVD_BACKEND=cpu # of the kernels on the CPU, for which this driver has a GPU
 	for engine in cpu cuda; do
 		train cuda/chexnet $engine "-N2 -n2" --engine $engine --growth 8 --blocks 2,1 --image-size 32 --batch 2 --steps 5 --precision fp32
