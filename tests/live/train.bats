@@ -662,6 +662,20 @@ passes() { # NAME
 	in_cluster scontrol show job "$job" | xargs | grep -E 'JobState=CANCELLED .* Restarts=0 '
 }
 
+@test "the batch script starts again the task of an array that saved early, and no other" {
+	need_plugin
+	local job
+	echo "required $BUILD/spank_hvd.so topology=$CLUSTER/topology.xml proc=$CLUSTER/proc" >"$CLUSTER/etc/plugstack.conf"
+	# the last task has the array's own number as its job's
+	printf '#!/bin/bash\necho "$SLURM_ARRAY_TASK_ID" >>starts\n[ "$SLURM_ARRAY_TASK_ID${SLURM_RESTART_COUNT:-0}" != 20 ] || { sleep 3; exit 75; }\n' >"$WORK/chexnet"
+	chmod +x "$WORK/chexnet"
+	job=$(in_cluster sbatch --parsable -D "$WORK" --array=1-2%1 --nodes=1 --ntasks=1 --gpus-per-node=1 --cpus-per-gpu=1 --output=job.out "$TOP/contrib/sbatch/chexnet.sbatch" --resume auto)
+	restarted() { in_cluster scontrol show job "${job}_2" | xargs | grep -E 'JobState=COMPLETED .* Restarts=1 '; }
+	wait_for 60 restarted
+	cat "$WORK/job.out"
+	[ "$(sort "$WORK/starts" | xargs)" = "1 2 2" ]
+}
+
 @test "README's whole job: told to stop it saves, RequeueExit=75 starts it again, and it goes on to its end" {
 	need_plugin
 	local job
