@@ -440,6 +440,7 @@ std::vector<float> gradients_with(problem &p, const char *bits, int *launched)
 	setenv("CHEXNET_FUSED", bits, 1);
 	engine *cuda = p.open(0, p.conf.precision);
 	unsetenv("CHEXNET_FUSED");
+	*launched = 0;
 #ifndef ON_DEVICE
 	shim_launches = 0;
 #endif
