@@ -664,7 +664,7 @@ passes() { # NAME
 
 @test "the batch script starts again the task of an array that saved early, and no other" {
 	need_plugin
-	local job
+	local job single
 	echo "required $BUILD/spank_hvd.so topology=$CLUSTER/topology.xml proc=$CLUSTER/proc" >"$CLUSTER/etc/plugstack.conf"
 	# the last task has the array's own number as its job's
 	printf '#!/bin/bash\necho "$SLURM_ARRAY_TASK_ID" >>starts\n[ "$SLURM_ARRAY_TASK_ID${SLURM_RESTART_COUNT:-0}" != 20 ] || { sleep 3; exit 75; }\n' >"$WORK/chexnet"
@@ -674,6 +674,18 @@ passes() { # NAME
 	wait_for 60 restarted
 	cat "$WORK/job.out"
 	[ "$(sort "$WORK/starts" | xargs)" = "1 2 2" ]
+	# a job of its own that a task of that array submits
+	rm "$WORK/starts"
+	single=$(SLURM_ARRAY_JOB_ID=$job SLURM_ARRAY_TASK_ID=2 in_cluster sbatch --parsable -D "$WORK" --nodes=1 --ntasks=1 --gpus-per-node=1 --cpus-per-gpu=1 --output=job.out \
+		"$TOP/contrib/sbatch/chexnet.sbatch" --resume=auto)
+	restarted() { in_cluster scontrol show job "$single" | xargs | grep -E 'JobState=COMPLETED .* Restarts=1 '; }
+	wait_for 60 restarted
+	[ "$(xargs <"$WORK/starts")" = "2 2" ]
+	# from a file it would begin anew
+	single=$(SLURM_ARRAY_TASK_ID=2 in_cluster sbatch --parsable -D "$WORK" --nodes=1 --ntasks=1 --gpus-per-node=1 --cpus-per-gpu=1 --output=job.out \
+		"$TOP/contrib/sbatch/chexnet.sbatch" --resume auto.safetensors)
+	wait_for 60 job_is "$single" FAILED COMPLETED
+	in_cluster scontrol show job "$single" | xargs | grep -E 'JobState=FAILED .* Restarts=0 .* ExitCode=75:0'
 }
 
 @test "README's whole job: told to stop it saves, RequeueExit=75 starts it again, and it goes on to its end" {
