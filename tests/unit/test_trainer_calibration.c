@@ -375,18 +375,22 @@ static void bars_and_chance_go_by_patients(void **state)
 	printf("# bars hold it in %d of %d; ECE %.4f, by chance %.4f\n", held, bars, ece, by_chance);
 	assert_true(held > 0.92 * bars);
 	assert_close(by_chance / ece, 1, 0.1);
-	/* a group of one patient's images that all show it says what one image does */
-	for (int i = 0; i < 10; i++) {
-		logits[i] = 0;
-		positive[i] = 1;
-		patient[i] = 7;
-	}
-	struct calibration c;
-	struct interval one = { .value = 1 };
+	/* a group of one patient's images says what one image does, whether all show it or half of them; of two patients who differ, hardly more */
+	for (int shown = 10; shown >= 5; shown -= 5)
+		for (int patients = 1; patients <= 2; patients++) {
+			struct calibration c;
+			struct interval few = { .value = shown / 10.0 };
 
-	assert_int_equal(calibration_of(logits, positive, patient, 10, &c), 0);
-	interval_of_share(&one, 1);
-	assert_close(c.bin[0].low, one.low, 1e-12);
+			for (int i = 0; i < 10; i++) {
+				logits[i] = 0;
+				positive[i] = i < shown;
+				patient[i] = patients == 1 || i < 5 ? 7 : 3;
+			}
+			assert_int_equal(calibration_of(logits, positive, patient, 10, &c), 0);
+			interval_of_share(&few, patients == 1 ? 1 : shown == 10 ? 2 : 10 / 9.0);
+			assert_close(c.bin[0].low, few.low, 1e-12);
+			assert_close(c.bin[0].high, few.high, 1e-12);
+		}
 }
 
 static void where_there_is_nothing_to_fit_there_is_no_slope(void **state)

@@ -30,16 +30,21 @@ struct room {
 	uint32_t *images; /* [patients] */
 };
 
-/* By how much the variance of a mean over images is greater than if each were another patient's (Kish 1965): of y - p, or of y. Where all are alike it is
- * as if a patient's images said the same. 1 or more. */
+/* By how much the variance of a mean over images is greater than if each were another patient's (Kish 1965), both estimated from these n: of y - p, or of
+ * y. Where all are alike, or one patient's, it is as if a patient's images said the same. 1 or more. */
 static double design_effect(const struct entry *e, size_t n, int less_p, const struct room *room)
 {
-	double mean = 0, total = 0, between = 0;
+	double mean = 0, total = 0, between = 0, patients = 0;
 
+	memset(room->images, 0, room->patients * sizeof *room->images);
 	for (size_t i = 0; i < n; i++) {
-		mean += (e[i].positive - less_p * e[i].p) / (double)n;
+		mean += e[i].positive - less_p * e[i].p;
 		room->sum[e[i].patient][0] = 0;
+		patients += room->images[e[i].patient]++ == 0;
 	}
+	if (patients < 2)
+		return (double)n;
+	mean /= (double)n;
 	for (size_t i = 0; i < n; i++) {
 		double d = e[i].positive - less_p * e[i].p - mean;
 
@@ -50,12 +55,9 @@ static double design_effect(const struct entry *e, size_t n, int less_p, const s
 		between += room->sum[e[i].patient][0] * room->sum[e[i].patient][0];
 		room->sum[e[i].patient][0] = 0;
 	}
-	if (total > 0)
-		return fmax(between / total, 1);
-	memset(room->images, 0, room->patients * sizeof *room->images);
-	for (size_t i = 0; i < n; i++)
-		room->images[e[i].patient]++;
-	return (double)n / patients_effective(room->images, room->patients);
+	if (total <= 1e-20 * (double)n) /* but for rounding all are alike */
+		return (double)n / patients_effective(room->images, room->patients);
+	return fmax(between / total * patients / (patients - 1) * (double)(n - 1) / (double)n, 1);
 }
 
 static void add_bin(struct calibration *c, const struct entry *e, size_t n, const struct room *room)
