@@ -552,41 +552,6 @@ static void a_notice_with_numbers_that_are_none_is_heard_all_the_same(void **sta
 	run_ranks("aab", say_nonsense, &notice);
 }
 
-static char told[ERROR_BYTES];
-
-static void note_line(void *arg, const char *line)
-{
-	(void)arg;
-	snprintf(told, sizeof told, "%s", line);
-}
-
-/* Its links end with an error, as it has not read all that came. Where nobody goes on, no other connection is tried before it is named. */
-static void die_behind_its_messages(void *arg)
-{
-	struct hvd *h;
-	struct hvd_conf conf = quick_conf();
-	(void)arg;
-	conf.on_lost = note_line;
-	int status = hvd_init_from(&h, &conf, meet);
-	works(h, status);
-	all_arrive();
-	if (meeting_rank == 1) {
-		pthread_mutex_lock(&h->mesh->lock);
-		usleep(600000); /* in which the others give signs of life */
-		raise(SIGKILL);
-	}
-	must(hvd_barrier(h) == HVD_EPEER);
-	must(strstr(told, "lost rank 1 on node-") && strstr(told, ": it died, or ended without hvd_close(); "));
-	hvd_close(h);
-}
-
-static void a_rank_that_dies_behind_unread_messages_has_died(void **state)
-{
-	(void)state;
-	run_ranks_but(1, "aa", die_behind_its_messages, NULL);
-	run_ranks_but(1, "ab", die_behind_its_messages, NULL);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -604,7 +569,6 @@ int main(void)
 		cmocka_unit_test(a_rank_that_is_given_up_while_it_recovers_asks_nobody_any_more),
 		cmocka_unit_test(a_rank_that_was_given_up_leaves_the_others_memory_alone),
 		cmocka_unit_test(a_notice_with_numbers_that_are_none_is_heard_all_the_same),
-		cmocka_unit_test(a_rank_that_dies_behind_unread_messages_has_died),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
