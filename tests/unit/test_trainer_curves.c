@@ -266,6 +266,16 @@ static double true_average_precision(double shift, double share)
 	return sum;
 }
 
+/* n images, each another patient's, of which the first `with` show the finding with scores N(shift, 1), the others N(0, 1). */
+static struct scores draw_few(size_t with, size_t n, double shift, float *score, uint32_t *label)
+{
+	for (size_t i = 0; i < n; i++) {
+		label[i] = i < with;
+		score[i] = (float)(normal() + label[i] * shift);
+	}
+	return (struct scores){ .n = n, .classes = 1, .logits = score, .labels = label };
+}
+
 /* By simulation in % of 300 rounds, but for those in which all resamples agree, percentiles of resamples -> the interval given. Scores of those with the
  * finding vary half as much as those of the others (0.5), or as much:
  *
@@ -294,11 +304,7 @@ static void an_average_precisions_interval_holds_the_truth(void **state)
 
 			random_state = 20261130 + k * 1000003 + a * 7919; /* every case has numbers of its own */
 			for (int round = 0; round < ROUNDS; round++) {
-				for (size_t i = 0; i < n; i++) {
-					label[i] = i < (size_t)with[k];
-					score[i] = (float)(normal() + label[i] * shift);
-				}
-				struct scores s = { .n = n, .classes = 1, .logits = score, .labels = label };
+				const struct scores s = draw_few((size_t)with[k], n, shift, score, label);
 				struct auroc_table t;
 				struct curves c;
 
@@ -362,11 +368,7 @@ static void bands_hold_the_truth_where_patients_are_few(void **state)
 
 			random_state = 20261130 + k * 1000003 + a * 7919;
 			for (int round = 0; round < ROUNDS; round++) {
-				for (size_t i = 0; i < n; i++) {
-					label[i] = i < (size_t)with[k];
-					score[i] = (float)(normal() + label[i] * shift);
-				}
-				struct scores s = { .n = n, .classes = 1, .logits = score, .labels = label };
+				const struct scores s = draw_few((size_t)with[k], n, shift, score, label);
 				struct auroc_table t;
 				struct curves before, c;
 

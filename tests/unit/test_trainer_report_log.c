@@ -282,13 +282,7 @@ static void whose_log_it_is_is_told_as_far_as_the_files_say(void **state)
 		struct train_log log = read_log(text);
 
 		in.log = &log;
-		strcpy(p.about.weights_hash, cases[i].a);
-		memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
-		if (cases[i].b) {
-			strcpy(q.about.weights_hash, cases[i].b);
-			in.other = &q;
-			in.other_path = "b.csv";
-		}
+		compare_weights(&in, &p, cases[i].a, &q, cases[i].b);
 		struct page page = make(&in);
 
 		assert_sound(&page);

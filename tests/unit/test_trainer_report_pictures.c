@@ -133,13 +133,7 @@ static void maps_of_another_model_are_marked(void **state)
 		struct report_input in = input(&p);
 		struct report_picture picture = draw_map(cases[i].picture, 875);
 
-		strcpy(p.about.weights_hash, cases[i].a);
-		memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
-		if (cases[i].b) {
-			strcpy(q.about.weights_hash, cases[i].b);
-			in.other = &q;
-			in.other_path = "b.csv";
-		}
+		compare_weights(&in, &p, cases[i].a, &q, cases[i].b);
 		in.pictures = &picture;
 		in.n_pictures = 1;
 		struct page page = make(&in);
