@@ -106,7 +106,8 @@ static int add_file(struct traces *t, const char *path)
 			(long long)s.st_size);
 	if (mprotect(f, sizeof *f - sizeof f->record, PROT_READ | PROT_WRITE))
 		return fault(EXIT_INTERNAL, "no memory for %d traces", t->n + 1);
-	atomic_fetch_add(&f->names, 0); /* all but the records is this process's own from now on, whatever is written to the file; of all records one would need the memory */
+	_Static_assert(sizeof *f - sizeof f->record <= 4096, "this copies one page, which has all but the records: of these one would need the memory");
+	atomic_fetch_add(&f->names, 0); /* it is this process's own from now on, whatever is written to the file */
 	uint32_t least = UINT32_MAX, most = 0;
 	steps_of(f, TRACE_NONE, &least, &most);
 	least = most < least ? most : least;
