@@ -22,7 +22,8 @@ $(BUILD)/tests/test_cuda_kernels: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,$(KERNE
 	$(CXX) $(SANITIZE) -o $@ $^
 # The engine on the same shim, beside the reference engine.
 CUDA_SHIM_C := $(wildcard trainer/error.c trainer/engine/cuda/devices.c trainer/net/*.c trainer/engine/engine.c trainer/engine/cuda_load.c trainer/engine/layout.c trainer/engine/reference/*.c)
-$(BUILD)/tests/test_cuda_network: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/cuda/test_network.cpp tests/cuda/shim.cpp trainer/engine/cuda/engine_cuda.cpp \
+NETWORK_TESTS := tests/cuda/test_network.cpp $(wildcard tests/cuda/network_*.cpp)
+$(BUILD)/tests/test_cuda_network: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,$(NETWORK_TESTS) tests/cuda/shim.cpp trainer/engine/cuda/engine_cuda.cpp \
                                   trainer/engine/cuda/network.cpp) $(call objects,$(CUDA_SHIM_C))
 	@mkdir -p $(@D)
 	$(CXX) $(SANITIZE) -fopenmp -o $@ $^ -lm -ldl
@@ -79,11 +80,11 @@ $(BUILD)/gpu/gpu-world-cpu: $(patsubst %.cpp,$(BUILD)/obj/shim/%.o,tests/gpu/wor
 	$(CXX) $(SANITIZE) $(if $(SAN),,-Wl,--strip-debug) -fopenmp -o $@ $^ -pthread -lm -ldl -lrt
 GPU_WORLD   := $(if $(HAVE_NCCL),$(if $(HAVE_PMIX),gpu-world))
 
-# The engine as it is on a GPU, beside the reference engine: test_network.cpp without its looks behind the waist.
-$(BUILD)/obj/gpu/engine.o: tests/cuda/test_network.cpp
+# The engine as it is on a GPU, beside the reference engine: its tests without their looks behind the waist.
+$(BUILD)/obj/gpu/%.o: %.cpp
 	@mkdir -p $(@D)
 	$(CXX) $(SHIM_FLAGS) -DON_DEVICE -c -o $@ $<
-$(BUILD)/gpu/gpu-engine: $(BUILD)/obj/gpu/engine.o $(call objects,$(filter-out trainer/engine/cuda/%,$(CUDA_SHIM_C)))
+$(BUILD)/gpu/gpu-engine: $(patsubst %.cpp,$(BUILD)/obj/gpu/%.o,$(NETWORK_TESTS)) $(call objects,$(filter-out trainer/engine/cuda/%,$(CUDA_SHIM_C)))
 	@mkdir -p $(@D)
 	$(CXX) -fopenmp -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -lm -ldl
 $(BUILD)/gpu/gpu-engine-cpu: $(BUILD)/tests/test_cuda_network
@@ -148,7 +149,7 @@ $(BUILD)/tests/test_cuda_ptx_faults: $(BUILD)/obj/ptx90a/tests/cuda/ptx/faults.o
 $(BUILD)/tests/test_cuda_ptx_kernels: $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,$(KERNEL_CASES)) $(PTX_MACHINE)
 	@mkdir -p $(@D)
 	$(CXX) -o $@ $^ -lzstd
-$(BUILD)/tests/test_cuda_ptx_network: $(BUILD)/obj/gpu/engine.o $(BUILD)/obj/shim/tests/cuda/engine_shim.o $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,trainer/engine/cuda/engine_cuda.cpp trainer/engine/cuda/network.cpp) \
+$(BUILD)/tests/test_cuda_ptx_network: $(patsubst %.cpp,$(BUILD)/obj/gpu/%.o,$(NETWORK_TESTS)) $(BUILD)/obj/shim/tests/cuda/engine_shim.o $(patsubst %.cpp,$(BUILD)/obj/nvcc/%.o,trainer/engine/cuda/engine_cuda.cpp trainer/engine/cuda/network.cpp) \
                                       $(BUILD)/obj/tests/cuda/ptx/cudnn.o $(PTX_MACHINE) $(call objects,$(filter-out %/cuda_load.c,$(CUDA_SHIM_C)))
 	@mkdir -p $(@D)
 	$(CXX) -fopenmp -o $@ $^ -lzstd -lm -ldl
